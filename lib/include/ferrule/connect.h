@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Setting connections up: what two ends must tell each other, and a bootstrap that carries it.
+ *
+ * An endpoint is what one queue pair tells its peer (QPN, PSN, MAC, IP, MTU, capabilities). How it
+ * gets there is the caller's business: any channel will do, struct frl_bootstrap is the one that
+ * the collectives use, and frl_rendezvous_* is a bootstrap over one TCP or Unix socket a rank.
+ */
+#ifndef FERRULE_CONNECT_H
+#define FERRULE_CONNECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferrule/error.h>
+#include <ferrule/queue.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Agreed when a connection is set up; a peer that is not Ferrule has none. */
+enum frl_capability {
+	FRL_CAP_NO_ICRC = 1 << 0, /* packets carry no ICRC (links that are memory) */
+};
+
+enum { FRL_ENDPOINT_SIZE = 96 };
+
+/* Fixed size and layout, to be sent as it is; the contents are checked by the receiver. */
+struct frl_endpoint {
+	uint8_t bytes[FRL_ENDPOINT_SIZE];
+};
+
+/*
+ * Writes what the peer must know. The queue pair must be in RESET; its first PSN is chosen here,
+ * at random.
+ */
+FRL_API int frl_qp_endpoint(struct frl_qp *qp, struct frl_endpoint *ret_endpoint);
+
+struct frl_connect_config {
+	uint32_t access_flags; /* enum frl_access for the peer; default: REMOTE_WRITE */
+	uint8_t timeout; /* as in struct frl_qp_attr; default 14 (67 ms), 16 on the local fabric */
+	uint8_t retry_cnt;     /* default 7 */
+	uint8_t rnr_retry;     /* default 7: without limit */
+	uint8_t min_rnr_timer; /* default 1: 0.01 ms */
+	uint8_t traffic_class; /* default 0 */
+	int timeout_ms;        /* how long to wait for the link and for ARP or ND; default 10000 */
+	/* Asked about every millisecond while waiting; a negative errno ends the wait and is its
+	 * result, with frl_last_error() as the function left it. NULL: never. */
+	int (*interrupt)(void *arg);
+	void *interrupt_arg;
+};
+
+/* Defaults for queue pairs of `device`. */
+FRL_API void frl_connect_config_init(struct frl_device *device, struct frl_connect_config *config);
+
+/*
+ * Takes a queue pair from RESET to RTS towards the peer that `remote` describes; both ends do it.
+ * Makes the link on the local fabric. On Ethernet a gateway's MAC address is resolved by ARP or ND;
+ * a peer in the same subnet has told its own in `remote`, or is resolved if that is zero. Blocks up
+ * to config->timeout_ms. `config` NULL: defaults. After a failure the queue pair is to be reset or
+ * destroyed. -EPROTO: `remote` is no endpoint of a Ferrule that this one can speak to;
+ * -EHOSTUNREACH; -ETIMEDOUT; -EINVAL; -ECONNRESET: the peer has ended; -ENOSPC, -ENOMEM: no link
+ * left; and what config->interrupt says.
+ */
+FRL_API int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
+	const struct frl_connect_config *config);
+
+/*
+ * How the ranks of a job find each other. All ranks call allgather and barrier in the same order.
+ * A bootstrap is used by one thread at a time.
+ */
+struct frl_bootstrap {
+	int rank;
+	int ranks;
+	void *ctx;
+	/*
+	 * Gathers `size` bytes (at most 1 MiB) of each rank into `all`, `size` times ranks bytes,
+	 * in rank order. -ECONNRESET when a rank is gone, -ETIMEDOUT; frl_last_error() names it.
+	 */
+	int (*allgather)(void *ctx, const void *mine, size_t size, void *all);
+	/*
+	 * Never blocks: 0 while all ranks live, -ECONNRESET with *ret_rank once one is gone (-1:
+	 * the rendezvous itself). Cheap, but not for every round of a poll loop.
+	 */
+	int (*check)(void *ctx, int *ret_rank);
+	/* Tells the other ranks that this one gives up. Best effort. */
+	void (*abort)(void *ctx);
+	void (*close)(void *ctx);
+	/*
+	 * Optional (NULL: cannot tell): has the rank left in good order? To check() it is not gone,
+	 * but who still waits for it waits in vain. Never blocks.
+	 */
+	bool (*has_left)(void *ctx, int rank);
+};
+
+struct frl_rendezvous;
+
+/*
+ * Serves one job of `ranks` ranks at `address`: "unix:/path", "unix:@abstract" or "tcp:HOST:PORT"
+ * (port 0: any). Of the addresses of HOST the first that works is bound; "[::]" is this host over
+ * IPv6 and IPv4, also where there is only one of them. A Unix socket that a killed server left is
+ * replaced; over Unix sockets only processes of the same user, or root's, may join.
+ * A thread of its own answers until frl_rendezvous_stop(). A rank whose connection ends without a
+ * good-bye is reported dead to the others at once. -EINVAL, -EADDRINUSE, ...
+ */
+FRL_API int frl_rendezvous_start(
+	const char *address, int ranks, struct frl_rendezvous **ret_rendezvous);
+
+/* The address to join, with the port that was chosen. */
+FRL_API const char *frl_rendezvous_address(const struct frl_rendezvous *rendezvous);
+
+/* Ends it, having given the ranks the answers that are due to them, for 1 s at most. */
+FRL_API void frl_rendezvous_stop(struct frl_rendezvous *rendezvous);
+
+/*
+ * Joins as rank `rank` and waits up to `timeout_ms` for the server, at any of the addresses of the
+ * host. Whoever gets a bootstrap closes it with its close function. -EINVAL, -ETIMEDOUT,
+ * -ECONNREFUSED, -EEXIST (the rank joined already).
+ */
+FRL_API int frl_rendezvous_join(const char *address, int rank, int ranks, int timeout_ms,
+	struct frl_bootstrap *ret_bootstrap);
+
+/*
+ * How long an allgather of this bootstrap, which is one of frl_rendezvous_join(), waits for the
+ * other ranks: 60000 ms unless set; negative: without limit. A rank that dies ends it anyway.
+ */
+FRL_API void frl_rendezvous_set_timeout(struct frl_bootstrap *bootstrap, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

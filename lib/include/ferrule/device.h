@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A device: one port with an address of its own, and the engine that speaks RoCEv2 through it.
+ *
+ * Who drives the engine is the application's choice: whoever polls (FRL_PROGRESS_INLINE), or also a
+ * thread of the library (FRL_PROGRESS_THREAD), so that a passive side answers while its application
+ * does something else. Any thread may call any function here.
+ */
+#ifndef FERRULE_DEVICE_H
+#define FERRULE_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ferrule/error.h>
+#include <ferrule/queue.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum frl_progress {
+	FRL_PROGRESS_AUTO, /* inline on the local fabric, a thread on Ethernet */
+	FRL_PROGRESS_INLINE,
+	FRL_PROGRESS_THREAD,
+};
+
+enum frl_icrc_mode {
+	FRL_ICRC_AUTO,   /* on, except between two ends whose link is memory */
+	FRL_ICRC_ALWAYS, /* on every packet, memory or not */
+};
+
+struct frl_device_config {
+	/* NULL: the local fabric (every process of this machine, no NIC, no root). Otherwise a DPDK
+	 * port: devargs ("net_af_packet0,iface=veth0") or a PCI address. */
+	const char *port;
+	/* The port's own address: "10.1.1.1/24" or "fd00::1/64", not one that the kernel uses.
+	 * Required with `port`, NULL without. */
+	const char *ip;
+	const char *gateway; /* next hop to other subnets, or NULL */
+	uint32_t path_mtu;   /* 256 to 4096; 0: the largest that the port carries */
+	enum frl_progress progress;
+	enum frl_icrc_mode icrc;
+};
+
+/* Fills in the defaults (local fabric, everything automatic) as changed by FRL_* settings. */
+FRL_API void frl_device_config_init(struct frl_device_config *config);
+
+/*
+ * Opens a device. -EINVAL (a setting), -ENODEV, -EPERM, -ENOMEM, -EMSGSIZE (path MTU larger than
+ * the port carries), -EADDRINUSE, -EEXIST (the port is open in this process), -ENOTSUP (in a child
+ * forked after a device was opened); frl_last_error() says what to do.
+ */
+FRL_API int frl_device_open(const struct frl_device_config *config, struct frl_device **ret_device);
+
+/* -EBUSY while objects of the device exist. NULL is fine. */
+FRL_API int frl_device_close(struct frl_device *device);
+
+struct frl_device_attr {
+	char port[64];    /* "memif", or the devargs */
+	struct frl_ip ip; /* this device's address */
+	uint8_t mac[6];
+	uint32_t path_mtu; /* bytes, the largest a queue pair can use */
+	bool lossless;     /* links of this device lose nothing */
+	bool local_fabric;
+};
+
+FRL_API void frl_device_query(struct frl_device *device, struct frl_device_attr *ret_attr);
+
+/* Drives the engine once without looking at a completion queue. Returns packets handled. */
+FRL_API int frl_progress(struct frl_device *device);
+
+/*
+ * Waiting politely in a loop of one's own: call frl_backoff_idle() when a round found nothing to
+ * do and frl_backoff_reset() when it did. Idling spins for a while, then yields the processor, then
+ * sleeps up to 100 us at a time, because there may be more processes than processors.
+ */
+struct frl_backoff {
+	uint32_t rounds;
+	uint32_t sleep_us;
+};
+
+FRL_API void frl_backoff_reset(struct frl_backoff *backoff);
+FRL_API void frl_backoff_idle(struct frl_backoff *backoff);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

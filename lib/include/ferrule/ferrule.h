@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Everything: include this, or the parts that you need. */
+#ifndef FERRULE_FERRULE_H
+#define FERRULE_FERRULE_H
+
+#include <ferrule/collective.h>
+#include <ferrule/connect.h>
+#include <ferrule/device.h>
+#include <ferrule/error.h>
+#include <ferrule/memory.h>
+#include <ferrule/queue.h>
+#include <ferrule/reduce.h>
+#include <ferrule/stats.h>
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Counters of a device. Names, struct and output come from one list, so they cannot differ.
+ */
+#ifndef FERRULE_STATS_H
+#define FERRULE_STATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferrule/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct frl_device;
+
+/* X(name, what it counts) */
+#define FRL_COUNTERS(X)                                                                        \
+	X(rx_packets, "frames received")                                                       \
+	X(rx_bytes, "bytes of those, from the Ethernet header")                                \
+	X(tx_packets, "frames handed to the port")                                             \
+	X(tx_bytes, "bytes of those")                                                          \
+	X(rx_requests, "request packets accepted in order")                                    \
+	X(rx_acks, "acknowledgements that moved the window")                                   \
+	X(tx_acks, "acknowledgements sent")                                                    \
+	X(retransmits, "request packets sent again")                                           \
+	X(timeouts, "local ACK timeouts")                                                      \
+	X(naks_sent_seq, "PSN sequence NAKs sent")                                             \
+	X(naks_received_seq, "PSN sequence NAKs received")                                     \
+	X(naks_sent_rnr, "receiver-not-ready NAKs sent")                                       \
+	X(naks_received_rnr, "receiver-not-ready NAKs received")                               \
+	X(naks_sent_fatal, "invalid request, access and operational NAKs sent")                \
+	X(naks_received_fatal, "invalid request, access and operational NAKs received")        \
+	X(duplicates, "request packets received again")                                        \
+	X(out_of_sequence, "request packets ahead of the expected PSN, dropped")               \
+	X(stale_acks, "acknowledgements outside the window, dropped")                          \
+	X(bytes_placed, "payload bytes copied to their destination")                           \
+	X(bytes_reduced, "payload bytes reduced into their destination")                       \
+	X(cq_overruns, "completions lost to a full completion queue")                          \
+	X(drop_not_for_us, "frames for another MAC or IP address, or another protocol")        \
+	X(drop_short, "frames shorter than their headers")                                     \
+	X(drop_bad_ip, "IP header malformed, fragmented or with a bad checksum")               \
+	X(drop_bad_udp, "UDP length or checksum wrong")                                        \
+	X(drop_bad_length, "transport length not a multiple of 4, or pad longer than payload") \
+	X(drop_bad_version, "BTH transport version not 0")                                     \
+	X(drop_bad_opcode, "opcode unknown, or not of the queue pair's transport")             \
+	X(drop_bad_pkey, "P_Key mismatch")                                                     \
+	X(drop_bad_icrc, "invariant CRC wrong")                                                \
+	X(drop_unknown_qp, "no queue pair of that number")                                     \
+	X(drop_wrong_peer, "source is not the peer of the queue pair")                         \
+	X(drop_qp_state, "queue pair not in a state that receives")                            \
+	X(drop_bad_aeth, "acknowledgement with a reserved syndrome")                           \
+	X(drop_port, "frames that the port driver lost or refused")                            \
+	X(neighbor_requests, "ARP requests and neighbour solicitations answered")
+
+struct frl_stats {
+#define FRL_COUNTER_FIELD(name, what) uint64_t name;
+	FRL_COUNTERS(FRL_COUNTER_FIELD)
+#undef FRL_COUNTER_FIELD
+};
+
+/* The counters since the device was opened. */
+FRL_API void frl_device_stats(struct frl_device *device, struct frl_stats *ret_stats);
+
+/*
+ * Walks the counters: name, explanation and value of number `index`. -ENOENT past the last one.
+ * Any of the ret_* may be NULL.
+ */
+FRL_API int frl_stats_entry(const struct frl_stats *stats, size_t index, const char **ret_name,
+	const char **ret_what, uint64_t *ret_value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
