@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <ferrule/device.h>
+
+#include <sched.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/settings.h"
+
+enum {
+	SLEEP_MIN_US = 10,
+	SLEEP_MAX_US = 100,
+	/* A yield that takes longer than this gave the processor to somebody. */
+	CROWDED_YIELD_NS = 2000,
+	QUICK_YIELDS = 16, /* in a row: nobody else wants the processor any more */
+};
+
+/*
+ * Spinning is right while the one that is waited for runs on another processor, and the worst one
+ * can do when it waits for this one. How many processes there are nobody knows; but a yield tells
+ * by the time it takes whether somebody was waiting.
+ */
+static _Thread_local struct {
+	bool crowded;
+	unsigned quick; /* yields in a row that came back at once */
+} processor;
+
+static void yield(void)
+{
+	uint64_t start = clock_now_ns();
+
+	sched_yield();
+	if (clock_now_ns() - start > CROWDED_YIELD_NS) {
+		processor.crowded = true;
+		processor.quick = 0;
+	} else if (processor.crowded && ++processor.quick == QUICK_YIELDS) {
+		processor.crowded = false;
+		processor.quick = 0;
+	}
+}
+
+/* Tells the processor that this is a spinning loop. */
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+void frl_backoff_reset(struct frl_backoff *backoff)
+{
+	backoff->rounds = 0;
+	backoff->sleep_us = SLEEP_MIN_US;
+}
+
+void frl_backoff_idle(struct frl_backoff *backoff)
+{
+	const struct settings *settings = settings_get();
+	struct timespec pause = { 0 };
+
+	if (backoff->rounds < settings->spin_rounds && !processor.crowded) {
+		backoff->rounds++;
+		relax();
+		return;
+	}
+	if (backoff->rounds < settings->spin_rounds + settings->yield_rounds) {
+		backoff->rounds++;
+		yield();
+		return;
+	}
+	/* Zero when the caller cleared the struct instead of resetting it. */
+	if (backoff->sleep_us < SLEEP_MIN_US)
+		backoff->sleep_us = SLEEP_MIN_US;
+	pause.tv_nsec = (long)backoff->sleep_us * 1000;
+	nanosleep(&pause, NULL);
+	backoff->sleep_us *= 2;
+	if (backoff->sleep_us > SLEEP_MAX_US)
+		backoff->sleep_us = SLEEP_MAX_US;
+}

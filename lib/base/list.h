@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A doubly linked ring of nodes that lie inside other structs; head and nodes are the same type,
+ * and a node in no list points to itself. No locking: who owns the list owns its nodes.
+ */
+#ifndef FERRULE_BASE_LIST_H
+#define FERRULE_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct list {
+	struct list *next, *prev;
+};
+
+/* The struct of `type` whose `member` is at `ptr`. */
+#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+static inline void list_init(struct list *list)
+{
+	list->next = list;
+	list->prev = list;
+}
+
+static inline bool list_empty(const struct list *list)
+{
+	return list->next == list;
+}
+
+static inline void list_add_tail(struct list *head, struct list *node)
+{
+	node->next = head;
+	node->prev = head->prev;
+	head->prev->next = node;
+	head->prev = node;
+}
+
+/* Also right for a node that is in no list. */
+static inline void list_remove(struct list *node)
+{
+	node->prev->next = node->next;
+	node->next->prev = node->prev;
+	list_init(node);
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Pseudo-random numbers from a seed, by Vigna's splitmix64: the same seed gives the same numbers
+ * everywhere. Not for secrets. A state belongs to one thread.
+ */
+#ifndef FERRULE_BASE_RANDOM_H
+#define FERRULE_BASE_RANDOM_H
+
+#include <stdint.h>
+
+struct random_state {
+	uint64_t counter;
+};
+
+void random_seed(struct random_state *state, uint64_t seed);
+uint64_t random_u64(struct random_state *state);
+
+/* Evenly from 0 to n - 1; `n` is at least 1. */
+uint64_t random_below(struct random_state *state, uint64_t n);
+
+/* A seed that nobody can guess, from the kernel. Any thread. */
+uint64_t random_entropy(void);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/base/settings.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD_MAX = 4096 };
+
+struct number_setting {
+	const char *name;
+	uint64_t value;
+	uint64_t min;
+	uint64_t max;
+	size_t offset; /* in struct settings */
+};
+
+struct word_setting {
+	const char *name;
+	const char *value;
+	const char *choices;
+	size_t offset;
+};
+
+static const struct number_setting number_table[] = {
+#define NUMBER_ROW(member, name, value, min, max, help) \
+	{ name, value, min, max, offsetof(struct settings, member) },
+	SETTINGS_NUMBERS(NUMBER_ROW)
+#undef NUMBER_ROW
+};
+
+static const struct word_setting word_table[] = {
+#define WORD_ROW(member, name, value, choices, help) \
+	{ name, value, choices, offsetof(struct settings, member) },
+	SETTINGS_WORDS(WORD_ROW)
+#undef WORD_ROW
+};
+
+enum {
+	N_NUMBERS = sizeof(number_table) / sizeof(number_table[0]),
+	N_WORDS = sizeof(word_table) / sizeof(word_table[0]),
+};
+
+/* Where the first error goes. */
+struct complaint {
+	char *text;
+	size_t size;
+	int result;
+};
+
+static void complain(struct complaint *complaint, int result, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void complain(struct complaint *complaint, int result, const char *format, ...)
+{
+	va_list args;
+
+	if (complaint->result < 0)
+		return;
+	complaint->result = result;
+	va_start(args, format);
+	vsnprintf(complaint->text, complaint->size, format, args);
+	va_end(args);
+}
+
+/* Digits only: strtoull() alone would take blanks and signs. */
+static bool parse_number(const char *text, uint64_t *ret_value)
+{
+	unsigned long long value;
+	char *end;
+
+	if (!isdigit((unsigned char)text[0]))
+		return false;
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || *end)
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+static uint64_t read_number(
+	const struct number_setting *setting, const char *text, struct complaint *complaint)
+{
+	uint64_t value;
+
+	if (!text)
+		return setting->value;
+	if (!parse_number(text, &value) || value < setting->min || value > setting->max) {
+		complain(complaint, -EINVAL,
+			"%s is \"%.64s\"; it must be a number from %" PRIu64 " to %" PRIu64,
+			setting->name, text, setting->min, setting->max);
+		return setting->value;
+	}
+	return value;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+	if (!*choices)
+		return true;
+	for (const char *p = choices;; p++) {
+		size_t len = strcspn(p, "|");
+
+		if (len == strlen(text) && memcmp(p, text, len) == 0)
+			return true;
+		p += len;
+		if (!*p)
+			return false;
+	}
+}
+
+static const char *read_word(
+	const struct word_setting *setting, const char *text, struct complaint *complaint)
+{
+	const char *word;
+
+	if (!text)
+		return setting->value;
+	if (!is_choice(setting->choices, text)) {
+		complain(complaint, -EINVAL, "%s is \"%.64s\"; it must be one of %s", setting->name,
+			text, setting->choices);
+		return setting->value;
+	}
+	if (strlen(text) > WORD_MAX) {
+		complain(complaint, -EINVAL, "%s is longer than %d characters", setting->name,
+			WORD_MAX);
+		return setting->value;
+	}
+	word = strdup(text);
+	if (!word) {
+		complain(complaint, -ENOMEM, "no memory for the value of %s", setting->name);
+		return setting->value;
+	}
+	return word;
+}
+
+int settings_read(struct settings *settings, settings_lookup_fn lookup, char *error, size_t size)
+{
+	struct complaint complaint = { error, size, 0 };
+	char *base = (char *)settings;
+
+	memset(settings, 0, sizeof(*settings));
+	for (size_t i = 0; i < N_NUMBERS; i++) {
+		const struct number_setting *setting = &number_table[i];
+		uint64_t value = read_number(setting, lookup(setting->name), &complaint);
+
+		memcpy(base + setting->offset, &value, sizeof(value));
+	}
+	for (size_t i = 0; i < N_WORDS; i++) {
+		const struct word_setting *setting = &word_table[i];
+		const char *value = read_word(setting, lookup(setting->name), &complaint);
+
+		memcpy(base + setting->offset, &value, sizeof(value));
+	}
+	return complaint.result;
+}
+
+void settings_free(struct settings *settings)
+{
+	char *base = (char *)settings;
+
+	for (size_t i = 0; i < N_WORDS; i++) {
+		char *value;
+
+		memcpy(&value, base + word_table[i].offset, sizeof(value));
+		if (value && value != word_table[i].value)
+			free(value);
+	}
+	memset(settings, 0, sizeof(*settings));
+}
+
+static struct settings effective;
+static char effective_error[256];
+static int effective_result;
+
+static const char *from_environment(const char *name)
+{
+	return getenv(name);
+}
+
+static void read_environment(void)
+{
+	effective_result = settings_read(
+		&effective, from_environment, effective_error, sizeof(effective_error));
+}
+
+static void read_environment_once(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, read_environment);
+}
+
+const struct settings *settings_get(void)
+{
+	read_environment_once();
+	return &effective;
+}
+
+const char *settings_error(void)
+{
+	read_environment_once();
+	return effective_result < 0 ? effective_error : NULL;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every setting in one table: name, default, range, help. The only place that reads the
+ * environment. Any thread.
+ */
+#ifndef FERRULE_BASE_SETTINGS_H
+#define FERRULE_BASE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(member, "NAME", default, min, max, "help") - numbers */
+#define SETTINGS_NUMBERS(X)                                                                       \
+	X(eal_mem_mb, "FRL_EAL_MEM_MB", 32, 16, 65536, "memory of DPDK, MiB, taken at first use") \
+	X(segment_kb, "FRL_SEGMENT_KB", 128, 4, 16384, "pipeline segment of a collective, KiB")   \
+	X(window, "FRL_WINDOW", 256, 1, 4096, "request packets in flight of one queue pair")      \
+	X(path_mtu, "FRL_PATH_MTU", 0, 0, 4096, "largest path MTU to use, bytes; 0: what fits")   \
+	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                      \
+		"let peers on this machine read shared payload in place")                         \
+	X(spin_rounds, "FRL_SPIN_ROUNDS", 200, 0, 1000000, "idle rounds before yielding")         \
+	X(yield_rounds, "FRL_YIELD_ROUNDS", 2000, 0, 1000000, "idle rounds before sleeping")
+
+/* X(member, "NAME", "default", "choices", "help") - words; choices are separated by |, none: any */
+#define SETTINGS_WORDS(X)                                                                 \
+	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")           \
+	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory") \
+	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")
+
+struct settings {
+#define SETTINGS_NUMBER_FIELD(member, name, value, min, max, help) uint64_t member;
+	SETTINGS_NUMBERS(SETTINGS_NUMBER_FIELD)
+#undef SETTINGS_NUMBER_FIELD
+#define SETTINGS_WORD_FIELD(member, name, value, choices, help) const char *member;
+	SETTINGS_WORDS(SETTINGS_WORD_FIELD)
+#undef SETTINGS_WORD_FIELD
+};
+
+/* What a word was set to, or NULL: getenv() but for tests. */
+typedef const char *(*settings_lookup_fn)(const char *name);
+
+/*
+ * Fills in *settings; words are copied or are the table's. A value that is no number, out of range
+ * or no choice is replaced by the default. Returns 0, or -EINVAL or -ENOMEM with a sentence about
+ * the first thing that was wrong in `error`. Call settings_free() in any case.
+ */
+int settings_read(struct settings *settings, settings_lookup_fn lookup, char *error, size_t size);
+void settings_free(struct settings *settings);
+
+/* The effective settings, read once from the environment and kept for good. A bad value is replaced
+ * by the default; settings_error() then says so. Never NULL. */
+const struct settings *settings_get(void);
+
+/* The first thing that was wrong in the environment, or NULL: opening a device fails with it. */
+const char *settings_error(void);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/base/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static struct {
+	pthread_mutex_t mutex; /* protects the list and the counts */
+	struct share *first;
+} shares = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* A memfd of `size` bytes, mapped here. The seals come after the mapping, which may stay writable:
+ * others get read-only ones, and nobody can take pages away. */
+static int map_memfd(size_t size, uint8_t **ret_addr)
+{
+	int fd = memfd_create("ferrule", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	uint8_t *addr;
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)size))
+		goto err_close;
+	addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (addr == MAP_FAILED)
+		goto err_close;
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+		goto err_unmap;
+	/* Fewer TLB misses where the kernel can; no matter where it cannot. */
+	if (size >= HUGE_PAGE)
+		madvise(addr, size, MADV_HUGEPAGE);
+	*ret_addr = addr;
+	return fd;
+
+err_unmap:
+	err = errno;
+	munmap(addr, size);
+	errno = err;
+err_close:
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+void *share_alloc(size_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t whole = (size + page - 1) & ~(page - 1);
+	struct share *share;
+	int fd;
+
+	if (whole < size || whole > PTRDIFF_MAX) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	share = calloc(1, sizeof(*share));
+	if (!share)
+		return NULL;
+	fd = map_memfd(whole, &share->addr);
+	if (fd < 0) {
+		free(share);
+		errno = -fd;
+		return NULL;
+	}
+	share->size = whole;
+	share->fd = fd;
+	share->users = 1;
+	pthread_mutex_lock(&shares.mutex);
+	share->next = shares.first;
+	shares.first = share;
+	pthread_mutex_unlock(&shares.mutex);
+	return share->addr;
+}
+
+/* Mutex held. */
+static void put(struct share *share)
+{
+	if (--share->users > 0)
+		return;
+	close(share->fd);
+	free(share);
+}
+
+bool share_free(void *addr)
+{
+	struct share *share = NULL;
+
+	pthread_mutex_lock(&shares.mutex);
+	for (struct share **p = &shares.first; *p; p = &(*p)->next) {
+		if ((*p)->addr != addr)
+			continue;
+		share = *p;
+		*p = share->next;
+		munmap(share->addr, share->size);
+		atomic_store(&share->freed, true);
+		put(share);
+		break;
+	}
+	pthread_mutex_unlock(&shares.mutex);
+	return share != NULL;
+}
+
+struct share *share_find(const void *addr, size_t len)
+{
+	const uint8_t *at = addr;
+	struct share *share;
+
+	pthread_mutex_lock(&shares.mutex);
+	for (share = shares.first; share; share = share->next) {
+		if (at >= share->addr && len <= share->size &&
+			(size_t)(at - share->addr) <= share->size - len) {
+			share->users++;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&shares.mutex);
+	return share;
+}
+
+void share_put(struct share *share)
+{
+	pthread_mutex_lock(&shares.mutex);
+	put(share);
+	pthread_mutex_unlock(&shares.mutex);
+}

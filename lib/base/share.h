@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory that other processes of this machine can map: what frl_mem_alloc() gives. Each allocation
+ * is a memfd whose size is sealed and that nobody else can map for writing. Any thread.
+ */
+#ifndef FERRULE_BASE_SHARE_H
+#define FERRULE_BASE_SHARE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One allocation. Who got it from share_find() may look at it until share_put(). */
+struct share {
+	struct share *next;
+	uint8_t *addr;
+	size_t size; /* whole pages */
+	int fd;
+	uint32_t users;    /* share_find() without share_put(), and one while it is allocated */
+	atomic_bool freed; /* share_free() was called: others should let go of it */
+};
+
+/* Zeroed memory, or NULL with errno. */
+void *share_alloc(size_t size);
+
+/* False when `addr` is not the start of an allocation. */
+bool share_free(void *addr);
+
+/* The allocation that holds [addr, addr + len), or NULL. */
+struct share *share_find(const void *addr, size_t len);
+void share_put(struct share *share);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/settings.h"
+
+/* The environment of a row: up to two variables. */
+static const char *environment[4];
+
+static const char *lookup(const char *name)
+{
+	for (int i = 0; i < 4; i += 2)
+		if (environment[i] && strcmp(environment[i], name) == 0)
+			return environment[i + 1];
+	return NULL;
+}
+
+static void set_environment(const char *name, const char *value)
+{
+	memset(environment, 0, sizeof(environment));
+	environment[0] = name;
+	environment[1] = value;
+}
+
+static const struct {
+	const char *text;
+	uint64_t window;
+	bool good;
+} number_rows[] = {
+	{ "1", 1, true }, /* the smallest */
+	{ "4096", 4096, true },
+	{ "17", 17, true },
+	{ "0017", 17, true },
+	{ "0", 256, false },
+	{ "4097", 256, false },
+	{ "", 256, false },
+	{ " 17", 256, false },
+	{ "17 ", 256, false },
+	{ "+17", 256, false },
+	{ "-17", 256, false },
+	{ "0x17", 256, false },
+	{ "17k", 256, false },
+	{ "1.5", 256, false },
+	{ "seventeen", 256, false },
+	{ "18446744073709551615", 256, false },
+	{ "18446744073709551617", 256, false }, /* 2^64 + 1 */
+	{ "99999999999999999999999999", 256, false },
+};
+
+enum { N_NUMBERS = sizeof(number_rows) / sizeof(number_rows[0]) };
+
+START_TEST(number)
+{
+	struct settings settings;
+	char error[200] = "untouched";
+	int result;
+
+	set_environment("FRL_WINDOW", number_rows[_i].text);
+	result = settings_read(&settings, lookup, error, sizeof(error));
+	ck_assert_uint_eq(settings.window, number_rows[_i].window);
+	ck_assert_int_eq(result, number_rows[_i].good ? 0 : -EINVAL);
+	if (number_rows[_i].good) {
+		ck_assert_str_eq(error, "untouched");
+	} else {
+		ck_assert_ptr_nonnull(strstr(error, "FRL_WINDOW"));
+		ck_assert_ptr_nonnull(strstr(error, "from 1 to 4096"));
+	}
+	settings_free(&settings);
+}
+END_TEST
+
+static const struct {
+	const char *name, *text;
+	bool good;
+} word_rows[] = {
+	{ "FRL_PROGRESS", "auto", true },
+	{ "FRL_PROGRESS", "inline", true },
+	{ "FRL_PROGRESS", "thread", true },
+	{ "FRL_PROGRESS", "", false },
+	{ "FRL_PROGRESS", "threads", false },
+	{ "FRL_PROGRESS", "thr", false },
+	{ "FRL_PROGRESS", "read", false },
+	{ "FRL_PROGRESS", "auto|inline", false },
+	{ "FRL_PROGRESS", "|", false },
+	{ "FRL_PROGRESS", "AUTO", false },
+	{ "FRL_ICRC", "always", true },
+	{ "FRL_ICRC", "never", false },
+};
+
+enum { N_WORDS = sizeof(word_rows) / sizeof(word_rows[0]) };
+
+START_TEST(word)
+{
+	struct settings settings;
+	char error[200];
+	const char *value;
+	int result;
+
+	set_environment(word_rows[_i].name, word_rows[_i].text);
+	result = settings_read(&settings, lookup, error, sizeof(error));
+	value = strcmp(word_rows[_i].name, "FRL_ICRC") == 0 ? settings.icrc : settings.progress;
+	ck_assert_int_eq(result, word_rows[_i].good ? 0 : -EINVAL);
+	ck_assert_str_eq(value, word_rows[_i].good ? word_rows[_i].text : "auto");
+	if (!word_rows[_i].good)
+		ck_assert_ptr_nonnull(strstr(error, word_rows[_i].name));
+	settings_free(&settings);
+}
+END_TEST
+
+START_TEST(any_word)
+{
+	struct settings settings;
+	char text[] = "--vdev=net_null0 -l 1";
+	char error[200];
+
+	set_environment("FRL_EAL_ARGS", text);
+	ck_assert_int_eq(settings_read(&settings, lookup, error, sizeof(error)), 0);
+	text[0] = 'x';
+	ck_assert_str_eq(settings.eal_args, "--vdev=net_null0 -l 1");
+	settings_free(&settings);
+}
+END_TEST
+
+START_TEST(word_too_long)
+{
+	static char text[8192];
+	struct settings settings;
+	char error[200];
+
+	memset(text, 'a', sizeof(text) - 1);
+	set_environment("FRL_EAL_ARGS", text);
+	ck_assert_int_eq(settings_read(&settings, lookup, error, sizeof(error)), -EINVAL);
+	ck_assert_str_eq(settings.eal_args, "");
+	settings_free(&settings);
+}
+END_TEST
+
+START_TEST(defaults)
+{
+	struct settings settings;
+
+	set_environment(NULL, NULL);
+	ck_assert_int_eq(settings_read(&settings, lookup, NULL, 0), 0);
+#define CHECK_NUMBER(member, name, value, min, max, help) \
+	ck_assert_uint_eq(settings.member, value);        \
+	ck_assert_uint_ge(settings.member, min);          \
+	ck_assert_uint_le(settings.member, max);
+	SETTINGS_NUMBERS(CHECK_NUMBER)
+#undef CHECK_NUMBER
+#define CHECK_WORD(member, name, value, choices, help) ck_assert_str_eq(settings.member, value);
+	SETTINGS_WORDS(CHECK_WORD)
+#undef CHECK_WORD
+	settings_free(&settings);
+}
+END_TEST
+
+/* Of two errors the first is told, and good values beside them count. */
+START_TEST(first_error)
+{
+	struct settings settings;
+	char error[200];
+
+	set_environment("FRL_PROGRESS", "later");
+	environment[2] = "FRL_WINDOW";
+	environment[3] = "none";
+	ck_assert_int_eq(settings_read(&settings, lookup, error, sizeof(error)), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "FRL_WINDOW is \"none\""));
+	ck_assert_ptr_null(strstr(error, "later"));
+	settings_free(&settings);
+
+	set_environment("FRL_PROGRESS", "thread");
+	environment[2] = "FRL_WINDOW";
+	environment[3] = "none";
+	ck_assert_int_eq(settings_read(&settings, lookup, error, sizeof(error)), -EINVAL);
+	ck_assert_str_eq(settings.progress, "thread");
+	settings_free(&settings);
+}
+END_TEST
+
+START_TEST(error_fits)
+{
+	static char text[8192];
+	struct settings settings;
+	char error[32];
+
+	memset(text, 'a', sizeof(text) - 1);
+	set_environment("FRL_WINDOW", text);
+	memset(error, 0x7f, sizeof(error));
+	ck_assert_int_eq(settings_read(&settings, lookup, error, sizeof(error)), -EINVAL);
+	ck_assert_uint_eq(strlen(error), sizeof(error) - 1);
+	settings_free(&settings);
+}
+END_TEST
+
+/* What the process itself was started with, kept from the first call on. */
+START_TEST(from_environment)
+{
+	const struct settings *settings;
+
+	unsetenv("FRL_PROGRESS");
+	setenv("FRL_WINDOW", "77", 1);
+	setenv("FRL_SEGMENT_KB", "3", 1);
+	settings = settings_get();
+	setenv("FRL_WINDOW", "78", 1);
+	ck_assert_ptr_eq(settings_get(), settings);
+	ck_assert_uint_eq(settings->window, 77);
+	ck_assert_uint_eq(settings->segment_kb, 128);
+	ck_assert_str_eq(settings->progress, "auto");
+	ck_assert_ptr_nonnull(strstr(settings_error(), "FRL_SEGMENT_KB"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("settings");
+	TCase *tcase = tcase_create("settings");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_add_loop_test(tcase, number, 0, N_NUMBERS);
+	tcase_add_loop_test(tcase, word, 0, N_WORDS);
+	tcase_add_test(tcase, any_word);
+	tcase_add_test(tcase, word_too_long);
+	tcase_add_test(tcase, defaults);
+	tcase_add_test(tcase, first_error);
+	tcase_add_test(tcase, error_fits);
+	tcase_add_test(tcase, from_environment);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/share.h"
+
+static size_t page;
+
+static void find_page_size(void)
+{
+	page = (size_t)sysconf(_SC_PAGESIZE);
+}
+
+START_TEST(memory_is_zeroed_and_whole_pages)
+{
+	static const size_t sizes[] = { 1, 100, 4096, 4097, 3 << 20 };
+	size_t size = sizes[_i];
+	uint8_t *addr = share_alloc(size);
+	struct share *share;
+	uint8_t any = 0;
+
+	ck_assert_ptr_nonnull(addr);
+	share = share_find(addr, size);
+	ck_assert_ptr_nonnull(share);
+	ck_assert_ptr_eq(share->addr, addr);
+	ck_assert_uint_eq(share->size, (size + page - 1) / page * page);
+	ck_assert_uint_eq((uintptr_t)addr % page, 0);
+	for (size_t i = 0; i < share->size; i++)
+		any |= addr[i];
+	ck_assert_uint_eq(any, 0);
+	memset(addr, 0xa5, share->size);
+	share_put(share);
+	ck_assert(share_free(addr));
+}
+END_TEST
+
+START_TEST(find_takes_what_lies_inside)
+{
+	uint8_t *addr = share_alloc(2 * page);
+	struct {
+		const uint8_t *at;
+		size_t len;
+		bool found;
+	} rows[] = {
+		{ addr, 0, true },
+		{ addr, 2 * page, true },
+		{ addr, 2 * page + 1, false },
+		{ addr + 1, 2 * page - 1, true },
+		{ addr + 1, 2 * page, false },
+		{ addr + 2 * page - 1, 1, true },
+		{ addr + 2 * page - 1, 2, false },
+		{ addr - 1, 1, false },
+		{ addr - 1, 2, false },
+		{ addr + page, SIZE_MAX, false },
+		{ (const uint8_t *)&page, 1, false },
+	};
+
+	ck_assert_ptr_nonnull(addr);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct share *share = share_find(rows[i].at, rows[i].len);
+
+		ck_assert_msg((share != NULL) == rows[i].found, "row %zu", i);
+		if (share)
+			share_put(share);
+	}
+	ck_assert(share_free(addr));
+}
+END_TEST
+
+START_TEST(each_allocation_is_its_own)
+{
+	uint8_t *first = share_alloc(page), *second = share_alloc(page);
+	struct share *a = share_find(first, page), *b = share_find(second, page);
+
+	ck_assert_ptr_nonnull(a);
+	ck_assert_ptr_nonnull(b);
+	ck_assert_ptr_ne(a, b);
+	ck_assert_int_ne(a->fd, b->fd);
+	ck_assert(share_free(first));
+	ck_assert(atomic_load(&a->freed));
+	ck_assert(!atomic_load(&b->freed));
+	share_put(a);
+	share_put(b);
+	ck_assert(share_free(second));
+}
+END_TEST
+
+START_TEST(free_wants_the_start)
+{
+	uint8_t *addr = share_alloc(page);
+	int other;
+
+	ck_assert(!share_free(addr + 1));
+	ck_assert(!share_free(&other));
+	ck_assert(!share_free(NULL));
+	ck_assert(share_free(addr));
+	ck_assert(!share_free(addr));
+}
+END_TEST
+
+START_TEST(too_much_is_refused)
+{
+	errno = 0;
+	ck_assert_ptr_null(share_alloc(SIZE_MAX));
+	ck_assert_int_eq(errno, ENOMEM);
+	errno = 0;
+	ck_assert_ptr_null(share_alloc((size_t)PTRDIFF_MAX + 1));
+	ck_assert_int_eq(errno, ENOMEM);
+}
+END_TEST
+
+/* The peers' view: the pages are there as long as somebody holds the share, and as written. */
+START_TEST(outlives_free_while_it_is_held)
+{
+	uint8_t *addr = share_alloc(page);
+	struct share *share = share_find(addr, page);
+	const uint8_t *seen;
+	int fd;
+
+	ck_assert_ptr_nonnull(share);
+	fd = share->fd;
+	strcpy((char *)addr, "payload");
+	seen = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(seen, MAP_FAILED);
+	ck_assert_str_eq((const char *)seen, "payload");
+	ck_assert(!atomic_load(&share->freed));
+	ck_assert(share_free(addr));
+	ck_assert(atomic_load(&share->freed));
+	ck_assert_ptr_null(share_find(addr, page));
+	ck_assert_int_ge(fcntl(fd, F_GETFD), 0);
+	ck_assert_str_eq((const char *)seen, "payload");
+	share_put(share);
+	ck_assert_int_lt(fcntl(fd, F_GETFD), 0);
+	ck_assert_str_eq((const char *)seen, "payload");
+	munmap((void *)(uintptr_t)seen, page);
+}
+END_TEST
+
+START_TEST(is_sealed)
+{
+	int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+	uint8_t *addr = share_alloc(page);
+	struct share *share = share_find(addr, page);
+	struct stat st;
+	void *view;
+
+	ck_assert_ptr_nonnull(share);
+	ck_assert_int_eq(fcntl(share->fd, F_GET_SEALS), seals);
+	ck_assert_int_ne(fcntl(share->fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+	ck_assert_int_eq(fstat(share->fd, &st), 0);
+	ck_assert_uint_eq((size_t)st.st_size, share->size);
+	ck_assert_int_ne(ftruncate(share->fd, 0), 0);
+	ck_assert_int_ne(ftruncate(share->fd, (off_t)(2 * page)), 0);
+	ck_assert_int_lt(write(share->fd, "x", 1), 0);
+	ck_assert_ptr_eq(
+		mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, share->fd, 0), MAP_FAILED);
+	view = mmap(NULL, page, PROT_READ, MAP_SHARED, share->fd, 0);
+	ck_assert_ptr_ne(view, MAP_FAILED);
+	ck_assert_int_ne(mprotect(view, page, PROT_READ | PROT_WRITE), 0);
+	munmap(view, page);
+	/* The first mapping may still be written. */
+	addr[0] = 1;
+	ck_assert(fcntl(share->fd, F_GETFD) & FD_CLOEXEC);
+	share_put(share);
+	ck_assert(share_free(addr));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("share");
+	TCase *tcase = tcase_create("share");
+	SRunner *runner;
+	int failed;
+
+	find_page_size();
+	tcase_add_loop_test(tcase, memory_is_zeroed_and_whole_pages, 0, 5);
+	tcase_add_test(tcase, find_takes_what_lies_inside);
+	tcase_add_test(tcase, each_allocation_is_its_own);
+	tcase_add_test(tcase, free_wants_the_start);
+	tcase_add_test(tcase, too_much_is_refused);
+	tcase_add_test(tcase, outlives_free_while_it_is_held);
+	tcase_add_test(tcase, is_sealed);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? 1 : 0;
+}
