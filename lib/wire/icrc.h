@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The invariant CRC over a packet in pieces: CRC-32 (IEEE 802.3) with the fields masked that
+ * routers change. Annex A17, A17.3.3; IBTA volume 1, 7.8.1. Any thread.
+ *
+ *	crc = icrc_headers(l3, headers_len);        IP header to the last extended header
+ *	crc = icrc_update(crc, payload, len);       any number of pieces, then the pad
+ *	icrc_store(trailer, crc);                   little-endian
+ */
+#ifndef FERRULE_WIRE_ICRC_H
+#define FERRULE_WIRE_ICRC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* `l3` points to an IPv4 or IPv6 header; `len` bytes from there to the payload, at least through
+ * the BTH and at most WIRE_MAX_HEADERS. */
+uint32_t icrc_headers(const uint8_t *l3, size_t len);
+uint32_t icrc_update(uint32_t crc, const void *data, size_t len);
+void icrc_store(uint8_t out[4], uint32_t crc);
+uint32_t icrc_load(const uint8_t in[4]);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A RoCEv2 frame, from the Ethernet header to the ICRC, decoded once into host order and encoded
+ * from it. Nothing behind this header sees raw header bytes. No state, no I/O, no allocation; any
+ * thread. Annex A17; IBTA volume 1, chapter 9.
+ *
+ *   Eth 14 (+4 VLAN) | IPv4 20 or IPv6 40 | UDP 8 | BTH 12 | extended | payload | pad 0-3 | ICRC 4
+ */
+#ifndef FERRULE_WIRE_PACKET_H
+#define FERRULE_WIRE_PACKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/wire/addr.h"
+#include "lib/wire/opcode.h"
+#include "lib/wire/psn.h"
+
+enum {
+	ROCE_UDP_PORT = 4791,
+	ETHERTYPE_IPV4 = 0x0800,
+	ETHERTYPE_ARP = 0x0806,
+	ETHERTYPE_VLAN = 0x8100,
+	ETHERTYPE_IPV6 = 0x86dd,
+	ETH_LEN = 14,
+	VLAN_LEN = 4,
+	IPV4_LEN = 20,
+	IPV6_LEN = 40,
+	UDP_LEN = 8,
+	BTH_LEN = 12,
+	DETH_LEN = 8,
+	RETH_LEN = 16,
+	ATOMICETH_LEN = 28,
+	AETH_LEN = 4,
+	ATOMICACKETH_LEN = 8,
+	IMMDT_LEN = 4,
+	IETH_LEN = 4,
+	ICRC_LEN = 4,
+	WIRE_MAX_MTU = 4096,
+	WIRE_MAX_HEADERS = 112,
+	/* What a frame can hold besides the payload: WRITE_ONLY_IMM over IPv6 with a VLAN tag. */
+	WIRE_MAX_OVERHEAD = ETH_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN + BTH_LEN + RETH_LEN +
+		IMMDT_LEN + 3 + ICRC_LEN,
+	WIRE_MAX_MESSAGE = 1u << 31, /* bytes; IBTA C9-91 */
+	PKEY_DEFAULT = 0xffff,
+	QPN_MULTICAST = 0xffffff,
+};
+
+struct bth {
+	uint8_t opcode;
+	uint8_t pad; /* 0 to 3 */
+	uint8_t version;
+	bool solicited;
+	bool migrated;
+	bool fecn;
+	bool becn;
+	bool ack_request;
+	uint16_t pkey;
+	uint32_t dest_qpn;
+	struct psn psn;
+};
+
+struct reth {
+	uint64_t va;
+	uint32_t rkey;
+	uint32_t dma_length;
+};
+
+struct aeth {
+	uint8_t syndrome;
+	uint32_t msn; /* 24 bits */
+};
+
+/*
+ * The headers of a packet; which of the extended ones are there is in the opcode table, the others
+ * are zero after wire_decode(). DETH, AtomicETH, AtomicAckETH and IETH are skipped when decoded and
+ * zeros when encoded: no connection of ours uses them.
+ */
+struct wire_headers {
+	struct bth bth;
+	struct reth reth;
+	struct aeth aeth;
+	uint32_t imm_data; /* as it stands on the wire, unswapped */
+};
+
+/* A decoded packet. Points into the frame, which must outlive it. */
+struct wire_packet {
+	struct wire_headers h;
+	const struct opcode_info *op;
+	struct frl_ip src_ip;
+	struct frl_ip dst_ip;
+	uint8_t traffic_class; /* DSCP and ECN */
+	const uint8_t *l3;     /* IP header: the ICRC starts there */
+	uint32_t headers_len;  /* bytes from l3 to the payload */
+	const uint8_t *payload;
+	uint32_t payload_len; /* after wire_decode: with pad and ICRC; after wire_trim: without */
+};
+
+/* Why a frame is no RoCE packet for us. One list with the counters of struct frl_stats. */
+enum wire_verdict {
+	WIRE_OK,
+	WIRE_ARP,        /* not RoCE but ours to handle: see neighbor.h */
+	WIRE_ICMPV6,     /* likewise */
+	WIRE_NOT_ROCE,   /* another protocol or port */
+	WIRE_SHORT,      /* ends before its headers do */
+	WIRE_BAD_IP,     /* version, options, checksum, fragment, or length past the frame */
+	WIRE_BAD_UDP,    /* UDP length past the IP length or below 8 */
+	WIRE_BAD_LENGTH, /* BTH to ICRC not a multiple of 4, or pad longer than the payload */
+	WIRE_BAD_VERSION,
+	WIRE_BAD_OPCODE, /* not in the table */
+};
+
+/* Name of a verdict, for tests and traces. */
+const char *wire_verdict_name(enum wire_verdict verdict);
+
+/*
+ * Decodes the headers of a frame of `len` bytes. Takes the end of the packet from the UDP length,
+ * never from the frame (short frames are padded). A non-zero UDP checksum is verified. Every length
+ * is checked before it is used. On anything but WIRE_OK *packet is undefined. payload_len still
+ * contains pad and ICRC, since whether there is an ICRC depends on the connection: see wire_trim().
+ * OPCODE_NO_PAYLOAD is not enforced here.
+ */
+enum wire_verdict wire_decode(struct wire_packet *packet, const uint8_t *frame, size_t len);
+
+/*
+ * The same for a frame whose payload lies elsewhere: `frame` holds the headers only. Such packets
+ * have neither pad nor ICRC, and are trimmed already.
+ */
+enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *frame, size_t len,
+	const uint8_t *payload, size_t payload_len);
+
+/*
+ * Takes pad and, with `has_icrc`, the ICRC off payload_len; WIRE_BAD_LENGTH when they are missing.
+ */
+enum wire_verdict wire_trim(struct wire_packet *packet, bool has_icrc);
+
+/* True when the ICRC behind a trimmed packet is right. */
+bool wire_icrc_ok(const struct wire_packet *packet);
+
+/*
+ * Where the packets of a connection go: the constant part of its headers, made once. `headers` is
+ * Ethernet to UDP with lengths and checksums zero.
+ */
+struct wire_path {
+	uint8_t headers[ETH_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN];
+	uint8_t headers_len;
+	uint8_t l3_offset;
+	bool ipv4;
+	uint32_t checksum; /* IPv4: one's complement sum of the header with length zero, unfolded */
+};
+
+struct wire_path_config {
+	uint8_t src_mac[6];
+	uint8_t dst_mac[6];
+	struct frl_ip src_ip; /* both of one family */
+	struct frl_ip dst_ip;
+	uint8_t traffic_class;
+	uint8_t hop_limit;
+	uint16_t udp_src_port;
+};
+
+void wire_path_init(struct wire_path *path, const struct wire_path_config *config);
+
+/* The largest path MTU whose packets fit frames of `max_frame` bytes, untagged, whatever headers
+ * they have; 0 when none does. */
+static inline uint32_t wire_largest_mtu(uint32_t max_frame)
+{
+	/* A payload of a full MTU has no pad. */
+	const uint32_t overhead = WIRE_MAX_OVERHEAD - VLAN_LEN - 3;
+	uint32_t mtu = WIRE_MAX_MTU;
+
+	while (mtu >= 256 && mtu + overhead > max_frame)
+		mtu /= 2;
+	return mtu >= 256 ? mtu : 0;
+}
+
+/*
+ * The UDP source port that Linux chooses for a pair of QPNs (both directions get the same), as
+ * entropy for ECMP. Within 0xC000 to 0xFFFF.
+ */
+uint16_t wire_udp_src_port(uint32_t local_qpn, uint32_t remote_qpn);
+
+/*
+ * Writes the headers of a packet whose payload has `payload_len` bytes without pad: h->bth.pad is
+ * not looked at but computed. Returns the bytes written to `out` (room for WIRE_MAX_HEADERS).
+ * `trailer_len` is the pad plus, with an ICRC, ICRC_LEN.
+ */
+size_t wire_encode(uint8_t *out, const struct wire_path *path, const struct wire_headers *h,
+	uint32_t payload_len, bool has_icrc, uint8_t *ret_trailer_len);
+
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/wire/packet.h"
+
+#include "lib/base/bytes.h"
+#include "lib/wire/checksum.h"
+#include "lib/wire/icrc.h"
+
+enum {
+	PROTOCOL_UDP = 17,
+	PROTOCOL_ICMPV6 = 58,
+	BTH_VERSION_MASK = 0x0f,
+};
+
+/* What is left of the frame: `len` bytes at `at`, and `elsewhere` more of payload behind them that
+ * lie elsewhere. Lengths in headers count both, and only the former are looked at. */
+struct rest {
+	const uint8_t *at;
+	size_t len;
+	size_t elsewhere;
+};
+
+/* Cuts what is left to `len` bytes in all, as a header says. False when there are fewer, or when it
+ * cuts off payload. */
+static inline bool cut(struct rest *rest, size_t len)
+{
+	if (len > rest->len + rest->elsewhere || len < rest->elsewhere)
+		return false;
+	rest->len = len - rest->elsewhere;
+	return true;
+}
+
+static inline void skip(struct rest *rest, size_t len)
+{
+	rest->at += len;
+	rest->len -= len;
+}
+
+const char *wire_verdict_name(enum wire_verdict verdict)
+{
+	static const char *const names[] = {
+		[WIRE_OK] = "ok",
+		[WIRE_ARP] = "arp",
+		[WIRE_ICMPV6] = "icmpv6",
+		[WIRE_NOT_ROCE] = "not_roce",
+		[WIRE_SHORT] = "short",
+		[WIRE_BAD_IP] = "bad_ip",
+		[WIRE_BAD_UDP] = "bad_udp",
+		[WIRE_BAD_LENGTH] = "bad_length",
+		[WIRE_BAD_VERSION] = "bad_version",
+		[WIRE_BAD_OPCODE] = "bad_opcode",
+	};
+
+	return verdict < sizeof(names) / sizeof(names[0]) ? names[verdict] : "unknown";
+}
+
+static inline enum wire_verdict decode_ipv4(struct wire_packet *packet, struct rest *rest)
+{
+	const uint8_t *ip = rest->at;
+	uint16_t total;
+
+	if (rest->len < IPV4_LEN)
+		return WIRE_SHORT;
+	if (ip[0] >> 4 != 4)
+		return WIRE_BAD_IP;
+	if (ip[9] != PROTOCOL_UDP)
+		return WIRE_NOT_ROCE;
+	/* Annex A17.3.1: no options; and no fragments. */
+	if (ip[0] != 0x45 || (get_be16(ip + 6) & 0xbfff) != 0)
+		return WIRE_BAD_IP;
+	if (checksum_fold(checksum_add(0, ip, IPV4_LEN)) != 0xffff)
+		return WIRE_BAD_IP;
+	total = get_be16(ip + 2);
+	if (!cut(rest, total) || rest->len < IPV4_LEN)
+		return WIRE_BAD_IP;
+	packet->src_ip = ip_from_v4(ip + 12);
+	packet->dst_ip = ip_from_v4(ip + 16);
+	packet->traffic_class = ip[1];
+	skip(rest, IPV4_LEN);
+	return WIRE_OK;
+}
+
+static inline enum wire_verdict decode_ipv6(struct wire_packet *packet, struct rest *rest)
+{
+	const uint8_t *ip = rest->at;
+	uint16_t payload;
+
+	if (rest->len < IPV6_LEN)
+		return WIRE_SHORT;
+	if (ip[0] >> 4 != 6)
+		return WIRE_BAD_IP;
+	payload = get_be16(ip + 4);
+	if (!cut(rest, IPV6_LEN + (size_t)payload) || rest->len < IPV6_LEN)
+		return WIRE_BAD_IP;
+	if (ip[6] == PROTOCOL_ICMPV6)
+		return WIRE_ICMPV6;
+	if (ip[6] != PROTOCOL_UDP)
+		return WIRE_NOT_ROCE;
+	memcpy(packet->src_ip.bytes, ip + 8, 16);
+	memcpy(packet->dst_ip.bytes, ip + 24, 16);
+	packet->traffic_class = (uint8_t)(get_be16(ip) >> 4);
+	skip(rest, IPV6_LEN);
+	return WIRE_OK;
+}
+
+static bool udp_checksum_ok(const struct wire_packet *packet, const struct rest *udp)
+{
+	uint64_t sum = checksum_pseudo(
+		&packet->src_ip, &packet->dst_ip, PROTOCOL_UDP, (uint16_t)udp->len);
+
+	return checksum_fold(checksum_add(sum, udp->at, udp->len)) == 0xffff;
+}
+
+static inline enum wire_verdict decode_udp(struct wire_packet *packet, struct rest *rest)
+{
+	const uint8_t *udp = rest->at;
+	uint16_t len;
+
+	if (rest->len < UDP_LEN)
+		return WIRE_SHORT;
+	if (get_be16(udp + 2) != ROCE_UDP_PORT)
+		return WIRE_NOT_ROCE;
+	len = get_be16(udp + 4);
+	if (!cut(rest, len) || rest->len < UDP_LEN)
+		return WIRE_BAD_UDP;
+	/* Payload that lies elsewhere is read once, where it is placed: nobody sends a checksum
+	 * with it. */
+	if (get_be16(udp + 6) != 0 && (rest->elsewhere || !udp_checksum_ok(packet, rest)))
+		return WIRE_BAD_UDP;
+	skip(rest, UDP_LEN);
+	return WIRE_OK;
+}
+
+static inline struct bth decode_bth(const uint8_t *p)
+{
+	return (struct bth){
+		.opcode = p[0],
+		.solicited = p[1] >> 7,
+		.migrated = p[1] >> 6 & 1,
+		.pad = p[1] >> 4 & 3,
+		.version = p[1] & BTH_VERSION_MASK,
+		.pkey = get_be16(p + 2),
+		.fecn = p[4] >> 7,
+		.becn = p[4] >> 6 & 1,
+		.dest_qpn = get_be24(p + 5),
+		.ack_request = p[8] >> 7,
+		.psn = { get_be24(p + 9) },
+	};
+}
+
+/* In the order of enum wire_header; those that struct wire_headers does not hold are skipped. */
+static inline void decode_extended(struct wire_headers *h, uint8_t headers, const uint8_t *p)
+{
+	h->reth = (struct reth){ 0 };
+	h->aeth = (struct aeth){ 0 };
+	h->imm_data = 0;
+	if (headers & HEADER_DETH)
+		p += DETH_LEN;
+	if (headers & HEADER_RETH) {
+		h->reth.va = get_be64(p);
+		h->reth.rkey = get_be32(p + 8);
+		h->reth.dma_length = get_be32(p + 12);
+		p += RETH_LEN;
+	}
+	if (headers & HEADER_AETH) {
+		h->aeth.syndrome = p[0];
+		h->aeth.msn = get_be24(p + 1);
+		p += AETH_LEN;
+	}
+	if (headers & HEADER_IMMDT)
+		memcpy(&h->imm_data, p, IMMDT_LEN);
+}
+
+static inline enum wire_verdict decode_transport(struct wire_packet *packet, struct rest *rest)
+{
+	const uint8_t *bth = rest->at;
+	const struct opcode_info *op;
+
+	if (rest->len < BTH_LEN)
+		return WIRE_SHORT;
+	if (bth[1] & BTH_VERSION_MASK) /* IBTA 9.6.1.1.3 */
+		return WIRE_BAD_VERSION;
+	op = &opcode_table[bth[0]];
+	if (!op->name)
+		return WIRE_BAD_OPCODE;
+	if (rest->len < BTH_LEN + (size_t)op->headers_len)
+		return WIRE_SHORT;
+	if ((rest->len + rest->elsewhere) % 4)
+		return WIRE_BAD_LENGTH;
+	packet->op = op;
+	packet->h.bth = decode_bth(bth);
+	decode_extended(&packet->h, op->headers, bth + BTH_LEN);
+	skip(rest, BTH_LEN + (size_t)op->headers_len);
+	return WIRE_OK;
+}
+
+static inline enum wire_verdict decode(
+	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t elsewhere)
+{
+	struct rest rest = { frame, len, elsewhere };
+	enum wire_verdict verdict;
+	uint16_t ethertype;
+
+	if (len < ETH_LEN)
+		return WIRE_SHORT;
+	ethertype = get_be16(frame + ETH_LEN - 2);
+	skip(&rest, ETH_LEN);
+	if (ethertype == ETHERTYPE_VLAN) {
+		if (rest.len < VLAN_LEN)
+			return WIRE_SHORT;
+		ethertype = get_be16(rest.at + 2);
+		skip(&rest, VLAN_LEN);
+	}
+	packet->l3 = rest.at;
+	switch (ethertype) {
+	case ETHERTYPE_IPV4: verdict = decode_ipv4(packet, &rest); break;
+	case ETHERTYPE_IPV6: verdict = decode_ipv6(packet, &rest); break;
+	case ETHERTYPE_ARP: return WIRE_ARP;
+	default: return WIRE_NOT_ROCE;
+	}
+	if (verdict == WIRE_OK)
+		verdict = decode_udp(packet, &rest);
+	if (verdict == WIRE_OK)
+		verdict = decode_transport(packet, &rest);
+	if (verdict != WIRE_OK)
+		return verdict;
+	packet->headers_len = (uint32_t)(rest.at - packet->l3);
+	packet->payload = rest.at;
+	packet->payload_len = (uint32_t)rest.len;
+	return WIRE_OK;
+}
+
+enum wire_verdict wire_decode(struct wire_packet *packet, const uint8_t *frame, size_t len)
+{
+	return decode(packet, frame, len, 0);
+}
+
+enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *frame, size_t len,
+	const uint8_t *payload, size_t payload_len)
+{
+	enum wire_verdict verdict = decode(packet, frame, len, payload_len);
+
+	if (verdict != WIRE_OK)
+		return verdict;
+	/* Of the packet, the frame holds the headers and nothing else; there is no pad or ICRC. */
+	if (packet->payload_len != 0 || packet->h.bth.pad != 0)
+		return WIRE_BAD_LENGTH;
+	packet->payload = payload;
+	packet->payload_len = (uint32_t)payload_len;
+	return WIRE_OK;
+}
+
+enum wire_verdict wire_trim(struct wire_packet *packet, bool has_icrc)
+{
+	uint32_t trailer = packet->h.bth.pad + (has_icrc ? (uint32_t)ICRC_LEN : 0);
+
+	if (packet->payload_len < trailer)
+		return WIRE_BAD_LENGTH;
+	packet->payload_len -= trailer;
+	return WIRE_OK;
+}
+
+bool wire_icrc_ok(const struct wire_packet *packet)
+{
+	size_t len = (size_t)packet->payload_len + packet->h.bth.pad;
+	uint32_t crc = icrc_headers(packet->l3, packet->headers_len);
+
+	return icrc_update(crc, packet->payload, len) == icrc_load(packet->payload + len);
+}

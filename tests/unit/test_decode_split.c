@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames whose payload lies elsewhere. Headers are in blocks of exactly their size, so that the
+ * address sanitizer sees a read behind them; the payload's address is one that nothing can read.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "lib/base/random.h"
+#include "lib/wire/packet.h"
+#include "tests/vectors/frame.h"
+
+enum {
+	OPCODES = 32, /* of RC */
+	PAYLOAD = 1024,
+	MOST_OFF = 4, /* bytes that a length is wrong by */
+	RANDOM_ROUNDS = 20000,
+};
+
+static const uint8_t *const nowhere = (const uint8_t *)16;
+
+static bool has_payload(int opcode)
+{
+	return opcode_known((uint8_t)opcode) && !(opcode_table[opcode].flags & OPCODE_NO_PAYLOAD);
+}
+
+static struct wire_headers headers_of(uint8_t opcode)
+{
+	const struct opcode_info *op = &opcode_table[opcode];
+	struct wire_headers h = {
+		.bth = { .opcode = opcode, .pkey = PKEY_DEFAULT, .dest_qpn = 0x11, .psn = { 7 } },
+	};
+
+	if (op->headers & HEADER_RETH)
+		h.reth = (struct reth){ 0x123456789abcdef0, 0x55667788, 0x99aabb };
+	if (op->headers & HEADER_AETH)
+		h.aeth = (struct aeth){ 0x1f, 0x654321 };
+	if (op->headers & HEADER_IMMDT)
+		h.imm_data = 0xcafe1234;
+	return h;
+}
+
+/* The headers alone; the frame's lengths still count `payload_len` bytes behind them. */
+static struct frame headers_only(int variant, uint8_t opcode, uint32_t payload_len)
+{
+	struct wire_headers h = headers_of(opcode);
+	struct frame frame = make_frame(variant, &h, payload_len, false);
+
+	frame.len = frame.payload;
+	return frame;
+}
+
+/* The first `len` bytes of the frame; *packet points into freed memory after that. */
+static enum wire_verdict decode_cut(
+	struct wire_packet *packet, const struct frame *frame, size_t len, size_t payload_len)
+{
+	uint8_t *copy = malloc(len ? len : 1);
+	enum wire_verdict verdict;
+
+	ck_assert_ptr_nonnull(copy);
+	memcpy(copy, frame->bytes, len);
+	verdict = wire_decode_split(packet, len ? copy : copy + 1, len, nowhere, payload_len);
+	free(copy);
+	return verdict;
+}
+
+static enum wire_verdict decode(const struct frame *frame, size_t payload_len)
+{
+	struct wire_packet packet;
+
+	return decode_cut(&packet, frame, frame->len, payload_len);
+}
+
+static void expect(enum wire_verdict got, enum wire_verdict want, const char *what)
+{
+	ck_assert_msg(got == want, "%s: %s, not %s", what, wire_verdict_name(got),
+		wire_verdict_name(want));
+}
+
+static void check_accepted(int variant, uint8_t opcode, uint32_t payload_len)
+{
+	struct frame frame = headers_only(variant, opcode, payload_len);
+	struct wire_headers h = headers_of(opcode);
+	struct wire_packet packet;
+
+	memset(&packet, 0xa5, sizeof(packet));
+	expect(wire_decode_split(&packet, frame.bytes, frame.len, nowhere, payload_len), WIRE_OK,
+		"accepted");
+	ck_assert_ptr_eq(packet.payload, nowhere);
+	ck_assert_uint_eq(packet.payload_len, payload_len);
+	ck_assert_ptr_eq(packet.op, &opcode_table[opcode]);
+	ck_assert_ptr_eq(packet.l3, frame.bytes + frame.l3);
+	ck_assert_uint_eq(packet.headers_len, frame.payload - frame.l3);
+	ck_assert_uint_eq(packet.traffic_class, 0x6a);
+	ck_assert(ip_is_v4(&packet.src_ip) == frame.ipv4);
+	ck_assert_uint_eq(packet.src_ip.bytes[15], 1);
+	ck_assert_uint_eq(packet.dst_ip.bytes[15], 2);
+	ck_assert_uint_eq(packet.h.bth.dest_qpn, 0x11);
+	ck_assert_uint_eq(packet.h.bth.psn.value, 7);
+	ck_assert_uint_eq(packet.h.bth.pad, 0);
+	ck_assert_uint_eq(packet.h.reth.va, h.reth.va);
+	ck_assert_uint_eq(packet.h.reth.rkey, h.reth.rkey);
+	ck_assert_uint_eq(packet.h.reth.dma_length, h.reth.dma_length);
+	ck_assert_uint_eq(packet.h.aeth.msn, h.aeth.msn);
+	ck_assert_uint_eq(packet.h.imm_data, h.imm_data);
+	/* Trimmed already. */
+	expect(wire_trim(&packet, false), WIRE_OK, "trim");
+	ck_assert_uint_eq(packet.payload_len, payload_len);
+}
+
+START_TEST(accepted)
+{
+	static const uint32_t payloads[] = { 4, 64, 256, 1024, 4092, 4096 };
+
+	if (!has_payload(_i))
+		return;
+	for (int variant = 0; variant < VARIANTS; variant++)
+		for (size_t i = 0; i < sizeof(payloads) / sizeof(payloads[0]); i++)
+			check_accepted(variant, (uint8_t)_i, payloads[i]);
+}
+END_TEST
+
+START_TEST(cut_headers)
+{
+	if (!has_payload(_i))
+		return;
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		struct frame frame = headers_only(variant, (uint8_t)_i, PAYLOAD);
+		size_t ip_len = frame.ipv4 ? IPV4_LEN : IPV6_LEN;
+		struct wire_packet packet;
+
+		for (size_t len = 0; len < frame.len; len++)
+			expect(decode_cut(&packet, &frame, len, PAYLOAD),
+				len < frame.l3 + ip_len ? WIRE_SHORT : WIRE_BAD_IP, "cut");
+	}
+}
+END_TEST
+
+/* The same with lengths that are right for what is left: as a sender would that makes no sense. */
+START_TEST(cut_packet)
+{
+	if (!has_payload(_i))
+		return;
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		struct frame frame = headers_only(variant, (uint8_t)_i, PAYLOAD);
+		struct wire_packet packet;
+
+		for (size_t len = frame.bth; len < frame.len; len++) {
+			struct frame cut = frame;
+
+			set_lengths(&cut, len - frame.udp + PAYLOAD);
+			expect(decode_cut(&packet, &cut, len, PAYLOAD), WIRE_SHORT, "cut");
+		}
+		for (size_t len = frame.udp; len < frame.bth; len++) {
+			struct frame cut = frame;
+
+			set_lengths(&cut, len - frame.udp + PAYLOAD);
+			expect(decode_cut(&packet, &cut, len, PAYLOAD), WIRE_SHORT, "cut UDP");
+		}
+	}
+}
+END_TEST
+
+START_TEST(payload_length_disagrees)
+{
+	if (!has_payload(_i))
+		return;
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		struct frame frame = headers_only(variant, (uint8_t)_i, PAYLOAD);
+
+		for (unsigned off = 1; off <= MOST_OFF; off++) {
+			expect(decode(&frame, PAYLOAD - off), WIRE_BAD_IP, "less payload");
+			expect(decode(&frame, PAYLOAD + off), WIRE_SHORT, "more payload");
+		}
+		expect(decode(&frame, 0), WIRE_BAD_IP, "no payload");
+	}
+}
+END_TEST
+
+/* Only one of IP and UDP is wrong. */
+START_TEST(length_in_a_header_is_wrong)
+{
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		for (int off = -MOST_OFF; off <= MOST_OFF; off++) {
+			struct frame frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+			size_t right = frame.len - frame.udp + PAYLOAD;
+			struct frame other = frame;
+
+			if (off == 0)
+				continue;
+			put_be16(frame.bytes + frame.udp + 4, (uint16_t)(right + (size_t)off));
+			expect(decode(&frame, PAYLOAD), off > 0 ? WIRE_BAD_UDP : WIRE_SHORT,
+				"UDP length");
+			set_lengths(&other, right + (size_t)off);
+			put_be16(other.bytes + other.udp + 4, (uint16_t)right);
+			expect(decode(&other, PAYLOAD), off > 0 ? WIRE_BAD_IP : WIRE_BAD_UDP,
+				"IP length");
+		}
+	}
+}
+END_TEST
+
+START_TEST(pad_is_refused)
+{
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		for (unsigned pad = 1; pad < 4; pad++) {
+			struct frame frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+
+			frame.bytes[frame.bth + 1] |= (uint8_t)(pad << 4);
+			expect(decode(&frame, PAYLOAD), WIRE_BAD_LENGTH, "pad");
+		}
+	}
+}
+END_TEST
+
+START_TEST(not_a_multiple_of_4)
+{
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		for (unsigned more = 1; more < 4; more++) {
+			struct frame frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+
+			set_lengths(&frame, frame.len - frame.udp + PAYLOAD + more);
+			expect(decode(&frame, PAYLOAD + more), WIRE_BAD_LENGTH, "odd");
+		}
+	}
+}
+END_TEST
+
+START_TEST(udp_checksum_is_refused)
+{
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		struct frame frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+
+		/* One of them is right for the headers alone. */
+		for (unsigned sum = 1; sum <= 0xffff; sum++) {
+			struct wire_packet packet;
+
+			put_be16(frame.bytes + frame.udp + 6, (uint16_t)sum);
+			if (wire_decode_split(&packet, frame.bytes, frame.len, nowhere, PAYLOAD) !=
+				WIRE_BAD_UDP)
+				ck_abort_msg("UDP checksum %04x", sum);
+		}
+	}
+}
+END_TEST
+
+START_TEST(bytes_behind_the_headers)
+{
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		for (unsigned extra = 1; extra <= 64; extra++) {
+			struct frame frame = headers_only(variant, OP_WRITE_ONLY_IMM, PAYLOAD);
+			struct wire_packet packet;
+
+			frame.len += extra;
+			/* Filled up, as Ethernet does with short frames: they are not counted. */
+			expect(decode_cut(&packet, &frame, frame.len, PAYLOAD), WIRE_OK, "filled");
+			ck_assert_ptr_eq(packet.payload, nowhere);
+			ck_assert_uint_eq(packet.payload_len, PAYLOAD);
+			/* Or payload in both places. */
+			set_lengths(&frame, frame.len - frame.udp + PAYLOAD);
+			expect(decode(&frame, PAYLOAD), WIRE_BAD_LENGTH, "payload twice");
+			/* The lengths agree with what is there, but for where it is. */
+			frame = headers_only(variant, OP_WRITE_ONLY_IMM, PAYLOAD);
+			frame.len += extra;
+			expect(decode(&frame, PAYLOAD - extra), WIRE_BAD_LENGTH, "moved");
+		}
+	}
+}
+END_TEST
+
+START_TEST(huge_payload)
+{
+	static const size_t huge[] = { 65535 - IPV4_LEN, 65535, 65536, 65536 + PAYLOAD, 1u << 31,
+		UINT32_MAX, (size_t)UINT32_MAX + 1, (size_t)UINT32_MAX + 1 + PAYLOAD, SIZE_MAX / 2,
+		SIZE_MAX / 2 + 1 };
+
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		struct frame frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+
+		for (size_t i = 0; i < sizeof(huge) / sizeof(huge[0]); i++)
+			ck_assert_int_ne(decode(&frame, huge[i]), WIRE_OK);
+		/* Sums with what is in the frame wrap around. */
+		for (size_t below = 0; below < 8192; below++)
+			ck_assert_int_ne(decode(&frame, SIZE_MAX - below), WIRE_OK);
+		set_lengths(&frame, 65535 - IPV4_LEN);
+		ck_assert_int_ne(decode(&frame, 65536 + PAYLOAD), WIRE_OK);
+	}
+}
+END_TEST
+
+START_TEST(no_payload)
+{
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		struct frame frame = headers_only(variant, OP_SEND_ONLY, 0);
+		struct wire_packet packet;
+
+		expect(decode_cut(&packet, &frame, frame.len, 0), WIRE_OK, "empty");
+		ck_assert_uint_eq(packet.payload_len, 0);
+		expect(decode(&frame, 4), WIRE_SHORT, "payload that no length counts");
+	}
+}
+END_TEST
+
+START_TEST(other_protocols)
+{
+	static const uint8_t arp[2] = { 0x08, 0x06 };
+	struct frame frame;
+
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+		memcpy(frame.bytes + frame.l3 - 2, arp, 2);
+		expect(decode(&frame, PAYLOAD), WIRE_ARP, "ARP");
+		frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+		put_be16(frame.bytes + frame.udp + 2, 53);
+		expect(decode(&frame, PAYLOAD), WIRE_NOT_ROCE, "DNS");
+		frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+		frame.bytes[frame.bth + 1] |= 1;
+		expect(decode(&frame, PAYLOAD), WIRE_BAD_VERSION, "version");
+		frame = headers_only(variant, OP_SEND_ONLY, PAYLOAD);
+		frame.bytes[frame.bth] = 0x1f;
+		expect(decode(&frame, PAYLOAD), WIRE_BAD_OPCODE, "opcode");
+	}
+}
+END_TEST
+
+/* Whatever the headers say: nothing behind them is read, and payload is never more than there is.
+ */
+START_TEST(random_damage)
+{
+	struct random_state random;
+
+	random_seed(&random, 1);
+	for (int round = 0; round < RANDOM_ROUNDS; round++) {
+		struct frame frame = headers_only(
+			(int)random_below(&random, VARIANTS), OP_WRITE_ONLY, PAYLOAD);
+		size_t payload_len = PAYLOAD, len = frame.len;
+		struct wire_packet packet;
+
+		for (uint64_t flips = random_below(&random, 4); flips; flips--)
+			frame.bytes[random_below(&random, len)] = (uint8_t)random_u64(&random);
+		fix_ip_checksum(&frame);
+		if (random_below(&random, 2))
+			len = random_below(&random, len + 1);
+		if (random_below(&random, 2))
+			payload_len = random_u64(&random) >> random_below(&random, 64);
+		if (decode_cut(&packet, &frame, len, payload_len) != WIRE_OK)
+			continue;
+		ck_assert_uint_eq(packet.payload_len, payload_len);
+		ck_assert_ptr_eq(packet.payload, nowhere);
+		ck_assert_uint_le(packet.headers_len, len);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("decode_split");
+	TCase *tcase = tcase_create("decode_split");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase, accepted, 0, OPCODES);
+	tcase_add_loop_test(tcase, cut_headers, 0, OPCODES);
+	tcase_add_loop_test(tcase, cut_packet, 0, OPCODES);
+	tcase_add_loop_test(tcase, payload_length_disagrees, 0, OPCODES);
+	tcase_add_test(tcase, length_in_a_header_is_wrong);
+	tcase_add_test(tcase, pad_is_refused);
+	tcase_add_test(tcase, not_a_multiple_of_4);
+	tcase_add_test(tcase, udp_checksum_is_refused);
+	tcase_add_test(tcase, bytes_behind_the_headers);
+	tcase_add_test(tcase, huge_payload);
+	tcase_add_test(tcase, no_payload);
+	tcase_add_test(tcase, other_protocols);
+	tcase_add_test(tcase, random_damage);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

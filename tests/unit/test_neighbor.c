@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "lib/wire/checksum.h"
+#include "lib/wire/neighbor.h"
+#include "lib/wire/packet.h"
+
+static const uint8_t mac_a[6] = { 0x02, 0, 0, 0, 0, 0x0a };
+static const uint8_t mac_b[6] = { 0x02, 0, 0, 0, 0, 0x0b };
+static const struct frl_ip v4_a = { { [10] = 0xff, 0xff, 10, 1, 1, 1 } };
+static const struct frl_ip v4_b = { { [10] = 0xff, 0xff, 10, 1, 1, 2 } };
+static const struct frl_ip v4_none = { { [10] = 0xff, 0xff } };
+static const struct frl_ip v6_a = { { 0xfd, 0x00, [13] = 0xaa, 0xbb, 0x01 } };
+static const struct frl_ip v6_b = { { 0xfd, 0x00, [13] = 0xcc, 0xdd, 0x02 } };
+static const struct frl_ip v6_none;
+
+/* Where a solicitation or advertisement of ours keeps things. */
+enum {
+	IP = ETH_LEN,
+	ICMP = ETH_LEN + IPV6_LEN,
+	TARGET = ICMP + 8,
+	OPTION = ICMP + 24,
+	ND_FRAME = OPTION + 8,
+	ARP_FRAME = ETH_LEN + 28,
+};
+
+/* A asks or answers; in each case B is the other one. */
+static const struct {
+	const char *name;
+	bool request;
+	const struct frl_ip *sender, *target;
+	size_t len;
+	uint8_t dst_mac[6];
+} rows[] = {
+	{ "ARP request", true, &v4_a, &v4_b, ARP_FRAME, { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff } },
+	{ "ARP probe", true, &v4_none, &v4_b, ARP_FRAME, { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff } },
+	{ "ARP reply", false, &v4_a, &v4_b, ARP_FRAME, { 0x02, 0, 0, 0, 0, 0x0b } },
+	{ "solicitation", true, &v6_a, &v6_b, ND_FRAME, { 0x33, 0x33, 0xff, 0xcc, 0xdd, 0x02 } },
+	{ "advertisement", false, &v6_a, &v6_b, ND_FRAME, { 0x02, 0, 0, 0, 0, 0x0b } },
+};
+
+enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+static size_t encode_row(uint8_t out[NEIGHBOR_MAX_FRAME], int row)
+{
+	struct neighbor_message message = {
+		.request = rows[row].request,
+		.sender_ip = *rows[row].sender,
+		.target_ip = *rows[row].target,
+	};
+
+	memcpy(message.sender_mac, mac_a, 6);
+	memcpy(message.dst_mac, mac_b, 6);
+	return neighbor_encode(out, &message);
+}
+
+/* From a block of exactly that size. */
+static bool decode_copy(struct neighbor_message *message, const uint8_t *frame, size_t len)
+{
+	uint8_t *copy = malloc(len ? len : 1);
+	bool good;
+
+	ck_assert_ptr_nonnull(copy);
+	memcpy(copy, frame, len);
+	good = neighbor_decode(message, len ? copy : copy + 1, len);
+	free(copy);
+	return good;
+}
+
+/* As for a peer that computes its checksum right, whatever it says. */
+static void fix_checksum(uint8_t *frame)
+{
+	uint16_t len = get_be16(frame + IP + 4);
+	struct frl_ip src, dst;
+	uint16_t sum;
+
+	memcpy(src.bytes, frame + IP + 8, 16);
+	memcpy(dst.bytes, frame + IP + 24, 16);
+	put_be16(frame + ICMP + 2, 0);
+	sum = (uint16_t)~checksum_fold(
+		checksum_add(checksum_pseudo(&src, &dst, 58, len), frame + ICMP, len));
+	memcpy(frame + ICMP + 2, &sum, 2);
+}
+
+START_TEST(roundtrip)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME + 20];
+	struct neighbor_message message;
+	size_t len = encode_row(frame, _i);
+
+	memset(&message, 0xa5, sizeof(message));
+	ck_assert_uint_eq(len, rows[_i].len);
+	ck_assert_mem_eq(frame, rows[_i].dst_mac, 6);
+	ck_assert_mem_eq(frame + 6, mac_a, 6);
+	ck_assert(decode_copy(&message, frame, len));
+	ck_assert_int_eq(message.request, rows[_i].request);
+	ck_assert(ip_equal(&message.sender_ip, rows[_i].sender));
+	ck_assert(ip_equal(&message.target_ip, rows[_i].target));
+	ck_assert_mem_eq(message.sender_mac, mac_a, 6);
+	ck_assert_mem_eq(message.dst_mac, rows[_i].dst_mac, 6);
+
+	memset(frame + len, 0xee, sizeof(frame) - len);
+	ck_assert_msg(decode_copy(&message, frame, len + 18), "padded");
+
+	memmove(frame + 16, frame + 12, len - 12);
+	put_be16(frame + 12, ETHERTYPE_VLAN);
+	put_be16(frame + 14, 10);
+	ck_assert_msg(decode_copy(&message, frame, len + VLAN_LEN), "with a tag");
+	for (size_t cut = 0; cut < len + VLAN_LEN; cut++)
+		ck_assert_msg(!decode_copy(&message, frame, cut), "with a tag, %zu bytes", cut);
+}
+END_TEST
+
+START_TEST(cut_frame)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+	size_t len = encode_row(frame, _i);
+
+	for (size_t cut = 0; cut < len; cut++)
+		ck_assert_msg(
+			!decode_copy(&message, frame, cut), "%s, %zu bytes", rows[_i].name, cut);
+}
+END_TEST
+
+/* The length in the IPv6 header and the checksum agree with the cut. */
+START_TEST(cut_message)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+	size_t len = encode_row(frame, _i);
+	size_t whole_without_option = rows[_i].request ? OPTION : len;
+
+	if (len != ND_FRAME)
+		return;
+	for (size_t cut = ICMP + 4; cut < len; cut++) {
+		put_be16(frame + IP + 4, (uint16_t)(cut - ICMP));
+		fix_checksum(frame);
+		ck_assert_msg(decode_copy(&message, frame, cut) == (cut == whole_without_option),
+			"%s, %zu bytes", rows[_i].name, cut);
+	}
+}
+END_TEST
+
+/* Any flipped bit of the addresses or of ICMPv6 spoils the checksum. */
+START_TEST(flipped_bit)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+	size_t len = encode_row(frame, _i);
+
+	if (len != ND_FRAME)
+		return;
+	for (size_t bit = (IP + 8) * 8; bit < len * 8; bit++) {
+		frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		ck_assert_msg(!decode_copy(&message, frame, len), "bit %zu", bit);
+		frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+}
+END_TEST
+
+enum kind {
+	ARP_REQUEST = 0,
+	ARP_REPLY = 2,
+	SOLICITATION = 3,
+	ADVERTISEMENT = 4,
+};
+
+/* One byte is set to another value, and the checksum is right. */
+static const struct {
+	const char *name;
+	enum kind kind;
+	size_t at;
+	uint8_t value;
+	bool good;
+} byte_rows[] = {
+	{ "as it was", ARP_REQUEST, ETH_LEN, 0, true },
+	{ "hardware type", ARP_REQUEST, ETH_LEN + 1, 6, false },
+	{ "protocol", ARP_REQUEST, ETH_LEN + 2, 0x86, false },
+	{ "hardware length", ARP_REQUEST, ETH_LEN + 4, 8, false },
+	{ "protocol length", ARP_REQUEST, ETH_LEN + 5, 16, false },
+	{ "reverse ARP", ARP_REQUEST, ETH_LEN + 7, 3, false },
+	{ "operation 0", ARP_REQUEST, ETH_LEN + 7, 0, false },
+	{ "operation 258", ARP_REPLY, ETH_LEN + 6, 1, false },
+	{ "group address as sender", ARP_REPLY, ETH_LEN + 8, 0x03, false },
+	{ "ethertype", ARP_REPLY, 13, 0, false },
+	{ "as it was", SOLICITATION, IP, 0x60, true },
+	{ "IP version", SOLICITATION, IP, 0x40, false },
+	{ "next header", SOLICITATION, IP + 6, 17, false },
+	{ "hop limit", SOLICITATION, IP + 7, 254, false },
+	{ "hop limit", ADVERTISEMENT, IP + 7, 254, false },
+	{ "echo request", SOLICITATION, ICMP, 128, false },
+	{ "router solicitation", SOLICITATION, ICMP, 133, false },
+	{ "code", SOLICITATION, ICMP + 1, 1, false },
+	{ "multicast target", SOLICITATION, TARGET, 0xff, false },
+	{ "multicast sender", SOLICITATION, IP + 8, 0xff, false },
+	{ "option of length 0", SOLICITATION, OPTION + 1, 0, false },
+	{ "option past the end", SOLICITATION, OPTION + 1, 2, false },
+	{ "option far past the end", SOLICITATION, OPTION + 1, 255, false },
+	{ "other option", SOLICITATION, OPTION, 14, true },
+	{ "group address in the option", SOLICITATION, OPTION + 2, 0x03, false },
+	{ "option of length 0", ADVERTISEMENT, OPTION + 1, 0, false },
+	{ "option past the end", ADVERTISEMENT, OPTION + 1, 2, false },
+	{ "other option", ADVERTISEMENT, OPTION, 1, false },
+	{ "router, solicited, override", ADVERTISEMENT, ICMP + 4, 0xe0, true },
+	{ "solicited, but to all", ADVERTISEMENT, IP + 24, 0xff, false },
+};
+
+enum { N_BYTES = sizeof(byte_rows) / sizeof(byte_rows[0]) };
+
+START_TEST(changed_byte)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+	size_t len = encode_row(frame, (int)byte_rows[_i].kind);
+
+	frame[byte_rows[_i].at] = byte_rows[_i].value;
+	if (len == ND_FRAME)
+		fix_checksum(frame);
+	ck_assert_msg(
+		decode_copy(&message, frame, len) == byte_rows[_i].good, "%s", byte_rows[_i].name);
+}
+END_TEST
+
+/* Linux leaves the option out when it asks one station; the frame says who it is. */
+START_TEST(solicitation_without_option)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+
+	encode_row(frame, SOLICITATION);
+	put_be16(frame + IP + 4, 24);
+	fix_checksum(frame);
+	ck_assert(decode_copy(&message, frame, OPTION));
+	ck_assert_mem_eq(message.sender_mac, mac_a, 6);
+}
+END_TEST
+
+/* A probe names no sender: it goes to the target's group, without the option. */
+START_TEST(duplicate_address_probe)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+
+	encode_row(frame, SOLICITATION);
+	memset(frame + IP + 8, 0, 16);
+	fix_checksum(frame);
+	ck_assert_msg(!decode_copy(&message, frame, ND_FRAME), "with an option");
+
+	put_be16(frame + IP + 4, 24);
+	fix_checksum(frame);
+	ck_assert(decode_copy(&message, frame, OPTION));
+	ck_assert(message.request);
+	ck_assert(ip_equal(&message.sender_ip, &v6_none));
+	ck_assert(ip_equal(&message.target_ip, &v6_b));
+
+	memcpy(frame + IP + 24, v6_b.bytes, 16);
+	fix_checksum(frame);
+	ck_assert_msg(!decode_copy(&message, frame, OPTION), "not to the group");
+}
+END_TEST
+
+/* The answer to it goes to everybody. */
+START_TEST(answer_to_probe)
+{
+	static const uint8_t to_all[6] = { 0x33, 0x33, 0, 0, 0, 1 };
+	struct neighbor_message message = { .sender_ip = v6_a, .target_ip = v6_none };
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+
+	memcpy(message.sender_mac, mac_a, 6);
+	memcpy(message.dst_mac, mac_b, 6);
+	ck_assert_uint_eq(neighbor_encode(frame, &message), ND_FRAME);
+	ck_assert_mem_eq(frame, to_all, 6);
+	ck_assert_uint_eq(frame[IP + 24], 0xff);
+	ck_assert_uint_eq(frame[ICMP + 4], 0x20);
+	ck_assert(decode_copy(&message, frame, ND_FRAME));
+	ck_assert(ip_equal(&message.sender_ip, &v6_a));
+}
+END_TEST
+
+/* As tcpdump would show them; the checksum was computed apart from this code. */
+START_TEST(golden_bytes)
+{
+	static const uint8_t arp[] = {
+		0xff,
+		0xff,
+		0xff,
+		0xff,
+		0xff,
+		0xff,
+		0x02,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x0a,
+		0x08,
+		0x06,
+		0x00,
+		0x01,
+		0x08,
+		0x00,
+		0x06,
+		0x04,
+		0x00,
+		0x01,
+		0x02,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x0a,
+		0x0a,
+		0x01,
+		0x01,
+		0x01,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x0a,
+		0x01,
+		0x01,
+		0x02,
+	};
+	static const uint8_t icmp[] = {
+		0x87,
+		0x00,
+		0x06,
+		0x4a,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0xfd,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0xcc,
+		0xdd,
+		0x02,
+		0x01,
+		0x01,
+		0x02,
+		0x00,
+		0x00,
+		0x00,
+		0x00,
+		0x0a,
+	};
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+
+	ck_assert_uint_eq(encode_row(frame, ARP_REQUEST), sizeof(arp));
+	ck_assert_mem_eq(frame, arp, sizeof(arp));
+	ck_assert_uint_eq(encode_row(frame, SOLICITATION), ICMP + sizeof(icmp));
+	ck_assert_mem_eq(frame + ICMP, icmp, sizeof(icmp));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("neighbor");
+	TCase *tcase = tcase_create("neighbor");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_add_loop_test(tcase, roundtrip, 0, N_ROWS);
+	tcase_add_loop_test(tcase, cut_frame, 0, N_ROWS);
+	tcase_add_loop_test(tcase, cut_message, 0, N_ROWS);
+	tcase_add_loop_test(tcase, flipped_bit, 0, N_ROWS);
+	tcase_add_loop_test(tcase, changed_byte, 0, N_BYTES);
+	tcase_add_test(tcase, solicitation_without_option);
+	tcase_add_test(tcase, duplicate_address_probe);
+	tcase_add_test(tcase, answer_to_probe);
+	tcase_add_test(tcase, golden_bytes);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
