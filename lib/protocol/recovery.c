@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/protocol/recovery.h"
+#include "lib/protocol/qp_internal.h"
+
+enum {
+	BACKOFF_MAX = 4, /* the ACK timeout grows to 2^4 times its value */
+	RNR_RETRY_UNLIMITED = 7,
+};
+
+static void start_ack_timer(struct recovery *r, uint64_t now_ns)
+{
+	if (r->ack_timeout_ns)
+		r->ack_deadline_ns = now_ns + (r->ack_timeout_ns << r->backoff);
+}
+
+/* False when none was left: the queue pair has failed then. */
+static bool use_up_retry(struct qp *qp)
+{
+	struct recovery *r = &qp->recovery;
+
+	if (qp->unlimited_retry)
+		return true;
+	if (r->retries == 0) {
+		qp_fail(qp, FRL_WC_RETRY_EXC_ERR);
+		return false;
+	}
+	r->retries--;
+	return true;
+}
+
+void recovery_init(struct qp *qp)
+{
+	uint8_t t = qp->attr.timeout;
+
+	qp->recovery = (struct recovery){
+		.ack_deadline_ns = DEADLINE_NONE,
+		.rnr_deadline_ns = DEADLINE_NONE,
+		.ack_timeout_ns = t ? UINT64_C(4096) << t : 0,
+		.retries = qp->attr.retry_cnt,
+		.rnr_retries = qp->attr.rnr_retry,
+	};
+}
+
+void recovery_stop(struct qp *qp)
+{
+	qp->recovery.ack_deadline_ns = DEADLINE_NONE;
+	qp->recovery.rnr_deadline_ns = DEADLINE_NONE;
+}
+
+void recovery_on_sent(struct qp *qp, uint64_t now_ns)
+{
+	if (qp->recovery.ack_deadline_ns == DEADLINE_NONE)
+		start_ack_timer(&qp->recovery, now_ns);
+}
+
+void recovery_on_progress(struct qp *qp, bool idle, uint64_t now_ns)
+{
+	struct recovery *r = &qp->recovery;
+
+	r->retries = qp->attr.retry_cnt;
+	r->rnr_retries = qp->attr.rnr_retry;
+	r->backoff = 0;
+	r->went_back = false;
+	r->ack_deadline_ns = DEADLINE_NONE;
+	/* A wait is always for the packet at `una`: it has been taken after all. */
+	r->rnr_deadline_ns = DEADLINE_NONE;
+	if (!idle)
+		start_ack_timer(r, now_ns);
+}
+
+void recovery_on_sequence_nak(struct qp *qp, uint64_t now_ns)
+{
+	struct recovery *r = &qp->recovery;
+
+	/* The packets are on their way again already; only the timer may doubt that they arrive. */
+	if (r->went_back)
+		return;
+	if (!use_up_retry(qp))
+		return;
+	r->went_back = true;
+	requester_go_back(&qp->requester, qp->requester.una);
+	start_ack_timer(r, now_ns);
+}
+
+void recovery_on_rnr_nak(struct qp *qp, uint8_t timer_code, uint64_t now_ns)
+{
+	struct recovery *r = &qp->recovery;
+
+	/* One refusal is one try, however many packets behind it were refused as well. */
+	if (recovery_waits_for_receiver(qp))
+		return;
+	if (qp->attr.rnr_retry != RNR_RETRY_UNLIMITED) {
+		if (r->rnr_retries == 0) {
+			qp_fail(qp, FRL_WC_RNR_RETRY_EXC_ERR);
+			return;
+		}
+		r->rnr_retries--;
+	}
+	requester_go_back(&qp->requester, qp->requester.una);
+	r->ack_deadline_ns = DEADLINE_NONE;
+	r->rnr_deadline_ns = now_ns + rnr_timer_ns(timer_code);
+}
+
+uint64_t qp_next_deadline(const struct qp *qp)
+{
+	const struct recovery *r = &qp->recovery;
+
+	return r->ack_deadline_ns < r->rnr_deadline_ns ? r->ack_deadline_ns : r->rnr_deadline_ns;
+}
+
+void qp_on_deadline(struct qp *qp, uint64_t now_ns)
+{
+	struct recovery *r = &qp->recovery;
+
+	if (r->rnr_deadline_ns <= now_ns)
+		r->rnr_deadline_ns = DEADLINE_NONE;
+	if (r->ack_deadline_ns > now_ns)
+		return;
+	r->ack_deadline_ns = DEADLINE_NONE;
+	qp->stats->timeouts++;
+	if (!use_up_retry(qp))
+		return;
+	if (r->backoff < BACKOFF_MAX)
+		r->backoff++;
+	r->went_back = false;
+	requester_go_back(&qp->requester, qp->requester.una);
+}
+
+uint64_t rnr_timer_ns(uint8_t code)
+{
+	/* In units of 10 us. */
+	static const uint16_t table[32] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
+		192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
+		24576, 32768, 49152 };
+
+	return (code & 0x1f) == 0 ? UINT64_C(655360000) : table[code & 0x1f] * UINT64_C(10000);
+}

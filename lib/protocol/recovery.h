@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What happens when an answer does not come: timers and retry counts of the requester. Others
+ * report events; only recovery.c knows which deadline moves. IBTA volume 1, 9.7.6.1 and 9.7.5.2.8.
+ *
+ * Timers:
+ *   local ACK timeout  runs while packets are unacknowledged and no RNR wait is on; started by the
+ *                      first packet sent, restarted by progress. When it fires, everything unacked
+ *                      is sent again and a retry is used up. It doubles with each firing in a row,
+ *                      up to 16 times, so that a peer that does something else is not flooded.
+ *   RNR wait           from a receiver-not-ready NAK until the time it asked for has passed, or the
+ *                      window moves.
+ */
+#ifndef FERRULE_PROTOCOL_RECOVERY_H
+#define FERRULE_PROTOCOL_RECOVERY_H
+
+#include "lib/protocol/qp.h"
+
+void recovery_init(struct qp *qp);
+void recovery_on_sent(struct qp *qp, uint64_t now_ns);
+/* The window moved forward; `idle` when nothing is unacknowledged any more. */
+void recovery_on_progress(struct qp *qp, bool idle, uint64_t now_ns);
+void recovery_on_sequence_nak(struct qp *qp, uint64_t now_ns);
+void recovery_on_rnr_nak(struct qp *qp, uint8_t timer_code, uint64_t now_ns);
+void recovery_stop(struct qp *qp);
+
+static inline bool recovery_waits_for_receiver(const struct qp *qp)
+{
+	return qp->recovery.rnr_deadline_ns != DEADLINE_NONE;
+}
+
+#endif
