@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A port: where the software device's frames go out and come in. A driver fills one const ops
+ * table; what differs between ports is data (struct port_caps), asked once after open.
+ *
+ * A port never looks at what is behind the Ethernet header and never keeps protocol state. One
+ * thread at a time uses it: the owner of the engine, under the engine's guard (see struct
+ * port_guard). Only open and close are called without the guard held.
+ *
+ * One port may have several links (the local fabric: one memif link a peer). A NIC has one, link 0.
+ */
+#ifndef FERRULE_DRIVERS_PORT_H
+#define FERRULE_DRIVERS_PORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct port;
+struct port_mem;
+
+enum {
+	PORT_HEADER_ROOM = 176, /* all headers, and a small payload that is copied behind them */
+	PORT_TRAILER_ROOM = 8,  /* pad (0 to 3) and ICRC */
+	PORT_MAX_PIECES = 4,    /* payload pieces of one packet */
+	PORT_MAX_LINKS = 128,
+	PORT_BURST = 32, /* the most frames one rx_burst is asked for */
+};
+
+/*
+ * A received frame, from the first byte of the Ethernet header; without FCS. Its payload may lie
+ * elsewhere, in memory of the sender that is shared with this process: then `data` ends with the
+ * last header, and `payload` is what follows on the wire. Such payload is to be read once, and
+ * payload_intact() asked after that.
+ */
+struct port_frame {
+	uint8_t *data;
+	uint32_t len; /* bytes at `data` */
+	uint16_t link;
+	const uint8_t *payload; /* NULL: all of the frame is at `data` */
+	uint32_t payload_len;
+	void *handle; /* the driver's; goes back through rx_free */
+};
+
+/* Payload by reference. `mem` is what mem_map returned for the memory that holds it. */
+struct port_piece {
+	const uint8_t *addr;
+	uint32_t len;
+	struct port_mem *mem;
+};
+
+/* A frame to send: header bytes, payload pieces, trailer bytes, in this order on the wire. */
+struct port_packet {
+	uint32_t flow; /* whose payload it is: see revoke */
+	uint16_t header_len;
+	uint8_t trailer_len;
+	uint8_t n_pieces;
+	uint8_t header[PORT_HEADER_ROOM];
+	uint8_t trailer[PORT_TRAILER_ROOM];
+	struct port_piece pieces[PORT_MAX_PIECES];
+};
+
+enum port_link_state {
+	PORT_LINK_CLOSED,     /* no such link */
+	PORT_LINK_CONNECTING, /* opened, the peer is not there yet */
+	PORT_LINK_UP,
+	PORT_LINK_DOWN, /* was up; the peer is gone or the carrier is lost */
+};
+
+/* How a link of the local fabric is made; exchanged by both ends when they set up a connection. */
+struct port_link_request {
+	uint8_t peer_mac[6];
+	char name[64];   /* names the link on this machine; equal at both ends, printable */
+	char secret[24]; /* equal at both ends, printable, NUL-terminated */
+	bool server;     /* exactly one end is the server */
+};
+
+struct port_caps {
+	uint8_t mac[6];
+	uint32_t max_frame; /* bytes, Ethernet header to ICRC, without FCS */
+	bool lossless;      /* frames are never lost, reordered or corrupted between the ends */
+	bool in_place;      /* payload may be read where the sender keeps it, after tx_burst */
+	bool on_demand;     /* links are made with link_open (local fabric) */
+	const char *kind;   /* "memif", "net_af_packet", ...: for logs and tables */
+};
+
+/*
+ * Excludes the driver's own background activity (a control thread that maps and unmaps shared
+ * memory) from bursts: the engine's owner holds the guard around every ops call but close, and the
+ * driver takes it around such activity. The driver may hold the guards of several ports at once: a
+ * thread that holds one must not wait for another, nor close a port. `lock` must get in soon even
+ * while the owner takes and releases the guard in a tight loop, which a plain mutex does not
+ * promise.
+ */
+struct port_guard {
+	void (*lock)(void *arg);
+	void (*unlock)(void *arg);
+	void *arg;
+};
+
+struct port_stats {
+	uint64_t rx_dropped; /* frames that the driver lost or refused: no buffer, too long */
+	uint64_t tx_dropped;
+};
+
+struct port_ops {
+	const char *name;
+
+	/* Up to `max` frames; they stay valid until rx_free. Returns how many. */
+	uint16_t (*rx_burst)(struct port *port, struct port_frame frames[], uint16_t max);
+	void (*rx_free)(struct port *port, const struct port_frame frames[], uint16_t n);
+
+	/*
+	 * Takes the first packets of `packets` for transmission on `link`, in order, and returns
+	 * how many it took; the rest is to be offered again later (queue full). Headers and
+	 * trailers are copied; mapped payload may be read until mem_idle says otherwise.
+	 */
+	uint16_t (*tx_burst)(
+		struct port *port, uint16_t link, const struct port_packet packets[], uint16_t n);
+
+	/*
+	 * For ports that pass payload on in place (caps.in_place), else NULL. The memory that the
+	 * packets of `flow` on `link` refer to is the application's again: the peer must not take
+	 * what it has not read yet, and must know if it was reading just now.
+	 */
+	void (*revoke)(struct port *port, uint16_t link, uint32_t flow);
+	/* True when the payload of the frame was not revoked until now. */
+	bool (*payload_intact)(struct port *port, const struct port_frame *frame);
+
+	/* Makes memory known to the port. -ENOTSUP and the like with the reason in frl_last_error.
+	 */
+	int (*mem_map)(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);
+	/* True when no packet in the driver's hands refers to the memory any more. */
+	bool (*mem_idle)(struct port *port, const struct port_mem *mem);
+	/* Only when idle. */
+	void (*mem_unmap)(struct port *port, struct port_mem *mem);
+
+	/* Opens a link; returns its number at once, it then connects on its own. -ENOTSUP when the
+	 * port has no links on demand. */
+	int (*link_open)(struct port *port, const struct port_link_request *request);
+	void (*link_close)(struct port *port, uint16_t link);
+	enum port_link_state (*link_state)(struct port *port, uint16_t link);
+
+	void (*stats)(struct port *port, struct port_stats *ret_stats);
+	void (*close)(struct port *port);
+};
+
+/* Drivers embed this as their first member and fill it on open. */
+struct port {
+	const struct port_ops *ops;
+	struct port_caps caps;
+};
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What happens when an invariant does not hold: the seed is printed and the program ends. */
+#ifndef FERRULE_SIM_FAIL_H
+#define FERRULE_SIM_FAIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What is running; printed by sim_fail(). */
+struct sim_position {
+	uint64_t seed;
+	const uint64_t *now_ns;
+};
+
+extern struct sim_position sim_position;
+
+__attribute__((noreturn, format(printf, 4, 5))) void sim_fail(
+	const char *file, int line, const char *condition, const char *format, ...);
+
+/* The condition is an invariant; the rest is printf-like and says whose and why. */
+#define SIM_CHECK(condition, ...)                                              \
+	do {                                                                   \
+		if (!(condition))                                              \
+			sim_fail(__FILE__, __LINE__, #condition, __VA_ARGS__); \
+	} while (0)
+
+/* Zeroed memory; never NULL. */
+void *sim_alloc(size_t count, size_t size);
+
+#endif

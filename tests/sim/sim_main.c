@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Whole connections over simulated networks, a world a seed.
+ *   FRL_SEED_FROM=n FRL_SEEDS=n   which seeds (from 1, 2000 of them)
+ *   FRL_SEED=n                    this one alone, with a trace of its packets
+ */
+#include "tests/sim/world.h"
+
+#include "tests/sim/fail.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+	RUN_TWICE_ONE_IN = 64,       /* seeds: the second run must be the same as the first */
+	SEEDS_FOR_EVERYTHING = 2000, /* so many show every fault for certain */
+};
+
+static uint64_t number_from_env(const char *name, uint64_t fallback)
+{
+	const char *text = getenv(name);
+	char *end;
+	uint64_t value;
+
+	if (!text || !*text)
+		return fallback;
+	value = strtoull(text, &end, 10);
+	if (*end) {
+		fprintf(stderr, "sim: %s=%s is not a number\n", name, text);
+		exit(1);
+	}
+	return value;
+}
+
+struct row {
+	const char *name;
+	uint64_t value;
+};
+
+/* Returns how many of the rows are zero. */
+static int print_rows(const char *title, const struct row *rows, size_t n)
+{
+	int missing = 0;
+
+	printf("%s:", title);
+	for (size_t i = 0; i < n; i++) {
+		printf(" %s=%" PRIu64, rows[i].name, rows[i].value);
+		missing += rows[i].value == 0;
+	}
+	printf("\n");
+	return missing;
+}
+
+#define ROWS(rows) rows, sizeof(rows) / sizeof((rows)[0])
+
+static int print_tally(const struct tally *t)
+{
+	const struct row traffic[] = { { "seeds", t->seeds }, { "events", t->events },
+		{ "frames", t->frames }, { "messages", t->messages }, { "bytes", t->bytes } };
+	const struct row network[] = { { "lost", t->lost }, { "overflowed", t->overflowed },
+		{ "reordered", t->reordered }, { "duplicated", t->duplicated },
+		{ "corrupted", t->corrupted }, { "refused", t->refused } };
+	const struct row protocol[] = { { "retransmits", t->retransmits },
+		{ "timeouts", t->timeouts }, { "rnr", t->rnr }, { "seq_naks", t->seq_naks },
+		{ "fatal_naks", t->fatal_naks }, { "duplicates", t->duplicates },
+		{ "bad_icrc", t->bad_icrc }, { "cq_overruns", t->cq_overruns },
+		{ "neighbor_requests", t->neighbor_requests } };
+	const struct row in_place[] = { { "frames", t->in_place }, { "late", t->in_place_late },
+		{ "revoked", t->revoked }, { "lost", t->payload_lost } };
+	const uint64_t *s = t->statuses;
+	const struct row statuses[] = { { "flush", s[FRL_WC_WR_FLUSH_ERR] },
+		{ "retry_exc", s[FRL_WC_RETRY_EXC_ERR] },
+		{ "rnr_retry_exc", s[FRL_WC_RNR_RETRY_EXC_ERR] },
+		{ "loc_prot", s[FRL_WC_LOC_PROT_ERR] }, { "loc_len", s[FRL_WC_LOC_LEN_ERR] },
+		{ "rem_inv_req", s[FRL_WC_REM_INV_REQ_ERR] },
+		{ "rem_access", s[FRL_WC_REM_ACCESS_ERR] }, { "rem_op", s[FRL_WC_REM_OP_ERR] },
+		{ "rem_abort", s[FRL_WC_REM_ABORT_ERR] } };
+	struct row faults[N_FAULTS];
+	int missing;
+
+	for (int i = 0; i < N_FAULTS; i++)
+		faults[i] = (struct row){ fault_names[i], t->faults[i] };
+	missing = print_rows("faults", ROWS(faults));
+	missing += print_rows("statuses", ROWS(statuses));
+	missing += print_rows("network", ROWS(network));
+	missing += print_rows("protocol", ROWS(protocol));
+	missing += print_rows("in_place", ROWS(in_place));
+	missing += print_rows("sim", ROWS(traffic));
+	return missing;
+}
+
+static void run_again(uint64_t seed, uint64_t hash)
+{
+	struct tally tally = { 0 };
+
+	SIM_CHECK(world_run_seed(seed, false, &tally) == hash,
+		"the same seed has given another trace");
+}
+
+int main(void)
+{
+	uint64_t from = number_from_env("FRL_SEED_FROM", 1);
+	uint64_t count = number_from_env("FRL_SEEDS", SEEDS_FOR_EVERYTHING);
+	uint64_t only = number_from_env("FRL_SEED", UINT64_MAX);
+	struct tally tally = { 0 };
+
+	if (only != UINT64_MAX) {
+		uint64_t hash = world_run_seed(only, true, &tally);
+
+		run_again(only, hash);
+		print_tally(&tally);
+		printf("seed %" PRIu64 ": trace hash %016" PRIx64 "\n", only, hash);
+		return 0;
+	}
+	for (uint64_t seed = from; seed < from + count; seed++) {
+		uint64_t hash = world_run_seed(seed, false, &tally);
+
+		if (seed % RUN_TWICE_ONE_IN == 0)
+			run_again(seed, hash);
+	}
+	if (print_tally(&tally) && count >= SEEDS_FOR_EVERYTHING) {
+		fprintf(stderr, "sim: something that should have gone wrong never did\n");
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tests/sim/world.h"
+
+#include "tests/sim/fail.h"
+#include "tests/sim/oracle.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	MAX_IDLE_POLLS = 100,
+	MAX_EVENTS = 20000000,
+	FULL_CHECK_ONE_IN = 2048, /* events: every byte of all memory is compared */
+	EXTRA_POLL_ONE_IN = 8,
+	RETRY_POLL_NS = 1000,
+	NAP_ONE_IN = 64,
+	NAP_LONGEST_NS = 10000000,
+	LINK_CHECK_NS = 500000,
+	LINK_DOWN_SEEN_NS = 2000000,
+};
+
+#define VIRTUAL_TIME_MAX_NS UINT64_C(600000000000)
+
+void world_poll_at(struct node *node, uint64_t at_ns)
+{
+	if (at_ns < node->poll_at_ns)
+		node->poll_at_ns = at_ns;
+}
+
+static bool engine_holds_packets(const struct engine *engine)
+{
+	return engine->tx[0] && engine->tx[0]->head != engine->tx[0]->tail;
+}
+
+static void poll_node(struct node *node)
+{
+	struct world *world = node->world;
+	uint64_t now_ns = world->clock.now_ns, deadline;
+	uint32_t moved;
+
+	node->poll_at_ns = CLOCK_NEVER;
+	if (world->config.naps && !world->closing && random_below(&world->random, NAP_ONE_IN) == 0)
+		node->nap_until_ns = now_ns + random_below(&world->random, NAP_LONGEST_NS);
+	node->port.refused = false;
+	moved = engine_poll(&node->engine, now_ns);
+	trace_number(&world->trace, (uint64_t)node->index << 32 | moved);
+	oracle_check_node(node);
+	deadline = engine_next_deadline(&node->engine);
+	if (moved || sim_port_has_rx(&node->port))
+		world_poll_at(node,
+			now_ns + 1 + random_below(&world->random, world->config.poll_latency_ns));
+	else if (engine_holds_packets(&node->engine) || deadline <= now_ns)
+		world_poll_at(node, now_ns + RETRY_POLL_NS);
+	if (node->port.state == PORT_LINK_DOWN && !world->closing)
+		world_poll_at(node, now_ns + LINK_CHECK_NS);
+	node->idle_polls = !moved && deadline <= now_ns ? node->idle_polls + 1 : 0;
+	SIM_CHECK(
+		node->idle_polls < MAX_IDLE_POLLS, "%s: a deadline that does not pass", node->name);
+	world->tally->refused += node->port.refused;
+}
+
+static uint64_t awake_due(const struct node *node)
+{
+	uint64_t deadline = engine_next_deadline(&node->engine);
+
+	/* One that has passed waits for the poll that is already planned. */
+	if (deadline <= node->world->clock.now_ns && node->poll_at_ns != CLOCK_NEVER)
+		return node->poll_at_ns;
+	return deadline < node->poll_at_ns ? deadline : node->poll_at_ns;
+}
+
+static uint64_t node_due(const struct node *node)
+{
+	uint64_t due;
+
+	if (node->frozen)
+		return CLOCK_NEVER;
+	due = awake_due(node);
+	return due == CLOCK_NEVER || due > node->nap_until_ns ? due : node->nap_until_ns;
+}
+
+static void extra_polls(struct world *world)
+{
+	struct node *node;
+
+	if (random_below(&world->random, EXTRA_POLL_ONE_IN))
+		return;
+	node = &world->nodes[random_below(&world->random, world->config.n_nodes)];
+	if (!node->frozen && node->nap_until_ns <= world->clock.now_ns)
+		poll_node(node);
+}
+
+/* To the next event, and through it. False when there is none. */
+static bool step(struct world *world)
+{
+	uint64_t at_ns = clock_next(&world->clock);
+	struct node *due = NULL;
+
+	for (uint32_t i = 0; i < world->config.n_nodes; i++) {
+		uint64_t node_ns = node_due(&world->nodes[i]);
+
+		if (node_ns < at_ns) {
+			at_ns = node_ns;
+			due = &world->nodes[i];
+		}
+	}
+	if (at_ns == CLOCK_NEVER)
+		return false;
+	SIM_CHECK(++world->events < MAX_EVENTS, "it does not end");
+	SIM_CHECK(at_ns < VIRTUAL_TIME_MAX_NS, "it takes too long");
+	if (!due) {
+		clock_step(&world->clock);
+	} else {
+		if (world->clock.now_ns < at_ns)
+			world->clock.now_ns = at_ns;
+		poll_node(due);
+	}
+	extra_polls(world);
+	if (world->events % FULL_CHECK_ONE_IN == 0)
+		for (uint32_t i = 0; i < world->n_endpoints; i++)
+			oracle_check_memory(&world->endpoints[i]);
+	return true;
+}
+
+static void deliver_to_port(void *arg, struct frame *frame)
+{
+	struct node *node = arg;
+
+	sim_port_deliver(&node->port, frame);
+	world_poll_at(node,
+		node->world->clock.now_ns +
+			random_below(&node->world->random, node->world->config.poll_latency_ns));
+}
+
+/* The switch: by destination address; to all others when it is a group. */
+static void deliver_to_switch(void *arg, struct frame *frame)
+{
+	struct node *from = arg;
+	struct world *world = from->world;
+
+	for (uint32_t i = 0; i < world->config.n_nodes; i++) {
+		struct node *node = &world->nodes[i];
+		struct frame *copy;
+
+		if (node == from)
+			continue;
+		if (!(frame->data[0] & 1) && memcmp(frame->data, node->port.config.mac, 6) != 0)
+			continue;
+		copy = frame_create(&world->live_frames, frame->len);
+		memcpy(copy->data, frame->data, frame->len);
+		frame_refer(copy, frame);
+		link_send(&node->down, copy);
+	}
+	frame_destroy(frame);
+}
+
+static void link_init(struct link *link, struct node *node, const char *name,
+	void (*deliver)(void *arg, struct frame *frame))
+{
+	struct world *world = node->world;
+
+	*link = (struct link){
+		.config = world->config.link,
+		.name = name,
+		.clock = &world->clock,
+		.trace = &world->trace,
+		.deliver = deliver,
+		.arg = node,
+	};
+	random_seed(&link->random, random_u64(&world->random));
+}
+
+static void node_init(struct world *world, uint32_t index)
+{
+	struct node *node = &world->nodes[index];
+	struct sim_port_config port = {
+		.mac = { 2, 0, 0, 0, 0, (uint8_t)(index + 1) },
+		.tx_depth = world->config.tx_depth,
+		.refuse_ppm = world->config.refuse_ppm,
+		.on_demand = world->config.fault == FAULT_LINK_DOWN,
+		.copies = world->config.no_icrc,
+		.in_place = world->config.in_place,
+	};
+	struct engine_config config = { .port = &node->port.base };
+
+	node->world = world;
+	node->index = index;
+	node->poll_at_ns = CLOCK_NEVER;
+	snprintf(node->name, sizeof(node->name), "%u", index);
+	snprintf(node->up_name, sizeof(node->up_name), "%u up", index);
+	snprintf(node->down_name, sizeof(node->down_name), "%u down", index);
+	node->ip = ip_from_v4((const uint8_t[]){ 10, 0, 0, (uint8_t)(index + 1) });
+	if (world->config.ipv6)
+		node->ip = (struct frl_ip){ { 0xfd, [15] = (uint8_t)(index + 1) } };
+	link_init(&node->up, node, node->up_name, deliver_to_switch);
+	link_init(&node->down, node, node->down_name, deliver_to_port);
+	sim_port_init(&node->port, &port);
+	node->port.clock = &world->clock;
+	node->port.trace = &world->trace;
+	node->port.name = node->name;
+	node->port.out = &node->up;
+	node->port.live_frames = &world->live_frames;
+	node->port.on_read = world->config.fault == FAULT_REVOKED ? scenario_on_read : NULL;
+	node->port.on_lost = scenario_on_lost;
+	node->port.hook_arg = node;
+	random_seed(&node->port.random, random_u64(&world->random));
+	config.neighbors.ip = node->ip;
+	config.neighbors.prefix_len = world->config.ipv6 ? 64 : 24;
+	memcpy(config.neighbors.mac, port.mac, sizeof(port.mac));
+	config.seed = random_u64(&world->random);
+	SIM_CHECK(engine_init(&node->engine, &config) == 0, "engine_init");
+}
+
+static void create_endpoints(struct world *world)
+{
+	struct random_state *random = &world->random;
+
+	world->n_endpoints = 2 * world->config.n_connections;
+	for (uint32_t i = 0; i < world->n_endpoints; i += 2) {
+		uint64_t a = random_below(random, world->config.n_nodes);
+		uint64_t b = random_below(random, world->config.n_nodes - 1);
+
+		world->endpoints[i].node = &world->nodes[a];
+		world->endpoints[i + 1].node = &world->nodes[b < a ? b : b + 1];
+	}
+	for (uint32_t i = 0; i < world->n_endpoints; i++) {
+		world->endpoints[i].world = world;
+		world->endpoints[i].index = i;
+		world->endpoints[i].peer = &world->endpoints[i ^ 1];
+		scenario_endpoint(world, &world->endpoints[i]);
+	}
+	scenario_doom(world);
+	for (uint32_t i = 0; i < world->n_endpoints; i++) {
+		struct endpoint *endpoint = &world->endpoints[i];
+
+		endpoint_init(endpoint, world->config.longest);
+		endpoint->n_recv_total = endpoint->peer->script.n_recvs +
+			(uint32_t)random_below(random, 3);
+	}
+}
+
+/* Where the peer's frames go: as the neighbour table says, or as we know. */
+static bool find_mac(struct world *world, struct endpoint *endpoint, uint8_t mac[6])
+{
+	struct node *peer = endpoint->peer->node;
+	struct neighbors *table = &endpoint->node->engine.neighbors;
+
+	memcpy(mac, peer->port.config.mac, 6);
+	if (!world->config.resolve)
+		return true;
+	if (!neighbors_lookup(table, &peer->ip, mac, world->clock.now_ns))
+		return false;
+	SIM_CHECK(memcmp(mac, peer->port.config.mac, 6) == 0, "endpoint %u: a wrong MAC address",
+		endpoint->index);
+	return true;
+}
+
+static void connect_endpoints(struct world *world)
+{
+	for (uint32_t i = 0; i < world->n_endpoints; i++) {
+		struct endpoint *endpoint = &world->endpoints[i];
+
+		while (!find_mac(world, endpoint, endpoint->attr.remote_mac))
+			SIM_CHECK(step(world), "endpoint %u: nobody asks for the address", i);
+		endpoint->attr.remote_ip = endpoint->peer->node->ip;
+		endpoint->attr.dest_qpn = endpoint->peer->qp->core.qpn;
+		endpoint->attr.rq_psn = endpoint->peer->attr.sq_psn;
+	}
+	for (uint32_t i = 0; i < world->n_endpoints; i++)
+		endpoint_connect(&world->endpoints[i]);
+	for (uint32_t i = 0; i < world->n_endpoints; i++)
+		workload_start(&world->endpoints[i]);
+}
+
+static bool finished(struct world *world)
+{
+	bool frozen = false;
+
+	for (uint32_t i = 0; i < world->n_endpoints; i++)
+		if (!endpoint_done(&world->endpoints[i]))
+			return false;
+	/* What was silent wakes up, and finds out that nobody is there any more. */
+	for (uint32_t i = 0; i < world->config.n_nodes; i++) {
+		struct node *node = &world->nodes[i];
+
+		frozen |= node->frozen;
+		if (node->frozen)
+			world_poll_at(node, world->clock.now_ns);
+		node->frozen = false;
+	}
+	return !frozen;
+}
+
+/* Whoever waited for an answer that could not come has been told why. */
+static void check_reason(const struct world *world, const struct endpoint *endpoint)
+{
+	enum fault fault = world->config.fault;
+
+	if (endpoint->removed || endpoint->app_error || !endpoint->send.failed)
+		return;
+	if (fault == FAULT_SILENT || fault == FAULT_NO_RECEIVES || fault == FAULT_QP_ERROR ||
+		fault == FAULT_QP_REMOVED || fault == FAULT_DEREG_SOURCE)
+		SIM_CHECK(
+			endpoint->send.told, "endpoint %u: flushed for no reason", endpoint->index);
+}
+
+/* A link that is gone ends the connections over it, soon and without being asked. */
+static void check_link_down(const struct world *world)
+{
+	for (uint32_t i = 0; i < world->n_endpoints; i++) {
+		const struct endpoint *endpoint = &world->endpoints[i];
+
+		if (endpoint->node->port.state == PORT_LINK_DOWN &&
+			world->clock.now_ns > world->fault_ns + LINK_DOWN_SEEN_NS)
+			SIM_CHECK(endpoint->qp->core.state == FRL_QPS_ERR,
+				"endpoint %u: lives on without a link", i);
+	}
+}
+
+static void close_world(struct world *world)
+{
+	check_link_down(world);
+	world->closing = true;
+	for (uint32_t i = 0; i < world->n_endpoints; i++) {
+		struct endpoint *endpoint = &world->endpoints[i];
+
+		check_reason(world, endpoint);
+		if (endpoint->removed)
+			continue;
+		if (endpoint->qp->core.state != FRL_QPS_ERR)
+			endpoint_to_error(endpoint);
+		oracle_check_node(endpoint->node);
+	}
+	for (uint32_t i = 0; i < world->n_endpoints; i++)
+		endpoint_poll(&world->endpoints[i], UINT32_MAX);
+	while (step(world))
+		;
+	for (uint32_t i = 0; i < world->n_endpoints; i++) {
+		oracle_check_memory(&world->endpoints[i]);
+		SIM_CHECK(!endpoint_poll(&world->endpoints[i], 1), "endpoint %u: a late completion",
+			i);
+	}
+}
+
+static void check_counters(const struct node *node)
+{
+	const struct frl_stats *s = &node->engine.stats;
+
+	SIM_CHECK(s->rx_packets == node->port.handed && s->rx_bytes == node->port.handed_bytes,
+		"%s: frames in", node->name);
+	if (node->port.state == PORT_LINK_UP)
+		SIM_CHECK(
+			s->tx_packets == node->port.taken && s->tx_bytes == node->port.taken_bytes,
+			"%s: %" PRIu64 " frames out, %" PRIu64 " were taken; bytes %" PRIu64
+			" and %" PRIu64,
+			node->name, s->tx_packets, node->port.taken, s->tx_bytes,
+			node->port.taken_bytes);
+	SIM_CHECK(s->rx_requests == node->rx_requests, "%s: requests accepted", node->name);
+	SIM_CHECK(s->bytes_placed == node->placed_bytes && s->bytes_reduced == node->reduced_bytes,
+		"%s: bytes placed", node->name);
+	SIM_CHECK(!engine_holds_packets(&node->engine), "%s: packets are stuck", node->name);
+}
+
+static void add_link(struct tally *tally, const struct link *link)
+{
+	const struct link_stats *s = &link->stats;
+
+	tally->frames += s->sent;
+	tally->lost += s->lost;
+	tally->overflowed += s->overflowed;
+	tally->reordered += s->reordered;
+	tally->duplicated += s->duplicated;
+	tally->corrupted += s->corrupted;
+}
+
+static void add_engine(struct tally *tally, const struct frl_stats *s)
+{
+	tally->bad_icrc += s->drop_bad_icrc;
+	tally->rnr += s->naks_received_rnr;
+	tally->seq_naks += s->naks_received_seq;
+	tally->fatal_naks += s->naks_received_fatal;
+	tally->timeouts += s->timeouts;
+	tally->retransmits += s->retransmits;
+	tally->duplicates += s->duplicates;
+	tally->cq_overruns += s->cq_overruns;
+	tally->neighbor_requests += s->neighbor_requests;
+}
+
+static void add_port(struct tally *tally, const struct sim_port *port)
+{
+	tally->in_place += port->in_place;
+	tally->in_place_late += port->in_place_late;
+	tally->revoked += port->revoked;
+	tally->payload_lost += port->lost;
+}
+
+static void world_fini(struct world *world)
+{
+	struct tally *tally = world->tally;
+
+	for (uint32_t i = 0; i < world->n_endpoints; i++)
+		endpoint_fini(&world->endpoints[i]);
+	for (uint32_t i = 0; i < world->config.n_nodes; i++) {
+		struct node *node = &world->nodes[i];
+
+		check_counters(node);
+		add_link(tally, &node->up);
+		add_link(tally, &node->down);
+		add_engine(tally, &node->engine.stats);
+		add_port(tally, &node->port);
+		free(node->shared_cq.cq.entries);
+		engine_fini(&node->engine);
+		sim_port_fini(&node->port);
+	}
+	SIM_CHECK(world->live_frames == 0, "%" PRIu64 " frames are left over", world->live_frames);
+	clock_fini(&world->clock);
+	tally->seeds++;
+	tally->events += world->events;
+	tally->faults[world->config.fault] += world->config.fault == FAULT_NONE ||
+		world->fault_done;
+}
+
+uint64_t world_run_seed(uint64_t seed, bool verbose, struct tally *tally)
+{
+	struct world *world = sim_alloc(1, sizeof(*world));
+	uint64_t hash;
+
+	world->tally = tally;
+	clock_init(&world->clock);
+	sim_position.seed = seed;
+	sim_position.now_ns = &world->clock.now_ns;
+	trace_init(&world->trace, verbose, &world->clock.now_ns);
+	random_seed(&world->random, seed * UINT64_C(0xd1342543de82ef95));
+	scenario_choose(&world->config, &world->random);
+	for (uint32_t i = 0; i < world->config.n_nodes; i++)
+		node_init(world, i);
+	create_endpoints(world);
+	connect_endpoints(world);
+	while (!finished(world))
+		SIM_CHECK(step(world), "it stops before its end");
+	close_world(world);
+	world_fini(world);
+	hash = world->trace.hash;
+	sim_position.now_ns = NULL;
+	free(world);
+	return hash;
+}

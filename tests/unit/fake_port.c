@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tests/unit/fake_port.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/wire/packet.h"
+
+static struct fake_port *fake_of(struct port *port)
+{
+	return (struct fake_port *)(void *)port;
+}
+
+static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t max)
+{
+	struct fake_port *port = fake_of(base);
+	uint32_t n = port->n_rx < max ? port->n_rx : max;
+
+	ck_assert_uint_eq(port->n_out, 0);
+	for (uint32_t i = 0; i < n; i++)
+		frames[i] = (struct port_frame){
+			.data = port->rx[i].data,
+			.len = port->rx[i].len,
+			.link = port->rx[i].link,
+			.payload = port->rx[i].payload,
+			.payload_len = port->rx[i].payload_len,
+			.handle = port->rx[i].data,
+		};
+	port->n_rx -= n;
+	memmove(port->rx, port->rx + n, port->n_rx * sizeof(port->rx[0]));
+	port->n_out = n;
+	return (uint16_t)n;
+}
+
+static void rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
+{
+	struct fake_port *port = fake_of(base);
+
+	ck_assert_uint_eq(port->n_out, n);
+	for (uint16_t i = 0; i < n; i++)
+		free(frames[i].handle);
+	port->n_out = 0;
+}
+
+static uint16_t tx_burst(
+	struct port *base, uint16_t link, const struct port_packet packets[], uint16_t n)
+{
+	struct fake_port *port = fake_of(base);
+	uint16_t i;
+
+	ck_assert_uint_lt(link, FAKE_LINKS);
+	ck_assert_uint_gt(n, 0);
+	for (i = 0; i < n && port->room[link]; i++) {
+		ck_assert_uint_lt(port->n_sent, FAKE_SENT);
+		port->sent[port->n_sent++] = (struct fake_sent){ link, packets[i] };
+		port->room[link]--;
+	}
+	return i;
+}
+
+static void revoke(struct port *base, uint16_t link, uint32_t flow)
+{
+	struct fake_port *port = fake_of(base);
+
+	ck_assert(base->caps.in_place);
+	ck_assert_uint_lt(port->n_revoked, FAKE_REVOKED);
+	port->revoked[port->n_revoked++] = (struct fake_revoked){ link, flow };
+}
+
+static bool payload_intact(struct port *base, const struct port_frame *frame)
+{
+	struct fake_port *port = fake_of(base);
+
+	ck_assert_ptr_nonnull(frame->payload);
+	port->asked++;
+	return !port->lost;
+}
+
+static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem)
+{
+	*ret_mem = addr;
+	return 0;
+}
+
+static bool mem_idle(struct port *base, const struct port_mem *mem)
+{
+	return true;
+}
+
+static void mem_unmap(struct port *base, struct port_mem *mem)
+{
+}
+
+static int link_open(struct port *base, const struct port_link_request *request)
+{
+	return -ENOTSUP;
+}
+
+static void link_close(struct port *base, uint16_t link)
+{
+}
+
+static enum port_link_state link_state(struct port *base, uint16_t link)
+{
+	return link < FAKE_LINKS ? fake_of(base)->state[link] : PORT_LINK_CLOSED;
+}
+
+static void stats(struct port *base, struct port_stats *ret_stats)
+{
+	*ret_stats = (struct port_stats){ 0 };
+}
+
+static void port_close(struct port *base)
+{
+}
+
+void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand, bool in_place)
+{
+	static const struct port_ops ops = {
+		.name = "fake",
+		.rx_burst = rx_burst,
+		.rx_free = rx_free,
+		.tx_burst = tx_burst,
+		.revoke = revoke,
+		.payload_intact = payload_intact,
+		.mem_map = mem_map,
+		.mem_idle = mem_idle,
+		.mem_unmap = mem_unmap,
+		.link_open = link_open,
+		.link_close = link_close,
+		.link_state = link_state,
+		.stats = stats,
+		.close = port_close,
+	};
+
+	*port = (struct fake_port){ .base.ops = &ops };
+	port->base.caps = (struct port_caps){
+		.max_frame = WIRE_MAX_MTU + WIRE_MAX_OVERHEAD,
+		.on_demand = on_demand,
+		.in_place = in_place,
+		.kind = "fake",
+	};
+	memcpy(port->base.caps.mac, mac, 6);
+	for (unsigned i = 0; i < FAKE_LINKS; i++) {
+		port->state[i] = PORT_LINK_UP;
+		port->room[i] = FAKE_UNLIMITED;
+	}
+}
+
+void fake_port_fini(struct fake_port *port)
+{
+	ck_assert_uint_eq(port->n_out, 0);
+	while (port->n_rx)
+		free(port->rx[--port->n_rx].data);
+}
+
+void fake_port_receive_split(struct fake_port *port, uint16_t link, const uint8_t *headers,
+	uint32_t len, const uint8_t *payload, uint32_t payload_len)
+{
+	uint8_t *copy = malloc(len ? len : 1);
+
+	ck_assert_ptr_nonnull(copy);
+	ck_assert_uint_lt(port->n_rx, FAKE_RX);
+	memcpy(copy, headers, len);
+	port->rx[port->n_rx++] = (struct fake_frame){ copy, len, link, payload, payload_len };
+}
+
+void fake_port_receive(struct fake_port *port, uint16_t link, const uint8_t *frame, uint32_t len)
+{
+	fake_port_receive_split(port, link, frame, len, NULL, 0);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A port that a test holds in its hands: frames come in as the test says, what goes out is kept,
+ * and every call that the engine makes can be looked at. Frames are in blocks of exactly their
+ * size.
+ */
+#ifndef FERRULE_TESTS_UNIT_FAKE_PORT_H
+#define FERRULE_TESTS_UNIT_FAKE_PORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "drivers/port.h"
+
+enum {
+	FAKE_LINKS = 4,
+	FAKE_RX = 256,
+	FAKE_SENT = 1024,
+	FAKE_REVOKED = 16,
+	FAKE_UNLIMITED = 1 << 30,
+};
+
+struct fake_frame {
+	uint8_t *data;
+	uint32_t len;
+	uint16_t link;
+	const uint8_t *payload;
+	uint32_t payload_len;
+};
+
+struct fake_sent {
+	uint16_t link;
+	struct port_packet packet;
+};
+
+struct fake_revoked {
+	uint16_t link;
+	uint32_t flow;
+};
+
+struct fake_port {
+	struct port base;
+	enum port_link_state state[FAKE_LINKS];
+	uint32_t room[FAKE_LINKS]; /* packets that tx_burst still takes */
+	struct fake_frame rx[FAKE_RX];
+	uint32_t n_rx;
+	uint32_t n_out; /* frames handed out and not freed */
+	struct fake_sent sent[FAKE_SENT];
+	uint32_t n_sent;
+	struct fake_revoked revoked[FAKE_REVOKED];
+	uint32_t n_revoked;
+	bool lost;      /* what payload_intact() answers, negated */
+	uint32_t asked; /* calls of payload_intact() */
+};
+
+/* `caps` but for MAC and sizes. */
+void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand, bool in_place);
+
+/* Frames that were not taken are freed. */
+void fake_port_fini(struct fake_port *port);
+
+/* Comes in with the next burst; copied. */
+void fake_port_receive(struct fake_port *port, uint16_t link, const uint8_t *frame, uint32_t len);
+
+/* Headers with payload that lies elsewhere; only the headers are copied. */
+void fake_port_receive_split(struct fake_port *port, uint16_t link, const uint8_t *headers,
+	uint32_t len, const uint8_t *payload, uint32_t payload_len);
+
+#endif
