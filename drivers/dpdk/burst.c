@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The data path: frames in, packets out, in bursts. Guard held. No system call, no allocation
+ * other than from the port's pools, no log.
+ */
+#include "drivers/dpdk/in_place.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/dpdk/fabric.h"
+
+enum { MAX_SEGMENTS = 2 + PORT_MAX_PIECES };
+
+void burst_set_state(struct dpdk_port *port, uint16_t link, enum port_link_state state)
+{
+	port->links[link].state = state;
+	port->n_active = 0;
+	port->next_rx = 0;
+	for (uint16_t i = 0; i < PORT_MAX_LINKS; i++)
+		if (port->links[i].state == PORT_LINK_UP)
+			port->active[port->n_active++] = i;
+}
+
+void burst_drop_stash(struct dpdk_port *port, uint16_t link)
+{
+	free(port->links[link].stash);
+	port->links[link].stash = NULL;
+}
+
+/* From a link whose peer is gone. Once it is empty the gate is told, and the link goes DOWN: not
+ * before the owner has seen the last frames. */
+static uint16_t rx_stash(
+	struct dpdk_port *port, struct burst_link *link, struct rte_mbuf *mbufs[], uint16_t max)
+{
+	struct burst_stash *stash = link->stash;
+	uint16_t n = 0, len;
+
+	if (!stash || stash->at == stash->len) {
+		if (!link->drained)
+			gate_ask();
+		link->drained = true;
+		return 0;
+	}
+	while (n < max && stash->at < stash->len) {
+		mbufs[n] = rte_pktmbuf_alloc(port->rx_pool);
+		if (!mbufs[n])
+			break;
+		memcpy(&len, stash->bytes + stash->at, sizeof(len));
+		stash->at += sizeof(len);
+		memcpy(rte_pktmbuf_append(mbufs[n], len), stash->bytes + stash->at, len);
+		stash->at += len;
+		n++;
+	}
+	return n;
+}
+
+static uint16_t rx_link(
+	struct dpdk_port *port, uint16_t link, struct port_frame frames[], uint16_t max)
+{
+	struct rte_mbuf *mbufs[PORT_BURST];
+	const struct in_place *in_place = port->links[link].in_place;
+	uint16_t ethdev = port->links[link].ethdev;
+	uint16_t n, n_frames = 0;
+
+	if (unlikely(ethdev == NO_ETHDEV))
+		n = rx_stash(port, &port->links[link], mbufs, max);
+	else
+		n = rte_eth_rx_burst(ethdev, 0, mbufs, max);
+	for (uint16_t i = 0; i < n; i++) {
+		struct port_frame *frame = &frames[n_frames];
+
+		*frame = (struct port_frame){
+			.data = rte_pktmbuf_mtod(mbufs[i], uint8_t *),
+			.len = rte_pktmbuf_data_len(mbufs[i]),
+			.link = link,
+			.handle = mbufs[i],
+		};
+		if (unlikely(mbufs[i]->nb_segs != 1) ||
+			(in_place && in_place_is_reference(mbufs[i]) &&
+				!in_place_accept(port, in_place, mbufs[i], frame))) {
+			port->dropped.rx_dropped++;
+			rte_pktmbuf_free(mbufs[i]);
+			continue;
+		}
+		n_frames++;
+	}
+	return n_frames;
+}
+
+uint16_t burst_rx(struct port *base, struct port_frame frames[], uint16_t max)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	uint16_t n = 0, at = port->next_rx;
+
+	max = RTE_MIN(max, PORT_BURST);
+	for (uint16_t i = 0; i < port->n_active && n < max; i++) {
+		n += rx_link(port, port->active[at], frames + n, max - n);
+		at = at + 1u == port->n_active ? 0 : at + 1;
+	}
+	/* After the link that was served last, so that a busy one does not shut the others out. */
+	port->next_rx = at;
+	return n;
+}
+
+void burst_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
+{
+	/* Backwards: the stack then hands the buffers out in the order in which they came. */
+	for (uint16_t i = n; i > 0; i--)
+		rte_pktmbuf_free(frames[i - 1].handle);
+}
+
+static uint32_t packet_len(const struct port_packet *packet)
+{
+	uint32_t len = packet->header_len + packet->trailer_len;
+
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		len += packet->pieces[i].len;
+	return len;
+}
+
+static bool must_copy(const struct port_packet *packet)
+{
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		if (!packet->pieces[i].mem)
+			return true;
+	return false;
+}
+
+static void append(struct rte_mbuf *mbuf, const void *bytes, uint16_t len)
+{
+	memcpy(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len), bytes, len);
+	mbuf->data_len += len;
+	mbuf->pkt_len += len;
+}
+
+/* The whole packet in one buffer. */
+static struct rte_mbuf *build_copy(struct dpdk_port *port, const struct port_packet *packet)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
+
+	if (!mbuf)
+		return NULL;
+	append(mbuf, packet->header, packet->header_len);
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		append(mbuf, packet->pieces[i].addr, packet->pieces[i].len);
+	append(mbuf, packet->trailer, packet->trailer_len);
+	return mbuf;
+}
+
+static struct rte_mbuf *chain(struct rte_mbuf *head, struct rte_mbuf *last, struct rte_mbuf *mbuf)
+{
+	last->next = mbuf;
+	head->nb_segs++;
+	head->pkt_len += mbuf->data_len;
+	return mbuf;
+}
+
+static void refer(struct rte_mbuf *mbuf, const struct port_piece *piece)
+{
+	struct rte_mbuf_ext_shared_info *shared = &piece->mem->shared;
+
+	rte_mbuf_ext_refcnt_update(shared, 1);
+	rte_pktmbuf_attach_extbuf(mbuf, (void *)(uintptr_t)piece->addr,
+		(rte_iova_t)(uintptr_t)piece->addr, piece->len, shared);
+	mbuf->data_len = piece->len;
+	mbuf->pkt_len = piece->len;
+}
+
+/* Header, a reference to each piece, trailer. */
+static struct rte_mbuf *build_chain(struct dpdk_port *port, const struct port_packet *packet)
+{
+	uint8_t n_pieces = packet->n_pieces;
+	bool own_trailer = n_pieces && packet->trailer_len;
+	struct rte_mbuf *mbufs[MAX_SEGMENTS], *head, *last;
+
+	if (rte_pktmbuf_alloc_bulk(port->tx_pool, mbufs, 1 + n_pieces + own_trailer))
+		return NULL;
+	head = last = mbufs[0];
+	head->data_off = 0;
+	append(head, packet->header, packet->header_len);
+	for (uint8_t i = 0; i < n_pieces; i++) {
+		refer(mbufs[1 + i], &packet->pieces[i]);
+		last = chain(head, last, mbufs[1 + i]);
+	}
+	if (!own_trailer) {
+		append(head, packet->trailer, packet->trailer_len);
+		return head;
+	}
+	mbufs[1 + n_pieces]->data_off = 0;
+	append(mbufs[1 + n_pieces], packet->trailer, packet->trailer_len);
+	chain(head, last, mbufs[1 + n_pieces]);
+	return head;
+}
+
+static uint16_t swallow(struct dpdk_port *port, uint16_t n)
+{
+	port->dropped.tx_dropped += n;
+	return n;
+}
+
+static struct rte_mbuf *build_one(
+	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
+{
+	if (in_place && in_place_can_send(port, in_place, packet))
+		return in_place_build(port, in_place, packet);
+	if (port->linear_tx || must_copy(packet))
+		return build_copy(port, packet);
+	return build_chain(port, packet);
+}
+
+/* Builds up to `n` packets; stops before one that is too long or finds no buffer. */
+static uint16_t build(struct dpdk_port *port, const struct burst_link *link,
+	const struct port_packet packets[], uint16_t n, struct rte_mbuf *mbufs[])
+{
+	for (uint16_t i = 0; i < n; i++) {
+		const struct port_packet *packet = &packets[i];
+
+		assert(packet->header_len <= PORT_HEADER_ROOM &&
+			packet->trailer_len <= PORT_TRAILER_ROOM &&
+			packet->n_pieces <= PORT_MAX_PIECES);
+		if (unlikely(packet_len(packet) > link->max_frame))
+			return i;
+		mbufs[i] = build_one(port, link->in_place, packet);
+		if (unlikely(!mbufs[i]))
+			return i;
+	}
+	return n;
+}
+
+uint16_t burst_tx(
+	struct port *base, uint16_t number, const struct port_packet packets[], uint16_t n)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	struct burst_link *link = &port->links[number];
+	struct rte_mbuf *mbufs[PORT_BURST];
+	uint16_t taken = 0;
+
+	if (unlikely(link->state != PORT_LINK_UP))
+		return link->state == PORT_LINK_CONNECTING ? 0 : swallow(port, n);
+	if (unlikely(link->ethdev == NO_ETHDEV))
+		return swallow(port, n);
+	while (taken < n) {
+		/* Building packets that the queue then refuses is wasted work, and DPDK cannot say
+		 * how much a queue takes: so offer what it took lately, growing while it does. */
+		uint16_t want = RTE_MIN(n - taken, link->batch);
+		uint16_t built = build(port, link, packets + taken, want, mbufs);
+		uint16_t sent = rte_eth_tx_burst(link->ethdev, 0, mbufs, built);
+
+		for (uint16_t i = built; i > sent; i--)
+			rte_pktmbuf_free(mbufs[i - 1]);
+		taken += sent;
+		if (sent < built) {
+			link->batch = RTE_MAX(sent, 1);
+			break;
+		}
+		if (unlikely(built < want)) {
+			if (packet_len(&packets[taken]) <= link->max_frame)
+				break; /* no buffers */
+			taken += swallow(port, 1);
+			continue;
+		}
+		link->batch = RTE_MIN(link->batch * 2, PORT_BURST);
+	}
+	return taken;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * References in the data path. A reference frame is the header of the packet, with an ethertype of
+ * its own, and a block that says where the payload is. It never leaves the machine: fields are in
+ * its byte order.
+ */
+#include "drivers/dpdk/in_place.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "drivers/dpdk/fabric.h"
+
+enum {
+	MAGIC = 0x46524c70, /* "FRLp" */
+	AT_ETHERTYPE = 12,
+	/* Less is copied faster than another process's cache lines are found. */
+	MIN_REFERRED = 1024,
+	MAX_HEADER = 128, /* and the block: into one buffer for headers */
+};
+
+static const uint8_t reference_ethertype[2] = { 0x88, 0xb5 }; /* IEEE: local experiments */
+
+struct reference {
+	uint32_t id;
+	uint32_t len;
+	uint64_t offset;
+	uint64_t epoch;
+	uint16_t ethertype; /* the packet's own, as on the wire */
+	uint16_t slot;      /* the epoch is that of epochs[slot] */
+	uint32_t magic;
+};
+
+static_assert(sizeof(struct reference) == 32, "no padding: all of it is sent");
+static_assert((int)MAX_HEADER + sizeof(struct reference) <= PORT_HEADER_ROOM, "fits a buffer");
+
+bool in_place_can_send(
+	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
+{
+	const struct port_piece *piece = &packet->pieces[0];
+	struct port_share *share;
+
+	if (packet->n_pieces != 1 || packet->trailer_len || piece->len < MIN_REFERRED ||
+		!piece->mem || packet->header_len < ETH_HEADER || packet->header_len > MAX_HEADER)
+		return false;
+	share = piece->mem->share;
+	if (!share)
+		return false;
+	if (likely(share->id >= 0 && (in_place->ready >> share->id & 1)))
+		return true;
+	in_place_want(port, in_place, share);
+	return false;
+}
+
+struct rte_mbuf *in_place_build(
+	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
+{
+	const struct port_piece *piece = &packet->pieces[0];
+	const struct port_share *share = piece->mem->share;
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->tx_pool);
+	struct reference reference = {
+		.id = (uint32_t)share->id,
+		.len = piece->len,
+		.offset = (uint64_t)(piece->addr - share->share->addr),
+		.slot = packet->flow % IN_PLACE_EPOCHS,
+		.magic = MAGIC,
+	};
+	uint8_t *data;
+
+	if (unlikely(!mbuf))
+		return NULL;
+	reference.epoch = atomic_load_explicit(
+		&in_place->epochs[reference.slot], memory_order_relaxed);
+	mbuf->data_off = 0;
+	data = rte_pktmbuf_mtod(mbuf, uint8_t *);
+	memcpy(data, packet->header, packet->header_len);
+	memcpy(&reference.ethertype, data + AT_ETHERTYPE, sizeof(reference.ethertype));
+	memcpy(data + AT_ETHERTYPE, reference_ethertype, sizeof(reference_ethertype));
+	memcpy(data + packet->header_len, &reference, sizeof(reference));
+	mbuf->data_len = (uint16_t)(packet->header_len + sizeof(reference));
+	mbuf->pkt_len = mbuf->data_len;
+	return mbuf;
+}
+
+bool in_place_is_reference(const struct rte_mbuf *mbuf)
+{
+	const uint8_t *data = rte_pktmbuf_mtod(mbuf, const uint8_t *);
+
+	return mbuf->data_len >= ETH_HEADER &&
+		memcmp(data + AT_ETHERTYPE, reference_ethertype, sizeof(reference_ethertype)) == 0;
+}
+
+/* The block stays in the buffer behind the header, where in_place_intact finds it again. */
+static void load_reference(const struct rte_mbuf *mbuf, struct reference *ret_reference)
+{
+	size_t at = mbuf->data_len - sizeof(*ret_reference);
+
+	memcpy(ret_reference, rte_pktmbuf_mtod_offset(mbuf, const uint8_t *, at),
+		sizeof(*ret_reference));
+}
+
+static bool is_current(
+	const struct in_place *in_place, const struct reference *reference, memory_order order)
+{
+	return atomic_load_explicit(&in_place->peer_epochs[reference->slot], order) ==
+		reference->epoch;
+}
+
+bool in_place_accept(struct dpdk_port *port, const struct in_place *in_place,
+	const struct rte_mbuf *mbuf, struct port_frame *frame)
+{
+	struct reference reference;
+	uint64_t size;
+
+	if (mbuf->data_len < ETH_HEADER + sizeof(reference) || !in_place->peer_epochs)
+		return false;
+	load_reference(mbuf, &reference);
+	if (reference.magic != MAGIC || reference.id >= IN_PLACE_MAX ||
+		reference.slot >= IN_PLACE_EPOCHS || reference.len == 0 ||
+		reference.len > port->max_payload || !in_place->imported[reference.id].addr)
+		return false;
+	size = in_place->imported[reference.id].size;
+	if (reference.offset > size || reference.len > size - reference.offset ||
+		!is_current(in_place, &reference, memory_order_acquire))
+		return false;
+	frame->len = mbuf->data_len - (uint32_t)sizeof(reference);
+	memcpy(frame->data + AT_ETHERTYPE, &reference.ethertype, sizeof(reference.ethertype));
+	frame->payload = in_place->imported[reference.id].addr + reference.offset;
+	frame->payload_len = reference.len;
+	return true;
+}
+
+void in_place_revoke(struct port *base, uint16_t link, uint32_t flow)
+{
+	struct in_place *in_place = ((struct dpdk_port *)base)->links[link].in_place;
+
+	if (!in_place || !in_place->epochs)
+		return;
+	atomic_fetch_add_explicit(
+		&in_place->epochs[flow % IN_PLACE_EPOCHS], 1, memory_order_relaxed);
+	/* What the application writes next is seen by nobody before the new epoch is. */
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool in_place_intact(struct port *base, const struct port_frame *frame)
+{
+	const struct in_place *in_place = ((struct dpdk_port *)base)->links[frame->link].in_place;
+	struct reference reference;
+
+	if (!frame->payload)
+		return true;
+	if (!in_place || !in_place->peer_epochs)
+		return false;
+	load_reference(frame->handle, &reference);
+	/* The reads of the payload come before that of the epoch. */
+	atomic_thread_fence(memory_order_acquire);
+	return is_current(in_place, &reference, memory_order_relaxed);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ports over DPDK: any ethdev by its devargs, and the local fabric of memif links.
+ *
+ * EAL starts with the first port, once a process, in a thread of its own (so that the caller's CPU
+ * affinity stays as it is), without root, hugepages, PCI or telemetry unless configured otherwise.
+ * It cannot be restarted and lives until the process ends.
+ */
+#ifndef FERRULE_DRIVERS_DPDK_DPDK_H
+#define FERRULE_DRIVERS_DPDK_DPDK_H
+
+#include "drivers/port.h"
+
+struct dpdk_port_config {
+	/* NULL: the local fabric. Otherwise devargs of one ethdev ("net_af_packet0,iface=veth0"),
+	 * or a PCI address. */
+	const char *devargs;
+	/* The local fabric's own MAC (its links carry frames to and from it). Ignored for devargs.
+	 */
+	uint8_t mac[6];
+	/* The longest RoCE payload wanted, bytes, a power of two; what the port's MTU cannot carry
+	 * is halved, down to `min_payload`. Buffers are sized for the result, see caps.max_frame.
+	 */
+	uint32_t max_payload;
+	uint32_t min_payload;
+	/* Memory for EAL in MiB, and further EAL arguments, from the settings; used by the first.
+	 */
+	uint32_t eal_mem_mb;
+	const char *eal_args;
+	struct port_guard guard;
+};
+
+/*
+ * Opens a port. Errors are negative errno with frl_last_error() naming the cause and the remedy:
+ * -ENODEV (no such interface, bad devargs), -EPERM, -ENOMEM, -EMSGSIZE (the interface's MTU cannot
+ * carry min_payload). Any thread; blocks for as long as EAL takes to start.
+ */
+int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port);
+
+#endif

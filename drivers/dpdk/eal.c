@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Starts EAL as a guest in the host's process: in a temporary thread (EAL binds the thread that
+ * starts it and makes it the main lcore), with all signals blocked (its control threads inherit
+ * the mask, so the host's handlers never run there), and without files, telemetry or hugepages.
+ */
+#include "drivers/dpdk/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+
+#include "lib/base/error.h"
+
+enum {
+	MAX_ARGS = 64,
+	ARG_TEXT = 4096,
+	DEFAULT_MEM_MB = 64,
+};
+
+static struct {
+	pthread_mutex_t lock; /* protects the rest */
+	bool tried;
+	int err;
+	char text[400]; /* why it failed */
+	pid_t pid;
+} eal = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* EAL keeps pointers into its arguments. */
+struct arguments {
+	int n;
+	size_t used;
+	bool too_many;
+	char *argv[MAX_ARGS + 1];
+	char text[ARG_TEXT];
+};
+
+struct start {
+	const struct dpdk_port_config *config;
+	int err;
+	char detail[300];
+};
+
+static void add(struct arguments *args, const char *text, size_t len)
+{
+	if (args->n == MAX_ARGS || args->used + len + 1 > sizeof(args->text)) {
+		args->too_many = true;
+		return;
+	}
+	args->argv[args->n] = args->text + args->used;
+	memcpy(args->argv[args->n], text, len);
+	args->argv[args->n][len] = '\0';
+	args->used += len + 1;
+	args->n++;
+	args->argv[args->n] = NULL;
+}
+
+static void add_word(struct arguments *args, const char *word)
+{
+	add(args, word, strlen(word));
+}
+
+/* "0@(0-3,8)": one lcore that may run on every CPU the process may. */
+static void add_lcores(struct arguments *args)
+{
+	char text[1024] = "0@(";
+	size_t at = strlen(text);
+	cpu_set_t set;
+	int cpu = 0;
+
+	if (sched_getaffinity(0, sizeof(set), &set) || CPU_COUNT(&set) == 0)
+		return;
+	while (cpu < CPU_SETSIZE && at < sizeof(text) - 24) {
+		int first = cpu;
+
+		if (!CPU_ISSET(cpu, &set)) {
+			cpu++;
+			continue;
+		}
+		while (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &set))
+			cpu++;
+		at += snprintf(
+			text + at, sizeof(text) - at, at > 3 ? ",%d-%d" : "%d-%d", first, cpu - 1);
+	}
+	snprintf(text + at, sizeof(text) - at, ")");
+	add_word(args, "--lcores");
+	add_word(args, text);
+}
+
+static bool has_word(const char *text, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *at = text; at && (at = strstr(at, word)); at += len) {
+		bool starts = at == text || at[-1] == ' ';
+		bool ends = at[len] == '\0' || at[len] == ' ' || at[len] == '=';
+
+		if (starts && ends)
+			return true;
+	}
+	return false;
+}
+
+/* "0000:3b:00.0" or "3b:00.0", devargs may follow. */
+static bool is_pci_address(const char *devargs)
+{
+	unsigned int domain, bus, device, function;
+
+	return devargs &&
+		(sscanf(devargs, "%x:%x:%x.%x", &domain, &bus, &device, &function) == 4 ||
+			sscanf(devargs, "%x:%x.%x", &bus, &device, &function) == 3);
+}
+
+static void add_extra(struct arguments *args, const char *text)
+{
+	while (text && *text) {
+		size_t len = strcspn(text, " \t\n");
+
+		if (len)
+			add(args, text, len);
+		text += len;
+		text += strspn(text, " \t\n");
+	}
+}
+
+static void build(struct arguments *args, const struct dpdk_port_config *config)
+{
+	const char *extra = config->eal_args;
+	bool lists_devices = has_word(extra, "-a") || has_word(extra, "--allow") ||
+		has_word(extra, "-b") || has_word(extra, "--block");
+	bool pci = lists_devices || is_pci_address(config->devargs);
+	bool hugepages = has_word(extra, "--huge-dir") || has_word(extra, "--socket-mem") ||
+		has_word(extra, "--in-memory");
+	char text[64];
+
+	add_word(args, "ferrule");
+	add_lcores(args);
+	add_word(args, "--no-shconf");
+	add_word(args, "--no-telemetry");
+	/* It warns at every link that --no-shconf leaves it without secondary processes. */
+	add_word(args, "--log-level=pmd.net.memif:error");
+	/* The prefix names a folder that EAL makes even if it puts nothing there; one for all, so
+	 * that processes killed while they start leave no more than that. Hugepages are files. */
+	snprintf(text, sizeof(text), "--file-prefix=ferrule%ld", (long)getpid());
+	add_word(args, hugepages ? text : "--file-prefix=ferrule");
+	if (!has_word(extra, "--iova-mode"))
+		add_word(args, "--iova-mode=va");
+	if (!hugepages)
+		add_word(args, "--no-huge");
+	if (!hugepages && !has_word(extra, "-m")) {
+		snprintf(text, sizeof(text), "-m%u",
+			config->eal_mem_mb ? config->eal_mem_mb : DEFAULT_MEM_MB);
+		add_word(args, text);
+	}
+	if (!pci) {
+		add_word(args, "--no-pci");
+	} else if (!lists_devices) {
+		/* EAL would take every device that it has a driver for: allow none here, the port
+		 * asks for its own. */
+		add_word(args, "-a");
+		add_word(args, "0000:00:00.0");
+	}
+	add_extra(args, extra);
+}
+
+/* EAL makes it, and its parent, also when it puts nothing there. Not empty: others are in it. */
+static void remove_runtime_folder(void)
+{
+	char path[PATH_MAX];
+	char *slash;
+
+	snprintf(path, sizeof(path), "%s", rte_eal_get_runtime_dir());
+	slash = strrchr(path, '/');
+	if (!slash || rmdir(path))
+		return;
+	*slash = '\0';
+	rmdir(path);
+}
+
+static void *start_thread(void *arg)
+{
+	static struct arguments args;
+	struct start *start = arg;
+
+	build(&args, start->config);
+	if (args.too_many) {
+		start->err = -E2BIG;
+		snprintf(start->detail, sizeof(start->detail), "the EAL arguments are too long");
+		return NULL;
+	}
+	log_clear_error();
+	opterr = 0; /* getopt would write about bad eal_args to stderr */
+	if (rte_eal_init(args.n, args.argv) < 0) {
+		/* EALREADY: the host is a DPDK program; we are a guest in its EAL. */
+		start->err = rte_errno == EALREADY ? 0 : -(rte_errno ? rte_errno : EINVAL);
+		snprintf(start->detail, sizeof(start->detail), "%s (%s)", log_error(),
+			frl_strerror(rte_errno));
+	}
+	opterr = 1;
+	remove_runtime_folder();
+	if (!start->err)
+		start->err = pool_register_ops();
+	return NULL;
+}
+
+static int start_once(const struct dpdk_port_config *config)
+{
+	struct start start = { .config = config };
+	sigset_t all, saved;
+	pthread_t thread;
+	int err;
+
+	err = log_open();
+	if (err) {
+		snprintf(eal.text, sizeof(eal.text), "no memory for EAL's log stream");
+		return err;
+	}
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	err = pthread_create(&thread, NULL, start_thread, &start);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	if (err) {
+		snprintf(eal.text, sizeof(eal.text), "cannot create the thread that starts EAL: %s",
+			frl_strerror(err));
+		return -err;
+	}
+	pthread_join(thread, NULL);
+	if (start.err)
+		snprintf(eal.text, sizeof(eal.text),
+			"DPDK's EAL did not start: %s; check eal_args (\"%s\") and eal_mem_mb (%u)",
+			start.detail, config->eal_args ? config->eal_args : "", config->eal_mem_mb);
+	return start.err;
+}
+
+int eal_start(const struct dpdk_port_config *config)
+{
+	int err;
+
+	pthread_mutex_lock(&eal.lock);
+	if (!eal.tried) {
+		eal.tried = true;
+		eal.pid = getpid();
+		eal.err = start_once(config);
+	}
+	err = eal.err;
+	if (eal.pid != getpid())
+		err = frl_fail(-ENOTSUP,
+			"process %ld was forked from process %ld after that one had opened a "
+			"device; DPDK does not survive a fork: open devices only after the fork, "
+			"or call exec in the child",
+			(long)getpid(), (long)eal.pid);
+	else if (err)
+		frl_fail(err, "%s", eal.text);
+	pthread_mutex_unlock(&eal.lock);
+	return err;
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One ethdev by its devargs: probe, queues, MTU, and errors that say what is wrong. */
+#include "drivers/dpdk/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_bus.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+
+#include "lib/base/error.h"
+
+enum {
+	DESCRIPTORS = 1024,
+	RX_SLACK = 128, /* frames in the engine's hands, copies to send */
+	TX_SLACK = PORT_BURST * (2 + PORT_MAX_PIECES),
+	PACKET_RING_OVERHEAD = 80, /* tpacket2_hdr, sockaddr_ll, alignment, VLAN tag */
+	PACKET_RING_BYTES = 4 << 20,
+};
+
+static bool is_af_packet(const char *devargs)
+{
+	return strncmp(devargs, "net_af_packet", 13) == 0 ||
+		strncmp(devargs, "eth_af_packet", 13) == 0;
+}
+
+/* Drivers that read packets with the CPU before tx_burst returns, or copy what is not theirs. */
+static bool reads_with_cpu(const char *driver)
+{
+	static const char *const names[] = { "net_af_packet", "net_af_xdp", "net_tap", "net_pcap",
+		"net_memif", "net_null" };
+
+	for (size_t i = 0; i < RTE_DIM(names); i++)
+		if (strcmp(driver, names[i]) == 0)
+			return true;
+	return false;
+}
+
+static uint32_t power_of_two(uint32_t least)
+{
+	uint32_t value = 2048;
+
+	while (value < least)
+		value *= 2;
+	return value;
+}
+
+/*
+ * Ring sizes for net_af_packet, unless the devargs give them. Frames of others on the interface
+ * may be longer than ours: the kernel cuts them, nobody misses them. The PMD wants frames to fill
+ * blocks exactly. Its default, qdisc_bypass, would skip what tc does on egress.
+ */
+static void complete_devargs(char *text, size_t size, const char *devargs, uint32_t mtu)
+{
+	uint32_t frame = power_of_two(mtu + ETH_HEADER + PACKET_RING_OVERHEAD);
+	uint32_t count = RTE_MAX(PACKET_RING_BYTES / frame, 512u);
+	bool sized = strstr(devargs, "framesz=") || strstr(devargs, "blocksz=") ||
+		strstr(devargs, "framecnt=");
+	int n = snprintf(text, size, "%s", devargs);
+
+	if (!sized && n >= 0 && (size_t)n < size)
+		n += snprintf(text + n, size - n, ",framesz=%u,blocksz=%u,framecnt=%u", frame,
+			RTE_MAX(frame, 16384u), RTE_MIN(count, 1024u));
+	if (!strstr(devargs, "qdisc_bypass=") && n >= 0 && (size_t)n < size)
+		snprintf(text + n, size - n, ",qdisc_bypass=0");
+}
+
+static int probe(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethdev)
+{
+	size_t len = strcspn(devargs, ",");
+	int err;
+
+	if (len == 0 || len >= sizeof(port->name))
+		return frl_fail(-ENODEV, "\"%s\" does not start with a device's name", devargs);
+	memcpy(port->name, devargs, len);
+	port->name[len] = '\0';
+	if (rte_eth_dev_get_port_by_name(port->name, ret_ethdev) == 0)
+		return frl_fail(-EEXIST,
+			"this process has opened \"%s\" already; another vdev needs another name, "
+			"for example %s1",
+			port->name, port->name);
+	log_clear_error();
+	err = rte_dev_probe(devargs);
+	if (err == -EACCES)
+		return frl_fail(-EPERM, "no permission to open \"%s\": %s", devargs, log_error());
+	if (err)
+		return frl_fail(-ENODEV,
+			"DPDK cannot open \"%s\": %s; check the name and the arguments, that "
+			"the driver is installed, and for a PCI device that the first port or "
+			"eal_args named it and that it is bound to vfio-pci",
+			devargs, log_error());
+	if (rte_eth_dev_get_port_by_name(port->name, ret_ethdev))
+		return frl_fail(-ENODEV, "\"%s\" is not a network device", devargs);
+	return 0;
+}
+
+int ethdev_queues(
+	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu)
+{
+	struct rte_eth_dev_info info;
+	struct rte_eth_conf conf = { .rxmode.mtu = mtu };
+	int err = rte_eth_dev_info_get(ethdev, &info);
+
+	if (err)
+		return err;
+	conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	port->linear_tx = !conf.txmode.offloads;
+	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
+	if (err)
+		return err;
+	err = rte_eth_dev_adjust_nb_rx_tx_desc(ethdev, &n_rx, &n_tx);
+	if (err)
+		return err;
+	err = rte_eth_rx_queue_setup(ethdev, 0, n_rx, SOCKET_ID_ANY, NULL, port->rx_pool);
+	if (err)
+		return err;
+	err = rte_eth_tx_queue_setup(ethdev, 0, n_tx, SOCKET_ID_ANY, NULL);
+	if (err)
+		return err;
+	return rte_eth_dev_start(ethdev);
+}
+
+/* Makes do with a shorter payload than wanted where the MTU asks for it. */
+static int fit_payload(struct dpdk_port *port, const char *name, uint32_t mtu)
+{
+	while (port->max_payload > port->min_payload && port->max_payload + MTU_OVERHEAD > mtu)
+		port->max_payload /= 2;
+	return interface_check_mtu(name, mtu, port->max_payload);
+}
+
+/* The MTU to ask a PMD for that has no kernel interface beneath it. */
+static int choose_mtu(
+	struct dpdk_port *port, const struct rte_eth_dev_info *info, uint32_t *ret_mtu)
+{
+	uint32_t need = port->max_payload + MTU_OVERHEAD;
+	uint32_t most = info->max_mtu;
+
+	if (!most || most == UINT16_MAX)
+		most = UINT16_MAX - RTE_PKTMBUF_HEADROOM;
+	*ret_mtu = RTE_MAX(need, (uint32_t)RTE_ETHER_MTU);
+	*ret_mtu = RTE_MIN(*ret_mtu, most);
+	return fit_payload(port, port->name, *ret_mtu);
+}
+
+/* IPv6 finds its neighbors by multicast, of groups that the port does not know. */
+static void take_multicast(struct dpdk_port *port, uint16_t ethdev)
+{
+	int err = rte_eth_allmulticast_enable(ethdev);
+
+	if (err == -ENOTSUP && port->interface[0]) {
+		port->multicast_fd = interface_take_multicast(port->interface);
+		if (port->multicast_fd >= 0)
+			return;
+	}
+	if (err == -ENOTSUP)
+		err = rte_eth_promiscuous_enable(ethdev);
+	if (err)
+		frl_log(FRL_LOG_WARNING,
+			"\"%s\" does not take all multicast (%s): IPv6 may not find it", port->name,
+			frl_strerror(err));
+}
+
+static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info, bool af_packet)
+{
+	port->device = info->device;
+	port->cpu_reads_payload = port->linear_tx || reads_with_cpu(info->driver_name);
+	port->needs_dma = strcmp(rte_bus_name(rte_dev_bus(info->device)), "vdev") != 0;
+	port->base.caps.kind = info->driver_name;
+	port->base.caps.lossless = false;
+	port->base.caps.on_demand = false;
+	if (!af_packet && info->if_index)
+		if_indextoname(info->if_index, port->interface);
+}
+
+static int set_up(struct dpdk_port *port, uint16_t ethdev, uint32_t mtu, bool af_packet)
+{
+	struct rte_eth_dev_info info;
+	struct rte_ether_addr mac;
+	uint32_t frame;
+	int err = rte_eth_dev_info_get(ethdev, &info);
+
+	if (err)
+		return frl_fail(err, "\"%s\" tells nothing about itself: %s", port->name,
+			frl_strerror(err));
+	port->linear_tx = !(info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
+	describe(port, &info, af_packet);
+	err = af_packet ? 0 : choose_mtu(port, &info, &mtu);
+	if (err)
+		return err;
+	/* net_af_packet insists that a whole ring frame fits a buffer. */
+	frame = af_packet ? power_of_two(mtu + ETH_HEADER + PACKET_RING_OVERHEAD)
+			  : mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
+	frame = RTE_MIN(
+		RTE_ALIGN_CEIL(frame, 64u), (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM);
+	err = pool_create(port, af_packet ? 2 * RX_SLACK : DESCRIPTORS + 4 * RX_SLACK,
+		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK, frame);
+	if (err)
+		return err;
+	log_clear_error();
+	err = ethdev_queues(port, ethdev, DESCRIPTORS, DESCRIPTORS, af_packet ? 0 : mtu);
+	if (err)
+		return frl_fail(err, "\"%s\" does not start: %s (%s)", port->name, log_error(),
+			frl_strerror(err));
+	take_multicast(port, ethdev);
+	err = rte_eth_macaddr_get(ethdev, &mac);
+	if (err)
+		return frl_fail(err, "\"%s\" has no MAC address", port->name);
+	memcpy(port->base.caps.mac, mac.addr_bytes, sizeof(port->base.caps.mac));
+	port->base.caps.max_frame = mtu + ETH_HEADER;
+	port->links[0] = (struct burst_link){
+		.ethdev = ethdev,
+		.batch = PORT_BURST,
+		.max_frame = port->base.caps.max_frame,
+	};
+	burst_set_state(port, 0, PORT_LINK_UP);
+	return 0;
+}
+
+int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
+{
+	bool af_packet = is_af_packet(config->devargs);
+	char devargs[512];
+	uint16_t ethdev;
+	uint32_t mtu = 0;
+	int err = interface_from_devargs(config->devargs, port->interface);
+
+	if (!err && port->interface[0])
+		err = interface_mtu(port->interface, &mtu);
+	if (!err && port->interface[0])
+		err = fit_payload(port, port->interface, mtu);
+	if (!err && af_packet && !port->interface[0])
+		err = frl_fail(-ENODEV, "\"%s\" names no interface: net_af_packet0,iface=NAME",
+			config->devargs);
+	if (!err && af_packet)
+		err = interface_check_raw_socket(port->interface);
+	if (err)
+		return err;
+	if (strlen(config->devargs) > sizeof(devargs) - 80)
+		return frl_fail(-ENODEV, "the devargs are longer than %zu characters",
+			sizeof(devargs) - 80);
+	if (af_packet && !interface_is_running(port->interface))
+		frl_log(FRL_LOG_WARNING, "%s is down: `ip link set %s up`", port->interface,
+			port->interface);
+	/* Longer frames than both we and the interface send need no room. */
+	mtu = RTE_MIN(mtu, port->max_payload + MTU_OVERHEAD);
+	if (af_packet)
+		complete_devargs(devargs, sizeof(devargs), config->devargs, mtu);
+	else
+		snprintf(devargs, sizeof(devargs), "%s", config->devargs);
+	err = probe(port, devargs, &ethdev);
+	if (err)
+		return err;
+	port->links[0].ethdev = ethdev;
+	err = set_up(port, ethdev, mtu, af_packet);
+	if (err)
+		ethdev_close(port);
+	return err;
+}
+
+void ethdev_close(struct dpdk_port *port)
+{
+	uint16_t ethdev = port->links[0].ethdev;
+	struct rte_eth_dev_info info;
+	struct rte_device *device = NULL;
+
+	if (rte_eth_dev_info_get(ethdev, &info) == 0)
+		device = info.device;
+	if (port->multicast_fd >= 0)
+		close(port->multicast_fd);
+	rte_eth_dev_stop(ethdev);
+	rte_eth_dev_close(ethdev);
+	if (device)
+		rte_dev_remove(device);
+	pool_destroy(port);
+}
+
+enum port_link_state ethdev_link_state(struct port *base, uint16_t link)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	struct rte_eth_link status;
+
+	if (link != 0)
+		return PORT_LINK_CLOSED;
+	if (port->interface[0])
+		return interface_is_running(port->interface) ? PORT_LINK_UP : PORT_LINK_DOWN;
+	if (rte_eth_link_get_nowait(port->links[0].ethdev, &status))
+		return PORT_LINK_DOWN;
+	return status.link_status == RTE_ETH_LINK_UP ? PORT_LINK_UP : PORT_LINK_DOWN;
+}
+
+void ethdev_stats(struct port *base, struct port_stats *ret_stats)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	struct rte_eth_stats stats;
+
+	*ret_stats = port->dropped;
+	if (rte_eth_stats_get(port->links[0].ethdev, &stats))
+		return;
+	ret_stats->rx_dropped += stats.imissed + stats.rx_nombuf + stats.ierrors;
+	ret_stats->tx_dropped += stats.oerrors;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The local fabric: links made on demand between processes of one machine.
+ *
+ * A link has two parts. The *meeting* (meet.c) is a Unix socket of our own under the name that both
+ * ends know: the client shows the secret, the server answers with the address of a memif, and then
+ * the socket stays open, so that either end sees at once when the other is gone. The *memif*
+ * (memif.c) carries the frames. Over the socket the ends also agree on memory that
+ * one reads where the other has it (in_place.c).
+ *
+ * An end that closes a link says LEAVING and keeps its memif until the peer has hung up, but not
+ * for long. The peer, on LEAVING or when the socket is closed, saves what is left in the ring
+ * (FABRIC_DRAIN), removes its memif and hangs up; bursts get what was saved before the link is
+ * DOWN.
+ *
+ * All of it is driven by the gate (gate.c) in EAL's interrupt thread, never by a port's owner, who
+ * only adds links, marks them as closing and sees their state.
+ */
+#ifndef FERRULE_DRIVERS_DPDK_FABRIC_H
+#define FERRULE_DRIVERS_DPDK_FABRIC_H
+
+#include <sys/queue.h>
+#include <sys/un.h>
+
+#include "drivers/dpdk/internal.h"
+
+enum fabric_stage {
+	FABRIC_MEET,  /* server: listens; client: tries to connect */
+	FABRIC_ASK,   /* server: waits for the hello; client: for the answer */
+	FABRIC_SHAKE, /* the memif exists and shakes hands */
+	FABRIC_UP,
+	FABRIC_DRAIN, /* the peer is gone, bursts get what it had sent */
+	FABRIC_DOWN,  /* for good */
+};
+
+struct meet_hello {
+	uint32_t magic;
+	uint32_t max_frame;
+	uint32_t in_place; /* 1: payload may be read where the sender has it */
+	char secret[24];
+};
+
+struct meet_answer {
+	uint32_t magic;
+	uint32_t max_frame;
+	uint32_t in_place;
+	uint32_t memif_id;
+	char memif_secret[24];
+	char memif_socket[64];
+};
+
+/* relay.c: between a client and the server's own memif. */
+struct relay {
+	int listen_fd; /* until the client has come */
+	int client_fd;
+	int memif_fd;
+	bool heard; /* the memif's hello has come: it can stand our leaving */
+};
+
+/* Under the gate's mutex, but for the first three, which never change. */
+struct fabric_link {
+	struct dpdk_port *port;
+	uint16_t number;
+	struct port_link_request request;
+
+	TAILQ_ENTRY(fabric_link) next;
+	enum fabric_stage stage;
+	bool closing;       /* the owner has let go of it: `number` may be another link's now */
+	bool lost;          /* the meeting or the memif is broken: the peer is gone */
+	bool said_leaving;  /* closing: the peer knows */
+	bool peer_leaves;   /* it has said so: what it has sent is in the ring */
+	bool to_drain;      /* the peer is gone or leaves */
+	int error;          /* why this end cannot have the link: no memory */
+	int meet_fd;        /* server, until up: listens; else -1 */
+	int peer_fd;        /* to the peer, or -1 */
+	struct relay relay; /* server */
+	uint16_t ethdev;    /* NO_ETHDEV: none */
+	struct in_place *in_place; /* NULL: payload is always copied */
+	uint32_t vdev_number;
+	uint32_t max_frame;   /* the smaller one of both ends */
+	uint64_t retry_ns;    /* not before; nor is a socket looked at */
+	uint64_t deadline_ns; /* of the stage; UINT64_MAX: none */
+};
+
+/* What one pass over the links has come to. */
+struct fabric_pass {
+	uint64_t now_ns;
+	uint64_t wake_ns; /* the earliest time at which a link wants the next pass */
+	bool stopped;     /* a memif was closed in this turn of the interrupt thread */
+	bool shaking;     /* memifs wait for their control messages */
+	bool publish;     /* tables are to change: the next turn should come now */
+	bool drain;       /* links are to_drain */
+};
+
+/* meet.c: nonblocking, abstract addresses; -EAGAIN: not yet. */
+int meet_listen(const char *name);
+int meet_accept(int listener);
+int meet_connect(const char *name);
+int meet_send(int fd, const void *message, size_t len);
+int meet_receive(int fd, void *message, size_t len);
+bool meet_is_closed(int fd);
+/* Also when a child that this process has forked has the socket too. */
+void meet_hang_up(int *fd);
+/* With a descriptor to go with the message, or -1. -EPIPE: the peer is gone. */
+int meet_send_fd(int fd, const void *message, size_t len, int passed);
+/* *ret_passed is the caller's to close; -1 when none came, or not in one piece. */
+int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed);
+
+int relay_listen(struct relay *relay, const char *name);
+/* Negative when the link cannot come up any more. */
+int relay_step(struct relay *relay, const char *memif_socket);
+/* False: not yet, call again in a later turn of the interrupt thread. */
+bool relay_close(struct relay *relay);
+
+/* memif.c: gate's mutex held, guards not. */
+int fabric_listen(struct fabric_link *link);
+void fabric_advance(struct fabric_link *link, struct fabric_pass *pass);
+/* Takes a link that is `closing` apart. False: not yet. */
+bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass);
+/* Puts a stash of what is in the ring in place of the memif. The guard and the mutex held. */
+void fabric_drain(struct fabric_link *link, struct fabric_pass *pass);
+/* Takes the link's true state over into the port's table. The guard and the mutex held. */
+void fabric_publish(struct fabric_link *link);
+
+/* gate.c: the ops of the fabric. */
+int gate_link_open(struct port *port, const struct port_link_request *request);
+void gate_link_close(struct port *port, uint16_t link);
+enum port_link_state gate_link_state(struct port *port, uint16_t link);
+void gate_close_port(struct dpdk_port *port);
+/* Has the gate look at what bursts have written into the tables. Guard held; from bursts too. */
+void gate_ask(void);
+
+#endif

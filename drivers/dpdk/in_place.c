@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which memory both ends of a link can read, and how they agree on it.
+ *
+ * Three parties touch this. Packets of the owner ask for exports (`wanted`); the gate's phase 1
+ * moves what was agreed into the tables of bursts and out of them; its phase 3 talks with the peer
+ * and maps and unmaps, without a guard. So memory is mapped before a burst can see it, and unmapped
+ * after a phase 1 has hidden it: a frame's payload is looked at under the guard alone, and phase 1
+ * has the guard.
+ */
+#include "drivers/dpdk/in_place.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "drivers/dpdk/fabric.h"
+#include "lib/base/error.h"
+
+enum {
+	MAGIC = 0x46524c73, /* "FRLs" */
+	MESSAGES_A_PASS = 2 * IN_PLACE_IDS,
+	RETRY_NS = 1000 * 1000,
+	HUGE_PAGE = 2 << 20,
+};
+
+#define MAX_IMPORT ((uint64_t)1 << 40) /* keeps a peer from taking all of the address space */
+
+enum message_type {
+	MESSAGE_EXPORT = 1,
+	MESSAGE_READY,
+	MESSAGE_REFUSED,
+	MESSAGE_WITHDRAW,
+	MESSAGE_GONE,
+	MESSAGE_LEAVING,
+};
+
+struct message {
+	uint32_t magic;
+	uint16_t type;
+	uint16_t id;
+	uint64_t size; /* EXPORT: of the memory */
+};
+
+/* Released in a phase 1 and put in phase 3: the last user of a large memory has pages to free. The
+ * interrupt thread's own. */
+static LIST_HEAD(, port_share) dropped = LIST_HEAD_INITIALIZER(dropped);
+
+int in_place_use(struct dpdk_port *port, void *addr, size_t len, struct port_share **ret_share)
+{
+	struct share *share = port->base.caps.in_place ? share_find(addr, len) : NULL;
+	struct port_share *use;
+
+	*ret_share = NULL;
+	if (!share)
+		return 0;
+	LIST_FOREACH(use, &port->shares, next)
+	{
+		if (use->share == share) {
+			share_put(share);
+			use->users++;
+			*ret_share = use;
+			return 0;
+		}
+	}
+	use = calloc(1, sizeof(*use));
+	if (!use) {
+		share_put(share);
+		return -ENOMEM;
+	}
+	use->share = share;
+	use->users = 1;
+	use->id = -1;
+	LIST_INSERT_HEAD(&port->shares, use, next);
+	*ret_share = use;
+	return 0;
+}
+
+static void put_use(struct port_share *use)
+{
+	LIST_REMOVE(use, next);
+	share_put(use->share);
+	free(use);
+}
+
+/* An export stays for the next registration of the same memory. */
+void in_place_unuse(struct dpdk_port *port, struct port_share *use)
+{
+	use->users--;
+	if (use->users == 0 && use->id < 0)
+		put_use(use);
+}
+
+void in_place_want(struct dpdk_port *port, struct in_place *in_place, struct port_share *use)
+{
+	if (use->id >= 0 && (in_place->wanted >> use->id & 1))
+		return;
+	if (!in_place->epochs || use->leaving ||
+		atomic_load_explicit(&use->share->freed, memory_order_relaxed))
+		return;
+	if (use->id < 0) {
+		if (port->exports_used == UINT64_MAX)
+			return;
+		use->id = __builtin_ctzll(~port->exports_used);
+		port->exports_used |= (uint64_t)1 << use->id;
+		port->exports[use->id] = use;
+	}
+	in_place->wanted |= (uint64_t)1 << use->id;
+	gate_ask();
+}
+
+void in_place_forget(struct dpdk_port *port)
+{
+	while (!LIST_EMPTY(&port->shares))
+		put_use(LIST_FIRST(&port->shares));
+}
+
+/* What the application has freed has to be let go of, and what it no longer uses while other memory
+ * finds no id. */
+void in_place_publish_begin(struct dpdk_port *port)
+{
+	bool full = port->exports_used == UINT64_MAX;
+
+	port->exports_busy = 0;
+	for (uint64_t left = port->exports_used; left; left &= left - 1) {
+		struct port_share *use = port->exports[__builtin_ctzll(left)];
+
+		if (atomic_load(&use->share->freed) || (full && use->users == 0))
+			use->leaving = true;
+	}
+}
+
+void in_place_publish_end(struct dpdk_port *port)
+{
+	for (uint64_t left = port->exports_used & ~port->exports_busy; left; left &= left - 1) {
+		int id = __builtin_ctzll(left);
+		struct port_share *use = port->exports[id];
+
+		if (!use->leaving)
+			continue;
+		port->exports_used &= ~((uint64_t)1 << id);
+		port->exports[id] = NULL;
+		use->id = -1;
+		use->leaving = false;
+		if (use->users == 0) {
+			LIST_REMOVE(use, next);
+			LIST_INSERT_HEAD(&dropped, use, next);
+		}
+	}
+}
+
+void in_place_put_dropped(void)
+{
+	while (!LIST_EMPTY(&dropped))
+		put_use(LIST_FIRST(&dropped));
+}
+
+static void publish_export(struct dpdk_port *port, struct in_place *in_place, int id)
+{
+	struct port_share *use = port->exports[id];
+	enum export_state *state = &in_place->exports[id];
+	uint64_t bit = (uint64_t)1 << id;
+
+	if (use->leaving) {
+		in_place->ready &= ~bit;
+		if (*state == EXPORT_READY)
+			*state = EXPORT_TO_WITHDRAW;
+		else if (*state == EXPORT_TO_SEND || *state == EXPORT_REFUSED)
+			*state = EXPORT_NONE;
+		if (*state == EXPORT_NONE) {
+			in_place->wanted &= ~bit;
+			return;
+		}
+	} else if (*state == EXPORT_NONE) {
+		in_place->shares[id] = use->share;
+		*state = EXPORT_TO_SEND;
+	} else if (*state == EXPORT_READY && in_place->exports[IN_PLACE_CONTROL] == EXPORT_READY) {
+		in_place->ready |= bit;
+	}
+	port->exports_busy |= bit;
+}
+
+static void publish_import(struct in_place *in_place, int id)
+{
+	struct import *import = &in_place->imports[id];
+	bool show = import->state == IMPORT_TO_PUBLISH;
+
+	if (!show && import->state != IMPORT_TO_HIDE)
+		return;
+	if (id == IN_PLACE_CONTROL) {
+		in_place->peer_epochs = show ? import->addr : NULL;
+	} else {
+		in_place->imported[id].addr = show ? import->addr : NULL;
+		in_place->imported[id].size = import->size;
+	}
+	import->state = show ? IMPORT_TO_ANSWER : IMPORT_TO_UNMAP;
+}
+
+void in_place_publish(struct dpdk_port *port, struct in_place *in_place)
+{
+	if (in_place->detached)
+		return;
+	for (uint64_t left = in_place->wanted; left; left &= left - 1)
+		publish_export(port, in_place, __builtin_ctzll(left));
+	for (int id = 0; id < IN_PLACE_IDS; id++)
+		publish_import(in_place, id);
+}
+
+void in_place_hide(struct dpdk_port *port, uint16_t link)
+{
+	struct in_place *in_place = port->links[link].in_place;
+
+	if (!in_place)
+		return;
+	port->links[link].in_place = NULL;
+	for (int i = 0; in_place->epochs && i < IN_PLACE_EPOCHS; i++)
+		atomic_fetch_add_explicit(&in_place->epochs[i], 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+struct in_place *in_place_create(void)
+{
+	struct in_place *in_place = calloc(1, sizeof(*in_place));
+	size_t size = IN_PLACE_EPOCHS * sizeof(*in_place->epochs);
+
+	if (!in_place)
+		return NULL;
+	in_place->epochs = share_alloc(size);
+	if (!in_place->epochs) {
+		frl_log(FRL_LOG_WARNING,
+			"payload is copied for a peer on this machine: no page to "
+			"share with it (%s)",
+			frl_strerror(-errno));
+		return in_place;
+	}
+	in_place->control = share_find(in_place->epochs, size);
+	in_place->shares[IN_PLACE_CONTROL] = in_place->control;
+	in_place->exports[IN_PLACE_CONTROL] = EXPORT_TO_SEND;
+	return in_place;
+}
+
+static void unmap(struct import *import)
+{
+	if (import->addr)
+		munmap(import->addr, import->size);
+	import->addr = NULL;
+}
+
+bool in_place_destroy(struct in_place **ref)
+{
+	struct in_place *in_place = *ref;
+
+	if (!in_place)
+		return true;
+	if (in_place->visible && !in_place->detached)
+		return false;
+	for (int id = 0; id < IN_PLACE_IDS; id++)
+		unmap(&in_place->imports[id]);
+	if (in_place->control) {
+		share_free(in_place->epochs);
+		share_put(in_place->control);
+	}
+	free(in_place);
+	*ref = NULL;
+	return true;
+}
+
+/* Reads of the mapping must never fail: it is memory (not huge pages, of which there may be none
+ * left), and nobody can cut it off. */
+static int check_memory(int fd, uint64_t size)
+{
+	struct statfs fs;
+	struct stat st;
+	int seals;
+
+	if (size == 0 || size > MAX_IMPORT)
+		return -EINVAL;
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK))
+		return -EINVAL;
+	if (fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
+		return -EINVAL;
+	return fstat(fd, &st) || (uint64_t)st.st_size != size ? -EINVAL : 0;
+}
+
+static int map(struct import *import, int fd, uint64_t size)
+{
+	void *addr;
+	int err = check_memory(fd, size);
+
+	if (err)
+		return err;
+	addr = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (addr == MAP_FAILED)
+		return -errno;
+	if (size >= HUGE_PAGE)
+		madvise(addr, size, MADV_HUGEPAGE);
+	import->addr = addr;
+	import->size = size;
+	return 0;
+}
+
+static int say(int peer_fd, enum message_type type, int id, const struct share *share)
+{
+	struct message message = {
+		.magic = MAGIC,
+		.type = (uint16_t)type,
+		.id = (uint16_t)id,
+		.size = share ? share->size : 0,
+	};
+
+	return meet_send_fd(peer_fd, &message, sizeof(message), share ? share->fd : -1);
+}
+
+/* 0, -EAGAIN, or that the peer is gone. */
+static int advance_export(struct in_place *in_place, int id, int peer_fd)
+{
+	enum export_state *state = &in_place->exports[id];
+	int err = 0;
+
+	if (*state == EXPORT_TO_SEND) {
+		err = say(peer_fd, MESSAGE_EXPORT, id, in_place->shares[id]);
+		if (!err)
+			*state = EXPORT_SENT;
+		else if (err != -EAGAIN && err != -EPIPE)
+			*state = EXPORT_REFUSED; /* by the system: we go on copying */
+	} else if (*state == EXPORT_TO_WITHDRAW) {
+		err = say(peer_fd, MESSAGE_WITHDRAW, id, NULL);
+		if (!err)
+			*state = EXPORT_WITHDRAWN;
+	}
+	return *state == EXPORT_REFUSED ? 0 : err;
+}
+
+static int advance_import(struct in_place *in_place, int id, int peer_fd)
+{
+	struct import *import = &in_place->imports[id];
+	int err = 0;
+
+	if (import->state == IMPORT_TO_UNMAP) {
+		unmap(import);
+		import->state = IMPORT_TO_SAY_GONE;
+	}
+	if (import->state == IMPORT_TO_ANSWER) {
+		err = say(peer_fd, MESSAGE_READY, id, NULL);
+		if (!err)
+			import->state = IMPORT_READY;
+	} else if (import->state == IMPORT_TO_REFUSE || import->state == IMPORT_TO_SAY_GONE) {
+		err = say(peer_fd,
+			import->state == IMPORT_TO_REFUSE ? MESSAGE_REFUSED : MESSAGE_GONE, id,
+			NULL);
+		if (!err)
+			import->state = IMPORT_NONE;
+	}
+	return err;
+}
+
+static void take_export(struct in_place *in_place, const struct message *message, int fd,
+	int peer_fd, struct fabric_pass *pass)
+{
+	struct import *import = &in_place->imports[message->id];
+
+	if (import->state != IMPORT_NONE) {
+		say(peer_fd, MESSAGE_REFUSED, message->id, NULL);
+	} else if (fd < 0 || map(import, fd, message->size)) {
+		import->state = IMPORT_TO_REFUSE;
+	} else if (message->id == IN_PLACE_CONTROL &&
+		message->size < IN_PLACE_EPOCHS * sizeof(uint64_t)) {
+		unmap(import);
+		import->state = IMPORT_TO_REFUSE;
+	} else {
+		import->state = IMPORT_TO_PUBLISH;
+		pass->publish = true;
+	}
+}
+
+/* Answers that nobody waits for are ignored. */
+static int take_message(struct in_place *in_place, const struct message *message, int fd,
+	int peer_fd, struct fabric_pass *pass)
+{
+	enum export_state *export;
+	struct import *import;
+
+	if (message->magic != MAGIC)
+		return -EPROTO;
+	if (message->id >= IN_PLACE_IDS) {
+		if (message->type == MESSAGE_EXPORT)
+			say(peer_fd, MESSAGE_REFUSED, message->id, NULL);
+		return 0;
+	}
+	export = &in_place->exports[message->id];
+	import = &in_place->imports[message->id];
+	switch (message->type) {
+	case MESSAGE_EXPORT: take_export(in_place, message, fd, peer_fd, pass); break;
+	case MESSAGE_READY:
+	case MESSAGE_REFUSED:
+		if (*export == EXPORT_SENT) {
+			*export = message->type == MESSAGE_READY ? EXPORT_READY : EXPORT_REFUSED;
+			pass->publish = true;
+		}
+		break;
+	case MESSAGE_WITHDRAW:
+		if (import->state == IMPORT_READY && message->id != IN_PLACE_CONTROL) {
+			import->state = IMPORT_TO_HIDE;
+			pass->publish = true;
+		}
+		break;
+	case MESSAGE_GONE:
+		if (*export == EXPORT_WITHDRAWN) {
+			*export = EXPORT_NONE;
+			pass->publish = true;
+		}
+		break;
+	default: break;
+	}
+	return 0;
+}
+
+/* An end that is closing the link itself has no use for the rest. */
+static int take_any(
+	struct fabric_link *link, const struct message *message, int fd, struct fabric_pass *pass)
+{
+	if (message->magic == MAGIC && message->type == MESSAGE_LEAVING)
+		link->peer_leaves = true;
+	else if (!link->closing && !link->in_place)
+		return -EPROTO;
+	else if (!link->closing)
+		return take_message(link->in_place, message, fd, link->peer_fd, pass);
+	return 0;
+}
+
+static int listen_to_peer(struct fabric_link *link, struct fabric_pass *pass)
+{
+	/* A peer that talks without end must not keep the gate from its other work. */
+	for (int i = 0; i < MESSAGES_A_PASS; i++) {
+		struct message message;
+		int fd = -1;
+		int err = meet_receive_fd(link->peer_fd, &message, sizeof(message), &fd);
+
+		if (err)
+			return err == -EAGAIN ? 0 : err;
+		err = take_any(link, &message, fd, pass);
+		if (fd >= 0)
+			close(fd);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int in_place_say_leaving(struct fabric_link *link)
+{
+	return say(link->peer_fd, MESSAGE_LEAVING, 0, NULL);
+}
+
+int in_place_hear_leaving(struct fabric_link *link, struct fabric_pass *pass)
+{
+	return listen_to_peer(link, pass);
+}
+
+int in_place_step(struct fabric_link *link, struct fabric_pass *pass)
+{
+	struct in_place *in_place = link->in_place;
+	int err = listen_to_peer(link, pass);
+
+	if (err || !in_place || link->peer_leaves)
+		return err;
+	/* The epochs first: without them nothing else is of use. */
+	for (int id = IN_PLACE_IDS - 1; id >= 0 && !err; id--) {
+		err = advance_export(in_place, id, link->peer_fd);
+		if (!err)
+			err = advance_import(in_place, id, link->peer_fd);
+	}
+	if (err != -EAGAIN)
+		return err;
+	pass->wake_ns = RTE_MIN(pass->wake_ns, pass->now_ns + RETRY_NS);
+	return 0;
+}

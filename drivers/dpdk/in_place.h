@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Payload that the peer reads where it lies: the sender's shared memory (lib/base/share.h) is
+ * mapped by the peer once, read-only, and frames then carry references to it.
+ *
+ * The ends of a link talk about this over its meeting socket: EXPORT passes a descriptor on under
+ * an id, READY or REFUSED answers; WITHDRAW takes the id back, GONE answers, and the id is free
+ * again. A refused export costs nothing but copies. The id CONTROL is a page of epochs: counters of
+ * revocations, one for all flows with the same number modulo EPOCHS. A reference holds the epoch
+ * that it was made in and is void as soon as the counter differs. LEAVING is about the link itself,
+ * see fabric.h.
+ *
+ * Ids are a port's: one memory has the same id on all of its links.
+ */
+#ifndef FERRULE_DRIVERS_DPDK_IN_PLACE_H
+#define FERRULE_DRIVERS_DPDK_IN_PLACE_H
+
+#include <stdatomic.h>
+
+#include "drivers/dpdk/internal.h"
+#include "lib/base/share.h"
+
+struct fabric_link;
+struct fabric_pass;
+
+enum {
+	IN_PLACE_CONTROL = IN_PLACE_MAX, /* the id of the epochs */
+	IN_PLACE_IDS,
+	IN_PLACE_EPOCHS = 512,
+};
+
+/* Memory of this process that the port sends from. Under the guard; `leaving` is the gate's to
+ * set. */
+struct port_share {
+	LIST_ENTRY(port_share) next;
+	struct share *share;
+	uint32_t users; /* port_mems */
+	int id;         /* of the export, or -1 */
+	bool leaving;   /* being taken back from all peers */
+};
+
+/* What this end has told its peer about one id. "To" states wait for a place in the socket. */
+enum export_state {
+	EXPORT_NONE,
+	EXPORT_TO_SEND,
+	EXPORT_SENT,
+	EXPORT_READY,
+	EXPORT_REFUSED,
+	EXPORT_TO_WITHDRAW,
+	EXPORT_WITHDRAWN,
+};
+
+enum import_state {
+	IMPORT_NONE,
+	IMPORT_TO_REFUSE,
+	IMPORT_TO_PUBLISH, /* mapped, not in the table of bursts */
+	IMPORT_TO_ANSWER,
+	IMPORT_READY,
+	IMPORT_TO_HIDE, /* withdrawn, still in the table */
+	IMPORT_TO_UNMAP,
+	IMPORT_TO_SAY_GONE,
+};
+
+struct import {
+	enum import_state state;
+	void *addr;
+	size_t size;
+};
+
+/* One link's. */
+struct in_place {
+	/* Under the guard: what bursts see. */
+	uint64_t ready;  /* exports that the peer can read */
+	uint64_t wanted; /* exports that packets have asked for */
+	_Atomic(uint64_t) *epochs;
+	const _Atomic(uint64_t) *peer_epochs; /* NULL: take no references */
+	struct {
+		const uint8_t *addr; /* NULL: no such import */
+		uint64_t size;
+	} imported[IN_PLACE_MAX];
+
+	/* Under the gate's mutex, of the interrupt thread. */
+	bool visible;  /* bursts may have seen it */
+	bool detached; /* they cannot any more */
+	struct share *control;
+	struct share *shares[IN_PLACE_IDS]; /* what to send; valid until the export is NONE */
+	enum export_state exports[IN_PLACE_IDS];
+	struct import imports[IN_PLACE_IDS];
+};
+
+/* in_place.c: the memory of a port. Guard held, but for in_place_forget. */
+int in_place_use(struct dpdk_port *port, void *addr, size_t len, struct port_share **ret_share);
+void in_place_unuse(struct dpdk_port *port, struct port_share *share);
+/* Asks for an export of the memory to the link's peer. */
+void in_place_want(struct dpdk_port *port, struct in_place *in_place, struct port_share *share);
+/* When the port has no links and no port_mems any more. */
+void in_place_forget(struct dpdk_port *port);
+
+/* The gate's part: phases 1 (guards and mutex held) ... */
+void in_place_publish_begin(struct dpdk_port *port);
+void in_place_publish(struct dpdk_port *port, struct in_place *in_place);
+void in_place_publish_end(struct dpdk_port *port);
+/* Takes it out of bursts' sight and voids every reference. Guard held. */
+void in_place_hide(struct dpdk_port *port, uint16_t link);
+/* ... and 3 (mutex held): */
+void in_place_put_dropped(void);
+/* NULL: no memory. */
+struct in_place *in_place_create(void);
+/* Negative when the peer is gone or talks nonsense. A link may have no `in_place`. */
+int in_place_step(struct fabric_link *link, struct fabric_pass *pass);
+/* For a link that is being closed: tells the peer, listens for the same. 0, -EAGAIN, or that the
+ * peer is gone. */
+int in_place_say_leaving(struct fabric_link *link);
+int in_place_hear_leaving(struct fabric_link *link, struct fabric_pass *pass);
+/* False: not yet, bursts may see it until the next publish. */
+bool in_place_destroy(struct in_place **in_place);
+
+/* burst_in_place.c: the data path. Guard held. */
+bool in_place_can_send(
+	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet);
+struct rte_mbuf *in_place_build(
+	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet);
+bool in_place_is_reference(const struct rte_mbuf *mbuf);
+/* False when the reference is void or wrong. */
+bool in_place_accept(struct dpdk_port *port, const struct in_place *in_place,
+	const struct rte_mbuf *mbuf, struct port_frame *frame);
+void in_place_revoke(struct port *port, uint16_t link, uint32_t flow);
+bool in_place_intact(struct port *port, const struct port_frame *frame);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of this driver share. A dpdk_port is either one ethdev (link 0) or the local
+ * fabric (a memif ethdev a link); bursts see both as a table of links and a list of active ones.
+ *
+ * The table is read and written under the port's guard only: by the owner of the engine in bursts,
+ * and by the gate (gate.c) when links come and go.
+ */
+#ifndef FERRULE_DRIVERS_DPDK_INTERNAL_H
+#define FERRULE_DRIVERS_DPDK_INTERNAL_H
+
+/* For interrupt handles and device DMA maps, which DPDK 22.11 calls experimental and later releases
+ * keep as they are. */
+#define ALLOW_EXPERIMENTAL_API
+
+#include <net/if.h>
+#include <sys/queue.h>
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include "drivers/dpdk/dpdk.h"
+
+enum {
+	/* Headers of a RoCE packet as the interface's MTU counts them: IPv6 40, UDP 8, BTH 12, RETH
+	 * 16, immediate 4, ICRC 4. */
+	MTU_OVERHEAD = 84,
+	ETH_HEADER = 14,
+	MIN_PAYLOAD = 256,
+	MAX_PAYLOAD = 4096,
+	NO_ETHDEV = RTE_MAX_ETHPORTS,
+	IN_PLACE_MAX = 64, /* memories of a port that peers have mapped: bits of a mask */
+};
+
+struct in_place;
+struct port_share;
+struct burst_stash;
+
+/* One link as bursts see it. */
+struct burst_link {
+	enum port_link_state state;
+	uint16_t ethdev;
+	uint16_t batch;     /* packets to build for one tx burst: follows what the queue takes */
+	uint32_t max_frame; /* both ends take frames of this length */
+	struct in_place *in_place; /* NULL: all payload is copied */
+	/* When the peer is gone: what it had sent, then without an ethdev. The link is UP until
+	 * its owner has seen all of it. */
+	struct burst_stash *stash;
+	bool drained;
+};
+
+/* Frames that were saved from a ring: a uint16_t of length and the bytes, each. */
+struct burst_stash {
+	size_t at, len;
+	uint8_t bytes[];
+};
+
+struct dpdk_port {
+	struct port base;
+	struct port_guard guard;
+	struct rte_mempool *rx_pool; /* whole frames: received ones, and copies to send */
+	struct rte_mempool *tx_pool; /* headers, trailers, references to payload */
+	bool linear_tx;    /* the PMD takes one segment only: packets are copied into one mbuf */
+	uint16_t n_active; /* links that frames can come in from: state UP */
+	uint16_t next_rx;  /* where rx_burst starts: an index into active[] */
+	uint16_t active[PORT_MAX_LINKS];
+	struct burst_link links[PORT_MAX_LINKS];
+	struct port_stats dropped;
+	uint32_t max_payload; /* as wanted, then as the MTU allows */
+	uint32_t min_payload;
+
+	/* The local fabric. Counters: under the gate's mutex. */
+	struct fabric_link *fabric[PORT_MAX_LINKS];
+	uint32_t n_fabric_links; /* being torn down included */
+	bool gate_holds;         /* the gate holds the guard or is about to take it */
+	bool gate_locks;         /* by this port's own hooks: the interrupt thread's */
+	/* Shared memory that the port sends from (in_place.h); ids are bits of the masks. */
+	LIST_HEAD(, port_share) shares;
+	struct port_share *exports[IN_PLACE_MAX];
+	uint64_t exports_used; /* ids with a memory */
+	uint64_t exports_busy; /* those that a peer knows; the gate's, within one publish */
+
+	/* One ethdev. */
+	struct rte_device *device;
+	char name[RTE_ETH_NAME_MAX_LEN];
+	char interface[IF_NAMESIZE]; /* of the kernel; empty: none */
+	bool needs_dma;              /* payload must be mapped for the device */
+	bool cpu_reads_payload;      /* by reference works for any memory of the process */
+	LIST_HEAD(, port_mem) mapped;
+	int multicast_fd; /* has the interface take all multicast while it is open; or -1 */
+};
+
+/* eal.c: starts EAL, once a process; later calls return the first one's result. */
+int eal_start(const struct dpdk_port_config *config);
+
+/* log.c: routes EAL's log to frl_log; keeps the first error line since the last clear, a thread. */
+int log_open(void);
+void log_clear_error(void);
+const char *log_error(void);
+
+/* pool.c */
+int pool_register_ops(void);
+int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room);
+void pool_destroy(struct dpdk_port *port);
+
+/* interface.c: facts about a kernel interface. */
+int interface_from_devargs(const char *devargs, char ret_name[IF_NAMESIZE]);
+int interface_mtu(const char *name, uint32_t *ret_mtu);
+bool interface_is_running(const char *name);
+int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload);
+int interface_check_raw_socket(const char *name);
+/* A descriptor; the interface takes all multicast until it is closed. */
+int interface_take_multicast(const char *name);
+
+/* ethdev.c: one ethdev by devargs. */
+int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config);
+void ethdev_close(struct dpdk_port *port);
+/* Configures and starts one queue pair; `stopped` ethdevs only. Sets linear_tx. */
+int ethdev_queues(
+	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu);
+enum port_link_state ethdev_link_state(struct port *port, uint16_t link);
+void ethdev_stats(struct port *port, struct port_stats *ret_stats);
+
+/* burst.c: the data path. */
+uint16_t burst_rx(struct port *port, struct port_frame frames[], uint16_t max);
+void burst_rx_free(struct port *port, const struct port_frame frames[], uint16_t n);
+uint16_t burst_tx(struct port *port, uint16_t link, const struct port_packet packets[], uint16_t n);
+/* Changes a link's state and what rx_burst polls. Guard held. */
+void burst_set_state(struct dpdk_port *port, uint16_t link, enum port_link_state state);
+void burst_drop_stash(struct dpdk_port *port, uint16_t link);
+
+/* mem.c: payload by reference. */
+struct port_mem {
+	LIST_ENTRY(port_mem) next;
+	struct rte_mbuf_ext_shared_info shared; /* 1 and the references of packets */
+	uint8_t *addr;
+	size_t len;
+	struct port_mem *whole;   /* the mapping that covers this one: its device map is used */
+	uint32_t users;           /* of this one's device map, itself included */
+	struct port_share *share; /* NULL: peers cannot map it */
+};
+
+int mem_map(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);
+bool mem_idle(struct port *port, const struct port_mem *mem);
+void mem_unmap(struct port *port, struct port_mem *mem);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* EAL's log as lines of frl_log: nothing reaches the host's stderr. */
+#include "drivers/dpdk/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_log.h>
+
+#include "lib/base/error.h"
+
+enum { LINE_MAX_LEN = 256 };
+
+/* The first one says most: later ones tell who gave up because of it. */
+static _Thread_local char first_error[LINE_MAX_LEN];
+
+static enum frl_log_level level_of(int dpdk_level)
+{
+	if (dpdk_level <= (int)RTE_LOG_ERR)
+		return FRL_LOG_ERROR;
+	if (dpdk_level == (int)RTE_LOG_WARNING)
+		return FRL_LOG_WARNING;
+	return dpdk_level == (int)RTE_LOG_NOTICE ? FRL_LOG_INFO : FRL_LOG_DEBUG;
+}
+
+/* stdio flushes after each message, which may hold several lines or half a one. */
+static ssize_t log_write(void *cookie, const char *text, size_t len)
+{
+	enum frl_log_level level = level_of(rte_log_cur_msg_loglevel());
+	size_t at = 0;
+
+	while (at < len) {
+		const char *end = memchr(text + at, '\n', len - at);
+		size_t n = end ? (size_t)(end - text) - at : len - at;
+		char line[LINE_MAX_LEN];
+
+		snprintf(line, sizeof(line), "%.*s", (int)n, text + at);
+		if (n && level == FRL_LOG_ERROR && !first_error[0])
+			memcpy(first_error, line, sizeof(line));
+		if (n)
+			frl_log(level, "dpdk: %s", line);
+		at += n + 1;
+	}
+	return (ssize_t)len;
+}
+
+int log_open(void)
+{
+	static const cookie_io_functions_t functions = { .write = log_write };
+	FILE *stream = fopencookie(NULL, "w", functions);
+
+	if (!stream)
+		return -ENOMEM;
+	/* Never closed: EAL writes to it for as long as the process lives. */
+	return rte_openlog_stream(stream);
+}
+
+void log_clear_error(void)
+{
+	first_error[0] = '\0';
+}
+
+const char *log_error(void)
+{
+	return first_error[0] ? first_error : "no further detail";
+}

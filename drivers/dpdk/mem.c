@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Payload by reference. A port whose PMD copies with the CPU takes any memory; a device that reads
+ * it itself needs the pages mapped for its DMA, once however many registrations share them.
+ */
+#include "drivers/dpdk/in_place.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <rte_dev.h>
+#include <rte_errno.h>
+
+#include "lib/base/error.h"
+
+/* The base reference is never dropped, so the last reference is never a packet's. */
+static void never_freed(void *addr, void *opaque)
+{
+	assert(!"the base reference of mapped memory is never dropped");
+}
+
+static struct port_mem *find_cover(struct dpdk_port *port, uint8_t *addr, size_t len)
+{
+	struct port_mem *mem;
+
+	LIST_FOREACH(mem, &port->mapped, next)
+	if (!mem->whole && mem->addr <= addr && addr + len <= mem->addr + mem->len)
+		return mem;
+	return NULL;
+}
+
+static int map_for_device(struct dpdk_port *port, uint8_t *addr, size_t len)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (rte_eal_iova_mode() != RTE_IOVA_VA)
+		return frl_fail(-ENOTSUP,
+			"%s needs physical addresses, which the driver has for EAL's memory only: "
+			"bind it to vfio-pci with an IOMMU, or send copies",
+			port->name);
+	if (rte_extmem_register(addr, len, NULL, 0, page)) {
+		int err = -rte_errno;
+
+		if (err == -EEXIST)
+			return frl_fail(err,
+				"%s: some pages of the %zu bytes at %p are registered already: for "
+				"this device registrations may be equal, or lie within an earlier "
+				"one, but not overlap in part; register the whole first",
+				port->name, len, (void *)addr);
+		return frl_fail(err, "%s: EAL does not take the %zu bytes at %p: %s", port->name,
+			len, (void *)addr, frl_strerror(err));
+	}
+	if (rte_dev_dma_map(port->device, addr, (uintptr_t)addr, len)) {
+		int err = -rte_errno;
+
+		rte_extmem_unregister(addr, len);
+		return frl_fail(err,
+			"%s: cannot map the %zu bytes at %p for the device (%s); is the limit of "
+			"locked memory (ulimit -l) large enough?",
+			port->name, len, (void *)addr, frl_strerror(err));
+	}
+	return 0;
+}
+
+int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t start = RTE_ALIGN_FLOOR((uintptr_t)addr, page);
+	uintptr_t end = RTE_ALIGN_CEIL((uintptr_t)addr + len, page);
+	struct port_mem *mem;
+	int err;
+
+	if (!port->cpu_reads_payload && !port->needs_dma)
+		return frl_fail(-ENOTSUP,
+			"%s (%s) cannot send from memory outside of DPDK's own: payload has to be "
+			"copied",
+			port->name, port->base.caps.kind);
+	mem = calloc(1, sizeof(*mem));
+	if (!mem)
+		return frl_fail(-ENOMEM, "no memory for a memory registration");
+	mem->addr = (uint8_t *)start;
+	mem->len = end - start;
+	mem->users = 1;
+	mem->shared.free_cb = never_freed;
+	rte_mbuf_ext_refcnt_set(&mem->shared, 1);
+	if (port->needs_dma && !port->cpu_reads_payload) {
+		mem->whole = find_cover(port, mem->addr, mem->len);
+		if (mem->whole)
+			mem->whole->users++;
+		err = mem->whole ? 0 : map_for_device(port, mem->addr, mem->len);
+		if (err)
+			goto err_free;
+	}
+	err = in_place_use(port, addr, len, &mem->share);
+	if (err)
+		frl_log(FRL_LOG_WARNING, "no memory to share a registration: it is copied");
+	LIST_INSERT_HEAD(&port->mapped, mem, next);
+	*ret_mem = mem;
+	return 0;
+
+err_free:
+	free(mem);
+	return err;
+}
+
+bool mem_idle(struct port *port, const struct port_mem *mem)
+{
+	return rte_mbuf_ext_refcnt_read(&mem->shared) == 1;
+}
+
+/* Drops one use of a device map; the last one undoes it. */
+static void put(struct dpdk_port *port, struct port_mem *mem)
+{
+	if (--mem->users)
+		return;
+	if (port->needs_dma && !port->cpu_reads_payload) {
+		rte_dev_dma_unmap(port->device, mem->addr, (uintptr_t)mem->addr, mem->len);
+		rte_extmem_unregister(mem->addr, mem->len);
+	}
+	LIST_REMOVE(mem, next);
+	free(mem);
+}
+
+void mem_unmap(struct port *base, struct port_mem *mem)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	struct port_mem *whole = mem->whole;
+
+	assert(mem_idle(base, mem));
+	if (mem->share)
+		in_place_unuse(port, mem->share);
+	if (!whole) {
+		put(port, mem);
+		return;
+	}
+	LIST_REMOVE(mem, next);
+	free(mem);
+	put(port, whole);
+}
