@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The local fabric: every device of the machine has an address in 169.254.0.0/16, and two that
+ * connect get a link of shared memory, made on demand. The link's name and secret come from random
+ * numbers that both ends told each other when they set up the connection.
+ */
+#include "lib/api/objects.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+#include "lib/base/random.h"
+
+enum {
+	ADDRESSES = 254 * 256, /* 169.254.1.0 to 169.254.254.255, RFC 3927 */
+	CLAIM_TRIES = 4096,
+};
+
+static int claim(const char *name)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	size_t len = strlen(name);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int err;
+
+	if (fd < 0)
+		return frl_fail(errno, "cannot make a socket: %s", frl_strerror(errno));
+	/* A name in the abstract namespace: no file, gone with its last descriptor. */
+	memcpy(address.sun_path + 1, name, len);
+	if (bind(fd, (struct sockaddr *)&address,
+		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)) == 0)
+		return fd;
+	err = errno;
+	close(fd);
+	return frl_fail(err, "cannot claim the address %s: %s", name, frl_strerror(err));
+}
+
+int fabric_claim_address(struct frl_ip *ret_ip, uint8_t ret_mac[6])
+{
+	uint32_t start = (uint32_t)(random_entropy() % ADDRESSES);
+
+	for (uint32_t i = 0; i < CLAIM_TRIES; i++) {
+		uint32_t host = 256 + (start + i) % ADDRESSES;
+		uint8_t v4[4] = { 169, 254, (uint8_t)(host >> 8), (uint8_t)host };
+		uint8_t mac[6] = { 0x02, 0x00, v4[0], v4[1], v4[2], v4[3] };
+		char name[64];
+		int fd;
+
+		snprintf(name, sizeof(name), "ferrule/%u.%u.%u.%u", v4[0], v4[1], v4[2], v4[3]);
+		fd = claim(name);
+		if (fd == -EADDRINUSE)
+			continue;
+		if (fd >= 0) {
+			*ret_ip = ip_from_v4(v4);
+			memcpy(ret_mac, mac, sizeof(mac));
+		}
+		return fd;
+	}
+	return frl_fail(-EADDRINUSE, "no free address in 169.254.0.0/16: %d tried", CLAIM_TRIES);
+}
+
+static void hex(char *out, const uint8_t *bytes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* The same at both ends: the end with the lower address comes first, and is the server. */
+static void describe_link(struct port_link_request *request, const struct frl_device *device,
+	const struct frl_ip *peer_ip, const uint8_t peer_nonce[NONCE_SIZE])
+{
+	bool server = memcmp(&device->attr.ip, peer_ip, sizeof(*peer_ip)) < 0;
+	const uint8_t *first = server ? device->nonce : peer_nonce;
+	const uint8_t *second = server ? peer_nonce : device->nonce;
+	uint8_t secret[11];
+	char a[17], b[17];
+
+	hex(a, first, 8);
+	hex(b, second, 8);
+	snprintf(request->name, sizeof(request->name), "ferrule/%s-%s", a, b);
+	for (size_t i = 0; i < 4; i++) {
+		secret[i] = first[8 + i];
+		secret[4 + i] = second[8 + i];
+	}
+	for (size_t i = 8; i < sizeof(secret); i++)
+		secret[i] = first[4 + i] ^ second[4 + i];
+	hex(request->secret, secret, sizeof(secret));
+	request->server = server;
+}
+
+static void forget_link(struct frl_device *device, unsigned index)
+{
+	uint16_t link = device->links[index].link;
+
+	/* First the engine: the number may be another link's in a moment. */
+	engine_drop_link(&device->engine, link);
+	device->port->ops->link_close(device->port, link);
+	device->links[index] = device->links[--device->n_links];
+}
+
+int fabric_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
+	const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE])
+{
+	const struct port_ops *ops = device->port->ops;
+	struct port_link_request request = { 0 };
+	int link;
+
+	/* Links whose peers are gone make room for new ones. */
+	for (unsigned i = 0; i < device->n_links;) {
+		if (ops->link_state(device->port, device->links[i].link) == PORT_LINK_DOWN)
+			forget_link(device, i);
+		else
+			i++;
+	}
+	for (unsigned i = 0; i < device->n_links; i++)
+		if (memcmp(device->links[i].peer_nonce, peer_nonce, NONCE_SIZE) == 0)
+			return device->links[i].link;
+	if (device->n_links == PORT_MAX_LINKS)
+		return frl_fail(-ENOSPC,
+			"a device of the local fabric has links to at most %d others",
+			PORT_MAX_LINKS);
+	describe_link(&request, device, peer_ip, peer_nonce);
+	memcpy(request.peer_mac, peer_mac, sizeof(request.peer_mac));
+	link = ops->link_open(device->port, &request);
+	if (link < 0)
+		return link;
+	device->links[device->n_links] = (struct fabric_link){ .link = (uint16_t)link };
+	memcpy(device->links[device->n_links++].peer_nonce, peer_nonce, NONCE_SIZE);
+	return link;
+}
+
+void fabric_link_release(struct frl_device *device, uint16_t link)
+{
+	if (engine_link_used(&device->engine, link))
+		return;
+	for (unsigned i = 0; i < device->n_links; i++) {
+		if (device->links[i].link == link) {
+			forget_link(device, i);
+			return;
+		}
+	}
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Words for numbers. */
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <ferrule/queue.h>
+#include <ferrule/stats.h>
+
+const char *frl_wc_status_str(enum frl_wc_status status)
+{
+	switch (status) {
+	case FRL_WC_SUCCESS: return "success";
+	case FRL_WC_LOC_LEN_ERR:
+		return "local length error: the message does not fit the posted receive";
+	case FRL_WC_LOC_QP_OP_ERR: return "local queue pair operation error";
+	case FRL_WC_LOC_PROT_ERR:
+		return "local protection error: the request's memory region was deregistered";
+	case FRL_WC_WR_FLUSH_ERR:
+		return "flushed: the queue pair went to the error state before the request was "
+		       "done";
+	case FRL_WC_BAD_RESP_ERR: return "bad response: the peer answered what was not asked";
+	case FRL_WC_LOC_ACCESS_ERR: return "local access error";
+	case FRL_WC_REM_INV_REQ_ERR:
+		return "remote invalid request: the peer does not allow the operation, or its "
+		       "receive "
+		       "is too small";
+	case FRL_WC_REM_ACCESS_ERR:
+		return "remote access error: wrong rkey, or address range or rights outside the "
+		       "peer's "
+		       "region";
+	case FRL_WC_REM_OP_ERR: return "remote operational error: the peer could not do its part";
+	case FRL_WC_RETRY_EXC_ERR:
+		return "transport retries exhausted: the peer does not answer; check that it runs, "
+		       "and "
+		       "the network between";
+	case FRL_WC_RNR_RETRY_EXC_ERR:
+		return "receiver-not-ready retries exhausted: the peer posts no receives";
+	case FRL_WC_REM_ABORT_ERR: return "the link to the peer is gone: its process has ended";
+	case FRL_WC_FATAL_ERR: return "fatal error";
+	}
+	return "unknown status";
+}
+
+const char *frl_qp_state_str(enum frl_qp_state state)
+{
+	switch (state) {
+	case FRL_QPS_RESET: return "RESET";
+	case FRL_QPS_INIT: return "INIT";
+	case FRL_QPS_RTR: return "RTR";
+	case FRL_QPS_RTS: return "RTS";
+	case FRL_QPS_ERR: return "ERR";
+	}
+	return "unknown state";
+}
+
+static const struct {
+	const char *name;
+	const char *what;
+	size_t offset;
+} counters[] = {
+#define COUNTER_ROW(member, text) { #member, text, offsetof(struct frl_stats, member) },
+	FRL_COUNTERS(COUNTER_ROW)
+#undef COUNTER_ROW
+};
+
+int frl_stats_entry(const struct frl_stats *stats, size_t index, const char **ret_name,
+	const char **ret_what, uint64_t *ret_value)
+{
+	if (index >= sizeof(counters) / sizeof(counters[0]))
+		return -ENOENT;
+	if (ret_name)
+		*ret_name = counters[index].name;
+	if (ret_what)
+		*ret_what = counters[index].what;
+	if (ret_value)
+		memcpy(ret_value, (const char *)stats + counters[index].offset, sizeof(*ret_value));
+	return 0;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two devices of the local fabric in one process, connected, and driven by one thread. */
+#ifndef FERRULE_TESTS_UNIT_API_FIXTURE_H
+#define FERRULE_TESTS_UNIT_API_FIXTURE_H
+
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <ferrule/ferrule.h>
+
+enum {
+	DEPTH = 16,
+	MEMORY = 65536,
+	MESSAGE = 20000,
+	PATIENCE = 2000000, /* rounds of polling before a test gives up */
+	SHORT_MS = 30,
+};
+
+/* One end: a device with one queue pair, and memory. */
+struct end {
+	struct frl_device *device;
+	struct frl_pd *pd;
+	struct frl_cq *cq;
+	struct frl_qp *qp;
+	struct frl_mr *mr;
+	uint8_t *memory;
+	bool shared; /* from frl_mem_alloc() */
+	struct frl_endpoint mine, theirs;
+	int rc;
+};
+
+static struct end a, b;
+
+static inline void ok(int rc)
+{
+	ck_assert_msg(rc == 0, "%d: %s", rc, frl_last_error());
+}
+
+/* Fails as it should, with a sentence that has `word` in it. */
+static inline void refused(int rc, int want, const char *word)
+{
+	ck_assert_msg(rc == want, "%d instead of %d (%s)", rc, want, word);
+	ck_assert_msg(*frl_last_error() && strstr(frl_last_error(), word),
+		"'%s' does not name '%s'", frl_last_error(), word);
+}
+
+static inline struct frl_qp *add_qp(struct end *end)
+{
+	struct frl_qp_config config = { end->cq, end->cq, DEPTH, DEPTH, end };
+	struct frl_qp *qp;
+
+	ok(frl_qp_create(end->pd, &config, &qp));
+	return qp;
+}
+
+static inline void open_end(struct end *end, bool shared, enum frl_progress progress)
+{
+	struct frl_device_config config;
+
+	*end = (struct end){ .shared = shared };
+	frl_device_config_init(&config);
+	config.progress = progress;
+	ok(frl_device_open(&config, &end->device));
+	ok(frl_pd_create(end->device, &end->pd));
+	ok(frl_cq_create(end->device, 4 * DEPTH, &end->cq));
+	end->memory = shared ? frl_mem_alloc(MEMORY) : calloc(1, MEMORY);
+	ck_assert_ptr_nonnull(end->memory);
+	ok(frl_reg_mr(end->pd, end->memory, MEMORY,
+		FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE, &end->mr));
+	end->qp = add_qp(end);
+	ok(frl_qp_endpoint(end->qp, &end->mine));
+}
+
+/* A NIC may still have references for a while; the driver says so. */
+static inline void deregister(struct end *end)
+{
+	int rc;
+
+	for (unsigned i = 0; (rc = frl_dereg_mr(end->mr)) == -EBUSY && i < PATIENCE; i++)
+		frl_progress(end->device);
+	ok(rc);
+	end->mr = NULL;
+}
+
+static inline void close_end(struct end *end)
+{
+	frl_qp_destroy(end->qp);
+	deregister(end);
+	ok(frl_cq_destroy(end->cq));
+	ok(frl_pd_destroy(end->pd));
+	ok(frl_device_close(end->device));
+	if (end->shared)
+		frl_mem_free(end->memory, MEMORY);
+	else
+		free(end->memory);
+}
+
+static inline void *connect_end(void *arg)
+{
+	struct end *end = arg;
+
+	end->rc = frl_qp_connect(end->qp, &end->theirs, NULL);
+	return NULL;
+}
+
+static inline void connect_both(void)
+{
+	pthread_t thread;
+
+	a.theirs = b.mine;
+	b.theirs = a.mine;
+	ck_assert_int_eq(pthread_create(&thread, NULL, connect_end, &b), 0);
+	connect_end(&a);
+	pthread_join(thread, NULL);
+	ok(a.rc);
+	ok(b.rc);
+}
+
+static inline void start(bool shared, enum frl_progress progress)
+{
+	open_end(&a, shared, progress);
+	open_end(&b, shared, progress);
+	connect_both();
+	for (uint32_t i = 0; i < MEMORY; i++) {
+		a.memory[i] = (uint8_t)(i * 7 + i / 251);
+		b.memory[i] = 0x11;
+	}
+}
+
+static inline void finish(void)
+{
+	close_end(&a);
+	close_end(&b);
+}
+
+/* Both ends are driven by this thread. */
+static inline struct frl_wc expect(struct end *end, uint64_t wr_id, enum frl_wc_status status)
+{
+	struct end *other = end == &a ? &b : &a;
+	struct frl_wc wc = { 0 };
+	int n = 0;
+
+	for (unsigned i = 0; n == 0 && i < PATIENCE; i++) {
+		n = frl_poll_cq(end->cq, 1, &wc);
+		frl_progress(other->device);
+	}
+	ck_assert_int_eq(n, 1);
+	ck_assert_uint_eq(wc.wr_id, wr_id);
+	ck_assert_msg(
+		wc.status == status, "request %d: %s", (int)wr_id, frl_wc_status_str(wc.status));
+	ck_assert_uint_eq(wc.qp_num, frl_qp_num(end->qp));
+	return wc;
+}
+
+static inline struct frl_send_wr send_wr(
+	uint64_t wr_id, enum frl_wr_opcode opcode, const struct frl_sge *sge)
+{
+	return (struct frl_send_wr){
+		.wr_id = wr_id,
+		.opcode = opcode,
+		.flags = FRL_SEND_SIGNALED,
+		.sge = sge,
+		.n_sge = 1,
+		.imm_data = 0xabcd,
+		.remote_addr = (uintptr_t)b.memory,
+		.rkey = frl_mr_rkey(b.mr),
+	};
+}
+
+static inline void post_send(const struct frl_send_wr *wr)
+{
+	int posted = -1, rc = frl_post_send(a.qp, wr, 1, &posted);
+
+	ck_assert_msg(rc == 1 && posted == 1, "%s", frl_last_error());
+}
+
+static inline void post_recv(uint64_t wr_id, uint32_t offset, uint32_t length, bool reduce)
+{
+	struct frl_sge sge = { b.memory + offset, length, frl_mr_lkey(b.mr) };
+	struct frl_recv_wr wr = { .wr_id = wr_id, .sge = &sge, .n_sge = 1 };
+
+	if (reduce)
+		wr.action = (struct frl_recv_action){
+			.type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32, .op = FRL_SUM
+		};
+	ck_assert_msg(frl_post_recv(b.qp, &wr, 1, NULL) == 1, "%s", frl_last_error());
+}
+
+#endif

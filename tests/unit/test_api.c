@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public interface: arguments, objects, and what two connected ends do. */
+#include "tests/unit/api_fixture.h"
+
+static const struct {
+	const char *port, *ip, *gateway;
+	uint32_t mtu;
+	int want;
+	const char *word;
+} configs[] = {
+	{ NULL, NULL, NULL, 100, -EINVAL, "100" },
+	{ NULL, NULL, NULL, 1000, -EINVAL, "1000" },
+	{ NULL, NULL, NULL, 8192, -EINVAL, "8192" },
+	{ NULL, "10.1.1.1/24", NULL, 0, -EINVAL, "port" },
+	{ NULL, NULL, "10.1.1.1", 0, -EINVAL, "port" },
+	{ "net_null0", NULL, NULL, 0, -EINVAL, "net_null0" },
+	{ "net_null0", "10.1.1/24", NULL, 0, -EINVAL, "10.1.1/24" },
+	{ "net_null0", "10.1.1.1/33", NULL, 0, -EINVAL, "10.1.1.1/33" },
+	{ "net_null0", "10.1.1.1/", NULL, 0, -EINVAL, "10.1.1.1/" },
+	{ "net_null0", "10.1.1.1/-1", NULL, 0, -EINVAL, "10.1.1.1/-1" },
+	{ "net_null0", "10.1.1.1/24x", NULL, 0, -EINVAL, "10.1.1.1/24x" },
+	{ "net_null0", "fd00::1/129", NULL, 0, -EINVAL, "fd00::1/129" },
+	{ "net_null0", "", NULL, 0, -EINVAL, "''" },
+	{ "net_null0", "10.1.1.1/24", "router", 0, -EINVAL, "router" },
+	{ "net_null0", "10.1.1.1/24", "fd00::1", 0, -EINVAL, "fd00::1" },
+	{ "net_null0", "fd00::1/64", "10.1.1.1", 0, -EINVAL, "10.1.1.1" },
+	{ "net_af_packet0,iface=nothere0", "10.1.1.1/24", NULL, 0, -ENODEV, "nothere0" },
+	{ "no_such_driver", "10.1.1.1/24", NULL, 0, -ENODEV, "no_such_driver" },
+};
+
+START_TEST(bad_config)
+{
+	struct frl_device_config config;
+	struct frl_device *device = (void *)&config;
+	int rc;
+
+	frl_device_config_init(&config);
+	config.port = configs[_i].port;
+	config.ip = configs[_i].ip;
+	config.gateway = configs[_i].gateway;
+	config.path_mtu = configs[_i].mtu;
+	rc = frl_device_open(&config, &device);
+	refused(rc, configs[_i].want, configs[_i].word);
+	ck_assert_ptr_eq(device, (void *)&config);
+}
+END_TEST
+
+START_TEST(busy)
+{
+	struct frl_cq *cq;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	refused(frl_device_close(a.device), -EBUSY, "2 protection domains");
+	refused(frl_pd_destroy(a.pd), -EBUSY, "memory regions");
+	refused(frl_cq_destroy(a.cq), -EBUSY, "queue pairs");
+	ok(frl_cq_create(a.device, 1, &cq));
+	ok(frl_cq_destroy(cq));
+	close_end(&a);
+	ok(frl_device_close(NULL));
+	ok(frl_pd_destroy(NULL));
+	ok(frl_cq_destroy(NULL));
+	ok(frl_dereg_mr(NULL));
+	frl_qp_destroy(NULL);
+	frl_mem_free(NULL, 1);
+}
+END_TEST
+
+static void try_qp(struct frl_pd *pd, struct frl_cq *send, struct frl_cq *recv, uint32_t n_send,
+	uint32_t n_recv, const char *word)
+{
+	struct frl_qp_config config = { send, recv, n_send, n_recv, NULL };
+	struct frl_qp *qp = NULL;
+
+	refused(frl_qp_create(pd, &config, &qp), -EINVAL, word);
+	ck_assert_ptr_null(qp);
+}
+
+START_TEST(arguments)
+{
+	uint8_t *top = (uint8_t *)UINTPTR_MAX;
+	struct frl_mr *mr = NULL;
+	struct frl_cq *cq = NULL;
+	struct frl_pd *pd = NULL;
+	struct frl_qp *qp;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	refused(frl_pd_create(NULL, &pd), -EINVAL, "device");
+	refused(frl_pd_create(a.device, NULL), -EINVAL, "ret_pd");
+	refused(frl_cq_create(NULL, 1, &cq), -EINVAL, "device");
+	refused(frl_cq_create(a.device, 0, &cq), -EINVAL, "depth");
+	refused(frl_cq_create(a.device, 65537, &cq), -EINVAL, "65536");
+	refused(frl_cq_create(a.device, 1, NULL), -EINVAL, "device");
+	refused(frl_reg_mr(NULL, a.memory, 1, 0, &mr), -EINVAL, "pd");
+	refused(frl_reg_mr(a.pd, NULL, 1, 0, &mr), -EINVAL, "addr");
+	refused(frl_reg_mr(a.pd, a.memory, 0, 0, &mr), -EINVAL, "length");
+	refused(frl_reg_mr(a.pd, a.memory, 1, 0, NULL), -EINVAL, "ret_mr");
+	refused(frl_reg_mr(a.pd, top - 10, 100, 0, &mr), -EINVAL, "wraps");
+	refused(frl_reg_mr(a.pd, a.memory, 1, 0x80, &mr), -EINVAL, "0x80");
+	refused(frl_reg_mr(a.pd, a.memory, 1, FRL_ACCESS_REMOTE_WRITE, &mr), -EINVAL,
+		"LOCAL_WRITE");
+	ck_assert(!mr && !cq && !pd);
+	try_qp(NULL, a.cq, a.cq, 1, 1, "pd");
+	try_qp(a.pd, NULL, a.cq, 1, 1, "completion queues");
+	try_qp(a.pd, a.cq, NULL, 1, 1, "completion queues");
+	try_qp(a.pd, a.cq, b.cq, 1, 1, "another device");
+	try_qp(a.pd, b.cq, a.cq, 1, 1, "another device");
+	try_qp(a.pd, a.cq, a.cq, 0, 1, "max_send_wr");
+	try_qp(a.pd, a.cq, a.cq, 16385, 1, "16384");
+	try_qp(a.pd, a.cq, a.cq, 1, 16385, "max_recv_wr");
+	refused(frl_qp_create(a.pd, NULL, &qp), -EINVAL, "config");
+	ck_assert_ptr_null(frl_mem_alloc(0));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "size"));
+	ck_assert_ptr_null(frl_mem_alloc(SIZE_MAX));
+	ck_assert_ptr_null(frl_mem_alloc(SIZE_MAX - 4096));
+	ck_assert_ptr_eq(frl_qp_context(a.qp), &a);
+	finish();
+}
+END_TEST
+
+/* Which of posting is wrong, in words. */
+START_TEST(bad_posts)
+{
+	struct frl_sge sge = { NULL, 16, 0 };
+	struct frl_send_wr wr[3];
+	struct frl_recv_wr recv = { .sge = &sge, .n_sge = 1 };
+	int posted = -1;
+
+	start(false, FRL_PROGRESS_INLINE);
+	sge = (struct frl_sge){ a.memory, 16, frl_mr_lkey(a.mr) };
+	for (int i = 0; i < 3; i++)
+		wr[i] = send_wr((uint64_t)i, FRL_WR_SEND, &sge);
+	wr[0].flags = 0x100;
+	refused(frl_post_send(a.qp, wr, 3, &posted), -EINVAL, "flags");
+	ck_assert_int_eq(posted, 0);
+	wr[0].flags = 0;
+	wr[0].opcode = wr[1].opcode = FRL_WR_RDMA_WRITE;
+	wr[2].n_sge = 5;
+	refused(frl_post_send(a.qp, wr, 3, &posted), -EINVAL, "request 2");
+	ck_assert_int_eq(posted, 2);
+	expect(&a, 1, FRL_WC_SUCCESS);
+	wr[0].opcode = (enum frl_wr_opcode)9;
+	refused(frl_post_send(a.qp, wr, 1, NULL), -EINVAL, "opcode");
+	wr[1].flags = FRL_SEND_INLINE;
+	sge.length = FRL_MAX_INLINE + 1;
+	refused(frl_post_send(a.qp, &wr[1], 1, NULL), -EINVAL, "inline");
+	wr[1].flags = 0;
+	sge.length = MEMORY + 1;
+	refused(frl_post_send(a.qp, &wr[1], 1, NULL), -EINVAL, "memory region");
+	sge.length = 16;
+	sge.lkey ^= 1 << 20;
+	refused(frl_post_send(a.qp, &wr[1], 1, NULL), -EINVAL, "lkey");
+	refused(frl_post_recv(a.qp, &recv, 1, NULL), -EINVAL, "lkey");
+	sge.lkey ^= 1 << 20;
+	for (posted = 0; posted < DEPTH; posted++)
+		ck_assert_int_eq(frl_post_recv(a.qp, &recv, 1, NULL), 1);
+	refused(frl_post_recv(a.qp, &recv, 1, NULL), -ENOMEM, "full");
+	finish();
+}
+END_TEST
+
+/* Malloc'ed or shared memory; driven by the caller or by threads of the library. */
+START_TEST(traffic)
+{
+	struct frl_sge sge;
+	struct frl_send_wr wr;
+	struct frl_wc wc;
+	float *mine, *theirs;
+
+	start(_i & 1, _i & 2 ? FRL_PROGRESS_THREAD : FRL_PROGRESS_INLINE);
+	sge = (struct frl_sge){ a.memory + 3, MESSAGE, frl_mr_lkey(a.mr) };
+	post_recv(1, 100, MESSAGE + 5, false);
+	wr = send_wr(10, FRL_WR_SEND_WITH_IMM, &sge);
+	post_send(&wr);
+	wc = expect(&b, 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(wc.byte_len, MESSAGE);
+	ck_assert_uint_eq(wc.flags, FRL_WC_WITH_IMM);
+	ck_assert_uint_eq(wc.imm_data, 0xabcd);
+	ck_assert_int_eq(memcmp(b.memory + 100, a.memory + 3, MESSAGE), 0);
+	ck_assert_uint_eq(b.memory[99], 0x11);
+	ck_assert_uint_eq(b.memory[100 + MESSAGE], 0x11);
+	expect(&a, 10, FRL_WC_SUCCESS);
+
+	wr = send_wr(11, FRL_WR_RDMA_WRITE, &sge);
+	wr.remote_addr += 30000;
+	post_send(&wr);
+	expect(&a, 11, FRL_WC_SUCCESS);
+	ck_assert_int_eq(memcmp(b.memory + 30000, a.memory + 3, MESSAGE), 0);
+
+	post_recv(2, 0, 16, false);
+	wr = send_wr(12, FRL_WR_RDMA_WRITE_WITH_IMM, &sge);
+	sge.length = 1000;
+	wr.remote_addr += 60000;
+	post_send(&wr);
+	wc = expect(&b, 2, FRL_WC_SUCCESS);
+	ck_assert_int_eq(wc.opcode, FRL_WC_RECV_RDMA_WITH_IMM);
+	ck_assert_uint_eq(wc.byte_len, 1000);
+	ck_assert_int_eq(memcmp(b.memory + 60000, a.memory + 3, 1000), 0);
+	expect(&a, 12, FRL_WC_SUCCESS);
+
+	mine = (float *)(void *)a.memory;
+	theirs = (float *)(void *)b.memory;
+	for (int i = 0; i < MESSAGE / 4; i++) {
+		mine[i] = (float)i;
+		theirs[i] = 0.5f;
+	}
+	post_recv(3, 0, MESSAGE, true);
+	sge = (struct frl_sge){ a.memory, MESSAGE, frl_mr_lkey(a.mr) };
+	wr = send_wr(13, FRL_WR_SEND, &sge);
+	post_send(&wr);
+	expect(&b, 3, FRL_WC_SUCCESS);
+	for (int i = 0; i < MESSAGE / 4; i++)
+		ck_assert(theirs[i] == (float)i + 0.5f);
+	expect(&a, 13, FRL_WC_SUCCESS);
+
+	post_recv(4, 0, 64, false);
+	sge = (struct frl_sge){ a.memory + 50000, 64, 0 };
+	wr = send_wr(14, FRL_WR_SEND, &sge);
+	wr.flags |= FRL_SEND_INLINE;
+	memcpy(b.memory + 64, a.memory + 50000, 64);
+	post_send(&wr);
+	memset(a.memory + 50000, 0, 64);
+	expect(&b, 4, FRL_WC_SUCCESS);
+	expect(&a, 14, FRL_WC_SUCCESS);
+	ck_assert_int_eq(memcmp(b.memory, b.memory + 64, 64), 0);
+	finish();
+}
+END_TEST
+
+enum { TOO_SMALL, WRONG_RKEY, PAST_THE_REGION, SOURCE_GONE, TARGET_GONE, N_FAILURES };
+
+static const enum frl_wc_status failures[N_FAILURES][2] = {
+	[TOO_SMALL] = { FRL_WC_REM_INV_REQ_ERR, FRL_WC_LOC_LEN_ERR },
+	[WRONG_RKEY] = { FRL_WC_REM_ACCESS_ERR, FRL_WC_WR_FLUSH_ERR },
+	[PAST_THE_REGION] = { FRL_WC_REM_ACCESS_ERR, FRL_WC_WR_FLUSH_ERR },
+	[SOURCE_GONE] = { FRL_WC_LOC_PROT_ERR, FRL_WC_SUCCESS },
+	[TARGET_GONE] = { FRL_WC_REM_OP_ERR, FRL_WC_LOC_PROT_ERR },
+};
+
+START_TEST(failure)
+{
+	struct frl_qp_attr attr;
+	struct frl_send_wr wr;
+	struct frl_sge sge;
+
+	start(false, FRL_PROGRESS_INLINE);
+	sge = (struct frl_sge){ a.memory, 1000, frl_mr_lkey(a.mr) };
+	wr = send_wr(10,
+		_i == WRONG_RKEY || _i == PAST_THE_REGION ? FRL_WR_RDMA_WRITE : FRL_WR_SEND, &sge);
+	post_recv(1, 0, _i == TOO_SMALL ? 999 : 1000, false);
+	if (_i == WRONG_RKEY)
+		wr.rkey ^= 1 << 20;
+	if (_i == PAST_THE_REGION)
+		wr.remote_addr += MEMORY - 999;
+	post_send(&wr);
+	wr = send_wr(11, FRL_WR_SEND, &sge);
+	if (_i != SOURCE_GONE)
+		post_send(&wr);
+	if (_i == SOURCE_GONE)
+		deregister(&a);
+	if (_i == TARGET_GONE)
+		deregister(&b);
+	expect(&a, 10, failures[_i][0]);
+	if (_i != SOURCE_GONE)
+		expect(&a, 11, FRL_WC_WR_FLUSH_ERR);
+	frl_qp_query(a.qp, &attr);
+	ck_assert_int_eq(attr.state, FRL_QPS_ERR);
+	if (failures[_i][1] != FRL_WC_SUCCESS)
+		expect(&b, 1, failures[_i][1]);
+	for (uint32_t i = 0; i < MEMORY; i++)
+		ck_assert_uint_eq(b.memory[i], 0x11);
+	finish();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("api");
+	TCase *tcase = tcase_create("api");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase, bad_config, 0, sizeof(configs) / sizeof(configs[0]));
+	tcase_add_test(tcase, busy);
+	tcase_add_test(tcase, arguments);
+	tcase_add_test(tcase, bad_posts);
+	tcase_add_loop_test(tcase, traffic, 0, 4);
+	tcase_add_loop_test(tcase, failure, 0, N_FAILURES);
+	/* EAL starts once a process. */
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Peers and queue pairs that go away: nobody waits for ever, and nothing is used up. */
+#include "tests/unit/api_fixture.h"
+
+static void post_one(struct end *end, uint32_t length)
+{
+	struct frl_sge sge = { end->memory, length, frl_mr_lkey(end->mr) };
+	struct frl_send_wr wr = {
+		.wr_id = 7,
+		.opcode = FRL_WR_SEND,
+		.flags = FRL_SEND_SIGNALED,
+		.sge = &sge,
+		.n_sge = 1,
+	};
+
+	ck_assert_int_eq(frl_post_send(end->qp, &wr, 1, NULL), 1);
+}
+
+/* The link lives, and with it the wait for an answer: one must come. */
+START_TEST(send_to_a_destroyed_queue_pair)
+{
+	start(_i, FRL_PROGRESS_INLINE);
+	frl_qp_destroy(b.qp);
+	b.qp = NULL;
+	post_one(&a, MESSAGE);
+	expect(&a, 7, FRL_WC_REM_OP_ERR);
+	finish();
+}
+END_TEST
+
+START_TEST(send_to_a_failed_queue_pair)
+{
+	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
+
+	start(_i, FRL_PROGRESS_INLINE);
+	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
+	post_one(&a, MESSAGE);
+	expect(&a, 7, FRL_WC_REM_OP_ERR);
+	finish();
+}
+END_TEST
+
+/* More peers, one after the other, than a process can have links at a time. */
+START_TEST(many_peers)
+{
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	for (int i = 0; i < 40; i++) {
+		open_end(&b, false, FRL_PROGRESS_INLINE);
+		connect_both();
+		close_end(&b);
+		frl_qp_destroy(a.qp);
+		a.qp = add_qp(&a);
+		ok(frl_qp_endpoint(a.qp, &a.mine));
+	}
+	close_end(&a);
+}
+END_TEST
+
+/* What was acknowledged before the peer went is a success, however late one looks. */
+START_TEST(last_message_before_closing)
+{
+	struct frl_sge sge;
+	struct frl_recv_wr wr = { .wr_id = 9, .sge = &sge, .n_sge = 1 };
+	struct frl_wc wc;
+	int n = 0;
+
+	start(_i, FRL_PROGRESS_INLINE);
+	sge = (struct frl_sge){ b.memory, MEMORY, frl_mr_lkey(b.mr) };
+	ck_assert_int_eq(frl_post_recv(b.qp, &wr, 1, NULL), 1);
+	post_one(&a, MESSAGE);
+	for (int i = 0; i < 1000 && n == 0; i++) {
+		frl_progress(a.device);
+		n = frl_poll_cq(b.cq, 1, &wc);
+		if (n == 1)
+			break;
+	}
+	ck_assert_int_eq(n, 1);
+	frl_progress(b.device); /* the acknowledgement */
+	close_end(&b);
+	for (unsigned i = 0; (n = frl_poll_cq(a.cq, 1, &wc)) == 0 && i < PATIENCE; i++)
+		;
+	ck_assert_int_eq(n, 1);
+	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
+	close_end(&a);
+}
+END_TEST
+
+START_TEST(odd_addresses)
+{
+	static const char *const bad[] = { "::ffff:10.1.1.1/120", "0.0.0.0/0", "224.0.0.1/8",
+		"127.0.0.1/8", "::/64", "::1/128", "ff02::1/64" };
+	struct frl_device_config config;
+	struct frl_device *device;
+
+	frl_device_config_init(&config);
+	config.port = "net_null0";
+	config.ip = bad[_i];
+	refused(frl_device_open(&config, &device), -EINVAL, bad[_i]);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("api_gone");
+	TCase *tcase = tcase_create("api_gone");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase, send_to_a_destroyed_queue_pair, 0, 2);
+	tcase_add_loop_test(tcase, send_to_a_failed_queue_pair, 0, 2);
+	tcase_add_test(tcase, many_peers);
+	tcase_add_loop_test(tcase, last_message_before_closing, 0, 2);
+	tcase_add_loop_test(tcase, odd_addresses, 0, 7);
+	suite_add_tcase(suite, tcase);
+	srunner_set_fork_status(runner, CK_NOFORK); /* DPDK starts once a process */
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed;
+}
