@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/config.h"
+
+#include "lib/base/settings.h"
+
+void collective_config_init(struct collective_config *config)
+{
+	*config = (struct collective_config){
+		.segment_bytes = (uint32_t)settings_get()->segment_kb * 1024,
+		.two_rings_bytes = 1024 * 1024,
+		.connect_timeout_ms = 30 * 1000,
+		.drain_timeout_ms = 5 * 1000,
+	};
+}
