@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ferrule-allreduce: what its files share. The order of a run: main (allreduce.c) starts the ranks
+ * (launch.c); each joins the others (session.c), then reduces files (reduce_files.c: agree.c,
+ * verify.c) or measures (bench.c); the numbers come out in table.c. One thread in each process.
+ */
+#ifndef FERRULE_EXAMPLES_ALLREDUCE_H
+#define FERRULE_EXAMPLES_ALLREDUCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferrule/ferrule.h>
+
+#include "examples/common.h"
+#include "examples/safetensors.h"
+
+struct options {
+	int ranks;
+	int rank; /* -1: this process starts them all */
+	const char *rendezvous;
+	const char *input, *output, *check;
+	size_t bucket_bytes;
+	bool bench;
+	uint64_t min, max, factor;
+	uint64_t iters; /* 0: chosen from the time of one */
+	uint64_t warmup;
+	const char *json;
+	bool use_malloc; /* instead of frl_mem_alloc() */
+	struct device_options device;
+};
+
+/* One rank's place in the job. */
+struct session {
+	const struct options *options;
+	int rank;
+	bool joined;
+	bool gave_up;
+	struct frl_bootstrap bootstrap;
+	struct frl_device *device;
+	struct frl_device_attr attr;
+	struct frl_comm *comm;
+};
+
+/* What a rank tells about its work. Sent between processes as it is. */
+struct report {
+	bool ok;
+	bool checked;
+	uint64_t tensors, elements, buckets, bytes;
+	double seconds;
+	uint64_t packets, retransmits, timeouts;
+	uint64_t digest;     /* of the result: equal on all ranks */
+	double max_error;    /* absolute */
+	double max_relative; /* to the sum of the absolute inputs */
+	double bound;        /* for max_relative */
+	char port[64];
+	uint32_t path_mtu;
+	bool local_fabric;
+};
+
+/* All of these say what is wrong themselves and return 0 or a negative errno. */
+
+/* Joins the others and opens the device. */
+int session_join(struct session *session, const char *address);
+
+/* Makes the communicator; the bootstrap is lent to it until session_disconnect(). */
+int session_connect(struct session *session);
+void session_disconnect(struct session *session);
+
+/* Tells the other ranks that this one fails, once. */
+void session_give_up(struct session *session);
+
+/* `rc`: how this rank fared; not 0 gives up. */
+void session_close(struct session *session, int rc);
+
+/* Opens an input and makes sure that all of it can be reduced. */
+int input_open(const char *path, struct safetensors **ret_file);
+
+/* Do all ranks hold the same names and shapes? */
+int agree_on_tensors(struct session *session, const struct safetensors *input);
+
+/* Compares this rank's result with the reference file. */
+int verify_result(const struct options *options, const struct safetensors *input,
+	const float *result, struct report *report);
+
+/* The whole job; `ret_reports` gets what each rank reports. */
+int reduce_files(struct session *session, struct report ret_reports[]);
+int run_bench(struct session *session);
+
+/* All ranks found their results right, and all have the same, bit by bit. */
+bool all_well(const struct options *options, const struct report reports[]);
+
+/* For people. */
+void print_table(const struct options *options, const struct report reports[]);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the example programs share: numbers and sizes on the command line, device options, error
+ * lines, file name patterns, quantiles. One thread.
+ */
+#ifndef FERRULE_EXAMPLES_COMMON_H
+#define FERRULE_EXAMPLES_COMMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferrule/ferrule.h>
+
+enum {
+	EXIT_USAGE = 2,
+	MAX_RANKS = 64, /* of the examples, not of Ferrule */
+};
+
+/* Error lines say "rank R" from now on. */
+void say_rank(int rank);
+
+/* One line on standard error, in one write so that the lines of several ranks do not mix. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* As say() followed by what the library says about its latest failure; `rc` is its result. */
+void say_failure(int rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* One line about a bad command line; returns EXIT_USAGE. */
+int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Flushes standard output. `status` for the process, or a failure where it could not be written. */
+int finish_output(int status);
+
+/* A whole number within [min, max]. */
+bool parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+
+/* A whole number with an optional suffix K, M or G (powers of 1024), as in 64M or 64MiB. */
+bool parse_size(const char *text, uint64_t *ret_bytes);
+
+/* "332.0 KiB"; returns `text`. */
+char *format_bytes(uint64_t bytes, char text[static 16]);
+
+/* Device options, the same in every program. */
+struct device_options {
+	const char *port;
+	const char *ip;
+	const char *gateway;
+	uint64_t mtu;
+	enum frl_progress progress;
+};
+
+enum { OPT_PORT = 1000, OPT_IP, OPT_GATEWAY, OPT_MTU, OPT_PROGRESS, OPT_OWN };
+
+/* clang-format off */
+#define DEVICE_LONG_OPTIONS                                                                        \
+	{"port", required_argument, NULL, OPT_PORT},                                               \
+	{"ip", required_argument, NULL, OPT_IP},                                                   \
+	{"gateway", required_argument, NULL, OPT_GATEWAY},                                         \
+	{"mtu", required_argument, NULL, OPT_MTU},                                                 \
+	{"progress", required_argument, NULL, OPT_PROGRESS}
+/* clang-format on */
+
+#define DEVICE_HELP                                                                             \
+	"Device (default: the local fabric, which needs no NIC and no root):\n"                 \
+	"  --port DEVARGS      a DPDK port: 'net_af_packet0,iface=veth0', or a PCI address\n"   \
+	"  --ip ADDRESS/BITS   the port's own address, which the kernel must not use\n"         \
+	"  --gateway ADDRESS   next hop to other subnets\n"                                     \
+	"  --mtu BYTES         path MTU: 256, 512, 1024, 2048 or 4096 (default: the largest)\n" \
+	"  --progress HOW      auto, inline (who polls drives) or thread (default: auto)\n"
+
+/* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
+int device_option(int code, const char *value, struct device_options *options);
+
+/* Checks that they fit together: 0 or EXIT_USAGE. */
+int device_options_check(const struct device_options *options);
+
+/* Opens the device; says why when it cannot. 0 or a negative errno. */
+int device_options_open(const struct device_options *options, struct frl_device **ret_device);
+
+uint64_t now_ns(void);
+
+/* The smallest value that at least the share `q` of the values does not exceed. Sorted input. */
+double quantile(const double sorted[], size_t n, double q);
+void sort_doubles(double values[], size_t n);
+
+/* `pattern` with each "%r" replaced by the rank; to be freed. NULL: no memory. */
+char *path_of_rank(const char *pattern, int rank);
+
+/* Makes the folders above the last component of `path`. 0 or a negative errno. */
+int make_folders(const char *path);
+
+#endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ferrule-pingpong: latency and bandwidth of SEND and RDMA WRITE between two processes. */
+#include "examples/pingpong.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/launch.h"
+
+#define DEFAULT_PORT "18515"
+
+static const char help[] =
+	"Measures latency and bandwidth of SEND and RDMA WRITE between two processes.\n"
+	"\n"
+	"  ferrule-pingpong --local [options]             both ends on this machine\n"
+	"  ferrule-pingpong --server[=ADDR] [options]     waits for a client, as long as it "
+	"takes,\n"
+	"                                                 serves it, ends\n"
+	"  ferrule-pingpong --connect ADDR [options]      the client: decides and prints\n"
+	"\n"
+	"ADDR is where the two meet: HOST, HOST:PORT, tcp:HOST:PORT or unix:PATH. It is not the\n"
+	"address of the data (--ip). Port " DEFAULT_PORT
+	" unless given; the server listens on all\n"
+	"addresses, IPv6 and IPv4, unless told.\n"
+	"\n"
+	"What to measure (for --local and --connect):\n"
+	"  --op OP             send, write or all (default: all)\n"
+	"  --test TEST         latency, bandwidth or all (default: all)\n"
+	"  --sizes LIST        message sizes: 8,4K,1M (K, M, G are powers of 1024)\n"
+	"  --min SIZE          or from one size (default: 8)\n"
+	"  --max SIZE          to another (default: 4M)\n"
+	"  --factor N          by steps of this factor (default: 4)\n"
+	"  --iters N           messages of each size (default: by size, shown)\n"
+	"  --verify            give every message a pattern of its own and check every byte\n"
+	"\n"
+	"Latency is half of a round trip. A WRITE is noticed by its immediate data, which\n"
+	"completes a receive. Bandwidth keeps up to 64 messages in flight, and its clock stops\n"
+	"when the server has said that it has them all; GB is 10^9 bytes.\n"
+	"\n" DEVICE_HELP "\n"
+	"  -h, --help          this text\n"
+	"  --version           the version\n"
+	"\n"
+	"Exit status: 0 all is well, 1 a failure or wrong data, 2 bad usage.\n";
+
+enum mode { MODE_NONE, MODE_LOCAL, MODE_SERVER, MODE_CLIENT };
+
+struct options {
+	enum mode mode;
+	const char *address;
+	const char *sizes;
+	uint64_t min, max, factor;
+	const char *plan_option; /* one that only the client may give, as given */
+	struct plan plan;
+	struct device_options device;
+};
+
+enum {
+	OPT_LOCAL = OPT_OWN,
+	OPT_SERVER,
+	OPT_CONNECT,
+	OPT_VERSION,
+	OPT_PLAN, /* from here on: what to measure */
+	OPT_OP = OPT_PLAN,
+	OPT_TEST,
+	OPT_SIZES,
+	OPT_MIN,
+	OPT_MAX,
+	OPT_FACTOR,
+	OPT_ITERS,
+	OPT_VERIFY,
+};
+
+static const struct option long_options[] = {
+	{ "local", no_argument, NULL, OPT_LOCAL },
+	{ "server", optional_argument, NULL, OPT_SERVER },
+	{ "connect", required_argument, NULL, OPT_CONNECT },
+	{ "op", required_argument, NULL, OPT_OP },
+	{ "test", required_argument, NULL, OPT_TEST },
+	{ "sizes", required_argument, NULL, OPT_SIZES },
+	{ "min", required_argument, NULL, OPT_MIN },
+	{ "max", required_argument, NULL, OPT_MAX },
+	{ "factor", required_argument, NULL, OPT_FACTOR },
+	{ "iters", required_argument, NULL, OPT_ITERS },
+	{ "verify", no_argument, NULL, OPT_VERIFY },
+	DEVICE_LONG_OPTIONS,
+	{ "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, OPT_VERSION },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char *const op_names[] = { [PP_SEND] = "send", [PP_WRITE] = "write" };
+static const char *const test_names[] = { [PP_LATENCY] = "latency", [PP_BANDWIDTH] = "bandwidth" };
+
+/* One of two names, or "all", as bits. */
+static int choice(const char *option, const char *value, const char *const names[2], uint32_t *bits)
+{
+	for (int i = 0; i < 2; i++) {
+		if (strcmp(value, names[i]) == 0) {
+			*bits = 1u << i;
+			return 0;
+		}
+	}
+	*bits = 3;
+	if (strcmp(value, "all") == 0)
+		return 0;
+	return usage_error("%s '%s': there is %s, %s and all", option, value, names[0], names[1]);
+}
+
+static int size_option(const char *option, const char *value, uint64_t *ret_size)
+{
+	if (parse_size(value, ret_size) && *ret_size >= 1 && *ret_size <= MAX_SIZE)
+		return 0;
+	return usage_error("%s '%s': not a size from 1 to 1G", option, value);
+}
+
+static int number_option(
+	const char *option, const char *value, uint64_t min, uint64_t max, uint64_t *ret_number)
+{
+	if (parse_number(value, min, max, ret_number))
+		return 0;
+	return usage_error("%s '%s': not a whole number from %ju to %ju", option, value,
+		(uintmax_t)min, (uintmax_t)max);
+}
+
+static int plan_option(int code, const char *value, struct options *o)
+{
+	switch (code) {
+	case OPT_OP: return choice("--op", value, op_names, &o->plan.ops);
+	case OPT_TEST: return choice("--test", value, test_names, &o->plan.tests);
+	case OPT_SIZES: o->sizes = value; return 0;
+	case OPT_MIN: return size_option("--min", value, &o->min);
+	case OPT_MAX: return size_option("--max", value, &o->max);
+	case OPT_FACTOR: return number_option("--factor", value, 2, 1024, &o->factor);
+	case OPT_ITERS: return number_option("--iters", value, 1, 100000000, &o->plan.iters);
+	case OPT_VERIFY: o->plan.verify = 1; return 0;
+	}
+	return device_option(code, value, &o->device);
+}
+
+static int mode_option(enum mode mode, const char *address, struct options *o)
+{
+	if (o->mode != MODE_NONE)
+		return usage_error("--local, --server and --connect exclude each other");
+	o->mode = mode;
+	o->address = address;
+	return 0;
+}
+
+static int take_option(int code, const char *value, const char *name, struct options *o)
+{
+	switch (code) {
+	case OPT_LOCAL: return mode_option(MODE_LOCAL, NULL, o);
+	case OPT_SERVER: return mode_option(MODE_SERVER, value, o);
+	case OPT_CONNECT: return mode_option(MODE_CLIENT, value, o);
+	case '?': return EXIT_USAGE; /* getopt has said it */
+	}
+	if (code >= OPT_PLAN)
+		o->plan_option = name;
+	return plan_option(code, value, o);
+}
+
+static int list_sizes(struct options *o)
+{
+	struct plan *plan = &o->plan;
+	char item[32];
+
+	for (const char *at = o->sizes; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+		int rc;
+
+		if (plan->n_sizes == MAX_SIZES)
+			return usage_error("--sizes: more than %d", MAX_SIZES);
+		snprintf(item, sizeof(item), "%.*s", (int)strcspn(at, ","), at);
+		rc = size_option("--sizes", item, &plan->sizes[plan->n_sizes++]);
+		if (rc)
+			return rc;
+	}
+	if (o->sizes)
+		return 0;
+	if (o->min > o->max)
+		return usage_error("--min is more than --max");
+	for (uint64_t size = o->min; size <= o->max; size *= o->factor)
+		plan->sizes[plan->n_sizes++] = size;
+	return 0;
+}
+
+static int check_options(const struct options *o)
+{
+	if (o->mode == MODE_NONE)
+		return usage_error("one of --local, --server and --connect is needed");
+	if (o->mode == MODE_SERVER && o->plan_option)
+		return usage_error("--%s: what is measured is for the client to say, give it there",
+			o->plan_option);
+	if (o->mode == MODE_LOCAL && o->device.port)
+		return usage_error("--local uses the local fabric: a --port needs --server on one "
+				   "end and --connect on the other");
+	return device_options_check(&o->device);
+}
+
+/* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
+static int parse_options(int argc, char **argv, struct options *o)
+{
+	int code, index = 0, rc = 0;
+
+	*o = (struct options){
+		.min = 8,
+		.max = 4 << 20,
+		.factor = 4,
+		.plan = { .ops = 3, .tests = 3 },
+	};
+	while (!rc && (code = getopt_long(argc, argv, "h", long_options, &index)) != -1) {
+		if (code == 'h' || code == OPT_VERSION) {
+			fputs(code == 'h' ? help : "ferrule-pingpong " FERRULE_VERSION "\n",
+				stdout);
+			return -1;
+		}
+		rc = take_option(code, optarg, long_options[index].name, o);
+	}
+	/* getopt wants --server=ADDR; people also write --server ADDR. */
+	if (!rc && optind < argc && o->mode == MODE_SERVER && !o->address)
+		o->address = argv[optind++];
+	if (!rc && optind < argc)
+		rc = usage_error("'%s': there are no arguments but options", argv[optind]);
+	if (!rc)
+		rc = check_options(o);
+	return rc ? rc : list_sizes(o);
+}
+
+/* The address in the form that the library wants. */
+static void full_address(const char *given, char *text, size_t size)
+{
+	const char *colon, *bracket;
+
+	if (!given)
+		given = "[::]";
+	colon = strchr(given, ':');
+	bracket = strchr(given, ']');
+	if (strncmp(given, "tcp:", 4) == 0 || strncmp(given, "unix:", 5) == 0)
+		snprintf(text, size, "%s", given);
+	else if (!colon || (bracket && !bracket[1]))
+		snprintf(text, size, "tcp:%s:" DEFAULT_PORT, given);
+	else if (!bracket && strchr(colon + 1, ':')) /* an IPv6 address without brackets */
+		snprintf(text, size, "tcp:[%s]:" DEFAULT_PORT, given);
+	else
+		snprintf(text, size, "tcp:%s", given);
+}
+
+static void print_heading(
+	const struct link *link, const struct plan *plan, enum pp_op op, enum pp_test test)
+{
+	printf("\n%s %s, %s, path MTU %" PRIu32 "%s\n", op == PP_SEND ? "SEND" : "RDMA WRITE",
+		test == PP_LATENCY ? "latency (half round trip)" : "bandwidth",
+		link->attr.local_fabric ? "local fabric" : link->attr.port, link->attr.path_mtu,
+		plan->verify ? ", every byte checked" : "");
+	if (test == PP_LATENCY)
+		printf("  %10s %9s %10s %10s %10s %10s\n", "bytes", "messages", "min us", "p50 us",
+			"p99 us", "p99.9 us");
+	else
+		printf("  %10s %9s %10s %12s\n", "bytes", "messages", "GB/s", "messages/s");
+}
+
+/* A quantile of fewer samples than it takes to see one beyond it would be just the largest. */
+static void print_quantile(double us, uint64_t samples, uint64_t needed)
+{
+	if (samples < needed)
+		printf(" %10s", "-");
+	else
+		printf(" %10.2f", us);
+}
+
+static void print_latency(size_t size, const struct latency *l)
+{
+	printf("  %10zu %9" PRIu64 " %10.2f %10.2f", size, l->iters, l->min, l->p50);
+	print_quantile(l->p99, l->iters, 100);
+	print_quantile(l->p999, l->iters, 1000);
+	printf("\n");
+}
+
+static int measure_size(
+	struct link *link, const struct plan *plan, enum pp_op op, enum pp_test test, size_t size)
+{
+	struct bandwidth b;
+	struct latency l;
+	int rc;
+
+	if (test == PP_LATENCY) {
+		rc = measure_latency(link, plan, op, size, &l);
+		if (!rc && link->rank == CLIENT)
+			print_latency(size, &l);
+	} else {
+		rc = measure_bandwidth(link, plan, op, size, &b);
+		if (!rc && link->rank == CLIENT)
+			printf("  %10zu %9" PRIu64 " %10.3f %12.0f\n", size, b.iters,
+				(double)size * (double)b.iters / b.seconds / 1e9,
+				(double)b.iters / b.seconds);
+	}
+	fflush(stdout);
+	return rc;
+}
+
+static int measure_all(struct link *link, const struct plan *plan)
+{
+	int rc = 0;
+
+	for (int op = 0; op < PP_OPS; op++) {
+		for (int test = 0; test < PP_TESTS; test++) {
+			if (rc || !(plan->ops >> op & 1) || !(plan->tests >> test & 1))
+				continue;
+			if (link->rank == CLIENT)
+				print_heading(link, plan, (enum pp_op)op, (enum pp_test)test);
+			for (uint32_t i = 0; i < plan->n_sizes && !rc; i++)
+				rc = measure_size(link, plan, (enum pp_op)op, (enum pp_test)test,
+					plan->sizes[i]);
+		}
+	}
+	return rc;
+}
+
+static size_t largest(const struct plan *plan)
+{
+	uint64_t size = 0;
+
+	for (uint32_t i = 0; i < plan->n_sizes; i++)
+		size = plan->sizes[i] > size ? plan->sizes[i] : size;
+	return (size_t)size;
+}
+
+static int run_end(int rank, const char *address, const struct options *o)
+{
+	struct link link = { .rank = rank };
+	struct plan plan = o->plan;
+	int rc = link_join(&link, address, &o->device);
+
+	if (!rc)
+		rc = link_share_plan(&link, &plan);
+	if (!rc)
+		rc = link_connect(&link, largest(&plan));
+	if (!rc)
+		rc = measure_all(&link, &plan);
+	/* Nobody leaves while the other still needs an acknowledgement; then, an answer. */
+	if (!rc)
+		rc = link_sync(&link);
+	if (!rc)
+		link_farewell(&link);
+	link_close(&link, rc);
+	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int local_end(int rank, const char *address, void *ret_report, void *arg)
+{
+	(void)ret_report;
+	return run_end(rank, address, arg);
+}
+
+static int run_server(const struct options *o)
+{
+	struct frl_rendezvous *rendezvous;
+	char address[300];
+	int rc;
+
+	full_address(o->address, address, sizeof(address));
+	rc = frl_rendezvous_start(address, PEERS, &rendezvous);
+	if (rc) {
+		say_failure(rc, "cannot listen at %s", address);
+		return EXIT_FAILURE;
+	}
+	printf("waiting for a client at %s\n", frl_rendezvous_address(rendezvous));
+	fflush(stdout);
+	rc = run_end(SERVER, frl_rendezvous_address(rendezvous), o);
+	frl_rendezvous_stop(rendezvous);
+	if (!rc)
+		printf("served it, done\n");
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct launch launch = { .ranks = PEERS, .rank_main = local_end };
+	struct options options;
+	char address[300];
+	int rc = parse_options(argc, argv, &options);
+
+	if (rc)
+		return rc < 0 ? finish_output(EXIT_SUCCESS) : rc;
+	rc = EXIT_USAGE;
+	switch (options.mode) {
+	case MODE_NONE: break;
+	case MODE_SERVER: rc = run_server(&options); break;
+	case MODE_CLIENT:
+		full_address(options.address, address, sizeof(address));
+		rc = run_end(CLIENT, address, &options);
+		break;
+	case MODE_LOCAL:
+		launch.arg = &options;
+		rc = launch_ranks(&launch);
+		break;
+	}
+	return finish_output(rc);
+}

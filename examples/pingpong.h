@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ferrule-pingpong: what its files share. Options and the order of a run are in pingpong.c, one
+ * connection and how to wait on it in pingpong_link.c, the two tests in pingpong_measure.c. Rank 0
+ * is the server, rank 1 the client, which decides what is measured and prints it.
+ */
+#ifndef FERRULE_EXAMPLES_PINGPONG_H
+#define FERRULE_EXAMPLES_PINGPONG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferrule/ferrule.h>
+
+#include "examples/common.h"
+
+enum {
+	SERVER = 0,
+	CLIENT = 1,
+	PEERS = 2,
+
+	MAX_SIZES = 64,
+	MAX_SLOTS = 64,       /* messages in flight */
+	MAX_SIZE = 1 << 30,   /* of one message */
+	CREDIT_RECEIVES = 16, /* for messages without data */
+	MAX_SENDS = 2 * MAX_SLOTS,
+	MAX_RECEIVES = MAX_SLOTS + CREDIT_RECEIVES,
+};
+
+enum pp_op { PP_SEND, PP_WRITE, PP_OPS };
+enum pp_test { PP_LATENCY, PP_BANDWIDTH, PP_TESTS };
+
+/* What the client wants measured. Sent to the server as it is, who checks it. */
+struct plan {
+	uint64_t magic;
+	uint32_t ops;    /* bits 1 << enum pp_op */
+	uint32_t tests;  /* bits 1 << enum pp_test */
+	uint32_t verify; /* 0 or 1 */
+	uint32_t n_sizes;
+	uint64_t iters; /* 0: by size */
+	uint64_t sizes[MAX_SIZES];
+};
+
+/* A message that came in. */
+struct arrival {
+	uint32_t length;
+	uint32_t imm;
+	bool with_imm;
+};
+
+/* One end of the connection. Messages of a test lie in slots, number k in slot k % slots. */
+struct link {
+	int rank;
+	bool joined;
+	struct frl_bootstrap bootstrap;
+	struct frl_device *device;
+	struct frl_device_attr attr;
+	struct frl_pd *pd;
+	struct frl_cq *cq;
+	struct frl_qp *qp;
+	struct frl_mr *mr;
+	uint8_t *memory; /* area_size bytes to send from, area_size to receive into */
+	size_t area_size;
+	uint64_t remote_addr; /* of the peer's receive area */
+	uint32_t rkey;
+
+	uint64_t posted, sent; /* sends: posted and completed, ever */
+	struct arrival inbox[MAX_RECEIVES];
+	unsigned inbox_first, inbox_count;
+	struct frl_backoff backoff;
+	uint64_t next_check_ns;
+	bool in_sync; /* another thread uses the bootstrap */
+};
+
+/* All of these say what is wrong themselves and return 0 or a negative errno. */
+
+/* Meets the peer's side and opens the device. */
+int link_join(struct link *link, const char *address, const struct device_options *options);
+
+/* Gives the server the client's plan. */
+int link_share_plan(struct link *link, struct plan *plan);
+
+/* Connects, with memory for messages of up to `max_size`. */
+int link_connect(struct link *link, size_t max_size);
+
+/* `rc` not 0 tells the peer that this end fails. */
+void link_close(struct link *link, int rc);
+
+/* How many messages of `size` the areas hold; slots are a cache line or more apart. */
+unsigned link_slots(const struct link *link, size_t size);
+uint8_t *link_send_slot(const struct link *link, size_t size, uint64_t message);
+uint8_t *link_receive_slot(const struct link *link, size_t size, uint64_t message);
+
+/* A receive for message number `message`; size 0: one that brings no data into it. */
+int link_post_receive(struct link *link, size_t size, uint64_t message);
+
+/* Sends from the slot of `message` into the peer's slot; `notify`: a WRITE completes there too. */
+int link_post(struct link *link, enum pp_op op, size_t size, uint64_t message, bool notify);
+
+/* A message without data, `imm` says it all. */
+int link_post_credit(struct link *link, uint32_t imm);
+
+/* Drives the connection once; notices when the peer is gone. Never blocks for long. */
+int link_poll(struct link *link);
+
+/* Waits for a message. */
+int link_receive(struct link *link, struct arrival *ret_arrival);
+
+/* Waits until the peer is here too, driving the connection meanwhile. */
+int link_sync(struct link *link);
+
+/* A last gathering, so that no end takes the connection down while the other is in link_sync(). */
+void link_farewell(struct link *link);
+
+struct latency {
+	uint64_t iters;
+	double min, p50, p99, p999; /* us */
+};
+
+struct bandwidth {
+	uint64_t iters;
+	double seconds;
+};
+
+/* Both ends call them alike; only the client's numbers mean anything. */
+int measure_latency(struct link *link, const struct plan *plan, enum pp_op op, size_t size,
+	struct latency *ret_latency);
+int measure_bandwidth(struct link *link, const struct plan *plan, enum pp_op op, size_t size,
+	struct bandwidth *ret_bandwidth);
+
+#endif

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "examples/pingpong.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	JOIN_TIMEOUT_MS = 10000,
+	GATHER_TIMEOUT_MS = 60000,
+	CHECK_INTERVAL_NS = 5000000,
+	SLOT_ALIGNMENT = 64,
+	AREA_SIZE = 32 << 20, /* unless two messages need more */
+	IDLE_ROUNDS = 64,     /* between two looks at the clock */
+};
+
+static const uint64_t plan_magic = 0x4665725070003100; /* also tells byte orders apart */
+
+/* What each end tells the other. */
+struct hello {
+	struct frl_endpoint endpoint;
+	uint64_t addr;
+	uint64_t rkey;
+};
+
+static int gather(struct link *link, const void *mine, size_t size, void *all, const char *what)
+{
+	int rc = link->bootstrap.allgather(link->bootstrap.ctx, mine, size, all);
+
+	if (rc)
+		say_failure(rc, "%s", what);
+	return rc;
+}
+
+int link_join(struct link *link, const char *address, const struct device_options *options)
+{
+	int rc = frl_rendezvous_join(address, link->rank, PEERS, JOIN_TIMEOUT_MS, &link->bootstrap);
+
+	if (rc)
+		say_failure(rc, "cannot reach the other end at %s", address);
+	if (rc)
+		return rc;
+	link->joined = true;
+	/* Before waiting for the peer: a port that cannot be opened is said at once. */
+	rc = device_options_open(options, &link->device);
+	if (!rc)
+		frl_device_query(link->device, &link->attr);
+	return rc;
+}
+
+static bool plan_is_sane(const struct plan *plan)
+{
+	if (plan->magic != plan_magic || !plan->ops || plan->ops >> PP_OPS || !plan->tests ||
+		plan->tests >> PP_TESTS || plan->verify > 1 || !plan->n_sizes ||
+		plan->n_sizes > MAX_SIZES || plan->iters > UINT32_MAX)
+		return false;
+	for (uint32_t i = 0; i < plan->n_sizes; i++)
+		if (!plan->sizes[i] || plan->sizes[i] > MAX_SIZE)
+			return false;
+	return true;
+}
+
+int link_share_plan(struct link *link, struct plan *plan)
+{
+	struct plan all[PEERS];
+	int rc;
+
+	plan->magic = plan_magic;
+	/* A server is there for whenever its client comes; from then on both keep up. */
+	if (link->rank == SERVER)
+		frl_rendezvous_set_timeout(&link->bootstrap, -1);
+	rc = gather(link, plan, sizeof(*plan), all, "waiting for the other end");
+	frl_rendezvous_set_timeout(&link->bootstrap, GATHER_TIMEOUT_MS);
+	if (rc)
+		return rc;
+	if (!plan_is_sane(&all[CLIENT])) {
+		say("the client is of another version of this program");
+		return -EPROTO;
+	}
+	*plan = all[CLIENT];
+	return 0;
+}
+
+static size_t slot_stride(size_t size)
+{
+	return (size + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
+}
+
+static int make_memory(struct link *link, size_t max_size)
+{
+	size_t two = 2 * slot_stride(max_size);
+
+	link->area_size = two > AREA_SIZE ? two : AREA_SIZE;
+	link->memory = frl_mem_alloc(2 * link->area_size);
+	if (!link->memory)
+		return -ENOMEM;
+	return frl_reg_mr(link->pd, link->memory, 2 * link->area_size,
+		FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE, &link->mr);
+}
+
+static int make_queue_pair(struct link *link, size_t max_size)
+{
+	struct frl_qp_config config = {
+		.max_send_wr = MAX_SENDS,
+		.max_recv_wr = MAX_RECEIVES,
+	};
+	int rc = frl_pd_create(link->device, &link->pd);
+
+	if (!rc)
+		rc = make_memory(link, max_size);
+	if (!rc)
+		rc = frl_cq_create(link->device, MAX_SENDS + MAX_RECEIVES, &link->cq);
+	if (!rc) {
+		config.send_cq = link->cq;
+		config.recv_cq = link->cq;
+		rc = frl_qp_create(link->pd, &config, &link->qp);
+	}
+	if (rc)
+		say_failure(rc, "cannot make a queue pair");
+	return rc;
+}
+
+int link_connect(struct link *link, size_t max_size)
+{
+	struct hello mine = { 0 }, all[PEERS];
+	int rc = make_queue_pair(link, max_size);
+
+	if (rc)
+		return rc;
+	mine.addr = (uintptr_t)(link->memory + link->area_size);
+	mine.rkey = frl_mr_rkey(link->mr);
+	rc = frl_qp_endpoint(link->qp, &mine.endpoint);
+	if (rc) {
+		say_failure(rc, "cannot describe the queue pair");
+		return rc;
+	}
+	rc = gather(link, &mine, sizeof(mine), all, "telling the other end how to connect");
+	if (rc)
+		return rc;
+	link->remote_addr = all[PEERS - 1 - link->rank].addr;
+	link->rkey = (uint32_t)all[PEERS - 1 - link->rank].rkey;
+	rc = frl_qp_connect(link->qp, &all[PEERS - 1 - link->rank].endpoint, NULL);
+	if (rc)
+		say_failure(rc, "cannot connect the queue pairs");
+	return rc;
+}
+
+void link_close(struct link *link, int rc)
+{
+	if (link->joined && rc)
+		link->bootstrap.abort(link->bootstrap.ctx);
+	frl_qp_destroy(link->qp);
+	frl_cq_destroy(link->cq);
+	frl_dereg_mr(link->mr);
+	frl_pd_destroy(link->pd);
+	if (link->device)
+		frl_device_close(link->device);
+	if (link->memory)
+		frl_mem_free(link->memory, 2 * link->area_size);
+	if (link->joined)
+		link->bootstrap.close(link->bootstrap.ctx);
+	memset(link, 0, sizeof(*link));
+}
+
+unsigned link_slots(const struct link *link, size_t size)
+{
+	size_t slots = link->area_size / slot_stride(size);
+
+	return slots > MAX_SLOTS ? MAX_SLOTS : (unsigned)slots;
+}
+
+static size_t slot_offset(const struct link *link, size_t size, uint64_t message)
+{
+	return message % link_slots(link, size) * slot_stride(size);
+}
+
+uint8_t *link_send_slot(const struct link *link, size_t size, uint64_t message)
+{
+	return link->memory + slot_offset(link, size, message);
+}
+
+uint8_t *link_receive_slot(const struct link *link, size_t size, uint64_t message)
+{
+	return link->memory + link->area_size + slot_offset(link, size, message);
+}
+
+int link_post_receive(struct link *link, size_t size, uint64_t message)
+{
+	struct frl_sge sge = {
+		.addr = size ? link_receive_slot(link, size, message) : NULL,
+		.length = (uint32_t)size,
+		.lkey = frl_mr_lkey(link->mr),
+	};
+	struct frl_recv_wr wr = { .wr_id = message, .sge = &sge, .n_sge = size ? 1 : 0 };
+	int rc = frl_post_recv(link->qp, &wr, 1, NULL);
+
+	if (rc < 0)
+		say_failure(rc, "cannot post a receive");
+	return rc < 0 ? rc : 0;
+}
+
+static int post_send(struct link *link, const struct frl_send_wr *wr)
+{
+	int rc = 0;
+
+	while (!rc && link->posted - link->sent >= MAX_SENDS)
+		rc = link_poll(link);
+	if (rc)
+		return rc;
+	rc = frl_post_send(link->qp, wr, 1, NULL);
+	if (rc < 0) {
+		say_failure(rc, "cannot post a send");
+		return rc;
+	}
+	link->posted++;
+	return 0;
+}
+
+int link_post(struct link *link, enum pp_op op, size_t size, uint64_t message, bool notify)
+{
+	struct frl_sge sge = {
+		.addr = link_send_slot(link, size, message),
+		.length = (uint32_t)size,
+		.lkey = frl_mr_lkey(link->mr),
+	};
+	struct frl_send_wr wr = {
+		.wr_id = message,
+		.opcode = FRL_WR_SEND,
+		.flags = FRL_SEND_SIGNALED,
+		.sge = &sge,
+		.n_sge = 1,
+	};
+
+	if (op == PP_WRITE) {
+		wr.opcode = notify ? FRL_WR_RDMA_WRITE_WITH_IMM : FRL_WR_RDMA_WRITE;
+		wr.imm_data = (uint32_t)message;
+		/* Both ends have areas and slots of the same size. */
+		wr.remote_addr = link->remote_addr + slot_offset(link, size, message);
+		wr.rkey = link->rkey;
+	}
+	return post_send(link, &wr);
+}
+
+int link_post_credit(struct link *link, uint32_t imm)
+{
+	struct frl_send_wr wr = {
+		.opcode = FRL_WR_SEND_WITH_IMM,
+		.flags = FRL_SEND_SIGNALED,
+		.imm_data = imm,
+	};
+
+	return post_send(link, &wr);
+}
+
+static int check_peer(struct link *link)
+{
+	int rank, rc;
+
+	if (link->in_sync)
+		return 0;
+	rc = link->bootstrap.check(link->bootstrap.ctx, &rank);
+	if (rc)
+		say("the other end (%s) is gone", link->rank == SERVER ? "client" : "server");
+	return rc;
+}
+
+/* Requests fail for many reasons when the peer is gone; that it is gone explains them all. */
+static int bad_completion(struct link *link, const struct frl_wc *wc)
+{
+	if (check_peer(link) == 0)
+		say("a request failed: %s", frl_wc_status_str(wc->status));
+	return -EIO;
+}
+
+static int take_completion(struct link *link, const struct frl_wc *wc)
+{
+	struct arrival *arrival;
+
+	if (wc->status != FRL_WC_SUCCESS)
+		return bad_completion(link, wc);
+	if (wc->opcode == FRL_WC_SEND || wc->opcode == FRL_WC_RDMA_WRITE) {
+		link->sent++;
+		return 0;
+	}
+	if (link->inbox_count == MAX_RECEIVES) {
+		say("more messages came than receives were posted");
+		return -EPROTO;
+	}
+	arrival = &link->inbox[(link->inbox_first + link->inbox_count++) % MAX_RECEIVES];
+	arrival->length = wc->byte_len;
+	arrival->imm = wc->imm_data;
+	arrival->with_imm = wc->flags & FRL_WC_WITH_IMM;
+	return 0;
+}
+
+static int idle(struct link *link)
+{
+	/* Writes come in without completions: then there was something to do all the same. */
+	if (frl_progress(link->device) > 0) {
+		frl_backoff_reset(&link->backoff);
+		return 0;
+	}
+	frl_backoff_idle(&link->backoff);
+	if (link->backoff.rounds % IDLE_ROUNDS == 0 || link->backoff.sleep_us) {
+		uint64_t now = now_ns();
+
+		if (now >= link->next_check_ns) {
+			link->next_check_ns = now + CHECK_INTERVAL_NS;
+			return check_peer(link);
+		}
+	}
+	return 0;
+}
+
+int link_poll(struct link *link)
+{
+	struct frl_wc wc[16];
+	int n = frl_poll_cq(link->cq, 16, wc), rc = 0;
+
+	if (n < 0) {
+		say_failure(n, "cannot poll for completions");
+		return n;
+	}
+	if (n == 0)
+		return idle(link);
+	frl_backoff_reset(&link->backoff);
+	for (int i = 0; i < n && !rc; i++)
+		rc = take_completion(link, &wc[i]);
+	return rc;
+}
+
+int link_receive(struct link *link, struct arrival *ret_arrival)
+{
+	while (!link->inbox_count) {
+		int rc = link_poll(link);
+
+		if (rc)
+			return rc;
+	}
+	*ret_arrival = link->inbox[link->inbox_first];
+	link->inbox_first = (link->inbox_first + 1) % MAX_RECEIVES;
+	link->inbox_count--;
+	return 0;
+}
+
+struct sync {
+	struct link *link;
+	atomic_bool done;
+	int rc;
+	char reason[300];
+};
+
+static void *sync_main(void *arg)
+{
+	struct sync *sync = arg;
+	struct frl_bootstrap *bootstrap = &sync->link->bootstrap;
+	uint8_t mine = 0, all[PEERS];
+
+	sync->rc = bootstrap->allgather(bootstrap->ctx, &mine, sizeof(mine), all);
+	if (sync->rc) /* the text belongs to this thread */
+		snprintf(sync->reason, sizeof(sync->reason), "%s", frl_last_error());
+	atomic_store(&sync->done, true);
+	return NULL;
+}
+
+/* Signals are for the main thread. */
+static bool start_thread(pthread_t *thread, struct sync *sync)
+{
+	sigset_t all, before;
+	bool started;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	started = pthread_create(thread, NULL, sync_main, sync) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return started;
+}
+
+/*
+ * With inline progress, an end that merely waited would no longer acknowledge or repeat what the
+ * peer still needs in order to get here. So a thread waits, and this one drives the connection.
+ */
+int link_sync(struct link *link)
+{
+	struct sync sync = { .link = link };
+	pthread_t thread;
+	int rc = 0;
+
+	if (!start_thread(&thread, &sync)) {
+		say("cannot start a thread");
+		return -EAGAIN;
+	}
+	link->in_sync = true;
+	while (!rc && !atomic_load(&sync.done))
+		rc = link_poll(link);
+	/*
+	 * The connection failed while the thread waits for a peer that may not know: nothing can
+	 * wake it, but the end of the process tells the peer. The reason has been printed.
+	 */
+	if (rc && !atomic_load(&sync.done))
+		_exit(EXIT_FAILURE);
+	pthread_join(thread, NULL);
+	link->in_sync = false;
+	if (sync.rc)
+		say("waiting for the other end: %s",
+			*sync.reason ? sync.reason : frl_strerror(sync.rc));
+	return sync.rc ? sync.rc : rc;
+}
+
+void link_farewell(struct link *link)
+{
+	uint8_t mine = 0, all[PEERS];
+
+	link->bootstrap.allgather(link->bootstrap.ctx, &mine, sizeof(mine), all);
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Installs the Debian packages that are missing: `scripts/install-deps.sh [build|test|bench]...`
+# (default: build). Says nothing and needs nobody's rights when all of them are there.
+set -eu
+
+packages() {
+	case $1 in
+	build)
+		echo gcc libc6-dev meson ninja-build pkg-config
+		echo libdpdk-dev libisal-dev libjansson-dev
+		;;
+	test) echo check clang libclang-rt-14-dev clang-format iproute2 ;;
+	bench) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
+	*)
+		echo "install-deps.sh: unknown group '$1'; known: build, test, bench" >&2
+		exit 2
+		;;
+	esac
+}
+
+[ $# -gt 0 ] || set -- build
+wanted=()
+for group in "$@"; do
+	list=$(packages "$group")
+	read -r -a names <<<"${list//$'\n'/ }"
+	wanted+=("${names[@]}")
+done
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+	echo "install-deps.sh: this is no Debian system; nothing installed. Needed, by their" \
+		"Debian names: ${wanted[*]}" >&2
+	exit 0
+fi
+
+# One query for all; a package that dpkg has never heard of is not in its answer.
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null || true)
+missing=()
+for name in "${wanted[@]}"; do
+	grep -qx "installed $name" <<<"$installed" || missing+=("$name")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+	if ! command -v sudo >/dev/null || { [ ! -t 0 ] && ! sudo -n true 2>/dev/null; }; then
+		echo "install-deps.sh: packages are missing, and this is neither root nor can use" \
+			"sudo. Let an administrator run:" >&2
+		echo "    apt-get install ${missing[*]}" >&2
+		exit 1
+	fi
+	as_root=(sudo)
+fi
+
+echo "installing ${missing[*]}"
+apt() {
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get -q -o DPkg::Lock::Timeout=300 "$@"
+}
+if ! apt update >/dev/null; then
+	echo "install-deps.sh: apt-get update failed; going on with the lists that are there" >&2
+fi
+if ! apt install -y --no-install-recommends "${missing[@]}" >/dev/null; then
+	echo "install-deps.sh: apt-get could not install: ${missing[*]}" >&2
+	exit 1
+fi
