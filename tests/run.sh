@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Installs what is missing, builds and runs all tests, then the unit and simulation tests again
+# under the address and undefined-behaviour sanitizers and those with threads under the thread
+# sanitizer. The last line is "N passed, N failed, N skipped"; exit status 1 when something failed.
+set -eu
+
+usage() {
+	cat <<-'END'
+	tests/run.sh [--fast] [--suite NAME]...
+	  --fast        no sanitizer runs
+	  --suite NAME  only this suite: unit, sim, system, style (also in the sanitizer runs)
+	Builds in build/, build-asan/ and build-tsan/ under FRL_BUILD_DIR (default: the repository).
+	END
+}
+
+fast=
+suites=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--fast) fast=1 ;;
+	--suite)
+		[ $# -ge 2 ] || {
+			usage >&2
+			exit 2
+		}
+		suites+=("$2")
+		shift
+		;;
+	-h | --help)
+		usage
+		exit 0
+		;;
+	*)
+		usage >&2
+		exit 2
+		;;
+	esac
+	shift
+done
+
+cd "$(dirname "$0")/.."
+base=${FRL_BUILD_DIR:-.}
+passed=0
+failed=0
+skipped=0
+summary=()
+
+# fail WHAT: something that is no test of its own failed.
+fail() {
+	echo "FAILED: $1"
+	summary+=("$(printf '%-28s %s' "$1" FAILED)")
+	failed=$((failed + 1))
+}
+
+finish() {
+	echo
+	[ ${#summary[@]} -eq 0 ] || printf '%s\n' "${summary[@]}"
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ "$failed" -eq 0 ] || exit 1
+	exit 0
+}
+
+# has_tests DIR: what is set up there includes tests.
+has_tests() {
+	meson introspect --tests "$1" 2>/dev/null | grep -q '"name"'
+}
+
+# set_up DIR MESON-OPTION...: a build folder with tests, also where it was set up without them
+# because Check was not there yet (examples/demo.sh on a fresh machine).
+set_up() {
+	local dir=$1
+	shift
+	if [ ! -f "$dir/build.ninja" ]; then
+		meson setup "$dir" -Dtests=enabled "$@"
+		return
+	fi
+	has_tests "$dir" && return
+	meson setup --reconfigure "$dir" -Dtests=enabled && has_tests "$dir" && return
+	meson setup --wipe "$dir" -Dtests=enabled
+}
+
+# build DIR MESON-OPTION...: sets DIR up when it is not, and builds it.
+build() {
+	local dir=$1
+	shift
+	echo "== building $dir"
+	if [ -e "$dir" ] && [ ! -w "$dir" ]; then
+		echo "$dir is another user's: set FRL_BUILD_DIR to a folder of your own"
+		return 1
+	fi
+	set_up "$dir" "$@" || return 1
+	ninja -C "$dir" --quiet
+}
+
+# count LOG RESULT...: tests with one of these results in a testlog.json of meson.
+count() {
+	local log=$1 results
+	shift
+	results=$(printf '|%s' "$@")
+	grep -cE "\"result\": \"(${results:1})\"" "$log" || true
+}
+
+# run_tests NAME DIR MESON-TEST-ARGUMENT...: runs them and adds up their results.
+run_tests() {
+	local name=$1 dir=$2 log=$2/meson-logs/testlog.json status=0 ok bad skip
+	shift 2
+	echo "== $name"
+	rm -f "$log"
+	meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || status=$?
+	if [ ! -f "$log" ]; then
+		fail "$name: no tests ran"
+		return
+	fi
+	ok=$(count "$log" OK EXPECTEDFAIL)
+	bad=$(count "$log" FAIL TIMEOUT ERROR INTERRUPT UNEXPECTEDPASS)
+	skip=$(count "$log" SKIP)
+	# Why tests were skipped: their own words.
+	grep '"result": "SKIP"' "$log" |
+		sed -nE 's/.*"name": "([^"]*)".*"SKIP: ([^"\\]*).*/skipped \1: \2/p'
+	if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then
+		bad=1
+	fi
+	if [ $((ok + bad + skip)) -eq 0 ]; then
+		fail "$name: no tests ran"
+		return
+	fi
+	passed=$((passed + ok))
+	failed=$((failed + bad))
+	skipped=$((skipped + skip))
+	summary+=("$(printf '%-28s %d passed, %d failed, %d skipped' "$name" "$ok" "$bad" "$skip")")
+}
+
+# sanitizer_works FLAG: a program of this compiler and sanitizer runs on this machine.
+sanitizer_works() {
+	local dir status=0
+	dir=$(mktemp -d)
+	echo 'int main(void) { return 0; }' >"$dir/probe.c"
+	"${CC:-cc}" "-fsanitize=$1" -o "$dir/probe" "$dir/probe.c" >/dev/null 2>&1 &&
+		"$dir/probe" >/dev/null 2>&1 || status=1
+	rm -rf "$dir"
+	return "$status"
+}
+
+# wanted SUITE: true when this suite is to run.
+wanted() {
+	[ ${#suites[@]} -eq 0 ] || [[ " ${suites[*]} " == *" $1 "* ]]
+}
+
+# sanitized NAME FLAGS DIR SUITE...: builds with the sanitizer and runs these suites.
+sanitized() {
+	local name=$1 flags=$2 dir=$3 arguments=()
+	shift 3
+	for suite in "$@"; do
+		arguments+=(--suite "$suite")
+	done
+	if ! sanitizer_works "$flags"; then
+		echo "SKIP: $name: programs built with -fsanitize=$flags do not run here"
+		summary+=("$(printf '%-28s skipped: sanitizer does not work here' "$name")")
+		skipped=$((skipped + 1))
+	elif build "$dir" "-Db_sanitize=$flags" -Db_lundef=false -Dbuildtype=debugoptimized; then
+		run_tests "$name" "$dir" --timeout-multiplier 3 "${arguments[@]}"
+	else
+		fail "$name: build"
+	fi
+}
+
+if ! scripts/install-deps.sh build test; then
+	fail "scripts/install-deps.sh"
+	finish
+fi
+
+arguments=()
+for suite in "${suites[@]}"; do
+	arguments+=(--suite "$suite")
+done
+if ! build "$base/build"; then
+	fail "build"
+	finish
+fi
+run_tests tests "$base/build" "${arguments[@]}"
+
+if [ -z "$fast" ]; then
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
+	export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+	export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+	sanitized_suites=()
+	for suite in unit sim; do
+		if wanted "$suite"; then
+			sanitized_suites+=("$suite")
+		fi
+	done
+	if [ ${#sanitized_suites[@]} -gt 0 ]; then
+		sanitized "address and undefined" address,undefined "$base/build-asan" \
+			"${sanitized_suites[@]}"
+	fi
+	if wanted unit; then
+		sanitized "threads" thread "$base/build-tsan" threads
+	fi
+fi
+finish

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Dependencies point one way: every folder includes only what the table below allows. And the
+# protocol core does no I/O: no allocation, clock, log, thread, environment or driver call.
+# shellcheck source=tests/style/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives examples)
+[ ${#files[@]} -gt 0 ] || exit 0
+
+awk "$awk_code"'
+# Longest matching folder wins. Quoted includes are written from the repository root.
+function folder_of(file,    best, f) {
+	best = ""
+	for (f in allowed)
+		if (index(file, f) == 1 && length(f) > length(best))
+			best = f
+	return best
+}
+function is_allowed(path, list,    n, i, words) {
+	n = split(list, words, " ")
+	for (i = 1; i <= n; i++)
+		if (path == words[i] || (words[i] ~ /\/$/ && index(path, words[i]) == 1))
+			return 1
+	return 0
+}
+function check_include(text,    path, list) {
+	path = text
+	sub(/^[ \t]*#[ \t]*include[ \t]*["<]/, "", path)
+	sub(/[">].*/, "", path)
+	list = allowed[folder]
+	if (text ~ /include[ \t]*"/) {
+		if (folder == "examples/") {
+			if (path ~ /^(lib|drivers|collectives|tests)\// || path ~ /\.\./)
+				finding("examples see public headers and their own, not " path)
+		} else if (path ~ /\.\./ || path !~ /\//) {
+			finding("include \"" path "\" is not written from the repository root")
+		} else if (!is_allowed(path, list)) {
+			finding(folder " must not include " path)
+		}
+		return
+	}
+	if (path ~ /^ferrule\// && folder ~ /^drivers\// && path != "ferrule/error.h")
+		finding("drivers see ferrule/error.h of the public headers, not " path)
+	if (path ~ /^rte_/ && folder != "drivers/dpdk/")
+		finding("only drivers/dpdk includes " path)
+	if (path ~ /^infiniband\// && folder != "drivers/verbs/")
+		finding("only drivers/verbs includes " path)
+	if (path ~ /^(pthread|threads|semaphore|sys\/socket|sys\/epoll|time)\.h$/ && pure)
+		finding(folder " does no I/O and knows no clock or thread, but includes " path)
+}
+function forbid(text, pattern, reason) {
+	if (text ~ ("(^|[^A-Za-z0-9_.>])" pattern))
+		finding(folder " is sans-I/O: " reason)
+}
+function check_pure(text) {
+	forbid(text, "(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign)[ \t]*\\(",
+		"no allocation")
+	forbid(text, "(free|strdup|strndup)[ \t]*\\(", "no allocation")
+	forbid(text, "(clock_gettime|gettimeofday|time|nanosleep|usleep|sleep)[ \t]*\\(",
+		"no clock; time is passed in as now_ns")
+	forbid(text, "(printf|fprintf|dprintf|vprintf|vfprintf|puts|fputs|perror|syslog)[ \t]*\\(",
+		"no output")
+	forbid(text, "(frl_log|frl_fail)[ \t]*\\(", "no log and no error text; return a code")
+	forbid(text, "(getenv|secure_getenv)[ \t]*\\(", "no environment")
+	forbid(text, "(random|rand|srand|getrandom)[ \t]*\\(", "randomness is passed in")
+	forbid(text, "(socket|connect|bind|listen|accept|epoll_[a-z]+)[ \t]*\\(", "no sockets")
+	forbid(text, "(sendto|sendmsg|recvfrom|recvmsg)[ \t]*\\(", "no sockets")
+	forbid(text, "pthread_", "no threads")
+	forbid(text, "(rte|ibv)_", "no driver calls")
+	forbid(text, "cu[A-Z][A-Za-z0-9]*[ \t]*\\(", "no driver calls")
+}
+BEGIN {
+	allowed["lib/include/"] = ""
+	allowed["lib/base/"] = "lib/base/"
+	allowed["lib/reduce/"] = "lib/base/ lib/reduce/"
+	allowed["lib/wire/"] = "lib/base/ lib/wire/"
+	allowed["lib/protocol/"] = "lib/base/ lib/wire/ lib/protocol/"
+	allowed["lib/engine/"] = \
+		"lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ drivers/port.h"
+	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ lib/api/" \
+		" drivers/port.h drivers/dpdk/dpdk.h"
+	allowed["drivers/"] = "lib/base/ drivers/"
+	allowed["drivers/dpdk/"] = "lib/base/ drivers/"
+	allowed["drivers/verbs/"] = "lib/base/ drivers/"
+	allowed["collectives/"] = "lib/base/error.h lib/base/settings.h collectives/"
+	allowed["examples/"] = ""
+}
+FNR == 1 {
+	folder = folder_of(FILENAME)
+	pure = folder == "lib/wire/" || folder == "lib/protocol/"
+	if (folder == "")
+		finding("this folder is not in the table of layers (tests/style/check-layers.sh)")
+}
+{
+	text = code($0)
+	if (text ~ /^[ \t]*#[ \t]*include/)
+		check_include($0)
+	else if (pure)
+		check_pure(text)
+}
+' "${files[@]}"

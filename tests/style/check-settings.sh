@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# docs/settings.md and the table in lib/base/settings.h name the same settings and defaults.
+set -eu
+
+cd "${1:-$(dirname "$0")/../..}"
+
+# tidy: drops quotes and trailing blanks.
+tidy() {
+	tr -d "\"\`" | sed "s/ *$//" | sort
+}
+
+code=$(sed -n 's/.*X([a-z_]*, "\(FRL_[A-Z_]*\)", \([^,]*\),.*/\1 \2/p' lib/base/settings.h | tidy)
+docs=$(tidy <docs/settings.md | sed -n 's/^| \(FRL_[A-Z_]*\) | \([^|]*\)|.*/\1 \2/p' | tidy)
+if [ -z "$code" ] || [ "$code" != "$docs" ]; then
+	echo "docs/settings.md: differs from lib/base/settings.h:"
+	diff <(echo "$code") <(echo "$docs") || true
+	exit 1
+fi

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# A check that cannot fail is worth nothing: each one must accept a good tree and must name file and
+# line of every bad sample below.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+failures=0
+samples=0
+
+complain() {
+	echo "selftest: $*"
+	failures=$((failures + 1))
+}
+
+# new_tree: $tree becomes a small tree that every check accepts.
+new_tree() {
+	tree=$temp/tree
+	rm -rf "$tree"
+	mkdir -p "$tree"/lib/{include/ferrule,base,wire,protocol,engine}
+	mkdir -p "$tree"/{drivers/dpdk,collectives,examples,scripts}
+	cp "$here/../../.clang-format" "$tree/"
+	cat >"$tree/lib/include/ferrule/error.h" <<-'END'
+		/* SPDX-License-Identifier: BSD-3-Clause */
+		#ifndef FERRULE_ERROR_H
+		#define FERRULE_ERROR_H
+
+		int frl_ok(int value);
+
+		#endif
+	END
+	printf '%s\n' >"$tree/lib/wire/good.c" \
+		'/* SPDX-License-Identifier: BSD-3-Clause */' \
+		'#include <ferrule/error.h>' \
+		'' \
+		'/* A word like malloc() in a comment is no call, nor is "free(" in a string. */' \
+		'int frl_ok(int value)' \
+		'{' \
+		$'\tconst char *text = "printf( free( time(";' \
+		'' \
+		$'\treturn value && text[0];' \
+		'}'
+	cat >"$tree/scripts/good.sh" <<-'END'
+		#!/usr/bin/env bash
+		# SPDX-License-Identifier: BSD-3-Clause
+		set -eu
+		cat <<-TEXT
+		  free text
+		TEXT
+	END
+}
+
+# rejects CHECK PLACE: the check exits 1 and prints a finding that starts with PLACE.
+rejects() {
+	local status=0 output
+	samples=$((samples + 1))
+	output=$("$here/$1.sh" "$tree" 2>&1) || status=$?
+	[ "$status" -ne 77 ] || return 0
+	if [ "$status" -ne 1 ]; then
+		complain "$1 exits $status, not 1, for a bad $2: $output"
+	elif ! grep -q "^$2: " <<<"$output"; then
+		complain "$1 does not name $2 but says: $output"
+	fi
+}
+
+# c_sample CHECK FILE LINE-OF-CODE...: a C file of these lines behind the licence; the last is bad.
+c_sample() {
+	local check=$1 file=$2
+	shift 2
+	new_tree
+	mkdir -p "$(dirname "$tree/$file")"
+	{
+		echo '/* SPDX-License-Identifier: BSD-3-Clause */'
+		printf '%s\n' "$@"
+	} >"$tree/$file"
+	rejects "$check" "$file:$(($# + 1))"
+}
+
+repeat() {
+	local i
+	for ((i = 0; i < $1; i++)); do
+		printf '%s\n' "$2"
+	done
+}
+
+new_tree
+for check in layers tokens headers format shell; do
+	status=0
+	output=$("$here/check-$check.sh" "$tree" 2>&1) || status=$?
+	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] ||
+		complain "check-$check rejects a good tree: $output"
+done
+
+c_sample check-layers lib/base/a.c '#include "lib/wire/psn.h"'
+c_sample check-layers lib/wire/a.c '#include "lib/protocol/qp.h"'
+c_sample check-layers lib/protocol/a.c '#include "drivers/port.h"'
+c_sample check-layers lib/protocol/a.c '#include "lib/engine/engine.h"'
+c_sample check-layers lib/engine/a.c '#include "lib/api/api.h"'
+c_sample check-layers lib/engine/a.c '#include "drivers/dpdk/dpdk.h"'
+c_sample check-layers lib/api/a.c '#include "drivers/dpdk/internal.h"'
+c_sample check-layers drivers/dpdk/a.c '#include "lib/engine/engine.h"'
+c_sample check-layers drivers/dpdk/a.c '#include <ferrule/queue.h>'
+c_sample check-layers lib/engine/a.c '#include <rte_mbuf.h>'
+c_sample check-layers collectives/a.c '#include "lib/engine/engine.h"'
+c_sample check-layers examples/a.c '#include "lib/base/error.h"'
+c_sample check-layers lib/base/a.c '#include "error.h"'
+c_sample check-layers lib/base/a.c '#include "../wire/psn.h"'
+new_tree
+mkdir "$tree/lib/surprise"
+echo '/* SPDX-License-Identifier: BSD-3-Clause */' >"$tree/lib/surprise/a.c"
+rejects check-layers lib/surprise/a.c:1
+for call in 'malloc(1)' 'free(p)' 'clock_gettime(0, &t)' 'time(NULL)' 'printf("x")' 'getenv("X")' \
+	'pthread_self()' 'rte_mb()' 'ibv_poll_cq(c, 1, w)' 'cuMemAlloc(p, 1)' 'frl_log(0, "x")' \
+	'frl_fail(-1, "x")' 'socket(1, 2, 3)' 'rand()'; do
+	c_sample check-layers lib/protocol/a.c "int a = $call;"
+	c_sample check-layers lib/wire/a.c '/* a comment' ' * of lines */' "int a = $call;"
+done
+
+c_sample check-tokens lib/base/a.c 'int a = printf("x");'
+c_sample check-tokens lib/base/a.c 'int a = fputs("x", stderr);'
+c_sample check-tokens drivers/dpdk/a.c 'int a = rte_panic("x");'
+c_sample check-tokens collectives/a.c 'int a = exit(1);'
+c_sample check-tokens lib/base/a.c 'int a = abort();'
+c_sample check-tokens lib/base/a.c 'char *a = getenv("X");'
+c_sample check-tokens lib/base/a.c 'char *a = strcpy(b, c);'
+c_sample check-tokens lib/base/a.c 'int a = sprintf(b, "x");'
+for word in TODO FIXME XXX; do
+	c_sample check-tokens lib/base/a.c "/* $word: later */"
+done
+c_sample check-tokens examples/a.c 'int f(void)' '{' '    return 0;'
+c_sample check-tokens examples/a.c 'int a; '
+c_sample check-tokens examples/a.c "int $(printf 'a%.0s' {1..100});"
+c_sample check-tokens examples/a.c "$(printf '\t%.0s' {1..12})int a;"
+mapfile -t lines < <(repeat 600 'int a;')
+c_sample check-tokens examples/a.c "${lines[@]}"
+mapfile -t lines < <(repeat 69 $'\ta();')
+c_sample check-tokens examples/a.c 'static int *f(int a)' '{' "${lines[@]}" '}'
+new_tree
+echo 'int a;' >"$tree/lib/base/a.c"
+rejects check-tokens lib/base/a.c:1
+printf '#!/usr/bin/env bash\n# SPDX-License-Identifier: BSD-3-Clause\n  true\n' \
+	>"$tree/scripts/a.sh"
+rejects check-tokens scripts/a.sh:3
+
+c_sample check-headers lib/base/a.h 'uint32_t a(void);'
+c_sample check-headers lib/base/a.h 'struct a { int b; };' # no guard, included twice
+if command -v "${CXX:-g++}" >/dev/null; then
+	c_sample check-headers lib/include/ferrule/a.h '#include <stddef.h>' 'extern int class;'
+fi
+c_sample check-format lib/base/a.c 'int  a;'
+new_tree
+printf '#!/usr/bin/env bash\n# SPDX-License-Identifier: BSD-3-Clause\ncd %s\n' "\$1" \
+	>"$tree/scripts/a.sh"
+rejects check-shell scripts/a.sh:3:1
+
+echo "$samples bad samples, $failures complaints"
+[ "$failures" -eq 0 ]

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Ports and options that cannot work: exit status not 0, in time, and a message that says what to
+# do.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# on_port NAME PATTERN... -- PORT OPTION...
+on_port() {
+	local name=$1 patterns=()
+	shift
+	while [ "$1" != -- ]; do
+		patterns+=("$1")
+		shift
+	done
+	local port=$2
+	shift 2
+	refuses "$name" "${patterns[@]}" -- \
+		"$pingpong" --server --ip 10.1.1.1/24 --port "$port" "$@"
+}
+
+on_port devargs 'net_no_such_driver' -- 'net_no_such_driver0,iface=lo'
+on_port no-interface 'frl-none' 'ip link' -- 'net_af_packet0,iface=frl-none'
+on_port no-iface-key 'iface' -- 'net_af_packet0'
+refuses no-address -- "$pingpong" --server --port 'net_af_packet0,iface=lo'
+refuses bad-address 'banana' -- "$pingpong" --server --port 'net_af_packet0,iface=lo' --ip banana
+refuses bad-ranks -- "$allreduce" -n 0 --bench
+refuses bad-option -- "$allreduce" --no-such-option
+for option in input output check json; do
+	refuses "empty-$option" -- "$allreduce" -n 2 "--$option" ''
+	grep -q "\\--$option: the file name is empty" "$temp/empty-$option.out" ||
+		fail "empty-$option: the message does not say so"
+done
+refuses odd-min "--min '10'" 'multiple of 4' -- "$allreduce" -n 1 --bench --min 10 --max 100
+refuses odd-max "--max '1001'" 'multiple of 4' -- "$allreduce" -n 1 --bench --max 1001
+refuses two-modes -- "$allreduce" -n 2
+
+interface=frlm$$
+remove_interface() {
+	ip link del "$interface" 2>/dev/null || true
+}
+if [ "$(id -u)" -eq 0 ] && ip link add "$interface" type veth peer name "${interface}p" 2>/dev/null
+then
+	at_exit+=(remove_interface)
+	ip link set "$interface" mtu 1500 up
+	ip link set "${interface}p" mtu 1500 up
+	on_port mtu "$interface" 'mtu' -- "net_af_packet0,iface=$interface" --mtu 4096
+	chmod a+rx "$temp"
+	if setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$pingpong"; then
+		refuses no-permission 'CAP_NET_RAW|root|permission' -- \
+			setpriv --reuid=65534 --regid=65534 --clear-groups \
+			"$pingpong" --server --ip 10.1.1.1/24 \
+			--port "net_af_packet0,iface=$interface"
+	else
+		echo "not tried: no permission (other users cannot reach $pingpong)"
+	fi
+else
+	echo "not tried: small MTU (needs root and veth)"
+	# Without root any raw socket is refused.
+	[ "$(id -u)" -eq 0 ] ||
+		on_port no-permission 'CAP_NET_RAW|root|permission' -- 'net_af_packet0,iface=lo'
+fi
+finish

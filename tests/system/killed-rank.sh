@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# A rank is killed in the middle of collectives: the others say which within 3 s and end, the
+# launcher fails, and no process, file or socket stays behind. The same when ranks die as they
+# start, when the launcher itself is killed, and where ranks meet without a launcher. Signals that
+# whoever started the job ignores do not end it.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+no_longer_alive() {
+	! alive "$1"
+}
+four_children() {
+	[ "$(children "$1" | wc -l)" -eq 4 ]
+}
+prints_sizes() {
+	grep -qE '^ +[0-9]+ ' "$1"
+}
+
+# kill_one RANK: one of four ranks while the benchmark runs.
+kill_one() {
+	local rank=$1 out=$temp/kill$1.out launcher ranks victim start end status=0 pid
+	"$allreduce" -n 4 --bench --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
+	launcher=$!
+	started+=("$launcher")
+	if ! wait_until 20 four_children "$launcher"; then
+		fail "there are not four ranks"
+		show "$out"
+		return
+	fi
+	mapfile -t ranks < <(children "$launcher" | sort -n)
+	started+=("${ranks[@]}")
+	job+=("$launcher" "${ranks[@]}")
+	# Ranks are started in order, so the smallest process id is rank 0 unless ids wrapped.
+	victim=${ranks[$rank]}
+	wait_until 20 prints_sizes "$out" || sleep 1
+	kill -9 "$victim"
+	start=$(date +%s%N)
+	for pid in "${ranks[@]}" "$launcher"; do
+		if ! wait_until 10 no_longer_alive "$pid"; then
+			fail "process $pid (launcher $launcher, ranks ${ranks[*]}) hangs"
+		fi
+	done
+	end=$(date +%s%N)
+	wait "$launcher" || status=$?
+	started=()
+	echo "rank $rank killed: all ended after $(((end - start) / 1000000)) ms, status $status"
+	[ $((end - start)) -lt 3000000000 ] || fail "it took more than 3 s"
+	[ "$status" -ne 0 ] || fail "the launcher's exit status is 0"
+	grep -qE "rank $rank([^0-9]|$)" "$out" || fail "nobody names rank $rank"
+	show "$out"
+}
+
+# all_end SECONDS PID...: all of them end by themselves.
+all_end() {
+	local seconds=$1 pid
+	shift
+	for pid in "$@"; do
+		wait_until "$seconds" no_longer_alive "$pid" || fail "process $pid hangs"
+	done
+}
+
+has_children() {
+	[ -n "$(children "$1")" ]
+}
+
+# kill_early TRY: a rank, whichever is there then, 20 to 90 ms after the start.
+kill_early() {
+	local out=$temp/early$1.out launcher ranks victim start status=0
+	"$allreduce" -n 4 --bench --min 4K --max 64K --iters 20000 >"$out" 2>&1 &
+	launcher=$!
+	started+=("$launcher")
+	sleep "0.0$((RANDOM % 71 + 20))"
+	wait_until 5 has_children "$launcher" || fail "there are no ranks"
+	mapfile -t ranks < <(children "$launcher" | sort -n)
+	started+=("${ranks[@]}")
+	victim=${ranks[$((RANDOM % ${#ranks[@]}))]}
+	kill -9 "$victim"
+	start=$(date +%s%N)
+	all_end 5 "$launcher"
+	echo "early $1: ended after $((($(date +%s%N) - start) / 1000000)) ms"
+	wait "$launcher" || status=$?
+	[ "$status" -ne 0 ] || fail "early $1: the launcher's exit status is 0"
+	all_end 1 "${ranks[@]}"
+	job+=("$launcher" "${ranks[@]}")
+	started=()
+	show "$out"
+}
+
+# The ranks die with their launcher, however that dies.
+kill_launcher() {
+	local out=$temp/launcher.out launcher ranks
+	"$allreduce" -n 4 --bench --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
+	launcher=$!
+	started+=("$launcher")
+	wait_until 20 four_children "$launcher" || fail "there are not four ranks"
+	mapfile -t ranks < <(children "$launcher")
+	started+=("${ranks[@]}")
+	wait_until 20 prints_sizes "$out" || sleep 1
+	kill -9 "$launcher"
+	all_end 5 "${ranks[@]}"
+	wait "$launcher" || true
+	job+=("$launcher" "${ranks[@]}")
+	started=()
+}
+
+# Without a launcher rank 0 serves the rendezvous, and the others must still name it.
+kill_server() {
+	local pids=() rank status=0
+	for rank in 0 1 2 3 4; do
+		"$allreduce" -n 5 --rank "$rank" --rendezvous "unix:$temp/meet" --bench \
+			--min 4K --max 4M --iters 2000 >"$temp/joined$rank.out" 2>&1 &
+		pids+=("$!")
+	done
+	started+=("${pids[@]}")
+	job+=("${pids[@]}")
+	wait_until 20 prints_sizes "$temp/joined0.out" || sleep 1
+	kill -9 "${pids[0]}"
+	all_end 5 "${pids[@]}"
+	for rank in 1 2 3 4; do
+		status=0
+		wait "${pids[$rank]}" || status=$?
+		[ "$status" -eq 1 ] || fail "joined rank $rank: exit status $status"
+		grep -q 'rank 0 is gone' "$temp/joined$rank.out" ||
+			fail "joined rank $rank does not name rank 0"
+	done
+	wait "${pids[0]}" || true
+	started=()
+	show "$temp"/joined?.out
+	# The socket that it left is no obstacle.
+	[ -S "$temp/meet" ] || fail "a killed server leaves its socket: the test is out of date"
+	passes again "$allreduce" -n 1 --rank 0 --rendezvous "unix:$temp/meet" --bench --max 64 \
+		--iters 3
+}
+
+# ignoring SIGNAL: sent in the middle of a job that was started with it ignored.
+ignoring() {
+	local launcher status=0 out=$temp/ignored.out
+	env "--ignore-signal=$1" "$allreduce" -n 2 --bench --min 4K --max 64K --iters 3000 \
+		>"$out" 2>&1 &
+	launcher=$!
+	started+=("$launcher")
+	wait_until 20 prints_sizes "$out" || fail "nothing is printed"
+	kill "-$1" "$launcher"
+	wait "$launcher" || status=$?
+	started=()
+	[ "$status" -eq 0 ] || fail "ignored $1 ends the job: status $status"
+}
+
+before=$(leavings)
+job=()
+for rank in 0 2 3; do
+	kill_one "$rank"
+done
+for try in 1 2 3 4 5; do
+	kill_early "$try"
+done
+kill_launcher
+kill_server
+if env --ignore-signal=HUP true 2>/dev/null; then
+	ignoring HUP
+	ignoring INT
+	passes no-sigchld env --ignore-signal=CHLD "$allreduce" -n 2 --bench --max 1K --iters 3
+else
+	echo "not tried: ignored signals (env has no --ignore-signal)"
+fi
+# The driver's own folder may stay, while nothing is in it.
+new=$(left_behind "$before" "${job[@]}" | while read -r name; do
+	[ "$name" = /run/dpdk ] && [ -z "$(find /run/dpdk -mindepth 1 ! -name ferrule)" ] ||
+		echo "$name"
+done)
+[ -z "$new" ] || fail "left behind: $new"
+finish

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# What the system tests share. FRL_BIN and FRL_DATA come from meson; by hand the defaults do. A test
+# ends with `finish`; it uses `$temp`, a folder of its own, and ends only processes it started.
+set -eu
+
+system_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+bin=${FRL_BIN:-$system_root/build/examples}
+# shellcheck disable=SC2034
+data=${FRL_DATA:-$system_root/examples/data}
+allreduce=$bin/ferrule-allreduce
+# shellcheck disable=SC2034
+pingpong=$bin/ferrule-pingpong
+
+temp=$(mktemp -d)
+failures=0
+started=()
+at_exit=()
+
+cleanup() {
+	local pid action
+	for pid in "${started[@]}"; do
+		kill -9 "$pid" 2>/dev/null || true
+	done
+	for action in "${at_exit[@]}"; do
+		$action
+	done
+	rm -rf "$temp"
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM HUP
+
+skip() {
+	echo "SKIP: $*"
+	exit 77
+}
+
+fail() {
+	echo "FAILED: $*"
+	failures=$((failures + 1))
+}
+
+finish() {
+	if [ "$failures" -gt 0 ]; then
+		echo "$failures failures"
+		exit 1
+	fi
+	exit 0
+}
+
+for program in "$allreduce" "$pingpong"; do
+	[ -x "$program" ] || skip "$program is not built"
+done
+
+# show FILE...: what a program said, for the test's log.
+show() {
+	local file
+	for file in "$@"; do
+		sed "s|^|    $(basename "$file"): |" "$file"
+	done
+}
+
+# passes NAME COMMAND...: the command ends with status 0 within 60 s. Output: $temp/NAME.out.
+passes() {
+	local name=$1 out=$temp/$1.out status=0
+	shift
+	timeout -k 5 60 "$@" >"$out" 2>&1 || status=$?
+	[ "$status" -ne 0 ] || return 0
+	fail "$name: exit status $status: $*"
+	show "$out"
+	return 0
+}
+
+# refuses NAME PATTERN... -- COMMAND...: the command ends in time, by itself, with a status that is
+# neither 0 nor a signal's, and says something that matches each of the patterns (grep -E, -i).
+refuses() {
+	local name=$1 out=$temp/$1.out status=0 patterns=() pattern
+	shift
+	while [ "$1" != -- ]; do
+		patterns+=("$1")
+		shift
+	done
+	shift
+	timeout -k 5 30 "$@" >"$out" 2>&1 || status=$?
+	if [ "$status" -eq 0 ] || [ "$status" -ge 124 ]; then
+		fail "$name: exit status $status: $*"
+		show "$out"
+		return 0
+	fi
+	for pattern in "${patterns[@]}"; do
+		if ! grep -qiE -- "$pattern" "$out"; then
+			fail "$name: the message does not match '$pattern'"
+			show "$out"
+		fi
+	done
+}
+
+# children PID: the processes whose parent it is.
+children() {
+	local stat fields
+	for stat in /proc/[0-9]*/stat; do
+		# The name may contain blanks and parentheses: go on behind the last of those.
+		fields=$(cat "$stat" 2>/dev/null) || continue
+		fields=${fields##*) }
+		read -r _ parent _ <<<"$fields"
+		[ "$parent" != "$1" ] || basename "$(dirname "$stat")"
+	done
+}
+
+# alive PID: it exists and is no zombie.
+alive() {
+	local fields
+	fields=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+	fields=${fields##*) }
+	[ "${fields%% *}" != Z ]
+}
+
+# wait_until SECONDS COMMAND...: polls until it succeeds; false when it never does.
+wait_until() {
+	local end=$(($(date +%s%N) + $1 * 1000000000))
+	shift
+	until "$@"; do
+		[ "$(date +%s%N)" -lt "$end" ] || return 1
+		sleep 0.02
+	done
+}
+
+# leavings: files and sockets that a job could leave behind on this machine.
+leavings() {
+	{
+		find /dev/shm /tmp /run /var/run -xdev -maxdepth 2 \
+			\( -iname '*ferrule*' -o -iname 'frl*' -o -iname '*memif*' -o \
+			-iname '*dpdk*' -o -iname '*rtemap*' \) 2>/dev/null
+		awk 'NF >= 8 && tolower($8) ~ /ferrule|frl|memif|dpdk/ { print $8 }' /proc/net/unix
+	} | sort -u
+}
+
+# left_behind BEFORE PID...: what is there now and was not in BEFORE, an earlier answer of leavings.
+# Names that carry a process id count when it is one of these: other jobs may run beside the test.
+left_behind() {
+	local before=$1 pids name
+	shift
+	pids=$(printf '|%s' "$@")
+	comm -13 <(echo "$before") <(leavings) | while read -r name; do
+		if [[ ! $name =~ [0-9]{3,} ]] ||
+			grep -qE "(^|[^0-9])(${pids:1})([^0-9]|$)" <<<"$name"; then
+			echo "$name"
+		fi
+	done
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Over Ethernet: a veth pair between two network namespaces, through AF_PACKET. The kernel has
+# 10.9.1.x on it (for the rendezvous over TCP), Ferrule 10.1.1.x and fd00:1::x.
+#
+#	[ frlaPID: 10.9.1.1, 10.1.1.1 ] e0 ------ veth ------ e0 [ frlbPID: 10.9.1.2, 10.1.1.2 ]
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+command -v ip >/dev/null || skip "there is no ip command (package iproute2)"
+
+a=frla$$
+b=frlb$$
+port='net_af_packet0,iface=e0'
+
+remove_namespaces() {
+	ip netns del "$a" 2>/dev/null || true
+	ip netns del "$b" 2>/dev/null || true
+}
+at_exit+=(remove_namespaces)
+{ ip netns add "$a" && ip netns add "$b"; } 2>"$temp/netns" ||
+	skip "cannot make network namespaces: $(tr '\n' ' ' <"$temp/netns")"
+ip netns exec "$a" true 2>"$temp/netns" ||
+	skip "cannot run in a network namespace: $(tr '\n' ' ' <"$temp/netns")"
+ip link add e0 netns "$a" type veth peer name e0 netns "$b" 2>"$temp/netns" ||
+	skip "cannot make a veth pair: $(tr '\n' ' ' <"$temp/netns")"
+for i in 1 2; do
+	name=$a
+	[ "$i" -eq 1 ] || name=$b
+	ip -n "$name" link set lo up
+	ip -n "$name" addr add "10.9.1.$i/24" dev e0
+	ip -n "$name" link set e0 up
+done
+
+# both NAME -- COMMAND-IN-A... -- COMMAND-IN-B...: both run at once and must both end well.
+both() {
+	local name=$1 first=() status=0 other
+	shift 2
+	while [ "$1" != -- ]; do
+		first+=("$1")
+		shift
+	done
+	shift
+	timeout -k 5 60 ip netns exec "$a" "${first[@]}" >"$temp/$name-a.out" 2>&1 &
+	other=$!
+	started+=("$other")
+	timeout -k 5 60 ip netns exec "$b" "$@" >"$temp/$name-b.out" 2>&1 || status=$?
+	if [ "$status" -ne 0 ]; then
+		fail "$name: exit status $status of $*"
+		kill "$other" 2>/dev/null || true
+	fi
+	status=0
+	wait "$other" || status=$?
+	started=()
+	[ "$status" -eq 0 ] || fail "$name: exit status $status of ${first[*]}"
+	[ "$failures" -eq 0 ] || show "$temp/$name-a.out" "$temp/$name-b.out"
+}
+
+for mtu in 1500 9000; do
+	ip -n "$a" link set e0 mtu "$mtu"
+	ip -n "$b" link set e0 mtu "$mtu"
+	for op in send write; do
+		both "pingpong-$op-$mtu" -- \
+			"$pingpong" --server --port "$port" --ip 10.1.1.1/24 -- \
+			"$pingpong" --connect 10.9.1.1 --port "$port" --ip 10.1.1.2/24 \
+			--op "$op" --verify --sizes 1,64,4097,100000 --iters 200
+	done
+	job=(-n 2 --rendezvous tcp:10.9.1.1:4790 --port "$port" --input "$data/rank%r.safetensors")
+	both "allreduce-$mtu" -- \
+		"$allreduce" "${job[@]}" --rank 0 --ip 10.1.1.1/24 \
+		--output "$temp/$mtu-%r.safetensors" -- \
+		"$allreduce" "${job[@]}" --rank 1 --ip 10.1.1.2/24 \
+		--output "$temp/$mtu-%r.safetensors"
+	cmp "$temp/$mtu-0.safetensors" "$temp/$mtu-1.safetensors" ||
+		fail "MTU $mtu: the ranks have different results"
+done
+cmp "$temp/1500-0.safetensors" "$temp/9000-0.safetensors" ||
+	fail "the result depends on the MTU"
+
+both bench-ipv6 -- \
+	"$allreduce" -n 2 --rank 0 --rendezvous tcp:10.9.1.1:4790 --port "$port" \
+	--ip fd00:1::1/64 --bench --min 8 --max 256K --factor 32 --iters 3 -- \
+	"$allreduce" -n 2 --rank 1 --rendezvous tcp:10.9.1.1:4790 --port "$port" \
+	--ip fd00:1::2/64 --bench --min 8 --max 256K --factor 32 --iters 3
+finish

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# The local fabric works for any user: no root, no home, no configuration, nothing in the
+# environment.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+as_user=(env -i "PATH=$PATH")
+if [ "$(id -u)" -eq 0 ]; then
+	as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all
+		--inh-caps=-all "${as_user[@]}")
+	# Programs and data may lie where other users cannot look.
+	cp -P "$allreduce" "$pingpong" "$bin"/../libferrule.so* "$data"/*.safetensors "$temp/" \
+		2>/dev/null || true # the library may be linked in
+	as_user+=("LD_LIBRARY_PATH=$temp")
+	chmod -R a+rX "$temp"
+	allreduce=$temp/ferrule-allreduce
+	pingpong=$temp/ferrule-pingpong
+	data=$temp
+	mkdir "$temp/work"
+	chown 65534:65534 "$temp/work"
+else
+	mkdir "$temp/work"
+fi
+cd "$temp/work"
+
+passes files "${as_user[@]}" "$allreduce" -n 4 --input "$data/rank%r.safetensors" \
+	--output "$temp/work/rank%r.safetensors" --check "$data/sum.safetensors"
+passes bench "${as_user[@]}" "$allreduce" -n 2 --bench --min 8 --max 1M --factor 16 --iters 3
+passes pingpong "${as_user[@]}" "$pingpong" --local --op all --verify --sizes 8,5000
+mine=$(find /tmp /run /dev/shm -xdev -maxdepth 2 -user 65534 -newer "$temp/work" \
+	! -path "$temp*" 2>/dev/null || true)
+[ "$(id -u)" -ne 0 ] || [ -z "$mine" ] || fail "left behind: $mine"
+finish
