@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_Allreduce of float32 sums by size: the columns and definitions of nccl-tests and of
+ * `ferrule-allreduce --bench`, out of place and in place: warm-up, a barrier, iterations back to
+ * back, mean over the iterations and over the ranks; bus bandwidth is 2(n-1)/n times size by time.
+ * Results are checked before they are timed.
+ *
+ *	mpi_allreduce [--min BYTES] [--max BYTES]
+ */
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_UP = 5, MIN_ITERATIONS = 5, MAX_ITERATIONS = 20000 };
+
+static const double TARGET_SECONDS = 0.2; /* a size's timed iterations */
+
+static size_t parse_bytes(const char *text)
+{
+	char *end;
+	size_t value = strtoull(text, &end, 10);
+
+	if (*end == 'K')
+		value <<= 10;
+	else if (*end == 'M')
+		value <<= 20;
+	else if (*end == 'G')
+		value <<= 30;
+	return value;
+}
+
+/* Sums of these stay exact in float32, so every implementation must give the same bits. */
+static float element(int rank, size_t i)
+{
+	return (float)((i * 7 + (size_t)rank * 13) % 1021);
+}
+
+static void reduce_once(const float *send, float *recv, int count, bool in_place)
+{
+	MPI_Allreduce(
+		in_place ? MPI_IN_PLACE : send, recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static long wrong_elements(const float *send, float *recv, int count, bool in_place)
+{
+	int ranks;
+	long wrong = 0;
+
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	memcpy(recv, send, (size_t)count * sizeof(*recv));
+	reduce_once(send, recv, count, in_place);
+	for (int i = 0; i < count; i++) {
+		float sum = 0;
+
+		for (int rank = 0; rank < ranks; rank++)
+			sum += element(rank, (size_t)i);
+		wrong += recv[i] != sum;
+	}
+	MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+	return wrong;
+}
+
+static double seconds_each(const float *send, float *recv, int count, bool in_place, int iterations)
+{
+	double start;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	start = MPI_Wtime();
+	for (int i = 0; i < iterations; i++)
+		reduce_once(send, recv, count, in_place);
+	return (MPI_Wtime() - start) / iterations;
+}
+
+static double measure(const float *send, float *recv, int count, bool in_place)
+{
+	double seconds = seconds_each(send, recv, count, in_place, WARM_UP);
+	int iterations;
+	int ranks;
+
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+	iterations = seconds * MAX_ITERATIONS < TARGET_SECONDS ? MAX_ITERATIONS
+							       : (int)(TARGET_SECONDS / seconds);
+	if (iterations < MIN_ITERATIONS)
+		iterations = MIN_ITERATIONS;
+	seconds = seconds_each(send, recv, count, in_place, iterations);
+	MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+	return seconds / ranks;
+}
+
+static void print_block(size_t size, double seconds, long wrong)
+{
+	double algbw = (double)size / seconds / 1e9;
+	int ranks;
+
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	printf("   %9.2f %7.3f %7.3f %7ld", seconds * 1e6, algbw, algbw * 2 * (ranks - 1) / ranks,
+		wrong);
+}
+
+static void sweep(size_t min, size_t max)
+{
+	float *send, *recv;
+	int rank;
+
+	/* The memory that MPI itself recommends for communication. A failure aborts in there. */
+	MPI_Alloc_mem((MPI_Aint)max, MPI_INFO_NULL, &send);
+	MPI_Alloc_mem((MPI_Aint)max, MPI_INFO_NULL, &recv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (rank == 0)
+		printf("# size count type redop, then out of place and in place: time(us) "
+		       "algbw(GB/s) busbw(GB/s) #wrong\n");
+	for (size_t size = min; size <= max; size *= 2) {
+		int count = (int)(size / sizeof(float));
+
+		for (int i = 0; i < count; i++)
+			send[i] = element(rank, (size_t)i);
+		if (rank == 0)
+			printf("  %10zu %12d %6s %5s", size, count, "float", "sum");
+		for (int in_place = 0; in_place <= 1; in_place++) {
+			long wrong = wrong_elements(send, recv, count, in_place);
+			double seconds = measure(send, recv, count, in_place);
+
+			if (rank == 0)
+				print_block(size, seconds, wrong);
+		}
+		if (rank == 0)
+			printf("\n");
+		fflush(stdout);
+	}
+	MPI_Free_mem(recv);
+	MPI_Free_mem(send);
+}
+
+int main(int argc, char **argv)
+{
+	size_t min = 1024;
+	size_t max = 64 << 20;
+
+	MPI_Init(&argc, &argv);
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--min") == 0 && i + 1 < argc) {
+			min = parse_bytes(argv[++i]);
+		} else if (strcmp(argv[i], "--max") == 0 && i + 1 < argc) {
+			max = parse_bytes(argv[++i]);
+		} else {
+			fprintf(stderr, "unknown argument %s\n", argv[i]);
+			MPI_Abort(MPI_COMM_WORLD, 2);
+		}
+	}
+	sweep(min < sizeof(float) ? sizeof(float) : min, max);
+	MPI_Finalize();
+	return 0;
+}
