@@ -120,14 +120,6 @@ static uint32_t packet_len(const struct port_packet *packet)
 	return len;
 }
 
-static bool must_copy(const struct port_packet *packet)
-{
-	for (uint8_t i = 0; i < packet->n_pieces; i++)
-		if (!packet->pieces[i].mem)
-			return true;
-	return false;
-}
-
 static void append(struct rte_mbuf *mbuf, const void *bytes, uint16_t len)
 {
 	memcpy(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len), bytes, len);
@@ -205,7 +197,7 @@ static struct rte_mbuf *build_one(
 {
 	if (in_place && in_place_can_send(port, in_place, packet))
 		return in_place_build(port, in_place, packet);
-	if (port->linear_tx || must_copy(packet))
+	if (port->linear_tx)
 		return build_copy(port, packet);
 	return build_chain(port, packet);
 }

@@ -41,7 +41,7 @@ bool in_place_can_send(
 	struct port_share *share;
 
 	if (packet->n_pieces != 1 || packet->trailer_len || piece->len < MIN_REFERRED ||
-		!piece->mem || packet->header_len < ETH_HEADER || packet->header_len > MAX_HEADER)
+		packet->header_len < ETH_HEADER || packet->header_len > MAX_HEADER)
 		return false;
 	share = piece->mem->share;
 	if (!share)

@@ -68,6 +68,7 @@
 #include <rte_errno.h>
 #include <rte_interrupts.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 enum {
@@ -98,14 +99,6 @@ static struct {
 	struct dpdk_port *ports[MAX_HELD];
 	uint32_t n;
 } held;
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static void signal_fd(int fd)
 {
@@ -209,7 +202,7 @@ static void advance(struct fabric_pass *pass)
 {
 	struct fabric_link *link, *next;
 
-	pass->now_ns = now_ns();
+	pass->now_ns = clock_now_ns();
 	pass->wake_ns = UINT64_MAX;
 	pass->shaking = false;
 	pass->drain = false;
@@ -253,7 +246,7 @@ static void sleep_until(uint64_t until_ns)
 	struct pollfd fds[1 + 2 * MAX_LINKS] = { { .fd = gate.kick_fd, .events = POLLIN } };
 	struct fabric_link *link;
 	nfds_t n = 1;
-	uint64_t now = now_ns(), left = until_ns > now ? until_ns - now : 0;
+	uint64_t now = clock_now_ns(), left = until_ns > now ? until_ns - now : 0;
 	struct timespec timeout = {
 		.tv_sec = (time_t)(left / 1000000000u),
 		.tv_nsec = (long)(left % 1000000000u),
@@ -283,7 +276,7 @@ static void gate_callback(void *arg)
 	publish();
 	unlock_guards();
 	pthread_mutex_lock(&gate.mutex);
-	end_ns = now_ns() + IDLE_PERIOD_NS;
+	end_ns = clock_now_ns() + IDLE_PERIOD_NS;
 	do {
 		uint64_t until_ns;
 
@@ -299,7 +292,7 @@ static void gate_callback(void *arg)
 			sleep_until(until_ns);
 		else
 			end_ns = pass.now_ns;
-	} while (now_ns() < end_ns);
+	} while (clock_now_ns() < end_ns);
 	on = choose_guards();
 	pthread_mutex_unlock(&gate.mutex);
 	if (on)
