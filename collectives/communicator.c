@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 enum {
@@ -179,7 +180,7 @@ static bool wait_until(struct frl_request *request, uint64_t deadline_ns)
 	bool done = false;
 
 	frl_backoff_reset(&backoff);
-	while (comm_now_ns() < deadline_ns) {
+	while (clock_now_ns() < deadline_ns) {
 		if (frl_request_test(request, &done) < 0)
 			return false;
 		if (done)
@@ -198,7 +199,7 @@ static bool wait_until(struct frl_request *request, uint64_t deadline_ns)
 static void drain(struct frl_comm *comm)
 {
 	float value = 0;
-	uint64_t now = comm_now_ns();
+	uint64_t now = clock_now_ns();
 	uint64_t deadline_ns = now + (uint64_t)comm->config.drain_timeout_ms * NS_PER_MS;
 	struct frl_device_attr attr;
 	struct frl_request *request;
@@ -213,10 +214,10 @@ static void drain(struct frl_comm *comm)
 		return;
 	}
 	frl_device_query(comm->device, &attr);
-	now = comm_now_ns();
+	now = clock_now_ns();
 	deadline_ns = now + (attr.lossless ? LINGER_LOSSLESS_MS : LINGER_LOSSY_MS) * NS_PER_MS;
 	frl_backoff_reset(&backoff);
-	while (comm_now_ns() < deadline_ns && comm_progress(comm) >= 0)
+	while (clock_now_ns() < deadline_ns && comm_progress(comm) >= 0)
 		frl_backoff_idle(&backoff);
 }
 

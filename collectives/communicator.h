@@ -156,6 +156,5 @@ int comm_error(const struct frl_comm *comm);
 int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status status);
 /* Asks the bootstrap who is gone; 0 or the communicator's error. */
 int comm_check_ranks(struct frl_comm *comm);
-uint64_t comm_now_ns(void);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
@@ -115,7 +116,7 @@ static int connect_pair(struct frl_comm *comm, struct frl_qp *qp, const struct f
 	int peer, uint64_t deadline_ns)
 {
 	struct frl_connect_config config;
-	uint64_t now = comm_now_ns();
+	uint64_t now = clock_now_ns();
 	int err;
 
 	if (now >= deadline_ns)
@@ -253,7 +254,7 @@ int comm_connect(struct frl_comm *comm)
 	for (int rank = 0; !err && rank < comm->ranks; rank++)
 		err = check_record(comm, &records[rank], rank);
 	/* From here on all ranks are there: how long some of them took to come does not count. */
-	deadline_ns = comm_now_ns() + (uint64_t)comm->config.connect_timeout_ms * 1000000;
+	deadline_ns = clock_now_ns() + (uint64_t)comm->config.connect_timeout_ms * 1000000;
 	if (!err)
 		err = connect_rings(comm, records, deadline_ns);
 	free(records);

@@ -14,14 +14,6 @@ enum {
 	NS_PER_MS = 1000000,
 };
 
-uint64_t comm_now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 int comm_error(const struct frl_comm *comm)
 {
 	return frl_fail(comm->error, "%s", comm->error_text);

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
+
+#include "lib/base/clock.h"
 
 static const uint8_t frame_magic[4] = { 'F', 'R', 'L', 'V' };
 
@@ -110,8 +111,5 @@ int inbox_take(struct inbox *inbox, uint32_t limit, struct frame *ret_frame)
 
 uint64_t rendezvous_now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return clock_now_ns() / 1000000;
 }

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 enum {
@@ -376,7 +377,7 @@ static int idle(struct frl_comm *comm)
 	if (++comm->idle_polls < CLOCK_EVERY)
 		return 0;
 	comm->idle_polls = 0;
-	now = comm_now_ns();
+	now = clock_now_ns();
 	if (now - comm->last_check_ns < CHECK_EVERY_NS)
 		return 0;
 	comm->last_check_ns = now;
