@@ -14,7 +14,7 @@
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
-enum { RECORD_VERSION = 1 };
+enum { RECORD_VERSION = 2 };
 
 /* What each rank tells the others; numbers are big-endian. */
 struct record {

@@ -144,12 +144,16 @@ int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status sta
 			peer);
 	case FRL_WC_LOC_QP_OP_ERR:
 	case FRL_WC_LOC_PROT_ERR:
+	case FRL_WC_MW_BIND_ERR:
 	case FRL_WC_BAD_RESP_ERR:
 	case FRL_WC_LOC_ACCESS_ERR:
 	case FRL_WC_REM_INV_REQ_ERR:
 	case FRL_WC_REM_ACCESS_ERR:
 	case FRL_WC_REM_OP_ERR:
-	case FRL_WC_FATAL_ERR: break;
+	case FRL_WC_REM_INV_RD_REQ_ERR:
+	case FRL_WC_FATAL_ERR:
+	case FRL_WC_RESP_TIMEOUT_ERR:
+	case FRL_WC_GENERAL_ERR: break;
 	}
 	return comm_fail(comm, -EIO, "the connection to rank %d failed: %s", peer,
 		frl_wc_status_str(status));

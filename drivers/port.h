@@ -20,9 +20,9 @@ struct port;
 struct port_mem;
 
 enum {
-	PORT_HEADER_ROOM = 176, /* all headers, and a small payload that is copied behind them */
+	PORT_HEADER_ROOM = 368, /* all headers, and a small payload that is copied behind them */
 	PORT_TRAILER_ROOM = 8,  /* pad (0 to 3) and ICRC */
-	PORT_MAX_PIECES = 4,    /* payload pieces of one packet */
+	PORT_MAX_PIECES = 16,   /* payload pieces of one packet */
 	PORT_MAX_LINKS = 128,
 	PORT_BURST = 32, /* the most frames one rx_burst is asked for */
 };
@@ -49,15 +49,17 @@ struct port_piece {
 	struct port_mem *mem;
 };
 
-/* A frame to send: header bytes, payload pieces, trailer bytes, in this order on the wire. */
+/* A frame to send: header bytes, payload pieces, trailer bytes, in this order on the wire. Here the
+ * long arrays are last, so that a packet with one piece touches few cache lines. */
 struct port_packet {
 	uint32_t flow; /* whose payload it is: see revoke */
 	uint16_t header_len;
 	uint8_t trailer_len;
 	uint8_t n_pieces;
-	uint8_t header[PORT_HEADER_ROOM];
+	bool copy; /* the payload is the application's again once the packet was taken: copy it */
 	uint8_t trailer[PORT_TRAILER_ROOM];
 	struct port_piece pieces[PORT_MAX_PIECES];
+	uint8_t header[PORT_HEADER_ROOM];
 };
 
 enum port_link_state {
@@ -113,7 +115,8 @@ struct port_ops {
 	/*
 	 * Takes the first packets of `packets` for transmission on `link`, in order, and returns
 	 * how many it took; the rest is to be offered again later (queue full). Headers and
-	 * trailers are copied; mapped payload may be read until mem_idle says otherwise.
+	 * trailers are copied, and payload of packets with `copy`; other payload may be read until
+	 * mem_idle says otherwise.
 	 */
 	uint16_t (*tx_burst)(
 		struct port *port, uint16_t link, const struct port_packet packets[], uint16_t n);

@@ -11,7 +11,9 @@
 
 #include "drivers/dpdk/fabric.h"
 
-enum { MAX_SEGMENTS = 2 + PORT_MAX_PIECES };
+enum { MAX_SEGMENTS = 2 + MAX_REFERENCES };
+
+static const uint8_t vlan_ethertype[2] = { 0x81, 0x00 };
 
 void burst_set_state(struct dpdk_port *port, uint16_t link, enum port_link_state state)
 {
@@ -56,6 +58,39 @@ static uint16_t rx_stash(
 	return n;
 }
 
+/*
+ * The kernel hands frames to packet sockets with the outer tag taken off and told beside the frame;
+ * DPDK cannot put it back into buffers like ours. Which of the two types of tag it was, it does not
+ * say.
+ */
+static bool restore_tag(struct rte_mbuf *mbuf)
+{
+	uint8_t *frame = (uint8_t *)rte_pktmbuf_prepend(mbuf, VLAN_TAG);
+
+	if (!frame || rte_pktmbuf_data_len(mbuf) < ETH_HEADER + VLAN_TAG)
+		return false;
+	memmove(frame, frame + VLAN_TAG, 2 * RTE_ETHER_ADDR_LEN);
+	frame += 2 * RTE_ETHER_ADDR_LEN;
+	memcpy(frame, vlan_ethertype, sizeof(vlan_ethertype));
+	frame[2] = (uint8_t)(mbuf->vlan_tci >> 8);
+	frame[3] = (uint8_t)mbuf->vlan_tci;
+	return true;
+}
+
+/* What the driver makes of a frame before its owner sees it. False: drop it. */
+static bool take_frame(struct dpdk_port *port, const struct in_place *in_place,
+	struct rte_mbuf *mbuf, struct port_frame *frame)
+{
+	if (unlikely(mbuf->nb_segs != 1))
+		return false;
+	if (unlikely(mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) && !restore_tag(mbuf))
+		return false;
+	frame->data = rte_pktmbuf_mtod(mbuf, uint8_t *);
+	frame->len = rte_pktmbuf_data_len(mbuf);
+	return !in_place || !in_place_is_reference(mbuf) ||
+		in_place_accept(port, in_place, mbuf, frame);
+}
+
 static uint16_t rx_link(
 	struct dpdk_port *port, uint16_t link, struct port_frame frames[], uint16_t max)
 {
@@ -71,15 +106,8 @@ static uint16_t rx_link(
 	for (uint16_t i = 0; i < n; i++) {
 		struct port_frame *frame = &frames[n_frames];
 
-		*frame = (struct port_frame){
-			.data = rte_pktmbuf_mtod(mbufs[i], uint8_t *),
-			.len = rte_pktmbuf_data_len(mbufs[i]),
-			.link = link,
-			.handle = mbufs[i],
-		};
-		if (unlikely(mbufs[i]->nb_segs != 1) ||
-			(in_place && in_place_is_reference(mbufs[i]) &&
-				!in_place_accept(port, in_place, mbufs[i], frame))) {
+		*frame = (struct port_frame){ .link = link, .handle = mbufs[i] };
+		if (unlikely(!take_frame(port, in_place, mbufs[i], frame))) {
 			port->dropped.rx_dropped++;
 			rte_pktmbuf_free(mbufs[i]);
 			continue;
@@ -127,13 +155,14 @@ static void append(struct rte_mbuf *mbuf, const void *bytes, uint16_t len)
 	mbuf->pkt_len += len;
 }
 
-/* The whole packet in one buffer. */
+/* The whole packet in one buffer: they hold the longest frame. */
 static struct rte_mbuf *build_copy(struct dpdk_port *port, const struct port_packet *packet)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
 
 	if (!mbuf)
 		return NULL;
+	assert(packet_len(packet) <= rte_pktmbuf_tailroom(mbuf));
 	append(mbuf, packet->header, packet->header_len);
 	for (uint8_t i = 0; i < packet->n_pieces; i++)
 		append(mbuf, packet->pieces[i].addr, packet->pieces[i].len);
@@ -195,11 +224,24 @@ static uint16_t swallow(struct dpdk_port *port, uint16_t n)
 static struct rte_mbuf *build_one(
 	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
 {
-	if (in_place && in_place_can_send(port, in_place, packet))
+	if (in_place && !packet->copy && in_place_can_send(port, in_place, packet))
 		return in_place_build(port, in_place, packet);
-	if (port->linear_tx)
+	if (port->linear_tx || (packet->copy && packet->n_pieces) ||
+		packet->n_pieces > MAX_REFERENCES)
 		return build_copy(port, packet);
 	return build_chain(port, packet);
+}
+
+/* A tag does not count, as on any Ethernet. */
+static bool is_too_long(const struct burst_link *link, const struct port_packet *packet)
+{
+	uint32_t len = packet_len(packet);
+
+	if (likely(len <= link->max_frame))
+		return false;
+	return len > link->max_frame + VLAN_TAG ||
+		memcmp(packet->header + 2 * RTE_ETHER_ADDR_LEN, vlan_ethertype,
+			sizeof(vlan_ethertype)) != 0;
 }
 
 /* Builds up to `n` packets; stops before one that is too long or finds no buffer. */
@@ -212,7 +254,7 @@ static uint16_t build(struct dpdk_port *port, const struct burst_link *link,
 		assert(packet->header_len <= PORT_HEADER_ROOM &&
 			packet->trailer_len <= PORT_TRAILER_ROOM &&
 			packet->n_pieces <= PORT_MAX_PIECES);
-		if (unlikely(packet_len(packet) > link->max_frame))
+		if (unlikely(is_too_long(link, packet)))
 			return i;
 		mbufs[i] = build_one(port, link->in_place, packet);
 		if (unlikely(!mbufs[i]))
@@ -248,7 +290,7 @@ uint16_t burst_tx(
 			break;
 		}
 		if (unlikely(built < want)) {
-			if (packet_len(&packets[taken]) <= link->max_frame)
+			if (!is_too_long(link, &packets[taken]))
 				break; /* no buffers */
 			taken += swallow(port, 1);
 			continue;

@@ -12,7 +12,7 @@
 
 enum {
 	FABRIC_RX_BUFFERS = 128,
-	FABRIC_TX_BUFFERS = PORT_BURST * (2 + PORT_MAX_PIECES),
+	FABRIC_TX_BUFFERS = PORT_BURST * (2 + MAX_REFERENCES),
 };
 
 static int no_link_open(struct port *port, const struct port_link_request *request)

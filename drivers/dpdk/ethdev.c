@@ -16,7 +16,7 @@
 enum {
 	DESCRIPTORS = 1024,
 	RX_SLACK = 128, /* frames in the engine's hands, copies to send */
-	TX_SLACK = PORT_BURST * (2 + PORT_MAX_PIECES),
+	TX_SLACK = PORT_BURST * (2 + MAX_REFERENCES),
 	PACKET_RING_OVERHEAD = 80, /* tpacket2_hdr, sockaddr_ll, alignment, VLAN tag */
 	PACKET_RING_BYTES = 4 << 20,
 };
@@ -107,6 +107,9 @@ int ethdev_queues(
 	if (err)
 		return err;
 	conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	/* The kernel takes tags off anyway; bursts put them back. */
+	if (is_af_packet(port->name))
+		conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
 	port->linear_tx = !conf.txmode.offloads;
 	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
 	if (err)
@@ -195,7 +198,8 @@ static int set_up(struct dpdk_port *port, uint16_t ethdev, uint32_t mtu, bool af
 			  : mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
 	frame = RTE_MIN(
 		RTE_ALIGN_CEIL(frame, 64u), (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM);
-	err = pool_create(port, af_packet ? 2 * RX_SLACK : DESCRIPTORS + 4 * RX_SLACK,
+	/* A NIC may hold copies in all of its transmit ring for as long as nothing more is sent. */
+	err = pool_create(port, af_packet ? 2 * RX_SLACK : 2 * DESCRIPTORS + 4 * RX_SLACK,
 		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK, frame);
 	if (err)
 		return err;

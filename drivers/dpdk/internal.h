@@ -26,6 +26,8 @@ enum {
 	 * 16, immediate 4, ICRC 4. */
 	MTU_OVERHEAD = 84,
 	ETH_HEADER = 14,
+	VLAN_TAG = 4,
+	MAX_REFERENCES = 4, /* payload pieces of a packet; of one with more all are copied */
 	MIN_PAYLOAD = 256,
 	MAX_PAYLOAD = 4096,
 	NO_ETHDEV = RTE_MAX_ETHPORTS,

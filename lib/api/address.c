@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* IP addresses as text. */
+/* IP addresses as text, and the table that a device has them in. */
 #include "lib/api/objects.h"
 
 #include <arpa/inet.h>
@@ -8,6 +8,23 @@
 #include <string.h>
 
 #include "lib/base/error.h"
+
+enum {
+	MAX_VLAN = 4094,
+	/* The longest IPv6 address, "/128@4094", NUL. */
+	WORD_SIZE = INET6_ADDRSTRLEN + 16,
+};
+
+/* Digits to the end of the text, and no more than `max`. */
+static bool parse_number(const char *text, unsigned long max, unsigned long *ret_number)
+{
+	char *end;
+
+	if (text[0] < '0' || text[0] > '9')
+		return false;
+	*ret_number = strtoul(text, &end, 10);
+	return !*end && *ret_number <= max;
+}
 
 int parse_ip(const char *text, struct frl_ip *ret_ip, uint8_t *ret_prefix_len)
 {
@@ -18,7 +35,6 @@ int parse_ip(const char *text, struct frl_ip *ret_ip, uint8_t *ret_prefix_len)
 	uint8_t v4[4];
 	unsigned long bits;
 	bool is_v4;
-	char *end;
 
 	if (len >= sizeof(address))
 		goto err_bad;
@@ -30,13 +46,8 @@ int parse_ip(const char *text, struct frl_ip *ret_ip, uint8_t *ret_prefix_len)
 	else if (inet_pton(AF_INET6, address, ip.bytes) != 1 || ip_is_v4(&ip))
 		goto err_bad; /* IPv4 is written as IPv4: prefix lengths would be ambiguous */
 	bits = is_v4 ? 32 : 128;
-	if (slash) {
-		unsigned long given = strtoul(slash + 1, &end, 10);
-
-		if (slash[1] < '0' || slash[1] > '9' || *end || given > bits)
-			goto err_bad;
-		bits = given;
-	}
+	if (slash && !parse_number(slash + 1, bits, &bits))
+		goto err_bad;
 	*ret_ip = ip;
 	if (ret_prefix_len)
 		*ret_prefix_len = (uint8_t)bits;
@@ -54,4 +65,158 @@ const char *format_ip(const struct frl_ip *ip)
 	if (ip_is_v4(ip))
 		return inet_ntop(AF_INET, ip->bytes + 12, text, sizeof(text));
 	return inet_ntop(AF_INET6, ip->bytes, text, sizeof(text));
+}
+
+/* Neither unspecified, loopback nor multicast. */
+static bool is_host_address(const struct frl_ip *ip)
+{
+	static const struct frl_ip unspecified, loopback = { { [15] = 1 } };
+	uint8_t first = ip->bytes[12];
+
+	if (ip_is_v4(ip))
+		return first != 0 && first != 127 && first < 224;
+	return !ip_equal(ip, &unspecified) && !ip_equal(ip, &loopback) && !ip_is_multicast(ip);
+}
+
+static int parse_host(const char *word, struct frl_ip *ret_ip, uint8_t *ret_prefix_len)
+{
+	int rc = parse_ip(word, ret_ip, ret_prefix_len);
+
+	if (!rc && !is_host_address(ret_ip))
+		return frl_fail(-EINVAL, "%s is no address that a host can have", word);
+	return rc;
+}
+
+/* Takes the next of the words between commas; *text is then behind it, or NULL after the last. */
+static int next_word(const char **text, char word[WORD_SIZE])
+{
+	size_t len = strcspn(*text, ",");
+
+	if (len >= WORD_SIZE)
+		return frl_fail(-EINVAL,
+			"'%s' is no IP address: give one like 10.1.1.1/24 or fd00::1/64", *text);
+	memcpy(word, *text, len);
+	word[len] = '\0';
+	*text = (*text)[len] ? *text + len + 1 : NULL;
+	return 0;
+}
+
+static int parse_address(char *word, struct frl_gid *ret_gid)
+{
+	char *at = strchr(word, '@');
+	unsigned long vlan = 0;
+
+	if (at) {
+		if (!parse_number(at + 1, MAX_VLAN, &vlan) || vlan == 0)
+			return frl_fail(-EINVAL,
+				"'%s' has a bad VLAN: behind the @ must be a number from 1 to %d",
+				word, MAX_VLAN);
+		*at = '\0';
+	}
+	ret_gid->vlan = (uint16_t)vlan;
+	return parse_host(word, &ret_gid->ip, &ret_gid->prefix_len);
+}
+
+int parse_addresses(const char *text, struct gid_table *ret_gids)
+{
+	struct gid_table gids = { .n = 1 };
+	char word[WORD_SIZE];
+
+	for (const char *rest = text; rest;) {
+		struct frl_gid gid = { 0 };
+		int rc = next_word(&rest, word);
+
+		if (!rc)
+			rc = parse_address(word, &gid);
+		if (rc)
+			return rc;
+		if (gid_find(&gids, &gid.ip, gid.vlan) >= 0)
+			return frl_fail(-EINVAL, "address %s is given twice", format_ip(&gid.ip));
+		if (gids.n == FRL_MAX_GIDS)
+			return frl_fail(-EINVAL,
+				"'%s' are too many addresses: a port can have %d besides its "
+				"link-local one",
+				text, FRL_MAX_GIDS - 1);
+		gids.gids[gids.n++] = gid;
+	}
+	*ret_gids = gids;
+	return 0;
+}
+
+bool in_subnet(const struct frl_gid *gid, const struct frl_ip *ip)
+{
+	unsigned bits = gid->prefix_len + (ip_is_v4(&gid->ip) ? 96u : 0u);
+	unsigned whole = bits / 8, rest = bits % 8;
+
+	if (ip_is_v4(&gid->ip) != ip_is_v4(ip) || memcmp(gid->ip.bytes, ip->bytes, whole) != 0)
+		return false;
+	return rest == 0 || (gid->ip.bytes[whole] ^ ip->bytes[whole]) >> (8 - rest) == 0;
+}
+
+static int check_gateway(const struct gid_table *gids, const struct frl_ip *gateway)
+{
+	static const struct frl_gid link_local = { { { 0xfe, 0x80 } }, 64, 0 };
+	bool has_family = false;
+
+	for (unsigned i = 1; i < gids->n; i++) {
+		const struct frl_gid *gid = &gids->gids[i];
+
+		has_family |= ip_is_v4(&gid->ip) == ip_is_v4(gateway);
+		if (ip_equal(&gid->ip, gateway))
+			return frl_fail(-EINVAL, "gateway %s is this port's own address",
+				format_ip(gateway));
+	}
+	if (!has_family)
+		return frl_fail(-EINVAL, "gateway %s is of another family than every address",
+			format_ip(gateway));
+	if (in_subnet(&link_local, gateway))
+		return 0;
+	for (unsigned i = 1; i < gids->n; i++)
+		if (in_subnet(&gids->gids[i], gateway))
+			return 0;
+	return frl_fail(-EINVAL,
+		"gateway %s is in no subnet of this port's addresses: check their prefix lengths",
+		format_ip(gateway));
+}
+
+int parse_gateways(const char *text, const struct gid_table *gids, struct neighbors_config *ret)
+{
+	char word[WORD_SIZE];
+
+	for (const char *rest = text; rest;) {
+		struct frl_ip ip;
+		int rc = next_word(&rest, word);
+		bool v6;
+
+		if (!rc)
+			rc = parse_host(word, &ip, NULL);
+		if (!rc)
+			rc = check_gateway(gids, &ip);
+		if (rc)
+			return rc;
+		v6 = !ip_is_v4(&ip);
+		if (ret->has_gateway[v6])
+			return frl_fail(-EINVAL,
+				"'%s' has two gateways of one family: there can be one for IPv4 "
+				"and one for IPv6",
+				text);
+		ret->has_gateway[v6] = true;
+		ret->gateway[v6] = ip;
+	}
+	return 0;
+}
+
+int add_link_local(struct gid_table *gids, const uint8_t mac[6])
+{
+	struct frl_gid gid = { gid_link_local(mac), 64, 0 };
+
+	/* Not in the table while it is looked for. */
+	gids->gids[0] = (struct frl_gid){ 0 };
+	if (gid_find(gids, &gid.ip, gid.vlan) >= 0)
+		return frl_fail(-EINVAL,
+			"address %s is given twice: it is the port's link-local one, which it has "
+			"anyway",
+			format_ip(&gid.ip));
+	gids->gids[0] = gid;
+	return 0;
 }

@@ -1,363 +1,352 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What two ends tell each other, and how a queue pair gets from there to RTS. */
+/* How a queue pair gets from its peer's endpoint to RTS. */
 #include <errno.h>
 #include <string.h>
 
-#include "lib/api/objects.h"
-#include "lib/base/bytes.h"
+#include "lib/api/endpoint.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 enum {
-	ENDPOINT_MAGIC = 0x46524c45, /* "FRLE" */
-	ENDPOINT_VERSION = 1,
-	ENDPOINT_LOCAL_FABRIC = 1 << 0,
-
-	/* Offsets; all numbers are big-endian, the rest is zero. */
-	AT_MAGIC = 0,
-	AT_VERSION = 4,
-	AT_FLAGS = 6,
-	AT_QPN = 8,
-	AT_PSN = 12,
-	AT_MAC = 16,
-	AT_MTU = 22,
-	AT_IP = 24,
-	AT_CAPABILITIES = 40,
-	AT_NONCE = 44,
-
 	DEFAULT_TIMEOUT = 14,          /* 67 ms */
 	DEFAULT_TIMEOUT_LOSSLESS = 16, /* 268 ms: only for what came before the peer was ready */
 	DEFAULT_TIMEOUT_MS = 10000,
-	HOP_LIMIT = 64,
+	DEFAULT_RD_ATOMIC = 16,
 	NS_PER_MS = 1000000,
 };
 
-/* An endpoint as it is worked with; the first PSN is the one that its owner sends. */
-struct endpoint {
-	bool local_fabric;
-	uint32_t qpn;
-	uint32_t psn;
-	uint8_t mac[6];
-	uint32_t path_mtu;
-	struct frl_ip ip;
-	uint32_t capabilities;
-	uint8_t nonce[NONCE_SIZE];
+/* A connection that is being made. */
+struct connecting {
+	struct frl_qp *qp;
+	struct endpoint remote;
+	struct frl_ip remote_ip; /* the one of its addresses that was chosen */
+	bool loop;               /* the peer is this device */
+	const struct frl_connect_config *config;
+	struct patience patience;
+	struct frl_qp_attr attr;
 };
 
 int frl_qp_endpoint(struct frl_qp *qp, struct frl_endpoint *ret_endpoint)
 {
-	struct frl_device *device = qp->pd->device;
-	uint8_t *out = ret_endpoint->bytes;
+	struct frl_device *device;
+	struct endpoint endpoint;
 	enum frl_qp_state state;
 
-	guard_enter(&device->guard);
+	if (!qp || !ret_endpoint)
+		return frl_fail(-EINVAL, "frl_qp_endpoint: qp and ret_endpoint are required");
+	if (qp_is_datagram(&qp->engine.core))
+		return frl_fail(-EINVAL,
+			"queue pair 0x%x is not connected to another one: tell its number, Q_Key "
+			"and a GID of the device to whom it may concern",
+			qp->engine.core.qpn);
+	device = qp->pd->device;
+	device_enter(device);
 	state = qp->engine.core.state;
 	if (state == FRL_QPS_RESET && !qp->has_endpoint) {
 		qp->local_psn = (uint32_t)random_u64(&device->engine.random) & PSN_MASK;
 		qp->has_endpoint = true;
 	}
-	guard_leave(&device->guard);
+	device_leave(device);
 	if (state != FRL_QPS_RESET)
 		return frl_fail(-EINVAL,
 			"queue pair 0x%x is in %s: it must be in RESET to be connected",
 			qp->engine.core.qpn, frl_qp_state_str(state));
-	memset(out, 0, FRL_ENDPOINT_SIZE);
-	put_be32(out + AT_MAGIC, ENDPOINT_MAGIC);
-	put_be16(out + AT_VERSION, ENDPOINT_VERSION);
-	put_be16(out + AT_FLAGS, device->attr.local_fabric ? ENDPOINT_LOCAL_FABRIC : 0);
-	put_be32(out + AT_QPN, qp->engine.core.qpn);
-	put_be32(out + AT_PSN, qp->local_psn);
-	memcpy(out + AT_MAC, device->attr.mac, sizeof(device->attr.mac));
-	put_be16(out + AT_MTU, (uint16_t)device->attr.path_mtu);
-	memcpy(out + AT_IP, device->attr.ip.bytes, sizeof(device->attr.ip.bytes));
-	put_be32(out + AT_CAPABILITIES, device->capabilities);
-	memcpy(out + AT_NONCE, device->nonce, NONCE_SIZE);
-	return 0;
-}
-
-static int parse_endpoint(const struct frl_endpoint *from, struct endpoint *ret)
-{
-	const uint8_t *in = from->bytes;
-	uint32_t mtu = get_be16(in + AT_MTU);
-
-	if (get_be32(in + AT_MAGIC) != ENDPOINT_MAGIC)
-		return frl_fail(-EPROTO, "the peer's endpoint is none of Ferrule");
-	if (get_be16(in + AT_VERSION) != ENDPOINT_VERSION)
-		return frl_fail(-EPROTO,
-			"the peer's endpoint has version %u, this library speaks %d: use the same "
-			"release "
-			"on both ends",
-			get_be16(in + AT_VERSION), ENDPOINT_VERSION);
-	*ret = (struct endpoint){
-		.local_fabric = get_be16(in + AT_FLAGS) & ENDPOINT_LOCAL_FABRIC,
-		.qpn = get_be32(in + AT_QPN),
-		.psn = get_be32(in + AT_PSN),
-		.path_mtu = mtu,
-		.capabilities = get_be32(in + AT_CAPABILITIES),
-	};
-	memcpy(ret->mac, in + AT_MAC, sizeof(ret->mac));
-	memcpy(ret->ip.bytes, in + AT_IP, sizeof(ret->ip.bytes));
-	memcpy(ret->nonce, in + AT_NONCE, NONCE_SIZE);
-	if (mtu < 256 || mtu > WIRE_MAX_MTU || (mtu & (mtu - 1)) || ret->psn > PSN_MASK ||
-		ret->qpn == 0 || ret->qpn >= QPN_MULTICAST)
-		return frl_fail(-EPROTO,
-			"the peer's endpoint is damaged: QPN 0x%x, PSN 0x%x, MTU %u", ret->qpn,
-			ret->psn, mtu);
+	endpoint_describe(qp, &endpoint);
+	endpoint_encode(&endpoint, ret_endpoint);
 	return 0;
 }
 
 void frl_connect_config_init(struct frl_device *device, struct frl_connect_config *config)
 {
 	*config = (struct frl_connect_config){
-		.access_flags = FRL_ACCESS_REMOTE_WRITE,
+		.access_flags = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ |
+			FRL_ACCESS_REMOTE_ATOMIC,
 		.timeout = device->attr.lossless ? DEFAULT_TIMEOUT_LOSSLESS : DEFAULT_TIMEOUT,
 		.retry_cnt = 7,
 		.rnr_retry = 7,
 		.min_rnr_timer = 1,
+		.max_rd_atomic = DEFAULT_RD_ATOMIC,
 		.timeout_ms = DEFAULT_TIMEOUT_MS,
 	};
 }
 
-/*
- * Drives the engine until `ready`, which is called with the guard held, says so: 0. -ETIMEDOUT, or
- * what the caller's interrupt function said.
- */
-static int wait_for(struct frl_device *device, bool (*ready)(struct frl_device *, void *),
-	void *arg, const struct frl_connect_config *config)
+/* What the two ends must have in common, and which addresses they use. */
+static int check_pair(struct connecting *c)
 {
-	uint64_t now_ns = clock_now_ns(), ask_ns = now_ns;
-	uint64_t limit = now_ns + (uint64_t)config->timeout_ms * NS_PER_MS;
-	struct frl_backoff backoff;
+	const struct frl_device *device = c->qp->pd->device;
+	const struct endpoint *remote = &c->remote;
+	unsigned own_index, remote_index;
+	struct endpoint own;
 
-	frl_backoff_reset(&backoff);
-	for (;; now_ns = clock_now_ns()) {
-		bool done;
-
-		guard_enter(&device->guard);
-		device_poll(device);
-		done = ready(device, arg);
-		guard_leave(&device->guard);
-		if (done)
-			return 0;
-		if (now_ns >= limit)
-			return -ETIMEDOUT;
-		if (config->interrupt && now_ns >= ask_ns) {
-			int rc = config->interrupt(config->interrupt_arg);
-
-			if (rc < 0)
-				return rc;
-			ask_ns = now_ns + NS_PER_MS;
-		}
-		frl_backoff_idle(&backoff);
-	}
+	endpoint_describe(c->qp, &own);
+	if (remote->local_fabric != own.local_fabric)
+		return frl_fail(-EPROTO,
+			"one end is on the local fabric, the other on a network port: "
+			"give both a port, or neither");
+	if (remote->type != own.type)
+		return frl_fail(-EPROTO,
+			"the ends' queue pairs are not of one type: this one is %d, the peer's %d",
+			(int)own.type, (int)remote->type);
+	if (!endpoint_choose(&own, remote, &own_index, &remote_index))
+		return frl_fail(-EPROTO, "one end has an IPv4 address, the other an IPv6 address");
+	c->remote_ip = remote->addresses[remote_index].ip;
+	c->loop = memcmp(remote->nonce, device->nonce, NONCE_SIZE) == 0;
+	if (c->loop != ip_equal(&c->remote_ip, &own.addresses[own_index].ip))
+		return frl_fail(-EPROTO, "the peer %s has the address of this device",
+			format_ip(&c->remote_ip));
+	c->attr.ah.dgid = c->remote_ip;
+	c->attr.ah.sgid_index = (uint8_t)(own_index + 1);
+	c->attr.ah.traffic_class = c->config->traffic_class;
+	return 0;
 }
 
-static bool link_settled(struct frl_device *device, void *arg)
+/* Ethernet: in one subnet the peer has told its MAC address already, unless it left that to ARP. */
+static int find_way(struct connecting *c)
 {
-	const uint16_t *link = arg;
-
-	return device->port->ops->link_state(device->port, *link) != PORT_LINK_CONNECTING;
-}
-
-struct resolution {
+	struct frl_device *device = c->qp->pd->device;
 	struct frl_ip hop;
-	uint8_t mac[6];
-};
-
-static bool resolved(struct frl_device *device, void *arg)
-{
-	struct resolution *r = arg;
-
-	return neighbors_lookup(&device->engine.neighbors, &r->hop, r->mac, clock_now_ns());
-}
-
-/* Ethernet: the MAC address of the next hop. */
-static int resolve(struct frl_device *device, const struct endpoint *remote,
-	const struct frl_connect_config *config, uint8_t ret_mac[6])
-{
-	static const uint8_t no_mac[6];
-	struct resolution r;
 	bool reachable;
-	int rc;
 
-	guard_enter(&device->guard);
-	reachable = neighbors_next_hop(&device->engine.neighbors, &remote->ip, &r.hop);
-	guard_leave(&device->guard);
+	device_enter(device);
+	reachable = neighbors_next_hop(
+		&device->engine.neighbors, c->attr.ah.sgid_index, &c->remote_ip, &hop);
+	device_leave(device);
 	if (!reachable)
 		return frl_fail(-EHOSTUNREACH,
 			"%s is not in the subnet of this port and there is no gateway: check the "
 			"addresses and prefix lengths, or give a gateway",
-			format_ip(&remote->ip));
-	/* In one subnet the peer has told its address already, unless it left that to ARP. */
-	if (ip_equal(&r.hop, &remote->ip) && !mac_equal(remote->mac, no_mac)) {
-		memcpy(ret_mac, remote->mac, sizeof(remote->mac));
-		return 0;
-	}
-	rc = wait_for(device, resolved, &r, config);
-	guard_enter(&device->guard);
-	neighbors_forget(&device->engine.neighbors, &r.hop);
-	guard_leave(&device->guard);
-	if (rc == -ETIMEDOUT)
-		return frl_fail(-EHOSTUNREACH,
-			"%s does not answer ARP or ND: check that it is on this port's network",
-			format_ip(&r.hop));
-	if (!rc)
-		memcpy(ret_mac, r.mac, sizeof(r.mac));
-	return rc;
+			format_ip(&c->remote_ip));
+	if (ip_equal(&hop, &c->remote_ip))
+		memcpy(c->attr.ah.dmac, c->remote.mac, sizeof(c->attr.ah.dmac));
+	return 0;
 }
 
-static int check_pair(const struct frl_device *device, const struct endpoint *remote)
+/* A link that is being opened. */
+struct opening {
+	const struct connecting *c;
+	uint64_t next_try_ns;
+	int link;
+};
+
+static int try_link(struct frl_device *device, void *arg)
 {
-	if (remote->local_fabric != device->attr.local_fabric)
-		return frl_fail(-EPROTO,
-			"one end is on the local fabric, the other on a network port: "
-			"give both a port, or neither");
-	if (ip_equal(&remote->ip, &device->attr.ip))
-		return frl_fail(-EINVAL, "a device cannot be connected to itself");
-	if (ip_is_v4(&remote->ip) != ip_is_v4(&device->attr.ip))
-		return frl_fail(-EPROTO, "one end has an IPv4 address, the other an IPv6 address");
-	return 0;
+	struct opening *o = arg;
+	const struct endpoint *remote = &o->c->remote;
+	uint64_t now_ns = clock_now_ns();
+
+	if (now_ns < o->next_try_ns)
+		return -EAGAIN;
+	o->next_try_ns = now_ns + NS_PER_MS;
+	o->link = fabric_link_open(device, &o->c->remote_ip, remote->mac, remote->nonce);
+	if (o->link == -EADDRINUSE)
+		return -EAGAIN;
+	return o->link < 0 ? o->link : 0;
 }
 
 /* A link that was closed a moment ago holds its name a little longer. */
-static int open_link(struct frl_device *device, const struct endpoint *remote,
-	const struct frl_connect_config *config)
+static int open_link(const struct connecting *c)
 {
-	uint64_t limit = clock_now_ns() + (uint64_t)config->timeout_ms * NS_PER_MS;
-	const struct timespec pause = { .tv_nsec = NS_PER_MS };
-	int link;
+	struct opening opening = { .c = c };
+	int rc = device_wait(c->qp->pd->device, try_link, &opening, &c->patience);
 
-	for (;;) {
-		guard_enter(&device->guard);
-		link = fabric_link_open(device, &remote->ip, remote->mac, remote->nonce);
-		guard_leave(&device->guard);
-		if (link != -EADDRINUSE || clock_now_ns() >= limit)
-			return link;
-		nanosleep(&pause, NULL);
-	}
+	if (rc == -ETIMEDOUT)
+		return frl_fail(-ETIMEDOUT,
+			"an earlier link to the peer %s is still not gone after %d ms: wait for "
+			"longer (timeout_ms), and see that both ends have closed it",
+			format_ip(&c->remote_ip), c->config->timeout_ms);
+	return rc ? rc : opening.link;
 }
 
-static int open_path(struct frl_device *device, const struct endpoint *remote,
-	const struct frl_connect_config *config, struct frl_qp_attr *attr)
+static int open_path(struct connecting *c)
 {
 	int link;
 
-	attr->remote_ip = remote->ip;
-	attr->traffic_class = config->traffic_class;
-	attr->hop_limit = HOP_LIMIT;
-	if (!device->attr.local_fabric)
-		return resolve(device, remote, config, attr->remote_mac);
-	memcpy(attr->remote_mac, remote->mac, sizeof(remote->mac));
-	link = open_link(device, remote, config);
+	if (!c->remote.local_fabric)
+		return find_way(c);
+	memcpy(c->attr.ah.dmac, c->remote.mac, sizeof(c->attr.ah.dmac));
+	if (c->loop)
+		return 0;
+	link = open_link(c);
 	if (link < 0)
 		return link;
-	attr->link = (uint16_t)link;
+	c->attr.ah.link = (uint16_t)link;
 	return 0;
 }
 
-/* The queue pair is ready before the link is, so that nothing which the peer sends is missed. */
-static int to_rts(struct frl_qp *qp, const struct endpoint *remote,
-	const struct frl_connect_config *config, struct frl_qp_attr *attr)
+static void set_attributes(struct connecting *c)
 {
-	const struct frl_device *device = qp->pd->device;
+	const struct frl_device *device = c->qp->pd->device;
+	const struct frl_connect_config *config = c->config;
 	uint32_t mtu = device->attr.path_mtu;
-	int rc;
+	struct frl_qp_attr *attr = &c->attr;
 
 	attr->access_flags = config->access_flags;
-	attr->path_mtu = remote->path_mtu < mtu ? remote->path_mtu : mtu;
-	attr->capabilities = remote->capabilities & device->capabilities;
-	attr->dest_qpn = remote->qpn;
-	attr->rq_psn = remote->psn;
-	attr->sq_psn = qp->local_psn;
+	attr->port_num = 1;
+	attr->path_mtu = c->remote.path_mtu < mtu ? c->remote.path_mtu : mtu;
+	attr->capabilities = c->remote.capabilities & device->capabilities;
+	attr->dest_qpn = c->remote.qpn;
+	attr->rq_psn = c->remote.psn;
+	attr->sq_psn = c->qp->local_psn;
+	attr->max_rd_atomic = config->max_rd_atomic;
+	attr->max_dest_rd_atomic = config->max_rd_atomic;
 	attr->min_rnr_timer = config->min_rnr_timer;
 	attr->timeout = config->timeout;
 	attr->retry_cnt = config->retry_cnt;
 	attr->rnr_retry = config->rnr_retry;
-	attr->state = FRL_QPS_INIT;
-	rc = frl_qp_modify(qp, attr, FRL_QP_STATE | FRL_QP_ACCESS_FLAGS);
-	if (rc)
-		return rc;
-	attr->state = FRL_QPS_RTR;
-	rc = frl_qp_modify(qp, attr,
-		FRL_QP_STATE | FRL_QP_PATH | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
-			FRL_QP_MIN_RNR_TIMER | FRL_QP_CAPABILITIES);
-	if (rc)
-		return rc;
-	attr->state = FRL_QPS_RTS;
-	return frl_qp_modify(qp, attr,
-		FRL_QP_STATE | FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT |
-			FRL_QP_RNR_RETRY);
 }
 
-static int wait_for_link(struct frl_device *device, uint16_t link, const struct endpoint *remote,
-	const struct frl_connect_config *config)
+/* The queue pair is ready before the link is, so that nothing which the peer sends is missed. */
+static int to_rts(struct connecting *c)
 {
+	const bool rc = c->qp->engine.core.type == FRL_QPT_RC;
+	const struct {
+		enum frl_qp_state state;
+		uint32_t mask, rc_mask; /* of every type; of RC besides */
+	} steps[] = {
+		{ FRL_QPS_INIT, FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS, 0 },
+		{ FRL_QPS_RTR,
+			FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
+				FRL_QP_CAPABILITIES,
+			FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER },
+		{ FRL_QPS_RTS, FRL_QP_SQ_PSN,
+			FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
+				FRL_QP_MAX_QP_RD_ATOMIC },
+	};
+
+	set_attributes(c);
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		uint32_t mask = FRL_QP_STATE | steps[i].mask | (rc ? steps[i].rc_mask : 0);
+		int err;
+
+		c->attr.state = steps[i].state;
+		err = modify_qp(c->qp, &c->attr, mask, &c->patience);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int link_settled(struct frl_device *device, void *arg)
+{
+	const uint16_t *link = arg;
+
+	return device->port->ops->link_state(device->port, *link) == PORT_LINK_CONNECTING ? -EAGAIN
+											  : 0;
+}
+
+static int wait_for_link(struct connecting *c)
+{
+	struct frl_device *device = c->qp->pd->device;
+	uint16_t link = c->attr.ah.link;
 	enum port_link_state state;
-	int rc = wait_for(device, link_settled, &link, config);
+	int rc = device_wait(device, link_settled, &link, &c->patience);
 
 	if (rc == -ETIMEDOUT)
 		return frl_fail(-ETIMEDOUT,
 			"the peer %s did not make its end of the link within %d ms: is it "
 			"connecting too?",
-			format_ip(&remote->ip), config->timeout_ms);
+			format_ip(&c->remote_ip), c->config->timeout_ms);
 	if (rc)
 		return rc;
-	guard_enter(&device->guard);
+	device_enter(device);
 	state = device->port->ops->link_state(device->port, link);
-	guard_leave(&device->guard);
+	device_leave(device);
 	if (state != PORT_LINK_UP)
 		return frl_fail(-ECONNRESET,
 			"the link to the peer %s went down while connecting: the peer has ended, "
-			"or this "
-			"process has no memory for the link (the log says which)",
-			format_ip(&remote->ip));
+			"or this process has no memory for the link (the log says which)",
+			format_ip(&c->remote_ip));
 	return 0;
 }
 
-/* The queue pair is of no use, and perhaps the link neither. */
-static void give_up(struct frl_qp *qp, uint16_t link)
+/* The link has its queue pair. Or else that is of no use, and perhaps the link neither. */
+static void finish_link(const struct connecting *c, bool failed)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
-	struct frl_device *device = qp->pd->device;
+	struct frl_device *device = c->qp->pd->device;
 	const char *why;
 
-	guard_enter(&device->guard);
-	engine_modify_qp(&device->engine, &qp->engine, &attr, FRL_QP_STATE, &why);
-	fabric_link_release(device, link);
-	guard_leave(&device->guard);
+	device_enter(device);
+	if (failed)
+		engine_modify_qp(
+			&device->engine, &c->qp->engine, &attr, FRL_QP_STATE, clock_now_ns(), &why);
+	fabric_link_release(device, c->attr.ah.link, failed);
+	device_leave(device);
 }
 
-int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *endpoint,
-	const struct frl_connect_config *config)
+static int connect_qp(struct connecting *c)
+{
+	bool has_link;
+	int rc = check_pair(c);
+
+	if (!rc)
+		rc = open_path(c);
+	if (rc)
+		return rc;
+	has_link = c->remote.local_fabric && !c->loop;
+	rc = to_rts(c);
+	if (!rc && has_link)
+		rc = wait_for_link(c);
+	if (has_link)
+		finish_link(c, rc);
+	return rc;
+}
+
+/* A queue pair that works is not to be touched, nor one that another thread connects. */
+static int claim(struct frl_qp *qp)
 {
 	struct frl_device *device = qp->pd->device;
-	struct frl_connect_config defaults;
-	struct frl_qp_attr attr = { 0 };
-	struct endpoint remote;
-	int rc;
+	bool has_endpoint, connecting;
+	enum frl_qp_state state;
 
-	if (!config) {
-		frl_connect_config_init(device, &defaults);
-		config = &defaults;
-	}
-	if (!qp->has_endpoint)
+	device_enter(device);
+	state = qp->engine.core.state;
+	has_endpoint = qp->has_endpoint;
+	connecting = qp->connecting;
+	if (state == FRL_QPS_RESET && has_endpoint)
+		qp->connecting = true;
+	device_leave(device);
+	if (connecting)
+		return frl_fail(-EINVAL, "queue pair 0x%x: it is being connected already",
+			qp->engine.core.qpn);
+	if (state != FRL_QPS_RESET)
+		return frl_fail(-EINVAL,
+			"queue pair 0x%x is in %s: it must be in RESET to be connected",
+			qp->engine.core.qpn, frl_qp_state_str(state));
+	if (!has_endpoint)
 		return frl_fail(-EINVAL,
 			"queue pair 0x%x: call frl_qp_endpoint() first and give the "
 			"result to the peer",
 			qp->engine.core.qpn);
+	return 0;
+}
+
+int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
+	const struct frl_connect_config *config)
+{
+	struct frl_connect_config defaults;
+	struct connecting c = { .qp = qp };
+	int rc;
+
+	if (!qp || !remote)
+		return frl_fail(-EINVAL, "frl_qp_connect: qp and remote are required");
+	if (!config) {
+		frl_connect_config_init(qp->pd->device, &defaults);
+		config = &defaults;
+	}
 	if (config->timeout_ms < 0)
 		return frl_fail(-EINVAL, "timeout_ms is negative");
-	rc = parse_endpoint(endpoint, &remote);
-	if (!rc)
-		rc = check_pair(device, &remote);
-	if (!rc)
-		rc = open_path(device, &remote, config, &attr);
+	c.config = config;
+	c.patience = (struct patience){ config->timeout_ms, config->interrupt,
+		config->interrupt_arg };
+	rc = claim(qp);
 	if (rc)
 		return rc;
-	rc = to_rts(qp, &remote, config, &attr);
-	if (!rc && device->attr.local_fabric)
-		rc = wait_for_link(device, attr.link, &remote, config);
-	if (rc && device->attr.local_fabric)
-		give_up(qp, attr.link);
+	rc = endpoint_decode(remote, &c.remote);
+	if (!rc)
+		rc = connect_qp(&c);
+	device_enter(qp->pd->device);
+	qp->connecting = false;
+	device_leave(qp->pd->device);
 	return rc;
 }

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Devices: opened over a port, driven by whoever polls and, if wanted, by a thread. */
+/* Devices: opened over a port, closed, described. */
 #include <errno.h>
-#include <signal.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "drivers/dpdk/dpdk.h"
 #include "lib/api/objects.h"
-#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
@@ -63,42 +61,26 @@ static int check_config(const struct frl_device_config *config)
 	return 0;
 }
 
-/* Neither unspecified, loopback nor multicast. */
-static bool is_host_address(const struct frl_ip *ip)
-{
-	static const struct frl_ip unspecified, loopback = { { [15] = 1 } };
-	uint8_t first = ip->bytes[12];
-
-	if (ip_is_v4(ip))
-		return first != 0 && first != 127 && first < 224;
-	return !ip_equal(ip, &unspecified) && !ip_equal(ip, &loopback) && ip->bytes[0] != 0xff;
-}
-
-/* Addresses: given for a network port, claimed on the local fabric. */
+/* Addresses: given for a network port, claimed on the local fabric. The link-local one follows from
+ * the MAC, which a network port tells later; `mac` is that of the local fabric. */
 static int take_addresses(struct frl_device *device, const struct frl_device_config *config,
-	struct neighbors_config *neighbors)
+	struct engine_config *engine, uint8_t mac[6])
 {
+	struct gid_table *gids = &engine->gids;
 	int rc;
 
-	device->claim_fd = -1;
 	if (!config->port) {
-		rc = fabric_claim_address(&neighbors->ip, neighbors->mac);
+		rc = fabric_claim_address(&gids->gids[1].ip, mac);
 		if (rc < 0)
 			return rc;
 		device->claim_fd = rc;
-		neighbors->prefix_len = 16;
+		gids->gids[1].prefix_len = 16;
+		gids->n = 2;
 		return 0;
 	}
-	rc = parse_ip(config->ip, &neighbors->ip, &neighbors->prefix_len);
-	if (!rc && !is_host_address(&neighbors->ip))
-		return frl_fail(-EINVAL, "%s is no address that a host can have", config->ip);
-	if (!rc && config->gateway) {
-		rc = parse_ip(config->gateway, &neighbors->gateway, NULL);
-		neighbors->has_gateway = true;
-	}
-	if (!rc && config->gateway && ip_is_v4(&neighbors->gateway) != ip_is_v4(&neighbors->ip))
-		return frl_fail(-EINVAL, "gateway %s and address %s are not of one family",
-			config->gateway, config->ip);
+	rc = parse_addresses(config->ip, gids);
+	if (!rc && config->gateway)
+		rc = parse_gateways(config->gateway, gids, &engine->neighbors);
 	return rc;
 }
 
@@ -119,14 +101,35 @@ static int open_port(
 	return dpdk_port_open(&port, &device->port);
 }
 
+static void describe_limits(struct frl_device_attr *attr)
+{
+	/* Numbers 0 and 1 are no queue pair's but the GSI's. */
+	attr->max_qp = ENGINE_MAX_QPS - 2;
+	attr->max_qp_wr = MAX_WR;
+	attr->max_sge = FRL_MAX_SGE;
+	attr->max_inline = FRL_MAX_INLINE;
+	attr->max_cqe = MAX_CQ_DEPTH;
+	attr->max_mr = REGION_MAX;
+	attr->max_mw = REGION_MAX;
+	attr->max_mr_size = SIZE_MAX;
+	attr->max_msg_size = WIRE_MAX_MESSAGE;
+	attr->max_srq_wr = MAX_WR;
+	attr->max_srq_sge = FRL_MAX_SGE;
+	attr->max_rd_atomic = FRL_MAX_RD_ATOMIC;
+	attr->max_mcast_groups = GROUPS_MAX;
+	attr->max_mcast_attach = GROUP_ATTACHMENTS_MAX;
+	attr->n_pkeys = 1;
+}
+
 static void describe(struct frl_device *device, const struct frl_device_config *config,
-	const struct neighbors_config *neighbors)
+	const struct gid_table *gids)
 {
 	const struct port_caps *caps = &device->port->caps;
 	struct frl_device_attr *attr = &device->attr;
 	uint32_t mtu = wire_largest_mtu(caps->max_frame);
 
-	attr->ip = neighbors->ip;
+	attr->ip = gids->gids[1].ip;
+	attr->n_gids = gids->n;
 	memcpy(attr->mac, caps->mac, sizeof(attr->mac));
 	attr->path_mtu = config->path_mtu && config->path_mtu < mtu ? config->path_mtu : mtu;
 	attr->lossless = caps->lossless;
@@ -134,77 +137,77 @@ static void describe(struct frl_device *device, const struct frl_device_config *
 	snprintf(attr->port, sizeof(attr->port), "%s", config->port ? config->port : caps->kind);
 	if (caps->on_demand && config->icrc == FRL_ICRC_AUTO)
 		device->capabilities |= FRL_CAP_NO_ICRC;
+	describe_limits(attr);
 }
 
-uint32_t device_poll(struct frl_device *device)
+/* What the engine is to know, and the engine itself. */
+static int start_engine(struct frl_device *device, const struct frl_device_config *config,
+	struct engine_config *engine)
 {
-	return engine_poll(&device->engine, clock_now_ns());
+	int rc = add_link_local(&engine->gids, device->port->caps.mac);
+
+	if (rc)
+		return rc;
+	describe(device, config, &engine->gids);
+	engine->port = device->port;
+	engine->pkey = PKEY_DEFAULT;
+	engine->mtu = device->attr.path_mtu;
+	rc = engine_init(&device->engine, engine);
+	if (rc)
+		frl_fail(rc, "no memory for a device");
+	return rc;
 }
 
-static void *progress_main(void *arg)
+static int start_progress(struct frl_device *device, enum frl_progress progress)
 {
-	struct frl_device *device = arg;
-	struct frl_backoff backoff;
-	unsigned seen = 0;
-
-	frl_backoff_reset(&backoff);
-	while (!atomic_load_explicit(&device->stop, memory_order_relaxed)) {
-		unsigned polls = atomic_load_explicit(&device->polls, memory_order_relaxed);
-		uint32_t moved = 0;
-
-		/* While the application polls it does the work; a second poller would only be in
-		 * its way. */
-		if (polls == seen) {
-			guard_enter(&device->guard);
-			moved = device_poll(device);
-			guard_leave(&device->guard);
-		}
-		if (polls != seen) {
-			const struct timespec pause = { .tv_nsec = 1000000 };
-
-			seen = polls;
-			nanosleep(&pause, NULL);
-		} else if (moved) {
-			frl_backoff_reset(&backoff);
-		} else {
-			frl_backoff_idle(&backoff);
-		}
-	}
-	return NULL;
-}
-
-static int start_thread(struct frl_device *device, enum frl_progress progress)
-{
-	sigset_t all, saved;
-	int err;
+	int rc;
 
 	if (progress == FRL_PROGRESS_AUTO)
 		progress = device->attr.local_fabric ? FRL_PROGRESS_INLINE : FRL_PROGRESS_THREAD;
 	if (progress == FRL_PROGRESS_INLINE)
 		return 0;
-	/* Signals are for the host's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	err = pthread_create(&device->thread, NULL, progress_main, device);
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
-	if (err)
-		return frl_fail(err, "cannot start the progress thread: %s", frl_strerror(err));
-	device->has_thread = true;
-	return 0;
+	device_enter(device);
+	rc = device_start_thread(device);
+	device_leave(device);
+	return rc;
+}
+
+static struct frl_device *new_device(void)
+{
+	struct frl_device *device = calloc(1, sizeof(*device));
+
+	if (!device)
+		return NULL;
+	guard_init(&device->guard);
+	sem_init(&device->wake, 0, 0);
+	atomic_init(&device->asked_at, UINT_MAX / 2); /* long ago */
+	device->claim_fd = -1;
+	device->async.fd = -1;
+	for (size_t i = 0; i < NONCE_SIZE; i += sizeof(uint64_t)) {
+		uint64_t bits = random_entropy();
+
+		memcpy(device->nonce + i, &bits, sizeof(bits));
+	}
+	return device;
+}
+
+static void free_device(struct frl_device *device)
+{
+	if (device->claim_fd >= 0)
+		close(device->claim_fd);
+	if (device->async.fd >= 0)
+		close(device->async.fd);
+	sem_destroy(&device->wake);
+	guard_fini(&device->guard);
+	free(device);
 }
 
 static void close_device(struct frl_device *device)
 {
-	if (device->has_thread) {
-		atomic_store(&device->stop, true);
-		pthread_join(device->thread, NULL);
-	}
+	device_stop_thread(device);
 	engine_fini(&device->engine);
 	device->port->ops->close(device->port);
-	if (device->claim_fd >= 0)
-		close(device->claim_fd);
-	guard_fini(&device->guard);
-	free(device);
+	free_device(device);
 }
 
 int frl_device_open(const struct frl_device_config *config, struct frl_device **ret_device)
@@ -212,6 +215,7 @@ int frl_device_open(const struct frl_device_config *config, struct frl_device **
 	struct engine_config engine = { .seed = random_entropy() };
 	struct frl_device_config defaults;
 	struct frl_device *device;
+	uint8_t mac[6] = { 0 };
 	int rc;
 
 	if (!config) {
@@ -223,30 +227,18 @@ int frl_device_open(const struct frl_device_config *config, struct frl_device **
 	rc = check_config(config);
 	if (rc)
 		return rc;
-	device = calloc(1, sizeof(*device));
+	device = new_device();
 	if (!device)
 		return frl_fail(-ENOMEM, "no memory for a device");
-	guard_init(&device->guard);
-	for (size_t i = 0; i < NONCE_SIZE; i += sizeof(uint64_t)) {
-		uint64_t bits = random_entropy();
-
-		memcpy(device->nonce + i, &bits, sizeof(bits));
-	}
-	rc = take_addresses(device, config, &engine.neighbors);
+	rc = take_addresses(device, config, &engine, mac);
+	if (!rc)
+		rc = open_port(device, config, mac);
 	if (rc)
-		goto err_release_address;
-	rc = open_port(device, config, engine.neighbors.mac);
+		goto err_free;
+	rc = start_engine(device, config, &engine);
 	if (rc)
-		goto err_release_address;
-	memcpy(engine.neighbors.mac, device->port->caps.mac, sizeof(engine.neighbors.mac));
-	engine.port = device->port;
-	rc = engine_init(&device->engine, &engine);
-	if (rc) {
-		frl_fail(rc, "no memory for a device");
 		goto err_close_port;
-	}
-	describe(device, config, &engine.neighbors);
-	rc = start_thread(device, config->progress);
+	rc = start_progress(device, config->progress);
 	if (rc) {
 		close_device(device);
 		return rc;
@@ -259,11 +251,8 @@ int frl_device_open(const struct frl_device_config *config, struct frl_device **
 
 err_close_port:
 	device->port->ops->close(device->port);
-err_release_address:
-	if (device->claim_fd >= 0)
-		close(device->claim_fd);
-	guard_fini(&device->guard);
-	free(device);
+err_free:
+	free_device(device);
 	return rc;
 }
 
@@ -273,12 +262,13 @@ int frl_device_close(struct frl_device *device)
 
 	if (!device)
 		return 0;
-	guard_enter(&device->guard);
+	device_enter(device);
 	objects = device->objects;
-	guard_leave(&device->guard);
+	device_leave(device);
 	if (objects)
 		return frl_fail(-EBUSY,
-			"the device still has %u protection domains and completion queues",
+			"the device still has %u protection domains, completion queues and "
+			"channels",
 			objects);
 	close_device(device);
 	return 0;
@@ -287,27 +277,34 @@ int frl_device_close(struct frl_device *device)
 void frl_device_query(struct frl_device *device, struct frl_device_attr *ret_attr)
 {
 	*ret_attr = device->attr;
+	device_enter(device);
+	/* The local fabric as such is always there; its links come and go. */
+	ret_attr->port_state = device->attr.local_fabric || device->engine.port_up ? FRL_PORT_ACTIVE
+										   : FRL_PORT_DOWN;
+	device_leave(device);
+}
+
+int frl_query_gid(struct frl_device *device, unsigned index, struct frl_gid *ret_gid)
+{
+	/* The table is made when the device is opened. */
+	const struct gid_table *gids = device ? &device->engine.gids : NULL;
+
+	if (!device || !ret_gid)
+		return frl_fail(-EINVAL, "frl_query_gid: device and ret_gid are required");
+	if (index >= gids->n)
+		return frl_fail(
+			-ENOENT, "the device has %u GIDs: there is no number %u", gids->n, index);
+	*ret_gid = gids->gids[index];
+	return 0;
 }
 
 void frl_device_stats(struct frl_device *device, struct frl_stats *ret_stats)
 {
 	struct port_stats port = { 0 };
 
-	guard_enter(&device->guard);
+	device_enter(device);
 	*ret_stats = device->engine.stats;
 	device->port->ops->stats(device->port, &port);
-	guard_leave(&device->guard);
+	device_leave(device);
 	ret_stats->drop_port = port.rx_dropped + port.tx_dropped;
-}
-
-int frl_progress(struct frl_device *device)
-{
-	uint32_t moved;
-
-	/* Before the guard: a progress thread that holds it is to stand back. */
-	atomic_fetch_add_explicit(&device->polls, 1, memory_order_relaxed);
-	guard_enter(&device->guard);
-	moved = device_poll(device);
-	guard_leave(&device->guard);
-	return (int)moved;
 }

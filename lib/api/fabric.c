@@ -103,23 +103,42 @@ static void forget_link(struct frl_device *device, unsigned index)
 	device->links[index] = device->links[--device->n_links];
 }
 
+static bool is_dead(const struct frl_device *device, const struct fabric_link *known)
+{
+	return device->port->ops->link_state(device->port, known->link) == PORT_LINK_DOWN;
+}
+
+/* Links whose peers are gone make room for new ones; but who holds one must not come upon another
+ * link of the same number. */
+static void forget_dead_links(struct frl_device *device)
+{
+	for (unsigned i = 0; i < device->n_links;) {
+		if (!device->links[i].holders && is_dead(device, &device->links[i]))
+			forget_link(device, i);
+		else
+			i++;
+	}
+}
+
 int fabric_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 	const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE])
 {
 	const struct port_ops *ops = device->port->ops;
 	struct port_link_request request = { 0 };
+	struct fabric_link *known;
 	int link;
 
-	/* Links whose peers are gone make room for new ones. */
-	for (unsigned i = 0; i < device->n_links;) {
-		if (ops->link_state(device->port, device->links[i].link) == PORT_LINK_DOWN)
-			forget_link(device, i);
-		else
-			i++;
+	forget_dead_links(device);
+	for (unsigned i = 0; i < device->n_links; i++) {
+		known = &device->links[i];
+		if (memcmp(known->peer_nonce, peer_nonce, NONCE_SIZE) != 0)
+			continue;
+		/* Whoever holds it has yet to find out. */
+		if (is_dead(device, known))
+			return frl_fail(-EADDRINUSE, "the old link to the peer is still held");
+		known->holders++;
+		return known->link;
 	}
-	for (unsigned i = 0; i < device->n_links; i++)
-		if (memcmp(device->links[i].peer_nonce, peer_nonce, NONCE_SIZE) == 0)
-			return device->links[i].link;
 	if (device->n_links == PORT_MAX_LINKS)
 		return frl_fail(-ENOSPC,
 			"a device of the local fabric has links to at most %d others",
@@ -129,19 +148,57 @@ int fabric_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 	link = ops->link_open(device->port, &request);
 	if (link < 0)
 		return link;
-	device->links[device->n_links] = (struct fabric_link){ .link = (uint16_t)link };
-	memcpy(device->links[device->n_links++].peer_nonce, peer_nonce, NONCE_SIZE);
+	known = &device->links[device->n_links++];
+	*known = (struct fabric_link){ .peer_ip = *peer_ip, .link = (uint16_t)link, .holders = 1 };
+	memcpy(known->peer_nonce, peer_nonce, NONCE_SIZE);
+	memcpy(known->peer_mac, peer_mac, sizeof(known->peer_mac));
+	engine_set_peer(&device->engine, (uint16_t)link, peer_ip, peer_mac);
 	return link;
 }
 
-void fabric_link_release(struct frl_device *device, uint16_t link)
+void fabric_link_release(struct frl_device *device, uint16_t link, bool failed)
 {
-	if (engine_link_used(&device->engine, link))
-		return;
 	for (unsigned i = 0; i < device->n_links; i++) {
-		if (device->links[i].link == link) {
+		struct fabric_link *known = &device->links[i];
+
+		if (known->link != link)
+			continue;
+		known->holders--;
+		if (failed && !known->holders && !engine_link_used(&device->engine, link))
 			forget_link(device, i);
-			return;
-		}
+		return;
 	}
+}
+
+static const struct fabric_link *find_link(
+	const struct frl_device *device, const struct frl_ip *gid)
+{
+	for (unsigned i = 0; i < device->n_links; i++) {
+		const struct fabric_link *known = &device->links[i];
+		struct frl_ip link_local = gid_link_local(known->peer_mac);
+
+		if (ip_equal(gid, &known->peer_ip) || ip_equal(gid, &link_local))
+			return known;
+	}
+	return NULL;
+}
+
+int fabric_find_way(const struct frl_device *device, struct frl_ah_attr *attr)
+{
+	static const uint8_t no_mac[6];
+	const struct fabric_link *known;
+
+	/* A device's own addresses need no link, and of a group's the caller chooses one. */
+	if (!mac_equal(attr->dmac, no_mac) || ip_is_multicast(&attr->dgid) ||
+		gid_find(&device->engine.gids, &attr->dgid, 0) >= 0)
+		return 0;
+	known = find_link(device, &attr->dgid);
+	if (!known)
+		return frl_fail(-EHOSTUNREACH,
+			"there is no link to %s: on the local fabric, connect a queue pair to that "
+			"device first",
+			format_ip(&attr->dgid));
+	attr->link = known->link;
+	memcpy(attr->dmac, known->peer_mac, sizeof(attr->dmac));
+	return 0;
 }

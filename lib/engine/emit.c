@@ -7,7 +7,13 @@
 
 #include "lib/wire/icrc.h"
 
-enum { EMIT_BUDGET = 64 }; /* packets a round, so that receiving gets its turn */
+enum {
+	EMIT_BUDGET = 64,    /* packets a round, so that receiving gets its turn */
+	SCRATCH_HEADER = 64, /* of a frame in e->scratch: goes into the packet's header */
+	GRAVE_PSNS = 4096,   /* at most so far from the expected one are those of a connection */
+	/* On the local fabric a process that has stopped must not keep datagrams from others. */
+	DATAGRAM_PATIENCE_NS = 10000000,
+};
 
 static uint16_t tx_free(const struct tx_queue *q)
 {
@@ -19,50 +25,81 @@ static struct port_packet *tx_slot(struct tx_queue *q, uint16_t position)
 	return &q->packets[position % ENGINE_TX_QUEUE];
 }
 
-void engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, size_t len)
+bool engine_has_room(const struct engine *e, uint16_t link)
+{
+	return e->tx[link] && tx_free(e->tx[link]) > 0;
+}
+
+bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, size_t len)
 {
 	struct tx_queue *q = e->tx[link];
+	size_t header_len = len <= PORT_HEADER_ROOM ? len : SCRATCH_HEADER;
 	struct port_packet *packet;
 
 	if (!q || tx_free(q) == 0)
-		return;
+		return false;
 	packet = tx_slot(q, q->tail++);
 	packet->flow = 0;
-	packet->header_len = (uint16_t)len;
+	packet->header_len = (uint16_t)header_len;
 	packet->trailer_len = 0;
 	packet->n_pieces = 0;
-	memcpy(packet->header, frame, len);
+	packet->copy = true;
+	memcpy(packet->header, frame, header_len);
+	if (len > header_len)
+		packet->pieces[packet->n_pieces++] = (struct port_piece){
+			.addr = frame + header_len,
+			.len = (uint32_t)(len - header_len),
+		};
+	return true;
+}
+
+/* It has no region. */
+bool engine_scratch_queued(const struct engine *e)
+{
+	const struct tx_queue *q = e->tx[0];
+
+	for (uint16_t at = q->head; at != q->tail; at++) {
+		const struct port_packet *packet = &q->packets[at % ENGINE_TX_QUEUE];
+
+		if (packet->n_pieces && packet->pieces[0].addr == e->scratch + SCRATCH_HEADER)
+			return true;
+	}
+	return false;
 }
 
 /* Over headers and payload; pad bytes are zero and covered as well. */
-static void store_icrc(
-	struct port_packet *packet, const struct wire_path *path, const struct packet_out *out)
+static void store_icrc(struct port_packet *packet, const struct wire_path *path, uint32_t headers)
 {
 	uint8_t pad = packet->trailer_len - ICRC_LEN;
-	uint32_t crc = icrc_headers(
-		packet->header + path->l3_offset, packet->header_len - path->l3_offset);
+	uint32_t crc = icrc_headers(packet->header + path->l3_offset, headers - path->l3_offset);
 
-	for (uint32_t i = 0; i < out->n_pieces; i++)
-		crc = icrc_update(crc, out->pieces[i].addr, out->pieces[i].length);
+	crc = icrc_update(crc, packet->header + headers, packet->header_len - headers);
+	for (uint32_t i = 0; i < packet->n_pieces; i++)
+		crc = icrc_update(crc, packet->pieces[i].addr, packet->pieces[i].len);
 	crc = icrc_update(crc, packet->trailer, pad);
 	icrc_store(packet->trailer + pad, crc);
+}
+
+/* Payload that may be gone, or change, before the port takes the packet, and is short. */
+static bool is_copied(const struct packet_out *out)
+{
+	return (out->n_pieces && !out->pieces[0].region) ||
+		(out->response && out->payload_len <= FRL_MAX_INLINE);
 }
 
 static void encode(const struct wire_path *path, bool has_icrc, const struct packet_out *out,
 	struct port_packet *packet)
 {
-	packet->header_len = (uint16_t)wire_encode(
+	uint32_t headers = (uint32_t)wire_encode(
 		packet->header, path, &out->h, out->payload_len, has_icrc, &packet->trailer_len);
+
+	packet->header_len = (uint16_t)headers;
 	packet->n_pieces = 0;
 	memset(packet->trailer, 0, sizeof(packet->trailer));
-	if (has_icrc)
-		store_icrc(packet, path, out);
 	for (uint32_t i = 0; i < out->n_pieces; i++) {
 		const struct packet_piece *piece = &out->pieces[i];
 
-		if (!piece->region) {
-			/* Inline payload: its request may be gone before the port takes the packet.
-			 */
+		if (is_copied(out)) {
 			memcpy(packet->header + packet->header_len, piece->addr, piece->length);
 			packet->header_len += (uint16_t)piece->length;
 			continue;
@@ -73,32 +110,72 @@ static void encode(const struct wire_path *path, bool has_icrc, const struct pac
 			.mem = piece->region->port_mem,
 		};
 	}
+	if (has_icrc)
+		store_icrc(packet, path, headers);
 }
 
-void engine_answer_for_gone(struct engine *e, const struct wire_packet *packet)
+static_assert((int)WIRE_MAX_HEADERS + FRL_MAX_INLINE <= PORT_HEADER_ROOM, "inline payload fits");
+static_assert((int)FRL_MAX_SGE <= PORT_MAX_PIECES, "all elements fit a packet");
+
+/* UC, UD, GSI: requests are done when the port has their packets. */
+static bool is_told(const struct engine_qp *qp)
 {
+	return qp->core.type != FRL_QPT_RC;
+}
+
+static void enqueue(
+	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
+{
+	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
+	bool answer = opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
+	struct port_packet *packet = tx_slot(e->tx[link], e->tx[link]->tail++);
+
+	encode(out->target ? &out->target->path : &qp->path.wire, has_icrc, out, packet);
+	/* What the peer is told is not the queue pair's: its own end takes nothing of that back,
+	 * and the end of a region that the peer reads must not wait for one that does so in place.
+	 */
+	packet->flow = answer ? 0 : qp->core.qpn;
+	packet->copy = out->response ? e->port->caps.in_place : is_told(qp);
+	if (is_told(qp)) {
+		qp->queued++;
+		qp->queued_link = link;
+	}
+}
+
+static bool is_remembered(
+	const struct engine_grave *grave, uint16_t link, const struct wire_packet *packet)
+{
+	int32_t ahead = psn_diff(packet->h.bth.psn, grave->epsn);
+
+	return grave->qpn && grave->qpn == packet->h.bth.dest_qpn && grave->link == link &&
+		ip_equal(&grave->remote_ip, &packet->src_ip) && ahead >= -GRAVE_PSNS &&
+		ahead <= GRAVE_PSNS;
+}
+
+void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_packet *packet)
+{
+	struct tx_queue *q = e->tx[link];
+
 	for (unsigned i = 0; i < ENGINE_GRAVES; i++) {
 		const struct engine_grave *grave = &e->graves[i];
-		struct tx_queue *q = e->tx[grave->link];
 		struct packet_out out;
 
-		if (grave->qpn == 0 || grave->qpn != packet->h.bth.dest_qpn)
+		if (!is_remembered(grave, link, packet))
 			continue;
 		if (!q || tx_free(q) == 0)
 			return;
 		qp_refusal(&out, grave->dest_qpn, packet->h.bth.psn);
 		tx_slot(q, q->tail)->flow = 0;
+		tx_slot(q, q->tail)->copy = false;
 		encode(&grave->path, grave->has_icrc, &out, tx_slot(q, q->tail));
 		q->tail++;
 		return;
 	}
 }
 
-static_assert(WIRE_MAX_HEADERS + FRL_MAX_INLINE <= PORT_HEADER_ROOM, "inline payload fits");
-
 bool engine_region_queued(const struct engine *e, const struct region *region)
 {
-	for (uint16_t i = 0; i < e->n_links; i++) {
+	for (uint16_t i = 0; i < ENGINE_LINKS; i++) {
 		const struct tx_queue *q = e->tx[i];
 
 		for (uint16_t at = q ? q->head : 0; q && at != q->tail; at++) {
@@ -112,24 +189,79 @@ bool engine_region_queued(const struct engine *e, const struct region *region)
 	return false;
 }
 
+/* The link of the queue pair's next packets; false when there are none. */
+static bool next_link(const struct engine_qp *qp, uint16_t *ret_link)
+{
+	const struct datagram_target *target;
+
+	*ret_link = qp->path.link;
+	if (!qp_is_datagram(&qp->core))
+		return true;
+	target = qp_next_target(&qp->core);
+	if (target)
+		*ret_link = target->link;
+	return target != NULL;
+}
+
+/* How many of them can be queued. */
+static uint32_t room_for(const struct engine *e, const struct engine_qp *qp, uint16_t link)
+{
+	const struct tx_queue *q = link < ENGINE_LINKS ? e->tx[link] : NULL;
+	uint32_t room = q ? tx_free(q) : 0;
+
+	if (qp->queued && qp->queued_link != link)
+		return 0;
+	return room;
+}
+
+/* No room, and none to wait for: the next datagram is dropped, if all before it are told of. */
+static bool is_hopeless(const struct engine *e, const struct engine_qp *qp, uint16_t link)
+{
+	if (!qp_is_datagram(&qp->core) || qp->queued)
+		return false;
+	return link == ENGINE_NO_LINK || (e->tx[link] && e->tx[link]->drops);
+}
+
+static void drop_datagram(
+	struct engine *e, struct engine_qp *qp, struct packet_out out[], uint64_t now_ns)
+{
+	if (!qp_output(&qp->core, out, 1, now_ns))
+		return;
+	e->stats.drop_datagram++;
+	qp_transmitted(&qp->core, 1);
+}
+
 static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	struct packet_out out[ENGINE_EMIT_QUANTUM];
-	struct tx_queue *q = e->tx[qp->link];
-	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
-	uint32_t max = tx_free(q), n;
+	/* Datagrams may go somewhere else each. */
+	uint32_t at_once = qp_is_datagram(&qp->core) ? 1 : ENGINE_EMIT_QUANTUM;
+	uint32_t total = 0, n = at_once;
+	uint16_t link;
 
-	if (max > ENGINE_EMIT_QUANTUM)
-		max = ENGINE_EMIT_QUANTUM;
-	n = qp_output(&qp->core, out, max, now_ns);
-	for (uint32_t i = 0; i < n; i++) {
-		struct port_packet *packet = tx_slot(q, q->tail++);
+	/* Whatever it wants to say, it has nobody to say it to. */
+	if (!qp_is_datagram(&qp->core) && !engine_is_connected(qp)) {
+		qp_output(&qp->core, out, at_once, now_ns);
+		engine_update(e, qp);
+		return 0;
+	}
+	while (n == at_once && total < ENGINE_EMIT_QUANTUM && next_link(qp, &link)) {
+		uint32_t max = room_for(e, qp, link);
 
-		packet->flow = qp->core.qpn;
-		encode(&qp->path, has_icrc, &out[i], packet);
+		if (max) {
+			n = qp_output(&qp->core, out, max < at_once ? max : at_once, now_ns);
+			for (uint32_t i = 0; i < n; i++)
+				enqueue(e, qp, link, &out[i]);
+			total += n;
+		} else if (is_hopeless(e, qp, link)) {
+			drop_datagram(e, qp, out, now_ns);
+			total++;
+		} else {
+			break;
+		}
 	}
 	engine_update(e, qp);
-	return n;
+	return total;
 }
 
 uint32_t emit_packets(struct engine *e, uint64_t now_ns)
@@ -156,21 +288,97 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 	return total;
 }
 
-void engine_withdraw(struct engine *e, uint16_t link, uint32_t flow)
+static void withdraw(struct tx_queue *q, uint32_t flow)
 {
-	struct tx_queue *q = e->tx[link];
 	uint16_t to = q->head;
 
 	for (uint16_t at = q->head; at != q->tail; at++) {
 		const struct port_packet *packet = tx_slot(q, at);
 
-		if (packet->flow == flow && packet->n_pieces)
+		if (packet->flow == flow)
 			continue;
 		if (at != to)
 			*tx_slot(q, to) = *packet;
 		to++;
 	}
 	q->tail = to;
+}
+
+void engine_take_back(struct engine *e, struct engine_qp *qp)
+{
+	uint16_t link = qp->queued ? qp->queued_link : qp->path.link;
+
+	if (e->tx[link])
+		withdraw(e->tx[link], qp->core.qpn);
+	qp->queued = 0;
+	if (e->port->caps.in_place && !is_told(qp) && link != ENGINE_LOOP_LINK)
+		e->port->ops->revoke(e->port, link, qp->core.qpn);
+}
+
+static void tell(struct engine *e, uint32_t flow, uint16_t n)
+{
+	struct engine_qp *qp = engine_find_qp(e, flow);
+
+	/* Telling of the ones before may have made it fail: then it wants to know no more. */
+	if (!qp || qp->queued < n)
+		return;
+	qp->queued -= n;
+	qp_transmitted(&qp->core, n);
+	engine_update(e, qp);
+}
+
+void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
+{
+	uint16_t at = q->head;
+
+	/* First the head: a queue pair that fails withdraws what is behind it. */
+	q->head += taken;
+	while (taken) {
+		uint32_t flow = tx_slot(q, at)->flow;
+		uint16_t n = 0;
+
+		while (n < taken && tx_slot(q, at)->flow == flow && tx_slot(q, at)->copy) {
+			n++;
+			at++;
+		}
+		if (n && flow)
+			tell(e, flow, n);
+		taken -= n;
+		if (!n) {
+			taken--;
+			at++;
+		}
+	}
+}
+
+static bool is_datagram(const struct engine *e, const struct port_packet *packet)
+{
+	const struct engine_qp *qp = packet->flow ? engine_find_qp(e, packet->flow) : NULL;
+
+	return qp && qp_is_datagram(&qp->core);
+}
+
+void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
+{
+	uint32_t flows[ENGINE_TX_QUEUE];
+	uint16_t to = q->head;
+	unsigned n = 0;
+
+	for (uint16_t at = q->head; at != q->tail; at++) {
+		const struct port_packet *packet = tx_slot(q, at);
+
+		if (is_datagram(e, packet)) {
+			flows[n++] = packet->flow;
+			continue;
+		}
+		if (at != to)
+			*tx_slot(q, to) = *packet;
+		to++;
+	}
+	q->tail = to;
+	e->stats.drop_datagram += n;
+	for (unsigned i = 0; i < n; i++)
+		tell(e, flows[i], 1);
 }
 
 static void count_sent(struct frl_stats *stats, const struct port_packet packets[], uint16_t n)
@@ -183,22 +391,55 @@ static void count_sent(struct frl_stats *stats, const struct port_packet packets
 	}
 }
 
-void flush_tx(struct engine *e)
+static void loop_groups(
+	struct engine *e, const struct port_packet packets[], uint16_t n, uint64_t now_ns)
+{
+	for (uint16_t i = 0; i < n; i++)
+		if (packets[i].flow && (packets[i].header[0] & 1))
+			loop_multicast(e, &packets[i], now_ns);
+}
+
+static void flush_link(struct engine *e, uint16_t link, struct tx_queue *q, uint64_t now_ns)
+{
+	while (q->head != q->tail) {
+		uint16_t start = q->head % ENGINE_TX_QUEUE;
+		uint16_t n = (uint16_t)(q->tail - q->head), taken;
+
+		if (n > ENGINE_TX_QUEUE - start)
+			n = ENGINE_TX_QUEUE - start;
+		taken = e->port->ops->tx_burst(e->port, link, &q->packets[start], n);
+		if (taken)
+			q->blocked = q->drops = false;
+		count_sent(&e->stats, &q->packets[start], taken);
+		engine_packets_taken(e, q, taken);
+		loop_groups(e, &q->packets[start], taken, now_ns);
+		if (taken < n)
+			break;
+	}
+}
+
+/* On a network there is one link, whose queue always moves on. */
+static void give_up_datagrams(struct engine *e, struct tx_queue *q, uint64_t now_ns)
+{
+	if (!q->blocked) {
+		q->blocked = true;
+		q->blocked_at_ns = now_ns;
+	}
+	q->drops = now_ns - q->blocked_at_ns >= DATAGRAM_PATIENCE_NS;
+	if (q->drops)
+		engine_drop_datagrams(e, q);
+}
+
+void flush_tx(struct engine *e, uint64_t now_ns)
 {
 	for (uint16_t i = 0; i < e->n_links; i++) {
 		struct tx_queue *q = e->tx[i];
 
-		while (q && q->head != q->tail) {
-			uint16_t start = q->head % ENGINE_TX_QUEUE;
-			uint16_t n = (uint16_t)(q->tail - q->head), taken;
-
-			if (n > ENGINE_TX_QUEUE - start)
-				n = ENGINE_TX_QUEUE - start;
-			taken = e->port->ops->tx_burst(e->port, i, &q->packets[start], n);
-			count_sent(&e->stats, &q->packets[start], taken);
-			q->head += taken;
-			if (taken < n)
-				break;
-		}
+		if (!q || q->head == q->tail)
+			continue;
+		flush_link(e, i, q, now_ns);
+		if (q->head != q->tail && e->port->caps.on_demand)
+			give_up_datagrams(e, q, now_ns);
 	}
+	flush_loop(e, now_ns);
 }

@@ -2,15 +2,44 @@
 #include "lib/engine/engine.h"
 #include "lib/engine/stages.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	REGIONS_FIRST = 256, /* slots of the memory table at the start */
-	LINK_CHECK_INTERVAL_NS = 1000000,
-	NOT_A_QPN_BELOW = 2, /* 0 is invalid, 1 is the GSI */
+	REGIONS_FIRST = 256,                   /* slots of the memory table at the start */
+	LINK_CHECK_INTERVAL_NS = 1000000,      /* on the local fabric */
+	CARRIER_CHECK_INTERVAL_NS = 100000000, /* on Ethernet */
+	NOT_A_QPN_BELOW = 2,                   /* 0 is invalid, 1 is the GSI */
 };
+
+static void init_addresses(struct engine *e, const struct engine_config *config)
+{
+	struct neighbors_config neighbors = config->neighbors;
+
+	e->gids = config->gids;
+	neighbors.gids = &e->gids;
+	memcpy(neighbors.mac, e->port->caps.mac, sizeof(neighbors.mac));
+	neighbors_init(&e->neighbors, &neighbors);
+	groups_init(&e->groups, e->port->caps.on_demand);
+}
+
+/* A network port has one link, which also carries ARP and the like; those of the local fabric come
+ * later. */
+static int init_port(struct engine *e)
+{
+	const struct port *port = e->port;
+
+	e->port_up = port->caps.on_demand || port->ops->link_state(e->port, 0) == PORT_LINK_UP;
+	if (port->caps.on_demand)
+		return 0;
+	e->scratch_size = port->caps.max_frame + VLAN_LEN;
+	e->scratch = malloc(e->scratch_size);
+	if (!e->scratch)
+		return -ENOMEM;
+	return engine_use_link(e, 0);
+}
 
 int engine_init(struct engine *e, const struct engine_config *config)
 {
@@ -18,13 +47,18 @@ int engine_init(struct engine *e, const struct engine_config *config)
 
 	*e = (struct engine){
 		.port = config->port,
-		.ip = config->neighbors.ip,
+		.pkey = config->pkey,
+		.mtu = config->mtu,
 		.next_deadline_ns = DEADLINE_NONE,
 		.qp_cursor = NOT_A_QPN_BELOW,
 	};
-	neighbors_init(&e->neighbors, &config->neighbors);
+	assert(config->gids.n <= FRL_MAX_GIDS);
+	init_addresses(e, config);
 	random_seed(&e->random, config->seed);
 	list_init(&e->ready);
+	list_init(&e->ahs);
+	event_queues_init(&e->events);
+	event_source_init(&e->port_events, EVENT_OF_PORT);
 	e->qps = calloc(ENGINE_MAX_QPS, sizeof(e->qps[0]));
 	if (!e->qps)
 		return -ENOMEM;
@@ -32,12 +66,12 @@ int engine_init(struct engine *e, const struct engine_config *config)
 	if (!slots)
 		goto err_free_qps;
 	region_table_extend(&e->regions, slots, REGIONS_FIRST);
-	/* Ports without links on demand use link 0 also for ARP. */
-	if (!config->port->caps.on_demand && engine_use_link(e, 0))
+	if (init_port(e))
 		goto err_free_slots;
 	return 0;
 
 err_free_slots:
+	free(e->scratch);
 	free(slots);
 err_free_qps:
 	free(e->qps);
@@ -46,67 +80,94 @@ err_free_qps:
 
 void engine_fini(struct engine *e)
 {
-	for (unsigned i = 0; i < PORT_MAX_LINKS; i++)
+	for (unsigned i = 0; i < ENGINE_LINKS; i++)
 		free(e->tx[i]);
+	free(e->scratch);
 	free(e->regions.slots);
 	free(e->qps);
 }
 
 int engine_use_link(struct engine *e, uint16_t link)
 {
-	if (link >= PORT_MAX_LINKS)
+	if (link >= ENGINE_LINKS)
 		return -EINVAL;
 	if (!e->tx[link])
 		e->tx[link] = calloc(1, sizeof(*e->tx[link]));
 	if (!e->tx[link])
 		return -ENOMEM;
-	if (link >= e->n_links)
+	/* Who comes when it is down already has to hear that too. */
+	e->tx[link]->down = false;
+	if (link != ENGINE_LOOP_LINK && link >= e->n_links)
 		e->n_links = link + 1;
 	return 0;
 }
 
-int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *config)
+static uint32_t next_index(uint32_t index)
+{
+	return index + 1 < ENGINE_MAX_QPS ? index + 1 : NOT_A_QPN_BELOW;
+}
+
+/* Any number whose low bits are those of a free slot. -ENOSPC. */
+static int choose_qpn(struct engine *e, uint32_t *ret_qpn)
 {
 	uint32_t high = (uint32_t)random_u64(&e->random) << ENGINE_QP_INDEX_BITS;
 
 	if (e->n_qps == ENGINE_MAX_QPS - NOT_A_QPN_BELOW)
 		return -ENOSPC;
 	while (e->qps[e->qp_cursor])
-		e->qp_cursor = e->qp_cursor + 1 < ENGINE_MAX_QPS ? e->qp_cursor + 1
-								 : NOT_A_QPN_BELOW;
-	config->qpn = (high | e->qp_cursor) & (QPN_MULTICAST >> 1);
-	config->regions = &e->regions;
-	config->stats = &e->stats;
-	qp_init(&qp->core, config);
-	list_init(&qp->ready);
-	e->qps[e->qp_cursor] = qp;
-	if (e->qp_cursor >= e->qp_end)
-		e->qp_end = e->qp_cursor + 1;
-	e->qp_cursor = e->qp_cursor + 1 < ENGINE_MAX_QPS ? e->qp_cursor + 1 : NOT_A_QPN_BELOW;
+		e->qp_cursor = next_index(e->qp_cursor);
+	*ret_qpn = (high | e->qp_cursor) & (QPN_MULTICAST >> 1);
+	e->qp_cursor = next_index(e->qp_cursor);
 	e->n_qps++;
 	return 0;
 }
 
+int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *config)
+{
+	uint32_t index;
+	int rc = 0;
+
+	if (config->type == FRL_QPT_GSI)
+		rc = e->qps[QPN_GSI] ? -EBUSY : 0;
+	else
+		rc = choose_qpn(e, &config->qpn);
+	if (rc)
+		return rc;
+	if (config->type == FRL_QPT_GSI)
+		config->qpn = QPN_GSI;
+	config->pkey = e->pkey;
+	config->port_mtu = e->mtu;
+	config->regions = &e->regions;
+	config->stats = &e->stats;
+	config->queues = &e->events;
+	*qp = (struct engine_qp){ .path.neighbor = -1, .asked = -1 };
+	qp_init(&qp->core, config);
+	list_init(&qp->ready);
+	index = config->qpn & (ENGINE_MAX_QPS - 1);
+	e->qps[index] = qp;
+	if (index >= e->qp_end)
+		e->qp_end = index + 1;
+	return 0;
+}
+
 /*
- * The requests of a queue pair that has left RTS are over, and their memory is the application's as
- * soon as the guard is released: nothing of it may be sent any more, or be taken by a peer that
- * reads it in place. Without an ICRC nobody could tell that it has changed.
+ * The requests of a queue pair that has left the states that send are over, and their memory is the
+ * application's as soon as the guard is released: nothing of it may be sent any more, or be taken
+ * by a peer that reads it in place. Without an ICRC nobody could tell that it has changed.
  */
 static void end_sending(struct engine *e, struct engine_qp *qp)
 {
 	if (!qp->sending)
 		return;
 	qp->sending = false;
-	engine_withdraw(e, qp->link, qp->core.qpn);
-	if (e->port->caps.in_place)
-		e->port->ops->revoke(e->port, qp->link, qp->core.qpn);
+	engine_take_back(e, qp);
 }
 
 void engine_update(struct engine *e, struct engine_qp *qp)
 {
 	uint64_t deadline = qp_next_deadline(&qp->core);
 
-	if (qp->core.state == FRL_QPS_RTS)
+	if (qp_sends(&qp->core))
 		qp->sending = true;
 	else
 		end_sending(e, qp);
@@ -122,82 +183,60 @@ void engine_update(struct engine *e, struct engine_qp *qp)
  * A link that tells of its peer's death keeps requests waiting for as long as that lives. So it
  * must hear that the other end of a connection is gone: its queue pair's number goes on answering.
  */
-static void bury(struct engine *e, const struct engine_qp *qp)
+void engine_bury(struct engine *e, const struct engine_qp *qp)
 {
-	if (!qp->core.unlimited_retry || qp->core.state < FRL_QPS_RTR)
+	if (!qp->core.unlimited_retry || qp->core.type != FRL_QPT_RC || !engine_is_connected(qp))
 		return;
 	e->graves[e->next_grave++ % ENGINE_GRAVES] = (struct engine_grave){
 		.qpn = qp->core.qpn,
 		.dest_qpn = qp->core.dest_qpn,
-		.link = qp->link,
+		.link = qp->path.link,
 		.has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC),
-		.path = qp->path,
+		.remote_ip = qp->core.remote_ip,
+		.epsn = qp->core.responder.epsn,
+		.path = qp->path.wire,
 	};
 }
 
 void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 {
 	end_sending(e, qp);
-	bury(e, qp);
+	engine_bury(e, qp);
+	groups_detach_all(&e->groups, qp);
+	release_path(e, qp);
 	list_remove(&qp->ready);
+	list_remove(&qp->core.events.node);
 	e->qps[qp->core.qpn & (ENGINE_MAX_QPS - 1)] = NULL;
-	e->n_qps--;
+	if (qp->core.qpn != QPN_GSI)
+		e->n_qps--;
 }
 
-/* What only the port knows; NULL when all is well. */
-static const char *check_against_port(
-	const struct engine *e, const struct frl_qp_attr *attr, uint32_t mask)
+int engine_attach(struct engine *e, struct engine_qp *qp, const struct frl_ip *group,
+	uint64_t now_ns, const char **ret_why)
 {
-	struct port *port = e->port;
-
-	if ((mask & FRL_QP_PATH_MTU) && attr->path_mtu > wire_largest_mtu(port->caps.max_frame))
-		return "path_mtu is larger than the port carries";
-	if (!(mask & FRL_QP_PATH))
-		return NULL;
-	if (ip_is_v4(&attr->remote_ip) != ip_is_v4(&e->ip))
-		return "remote_ip is of another family than the device's address";
-	if (attr->link >= PORT_MAX_LINKS ||
-		port->ops->link_state(port, attr->link) == PORT_LINK_CLOSED)
-		return "no such link";
-	return NULL;
-}
-
-int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp_attr *attr,
-	uint32_t mask, const char **ret_why)
-{
-	const char *why = qp_check_modify(&qp->core, attr, mask);
-	const struct frl_qp_attr *own = &qp->core.attr;
-	struct wire_path_config path;
 	int rc;
 
-	if (!why)
-		why = check_against_port(e, attr, mask);
-	if (why) {
-		*ret_why = why;
+	if (qp->core.type != FRL_QPT_UD) {
+		*ret_why = "only UD queue pairs can be attached to a multicast group";
 		return -EINVAL;
 	}
-	if ((mask & FRL_QP_PATH) && engine_use_link(e, attr->link)) {
-		*ret_why = "no memory for the link's queue";
-		return -ENOMEM;
+	if (!ip_is_multicast(group)) {
+		*ret_why = "that is no multicast group: 224.0.0.0 to 239.255.255.255, or ff00::/8";
+		return -EINVAL;
 	}
-	rc = qp_modify(&qp->core, attr, mask, ret_why);
+	rc = groups_attach(&e->groups, group, qp, now_ns);
 	if (rc)
-		return rc;
-	if (mask & FRL_QP_PATH) {
-		path = (struct wire_path_config){
-			.src_ip = e->ip,
-			.dst_ip = own->remote_ip,
-			.traffic_class = own->traffic_class,
-			.hop_limit = own->hop_limit,
-			.udp_src_port = wire_udp_src_port(qp->core.qpn, own->dest_qpn),
-		};
-		memcpy(path.src_mac, e->port->caps.mac, sizeof(path.src_mac));
-		memcpy(path.dst_mac, own->remote_mac, sizeof(path.dst_mac));
-		wire_path_init(&qp->path, &path);
-		qp->link = own->link;
-	}
-	engine_update(e, qp);
-	return 0;
+		*ret_why = "too many groups, or too many queue pairs attached to them";
+	return rc;
+}
+
+int engine_detach(
+	struct engine *e, struct engine_qp *qp, const struct frl_ip *group, const char **ret_why)
+{
+	if (groups_detach(&e->groups, group, qp))
+		return 0;
+	*ret_why = "the queue pair is not attached to that group";
+	return -EINVAL;
 }
 
 int engine_add_region(struct engine *e, struct region *region)
@@ -223,18 +262,6 @@ void engine_remove_region(struct engine *e, struct region *region)
 	region_remove(&e->regions, region);
 }
 
-/* Walks the queue pairs: the one at *index or after it, and *index is then behind it. */
-static struct engine_qp *next_qp(const struct engine *e, uint32_t *index)
-{
-	while (*index < e->qp_end) {
-		struct engine_qp *qp = e->qps[(*index)++];
-
-		if (qp)
-			return qp;
-	}
-	return NULL;
-}
-
 static void fire_deadlines(struct engine *e, uint64_t now_ns)
 {
 	struct engine_qp *qp;
@@ -242,25 +269,42 @@ static void fire_deadlines(struct engine *e, uint64_t now_ns)
 	if (now_ns < e->next_deadline_ns)
 		return;
 	e->next_deadline_ns = DEADLINE_NONE;
-	for (uint32_t i = 0; (qp = next_qp(e, &i));) {
+	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
 		if (qp_next_deadline(&qp->core) <= now_ns)
 			qp_on_deadline(&qp->core, now_ns);
 		engine_update(e, qp);
 	}
 }
 
+void engine_set_peer(struct engine *e, uint16_t link, const struct frl_ip *ip, const uint8_t mac[6])
+{
+	e->peers[link] = (struct engine_peer){ true, { gid_link_local(mac), *ip } };
+}
+
 void engine_drop_link(struct engine *e, uint16_t link)
 {
+	struct tx_queue *q = e->tx[link];
 	struct engine_qp *qp;
 
-	if (e->tx[link])
-		e->tx[link]->head = e->tx[link]->tail;
-	for (uint32_t i = 0; (qp = next_qp(e, &i));) {
-		if (qp->link != link || qp->core.state < FRL_QPS_RTR)
+	/* Connections first: what they have under way comes back as failed. */
+	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
+		if (!engine_is_connected(qp) || qp->path.link != link)
 			continue;
 		qp_fail(&qp->core, FRL_WC_REM_ABORT_ERR);
 		engine_update(e, qp);
 	}
+	/* Datagrams are lost, as on any network. */
+	if (e->port->caps.on_demand)
+		forget_link(e, link);
+	if (q) {
+		engine_drop_datagrams(e, q);
+		engine_packets_taken(e, q, (uint16_t)(q->tail - q->head));
+		q->blocked = q->drops = false;
+	}
+	/* The number may be somebody else's in a moment. */
+	for (unsigned i = 0; i < ENGINE_GRAVES; i++)
+		if (e->graves[i].link == link)
+			e->graves[i].qpn = 0;
 }
 
 /* A queue that lost completions is of no more use to any queue pair on it. */
@@ -273,9 +317,12 @@ static void check_overruns(struct engine *e)
 	/* Flushing may overrun other queues, of queue pairs that were passed: the next round sees
 	 * to them. */
 	e->seen_overruns = e->stats.cq_overruns;
-	for (uint32_t i = 0; (qp = next_qp(e, &i));) {
+	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
 		if (!qp->core.send_cq->overrun && !qp->core.recv_cq->overrun)
 			continue;
+		/* The queue has no room for what would tell. */
+		if (qp->core.state != FRL_QPS_RESET && qp->core.state != FRL_QPS_ERR)
+			event_raise(&e->events, &qp->core.events, FRL_EVENT_QP_FATAL);
 		qp_fail(&qp->core, FRL_WC_WR_FLUSH_ERR);
 		engine_update(e, qp);
 	}
@@ -285,23 +332,49 @@ bool engine_link_used(const struct engine *e, uint16_t link)
 {
 	const struct engine_qp *qp;
 
-	for (uint32_t i = 0; (qp = next_qp(e, &i));) {
-		if (qp->link == link &&
-			(qp->core.state == FRL_QPS_RTR || qp->core.state == FRL_QPS_RTS))
+	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
+		if (engine_is_connected(qp) && qp->core.state != FRL_QPS_ERR &&
+			qp->path.link == link)
 			return true;
-	}
+	for (struct list *node = e->ahs.next; node != &e->ahs; node = node->next)
+		if (container_of(node, struct engine_ah, node)->core.link == link)
+			return true;
 	return false;
+}
+
+/* On Ethernet a carrier comes back, and timers tell what it has lost: it is only told of. */
+static void check_carrier(struct engine *e)
+{
+	bool up = e->port->ops->link_state(e->port, 0) == PORT_LINK_UP;
+
+	if (up == e->port_up)
+		return;
+	e->port_up = up;
+	/* Of changes that nobody has fetched the last one is what counts. */
+	event_replace(&e->events, &e->port_events, up ? FRL_EVENT_PORT_ERR : FRL_EVENT_PORT_ACTIVE,
+		up ? FRL_EVENT_PORT_ACTIVE : FRL_EVENT_PORT_ERR);
 }
 
 static void check_links(struct engine *e, uint64_t now_ns)
 {
-	/* On Ethernet timers tell. */
-	if (!e->port->caps.on_demand || now_ns < e->next_link_check_ns)
+	bool on_demand = e->port->caps.on_demand;
+
+	if (now_ns < e->next_link_check_ns)
 		return;
-	e->next_link_check_ns = now_ns + LINK_CHECK_INTERVAL_NS;
-	for (uint16_t i = 0; i < e->n_links; i++)
-		if (e->tx[i] && e->port->ops->link_state(e->port, i) == PORT_LINK_DOWN)
+	e->next_link_check_ns = now_ns +
+		(on_demand ? LINK_CHECK_INTERVAL_NS : CARRIER_CHECK_INTERVAL_NS);
+	if (!on_demand) {
+		check_carrier(e);
+		return;
+	}
+	for (uint16_t i = 0; i < e->n_links; i++) {
+		bool down = e->tx[i] && e->port->ops->link_state(e->port, i) == PORT_LINK_DOWN;
+
+		if (down && !e->tx[i]->down)
 			engine_drop_link(e, i);
+		if (e->tx[i])
+			e->tx[i]->down = down;
+	}
 }
 
 static void ask_neighbors(struct engine *e, uint64_t now_ns)
@@ -309,20 +382,39 @@ static void ask_neighbors(struct engine *e, uint64_t now_ns)
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	size_t len;
 
-	if (e->port->caps.on_demand || now_ns < neighbors_next_deadline(&e->neighbors))
-		return;
-	while ((len = neighbors_output(&e->neighbors, frame, now_ns)))
+	while (engine_has_room(e, 0) && now_ns >= neighbors_next_deadline(&e->neighbors)) {
+		len = neighbors_output(&e->neighbors, frame, now_ns);
+		if (!len)
+			break;
 		engine_queue_frame(e, 0, frame, len);
+	}
+}
+
+static void report_groups(struct engine *e, uint64_t now_ns)
+{
+	uint8_t frame[GROUP_MAX_FRAME];
+	size_t len;
+
+	while (engine_has_room(e, 0) && now_ns >= groups_next_deadline(&e->groups)) {
+		len = groups_output(&e->groups, &e->gids, e->port->caps.mac, frame, now_ns);
+		if (!len)
+			break;
+		engine_queue_frame(e, 0, frame, len);
+	}
 }
 
 uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 {
 	uint32_t moved = receive_burst(e, now_ns);
 
+	follow_neighbors(e);
 	fire_deadlines(e, now_ns);
-	ask_neighbors(e, now_ns);
+	if (!e->port->caps.on_demand) {
+		ask_neighbors(e, now_ns);
+		report_groups(e, now_ns);
+	}
 	moved += emit_packets(e, now_ns);
-	flush_tx(e);
+	flush_tx(e, now_ns);
 	check_links(e, now_ns);
 	check_overruns(e);
 	return moved;
@@ -330,8 +422,13 @@ uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 
 uint64_t engine_next_deadline(const struct engine *e)
 {
-	uint64_t ask = e->port->caps.on_demand ? UINT64_MAX
-					       : neighbors_next_deadline(&e->neighbors);
+	uint64_t next = e->next_deadline_ns;
 
-	return ask < e->next_deadline_ns ? ask : e->next_deadline_ns;
+	if (e->port->caps.on_demand)
+		return next;
+	if (neighbors_next_deadline(&e->neighbors) < next)
+		next = neighbors_next_deadline(&e->neighbors);
+	if (groups_next_deadline(&e->groups) < next)
+		next = groups_next_deadline(&e->groups);
+	return next;
 }

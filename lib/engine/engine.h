@@ -17,6 +17,8 @@
 #include "drivers/port.h"
 #include "lib/base/list.h"
 #include "lib/base/random.h"
+#include "lib/engine/gids.h"
+#include "lib/engine/groups.h"
 #include "lib/engine/neighbors.h"
 #include "lib/protocol/qp.h"
 #include "lib/protocol/region.h"
@@ -27,6 +29,11 @@ enum {
 	ENGINE_TX_QUEUE = 64,     /* packets that wait for one link; a power of two */
 	ENGINE_GRAVES = 256,      /* removed queue pairs that are remembered */
 	ENGINE_EMIT_QUANTUM = 16, /* packets that a queue pair sends before the next one's turn */
+	/* Not the port's: packets between queue pairs of this engine. */
+	ENGINE_LOOP_LINK = PORT_MAX_LINKS,
+	ENGINE_LINKS,
+	/* Where datagrams go whose link is no more. */
+	ENGINE_NO_LINK = ENGINE_LINKS,
 };
 
 /*
@@ -36,52 +43,97 @@ enum {
 struct tx_queue {
 	uint16_t head;
 	uint16_t tail;
+	bool down;              /* what is to be done when the link is down was done */
+	bool blocked;           /* the port did not take all of it, or nothing since */
+	bool drops;             /* it is blocked for so long that datagrams are dropped */
+	uint64_t blocked_at_ns; /* when it was blocked or something was taken last */
 	struct port_packet packets[ENGINE_TX_QUEUE];
+};
+
+/* A way to a destination, with what must be looked after to keep it right. */
+struct engine_path {
+	struct wire_path wire;
+	uint16_t link; /* the port's, or ENGINE_LOOP_LINK */
+	int neighbor;  /* whose MAC it has, or -1 */
 };
 
 /* A queue pair as the engine keeps it. */
 struct engine_qp {
 	struct qp core;
 	struct list ready; /* on engine.ready while it has something to send */
-	struct wire_path path;
-	uint16_t link;
-	bool sending; /* was in RTS when it was looked at last: packets of it may be under way */
+	struct engine_path path;
+	int asked;    /* neighbour that a change of the path waits for, or -1 */
+	bool sending; /* when it was looked at last: packets of requests may be under way */
+	/* UC, UD, GSI: packets that qp_transmitted() is still to tell of. They wait for one link at
+	 * a time, so that they are told in order. */
+	uint16_t queued;
+	uint16_t queued_link;
 };
 
-/* A queue pair that was removed while its peer may still send to it. */
+/* An address handle as the engine keeps it. */
+struct engine_ah {
+	struct address_handle core;
+	struct list node; /* engine.ahs */
+	int neighbor;     /* or -1 */
+};
+
+/* A connection that ended here, by removal or RESET, while the peer may still send over it. */
 struct engine_grave {
 	uint32_t qpn; /* 0: none */
 	uint32_t dest_qpn;
 	uint16_t link;
 	bool has_icrc;
+	struct frl_ip remote_ip;
+	struct psn epsn; /* what was expected next: a later connection has other PSNs */
 	struct wire_path path;
+};
+
+/* Who is at the other end of a link of the local fabric. */
+struct engine_peer {
+	bool known;
+	struct frl_ip ips[2]; /* link-local and the main address */
 };
 
 struct engine_config {
 	struct port *port;                 /* stays the caller's */
-	struct neighbors_config neighbors; /* addresses of the port and its way to others */
-	uint64_t seed;                     /* of keys, queue pair numbers and PSNs */
+	struct gid_table gids;             /* gids[1] is the main address */
+	struct neighbors_config neighbors; /* `gids` and `mac` are filled in by the engine */
+	uint16_t pkey;
+	uint32_t mtu;  /* of datagrams, and the largest path MTU of a queue pair */
+	uint64_t seed; /* of keys, queue pair numbers and PSNs */
 };
 
 struct engine {
 	struct port *port;
-	struct frl_ip ip;
+	struct gid_table gids;
+	uint16_t pkey;
+	uint32_t mtu;
 	struct frl_stats stats;
-	struct engine_qp **qps; /* by the low bits of the number */
+	struct engine_qp **qps; /* by the low bits of the number; [1] is QP1 */
 	struct region_table regions;
+	struct event_queues events;
+	struct event_source port_events;
 	struct list ready;
-	struct tx_queue *tx[PORT_MAX_LINKS];
-	uint16_t n_links;
+	struct list ahs;
+	struct groups groups;
+	struct tx_queue *tx[ENGINE_LINKS];
+	struct engine_peer peers[PORT_MAX_LINKS];
+	uint16_t n_links; /* of the port: no link at this number or above is in use */
+	bool port_up;
 	/* No deadline of any queue pair is earlier: they are looked at when it is reached. */
 	uint64_t next_deadline_ns;
 	uint64_t next_link_check_ns;
 	uint32_t qp_cursor; /* where the search for a free slot starts: numbers are reused late */
 	uint32_t qp_end;    /* no queue pair is at this index or above */
-	uint32_t n_qps;
-	uint64_t seen_overruns; /* of stats.cq_overruns: how many were dealt with */
+	uint32_t n_qps;     /* QP1 not counted */
+	uint64_t seen_overruns;  /* of stats.cq_overruns: how many were dealt with */
+	uint32_t seen_neighbors; /* generation of `neighbors` that all paths follow */
 	struct random_state random;
 	uint32_t next_grave;
 	struct engine_grave graves[ENGINE_GRAVES];
+	/* One frame that is too long for a packet's header: an answer to an ICMP echo request. */
+	uint8_t *scratch;
+	uint32_t scratch_size;
 	struct neighbors neighbors;
 };
 
@@ -99,15 +151,35 @@ uint32_t engine_poll(struct engine *engine, uint64_t now_ns);
 uint64_t engine_next_deadline(const struct engine *engine);
 
 /*
- * Gives the queue pair a number and takes its packets. `config` lacks qpn, regions and stats: the
- * engine fills them in. -ENOSPC.
+ * Gives the queue pair a number and takes its packets. `config` lacks qpn, pkey, port_mtu, regions,
+ * stats and queues: the engine fills them in. -ENOSPC; -EBUSY: a GSI queue pair exists.
  */
 int engine_add_qp(struct engine *engine, struct engine_qp *qp, struct qp_config *config);
 void engine_remove_qp(struct engine *engine, struct engine_qp *qp);
 
-/* qp_modify(), and the packet headers that follow from it. -ENOMEM (a transmit queue). */
+/*
+ * qp_modify(), and the packet headers that follow from it. Whatever fails, *ret_why is the reason.
+ * -EINVAL; -ENOMEM (a transmit queue, or no room for a neighbour); -EHOSTUNREACH (no route);
+ * -EAGAIN: the next hop's MAC has been asked for, nothing has been changed yet: try again while
+ * polling, or give up by engine_forget_path().
+ */
 int engine_modify_qp(struct engine *engine, struct engine_qp *qp, const struct frl_qp_attr *attr,
-	uint32_t mask, const char **ret_why);
+	uint32_t mask, uint64_t now_ns, const char **ret_why);
+void engine_forget_path(struct engine *engine, struct engine_qp *qp);
+
+/* An address handle; ah->core.pd is the caller's to set, the rest is filled in. Errors as
+ * engine_modify_qp(); after -EAGAIN it is added, and to be tried again with engine_ah_ready(). */
+int engine_add_ah(struct engine *engine, struct engine_ah *ah, const struct frl_ah_attr *attr,
+	uint64_t now_ns, const char **ret_why);
+bool engine_ah_ready(const struct engine *engine, const struct engine_ah *ah);
+void engine_remove_ah(struct engine *engine, struct engine_ah *ah);
+
+/* -EINVAL with *ret_why: no datagram queue pair, no group; -ENOMEM. Detaching what is not attached
+ * is -EINVAL too. Removing the queue pair detaches it. */
+int engine_attach(struct engine *engine, struct engine_qp *qp, const struct frl_ip *group,
+	uint64_t now_ns, const char **ret_why);
+int engine_detach(struct engine *engine, struct engine_qp *qp, const struct frl_ip *group,
+	const char **ret_why);
 
 /*
  * To be called after anything was done with a queue pair, before the guard is released: notes what
@@ -115,13 +187,18 @@ int engine_modify_qp(struct engine *engine, struct engine_qp *qp, const struct f
  */
 void engine_update(struct engine *engine, struct engine_qp *qp);
 
-/* A link is gone, or about to be closed: what waits for it is dropped, its queue pairs fail. */
+/* A link of the local fabric was opened: datagrams that come over it have the peer's addresses. */
+void engine_set_peer(
+	struct engine *engine, uint16_t link, const struct frl_ip *ip, const uint8_t mac[6]);
+
+/* A link is gone, or about to be closed: what waits for it is dropped, its queue pairs fail, and
+ * datagrams by way of its address handles are dropped from now on, whoever gets its number. */
 void engine_drop_link(struct engine *engine, uint16_t link);
 
-/* True while a queue pair is connected over the link. */
+/* True while a queue pair is connected over the link, or an address handle leads over it. */
 bool engine_link_used(const struct engine *engine, uint16_t link);
 
-/* Gives the region its key. -ENOMEM, -ENOSPC. */
+/* Gives the region or window its key. -ENOMEM, -ENOSPC. */
 int engine_add_region(struct engine *engine, struct region *region);
 void engine_remove_region(struct engine *engine, struct region *region);
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const uint64_t ask_interval_ns = NEIGHBOR_ASK_INTERVAL_MS * UINT64_C(1000000);
+#define MS_TO_NS(ms) ((ms)*UINT64_C(1000000))
 
 static bool same_prefix(const uint8_t *a, const uint8_t *b, unsigned bits)
 {
@@ -19,88 +19,175 @@ void neighbors_init(struct neighbors *n, const struct neighbors_config *config)
 	*n = (struct neighbors){ .own = *config, .next_ask_ns = UINT64_MAX };
 }
 
-bool neighbors_next_hop(const struct neighbors *n, const struct frl_ip *ip, struct frl_ip *ret_hop)
+/* Whether an address is in the subnet of a GID of that VLAN. */
+static bool on_link(const struct neighbors *n, const struct frl_ip *ip, uint16_t vlan)
 {
-	bool v4 = ip_is_v4(&n->own.ip);
-	unsigned bits = n->own.prefix_len + (v4 ? 96u : 0u);
+	bool v4 = ip_is_v4(ip);
 
-	if (ip_is_v4(ip) != v4)
+	for (unsigned i = 0; i < n->own.gids->n; i++) {
+		const struct frl_gid *gid = &n->own.gids->gids[i];
+
+		if (gid->vlan == vlan && ip_is_v4(&gid->ip) == v4 &&
+			same_prefix(gid->ip.bytes, ip->bytes, gid->prefix_len + (v4 ? 96u : 0u)))
+			return true;
+	}
+	return false;
+}
+
+bool neighbors_next_hop(const struct neighbors *n, uint8_t sgid_index, const struct frl_ip *ip,
+	struct frl_ip *ret_hop)
+{
+	bool v6 = !ip_is_v4(ip);
+	const struct frl_gid *from;
+
+	if (sgid_index >= n->own.gids->n)
 		return false;
-	if (same_prefix(n->own.ip.bytes, ip->bytes, bits)) {
+	from = &n->own.gids->gids[sgid_index];
+	if (ip_is_v4(&from->ip) == v6)
+		return false;
+	if (on_link(n, ip, from->vlan)) {
 		*ret_hop = *ip;
 		return true;
 	}
-	if (n->own.has_gateway)
-		*ret_hop = n->own.gateway;
-	return n->own.has_gateway;
+	/* RFC 4291, 2.5.6: routers don't forward those. */
+	if (ip_is_link_local(&from->ip) || ip_is_link_local(ip))
+		return false;
+	if (!n->own.has_gateway[v6] || !on_link(n, &n->own.gateway[v6], from->vlan))
+		return false;
+	*ret_hop = n->own.gateway[v6];
+	return true;
 }
 
-static struct neighbor_entry *find(struct neighbors *n, const struct frl_ip *ip)
+static int find(const struct neighbors *n, const struct frl_ip *ip, uint16_t vlan)
 {
-	for (unsigned i = 0; i < NEIGHBORS_MAX; i++)
-		if (n->entries[i].used && ip_equal(&n->entries[i].ip, ip))
-			return &n->entries[i];
-	return NULL;
-}
+	for (uint32_t i = 0; i < n->n_end; i++) {
+		const struct neighbor_entry *entry = &n->entries[i];
 
-/* A free entry, or else one that is easily learnt again. */
-static struct neighbor_entry *make_room(struct neighbors *n)
-{
-	struct neighbor_entry *victim = &n->entries[0];
-
-	for (unsigned i = 0; i < NEIGHBORS_MAX; i++) {
-		if (!n->entries[i].used)
-			return &n->entries[i];
-		if (n->entries[i].resolved)
-			victim = &n->entries[i];
+		if (entry->users && entry->vlan == vlan && ip_equal(&entry->ip, ip))
+			return (int)i;
 	}
-	return victim;
+	return -1;
 }
 
-bool neighbors_lookup(
-	struct neighbors *n, const struct frl_ip *ip, uint8_t ret_mac[6], uint64_t now_ns)
+static int find_free(struct neighbors *n)
 {
-	struct neighbor_entry *entry = find(n, ip);
+	for (uint32_t i = 0; i < n->n_end; i++)
+		if (!n->entries[i].users)
+			return (int)i;
+	return n->n_end < NEIGHBORS_MAX ? (int)n->n_end++ : -1;
+}
 
-	if (!entry) {
-		entry = make_room(n);
-		*entry = (struct neighbor_entry){ .ip = *ip, .used = true, .ask_at_ns = now_ns };
-		if (now_ns < n->next_ask_ns)
-			n->next_ask_ns = now_ns;
+static void ask_at(struct neighbors *n, struct neighbor_entry *entry, uint64_t at_ns)
+{
+	entry->ask_at_ns = at_ns;
+	if (at_ns < n->next_ask_ns)
+		n->next_ask_ns = at_ns;
+}
+
+static void set_mac(struct neighbors *n, struct neighbor_entry *entry, const uint8_t mac[6])
+{
+	if (!entry->resolved || !mac_equal(entry->mac, mac))
+		n->generation++;
+	memcpy(entry->mac, mac, sizeof(entry->mac));
+	entry->resolved = true;
+	entry->probes = 0;
+}
+
+int neighbors_get(
+	struct neighbors *n, const struct frl_ip *hop, uint8_t sgid_index, uint64_t now_ns)
+{
+	struct neighbor_entry *entry;
+	uint16_t vlan;
+	int index;
+
+	if (sgid_index >= n->own.gids->n)
+		return -1;
+	vlan = n->own.gids->gids[sgid_index].vlan;
+	index = find(n, hop, vlan);
+	if (index >= 0) {
+		n->entries[index].users++;
+		return index;
 	}
+	index = find_free(n);
+	if (index < 0)
+		return -1;
+	entry = &n->entries[index];
+	*entry = (struct neighbor_entry){
+		.ip = *hop,
+		.users = 1,
+		.vlan = vlan,
+		.sgid_index = sgid_index,
+		.ask_at_ns = UINT64_MAX,
+	};
+	if (gid_find(n->own.gids, hop, vlan) >= 0)
+		set_mac(n, entry, n->own.mac);
+	else
+		ask_at(n, entry, now_ns);
+	return index;
+}
+
+void neighbors_put(struct neighbors *n, int index)
+{
+	if (index < 0)
+		return;
+	n->entries[index].users--;
+	while (n->n_end > 0 && !n->entries[n->n_end - 1].users)
+		n->n_end--;
+}
+
+bool neighbors_mac(const struct neighbors *n, int index, uint8_t ret_mac[6])
+{
+	const struct neighbor_entry *entry = &n->entries[index];
+
 	if (entry->resolved)
 		memcpy(ret_mac, entry->mac, sizeof(entry->mac));
 	return entry->resolved;
 }
 
-void neighbors_forget(struct neighbors *n, const struct frl_ip *ip)
+/* RFC 4861, 7.2.5: what does not override is for those who don't know, or whose MAC is silent. */
+static bool is_believed(const struct neighbor_entry *entry, const struct neighbor_message *in)
 {
-	struct neighbor_entry *entry = find(n, ip);
-
-	if (entry)
-		entry->used = false;
+	if (!in->mac_told)
+		return false;
+	return in->override || !entry->resolved || entry->probes > NEIGHBOR_UNICAST_PROBES;
 }
 
-size_t neighbors_input(
-	struct neighbors *n, const uint8_t *frame, size_t len, uint8_t answer[NEIGHBOR_MAX_FRAME])
+/* What a message tells about its sender, a question as well as an answer: believed only where
+ * somebody wants to know it. */
+static void learn(struct neighbors *n, const struct neighbor_message *in, uint64_t now_ns)
+{
+	int index = find(n, &in->sender_ip, in->vlan);
+	struct neighbor_entry *entry;
+
+	/* Our own addresses are nobody else's to tell. */
+	if (index < 0 || gid_find(n->own.gids, &in->sender_ip, in->vlan) >= 0)
+		return;
+	entry = &n->entries[index];
+	if ((entry->resolved && mac_equal(entry->mac, in->sender_mac)) || is_believed(entry, in)) {
+		set_mac(n, entry, in->sender_mac);
+		ask_at(n, entry, now_ns + MS_TO_NS(NEIGHBOR_REACHABLE_MS));
+	} else if (in->mac_told && entry->probes == 0) {
+		/* Somebody else offers itself: the one that is known is asked now. */
+		ask_at(n, entry, now_ns);
+	}
+}
+
+size_t neighbors_input(struct neighbors *n, const uint8_t *frame, size_t len,
+	uint8_t answer[NEIGHBOR_MAX_FRAME], uint64_t now_ns)
 {
 	struct neighbor_message in, out;
-	struct neighbor_entry *entry;
 
 	if (!neighbor_decode(&in, frame, len))
 		return 0;
-	/* Also a question tells its sender's address; it is believed only where it was asked for.
-	 */
-	entry = find(n, &in.sender_ip);
-	if (entry) {
-		memcpy(entry->mac, in.sender_mac, sizeof(entry->mac));
-		entry->resolved = true;
-	}
-	if (!in.request || !ip_equal(&in.target_ip, &n->own.ip))
+	if (in.unicast && !mac_equal(in.dst_mac, n->own.mac))
+		return 0;
+	learn(n, &in, now_ns);
+	if (!in.request || gid_find(n->own.gids, &in.target_ip, in.vlan) < 0)
 		return 0;
 	out = (struct neighbor_message){
 		.request = false,
-		.sender_ip = n->own.ip,
+		.vlan = in.vlan,
+		.sender_ip = in.target_ip,
 		.target_ip = in.sender_ip,
 	};
 	memcpy(out.sender_mac, n->own.mac, sizeof(out.sender_mac));
@@ -108,28 +195,44 @@ size_t neighbors_input(
 	return neighbor_encode(answer, &out);
 }
 
+/* Who is known is asked alone first, so that others are not bothered. */
+static size_t ask(const struct neighbors *n, struct neighbor_entry *entry,
+	uint8_t frame[NEIGHBOR_MAX_FRAME], uint64_t now_ns)
+{
+	struct neighbor_message out = {
+		.request = true,
+		.unicast = entry->resolved && entry->probes < NEIGHBOR_UNICAST_PROBES,
+		.vlan = entry->vlan,
+		.sender_ip = n->own.gids->gids[entry->sgid_index].ip,
+		.target_ip = entry->ip,
+	};
+
+	memcpy(out.sender_mac, n->own.mac, sizeof(out.sender_mac));
+	memcpy(out.dst_mac, entry->mac, sizeof(out.dst_mac));
+	if (entry->probes < UINT8_MAX)
+		entry->probes++;
+	entry->ask_at_ns = now_ns +
+		(entry->resolved ? MS_TO_NS(NEIGHBOR_PROBE_INTERVAL_MS)
+				 : MS_TO_NS(NEIGHBOR_ASK_INTERVAL_MS));
+	return neighbor_encode(frame, &out);
+}
+
 size_t neighbors_output(struct neighbors *n, uint8_t frame[NEIGHBOR_MAX_FRAME], uint64_t now_ns)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (unsigned i = 0; i < NEIGHBORS_MAX; i++) {
+	for (uint32_t k = 0; k < n->n_end; k++) {
+		uint32_t i = (n->ask_cursor + k) % n->n_end;
 		struct neighbor_entry *entry = &n->entries[i];
-		struct neighbor_message out;
 
-		if (!entry->used || entry->resolved)
+		if (!entry->users)
 			continue;
-		if (entry->ask_at_ns > now_ns) {
-			next = entry->ask_at_ns < next ? entry->ask_at_ns : next;
-			continue;
+		if (entry->ask_at_ns <= now_ns) {
+			n->ask_cursor = i + 1;
+			return ask(n, entry, frame, now_ns);
 		}
-		entry->ask_at_ns = now_ns + ask_interval_ns;
-		out = (struct neighbor_message){
-			.request = true,
-			.sender_ip = n->own.ip,
-			.target_ip = entry->ip,
-		};
-		memcpy(out.sender_mac, n->own.mac, sizeof(out.sender_mac));
-		return neighbor_encode(frame, &out);
+		if (entry->ask_at_ns < next)
+			next = entry->ask_at_ns;
 	}
 	n->next_ask_ns = next;
 	return 0;

@@ -6,6 +6,19 @@
 
 #include <ferrule/reduce.h>
 
+/* Atomic with everybody on this machine, the application's own atomics included. */
+static void execute(const struct atomic_op *op)
+{
+	uint64_t original = op->compare;
+
+	if (op->compare_swap)
+		__atomic_compare_exchange_n(op->addr, &original, op->swap_add, false,
+			__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	else
+		original = __atomic_fetch_add(op->addr, op->swap_add, __ATOMIC_ACQ_REL);
+	*op->ret_original = original;
+}
+
 void place(struct frl_stats *stats, const struct placements *placements)
 {
 	for (uint32_t i = 0; i < placements->count; i++) {
@@ -22,4 +35,6 @@ void place(struct frl_stats *stats, const struct placements *placements)
 			stats->bytes_placed += p->length;
 		}
 	}
+	if (placements->atomic.addr)
+		execute(&placements->atomic);
 }

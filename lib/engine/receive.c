@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#include "lib/base/bytes.h"
+#include "lib/wire/icmp.h"
+
 enum { PREFETCH_BYTES = 1024 };
 
 static uint64_t *drop_counter(struct frl_stats *stats, enum wire_verdict verdict)
@@ -17,33 +20,70 @@ static uint64_t *drop_counter(struct frl_stats *stats, enum wire_verdict verdict
 	case WIRE_BAD_OPCODE: return &stats->drop_bad_opcode;
 	case WIRE_OK:
 	case WIRE_ARP:
-	case WIRE_ICMPV6:
+	case WIRE_ICMP:
+	case WIRE_IGMP:
 	case WIRE_NOT_ROCE: break;
 	}
 	return &stats->drop_not_for_us;
 }
 
-static void handle_neighbor(struct engine *e, const struct port_frame *frame)
+static void handle_neighbor(struct engine *e, const struct port_frame *frame, uint64_t now_ns)
 {
 	uint8_t answer[NEIGHBOR_MAX_FRAME];
-	size_t len;
+	size_t len = neighbors_input(&e->neighbors, frame->data, frame->len, answer, now_ns);
 
-	if (e->port->caps.on_demand) {
-		e->stats.drop_not_for_us++;
-		return;
-	}
-	len = neighbors_input(&e->neighbors, frame->data, frame->len, answer);
-	if (len) {
+	if (len && engine_queue_frame(e, frame->link, answer, len))
 		e->stats.neighbor_requests++;
-		engine_queue_frame(e, frame->link, answer, len);
-	}
 }
 
-static struct engine_qp *find_qp(const struct engine *e, uint32_t qpn)
+/* False: it is no echo request. */
+static bool handle_echo(struct engine *e, const struct port_frame *frame)
 {
-	struct engine_qp *qp = e->qps[qpn & (ENGINE_MAX_QPS - 1)];
+	uint8_t answer[PORT_HEADER_ROOM];
+	struct icmp_echo echo;
+	bool queued = false;
+	size_t len;
 
-	return qp && qp->core.qpn == qpn ? qp : NULL;
+	if (!icmp_echo_decode(&echo, frame->data, frame->len))
+		return false;
+	if (!mac_equal(echo.dst_mac, e->port->caps.mac) ||
+		gid_find(&e->gids, &echo.dst_ip, echo.vlan) < 0) {
+		e->stats.drop_not_for_us++;
+		return true;
+	}
+	len = icmp_echo_reply(answer, sizeof(answer), &echo);
+	if (len) {
+		queued = engine_queue_frame(e, frame->link, answer, len);
+	} else if (!engine_scratch_queued(e)) {
+		/* One at a time: who asks with so much can ask again. */
+		len = icmp_echo_reply(e->scratch, e->scratch_size, &echo);
+		queued = len && engine_queue_frame(e, frame->link, e->scratch, len);
+	}
+	if (queued)
+		e->stats.echo_requests++;
+	return true;
+}
+
+/* What is not RoCE but may be ours to handle. */
+static void handle_other(struct engine *e, const struct port_frame *frame,
+	enum wire_verdict verdict, uint64_t now_ns)
+{
+	bool taken = false;
+
+	if (!e->port->caps.on_demand) {
+		if (verdict == WIRE_ICMP)
+			taken = handle_echo(e, frame);
+		if (!taken && (verdict == WIRE_ARP || verdict == WIRE_ICMP)) {
+			handle_neighbor(e, frame, now_ns);
+			taken = true;
+		}
+		/* Queries of MLD come behind hop-by-hop options. */
+		if (verdict == WIRE_IGMP || verdict == WIRE_NOT_ROCE)
+			taken = groups_input(
+				&e->groups, frame->data, frame->len, &e->random, now_ns);
+	}
+	if (!taken)
+		++*drop_counter(&e->stats, verdict);
 }
 
 /* Takes pad and ICRC off; false when they are not right. */
@@ -62,51 +102,143 @@ static bool finish_packet(struct frl_stats *stats, const struct port_frame *fram
 	return true;
 }
 
-static void handle_frame(struct engine *e, const struct port_frame *frame, uint64_t now_ns)
+static void deliver(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct wire_packet *packet, uint64_t now_ns)
 {
-	struct frl_stats *stats = &e->stats;
 	struct placements placements;
-	struct wire_packet packet;
-	struct engine_qp *qp;
-	enum wire_verdict verdict;
 
-	stats->rx_packets++;
-	stats->rx_bytes += frame->len + frame->payload_len;
-	verdict = frame->payload ? wire_decode_split(&packet, frame->data, frame->len,
-					   frame->payload, frame->payload_len)
-				 : wire_decode(&packet, frame->data, frame->len);
-	if (verdict == WIRE_ARP || verdict == WIRE_ICMPV6) {
-		handle_neighbor(e, frame);
-		return;
-	}
-	if (verdict != WIRE_OK) {
-		++*drop_counter(stats, verdict);
-		return;
-	}
-	if (!mac_equal(frame->data, e->port->caps.mac) || !ip_equal(&packet.dst_ip, &e->ip)) {
-		stats->drop_not_for_us++;
-		return;
-	}
-	qp = find_qp(e, packet.h.bth.dest_qpn);
-	if (!qp) {
-		stats->drop_unknown_qp++;
-		if (!(packet.op->flags & OPCODE_RESPONSE))
-			engine_answer_for_gone(e, &packet);
-		return;
-	}
-	/* On the local fabric a link is a process: another one must not speak for it. */
-	if (frame->link != qp->link) {
-		stats->drop_wrong_peer++;
-		return;
-	}
-	if (!finish_packet(stats, frame, &packet, !(qp->core.capabilities & FRL_CAP_NO_ICRC)))
-		return;
-	qp_input(&qp->core, &packet, &placements, now_ns);
-	place(stats, &placements);
+	qp_input(&qp->core, packet, &placements, now_ns);
+	place(&e->stats, &placements);
 	/* Payload of a packet that was refused or is a repetition was not read. */
 	if (frame->payload && placements.count && !e->port->ops->payload_intact(e->port, frame))
 		qp_payload_lost(&qp->core, &placements);
 	engine_update(e, qp);
+}
+
+/* On a VLAN where the device has no address of the family it is not there. */
+static bool is_on_vlan(const struct engine *e, const struct wire_packet *packet)
+{
+	bool v4 = ip_is_v4(&packet->dst_ip);
+
+	for (unsigned i = 0; i < e->gids.n; i++)
+		if (e->gids.gids[i].vlan == packet->vlan && ip_is_v4(&e->gids.gids[i].ip) == v4)
+			return true;
+	return false;
+}
+
+/* On the local fabric a link is a process: another one must not speak for it. */
+static bool is_from_peer(
+	struct engine *e, const struct port_frame *frame, const struct wire_packet *packet)
+{
+	const struct engine_peer *peer;
+
+	if (frame->link == ENGINE_LOOP_LINK)
+		return true;
+	peer = &e->peers[frame->link];
+	if (!peer->known || ip_equal(&packet->src_ip, &peer->ips[0]) ||
+		ip_equal(&packet->src_ip, &peer->ips[1]))
+		return true;
+	e->stats.drop_wrong_peer++;
+	return false;
+}
+
+static void receive_multicast(struct engine *e, const struct port_frame *frame,
+	struct wire_packet *packet, uint64_t now_ns)
+{
+	int group = groups_find(&e->groups, &packet->dst_ip);
+	struct engine_qp *qp;
+	unsigned at = 0;
+	uint8_t mac[6];
+
+	if (group < 0 || !is_on_vlan(e, packet) || !wire_multicast_mac(&packet->dst_ip, mac) ||
+		!mac_equal(frame->data, mac)) {
+		e->stats.drop_not_for_us++;
+		return;
+	}
+	if (packet->h.bth.dest_qpn != QPN_MULTICAST) {
+		e->stats.drop_unknown_qp++;
+		return;
+	}
+	if (!is_from_peer(e, frame, packet) || !finish_packet(&e->stats, frame, packet, true))
+		return;
+	while ((qp = groups_next_member(&e->groups, group, &at)))
+		deliver(e, qp, frame, packet, now_ns);
+}
+
+/* A peer whose connection ended here is to hear of it. */
+static void refuse_for_gone(
+	struct engine *e, const struct port_frame *frame, const struct wire_packet *packet)
+{
+	if (opcode_transport(packet->h.bth.opcode) == TRANSPORT_RC &&
+		!(packet->op->flags & OPCODE_RESPONSE))
+		engine_answer_for_gone(e, frame->link, packet);
+}
+
+/* Whether a packet to our GID at `gid` comes the way of the queue pair's peer. */
+static bool is_on_path(const struct engine_qp *qp, const struct port_frame *frame, unsigned gid)
+{
+	return frame->link == qp->path.link && gid == qp->core.attr.ah.sgid_index;
+}
+
+/* The destination is our GID at `gid`. */
+static void receive_unicast(struct engine *e, const struct port_frame *frame,
+	struct wire_packet *packet, unsigned gid, uint64_t now_ns)
+{
+	struct engine_qp *qp = engine_find_qp(e, packet->h.bth.dest_qpn);
+
+	if (!qp) {
+		e->stats.drop_unknown_qp++;
+		refuse_for_gone(e, frame, packet);
+		return;
+	}
+	if (qp_is_datagram(&qp->core)) {
+		if (!is_from_peer(e, frame, packet))
+			return;
+	} else if (!engine_is_connected(qp)) {
+		e->stats.drop_qp_state++;
+		refuse_for_gone(e, frame, packet);
+		return;
+	} else if (!is_on_path(qp, frame, gid)) {
+		/* Nor must the network speak for this device. */
+		e->stats.drop_wrong_peer++;
+		if (frame->link != qp->path.link)
+			refuse_for_gone(e, frame, packet);
+		return;
+	}
+	if (!finish_packet(&e->stats, frame, packet, !(qp->core.capabilities & FRL_CAP_NO_ICRC)))
+		return;
+	deliver(e, qp, frame, packet, now_ns);
+}
+
+void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t now_ns)
+{
+	struct wire_packet packet;
+	enum wire_verdict verdict;
+	int gid;
+
+	verdict = frame->payload ? wire_decode_split(&packet, frame->data, frame->len,
+					   frame->payload, frame->payload_len)
+				 : wire_decode(&packet, frame->data, frame->len);
+	if (verdict != WIRE_OK) {
+		handle_other(e, frame, verdict, now_ns);
+		return;
+	}
+	/* Networks of providers are not ours, and one in another is none at all. */
+	if (packet.n_tags > 1 ||
+		(packet.n_tags && get_be16(frame->data + ETH_LEN - 2) != ETHERTYPE_VLAN)) {
+		e->stats.drop_not_for_us++;
+		return;
+	}
+	if (ip_is_multicast(&packet.dst_ip)) {
+		receive_multicast(e, frame, &packet, now_ns);
+		return;
+	}
+	gid = gid_find(&e->gids, &packet.dst_ip, packet.vlan);
+	if (gid < 0 || !mac_equal(frame->data, e->port->caps.mac)) {
+		e->stats.drop_not_for_us++;
+		return;
+	}
+	receive_unicast(e, frame, &packet, (unsigned)gid, now_ns);
 }
 
 /* Payload that lies elsewhere is in another processor's cache; the hardware goes on from here. */
@@ -125,7 +257,9 @@ uint32_t receive_burst(struct engine *e, uint64_t now_ns)
 	for (uint16_t i = 0; i < n; i++) {
 		if (i + 1 < n)
 			prefetch_frame(&frames[i + 1]);
-		handle_frame(e, &frames[i], now_ns);
+		e->stats.rx_packets++;
+		e->stats.rx_bytes += frames[i].len + frames[i].payload_len;
+		receive_frame(e, &frames[i], now_ns);
 	}
 	if (n)
 		e->port->ops->rx_free(e->port, frames, n);

@@ -8,24 +8,81 @@
 
 #include "lib/engine/engine.h"
 
+static inline struct engine_qp *engine_find_qp(const struct engine *e, uint32_t qpn)
+{
+	struct engine_qp *qp = e->qps[qpn & (ENGINE_MAX_QPS - 1)];
+
+	return qp && qp->core.qpn == qpn ? qp : NULL;
+}
+
+/* Walks the queue pairs: the one at *index or after it, and *index is then behind it. */
+static inline struct engine_qp *engine_next_qp(const struct engine *e, uint32_t *index)
+{
+	while (*index < e->qp_end) {
+		struct engine_qp *qp = e->qps[(*index)++];
+
+		if (qp)
+			return qp;
+	}
+	return NULL;
+}
+
+/* RC, UC: it has a path to its peer, from RTR on. */
+static inline bool engine_is_connected(const struct engine_qp *qp)
+{
+	return qp->path.wire.headers_len != 0;
+}
+
 /* receive.c: frames handled. */
 uint32_t receive_burst(struct engine *e, uint64_t now_ns);
+/* One frame, of the port or of this engine itself. */
+void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t now_ns);
 
 /* emit.c: packets encoded into transmit queues; then as many as the port takes go out. */
 uint32_t emit_packets(struct engine *e, uint64_t now_ns);
-void flush_tx(struct engine *e);
+void flush_tx(struct engine *e, uint64_t now_ns);
 
-/* Queues a ready-made frame; lost when the queue is full, as on any network. */
-void engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, size_t len);
+/* Takes the packets at the head of a queue out of it: `taken` of them, which somebody has copied or
+ * keeps. Their queue pairs are told where they are to be. */
+void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken);
+
+/* True when a frame can be queued for the link. */
+bool engine_has_room(const struct engine *e, uint16_t link);
+
+/* Queues a ready-made frame; lost when the queue is full, as on any network: false. What does not
+ * fit a packet's header must be in e->scratch. */
+bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, size_t len);
+/* True while a frame in e->scratch waits. */
+bool engine_scratch_queued(const struct engine *e);
 
 /* Makes the transmit queue of a link. -ENOMEM, -EINVAL. */
 int engine_use_link(struct engine *e, uint16_t link);
 
-/* Refuses a request to a queue pair that was removed a while ago, if it is remembered. */
-void engine_answer_for_gone(struct engine *e, const struct wire_packet *packet);
+/* Refuses a request that came over `link` for a connection that ended here a while ago, if it is
+ * remembered. */
+void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_packet *packet);
 
-/* Takes back what waits in the link's queue and carries payload of the flow. */
-void engine_withdraw(struct engine *e, uint16_t link, uint32_t flow);
+/* Takes back its requests that wait in the link's queue, and what the peer would read in place.
+ * Answers to the peer's requests stay. */
+void engine_take_back(struct engine *e, struct engine_qp *qp);
+
+/* Drops the datagrams that wait in a queue; their queue pairs hear that they are sent. */
+void engine_drop_datagrams(struct engine *e, struct tx_queue *q);
+
+/* Remembers the connection of a queue pair that is about to end here. */
+void engine_bury(struct engine *e, const struct engine_qp *qp);
+
+/* loop.c: packets whose destination is this engine itself: those that are queued now. */
+void flush_loop(struct engine *e, uint64_t now_ns);
+/* A packet to a multicast group goes also to the queue pairs here that are attached to it. */
+void loop_multicast(struct engine *e, const struct port_packet *packet, uint64_t now_ns);
+
+/* paths.c: has all paths follow the MAC addresses of neighbours. */
+void follow_neighbors(struct engine *e);
+/* Datagrams for a link, posted or to be posted with address handles of now, go nowhere. */
+void forget_link(struct engine *e, uint16_t link);
+/* Gives up what a queue pair's path holds. */
+void release_path(struct engine *e, struct engine_qp *qp);
 
 /* placement.c: carries placements out, in order. */
 void place(struct frl_stats *stats, const struct placements *placements);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * A completion queue: a ring of work completions. Written by queue pairs and read by whoever polls,
- * both under the engine's guard, so it has no atomics. IBTA volume 1, 11.4.2.
- */
+/* A completion queue: a ring, and what is to be noted when something is written to it. */
 #ifndef FERRULE_PROTOCOL_CQ_H
 #define FERRULE_PROTOCOL_CQ_H
 
@@ -11,32 +8,61 @@
 
 #include <ferrule/queue.h>
 
-/* Entries [head, tail) modulo 2^32 are unread; full when tail - head == mask + 1. */
+#include "lib/protocol/event.h"
+
+enum cq_armed {
+	CQ_NOT_ARMED,
+	CQ_ARMED_SOLICITED, /* for solicited receives and errors */
+	CQ_ARMED,           /* for every completion */
+};
+
+/* Entries [head, tail); head and tail run freely, modulo 2^32. */
 struct cq {
 	struct frl_wc *entries;
 	uint32_t mask; /* entries - 1, a power of two minus one */
 	uint32_t head;
 	uint32_t tail;
-	bool overrun; /* a completion did not fit; nothing is written any more */
+	bool overrun;       /* a completion did not fit; nothing is written any more */
+	uint8_t armed;      /* enum cq_armed */
+	struct list notify; /* in queues->completions: the channel is to be told */
+	struct event_source events;
+	struct event_queues *queues;
 };
 
 /* `entries` has room for `count` completions, a power of two. */
-static inline void cq_init(struct cq *cq, struct frl_wc *entries, uint32_t count)
+static inline void cq_init(
+	struct cq *cq, struct frl_wc *entries, uint32_t count, struct event_queues *queues)
 {
-	*cq = (struct cq){ .entries = entries, .mask = count - 1 };
+	*cq = (struct cq){ .entries = entries, .mask = count - 1, .queues = queues };
+	list_init(&cq->notify);
+	event_source_init(&cq->events, EVENT_OF_CQ);
 }
 
-/* The entry, or NULL when the queue is full, which it then remembers. */
-static inline struct frl_wc *cq_push(struct cq *cq, const struct frl_wc *wc)
+/* A completion is there, `urgent` or not: the channel is told if it asked for that. */
+static inline void cq_notify(struct cq *cq, bool urgent)
+{
+	if (cq->armed != CQ_ARMED && !(cq->armed && urgent))
+		return;
+	cq->armed = CQ_NOT_ARMED;
+	if (list_empty(&cq->notify))
+		list_add_tail(&cq->queues->completions, &cq->notify);
+}
+
+/* The entry, or NULL when the queue is full, which it then remembers. `solicited`: a receive that
+ * the sender has flagged so. */
+static inline struct frl_wc *cq_push(struct cq *cq, const struct frl_wc *wc, bool solicited)
 {
 	struct frl_wc *entry = &cq->entries[cq->tail & cq->mask];
 
 	if (cq->overrun || cq->tail - cq->head > cq->mask) {
+		if (!cq->overrun)
+			event_raise(cq->queues, &cq->events, FRL_EVENT_CQ_ERR);
 		cq->overrun = true;
 		return 0;
 	}
 	*entry = *wc;
 	cq->tail++;
+	cq_notify(cq, solicited || wc->status != FRL_WC_SUCCESS);
 	return entry;
 }
 

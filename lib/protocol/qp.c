@@ -1,245 +1,138 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/protocol/qp.h"
+
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
 
-#include <errno.h>
-#include <string.h>
-
-enum {
-	/* PSNs in use must stay below half of their circle, so that older and newer can be told. */
-	MAX_QUEUED_PACKETS = (1 << 23) - 1,
+/* Cuts pieces off a block of memory; without one it adds up what is needed. */
+struct arena {
+	uint8_t *base;
+	size_t used;
 };
+
+static void *carve(struct arena *arena, size_t size)
+{
+	void *piece = arena->base ? arena->base + arena->used : NULL;
+
+	arena->used += (size + 15) & ~(size_t)15;
+	return piece;
+}
+
+static bool is_datagram_type(enum frl_qp_type type)
+{
+	return type == FRL_QPT_UD || type == FRL_QPT_GSI;
+}
+
+static uint32_t slots_for(uint32_t size)
+{
+	uint32_t slots = 1;
+
+	while (slots < size)
+		slots *= 2;
+	return slots;
+}
+
+/* The room of each slot of the send queue. `wqes` NULL: there is no memory yet. */
+static void lay_out_slots(
+	const struct qp_config *config, struct arena *arena, struct send_wqe *wqes, uint32_t slots)
+{
+	bool datagram = is_datagram_type(config->type);
+	struct frl_sge *sges = carve(arena, slots * config->max_send_sge * sizeof(*sges));
+	uint8_t *inline_data = carve(arena, (size_t)slots * config->max_inline);
+	struct datagram_target *targets = carve(arena, datagram ? slots * sizeof(*targets) : 0);
+
+	for (uint32_t i = 0; wqes && i < slots; i++) {
+		wqes[i].sge = sges + (size_t)i * config->max_send_sge;
+		wqes[i].inline_data = inline_data + (size_t)i * config->max_inline;
+		if (datagram)
+			wqes[i].target = targets + i;
+	}
+}
+
+/* `qp` NULL: only adds up. */
+static void lay_out(const struct qp_config *config, struct arena *arena, struct qp *qp)
+{
+	uint32_t slots = slots_for(config->max_send_wr);
+	uint32_t n_recv = config->srq ? 0 : config->max_recv_wr;
+	struct send_wqe *wqes = carve(arena, slots * sizeof(*wqes));
+	struct saved_request *saved = carve(
+		arena, config->type == FRL_QPT_RC ? FRL_MAX_RD_ATOMIC * sizeof(*saved) : 0);
+	struct frl_sge *srq_sge = carve(arena, config->srq ? FRL_MAX_SGE * sizeof(*srq_sge) : 0);
+	void *queue = carve(arena, recv_queue_storage(n_recv, config->max_recv_sge));
+
+	lay_out_slots(config, arena, qp ? wqes : NULL, slots);
+	if (!qp)
+		return;
+	qp->requester.wqes = wqes;
+	qp->requester.mask = slots - 1;
+	qp->requester.size = config->max_send_wr;
+	qp->responder.saved = saved;
+	qp->responder.srq_wqe.sge = srq_sge;
+	recv_queue_init(&qp->responder.queue, queue, n_recv, config->max_recv_sge, config->pd,
+		config->regions);
+}
+
+size_t qp_storage_size(const struct qp_config *config)
+{
+	struct arena arena = { 0 };
+
+	lay_out(config, &arena, NULL);
+	return arena.used;
+}
 
 void qp_init(struct qp *qp, const struct qp_config *config)
 {
+	struct arena arena = { .base = config->storage };
+
 	*qp = (struct qp){
 		.state = FRL_QPS_RESET,
+		.type = config->type,
 		.qpn = config->qpn,
+		.path_mtu = is_datagram_type(config->type) ? config->port_mtu : 0,
+		.pkey = config->pkey,
 		.pd = config->pd,
 		.send_cq = config->send_cq,
 		.recv_cq = config->recv_cq,
 		.regions = config->regions,
 		.stats = config->stats,
+		.queues = config->queues,
+		.max_send_sge = config->max_send_sge,
+		.max_inline = config->max_inline,
+		.sq_sig_all = config->sq_sig_all,
 		.unlimited_retry = config->unlimited_retry,
-		.requester = {
-			.wqes = config->send_wqes,
-			.mask = config->n_send - 1,
-			.window = config->window,
-		},
-		.responder = {
-			.wqes = config->recv_wqes,
-			.mask = config->n_recv - 1,
-			.size = config->n_recv,
-		},
+		.requester.window = config->window,
+		.responder.srq = config->srq,
 	};
+	lay_out(config, &arena, qp);
+	event_source_init(&qp->events, EVENT_OF_QP);
 	recovery_stop(qp);
 }
 
-static int refuse(const char **ret_why, const char *why)
-{
-	*ret_why = why;
-	return -EINVAL;
-}
-
-/* Checks the elements of a request and adds them up. */
-static int check_sges(const struct qp *qp, const struct frl_sge *sge, int n, uint32_t access,
-	uint32_t *ret_length, const char **ret_why)
-{
-	uint64_t total = 0;
-
-	if (n < 0 || n > FRL_MAX_SGE || (n && !sge))
-		return refuse(ret_why, "a request has 0 to 4 scatter/gather elements");
-	for (int i = 0; i < n; i++) {
-		const struct region *region = region_find(qp->regions, sge[i].lkey);
-
-		total += sge[i].length;
-		if (sge[i].length == 0)
-			continue;
-		if (!region)
-			return refuse(ret_why, "an element's lkey names no memory region");
-		if (!region_allows(region, qp->pd, (uintptr_t)sge[i].addr, sge[i].length, access))
-			return refuse(ret_why,
-				"an element does not lie inside its memory region, or the "
-				"region is of another protection domain or lacks local write");
-	}
-	if (total > WIRE_MAX_MESSAGE)
-		return refuse(ret_why, "a message has at most 2^31 bytes");
-	*ret_length = (uint32_t)total;
-	return 0;
-}
-
-static int copy_inline(struct send_wqe *wqe, const struct frl_send_wr *wr, const char **ret_why)
-{
-	uint64_t total = 0;
-
-	if (wr->n_sge < 0 || wr->n_sge > FRL_MAX_SGE || (wr->n_sge && !wr->sge))
-		return refuse(ret_why, "a request has 0 to 4 scatter/gather elements");
-	for (int i = 0; i < wr->n_sge; i++) {
-		total += wr->sge[i].length;
-		if (total > FRL_MAX_INLINE)
-			return refuse(ret_why, "an inline request has at most 64 bytes");
-		if (wr->sge[i].length)
-			memcpy(wqe->inline_data + total - wr->sge[i].length, wr->sge[i].addr,
-				wr->sge[i].length);
-	}
-	wqe->length = (uint32_t)total;
-	return 0;
-}
-
-/* In ERR requests are taken and come back as flushed. */
-static void flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id)
+void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id)
 {
 	struct frl_wc wc = { .wr_id = wr_id, .status = FRL_WC_WR_FLUSH_ERR, .qp_num = qp->qpn };
 
-	qp_complete(qp, cq, &wc);
+	qp_complete(qp, cq, &wc, false);
 }
 
-/* From the start of the oldest request on, and not from `una`: every PSN of a queued request must
- * compare with every other. */
-static uint32_t packets_queued(const struct requester *r)
+struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited)
 {
-	struct psn start = r->head == r->tail ? r->end : send_wqe_at(r, r->head)->first_psn;
-
-	return (uint32_t)psn_diff(r->end, start);
-}
-
-int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const char **ret_why)
-{
-	struct requester *r = &qp->requester;
-	struct send_wqe *wqe = send_wqe_at(r, r->tail);
-	int rc;
-
-	if (qp->state == FRL_QPS_ERR) {
-		flush_one(qp, qp->send_cq, wr->wr_id);
-		return 0;
-	}
-	if (qp->state != FRL_QPS_RTS)
-		return refuse(ret_why, "send requests need the state RTS");
-	if ((unsigned)wr->opcode > FRL_WR_RDMA_WRITE_WITH_IMM)
-		return refuse(ret_why, "unknown opcode");
-	if (wr->flags & ~(uint32_t)(FRL_SEND_SIGNALED | FRL_SEND_SOLICITED | FRL_SEND_INLINE))
-		return refuse(ret_why, "unknown send flags");
-	if (r->tail - r->head > r->mask) {
-		*ret_why = "the send queue is full: poll for completions, then post again";
-		return -ENOMEM;
-	}
-	if (wr->flags & FRL_SEND_INLINE)
-		rc = copy_inline(wqe, wr, ret_why);
-	else
-		rc = check_sges(qp, wr->sge, wr->n_sge, 0, &wqe->length, ret_why);
-	if (rc)
-		return rc;
-	wqe->packets = wqe->length ? (wqe->length - 1) / qp->path_mtu + 1 : 1;
-	if (wqe->packets > MAX_QUEUED_PACKETS)
-		return refuse(ret_why, "message too long for the path MTU: it needs 2^23 packets");
-	if (wqe->packets + packets_queued(r) > MAX_QUEUED_PACKETS) {
-		*ret_why = "2^23 packets are queued: poll for completions, then post again";
-		return -ENOMEM;
-	}
-	wqe->wr_id = wr->wr_id;
-	wqe->opcode = (uint8_t)wr->opcode;
-	wqe->flags = (uint8_t)wr->flags;
-	wqe->remote_addr = wr->remote_addr;
-	wqe->rkey = wr->rkey;
-	wqe->imm_data = wr->imm_data;
-	wqe->n_sge = (uint8_t)wr->n_sge;
-	if (!(wr->flags & FRL_SEND_INLINE) && wr->n_sge)
-		memcpy(wqe->sge, wr->sge, (unsigned)wr->n_sge * sizeof(wqe->sge[0]));
-	wqe->first_psn = r->end;
-	r->end = psn_add(r->end, wqe->packets);
-	r->tail++;
-	return 0;
-}
-
-static int check_action(
-	const struct qp *qp, const struct frl_recv_wr *wr, uint32_t length, const char **ret_why)
-{
-	const struct frl_recv_action *action = &wr->action;
-	const struct region *region;
-	size_t size;
-
-	if (action->type == FRL_ACTION_COPY)
-		return 0;
-	if (action->type != FRL_ACTION_REDUCE)
-		return refuse(ret_why, "unknown receive action");
-	size = frl_dtype_size(action->dtype);
-	if (size == 0 || (unsigned)action->op >= FRL_OPS)
-		return refuse(ret_why, "unknown element type or operation");
-	for (int i = 0; i < wr->n_sge; i++)
-		if (wr->sge[i].length % size != 0)
-			return refuse(ret_why, "a reducing receive takes whole elements only");
-	if (!action->src || length == 0)
-		return 0;
-	region = region_find(qp->regions, action->src_lkey);
-	if (!region || !region_allows(region, qp->pd, (uintptr_t)action->src, length, 0))
-		return refuse(
-			ret_why, "the action's src does not lie inside the region of src_lkey");
-	return 0;
-}
-
-int qp_post_recv(struct qp *qp, const struct frl_recv_wr *wr, const char **ret_why)
-{
-	struct responder *r = &qp->responder;
-	struct recv_wqe *wqe;
-	uint32_t length;
-	int rc;
-
-	if (qp->state == FRL_QPS_RESET)
-		return refuse(ret_why, "receive requests need the state INIT, RTR or RTS");
-	if (qp->state == FRL_QPS_ERR) {
-		flush_one(qp, qp->recv_cq, wr->wr_id);
-		return 0;
-	}
-	if (r->tail - r->head >= r->size) {
-		*ret_why = "the receive queue is full: poll for completions, then post again";
-		return -ENOMEM;
-	}
-	rc = check_sges(qp, wr->sge, wr->n_sge, FRL_ACCESS_LOCAL_WRITE, &length, ret_why);
-	if (!rc)
-		rc = check_action(qp, wr, length, ret_why);
-	if (rc)
-		return rc;
-	wqe = recv_wqe_at(r, r->tail);
-	wqe->wr_id = wr->wr_id;
-	wqe->length = length;
-	wqe->action = wr->action;
-	if (length == 0 || wqe->action.type == FRL_ACTION_COPY)
-		wqe->action.src = NULL; /* nothing is read from there */
-	/* Empty elements need no region; they are left out here, so that none is looked for later.
-	 */
-	wqe->n_sge = 0;
-	for (int i = 0; i < wr->n_sge; i++)
-		if (wr->sge[i].length)
-			wqe->sge[wqe->n_sge++] = wr->sge[i];
-	r->tail++;
-	return 0;
-}
-
-struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc)
-{
-	struct frl_wc *entry = cq_push(cq, wc);
+	struct frl_wc *entry = cq_push(cq, wc, solicited);
 
 	if (!entry) {
 		qp->stats->cq_overruns++;
+		/* What is lost here would have told: this does instead. */
+		event_raise(qp->queues, &qp->events, FRL_EVENT_QP_FATAL);
 		qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
 	}
 	return entry;
 }
 
-void qp_fail_at(struct qp *qp, uint32_t position, enum frl_wc_status status)
+/* Every send request comes back: the one at `position` with `status`, the others flushed. */
+static void flush_sends(struct qp *qp, uint32_t position, enum frl_wc_status status)
 {
 	struct requester *r = &qp->requester;
-	struct responder *q = &qp->responder;
 
-	if (qp->state == FRL_QPS_RESET || qp->state == FRL_QPS_ERR)
-		return;
-	/* First the state: completions below may overrun their queue and come back here. */
-	qp->state = FRL_QPS_ERR;
-	qp->attr.state = FRL_QPS_ERR;
-	q->ack_pending = false;
-	q->message = MESSAGE_NONE;
-	recovery_stop(qp);
 	while (r->head != r->tail) {
 		struct frl_wc wc = {
 			.wr_id = send_wqe_at(r, r->head)->wr_id,
@@ -248,12 +141,51 @@ void qp_fail_at(struct qp *qp, uint32_t position, enum frl_wc_status status)
 		};
 
 		r->head++;
-		qp_complete(qp, qp->send_cq, &wc);
+		qp_complete(qp, qp->send_cq, &wc, false);
 	}
 	r->current = r->head;
 	r->una = r->next = r->sent_end = r->end;
-	while (q->head != q->tail)
-		flush_one(qp, qp->recv_cq, recv_wqe_at(q, q->head++)->wr_id);
+	r->outstanding = 0;
+	r->blocked = false;
+	r->draining = false;
+}
+
+/* Answers to READs and atomics that were accepted stay. */
+static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status status)
+{
+	bool tells = status == FRL_WC_WR_FLUSH_ERR || qp->requester.head != qp->requester.tail;
+
+	/* First the state: completions below may overrun their queue and come back here. */
+	qp->state = FRL_QPS_ERR;
+	qp->attr.state = FRL_QPS_ERR;
+	qp->responder.ack_pending = false;
+	qp->responder.message = MESSAGE_NONE;
+	recovery_stop(qp);
+	if (!tells)
+		event_raise(qp->queues, &qp->events, FRL_EVENT_QP_FATAL);
+	flush_sends(qp, position, status);
+	receive_flush(qp);
+	if (qp->responder.srq)
+		event_raise(qp->queues, &qp->events, FRL_EVENT_QP_LAST_WQE_REACHED);
+}
+
+static bool can_fail(const struct qp *qp)
+{
+	return qp->state != FRL_QPS_RESET && qp->state != FRL_QPS_ERR;
+}
+
+void qp_fail_at(struct qp *qp, uint32_t position, enum frl_wc_status status)
+{
+	if (!can_fail(qp))
+		return;
+	saved_reset(qp);
+	enter_error(qp, position, status);
+}
+
+void qp_fail_refused(struct qp *qp)
+{
+	if (can_fail(qp))
+		enter_error(qp, qp->requester.head, FRL_WC_WR_FLUSH_ERR);
 }
 
 void qp_fail(struct qp *qp, enum frl_wc_status status)
@@ -261,46 +193,147 @@ void qp_fail(struct qp *qp, enum frl_wc_status status)
 	qp_fail_at(qp, qp->requester.head, status);
 }
 
+void qp_fail_send(struct qp *qp, enum frl_wc_status status)
+{
+	if (qp->type == FRL_QPT_RC) {
+		qp_fail(qp, status);
+		return;
+	}
+	if (!qp_sends(qp))
+		return;
+	qp->state = FRL_QPS_SQE;
+	qp->attr.state = FRL_QPS_SQE;
+	flush_sends(qp, qp->requester.head, status);
+}
+
+void qp_accepted(struct qp *qp)
+{
+	qp->stats->rx_requests++;
+	if (qp->state != FRL_QPS_RTR || qp->comm_est)
+		return;
+	qp->comm_est = true;
+	event_raise(qp->queues, &qp->events, FRL_EVENT_COMM_EST);
+}
+
+/* IBTA 10.9.3: equal but for the membership bit, and not limited members both. */
+static bool pkey_matches(uint16_t a, uint16_t b)
+{
+	return ((a ^ b) & 0x7fff) == 0 && ((a | b) & 0x8000);
+}
+
+static uint8_t transport_of(const struct qp *qp)
+{
+	switch (qp->type) {
+	case FRL_QPT_RC: return TRANSPORT_RC;
+	case FRL_QPT_UC: return TRANSPORT_UC;
+	default: return TRANSPORT_UD;
+	}
+}
+
+static bool receives(const struct qp *qp)
+{
+	return qp->state >= FRL_QPS_RTR && qp->state <= FRL_QPS_SQE;
+}
+
+static void drop_by_state(struct qp *qp, const struct wire_packet *packet)
+{
+	qp->stats->drop_qp_state++;
+	if (qp->type == FRL_QPT_RC && qp->state == FRL_QPS_ERR && qp->unlimited_retry &&
+		opcode_transport(packet->h.bth.opcode) == TRANSPORT_RC &&
+		!(packet->op->flags & OPCODE_RESPONSE) && ip_equal(&packet->src_ip, &qp->remote_ip))
+		responder_refuse_late(qp, packet);
+}
+
+static void dispatch(struct qp *qp, const struct wire_packet *packet, struct placements *placements,
+	uint64_t now_ns)
+{
+	if (qp_is_datagram(qp))
+		datagram_input(qp, packet, placements);
+	else if (qp->type == FRL_QPT_UC)
+		unreliable_input(qp, packet, placements);
+	else if (!(packet->op->flags & OPCODE_RESPONSE))
+		responder_input(qp, packet, placements);
+	else if (qp_sends(qp))
+		completer_input(qp, packet, placements, now_ns);
+	else
+		qp->stats->stale_acks++;
+}
+
 void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements,
 	uint64_t now_ns)
 {
 	placements->count = 0;
-	placements->completion = 0;
-	if (qp->state != FRL_QPS_RTR && qp->state != FRL_QPS_RTS) {
-		qp->stats->drop_qp_state++;
-		if (qp->state == FRL_QPS_ERR && qp->unlimited_retry &&
-			!(packet->op->flags & OPCODE_RESPONSE) &&
-			ip_equal(&packet->src_ip, &qp->remote_ip))
-			responder_refuse_late(qp, packet);
-	} else if (opcode_transport(packet->h.bth.opcode) != TRANSPORT_RC)
+	placements->completion = NULL;
+	placements->atomic.addr = NULL;
+	if (packet->op->operation == OPERATION_CNP) {
+		/* Told, but there is no rate to lower. */
+		qp->stats->cnps_received++;
+		return;
+	}
+	if (!receives(qp)) {
+		drop_by_state(qp, packet);
+		return;
+	}
+	if (opcode_transport(packet->h.bth.opcode) != transport_of(qp)) {
 		qp->stats->drop_bad_opcode++;
-	else if ((packet->h.bth.pkey & 0x7fff) != (PKEY_DEFAULT & 0x7fff))
+		return;
+	}
+	if (!pkey_matches(packet->h.bth.pkey, qp->pkey)) {
 		qp->stats->drop_bad_pkey++;
-	else if (!ip_equal(&packet->src_ip, &qp->remote_ip))
+		return;
+	}
+	if (!qp_is_datagram(qp) && !ip_equal(&packet->src_ip, &qp->remote_ip)) {
 		qp->stats->drop_wrong_peer++;
-	else if (packet->op->flags & OPCODE_RESPONSE)
-		completer_input(qp, packet, now_ns);
-	else
-		responder_input(qp, packet, placements);
+		return;
+	}
+	dispatch(qp, packet, placements, now_ns);
 }
 
 void qp_payload_lost(struct qp *qp, struct placements *placements)
 {
-	if (placements->completion)
+	if (placements->completion) {
 		placements->completion->status = FRL_WC_REM_ABORT_ERR;
+		/* As a success it was perhaps nothing that the channel had asked for. */
+		cq_notify(qp->recv_cq, true);
+	}
 	qp_fail(qp, FRL_WC_REM_ABORT_ERR);
 }
 
 bool qp_wants_output(const struct qp *qp)
 {
-	return qp->responder.ack_pending || requester_wants_output(qp);
+	return (qp->type == FRL_QPT_RC && responder_wants_output(qp)) ||
+		(qp_sends(qp) && requester_wants_output(qp));
+}
+
+/* How many of `max` packets may be answers: a peer that reads without end must not keep this end's
+ * own requests from being sent. */
+static uint32_t answers_share(struct qp *qp, uint32_t max)
+{
+	if (!qp_sends(qp) || !requester_wants_output(qp))
+		return max;
+	if (max > 1)
+		return max - (max + 3) / 4;
+	qp->answers_turn = !qp->answers_turn;
+	return qp->answers_turn ? max : 0;
 }
 
 uint32_t qp_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
 {
 	uint32_t n = 0;
 
-	if (qp->responder.ack_pending && max)
-		responder_output(qp, &out[n++]);
-	return n + requester_output(qp, out + n, max - n, now_ns);
+	/* Answers come first, and may be the last thing that a queue pair says. */
+	if (qp->type == FRL_QPT_RC && responder_wants_output(qp))
+		n = responder_output(qp, out, answers_share(qp, max));
+	if (qp_sends(qp) && n < max)
+		n += requester_output(qp, out + n, max - n, now_ns);
+	return n;
+}
+
+const struct datagram_target *qp_next_target(const struct qp *qp)
+{
+	const struct requester *r = &qp->requester;
+
+	if (!qp_sends(qp) || !requester_wants_output(qp))
+		return NULL;
+	return send_wqe_at(r, r->current)->target;
 }

@@ -21,6 +21,19 @@ enum nak_code {
 	NAK_INVALID_REQUEST = 1,
 	NAK_REMOTE_ACCESS = 2,
 	NAK_REMOTE_OPERATIONAL = 3,
+	NAK_INVALID_RD_REQUEST = 4,
+};
+
+enum {
+	/* PSNs in use must stay below half of their circle, so that older and newer can be told. */
+	MAX_QUEUED_PACKETS = (1 << 23) - 1,
+	ATOMIC_SIZE = 8,
+};
+
+enum receive_verdict {
+	RECEIVE_FITS,
+	RECEIVE_TOO_LONG,    /* for the request, or no whole number of its elements */
+	RECEIVE_MEMORY_GONE, /* of the request, or of its action */
 };
 
 static inline struct send_wqe *send_wqe_at(const struct requester *r, uint32_t position)
@@ -28,32 +41,156 @@ static inline struct send_wqe *send_wqe_at(const struct requester *r, uint32_t p
 	return &r->wqes[position & r->mask];
 }
 
-static inline struct recv_wqe *recv_wqe_at(const struct responder *r, uint32_t position)
+static inline uint32_t packets_for(uint32_t length, uint32_t mtu)
 {
-	return &r->wqes[position & r->mask];
+	return length ? (length - 1) / mtu + 1 : 1;
 }
+
+static inline bool wr_is_atomic(uint8_t opcode)
+{
+	return opcode == FRL_WR_ATOMIC_CMP_AND_SWP || opcode == FRL_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Answered by a response of its own: an ACK does not complete it. */
+static inline bool wr_has_response(uint8_t opcode)
+{
+	return opcode == FRL_WR_RDMA_READ || wr_is_atomic(opcode);
+}
+
+/* Done here, without a packet. */
+static inline bool wr_is_local(uint8_t opcode)
+{
+	return opcode == FRL_WR_LOCAL_INV || opcode == FRL_WR_BIND_MW;
+}
+
+/* qp.c */
 
 /* As qp_fail(), but the request at `position` of the send queue is the one that completes with
  * `status`; those before it are flushed. */
 void qp_fail_at(struct qp *qp, uint32_t position, enum frl_wc_status status);
 
-/* Writes a completion; a full queue takes the queue pair to ERR. Returns the entry or NULL. */
-struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc);
+/* The peer's request is refused: everything is flushed, but answers to earlier READs and atomics
+ * go out still, before the NAK. For responder_refuse(). */
+void qp_fail_refused(struct qp *qp);
 
-/* requester.c: packets [psn, ...) are to be sent (again); una <= psn <= sent_end. */
-void requester_go_back(struct requester *r, struct psn psn);
-/* Everything before `psn` is acknowledged: completes requests. True when una moved. */
+/*
+ * The oldest send request failed for a local reason. RC: as qp_fail(). UC, UD: it completes with
+ * `status`, those behind it are flushed, and the state is SQE (10.3.1.7).
+ */
+void qp_fail_send(struct qp *qp, enum frl_wc_status status);
+
+/* A packet of RC or UC was accepted: counts it, and raises COMM_EST when it is the first in RTR. */
+void qp_accepted(struct qp *qp);
+
+/* Writes a completion; a full queue takes the queue pair to ERR. Returns the entry or NULL. */
+struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited);
+
+/* A request comes back flushed. */
+void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id);
+
+/* requester.c */
+
+/* Everything from `una` on is to be sent again. */
+void requester_go_back(struct requester *r);
+/*
+ * The responder has executed everything before `psn`: completes requests up to the first READ or
+ * atomic whose response is missing, and moves una so far. True when una moved. Then, if una is
+ * before `psn` still, that response was lost.
+ */
 bool requester_acknowledge(struct qp *qp, struct psn psn);
+/* The response to PSN una has come. */
+void requester_response_taken(struct qp *qp);
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns);
 bool requester_wants_output(const struct qp *qp);
+/* The position behind the last request that was started. */
+uint32_t requester_started(const struct requester *r);
+/* Nothing that was started is unfinished: raises SQ_DRAINED when that is wanted, once. */
+void requester_check_drained(struct qp *qp);
+/* True when that is so, in SQD. */
+bool requester_drained(const struct qp *qp);
 
-void completer_input(struct qp *qp, const struct wire_packet *packet, uint64_t now_ns);
+/* completer.c: answers to RC requests. */
+void completer_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements,
+	uint64_t now_ns);
 
+/* responder.c: RC. */
 void responder_input(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements);
 /* A request for a queue pair in ERR. */
 void responder_refuse_late(struct qp *qp, const struct wire_packet *packet);
-/* Fills `out` with the pending acknowledgement. */
-void responder_output(struct qp *qp, struct packet_out *out);
+/* Something is to be answered: an acknowledgement, or a READ or atomic. */
+bool responder_wants_output(const struct qp *qp);
+uint32_t responder_output(struct qp *qp, struct packet_out out[], uint32_t max);
+/*
+ * The queue pair fails because of the packet at `psn`: the receive request that it was for, if
+ * `recv_status` is not SUCCESS and there is one, completes with that; otherwise QP_REQ_ERR or
+ * QP_ACCESS_ERR is raised (9.9.3). The NAK goes out after what was to be answered before it.
+ */
+void responder_refuse(
+	struct qp *qp, enum nak_code code, enum frl_wc_status recv_status, struct psn psn);
+
+/* saved.c: what the responder keeps of READs and atomics, and their answers. */
+
+/* One more may wait for its answer: fewer than max_dest_rd_atomic do so. */
+bool saved_has_room(const struct qp *qp);
+/* A slot for a new one, there being room; the oldest goes. */
+struct saved_request *saved_add(struct qp *qp);
+/* The answer of this one is to be sent, from its start. */
+void saved_start(struct qp *qp, struct saved_request *saved);
+/* A repeated READ or atomic request: its answer is to be sent again, from there, if it is known. */
+void saved_replay(struct qp *qp, const struct wire_packet *packet);
+/* The newest of them came after this PSN. */
+bool saved_newer(const struct qp *qp, struct psn psn);
+/* The PSN of the oldest pending answer. */
+bool saved_pending(const struct qp *qp, struct psn *ret_psn);
+/* Fills `out` with the next response packet; one must be pending. False: a READ's memory is gone.
+ * The queue pair has failed then, or, if this was a replay, gives the replay up. */
+bool saved_output(struct qp *qp, struct packet_out *out);
+/* Forgets all of them. */
+void saved_reset(struct qp *qp);
+
+/* message.c: SENDs and WRITEs, of RC and UC. */
+
+/* MESSAGE_NONE: neither of them. */
+enum responder_message message_kind(const struct wire_packet *packet);
+/* The payload is as long as its place in the message and the length of a WRITE require. */
+bool message_length_fits(const struct qp *qp, const struct wire_packet *packet);
+/* Would a SEND's payload go into the receive request? There must be one. */
+enum receive_verdict message_check_receive(const struct qp *qp, const struct wire_packet *packet);
+/* A WRITE's bytes, from the first to the last, are memory that the peer may write to. */
+bool message_may_write(const struct qp *qp, const struct wire_packet *packet);
+/* Takes a packet to which all of the above applies: places it; the last one completes. */
+void message_accept(struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+
+/* unreliable.c: UC, and UD or GSI. */
+void unreliable_input(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+void datagram_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+
+/* receive.c: the receive request of the message that is arriving. */
+
+/* There is one in the queue or the SRQ. */
+bool receive_available(const struct qp *qp);
+/* The one that would be taken: the one taken already, or the next; NULL without. */
+const struct recv_wqe *receive_peek(const struct qp *qp);
+/* Takes one, unless one is taken already; receive_available() must be true. */
+void receive_take(struct qp *qp);
+/* Would `length` bytes at `offset` go into this request? */
+enum receive_verdict receive_check(
+	const struct qp *qp, const struct recv_wqe *wqe, uint64_t offset, uint32_t length);
+/* Adds placements for `length` bytes at `offset` of the request that is taken. */
+void receive_place(struct qp *qp, struct placements *placements, uint32_t offset,
+	const uint8_t *payload, uint32_t length);
+/* Adds placements for `length` bytes at `offset` of elements: also of READs and atomics. False: a
+ * region is gone. */
+bool scatter(const struct qp *qp, const struct frl_sge sge[], uint32_t n_sge,
+	struct placements *placements, uint32_t offset, const uint8_t *payload, uint32_t length);
+/*
+ * Completes the request that is taken; `wc` has what differs (status, opcode, byte_len, imm or
+ * invalidated key, flags, datagram fields). Returns the entry or NULL.
+ */
+struct frl_wc *receive_complete(struct qp *qp, const struct frl_wc *wc, bool solicited);
+/* Flushes the request that is taken and, without an SRQ, all others. */
+void receive_flush(struct qp *qp);
 
 #endif

@@ -5,151 +5,152 @@
 
 #include <errno.h>
 #include <stddef.h>
-#include <string.h>
 
-struct transition {
-	bool legal;
-	uint32_t required;
-	uint32_t optional;
+/* Short names for the table. */
+enum {
+	CUR = FRL_QP_CUR_STATE,
+	NOTIFY = FRL_QP_EN_SQD_ASYNC_NOTIFY,
+	ACCESS = FRL_QP_ACCESS_FLAGS,
+	PKEY = FRL_QP_PKEY_INDEX,
+	PORT = FRL_QP_PORT,
+	QKEY = FRL_QP_QKEY,
+	AV = FRL_QP_AV,
+	MTU = FRL_QP_PATH_MTU,
+	TIMEOUT = FRL_QP_TIMEOUT,
+	RETRY = FRL_QP_RETRY_CNT,
+	RNR_RETRY = FRL_QP_RNR_RETRY,
+	RQ_PSN = FRL_QP_RQ_PSN,
+	RD_ATOMIC = FRL_QP_MAX_QP_RD_ATOMIC,
+	RNR_TIMER = FRL_QP_MIN_RNR_TIMER,
+	SQ_PSN = FRL_QP_SQ_PSN,
+	DEST_RD_ATOMIC = FRL_QP_MAX_DEST_RD_ATOMIC,
+	DEST_QPN = FRL_QP_DEST_QPN,
+	CAPABILITIES = FRL_QP_CAPABILITIES,
 };
 
-/* [from][to] for RC; RESET and ERR as targets take nothing but the state. */
-static const struct transition transitions[FRL_QPS_ERR + 1][FRL_QPS_ERR + 1] = {
-	[FRL_QPS_RESET] = {
-		[FRL_QPS_RESET] = {true, 0, 0},
-		[FRL_QPS_INIT] = {true, FRL_QP_ACCESS_FLAGS, 0},
-	},
-	[FRL_QPS_INIT] = {
-		[FRL_QPS_RESET] = {true, 0, 0},
-		[FRL_QPS_INIT] = {true, 0, FRL_QP_ACCESS_FLAGS},
-		[FRL_QPS_RTR] = {true,
-			FRL_QP_PATH | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
-				FRL_QP_MIN_RNR_TIMER,
-			FRL_QP_ACCESS_FLAGS | FRL_QP_CAPABILITIES},
-		[FRL_QPS_ERR] = {true, 0, 0},
-	},
-	[FRL_QPS_RTR] = {
-		[FRL_QPS_RESET] = {true, 0, 0},
-		[FRL_QPS_RTS] = {true,
-			FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY,
-			FRL_QP_ACCESS_FLAGS | FRL_QP_MIN_RNR_TIMER},
-		[FRL_QPS_ERR] = {true, 0, 0},
-	},
-	[FRL_QPS_RTS] = {
-		[FRL_QPS_RESET] = {true, 0, 0},
-		[FRL_QPS_RTS] = {true, 0, FRL_QP_ACCESS_FLAGS | FRL_QP_MIN_RNR_TIMER},
-		[FRL_QPS_ERR] = {true, 0, 0},
-	},
-	[FRL_QPS_ERR] = {
-		[FRL_QPS_RESET] = {true, 0, 0},
-		[FRL_QPS_ERR] = {true, 0, 0},
-	},
+/* UD stands for GSI too, but for the Q_Key: see check_transition(). */
+enum service { RC, UC, UD, SERVICES };
+
+/* To RESET and ERR a queue pair goes from anywhere, but not from RESET to ERR, with the state
+ * alone. */
+static const struct transition {
+	uint8_t from;
+	uint8_t to;
+	uint32_t required[SERVICES];
+	uint32_t optional[SERVICES];
+} transitions[] = {
+	{ FRL_QPS_RESET, FRL_QPS_INIT,
+		{ PKEY | PORT | ACCESS, PKEY | PORT | ACCESS, PKEY | PORT | QKEY }, { 0, 0, 0 } },
+	{ FRL_QPS_INIT, FRL_QPS_INIT, { 0, 0, 0 },
+		{ PKEY | PORT | ACCESS, PKEY | PORT | ACCESS, PKEY | PORT | QKEY } },
+	{ FRL_QPS_INIT, FRL_QPS_RTR,
+		{ AV | MTU | DEST_QPN | RQ_PSN | DEST_RD_ATOMIC | RNR_TIMER,
+			AV | MTU | DEST_QPN | RQ_PSN, 0 },
+		{ ACCESS | PKEY | CAPABILITIES, ACCESS | PKEY | CAPABILITIES, PKEY | QKEY } },
+	{ FRL_QPS_RTR, FRL_QPS_RTS,
+		{ SQ_PSN | TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC, SQ_PSN, SQ_PSN },
+		{ CUR | ACCESS | RNR_TIMER, CUR | ACCESS, CUR | QKEY } },
+	{ FRL_QPS_RTS, FRL_QPS_RTS, { 0, 0, 0 },
+		{ CUR | ACCESS | RNR_TIMER, CUR | ACCESS, CUR | QKEY } },
+	{ FRL_QPS_RTS, FRL_QPS_SQD, { 0, 0, 0 }, { NOTIFY, NOTIFY, NOTIFY } },
+	{ FRL_QPS_SQD, FRL_QPS_SQD, { 0, 0, 0 },
+		{ PORT | AV | TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC | DEST_RD_ATOMIC | ACCESS |
+				PKEY | RNR_TIMER,
+			PORT | AV | ACCESS | PKEY, PKEY | QKEY } },
+	{ FRL_QPS_SQD, FRL_QPS_RTS, { 0, 0, 0 },
+		{ CUR | ACCESS | RNR_TIMER, CUR | ACCESS, CUR | QKEY } },
+	/* RC has no SQE. */
+	{ FRL_QPS_SQE, FRL_QPS_RTS, { 0, 0, 0 }, { 0, CUR | ACCESS, CUR | QKEY } },
 };
+
+static enum service service_of(const struct qp *qp)
+{
+	switch (qp->type) {
+	case FRL_QPT_RC: return RC;
+	case FRL_QPT_UC: return UC;
+	default: return UD;
+	}
+}
+
+static bool is_path_mtu(uint32_t mtu)
+{
+	return mtu >= 256 && mtu <= WIRE_MAX_MTU && (mtu & (mtu - 1)) == 0;
+}
+
+static const char *check_numbers(const struct frl_qp_attr *attr, uint32_t mask)
+{
+	if ((mask & MTU) && !is_path_mtu(attr->path_mtu))
+		return "path_mtu must be 256, 512, 1024, 2048 or 4096";
+	if ((mask & DEST_QPN) && (attr->dest_qpn == 0 || attr->dest_qpn >= QPN_MULTICAST))
+		return "dest_qpn must be a queue pair number, 1 to 0xfffffe";
+	if ((mask & RQ_PSN) && attr->rq_psn > PSN_MASK)
+		return "rq_psn has 24 bits";
+	if ((mask & SQ_PSN) && attr->sq_psn > PSN_MASK)
+		return "sq_psn has 24 bits";
+	if ((mask & RNR_TIMER) && attr->min_rnr_timer > 31)
+		return "min_rnr_timer must be 0 to 31";
+	if ((mask & TIMEOUT) && attr->timeout > 31)
+		return "timeout must be 0 to 31";
+	if ((mask & RETRY) && attr->retry_cnt > 7)
+		return "retry_cnt must be 0 to 7";
+	if ((mask & RNR_RETRY) && attr->rnr_retry > 7)
+		return "rnr_retry must be 0 to 7";
+	if ((mask & RD_ATOMIC) && attr->max_rd_atomic > FRL_MAX_RD_ATOMIC)
+		return "max_rd_atomic must be 0 to 32";
+	if ((mask & DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > FRL_MAX_RD_ATOMIC)
+		return "max_dest_rd_atomic must be 0 to 32";
+	return NULL;
+}
 
 static const char *check_ranges(const struct frl_qp_attr *attr, uint32_t mask)
 {
-	uint32_t mtu = attr->path_mtu;
+	const uint32_t access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE |
+		FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND;
 
-	if ((mask & FRL_QP_ACCESS_FLAGS) &&
-		(attr->access_flags &
-			~(uint32_t)(FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE)))
+	if ((mask & ACCESS) && (attr->access_flags & ~access))
 		return "access_flags has unknown bits";
-	if ((mask & FRL_QP_PATH_MTU) && (mtu < 256 || mtu > WIRE_MAX_MTU || (mtu & (mtu - 1))))
-		return "path_mtu must be 256, 512, 1024, 2048 or 4096";
-	if ((mask & FRL_QP_DEST_QPN) && (attr->dest_qpn == 0 || attr->dest_qpn >= QPN_MULTICAST))
-		return "dest_qpn must be a queue pair number, 1 to 0xfffffe";
-	if ((mask & FRL_QP_RQ_PSN) && attr->rq_psn > PSN_MASK)
-		return "rq_psn has 24 bits";
-	if ((mask & FRL_QP_SQ_PSN) && attr->sq_psn > PSN_MASK)
-		return "sq_psn has 24 bits";
-	if ((mask & FRL_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31)
-		return "min_rnr_timer must be 0 to 31";
-	if ((mask & FRL_QP_TIMEOUT) && attr->timeout > 31)
-		return "timeout must be 0 to 31";
-	if ((mask & FRL_QP_RETRY_CNT) && attr->retry_cnt > 7)
-		return "retry_cnt must be 0 to 7";
-	if ((mask & FRL_QP_RNR_RETRY) && attr->rnr_retry > 7)
-		return "rnr_retry must be 0 to 7";
-	if ((mask & FRL_QP_CAPABILITIES) && (attr->capabilities & ~(uint32_t)FRL_CAP_NO_ICRC))
+	if ((mask & PKEY) && attr->pkey_index != 0)
+		return "pkey_index must be 0: there is one P_Key";
+	if ((mask & PORT) && attr->port_num != 1)
+		return "port_num must be 1: a device has one port";
+	if ((mask & AV) && attr->ah.sl > 7)
+		return "ah.sl must be 0 to 7";
+	if ((mask & AV) && attr->ah.flow_label > 0xfffff)
+		return "ah.flow_label has 20 bits";
+	if ((mask & AV) && ip_is_multicast(&attr->ah.dgid))
+		return "ah.dgid is a multicast group: a connection has one peer";
+	if ((mask & CAPABILITIES) && (attr->capabilities & ~(uint32_t)FRL_CAP_NO_ICRC))
 		return "capabilities has unknown bits";
-	return NULL;
+	return check_numbers(attr, mask);
 }
 
-static const char *check_mask(const struct transition *t, uint32_t mask)
+static const char *missing_attribute(uint32_t missing)
 {
 	static const struct {
 		uint32_t bit;
-		const char *missing;
+		const char *sentence;
 	} names[] = {
-		{ FRL_QP_ACCESS_FLAGS, "this transition needs access_flags" },
-		{ FRL_QP_PATH, "this transition needs the path" },
-		{ FRL_QP_PATH_MTU, "this transition needs path_mtu" },
-		{ FRL_QP_DEST_QPN, "this transition needs dest_qpn" },
-		{ FRL_QP_RQ_PSN, "this transition needs rq_psn" },
-		{ FRL_QP_MIN_RNR_TIMER, "this transition needs min_rnr_timer" },
-		{ FRL_QP_SQ_PSN, "this transition needs sq_psn" },
-		{ FRL_QP_TIMEOUT, "this transition needs timeout" },
-		{ FRL_QP_RETRY_CNT, "this transition needs retry_cnt" },
-		{ FRL_QP_RNR_RETRY, "this transition needs rnr_retry" },
+		{ ACCESS, "this transition needs access_flags" },
+		{ PKEY, "this transition needs pkey_index" },
+		{ PORT, "this transition needs port_num" },
+		{ QKEY, "this transition needs qkey" },
+		{ AV, "this transition needs the path (ah)" },
+		{ MTU, "this transition needs path_mtu" },
+		{ DEST_QPN, "this transition needs dest_qpn" },
+		{ RQ_PSN, "this transition needs rq_psn" },
+		{ DEST_RD_ATOMIC, "this transition needs max_dest_rd_atomic" },
+		{ RNR_TIMER, "this transition needs min_rnr_timer" },
+		{ SQ_PSN, "this transition needs sq_psn" },
+		{ TIMEOUT, "this transition needs timeout" },
+		{ RETRY, "this transition needs retry_cnt" },
+		{ RNR_RETRY, "this transition needs rnr_retry" },
+		{ RD_ATOMIC, "this transition needs max_rd_atomic" },
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if ((t->required & names[i].bit) && !(mask & names[i].bit))
-			return names[i].missing;
-	if (mask & ~(t->required | t->optional | FRL_QP_STATE))
-		return "this transition does not take one of the attributes given";
+		if (missing & names[i].bit)
+			return names[i].sentence;
 	return NULL;
-}
-
-static void take_attributes(struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
-{
-	struct frl_qp_attr *own = &qp->attr;
-
-	if (mask & FRL_QP_ACCESS_FLAGS)
-		own->access_flags = attr->access_flags;
-	if (mask & FRL_QP_PATH) {
-		own->remote_ip = qp->remote_ip = attr->remote_ip;
-		memcpy(own->remote_mac, attr->remote_mac, sizeof(own->remote_mac));
-		own->link = attr->link;
-		own->traffic_class = attr->traffic_class;
-		own->hop_limit = attr->hop_limit;
-	}
-	if (mask & FRL_QP_PATH_MTU)
-		own->path_mtu = qp->path_mtu = attr->path_mtu;
-	if (mask & FRL_QP_DEST_QPN)
-		own->dest_qpn = qp->dest_qpn = attr->dest_qpn;
-	if (mask & FRL_QP_RQ_PSN) {
-		own->rq_psn = attr->rq_psn;
-		qp->responder.epsn = psn_make(attr->rq_psn);
-	}
-	if (mask & FRL_QP_MIN_RNR_TIMER)
-		own->min_rnr_timer = attr->min_rnr_timer;
-	if (mask & FRL_QP_SQ_PSN) {
-		struct requester *r = &qp->requester;
-
-		own->sq_psn = attr->sq_psn;
-		r->una = r->next = r->sent_end = r->end = psn_make(attr->sq_psn);
-	}
-	if (mask & FRL_QP_TIMEOUT)
-		own->timeout = attr->timeout;
-	if (mask & FRL_QP_RETRY_CNT)
-		own->retry_cnt = attr->retry_cnt;
-	if (mask & FRL_QP_RNR_RETRY)
-		own->rnr_retry = attr->rnr_retry;
-	if (mask & FRL_QP_CAPABILITIES)
-		own->capabilities = qp->capabilities = attr->capabilities;
-}
-
-static void reset(struct qp *qp)
-{
-	struct requester *r = &qp->requester;
-	struct responder *q = &qp->responder;
-
-	*r = (struct requester){ .wqes = r->wqes, .mask = r->mask, .window = r->window };
-	*q = (struct responder){ .wqes = q->wqes, .mask = q->mask, .size = q->size };
-	qp->attr = (struct frl_qp_attr){ 0 };
-	qp->capabilities = 0;
-	recovery_stop(qp);
 }
 
 static enum frl_qp_state target(const struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
@@ -157,19 +158,179 @@ static enum frl_qp_state target(const struct qp *qp, const struct frl_qp_attr *a
 	return mask & FRL_QP_STATE ? attr->state : qp->state;
 }
 
+/* NULL: there is no such transition for this type. */
+static const struct transition *find_transition(const struct qp *qp, enum frl_qp_state to)
+{
+	for (size_t i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++) {
+		const struct transition *t = &transitions[i];
+
+		if (t->from == qp->state && t->to == to &&
+			(t->from != FRL_QPS_SQE || qp->type != FRL_QPT_RC))
+			return t;
+	}
+	return NULL;
+}
+
+static const char *check_transition(const struct qp *qp, enum frl_qp_state to, uint32_t mask)
+{
+	enum service service = service_of(qp);
+	const struct transition *t;
+	uint32_t required;
+	const char *why;
+
+	if (to == FRL_QPS_RESET || (to == FRL_QPS_ERR && qp->state != FRL_QPS_RESET))
+		return mask & ~(uint32_t)FRL_QP_STATE ? "to RESET and ERR, only the state is given"
+						      : NULL;
+	t = find_transition(qp, to);
+	if (!t)
+		return "no such transition";
+	required = t->required[service];
+	/* The Q_Key of QP1 is known, and its port is what it is. */
+	if (qp->type == FRL_QPT_GSI)
+		required &= ~(uint32_t)(QKEY | PORT);
+	why = missing_attribute(required & ~mask);
+	if (why)
+		return why;
+	mask &= ~(uint32_t)FRL_QP_STATE;
+	if (mask & ~(t->required[service] | t->optional[service]))
+		return "this transition does not take one of the attributes given";
+	if (qp->state == FRL_QPS_SQD && to == FRL_QPS_SQD && mask && !requester_drained(qp))
+		return "requests are still under way: wait for FRL_EVENT_SQ_DRAINED";
+	return NULL;
+}
+
 const char *qp_check_modify(const struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
 	enum frl_qp_state to = target(qp, attr, mask);
-	const struct transition *t;
 	const char *why;
 
 	if ((unsigned)to > FRL_QPS_ERR)
 		return "no such state";
-	t = &transitions[qp->state][to];
-	if (!t->legal)
-		return "no such transition";
-	why = check_mask(t, mask);
+	if ((mask & CUR) && attr->cur_state != qp->state)
+		return "the queue pair is not in cur_state";
+	why = check_transition(qp, to, mask);
 	return why ? why : check_ranges(attr, mask);
+}
+
+static void take_path(struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
+{
+	struct frl_qp_attr *own = &qp->attr;
+
+	if (mask & AV) {
+		own->ah = attr->ah;
+		qp->remote_ip = attr->ah.dgid;
+	}
+	if (mask & MTU)
+		own->path_mtu = qp->path_mtu = attr->path_mtu;
+	if (mask & DEST_QPN)
+		own->dest_qpn = qp->dest_qpn = attr->dest_qpn;
+	if (mask & CAPABILITIES)
+		own->capabilities = qp->capabilities = attr->capabilities;
+	if (mask & PKEY)
+		own->pkey_index = attr->pkey_index;
+	if (mask & PORT)
+		own->port_num = attr->port_num;
+	if (mask & QKEY)
+		own->qkey = attr->qkey;
+	if (qp->type == FRL_QPT_GSI)
+		own->qkey = QKEY_GSI;
+	qp->qkey = own->qkey;
+}
+
+/* Linux' rxe rounds what was agreed up to a power of two, and has as many outstanding. */
+static uint32_t slots_for(uint32_t depth)
+{
+	uint32_t slots = 1;
+
+	while (slots < depth)
+		slots *= 2;
+	return depth ? slots : 0;
+}
+
+static void take_responder(struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
+{
+	struct frl_qp_attr *own = &qp->attr;
+
+	if (mask & ACCESS)
+		own->access_flags = attr->access_flags;
+	if (mask & RQ_PSN) {
+		own->rq_psn = attr->rq_psn;
+		qp->responder.epsn = psn_make(attr->rq_psn);
+	}
+	if (mask & RNR_TIMER)
+		own->min_rnr_timer = attr->min_rnr_timer;
+	if (mask & DEST_RD_ATOMIC) {
+		own->max_dest_rd_atomic = attr->max_dest_rd_atomic;
+		qp->responder.n_saved = slots_for(attr->max_dest_rd_atomic);
+	}
+}
+
+static void take_requester(struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
+{
+	struct frl_qp_attr *own = &qp->attr;
+
+	if (mask & SQ_PSN) {
+		struct requester *r = &qp->requester;
+
+		own->sq_psn = attr->sq_psn;
+		r->una = r->next = r->sent_end = r->end = psn_make(attr->sq_psn);
+	}
+	if (mask & TIMEOUT)
+		own->timeout = attr->timeout;
+	if (mask & RETRY)
+		own->retry_cnt = attr->retry_cnt;
+	if (mask & RNR_RETRY)
+		own->rnr_retry = attr->rnr_retry;
+	if (mask & RD_ATOMIC)
+		own->max_rd_atomic = attr->max_rd_atomic;
+	/* From RTR to RTS, or drained: no timer runs. */
+	if (mask & (TIMEOUT | RETRY | RNR_RETRY))
+		recovery_init(qp);
+}
+
+static void reset(struct qp *qp)
+{
+	struct requester *r = &qp->requester;
+	struct responder *q = &qp->responder;
+
+	*r = (struct requester){
+		.wqes = r->wqes,
+		.mask = r->mask,
+		.size = r->size,
+		.window = r->window,
+	};
+	saved_reset(qp);
+	q->queue.head = q->queue.tail = 0;
+	*q = (struct responder){
+		.queue = q->queue,
+		.srq = q->srq,
+		.srq_wqe = { .sge = q->srq_wqe.sge },
+		.saved = q->saved,
+	};
+	qp->attr = (struct frl_qp_attr){ 0 };
+	qp->remote_ip = (struct frl_ip){ { 0 } };
+	qp->dest_qpn = 0;
+	if (!qp_is_datagram(qp))
+		qp->path_mtu = 0;
+	qp->capabilities = 0;
+	qp->comm_est = false;
+	recovery_stop(qp);
+}
+
+/* What a change of state does, besides the attributes. */
+static void enter(struct qp *qp, enum frl_qp_state to)
+{
+	struct requester *r = &qp->requester;
+	bool drains = to == FRL_QPS_SQD && qp->state != FRL_QPS_SQD;
+
+	qp->state = qp->attr.state = to;
+	if (drains) {
+		r->stop = requester_started(r);
+		r->draining = true;
+		requester_check_drained(qp);
+	} else if (to == FRL_QPS_RTS) {
+		r->draining = false;
+	}
 }
 
 int qp_modify(struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask, const char **ret_why)
@@ -187,9 +348,19 @@ int qp_modify(struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask, cons
 	}
 	if (to == FRL_QPS_RESET)
 		reset(qp);
-	take_attributes(qp, attr, mask);
-	if (qp->state == FRL_QPS_RTR && to == FRL_QPS_RTS)
-		recovery_init(qp);
-	qp->state = qp->attr.state = to;
+	if (to == FRL_QPS_SQD && qp->state != FRL_QPS_SQD)
+		qp->attr.en_sqd_async_notify = (mask & NOTIFY) && attr->en_sqd_async_notify;
+	take_path(qp, attr, mask);
+	take_responder(qp, attr, mask);
+	take_requester(qp, attr, mask);
+	enter(qp, to);
 	return 0;
+}
+
+void qp_query(const struct qp *qp, struct frl_qp_attr *ret_attr)
+{
+	*ret_attr = qp->attr;
+	ret_attr->cur_state = qp->state;
+	ret_attr->path_mtu = qp->path_mtu;
+	ret_attr->sq_draining = qp->state == FRL_QPS_SQD && !requester_drained(qp);
 }

@@ -53,8 +53,9 @@ void recovery_on_sent(struct qp *qp, uint64_t now_ns)
 		start_ack_timer(&qp->recovery, now_ns);
 }
 
-void recovery_on_progress(struct qp *qp, bool idle, uint64_t now_ns)
+void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 {
+	const struct requester *q = &qp->requester;
 	struct recovery *r = &qp->recovery;
 
 	r->retries = qp->attr.retry_cnt;
@@ -62,27 +63,32 @@ void recovery_on_progress(struct qp *qp, bool idle, uint64_t now_ns)
 	r->backoff = 0;
 	r->went_back = false;
 	r->ack_deadline_ns = DEADLINE_NONE;
-	/* A wait is always for the packet at `una`: it has been taken after all. */
-	r->rnr_deadline_ns = DEADLINE_NONE;
-	if (!idle)
+	if (recovery_waits_for_receiver(qp)) {
+		/* Responses that were missing before it say nothing about what was refused. */
+		if (psn_diff(q->una, r->rnr_psn) <= 0)
+			return;
+		/* It has been taken after all. */
+		r->rnr_deadline_ns = DEADLINE_NONE;
+	}
+	if (!psn_equal(q->una, q->sent_end))
 		start_ack_timer(r, now_ns);
 }
 
-void recovery_on_sequence_nak(struct qp *qp, uint64_t now_ns)
+bool recovery_on_loss(struct qp *qp, uint64_t now_ns)
 {
 	struct recovery *r = &qp->recovery;
 
-	/* The packets are on their way again already; only the timer may doubt that they arrive. */
-	if (r->went_back)
-		return;
-	if (!use_up_retry(qp))
-		return;
+	/* The packets are on their way again already, or will be; only the timer may doubt that
+	 * they arrive. */
+	if (r->went_back || recovery_waits_for_receiver(qp) || !use_up_retry(qp))
+		return false;
 	r->went_back = true;
-	requester_go_back(&qp->requester, qp->requester.una);
+	requester_go_back(&qp->requester);
 	start_ack_timer(r, now_ns);
+	return true;
 }
 
-void recovery_on_rnr_nak(struct qp *qp, uint8_t timer_code, uint64_t now_ns)
+void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint64_t now_ns)
 {
 	struct recovery *r = &qp->recovery;
 
@@ -96,9 +102,10 @@ void recovery_on_rnr_nak(struct qp *qp, uint8_t timer_code, uint64_t now_ns)
 		}
 		r->rnr_retries--;
 	}
-	requester_go_back(&qp->requester, qp->requester.una);
+	requester_go_back(&qp->requester);
 	r->ack_deadline_ns = DEADLINE_NONE;
 	r->rnr_deadline_ns = now_ns + rnr_timer_ns(timer_code);
+	r->rnr_psn = psn;
 }
 
 uint64_t qp_next_deadline(const struct qp *qp)
@@ -123,7 +130,7 @@ void qp_on_deadline(struct qp *qp, uint64_t now_ns)
 	if (r->backoff < BACKOFF_MAX)
 		r->backoff++;
 	r->went_back = false;
-	requester_go_back(&qp->requester, qp->requester.una);
+	requester_go_back(&qp->requester);
 }
 
 uint64_t rnr_timer_ns(uint8_t code)

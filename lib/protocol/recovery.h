@@ -3,13 +3,14 @@
  * What happens when an answer does not come: timers and retry counts of the requester. Others
  * report events; only recovery.c knows which deadline moves. IBTA volume 1, 9.7.6.1 and 9.7.5.2.8.
  *
- * Timers:
- *   local ACK timeout  runs while packets are unacknowledged and no RNR wait is on; started by the
- *                      first packet sent, restarted by progress. When it fires, everything unacked
- *                      is sent again and a retry is used up. It doubles with each firing in a row,
- *                      up to 16 times, so that a peer that does something else is not flooded.
+ * Timers, of RC only:
+ *   local ACK timeout  runs while packets are unacknowledged or responses missing, and no RNR wait
+ *                      is on; started by the first packet sent, restarted by progress. When it
+ *                      fires, everything unacked is sent again and a retry is used up. It doubles
+ *                      with each firing in a row, up to 16 times, so that a peer that does
+ *                      something else is not flooded.
  *   RNR wait           from a receiver-not-ready NAK until the time it asked for has passed, or the
- *                      window moves.
+ *                      window moves over what was refused.
  */
 #ifndef FERRULE_PROTOCOL_RECOVERY_H
 #define FERRULE_PROTOCOL_RECOVERY_H
@@ -18,10 +19,13 @@
 
 void recovery_init(struct qp *qp);
 void recovery_on_sent(struct qp *qp, uint64_t now_ns);
-/* The window moved forward; `idle` when nothing is unacknowledged any more. */
-void recovery_on_progress(struct qp *qp, bool idle, uint64_t now_ns);
-void recovery_on_sequence_nak(struct qp *qp, uint64_t now_ns);
-void recovery_on_rnr_nak(struct qp *qp, uint8_t timer_code, uint64_t now_ns);
+/* `una` moved. */
+void recovery_on_progress(struct qp *qp, uint64_t now_ns);
+/* The packet at `una`, or the response to it, was lost: a NAK says so, or an answer implies it.
+ * False: nothing is to be sent again because of that. */
+bool recovery_on_loss(struct qp *qp, uint64_t now_ns);
+/* The packet `psn` found no receive request; it is at `una`, or responses are missing before it. */
+void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint64_t now_ns);
 void recovery_stop(struct qp *qp);
 
 static inline bool recovery_waits_for_receiver(const struct qp *qp)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sending half: cuts requests into packets and keeps the window. IBTA volume 1, 9.7.2. */
+/*
+ * The sending half: cuts requests into packets, keeps the window, and completes requests as they
+ * are acknowledged or answered. IBTA volume 1, 9.7.2 and 9.7.3.
+ */
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
 
@@ -14,69 +17,196 @@ static uint32_t packets_in_flight(const struct requester *r)
 	return (uint32_t)psn_diff(r->next, r->una);
 }
 
-void requester_go_back(struct requester *r, struct psn psn)
+static bool is_rc(const struct qp *qp)
 {
-	r->next = psn;
-	r->current = r->head;
-	while (r->current != r->tail) {
-		const struct send_wqe *wqe = send_wqe_at(r, r->current);
+	return qp->type == FRL_QPT_RC;
+}
 
-		if (psn_diff(psn, wqe->first_psn) < (int32_t)wqe->packets)
-			break;
+void requester_go_back(struct requester *r)
+{
+	r->next = r->una;
+	r->current = r->head;
+	r->outstanding = 0;
+	r->blocked = false;
+}
+
+uint32_t requester_started(const struct requester *r)
+{
+	uint32_t position = r->current;
+
+	while (position != r->tail &&
+		psn_diff(r->sent_end, send_wqe_at(r, position)->first_psn) > 0)
+		position++;
+	return position;
+}
+
+bool requester_drained(const struct qp *qp)
+{
+	const struct requester *r = &qp->requester;
+
+	return qp->state == FRL_QPS_SQD && r->draining && r->head == r->stop;
+}
+
+void requester_check_drained(struct qp *qp)
+{
+	if (qp->attr.en_sqd_async_notify && requester_drained(qp))
+		event_raise(qp->queues, &qp->events, FRL_EVENT_SQ_DRAINED);
+}
+
+/* The oldest request is done, and `una` is behind it. */
+static void complete_head(struct qp *qp)
+{
+	static const uint8_t opcodes[] = {
+		[FRL_WR_RDMA_WRITE] = FRL_WC_RDMA_WRITE,
+		[FRL_WR_RDMA_WRITE_WITH_IMM] = FRL_WC_RDMA_WRITE,
+		[FRL_WR_SEND] = FRL_WC_SEND,
+		[FRL_WR_SEND_WITH_IMM] = FRL_WC_SEND,
+		[FRL_WR_RDMA_READ] = FRL_WC_RDMA_READ,
+		[FRL_WR_ATOMIC_CMP_AND_SWP] = FRL_WC_COMP_SWAP,
+		[FRL_WR_ATOMIC_FETCH_AND_ADD] = FRL_WC_FETCH_ADD,
+		[FRL_WR_LOCAL_INV] = FRL_WC_LOCAL_INV,
+		[FRL_WR_BIND_MW] = FRL_WC_BIND_MW,
+		[FRL_WR_SEND_WITH_INV] = FRL_WC_SEND,
+	};
+	struct requester *r = &qp->requester;
+	const struct send_wqe *wqe = send_wqe_at(r, r->head);
+	struct frl_wc wc = {
+		.wr_id = wqe->wr_id,
+		.status = FRL_WC_SUCCESS,
+		.opcode = (enum frl_wc_opcode)opcodes[wqe->opcode],
+		.byte_len = wqe->length,
+		.qp_num = qp->qpn,
+	};
+
+	/* It may be done before it was sent again. */
+	if (r->current == r->head) {
 		r->current++;
-	}
+		r->blocked = false;
+	} else if (wr_has_response(wqe->opcode))
+		r->outstanding--;
+	r->head++;
+	if (wqe->flags & FRL_SEND_SIGNALED)
+		qp_complete(qp, qp->send_cq, &wc, false);
+	requester_check_drained(qp);
+}
+
+/* What was about to be sent again may be acknowledged by now. */
+static void catch_up(struct requester *r)
+{
+	if (psn_diff(r->next, r->una) < 0)
+		r->next = r->una;
 }
 
 bool requester_acknowledge(struct qp *qp, struct psn psn)
 {
 	struct requester *r = &qp->requester;
+	struct psn before = r->una;
 
-	if (psn_diff(psn, r->una) <= 0)
-		return false;
-	r->una = psn;
-	while (r->head != r->tail) {
+	while (psn_diff(psn, r->una) > 0) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->head);
-		bool write = wqe->opcode >= FRL_WR_RDMA_WRITE;
-		struct frl_wc wc = {
-			.wr_id = wqe->wr_id,
-			.status = FRL_WC_SUCCESS,
-			.opcode = write ? FRL_WC_RDMA_WRITE : FRL_WC_SEND,
-			.byte_len = wqe->length,
-			.qp_num = qp->qpn,
-		};
 
-		if (psn_diff(psn, wqe->first_psn) < (int32_t)wqe->packets)
+		if (wr_has_response(wqe->opcode))
 			break;
-		r->head++;
-		if (wqe->flags & FRL_SEND_SIGNALED)
-			qp_complete(qp, qp->send_cq, &wc);
-		if (qp->state == FRL_QPS_ERR)
+		if (psn_diff(psn, wqe->first_psn) < (int32_t)wqe->packets) {
+			r->una = psn;
+			break;
+		}
+		r->una = psn_add(wqe->first_psn, wqe->packets);
+		complete_head(qp);
+		if (!qp_sends(qp))
 			return true;
 	}
-	/* The peer has what was about to be sent again. */
-	if (psn_diff(r->next, psn) < 0)
-		requester_go_back(r, psn);
-	return true;
+	catch_up(r);
+	return !psn_equal(r->una, before);
+}
+
+void requester_response_taken(struct qp *qp)
+{
+	struct requester *r = &qp->requester;
+	const struct send_wqe *wqe = send_wqe_at(r, r->head);
+
+	r->una = psn_next(r->una);
+	if (psn_diff(r->una, wqe->first_psn) == (int32_t)wqe->packets)
+		complete_head(qp);
+	if (qp_sends(qp))
+		catch_up(r);
+}
+
+void qp_transmitted(struct qp *qp, uint32_t packets)
+{
+	const struct requester *r = &qp->requester;
+	uint32_t in_flight = packets_in_flight(r);
+
+	/* After an error nothing is in flight. */
+	if (!is_rc(qp))
+		requester_acknowledge(
+			qp, psn_add(r->una, packets < in_flight ? packets : in_flight));
+}
+
+/* The request that `current` stands at may be started, sent again or, as what holds one back cannot
+ * happen in its middle, go on. */
+static bool may_start(const struct qp *qp, const struct send_wqe *wqe)
+{
+	const struct requester *r = &qp->requester;
+
+	if ((wqe->flags & FRL_SEND_FENCE) && r->outstanding)
+		return false;
+	/* A limit of 0 that was set after the request was posted: build_packet() refuses it. */
+	return !wr_has_response(wqe->opcode) || r->outstanding == 0 ||
+		r->outstanding < qp->attr.max_rd_atomic;
 }
 
 bool requester_wants_output(const struct qp *qp)
 {
 	const struct requester *r = &qp->requester;
+	const struct send_wqe *wqe;
 
-	return qp->state == FRL_QPS_RTS && !psn_equal(r->next, r->end) &&
-		!recovery_waits_for_receiver(qp) && packets_in_flight(r) < r->window;
+	if (r->current == r->tail || (r->draining && r->current == r->stop) ||
+		recovery_waits_for_receiver(qp) || (r->blocked && r->current != r->head))
+		return false;
+	wqe = send_wqe_at(r, r->current);
+	if (wr_is_local(wqe->opcode))
+		return r->current == r->head;
+	if (is_rc(qp) && packets_in_flight(r) >= r->window)
+		return false;
+	return may_start(qp, wqe);
 }
 
-/* Position in the message, opcode and immediate: [SEND or WRITE][first, middle, last, only]. */
+/* The window and the region may be gone by now; then these pointers lead nowhere. */
+static bool bind_window(struct qp *qp, const struct send_wqe *wqe)
+{
+	struct region_table *table = qp->regions;
+	uint32_t index = wqe->bind.rkey >> REGION_TAG_BITS & (REGION_MAX - 1);
+
+	return index < table->capacity && table->slots[index] == wqe->window &&
+		wqe->window->pd == qp->pd && region_find(table, wqe->rkey) == wqe->parent &&
+		region_bind(table, wqe->window, wqe->parent, &wqe->bind, qp);
+}
+
+/* Everything before it is done. 10.6.7.2 and 10.6.7.2.2. */
+static void execute_local(struct qp *qp, const struct send_wqe *wqe)
+{
+	bool invalidate = wqe->opcode == FRL_WR_LOCAL_INV;
+
+	if (invalidate ? region_invalidate(qp->regions, wqe->invalidate_rkey, qp)
+		       : bind_window(qp, wqe))
+		complete_head(qp);
+	else
+		qp_fail_send(qp, invalidate ? FRL_WC_LOC_QP_OP_ERR : FRL_WC_MW_BIND_ERR);
+}
+
+/* Position in the message, opcode, and what the last packet has besides. */
 static uint8_t choose_opcode(const struct send_wqe *wqe, bool first, bool last)
 {
 	static const uint8_t opcodes[2][2][2] = {
 		{ { OP_SEND_MIDDLE, OP_SEND_LAST }, { OP_SEND_FIRST, OP_SEND_ONLY } },
 		{ { OP_WRITE_MIDDLE, OP_WRITE_LAST }, { OP_WRITE_FIRST, OP_WRITE_ONLY } },
 	};
-	bool write = wqe->opcode >= FRL_WR_RDMA_WRITE;
+	bool write = wqe->opcode <= FRL_WR_RDMA_WRITE_WITH_IMM;
 	bool imm = wqe->opcode == FRL_WR_SEND_WITH_IMM || wqe->opcode == FRL_WR_RDMA_WRITE_WITH_IMM;
 
+	if (last && wqe->opcode == FRL_WR_SEND_WITH_INV)
+		return first ? OP_SEND_ONLY_INV : OP_SEND_LAST_INV;
 	/* In the table of opcodes "with immediate" follows its plain one. */
 	return opcodes[write][first][last] + (last && imm);
 }
@@ -85,7 +215,6 @@ static uint8_t choose_opcode(const struct send_wqe *wqe, bool first, bool last)
 static bool gather(const struct qp *qp, const struct send_wqe *wqe, uint32_t offset,
 	uint32_t length, struct packet_out *out)
 {
-	out->n_pieces = 0;
 	if (wqe->flags & FRL_SEND_INLINE) {
 		if (length)
 			out->pieces[out->n_pieces++] = (struct packet_piece){
@@ -102,12 +231,13 @@ static bool gather(const struct qp *qp, const struct send_wqe *wqe, uint32_t off
 			offset -= sge->length;
 			continue;
 		}
-		region = region_holds(qp->regions, sge->lkey, sge->addr, sge->length);
+		region = region_local(qp->regions, qp->pd, sge, 0);
 		if (!region)
 			return false;
 		n = sge->length - offset < length ? sge->length - offset : length;
-		out->pieces[out->n_pieces++] = (struct packet_piece){ (uint8_t *)sge->addr + offset,
-			n, region };
+		out->pieces[out->n_pieces++] = (struct packet_piece){
+			region_memory(region, (uintptr_t)sge->addr + offset), n, region
+		};
 		length -= n;
 		offset = 0;
 	}
@@ -118,57 +248,138 @@ static bool gather(const struct qp *qp, const struct send_wqe *wqe, uint32_t off
 static bool asks_inside(const struct requester *r, uint32_t k)
 {
 	return k % ACK_REQUEST_INTERVAL == ACK_REQUEST_INTERVAL - 1 ||
-		packets_in_flight(r) + 1 == r->window;
+		packets_in_flight(r) + 1 >= r->window;
 }
 
-static bool build_packet(struct qp *qp, struct packet_out *out)
+/* A packet of a SEND or WRITE. */
+static bool build_message(const struct qp *qp, const struct send_wqe *wqe, struct packet_out *out)
 {
-	struct requester *r = &qp->requester;
-	const struct send_wqe *wqe = send_wqe_at(r, r->current);
+	static const uint8_t transports[] = {
+		[FRL_QPT_GSI] = TRANSPORT_UD,
+		[FRL_QPT_RC] = TRANSPORT_RC,
+		[FRL_QPT_UC] = TRANSPORT_UC,
+		[FRL_QPT_UD] = TRANSPORT_UD,
+	};
+	const struct requester *r = &qp->requester;
 	uint32_t k = (uint32_t)psn_diff(r->next, wqe->first_psn);
 	uint32_t offset = k * qp->path_mtu;
-	bool first = k == 0, last = k + 1 == wqe->packets;
-	uint32_t length = last ? wqe->length - offset : qp->path_mtu;
+	bool last = k + 1 == wqe->packets;
+	struct bth *bth = &out->h.bth;
 
-	if (!gather(qp, wqe, offset, length, out))
-		return false;
-	out->payload_len = length;
-	out->h = (struct wire_headers){
-		.bth = {
-			.opcode = choose_opcode(wqe, first, last),
-			.migrated = true,
-			.solicited = last && (wqe->flags & FRL_SEND_SOLICITED) &&
-				wqe->opcode != FRL_WR_RDMA_WRITE,
-			.ack_request = last || asks_inside(r, k),
-			.pkey = PKEY_DEFAULT,
-			.dest_qpn = qp->dest_qpn,
-			.psn = r->next,
-		},
-		.reth = {wqe->remote_addr, wqe->rkey, wqe->length},
-		.imm_data = wqe->imm_data,
+	out->payload_len = last ? wqe->length - offset : qp->path_mtu;
+	bth->opcode = transports[qp->type] | choose_opcode(wqe, k == 0, last);
+	bth->solicited = last && (wqe->flags & FRL_SEND_SOLICITED) &&
+		wqe->opcode != FRL_WR_RDMA_WRITE;
+	bth->ack_request = is_rc(qp) && (last || asks_inside(r, k));
+	out->h.imm_data = wqe->imm_data; /* or the key to invalidate */
+	if (qp_is_datagram(qp)) {
+		out->target = wqe->target;
+		bth->dest_qpn = wqe->target->qpn;
+		out->h.deth = (struct deth){ wqe->target->qkey, qp->qpn };
+	} else {
+		out->h.reth = (struct reth){ wqe->remote_addr, wqe->rkey, wqe->length };
+	}
+	return gather(qp, wqe, offset, out->payload_len, out);
+}
+
+/* The request of a READ, or what is missing of it (9.7.5.1.3), or of an atomic. */
+static void build_request(const struct qp *qp, const struct send_wqe *wqe, struct packet_out *out)
+{
+	uint32_t k = (uint32_t)psn_diff(qp->requester.next, wqe->first_psn);
+	uint32_t offset = k * qp->path_mtu;
+	bool swap = wqe->opcode == FRL_WR_ATOMIC_CMP_AND_SWP;
+
+	out->h.bth.ack_request = true;
+	if (wqe->opcode == FRL_WR_RDMA_READ) {
+		out->h.bth.opcode = OP_READ_REQUEST;
+		out->h.reth = (struct reth){ wqe->remote_addr + offset, wqe->rkey,
+			wqe->length - offset };
+		return;
+	}
+	out->h.bth.opcode = swap ? OP_CMP_SWAP : OP_FETCH_ADD;
+	out->h.atomic = (struct atomic_eth){
+		.va = wqe->remote_addr,
+		.rkey = wqe->rkey,
+		.swap_add = swap ? wqe->swap : wqe->compare_add,
+		.compare = swap ? wqe->compare_add : 0,
 	};
-	if (psn_equal(r->next, r->sent_end))
-		r->sent_end = psn_next(r->sent_end);
-	else
+}
+
+/* `end` is where the next packet starts. */
+static void move_on(struct qp *qp, const struct send_wqe *wqe, struct psn end)
+{
+	struct requester *r = &qp->requester;
+
+	if (psn_diff(r->next, r->sent_end) < 0)
 		qp->stats->retransmits++;
-	r->next = psn_next(r->next);
-	if (last)
-		r->current++;
+	r->next = end;
+	if (psn_diff(end, r->sent_end) > 0)
+		r->sent_end = end;
+	if (psn_diff(end, wqe->first_psn) < (int32_t)wqe->packets)
+		return;
+	r->current++;
+	r->outstanding += wr_has_response(wqe->opcode);
+}
+
+/* The request cannot be sent. It fails when those before it are done, whose turn it is to tell what
+ * became of them (10.8.5.1). */
+static void fail_current(struct qp *qp, enum frl_wc_status status)
+{
+	struct requester *r = &qp->requester;
+
+	if (r->current == r->head)
+		qp_fail_send(qp, status);
+	else
+		r->blocked = true;
+}
+
+/* False: not now, or the queue pair has failed. */
+static bool build_packet(struct qp *qp, const struct send_wqe *wqe, struct packet_out *out)
+{
+	struct requester *r = &qp->requester;
+
+	r->blocked = false;
+	out->payload_len = 0;
+	out->n_pieces = 0;
+	out->response = false;
+	out->target = 0;
+	out->h.bth = (struct bth){
+		.migrated = true,
+		.pkey = qp->pkey,
+		.dest_qpn = qp->dest_qpn,
+		.psn = r->next,
+	};
+	if (!wr_has_response(wqe->opcode)) {
+		if (!build_message(qp, wqe, out)) {
+			fail_current(qp, FRL_WC_LOC_PROT_ERR);
+			return false;
+		}
+		move_on(qp, wqe, psn_next(r->next));
+		return true;
+	}
+	if (qp->attr.max_rd_atomic == 0) {
+		fail_current(qp, FRL_WC_LOC_QP_OP_ERR);
+		return false;
+	}
+	build_request(qp, wqe, out);
+	move_on(qp, wqe, psn_add(wqe->first_psn, wqe->packets));
 	return true;
 }
 
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
 {
+	const struct requester *r = &qp->requester;
 	uint32_t n = 0;
 
-	while (n < max && requester_wants_output(qp)) {
-		if (!build_packet(qp, &out[n])) {
-			qp_fail_at(qp, qp->requester.current, FRL_WC_LOC_PROT_ERR);
-			break;
-		}
-		n++;
+	while (n < max && qp_sends(qp) && requester_wants_output(qp)) {
+		const struct send_wqe *wqe = send_wqe_at(r, r->current);
+
+		if (wr_is_local(wqe->opcode))
+			execute_local(qp, wqe);
+		else if (build_packet(qp, wqe, &out[n]))
+			n++;
 	}
-	if (n && qp->state == FRL_QPS_RTS)
+	if (n && is_rc(qp) && qp_sends(qp))
 		recovery_on_sent(qp, now_ns);
 	return n;
 }

@@ -1,98 +1,82 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The receiving half: classifies a request packet, then acts on the verdict. The order of the
+ * The receiving half of RC: classifies a request packet, then acts on the verdict. The order of the
  * checks is that of IBTA volume 1, 9.7.4.1 (figure 89 and what follows).
+ *
+ * Answers leave in PSN order: those to READs and atomics, which saved.c keeps, and one
+ * acknowledgement or NAK, which waits for those before it. An ACK sent too early would tell the
+ * requester that the responses before it are lost.
  */
 #include "lib/protocol/qp_internal.h"
+
+enum {
+	ACK_EVERY = 64, /* packets: peers stop at some number of them that are not acknowledged */
+	POSITIVE = AETH_ACK | AETH_CREDITS_NONE,
+};
 
 enum verdict {
 	ACCEPT,
 	DUPLICATE,
-	GAP,          /* the first packet ahead of the expected one: NAK */
-	GAP_REPEATED, /* further ones: silence, 9.7.5.2.8 */
-	NOT_READY,    /* no receive request */
+	GAP,              /* the first packet ahead of the expected one: NAK */
+	GAP_REPEATED,     /* further ones: silence, 9.7.5.2.8 */
+	NOT_READY,        /* no receive request */
+	INVALID_SEQUENCE, /* an opcode that cannot follow, or is not allowed at all */
 	INVALID_REQUEST,
 	TOO_LONG, /* for the receive request, or no whole number of its elements */
 	ACCESS_ERROR,
 	OPERATIONAL_ERROR, /* the receive request's memory is gone */
 };
 
-static enum responder_message message_of(const struct wire_packet *packet)
+/* What the queue pair must allow its peer. */
+static uint32_t access_needed(const struct wire_packet *packet)
 {
 	switch (packet->op->operation) {
-	case OPERATION_SEND: return MESSAGE_SEND;
-	case OPERATION_WRITE: return MESSAGE_WRITE;
-	default: return MESSAGE_NONE;
+	case OPERATION_WRITE: return FRL_ACCESS_REMOTE_WRITE;
+	case OPERATION_READ: return FRL_ACCESS_REMOTE_READ;
+	case OPERATION_ATOMIC: return FRL_ACCESS_REMOTE_ATOMIC;
+	default: return 0;
 	}
-}
-
-/* C9-92 and following: first and middle packets carry exactly one MTU, last ones 1 byte to one. */
-static bool payload_fits_position(const struct qp *qp, const struct wire_packet *packet)
-{
-	uint32_t length = packet->payload_len;
-
-	if (!(packet->op->flags & OPCODE_LAST))
-		return length == qp->path_mtu;
-	if (packet->op->flags & OPCODE_FIRST)
-		return length <= qp->path_mtu;
-	return length >= 1 && length <= qp->path_mtu;
-}
-
-/* The payload of all packets together is what the RETH announced. */
-static bool write_length_fits(const struct qp *qp, const struct wire_packet *packet)
-{
-	const struct responder *r = &qp->responder;
-	bool first = packet->op->flags & OPCODE_FIRST;
-	uint32_t total = first ? packet->h.reth.dma_length : r->write_length;
-	uint32_t done = first ? 0 : r->offset;
-
-	if (total > WIRE_MAX_MESSAGE)
-		return false;
-	if (packet->op->flags & OPCODE_LAST)
-		return total - done == packet->payload_len;
-	return total - done > packet->payload_len;
 }
 
 static enum verdict classify_send(const struct qp *qp, const struct wire_packet *packet)
 {
-	const struct responder *r = &qp->responder;
-	const struct recv_wqe *wqe = recv_wqe_at(r, r->head);
-	uint32_t offset = packet->op->flags & OPCODE_FIRST ? 0 : r->offset;
-	const struct frl_recv_action *action = &wqe->action;
-
-	if (packet->payload_len > wqe->length - offset)
-		return TOO_LONG;
-	if (action->type == FRL_ACTION_REDUCE) {
-		if (packet->payload_len % frl_dtype_size(action->dtype) != 0)
-			return TOO_LONG;
-		if (action->src &&
-			!region_holds(qp->regions, action->src_lkey, action->src, wqe->length))
-			return OPERATIONAL_ERROR;
-	}
-	for (unsigned i = 0; i < wqe->n_sge; i++) {
-		const struct frl_sge *sge = &wqe->sge[i];
-
-		if (!region_holds(qp->regions, sge->lkey, sge->addr, sge->length))
-			return OPERATIONAL_ERROR;
+	switch (message_check_receive(qp, packet)) {
+	case RECEIVE_FITS: break;
+	case RECEIVE_TOO_LONG: return TOO_LONG;
+	case RECEIVE_MEMORY_GONE: return OPERATIONAL_ERROR;
 	}
 	return ACCEPT;
 }
 
-/* The whole range is checked with the first packet; later ones may find the region gone. Without
- * payload the address means nothing (C9-88). */
-static enum verdict classify_write(const struct qp *qp, const struct wire_packet *packet)
+/* C9-88: without payload the address means nothing. */
+static enum verdict classify_read(const struct qp *qp, const struct wire_packet *packet)
 {
-	const struct responder *r = &qp->responder;
-	bool first = packet->op->flags & OPCODE_FIRST;
-	uint64_t va = first ? packet->h.reth.va : r->write_va;
-	uint32_t length = first ? packet->h.reth.dma_length : r->write_length;
+	const struct reth *reth = &packet->h.reth;
+
+	if (packet->payload_len || reth->dma_length > WIRE_MAX_MESSAGE ||
+		packets_for(reth->dma_length, qp->path_mtu) > MAX_QUEUED_PACKETS)
+		return INVALID_REQUEST;
+	if (reth->dma_length &&
+		!region_remote(qp->regions, qp->pd, qp, reth->rkey, reth->va, reth->dma_length,
+			FRL_ACCESS_REMOTE_READ))
+		return ACCESS_ERROR;
+	return ACCEPT;
+}
+
+static enum verdict classify_atomic(const struct qp *qp, const struct wire_packet *packet)
+{
+	const struct atomic_eth *atomic = &packet->h.atomic;
 	const struct region *region;
 
-	if (length == 0)
-		return ACCEPT;
-	region = region_find(qp->regions, first ? packet->h.reth.rkey : r->write_rkey);
-	if (!region || !region_allows(region, qp->pd, va, length, FRL_ACCESS_REMOTE_WRITE))
+	if (packet->payload_len)
+		return INVALID_REQUEST;
+	region = region_remote(qp->regions, qp->pd, qp, atomic->rkey, atomic->va, ATOMIC_SIZE,
+		FRL_ACCESS_REMOTE_ATOMIC);
+	if (!region)
 		return ACCESS_ERROR;
+	/* 9.4.5: aligned, in the peer's address space and in memory. */
+	if ((atomic->va | (uintptr_t)region_memory(region, atomic->va)) % ATOMIC_SIZE != 0)
+		return INVALID_REQUEST;
 	return ACCEPT;
 }
 
@@ -101,33 +85,42 @@ static enum verdict classify(const struct qp *qp, const struct wire_packet *pack
 {
 	const struct responder *r = &qp->responder;
 	int32_t ahead = psn_diff(packet->h.bth.psn, r->epsn);
-	enum responder_message message = message_of(packet);
+	enum responder_message kind = message_kind(packet);
 	bool first = packet->op->flags & OPCODE_FIRST;
 
 	if (ahead < 0)
 		return DUPLICATE;
 	if (ahead > 0)
 		return r->nak_sent ? GAP_REPEATED : GAP;
-	if (message == MESSAGE_NONE || (packet->op->headers & HEADER_IETH))
-		return INVALID_REQUEST;
-	if (r->message != (first ? MESSAGE_NONE : message))
-		return INVALID_REQUEST;
-	if (message == MESSAGE_WRITE && !(qp->attr.access_flags & FRL_ACCESS_REMOTE_WRITE))
-		return INVALID_REQUEST;
-	if ((packet->op->flags & OPCODE_TAKES_RECV) && r->head == r->tail)
+	if (r->message != (first ? MESSAGE_NONE : kind))
+		return INVALID_SEQUENCE;
+	if (access_needed(packet) & ~qp->attr.access_flags)
+		return INVALID_SEQUENCE;
+	if (kind == MESSAGE_NONE && !saved_has_room(qp))
+		return INVALID_SEQUENCE;
+	if ((packet->op->flags & OPCODE_TAKES_RECV) && !receive_available(qp))
 		return NOT_READY;
-	if (!payload_fits_position(qp, packet))
+	switch (packet->op->operation) {
+	case OPERATION_READ: return classify_read(qp, packet);
+	case OPERATION_ATOMIC: return classify_atomic(qp, packet);
+	case OPERATION_UNSUPPORTED: return INVALID_SEQUENCE;
+	default: break;
+	}
+	if (!message_length_fits(qp, packet))
 		return INVALID_REQUEST;
-	if (message == MESSAGE_SEND)
+	if (kind == MESSAGE_SEND)
 		return classify_send(qp, packet);
-	return write_length_fits(qp, packet) ? classify_write(qp, packet) : INVALID_REQUEST;
+	return message_may_write(qp, packet) ? ACCEPT : ACCESS_ERROR;
 }
 
 static void answer(struct qp *qp, uint8_t syndrome, struct psn psn)
 {
-	qp->responder.ack_pending = true;
-	qp->responder.ack_syndrome = syndrome;
-	qp->responder.ack_psn = psn;
+	struct responder *r = &qp->responder;
+
+	r->ack_pending = true;
+	r->ack_syndrome = syndrome;
+	r->ack_psn = psn;
+	r->unacked = 0;
 }
 
 static bool nak_pending(const struct responder *r)
@@ -135,148 +128,161 @@ static bool nak_pending(const struct responder *r)
 	return r->ack_pending && (r->ack_syndrome & AETH_TYPE_MASK) != AETH_ACK;
 }
 
-static void place_send(
-	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+void responder_refuse(
+	struct qp *qp, enum nak_code code, enum frl_wc_status recv_status, struct psn psn)
 {
-	const struct responder *r = &qp->responder;
-	const struct recv_wqe *wqe = recv_wqe_at(r, r->head);
-	const struct frl_recv_action *action = &wqe->action;
-	const uint8_t *payload = packet->payload;
-	const uint8_t *src = action->src;
-	uint32_t left = packet->payload_len;
-	uint32_t skip = r->offset;
-
-	if (src)
-		src += r->offset;
-	for (unsigned i = 0; i < wqe->n_sge && left; i++) {
-		const struct frl_sge *sge = &wqe->sge[i];
-		uint8_t *dst = (uint8_t *)sge->addr + skip;
-		uint32_t n;
-
-		if (skip >= sge->length) {
-			skip -= sge->length;
-			continue;
-		}
-		n = sge->length - skip < left ? sge->length - skip : left;
-		placements->list[placements->count++] = (struct placement){
-			.dst = dst,
-			.payload = payload,
-			.length = n,
-			.region = region_find(qp->regions, sge->lkey),
-			.action = action->type == FRL_ACTION_REDUCE ? action : 0,
-			.src = src ? src : dst,
-		};
-		payload += n;
-		left -= n;
-		skip = 0;
-		if (src)
-			src += n;
-	}
-}
-
-static void place_write(
-	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
-{
-	const struct responder *r = &qp->responder;
-
-	if (packet->payload_len == 0)
-		return;
-	placements->list[placements->count++] = (struct placement){
-		.dst = (uint8_t *)(uintptr_t)(r->write_va + r->offset),
-		.payload = packet->payload,
-		.length = packet->payload_len,
-		.region = region_find(qp->regions, r->write_rkey),
+	static const enum frl_event_type events[] = {
+		[NAK_INVALID_REQUEST] = FRL_EVENT_QP_REQ_ERR,
+		[NAK_REMOTE_ACCESS] = FRL_EVENT_QP_ACCESS_ERR,
+		[NAK_REMOTE_OPERATIONAL] = FRL_EVENT_QP_FATAL,
 	};
+
+	if (recv_status != FRL_WC_SUCCESS && receive_available(qp)) {
+		receive_take(qp);
+		receive_complete(qp, &(struct frl_wc){ .status = recv_status }, false);
+	} else if (qp->state != FRL_QPS_ERR)
+		event_raise(qp->queues, &qp->events, events[code]);
+	qp_fail_refused(qp);
+	answer(qp, AETH_NAK | code, psn);
+	qp->stats->naks_sent_fatal++;
 }
 
-static struct frl_wc *complete_recv(struct qp *qp, const struct wire_packet *packet, uint32_t bytes)
+/* The packet takes `packets` PSNs; with `last` it ends a message. */
+static void advance(struct responder *r, uint32_t packets, bool last)
+{
+	r->epsn = psn_add(r->epsn, packets);
+	r->nak_sent = false;
+	if (last)
+		r->msn = (r->msn + 1) & PSN_MASK;
+}
+
+static void accept_message(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
 	struct responder *r = &qp->responder;
-	const struct recv_wqe *wqe = recv_wqe_at(r, r->head);
-	bool imm = packet->op->headers & HEADER_IMMDT;
-	bool write = packet->op->operation == OPERATION_WRITE;
-	struct frl_wc wc = {
-		.wr_id = wqe->wr_id,
-		.status = FRL_WC_SUCCESS,
-		.opcode = write ? FRL_WC_RECV_RDMA_WITH_IMM : FRL_WC_RECV,
-		.byte_len = bytes,
-		.imm_data = imm ? packet->h.imm_data : 0,
-		.qp_num = qp->qpn,
-		.flags = imm ? FRL_WC_WITH_IMM : 0,
-	};
 
-	r->head++;
-	return qp_complete(qp, qp->recv_cq, &wc);
+	/* 9.9.3, class J: the message cannot complete as its sender wants it to. */
+	if ((packet->op->headers & HEADER_IETH) &&
+		!region_invalidate(qp->regions, packet->h.invalidate_rkey, qp)) {
+		responder_refuse(qp, NAK_REMOTE_ACCESS, FRL_WC_REM_INV_REQ_ERR, packet->h.bth.psn);
+		return;
+	}
+	advance(r, 1, packet->op->flags & OPCODE_LAST);
+	message_accept(qp, packet, placements);
+	if (qp->state == FRL_QPS_ERR) /* the completion queue is full: no answer, 9.9.3 */
+		return;
+	r->unacked++;
+	/* A NAK that still waits refuses this very packet: it must not go out any more. */
+	if (packet->h.bth.ack_request || nak_pending(r) || r->unacked >= ACK_EVERY)
+		answer(qp, POSITIVE, packet->h.bth.psn);
+}
+
+/* A READ or atomic counts as executed now, and its answer is an acknowledgement of all
+ * that was before it. */
+static struct saved_request *accept_saved(
+	struct qp *qp, const struct wire_packet *packet, uint32_t packets)
+{
+	struct responder *r = &qp->responder;
+	struct saved_request *saved = saved_add(qp);
+
+	advance(r, packets, true);
+	saved->first_psn = packet->h.bth.psn;
+	saved->packets = packets;
+	saved->msn = r->msn;
+	r->ack_pending = false;
+	r->unacked = 0;
+	qp_accepted(qp);
+	return saved;
+}
+
+static void accept_read(struct qp *qp, const struct wire_packet *packet)
+{
+	const struct reth *reth = &packet->h.reth;
+	struct saved_request *saved = accept_saved(
+		qp, packet, packets_for(reth->dma_length, qp->path_mtu));
+
+	saved->atomic = false;
+	saved->va = reth->va;
+	saved->rkey = reth->rkey;
+	saved->length = reth->dma_length;
+	saved_start(qp, saved);
+	qp->stats->reads_served++;
+}
+
+static void accept_atomic(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	const struct atomic_eth *atomic = &packet->h.atomic;
+	const struct region *region = region_find(qp->regions, atomic->rkey);
+	struct saved_request *saved = accept_saved(qp, packet, 1);
+
+	saved->atomic = true;
+	saved_start(qp, saved);
+	placements->atomic = (struct atomic_op){
+		.addr = (uint64_t *)(void *)region_memory(region, atomic->va),
+		.compare_swap = packet->h.bth.opcode == OP_CMP_SWAP,
+		.compare = atomic->compare,
+		.swap_add = atomic->swap_add,
+		.region = region,
+		.ret_original = &saved->original,
+	};
+	qp->stats->atomics_executed++;
 }
 
 static void accept_packet(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
-	struct responder *r = &qp->responder;
-	bool last = packet->op->flags & OPCODE_LAST;
-
-	if (packet->op->flags & OPCODE_FIRST) {
-		r->message = message_of(packet);
-		r->offset = 0;
-		if (r->message == MESSAGE_WRITE) {
-			r->write_va = packet->h.reth.va;
-			r->write_rkey = packet->h.reth.rkey;
-			r->write_length = packet->h.reth.dma_length;
-		}
+	switch (packet->op->operation) {
+	case OPERATION_READ: accept_read(qp, packet); break;
+	case OPERATION_ATOMIC: accept_atomic(qp, packet, placements); break;
+	default: accept_message(qp, packet, placements); break;
 	}
-	if (r->message == MESSAGE_SEND)
-		place_send(qp, packet, placements);
-	else
-		place_write(qp, packet, placements);
-	r->offset += packet->payload_len;
-	r->epsn = psn_next(r->epsn);
-	r->nak_sent = false;
-	qp->stats->rx_requests++;
-	if (last) {
-		r->msn = (r->msn + 1) & PSN_MASK;
-		if (r->message == MESSAGE_SEND || (packet->op->headers & HEADER_IMMDT))
-			placements->completion = complete_recv(qp, packet, r->offset);
-		r->message = MESSAGE_NONE;
-	}
-	/* A NAK that still waits refuses this very packet: it must not go out any more. */
-	if ((packet->h.bth.ack_request || nak_pending(r)) && qp->state != FRL_QPS_ERR)
-		answer(qp, AETH_ACK | AETH_CREDITS_NONE, packet->h.bth.psn);
 }
 
-/* 9.9.3: the receive request that the packet was for completes with the error, the rest is flushed.
+/*
+ * 9.7.5.1: the PSN of the last packet accepted says most. But if READs or atomics came after the
+ * duplicate, that would tell that their responses are lost, or even (to Linux, when it is a READ's
+ * own PSN) stand for one: then the duplicate's PSN is acknowledged, and nothing else.
  */
-static void refuse(struct qp *qp, enum nak_code code, enum frl_wc_status recv_status)
+static void acknowledge_again(struct qp *qp, struct psn psn)
 {
 	struct responder *r = &qp->responder;
-	struct psn psn = r->epsn;
 
-	if (recv_status != FRL_WC_SUCCESS && r->head != r->tail) {
-		struct frl_wc wc = {
-			.wr_id = recv_wqe_at(r, r->head)->wr_id,
-			.status = recv_status,
-			.qp_num = qp->qpn,
-		};
+	if (!saved_newer(qp, psn))
+		psn = psn_add(r->epsn, PSN_MASK);
+	/* A pending NAK is for a later PSN; it acknowledges the same packets, and says more. */
+	if (!r->ack_pending || psn_diff(psn, r->ack_psn) > 0)
+		answer(qp, POSITIVE, psn);
+}
 
-		r->head++;
-		qp_complete(qp, qp->recv_cq, &wc);
-	}
-	qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
-	answer(qp, AETH_NAK | code, psn);
-	qp->stats->naks_sent_fatal++;
+static void repeat(struct qp *qp, const struct wire_packet *packet)
+{
+	qp->stats->duplicates++;
+	if (packet->op->operation == OPERATION_UNSUPPORTED)
+		qp->stats->drop_no_replay++;
+	else if (message_kind(packet) == MESSAGE_NONE)
+		saved_replay(qp, packet);
+	else
+		acknowledge_again(qp, packet->h.bth.psn);
+}
+
+/* The status for the receive request that the packet was for, if it was for one: 9.9.3, class C. */
+static enum frl_wc_status current_receive(
+	const struct qp *qp, const struct wire_packet *packet, enum frl_wc_status status)
+{
+	bool takes = packet->op->flags & OPCODE_TAKES_RECV;
+
+	return takes || qp->responder.recv ? status : FRL_WC_SUCCESS;
 }
 
 void responder_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
 	struct responder *r = &qp->responder;
+	struct psn psn = packet->h.bth.psn;
 
 	switch (classify(qp, packet)) {
 	case ACCEPT: accept_packet(qp, packet, placements); break;
-	case DUPLICATE:
-		qp->stats->duplicates++;
-		/* A pending NAK acknowledges the same packets, and says more. */
-		if (!r->ack_pending)
-			answer(qp, AETH_ACK | AETH_CREDITS_NONE, psn_add(r->epsn, PSN_MASK));
-		break;
+	case DUPLICATE: repeat(qp, packet); break;
 	case GAP:
 		r->nak_sent = true;
 		qp->stats->out_of_sequence++;
@@ -289,10 +295,22 @@ void responder_input(struct qp *qp, const struct wire_packet *packet, struct pla
 		qp->stats->naks_sent_rnr++;
 		answer(qp, AETH_RNR_NAK | qp->attr.min_rnr_timer, r->epsn);
 		break;
-	case INVALID_REQUEST: refuse(qp, NAK_INVALID_REQUEST, FRL_WC_SUCCESS); break;
-	case TOO_LONG: refuse(qp, NAK_INVALID_REQUEST, FRL_WC_LOC_LEN_ERR); break;
-	case ACCESS_ERROR: refuse(qp, NAK_REMOTE_ACCESS, FRL_WC_SUCCESS); break;
-	case OPERATIONAL_ERROR: refuse(qp, NAK_REMOTE_OPERATIONAL, FRL_WC_LOC_PROT_ERR); break;
+	case INVALID_SEQUENCE:
+		responder_refuse(qp, NAK_INVALID_REQUEST,
+			r->recv ? FRL_WC_REM_INV_REQ_ERR : FRL_WC_SUCCESS, psn);
+		break;
+	case INVALID_REQUEST:
+		responder_refuse(qp, NAK_INVALID_REQUEST,
+			current_receive(qp, packet, FRL_WC_REM_INV_REQ_ERR), psn);
+		break;
+	case TOO_LONG: responder_refuse(qp, NAK_INVALID_REQUEST, FRL_WC_LOC_LEN_ERR, psn); break;
+	case ACCESS_ERROR:
+		responder_refuse(qp, NAK_REMOTE_ACCESS,
+			current_receive(qp, packet, FRL_WC_REM_ACCESS_ERR), psn);
+		break;
+	case OPERATIONAL_ERROR:
+		responder_refuse(qp, NAK_REMOTE_OPERATIONAL, FRL_WC_LOC_PROT_ERR, psn);
+		break;
 	}
 }
 
@@ -307,18 +325,20 @@ void responder_refuse_late(struct qp *qp, const struct wire_packet *packet)
 static void make_answer(
 	struct packet_out *out, uint32_t dest_qpn, struct psn psn, uint8_t syndrome, uint32_t msn)
 {
-	*out = (struct packet_out){
-		.h = {
-			.bth = {
-				.opcode = OP_ACKNOWLEDGE,
-				.migrated = true,
-				.pkey = PKEY_DEFAULT,
-				.dest_qpn = dest_qpn,
-				.psn = psn,
-			},
-			.aeth = { syndrome, msn },
+	out->h = (struct wire_headers){
+		.bth = {
+			.opcode = OP_ACKNOWLEDGE,
+			.migrated = true,
+			.pkey = PKEY_DEFAULT,
+			.dest_qpn = dest_qpn,
+			.psn = psn,
 		},
+		.aeth = { syndrome, msn },
 	};
+	out->payload_len = 0;
+	out->n_pieces = 0;
+	out->response = false;
+	out->target = NULL;
 }
 
 void qp_refusal(struct packet_out *out, uint32_t dest_qpn, struct psn psn)
@@ -326,11 +346,29 @@ void qp_refusal(struct packet_out *out, uint32_t dest_qpn, struct psn psn)
 	make_answer(out, dest_qpn, psn, AETH_NAK | NAK_REMOTE_OPERATIONAL, 0);
 }
 
-void responder_output(struct qp *qp, struct packet_out *out)
+/* Also in ERR: a queue pair that refuses a request answers those before it first. One that has
+ * failed for other reasons has at most responder_refuse_late()'s NAK to send. */
+bool responder_wants_output(const struct qp *qp)
+{
+	const struct responder *r = &qp->responder;
+
+	return r->ack_pending || r->n_pending;
+}
+
+uint32_t responder_output(struct qp *qp, struct packet_out out[], uint32_t max)
 {
 	struct responder *r = &qp->responder;
+	uint32_t n = 0;
+	struct psn psn;
 
-	make_answer(out, qp->dest_qpn, r->ack_psn, r->ack_syndrome, r->msn);
-	r->ack_pending = false;
-	qp->stats->tx_acks++;
+	while (n < max && responder_wants_output(qp)) {
+		if (saved_pending(qp, &psn) && !(r->ack_pending && psn_diff(r->ack_psn, psn) < 0)) {
+			n += saved_output(qp, &out[n]);
+			continue;
+		}
+		make_answer(&out[n++], qp->dest_qpn, r->ack_psn, r->ack_syndrome, r->msn);
+		r->ack_pending = false;
+		qp->stats->tx_acks++;
+	}
+	return n;
 }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <ferrule/queue.h>
+#include <ferrule/address.h>
 
 static inline bool ip_is_v4(const struct frl_ip *ip)
 {
@@ -28,6 +28,18 @@ static inline struct frl_ip ip_from_v4(const uint8_t bytes[4])
 
 	memcpy(ip.bytes + 12, bytes, 4);
 	return ip;
+}
+
+/* A multicast group, of either family. */
+static inline bool ip_is_multicast(const struct frl_ip *ip)
+{
+	return ip_is_v4(ip) ? ip->bytes[12] >> 4 == 0xe : ip->bytes[0] == 0xff;
+}
+
+/* fe80::/10 (RFC 4291, 2.5.6). */
+static inline bool ip_is_link_local(const struct frl_ip *ip)
+{
+	return ip->bytes[0] == 0xfe && ip->bytes[1] >> 6 == 2;
 }
 
 static inline bool mac_equal(const uint8_t a[6], const uint8_t b[6])

@@ -37,6 +37,14 @@ static inline uint16_t checksum_fold(uint64_t sum)
 	return (uint16_t)sum;
 }
 
+/* Stores a sum's checksum in the two bytes that were zero in it. */
+static inline void checksum_store(uint8_t at[2], uint64_t sum)
+{
+	uint16_t checksum = (uint16_t)~checksum_fold(sum);
+
+	memcpy(at, &checksum, sizeof(checksum));
+}
+
 /* The sum of the pseudo header of UDP or ICMPv6 over either IP (RFC 768; RFC 8200, 8.1). */
 static inline uint64_t checksum_pseudo(
 	const struct frl_ip *src, const struct frl_ip *dst, uint8_t protocol, uint16_t length)

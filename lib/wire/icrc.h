@@ -10,6 +10,7 @@
 #ifndef FERRULE_WIRE_ICRC_H
 #define FERRULE_WIRE_ICRC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,5 +20,11 @@ uint32_t icrc_headers(const uint8_t *l3, size_t len);
 uint32_t icrc_update(uint32_t crc, const void *data, size_t len);
 void icrc_store(uint8_t out[4], uint32_t crc);
 uint32_t icrc_load(const uint8_t in[4]);
+
+/*
+ * The same over a whole packet of `len` bytes without the ICRC, whose IP header may have options or
+ * extension headers: UDP starts `udp_offset` bytes from l3. For tools that look at any packet.
+ */
+uint32_t icrc_packet(const uint8_t *l3, bool ipv4, size_t udp_offset, size_t len);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/wire/checksum.h"
+#include "lib/wire/ether.h"
 #include "lib/wire/packet.h"
 
 enum {
@@ -23,35 +24,17 @@ enum {
 };
 
 static const uint8_t arp_ethernet_ipv4[6] = { 0, 1, 0x08, 0x00, 6, 4 };
+static const uint8_t broadcast_mac[6] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
 static const struct frl_ip all_nodes = { { 0xff, 0x02, [15] = 1 } };
 static const struct frl_ip unspecified;
+static const struct frl_ip unspecified_v4 = { { [10] = 0xff, 0xff } };
 
-static bool is_multicast(const struct frl_ip *ip)
-{
-	return ip->bytes[0] == 0xff;
-}
-
-/* An Ethernet address that a single station can have. */
-static bool is_station(const uint8_t mac[6])
-{
-	static const uint8_t zero[6];
-
-	return !(mac[0] & 1) && !mac_equal(mac, zero);
-}
-
-static struct frl_ip solicited_node(const struct frl_ip *ip)
+struct frl_ip neighbor_solicited_node(const struct frl_ip *ip)
 {
 	struct frl_ip group = { { 0xff, 0x02, [11] = 1, [12] = 0xff } };
 
 	memcpy(group.bytes + 13, ip->bytes + 13, 3);
 	return group;
-}
-
-static void multicast_mac(uint8_t mac[6], const struct frl_ip *group)
-{
-	mac[0] = 0x33;
-	mac[1] = 0x33;
-	memcpy(mac + 2, group->bytes + 12, 4);
 }
 
 static bool decode_arp(struct neighbor_message *message, const uint8_t *arp, size_t len)
@@ -66,8 +49,10 @@ static bool decode_arp(struct neighbor_message *message, const uint8_t *arp, siz
 	message->request = operation == ARP_REQUEST;
 	memcpy(message->sender_mac, arp + 8, 6);
 	message->sender_ip = ip_from_v4(arp + 14);
+	message->mac_told = !ip_equal(&message->sender_ip, &unspecified_v4);
+	message->override = true;
 	message->target_ip = ip_from_v4(arp + 24);
-	return is_station(message->sender_mac);
+	return mac_is_station(message->sender_mac) && !ip_is_multicast(&message->sender_ip);
 }
 
 /*
@@ -94,31 +79,45 @@ static bool find_mac(const uint8_t *option, size_t len, uint8_t type, const uint
 }
 
 /* RFC 4861, 7.1.1. A probe for a duplicate address has no sender and thus no option. */
-static bool decode_solicitation(struct neighbor_message *message, const struct frl_ip *dst,
-	const uint8_t *frame_src, const uint8_t *option_mac)
+static bool check_solicitation(const struct neighbor_message *message, const struct frl_ip *dst)
 {
-	if (ip_equal(&message->sender_ip, &unspecified)) {
-		const struct frl_ip group = solicited_node(&message->target_ip);
+	const struct frl_ip group = neighbor_solicited_node(&message->target_ip);
 
-		if (option_mac || !ip_equal(dst, &group))
-			return false;
-	}
-	message->request = true;
-	memcpy(message->sender_mac, option_mac ? option_mac : frame_src, 6);
-	return is_station(message->sender_mac);
+	if (!ip_equal(&message->sender_ip, &unspecified))
+		return true;
+	return !message->mac_told && ip_equal(dst, &group);
 }
 
-/* RFC 4861, 7.1.2. One without the option tells nothing that we want to know. */
-static bool decode_advertisement(struct neighbor_message *message, const struct frl_ip *dst,
-	uint8_t flags, const uint8_t *option_mac)
+/* RFC 4861, 7.1.2. The answer to a question that went to one MAC alone may leave the option out. */
+static bool check_advertisement(
+	struct neighbor_message *message, const struct frl_ip *dst, uint8_t flags)
 {
-	if (!option_mac || (is_multicast(dst) && flags & ND_SOLICITED))
+	if (flags & ND_SOLICITED ? ip_is_multicast(dst) : !message->mac_told)
 		return false;
-	message->request = false;
+	message->override = flags & ND_OVERRIDE;
 	message->sender_ip = message->target_ip;
 	message->target_ip = *dst;
-	memcpy(message->sender_mac, option_mac, 6);
-	return is_station(message->sender_mac);
+	return true;
+}
+
+/* The addresses of a solicitation or advertisement, and whether its checksum fits them. */
+static bool decode_nd_addresses(
+	struct neighbor_message *message, struct frl_ip *dst, const uint8_t *ip, uint16_t icmp_len)
+{
+	const uint8_t *icmp = ip + IPV6_LEN;
+	uint64_t sum;
+
+	memcpy(message->sender_ip.bytes, ip + 8, 16);
+	memcpy(dst->bytes, ip + 24, 16);
+	memcpy(message->target_ip.bytes, icmp + 8, 16);
+	/* Addresses of IPv4 are not on the wire in this form (RFC 4291, 2.5.5.2 gives them no use
+	 * there), and would be taken for what ARP tells. */
+	if (ip_is_v4(&message->sender_ip) || ip_is_v4(dst) || ip_is_v4(&message->target_ip))
+		return false;
+	if (ip_is_multicast(&message->target_ip) || ip_is_multicast(&message->sender_ip))
+		return false;
+	sum = checksum_pseudo(&message->sender_ip, dst, PROTOCOL_ICMPV6, icmp_len);
+	return checksum_fold(checksum_add(sum, icmp, icmp_len)) == 0xffff;
 }
 
 static bool decode_nd(
@@ -127,7 +126,6 @@ static bool decode_nd(
 	const uint8_t *icmp = ip + IPV6_LEN;
 	const uint8_t *mac;
 	struct frl_ip dst;
-	uint64_t sum;
 	uint16_t icmp_len;
 	uint8_t option;
 
@@ -138,53 +136,44 @@ static bool decode_nd(
 		return false;
 	if ((icmp[0] != ND_SOLICITATION && icmp[0] != ND_ADVERTISEMENT) || icmp[1] != 0)
 		return false;
-	memcpy(message->sender_ip.bytes, ip + 8, 16);
-	memcpy(dst.bytes, ip + 24, 16);
-	memcpy(message->target_ip.bytes, icmp + 8, 16);
-	sum = checksum_pseudo(&message->sender_ip, &dst, PROTOCOL_ICMPV6, icmp_len);
-	if (checksum_fold(checksum_add(sum, icmp, icmp_len)) != 0xffff)
+	if (!decode_nd_addresses(message, &dst, ip, icmp_len))
 		return false;
-	if (is_multicast(&message->target_ip) || is_multicast(&message->sender_ip))
-		return false;
-	option = icmp[0] == ND_SOLICITATION ? OPTION_SOURCE_MAC : OPTION_TARGET_MAC;
+	message->request = icmp[0] == ND_SOLICITATION;
+	option = message->request ? OPTION_SOURCE_MAC : OPTION_TARGET_MAC;
 	if (!find_mac(icmp + ND_LEN, icmp_len - (size_t)ND_LEN, option, &mac))
 		return false;
-	if (icmp[0] == ND_SOLICITATION)
-		return decode_solicitation(message, &dst, frame_src, mac);
-	return decode_advertisement(message, &dst, icmp[4], mac);
+	message->mac_told = mac != NULL;
+	message->override = true;
+	memcpy(message->sender_mac, mac ? mac : frame_src, 6);
+	if (!mac_is_station(message->sender_mac))
+		return false;
+	return message->request ? check_solicitation(message, &dst)
+				: check_advertisement(message, &dst, icmp[4]);
 }
 
 bool neighbor_decode(struct neighbor_message *message, const uint8_t *frame, size_t len)
 {
-	size_t l3 = ETH_LEN;
-	uint16_t ethertype;
+	struct ether ether;
 
-	if (len < l3)
+	if (!ether_decode(&ether, frame, len))
 		return false;
-	ethertype = get_be16(frame + l3 - 2);
-	if (ethertype == ETHERTYPE_VLAN) {
-		l3 += VLAN_LEN;
-		if (len < l3)
-			return false;
-		ethertype = get_be16(frame + l3 - 2);
-	}
+	message->vlan = ether.vlan;
+	message->unicast = !(frame[0] & 1);
 	memcpy(message->dst_mac, frame, 6);
-	if (ethertype == ETHERTYPE_ARP)
-		return decode_arp(message, frame + l3, len - l3);
-	if (ethertype == ETHERTYPE_IPV6)
-		return decode_nd(message, frame + l3, len - l3, frame + 6);
+	if (ether.ethertype == ETHERTYPE_ARP)
+		return decode_arp(message, ether.l3, ether.l3_len);
+	if (ether.ethertype == ETHERTYPE_IPV6)
+		return decode_nd(message, ether.l3, ether.l3_len, frame + 6);
 	return false;
 }
 
 static size_t encode_arp(uint8_t *out, const struct neighbor_message *message)
 {
-	uint8_t *arp = out + ETH_LEN;
+	bool to_all = message->request && !message->unicast;
+	size_t header_len = ether_encode(out, to_all ? broadcast_mac : message->dst_mac,
+		message->sender_mac, message->vlan, ETHERTYPE_ARP);
+	uint8_t *arp = out + header_len;
 
-	memset(out, 0xff, 6);
-	if (!message->request)
-		memcpy(out, message->dst_mac, 6);
-	memcpy(out + 6, message->sender_mac, 6);
-	put_be16(out + 12, ETHERTYPE_ARP);
 	memcpy(arp, arp_ethernet_ipv4, sizeof(arp_ethernet_ipv4));
 	put_be16(arp + 6, message->request ? ARP_REQUEST : ARP_REPLY);
 	memcpy(arp + 8, message->sender_mac, 6);
@@ -193,55 +182,59 @@ static size_t encode_arp(uint8_t *out, const struct neighbor_message *message)
 	if (!message->request)
 		memcpy(arp + 18, message->dst_mac, 6);
 	memcpy(arp + 24, message->target_ip.bytes + 12, 4);
-	return ETH_LEN + ARP_LEN;
+	return header_len + ARP_LEN;
 }
 
-static size_t encode_nd(uint8_t *out, const struct neighbor_message *message)
+/* Where a solicitation or advertisement goes. */
+static struct frl_ip nd_destination(const struct neighbor_message *message)
 {
-	enum { ICMP_LEN = ND_LEN + OPTION_MAC_LEN };
-	uint8_t *ip = out + ETH_LEN;
-	uint8_t *icmp = ip + IPV6_LEN;
-	struct frl_ip dst = message->target_ip;
-	uint64_t sum;
-	uint16_t checksum;
-
-	/* Who has no address yet cannot be answered alone (RFC 4861, 7.2.4). */
 	if (message->request)
-		dst = solicited_node(&message->target_ip);
-	else if (ip_equal(&dst, &unspecified))
-		dst = all_nodes;
+		return message->unicast ? message->target_ip
+					: neighbor_solicited_node(&message->target_ip);
+	/* Who has no address yet cannot be answered alone (RFC 4861, 7.2.4). */
+	return ip_equal(&message->target_ip, &unspecified) ? all_nodes : message->target_ip;
+}
 
-	memset(out, 0, NEIGHBOR_MAX_FRAME);
-	memcpy(out, message->dst_mac, 6);
-	if (is_multicast(&dst))
-		multicast_mac(out, &dst);
-	memcpy(out + 6, message->sender_mac, 6);
-	put_be16(out + 12, ETHERTYPE_IPV6);
-
-	ip[0] = 0x60;
-	put_be16(ip + 4, ICMP_LEN);
-	ip[6] = PROTOCOL_ICMPV6;
-	ip[7] = ND_HOP_LIMIT;
-	memcpy(ip + 8, message->sender_ip.bytes, 16);
-	memcpy(ip + 24, dst.bytes, 16);
-
+static void encode_nd_message(uint8_t *icmp, const struct neighbor_message *message, bool to_group)
+{
+	memset(icmp, 0, ND_LEN);
 	if (message->request) {
 		icmp[0] = ND_SOLICITATION;
 		memcpy(icmp + 8, message->target_ip.bytes, 16);
 		icmp[ND_LEN] = OPTION_SOURCE_MAC;
 	} else {
 		icmp[0] = ND_ADVERTISEMENT;
-		icmp[4] = ND_OVERRIDE | (is_multicast(&dst) ? 0 : ND_SOLICITED);
+		icmp[4] = ND_OVERRIDE | (to_group ? 0 : ND_SOLICITED);
 		memcpy(icmp + 8, message->sender_ip.bytes, 16);
 		icmp[ND_LEN] = OPTION_TARGET_MAC;
 	}
 	icmp[ND_LEN + 1] = OPTION_MAC_LEN / 8;
 	memcpy(icmp + ND_LEN + 2, message->sender_mac, 6);
+}
 
+static size_t encode_nd(uint8_t *out, const struct neighbor_message *message)
+{
+	enum { ICMP_LEN = ND_LEN + OPTION_MAC_LEN };
+	const struct frl_ip dst = nd_destination(message);
+	uint8_t dst_mac[6], *ip;
+	size_t header_len;
+	uint64_t sum;
+
+	if (!wire_multicast_mac(&dst, dst_mac))
+		memcpy(dst_mac, message->dst_mac, 6);
+	header_len = ether_encode(out, dst_mac, message->sender_mac, message->vlan, ETHERTYPE_IPV6);
+	ip = out + header_len;
+	memset(ip, 0, 4);
+	ip[0] = 0x60;
+	put_be16(ip + 4, ICMP_LEN);
+	ip[6] = PROTOCOL_ICMPV6;
+	ip[7] = ND_HOP_LIMIT;
+	memcpy(ip + 8, message->sender_ip.bytes, 16);
+	memcpy(ip + 24, dst.bytes, 16);
+	encode_nd_message(ip + IPV6_LEN, message, ip_is_multicast(&dst));
 	sum = checksum_pseudo(&message->sender_ip, &dst, PROTOCOL_ICMPV6, ICMP_LEN);
-	checksum = (uint16_t)~checksum_fold(checksum_add(sum, icmp, ICMP_LEN));
-	memcpy(icmp + 2, &checksum, sizeof(checksum));
-	return ETH_LEN + IPV6_LEN + ICMP_LEN;
+	checksum_store(ip + IPV6_LEN + 2, checksum_add(sum, ip + IPV6_LEN, ICMP_LEN));
+	return header_len + IPV6_LEN + ICMP_LEN;
 }
 
 size_t neighbor_encode(uint8_t out[NEIGHBOR_MAX_FRAME], const struct neighbor_message *message)

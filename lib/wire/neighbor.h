@@ -13,7 +13,7 @@
 #include "lib/wire/addr.h"
 
 enum {
-	NEIGHBOR_MAX_FRAME = 86, /* Eth, IPv6, solicitation with one option */
+	NEIGHBOR_MAX_FRAME = 90, /* Eth, VLAN tag, IPv6, solicitation with one option */
 };
 
 /*
@@ -21,12 +21,17 @@ enum {
  * 0.0.0.0 or :: probes whether somebody has the target already: answer, but learn nothing from it.
  */
 struct neighbor_message {
-	bool request; /* ARP request or neighbour solicitation; else reply or advertisement */
+	bool request;  /* ARP request or neighbour solicitation; else reply or advertisement */
+	bool unicast;  /* request: to dst_mac alone, to confirm it; replies: not encoded */
+	bool mac_told; /* false: sender_mac is just the source of the frame, which may confirm a
+			* known MAC but tells none; not encoded, as ours always tell it */
+	bool override; /* may replace another MAC that is known; not encoded, as ours always may */
+	uint16_t vlan; /* 0: untagged, or decoded from a priority tag */
 	struct frl_ip sender_ip; /* reply: the address that is told */
 	uint8_t sender_mac[6];   /* never a group address after neighbor_decode() */
 	struct frl_ip target_ip; /* request: whose MAC is wanted; reply: who asked */
-	uint8_t dst_mac[6]; /* of the frame; ignored when a request is encoded, which is broadcast
-				  * or goes to the solicited-node multicast address */
+	uint8_t dst_mac[6]; /* of the frame; ignored when a request that is not unicast is encoded:
+			     * that is broadcast, or goes to the solicited-node group */
 };
 
 /* Decodes an ARP or ICMPv6 frame with or without a VLAN tag; false when it is malformed, has a
@@ -35,5 +40,8 @@ bool neighbor_decode(struct neighbor_message *message, const uint8_t *frame, siz
 
 /* Encodes a message by the family of its addresses; returns the frame's bytes. */
 size_t neighbor_encode(uint8_t out[NEIGHBOR_MAX_FRAME], const struct neighbor_message *message);
+
+/* The group in which an IPv6 address is asked for (RFC 4291, 2.7.1). */
+struct frl_ip neighbor_solicited_node(const struct frl_ip *ip);
 
 #endif

@@ -37,18 +37,18 @@
 	X(t, WRITE_ONLY, WRITE, RETH, ONLY)                   \
 	X(t, WRITE_ONLY_IMM, WRITE, RETH_AND_IMMDT, ONLY | TAKES_RECV)
 
-#define RELIABLE_OPCODES(X, t)                                                 \
-	X(t, READ_REQUEST, READ, RETH, ONLY | NO_PAYLOAD)                      \
-	X(t, READ_RESPONSE_FIRST, READ_RESPONSE, AETH, FIRST | RESPONSE)       \
-	X(t, READ_RESPONSE_MIDDLE, READ_RESPONSE, NONE, RESPONSE)              \
-	X(t, READ_RESPONSE_LAST, READ_RESPONSE, AETH, LAST | RESPONSE)         \
-	X(t, READ_RESPONSE_ONLY, READ_RESPONSE, AETH, ONLY | RESPONSE)         \
-	X(t, ACKNOWLEDGE, ACK, AETH, RESPONSE | NO_PAYLOAD)                    \
-	X(t, ATOMIC_ACKNOWLEDGE, ATOMIC_ACK, ATOMICACK, RESPONSE | NO_PAYLOAD) \
-	X(t, COMPARE_SWAP, ATOMIC, ATOMICETH, ONLY | NO_PAYLOAD)               \
-	X(t, FETCH_ADD, ATOMIC, ATOMICETH, ONLY | NO_PAYLOAD)                  \
-	X(t, SEND_LAST_INVALIDATE, SEND, IETH, LAST)                           \
-	X(t, SEND_ONLY_INVALIDATE, SEND, IETH, ONLY | TAKES_RECV)
+#define RELIABLE_OPCODES(X, t)                                         \
+	X(t, READ_REQUEST, READ, RETH, ONLY | NO_PAYLOAD)              \
+	X(t, READ_RESP_FIRST, READ_RESPONSE, AETH, FIRST | RESPONSE)   \
+	X(t, READ_RESP_MIDDLE, READ_RESPONSE, NONE, RESPONSE)          \
+	X(t, READ_RESP_LAST, READ_RESPONSE, AETH, LAST | RESPONSE)     \
+	X(t, READ_RESP_ONLY, READ_RESPONSE, AETH, ONLY | RESPONSE)     \
+	X(t, ACKNOWLEDGE, ACK, AETH, RESPONSE | NO_PAYLOAD)            \
+	X(t, ATOMIC_ACK, ATOMIC_ACK, ATOMICACK, RESPONSE | NO_PAYLOAD) \
+	X(t, CMP_SWAP, ATOMIC, ATOMICETH, ONLY | NO_PAYLOAD)           \
+	X(t, FETCH_ADD, ATOMIC, ATOMICETH, ONLY | NO_PAYLOAD)          \
+	X(t, SEND_LAST_INV, SEND, IETH, LAST)                          \
+	X(t, SEND_ONLY_INV, SEND, IETH, ONLY | TAKES_RECV)
 
 #define DATAGRAM_OPCODES(X, t)                         \
 	X(t, SEND_ONLY, SEND, DETH, ONLY | TAKES_RECV) \
@@ -78,6 +78,11 @@ const struct opcode_info opcode_table[256] = {
 	RELIABLE_OPCODES(ENTRY, RC)
 	CONNECTED_OPCODES(ENTRY, UC)
 	DATAGRAM_OPCODES(ENTRY, UD)
+	/* IBTA 1.5: to be answered, by a refusal. What follows the BTH is payload to us. */
+	[TRANSPORT_RC | 0x1c] = {.name = "RC_FLUSH", .operation = OPERATION_UNSUPPORTED,
+		.flags = ONLY},
+	[TRANSPORT_RC | 0x1d] = {.name = "RC_ATOMIC_WRITE", .operation = OPERATION_UNSUPPORTED,
+		.flags = ONLY},
 	/* Annex A17.9.3: 16 reserved bytes follow, which are payload to us. */
 	[TRANSPORT_CNP | 0x01] = {.name = "CNP", .operation = OPERATION_CNP},
 };

@@ -33,16 +33,16 @@ enum wire_opcode {
 	OP_WRITE_ONLY = 0x0a,
 	OP_WRITE_ONLY_IMM = 0x0b,
 	OP_READ_REQUEST = 0x0c,
-	OP_READ_RESPONSE_FIRST = 0x0d,
-	OP_READ_RESPONSE_MIDDLE = 0x0e,
-	OP_READ_RESPONSE_LAST = 0x0f,
-	OP_READ_RESPONSE_ONLY = 0x10,
+	OP_READ_RESP_FIRST = 0x0d,
+	OP_READ_RESP_MIDDLE = 0x0e,
+	OP_READ_RESP_LAST = 0x0f,
+	OP_READ_RESP_ONLY = 0x10,
 	OP_ACKNOWLEDGE = 0x11,
-	OP_ATOMIC_ACKNOWLEDGE = 0x12,
-	OP_COMPARE_SWAP = 0x13,
+	OP_ATOMIC_ACK = 0x12,
+	OP_CMP_SWAP = 0x13,
 	OP_FETCH_ADD = 0x14,
-	OP_SEND_LAST_INVALIDATE = 0x16,
-	OP_SEND_ONLY_INVALIDATE = 0x17,
+	OP_SEND_LAST_INV = 0x16,
+	OP_SEND_ONLY_INV = 0x17,
 };
 
 /* Extended headers behind the BTH, in the order in which they stand on the wire. */
@@ -67,6 +67,7 @@ enum wire_operation {
 	OPERATION_ATOMIC,
 	OPERATION_ATOMIC_ACK,
 	OPERATION_CNP,
+	OPERATION_UNSUPPORTED, /* known to newer peers, to be refused */
 };
 
 enum wire_opcode_flags {
@@ -88,9 +89,11 @@ struct opcode_info {
 /* Indexed by the whole opcode byte. */
 extern const struct opcode_info opcode_table[256];
 
+/* Packets with it can be sent, and understood. */
 static inline bool opcode_known(uint8_t opcode)
 {
-	return opcode_table[opcode].name != 0;
+	return opcode_table[opcode].operation != OPERATION_NONE &&
+		opcode_table[opcode].operation != OPERATION_UNSUPPORTED;
 }
 
 static inline uint8_t opcode_transport(uint8_t opcode)

@@ -22,6 +22,7 @@ enum {
 	ETHERTYPE_IPV4 = 0x0800,
 	ETHERTYPE_ARP = 0x0806,
 	ETHERTYPE_VLAN = 0x8100,
+	ETHERTYPE_SERVICE_VLAN = 0x88a8,
 	ETHERTYPE_IPV6 = 0x86dd,
 	ETH_LEN = 14,
 	VLAN_LEN = 4,
@@ -39,13 +40,18 @@ enum {
 	ICRC_LEN = 4,
 	WIRE_MAX_MTU = 4096,
 	WIRE_MAX_HEADERS = 112,
+	WIRE_GRH_LEN = 40, /* what stands before the payload in a receive of a datagram */
 	/* What a frame can hold besides the payload: WRITE_ONLY_IMM over IPv6 with a VLAN tag. */
 	WIRE_MAX_OVERHEAD = ETH_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN + BTH_LEN + RETH_LEN +
 		IMMDT_LEN + 3 + ICRC_LEN,
 	WIRE_MAX_MESSAGE = 1u << 31, /* bytes; IBTA C9-91 */
 	PKEY_DEFAULT = 0xffff,
+	QPN_GSI = 1,
 	QPN_MULTICAST = 0xffffff,
 };
+
+/* The Q_Key of QP1. IBTA volume 1, 3.5.3. */
+#define QKEY_GSI UINT32_C(0x80010000)
 
 struct bth {
 	uint8_t opcode;
@@ -72,16 +78,35 @@ struct aeth {
 	uint32_t msn; /* 24 bits */
 };
 
+struct deth {
+	uint32_t qkey;
+	uint32_t src_qpn; /* 24 bits */
+};
+
+struct atomic_eth {
+	uint64_t va;
+	uint32_t rkey;
+	uint64_t swap_add;
+	uint64_t compare; /* FETCH_ADD: not looked at, 0 when sent */
+};
+
 /*
- * The headers of a packet; which of the extended ones are there is in the opcode table, the others
- * are zero after wire_decode(). DETH, AtomicETH, AtomicAckETH and IETH are skipped when decoded and
- * zeros when encoded: no connection of ours uses them.
+ * The headers of a packet; which of the extended ones are there is in the opcode table, and what
+ * the others hold is undefined: a packet has a DETH, a RETH or an AtomicETH, and ImmDt or IETH.
  */
 struct wire_headers {
 	struct bth bth;
-	struct reth reth;
+	union {
+		struct reth reth;
+		struct atomic_eth atomic;
+		struct deth deth;
+		uint64_t atomic_original; /* AtomicAckETH */
+	};
 	struct aeth aeth;
-	uint32_t imm_data; /* as it stands on the wire, unswapped */
+	union {
+		uint32_t imm_data; /* as it stands on the wire, unswapped */
+		uint32_t invalidate_rkey;
+	};
 };
 
 /* A decoded packet. Points into the frame, which must outlive it. */
@@ -91,6 +116,9 @@ struct wire_packet {
 	struct frl_ip src_ip;
 	struct frl_ip dst_ip;
 	uint8_t traffic_class; /* DSCP and ECN */
+	uint8_t n_tags;        /* VLAN tags, 0 to 2 */
+	uint8_t priority;      /* PCP of the outer tag; 0 without */
+	uint16_t vlan;         /* VLAN identifier of the outer tag; 0 without, or priority only */
 	const uint8_t *l3;     /* IP header: the ICRC starts there */
 	uint32_t headers_len;  /* bytes from l3 to the payload */
 	const uint8_t *payload;
@@ -100,12 +128,14 @@ struct wire_packet {
 /* Why a frame is no RoCE packet for us. One list with the counters of struct frl_stats. */
 enum wire_verdict {
 	WIRE_OK,
-	WIRE_ARP,        /* not RoCE but ours to handle: see neighbor.h */
-	WIRE_ICMPV6,     /* likewise */
-	WIRE_NOT_ROCE,   /* another protocol or port */
-	WIRE_SHORT,      /* ends before its headers do */
-	WIRE_BAD_IP,     /* version, options, checksum, fragment, or length past the frame */
-	WIRE_BAD_UDP,    /* UDP length past the IP length or below 8 */
+	WIRE_ARP,      /* not RoCE but ours to handle: see neighbor.h */
+	WIRE_ICMP,     /* over IPv4 or IPv6: likewise, see also icmp.h */
+	WIRE_IGMP,     /* likewise: see group.h */
+	WIRE_NOT_ROCE, /* another protocol or port */
+	WIRE_SHORT,    /* ends before its headers do */
+	WIRE_BAD_IP,   /* version, options, checksum, fragment, length past the frame; over IPv6: an
+			    IPv4 address */
+	WIRE_BAD_UDP,  /* UDP length past the IP length or below 8 */
 	WIRE_BAD_LENGTH, /* BTH to ICRC not a multiple of 4, or pad longer than the payload */
 	WIRE_BAD_VERSION,
 	WIRE_BAD_OPCODE, /* not in the table */
@@ -129,6 +159,12 @@ enum wire_verdict wire_decode(struct wire_packet *packet, const uint8_t *frame, 
  */
 enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *frame, size_t len,
 	const uint8_t *payload, size_t payload_len);
+
+/*
+ * The BTH and what follows it, of an opcode in the table (of another one: the BTH alone); all of it
+ * is there. wire_decode() does this with checks; this alone is for tools that show what is wrong.
+ */
+void wire_decode_headers(struct wire_headers *h, const uint8_t *bth);
 
 /*
  * Takes pad and, with `has_icrc`, the ICRC off payload_len; WIRE_BAD_LENGTH when they are missing.
@@ -155,15 +191,22 @@ struct wire_path_config {
 	uint8_t dst_mac[6];
 	struct frl_ip src_ip; /* both of one family */
 	struct frl_ip dst_ip;
+	uint16_t vlan;    /* identifier; 0 with priority 0: no tag */
+	uint8_t priority; /* PCP of the tag, 0 to 7 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;
+	uint32_t flow_label; /* 20 bits, on the wire over IPv6 */
 	uint16_t udp_src_port;
 };
 
 void wire_path_init(struct wire_path *path, const struct wire_path_config *config);
 
+/* Changes the UDP source port, or the destination MAC. */
+void wire_path_set_src_port(struct wire_path *path, uint16_t udp_src_port);
+void wire_path_set_dst_mac(struct wire_path *path, const uint8_t mac[6]);
+
 /* The largest path MTU whose packets fit frames of `max_frame` bytes, untagged, whatever headers
- * they have; 0 when none does. */
+ * they have; 0 when none does. A port that takes a frame takes the four bytes of a tag as well. */
 static inline uint32_t wire_largest_mtu(uint32_t max_frame)
 {
 	/* A payload of a full MTU has no pad. */
@@ -176,10 +219,13 @@ static inline uint32_t wire_largest_mtu(uint32_t max_frame)
 }
 
 /*
- * The UDP source port that Linux chooses for a pair of QPNs (both directions get the same), as
- * entropy for ECMP. Within 0xC000 to 0xFFFF.
+ * The UDP source port that Linux chooses, as entropy for ECMP: from a flow label that is not 0, or
+ * else from the pair of QPNs (both directions get the same). Within 0xC000 to 0xFFFF.
  */
-uint16_t wire_udp_src_port(uint32_t local_qpn, uint32_t remote_qpn);
+uint16_t wire_udp_src_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn);
+
+/* The Ethernet address of an IP multicast group (RFC 1112, RFC 2464). False: `ip` is no group. */
+bool wire_multicast_mac(const struct frl_ip *ip, uint8_t ret_mac[6]);
 
 /*
  * Writes the headers of a packet whose payload has `payload_len` bytes without pad: h->bth.pad is

@@ -6,8 +6,12 @@
 #include "lib/wire/icrc.h"
 
 enum {
+	PROTOCOL_HOP_BY_HOP = 0, /* of IPv6 */
+	PROTOCOL_ICMP = 1,
+	PROTOCOL_IGMP = 2,
 	PROTOCOL_UDP = 17,
 	PROTOCOL_ICMPV6 = 58,
+	MAX_TAGS = 2,
 	BTH_VERSION_MASK = 0x0f,
 };
 
@@ -40,7 +44,8 @@ const char *wire_verdict_name(enum wire_verdict verdict)
 	static const char *const names[] = {
 		[WIRE_OK] = "ok",
 		[WIRE_ARP] = "arp",
-		[WIRE_ICMPV6] = "icmpv6",
+		[WIRE_ICMP] = "icmp",
+		[WIRE_IGMP] = "igmp",
 		[WIRE_NOT_ROCE] = "not_roce",
 		[WIRE_SHORT] = "short",
 		[WIRE_BAD_IP] = "bad_ip",
@@ -53,6 +58,16 @@ const char *wire_verdict_name(enum wire_verdict verdict)
 	return verdict < sizeof(names) / sizeof(names[0]) ? names[verdict] : "unknown";
 }
 
+/* What an IPv4 packet is that is not UDP; IGMP comes with an option (RFC 2236, 2). */
+static enum wire_verdict other_ipv4(uint8_t protocol)
+{
+	switch (protocol) {
+	case PROTOCOL_ICMP: return WIRE_ICMP;
+	case PROTOCOL_IGMP: return WIRE_IGMP;
+	default: return WIRE_NOT_ROCE;
+	}
+}
+
 static inline enum wire_verdict decode_ipv4(struct wire_packet *packet, struct rest *rest)
 {
 	const uint8_t *ip = rest->at;
@@ -63,7 +78,7 @@ static inline enum wire_verdict decode_ipv4(struct wire_packet *packet, struct r
 	if (ip[0] >> 4 != 4)
 		return WIRE_BAD_IP;
 	if (ip[9] != PROTOCOL_UDP)
-		return WIRE_NOT_ROCE;
+		return other_ipv4(ip[9]);
 	/* Annex A17.3.1: no options; and no fragments. */
 	if (ip[0] != 0x45 || (get_be16(ip + 6) & 0xbfff) != 0)
 		return WIRE_BAD_IP;
@@ -92,11 +107,17 @@ static inline enum wire_verdict decode_ipv6(struct wire_packet *packet, struct r
 	if (!cut(rest, IPV6_LEN + (size_t)payload) || rest->len < IPV6_LEN)
 		return WIRE_BAD_IP;
 	if (ip[6] == PROTOCOL_ICMPV6)
-		return WIRE_ICMPV6;
+		return WIRE_ICMP;
+	/* Multicast listener discovery comes with an option (RFC 2710, 3). */
+	if (ip[6] == PROTOCOL_HOP_BY_HOP && rest->len > IPV6_LEN && ip[IPV6_LEN] == PROTOCOL_ICMPV6)
+		return WIRE_ICMP;
 	if (ip[6] != PROTOCOL_UDP)
 		return WIRE_NOT_ROCE;
 	memcpy(packet->src_ip.bytes, ip + 8, 16);
 	memcpy(packet->dst_ip.bytes, ip + 24, 16);
+	/* These mean IPv4 from here on, and are no addresses to send from or to (RFC 6890). */
+	if (ip_is_v4(&packet->src_ip) || ip_is_v4(&packet->dst_ip))
+		return WIRE_BAD_IP;
 	packet->traffic_class = (uint8_t)(get_be16(ip) >> 4);
 	skip(rest, IPV6_LEN);
 	return WIRE_OK;
@@ -147,27 +168,54 @@ static inline struct bth decode_bth(const uint8_t *p)
 	};
 }
 
-/* In the order of enum wire_header; those that struct wire_headers does not hold are skipped. */
+static inline struct reth decode_reth(const uint8_t *p)
+{
+	return (struct reth){
+		.va = get_be64(p),
+		.rkey = get_be32(p + 8),
+		.dma_length = get_be32(p + 12),
+	};
+}
+
+static inline struct atomic_eth decode_atomic_eth(const uint8_t *p)
+{
+	return (struct atomic_eth){
+		.va = get_be64(p),
+		.rkey = get_be32(p + 8),
+		.swap_add = get_be64(p + 12),
+		.compare = get_be64(p + 20),
+	};
+}
+
+/* In the order of enum wire_header. */
 static inline void decode_extended(struct wire_headers *h, uint8_t headers, const uint8_t *p)
 {
-	h->reth = (struct reth){ 0 };
-	h->aeth = (struct aeth){ 0 };
-	h->imm_data = 0;
-	if (headers & HEADER_DETH)
+	if (headers & HEADER_DETH) {
+		h->deth = (struct deth){ get_be32(p), get_be24(p + 5) };
 		p += DETH_LEN;
+	}
 	if (headers & HEADER_RETH) {
-		h->reth.va = get_be64(p);
-		h->reth.rkey = get_be32(p + 8);
-		h->reth.dma_length = get_be32(p + 12);
+		h->reth = decode_reth(p);
 		p += RETH_LEN;
 	}
+	if (headers & HEADER_ATOMICETH)
+		h->atomic = decode_atomic_eth(p);
 	if (headers & HEADER_AETH) {
-		h->aeth.syndrome = p[0];
-		h->aeth.msn = get_be24(p + 1);
+		h->aeth = (struct aeth){ p[0], get_be24(p + 1) };
 		p += AETH_LEN;
 	}
+	if (headers & HEADER_ATOMICACKETH)
+		h->atomic_original = get_be64(p);
 	if (headers & HEADER_IMMDT)
 		memcpy(&h->imm_data, p, IMMDT_LEN);
+	if (headers & HEADER_IETH)
+		h->invalidate_rkey = get_be32(p);
+}
+
+void wire_decode_headers(struct wire_headers *h, const uint8_t *bth)
+{
+	h->bth = decode_bth(bth);
+	decode_extended(h, opcode_table[bth[0]].headers, bth + BTH_LEN);
 }
 
 static inline enum wire_verdict decode_transport(struct wire_packet *packet, struct rest *rest)
@@ -193,6 +241,29 @@ static inline enum wire_verdict decode_transport(struct wire_packet *packet, str
 	return WIRE_OK;
 }
 
+static inline bool is_tag(uint16_t ethertype)
+{
+	return ethertype == ETHERTYPE_VLAN || ethertype == ETHERTYPE_SERVICE_VLAN;
+}
+
+/* Takes the tags off; the type behind them, which may be that of a tag too many. */
+static enum wire_verdict decode_tags(
+	struct wire_packet *packet, struct rest *rest, uint16_t *ethertype)
+{
+	uint16_t outer = rest->len < VLAN_LEN ? 0 : get_be16(rest->at);
+
+	while (is_tag(*ethertype) && packet->n_tags < MAX_TAGS) {
+		if (rest->len < VLAN_LEN)
+			return WIRE_SHORT;
+		*ethertype = get_be16(rest->at + 2);
+		skip(rest, VLAN_LEN);
+		packet->n_tags++;
+	}
+	packet->priority = (uint8_t)(outer >> 13);
+	packet->vlan = outer & 0x0fff;
+	return WIRE_OK;
+}
+
 static inline enum wire_verdict decode(
 	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t elsewhere)
 {
@@ -204,11 +275,13 @@ static inline enum wire_verdict decode(
 		return WIRE_SHORT;
 	ethertype = get_be16(frame + ETH_LEN - 2);
 	skip(&rest, ETH_LEN);
-	if (ethertype == ETHERTYPE_VLAN) {
-		if (rest.len < VLAN_LEN)
-			return WIRE_SHORT;
-		ethertype = get_be16(rest.at + 2);
-		skip(&rest, VLAN_LEN);
+	packet->n_tags = 0;
+	packet->priority = 0;
+	packet->vlan = 0;
+	if (is_tag(ethertype)) {
+		verdict = decode_tags(packet, &rest, &ethertype);
+		if (verdict != WIRE_OK)
+			return verdict;
 	}
 	packet->l3 = rest.at;
 	switch (ethertype) {

@@ -8,11 +8,12 @@
 enum {
 	PROTOCOL_UDP = 17,
 	IPV4_DONT_FRAGMENT = 0x4000,
+	FLOW_LABEL_MASK = 0xfffff,
 };
 
 static void init_ipv4(struct wire_path *path, const struct wire_path_config *config)
 {
-	uint8_t *ip = path->headers + ETH_LEN;
+	uint8_t *ip = path->headers + path->l3_offset;
 
 	ip[0] = 0x45;
 	ip[1] = config->traffic_class;
@@ -27,9 +28,11 @@ static void init_ipv4(struct wire_path *path, const struct wire_path_config *con
 
 static void init_ipv6(struct wire_path *path, const struct wire_path_config *config)
 {
-	uint8_t *ip = path->headers + ETH_LEN;
+	uint8_t *ip = path->headers + path->l3_offset;
 
-	put_be16(ip, (uint16_t)(6 << 12 | config->traffic_class << 4));
+	put_be32(ip,
+		UINT32_C(6) << 28 | (uint32_t)config->traffic_class << 20 |
+			(config->flow_label & FLOW_LABEL_MASK));
 	ip[6] = PROTOCOL_UDP;
 	ip[7] = config->hop_limit;
 	memcpy(ip + 8, config->src_ip.bytes, 16);
@@ -38,37 +41,70 @@ static void init_ipv6(struct wire_path *path, const struct wire_path_config *con
 
 void wire_path_init(struct wire_path *path, const struct wire_path_config *config)
 {
+	uint8_t *ethertype = path->headers + ETH_LEN - 2;
 	uint8_t *udp;
 
+	assert(config->vlan < 4096 && config->priority < 8);
+	assert(ip_is_v4(&config->src_ip) == ip_is_v4(&config->dst_ip));
 	memset(path, 0, sizeof(*path));
 	memcpy(path->headers, config->dst_mac, 6);
 	memcpy(path->headers + 6, config->src_mac, 6);
-	path->l3_offset = ETH_LEN;
+	if (config->vlan || config->priority) {
+		put_be16(ethertype, ETHERTYPE_VLAN);
+		put_be16(ethertype + 2, (uint16_t)(config->priority << 13 | config->vlan));
+		ethertype += VLAN_LEN;
+	}
+	path->l3_offset = (uint8_t)(ethertype + 2 - path->headers);
 	path->ipv4 = ip_is_v4(&config->dst_ip);
-	assert(ip_is_v4(&config->src_ip) == path->ipv4);
 	if (path->ipv4) {
-		put_be16(path->headers + 12, ETHERTYPE_IPV4);
+		put_be16(ethertype, ETHERTYPE_IPV4);
 		init_ipv4(path, config);
-		udp = path->headers + ETH_LEN + IPV4_LEN;
+		udp = ethertype + 2 + IPV4_LEN;
 	} else {
-		put_be16(path->headers + 12, ETHERTYPE_IPV6);
+		put_be16(ethertype, ETHERTYPE_IPV6);
 		init_ipv6(path, config);
-		udp = path->headers + ETH_LEN + IPV6_LEN;
+		udp = ethertype + 2 + IPV6_LEN;
 	}
 	put_be16(udp, config->udp_src_port);
 	put_be16(udp + 2, ROCE_UDP_PORT);
 	path->headers_len = (uint8_t)(udp + UDP_LEN - path->headers);
 }
 
-uint16_t wire_udp_src_port(uint32_t local_qpn, uint32_t remote_qpn)
+void wire_path_set_src_port(struct wire_path *path, uint16_t udp_src_port)
+{
+	put_be16(path->headers + path->headers_len - UDP_LEN, udp_src_port);
+}
+
+void wire_path_set_dst_mac(struct wire_path *path, const uint8_t mac[6])
+{
+	memcpy(path->headers, mac, 6);
+}
+
+uint16_t wire_udp_src_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn)
 {
 	uint64_t mix = (uint64_t)local_qpn * remote_qpn;
-	uint32_t label;
+	uint32_t label = flow_label & FLOW_LABEL_MASK;
 
 	mix ^= mix >> 20;
 	mix ^= mix >> 40;
-	label = mix & 0xfffff;
+	if (!label)
+		label = mix & FLOW_LABEL_MASK;
 	return (uint16_t)(0xc000 | ((label & 0x3fff) ^ (label >> 14)));
+}
+
+bool wire_multicast_mac(const struct frl_ip *ip, uint8_t ret_mac[6])
+{
+	static const uint8_t ipv4_prefix[] = { 0x01, 0x00, 0x5e };
+
+	if (!ip_is_multicast(ip))
+		return false;
+	memset(ret_mac, 0x33, 2);
+	memcpy(ret_mac + 2, ip->bytes + 12, 4);
+	if (ip_is_v4(ip)) {
+		memcpy(ret_mac, ipv4_prefix, sizeof(ipv4_prefix));
+		ret_mac[3] &= 0x7f;
+	}
+	return true;
 }
 
 static inline void encode_bth(uint8_t *p, const struct bth *bth, uint8_t pad)
@@ -83,38 +119,54 @@ static inline void encode_bth(uint8_t *p, const struct bth *bth, uint8_t pad)
 	put_be24(p + 9, bth->psn.value);
 }
 
-static inline uint8_t *encode_zeros(uint8_t *p, size_t len)
+static inline void encode_reth(uint8_t *p, const struct reth *reth)
 {
-	memset(p, 0, len);
-	return p + len;
+	put_be64(p, reth->va);
+	put_be32(p + 8, reth->rkey);
+	put_be32(p + 12, reth->dma_length);
 }
 
-/* In the order of enum wire_header; those that struct wire_headers does not hold become zeros. */
+static inline void encode_atomic_eth(uint8_t *p, const struct atomic_eth *atomic)
+{
+	put_be64(p, atomic->va);
+	put_be32(p + 8, atomic->rkey);
+	put_be64(p + 12, atomic->swap_add);
+	put_be64(p + 20, atomic->compare);
+}
+
+/* In the order of enum wire_header. */
 static inline uint8_t *encode_extended(uint8_t *p, const struct wire_headers *h, uint8_t headers)
 {
-	if (headers & HEADER_DETH)
-		p = encode_zeros(p, DETH_LEN);
+	if (headers & HEADER_DETH) {
+		put_be32(p, h->deth.qkey);
+		put_be32(p + 4, h->deth.src_qpn & 0xffffff);
+		p += DETH_LEN;
+	}
 	if (headers & HEADER_RETH) {
-		put_be64(p, h->reth.va);
-		put_be32(p + 8, h->reth.rkey);
-		put_be32(p + 12, h->reth.dma_length);
+		encode_reth(p, &h->reth);
 		p += RETH_LEN;
 	}
-	if (headers & HEADER_ATOMICETH)
-		p = encode_zeros(p, ATOMICETH_LEN);
+	if (headers & HEADER_ATOMICETH) {
+		encode_atomic_eth(p, &h->atomic);
+		p += ATOMICETH_LEN;
+	}
 	if (headers & HEADER_AETH) {
 		p[0] = h->aeth.syndrome;
 		put_be24(p + 1, h->aeth.msn);
 		p += AETH_LEN;
 	}
-	if (headers & HEADER_ATOMICACKETH)
-		p = encode_zeros(p, ATOMICACKETH_LEN);
+	if (headers & HEADER_ATOMICACKETH) {
+		put_be64(p, h->atomic_original);
+		p += ATOMICACKETH_LEN;
+	}
 	if (headers & HEADER_IMMDT) {
 		memcpy(p, &h->imm_data, IMMDT_LEN);
 		p += IMMDT_LEN;
 	}
-	if (headers & HEADER_IETH)
-		p = encode_zeros(p, IETH_LEN);
+	if (headers & HEADER_IETH) {
+		put_be32(p, h->invalidate_rkey);
+		p += IETH_LEN;
+	}
 	return p;
 }
 

@@ -24,16 +24,49 @@ static void check_bounds(const struct wire_packet *packet, const uint8_t *frame,
 	require(packet->payload == packet->l3 + packet->headers_len);
 	require(packet->payload + packet->payload_len <= frame + len);
 	require(packet->headers_len <= WIRE_MAX_HEADERS - ETH_LEN);
-	require(opcode_known(packet->h.bth.opcode));
+	require(packet->op->name && packet->op->operation != OPERATION_NONE);
+	require(packet->op == &opcode_table[packet->h.bth.opcode]);
+	require(packet->n_tags <= 2 && packet->priority < 8 && packet->vlan < 4096);
 }
 
-/* Whatever can be decoded can be encoded, and is then decoded to the same. */
+/* Those that the opcode has; memcmp() would see what lies between the fields. */
+static void same_headers(const struct wire_headers *a, const struct wire_headers *b)
+{
+	uint8_t headers = opcode_table[a->bth.opcode].headers;
+
+	require(b->bth.opcode == a->bth.opcode);
+	require(b->bth.dest_qpn == a->bth.dest_qpn);
+	require(psn_equal(b->bth.psn, a->bth.psn));
+	require(b->bth.pkey == a->bth.pkey && b->bth.ack_request == a->bth.ack_request);
+	if (headers & HEADER_DETH)
+		require(b->deth.qkey == a->deth.qkey && b->deth.src_qpn == a->deth.src_qpn);
+	if (headers & HEADER_RETH)
+		require(b->reth.va == a->reth.va && b->reth.rkey == a->reth.rkey &&
+			b->reth.dma_length == a->reth.dma_length);
+	if (headers & HEADER_ATOMICETH)
+		require(b->atomic.va == a->atomic.va && b->atomic.rkey == a->atomic.rkey &&
+			b->atomic.swap_add == a->atomic.swap_add &&
+			b->atomic.compare == a->atomic.compare);
+	if (headers & HEADER_AETH)
+		require(b->aeth.syndrome == a->aeth.syndrome && b->aeth.msn == a->aeth.msn);
+	if (headers & HEADER_ATOMICACKETH)
+		require(b->atomic_original == a->atomic_original);
+	if (headers & HEADER_IMMDT)
+		require(b->imm_data == a->imm_data);
+	if (headers & HEADER_IETH)
+		require(b->invalidate_rkey == a->invalidate_rkey);
+}
+
+/* Whatever can be decoded and understood can be encoded, and is then decoded to the same. */
 static void encode_again(const struct wire_packet *packet)
 {
 	const struct wire_path_config config = {
 		.src_ip = packet->src_ip,
 		.dst_ip = packet->dst_ip,
+		.vlan = packet->vlan,
+		.priority = packet->priority,
 		.traffic_class = packet->traffic_class,
+		.flow_label = packet->h.bth.dest_qpn & 0xfffff,
 	};
 	uint8_t frame[WIRE_MAX_HEADERS + 64];
 	struct wire_packet again;
@@ -41,20 +74,35 @@ static void encode_again(const struct wire_packet *packet)
 	uint8_t trailer;
 	size_t len;
 
-	/* An IPv6 header can hold one mapped IPv4 address, or two. */
-	if (ip_is_v4(&packet->src_ip) != ip_is_v4(&packet->dst_ip))
-		return;
+	require(ip_is_v4(&packet->src_ip) == ip_is_v4(&packet->dst_ip));
 	wire_path_init(&path, &config);
 	len = wire_encode(frame, &path, &packet->h, 0, false, &trailer);
 	require(trailer == 0);
+	require(len <= WIRE_MAX_HEADERS);
 	require(wire_decode(&again, frame, len) == WIRE_OK);
-	require(again.h.bth.dest_qpn == packet->h.bth.dest_qpn);
-	require(psn_equal(again.h.bth.psn, packet->h.bth.psn));
-	require(again.h.reth.va == packet->h.reth.va);
-	require(again.h.aeth.msn == packet->h.aeth.msn);
-	require(again.h.imm_data == packet->h.imm_data);
+	same_headers(&packet->h, &again.h);
 	require(ip_equal(&again.src_ip, &packet->src_ip));
+	require(ip_equal(&again.dst_ip, &packet->dst_ip));
 	require(again.traffic_class == packet->traffic_class);
+	require(again.vlan == packet->vlan && again.priority == packet->priority);
+	require(again.n_tags == (packet->vlan || packet->priority));
+}
+
+/* The headers of a packet alone, with its payload elsewhere, are the same packet. */
+static void check_split(const struct wire_packet *packet, const uint8_t *frame)
+{
+	static const uint8_t elsewhere[1];
+	size_t headers = (size_t)(packet->payload - frame);
+	enum wire_verdict verdict;
+	struct wire_packet split;
+
+	verdict = wire_decode_split(&split, frame, headers, elsewhere, packet->payload_len);
+	if (verdict != WIRE_OK)
+		return;
+	require(split.payload == elsewhere);
+	require(split.payload_len == packet->payload_len);
+	require(split.headers_len == packet->headers_len);
+	same_headers(&packet->h, &split.h);
 }
 
 static void check_packet(const uint8_t *frame, size_t len)
@@ -65,7 +113,9 @@ static void check_packet(const uint8_t *frame, size_t len)
 	if (wire_decode(&packet, frame, len) != WIRE_OK)
 		return;
 	check_bounds(&packet, frame, len);
-	encode_again(&packet);
+	if (opcode_known(packet.h.bth.opcode))
+		encode_again(&packet);
+	check_split(&packet, frame);
 	bare = packet;
 	if (wire_trim(&bare, false) == WIRE_OK)
 		check_bounds(&bare, frame, len);

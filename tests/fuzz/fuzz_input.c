@@ -1,411 +1,426 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libFuzzer entry for the protocol core: a script of bytes posts requests, makes packets by their
- * fields, moves time, takes memory away. After each step everything that must always hold is looked
- * at; a violation aborts. The corpus is replayed by tests/unit/test_fuzz_input_corpus.c.
+ * libFuzzer entry for the protocol core: a script of bytes sets a queue pair up, posts requests,
+ * makes packets by their fields, moves time, changes states and takes memory away. After each step
+ * everything that must always hold is looked at; a violation aborts. The corpus is replayed by
+ * tests/unit/test_fuzz_input_corpus.c. To build:
+ *   clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
+ *       -fno-sanitize-recover=all -I. -Ilib/include tests/fuzz/fuzz_input.c tests/fuzz/input_*.c \
+ *       lib/protocol/[a-z]*.c lib/reduce/reduce.c lib/reduce/select_other.c \
+ *       lib/wire/packet_encode.c lib/wire/opcode.c
  */
 #include "tests/fuzz/fuzz_input.h"
 
-#include "lib/protocol/qp.h"
-
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define MUST(condition)                                                    \
-	do {                                                               \
-		if (!(condition)) {                                        \
-			fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
-			abort();                                           \
-		}                                                          \
-	} while (0)
+#include "tests/fuzz/input_state.h"
 
-enum { QUEUE = 8, CQ = 16, REGIONS = 4, MEMORY = 16384, REQUESTS = 4096, OUT = 16 };
+enum { SETTLED_PACKETS = 2048 }; /* more are not waited for */
 
-enum fate {
-	UNUSED,
-	POSTED,
-	DONE, /* completed, or dropped by RESET, or refused */
-};
-
-struct script {
-	const uint8_t *at;
-	const uint8_t *end;
-};
-
-struct state {
-	struct qp qp;
-	struct cq send_cq, recv_cq;
-	struct frl_wc send_wc[CQ], recv_wc[CQ];
-	struct send_wqe send_wqes[QUEUE];
-	struct recv_wqe recv_wqes[QUEUE];
-	struct region_table table;
-	struct region *slots[REGIONS + 1];
-	struct region regions[REGIONS];
-	bool present[REGIONS];
-	uint32_t random;
-	struct frl_stats stats;
-	uint8_t fate[REQUESTS];
-	uint32_t recv_length[REQUESTS];
-	uint32_t n_requests;
-	uint64_t now_ns;
-	uint8_t setup[4];
-	uint8_t memory[REGIONS][MEMORY];
-	uint8_t payload[8192];
-};
-
-static struct state s;
-static int pds[2];
-static const struct frl_ip peer = { { [15] = 1 } };
-
-static uint32_t take(struct script *script, int bytes)
+static uint32_t take_elements(
+	struct script *script, struct frl_sge sge[FRL_MAX_SGE + 1], bool local)
 {
-	uint32_t value = 0;
+	uint32_t n = take(script, 1), region;
 
-	while (bytes--)
-		value = value << 8 | (script->at < script->end ? *script->at++ : 0);
-	return value;
-}
-
-/* Lengths near what matters, or any. */
-static uint32_t take_length(struct script *script)
-{
-	uint32_t kind = take(script, 1), mtu = s.qp.path_mtu;
-
-	switch (kind & 7) {
-	case 0: return 0;
-	case 1: return mtu;
-	case 2: return mtu + (kind >> 3) - 16;
-	case 3: return mtu * (kind >> 3);
-	case 4: return mtu * (kind >> 6) + (kind >> 3 & 7);
-	case 5: return take(script, 2);
-	case 6: return take(script, 4);
-	default: return kind >> 3;
-	}
-}
-
-static void add_region(unsigned i)
-{
-	static const uint32_t access[REGIONS] = { 3, 3, 0, 3 };
-
-	s.regions[i] = (struct region){
-		.addr = s.memory[i], .length = MEMORY, .access = access[i], .pd = &pds[i == 3]
-	};
-	MUST(region_add(&s.table, &s.regions[i], s.random++));
-	s.present[i] = true;
-}
-
-static void bring_up(enum frl_qp_state state)
-{
-	static const uint32_t psns[] = { 0, 0xfffff8, 0x7ffff8, 0x123456 };
-	struct frl_qp_attr attr = { .state = FRL_QPS_INIT,
-		.access_flags = s.setup[0] & 1 ? 0 : FRL_ACCESS_REMOTE_WRITE,
-		.remote_ip = peer,
-		.path_mtu = 256u << (s.setup[0] >> 1) % 5,
-		.dest_qpn = 2,
-		.rq_psn = psns[s.setup[1] & 3],
-		.sq_psn = psns[s.setup[1] >> 2 & 3],
-		.min_rnr_timer = s.setup[1] >> 4,
-		.timeout = s.setup[2] & 31,
-		.retry_cnt = s.setup[2] >> 5,
-		.rnr_retry = s.setup[3] & 7 };
-	const char *why;
-
-	MUST(qp_modify(&s.qp, &attr, FRL_QP_STATE | FRL_QP_ACCESS_FLAGS, &why) == 0);
-	if (state == FRL_QPS_INIT)
-		return;
-	attr.state = FRL_QPS_RTR;
-	MUST(qp_modify(&s.qp, &attr,
-		     FRL_QP_STATE | FRL_QP_PATH | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
-			     FRL_QP_RQ_PSN | FRL_QP_MIN_RNR_TIMER,
-		     &why) == 0);
-	if (state == FRL_QPS_RTR)
-		return;
-	attr.state = FRL_QPS_RTS;
-	MUST(qp_modify(&s.qp, &attr,
-		     FRL_QP_STATE | FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT |
-			     FRL_QP_RNR_RETRY,
-		     &why) == 0);
-}
-
-static void start(struct script *script)
-{
-	memset(&s, 0, offsetof(struct state, memory));
-	for (int i = 0; i < 4; i++)
-		s.setup[i] = (uint8_t)take(script, 1);
-	s.random = 0x1000;
-	cq_init(&s.send_cq, s.send_wc, CQ);
-	cq_init(&s.recv_cq, s.recv_wc, CQ);
-	region_table_extend(&s.table, s.slots, REGIONS + 1);
-	for (unsigned i = 0; i < REGIONS; i++)
-		add_region(i);
-	qp_init(&s.qp,
-		&(struct qp_config){ .qpn = 1,
-			.pd = &pds[0],
-			.send_cq = &s.send_cq,
-			.recv_cq = &s.recv_cq,
-			.regions = &s.table,
-			.stats = &s.stats,
-			.send_wqes = s.send_wqes,
-			.n_send = QUEUE,
-			.recv_wqes = s.recv_wqes,
-			.n_recv = s.setup[0] & 0x80 ? 0 : QUEUE,
-			.window = 1 + (s.setup[3] >> 3 & 15),
-			.unlimited_retry = s.setup[3] >> 7 });
-	s.now_ns = 1000;
-	bring_up(FRL_QPS_RTS);
-}
-
-/* May lie outside. */
-static void *address(unsigned region, uint32_t offset)
-{
-	return (void *)((uintptr_t)s.memory[region] + offset);
-}
-
-static uint32_t take_elements(struct script *script, struct frl_sge sge[FRL_MAX_SGE])
-{
-	uint32_t n = take(script, 1) % (FRL_MAX_SGE + 1), region = n ? take(script, 1) : 0;
-
+	n = n < 0x80 ? n & 3 : n % (FRL_MAX_SGE + 2);
 	for (uint32_t i = 0; i < n; i++) {
-		unsigned r = region >> 2 * i & 3;
-
-		sge[i] = (struct frl_sge){ address(r, take(script, 2)), 0, s.regions[r].key };
+		region = take(script, 1);
+		/* Inline payload is read from a pointer. */
+		if (local)
+			sge[i].addr = areas[region % AREAS].bytes + take(script, 1);
+		else
+			sge[i].addr = (void *)(uintptr_t)take_address(script, region % REGIONS);
+		sge[i].lkey = region < 0xf8 ? s.keys[region % REGIONS] : region;
 		sge[i].length = take_length(script);
 	}
 	return n;
 }
 
-static void post(struct script *script, bool send)
+static uint32_t new_request(bool send, uint8_t opcode, const struct frl_sge sge[], uint32_t n)
 {
-	struct frl_sge sge[FRL_MAX_SGE];
-	uint32_t kind = take(script, 1), n = take_elements(script, sge);
-	uint32_t id = s.n_requests++;
+	struct request *request = &s.requests[s.n_requests];
+
+	*request = (struct request){ .send = send, .opcode = opcode };
+	for (uint32_t i = 0; i < n && i < FRL_MAX_SGE; i++) {
+		request->sge[request->n_sge++] = sge[i];
+		request->length += sge[i].length;
+	}
+	return s.n_requests++;
+}
+
+static void check_posted(
+	int rc, const char *why, struct book *book, uint32_t id, const uint32_t tails[2])
+{
+	MUST((rc != 0) == (why != NULL));
+	MUST(tails[1] - tails[0] <= (rc == 0));
+	if (tails[1] != tails[0])
+		book->ids[tails[0] % POSITIONS] = id;
+	else if (rc == 0)
+		s.direct = id;
+}
+
+static struct frl_mw_bind take_bind(struct script *script, unsigned parent, unsigned window)
+{
+	uint32_t kind = take(script, 1);
+	uint64_t addr = take_address(script, parent);
+
+	return (struct frl_mw_bind){
+		.addr = addr,
+		.length = take_length(script),
+		.rkey = s.keys[window] + 1 + (kind & 0x80 ? kind : 0),
+		.access = kind & (kind & 0x40 ? 31 : 14),
+	};
+}
+
+static void post_send(struct script *script)
+{
+	static const uint32_t qkeys[4] = { QKEY, 0x80000000, QKEY_GSI, 1 };
+	struct frl_sge sge[FRL_MAX_SGE + 1];
+	uint32_t kind = take(script, 1), flags = take(script, 1), where = take(script, 1);
+	unsigned region = where % REGIONS, window = WINDOW_A + (where >> 3 & 1);
+	struct wr_objects objects = { 0 };
+	struct frl_send_wr wr = {
+		.opcode = (kind & 31) % 11, .flags = flags & (flags & 0x80 ? 0x1f : 0xf), .sge = sge
+	};
+	uint32_t tails[2] = { s.qp.requester.tail };
 	const char *why = NULL;
 	int rc;
 
-	s.fate[id] = POSTED;
-	if (send) {
-		struct frl_send_wr wr = { .wr_id = id,
-			.opcode = kind & 7,
-			.flags = kind >> 3 & 3,
-			.sge = sge,
-			.n_sge = (int)n,
-			.remote_addr = 77,
-			.rkey = 5 };
+	wr.n_sge = (int)take_elements(script, sge, wr.flags & FRL_SEND_INLINE);
+	wr.wr_id = new_request(true, (uint8_t)wr.opcode, sge, (uint32_t)wr.n_sge);
+	s.requests[wr.wr_id].signaled = s.qp.sq_sig_all || (wr.flags & FRL_SEND_SIGNALED);
+	wr.imm_data = where & 0x10 ? where : s.keys[window];
+	wr.remote_addr = (where & 0x80) ? where : where * UINT64_C(0x100000008);
+	wr.rkey = where;
+	wr.compare_add = UINT64_C(0x5a5a5a5a5a5a5a5a) + (where >> 5);
+	wr.swap = where;
+	wr.remote_qpn = where & 0x80 ? where << 17 | where : QPN_PEER;
+	wr.remote_qkey = qkeys[kind >> 6];
+	if (qp_is_datagram(&s.qp) && !(kind & 0x20))
+		objects.ah = &s.handles[(where & 0x60) == 0x60];
+	if (wr.opcode == FRL_WR_BIND_MW) {
+		wr.bind = take_bind(script, region, window);
+		objects.window = s.regions[window];
+		objects.parent = s.regions[region];
+	}
+	rc = qp_post_send(&s.qp, &wr, &objects, &why);
+	tails[1] = s.qp.requester.tail;
+	MUST(tails[1] == tails[0] || !wr_is_atomic((uint8_t)wr.opcode) ||
+		s.requests[wr.wr_id].length == ATOMIC_SIZE);
+	check_posted(rc, why, &s.sends, (uint32_t)wr.wr_id, tails);
+}
 
-		rc = qp_post_send(&s.qp, &wr, &why);
-	} else {
-		struct frl_recv_wr wr = { .wr_id = id, .sge = sge, .n_sge = (int)n };
+static void post_recv(struct script *script)
+{
+	struct recv_queue *queue = s.qp.responder.srq ? &s.srq.queue : &s.qp.responder.queue;
+	uint32_t kind = take(script, 1), tails[2] = { queue->tail };
+	struct frl_sge sge[FRL_MAX_SGE + 1];
+	struct frl_recv_wr wr = { .sge = sge };
+	const char *why = NULL;
+	int rc;
 
-		wr.action.type = kind & 3;
-		wr.action.src = kind & 4 ? address(kind >> 3 & 3, (kind >> 5) * 4096) : NULL;
-		wr.action.src_lkey = s.regions[kind >> 3 & 3].key;
+	wr.n_sge = (int)take_elements(script, sge, false);
+	wr.wr_id = new_request(false, 0, sge, (uint32_t)wr.n_sge);
+	if (kind & 0x80) {
+		wr.action.type = kind & 0x40 ? kind & 3 : FRL_ACTION_REDUCE;
+		wr.action.dtype = (kind & 0x3c) == 0x3c ? 1 : FRL_FLOAT32;
+		wr.action.op = (kind & 0x3c) == 0x38 ? 1 : FRL_SUM;
+		if (kind & 4)
+			wr.action.src = (const void *)(uintptr_t)take_address(
+				script, kind >> 3 & 7);
+		wr.action.src_lkey = s.keys[kind >> 3 & 7];
+	}
+	if (s.qp.responder.srq && !(kind & 8))
+		rc = recv_queue_post(queue, &wr, &why);
+	else
 		rc = qp_post_recv(&s.qp, &wr, &why);
-		for (uint32_t i = 0; i < n; i++)
-			s.recv_length[id] += sge[i].length;
-	}
-	MUST(rc == 0 || why);
-	if (rc)
-		s.fate[id] = DONE;
-}
-
-static void check_placements(const struct placements *placements, const struct wire_packet *packet)
-{
-	const uint8_t *payload = packet->payload;
-
-	MUST(placements->count <= FRL_MAX_SGE);
-	for (uint32_t i = 0; i < placements->count; i++) {
-		const struct placement *p = &placements->list[i];
-
-		MUST(p->region && p->length);
-		MUST(region_find(&s.table, p->region->key) == p->region);
-		MUST(region_allows(
-			p->region, &pds[0], (uintptr_t)p->dst, p->length, FRL_ACCESS_LOCAL_WRITE));
-		MUST(p->payload == payload);
-		payload += p->length;
-		if (p->action) {
-			MUST(p->action->type == FRL_ACTION_REDUCE && p->length % 4 == 0);
-			frl_reduce_plain(
-				p->dst, p->src, p->payload, p->length / 4, FRL_FLOAT32, FRL_SUM);
-		} else {
-			memcpy(p->dst, p->payload, p->length);
-		}
-	}
-	MUST(placements->count == 0 || payload == packet->payload + packet->payload_len);
-}
-
-static void input(struct wire_packet *packet, uint8_t opcode)
-{
-	struct placements placements;
-
-	if (!opcode_known(opcode))
-		return; /* wire_decode() lets none pass */
-	packet->h.bth.opcode = opcode;
-	packet->h.bth.pkey = PKEY_DEFAULT;
-	packet->op = &opcode_table[opcode];
-	packet->src_ip = peer;
-	packet->payload = s.payload;
-	packet->payload_len &= sizeof(s.payload) - 1;
-	qp_input(&s.qp, packet, &placements, s.now_ns);
-	check_placements(&placements, packet);
-}
-
-static void request(struct script *script)
-{
-	uint8_t opcode = (uint8_t)take(script, 1);
-	uint32_t ahead = (uint32_t)(int8_t)take(script, 1), keys;
-	struct wire_packet packet = { .h.bth.psn = psn_add(s.qp.responder.epsn, ahead),
-		.payload_len = take_length(script) };
-
-	packet.h.bth.ack_request = opcode & 0x40;
-	if (opcode_table[opcode & 0x1f].headers & HEADER_RETH) {
-		keys = take(script, 1);
-		packet.h.reth = (struct reth){ (uintptr_t)s.memory[keys & 3] + take(script, 2),
-			s.regions[keys & 3].key + (keys >> 7), packet.payload_len };
-		if (keys & 4)
-			packet.h.reth.dma_length = take_length(script);
-	}
-	input(&packet, opcode < 0x80 ? opcode & 0x1f : opcode);
-}
-
-static void answer(struct script *script)
-{
-	struct wire_packet packet = { .h.aeth.syndrome = (uint8_t)take(script, 1) };
-
-	packet.h.bth.psn = psn_add(s.qp.requester.una, (uint32_t)(int8_t)take(script, 1));
-	input(&packet, OP_ACKNOWLEDGE);
+	tails[1] = queue->tail;
+	check_posted(rc, why, &s.recvs, (uint32_t)wr.wr_id, tails);
 }
 
 static void output(uint32_t max)
 {
-	struct packet_out out[OUT];
+	const struct requester *r = &s.qp.requester;
+	struct packet_out *out = malloc((max + 1) * sizeof(*out));
 	bool wants = qp_wants_output(&s.qp);
-	uint32_t n = qp_output(&s.qp, out, max % (OUT + 1), s.now_ns);
+	uint32_t head = r->head, pending = s.qp.responder.n_pending, n;
+	enum frl_qp_state state = s.qp.state;
+	struct psn next = r->next;
 
-	MUST(n <= max % (OUT + 1));
-	MUST(wants || n == 0);
-	MUST(!wants || n || max % (OUT + 1) == 0 || s.qp.state == FRL_QPS_ERR);
+	MUST(out);
+	if (qp_is_datagram(&s.qp))
+		MUST(wants == !!qp_next_target(&s.qp) || wr_is_local(send_wqe_at(r, head)->opcode));
+	n = qp_output(&s.qp, out, max, s.now_ns);
+	MUST(n <= max && (wants || n == 0));
+	/* What is done without a packet is progress, too. */
+	MUST(!wants || !max || n || r->head != head || s.qp.state != state || r->blocked ||
+		s.qp.responder.n_pending != pending);
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t sum = 0;
+		check_packet(&out[i]);
+		if (opcode_table[out[i].h.bth.opcode].flags & OPCODE_RESPONSE)
+			continue;
+		/* Requests leave in order. */
+		MUST(psn_equal(out[i].h.bth.psn, next));
+		next = psn_next(next);
+		if ((out[i].h.bth.opcode) == OP_READ_REQUEST)
+			next = psn_add(out[i].h.bth.psn,
+				packets_for(out[i].h.reth.dma_length, s.qp.path_mtu));
+		s.untold += s.qp.type != FRL_QPT_RC;
+	}
+	if (n)
+		check_order(&out[n - 1]);
+	MUST(!qp_sends(&s.qp) || psn_equal(r->next, next));
+	free(out);
+}
 
-		MUST(out[i].n_pieces <= FRL_MAX_SGE && out[i].payload_len <= s.qp.path_mtu);
-		for (uint32_t k = 0; k < out[i].n_pieces; k++) {
-			const struct packet_piece *piece = &out[i].pieces[k];
+static void transmitted(uint32_t n)
+{
+	n = n % 4 == 0 ? s.untold : n % (s.untold + 1);
+	s.untold -= n;
+	qp_transmitted(&s.qp, n);
+}
 
-			sum += piece->length;
-			MUST(!piece->region ||
-				region_allows(piece->region, &pds[0], (uintptr_t)piece->addr,
-					piece->length, 0));
-		}
-		MUST(sum == out[i].payload_len);
+static void reset(uint32_t kind)
+{
+	static const enum frl_qp_state states[4] = { FRL_QPS_RTS, FRL_QPS_RTR, FRL_QPS_INIT,
+		FRL_QPS_RESET };
+	const struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
+	const char *why = NULL;
+
+	MUST(qp_modify(&s.qp, &attr, FRL_QP_STATE, &why) == 0);
+	/* Nothing is told of what was in the queues. */
+	MUST(s.seen[0] == s.send_cq.tail && s.seen[1] == s.recv_cq.tail);
+	s.sends.done = 0;
+	s.recvs.done = s.qp.responder.srq ? s.srq.queue.head : 0;
+	s.untold = 0;
+	if (kind & 4) {
+		list_remove(&s.send_cq.notify);
+		list_remove(&s.recv_cq.notify);
+		list_remove(&s.send_cq.events.node);
+		list_remove(&s.recv_cq.events.node);
+		make_cqs();
+	}
+	s.setup[1] ^= kind & 8 ? 0x69 : 0;
+	bring_up(states[kind & 3]);
+}
+
+/* One that is refused changes nothing. */
+static void modify(const struct frl_qp_attr *attr, uint32_t mask)
+{
+	const struct qp before = s.qp;
+	const char *why = NULL;
+	int rc = qp_modify(&s.qp, attr, mask, &why);
+
+	MUST((rc != 0) == (why != NULL));
+	if (rc) {
+		MUST(memcmp(&before, &s.qp, sizeof(before)) == 0);
+		return;
+	}
+	if (s.qp.state == FRL_QPS_RTS)
+		s.send_error = s.send_failed = false;
+	if (s.qp.responder.n_saved > s.max_saved)
+		s.max_saved = s.qp.responder.n_saved;
+}
+
+static void change(struct script *script)
+{
+	static const uint32_t masks[8] = { FRL_QP_ACCESS_FLAGS, FRL_QP_MIN_RNR_TIMER,
+		FRL_QP_TIMEOUT, FRL_QP_RETRY_CNT, FRL_QP_RNR_RETRY, FRL_QP_MAX_QP_RD_ATOMIC,
+		FRL_QP_MAX_DEST_RD_ATOMIC, FRL_QP_QKEY };
+	uint32_t kind = take(script, 1), value = take(script, 1), mask = 0;
+	struct frl_qp_attr attr = {
+		.state = kind & 7,
+		.cur_state = s.qp.state,
+		.en_sqd_async_notify = value & 1,
+		.access_flags = value & 14,
+		.min_rnr_timer = value & 31,
+		.timeout = value & 31,
+		.retry_cnt = value & 7,
+		.rnr_retry = value & 7,
+		.max_rd_atomic = value & 3,
+		.max_dest_rd_atomic = value & 3,
+		.qkey = QKEY,
+		.port_num = 1,
+		.path_mtu = 512,
+		.dest_qpn = QPN_PEER,
+		.ah.dgid = s.peer_ip,
+	};
+
+	if (kind & 8)
+		mask |= masks[kind >> 5];
+	if (kind & 0x10)
+		mask |= take(script, 4);
+	/* RESET has a step of its own, as it is the one that forgets. */
+	if (attr.state != FRL_QPS_RESET)
+		mask |= FRL_QP_STATE;
+	else
+		mask &= ~(uint32_t)FRL_QP_STATE;
+	modify(&attr, mask);
+}
+
+/* Away, back, or other rights: as the API allows it. */
+static void change_region(struct script *script)
+{
+	uint32_t kind = take(script, 1), i = kind % REGIONS;
+	struct region *region = s.regions[i];
+
+	if (!region) {
+		add_region(i);
+	} else if (region->windows) {
+		return;
+	} else if (!(kind & 8)) {
+		region_remove(&s.table, region);
+		free(region);
+		s.regions[i] = NULL;
+	} else if (region->parent) {
+		region->qp = &pds[1]; /* as if another queue pair had bound it */
+	} else if (i == PLAIN || i == MOVED) {
+		region->pd = &pds[kind >> 4 & 1];
+		region->access = kind >> 5 == 0 ? 31 : kind >> 5 | FRL_ACCESS_LOCAL_WRITE;
 	}
 }
 
-static void poll(struct cq *cq)
+static void poll(uint32_t n)
 {
 	struct frl_wc wc;
 
-	while (cq_pop(cq, &wc)) {
-		MUST(wc.wr_id < s.n_requests && s.fate[wc.wr_id] == POSTED);
-		s.fate[wc.wr_id] = DONE;
-		MUST(wc.status == FRL_WC_SUCCESS || s.qp.state == FRL_QPS_ERR);
-		if (cq == &s.recv_cq && wc.status == FRL_WC_SUCCESS && wc.opcode == FRL_WC_RECV)
-			MUST(wc.byte_len <= s.recv_length[wc.wr_id]);
+	if (n % 4 == 0)
+		n = MAX_CQ;
+	for (uint32_t i = 0; i < n; i++) {
+		cq_pop(&s.send_cq, &wc);
+		cq_pop(&s.recv_cq, &wc);
 	}
 }
 
-static void change_state(uint32_t kind)
+static void arm(uint32_t kind)
 {
-	struct frl_qp_attr attr = { .state = kind & 1 ? FRL_QPS_ERR : FRL_QPS_RESET };
-	const char *why;
+	struct cq *cq = kind & 1 ? s.recv_to : &s.send_cq;
 
-	poll(&s.send_cq);
-	poll(&s.recv_cq);
-	if (qp_modify(&s.qp, &attr, FRL_QP_STATE, &why))
-		return;
-	poll(&s.send_cq);
-	poll(&s.recv_cq);
-	if (s.qp.state != FRL_QPS_RESET)
-		return;
-	for (uint32_t i = 0; i < s.n_requests; i++)
-		s.fate[i] = DONE;
-	bring_up(FRL_QPS_INIT + (kind >> 1) % 3);
+	while (!list_empty(&s.queues.completions))
+		list_remove(s.queues.completions.next);
+	while (!list_empty(&s.queues.async))
+		event_take(container_of(s.queues.async.next, struct event_source, node));
+	cq->armed = kind & 2 ? CQ_ARMED : CQ_ARMED_SOLICITED;
+	if (s.qp.responder.srq)
+		s.srq.limit = kind >> 2;
 }
 
-static void check(void)
+static void pass_time(struct script *script, uint32_t kind)
 {
-	const struct requester *r = &s.qp.requester;
-	const struct responder *q = &s.qp.responder;
+	uint64_t deadline = qp_next_deadline(&s.qp);
 
-	MUST(psn_diff(r->una, r->next) <= 0 && psn_diff(r->next, r->sent_end) <= 0);
-	MUST(psn_diff(r->sent_end, r->end) <= 0);
-	MUST((uint32_t)psn_diff(r->sent_end, r->una) <= r->window);
-	MUST(r->tail - r->head <= QUEUE && r->current - r->head <= r->tail - r->head);
-	MUST((r->head == r->tail) == psn_equal(r->una, r->end));
-	MUST(q->tail - q->head <= q->size && q->msn <= PSN_MASK);
-	MUST(q->message == MESSAGE_NONE || s.qp.state >= FRL_QPS_RTR);
-	if (s.qp.state == FRL_QPS_ERR)
-		MUST(r->head == r->tail && q->head == q->tail);
-	if (s.qp.state != FRL_QPS_RTS)
-		MUST(qp_next_deadline(&s.qp) == DEADLINE_NONE);
-	/* Whatever is unacknowledged has a timer. */
-	else if (!psn_equal(r->una, r->next) && s.qp.recovery.ack_timeout_ns)
-		MUST(qp_next_deadline(&s.qp) != DEADLINE_NONE);
+	if (kind & 1)
+		s.now_ns += (uint64_t)take(script, 2) << (kind & 14);
+	else if (deadline != DEADLINE_NONE && deadline > s.now_ns)
+		s.now_ns = deadline;
+	if (kind == 15)
+		return;
+	qp_on_deadline(&s.qp, s.now_ns);
+	deadline = qp_next_deadline(&s.qp);
+	MUST(deadline == DEADLINE_NONE || deadline > s.now_ns);
 }
 
 static void step(struct script *script)
 {
-	uint32_t op = take(script, 1), i = op >> 4 & 3;
+	uint32_t op = take(script, 1), kind = op >> 4;
 
 	switch (op & 15) {
 	case 0:
-	case 1: post(script, true); break;
+	case 1: post_send(script); break;
 	case 2:
-	case 3: post(script, false); break;
-	case 4:
+	case 3: post_recv(script); break;
+	case 4: input_request(script); break;
 	case 5:
-	case 6: request(script); break;
-	case 7:
-	case 8: answer(script); break;
-	case 9: output(op >> 4); break;
-	case 10: output(OUT); break;
-	case 11: s.now_ns += take(script, 2); break;
-	case 12:
-		if (qp_next_deadline(&s.qp) != DEADLINE_NONE && qp_next_deadline(&s.qp) > s.now_ns)
-			s.now_ns = qp_next_deadline(&s.qp);
-		qp_on_deadline(&s.qp, s.now_ns);
+	case 6: input_proper_request(script); break;
+	case 7: input_answer(script); break;
+	case 8: input_proper_answer(kind); break;
+	case 9: output(kind); break;
+	case 10:
+		output(MAX_OUT);
+		transmitted(0);
 		break;
+	case 11: transmitted(kind); break;
+	case 12: pass_time(script, kind); break;
 	case 13:
-		if (s.present[i])
-			region_remove(&s.table, &s.regions[i]);
+		if (kind >= 8)
+			reset(kind);
 		else
-			add_region(i);
-		s.present[i] = s.table.slots[s.regions[i].key & (REGION_MAX - 1)] == &s.regions[i];
+			change(script);
 		break;
-	case 14: change_state(op >> 4); break;
+	case 14: change_region(script); break;
 	case 15:
-		poll(&s.send_cq);
-		poll(&s.recv_cq);
+		if (kind >= 8)
+			arm(kind);
+		else
+			poll(kind);
 		break;
 	}
+}
+
+/* Packets that are to be sent until the send queue is empty. */
+static uint32_t packets_left(void)
+{
+	const struct requester *r = &s.qp.requester;
+
+	return (uint32_t)psn_diff(r->end, r->una);
+}
+
+static void check(void)
+{
+	if (!qp_sends(&s.qp))
+		s.untold = 0;
+	check_completions();
+	check_state();
+}
+
+/* Whatever has happened: with a peer that answers, all that was posted gets done. */
+static void settle(void)
+{
+	const struct requester *r = &s.qp.requester;
+
+	if (packets_left() > SETTLED_PACKETS)
+		return;
+	for (int round = 0; round < SETTLED_PACKETS && r->head != r->tail; round++) {
+		uint32_t before = packets_left(), head = r->head;
+
+		if (r->draining && r->head == r->stop)
+			break;
+		output(MAX_OUT);
+		check();
+		transmitted(0);
+		for (int i = 0; i < MAX_OUT && r->head != r->tail; i++)
+			input_proper_answer(MAX_OUT - 1);
+		check();
+		poll(0);
+		if (packets_left() == before && r->head == head && !qp_wants_output(&s.qp)) {
+			MUST(qp_next_deadline(&s.qp) != DEADLINE_NONE);
+			s.now_ns = qp_next_deadline(&s.qp);
+			qp_on_deadline(&s.qp, s.now_ns);
+			check();
+		}
+	}
+	MUST(r->head == r->tail || (r->draining && r->head == r->stop));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct script script = { data, data + size };
+	struct frl_qp_attr error = { .state = FRL_QPS_ERR };
 
 	start(&script);
 	while (script.at < script.end && s.n_requests < REQUESTS) {
 		step(&script);
+		/* Binding a window changes its key. */
+		for (unsigned i = 0; i < REGIONS; i++)
+			s.keys[i] = s.regions[i] ? s.regions[i]->key : s.keys[i];
 		check();
 	}
+	settle();
+	/* Everything comes back. */
 	if (s.qp.state != FRL_QPS_RESET)
-		change_state(1);
-	poll(&s.send_cq);
-	poll(&s.recv_cq);
-	/* Nothing is forgotten: only unsignaled successes have no completion. */
+		modify(&error, FRL_QP_STATE);
 	check();
+	check_untouched();
+	finish();
 	return 0;
 }

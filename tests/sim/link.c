@@ -90,6 +90,41 @@ static bool protects_itself(const struct frame *frame)
 	return wire_decode(&packet, frame->data, frame->len) == WIRE_OK;
 }
 
+/* Where the BTH starts. */
+static uint32_t bth_offset(const struct frame *frame)
+{
+	bool tagged = frame->data[ETH_LEN - 2] == ETHERTYPE_VLAN >> 8;
+	uint32_t l3 = ETH_LEN + (tagged ? VLAN_LEN : 0);
+	bool ipv4 = frame->data[l3] >> 4 == 4;
+
+	return l3 + (ipv4 ? IPV4_LEN : IPV6_LEN) + UDP_LEN;
+}
+
+/* Returns which one. */
+static uint64_t flip_bit(struct link *link, struct frame *frame)
+{
+	uint64_t first = 0, bit;
+
+	/* Byte 4 of the BTH is masked. */
+	if (link->config.corrupt_covered)
+		first = (bth_offset(frame) + 5) * UINT64_C(8);
+	bit = first + random_below(&link->random, frame->len * UINT64_C(8) - first);
+	frame->data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	return bit;
+}
+
+static void damage(struct link *link, struct frame *frame)
+{
+	uint64_t flips = 1 + random_below(&link->random, MAX_FLIPS);
+	uint64_t bits[MAX_FLIPS] = { 0 };
+
+	for (uint64_t i = 0; i < flips; i++)
+		bits[i] = flip_bit(link, frame);
+	/* Twice the same bit, and nothing has happened. */
+	if (flips != 2 || bits[0] != bits[1])
+		frame->ignored = true;
+}
+
 static void schedule(struct link *link, struct frame *frame, uint64_t at_ns)
 {
 	if (chance(link, link->config.reorder_ppm))
@@ -138,22 +173,17 @@ uint64_t link_send(struct link *link, struct frame *frame)
 		struct frame *copy = frame_create(frame->live, frame->len);
 
 		memcpy(copy->data, frame->data, frame->len);
+		copy->ignored = frame->ignored;
 		link->stats.duplicated++;
 		schedule(link, copy, link->free_at_ns + config->delay_ns);
 	}
 	if (chance(link, config->corrupt_ppm)) {
-		uint64_t flips = 1 + random_below(&link->random, MAX_FLIPS);
-
 		link->stats.corrupted++;
 		if (!protects_itself(frame)) {
 			lose(link, frame, "corrupts");
 			return link->free_at_ns;
 		}
-		for (uint64_t i = 0; i < flips; i++) {
-			uint64_t bit = random_below(&link->random, frame->len * UINT64_C(8));
-
-			frame->data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-		}
+		damage(link, frame);
 		trace_frame(link->trace, link->name, "corrupts", frame->data, frame->len,
 			frame->payload_len);
 	}

@@ -28,6 +28,7 @@ struct frame {
 	const struct sim_port *owner; /* of the payload */
 	uint32_t flow;
 	uint32_t epoch;
+	bool ignored; /* damaged, or made up: it must not be taken for what it seems to be */
 };
 
 struct frame *frame_create(uint64_t *live, uint32_t len);
@@ -46,7 +47,8 @@ struct link_config {
 	uint64_t reorder_ns; /* at most this much later */
 	uint32_t duplicate_ppm;
 	uint32_t corrupt_ppm;
-	bool pad_short; /* frames below 60 bytes are filled up, as Ethernet does */
+	bool corrupt_covered; /* only what the ICRC covers: whether it is taken is certain then */
+	bool pad_short;       /* frames below 60 bytes are filled up, as Ethernet does */
 };
 
 struct link_stats {

@@ -2,187 +2,195 @@
 #include "tests/sim/oracle.h"
 
 #include "tests/sim/fail.h"
-
-#include <ferrule/reduce.h>
+#include "tests/sim/windows.h"
 
 #include <string.h>
 
-static void touch(struct endpoint *endpoint, uint32_t offset, uint32_t length)
+#include <ferrule/reduce.h>
+
+void oracle_touch(
+	struct endpoint *endpoint, struct sim_memory *memory, uint32_t offset, uint32_t length)
 {
 	SIM_CHECK(endpoint->n_touched < ENDPOINT_TOUCHED, "endpoint %u: more packets than a burst",
 		endpoint->index);
-	endpoint->touched[endpoint->n_touched++] = (struct touched){ offset, length };
+	endpoint->touched[endpoint->n_touched++] = (struct touched){ memory, offset, length };
 }
 
-static void apply_write(struct endpoint *endpoint, const struct message *message, uint32_t offset,
-	const uint8_t *payload, uint32_t len)
+uint32_t oracle_walk(const struct layout *layout, uint32_t slot, uint32_t offset, uint32_t len,
+	oracle_piece piece, void *arg)
 {
-	uint32_t at = endpoint->window_offset + message->write_offset + offset;
-
-	memcpy(endpoint->target.shadow + at, payload, len);
-	endpoint->node->placed_bytes += len;
-	touch(endpoint, at, len);
-}
-
-/* Through the elements of the receive request, as a plain loop over bytes would do it. */
-static void apply_send(struct endpoint *endpoint, const struct message *message, uint32_t offset,
-	const uint8_t *payload, uint32_t len)
-{
-	uint32_t slot = recv_slot(endpoint, message->recv_index);
-	uint8_t *shadow = endpoint->target.shadow;
-	const struct layout *layout = &message->recv;
 	uint32_t skip = offset, done = 0;
 
 	for (uint32_t i = 0; i < layout->n && done < len; i++) {
-		uint32_t length = layout->length[i], at = slot + layout->offset[i] + skip, n;
+		uint32_t length = layout->length[i], n;
 
 		if (skip >= length) {
 			skip -= length;
 			continue;
 		}
 		n = length - skip < len - done ? length - skip : len - done;
-		if (message->reduce) {
-			const uint8_t *first = shadow + at;
-
-			if (message->reduce_src)
-				first = shadow + endpoint->src_offset + offset + done;
-			frl_reduce_plain(
-				shadow + at, first, payload + done, n / 4, FRL_FLOAT32, FRL_SUM);
-			endpoint->node->reduced_bytes += n;
-		} else {
-			memcpy(shadow + at, payload + done, n);
-			endpoint->node->placed_bytes += n;
-		}
-		touch(endpoint, at, n);
+		piece(arg, slot + layout->offset[i] + skip, done, n);
 		done += n;
 		skip = 0;
 	}
+	return done;
+}
+
+struct receive_scatter {
+	struct endpoint *endpoint;
+	const struct inbox_slot *slot;
+	const uint8_t *payload;
+	uint32_t offset;
+};
+
+static void receive_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
+{
+	struct receive_scatter *scatter = arg;
+	struct endpoint *endpoint = scatter->endpoint;
+	struct inbox *inbox = endpoint->inbox;
+	uint8_t *shadow = inbox->memory.shadow;
+	const uint8_t *first = shadow + at;
+
+	if (scatter->slot->reduce) {
+		if (scatter->slot->reduce_src)
+			first = shadow + inbox->operands + scatter->offset + done;
+		frl_reduce_plain(
+			shadow + at, first, scatter->payload + done, len / 4, FRL_FLOAT32, FRL_SUM);
+		endpoint->node->reduced_bytes += len;
+	} else {
+		memcpy(shadow + at, scatter->payload + done, len);
+		endpoint->node->placed_bytes += len;
+	}
+	oracle_touch(endpoint, &inbox->memory, at, len);
+}
+
+/* Through the elements of the receive request, as a plain loop over bytes would do it. */
+void oracle_scatter_receive(struct endpoint *endpoint, uint32_t request, uint32_t offset,
+	const uint8_t *payload, uint32_t len)
+{
+	const struct inbox_slot *slot = inbox_slot(endpoint->inbox, request);
+	struct receive_scatter scatter = { endpoint, slot, payload, offset };
+	uint32_t done = oracle_walk(&slot->layout, inbox_offset(endpoint->inbox, request), offset,
+		len, receive_piece, &scatter);
+
 	SIM_CHECK(done == len, "endpoint %u: a message longer than its receive was accepted",
 		endpoint->index);
 }
 
-/* The next packet of the peer's flow has been accepted: so these bytes are there. */
-static void apply_packet(struct endpoint *endpoint)
+void oracle_write(struct endpoint *endpoint, const struct message *message, uint32_t offset,
+	const uint8_t *payload, uint32_t len)
 {
-	const struct script *script = &endpoint->peer->script;
-	const struct message *message = &script->messages[endpoint->message];
-	uint32_t k = endpoint->accepted - message->first_packet;
-	uint32_t offset = k * script->mtu;
-	uint32_t len = message->length - offset;
-	uint8_t payload[WIRE_MAX_MTU];
+	uint32_t at = MEMORY_GUARD + message->remote_offset + offset;
 
-	if (len > script->mtu)
-		len = script->mtu;
-	SIM_CHECK(endpoint->message < endpoint->peer->send.posted,
-		"endpoint %u accepts what was never posted", endpoint->index);
-	SIM_CHECK(!message->bad, "endpoint %u accepts message %u, which breaks the rules",
-		endpoint->index, endpoint->message);
-	SIM_CHECK(len == 0 || endpoint->target.registered,
-		"endpoint %u: payload for memory that is no region any more", endpoint->index);
-	script_payload(script, endpoint->message, offset, payload, len);
-	if (message_is_write(message)) {
-		apply_write(endpoint, message, offset, payload, len);
-	} else {
-		SIM_CHECK(message->recv_index < endpoint->recv.posted,
-			"endpoint %u accepts without a receive", endpoint->index);
-		apply_send(endpoint, message, offset, payload, len);
-	}
-	endpoint->accepted++;
-	endpoint->node->rx_requests++;
-	if (endpoint->accepted == message->first_packet + message->n_packets)
-		endpoint->message++;
+	memcpy(endpoint->target.shadow + at, payload, len);
+	endpoint->node->placed_bytes += len;
+	oracle_touch(endpoint, &endpoint->target, at, len);
 }
 
-static void check_range(struct endpoint *endpoint, uint32_t offset, uint32_t length)
+static void check_range(struct endpoint *endpoint, const struct sim_memory *memory, uint32_t offset,
+	uint32_t length)
 {
-	const struct sim_memory *memory = &endpoint->target;
+	uint32_t at = memory_compare(memory, offset, length);
+	const char *name = memory == &endpoint->target ? "target"
+		: memory == &endpoint->source          ? "source"
+		: memory == &endpoint->results         ? "results"
+						       : "inbox";
 
-	if (memcmp(memory->bytes + offset, memory->shadow + offset, length) == 0)
-		return;
-	while (memory->bytes[offset] == memory->shadow[offset])
-		offset++;
-	SIM_CHECK(false, "endpoint %u: byte %u of the target is %02x instead of %02x (message %u)",
-		endpoint->index, offset, memory->bytes[offset], memory->shadow[offset],
+	SIM_CHECK(at == offset + length,
+		"endpoint %u: byte %u of its %s is %02x instead of %02x (message %u)",
+		endpoint->index, at, name, memory->bytes[at], memory->shadow[at],
 		endpoint->message);
 }
 
-/* What was placed last had been taken away: it may be anything, but only there, and it ends the
- * connection. */
-static void forgive(struct endpoint *endpoint, uint32_t first)
+void oracle_check_touched(struct endpoint *endpoint, bool gone, uint32_t first_gone)
 {
-	struct sim_memory *memory = &endpoint->target;
-
-	SIM_CHECK(endpoint->qp->core.state == FRL_QPS_ERR, "endpoint %u: lives on without payload",
-		endpoint->index);
-	for (uint32_t i = first; i < endpoint->n_touched; i++) {
+	/* What was placed last had been taken away: it may be anything, but only there, and it ends
+	 * the connection. */
+	SIM_CHECK(!gone || endpoint->qp->core.state == FRL_QPS_ERR,
+		"endpoint %u: lives on without payload", endpoint->index);
+	for (uint32_t i = gone ? first_gone : endpoint->n_touched; i < endpoint->n_touched; i++) {
 		const struct touched *t = &endpoint->touched[i];
 
-		memcpy(memory->shadow + t->offset, memory->bytes + t->offset, t->length);
+		memcpy(t->memory->shadow + t->offset, t->memory->bytes + t->offset, t->length);
 	}
-}
-
-/* Payload arrives exactly once, in order, where it should. */
-static void follow_responder(struct endpoint *endpoint)
-{
-	struct psn known = psn_add(psn_make(endpoint->attr.rq_psn), endpoint->accepted);
-	int32_t more = psn_diff(endpoint->qp->core.responder.epsn, known);
-	uint32_t first = 0;
-
-	SIM_CHECK(more >= 0, "endpoint %u: the expected PSN went back", endpoint->index);
-	while (more--) {
-		first = endpoint->n_touched;
-		apply_packet(endpoint);
-	}
-	if (endpoint->lost)
-		forgive(endpoint, first);
 	for (uint32_t i = 0; i < endpoint->n_touched; i++)
-		check_range(endpoint, endpoint->touched[i].offset, endpoint->touched[i].length);
+		check_range(endpoint, endpoint->touched[i].memory, endpoint->touched[i].offset,
+			endpoint->touched[i].length);
 	endpoint->n_touched = 0;
 }
 
-static void check_window(struct endpoint *endpoint)
+void oracle_look_ahead(struct endpoint *endpoint)
 {
-	const struct requester *r = &endpoint->qp->core.requester;
-	struct psn first = psn_make(endpoint->attr.sq_psn);
-	int32_t una = psn_diff(r->una, first), next = psn_diff(r->next, first);
-	int32_t sent = psn_diff(r->sent_end, first), end = psn_diff(r->end, first);
-	const struct script *script = &endpoint->script;
-	uint32_t posted = endpoint->send.posted;
-	const struct message *last = posted ? &script->messages[posted - 1] : NULL;
+	const struct sim_cq *cq = endpoint->recv_cq;
 
-	SIM_CHECK(una <= next && next <= sent && sent <= end,
-		"endpoint %u: window una %d next %d sent_end %d end %d", endpoint->index, una, next,
-		sent, end);
-	SIM_CHECK((uint32_t)(sent - una) <= r->window, "endpoint %u: %d packets in flight of %u",
-		endpoint->index, sent - una, r->window);
-	SIM_CHECK((uint32_t)end == (last ? last->first_packet + last->n_packets : 0),
-		"endpoint %u: the window ends at %d", endpoint->index, end);
-	SIM_CHECK((uint32_t)una >= endpoint->una, "endpoint %u: una went back", endpoint->index);
-	SIM_CHECK((uint32_t)una <= endpoint->peer->accepted,
-		"endpoint %u: %d packets are acknowledged, %u were accepted", endpoint->index, una,
-		endpoint->peer->accepted);
-	SIM_CHECK((uint32_t)sent >= endpoint->peer->accepted,
-		"endpoint %u: %d packets were sent, %u accepted", endpoint->index, sent,
-		endpoint->peer->accepted);
-	endpoint->una = (uint32_t)una;
-	while (endpoint->acked < posted) {
-		const struct message *message = &script->messages[endpoint->acked];
+	endpoint->n_seen = 0;
+	endpoint->n_expected = endpoint->n_met = 0;
+	if (!endpoint->shares)
+		return;
+	for (uint32_t at = cq->scanned; at != cq->cq.tail; at++) {
+		const struct frl_wc *wc = &cq->cq.entries[at & cq->cq.mask];
 
-		if (message->first_packet + message->n_packets > endpoint->una)
-			break;
-		endpoint->acked++;
+		if (!wc_is_recv(wc) || endpoint_of(endpoint->node, wc) != endpoint)
+			continue;
+		SIM_CHECK(endpoint->n_seen < ENDPOINT_EXPECTED, "endpoint %u: a flood",
+			endpoint->index);
+		endpoint->seen[endpoint->n_seen++] = wc_sequence(wc);
 	}
-	SIM_CHECK(r->head == endpoint->acked && r->tail == posted,
-		"endpoint %u: send queue [%u, %u) instead of [%u, %u)", endpoint->index, r->head,
-		r->tail, endpoint->acked, posted);
-	SIM_CHECK(
-		endpoint->n_send >= r->tail - r->head, "endpoint %u: send queue", endpoint->index);
-	if (r->current != r->tail)
-		SIM_CHECK((uint32_t)next >= script->messages[r->current].first_packet &&
-				(uint32_t)next < script->messages[r->current].first_packet +
-						script->messages[r->current].n_packets,
-			"endpoint %u: packet %d is not of request %u", endpoint->index, next,
-			r->current);
+}
+
+/* Which request of a shared queue a queue pair got is only known afterwards. */
+static uint32_t find_request(const struct endpoint *endpoint)
+{
+	const struct recv_wqe *recv = endpoint->qp->core.responder.recv;
+
+	if (!endpoint->shares)
+		return endpoint->inbox->taken < endpoint->inbox->posted ? endpoint->inbox->taken
+									: ENDPOINT_NO_RECV;
+	if (endpoint->n_expected < endpoint->n_seen)
+		return endpoint->seen[endpoint->n_expected];
+	return recv ? (uint32_t)recv->wr_id : ENDPOINT_NO_RECV;
+}
+
+uint32_t oracle_take_receive(struct endpoint *endpoint)
+{
+	struct inbox *inbox = endpoint->inbox;
+	uint32_t request = endpoint->recv_request;
+	struct inbox_slot *slot;
+
+	if (request != ENDPOINT_NO_RECV)
+		return request;
+	request = find_request(endpoint);
+	if (request == ENDPOINT_NO_RECV)
+		return request;
+	slot = inbox_slot(inbox, request);
+	SIM_CHECK(slot->state == INBOX_POSTED && slot->request == request,
+		"endpoint %u takes receive %u, which is not there", endpoint->index, request);
+	slot->state = INBOX_TAKEN;
+	inbox->taken++;
+	endpoint->world->tally->srq_taken += endpoint->shares;
+	endpoint->recv_request = request;
+	return request;
+}
+
+struct expected *oracle_expect(struct endpoint *endpoint, const struct message *message)
+{
+	struct expected *expected = &endpoint->expected[endpoint->n_expected];
+
+	SIM_CHECK(endpoint->n_expected < ENDPOINT_EXPECTED, "endpoint %u: too many receives",
+		endpoint->index);
+	*expected = (struct expected){
+		.request = oracle_take_receive(endpoint),
+		.byte_len = message->length,
+		.solicited = message->flags & FRL_SEND_SOLICITED,
+		.write = message_is_write(message),
+	};
+	if (message_has_imm(message)) {
+		expected->flags = FRL_WC_WITH_IMM;
+		expected->imm_data = message->imm_data;
+	}
+	endpoint->n_expected++;
+	endpoint->recv_request = ENDPOINT_NO_RECV;
+	return expected;
 }
 
 /* Something that was sent and not answered must not be forgotten. */
@@ -191,8 +199,8 @@ static void check_timers(struct endpoint *endpoint)
 	const struct qp *qp = &endpoint->qp->core;
 	uint64_t deadline = qp_next_deadline(qp);
 
-	if (qp->state != FRL_QPS_RTS) {
-		SIM_CHECK(deadline == DEADLINE_NONE, "endpoint %u: timers after its end",
+	if (!qp_sends(qp) || !endpoint_is_reliable(endpoint)) {
+		SIM_CHECK(deadline == DEADLINE_NONE, "endpoint %u: timers for nothing",
 			endpoint->index);
 		return;
 	}
@@ -203,12 +211,25 @@ static void check_timers(struct endpoint *endpoint)
 			endpoint->index);
 }
 
+static void check_receives(const struct endpoint *endpoint)
+{
+	const struct recv_queue *queue = &endpoint->qp->core.responder.queue;
+
+	SIM_CHECK(endpoint->n_met == endpoint->n_expected ||
+			(endpoint->lost && endpoint->n_met + 1 == endpoint->n_expected),
+		"endpoint %u: %u receives completed instead of %u", endpoint->index,
+		endpoint->n_met, endpoint->n_expected);
+	if (!endpoint->shares)
+		SIM_CHECK(queue->head == endpoint->recv.checked &&
+				queue->tail == endpoint->recv.posted,
+			"endpoint %u: receive queue [%u, %u)", endpoint->index, queue->head,
+			queue->tail);
+}
+
 /* No completion that is due may be missing, whatever the state. */
 static void check_progress(struct endpoint *endpoint)
 {
 	const struct qp *qp = &endpoint->qp->core;
-	const struct responder *r = &qp->responder;
-	uint32_t due = endpoint->message; /* messages taken; then receives */
 
 	if (endpoint->send_cq->cq.overrun || endpoint->recv_cq->cq.overrun)
 		return;
@@ -216,7 +237,8 @@ static void check_progress(struct endpoint *endpoint)
 		if (!endpoint->send.failed)
 			oracle_skip_unsignaled(endpoint, endpoint->send.posted);
 		SIM_CHECK(endpoint->send.checked == endpoint->send.posted &&
-				endpoint->recv.checked == endpoint->recv.posted,
+				(endpoint->shares || endpoint->lawless ||
+					endpoint->recv.checked == endpoint->recv.posted),
 			"endpoint %u: not everything was flushed: %u of %u, %u of %u",
 			endpoint->index, endpoint->send.checked, endpoint->send.posted,
 			endpoint->recv.checked, endpoint->recv.posted);
@@ -227,52 +249,103 @@ static void check_progress(struct endpoint *endpoint)
 	for (uint32_t i = endpoint->send.checked; i < endpoint->acked; i++)
 		SIM_CHECK(!(endpoint->script.messages[i].flags & FRL_SEND_SIGNALED),
 			"endpoint %u: no completion of request %u", endpoint->index, i);
-	while (due && !endpoint->peer->script.messages[due - 1].takes_recv)
-		due--;
-	due = due ? endpoint->peer->script.messages[due - 1].recv_index + 1 : 0;
-	SIM_CHECK(endpoint->recv.checked == due, "endpoint %u: %u receives completed instead of %u",
-		endpoint->index, endpoint->recv.checked, due);
-	SIM_CHECK(r->head == due && r->tail == endpoint->recv.posted,
-		"endpoint %u: receive queue [%u, %u)", endpoint->index, r->head, r->tail);
+	if (!endpoint->lawless)
+		check_receives(endpoint);
+}
+
+/* Of the flow that breaks the rules only guards and other memory are known. */
+static void accept_lawless(struct endpoint *endpoint)
+{
+	memory_accept(&endpoint->target);
+	memory_accept(&endpoint->results);
+	memory_accept(&endpoint->inbox->memory);
+	endpoint->node->miscounts = true;
+}
+
+static void check_shared(struct node *node)
+{
+	const struct srq *srq = node->inbox.srq;
+
+	SIM_CHECK(node->counter == node->counter_due, "%s: its counter", node->name);
+	if (srq)
+		SIM_CHECK(srq->queue.head == node->inbox.taken &&
+				srq->queue.tail == node->inbox.posted,
+			"%s: shared receive queue [%u, %u), %u taken of %u", node->name,
+			srq->queue.head, srq->queue.tail, node->inbox.taken, node->inbox.posted);
+}
+
+static void check_endpoint(struct endpoint *endpoint)
+{
+	if (qp_sends(&endpoint->qp->core))
+		oracle_check_requester(endpoint);
+	check_progress(endpoint);
+	check_timers(endpoint);
+	if (!endpoint->lawless)
+		windows_check(endpoint);
+}
+
+typedef void (*endpoint_check)(struct endpoint *endpoint);
+
+static void for_each(struct node *node, endpoint_check check)
+{
+	struct world *world = node->world;
+
+	for (uint32_t i = 0; i < world->n_endpoints; i++)
+		if (world->endpoints[i].node == node && !world->endpoints[i].removed)
+			check(&world->endpoints[i]);
+}
+
+static void follow_receiving(struct endpoint *endpoint)
+{
+	oracle_look_ahead(endpoint);
+	if (endpoint->qp->core.state < FRL_QPS_RTR)
+		return;
+	if (endpoint->lawless)
+		accept_lawless(endpoint);
+	else if (endpoint_is_reliable(endpoint))
+		oracle_follow_responder(endpoint);
+}
+
+static void follow_sending(struct endpoint *endpoint)
+{
+	if (endpoint_is_reliable(endpoint) && !endpoint->lawless)
+		oracle_follow_requester(endpoint);
 }
 
 void oracle_check_node(struct node *node)
 {
 	struct world *world = node->world;
 
-	for (uint32_t i = 0; i < world->n_endpoints; i++) {
-		struct endpoint *endpoint = &world->endpoints[i];
-
-		if (endpoint->node != node || endpoint->removed)
-			continue;
-		if (endpoint->qp->core.state >= FRL_QPS_RTR)
-			follow_responder(endpoint);
-	}
+	if (!node->ready)
+		return;
+	for_each(node, follow_receiving);
+	for_each(node, oracle_follow_loop);
+	for_each(node, oracle_follow_unreliable);
+	for_each(node, follow_sending);
 	for (uint32_t i = 0; i < world->n_endpoints; i++) {
 		if (world->endpoints[i].node != node)
 			continue;
-		oracle_scan_cq(world, world->endpoints[i].send_cq);
-		oracle_scan_cq(world, world->endpoints[i].recv_cq);
+		oracle_scan_cq(node, world->endpoints[i].send_cq);
+		oracle_scan_cq(node, world->endpoints[i].recv_cq);
 	}
-	for (uint32_t i = 0; i < world->n_endpoints; i++) {
-		struct endpoint *endpoint = &world->endpoints[i];
+	for_each(node, check_endpoint);
+	check_shared(node);
+	oracle_check_events(node);
+}
 
-		if (endpoint->node != node || endpoint->removed)
-			continue;
-		if (endpoint->qp->core.state == FRL_QPS_RTS)
-			check_window(endpoint);
-		check_progress(endpoint);
-		check_timers(endpoint);
-	}
+static void check_guards(const struct endpoint *endpoint, const struct sim_memory *memory)
+{
+	uint32_t end = memory->size - MEMORY_GUARD;
+
+	SIM_CHECK(memory_compare(memory, 0, MEMORY_GUARD) == MEMORY_GUARD &&
+			memory_compare(memory, end, MEMORY_GUARD) == memory->size,
+		"endpoint %u: written around its memory", endpoint->index);
 }
 
 void oracle_check_memory(struct endpoint *endpoint)
 {
-	const struct sim_memory *source = &endpoint->source;
-	uint32_t end = source->size - ENDPOINT_GUARD;
-
-	check_range(endpoint, 0, endpoint->target.size);
-	SIM_CHECK(memcmp(source->bytes, source->shadow, ENDPOINT_GUARD) == 0 &&
-			memcmp(source->bytes + end, source->shadow + end, ENDPOINT_GUARD) == 0,
-		"endpoint %u: written around the source", endpoint->index);
+	check_guards(endpoint, &endpoint->source);
+	check_range(endpoint, &endpoint->target, 0, endpoint->target.size);
+	check_range(endpoint, &endpoint->inbox->memory, 0, endpoint->inbox->memory.size);
+	check_range(endpoint, &endpoint->results, 0, endpoint->results.size);
 }

@@ -1,7 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What must hold, checked after every event on a node. The oracle knows the scripts; from the
- * responder's expected PSN it computes every byte of the target memory and every completion.
+ * What must hold, checked after every event on a node. The oracle carries out the same operations
+ * on plain memory:
+ *
+ *	oracle_responder.c	RC: from the expected PSN it knows what has been accepted. It
+ *				executes that in order: every byte of the memory that a peer may
+ *				change, what READs and atomics find there, every receive.
+ *	oracle_requester.c	RC: from the oldest unacknowledged PSN it knows what has come back:
+ *				every byte of the results. And the rules that sending obeys.
+ *	oracle_unreliable.c	UC, UD: it is told which frames an engine was given, and takes or
+ *				drops them as the specification says.
+ *	completions.c		each completion, once and in order, says what has happened.
+ *	oracle_events.c		notifications and asynchronous events.
+ *
+ * The result of a READ is known because its bytes do not change between its first execution and its
+ * end: see needs_fence() in workload_send.c. Of the counter that all flows change only the sum is
+ * known at once; at the end of the run what the operations found there must form one chain.
  */
 #ifndef FERRULE_SIM_ORACLE_H
 #define FERRULE_SIM_ORACLE_H
@@ -14,11 +28,52 @@ void oracle_check_node(struct node *node);
 /* Every byte of the endpoint's memory, and so that nothing else has changed. */
 void oracle_check_memory(struct endpoint *endpoint);
 
+/* The FETCH_ADDs of shared counters happened one after the other. */
+void oracle_check_chains(struct world *world);
+
+/* The engine of the node is about to be given the frame. */
+void oracle_on_receive(struct node *node, const struct frame *frame);
+/* The port of the node has taken a frame for sending: members of a group get it here as well. */
+void oracle_on_send(struct node *node, const uint8_t *data, uint32_t len);
+
 /* completions.c: takes note of the completions that are new on a queue, and checks each. */
-void oracle_scan_cq(struct world *world, struct sim_cq *cq);
+void oracle_scan_cq(struct node *node, struct sim_cq *cq);
 
 /* The requests before `k` have no completion of their own: checks that they were unsignaled and
  * have been executed, which means that their bytes are at the peer. */
 void oracle_skip_unsignaled(struct endpoint *endpoint, uint32_t k);
+
+/* The rest is for the parts of the oracle. */
+
+/* Which receives the new completions of the endpoint are of. */
+void oracle_look_ahead(struct endpoint *endpoint);
+/* The receive request of the message that is arriving, which it takes now if it has none. */
+uint32_t oracle_take_receive(struct endpoint *endpoint);
+/* A completion of that request must come; the message has it no more. */
+struct expected *oracle_expect(struct endpoint *endpoint, const struct message *message);
+
+void oracle_touch(
+	struct endpoint *endpoint, struct sim_memory *memory, uint32_t offset, uint32_t length);
+/* Bytes [offset, offset + len) of a receive, in the shadow. */
+void oracle_scatter_receive(struct endpoint *endpoint, uint32_t request, uint32_t offset,
+	const uint8_t *payload, uint32_t len);
+/* The same for a slot that is cut like this; without touching it. */
+typedef void (*oracle_piece)(void *arg, uint32_t at, uint32_t done, uint32_t len);
+uint32_t oracle_walk(const struct layout *layout, uint32_t slot, uint32_t offset, uint32_t len,
+	oracle_piece piece, void *arg);
+void oracle_write(struct endpoint *endpoint, const struct message *message, uint32_t offset,
+	const uint8_t *payload, uint32_t len);
+void oracle_check_touched(struct endpoint *endpoint, bool source_gone, uint32_t first_gone);
+
+void oracle_follow_responder(struct endpoint *endpoint);
+void oracle_follow_requester(struct endpoint *endpoint);
+void oracle_follow_unreliable(struct endpoint *endpoint);
+void oracle_check_requester(struct endpoint *endpoint);
+void oracle_follow_loop(struct endpoint *endpoint);
+void oracle_check_events(struct node *node);
+/* A completion was written: should it have been notified? */
+void oracle_note_completion(struct sim_cq *cq, bool error, bool solicited);
+/* Nobody knows. */
+void oracle_accept_notice(struct sim_cq *cq);
 
 #endif

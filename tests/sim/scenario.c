@@ -2,26 +2,8 @@
 /* What a seed makes of a world: its size and shape, how bad its network is, and what breaks. */
 #include "tests/sim/world.h"
 
-#include "tests/sim/oracle.h"
-
-const char *const fault_names[N_FAULTS] = {
-	[FAULT_NONE] = "none",
-	[FAULT_LINK_DOWN] = "link_down",
-	[FAULT_SILENT] = "silent",
-	[FAULT_DEREG_TARGET] = "dereg_target",
-	[FAULT_DEREG_SOURCE] = "dereg_source",
-	[FAULT_QP_ERROR] = "qp_error",
-	[FAULT_QP_REMOVED] = "qp_removed",
-	[FAULT_CQ_OVERRUN] = "cq_overrun",
-	[FAULT_NO_RECEIVES] = "no_receives",
-	[FAULT_SHORT_RECEIVE] = "short_receive",
-	[FAULT_BAD_WRITE] = "bad_write",
-	[FAULT_REVOKED] = "revoked",
-};
-
 enum {
 	FINITE_LOSS_PPM = 3000, /* up to this, seven retries are enough for certain */
-	REVOKE_ONE_IN = 3,      /* payloads that are being read */
 };
 
 static uint32_t pick(struct random_state *random, const uint32_t *values, uint32_t n)
@@ -61,6 +43,29 @@ static void choose_network(struct world_config *config, struct random_state *ran
 		link->loss_mask = random_u64(random) & random_u64(random);
 }
 
+static void choose_fault(struct world_config *config, struct random_state *random)
+{
+	if (one_in(random, 3)) {
+		config->fault = (enum fault)(1 + random_below(random, FAULT_REVOKED - 1));
+		config->fault_after = (uint32_t)random_below(random, 12);
+	} else if (config->in_place && one_in(random, 2)) {
+		config->fault = FAULT_REVOKED;
+		config->fault_after = (uint32_t)random_below(random, 6);
+	}
+	/* A port whose link has a state is one of the local fabric, where there is no ARP. */
+	if (config->fault == FAULT_LINK_DOWN)
+		config->resolve = false;
+}
+
+/* Retries are limited only where that many losses in a row do not happen. */
+static bool must_be_patient(const struct world_config *config)
+{
+	const struct link_config *link = &config->link;
+
+	return link->loss_ppm > FINITE_LOSS_PPM || link->loss_mask || link->queue_frames < 1024 ||
+		link->corrupt_ppm > 1000 || link->reorder_ppm > 1000;
+}
+
 void scenario_choose(struct world_config *config, struct random_state *random)
 {
 	static const uint32_t longest[] = { 300, 2000, 9000, SCRIPT_LONGEST };
@@ -71,8 +76,10 @@ void scenario_choose(struct world_config *config, struct random_state *random)
 	*config = (struct world_config){
 		.n_nodes = one_in(random, 2) ? 2 : 2 + (uint32_t)random_below(random, 3),
 		.n_connections = 1 + (uint32_t)random_below(random, WORLD_MAX_CONNECTIONS),
-		.ipv6 = one_in(random, 3),
 		.resolve = one_in(random, 4),
+		.unreliable = one_in(random, 2),
+		.srq = one_in(random, 3),
+		.windows = one_in(random, 2),
 		.shared_cqs = one_in(random, 3),
 		.longest = pick(random, longest, 4),
 		.think_ns = pick(random, thinks, 4),
@@ -82,22 +89,22 @@ void scenario_choose(struct world_config *config, struct random_state *random)
 		.tx_depth = pick(random, depths, 4),
 	};
 	choose_network(config, random);
-	config->no_icrc = config->clean && one_in(random, 2);
-	config->patient = config->link.loss_ppm > FINITE_LOSS_PPM || config->link.loss_mask ||
-		config->link.queue_frames < 1024 || config->link.corrupt_ppm > 1000 ||
-		config->link.reorder_ppm > 1000 || one_in(random, 2);
+	config->no_icrc = config->clean && !one_in(random, 3);
 	config->in_place = config->no_icrc && !one_in(random, 4);
-	if (one_in(random, 3)) {
-		config->fault = (enum fault)(1 + random_below(random, FAULT_REVOKED - 1));
-		config->fault_after = (uint32_t)random_below(random, 12);
-	} else if (config->in_place && one_in(random, 2)) {
-		config->fault = FAULT_REVOKED;
-		config->fault_after = (uint32_t)random_below(random, 6);
-	}
+	choose_fault(config, random);
+	config->spoofs = config->fault == FAULT_SPOOFED || (!config->in_place && one_in(random, 6));
+	config->patient = must_be_patient(config) || config->spoofs || one_in(random, 2);
 	config->naps = config->in_place && config->fault != FAULT_LINK_DOWN && one_in(random, 2);
-	/* A port whose link has a state is one of the local fabric, where there is no ARP. */
-	if (config->fault == FAULT_LINK_DOWN)
-		config->resolve = false;
+	config->flaps = config->patient && !config->in_place && config->fault == FAULT_NONE &&
+		one_in(random, 6);
+	config->link.corrupt_covered = config->unreliable;
+	if (config->fault == FAULT_CQ_OVERRUN) {
+		config->srq = false;
+		/* In the middle of a burst nobody but the engine knows who is in ERR. */
+		config->unreliable &= !config->shared_cqs;
+	}
+	if (config->fault == FAULT_DEREG_TARGET || config->fault == FAULT_DEREG_SOURCE)
+		config->windows = false;
 }
 
 static uint32_t choose_psn(struct random_state *random)
@@ -107,208 +114,120 @@ static uint32_t choose_psn(struct random_state *random)
 	return (uint32_t)random_u64(random) & PSN_MASK;
 }
 
+/* Where both ends must be alike, the second takes it from the first. */
+static void choose_pair(struct world *world, struct endpoint *endpoint)
+{
+	struct random_state *random = &world->random;
+	const struct world_config *config = &world->config;
+	const struct endpoint *first = &world->endpoints[endpoint->index & ~1u];
+	uint64_t route = random_below(random, N_ROUTES);
+	uint32_t size = config->longest + (uint32_t)random_below(random, 8192);
+
+	endpoint->type = FRL_QPT_RC;
+	if (config->unreliable && (endpoint->index > 1 || config->fault == FAULT_NONE) &&
+		one_in(random, 2))
+		endpoint->type = one_in(random, 2) ? FRL_QPT_UC : FRL_QPT_UD;
+	endpoint->attr.path_mtu = 256u << random_below(random, 5);
+	endpoint->attr.ah.sgid_index = (uint8_t)route;
+	endpoint->window_size = (size + 7) & ~7u;
+	if (endpoint != first) {
+		endpoint->type = first->type;
+		endpoint->attr.path_mtu = first->attr.path_mtu;
+		endpoint->attr.ah.sgid_index = first->attr.ah.sgid_index;
+		endpoint->window_size = first->window_size;
+	}
+	endpoint->lawless = config->fault == FAULT_SPOOFED && endpoint->index < 2;
+	endpoint->loop = endpoint->node == endpoint->peer->node;
+	/* Faults of the first pair are about receives of its own. */
+	endpoint->shares = config->srq && one_in(random, 2) &&
+		(config->fault == FAULT_NONE || endpoint->index > 1);
+	endpoint->attr.max_rd_atomic = (uint8_t)(1 + random_below(random, 4));
+	if (one_in(random, 4))
+		endpoint->attr.max_rd_atomic = FRL_MAX_RD_ATOMIC;
+	if (endpoint != first) {
+		endpoint->attr.max_dest_rd_atomic = first->attr.max_rd_atomic;
+		world->endpoints[endpoint->index - 1].attr.max_dest_rd_atomic =
+			endpoint->attr.max_rd_atomic;
+	}
+}
+
+static void choose_script(struct world *world, struct endpoint *endpoint)
+{
+	struct random_state *random = &world->random;
+	const struct world_config *config = &world->config;
+	const struct script_config script = {
+		.id = random_u64(random),
+		.type = endpoint->type,
+		/* Datagrams have one packet. */
+		.mtu = endpoint->type == FRL_QPT_UD ? WIRE_MAX_MTU : endpoint->attr.path_mtu,
+		.n_messages = 1 + (uint32_t)random_below(random, 48),
+		.longest = config->longest,
+		.window_size = endpoint->window_size,
+		.may_reduce = endpoint->type == FRL_QPT_RC && !endpoint->peer->shares,
+		.windows = config->windows && !endpoint->lawless,
+		.shared_counter = !endpoint->lawless,
+		.group = !endpoint->loop,
+	};
+
+	script_init(&endpoint->script, &script, random);
+	endpoint->drain = (struct drain){
+		.wanted = one_in(random, 6),
+		.after = (uint32_t)random_below(random, script.n_messages),
+		.notify = one_in(random, 2),
+	};
+}
+
+static void choose_timers(struct world *world, struct endpoint *endpoint)
+{
+	struct random_state *random = &world->random;
+	const struct world_config *config = &world->config;
+	struct frl_qp_attr *attr = &endpoint->attr;
+
+	attr->min_rnr_timer = (uint8_t)(1 + random_below(random, 14));
+	if (one_in(random, 20))
+		attr->min_rnr_timer = 0;
+	attr->timeout = (uint8_t)(8 + random_below(random, 7));
+	/* Short timeouts are for those who may fire in vain. */
+	if (!config->patient)
+		attr->timeout = 14;
+	if (config->clean && config->fault == FAULT_NONE && !config->naps && !config->flaps &&
+		!config->spoofs && one_in(random, 4))
+		attr->timeout = 0;
+	attr->retry_cnt = 7;
+	attr->rnr_retry = 7;
+}
+
 void scenario_endpoint(struct world *world, struct endpoint *endpoint)
 {
 	static const uint32_t windows[] = { 1, 2, 3, 8, 16, 64, 256 };
 	struct random_state *random = &world->random;
 	const struct world_config *config = &world->config;
-	struct script_config script = {
-		.id = random_u64(random),
-		.longest = config->longest,
-		.n_messages = 1 + (uint32_t)random_below(random, 24),
-	};
+	struct frl_qp_attr *attr = &endpoint->attr;
 
+	choose_pair(world, endpoint);
 	endpoint->n_send = 1u << random_below(random, 6);
 	endpoint->n_recv = 1u << random_below(random, 5);
 	endpoint->window = pick(random, windows, 7);
-	endpoint->window_size = config->longest + (uint32_t)random_below(random, 8192);
 	endpoint->patient = config->patient;
+	endpoint->sig_all = one_in(random, 6);
 	endpoint->rts_at_ns = one_in(random, 3) ? world->clock.now_ns + random_below(random, 100000)
 						: 0;
-	endpoint->attr.access_flags = FRL_ACCESS_REMOTE_WRITE;
-	endpoint->attr.hop_limit = 64;
-	endpoint->attr.traffic_class = (uint8_t)random_u64(random);
-	endpoint->attr.sq_psn = choose_psn(random);
-	endpoint->attr.min_rnr_timer = (uint8_t)(1 + random_below(random, 14));
-	if (one_in(random, 20))
-		endpoint->attr.min_rnr_timer = 0;
-	endpoint->attr.timeout = (uint8_t)(8 + random_below(random, 7));
-	/* Short timeouts are for those who may fire in vain. */
-	if (!config->patient)
-		endpoint->attr.timeout = 14;
-	if (config->clean && config->fault == FAULT_NONE && !config->naps && one_in(random, 4))
-		endpoint->attr.timeout = 0;
-	endpoint->attr.retry_cnt = 7;
-	endpoint->attr.rnr_retry = 7;
-	endpoint->attr.capabilities = config->no_icrc ? FRL_CAP_NO_ICRC : 0;
-	/* Both ends have the same MTU: the second takes it from the first. */
-	endpoint->attr.path_mtu = endpoint->index % 2
-		? world->endpoints[endpoint->index - 1].attr.path_mtu
-		: 256u << random_below(random, 5);
-	script.mtu = endpoint->attr.path_mtu;
-	script.window_size = endpoint->index % 2 ? world->endpoints[endpoint->index - 1].window_size
-						 : endpoint->window_size;
-	if (endpoint->index % 2)
-		endpoint->window_size = script.window_size;
-	script_init(&endpoint->script, &script, random);
+	attr->port_num = 1;
+	attr->qkey = world->qkey;
+	attr->access_flags = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ |
+		FRL_ACCESS_REMOTE_ATOMIC;
+	attr->ah.hop_limit = 64;
+	attr->ah.traffic_class = (uint8_t)random_u64(random);
+	attr->ah.sl = one_in(random, 3) ? (uint8_t)random_below(random, 8) : 0;
+	attr->ah.flow_label = one_in(random, 3) ? (uint32_t)random_below(random, 1 << 20) : 0;
+	attr->sq_psn = choose_psn(random);
+	attr->capabilities = config->no_icrc ? FRL_CAP_NO_ICRC : 0;
+	choose_timers(world, endpoint);
 }
 
-static void allow(struct endpoint *endpoint, enum frl_wc_status status)
-{
-	endpoint->allowed |= 1u << status;
-}
-
-static void doom(struct world *world, struct endpoint *endpoint)
-{
-	struct endpoint *ends[] = { endpoint, endpoint->peer };
-
-	for (int i = 0; i < 2; i++) {
-		if (ends[i]->doomed)
-			continue;
-		ends[i]->doomed = true;
-		ends[i]->patient = false;
-		ends[i]->attr.retry_cnt = (uint8_t)random_below(&world->random, 8);
-		allow(ends[i], FRL_WC_RETRY_EXC_ERR);
-	}
-}
-
-static bool spoil(struct world *world, struct script *script)
-{
-	bool write = world->config.fault == FAULT_BAD_WRITE;
-
-	for (uint32_t i = world->config.fault_after % script->n_messages; i < script->n_messages;
-		i++) {
-		struct message *message = &script->messages[i];
-
-		if (message->length == 0 || message_is_write(message) != write)
-			continue;
-		if (write) {
-			message->bad = true;
-		} else {
-			message->reduce = message->reduce_src = false;
-			message->recv = (struct layout){ .n = 1,
-				.length = { message->length - 1 } };
-		}
-		return true;
-	}
-	return false;
-}
-
-/* Everybody on the node of the endpoint. */
-static void doom_node(struct world *world, const struct node *node)
+/* When both ends of all pairs are known. */
+void scenario_scripts(struct world *world)
 {
 	for (uint32_t i = 0; i < world->n_endpoints; i++)
-		if (world->endpoints[i].node == node)
-			doom(world, &world->endpoints[i]);
-}
-
-void scenario_doom(struct world *world)
-{
-	struct endpoint *own = &world->endpoints[0], *peer = own->peer;
-
-	if (world->config.fault == FAULT_NONE)
-		return;
-	doom(world, own);
-	switch (world->config.fault) {
-	case FAULT_LINK_DOWN:
-		doom_node(world, own->node);
-		for (uint32_t i = 0; i < world->n_endpoints; i++)
-			if (world->endpoints[i].node == own->node)
-				allow(&world->endpoints[i], FRL_WC_REM_ABORT_ERR);
-		break;
-	case FAULT_SILENT: doom_node(world, own->node); break;
-	case FAULT_DEREG_TARGET:
-		allow(peer, FRL_WC_REM_OP_ERR);
-		allow(peer, FRL_WC_REM_ACCESS_ERR);
-		allow(own, FRL_WC_LOC_PROT_ERR);
-		break;
-	case FAULT_DEREG_SOURCE: allow(own, FRL_WC_LOC_PROT_ERR); break;
-	case FAULT_CQ_OVERRUN:
-		own->lazy = true;
-		if (world->config.shared_cqs) {
-			doom_node(world, own->node);
-			for (uint32_t i = 0; i < world->n_endpoints; i++)
-				world->endpoints[i].lazy |= world->endpoints[i].node == own->node;
-		}
-		break;
-	case FAULT_NO_RECEIVES:
-		peer->silent = true;
-		own->attr.rnr_retry = (uint8_t)random_below(&world->random, 7);
-		allow(own, FRL_WC_RNR_RETRY_EXC_ERR);
-		break;
-	case FAULT_SHORT_RECEIVE:
-		world->fault_done = spoil(world, &own->script);
-		allow(own, FRL_WC_REM_INV_REQ_ERR);
-		allow(peer, FRL_WC_LOC_LEN_ERR);
-		break;
-	case FAULT_BAD_WRITE:
-		world->fault_done = spoil(world, &own->script);
-		allow(own, FRL_WC_REM_ACCESS_ERR);
-		break;
-	case FAULT_REVOKED: allow(peer, FRL_WC_REM_ABORT_ERR); break;
-	case FAULT_NONE:
-	case FAULT_QP_ERROR:
-	case FAULT_QP_REMOVED:
-	case N_FAULTS: break;
-	}
-}
-
-void scenario_break(struct world *world)
-{
-	struct endpoint *own = &world->endpoints[0];
-	struct node *node = own->node;
-
-	world->fault_done = true;
-	world->fault_ns = world->clock.now_ns;
-	trace_note(&world->trace, "fault: %s", fault_names[world->config.fault]);
-	switch (world->config.fault) {
-	case FAULT_LINK_DOWN:
-		sim_port_set_down(&node->port);
-		node->down.cut = true;
-		break;
-	case FAULT_SILENT: node->frozen = true; break;
-	case FAULT_DEREG_TARGET: endpoint_deregister(own, &own->target); break;
-	case FAULT_DEREG_SOURCE: endpoint_deregister(own, &own->source); break;
-	case FAULT_QP_ERROR: endpoint_to_error(own); break;
-	case FAULT_QP_REMOVED: endpoint_remove_qp(own); break;
-	default: break;
-	}
-	oracle_check_node(node);
-	world_poll_at(node, world->clock.now_ns);
-}
-
-/*
- * Once armed, the application of endpoint 0 gives up at the worst of moments: when the peer has got
- * the frame but not read it, or has placed it but not asked whether it was still good. Its memory
- * is used for something else as soon as it has seen the flushed completions.
- */
-void scenario_on_read(void *arg, const struct frame *frame)
-{
-	const struct node *reader = arg;
-	struct world *world = reader->world;
-	struct endpoint *own = &world->endpoints[0];
-
-	if (!world->fault_done || own->app_error || own->qp->core.state != FRL_QPS_RTS ||
-		frame->owner != &own->node->port || frame->flow != own->qp->core.qpn ||
-		!one_in(&world->random, REVOKE_ONE_IN))
-		return;
-	trace_note(&world->trace, "endpoint 0 takes its payload away from %s", reader->name);
-	endpoint_to_error(own);
-	oracle_check_node(own->node);
-	endpoint_poll(own, UINT32_MAX);
-	world_poll_at(own->node, world->clock.now_ns);
-}
-
-void scenario_on_lost(void *arg, const struct frame *frame)
-{
-	const struct node *reader = arg;
-	struct world *world = reader->world;
-
-	for (uint32_t i = 0; i < world->n_endpoints; i++) {
-		struct endpoint *endpoint = &world->endpoints[i];
-
-		if (frame->owner == &endpoint->node->port && !endpoint->removed &&
-			frame->flow == endpoint->qp->core.qpn)
-			endpoint->peer->lost = true;
-	}
+		choose_script(world, &world->endpoints[i]);
 }

@@ -7,6 +7,7 @@
 #include "tests/sim/world.h"
 
 #include "tests/sim/fail.h"
+#include "tests/sim/spoofer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,39 +55,100 @@ static int print_rows(const char *title, const struct row *rows, size_t n)
 
 #define ROWS(rows) rows, sizeof(rows) / sizeof((rows)[0])
 
-static int print_tally(const struct tally *t)
+static int print_faults(const struct tally *t)
 {
-	const struct row traffic[] = { { "seeds", t->seeds }, { "events", t->events },
-		{ "frames", t->frames }, { "messages", t->messages }, { "bytes", t->bytes } };
-	const struct row network[] = { { "lost", t->lost }, { "overflowed", t->overflowed },
-		{ "reordered", t->reordered }, { "duplicated", t->duplicated },
-		{ "corrupted", t->corrupted }, { "refused", t->refused } };
-	const struct row protocol[] = { { "retransmits", t->retransmits },
-		{ "timeouts", t->timeouts }, { "rnr", t->rnr }, { "seq_naks", t->seq_naks },
-		{ "fatal_naks", t->fatal_naks }, { "duplicates", t->duplicates },
-		{ "bad_icrc", t->bad_icrc }, { "cq_overruns", t->cq_overruns },
-		{ "neighbor_requests", t->neighbor_requests } };
-	const struct row in_place[] = { { "frames", t->in_place }, { "late", t->in_place_late },
-		{ "revoked", t->revoked }, { "lost", t->payload_lost } };
 	const uint64_t *s = t->statuses;
+	const struct row vices[] = { { "past_end", t->vices[VICE_PAST_END] },
+		{ "foreign_key", t->vices[VICE_FOREIGN_KEY] },
+		{ "no_right", t->vices[VICE_NO_RIGHT] },
+		{ "stale_window", t->vices[VICE_STALE_WINDOW] } };
 	const struct row statuses[] = { { "flush", s[FRL_WC_WR_FLUSH_ERR] },
 		{ "retry_exc", s[FRL_WC_RETRY_EXC_ERR] },
 		{ "rnr_retry_exc", s[FRL_WC_RNR_RETRY_EXC_ERR] },
 		{ "loc_prot", s[FRL_WC_LOC_PROT_ERR] }, { "loc_len", s[FRL_WC_LOC_LEN_ERR] },
 		{ "rem_inv_req", s[FRL_WC_REM_INV_REQ_ERR] },
 		{ "rem_access", s[FRL_WC_REM_ACCESS_ERR] }, { "rem_op", s[FRL_WC_REM_OP_ERR] },
-		{ "rem_abort", s[FRL_WC_REM_ABORT_ERR] } };
+		{ "rem_abort", s[FRL_WC_REM_ABORT_ERR] }, { "bad_resp", s[FRL_WC_BAD_RESP_ERR] } };
+	struct row spoofs[N_LIES];
 	struct row faults[N_FAULTS];
 	int missing;
 
 	for (int i = 0; i < N_FAULTS; i++)
 		faults[i] = (struct row){ fault_names[i], t->faults[i] };
+	for (int i = 0; i < N_LIES; i++)
+		spoofs[i] = (struct row){ lie_names[i], t->spoofs[i] };
 	missing = print_rows("faults", ROWS(faults));
+	missing += print_rows("vices", ROWS(vices));
+	missing += print_rows("spoofs", ROWS(spoofs));
 	missing += print_rows("statuses", ROWS(statuses));
-	missing += print_rows("network", ROWS(network));
+	return missing;
+}
+
+static int print_operations(const struct tally *t)
+{
+	const uint64_t *r = t->requests;
+	const struct row requests[] = { { "write", r[FRL_WR_RDMA_WRITE] },
+		{ "write_imm", r[FRL_WR_RDMA_WRITE_WITH_IMM] }, { "send", r[FRL_WR_SEND] },
+		{ "send_imm", r[FRL_WR_SEND_WITH_IMM] }, { "read", r[FRL_WR_RDMA_READ] },
+		{ "cmp_swap", r[FRL_WR_ATOMIC_CMP_AND_SWP] },
+		{ "fetch_add", r[FRL_WR_ATOMIC_FETCH_AND_ADD] },
+		{ "local_inv", r[FRL_WR_LOCAL_INV] }, { "bind_mw", r[FRL_WR_BIND_MW] },
+		{ "send_inv", r[FRL_WR_SEND_WITH_INV] }, { "by_window", t->windowed },
+		{ "fenced", t->fenced }, { "inline", t->inlined }, { "16_sges", t->many_sges },
+		{ "chains", t->shared_chains }, { "drains", t->drains },
+		{ "drains_told", t->drains_told } };
+	const struct row receives[] = { { "uc", t->uc_received }, { "uc_broken", t->uc_broken },
+		{ "uc_no_recv", t->uc_no_recv }, { "ud", t->ud_received },
+		{ "ud_no_recv", t->ud_no_recv }, { "too_small", t->too_small },
+		{ "bad_qkey", t->bad_qkey }, { "multicast", t->multicast }, { "srq", t->srq_taken },
+		{ "srq_limits", t->srq_limits }, { "solicited", t->solicited },
+		{ "notified", t->notified } };
+	int missing;
+
+	missing = print_rows("requests", ROWS(requests));
+	missing += print_rows("receives", ROWS(receives));
+	return missing;
+}
+
+static int print_traffic(const struct tally *t)
+{
+	const struct row traffic[] = { { "seeds", t->seeds }, { "events", t->events },
+		{ "frames", t->frames }, { "messages", t->messages }, { "bytes", t->bytes } };
+	const struct row network[] = { { "lost", t->lost }, { "overflowed", t->overflowed },
+		{ "reordered", t->reordered }, { "duplicated", t->duplicated },
+		{ "corrupted", t->corrupted }, { "refused", t->refused },
+		{ "loopback", t->loopback }, { "flaps", t->flaps },
+		{ "port_events", t->port_events } };
+	const struct row protocol[] = { { "retransmits", t->retransmits },
+		{ "timeouts", t->timeouts }, { "rnr", t->rnr }, { "seq_naks", t->seq_naks },
+		{ "implied_naks", t->implied_naks }, { "fatal_naks", t->fatal_naks },
+		{ "duplicates", t->duplicates }, { "replays", t->replays },
+		{ "no_replay", t->drop_no_replay }, { "stale_acks", t->stale_acks },
+		{ "bad_icrc", t->bad_icrc }, { "cq_overruns", t->cq_overruns },
+		{ "neighbor_requests", t->neighbor_requests } };
+	const struct row routes[] = { { "link_local", t->routes[ROUTE_LINK_LOCAL] },
+		{ "ipv4", t->routes[ROUTE_IPV4] }, { "ipv6", t->routes[ROUTE_IPV6] },
+		{ "ipv4_vlan", t->routes[ROUTE_IPV4_VLAN] },
+		{ "ipv6_vlan", t->routes[ROUTE_IPV6_VLAN] } };
+	const struct row in_place[] = { { "frames", t->in_place }, { "late", t->in_place_late },
+		{ "revoked", t->revoked }, { "lost", t->payload_lost } };
+	int missing;
+
+	missing = print_rows("network", ROWS(network));
 	missing += print_rows("protocol", ROWS(protocol));
+	missing += print_rows("routes", ROWS(routes));
 	missing += print_rows("in_place", ROWS(in_place));
 	missing += print_rows("sim", ROWS(traffic));
+	return missing;
+}
+
+/* Returns how many things never happened. */
+static int print_tally(const struct tally *t)
+{
+	int missing = print_faults(t);
+
+	missing += print_operations(t);
+	missing += print_traffic(t);
 	return missing;
 }
 

@@ -48,7 +48,7 @@ static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t
 
 	SIM_CHECK(port->n_handed_out == 0, "%s: a burst before the last one came back", port->name);
 	SIM_CHECK(max <= PORT_BURST, "%s: asks for %u frames", port->name, max);
-	if (random_below(&port->random, 8) == 0)
+	if (random_below(&port->random, port->config.in_place ? 2 : 8) == 0)
 		max = (uint16_t)(1 + random_below(&port->random, max));
 	while (n < max && sim_port_has_rx(port)) {
 		struct frame *frame = port->rx[port->rx_head++ % SIM_PORT_RX_RING];
@@ -70,6 +70,7 @@ static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t
 		port->handed_bytes += frame->len + frame->payload_len;
 		port->in_place += frame->payload != NULL;
 		port->in_place_late += frame->payload && is_late(frame);
+		port->on_receive(port->hook_arg, frame);
 	}
 	for (uint16_t i = 0; i < n; i++)
 		if (frames[i].payload && port->on_read)
@@ -132,8 +133,25 @@ static uint32_t packet_len(const struct port_packet *packet)
 
 static bool fits_in_place(const struct sim_port *port, const struct port_packet *packet)
 {
-	return port->config.in_place && packet->n_pieces == 1 && packet->trailer_len == 0 &&
-		packet->pieces[0].mem && packet->pieces[0].len >= SIM_PORT_IN_PLACE_MIN;
+	return port->config.in_place && !packet->copy && packet->n_pieces == 1 &&
+		packet->trailer_len == 0 && packet->pieces[0].mem &&
+		packet->pieces[0].len >= SIM_PORT_IN_PLACE_MIN;
+}
+
+static void tell_group(struct sim_port *port, const struct sim_tx *tx, uint32_t len)
+{
+	const struct port_packet *packet = &tx->packet;
+	uint8_t *frame = sim_alloc(len, 1);
+	uint32_t at = packet->header_len;
+
+	memcpy(frame, packet->header, at);
+	for (unsigned i = 0; i < packet->n_pieces; i++) {
+		memcpy(frame + at, packet->pieces[i].addr, packet->pieces[i].len);
+		at += packet->pieces[i].len;
+	}
+	memcpy(frame + at, packet->trailer, packet->trailer_len);
+	port->on_send(port->hook_arg, frame, len);
+	free(frame);
 }
 
 /* Mapped payload gets a reference, other payload a copy. */
@@ -158,7 +176,7 @@ static void take(struct sim_port *port, const struct port_packet *packet)
 				(piece->addr >= mem->addr &&
 					piece->addr + piece->len <= mem->addr + mem->len),
 			"%s: a piece is not in its memory", port->name);
-		if (mem && !port->config.copies) {
+		if (mem && !port->config.copies && !packet->copy) {
 			mem->refs++;
 			continue;
 		}
@@ -171,6 +189,8 @@ static void take(struct sim_port *port, const struct port_packet *packet)
 	}
 	port->taken++;
 	port->taken_bytes += len;
+	if (packet->header[0] & 1)
+		tell_group(port, tx, len);
 }
 
 static struct frame *serialise(struct sim_port *port, struct sim_tx *tx)
@@ -210,7 +230,8 @@ static void check_frame(struct sim_port *port, const struct frame *frame)
 	if (frame->payload)
 		verdict = wire_decode_split(
 			&packet, frame->data, frame->len, frame->payload, frame->payload_len);
-	SIM_CHECK(verdict == WIRE_OK || verdict == WIRE_ARP || verdict == WIRE_ICMPV6,
+	SIM_CHECK(verdict == WIRE_OK || verdict == WIRE_ARP || verdict == WIRE_ICMP ||
+			verdict == WIRE_IGMP || (frame->data[0] & 1),
 		"%s sends a frame that is %s", port->name, wire_verdict_name(verdict));
 	SIM_CHECK(memcmp(frame->data + 6, port->config.mac, 6) == 0, "%s sends in another's name",
 		port->name);
@@ -323,7 +344,7 @@ void sim_port_init(struct sim_port *port, const struct sim_port_config *config)
 	port->base.caps = (struct port_caps){
 		.max_frame = WIRE_MAX_MTU + WIRE_MAX_OVERHEAD,
 		.on_demand = config->on_demand,
-		.lossless = config->in_place,
+		.lossless = config->copies,
 		.in_place = config->in_place,
 		.kind = "sim",
 	};
@@ -353,4 +374,10 @@ void sim_port_set_down(struct sim_port *port)
 {
 	port->state = PORT_LINK_DOWN;
 	port->out->cut = true;
+}
+
+void sim_port_set_up(struct sim_port *port)
+{
+	port->state = PORT_LINK_UP;
+	port->out->cut = false;
 }

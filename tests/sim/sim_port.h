@@ -81,6 +81,9 @@ struct sim_port {
 	void (*on_read)(void *arg, const struct frame *frame);
 	/* The engine was told that what it has read was revoked. */
 	void (*on_lost)(void *arg, const struct frame *frame);
+	/* The engine is given a frame; the port has taken one, here in one piece. */
+	void (*on_receive)(void *arg, const struct frame *frame);
+	void (*on_send)(void *arg, const uint8_t *data, uint32_t len);
 	void *hook_arg;
 };
 
@@ -93,6 +96,7 @@ void sim_port_fini(struct sim_port *port);
 void sim_port_deliver(struct sim_port *port, struct frame *frame);
 
 void sim_port_set_down(struct sim_port *port);
+void sim_port_set_up(struct sim_port *port);
 
 static inline bool sim_port_has_rx(const struct sim_port *port)
 {

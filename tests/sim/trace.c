@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/sim/trace.h"
 
+#include "lib/base/bytes.h"
 #include "lib/wire/packet.h"
 
 #include <inttypes.h>
@@ -44,9 +45,11 @@ static void print_frame(struct trace *trace, const char *where, const char *what
 void trace_frame(struct trace *trace, const char *where, const char *what, const uint8_t *data,
 	uint32_t len, uint32_t elsewhere)
 {
-	/* Ethernet to BTH. */
-	bool ipv6 = len > ETH_LEN && data[ETH_LEN - 2] == ETHERTYPE_IPV6 >> 8;
-	uint32_t hashed = ETH_LEN + (ipv6 ? IPV6_LEN : IPV4_LEN) + UDP_LEN + BTH_LEN;
+	/* Ethernet to BTH; types that a few wrong bits do not turn into each other. */
+	bool tagged = len > ETH_LEN + VLAN_LEN && get_be16(data + ETH_LEN - 2) == ETHERTYPE_VLAN;
+	uint32_t l3 = ETH_LEN + (tagged ? VLAN_LEN : 0);
+	bool ipv6 = len > l3 && get_be16(data + l3 - 2) == ETHERTYPE_IPV6;
+	uint32_t hashed = l3 + (ipv6 ? IPV6_LEN : IPV4_LEN) + UDP_LEN + BTH_LEN;
 
 	trace_number(trace, *trace->now_ns);
 	trace_number(trace,

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The applications: they poll, post receives and post sends, each time some and at random times. */
-#include "tests/sim/world.h"
+#include "tests/sim/workload.h"
 
 #include "tests/sim/fail.h"
 #include "tests/sim/oracle.h"
+#include "tests/sim/world.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
 	WAIT_LONGEST_NS = 1000000,
-	POSTS_IN_ERROR = 3, /* in ERR requests are taken and flushed; this many are tried */
-	SLOT_FILL = 0x41,   /* four of them are a float that sums can be computed with */
+	SLOT_FILL = 0x41, /* four of them are a float that sums can be computed with */
 };
 
 static bool one_in(struct endpoint *endpoint, uint64_t n)
@@ -20,208 +18,149 @@ static bool one_in(struct endpoint *endpoint, uint64_t n)
 	return random_below(&endpoint->world->random, n) == 0;
 }
 
-static uint32_t any_key(struct endpoint *endpoint, const struct sim_memory *memory)
+static bool may_receive(const struct endpoint *endpoint)
 {
-	return memory->regions[random_below(&endpoint->world->random, memory->n_keys)].key;
+	struct inbox *inbox = endpoint->inbox;
+	struct inbox_slot *slot = inbox_slot(inbox, inbox->next);
+
+	if (endpoint->silent || (!endpoint->shares && inbox->posted >= endpoint->n_recv_total))
+		return false;
+	if (endpoint->n_recv_total == UINT32_MAX && endpoint->qp->core.state == FRL_QPS_ERR)
+		return false;
+	/* Whoever does not poll posts again as soon as a completion was written. */
+	if (endpoint->lazy && slot->state == INBOX_COMPLETED)
+		slot->state = INBOX_FREE;
+	return inbox_has_room(inbox);
 }
 
-/* Elements without bytes may name anything. */
-static void make_sges(struct endpoint *endpoint, const struct sim_memory *memory, uint32_t slot,
-	const struct layout *layout, struct frl_sge sges[FRL_MAX_SGE])
+/* A receive for the message that will take it, or, where that is not known, for any of them. */
+static void choose_shape(struct endpoint *endpoint, struct inbox_slot *slot, uint32_t request)
 {
+	const struct script *script = &endpoint->peer->script;
+	uint32_t capacity = endpoint->world->config.longest;
+
+	*slot = (struct inbox_slot){ .state = INBOX_POSTED, .request = request };
+	if (endpoint->shares || !endpoint_is_reliable(endpoint)) {
+		capacity += FRL_GRH_SIZE;
+		/* Too small for most: unreliable messages are dropped then. */
+		if (!endpoint->shares && one_in(endpoint, 16))
+			capacity = (uint32_t)random_below(&endpoint->world->random, capacity);
+		slot->capacity = capacity;
+		layout_choose(&slot->layout, capacity, 1, &endpoint->world->random);
+	} else if (request < script->n_recvs) {
+		const struct message *message = &script->messages[script->recvs[request]];
+
+		slot->layout = message->recv;
+		slot->reduce = message->reduce;
+		slot->reduce_src = message->reduce_src;
+	}
+}
+
+static uint32_t make_sges(
+	struct endpoint *endpoint, uint32_t request, struct frl_sge sges[FRL_MAX_SGE])
+{
+	const struct inbox *inbox = endpoint->inbox;
+	const struct layout *layout = &inbox_slot(inbox, request)->layout;
+
 	for (uint32_t i = 0; i < layout->n; i++) {
-		sges[i].addr = memory_at(memory, slot + layout->offset[i]);
-		sges[i].length = layout->length[i];
-		sges[i].lkey = any_key(endpoint, memory);
+		struct memory_name name = memory_name(&inbox->memory,
+			inbox_offset(inbox, request) + layout->offset[i], &endpoint->world->random);
+
+		sges[i] = (struct frl_sge){ (void *)(uintptr_t)name.va, layout->length[i],
+			name.key };
 		if (sges[i].length == 0 && one_in(endpoint, 2)) {
 			sges[i].addr = NULL;
 			sges[i].lkey = 0xdead;
 		}
 	}
-}
-
-/* Posts from memory that is gone, and changed, right after the call. */
-static int post_inline(struct endpoint *endpoint, struct frl_send_wr *wr,
-	const struct layout *layout, const uint8_t *payload, const char **ret_why)
-{
-	struct frl_sge sges[FRL_MAX_SGE];
-	uint8_t *copy = sim_alloc(FRL_MAX_INLINE, 1);
-	uint32_t done = 0;
-	int rc;
-
-	memcpy(copy, payload, endpoint->script.messages[endpoint->send.posted].length);
-	for (uint32_t i = 0; i < layout->n; i++) {
-		sges[i] = (struct frl_sge){ copy + done, layout->length[i], 0 };
-		done += layout->length[i];
-	}
-	wr->sge = sges;
-	rc = qp_post_send(&endpoint->qp->core, wr, ret_why);
-	memset(copy, 0, FRL_MAX_INLINE);
-	free(copy);
-	return rc;
-}
-
-static int post_from_slot(struct endpoint *endpoint, struct frl_send_wr *wr,
-	const struct layout *layout, const uint8_t *payload, const char **ret_why)
-{
-	uint32_t slot = send_slot(endpoint, endpoint->send.posted), done = 0;
-	struct frl_sge sges[FRL_MAX_SGE];
-
-	for (uint32_t i = 0; i < layout->n; i++) {
-		memcpy(memory_at(&endpoint->source, slot + layout->offset[i]), payload + done,
-			layout->length[i]);
-		done += layout->length[i];
-	}
-	make_sges(endpoint, &endpoint->source, slot, layout, sges);
-	wr->sge = sges;
-	return qp_post_send(&endpoint->qp->core, wr, ret_why);
-}
-
-static int post_message(struct endpoint *endpoint, const char **ret_why)
-{
-	static uint8_t payload[SCRIPT_LONGEST];
-	uint32_t k = endpoint->send.posted;
-	const struct message *message = &endpoint->script.messages[k];
-	const struct endpoint *peer = endpoint->peer;
-	struct frl_send_wr wr = {
-		.wr_id = endpoint_wr_id(endpoint, false, k),
-		.opcode = message->opcode,
-		.flags = message->flags,
-		.n_sge = (int)message->send.n,
-		.imm_data = message->imm_data,
-	};
-
-	if (message_is_write(message)) {
-		uint32_t at = peer->window_offset + message->write_offset;
-
-		if (message->bad)
-			at = peer->target.size - ENDPOINT_GUARD - message->length + 1;
-		wr.remote_addr = (uintptr_t)memory_at(&peer->target, at);
-		wr.rkey = any_key(endpoint, &peer->target);
-	}
-	/* C9-88: without payload the address means nothing. */
-	if (message->length == 0 && one_in(endpoint, 2))
-		wr.remote_addr = wr.rkey = 7;
-	script_payload(&endpoint->script, k, 0, payload, message->length);
-	if (wr.flags & FRL_SEND_INLINE)
-		return post_inline(endpoint, &wr, &message->send, payload, ret_why);
-	return post_from_slot(endpoint, &wr, &message->send, payload, ret_why);
-}
-
-/* The queue is full: a request is refused and changes nothing (the oracle looks). */
-static void try_full_queue(struct endpoint *endpoint)
-{
-	struct frl_send_wr wr = { .opcode = FRL_WR_SEND };
-	const char *why = NULL;
-
-	if (endpoint->qp->core.state != FRL_QPS_RTS ||
-		endpoint->send.posted - endpoint->acked < endpoint->n_send)
-		return;
-	SIM_CHECK(qp_post_send(&endpoint->qp->core, &wr, &why) == -ENOMEM && why,
-		"endpoint %u: the send queue has more room than it should", endpoint->index);
-}
-
-static bool may_send(struct endpoint *endpoint)
-{
-	enum frl_qp_state state = endpoint->qp->core.state;
-	uint32_t retired = endpoint->lazy ? endpoint->acked : endpoint->send.polled;
-
-	if (state != FRL_QPS_RTS && state != FRL_QPS_ERR)
-		return false;
-	if (state == FRL_QPS_ERR && endpoint->posted_in_error >= POSTS_IN_ERROR)
-		return false;
-	if (endpoint->send.posted == endpoint->script.n_messages)
-		return false;
-	if (endpoint->send.posted - retired < endpoint->n_send)
-		return true;
-	try_full_queue(endpoint);
-	return false;
-}
-
-static bool post_send(struct endpoint *endpoint)
-{
-	struct message *message = &endpoint->script.messages[endpoint->send.posted];
-	uint32_t used = endpoint->send.posted - endpoint->send.polled;
-	const char *why = "";
-	int rc;
-
-	/* An application that never has a request signaled could not tell when it may go on. */
-	if (used + 1 >= endpoint->n_send ||
-		endpoint->send.posted + 1 == endpoint->script.n_messages)
-		message->flags |= FRL_SEND_SIGNALED;
-	rc = post_message(endpoint, &why);
-	if (rc == -EINVAL && !endpoint->source.registered) {
-		endpoint_to_error(endpoint); /* nothing more can be sent */
-		return false;
-	}
-	SIM_CHECK(rc == 0, "endpoint %u: request %u: %s", endpoint->index, endpoint->send.posted,
-		why);
-	endpoint->send.posted++;
-	if (endpoint->qp->core.state == FRL_QPS_ERR)
-		endpoint->posted_in_error++;
-	engine_update(&endpoint->node->engine, endpoint->qp);
-	return true;
-}
-
-static bool may_receive(const struct endpoint *endpoint)
-{
-	const struct progress *recv = &endpoint->recv;
-	uint32_t free_from = endpoint->lazy ? recv->checked : recv->polled;
-
-	return !endpoint->silent && recv->posted < endpoint->n_recv_total &&
-		recv->posted - free_from < endpoint->n_recv;
+	return layout->n;
 }
 
 static bool post_receive(struct endpoint *endpoint)
 {
-	const struct script *script = &endpoint->peer->script;
-	uint32_t k = endpoint->recv.posted, slot = recv_slot(endpoint, k);
+	struct inbox *inbox = endpoint->inbox;
+	uint32_t request = inbox->next;
+	struct inbox_slot *slot = inbox_slot(inbox, request);
 	struct frl_sge sges[FRL_MAX_SGE];
-	struct frl_recv_wr wr = { .wr_id = endpoint_wr_id(endpoint, true, k), .sge = sges };
+	struct frl_recv_wr wr = { .wr_id = endpoint_wr_id(endpoint, true, request), .sge = sges };
 	const char *why = "";
 	int rc;
 
-	memset(endpoint->target.bytes + slot, SLOT_FILL, endpoint->slot_size);
-	memset(endpoint->target.shadow + slot, SLOT_FILL, endpoint->slot_size);
-	if (k < script->n_recvs) {
-		const struct message *message = &script->messages[script->recvs[k]];
-
-		make_sges(endpoint, &endpoint->target, slot, &message->recv, sges);
-		wr.n_sge = (int)message->recv.n;
-		if (message->reduce) {
-			wr.action.type = FRL_ACTION_REDUCE;
-			wr.action.dtype = FRL_FLOAT32;
-			wr.action.op = FRL_SUM;
-		}
-		if (message->reduce_src) {
-			wr.action.src = memory_at(&endpoint->target, endpoint->src_offset);
-			wr.action.src_lkey = any_key(endpoint, &endpoint->target);
-		}
+	memory_fill(&inbox->memory, inbox_offset(inbox, request), SLOT_FILL, inbox->slot_size);
+	choose_shape(endpoint, slot, request);
+	wr.n_sge = (int)make_sges(endpoint, request, sges);
+	if (slot->reduce) {
+		wr.action.type = FRL_ACTION_REDUCE;
+		wr.action.dtype = FRL_FLOAT32;
+		wr.action.op = FRL_SUM;
 	}
-	rc = qp_post_recv(&endpoint->qp->core, &wr, &why);
-	if (rc == -EINVAL && !endpoint->target.registered) {
+	if (slot->reduce_src) {
+		struct memory_name name = memory_name(
+			&inbox->memory, inbox->operands, &endpoint->world->random);
+
+		wr.action.src = (void *)(uintptr_t)name.va;
+		wr.action.src_lkey = name.key;
+	}
+	if (inbox->srq)
+		rc = recv_queue_post(&inbox->srq->queue, &wr, &why);
+	else
+		rc = qp_post_recv(&endpoint->qp->core, &wr, &why);
+	if (rc == -EINVAL && !inbox->memory.registered) {
+		slot->state = INBOX_FREE;
 		endpoint_to_error(endpoint); /* nothing more can be received */
 		return false;
 	}
-	SIM_CHECK(rc == 0, "endpoint %u: receive %u: %s", endpoint->index, k, why);
-	endpoint->recv.posted++;
+	SIM_CHECK(rc == 0, "endpoint %u: receive %u: %s", endpoint->index, request, why);
+	inbox->posted++;
+	inbox->next++;
+	if (!endpoint->shares)
+		endpoint->recv.posted++;
 	return true;
 }
 
-static bool post_some(struct endpoint *endpoint)
+static bool post_receives(struct endpoint *endpoint)
 {
 	bool some = false;
 
-	if (one_in(endpoint, endpoint->world->config.late_receives))
-		while (may_receive(endpoint) && post_receive(endpoint) &&
-			(endpoint->world->config.late_receives == 1 || !one_in(endpoint, 3)))
-			some = true;
-	while (may_send(endpoint) && post_send(endpoint)) {
+	if (!one_in(endpoint, endpoint->world->config.late_receives))
+		return false;
+	while (may_receive(endpoint) && post_receive(endpoint) &&
+		(endpoint->world->config.late_receives == 1 || !one_in(endpoint, 3)))
 		some = true;
-		if (one_in(endpoint, 3))
-			break;
-	}
 	return some;
+}
+
+/* As frl_srq_set_limit() does. */
+static void arm_limit(struct endpoint *endpoint)
+{
+	struct inbox *inbox = endpoint->inbox;
+
+	if (!inbox->srq || inbox->srq->limit || !one_in(endpoint, 4))
+		return;
+	inbox->limit = 1 + (uint32_t)random_below(&endpoint->world->random, inbox->n);
+	inbox->srq->limit = inbox->limit;
+	inbox->taken_when_armed = inbox->srq->queue.head;
+}
+
+/* As frl_req_notify_cq() does. */
+static void arm_queue(struct endpoint *endpoint, struct sim_cq *cq)
+{
+	if (!one_in(endpoint, 3))
+		return;
+	cq->cq.armed = one_in(endpoint, 2) ? CQ_ARMED : CQ_ARMED_SOLICITED;
+	cq->armed = cq->cq.armed;
+}
+
+static void look_around(struct endpoint *endpoint)
+{
+	struct world *world = endpoint->world;
+
+	if (endpoint->qp->core.state == FRL_QPS_RTR && world->clock.now_ns >= endpoint->rts_at_ns)
+		endpoint_start(endpoint);
+	endpoint_drain(endpoint);
+	arm_limit(endpoint);
+	arm_queue(endpoint, endpoint->send_cq);
+	arm_queue(endpoint, endpoint->recv_cq);
 }
 
 static bool look_in(struct endpoint *endpoint)
@@ -231,9 +170,9 @@ static bool look_in(struct endpoint *endpoint)
 
 	if (!endpoint->lazy)
 		some = endpoint_poll(endpoint, 1 + (uint32_t)random_below(&world->random, 16));
-	if (endpoint->qp->core.state == FRL_QPS_RTR && world->clock.now_ns >= endpoint->rts_at_ns)
-		endpoint_start(endpoint);
-	some |= post_some(endpoint);
+	look_around(endpoint);
+	some |= post_receives(endpoint);
+	some |= workload_send(endpoint);
 	oracle_check_node(endpoint->node);
 	if (some)
 		world_poll_at(endpoint->node,

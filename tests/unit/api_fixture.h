@@ -18,6 +18,8 @@ enum {
 	MESSAGE = 20000,
 	PATIENCE = 2000000, /* rounds of polling before a test gives up */
 	SHORT_MS = 30,
+	ALL_ACCESS = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ |
+		FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND,
 };
 
 /* One end: a device with one queue pair, and memory. */
@@ -50,7 +52,13 @@ static inline void refused(int rc, int want, const char *word)
 
 static inline struct frl_qp *add_qp(struct end *end)
 {
-	struct frl_qp_config config = { end->cq, end->cq, DEPTH, DEPTH, end };
+	struct frl_qp_config config = {
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.max_send_wr = DEPTH,
+		.max_recv_wr = DEPTH,
+		.context = end,
+	};
 	struct frl_qp *qp;
 
 	ok(frl_qp_create(end->pd, &config, &qp));
@@ -69,8 +77,7 @@ static inline void open_end(struct end *end, bool shared, enum frl_progress prog
 	ok(frl_cq_create(end->device, 4 * DEPTH, &end->cq));
 	end->memory = shared ? frl_mem_alloc(MEMORY) : calloc(1, MEMORY);
 	ck_assert_ptr_nonnull(end->memory);
-	ok(frl_reg_mr(end->pd, end->memory, MEMORY,
-		FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE, &end->mr));
+	ok(frl_reg_mr(end->pd, end->memory, MEMORY, ALL_ACCESS, &end->mr));
 	end->qp = add_qp(end);
 	ok(frl_qp_endpoint(end->qp, &end->mine));
 }
@@ -138,7 +145,7 @@ static inline void finish(void)
 }
 
 /* Both ends are driven by this thread. */
-static inline struct frl_wc expect(struct end *end, uint64_t wr_id, enum frl_wc_status status)
+static inline struct frl_wc next_wc(struct end *end, uint64_t wr_id, enum frl_wc_status status)
 {
 	struct end *other = end == &a ? &b : &a;
 	struct frl_wc wc = { 0 };
@@ -146,14 +153,26 @@ static inline struct frl_wc expect(struct end *end, uint64_t wr_id, enum frl_wc_
 
 	for (unsigned i = 0; n == 0 && i < PATIENCE; i++) {
 		n = frl_poll_cq(end->cq, 1, &wc);
-		frl_progress(other->device);
+		if (other->device)
+			frl_progress(other->device);
 	}
-	ck_assert_int_eq(n, 1);
-	ck_assert_uint_eq(wc.wr_id, wr_id);
-	ck_assert_msg(
-		wc.status == status, "request %d: %s", (int)wr_id, frl_wc_status_str(wc.status));
+	ck_assert_msg(n == 1, "no completion of request %d", (int)wr_id);
+	ck_assert_msg(wc.wr_id == wr_id && wc.status == status, "request %d instead of %d: %s",
+		(int)wc.wr_id, (int)wr_id, frl_wc_status_str(wc.status));
+	return wc;
+}
+
+static inline struct frl_wc expect(struct end *end, uint64_t wr_id, enum frl_wc_status status)
+{
+	struct frl_wc wc = next_wc(end, wr_id, status);
+
 	ck_assert_uint_eq(wc.qp_num, frl_qp_num(end->qp));
 	return wc;
+}
+
+static inline struct frl_sge sge_of(const struct end *end, uint32_t offset, uint32_t length)
+{
+	return (struct frl_sge){ end->memory + offset, length, frl_mr_lkey(end->mr) };
 }
 
 static inline struct frl_send_wr send_wr(
@@ -171,11 +190,16 @@ static inline struct frl_send_wr send_wr(
 	};
 }
 
-static inline void post_send(const struct frl_send_wr *wr)
+static inline void post_on(struct frl_qp *qp, const struct frl_send_wr *wr)
 {
-	int posted = -1, rc = frl_post_send(a.qp, wr, 1, &posted);
+	int posted = -1, rc = frl_post_send(qp, wr, 1, &posted);
 
 	ck_assert_msg(rc == 1 && posted == 1, "%s", frl_last_error());
+}
+
+static inline void post_send(const struct frl_send_wr *wr)
+{
+	post_on(a.qp, wr);
 }
 
 static inline void post_recv(uint64_t wr_id, uint32_t offset, uint32_t length, bool reduce)

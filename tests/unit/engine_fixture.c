@@ -6,36 +6,64 @@
 
 #include "tests/vectors/frame.h"
 
-const uint32_t host_mask_init = FRL_QP_STATE | FRL_QP_ACCESS_FLAGS;
-const uint32_t host_mask_rtr = FRL_QP_STATE | FRL_QP_PATH | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
-	FRL_QP_RQ_PSN | FRL_QP_MIN_RNR_TIMER | FRL_QP_CAPABILITIES;
-const uint32_t host_mask_rts = FRL_QP_STATE | FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT |
-	FRL_QP_RNR_RETRY;
+enum {
+	ACCESS = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC,
+	SETTLED = 1000, /* rounds that are enough for anything */
+};
+
+static struct frl_ip address(bool v4, uint8_t last)
+{
+	if (v4)
+		return ip_from_v4((const uint8_t[]){ 10, 9, 0, last });
+	return (struct frl_ip){ { 0xfd, 0x09, [15] = last } };
+}
 
 /* The peer is 10.9.0.1 with mac_a, as in tests/vectors/frame.h; the engine is the other end. */
+static struct gid_table make_gids(bool second)
+{
+	uint8_t last = second ? 1 : 2;
+
+	return (struct gid_table){
+		.n = HOST_GIDS,
+		.gids = {
+			[HOST_GID_LINK_LOCAL] = { gid_link_local(second ? mac_a : mac_b), 64, 0 },
+			[HOST_GID_V4] = { address(true, last), 24, 0 },
+			[HOST_GID_V6] = { address(false, last), 64, 0 },
+			[HOST_GID_VLAN_V4] = { address(true, last), 24, HOST_VLAN },
+			[HOST_GID_VLAN_V6] = { address(false, last), 64, HOST_VLAN },
+		},
+	};
+}
+
 struct host *host_new(const struct host_config *config)
 {
-	struct host *host = calloc(1, sizeof(*host));
+	static const struct host_config defaults;
+	struct host *host = aligned_alloc(64, sizeof(*host));
 	struct engine_config engine = {
-		.neighbors = {
-			.ip = ip_from_v4((const uint8_t[]){ 10, 9, 0, 2 }),
-			.prefix_len = 24,
-		},
+		.neighbors = { .has_gateway = { true, false },
+			.gateway = { ip_from_v4((const uint8_t[]){ 10, 9, 0, 254 }) } },
+		.pkey = PKEY_DEFAULT,
+		.mtu = HOST_PORT_MTU,
 		.seed = 1,
 	};
 
 	ck_assert_ptr_nonnull(host);
-	fake_port_init(&host->port, mac_b, config && config->on_demand, config && config->in_place);
+	memset(host, 0, sizeof(*host));
+	if (!config)
+		config = &defaults;
+	fake_port_init(
+		&host->port, config->second ? mac_a : mac_b, config->on_demand, config->in_place);
 	engine.port = &host->port.base;
-	memcpy(engine.neighbors.mac, mac_b, 6);
+	engine.gids = make_gids(config->second);
 	ck_assert_int_eq(engine_init(&host->engine, &engine), 0);
 	for (unsigned i = 0; i < HOST_QPS; i++)
-		cq_init(&host->cqs[i], host->wcs[i], HOST_CQ);
+		cq_init(&host->cqs[i], host->wcs[i], HOST_CQ, &host->engine.events);
 	memset(host->memory, HOST_FILL, sizeof(host->memory));
 	host->region = (struct region){
 		.addr = host->memory,
 		.length = sizeof(host->memory),
-		.access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE,
+		.iova = (uintptr_t)host->memory,
+		.access = FRL_ACCESS_LOCAL_WRITE | ACCESS,
 		.pd = &host->pd,
 		.port_mem = host->memory,
 	};
@@ -48,64 +76,191 @@ void host_free(struct host *host)
 {
 	engine_fini(&host->engine);
 	fake_port_fini(&host->port);
+	for (unsigned i = 0; i < HOST_QPS; i++)
+		free(host->qps[i].storage);
 	free(host);
 }
 
 struct frl_qp_attr host_attr(unsigned i, const struct host_qp_config *config)
 {
+	static const struct host_qp_config defaults;
+	static const struct frl_ip none;
 	struct frl_qp_attr attr = {
-		.access_flags = FRL_ACCESS_REMOTE_WRITE,
-		.remote_ip = ip_from_v4((const uint8_t[]){ 10, 9, 0, 1 }),
-		.link = config ? config->link : 0,
-		.hop_limit = 64,
+		.port_num = 1,
+		.qkey = HOST_QKEY,
+		.access_flags = ACCESS,
 		.path_mtu = HOST_MTU,
 		.dest_qpn = HOST_PEER_QPN + i,
 		.rq_psn = HOST_RQ_PSN,
 		.sq_psn = HOST_SQ_PSN,
+		.max_rd_atomic = 4,
+		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
 		.timeout = 14,
 		.retry_cnt = 7,
 		.rnr_retry = 7,
-		.capabilities = config ? config->capabilities : 0,
 	};
+	bool v4;
 
-	memcpy(attr.remote_mac, mac_a, 6);
+	if (!config)
+		config = &defaults;
+	attr.ah.sgid_index = config->sgid_index ? config->sgid_index : HOST_GID_V4;
+	v4 = attr.ah.sgid_index == HOST_GID_V4 || attr.ah.sgid_index == HOST_GID_VLAN_V4;
+	attr.ah.dgid = ip_equal(&config->dgid, &none) ? address(v4, 1) : config->dgid;
+	attr.ah.sl = config->sl;
+	attr.ah.link = config->link;
+	if (!config->resolve)
+		memcpy(attr.ah.dmac, config->dmac ? config->dmac : mac_a, 6);
+	attr.capabilities = config->capabilities;
+	if (config->dest_qpn)
+		attr.dest_qpn = config->dest_qpn;
+	if (config->psn)
+		attr.rq_psn = attr.sq_psn = config->psn;
+	if (config->path_mtu)
+		attr.path_mtu = config->path_mtu;
 	return attr;
 }
 
-struct engine_qp *host_add(struct host *host, unsigned i, const struct host_qp_config *config)
+uint32_t host_mask(enum frl_qp_type type, enum frl_qp_state state)
+{
+	bool rc = type == FRL_QPT_RC || !type;
+	bool datagrams = type == FRL_QPT_UD || type == FRL_QPT_GSI;
+
+	switch (state) {
+	case FRL_QPS_INIT:
+		return FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT |
+			(datagrams ? FRL_QP_QKEY : FRL_QP_ACCESS_FLAGS);
+	case FRL_QPS_RTR:
+		if (datagrams)
+			return FRL_QP_STATE;
+		return FRL_QP_STATE | FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
+			FRL_QP_RQ_PSN |
+			(rc ? FRL_QP_MIN_RNR_TIMER | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_CAPABILITIES
+			    : 0);
+	case FRL_QPS_RTS:
+		return FRL_QP_STATE | FRL_QP_SQ_PSN |
+			(rc ? FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
+						FRL_QP_MAX_QP_RD_ATOMIC
+			    : 0);
+	default: return FRL_QP_STATE;
+	}
+}
+
+int host_modify(struct host *host, unsigned i, const struct frl_qp_attr *attr, uint32_t mask,
+	const char **why)
+{
+	const char *ignored;
+
+	return engine_modify_qp(
+		&host->engine, &host->qps[i].qp, attr, mask, host->now_ns, why ? why : &ignored);
+}
+
+struct engine_qp *host_create(struct host *host, unsigned i, const struct host_qp_config *config)
 {
 	struct host_qp *own = &host->qps[i];
 	struct cq *cq = &host->cqs[i];
 	struct qp_config qp = {
+		.type = config && config->type ? config->type : FRL_QPT_RC,
 		.pd = &host->pd,
 		.send_cq = config && config->send_cq ? config->send_cq : cq,
 		.recv_cq = config && config->recv_cq ? config->recv_cq : cq,
-		.send_wqes = own->send_wqes,
-		.n_send = HOST_QUEUE,
-		.recv_wqes = own->recv_wqes,
-		.n_recv = HOST_QUEUE,
+		.max_send_wr = HOST_QUEUE,
+		.max_recv_wr = HOST_QUEUE,
+		.max_send_sge = FRL_MAX_SGE,
+		.max_recv_sge = 4,
+		.max_inline = FRL_MAX_INLINE,
 		.window = 1024,
 		.unlimited_retry = config && config->unlimited_retry,
 	};
-	const uint32_t masks[] = { host_mask_init, host_mask_rtr, host_mask_rts };
+
+	free(own->storage);
+	own->storage = calloc(1, qp_storage_size(&qp));
+	ck_assert_ptr_nonnull(own->storage);
+	qp.storage = own->storage;
+	ck_assert_int_eq(engine_add_qp(&host->engine, &own->qp, &qp), 0);
+	return &own->qp;
+}
+
+void host_connect(struct host *host, unsigned i, const struct host_qp_config *config)
+{
 	struct frl_qp_attr attr = host_attr(i, config);
 	const char *why = "";
 
-	ck_assert_int_eq(engine_add_qp(&host->engine, &own->qp, &qp), 0);
 	for (int step = 0; step < 3; step++) {
 		attr.state = (enum frl_qp_state)(FRL_QPS_INIT + step);
-		ck_assert_msg(
-			engine_modify_qp(&host->engine, &own->qp, &attr, masks[step], &why) == 0,
-			"%s", why);
+		ck_assert_msg(host_modify(host, i, &attr,
+				      host_mask(host->qps[i].qp.core.type, attr.state), &why) == 0,
+			"to %s: %s", frl_qp_state_str(attr.state), why);
 	}
-	return &own->qp;
+}
+
+struct engine_qp *host_add(struct host *host, unsigned i, const struct host_qp_config *config)
+{
+	struct engine_qp *qp = host_create(host, i, config);
+
+	host_connect(host, i, config);
+	return qp;
+}
+
+void host_pair(
+	struct host *a, unsigned i, struct host *b, unsigned k, const struct host_qp_config *config)
+{
+	struct host_qp_config own = { 0 };
+	struct host *hosts[] = { a, b };
+	unsigned numbers[] = { i, k };
+
+	if (config)
+		own = *config;
+	own.psn = 7000;
+	host_create(a, i, &own);
+	host_create(b, k, &own);
+	for (int end = 0; end < 2; end++) {
+		struct host *peer = hosts[!end];
+		uint8_t sgid = own.sgid_index ? own.sgid_index : HOST_GID_V4;
+
+		own.dest_qpn = peer->qps[numbers[!end]].qp.core.qpn;
+		own.dgid = peer->engine.gids.gids[sgid].ip;
+		own.dmac = peer->port.base.caps.mac;
+		host_connect(hosts[end], numbers[end], &own);
+	}
 }
 
 void host_poll(struct host *host)
 {
 	host->now_ns += 1000;
 	engine_poll(&host->engine, host->now_ns);
+}
+
+uint32_t host_carry(struct host *from, struct host *to)
+{
+	uint32_t n = from->port.n_sent;
+	uint8_t frame[FAKE_MAX_FRAME];
+
+	for (uint32_t k = 0; k < n; k++) {
+		size_t len = fake_port_flatten(&from->port.sent[k].packet, frame);
+
+		fake_port_receive(&to->port, 0, frame, (uint32_t)len);
+	}
+	from->port.n_sent = 0;
+	return n;
+}
+
+void host_settle(struct host *a, struct host *b)
+{
+	for (unsigned round = 0; round < SETTLED; round++) {
+		uint32_t moved;
+
+		a->now_ns += 1000;
+		moved = engine_poll(&a->engine, a->now_ns);
+		if (a != b) {
+			b->now_ns = a->now_ns;
+			moved += engine_poll(&b->engine, b->now_ns);
+			moved += host_carry(a, b) + host_carry(b, a);
+		}
+		if (!moved)
+			return;
+	}
+	ck_abort_msg("it does not settle");
 }
 
 void host_post_recv(struct host *host, unsigned i, uint64_t wr_id, uint32_t offset, uint32_t length)
@@ -118,16 +273,29 @@ void host_post_recv(struct host *host, unsigned i, uint64_t wr_id, uint32_t offs
 	engine_update(&host->engine, &host->qps[i].qp);
 }
 
-void host_post_send(struct host *host, unsigned i, uint64_t wr_id, uint32_t length, uint32_t flags)
+void host_post(struct host *host, unsigned i, struct frl_send_wr wr, uint32_t offset,
+	uint32_t length, const struct engine_ah *ah)
 {
-	struct frl_sge sge = { host->memory, length, host->region.key };
-	struct frl_send_wr wr = {
-		.wr_id = wr_id, .flags = FRL_SEND_SIGNALED | flags, .sge = &sge, .n_sge = 1
-	};
+	struct frl_sge sge = { host->memory + offset, length, host->region.key };
+	const struct wr_objects objects = { .ah = ah ? &ah->core : NULL };
 	const char *why = "";
 
-	ck_assert_msg(qp_post_send(&host->qps[i].qp.core, &wr, &why) == 0, "%s", why);
+	wr.flags |= FRL_SEND_SIGNALED;
+	wr.sge = &sge;
+	wr.n_sge = 1;
+	ck_assert_msg(qp_post_send(&host->qps[i].qp.core, &wr, &objects, &why) == 0, "%s", why);
 	engine_update(&host->engine, &host->qps[i].qp);
+}
+
+void host_post_send(struct host *host, unsigned i, uint64_t wr_id, uint32_t length, uint32_t flags)
+{
+	const struct frl_send_wr wr = {
+		.wr_id = wr_id,
+		.opcode = FRL_WR_RDMA_WRITE,
+		.flags = flags,
+	};
+
+	host_post(host, i, wr, 0, length, NULL);
 }
 
 void host_acknowledge(struct host *host, unsigned i, uint32_t psn, bool has_icrc)
@@ -141,7 +309,21 @@ void host_acknowledge(struct host *host, unsigned i, uint32_t psn, bool has_icrc
 	};
 	struct frame frame = make_frame(0, &h, 0, has_icrc);
 
-	fake_port_receive(&host->port, host->qps[i].qp.link, frame.bytes, (uint32_t)frame.len);
+	fake_port_receive(&host->port, host->qps[i].qp.path.link, frame.bytes, (uint32_t)frame.len);
+}
+
+const struct wire_packet *host_sent(const struct host *host, uint32_t k, const uint8_t **frame)
+{
+	static uint8_t bytes[FAKE_MAX_FRAME];
+	static struct wire_packet packet;
+	size_t len;
+
+	ck_assert_uint_lt(k, host->port.n_sent);
+	len = fake_port_flatten(&host->port.sent[k].packet, bytes);
+	ck_assert_int_eq(wire_decode(&packet, bytes, len), WIRE_OK);
+	if (frame)
+		*frame = bytes;
+	return &packet;
 }
 
 void host_expect_wc(struct cq *cq, uint64_t wr_id, enum frl_wc_status status)

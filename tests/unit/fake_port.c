@@ -44,6 +44,20 @@ static void rx_free(struct port *base, const struct port_frame frames[], uint16_
 	port->n_out = 0;
 }
 
+static void copy_payload(struct port_packet *packet, uint8_t *copy)
+{
+	uint32_t len = 0;
+
+	for (unsigned i = 0; i < packet->n_pieces; i++) {
+		ck_assert_uint_le(packet->pieces[i].len, FAKE_MAX_FRAME - len);
+		memcpy(copy + len, packet->pieces[i].addr, packet->pieces[i].len);
+		len += packet->pieces[i].len;
+	}
+	if (packet->n_pieces)
+		packet->pieces[0] = (struct port_piece){ .addr = copy, .len = len };
+	packet->n_pieces = packet->n_pieces > 0;
+}
+
 static uint16_t tx_burst(
 	struct port *base, uint16_t link, const struct port_packet packets[], uint16_t n)
 {
@@ -54,7 +68,10 @@ static uint16_t tx_burst(
 	ck_assert_uint_gt(n, 0);
 	for (i = 0; i < n && port->room[link]; i++) {
 		ck_assert_uint_lt(port->n_sent, FAKE_SENT);
-		port->sent[port->n_sent++] = (struct fake_sent){ link, packets[i] };
+		port->sent[port->n_sent] = (struct fake_sent){ link, packets[i] };
+		if (packets[i].copy)
+			copy_payload(&port->sent[port->n_sent].packet, port->copies[port->n_sent]);
+		port->n_sent++;
 		port->room[link]--;
 	}
 	return i;
@@ -65,6 +82,7 @@ static void revoke(struct port *base, uint16_t link, uint32_t flow)
 	struct fake_port *port = fake_of(base);
 
 	ck_assert(base->caps.in_place);
+	ck_assert_uint_lt(link, FAKE_LINKS);
 	ck_assert_uint_lt(port->n_revoked, FAKE_REVOKED);
 	port->revoked[port->n_revoked++] = (struct fake_revoked){ link, flow };
 }
@@ -135,7 +153,8 @@ void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand
 		.close = port_close,
 	};
 
-	*port = (struct fake_port){ .base.ops = &ops };
+	memset(port, 0, sizeof(*port));
+	port->base.ops = &ops;
 	port->base.caps = (struct port_caps){
 		.max_frame = WIRE_MAX_MTU + WIRE_MAX_OVERHEAD,
 		.on_demand = on_demand,
@@ -154,6 +173,20 @@ void fake_port_fini(struct fake_port *port)
 	ck_assert_uint_eq(port->n_out, 0);
 	while (port->n_rx)
 		free(port->rx[--port->n_rx].data);
+}
+
+size_t fake_port_flatten(const struct port_packet *sent, uint8_t frame[FAKE_MAX_FRAME])
+{
+	size_t len = sent->header_len;
+
+	memcpy(frame, sent->header, len);
+	for (unsigned i = 0; i < sent->n_pieces; i++) {
+		ck_assert_uint_le(sent->pieces[i].len, FAKE_MAX_FRAME - len - PORT_TRAILER_ROOM);
+		memcpy(frame + len, sent->pieces[i].addr, sent->pieces[i].len);
+		len += sent->pieces[i].len;
+	}
+	memcpy(frame + len, sent->trailer, sent->trailer_len);
+	return len + sent->trailer_len;
 }
 
 void fake_port_receive_split(struct fake_port *port, uint16_t link, const uint8_t *headers,

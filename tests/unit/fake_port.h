@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A port that a test holds in its hands: frames come in as the test says, what goes out is kept,
- * and every call that the engine makes can be looked at. Frames are in blocks of exactly their
- * size.
+ * and every call that the engine makes can be looked at. Frames that come in are in blocks of
+ * exactly their size. Payload of packets with `copy` is copied when they are taken, and then is one
+ * piece; other payload is read when the test does.
  */
 #ifndef FERRULE_TESTS_UNIT_FAKE_PORT_H
 #define FERRULE_TESTS_UNIT_FAKE_PORT_H
@@ -14,6 +15,7 @@
 
 enum {
 	FAKE_LINKS = 4,
+	FAKE_MAX_FRAME = 9216,
 	FAKE_RX = 256,
 	FAKE_SENT = 1024,
 	FAKE_REVOKED = 16,
@@ -46,6 +48,7 @@ struct fake_port {
 	uint32_t n_rx;
 	uint32_t n_out; /* frames handed out and not freed */
 	struct fake_sent sent[FAKE_SENT];
+	uint8_t copies[FAKE_SENT][FAKE_MAX_FRAME];
 	uint32_t n_sent;
 	struct fake_revoked revoked[FAKE_REVOKED];
 	uint32_t n_revoked;
@@ -58,6 +61,9 @@ void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand
 
 /* Frames that were not taken are freed. */
 void fake_port_fini(struct fake_port *port);
+
+/* The whole frame of a packet that was sent; its length. */
+size_t fake_port_flatten(const struct port_packet *sent, uint8_t frame[FAKE_MAX_FRAME]);
 
 /* Comes in with the next burst; copied. */
 void fake_port_receive(struct fake_port *port, uint16_t link, const uint8_t *frame, uint32_t len);

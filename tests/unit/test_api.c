@@ -21,7 +21,25 @@ static const struct {
 	{ "net_null0", "10.1.1.1/24x", NULL, 0, -EINVAL, "10.1.1.1/24x" },
 	{ "net_null0", "fd00::1/129", NULL, 0, -EINVAL, "fd00::1/129" },
 	{ "net_null0", "", NULL, 0, -EINVAL, "''" },
+	{ "net_null0", "10.1.1.1/24,", NULL, 0, -EINVAL, "''" },
+	{ "net_null0", "10.1.1.1/24,10.1.2/24", NULL, 0, -EINVAL, "10.1.2/24" },
+	{ "net_null0", "10.1.1.1/24@0", NULL, 0, -EINVAL, "VLAN" },
+	{ "net_null0", "10.1.1.1/24@4095", NULL, 0, -EINVAL, "4094" },
+	{ "net_null0", "10.1.1.1/24@7x", NULL, 0, -EINVAL, "10.1.1.1/24@7x" },
+	{ "net_null0", "10.1.1.1/24@", NULL, 0, -EINVAL, "VLAN" },
+	{ "net_null0", "10.1.1.1/24,fd00::1/64,10.1.1.1/8", NULL, 0, -EINVAL, "10.1.1.1 is given" },
+	{ "net_null0", "fd00::1@5,fd00::2@5,fd00::1/64@5", NULL, 0, -EINVAL, "given twice" },
+	{ "net_null0",
+		"10.1.1.1,10.1.1.2,10.1.1.3,10.1.1.4,10.1.1.5,10.1.1.6,10.1.1.7,10.1.1.8,"
+		"10.1.1.9,10.1.1.10,10.1.1.11,10.1.1.12,10.1.1.13,10.1.1.14,10.1.1.15,10.1.1.16",
+		NULL, 0, -EINVAL, "15" },
 	{ "net_null0", "10.1.1.1/24", "router", 0, -EINVAL, "router" },
+	{ "net_null0", "10.1.1.1/24", "10.1.2.254", 0, -EINVAL, "in no subnet" },
+	{ "net_null0", "10.1.1.1/25,fd00::1/64", "10.1.1.128", 0, -EINVAL, "in no subnet" },
+	{ "net_null0", "10.1.1.1/24", "10.1.1.1", 0, -EINVAL, "own address" },
+	{ "net_null0", "10.1.1.1/24", "224.0.0.1", 0, -EINVAL, "224.0.0.1" },
+	{ "net_null0", "10.1.1.1/24", "10.1.1.2,10.1.1.3", 0, -EINVAL, "two gateways" },
+	{ "net_null0", "10.1.1.1/24,fd00::1/64", "10.1.1.2,fd01::2", 0, -EINVAL, "fd01::2" },
 	{ "net_null0", "10.1.1.1/24", "fd00::1", 0, -EINVAL, "fd00::1" },
 	{ "net_null0", "fd00::1/64", "10.1.1.1", 0, -EINVAL, "10.1.1.1" },
 	{ "net_af_packet0,iface=nothere0", "10.1.1.1/24", NULL, 0, -ENODEV, "nothere0" },
@@ -68,7 +86,9 @@ END_TEST
 static void try_qp(struct frl_pd *pd, struct frl_cq *send, struct frl_cq *recv, uint32_t n_send,
 	uint32_t n_recv, const char *word)
 {
-	struct frl_qp_config config = { send, recv, n_send, n_recv, NULL };
+	struct frl_qp_config config = {
+		.send_cq = send, .recv_cq = recv, .max_send_wr = n_send, .max_recv_wr = n_recv
+	};
 	struct frl_qp *qp = NULL;
 
 	refused(frl_qp_create(pd, &config, &qp), -EINVAL, word);
@@ -118,6 +138,82 @@ START_TEST(arguments)
 }
 END_TEST
 
+/* What is forgotten is told, and nothing is done. */
+START_TEST(missing_queue_arguments)
+{
+	struct frl_srq_config config = { .max_wr = 1 };
+	struct frl_send_wr send = { .opcode = FRL_WR_SEND };
+	struct frl_recv_wr recv = { .wr_id = 1 };
+	struct frl_srq *srq;
+	struct frl_wc wc;
+	int posted = -1;
+
+	start(false, FRL_PROGRESS_INLINE);
+	ok(frl_srq_create(a.pd, &config, &srq));
+	refused(frl_post_send(NULL, &send, 1, &posted), -EINVAL, "qp");
+	ck_assert_int_eq(posted, 0);
+	posted = -1;
+	refused(frl_post_send(a.qp, NULL, 1, &posted), -EINVAL, "wr");
+	ck_assert_int_eq(posted, 0);
+	refused(frl_post_send(a.qp, &send, -1, NULL), -EINVAL, "n ");
+	ck_assert_int_eq(frl_post_send(a.qp, NULL, 0, &posted), 0);
+	posted = -1;
+	refused(frl_post_recv(NULL, &recv, 1, &posted), -EINVAL, "qp");
+	ck_assert_int_eq(posted, 0);
+	refused(frl_post_recv(a.qp, NULL, 1, NULL), -EINVAL, "wr");
+	refused(frl_post_recv(a.qp, &recv, -1, NULL), -EINVAL, "n ");
+	ck_assert_int_eq(frl_post_recv(a.qp, NULL, 0, &posted), 0);
+	posted = -1;
+	refused(frl_post_srq_recv(NULL, &recv, 1, &posted), -EINVAL, "srq");
+	ck_assert_int_eq(posted, 0);
+	refused(frl_post_srq_recv(srq, NULL, 1, NULL), -EINVAL, "wr");
+	refused(frl_post_srq_recv(srq, &recv, -1, NULL), -EINVAL, "n ");
+	ck_assert_int_eq(frl_post_srq_recv(srq, NULL, 0, &posted), 0);
+	refused(frl_srq_set_limit(NULL, 1), -EINVAL, "srq");
+	refused(frl_poll_cq(NULL, 1, &wc), -EINVAL, "cq");
+	refused(frl_poll_cq(a.cq, 1, NULL), -EINVAL, "wc");
+	refused(frl_poll_cq(a.cq, -1, &wc), -EINVAL, "max");
+	ck_assert_int_eq(frl_poll_cq(a.cq, 0, NULL), 0);
+	refused(frl_cq_wait(NULL, 1, &wc, 0), -EINVAL, "cq");
+	refused(frl_cq_wait(a.cq, 1, NULL, 0), -EINVAL, "wc");
+	refused(frl_cq_wait(a.cq, -1, &wc, 0), -EINVAL, "max");
+	ok(frl_srq_destroy(srq));
+	finish();
+}
+END_TEST
+
+START_TEST(missing_arguments)
+{
+	const struct frl_ip group = { { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
+	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
+	struct frl_async_event event;
+	struct frl_comp_channel *channel;
+	struct frl_cq *cq = NULL;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	ok(frl_comp_channel_create(a.device, &channel));
+	refused(frl_attach_mcast(NULL, &group), -EINVAL, "qp");
+	refused(frl_attach_mcast(a.qp, NULL), -EINVAL, "group");
+	refused(frl_detach_mcast(NULL, &group), -EINVAL, "qp");
+	refused(frl_detach_mcast(a.qp, NULL), -EINVAL, "group");
+	refused(frl_qp_modify(NULL, &attr, FRL_QP_STATE), -EINVAL, "qp");
+	refused(frl_qp_modify(a.qp, NULL, FRL_QP_STATE), -EINVAL, "attr");
+	refused(frl_qp_endpoint(NULL, &a.theirs), -EINVAL, "qp");
+	refused(frl_qp_endpoint(a.qp, NULL), -EINVAL, "ret_endpoint");
+	refused(frl_qp_connect(NULL, &a.mine, NULL), -EINVAL, "qp");
+	refused(frl_qp_connect(a.qp, NULL, NULL), -EINVAL, "remote");
+	refused(frl_req_notify_cq(NULL, false), -EINVAL, "cq");
+	refused(frl_get_cq_event(NULL, 0, &cq), -EINVAL, "channel");
+	refused(frl_get_cq_event(channel, 0, NULL), -EINVAL, "ret_cq");
+	refused(frl_async_fd(NULL), -EINVAL, "device");
+	refused(frl_get_async_event(NULL, 0, &event), -EINVAL, "device");
+	refused(frl_get_async_event(a.device, 0, NULL), -EINVAL, "ret_event");
+	ck_assert_ptr_null(cq);
+	ok(frl_comp_channel_destroy(channel));
+	close_end(&a);
+}
+END_TEST
+
 /* Which of posting is wrong, in words. */
 START_TEST(bad_posts)
 {
@@ -139,11 +235,15 @@ START_TEST(bad_posts)
 	refused(frl_post_send(a.qp, wr, 3, &posted), -EINVAL, "request 2");
 	ck_assert_int_eq(posted, 2);
 	expect(&a, 1, FRL_WC_SUCCESS);
-	wr[0].opcode = (enum frl_wr_opcode)9;
+	wr[0].opcode = (enum frl_wr_opcode)10;
 	refused(frl_post_send(a.qp, wr, 1, NULL), -EINVAL, "opcode");
 	wr[1].flags = FRL_SEND_INLINE;
 	sge.length = FRL_MAX_INLINE + 1;
 	refused(frl_post_send(a.qp, &wr[1], 1, NULL), -EINVAL, "inline");
+	sge.length = 16;
+	sge.addr = NULL;
+	refused(frl_post_send(a.qp, &wr[1], 1, NULL), -EINVAL, "NULL");
+	sge.addr = a.memory;
 	wr[1].flags = 0;
 	sge.length = MEMORY + 1;
 	refused(frl_post_send(a.qp, &wr[1], 1, NULL), -EINVAL, "memory region");
@@ -285,6 +385,8 @@ int main(void)
 	tcase_add_loop_test(tcase, bad_config, 0, sizeof(configs) / sizeof(configs[0]));
 	tcase_add_test(tcase, busy);
 	tcase_add_test(tcase, arguments);
+	tcase_add_test(tcase, missing_queue_arguments);
+	tcase_add_test(tcase, missing_arguments);
 	tcase_add_test(tcase, bad_posts);
 	tcase_add_loop_test(tcase, traffic, 0, 4);
 	tcase_add_loop_test(tcase, failure, 0, N_FAILURES);

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: states, connections that fail, waiting and counters. */
+#include "lib/api/endpoint.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "tests/unit/api_fixture.h"
 
 START_TEST(wait_times_out)
@@ -21,32 +29,39 @@ END_TEST
 
 START_TEST(bad_modify)
 {
-	struct frl_qp_attr attr = { .state = FRL_QPS_RTS };
-	uint32_t rtr = FRL_QP_STATE | FRL_QP_PATH | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
-		FRL_QP_RQ_PSN | FRL_QP_MIN_RNR_TIMER;
+	const uint32_t init = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS;
+	const uint32_t rtr = FRL_QP_STATE | FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
+		FRL_QP_RQ_PSN | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER;
+	struct frl_qp_attr attr = { .state = FRL_QPS_RTS, .port_num = 1 };
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	refused(frl_qp_modify(a.qp, &attr, FRL_QP_STATE), -EINVAL, "RESET to RTS");
 	attr.state = FRL_QPS_INIT;
 	refused(frl_qp_modify(a.qp, &attr, FRL_QP_STATE), -EINVAL, "access_flags");
+	refused(frl_qp_modify(a.qp, &attr, init | FRL_QP_QKEY), -EINVAL, "does not take");
 	attr.access_flags = 0x40;
-	refused(frl_qp_modify(a.qp, &attr, FRL_QP_STATE | FRL_QP_ACCESS_FLAGS), -EINVAL, "bits");
+	refused(frl_qp_modify(a.qp, &attr, init), -EINVAL, "bits");
 	attr.access_flags = 0;
-	ok(frl_qp_modify(a.qp, &attr, FRL_QP_STATE | FRL_QP_ACCESS_FLAGS));
+	ok(frl_qp_modify(a.qp, &attr, init));
 	attr.state = FRL_QPS_RTR;
 	attr.dest_qpn = 5;
 	attr.path_mtu = 1024;
-	attr.remote_ip = (struct frl_ip){ { 0xfd, [15] = 1 } };
+	attr.ah.sgid_index = 1;
+	attr.ah.dgid = (struct frl_ip){ { 0xfd, [15] = 1 } };
+	refused(frl_qp_modify(a.qp, &attr, rtr), -EHOSTUNREACH, "fd00::1");
+	attr.ah.dmac[0] = 2;
 	refused(frl_qp_modify(a.qp, &attr, rtr), -EINVAL, "family");
-	attr.remote_ip = (struct frl_ip){ { [10] = 0xff, 0xff, 169, 254, 1, 1 } };
-	attr.link = 1000;
+	attr.ah.dgid = (struct frl_ip){ { [10] = 0xff, 0xff, 169, 254, 1, 1 } };
+	attr.ah.link = 1000;
 	refused(frl_qp_modify(a.qp, &attr, rtr), -EINVAL, "no such link");
-	attr.link = 0;
+	attr.ah.link = 0;
+	refused(frl_qp_modify(a.qp, &attr, rtr & ~(uint32_t)FRL_QP_RQ_PSN), -EINVAL, "rq_psn");
 	attr.path_mtu = 1000;
 	refused(frl_qp_modify(a.qp, &attr, rtr), -EINVAL, "path_mtu");
 	refused(frl_qp_endpoint(a.qp, &a.mine), -EINVAL, "INIT");
 	attr.state = (enum frl_qp_state)77;
 	refused(frl_qp_modify(a.qp, &attr, FRL_QP_STATE), -EINVAL, "state");
+	refused(frl_qp_modify(a.qp, NULL, FRL_QP_STATE), -EINVAL, "attr");
 	close_end(&a);
 }
 END_TEST
@@ -85,7 +100,7 @@ START_TEST(connect_fails)
 	other = add_qp(&a);
 	refused(frl_qp_connect(other, &b.mine, NULL), -EINVAL, "frl_qp_endpoint");
 	ok(frl_qp_endpoint(other, &own));
-	refused(try_connect(&own, SHORT_MS), -EINVAL, "itself");
+	ok(try_connect(&own, SHORT_MS)); /* to a queue pair of the same device */
 	refused(try_connect(&b.mine, SHORT_MS), -ETIMEDOUT, "30 ms");
 	frl_connect_config_init(a.device, &config);
 	config.interrupt = give_up;
@@ -93,6 +108,182 @@ START_TEST(connect_fails)
 	ck_assert_int_eq(frl_qp_connect(other, &b.mine, &config), -ECANCELED);
 	ck_assert_int_eq(asked, 1);
 	frl_qp_destroy(other);
+	finish();
+}
+END_TEST
+
+/* What works is not touched, nor what another thread is about to connect. */
+START_TEST(connect_twice)
+{
+	struct frl_endpoint mine;
+	struct frl_qp_attr attr;
+	struct frl_send_wr wr;
+	struct frl_sge sge;
+
+	start(false, FRL_PROGRESS_INLINE);
+	refused(frl_qp_connect(a.qp, &b.mine, NULL), -EINVAL, "RTS");
+	refused(frl_qp_endpoint(a.qp, &mine), -EINVAL, "RTS");
+	frl_qp_query(a.qp, &attr);
+	ck_assert_int_eq(attr.state, FRL_QPS_RTS);
+	sge = sge_of(&a, 0, 100);
+	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
+	post_send(&wr);
+	expect(&a, 1, FRL_WC_SUCCESS);
+	/* From the start, it can be. */
+	attr.state = FRL_QPS_RESET;
+	ok(frl_qp_modify(a.qp, &attr, FRL_QP_STATE));
+	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
+	refused(frl_qp_connect(a.qp, &b.mine, NULL), -EINVAL, "frl_qp_endpoint");
+	ok(frl_qp_endpoint(a.qp, &a.mine));
+	ok(frl_qp_endpoint(b.qp, &b.mine));
+	connect_both();
+	post_send(&wr);
+	expect(&a, 1, FRL_WC_SUCCESS);
+	finish();
+}
+END_TEST
+
+/* Asked while a.qp is being connected. */
+static int connect_again(void *arg)
+{
+	refused(frl_qp_connect(a.qp, &b.mine, NULL), -EINVAL, "being connected");
+	return give_up(arg);
+}
+
+START_TEST(connect_while_connecting)
+{
+	struct frl_connect_config config;
+	int asked = 0;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	frl_connect_config_init(a.device, &config);
+	config.interrupt = connect_again;
+	config.interrupt_arg = &asked;
+	ck_assert_int_eq(frl_qp_connect(a.qp, &b.mine, &config), -ECANCELED);
+	ck_assert_int_eq(asked, 1);
+	finish();
+}
+END_TEST
+
+static int open_link_to_b(void)
+{
+	struct endpoint remote;
+	int link;
+
+	ok(endpoint_decode(&b.mine, &remote));
+	device_enter(a.device);
+	link = fabric_link_open(a.device, &remote.addresses[0].ip, remote.mac, remote.nonce);
+	device_leave(a.device);
+	return link;
+}
+
+static void let_go_of_link(uint16_t link, bool failed)
+{
+	device_enter(a.device);
+	fabric_link_release(a.device, link, failed);
+	device_leave(a.device);
+}
+
+static enum port_link_state state_of_link(uint16_t link)
+{
+	enum port_link_state state;
+
+	device_enter(a.device);
+	state = a.device->port->ops->link_state(a.device->port, link);
+	device_leave(a.device);
+	return state;
+}
+
+/* One connection over a link fails while another one over it has only begun. */
+START_TEST(link_of_two_connections)
+{
+	int link;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	link = open_link_to_b();
+	ck_assert_int_ge(link, 0);
+	refused(try_connect(&b.mine, 1), -ETIMEDOUT, "1 ms");
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_CONNECTING);
+	ck_assert_int_eq(open_link_to_b(), link);
+	let_go_of_link((uint16_t)link, true);
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_CONNECTING);
+	let_go_of_link((uint16_t)link, _i);
+	ck_assert_int_eq(
+		state_of_link((uint16_t)link), _i ? PORT_LINK_CLOSED : PORT_LINK_CONNECTING);
+	finish();
+}
+END_TEST
+
+/* Whose link is gone while its connection is being made does not come upon another one's link. */
+START_TEST(link_that_goes_down)
+{
+	int link, other;
+
+	start(false, FRL_PROGRESS_INLINE);
+	link = open_link_to_b();
+	ck_assert_int_ge(link, 0);
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_UP);
+	close_end(&b);
+	for (unsigned i = 0; state_of_link((uint16_t)link) == PORT_LINK_UP && i < PATIENCE; i++)
+		frl_progress(a.device);
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_DOWN);
+	ck_assert_int_eq(open_link_to_b(), -EADDRINUSE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_DOWN);
+	other = open_link_to_b();
+	ck_assert_int_ge(other, 0);
+	ck_assert_int_ne(other, link);
+	let_go_of_link((uint16_t)link, true);
+	ck_assert_int_eq(open_link_to_b(), other);
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_CLOSED);
+	finish();
+}
+END_TEST
+
+/* The name of the link that is between two endpoints, where `low` has the lower address. */
+static int take_name(const struct frl_endpoint *low, const struct frl_endpoint *high)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	char *name = address.sun_path + 1;
+	size_t size = sizeof(address.sun_path) - 1;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0), n;
+
+	n = snprintf(name, size, "ferrule-link/ferrule/");
+	for (int i = 0; i < 8; i++)
+		n += snprintf(name + n, size - (size_t)n, "%02x", low->bytes[44 + i]);
+	n += snprintf(name + n, size - (size_t)n, "-");
+	for (int i = 0; i < 8; i++)
+		n += snprintf(name + n, size - (size_t)n, "%02x", high->bytes[44 + i]);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address,
+				 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)),
+		0);
+	return fd;
+}
+
+/* Somebody has the link's name: it is waited for, and the caller is asked all the while. */
+START_TEST(name_of_link_in_use)
+{
+	struct frl_connect_config config;
+	struct end *low = &a, *high = &b;
+	int asked = 0, fd;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	if (memcmp(a.mine.bytes + 24, b.mine.bytes + 24, 16) > 0)
+		low = &b, high = &a;
+	fd = take_name(&low->mine, &high->mine);
+	frl_connect_config_init(low->device, &config);
+	config.timeout_ms = SHORT_MS;
+	refused(frl_qp_connect(low->qp, &high->mine, &config), -ETIMEDOUT, "30 ms");
+	config.interrupt = give_up;
+	config.interrupt_arg = &asked;
+	ck_assert_int_eq(frl_qp_connect(low->qp, &high->mine, &config), -ECANCELED);
+	ck_assert_int_eq(asked, 1);
+	close(fd);
+	connect_both();
 	finish();
 }
 END_TEST
@@ -162,6 +353,11 @@ int main(void)
 	tcase_add_test(tcase, wait_times_out);
 	tcase_add_test(tcase, bad_modify);
 	tcase_add_test(tcase, connect_fails);
+	tcase_add_test(tcase, connect_twice);
+	tcase_add_test(tcase, connect_while_connecting);
+	tcase_add_loop_test(tcase, link_of_two_connections, 0, 2);
+	tcase_add_test(tcase, link_that_goes_down);
+	tcase_add_test(tcase, name_of_link_in_use);
 	tcase_add_loop_test(tcase, damaged_endpoint, 0, 3);
 	tcase_add_test(tcase, stats_walk);
 	/* EAL starts once a process. */

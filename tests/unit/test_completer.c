@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What acknowledgements do to the window and to requests. */
+#include "lib/base/random.h"
 #include "tests/unit/qp_fixture.h"
 
 enum { SENT = 6 }; /* packets before each row: requests 1 and 2 of three packets, acked up to 1 */
@@ -56,7 +57,7 @@ static const struct answer_row {
 	{ 0x63, 5, FAILS, 1, FRL_WC_REM_OP_ERR },
 	{ 0x61, 0, STALE, 0, 0 },
 	{ 0x62, 6, STALE, 0, 0 },
-	{ 0x64, 5, BAD, 0, 0 },
+	{ 0x64, 5, FAILS, 1, FRL_WC_REM_INV_RD_REQ_ERR },
 	{ 0x65, 5, BAD, 0, 0 },
 	{ 0x7f, 5, BAD, 0, 0 },
 };
@@ -124,8 +125,8 @@ END_TEST
 /* An answer that is no ACKNOWLEDGE was never asked for. */
 START_TEST(other_responses)
 {
-	static const uint8_t opcodes[] = { OP_READ_RESPONSE_FIRST, OP_READ_RESPONSE_MIDDLE,
-		OP_READ_RESPONSE_LAST, OP_READ_RESPONSE_ONLY, OP_ATOMIC_ACKNOWLEDGE };
+	static const uint8_t opcodes[] = { OP_READ_RESP_FIRST, OP_READ_RESP_MIDDLE,
+		OP_READ_RESP_LAST, OP_READ_RESP_ONLY, OP_ATOMIC_ACK };
 	struct fixture *f = fixture_new(NULL);
 
 	fixture_send(f, 1, FRL_WR_SEND, 10);
@@ -241,11 +242,14 @@ START_TEST(ack_far_ahead_of_a_long_message)
 		.mtu = 256, .sq_psn = 0xfffff0, .window = 500, .no_timeout = true });
 	const uint32_t packets = (1 << 23) - 2;
 	struct frl_sge sge = { f->huge.addr, packets * 256, f->huge.key };
-	struct frl_send_wr wr = { .wr_id = 1, .flags = FRL_SEND_SIGNALED, .sge = &sge, .n_sge = 1 };
-	const char *why;
+	struct frl_send_wr wr = { .wr_id = 1,
+		.opcode = FRL_WR_SEND,
+		.flags = FRL_SEND_SIGNALED,
+		.sge = &sge,
+		.n_sge = 1 };
 	uint32_t sent = 0;
 
-	ck_assert_int_eq(qp_post_send(&f->qp, &wr, &why), 0);
+	fixture_post(f, &wr, NULL);
 	while (sent < packets) {
 		uint32_t n = qp_output(&f->qp, f->out, F_OUT, f->now_ns);
 
@@ -257,7 +261,7 @@ START_TEST(ack_far_ahead_of_a_long_message)
 	expect_no_wc(&f->send_cq);
 	sge.length = 3 * 256;
 	wr.wr_id = 2;
-	if (qp_post_send(&f->qp, &wr, &why)) /* there is no room for it yet: fine */
+	if (fixture_try_post(f, &wr, NULL)) /* there is no room for it yet: fine */
 		fixture_ack(f, 0x1f, 0xfffff0 + packets - 1);
 	else {
 		fixture_output(f);
@@ -267,10 +271,101 @@ START_TEST(ack_far_ahead_of_a_long_message)
 		return;
 	}
 	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
-	ck_assert_int_eq(qp_post_send(&f->qp, &wr, &why), 0);
+	fixture_post(f, &wr, NULL);
 	ck_assert_uint_eq(fixture_output(f), 3);
 	fixture_ack(f, 0x1f, 0xfffff0 + packets + 2);
 	expect_wc(&f->send_cq, 2, FRL_WC_SUCCESS);
+}
+END_TEST
+
+static void post_any(struct fixture *f, struct random_state *random, uint64_t wr_id)
+{
+	static const enum frl_wr_opcode opcodes[] = { FRL_WR_SEND, FRL_WR_RDMA_WRITE,
+		FRL_WR_SEND_WITH_INV, FRL_WR_RDMA_READ, FRL_WR_ATOMIC_CMP_AND_SWP };
+	enum frl_wr_opcode opcode = opcodes[random_below(random, 5)];
+	uint32_t length = wr_is_atomic((uint8_t)opcode) ? 8 : (uint32_t)random_below(random, 1500);
+	struct frl_sge sge = { f->memory, length, f->local.key };
+
+	fixture_post(f,
+		&(struct frl_send_wr){ .wr_id = wr_id,
+			.opcode = opcode,
+			.flags = FRL_SEND_SIGNALED | (random_below(random, 8) ? 0 : FRL_SEND_FENCE),
+			.sge = &sge,
+			.n_sge = 1 },
+		NULL);
+}
+
+/* Mostly of a PSN that was sent, and half of the time one that fits. */
+static void answer_any(struct fixture *f, struct random_state *random)
+{
+	static const uint8_t opcodes[] = { OP_ACKNOWLEDGE, OP_ACKNOWLEDGE, OP_READ_RESP_FIRST,
+		OP_READ_RESP_MIDDLE, OP_READ_RESP_LAST, OP_READ_RESP_ONLY, OP_ATOMIC_ACK };
+	static const uint8_t syndromes[] = { 0x1f, 0x1f, 0x1f, 0x1f, 0x1f, 0x60, 0x60, 0x2e, 0x40 };
+	const struct requester *r = &f->qp.requester;
+	const struct send_wqe *wqe = send_wqe_at(r, r->head);
+	uint32_t window = (uint32_t)psn_diff(r->sent_end, r->una);
+	struct psn psn = psn_add(r->una, (uint32_t)random_below(random, window + 3) - 1);
+	uint8_t opcode = opcodes[random_below(random, 7)];
+	struct wire_packet packet;
+	uint32_t length = 0;
+
+	if (random_below(random, 2) && r->head != r->tail && wr_has_response(wqe->opcode)) {
+		uint32_t k = (uint32_t)psn_diff(r->una, wqe->first_psn);
+		bool last = k + 1 == wqe->packets;
+
+		psn = r->una;
+		length = last ? wqe->length - k * f->qp.path_mtu : f->qp.path_mtu;
+		opcode = last ? OP_READ_RESP_LAST : OP_READ_RESP_FIRST;
+		if (wr_is_atomic(wqe->opcode)) {
+			opcode = OP_ATOMIC_ACK;
+			length = 0;
+		}
+	} else if (opcode != OP_ACKNOWLEDGE && psn_equal(psn, r->una) && random_below(random, 50)) {
+		psn = psn_next(psn); /* which does not fail the queue pair */
+	}
+	packet = fixture_packet(f, opcode, psn.value, length);
+	packet.h.aeth.syndrome = syndromes[random_below(random, 9)];
+	fixture_input(f, &packet);
+}
+
+/* A peer that answers what it likes: requests come back once each and in order all the same. */
+START_TEST(made_up_answers)
+{
+	struct random_state random;
+	uint64_t posted = 0, completed = 0;
+	struct fixture *f;
+	struct frl_wc wc;
+
+	random_seed(&random, (uint64_t)_i);
+	f = fixture_new(&(struct fixture_config){ .mtu = 256,
+		.sq_psn = PSN_MASK - (uint32_t)random_below(&random, 200),
+		.window = 1 + (uint32_t)random_below(&random, 20),
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.unlimited_retry = _i & 1 });
+	for (int step = 0; step < 500; step++) {
+		switch (random_below(&random, 6)) {
+		case 0:
+			if (posted - completed < F_QUEUE)
+				post_any(f, &random, posted++);
+			break;
+		case 1:
+			qp_output(&f->qp, f->out, (uint32_t)random_below(&random, 5), f->now_ns);
+			check_invariants(f);
+			break;
+		case 2:
+			if (qp_next_deadline(&f->qp) != DEADLINE_NONE && !random_below(&random, 4))
+				fixture_deadline(f);
+			break;
+		default: answer_any(f, &random); break;
+		}
+		while (cq_pop(&f->send_cq, &wc))
+			ck_assert_uint_eq(wc.wr_id, completed++);
+	}
+	qp_fail(&f->qp, FRL_WC_GENERAL_ERR);
+	while (cq_pop(&f->send_cq, &wc))
+		ck_assert_uint_eq(wc.wr_id, completed++);
+	ck_assert_uint_eq(posted, completed);
 }
 END_TEST
 
@@ -287,6 +382,7 @@ int main(void)
 	tcase_add_test(tc, unsignaled_complete_in_silence);
 	tcase_add_test(tc, overrun_takes_all_to_error);
 	tcase_add_test(tc, ack_far_ahead_of_a_long_message);
+	tcase_add_loop_test(tc, made_up_answers, 0, 200);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

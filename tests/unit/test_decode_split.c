@@ -39,6 +39,8 @@ static struct wire_headers headers_of(uint8_t opcode)
 		h.aeth = (struct aeth){ 0x1f, 0x654321 };
 	if (op->headers & HEADER_IMMDT)
 		h.imm_data = 0xcafe1234;
+	if (op->headers & HEADER_IETH)
+		h.invalidate_rkey = 0x5a5a0001;
 	return h;
 }
 
@@ -100,11 +102,17 @@ static void check_accepted(int variant, uint8_t opcode, uint32_t payload_len)
 	ck_assert_uint_eq(packet.h.bth.dest_qpn, 0x11);
 	ck_assert_uint_eq(packet.h.bth.psn.value, 7);
 	ck_assert_uint_eq(packet.h.bth.pad, 0);
-	ck_assert_uint_eq(packet.h.reth.va, h.reth.va);
-	ck_assert_uint_eq(packet.h.reth.rkey, h.reth.rkey);
-	ck_assert_uint_eq(packet.h.reth.dma_length, h.reth.dma_length);
-	ck_assert_uint_eq(packet.h.aeth.msn, h.aeth.msn);
-	ck_assert_uint_eq(packet.h.imm_data, h.imm_data);
+	if (packet.op->headers & HEADER_RETH) {
+		ck_assert_uint_eq(packet.h.reth.va, h.reth.va);
+		ck_assert_uint_eq(packet.h.reth.rkey, h.reth.rkey);
+		ck_assert_uint_eq(packet.h.reth.dma_length, h.reth.dma_length);
+	}
+	if (packet.op->headers & HEADER_AETH)
+		ck_assert_uint_eq(packet.h.aeth.msn, h.aeth.msn);
+	if (packet.op->headers & HEADER_IMMDT)
+		ck_assert_uint_eq(packet.h.imm_data, h.imm_data);
+	if (packet.op->headers & HEADER_IETH)
+		ck_assert_uint_eq(packet.h.invalidate_rkey, h.invalidate_rkey);
 	/* Trimmed already. */
 	expect(wire_trim(&packet, false), WIRE_OK, "trim");
 	ck_assert_uint_eq(packet.payload_len, payload_len);

@@ -149,12 +149,12 @@ static struct wire_headers damaged_headers(enum damage damage)
 	case AETH_RESERVED_NAK: h.aeth.syndrome = 0x7f; break;
 	default: break;
 	}
-	if (h.aeth.syndrome) {
+	if (h.aeth.syndrome)
 		h.bth.opcode = OP_ACKNOWLEDGE;
-		h.bth.psn = psn_make(HOST_SQ_PSN);
-	}
 	if (damage == READ_RESPONSE)
-		h.bth.opcode = OP_READ_RESPONSE_ONLY;
+		h.bth.opcode = OP_READ_RESP_ONLY;
+	if (h.bth.opcode == OP_ACKNOWLEDGE || damage == READ_RESPONSE)
+		h.bth.psn = psn_make(HOST_SQ_PSN);
 	return h;
 }
 
@@ -215,15 +215,13 @@ static void fix_icrc(struct frame *f)
 static void to_state(enum frl_qp_state state)
 {
 	struct frl_qp_attr attr = host_attr(0, NULL);
-	struct engine_qp *qp = &host->qps[0].qp;
-	const char *why = "";
 
 	attr.state = state == FRL_QPS_INIT ? FRL_QPS_RESET : state;
-	ck_assert_int_eq(engine_modify_qp(&host->engine, qp, &attr, FRL_QP_STATE, &why), 0);
+	ck_assert_int_eq(host_modify(host, 0, &attr, FRL_QP_STATE, NULL), 0);
 	if (state != FRL_QPS_INIT)
 		return;
 	attr.state = state;
-	ck_assert_int_eq(engine_modify_qp(&host->engine, qp, &attr, host_mask_init, &why), 0);
+	ck_assert_int_eq(host_modify(host, 0, &attr, host_mask(FRL_QPT_RC, FRL_QPS_INIT), NULL), 0);
 }
 
 static uint64_t all_drops(void)
@@ -352,12 +350,12 @@ END_TEST
 START_TEST(asks_for_neighbors)
 {
 	struct frl_ip peer = ip_from_v4((const uint8_t[]){ 10, 9, 0, 7 });
-	uint8_t mac[6];
 
 	host = host_new(NULL);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
-	ck_assert(!neighbors_lookup(&host->engine.neighbors, &peer, mac, host->now_ns));
+	ck_assert_int_ge(
+		neighbors_get(&host->engine.neighbors, &peer, HOST_GID_V4, host->now_ns), 0);
 	ck_assert_uint_le(engine_next_deadline(&host->engine), host->now_ns);
 	host_poll(host);
 	host_poll(host);

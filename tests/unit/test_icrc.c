@@ -21,7 +21,7 @@ static const struct {
 		"450000300f554000401117540a0900010a090002c1ba12b7001c00000430ffff0000001a80e34db6"
 		"e00000004657c365",
 		40 },
-	{ "COMPARE_SWAP, IPv4",
+	{ "CMP_SWAP, IPv4",
 		"45000048125340004011143e0a0900010a090002c24412b7003400001300ffff0000001d8002f87d"
 		"00007ff30838600000001a58a1a2a3a4a5a6a7a8112233455566778a2f58c0a0",
 		68 },
@@ -120,6 +120,48 @@ START_TEST(pieces_of_any_size)
 }
 END_TEST
 
+/* As an independent implementation would: bit by bit, over what is masked beforehand. */
+static uint32_t slow_crc(const uint8_t *data, size_t len)
+{
+	uint32_t crc = UINT32_MAX;
+
+	for (size_t i = 0; i < len; i++) {
+		crc ^= data[i];
+		for (int bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+	}
+	return ~crc;
+}
+
+/* Options or extension headers, of any length, between the IP header and UDP. */
+START_TEST(long_ip_header)
+{
+	uint8_t packet[MAX_PACKET] = { 0 };
+	uint8_t with_options[8 + MAX_PACKET + 64];
+	size_t len = from_hex(packet, rows[_i].hex) - ICRC_LEN;
+	bool ipv4 = packet[0] >> 4 == 4;
+	size_t ip_len = ipv4 ? IPV4_LEN : IPV6_LEN;
+
+	ck_assert_uint_eq(icrc_packet(packet, ipv4, ip_len, len), icrc_load(packet + len));
+	for (size_t options = 0; options <= 64; options += 4) {
+		uint8_t *l3 = with_options + 8;
+		size_t total = len + options;
+		uint32_t crc;
+
+		memcpy(l3, packet, ip_len);
+		memset(l3 + ip_len, 0x5a, options);
+		memcpy(l3 + ip_len + options, packet + ip_len, len - ip_len);
+		crc = icrc_packet(l3, ipv4, ip_len + options, total);
+		memset(with_options, 0xff, 8);
+		for (size_t at = 0; at < ip_len; at++)
+			l3[at] |= masked_bits(packet, at);
+		for (size_t at = ip_len; at < len; at++)
+			l3[at + options] |= masked_bits(packet, at);
+		ck_assert_uint_eq(crc, slow_crc(with_options, 8 + total));
+	}
+}
+END_TEST
+
 START_TEST(little_endian)
 {
 	const uint8_t bytes[4] = { 0x78, 0x56, 0x34, 0x12 };
@@ -142,6 +184,7 @@ int main(void)
 	tcase_add_loop_test(tcase, recorded, 0, N_ROWS);
 	tcase_add_loop_test(tcase, every_bit, 0, N_ROWS);
 	tcase_add_loop_test(tcase, pieces_of_any_size, 0, N_ROWS);
+	tcase_add_loop_test(tcase, long_ip_header, 0, N_ROWS);
 	tcase_add_test(tcase, little_endian);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

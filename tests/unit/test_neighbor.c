@@ -7,6 +7,7 @@
 #include "lib/wire/checksum.h"
 #include "lib/wire/neighbor.h"
 #include "lib/wire/packet.h"
+#include "tests/unit/hex.h"
 
 static const uint8_t mac_a[6] = { 0x02, 0, 0, 0, 0, 0x0a };
 static const uint8_t mac_b[6] = { 0x02, 0, 0, 0, 0, 0x0b };
@@ -91,7 +92,7 @@ START_TEST(roundtrip)
 	struct neighbor_message message;
 	size_t len = encode_row(frame, _i);
 
-	memset(&message, 0xa5, sizeof(message));
+	memset(&message, 0xff, sizeof(message));
 	ck_assert_uint_eq(len, rows[_i].len);
 	ck_assert_mem_eq(frame, rows[_i].dst_mac, 6);
 	ck_assert_mem_eq(frame + 6, mac_a, 6);
@@ -101,16 +102,95 @@ START_TEST(roundtrip)
 	ck_assert(ip_equal(&message.target_ip, rows[_i].target));
 	ck_assert_mem_eq(message.sender_mac, mac_a, 6);
 	ck_assert_mem_eq(message.dst_mac, rows[_i].dst_mac, 6);
+	ck_assert_int_eq(message.unicast, !rows[_i].request);
+	ck_assert_int_eq(message.mac_told, rows[_i].sender != &v4_none);
+	ck_assert_int_eq(message.override, 1);
+	ck_assert_uint_eq(message.vlan, 0);
 
 	memset(frame + len, 0xee, sizeof(frame) - len);
 	ck_assert_msg(decode_copy(&message, frame, len + 18), "padded");
+}
+END_TEST
 
+/* Puts a tag in front of what is at byte 12. */
+static void add_tag(uint8_t *frame, size_t len, uint16_t ethertype, uint16_t tag)
+{
+	ck_assert_uint_ge(len, ETH_LEN);
 	memmove(frame + 16, frame + 12, len - 12);
-	put_be16(frame + 12, ETHERTYPE_VLAN);
-	put_be16(frame + 14, 10);
-	ck_assert_msg(decode_copy(&message, frame, len + VLAN_LEN), "with a tag");
-	for (size_t cut = 0; cut < len + VLAN_LEN; cut++)
-		ck_assert_msg(!decode_copy(&message, frame, cut), "with a tag, %zu bytes", cut);
+	put_be16(frame + 12, ethertype);
+	put_be16(frame + 14, tag);
+}
+
+static const struct {
+	uint16_t ethertype, tag, vlan;
+	bool good;
+} tags[] = {
+	{ ETHERTYPE_VLAN, 10, 10, true },
+	{ ETHERTYPE_VLAN, 0xf00a, 10, true }, /* priority and eligible to be dropped */
+	{ ETHERTYPE_VLAN, 4094, 4094, true },
+	{ ETHERTYPE_VLAN, 0xe000, 0, true }, /* priority alone */
+	{ ETHERTYPE_VLAN, 4095, 0, false },  /* reserved */
+	{ ETHERTYPE_SERVICE_VLAN, 10, 0, false },
+};
+
+START_TEST(tagged)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME + 2 * VLAN_LEN];
+	struct neighbor_message message;
+
+	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
+		size_t len = encode_row(frame, _i);
+
+		add_tag(frame, len, tags[i].ethertype, tags[i].tag);
+		memset(&message, 0xff, sizeof(message));
+		ck_assert_msg(decode_copy(&message, frame, len + VLAN_LEN) == tags[i].good,
+			"tag %#x", tags[i].tag);
+		if (!tags[i].good)
+			continue;
+		ck_assert_uint_eq(message.vlan, tags[i].vlan);
+		for (size_t cut = 0; cut < len + VLAN_LEN; cut++)
+			ck_assert_msg(!decode_copy(&message, frame, cut), "%zu bytes", cut);
+		add_tag(frame, len + VLAN_LEN, ETHERTYPE_VLAN, 10);
+		ck_assert_msg(!decode_copy(&message, frame, len + 2 * VLAN_LEN), "two tags");
+	}
+}
+END_TEST
+
+/* A tag is all that a VLAN adds. */
+START_TEST(encoded_with_tag)
+{
+	uint8_t want[NEIGHBOR_MAX_FRAME], frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+	size_t len = encode_row(want, _i);
+
+	ck_assert(neighbor_decode(&message, want, len));
+	message.vlan = 0x123;
+	add_tag(want, len, ETHERTYPE_VLAN, 0x123);
+	ck_assert_uint_eq(neighbor_encode(frame, &message), len + VLAN_LEN);
+	ck_assert_mem_eq(frame, want, len + VLAN_LEN);
+}
+END_TEST
+
+/* To the one that is known, to hear whether it is still there. */
+START_TEST(unicast_request)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message, again;
+	size_t len = encode_row(frame, _i);
+
+	if (!rows[_i].request)
+		return;
+	ck_assert(neighbor_decode(&message, frame, len));
+	message.unicast = true;
+	memcpy(message.dst_mac, mac_b, 6);
+	ck_assert_uint_eq(neighbor_encode(frame, &message), len);
+	ck_assert_mem_eq(frame, mac_b, 6);
+	if (len == ND_FRAME)
+		ck_assert_mem_eq(frame + IP + 24, v6_b.bytes, 16);
+	ck_assert(decode_copy(&again, frame, len));
+	ck_assert(again.request && again.unicast);
+	ck_assert(ip_equal(&again.target_ip, rows[_i].target));
+	ck_assert(ip_equal(&again.sender_ip, rows[_i].sender));
 }
 END_TEST
 
@@ -132,15 +212,13 @@ START_TEST(cut_message)
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
 	size_t len = encode_row(frame, _i);
-	size_t whole_without_option = rows[_i].request ? OPTION : len;
-
 	if (len != ND_FRAME)
 		return;
 	for (size_t cut = ICMP + 4; cut < len; cut++) {
 		put_be16(frame + IP + 4, (uint16_t)(cut - ICMP));
 		fix_checksum(frame);
-		ck_assert_msg(decode_copy(&message, frame, cut) == (cut == whole_without_option),
-			"%s, %zu bytes", rows[_i].name, cut);
+		ck_assert_msg(decode_copy(&message, frame, cut) == (cut == OPTION), "%s, %zu bytes",
+			rows[_i].name, cut);
 	}
 }
 END_TEST
@@ -186,6 +264,7 @@ static const struct {
 	{ "operation 0", ARP_REQUEST, ETH_LEN + 7, 0, false },
 	{ "operation 258", ARP_REPLY, ETH_LEN + 6, 1, false },
 	{ "group address as sender", ARP_REPLY, ETH_LEN + 8, 0x03, false },
+	{ "IP group as sender", ARP_REPLY, ETH_LEN + 14, 224, false },
 	{ "ethertype", ARP_REPLY, 13, 0, false },
 	{ "as it was", SOLICITATION, IP, 0x60, true },
 	{ "IP version", SOLICITATION, IP, 0x40, false },
@@ -204,7 +283,7 @@ static const struct {
 	{ "group address in the option", SOLICITATION, OPTION + 2, 0x03, false },
 	{ "option of length 0", ADVERTISEMENT, OPTION + 1, 0, false },
 	{ "option past the end", ADVERTISEMENT, OPTION + 1, 2, false },
-	{ "other option", ADVERTISEMENT, OPTION, 1, false },
+	{ "other option", ADVERTISEMENT, OPTION, 1, true },
 	{ "router, solicited, override", ADVERTISEMENT, ICMP + 4, 0xe0, true },
 	{ "solicited, but to all", ADVERTISEMENT, IP + 24, 0xff, false },
 };
@@ -236,6 +315,49 @@ START_TEST(solicitation_without_option)
 	fix_checksum(frame);
 	ck_assert(decode_copy(&message, frame, OPTION));
 	ck_assert_mem_eq(message.sender_mac, mac_a, 6);
+}
+END_TEST
+
+/* So does it when it is asked alone; else the answer tells nothing then. */
+START_TEST(advertisement_without_option)
+{
+	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+
+	encode_row(frame, ADVERTISEMENT);
+	put_be16(frame + IP + 4, 24);
+	for (unsigned flags = 0; flags < 0x100; flags += 0x20) {
+		bool solicited = flags & 0x40;
+
+		frame[ICMP + 4] = (uint8_t)flags;
+		fix_checksum(frame);
+		ck_assert_int_eq(decode_copy(&message, frame, OPTION), solicited);
+		if (!solicited)
+			continue;
+		ck_assert(!message.mac_told);
+		ck_assert_int_eq(message.override, (flags & 0x20) != 0);
+		ck_assert_mem_eq(message.sender_mac, mac_a, 6);
+	}
+}
+END_TEST
+
+/* What ARP alone may speak of is not believed in IPv6. */
+START_TEST(mapped_address)
+{
+	static const size_t at[] = { IP + 8, IP + 24, TARGET };
+
+	for (int row = SOLICITATION; row <= ADVERTISEMENT; row++) {
+		for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+			uint8_t frame[NEIGHBOR_MAX_FRAME];
+			struct neighbor_message message;
+
+			encode_row(frame, row);
+			memcpy(frame + at[i], v4_b.bytes, 16);
+			fix_checksum(frame);
+			ck_assert_msg(!decode_copy(&message, frame, ND_FRAME), "row %d, at %zu",
+				row, at[i]);
+		}
+	}
 }
 END_TEST
 
@@ -371,6 +493,67 @@ START_TEST(golden_bytes)
 }
 END_TEST
 
+/* What Linux sends: recorded from its network stack, A is 52:54:00:aa:00:01 and B ends in 02. */
+static const struct {
+	const char *bytes;
+	bool request, unicast, mac_told, override;
+	uint16_t vlan;
+	const char *sender, *target; /* 16 bytes each */
+	const char *encoded;         /* by us; NULL: the same */
+} linux_rows[] = {
+	{ "ffffffffffff 525400aa0001 0806 00010800 06040001 525400aa0001 0a090001 000000000000"
+	  "0a090002",
+		true, false, true, true, 0, "00000000000000000000ffff0a090001",
+		"00000000000000000000ffff0a090002", NULL },
+	{ "525400aa0001 525400aa0002 8100000a 0806 00010800 06040001 525400aa0002 0a0a0002"
+	  "000000000000 0a0a0001",
+		true, true, true, true, 10, "00000000000000000000ffff0a0a0002",
+		"00000000000000000000ffff0a0a0001", NULL },
+	{ "525400aa0002 525400aa0001 8100000a 0806 00010800 06040002 525400aa0001 0a0a0001"
+	  "525400aa0002 0a0a0002",
+		false, true, true, true, 10, "00000000000000000000ffff0a0a0001",
+		"00000000000000000000ffff0a0a0002", NULL },
+	{ "525400aa0001 525400aa0002 86dd 6000000000203aff fe80000000000000505400fffeaa0002"
+	  "fe80000000000000505400fffeaa0001 87003922 00000000 fe80000000000000505400fffeaa0001"
+	  "0101525400aa0002",
+		true, true, true, true, 0, "fe80000000000000505400fffeaa0002",
+		"fe80000000000000505400fffeaa0001", NULL },
+	{ "525400aa0002 525400aa0001 86dd 6000000000183aff fe80000000000000505400fffeaa0001"
+	  "fe80000000000000505400fffeaa0002 88004c2b 40000000 fe80000000000000505400fffeaa0001",
+		false, true, false, false, 0, "fe80000000000000505400fffeaa0001",
+		"fe80000000000000505400fffeaa0002",
+		"525400aa0002 525400aa0001 86dd 6000000000203aff fe80000000000000505400fffeaa0001"
+		"fe80000000000000505400fffeaa0002 8800d722 60000000"
+		"fe80000000000000505400fffeaa0001 0201525400aa0001" },
+};
+
+enum { N_LINUX = sizeof(linux_rows) / sizeof(linux_rows[0]) };
+
+START_TEST(as_linux_does)
+{
+	uint8_t frame[128], out[NEIGHBOR_MAX_FRAME];
+	struct neighbor_message message;
+	struct frl_ip sender, target;
+	size_t len = from_hex(frame, sizeof(frame), linux_rows[_i].bytes);
+
+	from_hex(sender.bytes, 16, linux_rows[_i].sender);
+	from_hex(target.bytes, 16, linux_rows[_i].target);
+	ck_assert(decode_copy(&message, frame, len));
+	ck_assert_int_eq(message.request, linux_rows[_i].request);
+	ck_assert_int_eq(message.unicast, linux_rows[_i].unicast);
+	ck_assert_int_eq(message.mac_told, linux_rows[_i].mac_told);
+	ck_assert_int_eq(message.override, linux_rows[_i].override);
+	ck_assert_uint_eq(message.vlan, linux_rows[_i].vlan);
+	ck_assert_mem_eq(message.sender_mac, frame + 6, 6);
+	ck_assert(ip_equal(&message.sender_ip, &sender));
+	ck_assert(ip_equal(&message.target_ip, &target));
+	if (linux_rows[_i].encoded)
+		len = from_hex(frame, sizeof(frame), linux_rows[_i].encoded);
+	ck_assert_uint_eq(neighbor_encode(out, &message), len);
+	ck_assert_mem_eq(out, frame, len);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("neighbor");
@@ -380,14 +563,20 @@ int main(void)
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, roundtrip, 0, N_ROWS);
+	tcase_add_loop_test(tcase, tagged, 0, N_ROWS);
+	tcase_add_loop_test(tcase, encoded_with_tag, 0, N_ROWS);
+	tcase_add_loop_test(tcase, unicast_request, 0, N_ROWS);
 	tcase_add_loop_test(tcase, cut_frame, 0, N_ROWS);
 	tcase_add_loop_test(tcase, cut_message, 0, N_ROWS);
 	tcase_add_loop_test(tcase, flipped_bit, 0, N_ROWS);
 	tcase_add_loop_test(tcase, changed_byte, 0, N_BYTES);
 	tcase_add_test(tcase, solicitation_without_option);
+	tcase_add_test(tcase, advertisement_without_option);
+	tcase_add_test(tcase, mapped_address);
 	tcase_add_test(tcase, duplicate_address_probe);
 	tcase_add_test(tcase, answer_to_probe);
 	tcase_add_test(tcase, golden_bytes);
+	tcase_add_loop_test(tcase, as_linux_does, 0, N_LINUX);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

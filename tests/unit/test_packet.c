@@ -68,17 +68,55 @@ static void random_headers(struct wire_headers *h, uint8_t opcode, struct random
 	h->bth.pkey = (uint16_t)random_u64(random);
 	h->bth.dest_qpn = random_u64(random) & 0xffffff;
 	h->bth.psn = psn_make((uint32_t)random_u64(random));
-	if (op->headers & HEADER_RETH) {
-		h->reth.va = random_u64(random);
-		h->reth.rkey = (uint32_t)random_u64(random);
-		h->reth.dma_length = (uint32_t)random_u64(random);
-	}
-	if (op->headers & HEADER_AETH) {
-		h->aeth.syndrome = (uint8_t)random_u64(random);
-		h->aeth.msn = random_u64(random) & 0xffffff;
-	}
+	if (op->headers & HEADER_DETH)
+		h->deth = (struct deth){ (uint32_t)random_u64(random),
+			random_u64(random) & 0xffffff };
+	if (op->headers & HEADER_RETH)
+		h->reth = (struct reth){ random_u64(random), (uint32_t)random_u64(random),
+			(uint32_t)random_u64(random) };
+	if (op->headers & HEADER_ATOMICETH)
+		h->atomic = (struct atomic_eth){ random_u64(random), (uint32_t)random_u64(random),
+			random_u64(random), random_u64(random) };
+	if (op->headers & HEADER_AETH)
+		h->aeth = (struct aeth){ (uint8_t)random_u64(random),
+			random_u64(random) & 0xffffff };
+	if (op->headers & HEADER_ATOMICACKETH)
+		h->atomic_original = random_u64(random);
 	if (op->headers & HEADER_IMMDT)
 		h->imm_data = (uint32_t)random_u64(random);
+	if (op->headers & HEADER_IETH)
+		h->invalidate_rkey = (uint32_t)random_u64(random);
+}
+
+/* Those that this opcode has. */
+static void assert_same_extended(
+	uint8_t headers, const struct wire_headers *a, const struct wire_headers *b)
+{
+	if (headers & HEADER_DETH) {
+		ck_assert_uint_eq(a->deth.qkey, b->deth.qkey);
+		ck_assert_uint_eq(a->deth.src_qpn, b->deth.src_qpn);
+	}
+	if (headers & HEADER_RETH) {
+		ck_assert_uint_eq(a->reth.va, b->reth.va);
+		ck_assert_uint_eq(a->reth.rkey, b->reth.rkey);
+		ck_assert_uint_eq(a->reth.dma_length, b->reth.dma_length);
+	}
+	if (headers & HEADER_ATOMICETH) {
+		ck_assert_uint_eq(a->atomic.va, b->atomic.va);
+		ck_assert_uint_eq(a->atomic.rkey, b->atomic.rkey);
+		ck_assert_uint_eq(a->atomic.swap_add, b->atomic.swap_add);
+		ck_assert_uint_eq(a->atomic.compare, b->atomic.compare);
+	}
+	if (headers & HEADER_AETH) {
+		ck_assert_uint_eq(a->aeth.syndrome, b->aeth.syndrome);
+		ck_assert_uint_eq(a->aeth.msn, b->aeth.msn);
+	}
+	if (headers & HEADER_ATOMICACKETH)
+		ck_assert_uint_eq(a->atomic_original, b->atomic_original);
+	if (headers & HEADER_IMMDT)
+		ck_assert_uint_eq(a->imm_data, b->imm_data);
+	if (headers & HEADER_IETH)
+		ck_assert_uint_eq(a->invalidate_rkey, b->invalidate_rkey);
 }
 
 static void assert_same_headers(const struct wire_headers *a, const struct wire_headers *b)
@@ -93,12 +131,7 @@ static void assert_same_headers(const struct wire_headers *a, const struct wire_
 	ck_assert_uint_eq(a->bth.pkey, b->bth.pkey);
 	ck_assert_uint_eq(a->bth.dest_qpn, b->bth.dest_qpn);
 	ck_assert_uint_eq(a->bth.psn.value, b->bth.psn.value);
-	ck_assert_uint_eq(a->reth.va, b->reth.va);
-	ck_assert_uint_eq(a->reth.rkey, b->reth.rkey);
-	ck_assert_uint_eq(a->reth.dma_length, b->reth.dma_length);
-	ck_assert_uint_eq(a->aeth.syndrome, b->aeth.syndrome);
-	ck_assert_uint_eq(a->aeth.msn, b->aeth.msn);
-	ck_assert_uint_eq(a->imm_data, b->imm_data);
+	assert_same_extended(opcode_table[a->bth.opcode].headers, a, b);
 }
 
 static void check_roundtrip(
@@ -115,6 +148,9 @@ static void check_roundtrip(
 	ck_assert_uint_eq(packet.h.bth.pad, pad);
 	ck_assert_ptr_eq(packet.op, &opcode_table[h->bth.opcode]);
 	ck_assert_uint_eq(packet.traffic_class, 0x6a);
+	ck_assert_uint_eq(packet.n_tags, is_tagged(variant));
+	ck_assert_uint_eq(packet.vlan, is_tagged(variant) ? 10 : 0);
+	ck_assert_uint_eq(packet.priority, is_tagged(variant) ? 3 : 0);
 	ck_assert(ip_is_v4(&packet.src_ip) == frame.ipv4);
 	ck_assert_uint_eq(packet.src_ip.bytes[15], 1);
 	ck_assert_uint_eq(packet.dst_ip.bytes[15], 2);
@@ -244,7 +280,7 @@ static const struct {
 } wrong_rows[] = {
 	{ "unknown ethertype", BOTH, AT_L3, -2, 0x8915, WIRE_NOT_ROCE },
 	{ "ARP", BOTH, AT_L3, -2, ETHERTYPE_ARP, WIRE_ARP },
-	{ "a second tag", BOTH, AT_L3, -2, ETHERTYPE_VLAN, WIRE_NOT_ROCE },
+	{ "a tag before nothing that is known", BOTH, AT_L3, -2, ETHERTYPE_VLAN, WIRE_NOT_ROCE },
 	{ "IPv4 of version 6", V4, AT_L3, 0, 0x656a, WIRE_BAD_IP },
 	{ "IPv4 with options", V4, AT_L3, 0, 0x466a, WIRE_BAD_IP },
 	{ "IPv4 with a header of 16 bytes", V4, AT_L3, 0, 0x446a, WIRE_BAD_IP },
@@ -261,6 +297,8 @@ static const struct {
 	{ "late fragment", V4, AT_L3, 6, 0x1000, WIRE_BAD_IP },
 	{ "reserved flag", V4, AT_L3, 6, 0xc000, WIRE_BAD_IP },
 	{ "TCP", V4, AT_L3, 8, 0x4006, WIRE_NOT_ROCE },
+	{ "ICMP", V4, AT_L3, 8, 0x4001, WIRE_ICMP },
+	{ "IGMP", V4, AT_L3, 8, 0x0102, WIRE_IGMP },
 	{ "hop limit 0", V4, AT_L3, 8, 0x0011, WIRE_OK },
 	{ "IPv6 of version 4", V6, AT_L3, 0, 0x46a0, WIRE_BAD_IP },
 	{ "IPv6 payload length 0", V6, AT_L3, 4, 0, WIRE_SHORT },
@@ -270,7 +308,7 @@ static const struct {
 	{ "IPv6 payload length 65535", V6, AT_L3, 4, 0xffff, WIRE_BAD_IP },
 	{ "IPv6 hop-by-hop options", V6, AT_L3, 6, 0x0040, WIRE_NOT_ROCE },
 	{ "IPv6 fragment", V6, AT_L3, 6, 0x2c40, WIRE_NOT_ROCE },
-	{ "ICMPv6", V6, AT_L3, 6, 0x3aff, WIRE_ICMPV6 },
+	{ "ICMPv6", V6, AT_L3, 6, 0x3aff, WIRE_ICMP },
 	{ "another port", BOTH, AT_UDP, 2, 4790, WIRE_NOT_ROCE },
 	{ "source port", BOTH, AT_UDP, 0, 1, WIRE_OK },
 	{ "UDP length 0", BOTH, AT_UDP, 4, 0, WIRE_BAD_UDP },
@@ -311,6 +349,143 @@ START_TEST(wrong)
 		fix_ip_checksum(&frame);
 		assert_verdict(decode_copy(&packet, &frame, frame.len), wrong_rows[_i].verdict,
 			wrong_rows[_i].name);
+	}
+}
+END_TEST
+
+/* Up to two tags of either type are taken off; the outer one's identifier and priority are told. */
+static const struct {
+	const char *name;
+	uint16_t tags[3][2]; /* type and TCI, outer one first */
+	enum wire_verdict verdict;
+	uint8_t n_tags;
+	uint16_t vlan;
+	uint8_t priority;
+} tag_rows[] = {
+	{ "none", { { 0 } }, WIRE_OK, 0, 0, 0 },
+	{ "one", { { 0x8100, 0x000a } }, WIRE_OK, 1, 10, 0 },
+	{ "all bits", { { 0x8100, 0xffff } }, WIRE_OK, 1, 0xfff, 7 },
+	{ "drop eligible", { { 0x8100, 0x1001 } }, WIRE_OK, 1, 1, 0 },
+	{ "priority only", { { 0x8100, 0xa000 } }, WIRE_OK, 1, 0, 5 },
+	{ "service tag alone", { { 0x88a8, 0x4064 } }, WIRE_OK, 1, 100, 2 },
+	{ "QinQ", { { 0x88a8, 0x6064 }, { 0x8100, 0x200a } }, WIRE_OK, 2, 100, 3 },
+	{ "twice the same", { { 0x8100, 0x0064 }, { 0x8100, 0x000a } }, WIRE_OK, 2, 100, 0 },
+	{ "inner and outer exchanged", { { 0x8100, 0x200a }, { 0x88a8, 0x6064 } }, WIRE_OK, 2, 10,
+		1 },
+	{ "three", { { 0x88a8, 1 }, { 0x8100, 2 }, { 0x8100, 3 } }, WIRE_NOT_ROCE, 0, 0, 0 },
+};
+
+enum { N_TAG_ROWS = sizeof(tag_rows) / sizeof(tag_rows[0]) };
+
+static struct frame tagged_frame(int variant, const uint16_t tags[3][2])
+{
+	struct wire_headers h = simple_headers(OP_SEND_ONLY);
+	struct frame frame = make_frame(variant & 1, &h, 5, true);
+
+	for (int i = 2; i >= 0; i--) {
+		if (!tags[i][0])
+			continue;
+		insert_tag(&frame);
+		put_be16(frame.bytes + 12, tags[i][0]);
+		put_be16(frame.bytes + 14, tags[i][1]);
+	}
+	return frame;
+}
+
+START_TEST(tags)
+{
+	struct wire_packet packet;
+
+	for (int family = 0; family < 2; family++) {
+		struct frame frame = tagged_frame(family, tag_rows[_i].tags);
+
+		memset(&packet, 0xa5, sizeof(packet));
+		assert_verdict(wire_decode(&packet, frame.bytes, frame.len), tag_rows[_i].verdict,
+			tag_rows[_i].name);
+		if (tag_rows[_i].verdict != WIRE_OK)
+			continue;
+		ck_assert_uint_eq(packet.n_tags, tag_rows[_i].n_tags);
+		ck_assert_uint_eq(packet.vlan, tag_rows[_i].vlan);
+		ck_assert_uint_eq(packet.priority, tag_rows[_i].priority);
+		ck_assert_ptr_eq(packet.l3, frame.bytes + frame.l3);
+		assert_verdict(wire_trim(&packet, true), WIRE_OK, "trim");
+		ck_assert(wire_icrc_ok(&packet));
+		for (size_t len = 0; len < frame.len; len++)
+			assert_verdict(decode_copy(&packet, &frame, len),
+				verdict_of_cut_frame(&frame, len), tag_rows[_i].name);
+	}
+}
+END_TEST
+
+/* ARP and ICMP are told as what they are behind tags as well. */
+START_TEST(tagged_arp)
+{
+	struct frame frame = tagged_frame(0, tag_rows[_i].tags);
+	struct wire_packet packet;
+
+	put_be16(frame.bytes + frame.l3 - 2, ETHERTYPE_ARP);
+	assert_verdict(decode_copy(&packet, &frame, frame.len),
+		tag_rows[_i].verdict == WIRE_OK ? WIRE_ARP : WIRE_NOT_ROCE, tag_rows[_i].name);
+}
+END_TEST
+
+/* As IGMP is sent, with the router alert option (RFC 2236). UDP with an option is refused. */
+START_TEST(ipv4_options)
+{
+	static const struct {
+		uint8_t protocol;
+		enum wire_verdict verdict;
+	} rows[] = { { 1, WIRE_ICMP }, { 2, WIRE_IGMP }, { 6, WIRE_NOT_ROCE },
+		{ 17, WIRE_BAD_IP } };
+	struct wire_packet packet;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct frame frame = tagged_frame(0, tag_rows[0].tags);
+		uint8_t *ip = frame.bytes + frame.l3;
+
+		ip[0] = 0x46;
+		ip[9] = rows[i].protocol;
+		put_be32(ip + IPV4_LEN, 0x94040000);
+		assert_verdict(decode_copy(&packet, &frame, frame.len), rows[i].verdict, "option");
+	}
+}
+END_TEST
+
+/* As multicast listener discovery is sent: with the router alert option (RFC 2710). */
+START_TEST(hop_by_hop_options)
+{
+	static const struct {
+		uint8_t protocol; /* behind them */
+		enum wire_verdict verdict;
+	} rows[] = { { 58, WIRE_ICMP }, { 6, WIRE_NOT_ROCE }, { 17, WIRE_NOT_ROCE } };
+	struct wire_packet packet;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct frame frame = tagged_frame(1, tag_rows[0].tags);
+
+		frame.bytes[frame.l3 + 6] = 0;
+		frame.bytes[frame.l3 + IPV6_LEN] = rows[i].protocol;
+		assert_verdict(
+			decode_copy(&packet, &frame, frame.len), rows[i].verdict, "hop-by-hop");
+		put_be16(frame.bytes + frame.l3 + 4, 0);
+		assert_verdict(decode_copy(&packet, &frame, frame.l3 + IPV6_LEN), WIRE_NOT_ROCE,
+			"nothing behind the header");
+	}
+}
+END_TEST
+
+/* ::ffff:a.b.c.d stands for IPv4 everywhere here, so it must not come in over IPv6. */
+START_TEST(ipv4_address_over_ipv6)
+{
+	struct wire_headers h = simple_headers(OP_SEND_ONLY);
+	const struct frl_ip mapped = ip_from_v4((const uint8_t[]){ 10, 9, 0, 1 });
+	struct wire_packet packet;
+
+	for (size_t at = 8; at <= 24; at += 16) {
+		struct frame frame = make_frame(1, &h, 5, true);
+
+		memcpy(frame.bytes + frame.l3 + at, mapped.bytes, 16);
+		assert_verdict(decode_copy(&packet, &frame, frame.len), WIRE_BAD_IP, "mapped");
 	}
 }
 END_TEST
@@ -386,9 +561,9 @@ START_TEST(every_version_and_opcode)
 		frame.bytes[frame.bth] = (uint8_t)_i;
 		frame.bytes[frame.bth + BTH_FLAGS_BYTE] = (uint8_t)version;
 		assert_verdict(decode_copy(&packet, &frame, frame.len),
-			version                             ? WIRE_BAD_VERSION
-				: opcode_known((uint8_t)_i) ? WIRE_OK
-							    : WIRE_BAD_OPCODE,
+			version                              ? WIRE_BAD_VERSION
+				: opcode_table[_i].operation ? WIRE_OK
+							     : WIRE_BAD_OPCODE,
 			"version and opcode");
 	}
 }
@@ -481,7 +656,7 @@ START_TEST(golden_bytes)
 		.src_ip = ip_from_v4((const uint8_t[]){ 10, 9, 0, 1 }),
 		.dst_ip = ip_from_v4((const uint8_t[]){ 10, 9, 0, 2 }),
 		.hop_limit = 64,
-		.udp_src_port = wire_udp_src_port(0x1a, 0x11),
+		.udp_src_port = wire_udp_src_port(0, 0x1a, 0x11),
 	};
 	struct wire_path path;
 	uint8_t out[WIRE_MAX_HEADERS];
@@ -498,28 +673,168 @@ START_TEST(golden_bytes)
 }
 END_TEST
 
+/* The tag, the flow label and everything else that a path adds, against the same put in by hand. */
+START_TEST(path_headers)
+{
+	struct wire_path_config config = {
+		.vlan = _i & 1 ? 10 : 0,
+		.priority = _i & 2 ? 5 : 0,
+		.traffic_class = 0xb9,
+		.hop_limit = 17,
+		.flow_label = _i & 4 ? 0xfedcb : 0,
+		.udp_src_port = 0xd00d,
+	};
+	struct wire_headers h = simple_headers(OP_SEND_ONLY);
+	bool has_tag = config.vlan || config.priority;
+	uint8_t out[WIRE_MAX_HEADERS + 8] = { 0 };
+	struct wire_packet packet;
+	struct wire_path path;
+	uint8_t trailer;
+	size_t len;
+
+	for (int family = 0; family < 2; family++) {
+		struct frame frame = make_frame(family, &h, 4, false);
+
+		memcpy(config.src_mac, mac_a, 6);
+		memcpy(config.dst_mac, mac_b, 6);
+		assert_verdict(wire_decode(&packet, frame.bytes, frame.len), WIRE_OK, "plain");
+		config.src_ip = packet.src_ip;
+		config.dst_ip = packet.dst_ip;
+		wire_path_init(&path, &config);
+		len = wire_encode(out, &path, &h, 4, false, &trailer);
+
+		put_be16(frame.bytes + frame.udp, 0xd00d);
+		if (family == 0) {
+			frame.bytes[frame.l3 + 1] = 0xb9;
+			frame.bytes[frame.l3 + 8] = 17;
+			fix_ip_checksum(&frame);
+		} else {
+			put_be32(frame.bytes + frame.l3, 0x6b900000 | config.flow_label);
+			frame.bytes[frame.l3 + 7] = 17;
+		}
+		if (has_tag) {
+			insert_tag(&frame);
+			put_be16(frame.bytes + 14, (uint16_t)(config.priority << 13 | config.vlan));
+		}
+		ck_assert_uint_eq(len, frame.payload);
+		ck_assert_mem_eq(out, frame.bytes, len);
+		assert_verdict(wire_decode(&packet, out, len + 4), WIRE_OK, "encoded");
+		ck_assert_uint_eq(packet.n_tags, has_tag);
+		ck_assert_uint_eq(packet.vlan, config.vlan);
+		ck_assert_uint_eq(packet.priority, config.priority);
+	}
+}
+END_TEST
+
+/* Written by hand from the layouts in IBTA volume 1, 9.3 and 9.4. */
 static const struct {
-	uint32_t a, b;
+	uint8_t opcode;
+	struct wire_headers h;
+	uint8_t bytes[ATOMICETH_LEN];
+	size_t len;
+} extended_rows[] = {
+	{ TRANSPORT_UD | OP_SEND_ONLY, { .deth = { 0x01234567, 0x89abcd } },
+		{ 0x01, 0x23, 0x45, 0x67, 0, 0x89, 0xab, 0xcd }, 8 },
+	{ OP_READ_REQUEST, { .reth = { 0x0102030405060708, 0x090a0b0c, 0x0d0e0f10 } },
+		{ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 }, 16 },
+	{ OP_CMP_SWAP,
+		{ .atomic = { 0x0102030405060708, 0x090a0b0c, 0x0d0e0f1011121314,
+			  0x15161718191a1b1c } },
+		{ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
+			24, 25, 26, 27, 28 },
+		28 },
+	{ OP_ATOMIC_ACK, { .atomic_original = 0x05060708090a0b0c, .aeth = { 1, 0x020304 } },
+		{ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 }, 12 },
+	{ OP_SEND_LAST_INV, { .invalidate_rkey = 0x01020304 }, { 1, 2, 3, 4 }, 4 },
+};
+
+enum { N_EXTENDED = sizeof(extended_rows) / sizeof(extended_rows[0]) };
+
+START_TEST(golden_extended_headers)
+{
+	struct wire_headers h = extended_rows[_i].h;
+	size_t len = extended_rows[_i].len;
+	struct wire_headers decoded;
+	struct frame frame;
+
+	h.bth = simple_headers(extended_rows[_i].opcode).bth;
+	frame = make_frame(0, &h, 0, true);
+	ck_assert_uint_eq(frame.payload - frame.bth, BTH_LEN + len);
+	ck_assert_mem_eq(frame.bytes + frame.bth + BTH_LEN, extended_rows[_i].bytes, len);
+	memset(&decoded, 0xa5, sizeof(decoded));
+	wire_decode_headers(&decoded, frame.bytes + frame.bth);
+	assert_same_headers(&decoded, &h);
+}
+END_TEST
+
+/* The byte between Q_Key and source QPN is reserved: neither sent nor looked at. */
+START_TEST(deth_reserved_byte)
+{
+	struct wire_headers h = simple_headers(TRANSPORT_UD | OP_SEND_ONLY);
+	struct wire_headers decoded;
+	struct frame frame;
+
+	h.deth = (struct deth){ .qkey = 1, .src_qpn = 0xff000002 };
+	frame = make_frame(0, &h, 0, true);
+	ck_assert_uint_eq(frame.bytes[frame.bth + BTH_LEN + 4], 0);
+	frame.bytes[frame.bth + BTH_LEN + 4] = 0xff;
+	wire_decode_headers(&decoded, frame.bytes + frame.bth);
+	ck_assert_uint_eq(decoded.deth.src_qpn, 2);
+}
+END_TEST
+
+static const struct {
+	uint32_t flow_label, a, b;
 	uint16_t port;
 } port_rows[] = {
-	{ 0x1a, 0x11, 49594 }, /* these as recorded from Linux */
-	{ 0x21, 0x18, 49944 },
-	{ 0x2a, 0x21, 50538 },
-	{ 0x60, 0x58, 57600 },
-	{ 0x64, 0x5c, 58352 },
-	{ 0, 0, 0xc000 },
+	{ 0, 0x1a, 0x11, 49594 }, /* these as recorded from Linux */
+	{ 0, 0x21, 0x18, 49944 }, { 0, 0x2a, 0x21, 50538 }, { 0, 0x60, 0x58, 57600 },
+	{ 0, 0x64, 0x5c, 58352 }, { 0x12345, 0x2b, 0x22, 58177 }, { 0x32d12, 0x56, 0x4d, 60702 },
+	{ 0, 0, 0, 0xc000 }, { 0x00001, 0x1a, 0x11, 0xc001 },
+	{ 0xfffff, 0x1a, 0x11, 0xffc0 }, /* 0x3fff ^ 0x3f */
+	{ 0xf00000, 0x1a, 0x11, 49594 }, /* none of its 20 bits */
 };
 
 enum { N_PORTS = sizeof(port_rows) / sizeof(port_rows[0]) };
 
 START_TEST(udp_src_port)
 {
+	uint32_t label = port_rows[_i].flow_label;
 	uint32_t a = port_rows[_i].a;
 	uint32_t b = port_rows[_i].b;
 
-	ck_assert_uint_eq(wire_udp_src_port(a, b), port_rows[_i].port);
-	ck_assert_uint_eq(wire_udp_src_port(b, a), port_rows[_i].port);
-	ck_assert_uint_ge(wire_udp_src_port(0xffffff - a, 0xfedcba), 0xc000);
+	ck_assert_uint_eq(wire_udp_src_port(label, a, b), port_rows[_i].port);
+	ck_assert_uint_eq(wire_udp_src_port(label, b, a), port_rows[_i].port);
+	ck_assert_uint_ge(wire_udp_src_port(label, 0xffffff - a, 0xfedcba), 0xc000);
+}
+END_TEST
+
+static const struct {
+	struct frl_ip ip;
+	bool is_group;
+	uint8_t mac[6];
+} group_rows[] = {
+	{ { { [10] = 0xff, 0xff, 239, 9, 9, 9 } }, true, { 0x01, 0x00, 0x5e, 0x09, 0x09, 0x09 } },
+	{ { { [10] = 0xff, 0xff, 224, 255, 1, 2 } }, true, { 0x01, 0x00, 0x5e, 0x7f, 0x01, 0x02 } },
+	{ { { 0xff, 0x0e, [12] = 0xfe, 0xdc, 0xba, 0x98 } }, true,
+		{ 0x33, 0x33, 0xfe, 0xdc, 0xba, 0x98 } },
+	{ { { [10] = 0xff, 0xff, 10, 9, 0, 1 } }, false, { 0 } },
+	{ { { [10] = 0xff, 0xff, 240, 0, 0, 1 } }, false, { 0 } },
+	{ { { [10] = 0xff, 0xff, 223, 255, 255, 255 } }, false, { 0 } },
+	{ { { 0xfe, 0x80, [15] = 1 } }, false, { 0 } },
+	{ { { 0 } }, false, { 0 } },
+};
+
+enum { N_GROUPS = sizeof(group_rows) / sizeof(group_rows[0]) };
+
+START_TEST(multicast_mac)
+{
+	static const uint8_t untouched[6] = { 1, 2, 3, 4, 5, 6 };
+	uint8_t mac[6];
+
+	memcpy(mac, untouched, 6);
+	ck_assert(wire_multicast_mac(&group_rows[_i].ip, mac) == group_rows[_i].is_group);
+	ck_assert_mem_eq(mac, group_rows[_i].is_group ? group_rows[_i].mac : untouched, 6);
 }
 END_TEST
 
@@ -546,13 +861,22 @@ int main(void)
 	tcase_add_loop_test(tcase, cut_packet, 0, OPCODES);
 	tcase_add_loop_test(tcase, padded_frame, 0, VARIANTS);
 	tcase_add_loop_test(tcase, wrong, 0, N_WRONG);
+	tcase_add_loop_test(tcase, tags, 0, N_TAG_ROWS);
+	tcase_add_loop_test(tcase, tagged_arp, 0, N_TAG_ROWS);
+	tcase_add_test(tcase, ipv4_options);
+	tcase_add_test(tcase, hop_by_hop_options);
+	tcase_add_test(tcase, ipv4_address_over_ipv6);
 	tcase_add_test(tcase, wrong_ip_checksum);
 	tcase_add_loop_test(tcase, udp_checksum_is_verified, 0, VARIANTS);
 	tcase_add_loop_test(tcase, pad_longer_than_payload, 0, VARIANTS);
 	tcase_add_loop_test(tcase, every_version_and_opcode, 0, OPCODES);
 	tcase_add_loop_test(tcase, wrong_icrc, 0, VARIANTS);
 	tcase_add_test(tcase, golden_bytes);
+	tcase_add_loop_test(tcase, path_headers, 0, 8);
+	tcase_add_loop_test(tcase, golden_extended_headers, 0, N_EXTENDED);
+	tcase_add_test(tcase, deth_reserved_byte);
 	tcase_add_loop_test(tcase, udp_src_port, 0, N_PORTS);
+	tcase_add_loop_test(tcase, multicast_mac, 0, N_GROUPS);
 	tcase_add_test(tcase, verdict_names);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

@@ -35,8 +35,8 @@ struct end {
 	struct qp qp;
 	struct cq send_cq, recv_cq;
 	struct frl_wc send_wc[CQ], recv_wc[CQ];
-	struct send_wqe send_wqes[QUEUE];
-	struct recv_wqe recv_wqes[QUEUE];
+	struct event_queues queues;
+	_Alignas(64) uint8_t storage[32 * 1024]; /* of the queue pair */
 	struct region_table table;
 	struct region *slots[2];
 	struct region source, target;
@@ -90,7 +90,7 @@ static void plan_messages(struct world *w, struct end *end)
 		m->opcode = (enum frl_wr_opcode)random_below(&w->random, 4);
 		m->length = chance(w, 50) ? edges[random_below(&w->random, 7)]
 					  : (uint32_t)random_below(&w->random, 5 * MTU);
-		m->reduce = m->opcode <= FRL_WR_SEND_WITH_IMM && chance(w, 50);
+		m->reduce = m->opcode >= FRL_WR_SEND && chance(w, 50);
 		if (m->reduce)
 			m->length &= ~3u;
 		m->signaled = chance(w, 70) || i + 1 == MESSAGES;
@@ -110,9 +110,11 @@ static void move(struct end *end, const struct frl_qp_attr *attr, uint32_t mask)
 static void make_end(struct world *w, unsigned who, const uint32_t psn[2])
 {
 	struct end *end = &w->end[who];
+	struct qp_config config;
 	struct frl_qp_attr attr = { .state = FRL_QPS_INIT,
 		.access_flags = FRL_ACCESS_REMOTE_WRITE,
-		.remote_ip = ips[!who],
+		.port_num = 1,
+		.ah.dgid = ips[!who],
 		.path_mtu = MTU,
 		.dest_qpn = 0x100 + !who,
 		.rq_psn = psn[!who],
@@ -122,35 +124,52 @@ static void make_end(struct world *w, unsigned who, const uint32_t psn[2])
 		.retry_cnt = 7,
 		.rnr_retry = 7 };
 
-	cq_init(&end->send_cq, end->send_wc, CQ);
-	cq_init(&end->recv_cq, end->recv_wc, CQ);
+	event_queues_init(&end->queues);
+	cq_init(&end->send_cq, end->send_wc, CQ, &end->queues);
+	cq_init(&end->recv_cq, end->recv_wc, CQ, &end->queues);
 	region_table_extend(&end->table, end->slots, 2);
-	end->source = (struct region){ .addr = end->out, .length = sizeof(end->out), .pd = &pd };
+	end->source = (struct region){
+		.addr = end->out, .iova = (uintptr_t)end->out, .length = sizeof(end->out), .pd = &pd
+	};
 	end->target = (struct region){
-		.addr = end->in, .length = sizeof(end->in), .access = 3, .pd = &pd
+		.addr = end->in,
+		.iova = (uintptr_t)end->in,
+		.length = sizeof(end->in),
+		.access = 3,
+		.pd = &pd,
 	};
 	region_add(&end->table, &end->source, 1);
 	region_add(&end->table, &end->target, 2);
-	qp_init(&end->qp,
-		&(struct qp_config){ .qpn = 0x100 + who,
-			.pd = &pd,
-			.send_cq = &end->send_cq,
-			.recv_cq = &end->recv_cq,
-			.regions = &end->table,
-			.stats = &end->stats,
-			.send_wqes = end->send_wqes,
-			.n_send = QUEUE,
-			.recv_wqes = end->recv_wqes,
-			.n_recv = QUEUE,
-			.window = 1 + (uint32_t)random_below(&w->random, 24),
-			.unlimited_retry = true });
-	move(end, &attr, FRL_QP_ACCESS_FLAGS);
+	config = (struct qp_config){
+		.type = FRL_QPT_RC,
+		.qpn = 0x100 + who,
+		.pkey = PKEY_DEFAULT,
+		.pd = &pd,
+		.send_cq = &end->send_cq,
+		.recv_cq = &end->recv_cq,
+		.regions = &end->table,
+		.stats = &end->stats,
+		.queues = &end->queues,
+		.max_send_wr = QUEUE,
+		.max_recv_wr = QUEUE,
+		.max_send_sge = 2,
+		.max_recv_sge = 2,
+		.max_inline = FRL_MAX_INLINE,
+		.window = 1 + (uint32_t)random_below(&w->random, 24),
+		.unlimited_retry = true,
+		.storage = end->storage,
+	};
+	ck_assert_uint_le(qp_storage_size(&config), sizeof(end->storage));
+	qp_init(&end->qp, &config);
+	move(end, &attr, FRL_QP_ACCESS_FLAGS | FRL_QP_PKEY_INDEX | FRL_QP_PORT);
 	attr.state = FRL_QPS_RTR;
 	move(end, &attr,
-		FRL_QP_PATH | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
-			FRL_QP_MIN_RNR_TIMER);
+		FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
+			FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER);
 	attr.state = FRL_QPS_RTS;
-	move(end, &attr, FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY);
+	move(end, &attr,
+		FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
+			FRL_QP_MAX_QP_RD_ATOMIC);
 	plan_messages(w, end);
 	for (uint32_t k = 0; k < sizeof(end->in) / 4; k++)
 		((float *)(void *)end->in)[k] = 0.5f;
@@ -172,9 +191,10 @@ static void post_send(struct world *w, unsigned who)
 		.imm_data = end->posted ^ 0x5a5a,
 		.remote_addr = (uintptr_t)w->end[!who].in + (uint64_t)end->posted * SLOT,
 		.rkey = w->end[!who].target.key };
+	const struct wr_objects none = { 0 };
 	const char *why;
 
-	if (end->posted < MESSAGES && qp_post_send(&end->qp, &wr, &why) == 0)
+	if (end->posted < MESSAGES && qp_post_send(&end->qp, &wr, &none, &why) == 0)
 		end->posted++;
 }
 
@@ -270,7 +290,7 @@ static void poll(struct world *w, unsigned who)
 		ck_assert_uint_eq(wc.byte_len, m->length);
 		if (wc.flags & FRL_WC_WITH_IMM)
 			ck_assert_uint_eq(wc.imm_data, wc.wr_id ^ 0x5a5a);
-		ck_assert((wc.flags & FRL_WC_WITH_IMM) == (m->opcode & 1));
+		ck_assert(!(wc.flags & FRL_WC_WITH_IMM) == !(m->opcode & 1));
 		check_content(w, who, end->received++);
 	}
 	while (cq_pop(&end->send_cq, &wc)) {
@@ -369,7 +389,7 @@ static uint64_t run(uint64_t seed)
 		ck_assert_uint_eq(w->end[who].qp.responder.msn, MESSAGES);
 		ck_assert_uint_eq(
 			w->end[who].qp.responder.epsn.value, w->end[!who].qp.requester.end.value);
-		ck_assert_uint_eq(w->end[who].qp.responder.head, w->end[who].qp.responder.tail);
+		ck_assert(recv_queue_empty(&w->end[who].qp.responder.queue));
 	}
 	return w->hash;
 }

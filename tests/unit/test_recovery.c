@@ -116,8 +116,10 @@ START_TEST(receiver_never_ready)
 			break;
 		/* rxe quirk 5, and refusals of what followed: no tries of their own. */
 		fixture_ack(f, 0x60, 0);
+		fixture_ack(f, 0x60, 2);
 		fixture_ack(f, 0x20 | 14, 0);
 		expect_silence(f);
+		expect_no_wc(&f->send_cq);
 		ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + 1280000);
 		fixture_deadline(f);
 	}
@@ -258,6 +260,81 @@ START_TEST(progress_ends_the_rnr_wait)
 }
 END_TEST
 
+/* Each response of a READ is progress: the timer starts anew, and retries are full again. */
+START_TEST(every_response_is_progress)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = 256, .retry_cnt = 2 });
+
+	fixture_send(f, 1, FRL_WR_RDMA_READ, 5 * 256);
+	fixture_output(f);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + F_TIMEOUT_NS);
+	for (uint32_t i = 0; i < 4; i++) {
+		fixture_deadline(f);
+		fixture_output(f);
+		fixture_deadline(f);
+		ck_assert_uint_eq(fixture_output(f), 1);
+		ck_assert_uint_eq(f->out[0].h.reth.dma_length, (5 - i) * 256);
+		ck_assert_uint_eq(f->qp.recovery.retries, 0);
+		f->now_ns += 100;
+		fixture_arrive(f, OP_READ_RESP_MIDDLE, i, 256);
+		ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + F_TIMEOUT_NS);
+		ck_assert_uint_eq(f->qp.recovery.retries, 2);
+	}
+	fixture_arrive(f, OP_READ_RESP_LAST, 4, 256);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
+	ck_assert_uint_eq(f->stats.timeouts, 8);
+	ck_assert_uint_eq(f->stats.retransmits, 8);
+}
+END_TEST
+
+/* Responses that were missing before a refused packet do not end its wait; taking it does. */
+START_TEST(responses_while_waiting)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){ .rnr_retry = 1 });
+	uint64_t deadline;
+
+	fixture_send(f, 1, FRL_WR_RDMA_READ, 8);
+	fixture_send(f, 2, FRL_WR_SEND, 8);
+	fixture_send(f, 3, FRL_WR_SEND, 8);
+	fixture_output(f);
+	fixture_ack(f, 0x20 | 14, 1);
+	deadline = f->now_ns + 1280000;
+	f->now_ns += 1000;
+	fixture_ack(f, 0x1f, 1); /* implies that the response was lost: known already */
+	ck_assert_uint_eq(f->stats.implied_naks, 0);
+	fixture_arrive(f, OP_READ_RESP_ONLY, 0, 8);
+	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), deadline);
+	expect_silence(f);
+	if (_i) {
+		fixture_ack(f, 0x1f, 1);
+		expect_wc(&f->send_cq, 2, FRL_WC_SUCCESS);
+		ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + F_TIMEOUT_NS);
+		ck_assert_uint_eq(fixture_output(f), 1);
+		return;
+	}
+	fixture_deadline(f);
+	ck_assert_uint_eq(f->stats.timeouts, 0);
+	ck_assert_uint_eq(fixture_output(f), 2);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + F_TIMEOUT_NS);
+}
+END_TEST
+
+/* No timer of UC or UD. */
+START_TEST(unreliable_never_waits)
+{
+	struct fixture *f = fixture_new(
+		&(struct fixture_config){ .type = _i ? FRL_QPT_UD : FRL_QPT_UC });
+
+	fixture_send(f, 1, FRL_WR_SEND, 8);
+	ck_assert_uint_eq(fixture_output(f), 1);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
+	fixture_transmitted(f, 1);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
+	ck_assert_uint_eq(f->stats.rx_acks, 0);
+}
+END_TEST
+
 START_TEST(posts_while_waiting_stay)
 {
 	struct fixture *f = three_requests(&(struct fixture_config){ .rnr_retry = 7 });
@@ -319,6 +396,9 @@ int main(void)
 	tcase_add_test(tc, progress_restarts_timer_and_counts);
 	tcase_add_test(tc, rnr_nak_acknowledges_what_came_before);
 	tcase_add_test(tc, progress_ends_the_rnr_wait);
+	tcase_add_test(tc, every_response_is_progress);
+	tcase_add_loop_test(tc, responses_while_waiting, 0, 2);
+	tcase_add_loop_test(tc, unreliable_never_waits, 0, 2);
 	tcase_add_test(tc, posts_while_waiting_stay);
 	tcase_add_test(tc, no_deadline_no_effect);
 	tcase_add_test(tc, longest_timeout);

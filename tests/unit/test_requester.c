@@ -7,40 +7,61 @@
 static const uint32_t mtus[] = { 256, 512, 1024, 2048, 4096 };
 static const uint32_t psns[] = { 0, 0xfffffe, 0xffffff, 0x7ffffe, 0x123456 };
 
-/* First, middle, last, only; by enum frl_wr_opcode. */
-static const uint8_t opcodes[4][4] = {
-	{ OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST, OP_SEND_ONLY },
-	{ OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST_IMM, OP_SEND_ONLY_IMM },
-	{ OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST, OP_WRITE_ONLY },
-	{ OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST_IMM, OP_WRITE_ONLY_IMM },
+/* First, middle, last, only; of RC. */
+static const struct message_row {
+	enum frl_wr_opcode opcode;
+	uint8_t opcodes[4];
+	bool unreliable; /* UC has it too */
+} messages[] = {
+	{ FRL_WR_SEND, { OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST, OP_SEND_ONLY }, true },
+	{ FRL_WR_SEND_WITH_IMM,
+		{ OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST_IMM, OP_SEND_ONLY_IMM }, true },
+	{ FRL_WR_SEND_WITH_INV,
+		{ OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST_INV, OP_SEND_ONLY_INV }, false },
+	{ FRL_WR_RDMA_WRITE, { OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST, OP_WRITE_ONLY },
+		true },
+	{ FRL_WR_RDMA_WRITE_WITH_IMM,
+		{ OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST_IMM, OP_WRITE_ONLY_IMM }, true },
 };
 
-static void check_message(
-	struct fixture *f, enum frl_wr_opcode opcode, uint32_t psn, uint32_t length, uint64_t wr_id)
+enum { N_MESSAGES = sizeof(messages) / sizeof(messages[0]) };
+
+static void check_headers(const struct packet_out *out, uint32_t length, uint64_t wr_id)
 {
+	uint8_t headers = opcode_table[out->h.bth.opcode].headers;
+
+	ck_assert_uint_eq(out->h.bth.dest_qpn, F_PEER_QPN);
+	ck_assert_uint_eq(out->h.bth.pkey, 0xffff);
+	ck_assert_uint_eq(out->h.bth.version, 0);
+	ck_assert(out->h.bth.migrated && !out->h.bth.solicited);
+	ck_assert(!out->response);
+	ck_assert_ptr_null(out->target);
+	if (headers & HEADER_RETH) {
+		ck_assert_uint_eq(out->h.reth.va, 0x700000);
+		ck_assert_uint_eq(out->h.reth.rkey, 0x55);
+		ck_assert_uint_eq(out->h.reth.dma_length, length);
+	}
+	if (headers & (HEADER_IMMDT | HEADER_IETH))
+		ck_assert_uint_eq(out->h.imm_data, 0xabcd0000 + (uint32_t)wr_id);
+}
+
+static void check_message(struct fixture *f, const struct message_row *row, uint32_t psn,
+	uint32_t length, uint64_t wr_id)
+{
+	bool rc = f->qp.type == FRL_QPT_RC;
 	uint32_t mtu = f->qp.path_mtu;
 	uint32_t packets = length ? (length + mtu - 1) / mtu : 1;
 
-	fixture_send(f, wr_id, opcode, length);
+	fixture_send(f, wr_id, row->opcode, length);
 	ck_assert_uint_eq(fixture_output(f), packets);
 	for (uint32_t i = 0; i < packets; i++) {
 		const struct packet_out *out = &f->out[i];
 		bool last = i + 1 == packets;
 		unsigned position = packets == 1 ? 3 : last ? 2 : i ? 1 : 0;
 
-		expect_out(f, i, opcodes[opcode][position], psn + i, last ? length - i * mtu : mtu,
-			last);
-		ck_assert_uint_eq(out->h.bth.dest_qpn, F_PEER_QPN);
-		ck_assert_uint_eq(out->h.bth.pkey, 0xffff);
-		ck_assert_uint_eq(out->h.bth.version, 0);
-		ck_assert(out->h.bth.migrated && !out->h.bth.solicited);
-		if (opcode_table[out->h.bth.opcode].headers & HEADER_RETH) {
-			ck_assert_uint_eq(out->h.reth.va, 0x700000);
-			ck_assert_uint_eq(out->h.reth.rkey, 0x55);
-			ck_assert_uint_eq(out->h.reth.dma_length, length);
-		}
-		if (opcode_table[out->h.bth.opcode].headers & HEADER_IMMDT)
-			ck_assert_uint_eq(out->h.imm_data, 0xabcd0000 + (uint32_t)wr_id);
+		expect_out(f, i, row->opcodes[position] | (rc ? 0 : TRANSPORT_UC), psn + i,
+			last ? length - i * mtu : mtu, rc && last);
+		check_headers(out, length, wr_id);
 		ck_assert_uint_eq(out->n_pieces, length ? 1 : 0);
 		if (length) {
 			ck_assert_ptr_eq(out->pieces[0].addr, f->memory + i * mtu);
@@ -48,23 +69,27 @@ static void check_message(
 			ck_assert_ptr_eq(out->pieces[0].region, &f->local);
 		}
 	}
-	fixture_ack(f, 0x1f, psn + packets - 1);
+	if (rc)
+		fixture_ack(f, 0x1f, psn + packets - 1);
+	else
+		fixture_transmitted(f, packets);
 	expect_wc(&f->send_cq, wr_id, FRL_WC_SUCCESS);
 }
 
-START_TEST(segmentation)
+static void check_segmentation(enum frl_qp_type type, uint32_t mtu)
 {
-	uint32_t mtu = mtus[_i];
-	const uint32_t sizes[] = { 0, 1, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 777 };
+	const uint32_t sizes[] = { 0, 1, 3, 63, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 777 };
 
 	for (unsigned p = 0; p < 5; p++) {
 		struct fixture *f = fixture_new(
-			&(struct fixture_config){ .mtu = mtu, .sq_psn = psns[p] });
+			&(struct fixture_config){ .type = type, .mtu = mtu, .sq_psn = psns[p] });
 		uint32_t psn = psns[p];
 
-		for (unsigned i = 0; i < 7; i++)
-			for (unsigned op = FRL_WR_SEND; op <= FRL_WR_RDMA_WRITE_WITH_IMM; op++) {
-				check_message(f, op, psn, sizes[i], i * 4 + op);
+		for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+			for (unsigned m = 0; m < N_MESSAGES; m++) {
+				if (type == FRL_QPT_UC && !messages[m].unreliable)
+					continue;
+				check_message(f, &messages[m], psn, sizes[i], i * 8 + m);
 				psn += sizes[i] ? (sizes[i] + mtu - 1) / mtu : 1;
 			}
 		expect_no_wc(&f->send_cq);
@@ -72,6 +97,17 @@ START_TEST(segmentation)
 		ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
 		ck_assert_uint_eq(f->stats.retransmits, 0);
 	}
+}
+
+START_TEST(segmentation)
+{
+	check_segmentation(FRL_QPT_RC, mtus[_i]);
+}
+END_TEST
+
+START_TEST(segmentation_unreliable)
+{
+	check_segmentation(FRL_QPT_UC, mtus[_i]);
 }
 END_TEST
 
@@ -83,13 +119,14 @@ START_TEST(completions_say_what_was_done)
 	} rows[] = {
 		{ FRL_WR_SEND, FRL_WC_SEND },
 		{ FRL_WR_SEND_WITH_IMM, FRL_WC_SEND },
+		{ FRL_WR_SEND_WITH_INV, FRL_WC_SEND },
 		{ FRL_WR_RDMA_WRITE, FRL_WC_RDMA_WRITE },
 		{ FRL_WR_RDMA_WRITE_WITH_IMM, FRL_WC_RDMA_WRITE },
 	};
 	struct fixture *f = fixture_new(NULL);
 	struct frl_wc wc;
 
-	for (uint32_t i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 5; i++) {
 		fixture_send(f, 70 + i, rows[i].opcode, 100 + i);
 		fixture_output(f);
 		fixture_ack(f, 0x1f, i);
@@ -166,14 +203,13 @@ START_TEST(several_elements)
 	uint8_t *m = f->memory;
 	struct frl_sge sge[4] = { { m, 100, f->local.key }, { m + 1000, 0, 0xdead },
 		{ m + 2000, 300, f->read_only.key }, { m + 3000, 200, f->local.key } };
-	struct frl_send_wr wr = { .sge = sge, .n_sge = 4 };
-	const char *why;
+	struct frl_send_wr wr = { .opcode = FRL_WR_SEND, .sge = sge, .n_sge = 4 };
 	static const struct {
 		uint32_t packet, piece, at, length;
 	} rows[] = { { 0, 0, 0, 100 }, { 0, 1, 2000, 156 }, { 1, 0, 2156, 144 },
 		{ 1, 1, 3000, 112 }, { 2, 0, 3112, 88 } };
 
-	ck_assert_int_eq(qp_post_send(&f->qp, &wr, &why), 0);
+	fixture_post(f, &wr, NULL);
 	ck_assert_uint_eq(fixture_output(f), 3);
 	ck_assert_uint_eq(f->out[0].n_pieces, 2);
 	ck_assert_uint_eq(f->out[1].n_pieces, 2);
@@ -193,12 +229,13 @@ START_TEST(inline_payload_is_copied)
 	struct fixture *f = fixture_new(NULL);
 	uint8_t a[40], b[24];
 	struct frl_sge sge[4] = { { a, 40, 0 }, { NULL, 0, 0 }, { b, 24, 0xdead } };
-	struct frl_send_wr wr = { .flags = FRL_SEND_INLINE, .sge = sge, .n_sge = 3 };
-	const char *why;
+	struct frl_send_wr wr = {
+		.opcode = FRL_WR_SEND, .flags = FRL_SEND_INLINE, .sge = sge, .n_sge = 3
+	};
 
 	memset(a, 0xaa, sizeof(a));
 	memset(b, 0xbb, sizeof(b));
-	ck_assert_int_eq(qp_post_send(&f->qp, &wr, &why), 0);
+	fixture_post(f, &wr, NULL);
 	memset(a, 0, sizeof(a));
 	memset(b, 0, sizeof(b));
 	for (int round = 0; round < 2; round++) { /* the second time after a timeout */
@@ -215,43 +252,92 @@ START_TEST(inline_payload_is_copied)
 }
 END_TEST
 
+/* An element's address is one of its region's own address space. */
+START_TEST(elements_of_a_moved_region)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = 256 });
+	struct frl_sge sge = { (void *)(uintptr_t)(F_IOVA + 100), 300, f->moved.key };
+	struct frl_send_wr wr = { .opcode = FRL_WR_SEND, .sge = &sge, .n_sge = 1 };
+
+	fixture_post(f, &wr, NULL);
+	ck_assert_uint_eq(fixture_output(f), 2);
+	ck_assert_ptr_eq(f->out[0].pieces[0].addr, f->memory + 100);
+	ck_assert_ptr_eq(f->out[1].pieces[0].addr, f->memory + 356);
+	ck_assert_ptr_eq(f->out[1].pieces[0].region, &f->moved);
+}
+END_TEST
+
+/* Sixteen elements of one byte make one packet of sixteen pieces. */
+START_TEST(sixteen_elements)
+{
+	struct fixture *f = fixture_new(NULL);
+	struct frl_sge sge[FRL_MAX_SGE];
+	struct frl_send_wr wr = { .opcode = FRL_WR_SEND, .sge = sge, .n_sge = FRL_MAX_SGE };
+
+	for (int i = 0; i < FRL_MAX_SGE; i++)
+		sge[i] = (struct frl_sge){ f->memory + 100 * i, 1, f->local.key };
+	fixture_post(f, &wr, NULL);
+	ck_assert_uint_eq(fixture_output(f), 1);
+	expect_out(f, 0, OP_SEND_ONLY, 0, FRL_MAX_SGE, true);
+	ck_assert_uint_eq(f->out[0].n_pieces, FRL_MAX_SGE);
+	for (int i = 0; i < FRL_MAX_SGE; i++)
+		ck_assert_ptr_eq(f->out[0].pieces[i].addr, f->memory + 100 * i);
+}
+END_TEST
+
 /* SE on the last packet of SEND and WRITE with immediate, nowhere else. */
 START_TEST(solicited_event)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = 256 });
 	struct frl_sge sge = { f->memory, 600, f->local.key };
-	struct frl_send_wr wr = { .opcode = (enum frl_wr_opcode)_i,
-		.flags = FRL_SEND_SOLICITED,
-		.sge = &sge,
-		.n_sge = 1 };
-	const char *why;
+	struct frl_send_wr wr = {
+		.opcode = messages[_i].opcode, .flags = FRL_SEND_SOLICITED, .sge = &sge, .n_sge = 1
+	};
 
-	ck_assert_int_eq(qp_post_send(&f->qp, &wr, &why), 0);
+	fixture_post(f, &wr, NULL);
 	ck_assert_uint_eq(fixture_output(f), 3);
 	ck_assert(!f->out[0].h.bth.solicited && !f->out[1].h.bth.solicited);
-	ck_assert_int_eq(f->out[2].h.bth.solicited, _i != FRL_WR_RDMA_WRITE);
+	ck_assert_int_eq(f->out[2].h.bth.solicited, messages[_i].opcode != FRL_WR_RDMA_WRITE);
 }
 END_TEST
 
-/* A region that goes while its request waits: that request fails, earlier and later are flushed,
- * and no timer is left although packets went out in the same call. */
+START_TEST(every_request_signaled)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){ .sq_sig_all = true });
+
+	fixture_send_flags(f, 1, 10, 0);
+	fixture_output(f);
+	fixture_ack(f, 0x1f, 0);
+	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+}
+END_TEST
+
+/* A region that goes while its request waits: those before it are finished, it fails, later ones
+ * are flushed, and no timer is left. */
 START_TEST(region_gone)
 {
-	struct fixture *f = fixture_new(NULL);
+	struct fixture *f = fixture_new(&(struct fixture_config){ .retry_cnt = 1 });
 	struct frl_sge sge = { f->memory, 100, f->read_only.key };
-	struct frl_send_wr wr = { .wr_id = 2, .sge = &sge, .n_sge = 1 };
-	const char *why;
+	struct frl_send_wr wr = { .wr_id = 2, .opcode = FRL_WR_SEND, .sge = &sge, .n_sge = 1 };
 
 	fixture_send(f, 1, FRL_WR_SEND, 100);
-	ck_assert_int_eq(qp_post_send(&f->qp, &wr, &why), 0);
+	fixture_post(f, &wr, NULL);
 	fixture_send_flags(f, 3, 100, 0);
 	fixture_recv(f, 4, 0, 100);
 	region_remove(&f->table, &f->read_only);
 	ck_assert_uint_eq(fixture_output(f), 1);
 	expect_out(f, 0, OP_SEND_ONLY, 0, 100, true);
+	expect_no_wc(&f->send_cq);
+	expect_silence(f);
+	fixture_deadline(f); /* the answer was lost: the first is sent again, and nothing else */
+	ck_assert_uint_eq(fixture_output(f), 1);
+	expect_out(f, 0, OP_SEND_ONLY, 0, 100, true);
+	expect_silence(f);
+	fixture_ack(f, 0x1f, 0);
+	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(fixture_output(f), 0);
 	ck_assert_int_eq(f->qp.state, FRL_QPS_ERR);
 	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
-	expect_wc(&f->send_cq, 1, FRL_WC_WR_FLUSH_ERR);
 	expect_wc(&f->send_cq, 2, FRL_WC_LOC_PROT_ERR);
 	expect_wc(&f->send_cq, 3, FRL_WC_WR_FLUSH_ERR);
 	expect_no_wc(&f->send_cq);
@@ -307,21 +393,132 @@ START_TEST(as_linux_does)
 }
 END_TEST
 
+/* A datagram is one packet, with a target of its own; the address handle may go at once. */
+START_TEST(datagrams)
+{
+	static const enum frl_qp_type types[] = { FRL_QPT_UD, FRL_QPT_GSI };
+	const enum frl_qp_type type = types[_i];
+	struct fixture *f = fixture_new(
+		&(struct fixture_config){ .type = type, .sq_psn = 0xffffff });
+	uint32_t qpn = type == FRL_QPT_GSI ? QPN_GSI : F_QPN;
+	const struct datagram_target *target;
+	struct wire_path path = f->ah.path;
+	const uint8_t *port;
+
+	fixture_send(f, 1, FRL_WR_SEND, 1024);
+	fixture_send(f, 2, FRL_WR_SEND_WITH_IMM, 0);
+	memset(&f->ah, 0, sizeof(f->ah));
+	target = qp_next_target(&f->qp);
+	ck_assert_ptr_nonnull(target);
+	ck_assert_uint_eq(fixture_output(f), 2);
+	ck_assert_ptr_null(qp_next_target(&f->qp));
+	expect_out(f, 0, TRANSPORT_UD | OP_SEND_ONLY, 0xffffff, 1024, false);
+	expect_out(f, 1, TRANSPORT_UD | OP_SEND_ONLY_IMM, 0, 0, false);
+	ck_assert_uint_eq(f->out[1].h.imm_data, 0xabcd0002);
+	ck_assert_ptr_eq(f->out[0].target, target);
+	ck_assert_ptr_ne(f->out[1].target, target);
+	for (int i = 0; i < 2; i++) {
+		const struct packet_out *out = &f->out[i];
+
+		ck_assert_uint_eq(out->h.bth.dest_qpn, F_PEER_QPN);
+		ck_assert(out->h.bth.migrated);
+		ck_assert_uint_eq(out->h.deth.qkey, F_QKEY);
+		ck_assert_uint_eq(out->h.deth.src_qpn, qpn);
+		ck_assert_uint_eq(out->target->link, F_AH_LINK);
+		ck_assert_uint_eq(out->target->path.headers_len, path.headers_len);
+		port = out->target->path.headers + path.headers_len - UDP_LEN;
+		ck_assert_uint_eq(port[0] << 8 | port[1], wire_udp_src_port(0, qpn, F_PEER_QPN));
+		ck_assert_mem_eq(out->target->path.headers, path.headers,
+			path.headers_len - (unsigned)UDP_LEN);
+	}
+	expect_no_wc(&f->send_cq);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
+	fixture_transmitted(f, 1);
+	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+	fixture_transmitted(f, 1);
+	expect_wc(&f->send_cq, 2, FRL_WC_SUCCESS);
+}
+END_TEST
+
+/* UC and UD: done when the port has taken the last packet; no window, no timer, no answer. */
+START_TEST(unreliable_requests_complete_when_transmitted)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){
+		.type = FRL_QPT_UC, .mtu = 256, .sq_psn = 0xfffffe, .window = 2 });
+
+	fixture_send(f, 1, FRL_WR_SEND, 3 * 256);
+	fixture_send_flags(f, 2, 1, 0);
+	fixture_send(f, 3, FRL_WR_RDMA_WRITE_WITH_IMM, 2 * 256);
+	ck_assert_uint_eq(fixture_output(f), 6);
+	fixture_transmitted(f, 2);
+	expect_no_wc(&f->send_cq);
+	fixture_arrive(f, OP_ACKNOWLEDGE, 5, 0); /* of another transport */
+	ck_assert_uint_eq(f->stats.drop_bad_opcode, 1);
+	fixture_transmitted(f, 2);
+	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+	expect_no_wc(&f->send_cq);
+	fixture_transmitted(f, 0);
+	fixture_transmitted(f, 9); /* more than there are */
+	expect_wc(&f->send_cq, 3, FRL_WC_SUCCESS);
+	expect_no_wc(&f->send_cq);
+	ck_assert_uint_eq(f->stats.retransmits, 0);
+}
+END_TEST
+
+/* The send queue stops in SQE, and goes on when it is told to; the receive queue works on. */
+START_TEST(unreliable_region_gone)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){ .type = FRL_QPT_UC });
+	struct frl_sge sge = { f->memory, 100, f->read_only.key };
+	struct frl_send_wr wr = { .wr_id = 2, .opcode = FRL_WR_SEND, .sge = &sge, .n_sge = 1 };
+
+	fixture_send(f, 1, FRL_WR_SEND, 100);
+	ck_assert_uint_eq(fixture_output(f), 1);
+	fixture_transmitted(f, 1);
+	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+	fixture_post(f, &wr, NULL);
+	fixture_send_flags(f, 3, 100, 0);
+	region_remove(&f->table, &f->read_only);
+	ck_assert_uint_eq(fixture_output(f), 0);
+	ck_assert_int_eq(f->qp.state, FRL_QPS_SQE);
+	expect_wc(&f->send_cq, 2, FRL_WC_LOC_PROT_ERR);
+	expect_wc(&f->send_cq, 3, FRL_WC_WR_FLUSH_ERR);
+	fixture_transmitted(f, 1); /* there is none */
+	fixture_send(f, 4, FRL_WR_SEND, 1);
+	expect_wc(&f->send_cq, 4, FRL_WC_WR_FLUSH_ERR);
+	fixture_recv(f, 5, 0, 100);
+	fixture_arrive(f, TRANSPORT_UC | OP_SEND_ONLY, 0, 100);
+	expect_wc(&f->recv_cq, 5, FRL_WC_SUCCESS);
+	fixture_move(f, FRL_QPS_RTS);
+	fixture_send(f, 6, FRL_WR_SEND, 1);
+	ck_assert_uint_eq(fixture_output(f), 1);
+	fixture_transmitted(f, 1);
+	expect_wc(&f->send_cq, 6, FRL_WC_SUCCESS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("requester");
 	TCase *tc = tcase_create("requester");
 
 	tcase_add_loop_test(tc, segmentation, 0, 5);
+	tcase_add_loop_test(tc, segmentation_unreliable, 0, 5);
 	tcase_add_test(tc, completions_say_what_was_done);
 	tcase_add_test(tc, ack_request_in_long_messages);
 	tcase_add_loop_test(tc, window_edges, 0, 4);
 	tcase_add_test(tc, several_elements);
 	tcase_add_test(tc, inline_payload_is_copied);
-	tcase_add_loop_test(tc, solicited_event, 0, 4);
+	tcase_add_test(tc, elements_of_a_moved_region);
+	tcase_add_test(tc, sixteen_elements);
+	tcase_add_loop_test(tc, solicited_event, 0, N_MESSAGES);
+	tcase_add_test(tc, every_request_signaled);
 	tcase_add_test(tc, region_gone);
 	tcase_add_test(tc, sent_again_as_before);
 	tcase_add_test(tc, as_linux_does);
+	tcase_add_loop_test(tc, datagrams, 0, 2);
+	tcase_add_test(tc, unreliable_requests_complete_when_transmitted);
+	tcase_add_test(tc, unreliable_region_gone);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

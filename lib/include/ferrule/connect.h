@@ -25,7 +25,7 @@ enum frl_capability {
 	FRL_CAP_NO_ICRC = 1 << 0, /* packets carry no ICRC (links that are memory) */
 };
 
-enum { FRL_ENDPOINT_SIZE = 96 };
+enum { FRL_ENDPOINT_SIZE = 128 };
 
 /* Fixed size and layout, to be sent as it is; the contents are checked by the receiver. */
 struct frl_endpoint {
@@ -33,18 +33,21 @@ struct frl_endpoint {
 };
 
 /*
- * Writes what the peer must know. The queue pair must be in RESET; its first PSN is chosen here,
- * at random.
+ * Writes what the peer must know. The queue pair must be RC or UC and in RESET; its first PSN is
+ * chosen here, at random. Of the device's addresses the first four are told: GIDs 1 to 4.
  */
 FRL_API int frl_qp_endpoint(struct frl_qp *qp, struct frl_endpoint *ret_endpoint);
 
 struct frl_connect_config {
-	uint32_t access_flags; /* enum frl_access for the peer; default: REMOTE_WRITE */
+	uint32_t access_flags; /* enum frl_access for the peer; default: REMOTE_WRITE,
+				* REMOTE_READ and REMOTE_ATOMIC */
 	uint8_t timeout; /* as in struct frl_qp_attr; default 14 (67 ms), 16 on the local fabric */
 	uint8_t retry_cnt;     /* default 7 */
 	uint8_t rnr_retry;     /* default 7: without limit */
 	uint8_t min_rnr_timer; /* default 1: 0.01 ms */
 	uint8_t traffic_class; /* default 0 */
+	uint8_t max_rd_atomic; /* READs and atomics outstanding, each way; alike at both ends;
+				* default 16 */
 	int timeout_ms;        /* how long to wait for the link and for ARP or ND; default 10000 */
 	/* Asked about every millisecond while waiting; a negative errno ends the wait and is its
 	 * result, with frl_last_error() as the function left it. NULL: never. */
@@ -56,13 +59,16 @@ struct frl_connect_config {
 FRL_API void frl_connect_config_init(struct frl_device *device, struct frl_connect_config *config);
 
 /*
- * Takes a queue pair from RESET to RTS towards the peer that `remote` describes; both ends do it.
+ * Takes a queue pair (RC, UC) from RESET to RTS towards the peer that `remote` describes, which may
+ * be of the same device; both ends do it. Of their addresses they use those that are in one subnet,
+ * the first ones if there are several, or else go through a gateway.
  * Makes the link on the local fabric. On Ethernet a gateway's MAC address is resolved by ARP or ND;
  * a peer in the same subnet has told its own in `remote`, or is resolved if that is zero. Blocks up
- * to config->timeout_ms. `config` NULL: defaults. After a failure the queue pair is to be reset or
- * destroyed. -EPROTO: `remote` is no endpoint of a Ferrule that this one can speak to;
- * -EHOSTUNREACH; -ETIMEDOUT; -EINVAL; -ECONNRESET: the peer has ended; -ENOSPC, -ENOMEM: no link
- * left; and what config->interrupt says.
+ * to config->timeout_ms. `config` NULL: defaults.
+ * A queue pair that is not in RESET, or has no endpoint, is left alone: -EINVAL. After any other
+ * failure it is to be reset or destroyed. -EPROTO: `remote` is no endpoint of a Ferrule that this
+ * one can speak to; -EHOSTUNREACH; -ETIMEDOUT; -EINVAL; -ECONNRESET: the peer has ended; -ENOSPC,
+ * -ENOMEM: no link left; and what config->interrupt says.
  */
 FRL_API int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	const struct frl_connect_config *config);

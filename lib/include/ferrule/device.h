@@ -34,10 +34,11 @@ struct frl_device_config {
 	/* NULL: the local fabric (every process of this machine, no NIC, no root). Otherwise a DPDK
 	 * port: devargs ("net_af_packet0,iface=veth0") or a PCI address. */
 	const char *port;
-	/* The port's own address: "10.1.1.1/24" or "fd00::1/64", not one that the kernel uses.
-	 * Required with `port`, NULL without. */
+	/* The port's own addresses, none that the kernel uses: "10.1.1.1/24", "fd00::1/64", on VLAN
+	 * 7 "10.1.7.1/24@7", several as "10.1.1.1/24,fd00::1/64". They are GIDs 1, 2, ...; the
+	 * first is the device's main address. Required with `port`, NULL without. */
 	const char *ip;
-	const char *gateway; /* next hop to other subnets, or NULL */
+	const char *gateway; /* next hop to other subnets, one a family at most, or NULL */
 	uint32_t path_mtu;   /* 256 to 4096; 0: the largest that the port carries */
 	enum frl_progress progress;
 	enum frl_icrc_mode icrc;
@@ -56,13 +57,29 @@ FRL_API int frl_device_open(const struct frl_device_config *config, struct frl_d
 /* -EBUSY while objects of the device exist. NULL is fine. */
 FRL_API int frl_device_close(struct frl_device *device);
 
+enum frl_port_state {
+	FRL_PORT_DOWN = 1,
+	FRL_PORT_ACTIVE = 4,
+};
+
 struct frl_device_attr {
 	char port[64];    /* "memif", or the devargs */
-	struct frl_ip ip; /* this device's address */
+	struct frl_ip ip; /* this device's main address: GID 1 */
 	uint8_t mac[6];
-	uint32_t path_mtu; /* bytes, the largest a queue pair can use */
+	uint32_t path_mtu; /* bytes, the largest a queue pair can use; also of datagrams */
 	bool lossless;     /* links of this device lose nothing */
 	bool local_fabric;
+	enum frl_port_state port_state;
+	/* What it can hold; more is refused with an error. */
+	uint32_t max_qp, max_qp_wr, max_sge, max_inline;
+	uint32_t max_cqe;
+	uint32_t max_mr, max_mw; /* so many of both together */
+	uint64_t max_mr_size;
+	uint32_t max_msg_size; /* 2^31 */
+	uint32_t max_srq_wr, max_srq_sge;
+	uint32_t max_rd_atomic; /* outstanding READs and atomics of a queue pair, each way */
+	uint32_t max_mcast_groups, max_mcast_attach; /* groups; queue pairs in all of them */
+	uint32_t n_gids, n_pkeys;
 };
 
 FRL_API void frl_device_query(struct frl_device *device, struct frl_device_attr *ret_attr);

@@ -3,13 +3,16 @@
 #ifndef FERRULE_FERRULE_H
 #define FERRULE_FERRULE_H
 
+#include <ferrule/address.h>
 #include <ferrule/collective.h>
 #include <ferrule/connect.h>
 #include <ferrule/device.h>
 #include <ferrule/error.h>
+#include <ferrule/event.h>
 #include <ferrule/memory.h>
 #include <ferrule/queue.h>
 #include <ferrule/reduce.h>
 #include <ferrule/stats.h>
+#include <ferrule/work.h>
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Completion queues and queue pairs. Nouns and meanings are those of libibverbs; the
- * numbers are, where a comment says so.
+ * Completion queues, queue pairs and shared receive queues. Nouns, meanings and numbers are those
+ * of libibverbs.
  *
  * Threads: every function may be called from any thread; calls on one device are serialised inside.
  * Posting to one queue from several threads at once leaves their order undefined. Objects must not
@@ -16,138 +16,42 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <ferrule/address.h>
 #include <ferrule/error.h>
-#include <ferrule/reduce.h>
+#include <ferrule/work.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct frl_device;
+struct frl_comp_channel;
 struct frl_pd;
 struct frl_cq;
 struct frl_qp;
-
-enum {
-	FRL_MAX_SGE = 4,     /* scatter/gather elements of one work request */
-	FRL_MAX_INLINE = 64, /* bytes that FRL_SEND_INLINE can carry */
-};
-
-/* A piece of registered memory; `lkey` is that of the region which holds all of it. */
-struct frl_sge {
-	void *addr;
-	uint32_t length;
-	uint32_t lkey;
-};
-
-/*
- * What a receive does with the payload while it is placed. COPY is what verbs do. REDUCE computes
- * dst[i] = op(src[i], payload[i]) straight out of the packet buffer, exactly once for each element
- * even when packets are sent again; `src` NULL means dst itself.
- */
-enum frl_action_type {
-	FRL_ACTION_COPY,
-	FRL_ACTION_REDUCE,
-};
-
-struct frl_recv_action {
-	enum frl_action_type type;
-	enum frl_dtype dtype;
-	enum frl_op op;
-	/* REDUCE only: where the first operand lies, as long as the receive's elements together and
-	 * in registered memory of `src_lkey`; NULL: the receive's own elements. */
-	const void *src;
-	uint32_t src_lkey;
-};
-
-enum frl_wr_opcode {
-	FRL_WR_SEND,
-	FRL_WR_SEND_WITH_IMM,
-	FRL_WR_RDMA_WRITE,
-	FRL_WR_RDMA_WRITE_WITH_IMM,
-};
-
-enum frl_send_flags {
-	FRL_SEND_SIGNALED = 1 << 0,  /* complete with a work completion also when it succeeds */
-	FRL_SEND_SOLICITED = 1 << 1, /* set the SE bit of the last packet */
-	FRL_SEND_INLINE = 1 << 2,    /* copy the payload at post time; lkeys are not looked at */
-};
-
-/* The memory that the elements name must stay as it is until the request completes. */
-struct frl_send_wr {
-	uint64_t wr_id;
-	enum frl_wr_opcode opcode;
-	uint32_t flags; /* enum frl_send_flags */
-	const struct frl_sge *sge;
-	int n_sge;
-	uint32_t imm_data;    /* passed through as it is; verbs keep it in network byte order */
-	uint64_t remote_addr; /* RDMA WRITE: where, in the peer's address space */
-	uint32_t rkey;
-};
-
-struct frl_recv_wr {
-	uint64_t wr_id;
-	const struct frl_sge *sge;
-	int n_sge;
-	struct frl_recv_action action; /* all zero: COPY */
-};
-
-/* The numbers are those of enum ibv_wc_status. */
-enum frl_wc_status {
-	FRL_WC_SUCCESS = 0,
-	FRL_WC_LOC_LEN_ERR = 1,
-	FRL_WC_LOC_QP_OP_ERR = 2,
-	FRL_WC_LOC_PROT_ERR = 4,
-	FRL_WC_WR_FLUSH_ERR = 5,
-	FRL_WC_BAD_RESP_ERR = 7,
-	FRL_WC_LOC_ACCESS_ERR = 8,
-	FRL_WC_REM_INV_REQ_ERR = 9,
-	FRL_WC_REM_ACCESS_ERR = 10,
-	FRL_WC_REM_OP_ERR = 11,
-	FRL_WC_RETRY_EXC_ERR = 12,
-	FRL_WC_RNR_RETRY_EXC_ERR = 13,
-	FRL_WC_REM_ABORT_ERR = 16, /* the link to the peer, or its process, is gone */
-	FRL_WC_FATAL_ERR = 19,
-};
-
-/* A sentence about a status: what it means and where to look. Never NULL. */
-FRL_API const char *frl_wc_status_str(enum frl_wc_status status);
-
-enum frl_wc_opcode {
-	FRL_WC_SEND,
-	FRL_WC_RDMA_WRITE,
-	FRL_WC_RECV,
-	FRL_WC_RECV_RDMA_WITH_IMM,
-};
-
-enum frl_wc_flags {
-	FRL_WC_WITH_IMM = 1 << 0,
-};
-
-struct frl_wc {
-	uint64_t wr_id;
-	enum frl_wc_status status;
-	enum frl_wc_opcode opcode; /* undefined unless status is SUCCESS */
-	uint32_t byte_len;         /* receives: bytes of the message */
-	uint32_t imm_data;
-	uint32_t qp_num; /* the local queue pair */
-	uint32_t flags;  /* enum frl_wc_flags */
-};
+struct frl_srq;
 
 /*
  * Creates a completion queue of at least `depth` entries (1 to 65536). A queue that overruns loses
- * nothing silently: every queue pair on it goes to the error state and frl_poll_cq() answers
- * -EOVERFLOW once the entries that fitted have been read.
+ * nothing silently: every queue pair on it goes to the error state, FRL_EVENT_CQ_ERR is raised, and
+ * frl_poll_cq() answers -EOVERFLOW once the entries that fitted have been read.
  * -EINVAL, -ENOMEM.
  */
 FRL_API int frl_cq_create(struct frl_device *device, uint32_t depth, struct frl_cq **ret_cq);
+
+/* The same, with a completion channel (event.h) for frl_req_notify_cq(), and a pointer of the
+ * caller's for frl_cq_context(). */
+FRL_API int frl_cq_create_on_channel(struct frl_device *device, uint32_t depth,
+	struct frl_comp_channel *channel, void *context, struct frl_cq **ret_cq);
+
+FRL_API void *frl_cq_context(const struct frl_cq *cq);
 
 /* -EBUSY while a queue pair uses it. NULL is fine. */
 FRL_API int frl_cq_destroy(struct frl_cq *cq);
 
 /*
  * Drives the device once and takes up to `max` completions into `wc`. Returns how many, 0 when
- * there are none, -EOVERFLOW after an overrun.
+ * there are none, -EOVERFLOW after an overrun. -EINVAL: a bad argument.
  */
 FRL_API int frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[]);
 
@@ -157,12 +61,48 @@ FRL_API int frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[]);
  */
 FRL_API int frl_cq_wait(struct frl_cq *cq, int max, struct frl_wc wc[], int timeout_ms);
 
+struct frl_srq_config {
+	uint32_t max_wr;  /* 1 to 16384 */
+	uint32_t max_sge; /* 1 to FRL_MAX_SGE; 0: 4 */
+	uint32_t limit;   /* FRL_EVENT_SRQ_LIMIT_REACHED when fewer are left; 0: none */
+	void *context;    /* the caller's; frl_srq_context() */
+};
+
+/* A receive queue for several queue pairs of one protection domain. -EINVAL, -ENOMEM. */
+FRL_API int frl_srq_create(
+	struct frl_pd *pd, const struct frl_srq_config *config, struct frl_srq **ret_srq);
+
+/* What is still in it is dropped. -EBUSY while a queue pair uses it. NULL is fine. */
+FRL_API int frl_srq_destroy(struct frl_srq *srq);
+
+/* Arms the limit (0: disarms it): one event when fewer requests than that are left after one was
+ * taken. -EINVAL: more than max_wr. */
+FRL_API int frl_srq_set_limit(struct frl_srq *srq, uint32_t limit);
+
+/* What it was made with; `limit` is the armed one: 0 after its event. */
+FRL_API void frl_srq_query(struct frl_srq *srq, struct frl_srq_config *ret_config);
+
+FRL_API void *frl_srq_context(const struct frl_srq *srq);
+
+/* As frl_post_recv(). */
+FRL_API int frl_post_srq_recv(
+	struct frl_srq *srq, const struct frl_recv_wr wr[], int n, int *ret_posted);
+
+enum frl_qp_type {
+	FRL_QPT_GSI = 1, /* QP1: as UD, with the well-known Q_Key; one a device */
+	FRL_QPT_RC = 2,
+	FRL_QPT_UC = 3,
+	FRL_QPT_UD = 4,
+};
+
 enum frl_qp_state {
-	FRL_QPS_RESET,
-	FRL_QPS_INIT,
-	FRL_QPS_RTR,
-	FRL_QPS_RTS,
-	FRL_QPS_ERR,
+	FRL_QPS_RESET = 0,
+	FRL_QPS_INIT = 1,
+	FRL_QPS_RTR = 2,
+	FRL_QPS_RTS = 3,
+	FRL_QPS_SQD = 4, /* send queue drains: no request is started */
+	FRL_QPS_SQE = 5, /* UC, UD: a send request failed; the receive queue works */
+	FRL_QPS_ERR = 6,
 };
 
 FRL_API const char *frl_qp_state_str(enum frl_qp_state state);
@@ -170,19 +110,28 @@ FRL_API const char *frl_qp_state_str(enum frl_qp_state state);
 enum frl_access {
 	FRL_ACCESS_LOCAL_WRITE = 1 << 0,
 	FRL_ACCESS_REMOTE_WRITE = 1 << 1,
+	FRL_ACCESS_REMOTE_READ = 1 << 2,
+	FRL_ACCESS_REMOTE_ATOMIC = 1 << 3,
+	FRL_ACCESS_MW_BIND = 1 << 4, /* memory windows may be bound to the region */
 };
 
 struct frl_qp_config {
+	enum frl_qp_type type; /* 0: RC */
 	struct frl_cq *send_cq;
 	struct frl_cq *recv_cq; /* may be the same */
+	struct frl_srq *srq;    /* receives come from there; NULL: from a queue of its own */
 	uint32_t max_send_wr;   /* 1 to 16384 */
-	uint32_t max_recv_wr;   /* 0 to 16384 */
+	uint32_t max_recv_wr;   /* 0 to 16384; not looked at with an srq */
+	uint32_t max_send_sge;  /* up to FRL_MAX_SGE; 0: 4 */
+	uint32_t max_recv_sge;  /* up to FRL_MAX_SGE; 0: 4 */
+	uint32_t max_inline;    /* up to FRL_MAX_INLINE; 0: 64 */
+	bool sq_sig_all;        /* every send request is signaled */
 	void *context;          /* the caller's; frl_qp_context() */
 };
 
 /*
- * Creates a reliable connected (RC) queue pair in RESET. The configuration is copied.
- * -EINVAL, -ENOMEM, -ENOSPC (no queue pair number left).
+ * Creates a queue pair in RESET. The configuration is copied.
+ * -EINVAL, -ENOMEM, -ENOSPC (no queue pair number left), -EBUSY (GSI: there is one already).
  */
 FRL_API int frl_qp_create(
 	struct frl_pd *pd, const struct frl_qp_config *config, struct frl_qp **ret_qp);
@@ -195,47 +144,59 @@ FRL_API uint32_t frl_qp_num(const struct frl_qp *qp);
 
 enum frl_qp_attr_mask {
 	FRL_QP_STATE = 1 << 0,
-	FRL_QP_ACCESS_FLAGS = 1 << 1,
-	FRL_QP_PATH = 1 << 2, /* remote_ip, remote_mac, link, traffic_class, hop_limit */
-	FRL_QP_PATH_MTU = 1 << 3,
-	FRL_QP_DEST_QPN = 1 << 4,
-	FRL_QP_RQ_PSN = 1 << 5,
-	FRL_QP_MIN_RNR_TIMER = 1 << 6,
-	FRL_QP_SQ_PSN = 1 << 7,
-	FRL_QP_TIMEOUT = 1 << 8,
-	FRL_QP_RETRY_CNT = 1 << 9,
-	FRL_QP_RNR_RETRY = 1 << 10,
-	FRL_QP_CAPABILITIES = 1 << 11,
+	FRL_QP_CUR_STATE = 1 << 1,
+	FRL_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
+	FRL_QP_ACCESS_FLAGS = 1 << 3,
+	FRL_QP_PKEY_INDEX = 1 << 4,
+	FRL_QP_PORT = 1 << 5,
+	FRL_QP_QKEY = 1 << 6,
+	FRL_QP_AV = 1 << 7, /* `ah` */
+	FRL_QP_PATH_MTU = 1 << 8,
+	FRL_QP_TIMEOUT = 1 << 9,
+	FRL_QP_RETRY_CNT = 1 << 10,
+	FRL_QP_RNR_RETRY = 1 << 11,
+	FRL_QP_RQ_PSN = 1 << 12,
+	FRL_QP_MAX_QP_RD_ATOMIC = 1 << 13,
+	FRL_QP_MIN_RNR_TIMER = 1 << 15,
+	FRL_QP_SQ_PSN = 1 << 16,
+	FRL_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
+	FRL_QP_DEST_QPN = 1 << 20,
+	FRL_QP_CAPABILITIES = 1 << 30, /* INIT to RTR only; not of verbs */
 };
 
-/* An IPv6 address, or an IPv4 one in the form ::ffff:a.b.c.d, as in a GID. */
-struct frl_ip {
-	uint8_t bytes[16];
-};
+enum { FRL_MAX_RD_ATOMIC = 32 };
 
 struct frl_qp_attr {
 	enum frl_qp_state state;
-	uint32_t access_flags; /* enum frl_access: what the peer may do */
-	struct frl_ip remote_ip;
-	uint8_t remote_mac[6]; /* of the next hop */
-	uint16_t link;         /* the port's link that leads there; 0 on Ethernet */
-	uint8_t traffic_class;
-	uint8_t hop_limit;
-	uint32_t path_mtu; /* bytes: 256, 512, 1024, 2048 or 4096 */
+	enum frl_qp_state cur_state; /* modify: refused unless it is this; query: as state */
+	bool en_sqd_async_notify;    /* FRL_EVENT_SQ_DRAINED is wanted */
+	bool sq_draining;            /* query: in SQD, requests are still under way */
+	uint32_t access_flags;       /* enum frl_access: what the peer may do */
+	uint16_t pkey_index;         /* 0: there is one P_Key, 0xffff */
+	uint8_t port_num;            /* 1 */
+	uint32_t qkey;               /* UD */
+	struct frl_ah_attr ah;       /* RC, UC: the path to the peer */
+	uint32_t path_mtu;           /* bytes: 256, 512, 1024, 2048 or 4096 */
 	uint32_t dest_qpn;
-	uint32_t rq_psn;       /* 24 bits: the first PSN that arrives */
-	uint32_t sq_psn;       /* 24 bits: the first PSN that is sent */
-	uint8_t min_rnr_timer; /* 0 to 31, the AETH timer code */
-	uint8_t timeout;       /* 0 to 31: local ACK timeout 4.096 us * 2^timeout; 0: none */
+	uint32_t rq_psn;            /* 24 bits: the first PSN that arrives */
+	uint32_t sq_psn;            /* 24 bits: the first PSN that is sent */
+	uint8_t max_rd_atomic;      /* READs and atomics that are outstanding at most, 0 to 32 */
+	uint8_t max_dest_rd_atomic; /* the same of the peer */
+	uint8_t min_rnr_timer;      /* 0 to 31, the AETH timer code */
+	uint8_t timeout;            /* 0 to 31: local ACK timeout 4.096 us * 2^timeout; 0: none */
 	uint8_t retry_cnt;     /* 0 to 7; on the local fabric a peer that lives is never given up */
 	uint8_t rnr_retry;     /* 0 to 7; 7: without limit */
 	uint32_t capabilities; /* enum frl_capability that both ends agreed on */
 };
 
 /*
- * Moves a queue pair through RESET, INIT, RTR, RTS and ERR. `mask` says which attributes are given;
- * a transition needs and allows those that the specification lists for RC (11.2.5.2; table 94).
- * -EINVAL names the attribute that is missing, out of range or not allowed.
+ * Moves a queue pair from state to state. `mask` says which attributes are given; a transition
+ * needs and allows those that the specification lists for the type (11.2.5.2; table 94). Alternate
+ * paths are not supported.
+ * Where FRL_QP_AV has no dmac, blocks until ARP or ND has answered, up to 3 s; on the local fabric
+ * dmac and link are then those of the link to that device, if there is one.
+ * -EINVAL names the attribute that is missing, out of range or not allowed; -EHOSTUNREACH; -ENOMEM
+ * (for the path's link or its next hop). What fails changes nothing.
  */
 FRL_API int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 
@@ -243,11 +204,19 @@ FRL_API int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uin
 FRL_API void frl_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr);
 
 /*
+ * UD: takes, or takes no more, what is sent to a multicast group. The device also joins the group
+ * by IGMP or MLD, so that switches and routers send it here. -EINVAL, -ENOMEM (too many groups).
+ */
+FRL_API int frl_attach_mcast(struct frl_qp *qp, const struct frl_ip *group);
+FRL_API int frl_detach_mcast(struct frl_qp *qp, const struct frl_ip *group);
+
+/*
  * Posts `n` requests in order. Returns how many were taken when all were; on failure the ones
  * before the bad one are posted, *ret_posted (may be NULL) says how many.
  * -ENOMEM: the queue is full (poll for completions, then try again); -EINVAL: bad request or the
  * queue pair is not in a state that allows it. The arrays are copied; payload memory belongs to the
- * request until it completes. In ERR requests are taken and completed as flushed.
+ * request until it completes. In ERR (send requests: also in SQE) requests are taken and completed
+ * as flushed; in SQD send requests are taken and wait.
  */
 FRL_API int frl_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
 FRL_API int frl_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);

@@ -35,7 +35,17 @@ struct frl_device;
 	X(naks_received_fatal, "invalid request, access and operational NAKs received")        \
 	X(duplicates, "request packets received again")                                        \
 	X(out_of_sequence, "request packets ahead of the expected PSN, dropped")               \
-	X(stale_acks, "acknowledgements outside the window, dropped")                          \
+	X(stale_acks, "acknowledgements and responses outside the window, dropped")            \
+	X(implied_naks, "answers that showed that a READ or atomic response was lost")         \
+	X(reads_served, "READ requests accepted")                                              \
+	X(atomics_executed, "atomics carried out")                                             \
+	X(replays, "READs and atomics answered again for a repeated request")                  \
+	X(drop_no_replay, "repeated READs and atomics of which nothing is saved, dropped")     \
+	X(drop_no_recv, "UC and UD: no receive request, or one that is too small")             \
+	X(drop_message, "UC: packets of messages that lost one, dropped")                      \
+	X(drop_bad_qkey, "UD: Q_Key mismatch")                                                 \
+	X(drop_datagram, "datagrams dropped because the way to their destination was blocked") \
+	X(cnps_received, "congestion notifications received")                                  \
 	X(bytes_placed, "payload bytes copied to their destination")                           \
 	X(bytes_reduced, "payload bytes reduced into their destination")                       \
 	X(cq_overruns, "completions lost to a full completion queue")                          \
@@ -53,7 +63,9 @@ struct frl_device;
 	X(drop_qp_state, "queue pair not in a state that receives")                            \
 	X(drop_bad_aeth, "acknowledgement with a reserved syndrome")                           \
 	X(drop_port, "frames that the port driver lost or refused")                            \
-	X(neighbor_requests, "ARP requests and neighbour solicitations answered")
+	X(neighbor_requests, "ARP requests and neighbour solicitations answered")              \
+	X(echo_requests, "ICMP echo requests answered")                                        \
+	X(loopback_packets, "packets between queue pairs of this device")
 
 struct frl_stats {
 #define FRL_COUNTER_FIELD(name, what) uint64_t name;

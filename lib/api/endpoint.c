@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Endpoints: what one queue pair tells its peer, and which of their addresses two of them use. */
+#include "lib/api/endpoint.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "lib/base/error.h"
+
+enum {
+	ENDPOINT_MAGIC = 0x46524c45, /* "FRLE" */
+	ENDPOINT_VERSION = 2,
+	ENDPOINT_LOCAL_FABRIC = 1 << 0,
+
+	/* Offsets; all numbers are big-endian, the rest is zero. */
+	AT_MAGIC = 0,
+	AT_VERSION = 4,
+	AT_FLAGS = 6,
+	AT_QPN = 8,
+	AT_PSN = 12,
+	AT_MAC = 16,
+	AT_MTU = 22,
+	AT_IP = 24, /* the main address */
+	AT_CAPABILITIES = 40,
+	AT_NONCE = 44,
+	AT_TYPE = 60,
+	AT_ADDRESSES = 61,  /* how many */
+	AT_PREFIX_LEN = 62, /* one byte an address */
+	AT_MORE_IPS = 68,   /* but for the main one */
+};
+
+_Static_assert(AT_MORE_IPS + (ENDPOINT_ADDRESSES - 1) * sizeof(struct frl_ip) <= FRL_ENDPOINT_SIZE,
+	"all of it fits");
+
+static size_t ip_at(unsigned index)
+{
+	return index ? AT_MORE_IPS + (index - 1) * sizeof(struct frl_ip) : AT_IP;
+}
+
+void endpoint_describe(const struct frl_qp *qp, struct endpoint *ret)
+{
+	const struct frl_device *device = qp->pd->device;
+	const struct gid_table *gids = &device->engine.gids;
+
+	*ret = (struct endpoint){
+		.local_fabric = device->attr.local_fabric,
+		.type = qp->engine.core.type,
+		.qpn = qp->engine.core.qpn,
+		.psn = qp->local_psn,
+		.path_mtu = device->attr.path_mtu,
+		.capabilities = device->capabilities,
+	};
+	memcpy(ret->mac, device->attr.mac, sizeof(ret->mac));
+	memcpy(ret->nonce, device->nonce, NONCE_SIZE);
+	for (unsigned i = 1; i < gids->n && ret->n_addresses < ENDPOINT_ADDRESSES; i++)
+		ret->addresses[ret->n_addresses++] = gids->gids[i];
+}
+
+void endpoint_encode(const struct endpoint *endpoint, struct frl_endpoint *ret)
+{
+	uint8_t *out = ret->bytes;
+
+	memset(out, 0, FRL_ENDPOINT_SIZE);
+	put_be32(out + AT_MAGIC, ENDPOINT_MAGIC);
+	put_be16(out + AT_VERSION, ENDPOINT_VERSION);
+	put_be16(out + AT_FLAGS, endpoint->local_fabric ? ENDPOINT_LOCAL_FABRIC : 0);
+	put_be32(out + AT_QPN, endpoint->qpn);
+	put_be32(out + AT_PSN, endpoint->psn);
+	memcpy(out + AT_MAC, endpoint->mac, sizeof(endpoint->mac));
+	put_be16(out + AT_MTU, (uint16_t)endpoint->path_mtu);
+	put_be32(out + AT_CAPABILITIES, endpoint->capabilities);
+	memcpy(out + AT_NONCE, endpoint->nonce, NONCE_SIZE);
+	out[AT_TYPE] = (uint8_t)endpoint->type;
+	out[AT_ADDRESSES] = (uint8_t)endpoint->n_addresses;
+	for (unsigned i = 0; i < endpoint->n_addresses && i < ENDPOINT_ADDRESSES; i++) {
+		out[AT_PREFIX_LEN + i] = endpoint->addresses[i].prefix_len;
+		memcpy(out + ip_at(i), &endpoint->addresses[i].ip, sizeof(struct frl_ip));
+	}
+}
+
+static bool decode_addresses(const uint8_t *in, struct endpoint *ret)
+{
+	if (in[AT_ADDRESSES] < 1 || in[AT_ADDRESSES] > ENDPOINT_ADDRESSES)
+		return false;
+	ret->n_addresses = in[AT_ADDRESSES];
+	for (unsigned i = 0; i < ret->n_addresses; i++) {
+		struct frl_gid *gid = &ret->addresses[i];
+
+		memcpy(&gid->ip, in + ip_at(i), sizeof(gid->ip));
+		gid->prefix_len = in[AT_PREFIX_LEN + i];
+		if (gid->prefix_len > (ip_is_v4(&gid->ip) ? 32 : 128))
+			return false;
+	}
+	return true;
+}
+
+int endpoint_decode(const struct frl_endpoint *from, struct endpoint *ret)
+{
+	const uint8_t *in = from->bytes;
+	uint32_t mtu = get_be16(in + AT_MTU);
+
+	if (get_be32(in + AT_MAGIC) != ENDPOINT_MAGIC)
+		return frl_fail(-EPROTO, "the peer's endpoint is none of Ferrule");
+	if (get_be16(in + AT_VERSION) != ENDPOINT_VERSION)
+		return frl_fail(-EPROTO,
+			"the peer's endpoint has version %u, this library speaks %d: use the same "
+			"release on both ends",
+			get_be16(in + AT_VERSION), ENDPOINT_VERSION);
+	*ret = (struct endpoint){
+		.local_fabric = get_be16(in + AT_FLAGS) & ENDPOINT_LOCAL_FABRIC,
+		.type = (enum frl_qp_type)in[AT_TYPE],
+		.qpn = get_be32(in + AT_QPN),
+		.psn = get_be32(in + AT_PSN),
+		.path_mtu = mtu,
+		.capabilities = get_be32(in + AT_CAPABILITIES),
+	};
+	memcpy(ret->mac, in + AT_MAC, sizeof(ret->mac));
+	memcpy(ret->nonce, in + AT_NONCE, NONCE_SIZE);
+	if (mtu < 256 || mtu > WIRE_MAX_MTU || (mtu & (mtu - 1)) || ret->psn > PSN_MASK ||
+		ret->qpn == 0 || ret->qpn >= QPN_MULTICAST)
+		return frl_fail(-EPROTO,
+			"the peer's endpoint is damaged: QPN 0x%x, PSN 0x%x, MTU %u", ret->qpn,
+			ret->psn, mtu);
+	if (!decode_addresses(in, ret))
+		return frl_fail(-EPROTO, "the peer's endpoint is damaged: its addresses");
+	return 0;
+}
+
+bool endpoint_choose(const struct endpoint *local, const struct endpoint *remote,
+	unsigned *ret_local, unsigned *ret_remote)
+{
+	bool first = memcmp(local->mac, remote->mac, sizeof(local->mac)) < 0;
+	unsigned best = UINT32_MAX;
+
+	for (unsigned i = 0; i < local->n_addresses; i++) {
+		for (unsigned j = 0; j < remote->n_addresses; j++) {
+			const struct frl_gid *own = &local->addresses[i];
+			const struct frl_gid *theirs = &remote->addresses[j];
+			unsigned cost = (i + j) * ENDPOINT_ADDRESSES + (first ? i : j);
+
+			if (ip_is_v4(&own->ip) != ip_is_v4(&theirs->ip))
+				continue;
+			if (!in_subnet(own, &theirs->ip) || !in_subnet(theirs, &own->ip))
+				cost += 1000;
+			if (cost >= best)
+				continue;
+			best = cost;
+			*ret_local = i;
+			*ret_remote = j;
+		}
+	}
+	return best != UINT32_MAX;
+}

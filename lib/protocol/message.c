@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * SENDs and WRITEs as they arrive, reliable or not: what is allowed of a packet, and what is done
+ * with one that is. The state of the message is in struct responder.
+ */
+#include "lib/protocol/qp_internal.h"
+
+enum responder_message message_kind(const struct wire_packet *packet)
+{
+	switch (packet->op->operation) {
+	case OPERATION_SEND: return MESSAGE_SEND;
+	case OPERATION_WRITE: return MESSAGE_WRITE;
+	default: return MESSAGE_NONE;
+	}
+}
+
+/* C9-92 and following: first and middle packets carry exactly one MTU, last ones 1 byte to one. */
+static bool payload_fits_position(const struct qp *qp, const struct wire_packet *packet)
+{
+	uint32_t length = packet->payload_len;
+
+	if (!(packet->op->flags & OPCODE_LAST))
+		return length == qp->path_mtu;
+	if (packet->op->flags & OPCODE_FIRST)
+		return length <= qp->path_mtu;
+	return length >= 1 && length <= qp->path_mtu;
+}
+
+bool message_length_fits(const struct qp *qp, const struct wire_packet *packet)
+{
+	const struct responder *r = &qp->responder;
+	bool first = packet->op->flags & OPCODE_FIRST;
+	uint32_t total = first ? packet->h.reth.dma_length : r->write_length;
+	uint32_t done = first ? 0 : r->offset;
+
+	if (!payload_fits_position(qp, packet))
+		return false;
+	if (packet->op->operation == OPERATION_SEND)
+		return true;
+	/* The payload of all packets together is what the RETH announced. */
+	if (total > WIRE_MAX_MESSAGE)
+		return false;
+	if (packet->op->flags & OPCODE_LAST)
+		return total - done == packet->payload_len;
+	return total - done > packet->payload_len;
+}
+
+enum receive_verdict message_check_receive(const struct qp *qp, const struct wire_packet *packet)
+{
+	uint32_t offset = packet->op->flags & OPCODE_FIRST ? 0 : qp->responder.offset;
+
+	return receive_check(qp, receive_peek(qp), offset, packet->payload_len);
+}
+
+/* The whole range is checked with the first packet; later ones may find the region gone. Without
+ * payload the address means nothing (C9-88). */
+bool message_may_write(const struct qp *qp, const struct wire_packet *packet)
+{
+	const struct responder *r = &qp->responder;
+	bool first = packet->op->flags & OPCODE_FIRST;
+	uint64_t va = first ? packet->h.reth.va : r->write_va;
+	uint32_t rkey = first ? packet->h.reth.rkey : r->write_rkey;
+	uint32_t length = first ? packet->h.reth.dma_length : r->write_length;
+
+	return length == 0 ||
+		region_remote(qp->regions, qp->pd, qp, rkey, va, length, FRL_ACCESS_REMOTE_WRITE);
+}
+
+static void start(struct qp *qp, const struct wire_packet *packet)
+{
+	struct responder *r = &qp->responder;
+
+	r->message = message_kind(packet);
+	r->offset = 0;
+	if (r->message == MESSAGE_WRITE) {
+		r->write_va = packet->h.reth.va;
+		r->write_rkey = packet->h.reth.rkey;
+		r->write_length = packet->h.reth.dma_length;
+	} else
+		receive_take(qp);
+}
+
+static void place_write(
+	const struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	const struct responder *r = &qp->responder;
+	const struct region *region = region_find(qp->regions, r->write_rkey);
+
+	if (packet->payload_len == 0)
+		return;
+	placements->list[placements->count++] = (struct placement){
+		.dst = region_memory(region, r->write_va + r->offset),
+		.payload = packet->payload,
+		.length = packet->payload_len,
+		.region = region,
+	};
+}
+
+static struct frl_wc *complete(struct qp *qp, const struct wire_packet *packet)
+{
+	struct frl_wc wc = {
+		.status = FRL_WC_SUCCESS,
+		.opcode = FRL_WC_RECV,
+		.byte_len = qp->responder.offset,
+	};
+
+	if (packet->op->operation == OPERATION_WRITE)
+		wc.opcode = FRL_WC_RECV_RDMA_WITH_IMM;
+	if (packet->op->headers & HEADER_IMMDT) {
+		wc.flags = FRL_WC_WITH_IMM;
+		wc.imm_data = packet->h.imm_data;
+	} else if (packet->op->headers & HEADER_IETH) {
+		wc.flags = FRL_WC_WITH_INV;
+		wc.invalidated_rkey = packet->h.invalidate_rkey;
+	}
+	receive_take(qp);
+	return receive_complete(qp, &wc, packet->h.bth.solicited);
+}
+
+void message_accept(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	struct responder *r = &qp->responder;
+	bool send = packet->op->operation == OPERATION_SEND;
+
+	if (packet->op->flags & OPCODE_FIRST)
+		start(qp, packet);
+	if (send)
+		receive_place(qp, placements, r->offset, packet->payload, packet->payload_len);
+	else
+		place_write(qp, packet, placements);
+	r->offset += packet->payload_len;
+	qp_accepted(qp);
+	if (!(packet->op->flags & OPCODE_LAST))
+		return;
+	r->message = MESSAGE_NONE;
+	if (send || (packet->op->headers & HEADER_IMMDT))
+		placements->completion = complete(qp, packet);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receiving where nothing is answered: UC, and UD or GSI. What is wrong with a packet is counted.
+ *
+ * A UC message that loses a packet is dropped; the receive request that it had taken is used for
+ * the next one, or, when it came from a shared queue, completes with an error (9.9.3, classes D1
+ * and E). IBTA volume 1, 9.8.
+ */
+#include "lib/protocol/qp_internal.h"
+
+#include <string.h>
+
+/* The receive request is of no use for the message. One of the queue pair's own stays for another
+ * message, unless it cannot be used for any; a shared one must not be kept. */
+static void refuse_receive(struct qp *qp, enum frl_wc_status status)
+{
+	bool useless = status == FRL_WC_LOC_PROT_ERR;
+
+	if (!qp->responder.srq && !useless)
+		return;
+	receive_take(qp);
+	receive_complete(qp, &(struct frl_wc){ .status = status }, false);
+	if (!qp->responder.srq)
+		qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
+}
+
+/* Would the bytes go into the receive request that is there? If not, it is refused. */
+static bool receive_takes(struct qp *qp, uint32_t offset, uint32_t length)
+{
+	const struct recv_wqe *wqe = receive_peek(qp);
+
+	/* Messages that may come in part, or not at all, are nothing to compute with. */
+	if (wqe->action.type == FRL_ACTION_REDUCE) {
+		refuse_receive(qp, FRL_WC_LOC_QP_OP_ERR);
+		return false;
+	}
+	switch (receive_check(qp, wqe, offset, length)) {
+	case RECEIVE_FITS: return true;
+	case RECEIVE_TOO_LONG: refuse_receive(qp, FRL_WC_LOC_LEN_ERR); break;
+	case RECEIVE_MEMORY_GONE: refuse_receive(qp, FRL_WC_LOC_PROT_ERR); break;
+	}
+	return false;
+}
+
+/* The message that was arriving ends here. */
+static void give_up_message(struct qp *qp)
+{
+	struct responder *r = &qp->responder;
+
+	if (r->recv && r->srq)
+		refuse_receive(qp, FRL_WC_REM_INV_REQ_ERR);
+	r->message = MESSAGE_DROPPED;
+}
+
+/* What UC requires of a packet of a message that has lost none; counts what it refuses. */
+static bool may_accept(struct qp *qp, const struct wire_packet *packet)
+{
+	bool send = packet->op->operation == OPERATION_SEND;
+	bool first = packet->op->flags & OPCODE_FIRST;
+
+	if (!send && !(qp->attr.access_flags & FRL_ACCESS_REMOTE_WRITE)) {
+		qp->stats->drop_message++;
+		return false;
+	}
+	if ((packet->op->flags & OPCODE_TAKES_RECV) && !receive_available(qp)) {
+		qp->stats->drop_no_recv++;
+		return false;
+	}
+	if (!message_length_fits(qp, packet) || (!send && !message_may_write(qp, packet))) {
+		qp->stats->drop_message++;
+		return false;
+	}
+	if (send && !receive_takes(qp, first ? 0 : qp->responder.offset, packet->payload_len)) {
+		qp->stats->drop_no_recv++;
+		return false;
+	}
+	return true;
+}
+
+void unreliable_input(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	struct responder *r = &qp->responder;
+	bool first = packet->op->flags & OPCODE_FIRST;
+	bool in_order = psn_equal(packet->h.bth.psn, r->epsn);
+
+	r->epsn = psn_next(packet->h.bth.psn);
+	if (first) {
+		/* The end of the one before is lost. */
+		if (r->message == MESSAGE_SEND || r->message == MESSAGE_WRITE)
+			give_up_message(qp);
+		if (qp->state == FRL_QPS_ERR) /* that did not fit into the completion queue */
+			return;
+	} else if (!in_order || r->message != message_kind(packet)) {
+		qp->stats->drop_message++;
+		give_up_message(qp);
+		return;
+	}
+	if (may_accept(qp, packet))
+		message_accept(qp, packet, placements);
+	else
+		give_up_message(qp);
+}
+
+/* Annex A17: the header is in the 40 bytes before the payload; an IPv4 header lies at their end. */
+static void fill_grh(struct placements *placements, const struct wire_packet *packet)
+{
+	uint32_t length = ip_is_v4(&packet->src_ip) ? IPV4_LEN : IPV6_LEN;
+
+	memset(placements->grh, 0, WIRE_GRH_LEN - length);
+	memcpy(placements->grh + WIRE_GRH_LEN - length, packet->l3, length);
+}
+
+void datagram_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	uint32_t length = WIRE_GRH_LEN + packet->payload_len;
+	bool imm = packet->op->headers & HEADER_IMMDT;
+
+	if (packet->h.deth.qkey != qp->qkey) {
+		qp->stats->drop_bad_qkey++;
+		return;
+	}
+	if (!receive_available(qp) || !receive_takes(qp, 0, length)) {
+		qp->stats->drop_no_recv++;
+		return;
+	}
+	fill_grh(placements, packet);
+	receive_take(qp);
+	receive_place(qp, placements, 0, placements->grh, WIRE_GRH_LEN);
+	receive_place(qp, placements, WIRE_GRH_LEN, packet->payload, packet->payload_len);
+	qp->stats->rx_requests++;
+	placements->completion = receive_complete(qp,
+		&(struct frl_wc){
+			.status = FRL_WC_SUCCESS,
+			.opcode = FRL_WC_RECV,
+			.byte_len = length,
+			.imm_data = imm ? packet->h.imm_data : 0,
+			.src_qp = packet->h.deth.src_qpn,
+			.flags = FRL_WC_GRH | (imm ? FRL_WC_WITH_IMM : 0),
+			.vlan = packet->vlan,
+			.sl = packet->priority,
+		},
+		packet->h.bth.solicited);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ICMP echo over IPv4 (RFC 792) and IPv6 (RFC 4443, 4): requests decoded, replies encoded. No
+ * state; any thread.
+ */
+#ifndef FERRULE_WIRE_ICMP_H
+#define FERRULE_WIRE_ICMP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/wire/addr.h"
+
+/* An echo request. Points into the frame, which must outlive it. */
+struct icmp_echo {
+	struct frl_ip src_ip; /* of one station, as is src_mac */
+	struct frl_ip
+		dst_ip; /* not a group or broadcast, as dst_mac; whose it is, the caller tells */
+	uint8_t src_mac[6];
+	uint8_t dst_mac[6];
+	uint16_t vlan; /* 0: untagged, or priority only */
+	uint8_t traffic_class;
+	const uint8_t *message; /* from its type on */
+	size_t message_len;
+};
+
+/*
+ * Decodes a frame of up to any length; false when it is not an echo request, is malformed, a
+ * fragment, has IP options or extension headers or a wrong checksum, or when nobody could be
+ * answered; *echo is undefined then.
+ */
+bool icmp_echo_decode(struct icmp_echo *echo, const uint8_t *frame, size_t len);
+
+/*
+ * Encodes the reply, from whom the request was sent to. The caller has checked that dst_mac, and
+ * dst_ip on that VLAN, are its own. Returns the bytes of the frame, 0 when they are more than
+ * `room`. `out` does not overlap the request.
+ */
+size_t icmp_echo_reply(uint8_t *out, size_t room, const struct icmp_echo *echo);
+
+#endif

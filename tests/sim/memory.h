@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory of the simulation, with guards around it and a copy (the shadow) of how it should look.
+ * Registered under several keys, some of them with an address space of their own.
+ */
+#ifndef FERRULE_SIM_MEMORY_H
+#define FERRULE_SIM_MEMORY_H
+
+#include "lib/base/random.h"
+#include "lib/engine/engine.h"
+
+enum {
+	MEMORY_KEYS = 3, /* regions over the same memory */
+	MEMORY_GUARD = 64,
+};
+
+struct sim_memory {
+	struct engine *engine;
+	uint8_t *bytes; /* with the guards */
+	uint8_t *shadow;
+	uint32_t size;
+	uint32_t n_keys;
+	struct region regions[MEMORY_KEYS];
+	bool registered;
+};
+
+/* What a request calls a place in memory. */
+struct memory_name {
+	uint64_t va;
+	uint32_t key;
+};
+
+/* `size` zeroed bytes between guards, registered for the domain `pd`. */
+void memory_init(struct sim_memory *memory, struct engine *engine, const void *pd, uint32_t size,
+	uint32_t access, struct random_state *random);
+/* Ends the registration; the memory stays. */
+void memory_deregister(struct sim_memory *memory);
+/* Nothing may be queued of it any more. */
+void memory_fini(struct sim_memory *memory);
+
+/* Fills both the memory and its shadow: it is the application's. */
+void memory_fill(struct sim_memory *memory, uint32_t offset, int byte, uint32_t len);
+
+/* By one of its keys. */
+struct memory_name memory_name(
+	const struct sim_memory *memory, uint32_t offset, struct random_state *random);
+
+/* Where it differs from the shadow: an offset below offset + len, or offset + len. */
+uint32_t memory_compare(const struct sim_memory *memory, uint32_t offset, uint32_t len);
+
+/* What is between the guards is right whatever it is. */
+void memory_accept(struct sim_memory *memory);
+
+#endif
