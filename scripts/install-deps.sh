@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Installs the Debian packages that are missing: `scripts/install-deps.sh [build|test|bench]...`
-# (default: build). Says nothing and needs nobody's rights when all of them are there.
+# Installs the Debian packages that are missing: `scripts/install-deps.sh GROUP...`, groups being
+# build (the default), test, interop and bench. Says nothing and needs nobody's rights when all of
+# them are there.
 set -eu
 
 packages() {
 	case $1 in
 	build)
 		echo gcc libc6-dev meson ninja-build pkg-config
-		echo libdpdk-dev libisal-dev libjansson-dev
+		echo libdpdk-dev libisal-dev libjansson-dev libpcap-dev
 		;;
 	test) echo check clang libclang-rt-14-dev clang-format iproute2 ;;
+	interop)
+		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
+		echo ibverbs-utils ibverbs-providers libibverbs-dev
+		;;
 	bench) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
 	*)
-		echo "install-deps.sh: unknown group '$1'; known: build, test, bench" >&2
+		echo "install-deps.sh: unknown group '$1'; known: build, test, interop, bench" >&2
 		exit 2
 		;;
 	esac
