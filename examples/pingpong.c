@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/compat.h"
 #include "examples/launch.h"
 
 #define DEFAULT_PORT "18515"
@@ -20,6 +21,8 @@ static const char help[] =
 	"takes,\n"
 	"                                                 serves it, ends\n"
 	"  ferrule-pingpong --connect ADDR [options]      the client: decides and prints\n"
+	"  ferrule-pingpong --compat ibv ...              with ibv_rc_pingpong and its like\n"
+	"                                                 (--compat ibv --help tells more)\n"
 	"\n"
 	"ADDR is where the two meet: HOST, HOST:PORT, tcp:HOST:PORT or unix:PATH. It is not the\n"
 	"address of the data (--ip). Port " DEFAULT_PORT
@@ -375,13 +378,25 @@ static int run_server(const struct options *o)
 	return rc;
 }
 
+/* A mode with options of its own. */
+static bool wants_compat(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], "--compat") == 0 || strncmp(argv[i], "--compat=", 9) == 0)
+			return true;
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	struct launch launch = { .ranks = PEERS, .rank_main = local_end };
 	struct options options;
 	char address[300];
-	int rc = parse_options(argc, argv, &options);
+	int rc;
 
+	if (wants_compat(argc, argv))
+		return compat_main(argc, argv);
+	rc = parse_options(argc, argv, &options);
 	if (rc)
 		return rc < 0 ? finish_output(EXIT_SUCCESS) : rc;
 	rc = EXIT_USAGE;
