@@ -10,7 +10,8 @@ usage() {
 	cat <<-'END'
 	tests/run.sh [--fast] [--suite NAME]...
 	  --fast        no sanitizer runs
-	  --suite NAME  only this suite: unit, sim, system, style (also in the sanitizer runs)
+	  --suite NAME  only this suite: unit, sim, interop, system, style (also in the sanitizer
+	                runs, which are of unit and sim)
 	Builds in build/, build-asan/ and build-tsan/ under FRL_BUILD_DIR (default: the repository).
 	END
 }

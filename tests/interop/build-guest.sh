@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# tests/interop/build-guest.sh DIR RXE_PEER: makes the Linux guest of the interop test out of this
+# machine's Debian packages: DIR/kernel and DIR/initrd.gz (busybox, rxe and what it needs, the
+# ibv_*_pingpong tools, tc, and the peer program RXE_PEER). Does nothing when none of what goes in
+# has changed. Says "SKIP: why" and ends with status 77 where something is missing.
+set -eu
+
+modules=(crc32_generic rdma_rxe ib_uverbs virtio_net virtio_pci 8021q
+	sch_netem sch_ingress cls_matchall act_mirred ifb)
+tools=(rdma tc ibv_devinfo ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong)
+applets=(sh mount cat echo ip sleep dmesg modprobe ping kill poweroff ls head tail grep stty timeout
+	rm ps free)
+
+skip() {
+	echo "SKIP: $*; \`scripts/install-deps.sh interop\` installs it"
+	exit 77
+}
+
+[ $# -eq 2 ] || {
+	echo "usage: build-guest.sh DIR RXE_PEER" >&2
+	exit 2
+}
+dir=$1
+peer=$2
+here=$(cd "$(dirname "$0")" && pwd)
+
+# The newest kernel that is here with its modules, whatever kernel this machine runs.
+version=
+while read -r candidate; do
+	if [ -e "/boot/vmlinuz-$candidate" ] &&
+		[ -n "$(find "/lib/modules/$candidate" -name 'rdma_rxe.ko*' 2>/dev/null)" ]; then
+		version=$candidate
+	fi
+done < <(find /lib/modules -mindepth 1 -maxdepth 1 -printf '%f\n' 2>/dev/null | sort -V)
+[ -n "$version" ] || skip "no kernel with rxe in /boot and /lib/modules (package linux-image-amd64)"
+[ -r "/boot/vmlinuz-$version" ] || {
+	echo "SKIP: /boot/vmlinuz-$version is not readable for this user"
+	exit 77
+}
+export PATH=$PATH:/sbin:/usr/sbin
+command -v qemu-system-x86_64 >/dev/null || skip "no qemu-system-x86_64 (package qemu-system-x86)"
+command -v cpio >/dev/null || skip "no cpio (package cpio)"
+command -v depmod >/dev/null || skip "no depmod (package kmod)"
+for tool in "${tools[@]}"; do
+	command -v "$tool" >/dev/null || skip "no $tool (package ibverbs-utils or iproute2)"
+done
+busybox=$(command -v busybox) || skip "no busybox (package busybox-static)"
+driver=$(find /usr/lib -path '*/libibverbs/librxe-*.so' 2>/dev/null | head -n 1)
+[ -n "$driver" ] || skip "no rxe driver of libibverbs (package ibverbs-providers)"
+[ -x "$peer" ] || skip "$peer is not built: no headers of libibverbs (package libibverbs-dev)"
+
+# What goes in: SOURCE TARGET lines.
+programs=("$peer")
+for tool in "${tools[@]}"; do
+	programs+=("$(command -v "$tool")")
+done
+list() {
+	local program module
+	echo "$here/guest-init.sh /init"
+	echo "$busybox /bin/busybox"
+	for program in "${programs[@]}"; do
+		echo "$program /usr/bin/${program##*/}"
+	done
+	echo "$driver $driver"
+	echo "/etc/libibverbs.d/rxe.driver /etc/libibverbs.d/rxe.driver"
+	ldd "${programs[@]}" "$driver" |
+		awk '/=> \// { print $3, $3 } /^\t\/lib/ { print $1, $1 }'
+	for module in "${modules[@]}"; do
+		modprobe -S "$version" --show-depends "$module" 2>/dev/null |
+			awk '$1 == "insmod" { print $2, $2 }'
+	done
+}
+mapfile -t files < <(list | sort -u)
+
+mkdir -p "$dir"
+stamp=$({
+	echo "$version ${applets[*]}"
+	cat "$here/build-guest.sh"
+	printf '%s\n' "${files[@]}"
+	printf '%s\n' "${files[@]%% *}" | xargs sha256sum
+} | sha256sum)
+if [ -e "$dir/initrd.gz" ] && [ "$(cat "$dir/stamp" 2>/dev/null)" = "$stamp" ]; then
+	exit 0
+fi
+
+root=$dir/root
+rm -rf "$root" "$dir/stamp"
+mkdir -p "$root"/{bin,proc,sys,dev,tmp,dev/shm} "$root/lib/modules/$version"
+for file in "${files[@]}"; do
+	target=$root${file##* }
+	mkdir -p "${target%/*}"
+	cp -L "${file%% *}" "$target"
+done
+for applet in "${applets[@]}"; do
+	ln -s busybox "$root/bin/$applet"
+done
+for index in modules.order modules.builtin modules.builtin.modinfo; do
+	cp "/lib/modules/$version/$index" "$root/lib/modules/$version/"
+done
+depmod -b "$root" "$version"
+chmod 755 "$root/init"
+(cd "$root" && find . -print0 | cpio -0 -o -H newc --quiet) | gzip -1 >"$dir/initrd.gz"
+rm -rf "$root"
+ln -sfn "/boot/vmlinuz-$version" "$dir/kernel"
+echo "$stamp" >"$dir/stamp"

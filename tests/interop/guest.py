@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Linux guest: QEMU, its two taps, and a shell on its serial console.
+
+eth0 of the guest is where rxe is; the host's end of it (a tap without a kernel address) is
+Ferrule's. eth1 carries the TCP connections of the test, so that netem on eth0 leaves them alone.
+"""
+import os
+import queue
+import re
+import subprocess
+import threading
+import time
+
+BOOT_SECONDS = 120
+
+
+def run(*command):
+    subprocess.run(command, check=True)
+
+
+def make_tap(name, bridge=None):
+    """A tap that carries path MTU 4096 and to which the kernel says nothing by itself. Its queue
+    holds a whole message of unreliable connections, while the guest is slow."""
+    run("ip", "tuntap", "add", "dev", name, "mode", "tap")
+    silence(name)
+    run("ip", "link", "set", name, "mtu", "9000", "txqueuelen", "10000", "up")
+    if bridge:
+        run("ip", "link", "set", name, "master", bridge)
+
+
+def silence(interface):
+    with open(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6", "w", encoding="ascii") as file:
+        file.write("1")
+
+
+class Guest:
+    """A running guest. `number` tells guests apart: 10.9.0.NUMBER, fd09::NUMBER, and on VLAN 7
+    10.9.70.NUMBER."""
+
+    CONTROL_PORT = 7000
+
+    def __init__(self, folder, number, log, bridge=None, dump=None):
+        self.number, self.dump = number, dump
+        self.roce = f"roce{number}"
+        self.control = f"10.9.{number}.2"
+        self.host = f"10.9.{number}.1"
+        make_tap(self.roce, bridge)
+        run("ip", "tuntap", "add", "dev", f"ctl{number}", "mode", "tap")
+        run("ip", "addr", "add", f"{self.host}/24", "dev", f"ctl{number}")
+        run("ip", "link", "set", f"ctl{number}", "up")
+        self.log = open(log, "wb")
+        self.lines = queue.Queue()
+        self.process = subprocess.Popen(
+            self._command(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _command(self, folder):
+        number = self.number
+        append = (f"console=ttyS0 quiet panic=-1 ferrule.ip4=10.9.0.{number}/24 "
+                  f"ferrule.ip6=fd09::{number}/64 ferrule.vlan=10.9.70.{number}/24 "
+                  f"ferrule.control={self.control}/24 ferrule.port={self.CONTROL_PORT}")
+        command = [
+            "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1",
+            "-m", "400", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
+            "-kernel", os.path.join(folder, "kernel"),
+            "-initrd", os.path.join(folder, "initrd.gz"), "-append", append]
+        # Frames as they are: no checksum or segment left to the other end.
+        for index, tap in enumerate((self.roce, f"ctl{number}")):
+            command += [
+                "-netdev", f"tap,id=n{index},ifname={tap},script=no,downscript=no,vnet_hdr=off",
+                "-device", f"virtio-net-pci,netdev=n{index},mac=52:54:00:0{index}:00:0{number},"
+                "host_mtu=9000,romfile="]
+        if self.dump:
+            command += ["-object", f"filter-dump,id=dump,netdev=n0,file={self.dump}"]
+        return command
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.log.write(line)
+            self.log.flush()
+            self.lines.put(line.decode(errors="replace").rstrip("\r\n"))
+        self.lines.put(None)
+
+    def _wait(self, pattern, seconds):
+        """The lines up to the one that matches, and the match; None when there was none."""
+        lines, end = [], time.monotonic() + seconds
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                return lines, None
+            if line is None:
+                return lines, None
+            match = re.search(pattern, line)
+            if match:
+                if match.start():
+                    lines.append(line[:match.start()])
+                return lines, match
+            lines.append(line)
+
+    def wait_booted(self):
+        lines, match = self._wait(r"__READY__", BOOT_SECONDS)
+        if not match:
+            raise RuntimeError("the guest does not boot:\n" + "\n".join(lines[-20:]))
+
+    def shell(self, command, seconds=30):
+        """Runs a line in the guest; its exit status and what it wrote."""
+        self.process.stdin.write((command + "\n").encode())
+        self.process.stdin.flush()
+        lines, match = self._wait(r"__DONE__ (\d+)", seconds)
+        if not match:
+            raise RuntimeError(f"no answer from the guest to: {command}\n" + "\n".join(lines))
+        return int(match.group(1)), "\n".join(lines)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows with the standard tools in the guest (ibv_rc_pingpong and its relatives) at the one end and
+`ferrule-pingpong --compat ibv` at the other, either of them as the server."""
+import re
+import subprocess
+import time
+
+from link import Failure
+
+TCP_PORT = 18515
+LISTENING = f":{TCP_PORT:04X} 0*:0000 0A"  # a line of /proc/net/tcp
+SECONDS = 30
+ITERS = 200
+
+
+def guest_command(kind, size, mtu, gid, server):
+    command = f"ibv_{kind}_pingpong -d rxe0 -g {gid} -n {ITERS} -s {size}"
+    if kind != "ud":
+        command += f" -m {mtu}"
+    return f"{command} {server}".rstrip()
+
+
+def ferrule_command(program, guest, kind, size, mtu, gid, server):
+    command = [program, "--compat", "ibv", "--type", kind,
+               "--port", f"net_af_packet0,iface={guest.roce}", "--ip", "10.9.0.1/24,fd09::1/64",
+               "--size", str(size), "--iters", str(ITERS), "--gid-index", str(gid)]
+    if kind != "ud":
+        command += ["--mtu", str(mtu)]
+    return command + ([server] if server else [])
+
+
+def listening_here():
+    with open("/proc/net/tcp", encoding="ascii") as four, \
+            open("/proc/net/tcp6", encoding="ascii") as six:
+        return re.search(LISTENING, four.read() + six.read())
+
+
+def wait_for(what, condition):
+    end = time.monotonic() + 10
+    while not condition():
+        if time.monotonic() > end:
+            raise Failure(f"no {what} within 10 s")
+        time.sleep(0.05)
+
+
+def check(who, status, text):
+    if status:
+        raise Failure(f"{who} ended with status {status}: " + " / ".join(text.split("\n")[-6:]))
+
+
+def ferrule_serves(program, guest, kind, size, mtu, gid):
+    command = ferrule_command(program, guest, kind, size, mtu, gid, None)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               universal_newlines=True)
+    try:
+        wait_for("listening ferrule-pingpong",
+                 lambda: process.poll() is not None or listening_here())
+        status, text = guest.shell(
+            f"timeout {SECONDS} " + guest_command(kind, size, mtu, gid, guest.host), SECONDS + 10)
+        if not status:
+            process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        raise Failure("ferrule-pingpong does not end") from None
+    finally:
+        process.kill()
+        said = process.communicate()[0].strip()
+    check("the guest's tool", status, text.strip() + "\nferrule-pingpong: " + said)
+    check("ferrule-pingpong", process.returncode, said)
+
+
+def guest_serves(program, guest, kind, size, mtu, gid):
+    command = guest_command(kind, size, mtu, gid, "")
+    guest.shell(f"rm -f /tmp/status; (timeout {SECONDS} {command} >/tmp/tool 2>&1; "
+                "echo $? >/tmp/status) &")
+    wait_for("listening tool in the guest", lambda: guest.shell(
+        f"cat /proc/net/tcp /proc/net/tcp6 | grep -q '{LISTENING}'")[0] == 0)
+    try:
+        done = subprocess.run(
+            ferrule_command(program, guest, kind, size, mtu, gid, guest.control), timeout=SECONDS,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
+    except subprocess.TimeoutExpired:
+        raise Failure("ferrule-pingpong does not end") from None
+    finally:
+        text = guest.shell("for i in 1 2 3 4 5 6 7 8 9 10; do [ -e /tmp/status ] && break; "
+                           "sleep 0.2; done; cat /tmp/tool")[1]
+    check("ferrule-pingpong", done.returncode, done.stdout.strip() + "\nguest: " + text.strip())
+    status = guest.shell("exit_status=$(cat /tmp/status); [ \"$exit_status\" = 0 ]")[0]
+    check("the guest's tool", status, text.strip())
+
+
+def rows(program, guest):
+    table = [("rc", 1, 1024, 4), ("rc", 5000, 1024, 6), ("rc", 20000, 4096, 4),
+             ("uc", 1, 1024, 4), ("uc", 5000, 1024, 6), ("uc", 20000, 4096, 4),
+             ("ud", 1, 1024, 4), ("ud", 1000, 1024, 6),
+             ("srq", 1, 1024, 4), ("srq", 5000, 1024, 6), ("srq", 20000, 4096, 4)]
+    for kind, size, mtu, family in table:
+        # Of both ends: [1] is the IPv4 address, [2] the IPv6 one.
+        arguments = (program, guest, kind, size, mtu, 1 if family == 4 else 2)
+        name = f"ibv_{kind}_pingpong, {size} bytes, path MTU {mtu}, IPv{family}"
+        yield f"{name}, ferrule-pingpong serves", ferrule_serves, arguments
+        yield f"{name}, the guest serves", guest_serves, arguments
