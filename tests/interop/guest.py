@@ -40,7 +40,7 @@ class Guest:
     CONTROL_PORT = 7000
 
     def __init__(self, folder, number, log, bridge=None, dump=None):
-        self.number, self.dump = number, dump
+        self.folder, self.number, self.dump = folder, number, dump
         self.roce = f"roce{number}"
         self.control = f"10.9.{number}.2"
         self.host = f"10.9.{number}.1"
@@ -49,11 +49,16 @@ class Guest:
         run("ip", "addr", "add", f"{self.host}/24", "dev", f"ctl{number}")
         run("ip", "link", "set", f"ctl{number}", "up")
         self.log = open(log, "wb")
+        self.start()
+
+    def start(self):
+        """Boots it (again, after stop()); wait_booted() waits for it."""
         self.lines = queue.Queue()
         self.process = subprocess.Popen(
-            self._command(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            self._command(self.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT)
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read, args=(self.process.stdout, self.lines),
+                         daemon=True).start()
 
     def _command(self, folder):
         number = self.number
@@ -75,12 +80,12 @@ class Guest:
             command += ["-object", f"filter-dump,id=dump,netdev=n0,file={self.dump}"]
         return command
 
-    def _read(self):
-        for line in self.process.stdout:
+    def _read(self, stdout, lines):
+        for line in stdout:
             self.log.write(line)
             self.log.flush()
-            self.lines.put(line.decode(errors="replace").rstrip("\r\n"))
-        self.lines.put(None)
+            lines.put(line.decode(errors="replace").rstrip("\r\n"))
+        lines.put(None)
 
     def _wait(self, pattern, seconds):
         """The lines up to the one that matches, and the match; None when there was none."""

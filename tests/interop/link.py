@@ -15,6 +15,14 @@ class Failure(Exception):
     """What was expected, and what was there instead."""
 
 
+class Unfinished(Failure):
+    """Requests of `peer` did not complete in time."""
+
+    def __init__(self, peer, text):
+        super().__init__(text)
+        self.peer = peer
+
+
 def expect(what, got, wanted):
     if got != wanted:
         raise Failure(f"{what}: {got}, expected {wanted}")
@@ -228,7 +236,10 @@ def message(link, opcode, size, seed, pieces=1, flags=0):
     imm = 0xabcd0000 + seed if with_imm else 0
     active.post(active.send(seed + 1, opcode, target if opcode == p.READ else source,
                             flags | p.SIGNALED, imm=imm, **arguments))
-    done = one_completion(f"{what}: active", active.poll_send(), id=seed + 1,
+    completions = active.poll_send()
+    if not completions:
+        raise Unfinished(active.peer, f"{what}: active: no completion in time")
+    done = one_completion(f"{what}: active", completions, id=seed + 1,
                           opcode=p.WC_OPCODE[opcode])
     if opcode == p.READ:
         expect(f"{what}: active: len", done.len, size)
