@@ -10,9 +10,14 @@ packages() {
 	case $1 in
 	build)
 		echo gcc libc6-dev meson ninja-build pkg-config
-		echo libdpdk-dev libisal-dev libjansson-dev libpcap-dev
+		echo libdpdk-dev libisal-dev libjansson-dev libpcap-dev libprotobuf-c-dev
+		echo protobuf-c-compiler libevent-dev libssl-dev libconfig-dev libsystemd-dev
+		echo uthash-dev libcap-ng-dev
 		;;
-	test) echo check clang libclang-rt-14-dev clang-format iproute2 ;;
+	test)
+		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus
+		echo man-db groff
+		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
 		echo ibverbs-utils ibverbs-providers libibverbs-dev

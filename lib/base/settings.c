@@ -178,16 +178,21 @@ void settings_free(struct settings *settings)
 static struct settings effective;
 static char effective_error[256];
 static int effective_result;
+static char *runtime_dir;
 
+/* Not where a program has more rights than its user: who sets FRL_EAL_ARGS has it load what he
+ * likes. */
 static const char *from_environment(const char *name)
 {
-	return getenv(name);
+	return secure_getenv(name);
 }
 
 static void read_environment(void)
 {
 	effective_result = settings_read(
 		&effective, from_environment, effective_error, sizeof(effective_error));
+	if (from_environment("XDG_RUNTIME_DIR"))
+		runtime_dir = strdup(from_environment("XDG_RUNTIME_DIR"));
 }
 
 static void read_environment_once(void)
@@ -207,4 +212,10 @@ const char *settings_error(void)
 {
 	read_environment_once();
 	return effective_result < 0 ? effective_error : NULL;
+}
+
+const char *settings_runtime_dir(void)
+{
+	read_environment_once();
+	return runtime_dir;
 }

@@ -11,21 +11,26 @@
 #include <stdint.h>
 
 /* X(member, "NAME", default, min, max, "help") - numbers */
-#define SETTINGS_NUMBERS(X)                                                                       \
-	X(eal_mem_mb, "FRL_EAL_MEM_MB", 32, 16, 65536, "memory of DPDK, MiB, taken at first use") \
-	X(segment_kb, "FRL_SEGMENT_KB", 128, 4, 16384, "pipeline segment of a collective, KiB")   \
-	X(window, "FRL_WINDOW", 256, 1, 4096, "request packets in flight of one queue pair")      \
-	X(path_mtu, "FRL_PATH_MTU", 0, 0, 4096, "largest path MTU to use, bytes; 0: what fits")   \
-	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                      \
-		"let peers on this machine read shared payload in place")                         \
-	X(spin_rounds, "FRL_SPIN_ROUNDS", 200, 0, 1000000, "idle rounds before yielding")         \
-	X(yield_rounds, "FRL_YIELD_ROUNDS", 2000, 0, 1000000, "idle rounds before sleeping")
+#define SETTINGS_NUMBERS(X)                                                                        \
+	X(eal_mem_mb, "FRL_EAL_MEM_MB", 128, 16, 65536, "memory of DPDK, MiB, taken at first use") \
+	X(segment_kb, "FRL_SEGMENT_KB", 128, 4, 16384, "pipeline segment of a collective, KiB")    \
+	X(window, "FRL_WINDOW", 256, 1, 4096, "request packets in flight of one queue pair")       \
+	X(path_mtu, "FRL_PATH_MTU", 0, 0, 4096, "largest path MTU to use, bytes; 0: what fits")    \
+	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                       \
+		"let peers on this machine read shared payload in place")                          \
+	X(spin_rounds, "FRL_SPIN_ROUNDS", 200, 0, 1000000, "idle rounds before yielding")          \
+	X(yield_rounds, "FRL_YIELD_ROUNDS", 2000, 0, 1000000, "idle rounds before sleeping")       \
+	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \
+		"how long ranks of a job do without the control daemon, s")
 
 /* X(member, "NAME", "default", "choices", "help") - words; choices are separated by |, none: any */
 #define SETTINGS_WORDS(X)                                                                 \
 	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")           \
 	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory") \
-	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")
+	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")  \
+	X(fabric, "FRL_FABRIC", "", "", "fabric of which a device leases its port")       \
+	X(control, "FRL_CONTROL", "auto", "", "auto, off, or the daemon's socket")        \
+	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")
 
 struct settings {
 #define SETTINGS_NUMBER_FIELD(member, name, value, min, max, help) uint64_t member;
@@ -50,6 +55,9 @@ void settings_free(struct settings *settings);
 /* The effective settings, read once from the environment and kept for good. A bad value is replaced
  * by the default; settings_error() then says so. Never NULL. */
 const struct settings *settings_get(void);
+
+/* $XDG_RUNTIME_DIR, or NULL: not a setting, but the environment all the same. */
+const char *settings_runtime_dir(void);
 
 /* The first thing that was wrong in the environment, or NULL: opening a device fails with it. */
 const char *settings_error(void);

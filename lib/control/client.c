@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The client's functions: handlers come and go, messages are queued, answers awaited. */
+#include "lib/control/client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/random.h"
+#include "lib/control/client_internal.h"
+#include "lib/control/frame.h"
+
+enum {
+	NS_PER_MS = 1000000,
+	END_MS = 500, /* for what is queued when the last handler goes */
+};
+
+static struct client the_client = {
+	.wake_fd = -1, .start_fd = -1, .alive = -1, .socket = { .fd = -1 }
+};
+
+static void init_changed(struct client *c)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->changed, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&the_client.mutex);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&the_client.mutex);
+}
+
+/* The socket is the parent's: as long as the child held it the daemon would not see the parent's
+ * end. What the thread was about to read stays where it is: it may have been in the middle of
+ * it. */
+static void after_fork_in_child(void)
+{
+	struct client *c = &the_client;
+
+	init_changed(c); /* others may have waited */
+	while (!list_empty(&c->handlers)) {
+		struct control_handler *handler = container_of(
+			c->handlers.next, struct control_handler, node);
+
+		handler->registered = false;
+		list_remove(&handler->node);
+	}
+	list_init(&c->calls);
+	outgoing_drop(&c->sending);
+	outgoing_drop(&c->first);
+	outgoing_drop(&c->queue);
+	if (c->socket.fd >= 0)
+		close(c->socket.fd);
+	control_socket_init(&c->socket);
+	if (c->wake_fd >= 0)
+		close(c->wake_fd);
+	if (c->start_fd >= 0)
+		close(c->start_fd);
+	if (c->alive >= 0)
+		close(c->alive);
+	c->wake_fd = c->start_fd = c->alive = -1;
+	c->has_thread = c->ends = c->in_up = c->telling = false;
+	c->calling = NULL;
+	c->state = CLIENT_DOWN;
+	pthread_mutex_unlock(&c->mutex);
+}
+
+static void init_client(void)
+{
+	struct client *c = &the_client;
+
+	pthread_mutex_init(&c->mutex, NULL);
+	init_changed(c);
+	list_init(&c->handlers);
+	list_init(&c->calls);
+	list_init(&c->sending);
+	list_init(&c->first);
+	list_init(&c->queue);
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+static struct client *lock_client(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, init_client);
+	pthread_mutex_lock(&the_client.mutex);
+	return &the_client;
+}
+
+static void unlock_client(struct client *c)
+{
+	pthread_mutex_unlock(&c->mutex);
+}
+
+void client_wake(struct client *c)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	if (c->woken || c->wake_fd < 0)
+		return;
+	c->woken = true;
+	n = write(c->wake_fd, &one, sizeof(one)); /* cannot fail: the count is 0 */
+	(void)n;
+}
+
+/* A new life: of the process, of a child, or after all handlers had gone. */
+static int start_thread(struct client *c)
+{
+	sigset_t all, saved;
+	int error;
+
+	c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (c->wake_fd < 0)
+		return frl_fail(errno, "cannot make a descriptor: %s", frl_strerror(errno));
+	c->woken = false;
+	/* Signals are for the host's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	error = pthread_create(&c->thread, NULL, client_main, c);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	if (error) {
+		close(c->wake_fd);
+		c->wake_fd = -1;
+		return frl_fail(error, "cannot start the control thread: %s", frl_strerror(error));
+	}
+	c->has_thread = true;
+	return 0;
+}
+
+static int begin(struct client *c, enum control_want want)
+{
+	char why[WHY_SIZE] = "";
+	int rc, fd = -1, place = -1;
+
+	c->again = c->ends = c->in_up = c->telling = false;
+	c->error = 0;
+	c->place = -1;
+	c->state = CLIENT_DOWN;
+	c->retry_ns = c->start_by_ns = c->lost_ns = 0;
+	c->refusals = 0;
+	c->queued = 0;
+	c->instance = random_entropy();
+	if (!c->next_seq)
+		c->next_seq = 1;
+	if (want == CONTROL_IF_THERE) {
+		fd = client_search(&c->places, -1, &place, why, sizeof(why));
+		if (fd < 0)
+			return frl_fail(-ENOTCONN, "%s", why);
+		client_greet(c, fd, place);
+	}
+	rc = start_thread(c);
+	if (rc) {
+		control_socket_close(&c->socket);
+		client_drop_queues(c);
+	}
+	return rc;
+}
+
+static int find_places(struct client *c)
+{
+	daemon_find_places(&c->places);
+	if (c->places.n)
+		return 0;
+	if (c->places.start == DAEMON_BAD_PATH)
+		return frl_fail(-EINVAL,
+			"FRL_CONTROL must be auto, off, or a path of at most %d characters that "
+			"starts with /",
+			DAEMON_PATH - 1);
+	return frl_fail(
+		-ENOTCONN, "FRL_CONTROL is off: this process does without a control daemon");
+}
+
+static void add_handler(struct client *c, struct control_handler *handler, enum control_want want)
+{
+	if (!handler->registered) {
+		handler->registered = true;
+		handler->want = want;
+		handler->due = c->state == CLIENT_UP ? DUE_UP : 0;
+		handler->tick_ns = 0;
+		handler->offered = c->messages;
+		list_add_tail(&c->handlers, &handler->node);
+	} else if (want == CONTROL_START) {
+		handler->want = want;
+	}
+	if (want == CONTROL_START && c->error && c->state == CLIENT_DOWN) {
+		c->error = 0;
+		c->retry_ns = 0;
+	}
+	client_wake(c);
+}
+
+int control_register(struct control_handler *handler, enum control_want want)
+{
+	struct client *c = lock_client();
+	int rc = 0;
+
+	while (c->ends)
+		pthread_cond_wait(&c->changed, &c->mutex);
+	if (!c->has_thread) {
+		rc = find_places(c);
+		if (!rc)
+			rc = begin(c, want);
+	} else if (want == CONTROL_IF_THERE && c->error && !handler->registered) {
+		rc = frl_fail(-ENOTCONN, "%s", c->why);
+	}
+	if (!rc)
+		add_handler(c, handler, want);
+	unlock_client(c);
+	return rc;
+}
+
+/* The last handler has gone. */
+static void end_thread(struct client *c)
+{
+	c->ends = true;
+	c->end_by_ns = clock_now_ns() + UINT64_C(1) * END_MS * NS_PER_MS;
+	client_wake(c);
+	while (c->has_thread)
+		pthread_cond_wait(&c->changed, &c->mutex);
+	pthread_join(c->thread, NULL);
+	close(c->wake_fd);
+	c->wake_fd = -1;
+	c->ends = false;
+	pthread_cond_broadcast(&c->changed);
+}
+
+void control_unregister(struct control_handler *handler)
+{
+	struct client *c = lock_client();
+
+	if (handler->registered) {
+		handler->registered = false;
+		list_remove(&handler->node);
+		while (c->calling == handler)
+			pthread_cond_wait(&c->changed, &c->mutex);
+		/* Calls may have waited for it to be told. */
+		pthread_cond_broadcast(&c->changed);
+		if (list_empty(&c->handlers) && c->has_thread && !c->ends)
+			end_thread(c);
+	}
+	unlock_client(c);
+}
+
+/* Mutex held. */
+static int post(struct client *c, const Ctl__Envelope *envelope, int fd)
+{
+	struct outgoing *out;
+
+	if (!c->has_thread)
+		return frl_fail(-ENOTCONN, "there is no connection to a control daemon");
+	if (c->error)
+		return frl_fail(-ENOTCONN, "%s", c->why);
+	if (c->again && c->state != CLIENT_UP)
+		return 0;
+	out = outgoing_new(envelope, fd);
+	if (!out)
+		return frl_fail(
+			-ENOMEM, "no memory or descriptor for a message to the control daemon");
+	if (c->queued + out->size > QUEUE_MAX_BYTES) {
+		outgoing_free(out);
+		return frl_fail(
+			-ENOMEM, "the control daemon takes no messages: see whether it hangs");
+	}
+	c->queued += out->size;
+	list_add_tail(c->telling ? &c->first : &c->queue, &out->node);
+	client_wake(c);
+	return 0;
+}
+
+int control_post(const Ctl__Envelope *envelope, int fd)
+{
+	struct client *c = lock_client();
+	int rc = post(c, envelope, fd);
+
+	unlock_client(c);
+	return rc;
+}
+
+uint64_t control_next_seq(void)
+{
+	struct client *c = lock_client();
+	uint64_t seq = ++c->next_seq;
+
+	unlock_client(c);
+	return seq;
+}
+
+/* False: it is too late. Mutex held. */
+static bool wait_change(struct client *c, uint64_t limit_ns)
+{
+	const struct timespec limit = {
+		.tv_sec = (time_t)(limit_ns / 1000 / NS_PER_MS),
+		.tv_nsec = (long)(limit_ns % (UINT64_C(1000) * NS_PER_MS)),
+	};
+
+	return pthread_cond_timedwait(&c->changed, &c->mutex, &limit) != ETIMEDOUT ||
+		clock_now_ns() < limit_ns;
+}
+
+/* A request may be about what a handler has yet to tell. Mutex held. */
+static bool is_told(const struct client *c)
+{
+	return c->state == CLIENT_UP && !c->in_up && !client_first_due(c, DUE_UP);
+}
+
+/* A call that is lost between two daemons cannot be repeated here: who knows what was done. */
+static int wait_answer(struct client *c, struct call *call, uint64_t limit_ns)
+{
+	while (!call->done)
+		if (!wait_change(c, limit_ns)) {
+			list_remove(&call->node);
+			return frl_fail(-ETIMEDOUT, "the control daemon does not answer");
+		}
+	/* The next one may be there already. */
+	if (call->rc)
+		return frl_fail(call->rc, "%s",
+			*c->why ? c->why : "the control daemon went away: try again");
+	return 0;
+}
+
+static int send_call(struct client *c, Ctl__Envelope *request, struct call *call, uint64_t limit_ns)
+{
+	int rc;
+
+	while (c->has_thread && !is_told(c) && !c->error)
+		if (!wait_change(c, limit_ns))
+			return frl_fail(-ETIMEDOUT, "the control daemon does not answer%s%s",
+				*c->why ? ": " : "", c->why);
+	request->seq = call->seq = ++c->next_seq;
+	rc = post(c, request, -1);
+	if (rc)
+		return rc;
+	list_add_tail(&c->calls, &call->node);
+	return wait_answer(c, call, limit_ns);
+}
+
+int control_call(Ctl__Envelope *request, int timeout_ms, Ctl__Envelope **ret_answer)
+{
+	uint64_t limit_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+	struct call call = { .rc = 0 };
+	struct client *c = lock_client();
+	int rc;
+
+	list_init(&call.node);
+	rc = send_call(c, request, &call, limit_ns);
+	unlock_client(c);
+	if (!rc && call.answer->body_case == CTL__ENVELOPE__BODY_FAILURE) {
+		rc = frl_fail(-(int)call.answer->failure->error, "%s", call.answer->failure->text);
+		ctl__envelope__free_unpacked(call.answer, NULL);
+	} else if (!rc) {
+		*ret_answer = call.answer;
+	}
+	return rc;
+}
+
+void control_wake(void)
+{
+	struct client *c = lock_client();
+
+	for (struct list *node = c->handlers.next; node != &c->handlers; node = node->next)
+		container_of(node, struct control_handler, node)->tick_ns = 0;
+	client_wake(c);
+	unlock_client(c);
+}
+
+bool control_is_up(void)
+{
+	struct client *c = lock_client();
+	bool up = c->state == CLIENT_UP;
+
+	unlock_client(c);
+	return up;
+}
