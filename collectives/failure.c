@@ -38,7 +38,7 @@ int comm_fail(struct frl_comm *comm, int err, const char *format, ...)
 	return comm_error(comm);
 }
 
-/* The rank that the bootstrap holds to be gone, -1 for the rendezvous itself; false: nobody. */
+/* The rank that the bootstrap holds to be gone, -1 for what connects the ranks; false: nobody. */
 static bool find_gone(struct frl_comm *comm, int *ret_rank)
 {
 	struct frl_bootstrap *bootstrap = comm->bootstrap;
@@ -90,12 +90,12 @@ int comm_check_ranks(struct frl_comm *comm)
 		return check_who_left(comm);
 	if (gone < 0)
 		return comm_fail(comm, -ECONNRESET,
-			"the rendezvous is gone: no way to tell whether the ranks still live");
+			"%s: no way to tell whether the ranks still live", frl_last_error());
 	return comm_fail(comm, -ECONNRESET, "rank %d is gone: it ended or gave up", gone);
 }
 
 /*
- * Returns the culprit, or -1 when the rendezvous is gone as well and nobody can know.
+ * Returns the culprit, or -1 when the bootstrap is gone as well and nobody can know.
  *
  * A link that breaks need not be the fault of the rank at its other end: that one may have given up
  * because of a third. The bootstrap knows who died, if only a moment later: a process that dies
@@ -127,7 +127,7 @@ int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status sta
 		gone = comm->draining ? peer : wait_for_culprit(comm, peer);
 		if (gone < 0)
 			return comm_fail(comm, -ECONNRESET,
-				"the connection to rank %d broke (%s) and the rendezvous is gone: "
+				"the connection to rank %d broke (%s) and the bootstrap is gone: "
 				"no way to tell which rank is the cause",
 				peer, frl_wc_status_str(status));
 		if (gone != peer)

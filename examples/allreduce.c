@@ -18,7 +18,7 @@ static const char help[] =
 	"\n"
 	"  ferrule-allreduce -n N --input 'g/rank%r.safetensors' [options]\n"
 	"  ferrule-allreduce -n N --bench [options]\n"
-	"  ferrule-allreduce -n N --rank R --rendezvous tcp:HOST:PORT ... (one rank of N)\n"
+	"  ferrule-allreduce -n N --rank R --job NAME[@HOST] ...           (one rank of N)\n"
 	"\n"
 	"Without --rank, N processes are started on this machine. In file names, %r is the rank.\n"
 	"\n"
@@ -47,7 +47,9 @@ static const char help[] =
 	"\n"
 	"Several machines or network namespaces, one process each:\n"
 	"  --rank R            be rank R of N\n"
-	"  --rendezvous ADDR   where ranks meet: tcp:HOST:PORT or unix:PATH; rank 0 serves it\n"
+	"  --job NAME[@HOST]   where ranks meet: the same name for all of them, kept by the "
+	"daemon\n"
+	"                      (ferruled) of HOST; without HOST by this machine's\n"
 	"\n" DEVICE_HELP "\n"
 	"  -h, --help          this text\n"
 	"  --version           the version\n"
@@ -70,7 +72,7 @@ enum {
 	OPT_JSON,
 	OPT_MALLOC,
 	OPT_RANK,
-	OPT_RENDEZVOUS,
+	OPT_JOB,
 	OPT_VERSION,
 };
 
@@ -91,7 +93,7 @@ static const struct option long_options[] = {
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "malloc", no_argument, NULL, OPT_MALLOC },
 	{ "rank", required_argument, NULL, OPT_RANK },
-	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS },
+	{ "job", required_argument, NULL, OPT_JOB },
 	DEVICE_LONG_OPTIONS,
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
@@ -174,7 +176,7 @@ static int take_option(int code, const char *value, struct options *o)
 		rc = number_option("--bucket-mb", value, 1, 1 << 20, &number);
 		o->bucket_bytes = (size_t)number << 20;
 		return rc;
-	case OPT_RENDEZVOUS: o->rendezvous = value; return 0;
+	case OPT_JOB: o->job = value; return 0;
 	case OPT_INPUT: return path_option("--input", value, &o->input);
 	case OPT_OUTPUT: return path_option("--output", value, &o->output);
 	case OPT_CHECK: return path_option("--check", value, &o->check);
@@ -200,13 +202,13 @@ static int check_options(const struct options *o)
 		return usage_error("--malloc goes with --bench");
 	if (o->min > o->max)
 		return usage_error("--min is more than --max");
-	if ((o->rank >= 0) != (o->rendezvous != NULL))
-		return usage_error("--rank and --rendezvous go together");
+	if ((o->rank >= 0) != (o->job != NULL))
+		return usage_error("--rank and --job go together");
 	if (o->rank >= o->ranks)
 		return usage_error("--rank %d: ranks are 0 to %d", o->rank, o->ranks - 1);
 	if (o->rank < 0 && o->ranks > 1 && o->device.port)
 		return usage_error("local ranks cannot share a --port: start each with --rank and "
-				   "--rendezvous");
+				   "--job");
 	if (o->output && o->ranks > 1 && o->rank < 0 && !strstr(o->output, "%r"))
 		return usage_error("--output needs a %%r, or the ranks overwrite each other");
 	return device_options_check(&o->device);
@@ -238,9 +240,9 @@ static int parse_options(int argc, char **argv, struct options *o)
 	return rc ? rc : check_options(o);
 }
 
-static int run_rank(struct session *session, const char *address, struct report reports[])
+static int run_rank(struct session *session, const char *job, struct report reports[])
 {
-	int rc = session_join(session, address);
+	int rc = session_join(session, job);
 
 	if (!rc && session->options->bench)
 		rc = run_bench(session);
@@ -250,12 +252,12 @@ static int run_rank(struct session *session, const char *address, struct report 
 	return rc;
 }
 
-static int local_rank(int rank, const char *address, void *ret_report, void *arg)
+static int local_rank(int rank, const char *job, void *ret_report, void *arg)
 {
 	struct session session = { .options = arg, .rank = rank };
 	struct report reports[MAX_RANKS] = { 0 };
 
-	if (run_rank(&session, address, reports))
+	if (run_rank(&session, job, reports))
 		return EXIT_FAILURE;
 	memcpy(ret_report, &reports[rank], sizeof(reports[rank]));
 	return EXIT_SUCCESS;
@@ -323,20 +325,10 @@ static int run_local(struct options *o)
 static int run_joined(struct options *o)
 {
 	struct session session = { .options = o, .rank = o->rank };
-	struct frl_rendezvous *rendezvous = NULL;
 	struct report reports[MAX_RANKS] = { 0 };
-	int rc = 0;
 
 	say_rank(o->rank);
-	if (o->rank == 0)
-		rc = frl_rendezvous_start(o->rendezvous, o->ranks, &rendezvous);
-	if (rc)
-		say_failure(rc, "cannot serve the rendezvous at %s", o->rendezvous);
-	else
-		rc = run_rank(&session, o->rendezvous, reports);
-	if (rendezvous)
-		frl_rendezvous_stop(rendezvous);
-	if (rc)
+	if (run_rank(&session, o->job, reports))
 		return EXIT_FAILURE;
 	if (o->bench)
 		return EXIT_SUCCESS;

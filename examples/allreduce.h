@@ -18,8 +18,8 @@
 
 struct options {
 	int ranks;
-	int rank; /* -1: this process starts them all */
-	const char *rendezvous;
+	int rank;        /* -1: this process starts them all */
+	const char *job; /* or NULL: ranks are started here */
 	const char *input, *output, *check;
 	size_t bucket_bytes;
 	bool bench;
@@ -62,7 +62,7 @@ struct report {
 /* All of these say what is wrong themselves and return 0 or a negative errno. */
 
 /* Joins the others and opens the device. */
-int session_join(struct session *session, const char *address);
+int session_join(struct session *session, const char *job);
 
 /* Makes the communicator; the bootstrap is lent to it until session_disconnect(). */
 int session_connect(struct session *session);

@@ -232,7 +232,7 @@ int device_options_open(const struct device_options *options, struct frl_device 
 		config.progress = options->progress;
 	rc = frl_device_open(&config, ret_device);
 	if (rc)
-		say_failure(rc, "cannot open %s", config.port ? config.port : "the local fabric");
+		say_failure(rc, "cannot open %s", config.port ? config.port : "the device");
 	return rc;
 }
 

@@ -23,6 +23,8 @@
 static const uint64_t grace_after_failure_ns = 5000000000u;
 static const uint64_t grace_after_signal_ns = 2000000000u;
 
+enum { STAND_IN_MS = 1000 };
+
 struct child {
 	pid_t pid;  /* 0: none, or reaped */
 	int report; /* read end of its pipe */
@@ -31,7 +33,7 @@ struct child {
 
 struct job {
 	const struct launch *launch;
-	char address[48];
+	char name[48];
 	sigset_t watched, original;
 	struct sigaction original_sigchld;
 	struct child children[MAX_RANKS];
@@ -39,20 +41,19 @@ struct job {
 	int signal;           /* that ended the job */
 	uint64_t deadline_ns; /* for the ranks that are left; 0: none */
 	bool failed;
+	bool stands_in;
+	struct frl_bootstrap stand_in; /* for a rank that has ended */
 };
 
-/*
- * The address is chosen before the ranks are forked, and the server with its thread starts after:
- * a process that forks should have no threads. An abstract socket leaves no file behind.
- */
-static int choose_address(struct job *job)
+/* No other job has this name, whoever else starts one. */
+static int choose_name(struct job *job)
 {
 	uint64_t name[2];
 
 	if (getrandom(name, sizeof(name), 0) != sizeof(name))
 		return -EIO;
-	snprintf(job->address, sizeof(job->address), "unix:@ferrule-%016jx%016jx",
-		(uintmax_t)name[0], (uintmax_t)name[1]);
+	snprintf(job->name, sizeof(job->name), "launch-%016jx%016jx", (uintmax_t)name[0],
+		(uintmax_t)name[1]);
 	return 0;
 }
 
@@ -77,7 +78,7 @@ __attribute__((noreturn)) static void run_child(
 	say_rank(rank);
 	sigaction(SIGCHLD, &job->original_sigchld, NULL);
 	sigprocmask(SIG_SETMASK, &job->original, NULL);
-	status = launch->rank_main(rank, job->address, report, launch->arg);
+	status = launch->rank_main(rank, job->name, report, launch->arg);
 	if (!status && !write_report(report_fd, report, launch->report_size)) {
 		say("cannot report to the parent: %s", strerror(errno));
 		status = EXIT_FAILURE;
@@ -123,6 +124,22 @@ static void set_deadline(struct job *job, uint64_t grace_ns)
 		job->deadline_ns = now_ns() + grace_ns;
 }
 
+/*
+ * Whoever has joined learns from the daemon that a rank has ended, but not of one that never got so
+ * far. This process then joins in its place and gives up, and stays until all have ended, so that
+ * those who come later learn it too. There was no thread of the library here before: all ranks have
+ * been forked.
+ */
+static void stand_in_for(struct job *job, int rank)
+{
+	if (job->stands_in || job->alive == 0)
+		return;
+	if (frl_bootstrap_join(job->name, rank, job->launch->ranks, STAND_IN_MS, &job->stand_in))
+		return; /* it had joined; or there is no daemon, and the others know that as well */
+	job->stands_in = true;
+	job->stand_in.abort(job->stand_in.ctx);
+}
+
 /* A rank that exits with a status has said why itself. */
 static void child_ended(struct job *job, int rank, int status)
 {
@@ -137,6 +154,7 @@ static void child_ended(struct job *job, int rank, int status)
 	if (child->failed) {
 		job->failed = true;
 		set_deadline(job, grace_after_failure_ns);
+		stand_in_for(job, rank);
 	}
 }
 
@@ -223,9 +241,9 @@ static void collect_reports(struct job *job)
 	}
 }
 
-static int start_all(struct job *job, struct frl_rendezvous **ret_rendezvous)
+static int start_all(struct job *job)
 {
-	int rc = choose_address(job);
+	int rc = choose_name(job);
 
 	if (rc) {
 		say("no random numbers from the kernel");
@@ -234,13 +252,8 @@ static int start_all(struct job *job, struct frl_rendezvous **ret_rendezvous)
 	fflush(NULL); /* or the children print it again */
 	for (int i = 0; i < job->launch->ranks && !rc; i++)
 		rc = start_child(job, i);
-	if (rc) {
-		say("cannot start a process: %s", strerror(-rc));
-		return rc;
-	}
-	rc = frl_rendezvous_start(job->address, job->launch->ranks, ret_rendezvous);
 	if (rc)
-		say_failure(rc, "cannot start the rendezvous at %s", job->address);
+		say("cannot start a process: %s", strerror(-rc));
 	return rc;
 }
 
@@ -266,20 +279,19 @@ static void watch_signals(struct job *job)
 int launch_ranks(const struct launch *launch)
 {
 	struct job job = { .launch = launch };
-	struct frl_rendezvous *rendezvous = NULL;
 
 	for (int i = 0; i < launch->ranks; i++)
 		job.children[i].report = -1;
 	watch_signals(&job);
-	if (start_all(&job, &rendezvous)) {
+	if (start_all(&job)) {
 		job.failed = true;
 		kill_children(&job, SIGTERM);
 		set_deadline(&job, grace_after_signal_ns);
 	}
 	wait_for_children(&job);
 	collect_reports(&job);
-	if (rendezvous)
-		frl_rendezvous_stop(rendezvous);
+	if (job.stands_in)
+		job.stand_in.close(job.stand_in.ctx);
 	sigprocmask(SIG_SETMASK, &job.original, NULL);
 	sigaction(SIGCHLD, &job.original_sigchld, NULL);
 	if (job.signal) {

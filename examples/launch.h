@@ -11,8 +11,9 @@
 
 struct launch {
 	int ranks;
-	/* Runs in the child: joins `address` as `rank`, returns the exit status (0: success). */
-	int (*rank_main)(int rank, const char *address, void *ret_report, void *arg);
+	/* Runs in the child: joins `job`, a name that is good for frl_bootstrap_join() and as a
+	 * service, as `rank`. Returns the exit status (0: success). */
+	int (*rank_main)(int rank, const char *job, void *ret_report, void *arg);
 	void *arg;
 	size_t report_size; /* at most PIPE_BUF */
 	void *reports;      /* report_size bytes for each rank; set when 0 is returned */

@@ -11,23 +11,23 @@
 #include "examples/compat.h"
 #include "examples/launch.h"
 
-#define DEFAULT_PORT "18515"
+#define DEFAULT_SERVICE "pingpong"
 
 static const char help[] =
 	"Measures latency and bandwidth of SEND and RDMA WRITE between two processes.\n"
 	"\n"
 	"  ferrule-pingpong --local [options]             both ends on this machine\n"
-	"  ferrule-pingpong --server[=ADDR] [options]     waits for a client, as long as it "
-	"takes,\n"
-	"                                                 serves it, ends\n"
-	"  ferrule-pingpong --connect ADDR [options]      the client: decides and prints\n"
+	"  ferrule-pingpong --listen NAME [options]       offers the service and waits for a "
+	"client,\n"
+	"                                                 as long as it takes, serves it, ends\n"
+	"  ferrule-pingpong --server [options]            the same; NAME is " DEFAULT_SERVICE "\n"
+	"  ferrule-pingpong --connect HOST[:NAME] [...]   the client: decides and prints\n"
 	"  ferrule-pingpong --compat ibv ...              with ibv_rc_pingpong and its like\n"
 	"                                                 (--compat ibv --help tells more)\n"
 	"\n"
-	"ADDR is where the two meet: HOST, HOST:PORT, tcp:HOST:PORT or unix:PATH. It is not the\n"
-	"address of the data (--ip). Port " DEFAULT_PORT
-	" unless given; the server listens on all\n"
-	"addresses, IPv6 and IPv4, unless told.\n"
+	"The two meet through the control daemon (ferruled) of HOST, where the server is:\n"
+	"HOST:PORT:NAME where that daemon has another port than the usual one. \"localhost\", or\n"
+	"nothing before the colon, is this host. It is not the address of the data (--ip).\n"
 	"\n"
 	"What to measure (for --local and --connect):\n"
 	"  --op OP             send, write or all (default: all)\n"
@@ -52,7 +52,8 @@ enum mode { MODE_NONE, MODE_LOCAL, MODE_SERVER, MODE_CLIENT };
 
 struct options {
 	enum mode mode;
-	const char *address;
+	const char *service;
+	char host[FRL_HOST_MAX + 1]; /* of the server */
 	const char *sizes;
 	uint64_t min, max, factor;
 	const char *plan_option; /* one that only the client may give, as given */
@@ -63,6 +64,7 @@ struct options {
 enum {
 	OPT_LOCAL = OPT_OWN,
 	OPT_SERVER,
+	OPT_LISTEN,
 	OPT_CONNECT,
 	OPT_VERSION,
 	OPT_PLAN, /* from here on: what to measure */
@@ -78,7 +80,8 @@ enum {
 
 static const struct option long_options[] = {
 	{ "local", no_argument, NULL, OPT_LOCAL },
-	{ "server", optional_argument, NULL, OPT_SERVER },
+	{ "server", no_argument, NULL, OPT_SERVER },
+	{ "listen", required_argument, NULL, OPT_LISTEN },
 	{ "connect", required_argument, NULL, OPT_CONNECT },
 	{ "op", required_argument, NULL, OPT_OP },
 	{ "test", required_argument, NULL, OPT_TEST },
@@ -143,21 +146,38 @@ static int plan_option(int code, const char *value, struct options *o)
 	return device_option(code, value, &o->device);
 }
 
-static int mode_option(enum mode mode, const char *address, struct options *o)
+static int mode_option(enum mode mode, struct options *o)
 {
-	if (o->mode != MODE_NONE)
-		return usage_error("--local, --server and --connect exclude each other");
+	if (o->mode != MODE_NONE && o->mode != mode)
+		return usage_error("--local, --listen (--server) and --connect exclude each other");
 	o->mode = mode;
-	o->address = address;
 	return 0;
+}
+
+/* "HOST:SERVICE", with a default for either. A host may be an IPv6 address in brackets. */
+static int connect_option(const char *value, struct options *o)
+{
+	const char *colon = strrchr(value, ':'), *bracket = strrchr(value, ']');
+	size_t host;
+
+	if (colon && bracket && colon < bracket)
+		colon = NULL;
+	host = colon ? (size_t)(colon - value) : strlen(value);
+	if (host >= sizeof(o->host))
+		return usage_error("--connect: the name of the host is too long");
+	memcpy(o->host, value, host);
+	if (colon)
+		o->service = colon + 1;
+	return mode_option(MODE_CLIENT, o);
 }
 
 static int take_option(int code, const char *value, const char *name, struct options *o)
 {
 	switch (code) {
-	case OPT_LOCAL: return mode_option(MODE_LOCAL, NULL, o);
-	case OPT_SERVER: return mode_option(MODE_SERVER, value, o);
-	case OPT_CONNECT: return mode_option(MODE_CLIENT, value, o);
+	case OPT_LOCAL: return mode_option(MODE_LOCAL, o);
+	case OPT_SERVER: return mode_option(MODE_SERVER, o);
+	case OPT_LISTEN: o->service = value; return mode_option(MODE_SERVER, o);
+	case OPT_CONNECT: return connect_option(value, o);
 	case '?': return EXIT_USAGE; /* getopt has said it */
 	}
 	if (code >= OPT_PLAN)
@@ -192,12 +212,12 @@ static int list_sizes(struct options *o)
 static int check_options(const struct options *o)
 {
 	if (o->mode == MODE_NONE)
-		return usage_error("one of --local, --server and --connect is needed");
+		return usage_error("one of --local, --listen and --connect is needed");
 	if (o->mode == MODE_SERVER && o->plan_option)
 		return usage_error("--%s: what is measured is for the client to say, give it there",
 			o->plan_option);
 	if (o->mode == MODE_LOCAL && o->device.port)
-		return usage_error("--local uses the local fabric: a --port needs --server on one "
+		return usage_error("--local uses the local fabric: a --port needs --listen on one "
 				   "end and --connect on the other");
 	return device_options_check(&o->device);
 }
@@ -208,6 +228,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 	int code, index = 0, rc = 0;
 
 	*o = (struct options){
+		.service = DEFAULT_SERVICE,
 		.min = 8,
 		.max = 4 << 20,
 		.factor = 4,
@@ -221,33 +242,11 @@ static int parse_options(int argc, char **argv, struct options *o)
 		}
 		rc = take_option(code, optarg, long_options[index].name, o);
 	}
-	/* getopt wants --server=ADDR; people also write --server ADDR. */
-	if (!rc && optind < argc && o->mode == MODE_SERVER && !o->address)
-		o->address = argv[optind++];
 	if (!rc && optind < argc)
 		rc = usage_error("'%s': there are no arguments but options", argv[optind]);
 	if (!rc)
 		rc = check_options(o);
 	return rc ? rc : list_sizes(o);
-}
-
-/* The address in the form that the library wants. */
-static void full_address(const char *given, char *text, size_t size)
-{
-	const char *colon, *bracket;
-
-	if (!given)
-		given = "[::]";
-	colon = strchr(given, ':');
-	bracket = strchr(given, ']');
-	if (strncmp(given, "tcp:", 4) == 0 || strncmp(given, "unix:", 5) == 0)
-		snprintf(text, size, "%s", given);
-	else if (!colon || (bracket && !bracket[1]))
-		snprintf(text, size, "tcp:%s:" DEFAULT_PORT, given);
-	else if (!bracket && strchr(colon + 1, ':')) /* an IPv6 address without brackets */
-		snprintf(text, size, "tcp:[%s]:" DEFAULT_PORT, given);
-	else
-		snprintf(text, size, "tcp:%s", given);
 }
 
 static void print_heading(
@@ -330,11 +329,11 @@ static size_t largest(const struct plan *plan)
 	return (size_t)size;
 }
 
-static int run_end(int rank, const char *address, const struct options *o)
+static int run_end(int rank, const char *service, bool announce, const struct options *o)
 {
-	struct link link = { .rank = rank };
+	struct link link = { .rank = rank, .host = o->host, .service = service };
 	struct plan plan = o->plan;
-	int rc = link_join(&link, address, &o->device);
+	int rc = link_join(&link, &o->device, announce);
 
 	if (!rc)
 		rc = link_share_plan(&link, &plan);
@@ -342,37 +341,24 @@ static int run_end(int rank, const char *address, const struct options *o)
 		rc = link_connect(&link, largest(&plan));
 	if (!rc)
 		rc = measure_all(&link, &plan);
-	/* Nobody leaves while the other still needs an acknowledgement; then, an answer. */
 	if (!rc)
 		rc = link_sync(&link);
 	if (!rc)
-		link_farewell(&link);
-	link_close(&link, rc);
+		side_farewell(&link);
+	link_close(&link);
 	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int local_end(int rank, const char *address, void *ret_report, void *arg)
+static int local_end(int rank, const char *job, void *ret_report, void *arg)
 {
 	(void)ret_report;
-	return run_end(rank, address, arg);
+	return run_end(rank, job, false, arg);
 }
 
 static int run_server(const struct options *o)
 {
-	struct frl_rendezvous *rendezvous;
-	char address[300];
-	int rc;
+	int rc = run_end(SERVER, o->service, true, o);
 
-	full_address(o->address, address, sizeof(address));
-	rc = frl_rendezvous_start(address, PEERS, &rendezvous);
-	if (rc) {
-		say_failure(rc, "cannot listen at %s", address);
-		return EXIT_FAILURE;
-	}
-	printf("waiting for a client at %s\n", frl_rendezvous_address(rendezvous));
-	fflush(stdout);
-	rc = run_end(SERVER, frl_rendezvous_address(rendezvous), o);
-	frl_rendezvous_stop(rendezvous);
 	if (!rc)
 		printf("served it, done\n");
 	return rc;
@@ -391,7 +377,6 @@ int main(int argc, char **argv)
 {
 	struct launch launch = { .ranks = PEERS, .rank_main = local_end };
 	struct options options;
-	char address[300];
 	int rc;
 
 	if (wants_compat(argc, argv))
@@ -403,10 +388,7 @@ int main(int argc, char **argv)
 	switch (options.mode) {
 	case MODE_NONE: break;
 	case MODE_SERVER: rc = run_server(&options); break;
-	case MODE_CLIENT:
-		full_address(options.address, address, sizeof(address));
-		rc = run_end(CLIENT, address, &options);
-		break;
+	case MODE_CLIENT: rc = run_end(CLIENT, options.service, false, &options); break;
 	case MODE_LOCAL:
 		launch.arg = &options;
 		rc = launch_ranks(&launch);

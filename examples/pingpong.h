@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * ferrule-pingpong: what its files share. Options and the order of a run are in pingpong.c, one
- * connection and how to wait on it in pingpong_link.c, the two tests in pingpong_measure.c. Rank 0
- * is the server, rank 1 the client, which decides what is measured and prints it.
+ * connection and how to wait on it in pingpong_link.c, how the ends meet and agree in
+ * pingpong_side.c, the two tests in pingpong_measure.c. Rank 0 is the server, rank 1 the client,
+ * which decides what is measured and prints it.
  */
 #ifndef FERRULE_EXAMPLES_PINGPONG_H
 #define FERRULE_EXAMPLES_PINGPONG_H
@@ -26,6 +27,7 @@ enum {
 	CREDIT_RECEIVES = 16, /* for messages without data */
 	MAX_SENDS = 2 * MAX_SLOTS,
 	MAX_RECEIVES = MAX_SLOTS + CREDIT_RECEIVES,
+	SIDE_BYTES = 1024,
 };
 
 enum pp_op { PP_SEND, PP_WRITE, PP_OPS };
@@ -49,11 +51,32 @@ struct arrival {
 	bool with_imm;
 };
 
+/* What either end says when a connection is made. */
+struct greeting {
+	uint64_t magic;
+	uint64_t token; /* the client's */
+	uint64_t addr;  /* of the receive area */
+	uint64_t rkey;
+};
+
+/* The connection beside the one that is measured: a message each way at a time. */
+struct side {
+	struct frl_conn *conn;
+	struct frl_qp *qp;
+	struct frl_cq *cq;
+	struct frl_mr *mr;
+	uint8_t buffers[2][SIDE_BYTES]; /* to send from, to receive into */
+};
+
 /* One end of the connection. Messages of a test lie in slots, number k in slot k % slots. */
 struct link {
 	int rank;
-	bool joined;
-	struct frl_bootstrap bootstrap;
+	const char *host; /* of the server; "": this one */
+	const char *service;
+	struct frl_listener *listener; /* the server's */
+	uint64_t token;                /* names the client */
+	struct side side;
+	struct frl_conn *conn;
 	struct frl_device *device;
 	struct frl_device_attr attr;
 	struct frl_pd *pd;
@@ -70,13 +93,12 @@ struct link {
 	unsigned inbox_first, inbox_count;
 	struct frl_backoff backoff;
 	uint64_t next_check_ns;
-	bool in_sync; /* another thread uses the bootstrap */
 };
 
 /* All of these say what is wrong themselves and return 0 or a negative errno. */
 
-/* Meets the peer's side and opens the device. */
-int link_join(struct link *link, const char *address, const struct device_options *options);
+/* Opens the device and meets the peer. */
+int link_join(struct link *link, const struct device_options *options, bool announce);
 
 /* Gives the server the client's plan. */
 int link_share_plan(struct link *link, struct plan *plan);
@@ -84,8 +106,8 @@ int link_share_plan(struct link *link, struct plan *plan);
 /* Connects, with memory for messages of up to `max_size`. */
 int link_connect(struct link *link, size_t max_size);
 
-/* `rc` not 0 tells the peer that this end fails. */
-void link_close(struct link *link, int rc);
+/* Tells the peer by that. */
+void link_close(struct link *link);
 
 /* How many messages of `size` the areas hold; slots are a cache line or more apart. */
 unsigned link_slots(const struct link *link, size_t size);
@@ -110,8 +132,24 @@ int link_receive(struct link *link, struct arrival *ret_arrival);
 /* Waits until the peer is here too, driving the connection meanwhile. */
 int link_sync(struct link *link);
 
-/* A last gathering, so that no end takes the connection down while the other is in link_sync(). */
-void link_farewell(struct link *link);
+/* Says when the peer is gone. */
+int link_check_peer(struct link *link);
+
+/* Connections of `qp`: the client asks, and tries again while the service is not there yet; the
+ * server answers. `greeting` is this end's, and then the peer's. *ret_conn is to be closed whatever
+ * comes of it. */
+int link_ask(struct link *link, struct frl_qp *qp, struct greeting *greeting,
+	struct frl_conn **ret_conn);
+int link_answer(struct link *link, struct frl_qp *qp, struct greeting *greeting,
+	struct frl_conn **ret_conn);
+
+/* The connection beside: made; `announce`: the server says that it waits. */
+int side_connect(struct link *link, bool announce);
+/* Both ends call it alike: `size` bytes each way, up to SIDE_BYTES. */
+int side_exchange(struct link *link, const void *mine, size_t size, void *theirs);
+/* The client goes first, so that nobody leaves while the other still needs an acknowledgement. */
+void side_farewell(struct link *link);
+void side_close(struct link *link);
 
 struct latency {
 	uint64_t iters;

@@ -2,55 +2,34 @@
 #include "examples/pingpong.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
-	JOIN_TIMEOUT_MS = 10000,
-	GATHER_TIMEOUT_MS = 60000,
 	CHECK_INTERVAL_NS = 5000000,
 	SLOT_ALIGNMENT = 64,
 	AREA_SIZE = 32 << 20, /* unless two messages need more */
 	IDLE_ROUNDS = 64,     /* between two looks at the clock */
+	REASON_MS = 200,
 };
 
 static const uint64_t plan_magic = 0x4665725070003100; /* also tells byte orders apart */
 
-/* What each end tells the other. */
-struct hello {
-	struct frl_endpoint endpoint;
-	uint64_t addr;
-	uint64_t rkey;
-};
-
-static int gather(struct link *link, const void *mine, size_t size, void *all, const char *what)
+int link_join(struct link *link, const struct device_options *options, bool announce)
 {
-	int rc = link->bootstrap.allgather(link->bootstrap.ctx, mine, size, all);
+	/* Before anything that waits: a port that cannot be opened is said at once. */
+	int rc = device_options_open(options, &link->device);
 
-	if (rc)
-		say_failure(rc, "%s", what);
-	return rc;
-}
-
-int link_join(struct link *link, const char *address, const struct device_options *options)
-{
-	int rc = frl_rendezvous_join(address, link->rank, PEERS, JOIN_TIMEOUT_MS, &link->bootstrap);
-
-	if (rc)
-		say_failure(rc, "cannot reach the other end at %s", address);
 	if (rc)
 		return rc;
-	link->joined = true;
-	/* Before waiting for the peer: a port that cannot be opened is said at once. */
-	rc = device_options_open(options, &link->device);
-	if (!rc)
-		frl_device_query(link->device, &link->attr);
-	return rc;
+	frl_device_query(link->device, &link->attr);
+	rc = frl_pd_create(link->device, &link->pd);
+	if (rc) {
+		say_failure(rc, "cannot make a protection domain");
+		return rc;
+	}
+	return side_connect(link, announce);
 }
 
 static bool plan_is_sane(const struct plan *plan)
@@ -67,22 +46,18 @@ static bool plan_is_sane(const struct plan *plan)
 
 int link_share_plan(struct link *link, struct plan *plan)
 {
-	struct plan all[PEERS];
+	struct plan theirs;
 	int rc;
 
 	plan->magic = plan_magic;
-	/* A server is there for whenever its client comes; from then on both keep up. */
-	if (link->rank == SERVER)
-		frl_rendezvous_set_timeout(&link->bootstrap, -1);
-	rc = gather(link, plan, sizeof(*plan), all, "waiting for the other end");
-	frl_rendezvous_set_timeout(&link->bootstrap, GATHER_TIMEOUT_MS);
-	if (rc)
+	rc = side_exchange(link, plan, sizeof(*plan), &theirs);
+	if (rc || link->rank == CLIENT)
 		return rc;
-	if (!plan_is_sane(&all[CLIENT])) {
+	if (!plan_is_sane(&theirs)) {
 		say("the client is of another version of this program");
 		return -EPROTO;
 	}
-	*plan = all[CLIENT];
+	*plan = theirs;
 	return 0;
 }
 
@@ -109,10 +84,8 @@ static int make_queue_pair(struct link *link, size_t max_size)
 		.max_send_wr = MAX_SENDS,
 		.max_recv_wr = MAX_RECEIVES,
 	};
-	int rc = frl_pd_create(link->device, &link->pd);
+	int rc = make_memory(link, max_size);
 
-	if (!rc)
-		rc = make_memory(link, max_size);
 	if (!rc)
 		rc = frl_cq_create(link->device, MAX_SENDS + MAX_RECEIVES, &link->cq);
 	if (!rc) {
@@ -127,33 +100,26 @@ static int make_queue_pair(struct link *link, size_t max_size)
 
 int link_connect(struct link *link, size_t max_size)
 {
-	struct hello mine = { 0 }, all[PEERS];
+	struct greeting greeting = { 0 };
 	int rc = make_queue_pair(link, max_size);
 
 	if (rc)
 		return rc;
-	mine.addr = (uintptr_t)(link->memory + link->area_size);
-	mine.rkey = frl_mr_rkey(link->mr);
-	rc = frl_qp_endpoint(link->qp, &mine.endpoint);
-	if (rc) {
-		say_failure(rc, "cannot describe the queue pair");
-		return rc;
-	}
-	rc = gather(link, &mine, sizeof(mine), all, "telling the other end how to connect");
-	if (rc)
-		return rc;
-	link->remote_addr = all[PEERS - 1 - link->rank].addr;
-	link->rkey = (uint32_t)all[PEERS - 1 - link->rank].rkey;
-	rc = frl_qp_connect(link->qp, &all[PEERS - 1 - link->rank].endpoint, NULL);
-	if (rc)
-		say_failure(rc, "cannot connect the queue pairs");
+	greeting.addr = (uintptr_t)(link->memory + link->area_size);
+	greeting.rkey = frl_mr_rkey(link->mr);
+	if (link->rank == SERVER)
+		rc = link_answer(link, link->qp, &greeting, &link->conn);
+	else
+		rc = link_ask(link, link->qp, &greeting, &link->conn);
+	link->remote_addr = greeting.addr;
+	link->rkey = (uint32_t)greeting.rkey;
 	return rc;
 }
 
-void link_close(struct link *link, int rc)
+void link_close(struct link *link)
 {
-	if (link->joined && rc)
-		link->bootstrap.abort(link->bootstrap.ctx);
+	frl_conn_close(link->conn);
+	side_close(link);
 	frl_qp_destroy(link->qp);
 	frl_cq_destroy(link->cq);
 	frl_dereg_mr(link->mr);
@@ -162,8 +128,6 @@ void link_close(struct link *link, int rc)
 		frl_device_close(link->device);
 	if (link->memory)
 		frl_mem_free(link->memory, 2 * link->area_size);
-	if (link->joined)
-		link->bootstrap.close(link->bootstrap.ctx);
 	memset(link, 0, sizeof(*link));
 }
 
@@ -257,22 +221,26 @@ int link_post_credit(struct link *link, uint32_t imm)
 	return post_send(link, &wr);
 }
 
-static int check_peer(struct link *link)
+int link_check_peer(struct link *link)
 {
-	int rank, rc;
+	int rc = link->conn ? frl_conn_test(link->conn) : 0;
 
-	if (link->in_sync)
-		return 0;
-	rc = link->bootstrap.check(link->bootstrap.ctx, &rank);
-	if (rc)
-		say("the other end (%s) is gone", link->rank == SERVER ? "client" : "server");
+	if (!rc || rc == -EAGAIN)
+		rc = frl_conn_test(link->side.conn);
+	if (rc == -ECANCELED)
+		say_failure(rc, "the connection was ended");
+	else if (rc)
+		say_failure(rc, "the other end (%s) is gone",
+			link->rank == SERVER ? "client" : "server");
 	return rc;
 }
 
-/* Requests fail for many reasons when the peer is gone; that it is gone explains them all. */
+/* Requests fail for many reasons when the connection has ended; why it has explains them all, and
+ * is known soon after. */
 static int bad_completion(struct link *link, const struct frl_wc *wc)
 {
-	if (check_peer(link) == 0)
+	frl_conn_wait_end(link->conn, REASON_MS);
+	if (link_check_peer(link) == 0)
 		say("a request failed: %s", frl_wc_status_str(wc->status));
 	return -EIO;
 }
@@ -311,7 +279,7 @@ static int idle(struct link *link)
 
 		if (now >= link->next_check_ns) {
 			link->next_check_ns = now + CHECK_INTERVAL_NS;
-			return check_peer(link);
+			return link_check_peer(link);
 		}
 	}
 	return 0;
@@ -348,73 +316,9 @@ int link_receive(struct link *link, struct arrival *ret_arrival)
 	return 0;
 }
 
-struct sync {
-	struct link *link;
-	atomic_bool done;
-	int rc;
-	char reason[300];
-};
-
-static void *sync_main(void *arg)
-{
-	struct sync *sync = arg;
-	struct frl_bootstrap *bootstrap = &sync->link->bootstrap;
-	uint8_t mine = 0, all[PEERS];
-
-	sync->rc = bootstrap->allgather(bootstrap->ctx, &mine, sizeof(mine), all);
-	if (sync->rc) /* the text belongs to this thread */
-		snprintf(sync->reason, sizeof(sync->reason), "%s", frl_last_error());
-	atomic_store(&sync->done, true);
-	return NULL;
-}
-
-/* Signals are for the main thread. */
-static bool start_thread(pthread_t *thread, struct sync *sync)
-{
-	sigset_t all, before;
-	bool started;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	started = pthread_create(thread, NULL, sync_main, sync) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return started;
-}
-
-/*
- * With inline progress, an end that merely waited would no longer acknowledge or repeat what the
- * peer still needs in order to get here. So a thread waits, and this one drives the connection.
- */
 int link_sync(struct link *link)
 {
-	struct sync sync = { .link = link };
-	pthread_t thread;
-	int rc = 0;
+	uint8_t mine = 0, theirs;
 
-	if (!start_thread(&thread, &sync)) {
-		say("cannot start a thread");
-		return -EAGAIN;
-	}
-	link->in_sync = true;
-	while (!rc && !atomic_load(&sync.done))
-		rc = link_poll(link);
-	/*
-	 * The connection failed while the thread waits for a peer that may not know: nothing can
-	 * wake it, but the end of the process tells the peer. The reason has been printed.
-	 */
-	if (rc && !atomic_load(&sync.done))
-		_exit(EXIT_FAILURE);
-	pthread_join(thread, NULL);
-	link->in_sync = false;
-	if (sync.rc)
-		say("waiting for the other end: %s",
-			*sync.reason ? sync.reason : frl_strerror(sync.rc));
-	return sync.rc ? sync.rc : rc;
-}
-
-void link_farewell(struct link *link)
-{
-	uint8_t mine = 0, all[PEERS];
-
-	link->bootstrap.allgather(link->bootstrap.ctx, &mine, sizeof(mine), all);
+	return side_exchange(link, &mine, sizeof(mine), &theirs);
 }

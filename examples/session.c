@@ -3,13 +3,13 @@
 
 enum { JOIN_TIMEOUT_MS = 30000 };
 
-int session_join(struct session *session, const char *address)
+int session_join(struct session *session, const char *job)
 {
-	int rc = frl_rendezvous_join(address, session->rank, session->options->ranks,
-		JOIN_TIMEOUT_MS, &session->bootstrap);
+	int rc = frl_bootstrap_join(
+		job, session->rank, session->options->ranks, JOIN_TIMEOUT_MS, &session->bootstrap);
 
 	if (rc)
-		say_failure(rc, "cannot join the job at %s", address);
+		say_failure(rc, "cannot join the job %s", job);
 	if (rc)
 		return rc;
 	session->joined = true;
@@ -38,14 +38,13 @@ void session_disconnect(struct session *session)
 	session->device = NULL;
 }
 
-/* The library does not know where the rendezvous lives: unless all ranks are local, in rank 0. */
+/* Who fails because it hears nothing of the others any more is told why that is. */
 static void explain_loss(const struct session *session)
 {
 	int gone = 0;
 
-	if (session->options->rank > 0 && session->bootstrap.check(session->bootstrap.ctx, &gone) &&
-		gone < 0)
-		say("rank 0 is gone: the rendezvous that it served has ended");
+	if (session->bootstrap.check(session->bootstrap.ctx, &gone) && gone < 0)
+		say("%s", frl_last_error());
 }
 
 void session_give_up(struct session *session)

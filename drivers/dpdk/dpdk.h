@@ -15,8 +15,8 @@ struct dpdk_port_config {
 	/* NULL: the local fabric. Otherwise devargs of one ethdev ("net_af_packet0,iface=veth0"),
 	 * or a PCI address. */
 	const char *devargs;
-	/* The local fabric's own MAC (its links carry frames to and from it). Ignored for devargs.
-	 */
+	/* The local fabric's own MAC (its links carry frames to and from it). Of devargs the MAC
+	 * that the device is given; zero: its own. */
 	uint8_t mac[6];
 	/* The longest RoCE payload wanted, bytes, a power of two; what the port's MTU cannot carry
 	 * is halved, down to `min_payload`. Buffers are sized for the result, see caps.max_frame.
@@ -33,7 +33,7 @@ struct dpdk_port_config {
 /*
  * Opens a port. Errors are negative errno with frl_last_error() naming the cause and the remedy:
  * -ENODEV (no such interface, bad devargs), -EPERM, -ENOMEM, -EMSGSIZE (the interface's MTU cannot
- * carry min_payload). Any thread; blocks for as long as EAL takes to start.
+ * carry min_payload), -ENOTSUP (another MAC). Any thread; blocks for as long as EAL takes to start.
  */
 int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port);
 

@@ -178,10 +178,33 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
 		if_indextoname(info->if_index, port->interface);
 }
 
-static int set_up(struct dpdk_port *port, uint16_t ethdev, uint32_t mtu, bool af_packet)
+/* The one that is wanted (zero: any), or the device's own. */
+static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wanted[6])
+{
+	struct rte_ether_addr mac, own;
+	int err = rte_eth_macaddr_get(ethdev, &own);
+
+	if (err)
+		return frl_fail(err, "\"%s\" has no MAC address", port->name);
+	memcpy(mac.addr_bytes, wanted, sizeof(mac.addr_bytes));
+	if (rte_is_zero_ether_addr(&mac))
+		mac = own;
+	if (!rte_is_same_ether_addr(&mac, &own))
+		err = rte_eth_dev_default_mac_addr_set(ethdev, &mac);
+	if (err)
+		return frl_fail(err,
+			"\"%s\" does not take the MAC address of its lease "
+			"(" RTE_ETHER_ADDR_PRT_FMT "): %s; leave the MAC addresses out of the "
+			"fabric's configuration, or give this port its own",
+			port->name, RTE_ETHER_ADDR_BYTES(&mac), frl_strerror(err));
+	memcpy(port->base.caps.mac, mac.addr_bytes, sizeof(port->base.caps.mac));
+	return 0;
+}
+
+static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config, uint16_t ethdev,
+	uint32_t mtu, bool af_packet)
 {
 	struct rte_eth_dev_info info;
-	struct rte_ether_addr mac;
 	uint32_t frame;
 	int err = rte_eth_dev_info_get(ethdev, &info);
 
@@ -209,10 +232,9 @@ static int set_up(struct dpdk_port *port, uint16_t ethdev, uint32_t mtu, bool af
 		return frl_fail(err, "\"%s\" does not start: %s (%s)", port->name, log_error(),
 			frl_strerror(err));
 	take_multicast(port, ethdev);
-	err = rte_eth_macaddr_get(ethdev, &mac);
+	err = take_mac(port, ethdev, config->mac);
 	if (err)
-		return frl_fail(err, "\"%s\" has no MAC address", port->name);
-	memcpy(port->base.caps.mac, mac.addr_bytes, sizeof(port->base.caps.mac));
+		return err;
 	port->base.caps.max_frame = mtu + ETH_HEADER;
 	port->links[0] = (struct burst_link){
 		.ethdev = ethdev,
@@ -258,7 +280,7 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	if (err)
 		return err;
 	port->links[0].ethdev = ethdev;
-	err = set_up(port, ethdev, mtu, af_packet);
+	err = set_up(port, config, ethdev, mtu, af_packet);
 	if (err)
 		ethdev_close(port);
 	return err;

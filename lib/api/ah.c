@@ -22,10 +22,8 @@ void describe_silence(
 {
 	struct frl_ip hop;
 
-	device_enter(device);
 	if (!neighbors_next_hop(&device->engine.neighbors, attr->sgid_index, &attr->dgid, &hop))
 		hop = attr->dgid;
-	device_leave(device);
 	snprintf(out, size, "%s does not answer %s: check that it is on this port's network",
 		format_ip(&hop), ip_is_v4(&hop) ? "ARP" : "neighbour discovery");
 }
@@ -78,7 +76,9 @@ int frl_ah_create(struct frl_pd *pd, const struct frl_ah_attr *attr, struct frl_
 	if (rc == -EAGAIN) {
 		rc = device_wait(pd->device, try_ready, &ah->engine, &patience);
 		if (rc) {
+			device_enter(pd->device);
 			describe_silence(pd->device, attr, silent, sizeof(silent));
+			device_leave(pd->device);
 			frl_ah_destroy(ah);
 			return frl_fail(-EHOSTUNREACH, "%s", silent);
 		}

@@ -9,6 +9,7 @@
 
 #include "drivers/dpdk/dpdk.h"
 #include "lib/api/objects.h"
+#include "lib/api/publish.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
@@ -18,6 +19,8 @@ void frl_device_config_init(struct frl_device_config *config)
 	const struct settings *settings = settings_get();
 
 	*config = (struct frl_device_config){ .path_mtu = (uint32_t)settings->path_mtu };
+	if (*settings->fabric)
+		config->fabric = settings->fabric;
 	if (strcmp(settings->progress, "inline") == 0)
 		config->progress = FRL_PROGRESS_INLINE;
 	else if (strcmp(settings->progress, "thread") == 0)
@@ -36,6 +39,12 @@ static void guard_unlock(void *arg)
 	guard_leave(arg);
 }
 
+/* A port of a fabric of the control daemon's is wanted. */
+static bool is_leased(const struct frl_device_config *config)
+{
+	return config->fabric && *config->fabric && strcmp(config->fabric, "local") != 0;
+}
+
 static int check_config(const struct frl_device_config *config)
 {
 	uint32_t mtu = config->path_mtu;
@@ -51,10 +60,15 @@ static int check_config(const struct frl_device_config *config)
 		(unsigned)config->icrc > FRL_ICRC_ALWAYS)
 		return frl_fail(-EINVAL, "unknown value of progress (%d) or icrc (%d)",
 			(int)config->progress, (int)config->icrc);
+	if (is_leased(config) && (config->port || config->ip || config->gateway))
+		return frl_fail(-EINVAL,
+			"a port of fabric '%s' (fabric, FRL_FABRIC) comes with its addresses: give "
+			"the fabric, or port, IP address and gateway",
+			config->fabric);
 	if (config->port && !config->ip)
 		return frl_fail(-EINVAL,
 			"port '%s' needs an IP address of its own, like 10.1.1.1/24", config->port);
-	if (!config->port && (config->ip || config->gateway))
+	if (!config->port && !is_leased(config) && (config->ip || config->gateway))
 		return frl_fail(-EINVAL,
 			"an IP address or gateway needs a port; the local fabric gives "
 			"out its own addresses");
@@ -149,6 +163,8 @@ static int start_engine(struct frl_device *device, const struct frl_device_confi
 	if (rc)
 		return rc;
 	describe(device, config, &engine->gids);
+	if (engine->qpn_count && engine->qpn_count < device->attr.max_qp)
+		device->attr.max_qp = engine->qpn_count;
 	engine->port = device->port;
 	engine->pkey = PKEY_DEFAULT;
 	engine->mtu = device->attr.path_mtu;
@@ -193,6 +209,7 @@ static struct frl_device *new_device(void)
 
 static void free_device(struct frl_device *device)
 {
+	publish_drop(device->publication);
 	if (device->claim_fd >= 0)
 		close(device->claim_fd);
 	if (device->async.fd >= 0)
@@ -204,18 +221,83 @@ static void free_device(struct frl_device *device)
 
 static void close_device(struct frl_device *device)
 {
+	publish_close(device);
 	device_stop_thread(device);
 	engine_fini(&device->engine);
 	device->port->ops->close(device->port);
 	free_device(device);
 }
 
-int frl_device_open(const struct frl_device_config *config, struct frl_device **ret_device)
+/* What the daemon gave becomes what is configured; the texts are the lease's. */
+static int take_lease(struct frl_device *device, struct frl_device_config *config,
+	struct engine_config *engine, uint8_t mac[6])
+{
+	const Ctl__Lease *lease;
+	int rc = publish_lease(config->fabric, &device->publication);
+
+	if (rc)
+		return rc;
+	lease = publication_lease(device->publication);
+	if (!*lease->devargs || !*lease->ip)
+		return frl_fail(-EPROTO,
+			"the control daemon's lease of a port on '%s' lacks the device or its "
+			"address: use the same release of both",
+			config->fabric);
+	config->port = lease->devargs;
+	config->ip = lease->ip;
+	config->gateway = *lease->gateway ? lease->gateway : NULL;
+	if (!config->path_mtu || (lease->path_mtu && lease->path_mtu < config->path_mtu))
+		config->path_mtu = lease->path_mtu;
+	if (lease->mac.len)
+		memcpy(mac, lease->mac.data, 6);
+	engine->qpn_first = lease->qpn_first;
+	engine->qpn_count = lease->qpn_count;
+	snprintf(device->attr.fabric, sizeof(device->attr.fabric), "%s", config->fabric);
+	config->fabric = NULL;
+	return check_config(config);
+}
+
+/* Port and engine. */
+static int start_device(struct frl_device *device, const struct frl_device_config *config,
+	struct engine_config *engine, uint8_t mac[6])
+{
+	int rc = take_addresses(device, config, engine, mac);
+
+	if (!rc)
+		rc = open_port(device, config, mac);
+	if (rc)
+		return rc;
+	rc = start_engine(device, config, engine);
+	if (rc)
+		device->port->ops->close(device->port);
+	return rc;
+}
+
+static int open_device(struct frl_device *device, const struct frl_device_config *wanted)
 {
 	struct engine_config engine = { .seed = random_entropy() };
+	struct frl_device_config config = *wanted;
+	uint8_t mac[6] = { 0 };
+	int rc = is_leased(wanted) ? take_lease(device, &config, &engine, mac) : 0;
+
+	if (!rc)
+		rc = start_device(device, &config, &engine, mac);
+	if (rc) {
+		free_device(device);
+		return rc;
+	}
+	rc = start_progress(device, config.progress);
+	if (!rc)
+		rc = publish_device(device, device->publication);
+	if (rc)
+		close_device(device);
+	return rc;
+}
+
+int frl_device_open(const struct frl_device_config *config, struct frl_device **ret_device)
+{
 	struct frl_device_config defaults;
 	struct frl_device *device;
-	uint8_t mac[6] = { 0 };
 	int rc;
 
 	if (!config) {
@@ -230,30 +312,14 @@ int frl_device_open(const struct frl_device_config *config, struct frl_device **
 	device = new_device();
 	if (!device)
 		return frl_fail(-ENOMEM, "no memory for a device");
-	rc = take_addresses(device, config, &engine, mac);
-	if (!rc)
-		rc = open_port(device, config, mac);
+	rc = open_device(device, config);
 	if (rc)
-		goto err_free;
-	rc = start_engine(device, config, &engine);
-	if (rc)
-		goto err_close_port;
-	rc = start_progress(device, config->progress);
-	if (rc) {
-		close_device(device);
 		return rc;
-	}
 	frl_log(FRL_LOG_INFO, "device %s, address %s, path MTU %u, %s", device->attr.port,
 		format_ip(&device->attr.ip), device->attr.path_mtu,
 		device->has_thread ? "progress thread" : "inline progress");
 	*ret_device = device;
 	return 0;
-
-err_close_port:
-	device->port->ops->close(device->port);
-err_free:
-	free_device(device);
-	return rc;
 }
 
 int frl_device_close(struct frl_device *device)
@@ -267,8 +333,8 @@ int frl_device_close(struct frl_device *device)
 	device_leave(device);
 	if (objects)
 		return frl_fail(-EBUSY,
-			"the device still has %u protection domains, completion queues and "
-			"channels",
+			"the device still has %u protection domains, completion queues, channels, "
+			"listeners and connections",
 			objects);
 	close_device(device);
 	return 0;

@@ -7,36 +7,11 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
+#include "lib/control/endpoint.h"
 
-enum {
-	ENDPOINT_MAGIC = 0x46524c45, /* "FRLE" */
-	ENDPOINT_VERSION = 2,
-	ENDPOINT_LOCAL_FABRIC = 1 << 0,
-
-	/* Offsets; all numbers are big-endian, the rest is zero. */
-	AT_MAGIC = 0,
-	AT_VERSION = 4,
-	AT_FLAGS = 6,
-	AT_QPN = 8,
-	AT_PSN = 12,
-	AT_MAC = 16,
-	AT_MTU = 22,
-	AT_IP = 24, /* the main address */
-	AT_CAPABILITIES = 40,
-	AT_NONCE = 44,
-	AT_TYPE = 60,
-	AT_ADDRESSES = 61,  /* how many */
-	AT_PREFIX_LEN = 62, /* one byte an address */
-	AT_MORE_IPS = 68,   /* but for the main one */
-};
-
-_Static_assert(AT_MORE_IPS + (ENDPOINT_ADDRESSES - 1) * sizeof(struct frl_ip) <= FRL_ENDPOINT_SIZE,
+_Static_assert(ENDPOINT_AT_MORE_IPS + (ENDPOINT_ADDRESSES - 1) * sizeof(struct frl_ip) <=
+		FRL_ENDPOINT_SIZE,
 	"all of it fits");
-
-static size_t ip_at(unsigned index)
-{
-	return index ? AT_MORE_IPS + (index - 1) * sizeof(struct frl_ip) : AT_IP;
-}
 
 void endpoint_describe(const struct frl_qp *qp, struct endpoint *ret)
 {
@@ -62,33 +37,33 @@ void endpoint_encode(const struct endpoint *endpoint, struct frl_endpoint *ret)
 	uint8_t *out = ret->bytes;
 
 	memset(out, 0, FRL_ENDPOINT_SIZE);
-	put_be32(out + AT_MAGIC, ENDPOINT_MAGIC);
-	put_be16(out + AT_VERSION, ENDPOINT_VERSION);
-	put_be16(out + AT_FLAGS, endpoint->local_fabric ? ENDPOINT_LOCAL_FABRIC : 0);
-	put_be32(out + AT_QPN, endpoint->qpn);
-	put_be32(out + AT_PSN, endpoint->psn);
-	memcpy(out + AT_MAC, endpoint->mac, sizeof(endpoint->mac));
-	put_be16(out + AT_MTU, (uint16_t)endpoint->path_mtu);
-	put_be32(out + AT_CAPABILITIES, endpoint->capabilities);
-	memcpy(out + AT_NONCE, endpoint->nonce, NONCE_SIZE);
-	out[AT_TYPE] = (uint8_t)endpoint->type;
-	out[AT_ADDRESSES] = (uint8_t)endpoint->n_addresses;
+	put_be32(out + ENDPOINT_AT_MAGIC, ENDPOINT_MAGIC);
+	put_be16(out + ENDPOINT_AT_VERSION, ENDPOINT_VERSION);
+	put_be16(out + ENDPOINT_AT_FLAGS, endpoint->local_fabric ? ENDPOINT_LOCAL_FABRIC : 0);
+	put_be32(out + ENDPOINT_AT_QPN, endpoint->qpn);
+	put_be32(out + ENDPOINT_AT_PSN, endpoint->psn);
+	memcpy(out + ENDPOINT_AT_MAC, endpoint->mac, sizeof(endpoint->mac));
+	put_be16(out + ENDPOINT_AT_MTU, (uint16_t)endpoint->path_mtu);
+	put_be32(out + ENDPOINT_AT_CAPABILITIES, endpoint->capabilities);
+	memcpy(out + ENDPOINT_AT_NONCE, endpoint->nonce, NONCE_SIZE);
+	out[ENDPOINT_AT_TYPE] = (uint8_t)endpoint->type;
+	out[ENDPOINT_AT_ADDRESSES] = (uint8_t)endpoint->n_addresses;
 	for (unsigned i = 0; i < endpoint->n_addresses && i < ENDPOINT_ADDRESSES; i++) {
-		out[AT_PREFIX_LEN + i] = endpoint->addresses[i].prefix_len;
-		memcpy(out + ip_at(i), &endpoint->addresses[i].ip, sizeof(struct frl_ip));
+		out[ENDPOINT_AT_PREFIX_LEN + i] = endpoint->addresses[i].prefix_len;
+		memcpy(out + endpoint_ip_at(i), &endpoint->addresses[i].ip, sizeof(struct frl_ip));
 	}
 }
 
 static bool decode_addresses(const uint8_t *in, struct endpoint *ret)
 {
-	if (in[AT_ADDRESSES] < 1 || in[AT_ADDRESSES] > ENDPOINT_ADDRESSES)
+	if (in[ENDPOINT_AT_ADDRESSES] < 1 || in[ENDPOINT_AT_ADDRESSES] > ENDPOINT_ADDRESSES)
 		return false;
-	ret->n_addresses = in[AT_ADDRESSES];
+	ret->n_addresses = in[ENDPOINT_AT_ADDRESSES];
 	for (unsigned i = 0; i < ret->n_addresses; i++) {
 		struct frl_gid *gid = &ret->addresses[i];
 
-		memcpy(&gid->ip, in + ip_at(i), sizeof(gid->ip));
-		gid->prefix_len = in[AT_PREFIX_LEN + i];
+		memcpy(&gid->ip, in + endpoint_ip_at(i), sizeof(gid->ip));
+		gid->prefix_len = in[ENDPOINT_AT_PREFIX_LEN + i];
 		if (gid->prefix_len > (ip_is_v4(&gid->ip) ? 32 : 128))
 			return false;
 	}
@@ -98,25 +73,25 @@ static bool decode_addresses(const uint8_t *in, struct endpoint *ret)
 int endpoint_decode(const struct frl_endpoint *from, struct endpoint *ret)
 {
 	const uint8_t *in = from->bytes;
-	uint32_t mtu = get_be16(in + AT_MTU);
+	uint32_t mtu = get_be16(in + ENDPOINT_AT_MTU);
 
-	if (get_be32(in + AT_MAGIC) != ENDPOINT_MAGIC)
+	if (get_be32(in + ENDPOINT_AT_MAGIC) != ENDPOINT_MAGIC)
 		return frl_fail(-EPROTO, "the peer's endpoint is none of Ferrule");
-	if (get_be16(in + AT_VERSION) != ENDPOINT_VERSION)
+	if (get_be16(in + ENDPOINT_AT_VERSION) != ENDPOINT_VERSION)
 		return frl_fail(-EPROTO,
 			"the peer's endpoint has version %u, this library speaks %d: use the same "
 			"release on both ends",
-			get_be16(in + AT_VERSION), ENDPOINT_VERSION);
+			get_be16(in + ENDPOINT_AT_VERSION), ENDPOINT_VERSION);
 	*ret = (struct endpoint){
-		.local_fabric = get_be16(in + AT_FLAGS) & ENDPOINT_LOCAL_FABRIC,
-		.type = (enum frl_qp_type)in[AT_TYPE],
-		.qpn = get_be32(in + AT_QPN),
-		.psn = get_be32(in + AT_PSN),
+		.local_fabric = get_be16(in + ENDPOINT_AT_FLAGS) & ENDPOINT_LOCAL_FABRIC,
+		.type = (enum frl_qp_type)in[ENDPOINT_AT_TYPE],
+		.qpn = get_be32(in + ENDPOINT_AT_QPN),
+		.psn = get_be32(in + ENDPOINT_AT_PSN),
 		.path_mtu = mtu,
-		.capabilities = get_be32(in + AT_CAPABILITIES),
+		.capabilities = get_be32(in + ENDPOINT_AT_CAPABILITIES),
 	};
-	memcpy(ret->mac, in + AT_MAC, sizeof(ret->mac));
-	memcpy(ret->nonce, in + AT_NONCE, NONCE_SIZE);
+	memcpy(ret->mac, in + ENDPOINT_AT_MAC, sizeof(ret->mac));
+	memcpy(ret->nonce, in + ENDPOINT_AT_NONCE, NONCE_SIZE);
 	if (mtu < 256 || mtu > WIRE_MAX_MTU || (mtu & (mtu - 1)) || ret->psn > PSN_MASK ||
 		ret->qpn == 0 || ret->qpn >= QPN_MULTICAST)
 		return frl_fail(-EPROTO,

@@ -18,7 +18,7 @@
 
 enum { NS_PER_MS = 1000000 };
 
-static int bell_make(struct bell *bell)
+int bell_make(struct bell *bell)
 {
 	int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 
@@ -27,6 +27,13 @@ static int bell_make(struct bell *bell)
 			errno, "cannot make a descriptor for events: %s", frl_strerror(errno));
 	*bell = (struct bell){ .fd = fd };
 	return 0;
+}
+
+void bell_fini(struct bell *bell)
+{
+	if (bell->fd >= 0)
+		close(bell->fd);
+	bell->fd = -1;
 }
 
 void bell_set(struct bell *bell, bool raised)

@@ -27,6 +27,7 @@ enum {
 	DEFAULT_SGE = 4,
 	DEFAULT_INLINE = 64,
 	DEFAULT_HOP_LIMIT = 64,
+	QP_REASON = 256,
 };
 
 /* A link of the local fabric to one other device. */
@@ -50,13 +51,14 @@ struct frl_device {
 	struct port *port;
 	struct frl_device_attr attr; /* but for what changes: see frl_device_query() */
 	uint32_t capabilities;       /* enum frl_capability that it offers */
-	unsigned objects;            /* protection domains, completion queues and channels */
+	unsigned objects;            /* domains, completion queues, channels, connections */
 	unsigned windows;            /* memory windows */
 	struct bell async;           /* for engine.events.async; made when it is asked for */
 
 	/* Local fabric: the socket that holds the address, and what is known of others. */
 	int claim_fd;
 	uint8_t nonce[NONCE_SIZE];
+	struct publication *publication; /* publish.c's, or NULL */
 	struct fabric_link links[PORT_MAX_LINKS];
 	unsigned n_links;
 
@@ -123,9 +125,11 @@ struct frl_qp {
 	struct frl_srq *srq; /* or NULL */
 	void *context;
 	void *storage;
-	bool has_endpoint; /* frl_qp_endpoint() chose the PSN below */
-	bool connecting;   /* frl_qp_connect() is at work */
+	bool has_endpoint;     /* frl_qp_endpoint() chose the PSN below */
+	bool connecting;       /* frl_qp_connect() is at work, or a connection is being made */
+	struct frl_conn *conn; /* that it belongs to, or NULL: cm.mutex protects it */
 	uint32_t local_psn;
+	char error[QP_REASON]; /* qp_fail_with()'s sentence */
 };
 
 /* progress.c */
@@ -133,6 +137,12 @@ struct frl_qp {
 static inline void device_enter(struct frl_device *device)
 {
 	guard_enter(&device->guard);
+}
+
+/* For who must not starve while the application polls. */
+static inline void device_enter_first(struct frl_device *device)
+{
+	guard_enter_first(&device->guard);
 }
 
 /* Tells about the events that the engine has noted, and releases the guard. */
@@ -169,7 +179,11 @@ int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void 
 void events_forget_cq(struct frl_cq *cq);
 void events_forget(struct event_source *source);
 
-/* Sets whether the descriptor is readable. With the guard held. */
+/* -EMFILE, ... */
+int bell_make(struct bell *bell);
+/* Also for one without a descriptor. */
+void bell_fini(struct bell *bell);
+/* Sets whether the descriptor is readable. With the lock held that protects it. */
 void bell_set(struct bell *bell, bool raised);
 
 /* queue.c */
@@ -187,13 +201,45 @@ static inline int check_post(
 	return frl_fail(-EINVAL, "%s, an n of 0 or more and that many wr are required", what);
 }
 
-/* queue_pair.c: frl_qp_modify() with the caller's patience. */
-int modify_qp(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask,
-	const struct patience *patience);
+/* queue_pair.c */
 
-/* ah.c: a sentence about a next hop that has not answered. */
+/* One try of what frl_qp_modify() does, with all attributes given and the guard held. -EAGAIN: the
+ * next hop has been asked for its MAC; try again while polling, or give up: */
+int modify_qp_once(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
+/* Says that the next hop does not answer: -EHOSTUNREACH. With the guard held. */
+int modify_qp_unanswered(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
+
+/* failure.c */
+
+/*
+ * Moves a queue pair to ERR because of something outside of the protocol: flushes, raises
+ * FRL_EVENT_QP_FATAL and keeps the sentence for frl_qp_error(), `error` (an errno) in words if
+ * there is none. Of one that is in ERR without a sentence only that; of one in RESET nothing.
+ */
+void qp_fail_with(struct frl_qp *qp, int error, const char *reason);
+/* The same with the guard held. */
+void qp_fail_held(struct frl_qp *qp, int error, const char *reason);
+/* The addresses of a network port are another's: fails all queue pairs and raises
+ * FRL_EVENT_DEVICE_FATAL; the device is of no more use. Without the guard. */
+void device_revoke(struct frl_device *device, const char *reason);
+/* frl_qp_error() with the guard held. */
+void qp_describe_error(const struct frl_qp *qp, char *text, size_t size);
+
+/* publish.c */
+
+/*
+ * Makes sure that the daemon is, or will be, told of the device's port before what is posted after
+ * this, and gives the port's number in messages. Starts the daemon if need be; does not wait. As
+ * control_register(). Without the guard.
+ */
+int publish_require(struct frl_device *device, uint32_t *ret_port);
+
+/* ah.c: a sentence about a next hop that has not answered. With the guard held. */
 void describe_silence(
 	struct frl_device *device, const struct frl_ah_attr *attr, char *out, size_t size);
+
+/* cm.c: the queue pair is about to be destroyed, so its connection ends. Without the guard. */
+void cm_forget_qp(struct frl_qp *qp);
 
 /* fabric.c */
 

@@ -142,6 +142,7 @@ void frl_qp_destroy(struct frl_qp *qp)
 
 	if (!qp)
 		return;
+	cm_forget_qp(qp);
 	device = qp->pd->device;
 	device_enter(device);
 	unbind_windows(device, qp);
@@ -167,82 +168,85 @@ uint32_t frl_qp_num(const struct frl_qp *qp)
 	return qp->engine.core.qpn;
 }
 
+static int complain(const struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask, int rc,
+	const char *why)
+{
+	return frl_fail(rc, "queue pair 0x%x, %s to %s: %s", qp->engine.core.qpn,
+		frl_qp_state_str(qp->engine.core.state),
+		mask & FRL_QP_STATE ? frl_qp_state_str(attr->state) : "the same state", why);
+}
+
+int modify_qp_once(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
+{
+	struct frl_device *device = qp->pd->device;
+	const char *why = "";
+	int rc = engine_modify_qp(&device->engine, &qp->engine, attr, mask, clock_now_ns(), &why);
+
+	if (rc == -EAGAIN)
+		return rc;
+	if (rc) {
+		/* A failure may leave the neighbour that was asked, or found, for a path that is
+		 * not taken. */
+		engine_forget_path(&device->engine, &qp->engine);
+		return complain(qp, attr, mask, rc, why);
+	}
+	if ((mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET) {
+		qp->has_endpoint = false;
+		unbind_windows(device, qp);
+	}
+	return 0;
+}
+
+int modify_qp_unanswered(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
+{
+	struct frl_device *device = qp->pd->device;
+	char silent[160];
+
+	engine_forget_path(&device->engine, &qp->engine);
+	describe_silence(device, &attr->ah, silent, sizeof(silent));
+	return complain(qp, attr, mask, -EHOSTUNREACH, silent);
+}
+
 struct modification {
 	struct frl_qp *qp;
 	struct frl_qp_attr attr;
 	uint32_t mask;
-	enum frl_qp_state from;
-	int rc;
-	const char *why;
 };
 
 static int try_modify(struct frl_device *device, void *arg)
 {
 	struct modification *m = arg;
 
-	m->from = m->qp->engine.core.state;
-	m->rc = engine_modify_qp(
-		&device->engine, &m->qp->engine, &m->attr, m->mask, clock_now_ns(), &m->why);
-	if (!m->rc && (m->mask & FRL_QP_STATE) && m->attr.state == FRL_QPS_RESET) {
-		m->qp->has_endpoint = false;
-		unbind_windows(device, m->qp);
-	}
-	return m->rc;
+	return modify_qp_once(m->qp, &m->attr, m->mask);
 }
 
-static int complain(const struct modification *m, int rc, const char *why)
+int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
-	return frl_fail(rc, "queue pair 0x%x, %s to %s: %s", m->qp->engine.core.qpn,
-		frl_qp_state_str(m->from),
-		m->mask & FRL_QP_STATE ? frl_qp_state_str(m->attr.state) : "the same state", why);
-}
-
-/* A failure may leave the neighbour that was asked, or found, for a path that is not taken. */
-static void forget_path(struct frl_device *device, struct frl_qp *qp)
-{
-	device_enter(device);
-	engine_forget_path(&device->engine, &qp->engine);
-	device_leave(device);
-}
-
-int modify_qp(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask,
-	const struct patience *patience)
-{
-	struct modification m = { .qp = qp, .attr = *attr, .mask = mask, .why = "" };
-	struct frl_device *device = qp->pd->device;
-	char silent[160];
+	static const struct patience patience = { .timeout_ms = RESOLVE_MS };
+	struct modification m = { .qp = qp, .mask = mask };
+	struct frl_device *device;
 	int rc = 0;
 
+	if (!qp || !attr)
+		return frl_fail(-EINVAL, "frl_qp_modify: qp and attr are required");
+	device = qp->pd->device;
+	m.attr = *attr;
 	if (!m.attr.ah.hop_limit)
 		m.attr.ah.hop_limit = DEFAULT_HOP_LIMIT;
 	device_enter(device);
 	if (device->attr.local_fabric && (mask & FRL_QP_AV))
 		rc = fabric_find_way(device, &m.attr.ah);
 	if (!rc)
-		try_modify(device, &m);
+		rc = try_modify(device, &m);
 	device_leave(device);
-	if (rc)
-		return rc;
-	if (m.rc == -EAGAIN)
-		rc = device_wait(device, try_modify, &m, patience);
-	if (!m.rc)
-		return 0;
-	forget_path(device, qp);
-	if (m.rc != -EAGAIN)
-		return complain(&m, m.rc, m.why);
+	if (rc == -EAGAIN)
+		rc = device_wait(device, try_modify, &m, &patience);
 	if (rc != -ETIMEDOUT)
-		return rc; /* who interrupted has said why */
-	describe_silence(device, &attr->ah, silent, sizeof(silent));
-	return complain(&m, -EHOSTUNREACH, silent);
-}
-
-int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
-{
-	static const struct patience patience = { .timeout_ms = RESOLVE_MS };
-
-	if (!qp || !attr)
-		return frl_fail(-EINVAL, "frl_qp_modify: qp and attr are required");
-	return modify_qp(qp, attr, mask, &patience);
+		return rc;
+	device_enter(device);
+	rc = modify_qp_unanswered(qp, &m.attr, mask);
+	device_leave(device);
+	return rc;
 }
 
 void frl_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr)

@@ -50,7 +50,9 @@ int engine_init(struct engine *e, const struct engine_config *config)
 		.pkey = config->pkey,
 		.mtu = config->mtu,
 		.next_deadline_ns = DEADLINE_NONE,
-		.qp_cursor = NOT_A_QPN_BELOW,
+		.qp_cursor = config->qpn_count ? 0 : NOT_A_QPN_BELOW,
+		.qpn_first = config->qpn_first,
+		.qpn_count = config->qpn_count,
 	};
 	assert(config->gids.n <= FRL_MAX_GIDS);
 	init_addresses(e, config);
@@ -107,11 +109,30 @@ static uint32_t next_index(uint32_t index)
 	return index + 1 < ENGINE_MAX_QPS ? index + 1 : NOT_A_QPN_BELOW;
 }
 
+/* The next of the numbers that are this engine's; so many of them share slots at most. */
+static int choose_own_qpn(struct engine *e, uint32_t *ret_qpn)
+{
+	for (uint32_t i = 0; i < e->qpn_count && i < ENGINE_MAX_QPS; i++) {
+		uint32_t qpn = e->qpn_first + e->qp_cursor;
+		uint32_t index = qpn & (ENGINE_MAX_QPS - 1);
+
+		e->qp_cursor = (e->qp_cursor + 1) % e->qpn_count;
+		if (qpn >= QPN_MULTICAST || index < NOT_A_QPN_BELOW || e->qps[index])
+			continue;
+		*ret_qpn = qpn;
+		e->n_qps++;
+		return 0;
+	}
+	return -ENOSPC;
+}
+
 /* Any number whose low bits are those of a free slot. -ENOSPC. */
 static int choose_qpn(struct engine *e, uint32_t *ret_qpn)
 {
 	uint32_t high = (uint32_t)random_u64(&e->random) << ENGINE_QP_INDEX_BITS;
 
+	if (e->qpn_count)
+		return choose_own_qpn(e, ret_qpn);
 	if (e->n_qps == ENGINE_MAX_QPS - NOT_A_QPN_BELOW)
 		return -ENOSPC;
 	while (e->qps[e->qp_cursor])
@@ -163,14 +184,24 @@ static void end_sending(struct engine *e, struct engine_qp *qp)
 	engine_take_back(e, qp);
 }
 
+static void note_failure(const struct engine *e, struct engine_qp *qp)
+{
+	if (qp->core.state != FRL_QPS_ERR)
+		qp->failed_ns = 0;
+	else if (!qp->failed_ns)
+		qp->failed_ns = e->now_ns;
+}
+
 void engine_update(struct engine *e, struct engine_qp *qp)
 {
 	uint64_t deadline = qp_next_deadline(&qp->core);
 
-	if (qp_sends(&qp->core))
+	if (qp_sends(&qp->core)) {
 		qp->sending = true;
-	else
+	} else {
 		end_sending(e, qp);
+		note_failure(e, qp);
+	}
 	if (list_empty(&qp->ready) && qp_wants_output(&qp->core))
 		list_add_tail(&e->ready, &qp->ready);
 	/* A later deadline may be noted too early: finding nothing due costs one walk and mends
@@ -307,6 +338,16 @@ void engine_drop_link(struct engine *e, uint16_t link)
 			e->graves[i].qpn = 0;
 }
 
+void engine_revoke(struct engine *e)
+{
+	if (e->revoked)
+		return;
+	e->revoked = true;
+	e->port_up = false;
+	engine_drop_link(e, 0);
+	event_raise(&e->events, &e->port_events, FRL_EVENT_DEVICE_FATAL);
+}
+
 /* A queue that lost completions is of no more use to any queue pair on it. */
 static void check_overruns(struct engine *e)
 {
@@ -320,6 +361,7 @@ static void check_overruns(struct engine *e)
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
 		if (!qp->core.send_cq->overrun && !qp->core.recv_cq->overrun)
 			continue;
+		qp_explain(&qp->core, "its completion queue overran with another queue pair's");
 		/* The queue has no room for what would tell. */
 		if (qp->core.state != FRL_QPS_RESET && qp->core.state != FRL_QPS_ERR)
 			event_raise(&e->events, &qp->core.events, FRL_EVENT_QP_FATAL);
@@ -340,6 +382,15 @@ bool engine_link_used(const struct engine *e, uint16_t link)
 		if (container_of(node, struct engine_ah, node)->core.link == link)
 			return true;
 	return false;
+}
+
+bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)
+{
+	if (qp_is_datagram(&qp->core) || !engine_is_connected(qp) ||
+		qp->path.link == ENGINE_LOOP_LINK)
+		return false;
+	return !engine_has_room(e, qp->path.link) ||
+		e->port->ops->link_state(e->port, qp->path.link) != PORT_LINK_UP;
 }
 
 /* On Ethernet a carrier comes back, and timers tell what it has lost: it is only told of. */
@@ -405,17 +456,20 @@ static void report_groups(struct engine *e, uint64_t now_ns)
 
 uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 {
-	uint32_t moved = receive_burst(e, now_ns);
+	uint32_t moved;
 
+	e->now_ns = now_ns;
+	moved = receive_burst(e, now_ns);
 	follow_neighbors(e);
 	fire_deadlines(e, now_ns);
-	if (!e->port->caps.on_demand) {
+	if (!e->port->caps.on_demand && !e->revoked) {
 		ask_neighbors(e, now_ns);
 		report_groups(e, now_ns);
 	}
 	moved += emit_packets(e, now_ns);
 	flush_tx(e, now_ns);
-	check_links(e, now_ns);
+	if (!e->revoked)
+		check_links(e, now_ns);
 	check_overruns(e);
 	return moved;
 }
@@ -424,7 +478,7 @@ uint64_t engine_next_deadline(const struct engine *e)
 {
 	uint64_t next = e->next_deadline_ns;
 
-	if (e->port->caps.on_demand)
+	if (e->port->caps.on_demand || e->revoked)
 		return next;
 	if (neighbors_next_deadline(&e->neighbors) < next)
 		next = neighbors_next_deadline(&e->neighbors);

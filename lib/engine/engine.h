@@ -62,8 +62,9 @@ struct engine_qp {
 	struct qp core;
 	struct list ready; /* on engine.ready while it has something to send */
 	struct engine_path path;
-	int asked;    /* neighbour that a change of the path waits for, or -1 */
-	bool sending; /* when it was looked at last: packets of requests may be under way */
+	int asked;          /* neighbour that a change of the path waits for, or -1 */
+	uint64_t failed_ns; /* when it went to ERR, about; 0: it has not */
+	bool sending;       /* when it was looked at last: packets of requests may be under way */
 	/* UC, UD, GSI: packets that qp_transmitted() is still to tell of. They wait for one link at
 	 * a time, so that they are told in order. */
 	uint16_t queued;
@@ -99,8 +100,10 @@ struct engine_config {
 	struct gid_table gids;             /* gids[1] is the main address */
 	struct neighbors_config neighbors; /* `gids` and `mac` are filled in by the engine */
 	uint16_t pkey;
-	uint32_t mtu;  /* of datagrams, and the largest path MTU of a queue pair */
-	uint64_t seed; /* of keys, queue pair numbers and PSNs */
+	uint32_t mtu;       /* of datagrams, and the largest path MTU of a queue pair */
+	uint64_t seed;      /* of keys, queue pair numbers and PSNs */
+	uint32_t qpn_first; /* queue pair numbers from there on are its own, QP1 apart */
+	uint32_t qpn_count; /* so many; 0: any */
 };
 
 struct engine {
@@ -120,9 +123,12 @@ struct engine {
 	struct engine_peer peers[PORT_MAX_LINKS];
 	uint16_t n_links; /* of the port: no link at this number or above is in use */
 	bool port_up;
+	bool revoked; /* see engine_revoke() */
 	/* No deadline of any queue pair is earlier: they are looked at when it is reached. */
 	uint64_t next_deadline_ns;
 	uint64_t next_link_check_ns;
+	uint64_t now_ns;               /* of the last round */
+	uint32_t qpn_first, qpn_count; /* as configured */
 	uint32_t qp_cursor; /* where the search for a free slot starts: numbers are reused late */
 	uint32_t qp_end;    /* no queue pair is at this index or above */
 	uint32_t n_qps;     /* QP1 not counted */
@@ -157,11 +163,23 @@ uint64_t engine_next_deadline(const struct engine *engine);
 int engine_add_qp(struct engine *engine, struct engine_qp *qp, struct qp_config *config);
 void engine_remove_qp(struct engine *engine, struct engine_qp *qp);
 
+static inline struct engine_qp *engine_find_qp(const struct engine *engine, uint32_t qpn)
+{
+	struct engine_qp *qp = engine->qps[qpn & (ENGINE_MAX_QPS - 1)];
+
+	return qp && qp->core.qpn == qpn ? qp : NULL;
+}
+
+/* The queue pair is connected, but its port takes no packets of it now: the link is not up, or its
+ * queue is full. */
+bool engine_is_held_up(const struct engine *engine, const struct engine_qp *qp);
+
 /*
  * qp_modify(), and the packet headers that follow from it. Whatever fails, *ret_why is the reason.
  * -EINVAL; -ENOMEM (a transmit queue, or no room for a neighbour); -EHOSTUNREACH (no route);
  * -EAGAIN: the next hop's MAC has been asked for, nothing has been changed yet: try again while
- * polling, or give up by engine_forget_path().
+ * polling, or give up by engine_forget_path(); -ENETDOWN: after engine_revoke() there is only
+ * RESET, INIT and ERR.
  */
 int engine_modify_qp(struct engine *engine, struct engine_qp *qp, const struct frl_qp_attr *attr,
 	uint32_t mask, uint64_t now_ns, const char **ret_why);
@@ -194,6 +212,12 @@ void engine_set_peer(
 /* A link is gone, or about to be closed: what waits for it is dropped, its queue pairs fail, and
  * datagrams by way of its address handles are dropped from now on, whoever gets its number. */
 void engine_drop_link(struct engine *engine, uint16_t link);
+
+/*
+ * A network port's addresses are this engine's no more: it neither sends nor answers anything from
+ * now on. Drops what waits, fails connections, raises FRL_EVENT_DEVICE_FATAL; there is no way back.
+ */
+void engine_revoke(struct engine *engine);
 
 /* True while a queue pair is connected over the link, or an address handle leads over it. */
 bool engine_link_used(const struct engine *engine, uint16_t link);

@@ -180,6 +180,11 @@ static const char *check_modify(const struct engine *e, const struct engine_qp *
 	return check_attr(e, &attr->ah);
 }
 
+static bool needs_port(enum frl_qp_state state)
+{
+	return state != FRL_QPS_RESET && state != FRL_QPS_INIT && state != FRL_QPS_ERR;
+}
+
 int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp_attr *attr,
 	uint32_t mask, uint64_t now_ns, const char **ret_why)
 {
@@ -190,6 +195,10 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 	if (why) {
 		*ret_why = why;
 		return -EINVAL;
+	}
+	if (e->revoked && (mask & FRL_QP_STATE) && needs_port(attr->state)) {
+		*ret_why = "the addresses of this device are its own no more: open another one";
+		return -ENETDOWN;
 	}
 	if (mask & FRL_QP_AV) {
 		rc = find_way(e, &attr->ah, now_ns, &way, ret_why);

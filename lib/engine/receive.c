@@ -216,6 +216,10 @@ void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t no
 	enum wire_verdict verdict;
 	int gid;
 
+	if (e->revoked) {
+		e->stats.drop_not_for_us++;
+		return;
+	}
 	verdict = frame->payload ? wire_decode_split(&packet, frame->data, frame->len,
 					   frame->payload, frame->payload_len)
 				 : wire_decode(&packet, frame->data, frame->len);

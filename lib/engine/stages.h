@@ -8,13 +8,6 @@
 
 #include "lib/engine/engine.h"
 
-static inline struct engine_qp *engine_find_qp(const struct engine *e, uint32_t qpn)
-{
-	struct engine_qp *qp = e->qps[qpn & (ENGINE_MAX_QPS - 1)];
-
-	return qp && qp->core.qpn == qpn ? qp : NULL;
-}
-
 /* Walks the queue pairs: the one at *index or after it, and *index is then behind it. */
 static inline struct engine_qp *engine_next_qp(const struct engine *e, uint32_t *index)
 {

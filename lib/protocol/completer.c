@@ -191,6 +191,7 @@ void completer_input(struct qp *qp, const struct wire_packet *packet, struct pla
 		break;
 	case ANSWER_RNR_NAK:
 		qp->stats->naks_received_rnr++;
+		qp->counts.rnr_received++;
 		if (advance(qp, psn, now_ns))
 			recovery_on_rnr_nak(qp, psn, syndrome & AETH_VALUE_MASK, now_ns);
 		break;

@@ -121,6 +121,7 @@ struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc
 
 	if (!entry) {
 		qp->stats->cq_overruns++;
+		qp_explain(qp, "its completion queue overran: make it larger, or poll more often");
 		/* What is lost here would have told: this does instead. */
 		event_raise(qp->queues, &qp->events, FRL_EVENT_QP_FATAL);
 		qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
@@ -155,6 +156,8 @@ static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status sta
 {
 	bool tells = status == FRL_WC_WR_FLUSH_ERR || qp->requester.head != qp->requester.tail;
 
+	if (status != FRL_WC_WR_FLUSH_ERR && !qp->error)
+		qp->error_status = status;
 	/* First the state: completions below may overrun their queue and come back here. */
 	qp->state = FRL_QPS_ERR;
 	qp->attr.state = FRL_QPS_ERR;
@@ -193,6 +196,12 @@ void qp_fail(struct qp *qp, enum frl_wc_status status)
 	qp_fail_at(qp, qp->requester.head, status);
 }
 
+void qp_explain(struct qp *qp, const char *sentence)
+{
+	if (!qp->error && qp->error_status == FRL_WC_SUCCESS)
+		qp->error = sentence;
+}
+
 void qp_fail_send(struct qp *qp, enum frl_wc_status status)
 {
 	if (qp->type == FRL_QPT_RC) {
@@ -201,6 +210,7 @@ void qp_fail_send(struct qp *qp, enum frl_wc_status status)
 	}
 	if (!qp_sends(qp))
 		return;
+	qp->error_status = status;
 	qp->state = FRL_QPS_SQE;
 	qp->attr.state = FRL_QPS_SQE;
 	flush_sends(qp, qp->requester.head, status);
@@ -286,6 +296,9 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 		qp->stats->drop_wrong_peer++;
 		return;
 	}
+	qp->counts.rx_packets++;
+	qp->counts.rx_bytes += packet->payload_len;
+	qp->counts.last_rx_ns = now_ns;
 	dispatch(qp, packet, placements, now_ns);
 }
 
@@ -317,6 +330,17 @@ static uint32_t answers_share(struct qp *qp, uint32_t max)
 	return qp->answers_turn ? max : 0;
 }
 
+static void count_output(struct qp *qp, const struct packet_out out[], uint32_t n, uint64_t now_ns)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		bytes += out[i].payload_len;
+	qp->counts.tx_packets += n;
+	qp->counts.tx_bytes += bytes;
+	qp->counts.last_tx_ns = now_ns;
+}
+
 uint32_t qp_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
 {
 	uint32_t n = 0;
@@ -326,6 +350,8 @@ uint32_t qp_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_
 		n = responder_output(qp, out, answers_share(qp, max));
 	if (qp_sends(qp) && n < max)
 		n += requester_output(qp, out + n, max - n, now_ns);
+	if (n)
+		count_output(qp, out, n, now_ns);
 	return n;
 }
 

@@ -13,7 +13,8 @@
  * completer.c (what answers mean), recovery.c (every timer), responder.c (RC requests), saved.c
  * (READs and atomics as the responder keeps them), unreliable.c (receiving UC and UD), message.c
  * (SENDs and WRITEs, for both), receive.c (receive requests: take, place, complete), recv_queue.c,
- * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes).
+ * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes), qp_stats.c (what it
+ * tells about itself).
  */
 #ifndef FERRULE_PROTOCOL_QP_H
 #define FERRULE_PROTOCOL_QP_H
@@ -29,6 +30,7 @@
 #include "lib/protocol/cq.h"
 #include "lib/protocol/datagram.h"
 #include "lib/protocol/event.h"
+#include "lib/protocol/qp_stats.h"
 #include "lib/protocol/region.h"
 #include "lib/protocol/srq.h"
 #include "lib/wire/packet.h"
@@ -111,6 +113,7 @@ struct recovery {
 	uint8_t rnr_retries;     /* left */
 	uint8_t backoff;         /* timeouts in a row */
 	bool went_back;          /* since `una` last moved, because of a NAK, sent or implied */
+	bool refused;            /* by an RNR NAK, since `una` last moved */
 };
 
 enum responder_message {
@@ -188,6 +191,7 @@ struct qp {
 	struct requester requester;
 	struct recovery recovery;
 	struct responder responder;
+	struct qp_counts counts;
 	/* cold */
 	struct frl_qp_attr attr; /* as set by qp_modify */
 	struct event_source events;
@@ -198,6 +202,9 @@ struct qp {
 	bool comm_est;        /* the event was raised */
 	bool answers_turn;    /* of the last packet that only one half could send */
 	bool unlimited_retry; /* the link reports a dead peer itself: never give up on time alone */
+	/* Why it failed, as struct qp_stats has it. */
+	const char *error;
+	enum frl_wc_status error_status;
 };
 
 struct qp_config {
@@ -352,6 +359,10 @@ void qp_on_deadline(struct qp *qp, uint64_t now_ns);
  * WR_FLUSH_ERR, QP_FATAL does. With an SRQ raises LAST_WQE_REACHED. Nothing in RESET and ERR.
  */
 void qp_fail(struct qp *qp, enum frl_wc_status status);
+
+/* Notes why it is about to fail: a sentence that lives as long as the queue pair. The first one
+ * stays, until RESET. */
+void qp_explain(struct qp *qp, const char *sentence);
 
 /* A NAK with the code "remote operational error", for a request that no queue pair can take. */
 void qp_refusal(struct packet_out *out, uint32_t dest_qpn, struct psn psn);

@@ -102,6 +102,9 @@ bool requester_acknowledge(struct qp *qp, struct psn psn);
 void requester_response_taken(struct qp *qp);
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns);
 bool requester_wants_output(const struct qp *qp);
+/* The next request may not start: READs and atomics before it are not done, and it is fenced, or
+ * they are as many as may be. */
+bool requester_held_back(const struct qp *qp);
 /* The position behind the last request that was started. */
 uint32_t requester_started(const struct requester *r);
 /* Nothing that was started is unfinished: raises SQ_DRAINED when that is wanted, once. */

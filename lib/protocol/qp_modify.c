@@ -314,6 +314,9 @@ static void reset(struct qp *qp)
 		qp->path_mtu = 0;
 	qp->capabilities = 0;
 	qp->comm_est = false;
+	qp->counts = (struct qp_counts){ 0 };
+	qp->error = NULL;
+	qp->error_status = FRL_WC_SUCCESS;
 	recovery_stop(qp);
 }
 

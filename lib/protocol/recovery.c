@@ -28,6 +28,23 @@ static bool use_up_retry(struct qp *qp)
 	return true;
 }
 
+/* What is answered from now on may be the answer to what was sent first, or again. */
+static void go_back(struct qp *qp)
+{
+	qp->counts.timed_ns = 0;
+	requester_go_back(&qp->requester);
+}
+
+/* RFC 6298: an eighth of what is new. */
+static void take_sample(struct qp_counts *counts, uint64_t rtt_ns)
+{
+	if (counts->rtt_ns)
+		counts->rtt_ns += (rtt_ns >> 3) - (counts->rtt_ns >> 3);
+	else
+		counts->rtt_ns = rtt_ns;
+	counts->timed_ns = 0;
+}
+
 void recovery_init(struct qp *qp)
 {
 	uint8_t t = qp->attr.timeout;
@@ -56,12 +73,17 @@ void recovery_on_sent(struct qp *qp, uint64_t now_ns)
 void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 {
 	const struct requester *q = &qp->requester;
+	struct qp_counts *counts = &qp->counts;
 	struct recovery *r = &qp->recovery;
 
+	counts->progress_ns = now_ns;
+	if (counts->timed_ns && psn_diff(q->una, counts->timed_psn) >= 0)
+		take_sample(counts, now_ns - counts->timed_ns);
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
 	r->backoff = 0;
 	r->went_back = false;
+	r->refused = recovery_waits_for_receiver(qp);
 	r->ack_deadline_ns = DEADLINE_NONE;
 	if (recovery_waits_for_receiver(qp)) {
 		/* Responses that were missing before it say nothing about what was refused. */
@@ -69,6 +91,7 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 			return;
 		/* It has been taken after all. */
 		r->rnr_deadline_ns = DEADLINE_NONE;
+		r->refused = false;
 	}
 	if (!psn_equal(q->una, q->sent_end))
 		start_ack_timer(r, now_ns);
@@ -83,7 +106,7 @@ bool recovery_on_loss(struct qp *qp, uint64_t now_ns)
 	if (r->went_back || recovery_waits_for_receiver(qp) || !use_up_retry(qp))
 		return false;
 	r->went_back = true;
-	requester_go_back(&qp->requester);
+	go_back(qp);
 	start_ack_timer(r, now_ns);
 	return true;
 }
@@ -102,10 +125,11 @@ void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint
 		}
 		r->rnr_retries--;
 	}
-	requester_go_back(&qp->requester);
+	go_back(qp);
 	r->ack_deadline_ns = DEADLINE_NONE;
 	r->rnr_deadline_ns = now_ns + rnr_timer_ns(timer_code);
 	r->rnr_psn = psn;
+	r->refused = true;
 }
 
 uint64_t qp_next_deadline(const struct qp *qp)
@@ -124,13 +148,26 @@ void qp_on_deadline(struct qp *qp, uint64_t now_ns)
 	if (r->ack_deadline_ns > now_ns)
 		return;
 	r->ack_deadline_ns = DEADLINE_NONE;
+	r->refused = false; /* by now the try after it would have been, too */
 	qp->stats->timeouts++;
+	qp->counts.timeouts++;
 	if (!use_up_retry(qp))
 		return;
 	if (r->backoff < BACKOFF_MAX)
 		r->backoff++;
 	r->went_back = false;
-	requester_go_back(&qp->requester);
+	go_back(qp);
+}
+
+uint64_t recovery_gives_up_after(const struct qp *qp)
+{
+	uint64_t total_ns = 0;
+
+	if (qp->unlimited_retry)
+		return 0;
+	for (unsigned i = 0; i <= qp->attr.retry_cnt; i++)
+		total_ns += qp->recovery.ack_timeout_ns << (i < BACKOFF_MAX ? i : BACKOFF_MAX);
+	return total_ns;
 }
 
 uint64_t rnr_timer_ns(uint8_t code)

@@ -27,6 +27,8 @@ bool recovery_on_loss(struct qp *qp, uint64_t now_ns);
 /* The packet `psn` found no receive request; it is at `una`, or responses are missing before it. */
 void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint64_t now_ns);
 void recovery_stop(struct qp *qp);
+/* How long a packet that is never answered is tried; 0: for ever. */
+uint64_t recovery_gives_up_after(const struct qp *qp);
 
 static inline bool recovery_waits_for_receiver(const struct qp *qp)
 {

@@ -172,6 +172,14 @@ bool requester_wants_output(const struct qp *qp)
 	return may_start(qp, wqe);
 }
 
+bool requester_held_back(const struct qp *qp)
+{
+	const struct requester *r = &qp->requester;
+
+	return r->current != r->tail && !(r->draining && r->current == r->stop) &&
+		!may_start(qp, send_wqe_at(r, r->current));
+}
+
 /* The window and the region may be gone by now; then these pointers lead nowhere. */
 static bool bind_window(struct qp *qp, const struct send_wqe *wqe)
 {
@@ -310,8 +318,10 @@ static void move_on(struct qp *qp, const struct send_wqe *wqe, struct psn end)
 {
 	struct requester *r = &qp->requester;
 
-	if (psn_diff(r->next, r->sent_end) < 0)
+	if (psn_diff(r->next, r->sent_end) < 0) {
 		qp->stats->retransmits++;
+		qp->counts.retransmits++;
+	}
 	r->next = end;
 	if (psn_diff(end, r->sent_end) > 0)
 		r->sent_end = end;
@@ -366,9 +376,25 @@ static bool build_packet(struct qp *qp, const struct send_wqe *wqe, struct packe
 	return true;
 }
 
+/* The last of these packets that is sent for the first time and will be answered at once tells the
+ * round trip time. */
+static void time_packet(struct qp *qp, const struct packet_out out[], uint32_t n,
+	struct psn sent_end, uint64_t now_ns)
+{
+	while (n-- && psn_diff(out[n].h.bth.psn, sent_end) >= 0) {
+		if (!out[n].h.bth.ack_request)
+			continue;
+		qp->counts.timed_psn = psn_next(out[n].h.bth.psn);
+		qp->counts.timed_ns = now_ns;
+		return;
+	}
+}
+
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
 {
 	const struct requester *r = &qp->requester;
+	struct psn sent_end = r->sent_end;
+	bool idle = psn_equal(r->una, sent_end);
 	uint32_t n = 0;
 
 	while (n < max && qp_sends(qp) && requester_wants_output(qp)) {
@@ -379,7 +405,14 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 		else if (build_packet(qp, wqe, &out[n]))
 			n++;
 	}
-	if (n && is_rc(qp) && qp_sends(qp))
+	if (!n)
+		return 0;
+	if (idle)
+		qp->counts.progress_ns = now_ns;
+	if (is_rc(qp) && qp_sends(qp)) {
 		recovery_on_sent(qp, now_ns);
+		if (!qp->counts.timed_ns)
+			time_packet(qp, out, n, sent_end, now_ns);
+	}
 	return n;
 }

@@ -136,7 +136,17 @@ void responder_refuse(
 		[NAK_REMOTE_ACCESS] = FRL_EVENT_QP_ACCESS_ERR,
 		[NAK_REMOTE_OPERATIONAL] = FRL_EVENT_QP_FATAL,
 	};
+	static const char *const reasons[] = {
+		[NAK_INVALID_REQUEST] =
+			"the peer sent a request that cannot be carried out here: not allowed by "
+			"the access flags, more READs than agreed, or longer than the receive",
+		[NAK_REMOTE_ACCESS] = "the peer asked for memory that it has no right to: wrong "
+				      "key, range or access rights",
+		[NAK_REMOTE_OPERATIONAL] =
+			"the memory of a posted receive is gone: it was deregistered too early",
+	};
 
+	qp_explain(qp, reasons[code]);
 	if (recv_status != FRL_WC_SUCCESS && receive_available(qp)) {
 		receive_take(qp);
 		receive_complete(qp, &(struct frl_wc){ .status = recv_status }, false);
@@ -293,6 +303,7 @@ void responder_input(struct qp *qp, const struct wire_packet *packet, struct pla
 	case NOT_READY:
 		r->nak_sent = true;
 		qp->stats->naks_sent_rnr++;
+		qp->counts.rnr_sent++;
 		answer(qp, AETH_RNR_NAK | qp->attr.min_rnr_timer, r->epsn);
 		break;
 	case INVALID_SEQUENCE:

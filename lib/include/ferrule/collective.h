@@ -34,7 +34,7 @@ struct frl_request;
  * Makes a communicator on `device` out of the ranks that `bootstrap` joins; all of them call it.
  * The bootstrap is lent until the communicator is destroyed: nobody else uses it. Blocks while the
  * others are awaited: in two allgathers, each as long as the bootstrap lets them take (60 s with
- * frl_rendezvous_join() unless set), and between them up to 30 s to make the connections.
+ * frl_bootstrap_join() unless set), and between them up to 30 s to make the connections.
  * -ECONNRESET, -ETIMEDOUT, -EPROTO, -ENOMEM; frl_last_error() names the rank.
  */
 FRL_API int frl_comm_create(

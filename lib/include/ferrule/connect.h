@@ -3,8 +3,8 @@
  * Setting connections up: what two ends must tell each other, and a bootstrap that carries it.
  *
  * An endpoint is what one queue pair tells its peer (QPN, PSN, MAC, IP, MTU, capabilities). How it
- * gets there is the caller's business: any channel will do, struct frl_bootstrap is the one that
- * the collectives use, and frl_rendezvous_* is a bootstrap over one TCP or Unix socket a rank.
+ * gets there is the caller's business: any channel will do. Connection management (cm.h) does all
+ * of it by name; struct frl_bootstrap is what the collectives use.
  */
 #ifndef FERRULE_CONNECT_H
 #define FERRULE_CONNECT_H
@@ -48,7 +48,10 @@ struct frl_connect_config {
 	uint8_t traffic_class; /* default 0 */
 	uint8_t max_rd_atomic; /* READs and atomics outstanding, each way; alike at both ends;
 				* default 16 */
-	int timeout_ms;        /* how long to wait for the link and for ARP or ND; default 10000 */
+	/* frl_connect(): whoever offers the service will do; default: only the same user ID, and
+	 * root's. */
+	bool any_user;
+	int timeout_ms; /* how long to wait for the link and for ARP or ND; default 10000 */
 	/* Asked about every millisecond while waiting; a negative errno ends the wait and is its
 	 * result, with frl_last_error() as the function left it. NULL: never. */
 	int (*interrupt)(void *arg);
@@ -88,7 +91,7 @@ struct frl_bootstrap {
 	int (*allgather)(void *ctx, const void *mine, size_t size, void *all);
 	/*
 	 * Never blocks: 0 while all ranks live, -ECONNRESET with *ret_rank once one is gone (-1:
-	 * the rendezvous itself). Cheap, but not for every round of a poll loop.
+	 * what connects the ranks). Cheap, but not for every round of a poll loop.
 	 */
 	int (*check)(void *ctx, int *ret_rank);
 	/* Tells the other ranks that this one gives up. Best effort. */
@@ -101,38 +104,22 @@ struct frl_bootstrap {
 	bool (*has_left)(void *ctx, int rank);
 };
 
-struct frl_rendezvous;
-
 /*
- * Serves one job of `ranks` ranks at `address`: "unix:/path", "unix:@abstract" or "tcp:HOST:PORT"
- * (port 0: any). Of the addresses of HOST the first that works is bound; "[::]" is this host over
- * IPv6 and IPv4, also where there is only one of them. A Unix socket that a killed server left is
- * replaced; over Unix sockets only processes of the same user, or root's, may join.
- * A thread of its own answers until frl_rendezvous_stop(). A rank whose connection ends without a
- * good-bye is reported dead to the others at once. -EINVAL, -EADDRINUSE, ...
+ * Joins a job as rank `rank` of `ranks`, through the control daemon: the job is a name like that of
+ * a service (cm.h), kept by the daemon of this host, or for "JOB@HOST" by that of HOST. Only
+ * processes of one user meet. Waits up to `timeout_ms` for the daemons, not for the other ranks.
+ * Whoever gets a bootstrap closes it with its close function. -EINVAL (also: other ranks gave
+ * another number of ranks), -ETIMEDOUT, -ENOTCONN (no daemon), -EHOSTUNREACH, -EEXIST (the rank
+ * joined already).
  */
-FRL_API int frl_rendezvous_start(
-	const char *address, int ranks, struct frl_rendezvous **ret_rendezvous);
-
-/* The address to join, with the port that was chosen. */
-FRL_API const char *frl_rendezvous_address(const struct frl_rendezvous *rendezvous);
-
-/* Ends it, having given the ranks the answers that are due to them, for 1 s at most. */
-FRL_API void frl_rendezvous_stop(struct frl_rendezvous *rendezvous);
+FRL_API int frl_bootstrap_join(
+	const char *job, int rank, int ranks, int timeout_ms, struct frl_bootstrap *ret_bootstrap);
 
 /*
- * Joins as rank `rank` and waits up to `timeout_ms` for the server, at any of the addresses of the
- * host. Whoever gets a bootstrap closes it with its close function. -EINVAL, -ETIMEDOUT,
- * -ECONNREFUSED, -EEXIST (the rank joined already).
- */
-FRL_API int frl_rendezvous_join(const char *address, int rank, int ranks, int timeout_ms,
-	struct frl_bootstrap *ret_bootstrap);
-
-/*
- * How long an allgather of this bootstrap, which is one of frl_rendezvous_join(), waits for the
+ * How long an allgather of this bootstrap, which is one of frl_bootstrap_join(), waits for the
  * other ranks: 60000 ms unless set; negative: without limit. A rank that dies ends it anyway.
  */
-FRL_API void frl_rendezvous_set_timeout(struct frl_bootstrap *bootstrap, int timeout_ms);
+FRL_API void frl_bootstrap_set_timeout(struct frl_bootstrap *bootstrap, int timeout_ms);
 
 #ifdef __cplusplus
 }

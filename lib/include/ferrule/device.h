@@ -31,6 +31,10 @@ enum frl_icrc_mode {
 };
 
 struct frl_device_config {
+	/* Name of a fabric of the control daemon (man ferruled.conf), which leases a port on it:
+	 * then `port`, `ip` and `gateway` are NULL. NULL or "local": no lease; the next fields say
+	 * what it is. */
+	const char *fabric;
 	/* NULL: the local fabric (every process of this machine, no NIC, no root). Otherwise a DPDK
 	 * port: devargs ("net_af_packet0,iface=veth0") or a PCI address. */
 	const char *port;
@@ -50,7 +54,9 @@ FRL_API void frl_device_config_init(struct frl_device_config *config);
 /*
  * Opens a device. -EINVAL (a setting), -ENODEV, -EPERM, -ENOMEM, -EMSGSIZE (path MTU larger than
  * the port carries), -EADDRINUSE, -EEXIST (the port is open in this process), -ENOTSUP (in a child
- * forked after a device was opened); frl_last_error() says what to do.
+ * forked after a device was opened); of a lease also -ENOENT (no such fabric), -EACCES (not for
+ * this user), -EBUSY (all ports leased, or draining), -EDQUOT, -ENOTCONN (no daemon), -ETIMEDOUT;
+ * frl_last_error() says what to do.
  */
 FRL_API int frl_device_open(const struct frl_device_config *config, struct frl_device **ret_device);
 
@@ -64,6 +70,7 @@ enum frl_port_state {
 
 struct frl_device_attr {
 	char port[64];    /* "memif", or the devargs */
+	char fabric[64];  /* that it was leased on, or "" */
 	struct frl_ip ip; /* this device's main address: GID 1 */
 	uint8_t mac[6];
 	uint32_t path_mtu; /* bytes, the largest a queue pair can use; also of datagrams */

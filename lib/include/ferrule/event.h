@@ -52,8 +52,12 @@ FRL_API int frl_req_notify_cq(struct frl_cq *cq, bool solicited_only);
 FRL_API int frl_get_cq_event(
 	struct frl_comp_channel *channel, int timeout_ms, struct frl_cq **ret_cq);
 
-/* DEVICE_FATAL and SRQ_ERR have their names and numbers, but are never raised: a device in software
- * has no such failures. */
+/*
+ * DEVICE_FATAL comes when a lease has ended under a device that is open: a control daemon that was
+ * restarted gives the port to somebody else, or to nobody. Its queue pairs have failed then, and
+ * frl_qp_error() says why; there is nothing left to do but to close it. SRQ_ERR has its name and
+ * number, but is never raised: software has no such failures.
+ */
 enum frl_event_type {
 	FRL_EVENT_CQ_ERR = 0,             /* cq: overran; its queue pairs have failed */
 	FRL_EVENT_QP_FATAL = 1,           /* qp: failed for a reason that no completion tells */

@@ -4,6 +4,7 @@
 #define FERRULE_FERRULE_H
 
 #include <ferrule/address.h>
+#include <ferrule/cm.h>
 #include <ferrule/collective.h>
 #include <ferrule/connect.h>
 #include <ferrule/device.h>

@@ -136,7 +136,8 @@ struct frl_qp_config {
 FRL_API int frl_qp_create(
 	struct frl_pd *pd, const struct frl_qp_config *config, struct frl_qp **ret_qp);
 
-/* Drops whatever is in flight; no completion is written for it. NULL is fine. */
+/* Drops whatever is in flight, and ends its connection (cm.h); no completion is written. NULL is
+ * fine. */
 FRL_API void frl_qp_destroy(struct frl_qp *qp);
 
 FRL_API void *frl_qp_context(const struct frl_qp *qp);
@@ -199,6 +200,13 @@ struct frl_qp_attr {
  * (for the path's link or its next hop). What fails changes nothing.
  */
 FRL_API int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
+
+/*
+ * Why the queue pair failed, a sentence: an error on the wire, the end of the peer's process or
+ * host, an operator's wish. Copied into `text`, cut to `size`; empty while it has not failed.
+ * Reset clears it. Returns `text`.
+ */
+FRL_API const char *frl_qp_error(struct frl_qp *qp, char *text, size_t size);
 
 /* The current attributes. */
 FRL_API void frl_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr);

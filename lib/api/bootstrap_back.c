@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank whose control daemon, or the one that keeps the job, has gone away: it joins again and
+ * says how far it has come. What it has given may have been lost on its way, so it keeps its piece
+ * until all others show that they have it, and gives it once more when it is asked to.
+ */
+#include "lib/api/bootstrap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/settings.h"
+
+#define NS_PER_S UINT64_C(1000000000)
+
+void bootstrap_lost(struct bootstrap *bootstrap, const char *what)
+{
+	bootstrap->state = BOOTSTRAP_AWAY;
+	bootstrap->lost_ns = clock_now_ns() + settings_get()->control_lost_s * NS_PER_S;
+	snprintf(bootstrap->lost, sizeof(bootstrap->lost), "%s", what);
+}
+
+uint64_t bootstrap_tick(struct control_handler *handler, uint64_t now_ns)
+{
+	struct bootstrap *bootstrap = container_of(handler, struct bootstrap, handler);
+	char why[BOOTSTRAP_TEXT + 64];
+	uint64_t next_ns = UINT64_MAX;
+
+	pthread_mutex_lock(&bootstrap->mutex);
+	if (bootstrap->state == BOOTSTRAP_AWAY && now_ns < bootstrap->lost_ns) {
+		next_ns = bootstrap->lost_ns;
+	} else if (bootstrap->state == BOOTSTRAP_AWAY) {
+		snprintf(why, sizeof(why), "%s and was not back within %u s (FRL_CONTROL_LOST_S)",
+			bootstrap->lost, (unsigned)settings_get()->control_lost_s);
+		bootstrap_fail(bootstrap, -ECONNRESET, why);
+		pthread_cond_broadcast(&bootstrap->changed);
+	}
+	pthread_mutex_unlock(&bootstrap->mutex);
+	return next_ns;
+}
+
+/* With all that a group is made of. */
+static int post_return(struct bootstrap *bootstrap, Ctl__GroupJoin *join, Ctl__Envelope *envelope)
+{
+	size_t size = ((size_t)bootstrap->ranks + 7) / 8;
+	uint8_t *left = calloc(1, size);
+	int err;
+
+	if (!left)
+		return -ENOMEM;
+	for (int rank = 0; rank < bootstrap->ranks; rank++)
+		if (bootstrap->left[rank])
+			left[rank / 8] |= (uint8_t)(1 << rank % 8);
+	join->resumes = true;
+	join->group = bootstrap->group;
+	join->done = bootstrap->round;
+	join->gives = bootstrap->given != bootstrap->round;
+	join->met = bootstrap->met;
+	join->left = (ProtobufCBinaryData){ size, left };
+	join->aborted = bootstrap->gave_up;
+	err = control_post(envelope, -1);
+	free(left);
+	return err;
+}
+
+void bootstrap_post_join(struct bootstrap *bootstrap)
+{
+	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
+	Ctl__Envelope envelope;
+	int err;
+
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOIN;
+	envelope.group_join = &join;
+	bootstrap_set_id(&join.member, bootstrap);
+	join.job = bootstrap->job;
+	join.host = bootstrap->host;
+	join.rank = (uint32_t)bootstrap->rank;
+	join.ranks = (uint32_t)bootstrap->ranks;
+	join.lost_s = (uint32_t)settings_get()->control_lost_s;
+	if (bootstrap->state == BOOTSTRAP_AWAY)
+		err = post_return(bootstrap, &join, &envelope);
+	else
+		err = control_post(&envelope, -1);
+	/* Any other failure is that of the connection, and reported as such. */
+	if (err == -ENOMEM)
+		bootstrap_fail(bootstrap, err, "no memory to ask the control daemon");
+}
+
+/* ---- pieces */
+
+struct bootstrap_piece *bootstrap_own_piece(const struct bootstrap *bootstrap, uint32_t round)
+{
+	return &bootstrap->pieces[round % 2][bootstrap->rank];
+}
+
+int bootstrap_post_piece(struct bootstrap *bootstrap, uint32_t round)
+{
+	const struct bootstrap_piece *mine = bootstrap_own_piece(bootstrap, round);
+	/* Of this round or the one before; of earlier ones nobody lacks any. */
+	bool is_kept = mine->bytes && bootstrap->round - round <= 1;
+	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
+	envelope.group_piece = &piece;
+	bootstrap_set_id(&piece.member, bootstrap);
+	piece.rank = (uint32_t)bootstrap->rank;
+	piece.round = round;
+	piece.gone = !is_kept;
+	if (is_kept)
+		piece.data = (ProtobufCBinaryData){ mine->size, mine->bytes };
+	return control_post(&envelope, -1);
+}
+
+void bootstrap_give_again(struct bootstrap *bootstrap, uint32_t round, uint32_t rounds)
+{
+	for (uint32_t i = 0; i < rounds && i < 2; i++)
+		if (bootstrap_post_piece(bootstrap, round + i) == -ENOMEM)
+			bootstrap_fail(bootstrap, -ENOMEM, "no memory to repeat what was lost");
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A rank that looks at what has arrived from the others, or waits for it. */
+#include "lib/api/bootstrap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/error.h"
+
+enum {
+	GATHER_MAX = 1024 * 1024,
+	NAMES_MAX = 16, /* missing ranks that an error names */
+	/* Bytes of pieces that may be on their way to a rank at a time: daemons keep little for
+	 * those who do not read. */
+	AHEAD_BYTES = 1024 * 1024,
+};
+
+/* Who is gone, in the caller's last error; 0 while nobody is. */
+static int report_gone(const struct bootstrap *bootstrap, int *ret_rank)
+{
+	const struct bootstrap_loss *dead = &bootstrap->dead, *aborted = &bootstrap->aborted;
+
+	/* The death of a rank is the cause when others gave up because of it. */
+	if (dead->rank != BOOTSTRAP_NOBODY) {
+		*ret_rank = dead->rank;
+		return frl_fail(-ECONNRESET, "rank %d is gone: %s", dead->rank,
+			dead->text[0] ? dead->text : "it ended without a good-bye");
+	}
+	if (aborted->rank != BOOTSTRAP_NOBODY) {
+		*ret_rank = aborted->rank;
+		return frl_fail(-ECONNRESET, "rank %d is gone: %s gave up", aborted->rank,
+			aborted->text[0] ? aborted->text : "it");
+	}
+	if (bootstrap->state == BOOTSTRAP_FAILED) {
+		*ret_rank = -1;
+		return frl_fail(-ECONNRESET, "%s", bootstrap->why);
+	}
+	return 0;
+}
+
+int bootstrap_check(void *ctx, int *ret_rank)
+{
+	struct bootstrap *bootstrap = ctx;
+	int err;
+
+	pthread_mutex_lock(&bootstrap->mutex);
+	err = report_gone(bootstrap, ret_rank);
+	pthread_mutex_unlock(&bootstrap->mutex);
+	return err;
+}
+
+bool bootstrap_has_left(void *ctx, int rank)
+{
+	struct bootstrap *bootstrap = ctx;
+	bool left;
+
+	pthread_mutex_lock(&bootstrap->mutex);
+	left = rank >= 0 && rank < bootstrap->ranks && bootstrap->left[rank];
+	pthread_mutex_unlock(&bootstrap->mutex);
+	return left;
+}
+
+/* ---- allgather */
+
+static struct bootstrap_piece *piece_of(const struct bootstrap *bootstrap, int rank)
+{
+	return &bootstrap->pieces[bootstrap->round % 2][rank];
+}
+
+/* The first rank whose piece is missing, from `rank` on and before `end`; `end` when none is. */
+static int next_missing(const struct bootstrap *bootstrap, int rank, int end)
+{
+	while (rank < end && (rank == bootstrap->rank || piece_of(bootstrap, rank)->bytes))
+		rank++;
+	return rank;
+}
+
+static int report_missing(struct bootstrap *bootstrap)
+{
+	char names[NAMES_MAX * 12 + 8] = "";
+	size_t length = 0;
+	int rank = next_missing(bootstrap, 0, bootstrap->ranks);
+
+	/* The pieces of this round may still come: nothing fits any more. */
+	bootstrap_fail(bootstrap, -ETIMEDOUT, "an earlier call waited in vain for other ranks");
+	for (int n = 0; rank < bootstrap->ranks;
+		rank = next_missing(bootstrap, rank + 1, bootstrap->ranks)) {
+		if (n++ == NAMES_MAX) {
+			memcpy(names + length, ", ...", sizeof(", ..."));
+			break;
+		}
+		length += (size_t)snprintf(
+			names + length, sizeof(names) - length, "%s%d", n > 1 ? ", " : "", rank);
+	}
+	return frl_fail(-ETIMEDOUT, "waited %d ms for rank %s", bootstrap->timeout_ms, names);
+}
+
+/* Waits until the pieces of the ranks from `first` on and before `end` are there. */
+static int collect(struct bootstrap *bootstrap, int first, int end, uint64_t deadline_ns)
+{
+	bool in_time = true;
+
+	for (;;) {
+		int missing = next_missing(bootstrap, first, end), gone, err;
+
+		if (missing == end)
+			return 0;
+		err = report_gone(bootstrap, &gone);
+		if (err)
+			return err;
+		for (; missing < end; missing = next_missing(bootstrap, missing + 1, end)) {
+			if (bootstrap->left[missing])
+				return frl_fail(
+					-ECONNRESET, "rank %d is gone: it has left", missing);
+		}
+		if (!in_time)
+			return report_missing(bootstrap);
+		in_time = bootstrap_wait(bootstrap, deadline_ns);
+	}
+}
+
+static void drop_piece(struct bootstrap_piece *piece)
+{
+	free(piece->bytes);
+	*piece = (struct bootstrap_piece){ 0 };
+}
+
+/* Hands the pieces out, and makes room for those of the next round. */
+static int deliver(struct bootstrap *bootstrap, const void *mine, size_t size, uint8_t *all)
+{
+	int err = 0;
+
+	for (int rank = 0; rank < bootstrap->ranks; rank++) {
+		struct bootstrap_piece *piece = piece_of(bootstrap, rank);
+
+		if (rank == bootstrap->rank) {
+			if (size > 0)
+				memcpy(all + (size_t)rank * size, mine, size);
+			continue;
+		}
+		if (piece->size != size && !err)
+			err = frl_fail(-EPROTO,
+				"rank %d gives %zu bytes, this one %zu: do all ranks make the same "
+				"calls?",
+				rank, piece->size, size);
+		else if (!err && size > 0)
+			memcpy(all + (size_t)rank * size, piece->bytes, size);
+		drop_piece(piece);
+	}
+	/* All have given theirs of this round, so none lacks one of the last. */
+	drop_piece(bootstrap_own_piece(bootstrap, bootstrap->round - 1));
+	bootstrap->round++;
+	return err;
+}
+
+/* Large pieces follow each other: a rank gives its own when one of some ranks before has come. */
+static int await_turn(struct bootstrap *bootstrap, size_t size, uint64_t deadline_ns)
+{
+	size_t ahead = size > 0 ? AHEAD_BYTES / size : AHEAD_BYTES;
+	int before = (size_t)bootstrap->rank >= ahead ? bootstrap->rank - (int)ahead : -1;
+
+	return before < 0 ? 0 : collect(bootstrap, before, before + 1, deadline_ns);
+}
+
+/* Until the others may be told something. */
+static int await_others(struct bootstrap *bootstrap, uint64_t deadline_ns)
+{
+	bool in_time = true;
+	int gone, err;
+
+	while ((err = report_gone(bootstrap, &gone)) == 0 && bootstrap_is_away(bootstrap)) {
+		if (!in_time)
+			return frl_fail(-ETIMEDOUT,
+				"waited %d ms for control daemons, and for ranks that come back to "
+				"them",
+				bootstrap->timeout_ms);
+		in_time = bootstrap_wait(bootstrap, deadline_ns);
+	}
+	return err;
+}
+
+/* The piece stays when this round is over: others may ask for it. */
+static int keep_piece(struct bootstrap *bootstrap, const void *mine, size_t size)
+{
+	struct bootstrap_piece *piece = bootstrap_own_piece(bootstrap, bootstrap->round);
+
+	drop_piece(piece);
+	piece->bytes = malloc(size > 0 ? size : 1);
+	if (!piece->bytes)
+		return frl_fail(-ENOMEM, "no memory for a piece of %zu bytes", size);
+	if (size > 0)
+		memcpy(piece->bytes, mine, size);
+	piece->size = size;
+	return 0;
+}
+
+static int gather(struct bootstrap *bootstrap, const void *mine, size_t size, void *all)
+{
+	uint64_t deadline_ns = bootstrap_deadline(bootstrap->timeout_ms);
+	int err;
+
+	/* A daemon may go away while this rank waits for its turn, and is not to hear of it. */
+	do {
+		err = await_others(bootstrap, deadline_ns);
+		if (!err)
+			err = await_turn(bootstrap, size, deadline_ns);
+	} while (!err && bootstrap->state != BOOTSTRAP_JOINED);
+	if (!err)
+		err = keep_piece(bootstrap, mine, size);
+	if (err)
+		return err;
+	bootstrap->given = bootstrap->round + 1;
+	err = bootstrap_post_piece(bootstrap, bootstrap->round);
+	if (err == -ENOMEM)
+		return frl_fail(err, "no memory for a message to the control daemon");
+	/* Any other failure is that of the connection, and reported as such. */
+	err = collect(bootstrap, 0, bootstrap->ranks, deadline_ns);
+	return err ? err : deliver(bootstrap, mine, size, all);
+}
+
+int bootstrap_allgather(void *ctx, const void *mine, size_t size, void *all)
+{
+	struct bootstrap *bootstrap = ctx;
+	int err;
+
+	if (size > GATHER_MAX)
+		return frl_fail(
+			-EINVAL, "%zu bytes: an allgather carries at most %d", size, GATHER_MAX);
+	pthread_mutex_lock(&bootstrap->mutex);
+	err = gather(bootstrap, mine, size, all);
+	pthread_mutex_unlock(&bootstrap->mutex);
+	return err;
+}

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Tells the control daemon of this process's devices. Between up() and down() of the handler what
+ * changes is posted at once; up() tells what there is. Both under the mutex, so nothing is told
+ * twice or forgotten.
+ */
+#include "lib/api/publish.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "lib/api/objects.h"
+#include "lib/control/client.h"
+#include "lib/control/frame.h"
+
+enum {
+	LEASE_MS = 5000,
+	ADDRESSES_TOLD = 4,
+	ADDRESS_SIZE = 64,
+	REASON_SIZE = 256,
+	WHY_SIZE = 100,
+};
+
+struct publication {
+	struct list node; /* publisher.ports */
+	uint32_t number;
+	bool counted;              /* one of publisher.users */
+	struct frl_device *device; /* NULL: not open yet */
+	char fabric[64];           /* "": none was asked for */
+	Ctl__Envelope *opened;     /* PortOpened, with the lease; NULL: no lease */
+	bool told;                 /* that it is open, to the daemon that is there */
+	bool ended;                /* a restarted daemon gave its lease to nobody, or another */
+	uint64_t open_seq;         /* of the OpenPort that was posted last */
+	struct page *page;         /* or NULL */
+	int page_fd;
+};
+
+static bool on_message(struct control_handler *handler, const Ctl__Envelope *envelope);
+static void on_up(struct control_handler *handler, bool again);
+static void on_down(struct control_handler *handler, int error, const char *why);
+
+static struct {
+	/* Protects registration, `users`, `last_number`, and devices' publication. */
+	pthread_mutex_t life;
+	pthread_mutex_t mutex; /* protects the rest; taken after `life` */
+	struct control_handler handler;
+	unsigned users;
+	uint32_t last_number;
+	struct list ports;
+	bool up;
+	unsigned losses; /* of daemons */
+} publisher = {
+	.life = PTHREAD_MUTEX_INITIALIZER,
+	.mutex = PTHREAD_MUTEX_INITIALIZER,
+	.handler = { .message = on_message, .up = on_up, .down = on_down },
+	.ports = { &publisher.ports, &publisher.ports },
+};
+
+static void lock(void)
+{
+	pthread_mutex_lock(&publisher.mutex);
+}
+
+static void unlock(void)
+{
+	pthread_mutex_unlock(&publisher.mutex);
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&publisher.life);
+	lock();
+}
+
+static void after_fork(void)
+{
+	unlock();
+	pthread_mutex_unlock(&publisher.life);
+}
+
+/* The ports are the parent's, as the devices are. */
+static void after_fork_in_child(void)
+{
+	while (!list_empty(&publisher.ports)) {
+		struct publication *p = container_of(
+			publisher.ports.next, struct publication, node);
+
+		list_remove(&p->node);
+		p->counted = false;
+	}
+	publisher.users = 0;
+	publisher.up = false;
+	after_fork();
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+/* `life` held. After control_register(): its fork handlers are to run inside of these. */
+static int acquire(struct publication *p, enum control_want want)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int rc = control_register(&publisher.handler, want);
+
+	if (rc)
+		return rc;
+	pthread_once(&once, watch_forks);
+	if (!p->counted) {
+		publisher.users++;
+		p->counted = true;
+		p->number = ++publisher.last_number;
+	}
+	return 0;
+}
+
+/* `life` held. */
+static void release(struct publication *p)
+{
+	if (!p->counted || --publisher.users)
+		return;
+	control_unregister(&publisher.handler);
+	lock();
+	publisher.up = false;
+	unlock();
+}
+
+/* ---- messages to the daemon, with the mutex held */
+
+static Ctl__OpenPort open_port(struct publication *p)
+{
+	Ctl__OpenPort message = CTL__OPEN_PORT__INIT;
+
+	message.port = p->number;
+	message.fabric = p->fabric;
+	if (p->opened)
+		message.lease = p->opened->port_opened->lease;
+	return message;
+}
+
+static void post_open(struct publication *p)
+{
+	Ctl__OpenPort message = open_port(p);
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_OPEN_PORT;
+	envelope.open_port = &message;
+	envelope.seq = p->open_seq = control_next_seq();
+	control_post(&envelope, -1);
+}
+
+static void post_describe(struct publication *p)
+{
+	const struct frl_device_attr *attr = &p->device->attr;
+	const struct gid_table *gids = &p->device->engine.gids;
+	Ctl__DescribePort message = CTL__DESCRIBE_PORT__INIT;
+	char text[ADDRESSES_TOLD][ADDRESS_SIZE], *addresses[ADDRESSES_TOLD];
+	char device[sizeof(attr->port)];
+	Ctl__Envelope envelope;
+
+	/* The first one is the link-local address. */
+	for (unsigned i = 1; i < gids->n && message.n_addresses < ADDRESSES_TOLD; i++) {
+		char *to = text[message.n_addresses];
+
+		snprintf(to, ADDRESS_SIZE, "%s/%u", format_ip(&gids->gids[i].ip),
+			gids->gids[i].prefix_len);
+		addresses[message.n_addresses++] = to;
+	}
+	memcpy(device, attr->port, sizeof(device));
+	frame_clean_text(device);
+	message.port = p->number;
+	message.device = device;
+	message.mac = (ProtobufCBinaryData){ sizeof(attr->mac), p->device->attr.mac };
+	message.addresses = addresses;
+	message.path_mtu = attr->path_mtu;
+	message.nonce = (ProtobufCBinaryData){ NONCE_SIZE, p->device->nonce };
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_DESCRIBE_PORT;
+	envelope.describe_port = &message;
+	control_post(&envelope, p->page_fd);
+}
+
+static void post_close(const struct publication *p)
+{
+	Ctl__ClosePort message = CTL__CLOSE_PORT__INIT;
+	Ctl__Envelope envelope;
+
+	message.port = p->number;
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
+	envelope.close_port = &message;
+	control_post(&envelope, -1);
+}
+
+/* What there is to be told of it, if there is anybody to tell. */
+static void tell(struct publication *p)
+{
+	if (!publisher.up || p->ended || !(p->device || p->opened))
+		return;
+	if (!p->told)
+		post_open(p);
+	p->told = true;
+	if (p->device)
+		post_describe(p);
+}
+
+static void on_up(struct control_handler *handler, bool again)
+{
+	lock();
+	publisher.up = true;
+	for (struct list *node = publisher.ports.next; node != &publisher.ports; node = node->next)
+		tell(container_of(node, struct publication, node));
+	unlock();
+}
+
+static void on_down(struct control_handler *handler, int error, const char *why)
+{
+	lock();
+	publisher.up = false;
+	publisher.losses++;
+	for (struct list *node = publisher.ports.next; node != &publisher.ports; node = node->next)
+		container_of(node, struct publication, node)->told = false;
+	unlock();
+}
+
+/* ---- messages of the daemon's */
+
+static struct publication *find_port(uint32_t number)
+{
+	for (struct list *node = publisher.ports.next; node != &publisher.ports;
+		node = node->next) {
+		struct publication *p = container_of(node, struct publication, node);
+
+		if (p->number == number)
+			return p;
+	}
+	return NULL;
+}
+
+static struct publication *find_open(uint64_t seq)
+{
+	for (struct list *node = publisher.ports.next; node != &publisher.ports;
+		node = node->next) {
+		struct publication *p = container_of(node, struct publication, node);
+
+		if (seq && p->open_seq == seq)
+			return p;
+	}
+	return NULL;
+}
+
+static void publish_all(uint64_t seq)
+{
+	Ctl__Done done = CTL__DONE__INIT;
+	Ctl__Envelope envelope;
+
+	for (struct list *node = publisher.ports.next; node != &publisher.ports;
+		node = node->next) {
+		struct publication *p = container_of(node, struct publication, node);
+
+		if (p->device && p->page)
+			publish_page(p->device, p->page);
+	}
+	envelope_init(&envelope);
+	envelope.seq = seq;
+	envelope.body_case = CTL__ENVELOPE__BODY_DONE;
+	envelope.done = &done;
+	control_post(&envelope, -1);
+}
+
+static void fail_qp(const Ctl__FailQp *message)
+{
+	struct publication *p = find_port(message->port);
+	struct engine_qp *qp;
+
+	if (!p || !p->device)
+		return;
+	guard_enter_first(&p->device->guard);
+	qp = engine_find_qp(&p->device->engine, message->qpn);
+	if (qp)
+		qp_fail_held(container_of(qp, struct frl_qp, engine), (int)message->error,
+			message->reason);
+	device_leave(p->device);
+}
+
+/* Its address may be another's from now on. */
+static void end_lease(struct publication *p, const char *why)
+{
+	char reason[REASON_SIZE];
+
+	snprintf(reason, sizeof(reason),
+		"the lease of %s on fabric %s has ended, open the device again: %s",
+		p->opened->port_opened->lease->ip, p->fabric, why);
+	frl_log(FRL_LOG_ERROR, "%s", reason);
+	p->ended = true;
+	p->told = false;
+	if (p->device)
+		device_revoke(p->device, reason);
+}
+
+/* A lease goes on under a daemon that has been restarted, or does not. */
+static bool take_port_opened(const Ctl__Envelope *envelope)
+{
+	struct publication *p = find_open(envelope->seq);
+	const Ctl__Lease *lease = envelope->port_opened->lease, *mine;
+	char why[WHY_SIZE];
+
+	if (!p)
+		return false;
+	if (!p->opened || p->ended)
+		return true;
+	mine = p->opened->port_opened->lease;
+	if (lease && strcmp(lease->ip, mine->ip) == 0)
+		return true;
+	post_close(p);
+	snprintf(why, sizeof(why), "the control daemon gives it %s now",
+		lease && *lease->ip ? lease->ip : "no address");
+	end_lease(p, why);
+	return true;
+}
+
+static bool take_failure(const Ctl__Envelope *envelope)
+{
+	struct publication *p = find_open(envelope->seq);
+
+	if (!p)
+		return false;
+	/* Told twice, because a daemon came while it was first told. */
+	if (envelope->failure->error == EEXIST)
+		return true;
+	if (p->opened && !p->ended)
+		end_lease(p, envelope->failure->text);
+	else
+		frl_log(FRL_LOG_WARNING, "the control daemon does not take port %u: %s", p->number,
+			envelope->failure->text);
+	return true;
+}
+
+static bool on_message(struct control_handler *handler, const Ctl__Envelope *envelope)
+{
+	bool taken = true;
+
+	lock();
+	switch (envelope->body_case) {
+	case CTL__ENVELOPE__BODY_PUBLISH: publish_all(envelope->seq); break;
+	case CTL__ENVELOPE__BODY_FAIL_QP: fail_qp(envelope->fail_qp); break;
+	case CTL__ENVELOPE__BODY_PORT_OPENED: taken = take_port_opened(envelope); break;
+	case CTL__ENVELOPE__BODY_FAILURE: taken = take_failure(envelope); break;
+	default: taken = false;
+	}
+	unlock();
+	return taken;
+}
+
+/* ---- publications */
+
+static struct publication *new_publication(const char *fabric)
+{
+	struct publication *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->page_fd = -1;
+	snprintf(p->fabric, sizeof(p->fabric), "%s", fabric);
+	list_init(&p->node);
+	return p;
+}
+
+static void add_publication(struct publication *p)
+{
+	lock();
+	list_add_tail(&publisher.ports, &p->node);
+	unlock();
+}
+
+static int lease(struct publication *p)
+{
+	Ctl__OpenPort message = open_port(p);
+	Ctl__Envelope request, *answer;
+	unsigned losses;
+	int rc;
+
+	envelope_init(&request);
+	request.body_case = CTL__ENVELOPE__BODY_OPEN_PORT;
+	request.open_port = &message;
+	lock();
+	losses = publisher.losses;
+	unlock();
+	rc = control_call(&request, LEASE_MS, &answer);
+	if (rc)
+		return rc;
+	if (answer->body_case != CTL__ENVELOPE__BODY_PORT_OPENED) {
+		ctl__envelope__free_unpacked(answer, NULL);
+		return frl_fail(-EPROTO,
+			"the control daemon's answer is not one to OpenPort: use "
+			"the same release of both");
+	}
+	lock();
+	p->opened = answer;
+	p->told = losses == publisher.losses;
+	if (!p->told)
+		tell(p);
+	unlock();
+	return 0;
+}
+
+int publish_lease(const char *fabric, struct publication **ret_publication)
+{
+	struct publication *p;
+	int rc;
+
+	if (strlen(fabric) >= sizeof(p->fabric))
+		return frl_fail(-EINVAL, "fabric \"%.80s\": a name has at most %zu characters",
+			fabric, sizeof(p->fabric) - 1);
+	p = new_publication(fabric);
+	if (!p)
+		return frl_fail(-ENOMEM, "no memory for a port");
+	pthread_mutex_lock(&publisher.life);
+	rc = acquire(p, CONTROL_START);
+	pthread_mutex_unlock(&publisher.life);
+	if (!rc) {
+		add_publication(p);
+		rc = lease(p);
+	}
+	if (!rc)
+		*ret_publication = p;
+	else
+		publish_drop(p);
+	return rc;
+}
+
+const Ctl__Lease *publication_lease(const struct publication *p)
+{
+	return p->opened->port_opened->lease;
+}
+
+void publish_drop(struct publication *p)
+{
+	if (!p)
+		return;
+	lock();
+	list_remove(&p->node);
+	if (p->counted && publisher.up && p->told)
+		post_close(p);
+	unlock();
+	pthread_mutex_lock(&publisher.life);
+	release(p);
+	pthread_mutex_unlock(&publisher.life);
+	if (p->opened)
+		ctl__envelope__free_unpacked(p->opened, NULL);
+	if (p->page)
+		munmap(p->page, page_size(PAGE_SLOTS));
+	if (p->page_fd >= 0)
+		close(p->page_fd);
+	free(p);
+}
+
+static int check_ended(struct publication *p)
+{
+	bool ended;
+
+	lock();
+	ended = p->ended;
+	unlock();
+	return ended ? frl_fail(-ENETDOWN,
+			       "the lease of the device's port on fabric %s has ended: open the "
+			       "device again",
+			       p->fabric)
+		     : 0;
+}
+
+/* `life` held. The device's publication, told or about to be. */
+static int publish(struct frl_device *device, struct publication *p, enum control_want want)
+{
+	struct publication *fresh = NULL;
+	int rc;
+
+	if (!p)
+		p = fresh = new_publication("");
+	if (!p)
+		return frl_fail(-ENOMEM, "no memory for a port");
+	rc = acquire(p, want);
+	if (rc) {
+		free(fresh);
+		return rc;
+	}
+	/* Without one there is less to be seen. */
+	p->page = page_create(PAGE_SLOTS, &p->page_fd);
+	lock();
+	p->device = device;
+	if (fresh)
+		list_add_tail(&publisher.ports, &p->node);
+	tell(p);
+	unlock();
+	device->publication = p;
+	return check_ended(p);
+}
+
+int publish_device(struct frl_device *device, struct publication *publication)
+{
+	int rc;
+
+	pthread_mutex_lock(&publisher.life);
+	rc = publish(device, publication, publication ? CONTROL_START : CONTROL_IF_THERE);
+	pthread_mutex_unlock(&publisher.life);
+	return rc == -EINVAL || rc == -ENOMEM || publication ? rc : 0;
+}
+
+int publish_require(struct frl_device *device, uint32_t *ret_port)
+{
+	int rc;
+
+	pthread_mutex_lock(&publisher.life);
+	if (!device->publication)
+		rc = publish(device, NULL, CONTROL_START);
+	else if (!(rc = check_ended(device->publication)))
+		rc = acquire(device->publication, CONTROL_START);
+	if (!rc)
+		*ret_port = device->publication->number;
+	pthread_mutex_unlock(&publisher.life);
+	return rc;
+}
+
+void publish_close(struct frl_device *device)
+{
+	struct publication *p = device->publication;
+
+	lock();
+	/* For the daemon's sums: what it counted since the daemon asked last would be lost. */
+	if (p && p->page)
+		publish_page(device, p->page);
+	if (p)
+		p->device = NULL;
+	unlock();
+}
