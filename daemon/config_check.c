@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What settings of ferruled.conf have to do with each other: things that two fabrics claim,
+ * gateways that nobody reaches, an open door without TLS.
+ */
+#include "daemon/config_read.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_SIZE = 160 };
+
+bool is_loopback(const char *address)
+{
+	static const struct frl_ip v6 = { .bytes = { [15] = 1 } };
+	struct frl_ip ip;
+
+	if (!parse_address(address, &ip))
+		return false;
+	return address_is_v4(&ip) ? ip.bytes[12] == 127 : memcmp(&ip, &v6, sizeof(ip)) == 0;
+}
+
+/* ---- TLS */
+
+static bool check_tls(
+	struct config_reader *reader, const config_setting_t *root, const struct config *config)
+{
+	const char *names[] = { "tls_certificate", "tls_key", "tls_ca" };
+	const char *values[] = { config->tls_certificate, config->tls_key, config->tls_ca };
+	const char *there = NULL, *missing = NULL;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		if (values[i])
+			there = names[i];
+		else
+			missing = names[i];
+	}
+	if (there && missing)
+		return refuse(reader, config_setting_get_member(root, there),
+			"comes without %s; must be all three of tls_certificate, tls_key and "
+			"tls_ca, "
+			"or none",
+			missing);
+	if (there || config->insecure || !config->listen_address ||
+		is_loopback(config->listen_address))
+		return true;
+	return refuse(reader, config_setting_get_member(root, "listen_address"),
+		"other hosts reach %s, and there is no TLS; must be a loopback address, or there "
+		"must "
+		"be tls_certificate, tls_key and tls_ca, or insecure = true",
+		config->listen_address);
+}
+
+/* ---- what two claim */
+
+/* Something that is given out once: a device, or a range of addresses or MACs. */
+struct claim {
+	const char *device;
+	size_t device_length;
+	uint8_t first[16], last[16];
+	const config_setting_t *setting;
+};
+
+struct claims {
+	struct claim *claim;
+	size_t count;
+};
+
+static int compare_ranges(const void *a, const void *b)
+{
+	const struct claim *one = a, *other = b;
+	int order = memcmp(one->first, other->first, sizeof(one->first));
+
+	return order ? order : memcmp(one->last, other->last, sizeof(one->last));
+}
+
+static int compare_devices(const void *a, const void *b)
+{
+	const struct claim *one = a, *other = b;
+
+	size_t length = one->device_length < other->device_length ? one->device_length
+								  : other->device_length;
+	int order = memcmp(one->device, other->device, length);
+
+	return order ? order
+		     : (one->device_length > other->device_length) -
+			(one->device_length < other->device_length);
+}
+
+static bool refuse_claim(
+	struct config_reader *reader, const struct claim *one, const struct claim *other)
+{
+	const config_setting_t *earlier = one->setting, *later = other->setting;
+	char name[NAME_SIZE] = "";
+
+	if (config_setting_source_line(earlier) > config_setting_source_line(later)) {
+		earlier = other->setting;
+		later = one->setting;
+	}
+	setting_name(earlier, name, sizeof(name));
+	return refuse(reader, later,
+		"is, in part or in whole, also in %s (line %u); must be in one place", name,
+		(unsigned)config_setting_source_line(earlier));
+}
+
+static bool check_ranges(struct config_reader *reader, struct claims *claims)
+{
+	const struct claim *widest = claims->claim;
+	size_t i;
+
+	if (!claims->count)
+		return true;
+	qsort(claims->claim, claims->count, sizeof(*claims->claim), compare_ranges);
+	for (i = 1; i < claims->count; i++) {
+		const struct claim *claim = &claims->claim[i];
+
+		if (memcmp(claim->first, widest->last, sizeof(claim->first)) <= 0)
+			return refuse_claim(reader, widest, claim);
+		widest = claim;
+	}
+	return true;
+}
+
+static bool check_devices(struct config_reader *reader, struct claims *claims)
+{
+	size_t i;
+
+	qsort(claims->claim, claims->count, sizeof(*claims->claim), compare_devices);
+	for (i = 1; i < claims->count; i++) {
+		if (compare_devices(&claims->claim[i - 1], &claims->claim[i]) == 0)
+			return refuse_claim(reader, &claims->claim[i - 1], &claims->claim[i]);
+	}
+	return true;
+}
+
+/* Of "0000:3b:00.0,opt=1" the "3b:00.0": a PCI device is the same with whatever options. Of others
+ * all: two of them may differ in an option alone. */
+static void claim_device(struct claim *claim, const char *devargs)
+{
+	unsigned domain, bus, slot, function;
+	int length = 0;
+
+	claim->device = devargs;
+	claim->device_length = strlen(devargs);
+	if (sscanf(devargs, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &length) == 4 &&
+		length) {
+		const char *bus_at = strchr(devargs, ':') + 1;
+
+		if (domain == 0)
+			claim->device = bus_at;
+	} else if (sscanf(devargs, "%2x:%2x.%1x%n", &bus, &slot, &function, &length) != 3) {
+		return;
+	}
+	if (devargs[length] == '\0' || devargs[length] == ',')
+		claim->device_length = (size_t)(devargs + length - claim->device);
+	else
+		claim->device = devargs;
+}
+
+static void claim_macs(struct claim *claim, const uint8_t first[6], uint32_t count)
+{
+	uint64_t last = 0;
+	int i;
+
+	for (i = 0; i < 6; i++)
+		last = last << 8 | first[i];
+	last += count - 1;
+	memcpy(claim->first + 10, first, 6);
+	for (i = 0; i < 6; i++)
+		claim->last[15 - i] = (uint8_t)(last >> 8 * i);
+}
+
+static struct claim *add_claim(struct claims *claims, const config_setting_t *setting)
+{
+	struct claim *claim = &claims->claim[claims->count++];
+
+	memset(claim, 0, sizeof(*claim));
+	claim->setting = setting;
+	return claim;
+}
+
+/* ---- the three kinds; `claims` has room for all */
+
+static const config_setting_t *fabric_setting(
+	const config_setting_t *root, size_t fabric, const char *name)
+{
+	config_setting_t *fabrics = config_setting_get_member(root, "fabrics");
+
+	return config_setting_get_member(config_setting_get_elem(fabrics, (unsigned)fabric), name);
+}
+
+/* The `member` of a port that is a group, or the port. */
+static const config_setting_t *port_setting(
+	const config_setting_t *root, size_t fabric, size_t port, const char *member)
+{
+	config_setting_t *setting = config_setting_get_elem(
+		fabric_setting(root, fabric, "ports"), (unsigned)port);
+
+	if (config_setting_type(setting) != CONFIG_TYPE_GROUP)
+		return setting;
+	return config_setting_get_member(setting, member);
+}
+
+static bool check_ports(struct config_reader *reader, const config_setting_t *root,
+	const struct config *config, struct claims *claims)
+{
+	size_t i, k;
+
+	claims->count = 0;
+	for (i = 0; i < config->n_fabrics; i++) {
+		for (k = 0; k < config->fabrics[i].n_ports; k++)
+			claim_device(add_claim(claims, port_setting(root, i, k, "devargs")),
+				config->fabrics[i].ports[k].devargs);
+	}
+	return check_devices(reader, claims);
+}
+
+static bool check_macs(struct config_reader *reader, const config_setting_t *root,
+	const struct config *config, struct claims *claims)
+{
+	size_t i, k;
+
+	claims->count = 0;
+	for (i = 0; i < config->n_fabrics; i++) {
+		const struct config_fabric *fabric = &config->fabrics[i];
+
+		if (fabric->has_macs)
+			claim_macs(add_claim(claims, fabric_setting(root, i, "mac_pool")),
+				fabric->mac_first, fabric->n_macs);
+		for (k = 0; k < fabric->n_ports; k++) {
+			if (fabric->ports[k].has_mac)
+				claim_macs(add_claim(claims, port_setting(root, i, k, "mac")),
+					fabric->ports[k].mac, 1);
+		}
+	}
+	return check_ranges(reader, claims);
+}
+
+static bool check_addresses(struct config_reader *reader, const config_setting_t *root,
+	const struct config *config, struct claims *claims)
+{
+	size_t i, k;
+
+	claims->count = 0;
+	for (i = 0; i < config->n_fabrics; i++) {
+		const config_setting_t *list = fabric_setting(root, i, "addresses");
+
+		for (k = 0; k < config->fabrics[i].n_addresses; k++) {
+			const struct config_range *range = &config->fabrics[i].addresses[k];
+			struct claim *claim = add_claim(
+				claims, config_setting_get_elem(list, (unsigned)k));
+
+			memcpy(claim->first, range->first.bytes, sizeof(claim->first));
+			memcpy(claim->last, range->last.bytes, sizeof(claim->last));
+		}
+	}
+	return check_ranges(reader, claims);
+}
+
+static bool check_claims(
+	struct config_reader *reader, const config_setting_t *root, const struct config *config)
+{
+	struct claims claims = { 0 };
+	size_t most = 0, i;
+	bool ok;
+
+	for (i = 0; i < config->n_fabrics; i++)
+		most += 1 + config->fabrics[i].n_ports + config->fabrics[i].n_addresses;
+	claims.claim = calloc(most + 1, sizeof(*claims.claim));
+	if (!claims.claim)
+		return no_memory(reader, root);
+	ok = check_ports(reader, root, config, &claims) &&
+		check_macs(reader, root, config, &claims) &&
+		check_addresses(reader, root, config, &claims);
+	free(claims.claim);
+	return ok;
+}
+
+/* ---- fabrics */
+
+static bool check_names(
+	struct config_reader *reader, const config_setting_t *root, const struct config *config)
+{
+	size_t i, k;
+
+	for (i = 0; i < config->n_fabrics; i++) {
+		for (k = 0; k < i; k++) {
+			if (strcmp(config->fabrics[i].name, config->fabrics[k].name) == 0)
+				return refuse(reader, fabric_setting(root, i, "name"),
+					"another fabric has the name \"%s\"; must be one of its "
+					"own",
+					config->fabrics[i].name);
+		}
+	}
+	return true;
+}
+
+/* A lease sends to it, so it must be in a subnet of the lease's; and no lease may get it. */
+static bool check_gateway(struct config_reader *reader, const config_setting_t *setting,
+	const struct config *config, const struct config_fabric *fabric, const char *text)
+{
+	struct frl_ip gateway;
+	bool reached = false;
+	size_t i, k;
+
+	if (!parse_address(text, &gateway))
+		return refuse(reader, setting, "\"%s\" is no address; must be one", text);
+	for (k = 0; k < fabric->n_addresses; k++) {
+		const struct config_range *range = &fabric->addresses[k];
+
+		if (address_is_v4(&gateway) == address_is_v4(&range->first) &&
+			same_subnet(&gateway, &range->first, range->prefix_len))
+			reached = true;
+	}
+	if (!reached)
+		return refuse(reader, setting,
+			"%s is in no subnet of the fabric's addresses; must be in one", text);
+	for (i = 0; i < config->n_fabrics; i++) {
+		for (k = 0; k < config->fabrics[i].n_addresses; k++) {
+			const struct config_range *range = &config->fabrics[i].addresses[k];
+
+			if (memcmp(&gateway, &range->first, sizeof(gateway)) >= 0 &&
+				memcmp(&gateway, &range->last, sizeof(gateway)) <= 0)
+				return refuse(reader, setting,
+					"%s is among the addresses of fabric %s, that are leased; "
+					"must not be",
+					text, config->fabrics[i].name);
+		}
+	}
+	return true;
+}
+
+static bool check_gateways(
+	struct config_reader *reader, const config_setting_t *root, const struct config *config)
+{
+	size_t i;
+
+	for (i = 0; i < config->n_fabrics; i++) {
+		const config_setting_t *setting = fabric_setting(root, i, "gateway");
+		char copy[128];
+		char *comma;
+
+		if (!config->fabrics[i].gateway)
+			continue;
+		snprintf(copy, sizeof(copy), "%s", config->fabrics[i].gateway);
+		comma = strchr(copy, ',');
+		if (comma)
+			*comma++ = '\0';
+		if (!check_gateway(reader, setting, config, &config->fabrics[i], copy) ||
+			(comma &&
+				!check_gateway(
+					reader, setting, config, &config->fabrics[i], comma)))
+			return false;
+	}
+	return true;
+}
+
+bool check_config(
+	struct config_reader *reader, const config_setting_t *root, const struct config *config)
+{
+	return check_tls(reader, root, config) && check_names(reader, root, config) &&
+		check_claims(reader, root, config) && check_gateways(reader, root, config);
+}

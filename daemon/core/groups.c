@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Groups, the way of a message: a process talks to its own daemon. That keeps the group, or passes
+ * on what the process and the keeper say to each other, over its session with the keeper:
+ *
+ *	process <---> its daemon <---> the daemon that keeps the group
+ *
+ * Members have random names, so that neither needs numbers of the other's. When a part of the way
+ * breaks, what was on it is lost. Then the process joins once more, whichever part it was, and says
+ * how far it has come (GroupJoin.resumes); the keeper waits for that for some time.
+ */
+#include "daemon/core/groups.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- members */
+
+struct member *member_find(const struct core *core, const ProtobufCBinaryData *id)
+{
+	struct member *member = NULL;
+
+	if (id->len == UUID_SIZE)
+		HASH_FIND(hh, core->members, id->data, UUID_SIZE, member);
+	return member;
+}
+
+struct member *member_new(struct core *core, const struct joiner *joiner)
+{
+	struct member *member = calloc(1, sizeof(*member));
+
+	if (!member)
+		return NULL;
+	memcpy(member->id, joiner->join->member.data, UUID_SIZE);
+	member->rank = joiner->join->rank;
+	list_init(&member->of_session);
+	list_init(&member->of_peer);
+	HASH_ADD(hh, core->members, id, UUID_SIZE, member);
+	if (!hash_added(&member->hh)) {
+		free(member);
+		return NULL;
+	}
+	if (joiner->session->kind == CORE_LOCAL) {
+		member->session = joiner->session;
+		list_add_tail(&joiner->session->members, &member->of_session);
+	} else {
+		member->peer = joiner->session->peer;
+		member->peer_session = joiner->session->id;
+		list_add_tail(&member->peer->members, &member->of_peer);
+	}
+	return member;
+}
+
+void member_unlink(struct core *core, struct member *member, uint64_t now_ns)
+{
+	struct peer *peer = member->peer;
+
+	HASH_DEL(core->members, member);
+	list_remove(&member->of_session);
+	list_remove(&member->of_peer);
+	if (peer && list_empty(&peer->members) && list_empty(&peer->conns))
+		peer->idle_ns = now_ns;
+	member->session = NULL;
+	member->peer = NULL;
+}
+
+void member_free(struct member *member)
+{
+	if (member->held)
+		ctl__envelope__free_unpacked(member->held, NULL);
+	free(member->about);
+	free(member->piece);
+	free(member);
+}
+
+void member_send_to_process(struct core *core, const struct member *member, Ctl__Envelope *envelope)
+{
+	if (member->session && !member->session->lost)
+		session_send(core, member->session, envelope);
+}
+
+void member_send_to_peer(struct core *core, const struct member *member, Ctl__Envelope *envelope)
+{
+	struct session *session = session_find(core, member->peer_session);
+
+	if (session && !session->lost)
+		session_send(core, session, envelope);
+}
+
+void member_send(struct core *core, const struct member *member, Ctl__Envelope *envelope)
+{
+	if (member->session)
+		member_send_to_process(core, member, envelope);
+	else
+		member_send_to_peer(core, member, envelope);
+}
+
+/* ---- answers to a join */
+
+void joiner_refuse(
+	struct core *core, const struct joiner *joiner, int error, const char *format, ...)
+{
+	char text[CORE_HOST + CORE_REASON];
+	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
+	Ctl__Envelope envelope;
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	if (joiner->seq) {
+		session_fail(core, joiner->session, joiner->seq, error, "%s", text);
+		return;
+	}
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_EVENT;
+	envelope.group_event = &event;
+	event.member = joiner->join->member;
+	event.kind = CTL__GROUP_EVENT_KIND__GROUP_REFUSED;
+	event.refusal = (uint32_t)error;
+	event.text = text;
+	session_send(core, joiner->session, &envelope);
+}
+
+void joiner_welcome(struct core *core, const struct joiner *joiner, uint64_t group)
+{
+	Ctl__GroupJoined joined = CTL__GROUP_JOINED__INIT;
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.seq = joiner->seq;
+	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOINED;
+	envelope.group_joined = &joined;
+	joined.member = joiner->join->member;
+	joined.group = group;
+	session_send(core, joiner->session, &envelope);
+}
+
+/* Who comes back over another daemon has its name already. */
+static bool name_is_taken(const struct core *core, const struct joiner *joiner)
+{
+	const struct member *other = member_find(core, &joiner->join->member);
+
+	return other && !(joiner->session->peer && other->group && !other->session);
+}
+
+/* Its job's name and rank can be, or it has been refused. */
+static bool makes_sense(struct core *core, const struct joiner *joiner)
+{
+	static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+					 "0123456789._-";
+	const Ctl__GroupJoin *join = joiner->join;
+	size_t length = strlen(join->job);
+
+	if (length < 1 || length > CORE_NAME || strspn(join->job, characters) != length)
+		joiner_refuse(core, joiner, EINVAL,
+			"a job's name is 1 to %d letters, digits, '.', '_' and '-'", CORE_NAME);
+	else if (join->ranks < 1 || join->ranks > GROUP_RANKS_MAX)
+		joiner_refuse(core, joiner, EINVAL, "a job has 1 to %d ranks, not %u",
+			GROUP_RANKS_MAX, join->ranks);
+	else if (join->rank >= join->ranks)
+		joiner_refuse(core, joiner, EINVAL, "rank %u is not one of 0 to %u", join->rank,
+			join->ranks - 1);
+	else if (name_is_taken(core, joiner))
+		joiner_refuse(core, joiner, EEXIST, "there is a member of that name");
+	else
+		return true;
+	return false;
+}
+
+/* ---- messages of processes */
+
+static void take_join(struct core *core, struct session *session, uint64_t seq,
+	const Ctl__GroupJoin *join, uint64_t now_ns)
+{
+	struct joiner joiner = {
+		.session = session, .seq = seq, .uid = session->uid, .join = join
+	};
+	const char *why = "";
+	bool is_self = false;
+	struct peer *peer = NULL;
+	int error = 0;
+
+	if (session->role == CTL__ROLE__ROLE_DAEMON) {
+		if (!session->peer || !join->who)
+			joiner_refuse(core, &joiner, EPROTO, "nobody is said to ask for that");
+		else if (makes_sense(core, &joiner)) {
+			joiner.uid = join->who->uid;
+			kept_join(core, &joiner, now_ns);
+		}
+		return;
+	}
+	if (!makes_sense(core, &joiner))
+		return;
+	if (join->host[0])
+		peer = peer_get(core, join->host, &is_self, &error, &why, now_ns);
+	if (peer && !peer->is_self)
+		proxied_join(core, &joiner, peer, now_ns);
+	else if (!join->host[0] || is_self || peer)
+		kept_join(core, &joiner, now_ns);
+	else
+		joiner_refuse(core, &joiner, error ? error : EHOSTUNREACH, "%s", why);
+}
+
+/* A rank leaves, or gives up and stays; if it leaves it is not there any more afterwards. */
+static void take_leave(
+	struct core *core, struct member *member, const Ctl__Envelope *envelope, uint64_t now_ns)
+{
+	const Ctl__GroupLeave *leave = envelope->group_leave;
+	Ctl__Envelope on = *envelope;
+
+	on.seq = 0;
+	if (member->group && leave->aborts) {
+		kept_abort(core, member);
+	} else if (member->group) {
+		kept_leave(core, member, now_ns);
+	} else {
+		proxied_leave(core, member, &on, now_ns);
+	}
+}
+
+/* A rank's message, from its process or the daemon of that. */
+static void of_rank(
+	struct core *core, struct member *member, const Ctl__Envelope *envelope, uint64_t now_ns)
+{
+	Ctl__Envelope on = *envelope;
+
+	on.seq = 0;
+	switch ((int)envelope->body_case) {
+	case CTL__ENVELOPE__BODY_GROUP_PIECE:
+		if (member->group)
+			kept_piece(core, member, envelope->group_piece, now_ns);
+		else
+			member_send_to_peer(core, member, &on);
+		return;
+	case CTL__ENVELOPE__BODY_GROUP_LEAVE: take_leave(core, member, envelope, now_ns); return;
+	case CTL__ENVELOPE__BODY_GROUP_EVENT:
+		if (member->group &&
+			envelope->group_event->kind == CTL__GROUP_EVENT_KIND__GROUP_DEAD)
+			kept_die(core, member, now_ns, " ended without a good-bye");
+		return;
+	default: return;
+	}
+}
+
+static const ProtobufCBinaryData *member_named(const Ctl__Envelope *envelope)
+{
+	switch ((int)envelope->body_case) {
+	case CTL__ENVELOPE__BODY_GROUP_JOINED: return &envelope->group_joined->member;
+	case CTL__ENVELOPE__BODY_GROUP_PIECE: return &envelope->group_piece->member;
+	case CTL__ENVELOPE__BODY_GROUP_EVENT: return &envelope->group_event->member;
+	case CTL__ENVELOPE__BODY_GROUP_LEAVE: return &envelope->group_leave->member;
+	default: return NULL;
+	}
+}
+
+void groups_message(
+	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns)
+{
+	bool leaves = envelope->body_case == CTL__ENVELOPE__BODY_GROUP_LEAVE;
+	const ProtobufCBinaryData *id;
+	struct member *member = NULL;
+
+	if (envelope->body_case == CTL__ENVELOPE__BODY_GROUP_JOIN) {
+		take_join(core, session, envelope->seq, envelope->group_join, now_ns);
+		return;
+	}
+	if (envelope->body_case == CTL__ENVELOPE__BODY_GROUP_PIECE && session->peer &&
+		envelope->group_piece->all) {
+		proxied_pieces(core, session, envelope->group_piece);
+		return;
+	}
+	id = member_named(envelope);
+	if (id)
+		member = member_find(core, id);
+	/* Whose member is gone may not know it yet: what it says is ignored, or was wished. */
+	if (member && member->session == session &&
+		envelope->body_case != CTL__ENVELOPE__BODY_GROUP_EVENT)
+		of_rank(core, member, envelope, now_ns);
+	else if (member && member->peer_session == session->id && member->group)
+		of_rank(core, member, envelope, now_ns);
+	else if (member && member->peer_session == session->id)
+		proxied_message(core, member, envelope, now_ns);
+	if (leaves && envelope->seq)
+		session_done(core, session, envelope->seq);
+}
+
+/* ---- sessions */
+
+/* What connected a member with the other daemon is gone. */
+static void lose(struct core *core, struct member *member, uint64_t now_ns)
+{
+	if (member->group)
+		back_lost(core, member, now_ns);
+	else
+		proxied_lost(core, member, "the connection with it broke", now_ns);
+}
+
+static void peer_session_lost(struct core *core, const struct session *session, uint64_t now_ns)
+{
+	struct member *member, *next;
+
+	HASH_ITER(hh, core->members, member, next)
+	{
+		if (member->peer_session == session->id)
+			lose(core, member, now_ns);
+		else if (member->away && member->peer == session->peer)
+			back_unreachable(core, member);
+	}
+}
+
+void groups_session_lost(struct core *core, struct session *session, uint64_t now_ns)
+{
+	struct member *member;
+
+	if (session->kind != CORE_LOCAL) {
+		peer_session_lost(core, session, now_ns);
+		return;
+	}
+	while (!list_empty(&session->members)) {
+		member = container_of(session->members.next, struct member, of_session);
+		if (member->group)
+			kept_die(core, member, now_ns, " ended without a good-bye");
+		else
+			proxied_die(core, member, now_ns);
+	}
+}
+
+void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	struct list *node, *next;
+
+	for (node = peer->members.next; node != &peer->members; node = next) {
+		struct member *member = container_of(node, struct member, of_peer);
+
+		next = node->next;
+		if (session_find(core, member->peer_session))
+			continue;
+		if (member->group)
+			back_reachable(core, member, now_ns);
+		else
+			proxied_up(core, member, now_ns);
+	}
+}
+
+void groups_peer_gone(
+	struct core *core, struct peer *peer, bool all, const char *why, uint64_t now_ns)
+{
+	struct list *node, *next;
+
+	for (node = peer->members.next; node != &peer->members; node = next) {
+		struct member *member = container_of(node, struct member, of_peer);
+
+		next = node->next;
+		if (!member->group)
+			proxied_gone(core, member, all, why, now_ns);
+		else if (all)
+			kept_die(core, member, now_ns, " is out of reach: %s", why);
+	}
+}
+
+void groups_destroy(struct core *core)
+{
+	struct member *member, *next;
+	struct group *group, *next_group;
+
+	HASH_ITER(hh, core->members, member, next)
+	{
+		if (!member->group)
+			proxied_drop(core, member, 0);
+	}
+	HASH_ITER(hh, core->groups, group, next_group)
+	{
+		group_free(core, group);
+	}
+}

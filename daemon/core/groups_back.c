@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks that come back after this daemon, another one, or a session between them has gone.
+ *
+ * Of ranks of other hosts this daemon knows that they are away, and keeps their place. After it was
+ * started again itself it knows nothing: the ranks make their group anew. If one of them knows that
+ * all had joined, they expect each other. Either way who does not come back in time has died
+ * meanwhile, unless another rank knows that it had left.
+ *
+ * In time: as long as ranks do without daemons themselves (FRL_CONTROL_LOST_S); but once the daemon
+ * of a rank is there, no longer than its process should take to find that.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/groups.h"
+
+enum {
+	BACK_MIN_MS = 2000,
+	LOST_S = 15, /* of a rank that does not say */
+	LOST_MAX_S = 3600,
+	MS_PER_S = 1000,
+};
+
+#define NS_PER_MS UINT64_C(1000000)
+
+bool back_may_join(struct core *core, const struct group *group, const struct joiner *joiner)
+{
+	const Ctl__GroupJoin *join = joiner->join;
+
+	if (!join->resumes && !group->has_met)
+		return true;
+	/* Before the first allgather nobody can tell who else has heard that it has joined. */
+	if (join->resumes && ((!group->has_met && join->done == 0) || join->group == group->id))
+		return true;
+	joiner_refuse(core, joiner, EEXIST, "another job of the name '%s' is running", join->job);
+	return false;
+}
+
+bool back_is_member(
+	const struct core *core, const struct member *member, const struct joiner *joiner)
+{
+	const struct peer *peer = joiner->session->peer;
+	const struct group *group = member->group;
+	const Ctl__GroupJoin *join = joiner->join;
+	char key[sizeof(group->key)];
+
+	/* That of a process here ends with its session. */
+	if (!group || member->session || !peer)
+		return false;
+	snprintf(key, sizeof(key), "%u/%s", joiner->uid, join->job);
+	return !strcmp(group->key, key) && group->ranks == join->ranks &&
+		member->rank == join->rank && !strcmp(member->peer->name, peer->name) &&
+		(!join->resumes || join->group == group->id);
+}
+
+void back_reach(struct member *member, const struct joiner *joiner)
+{
+	list_remove(&member->of_peer);
+	member->peer = joiner->session->peer;
+	list_add_tail(&member->peer->members, &member->of_peer);
+	member->peer_session = joiner->session->id;
+	member->group->away -= member->away;
+	member->away = false;
+	again_forget(member);
+}
+
+/* ---- until when */
+
+static uint64_t back_ns(const struct core *core)
+{
+	uint32_t wait_ms = core->config->relearn_ms;
+
+	return (wait_ms > BACK_MIN_MS ? wait_ms : BACK_MIN_MS) * NS_PER_MS;
+}
+
+/* How long the member's process, and with it all others, may be without their daemons. */
+static uint64_t patience_ns(const struct core *core, const struct member *member)
+{
+	uint32_t lost_s = member->lost_s ? member->lost_s : LOST_S;
+	uint64_t wait_ns = (lost_s < LOST_MAX_S ? lost_s : LOST_MAX_S) * MS_PER_S * NS_PER_MS;
+
+	return wait_ns > back_ns(core) ? wait_ns : back_ns(core);
+}
+
+static void set_due(struct core *core, uint64_t due_ns)
+{
+	if (due_ns < core->groups_due_ns)
+		core->groups_due_ns = due_ns;
+}
+
+void back_lost(struct core *core, struct member *member, uint64_t now_ns)
+{
+	again_forget(member);
+	member->away = true;
+	member->group->away++;
+	member->peer_session = 0;
+	member->lost_until_ns = now_ns + patience_ns(core, member);
+	back_unreachable(core, member);
+}
+
+void back_unreachable(struct core *core, struct member *member)
+{
+	member->away_until_ns = member->lost_until_ns;
+	set_due(core, member->away_until_ns);
+}
+
+void back_reachable(struct core *core, struct member *member, uint64_t now_ns)
+{
+	uint64_t until_ns = now_ns + back_ns(core);
+
+	if (until_ns < member->away_until_ns)
+		member->away_until_ns = until_ns;
+	set_due(core, member->away_until_ns);
+}
+
+/* ---- they come */
+
+/* A place for a rank that will not come any more. NULL: no memory. */
+static struct member *mark(struct group *group, uint32_t rank, bool left)
+{
+	struct member *member = calloc(1, sizeof(*member));
+
+	if (!member)
+		return NULL;
+	member->group = group;
+	member->rank = rank;
+	member->left = left;
+	member->dead = !left;
+	group->members[rank] = member;
+	group->met++;
+	return member;
+}
+
+void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin *join, bool is_new,
+	uint64_t now_ns)
+{
+	struct group *group = member->group;
+	uint32_t from = join->done;
+
+	/* What it has given and this daemon has not seen has got lost, like what it has not got. */
+	if (!is_new && (int32_t)(member->rounds - from) < 0)
+		from = member->rounds;
+	again_from(group, from);
+	member->rounds = join->done + join->gives;
+	if (join->aborted)
+		kept_abort(core, member);
+	for (uint32_t rank = 0; rank < group->ranks && rank / 8 < join->left.len; rank++) {
+		struct member *other = NULL;
+
+		if (!group->members[rank] && join->left.data[rank / 8] >> rank % 8 & 1)
+			other = mark(group, rank, true);
+		if (other)
+			kept_tell_others(core, other, CTL__GROUP_EVENT_KIND__GROUP_LEFT);
+	}
+	if ((join->done > 0 || join->met) && !group->has_met && !group->back_until_ns) {
+		group->back_until_ns = now_ns + patience_ns(core, member);
+		set_due(core, group->back_until_ns);
+	}
+	group->has_met = group->has_met || join->done > 0;
+}
+
+/* ---- they do not */
+
+/* When it is due again, or CORE_NEVER; the group may be gone. */
+static uint64_t give_up_missing(struct core *core, struct group *group, uint64_t now_ns)
+{
+	bool complete = true;
+
+	for (uint32_t rank = 0; rank < group->ranks; rank++) {
+		struct member *member;
+
+		if (group->members[rank])
+			continue;
+		member = mark(group, rank, false);
+		if (!member) {
+			complete = false;
+			continue;
+		}
+		if (asprintf(&member->about,
+			    "it did not come back after its daemon was started again") < 0)
+			member->about = NULL;
+		kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD);
+	}
+	if (!complete) {
+		group->back_until_ns = now_ns + back_ns(core);
+		return group->back_until_ns;
+	}
+	group->back_until_ns = 0;
+	if (group->present == 0)
+		group_free(core, group);
+	else
+		again_check(core, group);
+	return CORE_NEVER;
+}
+
+/* As above. */
+static uint64_t give_up_away(struct core *core, struct group *group, uint64_t now_ns)
+{
+	uint32_t rank = 0, ranks = group->ranks, away = group->away;
+	uint64_t due_ns = CORE_NEVER;
+
+	for (; away > 0 && rank < ranks; rank++) {
+		struct member *member = group->members[rank];
+
+		if (!member || !member->away)
+			continue;
+		away--;
+		if (member->away_until_ns > now_ns) {
+			due_ns = member->away_until_ns < due_ns ? member->away_until_ns : due_ns;
+			continue;
+		}
+		/* With the last one the group goes, and none is left to be looked at. */
+		kept_die(core, member, now_ns,
+			" is out of reach: the connection with its daemon broke, and it did not "
+			"come back");
+	}
+	return due_ns;
+}
+
+static uint64_t tick(struct core *core, struct group *group, uint64_t now_ns)
+{
+	uint64_t back_until_ns = group->back_until_ns, due_ns = CORE_NEVER, missing_ns;
+
+	if (group->away > 0)
+		due_ns = give_up_away(core, group, now_ns);
+	/* Only without that the group may be gone now. */
+	if (!back_until_ns)
+		return due_ns;
+	missing_ns = back_until_ns <= now_ns ? give_up_missing(core, group, now_ns) : back_until_ns;
+	return missing_ns < due_ns ? missing_ns : due_ns;
+}
+
+uint64_t groups_tick(struct core *core, uint64_t now_ns)
+{
+	struct group *group, *next;
+	uint64_t due_ns = CORE_NEVER;
+
+	if (now_ns < core->groups_due_ns)
+		return core->groups_due_ns;
+	HASH_ITER(hh, core->groups, group, next)
+	{
+		uint64_t group_ns = tick(core, group, now_ns);
+
+		due_ns = group_ns < due_ns ? group_ns : due_ns;
+	}
+	core->groups_due_ns = due_ns;
+	return due_ns;
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Groups that this daemon keeps. It understands nothing of what the ranks tell each other: a piece
+ * of an allgather goes to all other ranks as it comes, also to those that have not joined yet, for
+ * whom it is kept. Since no rank may be more than one round ahead of another one that lives or is
+ * still to come, that is one piece a rank. Once all have joined nothing is kept: what gets lost on
+ * its way is asked for again (groups_again.c).
+ */
+#include "daemon/core/groups.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what ranks are told about each other */
+
+static void send_piece(struct core *core, const struct member *to, uint32_t rank, uint32_t round,
+	const ProtobufCBinaryData *data, bool all)
+{
+	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
+	envelope.group_piece = &piece;
+	member_name(&piece.member, to);
+	piece.rank = rank;
+	piece.round = round;
+	piece.data = *data;
+	piece.all = all;
+	piece.group = to->group->id;
+	member_send(core, to, &envelope);
+}
+
+void kept_tell(struct core *core, const struct member *to, Ctl__GroupEventKind kind, uint32_t rank,
+	const char *text)
+{
+	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_EVENT;
+	envelope.group_event = &event;
+	member_name(&event.member, to);
+	event.kind = kind;
+	event.rank = rank;
+	if (text)
+		event.text = (char *)(uintptr_t)text;
+	member_send(core, to, &envelope);
+}
+
+void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind)
+{
+	const struct group *group = about->group;
+
+	for (uint32_t i = 0; i < group->ranks; i++)
+		if (member_is_here(group->members[i]) && group->members[i] != about)
+			kept_tell(core, group->members[i], kind, about->rank, about->about);
+}
+
+/* All that a rank has missed. */
+static void catch_up(struct core *core, const struct member *late)
+{
+	const struct group *group = late->group;
+
+	for (uint32_t i = 0; i < group->ranks; i++) {
+		const struct member *member = group->members[i];
+		ProtobufCBinaryData data;
+
+		if (!member || member == late)
+			continue;
+		if (member->piece) {
+			data = (ProtobufCBinaryData){ member->piece_size, member->piece };
+			send_piece(core, late, i, member->rounds - 1, &data, false);
+		}
+		if (member->aborted)
+			kept_tell(
+				core, late, CTL__GROUP_EVENT_KIND__GROUP_ABORTED, i, member->about);
+		else if (member->dead)
+			kept_tell(core, late, CTL__GROUP_EVENT_KIND__GROUP_DEAD, i, member->about);
+		if (member->left)
+			kept_tell(core, late, CTL__GROUP_EVENT_KIND__GROUP_LEFT, i, member->about);
+	}
+}
+
+/* ---- pieces for late ranks */
+
+static size_t kept_of_user(const struct core *core, uint32_t uid)
+{
+	size_t kept = 0;
+
+	for (const struct group *group = core->groups; group; group = group->hh.next)
+		kept += group->uid == uid ? group->kept : 0;
+	return kept;
+}
+
+static bool keep_piece(
+	const struct core *core, struct member *member, const ProtobufCBinaryData *data)
+{
+	struct group *group = member->group;
+
+	if (member->piece || kept_of_user(core, group->uid) + data->len > GROUP_USER_KEPT_MAX)
+		return false;
+	member->piece = malloc(data->len ? data->len : 1);
+	if (!member->piece)
+		return false;
+	if (data->len)
+		memcpy(member->piece, data->data, data->len);
+	member->piece_size = data->len;
+	group->kept += data->len;
+	return true;
+}
+
+/* ---- groups */
+
+void group_free(struct core *core, struct group *group)
+{
+	for (uint32_t i = 0; i < group->ranks; i++) {
+		struct member *member = group->members[i];
+
+		if (member_lives(member))
+			member_unlink(core, member, 0);
+		if (member)
+			member_free(member);
+	}
+	HASH_DEL(core->groups, group);
+	free(group->members);
+	free(group);
+}
+
+/* May the user have another group of so many ranks? If not it has been refused. */
+static bool has_room(struct core *core, const struct joiner *joiner)
+{
+	uint32_t ranks = joiner->join->ranks, groups = 0;
+	uint32_t limit = core->config->max_groups_per_user;
+
+	for (const struct group *group = core->groups; group; group = group->hh.next) {
+		if (group->uid == joiner->uid) {
+			ranks += group->ranks;
+			groups++;
+		}
+	}
+	if (core->draining[0] && !joiner->join->resumes)
+		joiner_refuse(core, joiner, EBUSY, "the host is draining: %s", core->draining);
+	else if (groups >= limit)
+		joiner_refuse(core, joiner, EDQUOT,
+			"user %u has %u jobs here, as many as max_groups_per_user allows",
+			joiner->uid, limit);
+	else if (ranks > GROUP_USER_RANKS_MAX)
+		joiner_refuse(core, joiner, EDQUOT,
+			"the jobs of user %u would have more than %d ranks here", joiner->uid,
+			GROUP_USER_RANKS_MAX);
+	else
+		return true;
+	return false;
+}
+
+static struct group *group_new(struct core *core, const struct joiner *joiner, const char *key)
+{
+	struct group *group;
+
+	if (!has_room(core, joiner))
+		return NULL;
+	group = calloc(1, sizeof(*group));
+	if (group)
+		group->members = calloc(joiner->join->ranks, sizeof(struct member *));
+	if (group && group->members) {
+		copy_text(group->key, sizeof(group->key), key);
+		HASH_ADD_STR(core->groups, key, group);
+	}
+	if (!group || !hash_added(&group->hh)) {
+		if (group)
+			free(group->members);
+		free(group);
+		joiner_refuse(core, joiner, ENOMEM, "no memory for another job");
+		return NULL;
+	}
+	group->id = joiner->join->resumes ? joiner->join->group : core->ops.random(core->ops.ctx);
+	group->uid = joiner->uid;
+	group->ranks = joiner->join->ranks;
+	core->counters.groups++;
+	return group;
+}
+
+static void refuse_double(
+	struct core *core, const struct joiner *joiner, const struct member *other)
+{
+	const Ctl__GroupJoin *join = joiner->join;
+
+	if (join->resumes && other->dead && join->group == other->group->id)
+		joiner_refuse(core, joiner, EEXIST, "rank %u of job '%s' has been given up: %s",
+			join->rank, join->job, other->about ? other->about : "it was away");
+	else
+		joiner_refuse(core, joiner, EEXIST,
+			"rank %u of job '%s' has joined before: is another job of that name "
+			"running?",
+			join->rank, join->job);
+}
+
+/* The group that has a place for this rank; NULL: it has been refused. */
+static struct group *group_for(struct core *core, const struct joiner *joiner)
+{
+	const Ctl__GroupJoin *join = joiner->join;
+	char key[sizeof(((struct group *)NULL)->key)];
+	struct group *group;
+
+	snprintf(key, sizeof(key), "%u/%s", joiner->uid, join->job);
+	HASH_FIND_STR(core->groups, key, group);
+	if (!group)
+		return group_new(core, joiner, key);
+	if (group->ranks != join->ranks)
+		joiner_refuse(core, joiner, EINVAL, "job '%s' has %u ranks, not %u", join->job,
+			group->ranks, join->ranks);
+	else if (group->members[join->rank])
+		refuse_double(core, joiner, group->members[join->rank]);
+	else if (back_may_join(core, group, joiner))
+		return group;
+	return NULL;
+}
+
+static char *describe(const struct core *core, const struct joiner *joiner)
+{
+	const struct session *session = joiner->session;
+	const Ctl__Who *who = joiner->join->who;
+	char *text = NULL;
+	int length;
+
+	if (session->kind == CORE_LOCAL)
+		length = asprintf(&text, "process %u (%s) on %s", session->who.pid,
+			session->who.program, core->config->host);
+	else
+		length = asprintf(&text, "process %u (%s) on %s", who->pid, who->program,
+			who->host[0] ? who->host : session->address);
+	return length < 0 ? NULL : text;
+}
+
+/* A member at a place where none has been. NULL: it has been refused. */
+static struct member *take_place(struct core *core, const struct joiner *joiner)
+{
+	struct group *group = group_for(core, joiner);
+	struct member *member;
+
+	if (!group)
+		return NULL;
+	member = member_new(core, joiner);
+	if (!member) {
+		joiner_refuse(core, joiner, ENOMEM, "no memory for another rank");
+		if (!group->met)
+			group_free(core, group);
+		return NULL;
+	}
+	member->group = group;
+	member->joined = true;
+	member->about = describe(core, joiner);
+	group->members[member->rank] = member;
+	group->met++;
+	group->present++;
+	return member;
+}
+
+void kept_join(struct core *core, const struct joiner *joiner, uint64_t now_ns)
+{
+	struct member *member = member_find(core, &joiner->join->member);
+	bool is_new = !member;
+
+	if (member && !back_is_member(core, member, joiner)) {
+		joiner_refuse(core, joiner, EEXIST, "there is a member of that name");
+		return;
+	}
+	if (member)
+		back_reach(member, joiner);
+	else
+		member = take_place(core, joiner);
+	if (!member)
+		return;
+	member->lost_s = joiner->join->lost_s;
+	joiner_welcome(core, joiner, member->group->id);
+	catch_up(core, member);
+	if (joiner->join->resumes || !is_new)
+		back_joined(core, member, joiner->join, is_new, now_ns);
+	again_check(core, member->group);
+}
+
+/* ---- the end of a rank */
+
+static void gone(
+	struct core *core, struct member *member, Ctl__GroupEventKind kind, uint64_t now_ns)
+{
+	struct group *group = member->group;
+	bool was_away = member->away;
+
+	member_unlink(core, member, now_ns);
+	again_forget(member);
+	group->away -= was_away;
+	member->away = false;
+	member->left = kind == CTL__GROUP_EVENT_KIND__GROUP_LEFT;
+	member->dead = !member->left;
+	/* Those who gave up have been reported, and may go without a good-bye. */
+	if (member->left || !member->aborted)
+		kept_tell_others(core, member, kind);
+	/* Who comes back later is to hear of it. */
+	if (--group->present == 0 && !group->back_until_ns)
+		group_free(core, group);
+	else if (was_away)
+		again_check(core, group);
+	else
+		again_go_on(core, group);
+}
+
+void kept_leave(struct core *core, struct member *member, uint64_t now_ns)
+{
+	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_LEFT, now_ns);
+}
+
+void kept_die(struct core *core, struct member *member, uint64_t now_ns, const char *how, ...)
+{
+	char text[CORE_REASON + CORE_HOST];
+	char *about = NULL;
+	va_list arguments;
+
+	va_start(arguments, how);
+	vsnprintf(text, sizeof(text), how, arguments);
+	va_end(arguments);
+	if (asprintf(&about, "%s%s", member->about ? member->about : "it", text) < 0)
+		about = NULL;
+	free(member->about);
+	member->about = about;
+	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD, now_ns);
+}
+
+/* A rank that breaks the rules has no place any more; its process and its daemon live on. */
+static void throw_out(struct core *core, struct member *member, const char *what, uint64_t now_ns)
+{
+	char text[CORE_REASON];
+
+	snprintf(text, sizeof(text), "the daemon has thrown this rank out of the job: it %s", what);
+	kept_tell(core, member, CTL__GROUP_EVENT_KIND__GROUP_LOST, member->rank, text);
+	core_say(core, CORE_LOG_WARNING, "job %s: rank %u %s", member->group->key, member->rank,
+		what);
+	kept_die(core, member, now_ns, " %s", what);
+}
+
+void kept_abort(struct core *core, struct member *member)
+{
+	if (member->aborted)
+		return;
+	member->aborted = true;
+	kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_ABORTED);
+}
+
+/* ---- allgathers */
+
+/* Is it a round ahead of a rank that lives, or is still to come? */
+static bool is_ahead(const struct member *member)
+{
+	const struct group *group = member->group;
+
+	for (uint32_t i = 0; i < group->ranks; i++) {
+		const struct member *other = group->members[i];
+		uint32_t rounds = other ? other->rounds : 0;
+
+		/* Who has met the others and is to come back has done as much as they. */
+		if (!other && group->has_met)
+			continue;
+		if ((!other || member_lives(other)) && (int32_t)(member->rounds - rounds) > 0)
+			return true;
+	}
+	return false;
+}
+
+/* Once to each other daemon, for all its ranks. */
+static void pass_piece_on(
+	struct core *core, const struct member *to, uint32_t rank, const Ctl__GroupPiece *piece)
+{
+	struct session *other = to->session ? NULL : session_find(core, to->peer_session);
+
+	if (other && other->piece == core->pieces)
+		return;
+	if (other)
+		other->piece = core->pieces;
+	send_piece(core, to, rank, piece->round, &piece->data, other != NULL);
+}
+
+/* A piece that is new, and its turn; or the member is not there any more. */
+static bool take_new(
+	struct core *core, struct member *member, const Ctl__GroupPiece *piece, uint64_t now_ns)
+{
+	const struct group *group = member->group;
+
+	if (piece->round != member->rounds || piece->gone || is_ahead(member)) {
+		throw_out(core, member, "sent a piece out of turn", now_ns);
+		return false;
+	}
+	if (group->met < group->ranks && !keep_piece(core, member, &piece->data)) {
+		throw_out(core, member, "sent more than is kept for ranks that are still to join",
+			now_ns);
+		return false;
+	}
+	member->rounds++;
+	return true;
+}
+
+void kept_piece(
+	struct core *core, struct member *member, const Ctl__GroupPiece *piece, uint64_t now_ns)
+{
+	struct group *group = member->group;
+	bool is_again = again_take(member, piece);
+
+	if (!is_again && !take_new(core, member, piece, now_ns))
+		return;
+	core->pieces++;
+	for (uint32_t i = 0; !piece->gone && i < group->ranks; i++)
+		if (member_is_here(group->members[i]) && group->members[i] != member)
+			pass_piece_on(core, group->members[i], member->rank, piece);
+	if (is_again && member->again == 0)
+		again_go_on(core, group);
+}

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Leases: a device of a fabric, and an address of each of its ranges, a MAC and numbers of queue
+ * pairs out of its pools. Each pool is gone through in a circle: nothing is given out again before
+ * all else had its turn. What still rests is given out to nobody but the user who had it. Numbers
+ * of queue pairs begin anywhere, and after a crash addresses too: nobody knows what the daemon
+ * before this one has given out last.
+ *
+ * A process that comes back says what it had. Nothing of that is written down: it must be what the
+ * configuration could give to its user, free, and not resting after another user's lease. So of the
+ * users of one fabric, and only of these, one could take what a daemon that crashed has leased to
+ * another one, if it is faster; who keeps users apart gives them fabrics of their own.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/internal.h"
+
+enum {
+	QPN_FIRST = 2,
+	QPN_END = 0xffffff, /* the last number is that of multicast */
+};
+
+/* Where the search for the next free one begins. */
+struct pool {
+	UT_hash_handle hh; /* core.pools */
+	char fabric[CORE_NAME];
+	uint64_t address[LEASE_ADDRESSES];
+	uint64_t mac;
+	uint64_t qpn;
+};
+
+static struct pool *pool_of(struct core *core, const char *fabric)
+{
+	struct pool *pool;
+
+	HASH_FIND_STR(core->pools, fabric, pool);
+	if (pool)
+		return pool;
+	pool = calloc(1, sizeof(*pool));
+	if (!pool)
+		return NULL;
+	copy_text(pool->fabric, sizeof(pool->fabric), fabric);
+	pool->qpn = core->ops.random(core->ops.ctx);
+	for (unsigned i = 0; core->relearn_until_ns && i < LEASE_ADDRESSES; i++)
+		pool->address[i] = core->ops.random(core->ops.ctx);
+	if (core->relearn_until_ns)
+		pool->mac = core->ops.random(core->ops.ctx);
+	HASH_ADD_STR(core->pools, fabric, pool);
+	if (hash_added(&pool->hh))
+		return pool;
+	free(pool);
+	return NULL;
+}
+
+const struct config_fabric *fabric_find(const struct core *core, const char *name)
+{
+	for (size_t i = 0; i < core->config->n_fabrics; i++) {
+		if (strcmp(core->config->fabrics[i].name, name) == 0)
+			return &core->config->fabrics[i];
+	}
+	return NULL;
+}
+
+bool may_use_fabric(
+	const struct core *core, const struct session *session, const struct config_fabric *fabric)
+{
+	if (fabric->any_user || session->is_operator)
+		return true;
+	for (size_t i = 0; i < fabric->n_users; i++) {
+		if (fabric->users[i] == session->uid)
+			return true;
+	}
+	for (size_t i = 0; i < fabric->n_groups; i++) {
+		if (session_in_group(session, fabric->groups[i]))
+			return true;
+	}
+	/* Where nobody is named the daemon's own user may. */
+	return !fabric->n_users && !fabric->n_groups && session->uid == core->facts.uid;
+}
+
+/* ---- what is taken */
+
+#define EACH_LEASE(core, lease)                                                              \
+	for (struct list *node_ = (core)->leases.next, *next_ = node_->next;                 \
+		node_ != &(core)->leases &&                                                  \
+		((lease) = container_of(node_, struct lease, node), next_ = node_->next, 1); \
+		node_ = next_)
+
+static bool address_taken(const struct core *core, const struct frl_ip *ip)
+{
+	const struct lease *lease;
+
+	EACH_LEASE(core, lease)
+	{
+		for (uint32_t i = 0; i < lease->n_addresses; i++) {
+			if (memcmp(&lease->addresses[i], ip, sizeof(*ip)) == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool mac_taken(const struct core *core, const uint8_t mac[6])
+{
+	const struct lease *lease;
+
+	EACH_LEASE(core, lease)
+	{
+		if (lease->has_mac && memcmp(lease->mac, mac, sizeof(lease->mac)) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool qpns_taken(const struct core *core, const char *fabric, uint32_t first, uint32_t count)
+{
+	const struct lease *lease;
+
+	EACH_LEASE(core, lease)
+	{
+		if (lease->qpn_count && strcmp(lease->fabric, fabric) == 0 &&
+			first < lease->qpn_first + lease->qpn_count &&
+			lease->qpn_first < first + count)
+			return true;
+	}
+	return false;
+}
+
+static bool device_taken(const struct core *core, const char *devargs)
+{
+	const struct lease *lease;
+
+	EACH_LEASE(core, lease)
+	{
+		if (lease->devargs && strcmp(lease->devargs, devargs) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* ---- a new one */
+
+static const char *take_addresses(struct core *core, const struct config_fabric *fabric,
+	struct pool *pool, struct lease *lease)
+{
+	for (size_t i = 0; i < fabric->n_addresses && i < LEASE_ADDRESSES; i++) {
+		const struct config_range *range = &fabric->addresses[i];
+		uint64_t size = range_size(range), tried;
+
+		/* No more can be taken than there are leases. */
+		for (tried = 0; tried < size; tried++) {
+			uint64_t index = (pool->address[i] % size + tried) % size;
+
+			lease->addresses[i] = range_at(range, index);
+			if (address_taken(core, &lease->addresses[i]))
+				continue;
+			pool->address[i] = index + 1;
+			break;
+		}
+		if (tried == size)
+			return "addresses";
+		lease->prefix_len[i] = range->prefix_len;
+		lease->n_addresses++;
+	}
+	return NULL;
+}
+
+static const char *take_mac(struct core *core, const struct config_fabric *fabric,
+	struct pool *pool, const struct config_port *port, struct lease *lease)
+{
+	if (port->has_mac) {
+		lease->has_mac = true;
+		memcpy(lease->mac, port->mac, sizeof(lease->mac));
+		return NULL;
+	}
+	if (!fabric->has_macs)
+		return NULL;
+	for (uint64_t tried = 0; tried < fabric->n_macs; tried++) {
+		uint64_t index = (pool->mac % fabric->n_macs + tried) % fabric->n_macs;
+
+		pool_mac(fabric, index, lease->mac);
+		if (mac_taken(core, lease->mac))
+			continue;
+		pool->mac = index + 1;
+		lease->has_mac = true;
+		return NULL;
+	}
+	return "MAC addresses";
+}
+
+static const char *take_qpns(struct core *core, const struct config_fabric *fabric,
+	struct pool *pool, struct lease *lease)
+{
+	uint64_t ranges = fabric->qpns ? (QPN_END - QPN_FIRST) / fabric->qpns : 0;
+
+	if (!fabric->qpns)
+		return NULL;
+	for (uint64_t tried = 0; tried < ranges; tried++) {
+		uint64_t index = (pool->qpn % ranges + tried) % ranges;
+		uint32_t first = QPN_FIRST + (uint32_t)index * fabric->qpns;
+
+		if (qpns_taken(core, fabric->name, first, fabric->qpns))
+			continue;
+		pool->qpn = index + 1;
+		lease->qpn_first = first;
+		lease->qpn_count = fabric->qpns;
+		return NULL;
+	}
+	return "ranges of queue pair numbers";
+}
+
+static const struct config_port *free_device(
+	const struct core *core, const struct config_fabric *fabric)
+{
+	for (size_t i = 0; i < fabric->n_ports; i++) {
+		if (!device_taken(core, fabric->ports[i].devargs))
+			return &fabric->ports[i];
+	}
+	return NULL;
+}
+
+static bool take_new(struct core *core, const struct config_fabric *fabric, struct lease *lease,
+	int *ret_error, char *why, size_t size)
+{
+	const struct config_port *port = free_device(core, fabric);
+	struct pool *pool = pool_of(core, fabric->name);
+	const char *lack;
+
+	*ret_error = EBUSY;
+	if (!port) {
+		snprintf(why, size,
+			"all %zu ports of fabric %s are leased: ferrulectl ports shows "
+			"to whom",
+			fabric->n_ports, fabric->name);
+		return false;
+	}
+	*ret_error = ENOMEM;
+	lease->devargs = strdup(port->devargs);
+	if (!pool || !lease->devargs) {
+		snprintf(why, size, "ferruled has no memory left");
+		return false;
+	}
+	lack = take_addresses(core, fabric, pool, lease);
+	if (!lack)
+		lack = take_mac(core, fabric, pool, port, lease);
+	if (!lack)
+		lack = take_qpns(core, fabric, pool, lease);
+	if (!lack)
+		return true;
+	*ret_error = EBUSY;
+	snprintf(why, size,
+		"all %s of fabric %s are in use, or rest for %u ms after that: wait, or give the "
+		"fabric more",
+		lack, fabric->name, core->config->hold_ms);
+	return false;
+}
+
+/* ---- the one that a process had */
+
+/* Have both something that only one can have? */
+static bool overlap(const struct lease *a, const struct lease *b)
+{
+	if (a->devargs && b->devargs && strcmp(a->devargs, b->devargs) == 0)
+		return true;
+	for (uint32_t i = 0; i < a->n_addresses; i++) {
+		for (uint32_t j = 0; j < b->n_addresses; j++) {
+			if (memcmp(&a->addresses[i], &b->addresses[j], sizeof(struct frl_ip)) == 0)
+				return true;
+		}
+	}
+	if (a->has_mac && b->has_mac && memcmp(a->mac, b->mac, sizeof(a->mac)) == 0)
+		return true;
+	return a->qpn_count && b->qpn_count && strcmp(a->fabric, b->fabric) == 0 &&
+		a->qpn_first < b->qpn_first + b->qpn_count &&
+		b->qpn_first < a->qpn_first + a->qpn_count;
+}
+
+/* Leases whose things are among what is wanted: of this user, and resting, they make way. */
+static bool make_way(struct core *core, const struct session *session, const struct lease *wanted)
+{
+	struct lease *lease;
+
+	EACH_LEASE(core, lease)
+	{
+		if (overlap(lease, wanted) && (lease->port || lease->uid != session->uid))
+			return false;
+	}
+	EACH_LEASE(core, lease)
+	{
+		if (!overlap(lease, wanted))
+			continue;
+		list_remove(&lease->node);
+		free(lease);
+	}
+	return true;
+}
+
+/* Digits of a number behind a mark; 0: there is none. */
+static unsigned long number_behind(char *text, char mark)
+{
+	char *at = strchr(text, mark);
+
+	if (!at)
+		return 0;
+	*at = '\0';
+	return strtoul(at + 1, NULL, 10);
+}
+
+/* "10.1.1.5/24@7,fd00::5/64@7": one address of each range, in their order. */
+static bool read_addresses(
+	const struct config_fabric *fabric, const char *text, struct lease *lease)
+{
+	char copy[LEASE_TEXT], *rest = copy, *part;
+
+	copy_text(copy, sizeof(copy), text);
+	while (text[0] && (part = strsep(&rest, ",")) != NULL) {
+		uint32_t n = lease->n_addresses++;
+
+		if (n >= LEASE_ADDRESSES || n >= fabric->n_addresses ||
+			number_behind(part, '@') != fabric->vlan ||
+			!address_parse(part, &lease->addresses[n], &lease->prefix_len[n]) ||
+			lease->prefix_len[n] != fabric->addresses[n].prefix_len ||
+			!in_range(&fabric->addresses[n], &lease->addresses[n]))
+			return false;
+	}
+	return lease->n_addresses ==
+		(fabric->n_addresses < LEASE_ADDRESSES ? fabric->n_addresses : LEASE_ADDRESSES);
+}
+
+static bool read_mac(const struct config_fabric *fabric, const struct config_port *port,
+	const ProtobufCBinaryData *mac, struct lease *lease)
+{
+	if (mac->len != sizeof(lease->mac))
+		return mac->len == 0 && !port->has_mac && !fabric->has_macs;
+	lease->has_mac = true;
+	memcpy(lease->mac, mac->data, sizeof(lease->mac));
+	if (port->has_mac)
+		return memcmp(lease->mac, port->mac, sizeof(lease->mac)) == 0;
+	return pool_has_mac(fabric, lease->mac);
+}
+
+static const struct config_port *find_device(
+	const struct config_fabric *fabric, const char *devargs)
+{
+	for (size_t i = 0; i < fabric->n_ports; i++) {
+		if (strcmp(fabric->ports[i].devargs, devargs) == 0)
+			return &fabric->ports[i];
+	}
+	return NULL;
+}
+
+/* Could it be one that a daemon has given out by this configuration? */
+static bool read_wanted(
+	const struct config_fabric *fabric, const Ctl__Lease *wanted, struct lease *lease)
+{
+	const struct config_port *port = find_device(fabric, wanted->devargs);
+
+	if (!port || !read_addresses(fabric, wanted->ip, lease) ||
+		!read_mac(fabric, port, &wanted->mac, lease) || wanted->qpn_count != fabric->qpns)
+		return false;
+	lease->qpn_count = wanted->qpn_count;
+	lease->qpn_first = lease->qpn_count ? wanted->qpn_first : 0;
+	return !lease->qpn_count ||
+		(lease->qpn_first >= QPN_FIRST && lease->qpn_first <= QPN_END - lease->qpn_count);
+}
+
+static bool take_again(struct core *core, const struct session *session,
+	const struct config_fabric *fabric, const Ctl__Lease *wanted, struct lease *lease,
+	int *ret_error, char *why, size_t size)
+{
+	lease->devargs = strdup(wanted->devargs);
+	if (!lease->devargs)
+		return false;
+	*ret_error = EINVAL;
+	snprintf(why, size, "the lease that the process says it had is none of fabric %s any more",
+		fabric->name);
+	if (!read_wanted(fabric, wanted, lease))
+		return false;
+	*ret_error = EADDRINUSE;
+	snprintf(why, size, "the lease that the process had is another one's now");
+	return make_way(core, session, lease);
+}
+
+struct lease *lease_new(struct core *core, const struct session *session,
+	const struct config_fabric *fabric, const Ctl__Lease *wanted, uint64_t now_ns,
+	int *ret_error, char *why, size_t size)
+{
+	struct lease *lease = calloc(1, sizeof(*lease));
+	bool taken;
+
+	*ret_error = ENOMEM;
+	snprintf(why, size, "ferruled has no memory left");
+	if (!lease)
+		return NULL;
+	list_init(&lease->node);
+	copy_text(lease->fabric, sizeof(lease->fabric), fabric->name);
+	if (wanted)
+		taken = take_again(core, session, fabric, wanted, lease, ret_error, why, size);
+	else
+		taken = take_new(core, fabric, lease, ret_error, why, size);
+	if (!taken) {
+		free(lease->devargs);
+		free(lease);
+		return NULL;
+	}
+	lease->id = core->next_lease++;
+	lease->uid = session->uid;
+	lease->vlan = fabric->vlan;
+	lease->path_mtu = fabric->path_mtu;
+	lease->since_ns = now_ns;
+	copy_text(lease->gateway, sizeof(lease->gateway), fabric->gateway ? fabric->gateway : "");
+	list_add_tail(&core->leases, &lease->node);
+	return lease;
+}
+
+void lease_print_ip(const struct lease *lease, char *out)
+{
+	size_t used = 0;
+
+	out[0] = '\0';
+	for (uint32_t i = 0; i < lease->n_addresses; i++) {
+		char address[48], vlan[8] = "";
+
+		address_print(&lease->addresses[i], address, sizeof(address));
+		if (lease->vlan)
+			snprintf(vlan, sizeof(vlan), "@%u", lease->vlan);
+		used += (size_t)snprintf(out + used, LEASE_TEXT - used, "%s%s/%u%s", i ? "," : "",
+			address, lease->prefix_len[i], vlan);
+	}
+}
+
+void lease_end(struct core *core, struct lease *lease, uint64_t now_ns)
+{
+	lease->port = NULL;
+	free(lease->devargs);
+	lease->devargs = NULL;
+	lease->free_ns = now_ns + core->config->hold_ms * UINT64_C(1000000);
+}
+
+uint64_t leases_tick(struct core *core, uint64_t now_ns)
+{
+	uint64_t due_ns = CORE_NEVER;
+	struct lease *lease;
+
+	EACH_LEASE(core, lease)
+	{
+		if (lease->port)
+			continue;
+		if (lease->free_ns > now_ns) {
+			due_ns = lease->free_ns < due_ns ? lease->free_ns : due_ns;
+			continue;
+		}
+		list_remove(&lease->node);
+		free(lease);
+	}
+	return due_ns;
+}
+
+void leases_destroy(struct core *core)
+{
+	struct pool *pool, *next;
+	struct lease *lease;
+
+	EACH_LEASE(core, lease)
+	{
+		list_remove(&lease->node);
+		free(lease->devargs);
+		free(lease);
+	}
+	HASH_ITER(hh, core->pools, pool, next)
+	{
+		HASH_DEL(core->pools, pool);
+		free(pool);
+	}
+}
+
+bool core_has_leases(const struct core *core)
+{
+	const struct list *node;
+
+	for (node = core->leases.next; node != &core->leases; node = node->next) {
+		if (container_of(node, struct lease, node)->port)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Whether other daemons, and their hosts, live. A host that closes a session, or refuses one,
+ * lives: its daemon is being started again, its queue pairs go on, and it is dialled again. A host
+ * of which nothing is heard for the keepalive time is gone, with all its connections.
+ *
+ * Timers of a peer: ping_ns, the next ping; heard_ns and the keepalive time, the end of patience;
+ * retry_ns, the next dial; idle_ns and IDLE_MS, nobody needs it; old_until_ns, a second session.
+ */
+#include "daemon/core/peers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sessions of a peer */
+
+void peer_set_state(struct peer *peer)
+{
+	peer->state = peer->session ? PEER_CONNECTED : peer->dial ? PEER_DIALLING : PEER_LOST;
+}
+
+bool peer_is_idle(const struct peer *peer)
+{
+	return list_empty(&peer->conns) && list_empty(&peer->members);
+}
+
+void peer_dial(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	if (peer->session || peer->dial || !peer->port)
+		return;
+	peer->dial = CORE_DIALLED | ++core->next_session;
+	peer->dialled_ns = now_ns;
+	peer->refusal = 0;
+	peer_set_state(peer);
+	core->ops.dial(core->ops.ctx, peer->dial, peer->host, peer->port, peer->uid);
+}
+
+void peer_close_session(struct core *core, uint64_t id, uint64_t now_ns)
+{
+	struct session *session = session_find(core, id);
+
+	if (!session)
+		return;
+	session->peer = NULL;
+	session_close(core, session, now_ns);
+}
+
+void peer_forget_session(struct peer *peer, uint64_t session)
+{
+	if (peer->session == session)
+		peer->session = 0;
+	if (peer->old_session == session)
+		peer->old_session = 0;
+	peer_set_state(peer);
+}
+
+void peer_free(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	const uint64_t sessions[] = { peer->session, peer->old_session };
+
+	HASH_DEL(core->peers, peer);
+	for (struct peer *other = core->peers; other; other = other->hh.next) {
+		if (other->same_as == peer)
+			other->same_as = NULL;
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		if (sessions[i])
+			peer_close_session(core, sessions[i], now_ns);
+	}
+	free(peer);
+}
+
+void peers_destroy(struct core *core)
+{
+	struct peer *peer, *next;
+
+	HASH_ITER(hh, core->peers, peer, next)
+	{
+		HASH_DEL(core->peers, peer);
+		free(peer);
+	}
+}
+
+/* ---- lost */
+
+/* Who refuses lives: that is to be heard more often than keepalive_ms allows for silence. */
+static void set_backoff(struct peer *peer, uint64_t now_ns)
+{
+	uint32_t max_ms = peer->keepalive_ms / 3;
+
+	if (peer->backoff_ms > max_ms)
+		peer->backoff_ms = max_ms;
+	peer->retry_ns = now_ns + peer->backoff_ms * PEER_MS;
+	peer->backoff_ms *= 2;
+	if (peer->backoff_ms > REDIAL_MAX_MS)
+		peer->backoff_ms = REDIAL_MAX_MS;
+}
+
+void peer_lost(struct core *core, struct peer *peer, const char *why, uint64_t now_ns)
+{
+	peer->session = 0;
+	peer->lost_ns = now_ns;
+	peer->pinged_ns = 0;
+	copy_text(peer->last_error, sizeof(peer->last_error), why);
+	peer_set_state(peer);
+	core_say(core, peer_is_idle(peer) ? CORE_LOG_INFO : CORE_LOG_WARNING,
+		"the connection with %s is gone: %s", peer->name, why);
+	set_backoff(peer, now_ns);
+}
+
+/* Its host is gone: so is everything with it. */
+static void host_gone(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	const char *name = peer->name[0] ? peer->name : peer->host;
+	bool was_there = peer->up_ns != 0;
+	char why[CORE_HOST + CORE_REASON];
+	uint64_t session = peer->session;
+	double seconds = (double)(now_ns - peer->heard_ns) / 1e9;
+
+	core->counters.peers_lost += was_there;
+	snprintf(why, sizeof(why),
+		was_there ? "host %s is gone: nothing was heard of it for %.1f s"
+			  : "host %s cannot be reached: it has not answered for %.1f s",
+		name, seconds);
+	if (!peer_is_idle(peer))
+		core_say(core, CORE_LOG_WARNING, "%s", why);
+	/* Before the session: nobody is to wait for ranks that come back over another one. */
+	groups_peer_gone(core, peer, true, why, now_ns);
+	if (session) {
+		peer_lost(core, peer, why, now_ns);
+		peer_close_session(core, session, now_ns);
+	}
+	peer->heard_ns = now_ns;
+	conns_peer_gone(core, peer, true, was_there ? EHOSTDOWN : EHOSTUNREACH, why, now_ns);
+}
+
+/* What waits for it to be reached waits no more. */
+static void refuse_waiting(
+	struct core *core, struct peer *peer, int error, const char *why, uint64_t now_ns)
+{
+	copy_text(peer->last_error, sizeof(peer->last_error), why);
+	conns_peer_gone(core, peer, false, error, why, now_ns);
+	groups_peer_gone(core, peer, false, why, now_ns);
+}
+
+static void dial_failed(
+	struct core *core, struct peer *peer, enum core_end end, const char *why, uint64_t now_ns)
+{
+	uint64_t lost_for_ns = now_ns - peer->lost_ns;
+	uint64_t patience_ns = peer->up_ns ? RESTART_MS * PEER_MS : 0;
+	char text[1024];
+	int error = 0;
+
+	peer->dial = 0;
+	peer_set_state(peer);
+	set_backoff(peer, now_ns);
+	if (end != CORE_END_UNREACHABLE)
+		peer->heard_ns = now_ns;
+	switch (end) {
+	case CORE_END_REFUSED:
+		error = ECONNREFUSED;
+		snprintf(text, sizeof(text),
+			"no ferruled listens at %s port %u: start it, or check listen_address",
+			peer->host, peer->port);
+		break;
+	case CORE_END_UNREACHABLE:
+		error = EHOSTUNREACH;
+		if (peer->up_ns)
+			patience_ns = peer->keepalive_ms * PEER_MS;
+		snprintf(text, sizeof(text), "host %s cannot be reached: %s", peer->host, why);
+		break;
+	case CORE_END_TLS:
+		error = EACCES;
+		snprintf(text, sizeof(text), "no TLS with the daemon of %s: %s", peer->host, why);
+		break;
+	case CORE_END_BAD:
+		error = EPROTO;
+		snprintf(text, sizeof(text), "what answers at %s port %u is no ferruled: %s",
+			peer->host, peer->port, why);
+		break;
+	case CORE_END_CLOSED:
+		error = peer->refusal ? peer->refusal : ECONNREFUSED;
+		patience_ns = RESTART_MS * PEER_MS;
+		snprintf(text, sizeof(text), "the daemon of %s has closed the connection%s%s",
+			peer->host, peer->refusal ? ": " : "",
+			peer->refusal ? peer->last_error : "");
+		break;
+	}
+	/* The other one has dialled meanwhile. */
+	if (peer->session)
+		return;
+	if (lost_for_ns >= patience_ns || peer->refusal)
+		refuse_waiting(core, peer, error, text, now_ns);
+	else
+		copy_text(peer->last_error, sizeof(peer->last_error), text);
+}
+
+static struct peer *peer_of_session(struct core *core, uint64_t id)
+{
+	for (struct peer *peer = core->peers; peer; peer = peer->hh.next) {
+		if (peer->dial == id || peer->session == id || peer->old_session == id)
+			return peer;
+	}
+	return NULL;
+}
+
+void peers_dial_failed(
+	struct core *core, uint64_t session, enum core_end end, const char *why, uint64_t now_ns)
+{
+	struct peer *peer = peer_of_session(core, session);
+
+	if (peer && peer->dial == session)
+		dial_failed(core, peer, end, why, now_ns);
+}
+
+void peers_session_lost(struct core *core, struct session *session, enum core_end end,
+	const char *why, uint64_t now_ns)
+{
+	struct peer *peer = peer_of_session(core, session->id);
+
+	session->peer = NULL;
+	if (!peer)
+		return;
+	if (peer->dial == session->id) {
+		dial_failed(core, peer, end, why, now_ns);
+	} else if (peer->old_session == session->id) {
+		peer->old_session = 0;
+	} else if (peer->old_session) {
+		/* The one of two that was to stay has gone; the other one may do as well. */
+		struct session *other = session_find(core, peer->old_session);
+
+		peer_lost(core, peer, why, now_ns);
+		if (other)
+			peer_close_session(core, peer->old_session, now_ns);
+		peer->old_session = 0;
+	} else {
+		if (end != CORE_END_UNREACHABLE)
+			peer->heard_ns = now_ns;
+		peer_lost(core, peer, why, now_ns);
+	}
+}
+
+/* ---- messages */
+
+static void on_pong(struct peer *peer, uint64_t now_ns)
+{
+	if (!peer->pinged_ns)
+		return;
+	peer->rtt_ns = now_ns - peer->pinged_ns;
+	peer->pinged_ns = 0;
+}
+
+/* Of one that has not said Hello: why there will be none. */
+static void on_failure(
+	struct core *core, const struct session *session, const Ctl__Failure *failure)
+{
+	struct peer *peer = peer_of_session(core, session->id);
+
+	core_say(core, CORE_LOG_WARNING, "the daemon at %s says: %s", session->address,
+		failure->text);
+	if (!peer)
+		return;
+	copy_text(peer->last_error, sizeof(peer->last_error), failure->text);
+	if (peer->dial == session->id)
+		peer->refusal = (int)failure->error;
+}
+
+void peers_message(
+	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns)
+{
+	struct peer *peer = session->peer;
+	Ctl__Pong pong = CTL__PONG__INIT;
+	Ctl__Envelope answer;
+
+	if (peer)
+		peer->heard_ns = now_ns;
+	switch (envelope->body_case) {
+	case CTL__ENVELOPE__BODY_PING:
+		envelope_init(&answer);
+		answer.seq = envelope->seq;
+		answer.body_case = CTL__ENVELOPE__BODY_PONG;
+		answer.pong = &pong;
+		session_send(core, session, &answer);
+		break;
+	case CTL__ENVELOPE__BODY_PONG:
+		if (peer)
+			on_pong(peer, now_ns);
+		break;
+	case CTL__ENVELOPE__BODY_SYNC:
+		/* Over the session that is being given up it may be older than what came since. */
+		if (peer && peer->session == session->id)
+			conns_sync(core, peer, envelope->sync, now_ns);
+		break;
+	case CTL__ENVELOPE__BODY_VIEW_REQUEST:
+	case CTL__ENVELOPE__BODY_VIEW: query_answer(core, session, envelope, now_ns); break;
+	case CTL__ENVELOPE__BODY_FAILURE:
+		if (peer)
+			query_answer(core, session, envelope, now_ns);
+		else
+			on_failure(core, session, envelope->failure);
+		break;
+	default: break;
+	}
+}
+
+/* ---- time */
+
+static uint64_t keepalive_ns(const struct peer *peer)
+{
+	return peer->keepalive_ms * PEER_MS;
+}
+
+static void ping(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	Ctl__Ping message = CTL__PING__INIT;
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_PING;
+	envelope.ping = &message;
+	peer_send(core, peer, &envelope);
+	peer->pinged_ns = now_ns;
+}
+
+static bool old_session_is_used(const struct peer *peer)
+{
+	for (const struct list *node = peer->members.next; node != &peer->members;
+		node = node->next) {
+		const struct member *member = container_of(node, struct member, of_peer);
+
+		if (member->peer_session == peer->old_session)
+			return true;
+	}
+	return false;
+}
+
+static void end_lingering(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	uint64_t old = peer->old_session;
+
+	if (now_ns < peer->old_until_ns)
+		return;
+	if (old_session_is_used(peer)) {
+		peer->old_until_ns = now_ns + LINGER_MS * PEER_MS;
+		return;
+	}
+	peer->old_session = 0;
+	peer_close_session(core, old, now_ns);
+}
+
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+{
+	return a_ns < b_ns ? a_ns : b_ns;
+}
+
+/* False: it is gone, and the struct with it. */
+static bool tick_idle(struct core *core, struct peer *peer, uint64_t now_ns, uint64_t *due_ns)
+{
+	if (!peer_is_idle(peer)) {
+		peer->idle_ns = 0;
+		return true;
+	}
+	if (!peer->idle_ns)
+		peer->idle_ns = now_ns;
+	/* A name, be it of this host, is kept for a while; a peer that is lost and that nobody
+	 * needs is not. */
+	if (!peer->dial &&
+		(now_ns - peer->idle_ns >= IDLE_MS * PEER_MS ||
+			(!peer->session && !peer->same_as && !peer->is_self))) {
+		peer_free(core, peer, now_ns);
+		return false;
+	}
+	if (!peer->dial)
+		*due_ns = earlier(*due_ns, peer->idle_ns + IDLE_MS * PEER_MS);
+	return true;
+}
+
+static uint64_t tick(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	uint64_t due_ns = CORE_NEVER;
+
+	if (!peer->same_as && !peer->is_self && now_ns - peer->heard_ns >= keepalive_ns(peer) &&
+		(peer->session || !peer_is_idle(peer)))
+		host_gone(core, peer, now_ns);
+	if (!tick_idle(core, peer, now_ns, &due_ns))
+		return CORE_NEVER;
+	if (peer->same_as || peer->is_self)
+		return due_ns;
+	if (peer->session && now_ns >= peer->ping_ns) {
+		if (!peer->pinged_ns)
+			ping(core, peer, now_ns);
+		peer->ping_ns = now_ns + keepalive_ns(peer) / 3;
+	}
+	if (peer->session)
+		due_ns = earlier(due_ns, peer->ping_ns);
+	if (!peer->session && !peer->dial && peer->port && now_ns >= peer->retry_ns)
+		peer_dial(core, peer, now_ns);
+	if (!peer->session && !peer->dial && peer->port)
+		due_ns = earlier(due_ns, peer->retry_ns);
+	if (peer->session || !peer_is_idle(peer))
+		due_ns = earlier(due_ns, peer->heard_ns + keepalive_ns(peer));
+	if (peer->old_session)
+		end_lingering(core, peer, now_ns);
+	return peer->old_session ? earlier(due_ns, peer->old_until_ns) : due_ns;
+}
+
+uint64_t peers_tick(struct core *core, uint64_t now_ns)
+{
+	uint64_t due_ns = CORE_NEVER;
+	struct peer *peer, *next;
+
+	HASH_ITER(hh, core->peers, peer, next)
+	{
+		due_ns = earlier(due_ns, tick(core, peer, now_ns));
+	}
+	return due_ns;
+}

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What operators ask and do, and other daemons' questions about one queue pair. Where the answer
+ * depends on what processes publish, those whose pages are old are told to publish first; one that
+ * does not do so in time (it may be stopped) is reported as it last was.
+ *
+ * Answers take time, and many requests may wait for the same thing: one of each user is gone on
+ * with at a time, and a long report is made in parts, as the one who asked reads them.
+ */
+#include "daemon/core/query.h"
+
+#include <errno.h>
+#include <ferrule/queue.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MS UINT64_C(1000000)
+
+enum {
+	FRESH_MS = 100,      /* a page that is no older need not be published again */
+	PUBLISH_MS = 100,    /* how long a process may take for it */
+	REQUESTS_MAX = 16,   /* of one session, that wait */
+	REQUESTS_PEER = 256, /* of another daemon */
+	PAUSE_MIN_MS = 2,    /* when a part has not been read yet */
+	PAUSE_MAX_MS = 512,
+};
+
+static void go_on(struct core *core, struct request *request, uint64_t now_ns);
+static bool take_turn(struct core *core, struct request *request, uint64_t now_ns);
+
+void request_free(struct request *request)
+{
+	list_remove(&request->node);
+	list_remove(&request->of_session);
+	if (request->view)
+		ctl__envelope__free_unpacked(request->view, NULL);
+	free(request);
+}
+
+/* ---- publishing */
+
+/* Is it of a process that the request is about? Also of one that is being taken apart. */
+static bool concerns(const struct request *request, const struct session *session)
+{
+	if (request->process)
+		return session == request->process;
+	if (session->kind != CORE_LOCAL || request->session->kind != CORE_LOCAL ||
+		!may_see(request->session, session->uid))
+		return false;
+	return !request->query.pid || request->query.pid == session->who.pid;
+}
+
+/* It was told to publish, and has had no time yet to do it when the request came. */
+static bool is_awaited(const struct request *request, const struct session *session)
+{
+	return session->publish_seq && session->publish_seq <= request->publish_seq &&
+		session->publish_by_ns > request->started_ns && concerns(request, session);
+}
+
+static bool is_old(const struct session *session, uint64_t now_ns)
+{
+	const struct list *node;
+
+	for (node = session->ports.next; node != &session->ports; node = node->next) {
+		const struct port *port = container_of(node, struct port, of_session);
+		uint64_t published_ns;
+
+		if (!port->page.page)
+			continue;
+		published_ns = atomic_load(&port->page.page->published_ns);
+		if (published_ns > now_ns || now_ns - published_ns > FRESH_MS * MS)
+			return true;
+	}
+	return false;
+}
+
+void request_publish(struct core *core, struct request *request, uint64_t now_ns)
+{
+	struct session *session, *next;
+
+	request->started_ns = now_ns;
+	request->deadline_ns = now_ns + PUBLISH_MS * MS;
+	HASH_ITER(hh, core->sessions, session, next)
+	{
+		Ctl__Publish body = CTL__PUBLISH__INIT;
+		Ctl__Envelope envelope;
+
+		if (session->lost || session->publish_seq || !concerns(request, session) ||
+			!is_old(session, now_ns))
+			continue;
+		session->publish_seq = ++core->next_seq;
+		session->publish_by_ns = request->deadline_ns;
+		envelope_init(&envelope);
+		envelope.seq = session->publish_seq;
+		envelope.body_case = CTL__ENVELOPE__BODY_PUBLISH;
+		envelope.publish = &body;
+		session_send(core, session, &envelope);
+	}
+	request->publish_seq = core->next_seq;
+	request->awaited = 0;
+	HASH_ITER(hh, core->sessions, session, next)
+	{
+		if (is_awaited(request, session))
+			request->awaited++;
+	}
+}
+
+/* The process has published, or has gone. */
+static void published(struct core *core, struct session *session, uint64_t now_ns)
+{
+	struct list *node = core->requests.next;
+
+	while (node != &core->requests) {
+		struct request *request = container_of(node, struct request, node);
+
+		node = node->next;
+		if (is_awaited(request, session) && request->awaited)
+			request->awaited--;
+	}
+	session->publish_seq = 0;
+	/* To go on may end several requests: begin again after each. */
+	for (node = core->requests.next; node != &core->requests; node = node->next) {
+		struct request *request = container_of(node, struct request, node);
+
+		if (!request->awaited && !request->peer_session && !request->in_row &&
+			take_turn(core, request, now_ns))
+			node = &core->requests;
+	}
+}
+
+/* ---- kill-qp */
+
+/* The queue pair fails with the reason, and the other end's with it. */
+static void kill_go_on(struct core *core, struct request *request, uint64_t now_ns)
+{
+	Ctl__FailQp fail = CTL__FAIL_QP__INIT;
+	Ctl__ConnEnd end = CTL__CONN_END__INIT;
+	char reason[CORE_REASON + 64];
+	uint8_t uuid[UUID_SIZE];
+	uint64_t closed = core->counters.ends_closed;
+	struct found_qp found;
+	struct conn *conn;
+	Ctl__Envelope envelope;
+
+	if (!qp_find(core, request, &found)) {
+		request_free(request);
+		return;
+	}
+	conn = conn_of_qp(found.session, found.port, found.qp.qpn);
+	if (found.qp.state == FRL_QPS_RESET && !conn) {
+		session_fail(core, request->session, request->seq, EINVAL,
+			"queue pair %u of process %u (%s) is in RESET: it has nothing that could "
+			"fail",
+			found.qp.qpn, found.session->who.pid, found.session->who.program);
+		request_free(request);
+		return;
+	}
+	snprintf(reason, sizeof(reason), "killed by an operator (uid %u)%s%s",
+		(unsigned)request->session->uid, request->reason[0] ? ": " : "", request->reason);
+	core_say(core, CORE_LOG_INFO, "queue pair %u of process %u (%s): %s", found.qp.qpn,
+		found.session->who.pid, found.session->who.program, reason);
+	core->counters.ends_killed++;
+	fail.port = found.port->number;
+	fail.qpn = found.qp.qpn;
+	fail.error = ECANCELED;
+	fail.reason = reason;
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_FAIL_QP;
+	envelope.fail_qp = &fail;
+	session_send(core, found.session, &envelope);
+	if (conn) {
+		memcpy(uuid, conn->key.uuid, UUID_SIZE);
+		end.uuid.data = uuid;
+		end.uuid.len = UUID_SIZE;
+		end.error = ECANCELED;
+		end.reason = reason;
+		end.to_passive = conn->key.passive;
+		envelope.body_case = CTL__ENVELOPE__BODY_CONN_END;
+		envelope.conn_end = &end;
+		session_send(core, found.session, &envelope);
+		/* To the other end, as if the process had ended it in these words. */
+		end.to_passive = !end.to_passive;
+		conns_message(core, found.session, &envelope, now_ns);
+		core->counters.ends_closed = closed; /* it is counted as killed */
+	}
+	session_done(core, request->session, request->seq);
+	request_free(request);
+}
+
+static void report_go_on(struct core *core, struct request *request, uint64_t now_ns)
+{
+	if (report_send(core, request, now_ns)) {
+		request_free(request);
+		return;
+	}
+	request->is_long = request->in_row = true;
+	request->pause_ns = PAUSE_MIN_MS * MS;
+	request->deadline_ns = now_ns + 1;
+}
+
+/* Who asked has not read the last part yet. */
+static bool has_to_wait(struct core *core, const struct request *request)
+{
+	return request->is_long && core->ops.has_room &&
+		!core->ops.has_room(core->ops.ctx, request->session->id);
+}
+
+/* Nothing is awaited: it goes on, if it is its user's turn. False: it does later. */
+static bool take_turn(struct core *core, struct request *request, uint64_t now_ns)
+{
+	struct user *user = request->session->user;
+	uint64_t *turn_ns = user ? &user->turn_ns : &core->turn_ns;
+
+	request->in_row = true;
+	request->deadline_ns = now_ns + 1;
+	if (*turn_ns == now_ns)
+		return false;
+	if (has_to_wait(core, request)) {
+		request->deadline_ns = now_ns + request->pause_ns;
+		if (request->pause_ns < PAUSE_MAX_MS * MS)
+			request->pause_ns *= 2;
+		return false;
+	}
+	*turn_ns = now_ns;
+	go_on(core, request, now_ns);
+	return true;
+}
+
+/* Nothing is awaited any more, or no longer. May free it. */
+static void go_on(struct core *core, struct request *request, uint64_t now_ns)
+{
+	request->awaited = 0;
+	request->peer_session = 0;
+	request->in_row = false;
+	switch (request->kind) {
+	case REQUEST_REPORT: report_go_on(core, request, now_ns); break;
+	case REQUEST_WHY: why_go_on(core, request, now_ns); break;
+	case REQUEST_KILL: kill_go_on(core, request, now_ns); break;
+	case REQUEST_VIEW: view_go_on(core, request, now_ns); break;
+	}
+}
+
+/* ---- what comes in */
+
+static struct request *request_new(
+	struct core *core, struct session *session, uint64_t seq, enum request_kind kind)
+{
+	unsigned max = session->kind == CORE_LOCAL ? REQUESTS_MAX : REQUESTS_PEER, waiting = 0;
+	const struct list *node;
+	struct request *request;
+
+	for (node = session->requests.next; node != &session->requests; node = node->next)
+		waiting++;
+	if (waiting >= max) {
+		session_fail(core, session, seq, EBUSY,
+			"%u requests of yours wait for an answer already", waiting);
+		return NULL;
+	}
+	request = calloc(1, sizeof(*request));
+	if (!request) {
+		session_fail(core, session, seq, ENOMEM, "no memory");
+		return NULL;
+	}
+	request->session = session;
+	request->seq = seq;
+	request->kind = kind;
+	ctl__query__init(&request->query);
+	list_add_tail(&session->requests, &request->of_session);
+	list_add_tail(&core->requests, &request->node);
+	return request;
+}
+
+static void request_start(struct core *core, struct request *request, uint64_t now_ns)
+{
+	request_publish(core, request, now_ns);
+	if (!request->awaited)
+		go_on(core, request, now_ns);
+}
+
+static void on_query(struct core *core, struct session *session, uint64_t seq,
+	const Ctl__Query *query, uint64_t now_ns)
+{
+	bool is_why = query->kind == CTL__QUERY_KIND__QUERY_WHY;
+	bool is_conn = query->kind == CTL__QUERY_KIND__QUERY_CONNECTIONS ||
+		query->kind == CTL__QUERY_KIND__QUERY_PEERS;
+	struct request *request;
+
+	if (query->kind <= CTL__QUERY_KIND__QUERY_NONE ||
+		query->kind > CTL__QUERY_KIND__QUERY_WHY) {
+		session_fail(core, session, seq, EINVAL, "kind of query %d is not known",
+			(int)query->kind);
+		return;
+	}
+	if (is_why && !query->qpn) {
+		session_fail(core, session, seq, EINVAL, "say which queue pair, by its number");
+		return;
+	}
+	request = request_new(core, session, seq, is_why ? REQUEST_WHY : REQUEST_REPORT);
+	if (!request)
+		return;
+	request->query.kind = query->kind;
+	request->query.qpn = query->qpn;
+	request->query.pid = query->pid;
+	request->query.port = query->port;
+	if (is_conn) /* nothing of it is on a page */
+		go_on(core, request, now_ns);
+	else
+		request_start(core, request, now_ns);
+}
+
+static void on_kill(struct core *core, struct session *session, uint64_t seq,
+	const Ctl__KillQp *kill, uint64_t now_ns)
+{
+	struct request *request;
+
+	if (!kill->qpn) {
+		session_fail(core, session, seq, EINVAL, "say which queue pair, by its number");
+		return;
+	}
+	request = request_new(core, session, seq, REQUEST_KILL);
+	if (!request)
+		return;
+	request->query.qpn = kill->qpn;
+	request->query.pid = kill->pid;
+	request->query.port = kill->port;
+	copy_text(request->reason, sizeof(request->reason), kill->reason);
+	request_start(core, request, now_ns);
+}
+
+static void on_drain(struct core *core, struct session *session, uint64_t seq,
+	const Ctl__Drain *drain, uint64_t now_ns)
+{
+	struct request *request;
+
+	if (!session->is_operator) {
+		session_fail(core, session, seq, EPERM,
+			"only root and operators may drain a host: see `operators` in its "
+			"configuration");
+		return;
+	}
+	/* Who asks once more, to wait for the end perhaps, keeps the reason that was given. */
+	if (drain->undo)
+		core->draining[0] = '\0';
+	else if (drain->reason[0] || !core->draining[0])
+		copy_text(core->draining, sizeof(core->draining),
+			drain->reason[0] ? drain->reason : "an operator drains this host");
+	if (drain->undo)
+		core_say(core, CORE_LOG_INFO, "draining is over");
+	else
+		core_say(core, CORE_LOG_INFO, "draining: %s", core->draining);
+	request = request_new(core, session, seq, REQUEST_REPORT);
+	if (!request)
+		return;
+	request->query.kind = CTL__QUERY_KIND__QUERY_STATS;
+	go_on(core, request, now_ns);
+}
+
+static void on_view_request(struct core *core, struct session *session, uint64_t seq,
+	const Ctl__ViewRequest *message, uint64_t now_ns)
+{
+	struct request *request;
+	const struct conn *conn;
+
+	if (message->uuid.len != UUID_SIZE)
+		return;
+	conn = conns_find(core, message->uuid.data, message->of_passive);
+	if (!conn || !session->peer || conn->peer != session->peer || !conn->session) {
+		session_fail(core, session, seq, ENOENT, "its connection has ended there");
+		return;
+	}
+	request = request_new(core, session, seq, REQUEST_VIEW);
+	if (!request)
+		return;
+	memcpy(request->uuid, message->uuid.data, UUID_SIZE);
+	request->of_passive = message->of_passive;
+	request->process = conn->session;
+	request_start(core, request, now_ns);
+}
+
+void query_message(
+	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns)
+{
+	if (session->kind != CORE_LOCAL) {
+		session_fail(core, session, envelope->seq, EPERM,
+			"only users of this host may ask that");
+		return;
+	}
+	if (envelope->body_case == CTL__ENVELOPE__BODY_QUERY)
+		on_query(core, session, envelope->seq, envelope->query, now_ns);
+	else if (envelope->body_case == CTL__ENVELOPE__BODY_KILL_QP)
+		on_kill(core, session, envelope->seq, envelope->kill_qp, now_ns);
+	else if (envelope->body_case == CTL__ENVELOPE__BODY_DRAIN)
+		on_drain(core, session, envelope->seq, envelope->drain, now_ns);
+}
+
+/* The request whose ViewRequest this answers, or NULL. */
+static struct request *request_of_answer(
+	const struct core *core, const struct session *session, uint64_t seq)
+{
+	struct list *node;
+
+	for (node = core->requests.next; node != &core->requests; node = node->next) {
+		struct request *request = container_of(node, struct request, node);
+
+		if (request->peer_session == session->id && request->peer_seq == seq)
+			return request;
+	}
+	return NULL;
+}
+
+static void on_view(
+	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns)
+{
+	struct request *request = request_of_answer(core, session, envelope->seq);
+
+	if (!request)
+		return;
+	if (envelope->body_case == CTL__ENVELOPE__BODY_FAILURE)
+		snprintf(request->peer_error, sizeof(request->peer_error), "its daemon says: %.*s",
+			CORE_REASON, envelope->failure->text);
+	else if (!envelope->view->qp)
+		copy_text(request->peer_error, sizeof(request->peer_error),
+			"its daemon has sent an empty answer");
+	else
+		request->view = envelope_copy(envelope);
+	go_on(core, request, now_ns);
+}
+
+void query_answer(
+	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns)
+{
+	if (envelope->body_case == CTL__ENVELOPE__BODY_VIEW_REQUEST && session->kind != CORE_LOCAL)
+		on_view_request(core, session, envelope->seq, envelope->view_request, now_ns);
+	else if (session->kind != CORE_LOCAL && envelope->body_case != CTL__ENVELOPE__BODY_DONE)
+		on_view(core, session, envelope, now_ns);
+	else if (session->publish_seq && session->publish_seq == envelope->seq)
+		published(core, session, now_ns);
+}
+
+void query_session_lost(struct core *core, struct session *session, uint64_t now_ns)
+{
+	struct list *node;
+
+	while (!list_empty(&session->requests))
+		request_free(container_of(session->requests.next, struct request, of_session));
+	for (node = core->requests.next; node != &core->requests; node = node->next) {
+		struct request *request = container_of(node, struct request, node);
+
+		if (request->peer_session == session->id) {
+			copy_text(request->peer_error, sizeof(request->peer_error),
+				"the connection to its daemon was lost");
+			request->peer_session = 0;
+			if (take_turn(core, request, now_ns))
+				node = &core->requests;
+		}
+	}
+	published(core, session, now_ns);
+	for (node = core->requests.next; node != &core->requests; node = node->next) {
+		struct request *request = container_of(node, struct request, node);
+
+		if (request->process == session)
+			request->process = NULL;
+	}
+}
+
+uint64_t query_tick(struct core *core, uint64_t now_ns)
+{
+	struct list *node = core->requests.next;
+	uint64_t next_ns = CORE_NEVER;
+
+	while (node != &core->requests) {
+		struct request *request = container_of(node, struct request, node);
+
+		node = node->next;
+		if (request->deadline_ns <= now_ns) {
+			if (take_turn(core, request, now_ns))
+				node = core->requests.next; /* it may have ended others */
+			next_ns = now_ns + 1;
+		} else if (request->deadline_ns < next_ns) {
+			next_ns = request->deadline_ns;
+		}
+	}
+	return next_ns;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "daemon/core/totals.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/query.h"
+
+static const char *const counter_names[TOTAL_COUNTERS] = {
+#define COUNTER_NAME(name, what) #name,
+	FRL_COUNTERS(COUNTER_NAME)
+#undef COUNTER_NAME
+};
+
+_Static_assert((int)TOTAL_COUNTERS <= (int)PAGE_COUNTERS, "a page has room for all counters");
+
+static struct total *total_find(struct core *core, const struct total_key *key)
+{
+	struct total *total;
+
+	HASH_FIND(hh, core->totals, key, sizeof(*key), total);
+	return total;
+}
+
+/* NULL: no memory. */
+static struct total *total_get(struct core *core, struct total_key *key)
+{
+	struct total *total = total_find(core, key);
+
+	if (!total && HASH_COUNT(core->totals) >= TOTALS_MAX) {
+		key->uid = TOTAL_OTHERS;
+		total = total_find(core, key);
+	}
+	if (total)
+		return total;
+	total = calloc(1, sizeof(*total));
+	if (!total)
+		return NULL;
+	total->key = *key;
+	HASH_ADD(hh, core->totals, key, sizeof(total->key), total);
+	if (hash_added(&total->hh))
+		return total;
+	free(total);
+	return NULL;
+}
+
+static struct total *total_of_port(struct core *core, const struct port *port)
+{
+	struct total_key key;
+
+	memset(&key, 0, sizeof(key));
+	copy_text(key.fabric, sizeof(key.fabric), port->lease ? port->lease->fabric : "local");
+	if (port->lease && port->lease->devargs)
+		copy_text(key.device, sizeof(key.device), port->lease->devargs);
+	key.uid = port->session->uid;
+	return total_get(core, &key);
+}
+
+/* Names and values as the process has them there at this moment; unknown ones do not count. */
+static void read_counters(uint64_t *values, const struct page *page)
+{
+	uint32_t count = *(const volatile uint32_t *)&page->counters;
+	uint32_t i, hint = 0;
+
+	if (count > PAGE_COUNTERS)
+		count = PAGE_COUNTERS;
+	for (i = 0; i < count; i++) {
+		char name[PAGE_COUNTER_NAME];
+		uint32_t k;
+
+		memcpy(name, page->counter[i].name, sizeof(name));
+		name[sizeof(name) - 1] = '\0';
+		/* They are in the same order, as long as library and daemon are one release. */
+		for (k = 0; k < TOTAL_COUNTERS; k++) {
+			uint32_t at = (hint + k) % TOTAL_COUNTERS;
+
+			if (strcmp(name, counter_names[at]) != 0)
+				continue;
+			values[at] += *(const volatile uint64_t *)&page->counter[i].value;
+			hint = at + 1;
+			break;
+		}
+	}
+}
+
+/* What is on the port's page and has not been counted before it came back. */
+static void add_counters(uint64_t *sums, const struct port *port)
+{
+	const struct counted *before = port->counted;
+	uint64_t values[TOTAL_COUNTERS] = { 0 };
+
+	read_counters(values, port->page.page);
+	for (size_t i = 0; i < TOTAL_COUNTERS; i++) {
+		if (!before)
+			sums[i] += values[i];
+		else if (values[i] > before->counters[i])
+			sums[i] += values[i] - before->counters[i];
+	}
+}
+
+static void add_qps(struct core *core, struct total *total, struct port *port)
+{
+	uint32_t slots = qp_slots(core, port);
+	struct page_qp qp;
+	uint32_t i;
+
+	for (i = 0; i < slots; i++) {
+		if (!page_read_qp(port->page.page, i, &qp))
+			continue;
+		if (qp.type >= TOTAL_TYPES || qp.state >= TOTAL_STATES || qp.wait >= TOTAL_WAITS)
+			continue;
+		total->qps[qp.type][qp.state]++;
+		total->waits[qp.wait]++;
+	}
+}
+
+static void add_port(struct core *core, struct port *port)
+{
+	struct total *total = total_of_port(core, port);
+
+	if (!total)
+		return;
+	total->ports++;
+	if (!port->page.page)
+		return;
+	add_counters(total->counters, port);
+	add_qps(core, total, port);
+}
+
+void totals_update(struct core *core)
+{
+	struct session *session, *next_session;
+	struct total *total, *next_total;
+	const struct list *node;
+
+	HASH_ITER(hh, core->totals, total, next_total)
+	{
+		memcpy(total->counters, total->gone, sizeof(total->counters));
+		memset(total->qps, 0, sizeof(total->qps));
+		memset(total->waits, 0, sizeof(total->waits));
+		total->ports = 0;
+	}
+	HASH_ITER(hh, core->sessions, session, next_session)
+	{
+		if (session->kind != CORE_LOCAL)
+			continue;
+		for (node = session->ports.next; node != &session->ports; node = node->next)
+			add_port(core, container_of(node, struct port, of_session));
+	}
+}
+
+/* The port may come back. Without memory for that it counts twice. */
+static void remember(struct core *core, const struct port *port)
+{
+	struct counted *counted;
+
+	if (!core->counted)
+		core->counted = calloc(COUNTED_MAX, sizeof(*core->counted));
+	if (!core->counted)
+		return;
+	counted = &core->counted[core->n_counted++ % COUNTED_MAX];
+	memset(counted, 0, sizeof(*counted));
+	memcpy(counted->nonce, port->nonce, sizeof(counted->nonce));
+	counted->uid = port->session->uid;
+	read_counters(counted->counters, port->page.page);
+}
+
+void metrics_port_lost(struct core *core, struct port *port)
+{
+	struct total *total;
+
+	if (port->page.page) {
+		total = total_of_port(core, port);
+		if (total)
+			add_counters(total->gone, port);
+		remember(core, port);
+	}
+	free(port->counted);
+	port->counted = NULL;
+}
+
+void metrics_port_found(struct core *core, struct port *port)
+{
+	uint64_t n = core->n_counted < COUNTED_MAX ? core->n_counted : COUNTED_MAX;
+
+	/* The latest one, if it went several times. */
+	for (uint64_t i = 1; i <= n; i++) {
+		const struct counted *counted = &core->counted[(core->n_counted - i) % COUNTED_MAX];
+
+		if (counted->uid != port->session->uid ||
+			memcmp(counted->nonce, port->nonce, sizeof(counted->nonce)) != 0)
+			continue;
+		port->counted = malloc(sizeof(*port->counted));
+		if (port->counted)
+			*port->counted = *counted;
+		return;
+	}
+}
+
+void metrics_destroy(struct core *core)
+{
+	struct total *total, *next;
+
+	HASH_ITER(hh, core->totals, total, next)
+	{
+		HASH_DEL(core->totals, total);
+		free(total);
+	}
+	free(core->counted);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sums over ports for the metrics: one for each fabric, device and user. What ports that have gone
+ * had counted stays in it, for a sum that goes down looks like a restart. A process that only lost
+ * its session comes back with the same counters: what is in the sums already is remembered by port
+ * for a while, and does not count again.
+ *
+ * Nothing of a page is believed: a process can spoil the sums of its own user alone, and cannot
+ * make up labels, for those come from the configuration and from the socket.
+ */
+#ifndef FERRULE_DAEMON_CORE_TOTALS_H
+#define FERRULE_DAEMON_CORE_TOTALS_H
+
+#include <ferrule/queue.h>
+#include <ferrule/stats.h>
+
+#include "daemon/core/internal.h"
+
+enum total_counter {
+#define TOTAL_COUNTER(name, what) TOTAL_##name,
+	FRL_COUNTERS(TOTAL_COUNTER)
+#undef TOTAL_COUNTER
+		TOTAL_COUNTERS,
+};
+
+enum {
+	TOTAL_TYPES = FRL_QPT_UD + 1,
+	TOTAL_STATES = FRL_QPS_ERR + 1,
+#define TOTAL_WAIT(name, what, hint) +1
+	TOTAL_WAITS = 0 PAGE_WAITS(TOTAL_WAIT),
+#undef TOTAL_WAIT
+	TOTAL_DEVICE = 256,
+	TOTALS_MAX = 512,  /* further users share one */
+	COUNTED_MAX = 128, /* ports that have gone and may come back; the oldest one makes room */
+};
+
+#define TOTAL_OTHERS UINT32_MAX /* for a user: all that came too late for a total of their own */
+
+/* What a port had counted when it went. */
+struct counted {
+	uint8_t nonce[16]; /* the port's */
+	uint32_t uid;
+	uint64_t counters[TOTAL_COUNTERS];
+};
+
+struct total {
+	struct total_key {
+		char fabric[CORE_NAME];
+		char device[TOTAL_DEVICE];
+		uint32_t uid;
+	} key;                         /* no padding that is not zero */
+	UT_hash_handle hh;             /* core.totals */
+	uint64_t gone[TOTAL_COUNTERS]; /* of ports that are no more */
+	/* As it was when totals_update() looked last. */
+	uint64_t counters[TOTAL_COUNTERS];
+	uint32_t ports;
+	uint32_t qps[TOTAL_TYPES][TOTAL_STATES];
+	uint32_t waits[TOTAL_WAITS];
+};
+
+/* Looks at all pages. */
+void totals_update(struct core *core);
+
+#endif

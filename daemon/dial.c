@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "daemon/dial.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <event2/event_struct.h>
+
+#include "daemon/listener.h"
+#include "lib/base/list.h"
+#include "lib/base/table.h"
+
+enum {
+	CONNECT_MS = 3000, /* for each address */
+	HOST_SIZE = 256,
+	WHY_SIZE = 400,
+	MAX_LOOKUPS = 32, /* threads at once; who comes then waits for one to end */
+	MAX_EACH = 8,     /* those of one user */
+	LOOKUP_STACK = 1 << 18,
+};
+
+/* A name that a thread looks up: the thread's until it has written it to the pipe. */
+struct lookup {
+	struct list node; /* dials.lookups, as `uid` never the thread's */
+	uid_t uid;
+	int pipe;
+	uint64_t id;
+	char host[HOST_SIZE];
+	char service[8];
+	int result;
+	int error;
+	struct addrinfo *found;
+};
+
+struct dial {
+	struct dials *dials;
+	uint64_t id;
+	UT_hash_handle hh;
+	struct list queued; /* dials.queue: its name is still to be looked up */
+	char host[HOST_SIZE];
+	uint16_t port;
+	uid_t uid;
+	int fd;
+	struct addrinfo *found, *next; /* the address to be tried after this one */
+	struct sockaddr_storage address;
+	struct event connected, timer;
+	/* What comes of it when no address is left: that of the address that told most. */
+	enum core_end end;
+	char why[WHY_SIZE];
+};
+
+struct dials {
+	struct event_base *base;
+	struct dial_handler handler;
+	struct dial *by_id;
+	struct event answered;
+	int pipe[2]; /* pointers to lookups that are done */
+	struct list lookups, queue;
+};
+
+static void dial_free(struct dial *dial)
+{
+	HASH_DEL(dial->dials->by_id, dial);
+	list_remove(&dial->queued);
+	event_del(&dial->connected);
+	event_del(&dial->timer);
+	if (dial->fd >= 0)
+		close(dial->fd);
+	if (dial->found)
+		freeaddrinfo(dial->found);
+	free(dial);
+}
+
+static void dial_fail(struct dial *dial)
+{
+	struct dial_handler handler = dial->dials->handler;
+	enum core_end end = dial->end;
+	uint64_t id = dial->id;
+	char why[WHY_SIZE];
+
+	memcpy(why, dial->why, sizeof(why));
+	dial_free(dial);
+	handler.failed(handler.ctx, id, end, why);
+}
+
+static void note(struct dial *dial, enum core_end end, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void note(struct dial *dial, enum core_end end, const char *format, ...)
+{
+	va_list arguments;
+
+	/* Refused: the host is alive, whatever its other addresses are good for. */
+	if (dial->end == CORE_END_REFUSED)
+		return;
+	dial->end = end;
+	va_start(arguments, format);
+	vsnprintf(dial->why, sizeof(dial->why), format, arguments);
+	va_end(arguments);
+}
+
+/* ---- connecting */
+
+static void try_next(struct dial *dial);
+
+static void note_errno(struct dial *dial, int error)
+{
+	char text[64];
+
+	address_text(&dial->address, text, sizeof(text));
+	note(dial, error == ECONNREFUSED ? CORE_END_REFUSED : CORE_END_UNREACHABLE,
+		"cannot connect to %s port %u: %s", text, dial->port, strerror(error));
+}
+
+static void drop_socket(struct dial *dial)
+{
+	event_del(&dial->connected);
+	event_del(&dial->timer);
+	close(dial->fd);
+	dial->fd = -1;
+}
+
+static void on_connected(evutil_socket_t fd, short what, void *arg)
+{
+	struct dial *dial = arg;
+	struct dial_handler handler = dial->dials->handler;
+	struct sockaddr_storage address = dial->address;
+	socklen_t length = sizeof(int);
+	char host[HOST_SIZE];
+	uint64_t id = dial->id;
+	int error = 0;
+
+	getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+	if (error) {
+		note_errno(dial, error);
+		drop_socket(dial);
+		try_next(dial);
+		return;
+	}
+	memcpy(host, dial->host, sizeof(host));
+	event_del(&dial->connected);
+	dial->fd = -1;
+	dial_free(dial);
+	handler.connected(handler.ctx, id, fd, host, &address);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+	struct dial *dial = arg;
+
+	if (dial->fd >= 0) {
+		note_errno(dial, ETIMEDOUT);
+		drop_socket(dial);
+	}
+	try_next(dial);
+}
+
+/* False: not with this address. */
+static bool try_address(struct dial *dial, const struct addrinfo *found)
+{
+	const struct dial_handler *handler = &dial->dials->handler;
+	struct timeval after = { CONNECT_MS / 1000, CONNECT_MS % 1000 * 1000 };
+	const char *why = "";
+	int on = 1;
+
+	memcpy(&dial->address, found->ai_addr, found->ai_addrlen);
+	if (!handler->allowed(handler->ctx, &dial->address, &why)) {
+		note(dial, CORE_END_TLS, "%s", why);
+		return false;
+	}
+	dial->fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (dial->fd < 0) {
+		note_errno(dial, errno);
+		return false;
+	}
+	setsockopt(dial->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (connect(dial->fd, found->ai_addr, found->ai_addrlen) < 0 && errno != EINPROGRESS) {
+		note_errno(dial, errno);
+		close(dial->fd);
+		dial->fd = -1;
+		return false;
+	}
+	event_assign(&dial->connected, dial->dials->base, dial->fd, EV_WRITE, on_connected, dial);
+	event_add(&dial->connected, NULL);
+	event_add(&dial->timer, &after);
+	return true;
+}
+
+static void try_next(struct dial *dial)
+{
+	while (dial->next) {
+		const struct addrinfo *found = dial->next;
+
+		dial->next = found->ai_next;
+		if (try_address(dial, found))
+			return;
+	}
+	dial_fail(dial);
+}
+
+/* ---- names */
+
+static const struct addrinfo tcp_hints = { .ai_socktype = SOCK_STREAM };
+
+static void *look_up(void *arg)
+{
+	struct lookup *lookup = arg;
+	int pipe = lookup->pipe;
+
+	lookup->result = getaddrinfo(lookup->host, lookup->service, &tcp_hints, &lookup->found);
+	lookup->error = errno;
+	/* A pointer is written in whole; without the daemon's end there is nobody to free it. */
+	if (write(pipe, &lookup, sizeof(lookup)) != sizeof(lookup)) {
+		if (lookup->result == 0)
+			freeaddrinfo(lookup->found);
+		free(lookup);
+	}
+	close(pipe);
+	return NULL;
+}
+
+static int start_thread(struct lookup *lookup)
+{
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int result;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, LOOKUP_STACK);
+	/* Signals are the loop's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	result = pthread_create(&thread, &attributes, look_up, lookup);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+	return result;
+}
+
+static bool has_turn(const struct dial *dial)
+{
+	const struct list *all = &dial->dials->lookups;
+	unsigned count = 0, own = 0;
+
+	for (const struct list *node = all->next; node != all; node = node->next) {
+		count++;
+		own += container_of(node, struct lookup, node)->uid == dial->uid;
+	}
+	return count < MAX_LOOKUPS && own < MAX_EACH;
+}
+
+static void start_lookup(struct dial *dial)
+{
+	struct dials *dials = dial->dials;
+	struct lookup *lookup;
+	int result = ENOMEM;
+
+	if (!has_turn(dial)) {
+		list_add_tail(&dials->queue, &dial->queued);
+		return;
+	}
+	lookup = calloc(1, sizeof(*lookup));
+	if (lookup) {
+		lookup->id = dial->id;
+		lookup->uid = dial->uid;
+		memcpy(lookup->host, dial->host, sizeof(lookup->host));
+		snprintf(lookup->service, sizeof(lookup->service), "%u", dial->port);
+		lookup->pipe = dup(dials->pipe[1]);
+		result = lookup->pipe < 0 ? errno : start_thread(lookup);
+	}
+	if (result == 0) {
+		list_add_tail(&dials->lookups, &lookup->node);
+		return;
+	}
+	if (lookup && lookup->pipe >= 0)
+		close(lookup->pipe);
+	free(lookup);
+	note(dial, CORE_END_UNREACHABLE, "cannot look up %s: %s", dial->host, strerror(result));
+	event_active(&dial->timer, EV_TIMEOUT, 0);
+}
+
+/* A lookup has ended: that of the first dial that has its turn now begins. */
+static void start_next(struct dials *dials)
+{
+	for (struct list *node = dials->queue.next; node != &dials->queue; node = node->next) {
+		struct dial *next = container_of(node, struct dial, queued);
+
+		if (!has_turn(next))
+			continue;
+		list_remove(&next->queued);
+		start_lookup(next);
+		return;
+	}
+}
+
+static void on_answered(evutil_socket_t fd, short what, void *arg)
+{
+	struct dials *dials = arg;
+	struct lookup *lookup;
+	struct dial *dial;
+
+	if (read(fd, &lookup, sizeof(lookup)) != sizeof(lookup))
+		return;
+	list_remove(&lookup->node);
+	start_next(dials);
+	HASH_FIND(hh, dials->by_id, &lookup->id, sizeof(lookup->id), dial);
+	if (!dial) {
+		if (lookup->result == 0)
+			freeaddrinfo(lookup->found);
+	} else if (lookup->result == 0) {
+		dial->found = dial->next = lookup->found;
+	} else {
+		note(dial, CORE_END_UNREACHABLE, "cannot look up %s: %s", dial->host,
+			lookup->result == EAI_SYSTEM ? strerror(lookup->error)
+						     : gai_strerror(lookup->result));
+	}
+	free(lookup);
+	if (dial)
+		try_next(dial);
+}
+
+/* ---- all of them */
+
+void dial_start(struct dials *dials, uint64_t id, const char *host, uint16_t port, uid_t uid)
+{
+	struct addrinfo hints = tcp_hints;
+	struct dial *dial = calloc(1, sizeof(*dial));
+	char service[8];
+
+	if (dial) {
+		dial->id = id;
+		HASH_ADD(hh, dials->by_id, id, sizeof(dial->id), dial);
+	}
+	if (!dial || !hash_added(&dial->hh)) {
+		free(dial);
+		return dials->handler.failed(
+			dials->handler.ctx, id, CORE_END_UNREACHABLE, "no memory");
+	}
+	dial->dials = dials;
+	list_init(&dial->queued);
+	dial->fd = -1;
+	dial->port = port;
+	dial->uid = uid;
+	dial->end = CORE_END_UNREACHABLE;
+	snprintf(dial->host, sizeof(dial->host), "%s", host);
+	snprintf(dial->why, sizeof(dial->why), "%s has no address", host);
+	evtimer_assign(&dial->timer, dials->base, on_timer, dial);
+	/* So that it can be taken off the loop before it is known what it waits for. */
+	evtimer_assign(&dial->connected, dials->base, on_timer, dial);
+	hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+	snprintf(service, sizeof(service), "%u", port);
+	if (getaddrinfo(host, service, &hints, &dial->found) == 0) {
+		dial->next = dial->found;
+		/* Nobody is told anything from within here. */
+		event_active(&dial->timer, EV_TIMEOUT, 0);
+	} else {
+		dial->found = NULL;
+		start_lookup(dial);
+	}
+}
+
+bool dial_cancel(struct dials *dials, uint64_t id)
+{
+	struct dial *dial;
+
+	HASH_FIND(hh, dials->by_id, &id, sizeof(id), dial);
+	if (dial)
+		dial_free(dial);
+	return dial != NULL;
+}
+
+struct dials *dials_create(struct event_base *base, const struct dial_handler *handler)
+{
+	struct dials *dials = calloc(1, sizeof(*dials));
+
+	if (!dials)
+		return NULL;
+	if (pipe2(dials->pipe, O_CLOEXEC) < 0) {
+		free(dials);
+		return NULL;
+	}
+	evutil_make_socket_nonblocking(dials->pipe[0]);
+	list_init(&dials->lookups);
+	list_init(&dials->queue);
+	dials->base = base;
+	dials->handler = *handler;
+	event_assign(
+		&dials->answered, base, dials->pipe[0], EV_READ | EV_PERSIST, on_answered, dials);
+	event_add(&dials->answered, NULL);
+	return dials;
+}
+
+void dials_destroy(struct dials *dials)
+{
+	struct lookup *lookup;
+
+	if (!dials)
+		return;
+	while (dials->by_id)
+		dial_free(dials->by_id);
+	event_del(&dials->answered);
+	while (read(dials->pipe[0], &lookup, sizeof(lookup)) == sizeof(lookup)) {
+		if (lookup->result == 0)
+			freeaddrinfo(lookup->found);
+		free(lookup);
+	}
+	close(dials->pipe[0]);
+	close(dials->pipe[1]);
+	free(dials);
+}

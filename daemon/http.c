@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * HTTP for the metrics, with libevent's evhttp. Whoever connects here has no rights and no name, so
+ * all is small: a few connections at a time, each for one request and a few seconds, short headers,
+ * no body. One too many waits to be accepted.
+ */
+#include "daemon/http.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+
+#include "lib/base/list.h"
+
+enum {
+	CONNECTIONS_MAX = 32,
+	HEADERS_MAX = 8192,
+	LIFE_MS = 10000,
+	CROWD = CONNECTIONS_MAX / 2, /* with more than these, nobody stays longer than so: */
+	CROWD_MS = 1000,
+	SWEEP_MS = 100,
+	ANSWER_MS = 50, /* between `ask` and `write` */
+};
+
+struct http {
+	struct event_base *base;
+	struct evhttp *server;
+	struct evconnlistener *listener;
+	void (*write)(void *arg, FILE *out);
+	void (*ask)(void *arg);
+	void *arg;
+	unsigned life_ms;
+	struct list visits;
+	unsigned n_visits;
+	struct event *sweeper; /* while there are visits */
+};
+
+/* A connection. evhttp tells nobody when it ends one; so a reference is kept to its stream, and
+ * looked at now and then: one without callbacks is one that evhttp has let go. */
+struct visit {
+	struct bufferevent *stream;
+	unsigned age_ms, life_ms;
+	struct list node; /* http.visits */
+};
+
+/* A request that waits for what was asked. */
+struct scrape {
+	struct http *http;
+	struct evhttp_request *request;
+	struct event *timer;
+};
+
+/* ---- connections */
+
+static void visit_end(struct http *http, struct visit *visit)
+{
+	list_remove(&visit->node);
+	bufferevent_decref(visit->stream);
+	free(visit);
+	http->n_visits--;
+}
+
+static bool is_over(const struct visit *visit)
+{
+	bufferevent_event_cb on_event = NULL;
+
+	bufferevent_getcb(visit->stream, NULL, NULL, &on_event, NULL);
+	return !on_event;
+}
+
+static void sweep(evutil_socket_t unused, short what, void *arg)
+{
+	struct http *http = arg;
+	struct list *node = http->visits.next;
+	bool is_crowded = http->n_visits > CROWD;
+
+	while (node != &http->visits) {
+		struct visit *visit = container_of(node, struct visit, node);
+
+		node = node->next;
+		visit->age_ms += SWEEP_MS;
+		if (is_over(visit))
+			visit_end(http, visit);
+		else if (visit->age_ms >= visit->life_ms ||
+			(is_crowded && visit->age_ms >= CROWD_MS))
+			/* evhttp sees the end of the stream then, and lets it go. */
+			shutdown(bufferevent_getfd(visit->stream), SHUT_RDWR);
+	}
+	if (http->n_visits < CONNECTIONS_MAX)
+		evconnlistener_enable(http->listener);
+	if (!http->n_visits)
+		event_del(http->sweeper);
+}
+
+/* evhttp wants a stream for a connection that it has accepted. */
+static struct bufferevent *visit_begin(struct event_base *base, void *arg)
+{
+	static const struct timeval interval = { .tv_usec = SWEEP_MS * 1000 };
+	struct http *http = arg;
+	struct visit *visit = calloc(1, sizeof(*visit));
+
+	if (!visit)
+		return NULL;
+	visit->stream = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+	if (!visit->stream) {
+		free(visit);
+		return NULL;
+	}
+	bufferevent_incref(visit->stream);
+	visit->life_ms = http->life_ms;
+	list_add_tail(&http->visits, &visit->node);
+	if (!http->n_visits++)
+		event_add(http->sweeper, &interval);
+	if (http->n_visits == CONNECTIONS_MAX)
+		evconnlistener_disable(http->listener);
+	return visit->stream;
+}
+
+/* ---- answers */
+
+/* One request a connection: nobody holds a place that he does not use. */
+static void answer(struct evhttp_request *request, int code, const char *reason, const char *type,
+	const char *text, size_t length)
+{
+	struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+	char number[24];
+
+	snprintf(number, sizeof(number), "%zu", length);
+	evhttp_add_header(headers, "Connection", "close");
+	evhttp_add_header(headers, "Content-Type", type);
+	evhttp_add_header(headers, "Content-Length", number);
+	if (evhttp_request_get_command(request) != EVHTTP_REQ_HEAD)
+		evbuffer_add(evhttp_request_get_output_buffer(request), text, length);
+	evhttp_send_reply(request, code, reason, NULL);
+}
+
+static void answer_text(
+	struct evhttp_request *request, int code, const char *reason, const char *text)
+{
+	answer(request, code, reason, "text/plain; charset=utf-8", text, strlen(text));
+}
+
+static void answer_metrics(struct http *http, struct evhttp_request *request)
+{
+	char *text = NULL;
+	size_t length = 0;
+	FILE *out = open_memstream(&text, &length);
+	bool ok = out;
+
+	if (out) {
+		http->write(http->arg, out);
+		ok = !ferror(out);
+		ok = fclose(out) == 0 && ok;
+	}
+	if (ok)
+		answer(request, HTTP_OK, "OK", "text/plain; version=0.0.4; charset=utf-8", text,
+			length);
+	else
+		answer_text(request, HTTP_INTERNAL, "Internal Server Error", "out of memory\n");
+	free(text);
+}
+
+/* ---- requests */
+
+static void scrape_free(struct scrape *scrape)
+{
+	event_free(scrape->timer);
+	free(scrape);
+}
+
+static void scrape_is_due(evutil_socket_t fd, short what, void *arg)
+{
+	struct scrape *scrape = arg;
+	struct http *http = scrape->http;
+	struct evhttp_request *request = scrape->request;
+
+	evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+	scrape_free(scrape);
+	answer_metrics(http, request);
+}
+
+static void scrape_is_gone(struct evhttp_connection *connection, void *arg)
+{
+	scrape_free(arg);
+}
+
+/* False: no memory. */
+static bool scrape_later(struct http *http, struct evhttp_request *request)
+{
+	static const struct timeval wait = { .tv_usec = ANSWER_MS * 1000 };
+	struct scrape *scrape = calloc(1, sizeof(*scrape));
+
+	if (!scrape)
+		return false;
+	scrape->timer = event_new(http->base, -1, 0, scrape_is_due, scrape);
+	if (!scrape->timer) {
+		free(scrape);
+		return false;
+	}
+	scrape->http = http;
+	scrape->request = request;
+	evhttp_connection_set_closecb(
+		evhttp_request_get_connection(request), scrape_is_gone, scrape);
+	event_add(scrape->timer, &wait);
+	http->ask(http->arg);
+	return true;
+}
+
+static bool is_read(struct evhttp_request *request)
+{
+	enum evhttp_cmd_type command = evhttp_request_get_command(request);
+
+	if (command == EVHTTP_REQ_GET || command == EVHTTP_REQ_HEAD)
+		return true;
+	evhttp_add_header(evhttp_request_get_output_headers(request), "Allow", "GET, HEAD");
+	answer_text(request, HTTP_BADMETHOD, "Method Not Allowed", "only GET and HEAD\n");
+	return false;
+}
+
+static void on_metrics(struct evhttp_request *request, void *arg)
+{
+	struct http *http = arg;
+
+	if (!is_read(request))
+		return;
+	if (!http->ask || !scrape_later(http, request))
+		answer_metrics(http, request);
+}
+
+static void on_other(struct evhttp_request *request, void *arg)
+{
+	const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+	const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+
+	if (!is_read(request))
+		return;
+	if (path && strcmp(path, "/") == 0)
+		answer_text(request, HTTP_OK, "OK", "ferruled: its metrics are at /metrics\n");
+	else
+		answer_text(request, HTTP_NOTFOUND, "Not Found", "only /metrics is here\n");
+}
+
+/* ---- all */
+
+struct http *http_start(struct event_base *base, const char *address, uint16_t port,
+	void (*write)(void *arg, FILE *out), void *arg, char *error, size_t size)
+{
+	struct http *http = calloc(1, sizeof(*http));
+	struct evhttp_bound_socket *bound;
+
+	if (!http || !(http->server = evhttp_new(base)) ||
+		!(http->sweeper = event_new(base, -1, EV_PERSIST, sweep, http))) {
+		snprintf(error, size, "out of memory");
+		http_stop(http);
+		return NULL;
+	}
+	list_init(&http->visits);
+	http->base = base;
+	http->life_ms = LIFE_MS;
+	http->write = write;
+	http->arg = arg;
+	evhttp_set_max_headers_size(http->server, HEADERS_MAX);
+	evhttp_set_max_body_size(http->server, 0);
+	evhttp_set_timeout(http->server, LIFE_MS / 1000);
+	/* All that it knows, so that they are refused by is_read() and not taken for unknown. */
+	evhttp_set_allowed_methods(http->server,
+		EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
+			EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_TRACE |
+			EVHTTP_REQ_CONNECT | EVHTTP_REQ_PATCH);
+	evhttp_set_bevcb(http->server, visit_begin, http);
+	evhttp_set_cb(http->server, "/metrics", on_metrics, http);
+	evhttp_set_gencb(http->server, on_other, http);
+	errno = 0;
+	bound = evhttp_bind_socket_with_handle(http->server, address, port);
+	if (!bound) {
+		snprintf(error, size, "metrics: cannot listen on %s port %u: %s", address, port,
+			strerror(errno ? errno : EADDRNOTAVAIL));
+		http_stop(http);
+		return NULL;
+	}
+	http->listener = evhttp_bound_socket_get_listener(bound);
+	return http;
+}
+
+void http_prepare(struct http *http, void (*ask)(void *arg))
+{
+	http->ask = ask;
+}
+
+void http_limit(struct http *http, unsigned life_ms)
+{
+	http->life_ms = life_ms;
+}
+
+void http_stop(struct http *http)
+{
+	if (!http)
+		return;
+	if (http->server)
+		evhttp_free(http->server);
+	while (http->n_visits)
+		visit_end(http, container_of(http->visits.next, struct visit, node));
+	if (http->sweeper)
+		event_free(http->sweeper);
+	free(http);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "daemon/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <event2/event_struct.h>
+
+#include "daemon/log.h"
+
+enum {
+	ACCEPT_ROUND = 16,
+	PAUSE_MS = 100,
+	BACKLOG = 1024,
+};
+
+struct listener_socket {
+	int fd;
+	struct event readable, resume;
+	bool short_of_fds; /* and that has been said */
+	void (*accepted)(void *arg, int fd, const struct sockaddr_storage *peer);
+	void *arg;
+};
+
+/* Nothing can be accepted for want of descriptors or memory, and the socket would go on being
+ * readable: wait until something has been closed. */
+static void pause_accepting(struct listener_socket *listener, int error)
+{
+	struct timeval after = { 0, PAUSE_MS * 1000 };
+
+	if (!listener->short_of_fds)
+		log_line(CORE_LOG_ERROR,
+			"cannot accept connections: %s; raise LimitNOFILE, or lower max_sessions",
+			strerror(error));
+	listener->short_of_fds = true;
+	event_del(&listener->readable);
+	event_add(&listener->resume, &after);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+	struct listener_socket *listener = arg;
+
+	event_add(&listener->readable, NULL);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+	struct listener_socket *listener = arg;
+
+	for (int i = 0; i < ACCEPT_ROUND; i++) {
+		struct sockaddr_storage peer = { 0 };
+		socklen_t length = sizeof(peer);
+		int connection = accept4(
+			fd, (struct sockaddr *)&peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (connection >= 0) {
+			listener->short_of_fds = false;
+			listener->accepted(listener->arg, connection, &peer);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			pause_accepting(listener, errno);
+		/* What else there is concerns that one connection, which is gone. */
+		return;
+	}
+}
+
+struct listener_socket *listener_start(struct event_base *base, int fd,
+	void (*accepted)(void *arg, int fd, const struct sockaddr_storage *peer), void *arg)
+{
+	struct listener_socket *listener = calloc(1, sizeof(*listener));
+
+	if (!listener)
+		return NULL;
+	evutil_make_socket_nonblocking(fd);
+	listener->fd = fd;
+	listener->accepted = accepted;
+	listener->arg = arg;
+	event_assign(&listener->readable, base, fd, EV_READ | EV_PERSIST, on_readable, listener);
+	evtimer_assign(&listener->resume, base, on_resume, listener);
+	event_add(&listener->readable, NULL);
+	return listener;
+}
+
+void listener_stop(struct listener_socket *listener)
+{
+	if (!listener)
+		return;
+	event_del(&listener->readable);
+	event_del(&listener->resume);
+	close(listener->fd);
+	free(listener);
+}
+
+int listener_tcp(const char *address, uint16_t port, char *error, size_t size)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+		.ai_socktype = SOCK_STREAM };
+	struct addrinfo *found;
+	char service[8];
+	int fd, on = 1, result;
+
+	snprintf(service, sizeof(service), "%u", port);
+	result = getaddrinfo(address, service, &hints, &found);
+	if (result) {
+		snprintf(error, size, "cannot listen on %s port %u: %s", address, port,
+			gai_strerror(result));
+		return -1;
+	}
+	fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+		snprintf(error, size, "cannot listen on %s port %u: %s", address, port,
+			strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		fd = -1;
+	}
+	freeaddrinfo(found);
+	return fd;
+}
+
+static bool is_mapped(const struct sockaddr_storage *address)
+{
+	return address->ss_family == AF_INET6 &&
+		IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+static const uint8_t *ipv6_bytes(const struct sockaddr_storage *address)
+{
+	return ((const struct sockaddr_in6 *)address)->sin6_addr.s6_addr;
+}
+
+void address_text(const struct sockaddr_storage *address, char *text, size_t size)
+{
+	*text = '\0';
+	if (is_mapped(address))
+		inet_ntop(AF_INET, ipv6_bytes(address) + 12, text, (socklen_t)size);
+	else if (address->ss_family == AF_INET6)
+		inet_ntop(AF_INET6, ipv6_bytes(address), text, (socklen_t)size);
+	else if (address->ss_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, text,
+			(socklen_t)size);
+}
+
+int address_is_loopback(const struct sockaddr_storage *address)
+{
+	if (is_mapped(address))
+		return ipv6_bytes(address)[12] == 127;
+	if (address->ss_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+	return address->ss_family == AF_INET &&
+		ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+uint16_t address_port(const struct sockaddr_storage *address)
+{
+	if (address->ss_family == AF_INET6)
+		return ntohs(((const struct sockaddr_in6 *)address)->sin6_port);
+	return ntohs(((const struct sockaddr_in *)address)->sin_port);
+}

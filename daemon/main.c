@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ferruled: settings, the socket's place, privileges; then the loop. */
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <systemd/sd-daemon.h>
+
+#include "daemon/log.h"
+#include "daemon/loop.h"
+#include "daemon/privileges.h"
+
+enum {
+	ERROR_SIZE = 512,
+	/* Beside sessions: listeners, logs, peers, requests for metrics, pages on their way. */
+	OTHER_FILES = 256,
+	MMAP_BYTES = 1 << 17,
+};
+
+/* Sockets that systemd has opened for us (sd_listen_fds(3)). */
+struct given {
+	int local, tcp; /* or -1 */
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
+};
+
+static bool take_given(struct given *given, char *error, size_t size)
+{
+	int count = sd_listen_fds(1);
+
+	given->local = given->tcp = -1;
+	for (int i = 0; i < count; i++) {
+		int fd = SD_LISTEN_FDS_START + i;
+		struct sockaddr_un address = { 0 };
+		socklen_t length = sizeof(address) - 1;
+
+		if (sd_is_socket_unix(fd, SOCK_STREAM, 1, NULL, 0) > 0 && given->local < 0 &&
+			getsockname(fd, (struct sockaddr *)&address, &length) == 0) {
+			given->local = fd;
+			snprintf(given->path, sizeof(given->path), "%s", address.sun_path);
+		} else if (sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1) > 0 &&
+			sd_is_socket(fd, AF_UNIX, 0, -1) == 0 && given->tcp < 0) {
+			given->tcp = fd;
+		} else {
+			snprintf(error, size,
+				"socket %d from systemd is not one that is wanted: one Unix stream "
+				"socket with a path and one TCP socket, both listening",
+				fd);
+			return false;
+		}
+	}
+	return true;
+}
+
+static void want_files(const struct config *config)
+{
+	size_t wanted = (size_t)config->max_sessions + config->max_peers * 2 + OTHER_FILES;
+	size_t have = privileges_raise_files(wanted);
+
+	if (have < wanted)
+		log_line(CORE_LOG_WARNING,
+			"only %zu descriptors are allowed where max_sessions (%u) may need %zu: "
+			"raise LimitNOFILE, or lower max_sessions",
+			have, config->max_sessions, wanted);
+}
+
+/* 0, or the status to exit with. */
+static int start(const struct options *options, struct loop **ret_loop)
+{
+	char error[ERROR_SIZE] = "";
+	struct config *config = options_config(options, error, sizeof(error));
+	struct given given;
+	struct local *local;
+	enum local_result result;
+
+	if (!config || !take_given(&given, error, sizeof(error)))
+		goto failed;
+	if (given.local >= 0) {
+		free(config->socket);
+		config->socket = strdup(given.path);
+	}
+	if (!config->socket) {
+		snprintf(error, sizeof(error), "no memory");
+		goto failed;
+	}
+	want_files(config);
+	result = local_take(
+		config->socket, options->is_private, given.local, &local, error, sizeof(error));
+	if (result == LOCAL_BUSY && options->is_private) {
+		/* Two programs wanted a daemon at once. They have one. */
+		log_line(CORE_LOG_INFO, "%s", error);
+		config_free(config);
+		return EXIT_SUCCESS;
+	}
+	if (result != LOCAL_TAKEN)
+		goto failed;
+	*ret_loop = loop_create(options, config, local, given.tcp, error, sizeof(error));
+	config = NULL;
+	if (*ret_loop && privileges_drop((*ret_loop)->config->user, error, sizeof(error)))
+		return EXIT_SUCCESS;
+	loop_destroy(*ret_loop);
+	*ret_loop = NULL;
+failed:
+	log_line(CORE_LOG_ERROR, "%s", error);
+	config_free(config);
+	return EXIT_FAILURE;
+}
+
+static int check_config(const struct options *options)
+{
+	char error[ERROR_SIZE] = "";
+	struct config *config = options_config(options, error, sizeof(error));
+
+	if (!config) {
+		fprintf(stderr, "%s\n", error);
+		return EXIT_FAILURE;
+	}
+	printf("%s: fine\n", options->config ? options->config : "no file, the defaults");
+	config_free(config);
+	return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	struct loop *loop = NULL;
+	struct options options;
+	int status = options_parse(&options, argc, argv);
+
+	if (status >= 0)
+		return status;
+	if (options.check_config)
+		return check_config(&options);
+	log_start(options.log_level);
+	/* The service that started a private daemon is not the daemon's to speak for. */
+	if (options.is_private)
+		unsetenv("NOTIFY_SOCKET");
+	signal(SIGPIPE, SIG_IGN);
+	umask(077);
+	/* What a flood needed goes back when it is over. */
+	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
+	mallopt(M_TRIM_THRESHOLD, MMAP_BYTES);
+	status = start(&options, &loop);
+	if (!loop)
+		return status;
+	if (loop_run(loop) < 0) {
+		log_line(CORE_LOG_ERROR, "the event loop failed: %s", strerror(errno));
+		status = EXIT_FAILURE;
+	}
+	loop_destroy(loop);
+	return status;
+}

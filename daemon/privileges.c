@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "daemon/privileges.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cap-ng.h>
+
+size_t privileges_raise_files(size_t wanted)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return 0;
+	if (limit.rlim_cur >= wanted)
+		return limit.rlim_cur;
+	limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		getrlimit(RLIMIT_NOFILE, &limit);
+	return limit.rlim_cur;
+}
+
+static bool become(const char *user, char *error, size_t size)
+{
+	const struct passwd *entry;
+
+	errno = 0;
+	entry = getpwnam(user);
+	if (!entry) {
+		snprintf(error, size, "there is no user %s (setting `user`)%s%s", user,
+			errno ? ": " : "", errno ? strerror(errno) : "");
+		return false;
+	}
+	if (entry->pw_uid == geteuid())
+		return true;
+	if (geteuid() != 0) {
+		snprintf(error, size, "only root can become user %s (setting `user`)", user);
+		return false;
+	}
+	if (initgroups(user, entry->pw_gid) < 0 || setgid(entry->pw_gid) < 0 ||
+		setuid(entry->pw_uid) < 0) {
+		snprintf(error, size, "cannot become user %s: %s", user, strerror(errno));
+		return false;
+	}
+	return true;
+}
+
+bool privileges_drop(const char *user, char *error, size_t size)
+{
+	bool all = false;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
+		snprintf(error, size, "cannot give up new privileges: %s", strerror(errno));
+		return false;
+	}
+	/* The bounding set only while that is allowed: without it there is nothing to gain either,
+	 * for no program can be started that would give more. */
+	all = capng_get_caps_process() == 0 && capng_have_capability(CAPNG_EFFECTIVE, CAP_SETPCAP);
+	if (all) {
+		capng_clear(CAPNG_SELECT_BOUNDS);
+		capng_apply(CAPNG_SELECT_BOUNDS);
+	}
+	if (user && !become(user, error, size))
+		return false;
+	capng_clear(CAPNG_SELECT_CAPS);
+	if (capng_apply(CAPNG_SELECT_CAPS) != 0 ||
+		capng_have_capabilities(CAPNG_SELECT_CAPS) > CAPNG_NONE) {
+		snprintf(error, size, "cannot drop capabilities: %s", strerror(errno));
+		return false;
+	}
+	return true;
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Whose messages are taken, and how many: turns. Two rows: `quick`, all of whose streams have a
+ * turn each round, and `busy`, of those whose last turn was long or did not suffice, which
+ * share some milliseconds a round. Between rounds the loop looks for what else has come. So
+ * one that asks little waits for one round at most, whatever others do.
+ */
+#include <unistd.h>
+
+#include <event2/buffer.h>
+
+#include "daemon/stream_internal.h"
+#include "lib/base/bytes.h"
+#include "lib/base/clock.h"
+#include "lib/control/frame.h"
+
+enum {
+	TURN_MESSAGES = 16,
+	TURN_BYTES = 1 << 18,
+	HEAVY_NS = 500000,     /* a turn that takes longer puts the stream into the second row */
+	HEAVY_BYTES = 1 << 16, /* so does a message of more than this */
+	ROUND_NS = 5000000,    /* for the second row, a round */
+	OUT_HOLD = 1 << 18,    /* a local client reads its answers before it is listened to again */
+	/* For long messages of one owner, those of more than HEAVY_BYTES. */
+	OWNER_ROOM = 32 << 20,
+	/* That another daemon's stream holds before who fills it has to wait. */
+	PEER_HOLD = 2 << 20,
+};
+
+static void wake_rows(struct streams *set)
+{
+	struct timeval at_once = { 0, 0 };
+
+	/* A timer, so that the loop looks for what else has come first. */
+	if (!evtimer_pending(&set->turn, NULL))
+		event_add(&set->turn, &at_once);
+}
+
+void stream_get_in_row(struct stream *stream)
+{
+	struct streams *set = stream->set;
+
+	event_del(&stream->read);
+	list_remove(&stream->row);
+	list_add_tail(stream->heavy ? &set->busy : &set->quick, &stream->row);
+	wake_rows(set);
+}
+
+/* The length of the frame at the start, 0 when it is not there in whole. */
+static int next_frame(struct stream *stream)
+{
+	size_t limit = stream->spoken ? FRAME_MAX : FRAME_MAX_STRANGER;
+	size_t size = evbuffer_get_length(stream->in);
+	uint8_t header[FRAME_HEADER] = { 0 };
+	int length;
+
+	evbuffer_copyout(stream->in, header, sizeof(header));
+	length = frame_length(header, size, limit);
+	if (length >= 0)
+		return length;
+	if (!stream->spoken && !stream->local && header[0] == 0x16 && header[1] == 3)
+		stream_end(stream, CORE_END_BAD, "it speaks TLS, which is not configured here");
+	else
+		stream_end(stream, CORE_END_BAD, "its message is longer than the %zu bytes allowed",
+			limit);
+	return 0;
+}
+
+/* ---- other daemons' streams */
+
+bool stream_has_room(const struct stream *stream, size_t size)
+{
+	return evbuffer_get_length(stream->out) + size <= PEER_HOLD;
+}
+
+static void wait_for(struct stream *stream, struct stream *full, size_t wants)
+{
+	stream->full = full;
+	stream->wants = wants;
+	list_add_tail(&full->waiters, &stream->waiting);
+	event_add(&stream->closed, NULL);
+}
+
+void stream_filled(struct stream *stream)
+{
+	struct stream *taken = stream->set->taken;
+
+	if (taken && taken->local && taken->state == STREAM_OPEN && !taken->full &&
+		!stream_has_room(stream, 0))
+		wait_for(taken, stream, 0);
+}
+
+void stream_let_in(struct stream *stream)
+{
+	bool is_open = stream->state == STREAM_OPEN;
+	size_t coming = 0;
+
+	/* Not for each little that has left. */
+	if (is_open && !stream_has_room(stream, PEER_HOLD / 2))
+		return;
+	while (!list_empty(&stream->waiters)) {
+		struct stream *first = container_of(stream->waiters.next, struct stream, waiting);
+
+		coming += first->wants;
+		if (is_open && !stream_has_room(stream, coming))
+			return;
+		list_remove(&first->waiting);
+		first->full = NULL;
+		event_del(&first->closed);
+		stream_get_in_row(first);
+	}
+}
+
+/* ---- long messages */
+
+/* False: there is no room for what its next message says it will be. */
+static bool take_room(struct stream *stream)
+{
+	struct owner *owner = stream->owner;
+	uint8_t header[FRAME_HEADER] = { 0 };
+	size_t size;
+
+	if (!owner || stream->taken)
+		return true;
+	evbuffer_copyout(stream->in, header, sizeof(header));
+	size = get_be32(header);
+	if (size <= HEAVY_BYTES)
+		return true;
+	if (owner->taken + size > OWNER_ROOM)
+		return false;
+	owner->taken += size;
+	stream->taken = size;
+	return true;
+}
+
+void stream_give_room(struct stream *stream)
+{
+	struct owner *owner = stream->owner;
+
+	if (!stream->taken)
+		return;
+	owner->taken -= stream->taken;
+	stream->taken = 0;
+	while (!list_empty(&owner->waiters)) {
+		struct stream *first = container_of(owner->waiters.next, struct stream, waiting);
+
+		if (!take_room(first))
+			return;
+		list_remove(&first->waiting);
+		event_del(&first->closed);
+		stream_listen(first, true);
+	}
+}
+
+/* ---- messages */
+
+static void take_message(struct stream *stream, int length)
+{
+	const struct stream_handler *handler = &stream->set->handler;
+	const uint8_t *frame = evbuffer_pullup(stream->in, length);
+	const char *why = "no memory for its message";
+	Ctl__Envelope *envelope = frame ? frame_unpack(frame, (size_t)length, &why) : NULL;
+	struct stream *full = NULL;
+	int fd = -1;
+
+	if (!envelope) {
+		stream_end(stream, CORE_END_BAD, "%s", why);
+		return;
+	}
+	if (stream->local)
+		full = handler->passes_to(handler->ctx, stream, envelope, (size_t)length);
+	if (full) {
+		/* It stays where it is, packed. */
+		wait_for(stream, full, (size_t)length);
+		ctl__envelope__free_unpacked(envelope, NULL);
+		return;
+	}
+	evbuffer_drain(stream->in, (size_t)length);
+	stream_give_room(stream);
+	if (envelope->body_case == CTL__ENVELOPE__BODY_DESCRIBE_PORT)
+		fd = wire_take_fd(&stream->wire);
+	stream->set->taken = stream;
+	handler->message(handler->ctx, stream, envelope, fd);
+	stream->set->taken = NULL;
+	if (fd >= 0)
+		close(fd);
+	ctl__envelope__free_unpacked(envelope, NULL);
+	stream->spoken = true;
+}
+
+/* After a turn: what is next for a stream that has no messages left over? */
+void stream_listen(struct stream *stream, bool began_anew)
+{
+	struct streams *set = stream->set;
+
+	if (!take_room(stream)) {
+		list_add_tail(&stream->owner->waiters, &stream->waiting);
+		event_del(&stream->timer);
+		stream->timed = false;
+		event_add(&stream->closed, NULL);
+		return;
+	}
+	if (evbuffer_get_length(stream->in) == 0) {
+		wire_drop_fds(&stream->wire);
+		event_del(&stream->timer);
+		stream->timed = false;
+	} else if (began_anew || !stream->timed) {
+		stream_set_timer(stream, set->message_ms);
+		stream->timed = true;
+	}
+	if (wire_has_more(&stream->wire))
+		event_active(&stream->read, EV_READ, 0);
+	else
+		event_add(&stream->read, NULL);
+}
+
+static void take_turn(struct stream *stream)
+{
+	uint64_t began_ns = clock_now_ns();
+	int length = 0, messages = 0;
+	size_t bytes = 0;
+
+	while (stream->state == STREAM_OPEN) {
+		stream->held = stream->local && evbuffer_get_length(stream->out) > OUT_HOLD;
+		if (stream->held || stream->full) {
+			event_del(&stream->timer);
+			stream->timed = false;
+			return;
+		}
+		length = next_frame(stream);
+		if (!length || messages == TURN_MESSAGES || bytes >= TURN_BYTES)
+			break;
+		/* This one will take long: not in the first row. */
+		if (length > HEAVY_BYTES && !stream->heavy)
+			break;
+		take_message(stream, length);
+		bytes += (size_t)length;
+		messages++;
+	}
+	if (stream->state != STREAM_OPEN)
+		return;
+	stream->heavy = length || clock_now_ns() - began_ns > HEAVY_NS;
+	if (length) {
+		event_del(&stream->timer);
+		stream->timed = false;
+		stream_get_in_row(stream);
+	} else {
+		stream_listen(stream, messages > 0);
+	}
+}
+
+/* The stream at the start of the row has its turn; what comes of that is carried out. */
+static void next_turn(struct streams *set, struct list *row)
+{
+	struct stream *stream = container_of(row->next, struct stream, row);
+
+	list_remove(&stream->row);
+	take_turn(stream);
+	streams_settle(set);
+}
+
+static void on_turn(evutil_socket_t fd, short what, void *arg)
+{
+	struct streams *set = arg;
+	struct list now;
+	uint64_t began_ns;
+
+	list_init(&now);
+	while (!list_empty(&set->quick)) {
+		struct list *node = set->quick.next;
+
+		list_remove(node);
+		list_add_tail(&now, node);
+	}
+	while (!list_empty(&now))
+		next_turn(set, &now);
+	began_ns = clock_now_ns();
+	while (!list_empty(&set->busy) && clock_now_ns() - began_ns < ROUND_NS)
+		next_turn(set, &set->busy);
+	if (!list_empty(&set->quick) || !list_empty(&set->busy))
+		wake_rows(set);
+}
+
+void streams_init_turns(struct streams *set)
+{
+	list_init(&set->quick);
+	list_init(&set->busy);
+	evtimer_assign(&set->turn, set->base, on_turn, set);
+}
+
+bool stream_may_be_heard(const struct stream *stream)
+{
+	return evbuffer_get_length(stream->out) <= OUT_HOLD / 2;
+}
