@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * `ferrulectl doctor`: is this host fit for what its fabrics want, and what is to be changed? The
+ * checks read /proc, /sys and /dev under a root that tests make themselves; only what needs system
+ * calls (reaching a gateway, the daemon) is left out there.
+ */
+#ifndef FERRULE_DAEMON_CTL_DOCTOR_H
+#define FERRULE_DAEMON_CTL_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum doctor_status { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_SKIP };
+
+struct finding {
+	enum doctor_status status;
+	char name[24];
+	char text[320];
+	char advice[320]; /* what to change, or empty */
+};
+
+enum {
+	DOCTOR_FINDINGS = 256,
+	DOCTOR_PORTS = 64,
+	DOCTOR_NAME = 64,
+	DOCTOR_PATH = 512,
+};
+
+/* A port of a fabric, by its devargs. */
+struct doctor_port {
+	char fabric[DOCTOR_NAME];
+	char devargs[256];
+	char driver[DOCTOR_NAME];    /* "af_packet", "pci", ...; "": not known */
+	char interface[DOCTOR_NAME]; /* of the kernel, or "" */
+	char pci[16];                /* "0000:17:00.0", or "" */
+	uint32_t path_mtu;           /* that the fabric wants; 0: what fits */
+	char gateway[64];            /* or "" */
+};
+
+struct doctor {
+	const char *root; /* "": this machine */
+	struct doctor_port ports[DOCTOR_PORTS];
+	size_t n_ports;
+	struct finding findings[DOCTOR_FINDINGS];
+	size_t n_findings;
+};
+
+void doctor_say(struct doctor *doctor, enum doctor_status status, const char *name,
+	const char *advice, const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* Takes the devargs apart; ports beyond DOCTOR_PORTS are left out. The port, or NULL. */
+struct doctor_port *doctor_add_port(struct doctor *doctor, const char *fabric, const char *devargs);
+/* A line of DaemonInfo.fabrics: a name and devargs. */
+void doctor_add_fabric(struct doctor *doctor, const char *line);
+
+/* ---- doctor_host.c */
+void doctor_hugepages(struct doctor *doctor);
+void doctor_iommu(struct doctor *doctor);
+void doctor_limits(struct doctor *doctor);
+void doctor_governor(struct doctor *doctor);
+void doctor_rights(struct doctor *doctor);
+void doctor_infiniband(struct doctor *doctor);
+void doctor_cuda(struct doctor *doctor);
+void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid);
+
+/* ---- doctor_net.c */
+void doctor_nics(struct doctor *doctor);
+void doctor_numa(struct doctor *doctor);
+void doctor_gateways(struct doctor *doctor);
+
+/* ---- doctor_files.c: below the root; paths are formatted */
+
+/* The file's first bytes, without white space at the end. False: there is none, or no right. */
+bool root_text(const struct doctor *doctor, char *text, size_t size, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+bool root_number(const struct doctor *doctor, long long *ret, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+bool root_exists(const struct doctor *doctor, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* May this process do that (R_OK | W_OK)? */
+bool root_access(const struct doctor *doctor, int mode, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The last part of where a symbolic link leads. */
+bool root_link(const struct doctor *doctor, char *text, size_t size, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* Names in a folder that begin with `prefix`, sorted: how many, up to `max` of them. */
+size_t root_list(const struct doctor *doctor, const char *folder, const char *prefix,
+	char names[][DOCTOR_NAME], size_t max);
+
+/* Processors by number, of lists like "0-3,8". */
+struct cpu_set_text {
+	uint64_t bits[64];
+};
+bool cpus_parse(const char *text, struct cpu_set_text *ret);
+bool cpus_meet(const struct cpu_set_text *a, const struct cpu_set_text *b);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The host: memory, processors, rights, drivers. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/ctl/doctor.h"
+
+enum {
+	NAMES = 512,
+	MEMLOCK_WANTED = 64 << 20, /* what EAL takes by default, twice */
+	NOFILE_WANTED = 4096,
+	CAP_NET_RAW_BIT = 13,
+};
+
+static bool has_driver(const struct doctor *doctor, const char *driver)
+{
+	size_t i;
+
+	for (i = 0; i < doctor->n_ports; i++) {
+		if (strcmp(doctor->ports[i].driver, driver) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* ---- memory */
+
+void doctor_hugepages(struct doctor *doctor)
+{
+	char names[NAMES / 32][DOCTOR_NAME];
+	size_t count, i;
+	bool any = false;
+
+	count = root_list(doctor, "/sys/kernel/mm/hugepages", "hugepages-", names, NAMES / 32);
+	for (i = 0; i < count; i++) {
+		const char *size = names[i] + strlen("hugepages-");
+		long long total = 0, left = 0;
+
+		if (!root_number(
+			    doctor, &total, "/sys/kernel/mm/hugepages/%s/nr_hugepages", names[i]) ||
+			!root_number(doctor, &left, "/sys/kernel/mm/hugepages/%s/free_hugepages",
+				names[i]) ||
+			total == 0)
+			continue;
+		any = true;
+		doctor_say(doctor, left ? DOCTOR_OK : DOCTOR_WARN, "hugepages",
+			left ? NULL : "reserve more: sysctl vm.nr_hugepages=N",
+			"%lld of %lld pages of %s are free", left, total, size);
+	}
+	if (!any)
+		doctor_say(doctor, DOCTOR_OK, "hugepages", NULL,
+			"none are reserved, and none are needed unless FRL_EAL_ARGS asks for them");
+}
+
+/* The value in a line "Max open files  1024  4096  files" of /proc/PID/limits. UINT64_MAX:
+ * unlimited. */
+static bool limit_of(const char *limits, const char *name, bool hard, uint64_t *ret)
+{
+	const char *line = strstr(limits, name);
+	char soft_text[32], hard_text[32];
+	const char *text;
+
+	if (!line || sscanf(line + strlen(name), "%31s %31s", soft_text, hard_text) != 2)
+		return false;
+	text = hard ? hard_text : soft_text;
+	if (strcmp(text, "unlimited") == 0) {
+		*ret = UINT64_MAX;
+		return true;
+	}
+	*ret = strtoull(text, NULL, 10);
+	return isdigit((unsigned char)text[0]);
+}
+
+static void say_memlock(struct doctor *doctor, uint64_t bytes)
+{
+	if (bytes == UINT64_MAX)
+		doctor_say(doctor, DOCTOR_OK, "memlock", NULL, "no limit on locked memory");
+	else if (bytes >= MEMLOCK_WANTED)
+		doctor_say(doctor, DOCTOR_OK, "memlock", NULL, "%" PRIu64 " MiB may be locked",
+			bytes >> 20);
+	else if (has_driver(doctor, "pci"))
+		doctor_say(doctor, DOCTOR_FAIL, "memlock",
+			"raise `memlock` in /etc/security/limits.d, or LimitMEMLOCK= of the "
+			"service",
+			"only %" PRIu64 " KiB may be locked: devices that DPDK drives through VFIO "
+			"need their buffers locked",
+			bytes >> 10);
+	else
+		doctor_say(doctor, DOCTOR_OK, "memlock", NULL,
+			"%" PRIu64 " KiB may be locked: enough, since no fabric has a PCI device",
+			bytes >> 10);
+}
+
+void doctor_limits(struct doctor *doctor)
+{
+	char limits[4096];
+	uint64_t value;
+
+	if (!root_text(doctor, limits, sizeof(limits), "/proc/self/limits")) {
+		doctor_say(doctor, DOCTOR_SKIP, "limits", NULL, "/proc/self/limits is not there");
+		return;
+	}
+	if (limit_of(limits, "Max locked memory", false, &value))
+		say_memlock(doctor, value);
+	if (!limit_of(limits, "Max open files", true, &value))
+		return;
+	if (value >= NOFILE_WANTED)
+		doctor_say(doctor, DOCTOR_OK, "nofile", NULL,
+			"a process may have %s%" PRIu64 " files open",
+			value == UINT64_MAX ? "more than " : "",
+			value == UINT64_MAX ? UINT64_C(1) << 20 : value);
+	else
+		doctor_say(doctor, DOCTOR_WARN, "nofile",
+			"raise `nofile` in /etc/security/limits.d, or LimitNOFILE= of the service",
+			"only %" PRIu64
+			" files may be open: each connection on this machine takes some",
+			value);
+}
+
+/* ---- processors */
+
+void doctor_governor(struct doctor *doctor)
+{
+	static char names[NAMES][DOCTOR_NAME];
+	char governor[64], other[64] = "";
+	unsigned known = 0, slow = 0;
+	size_t count, i;
+
+	count = root_list(doctor, "/sys/devices/system/cpu", "cpu", names, NAMES);
+	for (i = 0; i < count; i++) {
+		if (!isdigit((unsigned char)names[i][3]) ||
+			!root_text(doctor, governor, sizeof(governor),
+				"/sys/devices/system/cpu/%s/cpufreq/scaling_governor", names[i]))
+			continue;
+		known++;
+		if (strcmp(governor, "performance") != 0) {
+			slow++;
+			snprintf(other, sizeof(other), "%s", governor);
+		}
+	}
+	if (!known)
+		doctor_say(doctor, DOCTOR_SKIP, "governor", NULL,
+			"the kernel does not control the processors' frequency (a virtual "
+			"machine?)");
+	else if (slow)
+		doctor_say(doctor, DOCTOR_WARN, "governor", "cpupower frequency-set -g performance",
+			"%u of %u processors are governed by `%s`: latencies vary", slow, known,
+			other);
+	else
+		doctor_say(doctor, DOCTOR_OK, "governor", NULL,
+			"all %u processors are governed by `performance`", known);
+}
+
+/* ---- devices */
+
+static void check_vfio_files(struct doctor *doctor)
+{
+	char names[NAMES / 32][DOCTOR_NAME];
+	size_t count, i, denied = 0;
+
+	if (!root_exists(doctor, "/dev/vfio/vfio")) {
+		doctor_say(doctor, DOCTOR_FAIL, "vfio", "modprobe vfio-pci",
+			"/dev/vfio/vfio is not there");
+		return;
+	}
+	if (!root_access(doctor, R_OK | W_OK, "/dev/vfio/vfio")) {
+		doctor_say(doctor, DOCTOR_FAIL, "vfio",
+			"chmod 0666 /dev/vfio/vfio: it gives no right but to make empty containers",
+			"/dev/vfio/vfio cannot be opened by this user");
+		return;
+	}
+	count = root_list(doctor, "/dev/vfio", "", names, NAMES / 32);
+	for (i = 0; i < count; i++) {
+		if (strcmp(names[i], "vfio") != 0 &&
+			!root_access(doctor, R_OK | W_OK, "/dev/vfio/%s", names[i]))
+			denied++;
+	}
+	if (denied)
+		doctor_say(doctor, DOCTOR_WARN, "vfio",
+			"give the groups' files in /dev/vfio to the users of the fabric (chown, or "
+			"a "
+			"udev rule)",
+			"%zu of the groups in /dev/vfio cannot be opened by this user", denied);
+	else
+		doctor_say(doctor, DOCTOR_OK, "vfio", NULL, "/dev/vfio: %zu groups can be opened",
+			count ? count - 1 : 0);
+}
+
+void doctor_iommu(struct doctor *doctor)
+{
+	static char names[NAMES][DOCTOR_NAME];
+	size_t units = root_list(doctor, "/sys/class/iommu", "", names, NAMES);
+	size_t groups = root_list(doctor, "/sys/kernel/iommu_groups", "", names, NAMES);
+	char unsafe[8] = "";
+
+	if (!has_driver(doctor, "pci")) {
+		doctor_say(doctor, DOCTOR_SKIP, "iommu", NULL,
+			"no fabric has a PCI device (%zu IOMMUs, %zu groups are there)", units,
+			groups);
+		return;
+	}
+	root_text(doctor, unsafe, sizeof(unsafe),
+		"/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+	if (groups)
+		doctor_say(
+			doctor, DOCTOR_OK, "iommu", NULL, "%zu IOMMUs, %zu groups", units, groups);
+	else if (unsafe[0] == 'Y' || unsafe[0] == '1')
+		doctor_say(doctor, DOCTOR_WARN, "iommu",
+			"turn the IOMMU on in the firmware and by intel_iommu=on or amd_iommu=on",
+			"none, and VFIO is in its unsafe mode without: devices can write "
+			"everywhere");
+	else
+		doctor_say(doctor, DOCTOR_FAIL, "iommu",
+			"turn it on in the firmware and by intel_iommu=on or amd_iommu=on; in a "
+			"virtual machine: modprobe vfio enable_unsafe_noiommu_mode=1",
+			"there is none, so VFIO gives out no device");
+	if (!root_exists(doctor, "/sys/module/vfio_pci"))
+		doctor_say(doctor, DOCTOR_WARN, "vfio", "modprobe vfio-pci",
+			"the module vfio-pci is not loaded (NICs of bifurcated drivers, as mlx5, "
+			"do "
+			"without)");
+	else
+		check_vfio_files(doctor);
+}
+
+void doctor_rights(struct doctor *doctor)
+{
+	char status[4096];
+	const char *line;
+	uint64_t effective;
+
+	if (!has_driver(doctor, "af_packet")) {
+		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
+			"no fabric uses net_af_packet");
+		return;
+	}
+	line = root_text(doctor, status, sizeof(status), "/proc/self/status")
+		? strstr(status, "CapEff:")
+		: NULL;
+	if (!line) {
+		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
+			"/proc/self/status does not say which capabilities there are");
+		return;
+	}
+	effective = strtoull(line + strlen("CapEff:"), NULL, 16);
+	if (effective >> CAP_NET_RAW_BIT & 1)
+		doctor_say(doctor, DOCTOR_OK, "packet sockets", NULL,
+			"this user has CAP_NET_RAW, which net_af_packet needs");
+	else
+		doctor_say(doctor, DOCTOR_WARN, "packet sockets",
+			"setcap cap_net_raw+ep PROGRAM, or AmbientCapabilities=CAP_NET_RAW of its "
+			"service",
+			"this user lacks CAP_NET_RAW: its programs cannot open ports of "
+			"net_af_packet");
+}
+
+void doctor_infiniband(struct doctor *doctor)
+{
+	char names[NAMES / 32][DOCTOR_NAME];
+	size_t count = root_list(doctor, "/dev/infiniband", "uverbs", names, NAMES / 32), i;
+
+	if (!count) {
+		doctor_say(doctor, DOCTOR_SKIP, "infiniband", NULL,
+			"/dev/infiniband has no devices: none are needed");
+		return;
+	}
+	for (i = 0; i < count; i++) {
+		if (!root_access(doctor, R_OK | W_OK, "/dev/infiniband/%s", names[i])) {
+			doctor_say(doctor, DOCTOR_WARN, "infiniband",
+				"its udev rule (rdma-core) makes it writable for all",
+				"/dev/infiniband/%s cannot be opened by this user", names[i]);
+			return;
+		}
+	}
+	doctor_say(doctor, DOCTOR_OK, "infiniband", NULL, "%zu verbs devices can be opened", count);
+}
+
+static bool has_libcuda(const struct doctor *doctor)
+{
+	static const char *const folders[] = { "/usr/lib/x86_64-linux-gnu",
+		"/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/aarch64-linux-gnu",
+		"/usr/lib64", "/usr/lib", "/usr/local/cuda/compat", "/usr/local/nvidia/lib64" };
+	size_t i;
+
+	for (i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+		if (root_exists(doctor, "%s/libcuda.so.1", folders[i]))
+			return true;
+	}
+	return false;
+}
+
+void doctor_cuda(struct doctor *doctor)
+{
+	bool module = root_exists(doctor, "/sys/module/nvidia"), library = has_libcuda(doctor);
+	bool peermem = root_exists(doctor, "/sys/module/nvidia_peermem");
+	char version[256] = "";
+
+	if (!module && !library) {
+		doctor_say(doctor, DOCTOR_SKIP, "cuda", NULL,
+			"no NVIDIA driver: buffers are in the host's memory");
+		return;
+	}
+	root_text(doctor, version, sizeof(version), "/proc/driver/nvidia/version");
+	version[strcspn(version, "\n")] = '\0';
+	if (!module)
+		doctor_say(doctor, DOCTOR_WARN, "cuda", "modprobe nvidia",
+			"libcuda.so.1 is there, the module nvidia is not loaded");
+	else if (!library)
+		doctor_say(doctor, DOCTOR_WARN, "cuda",
+			"install the driver's user-space part (libcuda1)",
+			"the module nvidia is loaded, libcuda.so.1 is not found");
+	else if (!root_access(doctor, R_OK | W_OK, "/dev/nvidiactl"))
+		doctor_say(doctor, DOCTOR_WARN, "cuda",
+			"nvidia-modprobe -c 0 -u, or put this user into the group of "
+			"/dev/nvidiactl",
+			"/dev/nvidiactl cannot be opened by this user");
+	else
+		doctor_say(doctor, DOCTOR_OK, "cuda", NULL, "%.200s%s",
+			version[0] ? version : "the NVIDIA driver is loaded",
+			peermem ? "; nvidia_peermem is loaded" : "");
+}
+
+void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid)
+{
+	struct stat info;
+
+	if (!folder || folder[0] != '/')
+		doctor_say(doctor, DOCTOR_OK, "runtime folder", NULL,
+			"XDG_RUNTIME_DIR is not set: private daemons have their sockets in "
+			"/tmp/ferrule-%u",
+			uid);
+	else if (stat(folder, &info) || !S_ISDIR(info.st_mode))
+		doctor_say(doctor, DOCTOR_WARN, "runtime folder",
+			"unset XDG_RUNTIME_DIR, or log in by a session of systemd's",
+			"XDG_RUNTIME_DIR is %.200s, which is no folder", folder);
+	else if (info.st_uid != uid || (info.st_mode & 077))
+		doctor_say(doctor, DOCTOR_WARN, "runtime folder",
+			"it should be this user's, with mode 0700 (sudo and su keep another "
+			"user's)",
+			"XDG_RUNTIME_DIR is %.200s: of user %u, mode %03o", folder,
+			(unsigned)info.st_uid, (unsigned)info.st_mode & 0777);
+	else
+		doctor_say(doctor, DOCTOR_OK, "runtime folder", NULL, "%.200s", folder);
+}

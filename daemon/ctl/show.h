@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the daemon reports, shown to people (tables) and programs (JSON). */
+#ifndef FERRULE_DAEMON_CTL_SHOW_H
+#define FERRULE_DAEMON_CTL_SHOW_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "daemon/ctl/link.h"
+
+struct show_options {
+	bool json;
+	bool wide;
+	unsigned width; /* of the terminal; 0: none */
+	unsigned lines; /* 0: as many as there are */
+};
+
+/* A table of `ferrulectl NAME`; NULL: there is none of that name. */
+struct show;
+const struct show *show_find(const char *name);
+const char *show_name(const struct show *show);
+
+int show_ask(const struct show *show, struct link *link, uint32_t qpn, uint32_t pid,
+	struct answer *answer);
+
+/* Sorted as it will be shown. `before`: an earlier answer, `seconds` ago, for rates; or NULL. */
+void show_print(FILE *out, const struct show *show, const struct show_options *options,
+	struct answer *answer, const struct answer *before, double seconds);
+
+json_t *show_json(const struct show *show, struct answer *answer);
+
+/* Prints a JSON text and gives it up: on one line, or indented. */
+void print_json(FILE *out, json_t *json, bool one_line);
+
+#endif
