@@ -28,9 +28,18 @@ compiles() {
 	fi
 }
 
-mapfile -t headers < <(source_files '*.h' -- lib drivers collectives)
+needs_generated() {
+	"$cc" -MM -MG -I. -Ilib/include "$1" 2>/dev/null | grep -q '\.pb-c\.h'
+}
+
+mapfile -t headers < <(source_files '*.h' -- lib drivers collectives daemon)
 for header in "${headers[@]}"; do
 	extra=()
+	# Generated headers are in the build's folder, if there is one.
+	if needs_generated "$header"; then
+		[ -n "${FRL_BUILD_ROOT:-}" ] || continue
+		extra=(-I "$FRL_BUILD_ROOT")
+	fi
 	case $header in
 	drivers/dpdk/*) extra=("${dpdk_flags[@]}") ;;
 	esac

@@ -6,7 +6,7 @@
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives examples)
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives examples daemon)
 [ ${#files[@]} -gt 0 ] || exit 0
 
 awk "$awk_code"'
@@ -74,13 +74,18 @@ function check_pure(text) {
 BEGIN {
 	allowed["lib/include/"] = ""
 	allowed["lib/base/"] = "lib/base/"
+	allowed["lib/control/"] = "lib/base/ lib/control/"
 	allowed["lib/reduce/"] = "lib/base/ lib/reduce/"
 	allowed["lib/wire/"] = "lib/base/ lib/wire/"
 	allowed["lib/protocol/"] = "lib/base/ lib/wire/ lib/protocol/"
 	allowed["lib/engine/"] = \
 		"lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ drivers/port.h"
 	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ lib/api/" \
-		" drivers/port.h drivers/dpdk/dpdk.h"
+		" lib/control/ drivers/port.h drivers/dpdk/dpdk.h"
+	allowed["daemon/"] = "lib/base/ lib/control/ daemon/"
+	allowed["daemon/core/"] = "lib/base/list.h lib/base/bytes.h lib/base/random.h" \
+		" lib/base/table.h lib/control/ daemon/core/ daemon/config.h"
+	allowed["daemon/ctl/"] = "lib/base/ lib/control/ daemon/ctl/ daemon/config.h"
 	allowed["drivers/"] = "lib/base/ drivers/"
 	allowed["drivers/dpdk/"] = "lib/base/ drivers/"
 	allowed["drivers/verbs/"] = "lib/base/ drivers/"

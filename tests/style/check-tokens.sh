@@ -29,7 +29,7 @@ function forbid(text, pattern, reason) {
 }
 ' "${files[@]}" || status=1
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives examples)
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives daemon examples)
 [ ${#files[@]} -eq 0 ] || awk "$awk_code"'
 FNR == 601 { finding("the file has more than 600 lines: it may have gained a second noun") }
 FNR == 1 { start = 0 }

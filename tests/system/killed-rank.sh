@@ -3,8 +3,8 @@
 #
 # A rank is killed in the middle of collectives: the others say which within 3 s and end, the
 # launcher fails, and no process, file or socket stays behind. The same when ranks die as they
-# start, when the launcher itself is killed, and where ranks meet without a launcher. Signals that
-# whoever started the job ignores do not end it.
+# start, when the launcher itself is killed, where ranks meet without a launcher, and when it is the
+# daemon that is killed. Signals that whoever started the job ignores do not end it.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -65,13 +65,14 @@ has_children() {
 	[ -n "$(children "$1")" ]
 }
 
-# kill_early TRY: a rank, whichever is there then, 20 to 90 ms after the start.
+# kill_early TRY: a rank, whichever is there then, 20 to 90 ms after the start; at first at once,
+# before it can have told anybody that it is there.
 kill_early() {
 	local out=$temp/early$1.out launcher ranks victim start status=0
 	"$allreduce" -n 4 --bench --min 4K --max 64K --iters 20000 >"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
-	sleep "0.0$((RANDOM % 71 + 20))"
+	[ "$1" -le 2 ] || sleep "0.0$((RANDOM % 71 + 20))"
 	wait_until 5 has_children "$launcher" || fail "there are no ranks"
 	mapfile -t ranks < <(children "$launcher" | sort -n)
 	started+=("${ranks[@]}")
@@ -105,17 +106,23 @@ kill_launcher() {
 	started=()
 }
 
-# Without a launcher rank 0 serves the rendezvous, and the others must still name it.
-kill_server() {
-	local pids=() rank status=0
-	for rank in 0 1 2 3 4; do
-		"$allreduce" -n 5 --rank "$rank" --rendezvous "unix:$temp/meet" --bench \
+# joined RANKS: processes that meet without a launcher, in $pids.
+join_all() {
+	local rank
+	pids=()
+	for rank in $(seq 0 $(($1 - 1))); do
+		"$allreduce" -n "$1" --rank "$rank" --job meet --bench \
 			--min 4K --max 4M --iters 2000 >"$temp/joined$rank.out" 2>&1 &
 		pids+=("$!")
 	done
 	started+=("${pids[@]}")
 	job+=("${pids[@]}")
 	wait_until 20 prints_sizes "$temp/joined0.out" || sleep 1
+}
+
+kill_joined() {
+	local rank status
+	join_all 5
 	kill -9 "${pids[0]}"
 	all_end 5 "${pids[@]}"
 	for rank in 1 2 3 4; do
@@ -128,10 +135,41 @@ kill_server() {
 	wait "${pids[0]}" || true
 	started=()
 	show "$temp"/joined?.out
-	# The socket that it left is no obstacle.
-	[ -S "$temp/meet" ] || fail "a killed server leaves its socket: the test is out of date"
-	passes again "$allreduce" -n 1 --rank 0 --rendezvous "unix:$temp/meet" --bench --max 64 \
-		--iters 3
+	# Their job's name is free again.
+	passes again "$allreduce" -n 1 --rank 0 --job meet --bench --max 64 --iters 3
+}
+
+# A daemon that is started again learns of the ranks from them, and the job goes on.
+restart_daemon() {
+	local rank status
+	join_all 2
+	kill -9 "$daemon"
+	start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
+	for rank in 0 1; do
+		status=0
+		wait "${pids[$rank]}" || status=$?
+		[ "$status" -eq 0 ] || fail "daemon restarted: exit status $status of rank $rank"
+	done
+	started=()
+	show "$temp"/joined[01].out
+}
+
+# Ranks that nobody tells of dead ones any more do not go on as if all lived.
+kill_daemon() {
+	local rank status
+	export FRL_CONTROL_LOST_S=1
+	join_all 2
+	kill -9 "$daemon"
+	all_end 5 "${pids[@]}"
+	for rank in 0 1; do
+		status=0
+		wait "${pids[$rank]}" || status=$?
+		[ "$status" -eq 1 ] || fail "daemon killed: exit status $status of rank $rank"
+		grep -q 'control daemon .* has ended and was not back' "$temp/joined$rank.out" ||
+			fail "daemon killed: rank $rank does not say so"
+	done
+	started=()
+	show "$temp"/joined[01].out
 }
 
 # ignoring SIGNAL: sent in the middle of a job that was started with it ignored.
@@ -157,7 +195,7 @@ for try in 1 2 3 4 5; do
 	kill_early "$try"
 done
 kill_launcher
-kill_server
+kill_joined
 if env --ignore-signal=HUP true 2>/dev/null; then
 	ignoring HUP
 	ignoring INT
@@ -165,6 +203,8 @@ if env --ignore-signal=HUP true 2>/dev/null; then
 else
 	echo "not tried: ignored signals (env has no --ignore-signal)"
 fi
+restart_daemon
+kill_daemon
 # The driver's own folder may stay, while nothing is in it.
 new=$(left_behind "$before" "${job[@]}" | while read -r name; do
 	[ "$name" = /run/dpdk ] && [ -z "$(find /run/dpdk -mindepth 1 ! -name ferrule)" ] ||

@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 #
 # What the system tests share. FRL_BIN and FRL_DATA come from meson; by hand the defaults do. A test
-# ends with `finish`; it uses `$temp`, a folder of its own, and ends only processes it started.
+# ends with `finish`; it uses `$temp`, a folder of its own, and ends only processes it started. It
+# has a control daemon of its own, too, which all programs find by FRL_CONTROL.
 set -eu
 
 system_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -12,15 +13,17 @@ data=${FRL_DATA:-$system_root/examples/data}
 allreduce=$bin/ferrule-allreduce
 # shellcheck disable=SC2034
 pingpong=$bin/ferrule-pingpong
+ferruled=$bin/../daemon/ferruled
 
 temp=$(mktemp -d)
 failures=0
 started=()
+daemons=()
 at_exit=()
 
 cleanup() {
 	local pid action
-	for pid in "${started[@]}"; do
+	for pid in "${started[@]}" "${daemons[@]}"; do
 		kill -9 "$pid" 2>/dev/null || true
 	done
 	for action in "${at_exit[@]}"; do
@@ -49,7 +52,7 @@ finish() {
 	exit 0
 }
 
-for program in "$allreduce" "$pingpong"; do
+for program in "$allreduce" "$pingpong" "$ferruled"; do
 	[ -x "$program" ] || skip "$program is not built"
 done
 
@@ -126,14 +129,29 @@ wait_until() {
 	done
 }
 
-# leavings: files and sockets that a job could leave behind on this machine.
+# start_daemon SOCKET COMMAND...: runs the command, a ferruled with its options, until the test
+# ends; its process is in $daemon.
+start_daemon() {
+	local socket=$1
+	shift
+	"$@" --socket "$socket" >>"$socket.log" 2>&1 &
+	daemon=$!
+	daemons+=("$daemon")
+	wait_until 20 test -S "$socket" && return
+	show "$socket.log"
+	fail "the daemon does not listen at $socket"
+	finish
+}
+
+# leavings: files and sockets that a job could leave behind on this machine. What lies in folders of
+# mktemp is other tests'.
 leavings() {
 	{
 		find /dev/shm /tmp /run /var/run -xdev -maxdepth 2 \
 			\( -iname '*ferrule*' -o -iname 'frl*' -o -iname '*memif*' -o \
 			-iname '*dpdk*' -o -iname '*rtemap*' \) 2>/dev/null
 		awk 'NF >= 8 && tolower($8) ~ /ferrule|frl|memif|dpdk/ { print $8 }' /proc/net/unix
-	} | sort -u
+	} | grep -v '/tmp\.[A-Za-z0-9]*/' | sort -u
 }
 
 # left_behind BEFORE PID...: what is there now and was not in BEFORE, an earlier answer of leavings.
@@ -149,3 +167,7 @@ left_behind() {
 		fi
 	done
 }
+
+echo 'idle_exit_ms = 0;' >"$temp/ferruled.conf"
+export FRL_CONTROL=$temp/ferruled.sock
+start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"

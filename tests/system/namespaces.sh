@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Over Ethernet: a veth pair between two network namespaces, through AF_PACKET. The kernel has
-# 10.9.1.x on it (for the rendezvous over TCP), Ferrule 10.1.1.x and fd00:1::x.
+# Over Ethernet: a veth pair between two network namespaces, through AF_PACKET. Each is a host with
+# a control daemon. The kernel has 10.9.1.x on it (for the daemons), Ferrule 10.1.1.x and fd00:1::x.
 #
 #	[ frlaPID: 10.9.1.1, 10.1.1.1 ] e0 ------ veth ------ e0 [ frlbPID: 10.9.1.2, 10.1.1.2 ]
 # shellcheck source=tests/system/lib.sh
@@ -32,6 +32,10 @@ for i in 1 2; do
 	ip -n "$name" link set lo up
 	ip -n "$name" addr add "10.9.1.$i/24" dev e0
 	ip -n "$name" link set e0 up
+	printf 'host = "%s";\nlisten_address = "10.9.1.%s";\ninsecure = true;\n' "$name" "$i" \
+		>"$temp/$name.conf"
+	start_daemon "$temp/$name.sock" ip netns exec "$name" "$ferruled" \
+		--config "$temp/$name.conf"
 done
 
 # both NAME -- COMMAND-IN-A... -- COMMAND-IN-B...: both run at once and must both end well.
@@ -43,10 +47,12 @@ both() {
 		shift
 	done
 	shift
-	timeout -k 5 60 ip netns exec "$a" "${first[@]}" >"$temp/$name-a.out" 2>&1 &
+	timeout -k 5 60 env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "${first[@]}" \
+		>"$temp/$name-a.out" 2>&1 &
 	other=$!
 	started+=("$other")
-	timeout -k 5 60 ip netns exec "$b" "$@" >"$temp/$name-b.out" 2>&1 || status=$?
+	timeout -k 5 60 env "FRL_CONTROL=$temp/$b.sock" ip netns exec "$b" "$@" \
+		>"$temp/$name-b.out" 2>&1 || status=$?
 	if [ "$status" -ne 0 ]; then
 		fail "$name: exit status $status of $*"
 		kill "$other" 2>/dev/null || true
@@ -67,11 +73,11 @@ for mtu in 1500 9000; do
 			"$pingpong" --connect 10.9.1.1 --port "$port" --ip 10.1.1.2/24 \
 			--op "$op" --verify --sizes 1,64,4097,100000 --iters 200
 	done
-	job=(-n 2 --rendezvous tcp:10.9.1.1:4790 --port "$port" --input "$data/rank%r.safetensors")
+	job_options=(-n 2 --job train@10.9.1.1 --port "$port" --input "$data/rank%r.safetensors")
 	both "allreduce-$mtu" -- \
-		"$allreduce" "${job[@]}" --rank 0 --ip 10.1.1.1/24 \
+		"$allreduce" "${job_options[@]}" --rank 0 --ip 10.1.1.1/24 \
 		--output "$temp/$mtu-%r.safetensors" -- \
-		"$allreduce" "${job[@]}" --rank 1 --ip 10.1.1.2/24 \
+		"$allreduce" "${job_options[@]}" --rank 1 --ip 10.1.1.2/24 \
 		--output "$temp/$mtu-%r.safetensors"
 	cmp "$temp/$mtu-0.safetensors" "$temp/$mtu-1.safetensors" ||
 		fail "MTU $mtu: the ranks have different results"
@@ -80,8 +86,8 @@ cmp "$temp/1500-0.safetensors" "$temp/9000-0.safetensors" ||
 	fail "the result depends on the MTU"
 
 both bench-ipv6 -- \
-	"$allreduce" -n 2 --rank 0 --rendezvous tcp:10.9.1.1:4790 --port "$port" \
+	"$allreduce" -n 2 --rank 0 --job train@10.9.1.1 --port "$port" \
 	--ip fd00:1::1/64 --bench --min 8 --max 256K --factor 32 --iters 3 -- \
-	"$allreduce" -n 2 --rank 1 --rendezvous tcp:10.9.1.1:4790 --port "$port" \
+	"$allreduce" -n 2 --rank 1 --job train@10.9.1.1 --port "$port" \
 	--ip fd00:1::2/64 --bench --min 8 --max 256K --factor 32 --iters 3
 finish

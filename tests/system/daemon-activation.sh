@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# How ferruled starts and ends: sockets from systemd, READY and WATCHDOG for it, one daemon a path,
+# the path of a dead one, what a crash leaves behind, the private one that ends by itself.
+# shellcheck source=tests/system/daemon_lib.sh
+. "$(dirname "$0")/daemon_lib.sh"
+
+# ---- sockets that are there already
+
+port=$(free_port 1)
+"$client" listen "$temp/given.sock" "127.0.0.1:$port" -- "$ferruled" --log-level debug \
+	>"$temp/given.log" 2>&1 &
+given=$!
+started+=("$given")
+says given "ready on $temp/given.sock, 127.0.0.1:$port"
+passes given-asked "$client" ask "$temp/given.sock" 3
+exec 5<>"/dev/tcp/127.0.0.1/$port" || fail "nobody listens on the TCP socket that was given"
+exec 5>&-
+stop_daemon "$given"
+# The path is whose it was.
+[ -S "$temp/given.sock" ] || fail "the socket of systemd was removed"
+refuses given-udp 'not one that is wanted' -- "$client" listen "$temp/a.sock" "$temp/b.sock" -- \
+	"$ferruled"
+
+# ---- what systemd is told
+
+cat >"$temp/listen.py" <<'END'
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+print("bound", flush=True)
+while True:
+    print(s.recv(4096).decode().replace("\n", " "), flush=True)
+END
+if command -v python3 >/dev/null; then
+	python3 "$temp/listen.py" "$temp/notify" >"$temp/notify.log" 2>&1 &
+	started+=("$!")
+	says notify bound
+	NOTIFY_SOCKET=$temp/notify WATCHDOG_USEC=400000 run_daemon told
+	says notify '^READY=1'
+	says notify '^WATCHDOG=1'
+	kill -HUP "$daemon"
+	says notify '^RELOADING=1 MONOTONIC_USEC=[0-9]+'
+	says told 'settings have been read again'
+	stop_daemon "$daemon"
+	says notify '^STOPPING=1'
+fi
+
+# ---- one daemon a path
+
+run_daemon one
+one=$daemon
+[ "$(stat -c %a "$temp/one.sock")" = 666 ] || fail "one.sock: $(stat -c %A "$temp/one.sock")"
+refuses second 'serves .* already' -- "$ferruled" --socket "$temp/one.sock"
+passes one-asked "$client" ask "$temp/one.sock" 3
+stop_daemon "$one"
+if ls "$temp"/one.sock* >/dev/null 2>&1; then
+	fail "left behind: $(ls "$temp"/one.sock*)"
+fi
+
+# What is no socket is not removed.
+echo precious >"$temp/file"
+refuses not-a-socket 'is no socket' -- "$ferruled" --socket "$temp/file"
+[ "$(cat "$temp/file")" = precious ] || fail "the daemon has removed a file"
+
+# A dead one leaves its path, which is taken over.
+run_daemon dead
+kill -KILL "$daemon"
+wait "$daemon" || true
+for trace in dead.sock dead.sock.running; do
+	[ -e "$temp/$trace" ] || fail "killed: it has left no $trace"
+done
+: >"$temp/dead.log"
+run_daemon dead
+passes dead-asked "$client" ask "$temp/dead.sock" 3
+stop_daemon "$daemon"
+
+# ---- the private one
+
+mkdir -m 755 "$temp/shared"
+refuses shared-folder 'mode 0700' -- "$ferruled" --private --socket "$temp/shared/p.sock"
+mkdir -m 700 "$temp/runtime"
+cat >"$temp/private.conf" <<END
+idle_exit_ms = 300;
+END
+XDG_RUNTIME_DIR=$temp/runtime "$ferruled" --private --config "$temp/private.conf" \
+	>"$temp/private.log" 2>&1 &
+private=$!
+started+=("$private")
+says private "ready on $temp/runtime/ferrule/ferruled.sock"
+[ "$(stat -c %a "$temp/runtime/ferrule")" = 700 ] || fail "the private folder is open to others"
+# Another one that starts at the same time leaves, content.
+passes rival env XDG_RUNTIME_DIR="$temp/runtime" "$ferruled" --private
+# Who is there keeps it.
+"$client" stay "$temp/runtime/ferrule/ferruled.sock" &
+stayer=$!
+started+=("$stayer")
+sleep 1
+alive "$stayer" || fail "the private daemon has left while somebody was there"
+kill "$stayer"
+wait "$stayer" 2>/dev/null || true
+wait_until 10 ended "$private" || fail "the private daemon stays though nobody is there"
+wait "$private" || fail "the private daemon ended with status $?"
+says private 'nobody has been there for 300 ms'
+[ -z "$(ls "$temp/runtime/ferrule")" ] || fail "left behind: $(ls "$temp/runtime/ferrule")"
+
+# ---- options
+
+passes version "$ferruled" --version
+passes help "$ferruled" --help
+passes check "$ferruled" --config "$temp/private.conf" --check-config
+refuses unknown 'help' -- "$ferruled" --colour
+refuses argument 'help' -- "$ferruled" start
+refuses level 'log-level' -- "$ferruled" --log-level loud
+refuses listen 'ADDR:PORT' -- "$ferruled" --listen 127.0.0.1:70000
+refuses no-file 'none.conf' -- "$ferruled" --config "$temp/none.conf" --check-config
+refuses long-path 'longer than' -- "$ferruled" --socket "$temp/$(printf 'x%.0s' {1..120})"
+
+# ---- no privilege is left
+
+run_daemon plain
+for set in CapPrm CapEff CapInh CapAmb; do
+	value=$(awk -v set=$set: '$1 == set { print $2 }' "/proc/$daemon/status")
+	[ "$value" = 0000000000000000 ] || fail "$set is $value"
+done
+[ "$(awk '$1 == "NoNewPrivs:" { print $2 }' "/proc/$daemon/status")" = 1 ] ||
+	fail "new privileges can be had"
+stop_daemon "$daemon"
+if [ "$(id -u)" -eq 0 ] && getent passwd nobody >/dev/null; then
+	mkdir "$temp/run"
+	chmod 755 "$temp"
+	chown nobody "$temp/run"
+	echo 'user = "nobody";' >"$temp/user.conf"
+	"$ferruled" --config "$temp/user.conf" --socket "$temp/run/user.sock" \
+		>"$temp/user.log" 2>&1 &
+	daemon=$!
+	started+=("$daemon")
+	says user 'ready on'
+	wait_until 5 [ -S "$temp/run/user.sock" ]
+	is_nobody() {
+		[ "$(stat -c %U "/proc/$daemon/environ" 2>/dev/null)" != '' ] &&
+			[ "$(awk '$1 == "Uid:" { print $2 $5 }' "/proc/$daemon/status")" = \
+				"$(id -u nobody)$(id -u nobody)" ]
+	}
+	is_nobody || fail "user: $(grep ^Uid: "/proc/$daemon/status")"
+	passes user-asked "$client" ask "$temp/run/user.sock" 3
+	stop_daemon "$daemon"
+	[ -z "$(ls "$temp/run")" ] || fail "left behind: $(ls "$temp/run")"
+fi
+finish

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# What the tests of ferruled share, beside lib.sh.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+client=$bin/../tests/daemon-client
+[ -x "$client" ] || skip "$client is not built"
+
+# A port that nobody listens on: from the process id, so that jobs beside each other differ.
+free_port() {
+	local port
+	for port in $(seq $((20000 + ($$ * 7 + $1 * 101) % 10000)) 32000); do
+		if ! ss -Hltn "sport = :$port" 2>/dev/null | grep -q .; then
+			echo "$port"
+			return
+		fi
+	done
+}
+
+ended() {
+	! alive "$1"
+}
+
+# run_daemon NAME OPTION...: with socket $temp/NAME.sock and log $temp/NAME.log; its process id is
+# in $daemon when it is ready.
+run_daemon() {
+	local name=$1
+	shift
+	"$ferruled" --socket "$temp/$name.sock" "$@" >>"$temp/$name.log" 2>&1 &
+	daemon=$!
+	started+=("$daemon")
+	wait_until 10 grep -qs ' ready on ' "$temp/$name.log" && return
+	fail "$name is not ready"
+	show "$temp/$name.log"
+	finish
+}
+
+# stop_daemon PID: in good order.
+stop_daemon() {
+	local status=0
+	kill -TERM "$1" 2>/dev/null || true
+	wait "$1" || status=$?
+	[ "$status" -eq 0 ] || fail "the daemon ended with status $status"
+}
+
+# says NAME PATTERN: within 10 s its log has a line that matches (grep -E).
+says() {
+	wait_until 10 grep -qsE -- "$2" "$temp/$1.log" && return
+	fail "the log of $1 does not say '$2'"
+	show "$temp/$1.log"
+}
+
+open_files() {
+	find "/proc/$1/fd" -mindepth 1 | wc -l
+}
+
+resident_kb() {
+	awk '$1 == "VmRSS:" { print $2 }' "/proc/$1/status"
+}

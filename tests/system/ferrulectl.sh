@@ -1,0 +1,293 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# ferrulectl with a daemon and two processes that are connected: what it shows is right, for people
+# and for programs; another user sees and kills nothing; why names the cause of a stall; kill-qp and
+# drain do what they say.
+# shellcheck source=tests/system/peer_lib.sh
+. "$(dirname "$0")/peer_lib.sh"
+
+ctl=$bin/../daemon/ctl/ferrulectl
+[ -x "$ctl" ] || skip "$ctl is not built"
+command -v python3 >/dev/null || skip "python3 is not installed"
+
+# evaluate EXPRESSION: of the JSON in $temp/json, `d`.
+evaluate() {
+	python3 -c "
+import json, sys
+d = json.load(open(sys.argv[1]))
+print($1)" "$temp/json"
+}
+
+# field EXPRESSION COMMAND...: of the JSON that the command gives.
+field() {
+	local expression=$1
+	shift
+	"$ctl" --json "$@" >"$temp/json" || true
+	evaluate "$expression"
+}
+
+# holds EXPRESSION COMMAND...: of its JSON the expression is true.
+holds() {
+	local expression=$1
+	shift
+	[ "$(field "$expression" "$@")" = True ] && return
+	fail "ferrulectl $*: not $expression"
+	show "$temp/json"
+}
+
+# status_of EXPECTED COMMAND...
+status_of() {
+	local expected=$1 status=0
+	shift
+	"$@" >"$temp/said" 2>&1 || status=$?
+	[ "$status" -eq "$expected" ] && return
+	fail "exit status $status instead of $expected: $*"
+	show "$temp/said"
+}
+
+# has PATTERN COMMAND...: ferrulectl says it.
+has() {
+	local pattern=$1
+	shift
+	"$ctl" "$@" >"$temp/said" 2>&1 || true
+	grep -qE -- "$pattern" "$temp/said" && return
+	fail "ferrulectl $* does not say '$pattern'"
+	show "$temp/said"
+}
+
+test_nobody() {
+	local command
+	for command in ports qps connections peers; do
+		holds "d['$command'] == []" "$command"
+		has '^No ' "$command"
+	done
+	holds "d['daemon']['processes'] == 0" stats
+	status_of 4 "$ctl" why 4711
+	status_of 2 "$ctl" why
+	status_of 2 "$ctl" why much
+	status_of 2 "$ctl" conquer
+	status_of 2 "$ctl"
+	status_of 0 "$ctl" help
+	status_of 3 "$ctl" --socket "$temp/none" ports
+	status_of 3 env FRL_CONTROL=off "$ctl" ports
+	[ "$(FRL_CONTROL=$temp/none field "d['error']['name']" qps)" = ENOTCONN ] ||
+		fail "an error is not told as JSON"
+}
+
+test_tables() {
+	local client_pid=${pids[client]} server_pid=${pids[server]} qpn peer_qpn
+	holds "sorted(p['pid'] for p in d['ports']) == sorted([$client_pid, $server_pid])" ports
+	holds "all(p['fabric'] == 'local' and p['qps'] == 1 for p in d['ports'])" ports
+	holds "all(len(p['addresses']) > 0 and len(p['mac']) == 17 for p in d['ports'])" ports
+	holds "len(d['qps']) == 2 and all(q['state'] == 'RTS' for q in d['qps'])" qps
+	holds "all(q['type'] == 'RC' and q['published_age_s'] < 1 for q in d['qps'])" qps
+	holds "len(d['connections']) == 2" connections
+	holds "all(c['state'] == 'established' and c['service'] == 'service'
+		for c in d['connections'])" connections
+	holds "sorted(c['passive'] for c in d['connections']) == [False, True]" connections
+	qpn=$(field "[q['qpn'] for q in d['qps'] if q['pid'] == $client_pid][0]" qps)
+	peer_qpn=$(field "[q['qpn'] for q in d['qps'] if q['pid'] == $server_pid][0]" qps)
+	holds "[c['peer_qpn'] for c in d['connections'] if c['pid'] == $client_pid] ==
+		[$peer_qpn]" connections
+	holds "[q['peer_qpn'] for q in d['qps'] if q['pid'] == $server_pid] == [$qpn]" qps
+	holds "d['daemon']['connections'] == 2 and d['daemon']['processes'] == 2" stats
+	holds "[c['peer_pid'] for c in d['connections'] if c['pid'] == $client_pid] ==
+		[$server_pid]" connections --pid "$client_pid"
+	has "^ *$qpn +$client_pid .*RTS" qps
+	has "cm-peer" connections
+	[ "$(COLUMNS=40 "$ctl" qps | awk 'length > 40' | wc -l)" -eq 0 ] ||
+		fail "the table does not fit 40 columns"
+	[ "$("$ctl" --wide qps | head -1 | wc -w)" -gt \
+		"$(COLUMNS=40 "$ctl" qps | head -1 | wc -w)" ] || fail "--wide shows no more"
+}
+
+# What is sent is counted, on both ends.
+test_traffic() {
+	local before after
+	before=$(field "sum(q['tx_bytes'] for q in d['qps'])" qps)
+	ask server '^posted' post "$s"
+	ask client '^sent' send "$c" hello
+	ask server '^received' receive "$s"
+	sleep 0.15 # a page is published again when it is older than 100 ms
+	after=$(field "sum(q['tx_bytes'] for q in d['qps'])" qps)
+	[ $((after - before)) -eq 5 ] || fail "$((after - before)) bytes are counted, not 5"
+	holds "sum(q['rx_bytes'] for q in d['qps']) == $after" qps
+	"$ctl" watch --interval 0.2 --count 3 >"$temp/watched" || fail "watch: exit status $?"
+	[ "$(grep -c 'TX/s' "$temp/watched")" -eq 2 ] || {
+		fail "watch does not show rates"
+		show "$temp/watched"
+	}
+	[ "$("$ctl" --json watch connections -i 0.1 -n 2 | wc -l)" -eq 2 ] ||
+		fail "watch --json does not print an object a line"
+}
+
+# On a terminal it refreshes in place, ends with q or ^C, and leaves the terminal as it was.
+test_watch() {
+	cat >"$temp/terminal.py" <<-'END'
+		import fcntl, os, pty, struct, sys, termios
+		start = os.pipe()
+		pid, fd = pty.fork()
+		if pid == 0:
+		    os.read(start[0], 1)
+		    os.execv(sys.argv[2], sys.argv[2:])
+		fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+		before = termios.tcgetattr(fd)
+		os.write(start[1], b"!")
+		said = b""
+		while said.count(b"\x1b[H") < 3:  # three times drawn
+		    said += os.read(fd, 65536)
+		during = termios.tcgetattr(fd)
+		os.write(fd, sys.argv[1].encode())
+		try:
+		    while data := os.read(fd, 65536):
+		        said += data
+		except OSError:
+		    pass
+		status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+		assert status == 0, status
+		assert before[3] & termios.ECHO and not during[3] & termios.ECHO
+		assert said.startswith(b"\x1b[?1049h\x1b[?25l"), said[:40]
+		assert said.endswith(b"\x1b[?25h\x1b[?1049l"), said[-40:]
+		assert b"TX/s" in said and b"(q ends)" in said, said
+		for line in said.split(b"\x1b[H")[2].split(b"\x1b[K")[2:]:
+		    assert len(line.strip()) <= 60, line
+	END
+	local key
+	for key in q $'\003'; do
+		timeout 20 python3 "$temp/terminal.py" "$key" "$ctl" watch --interval 0.1 ||
+			fail "watch on a terminal, ended by $(printf '%q' "$key")"
+	done
+}
+
+# The server has posted no receive: the client's message waits for one.
+test_why() {
+	local qpn=$1
+	say_to client "send $c waits"
+	stalled() {
+		"$ctl" why "$qpn" --pid "${pids[client]}" |
+			grep -q '^Diagnosis: .*posted no receive for'
+	}
+	wait_until 10 stalled || fail "why does not see the stall"
+	has '1 request in the send queue' why "$qpn" --pid "${pids[client]}"
+	has "Diagnosis: .*has posted no receive.*process ${pids[server]}" \
+		why "$qpn" --pid "${pids[client]}"
+	holds "d['peer_view']['pid'] == ${pids[server]} and 'no receive' in d['diagnosis']" \
+		why "$qpn" --pid "${pids[client]}"
+	# A process that is stopped cannot publish: the diagnosis says so.
+	kill -STOP "${pids[server]}"
+	sleep 1.2
+	has "Diagnosis: .*process ${pids[server]} .*stopped" why "$qpn" --pid "${pids[client]}"
+	kill -CONT "${pids[server]}"
+	ask server '^posted' post "$s"
+	ask server '^received' receive "$s"
+	hear client '^sent'
+}
+
+# Another user, who may use the socket, sees and steers nothing.
+test_other_user() {
+	local qpn=$1 other command
+	[ "$(id -u)" -eq 0 ] || return 0
+	other=(setpriv --reuid=65534 --regid=65534 --clear-groups "$temp/open/ferrulectl"
+		--socket "$FRL_CONTROL")
+	mkdir "$temp/open"
+	cp "$ctl" "$temp/open/"
+	cp -P "$bin"/../libferrule.so* "$temp/open/" 2>/dev/null || true
+	chmod 0711 "$temp" "$temp/open"
+	status_of 0 "${other[@]}" stats
+	grep -q '^0 processes, 0 ports, 0 listeners, 0 connections' "$temp/said" ||
+		fail "another user counts: $(cat "$temp/said")"
+	for command in ports qps connections; do
+		status_of 0 "${other[@]}" "$command"
+		grep -q '^No process of yours' "$temp/said" ||
+			fail "another user sees: $(cat "$temp/said")"
+	done
+	status_of 4 "${other[@]}" kill-qp "$qpn" --pid "${pids[client]}"
+	status_of 4 "${other[@]}" why "$qpn" --pid "${pids[client]}"
+	status_of 5 "${other[@]}" drain
+	holds "all(q['state'] == 'RTS' for q in d['qps'])" qps
+	chmod 0700 "$temp" # as it was
+}
+
+test_kill() {
+	local qpn=$1
+	status_of 0 "$ctl" kill-qp "$qpn" --pid "${pids[client]}" --reason "it is a test"
+	ask client "^ended $c ECANCELED killed by an operator .*: it is a test; ERR" end "$c" 5000
+	ask server "^ended $s ECANCELED killed by an operator .*: it is a test; ERR" end "$s" 5000
+	holds "d['connections'] == []" connections
+	holds "d['daemon']['counters']['ends_killed'] == 1" stats
+	ask client '^closed' close "$c"
+	ask server '^closed' close "$s"
+}
+
+test_drain() {
+	status_of 0 "$ctl" drain --reason "new kernel"
+	has '^draining: new kernel' stats
+	has 'WARN +daemon .*draining: new kernel' doctor
+	ask client '^connecting' connect - service 10000
+	ask client '^error EBUSY .*new kernel' wait "$(number)" 10000
+	ask client '^error EBUSY .*new kernel' listen another
+	status_of 0 "$ctl" drain --undo
+	meet client server
+	ask client '^closed' close "$c"
+	ask server '^closed' close "$s"
+}
+
+# Those who wait for a drained host hear when the last process has gone.
+test_drain_waits() {
+	"$ctl" drain --wait >"$temp/waited" &
+	local waiting=$!
+	started+=("$waiting")
+	leave client
+	leave server
+	wait_until 10 ended "$waiting" || fail "drain --wait does not end"
+	wait "$waiting" || fail "drain --wait: exit status $?"
+	grep -q '0 connections, 0 ports' "$temp/waited" || fail "$(cat "$temp/waited")"
+}
+
+ended() {
+	! alive "$1"
+}
+
+test_doctor() {
+	local status=0
+	"$ctl" --json doctor >"$temp/doctor" || status=$?
+	[ "$status" -le 1 ] || fail "doctor: exit status $status"
+	python3 - "$temp/doctor" "$status" <<-'END' || fail "doctor: its JSON is not right"
+		import json, sys
+		report = json.load(open(sys.argv[1]))
+		names = {check["name"] for check in report["checks"]}
+		assert {"daemon", "nic", "hugepages", "memlock", "gateway", "numa"} <= names, names
+		failed = sum(check["status"] == "FAIL" for check in report["checks"])
+		assert failed == report["failed"] and (failed > 0) == (sys.argv[2] == "1")
+	END
+	has 'OK +daemon ' doctor
+}
+
+run() {
+	local before=$failures
+	"$@"
+	[ "$failures" -eq "$before" ] || echo "in $1"
+}
+
+# One for all users: in a private one its user is the operator.
+echo 'user = "";' >"$temp/system.conf"
+export FRL_CONTROL=$temp/system.sock
+start_daemon "$FRL_CONTROL" "$ferruled" --config "$temp/system.conf" --listen none --metrics none
+run test_nobody
+peer server
+ask server '^listening service$' listen service
+peer client
+meet client server
+run test_tables
+run test_traffic
+run test_watch
+qpn=$(field "[q['qpn'] for q in d['qps'] if q['pid'] == ${pids[client]}][0]" qps)
+run test_why "$qpn"
+run test_other_user "$qpn"
+run test_kill "$qpn"
+run test_drain
+run test_doctor
+run test_drain_waits
+[ "$failures" -eq 0 ] || show "$FRL_CONTROL.log"
+finish

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A bootstrap through a real daemon: threads and processes as ranks, deaths, refusals, timeouts.
+ * Every test has a daemon of its own, at the same socket.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <ferrule/connect.h>
+
+#include "lib/base/clock.h"
+
+enum { RANKS = 5, JOIN_MS = 20000, ROUNDS = 20, GATHER_MAX = 1024 * 1024 };
+
+static char folder[] = "/tmp/ferrule-test-XXXXXX";
+static char socket_path[64];
+static pid_t daemon_pid;
+
+static uint64_t now_ms(void)
+{
+	return clock_now_ns() / 1000000;
+}
+
+static bool daemon_is_there(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool there;
+
+	memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
+	there = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+	close(fd);
+	return there;
+}
+
+static void start_daemon(void)
+{
+	const char *root = getenv("FRL_BUILD_ROOT");
+	uint64_t end = now_ms() + 20000;
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/daemon/ferruled", root ? root : "build");
+	daemon_pid = fork();
+	if (daemon_pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (!freopen("/dev/null", "w", stderr))
+			_exit(127);
+		execl(path, path, "--private", "--socket", socket_path, (char *)NULL);
+		_exit(127);
+	}
+	while (!daemon_is_there()) {
+		ck_assert_msg(waitpid(daemon_pid, NULL, WNOHANG) == 0, "%s has ended", path);
+		ck_assert_msg(now_ms() < end, "%s does not listen", path);
+		usleep(2000);
+	}
+}
+
+static void kill_process(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void stop_daemon(void)
+{
+	if (daemon_pid > 0)
+		kill_process(daemon_pid);
+	daemon_pid = 0;
+}
+
+/* What killed daemons have left. */
+static void remove_folder(void)
+{
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		unlinkat(dirfd(dir), entry->d_name, 0);
+	if (dir)
+		closedir(dir);
+	rmdir(folder);
+}
+
+static struct frl_bootstrap join(int rank, int ranks)
+{
+	struct frl_bootstrap bootstrap = { 0 };
+	int err = frl_bootstrap_join("test", rank, ranks, JOIN_MS, &bootstrap);
+
+	ck_assert_msg(err == 0, "%s", frl_last_error());
+	ck_assert_int_eq(bootstrap.rank, rank);
+	ck_assert_int_eq(bootstrap.ranks, ranks);
+	return bootstrap;
+}
+
+/* A rank in a process of its own, which has joined and does nothing any more. */
+static pid_t join_elsewhere(int rank, int ranks)
+{
+	struct frl_bootstrap bootstrap;
+	int fds[2];
+	char byte;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (frl_bootstrap_join("test", rank, ranks, JOIN_MS, &bootstrap) == 0 &&
+			write(fds[1], "+", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(fds[1]);
+	ck_assert_msg(read(fds[0], &byte, 1) == 1, "rank %d could not join", rank);
+	close(fds[0]);
+	return pid;
+}
+
+static int wait_for_check(struct frl_bootstrap *bootstrap, int *ret_rank)
+{
+	for (int i = 0; i < 20000; i++) {
+		int err = bootstrap->check(bootstrap->ctx, ret_rank);
+
+		if (err)
+			return err;
+		usleep(1000);
+	}
+	return 0;
+}
+
+struct rank {
+	pthread_t thread;
+	int number;
+	const char *failure; /* Check's asserts are not for threads */
+	char text[512];
+};
+
+static void *gather_rounds(void *arg)
+{
+	struct rank *rank = arg;
+	struct frl_bootstrap bootstrap;
+	size_t size = 1;
+	uint8_t *mine, *all;
+
+	if (frl_bootstrap_join("test", rank->number, RANKS, JOIN_MS, &bootstrap) < 0) {
+		rank->failure = "join";
+		snprintf(rank->text, sizeof(rank->text), "%s", frl_last_error());
+		return NULL;
+	}
+	mine = malloc(GATHER_MAX);
+	all = malloc((size_t)RANKS * GATHER_MAX);
+	for (int round = 0; round < ROUNDS && !rank->failure; round++) {
+		size = round == ROUNDS - 1 ? GATHER_MAX : round == 0 ? 0 : size * 2 - (round & 1);
+		memset(mine, rank->number * 50 + round, size);
+		if (bootstrap.allgather(bootstrap.ctx, mine, size, all) < 0)
+			rank->failure = "allgather";
+		for (size_t i = 0; i < size * RANKS && !rank->failure; i++) {
+			if (all[i] != (uint8_t)((int)(i / size) * 50 + round))
+				rank->failure = "contents";
+		}
+		if (size == 0)
+			size = 1;
+	}
+	snprintf(rank->text, sizeof(rank->text), "%s", frl_last_error());
+	bootstrap.close(bootstrap.ctx);
+	free(mine);
+	free(all);
+	return NULL;
+}
+
+START_TEST(allgather_between_threads)
+{
+	struct rank ranks[RANKS];
+
+	for (int i = 0; i < RANKS; i++) {
+		ranks[i] = (struct rank){ .number = i };
+		pthread_create(&ranks[i].thread, NULL, gather_rounds, &ranks[i]);
+		usleep(2000);
+	}
+	for (int i = 0; i < RANKS; i++)
+		pthread_join(ranks[i].thread, NULL);
+	for (int i = 0; i < RANKS; i++)
+		ck_assert_msg(
+			!ranks[i].failure, "rank %d: %s: %s", i, ranks[i].failure, ranks[i].text);
+}
+END_TEST
+
+START_TEST(death_is_told_to_all)
+{
+	pid_t victim = join_elsewhere(1, 3);
+	struct frl_bootstrap first = join(0, 3), last;
+	uint8_t mine = 1, all[3];
+	int gone = -5;
+
+	ck_assert_int_eq(first.check(first.ctx, &gone), 0);
+	kill_process(victim);
+	ck_assert_int_eq(wait_for_check(&first, &gone), -ECONNRESET);
+	ck_assert_int_eq(gone, 1);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 is gone: process"));
+	ck_assert_int_eq(first.allgather(first.ctx, &mine, 1, all), -ECONNRESET);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 is gone"));
+	/* Who joins later learns it too. */
+	last = join(2, 3);
+	gone = -5;
+	ck_assert_int_eq(wait_for_check(&last, &gone), -ECONNRESET);
+	ck_assert_int_eq(gone, 1);
+	first.close(first.ctx);
+	last.close(last.ctx);
+}
+END_TEST
+
+static void *kill_soon(void *arg)
+{
+	usleep(100 * 1000);
+	kill_process(*(pid_t *)arg);
+	return NULL;
+}
+
+START_TEST(death_ends_an_allgather)
+{
+	pid_t victim = join_elsewhere(1, 2);
+	struct frl_bootstrap rank = join(0, 2);
+	uint64_t start = now_ms();
+	uint8_t mine = 1, all[2];
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, kill_soon, &victim);
+	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ECONNRESET);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 is gone"));
+	ck_assert_uint_lt(now_ms() - start, 2000);
+	pthread_join(thread, NULL);
+	rank.close(rank.ctx);
+}
+END_TEST
+
+START_TEST(giving_up_is_told_and_death_comes_first)
+{
+	pid_t victim = join_elsewhere(2, 3);
+	struct frl_bootstrap ranks[2] = { join(0, 3), join(1, 3) };
+	int gone = -5;
+
+	ranks[1].abort(ranks[1].ctx);
+	ck_assert_int_eq(wait_for_check(&ranks[0], &gone), -ECONNRESET);
+	ck_assert_int_eq(gone, 1);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "gave up"));
+	kill_process(victim);
+	for (int i = 0; i < 20000 && gone != 2; i++) {
+		ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), -ECONNRESET);
+		usleep(1000);
+	}
+	ck_assert_int_eq(gone, 2);
+	for (int i = 0; i < 2; i++)
+		ranks[i].close(ranks[i].ctx);
+}
+END_TEST
+
+START_TEST(good_bye_is_no_death)
+{
+	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
+	uint8_t mine = 1, all[2];
+	int gone = -5;
+
+	ranks[1].close(ranks[1].ctx);
+	for (int i = 0; i < 20000 && !ranks[0].has_left(ranks[0].ctx, 1); i++) {
+		ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), 0);
+		usleep(1000);
+	}
+	ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), 0);
+	ck_assert(ranks[0].has_left(ranks[0].ctx, 1));
+	ck_assert(!ranks[0].has_left(ranks[0].ctx, 0));
+	ck_assert(!ranks[0].has_left(ranks[0].ctx, 2));
+	ck_assert(!ranks[0].has_left(ranks[0].ctx, -1));
+	/* But it will never give its piece. */
+	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, &mine, 1, all), -ECONNRESET);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1"));
+	ranks[0].close(ranks[0].ctx);
+}
+END_TEST
+
+START_TEST(a_name_can_be_used_again)
+{
+	struct frl_bootstrap rank = join(0, 2);
+
+	rank.close(rank.ctx);
+	rank = join(0, 3);
+	rank.close(rank.ctx);
+}
+END_TEST
+
+START_TEST(the_end_of_the_daemon_is_noticed)
+{
+	struct frl_bootstrap rank = join(0, 2);
+	uint8_t mine = 1, all[2];
+	int gone = -5;
+
+	stop_daemon();
+	ck_assert_int_eq(wait_for_check(&rank, &gone), -ECONNRESET);
+	ck_assert_int_eq(gone, -1);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "was not back within 2 s"));
+	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ECONNRESET);
+	rank.abort(rank.ctx);
+	rank.close(rank.ctx);
+}
+END_TEST
+
+static void *gather_soon(void *arg)
+{
+	struct frl_bootstrap *rank = arg;
+	uint8_t mine = 1, all[2];
+
+	return rank->allgather(rank->ctx, &mine, 1, all) == 0 ? rank : NULL;
+}
+
+static void gather_both(struct frl_bootstrap ranks[2])
+{
+	uint8_t mine = 1, all[2];
+	pthread_t thread;
+	void *result;
+
+	pthread_create(&thread, NULL, gather_soon, &ranks[1]);
+	ck_assert_msg(ranks[0].allgather(ranks[0].ctx, &mine, 1, all) == 0, "%s", frl_last_error());
+	pthread_join(thread, &result);
+	ck_assert_ptr_nonnull(result);
+}
+
+START_TEST(a_group_outlives_its_daemon)
+{
+	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
+	int gone = -5;
+
+	for (int i = 0; i < 3; i++) {
+		if (_i == 1 || i > 0)
+			gather_both(ranks);
+		stop_daemon();
+		ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), 0);
+		start_daemon();
+	}
+	gather_both(ranks);
+	ranks[1].close(ranks[1].ctx);
+	for (int i = 0; i < 20000 && !ranks[0].has_left(ranks[0].ctx, 1); i++)
+		usleep(1000);
+	ck_assert(ranks[0].has_left(ranks[0].ctx, 1));
+	ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), 0);
+	ranks[0].close(ranks[0].ctx);
+}
+END_TEST
+
+/* The piece of one is lost with the daemon; the other gives its own to the next one. */
+START_TEST(an_allgather_outlives_its_daemon)
+{
+	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
+	uint8_t mine = 1, all[2];
+	pthread_t thread;
+	void *result;
+
+	for (int i = 0; i < 3; i++) {
+		pthread_create(&thread, NULL, gather_soon, &ranks[1]);
+		usleep(20 * 1000);
+		stop_daemon();
+		start_daemon();
+		ck_assert_msg(ranks[0].allgather(ranks[0].ctx, &mine, 1, all) == 0, "%s",
+			frl_last_error());
+		pthread_join(thread, &result);
+		ck_assert_ptr_nonnull(result);
+	}
+	for (int i = 0; i < 2; i++)
+		ranks[i].close(ranks[i].ctx);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+	struct frl_bootstrap rank = join(1, 2), other;
+	char host[300];
+	int gone;
+
+	ck_assert_int_eq(frl_bootstrap_join("test", 1, 2, JOIN_MS, &other), -EEXIST);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 of job 'test' has joined before"));
+	ck_assert_int_eq(frl_bootstrap_join("test", 2, 3, JOIN_MS, &other), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "2 ranks, not 3"));
+	ck_assert_int_eq(frl_bootstrap_join("test", 2, 2, JOIN_MS, &other), -EINVAL);
+	ck_assert_int_eq(frl_bootstrap_join("test", -1, 2, JOIN_MS, &other), -EINVAL);
+	ck_assert_int_eq(frl_bootstrap_join(NULL, 0, 2, JOIN_MS, &other), -EINVAL);
+	ck_assert_int_eq(frl_bootstrap_join("", 0, 2, JOIN_MS, &other), -EINVAL);
+	ck_assert_int_eq(frl_bootstrap_join("te st", 0, 2, JOIN_MS, &other), -EINVAL);
+	ck_assert_int_eq(frl_bootstrap_join("test@", 0, 2, JOIN_MS, &other), -EINVAL);
+	memset(host, 'h', sizeof(host) - 1);
+	memcpy(host, "test@", 5);
+	host[sizeof(host) - 1] = '\0';
+	ck_assert_int_eq(frl_bootstrap_join(host, 0, 2, JOIN_MS, &other), -EINVAL);
+	ck_assert_int_eq(rank.check(rank.ctx, &gone), 0);
+	rank.close(rank.ctx);
+}
+END_TEST
+
+START_TEST(no_daemon)
+{
+	struct frl_bootstrap rank;
+
+	stop_daemon();
+	ck_assert_int_eq(frl_bootstrap_join("test", 0, 2, JOIN_MS, &rank), -ENOTCONN);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), socket_path));
+}
+END_TEST
+
+START_TEST(timeouts)
+{
+	struct frl_bootstrap rank = join(1, 3);
+	uint8_t mine = 1, all[3];
+	uint64_t start = now_ms();
+
+	frl_bootstrap_set_timeout(&rank, 100);
+	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ETIMEDOUT);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 0, 2"));
+	ck_assert_uint_ge(now_ms() - start, 100);
+	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ECONNRESET);
+	rank.close(rank.ctx);
+}
+END_TEST
+
+/* A daemon that takes connections and says nothing. */
+START_TEST(a_daemon_that_hangs)
+{
+	struct frl_bootstrap rank;
+	uint64_t start;
+
+	kill(daemon_pid, SIGSTOP);
+	start = now_ms();
+	ck_assert_int_eq(frl_bootstrap_join("test", 0, 2, 300, &rank), -ETIMEDOUT);
+	ck_assert_uint_ge(now_ms() - start, 300);
+	ck_assert_uint_le(now_ms() - start, 3000);
+	kill(daemon_pid, SIGCONT);
+}
+END_TEST
+
+static void *gather_late(void *arg)
+{
+	struct frl_bootstrap *rank = arg;
+	uint8_t mine = 1, all[2];
+
+	usleep(300 * 1000);
+	return rank->allgather(rank->ctx, &mine, 1, all) == 0 ? rank : NULL;
+}
+
+START_TEST(no_timeout)
+{
+	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
+	uint8_t mine = 1, all[2];
+	pthread_t thread;
+	void *result;
+
+	frl_bootstrap_set_timeout(&ranks[0], -1);
+	pthread_create(&thread, NULL, gather_late, &ranks[1]);
+	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, &mine, 1, all), 0);
+	pthread_join(thread, &result);
+	ck_assert_ptr_nonnull(result);
+	ranks[0].close(ranks[0].ctx);
+	ranks[1].close(ranks[1].ctx);
+}
+END_TEST
+
+START_TEST(ranks_that_differ)
+{
+	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
+	uint8_t mine[2] = { 1 }, all[4];
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, gather_late, &ranks[1]);
+	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, mine, 2, all), -EPROTO);
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 gives 1 bytes, this one 2"));
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, mine, GATHER_MAX + 1, all), -EINVAL);
+	ranks[0].close(ranks[0].ctx);
+	ranks[1].close(ranks[1].ctx);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("bootstrap");
+	TCase *tcase = tcase_create("bootstrap");
+	SRunner *runner = srunner_create(suite);
+	int failures;
+
+	if (!mkdtemp(folder))
+		return EXIT_FAILURE;
+	snprintf(socket_path, sizeof(socket_path), "%s/ferruled.sock", folder);
+	setenv("FRL_CONTROL", socket_path, 1);
+	setenv("FRL_CONTROL_LOST_S", "2", 1);
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
+	tcase_add_test(tcase, allgather_between_threads);
+	tcase_add_test(tcase, death_is_told_to_all);
+	tcase_add_test(tcase, death_ends_an_allgather);
+	tcase_add_test(tcase, giving_up_is_told_and_death_comes_first);
+	tcase_add_test(tcase, good_bye_is_no_death);
+	tcase_add_test(tcase, a_name_can_be_used_again);
+	tcase_add_test(tcase, the_end_of_the_daemon_is_noticed);
+	tcase_add_loop_test(tcase, a_group_outlives_its_daemon, 0, 2);
+	tcase_add_test(tcase, an_allgather_outlives_its_daemon);
+	tcase_add_test(tcase, refusals);
+	tcase_add_test(tcase, no_daemon);
+	tcase_add_test(tcase, timeouts);
+	tcase_add_test(tcase, a_daemon_that_hangs);
+	tcase_add_test(tcase, no_timeout);
+	tcase_add_test(tcase, ranks_that_differ);
+	srunner_run_all(runner, CK_NORMAL);
+	failures = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	remove_folder();
+	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Finding and starting the user's own daemon. The daemon is this program itself, started with
+ * --private: it takes what a process says, and ends when it was alone for a moment. What settings
+ * are to be like is a child's, for they are read once a process.
+ */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+#include "lib/control/client.h"
+#include "lib/control/frame.h"
+#include "lib/control/spawn.h"
+
+enum {
+	ALONE_MS = 300,
+	PATIENCE_MS = 8000,
+	STARTERS = 6,
+	EXIT_OK = 10, /* nothing else ends so */
+};
+
+static char folder[64];
+static char program[4096];
+
+/* ---- the daemon */
+
+static int bind_socket(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) || listen(fd, 64)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static void say_hello(int fd)
+{
+	Ctl__Hello hello = CTL__HELLO__INIT;
+	Ctl__Envelope envelope;
+	uint8_t bytes[64];
+
+	envelope_init(&envelope);
+	hello.role = CTL__ROLE__ROLE_DAEMON;
+	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
+	envelope.hello = &hello;
+	frame_pack(&envelope, bytes);
+	if (send(fd, bytes, frame_size(&envelope), MSG_NOSIGNAL) < 0)
+		perror("send");
+}
+
+/* What the daemon has of its parent, for the test to look at. */
+static void describe_self(const char *path)
+{
+	char name[200];
+	char here[200] = "";
+	FILE *file;
+
+	if (!getcwd(here, sizeof(here)))
+		return;
+	snprintf(name, sizeof(name), "%s.started", path);
+	file = fopen(name, "a");
+	if (!file)
+		return;
+	fprintf(file, "%d %d %d %s\n", getsid(0) == getpgid(0), fcntl(50, F_GETFD) >= 0,
+		isatty(STDIN_FILENO), here);
+	fclose(file);
+}
+
+static int run_daemon(const char *path)
+{
+	struct pollfd fds[64] = { { .events = POLLIN } };
+	unsigned n = 1;
+	char byte[256];
+
+	describe_self(path);
+	fds[0].fd = bind_socket(path);
+	if (fds[0].fd < 0)
+		return 1;
+	fprintf(stderr, "started\n");
+	while (poll(fds, n, n > 1 ? PATIENCE_MS : ALONE_MS) > 0) {
+		for (unsigned i = 1; i < n; i++)
+			if (fds[i].revents && read(fds[i].fd, byte, sizeof(byte)) <= 0) {
+				close(fds[i].fd);
+				fds[i--] = fds[--n];
+			}
+		if (fds[0].revents && n < 64) {
+			fds[n] = (struct pollfd){ accept(fds[0].fd, NULL, NULL), POLLIN, 0 };
+			say_hello(fds[n++].fd);
+		}
+	}
+	unlink(path);
+	return 0;
+}
+
+/* ---- processes with settings of their own */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int outcome; /* 1: up, negative: down for good */
+static char outcome_why[400];
+
+static bool on_message(struct control_handler *handler, const Ctl__Envelope *envelope)
+{
+	return true;
+}
+
+static void set_outcome(int value, const char *why)
+{
+	pthread_mutex_lock(&mutex);
+	outcome = value;
+	snprintf(outcome_why, sizeof(outcome_why), "%s", why);
+	pthread_cond_signal(&changed);
+	pthread_mutex_unlock(&mutex);
+}
+
+static void on_up(struct control_handler *handler, bool again)
+{
+	set_outcome(1, "");
+}
+
+static void on_down(struct control_handler *handler, int error, const char *why)
+{
+	if (error)
+		set_outcome(error, why);
+}
+
+static struct control_handler handler = { .message = on_message, .up = on_up, .down = on_down };
+
+static int start_and_wait(void)
+{
+	int rc = control_register(&handler, CONTROL_START);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&mutex);
+	while (!outcome)
+		pthread_cond_wait(&changed, &mutex);
+	pthread_mutex_unlock(&mutex);
+	return outcome;
+}
+
+/* Runs `fn` in a child that has the settings of a user without a daemon. */
+static pid_t run_child(int (*fn)(void))
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	setenv("XDG_RUNTIME_DIR", folder, 1);
+	setenv("FRL_DAEMON", program, 1);
+	unsetenv("FRL_CONTROL");
+	alarm(PATIENCE_MS / 1000);
+	_exit(fn());
+}
+
+static void ends_well(pid_t pid)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_OK, "status %x", status);
+}
+
+static void in_folder(char *to, size_t size, const char *name)
+{
+	snprintf(to, size, "%s/ferrule/%s", folder, name);
+}
+
+/* Every daemon that was started has left a line. */
+static unsigned count_started(const char *want)
+{
+	char path[200], line[100];
+	unsigned n = 0;
+	FILE *file;
+
+	in_folder(path, sizeof(path), "ferruled.sock.started");
+	file = fopen(path, "r");
+	while (file && fgets(line, sizeof(line), file)) {
+		ck_assert_msg(strcmp(line, want) == 0, "the daemon says %s", line);
+		n++;
+	}
+	if (file)
+		fclose(file);
+	return n;
+}
+
+static void wait_gone(const char *path)
+{
+	for (int i = 0; i < PATIENCE_MS / 10 && access(path, F_OK) == 0; i++)
+		poll(NULL, 0, 10);
+	ck_assert_int_ne(access(path, F_OK), 0);
+}
+
+static bool system_daemon_runs(void)
+{
+	return access("/run/ferrule/ferruled.sock", F_OK) == 0;
+}
+
+static int start_one(void)
+{
+	int ends[2];
+	char byte;
+
+	/* Descriptor 50 is not to be the daemon's. */
+	if (pipe(ends) || dup2(ends[1], 50) != 50 || start_and_wait() != 1)
+		return 1;
+	if (waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD)
+		return 2;
+	close(50);
+	close(ends[1]);
+	if (read(ends[0], &byte, 1) != 0)
+		return 3;
+	control_unregister(&handler);
+	return EXIT_OK;
+}
+
+START_TEST(started)
+{
+	char path[200], text[100] = "";
+	struct stat st;
+	FILE *log;
+
+	if (system_daemon_runs())
+		return;
+	ends_well(run_child(start_one));
+	/* A session of its own, not our descriptors, no terminal, no folder. */
+	ck_assert_uint_eq(count_started("1 0 0 /\n"), 1);
+	in_folder(path, sizeof(path), "");
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0700);
+	in_folder(path, sizeof(path), "ferruled.log");
+	log = fopen(path, "r");
+	ck_assert_ptr_nonnull(log);
+	ck_assert_ptr_nonnull(fgets(text, sizeof(text), log));
+	ck_assert_str_eq(text, "started\n");
+	fclose(log);
+	in_folder(path, sizeof(path), "ferruled.sock");
+	wait_gone(path);
+}
+END_TEST
+
+static int ready[2], go[2];
+
+/* All of them hold it until the last one has it. */
+static int start_with_others(void)
+{
+	int rc = start_and_wait();
+	char byte = 0;
+
+	close(go[1]);
+	if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 0)
+		return 2;
+	control_unregister(&handler);
+	return rc == 1 ? EXIT_OK : 1;
+}
+
+START_TEST(started_once)
+{
+	pid_t pids[STARTERS];
+	char path[200], byte;
+
+	if (system_daemon_runs())
+		return;
+	ck_assert_int_eq(pipe(ready) | pipe(go), 0);
+	for (int i = 0; i < STARTERS; i++)
+		pids[i] = run_child(start_with_others);
+	for (int i = 0; i < STARTERS; i++)
+		ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	for (int i = 0; i < 2; i++) {
+		close(ready[i]);
+		close(go[i]);
+	}
+	for (int i = 0; i < STARTERS; i++)
+		ends_well(pids[i]);
+	ck_assert_uint_eq(count_started("1 0 0 /\n"), 1);
+	in_folder(path, sizeof(path), "ferruled.sock");
+	wait_gone(path);
+}
+END_TEST
+
+static int start_nothing(void)
+{
+	setenv("FRL_DAEMON", "/nonexistent/ferruled", 1);
+	if (start_and_wait() != -ENOTCONN)
+		return 1;
+	return strstr(outcome_why, "/nonexistent/ferruled") ? EXIT_OK : 2;
+}
+
+static int start_false(void)
+{
+	/* At once: not when the time to start is over. */
+	alarm(2);
+	setenv("FRL_DAEMON", "/bin/false", 1);
+	if (start_and_wait() != -ENOTCONN)
+		return 1;
+	return strstr(outcome_why, "has ended") && strstr(outcome_why, "ferruled.log") ? EXIT_OK
+										       : 2;
+}
+
+static int refuse_off(void)
+{
+	setenv("FRL_CONTROL", "off", 1);
+	return start_and_wait() == -ENOTCONN && strstr(frl_last_error(), "off") ? EXIT_OK : 1;
+}
+
+static int refuse_path(void)
+{
+	setenv("FRL_CONTROL", "relative", 1);
+	return start_and_wait() == -EINVAL ? EXIT_OK : 1;
+}
+
+static int refuse_long_path(void)
+{
+	char path[200] = "/";
+
+	memset(path + 1, 'x', sizeof(path) - 2);
+	setenv("FRL_CONTROL", path, 1);
+	return start_and_wait() == -EINVAL ? EXIT_OK : 1;
+}
+
+static int (*const refusals[])(
+	void) = { start_nothing, start_false, refuse_off, refuse_path, refuse_long_path };
+
+START_TEST(refusal)
+{
+	if (!system_daemon_runs())
+		ends_well(run_child(refusals[_i]));
+}
+END_TEST
+
+/* ---- whom to trust */
+
+static struct daemon_place private_place(void)
+{
+	struct daemon_place place = { .is_private = true };
+
+	in_folder(place.path, sizeof(place.path), "ferruled.sock");
+	return place;
+}
+
+START_TEST(open_folder)
+{
+	struct daemon_place place = private_place();
+	char path[200], why[400] = "";
+	int fd, rc, alive;
+
+	in_folder(path, sizeof(path), "");
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	fd = bind_socket(place.path);
+	ck_assert_int_ge(fd, 0);
+	rc = daemon_connect(&place, why, sizeof(why));
+	ck_assert_int_ge(rc, 0);
+	close(rc);
+	ck_assert_int_eq(chmod(path, 0755), 0);
+	ck_assert_int_eq(daemon_connect(&place, why, sizeof(why)), -EPERM);
+	ck_assert_ptr_nonnull(strstr(why, "0700"));
+	ck_assert_int_eq(daemon_start(&place, &alive, why, sizeof(why)), -EPERM);
+	close(fd);
+}
+END_TEST
+
+START_TEST(link_to_folder)
+{
+	struct daemon_place place = private_place();
+	char path[200], why[400] = "";
+	int alive;
+
+	snprintf(path, sizeof(path), "%s/ferrule", folder);
+	ck_assert_int_eq(symlink("/tmp", path), 0);
+	ck_assert_int_eq(daemon_connect(&place, why, sizeof(why)), -EPERM);
+	ck_assert_int_eq(daemon_start(&place, &alive, why, sizeof(why)), -EPERM);
+}
+END_TEST
+
+/* Needs root: the folder, and then the daemon, are another user's. */
+START_TEST(of_another_user)
+{
+	struct daemon_place place = private_place();
+	char path[200], why[400] = "";
+	int fd;
+
+	if (geteuid() != 0)
+		return;
+	in_folder(path, sizeof(path), "");
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	ck_assert_int_eq(chown(path, 12345, 12345), 0);
+	ck_assert_int_eq(chmod(folder, 0711), 0);
+	ck_assert_int_eq(seteuid(12345), 0);
+	fd = bind_socket(place.path);
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(daemon_connect(&place, why, sizeof(why)), -EPERM);
+	ck_assert_int_eq(chown(path, 0, 0), 0);
+	ck_assert_int_eq(daemon_connect(&place, why, sizeof(why)), -EPERM);
+	ck_assert_ptr_nonnull(strstr(why, "12345"));
+	close(fd);
+}
+END_TEST
+
+static void setup(void)
+{
+	snprintf(folder, sizeof(folder), "/tmp/ferrule-test-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void teardown(void)
+{
+	static const char *const names[] = { "ferrule/ferruled.sock", "ferrule/ferruled.log",
+		"ferrule/ferruled.sock.start", "ferrule/ferruled.sock.started", "ferrule" };
+	char path[200];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+		remove(path);
+	}
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+
+static int run_tests(void)
+{
+	Suite *suite = suite_create("control spawn");
+	TCase *tcase = tcase_create("control spawn");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 30);
+	tcase_add_test(tcase, started);
+	tcase_add_test(tcase, started_once);
+	tcase_add_loop_test(tcase, refusal, 0, (int)(sizeof(refusals) / sizeof(refusals[0])));
+	tcase_add_test(tcase, open_folder);
+	tcase_add_test(tcase, link_to_folder);
+	tcase_add_test(tcase, of_another_user);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+	if (argc == 4 && strcmp(argv[1], "--private") == 0 && strcmp(argv[2], "--socket") == 0)
+		return run_daemon(argv[3]);
+	if (n < 0)
+		return EXIT_FAILURE;
+	return run_tests();
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * daemon/dial.c with a resolver of its own, which is as slow as the test wants it: names with
+ * several addresses, more names than threads, and dials that are given up meanwhile.
+ */
+#include "daemon/dial.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <check.h>
+
+#include "daemon/listener.h"
+#include "lib/base/clock.h"
+
+enum {
+	MANY = 100,
+	THREADS_MAX = 32,
+	THREADS_EACH = 8,
+	USERS = 7,
+	LAST_MS = 20000,
+};
+
+static struct event_base *base;
+static struct dials *dials;
+static struct listener_socket *listener;
+static uint16_t port;
+static unsigned n_accepted, n_connected, n_failed;
+static enum core_end last_end;
+static char last_why[400], last_address[64];
+static const char *forbidden;
+
+/* ---- the resolver */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static bool is_slow;
+static unsigned n_looking, most_looking;
+
+static struct addrinfo *make_result(const char *address, const char *service, struct addrinfo *next)
+{
+	struct addrinfo *result = calloc(1, sizeof(*result) + sizeof(struct sockaddr_in));
+	struct sockaddr_in *to = (struct sockaddr_in *)(void *)(result + 1);
+
+	to->sin_family = AF_INET;
+	to->sin_port = htons((uint16_t)atoi(service));
+	inet_pton(AF_INET, address, &to->sin_addr);
+	result->ai_family = AF_INET;
+	result->ai_addr = (struct sockaddr *)to;
+	result->ai_addrlen = sizeof(*to);
+	result->ai_next = next;
+	return result;
+}
+
+/* In place of the system's. */
+int getaddrinfo(
+	const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
+{
+	struct in_addr numeric;
+
+	if (inet_pton(AF_INET, name, &numeric) == 1) {
+		*ret = make_result(name, service, NULL);
+		return 0;
+	}
+	if (hints->ai_flags & AI_NUMERICHOST)
+		return EAI_NONAME;
+	pthread_mutex_lock(&lock);
+	n_looking++;
+	most_looking = n_looking > most_looking ? n_looking : most_looking;
+	while (is_slow)
+		pthread_cond_wait(&change, &lock);
+	n_looking--;
+	pthread_mutex_unlock(&lock);
+	if (strcmp(name, "nowhere") == 0)
+		return EAI_NONAME;
+	/* Nobody listens on the first one. */
+	*ret = make_result("127.0.0.2", service, make_result("127.0.0.1", service, NULL));
+	return 0;
+}
+
+void freeaddrinfo(struct addrinfo *found)
+{
+	while (found) {
+		struct addrinfo *next = found->ai_next;
+
+		free(found);
+		found = next;
+	}
+}
+
+static void set_slow(bool slow)
+{
+	pthread_mutex_lock(&lock);
+	is_slow = slow;
+	pthread_cond_broadcast(&change);
+	pthread_mutex_unlock(&lock);
+}
+
+static unsigned looking(void)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&lock);
+	count = n_looking;
+	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+/* ---- the handler */
+
+static bool allowed(void *ctx, const struct sockaddr_storage *address, const char **why)
+{
+	char text[64];
+
+	address_text(address, text, sizeof(text));
+	*why = "not there";
+	return !forbidden || strcmp(text, forbidden) != 0;
+}
+
+static void connected(
+	void *ctx, uint64_t id, int fd, const char *host, const struct sockaddr_storage *address)
+{
+	n_connected++;
+	address_text(address, last_address, sizeof(last_address));
+	close(fd);
+}
+
+static void failed(void *ctx, uint64_t id, enum core_end end, const char *why)
+{
+	n_failed++;
+	last_end = end;
+	snprintf(last_why, sizeof(last_why), "%s", why);
+}
+
+static void accepted(void *arg, int fd, const struct sockaddr_storage *peer)
+{
+	n_accepted++;
+	close(fd);
+}
+
+static void setup(void)
+{
+	static const struct dial_handler handler = { allowed, connected, failed, NULL };
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t length = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	n_accepted = n_connected = n_failed = most_looking = 0;
+	forbidden = NULL;
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(fd, 256), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+	port = ntohs(address.sin_port);
+	base = event_base_new();
+	dials = dials_create(base, &handler);
+	listener = listener_start(base, fd, accepted, NULL);
+}
+
+static void teardown(void)
+{
+	set_slow(false);
+	dials_destroy(dials);
+	listener_stop(listener);
+	event_base_free(base);
+	/* Threads that nobody waits for any more. */
+	while (looking())
+		usleep(1000);
+}
+
+static void wait_for_answers(unsigned count)
+{
+	uint64_t last_ns = clock_now_ns() + LAST_MS * UINT64_C(1000000);
+
+	while (n_connected + n_failed < count) {
+		ck_assert_msg(clock_now_ns() < last_ns, "%u of %u were answered",
+			n_connected + n_failed, count);
+		event_base_loop(base, EVLOOP_NONBLOCK);
+		usleep(100);
+	}
+	event_base_loop(base, EVLOOP_NONBLOCK);
+	ck_assert_uint_eq(n_connected + n_failed, count);
+}
+
+static void wait_for_threads(unsigned count)
+{
+	uint64_t last_ns = clock_now_ns() + LAST_MS * UINT64_C(1000000);
+
+	while (looking() < count) {
+		ck_assert_uint_lt(clock_now_ns(), last_ns);
+		event_base_loop(base, EVLOOP_NONBLOCK);
+		usleep(100);
+	}
+}
+
+/* ---- tests */
+
+START_TEST(address_after_address)
+{
+	dial_start(dials, 1, "there", port, 0);
+	ck_assert_uint_eq(n_connected + n_failed, 0);
+	wait_for_answers(1);
+	ck_assert_uint_eq(n_connected, 1);
+	ck_assert_str_eq(last_address, "127.0.0.1");
+}
+END_TEST
+
+/* Whose first address refuses and whose second one is not to be connected to: it is alive. */
+START_TEST(what_told_most_is_told)
+{
+	forbidden = "127.0.0.1";
+	dial_start(dials, 1, "there", port, 0);
+	wait_for_answers(1);
+	ck_assert_int_eq(last_end, CORE_END_REFUSED);
+	ck_assert_ptr_nonnull(strstr(last_why, "127.0.0.2"));
+	forbidden = "127.0.0.2";
+	dial_start(dials, 2, "127.0.0.2", port, 0);
+	wait_for_answers(2);
+	ck_assert_int_eq(last_end, CORE_END_TLS);
+	ck_assert_str_eq(last_why, "not there");
+}
+END_TEST
+
+START_TEST(unknown_name)
+{
+	dial_start(dials, 1, "nowhere", port, 0);
+	wait_for_answers(1);
+	ck_assert_int_eq(last_end, CORE_END_UNREACHABLE);
+	ck_assert_ptr_nonnull(strstr(last_why, "cannot look up nowhere: "));
+}
+END_TEST
+
+/* More names than threads: the rest waits for its turn, and addresses do not wait for names. */
+START_TEST(many_slow_names)
+{
+	set_slow(true);
+	for (uint64_t id = 1; id <= MANY; id++)
+		dial_start(dials, id, "there", port, (uid_t)id % USERS);
+	wait_for_threads(THREADS_MAX);
+	dial_start(dials, MANY + 1, "127.0.0.1", port, 0);
+	wait_for_answers(1);
+	ck_assert_uint_eq(n_connected, 1);
+	set_slow(false);
+	wait_for_answers(MANY + 1);
+	ck_assert_uint_eq(n_failed, 0);
+	ck_assert_uint_eq(most_looking, THREADS_MAX);
+}
+END_TEST
+
+/* Who knows many of them keeps nobody else's from being looked up. */
+START_TEST(slow_names_of_one_user)
+{
+	set_slow(true);
+	for (uint64_t id = 1; id <= MANY; id++)
+		dial_start(dials, id, "there", port, 1);
+	wait_for_threads(THREADS_EACH);
+	dial_start(dials, MANY + 1, "there", port, 2);
+	wait_for_threads(THREADS_EACH + 1);
+	set_slow(false);
+	wait_for_answers(MANY + 1);
+	ck_assert_uint_eq(n_failed, 0);
+	ck_assert_uint_eq(most_looking, THREADS_EACH + 1);
+}
+END_TEST
+
+/* Given up while a thread looks for them, and while they wait for one. */
+START_TEST(cancelled)
+{
+	set_slow(true);
+	for (uint64_t id = 1; id <= MANY; id++)
+		dial_start(dials, id, "there", port, (uid_t)id % USERS);
+	wait_for_threads(THREADS_MAX);
+	for (uint64_t id = 1; id < MANY; id++)
+		ck_assert(dial_cancel(dials, id));
+	ck_assert(!dial_cancel(dials, 1));
+	set_slow(false);
+	wait_for_answers(1);
+	ck_assert_uint_eq(n_connected, 1);
+	ck_assert_uint_le(most_looking, THREADS_MAX);
+}
+END_TEST
+
+START_TEST(destroyed_meanwhile)
+{
+	set_slow(true);
+	for (uint64_t id = 1; id <= MANY; id++)
+		dial_start(dials, id, "there", port, (uid_t)id % USERS);
+	wait_for_threads(THREADS_MAX);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("dial");
+	TCase *tcase = tcase_create("dial");
+	SRunner *runner;
+	int failures;
+
+	tcase_set_timeout(tcase, 50);
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, address_after_address);
+	tcase_add_test(tcase, what_told_most_is_told);
+	tcase_add_test(tcase, unknown_name);
+	tcase_add_test(tcase, many_slow_names);
+	tcase_add_test(tcase, slow_names_of_one_user);
+	tcase_add_test(tcase, cancelled);
+	tcase_add_test(tcase, destroyed_meanwhile);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failures = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}

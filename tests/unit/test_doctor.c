@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ferrulectl doctor, on machines that are folders. */
+#include <check.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/ctl/doctor.h"
+
+static char root[64];
+static struct doctor doctor;
+
+/* ---- the machine */
+
+static void make_folders(char *path)
+{
+	char *slash = path + strlen(root) + 1;
+
+	while ((slash = strchr(slash, '/'))) {
+		*slash = '\0';
+		ck_assert(mkdir(path, 0755) == 0 || errno == EEXIST);
+		*slash++ = '/';
+	}
+}
+
+/* A file below the root. */
+static void put(const char *name, const char *text)
+{
+	char path[512];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s%s", root, name);
+	make_folders(path);
+	file = fopen(path, "w");
+	ck_assert_ptr_nonnull(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static void put_link(const char *name, const char *target)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s%s", root, name);
+	make_folders(path);
+	ck_assert_int_eq(symlink(target, path), 0);
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+	return remove(path);
+}
+
+static void set_up(void)
+{
+	strcpy(root, "/tmp/ferrule-doctor-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	memset(&doctor, 0, sizeof(doctor));
+	doctor.root = root;
+}
+
+static void tear_down(void)
+{
+	nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The only finding of this name, or one of several with this text. */
+static void check_found(enum doctor_status status, const char *name, const char *text)
+{
+	size_t i;
+
+	for (i = 0; i < doctor.n_findings; i++) {
+		const struct finding *finding = &doctor.findings[i];
+
+		if (strcmp(finding->name, name) == 0 && strstr(finding->text, text)) {
+			ck_assert_msg(finding->status == status, "%s: status %d: %s", name,
+				(int)finding->status, finding->text);
+			if (status == DOCTOR_FAIL || status == DOCTOR_WARN)
+				ck_assert_msg(finding->advice[0], "%s: no advice", finding->text);
+			return;
+		}
+	}
+	ck_abort_msg("no finding of %s says \"%s\"; the last one: %s", name, text,
+		doctor.n_findings ? doctor.findings[doctor.n_findings - 1].text : "none");
+}
+
+/* ---- devargs */
+
+static const struct {
+	const char *devargs, *driver, *interface, *pci;
+} devargs_rows[] = {
+	{ "net_af_packet0,iface=roce0", "af_packet", "roce0", "" },
+	{ "net_af_packet12,blocksz=4096,iface=eth0.7,qpairs=1", "af_packet", "eth0.7", "" },
+	{ "net_af_xdp,iface=ens1", "af_xdp", "ens1", "" },
+	{ "net_memif3,role=client", "memif", "", "" },
+	{ "0000:17:00.0", "pci", "", "0000:17:00.0" },
+	{ "17:00.1", "pci", "", "0000:17:00.1" },
+	{ "0001:af:1f.7,mprq_en=1", "pci", "", "0001:af:1f.7" },
+	{ "pci:0000:17:00.0", "pci", "", "0000:17:00.0" },
+	{ "0000:17:00.9", "", "", "" },
+	{ "0000:17:00.0x", "", "", "" },
+	{ "auxiliary:mlx5_core.sf.1", "", "", "" },
+	{ "", "", "", "" },
+};
+
+START_TEST(devargs_are_taken_apart)
+{
+	const struct doctor_port *port = doctor_add_port(&doctor, "f", devargs_rows[_i].devargs);
+
+	ck_assert_ptr_nonnull(port);
+	ck_assert_str_eq(port->driver, devargs_rows[_i].driver);
+	ck_assert_str_eq(port->interface, devargs_rows[_i].interface);
+	ck_assert_str_eq(port->pci, devargs_rows[_i].pci);
+}
+END_TEST
+
+START_TEST(fabrics_of_reports)
+{
+	char line[1024] = "many";
+	int i;
+
+	doctor_add_fabric(&doctor, "roce 0000:17:00.0 net_af_packet0,iface=a");
+	doctor_add_fabric(&doctor, "none");
+	doctor_add_fabric(&doctor, "");
+	ck_assert_uint_eq(doctor.n_ports, 2);
+	ck_assert_str_eq(doctor.ports[1].fabric, "roce");
+	ck_assert_str_eq(doctor.ports[1].interface, "a");
+	for (i = 0; i < 100; i++)
+		strcat(line, " net_x0");
+	doctor_add_fabric(&doctor, line);
+	ck_assert_uint_eq(doctor.n_ports, DOCTOR_PORTS);
+}
+END_TEST
+
+START_TEST(processors_of_lists)
+{
+	struct cpu_set_text a, b;
+
+	ck_assert(cpus_parse("0-3,8,64-65", &a));
+	ck_assert_uint_eq(a.bits[0], 0x10f);
+	ck_assert_uint_eq(a.bits[1], 3);
+	ck_assert(cpus_parse("4-7", &b) && !cpus_meet(&a, &b));
+	ck_assert(cpus_parse("4-8", &b) && cpus_meet(&a, &b));
+	ck_assert(cpus_parse("", &b) && !cpus_meet(&a, &b));
+	ck_assert(!cpus_parse("3-1", &b));
+	ck_assert(!cpus_parse("x", &b));
+	ck_assert(!cpus_parse("1;2", &b));
+	ck_assert(!cpus_parse("0-99999999999", &b));
+}
+END_TEST
+
+/* ---- a host without anything */
+
+START_TEST(an_empty_machine)
+{
+	doctor_hugepages(&doctor);
+	doctor_iommu(&doctor);
+	doctor_limits(&doctor);
+	doctor_governor(&doctor);
+	doctor_rights(&doctor);
+	doctor_infiniband(&doctor);
+	doctor_cuda(&doctor);
+	doctor_nics(&doctor);
+	doctor_numa(&doctor);
+	doctor_gateways(&doctor);
+	check_found(DOCTOR_OK, "hugepages", "none are needed");
+	check_found(DOCTOR_SKIP, "iommu", "no fabric has a PCI device");
+	check_found(DOCTOR_SKIP, "limits", "not there");
+	check_found(DOCTOR_SKIP, "governor", "virtual machine");
+	check_found(DOCTOR_SKIP, "packet sockets", "no fabric");
+	check_found(DOCTOR_SKIP, "infiniband", "none are needed");
+	check_found(DOCTOR_SKIP, "cuda", "no NVIDIA driver");
+	check_found(DOCTOR_SKIP, "nic", "no fabric is configured");
+	check_found(DOCTOR_OK, "numa", "one node");
+	check_found(DOCTOR_SKIP, "gateway", "no default route");
+}
+END_TEST
+
+/* ---- one thing after the other */
+
+START_TEST(hugepages)
+{
+	put("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512\n");
+	put("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "100\n");
+	put("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "4\n");
+	put("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "0\n");
+	doctor_hugepages(&doctor);
+	check_found(DOCTOR_OK, "hugepages", "100 of 512 pages of 2048kB");
+	check_found(DOCTOR_WARN, "hugepages", "0 of 4 pages of 1048576kB");
+}
+END_TEST
+
+#define LIMITS(memlock, files)                                                                 \
+	"Limit                     Soft Limit           Hard Limit           Units     \n"     \
+	"Max cpu time              unlimited            unlimited            seconds   \n"     \
+	"Max locked memory         " memlock "              8388608              bytes     \n" \
+	"Max open files            1024                 " files "               files     \n"
+
+START_TEST(limits)
+{
+	put("/proc/self/limits", LIMITS("65536", "1024"));
+	doctor_limits(&doctor);
+	check_found(DOCTOR_OK, "memlock", "64 KiB may be locked");
+	check_found(DOCTOR_WARN, "nofile", "only 1024 files");
+	doctor_add_port(&doctor, "f", "0000:17:00.0");
+	doctor.n_findings = 0;
+	doctor_limits(&doctor);
+	check_found(DOCTOR_FAIL, "memlock", "only 64 KiB may be locked");
+	put("/proc/self/limits", LIMITS("unlimited", "unlimited"));
+	doctor.n_findings = 0;
+	doctor_limits(&doctor);
+	check_found(DOCTOR_OK, "memlock", "no limit");
+	check_found(DOCTOR_OK, "nofile", "more than 1048576");
+	put("/proc/self/limits", LIMITS("99999999", "65536"));
+	doctor.n_findings = 0;
+	doctor_limits(&doctor);
+	check_found(DOCTOR_OK, "memlock", "95 MiB");
+	check_found(DOCTOR_OK, "nofile", "65536 files");
+}
+END_TEST
+
+START_TEST(governors)
+{
+	put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+	put("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n");
+	put("/sys/devices/system/cpu/cpufreq/policy0", "");
+	doctor_governor(&doctor);
+	check_found(DOCTOR_OK, "governor", "all 2 processors");
+	put("/sys/devices/system/cpu/cpu12/cpufreq/scaling_governor", "powersave\n");
+	doctor_governor(&doctor);
+	check_found(DOCTOR_WARN, "governor", "1 of 3 processors are governed by `powersave`");
+}
+END_TEST
+
+START_TEST(iommu_and_vfio)
+{
+	doctor_add_port(&doctor, "f", "0000:17:00.0");
+	doctor_iommu(&doctor);
+	check_found(DOCTOR_FAIL, "iommu", "there is none");
+	check_found(DOCTOR_WARN, "vfio", "vfio-pci is not loaded");
+	doctor.n_findings = 0;
+	put("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+	put("/sys/module/vfio_pci/refcnt", "0\n");
+	doctor_iommu(&doctor);
+	check_found(DOCTOR_WARN, "iommu", "unsafe");
+	check_found(DOCTOR_FAIL, "vfio", "/dev/vfio/vfio is not there");
+	doctor.n_findings = 0;
+	put("/sys/class/iommu/dmar0/x", "");
+	put("/sys/kernel/iommu_groups/0/type", "DMA\n");
+	put("/sys/kernel/iommu_groups/1/type", "DMA\n");
+	put("/dev/vfio/vfio", "");
+	put("/dev/vfio/1", "");
+	doctor_iommu(&doctor);
+	check_found(DOCTOR_OK, "iommu", "1 IOMMUs, 2 groups");
+	check_found(DOCTOR_OK, "vfio", "1 groups can be opened");
+}
+END_TEST
+
+START_TEST(rights_to_packet_sockets)
+{
+	doctor_add_port(&doctor, "f", "net_af_packet0,iface=a");
+	doctor_rights(&doctor);
+	check_found(DOCTOR_SKIP, "packet sockets", "does not say");
+	put("/proc/self/status", "Name:\tx\nCapInh:\t0\nCapEff:\tffffffffffffdfff\n");
+	doctor_rights(&doctor);
+	check_found(DOCTOR_WARN, "packet sockets", "lacks CAP_NET_RAW");
+	put("/proc/self/status", "Name:\tx\nCapInh:\t0\nCapEff:\t0000000000002000\n");
+	doctor_rights(&doctor);
+	check_found(DOCTOR_OK, "packet sockets", "has CAP_NET_RAW");
+}
+END_TEST
+
+START_TEST(gpus)
+{
+	put("/sys/module/nvidia/refcnt", "1\n");
+	doctor_cuda(&doctor);
+	check_found(DOCTOR_WARN, "cuda", "libcuda.so.1 is not found");
+	put("/usr/lib/x86_64-linux-gnu/libcuda.so.1", "");
+	put("/dev/nvidiactl", "");
+	put("/sys/module/nvidia_peermem/refcnt", "0\n");
+	put("/proc/driver/nvidia/version", "NVRM version: 535.1\nGCC version: 12\n");
+	doctor_cuda(&doctor);
+	check_found(DOCTOR_OK, "cuda", "NVRM version: 535.1; nvidia_peermem is loaded");
+}
+END_TEST
+
+START_TEST(interfaces)
+{
+	struct doctor_port *port = doctor_add_port(&doctor, "f", "net_af_packet0,iface=roce0");
+
+	doctor_nics(&doctor);
+	check_found(DOCTOR_FAIL, "nic", "interface roce0 of fabric f is not there");
+	put("/sys/class/net/roce0/operstate", "up\n");
+	put("/sys/class/net/roce0/speed", "100000\n");
+	put("/sys/class/net/roce0/mtu", "1500\n");
+	put("/sys/bus/pci/drivers/mlx5_core/x", "");
+	put_link("/sys/class/net/roce0/device/driver", "../../../bus/pci/drivers/mlx5_core");
+	doctor_nics(&doctor);
+	check_found(DOCTOR_OK, "nic", "roce0 (mlx5_core): link up, 100000 Mb/s");
+	check_found(DOCTOR_WARN, "mtu", "MTU 1500 carries a path MTU of 1024");
+	port->path_mtu = 4096;
+	doctor.n_findings = 0;
+	doctor_nics(&doctor);
+	check_found(DOCTOR_FAIL, "mtu", "fabric f wants 4096");
+	put("/sys/class/net/roce0/mtu", "4180\n"); /* 84 bytes besides the payload */
+	doctor_nics(&doctor);
+	check_found(DOCTOR_OK, "mtu", "MTU 4180 carries a path MTU of 4096");
+	put("/sys/class/net/roce0/mtu", "4179\n");
+	doctor_nics(&doctor);
+	check_found(DOCTOR_FAIL, "mtu", "MTU 4179 carries a path MTU of 2048");
+	put("/sys/class/net/roce0/operstate", "down\n");
+	doctor_nics(&doctor);
+	check_found(DOCTOR_FAIL, "nic", "the link is down");
+}
+END_TEST
+
+START_TEST(pci_devices)
+{
+	doctor_add_port(&doctor, "f", "0000:17:00.0");
+	doctor_nics(&doctor);
+	check_found(DOCTOR_FAIL, "nic", "there is no PCI device 0000:17:00.0");
+	put("/sys/bus/pci/devices/0000:17:00.0/vendor", "0x8086\n");
+	doctor_nics(&doctor);
+	check_found(DOCTOR_FAIL, "nic", "it has no driver");
+	put_link("/sys/bus/pci/devices/0000:17:00.0/driver", "../drivers/ice");
+	doctor_nics(&doctor);
+	check_found(DOCTOR_FAIL, "nic", "driver of the kernel: ice");
+	doctor_add_port(&doctor, "g", "18:00.0");
+	put_link("/sys/bus/pci/devices/0000:18:00.0/driver", "../drivers/vfio-pci");
+	doctor_nics(&doctor);
+	check_found(DOCTOR_OK, "nic", "0000:18:00.0: driver vfio-pci");
+}
+END_TEST
+
+START_TEST(numa_placement)
+{
+	put("/sys/devices/system/node/node0/cpulist", "0-7\n");
+	put("/sys/devices/system/node/node1/cpulist", "8-15\n");
+	put("/sys/bus/pci/devices/0000:17:00.0/numa_node", "1\n");
+	put("/proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\n");
+	doctor_numa(&doctor);
+	check_found(DOCTOR_OK, "numa", "2 nodes; no fabric has a NIC");
+	doctor_add_port(&doctor, "f", "0000:17:00.0");
+	doctor_numa(&doctor);
+	check_found(
+		DOCTOR_WARN, "numa", "0000:17:00.0 is at node 1; none of its processors (8-15)");
+	put("/proc/self/status", "Name:\tx\nCpus_allowed:\tffff\nCpus_allowed_list:\t0-15\n");
+	doctor_numa(&doctor);
+	check_found(DOCTOR_OK, "numa", "0000:17:00.0 is at node 1, whose processors");
+}
+END_TEST
+
+#define ROUTES                                                                                  \
+	"Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" \
+	"eth0\t00000000\t0102000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"                          \
+	"eth0\t0002000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+
+#define NEIGHBOURS                                                                         \
+	"IP address       HW type     Flags       HW address            Mask     Device\n" \
+	"10.0.2.1         0x1         0x2         52:54:00:12:35:02     *        eth0\n"   \
+	"10.0.2.9         0x1         0x0         00:00:00:00:00:00     *        eth0\n"
+
+START_TEST(gateways)
+{
+	static const char *const addresses[] = { "10.0.2.1", "10.0.2.9", "10.0.2.8", "10.9.9.1",
+		"10.0.2.7,fd00::1" };
+	size_t i;
+
+	for (i = 0; i < 5; i++)
+		strcpy(doctor_add_port(&doctor, "f", "0000:17:00.0")->gateway, addresses[i]);
+	put("/proc/net/route", ROUTES);
+	put("/proc/net/arp", NEIGHBOURS);
+	doctor_gateways(&doctor);
+	check_found(DOCTOR_OK, "gateway", "10.0.2.1 (f) answers ARP");
+	check_found(DOCTOR_FAIL, "gateway", "10.0.2.9 (f) does not answer ARP");
+	check_found(DOCTOR_SKIP, "gateway",
+		"10.0.2.8 (f) could not be checked: the kernel has no entry");
+	check_found(DOCTOR_SKIP, "gateway",
+		"10.9.9.1 (f) could not be checked: the kernel has no address");
+	check_found(DOCTOR_SKIP, "gateway", "10.0.2.7 (f) could not be checked");
+	check_found(DOCTOR_SKIP, "gateway", "fd00::1 (f) could not be checked");
+	check_found(DOCTOR_OK, "gateway", "10.0.2.1 (the kernel's default route");
+}
+END_TEST
+
+START_TEST(runtime_folders)
+{
+	char folder[128];
+
+	doctor_runtime_dir(&doctor, NULL, 1000);
+	check_found(DOCTOR_OK, "runtime folder", "/tmp/ferrule-1000");
+	doctor_runtime_dir(&doctor, "/nowhere/at/all", 1000);
+	check_found(DOCTOR_WARN, "runtime folder", "is no folder");
+	snprintf(folder, sizeof(folder), "%s/run", root);
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	doctor_runtime_dir(&doctor, folder, getuid() + 1);
+	check_found(DOCTOR_WARN, "runtime folder", "mode 700");
+	doctor.n_findings = 0;
+	doctor_runtime_dir(&doctor, folder, getuid());
+	check_found(DOCTOR_OK, "runtime folder", folder);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("doctor");
+	TCase *tests = tcase_create("doctor");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(tests, set_up, tear_down);
+	tcase_add_loop_test(
+		tests, devargs_are_taken_apart, 0, sizeof(devargs_rows) / sizeof(devargs_rows[0]));
+	tcase_add_test(tests, fabrics_of_reports);
+	tcase_add_test(tests, processors_of_lists);
+	tcase_add_test(tests, an_empty_machine);
+	tcase_add_test(tests, hugepages);
+	tcase_add_test(tests, limits);
+	tcase_add_test(tests, governors);
+	tcase_add_test(tests, iommu_and_vfio);
+	tcase_add_test(tests, rights_to_packet_sockets);
+	tcase_add_test(tests, gpus);
+	tcase_add_test(tests, interfaces);
+	tcase_add_test(tests, pci_devices);
+	tcase_add_test(tests, numa_placement);
+	tcase_add_test(tests, gateways);
+	tcase_add_test(tests, runtime_folders);
+	suite_add_tcase(suite, tests);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * daemon/http.c over real sockets: what it answers, what it refuses, and that nobody keeps others
+ * out for long.
+ */
+#include "daemon/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <check.h>
+#include <event2/event.h>
+
+static struct event_base *base;
+static struct http *http;
+static uint16_t port;
+static unsigned writes, asks;
+static char answer[65536];
+
+static void write_text(void *arg, FILE *out)
+{
+	ck_assert_ptr_eq(arg, &writes);
+	writes++;
+	fprintf(out, "metric %u\n", asks);
+}
+
+static void ask(void *arg)
+{
+	ck_assert_ptr_eq(arg, &writes);
+	asks++;
+}
+
+/* A port that nobody has at this moment. */
+static uint16_t free_port(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t length = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+	close(fd);
+	return ntohs(address.sin_port);
+}
+
+static void setup(void)
+{
+	char error[200];
+
+	signal(SIGPIPE, SIG_IGN);
+	writes = 0;
+	asks = 0;
+	base = event_base_new();
+	port = free_port();
+	http = http_start(base, "127.0.0.1", port, write_text, &writes, error, sizeof(error));
+	ck_assert_msg(http, "%s", error);
+}
+
+static void teardown(void)
+{
+	http_stop(http);
+	event_base_free(base);
+}
+
+static int dial(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	return fd;
+}
+
+static void turn(void)
+{
+	static const struct timeval tick = { .tv_usec = 2000 };
+
+	event_base_loopexit(base, &tick);
+	event_base_dispatch(base);
+}
+
+static void put(int fd, const char *text)
+{
+	ck_assert_int_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (int)strlen(text));
+}
+
+/* What comes until the end, in `answer`; false: no end within `turns` of 2 ms. */
+static bool get(int fd, int turns)
+{
+	size_t length = 0;
+
+	while (turns--) {
+		ssize_t count;
+
+		turn();
+		count = recv(fd, answer + length, sizeof(answer) - 1 - length, MSG_DONTWAIT);
+		if (count > 0)
+			length += (size_t)count;
+		answer[length] = '\0';
+		if (count == 0 || (count < 0 && errno != EAGAIN))
+			return true;
+	}
+	return false;
+}
+
+static void request(const char *text)
+{
+	int fd = dial();
+
+	put(fd, text);
+	ck_assert_msg(get(fd, 500), "no end of the answer to %s", text);
+	close(fd);
+}
+
+static bool has(const char *text)
+{
+	return strstr(answer, text);
+}
+
+static const struct {
+	const char *request;
+	const char *status;
+	const char *part;
+	const char *no_part;
+} rows[] = {
+	{ "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 ", "\r\n\r\nmetric 0\n", NULL },
+	{ "GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.0 200 ", "text/plain; version=0.0.4", NULL },
+	{ "GET /metrics?a=b HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 ", "metric 0\n", NULL },
+	{ "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 ", "Connection: close", NULL },
+	{ "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 ", "Content-Length: 9",
+		"metric" },
+	{ "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 ", "/metrics\n", "metric 0" },
+	{ "GET /metricsx HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 404 ", NULL, "metric 0" },
+	{ "GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 404 ", NULL, "root:" },
+	{ "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 405 ",
+		"Allow: GET, HEAD", "metric 0" },
+	{ "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 405 ", NULL, NULL },
+	{ "DELETE /x HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 405 ", NULL, NULL },
+	{ "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 413 ",
+		NULL, "metric 0" },
+	{ "BREW /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 501 ", NULL, "metric 0" },
+	{ "rubbish\r\n\r\n", "HTTP/1.1 400 ", NULL, "metric 0" },
+};
+
+START_TEST(answers)
+{
+	request(rows[_i].request);
+	ck_assert_msg(strncmp(answer, rows[_i].status, strlen(rows[_i].status)) == 0,
+		"%s: answered by %s", rows[_i].request, answer);
+	if (rows[_i].part)
+		ck_assert_msg(has(rows[_i].part), "%s lacks %s", answer, rows[_i].part);
+	if (rows[_i].no_part)
+		ck_assert_msg(!has(rows[_i].no_part), "%s has %s", answer, rows[_i].no_part);
+}
+END_TEST
+
+START_TEST(long_headers_are_refused)
+{
+	static char text[20000];
+	int fd = dial();
+
+	snprintf(text, sizeof(text), "GET /metrics HTTP/1.1\r\nHost: a\r\nX: %015000d\r\n\r\n", 0);
+	put(fd, text);
+	ck_assert(get(fd, 500));
+	ck_assert(!has("metric"));
+	ck_assert_uint_eq(writes, 0);
+	close(fd);
+}
+END_TEST
+
+/* What is asked comes before what is written. */
+START_TEST(asks_first)
+{
+	http_prepare(http, ask);
+	request("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+	ck_assert_uint_eq(asks, 1);
+	ck_assert_uint_eq(writes, 1);
+	ck_assert(has("\r\n\r\nmetric 1\n"));
+}
+END_TEST
+
+START_TEST(gone_before_the_answer)
+{
+	int fd = dial();
+
+	http_prepare(http, ask);
+	put(fd, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+	while (!asks)
+		turn();
+	close(fd);
+	request("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+	ck_assert(has("metric 2"));
+}
+END_TEST
+
+START_TEST(stopped_before_the_answer)
+{
+	int fd = dial();
+
+	http_prepare(http, ask);
+	put(fd, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+	while (!asks)
+		turn();
+	http_stop(http);
+	http = NULL;
+	ck_assert(get(fd, 500));
+	ck_assert_uint_eq(writes, 0);
+	close(fd);
+}
+END_TEST
+
+/* Those who say nothing fill the places, but only for a while. */
+START_TEST(silent_ones_are_few)
+{
+	enum { SILENT = 40 };
+	int fds[SILENT];
+	int i, fd;
+
+	for (i = 0; i < SILENT; i++)
+		fds[i] = dial();
+	turn();
+	fd = dial();
+	put(fd, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+	ck_assert_msg(!get(fd, 20), "it was served although all places are taken");
+	for (i = 0; i < SILENT; i++) {
+		close(fds[i]);
+		turn();
+	}
+	ck_assert(get(fd, 500));
+	ck_assert(has("metric 0"));
+	close(fd);
+}
+END_TEST
+
+/* Where places are few, nobody keeps one for as long as he may otherwise. */
+START_TEST(crowd_is_cut_short)
+{
+	enum { SILENT = 40 };
+	int fds[SILENT], fd;
+
+	for (int i = 0; i < SILENT; i++)
+		fds[i] = dial();
+	turn();
+	fd = dial();
+	put(fd, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+	ck_assert(get(fd, 2000));
+	ck_assert(has("metric 0"));
+	for (int i = 0; i < SILENT; i++)
+		close(fds[i]);
+	close(fd);
+}
+END_TEST
+
+/* A byte now and then is no way to keep a place. */
+START_TEST(slow_ones_are_cut)
+{
+	bool cut = false;
+	int fd, i;
+
+	http_limit(http, 300);
+	fd = dial();
+	for (i = 0; i < 50 && !cut; i++)
+		cut = send(fd, "G", 1, MSG_NOSIGNAL) < 0 || get(fd, 10);
+	ck_assert(cut);
+	ck_assert_int_ge(i, 3);
+	close(fd);
+}
+END_TEST
+
+START_TEST(address_in_use)
+{
+	char error[200] = "";
+
+	ck_assert_ptr_null(
+		http_start(base, "127.0.0.1", port, write_text, NULL, error, sizeof(error)));
+	ck_assert_ptr_nonnull(strstr(error, "in use"));
+	ck_assert_ptr_nonnull(strstr(error, "127.0.0.1 port "));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("http");
+	TCase *cases = tcase_create("http");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(cases, setup, teardown);
+	tcase_set_timeout(cases, 60);
+	tcase_add_loop_test(cases, answers, 0, sizeof(rows) / sizeof(rows[0]));
+	tcase_add_test(cases, long_headers_are_refused);
+	tcase_add_test(cases, asks_first);
+	tcase_add_test(cases, gone_before_the_answer);
+	tcase_add_test(cases, stopped_before_the_answer);
+	tcase_add_test(cases, silent_ones_are_few);
+	tcase_add_test(cases, crowd_is_cut_short);
+	tcase_add_test(cases, slow_ones_are_cut);
+	tcase_add_test(cases, address_in_use);
+	suite_add_tcase(suite, cases);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? 1 : 0;
+}
