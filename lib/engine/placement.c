@@ -26,7 +26,7 @@ void place(struct frl_stats *stats, const struct placements *placements)
 		const struct frl_recv_action *action = p->action;
 
 		if (action) {
-			frl_reduce(p->dst, p->src, p->payload,
+			frl_reduce_local(p->dst, p->src, p->payload,
 				p->length / frl_dtype_size(action->dtype), action->dtype,
 				action->op);
 			stats->bytes_reduced += p->length;

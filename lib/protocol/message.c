@@ -124,9 +124,10 @@ void message_accept(struct qp *qp, const struct wire_packet *packet, struct plac
 
 	if (packet->op->flags & OPCODE_FIRST)
 		start(qp, packet);
-	if (send)
+	if (send) {
 		receive_place(qp, placements, r->offset, packet->payload, packet->payload_len);
-	else
+		placements->received = qp->type == FRL_QPT_RC ? packet->payload_len : 0;
+	} else
 		place_write(qp, packet, placements);
 	r->offset += packet->payload_len;
 	qp_accepted(qp);

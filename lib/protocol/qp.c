@@ -108,9 +108,14 @@ void qp_init(struct qp *qp, const struct qp_config *config)
 	recovery_stop(qp);
 }
 
-void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id)
+void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id, uint32_t placed)
 {
-	struct frl_wc wc = { .wr_id = wr_id, .status = FRL_WC_WR_FLUSH_ERR, .qp_num = qp->qpn };
+	struct frl_wc wc = {
+		.wr_id = wr_id,
+		.status = FRL_WC_WR_FLUSH_ERR,
+		.byte_len = placed,
+		.qp_num = qp->qpn,
+	};
 
 	qp_complete(qp, cq, &wc, false);
 }
@@ -274,6 +279,7 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 {
 	placements->count = 0;
 	placements->completion = NULL;
+	placements->received = 0;
 	placements->atomic.addr = NULL;
 	if (packet->op->operation == OPERATION_CNP) {
 		/* Told, but there is no rate to lower. */
@@ -304,10 +310,20 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 
 void qp_payload_lost(struct qp *qp, struct placements *placements)
 {
-	if (placements->completion) {
-		placements->completion->status = FRL_WC_REM_ABORT_ERR;
+	struct frl_wc *wc = placements->completion;
+
+	if (wc) {
+		wc->status = FRL_WC_REM_ABORT_ERR;
+		wc->byte_len = placements->received ? wc->byte_len - placements->received : 0;
 		/* As a success it was perhaps nothing that the channel had asked for. */
 		cq_notify(qp->recv_cq, true);
+	} else if (placements->received && qp->responder.recv) {
+		receive_complete(qp,
+			&(struct frl_wc){
+				.status = FRL_WC_REM_ABORT_ERR,
+				.byte_len = receive_placed(qp) - placements->received,
+			},
+			false);
 	}
 	qp_fail(qp, FRL_WC_REM_ABORT_ERR);
 }

@@ -286,6 +286,7 @@ struct atomic_op {
 struct placements {
 	uint32_t count;
 	struct frl_wc *completion; /* of a receive, written for this packet; NULL: none */
+	uint32_t received;         /* RC: bytes of the payload that are for a receive */
 	struct atomic_op atomic;
 	uint64_t value;            /* atomic response, in host order: payload of a placement */
 	uint8_t grh[WIRE_GRH_LEN]; /* datagrams: payload of the first placements */
@@ -302,7 +303,8 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 
 /*
  * To be called when payload turned out, after it was placed, not to have been the sender's any
- * more: the completion becomes an error and the queue pair fails.
+ * more: the completion becomes an error, or the receive that the message is for completes with one,
+ * and the queue pair fails.
  */
 void qp_payload_lost(struct qp *qp, struct placements *placements);
 

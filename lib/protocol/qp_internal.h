@@ -85,8 +85,8 @@ void qp_accepted(struct qp *qp);
 /* Writes a completion; a full queue takes the queue pair to ERR. Returns the entry or NULL. */
 struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited);
 
-/* A request comes back flushed. */
-void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id);
+/* A request comes back flushed, `placed` bytes of a message being in its memory. */
+void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id, uint32_t placed);
 
 /* requester.c */
 
@@ -193,6 +193,9 @@ bool scatter(const struct qp *qp, const struct frl_sge sge[], uint32_t n_sge,
  * invalidated key, flags, datagram fields). Returns the entry or NULL.
  */
 struct frl_wc *receive_complete(struct qp *qp, const struct frl_wc *wc, bool solicited);
+/* RC: bytes of a message that are in the memory of the request that is taken, or will be as soon as
+ * placements are carried out. 0 without one, and where a message that lost a packet is dropped. */
+uint32_t receive_placed(const struct qp *qp);
 /* Flushes the request that is taken and, without an SRQ, all others. */
 void receive_flush(struct qp *qp);
 

@@ -172,19 +172,29 @@ struct frl_wc *receive_complete(struct qp *qp, const struct frl_wc *wc, bool sol
 	return qp_complete(qp, qp->recv_cq, &entry, solicited);
 }
 
+uint32_t receive_placed(const struct qp *qp)
+{
+	const struct responder *r = &qp->responder;
+
+	return qp->type == FRL_QPT_RC && r->recv ? r->offset : 0;
+}
+
 void receive_flush(struct qp *qp)
 {
 	struct responder *r = &qp->responder;
 	const struct recv_wqe *recv = r->recv;
+	uint32_t placed = receive_placed(qp);
 
 	r->recv = 0;
 	if (r->srq && recv)
-		qp_flush_one(qp, qp->recv_cq, recv->wr_id);
+		qp_flush_one(qp, qp->recv_cq, recv->wr_id, placed);
+	/* Without an SRQ it is the first one here. */
 	while (!recv_queue_empty(&r->queue)) {
 		uint64_t wr_id = recv_queue_front(&r->queue)->wr_id;
 
 		r->queue.head++;
-		qp_flush_one(qp, qp->recv_cq, wr_id);
+		qp_flush_one(qp, qp->recv_cq, wr_id, placed);
+		placed = 0;
 	}
 }
 
@@ -203,7 +213,7 @@ int qp_post_recv(struct qp *qp, const struct frl_recv_wr *wr, const char **ret_w
 		return -EINVAL;
 	}
 	if (qp->state == FRL_QPS_ERR) {
-		qp_flush_one(qp, qp->recv_cq, wr->wr_id);
+		qp_flush_one(qp, qp->recv_cq, wr->wr_id, 0);
 		return 0;
 	}
 	return recv_queue_post(&qp->responder.queue, wr, ret_why);

@@ -96,8 +96,8 @@ static int check_action(const struct recv_queue *queue, const struct frl_recv_wr
 	if (action->type != FRL_ACTION_REDUCE)
 		return refuse(ret_why, "unknown receive action");
 	size = frl_dtype_size(action->dtype);
-	if (size == 0 || (unsigned)action->op >= FRL_OPS)
-		return refuse(ret_why, "unknown element type or operation");
+	if (size == 0 || !frl_op_is_elementwise(action->op))
+		return refuse(ret_why, "unknown element type, or no element-wise operation");
 	for (int i = 0; i < wr->n_sge; i++)
 		if (wr->sge[i].length % size != 0)
 			return refuse(ret_why, "a reducing receive takes whole elements only");

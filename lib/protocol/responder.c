@@ -148,8 +148,10 @@ void responder_refuse(
 
 	qp_explain(qp, reasons[code]);
 	if (recv_status != FRL_WC_SUCCESS && receive_available(qp)) {
+		struct frl_wc wc = { .status = recv_status, .byte_len = receive_placed(qp) };
+
 		receive_take(qp);
-		receive_complete(qp, &(struct frl_wc){ .status = recv_status }, false);
+		receive_complete(qp, &wc, false);
 	} else if (qp->state != FRL_QPS_ERR)
 		event_raise(qp->queues, &qp->events, events[code]);
 	qp_fail_refused(qp);

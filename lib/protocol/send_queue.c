@@ -198,7 +198,7 @@ int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_ob
 	int rc;
 
 	if (qp->state == FRL_QPS_ERR || qp->state == FRL_QPS_SQE) {
-		qp_flush_one(qp, qp->send_cq, wr->wr_id);
+		qp_flush_one(qp, qp->send_cq, wr->wr_id, 0);
 		return 0;
 	}
 	if (!qp_sends(qp))

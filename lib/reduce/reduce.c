@@ -1,101 +1,93 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Chooses for each function of ferrule/reduce.h the fastest code that this processor has. */
 #include "lib/reduce/kernels.h"
 
-#include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <string.h>
 
-static const struct {
-	const char *name;
-	size_t size;
-} dtype_table[FRL_DTYPES] = {
-	[FRL_FLOAT32] = { "float32", sizeof(float) },
-};
+static struct reduce_kernels best;
+static _Atomic(const struct reduce_kernels *) best_ready;
+static pthread_once_t best_once = PTHREAD_ONCE_INIT;
 
-static const char *const op_names[FRL_OPS] = {
-	[FRL_SUM] = "sum",
-};
+/* What `kernels` has replaces what a slower set has. */
+static void take(const struct reduce_kernels *kernels)
+{
+	for (int dtype = 0; dtype < FRL_DTYPES; dtype++) {
+		for (int op = 0; op < REDUCE_OPS; op++)
+			if (kernels->reduce[dtype][op])
+				best.reduce[dtype][op] = kernels->reduce[dtype][op];
+		if (kernels->scale[dtype])
+			best.scale[dtype] = kernels->scale[dtype];
+		if (kernels->divide[dtype])
+			best.divide[dtype] = kernels->divide[dtype];
+	}
+	for (int wire = 0; wire < FRL_WIRES; wire++) {
+		if (kernels->encode[wire])
+			best.encode[wire] = kernels->encode[wire];
+		if (kernels->decode[wire])
+			best.decode[wire] = kernels->decode[wire];
+		if (kernels->decode_add[wire])
+			best.decode_add[wire] = kernels->decode_add[wire];
+	}
+	best.name = kernels->name;
+}
 
-static_assert(sizeof(float) == 4, "float is FRL_FLOAT32");
+static void find_best(void)
+{
+	int n = 0;
 
-static inline bool is_dtype(enum frl_dtype dtype)
+	while (reduce_all_kernels[n])
+		n++;
+	while (n-- > 0)
+		if (reduce_all_kernels[n]->supported())
+			take(reduce_all_kernels[n]);
+	atomic_store_explicit(&best_ready, &best, memory_order_release);
+}
+
+const struct reduce_kernels *reduce_best_kernels(void)
+{
+	const struct reduce_kernels *kernels = atomic_load_explicit(
+		&best_ready, memory_order_acquire);
+
+	if (kernels)
+		return kernels;
+	pthread_once(&best_once, find_best);
+	return &best;
+}
+
+static bool is_dtype(enum frl_dtype dtype)
 {
 	return (unsigned int)dtype < FRL_DTYPES;
 }
 
-static inline bool is_op(enum frl_op op)
+bool frl_op_is_elementwise(enum frl_op op)
 {
-	return (unsigned int)op < FRL_OPS;
+	return (unsigned int)op < REDUCE_OPS;
 }
 
-size_t frl_dtype_size(enum frl_dtype dtype)
-{
-	return is_dtype(dtype) ? dtype_table[dtype].size : 0;
-}
-
-const char *frl_dtype_name(enum frl_dtype dtype)
-{
-	return is_dtype(dtype) ? dtype_table[dtype].name : NULL;
-}
-
-const char *frl_op_name(enum frl_op op)
-{
-	return is_op(op) ? op_names[op] : NULL;
-}
-
-static void sum_f32(void *dst, const void *a, const void *b, size_t count)
-{
-	uint8_t *out = dst;
-	const uint8_t *x = a;
-	const uint8_t *y = b;
-
-	for (size_t i = 0; i < count * sizeof(float); i += sizeof(float)) {
-		float p, q;
-
-		memcpy(&p, x + i, sizeof(p));
-		memcpy(&q, y + i, sizeof(q));
-		p += q;
-		memcpy(out + i, &p, sizeof(p));
-	}
-}
-
-static bool always(void)
-{
-	return true;
-}
-
-const struct reduce_kernels reduce_plain = {
-	.name = "plain",
-	.supported = always,
-	.fn = { [FRL_FLOAT32] = { [FRL_SUM] = sum_f32 } },
-};
-
-/* Looks once; several threads that look at the same time find the same. */
-static const struct reduce_kernels *best_kernels(void)
-{
-	static _Atomic(const struct reduce_kernels *) best;
-	const struct reduce_kernels *kernels = atomic_load_explicit(&best, memory_order_relaxed);
-	const struct reduce_kernels *const *p = reduce_all_kernels;
-
-	if (kernels)
-		return kernels;
-	while (!(*p)->supported())
-		p++;
-	atomic_store_explicit(&best, *p, memory_order_relaxed);
-	return *p;
-}
-
-void frl_reduce(
+void frl_reduce_local(
 	void *dst, const void *a, const void *b, size_t count, enum frl_dtype dtype, enum frl_op op)
 {
-	if (is_dtype(dtype) && is_op(op))
-		best_kernels()->fn[dtype][op](dst, a, b, count);
+	if (is_dtype(dtype) && frl_op_is_elementwise(op))
+		reduce_best_kernels()->reduce[dtype][op](dst, a, b, count);
 }
 
-void frl_reduce_plain(
+void frl_reduce_local_plain(
 	void *dst, const void *a, const void *b, size_t count, enum frl_dtype dtype, enum frl_op op)
 {
-	if (is_dtype(dtype) && is_op(op))
-		reduce_plain.fn[dtype][op](dst, a, b, count);
+	if (is_dtype(dtype) && frl_op_is_elementwise(op))
+		reduce_plain.reduce[dtype][op](dst, a, b, count);
+}
+
+void frl_scale_local(
+	void *dst, const void *src, size_t count, enum frl_dtype dtype, const void *scalar)
+{
+	if (is_dtype(dtype))
+		reduce_best_kernels()->scale[dtype](dst, src, count, scalar);
+}
+
+void frl_divide_local(void *dst, const void *src, size_t count, enum frl_dtype dtype, uint32_t n)
+{
+	if (is_dtype(dtype) && n != 0)
+		reduce_best_kernels()->divide[dtype](dst, src, count, n);
 }

@@ -166,11 +166,23 @@ enum frl_wc_flags {
 	FRL_WC_WITH_INV = 1 << 3, /* the peer had invalidated_rkey invalidated */
 };
 
+/*
+ * Of a receive of an RC queue pair that does not succeed byte_len says how much of a message is in
+ * its memory, copied or reduced: the first byte_len bytes, in whole packets; 0: no message had
+ * begun. Behind them
+ *
+ *	REM_ABORT_ERR	the bytes of one packet may be anything
+ *	all others	nothing has been touched: who gets the rest of the message in another way
+ *			can go on from there
+ *
+ * All other requests that do not succeed have 0 there.
+ */
 struct frl_wc {
 	uint64_t wr_id;
 	enum frl_wc_status status;
-	enum frl_wc_opcode opcode; /* undefined unless status is SUCCESS, as all that follows */
-	uint32_t byte_len;         /* receives, READ and atomics: bytes; datagrams: with the GRH */
+	enum frl_wc_opcode opcode; /* undefined unless status is SUCCESS, as all that follows, */
+	uint32_t byte_len;         /* but this. Receives, READ and atomics: bytes; datagrams: with
+				    * the GRH */
 	union {
 		uint32_t imm_data;
 		uint32_t invalidated_rkey;
