@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Making communicators and ending them. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,165 +13,172 @@
 enum {
 	LINGER_LOSSLESS_MS = 1,
 	LINGER_LOSSY_MS = 150, /* two local ACK timeouts of the default code, 14 */
-	STALE_TRIES = 10000,
-	NS_PER_MS = 1000000,
+	DRAIN_PATIENCE = 4,    /* times as long with several rails */
 };
 
-static int create_queue_pairs(struct frl_comm *comm)
+/* ---- making */
+
+void frl_comm_config_init(struct frl_comm_config *config)
 {
-	struct frl_qp_config out = {
-		.send_cq = comm->cq,
-		.recv_cq = comm->cq,
-		.max_send_wr = DATA_SENDS,
-		.max_recv_wr = CREDIT_RECEIVES,
-	};
-	struct frl_qp_config in = {
-		.send_cq = comm->cq,
-		.recv_cq = comm->cq,
-		.max_send_wr = CREDIT_SENDS,
-		.max_recv_wr = DATA_RECEIVES,
-	};
+	struct collective_config defaults;
 
-	for (unsigned i = 0; i < comm->lanes; i++) {
-		struct lane *lane = &comm->lane[i];
-		int err;
+	collective_config_init(&defaults);
+	*config = (struct frl_comm_config){ .timeout_ms = defaults.timeout_ms };
+}
 
-		lane->comm = comm;
-		lane->number = i;
-		lane->direction = i == 0 ? RING_FORWARD : RING_BACKWARD;
-		lane->next = ring_next(comm->rank, comm->ranks, lane->direction);
-		lane->previous = ring_previous(comm->rank, comm->ranks, lane->direction);
-		out.context = lane;
-		in.context = lane;
-		err = frl_qp_create(comm->pd, &out, &lane->out);
-		if (!err)
-			err = frl_qp_create(comm->pd, &in, &lane->in);
+static int check_bootstrap(const struct frl_bootstrap *bootstrap)
+{
+	if (bootstrap->ranks < 1 || bootstrap->ranks > PLAN_RANKS_MAX || bootstrap->rank < 0 ||
+		bootstrap->rank >= bootstrap->ranks)
+		return frl_fail(-EINVAL, "the bootstrap says rank %d of %d", bootstrap->rank,
+			bootstrap->ranks);
+	if (!bootstrap->allgather || !bootstrap->check || !bootstrap->abort)
+		return frl_fail(-EINVAL, "the bootstrap lacks allgather, check or abort");
+	if (bootstrap->ranks > 1 && (!bootstrap->post || !bootstrap->set_receiver))
+		return frl_fail(-EINVAL, "the bootstrap lacks post or set_receiver");
+	return 0;
+}
+
+static int check_config(const struct frl_comm_config *config)
+{
+	if (config->n_devices < 1 || config->n_devices > RAILS_MAX || !config->devices)
+		return frl_fail(-EINVAL, "a communicator needs 1 to %d devices, not %d", RAILS_MAX,
+			config->devices ? config->n_devices : 0);
+	for (int i = 0; i < config->n_devices; i++) {
+		if (!config->devices[i])
+			return frl_fail(-EINVAL, "device %d is NULL", i);
+	}
+	if (config->timeout_ms < 0)
+		return frl_fail(-EINVAL, "timeout_ms is negative");
+	return 0;
+}
+
+static int open_rails(struct frl_comm *comm, const struct frl_comm_config *config)
+{
+	for (int i = 0; i < config->n_devices; i++) {
+		struct rail *rail = &comm->rails[i];
+		int err = frl_pd_create(config->devices[i], &rail->pd);
+
 		if (err)
 			return err;
+		rail->device = config->devices[i];
+		frl_device_query(rail->device, &rail->attr);
+		comm->n_rails++;
 	}
 	return 0;
 }
 
-static int create_objects(struct frl_comm *comm)
+int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct frl_comm **ret_comm)
 {
-	/* Every request of every queue pair could be waiting here to be polled. */
-	uint32_t depth = comm->lanes *
-		(DATA_SENDS + CREDIT_RECEIVES + CREDIT_SENDS + DATA_RECEIVES);
+	struct frl_comm *comm = calloc(1, sizeof(*comm));
 	int err;
 
-	err = frl_pd_create(comm->device, &comm->pd);
+	if (!comm)
+		return frl_fail(-ENOMEM, "no memory for a communicator");
+	comm->rank = rank;
+	comm->ranks = ranks;
+	comm->ready_end = &comm->ready;
+	collective_config_init(&comm->config);
+	comm->config.timeout_ms = config->timeout_ms;
+	if (config->algos)
+		comm->config.algos = config->algos;
+	comm->peers = calloc((size_t)ranks, sizeof(*comm->peers));
+	err = comm->peers ? open_rails(comm, config)
+			  : frl_fail(-ENOMEM, "no memory for %d ranks", ranks);
 	if (!err)
-		err = frl_cq_create(comm->device, depth, &comm->cq);
-	return err ? err : create_queue_pairs(comm);
+		err = tuner_init(
+			&comm->tuner, NULL, comm->config.algos, comm->config.segment_bytes);
+	if (err) {
+		comm_free(comm);
+		return err;
+	}
+	*ret_comm = comm;
+	return 0;
 }
 
 /* Setting up failed with the thread's last error; says so to the others, and who is to blame. */
-static int give_up(struct frl_comm *comm, int err)
+static int give_up(const struct frl_comm *comm, int err)
 {
 	struct frl_bootstrap *bootstrap = comm->bootstrap;
 	int gone = -1;
 
 	err = frl_fail(err, "rank %d cannot make a communicator: %s", comm->rank, frl_last_error());
 	if (err == -ETIMEDOUT || err == -EHOSTUNREACH) {
-		char text[ERROR_TEXT] = "";
+		char text[ERROR_TEXT];
 
-		strncpy(text, frl_last_error(), sizeof(text) - 1);
+		snprintf(text, sizeof(text), "%s", frl_last_error());
 		if (bootstrap->check(bootstrap->ctx, &gone) != 0 && gone >= 0)
 			err = frl_fail(-ECONNRESET, "rank %d is gone; %s", gone, text);
 		else
 			err = frl_fail(err, "%s", text);
 	}
-	bootstrap->abort(bootstrap->ctx);
+	bootstrap->abort(bootstrap->ctx, frl_last_error());
 	return err;
 }
 
-static int check_bootstrap(const struct frl_bootstrap *bootstrap)
+int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_config *config,
+	struct frl_comm **ret_comm)
 {
-	if (bootstrap->ranks < 1 || bootstrap->ranks > 32768 || bootstrap->rank < 0 ||
-		bootstrap->rank >= bootstrap->ranks)
-		return frl_fail(-EINVAL, "the bootstrap says rank %d of %d", bootstrap->rank,
-			bootstrap->ranks);
-	if (!bootstrap->allgather || !bootstrap->check || !bootstrap->abort)
-		return frl_fail(-EINVAL, "the bootstrap lacks allgather, check or abort");
+	struct frl_comm *comm;
+	int err;
+
+	if (!bootstrap || !config || !ret_comm)
+		return frl_fail(-EINVAL, "the bootstrap, the configuration or ret_comm is NULL");
+	err = check_bootstrap(bootstrap);
+	if (!err)
+		err = check_config(config);
+	if (!err)
+		err = comm_new(config, bootstrap->rank, bootstrap->ranks, &comm);
+	if (err)
+		return err;
+	comm->bootstrap = bootstrap;
+	err = board_create(bootstrap, &comm->board);
+	if (!err)
+		err = comm_agree(comm);
+	if (err) {
+		err = give_up(comm, err);
+		comm_free(comm);
+		return err;
+	}
+	board_add(comm->board, &comm->post);
+	*ret_comm = comm;
 	return 0;
 }
 
 int frl_comm_create(
 	struct frl_device *device, struct frl_bootstrap *bootstrap, struct frl_comm **ret_comm)
 {
-	struct frl_comm *comm;
-	int err;
+	struct frl_comm_config config;
 
-	if (!device || !bootstrap || !ret_comm)
-		return frl_fail(-EINVAL, "the device, the bootstrap or ret_comm is NULL");
-	err = check_bootstrap(bootstrap);
-	if (err)
-		return err;
-	comm = calloc(1, sizeof(*comm));
-	if (!comm)
-		return frl_fail(-ENOMEM, "no memory for a communicator");
-	comm->device = device;
-	comm->bootstrap = bootstrap;
-	comm->rank = bootstrap->rank;
-	comm->ranks = bootstrap->ranks;
-	/* Two ranks have one link, and one ring uses both its directions already. */
-	comm->lanes = comm->ranks == 1 ? 0 : comm->ranks == 2 ? 1 : 2;
-	collective_config_init(&comm->config);
-	if (comm->lanes > 0) {
-		err = create_objects(comm);
-		if (!err)
-			err = comm_connect(comm);
-		if (err)
-			goto err_free;
-	}
-	*ret_comm = comm;
-	return 0;
-
-err_free:
-	/* A failure while posting has told the others already. */
-	err = comm->error ? comm_error(comm) : give_up(comm, err);
-	comm_free(comm);
-	return err;
+	frl_comm_config_init(&config);
+	config.devices = &device;
+	config.n_devices = 1;
+	return frl_comm_create_with(bootstrap, &config, ret_comm);
 }
 
-void comm_destroy_queue_pairs(struct frl_comm *comm)
-{
-	for (unsigned i = 0; i < comm->lanes; i++) {
-		frl_qp_destroy(comm->lane[i].out);
-		frl_qp_destroy(comm->lane[i].in);
-		comm->lane[i].out = NULL;
-		comm->lane[i].in = NULL;
-	}
-}
-
-static void release_all(struct request_list *list)
-{
-	while (list->first)
-		request_release(list->first);
-}
+/* ---- ending */
 
 void comm_free(struct frl_comm *comm)
 {
-	comm_destroy_queue_pairs(comm);
-	release_all(&comm->active);
-	release_all(&comm->done);
-	/* Registrations that a NIC's queue still holds end when it has sent what it has. */
-	for (int i = 0; i < STALE_TRIES && comm->stale.first; i++) {
-		struct frl_request *request = comm->stale.first;
-
-		frl_progress(comm->device);
-		if (request_deregister(request))
-			request_release(request);
+	if (comm->board)
+		board_remove(comm->board, &comm->post);
+	channels_destroy_queue_pairs(comm);
+	requests_free(comm);
+	schedule_cache_fini(&comm->schedules);
+	peers_free(comm);
+	for (unsigned i = 0; i < comm->n_pollers; i++)
+		frl_cq_destroy(comm->pollers[i].cq);
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		if (frl_pd_destroy(comm->rails[i].pd) < 0)
+			frl_log(FRL_LOG_WARNING, "communicator, rank %d: left behind: %s",
+				comm->rank, frl_last_error());
 	}
-	if (frl_cq_destroy(comm->cq) < 0 || frl_pd_destroy(comm->pd) < 0)
-		frl_log(FRL_LOG_WARNING, "communicator, rank %d: left behind: %s", comm->rank,
-			frl_last_error());
-	while (comm->stale.first) {
-		struct frl_request *request = comm->stale.first;
-
-		request_unlink(request);
-		free(request);
-	}
+	free(comm->stall.reports);
+	free(comm->pollers);
+	free(comm->peers);
+	free(comm->members);
+	topology_fini(&comm->topology);
+	board_put(comm->board);
 	free(comm);
 }
 
@@ -190,47 +199,121 @@ static bool wait_until(struct frl_request *request, uint64_t deadline_ns)
 	return false;
 }
 
+/* What was sent while draining is acknowledged: all of it was signaled. */
+static bool is_quiet(const struct frl_comm *comm)
+{
+	for (const struct peer *peer = comm->first_peer; peer; peer = peer->next) {
+		for (unsigned rail = 0; rail < comm->n_rails; rail++) {
+			const struct channel *channel = peer->channels[rail];
+
+			if (channel &&
+				(int32_t)(channel->eager_signaled - channel->eager_acked) > 0)
+				return false;
+		}
+	}
+	return true;
+}
+
+static void wait_quiet(struct frl_comm *comm, uint64_t linger_ns, uint64_t deadline_ns)
+{
+	struct frl_backoff backoff = { 0 };
+	uint64_t now_ns = clock_now_ns(), end_ns = now_ns + linger_ns;
+
+	frl_backoff_reset(&backoff);
+	while (now_ns < deadline_ns && (now_ns < end_ns || !is_quiet(comm)) &&
+		comm_progress(comm) >= 0) {
+		frl_backoff_idle(&backoff);
+		now_ns = clock_now_ns();
+	}
+}
+
 /*
  * Leaves only when no other rank can need us any more. A rank drains when its requests are
- * complete, so after this barrier nobody waits for an acknowledgement of ours but perhaps for
- * those of the barrier itself. For these we linger, answering what is sent again; if they still get
- * lost, the other's drain fails, which is no failure to its caller.
+ * complete, so after this barrier nobody waits for a message of ours but perhaps for the barrier's
+ * own, which we see acknowledged, or for acknowledgements. For these we linger, answering what is
+ * sent again; if they still get lost, the other's drain fails, which is no failure to its caller.
  */
 static void drain(struct frl_comm *comm)
 {
-	float value = 0;
-	uint64_t now = clock_now_ns();
-	uint64_t deadline_ns = now + (uint64_t)comm->config.drain_timeout_ms * NS_PER_MS;
-	struct frl_device_attr attr;
+	/* What this rank sent may be lost with a rail: that takes seconds to be found out. */
+	uint64_t patience = comm->n_rails > 1 ? DRAIN_PATIENCE : 1;
+	uint64_t deadline_ns = clock_now_ns() +
+		patience * (uint64_t)comm->config.drain_timeout_ms * NS_PER_MS;
+	const struct frl_collective barrier = { .coll = FRL_BARRIER };
+	uint64_t linger_ms = LINGER_LOSSLESS_MS;
 	struct frl_request *request;
-	struct frl_backoff backoff = { 0 };
 
 	comm->draining = true;
-	if (frl_allreduce_start(comm, &value, &value, 1, FRL_FLOAT32, FRL_SUM, &request) < 0)
+	if (frl_start(comm, &barrier, &request) < 0 || !wait_until(request, deadline_ns))
 		return;
-	if (!wait_until(request, deadline_ns)) {
-		/* `value` is about to go out of scope. */
-		comm_destroy_queue_pairs(comm);
-		return;
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		if (!comm->rails[i].attr.lossless)
+			linger_ms = LINGER_LOSSY_MS;
 	}
-	frl_device_query(comm->device, &attr);
-	now = clock_now_ns();
-	deadline_ns = now + (attr.lossless ? LINGER_LOSSLESS_MS : LINGER_LOSSY_MS) * NS_PER_MS;
-	frl_backoff_reset(&backoff);
-	while (clock_now_ns() < deadline_ns && comm_progress(comm) >= 0)
-		frl_backoff_idle(&backoff);
+	wait_quiet(comm, linger_ms * NS_PER_MS, deadline_ns);
 }
 
 void frl_comm_destroy(struct frl_comm *comm)
 {
 	if (!comm)
 		return;
+	if (!comm->error && post_is_waiting(&comm->post))
+		comm_take_post(comm);
 	if (comm->active.first && !comm->error)
 		comm_fail(comm, -ECANCELED,
 			"rank %d destroyed its communicator with requests in flight", comm->rank);
-	if (!comm->error && comm->lanes > 0)
+	if (!comm->error && comm->ranks > 1)
 		drain(comm);
 	comm_free(comm);
+}
+
+/* ---- news from others */
+
+void frl_comm_abort(struct frl_comm *comm, const char *reason)
+{
+	char text[ERROR_TEXT];
+
+	if (!comm)
+		return;
+	snprintf(text, sizeof(text), "rank %d aborted: %.*s", comm->rank, REASON_MAX - 64,
+		reason ? reason : "for no reason that was given");
+	/* The communicator's thread may be busy with something else for long. */
+	if (board_abort(comm->board, &comm->post, text))
+		comm_tell_failure(comm, -ECANCELED, text);
+}
+
+static int take_mail(struct frl_comm *comm, const struct mail *mail)
+{
+	int rank = comm_rank_of_member(comm, mail->member);
+
+	if (rank < 0 || rank == comm->rank)
+		return 0;
+	switch (mail->type) {
+	case MAIL_CONNECT: return channel_take_mail(comm, rank, mail->bytes, mail->size);
+	case MAIL_FAILED: return comm_take_failure(comm, rank, mail->bytes, mail->size);
+	case MAIL_REPORT: comm_take_report(comm, rank, mail->bytes, mail->size); return 0;
+	case MAIL_QUESTION: break;
+	}
+	return 0;
+}
+
+int comm_take_post(struct frl_comm *comm)
+{
+	struct mail *mail = board_take(comm->board, &comm->post);
+	char reason[REASON_MAX];
+	int err = 0;
+
+	if (board_is_aborted(comm->board, &comm->post, reason))
+		err = comm_fail_aborted(comm, reason);
+	while (mail) {
+		struct mail *next = mail->next;
+
+		if (!err)
+			err = take_mail(comm, mail);
+		free(mail);
+		mail = next;
+	}
+	return err;
 }
 
 int frl_comm_rank(const struct frl_comm *comm)

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inside of a communicator: rings of queue pairs, and requests that run over them in order.
+ * Inside of a communicator.
  *
- * A lane is one ring of connections. In each lane a rank has two queue pairs: `out` carries data to
- * the next rank and credits back from it, `in` carries data from the previous rank and credits to
- * it. Lane 0 goes forward (rank r sends to r+1), lane 1, which exists for n > 2, backward:
+ *	request.c    operations that the caller started, their arguments and their end
+ *	schedule.c   plans, kept and made ready to run
+ *	run.c        one plan at work: what is complete, what may go on
+ *	bulk.c, eager.c, local.c, self.c
+ *	             the ways in which steps are done
+ *	channel.c    connections between two ranks, made when they are first needed
+ *	runner.c     makes progress: completions, then lanes, then news for the peers
+ *	board.c      mail between the ranks, and which communicator it is for
+ *	failure.c, stall.c
+ *	             how all of that ends before its time, and what is said then
  *
- *        lane 0:   rank 0 out ---data--> in rank 1 out ---data--> in rank 2 ...
- *                             <-credits-               <-credits-
- *
- * Flow control: a data message goes out only when the receiver has said that a receive is posted
- * for it. Credits count receives since the connection was made, modulo 2^32.
- *
- * Threads: one at a time, as the public header says; there is no lock in here.
+ * Threads: one at a time, as the public header says. What other threads may touch is in struct
+ * post, and in comm->board.
  */
 #ifndef FERRULE_COLLECTIVES_COMMUNICATOR_H
 #define FERRULE_COLLECTIVES_COMMUNICATOR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,26 +27,20 @@
 #include <ferrule/collective.h>
 #include <ferrule/memory.h>
 
+#include "collectives/board.h"
+#include "collectives/channel.h"
 #include "collectives/config.h"
-#include "collectives/plan.h"
+#include "collectives/run.h"
+#include "collectives/schedule.h"
+#include "collectives/topology.h"
+#include "collectives/tuner.h"
 
 enum {
-	LANES_MAX = 2,
-	DATA_RECEIVES =
-		64,        /* data receives posted on `in` at a time: the most credits a peer has */
-	DATA_SENDS = 128,  /* data sends on `out` that are not acknowledged yet */
-	SIGNAL_EVERY = 16, /* data sends that share a completion; divides DATA_SENDS */
-	CREDIT_RECEIVES = 16, /* posted on `out`; the peer keeps to it, see tell_credits() */
-	CREDIT_SENDS = 32,
 	POLL_BATCH = 16,
-	ERROR_TEXT = 512,
-};
-
-/* What a request does on one lane. */
-struct lane_work {
-	struct ring_plan plan;
-	uint64_t receives_done;
-	uint64_t sends_done; /* acknowledged */
+	BUSY_TRIES = 10000, /* to end a registration that a NIC still needs */
+	ERROR_TEXT = 1024,
+	HISTORY = 64, /* collectives whose signatures are remembered */
+	NS_PER_MS = 1000000,
 };
 
 struct request_list {
@@ -54,107 +51,174 @@ struct request_list {
 struct frl_request {
 	struct frl_comm *comm;
 	struct request_list *list; /* the one that it is in */
-	struct frl_request *previous;
-	struct frl_request *next;
-	uint8_t *buffer[2]; /* by enum ring_buffer */
-	struct frl_mr *mr[2];
-	size_t elem_size;
-	enum frl_dtype dtype;
-	enum frl_op op;
-	uint32_t busy_tries; /* to end the registrations */
+	struct frl_request *previous, *next;
+	struct run *runs;
+	uint32_t left;  /* runs that are not complete */
+	uint32_t moves; /* counts what has moved, for stall.c */
+	uint32_t seen_moves;
+	uint64_t since_ns; /* nothing has moved; 0: not looked at yet */
+	uint32_t busy_tries;
 	bool done;
-	struct lane_work work[LANES_MAX];
 };
 
-/* A place in the sequence of messages of all requests, on one lane. */
-struct cursor {
-	struct frl_request *request; /* NULL: behind the last request */
-	uint64_t index;              /* of the message, in the request's plan */
+/* One device, and what the communicator has of it. */
+struct rail {
+	struct frl_device *device;
+	struct frl_pd *pd;
+	struct frl_device_attr attr;
+	bool has_posted; /* since the device was driven last */
 };
 
-struct lane {
-	struct frl_comm *comm;
-	unsigned number;
-	enum ring_direction direction;
-	int next;
-	int previous;
-	struct frl_qp *out;
-	struct frl_qp *in;
-
-	/* Data to the next rank; all of these count modulo 2^32. */
-	uint32_t credits; /* receives that it has posted */
-	uint32_t sends_posted;
-	uint32_t sends_acked;
-	struct cursor send;
-	struct cursor acked;
-
-	/* Data from the previous rank. */
-	uint32_t receives_posted;
-	uint32_t receives_done;
-	struct cursor post;
-	struct cursor received;
-
-	/* Credits to the previous rank: what it was told, and before each of the messages that it
-	 * may not have taken yet (a ring of `unproven` entries that ends at `told_at`). */
-	uint32_t told;
-	uint32_t told_before[CREDIT_RECEIVES];
-	uint32_t told_at;
-	uint32_t unproven;
-	uint32_t credit_sends; /* not acknowledged */
+/* A completion queue; there are several when one cannot be deep enough for all channels. */
+struct poller {
+	struct frl_cq *cq;
+	unsigned rail;
+	uint32_t room;    /* for so many completions more */
+	uint32_t emptied; /* how often it has been found empty */
 };
 
 struct frl_comm {
-	struct frl_device *device;
 	struct frl_bootstrap *bootstrap;
-	struct frl_pd *pd;
-	struct frl_cq *cq;
+	struct collective_config config;
+	struct topology topology;
+	struct tuner tuner;
 	int rank;
 	int ranks;
-	unsigned lanes;
-	struct collective_config config;
-	struct lane lane[LANES_MAX];
+	int *members; /* by rank: that of the bootstrap; NULL: the same */
+	bool is_child;
+	struct board *board;
+	struct post post;
 
-	struct request_list active; /* in the order of starting */
-	struct request_list done;   /* waiting to be tested */
-	struct request_list stale;  /* gone for the caller, but a registration is still busy */
+	struct rail rails[RAILS_MAX];
+	unsigned n_rails;
+	struct poller *pollers;
+	unsigned n_pollers;
 
-	uint32_t idle_polls; /* since the last look at the clock */
-	uint64_t last_check_ns;
+	struct peer **peers; /* by rank; NULL: not needed yet */
+	struct peer *first_peer;
+	struct channel *connecting; /* those that are not up */
+	struct channel *news;
+	struct lane *ready;
+	struct lane **ready_end;
+
+	struct schedule_cache schedules;
+	size_t idle_scratch; /* bytes that idle runs keep */
+	uint32_t started;    /* collectives */
+	struct signature history[HISTORY];
+	struct run *self_sends, *self_receives; /* to this rank itself, oldest first */
+
+	struct request_list active;    /* in the order of starting */
+	struct request_list finishing; /* all is done but the registrations */
+	struct request_list done;      /* waiting to be tested */
+	struct request_list stale;     /* gone for the caller, but a registration is still busy */
+	struct request_list idle;      /* to be used again */
+
+	struct stall {
+		uint32_t polls, idle_polls; /* since the last look at the clock */
+		uint64_t checked_ns;
+		uint64_t probed_ns;
+		uint64_t asked_ns; /* 0: nobody is being asked */
+		uint32_t question;
+		struct report *reports; /* by rank, while they are asked */
+	} stall;
+
 	bool draining; /* frl_comm_destroy(): the others are not to be disturbed by failures */
 	int error;     /* 0: works */
 	char error_text[ERROR_TEXT];
 };
 
-/* Frees all that frl_comm_create() made, as far as it got. */
+/* Frees all that was made, as far as it got. */
 void comm_free(struct frl_comm *comm);
-void comm_destroy_queue_pairs(struct frl_comm *comm);
 
-/* connect.c: tells the other ranks about our queue pairs and connects them. */
-int comm_connect(struct frl_comm *comm);
+/* communicator.c: an empty one with the rails of `config`. */
+int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct frl_comm **ret_comm);
+
+/* agree.c: what the ranks must know of each other before anything else. */
+int comm_agree(struct frl_comm *comm);
+
+static inline int comm_member(const struct frl_comm *comm, int rank)
+{
+	return comm->members ? comm->members[rank] : rank;
+}
+
+/* The rank that the bootstrap calls so; -1: it is none of this communicator. */
+int comm_rank_of_member(const struct frl_comm *comm, int member);
 
 /* runner.c: makes progress once. Returns how much happened, or the communicator's error. */
 int comm_progress(struct frl_comm *comm);
-/* Posts whatever can be posted now; 0 or the communicator's error. */
-int comm_post(struct frl_comm *comm);
-/* Fills the receives for credits; for comm_connect(). */
-int comm_post_credit_receives(struct frl_comm *comm);
+/* Something was started: lets all lanes go on that can; 0 or the communicator's error. */
+int comm_advance(struct frl_comm *comm);
+/* What was posted is on its way when this returns. */
+void comm_flush(struct frl_comm *comm);
+/* What other ranks and other threads have to say. */
+int comm_take_post(struct frl_comm *comm);
+/* A lane may be able to go on. */
+void lane_wake(struct frl_comm *comm, struct lane *lane);
 
 /* request.c */
 void request_unlink(struct frl_request *request);
 void request_append(struct request_list *list, struct frl_request *request);
-/* Ends registrations; false while one is busy. */
-bool request_deregister(struct frl_request *request);
-/* Frees the request now, or puts it aside until its registrations can end. */
-void request_release(struct frl_request *request);
+void request_run_done(struct frl_request *request);
+/* Lets requests complete whose work is done. */
+void comm_finish_requests(struct frl_comm *comm);
+void requests_free(struct frl_comm *comm);
+
+/* operation.c: may this be asked for? Fills in what follows from it. */
+struct operation {
+	struct schedule_key key;
+	struct plan_job job;
+	struct signature signature;
+	size_t bytes[PLAN_BUFFERS];
+	enum frl_op op; /* of the reductions */
+	bool to_self;
+	bool is_empty;
+};
+int operation_init(struct operation *operation, const struct frl_comm *comm,
+	const struct frl_collective *collective);
+
+/* choose.c: by which algorithm, and in which segments: job->segment_bytes. */
+int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo);
+
+/* self.c: what this rank sends to itself. */
+int self_get(struct frl_comm *comm, struct run **ret_run);
+int self_enqueue(struct run *run);
 
 /* failure.c: the first failure stops everything; later ones change nothing. Returns the error. */
 int comm_fail(struct frl_comm *comm, int err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same, of which the others hear, or know, without this rank. */
+int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* frl_comm_abort() has told the others. */
+int comm_fail_aborted(struct frl_comm *comm, const char *reason);
+/* Any thread: mails to all other ranks that this one's communicator fails. */
+void comm_tell_failure(const struct frl_comm *comm, int err, const char *text);
 /* The error of a communicator that failed, with its text. */
 int comm_error(const struct frl_comm *comm);
 /* A completion with an error, on the connection to rank `peer`. */
 int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status status);
+/* Does it say that the connection, or what is at its other end, is gone? */
+bool comm_is_broken(enum frl_wc_status status);
+/* A connection to `peer` broke: waits a moment for somebody to be known as gone, or to have said
+ * why; that is the error of the communicator then. 0: nobody is. */
+int comm_find_reason(struct frl_comm *comm, int peer, enum frl_wc_status status);
+/* Connecting to rank `peer` has failed with the thread's last error. */
+int comm_fail_connecting(struct frl_comm *comm, int peer, int err);
+/* What came from rank `peer` is of another operation than this rank's. */
+int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *theirs,
+	const struct signature *mine);
 /* Asks the bootstrap who is gone; 0 or the communicator's error. */
 int comm_check_ranks(struct frl_comm *comm);
+/* Another rank says that it failed. */
+int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
+
+/* stall.c: nothing happens; is somebody gone, in another operation, or too late? */
+int comm_look_at_clock(struct frl_comm *comm);
+/* Another rank says what it waits for. */
+void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
+/* It says which operation it is in: 0, or the error when this rank was in another one. */
+int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs);
+/* Writes down, for others to be told, which operation this rank is in. */
+void comm_note_operation(struct frl_comm *comm);
 
 #endif

@@ -6,13 +6,13 @@
 #ifndef FERRULE_COLLECTIVES_CONFIG_H
 #define FERRULE_COLLECTIVES_CONFIG_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 struct collective_config {
 	uint32_t segment_bytes; /* longest message; the same on all ranks */
-	size_t two_rings_bytes; /* vectors of this size and more use both directions (n > 2) */
-	int connect_timeout_ms; /* for frl_comm_create() */
+	const char *algos;      /* FRL_ALGO; the same on all ranks */
+	int timeout_ms;         /* of an operation that makes no progress; 0: none */
+	int connect_timeout_ms; /* from when both ends of a connection are there */
 	int drain_timeout_ms;   /* how long frl_comm_destroy() waits for the other ranks */
 };
 

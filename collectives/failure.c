@@ -2,16 +2,20 @@
 /* How a communicator fails: once, with one text, naming the rank that is the cause. */
 #include "collectives/communicator.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "lib/base/error.h"
 
 enum {
 	CULPRIT_WAIT_MS = 50,
-	NS_PER_MS = 1000000,
+	MAIL_WAIT_MS = 20,
+	ERRNO_SIZE = 4, /* of a mail; the text follows */
+	ERRNO_MAX = 4095,
 };
 
 int comm_error(const struct frl_comm *comm)
@@ -19,50 +23,165 @@ int comm_error(const struct frl_comm *comm)
 	return frl_fail(comm->error, "%s", comm->error_text);
 }
 
+/* Any thread: it looks only at what does not change. */
+void comm_tell_failure(const struct frl_comm *comm, int err, const char *text)
+{
+	uint8_t mail[ERRNO_SIZE + ERROR_TEXT];
+	size_t length = strnlen(text, ERROR_TEXT);
+
+	put_number(mail, ERRNO_SIZE, (uint64_t)-err);
+	memcpy(mail + ERRNO_SIZE, text, length);
+	for (int rank = 0; rank < comm->ranks; rank++) {
+		if (rank != comm->rank)
+			board_send(comm->board, comm_member(comm, rank), MAIL_FAILED, &comm->post,
+				mail, ERRNO_SIZE + length);
+	}
+}
+
+/* Mail may be lost; this is not. But it ends the whole job. */
+static void give_up_job(struct frl_comm *comm)
+{
+	if (!comm->is_child)
+		comm->bootstrap->abort(comm->bootstrap->ctx, comm->error_text);
+}
+
+static int fail(struct frl_comm *comm, int err, bool tells, const char *format, va_list args)
+{
+	if (comm->error)
+		return comm_error(comm);
+	vsnprintf(comm->error_text, sizeof(comm->error_text), format, args);
+	comm->error = err < 0 ? err : -err;
+	if (!comm->draining)
+		frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, comm->error_text);
+	if (!comm->draining && tells && comm->ranks > 1) {
+		comm_tell_failure(comm, comm->error, comm->error_text);
+		give_up_job(comm);
+	}
+	/* The buffers go back to the caller with the error: nothing may touch them from here on. */
+	channels_destroy_queue_pairs(comm);
+	return comm_error(comm);
+}
+
 int comm_fail(struct frl_comm *comm, int err, const char *format, ...)
 {
 	va_list args;
 
-	if (comm->error)
-		return comm_error(comm);
 	va_start(args, format);
-	vsnprintf(comm->error_text, sizeof(comm->error_text), format, args);
+	err = fail(comm, err, true, format, args);
 	va_end(args);
-	comm->error = err < 0 ? err : -err;
-	if (!comm->draining) {
-		frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, comm->error_text);
-		comm->bootstrap->abort(comm->bootstrap->ctx);
-	}
-	/* The buffers go back to the caller with the error: nothing may touch them from here on. */
-	comm_destroy_queue_pairs(comm);
-	return comm_error(comm);
+	return err;
+}
+
+int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	err = fail(comm, err, false, format, args);
+	va_end(args);
+	return err;
+}
+
+int comm_fail_aborted(struct frl_comm *comm, const char *reason)
+{
+	int err = comm_fail_quietly(comm, -ECANCELED, "%s", reason);
+
+	give_up_job(comm);
+	return err;
+}
+
+/* ---- other ranks that fail */
+
+/* Where nobody has aborted, the sender's own words speak of itself. */
+int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size)
+{
+	uint64_t error = size >= ERRNO_SIZE ? get_number(bytes, ERRNO_SIZE) : 0;
+	char text[ERROR_TEXT] = "";
+
+	if (error < 1 || error > ERRNO_MAX)
+		return 0;
+	bytes += ERRNO_SIZE;
+	size -= ERRNO_SIZE;
+	for (size_t i = 0; i < size && i < sizeof(text) - 1; i++)
+		text[i] = (char)(isprint(bytes[i]) ? bytes[i] : '?');
+	if (error == ECANCELED || error == ETIMEDOUT)
+		return comm_fail_quietly(comm, -(int)error, "%s", text);
+	return comm_fail_quietly(comm, -(int)error, "rank %d has failed: %s", rank, text);
 }
 
 /* The rank that the bootstrap holds to be gone, -1 for what connects the ranks; false: nobody. */
-static bool find_gone(struct frl_comm *comm, int *ret_rank)
+static bool find_gone(struct frl_comm *comm, int *ret_member)
 {
 	struct frl_bootstrap *bootstrap = comm->bootstrap;
-	int rank = -1;
+	int member = -1;
 
-	if (bootstrap->check(bootstrap->ctx, &rank) == 0)
+	if (bootstrap->check(bootstrap->ctx, &member) == 0)
 		return false;
-	*ret_rank = rank;
+	*ret_member = member;
 	return true;
 }
 
-/* A rank that sends on this lane and has left: what is still to come from it never will. */
-static bool waits_in_vain(struct frl_comm *comm, const struct lane *lane)
+int comm_rank_of_member(const struct frl_comm *comm, int member)
 {
-	struct frl_bootstrap *bootstrap = comm->bootstrap;
-	bool waits = false;
-
-	for (struct frl_request *request = comm->active.first; request && !waits;
-		request = request->next) {
-		const struct lane_work *work = &request->work[lane->number];
-
-		waits = work->receives_done != work->plan.receives;
+	if (!comm->members)
+		return member < comm->ranks ? member : -1;
+	for (int rank = 0; rank < comm->ranks; rank++) {
+		if (comm->members[rank] == member)
+			return rank;
 	}
-	return waits && bootstrap->has_left(bootstrap->ctx, lane->previous);
+	return -1;
+}
+
+/* Waits for mail that makes the communicator fail: 0 if none comes in time. */
+static int wait_for_mail(struct frl_comm *comm, int wait_ms)
+{
+	struct timespec ms = { .tv_nsec = NS_PER_MS };
+
+	for (int i = 0; i < wait_ms; i++) {
+		int err = post_is_waiting(&comm->post) ? comm_take_post(comm) : 0;
+
+		if (err)
+			return err;
+		nanosleep(&ms, NULL);
+	}
+	return 0;
+}
+
+/*
+ * With the thread's last error of the bootstrap, which says what has happened. Who gave up has
+ * written why, and that may come a moment later.
+ */
+static int fail_gone(struct frl_comm *comm, int member, const char *how)
+{
+	int rank = member < 0 ? -1 : comm_rank_of_member(comm, member);
+	char why[ERROR_TEXT / 2];
+	const char *tail;
+	int err;
+
+	snprintf(why, sizeof(why), "%s", frl_last_error());
+	err = comm->draining ? 0 : wait_for_mail(comm, MAIL_WAIT_MS);
+	if (err)
+		return err;
+	if (member < 0)
+		return comm_fail_quietly(
+			comm, -ECONNRESET, "%s: no way to tell whether the ranks still live", why);
+	if (rank < 0)
+		return comm_fail_quietly(
+			comm, -ECONNRESET, "the job of this communicator is broken: %s", why);
+	tail = strstr(why, "is gone: ");
+	return comm_fail_quietly(comm, -ECONNRESET, "rank %d is gone: %s%s%s", rank,
+		tail ? tail + strlen("is gone: ") : why, how ? "; " : "", how ? how : "");
+}
+
+/* Something is still to come from the peer, or to go there. */
+static bool waits_for(const struct peer *peer)
+{
+	bool waits = peer->receives.first != peer->receives.next ||
+		peer->sends.first != peer->sends.next;
+
+	for (int kind = 0; kind < LANE_PEER_KINDS && !waits; kind++)
+		waits = peer->lanes[kind].first != NULL;
+	return waits;
 }
 
 /*
@@ -71,90 +190,127 @@ static bool waits_in_vain(struct frl_comm *comm, const struct lane *lane)
  */
 static int check_who_left(struct frl_comm *comm)
 {
-	if (comm->draining || !comm->bootstrap->has_left)
+	struct frl_bootstrap *bootstrap = comm->bootstrap;
+
+	if (comm->draining || !bootstrap->has_left)
 		return 0;
-	for (unsigned i = 0; i < comm->lanes; i++) {
-		if (waits_in_vain(comm, &comm->lane[i]))
+	for (struct peer *peer = comm->first_peer; peer; peer = peer->next) {
+		if (waits_for(peer) &&
+			bootstrap->has_left(bootstrap->ctx, comm_member(comm, peer->rank)))
 			return comm_fail(comm, -ECONNRESET,
-				"rank %d is gone: it has left, and this rank waits for it",
-				comm->lane[i].previous);
+				"rank %d is gone: it has left, and rank %d waits for it",
+				peer->rank, comm->rank);
 	}
 	return 0;
 }
 
 int comm_check_ranks(struct frl_comm *comm)
 {
-	int gone;
+	int member;
 
-	if (!find_gone(comm, &gone))
+	if (!find_gone(comm, &member))
 		return check_who_left(comm);
-	if (gone < 0)
-		return comm_fail(comm, -ECONNRESET,
-			"%s: no way to tell whether the ranks still live", frl_last_error());
-	return comm_fail(comm, -ECONNRESET, "rank %d is gone: it ended or gave up", gone);
+	return fail_gone(comm, member, NULL);
 }
 
 /*
- * Returns the culprit, or -1 when the bootstrap is gone as well and nobody can know.
- *
  * A link that breaks need not be the fault of the rank at its other end: that one may have given up
  * because of a third. The bootstrap knows who died, if only a moment later: a process that dies
- * closes its sockets one after the other.
+ * closes its sockets one after the other. Returns the error if the communicator has failed by that,
+ * else 0.
  */
-static int wait_for_culprit(struct frl_comm *comm, int peer)
+static int wait_for_reason(struct frl_comm *comm, const char *how)
 {
-	struct timespec ms = { .tv_nsec = NS_PER_MS };
-	int gone;
+	int member;
 
 	for (int i = 0; i < CULPRIT_WAIT_MS; i++) {
-		if (find_gone(comm, &gone))
-			return gone;
-		nanosleep(&ms, NULL);
+		int err = 0;
+
+		if (find_gone(comm, &member))
+			return fail_gone(comm, member, how);
+		err = wait_for_mail(comm, 1);
+		if (err)
+			return err;
 	}
-	return peer;
+	return 0;
+}
+
+bool comm_is_broken(enum frl_wc_status status)
+{
+	return status == FRL_WC_WR_FLUSH_ERR || status == FRL_WC_RETRY_EXC_ERR ||
+		status == FRL_WC_RNR_RETRY_EXC_ERR || status == FRL_WC_REM_ABORT_ERR ||
+		status == FRL_WC_REM_OP_ERR;
+}
+
+int comm_find_reason(struct frl_comm *comm, int peer, enum frl_wc_status status)
+{
+	char how[ERROR_TEXT / 2];
+
+	snprintf(how, sizeof(how), "noticed on the connection to rank %d (%s)", peer,
+		frl_wc_status_str(status));
+	return comm->draining ? 0 : wait_for_reason(comm, how);
 }
 
 int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status status)
 {
-	int gone;
+	int err;
 
-	switch (status) {
-	case FRL_WC_SUCCESS: return 0;
-	case FRL_WC_WR_FLUSH_ERR:
-	case FRL_WC_RETRY_EXC_ERR:
-	case FRL_WC_RNR_RETRY_EXC_ERR:
-	case FRL_WC_REM_ABORT_ERR:
-		gone = comm->draining ? peer : wait_for_culprit(comm, peer);
-		if (gone < 0)
-			return comm_fail(comm, -ECONNRESET,
-				"the connection to rank %d broke (%s) and the bootstrap is gone: "
-				"no way to tell which rank is the cause",
-				peer, frl_wc_status_str(status));
-		if (gone != peer)
-			return comm_fail(comm, -ECONNRESET,
-				"rank %d is gone: noticed on the connection to rank %d (%s)", gone,
-				peer, frl_wc_status_str(status));
+	if (comm_is_broken(status)) {
+		err = comm_find_reason(comm, peer, status);
+		if (err)
+			return err;
 		return comm_fail(
 			comm, -ECONNRESET, "rank %d is gone: %s", peer, frl_wc_status_str(status));
-	case FRL_WC_LOC_LEN_ERR:
-		return comm_fail(comm, -EPROTO,
-			"rank %d sent more than was expected: do all ranks call the same "
-			"operations "
-			"with the same count?",
-			peer);
-	case FRL_WC_LOC_QP_OP_ERR:
-	case FRL_WC_LOC_PROT_ERR:
-	case FRL_WC_MW_BIND_ERR:
-	case FRL_WC_BAD_RESP_ERR:
-	case FRL_WC_LOC_ACCESS_ERR:
-	case FRL_WC_REM_INV_REQ_ERR:
-	case FRL_WC_REM_ACCESS_ERR:
-	case FRL_WC_REM_OP_ERR:
-	case FRL_WC_REM_INV_RD_REQ_ERR:
-	case FRL_WC_FATAL_ERR:
-	case FRL_WC_RESP_TIMEOUT_ERR:
-	case FRL_WC_GENERAL_ERR: break;
 	}
+	if (status == FRL_WC_LOC_LEN_ERR)
+		return comm_fail(comm, -EPROTO,
+			"rank %d sent more than rank %d expected: do all ranks call the same "
+			"operations with the same arguments?",
+			peer, comm->rank);
 	return comm_fail(comm, -EIO, "the connection to rank %d failed: %s", peer,
 		frl_wc_status_str(status));
+}
+
+int comm_fail_connecting(struct frl_comm *comm, int peer, int err)
+{
+	char why[ERROR_TEXT / 2];
+	int reason;
+
+	snprintf(why, sizeof(why), "%s", frl_last_error());
+	reason = comm->draining ? 0 : wait_for_reason(comm, why);
+	if (reason)
+		return reason;
+	return comm_fail(comm, err, "rank %d cannot connect to rank %d: %s", comm->rank, peer, why);
+}
+
+/* ---- ranks that do not do the same */
+
+static void describe(char *text, size_t size, const struct signature *s)
+{
+	const char *name = frl_coll_name((enum frl_coll)s->coll);
+	const char *dtype = frl_dtype_name((enum frl_dtype)s->dtype);
+
+	if (s->coll == FRL_SEND)
+		snprintf(text, size, "a send or receive of %ju %s", (uintmax_t)s->count,
+			dtype ? dtype : "?");
+	else
+		snprintf(text, size, "%s #%u of %ju %s (operation %u, root %u, wire %u)",
+			name ? name : "?", s->number, (uintmax_t)s->count, dtype ? dtype : "?",
+			s->op, s->root, s->wire);
+}
+
+int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *theirs,
+	const struct signature *mine)
+{
+	const char *a = frl_coll_name((enum frl_coll)theirs->coll);
+	const char *b = frl_coll_name((enum frl_coll)mine->coll);
+	char there[128], here[128];
+
+	describe(there, sizeof(there), theirs);
+	describe(here, sizeof(here), mine);
+	return comm_fail(comm, -EPROTO,
+		"rank %d runs %s where rank %d runs %s: all ranks must start the same operations "
+		"in "
+		"the same order with the same arguments; there it is %s, here %s",
+		peer, a ? a : "?", comm->rank, b ? b : "?", there, here);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests: what callers start, test and wait for, from the arguments to the registrations. */
+/* Requests: what callers start, test and wait for. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "lib/base/error.h"
+
+/* ---- lists */
 
 void request_append(struct request_list *list, struct frl_request *request)
 {
@@ -24,6 +26,8 @@ void request_unlink(struct frl_request *request)
 {
 	struct request_list *list = request->list;
 
+	if (!list)
+		return;
 	if (request->previous)
 		request->previous->next = request->next;
 	else
@@ -35,26 +39,47 @@ void request_unlink(struct frl_request *request)
 	request->list = NULL;
 }
 
-bool request_deregister(struct frl_request *request)
+/* ---- their life */
+
+static struct frl_request *request_get(struct frl_comm *comm)
 {
-	for (int i = 0; i < 2; i++) {
-		if (request->mr[i] && frl_dereg_mr(request->mr[i]) < 0)
-			return false;
-		request->mr[i] = NULL;
-	}
-	return true;
+	struct frl_request *request = comm->idle.first;
+
+	if (request)
+		request_unlink(request);
+	else
+		request = malloc(sizeof(*request));
+	if (request)
+		*request = (struct frl_request){ .comm = comm };
+	return request;
 }
 
-void request_release(struct frl_request *request)
+static bool deregister(struct frl_request *request)
 {
-	struct request_list *stale = &request->comm->stale;
+	bool is_done = true;
 
-	if (request->list)
-		request_unlink(request);
-	if (request_deregister(request))
-		free(request);
-	else
-		request_append(stale, request);
+	for (struct run *run = request->runs; run; run = run->next)
+		is_done = run_deregister(run) && is_done;
+	return is_done;
+}
+
+/* Frees the request now, or puts it aside until its registrations can end. */
+static void request_release(struct frl_request *request)
+{
+	struct frl_comm *comm = request->comm;
+
+	request_unlink(request);
+	if (!deregister(request)) {
+		request_append(&comm->stale, request);
+		return;
+	}
+	while (request->runs) {
+		struct run *run = request->runs;
+
+		request->runs = run->next;
+		run_put(run);
+	}
+	request_append(&comm->idle, request);
 }
 
 /* Tries again to get rid of the requests that a busy registration kept. */
@@ -71,152 +96,213 @@ static void release_stale(struct frl_comm *comm)
 	}
 }
 
-struct allreduce_args {
-	const void *send;
-	void *recv;
-	size_t count;
-	enum frl_dtype dtype;
-	enum frl_op op;
-};
-
-static int check_args(const struct allreduce_args *args)
+static void release_all(struct request_list *list)
 {
-	uintptr_t send = (uintptr_t)args->send, recv = (uintptr_t)args->recv;
-	size_t elem_size, bytes;
-
-	if ((unsigned)args->dtype >= FRL_DTYPES)
-		return frl_fail(-EINVAL, "%u is no element type", (unsigned)args->dtype);
-	if ((unsigned)args->op >= FRL_OPS)
-		return frl_fail(-EINVAL, "%u is no operation", (unsigned)args->op);
-	if (args->count == 0)
-		return 0;
-	if (!args->send || !args->recv)
-		return frl_fail(-EINVAL, "the %s buffer is NULL", args->send ? "receive" : "send");
-	elem_size = frl_dtype_size(args->dtype);
-	if (__builtin_mul_overflow(args->count, elem_size, &bytes) || bytes > UINTPTR_MAX - send ||
-		bytes > UINTPTR_MAX - recv)
-		return frl_fail(-EINVAL, "%zu elements do not fit the address space", args->count);
-	if (send != recv && send < recv + bytes && recv < send + bytes)
-		return frl_fail(
-			-EINVAL, "the send and the receive buffer overlap, but are not the same");
-	return 0;
+	while (list->first)
+		request_release(list->first);
 }
 
-/* Cuts the work into the lanes' plans. All ranks must come to the same. */
-static void plan_work(struct frl_request *request, const struct allreduce_args *args)
+void requests_free(struct frl_comm *comm)
 {
-	struct frl_comm *comm = request->comm;
-	size_t bytes = args->count * request->elem_size;
-	unsigned lanes = bytes >= comm->config.two_rings_bytes ? comm->lanes : 1;
-	size_t first = 0;
+	release_all(&comm->active);
+	release_all(&comm->finishing);
+	release_all(&comm->done);
+	/* Registrations that a NIC's queue still holds end when it has sent what it has. */
+	for (int i = 0; i < BUSY_TRIES && comm->stale.first; i++) {
+		for (unsigned rail = 0; rail < comm->n_rails; rail++)
+			frl_progress(comm->rails[rail].device);
+		release_stale(comm);
+	}
+	while (comm->stale.first) {
+		struct frl_request *request = comm->stale.first;
 
-	for (unsigned i = 0; i < lanes; i++) {
-		size_t count = (args->count - first) / (lanes - i);
+		request_unlink(request);
+		free(request);
+	}
+	while (comm->idle.first) {
+		struct frl_request *request = comm->idle.first;
 
-		ring_plan_init(&request->work[i].plan,
-			&(struct ring_config){
-				.rank = comm->rank,
-				.ranks = comm->ranks,
-				.direction = comm->lane[i].direction,
-				.first = first,
-				.count = count,
-				.elem_size = request->elem_size,
-				.segment_bytes = ring_segment_bytes(count * request->elem_size,
-					comm->ranks, comm->config.segment_bytes),
-				.in_place = args->send == args->recv,
-			});
-		first += count;
+		request_unlink(request);
+		free(request);
 	}
 }
 
-static int register_buffers(struct frl_request *request, size_t bytes)
+/* ---- starting */
+
+static int get_schedule(
+	struct frl_comm *comm, struct operation *operation, struct schedule **ret_schedule)
 {
-	uint8_t *send = request->buffer[RING_SEND_BUFFER];
-	uint8_t *recv = request->buffer[RING_RECV_BUFFER];
-	struct frl_pd *pd = request->comm->pd;
+	/* Where the counts are many there is no telling whether a plan fits again. */
+	bool is_kept = operation->key.coll != FRL_ALLTOALLV;
+	enum frl_algo algo;
 	int err;
 
-	err = frl_reg_mr(pd, recv, bytes, FRL_ACCESS_LOCAL_WRITE, &request->mr[RING_RECV_BUFFER]);
-	if (err || send == recv)
+	*ret_schedule = is_kept ? schedule_find(&comm->schedules, &operation->key) : NULL;
+	if (*ret_schedule)
+		return 0;
+	err = comm_choose(comm, &operation->job, &algo);
+	return err ? err
+		   : schedule_make(&comm->schedules, is_kept ? &operation->key : NULL, algo,
+			     &operation->job, ret_schedule);
+}
+
+static int get_run(struct frl_comm *comm, struct operation *operation, struct run **ret_run)
+{
+	struct schedule *schedule;
+	int err;
+
+	if (operation->to_self)
+		return self_get(comm, ret_run);
+	err = get_schedule(comm, operation, &schedule);
+	if (err)
 		return err;
-	return frl_reg_mr(pd, send, bytes, 0, &request->mr[RING_SEND_BUFFER]);
-}
-
-/* Puts the request behind those that are in flight; cursors that had come to the end go on here. */
-static void enqueue(struct frl_request *request)
-{
-	struct frl_comm *comm = request->comm;
-
-	request_append(&comm->active, request);
-	for (unsigned i = 0; i < comm->lanes; i++) {
-		struct lane *lane = &comm->lane[i];
-		struct cursor *cursors[] = { &lane->send, &lane->acked, &lane->post,
-			&lane->received };
-
-		for (size_t c = 0; c < sizeof(cursors) / sizeof(cursors[0]); c++) {
-			if (!cursors[c]->request)
-				*cursors[c] = (struct cursor){ .request = request };
-		}
-	}
-}
-
-static int start(
-	struct frl_comm *comm, const struct allreduce_args *args, struct frl_request **ret_request)
-{
-	struct frl_request *request = calloc(1, sizeof(*request));
-	size_t bytes;
-	int err;
-
-	if (!request)
-		return frl_fail(-ENOMEM, "no memory for a request");
-	request->comm = comm;
-	request->dtype = args->dtype;
-	request->op = args->op;
-	request->elem_size = frl_dtype_size(args->dtype);
-	request->buffer[RING_SEND_BUFFER] = (uint8_t *)(uintptr_t)args->send; /* only read */
-	request->buffer[RING_RECV_BUFFER] = args->recv;
-	bytes = args->count * request->elem_size;
-	if (args->count == 0 || comm->ranks == 1) {
-		if (bytes > 0 && args->send != args->recv)
-			memcpy(args->recv, args->send, bytes);
-		request->done = true;
-		request_append(&comm->done, request);
-		*ret_request = request;
-		return 0;
-	}
-	err = register_buffers(request, bytes);
+	err = run_get(comm, schedule, ret_run);
 	if (err)
-		goto err_release;
-	plan_work(request, args);
-	enqueue(request);
-	err = comm_post(comm);
-	if (err)
-		goto err_release;
-	*ret_request = request;
-	return 0;
-
-err_release:
-	request_release(request);
+		schedule_put(schedule);
 	return err;
 }
 
-int frl_allreduce_start(struct frl_comm *comm, const void *send, void *recv, size_t count,
-	enum frl_dtype dtype, enum frl_op op, struct frl_request **ret_request)
+/* One more run of the request, ready to be started with the others. */
+static int add_run(struct frl_request *request, const struct frl_collective *collective)
 {
-	struct allreduce_args args = {
-		.send = send, .recv = recv, .count = count, .dtype = dtype, .op = op
-	};
-	int err;
+	struct operation operation;
+	struct run *run, **last = &request->runs;
+	int err = operation_init(&operation, request->comm, collective);
 
-	if (!comm || !ret_request)
-		return frl_fail(-EINVAL, "the communicator or ret_request is NULL");
-	if (comm->error)
-		return comm_error(comm);
-	err = check_args(&args);
+	if (err || operation.is_empty)
+		return err;
+	err = get_run(request->comm, &operation, &run);
 	if (err)
 		return err;
-	release_stale(comm);
-	return start(comm, &args, ret_request);
+	run->request = request;
+	run->signature = operation.signature;
+	run->dtype = operation.key.dtype;
+	run->op = operation.op;
+	run->scaled = operation.key.op;
+	if (operation.key.op == FRL_PREMUL_SUM)
+		memcpy(run->scalar, collective->scalar, operation.job.elem_size);
+	run->base[PLAN_SEND] = (uint8_t *)(uintptr_t)collective->send; /* only read */
+	run->base[PLAN_RECV] = collective->recv;
+	run->bytes[PLAN_SEND] = operation.bytes[PLAN_SEND];
+	run->bytes[PLAN_RECV] = operation.bytes[PLAN_RECV];
+	while (*last)
+		last = &(*last)->next;
+	*last = run;
+	request->left++;
+	return run->schedule ? run_register(run) : 0;
+}
+
+/* Collectives are numbered; what two ranks do between two of them has the number of the next. */
+static void give_number(struct frl_comm *comm, struct run *run)
+{
+	run->signature.number = comm->started;
+	if (run->signature.coll == FRL_SEND)
+		return;
+	comm->history[comm->started++ % HISTORY] = run->signature;
+}
+
+static int begin(struct frl_request *request)
+{
+	struct frl_comm *comm = request->comm;
+	int err = 0;
+
+	request_append(request->left > 0 ? &comm->active : &comm->finishing, request);
+	for (struct run *run = request->runs; run && !err; run = run->next) {
+		give_number(comm, run);
+		if (!run->schedule)
+			err = self_enqueue(run);
+		else if (run->left > 0)
+			run_enqueue(run);
+		else
+			request_run_done(request);
+	}
+	comm_note_operation(comm);
+	if (!err)
+		err = comm_advance(comm);
+	if (!err)
+		comm_finish_requests(comm);
+	return err;
+}
+
+static int start(struct frl_comm *comm, const struct frl_collective collectives[], int n,
+	struct frl_request **ret_request)
+{
+	struct frl_request *request;
+	int err = 0;
+
+	if (!comm || !ret_request || n < 0 || (n > 0 && !collectives))
+		return frl_fail(-EINVAL,
+			"the communicator, the collectives or ret_request is NULL, or n negative");
+	if (!comm->error && post_is_waiting(&comm->post))
+		comm_take_post(comm);
+	if (comm->error)
+		return comm_error(comm);
+	if (comm->stale.first)
+		release_stale(comm);
+	request = request_get(comm);
+	if (!request)
+		return frl_fail(-ENOMEM, "no memory for a request");
+	for (int i = 0; i < n && !err; i++)
+		err = add_run(request, &collectives[i]);
+	if (!err)
+		err = begin(request);
+	if (err) {
+		request_release(request);
+		return err;
+	}
+	*ret_request = request;
+	return 0;
+}
+
+/* Who does something else now wants to see the messages under way. */
+int frl_start_group(struct frl_comm *comm, const struct frl_collective collectives[], int n,
+	struct frl_request **ret_request)
+{
+	int err = start(comm, collectives, n, ret_request);
+
+	if (!err)
+		comm_flush(comm);
+	return err;
+}
+
+int frl_run(struct frl_comm *comm, const struct frl_collective *collective)
+{
+	struct frl_request *request;
+	int err = start(comm, collective, 1, &request);
+
+	return err ? err : frl_request_wait(request);
+}
+
+/* ---- completing */
+
+void request_run_done(struct frl_request *request)
+{
+	if (--request->left > 0)
+		return;
+	request_unlink(request);
+	request_append(&request->comm->finishing, request);
+}
+
+/*
+ * Complete means for the caller that the memory is his again, so registrations end before; but a
+ * NIC that keeps a packet for long must not hold the job up.
+ */
+void comm_finish_requests(struct frl_comm *comm)
+{
+	struct frl_request *request, *next;
+
+	if (!comm->finishing.first)
+		return;
+	comm_flush(comm);
+	for (request = comm->finishing.first; request; request = next) {
+		next = request->next;
+		if (!deregister(request) && request->busy_tries++ < BUSY_TRIES)
+			continue;
+		request_unlink(request);
+		request->done = true;
+		request_append(&comm->done, request);
+		comm_note_operation(comm);
+	}
 }
 
 /* Done, failed or neither, without making progress; frees the request unless neither. */
@@ -267,21 +353,4 @@ int frl_request_wait(struct frl_request *request)
 			frl_backoff_idle(&backoff);
 	}
 	return err;
-}
-
-int frl_allreduce(struct frl_comm *comm, const void *send, void *recv, size_t count,
-	enum frl_dtype dtype, enum frl_op op)
-{
-	struct frl_request *request;
-	int err = frl_allreduce_start(comm, send, recv, count, dtype, op, &request);
-
-	return err ? err : frl_request_wait(request);
-}
-
-int frl_barrier(struct frl_comm *comm)
-{
-	/* The sum of one element exists nowhere before every rank has given its part. */
-	float value = 0;
-
-	return frl_allreduce(comm, &value, &value, 1, FRL_FLOAT32, FRL_SUM);
 }

@@ -66,6 +66,13 @@ static uint64_t core_wants_random(void *ctx)
 	return random_entropy();
 }
 
+static size_t core_asks_queued(void *ctx, uint64_t session)
+{
+	const struct stream *stream = stream_find(((struct loop *)ctx)->streams, session);
+
+	return stream ? stream_queued(stream) : 0;
+}
+
 static bool core_asks_room(void *ctx, uint64_t session)
 {
 	struct loop *loop = ctx;
@@ -417,7 +424,7 @@ static void add_events(struct loop *loop)
 static bool make_parts(struct loop *loop)
 {
 	const struct core_ops ops = { core_wants_send, core_wants_close, core_wants_dial,
-		core_wants_log, core_wants_random, loop, core_asks_room };
+		core_wants_log, core_wants_random, core_asks_queued, loop, core_asks_room };
 	const struct stream_handler of_streams = { stream_opened, stream_passes_to, stream_message,
 		stream_ended, streams_settled, loop };
 	const struct dial_handler of_dials = { services_allow, dial_connected, dial_failed, loop };

@@ -271,6 +271,11 @@ void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
 		stream_filled(stream);
 }
 
+size_t stream_queued(const struct stream *stream)
+{
+	return evbuffer_get_length(stream->out);
+}
+
 /* What it was told has left. */
 static void finish_leaving(struct stream *stream)
 {

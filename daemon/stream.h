@@ -74,6 +74,9 @@ struct stream *stream_find(const struct streams *streams, uint64_t id);
 /* Can it be given that many bytes more, with others waiting for their turn otherwise? */
 bool stream_has_room(const struct stream *stream, size_t size);
 
+/* Bytes that were put in and have not left. */
+size_t stream_queued(const struct stream *stream);
+
 /* Has a local client read what was sent to it, but for a little? */
 bool stream_may_be_heard(const struct stream *stream);
 

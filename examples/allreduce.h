@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ferrule-allreduce: what its files share. The order of a run: main (allreduce.c) starts the ranks
- * (launch.c); each joins the others (session.c), then reduces files (reduce_files.c: agree.c,
- * verify.c) or measures (bench.c); the numbers come out in table.c. One thread in each process.
+ * ferrule-allreduce: what its files share. The order of a run: main (allreduce.c, job.c) starts the
+ * ranks (launch.c), or finds out which one it is; each joins the others (session.c), then reduces
+ * files (reduce_files.c: agree.c, verify.c); the numbers come out in table.c. One thread in each
+ * process.
  */
 #ifndef FERRULE_EXAMPLES_ALLREDUCE_H
 #define FERRULE_EXAMPLES_ALLREDUCE_H
@@ -19,15 +20,11 @@
 struct options {
 	int ranks;
 	int rank;        /* -1: this process starts them all */
-	const char *job; /* or NULL: ranks are started here */
+	const char *job; /* or NULL: ranks are started here, or by a launcher */
+	bool is_launched;
+	struct frl_launch launch; /* then; rank and ranks are its */
 	const char *input, *output, *check;
 	size_t bucket_bytes;
-	bool bench;
-	uint64_t min, max, factor;
-	uint64_t iters; /* 0: chosen from the time of one */
-	uint64_t warmup;
-	const char *json;
-	bool use_malloc; /* instead of frl_mem_alloc() */
 	struct device_options device;
 };
 
@@ -61,7 +58,7 @@ struct report {
 
 /* All of these say what is wrong themselves and return 0 or a negative errno. */
 
-/* Joins the others and opens the device. */
+/* Joins the others and opens the device. `job` NULL: as the launcher says. */
 int session_join(struct session *session, const char *job);
 
 /* Makes the communicator; the bootstrap is lent to it until session_disconnect(). */
@@ -86,7 +83,6 @@ int verify_result(const struct options *options, const struct safetensors *input
 
 /* The whole job; `ret_reports` gets what each rank reports. */
 int reduce_files(struct session *session, struct report ret_reports[]);
-int run_bench(struct session *session);
 
 /* All ranks found their results right, and all have the same, bit by bit. */
 bool all_well(const struct options *options, const struct report reports[]);

@@ -137,7 +137,7 @@ static void stand_in_for(struct job *job, int rank)
 	if (frl_bootstrap_join(job->name, rank, job->launch->ranks, STAND_IN_MS, &job->stand_in))
 		return; /* it had joined; or there is no daemon, and the others know that as well */
 	job->stands_in = true;
-	job->stand_in.abort(job->stand_in.ctx);
+	job->stand_in.abort(job->stand_in.ctx, "its process ended before it had joined");
 }
 
 /* A rank that exits with a status has said why itself. */

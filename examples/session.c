@@ -5,13 +5,20 @@ enum { JOIN_TIMEOUT_MS = 30000 };
 
 int session_join(struct session *session, const char *job)
 {
-	int rc = frl_bootstrap_join(
-		job, session->rank, session->options->ranks, JOIN_TIMEOUT_MS, &session->bootstrap);
+	const struct options *options = session->options;
+	const char *name = job ? job : options->launch.job; /* "": not known yet */
+	int rc;
 
-	if (rc)
-		say_failure(rc, "cannot join the job %s", job);
-	if (rc)
+	if (job)
+		rc = frl_bootstrap_join(
+			job, session->rank, options->ranks, JOIN_TIMEOUT_MS, &session->bootstrap);
+	else
+		rc = frl_bootstrap_from_launch(
+			&options->launch, JOIN_TIMEOUT_MS, &session->bootstrap);
+	if (rc) {
+		say_failure(rc, "cannot join the job%s%s", *name ? " " : "", name);
 		return rc;
+	}
 	session->joined = true;
 	/* Before anything that waits for others: a port that cannot be opened is said at once. */
 	rc = device_options_open(&session->options->device, &session->device);
@@ -51,7 +58,7 @@ void session_give_up(struct session *session)
 {
 	if (session->joined && !session->gave_up) {
 		explain_loss(session);
-		session->bootstrap.abort(session->bootstrap.ctx);
+		session->bootstrap.abort(session->bootstrap.ctx, NULL);
 	}
 	session->gave_up = true;
 }

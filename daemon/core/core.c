@@ -169,8 +169,8 @@ static void process_message(
 	case CTL__ENVELOPE__BODY_GROUP_JOIN:
 	case CTL__ENVELOPE__BODY_GROUP_PIECE:
 	case CTL__ENVELOPE__BODY_GROUP_LEAVE:
-		groups_message(core, session, envelope, now_ns);
-		break;
+	case CTL__ENVELOPE__BODY_GROUP_MAIL: groups_message(core, session, envelope, now_ns); break;
+	case CTL__ENVELOPE__BODY_QUERY: query_message(core, session, envelope, now_ns); break;
 	case CTL__ENVELOPE__BODY_DONE:
 	case CTL__ENVELOPE__BODY_FAILURE: query_answer(core, session, envelope, now_ns); break;
 	default:
@@ -209,8 +209,7 @@ static void daemon_message(
 	case CTL__ENVELOPE__BODY_GROUP_PIECE:
 	case CTL__ENVELOPE__BODY_GROUP_EVENT:
 	case CTL__ENVELOPE__BODY_GROUP_LEAVE:
-		groups_message(core, session, envelope, now_ns);
-		break;
+	case CTL__ENVELOPE__BODY_GROUP_MAIL: groups_message(core, session, envelope, now_ns); break;
 	case CTL__ENVELOPE__BODY_PING:
 	case CTL__ENVELOPE__BODY_PONG:
 	case CTL__ENVELOPE__BODY_SYNC:

@@ -44,6 +44,8 @@ struct core_ops {
 	void (*log)(void *ctx, enum core_log level, const char *line);
 	/* 64 random bits that nobody can guess. */
 	uint64_t (*random)(void *ctx);
+	/* Bytes that were sent to a session and have not left yet. */
+	size_t (*queued)(void *ctx, uint64_t session);
 	void *ctx;
 	/* Has what was sent to a local session left, as good as all of it? Long reports wait for
 	 * that. NULL: always. */

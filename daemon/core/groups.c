@@ -212,7 +212,7 @@ static void take_leave(
 
 	on.seq = 0;
 	if (member->group && leave->aborts) {
-		kept_abort(core, member);
+		kept_abort(core, member, leave->why);
 	} else if (member->group) {
 		kept_leave(core, member, now_ns);
 	} else {
@@ -235,6 +235,9 @@ static void of_rank(
 			member_send_to_peer(core, member, &on);
 		return;
 	case CTL__ENVELOPE__BODY_GROUP_LEAVE: take_leave(core, member, envelope, now_ns); return;
+	case CTL__ENVELOPE__BODY_GROUP_MAIL:
+		mail_of_rank(core, member, envelope->group_mail);
+		return;
 	case CTL__ENVELOPE__BODY_GROUP_EVENT:
 		if (member->group &&
 			envelope->group_event->kind == CTL__GROUP_EVENT_KIND__GROUP_DEAD)
@@ -251,6 +254,7 @@ static const ProtobufCBinaryData *member_named(const Ctl__Envelope *envelope)
 	case CTL__ENVELOPE__BODY_GROUP_PIECE: return &envelope->group_piece->member;
 	case CTL__ENVELOPE__BODY_GROUP_EVENT: return &envelope->group_event->member;
 	case CTL__ENVELOPE__BODY_GROUP_LEAVE: return &envelope->group_leave->member;
+	case CTL__ENVELOPE__BODY_GROUP_MAIL: return &envelope->group_mail->member;
 	default: return NULL;
 	}
 }

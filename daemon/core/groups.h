@@ -7,6 +7,7 @@
  *	groups_back.c     their ranks that are out of reach and come back, to this daemon or to the
  *	                  one that is started after it
  *	groups_again.c    pieces that have got lost meanwhile
+ *	groups_mail.c     where mail goes
  *	groups_proxied.c  ranks of this host in groups of other daemons
  */
 #ifndef FERRULE_DAEMON_CORE_GROUPS_H
@@ -21,6 +22,7 @@ enum {
 	GROUP_USER_RANKS_MAX = 4 * GROUP_RANKS_MAX,
 	GROUP_USER_KEPT_MAX = 64 << 20,
 	GROUP_USER_PROXIED_MAX = 4096, /* members in groups of other daemons */
+	GROUP_WHY = 512,               /* of what a rank that gives up says */
 };
 
 /* Who wants to join: a process, or another daemon in the name of one. */
@@ -74,7 +76,8 @@ void joiner_welcome(struct core *core, const struct joiner *joiner, uint64_t gro
 void kept_join(struct core *core, const struct joiner *joiner, uint64_t now_ns);
 void kept_piece(
 	struct core *core, struct member *member, const Ctl__GroupPiece *piece, uint64_t now_ns);
-void kept_abort(struct core *core, struct member *member);
+/* It gives up and stays; `why`: a sentence, or empty. */
+void kept_abort(struct core *core, struct member *member, const char *why);
 void kept_leave(struct core *core, struct member *member, uint64_t now_ns);
 /* It has ended without a word; `how` goes on from "process 12 (train) on nodea". The last one takes
  * the group with it. */
@@ -84,6 +87,13 @@ void group_free(struct core *core, struct group *group);
 void kept_tell(struct core *core, const struct member *to, Ctl__GroupEventKind kind, uint32_t rank,
 	const char *text);
 void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind);
+
+/* ---- groups_mail.c */
+
+/* Mail that a rank posts, from its process or the daemon of that. */
+void mail_of_rank(struct core *core, const struct member *member, const Ctl__GroupMail *mail);
+/* Mail for a process of ours, from the daemon that keeps the group. */
+void mail_of_keeper(struct core *core, const struct member *member, const Ctl__GroupMail *mail);
 
 /* ---- groups_back.c */
 

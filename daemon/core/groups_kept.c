@@ -321,10 +321,13 @@ void kept_die(struct core *core, struct member *member, uint64_t now_ns, const c
 	va_start(arguments, how);
 	vsnprintf(text, sizeof(text), how, arguments);
 	va_end(arguments);
-	if (asprintf(&about, "%s%s", member->about ? member->about : "it", text) < 0)
-		about = NULL;
-	free(member->about);
-	member->about = about;
+	/* Of one that had given up, that remains what there is to say. */
+	if (!member->aborted) {
+		if (asprintf(&about, "%s%s", member->about ? member->about : "it", text) < 0)
+			about = NULL;
+		free(member->about);
+		member->about = about;
+	}
 	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD, now_ns);
 }
 
@@ -340,11 +343,19 @@ static void throw_out(struct core *core, struct member *member, const char *what
 	kept_die(core, member, now_ns, " %s", what);
 }
 
-void kept_abort(struct core *core, struct member *member)
+void kept_abort(struct core *core, struct member *member, const char *why)
 {
+	char text[GROUP_WHY], *about = NULL;
+
 	if (member->aborted)
 		return;
 	member->aborted = true;
+	copy_text(text, sizeof(text), why);
+	if (asprintf(&about, "%s gave up%s%s", member->about ? member->about : "it",
+		    text[0] ? ": " : "", text) < 0)
+		about = NULL;
+	free(member->about);
+	member->about = about;
 	kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_ABORTED);
 }
 

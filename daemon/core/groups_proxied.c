@@ -193,6 +193,9 @@ void proxied_message(
 		member_send_to_process(core, member, &on);
 		return;
 	case CTL__ENVELOPE__BODY_GROUP_PIECE: member_send_to_process(core, member, &on); return;
+	case CTL__ENVELOPE__BODY_GROUP_MAIL:
+		mail_of_keeper(core, member, envelope->group_mail);
+		return;
 	case CTL__ENVELOPE__BODY_GROUP_EVENT:
 		if (event->kind == CTL__GROUP_EVENT_KIND__GROUP_REFUSED && !member->joined) {
 			/* A failure has an errno. */

@@ -334,7 +334,7 @@ struct core_counters {
 	uint64_t leases, leases_refused;
 	uint64_t connects, connects_established, connects_refused, connects_timed_out;
 	uint64_t ends_closed, ends_died, ends_host_gone, ends_killed;
-	uint64_t groups, peers_lost;
+	uint64_t groups, mail_dropped, peers_lost;
 	uint64_t latency_count[LATENCY_BUCKETS + 1]; /* not cumulative; the last one: longer */
 	double latency_sum_s;
 };

@@ -431,6 +431,9 @@ static void write_daemon(const struct core *core, FILE *out, uint64_t now_ns)
 		c->leases_refused);
 	single(out, "groups_started_total", "counter", "Jobs whose ranks met, or were to.",
 		c->groups);
+	single(out, "group_mail_dropped_total", "counter",
+		"Mail between ranks whose recipient, or the host on the way to it, took no more.",
+		c->mail_dropped);
 	single(out, "peers_lost_total", "counter", "Other hosts taken for dead.", c->peers_lost);
 }
 

@@ -420,7 +420,6 @@ static void add_operators_part(struct rows *rows, Ctl__DaemonInfo *info)
 
 	info->peers = HASH_COUNT(core->peers);
 	info->groups = HASH_COUNT(core->groups);
-	info->listen = rows_text(rows, "%s", core->facts.listen ? core->facts.listen : "");
 	info->metrics = rows_text(rows, "%s", core->facts.metrics ? core->facts.metrics : "");
 	info->config = rows_text(rows, "%s", core->config->path ? core->config->path : "");
 	add_counters(rows, info);
@@ -442,6 +441,8 @@ Ctl__DaemonInfo *report_daemon(struct rows *rows, bool is_last)
 	info->is_private = core->facts.is_private;
 	info->draining = rows_text(rows, "%s", core->draining);
 	info->socket = rows_text(rows, "%s", core->facts.socket ? core->facts.socket : "");
+	/* Any process may have to tell those of its job on other hosts. */
+	info->listen = rows_text(rows, "%s", core->facts.listen ? core->facts.listen : "");
 	if (!is_last)
 		return info;
 	count_things(rows, info);

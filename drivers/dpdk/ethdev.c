@@ -110,7 +110,9 @@ int ethdev_queues(
 	/* The kernel takes tags off anyway; bursts put them back. */
 	if (is_af_packet(port->name))
 		conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
-	port->linear_tx = !conf.txmode.offloads;
+	/* Links are alike, and one may be opened while others are sent over. */
+	if (port->linear_tx != !conf.txmode.offloads)
+		port->linear_tx = !conf.txmode.offloads;
 	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
 	if (err)
 		return err;

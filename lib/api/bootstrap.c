@@ -161,10 +161,15 @@ static bool handle_message(struct control_handler *handler, const Ctl__Envelope 
 	case CTL__ENVELOPE__BODY_GROUP_JOINED: id = &envelope->group_joined->member; break;
 	case CTL__ENVELOPE__BODY_GROUP_PIECE: id = &envelope->group_piece->member; break;
 	case CTL__ENVELOPE__BODY_GROUP_EVENT: id = &envelope->group_event->member; break;
+	case CTL__ENVELOPE__BODY_GROUP_MAIL: id = &envelope->group_mail->member; break;
 	default: return false;
 	}
 	if (!is_mine(bootstrap, id))
 		return false;
+	if (envelope->body_case == CTL__ENVELOPE__BODY_GROUP_MAIL) {
+		bootstrap_take_mail(bootstrap, envelope->group_mail);
+		return true;
+	}
 	pthread_mutex_lock(&bootstrap->mutex);
 	if (envelope->body_case == CTL__ENVELOPE__BODY_GROUP_PIECE)
 		take_piece(bootstrap, envelope->group_piece);
@@ -219,14 +224,18 @@ static void make_leave(struct bootstrap *bootstrap, Ctl__GroupLeave *leave, Ctl_
 	envelope->group_leave = leave;
 }
 
-static void bootstrap_abort(void *ctx)
+static void bootstrap_abort(void *ctx, const char *why)
 {
 	struct bootstrap *bootstrap = ctx;
+	char text[BOOTSTRAP_WHY];
 	Ctl__GroupLeave leave;
 	Ctl__Envelope envelope;
 
+	snprintf(text, sizeof(text), "%s", why ? why : "");
+	frame_clean_text(text);
 	make_leave(bootstrap, &leave, &envelope);
 	leave.aborts = true;
+	leave.why = text;
 	pthread_mutex_lock(&bootstrap->mutex);
 	bootstrap->gave_up = true;
 	control_post(&envelope, -1);
@@ -241,6 +250,7 @@ static void bootstrap_free(struct bootstrap *bootstrap)
 		free(bootstrap->pieces[i]);
 	}
 	free(bootstrap->left);
+	bootstrap_mail_fini(&bootstrap->mail);
 	pthread_cond_destroy(&bootstrap->changed);
 	pthread_mutex_destroy(&bootstrap->mutex);
 	free(bootstrap);
@@ -283,7 +293,7 @@ static void say_good_bye(struct bootstrap *bootstrap)
 		ctl__envelope__free_unpacked(answer, NULL);
 }
 
-static void bootstrap_close(void *ctx)
+void bootstrap_close(void *ctx)
 {
 	struct bootstrap *bootstrap = ctx;
 
@@ -329,6 +339,7 @@ static struct bootstrap *bootstrap_new(int rank, int ranks)
 		.left = calloc((size_t)ranks, sizeof(*bootstrap->left)),
 	};
 	memcpy(bootstrap->id, id, sizeof(bootstrap->id));
+	bootstrap_mail_init(&bootstrap->mail);
 	pthread_mutex_init(&bootstrap->mutex, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -429,6 +440,8 @@ int frl_bootstrap_join(
 		.abort = bootstrap_abort,
 		.close = bootstrap_close,
 		.has_left = bootstrap_has_left,
+		.post = bootstrap_post,
+		.set_receiver = bootstrap_set_receiver,
 	};
 	return 0;
 }

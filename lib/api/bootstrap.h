@@ -3,7 +3,7 @@
  * A rank's end of a job: struct frl_bootstrap over the process's connection to the control daemon.
  * bootstrap.c joins, leaves and takes what arrives, bootstrap_back.c joins again, in the thread of
  * that connection; bootstrap_gather.c is what the rank does meanwhile, in its own. They meet under
- * the mutex.
+ * the mutex. bootstrap_mail.c carries mail, both ways.
  */
 #ifndef FERRULE_API_BOOTSTRAP_H
 #define FERRULE_API_BOOTSTRAP_H
@@ -21,7 +21,8 @@
 
 enum {
 	BOOTSTRAP_NOBODY = -1,
-	BOOTSTRAP_TEXT = 400,
+	BOOTSTRAP_TEXT = 1024,
+	BOOTSTRAP_WHY = 320, /* of a rank that gives up, so that frl_last_error() holds it */
 };
 
 enum bootstrap_state {
@@ -43,6 +44,19 @@ struct bootstrap_loss {
 	char text[BOOTSTRAP_TEXT];
 };
 
+/* What arrives from other ranks, and whom it is given to. */
+struct bootstrap_mail {
+	pthread_mutex_t mutex; /* for all that follows; taken alone */
+	pthread_cond_t returned;
+	void (*receive)(void *arg, int rank, const void *data, size_t size);
+	void *arg;
+	bool calls; /* the receiver is running, called by: */
+	pthread_t caller;
+	uint64_t number;  /* of that call */
+	struct list kept; /* struct kept_mail.node */
+	size_t kept_size;
+};
+
 struct bootstrap {
 	struct control_handler handler;
 	uint8_t id[UUID_SIZE]; /* what daemons call this rank */
@@ -50,6 +64,7 @@ struct bootstrap {
 	char host[FRL_HOST_MAX + 1]; /* whose daemon keeps the job; "": this one's */
 	int rank;
 	int ranks;
+	struct bootstrap_mail mail;
 	pthread_mutex_t mutex; /* for all that follows */
 	pthread_cond_t changed;
 	enum bootstrap_state state;
@@ -89,6 +104,13 @@ static inline bool bootstrap_is_away(const struct bootstrap *bootstrap)
 /* Negative: never. */
 uint64_t bootstrap_deadline(int timeout_ms);
 
+/* bootstrap_mail.c. Mail has come, and mail that was kept may be given out: by the thread of the
+ * connection, without a lock. */
+void bootstrap_take_mail(struct bootstrap *bootstrap, const Ctl__GroupMail *from);
+void bootstrap_mail_deliver(struct bootstrap_mail *mail);
+void bootstrap_mail_init(struct bootstrap_mail *mail);
+void bootstrap_mail_fini(struct bootstrap_mail *mail);
+
 /* With the mutex held. `what` went away: "the daemon ... has ended". */
 void bootstrap_lost(struct bootstrap *bootstrap, const char *what);
 /* With the mutex held: the join, or the return, to the next daemon. */
@@ -105,5 +127,9 @@ void bootstrap_give_again(struct bootstrap *bootstrap, uint32_t round, uint32_t 
 int bootstrap_allgather(void *ctx, const void *mine, size_t size, void *all);
 int bootstrap_check(void *ctx, int *ret_rank);
 bool bootstrap_has_left(void *ctx, int rank);
+int bootstrap_post(void *ctx, int rank, const void *data, size_t size);
+void bootstrap_set_receiver(
+	void *ctx, void (*receive)(void *arg, int rank, const void *data, size_t size), void *arg);
+void bootstrap_close(void *ctx);
 
 #endif

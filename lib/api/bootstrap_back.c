@@ -28,6 +28,7 @@ uint64_t bootstrap_tick(struct control_handler *handler, uint64_t now_ns)
 	char why[BOOTSTRAP_TEXT + 64];
 	uint64_t next_ns = UINT64_MAX;
 
+	bootstrap_mail_deliver(&bootstrap->mail);
 	pthread_mutex_lock(&bootstrap->mutex);
 	if (bootstrap->state == BOOTSTRAP_AWAY && now_ns < bootstrap->lost_ns) {
 		next_ns = bootstrap->lost_ns;

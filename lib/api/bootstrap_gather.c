@@ -30,8 +30,8 @@ static int report_gone(const struct bootstrap *bootstrap, int *ret_rank)
 	}
 	if (aborted->rank != BOOTSTRAP_NOBODY) {
 		*ret_rank = aborted->rank;
-		return frl_fail(-ECONNRESET, "rank %d is gone: %s gave up", aborted->rank,
-			aborted->text[0] ? aborted->text : "it");
+		return frl_fail(-ECONNRESET, "rank %d is gone: %s", aborted->rank,
+			aborted->text[0] ? aborted->text : "it gave up");
 	}
 	if (bootstrap->state == BOOTSTRAP_FAILED) {
 		*ret_rank = -1;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a queue pair tells its peer, and how it is connected to one: the call that blocks. */
+/* What a queue pair tells its peer, and how it is connected to one: in steps, or by one call. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "lib/api/connecting.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 enum {
@@ -10,6 +12,7 @@ enum {
 	DEFAULT_TIMEOUT_LOSSLESS = 16, /* 268 ms: only for what came before the peer was ready */
 	DEFAULT_TIMEOUT_MS = 10000,
 	DEFAULT_RD_ATOMIC = 16,
+	NS_PER_MS = 1000000,
 };
 
 int frl_qp_endpoint(struct frl_qp *qp, struct frl_endpoint *ret_endpoint)
@@ -56,33 +59,122 @@ void frl_connect_config_init(struct frl_device *device, struct frl_connect_confi
 	};
 }
 
-static int try_step(struct frl_device *device, void *arg)
+/* What frl_qp_connect_start() has begun. */
+struct attempt {
+	struct connecting connecting;
+	int timeout_ms;
+};
+
+/* It is over: the queue pair is nobody's to connect any more. With the guard held. */
+static void forget_attempt(struct frl_qp *qp)
 {
-	return connecting_step(arg);
+	free(qp->attempt);
+	qp->attempt = NULL;
+	qp->connecting = false;
 }
 
-static int connect_qp(struct frl_qp *qp, const struct frl_endpoint *remote,
-	const struct frl_connect_config *config)
+void connect_abandon(struct frl_qp *qp)
 {
-	const struct patience patience = { config->timeout_ms, config->interrupt,
-		config->interrupt_arg };
+	if (!qp->attempt)
+		return;
+	connecting_abandon(&qp->attempt->connecting);
+	forget_attempt(qp);
+}
+
+static int step_attempt(struct frl_qp *qp)
+{
+	struct connecting *connecting = &qp->attempt->connecting;
+	int rc = connecting_step(connecting);
+
+	if (rc == -EAGAIN && clock_now_ns() < connecting->deadline_ns)
+		return rc;
+	if (rc == -EAGAIN)
+		rc = connecting_give_up(connecting, qp->attempt->timeout_ms);
+	forget_attempt(qp);
+	return rc;
+}
+
+static int test_attempt(struct frl_device *device, void *arg)
+{
+	struct frl_qp *qp = arg;
+	enum frl_qp_state state = qp->engine.core.state;
+
+	(void)device;
+	if (qp->attempt)
+		return step_attempt(qp);
+	if (state == FRL_QPS_RTS && !qp->connecting)
+		return 0;
+	return frl_fail(-EINVAL,
+		"queue pair 0x%x is in %s and not being connected: call frl_qp_connect_start()",
+		qp->engine.core.qpn, frl_qp_state_str(state));
+}
+
+static int begin_attempt(struct frl_qp *qp, const struct frl_endpoint *remote,
+	const struct frl_connect_config *config, struct attempt *attempt)
+{
 	struct frl_device *device = qp->pd->device;
 	struct frl_qp_attr terms;
-	struct connecting c;
 	int rc;
 
 	connecting_terms(qp, config, &terms);
-	rc = connecting_begin(&c, qp, remote, &terms);
-	if (rc)
+	rc = connecting_begin(&attempt->connecting, qp, remote, &terms);
+	if (rc) {
+		connecting_unclaim(qp);
+		free(attempt);
 		return rc;
-	rc = device_wait(device, try_step, &c, &patience);
-	if (!rc || c.stage == CONNECTING_FAILED)
-		return rc;
+	}
+	attempt->timeout_ms = config->timeout_ms;
+	attempt->connecting.deadline_ns = clock_now_ns() + (uint64_t)config->timeout_ms * NS_PER_MS;
 	device_enter(device);
-	if (rc == -ETIMEDOUT)
-		rc = connecting_give_up(&c, config->timeout_ms);
-	else
-		connecting_abandon(&c); /* who interrupted has said why */
+	qp->attempt = attempt;
+	rc = connecting_step(&attempt->connecting);
+	if (rc && rc != -EAGAIN)
+		forget_attempt(qp);
+	device_leave(device);
+	return rc == -EAGAIN ? 0 : rc;
+}
+
+static int start(struct frl_qp *qp, const struct frl_endpoint *remote,
+	const struct frl_connect_config *config)
+{
+	struct attempt *attempt;
+	int rc;
+
+	if (config->timeout_ms < 0)
+		return frl_fail(-EINVAL, "timeout_ms is negative");
+	attempt = calloc(1, sizeof(*attempt));
+	if (!attempt)
+		return frl_fail(-ENOMEM, "no memory to connect a queue pair");
+	rc = connecting_claim(qp);
+	if (rc) {
+		free(attempt);
+		return rc;
+	}
+	return begin_attempt(qp, remote, config, attempt);
+}
+
+int frl_qp_connect_start(struct frl_qp *qp, const struct frl_endpoint *remote,
+	const struct frl_connect_config *config)
+{
+	struct frl_connect_config defaults;
+
+	if (!qp || !remote)
+		return frl_fail(-EINVAL, "frl_qp_connect_start: qp and remote are required");
+	frl_connect_config_init(qp->pd->device, &defaults);
+	return start(qp, remote, config ? config : &defaults);
+}
+
+int frl_qp_connect_test(struct frl_qp *qp)
+{
+	struct frl_device *device;
+	int rc;
+
+	if (!qp)
+		return frl_fail(-EINVAL, "frl_qp_connect_test: qp is required");
+	device = qp->pd->device;
+	device_enter(device);
+	device_poll(device);
+	rc = test_attempt(device, qp);
 	device_leave(device);
 	return rc;
 }
@@ -91,20 +183,25 @@ int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	const struct frl_connect_config *config)
 {
 	struct frl_connect_config defaults;
+	struct patience patience;
 	int rc;
 
 	if (!qp || !remote)
 		return frl_fail(-EINVAL, "frl_qp_connect: qp and remote are required");
-	if (!config) {
-		frl_connect_config_init(qp->pd->device, &defaults);
+	frl_connect_config_init(qp->pd->device, &defaults);
+	if (!config)
 		config = &defaults;
-	}
-	if (config->timeout_ms < 0)
-		return frl_fail(-EINVAL, "timeout_ms is negative");
-	rc = connecting_claim(qp);
+	rc = start(qp, remote, config);
 	if (rc)
 		return rc;
-	rc = connect_qp(qp, remote, config);
-	connecting_unclaim(qp);
+	patience = (struct patience){ config->timeout_ms, config->interrupt,
+		config->interrupt_arg };
+	rc = device_wait(qp->pd->device, test_attempt, qp, &patience);
+	if (!rc)
+		return 0;
+	/* Who interrupted has said why; in all other cases it is over already. */
+	device_enter(qp->pd->device);
+	connect_abandon(qp);
+	device_leave(qp->pd->device);
 	return rc;
 }

@@ -125,9 +125,10 @@ struct frl_qp {
 	struct frl_srq *srq; /* or NULL */
 	void *context;
 	void *storage;
-	bool has_endpoint;     /* frl_qp_endpoint() chose the PSN below */
-	bool connecting;       /* frl_qp_connect() is at work, or a connection is being made */
-	struct frl_conn *conn; /* that it belongs to, or NULL: cm.mutex protects it */
+	bool has_endpoint;       /* frl_qp_endpoint() chose the PSN below */
+	bool connecting;         /* frl_qp_connect() is at work, or a connection is being made */
+	struct attempt *attempt; /* of frl_qp_connect_start(), until it is over; or NULL */
+	struct frl_conn *conn;   /* that it belongs to, or NULL: cm.mutex protects it */
 	uint32_t local_psn;
 	char error[QP_REASON]; /* qp_fail_with()'s sentence */
 };
@@ -208,6 +209,10 @@ static inline int check_post(
 int modify_qp_once(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 /* Says that the next hop does not answer: -EHOSTUNREACH. With the guard held. */
 int modify_qp_unanswered(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
+
+/* connect.c: the queue pair is reset or destroyed; what frl_qp_connect_start() began is given up.
+ * With the guard held. */
+void connect_abandon(struct frl_qp *qp);
 
 /* failure.c */
 

@@ -145,6 +145,7 @@ void frl_qp_destroy(struct frl_qp *qp)
 	cm_forget_qp(qp);
 	device = qp->pd->device;
 	device_enter(device);
+	connect_abandon(qp);
 	unbind_windows(device, qp);
 	engine_remove_qp(&device->engine, &qp->engine);
 	events_forget(&qp->engine.core.events);
@@ -180,8 +181,11 @@ int modify_qp_once(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t m
 {
 	struct frl_device *device = qp->pd->device;
 	const char *why = "";
-	int rc = engine_modify_qp(&device->engine, &qp->engine, attr, mask, clock_now_ns(), &why);
+	int rc;
 
+	if (mask == FRL_QP_STATE && attr->state == FRL_QPS_RESET)
+		connect_abandon(qp);
+	rc = engine_modify_qp(&device->engine, &qp->engine, attr, mask, clock_now_ns(), &why);
 	if (rc == -EAGAIN)
 		return rc;
 	if (rc) {

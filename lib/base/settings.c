@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WORD_MAX = 4096 };
 
@@ -212,6 +213,19 @@ const char *settings_error(void)
 {
 	read_environment_once();
 	return effective_result < 0 ? effective_error : NULL;
+}
+
+const char *settings_foreign(const char *name)
+{
+	return getenv(name);
+}
+
+bool settings_has_foreign(const char *prefix)
+{
+	for (char *const *at = environ; at && *at; at++)
+		if (strncmp(*at, prefix, strlen(prefix)) == 0)
+			return true;
+	return false;
 }
 
 const char *settings_runtime_dir(void)

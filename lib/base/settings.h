@@ -21,7 +21,9 @@
 	X(spin_rounds, "FRL_SPIN_ROUNDS", 200, 0, 1000000, "idle rounds before yielding")          \
 	X(yield_rounds, "FRL_YIELD_ROUNDS", 2000, 0, 1000000, "idle rounds before sleeping")       \
 	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \
-		"how long ranks of a job do without the control daemon, s")
+		"how long ranks of a job do without the control daemon, s")                        \
+	X(coll_timeout_s, "FRL_COLL_TIMEOUT_S", 0, 0, 86400,                                       \
+		"a collective without progress fails after so long, s; 0: never")
 
 /* X(member, "NAME", "default", "choices", "help") - words; choices are separated by |, none: any */
 #define SETTINGS_WORDS(X)                                                                 \
@@ -30,7 +32,14 @@
 	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")  \
 	X(fabric, "FRL_FABRIC", "", "", "fabric of which a device leases its port")       \
 	X(control, "FRL_CONTROL", "auto", "", "auto, off, or the daemon's socket")        \
-	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")
+	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")       \
+	X(algo, "FRL_ALGO", "auto", "", "algorithms: ring or allreduce=ring,reduce=tree") \
+	X(launcher, "FRL_LAUNCHER", "auto", "auto|settings|torchrun|pmix|hydra|slurm",    \
+		"who says which rank this is")                                            \
+	X(job, "FRL_JOB", "", "", "name of the job in which ranks meet")                  \
+	X(job_host, "FRL_JOB_HOST", "", "", "host whose daemon keeps the job")            \
+	X(rank, "FRL_RANK", "", "", "rank of this process")                               \
+	X(ranks, "FRL_RANKS", "", "", "ranks of the job")
 
 struct settings {
 #define SETTINGS_NUMBER_FIELD(member, name, value, min, max, help) uint64_t member;
@@ -55,6 +64,12 @@ void settings_free(struct settings *settings);
 /* The effective settings, read once from the environment and kept for good. A bad value is replaced
  * by the default; settings_error() then says so. Never NULL. */
 const struct settings *settings_get(void);
+
+/* Of the environment as it is now: a variable of somebody else's, such as a launcher; or NULL. */
+const char *settings_foreign(const char *name);
+
+/* Is there one whose name starts like that? */
+bool settings_has_foreign(const char *prefix);
 
 /* $XDG_RUNTIME_DIR, or NULL: not a setting, but the environment all the same. */
 const char *settings_runtime_dir(void);

@@ -293,6 +293,15 @@ int control_post(const Ctl__Envelope *envelope, int fd)
 	return rc;
 }
 
+size_t control_queued(void)
+{
+	struct client *c = lock_client();
+	size_t queued = c->queued;
+
+	unlock_client(c);
+	return queued;
+}
+
 uint64_t control_next_seq(void)
 {
 	struct client *c = lock_client();
@@ -387,4 +396,15 @@ bool control_is_up(void)
 
 	unlock_client(c);
 	return up;
+}
+
+bool control_place(char *path, size_t size)
+{
+	struct client *c = lock_client();
+	bool known = c->has_thread && c->place >= 0;
+
+	if (known)
+		snprintf(path, size, "%s", c->places.list[c->place].path);
+	unlock_client(c);
+	return known;
 }

@@ -20,6 +20,7 @@
 #define FERRULE_CONTROL_CLIENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/base/list.h"
@@ -78,6 +79,9 @@ void control_unregister(struct control_handler *handler);
  * is queued that the daemon does not seem to read. */
 int control_post(const Ctl__Envelope *envelope, int fd);
 
+/* Bytes that were posted and have not left. */
+size_t control_queued(void);
+
 /* A number for a request that is posted: the answer comes to message(). */
 uint64_t control_next_seq(void);
 
@@ -94,5 +98,8 @@ void control_wake(void);
 
 /* Whether there is a daemon at this moment. */
 bool control_is_up(void);
+
+/* The socket of the daemon to which this process is, or was last, connected. False: of none. */
+bool control_place(char *path, size_t size);
 
 #endif

@@ -41,6 +41,7 @@ static const struct size_row bytes_rows[] = {
 	{ "mac", 6, 6, true },
 	{ "private_data", 0, PRIVATE_BYTES, true },
 	{ "data", 0, MAX_DATA, true },
+	{ "mail", 0, MAIL_BYTES, true },
 	{ "left", 0, MAX_LEFT, true },
 	{ NULL, 0, 0, true },
 };

@@ -22,6 +22,7 @@ enum {
 	UUID_SIZE = 16,
 	ENDPOINT_BYTES = 128, /* FRL_ENDPOINT_SIZE */
 	PRIVATE_BYTES = 196,  /* FRL_PRIVATE_DATA_MAX */
+	MAIL_BYTES = 2048,    /* FRL_MAIL_MAX */
 };
 
 /* Bytes of the frame of this message, header included. */
@@ -39,9 +40,9 @@ int frame_length(const uint8_t *bytes, size_t size, size_t limit);
 
 /*
  * Unpacks a whole frame of frame_length() bytes and checks what every receiver relies on: a body,
- * and in it the sizes of uuids, members, endpoints, MACs, nonces and private data, ranges of errno
- * (1 to 4095) and enums (known, and not 0), the params of requests and replies, the lease of a
- * PortOpened and the daemon of a Report, strings that are printable UTF-8 without control
+ * and in it the sizes of uuids, members, endpoints, MACs, nonces, mail and private data, ranges of
+ * errno (1 to 4095) and enums (known, and not 0), the params of requests and replies, the lease of
+ * a PortOpened and the daemon of a Report, strings that are printable UTF-8 without control
  * characters and at most 1024 bytes (names: 64, hosts and the name in a Hello: 255). NULL with a
  * sentence in *ret_why, good until this thread's next call. To be freed by
  * ctl__envelope__free_unpacked(). A body that this release does not know is

@@ -77,6 +77,27 @@ FRL_API int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	const struct frl_connect_config *config);
 
 /*
+ * The same without blocking, for who connects many at a time: starts, and asks until the answer is
+ * not -EAGAIN. frl_qp_connect_start() returns 0 also when it is done at once; after a failure the
+ * queue pair is as frl_qp_connect() leaves it, and there is nothing to ask about. The time of
+ * config->timeout_ms begins with it; config->interrupt is not used; `config` and `remote` are not
+ * needed any more when it returns. -ENOMEM.
+ * To destroy or reset the queue pair gives the attempt up. Any thread.
+ */
+FRL_API int frl_qp_connect_start(struct frl_qp *qp, const struct frl_endpoint *remote,
+	const struct frl_connect_config *config);
+
+/*
+ * Drives the device and takes what steps can be taken, so call it often until it is over. 0: the
+ * queue pair is in RTS and its link is up, also when that was said before; -EAGAIN: not yet; else
+ * why it failed, once, as frl_qp_connect() says it. -EINVAL: the queue pair is not being connected
+ * by frl_qp_connect_start(), and not in RTS.
+ */
+FRL_API int frl_qp_connect_test(struct frl_qp *qp);
+
+enum { FRL_MAIL_MAX = 2048 };
+
+/*
  * How the ranks of a job find each other. All ranks call allgather and barrier in the same order.
  * A bootstrap is used by one thread at a time.
  */
@@ -94,14 +115,31 @@ struct frl_bootstrap {
 	 * what connects the ranks). Cheap, but not for every round of a poll loop.
 	 */
 	int (*check)(void *ctx, int *ret_rank);
-	/* Tells the other ranks that this one gives up. Best effort. */
-	void (*abort)(void *ctx);
+	/* Tells the other ranks that this one gives up, and why: a sentence, or NULL. What check()
+	 * says there names the process and, in its first 300 characters, that. Best effort. */
+	void (*abort)(void *ctx, const char *why);
 	void (*close)(void *ctx);
 	/*
 	 * Optional (NULL: cannot tell): has the rank left in good order? To check() it is not gone,
 	 * but who still waits for it waits in vain. Never blocks.
 	 */
 	bool (*has_left)(void *ctx, int rank);
+	/*
+	 * Mail to another rank, at most FRL_MAIL_MAX bytes. Never blocks; any thread, also from
+	 * within a receiver. Between two ranks it keeps its order and comes at most once; it is
+	 * lost when what carries it breaks or is full, and when that rank has not joined yet, so
+	 * who needs an answer asks again. -EINVAL, -ENOMEM, -ECONNRESET (that rank is gone).
+	 */
+	int (*post)(void *ctx, int rank, const void *data, size_t size);
+	/*
+	 * Whom mail is given to: called by a thread of the bootstrap, one mail at a time, and must
+	 * not block; `data` is good until it returns. What comes while there is no receiver is
+	 * kept, up to 1 MiB; what comes then is lost. Setting another one, or NULL, waits until a
+	 * call that is running has returned, so not with a lock held that the receiver takes;
+	 * within that call it does not wait. Any thread. The bootstrap is not to be closed there.
+	 */
+	void (*set_receiver)(void *ctx,
+		void (*receive)(void *arg, int rank, const void *data, size_t size), void *arg);
 };
 
 /*

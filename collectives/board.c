@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/board.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ferrule/collective.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+
+static const uint8_t magic[4] = { 'F', 'R', 'L', 'M' };
+
+enum {
+	VERSION = 1,
+	KEPT_MAX = 256 * 1024, /* bytes, for communicators that are not there yet */
+	POST_MAX = 1024 * 1024,
+};
+
+/* In front of every mail. */
+struct mail_header {
+	uint8_t magic[4];
+	uint8_t version;
+	uint8_t type;
+	uint8_t zero[2];
+	uint8_t id[COMM_ID_SIZE];
+};
+
+struct board {
+	struct frl_bootstrap *bootstrap;
+	pthread_mutex_t mutex; /* for all that follows, and the posts */
+	unsigned users;
+	struct post *posts;
+	struct mail_list kept;
+};
+
+static void list_init_mails(struct mail_list *list)
+{
+	*list = (struct mail_list){ .end = &list->first };
+}
+
+static size_t cost_of(const struct mail *mail)
+{
+	return sizeof(*mail) + mail->size;
+}
+
+static void add_mail(struct mail_list *list, struct mail *mail)
+{
+	mail->next = NULL;
+	*list->end = mail;
+	list->end = &mail->next;
+	list->size += cost_of(mail);
+}
+
+static struct mail *take_first(struct mail_list *list)
+{
+	struct mail *mail = list->first;
+
+	list->first = mail->next;
+	if (!list->first)
+		list->end = &list->first;
+	list->size -= cost_of(mail);
+	return mail;
+}
+
+static void free_mails(struct mail_list *list)
+{
+	while (list->first)
+		free(take_first(list));
+}
+
+static struct post *find_post(const struct board *board, const uint8_t id[COMM_ID_SIZE])
+{
+	for (struct post *post = board->posts; post; post = post->next) {
+		if (memcmp(post->id, id, COMM_ID_SIZE) == 0)
+			return post;
+	}
+	return NULL;
+}
+
+/* ---- what arrives */
+
+/* A post that is full belongs to somebody who has not looked for long: what is lost is asked again.
+ * Mail for communicators that never come makes room for that which may. */
+static void deliver(struct board *board, struct post *post, struct mail *mail)
+{
+	if (post && post->mails.size + cost_of(mail) > POST_MAX) {
+		free(mail);
+		return;
+	}
+	if (post) {
+		add_mail(&post->mails, mail);
+		atomic_store_explicit(&post->is_waiting, true, memory_order_release);
+		return;
+	}
+	add_mail(&board->kept, mail);
+	while (board->kept.size > KEPT_MAX)
+		free(take_first(&board->kept));
+}
+
+static uint64_t ms_since(uint64_t since_ns, uint64_t now_ns)
+{
+	return since_ns && now_ns > since_ns ? (now_ns - since_ns) / 1000000 : 0;
+}
+
+/* The question's number, then what the note says: see stall.c. */
+static void write_report(
+	const struct post *post, const uint8_t question[REPORT_QUESTION_SIZE], uint8_t *report)
+{
+	uint64_t now_ns = clock_now_ns();
+	const struct state_note *note = post ? &post->note : NULL;
+
+	memset(report, 0, REPORT_SIZE);
+	memcpy(report, question, REPORT_QUESTION_SIZE);
+	if (!note)
+		return;
+	put_number(report + 4, 4, 1);
+	put_number(report + 8, 4, atomic_load_explicit(&note->number, memory_order_relaxed));
+	put_number(report + 12, 4, atomic_load_explicit(&note->coll, memory_order_relaxed));
+	put_number(report + 16, 4, atomic_load_explicit(&note->oldest, memory_order_relaxed));
+	put_number(report + 20, 4,
+		(uint32_t)atomic_load_explicit(&note->awaited, memory_order_relaxed));
+	put_number(report + 24, 6,
+		ms_since(atomic_load_explicit(&note->since_ns, memory_order_relaxed), now_ns));
+	put_number(report + 30, 6,
+		ms_since(atomic_load_explicit(&note->polled_ns, memory_order_relaxed), now_ns));
+}
+
+static void send_mail(struct board *board, int member, enum mail_type type, const uint8_t *id,
+	const void *bytes, size_t size)
+{
+	uint8_t mail[FRL_MAIL_MAX];
+	struct mail_header header = { .version = VERSION, .type = (uint8_t)type };
+
+	memcpy(header.magic, magic, sizeof(magic));
+	memcpy(header.id, id, COMM_ID_SIZE);
+	memcpy(mail, &header, sizeof(header));
+	memcpy(mail + sizeof(header), bytes, size);
+	board->bootstrap->post(board->bootstrap->ctx, member, mail, sizeof(header) + size);
+}
+
+/* With the mutex held: nobody else sees the post's note go. */
+static void answer(
+	struct board *board, int member, const uint8_t *id, const uint8_t *bytes, size_t size)
+{
+	uint8_t report[REPORT_SIZE];
+
+	if (size != REPORT_QUESTION_SIZE)
+		return;
+	write_report(find_post(board, id), bytes, report);
+	send_mail(board, member, MAIL_REPORT, id, report, sizeof(report));
+}
+
+static void take_mail(struct board *board, int member, const struct mail_header *header,
+	const uint8_t *bytes, size_t size)
+{
+	struct mail *mail;
+
+	if (header->type == MAIL_QUESTION) {
+		answer(board, member, header->id, bytes, size);
+		return;
+	}
+	mail = malloc(sizeof(*mail) + size);
+	if (!mail)
+		return;
+	*mail = (struct mail){ .member = member, .type = header->type, .size = size };
+	memcpy(mail->id, header->id, COMM_ID_SIZE);
+	memcpy(mail->bytes, bytes, size);
+	deliver(board, find_post(board, mail->id), mail);
+}
+
+static void receive(void *arg, int member, const void *data, size_t size)
+{
+	struct board *board = arg;
+	struct mail_header header;
+
+	if (size < sizeof(header))
+		return;
+	memcpy(&header, data, sizeof(header));
+	if (memcmp(header.magic, magic, sizeof(magic)) != 0 || header.version != VERSION)
+		return;
+	pthread_mutex_lock(&board->mutex);
+	take_mail(board, member, &header, (const uint8_t *)data + sizeof(header),
+		size - sizeof(header));
+	pthread_mutex_unlock(&board->mutex);
+}
+
+/* ---- boards and posts */
+
+int board_create(struct frl_bootstrap *bootstrap, struct board **ret_board)
+{
+	struct board *board = calloc(1, sizeof(*board));
+
+	if (!board)
+		return frl_fail(-ENOMEM, "no memory for a communicator");
+	board->bootstrap = bootstrap;
+	board->users = 1;
+	pthread_mutex_init(&board->mutex, NULL);
+	list_init_mails(&board->kept);
+	if (bootstrap->set_receiver)
+		bootstrap->set_receiver(bootstrap->ctx, receive, board);
+	*ret_board = board;
+	return 0;
+}
+
+struct board *board_get(struct board *board)
+{
+	pthread_mutex_lock(&board->mutex);
+	board->users++;
+	pthread_mutex_unlock(&board->mutex);
+	return board;
+}
+
+void board_put(struct board *board)
+{
+	bool is_last;
+
+	if (!board)
+		return;
+	pthread_mutex_lock(&board->mutex);
+	is_last = --board->users == 0;
+	pthread_mutex_unlock(&board->mutex);
+	if (!is_last)
+		return;
+	if (board->bootstrap->set_receiver)
+		board->bootstrap->set_receiver(board->bootstrap->ctx, NULL, NULL);
+	free_mails(&board->kept);
+	pthread_mutex_destroy(&board->mutex);
+	free(board);
+}
+
+void board_add(struct board *board, struct post *post)
+{
+	struct mail_list kept;
+
+	list_init_mails(&post->mails);
+	atomic_store(&post->note.coll, FRL_COLLS);
+	atomic_store(&post->note.awaited, -1);
+	pthread_mutex_lock(&board->mutex);
+	post->next = board->posts;
+	board->posts = post;
+	list_init_mails(&kept);
+	while (board->kept.first) {
+		struct mail *mail = take_first(&board->kept);
+
+		if (memcmp(mail->id, post->id, COMM_ID_SIZE) == 0)
+			deliver(board, post, mail);
+		else
+			add_mail(&kept, mail);
+	}
+	while (kept.first)
+		add_mail(&board->kept, take_first(&kept));
+	pthread_mutex_unlock(&board->mutex);
+}
+
+void board_remove(struct board *board, struct post *post)
+{
+	struct post **at = &board->posts;
+
+	pthread_mutex_lock(&board->mutex);
+	while (*at && *at != post)
+		at = &(*at)->next;
+	if (*at)
+		*at = post->next;
+	free_mails(&post->mails);
+	pthread_mutex_unlock(&board->mutex);
+}
+
+struct mail *board_take(struct board *board, struct post *post)
+{
+	struct mail *first;
+
+	pthread_mutex_lock(&board->mutex);
+	atomic_store_explicit(&post->is_waiting, false, memory_order_relaxed);
+	first = post->mails.first;
+	list_init_mails(&post->mails);
+	pthread_mutex_unlock(&board->mutex);
+	return first;
+}
+
+void board_send(struct board *board, int member, enum mail_type type, const struct post *post,
+	const void *bytes, size_t size)
+{
+	send_mail(board, member, type, post->id, bytes, size);
+}
+
+bool board_abort(struct board *board, struct post *post, const char *reason)
+{
+	bool is_first;
+
+	pthread_mutex_lock(&board->mutex);
+	is_first = !post->is_aborted;
+	if (is_first)
+		snprintf(post->reason, sizeof(post->reason), "%s", reason);
+	post->is_aborted = true;
+	atomic_store_explicit(&post->is_waiting, true, memory_order_release);
+	pthread_mutex_unlock(&board->mutex);
+	return is_first;
+}
+
+bool board_is_aborted(struct board *board, struct post *post, char reason[REASON_MAX])
+{
+	bool is_aborted;
+
+	pthread_mutex_lock(&board->mutex);
+	is_aborted = post->is_aborted;
+	memcpy(reason, post->reason, REASON_MAX);
+	pthread_mutex_unlock(&board->mutex);
+	return is_aborted;
+}

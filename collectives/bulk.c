@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Large messages: by reference, straight into place. Nothing here waits, allocates or makes a
+ * system call.
+ *
+ * Why payload may be sent by reference although a plan may overwrite it before the acknowledgement
+ * came: it does so only with what the peer made out of it (see plan.h), thus after the peer has
+ * received the message whole. If packets of that message are sent again later, with other bytes in
+ * them, the peer has accepted their sequence numbers before and drops them as duplicates, unread.
+ */
+#include "collectives/communicator.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "lib/base/error.h"
+
+/* Which operation a message is of, and which message of the lane it is: its immediate data. */
+static uint32_t tag_of(const struct signature *signature, uint32_t number)
+{
+	return (signature->number & 0xffff) << 16 | (uint32_t)signature->coll << 12 |
+		(number & 0xfff);
+}
+
+static struct channel *channel_of(const struct peer *peer, uint32_t number)
+{
+	return peer->channels[number % peer->comm->n_rails];
+}
+
+/* The next segment of the lane, in elements. */
+static size_t next_count(const struct lane_work *work)
+{
+	const struct plan *plan = &work->run->schedule->plan;
+	size_t left = plan->steps[work->step].count - work->begun;
+
+	return left < plan->segment ? left : plan->segment;
+}
+
+static bool has_room(const struct flight *flight)
+{
+	return flight->next - flight->first < flight->size;
+}
+
+static struct segment *segment_at(const struct flight *flight, uint32_t number)
+{
+	return &flight->segments[number % flight->size];
+}
+
+static struct segment segment_of(const struct lane_work *work, size_t count)
+{
+	return (struct segment){
+		.run = work->run, .step = work->step, .first = work->begun, .count = (uint32_t)count
+	};
+}
+
+/* Returns its number. */
+static uint32_t flight_add(struct flight *flight, const struct segment *segment)
+{
+	*segment_at(flight, flight->next) = *segment;
+	return flight->next++;
+}
+
+static size_t segment_bytes(const struct segment *segment)
+{
+	return schedule_payload(
+		segment->run->schedule, run_step(segment->run, segment->step), segment->count);
+}
+
+/* Segments may be done out of order on several rails; steps are complete from their beginning. */
+static void flight_settle(struct flight *flight)
+{
+	while (flight->first != flight->next) {
+		struct segment *segment = segment_at(flight, flight->first);
+
+		if (!segment->done)
+			return;
+		flight->first++;
+		run_advance(segment->run, segment->step, segment->count);
+	}
+}
+
+/* ---- receiving */
+
+/* `skip` bytes of it are there already. */
+static int post_receive(struct channel *channel, const struct segment *segment, uint32_t skip)
+{
+	const struct run *run = segment->run;
+	const struct plan_step *step = run_step(run, segment->step);
+	struct frl_sge sge = {
+		.addr = run_at(run, &step->target, segment->first) + skip,
+		.length = (uint32_t)segment_bytes(segment) - skip,
+		.lkey = frl_mr_lkey(run->mr[channel->rail][step->target.buffer]),
+	};
+	struct frl_recv_wr wr = {
+		.wr_id = work_id(channel, WORK_BULK_RECEIVE, 0), .sge = &sge, .n_sge = 1
+	};
+	int err;
+
+	if (step->action == PLAN_REDUCE) {
+		wr.action = (struct frl_recv_action){
+			.type = FRL_ACTION_REDUCE, .dtype = run->dtype, .op = run->op
+		};
+		wr.action.src = run_at(run, &step->operand, segment->first) + skip;
+		if (wr.action.src == sge.addr)
+			wr.action.src = NULL;
+		else
+			wr.action.src_lkey = frl_mr_lkey(
+				run->mr[channel->rail][step->operand.buffer]);
+	}
+	err = frl_post_recv(channel->bulk, &wr, 1, NULL);
+	return err < 0 ? channel_post_failed(channel, err) : 0;
+}
+
+int lane_receive_bulk(struct lane *lane)
+{
+	struct flight *flight = &lane->peer->receives;
+
+	while (lane->first && has_room(flight)) {
+		const struct lane_work *work = lane->first;
+		struct channel *channel = channel_of(lane->peer, flight->next);
+		size_t count = next_count(work);
+		struct segment segment = segment_of(work, count);
+		int err;
+
+		if (channel->receives_posted - channel->receives_done == BULK_RECEIVES ||
+			run_limit(work->run, work->step) < work->begun + count)
+			return 0;
+		err = post_receive(channel, &segment, 0);
+		if (err)
+			return err;
+		channel->receive_numbers[channel->receives_posted++ % BULK_RECEIVES] = flight_add(
+			flight, &segment);
+		channel_has_news(channel);
+		lane_move(lane, count);
+	}
+	return 0;
+}
+
+/* The tag tells whose operation differs; where the tags agree, lengths do if the arguments do. */
+static int check_segment(struct channel *channel, const struct segment *segment, uint32_t number,
+	const struct frl_wc *wc)
+{
+	const struct run *run = segment->run;
+	struct signature theirs = run->signature;
+	size_t bytes = segment_bytes(segment);
+
+	if (channel->receives_done == channel->short_at)
+		bytes -= channel->short_by;
+	if (!(wc->flags & FRL_WC_WITH_IMM))
+		return channel_nonsense(channel);
+	if (wc->imm_data != tag_of(&run->signature, number)) {
+		theirs.number += (int16_t)((wc->imm_data >> 16) - run->signature.number);
+		theirs.coll = wc->imm_data >> 12 & 0xf;
+		return comm_fail_mismatch(run->comm, channel->peer->rank, &theirs, &run->signature);
+	}
+	if (wc->byte_len != bytes)
+		return comm_fail(run->comm, -EPROTO,
+			"rank %d sent %" PRIu32 " bytes where %zu were expected: do all ranks call "
+			"the same operations with the same arguments?",
+			channel->peer->rank, wc->byte_len, bytes);
+	return 0;
+}
+
+int bulk_received(struct channel *channel, const struct frl_wc *wc)
+{
+	struct peer *peer = channel->peer;
+	uint32_t number = channel->receive_numbers[channel->receives_done % BULK_RECEIVES];
+	struct segment *segment = segment_at(&peer->receives, number);
+	int err = check_segment(channel, segment, number, wc);
+
+	if (err)
+		return err;
+	if (channel->receives_done++ == channel->short_at)
+		channel->short_by = 0;
+	segment->done = true;
+	flight_settle(&peer->receives);
+	channel_has_news(channel);
+	lane_wake(peer->comm, &peer->lanes[LANE_RECV_BULK]);
+	return 0;
+}
+
+int bulk_resume_receives(struct channel *channel)
+{
+	const struct flight *flight = &channel->peer->receives;
+
+	for (uint32_t i = channel->receives_done; i != channel->receives_posted; i++) {
+		uint32_t number = channel->receive_numbers[i % BULK_RECEIVES];
+		int err = post_receive(channel, segment_at(flight, number),
+			i == channel->short_at ? channel->short_by : 0);
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* ---- sending */
+
+/*
+ * A completion is wanted for every so many sends, for those that steps wait for, and at the end of
+ * the run's steps in the lane: there for the last ones on each rail.
+ */
+static bool is_signaled(const struct channel *channel, const struct lane_work *work, size_t count)
+{
+	const struct schedule *schedule = work->run->schedule;
+	size_t after = (channel->peer->comm->n_rails - 1) * schedule->plan.segment;
+
+	if (channel->sends_posted % BULK_SIGNALS == BULK_SIGNALS - 1 ||
+		schedule_is_watched(schedule, work->step))
+		return true;
+	return work->begun + count + after >= schedule->plan.steps[work->step].count &&
+		(after > 0 || schedule->next_step[work->step] == PLAN_NOTHING);
+}
+
+/* `skip` bytes of it are at the peer already. */
+static int post_send(struct channel *channel, const struct segment *segment, uint32_t number,
+	bool is_signaled, uint32_t skip)
+{
+	const struct run *run = segment->run;
+	const struct plan_range *source = &run_step(run, segment->step)->source;
+	struct frl_sge sge = {
+		.addr = run_at(run, source, segment->first) + skip,
+		.length = (uint32_t)segment_bytes(segment) - skip,
+		.lkey = frl_mr_lkey(run->mr[channel->rail][source->buffer]),
+	};
+	struct frl_send_wr wr = {
+		.wr_id = work_id(channel, WORK_BULK_SEND, 0),
+		.opcode = FRL_WR_SEND_WITH_IMM,
+		.flags = is_signaled ? FRL_SEND_SIGNALED : 0,
+		.sge = &sge,
+		.n_sge = 1,
+		.imm_data = tag_of(&run->signature, number),
+	};
+	int err = frl_post_send(channel->bulk, &wr, 1, NULL);
+
+	run->comm->rails[channel->rail].has_posted = true;
+	return err < 0 ? channel_post_failed(channel, err) : 0;
+}
+
+static bool may_send(const struct channel *channel)
+{
+	return channel->sends_posted != channel->credits &&
+		channel->sends_posted - channel->sends_done < BULK_SENDS;
+}
+
+/* Where this rank had not started the operation yet when the peer told of its own. */
+static int check_operation(const struct channel *channel, const struct lane_work *work)
+{
+	const struct signature *mine = &work->run->signature;
+	const struct signature *theirs = &channel->their_operation;
+
+	if (work->begun > 0 || theirs->number != mine->number || theirs->coll == mine->coll)
+		return 0;
+	if (theirs->coll == FRL_SEND || mine->coll == FRL_SEND)
+		return 0;
+	return comm_fail_mismatch(work->run->comm, channel->peer->rank, theirs, mine);
+}
+
+int lane_send_bulk(struct lane *lane)
+{
+	struct flight *flight = &lane->peer->sends;
+
+	while (lane->first && has_room(flight)) {
+		const struct lane_work *work = lane->first;
+		struct channel *channel = channel_of(lane->peer, flight->next);
+		size_t count = next_count(work);
+		struct segment segment = segment_of(work, count);
+		uint32_t at = channel->sends_posted % BULK_SENDS;
+		bool signaled = is_signaled(channel, work, count);
+		int err;
+
+		if (!may_send(channel) || run_limit(work->run, work->step) < work->begun + count)
+			return 0;
+		err = check_operation(channel, work);
+		if (!err)
+			err = post_send(channel, &segment, flight->next, signaled, 0);
+		if (err)
+			return err;
+		channel->send_signaled[at] = signaled;
+		channel->send_numbers[at] = flight_add(flight, &segment);
+		channel->sends_posted++;
+		lane_move(lane, count);
+	}
+	return 0;
+}
+
+/* Returns whether it was signaled. */
+static bool send_is_done(struct channel *channel)
+{
+	uint32_t at = channel->sends_done++ % BULK_SENDS;
+
+	segment_at(&channel->peer->sends, channel->send_numbers[at])->done = true;
+	return channel->send_signaled[at];
+}
+
+int bulk_sent(struct channel *channel)
+{
+	struct peer *peer = channel->peer;
+
+	/* One completion stands for all sends before it as well. */
+	while (!send_is_done(channel))
+		;
+	flight_settle(&peer->sends);
+	lane_wake(peer->comm, &peer->lanes[LANE_SEND_BULK]);
+	return 0;
+}
+
+int bulk_resume_sends(struct channel *channel)
+{
+	const struct resume *theirs = &channel->their_resume;
+	struct flight *flight = &channel->peer->sends;
+	uint32_t pending = channel->sends_posted - theirs->received;
+
+	if (theirs->received - channel->sends_done > channel->sends_posted - channel->sends_done ||
+		theirs->credits - channel->sends_posted > BULK_RECEIVES ||
+		(pending == 0 && theirs->partial > 0))
+		return channel_nonsense(channel);
+	while (channel->sends_done != theirs->received)
+		send_is_done(channel);
+	/* It may have told more already, if its end was up before this one. */
+	if ((int32_t)(theirs->credits - channel->credits) > 0)
+		channel->credits = theirs->credits;
+	for (uint32_t i = channel->sends_done; i != channel->sends_posted; i++) {
+		uint32_t number = channel->send_numbers[i % BULK_SENDS];
+		const struct segment *segment = segment_at(flight, number);
+		uint32_t skip = i == channel->sends_done ? theirs->partial : 0;
+		int err;
+
+		if (skip > 0 && skip >= segment_bytes(segment))
+			return channel_nonsense(channel);
+		err = post_send(
+			channel, segment, number, channel->send_signaled[i % BULK_SENDS], skip);
+		if (err)
+			return err;
+	}
+	flight_settle(flight);
+	return 0;
+}

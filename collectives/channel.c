@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How channels come to be. Whoever needs a peer, or hears that a peer needs this rank, makes its
+ * queue pairs and tells their endpoints by mail; whoever has the other's endpoints connects, and
+ * says so when its queue pairs can receive. Only then anything is sent: packets to a queue pair
+ * that is not ready would be lost. Mail may be lost, so who waits asks again.
+ */
+#include "collectives/communicator.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+
+enum {
+	ASK_AGAIN_MS = 500,
+	ASKS_QUIET = 20, /* after so many somebody should know */
+};
+
+/* A mail about a channel. */
+enum channel_flags {
+	CHANNEL_IS_READY = 1 << 0, /* the sender's queue pairs can receive */
+	CHANNEL_ASKS = 1 << 1,     /* and it wants to hear the same of the other's */
+};
+
+struct channel_mail {
+	uint8_t channel;
+	uint8_t flags;
+	uint8_t zero[2];
+	uint8_t epoch[4];
+	uint8_t resume[5][4]; /* struct resume */
+	uint8_t more_zero[4];
+	struct frl_endpoint endpoints[2];
+};
+
+_Static_assert(sizeof(struct channel_mail) == 32 + 2 * FRL_ENDPOINT_SIZE, "the mail has no holes");
+
+int channel_post_failed(struct channel *channel, int err)
+{
+	return comm_fail(channel->peer->comm, err, "posting to the connection to rank %d: %s",
+		channel->peer->rank, frl_last_error());
+}
+
+/* ---- peers */
+
+static bool flight_init(struct flight *flight, uint32_t at_least)
+{
+	flight->size = 1;
+	while (flight->size < at_least)
+		flight->size *= 2;
+	flight->segments = calloc(flight->size, sizeof(*flight->segments));
+	return flight->segments != NULL;
+}
+
+static void peer_free(struct peer *peer)
+{
+	free(peer->sends.segments);
+	free(peer->receives.segments);
+	free(peer);
+}
+
+struct peer *comm_peer(struct frl_comm *comm, int rank)
+{
+	struct peer *peer = comm->peers[rank];
+
+	if (peer)
+		return peer;
+	peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return NULL;
+	peer->comm = comm;
+	peer->rank = rank;
+	for (int kind = 0; kind < LANE_PEER_KINDS; kind++)
+		peer->lanes[kind] = (struct lane){ .kind = (enum lane_kind)kind, .peer = peer };
+	if (!flight_init(&peer->sends, BULK_SENDS * comm->n_rails) ||
+		!flight_init(&peer->receives, BULK_RECEIVES * comm->n_rails)) {
+		peer_free(peer);
+		return NULL;
+	}
+	peer->next = comm->first_peer;
+	comm->first_peer = peer;
+	comm->peers[rank] = peer;
+	return peer;
+}
+
+void peers_free(struct frl_comm *comm)
+{
+	while (comm->first_peer) {
+		struct peer *peer = comm->first_peer;
+
+		comm->first_peer = peer->next;
+		for (unsigned rail = 0; rail < comm->n_rails; rail++) {
+			if (peer->channels[rail])
+				channel_free(peer->channels[rail]);
+		}
+		peer_free(peer);
+	}
+}
+
+void channels_destroy_queue_pairs(struct frl_comm *comm)
+{
+	for (struct peer *peer = comm->first_peer; peer; peer = peer->next) {
+		for (unsigned rail = 0; rail < comm->n_rails; rail++) {
+			struct channel *channel = peer->channels[rail];
+
+			if (!channel)
+				continue;
+			frl_qp_destroy(channel->bulk);
+			frl_qp_destroy(channel->eager);
+			channel->bulk = channel->eager = NULL;
+		}
+	}
+}
+
+/* ---- mail */
+
+void channel_send_mail(struct channel *channel, bool asks)
+{
+	struct frl_comm *comm = channel->peer->comm;
+	struct channel_mail mail = { .channel = (uint8_t)channel->number };
+	const struct resume *resume = &channel->resume;
+	const uint32_t numbers[] = { resume->received, resume->partial, resume->arrived,
+		resume->credits, resume->returned };
+
+	channel->asked_ns = clock_now_ns();
+	if (channel->state == CHANNEL_FLUSHING)
+		return;
+	put_number(mail.epoch, sizeof(mail.epoch), channel->epoch);
+	for (int i = 0; i < 5; i++)
+		put_number(mail.resume[i], sizeof(mail.resume[i]), numbers[i]);
+	if (channel->state >= CHANNEL_READY)
+		mail.flags |= CHANNEL_IS_READY;
+	if (asks)
+		mail.flags |= CHANNEL_ASKS;
+	memcpy(mail.endpoints, channel->mine, sizeof(mail.endpoints));
+	board_send(comm->board, comm_member(comm, channel->peer->rank), MAIL_CONNECT, &comm->post,
+		&mail, sizeof(mail));
+}
+
+/* The peer has another connection than this end: it broke there, and this end did not see it. */
+static int follow(struct channel *channel, uint32_t epoch)
+{
+	if (epoch != channel->epoch + 1 || epoch >= channel->peer->comm->n_rails)
+		return channel_nonsense(channel);
+	return channel_restart(channel);
+}
+
+static void take_theirs(struct channel *channel, const struct channel_mail *mail)
+{
+	uint32_t numbers[5];
+
+	for (int i = 0; i < 5; i++)
+		numbers[i] = (uint32_t)get_number(mail->resume[i], sizeof(mail->resume[i]));
+	channel->their_resume = (struct resume){ .received = numbers[0],
+		.partial = numbers[1],
+		.arrived = numbers[2],
+		.credits = numbers[3],
+		.returned = numbers[4] };
+	memcpy(channel->theirs, mail->endpoints, sizeof(channel->theirs));
+	channel->has_theirs = true;
+}
+
+int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size)
+{
+	struct channel_mail mail;
+	struct channel *channel;
+	struct peer *peer;
+	uint32_t epoch;
+	int err;
+
+	if (size != sizeof(mail))
+		return 0;
+	memcpy(&mail, bytes, sizeof(mail));
+	peer = mail.channel < comm->n_rails ? comm_peer(comm, rank) : NULL;
+	if (!peer)
+		return 0;
+	err = peer_want(peer);
+	if (err)
+		return err;
+	channel = peer->channels[mail.channel];
+	epoch = (uint32_t)get_number(mail.epoch, sizeof(mail.epoch));
+	if ((int32_t)(epoch - channel->epoch) > 0)
+		err = follow(channel, epoch);
+	if (err || epoch != channel->epoch)
+		return err;
+	if (!channel->has_theirs)
+		take_theirs(channel, &mail);
+	if (mail.flags & CHANNEL_IS_READY)
+		channel->peer_ready = true;
+	if (mail.flags & CHANNEL_ASKS)
+		channel_send_mail(channel, false);
+	return 0;
+}
+
+int channels_ask_again(struct frl_comm *comm, uint64_t now_ns)
+{
+	for (struct channel *channel = comm->connecting; channel;
+		channel = channel->next_connecting) {
+		if (now_ns - channel->asked_ns <= (uint64_t)ASK_AGAIN_MS * NS_PER_MS)
+			continue;
+		channel_send_mail(channel, true);
+		if (++channel->asks == ASKS_QUIET)
+			frl_log(FRL_LOG_WARNING,
+				"communicator, rank %d: rank %d has not connected for %d s: it has "
+				"not come to the operation yet, or its control daemon is too old "
+				"to "
+				"carry mail",
+				comm->rank, channel->peer->rank, ASKS_QUIET * ASK_AGAIN_MS / 1000);
+	}
+	return 0;
+}
+
+/* ---- opening */
+
+void channel_add_to_connecting(struct channel *channel)
+{
+	struct frl_comm *comm = channel->peer->comm;
+
+	if (channel->is_connecting)
+		return;
+	channel->is_connecting = true;
+	channel->next_connecting = comm->connecting;
+	comm->connecting = channel;
+}
+
+static int open_channel(struct peer *peer, unsigned number)
+{
+	struct channel *channel = channel_new(peer, number);
+	int err;
+
+	if (!channel)
+		return frl_fail(-ENOMEM, "no memory for a connection");
+	peer->channels[number] = channel;
+	err = channel_create_queue_pairs(channel);
+	if (err)
+		return err;
+	channel_add_to_connecting(channel);
+	channel_send_mail(channel, false);
+	return 0;
+}
+
+int peer_want(struct peer *peer)
+{
+	if (peer->is_wanted)
+		return 0;
+	peer->is_wanted = true;
+	for (unsigned i = 0; i < peer->comm->n_rails; i++) {
+		int err = open_channel(peer, i);
+
+		if (err)
+			return comm_fail(peer->comm, err, "rank %d cannot connect to rank %d: %s",
+				peer->comm->rank, peer->rank, frl_last_error());
+	}
+	return 0;
+}
+
+/* ---- steps */
+
+static int start_connecting(struct channel *channel)
+{
+	struct frl_comm *comm = channel->peer->comm;
+	struct frl_connect_config config;
+	int err;
+
+	frl_connect_config_init(comm->rails[channel->rail].device, &config);
+	config.access_flags = 0;
+	config.timeout_ms = comm->config.connect_timeout_ms;
+	err = frl_qp_connect_start(channel->bulk, &channel->theirs[0], &config);
+	if (!err)
+		err = frl_qp_connect_start(channel->eager, &channel->theirs[1], &config);
+	if (!err)
+		channel->state = CHANNEL_CONNECTING;
+	return err;
+}
+
+/* 0 when both are connected, -EAGAIN not yet. */
+static int test_connecting(struct channel *channel)
+{
+	int bulk = frl_qp_connect_test(channel->bulk), eager;
+
+	if (bulk && bulk != -EAGAIN)
+		return bulk;
+	eager = frl_qp_connect_test(channel->eager);
+	return eager ? eager : bulk;
+}
+
+static void lanes_wake(struct peer *peer)
+{
+	for (unsigned rail = 0; rail < peer->comm->n_rails; rail++) {
+		if (peer->channels[rail]->state != CHANNEL_UP)
+			return;
+	}
+	peer->is_up = true;
+	for (int kind = 0; kind < LANE_PEER_KINDS; kind++)
+		lane_wake(peer->comm, &peer->lanes[kind]);
+}
+
+/* ---- steps towards a connection that works */
+
+static int become_ready(struct channel *channel)
+{
+	int err = eager_post_receives(channel);
+
+	if (!err)
+		err = bulk_resume_receives(channel);
+	if (err)
+		return err;
+	channel->state = CHANNEL_READY;
+	channel_send_mail(channel, false);
+	return 0;
+}
+
+static int become_up(struct channel *channel)
+{
+	int err = 0;
+
+	channel->state = CHANNEL_UP;
+	if (channel->epoch > 0)
+		err = eager_resume_sends(channel);
+	if (!err && channel->epoch > 0)
+		err = bulk_resume_sends(channel);
+	if (!err)
+		lanes_wake(channel->peer);
+	channel_has_news(channel);
+	return err;
+}
+
+/* As far as it can go; 0, or the reason why it never will go on. */
+static int step(struct channel *channel)
+{
+	const struct poller *poller = &channel->peer->comm->pollers[channel->poller];
+	int err = 0;
+
+	if (channel->state == CHANNEL_FLUSHING &&
+		(int32_t)(poller->emptied - channel->flushed_at) >= 0)
+		err = channel_reopen(channel);
+	if (!err && channel->state == CHANNEL_ASKING && channel->has_theirs)
+		err = start_connecting(channel);
+	if (!err && channel->state == CHANNEL_CONNECTING) {
+		err = test_connecting(channel);
+		if (err == -EAGAIN)
+			return 0;
+		if (!err)
+			err = become_ready(channel);
+	}
+	if (!err && channel->state == CHANNEL_READY && channel->peer_ready)
+		err = become_up(channel);
+	return err;
+}
+
+int channels_step(struct frl_comm *comm)
+{
+	struct channel **at = &comm->connecting;
+
+	while (*at) {
+		struct channel *channel = *at;
+		int err = step(channel);
+
+		if (err && comm->error)
+			return err;
+		if (err)
+			return comm_fail_connecting(comm, channel->peer->rank, err);
+		if (channel->state != CHANNEL_UP) {
+			at = &channel->next_connecting;
+			continue;
+		}
+		channel->is_connecting = false;
+		*at = channel->next_connecting;
+	}
+	return 0;
+}

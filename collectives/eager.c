@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Small messages, and what goes with them: credits, slots that are free again. */
+#include "collectives/communicator.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "lib/base/error.h"
+
+enum eager_type {
+	EAGER_PAYLOAD = 1, /* of a step */
+	EAGER_NEWS,        /* the header alone */
+	EAGER_PROBE,       /* the same, and the signature says which operation the sender is in */
+};
+
+/* On the wire in front of the payload; numbers are big-endian. */
+struct eager_header {
+	uint32_t type_bytes; /* type in the upper 8 bits, length of the payload in the others */
+	uint32_t credits;    /* bulk receives posted */
+	uint32_t returned;   /* slots of messages with payload that are free again */
+	uint32_t number;     /* of the operation: this and what follows is its signature */
+	uint8_t coll, dtype, op, wire;
+	uint32_t root;
+	uint64_t count;
+};
+
+_Static_assert(sizeof(struct eager_header) == EAGER_HEADER, "the header has no holes");
+
+static void header_init(struct eager_header *header, const struct channel *channel,
+	enum eager_type type, const struct signature *signature, size_t bytes)
+{
+	*header = (struct eager_header){
+		.type_bytes = htobe32((uint32_t)type << 24 | (uint32_t)bytes),
+		.credits = htobe32(channel->receives_posted),
+		.returned = htobe32(channel->arrivals_taken),
+	};
+	if (!signature)
+		return;
+	header->number = htobe32(signature->number);
+	header->coll = signature->coll;
+	header->dtype = signature->dtype;
+	header->op = signature->op;
+	header->wire = signature->wire;
+	header->root = htobe32(signature->root);
+	header->count = htobe64(signature->count);
+}
+
+static struct signature signature_of(const struct eager_header *header)
+{
+	return (struct signature){
+		.number = be32toh(header->number),
+		.coll = header->coll,
+		.dtype = header->dtype,
+		.op = header->op,
+		.wire = header->wire,
+		.root = be32toh(header->root),
+		.count = be64toh(header->count),
+	};
+}
+
+/* ---- sending */
+
+static bool has_room(const struct channel *channel)
+{
+	return channel->eager_posted - channel->eager_acked < EAGER_SENDS;
+}
+
+static uint8_t *send_slot(const struct channel *channel, uint32_t number)
+{
+	return channel->slots + (size_t)(EAGER_RECEIVES + number % EAGER_DATA) * EAGER_SLOT;
+}
+
+static int post_pieces(
+	struct channel *channel, struct frl_sge sges[], int n, bool is_inline, bool is_signaled)
+{
+	struct frl_send_wr wr = {
+		.wr_id = work_id(channel, WORK_EAGER_SEND, channel->eager_posted % EAGER_SENDS),
+		.opcode = FRL_WR_SEND,
+		.flags = is_inline ? FRL_SEND_INLINE : 0,
+		.sge = sges,
+		.n_sge = n,
+	};
+	int err;
+
+	if (is_signaled || channel->eager_posted % EAGER_SIGNALS == EAGER_SIGNALS - 1 ||
+		channel->peer->comm->draining)
+		wr.flags |= FRL_SEND_SIGNALED;
+	err = frl_post_send(channel->eager, &wr, 1, NULL);
+	if (err < 0)
+		return channel_post_failed(channel, err);
+	channel->eager_posted++;
+	if (wr.flags & FRL_SEND_SIGNALED)
+		channel->eager_signaled = channel->eager_posted;
+	channel->told_credits = channel->receives_posted;
+	channel->told_returned = channel->arrivals_taken;
+	channel->peer->comm->rails[channel->rail].has_posted = true;
+	return 0;
+}
+
+/* Slots are used again when the peer has given one back for the message that was in it. */
+static int post_slot(struct channel *channel, uint32_t number, size_t bytes)
+{
+	struct frl_sge sge = { .addr = send_slot(channel, number),
+		.length = (uint32_t)(EAGER_HEADER + bytes),
+		.lkey = frl_mr_lkey(channel->mr) };
+
+	return post_pieces(channel, &sge, 1, false, false);
+}
+
+/*
+ * What is short goes into the request itself, the rest into a slot; the caller's memory is his
+ * again in any case. Where another rail may have to repeat it, all of it goes into slots.
+ */
+static int post_payload(struct channel *channel, const struct signature *signature,
+	const uint8_t *payload, size_t bytes)
+{
+	struct eager_header header;
+	struct frl_sge sges[2] = {
+		{ .addr = &header, .length = EAGER_HEADER },
+		{ .addr = (uint8_t *)(uintptr_t)payload,
+			.length = (uint32_t)bytes }, /* only read */
+	};
+	uint8_t *slot = send_slot(channel, channel->data_sent);
+
+	header_init(&header, channel, EAGER_PAYLOAD, signature, bytes);
+	if (EAGER_HEADER + bytes <= FRL_MAX_INLINE && channel->peer->comm->n_rails == 1)
+		return post_pieces(channel, sges, 2, true, false);
+	memcpy(slot, &header, EAGER_HEADER);
+	memcpy(slot + EAGER_HEADER, payload, bytes);
+	return post_slot(channel, channel->data_sent, bytes);
+}
+
+int lane_send_eager(struct lane *lane)
+{
+	struct channel *channel = lane->peer->channels[0];
+
+	while (lane->first) {
+		const struct lane_work *work = lane->first;
+		struct run *run = work->run;
+		uint32_t number = work->step;
+		const struct plan_step *step = run_step(run, number);
+		int err;
+
+		if (!has_room(channel) ||
+			channel->data_sent - channel->data_returned == EAGER_DATA ||
+			run_limit(run, number) < step->count)
+			return 0;
+		err = post_payload(channel, &run->signature, run_at(run, &step->source, 0),
+			schedule_bytes(run->schedule, &step->source, step->count));
+		if (err)
+			return err;
+		channel->data_sent++;
+		lane_move(lane, step->count);
+		run_advance(run, number, step->count);
+	}
+	return 0;
+}
+
+int eager_sent(struct channel *channel, uint32_t slot)
+{
+	struct peer *peer = channel->peer;
+
+	/* One completion stands for all sends before it as well. */
+	channel->eager_acked += (slot + 1 - channel->eager_acked) % EAGER_SENDS;
+	if ((int32_t)(channel->eager_acked - channel->told_alone_at) >= 0)
+		channel->is_telling = false;
+	channel_has_news(channel);
+	lane_wake(peer->comm, &peer->lanes[LANE_SEND_EAGER]);
+	return 0;
+}
+
+static int post_alone(
+	struct channel *channel, enum eager_type type, const struct signature *signature)
+{
+	struct eager_header header;
+	struct frl_sge sge = { .addr = &header, .length = EAGER_HEADER };
+	int err;
+
+	header_init(&header, channel, type, signature, 0);
+	err = post_pieces(channel, &sge, 1, true, true);
+	if (err)
+		return err;
+	channel->is_telling = true;
+	channel->told_alone_at = channel->eager_posted;
+	return 0;
+}
+
+void channel_has_news(struct channel *channel)
+{
+	struct frl_comm *comm = channel->peer->comm;
+
+	if (channel->has_news)
+		return;
+	channel->has_news = true;
+	channel->next_news = comm->news;
+	comm->news = channel;
+}
+
+/*
+ * Not while the peer has plenty of credits and slots: messages are fewer then, and it cannot stall,
+ * because this is looked at again after each that it sends. Nor while another header alone is on
+ * its way: the peer has few receives for them, and this comes back when it is acknowledged.
+ */
+int channel_tell(struct channel *channel)
+{
+	const struct flight *receives = &channel->peer->receives;
+	bool needs_credits = channel->receives_posted != channel->told_credits &&
+		channel->told_credits - channel->receives_done <= BULK_RECEIVES / 2;
+	bool needs_slots = channel->arrivals_taken - channel->told_returned >= EAGER_DATA / 2;
+
+	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel) ||
+		!(needs_credits || needs_slots))
+		return 0;
+	/* What the credits are for: who means to send something else sees it. */
+	if (needs_credits && receives->first != receives->next)
+		return post_alone(channel, EAGER_PROBE,
+			&receives->segments[(receives->next - 1) % receives->size].run->signature);
+	return post_alone(channel, EAGER_NEWS, NULL);
+}
+
+int channel_probe(struct channel *channel, const struct signature *signature)
+{
+	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel))
+		return 0;
+	return post_alone(channel, EAGER_PROBE, signature);
+}
+
+/* ---- receiving */
+
+static int post_receive(struct channel *channel, uint32_t slot)
+{
+	struct frl_sge sge = {
+		.addr = channel->slots + (size_t)slot * EAGER_SLOT,
+		.length = EAGER_SLOT,
+		.lkey = frl_mr_lkey(channel->mr),
+	};
+	struct frl_recv_wr wr = {
+		.wr_id = work_id(channel, WORK_EAGER_RECEIVE, slot), .sge = &sge, .n_sge = 1
+	};
+	int err = frl_post_recv(channel->eager, &wr, 1, NULL);
+
+	return err < 0 ? channel_post_failed(channel, err) : 0;
+}
+
+/* Slots whose messages have not been taken yet are not free: there are some when the channel had
+ * another connection before. */
+int eager_post_receives(struct channel *channel)
+{
+	bool is_taken[EAGER_RECEIVES] = { false };
+
+	for (uint32_t i = channel->arrivals_taken; i != channel->arrivals_come; i++)
+		is_taken[channel->arrivals[i % EAGER_RECEIVES].slot] = true;
+	for (uint32_t slot = 0; slot < EAGER_RECEIVES; slot++) {
+		int err = is_taken[slot] ? 0 : post_receive(channel, slot);
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static const struct eager_header *header_at(const struct channel *channel, uint32_t slot)
+{
+	return (const struct eager_header *)(const void *)(channel->slots +
+		(size_t)slot * EAGER_SLOT);
+}
+
+int eager_resume_sends(struct channel *channel)
+{
+	const struct resume *theirs = &channel->their_resume;
+
+	if (channel->data_sent - theirs->arrived > EAGER_DATA ||
+		theirs->arrived - theirs->returned > EAGER_DATA)
+		return channel_nonsense(channel);
+	/* It may have told more already, if its end was up before this one. */
+	if ((int32_t)(theirs->returned - channel->data_returned) > 0)
+		channel->data_returned = theirs->returned;
+	for (uint32_t i = theirs->arrived; i != channel->data_sent; i++) {
+		struct eager_header *header = (struct eager_header *)(void *)send_slot(channel, i);
+		int err;
+
+		/* What it told has grown old. */
+		header->credits = htobe32(channel->receives_posted);
+		header->returned = htobe32(channel->arrivals_taken);
+		err = post_slot(channel, i, be32toh(header->type_bytes) & 0xffffff);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int check_arrival(const struct run *run, int peer, const struct eager_header *header,
+	size_t bytes, size_t expected)
+{
+	struct signature theirs = signature_of(header);
+
+	if (memcmp(&theirs, &run->signature, sizeof(theirs)) != 0)
+		return comm_fail_mismatch(run->comm, peer, &theirs, &run->signature);
+	if (bytes != expected)
+		return comm_fail(run->comm, -EPROTO,
+			"rank %d sent %zu bytes where %zu were expected: do all ranks use the same "
+			"Ferrule with the same settings?",
+			peer, bytes, expected);
+	return 0;
+}
+
+int lane_receive_eager(struct lane *lane)
+{
+	struct channel *channel = lane->peer->channels[0];
+
+	while (lane->first && channel->arrivals_taken != channel->arrivals_come) {
+		const struct lane_work *work = lane->first;
+		struct run *run = work->run;
+		uint32_t number = work->step;
+		const struct plan_step *step = run_step(run, number);
+		const struct arrival *arrival =
+			&channel->arrivals[channel->arrivals_taken % EAGER_RECEIVES];
+		const struct eager_header *header = header_at(channel, arrival->slot);
+		int err = check_arrival(run, lane->peer->rank, header, arrival->bytes,
+			schedule_bytes(run->schedule, &step->target, step->count));
+
+		if (err)
+			return err;
+		if (run_limit(run, number) < step->count)
+			return 0;
+		run_place(run, number, (const uint8_t *)(header + 1));
+		err = post_receive(channel, arrival->slot);
+		if (err)
+			return err;
+		channel->arrivals_taken++;
+		channel_has_news(channel);
+		lane_move(lane, step->count);
+		run_advance(run, number, step->count);
+	}
+	return 0;
+}
+
+int channel_nonsense(const struct channel *channel)
+{
+	return comm_fail(channel->peer->comm, -EPROTO, "rank %d sent what makes no sense",
+		channel->peer->rank);
+}
+
+/* Credits and slots only grow, and never beyond what there is. */
+static int take_news(struct channel *channel, const struct eager_header *header)
+{
+	uint32_t credits = be32toh(header->credits), returned = be32toh(header->returned);
+	struct peer *peer = channel->peer;
+
+	if ((int32_t)(credits - channel->credits) < 0 ||
+		credits - channel->sends_posted > BULK_RECEIVES ||
+		(int32_t)(returned - channel->data_returned) < 0 ||
+		(int32_t)(channel->data_sent - returned) < 0)
+		return channel_nonsense(channel);
+	if (credits != channel->credits)
+		lane_wake(peer->comm, &peer->lanes[LANE_SEND_BULK]);
+	if (returned != channel->data_returned)
+		lane_wake(peer->comm, &peer->lanes[LANE_SEND_EAGER]);
+	channel->credits = credits;
+	channel->data_returned = returned;
+	return 0;
+}
+
+int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t slot)
+{
+	const struct eager_header *header = header_at(channel, slot);
+	struct peer *peer = channel->peer;
+	struct signature signature;
+	uint32_t bytes;
+	int err;
+
+	if (wc->byte_len < EAGER_HEADER)
+		return channel_nonsense(channel);
+	bytes = be32toh(header->type_bytes) & 0xffffff;
+	if (wc->byte_len != EAGER_HEADER + bytes)
+		return channel_nonsense(channel);
+	err = take_news(channel, header);
+	if (err)
+		return err;
+	switch (be32toh(header->type_bytes) >> 24) {
+	case EAGER_PAYLOAD:
+		if (bytes == 0 || channel->arrivals_come - channel->arrivals_taken == EAGER_DATA)
+			return channel_nonsense(channel);
+		channel->arrivals[channel->arrivals_come++ % EAGER_RECEIVES] = (struct arrival){
+			.slot = (uint8_t)slot, .bytes = bytes
+		};
+		lane_wake(peer->comm, &peer->lanes[LANE_RECV_EAGER]);
+		return 0;
+	case EAGER_PROBE:
+		signature = signature_of(header);
+		err = comm_compare(peer->comm, peer->rank, &signature);
+		channel->their_operation = signature;
+		return err ? err : post_receive(channel, slot);
+	case EAGER_NEWS: return post_receive(channel, slot);
+	}
+	return channel_nonsense(channel);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What callers may ask for, and what it means: sizes, places, which plan is needed. */
+#include "collectives/communicator.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/base/error.h"
+
+/* What the collectives have in common; see the table in collective.h. */
+struct shape {
+	const char *name;
+	bool reduces, has_root;
+	bool many_sent, many_received;            /* ranks times count elements, else count */
+	bool only_root_sends, only_root_receives; /* looked at */
+};
+
+static const struct shape shapes[FRL_COLLS] = {
+	[FRL_ALLREDUCE] = { .name = "allreduce", .reduces = true },
+	[FRL_REDUCE_SCATTER] = { .name = "reduce_scatter", .reduces = true, .many_sent = true },
+	[FRL_ALLGATHER] = { .name = "allgather", .many_received = true },
+	[FRL_BROADCAST] = { .name = "broadcast", .has_root = true, .only_root_sends = true },
+	[FRL_REDUCE] = { .name = "reduce",
+		.reduces = true,
+		.has_root = true,
+		.only_root_receives = true },
+	[FRL_ALLTOALL] = { .name = "alltoall", .many_sent = true, .many_received = true },
+	[FRL_ALLTOALLV] = { .name = "alltoallv" },
+	[FRL_GATHER] = { .name = "gather",
+		.has_root = true,
+		.many_received = true,
+		.only_root_receives = true },
+	[FRL_SCATTER] = { .name = "scatter",
+		.has_root = true,
+		.many_sent = true,
+		.only_root_sends = true },
+	[FRL_BARRIER] = { .name = "barrier" },
+	[FRL_SEND] = { .name = "send", .has_root = true },
+	[FRL_RECV] = { .name = "recv", .has_root = true },
+};
+
+const char *frl_coll_name(enum frl_coll coll)
+{
+	return (unsigned)coll < FRL_COLLS ? shapes[coll].name : NULL;
+}
+
+static int check_kind(const struct frl_comm *comm, const struct frl_collective *c)
+{
+	const struct shape *shape;
+
+	if ((unsigned)c->coll >= FRL_COLLS)
+		return frl_fail(-EINVAL, "%u is no collective", (unsigned)c->coll);
+	shape = &shapes[c->coll];
+	if (c->coll == FRL_BARRIER)
+		return 0;
+	if ((unsigned)c->dtype >= FRL_DTYPES)
+		return frl_fail(
+			-EINVAL, "%s: %u is no element type", shape->name, (unsigned)c->dtype);
+	if (shape->has_root && (c->root < 0 || c->root >= comm->ranks))
+		return frl_fail(-EINVAL, "%s: there is no rank %d, ranks are 0 to %d", shape->name,
+			c->root, comm->ranks - 1);
+	if ((unsigned)c->wire >= FRL_WIRES)
+		return frl_fail(
+			-EINVAL, "%s: %u is no wire format", shape->name, (unsigned)c->wire);
+	if (c->wire != FRL_WIRE_SAME && c->dtype != FRL_FLOAT32)
+		return frl_fail(-EINVAL, "%s: wire formats are for float32, not for %s",
+			shape->name, frl_dtype_name(c->dtype));
+	if (!shape->reduces)
+		return 0;
+	if ((unsigned)c->op >= FRL_OPS)
+		return frl_fail(-EINVAL, "%s: %u is no operation", shape->name, (unsigned)c->op);
+	if (c->op == FRL_PREMUL_SUM && !c->scalar)
+		return frl_fail(-EINVAL, "%s: %s needs a scalar", shape->name, frl_op_name(c->op));
+	if (c->wire != FRL_WIRE_SAME && c->op != FRL_SUM && c->op != FRL_AVG &&
+		c->op != FRL_PREMUL_SUM)
+		return frl_fail(-ENOTSUP, "%s: %s over another wire format: only sums are",
+			shape->name, frl_op_name(c->op));
+	return 0;
+}
+
+/* The end of the furthest piece, in elements. */
+static bool extent(const size_t counts[], const size_t displs[], int ranks, size_t *ret_extent)
+{
+	*ret_extent = 0;
+	for (int rank = 0; rank < ranks; rank++) {
+		size_t end;
+
+		if (__builtin_add_overflow(counts[rank], displs[rank], &end))
+			return false;
+		if (counts[rank] > 0 && end > *ret_extent)
+			*ret_extent = end;
+	}
+	return true;
+}
+
+static int count_pieces(
+	const struct frl_comm *comm, const struct frl_collective *c, size_t ret_elements[2])
+{
+	int rank = comm->rank;
+
+	if (!c->send_counts || !c->send_displs || !c->recv_counts || !c->recv_displs)
+		return frl_fail(-EINVAL, "alltoallv needs all counts and displacements");
+	if (!extent(c->send_counts, c->send_displs, comm->ranks, &ret_elements[0]) ||
+		!extent(c->recv_counts, c->recv_displs, comm->ranks, &ret_elements[1]))
+		return frl_fail(-EINVAL, "alltoallv: a piece does not fit the address space");
+	if (c->send_counts[rank] != c->recv_counts[rank])
+		return frl_fail(-EINVAL,
+			"alltoallv: rank %d sends %zu elements to itself and receives %zu", rank,
+			c->send_counts[rank], c->recv_counts[rank]);
+	return 0;
+}
+
+/* Elements of the two buffers that this rank has to give. */
+static int count_elements(
+	const struct frl_comm *comm, const struct frl_collective *c, size_t ret_elements[2])
+{
+	const struct shape *shape = &shapes[c->coll];
+	size_t ranks = (size_t)comm->ranks, many;
+	bool is_root = c->root == comm->rank;
+
+	if (c->coll == FRL_ALLTOALLV)
+		return count_pieces(comm, c, ret_elements);
+	if (__builtin_mul_overflow(c->count, ranks, &many))
+		return frl_fail(-EINVAL, "%s: %zu elements do not fit the address space",
+			shape->name, c->count);
+	ret_elements[0] = shape->many_sent ? many : c->count;
+	ret_elements[1] = shape->many_received ? many : c->count;
+	if (c->coll == FRL_RECV || (shape->only_root_sends && !is_root))
+		ret_elements[0] = 0;
+	if (c->coll == FRL_SEND || (shape->only_root_receives && !is_root))
+		ret_elements[1] = 0;
+	return 0;
+}
+
+static bool is_in_place(
+	const struct frl_comm *comm, const struct frl_collective *c, size_t elem_size)
+{
+	uintptr_t send = (uintptr_t)c->send, recv = (uintptr_t)c->recv;
+	size_t own = c->count * elem_size * (size_t)comm->rank;
+
+	switch (c->coll) {
+	case FRL_ALLREDUCE:
+	case FRL_ALLTOALL: return send == recv;
+	case FRL_BROADCAST:
+	case FRL_REDUCE: return c->root == comm->rank && send == recv;
+	case FRL_REDUCE_SCATTER: return recv == send + own;
+	case FRL_ALLGATHER: return send == recv + own;
+	case FRL_GATHER: return c->root == comm->rank && send == recv + own;
+	case FRL_SCATTER: return c->root == comm->rank && recv == send + own;
+	case FRL_ALLTOALLV:
+	case FRL_BARRIER:
+	case FRL_SEND:
+	case FRL_RECV:
+	case FRL_COLLS: break;
+	}
+	return false;
+}
+
+static int check_buffers(struct operation *o, const struct frl_comm *comm,
+	const struct frl_collective *c, size_t elem_size)
+{
+	const char *name = shapes[c->coll].name;
+	uintptr_t send = (uintptr_t)c->send, recv = (uintptr_t)c->recv;
+	size_t elements[2] = { 0 };
+	int err = count_elements(comm, c, elements);
+
+	if (err)
+		return err;
+	if (__builtin_mul_overflow(elements[0], elem_size, &o->bytes[PLAN_SEND]) ||
+		__builtin_mul_overflow(elements[1], elem_size, &o->bytes[PLAN_RECV]) ||
+		o->bytes[PLAN_SEND] > UINTPTR_MAX - send ||
+		o->bytes[PLAN_RECV] > UINTPTR_MAX - recv)
+		return frl_fail(-EINVAL, "%s: the elements do not fit the address space", name);
+	if ((elements[0] > 0 && !c->send) || (elements[1] > 0 && !c->recv))
+		return frl_fail(-EINVAL, "%s: the %s buffer is NULL", name,
+			elements[0] > 0 && !c->send ? "send" : "receive");
+	o->key.in_place = elements[0] > 0 && elements[1] > 0 && is_in_place(comm, c, elem_size);
+	if (!o->key.in_place && send < recv + o->bytes[PLAN_RECV] &&
+		recv < send + o->bytes[PLAN_SEND] && elements[0] > 0 && elements[1] > 0)
+		return frl_fail(-EINVAL,
+			"%s: the buffers overlap, but not as an operation in place has them", name);
+	o->is_empty = elements[0] == 0 && elements[1] == 0 && c->count == 0 &&
+		c->coll != FRL_BARRIER && c->coll != FRL_ALLTOALLV;
+	return 0;
+}
+
+static bool is_float_narrow(enum frl_dtype dtype)
+{
+	return dtype == FRL_FLOAT16 || dtype == FRL_BFLOAT16 || dtype == FRL_FLOAT8_E4M3 ||
+		dtype == FRL_FLOAT8_E5M2;
+}
+
+static void set_job(struct operation *o, const struct frl_comm *comm,
+	const struct frl_collective *c, size_t elem_size)
+{
+	const struct schedule_key *key = &o->key;
+
+	o->job = (struct plan_job){
+		.coll = key->coll,
+		.rank = comm->rank,
+		.ranks = comm->ranks,
+		.root = key->root,
+		.count = key->count,
+		.elem_size = elem_size,
+		.op = key->op,
+		.wire = key->wire,
+		.is_float_narrow = is_float_narrow(key->dtype),
+		.in_place = key->in_place,
+		.send_counts = c->send_counts,
+		.send_displs = c->send_displs,
+		.recv_counts = c->recv_counts,
+		.recv_displs = c->recv_displs,
+		.topology = &comm->topology,
+		.segment_bytes = comm->config.segment_bytes,
+	};
+}
+
+/* Its number is given when it starts. What ranks need not agree on is zero. */
+static void set_signature(struct operation *o)
+{
+	const struct schedule_key *key = &o->key;
+	bool is_pair = key->coll == FRL_SEND || key->coll == FRL_RECV;
+
+	o->signature = (struct signature){
+		.coll = (uint8_t)(is_pair ? FRL_SEND : key->coll),
+		.dtype = (uint8_t)key->dtype,
+		.op = (uint8_t)key->op,
+		.wire = (uint8_t)key->wire,
+		.root = is_pair ? 0 : (uint32_t)key->root,
+		.count = key->count,
+	};
+}
+
+int operation_init(struct operation *o, const struct frl_comm *comm, const struct frl_collective *c)
+{
+	int err = check_kind(comm, c);
+	const struct shape *shape;
+	bool is_barrier;
+	size_t elem_size;
+
+	if (err)
+		return err;
+	shape = &shapes[c->coll];
+	is_barrier = c->coll == FRL_BARRIER;
+	elem_size = is_barrier ? 1 : frl_dtype_size(c->dtype);
+	memset(o, 0, sizeof(*o)); /* the key has holes */
+	if (!is_barrier)
+		err = check_buffers(o, comm, c, elem_size);
+	if (err)
+		return err;
+	o->key.coll = c->coll;
+	if (!is_barrier) {
+		o->key.count = c->coll == FRL_ALLTOALLV ? 0 : c->count;
+		o->key.dtype = c->dtype;
+		o->key.wire = c->wire;
+	}
+	if (shape->reduces)
+		o->key.op = c->op;
+	if (shape->has_root)
+		o->key.root = c->root;
+	o->op = o->key.op == FRL_AVG || o->key.op == FRL_PREMUL_SUM ? FRL_SUM : o->key.op;
+	o->to_self = (c->coll == FRL_SEND || c->coll == FRL_RECV) && c->root == comm->rank;
+	set_job(o, comm, c, elem_size);
+	set_signature(o);
+	return 0;
+}
+
+const char *frl_algo_name(enum frl_algo algo)
+{
+	static const char *const names[FRL_ALGOS] = {
+		[FRL_ALGO_AUTO] = "auto",
+		[FRL_ALGO_RING] = "ring",
+		[FRL_ALGO_HALVING_DOUBLING] = "halving-doubling",
+		[FRL_ALGO_TREE] = "tree",
+		[FRL_ALGO_DIRECT] = "direct",
+		[FRL_ALGO_PAIRWISE] = "pairwise",
+		[FRL_ALGO_BRUCK] = "bruck",
+		[FRL_ALGO_HIERARCHICAL] = "hierarchical",
+	};
+
+	return (unsigned)algo < FRL_ALGOS ? names[algo] : NULL;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/place.h"
+
+#include <ctype.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { NODES_MAX = 64, LINE = 4096 };
+
+/* The kernel chooses a random UUID when it boots. Ranks in different network namespaces reach each
+ * other through ports only, so they count as hosts of their own. */
+void place_host(uint8_t ret_id[HOST_ID_SIZE])
+{
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	char line[64] = "";
+	unsigned digits = 0;
+	struct stat network;
+
+	memset(ret_id, 0, HOST_ID_SIZE);
+	if (file && !fgets(line, sizeof(line), file))
+		line[0] = '\0';
+	if (file)
+		fclose(file);
+	for (const char *c = line; *c && digits < 2 * HOST_ID_SIZE; c++) {
+		if (!isxdigit((unsigned char)*c))
+			continue;
+		ret_id[digits / 2] = (uint8_t)(ret_id[digits / 2] << 4 |
+			(isdigit((unsigned char)*c) ? *c - '0' : tolower(*c) - 'a' + 10));
+		digits++;
+	}
+	if (stat("/proc/self/ns/net", &network) != 0)
+		return;
+	for (unsigned i = 0; i < 8; i++)
+		ret_id[i] ^= (uint8_t)((uint64_t)network.st_ino >> 8 * i);
+}
+
+/* Does a list like "0-3,8" hold all of the set? */
+static bool holds(const char *list, const cpu_set_t *set)
+{
+	cpu_set_t rest = *set;
+
+	while (isdigit((unsigned char)*list)) {
+		char *end;
+		unsigned long first = strtoul(list, &end, 10), last = first;
+
+		if (*end == '-')
+			last = strtoul(end + 1, &end, 10);
+		for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
+			CPU_CLR(cpu, &rest);
+		list = *end == ',' ? end + 1 : end;
+	}
+	return CPU_COUNT(&rest) == 0;
+}
+
+uint32_t place_numa(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return 0;
+	for (uint32_t node = 0; node < NODES_MAX; node++) {
+		char path[64], line[LINE] = "";
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", node);
+		file = fopen(path, "re");
+		if (!file)
+			continue;
+		if (!fgets(line, sizeof(line), file))
+			line[0] = '\0';
+		fclose(file);
+		if (holds(line, &set))
+			return node;
+	}
+	return 0;
+}

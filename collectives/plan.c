@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Makes plans: asks the algorithm, and does what needs none. */
+#include "collectives/plan.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "collectives/plan_algos.h"
+
+static const struct plan_algo *find_algo(enum frl_algo algo)
+{
+	switch (algo) {
+	case FRL_ALGO_RING: return &plan_ring_algo;
+	case FRL_ALGO_HALVING_DOUBLING: return &plan_halving_algo;
+	case FRL_ALGO_TREE: return &plan_tree_algo;
+	case FRL_ALGO_DIRECT: return &plan_direct_algo;
+	case FRL_ALGO_PAIRWISE: return &plan_pairwise_algo;
+	case FRL_ALGO_BRUCK: return &plan_bruck_algo;
+	case FRL_ALGO_HIERARCHICAL: return &plan_hosts_algo;
+	case FRL_ALGO_AUTO:
+	case FRL_ALGOS: break;
+	}
+	return NULL;
+}
+
+static bool has_nothing_to_do(const struct plan_job *job)
+{
+	return job->count == 0 && job->coll != FRL_ALLTOALLV && job->coll != FRL_BARRIER;
+}
+
+/* One rank: its input is the result. */
+static void make_alone(struct plan_builder *b)
+{
+	const struct plan_job *job = b->job;
+	bool scales = plan_reduces(job->coll) && job->op == FRL_PREMUL_SUM;
+
+	switch (job->coll) {
+	case FRL_BARRIER:
+	case FRL_SEND:
+	case FRL_RECV: return;
+	default: break;
+	}
+	if (scales)
+		plan_add_local(b, PLAN_SCALE, plan_at(b, PLAN_RECV, 0),
+			plan_at(b, job->in_place ? PLAN_RECV : PLAN_SEND, 0), job->count);
+	else
+		plan_copy_own_block(b);
+}
+
+const char *plan_why_not(enum frl_algo algo, const struct plan_job *job)
+{
+	const struct plan_algo *found = find_algo(algo);
+
+	assert(job->ranks >= 1 && job->rank >= 0 && job->rank < job->ranks);
+	if (!found || job->ranks > PLAN_RANKS_MAX)
+		return "is none that a plan can be made of";
+	if (job->ranks == 1)
+		return NULL;
+	if (plan_is_encoded(job) && plan_reduces(job->coll) &&
+		(job->op == FRL_PROD || job->op == FRL_MAX || job->op == FRL_MIN))
+		return "can only add what is encoded";
+	return found->why_not(job);
+}
+
+bool plan_can(enum frl_algo algo, const struct plan_job *job)
+{
+	return !plan_why_not(algo, job);
+}
+
+int plan_make(struct plan *plan, enum frl_algo algo, const struct plan_job *job)
+{
+	struct plan_builder b = { .plan = plan, .job = job, .input_step = PLAN_NOTHING };
+
+	if (!plan_can(algo, job))
+		return -ENOTSUP;
+	*plan = (struct plan){ .algo = algo, .segment = 1 };
+	if (has_nothing_to_do(job))
+		return 0;
+	if (job->ranks == 1)
+		make_alone(&b);
+	else
+		find_algo(algo)->make(&b);
+	if (b.failed) {
+		plan_free(plan);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void plan_free(struct plan *plan)
+{
+	free(plan->steps);
+	*plan = (struct plan){ .steps = NULL };
+}
+
+/* At the rank that has most. */
+static double peers_of(enum frl_algo algo, const struct plan_job *job)
+{
+	uint32_t n = (uint32_t)job->ranks;
+	uint32_t rounds = plan_log2_up(n);
+	uint32_t peers = n - 1;
+
+	switch (algo) {
+	case FRL_ALGO_RING: peers = 2; break;
+	case FRL_ALGO_HALVING_DOUBLING: peers = rounds; break;
+	case FRL_ALGO_TREE:
+		peers = job->coll == FRL_GATHER || job->coll == FRL_SCATTER ? rounds : 4;
+		break;
+	case FRL_ALGO_BRUCK: peers = 2 * rounds; break;
+	case FRL_ALGO_HIERARCHICAL: peers = 4; break;
+	case FRL_ALGO_DIRECT:
+		if (job->coll == FRL_SEND || job->coll == FRL_RECV)
+			peers = 1;
+		break;
+	case FRL_ALGO_AUTO:
+	case FRL_ALGO_PAIRWISE:
+	case FRL_ALGOS: break;
+	}
+	return peers < n - 1 ? peers : n - 1;
+}
+
+void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost *ret_cost)
+{
+	size_t bytes = job->count * job->elem_size;
+
+	*ret_cost = (struct plan_cost){ .rounds = 0 };
+	if (job->ranks == 1 || !plan_can(algo, job) || has_nothing_to_do(job))
+		return;
+	find_algo(algo)->cost(job, ret_cost);
+	ret_cost->peers = peers_of(algo, job);
+	if (plan_is_encoded(job)) {
+		ret_cost->bytes *= (double)frl_wire_size(job->wire, job->count) / (double)bytes;
+		ret_cost->reduced *= 2; /* encoding, and decoding */
+	}
+}

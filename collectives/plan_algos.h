@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The algorithms behind plan_make(), one row each. Where a row is asked, the job has two ranks or
+ * more and something to do.
+ */
+#ifndef FERRULE_COLLECTIVES_PLAN_ALGOS_H
+#define FERRULE_COLLECTIVES_PLAN_ALGOS_H
+
+#include "collectives/plan_build.h"
+
+struct plan_algo {
+	/* NULL, or why not: the end of a sentence that begins with the algorithm's name. */
+	const char *(*why_not)(const struct plan_job *job);
+	void (*make)(struct plan_builder *b);
+	/* Of the slowest rank; the same on all, so it looks neither at `rank` nor at `in_place`. */
+	void (*cost)(const struct plan_job *job, struct plan_cost *ret_cost);
+};
+
+extern const struct plan_algo plan_ring_algo;
+extern const struct plan_algo plan_halving_algo;
+extern const struct plan_algo plan_tree_algo;
+extern const struct plan_algo plan_direct_algo;
+extern const struct plan_algo plan_pairwise_algo;
+extern const struct plan_algo plan_bruck_algo;
+extern const struct plan_algo plan_hosts_algo;
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Two binary trees, each for one half of the data, so that all links are used: a rank that passes
+ * data on in one of them is a leaf of the other. log2 n rounds, and every rank sends about as much
+ * as it receives.
+ *
+ * The first tree numbers its nodes 1 ... m from left to right: the odd ones are the leaves, and
+ * the level of a node is that of its lowest bit. In the second one the numbers are mirrored, or
+ * shifted by one where m is odd, so that odd and even change places.
+ *
+ *      m = 6:        4                      3
+ *                  /   \                  /   \
+ *                 2     6                5     1     ... numbers of the second tree's nodes
+ *                / \   /                / \     \        in the first: 7 - i
+ *               1   3 5                6   4     2
+ *
+ * Allreduce: all ranks are nodes. Broadcast and reduce: all but the root, which is above both.
+ */
+#include "collectives/plan_algos.h"
+
+#include "collectives/plan_binomial.h"
+
+enum {
+	TREES = 2,
+	NOBODY = -1,
+	PIECE_SEGMENTS = 8, /* of what a node keeps in scratch at a time */
+};
+
+/* Neighbours of this rank in one tree, by rank. */
+struct node {
+	int parent;
+	int child[2];
+};
+
+static uint32_t lowest_bit(uint32_t i)
+{
+	return i & -i;
+}
+
+/* Of the tree of nodes 1 ... m; 0: there is none. */
+static uint32_t parent_of(uint32_t i, uint32_t m)
+{
+	if (plan_is_power_of_two(i) && i > m / 2)
+		return 0;
+	do
+		i = (i - lowest_bit(i)) | lowest_bit(i) << 1;
+	while (i > m);
+	return i;
+}
+
+static uint32_t left_of(uint32_t i)
+{
+	return lowest_bit(i) == 1 ? 0 : i - lowest_bit(i) / 2;
+}
+
+static uint32_t right_of(uint32_t i, uint32_t m)
+{
+	if (lowest_bit(i) == 1)
+		return 0;
+	i += lowest_bit(i) / 2;
+	while (i > m && i > 0)
+		i = left_of(i);
+	return i;
+}
+
+/* Between the number of a rank and its number in a tree. */
+static uint32_t into_tree(uint32_t i, uint32_t m, int tree)
+{
+	if (tree == 0)
+		return i;
+	return m % 2 == 0 ? m + 1 - i : i % m + 1;
+}
+
+static uint32_t out_of_tree(uint32_t i, uint32_t m, int tree)
+{
+	if (tree == 0 || i == 0)
+		return i;
+	if (m % 2 == 0)
+		return m + 1 - i;
+	return i == 1 ? m : i - 1;
+}
+
+/* Numbers begin with 1 at place `start`; the root of broadcast and reduce has number 0. */
+static int rank_of(const struct plan_job *job, uint32_t number, uint32_t start)
+{
+	return (int)plan_rank_at(job, (number + start) % (uint32_t)job->ranks);
+}
+
+static struct node find_node(const struct plan_job *job, int tree)
+{
+	bool has_root = job->coll != FRL_ALLREDUCE;
+	uint32_t n = (uint32_t)job->ranks;
+	uint32_t m = has_root ? n - 1 : n;
+	uint32_t start = has_root ? plan_position(job, (uint32_t)job->root) : n - 1;
+	uint32_t number = (plan_position(job, (uint32_t)job->rank) + n - start) % n;
+	struct node node = { NOBODY, { NOBODY, NOBODY } };
+	uint32_t i, next[3];
+
+	if (has_root && number == 0) {
+		for (i = 1; 2 * i <= m;)
+			i *= 2;
+		node.child[0] = rank_of(job, out_of_tree(i, m, tree), start);
+		return node;
+	}
+	i = into_tree(number > 0 ? number : n, m, tree);
+	next[0] = out_of_tree(parent_of(i, m), m, tree);
+	next[1] = out_of_tree(left_of(i), m, tree);
+	next[2] = out_of_tree(right_of(i, m), m, tree);
+	if (next[0] > 0 || has_root)
+		node.parent = rank_of(job, next[0], start);
+	for (int c = 0; c < 2; c++)
+		if (next[1 + c] > 0)
+			node.child[c] = rank_of(job, next[1 + c], start);
+	return node;
+}
+
+static const char *why_not(const struct plan_job *job)
+{
+	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER)
+		return plan_binomial_why_not(job);
+	if (job->coll != FRL_ALLREDUCE && job->coll != FRL_BROADCAST && job->coll != FRL_REDUCE)
+		return "does not do this collective";
+	if (plan_is_encoded(job))
+		return "sends elements as they are only";
+	if (job->topology->peers_max < 6 && job->topology->peers_max + 1 < (uint32_t)job->ranks)
+		return "needs 6 connections a rank";
+	return NULL;
+}
+
+/* Up a tree: what the children send is added to this rank's own, in their order. Elements `first`
+ * to `first + count`; the sum goes to `target`, once `free` is complete. */
+static uint32_t reduce_up(struct plan_builder *b, const struct node *node, size_t first,
+	size_t count, struct plan_range target, uint32_t is_free)
+{
+	struct plan_range own = plan_input(b, first);
+	uint32_t made = PLAN_NOTHING, step;
+
+	for (int c = 0; c < 2; c++) {
+		if (node->child[c] == NOBODY)
+			continue;
+		step = plan_add_receive_reduce(b, (uint32_t)node->child[c], target, own, count);
+		plan_wait_input(b, step, first);
+		plan_wait(b, step, made, 0);
+		plan_wait(b, step, is_free, 0);
+		made = step;
+		own = target;
+	}
+	if (node->parent == NOBODY)
+		return plan_finish(b, target, count, made);
+	step = plan_add_send(b, (uint32_t)node->parent, own, count);
+	if (made != PLAN_NOTHING)
+		plan_wait(b, step, made, 0);
+	else
+		plan_wait_input(b, step, first);
+	return step;
+}
+
+/* Down a tree; at its top `source` is sent when `made` is complete. */
+static void copy_down(struct plan_builder *b, const struct node *node, size_t first, size_t count,
+	struct plan_range source, uint32_t made)
+{
+	if (node->parent != NOBODY) {
+		source = plan_at(b, PLAN_RECV, first);
+		made = plan_add_receive(b, (uint32_t)node->parent, source, count);
+	}
+	for (int c = 0; c < 2; c++) {
+		uint32_t step;
+
+		if (node->child[c] == NOBODY)
+			continue;
+		step = plan_add_send(b, (uint32_t)node->child[c], source, count);
+		plan_wait(b, step, made, 0);
+	}
+}
+
+static void allreduce(struct plan_builder *b, const struct node nodes[])
+{
+	size_t count = b->job->count;
+	uint32_t made[TREES];
+
+	plan_take_input(b, count, PLAN_RECV);
+	for (uint32_t t = 0; t < TREES; t++) {
+		size_t first = plan_chunk(count, TREES, t);
+
+		made[t] = reduce_up(b, &nodes[t], first, plan_chunk(count, TREES, t + 1) - first,
+			plan_at(b, PLAN_RECV, first), PLAN_NOTHING);
+	}
+	for (uint32_t t = 0; t < TREES; t++) {
+		size_t first = plan_chunk(count, TREES, t);
+
+		copy_down(b, &nodes[t], first, plan_chunk(count, TREES, t + 1) - first,
+			plan_at(b, PLAN_RECV, first), made[t]);
+	}
+}
+
+static void broadcast(struct plan_builder *b, const struct node nodes[])
+{
+	const struct plan_job *job = b->job;
+	enum plan_buffer from = job->in_place ? PLAN_RECV : PLAN_SEND;
+
+	if (job->rank == job->root && !job->in_place)
+		plan_add_local(b, PLAN_COPY, plan_at(b, PLAN_RECV, 0), plan_at(b, PLAN_SEND, 0),
+			job->count);
+	for (uint32_t t = 0; t < TREES; t++) {
+		size_t first = plan_chunk(job->count, TREES, t);
+
+		copy_down(b, &nodes[t], first, plan_chunk(job->count, TREES, t + 1) - first,
+			plan_at(b, from, first), PLAN_NOTHING);
+	}
+}
+
+/* Partial sums lie in scratch, which every second piece uses again once it was sent. */
+static void reduce(struct plan_builder *b, const struct node nodes[])
+{
+	const struct plan_job *job = b->job;
+	bool is_root = job->rank == job->root;
+	size_t half = plan_chunk(job->count, TREES, 1);
+	size_t piece = b->plan->segment * PIECE_SEGMENTS;
+	uint32_t used[TREES][2] = { { PLAN_NOTHING, PLAN_NOTHING },
+		{ PLAN_NOTHING, PLAN_NOTHING } };
+	struct plan_range slot[TREES][2];
+
+	if (piece > half)
+		piece = half;
+	plan_take_input(b, job->count, is_root ? PLAN_RECV : PLAN_BUFFERS);
+	for (int t = 0; t < TREES; t++)
+		for (int i = 0; i < 2; i++)
+			slot[t][i] = plan_scratch(
+				b, is_root || nodes[t].child[0] == NOBODY ? 0 : piece);
+	for (size_t done = 0, i = 0; done < half; done += piece, i++)
+		for (uint32_t t = 0; t < TREES; t++) {
+			size_t first = plan_chunk(job->count, TREES, t) + done;
+			size_t end = plan_chunk(job->count, TREES, t + 1);
+			size_t count = first < end ? end - first : 0;
+
+			if (count > piece)
+				count = piece;
+			used[t][i % 2] = reduce_up(b, &nodes[t], first, count,
+				is_root ? plan_at(b, PLAN_RECV, first) : slot[t][i % 2],
+				is_root ? PLAN_NOTHING : used[t][i % 2]);
+		}
+}
+
+static void make(struct plan_builder *b)
+{
+	const struct plan_job *job = b->job;
+	struct node nodes[TREES];
+
+	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER) {
+		plan_binomial_make(b);
+		return;
+	}
+	b->plan->segment = plan_segment(job, job->count / TREES);
+	for (int t = 0; t < TREES; t++)
+		nodes[t] = find_node(job, t);
+	if (job->coll == FRL_ALLREDUCE)
+		allreduce(b, nodes);
+	else if (job->coll == FRL_BROADCAST)
+		broadcast(b, nodes);
+	else
+		reduce(b, nodes);
+}
+
+static void cost(const struct plan_job *job, struct plan_cost *ret_cost)
+{
+	double bytes = (double)job->count * (double)job->elem_size;
+	double levels = plan_log2_up((uint32_t)job->ranks);
+	double segment, segments;
+
+	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER) {
+		plan_binomial_cost(job, ret_cost);
+		return;
+	}
+	segment = (double)plan_segment(job, job->count / TREES) * (double)job->elem_size;
+	segments = bytes / TREES > segment ? bytes / TREES / segment : 1;
+	/* A node sends a half to two children; the last segment goes down behind all others. */
+	if (job->coll == FRL_ALLREDUCE)
+		*ret_cost = (struct plan_cost){ .rounds = 2 * levels,
+			.bytes = 2 * bytes + 2 * (levels - 1) * bytes / TREES / segments,
+			.reduced = bytes };
+	else
+		*ret_cost = (struct plan_cost){ .rounds = levels,
+			.bytes = bytes + (levels - 1) * bytes / TREES / segments,
+			.reduced = bytes };
+}
+
+const struct plan_algo plan_tree_algo = { why_not, make, cost };

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/channel.h"
+#include "collectives/communicator.h"
+#include "lib/base/error.h"
+
+enum { SCRATCH_KEPT = 64 << 20 }; /* bytes, of all idle runs of a communicator */
+
+/* ---- memory */
+
+/* All ranks that the run has to do with are known from here on. */
+static bool meet_peers(struct frl_comm *comm, const struct schedule *schedule)
+{
+	for (uint32_t i = 0; i < schedule->n_lanes; i++) {
+		const struct schedule_lane *lane = &schedule->lanes[i];
+
+		if (lane->kind != LANE_LOCAL && !comm_peer(comm, (int)lane->peer))
+			return false;
+	}
+	return true;
+}
+
+/* What peers on this machine read is best where they can read it in place. */
+static bool get_scratch(struct run *run)
+{
+	size_t bytes = run->bytes[PLAN_SCRATCH];
+
+	if (bytes == 0)
+		return true;
+	run->base[PLAN_SCRATCH] = run->schedule->in_bulk[PLAN_SCRATCH] ? frl_mem_alloc(bytes)
+								       : malloc(bytes);
+	return run->base[PLAN_SCRATCH] != NULL;
+}
+
+static struct run *run_new(struct frl_comm *comm, struct schedule *schedule)
+{
+	size_t steps = schedule->plan.n_steps, works = schedule->n_lanes;
+	struct run *run = calloc(1, sizeof(*run) + works * sizeof(struct lane_work));
+
+	if (!run)
+		return NULL;
+	run->comm = comm;
+	run->schedule = schedule;
+	run->local.kind = LANE_LOCAL;
+	run->done = calloc(steps + 1, sizeof(*run->done));
+	run->bytes[PLAN_SCRATCH] = schedule->plan.scratch_bytes;
+	if (run->done && get_scratch(run) && meet_peers(comm, schedule))
+		return run;
+	run_free(run);
+	return NULL;
+}
+
+int run_get(struct frl_comm *comm, struct schedule *schedule, struct run **ret_run)
+{
+	struct run *run = schedule->idle_runs;
+
+	if (run) {
+		schedule->idle_runs = run->next;
+		comm->idle_scratch -= run->bytes[PLAN_SCRATCH];
+	} else {
+		run = run_new(comm, schedule);
+	}
+	if (!run)
+		return frl_fail(-ENOMEM, "no memory for an operation of %u steps and %zu bytes",
+			schedule->plan.n_steps, schedule->plan.scratch_bytes);
+	run->next = NULL;
+	run->left = schedule->plan.n_steps;
+	memset(run->done, 0, schedule->plan.n_steps * sizeof(*run->done));
+	*ret_run = run;
+	return 0;
+}
+
+void run_put(struct run *run)
+{
+	struct schedule *schedule = run->schedule;
+	size_t *idle = &run->comm->idle_scratch;
+
+	if (!schedule || run->bytes[PLAN_SCRATCH] > SCRATCH_KEPT - *idle) {
+		run_free(run);
+	} else {
+		*idle += run->bytes[PLAN_SCRATCH];
+		run->request = NULL;
+		run->next = schedule->idle_runs;
+		schedule->idle_runs = run;
+	}
+	if (schedule)
+		schedule_put(schedule);
+}
+
+/* What a NIC still holds is left to it. */
+static bool deregister_scratch(struct run *run)
+{
+	bool is_done = true;
+
+	for (unsigned rail = 0; rail < run->comm->n_rails; rail++) {
+		int err = frl_dereg_mr(run->mr[rail][PLAN_SCRATCH]);
+
+		for (int i = 0; i < BUSY_TRIES && err == -EBUSY; i++) {
+			frl_progress(run->comm->rails[rail].device);
+			err = frl_dereg_mr(run->mr[rail][PLAN_SCRATCH]);
+		}
+		is_done = is_done && !err;
+	}
+	return is_done;
+}
+
+void run_free(struct run *run)
+{
+	uint8_t *scratch = run->base[PLAN_SCRATCH];
+
+	if (scratch && deregister_scratch(run)) {
+		if (run->schedule->in_bulk[PLAN_SCRATCH])
+			frl_mem_free(scratch, run->bytes[PLAN_SCRATCH]);
+		else
+			free(scratch);
+	}
+	free(run->done);
+	free(run);
+}
+
+/* ---- registrations */
+
+static int register_buffer(struct run *run, enum plan_buffer buffer)
+{
+	uint32_t access = buffer == PLAN_SEND ? 0 : FRL_ACCESS_LOCAL_WRITE;
+
+	for (unsigned rail = 0; rail < run->comm->n_rails; rail++) {
+		int err;
+
+		if (run->mr[rail][buffer])
+			continue; /* scratch, of an earlier operation */
+		err = frl_reg_mr(run->comm->rails[rail].pd, run->base[buffer], run->bytes[buffer],
+			access, &run->mr[rail][buffer]);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int run_register(struct run *run)
+{
+	for (int buffer = 0; buffer < PLAN_BUFFERS; buffer++) {
+		int err = 0;
+
+		if (run->schedule->in_bulk[buffer])
+			err = register_buffer(run, (enum plan_buffer)buffer);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+bool run_deregister(struct run *run)
+{
+	for (unsigned rail = 0; rail < run->comm->n_rails; rail++) {
+		for (int buffer = 0; buffer < PLAN_SCRATCH; buffer++) {
+			if (run->mr[rail][buffer] && frl_dereg_mr(run->mr[rail][buffer]) < 0)
+				return false;
+			run->mr[rail][buffer] = NULL;
+		}
+	}
+	return true;
+}
+
+/* ---- steps */
+
+size_t run_limit(const struct run *run, uint32_t number)
+{
+	const struct plan_step *steps = run->schedule->plan.steps;
+	const struct plan_step *step = &steps[number];
+	size_t limit = step->count;
+
+	for (int i = 0; i < PLAN_AFTER; i++) {
+		const struct plan_after *after = &step->after[i];
+		int64_t reach;
+
+		if (after->step == PLAN_NOTHING ||
+			run->done[after->step] == steps[after->step].count)
+			continue;
+		if (after->shift == PLAN_WHOLE)
+			return 0;
+		reach = (int64_t)run->done[after->step] - after->shift;
+		if (reach <= 0)
+			return 0;
+		if ((size_t)reach < limit)
+			limit = (size_t)reach;
+	}
+	return limit;
+}
+
+static void lane_append(struct lane *lane, struct lane_work *work)
+{
+	work->next = NULL;
+	work->lane = lane;
+	if (lane->last)
+		lane->last->next = work;
+	else
+		lane->first = work;
+	lane->last = work;
+}
+
+void run_enqueue(struct run *run)
+{
+	const struct schedule *schedule = run->schedule;
+	struct frl_comm *comm = run->comm;
+
+	run->local.first = run->local.last = NULL;
+	for (uint32_t i = 0; i < schedule->n_lanes; i++) {
+		const struct schedule_lane *from = &schedule->lanes[i];
+		struct lane *lane = from->kind == LANE_LOCAL
+			? &run->local
+			: &comm->peers[from->peer]->lanes[from->kind];
+
+		run->works[i] = (struct lane_work){ .run = run, .step = from->first };
+		lane_append(lane, &run->works[i]);
+		lane_wake(comm, lane);
+	}
+}
+
+void run_advance(struct run *run, uint32_t step, size_t count)
+{
+	const struct schedule *schedule = run->schedule;
+
+	run->request->moves++;
+	run->done[step] += count;
+	for (uint32_t i = schedule->watchers_at[step]; i < schedule->watchers_at[step + 1]; i++) {
+		struct lane_work *work = &run->works[schedule->watchers[i]];
+
+		if (work->lane->first == work)
+			lane_wake(run->comm, work->lane);
+	}
+	if (run->done[step] == schedule->plan.steps[step].count && --run->left == 0)
+		request_run_done(run->request);
+}
+
+void lane_move(struct lane *lane, size_t count)
+{
+	struct lane_work *work = lane->first;
+
+	work->begun += count;
+	if (work->begun < run_step(work->run, work->step)->count)
+		return;
+	work->begun = 0;
+	work->step = work->run->schedule->next_step[work->step];
+	if (work->step != PLAN_NOTHING)
+		return;
+	lane->first = work->next;
+	if (!lane->first)
+		lane->last = NULL;
+}

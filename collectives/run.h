@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Runs: one plan at work. How far each step is, where the buffers lie, and what may go on. A run
+ * belongs to a request, and its lane works to the lanes that carry its messages.
+ */
+#ifndef FERRULE_COLLECTIVES_RUN_H
+#define FERRULE_COLLECTIVES_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferrule/memory.h>
+
+#include "collectives/schedule.h"
+
+struct frl_comm;
+struct peer;
+struct run;
+
+enum { RAILS_MAX = 4, SCALAR_MAX = 8 };
+
+/*
+ * What ranks must agree on when they meet in an operation. SEND and RECV have the number of the
+ * next collective, which both ends started equally many of, and are called FRL_SEND at both.
+ */
+struct signature {
+	uint32_t number;
+	uint8_t coll, dtype, op, wire;
+	uint32_t root;
+	uint32_t zero;
+	uint64_t count;
+};
+
+/* The steps of one run in one lane, in order. */
+struct lane_work {
+	struct lane_work *next; /* of a later run, in the lane */
+	struct lane *lane;
+	struct run *run;
+	uint32_t step; /* the first that is not all under way; PLAN_NOTHING: none is left */
+	size_t begun;  /* elements of it that are */
+};
+
+/* What is to be done in order: between two ranks, or locally for one run. */
+struct lane {
+	enum lane_kind kind;
+	struct peer *peer; /* NULL: local */
+	struct lane_work *first, *last;
+	bool is_ready; /* it may be able to go on, and is in the list */
+	struct lane *next_ready;
+};
+
+struct run {
+	struct run *next; /* of the request, or of those that are idle */
+	struct run *next_self;
+	struct frl_request *request;
+	struct frl_comm *comm;
+	struct schedule *schedule; /* NULL: this rank sends to itself, see self.c */
+	struct signature signature;
+	enum frl_dtype dtype;
+	enum frl_op op;     /* of reductions, without scaling */
+	enum frl_op scaled; /* the caller's */
+	uint8_t scalar[SCALAR_MAX];
+	uint8_t *base[PLAN_BUFFERS];
+	size_t bytes[PLAN_BUFFERS];
+	struct frl_mr *mr[RAILS_MAX][PLAN_BUFFERS];
+	uint32_t left; /* steps that are not complete */
+	struct lane local;
+	size_t *done; /* by step: elements that are complete */
+	struct lane_work works[];
+};
+
+/* An idle run of the schedule, or a new one. -ENOMEM. */
+int run_get(struct frl_comm *comm, struct schedule *schedule, struct run **ret_run);
+/* Back to its schedule. Its buffers are not registered any more, but for its scratch. */
+void run_put(struct run *run);
+/* What is still registered is left to the domain. */
+void run_free(struct run *run);
+
+/* Registers what is sent from and received into by reference, on all rails. */
+int run_register(struct run *run);
+/* Ends the registrations of the caller's buffers; false while one is busy. */
+bool run_deregister(struct run *run);
+
+/* Puts the run's steps behind those of earlier runs. */
+void run_enqueue(struct run *run);
+
+/* How far the step could be complete now, as far as the plan is concerned. */
+size_t run_limit(const struct run *run, uint32_t step);
+
+/* `count` more elements of the step are complete; those that waited for them may go on. */
+void run_advance(struct run *run, uint32_t step, size_t count);
+
+/* Where element `first` of a range is. */
+static inline uint8_t *run_at(const struct run *run, const struct plan_range *range, size_t first)
+{
+	return run->base[range->buffer] + range->offset +
+		schedule_bytes(run->schedule, range, first);
+}
+
+static inline const struct plan_step *run_step(const struct run *run, uint32_t step)
+{
+	return &run->schedule->plan.steps[step];
+}
+
+/* `count` more elements of the first step of the lane are under way. */
+void lane_move(struct lane *lane, size_t count);
+
+/* local.c: the next segment of the local steps; false: they have to wait. */
+bool lane_compute(struct lane *lane);
+/* A small message: `payload` becomes the whole of a receive step. */
+void run_place(struct run *run, uint32_t step, const uint8_t *payload);
+
+#endif

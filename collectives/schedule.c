@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/schedule.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/communicator.h"
+#include "lib/base/error.h"
+
+size_t schedule_bytes(const struct schedule *schedule, const struct plan_range *range, size_t count)
+{
+	return range->encoded ? frl_wire_size(schedule->wire, count) : count * schedule->elem_size;
+}
+
+static enum lane_kind kind_of(const struct schedule *schedule, const struct plan_step *step)
+{
+	bool is_eager;
+
+	if (step->kind == PLAN_LOCAL)
+		return LANE_LOCAL;
+	is_eager = schedule_payload(schedule, step, step->count) <= EAGER_BYTES;
+	if (step->kind == PLAN_SENDS)
+		return is_eager ? LANE_SEND_EAGER : LANE_SEND_BULK;
+	return is_eager ? LANE_RECV_EAGER : LANE_RECV_BULK;
+}
+
+/* Which lane (peer, kind) is, plus one; 0: none yet. Only while a schedule is made. */
+struct lane_map {
+	uint32_t *lanes;
+	uint32_t ranks;
+	uint32_t *last; /* step, by lane */
+};
+
+static void add_step(struct schedule *schedule, struct lane_map *map, uint32_t number)
+{
+	const struct plan_step *step = &schedule->plan.steps[number];
+	enum lane_kind kind = kind_of(schedule, step);
+	uint32_t *lane =
+		&map->lanes[kind == LANE_LOCAL ? (size_t)map->ranks * LANE_PEER_KINDS
+					       : (size_t)step->peer * LANE_PEER_KINDS + kind];
+
+	assert(step->count > 0 && (kind == LANE_LOCAL || step->peer < map->ranks));
+	if (*lane) {
+		schedule->next_step[map->last[*lane - 1]] = number;
+	} else {
+		schedule->lanes[schedule->n_lanes] = (struct schedule_lane){
+			.kind = kind, .peer = step->peer, .first = number
+		};
+		*lane = ++schedule->n_lanes;
+	}
+	map->last[*lane - 1] = number;
+	schedule->lane_of[number] = *lane - 1;
+	schedule->next_step[number] = PLAN_NOTHING;
+	if (kind == LANE_SEND_BULK)
+		schedule->in_bulk[step->source.buffer] = true;
+	if (kind == LANE_RECV_BULK) {
+		schedule->in_bulk[step->target.buffer] = true;
+		if (step->action == PLAN_REDUCE)
+			schedule->in_bulk[step->operand.buffer] = true;
+	}
+}
+
+static int sort_into_lanes(struct schedule *schedule, uint32_t ranks)
+{
+	uint32_t n = schedule->plan.n_steps;
+	struct lane_map map = {
+		.lanes = calloc((size_t)ranks * LANE_PEER_KINDS + 1, sizeof(*map.lanes)),
+		.ranks = ranks,
+		.last = calloc((size_t)n + 1, sizeof(*map.last)),
+	};
+	bool has_memory = map.lanes && map.last;
+
+	for (uint32_t i = 0; has_memory && i < n; i++)
+		add_step(schedule, &map, i);
+	free(map.lanes);
+	free(map.last);
+	return has_memory ? 0 : -ENOMEM;
+}
+
+/* Counts first where each step's watchers begin, then enters them. */
+static int find_watchers(struct schedule *schedule)
+{
+	const struct plan *plan = &schedule->plan;
+	uint32_t *at = schedule->watchers_at;
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < plan->n_steps; i++) {
+		for (int k = 0; k < PLAN_AFTER; k++) {
+			uint32_t before = plan->steps[i].after[k].step;
+
+			if (before == PLAN_NOTHING)
+				continue;
+			assert(before < i);
+			at[before]++;
+			total++;
+		}
+	}
+	for (uint32_t i = 0, begin = 0; i <= plan->n_steps; i++) {
+		begin += at[i];
+		at[i] = begin; /* its end; moves down to its begin below */
+	}
+	schedule->watchers = calloc((size_t)total + 1, sizeof(*schedule->watchers));
+	if (!schedule->watchers)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < plan->n_steps; i++) {
+		for (int k = 0; k < PLAN_AFTER; k++) {
+			uint32_t before = plan->steps[i].after[k].step;
+
+			if (before != PLAN_NOTHING)
+				schedule->watchers[--at[before]] = schedule->lane_of[i];
+		}
+	}
+	return 0;
+}
+
+static int prepare(struct schedule *schedule, uint32_t ranks)
+{
+	size_t n = (size_t)schedule->plan.n_steps + 1;
+	int err;
+
+	schedule->lanes = calloc(n, sizeof(*schedule->lanes));
+	schedule->lane_of = calloc(n, sizeof(*schedule->lane_of));
+	schedule->next_step = calloc(n, sizeof(*schedule->next_step));
+	schedule->watchers_at = calloc(n, sizeof(*schedule->watchers_at));
+	if (!schedule->lanes || !schedule->lane_of || !schedule->next_step ||
+		!schedule->watchers_at)
+		return -ENOMEM;
+	err = sort_into_lanes(schedule, ranks);
+	return err ? err : find_watchers(schedule);
+}
+
+static void schedule_free(struct schedule *schedule)
+{
+	while (schedule->idle_runs) {
+		struct run *run = schedule->idle_runs;
+
+		schedule->idle_runs = run->next;
+		run->comm->idle_scratch -= run->bytes[PLAN_SCRATCH];
+		run_free(run);
+	}
+	plan_free(&schedule->plan);
+	free(schedule->lanes);
+	free(schedule->lane_of);
+	free(schedule->next_step);
+	free(schedule->watchers_at);
+	free(schedule->watchers);
+	free(schedule);
+}
+
+/* The one that was used the longest ago makes room. */
+static void forget_oldest(struct schedule_cache *cache)
+{
+	struct schedule **last = &cache->first;
+
+	while ((*last)->next)
+		last = &(*last)->next;
+	(*last)->kept = false;
+	cache->n--;
+	if (!(*last)->users)
+		schedule_free(*last);
+	*last = NULL;
+}
+
+static void keep(struct schedule_cache *cache, struct schedule *schedule)
+{
+	if (cache->n == SCHEDULES_KEPT)
+		forget_oldest(cache);
+	schedule->next = cache->first;
+	schedule->kept = true;
+	cache->first = schedule;
+	cache->n++;
+}
+
+int schedule_make(struct schedule_cache *cache, const struct schedule_key *key, enum frl_algo algo,
+	const struct plan_job *job, struct schedule **ret_schedule)
+{
+	struct schedule *schedule = calloc(1, sizeof(*schedule));
+	int err;
+
+	if (!schedule)
+		return frl_fail(-ENOMEM, "no memory for a plan");
+	schedule->elem_size = job->elem_size;
+	schedule->wire = job->wire;
+	schedule->users = 1;
+	err = plan_make(&schedule->plan, algo, job);
+	if (err) {
+		free(schedule);
+		return frl_fail(err, "no plan for %s of %d ranks by %s", frl_coll_name(job->coll),
+			job->ranks, frl_algo_name(algo));
+	}
+	err = prepare(schedule, (uint32_t)job->ranks);
+	if (err) {
+		schedule_free(schedule);
+		return frl_fail(err, "no memory for a plan");
+	}
+	if (key) {
+		schedule->key = *key;
+		keep(cache, schedule);
+	}
+	*ret_schedule = schedule;
+	return 0;
+}
+
+struct schedule *schedule_find(struct schedule_cache *cache, const struct schedule_key *key)
+{
+	for (struct schedule **at = &cache->first; *at; at = &(*at)->next) {
+		struct schedule *schedule = *at;
+
+		if (memcmp(&schedule->key, key, sizeof(*key)) != 0)
+			continue;
+		*at = schedule->next;
+		schedule->next = cache->first;
+		cache->first = schedule;
+		schedule->users++;
+		return schedule;
+	}
+	return NULL;
+}
+
+void schedule_put(struct schedule *schedule)
+{
+	if (--schedule->users == 0 && !schedule->kept)
+		schedule_free(schedule);
+}
+
+void schedule_cache_fini(struct schedule_cache *cache)
+{
+	while (cache->first) {
+		struct schedule *schedule = cache->first;
+
+		cache->first = schedule->next;
+		schedule_free(schedule);
+	}
+	cache->n = 0;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts ranks that are near each other next to each other. */
+#include "collectives/topology.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct placed {
+	struct topology_place place;
+	uint32_t rank;
+};
+
+static int compare(uint32_t a, uint32_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int compare_placed(const void *left, const void *right)
+{
+	const struct placed *a = left;
+	const struct placed *b = right;
+	int order = compare(a->place.host, b->place.host);
+
+	if (order == 0)
+		order = compare(a->place.numa, b->place.numa);
+	return order != 0 ? order : compare(a->rank, b->rank);
+}
+
+int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks,
+	uint32_t peers_max)
+{
+	struct placed *sorted = calloc(ranks, sizeof(sorted[0]));
+
+	*topology = (struct topology){
+		.ranks = ranks,
+		.places = calloc(ranks, sizeof(places[0])),
+		.order = calloc(ranks, sizeof(topology->order[0])),
+		.peers_max = peers_max,
+	};
+	if (!sorted || !topology->places || !topology->order) {
+		free(sorted);
+		topology_fini(topology);
+		return -ENOMEM;
+	}
+	memcpy(topology->places, places, ranks * sizeof(places[0]));
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		sorted[rank] = (struct placed){ .place = places[rank], .rank = rank };
+	qsort(sorted, ranks, sizeof(sorted[0]), compare_placed);
+	for (uint32_t i = 0; i < ranks; i++) {
+		topology->order[i] = sorted[i].rank;
+		if (i == 0 || sorted[i].place.host != sorted[i - 1].place.host)
+			topology->hosts++;
+	}
+	free(sorted);
+	return 0;
+}
+
+void topology_fini(struct topology *topology)
+{
+	free(topology->places);
+	free(topology->order);
+	*topology = (struct topology){ .ranks = 0 };
+}

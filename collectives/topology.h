@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who is where: learned when a communicator is made, the same on all ranks. Only read afterwards.
+ */
+#ifndef FERRULE_COLLECTIVES_TOPOLOGY_H
+#define FERRULE_COLLECTIVES_TOPOLOGY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct topology_place {
+	uint32_t host; /* 0, 1, ... in the order of the lowest ranks */
+	uint32_t numa; /* of the host; 0 where it has one or none is known */
+	uint32_t rails;
+};
+
+struct topology {
+	uint32_t ranks;
+	uint32_t hosts;
+	struct topology_place *places; /* by rank */
+	/* Ranks, host by host, within a host by NUMA node, then by number: ring order. */
+	uint32_t *order;
+	/* How many other ranks each may be connected to: less than ranks - 1 where links are
+	 * scarce (the local fabric). Ranks that are near in `order` and at distances of powers of
+	 * two can be reached then. */
+	uint32_t peers_max;
+};
+
+/* From the places of all ranks; copies them. -ENOMEM. */
+int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks,
+	uint32_t peers_max);
+void topology_fini(struct topology *topology);
+
+#endif

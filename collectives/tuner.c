@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Chooses an algorithm by what it would cost. */
+#include "collectives/tuner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/error.h"
+
+enum {
+	NAME = 32,
+	SEGMENT_SMALLEST = 16 * 1024,
+};
+
+static const double about_the_same = 1.05;
+
+/* Of ranks on one machine; better than nothing where nothing was measured. */
+static const struct tuner_measured defaults = {
+	.latency_ns = 5000,
+	.byte_ns = 0.4,
+	.reduce_ns = 0.1,
+	.connection_ns = 1000,
+};
+
+static double or_default(double measured, double otherwise)
+{
+	return measured > 0 && measured < 1e15 ? measured : otherwise;
+}
+
+static bool find_coll(const char *name, enum frl_coll *ret_coll)
+{
+	for (enum frl_coll coll = 0; coll < FRL_COLLS; coll++)
+		if (strcmp(name, frl_coll_name(coll)) == 0) {
+			*ret_coll = coll;
+			return true;
+		}
+	return false;
+}
+
+static bool find_algo(const char *name, enum frl_algo *ret_algo)
+{
+	for (enum frl_algo algo = 0; algo < FRL_ALGOS; algo++)
+		if (strcmp(name, frl_algo_name(algo)) == 0) {
+			*ret_algo = algo;
+			return true;
+		}
+	return false;
+}
+
+/* "ring" or "allreduce=ring". Names of collectives go before those for all, wherever they are. */
+static int force(struct tuner *tuner, const char *word)
+{
+	const char *equals = strchr(word, '=');
+	char name[NAME] = "";
+	enum frl_coll coll;
+	enum frl_algo algo;
+
+	if (!find_algo(equals ? equals + 1 : word, &algo))
+		return frl_fail(-EINVAL,
+			"FRL_ALGO: '%s' is no algorithm; there are auto, ring, halving-doubling, "
+			"tree, direct, pairwise, bruck and hierarchical",
+			equals ? equals + 1 : word);
+	if (equals) {
+		snprintf(name, sizeof(name), "%.*s", (int)(equals - word), word);
+		if (!find_coll(name, &coll))
+			return frl_fail(-EINVAL,
+				"FRL_ALGO: '%s' is no collective; write, for example, "
+				"allreduce=ring",
+				name);
+		tuner->forced[coll] = algo;
+		tuner->is_strict[coll] = true;
+		return 0;
+	}
+	for (coll = 0; coll < FRL_COLLS; coll++)
+		if (!tuner->is_strict[coll])
+			tuner->forced[coll] = algo;
+	return 0;
+}
+
+int tuner_init(struct tuner *tuner, const struct tuner_measured *measured, const char *algos,
+	size_t segment_bytes)
+{
+	struct tuner_measured none = { .latency_ns = 0 };
+	const struct tuner_measured *m = measured ? measured : &none;
+
+	*tuner = (struct tuner){ .segment_bytes = segment_bytes };
+	tuner->costs.latency_ns = or_default(m->latency_ns, defaults.latency_ns);
+	tuner->costs.byte_ns = or_default(m->byte_ns, defaults.byte_ns);
+	tuner->costs.reduce_ns = or_default(m->reduce_ns, defaults.reduce_ns);
+	tuner->costs.connection_ns = or_default(m->connection_ns, defaults.connection_ns);
+	while (algos && *algos != '\0') {
+		size_t length = strcspn(algos, ",");
+		char word[2 * NAME];
+		int err;
+
+		if (length >= sizeof(word))
+			return frl_fail(-EINVAL, "FRL_ALGO: '%.*s' is too long for an algorithm",
+				(int)length, algos);
+		memcpy(word, algos, length);
+		word[length] = '\0';
+		err = force(tuner, word);
+		if (err < 0)
+			return err;
+		algos += length + (algos[length] == ',');
+	}
+	return 0;
+}
+
+static double levels(int ranks)
+{
+	double n = 1;
+
+	while (1 << (int)n < ranks)
+		n++;
+	return n;
+}
+
+/*
+ * Chains and trees: short segments are quickly through all ranks, long ones cost less in messages.
+ * With h hops and time b for all bytes the best number of segments is sqrt(h * b / latency).
+ */
+static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job)
+{
+	double bytes = (double)job->count * (double)job->elem_size;
+	double hops = job->ranks;
+	size_t segment = SEGMENT_SMALLEST;
+
+	if (algo == FRL_ALGO_TREE)
+		hops = levels(job->ranks);
+	else if (algo != FRL_ALGO_RING || (job->coll != FRL_BROADCAST && job->coll != FRL_REDUCE))
+		return tuner->segment_bytes;
+	/* The power of two below the square root of bytes * latency / (hops * byte_ns). */
+	while (segment < tuner->segment_bytes &&
+		4 * (double)segment * (double)segment * hops * tuner->costs.byte_ns <=
+			bytes * tuner->costs.latency_ns)
+		segment *= 2;
+	return segment < tuner->segment_bytes ? segment : tuner->segment_bytes;
+}
+
+static struct plan_job with_segment(
+	const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job)
+{
+	struct plan_job copy = *job;
+
+	copy.segment_bytes = segment_for(tuner, algo, job);
+	return copy;
+}
+
+double tuner_time_ns(const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job)
+{
+	struct plan_job copy = with_segment(tuner, algo, job);
+	const struct tuner_measured *costs = &tuner->costs;
+	struct plan_cost cost;
+
+	plan_cost(algo, &copy, &cost);
+	return cost.rounds * costs->latency_ns + cost.bytes * costs->byte_ns +
+		cost.reduced * costs->reduce_ns + cost.peers * costs->connection_ns;
+}
+
+/* The least time of all that can; FRL_ALGO_AUTO: there is none. */
+static enum frl_algo fastest(const struct tuner *tuner, const struct plan_job *job)
+{
+	enum frl_algo best = FRL_ALGO_AUTO;
+	double least = 0;
+
+	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {
+		double time;
+
+		if (!plan_can(algo, job))
+			continue;
+		time = tuner_time_ns(tuner, algo, job);
+		if (best == FRL_ALGO_AUTO || time < least) {
+			best = algo;
+			least = time;
+		}
+	}
+	return best;
+}
+
+/* The model is not so exact that a few percent count: then the one with the fewest connections,
+ * which have to be made and take memory. */
+static enum frl_algo choose(const struct tuner *tuner, const struct plan_job *job)
+{
+	enum frl_algo best = fastest(tuner, job);
+	struct plan_cost cost;
+	double most, peers;
+
+	if (best == FRL_ALGO_AUTO)
+		return best;
+	most = tuner_time_ns(tuner, best, job) * about_the_same;
+	plan_cost(best, job, &cost);
+	peers = cost.peers;
+	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {
+		if (!plan_can(algo, job) || tuner_time_ns(tuner, algo, job) > most)
+			continue;
+		plan_cost(algo, job, &cost);
+		if (cost.peers < peers) {
+			best = algo;
+			peers = cost.peers;
+		}
+	}
+	return best;
+}
+
+/* Says of each algorithm that knows the collective why it cannot. */
+static int none_can(const struct plan_job *job)
+{
+	char text[512] = "";
+	size_t used = 0;
+
+	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {
+		const char *why = plan_why_not(algo, job);
+
+		if (!why || strstr(why, "this collective") || used >= sizeof(text))
+			continue;
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %s",
+			used > 0 ? "; " : "", frl_algo_name(algo), why);
+	}
+	return frl_fail(-ENOTSUP, "no algorithm can do %s of %d ranks with wire type %s (%s)",
+		frl_coll_name(job->coll), job->ranks, frl_wire_name(job->wire), text);
+}
+
+int tuner_choose(const struct tuner *tuner, const struct plan_job *job, enum frl_algo *ret_algo,
+	size_t *ret_segment_bytes)
+{
+	struct plan_job copy = with_segment(tuner, FRL_ALGO_AUTO, job);
+	enum frl_algo algo = tuner->forced[job->coll];
+
+	if (algo != FRL_ALGO_AUTO && !plan_can(algo, &copy)) {
+		if (tuner->is_strict[job->coll])
+			return frl_fail(-ENOTSUP, "FRL_ALGO says %s=%s, but %s %s",
+				frl_coll_name(job->coll), frl_algo_name(algo), frl_algo_name(algo),
+				plan_why_not(algo, &copy));
+		algo = FRL_ALGO_AUTO;
+	}
+	if (algo == FRL_ALGO_AUTO)
+		algo = choose(tuner, &copy);
+	if (algo == FRL_ALGO_AUTO)
+		return none_can(&copy);
+	*ret_algo = algo;
+	*ret_segment_bytes = segment_for(tuner, algo, job);
+	return 0;
+}
+
+/* Why the chosen one was. */
+static const char *reason(const struct tuner *tuner, const struct plan_job *job, enum frl_algo algo)
+{
+	int others = 0;
+
+	if (tuner->forced[job->coll] == algo)
+		return "chosen: FRL_ALGO";
+	for (enum frl_algo other = FRL_ALGO_AUTO + 1; other < FRL_ALGOS; other++)
+		others += other != algo && plan_can(other, job);
+	if (others == 0)
+		return "chosen: the only one";
+	return algo == fastest(tuner, job) ? "chosen: the least time"
+					   : "chosen: about the least time, fewer connections";
+}
+
+int tuner_explain(const struct tuner *tuner, const struct plan_job *job, char *text, size_t size)
+{
+	struct plan_job copy = with_segment(tuner, FRL_ALGO_AUTO, job);
+	enum frl_algo chosen;
+	size_t segment, used = 0;
+	int err = tuner_choose(tuner, job, &chosen, &segment);
+
+	if (err < 0)
+		return err;
+	if (size > 0)
+		text[0] = '\0';
+	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {
+		struct plan_job with = with_segment(tuner, algo, &copy);
+		struct plan_cost cost;
+		int length;
+
+		if (!plan_can(algo, &copy))
+			continue;
+		plan_cost(algo, &with, &cost);
+		length = snprintf(used < size ? text + used : NULL, used < size ? size - used : 0,
+			"%-16s %12.1f us  %5.0f rounds, %.0f bytes sent, %.0f worked on, "
+			"%.0f connections%s%s\n",
+			frl_algo_name(algo), tuner_time_ns(tuner, algo, &copy) / 1000, cost.rounds,
+			cost.bytes, cost.reduced, cost.peers, algo == chosen ? "  <- " : "",
+			algo == chosen ? reason(tuner, &copy, algo) : "");
+		if (length < 0)
+			return -EINVAL;
+		used += (size_t)length;
+	}
+	return (int)used;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who has started this process, and joining as it says. */
+#include "lib/api/launch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/api/bootstrap.h"
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+
+static const struct source {
+	const char *name;
+	launch_source_fn detect;
+} sources[] = {
+	/* In the order of search, which launch.h gives reasons for. */
+	{ "settings", launch_settings },
+	{ "torchrun", launch_torchrun },
+	{ "pmix", launch_pmix },
+	{ "torchrun", launch_torchrun_by_hand },
+	{ "hydra", launch_hydra },
+	{ "slurm", launch_slurm },
+};
+
+enum { N_SOURCES = sizeof(sources) / sizeof(sources[0]) };
+
+static bool is_pmix(const struct frl_launch *launch)
+{
+	return strcmp(launch->launcher, "pmix") == 0;
+}
+
+/* What the user says goes first. */
+static int override(const struct settings *settings, struct frl_launch *launch)
+{
+	if (strlen(settings->job) > FRL_SERVICE_MAX)
+		return frl_fail(-EINVAL, "FRL_JOB is \"%.64s...\"; a job has at most %d characters",
+			settings->job, FRL_SERVICE_MAX);
+	if (strlen(settings->job_host) > FRL_HOST_MAX)
+		return frl_fail(-EINVAL,
+			"FRL_JOB_HOST is \"%.64s...\"; a host has at most %d characters",
+			settings->job_host, FRL_HOST_MAX);
+	if (*settings->job)
+		snprintf(launch->job, sizeof(launch->job), "%s", settings->job);
+	if (*settings->job_host)
+		snprintf(launch->host, sizeof(launch->host), "%s", settings->job_host);
+	return 0;
+}
+
+static int detect_with(
+	const struct source *source, const struct launch_env *env, struct frl_launch *ret_launch)
+{
+	struct frl_launch launch = { .local_rank = -1, .local_ranks = -1 };
+	int err = source->detect(env, &launch);
+
+	if (!err)
+		err = override(env->settings, &launch);
+	if (err) {
+		frl_launch_close(&launch);
+		return err;
+	}
+	snprintf(launch.launcher, sizeof(launch.launcher), "%s", source->name);
+	*ret_launch = launch;
+	return 0;
+}
+
+int launch_detect(const struct launch_env *env, struct frl_launch *ret_launch)
+{
+	const char *only = env->settings->launcher;
+	bool any = strcmp(only, "auto") == 0;
+
+	for (int i = 0; i < N_SOURCES; i++) {
+		int err = -ENOENT;
+
+		if (any || strcmp(only, sources[i].name) == 0)
+			err = detect_with(&sources[i], env, ret_launch);
+		if (err != -ENOENT)
+			return err;
+	}
+	return frl_fail(-ENOENT,
+		"nothing says which rank this process is. Looked for %s: FRL_RANK, FRL_RANKS and "
+		"FRL_JOB (set by hand); RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun); "
+		"PMIX_NAMESPACE, PMIX_RANK and PMIX_SERVER_URI* (mpirun of Open MPI, srun "
+		"--mpi=pmix, prun); PMI_RANK and HYDI_CONTROL_FD (mpiexec of MPICH); SLURM_PROCID "
+		"and SLURM_STEP_ID (srun)",
+		any ? "all of these" : "one of these, which FRL_LAUNCHER names");
+}
+
+int frl_launch_detect(struct frl_launch *ret_launch)
+{
+	const struct launch_env env = {
+		.settings = settings_get(),
+		.lookup = settings_foreign,
+		.has_prefix = settings_has_foreign,
+	};
+
+	if (!ret_launch)
+		return frl_fail(-EINVAL, "ret_launch is NULL");
+	if (settings_error())
+		return frl_fail(-EINVAL, "%s", settings_error());
+	return launch_detect(&env, ret_launch);
+}
+
+void frl_launch_close(struct frl_launch *launch)
+{
+	if (!launch || !launch->ctx)
+		return;
+	launch->ctx = NULL;
+	pmix_put();
+}
+
+/* ---- joining */
+
+/* Nothing says the name of the job: that of a unique id, which rank 0 makes. */
+static int meet_by_pmix(const struct frl_launch *launch, unsigned number, int timeout_ms,
+	struct frl_bootstrap *ret_bootstrap)
+{
+	uint64_t until_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
+	struct frl_unique_id id = { "" };
+	uint64_t now_ns;
+	char key[40];
+	int err;
+
+	snprintf(key, sizeof(key), "ferrule.job.%u", number);
+	if (launch->rank == 0) {
+		err = unique_id_create(timeout_ms, &id);
+		if (!err)
+			err = pmix_tell(key, id.text);
+	} else {
+		err = pmix_ask(key, timeout_ms, id.text, sizeof(id.text));
+	}
+	if (err)
+		return err;
+	now_ns = clock_now_ns();
+	timeout_ms = now_ns < until_ns ? (int)((until_ns - now_ns) / 1000000) : 0;
+	return frl_bootstrap_from_unique_id(
+		&id, launch->rank, launch->ranks, timeout_ms, ret_bootstrap);
+}
+
+/* The n-th bootstrap of the job, from 0. */
+static int meet(const struct frl_launch *launch, unsigned number, int timeout_ms,
+	struct frl_bootstrap *ret_bootstrap)
+{
+	char job[FRL_SERVICE_MAX + FRL_HOST_MAX + 16];
+	const char *host = launch->host;
+	size_t length;
+
+	if (!launch->job[0] && is_pmix(launch) && launch->ctx)
+		return meet_by_pmix(launch, number, timeout_ms, ret_bootstrap);
+	if (host[0] && launch_is_this_host(host))
+		host = "";
+	length = (size_t)snprintf(job, sizeof(job), "%s", launch->job);
+	if (number > 0)
+		snprintf(job + length, sizeof(job) - length, ".%u", number);
+	length = strlen(job);
+	snprintf(job + length, sizeof(job) - length, "%s%s", host[0] ? "@" : "", host);
+	return frl_bootstrap_join(job, launch->rank, launch->ranks, timeout_ms, ret_bootstrap);
+}
+
+static void close_with_pmix(void *ctx)
+{
+	bootstrap_close(ctx);
+	pmix_put();
+}
+
+/* The bootstrap keeps the connection to the launcher: the good-bye to that comes after it. */
+static int bootstrap_of(const struct frl_launch *launch, unsigned number, int timeout_ms,
+	struct frl_bootstrap *ret_bootstrap)
+{
+	int err;
+
+	if (!memchr(launch->job, '\0', sizeof(launch->job)) ||
+		!memchr(launch->host, '\0', sizeof(launch->host)) ||
+		!memchr(launch->launcher, '\0', sizeof(launch->launcher)))
+		return frl_fail(-EINVAL, "launcher, job or host of the launch has no end");
+	if (timeout_ms < 0)
+		return frl_fail(-EINVAL, "%d ms: out of range", timeout_ms);
+	err = meet(launch, number, timeout_ms, ret_bootstrap);
+	if (!err && launch->ctx) {
+		pmix_get();
+		ret_bootstrap->close = close_with_pmix;
+	}
+	return err;
+}
+
+int frl_bootstrap_from_launch(
+	const struct frl_launch *launch, int timeout_ms, struct frl_bootstrap *ret_bootstrap)
+{
+	if (!launch || !ret_bootstrap)
+		return frl_fail(-EINVAL, "the launch or ret_bootstrap is NULL");
+	return bootstrap_of(launch, 0, timeout_ms, ret_bootstrap);
+}
+
+int frl_bootstrap_from_environment(int timeout_ms, struct frl_bootstrap *ret_bootstrap)
+{
+	/* Of this process, as far as they came about: who has failed tries again for the same. */
+	static unsigned made;
+	struct frl_launch launch;
+	int err;
+
+	if (!ret_bootstrap)
+		return frl_fail(-EINVAL, "ret_bootstrap is NULL");
+	err = frl_launch_detect(&launch);
+	if (err)
+		return err;
+	err = bootstrap_of(&launch, made, timeout_ms, ret_bootstrap);
+	made += !err;
+	frl_launch_close(&launch);
+	return err;
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Unique ids: "frl1:JOB:PLACE:HOST", where JOB is random, PLACE says at which daemon the id was
+ * made and the job is kept, and HOST is where processes elsewhere find that one. An id that is for
+ * one host alone has "-NAME" of the host instead, for the sake of a clear message; one that was
+ * made with FRL_JOB_HOST has zeros as its PLACE.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/api/launch.h"
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/random.h"
+#include "lib/base/settings.h"
+#include "lib/control/client.h"
+#include "lib/control/frame.h"
+#include "lib/control/spawn.h"
+
+enum {
+	CREATE_MS = 10000,
+	JOB = 32,   /* hexadecimal digits */
+	PLACE = 16, /* as well */
+	HOST = 64,  /* characters */
+	NS_PER_MS = 1000000,
+};
+
+static const char prefix[] = "frl1:";
+static const char no_place[] = "0000000000000000";
+
+static_assert(sizeof(prefix) - 1 + JOB + 1 + PLACE + 1 + 1 + HOST < FRL_UNIQUE_ID_SIZE,
+	"an id and its end fit");
+
+/* What an id says. */
+struct parts {
+	char job[JOB + 1];
+	char place[PLACE + 1];
+	char host[HOST + 1]; /* "": none, it is for one host alone */
+	char name[HOST + 1]; /* of that */
+};
+
+/* ---- the daemon of this process */
+
+struct daemon {
+	struct control_handler handler;
+	char place[PLACE + 1];
+	char listen[HOST + 1]; /* "10.0.0.1:7476", or "" */
+	char host[HOST + 1];   /* what it calls its host */
+};
+
+static bool handle_message(struct control_handler *handler, const Ctl__Envelope *envelope)
+{
+	return false;
+}
+
+static void handle_up(struct control_handler *handler, bool again)
+{
+}
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
+{
+	const uint8_t *byte = bytes;
+
+	for (size_t i = 0; i < size; i++)
+		hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+	return hash;
+}
+
+/*
+ * Two processes have the same daemon if its socket lies in the same folder of the same kernel. The
+ * socket itself is another one each time that a daemon is started, paths and host names may be the
+ * same in two containers.
+ */
+static int find_place(char place[PLACE + 1])
+{
+	char path[DAEMON_PATH] = "", boot[64] = "", *slash;
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	struct stat folder;
+	FILE *file;
+
+	if (!control_place(path, sizeof(path)))
+		return frl_fail(-ENOTCONN, "there is no connection to a control daemon");
+	slash = strrchr(path, '/');
+	slash[slash == path] = '\0';
+	if (stat(path, &folder))
+		return frl_fail(errno, "cannot look at %s: %s", path, frl_strerror(errno));
+	file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (file && !fgets(boot, sizeof(boot), file))
+		boot[0] = '\0';
+	if (file)
+		fclose(file);
+	if (!boot[0])
+		gethostname(boot, sizeof(boot) - 1);
+	hash = mix(hash, boot, strlen(boot));
+	hash = mix(hash, &folder.st_dev, sizeof(folder.st_dev));
+	hash = mix(hash, &folder.st_ino, sizeof(folder.st_ino));
+	snprintf(place, PLACE + 1, "%016" PRIx64, hash);
+	return 0;
+}
+
+static int ask_daemon(struct daemon *daemon, int timeout_ms)
+{
+	/* The shortest report: all of them say what the daemon is. */
+	Ctl__Query query = CTL__QUERY__INIT;
+	Ctl__Envelope request, *answer = NULL;
+	int err;
+
+	envelope_init(&request);
+	request.body_case = CTL__ENVELOPE__BODY_QUERY;
+	request.query = &query;
+	query.kind = CTL__QUERY_KIND__QUERY_PEERS;
+	err = control_call(&request, timeout_ms, &answer);
+	if (err)
+		return err;
+	if (answer->body_case == CTL__ENVELOPE__BODY_REPORT && answer->report->daemon) {
+		const Ctl__DaemonInfo *info = answer->report->daemon;
+
+		/* What is cut off is too long for an id, and found to be no address. */
+		snprintf(daemon->listen, sizeof(daemon->listen), "%s", info->listen);
+		snprintf(daemon->host, sizeof(daemon->host), "%s", info->host);
+	} else {
+		err = frl_fail(-EPROTO, "the control daemon answers with something else");
+	}
+	ctl__envelope__free_unpacked(answer, NULL);
+	return err ? err : find_place(daemon->place);
+}
+
+static int find_daemon(struct daemon *daemon, int timeout_ms)
+{
+	int err;
+
+	*daemon = (struct daemon){
+		.handler = { .message = handle_message, .up = handle_up },
+	};
+	err = control_register(&daemon->handler, CONTROL_START);
+	if (err)
+		return err;
+	err = ask_daemon(daemon, timeout_ms);
+	control_unregister(&daemon->handler);
+	return err;
+}
+
+/* ---- made */
+
+/* Where others find a daemon that listens there: "" if they cannot. */
+static void name_host(const struct daemon *daemon, char host[HOST + 1])
+{
+	const char *listen = daemon->listen, *port = strrchr(listen, ':');
+	size_t length;
+
+	host[0] = '\0';
+	if (!port || !strncmp(listen, "127.", 4) || !strncmp(listen, "[::1]", 5))
+		return;
+	length = (size_t)(port - listen);
+	if ((length == 7 && !memcmp(listen, "0.0.0.0", 7)) ||
+		(length == 4 && !memcmp(listen, "[::]", 4))) {
+		/* Any of its addresses: by its name. */
+		if (strlen(daemon->host) + strlen(port) <= HOST) {
+			strncat(host, daemon->host, HOST);
+			strncat(host, port, HOST - strlen(host));
+		}
+	} else {
+		memcpy(host, listen, strlen(listen) + 1);
+	}
+}
+
+static void write_id(const struct parts *parts, struct frl_unique_id *ret_id)
+{
+	*ret_id = (struct frl_unique_id){ "" };
+	snprintf(ret_id->text, sizeof(ret_id->text), "%s%s:%s:%s%s", prefix, parts->job,
+		parts->place, parts->host[0] ? "" : "-",
+		parts->host[0] ? parts->host : parts->name);
+}
+
+int unique_id_create(int timeout_ms, struct frl_unique_id *ret_id)
+{
+	const char *job_host = settings_get()->job_host;
+	struct daemon daemon;
+	struct parts parts;
+	int err;
+
+	snprintf(parts.job, sizeof(parts.job), "%016" PRIx64 "%016" PRIx64, random_entropy(),
+		random_entropy());
+	if (*job_host) {
+		if (strlen(job_host) > HOST)
+			return frl_fail(-EINVAL,
+				"FRL_JOB_HOST is \"%.64s...\"; for a unique id it may have at most "
+				"%d characters",
+				job_host, HOST);
+		snprintf(parts.place, sizeof(parts.place), "%s", no_place);
+		snprintf(parts.host, sizeof(parts.host), "%s", job_host);
+	} else {
+		err = find_daemon(&daemon, timeout_ms);
+		if (err)
+			return err;
+		memcpy(parts.place, daemon.place, sizeof(parts.place));
+		memcpy(parts.name, daemon.host, sizeof(parts.name));
+		name_host(&daemon, parts.host);
+	}
+	write_id(&parts, ret_id);
+	return 0;
+}
+
+int frl_unique_id_create(struct frl_unique_id *ret_id)
+{
+	if (!ret_id)
+		return frl_fail(-EINVAL, "ret_id is NULL");
+	if (settings_error())
+		return frl_fail(-EINVAL, "%s", settings_error());
+	return unique_id_create(CREATE_MS, ret_id);
+}
+
+/* ---- joining by one */
+
+/* So many hexadecimal digits and a colon. */
+static const char *take_digits(const char *at, size_t n, char *ret_text)
+{
+	if (!at || strspn(at, "0123456789abcdef") != n || at[n] != ':')
+		return NULL;
+	memcpy(ret_text, at, n);
+	ret_text[n] = '\0';
+	return at + n + 1;
+}
+
+static int parse(const struct frl_unique_id *id, struct parts *parts)
+{
+	size_t length = sizeof(prefix) - 1;
+	const char *at = id->text;
+
+	*parts = (struct parts){ .job = "" };
+	if (!memchr(id->text, '\0', sizeof(id->text)))
+		return frl_fail(-EINVAL, "the unique id has no end: are all its bytes passed on?");
+	at = strncmp(at, prefix, length) == 0 ? at + length : NULL;
+	at = take_digits(at, JOB, parts->job);
+	at = take_digits(at, PLACE, parts->place);
+	if (!at || strlen(at) > HOST + 1 || !*at || (at[0] != '-' && strlen(at) > HOST))
+		return frl_fail(-EINVAL,
+			"\"%.40s\" is no unique id of this release: it comes from "
+			"frl_unique_id_create()",
+			id->text);
+	if (at[0] == '-')
+		memcpy(parts->name, at + 1, strlen(at));
+	else
+		memcpy(parts->host, at, strlen(at) + 1);
+	return 0;
+}
+
+/* Whose daemon keeps the job, as seen from here. */
+static int find_keeper(const struct parts *parts, int timeout_ms, char host[HOST + 1])
+{
+	struct daemon daemon;
+	int err;
+
+	snprintf(host, HOST + 1, "%s", parts->host);
+	if (strcmp(parts->place, no_place) == 0) {
+		if (launch_is_this_host(host))
+			host[0] = '\0';
+		return 0;
+	}
+	err = find_daemon(&daemon, timeout_ms);
+	if (err)
+		return err;
+	if (strcmp(parts->place, daemon.place) == 0)
+		host[0] = '\0';
+	else if (!host[0])
+		return frl_fail(-EHOSTUNREACH,
+			"the unique id was made on %s, whose control daemon can be reached by its "
+			"own processes only; this process has the one of %s. Start a ferruled with "
+			"listen_address on every host of the job, or set FRL_JOB_HOST where the id "
+			"is made (on one host: the same FRL_CONTROL for all ranks)",
+			parts->name, daemon.host);
+	return 0;
+}
+
+int frl_bootstrap_from_unique_id(const struct frl_unique_id *id, int rank, int ranks,
+	int timeout_ms, struct frl_bootstrap *ret_bootstrap)
+{
+	uint64_t until_ns, now_ns;
+	char host[HOST + 1], job[JOB + HOST + 8];
+	struct parts parts;
+	int err;
+
+	if (!id || !ret_bootstrap || timeout_ms < 0)
+		return frl_fail(-EINVAL, "the id or ret_bootstrap is NULL, or the time negative");
+	until_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+	err = parse(id, &parts);
+	if (!err)
+		err = find_keeper(&parts, timeout_ms, host);
+	if (err)
+		return err;
+	now_ns = clock_now_ns();
+	timeout_ms = now_ns < until_ns ? (int)((until_ns - now_ns) / NS_PER_MS) : 0;
+	snprintf(job, sizeof(job), "%s%s%s", parts.job, host[0] ? "@" : "", host);
+	return frl_bootstrap_join(job, rank, ranks, timeout_ms, ret_bootstrap);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * PMIx: mpirun of Open MPI, srun --mpi=pmix, prun. libpmix is loaded when a launcher has set its
+ * variables, and stays: who is not started by one needs none.
+ *
+ * One connection a process, counted. PMIx counts as well, so that MPI in the same process may have
+ * its own. When the last user of ours goes, PMIx_Finalize() tells the launcher that this process
+ * ends in good order. What rank 0 tells must be there until all have asked, which they have once
+ * they have met; so a bootstrap holds the connection until it is closed.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pmix.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/api/launch.h"
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+
+enum {
+	NS_PER_MS = 1000000,
+	NS_PER_S = 1000000000,
+	AGAIN_MS = 50, /* between two questions for what is not there yet */
+};
+
+/* The functions in use, as they are declared in pmix.h. */
+#define PMIX_FUNCTIONS(X)          \
+	X(init, PMIx_Init)         \
+	X(finalize, PMIx_Finalize) \
+	X(get, PMIx_Get)           \
+	X(get_nb, PMIx_Get_nb)     \
+	X(put, PMIx_Put)           \
+	X(commit, PMIx_Commit)     \
+	X(describe, PMIx_Error_string)
+
+static struct {
+	pthread_mutex_t mutex; /* for all but what the functions do */
+	void *library;
+#define PMIX_MEMBER(member, name) __typeof__(name) *member;
+	PMIX_FUNCTIONS(PMIX_MEMBER)
+#undef PMIX_MEMBER
+	unsigned users;
+	pmix_proc_t me;
+} the_pmix = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* ---- the library */
+
+static int load(void)
+{
+	void *library;
+
+	if (the_pmix.library)
+		return 0;
+	library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
+	if (!library)
+		return frl_fail(-ENOTSUP,
+			"this process was started with PMIx (PMIX_NAMESPACE is set), but libpmix "
+			"cannot be loaded: %s: install libpmix2, or set FRL_RANK, FRL_RANKS and "
+			"FRL_JOB",
+			dlerror());
+#define PMIX_LOAD(member, name) the_pmix.member = (__typeof__(name) *)dlsym(library, #name);
+	PMIX_FUNCTIONS(PMIX_LOAD)
+#undef PMIX_LOAD
+#define PMIX_IS_THERE(member, name) &&the_pmix.member
+	if (!(true PMIX_FUNCTIONS(PMIX_IS_THERE))) {
+		dlclose(library);
+		return frl_fail(-ENOTSUP, "libpmix.so.2 has not all functions of PMIx 2");
+	}
+#undef PMIX_IS_THERE
+	the_pmix.library = library;
+	return 0;
+}
+
+/* PMIx starts a thread. Signals are for the host's. */
+static pmix_status_t init_without_signals(void)
+{
+	pmix_status_t status;
+	sigset_t all, saved;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	status = the_pmix.init(&the_pmix.me, NULL, 0);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	return status;
+}
+
+/* Mutex held. */
+static int connect_to_server(void)
+{
+	int status, err = load();
+
+	if (err)
+		return err;
+	if (the_pmix.users > 0) {
+		the_pmix.users++;
+		return 0;
+	}
+	status = init_without_signals();
+	if (status != PMIX_SUCCESS)
+		return frl_fail(-ENOTCONN,
+			"the PMIx server of the launcher cannot be reached (PMIx_Init: %s). Has it "
+			"ended? Then unset PMIX_NAMESPACE and the like; or set FRL_LAUNCHER to "
+			"another launcher",
+			the_pmix.describe(status));
+	the_pmix.users = 1;
+	return 0;
+}
+
+void pmix_get(void)
+{
+	pthread_mutex_lock(&the_pmix.mutex);
+	the_pmix.users++;
+	pthread_mutex_unlock(&the_pmix.mutex);
+}
+
+void pmix_put(void)
+{
+	pthread_mutex_lock(&the_pmix.mutex);
+	if (--the_pmix.users == 0)
+		the_pmix.finalize(NULL, 0);
+	pthread_mutex_unlock(&the_pmix.mutex);
+}
+
+/* ---- what the launcher knows */
+
+static bool number_of(const pmix_value_t *value, int *ret_number)
+{
+	uint64_t number;
+
+	switch (value->type) {
+	case PMIX_UINT8: number = value->data.uint8; break;
+	case PMIX_UINT16: number = value->data.uint16; break;
+	case PMIX_UINT32: number = value->data.uint32; break;
+	case PMIX_UINT64: number = value->data.uint64; break;
+	case PMIX_INT: number = (uint64_t)value->data.integer; break; /* huge if negative */
+	case PMIX_PROC_RANK: number = value->data.rank; break;
+	default: return false;
+	}
+	if (number > LAUNCH_RANKS_MAX)
+		return false;
+	*ret_number = (int)number;
+	return true;
+}
+
+static void free_value(pmix_value_t *value)
+{
+	if (value->type == PMIX_STRING)
+		free(value->data.string);
+	free(value);
+}
+
+/* About a rank, or the job: PMIX_RANK_WILDCARD. False: it does not say. */
+static bool ask_number(pmix_rank_t rank, const char *key, int *ret_number)
+{
+	pmix_proc_t about = the_pmix.me;
+	pmix_value_t *value = NULL;
+	bool found;
+
+	about.rank = rank;
+	if (the_pmix.get(&about, key, NULL, 0, &value) != PMIX_SUCCESS || !value)
+		return false;
+	found = number_of(value, ret_number);
+	free_value(value);
+	return found;
+}
+
+static int describe_me(struct frl_launch *launch)
+{
+	if (!ask_number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &launch->ranks) || launch->ranks < 1)
+		return frl_fail(-EINVAL,
+			"the PMIx server of the launcher does not say how many ranks the job has "
+			"(PMIX_JOB_SIZE, at most %d)",
+			LAUNCH_RANKS_MAX);
+	if (the_pmix.me.rank >= (uint32_t)launch->ranks)
+		return frl_fail(-EINVAL, "PMIx says that this is rank %u of %d",
+			(unsigned)the_pmix.me.rank, launch->ranks);
+	launch->rank = (int)the_pmix.me.rank;
+	ask_number(the_pmix.me.rank, PMIX_LOCAL_RANK, &launch->local_rank);
+	ask_number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, &launch->local_ranks);
+	return 0;
+}
+
+int pmix_open(struct frl_launch *launch)
+{
+	int err;
+
+	pthread_mutex_lock(&the_pmix.mutex);
+	err = connect_to_server();
+	pthread_mutex_unlock(&the_pmix.mutex);
+	if (err)
+		return err;
+	launch->ctx = &the_pmix;
+	return describe_me(launch);
+}
+
+/* ---- what ranks tell each other */
+
+int pmix_tell(const char *key, const char *text)
+{
+	pmix_value_t value = { .type = PMIX_STRING };
+	int status;
+
+	value.data.string = (char *)(uintptr_t)text;
+	status = the_pmix.put(PMIX_GLOBAL, key, &value);
+	if (status == PMIX_SUCCESS)
+		status = the_pmix.commit();
+	if (status != PMIX_SUCCESS)
+		return frl_fail(-EIO, "the launcher does not pass on the name of the job: PMIx: %s",
+			the_pmix.describe(status));
+	return 0;
+}
+
+/* A question that has been asked. The server may answer when nobody waits any more: whoever of the
+ * two comes last frees it. */
+struct question {
+	pthread_mutex_t mutex; /* for all that follows */
+	pthread_cond_t changed;
+	unsigned holders;
+	bool answered;
+	pmix_status_t status;
+	char text[FRL_UNIQUE_ID_SIZE];
+};
+
+static struct question *question_new(void)
+{
+	struct question *question = calloc(1, sizeof(*question));
+	pthread_condattr_t attributes;
+
+	if (!question)
+		return NULL;
+	question->holders = 1;
+	pthread_mutex_init(&question->mutex, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&question->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	return question;
+}
+
+/* Mutex held; not afterwards. */
+static void question_put(struct question *question)
+{
+	bool is_last = --question->holders == 0;
+
+	pthread_mutex_unlock(&question->mutex);
+	if (!is_last)
+		return;
+	pthread_cond_destroy(&question->changed);
+	pthread_mutex_destroy(&question->mutex);
+	free(question);
+}
+
+/* In a thread of PMIx. */
+static void take_answer(pmix_status_t status, pmix_value_t *value, void *arg)
+{
+	struct question *question = arg;
+
+	pthread_mutex_lock(&question->mutex);
+	question->answered = true;
+	question->status = status;
+	if (status == PMIX_SUCCESS && (!value || value->type != PMIX_STRING || !value->data.string))
+		question->status = PMIX_ERR_TYPE_MISMATCH;
+	else if (status == PMIX_SUCCESS)
+		snprintf(question->text, sizeof(question->text), "%s", value->data.string);
+	pthread_cond_broadcast(&question->changed);
+	question_put(question);
+}
+
+/* Until it is answered, or the time is over. Mutex held. */
+static pmix_status_t await_answer(struct question *question, uint64_t until_ns)
+{
+	const struct timespec until = {
+		.tv_sec = (time_t)(until_ns / NS_PER_S),
+		.tv_nsec = (long)(until_ns % NS_PER_S),
+	};
+
+	while (!question->answered)
+		if (pthread_cond_timedwait(&question->changed, &question->mutex, &until))
+			return PMIX_ERR_TIMEOUT;
+	return question->status;
+}
+
+static pmix_status_t ask_once(const char *key, uint64_t until_ns, char *text, size_t size)
+{
+	struct question *question = question_new();
+	pmix_proc_t first = the_pmix.me;
+	pmix_status_t status;
+
+	if (!question)
+		return PMIX_ERR_NOMEM;
+	first.rank = 0;
+	question->holders++; /* PMIx, as long as it owes an answer */
+	status = the_pmix.get_nb(&first, key, NULL, 0, take_answer, question);
+	pthread_mutex_lock(&question->mutex);
+	if (status != PMIX_SUCCESS)
+		question->holders--;
+	else
+		status = await_answer(question, until_ns);
+	if (status == PMIX_SUCCESS)
+		snprintf(text, size, "%s", question->text);
+	question_put(question);
+	return status;
+}
+
+static bool is_not_yet(pmix_status_t status)
+{
+	return status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT;
+}
+
+int pmix_ask(const char *key, int timeout_ms, char *text, size_t size)
+{
+	const struct timespec pause = { .tv_nsec = AGAIN_MS * NS_PER_MS };
+	uint64_t until_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+	pmix_status_t status;
+
+	/* The server says "not found" at once where it knows rank 0 from an earlier time, and is
+	 * the first to lose patience: that of Open MPI 4 after 2 s. */
+	for (;;) {
+		status = ask_once(key, until_ns, text, size);
+		if (!is_not_yet(status) || clock_now_ns() >= until_ns)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	if (is_not_yet(status))
+		return frl_fail(-ETIMEDOUT,
+			"rank 0 has not come to join within %d ms: the launcher has no name of the "
+			"job from it",
+			timeout_ms);
+	if (status != PMIX_SUCCESS)
+		return frl_fail(-EIO, "the launcher does not tell the name of the job: PMIx: %s",
+			the_pmix.describe(status));
+	return 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A build without PMIx: it is noticed, and said to be out of reach. */
+#include <errno.h>
+
+#include "lib/api/launch.h"
+#include "lib/base/error.h"
+
+static int fail(void)
+{
+	return frl_fail(-ENOTSUP,
+		"this process was started with PMIx (PMIX_NAMESPACE is set), but the library was "
+		"built without it: install libpmix-dev and build it again, or set FRL_RANK, "
+		"FRL_RANKS and FRL_JOB");
+}
+
+int pmix_open(struct frl_launch *launch)
+{
+	return fail();
+}
+
+void pmix_get(void)
+{
+}
+
+void pmix_put(void)
+{
+}
+
+int pmix_tell(const char *key, const char *text)
+{
+	return fail();
+}
+
+int pmix_ask(const char *key, int timeout_ms, char *text, size_t size)
+{
+	return fail();
+}
