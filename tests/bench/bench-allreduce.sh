@@ -72,7 +72,7 @@ IFS=, read -r -a rank_counts <<<"$rank_counts"
 
 cd "$(dirname "$0")/../.."
 scripts/install-deps.sh build bench
-ferrule=${FRL_BUILD_DIR:-.}/build/examples/ferrule-allreduce
+ferrule=${FRL_BUILD_DIR:-.}/build/examples/ferrule-bench
 load=$(cut -d ' ' -f 1 /proc/loadavg)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -80,7 +80,7 @@ trap 'rm -rf "$work"' EXIT
 if [[ " ${peers[*]} " == *" ferrule "* ]]; then
 	build=${FRL_BUILD_DIR:-.}/build
 	[ -f "$build/build.ninja" ] || meson setup "$build" >/dev/null
-	ninja -C "$build" --quiet examples/ferrule-allreduce
+	ninja -C "$build" --quiet examples/ferrule-bench
 fi
 mpicc.openmpi -O2 -o "$work/openmpi" tests/bench/mpi_allreduce.c
 mpicc.mpich -O2 -o "$work/mpich" tests/bench/mpi_allreduce.c
@@ -100,7 +100,7 @@ run() {
 		--mca coll_tuned_allreduce_algorithm "${tune[0]}")
 	case $peer in
 	ferrule)
-		taskset -c "$set" "$ferrule" -n "$ranks" --bench --min "$min" --max "$max"
+		taskset -c "$set" "$ferrule" -n "$ranks" --min "$min" --max "$max"
 		;;
 	openmpi*)
 		taskset -c "$set" mpirun.openmpi --allow-run-as-root --oversubscribe \

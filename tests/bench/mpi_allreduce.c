@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * MPI_Allreduce of float32 sums by size: the columns and definitions of nccl-tests and of
- * `ferrule-allreduce --bench`, out of place and in place: warm-up, a barrier, iterations back to
+ * `ferrule-bench`, out of place and in place: warm-up, a barrier, iterations back to
  * back, mean over the iterations and over the ranks; bus bandwidth is 2(n-1)/n times size by time.
  * Results are checked before they are timed.
  *

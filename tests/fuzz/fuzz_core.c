@@ -107,6 +107,12 @@ static uint64_t op_random(void *ctx)
 	return s.random += UINT64_C(0x9e3779b97f4a7c15);
 }
 
+/* Full every other time. */
+static size_t op_queued(void *ctx, uint64_t id)
+{
+	return op_random(ctx) & 1 ? 1 << 20 : 0;
+}
+
 static bool certified(void *ctx, uint64_t id, const char *name)
 {
 	return name[0] != 'x';
@@ -287,7 +293,8 @@ static void fill_page(struct script *script)
 
 static void start(struct script *script)
 {
-	const struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, NULL, NULL };
+	const struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued,
+		NULL, NULL };
 	uint32_t flags = script_take(script, 1);
 	struct core_facts facts = { .socket = "/s",
 		.listen = "0.0.0.0:7476",

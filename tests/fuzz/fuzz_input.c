@@ -123,8 +123,8 @@ static void post_recv(struct script *script)
 	wr.wr_id = new_request(false, 0, sge, (uint32_t)wr.n_sge);
 	if (kind & 0x80) {
 		wr.action.type = kind & 0x40 ? kind & 3 : FRL_ACTION_REDUCE;
-		wr.action.dtype = (kind & 0x3c) == 0x3c ? 1 : FRL_FLOAT32;
-		wr.action.op = (kind & 0x3c) == 0x38 ? 1 : FRL_SUM;
+		wr.action.dtype = (kind & 0x3c) == 0x3c ? FRL_DTYPES : FRL_FLOAT32;
+		wr.action.op = (kind & 0x3c) == 0x38 ? FRL_AVG : FRL_SUM;
 		if (kind & 4)
 			wr.action.src = (const void *)(uintptr_t)take_address(
 				script, kind >> 3 & 7);

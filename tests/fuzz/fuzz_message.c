@@ -118,7 +118,8 @@ static void put_blob(
 	} else if (strcmp(field->name, "endpoint") == 0) {
 		endpoint_bytes(which % IDENTITIES, 16 + which / IDENTITIES % 8, bytes);
 		put_bytes(to, field->id, bytes, ENDPOINT_BYTES);
-	} else if (strcmp(field->name, "private_data") == 0 || strcmp(field->name, "data") == 0) {
+	} else if (strcmp(field->name, "private_data") == 0 || strcmp(field->name, "data") == 0 ||
+		strcmp(field->name, "mail") == 0) {
 		memset(bytes, 'p', sizeof(bytes));
 		put_bytes(to, field->id, bytes, which % (PRIVATE_BYTES + 1));
 	} else {

@@ -88,7 +88,7 @@ static void carry_out(const struct placement *p)
 	MUST(size && p->length % size == 0 && action->type == FRL_ACTION_REDUCE);
 	MUST(s.qp.type == FRL_QPT_RC && p->src);
 	if (exists(p->src))
-		frl_reduce_plain(
+		frl_reduce_local_plain(
 			p->dst, p->src, p->payload, p->length / size, action->dtype, action->op);
 }
 

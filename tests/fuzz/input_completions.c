@@ -58,6 +58,7 @@ static void check_send(const struct frl_wc *wc)
 		return;
 	}
 	MUST(s.qp.state == FRL_QPS_ERR || s.qp.state == FRL_QPS_SQE);
+	MUST(wc->byte_len == 0);
 	s.send_error = true;
 	/* One has failed, at most; the others are flushed. */
 	if (wc->status == FRL_WC_WR_FLUSH_ERR)
@@ -81,8 +82,10 @@ static void check_receive(const struct frl_wc *wc)
 	MUST(s.recvs.ids[s.recvs.done++ % POSITIONS] == wc->wr_id);
 	if (wc->status == FRL_WC_WR_FLUSH_ERR)
 		MUST(s.qp.state == FRL_QPS_ERR);
-	if (wc->status != FRL_WC_SUCCESS)
+	if (wc->status != FRL_WC_SUCCESS) {
+		MUST(wc->byte_len <= (s.qp.type == FRL_QPT_RC ? request->length : 0));
 		return;
+	}
 	MUST(wc->opcode == FRL_WC_RECV || wc->opcode == FRL_WC_RECV_RDMA_WITH_IMM);
 	if (wc->opcode == FRL_WC_RECV)
 		MUST(wc->byte_len <= request->length);

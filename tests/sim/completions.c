@@ -132,6 +132,31 @@ static void check_received(struct endpoint *endpoint, const struct frl_wc *wc)
 	endpoint->world->tally->solicited += expected->solicited;
 }
 
+/* How much of a message is in the memory of the receive that fails: the packets that were accepted
+ * without the one that was taken away. */
+static void check_placed(struct endpoint *endpoint, const struct frl_wc *wc)
+{
+	const struct expected *expected = &endpoint->expected[endpoint->n_met];
+	const struct script *script = &endpoint->peer->script;
+	uint32_t k = wc_sequence(wc), placed = 0, lost = 0;
+
+	if (endpoint_is_reliable(endpoint) && k == endpoint->recv_request) {
+		placed = endpoint->accepted - script->messages[endpoint->message].first_packet;
+		placed *= script->mtu;
+		lost = endpoint->lost_receive;
+	} else if (endpoint_is_reliable(endpoint) && endpoint->lost_receive &&
+		endpoint->n_met < endpoint->n_expected && expected->request == k) {
+		placed = expected->byte_len;
+		lost = endpoint->lost_receive;
+	}
+	SIM_CHECK(wc->byte_len + lost == placed,
+		"endpoint %u: receive %u fails with %u bytes instead of %u less %u",
+		endpoint->index, k, wc->byte_len, placed, lost);
+	SIM_CHECK(!lost || wc->status == FRL_WC_REM_ABORT_ERR,
+		"endpoint %u: receive %u hides that its payload is lost", endpoint->index, k);
+	endpoint->world->tally->begun_failed += placed > 0;
+}
+
 static void check_error(
 	struct endpoint *endpoint, struct progress *progress, const struct frl_wc *wc)
 {
@@ -145,6 +170,11 @@ static void check_error(
 		endpoint->index, wc->status);
 	SIM_CHECK(flush || !progress->told, "endpoint %u: a second reason, %d", endpoint->index,
 		wc->status);
+	if (wc_is_recv(wc) && !endpoint->lawless && !endpoint->removed)
+		check_placed(endpoint, wc);
+	else if (!wc_is_recv(wc))
+		SIM_CHECK(wc->byte_len == 0, "endpoint %u: bytes of a request that failed",
+			endpoint->index);
 	progress->failed = true;
 	progress->told |= !flush;
 	endpoint->world->tally->statuses[wc->status & 31]++;

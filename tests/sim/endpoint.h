@@ -154,6 +154,7 @@ struct endpoint {
 	uint32_t accepted;     /* RC: packets */
 	uint32_t message;      /* that the next packet belongs to */
 	uint32_t recv_request; /* of the message that is arriving, or ENDPOINT_NO_RECV */
+	uint32_t lost_receive; /* payload of a SEND that was taken away */
 	uint32_t expect_from;  /* UC: the packet that continues a message */
 	bool in_message;       /* UC: and it has not lost a packet */
 	bool broken;           /* UC: the message lost a packet */

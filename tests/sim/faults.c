@@ -216,12 +216,19 @@ void scenario_on_lost(void *arg, const struct frame *frame)
 {
 	const struct node *reader = arg;
 	struct world *world = reader->world;
+	struct wire_packet packet;
 
+	SIM_CHECK(wire_decode_split(&packet, frame->data, frame->len, frame->payload,
+			  frame->payload_len) == WIRE_OK,
+		"%s: loses what is no packet", reader->name);
 	for (uint32_t i = 0; i < world->n_endpoints; i++) {
 		struct endpoint *endpoint = &world->endpoints[i];
 
-		if (frame->owner == &endpoint->node->port && !endpoint->removed &&
-			frame->flow == endpoint->qp->core.qpn)
-			endpoint->peer->lost = true;
+		if (frame->owner != &endpoint->node->port || endpoint->removed ||
+			frame->flow != endpoint->qp->core.qpn)
+			continue;
+		endpoint->peer->lost = true;
+		if (packet.op->operation == OPERATION_SEND)
+			endpoint->peer->lost_receive = frame->payload_len;
 	}
 }

@@ -54,7 +54,7 @@ static void receive_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
 	if (scatter->slot->reduce) {
 		if (scatter->slot->reduce_src)
 			first = shadow + inbox->operands + scatter->offset + done;
-		frl_reduce_plain(
+		frl_reduce_local_plain(
 			shadow + at, first, scatter->payload + done, len / 4, FRL_FLOAT32, FRL_SUM);
 		endpoint->node->reduced_bytes += len;
 	} else {

@@ -125,6 +125,7 @@ static int print_traffic(const struct tally *t)
 		{ "duplicates", t->duplicates }, { "replays", t->replays },
 		{ "no_replay", t->drop_no_replay }, { "stale_acks", t->stale_acks },
 		{ "bad_icrc", t->bad_icrc }, { "cq_overruns", t->cq_overruns },
+		{ "begun_failed", t->begun_failed },
 		{ "neighbor_requests", t->neighbor_requests } };
 	const struct row routes[] = { { "link_local", t->routes[ROUTE_LINK_LOCAL] },
 		{ "ipv4", t->routes[ROUTE_IPV4] }, { "ipv6", t->routes[ROUTE_IPV6] },

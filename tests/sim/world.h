@@ -113,7 +113,7 @@ struct tally {
 	uint64_t lost, overflowed, reordered, duplicated, corrupted;
 	uint64_t bad_icrc, rnr, seq_naks, fatal_naks, timeouts, retransmits, duplicates;
 	uint64_t refused, cq_overruns, flushed, neighbor_requests;
-	uint64_t in_place, in_place_late, revoked, payload_lost;
+	uint64_t in_place, in_place_late, revoked, payload_lost, begun_failed;
 	uint64_t requests[FRL_WR_SEND_WITH_INV + 1]; /* completed, by opcode */
 	uint64_t windowed, fenced, inlined, many_sges, solicited, notified;
 	uint64_t implied_naks, replays, drop_no_replay, stale_acks;

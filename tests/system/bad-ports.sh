@@ -25,16 +25,14 @@ on_port no-interface 'frl-none' 'ip link' -- 'net_af_packet0,iface=frl-none'
 on_port no-iface-key 'iface' -- 'net_af_packet0'
 refuses no-address -- "$pingpong" --server --port 'net_af_packet0,iface=lo'
 refuses bad-address 'banana' -- "$pingpong" --server --port 'net_af_packet0,iface=lo' --ip banana
-refuses bad-ranks -- "$allreduce" -n 0 --bench
+refuses bad-ranks -- "$allreduce" -n 0
 refuses bad-option -- "$allreduce" --no-such-option
-for option in input output check json; do
+for option in input output check; do
 	refuses "empty-$option" -- "$allreduce" -n 2 "--$option" ''
 	grep -q "\\--$option: the file name is empty" "$temp/empty-$option.out" ||
 		fail "empty-$option: the message does not say so"
 done
-refuses odd-min "--min '10'" 'multiple of 4' -- "$allreduce" -n 1 --bench --min 10 --max 100
-refuses odd-max "--max '1001'" 'multiple of 4' -- "$allreduce" -n 1 --bench --max 1001
-refuses two-modes -- "$allreduce" -n 2
+refuses no-input -- "$allreduce" -n 2
 
 interface=frlm$$
 remove_interface() {

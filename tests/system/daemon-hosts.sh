@@ -224,8 +224,8 @@ start_job() {
 	ranks=()
 	for rank in 0 1; do
 		on "${hosts[$rank]}"
-		FRL_FABRIC=eth "${peer_run[@]}" "$allreduce" -n 2 --rank "$rank" \
-			--job "$name@10.9.1.1" --bench "$@" >"$temp/$name$rank.out" 2>&1 &
+		FRL_FABRIC=eth "${peer_run[@]}" "$bench" -n 2 --rank "$rank" \
+			--job "$name@10.9.1.1" "$@" >"$temp/$name$rank.out" 2>&1 &
 		ranks+=("$!")
 	done
 	started+=("${ranks[@]}")

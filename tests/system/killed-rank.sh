@@ -21,7 +21,7 @@ prints_sizes() {
 # kill_one RANK: one of four ranks while the benchmark runs.
 kill_one() {
 	local rank=$1 out=$temp/kill$1.out launcher ranks victim start end status=0 pid
-	"$allreduce" -n 4 --bench --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
+	"$bench" -n 4 --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
 	if ! wait_until 20 four_children "$launcher"; then
@@ -69,7 +69,7 @@ has_children() {
 # before it can have told anybody that it is there.
 kill_early() {
 	local out=$temp/early$1.out launcher ranks victim start status=0
-	"$allreduce" -n 4 --bench --min 4K --max 64K --iters 20000 >"$out" 2>&1 &
+	"$bench" -n 4 --min 4K --max 64K --iters 20000 >"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
 	[ "$1" -le 2 ] || sleep "0.0$((RANDOM % 71 + 20))"
@@ -92,7 +92,7 @@ kill_early() {
 # The ranks die with their launcher, however that dies.
 kill_launcher() {
 	local out=$temp/launcher.out launcher ranks
-	"$allreduce" -n 4 --bench --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
+	"$bench" -n 4 --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
 	wait_until 20 four_children "$launcher" || fail "there are not four ranks"
@@ -111,7 +111,7 @@ join_all() {
 	local rank
 	pids=()
 	for rank in $(seq 0 $(($1 - 1))); do
-		"$allreduce" -n "$1" --rank "$rank" --job meet --bench \
+		"$bench" -n "$1" --rank "$rank" --job meet \
 			--min 4K --max 4M --iters 2000 >"$temp/joined$rank.out" 2>&1 &
 		pids+=("$!")
 	done
@@ -136,7 +136,7 @@ kill_joined() {
 	started=()
 	show "$temp"/joined?.out
 	# Their job's name is free again.
-	passes again "$allreduce" -n 1 --rank 0 --job meet --bench --max 64 --iters 3
+	passes again "$bench" -n 1 --rank 0 --job meet --max 64 --iters 3
 }
 
 # A daemon that is started again learns of the ranks from them, and the job goes on.
@@ -175,7 +175,7 @@ kill_daemon() {
 # ignoring SIGNAL: sent in the middle of a job that was started with it ignored.
 ignoring() {
 	local launcher status=0 out=$temp/ignored.out
-	env "--ignore-signal=$1" "$allreduce" -n 2 --bench --min 4K --max 64K --iters 3000 \
+	env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 64K --iters 3000 \
 		>"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
@@ -199,7 +199,7 @@ kill_joined
 if env --ignore-signal=HUP true 2>/dev/null; then
 	ignoring HUP
 	ignoring INT
-	passes no-sigchld env --ignore-signal=CHLD "$allreduce" -n 2 --bench --max 1K --iters 3
+	passes no-sigchld env --ignore-signal=CHLD "$bench" -n 2 --max 1K --iters 3
 else
 	echo "not tried: ignored signals (env has no --ignore-signal)"
 fi

@@ -11,6 +11,7 @@ bin=${FRL_BIN:-$system_root/build/examples}
 # shellcheck disable=SC2034
 data=${FRL_DATA:-$system_root/examples/data}
 allreduce=$bin/ferrule-allreduce
+bench=$bin/ferrule-bench
 # shellcheck disable=SC2034
 pingpong=$bin/ferrule-pingpong
 ferruled=$bin/../daemon/ferruled
@@ -52,7 +53,7 @@ finish() {
 	exit 0
 }
 
-for program in "$allreduce" "$pingpong" "$ferruled"; do
+for program in "$allreduce" "$bench" "$pingpong" "$ferruled"; do
 	[ -x "$program" ] || skip "$program is not built"
 done
 
@@ -64,11 +65,12 @@ show() {
 	done
 }
 
-# passes NAME COMMAND...: the command ends with status 0 within 60 s. Output: $temp/NAME.out.
+# passes NAME COMMAND...: the command ends with status 0 within 60 s, or $passes_limit. Output:
+# $temp/NAME.out.
 passes() {
 	local name=$1 out=$temp/$1.out status=0
 	shift
-	timeout -k 5 60 "$@" >"$out" 2>&1 || status=$?
+	timeout -k 5 "${passes_limit:-60}" "$@" >"$out" 2>&1 || status=$?
 	[ "$status" -ne 0 ] || return 0
 	fail "$name: exit status $status: $*"
 	show "$out"

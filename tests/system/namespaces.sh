@@ -86,8 +86,8 @@ cmp "$temp/1500-0.safetensors" "$temp/9000-0.safetensors" ||
 	fail "the result depends on the MTU"
 
 both bench-ipv6 -- \
-	"$allreduce" -n 2 --rank 0 --job train@10.9.1.1 --port "$port" \
-	--ip fd00:1::1/64 --bench --min 8 --max 256K --factor 32 --iters 3 -- \
-	"$allreduce" -n 2 --rank 1 --job train@10.9.1.1 --port "$port" \
-	--ip fd00:1::2/64 --bench --min 8 --max 256K --factor 32 --iters 3
+	"$bench" -n 2 --rank 0 --job train@10.9.1.1 --port "$port" \
+	--ip fd00:1::1/64 --min 8 --max 256K --factor 32 --iters 3 -- \
+	"$bench" -n 2 --rank 1 --job train@10.9.1.1 --port "$port" \
+	--ip fd00:1::2/64 --min 8 --max 256K --factor 32 --iters 3
 finish

@@ -13,13 +13,14 @@ if [ "$(id -u)" -eq 0 ]; then
 	as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all
 		--inh-caps=-all "${as_user[@]}")
 	# Programs and data may lie where other users cannot look.
-	cp -P "$allreduce" "$pingpong" "$bin"/../libferrule.so* "$data"/*.safetensors "$temp/" \
-		2>/dev/null || true # the library may be linked in
+	cp -P "$allreduce" "$bench" "$pingpong" "$bin"/../libferrule.so* \
+		"$data"/*.safetensors "$temp/" 2>/dev/null || true # the library may be linked in
 	mkdir "$temp/daemon"
 	cp "$ferruled" "$temp/daemon/"
 	as_user+=("LD_LIBRARY_PATH=$temp")
 	chmod -R a+rX "$temp"
 	allreduce=$temp/ferrule-allreduce
+	bench=$temp/ferrule-bench
 	pingpong=$temp/ferrule-pingpong
 	data=$temp
 	mkdir "$temp/work"
@@ -31,7 +32,7 @@ cd "$temp/work"
 
 passes files "${as_user[@]}" "$allreduce" -n 4 --input "$data/rank%r.safetensors" \
 	--output "$temp/work/rank%r.safetensors" --check "$data/sum.safetensors"
-passes bench "${as_user[@]}" "$allreduce" -n 2 --bench --min 8 --max 1M --factor 16 --iters 3
+passes bench "${as_user[@]}" "$bench" -n 2 --min 8 --max 1M --factor 16 --iters 3
 passes pingpong "${as_user[@]}" "$pingpong" --local --op all --verify --sizes 8,5000
 private=/tmp/ferrule-$user
 private_is_gone() {

@@ -171,6 +171,22 @@ static uint64_t op_random(void *ctx)
 	return random_u64(&((struct world_host *)ctx)->world->random);
 }
 
+/* What is under way to it, and what a process has not read. */
+static size_t op_queued(void *ctx, uint64_t session)
+{
+	struct world_host *host = ctx;
+	int side = 0;
+	struct pipe *pipe = world_pipe(host->world, index_of(host), session, &side);
+	size_t size = pipe && pipe->process ? pipe->process->unread : 0;
+	struct event *lists[] = { host->world->events, host->world->late };
+
+	for (int i = 0; i < 2; i++)
+		for (const struct event *event = lists[i]; event; event = event->next)
+			if (event->pipe == pipe && event->side != side)
+				size += event->size;
+	return size;
+}
+
 static bool certified(void *ctx, uint64_t session, const char *name)
 {
 	struct world_host *host = ctx;
@@ -220,6 +236,8 @@ static void deliver(struct world *world, const struct event *event)
 	envelope = frame_unpack(event->frame, event->size, &why);
 	ck_assert_msg(envelope != NULL, "a message that was sent cannot be read: %s", why);
 	if (pipe->process && event->side == 1) {
+		if (pipe->process->hangs)
+			pipe->process->unread += event->size;
 		process_receive(pipe->process, envelope);
 		return;
 	}
@@ -338,7 +356,8 @@ struct world *world_create(uint64_t seed)
 
 static void start_core(struct world_host *host, bool crashed)
 {
-	struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, host, op_has_room };
+	struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued, host,
+		op_has_room };
 
 	host->core = core_create(host->config, &ops, crashed, host->world->now_ns);
 	ck_assert_ptr_nonnull(host->core);

@@ -36,6 +36,8 @@ struct process {
 	bool is_daemon; /* world_rogue() */
 	bool is_deaf;   /* set by the test: it reads nothing, so the core is told of no room */
 	bool ended;     /* the core has closed the session, or its daemon is dead */
+	bool hangs;     /* what is sent to it stays in the daemon, which it counts here: */
+	size_t unread;
 	struct process_mail *first, *last;
 	struct process *next;
 };

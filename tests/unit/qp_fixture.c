@@ -489,7 +489,7 @@ void fixture_place(struct fixture *f)
 		const struct placement *p = &f->placements.list[i];
 
 		if (p->action)
-			frl_reduce_plain(p->dst, p->src, p->payload,
+			frl_reduce_local_plain(p->dst, p->src, p->payload,
 				p->length / frl_dtype_size(p->action->dtype), p->action->dtype,
 				p->action->op);
 		else

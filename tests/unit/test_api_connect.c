@@ -216,6 +216,108 @@ START_TEST(link_of_two_connections)
 }
 END_TEST
 
+static void start_connecting(struct end *end, const struct end *other, int timeout_ms)
+{
+	struct frl_connect_config config;
+
+	frl_connect_config_init(end->device, &config);
+	config.timeout_ms = timeout_ms;
+	ok(frl_qp_connect_start(end->qp, &other->mine, &config));
+}
+
+static int test_until_over(struct end *end, const struct end *other)
+{
+	int rc = -EAGAIN;
+
+	for (unsigned i = 0; rc == -EAGAIN && i < PATIENCE; i++) {
+		rc = frl_qp_connect_test(end->qp);
+		if (other)
+			frl_qp_connect_test(other->qp);
+	}
+	return rc;
+}
+
+static void write_something(void)
+{
+	struct frl_sge sge = sge_of(&a, 0, 100);
+	struct frl_send_wr wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
+
+	post_send(&wr);
+	expect(&a, 1, FRL_WC_SUCCESS);
+}
+
+/* One thread connects both ends. */
+START_TEST(connect_in_steps)
+{
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	refused(frl_qp_connect_test(a.qp), -EINVAL, "not being connected");
+	refused(frl_qp_connect_start(a.qp, NULL, NULL), -EINVAL, "remote");
+	refused(frl_qp_connect_start(NULL, &b.mine, NULL), -EINVAL, "qp");
+	refused(frl_qp_connect_test(NULL), -EINVAL, "qp");
+	start_connecting(&a, &b, 10000);
+	refused(frl_qp_connect_start(a.qp, &b.mine, NULL), -EINVAL, "being connected");
+	refused(frl_qp_connect(a.qp, &b.mine, NULL), -EINVAL, "being connected");
+	ck_assert_int_eq(frl_qp_connect_test(a.qp), -EAGAIN);
+	ok(frl_qp_connect_start(b.qp, &a.mine, NULL));
+	ok(test_until_over(&a, &b));
+	ok(test_until_over(&b, &a));
+	ok(frl_qp_connect_test(a.qp));
+	refused(frl_qp_connect_start(a.qp, &b.mine, NULL), -EINVAL, "RTS");
+	write_something();
+	finish();
+}
+END_TEST
+
+START_TEST(connect_in_steps_fails)
+{
+	const struct frl_endpoint none = { { 0 } };
+	struct frl_connect_config config;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	frl_connect_config_init(a.device, &config);
+	config.timeout_ms = -1;
+	refused(frl_qp_connect_start(a.qp, &b.mine, &config), -EINVAL, "timeout_ms");
+	refused(frl_qp_connect_start(a.qp, &none, NULL), -EPROTO, "Ferrule");
+	start_connecting(&a, &b, SHORT_MS);
+	refused(test_until_over(&a, NULL), -ETIMEDOUT, "30 ms");
+	refused(frl_qp_connect_test(a.qp), -EINVAL, "ERR");
+	finish();
+}
+END_TEST
+
+/* A queue pair that is reset or destroyed gives up what was begun, and its link: both ends can be
+ * connected anew, over a new one. */
+START_TEST(connect_abandoned)
+{
+	struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
+	int link;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	start_connecting(&a, &b, 10000);
+	link = open_link_to_b();
+	ck_assert_int_ge(link, 0);
+	ck_assert_int_eq(frl_qp_connect_test(a.qp), -EAGAIN);
+	if (_i) {
+		ok(frl_qp_modify(a.qp, &attr, FRL_QP_STATE));
+		refused(frl_qp_connect_test(a.qp), -EINVAL, "RESET");
+		refused(frl_qp_connect(a.qp, &b.mine, NULL), -EINVAL, "frl_qp_endpoint");
+	} else {
+		frl_qp_destroy(a.qp);
+		a.qp = add_qp(&a);
+	}
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_CONNECTING);
+	let_go_of_link((uint16_t)link, true);
+	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_CLOSED);
+	ok(frl_qp_endpoint(a.qp, &a.mine));
+	connect_both();
+	write_something();
+	finish();
+}
+END_TEST
+
 /* Whose link is gone while its connection is being made does not come upon another one's link. */
 START_TEST(link_that_goes_down)
 {
@@ -356,6 +458,9 @@ int main(void)
 	tcase_add_test(tcase, connect_twice);
 	tcase_add_test(tcase, connect_while_connecting);
 	tcase_add_loop_test(tcase, link_of_two_connections, 0, 2);
+	tcase_add_test(tcase, connect_in_steps);
+	tcase_add_test(tcase, connect_in_steps_fails);
+	tcase_add_loop_test(tcase, connect_abandoned, 0, 2);
 	tcase_add_test(tcase, link_that_goes_down);
 	tcase_add_test(tcase, name_of_link_in_use);
 	tcase_add_loop_test(tcase, damaged_endpoint, 0, 3);

@@ -196,6 +196,83 @@ START_TEST(allgather_between_threads)
 }
 END_TEST
 
+enum { MAILS = 200, WRITERS = 3 };
+
+/* What a rank has got of each other one: the number of the next mail; more: they were not in turn.
+ */
+struct letters {
+	_Atomic int next[WRITERS];
+};
+
+static void take_letter(void *arg, int rank, const void *data, size_t size)
+{
+	struct letters *letters = arg;
+	int number;
+
+	memcpy(&number, data, sizeof(number));
+	if (size == sizeof(number) && number == letters->next[rank])
+		letters->next[rank]++;
+	else
+		letters->next[rank] = 2 * MAILS;
+}
+
+/* Ranks of one process have one connection; rank 2 is a process of its own, which sends back to
+ * rank 0 whatever it gets. */
+static void send_back(void *arg, int rank, const void *data, size_t size)
+{
+	struct frl_bootstrap *bootstrap = arg;
+
+	bootstrap->post(bootstrap->ctx, 0, data, size);
+}
+
+static pid_t echo_elsewhere(void)
+{
+	struct frl_bootstrap bootstrap;
+	int fds[2];
+	char byte;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (frl_bootstrap_join("test", 2, WRITERS, JOIN_MS, &bootstrap) < 0)
+			_exit(1);
+		bootstrap.set_receiver(bootstrap.ctx, send_back, &bootstrap);
+		if (write(fds[1], "+", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(fds[1]);
+	ck_assert_int_eq(read(fds[0], &byte, 1), 1);
+	close(fds[0]);
+	return pid;
+}
+
+START_TEST(mail_between_processes)
+{
+	pid_t echo = echo_elsewhere();
+	struct frl_bootstrap ranks[2] = { join(0, WRITERS), join(1, WRITERS) };
+	struct letters letters[2] = { 0 };
+
+	for (int i = 0; i < 2; i++)
+		ranks[i].set_receiver(ranks[i].ctx, take_letter, &letters[i]);
+	for (int i = 0; i < MAILS; i++) {
+		ck_assert_int_eq(ranks[0].post(ranks[0].ctx, 1, &i, sizeof(i)), 0);
+		ck_assert_int_eq(ranks[0].post(ranks[0].ctx, 2, &i, sizeof(i)), 0);
+		ck_assert_int_eq(ranks[1].post(ranks[1].ctx, 0, &i, sizeof(i)), 0);
+	}
+	for (int i = 0; i < 20000 && letters[0].next[2] < MAILS; i++)
+		usleep(1000);
+	ck_assert_int_eq(letters[0].next[1], MAILS);
+	ck_assert_int_eq(letters[0].next[2], MAILS);
+	ck_assert_int_eq(letters[1].next[0], MAILS);
+	for (int i = 0; i < 2; i++)
+		ranks[i].close(ranks[i].ctx);
+	kill_process(echo);
+}
+END_TEST
+
 START_TEST(death_is_told_to_all)
 {
 	pid_t victim = join_elsewhere(1, 3);
@@ -250,10 +327,10 @@ START_TEST(giving_up_is_told_and_death_comes_first)
 	struct frl_bootstrap ranks[2] = { join(0, 3), join(1, 3) };
 	int gone = -5;
 
-	ranks[1].abort(ranks[1].ctx);
+	ranks[1].abort(ranks[1].ctx, "the tests\nare tired");
 	ck_assert_int_eq(wait_for_check(&ranks[0], &gone), -ECONNRESET);
 	ck_assert_int_eq(gone, 1);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "gave up"));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "gave up: the tests?are tired"));
 	kill_process(victim);
 	for (int i = 0; i < 20000 && gone != 2; i++) {
 		ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), -ECONNRESET);
@@ -309,7 +386,7 @@ START_TEST(the_end_of_the_daemon_is_noticed)
 	ck_assert_int_eq(gone, -1);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "was not back within 2 s"));
 	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ECONNRESET);
-	rank.abort(rank.ctx);
+	rank.abort(rank.ctx, NULL);
 	rank.close(rank.ctx);
 }
 END_TEST
@@ -502,6 +579,7 @@ int main(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_test(tcase, allgather_between_threads);
+	tcase_add_test(tcase, mail_between_processes);
 	tcase_add_test(tcase, death_is_told_to_all);
 	tcase_add_test(tcase, death_ends_an_allgather);
 	tcase_add_test(tcase, giving_up_is_told_and_death_comes_first);

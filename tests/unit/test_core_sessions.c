@@ -39,16 +39,16 @@ static void say_hello(struct process *process, uint32_t version, Ctl__Role role,
 	world_settle(process->world);
 }
 
-static void send_query(struct process *process)
+/* What only operators may say. */
+static void send_drain(struct process *process)
 {
-	Ctl__Query query = CTL__QUERY__INIT;
+	Ctl__Drain drain = CTL__DRAIN__INIT;
 	Ctl__Envelope envelope;
 
-	query.kind = CTL__QUERY_KIND__QUERY_STATS;
 	envelope_init(&envelope);
 	envelope.seq = 5;
-	envelope.body_case = CTL__ENVELOPE__BODY_QUERY;
-	envelope.query = &query;
+	envelope.body_case = CTL__ENVELOPE__BODY_DRAIN;
+	envelope.drain = &drain;
 	process_send(process, &envelope);
 	world_settle(process->world);
 }
@@ -120,7 +120,7 @@ START_TEST(hello_comes_first_and_once)
 	int host = world_add_host(world, "a", NULL);
 	struct process *process = world_stranger(world, host, 1000, 7);
 
-	send_query(process);
+	send_drain(process);
 	expect_failure(process, EPROTO, "must be a Hello");
 	ck_assert(process->ended);
 	process = world_process(world, host, 1000, 8);
@@ -160,7 +160,7 @@ START_TEST(messages_are_for_roles)
 	Ctl__ClosePort close = CTL__CLOSE_PORT__INIT;
 	Ctl__Envelope envelope;
 
-	send_query(process);
+	send_drain(process);
 	expect_failure(process, EOPNOTSUPP, "from a process");
 	envelope_init(&envelope);
 	envelope.seq = 9;
@@ -311,6 +311,11 @@ static uint64_t wish_random(void *ctx)
 	return 0x123456789;
 }
 
+static size_t wish_queued(void *ctx, uint64_t session)
+{
+	return 0;
+}
+
 struct alone {
 	struct config *config;
 	struct core *core;
@@ -322,7 +327,7 @@ static struct alone alone_new(void)
 	struct alone alone = { .config = small_config(),
 		.wishes = calloc(1, sizeof(struct wishes)) };
 	const struct core_ops ops = { wish_send, wish_close, wish_dial, wish_log, wish_random,
-		alone.wishes, NULL };
+		wish_queued, alone.wishes, NULL };
 
 	ck_assert_ptr_nonnull(alone.wishes);
 	alone.core = core_create(alone.config, &ops, false, 1);

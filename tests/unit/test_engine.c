@@ -465,7 +465,7 @@ static const struct {
 	bool completes;
 } losses[] = {
 	{ OP_SEND_ONLY, LENGTH, true },
-	{ OP_SEND_FIRST, HOST_MTU, false },
+	{ OP_SEND_FIRST, HOST_MTU, true },
 	{ OP_WRITE_ONLY, LENGTH, false },
 	{ OP_WRITE_ONLY_IMM, LENGTH, true },
 };

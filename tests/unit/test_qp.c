@@ -195,7 +195,9 @@ START_TEST(reduce_rules)
 	struct frl_sge sge[2] = { { f->memory, 40, f->local.key },
 		{ f->memory + 100, 24, f->local.key } };
 	struct frl_recv_wr good = {
-		.sge = sge, .n_sge = 2, .action = { .type = FRL_ACTION_REDUCE }
+		.sge = sge,
+		.n_sge = 2,
+		.action = { .type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32 },
 	};
 	struct frl_recv_wr wr;
 	const char *why;

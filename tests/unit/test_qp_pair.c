@@ -211,8 +211,10 @@ static void post_recv(struct world *w, unsigned who)
 
 	if (end->recv_posted == MESSAGES)
 		return;
-	if (m->reduce)
+	if (m->reduce) {
 		wr.action.type = FRL_ACTION_REDUCE;
+		wr.action.dtype = FRL_FLOAT32;
+	}
 	if (!takes_recv(m) || qp_post_recv(&end->qp, &wr, &why) == 0)
 		end->recv_posted++;
 }
@@ -249,7 +251,7 @@ static void place(struct end *end, const struct placements *placements)
 		ck_assert(p->region == &end->target && p->dst >= end->in &&
 			p->dst + p->length <= end->in + sizeof(end->in));
 		if (p->action)
-			frl_reduce_plain(p->dst, p->src, p->payload, p->length / 4,
+			frl_reduce_local_plain(p->dst, p->src, p->payload, p->length / 4,
 				p->action->dtype, p->action->op);
 		else
 			memcpy(p->dst, p->payload, p->length);

@@ -242,7 +242,10 @@ static void post_reduce(struct fixture *f, uint32_t offset, uint32_t length, con
 	struct frl_recv_wr wr = { .wr_id = 7,
 		.sge = sge,
 		.n_sge = 2,
-		.action = { .type = FRL_ACTION_REDUCE, .src = src, .src_lkey = f->read_only.key } };
+		.action = { .type = FRL_ACTION_REDUCE,
+			.dtype = FRL_FLOAT32,
+			.src = src,
+			.src_lkey = f->read_only.key } };
 	const char *why = "";
 
 	ck_assert_msg(qp_post_recv(&f->qp, &wr, &why) == 0, "%s", why);

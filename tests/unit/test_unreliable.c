@@ -222,7 +222,10 @@ START_TEST(reducing_receives)
 	struct fixture *f = new_uc(true);
 	struct frl_sge sge = { f->memory, 64, f->local.key };
 	struct frl_recv_wr wr = {
-		.wr_id = 1, .sge = &sge, .n_sge = 1, .action = { .type = FRL_ACTION_REDUCE }
+		.wr_id = 1,
+		.sge = &sge,
+		.n_sge = 1,
+		.action = { .type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32 },
 	};
 	const char *why;
 

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Coroutines and virtual time. */
+#include "tests/sim/coll_world.h"
+
+#include "collectives/place.h"
+#include "lib/api/objects.h"
+#include "tests/sim/fail.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define COLL_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define COLL_ASAN 1
+#endif
+#endif
+#ifdef COLL_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+enum {
+	START_NS = 1000000000, /* a time of zero means none to some */
+	SOON_NS = 1000,
+};
+
+struct coll_world *coll_world;
+
+/* ---- in the place of the system */
+
+int __real_clock_gettime(clockid_t id, struct timespec *ret_now);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret_now);
+ssize_t __real_getrandom(void *bytes, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags);
+void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE]);
+void __real_frl_backoff_idle(struct frl_backoff *backoff);
+void __wrap_frl_backoff_idle(struct frl_backoff *backoff);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret_now)
+{
+	uint64_t now_ns;
+
+	if (!coll_world)
+		return __real_clock_gettime(id, ret_now);
+	now_ns = coll_world->clock.now_ns;
+	*ret_now = (struct timespec){ .tv_sec = (time_t)(now_ns / 1000000000),
+		.tv_nsec = (long)(now_ns % 1000000000) };
+	return 0;
+}
+
+ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags)
+{
+	uint8_t *at = bytes;
+
+	if (!coll_world)
+		return __real_getrandom(bytes, size, flags);
+	for (size_t i = 0; i < size; i++)
+		at[i] = (uint8_t)random_u64(&coll_world->random);
+	return (ssize_t)size;
+}
+
+void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE])
+{
+	uint32_t host = (uint32_t)(coll_world->current->number / coll_world->config.ranks_per_host);
+
+	memset(ret_id, 0, HOST_ID_SIZE);
+	memcpy(ret_id, &host, sizeof(host));
+}
+
+void __wrap_frl_backoff_idle(struct frl_backoff *backoff)
+{
+	if (coll_world && coll_world->current)
+		coll_idle(coll_world->current);
+	else
+		__real_frl_backoff_idle(backoff);
+}
+
+uint64_t coll_now(void)
+{
+	return coll_world->clock.now_ns;
+}
+
+/* ---- coroutines */
+
+static void to_rank(struct coll_rank *rank)
+{
+	struct coll_world *world = rank->world;
+#ifdef COLL_ASAN
+	void *fake_stack;
+#endif
+
+	world->current = rank;
+#ifdef COLL_ASAN
+	__sanitizer_start_switch_fiber(&fake_stack, rank->stack, COLL_STACK);
+#endif
+	swapcontext(&world->main, &rank->context);
+#ifdef COLL_ASAN
+	__sanitizer_finish_switch_fiber(fake_stack, NULL, NULL);
+#endif
+	world->current = NULL;
+}
+
+static void to_main(struct coll_rank *rank)
+{
+#ifdef COLL_ASAN
+	__sanitizer_start_switch_fiber(rank->is_done ? NULL : &rank->fake_stack,
+		rank->world->main_stack, rank->world->main_stack_size);
+#endif
+	swapcontext(&rank->context, &rank->world->main);
+#ifdef COLL_ASAN
+	__sanitizer_finish_switch_fiber(rank->fake_stack, NULL, NULL);
+#endif
+}
+
+static void open_devices(struct coll_rank *rank)
+{
+	for (int rail = 0; rail < rank->world->config.rails; rail++) {
+		struct frl_device_config config;
+		char port[32], ip[32];
+		int address = rank->number + 1;
+
+		frl_device_config_init(&config);
+		snprintf(port, sizeof(port), "%d:%d", rank->number, rail);
+		snprintf(ip, sizeof(ip), "10.%d.%d.%d/16", rail, address >> 8, address & 255);
+		config.port = port;
+		config.ip = ip;
+		config.path_mtu = rank->world->config.mtu;
+		config.progress = FRL_PROGRESS_INLINE;
+		SIM_CHECK(frl_device_open(&config, &rank->devices[rail]) == 0, "rank %d: %s",
+			rank->number, frl_last_error());
+	}
+}
+
+static void rank_main(void)
+{
+	struct coll_world *world = coll_world;
+	struct coll_rank *rank = world->current;
+
+#ifdef COLL_ASAN
+	__sanitizer_finish_switch_fiber(NULL, &world->main_stack, &world->main_stack_size);
+#endif
+	open_devices(rank);
+	world->config.run(&rank->bootstrap, rank->devices, world->config.arg);
+	for (int rail = 0; rail < world->config.rails; rail++) {
+		SIM_CHECK(frl_device_close(rank->devices[rail]) == 0, "rank %d: %s", rank->number,
+			frl_last_error());
+		rank->devices[rail] = NULL;
+	}
+	rank->is_done = true;
+	world->done++;
+	to_main(rank);
+}
+
+/* ---- waiting */
+
+void coll_wake(struct coll_rank *rank)
+{
+	struct coll_world *world = rank->world;
+
+	if (!rank->is_waiting)
+		return;
+	rank->is_waiting = false;
+	rank->next_ready = NULL;
+	*world->ready_end = rank;
+	world->ready_end = &rank->next_ready;
+}
+
+static void on_timer(void *owner, void *arg)
+{
+	struct coll_rank *rank = owner;
+
+	(void)arg;
+	if (rank->timer_ns > rank->world->clock.now_ns)
+		return;
+	rank->timer_ns = CLOCK_NEVER;
+	coll_wake(rank);
+}
+
+void coll_idle(struct coll_rank *rank)
+{
+	struct coll_world *world = rank->world;
+	uint64_t now_ns = world->clock.now_ns, until_ns = now_ns + COLL_IDLE_NS;
+
+	if (coll_ports_have_rx(rank))
+		return;
+	for (int rail = 0; rail < world->config.rails; rail++) {
+		uint64_t next_ns = engine_next_deadline(&rank->devices[rail]->engine);
+
+		if (next_ns < until_ns)
+			until_ns = next_ns > now_ns + SOON_NS ? next_ns : now_ns + SOON_NS;
+	}
+	if (until_ns < rank->timer_ns) {
+		rank->timer_ns = until_ns;
+		clock_at(&world->clock, until_ns, on_timer, rank, NULL);
+	}
+	rank->is_waiting = true;
+	to_main(rank);
+}
+
+void coll_meet(void)
+{
+	struct coll_world *world = coll_world;
+	struct coll_rank *rank = world->current;
+	uint64_t round = world->meeting.rounds;
+
+	if (++world->meeting.arrived == world->config.ranks) {
+		world->meeting.arrived = 0;
+		world->meeting.rounds++;
+		for (int i = 0; i < world->config.ranks; i++)
+			coll_wake(&world->ranks[i]);
+	}
+	while (world->meeting.rounds == round) {
+		int moved = 0;
+
+		for (int rail = 0; rail < world->config.rails; rail++)
+			moved += frl_progress(rank->devices[rail]);
+		if (moved == 0)
+			coll_idle(rank);
+	}
+}
+
+/* ---- the world */
+
+static void cut(void *owner, void *arg)
+{
+	struct coll_world *world = owner;
+	struct coll_port *port =
+		&world->ranks[world->config.cut_rank].ports[world->config.cut_rail];
+
+	(void)arg;
+	world->is_cut = world->done == 0;
+	port->to.cut = port->from.cut = true;
+}
+
+static void rank_init(struct coll_world *world, int number)
+{
+	struct coll_rank *rank = &world->ranks[number];
+
+	*rank = (struct coll_rank){ .world = world, .number = number, .timer_ns = CLOCK_NEVER };
+	rank->stack = mmap(NULL, COLL_STACK, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	SIM_CHECK(rank->stack != MAP_FAILED, "no memory for a stack");
+	getcontext(&rank->context);
+	rank->context.uc_stack.ss_sp = rank->stack;
+	rank->context.uc_stack.ss_size = COLL_STACK;
+	makecontext(&rank->context, rank_main, 0);
+	coll_ports_init(rank);
+	coll_bootstrap_init(rank);
+	rank->is_waiting = true;
+	coll_wake(rank);
+}
+
+static void run_ready(struct coll_world *world)
+{
+	while (world->ready) {
+		struct coll_rank *rank = world->ready;
+
+		world->ready = rank->next_ready;
+		if (!world->ready)
+			world->ready_end = &world->ready;
+		to_rank(rank);
+	}
+}
+
+void coll_world_run(struct coll_world *world, const struct coll_config *config)
+{
+	*world = (struct coll_world){ .config = *config };
+	world->ready_end = &world->ready;
+	clock_init(&world->clock);
+	world->clock.now_ns = START_NS;
+	trace_init(&world->trace, config->is_traced, &world->clock.now_ns);
+	random_seed(&world->random, config->seed);
+	sim_position.seed = config->seed;
+	sim_position.now_ns = &world->clock.now_ns;
+	world->ranks = sim_alloc((size_t)config->ranks, sizeof(*world->ranks));
+	coll_world = world;
+	for (int i = 0; i < config->ranks; i++)
+		rank_init(world, i);
+	if (config->cut_ns)
+		clock_at(&world->clock, START_NS + config->cut_ns, cut, world, NULL);
+	run_ready(world);
+	while (world->done < config->ranks) {
+		clock_step(&world->clock);
+		SIM_CHECK(world->clock.now_ns < START_NS + config->deadline_ns,
+			"only %d of %d ranks have come to their end", world->done, config->ranks);
+		run_ready(world);
+	}
+	/* Frames on their way come to ports that are closed. */
+	while (world->clock.count)
+		clock_step(&world->clock);
+	for (int i = 0; i < config->ranks; i++) {
+		coll_ports_fini(&world->ranks[i]);
+		coll_bootstrap_fini(&world->ranks[i]);
+	}
+	SIM_CHECK(world->live_frames == 0, "%" PRIu64 " frames are left", world->live_frames);
+	coll_world = NULL;
+}
+
+void coll_world_free(struct coll_world *world)
+{
+	for (int i = 0; i < world->config.ranks; i++)
+		munmap(world->ranks[i].stack, COLL_STACK);
+	free(world->ranks);
+	free(world->gather.pieces[0]);
+	free(world->gather.pieces[1]);
+	clock_fini(&world->clock);
+	sim_position.now_ns = NULL;
+}

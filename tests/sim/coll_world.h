@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks over a simulated network: all of the library (devices, queue pairs, engine, collectives) is
+ * the real one. Each rank is a coroutine of this one thread; where it would wait, in
+ * frl_backoff_idle(), the others run, and when all of them wait, virtual time goes on to the next
+ * event. What the library asks of the world outside is answered here: clock_gettime(), getrandom(),
+ * place_host() and dpdk_port_open() are replaced by the linker (--wrap).
+ *
+ * The network is a switch that never blocks, with a link in each direction to every port. Frames
+ * are serialised at both ends, and half of the delay belongs to each link.
+ */
+#ifndef FERRULE_SIM_COLL_WORLD_H
+#define FERRULE_SIM_COLL_WORLD_H
+
+#include <ferrule/collective.h>
+
+#include <ucontext.h>
+
+#include "drivers/port.h"
+#include "tests/sim/clock.h"
+#include "tests/sim/link.h"
+#include "tests/sim/trace.h"
+
+enum {
+	COLL_RAILS = 2,
+	COLL_TX_DEPTH = 64, /* frames that wait for the line */
+	COLL_STACK = 256 * 1024,
+	COLL_IDLE_NS = 1000000, /* the longest that a rank waits without looking */
+};
+
+struct coll_config {
+	uint64_t seed;
+	int ranks;
+	int rails;
+	int ranks_per_host;
+	uint32_t mtu;
+	bool is_traced;
+	uint64_t mail_ns;        /* from rank to rank by the bootstrap */
+	struct link_config to;   /* from the ranks to the switch */
+	struct link_config from; /* and back */
+	/* When a rail of a rank dies without a word, both ways; 0: never. */
+	uint64_t cut_ns;
+	int cut_rank, cut_rail;
+	uint64_t deadline_ns; /* by then all ranks have returned */
+	void (*run)(struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg);
+	void *arg;
+};
+
+struct coll_rank;
+
+/* One rail of one rank. */
+struct coll_port {
+	struct port base;
+	struct coll_rank *rank;
+	struct link to, from;
+	struct frame **rx; /* a ring, of a power of two */
+	uint32_t rx_size, rx_head, rx_tail;
+	struct frame *handed_out[PORT_BURST];
+	uint32_t n_handed_out;
+	uint32_t n_mapped;
+	bool is_open;
+	bool is_blocked; /* it is told when the line is half empty */
+};
+
+struct coll_mail {
+	struct coll_mail *next;
+	int from;
+	size_t size;
+	uint8_t bytes[];
+};
+
+struct coll_rank {
+	struct coll_world *world;
+	int number;
+	ucontext_t context;
+	uint8_t *stack;
+	void *fake_stack; /* the address sanitizer's */
+	bool is_waiting, is_done;
+	struct coll_rank *next_ready;
+	uint64_t timer_ns; /* the earliest that is pending, or CLOCK_NEVER */
+	struct frl_device *devices[COLL_RAILS];
+	struct coll_port ports[COLL_RAILS];
+	struct frl_bootstrap bootstrap;
+	void (*receive)(void *arg, int rank, const void *data, size_t size);
+	void *receive_arg;
+	struct coll_mail *kept, **kept_end;
+};
+
+struct coll_meeting {
+	int arrived;
+	uint64_t rounds;
+	size_t size;
+	uint8_t *pieces[2]; /* by round */
+};
+
+struct coll_world {
+	struct coll_config config;
+	struct clock clock;
+	struct trace trace;
+	struct random_state random;
+	uint64_t live_frames;
+	struct coll_rank *ranks;
+	struct coll_rank *current; /* NULL: none of them is running */
+	struct coll_rank *ready, **ready_end;
+	int done;
+	struct coll_meeting gather, meeting;
+	ucontext_t main;
+	const void *main_stack; /* the address sanitizer's */
+	size_t main_stack_size;
+	struct link_stats stats;
+	bool is_cut;
+};
+
+/* The one that runs, or NULL. */
+extern struct coll_world *coll_world;
+
+/* Runs all ranks to their end, and checks that nothing is left of them. */
+void coll_world_run(struct coll_world *world, const struct coll_config *config);
+void coll_world_free(struct coll_world *world);
+
+/* Of a rank: waits until all of them have called it, and answers its peers meanwhile. */
+void coll_meet(void);
+
+/* Nanoseconds of virtual time. */
+uint64_t coll_now(void);
+
+/* The rank, which may be running, is to look at what has happened. */
+void coll_wake(struct coll_rank *rank);
+/* Of a rank that has nothing to do: until it is woken, or its devices have. */
+void coll_idle(struct coll_rank *rank);
+
+/* coll_port.c */
+void coll_ports_init(struct coll_rank *rank);
+/* They are closed; adds up what their links have seen. */
+void coll_ports_fini(struct coll_rank *rank);
+bool coll_ports_have_rx(const struct coll_rank *rank);
+
+/* coll_bootstrap.c */
+void coll_bootstrap_init(struct coll_rank *rank);
+void coll_bootstrap_fini(struct coll_rank *rank);
+
+#endif

@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What ferrule-bench and ferrule-pingpong write, and where they cannot: the table, JSON, CSV, a
+# picture; options that make no sense; ranks that were given others than rank 0.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+small=(-n 2 --min 8 --max 64 --iters 3)
+
+# lines PATTERN NUMBER FILE: so many lines match.
+lines() {
+	local n
+	n=$(grep -cE -- "$1" "$3" || true)
+	[ "$n" -eq "$2" ] && return
+	fail "$n lines of $(basename "$3") match '$1', not $2"
+	show "$3"
+}
+
+test_table() {
+	passes sweep "$bench" -n 3 --min 4 --max 100000 --factor 7 --iters 3 --warmup 1
+	lines '^ +[0-9]+ +[0-9]+ +float32 +sum +-1( +[0-9.]+){8}$' 6 "$temp/sweep.out"
+	lines '^# OK: every result was right \(12\)$' 1 "$temp/sweep.out"
+	passes all "$bench" -n 4 --op all --max 64K --factor 64 --iters 2
+	lines '^# [a-z_]+, algorithm auto$' 11 "$temp/all.out"
+	# What the longer buffer of a rank holds is what --min and --max mean.
+	lines '^ +65536 +16384 +float32' 0 "$temp/all.out"
+	lines '^ +32768 +8192 ' 4 "$temp/all.out"
+	lines '^ +32768 +2048 ' 6 "$temp/all.out"
+	passes places "$bench" "${small[@]}" --in-place on
+	lines '^ +64 .*sum +-1 +- +- +- +-( +[0-9.]+){4}$' 1 "$temp/places.out"
+	passes quiet "$bench" "${small[@]}" --quiet
+	lines '^ ' 0 "$temp/quiet.out"
+	passes inflight "$bench" -n 3 --op all --count 0,1,1000 --iters 20 --inflight 5 --malloc
+	passes roots "$bench" -n 3 --op gather,scatter,reduce --root all --count 5 --iters 0
+	lines 'none +2 ' 2 "$temp/roots.out"
+	passes explain "$bench" "${small[@]}" --explain
+	lines '^#   (ring|tree) +[0-9.]+ us' 8 "$temp/explain.out"
+	passes algos "$bench" -n 4 --op allreduce,barrier --count 1000 --iters 2 --algo ring,tree
+	lines '^# allreduce, algorithm (ring|tree)$' 2 "$temp/algos.out"
+}
+
+# csv NAME COLUMN PATTERN: of each line but the first.
+csv() {
+	awk -F, -v c="$2" -v p="$3" 'NR > 1 && $c !~ p { bad = 1 } NF != 15 { bad = 1 }
+		END { exit bad || NR < 2 }' "$temp/$1" && return
+	fail "$1: column $2 is not always $3"
+	show "$temp/$1"
+}
+
+test_numbers() {
+	passes json "$bench" "${small[@]}" --json "$temp/new/folder/numbers.json"
+	lines '"busbw_gbps": [0-9.e-]+$' 8 "$temp/new/folder/numbers.json"
+	passes json-stdout "$bench" "${small[@]}" --op all --json -
+	lines '^[{}]$' 2 "$temp/json-stdout.out"
+	lines '#' 0 "$temp/json-stdout.out"
+	lines '"op": "alltoallv"' 4 "$temp/json-stdout.out"
+	passes csv.out "$bench" "${small[@]}" --op reduce,barrier --csv "$temp/csv"
+	csv csv 1 '^(reduce|barrier)$'
+	csv csv 11 '^3$'
+	csv csv 12 '^[0-9.e-]+$'
+	csv csv 15 '^0$'
+	lines '^reduce,float32,sum,same,auto,0,2,64,16,in,' 1 "$temp/csv"
+	passes csv-untimed "$bench" -n 2 --count 3,5 --dtype all --iters 0 --csv -
+	csv csv-untimed.out 13 '^$'
+}
+
+# What is no regular file is written to and stays. (Not the true /dev/null: the test may be root.)
+test_files() {
+	local name
+	refuses json-folder 'is a directory' -- "$bench" "${small[@]}" --json "$temp/new"
+	: >"$temp/file"
+	refuses json-nowhere "$temp/file/numbers" -- \
+		"$bench" "${small[@]}" --json "$temp/file/numbers"
+	refuses csv-nowhere "$temp/file/numbers" -- \
+		"$bench" "${small[@]}" --csv "$temp/file/numbers"
+	lines '^ |#' 0 "$temp/json-folder.out"
+	ln -s /proc/self/fd/1 "$temp/stdout"
+	passes json-link "$bench" "${small[@]}" --json "$temp/stdout"
+	[ -L "$temp/stdout" ] || fail "the link to standard output was replaced"
+	lines 'busbw_gbps|# OK' 9 "$temp/json-link.out"
+	mkfifo "$temp/fifo"
+	timeout 60 cat "$temp/fifo" >"$temp/from-fifo" &
+	started+=("$!")
+	passes json-fifo "$bench" "${small[@]}" --json "$temp/fifo"
+	wait "${started[@]}" || fail "nobody wrote to the FIFO"
+	started=()
+	[ -p "$temp/fifo" ] || fail "the FIFO was replaced"
+	lines busbw_gbps 8 "$temp/from-fifo"
+	mkdir "$temp/elsewhere"
+	for name in dangling there; do
+		ln -s "elsewhere/$name.json" "$temp/$name"
+	done
+	echo old >"$temp/elsewhere/there.json"
+	for name in dangling there; do
+		passes "json-$name" "$bench" "${small[@]}" --json "$temp/$name"
+		[ -L "$temp/$name" ] || fail "json-$name: the link was replaced"
+		lines busbw_gbps 8 "$temp/elsewhere/$name.json"
+	done
+}
+
+# Numbers that nobody could write down are a failure.
+full() {
+	"$@" >/dev/full
+}
+export -f full
+
+test_full() {
+	[ -c /dev/full ] || return 0
+	refuses full-bench 'standard output' -- bash -c 'full "$@"' - "$bench" "${small[@]}"
+	refuses full-csv 'standard output' -- bash -c 'full "$@"' - "$bench" "${small[@]}" --csv -
+	refuses full-pingpong 'standard output' -- \
+		bash -c 'full "$@"' - "$pingpong" --local --sizes 8 --iters 10
+	refuses full-help 'standard output' -- bash -c 'full "$@"' - "$bench" --help
+}
+
+test_plot() {
+	mkdir "$temp/empty"
+	refuses no-gnuplot 'needs gnuplot' 'gnuplot-nox' -- \
+		env PATH="$temp/empty" "$bench" "${small[@]}" --plot "$temp/a.png"
+	if ! command -v gnuplot >/dev/null; then
+		echo "not tried: --plot (there is no gnuplot)"
+		return
+	fi
+	passes plot "$bench" "${small[@]}" --op allreduce,allgather,barrier --plot "$temp/plot.png"
+	[ "$(head -c 8 "$temp/plot.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] ||
+		fail "plot.png is no PNG"
+	[ "$(stat -c %s "$temp/plot.png")" -gt 10000 ] || fail "there is little in plot.png"
+	refuses plot-nothing 'nothing to plot' -- \
+		"$bench" -n 2 --op barrier --iters 2 --plot "$temp/none.png"
+	[ ! -e "$temp/none.png" ] || fail "none.png is there"
+}
+
+test_options() {
+	refuses op "--op 'broadcats': there is allreduce, .*sendrecv, and all" -- \
+		"$bench" -n 2 --op allreduce,broadcats
+	refuses dtype "--dtype 'int9'" 'float8_e5m2' -- "$bench" -n 2 --dtype int9
+	refuses redop "--redop ''" 'premul_sum' -- "$bench" -n 2 --redop sum,
+	refuses algo "--algo 'rign'" 'halving-doubling' -- "$bench" -n 2 --algo rign
+	refuses wire '--wire is for float32' -- "$bench" -n 2 --wire int8 --redop max
+	refuses sizes '--min is more than --max' -- "$bench" -n 2 --min 9 --max 8
+	refuses root '--root 2: ranks are 0 to 1' -- "$bench" -n 2 --root 2
+	refuses stdout 'both have standard output' -- "$bench" -n 2 --json - --csv -
+	refuses idle 'leave nothing to do' -- "$bench" -n 2 --check off --iters 0
+	refuses empty '--csv: the file name is empty' -- "$bench" -n 2 --csv ''
+	refuses ranks '-n is missing' -- "$bench"
+	refuses memory 'no memory for [0-9]+ bytes' -- "$bench" -n 1 --max 1024G --inflight 64
+}
+
+# Ranks that were started apart may have been started otherwise.
+test_terms() {
+	"$bench" -n 2 --rank 1 --job terms --redop max >"$temp/terms.1" 2>&1 &
+	started+=("$!")
+	refuses terms.0 'rank 1 and rank 0 differ in --redop' -- \
+		"$bench" -n 2 --rank 0 --job terms --redop min
+	wait "${started[0]}" && fail "rank 1 does not fail"
+	started=()
+}
+
+passes pingpong "$pingpong" --local --op all --verify --sizes 1,64,4095,4096,4097,1000000
+for name in table numbers files full plot options terms; do
+	before=$failures
+	"test_$name"
+	[ "$failures" -eq "$before" ] || echo "in test_$name"
+done
+finish

@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Ranks that learn from the environment who they are: FRL_RANK and its like, what torchrun sets, by
+# hand and by torchrun itself where there is one; and unique ids, passed on in a file and a pipe.
+# What is said when a rank is missing, there twice, or told something else than the others.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+launch_peer=$bin/../tests/launch-peer
+[ -x "$launch_peer" ] || skip "$launch_peer is not built"
+host=$(hostname)
+# What four ranks of ferrule-allreduce do.
+sum=(--input "$data/rank%r.safetensors" --check "$data/sum.safetensors")
+
+# What a launcher has set for this test is not meant for its ranks.
+unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LOCAL_RANK LOCAL_WORLD_SIZE TORCHELASTIC_RUN_ID \
+	TORCHELASTIC_RESTART_COUNT PMI_RANK PMI_SIZE PMI_FD
+while read -r name; do
+	unset "$name"
+done < <(env | sed -nE 's/^((PMIX|SLURM|FRL_(RANK|JOB))[A-Z0-9_]*)=.*/\1/p')
+
+# Launchers of one rank: `"$settings" RANK RANKS JOB COMMAND...`, `"$torch" RANK RANKS PORT
+# COMMAND...`, `"$by_id" RANK RANKS FILE PROGRAM`.
+settings=$temp/settings
+torch=$temp/torch
+by_id=$temp/by-id
+cat >"$settings" <<-'SCRIPT'
+	#!/usr/bin/env bash
+	FRL_RANK=$1 FRL_RANKS=$2 FRL_JOB=$3 exec "${@:4}"
+SCRIPT
+cat >"$torch" <<-'SCRIPT'
+	#!/usr/bin/env bash
+	export RANK=$1 WORLD_SIZE=$2 MASTER_ADDR=${master:-localhost} MASTER_PORT=$3
+	LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 exec "${@:4}"
+SCRIPT
+cat >"$by_id" <<-'SCRIPT'
+	#!/usr/bin/env bash
+	exec "$4" join "$1" "$2" <"$3"
+SCRIPT
+chmod +x "$settings" "$torch" "$by_id"
+
+# each NAME RANKS LAUNCHER ARGUMENT COMMAND...: the command as each of the ranks; all pass.
+each() {
+	local name=$1 ranks=$2 launcher=$3 argument=$4 rank pids=() others=("${started[@]}")
+	for ((rank = 0; rank < ranks; rank++)); do
+		"$launcher" "$rank" "$ranks" "$argument" "${@:5}" >"$temp/$name.$rank" 2>&1 &
+		pids+=("$!")
+	done
+	started+=("${pids[@]}")
+	for ((rank = 0; rank < ranks; rank++)); do
+		wait "${pids[$rank]}" && continue
+		fail "$name: rank $rank: exit status $?"
+		show "$temp/$name.$rank"
+	done
+	started=("${others[@]}")
+}
+
+# says NAME.RANK PATTERN: in what it has said.
+says() {
+	grep -qE -- "$2" "$temp/$1" && return
+	fail "$1 does not say '$2'"
+	show "$temp/$1"
+}
+
+test_settings() {
+	each settings 4 "$settings" train "$allreduce" "${sum[@]}"
+	says settings.0 'rank 0: 4 ranks, launched by settings'
+	says settings.3 'rank 3: OK'
+}
+
+test_torchrun_by_hand() {
+	local address
+	for address in "$host" localhost 127.0.0.1 ::1; do
+		export master=$address
+		each torch 4 "$torch" 29500 "$launch_peer" environment 3
+		says torch.3 'rank 3 of 4 has met'
+	done
+	unset master
+	each files 4 "$torch" 29500 "$allreduce" "${sum[@]}"
+	says files.0 'launched by torchrun'
+}
+
+# One that was started again, while a rank of the first time has not ended; one with another port.
+test_jobs_beside_each_other() {
+	export TORCHELASTIC_RUN_ID=run/1
+	"$torch" 0 2 29500 "$launch_peer" environment >"$temp/stale" 2>&1 &
+	started+=("$!")
+	TORCHELASTIC_RESTART_COUNT=1 each again 2 "$torch" 29500 "$launch_peer" environment
+	each port 2 "$torch" 29501 "$launch_peer" environment
+	TORCHELASTIC_RUN_ID=run_1 each run 2 "$torch" 29500 "$launch_peer" environment
+	unset TORCHELASTIC_RUN_ID
+	wait "${started[0]}" && fail "a rank alone has met another one"
+	started=()
+	says stale 'waited 3000 ms for rank 1'
+}
+
+test_torchrun() {
+	local torchrun=(torchrun --standalone --nproc-per-node 4 --no-python)
+	if ! command -v torchrun >/dev/null; then
+		echo "not tried: torchrun (there is none)"
+		return
+	fi
+	passes torchrun "${torchrun[@]}" "$allreduce" "${sum[@]}"
+}
+
+test_refused() {
+	refuses nothing 'FRL_RANK' 'torchrun' 'mpirun' 'srun' -- "$launch_peer" detect
+	refuses program '-n is missing' 'WORLD_SIZE' -- "$allreduce" --input a
+	refuses half 'MASTER_PORT is not set' -- \
+		env RANK=0 WORLD_SIZE=2 MASTER_ADDR=a "$allreduce" --input a
+	refuses bad 'RANK is "7"; it must be a number from 0 to 3' -- \
+		"$torch" 7 4 1 "$launch_peer" detect
+	refuses launcher 'FRL_LAUNCHER is "mpi"; it must be one of' -- \
+		env FRL_LAUNCHER=mpi "$launch_peer" detect
+	refuses many '65 ranks: this program has at most 64' -- \
+		"$settings" 0 65 j "$allreduce" --input a
+	refuses pmix 'PMIx' -- env PMIX_NAMESPACE=gone PMIX_RANK=0 \
+		"PMIX_SERVER_URI4=gone.0;tcp4://127.0.0.1:1" "$launch_peer" detect
+	refuses address '192.0.2.1' -- env RANK=0 WORLD_SIZE=2 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 \
+		"$launch_peer" environment
+	refuses name 'cannot look up no-such-host.invalid' -- env RANK=0 WORLD_SIZE=2 \
+		MASTER_ADDR=no-such-host.invalid MASTER_PORT=1 "$launch_peer" environment
+	refuses missing 'waited 3000 ms for rank 1, 2' -- \
+		"$torch" 0 3 29500 "$launch_peer" environment
+}
+
+# There is a rank 0 of two: another one, and one of a job of three, come too many.
+test_twice() {
+	"$torch" 0 2 29500 "$launch_peer" hold >"$temp/first" 2>&1 &
+	started+=("$!")
+	"$torch" 1 2 29500 "$launch_peer" hold >"$temp/second" 2>&1 &
+	started+=("$!")
+	wait_until 10 grep -qs holds "$temp/first" || fail "two ranks do not meet"
+	refuses twice 'rank 0 of job .* has joined before' -- "$torch" 0 2 29500 \
+		"$launch_peer" environment
+	refuses size 'job .* has 2 ranks, not 3' -- "$torch" 2 3 29500 "$launch_peer" environment
+	# What happens to the second one is told to the first.
+	disown "${started[1]}"
+	kill -9 "${started[1]}"
+	wait "${started[0]}" && fail "the first rank does not fail"
+	says first 'rank 1 is gone: process .*launch-peer'
+	started=()
+}
+
+test_unique_id() {
+	local other=$temp/other
+	passes id "$launch_peer" id
+	each by-file 4 "$by_id" "$temp/id.out" "$launch_peer"
+	says by-file.2 'rank 2 of 4 has met'
+	"$launch_peer" id | tee >("$launch_peer" join 1 2 >"$temp/pipe.1" 2>&1) |
+		"$launch_peer" join 0 2 >"$temp/pipe.0" 2>&1 ||
+		fail "ranks do not meet through pipes"
+	wait_until 5 grep -qs 'rank 1 of 2 has met' "$temp/pipe.1" || fail "rank 1 is not there"
+	# The daemon of another host, as far as anybody can tell.
+	mkdir -m 700 "$other"
+	start_daemon "$other/ferruled.sock" "$ferruled" --private --config "$temp/ferruled.conf"
+	"$launch_peer" id >"$temp/id"
+	refuses elsewhere 'made on .*listen_address.*FRL_JOB_HOST' -- \
+		env "FRL_CONTROL=$other/ferruled.sock" "$launch_peer" join 0 2 <"$temp/id"
+	# Started again it is the same one, which an id is good for.
+	kill -9 "${daemons[0]}"
+	start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
+	each after 2 "$by_id" "$temp/id" "$launch_peer"
+	FRL_JOB_HOST=localhost "$launch_peer" id >"$temp/id"
+	each localhost 2 "$by_id" "$temp/id" "$launch_peer"
+	refuses long 'at most 64 characters' -- \
+		env "FRL_JOB_HOST=$(printf 'h%.0s' {1..65})" "$launch_peer" id
+	refuses none 'no unique id' -- "$launch_peer" join 0 2 <"$temp/ferruled.conf"
+}
+
+test_many() {
+	each many 64 "$settings" many "$launch_peer" environment
+}
+
+for name in settings torchrun_by_hand torchrun jobs_beside_each_other refused twice unique_id \
+	many; do
+	before=$failures
+	"test_$name"
+	[ "$failures" -eq "$before" ] || echo "in test_$name"
+done
+finish

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank that does nothing but meet the others, for the tests of launchers:
+ *
+ *	launch-peer detect                       what frl_launch_detect() says, and no more
+ *	launch-peer environment [TIMES]          joins as the launcher says, that often
+ *	launch-peer hold                         the same once, and then waits for its end
+ *	launch-peer id                           prints a unique id, and ends
+ *	launch-peer join RANK RANKS <ID          joins by the id on standard input
+ *
+ * The ranks gather their numbers, so that each sees whom it has met. Waits 5 s for the daemons and
+ * 3 s for the other ranks. Status 1 with what the library says about a failure.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <ferrule/ferrule.h>
+
+enum { JOIN_MS = 5000, GATHER_MS = 3000, RANKS_MAX = 1024 };
+
+static int fail(const char *what, int err)
+{
+	fprintf(stderr, "%s: %s: %s\n", what, frl_strerror(err), frl_last_error());
+	return EXIT_FAILURE;
+}
+
+/* Whom it has met are the ranks of its job, in their order. */
+static int meet(struct frl_bootstrap *bootstrap)
+{
+	int all[RANKS_MAX], err;
+
+	if (bootstrap->ranks > RANKS_MAX)
+		return fail("too many ranks", 0);
+	frl_bootstrap_set_timeout(bootstrap, GATHER_MS);
+	err = bootstrap->allgather(bootstrap->ctx, &bootstrap->rank, sizeof(int), all);
+	if (err)
+		return fail("allgather", err);
+	for (int i = 0; i < bootstrap->ranks; i++)
+		if (all[i] != i)
+			return fail("ranks are mixed up", 0);
+	printf("rank %d of %d has met the others\n", bootstrap->rank, bootstrap->ranks);
+	fflush(stdout);
+	return EXIT_SUCCESS;
+}
+
+static int detect(void)
+{
+	struct frl_launch launch;
+	int err = frl_launch_detect(&launch);
+
+	if (err)
+		return fail("detect", err);
+	printf("%s: job '%s' at '%s', rank %d of %d, %d of %d here\n", launch.launcher, launch.job,
+		launch.host, launch.rank, launch.ranks, launch.local_rank, launch.local_ranks);
+	frl_launch_close(&launch);
+	return EXIT_SUCCESS;
+}
+
+static int from_environment(int times)
+{
+	for (int i = 0; i < times; i++) {
+		struct frl_bootstrap bootstrap;
+		int status, err = frl_bootstrap_from_environment(JOIN_MS, &bootstrap);
+
+		if (err)
+			return fail("join", err);
+		status = meet(&bootstrap);
+		bootstrap.close(bootstrap.ctx);
+		if (status)
+			return status;
+	}
+	return EXIT_SUCCESS;
+}
+
+/* Until a rank is gone. */
+static int hold(void)
+{
+	struct frl_bootstrap bootstrap;
+	int gone = -1, status, err = frl_bootstrap_from_environment(JOIN_MS, &bootstrap);
+
+	if (err)
+		return fail("join", err);
+	status = meet(&bootstrap);
+	printf("process %d holds\n", (int)getpid());
+	fflush(stdout);
+	while (!status && !(err = bootstrap.check(bootstrap.ctx, &gone)))
+		usleep(5000);
+	if (!status)
+		status = fail("hold", err);
+	bootstrap.close(bootstrap.ctx);
+	return status;
+}
+
+static int make_id(void)
+{
+	struct frl_unique_id id;
+	int err = frl_unique_id_create(&id);
+
+	if (err)
+		return fail("id", err);
+	puts(id.text);
+	return EXIT_SUCCESS;
+}
+
+static int join_by_id(int rank, int ranks)
+{
+	struct frl_unique_id id = { "" };
+	struct frl_bootstrap bootstrap;
+	int status, err;
+
+	if (!fgets(id.text, sizeof(id.text), stdin))
+		return fail("no id", 0);
+	id.text[strcspn(id.text, "\n")] = '\0';
+	err = frl_bootstrap_from_unique_id(&id, rank, ranks, JOIN_MS, &bootstrap);
+	if (err)
+		return fail("join", err);
+	status = meet(&bootstrap);
+	bootstrap.close(bootstrap.ctx);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	if (strcmp(what, "detect") == 0)
+		return detect();
+	if (strcmp(what, "environment") == 0)
+		return from_environment(argc > 2 ? atoi(argv[2]) : 1);
+	if (strcmp(what, "hold") == 0)
+		return hold();
+	if (strcmp(what, "id") == 0)
+		return make_id();
+	if (strcmp(what, "join") == 0 && argc == 4)
+		return join_by_id(atoi(argv[2]), atoi(argv[3]));
+	fprintf(stderr, "launch-peer detect | environment [TIMES] | hold | id | join RANK RANKS\n");
+	return 2;
+}

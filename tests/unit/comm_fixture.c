@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tests/unit/comm_fixture.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/base/error.h"
+
+bool complain(struct rank *rank, const char *format, ...)
+{
+	va_list args;
+
+	if (rank->failure[0])
+		return false;
+	va_start(args, format);
+	vsnprintf(rank->failure, sizeof(rank->failure), format, args);
+	va_end(args);
+	return false;
+}
+
+void job_sleep_ms(int ms)
+{
+	const struct timespec pause = { ms / 1000, (long)(ms % 1000) * 1000000 };
+
+	nanosleep(&pause, NULL);
+}
+
+/* ---- the bootstrap */
+
+static int gather(void *ctx, const void *mine, size_t size, void *all)
+{
+	struct rank *rank = ctx;
+	struct job *job = rank->job;
+	unsigned round;
+	int err = 0;
+
+	pthread_mutex_lock(&job->mutex);
+	while (job->leaving > 0) /* others are still in the one before */
+		pthread_cond_wait(&job->changed, &job->mutex);
+	round = job->round;
+	if (job->arrived == 0)
+		job->gathered = calloc((size_t)job->ranks, size);
+	memcpy(job->gathered + (size_t)rank->number * size, mine, size);
+	if (++job->arrived == (unsigned)job->ranks) {
+		job->leaving = job->arrived;
+		job->arrived = 0;
+		job->round++;
+		pthread_cond_broadcast(&job->changed);
+	}
+	while (job->round == round && job->gone < 0)
+		pthread_cond_wait(&job->changed, &job->mutex);
+	if (job->round == round) {
+		err = frl_fail(-ECONNRESET, "rank %d is gone", job->gone);
+	} else {
+		memcpy(all, job->gathered, (size_t)job->ranks * size);
+		if (--job->leaving == 0) {
+			free(job->gathered);
+			job->gathered = NULL;
+			pthread_cond_broadcast(&job->changed);
+		}
+	}
+	pthread_mutex_unlock(&job->mutex);
+	return err;
+}
+
+static int check(void *ctx, int *ret_rank)
+{
+	struct job *job = ((struct rank *)ctx)->job;
+	int err = 0;
+
+	pthread_mutex_lock(&job->mutex);
+	if (job->gone >= 0) {
+		*ret_rank = job->gone;
+		err = frl_fail(-ECONNRESET, "rank %d is gone: %s", job->gone, job->why);
+	}
+	pthread_mutex_unlock(&job->mutex);
+	return err;
+}
+
+static void give_up(void *ctx, const char *why)
+{
+	struct rank *rank = ctx;
+	struct job *job = rank->job;
+
+	pthread_mutex_lock(&job->mutex);
+	if (job->gone < 0) {
+		job->gone = rank->number;
+		snprintf(job->why, sizeof(job->why), "%s", why ? why : "");
+		pthread_cond_broadcast(&job->changed);
+	}
+	pthread_mutex_unlock(&job->mutex);
+}
+
+static bool has_left(void *ctx, int rank)
+{
+	struct job *job = ((struct rank *)ctx)->job;
+	bool left;
+
+	pthread_mutex_lock(&job->mutex);
+	left = job->rank[rank].left;
+	pthread_mutex_unlock(&job->mutex);
+	return left;
+}
+
+static int post(void *ctx, int to, const void *data, size_t size)
+{
+	struct rank *rank = ctx;
+	struct job *job = rank->job;
+	struct job_mail *mail = malloc(sizeof(*mail) + size);
+
+	*mail = (struct job_mail){ .from = rank->number, .to = to, .size = size };
+	memcpy(mail->data, data, size);
+	pthread_mutex_lock(&job->mutex);
+	if (job->losses && job->posted++ % job->losses == 0) {
+		free(mail);
+	} else {
+		*job->mails_end = mail;
+		job->mails_end = &mail->next;
+		pthread_cond_broadcast(&job->changed);
+	}
+	pthread_mutex_unlock(&job->mutex);
+	return 0;
+}
+
+static void set_receiver(
+	void *ctx, void (*receive)(void *arg, int rank, const void *data, size_t size), void *arg)
+{
+	struct rank *rank = ctx;
+	struct job *job = rank->job;
+
+	pthread_mutex_lock(&job->mutex);
+	rank->receive = receive;
+	rank->receive_arg = arg;
+	while (job->calls == rank->number)
+		pthread_cond_wait(&job->changed, &job->mutex);
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->mutex);
+}
+
+static void hand_out(struct job *job, struct job_mail *mail)
+{
+	struct rank *to = &job->rank[mail->to];
+	void (*receive)(void *, int, const void *, size_t) = to->receive;
+	void *arg = to->receive_arg;
+
+	if (!receive)
+		return;
+	job->calls = mail->to;
+	pthread_mutex_unlock(&job->mutex);
+	receive(arg, mail->from, mail->data, mail->size);
+	pthread_mutex_lock(&job->mutex);
+	job->calls = -1;
+	pthread_cond_broadcast(&job->changed);
+}
+
+static void *deliver(void *arg)
+{
+	struct job *job = arg;
+
+	pthread_mutex_lock(&job->mutex);
+	while (!job->ends) {
+		struct job_mail *mail = job->mails;
+
+		if (!mail) {
+			pthread_cond_wait(&job->changed, &job->mutex);
+			continue;
+		}
+		job->mails = mail->next;
+		if (!job->mails)
+			job->mails_end = &job->mails;
+		hand_out(job, mail);
+		free(mail);
+	}
+	pthread_mutex_unlock(&job->mutex);
+	return NULL;
+}
+
+/* ---- ranks */
+
+static int rails_of(const struct rank *rank)
+{
+	return rank->job->rails ? rank->job->rails : 1;
+}
+
+static int open_devices(struct rank *rank)
+{
+	struct frl_device_config config;
+	int err = 0;
+
+	frl_device_config_init(&config);
+	for (int i = 0; i < rails_of(rank) && !err; i++)
+		err = frl_device_open(&config, &rank->devices[i]);
+	if (err)
+		complain(rank, "device: %s", frl_last_error());
+	return err;
+}
+
+static void *rank_main(void *arg)
+{
+	struct rank *rank = arg;
+	struct frl_comm_config config;
+
+	rank->bootstrap = (struct frl_bootstrap){
+		.rank = rank->number,
+		.ranks = rank->ranks,
+		.ctx = rank,
+		.allgather = gather,
+		.check = check,
+		.abort = give_up,
+		.has_left = has_left,
+		.post = post,
+		.set_receiver = set_receiver,
+	};
+	if (open_devices(rank) < 0) {
+		give_up(rank, "no device");
+		return NULL;
+	}
+	frl_comm_config_init(&config);
+	config.devices = rank->devices;
+	config.n_devices = rails_of(rank);
+	config.timeout_ms = rank->job->timeout_ms;
+	if (frl_comm_create_with(&rank->bootstrap, &config, &rank->comm) == 0)
+		rank->job->main(rank);
+	else
+		complain(rank, "communicator: %s", frl_last_error());
+	frl_comm_destroy(rank->comm);
+	pthread_mutex_lock(&rank->job->mutex);
+	rank->left = true;
+	pthread_mutex_unlock(&rank->job->mutex);
+	for (int i = 0; i < rails_of(rank); i++) {
+		if (frl_device_close(rank->devices[i]) < 0)
+			complain(rank, "close: %s", frl_last_error());
+	}
+	return NULL;
+}
+
+static void job_end(struct job *job)
+{
+	pthread_mutex_lock(&job->mutex);
+	job->ends = true;
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->mutex);
+	pthread_join(job->postman, NULL);
+	while (job->mails) {
+		struct job_mail *mail = job->mails;
+
+		job->mails = mail->next;
+		free(mail);
+	}
+	free(job->gathered);
+	pthread_cond_destroy(&job->changed);
+	pthread_mutex_destroy(&job->mutex);
+}
+
+void job_run(struct job *job)
+{
+	char failures[JOB_RANKS * 64 + JOB_TEXT] = "";
+
+	pthread_mutex_init(&job->mutex, NULL);
+	pthread_cond_init(&job->changed, NULL);
+	job->mails = NULL;
+	job->mails_end = &job->mails;
+	job->calls = job->gone = -1;
+	job->ends = false;
+	job->round = job->arrived = job->leaving = job->posted = 0;
+	job->gathered = NULL;
+	pthread_create(&job->postman, NULL, deliver, job);
+	for (int i = 0; i < job->ranks; i++) {
+		job->rank[i] = (struct rank){ .job = job, .number = i, .ranks = job->ranks };
+		pthread_create(&job->rank[i].thread, NULL, rank_main, &job->rank[i]);
+	}
+	for (int i = 0; i < job->ranks; i++)
+		pthread_join(job->rank[i].thread, NULL);
+	job_end(job);
+	for (int i = 0; i < job->ranks && !failures[0]; i++) {
+		if (job->rank[i].failure[0])
+			snprintf(failures, sizeof(failures), "rank %d of %d: %s", i, job->ranks,
+				job->rank[i].failure);
+	}
+	ck_assert_msg(!failures[0], "%s", failures);
+}

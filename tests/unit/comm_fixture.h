@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Communicators between threads: each rank is a thread with a device of the local fabric, and they
+ * meet through a bootstrap in memory, whose mail a thread of the job hands out.
+ */
+#ifndef FERRULE_TESTS_UNIT_COMM_FIXTURE_H
+#define FERRULE_TESTS_UNIT_COMM_FIXTURE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <ferrule/ferrule.h>
+
+enum { JOB_RANKS = 8, JOB_RAILS = 4, JOB_TEXT = 1024 };
+
+struct job;
+
+struct rank {
+	struct job *job;
+	int number;
+	int ranks;
+	pthread_t thread;
+	struct frl_device *devices[JOB_RAILS];
+	struct frl_bootstrap bootstrap;
+	struct frl_comm *comm;
+	void (*receive)(void *arg, int rank, const void *data, size_t size);
+	void *receive_arg;
+	bool left;
+	char failure[JOB_TEXT];
+};
+
+struct job_mail {
+	struct job_mail *next;
+	int from, to;
+	size_t size;
+	uint8_t data[];
+};
+
+struct job {
+	int ranks;
+	void (*main)(struct rank *rank);
+	void *arg;       /* the test's */
+	int timeout_ms;  /* of the communicators */
+	int rails;       /* devices of each rank; 0: one */
+	unsigned losses; /* one of so many mails is lost; 0: none */
+	struct rank rank[JOB_RANKS];
+	pthread_t postman;
+	pthread_mutex_t mutex; /* for all that follows, and the ranks' receivers */
+	pthread_cond_t changed;
+	struct job_mail *mails, **mails_end;
+	int calls; /* rank whose receiver runs, or -1 */
+	unsigned posted;
+	bool ends;
+	int gone; /* rank that gave up, or -1 */
+	char why[JOB_TEXT];
+	unsigned round, arrived, leaving;
+	uint8_t *gathered;
+};
+
+/* Runs `job->main` on all ranks, with job->rank[].comm made, and asserts that none complained. */
+void job_run(struct job *job);
+
+/* For `main`: the first complaint counts. Returns false, so that callers can give up. */
+bool complain(struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static inline bool expect_that(
+	struct rank *rank, bool condition, const char *text, const char *file, int line)
+{
+	return condition || complain(rank, "%s:%d: %s (%s)", file, line, text, frl_last_error());
+}
+
+#define expect(rank, condition) expect_that((rank), (condition), #condition, __FILE__, __LINE__)
+
+/* Waits, in real time, without using the library. */
+void job_sleep_ms(int ms);
+
+#endif

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Communicators that fail: with an error on every rank, in time, and with a text that names what
+ * happened and who is the cause.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/clock.h"
+#include "tests/unit/comm_fixture.h"
+
+enum { LONG = 300000, SOON_MS = 3000 };
+
+static int32_t numbers[JOB_RANKS][2 * LONG];
+
+static uint64_t now_ms(void)
+{
+	return clock_now_ns() / 1000000;
+}
+
+/* The operation fails with `err` and a text that has all of the words. */
+static void fails(
+	struct rank *rank, const struct frl_collective *c, int err, const char *const words[])
+{
+	uint64_t start = now_ms();
+	int rc = frl_run(rank->comm, c);
+
+	if (rc != err)
+		complain(rank, "%d instead of %d: %s", rc, err, frl_last_error());
+	for (int i = 0; words[i]; i++) {
+		if (!strstr(frl_last_error(), words[i]))
+			complain(rank, "'%s' does not have '%s'", frl_last_error(), words[i]);
+	}
+	if (now_ms() - start > SOON_MS)
+		complain(rank, "that took %d ms", (int)(now_ms() - start));
+}
+
+static struct frl_collective allreduce_of(const struct rank *rank, size_t count)
+{
+	return (struct frl_collective){ .coll = FRL_ALLREDUCE,
+		.send = numbers[rank->number],
+		.recv = numbers[rank->number],
+		.count = count,
+		.dtype = FRL_INT32 };
+}
+
+static bool works(struct rank *rank)
+{
+	return expect(rank, frl_barrier(rank->comm) == 0);
+}
+
+/* The same, but others may be ahead, and the failure that is to come be here already. */
+static bool works_unless(struct rank *rank, int err)
+{
+	int rc = frl_barrier(rank->comm);
+
+	expect(rank, rc == 0 || rc == err);
+	return rc == 0;
+}
+
+/* ---- bad arguments are refused, and nothing else happens */
+
+static void refused(struct rank *rank, const struct frl_collective *c, int err, const char *word)
+{
+	struct frl_request *request = NULL;
+	int rc = frl_start(rank->comm, c, &request);
+
+	if (rc != err || !strstr(frl_last_error(), word) || request)
+		complain(rank, "%s: %d, %s", word, rc, frl_last_error());
+}
+
+static void misuse(struct rank *rank)
+{
+	int32_t *mine = numbers[rank->number];
+	struct frl_collective c = allreduce_of(rank, 10);
+	bool done;
+
+	c.recv = mine + 1;
+	refused(rank, &c, -EINVAL, "overlap");
+	c.recv = NULL;
+	refused(rank, &c, -EINVAL, "the receive buffer is NULL");
+	c = allreduce_of(rank, SIZE_MAX / 2);
+	refused(rank, &c, -EINVAL, "address space");
+	c = allreduce_of(rank, 10);
+	c.dtype = FRL_DTYPES;
+	refused(rank, &c, -EINVAL, "element type");
+	c = allreduce_of(rank, 10);
+	c.op = FRL_OPS;
+	refused(rank, &c, -EINVAL, "operation");
+	c.op = FRL_PREMUL_SUM;
+	refused(rank, &c, -EINVAL, "scalar");
+	c = allreduce_of(rank, 10);
+	c.wire = FRL_WIRE_INT8;
+	refused(rank, &c, -EINVAL, "wire formats are for float32, not for int32");
+	c.dtype = FRL_FLOAT32;
+	c.op = FRL_MAX;
+	refused(rank, &c, -ENOTSUP, "only sums");
+	c = allreduce_of(rank, 10);
+	c.coll = FRL_BROADCAST;
+	c.root = rank->ranks;
+	refused(rank, &c, -EINVAL, "there is no rank 2");
+	c.coll = FRL_COLLS;
+	refused(rank, &c, -EINVAL, "no collective");
+	c.coll = FRL_ALLTOALLV;
+	refused(rank, &c, -EINVAL, "alltoallv needs all counts");
+	c.send_counts = (size_t[2]){ 4, 4 };
+	c.recv_counts = (size_t[2]){ 2, 2 };
+	c.send_displs = c.recv_displs = (size_t[2]){ 0, 0 };
+	refused(rank, &c, -EINVAL, "sends 4 elements to itself and receives 2");
+	expect(rank, frl_start(NULL, &c, NULL) == -EINVAL);
+	expect(rank, frl_request_test(NULL, &done) == -EINVAL);
+	expect(rank, frl_request_wait(NULL) == -EINVAL);
+	works(rank);
+}
+
+START_TEST(bad_arguments)
+{
+	struct job job = { .ranks = 2, .main = misuse };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- ranks that do different things */
+
+struct difference {
+	enum frl_coll coll;
+	size_t count, other;
+	const char *words[4];
+};
+
+static const struct difference differences[] = {
+	{ FRL_BROADCAST, 4, 4, { "runs broadcast", "runs allreduce", "#1" } },
+	{ FRL_BROADCAST, LONG, LONG, { "runs broadcast", "runs allreduce", "#1" } },
+	{ FRL_BROADCAST, 4, LONG, { "runs broadcast", "runs allreduce" } },
+	{ FRL_ALLREDUCE, 4, 5, { "allreduce #1 of 4 int32", "allreduce #1 of 5 int32" } },
+	{ FRL_ALLREDUCE, 4, LONG, { "of 4 int32", "of 300000 int32" } },
+	{ FRL_BARRIER, 0, LONG, { "runs barrier", "runs allreduce" } },
+};
+
+static void differ(struct rank *rank)
+{
+	const struct difference *difference = rank->job->arg;
+	struct frl_collective c = allreduce_of(rank, difference->other);
+
+	if (rank->number == 1) {
+		c.coll = difference->coll;
+		c.count = difference->count;
+	}
+	if (works_unless(rank, -EPROTO))
+		fails(rank, &c, -EPROTO, difference->words);
+}
+
+START_TEST(different_operations)
+{
+	struct difference difference = differences[_i];
+	struct job job = { .ranks = 3, .main = differ, .arg = &difference };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Two ranks, a sender that means another number of elements than the receiver. */
+static void send_other_count(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, rank->number ? 7 : 8);
+
+	c.coll = rank->number ? FRL_SEND : FRL_RECV;
+	c.root = !rank->number;
+	if (rank->number)
+		expect(rank, frl_run(rank->comm, &c) == 0); /* it does not wait for the other */
+	else
+		fails(rank, &c, -EPROTO, (const char *const[]){ "of 7 int32", "of 8 int32", NULL });
+}
+
+START_TEST(different_counts)
+{
+	struct job job = { .ranks = 2, .main = send_other_count };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- abort */
+
+static void *abort_soon(void *arg)
+{
+	struct rank *rank = arg;
+
+	job_sleep_ms(50);
+	frl_comm_abort(rank->comm, "the loss is NaN");
+	frl_comm_abort(rank->comm, "too late");
+	return NULL;
+}
+
+/* Rank 0 does not take part: the others would wait for ever. */
+static void wait_for_abort(struct rank *rank)
+{
+	const char *const words[] = { "rank 1 aborted: the loss is NaN", NULL };
+	struct frl_collective c = allreduce_of(rank, LONG);
+	pthread_t thread;
+
+	if (!works(rank))
+		return;
+	if (rank->number == 1)
+		pthread_create(&thread, NULL, abort_soon, rank);
+	if (rank->number == 0)
+		job_sleep_ms(200);
+	fails(rank, &c, -ECANCELED, words);
+	fails(rank, &c, -ECANCELED, words);
+	if (rank->number == 1)
+		pthread_join(thread, NULL);
+}
+
+START_TEST(abort_ends_all)
+{
+	struct job job = { .ranks = 3, .main = wait_for_abort };
+
+	job_run(&job);
+}
+END_TEST
+
+/* A part that is aborted leaves the whole alone. */
+static void abort_part(struct rank *rank)
+{
+	int32_t value = 1, sum = 0;
+	struct frl_comm *half;
+
+	if (!expect(rank, frl_comm_split(rank->comm, rank->number / 2, 0, &half) == 0))
+		return;
+	if (rank->number == 0)
+		frl_comm_abort(half, NULL);
+	if (rank->number < 2)
+		expect(rank,
+			frl_allreduce(half, &value, &sum, 1, FRL_INT32, FRL_SUM) == -ECANCELED);
+	else
+		expect(rank, frl_allreduce(half, &value, &sum, 1, FRL_INT32, FRL_SUM) == 0);
+	frl_comm_destroy(half);
+	expect(rank, frl_allreduce(rank->comm, &value, &sum, 1, FRL_INT32, FRL_SUM) == 0);
+	expect(rank, sum == 4);
+}
+
+START_TEST(abort_of_a_part)
+{
+	struct job job = { .ranks = 4, .main = abort_part };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- ranks that are late, gone, or have left */
+
+/* Rank 2 has not started what the others wait for, and is not polling either. */
+static void be_late(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, 1000);
+	uint64_t start;
+
+	if (!works(rank) || !works(rank))
+		return;
+	start = now_ms();
+	if (rank->number == 2)
+		job_sleep_ms(600);
+	fails(rank, &c, -ETIMEDOUT,
+		(const char *const[]){ "allreduce #2 made no progress", "for 200 ms",
+			"rank 2 has not started it: 2 so far", NULL });
+	expect(rank, now_ms() - start >= 200);
+}
+
+START_TEST(timeouts_name_who_is_late)
+{
+	struct job job = { .ranks = 3, .main = be_late, .timeout_ms = 200 };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Who computes for longer than the timeout, but comes before the others wait so long, is fine. */
+static void be_slow(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, LONG);
+
+	for (int i = 0; i < 3; i++) {
+		job_sleep_ms(rank->number == 1 ? 100 : 0);
+		expect(rank, frl_run(rank->comm, &c) == 0);
+	}
+}
+
+START_TEST(slow_is_not_late)
+{
+	struct job job = { .ranks = 3, .main = be_slow, .timeout_ms = 1000 };
+
+	job_run(&job);
+}
+END_TEST
+
+static void one_gives_up(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, LONG);
+
+	if (!works_unless(rank, -ECONNRESET))
+		return;
+	if (rank->number == 1)
+		rank->bootstrap.abort(rank->bootstrap.ctx, "out of data");
+	else
+		fails(rank, &c, -ECONNRESET, (const char *const[]){ "rank 1 is gone", NULL });
+}
+
+START_TEST(a_rank_gives_up)
+{
+	struct job job = { .ranks = 3, .main = one_gives_up };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Its drain must not hold the others up, nor their waiting its own. */
+static void one_leaves(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, 100);
+	struct frl_request *request;
+
+	if (rank->number == 1) {
+		works(rank);
+		return;
+	}
+	if (frl_barrier(rank->comm) == 0 && frl_start(rank->comm, &c, &request) == 0)
+		expect(rank, frl_request_wait(request) < 0);
+}
+
+START_TEST(a_rank_leaves_early)
+{
+	struct job job = { .ranks = 3, .main = one_leaves };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Requests that nobody has tested to their end. */
+static void leave_requests(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, LONG);
+	struct frl_request *request;
+
+	if (rank->number != 1) {
+		frl_start(rank->comm, &c, &request); /* the other one may have left already */
+		return;
+	}
+	fails(rank, &c, -ECANCELED, (const char *const[]){ "destroyed its communicator", NULL });
+}
+
+START_TEST(requests_left_behind)
+{
+	struct job job = { .ranks = 3, .main = leave_requests };
+
+	job_run(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("comm_faults");
+	TCase *tcase = tcase_create("comm_faults");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_test(tcase, bad_arguments);
+	tcase_add_loop_test(tcase, different_operations, 0,
+		(int)(sizeof(differences) / sizeof(differences[0])));
+	tcase_add_test(tcase, different_counts);
+	tcase_add_test(tcase, abort_ends_all);
+	tcase_add_test(tcase, abort_of_a_part);
+	tcase_add_test(tcase, timeouts_name_who_is_late);
+	tcase_add_test(tcase, slow_is_not_late);
+	tcase_add_test(tcase, a_rank_gives_up);
+	tcase_add_test(tcase, a_rank_leaves_early);
+	tcase_add_test(tcase, requests_left_behind);
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	/* EAL starts once a process. */
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

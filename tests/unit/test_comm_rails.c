@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Several rails: what is long is striped over them, and when connections break in the middle of an
+ * operation the others finish it, with every element reduced exactly once.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/communicator.h"
+#include "tests/unit/comm_fixture.h"
+
+enum { LONG = 2000000, ROUNDS = 6 };
+
+static int32_t input(int rank, size_t i)
+{
+	return (int32_t)((i * 31 + (size_t)rank * 7919) % 1000) - 500;
+}
+
+static int32_t sum_of(int ranks, size_t i)
+{
+	int32_t sum = 0;
+
+	for (int r = 0; r < ranks; r++)
+		sum += input(r, i);
+	return sum;
+}
+
+/* As a port does that is gone for one of its queue pairs: whatever was posted comes back. */
+static bool break_channel(struct frl_comm *comm, int peer, unsigned number)
+{
+	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
+	struct peer *to = comm->peers[peer];
+	struct channel *channel = to ? to->channels[number] : NULL;
+
+	if (!channel || channel->state != CHANNEL_UP)
+		return false;
+	frl_qp_modify(channel->bulk, &attr, FRL_QP_STATE);
+	frl_qp_modify(channel->eager, &attr, FRL_QP_STATE);
+	return true;
+}
+
+struct breaks {
+	size_t count;
+	int after;       /* so many tests of the request */
+	int by;          /* rank, or -1: all of them, each another connection */
+	unsigned number; /* of the channel */
+};
+
+/* Tests the request to its end; breaks the channel as soon as it can be broken. */
+static int wait_and_break(
+	struct rank *rank, struct frl_request *request, const struct breaks *breaks)
+{
+	bool breaks_one = breaks && (breaks->by < 0 || breaks->by == rank->number), done = false;
+	struct frl_backoff backoff;
+	int rc = 0;
+
+	frl_backoff_reset(&backoff);
+	for (int i = 0; !done && !rc; i++) {
+		rc = frl_request_test(request, &done);
+		if (breaks_one && !rc && !done && i >= breaks->after)
+			breaks_one = !break_channel(
+				rank->comm, (rank->number + 1) % rank->ranks, breaks->number);
+		frl_backoff_idle(&backoff);
+	}
+	return rc;
+}
+
+/* One allreduce, in the middle of which a channel to the next rank breaks. */
+static bool sum_up(struct rank *rank, const struct breaks *breaks, size_t count)
+{
+	int32_t *send = malloc(count * sizeof(*send)), *recv = malloc(count * sizeof(*recv));
+	struct frl_request *request;
+
+	for (size_t i = 0; i < count; i++) {
+		send[i] = input(rank->number, i);
+		recv[i] = -1;
+	}
+	expect(rank,
+		frl_allreduce_start(rank->comm, send, recv, count, FRL_INT32, FRL_SUM, &request) ==
+			0);
+	expect(rank, wait_and_break(rank, request, breaks) == 0);
+	for (size_t i = 0; i < count && !rank->failure[0]; i++) {
+		if (recv[i] != sum_of(rank->ranks, i))
+			complain(rank, "%zu: %d instead of %d", i, recv[i], sum_of(rank->ranks, i));
+	}
+	free(send);
+	free(recv);
+	return !rank->failure[0];
+}
+
+static void run_striped(struct rank *rank)
+{
+	static const size_t counts[] = { 1, 1000, 5000, 70001, 300000, LONG };
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		sum_up(rank, NULL, counts[i]);
+}
+
+START_TEST(striped)
+{
+	struct job job = { .ranks = _i % 10, .main = run_striped, .rails = _i / 10 };
+
+	job_run(&job);
+}
+END_TEST
+
+static void run_broken(struct rank *rank)
+{
+	const struct breaks *breaks = rank->job->arg;
+	bool works = sum_up(rank, NULL, 100) && sum_up(rank, breaks, breaks->count);
+
+	for (int i = 0; i < ROUNDS && works; i++)
+		works = sum_up(rank, NULL, i % 2 ? 300 : 100000);
+}
+
+/* At different moments, seen by one end, by the other, or by both. */
+START_TEST(broken_while_long)
+{
+	struct breaks breaks = { .count = LONG,
+		.after = _i * 37 % 300,
+		.by = _i % 2 ? _i % 3 - 1 : _i / 2 % 2,
+		.number = _i / 3 % 2 };
+	struct job job = { .ranks = 2 + _i % 2, .main = run_broken, .rails = 2, .arg = &breaks };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Small messages are repeated from their slots. */
+static void run_broken_small(struct rank *rank)
+{
+	const struct breaks *breaks = rank->job->arg;
+
+	for (int i = 0; i < 24 && !rank->failure[0]; i++)
+		sum_up(rank, i == 8 + breaks->after ? breaks : NULL, breaks->count);
+}
+
+START_TEST(broken_while_small)
+{
+	struct breaks breaks = {
+		.count = 700, .after = _i % 4, .by = _i % 2 ? _i % 3 - 1 : _i / 2 % 2, .number = 0
+	};
+	struct job job = {
+		.ranks = 2 + _i % 2, .main = run_broken_small, .rails = 2, .arg = &breaks
+	};
+
+	job_run(&job);
+}
+END_TEST
+
+/* The second break, of the same channel, has nowhere to go. */
+static void run_to_the_end(struct rank *rank)
+{
+	const struct breaks breaks = { .after = 0, .by = 0 };
+	static int32_t values[2][LONG];
+	struct frl_request *request;
+
+	if (!sum_up(rank, NULL, 1) || !sum_up(rank, &breaks, LONG))
+		return;
+	expect(rank,
+		frl_allreduce_start(rank->comm, values[rank->number], values[rank->number], LONG,
+			FRL_INT32, FRL_SUM, &request) == 0);
+	expect(rank, wait_and_break(rank, request, &breaks) == -ECONNRESET);
+}
+
+START_TEST(no_rail_is_left)
+{
+	struct job job = { .ranks = 2, .main = run_to_the_end, .rails = 2 };
+
+	job_run(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("comm_rails");
+	TCase *tcase = tcase_create("comm_rails");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_loop_test(tcase, striped, 22, 25);
+	tcase_add_loop_test(tcase, striped, 32, 34);
+	tcase_add_loop_test(tcase, broken_while_long, 0, 18);
+	tcase_add_loop_test(tcase, broken_while_small, 0, 12);
+	tcase_add_test(tcase, no_rail_is_left);
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	/* EAL starts once a process. */
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
