@@ -12,11 +12,11 @@ packages() {
 		echo gcc libc6-dev meson ninja-build pkg-config
 		echo libdpdk-dev libisal-dev libjansson-dev libpcap-dev libprotobuf-c-dev
 		echo protobuf-c-compiler libevent-dev libssl-dev libconfig-dev libsystemd-dev
-		echo uthash-dev libcap-ng-dev
+		echo uthash-dev libcap-ng-dev libpmix-dev
 		;;
 	test)
 		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus
-		echo man-db groff
+		echo man-db groff gnuplot-nox openmpi-bin mpich slurm-wlm munge
 		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
