@@ -81,14 +81,13 @@ static int awaited(const struct frl_comm *comm)
 	return -1;
 }
 
-/* How long the request has not moved, in ms. */
-static uint64_t stalled_ms(struct frl_request *request, uint64_t now_ns)
+/* Since when the request has not moved. */
+static void note_moves(struct frl_request *request, uint64_t now_ns)
 {
 	if (request->seen_moves != request->moves || request->since_ns == 0) {
 		request->seen_moves = request->moves;
 		request->since_ns = now_ns;
 	}
-	return (now_ns - request->since_ns) / NS_PER_MS;
 }
 
 /* ---- ranks in other operations */
@@ -293,13 +292,18 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 
 static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 {
-	uint64_t timeout_ms = (uint64_t)comm->config.timeout_ms, longest = 0;
+	uint64_t timeout_ms = (uint64_t)comm->config.timeout_ms, longest = 0, moved_ns = 0;
 	struct frl_request *late = NULL;
 	struct state_note *to = &comm->post.note;
 
 	for (struct frl_request *r = comm->active.first; r; r = r->next) {
-		uint64_t ms = stalled_ms(r, now_ns);
+		uint64_t ms;
 
+		note_moves(r, now_ns);
+		/* It may only wait for its turn behind an earlier one that goes on. */
+		if (r->since_ns > moved_ns)
+			moved_ns = r->since_ns;
+		ms = (now_ns - moved_ns) / NS_PER_MS;
 		if (ms > longest)
 			longest = ms;
 		if (timeout_ms && ms >= timeout_ms && !late)
