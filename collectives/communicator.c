@@ -97,12 +97,12 @@ int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct f
 }
 
 /* Setting up failed with the thread's last error; says so to the others, and who is to blame. */
-static int give_up(const struct frl_comm *comm, int err)
+static int give_up(struct frl_bootstrap *bootstrap, int err)
 {
-	struct frl_bootstrap *bootstrap = comm->bootstrap;
 	int gone = -1;
 
-	err = frl_fail(err, "rank %d cannot make a communicator: %s", comm->rank, frl_last_error());
+	err = frl_fail(
+		err, "rank %d cannot make a communicator: %s", bootstrap->rank, frl_last_error());
 	if (err == -ETIMEDOUT || err == -EHOSTUNREACH) {
 		char text[ERROR_TEXT];
 
@@ -125,18 +125,20 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	if (!bootstrap || !config || !ret_comm)
 		return frl_fail(-EINVAL, "the bootstrap, the configuration or ret_comm is NULL");
 	err = check_bootstrap(bootstrap);
-	if (!err)
-		err = check_config(config);
-	if (!err)
-		err = comm_new(config, bootstrap->rank, bootstrap->ranks, &comm);
 	if (err)
 		return err;
+	err = check_config(config);
+	if (!err)
+		err = comm_new(config, bootstrap->rank, bootstrap->ranks, &comm);
+	/* The others are not to wait for this rank. */
+	if (err)
+		return give_up(bootstrap, err);
 	comm->bootstrap = bootstrap;
 	err = board_create(bootstrap, &comm->board);
 	if (!err)
 		err = comm_agree(comm);
 	if (err) {
-		err = give_up(comm, err);
+		err = give_up(bootstrap, err);
 		comm_free(comm);
 		return err;
 	}
