@@ -73,14 +73,6 @@ static size_t core_asks_queued(void *ctx, uint64_t session)
 	return stream ? stream_queued(stream) : 0;
 }
 
-static bool core_asks_room(void *ctx, uint64_t session)
-{
-	struct loop *loop = ctx;
-	struct stream *stream = stream_find(loop->streams, session);
-
-	return !stream || stream_may_be_heard(stream);
-}
-
 static bool core_asks_certified(void *ctx, uint64_t session, const char *name)
 {
 	struct loop *loop = ctx;
@@ -424,7 +416,7 @@ static void add_events(struct loop *loop)
 static bool make_parts(struct loop *loop)
 {
 	const struct core_ops ops = { core_wants_send, core_wants_close, core_wants_dial,
-		core_wants_log, core_wants_random, core_asks_queued, loop, core_asks_room };
+		core_wants_log, core_wants_random, core_asks_queued, loop };
 	const struct stream_handler of_streams = { stream_opened, stream_passes_to, stream_message,
 		stream_ended, streams_settled, loop };
 	const struct dial_handler of_dials = { services_allow, dial_connected, dial_failed, loop };

@@ -77,9 +77,6 @@ bool stream_has_room(const struct stream *stream, size_t size);
 /* Bytes that were put in and have not left. */
 size_t stream_queued(const struct stream *stream);
 
-/* Has a local client read what was sent to it, but for a little? */
-bool stream_may_be_heard(const struct stream *stream);
-
 /* Puts a message in. What cannot be sent ends the stream. */
 void stream_send(struct stream *stream, const Ctl__Envelope *envelope);
 

@@ -101,4 +101,7 @@ void stream_filled(struct stream *stream);
 /* Who waits for the stream goes on, as far as there is room; all, where it has ended. */
 void stream_let_in(struct stream *stream);
 
+/* Has a local client read what was sent to it, but for a little? */
+bool stream_may_be_heard(const struct stream *stream);
+
 #endif

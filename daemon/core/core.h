@@ -47,9 +47,6 @@ struct core_ops {
 	/* Bytes that were sent to a session and have not left yet. */
 	size_t (*queued)(void *ctx, uint64_t session);
 	void *ctx;
-	/* Has what was sent to a local session left, as good as all of it? Long reports wait for
-	 * that. NULL: always. */
-	bool (*has_room)(void *ctx, uint64_t session);
 };
 
 #define CORE_DIALLED (UINT64_C(1) << 63) /* session numbers of dial(); others are the caller's */

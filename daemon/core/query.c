@@ -23,6 +23,8 @@ enum {
 	REQUESTS_PEER = 256, /* of another daemon */
 	PAUSE_MIN_MS = 2,    /* when a part has not been read yet */
 	PAUSE_MAX_MS = 512,
+	/* Of a long report that its reader has not taken, before the next part is made. */
+	REPORT_QUEUED_MAX = 128 << 10,
 };
 
 static void go_on(struct core *core, struct request *request, uint64_t now_ns);
@@ -201,8 +203,8 @@ static void report_go_on(struct core *core, struct request *request, uint64_t no
 /* Who asked has not read the last part yet. */
 static bool has_to_wait(struct core *core, const struct request *request)
 {
-	return request->is_long && core->ops.has_room &&
-		!core->ops.has_room(core->ops.ctx, request->session->id);
+	return request->is_long &&
+		core->ops.queued(core->ops.ctx, request->session->id) > REPORT_QUEUED_MAX;
 }
 
 /* Nothing is awaited: it goes on, if it is its user's turn. False: it does later. */

@@ -294,7 +294,7 @@ static void fill_page(struct script *script)
 static void start(struct script *script)
 {
 	const struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued,
-		NULL, NULL };
+		NULL };
 	uint32_t flags = script_take(script, 1);
 	struct core_facts facts = { .socket = "/s",
 		.listen = "0.0.0.0:7476",

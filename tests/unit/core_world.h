@@ -34,7 +34,7 @@ struct process {
 	uint32_t pid;
 	uint32_t uid;
 	bool is_daemon; /* world_rogue() */
-	bool is_deaf;   /* set by the test: it reads nothing, so the core is told of no room */
+	bool is_deaf;   /* set by the test: it reads nothing of what is sent to it */
 	bool ended;     /* the core has closed the session, or its daemon is dead */
 	bool hangs;     /* what is sent to it stays in the daemon, which it counts here: */
 	size_t unread;

@@ -327,7 +327,7 @@ static struct alone alone_new(void)
 	struct alone alone = { .config = small_config(),
 		.wishes = calloc(1, sizeof(struct wishes)) };
 	const struct core_ops ops = { wish_send, wish_close, wish_dial, wish_log, wish_random,
-		wish_queued, alone.wishes, NULL };
+		wish_queued, alone.wishes };
 
 	ck_assert_ptr_nonnull(alone.wishes);
 	alone.core = core_create(alone.config, &ops, false, 1);
