@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/text.h"
+
 enum { TEXT_MAX = 512 };
 
 static _Thread_local char last_error[TEXT_MAX];
@@ -44,6 +46,8 @@ int frl_fail(int err, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
+	/* It may quote what others wrote, and is shown on terminals. */
+	text_clean(text);
 	memcpy(last_error, text, sizeof(text));
 	return err < 0 ? err : -err;
 }
@@ -58,5 +62,6 @@ void frl_log(enum frl_log_level level, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
+	text_clean(line);
 	logger.fn(level, line, logger.arg);
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
+#include "lib/base/text.h"
 
 enum {
 	MAX_ERRNO = 4095,
@@ -107,51 +108,9 @@ int frame_length(const uint8_t *bytes, size_t size, size_t limit)
 
 /* ---- text */
 
-/* The bytes of the character at `at`, with the character in *ret; 0: none that is UTF-8. */
-static unsigned utf8_length(const uint8_t *at, uint32_t *ret)
-{
-	static const uint32_t smallest[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	unsigned length = at[0] < 0x80   ? 1
-		: (at[0] & 0xe0) == 0xc0 ? 2
-		: (at[0] & 0xf0) == 0xe0 ? 3
-		: (at[0] & 0xf8) == 0xf0 ? 4
-					 : 0;
-	uint32_t code = length > 1 ? at[0] & (0x7fu >> length) : at[0];
-
-	for (unsigned i = 1; i < length; i++) {
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-		code = code << 6 | (at[i] & 0x3f);
-	}
-	if (length && (code < smallest[length] || code > 0x10ffff || (code >> 11) == 0x1b))
-		return 0;
-	*ret = code;
-	return length;
-}
-
-/* Would show itself and nothing else: no control characters of a terminal, line ends, or marks that
- * turn the direction of the text around. */
-static bool is_printable(uint32_t code)
-{
-	return code >= 0x20 && (code < 0x7f || code >= 0xa0) && code != 0x2028 && code != 0x2029 &&
-		(code < 0x202a || code > 0x202e) && (code < 0x2066 || code > 0x2069);
-}
-
 void frame_clean_text(char *text)
 {
-	uint8_t *at = (uint8_t *)text;
-
-	while (*at) {
-		uint32_t code = 0;
-		unsigned length = utf8_length(at, &code);
-
-		if (length && is_printable(code)) {
-			at += length;
-			continue;
-		}
-		memset(at, '?', length ? length : 1);
-		at += length ? length : 1;
-	}
+	text_clean(text);
 }
 
 static bool check_text(const char *field, const char *text)
@@ -160,11 +119,11 @@ static bool check_text(const char *field, const char *text)
 
 	while (*at) {
 		uint32_t code = 0;
-		unsigned length = utf8_length(at, &code);
+		unsigned length = text_character(at, &code);
 
 		if (!length)
 			return wrong("its field %s is not UTF-8", field);
-		if (!is_printable(code))
+		if (!text_is_printable(code))
 			return wrong("its field %s has control characters", field);
 		at += length;
 	}
