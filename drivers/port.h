@@ -139,7 +139,8 @@ struct port_ops {
 	void (*mem_unmap)(struct port *port, struct port_mem *mem);
 
 	/* Opens a link; returns its number at once, it then connects on its own. -ENOTSUP when the
-	 * port has no links on demand. */
+	 * port has no links on demand; -ENOSPC: there are too many; -EBUSY: the same, but some that
+	 * were closed are not gone yet. */
 	int (*link_open)(struct port *port, const struct port_link_request *request);
 	void (*link_close)(struct port *port, uint16_t link);
 	enum port_link_state (*link_state)(struct port *port, uint16_t link);

@@ -40,7 +40,8 @@
  * Lock order: a guard, then the mutex. The owner holds its guard when it calls the ops, which take
  * the mutex; the gate takes guards only while it does not hold the mutex. The gate holds several
  * guards at once, so nobody else may hold one guard and wait for another, and a port is closed by
- * a thread that holds none.
+ * a thread that holds none. It takes them in the order of their addresses: that is no matter for
+ * itself, but who checks lock orders sees one.
  *
  * Liveness: the wait in 3 is short (SHAKE_PERIOD) while memifs shake hands, as their messages are
  * handled outside of the gate. Otherwise a poll on the meeting sockets wakes it when a peer says
@@ -156,6 +157,19 @@ static bool is_first_with_guard(uint32_t index)
 	return true;
 }
 
+/* In the order of the guards' addresses. */
+static void hold(struct dpdk_port *port)
+{
+	uint32_t at = held.n++;
+
+	assert(held.n <= MAX_HELD);
+	for (; at > 0 && (uintptr_t)held.ports[at - 1]->guard.arg > (uintptr_t)port->guard.arg;
+		at--)
+		held.ports[at] = held.ports[at - 1];
+	held.ports[at] = port;
+	port->gate_holds = true;
+}
+
 /* False when there are no links any more: the gate is then off. Mutex held. */
 static bool choose_guards(void)
 {
@@ -163,11 +177,8 @@ static bool choose_guards(void)
 
 	TAILQ_FOREACH(link, &gate.links, next)
 	{
-		if (link->port->gate_holds)
-			continue;
-		assert(held.n < MAX_HELD);
-		link->port->gate_holds = true;
-		held.ports[held.n++] = link->port;
+		if (!link->port->gate_holds)
+			hold(link->port);
 	}
 	for (uint32_t i = 0; i < held.n; i++)
 		held.ports[i]->gate_locks = is_first_with_guard(i);
@@ -360,6 +371,22 @@ static int free_number(const struct dpdk_port *port)
 	return -1;
 }
 
+/* There are as many links as can be: -EBUSY while some of them go. Mutex held. */
+static int refuse_link(void)
+{
+	const struct fabric_link *link;
+
+	TAILQ_FOREACH(link, &gate.links, next)
+	{
+		if (link->closing)
+			return frl_fail(-EBUSY, "links of this process are still being closed");
+	}
+	return frl_fail(-ENOSPC,
+		"this process has %u local links, all that its DPDK can have (it was built for %d "
+		"ethdevs)",
+		gate.n_links, RTE_MAX_ETHPORTS);
+}
+
 static struct fabric_link *new_link(
 	struct dpdk_port *port, const struct port_link_request *request, uint16_t number)
 {
@@ -401,10 +428,7 @@ int gate_link_open(struct port *base, const struct port_link_request *request)
 		return err;
 	pthread_mutex_lock(&gate.mutex);
 	if (number < 0 || gate.n_links >= MAX_LINKS) {
-		err = frl_fail(-ENOSPC,
-			"this process has %u local links, all that its DPDK can have (it was built "
-			"for %d ethdevs)",
-			gate.n_links, RTE_MAX_ETHPORTS);
+		err = refuse_link();
 		goto err_unlock;
 	}
 	err = register_gate();

@@ -347,6 +347,7 @@ void frl_device_query(struct frl_device *device, struct frl_device_attr *ret_att
 	/* The local fabric as such is always there; its links come and go. */
 	ret_attr->port_state = device->attr.local_fabric || device->engine.port_up ? FRL_PORT_ACTIVE
 										   : FRL_PORT_DOWN;
+	ret_attr->links_used = fabric_links_used(device);
 	device_leave(device);
 }
 

@@ -37,6 +37,10 @@ struct fabric_link {
 	uint8_t peer_mac[6];
 	uint16_t link;
 	unsigned holders; /* connections over it that are being made */
+	uint64_t used;    /* counts up: which one was asked for last */
+	bool parting;     /* the peer has been asked whether it can go, and nobody may use it */
+	uint64_t asked_ns;
+	uint64_t kept_ns; /* when the peer has said no; 0: never */
 };
 
 /* A descriptor that is readable while there is something to fetch. */
@@ -61,6 +65,8 @@ struct frl_device {
 	struct publication *publication; /* publish.c's, or NULL */
 	struct fabric_link links[PORT_MAX_LINKS];
 	unsigned n_links;
+	uint64_t link_uses;
+	uint64_t next_room_ns; /* when to look for links that can go */
 
 	/* Progress thread. */
 	bool has_thread;
@@ -248,8 +254,11 @@ void cm_forget_qp(struct frl_qp *qp);
 
 /* fabric.c */
 
-/* Makes sure that a link to the peer exists, on the local fabric, and holds it for a connection.
- * Returns its number. -EADDRINUSE: an earlier one is not gone yet, try again. With the guard held.
+/*
+ * Makes sure that a link to the peer exists, on the local fabric, and holds it for a connection.
+ * Returns its number. -EADDRINUSE: an earlier one is not gone yet, try again; -EBUSY: there are
+ * as many as can be, and some may go, try again; -ENOSPC: all are in use now; -EAGAIN: asked again
+ * too early to say which. With the guard held.
  */
 int fabric_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 	const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE]);
@@ -257,6 +266,13 @@ int fabric_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 /* A connection over the link is made, or has failed: then closes it if there is no other one, nor
  * anybody who makes one. With the guard held. */
 void fabric_link_release(struct frl_device *device, uint16_t link, bool failed);
+
+/* What peers have said of their links: closes those that neither end uses. With the guard held, by
+ * whoever has driven the engine. */
+void fabric_take_notes(struct frl_device *device);
+
+/* Links that something here uses. With the guard held. */
+unsigned fabric_links_used(const struct frl_device *device);
 
 /* Fills in link and MAC where the MAC is missing, from the link to the device that has the GID.
  * -EHOSTUNREACH. Guard held. */

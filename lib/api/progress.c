@@ -37,7 +37,11 @@ void device_leave(struct frl_device *device)
 
 uint32_t device_poll(struct frl_device *device)
 {
-	return engine_poll(&device->engine, clock_now_ns());
+	uint32_t moved = engine_poll(&device->engine, clock_now_ns());
+
+	if (device->engine.has_notes)
+		fabric_take_notes(device);
+	return moved;
 }
 
 int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void *), void *arg,

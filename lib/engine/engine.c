@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/wire/ether.h"
+
 enum {
 	REGIONS_FIRST = 256,                   /* slots of the memory table at the start */
 	LINK_CHECK_INTERVAL_NS = 1000000,      /* on the local fabric */
 	CARRIER_CHECK_INTERVAL_NS = 100000000, /* on Ethernet */
 	NOT_A_QPN_BELOW = 2,                   /* 0 is invalid, 1 is the GSI */
+	NOTE_FRAME = 64,                       /* bytes */
 };
 
 static void init_addresses(struct engine *e, const struct engine_config *config)
@@ -333,6 +336,8 @@ void engine_drop_link(struct engine *e, uint16_t link)
 		q->blocked = q->drops = false;
 	}
 	/* The number may be somebody else's in a moment. */
+	if (link < PORT_MAX_LINKS)
+		e->notes[link] = 0;
 	for (unsigned i = 0; i < ENGINE_GRAVES; i++)
 		if (e->graves[i].link == link)
 			e->graves[i].qpn = 0;
@@ -382,6 +387,32 @@ bool engine_link_used(const struct engine *e, uint16_t link)
 		if (container_of(node, struct engine_ah, node)->core.link == link)
 			return true;
 	return false;
+}
+
+bool engine_link_queued(const struct engine *e, uint16_t link)
+{
+	return e->tx[link] && e->tx[link]->head != e->tx[link]->tail;
+}
+
+bool engine_send_note(struct engine *e, uint16_t link, enum engine_note note)
+{
+	uint8_t frame[NOTE_FRAME] = { 0 };
+	size_t at;
+
+	if (engine_use_link(e, link))
+		return false;
+	/* A link has two ends: the frame needs no address but the sender's. */
+	at = ether_encode(frame, e->port->caps.mac, e->port->caps.mac, 0, ETHERTYPE_NOTE);
+	frame[at] = (uint8_t)note;
+	return engine_queue_frame(e, link, frame, sizeof(frame));
+}
+
+uint8_t engine_take_notes(struct engine *e, uint16_t link)
+{
+	uint8_t notes = e->notes[link];
+
+	e->notes[link] = 0;
+	return notes;
 }
 
 bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)

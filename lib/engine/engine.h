@@ -121,7 +121,9 @@ struct engine {
 	struct groups groups;
 	struct tx_queue *tx[ENGINE_LINKS];
 	struct engine_peer peers[PORT_MAX_LINKS];
-	uint16_t n_links; /* of the port: no link at this number or above is in use */
+	uint16_t n_links;              /* of the port: no link at this number or above is in use */
+	uint8_t notes[PORT_MAX_LINKS]; /* enum engine_note: come, and not taken yet */
+	bool has_notes;                /* some may have */
 	bool port_up;
 	bool revoked; /* see engine_revoke() */
 	/* No deadline of any queue pair is earlier: they are looked at when it is reached. */
@@ -221,6 +223,21 @@ void engine_revoke(struct engine *engine);
 
 /* True while a queue pair is connected over the link, or an address handle leads over it. */
 bool engine_link_used(const struct engine *engine, uint16_t link);
+
+/* True while packets wait for the link. */
+bool engine_link_queued(const struct engine *engine, uint16_t link);
+
+/*
+ * What the two ends of a link of the local fabric tell each other, behind all packets that were
+ * queued before: a frame of its own. False: no room, try again. Those that come are noted down by
+ * engine_poll(); whoever takes them gets all that have come since, as bits.
+ */
+enum engine_note {
+	ENGINE_NOTE_PART = 1 << 0, /* I have no more use for the link: close it if you have none */
+	ENGINE_NOTE_KEEP = 1 << 1, /* the answer: I have */
+};
+bool engine_send_note(struct engine *engine, uint16_t link, enum engine_note note);
+uint8_t engine_take_notes(struct engine *engine, uint16_t link);
 
 /* Gives the region or window its key. -ENOMEM, -ENOSPC. */
 int engine_add_region(struct engine *engine, struct region *region);
