@@ -134,6 +134,7 @@ void joiner_welcome(struct core *core, const struct joiner *joiner, uint64_t gro
 	envelope.group_joined = &joined;
 	joined.member = joiner->join->member;
 	joined.group = group;
+	joined.carries_mail = true;
 	session_send(core, joiner->session, &envelope);
 }
 

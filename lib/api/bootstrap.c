@@ -141,6 +141,18 @@ static void take_event(struct bootstrap *bootstrap, const Ctl__GroupEvent *event
 	}
 }
 
+/* Ranks would wait for each other's mail for ever. */
+static void refuse_old_daemon(struct bootstrap *bootstrap)
+{
+	char why[BOOTSTRAP_TEXT];
+
+	snprintf(why, sizeof(why),
+		"the control daemon of this host%s%s carries no mail between ranks, as it is older "
+		"than this library: update ferruled, and start it again",
+		bootstrap->host[0] ? " or of " : "", bootstrap->host);
+	bootstrap_fail(bootstrap, -EPROTO, why);
+}
+
 static void take_joined(struct bootstrap *bootstrap, const Ctl__GroupJoined *joined)
 {
 	if (bootstrap->state == BOOTSTRAP_JOINING)
@@ -149,6 +161,8 @@ static void take_joined(struct bootstrap *bootstrap, const Ctl__GroupJoined *joi
 		bootstrap->state = BOOTSTRAP_BACK;
 	else
 		return;
+	if (!joined->carries_mail && bootstrap->ranks > 1)
+		refuse_old_daemon(bootstrap);
 	bootstrap->group = joined->group;
 }
 
@@ -231,7 +245,7 @@ static void bootstrap_abort(void *ctx, const char *why)
 	Ctl__GroupLeave leave;
 	Ctl__Envelope envelope;
 
-	snprintf(text, sizeof(text), "%s", why ? why : "");
+	snprintf(text, sizeof(text), "%.*s", BOOTSTRAP_WHY - 1, why ? why : "");
 	frame_clean_text(text);
 	make_leave(bootstrap, &leave, &envelope);
 	leave.aborts = true;
@@ -401,7 +415,10 @@ static int join(struct bootstrap *bootstrap, int timeout_ms)
 	err = await_answer(bootstrap, timeout_ms);
 	if (!err)
 		return 0;
-	if (err == -ETIMEDOUT) {
+	if (err == -ETIMEDOUT || err == -EPROTO) {
+		/* The others are not to wait for a rank that has joined and cannot go on. */
+		if (err == -EPROTO)
+			bootstrap_abort(bootstrap, bootstrap->why);
 		/* The daemon may still be asking another one. */
 		make_leave(bootstrap, &leave, &envelope);
 		control_post(&envelope, -1);

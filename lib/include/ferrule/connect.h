@@ -99,7 +99,8 @@ enum { FRL_MAIL_MAX = 2048 };
 
 /*
  * How the ranks of a job find each other. All ranks call allgather and barrier in the same order.
- * A bootstrap is used by one thread at a time.
+ * allgather and close are called by one thread at a time; the others by any, as several threads may
+ * use the communicators of one bootstrap.
  */
 struct frl_bootstrap {
 	int rank;
@@ -148,7 +149,8 @@ struct frl_bootstrap {
  * processes of one user meet. Waits up to `timeout_ms` for the daemons, not for the other ranks.
  * Whoever gets a bootstrap closes it with its close function. -EINVAL (also: other ranks gave
  * another number of ranks), -ETIMEDOUT, -ENOTCONN (no daemon), -EHOSTUNREACH, -EEXIST (the rank
- * joined already).
+ * joined already), -EPROTO (one of the daemons is older than this library, and cannot do what it
+ * needs: update it).
  */
 FRL_API int frl_bootstrap_join(
 	const char *job, int rank, int ranks, int timeout_ms, struct frl_bootstrap *ret_bootstrap);
