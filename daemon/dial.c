@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,6 +211,9 @@ static void try_next(struct dial *dial)
 
 /* ---- names */
 
+/* What the daemon's thread did before it closed the pipe has happened for who finds it closed. */
+static atomic_uint destroyed;
+
 static const struct addrinfo tcp_hints = { .ai_socktype = SOCK_STREAM };
 
 static void *look_up(void *arg)
@@ -221,6 +225,7 @@ static void *look_up(void *arg)
 	lookup->error = errno;
 	/* A pointer is written in whole; without the daemon's end there is nobody to free it. */
 	if (write(pipe, &lookup, sizeof(lookup)) != sizeof(lookup)) {
+		(void)atomic_load_explicit(&destroyed, memory_order_acquire);
 		if (lookup->result == 0)
 			freeaddrinfo(lookup->found);
 		free(lookup);
@@ -415,6 +420,7 @@ void dials_destroy(struct dials *dials)
 			freeaddrinfo(lookup->found);
 		free(lookup);
 	}
+	atomic_fetch_add_explicit(&destroyed, 1, memory_order_release);
 	close(dials->pipe[0]);
 	close(dials->pipe[1]);
 	free(dials);
