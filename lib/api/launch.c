@@ -3,7 +3,9 @@
 #include "lib/api/launch.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/api/bootstrap.h"
@@ -30,12 +32,28 @@ static bool is_pmix(const struct frl_launch *launch)
 	return strcmp(launch->launcher, "pmix") == 0;
 }
 
+/* The jobs that this process had bootstraps of, by launches: those that came about, since who has
+ * failed tries again for the same one. It stays: ranks are counted as long as they live. */
+static struct count {
+	struct count *next;
+	unsigned made;
+	char job[FRL_SERVICE_MAX + 1]; /* "" with PMIx alone */
+	char host[FRL_HOST_MAX + 1];
+} * counts;
+static pthread_mutex_t counts_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 /* What the user says goes first. */
 static int override(const struct settings *settings, struct frl_launch *launch)
 {
 	if (strlen(settings->job) > FRL_SERVICE_MAX)
 		return frl_fail(-EINVAL, "FRL_JOB is \"%.64s...\"; a job has at most %d characters",
 			settings->job, FRL_SERVICE_MAX);
+	if (settings->job[strspn(settings->job, launch_characters)])
+		return frl_fail(-EINVAL,
+			"FRL_JOB is \"%s\"; a job consists of letters, digits, '.', '_' and '-' "
+			"(its "
+			"host is FRL_JOB_HOST)",
+			settings->job);
 	if (strlen(settings->job_host) > FRL_HOST_MAX)
 		return frl_fail(-EINVAL,
 			"FRL_JOB_HOST is \"%.64s...\"; a host has at most %d characters",
@@ -137,23 +155,33 @@ static int meet_by_pmix(const struct frl_launch *launch, unsigned number, int ti
 		&id, launch->rank, launch->ranks, timeout_ms, ret_bootstrap);
 }
 
+/* A name that has room for no number is made a shorter one. */
+static void number_job(const char *job, unsigned number, char name[FRL_SERVICE_MAX + 1])
+{
+	char digits[12];
+
+	snprintf(name, FRL_SERVICE_MAX + 1, "%s", job);
+	if (number == 0)
+		return;
+	if (strlen(job) > LAUNCH_JOB_MAX)
+		launch_name_job(job, name);
+	snprintf(digits, sizeof(digits), ".%u", number);
+	strncat(name, digits, FRL_SERVICE_MAX - strlen(name));
+}
+
 /* The n-th bootstrap of the job, from 0. */
 static int meet(const struct frl_launch *launch, unsigned number, int timeout_ms,
 	struct frl_bootstrap *ret_bootstrap)
 {
-	char job[FRL_SERVICE_MAX + FRL_HOST_MAX + 16];
+	char job[FRL_SERVICE_MAX + FRL_HOST_MAX + 2], name[FRL_SERVICE_MAX + 1];
 	const char *host = launch->host;
-	size_t length;
 
 	if (!launch->job[0] && is_pmix(launch) && launch->ctx)
 		return meet_by_pmix(launch, number, timeout_ms, ret_bootstrap);
 	if (host[0] && launch_is_this_host(host))
 		host = "";
-	length = (size_t)snprintf(job, sizeof(job), "%s", launch->job);
-	if (number > 0)
-		snprintf(job + length, sizeof(job) - length, ".%u", number);
-	length = strlen(job);
-	snprintf(job + length, sizeof(job) - length, "%s%s", host[0] ? "@" : "", host);
+	number_job(launch->job, number, name);
+	snprintf(job, sizeof(job), "%s%s%s", name, host[0] ? "@" : "", host);
 	return frl_bootstrap_join(job, launch->rank, launch->ranks, timeout_ms, ret_bootstrap);
 }
 
@@ -163,10 +191,37 @@ static void close_with_pmix(void *ctx)
 	pmix_put();
 }
 
-/* The bootstrap keeps the connection to the launcher: the good-bye to that comes after it. */
-static int bootstrap_of(const struct frl_launch *launch, unsigned number, int timeout_ms,
-	struct frl_bootstrap *ret_bootstrap)
+static struct count *find_count(const struct frl_launch *launch)
 {
+	struct count *count = counts;
+
+	while (count && (strcmp(count->job, launch->job) || strcmp(count->host, launch->host)))
+		count = count->next;
+	return count;
+}
+
+/* NULL: no memory. */
+static struct count *count_of(const struct frl_launch *launch)
+{
+	struct count *count;
+
+	pthread_mutex_lock(&counts_mutex);
+	count = find_count(launch);
+	if (!count && (count = calloc(1, sizeof(*count)))) {
+		memcpy(count->job, launch->job, sizeof(count->job));
+		memcpy(count->host, launch->host, sizeof(count->host));
+		count->next = counts;
+		counts = count;
+	}
+	pthread_mutex_unlock(&counts_mutex);
+	return count;
+}
+
+/* The bootstrap keeps the connection to the launcher: the good-bye to that comes after it. */
+static int bootstrap_of(
+	const struct frl_launch *launch, int timeout_ms, struct frl_bootstrap *ret_bootstrap)
+{
+	struct count *count;
 	int err;
 
 	if (!memchr(launch->job, '\0', sizeof(launch->job)) ||
@@ -175,12 +230,18 @@ static int bootstrap_of(const struct frl_launch *launch, unsigned number, int ti
 		return frl_fail(-EINVAL, "launcher, job or host of the launch has no end");
 	if (timeout_ms < 0)
 		return frl_fail(-EINVAL, "%d ms: out of range", timeout_ms);
-	err = meet(launch, number, timeout_ms, ret_bootstrap);
-	if (!err && launch->ctx) {
+	count = count_of(launch);
+	if (!count)
+		return frl_fail(-ENOMEM, "no memory for the name of the job");
+	err = meet(launch, count->made, timeout_ms, ret_bootstrap);
+	if (err)
+		return err;
+	count->made++;
+	if (launch->ctx) {
 		pmix_get();
 		ret_bootstrap->close = close_with_pmix;
 	}
-	return err;
+	return 0;
 }
 
 int frl_bootstrap_from_launch(
@@ -188,13 +249,11 @@ int frl_bootstrap_from_launch(
 {
 	if (!launch || !ret_bootstrap)
 		return frl_fail(-EINVAL, "the launch or ret_bootstrap is NULL");
-	return bootstrap_of(launch, 0, timeout_ms, ret_bootstrap);
+	return bootstrap_of(launch, timeout_ms, ret_bootstrap);
 }
 
 int frl_bootstrap_from_environment(int timeout_ms, struct frl_bootstrap *ret_bootstrap)
 {
-	/* Of this process, as far as they came about: who has failed tries again for the same. */
-	static unsigned made;
 	struct frl_launch launch;
 	int err;
 
@@ -203,8 +262,7 @@ int frl_bootstrap_from_environment(int timeout_ms, struct frl_bootstrap *ret_boo
 	err = frl_launch_detect(&launch);
 	if (err)
 		return err;
-	err = bootstrap_of(&launch, made, timeout_ms, ret_bootstrap);
-	made += !err;
+	err = bootstrap_of(&launch, timeout_ms, ret_bootstrap);
 	frl_launch_close(&launch);
 	return err;
 }

@@ -45,6 +45,9 @@ int launch_pmix(const struct launch_env *env, struct frl_launch *launch);
 int launch_hydra(const struct launch_env *env, struct frl_launch *launch);
 int launch_slurm(const struct launch_env *env, struct frl_launch *launch);
 
+/* Those of a job's name. */
+extern const char launch_characters[];
+
 /* A job's name out of a text of any length: what cannot be in one becomes '_', and a hash of the
  * text follows if it is not the name itself. Different texts have different names. */
 void launch_name_job(const char *text, char job[FRL_SERVICE_MAX + 1]);

@@ -11,6 +11,9 @@
 #include "lib/api/launch.h"
 #include "lib/base/error.h"
 
+const char launch_characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				 "0123456789._-";
+
 static const char settings_whose[] = "FRL_RANK, FRL_RANKS and FRL_JOB belong together";
 static const char torchrun_whose[] =
 	"torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for another launcher set "
@@ -89,14 +92,12 @@ static uint64_t hash_of(const char *text)
 
 void launch_name_job(const char *text, char job[FRL_SERVICE_MAX + 1])
 {
-	static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-					 "0123456789._-";
 	enum { HASH = 17 }; /* "-0123456789abcdef" */
 	size_t length = 0;
 	bool is_same = strlen(text) <= LAUNCH_JOB_MAX;
 
 	for (; text[length] && length < LAUNCH_JOB_MAX; length++) {
-		bool is_good = strchr(characters, text[length]) != NULL;
+		bool is_good = strchr(launch_characters, text[length]) != NULL;
 
 		job[length] = is_good ? text[length] : '_';
 		is_same = is_same && is_good;

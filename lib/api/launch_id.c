@@ -227,6 +227,14 @@ static const char *take_digits(const char *at, size_t n, char *ret_text)
 	return at + n + 1;
 }
 
+/* As names and addresses of hosts are. */
+static bool is_graphic(const char *text)
+{
+	while (*text > ' ' && *text < 0x7f)
+		text++;
+	return *text == '\0';
+}
+
 static int parse(const struct frl_unique_id *id, struct parts *parts)
 {
 	size_t length = sizeof(prefix) - 1;
@@ -238,7 +246,8 @@ static int parse(const struct frl_unique_id *id, struct parts *parts)
 	at = strncmp(at, prefix, length) == 0 ? at + length : NULL;
 	at = take_digits(at, JOB, parts->job);
 	at = take_digits(at, PLACE, parts->place);
-	if (!at || strlen(at) > HOST + 1 || !*at || (at[0] != '-' && strlen(at) > HOST))
+	if (!at || strlen(at) > HOST + 1 || !*at || (at[0] != '-' && strlen(at) > HOST) ||
+		!is_graphic(at))
 		return frl_fail(-EINVAL,
 			"\"%.40s\" is no unique id of this release: it comes from "
 			"frl_unique_id_create()",

@@ -25,6 +25,7 @@
 enum {
 	NS_PER_MS = 1000000,
 	NS_PER_S = 1000000000,
+	INIT_S = 15,
 	AGAIN_MS = 50, /* between two questions for what is not there yet */
 };
 
@@ -45,8 +46,12 @@ static struct {
 	PMIX_FUNCTIONS(PMIX_MEMBER)
 #undef PMIX_MEMBER
 	unsigned users;
+	pthread_cond_t changed; /* init_state */
+	unsigned waiters;       /* for that */
+	enum { INIT_NONE, INIT_RUNS, INIT_OVER } init_state;
+	pmix_status_t status; /* what has come of it */
 	pmix_proc_t me;
-} the_pmix = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+} the_pmix = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* ---- the library */
 
@@ -76,20 +81,82 @@ static int load(void)
 	return 0;
 }
 
-/* PMIx starts a thread. Signals are for the host's. */
-static pmix_status_t init_without_signals(void)
+/*
+ * In a thread of its own, as PMIx_Init() waits for the server as long as that takes. PMIx starts
+ * threads as well, which have this one's signals: none, they are for the host's. When nobody waits
+ * any more it goes on alone; if the server answers after all, the connection is given back.
+ */
+static void *init_main(void *arg)
 {
-	pmix_status_t status;
+	pmix_proc_t me;
+	pmix_status_t status = the_pmix.init(&me, NULL, 0);
+
+	pthread_mutex_lock(&the_pmix.mutex);
+	the_pmix.me = me;
+	the_pmix.status = status;
+	the_pmix.init_state = INIT_OVER;
+	/* For nobody: a process that only ends would have failed, to the launcher. */
+	if (the_pmix.waiters == 0 && status == PMIX_SUCCESS) {
+		the_pmix.finalize(NULL, 0);
+		the_pmix.init_state = INIT_NONE;
+	}
+	pthread_cond_broadcast(&the_pmix.changed);
+	pthread_mutex_unlock(&the_pmix.mutex);
+	return arg;
+}
+
+static int start_init(void)
+{
 	sigset_t all, saved;
+	pthread_t thread;
+	int err;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	status = the_pmix.init(&the_pmix.me, NULL, 0);
+	err = pthread_create(&thread, NULL, init_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
-	return status;
+	if (err)
+		return frl_fail(err, "cannot start a thread: %s", frl_strerror(err));
+	pthread_detach(thread);
+	the_pmix.init_state = INIT_RUNS;
+	return 0;
 }
 
-/* Mutex held. */
+static struct timespec time_at(uint64_t ns)
+{
+	return (struct timespec){
+		.tv_sec = (time_t)(ns / NS_PER_S),
+		.tv_nsec = (long)(ns % NS_PER_S),
+	};
+}
+
+/* Mutex held, but not while waiting. -ETIMEDOUT: it is not over yet. */
+static int await_init(void)
+{
+	const struct timespec until = time_at(clock_now_ns() + (uint64_t)INIT_S * NS_PER_S);
+
+	/* Whoever else has waited may have had the connection, and given it back. */
+	while (the_pmix.init_state != INIT_OVER) {
+		int err = the_pmix.init_state == INIT_NONE ? start_init() : 0;
+
+		if (err)
+			return err;
+		the_pmix.waiters++;
+		err = pthread_cond_clockwait(
+			&the_pmix.changed, &the_pmix.mutex, CLOCK_MONOTONIC, &until);
+		the_pmix.waiters--;
+		if (err)
+			return frl_fail(-ETIMEDOUT,
+				"the PMIx server of the launcher (PMIX_SERVER_URI*) has not "
+				"answered for %d s: is it stopped, or is something else there? "
+				"Unset PMIX_NAMESPACE and the like, or set FRL_LAUNCHER to another "
+				"launcher",
+				INIT_S);
+	}
+	return 0;
+}
+
+/* Mutex held, but not while waiting. */
 static int connect_to_server(void)
 {
 	int status, err = load();
@@ -100,14 +167,20 @@ static int connect_to_server(void)
 		the_pmix.users++;
 		return 0;
 	}
-	status = init_without_signals();
+	err = await_init();
+	if (err)
+		return err;
+	/* Several may have waited. */
+	status = the_pmix.status;
+	if (status != PMIX_SUCCESS)
+		the_pmix.init_state = INIT_NONE;
 	if (status != PMIX_SUCCESS)
 		return frl_fail(-ENOTCONN,
 			"the PMIx server of the launcher cannot be reached (PMIx_Init: %s). Has it "
 			"ended? Then unset PMIX_NAMESPACE and the like; or set FRL_LAUNCHER to "
 			"another launcher",
 			the_pmix.describe(status));
-	the_pmix.users = 1;
+	the_pmix.users++;
 	return 0;
 }
 
@@ -121,8 +194,10 @@ void pmix_get(void)
 void pmix_put(void)
 {
 	pthread_mutex_lock(&the_pmix.mutex);
-	if (--the_pmix.users == 0)
+	if (--the_pmix.users == 0) {
 		the_pmix.finalize(NULL, 0);
+		the_pmix.init_state = INIT_NONE;
+	}
 	pthread_mutex_unlock(&the_pmix.mutex);
 }
 
@@ -274,10 +349,7 @@ static void take_answer(pmix_status_t status, pmix_value_t *value, void *arg)
 /* Until it is answered, or the time is over. Mutex held. */
 static pmix_status_t await_answer(struct question *question, uint64_t until_ns)
 {
-	const struct timespec until = {
-		.tv_sec = (time_t)(until_ns / NS_PER_S),
-		.tv_nsec = (long)(until_ns % NS_PER_S),
-	};
+	const struct timespec until = time_at(until_ns);
 
 	while (!question->answered)
 		if (pthread_cond_timedwait(&question->changed, &question->mutex, &until))

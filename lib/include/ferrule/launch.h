@@ -60,8 +60,8 @@ struct frl_launch {
  * Talks to the PMIx server of this host, if that is the launcher, and to nobody else. Whoever gets
  * a launch closes it. -ENOENT: there is none of these, frl_last_error() lists what was looked for;
  * -EINVAL: half of it is set, or to something that makes no sense: it names variable and value;
- * -ENOTSUP: it needs PMIx, and this build or this machine has none; -ENOTCONN: the PMIx server does
- * not answer.
+ * -ENOTSUP: it needs PMIx, and this build or this machine has none; -ENOTCONN: the PMIx server is
+ * not there; -ETIMEDOUT: it does not answer within 15 s.
  */
 FRL_API int frl_launch_detect(struct frl_launch *ret_launch);
 
@@ -75,17 +75,16 @@ FRL_API void frl_launch_close(struct frl_launch *launch);
 /*
  * frl_bootstrap_join() as the launch says. A host that is this one by name or address means the
  * daemon of this host, even one that does not listen for others. Waits up to `timeout_ms` for the
- * daemons, and with PMIx for rank 0 to have come here. A launch is good for one bootstrap at a
- * time: to have several give each another `job`. The launch may be closed before the bootstrap is.
- * Errors as of frl_bootstrap_join(); -ETIMEDOUT also: rank 0 did not come.
+ * daemons, and with PMIx for rank 0 to have come here. The launch may be closed before the
+ * bootstrap is. Of the bootstraps that a rank makes of one job and host, by this function or the
+ * next one, the first meets the other ranks' first, the second one their second, and so on: each is
+ * a job of its own. Not by two threads at once. Errors as of frl_bootstrap_join(); -ETIMEDOUT also:
+ * rank 0 did not come.
  */
 FRL_API int frl_bootstrap_from_launch(
 	const struct frl_launch *launch, int timeout_ms, struct frl_bootstrap *ret_bootstrap);
 
-/*
- * frl_launch_detect() and frl_bootstrap_from_launch(). Every rank's first call meets the others'
- * first, its second one their second: each gets a job of its own. Not by two threads at once.
- */
+/* frl_launch_detect() and frl_bootstrap_from_launch(). */
 FRL_API int frl_bootstrap_from_environment(int timeout_ms, struct frl_bootstrap *ret_bootstrap);
 
 /*
