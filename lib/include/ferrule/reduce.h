@@ -162,6 +162,15 @@ FRL_API void frl_wire_decode(float *dst, const void *src, size_t count, enum frl
 FRL_API void frl_wire_decode_add(
 	float *dst, const float *a, const void *src, size_t count, enum frl_wire wire);
 
+/*
+ * dst[i] = op(a[i], decoded element i), as frl_reduce_local() does it. dst may be a; neither
+ * overlaps src. MAX and MIN with INT8 differ in one thing: where an operand is NaN the result is
+ * NaN, because the NaN may stand for a block whose numbers could not be encoded, and ignoring these
+ * would give a wrong one. Does nothing for an operation that is not element by element.
+ */
+FRL_API void frl_wire_decode_reduce(float *dst, const float *a, const void *src, size_t count,
+	enum frl_wire wire, enum frl_op op);
+
 #ifdef __cplusplus
 }
 #endif
