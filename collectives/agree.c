@@ -9,15 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
+#include "collectives/measure.h"
 #include "collectives/place.h"
+#include "collectives/plan_bruck.h"
 #include "lib/base/error.h"
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
 enum {
-	RECORD_VERSION = 3,
+	RECORD_VERSION = 4,
 	FABRIC_LINKS = 31, /* that a process can have on the local fabric, see fabric.c */
+	TREE_LINKS = 6,
 };
 
 /* What each rank tells the others; numbers are big-endian. */
@@ -34,19 +38,47 @@ struct record {
 	uint8_t algos[8]; /* a hash of FRL_ALGO */
 	uint8_t host[HOST_ID_SIZE];
 	uint8_t id[COMM_ID_SIZE]; /* random; rank 0's is the communicator's */
+	/* What rank 0 knows of the costs is what all of them take. */
+	struct tuner_costs costs;
+	uint8_t costs_made[8]; /* seconds since 1970 */
+	uint8_t costs_source;
+	uint8_t zero;
+	uint8_t first_processor[2]; /* of those that the rank may use */
+	uint8_t processors[4];
 };
 
-_Static_assert(sizeof(struct record) == 64, "the record has no holes");
+_Static_assert((int)TOPOLOGY_HOST_ID == (int)HOST_ID_SIZE, "hosts have one kind of id");
+_Static_assert(sizeof(struct record) == 88, "the record has no holes");
 
-static uint32_t links_of(const struct frl_comm *comm)
+uint32_t comm_links_left(const struct frl_comm *comm, uint32_t shared)
 {
-	uint32_t links = (uint32_t)comm->ranks - 1, most = FABRIC_LINKS / comm->n_rails;
+	uint32_t links = (uint32_t)comm->ranks - 1, used = 0, left;
+	bool are_scarce = false;
 
 	for (unsigned i = 0; i < comm->n_rails; i++) {
-		if (comm->rails[i].attr.local_fabric && most < links)
-			links = most;
+		struct frl_device_attr attr;
+
+		frl_device_query(comm->rails[i].device, &attr);
+		are_scarce = are_scarce || attr.local_fabric;
+		used += attr.links_used;
 	}
-	return links;
+	used -= shared * comm->n_rails < used ? shared * comm->n_rails : used;
+	left = used < FABRIC_LINKS ? (FABRIC_LINKS - used) / comm->n_rails : 0;
+	return are_scarce && left < links ? left : links;
+}
+
+uint32_t comm_links_least(const struct frl_comm *comm, uint32_t links)
+{
+	uint32_t least = plan_bruck_peers((uint32_t)comm->ranks);
+	uint32_t most = FABRIC_LINKS / comm->n_rails, others = (uint32_t)comm->ranks - 1;
+
+	if (least < TREE_LINKS)
+		least = TREE_LINKS;
+	if (least > most)
+		least = most;
+	if (least > others)
+		least = others;
+	return links > least ? links : least;
 }
 
 /* FNV-1a. */
@@ -59,8 +91,32 @@ static uint64_t hash_of(const char *text)
 	return hash;
 }
 
+/* As set, or as measured earlier, or none. */
+static int find_costs(const struct frl_comm *comm, struct record *record)
+{
+	const char *text = comm->config.tuner_costs, *folder = comm->config.tuner_folder;
+	char key[MEASURE_KEY];
+	int64_t made_s = 0;
+
+	record->costs_source = TUNER_DEFAULTS;
+	if (text[0] != '\0') {
+		record->costs_source = TUNER_GIVEN;
+		return tuner_read_costs(text, &record->costs);
+	}
+	if (comm->rank != 0 || comm->ranks == 1 || folder[0] == '\0')
+		return 0;
+	measure_key(comm, key);
+	if (measure_file_read(folder, key, time(NULL), &record->costs, &made_s) < 0)
+		return 0;
+	record->costs_source = TUNER_KEPT;
+	put_number(record->costs_made, sizeof(record->costs_made), (uint64_t)made_s);
+	return 0;
+}
+
 static int make_record(const struct frl_comm *comm, struct record *record)
 {
+	uint32_t first;
+
 	*record = (struct record){ .version = RECORD_VERSION, .rails = (uint8_t)comm->n_rails };
 	memcpy(record->magic, record_magic, sizeof(record_magic));
 	put_number(record->eager_slot, sizeof(record->eager_slot), EAGER_SLOT);
@@ -68,13 +124,15 @@ static int make_record(const struct frl_comm *comm, struct record *record)
 		record->segment_bytes, sizeof(record->segment_bytes), comm->config.segment_bytes);
 	put_number(record->bulk_receives, sizeof(record->bulk_receives), BULK_RECEIVES);
 	put_number(record->eager_data, sizeof(record->eager_data), EAGER_DATA);
-	put_number(record->links, sizeof(record->links), links_of(comm));
+	put_number(record->links, sizeof(record->links), comm_links_left(comm, 0));
 	put_number(record->numa, sizeof(record->numa), place_numa());
 	put_number(record->algos, sizeof(record->algos), hash_of(comm->config.algos));
 	place_host(record->host);
+	put_number(record->processors, sizeof(record->processors), place_processors(&first));
+	put_number(record->first_processor, sizeof(record->first_processor), first);
 	if (getrandom(record->id, sizeof(record->id), 0) != sizeof(record->id))
 		return frl_fail(-EIO, "no random numbers from the kernel");
-	return 0;
+	return find_costs(comm, record);
 }
 
 static int check_record(const struct record *mine, const struct record *record, int rank)
@@ -111,25 +169,75 @@ static int check_record(const struct record *mine, const struct record *record, 
 }
 
 /* Hosts are numbered in the order of their lowest ranks. */
-static void find_places(const struct record *records, struct topology_place *places, int ranks)
+static int find_places(const struct record *records, struct topology_place *places, int ranks)
 {
-	uint32_t hosts = 0;
+	struct topology_host *hosts = calloc((size_t)ranks, sizeof(*hosts));
+	uint32_t *numbers = calloc((size_t)ranks, sizeof(*numbers));
+	bool has_memory = hosts && numbers;
 
-	for (int rank = 0; rank < ranks; rank++) {
+	for (int rank = 0; rank < ranks && has_memory; rank++) {
+		hosts[rank].rank = (uint32_t)rank;
+		memcpy(hosts[rank].id, records[rank].host, sizeof(hosts[rank].id));
+	}
+	if (has_memory)
+		topology_number_hosts(hosts, (uint32_t)ranks, numbers);
+	for (int rank = 0; rank < ranks && has_memory; rank++) {
 		const struct record *record = &records[rank];
-		uint32_t host = hosts;
 
-		for (int before = 0; before < rank && host == hosts; before++) {
-			if (memcmp(records[before].host, record->host, HOST_ID_SIZE) == 0)
-				host = places[before].host;
-		}
-		hosts += host == hosts;
 		places[rank] = (struct topology_place){
-			.host = host,
+			.host = numbers[rank],
 			.numa = (uint32_t)get_number(record->numa, sizeof(record->numa)),
 			.rails = record->rails,
 		};
 	}
+	free(hosts);
+	free(numbers);
+	return has_memory ? 0 : -ENOMEM;
+}
+
+/*
+ * Ranks for a processor, on the host where they are most. Ranks that are bound to processors of
+ * their own have another first one than the rank before them. 0: no memory.
+ */
+static double find_crowd(
+	const struct record *records, const struct topology_place *places, int ranks)
+{
+	struct host {
+		uint64_t mates, processors, last_first;
+	} *hosts = calloc((size_t)ranks, sizeof(*hosts));
+	double crowd = 1;
+
+	if (!hosts)
+		return 0;
+	for (int rank = 0; rank < ranks; rank++) {
+		const struct record *record = &records[rank];
+		struct host *host = &hosts[places[rank].host];
+		uint64_t first = get_number(
+			record->first_processor, sizeof(record->first_processor));
+
+		if (host->mates++ == 0 || first != host->last_first)
+			host->processors += get_number(
+				record->processors, sizeof(record->processors));
+		host->last_first = first;
+	}
+	for (int i = 0; i < ranks; i++) {
+		double mates = (double)hosts[i].mates, processors = (double)hosts[i].processors;
+
+		if (processors > 0 && mates / processors > crowd)
+			crowd = mates / processors;
+	}
+	free(hosts);
+	return crowd < TUNER_CROWD_MOST ? crowd : TUNER_CROWD_MOST;
+}
+
+static int take_costs(struct tuner *tuner, const struct record *record)
+{
+	if (!tuner_costs_are_plausible(&record->costs) || record->costs_source >= TUNER_SOURCES)
+		return frl_fail(-EPROTO,
+			"rank 0 knows costs that cannot be: use the same Ferrule on all ranks");
+	tuner_set_costs(tuner, &record->costs, record->costs_source);
+	tuner->made_s = (int64_t)get_number(record->costs_made, sizeof(record->costs_made));
+	return 0;
 }
 
 static int learn(struct frl_comm *comm, const struct record *mine, const struct record *records)
@@ -147,10 +255,18 @@ static int learn(struct frl_comm *comm, const struct record *mine, const struct 
 		if (theirs < links)
 			links = theirs;
 	}
-	if (!err)
-		find_places(records, places, comm->ranks);
-	if (!err && topology_init(&comm->topology, places, (uint32_t)comm->ranks, links) < 0)
+	links = comm_links_least(comm, links);
+	if (!err &&
+		(find_places(records, places, comm->ranks) < 0 ||
+			topology_init(&comm->topology, places, (uint32_t)comm->ranks, links) < 0))
 		err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
+	if (!err)
+		err = take_costs(&comm->tuner, &records[0]);
+	if (!err) {
+		comm->tuner.crowd = find_crowd(records, places, comm->ranks);
+		if (!(comm->tuner.crowd > 0))
+			err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
+	}
 	free(places);
 	memcpy(comm->post.id, records[0].id, COMM_ID_SIZE);
 	return err;

@@ -16,8 +16,11 @@ static const uint8_t magic[4] = { 'F', 'R', 'L', 'M' };
 
 enum {
 	VERSION = 1,
-	KEPT_MAX = 256 * 1024, /* bytes, for communicators that are not there yet */
-	POST_MAX = 1024 * 1024,
+	/* For communicators that are not there yet: bytes of failures, and of all others. What is
+	 * not a failure is sent again. */
+	KEPT_FAILURES_MAX = 1024 * 1024,
+	KEPT_MAX = 1024 * 1024,
+	ENDED = 64, /* so many are remembered, for which mail may still come */
 };
 
 /* In front of every mail. */
@@ -34,12 +37,18 @@ struct board {
 	pthread_mutex_t mutex; /* for all that follows, and the posts */
 	unsigned users;
 	struct post *posts;
-	struct mail_list kept;
+	struct mail_list kept_failures, kept;
+	size_t kept_failures_size, kept_size;
+	uint8_t ended[ENDED][COMM_ID_SIZE]; /* communicators, by `n_ended` modulo ENDED */
+	uint32_t n_ended;
 };
+
+/* ---- lists */
 
 static void list_init_mails(struct mail_list *list)
 {
-	*list = (struct mail_list){ .end = &list->first };
+	memset(list, 0, sizeof(*list));
+	list->end = &list->first;
 }
 
 static size_t cost_of(const struct mail *mail)
@@ -47,22 +56,60 @@ static size_t cost_of(const struct mail *mail)
 	return sizeof(*mail) + mail->size;
 }
 
-static void add_mail(struct mail_list *list, struct mail *mail)
+static struct mail **bucket_of(struct mail_list *list, const struct mail *mail)
 {
+	uint32_t hash = (uint32_t)mail->member * 7 + (uint32_t)mail->type * 3 + mail->channel +
+		mail->id[0];
+
+	return &list->buckets[hash % MAIL_BUCKETS];
+}
+
+static bool is_alike(const struct mail *a, const struct mail *b)
+{
+	return a->member == b->member && a->type == b->type && a->channel == b->channel &&
+		memcmp(a->id, b->id, COMM_ID_SIZE) == 0;
+}
+
+static void append_mail(struct mail_list *list, struct mail *mail)
+{
+	struct mail **bucket = bucket_of(list, mail);
+
 	mail->next = NULL;
 	*list->end = mail;
 	list->end = &mail->next;
-	list->size += cost_of(mail);
+	mail->next_alike = *bucket;
+	*bucket = mail;
+}
+
+/* Appends it, or lets it take the place of one that is alike. Returns false when it is not in the
+ * list now, and freed. */
+static bool add_mail(struct mail_list *list, struct mail *mail)
+{
+	struct mail *old = *bucket_of(list, mail);
+
+	while (old && !is_alike(old, mail))
+		old = old->next_alike;
+	if (!old) {
+		append_mail(list, mail);
+		return true;
+	}
+	/* All of a kind have one size; one that has not makes no sense. */
+	if (mail->type != MAIL_FAILED && mail->size == old->size)
+		memcpy(old->bytes, mail->bytes, mail->size);
+	free(mail);
+	return false;
 }
 
 static struct mail *take_first(struct mail_list *list)
 {
-	struct mail *mail = list->first;
+	struct mail *mail = list->first, **at = bucket_of(list, mail);
 
 	list->first = mail->next;
 	if (!list->first)
 		list->end = &list->first;
-	list->size -= cost_of(mail);
+	while (*at != mail)
+		at = &(*at)->next_alike;
+	*at = mail->next_alike;
 	return mail;
 }
 
@@ -81,24 +128,45 @@ static struct post *find_post(const struct board *board, const uint8_t id[COMM_I
 	return NULL;
 }
 
+static bool has_ended(const struct board *board, const uint8_t id[COMM_ID_SIZE])
+{
+	for (uint32_t i = 0; i < ENDED && i < board->n_ended; i++) {
+		if (memcmp(board->ended[i], id, COMM_ID_SIZE) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* ---- what arrives */
 
-/* A post that is full belongs to somebody who has not looked for long: what is lost is asked again.
- * Mail for communicators that never come makes room for that which may. */
+/* Mail for communicators that never come makes room for that which may. */
+static void keep(struct mail_list *list, size_t *size, size_t most, struct mail *mail)
+{
+	size_t cost = cost_of(mail);
+
+	if (!add_mail(list, mail))
+		return;
+	*size += cost;
+	while (*size > most) {
+		struct mail *first = take_first(list);
+
+		*size -= cost_of(first);
+		free(first);
+	}
+}
+
 static void deliver(struct board *board, struct post *post, struct mail *mail)
 {
-	if (post && post->mails.size + cost_of(mail) > POST_MAX) {
-		free(mail);
-		return;
-	}
 	if (post) {
 		add_mail(&post->mails, mail);
 		atomic_store_explicit(&post->is_waiting, true, memory_order_release);
-		return;
+	} else if (mail->type == MAIL_REPORT || has_ended(board, mail->id)) {
+		free(mail);
+	} else if (mail->type == MAIL_FAILED) {
+		keep(&board->kept_failures, &board->kept_failures_size, KEPT_FAILURES_MAX, mail);
+	} else {
+		keep(&board->kept, &board->kept_size, KEPT_MAX, mail);
 	}
-	add_mail(&board->kept, mail);
-	while (board->kept.size > KEPT_MAX)
-		free(take_first(&board->kept));
 }
 
 static uint64_t ms_since(uint64_t since_ns, uint64_t now_ns)
@@ -127,6 +195,8 @@ static void write_report(
 		ms_since(atomic_load_explicit(&note->since_ns, memory_order_relaxed), now_ns));
 	put_number(report + 30, 6,
 		ms_since(atomic_load_explicit(&note->polled_ns, memory_order_relaxed), now_ns));
+	put_number(report + 36, 1, atomic_load_explicit(&note->dead_rails, memory_order_relaxed));
+	put_number(report + 37, 8, atomic_load_explicit(&note->count, memory_order_relaxed));
 }
 
 static void send_mail(struct board *board, int member, enum mail_type type, const uint8_t *id,
@@ -163,10 +233,17 @@ static void take_mail(struct board *board, int member, const struct mail_header 
 		answer(board, member, header->id, bytes, size);
 		return;
 	}
+	if (header->type != MAIL_CONNECT && header->type != MAIL_FAILED &&
+		header->type != MAIL_REPORT && header->type != MAIL_MEASURED)
+		return;
+	if (header->type == MAIL_CONNECT && (size == 0 || bytes[0] >= MAIL_CHANNELS))
+		return;
 	mail = malloc(sizeof(*mail) + size);
 	if (!mail)
 		return;
 	*mail = (struct mail){ .member = member, .type = header->type, .size = size };
+	if (header->type == MAIL_CONNECT)
+		mail->channel = bytes[0];
 	memcpy(mail->id, header->id, COMM_ID_SIZE);
 	memcpy(mail->bytes, bytes, size);
 	deliver(board, find_post(board, mail->id), mail);
@@ -199,6 +276,7 @@ int board_create(struct frl_bootstrap *bootstrap, struct board **ret_board)
 	board->bootstrap = bootstrap;
 	board->users = 1;
 	pthread_mutex_init(&board->mutex, NULL);
+	list_init_mails(&board->kept_failures);
 	list_init_mails(&board->kept);
 	if (bootstrap->set_receiver)
 		bootstrap->set_receiver(bootstrap->ctx, receive, board);
@@ -227,32 +305,42 @@ void board_put(struct board *board)
 		return;
 	if (board->bootstrap->set_receiver)
 		board->bootstrap->set_receiver(board->bootstrap->ctx, NULL, NULL);
+	free_mails(&board->kept_failures);
 	free_mails(&board->kept);
 	pthread_mutex_destroy(&board->mutex);
 	free(board);
 }
 
+/* What was kept for the post goes there. */
+static void hand_over(
+	struct board *board, struct post *post, struct mail_list *kept, size_t *kept_size)
+{
+	struct mail *mail = kept->first;
+
+	list_init_mails(kept);
+	while (mail) {
+		struct mail *next = mail->next;
+
+		if (memcmp(mail->id, post->id, COMM_ID_SIZE) == 0) {
+			*kept_size -= cost_of(mail);
+			deliver(board, post, mail);
+		} else {
+			append_mail(kept, mail);
+		}
+		mail = next;
+	}
+}
+
 void board_add(struct board *board, struct post *post)
 {
-	struct mail_list kept;
-
 	list_init_mails(&post->mails);
 	atomic_store(&post->note.coll, FRL_COLLS);
 	atomic_store(&post->note.awaited, -1);
 	pthread_mutex_lock(&board->mutex);
 	post->next = board->posts;
 	board->posts = post;
-	list_init_mails(&kept);
-	while (board->kept.first) {
-		struct mail *mail = take_first(&board->kept);
-
-		if (memcmp(mail->id, post->id, COMM_ID_SIZE) == 0)
-			deliver(board, post, mail);
-		else
-			add_mail(&kept, mail);
-	}
-	while (kept.first)
-		add_mail(&board->kept, take_first(&kept));
+	hand_over(board, post, &board->kept_failures, &board->kept_failures_size);
+	hand_over(board, post, &board->kept, &board->kept_size);
 	pthread_mutex_unlock(&board->mutex);
 }
 
@@ -263,8 +351,10 @@ void board_remove(struct board *board, struct post *post)
 	pthread_mutex_lock(&board->mutex);
 	while (*at && *at != post)
 		at = &(*at)->next;
-	if (*at)
+	if (*at) {
 		*at = post->next;
+		memcpy(board->ended[board->n_ended++ % ENDED], post->id, COMM_ID_SIZE);
+	}
 	free_mails(&post->mails);
 	pthread_mutex_unlock(&board->mutex);
 }

@@ -19,19 +19,32 @@
 
 #include <ferrule/connect.h>
 
-enum { COMM_ID_SIZE = 16, REASON_MAX = 320 };
+enum {
+	COMM_ID_SIZE = 16,
+	REASON_MAX = 320,
+	MAIL_CHANNELS = 4, /* of a peer: RAILS_MAX */
+	MAIL_BUCKETS = 64,
+};
 
 enum mail_type {
-	MAIL_CONNECT = 1, /* see channel.c */
+	MAIL_CONNECT = 1, /* its first byte is the channel; see channel.c */
 	MAIL_FAILED,      /* a rank's communicator failed, and why; see failure.c */
 	MAIL_QUESTION,    /* what are you doing? See stall.c */
 	MAIL_REPORT,
+	MAIL_MEASURED, /* all has arrived that was measured with; see measure.c */
 };
 
+/*
+ * Of a member there is at most one mail of a kind in a post, for connections one a channel: the
+ * newest, as it says all that earlier ones said. Only of failures the first counts. So a post needs
+ * no limit, and nothing pushes a failure out.
+ */
 struct mail {
 	struct mail *next;
-	int member; /* rank of the bootstrap */
+	struct mail *next_alike; /* in the bucket */
+	int member;              /* rank of the bootstrap */
 	enum mail_type type;
+	uint8_t channel; /* 0 but for MAIL_CONNECT */
 	uint8_t id[COMM_ID_SIZE];
 	size_t size;
 	uint8_t bytes[];
@@ -39,17 +52,19 @@ struct mail {
 
 struct mail_list {
 	struct mail *first, **end;
-	size_t size; /* bytes that the mails take */
+	struct mail *buckets[MAIL_BUCKETS];
 };
 
 /* What a rank is doing: written now and then by the communicator's thread, read by the board's. */
 struct state_note {
 	_Atomic uint32_t number; /* collectives started */
 	_Atomic uint32_t coll;   /* of the oldest operation that is not complete; FRL_COLLS: none */
-	_Atomic uint32_t oldest; /* its number */
+	_Atomic uint32_t oldest; /* its number; SEND and RECV: the peer */
+	_Atomic uint64_t count;  /* its elements */
 	_Atomic int32_t awaited; /* a rank that it waits for; -1: none */
-	_Atomic uint64_t since_ns;  /* nothing has moved */
-	_Atomic uint64_t polled_ns; /* somebody has looked after it */
+	_Atomic uint64_t since_ns;   /* nothing has moved */
+	_Atomic uint64_t polled_ns;  /* somebody has looked after it */
+	_Atomic uint32_t dead_rails; /* bit i: the port of rail i has no link */
 };
 
 /* Of a communicator: what other threads may touch. */
@@ -109,6 +124,6 @@ static inline uint64_t get_number(const uint8_t *from, size_t size)
 }
 
 /* A report, as mail: see stall.c. */
-enum { REPORT_QUESTION_SIZE = 4, REPORT_SIZE = 36 };
+enum { REPORT_QUESTION_SIZE = 4, REPORT_SIZE = 45 };
 
 #endif

@@ -15,16 +15,21 @@
 
 #include "lib/base/error.h"
 
-/* Which operation a message is of, and which message of the lane it is: its immediate data. */
+/* Which operation a message is of, and which message of the lane it is: its immediate data. Between
+ * two collectives there may be several SENDs, which their index tells apart. */
 static uint32_t tag_of(const struct signature *signature, uint32_t number)
 {
-	return (signature->number & 0xffff) << 16 | (uint32_t)signature->coll << 12 |
-		(number & 0xfff);
+	uint32_t operation = signature->number;
+
+	if (signature->coll == FRL_SEND)
+		operation += signature->root;
+	return (operation & 0xffff) << 16 | (uint32_t)signature->coll << 12 | (number & 0xfff);
 }
 
-static struct channel *channel_of(const struct peer *peer, uint32_t number)
+/* Numbers begin again at 2^32, where their remainders would leave out a rail. */
+static struct channel *next_channel(const struct peer *peer, const struct flight *flight)
 {
-	return peer->channels[number % peer->comm->n_rails];
+	return peer->channels[flight->turn];
 }
 
 /* The next segment of the lane, in elements. */
@@ -54,8 +59,10 @@ static struct segment segment_of(const struct lane_work *work, size_t count)
 }
 
 /* Returns its number. */
-static uint32_t flight_add(struct flight *flight, const struct segment *segment)
+static uint32_t flight_add(
+	const struct peer *peer, struct flight *flight, const struct segment *segment)
 {
+	flight->turn = (flight->turn + 1) % peer->comm->n_rails;
 	*segment_at(flight, flight->next) = *segment;
 	return flight->next++;
 }
@@ -117,7 +124,7 @@ int lane_receive_bulk(struct lane *lane)
 
 	while (lane->first && has_room(flight)) {
 		const struct lane_work *work = lane->first;
-		struct channel *channel = channel_of(lane->peer, flight->next);
+		struct channel *channel = next_channel(lane->peer, flight);
 		size_t count = next_count(work);
 		struct segment segment = segment_of(work, count);
 		int err;
@@ -129,11 +136,26 @@ int lane_receive_bulk(struct lane *lane)
 		if (err)
 			return err;
 		channel->receive_numbers[channel->receives_posted++ % BULK_RECEIVES] = flight_add(
-			flight, &segment);
+			lane->peer, flight, &segment);
 		channel_has_news(channel);
 		lane_move(lane, count);
 	}
 	return 0;
+}
+
+/* What the tag of another operation tells of it. */
+static struct signature signature_of(uint32_t tag, const struct signature *mine)
+{
+	struct signature theirs = *mine;
+	uint32_t from = mine->number;
+
+	theirs.coll = tag >> 12 & 0xf;
+	theirs.count = TRANSFER_UNKNOWN;
+	if (mine->coll == FRL_SEND && theirs.coll == FRL_SEND)
+		theirs.root += (uint32_t)(int16_t)((tag >> 16) - from - mine->root);
+	else
+		theirs.number += (uint32_t)(int16_t)((tag >> 16) - from);
+	return theirs;
 }
 
 /* The tag tells whose operation differs; where the tags agree, lengths do if the arguments do. */
@@ -141,7 +163,6 @@ static int check_segment(struct channel *channel, const struct segment *segment,
 	const struct frl_wc *wc)
 {
 	const struct run *run = segment->run;
-	struct signature theirs = run->signature;
 	size_t bytes = segment_bytes(segment);
 
 	if (channel->receives_done == channel->short_at)
@@ -149,15 +170,15 @@ static int check_segment(struct channel *channel, const struct segment *segment,
 	if (!(wc->flags & FRL_WC_WITH_IMM))
 		return channel_nonsense(channel);
 	if (wc->imm_data != tag_of(&run->signature, number)) {
-		theirs.number += (int16_t)((wc->imm_data >> 16) - run->signature.number);
-		theirs.coll = wc->imm_data >> 12 & 0xf;
+		const struct signature theirs = signature_of(wc->imm_data, &run->signature);
+
 		return comm_fail_mismatch(run->comm, channel->peer->rank, &theirs, &run->signature);
 	}
 	if (wc->byte_len != bytes)
 		return comm_fail(run->comm, -EPROTO,
-			"rank %d sent %" PRIu32 " bytes where %zu were expected: do all ranks call "
-			"the same operations with the same arguments?",
-			channel->peer->rank, wc->byte_len, bytes);
+			"rank %d sent %" PRIu32 " bytes where rank %d expected %zu: do all ranks "
+			"call the same operations with the same arguments?",
+			channel->peer->rank, wc->byte_len, run->comm->rank, bytes);
 	return 0;
 }
 
@@ -262,7 +283,7 @@ int lane_send_bulk(struct lane *lane)
 
 	while (lane->first && has_room(flight)) {
 		const struct lane_work *work = lane->first;
-		struct channel *channel = channel_of(lane->peer, flight->next);
+		struct channel *channel = next_channel(lane->peer, flight);
 		size_t count = next_count(work);
 		struct segment segment = segment_of(work, count);
 		uint32_t at = channel->sends_posted % BULK_SENDS;
@@ -277,7 +298,7 @@ int lane_send_bulk(struct lane *lane)
 		if (err)
 			return err;
 		channel->send_signaled[at] = signaled;
-		channel->send_numbers[at] = flight_add(flight, &segment);
+		channel->send_numbers[at] = flight_add(lane->peer, flight, &segment);
 		channel->sends_posted++;
 		lane_move(lane, count);
 	}

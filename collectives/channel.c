@@ -15,8 +15,9 @@
 #include "lib/base/error.h"
 
 enum {
-	ASK_AGAIN_MS = 500,
-	ASKS_QUIET = 20, /* after so many somebody should know */
+	ASK_AGAIN_MS = 500, /* twice as long each time, but for: */
+	ASKS_SLOWER = 4,
+	ASKS_QUIET = 5, /* after so many somebody should know */
 };
 
 /* A mail about a channel. */
@@ -35,6 +36,7 @@ struct channel_mail {
 	struct frl_endpoint endpoints[2];
 };
 
+_Static_assert((int)MAIL_CHANNELS == (int)RAILS_MAX, "the board knows all channels of a peer");
 _Static_assert(sizeof(struct channel_mail) == 32 + 2 * FRL_ENDPOINT_SIZE, "the mail has no holes");
 
 int channel_post_failed(struct channel *channel, int err)
@@ -142,8 +144,10 @@ void channel_send_mail(struct channel *channel, bool asks)
 /* The peer has another connection than this end: it broke there, and this end did not see it. */
 static int follow(struct channel *channel, uint32_t epoch)
 {
-	if (epoch != channel->epoch + 1 || epoch >= channel->peer->comm->n_rails)
+	if (epoch >= channel->peer->comm->n_rails)
 		return channel_nonsense(channel);
+	/* Of connections that broke before they were there, nobody has heard. */
+	channel->epoch = epoch - 1;
 	return channel_restart(channel);
 }
 
@@ -187,6 +191,7 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 		return err;
 	if (!channel->has_theirs)
 		take_theirs(channel, &mail);
+	channel->asks = 0;
 	if (mail.flags & CHANNEL_IS_READY)
 		channel->peer_ready = true;
 	if (mail.flags & CHANNEL_ASKS)
@@ -194,20 +199,27 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 	return 0;
 }
 
+/* Those who do not come for long are not asked as often. */
+static uint64_t patience_ns(const struct channel *channel)
+{
+	unsigned slower = channel->asks < ASKS_SLOWER ? channel->asks : ASKS_SLOWER;
+
+	return ((uint64_t)ASK_AGAIN_MS << slower) * NS_PER_MS;
+}
+
 int channels_ask_again(struct frl_comm *comm, uint64_t now_ns)
 {
 	for (struct channel *channel = comm->connecting; channel;
 		channel = channel->next_connecting) {
-		if (now_ns - channel->asked_ns <= (uint64_t)ASK_AGAIN_MS * NS_PER_MS)
+		if (now_ns <= channel->asked_ns + patience_ns(channel))
 			continue;
 		channel_send_mail(channel, true);
 		if (++channel->asks == ASKS_QUIET)
 			frl_log(FRL_LOG_WARNING,
 				"communicator, rank %d: rank %d has not connected for %d s: it has "
-				"not come to the operation yet, or its control daemon is too old "
-				"to "
-				"carry mail",
-				comm->rank, channel->peer->rank, ASKS_QUIET * ASK_AGAIN_MS / 1000);
+				"not come to the operation yet, or mail to it is lost",
+				comm->rank, channel->peer->rank,
+				ASK_AGAIN_MS * ((1 << ASKS_QUIET) - 1) / 1000);
 	}
 	return 0;
 }
@@ -237,6 +249,9 @@ static int open_channel(struct peer *peer, unsigned number)
 	if (err)
 		return err;
 	channel_add_to_connecting(channel);
+	if (family_avoids(peer->comm, number, peer->rank) &&
+		!family_avoids(peer->comm, (number + 1) % peer->comm->n_rails, peer->rank))
+		return channel_restart(channel);
 	channel_send_mail(channel, false);
 	return 0;
 }

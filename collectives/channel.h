@@ -39,7 +39,14 @@ enum {
 	CHANNEL_COMPLETIONS = BULK_RECEIVES + BULK_SENDS + EAGER_RECEIVES + EAGER_SENDS,
 	WORK_SLOTS = 32,
 	CHANNEL_ALIGN = 4 * WORK_SLOTS, /* room for a work kind and a slot in a wr_id */
+	TRANSFERS = 16,                 /* that are remembered of each peer and way */
 };
+
+#define CHANNEL_IS_POWER(number) (((number) & ((number)-1)) == 0)
+
+_Static_assert(CHANNEL_IS_POWER(BULK_RECEIVES) && CHANNEL_IS_POWER(BULK_SENDS) &&
+		CHANNEL_IS_POWER(EAGER_DATA) && CHANNEL_IS_POWER(EAGER_SENDS),
+	"counts modulo 2^32 are places in a ring: its size divides that");
 
 /* Which queue a completion is of. */
 enum work_kind {
@@ -71,12 +78,39 @@ struct flight {
 	struct segment *segments; /* by number modulo `size`, a power of two */
 	uint32_t size;
 	uint32_t first, next;
+	uint32_t turn; /* the channel of the next one; those of equal ones at both ends */
 };
 
 /* A small message that waits for its step. */
 struct arrival {
 	uint8_t slot;
 	uint32_t bytes;
+};
+
+/* Which way something goes, for this rank. */
+enum transfer_way {
+	TRANSFER_SENT,
+	TRANSFER_RECEIVED,
+	TRANSFER_WAYS,
+};
+
+/* What goes between two ranks where each end gives the length: SEND and RECV, and the pieces of
+ * ALLTOALLV. See transfer.c. */
+struct transfer {
+	uint32_t number; /* of the operation */
+	uint32_t index;  /* of the SEND and RECV between the two, that way */
+	uint8_t coll, dtype, wire;
+	uint64_t count; /* elements; TRANSFER_UNKNOWN: only the bytes are known */
+	uint64_t bytes; /* 0: only the elements are known */
+};
+
+#define TRANSFER_UNKNOWN UINT64_MAX
+
+/* The last ones of one way. */
+struct transfers {
+	uint32_t pairs; /* SENDs or RECVs so far */
+	uint32_t noted;
+	struct transfer ring[TRANSFERS]; /* by `noted` modulo its size */
 };
 
 /* What one end of a channel has got and given until its connection broke. */
@@ -130,7 +164,7 @@ struct channel {
 	uint32_t told_alone_at;            /* eager_posted behind it */
 	/* Eager, in. */
 	uint32_t arrivals_taken, arrivals_come;
-	struct arrival arrivals[EAGER_RECEIVES];
+	struct arrival arrivals[EAGER_DATA];
 	uint32_t told_returned; /* of arrivals_taken */
 
 	bool has_news; /* in the list of those that may have something to tell */
@@ -148,6 +182,7 @@ struct peer {
 	bool is_up;
 	struct lane lanes[LANE_PEER_KINDS];
 	struct flight sends, receives;
+	struct transfers transfers[TRANSFER_WAYS];
 	struct channel *channels[RAILS_MAX];
 };
 
@@ -179,6 +214,9 @@ int bulk_resume_receives(struct channel *channel);
 int bulk_resume_sends(struct channel *channel);
 int eager_resume_sends(struct channel *channel);
 int channel_nonsense(const struct channel *channel);
+/* Has a port lost its link, or did some connection of a rail break? All others of it are dealt with
+ * at once, so that operations do not find one after the other broken. */
+int channels_check_rails(struct frl_comm *comm);
 /* Nothing can happen to a stopped channel any more: it gets new queue pairs. */
 int channel_reopen(struct channel *channel);
 
@@ -212,8 +250,23 @@ int eager_post_receives(struct channel *channel);
 /* Credits or slots have changed: to be told, with the next message or alone. */
 void channel_has_news(struct channel *channel);
 int channel_tell(struct channel *channel);
-/* Says which operation this rank is in, so that the other finds out if it is in another. */
-int channel_probe(struct channel *channel, const struct signature *signature);
+/* Says which operation this rank is in, so that the other finds out if it is in another, or means
+ * another length. */
+int channel_probe(struct channel *channel, const struct run *run, enum transfer_way way);
+/* Sends something over the connection, unless something is under way: if it is broken, that comes
+ * out. */
+int channel_ping(struct channel *channel);
+/* Looks whether a small message that nothing waits for can ever be waited for. */
+int channel_check_arrivals(struct channel *channel);
+
+/* transfer.c. The run starts: what goes to and from others is written down. */
+void transfers_note(struct run *run);
+/* What this rank sends to or receives from the peer in an operation; NULL: that is not known. */
+const struct transfer *transfer_find(
+	const struct peer *peer, enum transfer_way way, const struct signature *signature);
+/* The peer means `theirs` for what this rank sends or receives: 0, or the communicator's error when
+ * both ends cannot go together. */
+int transfer_compare(struct peer *peer, enum transfer_way way, const struct transfer *theirs);
 
 /* A post failed with the thread's last error: so does the communicator. */
 int channel_post_failed(struct channel *channel, int err);

@@ -32,6 +32,7 @@ int channel_restart(struct channel *channel)
 		stop(channel->bulk);
 		stop(channel->eager);
 	}
+	family_suspect(comm, channel->rail, peer->rank);
 	channel->flushed_at = comm->pollers[channel->poller].emptied + 2;
 	channel->state = CHANNEL_FLUSHING;
 	channel->epoch++;
@@ -46,6 +47,23 @@ int channel_restart(struct channel *channel)
 	return 0;
 }
 
+/* No rail is left to go on over. */
+static int fail_without_rail(struct channel *channel, enum frl_wc_status cause)
+{
+	struct frl_comm *comm = channel->peer->comm;
+	int err;
+
+	if (comm->n_rails == 1 || !comm_is_broken(cause))
+		return comm_fail_completion(comm, channel->peer->rank, cause);
+	err = comm_find_reason(comm, channel->peer->rank, cause);
+	if (err)
+		return err;
+	return comm_fail(comm, -ECONNRESET,
+		"rank %d cannot be reached from rank %d: the connection over rail %u broke (%s), "
+		"and there is no other rail left to go on over",
+		channel->peer->rank, comm->rank, channel->rail, frl_wc_status_str(cause));
+}
+
 int channel_failed(struct channel *channel, enum work_kind kind, const struct frl_wc *wc,
 	enum frl_wc_status cause)
 {
@@ -54,7 +72,7 @@ int channel_failed(struct channel *channel, enum work_kind kind, const struct fr
 
 	if (channel->state != CHANNEL_FLUSHING) {
 		if (channel->epoch + 1 >= comm->n_rails || !comm_is_broken(cause))
-			return comm_fail_completion(comm, channel->peer->rank, cause);
+			return fail_without_rail(channel, cause);
 		err = comm_find_reason(comm, channel->peer->rank, cause);
 		/* While it looked, the peer may have said that the connection broke. */
 		if (!err && channel->state != CHANNEL_FLUSHING)
@@ -67,6 +85,77 @@ int channel_failed(struct channel *channel, enum work_kind kind, const struct fr
 	channel->partial = wc->byte_len;
 	return 0;
 }
+
+/* ---- rails */
+
+/* Another rail that has a link. */
+static bool has_other(const struct frl_comm *comm, unsigned rail)
+{
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		if (i != rail && !comm->rails[i].is_down)
+			return true;
+	}
+	return false;
+}
+
+/* All channels of a rail go on elsewhere; those that cannot stay, for a link may come back. */
+static int leave_rail(struct frl_comm *comm, unsigned rail)
+{
+	int err = 0;
+
+	for (struct peer *peer = comm->first_peer; peer && !err; peer = peer->next) {
+		for (unsigned i = 0; i < comm->n_rails && !err; i++) {
+			struct channel *channel = peer->channels[i];
+
+			if (channel && channel->rail == rail &&
+				channel->state != CHANNEL_FLUSHING &&
+				channel->epoch + 1 < comm->n_rails)
+				err = channel_restart(channel);
+		}
+	}
+	return err;
+}
+
+/* Whether its channels are broken, their retries tell; all at the same time. */
+static int ping_rail(struct frl_comm *comm, unsigned rail)
+{
+	int err = 0;
+
+	for (struct peer *peer = comm->first_peer; peer && !err; peer = peer->next) {
+		for (unsigned i = 0; i < comm->n_rails && !err; i++) {
+			struct channel *channel = peer->channels[i];
+
+			if (channel && channel->rail == rail)
+				err = channel_ping(channel);
+		}
+	}
+	return err;
+}
+
+int channels_check_rails(struct frl_comm *comm)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		struct frl_device_attr attr;
+
+		frl_device_query(comm->rails[i].device, &attr);
+		comm->rails[i].is_down = attr.port_state != FRL_PORT_ACTIVE;
+	}
+	for (unsigned i = 0; i < comm->n_rails && !err; i++) {
+		struct rail *rail = &comm->rails[i];
+		uint32_t suspicions = family_suspicions(comm, i);
+
+		if (rail->is_down && has_other(comm, i))
+			err = leave_rail(comm, i);
+		else if (suspicions != rail->suspicions && !comm->draining)
+			err = ping_rail(comm, i); /* who is leaving may be gone */
+		rail->suspicions = suspicions;
+	}
+	return err;
+}
+
+/* ---- going on */
 
 /* What is done is certain: the peer is to go on behind it. */
 static void settle_resume(struct channel *channel)

@@ -7,14 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/clock.h"
+#include "collectives/measure.h"
 #include "lib/base/error.h"
-
-enum {
-	LINGER_LOSSLESS_MS = 1,
-	LINGER_LOSSY_MS = 150, /* two local ACK timeouts of the default code, 14 */
-	DRAIN_PATIENCE = 4,    /* times as long with several rails */
-};
 
 /* ---- making */
 
@@ -86,8 +80,7 @@ int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct f
 	err = comm->peers ? open_rails(comm, config)
 			  : frl_fail(-ENOMEM, "no memory for %d ranks", ranks);
 	if (!err)
-		err = tuner_init(
-			&comm->tuner, NULL, comm->config.algos, comm->config.segment_bytes);
+		err = tuner_init(&comm->tuner, comm->config.algos, comm->config.segment_bytes);
 	if (err) {
 		comm_free(comm);
 		return err;
@@ -122,6 +115,8 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	struct frl_comm *comm;
 	int err;
 
+	if (ret_comm)
+		*ret_comm = NULL;
 	if (!bootstrap || !config || !ret_comm)
 		return frl_fail(-EINVAL, "the bootstrap, the configuration or ret_comm is NULL");
 	err = check_bootstrap(bootstrap);
@@ -137,12 +132,20 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	err = board_create(bootstrap, &comm->board);
 	if (!err)
 		err = comm_agree(comm);
+	if (!err)
+		err = family_create(comm);
 	if (err) {
 		err = give_up(bootstrap, err);
 		comm_free(comm);
 		return err;
 	}
 	board_add(comm->board, &comm->post);
+	err = comm_measure(comm);
+	if (err) {
+		err = give_up(bootstrap, err);
+		frl_comm_destroy(comm);
+		return err;
+	}
 	*ret_comm = comm;
 	return 0;
 }
@@ -179,94 +182,24 @@ void comm_free(struct frl_comm *comm)
 	free(comm->pollers);
 	free(comm->peers);
 	free(comm->members);
+	free(comm->rank_order);
 	topology_fini(&comm->topology);
 	board_put(comm->board);
 	free(comm);
-}
-
-/* Polls until the request is done or `deadline_ns`; true when it is done. */
-static bool wait_until(struct frl_request *request, uint64_t deadline_ns)
-{
-	struct frl_backoff backoff = { 0 };
-	bool done = false;
-
-	frl_backoff_reset(&backoff);
-	while (clock_now_ns() < deadline_ns) {
-		if (frl_request_test(request, &done) < 0)
-			return false;
-		if (done)
-			return true;
-		frl_backoff_idle(&backoff);
-	}
-	return false;
-}
-
-/* What was sent while draining is acknowledged: all of it was signaled. */
-static bool is_quiet(const struct frl_comm *comm)
-{
-	for (const struct peer *peer = comm->first_peer; peer; peer = peer->next) {
-		for (unsigned rail = 0; rail < comm->n_rails; rail++) {
-			const struct channel *channel = peer->channels[rail];
-
-			if (channel &&
-				(int32_t)(channel->eager_signaled - channel->eager_acked) > 0)
-				return false;
-		}
-	}
-	return true;
-}
-
-static void wait_quiet(struct frl_comm *comm, uint64_t linger_ns, uint64_t deadline_ns)
-{
-	struct frl_backoff backoff = { 0 };
-	uint64_t now_ns = clock_now_ns(), end_ns = now_ns + linger_ns;
-
-	frl_backoff_reset(&backoff);
-	while (now_ns < deadline_ns && (now_ns < end_ns || !is_quiet(comm)) &&
-		comm_progress(comm) >= 0) {
-		frl_backoff_idle(&backoff);
-		now_ns = clock_now_ns();
-	}
-}
-
-/*
- * Leaves only when no other rank can need us any more. A rank drains when its requests are
- * complete, so after this barrier nobody waits for a message of ours but perhaps for the barrier's
- * own, which we see acknowledged, or for acknowledgements. For these we linger, answering what is
- * sent again; if they still get lost, the other's drain fails, which is no failure to its caller.
- */
-static void drain(struct frl_comm *comm)
-{
-	/* What this rank sent may be lost with a rail: that takes seconds to be found out. */
-	uint64_t patience = comm->n_rails > 1 ? DRAIN_PATIENCE : 1;
-	uint64_t deadline_ns = clock_now_ns() +
-		patience * (uint64_t)comm->config.drain_timeout_ms * NS_PER_MS;
-	const struct frl_collective barrier = { .coll = FRL_BARRIER };
-	uint64_t linger_ms = LINGER_LOSSLESS_MS;
-	struct frl_request *request;
-
-	comm->draining = true;
-	if (frl_start(comm, &barrier, &request) < 0 || !wait_until(request, deadline_ns))
-		return;
-	for (unsigned i = 0; i < comm->n_rails; i++) {
-		if (!comm->rails[i].attr.lossless)
-			linger_ms = LINGER_LOSSY_MS;
-	}
-	wait_quiet(comm, linger_ms * NS_PER_MS, deadline_ns);
 }
 
 void frl_comm_destroy(struct frl_comm *comm)
 {
 	if (!comm)
 		return;
+	comm_enter(comm);
 	if (!comm->error && post_is_waiting(&comm->post))
 		comm_take_post(comm);
 	if (comm->active.first && !comm->error)
 		comm_fail(comm, -ECANCELED,
 			"rank %d destroyed its communicator with requests in flight", comm->rank);
-	if (!comm->error && comm->ranks > 1)
-		drain(comm);
-	comm_free(comm);
+	requests_settle(comm);
+	family_leave(comm);
 }
 
 /* ---- news from others */
@@ -294,6 +227,7 @@ static int take_mail(struct frl_comm *comm, const struct mail *mail)
 	case MAIL_CONNECT: return channel_take_mail(comm, rank, mail->bytes, mail->size);
 	case MAIL_FAILED: return comm_take_failure(comm, rank, mail->bytes, mail->size);
 	case MAIL_REPORT: comm_take_report(comm, rank, mail->bytes, mail->size); return 0;
+	case MAIL_MEASURED: comm->measured_by = rank; return 0;
 	case MAIL_QUESTION: break;
 	}
 	return 0;

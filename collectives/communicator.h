@@ -7,14 +7,17 @@
  *	run.c        one plan at work: what is complete, what may go on
  *	bulk.c, eager.c, local.c, self.c
  *	             the ways in which steps are done
+ *	pairs.c      ALLTOALLV where some forward what others send to each other
+ *	transfer.c   do both ends of a SEND and RECV mean the same?
  *	channel.c    connections between two ranks, made when they are first needed
  *	runner.c     makes progress: completions, then lanes, then news for the peers
+ *	family.c     what communicators made out of one another do together
  *	board.c      mail between the ranks, and which communicator it is for
  *	failure.c, stall.c
  *	             how all of that ends before its time, and what is said then
  *
- * Threads: one at a time, as the public header says. What other threads may touch is in struct
- * post, and in comm->board.
+ * Threads: one at a time, which has entered (family.h). What other threads may touch at any time
+ * is in struct post, and in comm->board.
  */
 #ifndef FERRULE_COLLECTIVES_COMMUNICATOR_H
 #define FERRULE_COLLECTIVES_COMMUNICATOR_H
@@ -30,6 +33,7 @@
 #include "collectives/board.h"
 #include "collectives/channel.h"
 #include "collectives/config.h"
+#include "collectives/family.h"
 #include "collectives/run.h"
 #include "collectives/schedule.h"
 #include "collectives/topology.h"
@@ -53,8 +57,9 @@ struct frl_request {
 	struct request_list *list; /* the one that it is in */
 	struct frl_request *previous, *next;
 	struct run *runs;
-	uint32_t left;  /* runs that are not complete */
-	uint32_t moves; /* counts what has moved, for stall.c */
+	struct run *waiting; /* the first one that is not in its lanes yet */
+	uint32_t left;       /* runs that are not complete */
+	uint32_t moves;      /* counts what has moved, for stall.c */
 	uint32_t seen_moves;
 	uint64_t since_ns; /* nothing has moved; 0: not looked at yet */
 	uint32_t busy_tries;
@@ -66,7 +71,9 @@ struct rail {
 	struct frl_device *device;
 	struct frl_pd *pd;
 	struct frl_device_attr attr;
-	bool has_posted; /* since the device was driven last */
+	bool has_posted;     /* since the device was driven last */
+	bool is_down;        /* its port has no link */
+	uint32_t suspicions; /* of the family: so many have been looked into */
 };
 
 /* A completion queue; there are several when one cannot be deep enough for all channels. */
@@ -84,8 +91,11 @@ struct frl_comm {
 	struct tuner tuner;
 	int rank;
 	int ranks;
-	int *members; /* by rank: that of the bootstrap; NULL: the same */
+	int *members;    /* by rank: that of the bootstrap; NULL: the same */
+	int *rank_order; /* the ranks, in the order of their members */
 	bool is_child;
+	int measured_by;      /* the rank that has measured with this one and has all answers */
+	struct member member; /* of its family */
 	struct board *board;
 	struct post post;
 
@@ -105,7 +115,12 @@ struct frl_comm {
 	size_t idle_scratch; /* bytes that idle runs keep */
 	uint32_t started;    /* collectives */
 	struct signature history[HISTORY];
-	struct run *self_sends, *self_receives; /* to this rank itself, oldest first */
+	struct run *held; /* what comes after it waits until its plan is made, see pairs.c */
+	bool has_pairs;   /* now it can be */
+	struct self_list {
+		struct run *first, *last;
+		uint32_t started;    /* also those of no elements */
+	} self_sends, self_receives; /* to this rank itself, oldest first */
 
 	struct request_list active;    /* in the order of starting */
 	struct request_list finishing; /* all is done but the registrations */
@@ -117,6 +132,7 @@ struct frl_comm {
 		uint32_t polls, idle_polls; /* since the last look at the clock */
 		uint64_t checked_ns;
 		uint64_t probed_ns;
+		uint32_t probes;
 		uint64_t asked_ns; /* 0: nobody is being asked */
 		uint32_t question;
 		struct report *reports; /* by rank, while they are asked */
@@ -135,6 +151,11 @@ int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct f
 
 /* agree.c: what the ranks must know of each other before anything else. */
 int comm_agree(struct frl_comm *comm);
+/* To how many others this rank can be connected: on the local fabric what all communicators of the
+ * process have left of its links. `shared` of those in use are to ranks of this one. */
+uint32_t comm_links_left(const struct frl_comm *comm, uint32_t shared);
+/* From the least that one of the ranks has left: with less no plan would do. */
+uint32_t comm_links_least(const struct frl_comm *comm, uint32_t links);
 
 static inline int comm_member(const struct frl_comm *comm, int rank)
 {
@@ -155,13 +176,25 @@ int comm_take_post(struct frl_comm *comm);
 /* A lane may be able to go on. */
 void lane_wake(struct frl_comm *comm, struct lane *lane);
 
-/* request.c */
+/* request.c. The inside of frl_start_group(), without sending what was posted. */
+int request_start(struct frl_comm *comm, const struct frl_collective collectives[], int n,
+	struct frl_request **ret_request);
+/* Done, failed or neither, without making progress; frees the request unless neither. */
+int request_conclude(struct frl_request *request, bool *ret_done);
+/* Requests that are complete are gone, and the caller's buffers with them. */
+void requests_settle(struct frl_comm *comm);
 void request_unlink(struct frl_request *request);
 void request_append(struct request_list *list, struct frl_request *request);
 void request_run_done(struct frl_request *request);
 /* Lets requests complete whose work is done. */
 void comm_finish_requests(struct frl_comm *comm);
 void requests_free(struct frl_comm *comm);
+
+/* Some ranks have no connection to each other: ALLTOALLV goes by way of others. */
+static inline bool comm_forwards(const struct frl_comm *comm)
+{
+	return comm->topology.peers_max + 1 < (uint32_t)comm->ranks;
+}
 
 /* operation.c: may this be asked for? Fills in what follows from it. */
 struct operation {
@@ -175,6 +208,20 @@ struct operation {
 };
 int operation_init(struct operation *operation, const struct frl_comm *comm,
 	const struct frl_collective *collective);
+
+/* Another run of the request, put in at `at`, that is ready to be started. When it fails the run is
+ * part of the request, or *at is as it was. */
+int request_add_run(struct frl_request *request, struct run **at, struct operation *operation,
+	const struct frl_collective *collective, struct pairs *pairs);
+/* Puts what has waited into lanes, up to the next one that holds the others up. */
+int requests_go_on(struct frl_comm *comm);
+
+/* pairs.c: adds the run in which all tell each other what they send. */
+int pairs_add_run(struct frl_request *request, struct run **at, const struct operation *operation,
+	const struct frl_collective *collective);
+/* They have: plans and starts the operation. 0 or the communicator's error. */
+int pairs_go_on(struct frl_comm *comm);
+void pairs_free(struct run *run);
 
 /* choose.c: by which algorithm, and in which segments: job->segment_bytes. */
 int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo);
@@ -207,6 +254,9 @@ int comm_fail_connecting(struct frl_comm *comm, int peer, int err);
 /* What came from rank `peer` is of another operation than this rank's. */
 int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *theirs,
 	const struct signature *mine);
+/* What rank `peer` says of a transfer is not what this rank sends to or receives from it. */
+int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
+	const struct transfer *theirs, const struct transfer *mine);
 /* Asks the bootstrap who is gone; 0 or the communicator's error. */
 int comm_check_ranks(struct frl_comm *comm);
 /* Another rank says that it failed. */

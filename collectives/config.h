@@ -9,11 +9,13 @@
 #include <stdint.h>
 
 struct collective_config {
-	uint32_t segment_bytes; /* longest message; the same on all ranks */
-	const char *algos;      /* FRL_ALGO; the same on all ranks */
-	int timeout_ms;         /* of an operation that makes no progress; 0: none */
-	int connect_timeout_ms; /* from when both ends of a connection are there */
-	int drain_timeout_ms;   /* how long frl_comm_destroy() waits for the other ranks */
+	uint32_t segment_bytes;   /* longest message; the same on all ranks */
+	const char *algos;        /* FRL_ALGO; the same on all ranks */
+	const char *tuner_costs;  /* FRL_TUNER_COSTS, or "" */
+	const char *tuner_folder; /* where measured costs are kept; "": nowhere */
+	int timeout_ms;           /* of an operation that makes no progress; 0: none */
+	int connect_timeout_ms;   /* from when both ends of a connection are there */
+	int drain_timeout_ms;     /* how long frl_comm_destroy() waits for the other ranks */
 };
 
 void collective_config_init(struct collective_config *config);

@@ -12,6 +12,8 @@ enum eager_type {
 	EAGER_PAYLOAD = 1, /* of a step */
 	EAGER_NEWS,        /* the header alone */
 	EAGER_PROBE,       /* the same, and the signature says which operation the sender is in */
+	EAGER_LENGTH, /* the same for a transfer whose length each end gives: `count` is what the
+			 sender means, in elements, and `op` which way, enum transfer_way */
 };
 
 /* On the wire in front of the payload; numbers are big-endian. */
@@ -186,6 +188,19 @@ static int post_alone(
 	return 0;
 }
 
+/* With the length, where each end gives it itself. */
+static int post_operation(struct channel *channel, const struct run *run, enum transfer_way way)
+{
+	struct signature signature = run->signature;
+	const struct transfer *mine = transfer_find(channel->peer, way, &signature);
+
+	if (!mine)
+		return post_alone(channel, EAGER_PROBE, &signature);
+	signature.op = (uint8_t)way;
+	signature.count = mine->count;
+	return post_alone(channel, EAGER_LENGTH, &signature);
+}
+
 void channel_has_news(struct channel *channel)
 {
 	struct frl_comm *comm = channel->peer->comm;
@@ -214,20 +229,29 @@ int channel_tell(struct channel *channel)
 		return 0;
 	/* What the credits are for: who means to send something else sees it. */
 	if (needs_credits && receives->first != receives->next)
-		return post_alone(channel, EAGER_PROBE,
-			&receives->segments[(receives->next - 1) % receives->size].run->signature);
+		return post_operation(channel,
+			receives->segments[(receives->next - 1) % receives->size].run,
+			TRANSFER_RECEIVED);
 	return post_alone(channel, EAGER_NEWS, NULL);
 }
 
-int channel_probe(struct channel *channel, const struct signature *signature)
+int channel_probe(struct channel *channel, const struct run *run, enum transfer_way way)
 {
 	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel))
 		return 0;
-	return post_alone(channel, EAGER_PROBE, signature);
+	return post_operation(channel, run, way);
+}
+
+int channel_ping(struct channel *channel)
+{
+	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel))
+		return 0;
+	return post_alone(channel, EAGER_NEWS, NULL);
 }
 
 /* ---- receiving */
 
+/* Not on a connection that broke: the next one posts all slots that are free then. */
 static int post_receive(struct channel *channel, uint32_t slot)
 {
 	struct frl_sge sge = {
@@ -238,8 +262,11 @@ static int post_receive(struct channel *channel, uint32_t slot)
 	struct frl_recv_wr wr = {
 		.wr_id = work_id(channel, WORK_EAGER_RECEIVE, slot), .sge = &sge, .n_sge = 1
 	};
-	int err = frl_post_recv(channel->eager, &wr, 1, NULL);
+	int err;
 
+	if (channel->state == CHANNEL_FLUSHING)
+		return 0;
+	err = frl_post_recv(channel->eager, &wr, 1, NULL);
 	return err < 0 ? channel_post_failed(channel, err) : 0;
 }
 
@@ -250,7 +277,7 @@ int eager_post_receives(struct channel *channel)
 	bool is_taken[EAGER_RECEIVES] = { false };
 
 	for (uint32_t i = channel->arrivals_taken; i != channel->arrivals_come; i++)
-		is_taken[channel->arrivals[i % EAGER_RECEIVES].slot] = true;
+		is_taken[channel->arrivals[i % EAGER_DATA].slot] = true;
 	for (uint32_t slot = 0; slot < EAGER_RECEIVES; slot++) {
 		int err = is_taken[slot] ? 0 : post_receive(channel, slot);
 
@@ -290,19 +317,69 @@ int eager_resume_sends(struct channel *channel)
 	return 0;
 }
 
-static int check_arrival(const struct run *run, int peer, const struct eager_header *header,
-	size_t bytes, size_t expected)
+/* Of ALLTOALLV the header does not tell the count. */
+static uint64_t count_of(const struct signature *theirs, size_t bytes)
+{
+	size_t size = frl_dtype_size((enum frl_dtype)theirs->dtype);
+
+	if (theirs->coll == FRL_SEND)
+		return theirs->count;
+	return theirs->wire == FRL_WIRE_SAME && size > 0 && bytes % size == 0 ? bytes / size
+									      : TRANSFER_UNKNOWN;
+}
+
+/* What a small message says of the transfer that it is. */
+static int compare_arrival(struct peer *peer, const struct signature *theirs, size_t bytes)
+{
+	const struct transfer transfer = { .number = theirs->number,
+		.index = theirs->root,
+		.coll = theirs->coll,
+		.dtype = theirs->dtype,
+		.wire = theirs->wire,
+		.count = count_of(theirs, bytes),
+		.bytes = bytes };
+
+	if (theirs->coll != FRL_SEND && theirs->coll != FRL_ALLTOALLV)
+		return 0;
+	return transfer_compare(peer, TRANSFER_RECEIVED, &transfer);
+}
+
+static int check_arrival(const struct run *run, struct peer *peer,
+	const struct eager_header *header, size_t bytes, size_t expected)
 {
 	struct signature theirs = signature_of(header);
+	int err = 0;
 
+	if (memcmp(&theirs, &run->signature, sizeof(theirs)) == 0 && bytes == expected)
+		return 0;
+	err = compare_arrival(peer, &theirs, bytes);
+	if (err)
+		return err;
+	/* Best is to say what this rank had under their number, if that is not the same. */
+	err = comm_compare(run->comm, peer->rank, &theirs);
+	if (err)
+		return err;
 	if (memcmp(&theirs, &run->signature, sizeof(theirs)) != 0)
-		return comm_fail_mismatch(run->comm, peer, &theirs, &run->signature);
-	if (bytes != expected)
-		return comm_fail(run->comm, -EPROTO,
-			"rank %d sent %zu bytes where %zu were expected: do all ranks use the same "
-			"Ferrule with the same settings?",
-			peer, bytes, expected);
-	return 0;
+		return comm_fail_mismatch(run->comm, peer->rank, &theirs, &run->signature);
+	return comm_fail(run->comm, -EPROTO,
+		"rank %d sent %zu bytes where %zu were expected: do all ranks use the same "
+		"Ferrule with the same settings?",
+		peer->rank, bytes, expected);
+}
+
+int channel_check_arrivals(struct channel *channel)
+{
+	struct peer *peer = channel->peer;
+	const struct arrival *first = &channel->arrivals[channel->arrivals_taken % EAGER_DATA];
+	const struct eager_header *header = header_at(channel, first->slot);
+	struct signature theirs;
+
+	if (channel->arrivals_taken == channel->arrivals_come ||
+		peer->lanes[LANE_RECV_EAGER].first ||
+		(header->coll != FRL_SEND && header->coll != FRL_ALLTOALLV))
+		return 0;
+	theirs = signature_of(header);
+	return compare_arrival(peer, &theirs, first->bytes);
 }
 
 int lane_receive_eager(struct lane *lane)
@@ -315,9 +392,9 @@ int lane_receive_eager(struct lane *lane)
 		uint32_t number = work->step;
 		const struct plan_step *step = run_step(run, number);
 		const struct arrival *arrival =
-			&channel->arrivals[channel->arrivals_taken % EAGER_RECEIVES];
+			&channel->arrivals[channel->arrivals_taken % EAGER_DATA];
 		const struct eager_header *header = header_at(channel, arrival->slot);
-		int err = check_arrival(run, lane->peer->rank, header, arrival->bytes,
+		int err = check_arrival(run, lane->peer, header, arrival->bytes,
 			schedule_bytes(run->schedule, &step->target, step->count));
 
 		if (err)
@@ -362,6 +439,36 @@ static int take_news(struct channel *channel, const struct eager_header *header)
 	return 0;
 }
 
+/* The peer's own end of a transfer is the other way of this rank's. */
+static int take_length(struct channel *channel, const struct signature *theirs)
+{
+	const struct transfer transfer = { .number = theirs->number,
+		.index = theirs->root,
+		.coll = theirs->coll,
+		.dtype = theirs->dtype,
+		.wire = theirs->wire,
+		.count = theirs->count };
+
+	if (theirs->op >= TRANSFER_WAYS || theirs->count == TRANSFER_UNKNOWN ||
+		(theirs->coll != FRL_SEND && theirs->coll != FRL_ALLTOALLV))
+		return channel_nonsense(channel);
+	return transfer_compare(channel->peer,
+		theirs->op == TRANSFER_SENT ? TRANSFER_RECEIVED : TRANSFER_SENT, &transfer);
+}
+
+static int take_operation(struct channel *channel, const struct signature *told, bool has_length)
+{
+	struct peer *peer = channel->peer;
+	struct signature theirs = *told;
+	int err;
+
+	if (has_length)
+		theirs.op = theirs.count = 0;
+	channel->their_operation = theirs;
+	err = comm_compare(peer->comm, peer->rank, &theirs);
+	return err || !has_length ? err : take_length(channel, told);
+}
+
 int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t slot)
 {
 	const struct eager_header *header = header_at(channel, slot);
@@ -382,15 +489,16 @@ int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t sl
 	case EAGER_PAYLOAD:
 		if (bytes == 0 || channel->arrivals_come - channel->arrivals_taken == EAGER_DATA)
 			return channel_nonsense(channel);
-		channel->arrivals[channel->arrivals_come++ % EAGER_RECEIVES] = (struct arrival){
+		channel->arrivals[channel->arrivals_come++ % EAGER_DATA] = (struct arrival){
 			.slot = (uint8_t)slot, .bytes = bytes
 		};
 		lane_wake(peer->comm, &peer->lanes[LANE_RECV_EAGER]);
-		return 0;
+		return channel_check_arrivals(channel);
 	case EAGER_PROBE:
+	case EAGER_LENGTH:
 		signature = signature_of(header);
-		err = comm_compare(peer->comm, peer->rank, &signature);
-		channel->their_operation = signature;
+		err = take_operation(
+			channel, &signature, be32toh(header->type_bytes) >> 24 == EAGER_LENGTH);
 		return err ? err : post_receive(channel, slot);
 	case EAGER_NEWS: return post_receive(channel, slot);
 	}

@@ -2,18 +2,19 @@
 /* How a communicator fails: once, with one text, naming the rank that is the cause. */
 #include "collectives/communicator.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "lib/base/error.h"
+#include "lib/base/text.h"
 
 enum {
 	CULPRIT_WAIT_MS = 50,
-	MAIL_WAIT_MS = 20,
+	MAIL_WAIT_MS = 50,
 	ERRNO_SIZE = 4, /* of a mail; the text follows */
 	ERRNO_MAX = 4095,
 };
@@ -102,8 +103,8 @@ int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 		return 0;
 	bytes += ERRNO_SIZE;
 	size -= ERRNO_SIZE;
-	for (size_t i = 0; i < size && i < sizeof(text) - 1; i++)
-		text[i] = (char)(isprint(bytes[i]) ? bytes[i] : '?');
+	memcpy(text, bytes, size < sizeof(text) ? size : sizeof(text) - 1);
+	text_clean(text);
 	if (error == ECANCELED || error == ETIMEDOUT)
 		return comm_fail_quietly(comm, -(int)error, "%s", text);
 	return comm_fail_quietly(comm, -(int)error, "rank %d has failed: %s", rank, text);
@@ -123,11 +124,19 @@ static bool find_gone(struct frl_comm *comm, int *ret_member)
 
 int comm_rank_of_member(const struct frl_comm *comm, int member)
 {
+	int low = 0, high = comm->ranks;
+
 	if (!comm->members)
 		return member < comm->ranks ? member : -1;
-	for (int rank = 0; rank < comm->ranks; rank++) {
+	while (low < high) {
+		int middle = low + (high - low) / 2, rank = comm->rank_order[middle];
+
 		if (comm->members[rank] == member)
 			return rank;
+		if (comm->members[rank] < member)
+			low = middle + 1;
+		else
+			high = middle;
 	}
 	return -1;
 }
@@ -280,23 +289,50 @@ int comm_fail_connecting(struct frl_comm *comm, int peer, int err)
 	reason = comm->draining ? 0 : wait_for_reason(comm, why);
 	if (reason)
 		return reason;
-	return comm_fail(comm, err, "rank %d cannot connect to rank %d: %s", comm->rank, peer, why);
+	return comm_fail(comm, err, "rank %d cannot connect to rank %d: %s%s", comm->rank, peer,
+		why,
+		err == -ENOSPC ? "; collectives go by way of others, so alltoallv can do what so "
+				 "many SENDs and RECVs cannot"
+			       : "");
 }
 
 /* ---- ranks that do not do the same */
 
-static void describe(char *text, size_t size, const struct signature *s)
+static const char *dtype_name(unsigned dtype)
+{
+	const char *name = frl_dtype_name((enum frl_dtype)dtype);
+
+	return name ? name : "?";
+}
+
+static const char *wire_name(unsigned wire)
+{
+	const char *name = frl_wire_name((enum frl_wire)wire);
+
+	return name ? name : "?";
+}
+
+static void describe(char *text, size_t size, const struct signature *s, bool with_numbers)
 {
 	const char *name = frl_coll_name((enum frl_coll)s->coll);
-	const char *dtype = frl_dtype_name((enum frl_dtype)s->dtype);
 
-	if (s->coll == FRL_SEND)
-		snprintf(text, size, "a send or receive of %ju %s", (uintmax_t)s->count,
-			dtype ? dtype : "?");
-	else
+	if (s->count == TRANSFER_UNKNOWN && s->coll != FRL_SEND)
+		snprintf(text, size, "%s #%u", name ? name : "?", s->number);
+	else if (s->count == TRANSFER_UNKNOWN)
+		snprintf(text, size, "send or receive #%u between the two", s->root);
+	else if (s->coll != FRL_SEND)
 		snprintf(text, size, "%s #%u of %ju %s (operation %u, root %u, wire %u)",
-			name ? name : "?", s->number, (uintmax_t)s->count, dtype ? dtype : "?",
+			name ? name : "?", s->number, (uintmax_t)s->count, dtype_name(s->dtype),
 			s->op, s->root, s->wire);
+	else if (with_numbers)
+		snprintf(text, size,
+			"send or receive #%u between the two of %ju %s (wire %s, before collective "
+			"#%u)",
+			s->root, (uintmax_t)s->count, dtype_name(s->dtype), wire_name(s->wire),
+			s->number);
+	else
+		snprintf(text, size, "a send or receive of %ju %s", (uintmax_t)s->count,
+			dtype_name(s->dtype));
 }
 
 int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *theirs,
@@ -304,13 +340,55 @@ int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *
 {
 	const char *a = frl_coll_name((enum frl_coll)theirs->coll);
 	const char *b = frl_coll_name((enum frl_coll)mine->coll);
-	char there[128], here[128];
+	char there[160], here[160];
 
-	describe(there, sizeof(there), theirs);
-	describe(here, sizeof(here), mine);
+	describe(there, sizeof(there), theirs, false);
+	describe(here, sizeof(here), mine, false);
+	if (theirs->coll == mine->coll &&
+		(theirs->number != mine->number || theirs->root != mine->root ||
+			strcmp(there, here) == 0)) {
+		describe(there, sizeof(there), theirs, true);
+		describe(here, sizeof(here), mine, true);
+	}
 	return comm_fail(comm, -EPROTO,
 		"rank %d runs %s where rank %d runs %s: all ranks must start the same operations "
-		"in "
-		"the same order with the same arguments; there it is %s, here %s",
+		"in the same order with the same arguments; there it is %s, here %s",
 		peer, a ? a : "?", comm->rank, b ? b : "?", there, here);
+}
+
+static void describe_length(char *text, size_t size, const struct transfer *t)
+{
+	if (t->count == TRANSFER_UNKNOWN)
+		snprintf(text, size, "%ju bytes of %s", (uintmax_t)t->bytes, dtype_name(t->dtype));
+	else
+		snprintf(text, size, "%ju %s%s%s", (uintmax_t)t->count, dtype_name(t->dtype),
+			t->wire ? " as " : "", t->wire ? wire_name(t->wire) : "");
+}
+
+int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
+	const struct transfer *theirs, const struct transfer *mine)
+{
+	bool sends = way == TRANSFER_SENT;
+	struct transfer sent = sends ? *mine : *theirs, received = sends ? *theirs : *mine;
+	char out[64], in[64], where[96];
+
+	/* Bytes with bytes, where one of them does not know more. */
+	if (theirs->count == TRANSFER_UNKNOWN)
+		sent.count = received.count = TRANSFER_UNKNOWN;
+	describe_length(out, sizeof(out), &sent);
+	describe_length(in, sizeof(in), &received);
+	if (mine->coll != FRL_SEND)
+		snprintf(where, sizeof(where), "%s #%" PRIu32,
+			frl_coll_name((enum frl_coll)mine->coll), mine->number);
+	else if (theirs->number == mine->number)
+		snprintf(where, sizeof(where), "SEND and RECV #%" PRIu32 " that way", mine->index);
+	else
+		snprintf(where, sizeof(where),
+			"SEND and RECV #%" PRIu32 " that way, before collective #%" PRIu32
+			" there and #%" PRIu32 " here",
+			mine->index, theirs->number, mine->number);
+	return comm_fail(comm, -EPROTO,
+		"rank %d sends a message of %s to rank %d, which waits for one of %s (%s): both "
+		"ends must give the same length, type and wire type, in the same order",
+		sends ? comm->rank : peer, out, sends ? peer : comm->rank, in, where);
 }

@@ -36,9 +36,9 @@ static void act(const struct run *run, const struct plan_step *step, size_t firs
 		return;
 	case PLAN_DECODE: frl_wire_decode((float *)(void *)target, source, count, wire); return;
 	case PLAN_DECODE_REDUCE:
-		frl_wire_decode_add((float *)(void *)target,
+		frl_wire_decode_reduce((float *)(void *)target,
 			(const float *)(const void *)run_at(run, &step->operand, first), source,
-			count, wire);
+			count, wire, run->op);
 		return;
 	}
 }

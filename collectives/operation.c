@@ -3,6 +3,7 @@
 #include "collectives/communicator.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/error.h"
@@ -71,10 +72,6 @@ static int check_kind(const struct frl_comm *comm, const struct frl_collective *
 		return frl_fail(-EINVAL, "%s: %u is no operation", shape->name, (unsigned)c->op);
 	if (c->op == FRL_PREMUL_SUM && !c->scalar)
 		return frl_fail(-EINVAL, "%s: %s needs a scalar", shape->name, frl_op_name(c->op));
-	if (c->wire != FRL_WIRE_SAME && c->op != FRL_SUM && c->op != FRL_AVG &&
-		c->op != FRL_PREMUL_SUM)
-		return frl_fail(-ENOTSUP, "%s: %s over another wire format: only sums are",
-			shape->name, frl_op_name(c->op));
 	return 0;
 }
 
@@ -93,6 +90,60 @@ static bool extent(const size_t counts[], const size_t displs[], int ranks, size
 	return true;
 }
 
+/* What is received, and where. */
+struct piece {
+	size_t start, count;
+};
+
+static int compare_pieces(const void *a, const void *b)
+{
+	const struct piece *x = a, *y = b;
+
+	return (x->start > y->start) - (x->start < y->start);
+}
+
+/*
+ * Pieces that others send come in any order, so they must not overlap. Mostly they lie in the order
+ * of the ranks, which needs no sorting. All ends fit the address space.
+ */
+static int check_apart(const size_t counts[], const size_t displs[], int ranks)
+{
+	struct piece *pieces = NULL;
+	bool in_order = true;
+	size_t end = 0, n = 0;
+
+	for (int rank = 0; rank < ranks && in_order; rank++) {
+		if (counts[rank] == 0)
+			continue;
+		in_order = displs[rank] >= end;
+		end = displs[rank] + counts[rank];
+	}
+	if (in_order)
+		return 0;
+	pieces = calloc((size_t)ranks, sizeof(*pieces));
+	if (!pieces)
+		return frl_fail(-ENOMEM, "no memory for the pieces of %d ranks", ranks);
+	for (int rank = 0; rank < ranks; rank++) {
+		if (counts[rank] > 0)
+			pieces[n++] = (struct piece){ displs[rank], counts[rank] };
+	}
+	qsort(pieces, n, sizeof(*pieces), compare_pieces);
+	for (size_t i = 1; i < n; i++) {
+		const struct piece *last = &pieces[i - 1];
+
+		if (last->start + last->count > pieces[i].start) {
+			frl_fail(-EINVAL,
+				"alltoallv: received pieces overlap: %zu elements from %zu on, and "
+				"%zu from %zu on",
+				last->count, last->start, pieces[i].count, pieces[i].start);
+			free(pieces);
+			return -EINVAL;
+		}
+	}
+	free(pieces);
+	return 0;
+}
+
 static int count_pieces(
 	const struct frl_comm *comm, const struct frl_collective *c, size_t ret_elements[2])
 {
@@ -107,7 +158,7 @@ static int count_pieces(
 		return frl_fail(-EINVAL,
 			"alltoallv: rank %d sends %zu elements to itself and receives %zu", rank,
 			c->send_counts[rank], c->recv_counts[rank]);
-	return 0;
+	return check_apart(c->recv_counts, c->recv_displs, comm->ranks);
 }
 
 /* Elements of the two buffers that this rank has to give. */
@@ -210,6 +261,7 @@ static void set_job(struct operation *o, const struct frl_comm *comm,
 		.send_displs = c->send_displs,
 		.recv_counts = c->recv_counts,
 		.recv_displs = c->recv_displs,
+		.knows_pairs = key->coll == FRL_ALLTOALLV && comm_forwards(comm),
 		.topology = &comm->topology,
 		.segment_bytes = comm->config.segment_bytes,
 	};

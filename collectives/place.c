@@ -78,3 +78,17 @@ uint32_t place_numa(void)
 	}
 	return 0;
 }
+
+uint32_t place_processors(uint32_t *ret_first)
+{
+	cpu_set_t set;
+	uint32_t first = 0;
+
+	*ret_first = 0;
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return 1;
+	while (first < CPU_SETSIZE && !CPU_ISSET(first, &set))
+		first++;
+	*ret_first = first;
+	return (uint32_t)CPU_COUNT(&set);
+}

@@ -13,4 +13,7 @@ void place_host(uint8_t ret_id[HOST_ID_SIZE]);
 /* The node that holds all processors this process may run on; 0 where they are of several. */
 uint32_t place_numa(void);
 
+/* How many processors this process may use, and the number of the first one. */
+uint32_t place_processors(uint32_t *ret_first);
+
 #endif

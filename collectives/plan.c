@@ -29,7 +29,7 @@ static bool has_nothing_to_do(const struct plan_job *job)
 	return job->count == 0 && job->coll != FRL_ALLTOALLV && job->coll != FRL_BARRIER;
 }
 
-/* One rank: its input is the result. */
+/* One rank: its input is the result, rounded where it is only copied. */
 static void make_alone(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -41,6 +41,8 @@ static void make_alone(struct plan_builder *b)
 	case FRL_RECV: return;
 	default: break;
 	}
+	b->plan->segment = plan_segment(
+		job, job->coll == FRL_ALLTOALLV ? job->segment_bytes : job->count);
 	if (scales)
 		plan_add_local(b, PLAN_SCALE, plan_at(b, PLAN_RECV, 0),
 			plan_at(b, job->in_place ? PLAN_RECV : PLAN_SEND, 0), job->count);
@@ -57,9 +59,6 @@ const char *plan_why_not(enum frl_algo algo, const struct plan_job *job)
 		return "is none that a plan can be made of";
 	if (job->ranks == 1)
 		return NULL;
-	if (plan_is_encoded(job) && plan_reduces(job->coll) &&
-		(job->op == FRL_PROD || job->op == FRL_MAX || job->op == FRL_MIN))
-		return "can only add what is encoded";
 	return found->why_not(job);
 }
 
@@ -92,45 +91,4 @@ void plan_free(struct plan *plan)
 {
 	free(plan->steps);
 	*plan = (struct plan){ .steps = NULL };
-}
-
-/* At the rank that has most. */
-static double peers_of(enum frl_algo algo, const struct plan_job *job)
-{
-	uint32_t n = (uint32_t)job->ranks;
-	uint32_t rounds = plan_log2_up(n);
-	uint32_t peers = n - 1;
-
-	switch (algo) {
-	case FRL_ALGO_RING: peers = 2; break;
-	case FRL_ALGO_HALVING_DOUBLING: peers = rounds; break;
-	case FRL_ALGO_TREE:
-		peers = job->coll == FRL_GATHER || job->coll == FRL_SCATTER ? rounds : 4;
-		break;
-	case FRL_ALGO_BRUCK: peers = 2 * rounds; break;
-	case FRL_ALGO_HIERARCHICAL: peers = 4; break;
-	case FRL_ALGO_DIRECT:
-		if (job->coll == FRL_SEND || job->coll == FRL_RECV)
-			peers = 1;
-		break;
-	case FRL_ALGO_AUTO:
-	case FRL_ALGO_PAIRWISE:
-	case FRL_ALGOS: break;
-	}
-	return peers < n - 1 ? peers : n - 1;
-}
-
-void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	size_t bytes = job->count * job->elem_size;
-
-	*ret_cost = (struct plan_cost){ .rounds = 0 };
-	if (job->ranks == 1 || !plan_can(algo, job) || has_nothing_to_do(job))
-		return;
-	find_algo(algo)->cost(job, ret_cost);
-	ret_cost->peers = peers_of(algo, job);
-	if (plan_is_encoded(job)) {
-		ret_cost->bytes *= (double)frl_wire_size(job->wire, job->count) / (double)bytes;
-		ret_cost->reduced *= 2; /* encoding, and decoding */
-	}
 }

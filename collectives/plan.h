@@ -57,7 +57,7 @@ enum plan_action {
 			     * divided by the number of ranks (FRL_AVG) */
 	PLAN_ENCODE,        /* local: target = source in the wire's format */
 	PLAN_DECODE,        /* local: the other way round */
-	PLAN_DECODE_REDUCE, /* local: target = operand + decoded source */
+	PLAN_DECODE_REDUCE, /* local: target = operand op decoded source */
 };
 
 /* Where elements lie. In the wire's format they take frl_wire_size() of their number; segments of
@@ -121,6 +121,10 @@ struct plan_job {
 	bool in_place;        /* as the collective defines it */
 	/* FRL_ALLTOALLV: elements to and from each rank, and where they begin. */
 	const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+	/* FRL_ALLTOALLV where some have to forward what others send to each other: when the plan is
+	 * made, all ranks know from each other what rank a sends to rank b, at [a * ranks + b]. */
+	bool knows_pairs;
+	const uint64_t *pair_counts;
 	const struct topology *topology;
 	size_t segment_bytes; /* the longest message that is wished */
 };
@@ -140,15 +144,28 @@ const char *plan_why_not(enum frl_algo algo, const struct plan_job *job);
 
 void plan_free(struct plan *plan);
 
-/* What a plan costs, for the model that chooses (tuner.h): of the longest chain of messages. The
- * same on all ranks. */
-struct plan_cost {
-	double rounds;  /* messages that follow each other */
-	double bytes;   /* that a rank sends, one after the other */
-	double reduced; /* bytes that are reduced or copied locally, one after the other */
-	double peers;   /* connections that a rank uses */
+/*
+ * What a plan costs, for the model that chooses (tuner.h); the same on all ranks. Of the longest
+ * chain of messages, apart for those between ranks of one host and of several:
+ */
+struct plan_path {
+	double rounds; /* messages that follow each other */
+	double large;  /* of these, longer than what goes as one */
+	double waits;  /* of these, such that the receiver must first say that they may come */
+	double more;   /* messages that a rank sends or gets beyond one in each round */
+	double bytes;  /* that a rank sends, one after the other */
 };
 
+struct plan_cost {
+	struct plan_path path[2]; /* within a host; between hosts */
+	double overlap;           /* of the rounds' latency, so much passes while bytes are sent */
+	double reduced;  /* bytes that are reduced or copied locally, one after the other */
+	double peers;    /* connections that a rank uses, the most of all */
+	double messages; /* that a rank sends on the mean */
+	double volume;   /* bytes of these */
+};
+
+/* Of an algorithm that can do the job; nothing of another one. */
 void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost *ret_cost);
 
 #endif

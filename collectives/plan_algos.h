@@ -12,8 +12,6 @@ struct plan_algo {
 	/* NULL, or why not: the end of a sentence that begins with the algorithm's name. */
 	const char *(*why_not)(const struct plan_job *job);
 	void (*make)(struct plan_builder *b);
-	/* Of the slowest rank; the same on all, so it looks neither at `rank` nor at `in_place`. */
-	void (*cost)(const struct plan_job *job, struct plan_cost *ret_cost);
 };
 
 extern const struct plan_algo plan_ring_algo;

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Gather and scatter over a binomial tree. */
+/* Gather and scatter over a binomial tree; where connections are scarce, over a chain. */
 #include "collectives/plan_binomial.h"
+
+#include "collectives/plan_bruck.h"
 
 struct binomial {
 	struct plan_builder *b;
 	uint32_t n;
-	uint32_t root;          /* its place */
-	uint32_t me;            /* number of this rank, counted from the root's place */
-	uint32_t blocks;        /* of this rank and those below it */
-	struct plan_range held; /* of a rank that others are below: scratch for these blocks */
+	uint32_t root;   /* its place */
+	uint32_t me;     /* number of this rank, counted from the root's place */
+	uint32_t blocks; /* of this rank and those below it */
+	bool is_chain;   /* each rank has but one below it */
+	size_t spacing;  /* elements of a block in scratch */
+	/* Scratch for these blocks: of a rank that others are below; encoded of all ranks. */
+	struct plan_range held;
 };
 
 /* The rank with number `v`. */
@@ -20,9 +25,14 @@ static uint32_t rank_of(const struct binomial *t, uint32_t v)
 /* How many ranks are at and below number `v`. */
 static uint32_t blocks_of(const struct binomial *t, uint32_t v)
 {
-	uint32_t blocks = v == 0 ? t->n : v & -v;
+	uint32_t blocks = v == 0 || t->is_chain ? t->n : v & -v;
 
 	return blocks < t->n - v ? blocks : t->n - v;
+}
+
+static uint32_t parent_of(const struct binomial *t)
+{
+	return t->me - (t->is_chain ? 1 : t->me & -t->me);
 }
 
 /* The ranks from number `v` on (before `end`) whose blocks follow each other at the root: both ends
@@ -39,11 +49,11 @@ static uint32_t run_of(const struct binomial *t, uint32_t v, uint32_t end)
 /* Where the block of number `v` is, which this rank holds. */
 static struct plan_range block_at(const struct binomial *t, enum plan_buffer at_root, uint32_t v)
 {
-	if (t->me == 0)
+	if (t->me == 0 && !t->held.encoded)
 		return plan_at(t->b, at_root, rank_of(t, v) * t->b->job->count);
-	if (t->blocks == 1)
+	if (t->blocks == 1 && !t->held.encoded)
 		return plan_at(t->b, at_root == PLAN_SEND ? PLAN_RECV : PLAN_SEND, 0);
-	return plan_plus(t->b, t->held, (v - t->me) * t->b->job->count);
+	return plan_plus(t->b, t->held, (v - t->me) * t->spacing);
 }
 
 /* Exchanges the blocks of the numbers [v, end) with the rank with number `peer`, which is above or
@@ -54,9 +64,9 @@ static uint32_t exchange(const struct binomial *t, enum plan_buffer at_root, boo
 	uint32_t step = PLAN_NOTHING;
 
 	while (v < end) {
-		bool with_root = t->me == 0 || peer == 0;
+		bool with_root = (t->me == 0 || peer == 0) && !t->held.encoded;
 		uint32_t run = with_root ? run_of(t, v, end) : end - v;
-		size_t count = run * t->b->job->count;
+		size_t count = run * t->spacing;
 		struct plan_range range = block_at(t, at_root, v);
 
 		step = sends ? plan_add_send(t->b, rank_of(t, peer), range, count)
@@ -69,34 +79,36 @@ static uint32_t exchange(const struct binomial *t, enum plan_buffer at_root, boo
 	return step;
 }
 
-static void gather(struct binomial *t, uint32_t own)
+/* Returns the step that completes what this rank holds. */
+static uint32_t gather(struct binomial *t, uint32_t own)
 {
 	uint32_t step = own;
 
 	/* Each waits for the one before it, so that the last stands for all. */
-	for (uint32_t bit = 1; bit < t->blocks; bit *= 2)
+	for (uint32_t bit = 1; bit < (t->is_chain && t->blocks > 2 ? 2 : t->blocks); bit *= 2)
 		step = exchange(t, PLAN_RECV, false, t->me + bit, t->me + bit,
 			t->me + bit + blocks_of(t, t->me + bit), step);
 	if (t->me > 0)
-		exchange(t, PLAN_RECV, true, t->me - (t->me & -t->me), t->me, t->me + t->blocks,
-			step);
+		exchange(t, PLAN_RECV, true, parent_of(t), t->me, t->me + t->blocks, step);
+	return step;
 }
 
-static void scatter(struct binomial *t)
+/* The root holds its blocks when `received` is complete. */
+static void scatter(struct binomial *t, uint32_t received)
 {
 	struct plan_builder *b = t->b;
-	uint32_t received = PLAN_NOTHING, step;
+	uint32_t step;
 	uint32_t bit = 1;
 
 	if (t->me > 0)
-		received = exchange(t, PLAN_SEND, false, t->me - (t->me & -t->me), t->me,
-			t->me + t->blocks, PLAN_NOTHING);
-	if (t->me > 0 && t->blocks > 1) {
-		step = plan_add_local(
-			b, PLAN_COPY, plan_at(b, PLAN_RECV, 0), t->held, b->job->count);
+		received = exchange(
+			t, PLAN_SEND, false, parent_of(t), t->me, t->me + t->blocks, PLAN_NOTHING);
+	if (t->held.encoded || (t->me > 0 && t->blocks > 1)) {
+		step = plan_add_local(b, t->held.encoded ? PLAN_DECODE : PLAN_COPY,
+			plan_at(b, PLAN_RECV, 0), t->held, b->job->count);
 		plan_wait_whole(b, step, received);
 	}
-	while (2 * bit < t->blocks)
+	while (2 * bit < t->blocks && !t->is_chain)
 		bit *= 2;
 	/* Those with most below them first. */
 	for (; bit > 0; bit /= 2)
@@ -107,28 +119,57 @@ static void scatter(struct binomial *t)
 
 const char *plan_binomial_why_not(const struct plan_job *job)
 {
-	if (plan_is_encoded(job))
-		return "sends elements as they are only";
-	if (job->topology->peers_max < plan_log2_up((uint32_t)job->ranks))
-		return "needs more connections a rank than there may be";
-	return NULL;
+	return job->topology->peers_max < 2 && job->ranks > 2 ? "needs 2 connections a rank" : NULL;
+}
+
+/* Each block is encoded by whom it comes from, and decoded by whom it is for. */
+static void make_encoded(struct binomial *t)
+{
+	struct plan_builder *b = t->b;
+	const struct plan_job *job = b->job;
+	bool gathers = job->coll == FRL_GATHER;
+	enum plan_buffer from = gathers && t->me == 0 && job->in_place ? PLAN_RECV : PLAN_SEND;
+	uint32_t made = PLAN_NOTHING;
+
+	t->held = plan_scratch_encoded(b, t->blocks * t->spacing);
+	if (gathers)
+		made = plan_add_local(b, PLAN_ENCODE, t->held,
+			plan_at(b, from, from == PLAN_RECV ? (size_t)job->rank * job->count : 0),
+			job->count);
+	for (uint32_t v = 0; v < t->n && !gathers && t->me == 0; v++)
+		made = plan_add_local(b, PLAN_ENCODE, block_at(t, PLAN_SEND, v),
+			plan_at(b, PLAN_SEND, rank_of(t, v) * job->count), job->count);
+	if (!gathers) {
+		scatter(t, made);
+		return;
+	}
+	made = gather(t, made);
+	for (uint32_t v = 0; v < t->n && t->me == 0; v++)
+		plan_wait_whole(b,
+			plan_add_local(b, PLAN_DECODE,
+				plan_at(b, PLAN_RECV, rank_of(t, v) * job->count),
+				block_at(t, PLAN_RECV, v), job->count),
+			made);
 }
 
 void plan_binomial_make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 	bool gathers = job->coll == FRL_GATHER;
-	size_t at_root = (size_t)job->rank * job->count;
-	struct binomial t = { .b = b, .n = (uint32_t)job->ranks };
+	struct binomial t = { .b = b, .n = (uint32_t)job->ranks, .is_chain = plan_is_scarce(job) };
 	uint32_t own = PLAN_NOTHING;
 
 	t.root = plan_position(job, (uint32_t)job->root);
 	t.me = (plan_position(job, (uint32_t)job->rank) + t.n - t.root) % t.n;
 	t.blocks = blocks_of(&t, t.me);
+	t.spacing = plan_spacing(job, job->count);
 	b->plan->segment = plan_segment(job, job->count);
-	if (t.me == 0 && !job->in_place)
-		own = plan_add_local(b, PLAN_COPY, plan_at(b, PLAN_RECV, gathers ? at_root : 0),
-			plan_at(b, PLAN_SEND, gathers ? 0 : at_root), job->count);
+	if (plan_is_encoded(job)) {
+		make_encoded(&t);
+		return;
+	}
+	if (t.me == 0)
+		own = plan_copy_own_block(b);
 	if (t.me > 0 && t.blocks > 1) {
 		t.held = plan_scratch(b, t.blocks * job->count);
 		if (gathers)
@@ -138,17 +179,5 @@ void plan_binomial_make(struct plan_builder *b)
 	if (gathers)
 		gather(&t, own);
 	else
-		scatter(&t);
-}
-
-void plan_binomial_cost(const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	double n = job->ranks;
-	double bytes = (double)job->count * (double)job->elem_size;
-	double rounds = plan_log2_up((uint32_t)job->ranks);
-
-	/* The root has n - 1 blocks to move; half of them pass through the ranks below it. */
-	*ret_cost = (struct plan_cost){
-		.rounds = rounds, .bytes = (n - 1) * bytes + n / 2 * bytes, .reduced = bytes
-	};
+		scatter(&t, PLAN_NOTHING);
 }

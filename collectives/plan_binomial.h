@@ -11,6 +11,4 @@
 
 const char *plan_binomial_why_not(const struct plan_job *job);
 void plan_binomial_make(struct plan_builder *b);
-void plan_binomial_cost(const struct plan_job *job, struct plan_cost *ret_cost);
-
 #endif

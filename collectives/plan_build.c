@@ -175,27 +175,77 @@ uint32_t plan_finish(struct plan_builder *b, struct plan_range range, size_t cou
 	return step;
 }
 
+struct plan_range plan_outgoing(
+	struct plan_builder *b, struct plan_range source, size_t count, uint32_t *ret_made)
+{
+	struct plan_range out;
+
+	*ret_made = PLAN_NOTHING;
+	if (!plan_is_encoded(b->job))
+		return source;
+	out = plan_scratch_encoded(b, count);
+	*ret_made = plan_add_local(b, PLAN_ENCODE, out, source, count);
+	return out;
+}
+
+void plan_receive_block(
+	struct plan_builder *b, uint32_t peer, struct plan_range target, size_t count)
+{
+	struct plan_range in;
+	uint32_t received;
+
+	if (!plan_is_encoded(b->job)) {
+		plan_add_receive(b, peer, target, count);
+		return;
+	}
+	in = plan_scratch_encoded(b, count);
+	received = plan_add_receive(b, peer, in, count);
+	plan_wait(b, plan_add_local(b, PLAN_DECODE, target, in, count), received, 0);
+}
+
+size_t plan_spacing(const struct plan_job *job, size_t count)
+{
+	if (plan_is_encoded(job))
+		count += (PLAN_WIRE_BLOCK - count % PLAN_WIRE_BLOCK) % PLAN_WIRE_BLOCK;
+	return count;
+}
+
+/* Where this rank's block for itself is in the longer one of the buffers. */
+static void find_own_block(const struct plan_job *job, size_t *ret_from, size_t *ret_to)
+{
+	size_t rank = (size_t)job->rank;
+
+	*ret_from = *ret_to = 0;
+	if (job->coll == FRL_ALLTOALL || job->coll == FRL_SCATTER)
+		*ret_from = rank * job->count;
+	if (job->coll == FRL_ALLTOALL || job->coll == FRL_GATHER || job->coll == FRL_ALLGATHER)
+		*ret_to = rank * job->count;
+	if (job->coll == FRL_ALLTOALLV) {
+		*ret_from = job->send_displs[rank];
+		*ret_to = job->recv_displs[rank];
+	}
+}
+
 uint32_t plan_copy_own_block(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	size_t rank = (size_t)job->rank;
-	size_t block = rank * job->count;
-	size_t count = job->count;
-	size_t from = 0, to = 0;
+	bool rounds = plan_is_encoded(job) && !plan_reduces(job->coll);
+	size_t count = job->coll == FRL_ALLTOALLV ? job->send_counts[job->rank] : job->count;
+	struct plan_range source, target;
+	uint32_t made, step;
+	size_t from, to;
 
-	if (job->in_place)
+	if (job->in_place && !rounds)
 		return PLAN_NOTHING;
-	if (job->coll == FRL_ALLTOALL || job->coll == FRL_SCATTER)
-		from = block;
-	if (job->coll == FRL_ALLTOALL || job->coll == FRL_GATHER || job->coll == FRL_ALLGATHER)
-		to = block;
-	if (job->coll == FRL_ALLTOALLV) {
-		from = job->send_displs[rank];
-		to = job->recv_displs[rank];
-		count = job->send_counts[rank];
-	}
-	return plan_add_local(
-		b, PLAN_COPY, plan_at(b, PLAN_RECV, to), plan_at(b, PLAN_SEND, from), count);
+	find_own_block(job, &from, &to);
+	target = plan_at(b, PLAN_RECV, to);
+	source = job->in_place ? target : plan_at(b, PLAN_SEND, from);
+	if (!rounds)
+		return plan_add_local(b, PLAN_COPY, target, source, count);
+	source = plan_outgoing(b, source, count, &made);
+	step = plan_add_local(b, PLAN_DECODE, target, source, count);
+	plan_wait(b, step, made, 0);
+	return step;
 }
 
 double plan_block_bytes(const struct plan_job *job)
@@ -209,9 +259,6 @@ const char *plan_why_not_all(const struct plan_job *job)
 {
 	if (job->topology->peers_max + 1 >= (uint32_t)job->ranks)
 		return NULL;
-	if (job->coll == FRL_ALLTOALLV)
-		return "needs connections between all ranks: none knows what the others send to "
-		       "each other, so none can forward it";
 	return "needs connections between all ranks";
 }
 

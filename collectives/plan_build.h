@@ -67,9 +67,23 @@ void plan_wait_input(struct plan_builder *b, uint32_t step, size_t element);
  * step that completed the sum, is returned. */
 uint32_t plan_finish(struct plan_builder *b, struct plan_range range, size_t count, uint32_t made);
 
-/* Where ranks copy: what a rank has for itself, if it is not in its place already. Returns the
- * step. */
+/* Where ranks copy: what a rank has for itself, if it is not in its place already. Encoded it is
+ * rounded as on the wire, in place too. Returns the step. */
 uint32_t plan_copy_own_block(struct plan_builder *b);
+
+/*
+ * Blocks that travel encoded, where that is asked for. Local steps run in the order of the list, so
+ * a rank encodes all that it sends before it decodes what depends on others.
+ */
+
+/* Where a block is sent from, once *ret_made is complete: from its place, or encoded scratch. */
+struct plan_range plan_outgoing(
+	struct plan_builder *b, struct plan_range source, size_t count, uint32_t *ret_made);
+/* Receives a block into its place, by way of scratch if it is encoded. */
+void plan_receive_block(
+	struct plan_builder *b, uint32_t peer, struct plan_range target, size_t count);
+/* Elements from one block to the next in scratch: encoded blocks begin at whole wire blocks. */
+size_t plan_spacing(const struct plan_job *job, size_t count);
 
 /* What a rank sends to another one in these. ALLTOALLV: some number, the same on all ranks. */
 double plan_block_bytes(const struct plan_job *job);

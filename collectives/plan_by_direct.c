@@ -9,21 +9,9 @@
 
 static const char *why_not(const struct plan_job *job)
 {
-	switch (job->coll) {
-	case FRL_SEND:
-	case FRL_RECV: return plan_is_encoded(job) ? "sends elements as they are only" : NULL;
-	case FRL_ALLTOALL:
-	case FRL_ALLTOALLV:
-	case FRL_GATHER:
-	case FRL_SCATTER:
-	case FRL_BROADCAST:
-	case FRL_BARRIER:
-		if (plan_is_encoded(job))
-			return "sends elements as they are only";
-		break;
-	default: break;
-	}
-	return plan_why_not_all(job);
+	if (job->coll == FRL_BARRIER && plan_is_encoded(job))
+		return "has nothing to encode";
+	return job->coll == FRL_SEND || job->coll == FRL_RECV ? NULL : plan_why_not_all(job);
 }
 
 uint32_t plan_peer_after(const struct plan_job *job, uint32_t distance)
@@ -36,16 +24,13 @@ uint32_t plan_peer_before(const struct plan_job *job, uint32_t distance)
 	return ((uint32_t)job->rank + (uint32_t)job->ranks - distance) % (uint32_t)job->ranks;
 }
 
-/* Each rank's block for each other one. */
-static void alltoall(struct plan_builder *b)
+/* In place, as they are: blocks are copied away before others come into their places. */
+static void alltoall_in_place(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	uint32_t n = (uint32_t)job->ranks;
-	bool moves_away = job->coll == FRL_ALLTOALL && job->in_place;
-	struct plan_range away = plan_scratch(b, moves_away ? job->count * n : 0);
+	struct plan_range away = plan_scratch(b, job->count * (size_t)job->ranks);
 
-	plan_copy_own_block(b);
-	for (uint32_t i = 1; i < n && moves_away; i++) {
+	for (uint32_t i = 1; i < (uint32_t)job->ranks; i++) {
 		uint32_t peer = plan_peer_after(job, i);
 		struct plan_range range = plan_plus(b, away, peer * job->count);
 		struct plan_range block = plan_at(b, PLAN_RECV, peer * job->count);
@@ -54,46 +39,90 @@ static void alltoall(struct plan_builder *b)
 		plan_wait(b, plan_add_send(b, peer, range, job->count), copy, 0);
 		plan_wait(b, plan_add_receive(b, peer, block, job->count), copy, 0);
 	}
-	for (uint32_t i = 1; i < n && !moves_away; i++) {
-		uint32_t to = plan_peer_after(job, i);
+}
+
+/* Each rank's block for each other one. */
+static void alltoall(struct plan_builder *b)
+{
+	const struct plan_job *job = b->job;
+	bool is_v = job->coll == FRL_ALLTOALLV;
+	uint32_t n = (uint32_t)job->ranks;
+
+	plan_copy_own_block(b);
+	if (job->in_place && !plan_is_encoded(job)) {
+		alltoall_in_place(b);
+		return;
+	}
+	for (uint32_t i = 1; i < n; i++) {
+		uint32_t to = plan_peer_after(job, i), made;
+		size_t count = is_v ? job->send_counts[to] : job->count;
+		struct plan_range source = plan_at(b, job->in_place ? PLAN_RECV : PLAN_SEND,
+			is_v ? job->send_displs[to] : to * job->count);
+
+		source = plan_outgoing(b, source, count, &made);
+		plan_wait(b, plan_add_send(b, to, source, count), made, 0);
+	}
+	for (uint32_t i = 1; i < n; i++) {
 		uint32_t from = plan_peer_before(job, i);
 
-		if (job->coll == FRL_ALLTOALLV) {
-			plan_add_send(b, to, plan_at(b, PLAN_SEND, job->send_displs[to]),
-				job->send_counts[to]);
-			plan_add_receive(b, from, plan_at(b, PLAN_RECV, job->recv_displs[from]),
-				job->recv_counts[from]);
-			continue;
-		}
-		plan_add_send(b, to, plan_at(b, PLAN_SEND, to * job->count), job->count);
-		plan_add_receive(b, from, plan_at(b, PLAN_RECV, from * job->count), job->count);
+		plan_receive_block(b, from,
+			plan_at(b, PLAN_RECV, is_v ? job->recv_displs[from] : from * job->count),
+			is_v ? job->recv_counts[from] : job->count);
 	}
+}
+
+static void send_to(struct plan_builder *b, uint32_t peer, struct plan_range source)
+{
+	uint32_t made;
+
+	source = plan_outgoing(b, source, b->job->count, &made);
+	plan_wait(b, plan_add_send(b, peer, source, b->job->count), made, 0);
+}
+
+/* All get what is encoded once, the root as well. */
+static void broadcast(struct plan_builder *b)
+{
+	const struct plan_job *job = b->job;
+	struct plan_range recv = plan_at(b, PLAN_RECV, 0);
+	struct plan_range source = job->in_place ? recv : plan_at(b, PLAN_SEND, 0);
+	uint32_t made;
+
+	source = plan_outgoing(b, source, job->count, &made);
+	for (uint32_t i = 1; i < (uint32_t)job->ranks; i++)
+		plan_wait(
+			b, plan_add_send(b, plan_peer_after(job, i), source, job->count), made, 0);
+	if (plan_is_encoded(job))
+		plan_wait(b, plan_add_local(b, PLAN_DECODE, recv, source, job->count), made, 0);
+	else if (!job->in_place)
+		plan_add_local(b, PLAN_COPY, recv, source, job->count);
 }
 
 /* A step for each other rank at the root, and one at each of them. */
 static void rooted(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	bool gathers = job->coll == FRL_GATHER;
-	size_t stride = job->coll == FRL_BROADCAST ? 0 : job->count;
-	enum plan_buffer from = job->coll == FRL_BROADCAST && job->in_place ? PLAN_RECV : PLAN_SEND;
+	uint32_t root = (uint32_t)job->root;
 
 	if (job->rank != job->root) {
-		if (gathers)
-			plan_add_send(b, (uint32_t)job->root, plan_at(b, PLAN_SEND, 0), job->count);
+		if (job->coll == FRL_GATHER)
+			send_to(b, root, plan_at(b, PLAN_SEND, 0));
 		else
-			plan_add_receive(
-				b, (uint32_t)job->root, plan_at(b, PLAN_RECV, 0), job->count);
+			plan_receive_block(b, root, plan_at(b, PLAN_RECV, 0), job->count);
+		return;
+	}
+	if (job->coll == FRL_BROADCAST) {
+		broadcast(b);
 		return;
 	}
 	plan_copy_own_block(b);
 	for (uint32_t i = 1; i < (uint32_t)job->ranks; i++) {
 		uint32_t peer = plan_peer_after(job, i);
+		size_t block = peer * job->count;
 
-		if (gathers)
-			plan_add_receive(b, peer, plan_at(b, PLAN_RECV, peer * stride), job->count);
+		if (job->coll == FRL_GATHER)
+			plan_receive_block(b, peer, plan_at(b, PLAN_RECV, block), job->count);
 		else
-			plan_add_send(b, peer, plan_at(b, from, peer * stride), job->count);
+			send_to(b, peer, plan_at(b, PLAN_SEND, block));
 	}
 }
 
@@ -116,9 +145,9 @@ static void to_one(struct plan_builder *b)
 	if (job->root == job->rank)
 		return;
 	if (job->coll == FRL_SEND)
-		plan_add_send(b, (uint32_t)job->root, plan_at(b, PLAN_SEND, 0), job->count);
+		send_to(b, (uint32_t)job->root, plan_at(b, PLAN_SEND, 0));
 	else
-		plan_add_receive(b, (uint32_t)job->root, plan_at(b, PLAN_RECV, 0), job->count);
+		plan_receive_block(b, (uint32_t)job->root, plan_at(b, PLAN_RECV, 0), job->count);
 }
 
 static void make(struct plan_builder *b)
@@ -140,28 +169,4 @@ static void make(struct plan_builder *b)
 	}
 }
 
-static void cost(const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	double n = job->ranks;
-	double bytes = plan_block_bytes(job);
-	struct plan_cost cost = { .rounds = 1, .bytes = (n - 1) * bytes, .reduced = bytes };
-
-	switch (job->coll) {
-	case FRL_ALLREDUCE:
-		cost.reduced = (n - 1) * bytes;
-		if (!plan_direct_is_small(job))
-			cost = (struct plan_cost){ .rounds = 2,
-				.bytes = 2 * (n - 1) / n * bytes,
-				.reduced = (n - 1) / n * bytes };
-		break;
-	case FRL_REDUCE_SCATTER:
-	case FRL_REDUCE: cost.reduced = (n - 1) * bytes; break;
-	case FRL_BARRIER: cost = (struct plan_cost){ .rounds = 1, .bytes = n - 1 }; break;
-	case FRL_SEND:
-	case FRL_RECV: cost = (struct plan_cost){ .rounds = 1, .bytes = bytes }; break;
-	default: break;
-	}
-	*ret_cost = cost;
-}
-
-const struct plan_algo plan_direct_algo = { why_not, make, cost };
+const struct plan_algo plan_direct_algo = { why_not, make };

@@ -10,6 +10,8 @@
  */
 #include "collectives/plan_algos.h"
 
+#include "collectives/plan_bruck.h"
+
 /* Places or ranks of the power of two, and which one this is; and what is cut into chunks. */
 struct halving {
 	struct plan_builder *b;
@@ -44,7 +46,7 @@ static const char *why_not(const struct plan_job *job)
 		return "does not do this collective";
 	if (plan_is_encoded(job))
 		return "sends elements as they are only";
-	if (job->topology->peers_max < peers)
+	if (job->topology->peers_max < peers || plan_is_scarce(job))
 		return "needs more connections a rank than there may be";
 	if (job->coll == FRL_ALLREDUCE)
 		return NULL;
@@ -272,26 +274,4 @@ static void make(struct plan_builder *b)
 		allgather(b);
 }
 
-static void cost(const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	uint32_t power = power_below((uint32_t)job->ranks);
-	double n = power;
-	double bytes = (double)job->count * (double)job->elem_size;
-	double folds = plan_is_power_of_two((uint32_t)job->ranks) ? 0 : 1;
-	double rounds = plan_log2_up(power);
-
-	if (job->coll == FRL_ALLREDUCE)
-		*ret_cost = (struct plan_cost){ .rounds = 2 * rounds + 2 * folds,
-			.bytes = 2 * (n - 1) / n * bytes + 2 * folds * bytes,
-			.reduced = (n - 1) / n * bytes + folds * bytes };
-	else if (job->coll == FRL_REDUCE_SCATTER)
-		*ret_cost = (struct plan_cost){
-			.rounds = rounds, .bytes = (n - 1) * bytes, .reduced = (n - 1) * bytes
-		};
-	else
-		*ret_cost = (struct plan_cost){
-			.rounds = rounds, .bytes = (n - 1) * bytes, .reduced = bytes
-		};
-}
-
-const struct plan_algo plan_halving_algo = { why_not, make, cost };
+const struct plan_algo plan_halving_algo = { why_not, make };

@@ -30,8 +30,7 @@ static uint32_t host_size(const struct plan_job *job, uint32_t position)
 	return end - position;
 }
 
-/* The number of ranks that all hosts have; 0: they differ. */
-static uint32_t common_size(const struct plan_job *job, uint32_t *ret_largest)
+uint32_t plan_hosts_common(const struct plan_job *job, uint32_t *ret_largest)
 {
 	uint32_t first = host_size(job, 0);
 	uint32_t common = first;
@@ -68,7 +67,7 @@ static const char *why_not(const struct plan_job *job)
 		return "needs several hosts";
 	if (hosts == (uint32_t)job->ranks)
 		return "needs several ranks on a host";
-	common = common_size(job, &largest);
+	common = plan_hosts_common(job, &largest);
 	if (common == 0 && (job->coll == FRL_REDUCE_SCATTER || job->coll == FRL_ALLGATHER))
 		return "does this for hosts with the same number of ranks only";
 	if (job->coll == FRL_BARRIER)
@@ -141,7 +140,7 @@ static int find_groups(struct plan_hosts *h, const struct plan_job *job)
 	h->room = calloc(2 * (size_t)job->ranks, sizeof(h->room[0]));
 	if (!h->room)
 		return -1;
-	h->size = common_size(job, &largest);
+	h->size = plan_hosts_common(job, &largest);
 	h->is_even = h->size > 0 && !has_root && job->coll != FRL_BARRIER;
 	if (!h->is_even) {
 		find_leaders(h, job, has_root ? (uint32_t)job->root : PLAN_NOTHING);
@@ -252,42 +251,4 @@ static void make(struct plan_builder *b)
 	free(h.room);
 }
 
-static void cost(const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	double bytes = (double)job->count * (double)job->elem_size;
-	double n = job->ranks;
-	double hosts = job->topology->hosts;
-	uint32_t largest;
-	bool is_even = common_size(job, &largest) > 0;
-	double local = largest;
-	double segment = (double)plan_segment(job, job->count) * (double)job->elem_size;
-	double segments = bytes > segment ? bytes / segment : 1;
-
-	switch (job->coll) {
-	case FRL_ALLREDUCE:
-		*ret_cost = (struct plan_cost){ .rounds = 2 * (local - 1) + 2 * (hosts - 1),
-			.bytes = is_even ? 2 * (n - 1) / n * bytes
-					 : 2 * bytes + 2 * (hosts - 1) / hosts * bytes,
-			.reduced = (n - 1) / n * bytes };
-		break;
-	case FRL_REDUCE_SCATTER:
-	case FRL_ALLGATHER:
-		*ret_cost = (struct plan_cost){ .rounds = local - 1 + hosts - 1,
-			.bytes = (n - 1) * bytes,
-			.reduced = job->coll == FRL_ALLGATHER ? bytes : (n - 1) * bytes };
-		break;
-	case FRL_BARRIER:
-		*ret_cost = (struct plan_cost){ .rounds = 2 + plan_log2_up((uint32_t)hosts),
-			.bytes = local + plan_log2_up((uint32_t)hosts) };
-		break;
-	default:
-		/* A leader sends everything twice: to the next leader and within its host. */
-		*ret_cost = (struct plan_cost){ .rounds = local - 1 + hosts - 1,
-			.bytes = (job->coll == FRL_BROADCAST ? 2 : 1) * bytes +
-				(local + hosts - 3) * bytes / segments,
-			.reduced = bytes };
-		break;
-	}
-}
-
-const struct plan_algo plan_hosts_algo = { why_not, make, cost };
+const struct plan_algo plan_hosts_algo = { why_not, make };

@@ -151,14 +151,4 @@ static void make(struct plan_builder *b)
 	run_rounds(b);
 }
 
-static void cost(const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	double n = job->ranks;
-	double bytes = plan_block_bytes(job);
-
-	*ret_cost = (struct plan_cost){ .rounds = n - 1,
-		.bytes = (n - 1) * bytes,
-		.reduced = job->coll == FRL_REDUCE_SCATTER ? (n - 1) * bytes : bytes };
-}
-
-const struct plan_algo plan_pairwise_algo = { why_not, make, cost };
+const struct plan_algo plan_pairwise_algo = { why_not, make };

@@ -2,12 +2,14 @@
 /*
  * The ring algorithm: allreduce is reduce-scatter and all-gather around the ring of all ranks, in
  * the order of the topology; each link carries 2(n-1)/n of the data. Broadcast and reduce are a
- * chain. Large operations of more than two ranks go half one way and half the other.
+ * chain. Large operations of more than two ranks go half one way and half the other. Where ranks
+ * have no connections for anything else, all-to-all and int8 reductions go around as well.
  */
 #include "collectives/plan_algos.h"
 
 #include <stdlib.h>
 
+#include "collectives/plan_bruck.h"
 #include "collectives/plan_ring.h"
 
 enum {
@@ -22,17 +24,24 @@ static const char *why_not(const struct plan_job *job)
 	case FRL_ALLREDUCE:
 	case FRL_REDUCE_SCATTER:
 	case FRL_REDUCE:
-		if (job->wire == FRL_WIRE_INT8)
+		if (job->wire == FRL_WIRE_INT8 && !plan_is_scarce(job))
 			return "would round int8 again at every hop";
 		break;
 	case FRL_ALLGATHER:
 	case FRL_BROADCAST: break;
+	case FRL_ALLTOALLV:
+	case FRL_ALLTOALL:
+		if (!plan_is_scarce(job))
+			return "does this where ranks have fewer connections only";
+		if (job->coll == FRL_ALLTOALLV && !job->knows_pairs)
+			return "needs to know what the others send to each other";
+		break;
 	default: return "does not do this collective";
 	}
 	return job->topology->peers_max < 2 && job->ranks > 2 ? "needs 2 connections a rank" : NULL;
 }
 
-static uint32_t ring_count(const struct plan_job *job)
+uint32_t plan_ring_count(const struct plan_job *job)
 {
 	size_t bytes = job->count * job->elem_size;
 
@@ -44,7 +53,7 @@ static uint32_t ring_count(const struct plan_job *job)
 /* Elements of a part of the longest ring: what a step sends. */
 static size_t part_elements(const struct plan_job *job)
 {
-	size_t count = job->count / ring_count(job);
+	size_t count = job->count / plan_ring_count(job);
 
 	return job->coll == FRL_ALLREDUCE ? count / (size_t)job->ranks : count;
 }
@@ -100,10 +109,21 @@ static void run_rings(struct plan_builder *b, struct plan_ring rings[], uint32_t
 	plan_rings_gather(rings, n_rings);
 }
 
+/* Where ring number `i` begins, in the vector or in each block. Blocks that are encoded are divided
+ * between wire blocks: they are encoded as if one ring took them all. */
+static size_t start_of(const struct plan_job *job, uint32_t n_rings, uint32_t i)
+{
+	size_t start = plan_chunk(job->count, n_rings, i);
+
+	if (plan_is_encoded(job) && job->coll == FRL_ALLGATHER && i < n_rings)
+		start -= start % PLAN_WIRE_BLOCK;
+	return start;
+}
+
 static void make_rings(struct plan_builder *b, const struct plan_group *group)
 {
 	const struct plan_job *job = b->job;
-	uint32_t n_rings = ring_count(job);
+	uint32_t n_rings = plan_ring_count(job);
 	struct plan_part *parts = calloc(n_rings * (size_t)group->n, sizeof(parts[0]));
 	struct plan_ring rings[RINGS_MAX];
 
@@ -119,7 +139,7 @@ static void make_rings(struct plan_builder *b, const struct plan_group *group)
 		plan_add_local(b, PLAN_COPY, plan_at(b, PLAN_RECV, (size_t)job->rank * job->count),
 			plan_at(b, PLAN_SEND, 0), job->count);
 	for (uint32_t i = 0; i < n_rings; i++) {
-		size_t first = plan_chunk(job->count, n_rings, i);
+		size_t first = start_of(job, n_rings, i);
 
 		rings[i] = (struct plan_ring){ .b = b,
 			.group = group,
@@ -127,7 +147,7 @@ static void make_rings(struct plan_builder *b, const struct plan_group *group)
 			.is_backward = i == 1,
 			.also = PLAN_NOTHING,
 			.has_slots = job->coll == FRL_REDUCE_SCATTER };
-		set_parts(&rings[i], first, plan_chunk(job->count, n_rings, i + 1) - first);
+		set_parts(&rings[i], first, start_of(job, n_rings, i + 1) - first);
 		plan_ring_start(&rings[i], b->plan->segment);
 	}
 	run_rings(b, rings, n_rings);
@@ -174,6 +194,12 @@ static void make(struct plan_builder *b)
 		b->failed = true;
 		return;
 	}
+	if (job->coll == FRL_ALLTOALL || job->coll == FRL_ALLTOALLV ||
+		(plan_reduces(job->coll) && job->wire == FRL_WIRE_INT8)) {
+		free(ranks);
+		plan_bruck_make(b);
+		return;
+	}
 	for (uint32_t i = 0; i < n; i++)
 		ranks[i] = plan_rank_at(job, (start + i) % n);
 	group.me = (plan_position(job, (uint32_t)job->rank) + n - start) % n;
@@ -185,36 +211,4 @@ static void make(struct plan_builder *b)
 	free(ranks);
 }
 
-static void cost(const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	double n = job->ranks;
-	double bytes = (double)job->count * (double)job->elem_size;
-	double segment = (double)plan_segment(job, job->count) * (double)job->elem_size;
-	double segments = bytes > segment ? bytes / segment : 1;
-
-	switch (job->coll) {
-	case FRL_ALLREDUCE:
-		*ret_cost = (struct plan_cost){ .rounds = 2 * (n - 1),
-			.bytes = 2 * (n - 1) / n * bytes,
-			.reduced = (n - 1) / n * bytes };
-		break;
-	case FRL_REDUCE_SCATTER:
-		*ret_cost = (struct plan_cost){
-			.rounds = n - 1, .bytes = (n - 1) * bytes, .reduced = (n - 1) * bytes
-		};
-		break;
-	case FRL_ALLGATHER:
-		*ret_cost = (struct plan_cost){
-			.rounds = n - 1, .bytes = (n - 1) * bytes, .reduced = bytes
-		};
-		break;
-	default:
-		/* The last segment is behind all others and passes n - 1 hops. */
-		*ret_cost = (struct plan_cost){ .rounds = n - 1,
-			.bytes = bytes + (n - 2) * bytes / segments,
-			.reduced = bytes };
-		break;
-	}
-}
-
-const struct plan_algo plan_ring_algo = { why_not, make, cost };
+const struct plan_algo plan_ring_algo = { why_not, make };

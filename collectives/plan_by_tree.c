@@ -15,14 +15,18 @@
  *               1   3 5                6   4     2
  *
  * Allreduce: all ranks are nodes. Broadcast and reduce: all but the root, which is above both.
+ *
+ * Barrier: up and down the first tree, where ranks have no connections for a faster one.
  */
 #include "collectives/plan_algos.h"
 
 #include "collectives/plan_binomial.h"
+#include "collectives/plan_bruck.h"
 
 enum {
 	TREES = 2,
 	NOBODY = -1,
+	ABOVE_TREES = 2,    /* distances of a root from the tops of the trees that no other has */
 	PIECE_SEGMENTS = 8, /* of what a node keeps in scratch at a time */
 };
 
@@ -86,9 +90,15 @@ static int rank_of(const struct plan_job *job, uint32_t number, uint32_t start)
 	return (int)plan_rank_at(job, (number + start) % (uint32_t)job->ranks);
 }
 
+/* The root stands above both trees. */
+static bool has_top(const struct plan_job *job)
+{
+	return job->coll == FRL_BROADCAST || job->coll == FRL_REDUCE;
+}
+
 static struct node find_node(const struct plan_job *job, int tree)
 {
-	bool has_root = job->coll != FRL_ALLREDUCE;
+	bool has_root = has_top(job);
 	uint32_t n = (uint32_t)job->ranks;
 	uint32_t m = has_root ? n - 1 : n;
 	uint32_t start = has_root ? plan_position(job, (uint32_t)job->root) : n - 1;
@@ -118,13 +128,21 @@ static const char *why_not(const struct plan_job *job)
 {
 	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER)
 		return plan_binomial_why_not(job);
-	if (job->coll != FRL_ALLREDUCE && job->coll != FRL_BROADCAST && job->coll != FRL_REDUCE)
+	if (job->coll != FRL_ALLREDUCE && job->coll != FRL_BARRIER && !has_top(job))
 		return "does not do this collective";
 	if (plan_is_encoded(job))
 		return "sends elements as they are only";
-	if (job->topology->peers_max < 6 && job->topology->peers_max + 1 < (uint32_t)job->ranks)
-		return "needs 6 connections a rank";
-	return NULL;
+	if (job->coll == FRL_BARRIER && !plan_is_scarce(job))
+		return "does this where ranks have fewer connections only";
+	if (!plan_why_not_all(job))
+		return NULL;
+	/* Connections stay, and each root has trees of its own. */
+	if (has_top(job) &&
+		job->topology->peers_max < plan_bruck_peers((uint32_t)job->ranks) + ABOVE_TREES)
+		return "needs more connections a rank than there may be";
+	if (job->coll == FRL_BARRIER)
+		return job->topology->peers_max < 3 ? "needs 3 connections a rank" : NULL;
+	return job->topology->peers_max < 6 ? "needs 6 connections a rank" : NULL;
 }
 
 /* Up a tree: what the children send is added to this rank's own, in their order. Elements `first`
@@ -241,6 +259,33 @@ static void reduce(struct plan_builder *b, const struct node nodes[])
 		}
 }
 
+static void barrier(struct plan_builder *b, const struct node *node)
+{
+	struct plan_range out = plan_scratch(b, 1);
+	uint32_t entered = PLAN_NOTHING, step;
+
+	for (int c = 0; c < 2; c++) {
+		if (node->child[c] == NOBODY)
+			continue;
+		step = plan_add_receive(b, (uint32_t)node->child[c], plan_scratch(b, 1), 1);
+		plan_wait_whole(b, step, entered);
+		entered = step;
+	}
+	if (node->parent != NOBODY) {
+		step = plan_add_send(b, (uint32_t)node->parent, out, 1);
+		plan_wait_whole(b, step, entered);
+		step = plan_add_receive(b, (uint32_t)node->parent, plan_scratch(b, 1), 1);
+		plan_wait_whole(b, step, entered);
+		entered = step;
+	}
+	for (int c = 0; c < 2; c++) {
+		if (node->child[c] == NOBODY)
+			continue;
+		step = plan_add_send(b, (uint32_t)node->child[c], out, 1);
+		plan_wait_whole(b, step, entered);
+	}
+}
+
 static void make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -253,7 +298,9 @@ static void make(struct plan_builder *b)
 	b->plan->segment = plan_segment(job, job->count / TREES);
 	for (int t = 0; t < TREES; t++)
 		nodes[t] = find_node(job, t);
-	if (job->coll == FRL_ALLREDUCE)
+	if (job->coll == FRL_BARRIER)
+		barrier(b, &nodes[0]);
+	else if (job->coll == FRL_ALLREDUCE)
 		allreduce(b, nodes);
 	else if (job->coll == FRL_BROADCAST)
 		broadcast(b, nodes);
@@ -261,27 +308,4 @@ static void make(struct plan_builder *b)
 		reduce(b, nodes);
 }
 
-static void cost(const struct plan_job *job, struct plan_cost *ret_cost)
-{
-	double bytes = (double)job->count * (double)job->elem_size;
-	double levels = plan_log2_up((uint32_t)job->ranks);
-	double segment, segments;
-
-	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER) {
-		plan_binomial_cost(job, ret_cost);
-		return;
-	}
-	segment = (double)plan_segment(job, job->count / TREES) * (double)job->elem_size;
-	segments = bytes / TREES > segment ? bytes / TREES / segment : 1;
-	/* A node sends a half to two children; the last segment goes down behind all others. */
-	if (job->coll == FRL_ALLREDUCE)
-		*ret_cost = (struct plan_cost){ .rounds = 2 * levels,
-			.bytes = 2 * bytes + 2 * (levels - 1) * bytes / TREES / segments,
-			.reduced = bytes };
-	else
-		*ret_cost = (struct plan_cost){ .rounds = levels,
-			.bytes = bytes + (levels - 1) * bytes / TREES / segments,
-			.reduced = bytes };
-}
-
-const struct plan_algo plan_tree_algo = { why_not, make, cost };
+const struct plan_algo plan_tree_algo = { why_not, make };

@@ -19,4 +19,7 @@ struct plan_hosts {
 /* Allreduce, reduce_scatter, allgather. */
 void plan_hosts_rings(struct plan_builder *b, const struct plan_hosts *h);
 
+/* The number of ranks that all hosts have; 0: they differ. And of the host that has most. */
+uint32_t plan_hosts_common(const struct plan_job *job, uint32_t *ret_largest);
+
 #endif

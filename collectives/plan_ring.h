@@ -82,4 +82,7 @@ uint32_t plan_chain_reduce(const struct plan_chain *chain);
 /* The input is the first one's. Returns the step that completes the output of the others. */
 uint32_t plan_chain_broadcast(const struct plan_chain *chain);
 
+/* How many rings a job takes: one, or two of opposite directions. */
+uint32_t plan_ring_count(const struct plan_job *job);
+
 #endif

@@ -77,6 +77,7 @@ static void request_release(struct frl_request *request)
 		struct run *run = request->runs;
 
 		request->runs = run->next;
+		pairs_free(run);
 		run_put(run);
 	}
 	request_append(&comm->idle, request);
@@ -102,9 +103,8 @@ static void release_all(struct request_list *list)
 		request_release(list->first);
 }
 
-void requests_free(struct frl_comm *comm)
+void requests_settle(struct frl_comm *comm)
 {
-	release_all(&comm->active);
 	release_all(&comm->finishing);
 	release_all(&comm->done);
 	/* Registrations that a NIC's queue still holds end when it has sent what it has. */
@@ -113,6 +113,12 @@ void requests_free(struct frl_comm *comm)
 			frl_progress(comm->rails[rail].device);
 		release_stale(comm);
 	}
+}
+
+void requests_free(struct frl_comm *comm)
+{
+	release_all(&comm->active);
+	requests_settle(comm);
 	while (comm->stale.first) {
 		struct frl_request *request = comm->stale.first;
 
@@ -162,43 +168,95 @@ static int get_run(struct frl_comm *comm, struct operation *operation, struct ru
 	return err;
 }
 
-/* One more run of the request, ready to be started with the others. */
-static int add_run(struct frl_request *request, const struct frl_collective *collective)
+int request_add_run(struct frl_request *request, struct run **at, struct operation *operation,
+	const struct frl_collective *collective, struct pairs *pairs)
 {
-	struct operation operation;
-	struct run *run, **last = &request->runs;
-	int err = operation_init(&operation, request->comm, collective);
+	struct run *run;
+	int err = get_run(request->comm, operation, &run);
 
-	if (err || operation.is_empty)
-		return err;
-	err = get_run(request->comm, &operation, &run);
 	if (err)
 		return err;
 	run->request = request;
-	run->signature = operation.signature;
-	run->dtype = operation.key.dtype;
-	run->op = operation.op;
-	run->scaled = operation.key.op;
-	if (operation.key.op == FRL_PREMUL_SUM)
-		memcpy(run->scalar, collective->scalar, operation.job.elem_size);
+	run->pairs = pairs;
+	run->signature = operation->signature;
+	run->coll = collective->coll;
+	run->dtype = operation->key.dtype;
+	run->op = operation->op;
+	run->scaled = operation->key.op;
+	if (operation->key.op == FRL_PREMUL_SUM)
+		memcpy(run->scalar, collective->scalar, operation->job.elem_size);
 	run->base[PLAN_SEND] = (uint8_t *)(uintptr_t)collective->send; /* only read */
 	run->base[PLAN_RECV] = collective->recv;
-	run->bytes[PLAN_SEND] = operation.bytes[PLAN_SEND];
-	run->bytes[PLAN_RECV] = operation.bytes[PLAN_RECV];
-	while (*last)
-		last = &(*last)->next;
-	*last = run;
+	run->bytes[PLAN_SEND] = operation->bytes[PLAN_SEND];
+	run->bytes[PLAN_RECV] = operation->bytes[PLAN_RECV];
+	run->next = *at;
+	*at = run;
 	request->left++;
 	return run->schedule ? run_register(run) : 0;
 }
 
-/* Collectives are numbered; what two ranks do between two of them has the number of the next. */
+/* One more run of the request, ready to be started with the others. */
+static int add_run(struct frl_request *request, const struct frl_collective *collective)
+{
+	struct operation operation;
+	struct run **last = &request->runs;
+	int err = operation_init(&operation, request->comm, collective);
+
+	if (err)
+		return err;
+	while (*last)
+		last = &(*last)->next;
+	if (operation.job.knows_pairs)
+		return pairs_add_run(request, last, &operation, collective);
+	return request_add_run(request, last, &operation, collective, NULL);
+}
+
+/*
+ * Collectives are numbered, also those of no elements, which a rank may have started where others
+ * have some; what two ranks do between two of them has the number of the next.
+ */
 static void give_number(struct frl_comm *comm, struct run *run)
 {
 	run->signature.number = comm->started;
+	transfers_note(run);
 	if (run->signature.coll == FRL_SEND)
 		return;
 	comm->history[comm->started++ % HISTORY] = run->signature;
+}
+
+/* What comes after an operation whose plan is not made yet waits for that: lanes keep the order. */
+static int enqueue(struct frl_request *request)
+{
+	struct frl_comm *comm = request->comm;
+	int err = 0;
+
+	while (request->waiting && !comm->held && !err) {
+		struct run *run = request->waiting;
+
+		request->waiting = run->next;
+		if (run->pairs)
+			comm->held = run;
+		if (!run->schedule)
+			err = self_enqueue(run);
+		else if (run->left > 0)
+			run_enqueue(run);
+		else
+			request_run_done(request);
+	}
+	return err;
+}
+
+int requests_go_on(struct frl_comm *comm)
+{
+	struct frl_request *next;
+	int err = 0;
+
+	for (struct frl_request *request = comm->active.first; request && !comm->held && !err;
+		request = next) {
+		next = request->next;
+		err = enqueue(request);
+	}
+	return err;
 }
 
 static int begin(struct frl_request *request)
@@ -207,15 +265,11 @@ static int begin(struct frl_request *request)
 	int err = 0;
 
 	request_append(request->left > 0 ? &comm->active : &comm->finishing, request);
-	for (struct run *run = request->runs; run && !err; run = run->next) {
+	for (struct run *run = request->runs; run; run = run->next)
 		give_number(comm, run);
-		if (!run->schedule)
-			err = self_enqueue(run);
-		else if (run->left > 0)
-			run_enqueue(run);
-		else
-			request_run_done(request);
-	}
+	request->waiting = request->runs;
+	if (!comm->held)
+		err = enqueue(request);
 	comm_note_operation(comm);
 	if (!err)
 		err = comm_advance(comm);
@@ -224,15 +278,12 @@ static int begin(struct frl_request *request)
 	return err;
 }
 
-static int start(struct frl_comm *comm, const struct frl_collective collectives[], int n,
+int request_start(struct frl_comm *comm, const struct frl_collective collectives[], int n,
 	struct frl_request **ret_request)
 {
 	struct frl_request *request;
 	int err = 0;
 
-	if (!comm || !ret_request || n < 0 || (n > 0 && !collectives))
-		return frl_fail(-EINVAL,
-			"the communicator, the collectives or ret_request is NULL, or n negative");
 	if (!comm->error && post_is_waiting(&comm->post))
 		comm_take_post(comm);
 	if (comm->error)
@@ -258,19 +309,17 @@ static int start(struct frl_comm *comm, const struct frl_collective collectives[
 int frl_start_group(struct frl_comm *comm, const struct frl_collective collectives[], int n,
 	struct frl_request **ret_request)
 {
-	int err = start(comm, collectives, n, ret_request);
+	int err;
 
+	if (!comm || !ret_request || n < 0 || (n > 0 && !collectives))
+		return frl_fail(-EINVAL,
+			"the communicator, the collectives or ret_request is NULL, or n negative");
+	comm_enter(comm);
+	err = request_start(comm, collectives, n, ret_request);
 	if (!err)
 		comm_flush(comm);
+	comm_leave(comm);
 	return err;
-}
-
-int frl_run(struct frl_comm *comm, const struct frl_collective *collective)
-{
-	struct frl_request *request;
-	int err = start(comm, collective, 1, &request);
-
-	return err ? err : frl_request_wait(request);
 }
 
 /* ---- completing */
@@ -305,8 +354,7 @@ void comm_finish_requests(struct frl_comm *comm)
 	}
 }
 
-/* Done, failed or neither, without making progress; frees the request unless neither. */
-static int conclude(struct frl_request *request, bool *ret_done)
+int request_conclude(struct frl_request *request, bool *ret_done)
 {
 	struct frl_comm *comm = request->comm;
 
@@ -325,26 +373,31 @@ static int conclude(struct frl_request *request, bool *ret_done)
 
 int frl_request_test(struct frl_request *request, bool *ret_done)
 {
+	struct frl_comm *comm = request ? request->comm : NULL;
+	int err;
+
 	if (!request || !ret_done)
 		return frl_fail(-EINVAL, "the request or ret_done is NULL");
+	comm_enter(comm);
 	if (!request->done)
-		comm_progress(request->comm);
-	return conclude(request, ret_done);
+		comm_round(comm);
+	err = request_conclude(request, ret_done);
+	comm_leave(comm);
+	return err;
 }
 
-int frl_request_wait(struct frl_request *request)
+/* Of a communicator that was entered. */
+static int wait(struct frl_request *request)
 {
 	struct frl_backoff backoff = { 0 };
 	bool done = false;
 	int err = 0;
 
-	if (!request)
-		return frl_fail(-EINVAL, "the request is NULL");
 	frl_backoff_reset(&backoff);
 	while (!err && !done) {
-		int events = request->done ? 0 : comm_progress(request->comm);
+		int events = request->done ? 0 : comm_round(request->comm);
 
-		err = conclude(request, &done);
+		err = request_conclude(request, &done);
 		if (err || done)
 			break;
 		if (events > 0)
@@ -352,5 +405,33 @@ int frl_request_wait(struct frl_request *request)
 		else
 			frl_backoff_idle(&backoff);
 	}
+	return err;
+}
+
+int frl_request_wait(struct frl_request *request)
+{
+	struct frl_comm *comm = request ? request->comm : NULL;
+	int err;
+
+	if (!request)
+		return frl_fail(-EINVAL, "the request is NULL");
+	comm_enter(comm);
+	err = wait(request);
+	comm_leave(comm);
+	return err;
+}
+
+int frl_run(struct frl_comm *comm, const struct frl_collective *collective)
+{
+	struct frl_request *request;
+	int err;
+
+	if (!comm || !collective)
+		return frl_fail(-EINVAL, "the communicator or the collective is NULL");
+	comm_enter(comm);
+	err = request_start(comm, collective, 1, &request);
+	if (!err)
+		err = wait(request);
+	comm_leave(comm);
 	return err;
 }

@@ -61,6 +61,7 @@ int run_get(struct frl_comm *comm, struct schedule *schedule, struct run **ret_r
 
 	if (run) {
 		schedule->idle_runs = run->next;
+		schedule->n_idle--;
 		comm->idle_scratch -= run->bytes[PLAN_SCRATCH];
 	} else {
 		run = run_new(comm, schedule);
@@ -80,13 +81,15 @@ void run_put(struct run *run)
 	struct schedule *schedule = run->schedule;
 	size_t *idle = &run->comm->idle_scratch;
 
-	if (!schedule || run->bytes[PLAN_SCRATCH] > SCRATCH_KEPT - *idle) {
+	if (!schedule || schedule->n_idle == IDLE_RUNS ||
+		run->bytes[PLAN_SCRATCH] > SCRATCH_KEPT - *idle) {
 		run_free(run);
 	} else {
 		*idle += run->bytes[PLAN_SCRATCH];
 		run->request = NULL;
 		run->next = schedule->idle_runs;
 		schedule->idle_runs = run;
+		schedule->n_idle++;
 	}
 	if (schedule)
 		schedule_put(schedule);
@@ -157,8 +160,12 @@ int run_register(struct run *run)
 
 bool run_deregister(struct run *run)
 {
+	/* Scratch stays registered for the next operation, if there can be one. */
+	bool is_last = run->schedule && !run->schedule->kept;
+	int end = is_last ? PLAN_BUFFERS : PLAN_SCRATCH;
+
 	for (unsigned rail = 0; rail < run->comm->n_rails; rail++) {
-		for (int buffer = 0; buffer < PLAN_SCRATCH; buffer++) {
+		for (int buffer = 0; buffer < end; buffer++) {
 			if (run->mr[rail][buffer] && frl_dereg_mr(run->mr[rail][buffer]) < 0)
 				return false;
 			run->mr[rail][buffer] = NULL;
@@ -234,7 +241,11 @@ void run_advance(struct run *run, uint32_t step, size_t count)
 		if (work->lane->first == work)
 			lane_wake(run->comm, work->lane);
 	}
-	if (run->done[step] == schedule->plan.steps[step].count && --run->left == 0)
+	if (run->done[step] < schedule->plan.steps[step].count || --run->left > 0)
+		return;
+	if (run->pairs)
+		run->comm->has_pairs = true;
+	else
 		request_run_done(run->request);
 }
 

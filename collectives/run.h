@@ -15,6 +15,7 @@
 #include "collectives/schedule.h"
 
 struct frl_comm;
+struct pairs;
 struct peer;
 struct run;
 
@@ -22,7 +23,8 @@ enum { RAILS_MAX = 4, SCALAR_MAX = 8 };
 
 /*
  * What ranks must agree on when they meet in an operation. SEND and RECV have the number of the
- * next collective, which both ends started equally many of, and are called FRL_SEND at both.
+ * next collective, which both ends started equally many of, and are called FRL_SEND at both; their
+ * root is which one it is between the two ranks, that way.
  */
 struct signature {
 	uint32_t number;
@@ -56,7 +58,9 @@ struct run {
 	struct frl_request *request;
 	struct frl_comm *comm;
 	struct schedule *schedule; /* NULL: this rank sends to itself, see self.c */
+	struct pairs *pairs;       /* what comes after it, see pairs.c; or NULL */
 	struct signature signature;
+	enum frl_coll coll; /* the caller's: SEND and RECV have one signature */
 	enum frl_dtype dtype;
 	enum frl_op op;     /* of reductions, without scaling */
 	enum frl_op scaled; /* the caller's */
@@ -79,7 +83,8 @@ void run_free(struct run *run);
 
 /* Registers what is sent from and received into by reference, on all rails. */
 int run_register(struct run *run);
-/* Ends the registrations of the caller's buffers; false while one is busy. */
+/* Ends the registrations of the caller's buffers, and of scratch that nobody will use again; false
+ * while one is busy. */
 bool run_deregister(struct run *run);
 
 /* Puts the run's steps behind those of earlier runs. */

@@ -88,6 +88,12 @@ int comm_advance(struct frl_comm *comm)
 		if (err)
 			return err;
 	}
+	if (comm->has_pairs) {
+		int err = pairs_go_on(comm);
+
+		if (err)
+			return err;
+	}
 	return tell_news(comm);
 }
 
@@ -181,6 +187,7 @@ static int idle(struct frl_comm *comm)
 {
 	int packets = 0;
 
+	comm->member.quiet_rounds++;
 	for (unsigned i = 0; i < comm->n_rails; i++)
 		packets += frl_progress(comm->rails[i].device);
 	if (packets == 0 && ++comm->stall.idle_polls >= IDLE_POLLS) {
@@ -212,5 +219,8 @@ int comm_progress(struct frl_comm *comm)
 	if (err)
 		return err;
 	comm_finish_requests(comm);
-	return events > 0 || comm->ready ? events + 1 : idle(comm);
+	if (events == 0 && !comm->ready)
+		return idle(comm);
+	comm->member.quiet_rounds = 0;
+	return events + 1;
 }

@@ -34,6 +34,7 @@ enum {
 	EAGER_HEADER = 32,
 	EAGER_BYTES = EAGER_SLOT - EAGER_HEADER, /* the longest step that goes as one */
 	SCHEDULES_KEPT = 32,
+	IDLE_RUNS = 16,
 };
 
 /* What a schedule is for. Compared as memory: unused fields and holes are zero. */
@@ -58,7 +59,8 @@ struct schedule {
 	struct schedule *next; /* of those that are kept, the last one used first */
 	bool kept;
 	uint32_t users;        /* runs at work */
-	struct run *idle_runs; /* of earlier operations, for the next ones */
+	struct run *idle_runs; /* of earlier operations, for the next ones; IDLE_RUNS at most */
+	uint32_t n_idle;
 	struct plan plan;
 	size_t elem_size;
 	enum frl_wire wire;

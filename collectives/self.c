@@ -20,34 +20,82 @@ int self_get(struct frl_comm *comm, struct run **ret_run)
 	return 0;
 }
 
-static void append(struct run **list, struct run *run)
+static void append(struct self_list *list, struct run *run)
 {
-	while (*list)
-		list = &(*list)->next_self;
-	*list = run;
+	run->next_self = NULL;
+	if (list->first)
+		list->last->next_self = run;
+	else
+		list->first = run;
+	list->last = run;
+}
+
+/* What comes from this rank is as exact as what comes from others. */
+static void round_as_sent(float *elements, size_t count, enum frl_wire wire)
+{
+	enum { AT_A_TIME = 8 * FRL_WIRE_BLOCK };
+	uint8_t encoded[AT_A_TIME * sizeof(float)];
+
+	for (size_t i = 0; i < count; i += AT_A_TIME) {
+		size_t n = count - i < AT_A_TIME ? count - i : AT_A_TIME;
+
+		frl_wire_encode(encoded, elements + i, n, wire);
+		frl_wire_decode(elements + i, encoded, n, wire);
+	}
 }
 
 static int meet(struct frl_comm *comm)
 {
-	struct run *from = comm->self_sends, *to = comm->self_receives;
+	struct run *from = comm->self_sends.first, *to = comm->self_receives.first;
 
-	comm->self_sends = from->next_self;
-	comm->self_receives = to->next_self;
+	comm->self_sends.first = from->next_self;
+	comm->self_receives.first = to->next_self;
 	if (memcmp(&from->signature, &to->signature, sizeof(from->signature)) != 0)
 		return comm_fail_mismatch(comm, comm->rank, &from->signature, &to->signature);
 	if (from->base[PLAN_SEND] != to->base[PLAN_RECV])
 		memmove(to->base[PLAN_RECV], from->base[PLAN_SEND], from->bytes[PLAN_SEND]);
+	if (to->signature.wire != FRL_WIRE_SAME)
+		round_as_sent((float *)(void *)to->base[PLAN_RECV],
+			to->bytes[PLAN_RECV] / sizeof(float), (enum frl_wire)to->signature.wire);
 	from->left = to->left = 0;
 	request_run_done(from->request);
 	request_run_done(to->request);
 	return 0;
 }
 
+/* One of no elements waits for nobody; but if the other end has some, that would wait for ever. */
+static int pass_empty(struct run *run, const struct self_list *others)
+{
+	const struct run *other = others->first;
+
+	if (other && other->signature.root == run->signature.root)
+		return comm_fail_mismatch(
+			run->comm, run->comm->rank, &run->signature, &other->signature);
+	run->left = 0;
+	request_run_done(run->request);
+	return 0;
+}
+
 int self_enqueue(struct run *run)
 {
 	struct frl_comm *comm = run->comm;
+	bool is_send = run->coll == FRL_SEND;
+	struct self_list *mine = is_send ? &comm->self_sends : &comm->self_receives;
+	struct self_list *others = is_send ? &comm->self_receives : &comm->self_sends;
+	struct signature none;
 
-	run->next_self = NULL;
-	append(run->bytes[PLAN_SEND] > 0 ? &comm->self_sends : &comm->self_receives, run);
-	return comm->self_sends && comm->self_receives ? meet(comm) : 0;
+	/* As between two ranks: which one it is, that way. */
+	run->signature.root = mine->started++;
+	if (run->signature.count == 0)
+		return pass_empty(run, others);
+	append(mine, run);
+	if (others->first)
+		return meet(comm);
+	/* Its partner was there, and had nothing to wait for. */
+	if ((int32_t)(others->started - mine->started) >= 0) {
+		none = run->signature;
+		none.count = 0;
+		return comm_fail_mismatch(comm, comm->rank, &none, &run->signature);
+	}
+	return 0;
 }

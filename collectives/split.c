@@ -3,6 +3,7 @@
 #include "collectives/communicator.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -26,49 +27,85 @@ static int gather(struct frl_comm *comm, int color, int key, struct choice choic
 	return frl_allgather(comm, mine, choices, sizeof(*mine), FRL_UINT8);
 }
 
-/* Ranks of the same color, by key, then by rank. Returns how many. */
+struct candidate {
+	int key, rank;
+};
+
+static int compare_candidates(const void *left, const void *right)
+{
+	const struct candidate *a = left, *b = right;
+
+	if (a->key != b->key)
+		return a->key < b->key ? -1 : 1;
+	return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* Ranks of the same color, by key, then by rank. Returns how many, or -ENOMEM. */
 static int sort_members(const struct choice choices[], int ranks, int color, int members[])
 {
+	struct candidate *candidates = calloc((size_t)ranks, sizeof(*candidates));
 	int n = 0;
 
+	if (!candidates)
+		return frl_fail(-ENOMEM, "no memory for %d ranks", ranks);
 	for (int rank = 0; rank < ranks; rank++) {
-		int at = n;
-
-		if (choices[rank].color != color)
-			continue;
-		for (; at > 0 && choices[members[at - 1]].key > choices[rank].key; at--)
-			members[at] = members[at - 1];
-		members[at] = rank;
-		n++;
+		if (choices[rank].color == color)
+			candidates[n++] = (struct candidate){ choices[rank].key, rank };
 	}
+	qsort(candidates, (size_t)n, sizeof(*candidates), compare_candidates);
+	for (int i = 0; i < n; i++)
+		members[i] = candidates[i].rank;
+	free(candidates);
 	return n;
 }
 
 /* Hosts are numbered anew, in the order of their lowest ranks. */
 static int copy_places(struct frl_comm *child, const struct frl_comm *parent, const int members[])
 {
-	struct topology_place *places = calloc((size_t)child->ranks, sizeof(*places));
-	uint32_t hosts = 0;
-	int err;
+	uint32_t ranks = (uint32_t)child->ranks;
+	struct topology_place *places = calloc(ranks, sizeof(*places));
+	struct topology_host *hosts = calloc(ranks, sizeof(*hosts));
+	uint32_t *numbers = calloc(ranks, sizeof(*numbers));
+	int err = places && hosts && numbers ? 0 : -ENOMEM;
 
-	if (!places)
-		return -ENOMEM;
-	for (int rank = 0; rank < child->ranks; rank++) {
-		const struct topology_place *from = &parent->topology.places[members[rank]];
-		uint32_t host = hosts;
-
-		for (int before = 0; before < rank && host == hosts; before++) {
-			if (parent->topology.places[members[before]].host == from->host)
-				host = places[before].host;
-		}
-		hosts += host == hosts;
-		places[rank] = *from;
-		places[rank].host = host;
+	for (uint32_t rank = 0; rank < ranks && !err; rank++) {
+		places[rank] = parent->topology.places[members[rank]];
+		hosts[rank].rank = rank;
+		memcpy(hosts[rank].id, &places[rank].host, sizeof(places[rank].host));
 	}
-	err = topology_init(
-		&child->topology, places, (uint32_t)child->ranks, parent->topology.peers_max);
+	if (!err)
+		topology_number_hosts(hosts, ranks, numbers);
+	for (uint32_t rank = 0; rank < ranks && !err; rank++)
+		places[rank].host = numbers[rank];
+	if (!err)
+		err = topology_init(&child->topology, places, ranks, parent->topology.peers_max);
 	free(places);
+	free(hosts);
+	free(numbers);
 	return err;
+}
+
+/* Who is meant by the bootstrap's names: see comm_rank_of_member(). */
+static int name_members(struct frl_comm *child, const struct frl_comm *parent, const int members[])
+{
+	size_t ranks = (size_t)child->ranks;
+	struct candidate *candidates = calloc(ranks, sizeof(*candidates));
+
+	child->members = calloc(ranks, sizeof(*child->members));
+	child->rank_order = calloc(ranks, sizeof(*child->rank_order));
+	if (!candidates || !child->members || !child->rank_order) {
+		free(candidates);
+		return -ENOMEM;
+	}
+	for (int rank = 0; rank < child->ranks; rank++) {
+		child->members[rank] = comm_member(parent, members[rank]);
+		candidates[rank] = (struct candidate){ child->members[rank], rank };
+	}
+	qsort(candidates, ranks, sizeof(*candidates), compare_candidates);
+	for (int i = 0; i < child->ranks; i++)
+		child->rank_order[i] = candidates[i].rank;
+	free(candidates);
+	return 0;
 }
 
 static int make_child(struct frl_comm *parent, const struct choice choices[], int members[], int n,
@@ -92,43 +129,136 @@ static int make_child(struct frl_comm *parent, const struct choice choices[], in
 	if (err)
 		return err;
 	child->is_child = true;
+	tuner_take_costs(&child->tuner, &parent->tuner);
 	child->bootstrap = parent->bootstrap;
 	child->board = board_get(parent->board);
-	child->members = calloc((size_t)n, sizeof(*child->members));
-	if (!child->members || copy_places(child, parent, members) < 0) {
+	if (name_members(child, parent, members) < 0 || copy_places(child, parent, members) < 0) {
 		comm_free(child);
 		return frl_fail(-ENOMEM, "no memory for a communicator of %d ranks", n);
 	}
-	for (int i = 0; i < n; i++)
-		child->members[i] = comm_member(parent, members[i]);
 	memcpy(child->post.id, choices[members[0]].id, COMM_ID_SIZE);
 	board_add(child->board, &child->post);
 	*ret_comm = child;
 	return 0;
 }
 
+/* Those whom the parent is connected to are not one more each. Where all ranks of the parent can be
+ * connected, so can these. */
+static int32_t links_left(const struct frl_comm *child, struct frl_comm *parent)
+{
+	uint32_t shared = 0;
+
+	if (parent->topology.peers_max + 1 >= (uint32_t)parent->ranks)
+		return child->ranks - 1;
+	comm_enter(parent);
+	for (int rank = 0; rank < child->ranks; rank++) {
+		int of_parent = comm_rank_of_member(parent, child->members[rank]);
+		const struct peer *peer = of_parent < 0 ? NULL : parent->peers[of_parent];
+
+		shared += peer && peer->is_wanted;
+	}
+	comm_leave(parent);
+	return (int32_t)comm_links_left(child, shared);
+}
+
+/* Others may be waiting for this rank, and are not to wait for ever. */
+static int give_up(struct frl_comm *comm, int err)
+{
+	char why[256];
+
+	snprintf(why, sizeof(why), "%s", frl_last_error());
+	comm_enter(comm);
+	err = comm_fail(comm, err, "rank %d cannot split its communicator: %s", comm->rank, why);
+	comm_leave(comm);
+	return err;
+}
+
+/*
+ * Either all ranks of a color have made their part of the new communicator, or none of them has
+ * it: who asks the others for connections would ask for ever. `err` is this rank's. Returns its
+ * error, or that of one that could not. Who has made it says how many links it has left for it;
+ * `child` is NULL where there is none.
+ */
+static int agree(struct frl_comm *comm, struct frl_comm *child, const struct choice choices[],
+	int32_t results[], int err)
+{
+	int color = choices[comm->rank].color;
+	int32_t mine = child ? links_left(child, comm) : err, least = mine;
+	char why[256];
+	int failed;
+
+	snprintf(why, sizeof(why), "%s", frl_last_error());
+	failed = frl_allgather(comm, &mine, results, 1, FRL_INT32);
+	if (failed)
+		return give_up(comm, failed);
+	if (err)
+		return frl_fail(err, "%s", why);
+	for (int rank = 0; rank < comm->ranks; rank++) {
+		if (choices[rank].color != color)
+			continue;
+		if (results[rank] < 0)
+			return frl_fail(results[rank],
+				"rank %d could not make its part of the new communicator: %s", rank,
+				frl_strerror(results[rank]));
+		if (results[rank] < least)
+			least = results[rank];
+	}
+	if (child)
+		child->topology.peers_max = comm_links_least(child, (uint32_t)least);
+	return 0;
+}
+
+/* What is needed to find out who is in it. */
+struct split {
+	struct choice *choices; /* by rank */
+	int32_t *results;       /* by rank */
+	int *members;
+};
+
+static int split_init(struct split *split, const struct frl_comm *comm)
+{
+	size_t ranks = (size_t)comm->ranks;
+
+	*split = (struct split){ .choices = calloc(ranks, sizeof(*split->choices)),
+		.results = calloc(ranks, sizeof(*split->results)),
+		.members = calloc(ranks, sizeof(*split->members)) };
+	if (!split->choices || !split->results || !split->members)
+		return frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
+	return 0;
+}
+
 int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **ret_comm)
 {
-	struct choice *choices;
-	int *members, n, err;
+	struct frl_comm *child = NULL;
+	struct split split;
+	int n, err;
 
+	if (ret_comm)
+		*ret_comm = NULL;
 	if (!comm || !ret_comm)
 		return frl_fail(-EINVAL, "the communicator or ret_comm is NULL");
-	choices = calloc((size_t)comm->ranks, sizeof(*choices));
-	members = calloc((size_t)comm->ranks, sizeof(*members));
-	err = choices && members ? gather(comm, color, key, choices)
-				 : frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
-	if (!err && color < 0) {
-		*ret_comm = NULL;
-	} else if (!err) {
-		n = sort_members(choices, comm->ranks, color, members);
-		err = make_child(comm, choices, members, n, ret_comm);
-		if (err)
-			comm_fail(comm, err, "rank %d cannot make its part of a communicator: %s",
-				comm->rank, frl_last_error());
+	err = split_init(&split, comm);
+	if (!err)
+		err = gather(comm, color, key, split.choices);
+	if (err) {
+		err = give_up(comm, err);
+		goto out;
 	}
-	free(choices);
-	free(members);
+	if (color >= 0) {
+		n = sort_members(split.choices, comm->ranks, color, split.members);
+		err = n < 0 ? n : make_child(comm, split.choices, split.members, n, &child);
+	}
+	err = agree(comm, child, split.choices, split.results, color < 0 ? 0 : err);
+	if (err && child) {
+		comm_free(child);
+	} else if (!err && child) {
+		family_join(child, comm);
+		*ret_comm = child;
+	}
+out:
+	free(split.choices);
+	free(split.results);
+	free(split.members);
 	return err;
 }
 

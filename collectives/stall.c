@@ -29,13 +29,46 @@ struct report {
 	bool has_answered;
 	bool is_there; /* it has this communicator */
 	uint32_t number, coll, oldest;
+	uint64_t count;
 	int32_t awaited;
 	uint64_t since_ms, polled_ms;
+	uint32_t dead_rails; /* bit i: the port of rail i has no link */
 };
 
 static void note(_Atomic uint32_t *to, uint32_t value)
 {
 	atomic_store_explicit(to, value, memory_order_relaxed);
+}
+
+static uint32_t find_dead_rails(const struct frl_comm *comm)
+{
+	uint32_t rails = 0;
+
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		struct frl_device_attr attr;
+
+		frl_device_query(comm->rails[i].device, &attr);
+		if (attr.port_state == FRL_PORT_DOWN)
+			rails |= (uint32_t)1 << i;
+	}
+	return rails;
+}
+
+/* As the caller calls it. */
+static enum frl_coll coll_of(const struct run *run)
+{
+	return run->signature.coll == FRL_SEND ? run->coll : (enum frl_coll)run->signature.coll;
+}
+
+static bool is_pair(uint32_t coll)
+{
+	return coll == FRL_SEND || coll == FRL_RECV;
+}
+
+/* The peer of a SEND or RECV. */
+static uint32_t partner_of(const struct run *run)
+{
+	return run->schedule ? (uint32_t)run->schedule->key.root : (uint32_t)run->comm->rank;
 }
 
 void comm_note_operation(struct frl_comm *comm)
@@ -44,9 +77,25 @@ void comm_note_operation(struct frl_comm *comm)
 	const struct run *run = request ? request->runs : NULL;
 	struct state_note *to = &comm->post.note;
 
+	while (run && run->left == 0 && run->next)
+		run = run->next;
 	note(&to->number, comm->started);
-	note(&to->coll, run ? run->signature.coll : FRL_COLLS);
-	note(&to->oldest, run ? run->signature.number : 0);
+	note(&to->coll, run ? (uint32_t)coll_of(run) : FRL_COLLS);
+	if (!run)
+		return;
+	note(&to->oldest, is_pair(coll_of(run)) ? partner_of(run) : run->signature.number);
+	atomic_store_explicit(&to->count, run->signature.count, memory_order_relaxed);
+}
+
+/* An operation in a few words: `number` is that of a collective, or a partner's. */
+static void name_operation(
+	char *text, size_t size, enum frl_coll coll, uint32_t number, uint64_t count)
+{
+	if (is_pair(coll))
+		snprintf(text, size, "%s of %" PRIu64 " elements %s rank %" PRIu32,
+			frl_coll_name(coll), count, coll == FRL_SEND ? "to" : "from", number);
+	else
+		snprintf(text, size, "%s #%" PRIu32, frl_coll_name(coll), number);
 }
 
 /* ---- who is awaited */
@@ -105,30 +154,45 @@ int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs
 	return comm_fail_mismatch(comm, peer, theirs, mine);
 }
 
-static const struct signature *signature_in(const struct lane *lane, const struct flight *flight)
+static const struct run *run_in(const struct peer *peer, enum lane_kind kind)
 {
+	const struct flight *flight = kind == LANE_SEND_BULK ? &peer->sends
+		: kind == LANE_RECV_BULK                     ? &peer->receives
+							     : NULL;
+
 	if (flight && flight->first != flight->next)
-		return &flight->segments[flight->first % flight->size].run->signature;
-	return lane->first ? &lane->first->run->signature : NULL;
+		return flight->segments[flight->first % flight->size].run;
+	return peer->lanes[kind].first ? peer->lanes[kind].first->run : NULL;
+}
+
+/* What the first lane that has something is in, another lane's turn each time. */
+static int probe_peer(struct peer *peer, uint32_t turn)
+{
+	static const enum lane_kind kinds[LANE_PEER_KINDS] = { LANE_RECV_BULK, LANE_SEND_BULK,
+		LANE_RECV_EAGER, LANE_SEND_EAGER };
+	int err = channel_check_arrivals(peer->channels[0]);
+
+	for (uint32_t i = 0; i < LANE_PEER_KINDS && !err; i++) {
+		enum lane_kind kind = kinds[(turn + i) % LANE_PEER_KINDS];
+		const struct run *run = run_in(peer, kind);
+
+		if (run)
+			return channel_probe(peer->channels[0], run,
+				kind == LANE_SEND_BULK || kind == LANE_SEND_EAGER
+					? TRANSFER_SENT
+					: TRANSFER_RECEIVED);
+	}
+	return err;
 }
 
 /* Tells those who are awaited what this rank is in: if they are in something else, they see it. */
 static int probe(struct frl_comm *comm)
 {
-	for (struct peer *peer = comm->first_peer; peer; peer = peer->next) {
-		const struct signature *signature = signature_in(
-			&peer->lanes[LANE_RECV_BULK], &peer->receives);
-		int err;
+	uint32_t turn = comm->stall.probes++;
 
-		if (!signature)
-			signature = signature_in(&peer->lanes[LANE_SEND_BULK], &peer->sends);
-		if (!signature)
-			signature = signature_in(&peer->lanes[LANE_RECV_EAGER], NULL);
-		if (!signature)
-			signature = signature_in(&peer->lanes[LANE_SEND_EAGER], NULL);
-		if (!signature || !peer->is_up)
-			continue;
-		err = channel_probe(peer->channels[0], signature);
+	for (struct peer *peer = comm->first_peer; peer; peer = peer->next) {
+		int err = peer->is_up ? probe_peer(peer, turn) : 0;
+
 		if (err)
 			return err;
 	}
@@ -151,6 +215,8 @@ void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 		.awaited = (int32_t)get_number(bytes + 20, 4),
 		.since_ms = get_number(bytes + 24, 6),
 		.polled_ms = get_number(bytes + 30, 6),
+		.dead_rails = (uint32_t)get_number(bytes + 36, 1),
+		.count = get_number(bytes + 37, 8),
 	};
 }
 
@@ -194,9 +260,12 @@ static void describe(char *text, size_t size, const struct frl_comm *comm, int r
 	const struct signature *mine)
 {
 	const struct report *r = &comm->stall.reports[rank];
-	const char *name = frl_coll_name((enum frl_coll)r->coll);
+	bool has_name = frl_coll_name((enum frl_coll)r->coll) != NULL;
 	double seconds = (double)r->since_ms / 1000;
+	char name[80];
 
+	if (has_name)
+		name_operation(name, sizeof(name), (enum frl_coll)r->coll, r->oldest, r->count);
 	if (!r->has_answered)
 		snprintf(text, size, "rank %d: no answer (stopped, or cut off)", rank);
 	else if (!r->is_there)
@@ -204,17 +273,16 @@ static void describe(char *text, size_t size, const struct frl_comm *comm, int r
 	else if (mine->coll != FRL_SEND && r->number <= mine->number)
 		snprintf(text, size, "rank %d has not started it: %" PRIu32 " so far", rank,
 			r->number);
-	else if (!name)
+	else if (!has_name)
 		snprintf(text, size, "rank %d is done with it", rank);
 	else if (r->polled_ms > ABSENT_MS)
-		snprintf(text, size,
-			"rank %d is in %s #%" PRIu32 ", and has not called the library for %.1f s",
-			rank, name, r->oldest, (double)r->polled_ms / 1000);
+		snprintf(text, size, "rank %d is in %s, and has not called the library for %.1f s",
+			rank, name, (double)r->polled_ms / 1000);
 	else if (r->awaited >= 0)
-		snprintf(text, size, "rank %d waits for rank %d in %s #%" PRIu32 " since %.1f s",
-			rank, r->awaited, name, r->oldest, seconds);
+		snprintf(text, size, "rank %d waits for rank %d in %s since %.1f s", rank,
+			r->awaited, name, seconds);
 	else
-		snprintf(text, size, "rank %d is in %s #%" PRIu32, rank, name, r->oldest);
+		snprintf(text, size, "rank %d is in %s", rank, name);
 }
 
 /* 0: to blame; 1: it may be; 2: waits as this rank does. */
@@ -244,18 +312,37 @@ static void add(struct text *text, const char *separator, const char *part)
 		text->at + text->length, text->size - text->length, "%s%s", separator, part);
 }
 
+/* Rails whose port has no link: that may be why. */
+static void add_dead_rails(struct text *text, int rank, uint32_t rails)
+{
+	char line[80];
+	size_t used = (size_t)snprintf(line, sizeof(line), "rank %d has no link on rail", rank);
+	const char *separator = "";
+
+	for (unsigned i = 0; i < RAILS_MAX; i++) {
+		if (!(rails >> i & 1))
+			continue;
+		used += (size_t)snprintf(line + used, sizeof(line) - used, "%s %u", separator, i);
+		separator = " and";
+	}
+	if (rails)
+		add(text, "; ", line);
+}
+
 static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 {
 	const struct signature *mine = &run->signature;
-	char line[160], all[ERROR_TEXT];
+	char line[160], name[80], all[ERROR_TEXT];
 	struct text text = { .at = all, .size = sizeof(all) };
 
-	snprintf(line, sizeof(line), "%s #%" PRIu32 " made no progress on rank %d for %d ms",
-		frl_coll_name((enum frl_coll)mine->coll), mine->number, comm->rank,
+	name_operation(name, sizeof(name), coll_of(run),
+		is_pair(coll_of(run)) ? partner_of(run) : mine->number, mine->count);
+	snprintf(line, sizeof(line), "%s made no progress on rank %d for %d ms", name, comm->rank,
 		comm->config.timeout_ms);
 	add(&text, "", line);
 	snprintf(line, sizeof(line), "it waits for rank %d", awaited(comm));
 	add(&text, ": ", line);
+	add_dead_rails(&text, comm->rank, find_dead_rails(comm));
 	for (int pass = 0; pass < 3; pass++) {
 		for (int rank = 0; rank < comm->ranks; rank++) {
 			if (rank == comm->rank ||
@@ -264,6 +351,7 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 			describe(line, sizeof(line), comm, rank, mine);
 			frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, line);
 			add(&text, "; ", line);
+			add_dead_rails(&text, rank, comm->stall.reports[rank].dead_rails);
 		}
 	}
 	if (text.left_out)
@@ -290,9 +378,24 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 
 /* ---- the look at the clock */
 
+/* Time in which this rank did not look, for it computed, nobody is to blame for. */
+static void forgive_absence(struct frl_comm *comm, uint64_t away_ns)
+{
+	const uint64_t least_ns = (uint64_t)ABSENT_MS * NS_PER_MS;
+
+	if (away_ns <= least_ns)
+		return;
+	for (struct frl_request *r = comm->active.first; r; r = r->next) {
+		if (r->since_ns)
+			r->since_ns += away_ns - least_ns;
+	}
+}
+
 static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 {
-	uint64_t timeout_ms = (uint64_t)comm->config.timeout_ms, longest = 0, moved_ns = 0;
+	/* Who leaves has a deadline of its own. */
+	uint64_t timeout_ms = comm->draining ? 0 : (uint64_t)comm->config.timeout_ms;
+	uint64_t longest = 0, moved_ns = 0;
 	struct frl_request *late = NULL;
 	struct state_note *to = &comm->post.note;
 
@@ -312,6 +415,9 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 	atomic_store_explicit(
 		&to->awaited, longest >= AWAITED_MS ? awaited(comm) : -1, memory_order_relaxed);
 	atomic_store_explicit(&to->since_ns, now_ns - longest * NS_PER_MS, memory_order_relaxed);
+	/* Of a group something may have completed since it was started. */
+	if (longest >= AWAITED_MS)
+		comm_note_operation(comm);
 	if (late)
 		return time_out(comm, late, now_ns);
 	if (comm->stall.asked_ns)
@@ -320,6 +426,7 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 		now_ns - comm->stall.probed_ns < (uint64_t)PROBE_EVERY_MS * NS_PER_MS)
 		return 0;
 	comm->stall.probed_ns = now_ns;
+	note(&to->dead_rails, find_dead_rails(comm));
 	return probe(comm);
 }
 
@@ -331,6 +438,7 @@ int comm_look_at_clock(struct frl_comm *comm)
 	comm->stall.polls = comm->stall.idle_polls = 0;
 	if (now_ns - comm->stall.checked_ns < (uint64_t)CHECK_EVERY_MS * NS_PER_MS)
 		return 0;
+	forgive_absence(comm, now_ns - comm->stall.checked_ns);
 	comm->stall.checked_ns = now_ns;
 	atomic_store_explicit(&comm->post.note.polled_ns, now_ns, memory_order_relaxed);
 	if (comm->ranks == 1)
@@ -338,5 +446,7 @@ int comm_look_at_clock(struct frl_comm *comm)
 	err = comm_check_ranks(comm);
 	if (!err)
 		err = channels_ask_again(comm, now_ns);
+	if (!err && comm->n_rails > 1)
+		err = channels_check_rails(comm);
 	return err ? err : check_progress(comm, now_ns);
 }

@@ -27,6 +27,31 @@ static int compare_placed(const void *left, const void *right)
 	return order != 0 ? order : compare(a->rank, b->rank);
 }
 
+static int compare_hosts(const void *left, const void *right)
+{
+	const struct topology_host *a = left, *b = right;
+	int order = memcmp(a->id, b->id, sizeof(a->id));
+
+	return order != 0 ? order : compare(a->rank, b->rank);
+}
+
+void topology_number_hosts(struct topology_host *hosts, uint32_t ranks, uint32_t ret_numbers[])
+{
+	uint32_t lowest = 0, n = 0;
+
+	/* Each rank gets the lowest rank of its host, in whose order the hosts are numbered. */
+	qsort(hosts, ranks, sizeof(*hosts), compare_hosts);
+	for (uint32_t i = 0; i < ranks; i++) {
+		if (i == 0 || memcmp(hosts[i].id, hosts[i - 1].id, sizeof(hosts[i].id)) != 0)
+			lowest = hosts[i].rank;
+		ret_numbers[hosts[i].rank] = lowest;
+	}
+	for (uint32_t rank = 0; rank < ranks; rank++) {
+		lowest = ret_numbers[rank];
+		ret_numbers[rank] = lowest == rank ? n++ : ret_numbers[lowest];
+	}
+}
+
 int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks,
 	uint32_t peers_max)
 {

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { TOPOLOGY_HOST_ID = 16 };
+
 struct topology_place {
 	uint32_t host; /* 0, 1, ... in the order of the lowest ranks */
 	uint32_t numa; /* of the host; 0 where it has one or none is known */
@@ -25,6 +27,15 @@ struct topology {
 	 * two can be reached then. */
 	uint32_t peers_max;
 };
+
+/* A rank, and what names its host. */
+struct topology_host {
+	uint8_t id[TOPOLOGY_HOST_ID];
+	uint32_t rank;
+};
+
+/* Numbers the hosts of all ranks, in the order of their lowest ranks; by rank. Sorts `hosts`. */
+void topology_number_hosts(struct topology_host hosts[], uint32_t ranks, uint32_t ret_numbers[]);
 
 /* From the places of all ranks; copies them. -ENOMEM. */
 int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks,

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/base/error.h"
 
@@ -15,18 +16,22 @@ enum {
 
 static const double about_the_same = 1.05;
 
-/* Of ranks on one machine; better than nothing where nothing was measured. */
-static const struct tuner_measured defaults = {
-	.latency_ns = 5000,
-	.byte_ns = 0.4,
-	.reduce_ns = 0.1,
-	.connection_ns = 1000,
-};
+/* Where ranks share a processor a message costs both ends' time, and that of changing between
+ * them: so many latencies. */
+static const double crowded_message = 2.5;
 
-static double or_default(double measured, double otherwise)
-{
-	return measured > 0 && measured < 1e15 ? measured : otherwise;
-}
+/* Of ranks on one machine, and of machines that are near each other: better than nothing where
+ * nothing was measured. */
+static const double defaults[TUNER_COSTS] = {
+	[TUNER_LATENCY] = 2500,
+	[TUNER_BYTE] = 0.25,
+	[TUNER_LARGE] = 1500,
+	[TUNER_FAR_LATENCY] = 6000,
+	[TUNER_FAR_BYTE] = 0.5,
+	[TUNER_FAR_LARGE] = 2500,
+	[TUNER_MESSAGE] = 700,
+	[TUNER_REDUCE] = 0.1,
+};
 
 static bool find_coll(const char *name, enum frl_coll *ret_coll)
 {
@@ -78,17 +83,29 @@ static int force(struct tuner *tuner, const char *word)
 	return 0;
 }
 
-int tuner_init(struct tuner *tuner, const struct tuner_measured *measured, const char *algos,
-	size_t segment_bytes)
+void tuner_set_costs(struct tuner *tuner, const struct tuner_costs *costs, enum tuner_source source)
 {
-	struct tuner_measured none = { .latency_ns = 0 };
-	const struct tuner_measured *m = measured ? measured : &none;
+	for (int i = 0; i < TUNER_COSTS; i++)
+		tuner->costs.step[i] = costs->step[i] ? costs->step[i] : tuner_step(defaults[i]);
+	tuner->known = *costs;
+	tuner->source = source;
+}
 
-	*tuner = (struct tuner){ .segment_bytes = segment_bytes };
-	tuner->costs.latency_ns = or_default(m->latency_ns, defaults.latency_ns);
-	tuner->costs.byte_ns = or_default(m->byte_ns, defaults.byte_ns);
-	tuner->costs.reduce_ns = or_default(m->reduce_ns, defaults.reduce_ns);
-	tuner->costs.connection_ns = or_default(m->connection_ns, defaults.connection_ns);
+void tuner_take_costs(struct tuner *tuner, const struct tuner *from)
+{
+	tuner->costs = from->costs;
+	tuner->known = from->known;
+	tuner->source = from->source;
+	tuner->made_s = from->made_s;
+	tuner->crowd = from->crowd;
+}
+
+int tuner_init(struct tuner *tuner, const char *algos, size_t segment_bytes)
+{
+	const struct tuner_costs none = { .step = { 0 } };
+
+	*tuner = (struct tuner){ .segment_bytes = segment_bytes, .crowd = 1 };
+	tuner_set_costs(tuner, &none, TUNER_DEFAULTS);
 	while (algos && *algos != '\0') {
 		size_t length = strcspn(algos, ",");
 		char word[2 * NAME];
@@ -107,6 +124,11 @@ int tuner_init(struct tuner *tuner, const struct tuner_measured *measured, const
 	return 0;
 }
 
+static double cost_ns(const struct tuner *tuner, enum tuner_cost cost)
+{
+	return tuner_step_ns(tuner->costs.step[cost]);
+}
+
 static double levels(int ranks)
 {
 	double n = 1;
@@ -118,11 +140,14 @@ static double levels(int ranks)
 
 /*
  * Chains and trees: short segments are quickly through all ranks, long ones cost less in messages.
- * With h hops and time b for all bytes the best number of segments is sqrt(h * b / latency).
+ * With h hops and time b for all bytes the best number of segments is sqrt(h * b / cost of one).
  */
 static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job)
 {
+	int far = job->topology->hosts > 1 ? TUNER_FAR : 0;
 	double bytes = (double)job->count * (double)job->elem_size;
+	double byte_ns = cost_ns(tuner, TUNER_BYTE + far);
+	double segment_ns = cost_ns(tuner, TUNER_MESSAGE) + cost_ns(tuner, TUNER_LARGE + far);
 	double hops = job->ranks;
 	size_t segment = SEGMENT_SMALLEST;
 
@@ -130,10 +155,9 @@ static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const s
 		hops = levels(job->ranks);
 	else if (algo != FRL_ALGO_RING || (job->coll != FRL_BROADCAST && job->coll != FRL_REDUCE))
 		return tuner->segment_bytes;
-	/* The power of two below the square root of bytes * latency / (hops * byte_ns). */
+	/* The power of two below the square root of bytes * segment_ns / (hops * byte_ns). */
 	while (segment < tuner->segment_bytes &&
-		4 * (double)segment * (double)segment * hops * tuner->costs.byte_ns <=
-			bytes * tuner->costs.latency_ns)
+		4 * (double)segment * (double)segment * hops * byte_ns <= bytes * segment_ns)
 		segment *= 2;
 	return segment < tuner->segment_bytes ? segment : tuner->segment_bytes;
 }
@@ -147,15 +171,40 @@ static struct plan_job with_segment(
 	return copy;
 }
 
+/* The longest chain of messages, and what is done locally. */
+static double path_ns(const struct tuner *tuner, const struct plan_cost *cost)
+{
+	double waiting = 0, sending = 0, hidden;
+
+	for (int i = 0; i < 2; i++) {
+		const struct plan_path *path = &cost->path[i];
+		int far = i * TUNER_FAR;
+
+		waiting += (path->rounds + path->waits) * cost_ns(tuner, TUNER_LATENCY + far) +
+			path->large * cost_ns(tuner, TUNER_LARGE + far) +
+			path->more * cost_ns(tuner, TUNER_MESSAGE);
+		sending += path->bytes * cost_ns(tuner, TUNER_BYTE + far);
+	}
+	hidden = cost->overlap * (waiting < sending / 2 ? waiting : sending / 2);
+	return waiting + sending - hidden + cost->reduced * cost_ns(tuner, TUNER_REDUCE);
+}
+
+/* What the ranks that share a processor have to do on it, one after the other. */
+static double work_ns(const struct tuner *tuner, const struct plan_cost *cost)
+{
+	return tuner->crowd *
+		(cost->messages * crowded_message * cost_ns(tuner, TUNER_LATENCY) +
+			cost->volume * cost_ns(tuner, TUNER_BYTE) +
+			cost->reduced * cost_ns(tuner, TUNER_REDUCE));
+}
+
 double tuner_time_ns(const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job)
 {
 	struct plan_job copy = with_segment(tuner, algo, job);
-	const struct tuner_measured *costs = &tuner->costs;
 	struct plan_cost cost;
 
 	plan_cost(algo, &copy, &cost);
-	return cost.rounds * costs->latency_ns + cost.bytes * costs->byte_ns +
-		cost.reduced * costs->reduce_ns + cost.peers * costs->connection_ns;
+	return path_ns(tuner, &cost) + (tuner->crowd > 1 ? work_ns(tuner, &cost) : 0);
 }
 
 /* The least time of all that can; FRL_ALGO_AUTO: there is none. */
@@ -258,6 +307,51 @@ static const char *reason(const struct tuner *tuner, const struct plan_job *job,
 					   : "chosen: about the least time, fewer connections";
 }
 
+static const char *source_text(const struct tuner *tuner, char *text, size_t size)
+{
+	static const char *const texts[TUNER_SOURCES] = {
+		[TUNER_DEFAULTS] = "defaults",
+		[TUNER_MEASURED] = "measured when the communicator was made",
+		[TUNER_GIVEN] = "FRL_TUNER_COSTS",
+	};
+	time_t made = (time_t)tuner->made_s;
+	struct tm utc;
+
+	if (tuner->source != TUNER_KEPT)
+		return texts[tuner->source];
+	snprintf(text, size, "kept");
+	if (gmtime_r(&made, &utc))
+		strftime(
+			text, size, "kept since they were measured on %Y-%m-%d at %H:%M UTC", &utc);
+	return text;
+}
+
+/* What the times come from. */
+static int explain_costs(const struct tuner *tuner, char *text, size_t size)
+{
+	char costs[TUNER_TEXT], source[80];
+
+	tuner_write_costs(&tuner->costs, costs);
+	return snprintf(text, size, "costs in ns: %s (%s); %.3g ranks for a processor\n", costs,
+		source_text(tuner, source, sizeof(source)), tuner->crowd);
+}
+
+/* One algorithm. */
+static int explain_one(const struct tuner *tuner, const struct plan_job *job, enum frl_algo algo,
+	const char *why, char *text, size_t size)
+{
+	struct plan_job with = with_segment(tuner, algo, job);
+	struct plan_cost cost;
+
+	plan_cost(algo, &with, &cost);
+	return snprintf(text, size,
+		"%-16s %12.1f us  %5.0f rounds, %.0f bytes sent, %.0f worked on, "
+		"%.0f connections%s%s\n",
+		frl_algo_name(algo), tuner_time_ns(tuner, algo, job) / 1000,
+		cost.path[0].rounds + cost.path[1].rounds, cost.path[0].bytes + cost.path[1].bytes,
+		cost.reduced, cost.peers, why ? "  <- " : "", why ? why : "");
+}
+
 int tuner_explain(const struct tuner *tuner, const struct plan_job *job, char *text, size_t size)
 {
 	struct plan_job copy = with_segment(tuner, FRL_ALGO_AUTO, job);
@@ -267,22 +361,16 @@ int tuner_explain(const struct tuner *tuner, const struct plan_job *job, char *t
 
 	if (err < 0)
 		return err;
-	if (size > 0)
-		text[0] = '\0';
-	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {
-		struct plan_job with = with_segment(tuner, algo, &copy);
-		struct plan_cost cost;
-		int length;
+	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo <= FRL_ALGOS; algo++) {
+		char *at = used < size ? text + used : NULL;
+		size_t room = used < size ? size - used : 0;
+		int length = 0;
 
-		if (!plan_can(algo, &copy))
-			continue;
-		plan_cost(algo, &with, &cost);
-		length = snprintf(used < size ? text + used : NULL, used < size ? size - used : 0,
-			"%-16s %12.1f us  %5.0f rounds, %.0f bytes sent, %.0f worked on, "
-			"%.0f connections%s%s\n",
-			frl_algo_name(algo), tuner_time_ns(tuner, algo, &copy) / 1000, cost.rounds,
-			cost.bytes, cost.reduced, cost.peers, algo == chosen ? "  <- " : "",
-			algo == chosen ? reason(tuner, &copy, algo) : "");
+		if (algo == FRL_ALGOS)
+			length = explain_costs(tuner, at, room);
+		else if (plan_can(algo, &copy))
+			length = explain_one(tuner, &copy, algo,
+				algo == chosen ? reason(tuner, &copy, algo) : NULL, at, room);
 		if (length < 0)
 			return -EINVAL;
 		used += (size_t)length;

@@ -5,28 +5,63 @@
  * it is used, so any thread.
  *
  * The model is the one of Hockney, "The communication challenge for MPP", 1994, with terms for
- * local work and for connections:
- *
- *     time = rounds * latency + bytes sent / bandwidth + bytes reduced * cost + peers * cost
+ * large messages, several at once, and local work; see tuner_time_ns(). Where ranks are more than
+ * processors it adds their common work.
  */
 #ifndef FERRULE_COLLECTIVES_TUNER_H
 #define FERRULE_COLLECTIVES_TUNER_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "collectives/plan.h"
 
-/* What is measured when a communicator is made. Zero or less: not measured. */
-struct tuner_measured {
-	double latency_ns;    /* of a small message, one way, with what the software takes */
-	double byte_ns;       /* of one more byte of a large one; all rails together */
-	double reduce_ns;     /* of reducing or copying a byte locally */
-	double connection_ns; /* of one more connection that messages go over at the same time */
+/* What the model must know, in nanoseconds. The first three are of ranks on one host, those that
+ * follow of ranks on several. */
+enum tuner_cost {
+	TUNER_LATENCY, /* a small message, one way, with what the software takes */
+	TUNER_BYTE,    /* one more byte of a large message; all rails together */
+	TUNER_LARGE,   /* what a large message takes more than latency and bytes */
+	TUNER_FAR_LATENCY,
+	TUNER_FAR_BYTE,
+	TUNER_FAR_LARGE,
+	TUNER_MESSAGE, /* one more small message at the same time */
+	TUNER_REDUCE,  /* reducing or copying a byte locally */
+	TUNER_COSTS,
+	TUNER_FAR = TUNER_FAR_LATENCY, /* from a number of one host to that of several */
+};
+
+/*
+ * As steps of a factor of the square root of two: so that what is measured again is mostly the
+ * same, and choices with it. Also their form between ranks and in files.
+ */
+struct tuner_costs {
+	uint8_t step[TUNER_COSTS]; /* 0: not known */
+};
+
+enum tuner_source {
+	TUNER_DEFAULTS, /* fixed numbers */
+	TUNER_MEASURED, /* when the communicator was made */
+	TUNER_KEPT,     /* in a file, earlier */
+	TUNER_GIVEN,    /* FRL_TUNER_COSTS */
+	TUNER_SOURCES,
+};
+
+enum {
+	TUNER_TEXT = 256,        /* for costs as text */
+	TUNER_STEP_LEAST = 32,   /* 2^-12 ns */
+	TUNER_STEP_ONE = 56,     /* 1 ns */
+	TUNER_STEP_MOST = 136,   /* 2^40 ns */
+	TUNER_CROWD_MOST = 4096, /* ranks for a processor */
 };
 
 struct tuner {
-	struct tuner_measured costs;
+	struct tuner_costs costs; /* all of them */
+	struct tuner_costs known; /* but for the defaults */
+	enum tuner_source source;
+	int64_t made_s;       /* TUNER_KEPT: when they were measured, seconds since 1970 */
+	double crowd;         /* ranks for a processor, where they are most; at least 1 */
 	size_t segment_bytes; /* the longest segment */
 	/* By FRL_ALGO: for each collective, and whether it was named or goes for all. */
 	enum frl_algo forced[FRL_COLLS];
@@ -34,12 +69,15 @@ struct tuner {
 };
 
 /*
- * With what was measured (NULL: nothing) and what FRL_ALGO says: "auto", an algorithm for all
- * collectives that it can do ("ring"), algorithms for some ("allreduce=ring,broadcast=tree"), or
- * both, separated by commas. -EINVAL with the thread's last error.
+ * With the default costs, and what FRL_ALGO says: "auto", an algorithm for all collectives that it
+ * can do ("ring"), algorithms for some ("allreduce=ring,broadcast=tree"), or both, separated by
+ * commas. -EINVAL with the thread's last error.
  */
-int tuner_init(struct tuner *tuner, const struct tuner_measured *measured, const char *algos,
-	size_t segment_bytes);
+int tuner_init(struct tuner *tuner, const char *algos, size_t segment_bytes);
+
+/* Takes the costs that are known; the others are the defaults. */
+void tuner_set_costs(
+	struct tuner *tuner, const struct tuner_costs *costs, enum tuner_source source);
 
 /*
  * The algorithm for the job, and the longest segment: job->segment_bytes is not looked at, the
@@ -52,7 +90,26 @@ int tuner_choose(const struct tuner *tuner, const struct plan_job *job, enum frl
 /* What the algorithm, which can do the job, is expected to take. */
 double tuner_time_ns(const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job);
 
-/* For frl_comm_explain(): writes one line for each algorithm that can do the job, as snprintf(). */
+/* For frl_comm_explain(): one line for each algorithm that can do the job, and one about the
+ * costs, as snprintf(). */
 int tuner_explain(const struct tuner *tuner, const struct plan_job *job, char *text, size_t size);
+
+/* The costs of another one, which a communicator was made out of. */
+void tuner_take_costs(struct tuner *tuner, const struct tuner *from);
+
+/* ---- tuner_costs.c */
+
+/* The nearest step; 0 for what is no positive number. And back: 0 for 0. */
+uint8_t tuner_step(double ns);
+double tuner_step_ns(uint8_t step);
+
+/* May another rank or a file say so? Each is a step or not known. */
+bool tuner_costs_are_plausible(const struct tuner_costs *costs);
+
+/* "latency=2896,byte=0.25", in any order and not all of them; or "default". -EINVAL with the
+ * thread's last error. What is not named is not known. */
+int tuner_read_costs(const char *text, struct tuner_costs *ret_costs);
+/* Those that are known, in the same form. */
+void tuner_write_costs(const struct tuner_costs *costs, char text[TUNER_TEXT]);
 
 #endif

@@ -180,6 +180,7 @@ static struct settings effective;
 static char effective_error[256];
 static int effective_result;
 static char *runtime_dir;
+static char *cache_dir;
 
 /* Not where a program has more rights than its user: who sets FRL_EAL_ARGS has it load what he
  * likes. */
@@ -188,12 +189,31 @@ static const char *from_environment(const char *name)
 	return secure_getenv(name);
 }
 
+/* Relative paths are none, says the XDG Base Directory Specification. */
+static void find_cache_dir(void)
+{
+	const char *base = from_environment("XDG_CACHE_HOME"), *below = "/ferrule";
+	size_t size;
+
+	if (!base || base[0] != '/') {
+		base = from_environment("HOME");
+		below = "/.cache/ferrule";
+	}
+	if (!base || base[0] != '/')
+		return;
+	size = strlen(base) + strlen(below) + 1;
+	cache_dir = malloc(size);
+	if (cache_dir)
+		snprintf(cache_dir, size, "%s%s", base, below);
+}
+
 static void read_environment(void)
 {
 	effective_result = settings_read(
 		&effective, from_environment, effective_error, sizeof(effective_error));
 	if (from_environment("XDG_RUNTIME_DIR"))
 		runtime_dir = strdup(from_environment("XDG_RUNTIME_DIR"));
+	find_cache_dir();
 }
 
 static void read_environment_once(void)
@@ -232,4 +252,10 @@ const char *settings_runtime_dir(void)
 {
 	read_environment_once();
 	return runtime_dir;
+}
+
+const char *settings_cache_dir(void)
+{
+	read_environment_once();
+	return cache_dir;
 }

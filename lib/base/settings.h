@@ -34,6 +34,8 @@
 	X(control, "FRL_CONTROL", "auto", "", "auto, off, or the daemon's socket")        \
 	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")       \
 	X(algo, "FRL_ALGO", "auto", "", "algorithms: ring or allreduce=ring,reduce=tree") \
+	X(tuner_costs, "FRL_TUNER_COSTS", "", "", "latency=2048,byte=0.25, or default")   \
+	X(tuner_cache, "FRL_TUNER_CACHE", "auto", "", "folder of measured costs")         \
 	X(launcher, "FRL_LAUNCHER", "auto", "auto|settings|torchrun|pmix|hydra|slurm",    \
 		"who says which rank this is")                                            \
 	X(job, "FRL_JOB", "", "", "name of the job in which ranks meet")                  \
@@ -73,6 +75,10 @@ bool settings_has_foreign(const char *prefix);
 
 /* $XDG_RUNTIME_DIR, or NULL: not a setting, but the environment all the same. */
 const char *settings_runtime_dir(void);
+
+/* Where the user keeps what can be made again: $XDG_CACHE_HOME/ferrule, or ~/.cache/ferrule; NULL:
+ * neither is set. */
+const char *settings_cache_dir(void);
 
 /* The first thing that was wrong in the environment, or NULL: opening a device fails with it. */
 const char *settings_error(void);

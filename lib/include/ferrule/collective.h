@@ -27,7 +27,11 @@
  * ranks, their places and the choice of algorithm stay the same.
  *
  * Threads: one thread at a time uses a communicator, but any thread may call frl_comm_abort().
- * Progress is made by whoever tests or waits for a request of it.
+ * Different communicators may be used by different threads at once.
+ *
+ * Progress is made by whoever tests or waits for a request, starts or destroys: in that
+ * communicator, and while it has nothing to do also in those that were made out of it, or it out of
+ * them. So ranks may wait for requests of several communicators in different orders.
  *
  * Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", 2009 (ring); Thakur, Rabenseifner and Gropp, "Optimization of collective
@@ -111,7 +115,9 @@ FRL_API void frl_comm_config_init(struct frl_comm_config *config);
  * Makes a communicator out of the ranks that `bootstrap` joins; all of them call it. The bootstrap
  * is lent until the communicator, and all that were made out of it, are destroyed: nobody else uses
  * it. Blocks while the others are awaited, as long as the bootstrap lets its allgather take (60 s
- * with frl_bootstrap_join() unless set). Connections are made when they are first needed.
+ * with frl_bootstrap_join() unless set). Connections are made when they are first needed; but two
+ * or three ranks measure what messages cost, unless FRL_TUNER_COSTS or a file says it: see "What
+ * messages cost" in docs/collectives.md.
  * -EINVAL; -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, another Ferrule), -ENOMEM;
  * frl_last_error() names the rank.
  */
@@ -127,7 +133,8 @@ FRL_API int frl_comm_create(
  * equal keys by their number in `comm`. A negative color: part of none, *ret_comm is NULL. All
  * ranks of `comm` call it, in the order of their operations; waits for them. The new one has
  * connections of its own, and is independent of the old one, which must be destroyed later.
- * Errors as frl_comm_create(), or the communicator's.
+ * If one rank cannot make it (-ENOMEM), no rank of its color gets it, and `comm` goes on. Other
+ * errors are the communicator's. *ret_comm is NULL after any.
  */
 FRL_API int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **ret_comm);
 
@@ -135,9 +142,11 @@ FRL_API int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl
 FRL_API int frl_comm_duplicate(struct frl_comm *comm, struct frl_comm **ret_comm);
 
 /*
- * Ends it; all ranks call this, and it waits a moment (5 s at most, with several rails 20 s, since
- * one of them may have died) for the others, so that nobody misses a last acknowledgement. Requests
- * that were not tested to their end are gone. NULL is fine.
+ * Ends it; all ranks call this, for several communicators in any order. Requests that were not
+ * tested to their end are gone. What belongs to it stays until the other ranks have destroyed it
+ * too, so that nobody misses a last acknowledgement: the last one of those that were made out of
+ * one another waits for them (5 s at most, with several rails 20 s, since one of them may have
+ * died). NULL is fine.
  */
 FRL_API void frl_comm_destroy(struct frl_comm *comm);
 
@@ -163,24 +172,34 @@ struct frl_collective {
 	int root;           /* of BROADCAST, REDUCE, GATHER, SCATTER; the peer of SEND, RECV */
 	const void *scalar; /* FRL_PREMUL_SUM: an element by which this rank's input is multiplied;
 			     * read before frl_start() returns */
-	/* How float32 travels where ranks reduce (ALLREDUCE, REDUCE_SCATTER, REDUCE) or copy; other
-	 * than FRL_WIRE_SAME the results are approximate, see docs/collectives.md. */
+	/* How float32 travels, in every operation but BARRIER; other than FRL_WIRE_SAME the results
+	 * are approximate. What is only copied is rounded once, as frl_wire_encode() of a block (of
+	 * BROADCAST: of all) does it; also what a rank has for itself, in place and with one rank:
+	 * no result depends on where it was. Reductions: see docs/collectives.md. */
 	enum frl_wire wire;
 	/* ALLTOALLV: n numbers each, elements and where they begin; read before frl_start()
-	 * returns. What a rank sends to another is what that one receives from it. */
+	 * returns. What a rank sends to another is what that one receives from it. Received pieces
+	 * must not overlap (-EINVAL); those that are sent may. Where not all ranks can be
+	 * connected, they tell each other these numbers first, and what is started later begins
+	 * when all ranks have started this one. */
 	const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
 };
 
 /*
  * Starts an operation. The buffers belong to the request until it has completed. Several requests
- * may be in flight; all ranks start them in the same order (SEND and RECV: in the same order at
- * both ends), and none waits for an earlier one that it has no rank in common with.
+ * may be in flight; all ranks start them in the same order, and none waits for an earlier one that
+ * it has no rank in common with. Between two ranks the first SEND meets the first RECV, the second
+ * the second, and so on; both are started between the same two collectives, with the same count,
+ * type and wire type. Operations of no elements send nothing and complete at once, but count like
+ * others: all ranks (both ends) start them. Ranks that do not keep to this fail with -EPROTO, and a
+ * text that names both, as soon as they meet in the communicator again.
  * -EINVAL, -ENOMEM, -ENOTSUP, or the communicator's error once it has failed.
  */
 FRL_API int frl_start(struct frl_comm *comm, const struct frl_collective *collective,
 	struct frl_request **ret_request);
 
-/* Starts several at once, typically SENDs and RECVs, as one request. */
+/* Starts several at once, typically SENDs and RECVs, as one request. They count as started in the
+ * order of the array: it must fit that of the other ranks, as if each were started by itself. */
 FRL_API int frl_start_group(struct frl_comm *comm, const struct frl_collective collectives[], int n,
 	struct frl_request **ret_request);
 
@@ -188,8 +207,10 @@ FRL_API int frl_start_group(struct frl_comm *comm, const struct frl_collective c
  * Makes progress and says in *ret_done whether the request has completed; a completed or failed
  * request is gone afterwards. Returns 0 or the failure, which frl_last_error() explains:
  * -ECONNRESET when a rank is gone, -ETIMEDOUT (with what each rank waits for), -EPROTO when ranks
- * started different operations, -ECANCELED, -EIO. After a failure the contents of recv are
- * undefined and the communicator is of no more use but for frl_comm_destroy().
+ * started different operations, -ENOSPC when a connection needs one more link of the local fabric
+ * than a process can have (31, of all its communicators together; SENDs and RECVs with ever other
+ * ranks come to that), -ECANCELED, -EIO. After a failure the contents of recv are undefined and the
+ * communicator is of no more use but for frl_comm_destroy().
  */
 FRL_API int frl_request_test(struct frl_request *request, bool *ret_done);
 
@@ -219,7 +240,10 @@ FRL_API int frl_barrier(struct frl_comm *comm);
 
 /*
  * Writes into `text`, as snprintf() does, one line for each algorithm that can do the operation:
- * its name, the time that the model expects, and "<-" at the one that is chosen, and why.
+ * its name, the time that the model expects, and "<-" at the one that is chosen, and why. The
+ * choice does not depend on the counts of ALLTOALLV, which other ranks do not know; a line more
+ * says then what this rank sends and receives. Another line says what messages cost, in the form
+ * of FRL_TUNER_COSTS, and where that is from.
  */
 FRL_API int frl_comm_explain(
 	struct frl_comm *comm, const struct frl_collective *collective, char *text, size_t size);
