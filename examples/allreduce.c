@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-allreduce: sums gradient files over ranks. */
+/* ferrule-allreduce: sums gradient files over ranks, or reduces them otherwise. */
 #include "examples/allreduce.h"
 
 #include <assert.h>
@@ -14,7 +14,8 @@
 #include "examples/launch.h"
 
 static const char help[] =
-	"Sums the tensors of safetensors files over N ranks by a ring allreduce.\n"
+	"Sums the tensors of safetensors files over N ranks by allreduce. Their type is the "
+	"files'.\n"
 	"\n"
 	"  ferrule-allreduce -n N --input 'g/rank%r.safetensors' [options]\n"
 	"  ferrule-allreduce -n N --rank R --job NAME[@HOST] ...           (one rank of N)\n"
@@ -26,16 +27,21 @@ static const char help[] =
 	"In file names, %r is the rank.\n"
 	"\n"
 	"  -n, --ranks N       how many ranks (1 to 64)\n"
-	"  --dtype f32         element type (there is no other yet)\n"
-	"  --op sum            operation (there is no other yet)\n"
+	"  --op OP             sum (default), prod, max, min or avg\n"
 	"\n"
 	"Files:\n"
-	"  --input PATTERN     what rank r sums: F32 tensors, of the same names and shapes\n"
+	"  --input PATTERN     what rank r sums: tensors of one type, with the same names and "
+	"shapes\n"
+	"                      on all ranks; types are F16, BF16, F32, F64, F8_E4M3, F8_E5M2, I8, "
+	"U8,\n"
+	"                      I32, U32, I64 and U64\n"
 	"  --output PATTERN    where rank r writes the sums; files appear only when all ranks "
 	"have\n"
 	"                      succeeded and have written theirs, under temporary names\n"
 	"  --bucket-mb MIB     bytes of one allreduce: small tensors share one (default: 25)\n"
-	"  --check FILE        compare with the F64 sums in FILE; reads the inputs of all ranks\n"
+	"  --check FILE        compare with the F64 sums in FILE; reads the inputs of all ranks; "
+	"for\n"
+	"                      sums of floats of 32 bits or less\n"
 	"\n" JOB_HELP "\n"
 	"  -h, --help          this text\n"
 	"  --version           the version\n"
@@ -47,7 +53,6 @@ enum {
 	OPT_OUTPUT,
 	OPT_BUCKET,
 	OPT_CHECK,
-	OPT_DTYPE,
 	OPT_OP,
 	OPT_VERSION,
 };
@@ -57,7 +62,6 @@ static const struct option long_options[] = {
 	{ "output", required_argument, NULL, OPT_OUTPUT },
 	{ "bucket-mb", required_argument, NULL, OPT_BUCKET },
 	{ "check", required_argument, NULL, OPT_CHECK },
-	{ "dtype", required_argument, NULL, OPT_DTYPE },
 	{ "op", required_argument, NULL, OPT_OP },
 	JOB_LONG_OPTIONS,
 	{ "help", no_argument, NULL, 'h' },
@@ -65,10 +69,12 @@ static const struct option long_options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static int only_option(const char *name, const char *value, const char *only)
+/* Files have no scalars, which premul_sum needs. */
+static int take_op(const char *value, enum frl_op *ret_op)
 {
-	return strcmp(value, only) == 0 ? 0
-					: usage_error("%s '%s': there is: %s", name, value, only);
+	if (frl_op_parse(value, ret_op) == 0 && *ret_op != FRL_PREMUL_SUM)
+		return 0;
+	return usage_error("--op '%s': there is sum, prod, max, min and avg", value);
 }
 
 static int take_option(int code, const char *value, struct options *o)
@@ -84,8 +90,7 @@ static int take_option(int code, const char *value, struct options *o)
 	case OPT_INPUT: return option_path("--input", value, &o->input);
 	case OPT_OUTPUT: return option_path("--output", value, &o->output);
 	case OPT_CHECK: return option_path("--check", value, &o->check);
-	case OPT_DTYPE: return only_option("--dtype", value, "f32");
-	case OPT_OP: return only_option("--op", value, "sum");
+	case OPT_OP: return take_op(value, &o->op);
 	case '?': return EXIT_USAGE; /* getopt has said it */
 	}
 	return job_option(code, value, o);
@@ -95,6 +100,9 @@ static int check_options(const struct options *o)
 {
 	if (!o->input)
 		return usage_error("--input is missing: what is to be summed?");
+	if (o->check && o->op != FRL_SUM)
+		return usage_error(
+			"--check compares sums, not what --op %s gives", frl_op_name(o->op));
 	if (o->output && o->ranks > 1 && o->rank < 0 && !strstr(o->output, "%r"))
 		return usage_error("--output needs a %%r, or the ranks overwrite each other");
 	return 0;
@@ -108,7 +116,9 @@ static int parse_options(int argc, char **argv, struct options *o)
 	*o = (struct options){
 		.rank = -1,
 		.bucket_bytes = 25 << 20,
+		.op = FRL_SUM,
 	};
+	argv[0] = program_invocation_short_name; /* getopt says it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "n:h", long_options, NULL)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-allreduce " FERRULE_VERSION "\n",
@@ -160,10 +170,13 @@ static int check_inputs(const struct options *o)
 		char *path = path_of_rank(o->input, r);
 
 		rc = path ? input_open(path, &file) : -ENOMEM;
+		if (!rc && o->check && !can_verify(path, input_dtype(file)))
+			rc = -ENOTSUP;
 		free(path);
+		safetensors_close(file);
+		file = NULL;
 		if (rc)
 			return rc;
-		safetensors_close(file);
 	}
 	if (!o->check)
 		return 0;

@@ -9,19 +9,19 @@
 #include "examples/train_random.h"
 
 /* Everything that must be alike on all ranks, in the order of `term_names`. */
-enum { TERMS = 18 };
+enum { TERMS = 19 };
 
 static const char *const term_names[TERMS] = { "--op", "--dtype", "--redop", "--wire", "--algo",
 	"--root", "--in-place", "--min", "--max", "--factor", "--count", "--iters", "--warmup",
-	"--inflight", "--check", "--data", "--seed", "--sample" };
+	"--repeat", "--inflight", "--check", "--data", "--seed", "--sample" };
 
 static void fill_terms(const struct bench_options *o, uint64_t terms[TERMS])
 {
 	const uint64_t all[TERMS] = { o->ops, o->dtypes, o->redops, o->wires, o->algos,
 		(uint64_t)o->root, (uint64_t)(o->places[0] + 2 * o->places[1]), o->min, o->max,
 		o->factor, train_digest(o->n_counts, o->counts, o->n_counts * sizeof(o->counts[0])),
-		o->auto_iters ? UINT64_MAX : o->iters, o->warmup, o->in_flight, o->check, o->random,
-		o->seed, o->sample };
+		o->auto_iters ? UINT64_MAX : o->iters, o->warmup, o->repeat, o->in_flight, o->check,
+		o->random, o->seed, o->sample };
 
 	for (int i = 0; i < TERMS; i++)
 		terms[i] = all[i];
@@ -55,15 +55,19 @@ static int agree_on_terms(const struct bench_options *o, struct session *session
 static int conclude(const struct bench *b)
 {
 	const struct bench_options *o = b->options;
-	int rc = b->wrong || b->different ? -EIO : 0;
+	int rc = b->wrong || b->different ? -EIO : b->measured ? 0 : -ENOTSUP;
 
+	if (b->session->rank == 0 && !b->measured)
+		bench_say_nothing(b);
 	if (b->session->rank == 0) {
 		int saved = bench_save(b);
 
 		if (!saved && o->plot)
-			saved = bench_plot(b);
-		if (bench_prints_table(o))
+			saved = bench_compare(o, b);
+		if (bench_prints_table(o)) {
+			bench_print_rails(b);
 			bench_print_verdict(b);
+		}
 		rc = rc ? rc : saved;
 	}
 	return rc;
@@ -122,8 +126,10 @@ int main(int argc, char **argv)
 
 	if (rc)
 		return rc < 0 ? finish_output(EXIT_SUCCESS) : rc;
-	if (options.job.rank <= 0 && bench_save_check(&options))
+	if (options.job.rank <= 0 && (bench_save_check(&options) || bench_compare_check(&options)))
 		return EXIT_FAILURE;
+	if (bench_only_draws(&options))
+		return bench_compare(&options, NULL) ? EXIT_FAILURE : EXIT_SUCCESS;
 	status = finish_output(options.job.rank < 0 ? run_local(&options) : run_joined(&options));
 	frl_launch_close(&options.job.launch);
 	return status;

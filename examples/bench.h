@@ -5,7 +5,8 @@
  * others (session.c) and goes through the same cases (bench_sweep.c). A case says what lies where
  * (bench_layout.c) and what is in there (bench_values.c, bench_bound.c, bench_number.c); it is
  * checked (bench_check.c) and timed (bench_measure.c); the numbers come out on rank 0
- * (bench_print.c, bench_save.c, bench_plot.c). One thread in each process.
+ * (bench_print.c, bench_save.c, bench_plot.c,
+ * bench_compare.c, bench_load.c). One thread in each process.
  */
 #ifndef FERRULE_EXAMPLES_BENCH_H
 #define FERRULE_EXAMPLES_BENCH_H
@@ -22,6 +23,8 @@ enum {
 	BENCH_COUNTS = 64,
 	BENCH_IN_FLIGHT = 64,
 	BENCH_ALL_ROOTS = -1,
+	BENCH_COMPARED = 4, /* files with earlier results */
+	BENCH_SCHEMA = 1,   /* of --json */
 };
 
 struct bench_options {
@@ -35,16 +38,22 @@ struct bench_options {
 	uint64_t iters; /* timed; 0 and not auto: none */
 	bool auto_iters;
 	uint64_t warmup;
+	uint64_t repeat; /* how often all cases are gone through */
 	uint64_t in_flight;
 	uint64_t offset; /* bytes, of the buffers */
 	uint64_t seed, sample;
 	const char *json, *csv, *plot; /* or NULL; "-": standard output, not for the plot */
-	bool sets_algo;                /* else FRL_ALGO stays as it is */
+	const char *compared[BENCH_COMPARED];
+	int n_compared;
+	bool sets_algo; /* else FRL_ALGO stays as it is */
 	bool check, random, explain, quiet, use_malloc;
 };
 
 /* Where numbers take the place of the table. */
 bool bench_prints_table(const struct bench_options *options);
+
+/* Nobody said how many ranks: there is nothing to measure, only files to draw. */
+bool bench_only_draws(const struct bench_options *options);
 
 /* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
 int bench_parse_options(int argc, char **argv, struct bench_options *options);
@@ -87,9 +96,11 @@ struct bench {
 	struct bench_row *rows;
 	size_t n_rows, rows_room;
 	/* The same on all ranks. */
-	uint64_t checked; /* blocks */
-	uint64_t refused; /* that the library does not do */
-	uint64_t unable;  /* that the algorithm that was asked for does not do */
+	uint64_t measured; /* blocks */
+	uint64_t checked;
+	uint64_t refused;   /* that the library does not do */
+	uint64_t unable;    /* that the algorithm that was asked for does not do */
+	uint64_t unsampled; /* cases that --sample has left out */
 	uint64_t wrong;
 	uint64_t different; /* blocks: not the same on all ranks, or not every time */
 	int complaints;
@@ -134,13 +145,35 @@ void bench_describe(const struct bench_case *c, char *text, size_t size);
 void bench_print_heading(const struct bench *b);
 void bench_print_group(const struct bench_case *c);
 void bench_print_row(const struct bench_row *row);
+/* What each rail of rank 0 has carried, where there are several. */
+void bench_print_rails(const struct bench *b);
 void bench_print_verdict(const struct bench *b);
+/* Why no block was measured: for standard error. */
+void bench_say_nothing(const struct bench *b);
 
 /* Before the sweep, whose numbers would be lost: can files be written, is there gnuplot? */
 int bench_save_check(const struct bench_options *options);
 int bench_save(const struct bench *b);
 
+/* Rows, and where they come from. */
+struct bench_results {
+	const char *name;
+	struct bench_row *rows;
+	size_t n_rows;
+	int ranks;
+};
+
+/* What --json has written earlier; the rows are to be freed. */
+int bench_load(const char *path, struct bench_results *ret_results);
+
+/* Draws `n` results in one picture; `where` ends its title. */
 bool bench_plot_is_possible(void);
-int bench_plot(const struct bench *b);
+int bench_plot(const struct bench_results sets[], int n, const char *where, const char *path);
+
+/* Before the sweep: can the files to compare with be read? */
+int bench_compare_check(const struct bench_options *options);
+
+/* The rows of this run, and those of the files to compare with, as --plot says. */
+int bench_compare(const struct bench_options *options, const struct bench *b);
 
 #endif

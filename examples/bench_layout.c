@@ -53,11 +53,7 @@ bool bench_combines(int op, enum frl_dtype dtype, enum frl_op redop, enum frl_wi
 		return redop == FRL_OPS && wire == FRL_WIRE_SAME;
 	if (ops[op].reduces == (redop == FRL_OPS))
 		return false;
-	/* Encoded numbers can be added, and nothing else. */
-	return wire == FRL_WIRE_SAME ||
-		(dtype == FRL_FLOAT32 &&
-			(redop == FRL_OPS || redop == FRL_SUM || redop == FRL_AVG ||
-				redop == FRL_PREMUL_SUM));
+	return wire == FRL_WIRE_SAME || dtype == FRL_FLOAT32;
 }
 
 /* FRL_ALLTOALLV: nothing, the mean, or twice as much. */

@@ -227,6 +227,7 @@ int bench_measure(struct bench *b, struct bench_block *ret_block)
 		block.wrong += all[r].wrong;
 	}
 	compare_digests(b, all);
+	b->measured++;
 	b->checked += b->options->check;
 	b->wrong += block.wrong;
 	if (block.iters) {

@@ -29,12 +29,10 @@ static const char help[] =
 	"  --dtype LIST        float32 (default), float16, bfloat16, float64, float8_e4m3,\n"
 	"                      float8_e5m2, int8, uint8, int32, uint32, int64, uint64\n"
 	"  --redop LIST        sum (default), prod, max, min, avg, premul_sum\n"
-	"  --wire LIST         how float32 travels: same (default), f16, bf16, int8; with sum, "
-	"avg,\n"
-	"                      premul_sum and copies\n"
+	"  --wire LIST         how float32 travels: same (default), f16, bf16, int8\n"
 	"  --algo LIST         auto, ring, halving-doubling, tree, direct, pairwise, bruck,\n"
 	"                      hierarchical (default: as FRL_ALGO says, or auto); those that\n"
-	"                      cannot do an operation are left out\n"
+	"                      cannot do an operation are left out; one rank has only auto\n"
 	"  --root R|all        of broadcast, reduce, gather and scatter (default: 0)\n"
 	"  --in-place HOW      on, off or both (default)\n"
 	"  --min SIZE          first size (default: 8); K, M, G are powers of 1024\n"
@@ -51,6 +49,7 @@ static const char help[] =
 	"check "
 	"only\n"
 	"  --warmup N          iterations before those (default: 5)\n"
+	"  --repeat N          goes through all of it N times (default: 1)\n"
 	"  --inflight K        requests at once, up to 64 (default: 1)\n"
 	"  --check on|off      check results (default: on)\n"
 	"  --data exact|random exact (default): numbers whose result is exact in any order, so "
@@ -66,13 +65,17 @@ static const char help[] =
 	"table\n"
 	"  --csv FILE|-        the same as comma-separated values\n"
 	"  --plot FILE.png     bus bandwidth and time by size, drawn by gnuplot\n"
+	"  --compare FILE      with --plot: draws what --json has written into FILE besides (up "
+	"to\n"
+	"                      4 times); without -n nothing is measured, only drawn\n"
 	"  --explain           what each algorithm would cost, and which one is taken\n"
 	"  -q, --quiet         only rows with wrong elements, and the last line\n"
 	"\n" JOB_HELP "\n"
 	"  -h, --help          this text\n"
 	"  --version           the version\n"
 	"\n"
-	"Exit status: 0 all is well, 1 a failure or a wrong result, 2 bad usage.\n";
+	"Exit status: 0 all is well, 1 a failure, a wrong result, or nothing to measure, 2 bad\n"
+	"usage.\n";
 
 enum {
 	OPT_OP = OPT_BEYOND_JOB,
@@ -88,6 +91,7 @@ enum {
 	OPT_COUNT,
 	OPT_ITERS,
 	OPT_WARMUP,
+	OPT_REPEAT,
 	OPT_IN_FLIGHT,
 	OPT_CHECK,
 	OPT_DATA,
@@ -98,6 +102,7 @@ enum {
 	OPT_JSON,
 	OPT_CSV,
 	OPT_PLOT,
+	OPT_COMPARE,
 	OPT_EXPLAIN,
 	OPT_VERSION,
 };
@@ -116,6 +121,7 @@ static const struct option long_options[] = {
 	{ "count", required_argument, NULL, OPT_COUNT },
 	{ "iters", required_argument, NULL, OPT_ITERS },
 	{ "warmup", required_argument, NULL, OPT_WARMUP },
+	{ "repeat", required_argument, NULL, OPT_REPEAT },
 	{ "inflight", required_argument, NULL, OPT_IN_FLIGHT },
 	{ "check", required_argument, NULL, OPT_CHECK },
 	{ "data", required_argument, NULL, OPT_DATA },
@@ -126,6 +132,7 @@ static const struct option long_options[] = {
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "csv", required_argument, NULL, OPT_CSV },
 	{ "plot", required_argument, NULL, OPT_PLOT },
+	{ "compare", required_argument, NULL, OPT_COMPARE },
 	{ "explain", no_argument, NULL, OPT_EXPLAIN },
 	{ "quiet", no_argument, NULL, 'q' },
 	JOB_LONG_OPTIONS,
@@ -326,6 +333,13 @@ static int take_iters(const char *value, struct bench_options *o)
 	return o->auto_iters ? 0 : option_number("--iters", value, 0, 10000000, &o->iters);
 }
 
+static int take_compared(const char *value, struct bench_options *o)
+{
+	if (o->n_compared == BENCH_COMPARED)
+		return usage_error("--compare: there can be %d files", BENCH_COMPARED);
+	return option_path("--compare", value, &o->compared[o->n_compared++]);
+}
+
 static int take_what(int code, const char *value, struct bench_options *o)
 {
 	switch (code) {
@@ -349,6 +363,7 @@ static int take_option(int code, const char *value, struct bench_options *o)
 	switch (code) {
 	case OPT_ITERS: return take_iters(value, o);
 	case OPT_WARMUP: return option_number("--warmup", value, 0, 1000000, &o->warmup);
+	case OPT_REPEAT: return option_number("--repeat", value, 1, 1000000, &o->repeat);
 	case OPT_IN_FLIGHT:
 		return option_number("--inflight", value, 1, BENCH_IN_FLIGHT, &o->in_flight);
 	case OPT_CHECK: return take_word("--check", value, "on", "off", &o->check);
@@ -360,6 +375,7 @@ static int take_option(int code, const char *value, struct bench_options *o)
 	case OPT_JSON: return option_path("--json", value, &o->json);
 	case OPT_CSV: return option_path("--csv", value, &o->csv);
 	case OPT_PLOT: return option_path("--plot", value, &o->plot);
+	case OPT_COMPARE: return take_compared(value, o);
 	case OPT_EXPLAIN: o->explain = true; return 0;
 	case 'q': o->quiet = true; return 0;
 	case '?': return EXIT_USAGE; /* getopt has said it */
@@ -396,14 +412,18 @@ static int check_options(const struct bench_options *o)
 	if (!o->check && !o->iters && !o->auto_iters)
 		return usage_error("--check off and --iters 0 leave nothing to do");
 	if (!has_case(o))
-		return usage_error("--wire is for float32 without a reduction, or with sum, avg or "
-				   "premul_sum");
+		return usage_error("--wire is for float32");
 	return 0;
 }
 
 bool bench_prints_table(const struct bench_options *o)
 {
 	return !(o->json && strcmp(o->json, "-") == 0) && !(o->csv && strcmp(o->csv, "-") == 0);
+}
+
+bool bench_only_draws(const struct bench_options *o)
+{
+	return o->n_compared > 0 && o->job.ranks == 0;
 }
 
 int bench_parse_options(int argc, char **argv, struct bench_options *o)
@@ -423,11 +443,13 @@ int bench_parse_options(int argc, char **argv, struct bench_options *o)
 		.factor = 2,
 		.auto_iters = true,
 		.warmup = 5,
+		.repeat = 1,
 		.in_flight = 1,
 		.seed = 1,
 		.sample = 1,
 		.check = true,
 	};
+	argv[0] = program_invocation_short_name; /* getopt says it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "n:hq", long_options, NULL)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-bench " FERRULE_VERSION "\n", stdout);
@@ -437,9 +459,12 @@ int bench_parse_options(int argc, char **argv, struct bench_options *o)
 	}
 	if (!rc && optind < argc)
 		rc = usage_error("'%s': there are no arguments but options", argv[optind]);
+	if (!rc && o->n_compared > 0 && !o->plot)
+		rc = usage_error("--compare needs --plot, the picture to draw");
+	o->job.may_be_none = o->n_compared > 0;
 	if (!rc)
 		rc = job_options_finish(&o->job);
-	if (!rc)
+	if (!rc && !bench_only_draws(o))
 		rc = check_options(o);
 	if (rc)
 		frl_launch_close(&o->job.launch);

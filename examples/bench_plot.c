@@ -22,7 +22,8 @@ extern char **environ;
 
 enum {
 	MAX_SERIES = 200,
-	MAX_KEYS = 20, /* lines that have a name next to the diagram */
+	MAX_KEYS = 32, /* lines that have a name next to the diagram */
+	N_COLORS = 10,
 };
 
 bool bench_plot_is_possible(void)
@@ -50,7 +51,9 @@ static const struct bench_block *block_of(const struct bench_row *row)
 /* Does it have a place on logarithmic axes? */
 static bool is_drawn(const struct bench_row *row)
 {
-	return row->size > 0 && block_of(row)->iters > 0;
+	const struct bench_block *block = block_of(row);
+
+	return row->size > 0 && block->iters > 0 && block->us > 0 && block->busbw > 0;
 }
 
 static bool is_one_series(const struct bench_case *a, const struct bench_case *b)
@@ -59,37 +62,116 @@ static bool is_one_series(const struct bench_case *a, const struct bench_case *b
 		a->wire == b->wire && a->algo == b->algo && a->root == b->root;
 }
 
-/* The first row of each; how many. */
-static size_t find_series(const struct bench_row rows[], size_t n, size_t firsts[MAX_SERIES])
-{
-	size_t found = 0, k;
+/* ---- lines and their names */
 
-	for (size_t i = 0; i < n && found < MAX_SERIES; i++) {
-		for (k = 0; k < found && !is_one_series(&rows[firsts[k]].c, &rows[i].c); k++)
-			continue;
-		if (k == found && is_drawn(&rows[i]))
-			firsts[found++] = i;
+/* A line: the rows of a set that differ only in size. */
+struct series {
+	const struct bench_results *set;
+	unsigned dash;             /* each set has its own */
+	size_t number;             /* in the set: the colour */
+	const struct bench_row *c; /* the first of them */
+};
+
+struct picture {
+	struct series series[MAX_SERIES];
+	size_t n_series;
+};
+
+static void find_series(struct picture *p, const struct bench_results *set, unsigned dash)
+{
+	size_t before = p->n_series, k;
+
+	for (size_t i = 0; i < set->n_rows && p->n_series < MAX_SERIES; i++) {
+		const struct bench_row *row = &set->rows[i];
+
+		for (k = before; k < p->n_series; k++)
+			if (is_one_series(&p->series[k].c->c, &row->c))
+				break;
+		if (k == p->n_series && is_drawn(row))
+			p->series[p->n_series++] = (struct series){
+				.set = set, .dash = dash, .number = k - before, .c = row
+			};
 	}
-	return found;
 }
 
-static void write_plot(FILE *out, const struct bench_row rows[], const size_t firsts[],
-	size_t n_series, int column)
+/* What a line's name consists of; what all lines have in common goes into the title. */
+enum field { OF_FILE, OF_OP, OF_DTYPE, OF_REDOP, OF_WIRE, OF_ALGO, OF_ROOT, OF_RANKS, FIELDS };
+
+static void name_field(const struct series *s, enum field field, char text[static 80])
+{
+	const struct bench_case *c = &s->c->c;
+
+	*text = '\0';
+	switch (field) {
+	case OF_FILE: snprintf(text, 80, "%s", s->set->name); break;
+	case OF_OP: snprintf(text, 80, "%s", bench_op_name(c->op)); break;
+	case OF_DTYPE: snprintf(text, 80, "%s", bench_dtype_name(c)); break;
+	case OF_REDOP:
+		if (c->redop != FRL_OPS)
+			snprintf(text, 80, "%s", frl_op_name(c->redop));
+		break;
+	case OF_WIRE:
+		if (c->wire != FRL_WIRE_SAME)
+			snprintf(text, 80, "wire %s", frl_wire_name(c->wire));
+		break;
+	case OF_ALGO: snprintf(text, 80, "algorithm %s", frl_algo_name(c->algo)); break;
+	case OF_ROOT:
+		if (c->root > 0)
+			snprintf(text, 80, "root %d", c->root);
+		break;
+	case OF_RANKS: snprintf(text, 80, "%d ranks", s->set->ranks); break;
+	case FIELDS: break;
+	}
+	/* What gnuplot takes for more than text; behind backquotes it would run a program. */
+	for (char *at = text; *at; at++)
+		if (*at == '"' || *at == '`' || *at == '\\' || (unsigned char)*at < ' ')
+			*at = '?';
+}
+
+static bool is_common(const struct picture *p, enum field field)
+{
+	char first[80], other[80];
+
+	name_field(&p->series[0], field, first);
+	for (size_t k = 1; k < p->n_series; k++) {
+		name_field(&p->series[k], field, other);
+		if (strcmp(first, other) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* The fields that all lines have in common, or those that differ. */
+static void write_name(FILE *out, const struct picture *p, const struct series *s, bool common)
+{
+	const char *separator = "";
+
+	for (int field = 0; field < FIELDS; field++) {
+		char text[80];
+
+		name_field(s, (enum field)field, text);
+		if (!*text || is_common(p, (enum field)field) != common)
+			continue;
+		fprintf(out, "%s%s", separator, text);
+		separator = ", ";
+	}
+}
+
+/* ---- gnuplot's script */
+
+static void write_plot(FILE *out, const struct picture *p, int column)
 {
 	fprintf(out, "plot ");
-	for (size_t k = 0; k < n_series; k++) {
-		const struct bench_case *c = &rows[firsts[k]].c;
-		char text[160];
-
-		fprintf(out, "%s$series%zu using 1:%d with linespoints ", k ? ", " : "", k, column);
-		if (k >= MAX_KEYS) {
+	for (size_t k = 0; k < p->n_series; k++) {
+		fprintf(out, "%s$series%zu using 1:%d with linespoints linetype %zu dashtype %u ",
+			k ? ", " : "", k, column, p->series[k].number % N_COLORS + 1,
+			p->series[k].dash);
+		if (k >= MAX_KEYS || p->n_series == 1) {
 			fprintf(out, "notitle");
 			continue;
 		}
-		bench_describe(c, text, sizeof(text));
-		fprintf(out, "title \"%s", text);
-		if (c->root > 0)
-			fprintf(out, ", root %d", c->root);
+		fprintf(out, "title \"");
+		write_name(out, p, &p->series[k], false);
 		fprintf(out, "\"");
 	}
 	fprintf(out, "\n");
@@ -107,43 +189,78 @@ static void write_tics(FILE *out)
 	fprintf(out, ")\n");
 }
 
-/* To be freed. NULL: nothing to draw, or no memory. */
-static char *make_script(const struct bench_row rows[], size_t n, const char *title)
+/* Dark enough on white, and told apart also by those who see few colours; so are the points. */
+static void write_style(FILE *out)
 {
-	size_t firsts[MAX_SERIES], n_series = find_series(rows, n, firsts), size;
+	static const char *const colors[N_COLORS] = { "0072b2", "d55e00", "009e73", "cc79a7",
+		"e69f00", "56b4e9", "000000", "8c564b", "7f3fbf", "708238" };
+	static const int points[N_COLORS] = { 7, 5, 9, 11, 13, 6, 4, 8, 10, 12 };
+
+	for (int i = 0; i < N_COLORS; i++)
+		fprintf(out,
+			"set linetype %d linecolor rgb \"#%s\" pointtype %d pointsize 0.9 "
+			"linewidth 1.7\n",
+			i + 1, colors[i], points[i]);
+	fprintf(out,
+		"set logscale x 2\n"
+		"set logscale y 10\n"
+		"set format y \"%%g\"\n"
+		"set mytics 10\n"
+		"set grid xtics ytics mytics linetype 1 linecolor rgb \"#d0d0d0\" linewidth 0.5, "
+		"linetype 1 linecolor rgb \"#ececec\" linewidth 0.5\n"
+		"set border 3\n"
+		"set tics nomirror\n"
+		"set offsets graph 0.02, graph 0.02, 0, 0\n");
+	write_tics(out);
+}
+
+static void write_data(FILE *out, const struct picture *p)
+{
+	for (size_t k = 0; k < p->n_series; k++) {
+		const struct series *s = &p->series[k];
+		const struct bench_row *end = s->set->rows + s->set->n_rows;
+
+		fprintf(out, "$series%zu << END\n", k);
+		for (const struct bench_row *row = s->c; row < end; row++)
+			if (is_drawn(row) && is_one_series(&s->c->c, &row->c))
+				fprintf(out, "%zu %.9g %.9g\n", row->size, block_of(row)->busbw,
+					block_of(row)->us);
+		fprintf(out, "END\n");
+	}
+}
+
+/* To be freed. NULL: nothing to draw, or no memory. */
+static char *make_script(const struct picture *p, const char *where)
+{
 	char *script = NULL;
-	FILE *out = open_memstream(&script, &size);
+	size_t size;
+	FILE *out = p->n_series > 0 ? open_memstream(&script, &size) : NULL;
 
 	if (!out)
 		return NULL;
-	for (size_t k = 0; k < n_series; k++) {
-		fprintf(out, "$series%zu << END\n", k);
-		for (size_t i = firsts[k]; i < n; i++)
-			if (is_drawn(&rows[i]) && is_one_series(&rows[firsts[k]].c, &rows[i].c))
-				fprintf(out, "%zu %.9g %.9g\n", rows[i].size,
-					block_of(&rows[i])->busbw, block_of(&rows[i])->us);
-		fprintf(out, "END\n");
-	}
+	write_data(out, p);
 	fprintf(out,
-		"set terminal pngcairo noenhanced size 1200,900 font \"sans,11\"\n"
-		"set multiplot layout 2,1 title \"%s\"\n"
-		"set logscale x 2\n"
-		"set grid\n"
-		"set lmargin 10\n"
-		"set key outside right top Left reverse samplen 2\n"
+		"set terminal pngcairo noenhanced size 1200,900 font \"sans,11\" background "
+		"\"white\"\n"
+		"set multiplot layout 2,1 title \"");
+	write_name(out, p, &p->series[0], true);
+	fprintf(out, "%s\" font \"sans,13\"\n", where);
+	write_style(out);
+	/* The names once, for both diagrams. */
+	fprintf(out,
+		"set lmargin at screen 0.085\n"
+		"set rmargin at screen %g\n"
+		"set key at screen 0.725, screen 0.93 left top Left reverse samplen 3 spacing 1.2\n"
 		"set xlabel \"size\"\n"
-		"set ylabel \"bus bandwidth (GB/s)\"\n"
-		"set yrange [0:*]\n",
-		title);
-	write_tics(out);
-	write_plot(out, rows, firsts, n_series, 2);
+		"set ylabel \"bus bandwidth (GB/s)\"\n",
+		p->n_series > 1 ? 0.71 : 0.97);
+	write_plot(out, p, 2);
 	fprintf(out,
-		"set ylabel \"time (us)\"\n"
-		"set yrange [*:*]\n"
-		"set logscale y\n");
-	write_plot(out, rows, firsts, n_series, 3);
+		"unset key\n"
+		"set ylabel \"time of one operation (us)\"\n");
+	write_plot(out, p, 3);
 	fprintf(out, "unset multiplot\n");
-	if (fclose(out) || n_series == 0) {
+	if (fclose(out)) {
 		free(script);
 		return NULL;
 	}
@@ -228,22 +345,27 @@ static int draw_script(const char *script, const char *path)
 	return rc;
 }
 
-int bench_plot(const struct bench *b)
+int bench_plot(const struct bench_results sets[], int n, const char *where, const char *path)
 {
-	const struct session *s = b->session;
-	char title[200], *script;
+	struct picture *picture = calloc(1, sizeof(*picture));
+	char *script;
 	int rc;
 
-	snprintf(title, sizeof(title), "%d ranks, %.150s", b->options->job.ranks,
-		s->attr.local_fabric ? "local fabric" : "DPDK port");
-	script = make_script(b->rows, b->n_rows, title);
+	if (!picture) {
+		say("no memory for %s", path);
+		return -ENOMEM;
+	}
+	for (int i = 0; i < n; i++)
+		find_series(picture, &sets[i], (unsigned)i + 1);
+	script = make_script(picture, where);
+	free(picture);
 	if (!script) {
 		say("there is nothing to plot: no operation with a size was measured");
 		return -ENODATA;
 	}
-	rc = draw_script(script, b->options->plot);
+	rc = draw_script(script, path);
 	if (rc)
-		say("gnuplot cannot draw %s: %s", b->options->plot, strerror(-rc));
+		say("gnuplot cannot draw %s: %s", path, strerror(-rc));
 	free(script);
 	return rc;
 }

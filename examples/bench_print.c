@@ -32,8 +32,11 @@ void bench_print_heading(const struct bench *b)
 {
 	const struct session *s = b->session;
 
-	printf("# %d ranks, %s, path MTU %" PRIu32, b->options->job.ranks,
+	printf("# %d rank%s, %s, path MTU %" PRIu32, b->options->job.ranks,
+		b->options->job.ranks == 1 ? "" : "s",
 		s->attr.local_fabric ? "local fabric" : s->attr.port, s->attr.path_mtu);
+	if (s->n_devices > 1)
+		printf(", %d rails", s->n_devices);
 	if (b->options->in_flight > 1)
 		printf(", %" PRIu64 " requests in flight", b->options->in_flight);
 	printf("\n# time: mean over ranks of the mean iteration, back to back; algbw = size / "
@@ -83,6 +86,49 @@ void bench_print_row(const struct bench_row *row)
 	fflush(stdout);
 }
 
+void bench_print_rails(const struct bench *b)
+{
+	const struct session *s = b->session;
+
+	for (int i = 0; i < s->n_devices && s->n_devices > 1; i++) {
+		struct frl_device_attr attr;
+		struct frl_stats stats;
+		char sent[16], received[16];
+
+		frl_device_query(s->devices[i], &attr);
+		frl_device_stats(s->devices[i], &stats);
+		printf("# rail %d of rank 0: %s, %s sent, %s received%s\n", i, attr.port,
+			format_bytes(stats.tx_bytes, sent), format_bytes(stats.rx_bytes, received),
+			attr.port_state == FRL_PORT_DOWN ? ", down" : "");
+	}
+}
+
+static bool is_one(uint32_t set)
+{
+	return (set & (set - 1)) == 0;
+}
+
+void bench_say_nothing(const struct bench *b)
+{
+	const struct bench_options *o = b->options;
+
+	if (b->unable && o->job.ranks == 1)
+		say("nothing was measured: one rank needs no algorithm, so there is only --algo "
+		    "auto");
+	else if (b->unable && is_one(o->ops) && is_one(o->algos))
+		say("nothing was measured: with %d ranks here algorithm %s cannot do %s",
+			o->job.ranks, frl_algo_name(b->c.algo), bench_op_name(b->c.op));
+	else if (b->unable)
+		say("nothing was measured: none of the algorithms of --algo can do what was asked "
+		    "for");
+	else if (b->unsampled)
+		say("nothing was measured: --sample %" PRIu64 " has left out all %" PRIu64
+		    " cases; a smaller one, or another --seed, leaves some",
+			o->sample, b->unsampled);
+	else
+		say("nothing was measured: Ferrule does none of it");
+}
+
 void bench_print_verdict(const struct bench *b)
 {
 	if (b->unable)
@@ -91,6 +137,8 @@ void bench_print_verdict(const struct bench *b)
 		printf("# %" PRIu64 " left out: Ferrule does not do them\n", b->refused);
 	if (b->wrong || b->different)
 		printf("# FAILED: %s\n", b->wrong ? "wrong elements" : "results differ");
+	else if (!b->measured)
+		printf("# FAILED: nothing was measured\n");
 	else if (!b->options->check)
 		printf("# not checked\n");
 	else

@@ -12,8 +12,6 @@
 
 #include "examples/outfile.h"
 
-enum { VERSION_OF_JSON = 1 };
-
 static const char *redop_of(const struct bench_case *c)
 {
 	return c->redop == FRL_OPS ? NULL : frl_op_name(c->redop);
@@ -50,6 +48,29 @@ static json_t *json_row(const struct bench_row *row)
 		"in_place", json_block(&row->blocks[1]));
 }
 
+static json_t *json_rails(const struct session *s)
+{
+	json_t *rails = json_array();
+
+	for (int i = 0; i < s->n_devices && rails; i++) {
+		struct frl_device_attr attr;
+		struct frl_stats stats;
+
+		frl_device_query(s->devices[i], &attr);
+		frl_device_stats(s->devices[i], &stats);
+		if (json_array_append_new(rails,
+			    json_pack("{s:s, s:b, s:I, s:I, s:I}", "port", attr.port, "up",
+				    attr.port_state == FRL_PORT_ACTIVE, "tx_bytes",
+				    (json_int_t)stats.tx_bytes, "rx_bytes",
+				    (json_int_t)stats.rx_bytes, "retransmits",
+				    (json_int_t)stats.retransmits)) == 0)
+			continue;
+		json_decref(rails);
+		rails = NULL;
+	}
+	return rails;
+}
+
 /* NULL: no memory. */
 static char *make_json(const struct bench *b)
 {
@@ -63,10 +84,10 @@ static char *make_json(const struct bench *b)
 		json_decref(rows);
 		rows = NULL;
 	}
-	root = json_pack("{s:i, s:s, s:i, s:s, s:i, s:i, s:b, s:I, s:b, s:o}", "schema",
-		VERSION_OF_JSON, "version", FERRULE_VERSION, "ranks", b->options->job.ranks, "port",
-		s->attr.port, "path_mtu", (int)s->attr.path_mtu, "in_flight",
-		(int)b->options->in_flight, "checked", b->options->check, "left_out",
+	root = json_pack("{s:i, s:s, s:i, s:s, s:i, s:o, s:i, s:b, s:I, s:b, s:o}", "schema",
+		BENCH_SCHEMA, "version", FERRULE_VERSION, "ranks", b->options->job.ranks, "port",
+		s->attr.port, "path_mtu", (int)s->attr.path_mtu, "rails", json_rails(s),
+		"in_flight", (int)b->options->in_flight, "checked", b->options->check, "left_out",
 		(json_int_t)(b->refused + b->unable), "alike", b->different == 0, "results", rows);
 	if (root)
 		text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));

@@ -301,8 +301,10 @@ static int measure_row(struct bench *b, struct group *group)
 	struct bench_row row = { .c = group->c };
 	int rc;
 
-	if (!is_sampled(b, &group->c))
+	if (!is_sampled(b, &group->c)) {
+		b->unsampled++;
 		return 0;
+	}
 	b->c = group->c;
 	row.size = bench_size(&b->c, b->options->job.ranks);
 	rc = make_values(b);
@@ -315,18 +317,7 @@ static int measure_row(struct bench *b, struct group *group)
 
 static int connect_with(const struct bench *b, enum frl_algo algo)
 {
-	struct session *session = b->session;
-	struct frl_comm_config config;
-	int rc;
-
-	frl_comm_config_init(&config);
-	config.devices = &session->device;
-	config.n_devices = 1;
-	config.algos = b->options->sets_algo ? frl_algo_name(algo) : NULL;
-	rc = frl_comm_create_with(&session->bootstrap, &config, &session->comm);
-	if (rc)
-		say_failure(rc, "cannot connect to the other ranks");
-	return rc;
+	return session_connect_with(b->session, b->options->sets_algo ? frl_algo_name(algo) : NULL);
 }
 
 int bench_sweep(struct bench *b)
@@ -342,7 +333,7 @@ int bench_sweep(struct bench *b)
 		if (!has(o->algos, algo))
 			continue;
 		rc = connect_with(b, (enum frl_algo)algo);
-		if (!rc)
+		for (uint64_t i = 0; i < o->repeat && !rc; i++)
 			rc = for_each_group(b, (enum frl_algo)algo, measure_row);
 		if (!rc) {
 			frl_comm_destroy(b->session->comm);

@@ -123,7 +123,7 @@ static uint64_t input_bits(const struct bench_values *v, int rank, size_t place)
 		return random & mask(v);
 	if (!number_is_float(v->dtype))
 		return (v->redop == FRL_PROD ? random | 1 : random) & mask(v);
-	if (v->redop == FRL_MAX || v->redop == FRL_MIN)
+	if ((v->redop == FRL_MAX || v->redop == FRL_MIN) && v->wire == FRL_WIRE_SAME)
 		return any_number(v, rank, place);
 	return number_encode(v->dtype,
 		v->is_exact ? exact_number(v, rank, place) : random_number(v, rank, place));

@@ -15,6 +15,7 @@
 enum {
 	EXIT_USAGE = 2,
 	MAX_RANKS = 64, /* of the examples, not of Ferrule */
+	MAX_RAILS = 4,
 };
 
 /* Error lines say "rank R" from now on. */
@@ -42,41 +43,76 @@ bool parse_size(const char *text, uint64_t *ret_bytes);
 char *format_bytes(uint64_t bytes, char text[static 16]);
 
 /* Device options, the same in every program. */
+struct device_rail {
+	const char *fabric; /* or NULL */
+	const char *port, *ip, *gateway;
+};
+
 struct device_options {
-	const char *port;
-	const char *ip;
-	const char *gateway;
+	struct device_rail rails[MAX_RAILS];
+	int n_ports, n_ips, n_fabrics; /* how many of the above are given */
+	int n_rails;                   /* 0: not given */
 	uint64_t mtu;
 	enum frl_progress progress;
 };
 
-enum { OPT_PORT = 1000, OPT_IP, OPT_GATEWAY, OPT_MTU, OPT_PROGRESS, OPT_OWN };
+enum {
+	OPT_PORT = 1000,
+	OPT_IP,
+	OPT_GATEWAY,
+	OPT_FABRIC,
+	OPT_MTU,
+	OPT_PROGRESS,
+	OPT_RAILS,
+	OPT_OWN
+};
 
 /* clang-format off */
 #define DEVICE_LONG_OPTIONS                                                                        \
 	{"port", required_argument, NULL, OPT_PORT},                                               \
 	{"ip", required_argument, NULL, OPT_IP},                                                   \
 	{"gateway", required_argument, NULL, OPT_GATEWAY},                                         \
+	{"fabric", required_argument, NULL, OPT_FABRIC},                                           \
 	{"mtu", required_argument, NULL, OPT_MTU},                                                 \
 	{"progress", required_argument, NULL, OPT_PROGRESS}
+/* Of programs that can use several. */
+#define RAIL_LONG_OPTIONS                                                                          \
+	DEVICE_LONG_OPTIONS,                                                                       \
+	{"rails", required_argument, NULL, OPT_RAILS}
 /* clang-format on */
 
-#define DEVICE_HELP                                                                             \
-	"Device (default: the local fabric, which needs no NIC and no root):\n"                 \
-	"  --port DEVARGS      a DPDK port: 'net_af_packet0,iface=veth0', or a PCI address\n"   \
-	"  --ip ADDRESS/BITS   the port's own address, which the kernel must not use\n"         \
-	"  --gateway ADDRESS   next hop to other subnets\n"                                     \
-	"  --mtu BYTES         path MTU: 256, 512, 1024, 2048 or 4096 (default: the largest)\n" \
+#define DEVICE_HELP                                                                              \
+	"Device (default: the local fabric, which needs no NIC and no root):\n"                  \
+	"  --port DEVARGS      a DPDK port: 'net_af_packet0,iface=veth0', or a PCI address\n"    \
+	"  --ip ADDRESS/BITS   the port's own address, which the kernel must not use\n"          \
+	"  --gateway ADDRESS   next hop to other subnets\n"                                      \
+	"  --fabric NAME       instead of these: a port that the daemon leases on that fabric\n" \
+	"  --mtu BYTES         path MTU: 256, 512, 1024, 2048 or 4096 (default: the largest)\n"  \
 	"  --progress HOW      auto, inline (who polls drives) or thread (default: auto)\n"
+
+#define RAIL_HELP                                                                                  \
+	DEVICE_HELP                                                                                \
+	"  --rails N           so many devices of that kind; data is striped over them, and\n"     \
+	"                      when one of them dies the others go on (default: 1)\n"              \
+	"Rails that differ: up to 4 times --port with --ip (and --gateway), or --fabric, in the\n" \
+	"same order on all ranks. %r in a port or its address is the rank.\n"
 
 /* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
 int device_option(int code, const char *value, struct device_options *options);
 
-/* Checks that they fit together: 0 or EXIT_USAGE. */
-int device_options_check(const struct device_options *options);
+/* Checks that they fit together, for a program that uses `most` devices: 0 or EXIT_USAGE. */
+int device_options_check(const struct device_options *options, int most);
 
-/* Opens the device; says why when it cannot. 0 or a negative errno. */
-int device_options_open(const struct device_options *options, struct frl_device **ret_device);
+/* How many devices there are to be. */
+int device_count(const struct device_options *options);
+
+/* Is there a port that has the same name on all ranks? */
+bool device_is_shared(const struct device_options *options);
+
+/* Opens device `number` of that rank, or of no rank (-1); says why when it cannot. 0 or a negative
+ * errno. */
+int device_options_open(
+	const struct device_options *options, int number, int rank, struct frl_device **ret_device);
 
 uint64_t now_ns(void);
 

@@ -161,6 +161,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		.n_qps = COMPAT_MAX_QPS,
 		.gid_index = 1,
 	};
+	argv[0] = program_invocation_short_name; /* getopt says it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
 		if (code == 'h') {
 			fputs(help, stdout);
@@ -176,7 +177,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		o->n_qps = 1;
 	if (!o->size)
 		o->size = o->type == FRL_QPT_UD ? 1024 : 4096;
-	return rc ? rc : device_options_check(&o->device);
+	return rc ? rc : device_options_check(&o->device, 1);
 }
 
 static int post_receives(struct compat *c)
@@ -266,7 +267,7 @@ static int set_up(struct compat *c)
 	const struct options *o = c->options;
 	struct frl_device_attr attr;
 	struct frl_gid gid;
-	int rc = device_options_open(&o->device, &c->device);
+	int rc = device_options_open(&o->device, 0, -1, &c->device);
 
 	if (rc)
 		return rc;

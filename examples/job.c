@@ -42,8 +42,11 @@ static int find_launch(struct options *options)
 {
 	int rc = frl_launch_detect(&options->launch);
 
+	if (rc == -ENOENT && options->may_be_none)
+		return 0;
 	if (rc == -ENOENT)
-		return usage_error("-n is missing, and %s", frl_last_error());
+		return usage_error(
+			"-n is missing, which starts so many ranks here; and %s", frl_last_error());
 	if (rc) {
 		say_failure(rc, "cannot find out which rank this is");
 		return EXIT_USAGE;
@@ -59,7 +62,7 @@ int job_options_finish(struct options *options)
 	if (!options->ranks && options->rank < 0 && !options->job) {
 		int rc = find_launch(options);
 
-		if (rc)
+		if (rc || !options->is_launched)
 			return rc;
 	}
 	if (!options->ranks)
@@ -72,8 +75,8 @@ int job_options_finish(struct options *options)
 	if (options->rank >= options->ranks)
 		return usage_error(
 			"--rank %d: ranks are 0 to %d", options->rank, options->ranks - 1);
-	if (options->rank < 0 && options->ranks > 1 && options->device.port)
-		return usage_error("local ranks cannot share a --port: start each with --rank and "
-				   "--job");
-	return device_options_check(&options->device);
+	if (options->rank < 0 && options->ranks > 1 && device_is_shared(&options->device))
+		return usage_error("local ranks cannot share a --port: put %%r into its name, or "
+				   "start each with --rank and --job");
+	return device_options_check(&options->device, MAX_RAILS);
 }

@@ -17,7 +17,7 @@ enum { OPT_RANK = OPT_OWN, OPT_JOB, OPT_BEYOND_JOB };
 	{"ranks", required_argument, NULL, 'n'},                                                   \
 	{"rank", required_argument, NULL, OPT_RANK},                                               \
 	{"job", required_argument, NULL, OPT_JOB},                                                 \
-	DEVICE_LONG_OPTIONS
+	RAIL_LONG_OPTIONS
 /* clang-format on */
 
 #define JOB_HELP                                                                              \
@@ -26,7 +26,7 @@ enum { OPT_RANK = OPT_OWN, OPT_JOB, OPT_BEYOND_JOB };
 	"  --job NAME[@HOST]   where ranks meet: the same name for all of them, kept by the " \
 	"daemon\n"                                                                            \
 	"                      (ferruled) of HOST; without HOST by this machine's\n"          \
-	"\n" DEVICE_HELP
+	"\n" RAIL_HELP
 
 /* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
 int job_option(int code, const char *value, struct options *options);

@@ -2,6 +2,7 @@
 /* ferrule-pingpong: latency and bandwidth of SEND and RDMA WRITE between two processes. */
 #include "examples/pingpong.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -216,10 +217,10 @@ static int check_options(const struct options *o)
 	if (o->mode == MODE_SERVER && o->plan_option)
 		return usage_error("--%s: what is measured is for the client to say, give it there",
 			o->plan_option);
-	if (o->mode == MODE_LOCAL && o->device.port)
+	if (o->mode == MODE_LOCAL && o->device.n_ports > 0)
 		return usage_error("--local uses the local fabric: a --port needs --listen on one "
 				   "end and --connect on the other");
-	return device_options_check(&o->device);
+	return device_options_check(&o->device, 1);
 }
 
 /* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
@@ -234,6 +235,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		.factor = 4,
 		.plan = { .ops = 3, .tests = 3 },
 	};
+	argv[0] = program_invocation_short_name; /* getopt says it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "h", long_options, &index)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-pingpong " FERRULE_VERSION "\n",

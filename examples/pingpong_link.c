@@ -19,7 +19,7 @@ static const uint64_t plan_magic = 0x4665725070003100; /* also tells byte orders
 int link_join(struct link *link, const struct device_options *options, bool announce)
 {
 	/* Before anything that waits: a port that cannot be opened is said at once. */
-	int rc = device_options_open(options, &link->device);
+	int rc = device_options_open(options, 0, -1, &link->device);
 
 	if (rc)
 		return rc;

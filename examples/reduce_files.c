@@ -19,6 +19,42 @@ struct gradients {
 	void *buffer; /* input->data_size bytes, NULL for none */
 };
 
+/* The library's name for a type of safetensors; false: it has none. */
+static bool find_dtype(const char *name, enum frl_dtype *ret_dtype)
+{
+	static const char *const names[FRL_DTYPES] = {
+		[FRL_INT8] = "I8",
+		[FRL_UINT8] = "U8",
+		[FRL_INT32] = "I32",
+		[FRL_UINT32] = "U32",
+		[FRL_INT64] = "I64",
+		[FRL_UINT64] = "U64",
+		[FRL_FLOAT16] = "F16",
+		[FRL_FLOAT32] = "F32",
+		[FRL_FLOAT64] = "F64",
+		[FRL_BFLOAT16] = "BF16",
+		[FRL_FLOAT8_E4M3] = "F8_E4M3",
+		[FRL_FLOAT8_E5M2] = "F8_E5M2",
+	};
+
+	for (int i = 0; i < FRL_DTYPES; i++) {
+		if (strcmp(names[i], name) != 0)
+			continue;
+		*ret_dtype = (enum frl_dtype)i;
+		return true;
+	}
+	return false;
+}
+
+enum frl_dtype input_dtype(const struct safetensors *input)
+{
+	enum frl_dtype dtype = FRL_FLOAT32; /* of no tensors: any */
+
+	if (input->n_tensors > 0)
+		find_dtype(input->tensors[0].dtype, &dtype);
+	return dtype;
+}
+
 int input_open(const char *path, struct safetensors **ret_file)
 {
 	struct safetensors_error error;
@@ -31,11 +67,18 @@ int input_open(const char *path, struct safetensors **ret_file)
 	}
 	for (size_t i = 0; i < file->n_tensors; i++) {
 		const struct safetensors_tensor *t = &file->tensors[i];
+		enum frl_dtype dtype;
 
-		if (strcmp(t->dtype, "F32") == 0)
+		if (!find_dtype(t->dtype, &dtype))
+			say("%s: tensor '%.100s': dtype is %s, which cannot be reduced", path,
+				t->name, t->dtype);
+		else if (dtype != input_dtype(file))
+			say("%s: tensor '%.100s': dtype is %s, that of '%.100s' is %s; all of a "
+			    "file must have one",
+				path, t->name, t->dtype, file->tensors[0].name,
+				file->tensors[0].dtype);
+		else
 			continue;
-		say("%s: tensor '%.100s': dtype is %s, only F32 can be reduced", path, t->name,
-			t->dtype);
 		safetensors_close(file);
 		return -ENOTSUP;
 	}
@@ -76,6 +119,7 @@ static int run_buckets(struct session *session, const struct gradients *g, struc
 	struct frl_request *requests[MAX_IN_FLIGHT];
 	size_t size = g->input->data_size, bucket = session->options->bucket_bytes;
 	size_t n = size / bucket + (size % bucket != 0), started = 0, done = 0;
+	enum frl_dtype dtype = input_dtype(g->input);
 	int rc = 0;
 
 	while (done < n && !rc) {
@@ -84,8 +128,8 @@ static int run_buckets(struct session *session, const struct gradients *g, struc
 			size_t left = size - started * bucket;
 
 			rc = frl_allreduce_start(session->comm, at, at,
-				(left < bucket ? left : bucket) / sizeof(float), FRL_FLOAT32,
-				FRL_SUM, &requests[started % MAX_IN_FLIGHT]);
+				(left < bucket ? left : bucket) / frl_dtype_size(dtype), dtype,
+				session->options->op, &requests[started % MAX_IN_FLIGHT]);
 			started++;
 		} else {
 			rc = frl_request_wait(requests[done % MAX_IN_FLIGHT]);
@@ -103,7 +147,7 @@ static int timed_reduction(
 	uint64_t start;
 	int rc = frl_barrier(session->comm);
 
-	frl_device_stats(session->device, &before);
+	session_stats(session, &before);
 	start = now_ns();
 	if (!rc)
 		rc = run_buckets(session, g, report);
@@ -112,7 +156,7 @@ static int timed_reduction(
 		say_failure(rc, "allreduce failed");
 		return rc;
 	}
-	frl_device_stats(session->device, &after);
+	session_stats(session, &after);
 	report->packets = after.tx_packets - before.tx_packets;
 	report->retransmits = after.retransmits - before.retransmits;
 	report->timeouts = after.timeouts - before.timeouts;
@@ -120,12 +164,17 @@ static int timed_reduction(
 }
 
 /* FNV-1a by words: equal results have equal digests, whatever the ranks compare. */
-static uint64_t digest_words(const uint32_t words[], size_t n)
+static uint64_t digest_data(const uint8_t *bytes, size_t size)
 {
 	uint64_t digest = 0xcbf29ce484222325u;
+	uint32_t word;
 
-	for (size_t i = 0; i < n; i++)
-		digest = (digest ^ words[i]) * 0x100000001b3u;
+	for (; size >= sizeof(word); size -= sizeof(word), bytes += sizeof(word)) {
+		memcpy(&word, bytes, sizeof(word));
+		digest = (digest ^ word) * 0x100000001b3u;
+	}
+	for (; size > 0; size--)
+		digest = (digest ^ *bytes++) * 0x100000001b3u;
 	return digest;
 }
 
@@ -135,12 +184,13 @@ static void fill_report(
 	report->ok = true;
 	report->tensors = g->input->n_tensors;
 	report->bytes = g->input->data_size;
-	report->elements = g->input->data_size / sizeof(float);
+	report->dtype = input_dtype(g->input);
+	report->elements = g->input->data_size / frl_dtype_size(report->dtype);
 	memcpy(report->port, session->attr.port, sizeof(report->port));
 	report->port[sizeof(report->port) - 1] = '\0';
 	report->path_mtu = session->attr.path_mtu;
 	report->local_fabric = session->attr.local_fabric;
-	report->digest = digest_words(g->buffer, report->elements);
+	report->digest = digest_data(g->buffer, g->input->data_size);
 }
 
 static int prepare(const struct session *session, const struct gradients *g, struct outfile *output)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "examples/allreduce.h"
 
+#include <string.h>
+
 enum { JOIN_TIMEOUT_MS = 30000 };
 
 int session_join(struct session *session, const char *job)
@@ -21,28 +23,59 @@ int session_join(struct session *session, const char *job)
 	}
 	session->joined = true;
 	/* Before anything that waits for others: a port that cannot be opened is said at once. */
-	rc = device_options_open(&session->options->device, &session->device);
+	for (int i = 0; i < device_count(&options->device) && !rc; i++) {
+		rc = device_options_open(
+			&options->device, i, session->rank, &session->devices[session->n_devices]);
+		session->n_devices += rc == 0;
+	}
 	if (!rc)
-		frl_device_query(session->device, &session->attr);
+		frl_device_query(session->devices[0], &session->attr);
+	return rc;
+}
+
+int session_connect_with(struct session *session, const char *algos)
+{
+	struct frl_comm_config config;
+	int rc;
+
+	frl_comm_config_init(&config);
+	config.devices = session->devices;
+	config.n_devices = session->n_devices;
+	if (algos)
+		config.algos = algos;
+	rc = frl_comm_create_with(&session->bootstrap, &config, &session->comm);
+	if (rc)
+		say_failure(rc, "cannot connect to the other ranks");
 	return rc;
 }
 
 int session_connect(struct session *session)
 {
-	int rc = frl_comm_create(session->device, &session->bootstrap, &session->comm);
-
-	if (rc)
-		say_failure(rc, "cannot connect to the other ranks");
-	return rc;
+	return session_connect_with(session, NULL);
 }
 
 void session_disconnect(struct session *session)
 {
 	frl_comm_destroy(session->comm);
 	session->comm = NULL;
-	if (session->device)
-		frl_device_close(session->device);
-	session->device = NULL;
+	for (int i = 0; i < session->n_devices; i++)
+		frl_device_close(session->devices[i]);
+	session->n_devices = 0;
+}
+
+void session_stats(const struct session *session, struct frl_stats *ret_stats)
+{
+	uint64_t *sums = (uint64_t *)ret_stats;
+
+	/* Nothing but counters, of one type. */
+	memset(ret_stats, 0, sizeof(*ret_stats));
+	for (int i = 0; i < session->n_devices; i++) {
+		struct frl_stats one;
+
+		frl_device_stats(session->devices[i], &one);
+		for (size_t k = 0; k < sizeof(one) / sizeof(*sums); k++)
+			sums[k] += ((const uint64_t *)&one)[k];
+	}
 }
 
 /* Who fails because it hears nothing of the others any more is told why that is. */

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "examples/bench_number.h"
+
 /* What all ranks together come to. */
 struct total {
 	uint64_t packets, retransmits, timeouts;
@@ -44,18 +46,16 @@ bool all_well(const struct options *options, const struct report reports[])
 
 static void print_work(const struct options *options, const struct report *first)
 {
-	int links = options->ranks > 2 ? options->ranks : options->ranks - 1;
 	char bytes[16], bucket[16];
 
 	printf("  ranks           %d\n", options->ranks);
-	if (first->local_fabric)
-		printf("  links           %d (ring) on the local fabric, path MTU %" PRIu32 "\n",
-			links, first->path_mtu);
-	else
-		printf("  links           %d (ring) on %s, path MTU %" PRIu32 "\n", links,
-			first->port, first->path_mtu);
-	printf("  tensors         %" PRIu64 " (%" PRIu64 " elements, float32, sum)\n",
-		first->tensors, first->elements);
+	printf("  device          %s, path MTU %" PRIu32 "\n",
+		first->local_fabric ? "local fabric" : first->port, first->path_mtu);
+	if (device_count(&options->device) > 1)
+		printf("  rails           %d, the first of them as above\n",
+			device_count(&options->device));
+	printf("  tensors         %" PRIu64 " (%" PRIu64 " elements, %s, %s)\n", first->tensors,
+		first->elements, frl_dtype_name(first->dtype), frl_op_name(options->op));
 	printf("  buckets         %" PRIu64 " of up to %s\n", first->buckets,
 		format_bytes(options->bucket_bytes, bucket));
 	printf("  bytes           %" PRIu64 " a rank (%s)\n", first->bytes,
@@ -82,8 +82,8 @@ static void print_result(const struct options *options, const struct report *fir
 	if (first->checked) {
 		printf("  largest error   %.3g absolute\n", total->max_error);
 		printf("                  %.3g of the sum of |inputs|, allowed are %.3g: "
-		       "(n-1) * 2^-24\n",
-			total->max_relative, first->bound);
+		       "(n-1) * 2^-%d\n",
+			total->max_relative, first->bound, number_precision(first->dtype));
 		printf("  compared with   %s\n", options->check);
 	}
 	printf("  same on ranks   %s\n", total->same ? "yes, bit by bit" : "NO");

@@ -58,7 +58,7 @@ static const char help[] =
 	"  --job NAME[@HOST]   where ranks meet: the same name for all of them, kept by the "
 	"daemon\n"
 	"                      (ferruled) of HOST; without HOST by this machine's\n"
-	"\n" DEVICE_HELP "\n"
+	"\n" RAIL_HELP "\n"
 	"  -h, --help          this text\n"
 	"  --version           the version\n"
 	"\n"
@@ -94,7 +94,7 @@ static const struct option long_options[] = {
 	{ "quiet", no_argument, NULL, OPT_QUIET },
 	{ "rank", required_argument, NULL, OPT_RANK },
 	{ "job", required_argument, NULL, OPT_JOB },
-	DEVICE_LONG_OPTIONS,
+	RAIL_LONG_OPTIONS,
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ NULL, 0, NULL, 0 },
@@ -238,10 +238,10 @@ static int check_options(const struct train_options *o)
 
 	if (o->job && o->rank >= o->ranks)
 		return usage_error("--rank %d: ranks are 0 to %d", (int)o->rank, (int)o->ranks - 1);
-	if (local && o->ranks > 1 && o->device.port)
-		return usage_error("local ranks cannot share a --port: start each with --rank and "
-				   "--job");
-	return device_options_check(&o->device);
+	if (local && o->ranks > 1 && device_is_shared(&o->device))
+		return usage_error("local ranks cannot share a --port: put %%r into its name, or "
+				   "start each with --rank and --job");
+	return device_options_check(&o->device, MAX_RAILS);
 }
 
 /* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
@@ -260,6 +260,7 @@ static int parse_options(int argc, char **argv, struct train_options *o)
 		.rate = 0.05,
 		.overlap = true,
 	};
+	argv[0] = program_invocation_short_name; /* getopt says it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "n:h", long_options, NULL)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-train " FERRULE_VERSION "\n", stdout);

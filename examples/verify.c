@@ -2,11 +2,14 @@
 /*
  * Compares a result with the sum in float64.
  *
- * The bound: summing n numbers x_i in float32, in any order, is off by at most
- * (n - 1) * 2^-24 * sum |x_i| (Jeannerod and Rump, "Improved error bounds for inner products in
- * floating-point arithmetic", 2013), as long as nothing overflows. So the error is stated relative
- * to sum |x_i|, which is what the inputs of all ranks are read for: relative to the sum itself it
- * has no bound, because the inputs may cancel out.
+ * The bound: summing n numbers x_i of p bits of mantissa (float32: 24), in any order, is off by at
+ * most (n - 1) * 2^-p * sum |x_i| (Jeannerod and Rump, "Improved error bounds for inner products in
+ * floating-point arithmetic", 2013), as long as nothing overflows. Types of 16 and 8 bits are
+ * summed in float32 and then rounded: of two numbers that is the same as rounding once, because 24
+ * is at least 2p + 2 (Figueroa, "When is double rounding innocuous?", 1995), and of more it is less
+ * than rounding each time. The error is stated relative to sum |x_i|, which is what the inputs of
+ * all ranks are read for: relative to the sum itself it has no bound, because inputs may cancel
+ * out.
  */
 #include "examples/allreduce.h"
 
@@ -15,9 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/bench_number.h"
+
 enum { CHUNK = 4096 }; /* elements */
 
 struct reference {
+	enum frl_dtype dtype; /* of inputs and result */
 	struct safetensors *sum;
 	struct safetensors *inputs[MAX_RANKS];
 	int ranks;
@@ -91,10 +97,18 @@ static void compare_element(double result, double expected, double magnitude, st
 
 /* A few elements at a time, from all files. */
 struct chunk {
-	float input[CHUNK];
+	uint8_t input[CHUNK * sizeof(float)]; /* or narrower types */
 	double magnitude[CHUNK];
 	double expected[CHUNK];
 };
+
+/* Element `index` of the inputs' type. */
+static double element(const struct reference *reference, const uint8_t *elements, size_t index)
+{
+	size_t size = frl_dtype_size(reference->dtype);
+
+	return (double)number_decode(reference->dtype, number_load(elements + index * size, size));
+}
 
 static int read_chunk(const struct reference *reference, uint64_t input_offset, uint64_t sum_offset,
 	size_t count, struct chunk *chunk)
@@ -106,9 +120,9 @@ static int read_chunk(const struct reference *reference, uint64_t input_offset, 
 	memset(chunk->magnitude, 0, sizeof(chunk->magnitude));
 	for (int r = 0; r < reference->ranks && !rc; r++) {
 		rc = safetensors_read(reference->inputs[r], input_offset, chunk->input,
-			count * sizeof(chunk->input[0]), &error);
+			count * frl_dtype_size(reference->dtype), &error);
 		for (size_t i = 0; i < count && !rc; i++)
-			chunk->magnitude[i] += fabs((double)chunk->input[i]);
+			chunk->magnitude[i] += fabs(element(reference, chunk->input, i));
 	}
 	if (rc)
 		say("%s", error.text);
@@ -117,28 +131,28 @@ static int read_chunk(const struct reference *reference, uint64_t input_offset, 
 
 static int compare_tensor(const struct reference *reference,
 	const struct safetensors_tensor *tensor, const struct safetensors_tensor *sum,
-	const float *result, struct report *report)
+	const uint8_t *result, struct report *report)
 {
-	const float *at = result + tensor->begin / sizeof(float);
+	size_t size = frl_dtype_size(reference->dtype);
 	struct chunk chunk;
 
 	for (uint64_t first = 0; first < tensor->count; first += CHUNK) {
 		uint64_t left = tensor->count - first;
 		size_t count = left < CHUNK ? (size_t)left : CHUNK;
-		int rc = read_chunk(reference, tensor->begin + first * sizeof(float),
+		int rc = read_chunk(reference, tensor->begin + first * size,
 			sum->begin + first * sizeof(double), count, &chunk);
 
 		if (rc)
 			return rc;
 		for (size_t i = 0; i < count; i++)
-			compare_element((double)at[first + i], chunk.expected[i],
-				chunk.magnitude[i], report);
+			compare_element(element(reference, result + tensor->begin, first + i),
+				chunk.expected[i], chunk.magnitude[i], report);
 	}
 	return 0;
 }
 
 static int compare_all(const struct reference *reference, const struct safetensors *input,
-	const float *result, struct report *report)
+	const uint8_t *result, struct report *report)
 {
 	if (reference->sum->n_tensors != input->n_tensors) {
 		say("%s: has %zu tensors, the inputs have %zu", reference->sum->path,
@@ -157,15 +171,26 @@ static int compare_all(const struct reference *reference, const struct safetenso
 	return 0;
 }
 
-int verify_result(const struct options *options, const struct safetensors *input,
-	const float *result, struct report *report)
+bool can_verify(const char *path, enum frl_dtype dtype)
 {
-	struct reference reference = { 0 };
+	if (number_is_float(dtype) && dtype != FRL_FLOAT64)
+		return true;
+	say("%s: --check compares sums of floats of 32 bits or less with float64, not of %s", path,
+		frl_dtype_name(dtype));
+	return false;
+}
+
+int verify_result(const struct options *options, const struct safetensors *input,
+	const void *result, struct report *report)
+{
+	struct reference reference = { .dtype = input_dtype(input) };
 	struct safetensors_error error;
 	int rc;
 
+	if (!can_verify(input->path, reference.dtype))
+		return -ENOTSUP;
 	report->checked = true;
-	report->bound = (options->ranks - 1) * 0x1p-24;
+	report->bound = ldexp(options->ranks - 1, -number_precision(reference.dtype));
 	rc = safetensors_open(options->check, &reference.sum, &error);
 	if (rc)
 		say("%s", error.text);

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The device options of the example programs. A program that can use several devices at once, its
+ * rails, takes --port, --ip, --gateway and --fabric several times.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/common.h"
+
+static int parse_progress(const char *value, enum frl_progress *ret_progress)
+{
+	static const char *const names[] = {
+		[FRL_PROGRESS_AUTO] = "auto",
+		[FRL_PROGRESS_INLINE] = "inline",
+		[FRL_PROGRESS_THREAD] = "thread",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(value, names[i]) == 0) {
+			*ret_progress = (enum frl_progress)i;
+			return 0;
+		}
+	}
+	return usage_error("--progress '%s': there is auto, inline and thread", value);
+}
+
+static int too_many(const char *name)
+{
+	return usage_error("%s: there can be %d of it", name, MAX_RAILS);
+}
+
+static int take_port(const char *value, struct device_options *o)
+{
+	if (o->n_ports == MAX_RAILS)
+		return too_many("--port");
+	for (int i = 0; i < o->n_ports; i++)
+		if (strcmp(o->rails[i].port, value) == 0)
+			return usage_error("--port %s is given twice", value);
+	o->rails[o->n_ports++].port = value;
+	return 0;
+}
+
+static int take_ip(const char *value, struct device_options *o)
+{
+	if (o->n_ips == MAX_RAILS)
+		return too_many("--ip");
+	o->rails[o->n_ips++].ip = value;
+	return 0;
+}
+
+/* Of the --port before it: not every port has one. */
+static int take_gateway(const char *value, struct device_options *o)
+{
+	struct device_rail *rail = &o->rails[o->n_ports > 0 ? o->n_ports - 1 : 0];
+
+	if (rail->gateway)
+		return usage_error("--gateway %s: there is one a --port, and follows it", value);
+	rail->gateway = value;
+	return 0;
+}
+
+static int take_fabric(const char *value, struct device_options *o)
+{
+	if (o->n_fabrics == MAX_RAILS)
+		return too_many("--fabric");
+	if (!*value)
+		return usage_error("--fabric: the name is empty");
+	o->rails[o->n_fabrics++].fabric = value;
+	return 0;
+}
+
+static int take_rails(const char *value, struct device_options *o)
+{
+	uint64_t number = 0;
+
+	if (!parse_number(value, 1, MAX_RAILS, &number))
+		return usage_error(
+			"--rails '%s': not a whole number from 1 to %d", value, MAX_RAILS);
+	o->n_rails = (int)number;
+	return 0;
+}
+
+int device_option(int code, const char *value, struct device_options *options)
+{
+	switch (code) {
+	case OPT_PORT: return take_port(value, options);
+	case OPT_IP: return take_ip(value, options);
+	case OPT_GATEWAY: return take_gateway(value, options);
+	case OPT_FABRIC: return take_fabric(value, options);
+	case OPT_RAILS: return take_rails(value, options);
+	case OPT_PROGRESS: return parse_progress(value, &options->progress);
+	case OPT_MTU:
+		/* A power of two has one bit set. */
+		if (parse_number(value, 256, 4096, &options->mtu) &&
+			!(options->mtu & (options->mtu - 1)))
+			return 0;
+		return usage_error("--mtu '%s': there is 256, 512, 1024, 2048 and 4096", value);
+	}
+	return EXIT_USAGE;
+}
+
+int device_count(const struct device_options *options)
+{
+	if (options->n_ports > 0)
+		return options->n_ports;
+	if (options->n_rails > 0)
+		return options->n_rails;
+	return options->n_fabrics > 0 ? options->n_fabrics : 1;
+}
+
+static bool has_gateway(const struct device_options *o)
+{
+	for (int i = 0; i < MAX_RAILS; i++)
+		if (o->rails[i].gateway)
+			return true;
+	return false;
+}
+
+int device_options_check(const struct device_options *o, int most)
+{
+	if (o->n_ports == 0 && (o->n_ips > 0 || has_gateway(o)))
+		return usage_error("--ip and --gateway belong to a --port, and there is none");
+	if (o->n_ports == 1 && o->n_ips == 0)
+		return usage_error("--port needs --ip, the address that the port will answer to");
+	if (o->n_ports != o->n_ips)
+		return usage_error("%d --port and %d --ip: each port needs its address, in the "
+				   "same order",
+			o->n_ports, o->n_ips);
+	if (o->n_ports > 0 && o->n_fabrics > 0)
+		return usage_error("a port is either named by --port, or leased from a --fabric");
+	if (o->n_rails > 0 && (o->n_ports > 0 || o->n_fabrics > 1))
+		return usage_error("--rails is the number of devices of one kind: several --port "
+				   "or --fabric have been counted");
+	if (device_count(o) > most)
+		return usage_error("this program uses one port");
+	return 0;
+}
+
+/* With %r replaced, where a rank is given; to be freed. NULL stays NULL. */
+static int name_of_rank(const char *pattern, int rank, char **ret_name)
+{
+	*ret_name = NULL;
+	if (!pattern)
+		return 0;
+	*ret_name = rank < 0 ? strdup(pattern) : path_of_rank(pattern, rank);
+	return *ret_name ? 0 : -ENOMEM;
+}
+
+static int open_rail(const struct device_options *options, struct frl_device_config *config,
+	int number, struct frl_device **ret_device)
+{
+	const char *name = config->port ? config->port
+		: config->fabric        ? config->fabric
+					: "the device";
+	int rc;
+
+	if (options->mtu)
+		config->path_mtu = (uint32_t)options->mtu;
+	if (options->progress != FRL_PROGRESS_AUTO)
+		config->progress = options->progress;
+	rc = frl_device_open(config, ret_device);
+	if (rc && device_count(options) > 1)
+		say_failure(rc, "cannot open %s, rail %d", name, number);
+	else if (rc)
+		say_failure(rc, "cannot open %s", name);
+	return rc;
+}
+
+int device_options_open(
+	const struct device_options *options, int number, int rank, struct frl_device **ret_device)
+{
+	/* Those that --rails asks for are alike. */
+	const struct device_rail *rail = &options->rails[options->n_rails > 0 ? 0 : number];
+	struct frl_device_config config;
+	char *port = NULL, *ip = NULL;
+	int rc = name_of_rank(rail->port, rank, &port);
+
+	if (!rc)
+		rc = name_of_rank(rail->ip, rank, &ip);
+	if (rc)
+		say("no memory");
+	frl_device_config_init(&config);
+	if (rail->port) {
+		config.fabric = NULL; /* FRL_FABRIC is for those who say nothing */
+		config.port = port;
+		config.ip = ip;
+		config.gateway = rail->gateway;
+	} else if (rail->fabric) {
+		config.fabric = rail->fabric;
+	}
+	if (!rc)
+		rc = open_rail(options, &config, number, ret_device);
+	free(port);
+	free(ip);
+	return rc;
+}
+
+bool device_is_shared(const struct device_options *options)
+{
+	for (int i = 0; i < options->n_ports; i++)
+		if (!strstr(options->rails[i].port, "%r"))
+			return true;
+	return false;
+}
