@@ -185,7 +185,8 @@ run_tests tests "$base/build" "${arguments[@]}"
 if [ -z "$fast" ]; then
 	export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 	export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-	export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+	tsan_options=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.supp
+	export TSAN_OPTIONS=${TSAN_OPTIONS:-$tsan_options}
 	sanitized_suites=()
 	for suite in unit sim; do
 		if wanted "$suite"; then

@@ -31,7 +31,7 @@ static int allgather(void *ctx, const void *mine, size_t size, void *all)
 			coll_wake(&world->ranks[i]);
 	}
 	while (gather->rounds == round)
-		coll_idle(rank);
+		coll_attend(rank);
 	memcpy(all, *pieces, ranks * size);
 	return 0;
 }

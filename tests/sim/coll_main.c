@@ -15,6 +15,7 @@
 
 enum {
 	SEEDS = 200,
+	MEASURE_ONE_IN = 8,    /* seeds: measure what messages cost, which takes many packets */
 	RUN_TWICE_ONE_IN = 32, /* seeds: the second run must be the same as the first */
 	NS_PER_S = 1000000000,
 };
@@ -89,6 +90,7 @@ static uint64_t run(uint64_t seed, bool is_traced, struct sums *sums)
 	config.mail_ns = 1000 + random_below(&random, 1000000);
 	config.deadline_ns = UINT64_C(600) * NS_PER_S;
 	config.is_traced = is_traced;
+	config.measures = seed % MEASURE_ONE_IN == 0;
 	script.rails = config.rails;
 	script.batches = 1 + (int)random_below(&random, 3);
 	script.bytes_max = UINT64_C(4096) << random_below(&random, 6);
@@ -163,6 +165,7 @@ int main(void)
 
 	setenv("FRL_CONTROL", "off", 1);
 	setenv("FRL_SEGMENT_KB", "16", 1);
+	setenv("FRL_TUNER_CACHE", "", 1);
 	if (one) {
 		run(one, true, &sums);
 		return 0;

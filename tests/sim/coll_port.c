@@ -143,7 +143,8 @@ static void link_close(struct port *base, uint16_t link)
 
 static enum port_link_state link_state(struct port *base, uint16_t link)
 {
-	(void)base;
+	if (port_of(base)->is_down)
+		return PORT_LINK_DOWN;
 	return link == 0 ? PORT_LINK_UP : PORT_LINK_CLOSED;
 }
 

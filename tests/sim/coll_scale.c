@@ -149,6 +149,7 @@ static void simulate(struct scale *s)
 		.rails = 1,
 		.ranks_per_host = 1,
 		.mtu = MTU,
+		.measures = true,
 		.mail_ns = 100000,
 		.to = link,
 		.from = link,
@@ -228,6 +229,7 @@ int main(int argc, char **argv)
 	bool is_near = true;
 
 	setenv("FRL_CONTROL", "off", 1);
+	setenv("FRL_TUNER_CACHE", "", 1);
 	printf("%-10s %-16s %5s %8s %12s %12s %6s %10s\n", "collective", "algorithm", "ranks",
 		"bytes", "time, us", "theory, us", "ratio", "host");
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {

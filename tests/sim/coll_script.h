@@ -43,8 +43,8 @@ struct coll_op {
 
 /* coll_values.c */
 
-/* Element `i` of what rank `rank` of `ranks` gives: a small whole number. */
-unsigned coll_value(const struct coll_op *op, int rank, size_t i);
+/* Element `i` of what rank `rank` of `ranks` gives: a small whole number, NaN or infinity. */
+double coll_value(const struct coll_op *op, int rank, size_t i);
 /* What ALLREDUCE has in element `i`. */
 double coll_reduced(const struct coll_op *op, int ranks, size_t i);
 /* Writes a number that the type has. */

@@ -36,17 +36,36 @@ static bool is_float8(enum frl_dtype dtype)
 	return dtype == FRL_FLOAT8_E4M3 || dtype == FRL_FLOAT8_E5M2;
 }
 
+static bool is_float(enum frl_dtype dtype)
+{
+	return dtype == FRL_FLOAT32 || dtype == FRL_FLOAT64 || is_narrow(dtype);
+}
+
+/* Now and then, in some operations: NaN, or infinity where the type has one. Not with int8, where
+ * one makes a whole block NaN. */
+static bool draw_special(const struct coll_op *op, uint64_t bits, double *ret_value)
+{
+	if (!is_float(op->dtype) || op->wire == FRL_WIRE_INT8 || op->salt % 4 > 0 ||
+		bits >> 32 & 31)
+		return false;
+	*ret_value = bits >> 37 & 1 || op->dtype == FRL_FLOAT8_E4M3 ? NAN : INFINITY;
+	return true;
+}
+
 /* Sums of up to 8 are exact in e5m2, which has three bits. */
-unsigned coll_value(const struct coll_op *op, int rank, size_t i)
+double coll_value(const struct coll_op *op, int rank, size_t i)
 {
 	uint64_t bits = mix(op->salt, (uint64_t)rank, i);
+	double special;
 
+	if (draw_special(op, bits, &special))
+		return special;
 	if (reduces(op->coll) && op->op == FRL_PROD)
 		return (i + (size_t)rank) % 4 == 0 ? 2 : 1;
 	if (reduces(op->coll) && op->op != FRL_MAX && op->op != FRL_MIN &&
 		(is_float8(op->dtype) || (op->op == FRL_AVG && is_narrow(op->dtype))))
-		return bits % 2;
-	return bits % 8;
+		return (double)(bits % 2);
+	return (double)(bits % 8);
 }
 
 static double whole(double value, enum frl_dtype dtype)
@@ -94,12 +113,37 @@ static uint32_t encode(double value, int mantissa, int bias)
 	return (uint32_t)(exponent - 1 + bias) << mantissa | bits;
 }
 
+/* NaN as results have it, see docs/collectives.md, and infinity. */
+static void put_special(void *element, enum frl_dtype dtype, bool is_nan)
+{
+	static const uint64_t nans[FRL_DTYPES] = { [FRL_FLOAT64] = UINT64_C(0x7ff8000000000000),
+		[FRL_FLOAT32] = 0x7fc00000,
+		[FRL_FLOAT16] = 0x7e00,
+		[FRL_BFLOAT16] = 0x7fc0,
+		[FRL_FLOAT8_E4M3] = 0x7f,
+		[FRL_FLOAT8_E5M2] = 0x7e };
+	static const uint64_t infinities[FRL_DTYPES] = {
+		[FRL_FLOAT64] = UINT64_C(0x7ff0000000000000),
+		[FRL_FLOAT32] = 0x7f800000,
+		[FRL_FLOAT16] = 0x7c00,
+		[FRL_BFLOAT16] = 0x7f80,
+		[FRL_FLOAT8_E5M2] = 0x7c,
+	};
+
+	memcpy(element, is_nan ? &nans[dtype] : &infinities[dtype], frl_dtype_size(dtype));
+}
+
 void coll_put(void *element, enum frl_dtype dtype, double value)
 {
 	size_t size = frl_dtype_size(dtype);
 	float f32 = (float)value;
-	uint64_t bits = (uint64_t)(int64_t)value;
+	uint64_t bits;
 
+	if (!isfinite(value)) {
+		put_special(element, dtype, isnan(value));
+		return;
+	}
+	bits = (uint64_t)(int64_t)value;
 	switch (dtype) {
 	case FRL_FLOAT64: memcpy(element, &value, sizeof(value)); return;
 	case FRL_FLOAT32: memcpy(element, &f32, sizeof(f32)); return;
@@ -145,7 +189,7 @@ static void draw_reduction(struct random_state *random, int ranks, struct coll_o
 {
 	op->op = (enum frl_op)random_below(random, FRL_OPS);
 	if (op->dtype == FRL_FLOAT32 && random_below(random, 2)) {
-		op->op = FRL_SUM;
+		op->op = (enum frl_op)random_below(random, FRL_AVG);
 		op->wire = (enum frl_wire)random_below(random, FRL_WIRES);
 	}
 	/* Narrow floats are divided before they are added: exact by powers of two. */
@@ -166,8 +210,8 @@ void coll_draw(struct random_state *random, int ranks, uint64_t bytes_max, struc
 		op->dtype = FRL_FLOAT32;
 	if (reduces(op->coll))
 		draw_reduction(random, ranks, op);
-	else if (op->dtype == FRL_FLOAT32 && op->coll == FRL_ALLGATHER)
-		op->wire = (enum frl_wire)random_below(random, FRL_WIRE_INT8);
+	else if (op->dtype == FRL_FLOAT32 && op->coll != FRL_BARRIER)
+		op->wire = (enum frl_wire)random_below(random, FRL_WIRES);
 	many = op->coll != FRL_ALLREDUCE && op->coll != FRL_REDUCE && op->coll != FRL_BROADCAST;
 	op->count = draw_count(random, frl_dtype_size(op->dtype), ranks,
 		many ? bytes_max / (unsigned)ranks : bytes_max);

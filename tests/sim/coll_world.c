@@ -2,6 +2,7 @@
 /* Coroutines and virtual time. */
 #include "tests/sim/coll_world.h"
 
+#include "collectives/measure.h"
 #include "collectives/place.h"
 #include "lib/api/objects.h"
 #include "tests/sim/fail.h"
@@ -38,7 +39,12 @@ int __real_clock_gettime(clockid_t id, struct timespec *ret_now);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret_now);
 ssize_t __real_getrandom(void *bytes, size_t size, unsigned flags);
 ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags);
+int __real_nanosleep(const struct timespec *time, struct timespec *ret_left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left);
 void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE]);
+uint32_t __wrap_place_processors(uint32_t *ret_first);
+int __real_comm_measure(struct frl_comm *comm);
+int __wrap_comm_measure(struct frl_comm *comm);
 void __real_frl_backoff_idle(struct frl_backoff *backoff);
 void __wrap_frl_backoff_idle(struct frl_backoff *backoff);
 
@@ -51,6 +57,14 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret_now)
 	now_ns = coll_world->clock.now_ns;
 	*ret_now = (struct timespec){ .tv_sec = (time_t)(now_ns / 1000000000),
 		.tv_nsec = (long)(now_ns % 1000000000) };
+	return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left)
+{
+	if (!coll_world || !coll_world->current)
+		return __real_nanosleep(time, ret_left);
+	coll_compute((uint64_t)time->tv_sec * 1000000000 + (uint64_t)time->tv_nsec);
 	return 0;
 }
 
@@ -71,6 +85,19 @@ void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE])
 
 	memset(ret_id, 0, HOST_ID_SIZE);
 	memcpy(ret_id, &host, sizeof(host));
+}
+
+/* Processors take no time: there is one for each rank. */
+uint32_t __wrap_place_processors(uint32_t *ret_first)
+{
+	*ret_first = (uint32_t)coll_world->current->number;
+	return 1;
+}
+
+/* Takes more packets than most scripts have. */
+int __wrap_comm_measure(struct frl_comm *comm)
+{
+	return coll_world->config.measures ? __real_comm_measure(comm) : 0;
 }
 
 void __wrap_frl_backoff_idle(struct frl_backoff *backoff)
@@ -182,6 +209,26 @@ static void on_timer(void *owner, void *arg)
 	coll_wake(rank);
 }
 
+/* Or until it is woken. */
+static void wait_until(struct coll_rank *rank, uint64_t until_ns)
+{
+	if (until_ns < rank->timer_ns) {
+		rank->timer_ns = until_ns;
+		clock_at(&rank->world->clock, until_ns, on_timer, rank, NULL);
+	}
+	rank->is_waiting = true;
+	to_main(rank);
+}
+
+void coll_compute(uint64_t ns)
+{
+	struct coll_rank *rank = coll_world->current;
+	uint64_t until_ns = coll_now() + ns;
+
+	while (coll_now() < until_ns)
+		wait_until(rank, until_ns);
+}
+
 void coll_idle(struct coll_rank *rank)
 {
 	struct coll_world *world = rank->world;
@@ -195,12 +242,17 @@ void coll_idle(struct coll_rank *rank)
 		if (next_ns < until_ns)
 			until_ns = next_ns > now_ns + SOON_NS ? next_ns : now_ns + SOON_NS;
 	}
-	if (until_ns < rank->timer_ns) {
-		rank->timer_ns = until_ns;
-		clock_at(&world->clock, until_ns, on_timer, rank, NULL);
-	}
-	rank->is_waiting = true;
-	to_main(rank);
+	wait_until(rank, until_ns);
+}
+
+void coll_attend(struct coll_rank *rank)
+{
+	int moved = 0;
+
+	for (int rail = 0; rail < rank->world->config.rails; rail++)
+		moved += frl_progress(rank->devices[rail]);
+	if (moved == 0)
+		coll_idle(rank);
 }
 
 void coll_meet(void)
@@ -215,14 +267,8 @@ void coll_meet(void)
 		for (int i = 0; i < world->config.ranks; i++)
 			coll_wake(&world->ranks[i]);
 	}
-	while (world->meeting.rounds == round) {
-		int moved = 0;
-
-		for (int rail = 0; rail < world->config.rails; rail++)
-			moved += frl_progress(rank->devices[rail]);
-		if (moved == 0)
-			coll_idle(rank);
-	}
+	while (world->meeting.rounds == round)
+		coll_attend(rank);
 }
 
 /* ---- the world */
@@ -236,6 +282,7 @@ static void cut(void *owner, void *arg)
 	(void)arg;
 	world->is_cut = world->done == 0;
 	port->to.cut = port->from.cut = true;
+	port->is_down = world->config.cut_is_told;
 }
 
 static void rank_init(struct coll_world *world, int number)

@@ -3,8 +3,9 @@
  * Ranks over a simulated network: all of the library (devices, queue pairs, engine, collectives) is
  * the real one. Each rank is a coroutine of this one thread; where it would wait, in
  * frl_backoff_idle(), the others run, and when all of them wait, virtual time goes on to the next
- * event. What the library asks of the world outside is answered here: clock_gettime(), getrandom(),
- * place_host() and dpdk_port_open() are replaced by the linker (--wrap).
+ * event. What the library asks of the world outside is answered here: clock_gettime(), nanosleep(),
+ * getrandom(), place_host(), place_processors(), comm_measure() and dpdk_port_open() are replaced
+ * by the linker (--wrap).
  *
  * The network is a switch that never blocks, with a link in each direction to every port. Frames
  * are serialised at both ends, and half of the delay belongs to each link.
@@ -35,12 +36,14 @@ struct coll_config {
 	int ranks_per_host;
 	uint32_t mtu;
 	bool is_traced;
+	bool measures;           /* what messages cost; otherwise the defaults count */
 	uint64_t mail_ns;        /* from rank to rank by the bootstrap */
 	struct link_config to;   /* from the ranks to the switch */
 	struct link_config from; /* and back */
-	/* When a rail of a rank dies without a word, both ways; 0: never. */
+	/* When a rail of a rank dies, both ways; 0: never. Its port says so, or not a word. */
 	uint64_t cut_ns;
 	int cut_rank, cut_rail;
+	bool cut_is_told;
 	uint64_t deadline_ns; /* by then all ranks have returned */
 	void (*run)(struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg);
 	void *arg;
@@ -60,6 +63,7 @@ struct coll_port {
 	uint32_t n_mapped;
 	bool is_open;
 	bool is_blocked; /* it is told when the line is half empty */
+	bool is_down;    /* and says so */
 };
 
 struct coll_mail {
@@ -121,6 +125,9 @@ void coll_world_free(struct coll_world *world);
 /* Of a rank: waits until all of them have called it, and answers its peers meanwhile. */
 void coll_meet(void);
 
+/* Of a rank: does something else for so long, without using the library. */
+void coll_compute(uint64_t ns);
+
 /* Nanoseconds of virtual time. */
 uint64_t coll_now(void);
 
@@ -128,6 +135,8 @@ uint64_t coll_now(void);
 void coll_wake(struct coll_rank *rank);
 /* Of a rank that has nothing to do: until it is woken, or its devices have. */
 void coll_idle(struct coll_rank *rank);
+/* The same, and drives the devices, as a progress thread does. */
+void coll_attend(struct coll_rank *rank);
 
 /* coll_port.c */
 void coll_ports_init(struct coll_rank *rank);

@@ -8,16 +8,10 @@
 
 # safetensors FILE HEADER BYTES: a file of this JSON header and so many bytes of data.
 safetensors() {
-	local header=$2 length i octets='' LC_ALL=C # ${#header} counts bytes
-	while [ $((${#header} % 8)) -ne 0 ]; do
-		header+=' '
-	done
-	length=${#header}
-	for i in 0 1 2 3 4 5 6 7; do
-		octets+=$(printf '\\x%02x' $(((length >> (8 * i)) & 255)))
-	done
-	printf '%b%s' "$octets" "$header" >"$1"
-	head -c "$3" /dev/zero >>"$1"
+	{
+		safetensors_header "$2"
+		head -c "$3" /dev/zero
+	} >"$1"
 }
 
 # pair NAME HEADER BYTES: rank 0 gets good tensors, rank 1 the given ones.

@@ -65,6 +65,48 @@ test_numbers() {
 	csv csv-untimed.out 13 '^$'
 }
 
+# As others read it: by a parser, with the names that examples/README.md has.
+test_parsers() {
+	if ! command -v python3 >/dev/null; then
+		echo "not tried: parsers (there is no python3)"
+		return
+	fi
+	passes parsed "$bench" -n 2 --rails 2 --op all --min 64 --max 4K --factor 64 --iters 2 \
+		--json "$temp/parsed.json" --csv "$temp/parsed.csv"
+	passes parser python3 - "$temp/parsed.json" "$temp/parsed.csv" <<-'SCRIPT'
+		import csv, json, sys
+		run = json.load(open(sys.argv[1]))
+		assert set(run) == {"schema", "version", "ranks", "port", "path_mtu", "rails",
+		    "in_flight", "checked", "left_out", "alike", "results"}, run.keys()
+		assert run["schema"] == 1 and run["ranks"] == 2 and run["checked"] and run["alike"]
+		assert len(run["rails"]) == 2
+		for rail in run["rails"]:
+		    assert set(rail) == {"port", "up", "tx_bytes", "rx_bytes", "retransmits"}
+		    assert rail["up"] and rail["tx_bytes"] > 0 and rail["rx_bytes"] > 0, rail
+		want = []
+		for row in run["results"]:
+		    assert set(row) == {"op", "dtype", "redop", "wire", "algo", "root", "size",
+		        "count", "out_of_place", "in_place"}, row.keys()
+		    for place in "out", "in":
+		        block = row["out_of_place" if place == "out" else "in_place"]
+		        if block is not None:
+		            assert set(block) == {"wrong", "iters", "time_us", "algbw_gbps",
+		                "busbw_gbps"}, block.keys()
+		            assert block["wrong"] == 0 and block["time_us"] > 0
+		            want.append((row["op"], str(row["size"]), place,
+		                float(block["time_us"])))
+		lines = list(csv.DictReader(open(sys.argv[2], newline="")))
+		assert list(lines[0]) == ["op", "dtype", "redop", "wire", "algo", "root", "ranks",
+		    "size", "count", "place", "iters", "time_us", "algbw_gbps", "busbw_gbps",
+		    "wrong"], lines[0].keys()
+		have = [(l["op"], l["size"], l["place"], float(l["time_us"])) for l in lines]
+		assert [w[:3] for w in want] == [h[:3] for h in have]
+		for w, h in zip(want, have):
+		    assert abs(w[3] - h[3]) < 1e-6 * w[3], (w, h)
+		assert len({l["op"] for l in lines}) == 11
+	SCRIPT
+}
+
 # What is no regular file is written to and stays. (Not the true /dev/null: the test may be root.)
 test_files() {
 	local name
@@ -114,6 +156,12 @@ test_full() {
 	refuses full-help 'standard output' -- bash -c 'full "$@"' - "$bench" --help
 }
 
+is_picture() {
+	[ "$(head -c 8 "$temp/$1" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] ||
+		fail "$1 is no PNG"
+	[ "$(stat -c %s "$temp/$1")" -gt 10000 ] || fail "there is little in $1"
+}
+
 test_plot() {
 	mkdir "$temp/empty"
 	refuses no-gnuplot 'needs gnuplot' 'gnuplot-nox' -- \
@@ -122,10 +170,24 @@ test_plot() {
 		echo "not tried: --plot (there is no gnuplot)"
 		return
 	fi
-	passes plot "$bench" "${small[@]}" --op allreduce,allgather,barrier --plot "$temp/plot.png"
-	[ "$(head -c 8 "$temp/plot.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] ||
-		fail "plot.png is no PNG"
-	[ "$(stat -c %s "$temp/plot.png")" -gt 10000 ] || fail "there is little in plot.png"
+	passes plot "$bench" "${small[@]}" --op allreduce,allgather,barrier \
+		--plot "$temp/plot.png" --json "$temp/plot.json"
+	is_picture plot.png
+	passes beside "$bench" "${small[@]}" --compare "$temp/plot.json" --plot "$temp/beside.png"
+	is_picture beside.png
+	passes files "$bench" --compare "$temp/plot.json" --compare "$temp/plot.json" \
+		--plot "$temp/files.png"
+	is_picture files.png
+	[ ! -s "$temp/files.out" ] || fail "something is said where files are drawn"
+	refuses compare-alone '--compare needs --plot' -- "$bench" --compare "$temp/plot.json"
+	refuses compare-gone 'gone.json' -- \
+		"$bench" --compare "$temp/gone.json" --plot "$temp/none.png"
+	echo '{"schema": 1, "results": [{"op": "dance"}]}' >"$temp/strange.json"
+	refuses compare-strange 'result 1: an operation' -- \
+		"$bench" --compare "$temp/strange.json" --plot "$temp/none.png"
+	echo '{"schema": 77, "results": []}' >"$temp/strange.json"
+	refuses compare-schema 'not what --json' -- \
+		"$bench" --compare "$temp/strange.json" --plot "$temp/none.png"
 	refuses plot-nothing 'nothing to plot' -- \
 		"$bench" -n 2 --op barrier --iters 2 --plot "$temp/none.png"
 	[ ! -e "$temp/none.png" ] || fail "none.png is there"
@@ -137,14 +199,37 @@ test_options() {
 	refuses dtype "--dtype 'int9'" 'float8_e5m2' -- "$bench" -n 2 --dtype int9
 	refuses redop "--redop ''" 'premul_sum' -- "$bench" -n 2 --redop sum,
 	refuses algo "--algo 'rign'" 'halving-doubling' -- "$bench" -n 2 --algo rign
-	refuses wire '--wire is for float32' -- "$bench" -n 2 --wire int8 --redop max
+	refuses wire '--wire is for float32' -- "$bench" -n 2 --wire int8 --dtype float64
 	refuses sizes '--min is more than --max' -- "$bench" -n 2 --min 9 --max 8
 	refuses root '--root 2: ranks are 0 to 1' -- "$bench" -n 2 --root 2
 	refuses stdout 'both have standard output' -- "$bench" -n 2 --json - --csv -
 	refuses idle 'leave nothing to do' -- "$bench" -n 2 --check off --iters 0
 	refuses empty '--csv: the file name is empty' -- "$bench" -n 2 --csv ''
 	refuses ranks '-n is missing' -- "$bench"
+	refuses rails '--rails .5.: not a whole number from 1 to 4' -- "$bench" -n 2 --rails 5
+	refuses shared 'share a --port' -- \
+		"$bench" -n 2 --port net_af_packet0,iface=e0 --ip 10.1.1.1/24
+	refuses ips '2 --port and 1 --ip' -- "$bench" -n 1 --port net_af_packet0,iface=e0 \
+		--ip 10.1.1.1/24 --port net_af_packet1,iface=e1
+	refuses both 'leased from a --fabric' -- "$bench" -n 1 --fabric blue \
+		--port net_af_packet0,iface=e0 --ip 10.1.1.1/24
+	refuses one 'uses one port' -- "$pingpong" --listen a --fabric blue --fabric red
 	refuses memory 'no memory for [0-9]+ bytes' -- "$bench" -n 1 --max 1024G --inflight 64
+}
+
+# Nothing to measure is no success: an algorithm that cannot, one rank, a sample that has no case.
+test_nothing() {
+	refuses unable 'nothing was measured: with 2 ranks here algorithm ring cannot do alltoall' \
+		'# FAILED: nothing was measured' -- "$bench" "${small[@]}" --op alltoall --algo ring
+	refuses unable-all 'none of the algorithms of --algo' -- \
+		"$bench" "${small[@]}" --op sendrecv,barrier --algo ring,tree --check off
+	refuses unable-one 'nothing was measured: one rank needs no algorithm' -- \
+		"$bench" -n 1 --max 64 --algo ring
+	refuses unsampled 'nothing was measured: --sample 100000 has left out all 4 cases' -- \
+		"$bench" "${small[@]}" --sample 100000 --csv "$temp/unsampled"
+	[ "$(wc -l <"$temp/unsampled")" -eq 1 ] || fail "unsampled: there are rows"
+	passes unable-some "$bench" "${small[@]}" --op alltoall,allreduce --algo ring
+	lines '^# [0-9]+ left out: their algorithm' 1 "$temp/unable-some.out"
 }
 
 # Ranks that were started apart may have been started otherwise.
@@ -158,7 +243,7 @@ test_terms() {
 }
 
 passes pingpong "$pingpong" --local --op all --verify --sizes 1,64,4095,4096,4097,1000000
-for name in table numbers files full plot options terms; do
+for name in table numbers parsers files full plot options nothing terms; do
 	before=$failures
 	"test_$name"
 	[ "$failures" -eq "$before" ] || echo "in test_$name"

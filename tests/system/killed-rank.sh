@@ -5,8 +5,21 @@
 # launcher fails, and no process, file or socket stays behind. The same when ranks die as they
 # start, when the launcher itself is killed, where ranks meet without a launcher, and when it is the
 # daemon that is killed. Signals that whoever started the job ignores do not end it.
+#
+# Sockets of the local fabric have their names in the network namespace, and the driver's files lie
+# in /run. Where it may, the test has namespaces of its own, so that what is there is its ranks'.
+if [ -z "${FRL_TEST_UNSHARED:-}" ] && unshare --net --mount true 2>/dev/null; then
+	FRL_TEST_UNSHARED=yes exec unshare --net --mount "$0" "$@"
+fi
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
+
+if [ -n "${FRL_TEST_UNSHARED:-}" ]; then
+	mount -t tmpfs tmpfs /run
+	mount -t tmpfs tmpfs /dev/shm
+fi
+mkdir -m 700 "$temp/tmp" "$temp/run"
+export TMPDIR=$temp/tmp XDG_RUNTIME_DIR=$temp/run
 
 no_longer_alive() {
 	! alive "$1"
@@ -106,13 +119,13 @@ kill_launcher() {
 	started=()
 }
 
-# joined RANKS: processes that meet without a launcher, in $pids.
+# join_all RANKS [MAX]: processes that meet without a launcher, in $pids.
 join_all() {
 	local rank
 	pids=()
 	for rank in $(seq 0 $(($1 - 1))); do
 		"$bench" -n "$1" --rank "$rank" --job meet \
-			--min 4K --max 4M --iters 2000 >"$temp/joined$rank.out" 2>&1 &
+			--min 4K --max "${2:-4M}" --iters 2000 >"$temp/joined$rank.out" 2>&1 &
 		pids+=("$!")
 	done
 	started+=("${pids[@]}")
@@ -142,9 +155,10 @@ kill_joined() {
 # A daemon that is started again learns of the ranks from them, and the job goes on.
 restart_daemon() {
 	local rank status
-	join_all 2
-	kill -9 "$daemon"
+	join_all 2 512K
+	stop_daemon
 	start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
+	alive "${pids[0]}" || fail "daemon restarted: the job was done before"
 	for rank in 0 1; do
 		status=0
 		wait "${pids[$rank]}" || status=$?
@@ -154,12 +168,19 @@ restart_daemon() {
 	show "$temp"/joined[01].out
 }
 
+# stop_daemon: and it is gone when this returns, with all that it held.
+stop_daemon() {
+	kill -9 "$daemon"
+	wait "$daemon" 2>/dev/null || true
+	daemons=()
+}
+
 # Ranks that nobody tells of dead ones any more do not go on as if all lived.
 kill_daemon() {
 	local rank status
 	export FRL_CONTROL_LOST_S=1
 	join_all 2
-	kill -9 "$daemon"
+	stop_daemon
 	all_end 5 "${pids[@]}"
 	for rank in 0 1; do
 		status=0
@@ -175,7 +196,7 @@ kill_daemon() {
 # ignoring SIGNAL: sent in the middle of a job that was started with it ignored.
 ignoring() {
 	local launcher status=0 out=$temp/ignored.out
-	env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 64K --iters 3000 \
+	env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 64K --iters 1000 \
 		>"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
@@ -186,7 +207,30 @@ ignoring() {
 	[ "$status" -eq 0 ] || fail "ignored $1 ends the job: status $status"
 }
 
-before=$(leavings)
+# left: files and sockets that the ranks have left behind. Where others' may be among them, those
+# whose names carry the process id of a rank, as all of ours do.
+left() {
+	local pids
+	pids=$(printf '|%s' "${job[@]}")
+	{
+		find "$temp/tmp" "$temp/run" -mindepth 1
+		if [ -n "${FRL_TEST_UNSHARED:-}" ]; then
+			find /run /dev/shm -mindepth 1
+			awk '$8 ~ /^@/ { print $8 }' /proc/net/unix
+		fi
+		leavings | grep -E "(^|[^0-9])(${pids:1})([^0-9]|$)" || true
+	} | sort -u
+}
+is_folder_of_driver() {
+	case $1 in
+	/run/mount | /run/mount/*) true ;; # of mount itself
+	/run/dpdk | /run/dpdk/ferrule | "$temp"/run/dpdk | "$temp"/run/dpdk/ferrule)
+		[ -z "$(find "$1" -mindepth 1 ! -name ferrule)" ]
+		;;
+	*) false ;;
+	esac
+}
+
 job=()
 for rank in 0 2 3; do
 	kill_one "$rank"
@@ -206,9 +250,8 @@ fi
 restart_daemon
 kill_daemon
 # The driver's own folder may stay, while nothing is in it.
-new=$(left_behind "$before" "${job[@]}" | while read -r name; do
-	[ "$name" = /run/dpdk ] && [ -z "$(find /run/dpdk -mindepth 1 ! -name ferrule)" ] ||
-		echo "$name"
+new=$(left | while read -r name; do
+	is_folder_of_driver "$name" || echo "$name"
 done)
 [ -z "$new" ] || fail "left behind: $new"
 finish

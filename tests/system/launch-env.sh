@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ranks that learn from the environment who they are: FRL_RANK and its like, what torchrun sets, by
-# hand and by torchrun itself where there is one; and unique ids, passed on in a file and a pipe.
-# What is said when a rank is missing, there twice, or told something else than the others.
+# hand; and unique ids, passed on in a file and a pipe. What is said when a rank is missing, there
+# twice, or told something else than the others.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -81,6 +81,20 @@ test_torchrun_by_hand() {
 	says files.0 'launched by torchrun'
 }
 
+# One launch, several times, and then another one; a name that has no room for a number.
+test_again() {
+	each again 3 "$settings" train "$launch_peer" launch 3
+	says again.2 'rank 2 of 3 has met'
+	each long 2 "$settings" "$(printf 'j%.0s' {1..64})" "$launch_peer" environment 12
+	refuses at 'FRL_JOB is "j@localhost".*FRL_JOB_HOST' -- \
+		env FRL_RANK=0 FRL_RANKS=2 FRL_JOB=j@localhost "$launch_peer" detect
+}
+
+# Whoever listens there is no server.
+test_deaf() {
+	refuses deaf 'has not answered for 15 s|built without it' -- "$launch_peer" deaf
+}
+
 # One that was started again, while a rank of the first time has not ended; one with another port.
 test_jobs_beside_each_other() {
 	export TORCHELASTIC_RUN_ID=run/1
@@ -93,15 +107,6 @@ test_jobs_beside_each_other() {
 	wait "${started[0]}" && fail "a rank alone has met another one"
 	started=()
 	says stale 'waited 3000 ms for rank 1'
-}
-
-test_torchrun() {
-	local torchrun=(torchrun --standalone --nproc-per-node 4 --no-python)
-	if ! command -v torchrun >/dev/null; then
-		echo "not tried: torchrun (there is none)"
-		return
-	fi
-	passes torchrun "${torchrun[@]}" "$allreduce" "${sum[@]}"
 }
 
 test_refused() {
@@ -173,7 +178,7 @@ test_many() {
 	each many 64 "$settings" many "$launch_peer" environment
 }
 
-for name in settings torchrun_by_hand torchrun jobs_beside_each_other refused twice unique_id \
+for name in settings torchrun_by_hand again deaf jobs_beside_each_other refused twice unique_id \
 	many; do
 	before=$failures
 	"test_$name"

@@ -53,11 +53,19 @@ test_meet() {
 	met "$launcher-meet" 4 5
 	passes "$launcher-many" "${run[@]}" -n 64 "$launch_peer" environment
 	met "$launcher-many" 64 1
+	passes "$launcher-launch" "${run[@]}" -n 3 "$launch_peer" launch 2
+	met "$launcher-launch" 3 3
 	# A shell in between, and one rank that computes alone first.
 	passes "$launcher-late" "${run[@]}" -n 3 sh -c "[ \"\${PMIX_RANK:-\$PMI_RANK}\" -ne 0 ] ||
 		sleep 0.3; '$launch_peer' environment; exit \$?"
 	met "$launcher-late" 3 1
-	passes "$launcher-detect" "${run[@]}" -n 2 "$launch_peer" detect
+	# Open MPI 4.1 now and then forgets a rank that comes while another one leaves.
+	local try
+	for try in 1 2 3; do
+		timeout 40 "${run[@]}" -n 2 "$launch_peer" detect \
+			>"$temp/$launcher-detect.out" 2>&1 && break
+		echo "$launcher-detect: try $try: $(tail -n 1 "$temp/$launcher-detect.out")"
+	done
 	grep -qE 'rank 1 of 2, 1 of 2 here' "$temp/$launcher-detect.out" ||
 		fail "$launcher: $(cat "$temp/$launcher-detect.out")"
 }

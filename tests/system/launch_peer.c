@@ -4,6 +4,8 @@
  *
  *	launch-peer detect                       what frl_launch_detect() says, and no more
  *	launch-peer environment [TIMES]          joins as the launcher says, that often
+ *	launch-peer launch TIMES                 the same with one launch, and then once more
+ *	launch-peer deaf                         detects a server of PMIx that does not answer
  *	launch-peer hold                         the same once, and then waits for its end
  *	launch-peer id                           prints a unique id, and ends
  *	launch-peer join RANK RANKS <ID          joins by the id on standard input
@@ -15,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <ferrule/ferrule.h>
 
@@ -58,11 +63,14 @@ static int detect(void)
 	return EXIT_SUCCESS;
 }
 
-static int from_environment(int times)
+/* With the launch, or NULL: as the environment says. */
+static int join(const struct frl_launch *launch, int times)
 {
 	for (int i = 0; i < times; i++) {
 		struct frl_bootstrap bootstrap;
-		int status, err = frl_bootstrap_from_environment(JOIN_MS, &bootstrap);
+		int status,
+			err = launch ? frl_bootstrap_from_launch(launch, JOIN_MS, &bootstrap)
+				     : frl_bootstrap_from_environment(JOIN_MS, &bootstrap);
 
 		if (err)
 			return fail("join", err);
@@ -72,6 +80,41 @@ static int from_environment(int times)
 			return status;
 	}
 	return EXIT_SUCCESS;
+}
+
+static int from_launch(int times)
+{
+	struct frl_launch launch;
+	int status, err = frl_launch_detect(&launch);
+
+	if (err)
+		return fail("detect", err);
+	status = join(&launch, times);
+	if (!status)
+		status = join(NULL, 1);
+	frl_launch_close(&launch);
+	return status;
+}
+
+/* Somebody listens there and never says anything. */
+static int detect_deaf(void)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	socklen_t size = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	char uri[64];
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) || listen(fd, 1) ||
+		getsockname(fd, (struct sockaddr *)&address, &size))
+		return fail("no socket", 0);
+	snprintf(uri, sizeof(uri), "deaf.0;tcp4://127.0.0.1:%d", ntohs(address.sin_port));
+	setenv("PMIX_NAMESPACE", "deaf", 1);
+	setenv("PMIX_RANK", "0", 1);
+	setenv("PMIX_SERVER_URI4", uri, 1);
+	return detect();
 }
 
 /* Until a rank is gone. */
@@ -128,13 +171,19 @@ int main(int argc, char **argv)
 	if (strcmp(what, "detect") == 0)
 		return detect();
 	if (strcmp(what, "environment") == 0)
-		return from_environment(argc > 2 ? atoi(argv[2]) : 1);
+		return join(NULL, argc > 2 ? atoi(argv[2]) : 1);
+	if (strcmp(what, "launch") == 0 && argc == 3)
+		return from_launch(atoi(argv[2]));
+	if (strcmp(what, "deaf") == 0)
+		return detect_deaf();
 	if (strcmp(what, "hold") == 0)
 		return hold();
 	if (strcmp(what, "id") == 0)
 		return make_id();
 	if (strcmp(what, "join") == 0 && argc == 4)
 		return join_by_id(atoi(argv[2]), atoi(argv[3]));
-	fprintf(stderr, "launch-peer detect | environment [TIMES] | hold | id | join RANK RANKS\n");
+	fprintf(stderr,
+		"launch-peer detect | environment [TIMES] | launch TIMES | deaf | hold | id | "
+		"join RANK RANKS\n");
 	return 2;
 }

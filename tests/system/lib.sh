@@ -16,6 +16,10 @@ bench=$bin/ferrule-bench
 pingpong=$bin/ferrule-pingpong
 ferruled=$bin/../daemon/ferruled
 
+# The same algorithms every time, and nothing in the home folder.
+export FRL_TUNER_CACHE=
+export FRL_TUNER_COSTS=${FRL_TUNER_COSTS-default}
+
 temp=$(mktemp -d)
 failures=0
 started=()
@@ -101,6 +105,19 @@ refuses() {
 	done
 }
 
+# safetensors_header JSON: what a file of safetensors begins with, before its data.
+safetensors_header() {
+	local header=$1 length i octets='' LC_ALL=C # ${#header} counts bytes
+	while [ $((${#header} % 8)) -ne 0 ]; do
+		header+=' '
+	done
+	length=${#header}
+	for i in 0 1 2 3 4 5 6 7; do
+		octets+=$(printf '\\x%02x' $(((length >> (8 * i)) & 255)))
+	done
+	printf '%b%s' "$octets" "$header"
+}
+
 # children PID: the processes whose parent it is.
 children() {
 	local stat fields
@@ -131,6 +148,12 @@ wait_until() {
 	done
 }
 
+# listens PID SOCKET: a file that is a socket may be left from an earlier process.
+listens() {
+	awk -v path="$2" '$4 == "00010000" && $8 == path { found = 1 } END { exit !found }' \
+		"/proc/$1/net/unix" 2>/dev/null
+}
+
 # start_daemon SOCKET COMMAND...: runs the command, a ferruled with its options, until the test
 # ends; its process is in $daemon.
 start_daemon() {
@@ -139,7 +162,7 @@ start_daemon() {
 	"$@" --socket "$socket" >>"$socket.log" 2>&1 &
 	daemon=$!
 	daemons+=("$daemon")
-	wait_until 20 test -S "$socket" && return
+	wait_until 20 listens "$daemon" "$socket" && return
 	show "$socket.log"
 	fail "the daemon does not listen at $socket"
 	finish

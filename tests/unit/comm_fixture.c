@@ -223,8 +223,11 @@ static void *rank_main(void *arg)
 	config.devices = rank->devices;
 	config.n_devices = rails_of(rank);
 	config.timeout_ms = rank->job->timeout_ms;
-	if (frl_comm_create_with(&rank->bootstrap, &config, &rank->comm) == 0)
+	rank->created = frl_comm_create_with(&rank->bootstrap, &config, &rank->comm);
+	if (rank->created == 0)
 		rank->job->main(rank);
+	else if (rank->job->may_fail)
+		snprintf(rank->created_text, sizeof(rank->created_text), "%s", frl_last_error());
 	else
 		complain(rank, "communicator: %s", frl_last_error());
 	frl_comm_destroy(rank->comm);
@@ -260,6 +263,9 @@ void job_run(struct job *job)
 {
 	char failures[JOB_RANKS * 64 + JOB_TEXT] = "";
 
+	/* Unless a test wants it otherwise: the same algorithms every time. */
+	setenv("FRL_TUNER_CACHE", "", 0);
+	setenv("FRL_TUNER_COSTS", "default", 0);
 	pthread_mutex_init(&job->mutex, NULL);
 	pthread_cond_init(&job->changed, NULL);
 	job->mails = NULL;

@@ -16,6 +16,18 @@
 
 enum { JOB_RANKS = 8, JOB_RAILS = 4, JOB_TEXT = 1024 };
 
+/* Tests are shorter where the thread sanitizer makes all slow. */
+#if defined(__SANITIZE_THREAD__)
+#define JOB_SHARE 8
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define JOB_SHARE 8
+#endif
+#endif
+#ifndef JOB_SHARE
+#define JOB_SHARE 1
+#endif
+
 struct job;
 
 struct rank {
@@ -29,6 +41,8 @@ struct rank {
 	void (*receive)(void *arg, int rank, const void *data, size_t size);
 	void *receive_arg;
 	bool left;
+	int created; /* what making the communicator returned, and said */
+	char created_text[JOB_TEXT];
 	char failure[JOB_TEXT];
 };
 
@@ -45,6 +59,7 @@ struct job {
 	void *arg;       /* the test's */
 	int timeout_ms;  /* of the communicators */
 	int rails;       /* devices of each rank; 0: one */
+	bool may_fail;   /* to make communicators */
 	unsigned losses; /* one of so many mails is lost; 0: none */
 	struct rank rank[JOB_RANKS];
 	pthread_t postman;

@@ -44,7 +44,21 @@ static size_t pair_count(const struct check_case *c, uint32_t from, uint32_t to)
 	return (from * 7 + to * 3 + from * to) % (c->count + 2);
 }
 
-static bool set_counts(struct node *node, const struct check_case *c)
+/* Of all ranks, as they tell each other; only who forwards wants to know. */
+static bool set_pairs(struct world *w)
+{
+	const struct check_case *c = w->c;
+	uint32_t n = c->ranks;
+
+	if (c->coll != FRL_ALLTOALLV || (c->algo != FRL_ALGO_BRUCK && c->algo != FRL_ALGO_RING))
+		return true;
+	w->pairs = calloc((size_t)n * n, sizeof(w->pairs[0]));
+	for (uint32_t i = 0; w->pairs && i < n * n; i++)
+		w->pairs[i] = pair_count(c, i / n, i % n);
+	return w->pairs != NULL;
+}
+
+static bool set_counts(struct node *node, const struct check_case *c, const uint64_t *pairs)
 {
 	uint32_t n = c->ranks;
 	size_t *counts = calloc(4 * (size_t)n, sizeof(counts[0]));
@@ -65,6 +79,8 @@ static bool set_counts(struct node *node, const struct check_case *c)
 	node->job.send_displs = counts + n;
 	node->job.recv_counts = counts + 2 * (size_t)n;
 	node->job.recv_displs = counts + 3 * (size_t)n;
+	node->job.knows_pairs = pairs != NULL;
+	node->job.pair_counts = pairs;
 	node->size[PLAN_SEND] = send * c->elem_size;
 	node->size[PLAN_RECV] = recv * c->elem_size;
 	return true;
@@ -137,7 +153,7 @@ static bool make_node(struct world *w, uint32_t rank)
 		.segment_bytes = c->segment_bytes };
 	set_buffers(node, c);
 	if (c->coll == FRL_ALLTOALLV) {
-		if (!set_counts(node, c))
+		if (!set_counts(node, c, w->pairs))
 			return check_fail(w, "no memory");
 		node->base[PLAN_RECV] = node->size[PLAN_SEND];
 	}
@@ -184,6 +200,29 @@ static bool number_steps(struct world *w)
 				return false;
 		}
 	return true;
+}
+
+/* Often all messages are of one kind. Otherwise those that differ by an element are, half of the
+ * time, of two kinds. */
+static void draw_short(struct world *w)
+{
+	const struct check_case *c = w->c;
+	uint64_t kind = random_below(&w->random, 6);
+	const struct plan_step *s;
+	uint32_t step;
+
+	if (kind < 2 || w->n_steps == 0)
+		return;
+	if (kind == 2) {
+		w->short_bytes = random_below(&w->random, 2 * (c->count + 1) * (c->elem_size + 1));
+		return;
+	}
+	step = (uint32_t)random_below(&w->random, w->n_steps);
+	s = check_step(w, step);
+	w->short_bytes = bytes_of(&w->nodes[w->steps[step].rank], s->count,
+		s->kind == PLAN_SENDS ? s->source.encoded : s->target.encoded);
+	if (kind < 5)
+		w->short_bytes--;
 }
 
 /* Which connection a message goes over: short ones may overtake long ones. */
@@ -363,6 +402,7 @@ static void free_world(struct world *w)
 	free(w->steps);
 	free(w->events_of);
 	free(w->events);
+	free(w->pairs);
 	free(w->candidates);
 	free(w->ready);
 }
@@ -374,18 +414,17 @@ bool plan_check(const struct check_case *c, struct check_result *ret)
 
 	*ret = (struct check_result){ .sent_most = 0 };
 	random_seed(&w.random, c->seed);
-	/* Often all messages are of one kind. */
-	w.short_bytes = random_below(&w.random, 2 * (c->count + 1) * (c->elem_size + 1));
-	if (random_below(&w.random, 3) == 0)
-		w.short_bytes = 0;
 	w.nodes = calloc(c->ranks, sizeof(w.nodes[0]));
 	w.accesses = calloc(c->ranks, sizeof(w.accesses[0]));
-	if (!w.nodes || !w.accesses)
+	if (!w.nodes || !w.accesses || !set_pairs(&w))
 		ok = check_fail(&w, "no memory");
 	for (uint32_t rank = 0; ok && rank < c->ranks; rank++)
 		ok = make_node(&w, rank);
-	ok = ok && number_steps(&w) && connect_all(&w) && count_all(&w) && check_run(&w) &&
-		check_results(&w) && check_order(&w);
+	ok = ok && number_steps(&w);
+	if (ok)
+		draw_short(&w);
+	ok = ok && connect_all(&w) && count_all(&w) && check_run(&w) && check_results(&w) &&
+		check_order(&w);
 	if (ok && c->coll == FRL_BARRIER)
 		ok = check_barrier(&w);
 	free_world(&w);

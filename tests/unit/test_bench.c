@@ -409,7 +409,8 @@ START_TEST(what_combines)
 	ck_assert(!bench_combines(FRL_ALLGATHER, FRL_INT8, FRL_SUM, FRL_WIRE_SAME));
 	ck_assert(bench_combines(FRL_ALLGATHER, FRL_FLOAT32, FRL_OPS, FRL_WIRE_INT8));
 	ck_assert(!bench_combines(FRL_ALLGATHER, FRL_FLOAT16, FRL_OPS, FRL_WIRE_INT8));
-	ck_assert(!bench_combines(FRL_REDUCE, FRL_FLOAT32, FRL_MAX, FRL_WIRE_FLOAT16));
+	ck_assert(bench_combines(FRL_REDUCE, FRL_FLOAT32, FRL_MAX, FRL_WIRE_FLOAT16));
+	ck_assert(!bench_combines(FRL_REDUCE, FRL_FLOAT16, FRL_MAX, FRL_WIRE_FLOAT16));
 	ck_assert(!bench_combines(FRL_BARRIER, FRL_FLOAT32, FRL_OPS, FRL_WIRE_INT8));
 }
 END_TEST

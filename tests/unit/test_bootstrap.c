@@ -1,143 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * A bootstrap through a real daemon: threads and processes as ranks, deaths, refusals, timeouts.
- * Every test has a daemon of its own, at the same socket.
- */
+/* A bootstrap through a real daemon: threads and processes as ranks, mail, deaths, restarts. */
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <ferrule/connect.h>
+#include <signal.h>
+#include <stdio.h>
+#include "tests/unit/bootstrap_fixture.h"
 
-#include "lib/base/clock.h"
-
-enum { RANKS = 5, JOIN_MS = 20000, ROUNDS = 20, GATHER_MAX = 1024 * 1024 };
-
-static char folder[] = "/tmp/ferrule-test-XXXXXX";
-static char socket_path[64];
-static pid_t daemon_pid;
-
-static uint64_t now_ms(void)
-{
-	return clock_now_ns() / 1000000;
-}
-
-static bool daemon_is_there(void)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool there;
-
-	memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
-	there = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
-	close(fd);
-	return there;
-}
-
-static void start_daemon(void)
-{
-	const char *root = getenv("FRL_BUILD_ROOT");
-	uint64_t end = now_ms() + 20000;
-	char path[4096];
-
-	snprintf(path, sizeof(path), "%s/daemon/ferruled", root ? root : "build");
-	daemon_pid = fork();
-	if (daemon_pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (!freopen("/dev/null", "w", stderr))
-			_exit(127);
-		execl(path, path, "--private", "--socket", socket_path, (char *)NULL);
-		_exit(127);
-	}
-	while (!daemon_is_there()) {
-		ck_assert_msg(waitpid(daemon_pid, NULL, WNOHANG) == 0, "%s has ended", path);
-		ck_assert_msg(now_ms() < end, "%s does not listen", path);
-		usleep(2000);
-	}
-}
-
-static void kill_process(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
-static void stop_daemon(void)
-{
-	if (daemon_pid > 0)
-		kill_process(daemon_pid);
-	daemon_pid = 0;
-}
-
-/* What killed daemons have left. */
-static void remove_folder(void)
-{
-	DIR *dir = opendir(folder);
-	struct dirent *entry;
-
-	while (dir && (entry = readdir(dir)))
-		unlinkat(dirfd(dir), entry->d_name, 0);
-	if (dir)
-		closedir(dir);
-	rmdir(folder);
-}
-
-static struct frl_bootstrap join(int rank, int ranks)
-{
-	struct frl_bootstrap bootstrap = { 0 };
-	int err = frl_bootstrap_join("test", rank, ranks, JOIN_MS, &bootstrap);
-
-	ck_assert_msg(err == 0, "%s", frl_last_error());
-	ck_assert_int_eq(bootstrap.rank, rank);
-	ck_assert_int_eq(bootstrap.ranks, ranks);
-	return bootstrap;
-}
-
-/* A rank in a process of its own, which has joined and does nothing any more. */
-static pid_t join_elsewhere(int rank, int ranks)
-{
-	struct frl_bootstrap bootstrap;
-	int fds[2];
-	char byte;
-	pid_t pid;
-
-	ck_assert_int_eq(pipe(fds), 0);
-	pid = fork();
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (frl_bootstrap_join("test", rank, ranks, JOIN_MS, &bootstrap) == 0 &&
-			write(fds[1], "+", 1) == 1)
-			pause();
-		_exit(1);
-	}
-	close(fds[1]);
-	ck_assert_msg(read(fds[0], &byte, 1) == 1, "rank %d could not join", rank);
-	close(fds[0]);
-	return pid;
-}
-
-static int wait_for_check(struct frl_bootstrap *bootstrap, int *ret_rank)
-{
-	for (int i = 0; i < 20000; i++) {
-		int err = bootstrap->check(bootstrap->ctx, ret_rank);
-
-		if (err)
-			return err;
-		usleep(1000);
-	}
-	return 0;
-}
+enum { RANKS = 5, ROUNDS = 20 };
 
 struct rank {
 	pthread_t thread;
@@ -456,113 +331,6 @@ START_TEST(an_allgather_outlives_its_daemon)
 }
 END_TEST
 
-START_TEST(refusals)
-{
-	struct frl_bootstrap rank = join(1, 2), other;
-	char host[300];
-	int gone;
-
-	ck_assert_int_eq(frl_bootstrap_join("test", 1, 2, JOIN_MS, &other), -EEXIST);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 of job 'test' has joined before"));
-	ck_assert_int_eq(frl_bootstrap_join("test", 2, 3, JOIN_MS, &other), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "2 ranks, not 3"));
-	ck_assert_int_eq(frl_bootstrap_join("test", 2, 2, JOIN_MS, &other), -EINVAL);
-	ck_assert_int_eq(frl_bootstrap_join("test", -1, 2, JOIN_MS, &other), -EINVAL);
-	ck_assert_int_eq(frl_bootstrap_join(NULL, 0, 2, JOIN_MS, &other), -EINVAL);
-	ck_assert_int_eq(frl_bootstrap_join("", 0, 2, JOIN_MS, &other), -EINVAL);
-	ck_assert_int_eq(frl_bootstrap_join("te st", 0, 2, JOIN_MS, &other), -EINVAL);
-	ck_assert_int_eq(frl_bootstrap_join("test@", 0, 2, JOIN_MS, &other), -EINVAL);
-	memset(host, 'h', sizeof(host) - 1);
-	memcpy(host, "test@", 5);
-	host[sizeof(host) - 1] = '\0';
-	ck_assert_int_eq(frl_bootstrap_join(host, 0, 2, JOIN_MS, &other), -EINVAL);
-	ck_assert_int_eq(rank.check(rank.ctx, &gone), 0);
-	rank.close(rank.ctx);
-}
-END_TEST
-
-START_TEST(no_daemon)
-{
-	struct frl_bootstrap rank;
-
-	stop_daemon();
-	ck_assert_int_eq(frl_bootstrap_join("test", 0, 2, JOIN_MS, &rank), -ENOTCONN);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), socket_path));
-}
-END_TEST
-
-START_TEST(timeouts)
-{
-	struct frl_bootstrap rank = join(1, 3);
-	uint8_t mine = 1, all[3];
-	uint64_t start = now_ms();
-
-	frl_bootstrap_set_timeout(&rank, 100);
-	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ETIMEDOUT);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 0, 2"));
-	ck_assert_uint_ge(now_ms() - start, 100);
-	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ECONNRESET);
-	rank.close(rank.ctx);
-}
-END_TEST
-
-/* A daemon that takes connections and says nothing. */
-START_TEST(a_daemon_that_hangs)
-{
-	struct frl_bootstrap rank;
-	uint64_t start;
-
-	kill(daemon_pid, SIGSTOP);
-	start = now_ms();
-	ck_assert_int_eq(frl_bootstrap_join("test", 0, 2, 300, &rank), -ETIMEDOUT);
-	ck_assert_uint_ge(now_ms() - start, 300);
-	ck_assert_uint_le(now_ms() - start, 3000);
-	kill(daemon_pid, SIGCONT);
-}
-END_TEST
-
-static void *gather_late(void *arg)
-{
-	struct frl_bootstrap *rank = arg;
-	uint8_t mine = 1, all[2];
-
-	usleep(300 * 1000);
-	return rank->allgather(rank->ctx, &mine, 1, all) == 0 ? rank : NULL;
-}
-
-START_TEST(no_timeout)
-{
-	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
-	uint8_t mine = 1, all[2];
-	pthread_t thread;
-	void *result;
-
-	frl_bootstrap_set_timeout(&ranks[0], -1);
-	pthread_create(&thread, NULL, gather_late, &ranks[1]);
-	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, &mine, 1, all), 0);
-	pthread_join(thread, &result);
-	ck_assert_ptr_nonnull(result);
-	ranks[0].close(ranks[0].ctx);
-	ranks[1].close(ranks[1].ctx);
-}
-END_TEST
-
-START_TEST(ranks_that_differ)
-{
-	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
-	uint8_t mine[2] = { 1 }, all[4];
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, gather_late, &ranks[1]);
-	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, mine, 2, all), -EPROTO);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 gives 1 bytes, this one 2"));
-	pthread_join(thread, NULL);
-	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, mine, GATHER_MAX + 1, all), -EINVAL);
-	ranks[0].close(ranks[0].ctx);
-	ranks[1].close(ranks[1].ctx);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("bootstrap");
@@ -570,11 +338,8 @@ int main(void)
 	SRunner *runner = srunner_create(suite);
 	int failures;
 
-	if (!mkdtemp(folder))
+	if (!make_folder())
 		return EXIT_FAILURE;
-	snprintf(socket_path, sizeof(socket_path), "%s/ferruled.sock", folder);
-	setenv("FRL_CONTROL", socket_path, 1);
-	setenv("FRL_CONTROL_LOST_S", "2", 1);
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
@@ -588,12 +353,6 @@ int main(void)
 	tcase_add_test(tcase, the_end_of_the_daemon_is_noticed);
 	tcase_add_loop_test(tcase, a_group_outlives_its_daemon, 0, 2);
 	tcase_add_test(tcase, an_allgather_outlives_its_daemon);
-	tcase_add_test(tcase, refusals);
-	tcase_add_test(tcase, no_daemon);
-	tcase_add_test(tcase, timeouts);
-	tcase_add_test(tcase, a_daemon_that_hangs);
-	tcase_add_test(tcase, no_timeout);
-	tcase_add_test(tcase, ranks_that_differ);
 	srunner_run_all(runner, CK_NORMAL);
 	failures = srunner_ntests_failed(runner);
 	srunner_free(runner);

@@ -115,6 +115,7 @@ static void say_joined(void)
 	envelope.group_joined = &joined;
 	joined.member = (ProtobufCBinaryData){ UUID_SIZE, id };
 	joined.group = GROUP;
+	joined.carries_mail = true;
 	fake_write(&fake, &envelope);
 }
 

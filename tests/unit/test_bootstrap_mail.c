@@ -27,6 +27,8 @@ static uint8_t member[UUID_SIZE];
 
 /* ---- what the daemon does */
 
+static bool carries_mail = true;
+
 static void *join_job(void *arg)
 {
 	int *rc = arg;
@@ -48,6 +50,7 @@ static void let_join(bool resumes)
 	answer.group_joined = &joined;
 	joined.member = (ProtobufCBinaryData){ UUID_SIZE, member };
 	joined.group = 5;
+	joined.carries_mail = carries_mail;
 	fake_write(&fake, &answer);
 }
 
@@ -360,6 +363,32 @@ START_TEST(a_receiver_sets_the_next_one)
 }
 END_TEST
 
+/* It would never get any, so it does not begin; the daemon hears that it has given up. */
+START_TEST(an_old_daemon_carries_none)
+{
+	pthread_t thread;
+	Ctl__Envelope *leave;
+	int rc = 0;
+
+	carries_mail = false;
+	fake_listen(&fake);
+	pthread_create(&thread, NULL, join_job, &rc);
+	fake_greet(&fake);
+	let_join(false);
+	leave = fake_expect(&fake, CTL__ENVELOPE__BODY_GROUP_LEAVE);
+	ck_assert(leave->group_leave->aborts);
+	ck_assert_ptr_nonnull(strstr(leave->group_leave->why, "update ferruled"));
+	ctl__envelope__free_unpacked(leave, NULL);
+	leave = fake_expect(&fake, CTL__ENVELOPE__BODY_GROUP_LEAVE);
+	ck_assert(!leave->group_leave->aborts);
+	ctl__envelope__free_unpacked(leave, NULL);
+	pthread_join(thread, NULL);
+	fake_close(&fake);
+	carries_mail = true;
+	ck_assert_int_eq(rc, -EPROTO);
+}
+END_TEST
+
 START_TEST(nothing_for_the_dead)
 {
 	int gone;
@@ -448,6 +477,7 @@ int main(void)
 	tcase_add_loop_test(tcase, keeps_no_more_than_it_should, 0, 2);
 	tcase_add_test(tcase, waits_for_the_receiver_to_return);
 	tcase_add_test(tcase, a_receiver_sets_the_next_one);
+	tcase_add_test(tcase, an_old_daemon_carries_none);
 	tcase_add_test(tcase, nothing_for_the_dead);
 	tcase_add_test(tcase, mail_of_a_daemon_that_went_away);
 	tcase_add_test(tcase, gives_up_and_says_why);

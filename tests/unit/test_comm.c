@@ -170,6 +170,28 @@ static void run_all(struct rank *rank)
 	}
 }
 
+/* As with four rails of the local fabric and many ranks: there is a way, also to leave. */
+static void run_with_few(struct rank *rank)
+{
+	enum { FEW = 4, NEEDED = 5 }; /* 2 of the ring, 3 of the barrier's tree */
+	int connected = 0;
+
+	rank->comm->topology.peers_max = FEW;
+	run_all(rank);
+	expect(rank, frl_barrier(rank->comm) == 0);
+	for (int peer = 0; peer < rank->ranks; peer++)
+		connected += rank->comm->peers[peer] && rank->comm->peers[peer]->is_up;
+	expect(rank, connected <= NEEDED);
+}
+
+START_TEST(few_connections)
+{
+	struct job job = { .ranks = JOB_RANKS, .main = run_with_few };
+
+	job_run(&job);
+}
+END_TEST
+
 START_TEST(every_operation)
 {
 	struct job job = { .ranks = _i, .main = run_all };
@@ -185,7 +207,7 @@ static void run_by(struct rank *rank)
 	static const size_t some[] = { 1, 7, 1018, 70001 };
 	const char *algo = frl_algo_name(*(const enum frl_algo *)rank->job->arg);
 
-	expect(rank, tuner_init(&rank->comm->tuner, NULL, algo, 16384) == 0);
+	expect(rank, tuner_init(&rank->comm->tuner, algo, 16384) == 0);
 	for (int coll = 0; coll < FRL_BARRIER && !rank->failure[0]; coll++) {
 		for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) {
 			struct frl_collective c = { .coll = (enum frl_coll)coll,
@@ -422,6 +444,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tcase, every_operation, 1, 6);
+	tcase_add_test(tcase, few_connections);
 	for (int ranks = 3; ranks <= 4; ranks++)
 		tcase_add_loop_test(
 			tcase, every_algorithm, 10 * ranks + FRL_ALGO_RING, 10 * ranks + FRL_ALGOS);

@@ -94,9 +94,8 @@ static void misuse(struct rank *rank)
 	c = allreduce_of(rank, 10);
 	c.wire = FRL_WIRE_INT8;
 	refused(rank, &c, -EINVAL, "wire formats are for float32, not for int32");
-	c.dtype = FRL_FLOAT32;
-	c.op = FRL_MAX;
-	refused(rank, &c, -ENOTSUP, "only sums");
+	c.wire = FRL_WIRES;
+	refused(rank, &c, -EINVAL, "no wire format");
 	c = allreduce_of(rank, 10);
 	c.coll = FRL_BROADCAST;
 	c.root = rank->ranks;
@@ -109,6 +108,12 @@ static void misuse(struct rank *rank)
 	c.recv_counts = (size_t[2]){ 2, 2 };
 	c.send_displs = c.recv_displs = (size_t[2]){ 0, 0 };
 	refused(rank, &c, -EINVAL, "sends 4 elements to itself and receives 2");
+	c.recv_counts = (size_t[2]){ 4, 4 };
+	c.recv = mine + 100;
+	c.recv_displs = (size_t[2]){ 0, 3 };
+	refused(rank, &c, -EINVAL, "received pieces overlap: 4 elements from 0 on, and 4 from 3");
+	c.recv_displs = (size_t[2]){ 7, 4 };
+	refused(rank, &c, -EINVAL, "received pieces overlap: 4 elements from 4 on, and 4 from 7");
 	expect(rank, frl_start(NULL, &c, NULL) == -EINVAL);
 	expect(rank, frl_request_test(NULL, &done) == -EINVAL);
 	expect(rank, frl_request_wait(NULL) == -EINVAL);

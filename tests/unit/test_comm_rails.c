@@ -11,7 +11,7 @@
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
 
-enum { LONG = 2000000, ROUNDS = 6 };
+enum { LONG = 2000000 / JOB_SHARE, WRAPPING = 1000000, ROUNDS = 6 };
 
 static int32_t input(int rank, size_t i)
 {
@@ -173,6 +173,116 @@ START_TEST(no_rail_is_left)
 }
 END_TEST
 
+/* ---- what is rare */
+
+/* Each of two ranks sends to the other. Returns how many segments it took. */
+static uint32_t exchange(struct rank *rank)
+{
+	static int32_t values[2][2][WRAPPING];
+	struct peer *peer = comm_peer(rank->comm, !rank->number);
+	uint32_t first = peer->sends.next;
+	int32_t *out = values[rank->number][0], *in = values[rank->number][1];
+	const struct frl_collective pair[2] = {
+		{ .coll = FRL_SEND,
+			.send = out,
+			.count = WRAPPING,
+			.dtype = FRL_INT32,
+			.root = peer->rank },
+		{ .coll = FRL_RECV,
+			.recv = in,
+			.count = WRAPPING,
+			.dtype = FRL_INT32,
+			.root = peer->rank },
+	};
+	struct frl_request *request;
+
+	for (size_t i = 0; i < WRAPPING; i++)
+		out[i] = input(rank->number, i);
+	memset(in, 0, WRAPPING * sizeof(*in));
+	expect(rank, frl_start_group(rank->comm, pair, 2, &request) == 0);
+	if (!rank->failure[0])
+		expect(rank, frl_request_wait(request) == 0);
+	for (size_t i = 0; i < WRAPPING && !rank->failure[0]; i++)
+		expect(rank, in[i] == input(peer->rank, i));
+	return peer->sends.next - first;
+}
+
+/* Numbers of segments that begin again at 2^32 near the end of an operation: with three rails the
+ * turns must go on. Both ends start from the same number. */
+static void run_wrapping(struct rank *rank)
+{
+	struct peer *peer = comm_peer(rank->comm, !rank->number);
+	struct flight *flights[] = { &peer->sends, &peer->receives };
+	uint32_t segments = exchange(rank);
+
+	expect(rank, segments > ROUNDS);
+	for (uint32_t i = 0; i < ROUNDS && !rank->failure[0]; i++) {
+		for (int way = 0; way < 2; way++)
+			flights[way]->first = flights[way]->next = i - segments;
+		exchange(rank);
+		expect(rank, flights[0]->next == i);
+	}
+}
+
+START_TEST(numbers_wrap)
+{
+	struct job job = { .ranks = 2, .main = run_wrapping, .rails = 3, .timeout_ms = 2000 };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Completions of a channel's queue, until it is found empty. */
+static int drain_queue(struct frl_comm *comm, const struct channel *channel)
+{
+	struct frl_wc wc[POLL_BATCH];
+	int n, sum = 0;
+
+	for (int tries = 0; tries < 100; tries++) {
+		n = frl_poll_cq(comm->pollers[channel->poller].cq, POLL_BATCH, wc);
+		sum += n > 0 ? n : 0;
+	}
+	return sum;
+}
+
+/* What arrived before the connection broke is taken, but nothing is posted to it any more: it would
+ * only come back. */
+static void run_flushing(struct rank *rank)
+{
+	static const uint8_t news[EAGER_HEADER] = { 2 };
+	const struct frl_wc wc = { .byte_len = EAGER_HEADER };
+	struct channel *channel;
+	int err = 0;
+
+	if (!sum_up(rank, NULL, 1))
+		return;
+	if (rank->number == 1) {
+		for (int i = 0; i < 2 && !err; i++)
+			err = frl_barrier(rank->comm);
+		expect(rank, err == -ECANCELED);
+		return;
+	}
+	if (!expect(rank, frl_barrier(rank->comm) == 0))
+		return;
+	channel = rank->comm->peers[1]->channels[0];
+	expect(rank, channel_restart(channel) == 0);
+	expect(rank, drain_queue(rank->comm, channel) > 0);
+	memcpy(channel->slots, news, sizeof(news));
+	channel->credits = channel->data_returned = 0;
+	channel->sends_posted = channel->data_sent = 0;
+	expect(rank, eager_received(channel, &wc, 0) == 0);
+	expect(rank, drain_queue(rank->comm, channel) == 0);
+	frl_comm_abort(rank->comm, "its completions were taken away");
+}
+
+START_TEST(nothing_is_posted_to_what_broke)
+{
+	struct job job = { .ranks = 2, .main = run_flushing, .rails = 2 };
+
+	job_run(&job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("comm_rails");
@@ -185,6 +295,8 @@ int main(void)
 	tcase_add_loop_test(tcase, broken_while_long, 0, 18);
 	tcase_add_loop_test(tcase, broken_while_small, 0, 12);
 	tcase_add_test(tcase, no_rail_is_left);
+	tcase_add_test(tcase, numbers_wrap);
+	tcase_add_test(tcase, nothing_is_posted_to_what_broke);
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	/* EAL starts once a process. */

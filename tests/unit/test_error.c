@@ -54,6 +54,20 @@ START_TEST(long_text_is_cut)
 }
 END_TEST
 
+/* Texts of others are quoted in messages, and those are shown on terminals. */
+START_TEST(text_is_clean)
+{
+	struct line line = { .count = 0 };
+
+	frl_fail(-EINVAL, "'%s' is no host", "h\033[2J\n\xc3\xa4\xff");
+	ck_assert_str_eq(frl_last_error(), "'h?[2J?\xc3\xa4?' is no host");
+	frl_set_log(keep_line, FRL_LOG_INFO, &line);
+	frl_log(FRL_LOG_INFO, "from %s", "\033c");
+	frl_set_log(NULL, FRL_LOG_INFO, NULL);
+	ck_assert_str_eq(line.text, "from ?c");
+}
+END_TEST
+
 static void *look_and_fail(void *arg)
 {
 	bool *was_empty = arg;
@@ -128,6 +142,7 @@ int main(void)
 	tcase_add_test(tcase, fail_keeps_text);
 	tcase_add_test(tcase, fail_may_quote_last_error);
 	tcase_add_test(tcase, long_text_is_cut);
+	tcase_add_test(tcase, text_is_clean);
 	tcase_add_test(tcase, each_thread_has_its_own);
 	tcase_add_test(tcase, strerror_of_both_signs);
 	tcase_add_loop_test(tcase, log_levels, 0, N_LOGS);

@@ -152,6 +152,13 @@ static const struct {
 	{ { "FRL_JOB=1234567890123456789012345678901234567890123456789012345678901234x",
 		  "FRL_RANK=0", "FRL_RANKS=2" },
 		-EINVAL, "FRL_JOB is|at most 64" },
+	{ { "FRL_JOB=j@localhost", "FRL_RANK=0", "FRL_RANKS=2" }, -EINVAL,
+		"FRL_JOB is \"j@localhost\"|letters, digits|FRL_JOB_HOST" },
+	{ { TORCHRUN, "FRL_JOB=a/b" }, -EINVAL, "FRL_JOB is \"a/b\"" },
+	/* What comes from elsewhere does nothing to the terminal. */
+	{ { "FRL_JOB=\033]0;x\a", "FRL_RANK=0", "FRL_RANKS=2" }, -EINVAL, "FRL_JOB is \"?]0;x?\"" },
+	{ { "RANK=\033[2J", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=1" }, -EINVAL,
+		"RANK is \"?[2J\"" },
 	{ { "RANK=2" }, -EINVAL, "WORLD_SIZE is not set|torchrun" },
 	{ { "WORLD_SIZE=2" }, -EINVAL, "RANK is not set" },
 	{ { "RANK=0", "WORLD_SIZE=2", "MASTER_PORT=1" }, -EINVAL, "MASTER_ADDR is not set" },
@@ -336,6 +343,9 @@ static const char *const bad_ids[] = {
 	"frl1:" ID_JOB "::host",
 	"frl1:" ID_JOB ":" ID_PLACE
 	":a123456789012345678901234567890123456789012345678901234567890123456",
+	"frl1:" ID_JOB ":" ID_PLACE ":-\033]0;x\a",
+	"frl1:" ID_JOB ":" ID_PLACE ":h\nq",
+	"\033[2Jfrl1:",
 };
 
 enum { N_BAD_IDS = sizeof(bad_ids) / sizeof(bad_ids[0]) };
@@ -348,6 +358,7 @@ START_TEST(bad_id)
 	memcpy(id.text, bad_ids[_i], strlen(bad_ids[_i]));
 	ck_assert_int_eq(frl_bootstrap_from_unique_id(&id, 0, 1, 0, &bootstrap), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "no unique id"));
+	ck_assert_ptr_null(strchr(frl_last_error(), '\033'));
 }
 END_TEST
 

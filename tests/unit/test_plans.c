@@ -21,6 +21,7 @@ enum {
 	CELLS = 40000,       /* elements in all buffers of an ordinary case, at most */
 	CELLS_ALL = 4000000, /* of any */
 	MESSAGES = 40000,    /* of an ordinary case, at most */
+	PAIRS = 37,          /* of algorithms and collectives, at least, for 1000 ranks */
 };
 
 static uint64_t share;
@@ -32,6 +33,7 @@ enum layout {
 	EVEN_HOSTS,   /* 4 ranks each, or 3, or 2 */
 	UNEVEN_HOSTS, /* round robin over hosts, some with fewer */
 	FEW_PEERS,    /* as EVEN_HOSTS, 31 connections a rank */
+	LEAST_PEERS,  /* one host, 7 connections a rank: 4 rails of the local fabric */
 	LAYOUTS
 };
 
@@ -52,15 +54,18 @@ static uint32_t host_of(enum layout layout, uint32_t ranks, uint32_t rank)
 static void make_topology(struct topology *topology, enum layout layout, uint32_t ranks)
 {
 	struct topology_place *places = calloc(ranks, sizeof(places[0]));
+	uint32_t peers = ranks - 1;
 
 	ck_assert_ptr_nonnull(places);
 	for (uint32_t rank = 0; rank < ranks; rank++)
 		places[rank] = (struct topology_place){
 			.host = host_of(layout, ranks, rank), .numa = rank % 2, .rails = 1
 		};
-	ck_assert_int_eq(topology_init(topology, places, ranks,
-				 layout == FEW_PEERS && ranks > 32 ? 31 : ranks - 1),
-		0);
+	if (layout == FEW_PEERS && peers > 31)
+		peers = 31;
+	else if (layout == LEAST_PEERS && peers > 7)
+		peers = 7;
+	ck_assert_int_eq(topology_init(topology, places, ranks, peers), 0);
 	free(places);
 }
 
@@ -90,6 +95,8 @@ static const struct variant {
 	{ FRL_SUM, FRL_WIRE_INT8, 4, 512, false },
 	{ FRL_AVG, FRL_WIRE_INT8, 4, 1 << 20, false },
 	{ FRL_PREMUL_SUM, FRL_WIRE_INT8, 4, 1536, false },
+	{ FRL_MAX, FRL_WIRE_INT8, 4, 512, false },
+	{ FRL_PROD, FRL_WIRE_FLOAT16, 4, 1024, false },
 };
 
 enum { VARIANTS = sizeof(variants) / sizeof(variants[0]) };
@@ -127,6 +134,7 @@ static struct plan_job job_of(const struct check_case *c)
 		.op = c->op,
 		.wire = c->wire,
 		.is_float_narrow = c->is_float_narrow,
+		.knows_pairs = true,
 		.topology = c->topology,
 		.segment_bytes = c->segment_bytes };
 }
@@ -151,7 +159,7 @@ static uint64_t cells_of(const struct check_case *c)
 	uint64_t cells = (c->count + 1) * c->elem_size * c->ranks;
 
 	/* Chunks of whole blocks, however few elements there are; cheap ones, as most are empty. */
-	if (c->algo == FRL_ALGO_BRUCK && c->wire == FRL_WIRE_INT8)
+	if (c->algo != FRL_ALGO_DIRECT && c->wire != FRL_WIRE_SAME)
 		cells += (uint64_t)c->ranks * c->ranks * PLAN_WIRE_BLOCK / 10;
 	return has_blocks || c->coll == FRL_ALLTOALLV ? cells * c->ranks : cells;
 }
@@ -226,24 +234,86 @@ static void check_all(const uint32_t ranks[], size_t n, uint64_t some)
 			for (size_t i = 0; i < n; i++)
 				check_ranks(&random, algo, coll, ranks[i], some);
 	printf("%" PRIu64 " cases\n", cases);
-	ck_assert_uint_gt(cases, 0);
+}
+
+/* Messages, or blocks, from everybody to everybody: their checks take too long for every day. */
+static bool is_square(enum frl_algo algo, enum frl_coll coll)
+{
+	if (coll == FRL_ALLTOALL || coll == FRL_ALLTOALLV)
+		return true;
+	if (coll != FRL_ALLREDUCE && coll != FRL_REDUCE_SCATTER && coll != FRL_ALLGATHER &&
+		coll != FRL_BARRIER)
+		return false;
+	return algo == FRL_ALGO_RING || algo == FRL_ALGO_DIRECT || algo == FRL_ALGO_PAIRWISE ||
+		algo == FRL_ALGO_HIERARCHICAL;
+}
+
+/* One case, of little data, over as few connections as it can. */
+static bool check_huge(enum frl_algo algo, enum frl_coll coll, uint32_t ranks, uint64_t case_seed)
+{
+	static const enum layout layouts[] = { LEAST_PEERS, FEW_PEERS, EVEN_HOSTS };
+	bool can = false;
+
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]) && !can; i++) {
+		bool is_vector = coll == FRL_ALLREDUCE || coll == FRL_REDUCE;
+		struct topology topology;
+		struct check_case c = { .coll = coll,
+			.algo = algo,
+			.ranks = ranks,
+			.root = (uint32_t)(case_seed % ranks),
+			.count = is_vector ? ranks + 3 : 1,
+			.elem_size = 1,
+			.in_place = (enum check_in_place)(case_seed % 3),
+			.topology = &topology,
+			.segment_bytes = 1 << 20,
+			.seed = case_seed };
+		struct plan_job job;
+
+		make_topology(&topology, layouts[i], ranks);
+		job = job_of(&c);
+		can = plan_can(algo, &job);
+		if (can)
+			check_case(&c);
+		topology_fini(&topology);
+	}
+	return can;
 }
 
 START_TEST(test_small)
 {
 	check_all(ranks_small, sizeof(ranks_small) / sizeof(ranks_small[0]), share);
+	ck_assert_uint_gt(cases, 0);
 }
 END_TEST
 
 START_TEST(test_large)
 {
 	check_all(ranks_large, sizeof(ranks_large) / sizeof(ranks_large[0]), share);
+	ck_assert_uint_gt(cases, 0);
 }
 END_TEST
 
+/* A share so small that it may be none: test_huge_once() is for every day. */
 START_TEST(test_huge)
 {
 	check_all(ranks_huge, sizeof(ranks_huge) / sizeof(ranks_huge[0]), (share + 9) / 10);
+}
+END_TEST
+
+/* Each algorithm in each collective that it can do. */
+START_TEST(test_huge_once)
+{
+	enum { SQUARE_RANKS = 200 };
+	uint32_t ranks = seed % 2 ? 1000 : 1024;
+	uint64_t start = seed * FRL_ALGOS * FRL_SEND;
+	int pairs = 0;
+
+	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++)
+		for (enum frl_coll coll = 0; coll < FRL_SEND; coll++)
+			pairs += check_huge(algo, coll,
+				share < ALL && is_square(algo, coll) ? SQUARE_RANKS : ranks,
+				start++);
+	ck_assert_int_ge(pairs, PAIRS);
 }
 END_TEST
 
@@ -258,10 +328,12 @@ START_TEST(test_long)
 
 	make_topology(&topology, EVEN_HOSTS, 4);
 	for (enum check_in_place in_place = 0; in_place <= CHECK_MIXED; in_place++)
-		for (size_t i = 0; i < 5 * 3 * 2; i++) {
-			enum frl_wire wire = i % 2 == 0 ? FRL_WIRE_SAME : FRL_WIRE_FLOAT16;
-			struct check_case c = { .coll = colls[i / 2 % 5],
-				.algo = algos[i / 10],
+		for (size_t i = 0; i < 5 * 3 * 3; i++) {
+			static const enum frl_wire wires[] = { FRL_WIRE_SAME, FRL_WIRE_FLOAT16,
+				FRL_WIRE_INT8 };
+			enum frl_wire wire = wires[i / 15];
+			struct check_case c = { .coll = colls[i % 5],
+				.algo = algos[i / 5 % 3],
 				.ranks = 4,
 				.root = 2,
 				.count = 4600,
@@ -290,6 +362,7 @@ static Suite *plans_suite(void)
 	tcase_add_test(random, test_small);
 	tcase_add_test(random, test_large);
 	tcase_add_test(random, test_huge);
+	tcase_add_test(random, test_huge_once);
 	tcase_add_test(random, test_long);
 	suite_add_tcase(suite, random);
 	return suite;

@@ -58,7 +58,10 @@ static const struct traffic {
 	{ FRL_SCATTER, FRL_ALGO_DIRECT, 8, 100, 700, 1, 7 },
 	{ FRL_BROADCAST, FRL_ALGO_DIRECT, 8, 100, 700, 1, 7 },
 	{ FRL_BARRIER, FRL_ALGO_DIRECT, 8, 0, 7, 1, 7 },
-	{ FRL_ALLTOALL, FRL_ALGO_PAIRWISE, 8, 100, 700, -1, 7 },
+	/* Two at a time. */
+	{ FRL_ALLTOALL, FRL_ALGO_PAIRWISE, 8, 100, 700, 4, 7 },
+	{ FRL_ALLGATHER, FRL_ALGO_PAIRWISE, 8, 100, 700, 4, 7 },
+	{ FRL_REDUCE_SCATTER, FRL_ALGO_PAIRWISE, 8, 100, 700, 4, 7 },
 	/* log2 n rounds; all-to-all moves half of all blocks in each. */
 	{ FRL_ALLGATHER, FRL_ALGO_BRUCK, 16, 100, 1500, 4, 7 },
 	{ FRL_ALLGATHER, FRL_ALGO_BRUCK, 11, 100, 1000, 4, 8 },
@@ -70,6 +73,10 @@ static const struct traffic {
 	{ FRL_ALLREDUCE, FRL_ALGO_HIERARCHICAL, 16, 1600, 3000, 12, 4 },
 	{ FRL_REDUCE_SCATTER, FRL_ALGO_HIERARCHICAL, 16, 100, 1500, 6, 4 },
 	{ FRL_ALLGATHER, FRL_ALGO_HIERARCHICAL, 16, 100, 1500, 6, 4 },
+	/* Leaders send to the next leader and to the next rank of their host. */
+	{ FRL_BROADCAST, FRL_ALGO_HIERARCHICAL, 16, 1600, 3200, 6, -1 },
+	{ FRL_REDUCE, FRL_ALGO_HIERARCHICAL, 16, 1600, 1600, 6, -1 },
+	{ FRL_BARRIER, FRL_ALGO_HIERARCHICAL, 16, 0, 5, 4, 6 },
 };
 
 START_TEST(test_traffic)
@@ -145,14 +152,105 @@ START_TEST(test_wire_traffic)
 	ck_assert_msg(plan_check(&c, &r), "%s", r.error);
 	ck_assert_uint_eq(r.sent_most, 2 * 3 * 260);
 	ck_assert_uint_eq(r.rounds, 2);
+	c.coll = FRL_ALLTOALL;
+	ck_assert_msg(plan_check(&c, &r), "%s", r.error);
+	ck_assert_uint_eq(r.sent_most, 3 * 8 * 130);
+	ck_assert_uint_eq(r.rounds, 1);
+	/* Half of 4 blocks in each of 2 rounds, encoded once. */
+	c.algo = FRL_ALGO_BRUCK;
+	ck_assert_msg(plan_check(&c, &r), "%s", r.error);
+	ck_assert_uint_eq(r.sent_most, 2 * 2 * 8 * 130);
+	/* The root's children pass on what is for those below them: 2 + 1 and 1 blocks. */
+	c.coll = FRL_SCATTER;
+	c.algo = FRL_ALGO_TREE;
+	ck_assert_msg(plan_check(&c, &r), "%s", r.error);
+	ck_assert_uint_eq(r.sent_most, 3 * 8 * 130);
+	ck_assert_uint_eq(r.rounds, 2);
 	topology_fini(&topology);
 }
 END_TEST
 
-/* Where a rank may have 31 connections there is a way to do everything, but for ALLTOALLV. */
+/*
+ * What plan_cost() counts by formulas is what plans do: messages that follow each other, bytes that
+ * a rank sends, and connections. Formulas do not know how full the last level of a tree is, and
+ * the path over a root counts what several ranks send, and what waits costs a bit more.
+ */
+static void check_cost(enum frl_algo algo, const struct plan_job *job)
+{
+	struct check_case c = { .coll = job->coll,
+		.algo = algo,
+		.ranks = (uint32_t)job->ranks,
+		.count = job->count,
+		.elem_size = job->elem_size,
+		.wire = job->wire,
+		.topology = job->topology,
+		.segment_bytes = job->segment_bytes,
+		.seed = 1 };
+	bool is_full = (job->ranks & (job->ranks - 1)) == 0;
+	bool is_even = job->coll == FRL_ALLREDUCE || job->coll == FRL_REDUCE_SCATTER ||
+		job->coll == FRL_ALLGATHER || job->coll == FRL_ALLTOALL;
+	struct check_result r;
+	struct plan_cost cost;
+	double rounds, bytes;
+
+	ck_assert_msg(plan_check(&c, &r), "%s", r.error);
+	plan_cost(algo, job, &cost);
+	rounds = cost.path[0].rounds + cost.path[1].rounds;
+	bytes = cost.path[0].bytes + cost.path[1].bytes;
+	ck_assert_msg(r.rounds <= rounds + 0.5 && rounds <= r.rounds + (is_full ? 0 : 2),
+		"%d by %s has %u rounds, and costs %g", job->coll, frl_algo_name(algo), r.rounds,
+		rounds);
+	ck_assert_msg(
+		r.peers <= cost.peers && cost.peers <= r.peers + (algo == FRL_ALGO_HIERARCHICAL),
+		"%d by %s has %u connections, and costs %g", job->coll, frl_algo_name(algo),
+		r.peers, cost.peers);
+	if (is_even && algo != FRL_ALGO_TREE)
+		ck_assert_msg((double)r.sent_most * 0.98 <= bytes &&
+				bytes <= (double)r.sent_most * (is_full ? 1.2 : 1.4),
+			"%d by %s sends %ju bytes, and costs %g", job->coll, frl_algo_name(algo),
+			(uintmax_t)r.sent_most, bytes);
+}
+
+START_TEST(test_costs)
+{
+	static const struct {
+		uint32_t ranks, on_host, peers;
+	} places[] = { { 16, 16, 15 }, { 13, 13, 12 }, { 16, 4, 15 }, { 17, 17, 7 } };
+	uint32_t ranks = places[_i].ranks;
+	struct topology topology;
+
+	make_topology(&topology, ranks, places[_i].on_host, places[_i].peers);
+	for (enum frl_algo algo = 1; algo < FRL_ALGOS; algo++)
+		for (enum frl_coll coll = 0; coll < FRL_SEND; coll++)
+			for (enum frl_wire wire = 0; wire < FRL_WIRES; wire += FRL_WIRE_INT8) {
+				bool has_blocks = coll != FRL_ALLREDUCE && coll != FRL_REDUCE &&
+					coll != FRL_BROADCAST;
+				struct plan_job job = { .coll = coll,
+					.ranks = (int)ranks,
+					.count = coll == FRL_BARRIER
+						? 0
+						: (has_blocks ? 1 : ranks) * PLAN_WIRE_BLOCK,
+					.elem_size = 4,
+					.wire = wire,
+					.topology = &topology,
+					.segment_bytes = 1 << 22 };
+
+				if (coll != FRL_ALLTOALLV && (!wire || coll != FRL_BARRIER) &&
+					plan_can(algo, &job))
+					check_cost(algo, &job);
+			}
+	topology_fini(&topology);
+}
+END_TEST
+
+/* On the local fabric, with 1 to 4 rails: what a rank may be connected to. */
+static const uint32_t few_peers[] = { 31, 15, 10, 7 };
+
+/* There is a way to do everything, in every format. */
 START_TEST(test_few_connections)
 {
-	static const uint32_t ranks[] = { 33, 64, 100, 256, 1000, 1024 };
+	static const uint32_t ranks[] = { 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 31, 32, 33, 64,
+		100, 256, 1000, 1024, 20000 };
 
 	for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
 		for (enum frl_coll coll = 0; coll < FRL_SEND; coll++)
@@ -162,21 +260,17 @@ START_TEST(test_few_connections)
 					.ranks = (int)ranks[i],
 					.count = 1000,
 					.elem_size = 4,
-					.wire = wire,
+					.wire = coll == FRL_BARRIER ? FRL_WIRE_SAME : wire,
+					.knows_pairs = true,
 					.topology = &topology,
 					.segment_bytes = 1 << 17 };
 				int ways = 0;
 
-				if (wire != FRL_WIRE_SAME && coll != FRL_ALLREDUCE &&
-					coll != FRL_REDUCE_SCATTER && coll != FRL_REDUCE)
-					continue;
-				make_topology(&topology, ranks[i], 8, 31);
+				make_topology(&topology, ranks[i], ranks[i], few_peers[_i]);
 				for (enum frl_algo algo = 1; algo < FRL_ALGOS; algo++)
 					ways += plan_can(algo, &job);
-				if (coll == FRL_ALLTOALLV)
-					ck_assert_int_eq(ways, 0);
-				else
-					ck_assert_int_gt(ways, 0);
+				ck_assert_msg(ways > 0, "%u ranks, collective %d, wire %d",
+					ranks[i], coll, wire);
 				topology_fini(&topology);
 			}
 }
@@ -198,38 +292,53 @@ static int add_peers(const struct plan *plan, bool *seen)
 	return added;
 }
 
+/* Of all plans of one collective and algorithm for rank `job->rank`; how many peers are new. */
+static int add_all_roots(struct plan_job *job, enum frl_algo algo, bool *seen)
+{
+	bool has_root = job->coll == FRL_BROADCAST || job->coll == FRL_REDUCE ||
+		job->coll == FRL_GATHER || job->coll == FRL_SCATTER;
+	int peers = 0;
+
+	for (int root = 0; root < (has_root ? job->ranks : 1); root++) {
+		struct plan plan;
+
+		job->root = root;
+		if (plan_make(&plan, algo, job) < 0)
+			break;
+		peers += add_peers(&plan, seen);
+		plan_free(&plan);
+	}
+	return peers;
+}
+
 /* Connections stay: over all collectives, algorithms and roots a rank has no more than it may. */
 START_TEST(test_connections_of_all)
 {
-	enum { RANKS = 1000, PEERS = 31 };
-	bool seen[RANKS] = { false };
-	struct topology topology;
-	int peers = 0;
+	static const int ranks[] = { 9, 10, 11, 13, 16, 17, 18, 31, 33, 64, 100, 128, 129, 1000 };
 
-	make_topology(&topology, RANKS, RANKS, PEERS);
-	for (enum frl_coll coll = 0; coll < FRL_SEND; coll++)
-		for (enum frl_algo algo = 1; algo < FRL_ALGOS; algo++)
-			for (int root = 0; root < RANKS; root++) {
-				struct plan_job job = { .coll = coll,
-					.rank = 400,
-					.ranks = RANKS,
-					.root = root,
-					.count = RANKS,
-					.elem_size = 4,
-					.topology = &topology,
-					.segment_bytes = 1 << 17 };
-				struct plan plan;
+	for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
+		for (int rank = 0; rank < ranks[i] && ranks[i] > (int)few_peers[_i] + 1;
+			rank += ranks[i] > 20 ? ranks[i] / 4 : 1) {
+			struct topology topology;
+			struct plan_job job = { .rank = rank,
+				.ranks = ranks[i],
+				.count = (size_t)ranks[i],
+				.elem_size = 4,
+				.topology = &topology,
+				.segment_bytes = 1 << 17 };
+			bool seen[1000] = { false };
+			int peers = 0;
 
-				if (root > 0 && coll != FRL_BROADCAST && coll != FRL_REDUCE &&
-					coll != FRL_GATHER && coll != FRL_SCATTER)
-					break;
-				if (plan_make(&plan, algo, &job) < 0)
-					break;
-				peers += add_peers(&plan, seen);
-				plan_free(&plan);
-			}
-	ck_assert_int_le(peers, PEERS);
-	topology_fini(&topology);
+			make_topology(
+				&topology, (uint32_t)ranks[i], (uint32_t)ranks[i], few_peers[_i]);
+			for (job.coll = 0; job.coll < FRL_SEND; job.coll++)
+				for (enum frl_algo algo = 1; algo < FRL_ALGOS; algo++)
+					peers += add_all_roots(&job, algo, seen);
+			ck_assert_msg(peers <= (int)few_peers[_i],
+				"rank %d of %d has %d connections, allowed are %u", rank, ranks[i],
+				peers, few_peers[_i]);
+			topology_fini(&topology);
+		}
 }
 END_TEST
 
@@ -244,7 +353,10 @@ START_TEST(test_why_not)
 	struct plan plan;
 
 	make_topology(&topology, 64, 8, 31);
-	ck_assert_ptr_nonnull(strstr(plan_why_not(FRL_ALGO_DIRECT, &job), "none knows"));
+	ck_assert_ptr_nonnull(strstr(plan_why_not(FRL_ALGO_DIRECT, &job), "connections between"));
+	ck_assert_ptr_nonnull(strstr(plan_why_not(FRL_ALGO_BRUCK, &job), "needs to know"));
+	job.knows_pairs = true;
+	ck_assert_ptr_null(plan_why_not(FRL_ALGO_BRUCK, &job));
 	ck_assert_int_eq(plan_make(&plan, FRL_ALGO_DIRECT, &job), -ENOTSUP);
 	ck_assert_int_eq(plan_make(&plan, FRL_ALGO_AUTO, &job), -ENOTSUP);
 	job.coll = FRL_ALLREDUCE;
@@ -254,7 +366,10 @@ START_TEST(test_why_not)
 	job.wire = FRL_WIRE_FLOAT16;
 	ck_assert_ptr_null(plan_why_not(FRL_ALGO_RING, &job));
 	job.op = FRL_MAX;
+	ck_assert_ptr_null(plan_why_not(FRL_ALGO_RING, &job));
+	job.wire = FRL_WIRE_INT8;
 	ck_assert_ptr_nonnull(plan_why_not(FRL_ALGO_RING, &job));
+	ck_assert_ptr_null(plan_why_not(FRL_ALGO_BRUCK, &job));
 	topology_fini(&topology);
 }
 END_TEST
@@ -453,8 +568,9 @@ static Suite *theory_suite(void)
 	tcase_add_loop_test(theory, test_traffic, 0, (int)(sizeof(traffic) / sizeof(traffic[0])));
 	tcase_add_test(theory, test_two_rings);
 	tcase_add_test(theory, test_wire_traffic);
-	tcase_add_test(theory, test_few_connections);
-	tcase_add_test(theory, test_connections_of_all);
+	tcase_add_loop_test(theory, test_costs, 0, 4);
+	tcase_add_loop_test(theory, test_few_connections, 0, 4);
+	tcase_add_loop_test(theory, test_connections_of_all, 0, 4);
 	tcase_add_test(theory, test_why_not);
 	tcase_add_test(theory, test_order);
 	tcase_set_timeout(mistakes, 60);

@@ -29,17 +29,23 @@ static struct plan_job job_of(
 		.topology = &topology };
 }
 
-static enum frl_algo choose(const char *algos, const struct plan_job *job)
+static enum frl_algo choose_crowded(const char *algos, const struct plan_job *job, double crowd)
 {
 	struct tuner tuner;
 	enum frl_algo algo;
 	size_t segment;
 
-	ck_assert_int_eq(tuner_init(&tuner, NULL, algos, SEGMENT), 0);
+	ck_assert_int_eq(tuner_init(&tuner, algos, SEGMENT), 0);
+	tuner.crowd = crowd;
 	ck_assert_int_eq(tuner_choose(&tuner, job, &algo, &segment), 0);
 	ck_assert_uint_gt(segment, 0);
 	ck_assert_uint_le(segment, SEGMENT);
 	return algo;
+}
+
+static enum frl_algo choose(const char *algos, const struct plan_job *job)
+{
+	return choose_crowded(algos, job, 1);
 }
 
 START_TEST(test_sizes)
@@ -51,7 +57,10 @@ START_TEST(test_sizes)
 	job.count = 100000000;
 	ck_assert(choose(NULL, &job) != FRL_ALGO_TREE);
 	job = job_of(FRL_ALLREDUCE, 64, 64, 31, 2);
-	ck_assert_int_eq(choose("", &job), FRL_ALGO_TREE);
+	ck_assert(
+		choose("", &job) == FRL_ALGO_TREE || choose("", &job) == FRL_ALGO_HALVING_DOUBLING);
+	/* Many ranks on few processors: few messages. */
+	ck_assert_int_eq(choose_crowded("", &job, 32), FRL_ALGO_TREE);
 	job.count = 10000000;
 	ck_assert(
 		choose("", &job) == FRL_ALGO_HALVING_DOUBLING || choose("", &job) == FRL_ALGO_RING);
@@ -94,7 +103,7 @@ START_TEST(test_forced)
 	ck_assert_int_eq(choose("ring,broadcast=tree", &job), FRL_ALGO_RING);
 	/* One for all goes where it can; one for this collective has to. */
 	ck_assert_int_ne(choose("bruck", &job), FRL_ALGO_BRUCK);
-	ck_assert_int_eq(tuner_init(&tuner, NULL, "allreduce=bruck", SEGMENT), 0);
+	ck_assert_int_eq(tuner_init(&tuner, "allreduce=bruck", SEGMENT), 0);
 	ck_assert_int_eq(tuner_choose(&tuner, &job, &algo, &segment), -ENOTSUP);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "allreduce=bruck, but bruck reduces"));
 	topology_fini(&topology);
@@ -120,7 +129,7 @@ START_TEST(test_bad_words)
 	struct tuner tuner;
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		int err = tuner_init(&tuner, NULL, rows[i].algos, SEGMENT);
+		int err = tuner_init(&tuner, rows[i].algos, SEGMENT);
 
 		ck_assert_int_eq(err, rows[i].says ? -EINVAL : 0);
 		if (rows[i].says)
@@ -132,15 +141,15 @@ END_TEST
 
 START_TEST(test_none_can)
 {
-	struct plan_job job = job_of(FRL_ALLTOALLV, 64, 64, 31, 0);
+	struct plan_job job = job_of(FRL_ALLREDUCE, 64, 64, 1, 1000);
 	struct tuner tuner;
 	enum frl_algo algo;
 	size_t segment;
 	char text[100];
 
-	ck_assert_int_eq(tuner_init(&tuner, NULL, "", SEGMENT), 0);
+	ck_assert_int_eq(tuner_init(&tuner, "", SEGMENT), 0);
 	ck_assert_int_eq(tuner_choose(&tuner, &job, &algo, &segment), -ENOTSUP);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "none knows what the others send"));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "needs 2 connections a rank"));
 	ck_assert_int_eq(tuner_explain(&tuner, &job, text, sizeof(text)), -ENOTSUP);
 	topology_fini(&topology);
 }
@@ -149,20 +158,53 @@ END_TEST
 START_TEST(test_measured)
 {
 	/* With costly bytes and cheap messages rounds do not matter, and the other way round. */
-	struct tuner_measured slow_bytes = { .latency_ns = 1, .byte_ns = 100, .connection_ns = 1 };
-	struct tuner_measured slow_messages = { .latency_ns = 1e9, .byte_ns = 0.001 };
+	struct tuner_costs slow_bytes, slow_messages;
 	struct plan_job job = job_of(FRL_ALLTOALL, 16, 16, 15, 1000);
 	struct tuner tuner;
 	enum frl_algo algo;
 	size_t segment;
 
-	ck_assert_int_eq(tuner_init(&tuner, &slow_bytes, "", SEGMENT), 0);
+	ck_assert_int_eq(tuner_read_costs("latency=1,byte=100,large=1,message=1", &slow_bytes), 0);
+	ck_assert_int_eq(tuner_read_costs("latency=1e9,byte=0.001", &slow_messages), 0);
+	ck_assert_int_eq(tuner_init(&tuner, "", SEGMENT), 0);
+	tuner_set_costs(&tuner, &slow_bytes, TUNER_GIVEN);
 	ck_assert_int_eq(tuner_choose(&tuner, &job, &algo, &segment), 0);
 	ck_assert_int_ne(algo, FRL_ALGO_BRUCK);
 	job = job_of(FRL_ALLREDUCE, 64, 64, 31, 10000000);
-	ck_assert_int_eq(tuner_init(&tuner, &slow_messages, "", SEGMENT), 0);
+	tuner_set_costs(&tuner, &slow_messages, TUNER_GIVEN);
 	ck_assert_int_eq(tuner_choose(&tuner, &job, &algo, &segment), 0);
 	ck_assert_int_ne(algo, FRL_ALGO_RING);
+	topology_fini(&topology);
+}
+END_TEST
+
+/* The slower what is between hosts, the fewer bytes shall go there. */
+START_TEST(test_hosts)
+{
+	struct plan_job job = job_of(FRL_ALLREDUCE, 32, 8, 31, 4000000);
+	struct tuner_costs slow, even;
+	struct tuner tuner;
+	enum frl_algo algo;
+	size_t segment;
+
+	ck_assert_int_eq(tuner_read_costs("latency=1000,byte=0.05,large=500,far-latency=20000,"
+					  "far-byte=2,far-large=5000,reduce=0.02",
+				 &slow),
+		0);
+	ck_assert_int_eq(tuner_read_costs("latency=2000,byte=0.1,large=500,far-latency=2000,"
+					  "far-byte=0.1,far-large=500,reduce=0.001",
+				 &even),
+		0);
+	ck_assert_int_eq(tuner_init(&tuner, "", SEGMENT), 0);
+	tuner_set_costs(&tuner, &slow, TUNER_MEASURED);
+	ck_assert_int_eq(tuner_choose(&tuner, &job, &algo, &segment), 0);
+	ck_assert_int_eq(algo, FRL_ALGO_HIERARCHICAL);
+	ck_assert(tuner_time_ns(&tuner, FRL_ALGO_RING, &job) >
+		3 * tuner_time_ns(&tuner, FRL_ALGO_HIERARCHICAL, &job));
+	/* Links that are all alike: no reason for it, nor much against it. */
+	tuner_set_costs(&tuner, &even, TUNER_MEASURED);
+	ck_assert(tuner_time_ns(&tuner, FRL_ALGO_RING, &job) <
+		1.5 * tuner_time_ns(&tuner, FRL_ALGO_HIERARCHICAL, &job));
 	topology_fini(&topology);
 }
 END_TEST
@@ -175,7 +217,7 @@ START_TEST(test_explain)
 	const char *mark;
 	int length;
 
-	ck_assert_int_eq(tuner_init(&tuner, NULL, "allreduce=ring", SEGMENT), 0);
+	ck_assert_int_eq(tuner_init(&tuner, "allreduce=ring", SEGMENT), 0);
 	length = tuner_explain(&tuner, &job, text, sizeof(text));
 	ck_assert_int_eq(length, (int)strlen(text));
 	ck_assert_ptr_nonnull(strstr(text, "halving-doubling"));
@@ -183,6 +225,8 @@ START_TEST(test_explain)
 	mark = strstr(text, "<- chosen: FRL_ALGO\n");
 	ck_assert_ptr_nonnull(mark);
 	ck_assert_ptr_null(strstr(mark + 1, "<-"));
+	ck_assert_ptr_nonnull(strstr(mark, "costs in ns: latency="));
+	ck_assert_ptr_nonnull(strstr(mark, "(defaults)"));
 	ck_assert_int_eq(tuner_explain(&tuner, &job, small, sizeof(small)), length);
 	ck_assert_uint_eq(strlen(small), sizeof(small) - 1);
 	ck_assert_int_eq(tuner_explain(&tuner, &job, NULL, 0), length);
@@ -203,6 +247,7 @@ int main(void)
 	tcase_add_test(tuner, test_bad_words);
 	tcase_add_test(tuner, test_none_can);
 	tcase_add_test(tuner, test_measured);
+	tcase_add_test(tuner, test_hosts);
 	tcase_add_test(tuner, test_explain);
 	suite_add_tcase(suite, tuner);
 	srunner_run_all(runner, CK_ENV);

@@ -102,6 +102,42 @@ START_TEST(as_plain_c)
 }
 END_TEST
 
+/* As decoding and then reducing; but with int8 no NaN is ignored. */
+START_TEST(decode_and_reduce)
+{
+	enum frl_wire wire = (enum frl_wire)(_i % FRL_WIRES);
+	enum frl_op op = (enum frl_op)(_i / FRL_WIRES);
+	bool keeps_nan = wire == FRL_WIRE_INT8 && (op == FRL_MAX || op == FRL_MIN);
+	static float x[3000], y[3000], expected[3000], got[3001];
+	static uint8_t encoded[sizeof(x) + 1];
+	struct random_state random;
+
+	random_seed(&random, (uint64_t)_i);
+	for (size_t n = 0; n < 300; n++) {
+		size_t count = random_below(&random, 3000), at = n % 2;
+
+		fill(x, count, (enum kind)(n % KINDS), &random);
+		fill(y, count, (enum kind)(n / KINDS % KINDS), &random);
+		frl_wire_encode(encoded + at, x, count, wire);
+		frl_wire_decode(x, encoded + at, count, wire);
+		frl_reduce_local_plain(expected, y, x, count, FRL_FLOAT32, op);
+		for (size_t i = 0; i < count && keeps_nan; i++)
+			if (isnan(x[i]) || isnan(y[i]))
+				memcpy(&expected[i], &(uint32_t){ 0x7fc00000 }, 4);
+		got[count] = 77;
+		memcpy(got, y, count * 4);
+		frl_wire_decode_reduce(got, got, encoded + at, count, wire, op);
+		ck_assert_msg(memcmp(got, expected, count * 4) == 0 && got[count] == 77,
+			"wire %d, operation %d: kinds %zu and %zu, %zu elements", wire, op,
+			n % KINDS, n / KINDS % KINDS, count);
+	}
+	got[0] = 5;
+	frl_wire_decode_reduce(got, got, encoded, 1, wire, FRL_AVG);
+	frl_wire_decode_reduce(got, got, encoded, 1, FRL_WIRES, op);
+	ck_assert_float_eq(got[0], 5);
+}
+END_TEST
+
 /* All values of the two that are floats. */
 START_TEST(all_halves)
 {
@@ -408,6 +444,7 @@ int main(void)
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, as_plain_c, 0, N_LOOPS);
+	tcase_add_loop_test(tcase, decode_and_reduce, 0, FRL_WIRES * FRL_AVG);
 	tcase_add_loop_test(tcase, all_halves, 0, 2 * MAX_KERNELS);
 	tcase_add_loop_test(tcase, no_byte_outside, 0, FRL_WIRES);
 	tcase_add_loop_test(tcase, error_of_each_element, 0, FRL_WIRES * SPECIAL);

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Collectives in virtual time, where it is time that counts: who waits for whom, who computes, and
+ * how soon ranks go on when a rail dies. A row each; `test_sim_coll_rows NAME` runs one of them,
+ * with its log.
+ */
+#include "tests/sim/coll_world.h"
+
+#include "tests/sim/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	RANKS_MAX = 8,
+	CHILDREN = 3,
+	LONG = 1 << 18, /* elements */
+	NS_PER_MS = 1000000,
+};
+
+static const uint64_t ns_per_s = 1000000000;
+
+struct row {
+	const char *name;
+	void (*run)(struct frl_comm *comm, int rank);
+	struct coll_config config; /* 0: a default */
+	int timeout_ms;
+	uint64_t most_ms; /* from the beginning to the end, in virtual time */
+};
+
+static uint64_t start_ns, end_ns;
+static int32_t numbers[RANKS_MAX][2][LONG];
+
+/* ---- the domains of one rank cannot be had */
+
+static int poor_rank = -1;
+
+int __real_frl_pd_create(struct frl_device *device, struct frl_pd **ret_pd);
+int __wrap_frl_pd_create(struct frl_device *device, struct frl_pd **ret_pd);
+
+int __wrap_frl_pd_create(struct frl_device *device, struct frl_pd **ret_pd)
+{
+	return coll_world->current->number == poor_rank ? -ENOMEM
+							: __real_frl_pd_create(device, ret_pd);
+}
+
+/* ---- operations */
+
+#define EXPECT(condition) SIM_CHECK(condition, "%s", frl_last_error())
+
+/* A sum of ones in one of the rank's two buffers. */
+static struct frl_request *start(struct frl_comm *comm, int rank, int buffer, size_t count)
+{
+	struct frl_request *request = NULL;
+
+	for (size_t i = 0; i < count; i++)
+		numbers[rank][buffer][i] = 1;
+	EXPECT(frl_allreduce_start(comm, numbers[rank][buffer], numbers[rank][buffer], count,
+		       FRL_INT32, FRL_SUM, &request) == 0);
+	return request;
+}
+
+static void finish(
+	struct frl_comm *comm, struct frl_request *request, int rank, int buffer, size_t count)
+{
+	const int32_t *got = numbers[rank][buffer];
+
+	EXPECT(frl_request_wait(request) == 0);
+	for (size_t i = 0; i < count; i++)
+		SIM_CHECK(got[i] == frl_comm_size(comm), "rank %d: %d", rank, got[i]);
+}
+
+/* ---- several communicators */
+
+/* Each waits for what the other has yet to make progress in. */
+static void wait_crosswise(struct frl_comm *comm, int rank)
+{
+	struct frl_comm *other;
+	struct frl_request *requests[2];
+
+	EXPECT(frl_comm_duplicate(comm, &other) == 0);
+	for (int i = 0; i < 5; i++) {
+		int first = (rank + i) % 2;
+
+		requests[0] = start(comm, rank, 0, LONG);
+		requests[1] = start(other, rank, 1, LONG);
+		finish(comm, requests[first], rank, first, LONG);
+		finish(comm, requests[!first], rank, !first, LONG);
+	}
+	frl_comm_destroy(other);
+}
+
+static void test_crosswise(struct frl_comm *comm, int rank)
+{
+	struct frl_backoff backoff = { 0 };
+	struct frl_comm *other;
+	struct frl_request *requests[2];
+	bool done = false;
+
+	EXPECT(frl_comm_duplicate(comm, &other) == 0);
+	requests[0] = start(comm, rank, 0, LONG);
+	requests[1] = start(other, rank, 1, LONG);
+	while (!done) {
+		EXPECT(frl_request_test(requests[rank % 2], &done) == 0);
+		frl_backoff_idle(&backoff);
+	}
+	finish(comm, requests[!(rank % 2)], rank, !(rank % 2), LONG);
+	frl_comm_destroy(other);
+}
+
+static void destroy_crosswise(struct frl_comm *comm, int rank)
+{
+	struct frl_comm *children[CHILDREN];
+
+	for (int i = 0; i < CHILDREN; i++) {
+		EXPECT(frl_comm_duplicate(comm, &children[i]) == 0);
+		finish(comm, start(children[i], rank, 0, 1), rank, 0, 1);
+	}
+	for (int i = 0; i < CHILDREN; i++)
+		frl_comm_destroy(children[(rank + i) % CHILDREN]);
+}
+
+/* Those that are gone make room for new ones. */
+static void split_often(struct frl_comm *comm, int rank)
+{
+	for (int i = 0; i < 40; i++) {
+		struct frl_comm *child;
+
+		EXPECT(frl_comm_split(comm, (rank + i) % 2, -rank, &child) == 0);
+		finish(child, start(child, rank, 0, 1), rank, 0, 1);
+		frl_comm_destroy(child);
+	}
+}
+
+/* A failure of one is that one's own. */
+static void abort_sibling(struct frl_comm *comm, int rank)
+{
+	struct frl_request *request, *lost;
+	struct frl_comm *child;
+
+	EXPECT(frl_comm_duplicate(comm, &child) == 0);
+	request = start(comm, rank, 0, LONG);
+	lost = start(child, rank, 1, LONG);
+	if (rank == 0)
+		frl_comm_abort(child, "for a try");
+	finish(comm, request, rank, 0, LONG);
+	EXPECT(frl_barrier(comm) == 0);
+	SIM_CHECK(frl_request_wait(lost) == -ECANCELED && strstr(frl_last_error(), "for a try"),
+		"rank %d: %s", rank, frl_last_error());
+	frl_comm_destroy(child);
+	EXPECT(frl_barrier(comm) == 0);
+}
+
+/* One rank has no memory for the new communicator: nobody has it, and the old one goes on. */
+static void split_poor(struct frl_comm *comm, int rank)
+{
+	struct frl_comm *child = comm;
+	int rc;
+
+	poor_rank = 2;
+	rc = frl_comm_split(comm, rank % 2, 0, &child);
+	if (rank % 2)
+		SIM_CHECK(rc == 0 && child, "rank %d: %s", rank, frl_last_error());
+	else
+		SIM_CHECK(rc == -ENOMEM && !child &&
+				(rank == 2 || strstr(frl_last_error(), "rank 2 ")),
+			"rank %d: %d, %s", rank, rc, frl_last_error());
+	poor_rank = -1;
+	EXPECT(frl_barrier(comm) == 0);
+	frl_comm_destroy(child);
+}
+
+/* ---- timeouts */
+
+/* Who is last in the line has not moved for long, and nothing is wrong. */
+static void queue_up(struct frl_comm *comm, int rank)
+{
+	struct frl_request *requests[2][8];
+
+	for (int i = 0; i < 8; i++)
+		for (int buffer = 0; buffer < 2; buffer++)
+			requests[buffer][i] = start(comm, rank, buffer, buffer ? LONG : 1);
+	for (int i = 0; i < 8; i++)
+		for (int buffer = 0; buffer < 2; buffer++)
+			EXPECT(frl_request_wait(requests[buffer][i]) == 0);
+}
+
+static void compute(struct frl_comm *comm, int rank)
+{
+	struct frl_backoff backoff = { 0 };
+	struct frl_request *request;
+	uint64_t began_ns = coll_now();
+	bool done = false;
+
+	if (rank == 1)
+		coll_compute(4500 * (uint64_t)NS_PER_MS);
+	request = start(comm, rank, 0, LONG);
+	while (!done && coll_now() - began_ns < 100 * NS_PER_MS) {
+		EXPECT(frl_request_test(request, &done) == 0);
+		frl_backoff_idle(&backoff);
+	}
+	if (rank == 0)
+		coll_compute(4000 * (uint64_t)NS_PER_MS);
+	finish(comm, request, rank, 0, LONG);
+}
+
+/* ---- rails */
+
+/* The others wait in a child for rank 0, which waits for what they have to mend. */
+static void wait_in_child(struct frl_comm *comm, int rank)
+{
+	struct frl_comm *child;
+	struct frl_request *request;
+
+	EXPECT(frl_comm_duplicate(comm, &child) == 0);
+	EXPECT(frl_barrier(child) == 0);
+	request = start(comm, rank, 0, LONG);
+	if (rank == 0)
+		finish(comm, request, rank, 0, LONG);
+	EXPECT(frl_barrier(child) == 0);
+	if (rank != 0)
+		finish(comm, request, rank, 0, LONG);
+	frl_comm_destroy(child);
+}
+
+/* Rank 0 and one other exchange something long, while the others wait; then rank 0 and the next. */
+static void exchange(struct frl_comm *comm, int rank)
+{
+	for (int peer = 1; peer < frl_comm_size(comm); peer++) {
+		int to = rank == 0 ? peer : 0;
+		const struct frl_collective pair[2] = {
+			{ .coll = FRL_SEND, .send = numbers[rank][0], .count = LONG, .root = to },
+			{ .coll = FRL_RECV, .recv = numbers[rank][1], .count = LONG, .root = to },
+		};
+		struct frl_request *request;
+
+		if (rank == 0 || rank == peer) {
+			EXPECT(frl_start_group(comm, pair, 2, &request) == 0);
+			EXPECT(frl_request_wait(request) == 0);
+		}
+		EXPECT(frl_barrier(comm) == 0);
+	}
+}
+
+/* All connections are there when the rail dies. */
+static void lose_rail(struct frl_comm *comm, int rank)
+{
+	exchange(comm, rank);
+	EXPECT(frl_barrier(comm) == 0);
+	SIM_CHECK(!coll_world->is_cut, "rank %d: the rail died too soon", rank);
+	coll_compute(500 * (uint64_t)NS_PER_MS);
+	SIM_CHECK(coll_world->is_cut, "rank %d: the rail is there", rank);
+	exchange(comm, rank);
+}
+
+#define CUT(is_told) \
+	.cut_ns = 300 * (uint64_t)NS_PER_MS, .cut_rank = 0, .cut_rail = 1, .cut_is_told = (is_told)
+
+static const struct row rows[] = {
+	{ "wait_crosswise", wait_crosswise, { .ranks = 2 }, .most_ms = 1000 },
+	{ "wait_crosswise_3", wait_crosswise, { .ranks = 3, .rails = 2 }, .most_ms = 1000 },
+	{ "test_crosswise", test_crosswise, { .ranks = 2 }, .most_ms = 1000 },
+	{ "destroy_crosswise", destroy_crosswise, { .ranks = 4 }, .most_ms = 1000 },
+	{ "split_often", split_often, { .ranks = 4 }, .most_ms = 3000 },
+	{ "abort_sibling", abort_sibling, { .ranks = 3 }, .most_ms = 1000 },
+	{ "split_poor", split_poor, { .ranks = 5 }, .most_ms = 1000 },
+	{ "queue_up", queue_up,
+		{ .ranks = 2, .to = { .rate_bps = 100000000 }, .from = { .rate_bps = 100000000 } },
+		.timeout_ms = 300, .most_ms = 3000 },
+	{ "compute", compute, { .ranks = 2 }, .timeout_ms = 2000, .most_ms = 6000 },
+	{ "wait_in_child", wait_in_child,
+		{ .ranks = 4,
+			.rails = 2,
+			.cut_ns = 50 * NS_PER_MS,
+			.cut_rank = 1,
+			.to = { .rate_bps = 100000000 } },
+		.most_ms = 25000 },
+	{ "rail_dies", lose_rail, { .ranks = 8, .rails = 2, CUT(false) }, .most_ms = 13000 },
+	{ "port_down", lose_rail, { .ranks = 8, .rails = 2, CUT(true) }, .most_ms = 1500 },
+};
+
+/* ---- a world */
+
+static void run_rank(struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg)
+{
+	const struct row *row = arg;
+	struct frl_comm_config config;
+	struct frl_comm *comm;
+
+	frl_comm_config_init(&config);
+	config.devices = devices;
+	config.n_devices = row->config.rails ? row->config.rails : 1;
+	config.timeout_ms = row->timeout_ms;
+	if (bootstrap->rank == 0)
+		start_ns = coll_now();
+	EXPECT(frl_comm_create_with(bootstrap, &config, &comm) == 0);
+	row->run(comm, bootstrap->rank);
+	frl_comm_destroy(comm);
+	end_ns = coll_now();
+}
+
+static void init_link(struct link_config *link)
+{
+	link->delay_ns = 1000;
+	link->queue_frames = 100000;
+	if (!link->rate_bps)
+		link->rate_bps = UINT64_C(10000000000);
+}
+
+static void run_row(const struct row *row)
+{
+	struct coll_config config = row->config;
+	struct coll_world world;
+	uint64_t ms;
+
+	config.seed = 1;
+	config.rails = config.rails ? config.rails : 1;
+	config.ranks_per_host = 2;
+	config.mtu = 4096;
+	config.mail_ns = 200000;
+	config.deadline_ns = 60 * ns_per_s;
+	config.run = run_rank;
+	config.arg = (void *)(uintptr_t)row; /* only read */
+	init_link(&config.to);
+	init_link(&config.from);
+	printf("%-20s", row->name);
+	coll_world_run(&world, &config);
+	ms = (end_ns - start_ns) / NS_PER_MS;
+	printf("%8d ms\n", (int)ms);
+	SIM_CHECK(ms <= row->most_ms, "%s took %d ms, and should take %d", row->name, (int)ms,
+		(int)row->most_ms);
+	coll_world_free(&world);
+}
+
+static void print_log(enum frl_log_level level, const char *message, void *arg)
+{
+	printf("%6d ms: %s\n", coll_world ? (int)(coll_now() / NS_PER_MS) : 0, message);
+}
+
+int main(int argc, char **argv)
+{
+	setenv("FRL_CONTROL", "off", 1);
+	setenv("FRL_SEGMENT_KB", "16", 1);
+	setenv("FRL_TUNER_COSTS", "default", 1);
+	if (argc > 1)
+		frl_set_log(print_log, FRL_LOG_INFO, NULL);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (argc < 2 || strcmp(argv[1], rows[i].name) == 0)
+			run_row(&rows[i]);
+	}
+	return 0;
+}

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Ranks with two rails each lose one of them in the middle of a collective: they go on over the
+# other, without an error and with right results, and do not mind when the link comes back. Without
+# any rail left all of them fail in time, and say which rank and which rails it is about. How long
+# the ranks stood still is printed. FRL_FAULTS=all: every collective with 2, 4 and 8 ranks.
+# shellcheck source=tests/system/rails_lib.sh
+. "$(dirname "$0")/rails_lib.sh"
+
+no_longer_alive() {
+	! alive "$1"
+}
+
+# runs WHAT: there are results; otherwise the ranks are ended.
+runs() {
+	wait_until 20 has_rows_or_ended 5
+	has_rows 5 && return
+	fail "$1: there are no results"
+	kill "${pids[@]}" 2>/dev/null || true
+	wait "${pids[@]}" || true
+	started=()
+	show_ranks
+	return 1
+}
+has_rows_or_ended() {
+	has_rows "$1" || no_longer_alive "${pids[0]}"
+}
+
+# end_with STATUS WHAT: all ranks end by themselves.
+end_with() {
+	local rank status
+	for rank in "${!pids[@]}"; do
+		wait_until 40 no_longer_alive "${pids[$rank]}" || fail "$2: rank $rank hangs"
+		alive "${pids[$rank]}" && kill -9 "${pids[$rank]}"
+		status=0
+		wait "${pids[$rank]}" || status=$?
+		[ "$status" -eq "$1" ] || fail "$2: exit status $status of rank $rank"
+	done
+	started=()
+}
+
+# What rank 0 says it sent over rail $1, as a number and a unit.
+sent_over() {
+	sed -nE "s/.*# rail $1 of rank 0: .*, ([0-9.]+ [KMG]?i?B) sent.*/\1/p" "$temp/rank0.out"
+}
+
+# lose RANKS OP COUNT REPEAT HOW: rank 1 loses its port e1, by pull or by silence.
+lose() {
+	local n=$1 op=$2 how=$5 what="$2 of $1 ranks, $5" before rail
+	start_ranks "$n" --op "$op" --count "$3" --iters 0 --repeat "$4"
+	runs "$what" || return 0
+	"$how" 1 e1
+	before=$(rows)
+	# The next ones may have been under way.
+	wait_until 40 has_rows_or_ended $((before + 8)) || fail "$what: no result after the loss"
+	[ "$how" = silence ] || plug 1 e1
+	end_with 0 "$what"
+	[ "$how" = pull ] || listen 1 e1
+	grep -q '# OK: every result was right' "$temp/rank0.out" || fail "$what: not right"
+	[ "$(rows)" -eq "$4" ] || fail "$what: $(rows) of $4 results"
+	[ "$((before + 8))" -le "$4" ] || fail "$what: all was done before the loss"
+	for rail in 0 1; do
+		grep -qE '^[0-9.]+ [MG]iB' <<<"$(sent_over "$rail")" ||
+			fail "$what: rail $rail has carried $(sent_over "$rail")"
+	done
+	echo "$what: lost after $before results; stood still for $(longest_gap) ms;" \
+		"rank 0 sent $(sent_over 0) over rail 0, $(sent_over 1) over rail 1"
+	[ "$failures" -eq 0 ] || show_ranks
+}
+
+# Both ports of rank 1.
+lose_all() {
+	local rank start
+	export FRL_COLL_TIMEOUT_S=2
+	start_ranks 2 --count 64K --iters 0 --repeat 100000
+	runs "no rail" || return 0
+	pull 1 e0
+	pull 1 e1
+	start=$(date +%s%N)
+	end_with 1 "no rail"
+	echo "no rail is left: all ended after $((($(date +%s%N) - start) / 1000000)) ms"
+	[ $(($(date +%s%N) - start)) -lt 5000000000 ] || fail "no rail: it took more than 5 s"
+	for rank in 0 1; do
+		grep -qE 'failed: .*rank 1.*rail [01]' "$temp/rank$rank.out" ||
+			fail "no rail: rank $rank does not name rank and rail"
+	done
+	unset FRL_COLL_TIMEOUT_S
+	plug 1 e0
+	plug 1 e1
+	show_ranks
+}
+
+if [ "${FRL_FAULTS:-}" = all ]; then
+	cable 8
+	for how in pull silence; do
+		for n in 2 4 8; do
+			lose "$n" allreduce 512K 100 "$how"
+			lose "$n" alltoall "$((512 / n))K" 100 "$how"
+			lose "$n" broadcast 512K 100 "$how"
+		done
+	done
+else
+	cable 8
+	lose 2 allreduce 512K 80 pull
+	lose 4 alltoall 128K 60 silence
+	lose 8 broadcast 512K 60 pull
+fi
+lose_all
+finish

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Costs are measured once and kept: ferrule-bench --explain says where they are from.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# explains TEXT: what --explain says about the costs.
+explains() {
+	"$bench" -n 3 --explain --min 1K --max 1K --iters 1 >"$temp/out" 2>&1 ||
+		fail "ferrule-bench: $(cat "$temp/out")"
+	grep -qF -- "$1" "$temp/out" || fail "no '$1' in: $(cat "$temp/out")"
+}
+
+unset FRL_TUNER_COSTS
+explains '(measured when'
+explains '(measured when'
+export FRL_TUNER_CACHE=$temp/home/cache
+mkdir "$temp/home"
+explains '(measured when'
+explains '(kept since they were measured on 20'
+costs=$(sed -n 's/.*costs in ns: \([^ ]*\) .*/\1/p' "$temp/out" | head -n 1)
+
+# As printed, and only that.
+FRL_TUNER_COSTS=$costs explains "$costs (FRL_TUNER_COSTS)"
+FRL_TUNER_COSTS=latency=1e6 explains '(FRL_TUNER_COSTS)'
+FRL_TUNER_COSTS=default explains '(FRL_TUNER_COSTS)'
+if FRL_TUNER_COSTS=speed=3 "$bench" -n 2 --iters 1 --max 8 >"$temp/out" 2>&1; then
+	fail 'took a cost that is none'
+fi
+grep -qF "'speed=3' is no cost" "$temp/out" || fail "$(cat "$temp/out")"
+
+# What cannot be believed is measured again.
+for file in "$temp"/home/cache/costs-*; do
+	echo 'ferrule costs 1' >"$file"
+done
+explains '(measured when'
+explains '(kept since'
+chmod 777 "$temp/home/cache"
+explains '(measured when'
+explains '(measured when'
+finish

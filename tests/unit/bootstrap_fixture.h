@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A real daemon for bootstraps: every test has one of its own, at the same socket in a folder of
+ * the test's.
+ */
+#ifndef FERRULE_TESTS_UNIT_BOOTSTRAP_FIXTURE_H
+#define FERRULE_TESTS_UNIT_BOOTSTRAP_FIXTURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <ferrule/connect.h>
+
+enum { JOIN_MS = 20000, GATHER_MAX = 1024 * 1024 };
+
+extern char socket_path[64];
+extern pid_t daemon_pid; /* 0: there is none */
+
+/* A folder for the socket, and where ranks find it. */
+bool make_folder(void);
+uint64_t now_ms(void);
+void start_daemon(void);
+void kill_process(pid_t pid);
+void stop_daemon(void);
+/* What killed daemons have left. */
+void remove_folder(void);
+struct frl_bootstrap join(int rank, int ranks);
+/* A rank in a process of its own, which has joined and does nothing any more. */
+pid_t join_elsewhere(int rank, int ranks);
+int wait_for_check(struct frl_bootstrap *bootstrap, int *ret_rank);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A daemon, which is the test, that is told of devices: how it reads what it is told. */
+#ifndef FERRULE_TESTS_UNIT_PUBLISH_FIXTURE_H
+#define FERRULE_TESTS_UNIT_PUBLISH_FIXTURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/control/page.h"
+#include "tests/unit/fake_daemon.h"
+
+extern struct fake_daemon fake;
+
+/* A port as the daemon knows it. */
+struct known {
+	uint32_t number;
+	uint64_t open_seq;
+	char fabric[64];
+	bool has_lease;
+	uint64_t lease_id;
+	const struct page *page;
+	uint32_t slots;
+	size_t size;
+	char device[64];
+	char address[64];
+	uint32_t path_mtu;
+};
+
+void answer_open(uint64_t seq, const Ctl__Lease *lease);
+void read_open(struct known *known);
+void read_description(struct known *known);
+void forget(struct known *known);
+void read_port(struct known *known);
+void read_close(struct known *known);
+/* Has the pages brought up to date. */
+void publish_now(void);
+bool find_qp(const struct known *known, uint32_t qpn, struct page_qp *ret);
+unsigned count_qps(const struct known *known);
+uint64_t counter(const struct known *known, const char *name);
+void setup(void);
+void teardown(void);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public interface: a process can have few links of the local fabric, and those that nothing
+ * uses make room for others. Here both ends of each are in one process: there is room for 15. */
+#include "lib/api/objects.h"
+#include "tests/unit/api_fixture.h"
+
+enum {
+	LINKS = 31, /* of a process */
+	PEERS = 17,
+	ROUNDS = 3,
+	CONNECT_MS = 20000,
+};
+
+/* Of `a`, the middle of a star; they have threads, as processes of their own would. */
+static struct end peers[PEERS];
+
+/* One for the 31st link, whose other end would find no room: to nobody. */
+static void open_odd_link(void)
+{
+	const struct frl_ip nobody = { { [10] = 0xff, 0xff, 169, 254, 0, 1 } };
+	const uint8_t mac[6] = { 2, 0, 169, 254, 0, 1 }, nonce[NONCE_SIZE] = { 1 };
+
+	device_enter(a.device);
+	ck_assert_int_ge(fabric_link_open(a.device, &nobody, mac, nonce), 0);
+	device_leave(a.device);
+}
+
+static void open_star(void)
+{
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_odd_link();
+	for (int i = 0; i < PEERS; i++)
+		open_end(&peers[i], false, FRL_PROGRESS_THREAD);
+}
+
+static void close_star(void)
+{
+	for (int i = 0; i < PEERS; i++)
+		close_end(&peers[i]);
+	close_end(&a);
+}
+
+static void renew(struct end *end)
+{
+	frl_qp_destroy(end->qp);
+	end->qp = add_qp(end);
+	ok(frl_qp_endpoint(end->qp, &end->mine));
+}
+
+static int connect_to(struct end *peer, int timeout_ms)
+{
+	struct frl_connect_config config;
+	int rc = -EAGAIN, theirs = -EAGAIN;
+
+	frl_connect_config_init(a.device, &config);
+	config.timeout_ms = timeout_ms;
+	ok(frl_qp_connect_start(a.qp, &peer->mine, &config));
+	ok(frl_qp_connect_start(peer->qp, &a.mine, &config));
+	while (rc == -EAGAIN || theirs == -EAGAIN) {
+		if (rc == -EAGAIN)
+			rc = frl_qp_connect_test(a.qp);
+		if (theirs == -EAGAIN)
+			theirs = frl_qp_connect_test(peer->qp);
+		if ((rc && rc != -EAGAIN) || (theirs && theirs != -EAGAIN))
+			break;
+	}
+	return rc && rc != -EAGAIN ? rc : theirs;
+}
+
+static void write_to(struct end *peer)
+{
+	struct frl_sge sge = sge_of(&a, 0, 100);
+	struct frl_send_wr wr = {
+		.wr_id = 1,
+		.opcode = FRL_WR_RDMA_WRITE,
+		.flags = FRL_SEND_SIGNALED,
+		.sge = &sge,
+		.n_sge = 1,
+		.remote_addr = (uintptr_t)peer->memory,
+		.rkey = frl_mr_rkey(peer->mr),
+	};
+	struct frl_wc wc = { .wr_id = 0 };
+
+	post_on(a.qp, &wr);
+	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, CONNECT_MS), 1);
+	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
+}
+
+static void exchange(struct end *peer)
+{
+	renew(&a);
+	renew(peer);
+	ok(connect_to(peer, CONNECT_MS));
+	write_to(peer);
+}
+
+static enum frl_qp_state state_of(struct end *end)
+{
+	struct frl_qp_attr attr;
+
+	frl_qp_query(end->qp, &attr);
+	return attr.state;
+}
+
+static unsigned links_used(struct end *end)
+{
+	struct frl_device_attr attr;
+
+	frl_device_query(end->device, &attr);
+	return attr.links_used;
+}
+
+/* One after the other, more than there can be at once; and again those that have gone. */
+START_TEST(one_after_the_other)
+{
+	open_star();
+	for (int i = 0; i < ROUNDS * PEERS; i++) {
+		exchange(&peers[i % PEERS]);
+		ck_assert_uint_eq(links_used(&a), 2);
+		/* Its end may be the last to use it. */
+		if (i % 2)
+			renew(&peers[i % PEERS]);
+	}
+	close_star();
+}
+END_TEST
+
+/* A peer that has a queue pair over it keeps the link, also when this end has none. */
+START_TEST(peer_keeps_it)
+{
+	open_star();
+	exchange(&peers[0]);
+	for (int i = 1; i < PEERS; i++) {
+		exchange(&peers[i]);
+		renew(&peers[i]);
+		ck_assert_uint_eq(links_used(&a), 2);
+		ck_assert_int_eq(state_of(&peers[0]), FRL_QPS_RTS);
+	}
+	ck_assert_uint_eq(links_used(&peers[0]), 1);
+	ck_assert_uint_eq(links_used(&peers[1]), 0);
+	exchange(&peers[0]);
+	close_star();
+}
+END_TEST
+
+/* All in use: the next one is refused, and can be had when one has been given up. */
+START_TEST(all_in_use)
+{
+	struct frl_qp *qps[PEERS];
+	int n = 0, rc = 0;
+
+	open_star();
+	for (; n < PEERS && !rc; n++) {
+		qps[n] = a.qp;
+		rc = connect_to(&peers[n], CONNECT_MS);
+		a.qp = add_qp(&a);
+		ok(frl_qp_endpoint(a.qp, &a.mine));
+	}
+	refused(rc, -ENOSPC, "31 local links");
+	ck_assert_int_eq(n, LINKS / 2 + 1);
+	ck_assert_uint_eq(links_used(&a), LINKS / 2 + 1);
+	frl_qp_destroy(qps[3]);
+	renew(&peers[3]);
+	exchange(&peers[n - 1]);
+	for (int i = 0; i < n; i++)
+		if (i != 3)
+			frl_qp_destroy(qps[i]);
+	close_star();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("api_links");
+	TCase *tcase = tcase_create("api_links");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, one_after_the_other);
+	tcase_add_test(tcase, peer_keeps_it);
+	tcase_add_test(tcase, all_in_use);
+	/* EAL starts once a process. */
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

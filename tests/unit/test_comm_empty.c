@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Operations of no elements send nothing, but count: where another rank has some, both are told.
+ * And what a rank that waits in vain says about what it is in.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/communicator.h"
+#include "tests/unit/comm_fixture.h"
+
+enum { OPERATIONS = 3, SOME = 5, MUCH = 4096, HANGS_MS = 4000 };
+
+static int32_t out[JOB_RANKS][MUCH], in[JOB_RANKS][MUCH * JOB_RANKS];
+
+static struct frl_collective make(const struct rank *rank, enum frl_coll coll, int count, int root)
+{
+	return (struct frl_collective){ .coll = coll,
+		.send = out[rank->number],
+		.recv = in[rank->number],
+		.count = (size_t)count,
+		.dtype = FRL_INT32,
+		.root = root };
+}
+
+static bool has_words(struct rank *rank, const char *const words[3])
+{
+	for (int i = 0; i < 3 && words[i]; i++) {
+		if (!strstr(frl_last_error(), words[i]))
+			return complain(
+				rank, "'%s' does not have '%s'", frl_last_error(), words[i]);
+	}
+	return true;
+}
+
+/* What ranks 0 and 1 do, one after the other; -1: no more. */
+static const struct row {
+	enum frl_coll coll;
+	int counts[2][OPERATIONS];
+	const char *words[3];
+} rows[] = {
+	{ FRL_ALLREDUCE, { { 0, -1 }, { SOME, -1 } }, { "allreduce #0 of" } },
+	{ FRL_ALLREDUCE, { { MUCH, -1 }, { 0, -1 } }, { "allreduce #0 of" } },
+	{ FRL_ALLREDUCE, { { 0, SOME, -1 }, { SOME, 0, -1 } }, { "allreduce #0 of" } },
+	{ FRL_ALLGATHER, { { SOME, 0, SOME }, { SOME, SOME, SOME } }, { "allgather #" } },
+	{ FRL_BROADCAST, { { SOME, -1 }, { 0, -1 } }, { "broadcast #0 of" } },
+	{ FRL_SEND, { { 0, SOME, -1 }, { SOME, 0, -1 } }, { "rank 0", "rank 1" } },
+	{ FRL_SEND, { { 0, -1 }, { SOME, -1 } }, { "rank 0", "rank 1" } },
+	{ FRL_SEND, { { SOME, -1 }, { 0, -1 } }, { "rank 0", "rank 1" } },
+};
+
+static void run_row(struct rank *rank)
+{
+	const struct row *row = rank->job->arg;
+	int rc = 0;
+
+	for (int i = 0; i < OPERATIONS && row->counts[rank->number][i] >= 0 && !rc; i++) {
+		bool is_pair = row->coll == FRL_SEND;
+		struct frl_collective c = make(rank,
+			is_pair && rank->number == 1 ? FRL_RECV : row->coll,
+			row->counts[rank->number][i], is_pair ? !rank->number : 0);
+
+		rc = frl_run(rank->comm, &c);
+	}
+	/* In what they do together next at the latest; who only sent may need one more. */
+	for (int i = 0; i < 2 && !rc; i++)
+		rc = frl_barrier(rank->comm);
+	/* The bootstrap may have been faster than the mail. */
+	if (rc != -EPROTO && rc != -ECONNRESET)
+		complain(rank, "%d instead of -EPROTO: %s", rc, frl_last_error());
+	has_words(rank, row->words);
+}
+
+START_TEST(some_have_no_elements)
+{
+	struct row row = rows[_i];
+	struct job job = { .ranks = 2, .main = run_row, .arg = &row, .timeout_ms = HANGS_MS };
+
+	job_run(&job);
+}
+END_TEST
+
+/* They need nobody, and what comes between is as it was. */
+static void run_empty(struct rank *rank)
+{
+	int other = (rank->number + 1) % rank->ranks;
+	int before = (rank->number + rank->ranks - 1) % rank->ranks;
+	bool done = false;
+
+	for (enum frl_coll coll = 0; coll < FRL_SEND; coll++) {
+		struct frl_collective c = make(rank, coll, 0, 0);
+
+		if (coll != FRL_ALLTOALLV && coll != FRL_BARRIER)
+			expect(rank, frl_run(rank->comm, &c) == 0);
+	}
+	for (int count = 0; count <= SOME; count += SOME) {
+		struct frl_collective group[] = { make(rank, FRL_SEND, count, other),
+			make(rank, FRL_RECV, count, before), make(rank, FRL_ALLREDUCE, 0, 0),
+			make(rank, FRL_SEND, 0, rank->number), make(rank, FRL_ALLREDUCE, count, 0),
+			make(rank, FRL_RECV, 0, rank->number) };
+		struct frl_request *request;
+
+		group[4].send = &out[rank->number][SOME];
+		group[4].recv = &in[rank->number][SOME];
+		expect(rank, frl_start_group(rank->comm, group, 6, &request) == 0);
+		if (rank->failure[0])
+			return;
+		if (count == 0)
+			expect(rank, frl_request_test(request, &done) == 0 && done);
+		else
+			expect(rank, frl_request_wait(request) == 0);
+	}
+	expect(rank, frl_barrier(rank->comm) == 0);
+}
+
+START_TEST(all_have_no_elements)
+{
+	struct job job = { .ranks = _i, .main = run_empty };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Sends and receives to and from this rank, as counts. */
+static const struct own {
+	int counts[OPERATIONS]; /* sent; negative: received; more than MUCH: of none */
+	int fails_at;
+} owns[] = {
+	{ { -SOME, MUCH + 1 }, 1 },
+	{ { MUCH + 1, -SOME }, 1 },
+	{ { SOME, -MUCH - 1 }, 1 },
+	{ { -MUCH - 1, SOME }, 1 },
+	{ { MUCH + 1, SOME, -SOME }, 2 },
+	{ { -SOME, SOME - 1 }, 1 },
+};
+
+static void run_own(struct rank *rank)
+{
+	static const char *const words[3] = { "all ranks must start the same" };
+	const struct own *own = rank->job->arg;
+
+	for (int i = 0; i <= own->fails_at; i++) {
+		int count = own->counts[i] < 0 ? -own->counts[i] : own->counts[i];
+		struct frl_collective c = make(rank, own->counts[i] < 0 ? FRL_RECV : FRL_SEND,
+			count > MUCH ? 0 : count, rank->number);
+		struct frl_request *request;
+		int rc = frl_start(rank->comm, &c, &request);
+
+		expect(rank, rc == (i == own->fails_at ? -EPROTO : 0));
+		if (i == own->fails_at)
+			has_words(rank, words);
+	}
+}
+
+START_TEST(to_itself_of_no_elements)
+{
+	struct own own = owns[_i];
+	struct job job = { .ranks = 1, .main = run_own, .arg = &own };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Each waits for what the other does not send. */
+static void run_in_vain(struct rank *rank)
+{
+	static const char *const words[3] = { "recv of 5 elements from rank 1 made no progress",
+		"rank 1 waits for rank 0 in recv of 5 elements from rank 0" };
+	struct frl_collective c = make(rank, FRL_RECV, SOME, !rank->number);
+	int rc;
+
+	if (rank->number == 1)
+		rank->comm->config.timeout_ms = HANGS_MS;
+	expect(rank, frl_barrier(rank->comm) == 0);
+	rc = frl_run(rank->comm, &c);
+	if (rank->number == 0 && expect(rank, rc == -ETIMEDOUT))
+		has_words(rank, words);
+}
+
+START_TEST(who_waits_in_vain_says_for_what)
+{
+	struct job job = { .ranks = 2, .main = run_in_vain, .timeout_ms = 300 };
+
+	job_run(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("comm_empty");
+	TCase *tcase = tcase_create("comm_empty");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_loop_test(tcase, some_have_no_elements, 0, (int)(sizeof(rows) / sizeof(rows[0])));
+	tcase_add_loop_test(tcase, all_have_no_elements, 1, 4);
+	tcase_add_loop_test(
+		tcase, to_itself_of_no_elements, 0, (int)(sizeof(owns) / sizeof(owns[0])));
+	tcase_add_test(tcase, who_waits_in_vain_says_for_what);
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	/* EAL starts once a process. */
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The board: which mail is kept for a communicator, however much comes, and what communicators do
+ * with it. And what must not take longer than the number of ranks or operations demands.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "collectives/communicator.h"
+#include "lib/base/clock.h"
+#include "tests/unit/comm_fixture.h"
+
+/* ---- a board alone */
+
+static void (*receiver)(void *arg, int rank, const void *data, size_t size);
+static void *receiver_arg;
+static unsigned posted;
+
+static int post_nothing(void *ctx, int rank, const void *data, size_t size)
+{
+	posted++;
+	return 0;
+}
+
+static void set_receiver(
+	void *ctx, void (*receive)(void *arg, int rank, const void *data, size_t size), void *arg)
+{
+	receiver = receive;
+	receiver_arg = arg;
+}
+
+static struct frl_bootstrap bootstrap = {
+	.ranks = 1024, .post = post_nothing, .set_receiver = set_receiver
+};
+
+/* As another rank's board sends it. */
+static void arrive(
+	int member, enum mail_type type, const struct post *to, const void *bytes, size_t size)
+{
+	uint8_t mail[FRL_MAIL_MAX] = { 'F', 'R', 'L', 'M', 1, (uint8_t)type };
+
+	memcpy(mail + 8, to->id, COMM_ID_SIZE);
+	memcpy(mail + 8 + COMM_ID_SIZE, bytes, size);
+	receiver(receiver_arg, member, mail, 8 + COMM_ID_SIZE + size);
+}
+
+/* About a channel: the newest is the one that counts. */
+static void arrive_connect(int member, uint8_t channel, uint8_t number, const struct post *to)
+{
+	uint8_t bytes[200] = { channel, number };
+
+	arrive(member, MAIL_CONNECT, to, bytes, sizeof(bytes));
+}
+
+static void arrive_failure(int member, const char *text, const struct post *to)
+{
+	uint8_t bytes[256] = { 0, 0, 0, EPROTO };
+
+	memcpy(bytes + 4, text, strlen(text));
+	arrive(member, MAIL_FAILED, to, bytes, 4 + strlen(text));
+}
+
+struct found {
+	unsigned connects, failures, others;
+	uint8_t last_number;
+	char failure[256];
+};
+
+/* Takes all mail of the post; what there is of `member` in detail. */
+static struct found take(struct board *board, struct post *post, int member)
+{
+	struct mail *mail = board_take(board, post);
+	struct found found = { 0 };
+
+	while (mail) {
+		struct mail *next = mail->next;
+
+		if (mail->member != member) {
+			found.others++;
+		} else if (mail->type == MAIL_CONNECT) {
+			found.connects++;
+			found.last_number = mail->bytes[1];
+		} else if (mail->type == MAIL_FAILED) {
+			found.failures++;
+			memcpy(found.failure, mail->bytes + 4, mail->size - 4);
+		}
+		free(mail);
+		mail = next;
+	}
+	return found;
+}
+
+/* A rank that does not look for long, while another one asks again and again, and fails at last. */
+START_TEST(a_failure_is_never_lost)
+{
+	struct post post = { .id = "a" };
+	struct board *board;
+	struct found found;
+
+	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
+	board_add(board, &post);
+	for (int i = 0; i < 20000; i++)
+		arrive_connect(i % 500, (uint8_t)(i / 500 % 4), (uint8_t)i, &post);
+	arrive_failure(3, "number 1", &post);
+	arrive_failure(3, "number 2", &post);
+	arrive_connect(3, 2, 77, &post);
+	found = take(board, &post, 3);
+	ck_assert_uint_eq(found.failures, 1);
+	ck_assert_str_eq(found.failure, "number 1");
+	ck_assert_uint_eq(found.connects, 4);
+	ck_assert_uint_eq(found.others, 4 * 499);
+	found = take(board, &post, 3);
+	ck_assert_uint_eq(found.failures + found.connects + found.others, 0);
+	board_remove(board, &post);
+	board_put(board);
+}
+END_TEST
+
+/* All that a communicator has something to do with; questions the board answers itself. */
+START_TEST(every_type_arrives)
+{
+	const enum mail_type types[] = { MAIL_FAILED, MAIL_REPORT, MAIL_MEASURED };
+	struct post post = { .id = "a" };
+	struct board *board;
+
+	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
+	board_add(board, &post);
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		struct mail *mail;
+
+		arrive(7, types[i], &post, "text", 4);
+		mail = board_take(board, &post);
+		ck_assert_ptr_nonnull(mail);
+		ck_assert_int_eq(mail->type, types[i]);
+		ck_assert_ptr_null(mail->next);
+		free(mail);
+	}
+	board_remove(board, &post);
+	board_put(board);
+}
+END_TEST
+
+START_TEST(the_newest_replaces)
+{
+	struct post post = { .id = "a" };
+	struct board *board;
+	struct found found;
+
+	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
+	board_add(board, &post);
+	for (int i = 0; i < 100; i++)
+		arrive_connect(5, 1, (uint8_t)i, &post);
+	arrive_connect(5, MAIL_CHANNELS, 1, &post); /* there is none */
+	arrive(5, (enum mail_type)99, &post, "x", 1);
+	found = take(board, &post, 5);
+	ck_assert_uint_eq(found.connects, 1);
+	ck_assert_uint_eq(found.last_number, 99);
+	board_remove(board, &post);
+	board_put(board);
+}
+END_TEST
+
+/* For a communicator that is not there yet, with much for others that never come. */
+START_TEST(kept_for_those_to_come)
+{
+	struct post post = { .id = "to come" }, other = { .id = "never" };
+	struct board *board;
+	struct found found;
+
+	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
+	arrive_failure(7, "early", &post);
+	arrive_failure(7, "and again", &post);
+	for (int i = 0; i < 50000; i++) {
+		snprintf((char *)other.id, sizeof(other.id), "never %d", i);
+		arrive_connect(i % 1000, 0, 0, &other);
+	}
+	for (int i = 0; i < 100; i++)
+		arrive_connect(7, 0, (uint8_t)i, &post);
+	board_add(board, &post);
+	ck_assert(post_is_waiting(&post));
+	found = take(board, &post, 7);
+	ck_assert_uint_eq(found.failures, 1);
+	ck_assert_str_eq(found.failure, "early");
+	ck_assert_uint_eq(found.connects, 1);
+	ck_assert_uint_eq(found.last_number, 99);
+	ck_assert_uint_eq(found.others, 0);
+	board_remove(board, &post);
+	board_put(board);
+}
+END_TEST
+
+/* What comes late for one that was there is not kept: ids do not come again. */
+START_TEST(nothing_is_kept_for_those_that_ended)
+{
+	struct post post = { .id = "a" };
+	struct board *board;
+	struct found found;
+
+	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
+	board_add(board, &post);
+	board_remove(board, &post);
+	arrive_failure(1, "late", &post);
+	arrive_connect(1, 0, 0, &post);
+	board_add(board, &post);
+	found = take(board, &post, 1);
+	ck_assert_uint_eq(found.failures + found.connects + found.others, 0);
+	board_remove(board, &post);
+	board_put(board);
+}
+END_TEST
+
+/* ---- communicators */
+
+static struct {
+	pthread_mutex_t mutex;
+	pthread_cond_t changed;
+	bool is_open;
+} gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+
+static void gate_open(void)
+{
+	pthread_mutex_lock(&gate.mutex);
+	gate.is_open = true;
+	pthread_cond_broadcast(&gate.changed);
+	pthread_mutex_unlock(&gate.mutex);
+}
+
+static void gate_wait(void)
+{
+	pthread_mutex_lock(&gate.mutex);
+	while (!gate.is_open)
+		pthread_cond_wait(&gate.changed, &gate.mutex);
+	pthread_mutex_unlock(&gate.mutex);
+}
+
+/* Later, by so many ms after it was asked last: has it been asked again? */
+static bool asks_after(struct frl_comm *comm, uint64_t ms)
+{
+	struct channel *channel = comm->connecting;
+	unsigned before = channel->asks;
+
+	channels_ask_again(comm, channel->asked_ns + ms * NS_PER_MS);
+	return channel->asks != before;
+}
+
+/* Rank 1 does not come for long: it is asked ever more seldom, but never given up. */
+static void ask_ever_later(struct rank *rank)
+{
+	static const unsigned patience_ms[] = { 500, 1000, 2000, 4000, 8000, 8000, 8000 };
+	int32_t value = 5;
+	struct frl_collective c = {
+		.send = &value, .recv = &value, .count = 1, .dtype = FRL_INT32
+	};
+	struct frl_request *request = NULL;
+	struct frl_comm *comm = NULL;
+
+	/* A new one has no connections. */
+	expect(rank, frl_comm_duplicate(rank->comm, &comm) == 0);
+	c.coll = rank->number ? FRL_RECV : FRL_SEND;
+	c.root = !rank->number;
+	if (rank->number)
+		gate_wait();
+	if (comm)
+		expect(rank, frl_start(comm, &c, &request) == 0);
+	if (!rank->number && request && expect(rank, comm->connecting != NULL)) {
+		for (size_t i = 0; i < sizeof(patience_ms) / sizeof(patience_ms[0]); i++) {
+			expect(rank, !asks_after(comm, patience_ms[i]));
+			expect(rank, asks_after(comm, patience_ms[i] + 1));
+		}
+	}
+	if (!rank->number)
+		gate_open();
+	if (request)
+		expect(rank, frl_request_wait(request) == 0);
+	frl_comm_destroy(comm);
+}
+
+START_TEST(asked_ever_later)
+{
+	struct job job = { .ranks = 2, .main = ask_ever_later };
+
+	gate.is_open = false;
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 0 says in its own words why it gives up. */
+static void abort_in_words(struct rank *rank)
+{
+	const char *reason = rank->job->arg;
+	int rc = 0;
+
+	if (rank->number == 0)
+		frl_comm_abort(rank->comm, reason);
+	rc = frl_barrier(rank->comm);
+	if (rc != -ECANCELED && rc != -ECONNRESET)
+		complain(rank, "%d: %s", rc, frl_last_error());
+	if (rank->number == 1 && !strstr(frl_last_error(), "Größe ∞ ≠ 0"))
+		complain(rank, "%s", frl_last_error());
+	if (rank->number == 1 && strpbrk(frl_last_error(), "\x1b\n\x9b"))
+		complain(rank, "control characters: %s", frl_last_error());
+}
+
+START_TEST(reasons_keep_their_letters)
+{
+	static char reason[] = "Größe ∞ ≠ 0: \x1b[31mred\n, \x9b, half of one \xe2\x88";
+	struct job job = { .ranks = 2, .main = abort_in_words, .arg = reason };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- what differs only in its number */
+
+static void differ_in_number(struct rank *rank)
+{
+	struct signature mine = { .number = 7, .coll = FRL_SEND, .root = 3, .count = 4 };
+	struct signature theirs = mine;
+
+	if (rank->job->arg)
+		theirs.number++;
+	else
+		theirs.root++;
+	expect(rank, comm_fail_mismatch(rank->comm, 0, &theirs, &mine) == -EPROTO);
+	if (rank->job->arg)
+		expect(rank,
+			strstr(frl_last_error(), "collective #7") &&
+				strstr(frl_last_error(), "collective #8"));
+	else
+		expect(rank,
+			strstr(frl_last_error(), "receive #3") &&
+				strstr(frl_last_error(), "receive #4"));
+}
+
+START_TEST(numbers_are_told_where_they_differ)
+{
+	struct job job = { .ranks = 1, .main = differ_in_number, .arg = _i ? (void *)&gate : NULL };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- the table of algorithms is of what runs */
+
+static void explain_pieces(struct rank *rank)
+{
+	static const size_t lengths[] = { 1, 900, 70001 };
+	size_t counts[JOB_RANKS], displs[JOB_RANKS];
+	struct frl_collective c = { .coll = FRL_ALLTOALLV,
+		.dtype = FRL_INT32,
+		.send_counts = counts,
+		.recv_counts = counts,
+		.send_displs = displs,
+		.recv_displs = displs };
+
+	for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
+		int32_t *memory = calloc((size_t)rank->ranks * 2, lengths[k] * sizeof(*memory));
+		struct frl_request *request;
+		char text[2048], sent[64], *arrow;
+
+		for (int i = 0; i < rank->ranks; i++) {
+			counts[i] = lengths[k];
+			displs[i] = (size_t)i * lengths[k];
+		}
+		c.send = memory;
+		c.recv = memory + (size_t)rank->ranks * lengths[k];
+		expect(rank, frl_comm_explain(rank->comm, &c, text, sizeof(text)) > 0);
+		snprintf(sent, sizeof(sent), "sends %zu bytes",
+			(size_t)(rank->ranks - 1) * lengths[k] * sizeof(int32_t));
+		expect(rank, strstr(text, sent) != NULL);
+		arrow = strstr(text, "<-");
+		if (expect(rank, frl_start(rank->comm, &c, &request) == 0) && arrow &&
+			request->runs) {
+			const char *ran = frl_algo_name(request->runs->schedule->plan.algo);
+
+			while (arrow > text && arrow[-1] != '\n')
+				arrow--;
+			expect(rank, strncmp(arrow, ran, strlen(ran)) == 0);
+			expect(rank, frl_request_wait(request) == 0);
+		}
+		expect(rank, arrow != NULL);
+		free(memory);
+	}
+}
+
+START_TEST(pieces_are_explained)
+{
+	struct job job = { .ranks = 4, .main = explain_pieces };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- much at once: none of these takes a time that grows with the square */
+
+enum { QUEUED = 60000, MANY_HOSTS = 32768, CPU_MS = 3000 };
+
+static uint64_t cpu_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void send_to_self(struct rank *rank)
+{
+	struct frl_request **requests = calloc(QUEUED, sizeof(struct frl_request *));
+	int32_t *out = calloc(QUEUED, sizeof(*out)), in = 0;
+	struct frl_collective c = { .count = 1, .dtype = FRL_INT32, .recv = &in };
+	uint64_t start_ms = cpu_ms();
+
+	c.coll = FRL_SEND;
+	for (int i = 0; i < QUEUED && !rank->failure[0]; i++) {
+		out[i] = i;
+		c.send = &out[i];
+		expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
+	}
+	expect(rank, cpu_ms() - start_ms < CPU_MS);
+	c.coll = FRL_RECV;
+	for (int i = 0; i < QUEUED && !rank->failure[0]; i++) {
+		expect(rank, frl_run(rank->comm, &c) == 0);
+		expect(rank, in == i);
+		expect(rank, frl_request_wait(requests[i]) == 0);
+	}
+	free(requests);
+	free(out);
+}
+
+START_TEST(many_to_itself)
+{
+	struct job job = { .ranks = 1, .main = send_to_self };
+
+	job_run(&job);
+}
+END_TEST
+
+START_TEST(hosts_are_numbered)
+{
+	struct topology_host *hosts = calloc(MANY_HOSTS, sizeof(*hosts));
+	uint32_t *numbers = calloc(MANY_HOSTS, sizeof(*numbers));
+	uint32_t per_host = _i ? 8 : 1, n = 0;
+	uint64_t start_ms = cpu_ms();
+
+	/* Ids go down while ranks go up; the ranks of a host lie apart, or next to each other. */
+	for (uint32_t rank = 0; rank < MANY_HOSTS; rank++) {
+		uint32_t host = _i == 1 ? rank % (MANY_HOSTS / per_host) : rank / per_host;
+
+		hosts[rank].rank = rank;
+		put_number(hosts[rank].id + 3, 4, UINT32_MAX - host);
+	}
+	topology_number_hosts(hosts, MANY_HOSTS, numbers);
+	ck_assert_uint_lt(cpu_ms() - start_ms, CPU_MS);
+	for (uint32_t rank = 0; rank < MANY_HOSTS; rank++) {
+		uint32_t host = _i == 1 ? rank % (MANY_HOSTS / per_host) : rank / per_host;
+
+		ck_assert_uint_eq(numbers[rank], host);
+		n = numbers[rank] >= n ? numbers[rank] + 1 : n;
+	}
+	ck_assert_uint_eq(n, MANY_HOSTS / per_host);
+	free(hosts);
+	free(numbers);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("comm_mail");
+	TCase *tcase = tcase_create("comm_mail");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_test(tcase, a_failure_is_never_lost);
+	tcase_add_test(tcase, every_type_arrives);
+	tcase_add_test(tcase, the_newest_replaces);
+	tcase_add_test(tcase, kept_for_those_to_come);
+	tcase_add_test(tcase, nothing_is_kept_for_those_that_ended);
+	tcase_add_test(tcase, asked_ever_later);
+	tcase_add_test(tcase, reasons_keep_their_letters);
+	tcase_add_loop_test(tcase, numbers_are_told_where_they_differ, 0, 2);
+	tcase_add_test(tcase, pieces_are_explained);
+	tcase_add_test(tcase, many_to_itself);
+	tcase_add_loop_test(tcase, hosts_are_numbered, 0, 3);
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	/* EAL starts once a process. */
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
