@@ -134,13 +134,17 @@ static int ping_rail(struct frl_comm *comm, unsigned rail)
 
 int channels_check_rails(struct frl_comm *comm)
 {
+	struct frl_device_attr attr;
 	int err = 0;
 
 	for (unsigned i = 0; i < comm->n_rails; i++) {
-		struct frl_device_attr attr;
+		struct rail *rail = &comm->rails[i];
 
-		frl_device_query(comm->rails[i].device, &attr);
-		comm->rails[i].is_down = attr.port_state != FRL_PORT_ACTIVE;
+		/* The local fabric is always there; asking after it looks at every queue pair. */
+		if (rail->attr.local_fabric)
+			continue;
+		frl_device_query(rail->device, &attr);
+		rail->is_down = attr.port_state != FRL_PORT_ACTIVE;
 	}
 	for (unsigned i = 0; i < comm->n_rails && !err; i++) {
 		struct rail *rail = &comm->rails[i];

@@ -141,6 +141,12 @@ struct plan_range plan_scratch_encoded(struct plan_builder *b, size_t elements)
 	return take_scratch(b, frl_wire_size(b->job->wire, elements), true);
 }
 
+static bool scales_first(const struct plan_job *job)
+{
+	return plan_reduces(job->coll) &&
+		(job->op == FRL_PREMUL_SUM || (job->op == FRL_AVG && job->is_float_narrow));
+}
+
 void plan_take_input(struct plan_builder *b, size_t count, enum plan_buffer into)
 {
 	bool same = b->job->in_place && into == PLAN_RECV;
@@ -148,7 +154,7 @@ void plan_take_input(struct plan_builder *b, size_t count, enum plan_buffer into
 
 	b->input = source;
 	b->input_step = PLAN_NOTHING;
-	if (!plan_scales_first(b->job))
+	if (!scales_first(b->job))
 		return;
 	b->input = into == PLAN_RECV ? plan_at(b, PLAN_RECV, 0) : plan_scratch(b, count);
 	b->input_step = plan_add_local(b, PLAN_SCALE, b->input, source, count);
@@ -168,7 +174,7 @@ uint32_t plan_finish(struct plan_builder *b, struct plan_range range, size_t cou
 {
 	uint32_t step;
 
-	if (b->job->op != FRL_AVG || plan_scales_first(b->job))
+	if (b->job->op != FRL_AVG || scales_first(b->job))
 		return made;
 	step = plan_add_local(b, PLAN_SCALE, range, range, count);
 	plan_wait(b, step, made, 0);
@@ -270,12 +276,6 @@ bool plan_reduces(enum frl_coll coll)
 bool plan_is_encoded(const struct plan_job *job)
 {
 	return job->wire != FRL_WIRE_SAME;
-}
-
-bool plan_scales_first(const struct plan_job *job)
-{
-	return plan_reduces(job->coll) &&
-		(job->op == FRL_PREMUL_SUM || (job->op == FRL_AVG && job->is_float_narrow));
 }
 
 bool plan_is_power_of_two(uint32_t n)

@@ -94,7 +94,6 @@ const char *plan_why_not_all(const struct plan_job *job);
 /* What the job asks for. */
 bool plan_reduces(enum frl_coll coll);
 bool plan_is_encoded(const struct plan_job *job);
-bool plan_scales_first(const struct plan_job *job);
 bool plan_is_power_of_two(uint32_t n);
 /* Rounds of doubling until n ranks are reached. */
 uint32_t plan_log2_up(uint32_t n);

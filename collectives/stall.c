@@ -40,17 +40,12 @@ static void note(_Atomic uint32_t *to, uint32_t value)
 	atomic_store_explicit(to, value, memory_order_relaxed);
 }
 
-static uint32_t find_dead_rails(const struct frl_comm *comm)
+static uint32_t dead_rails(const struct frl_comm *comm)
 {
 	uint32_t rails = 0;
 
-	for (unsigned i = 0; i < comm->n_rails; i++) {
-		struct frl_device_attr attr;
-
-		frl_device_query(comm->rails[i].device, &attr);
-		if (attr.port_state == FRL_PORT_DOWN)
-			rails |= (uint32_t)1 << i;
-	}
+	for (unsigned i = 0; i < comm->n_rails; i++)
+		rails |= (uint32_t)comm->rails[i].is_down << i;
 	return rails;
 }
 
@@ -342,7 +337,7 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 	add(&text, "", line);
 	snprintf(line, sizeof(line), "it waits for rank %d", awaited(comm));
 	add(&text, ": ", line);
-	add_dead_rails(&text, comm->rank, find_dead_rails(comm));
+	add_dead_rails(&text, comm->rank, dead_rails(comm));
 	for (int pass = 0; pass < 3; pass++) {
 		for (int rank = 0; rank < comm->ranks; rank++) {
 			if (rank == comm->rank ||
@@ -426,7 +421,7 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 		now_ns - comm->stall.probed_ns < (uint64_t)PROBE_EVERY_MS * NS_PER_MS)
 		return 0;
 	comm->stall.probed_ns = now_ns;
-	note(&to->dead_rails, find_dead_rails(comm));
+	note(&to->dead_rails, dead_rails(comm));
 	return probe(comm);
 }
 
