@@ -16,6 +16,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/wire/packet.h"
 
 enum {
 	NS_PER_MS = 1000000,
@@ -180,7 +181,7 @@ static void let_go(struct frl_conn *conn, enum conn_state was, bool wanted)
 	if (was == CONN_MAKING || was == CONN_ESTABLISHED) {
 		if (!wanted)
 			qp_fail_held(qp, conn->error, conn->reason);
-		else if (qp->engine.core.state != FRL_QPS_RESET)
+		else if (qp_state(qp) != FRL_QPS_RESET)
 			(void)modify_qp_once(qp, &attr, FRL_QP_STATE);
 	}
 	device_leave(conn->device);

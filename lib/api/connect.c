@@ -5,7 +5,9 @@
 
 #include "lib/api/connecting.h"
 #include "lib/base/clock.h"
-#include "lib/base/error.h"
+#include "lib/base/random.h"
+#include "lib/base/settings.h"
+#include "lib/wire/psn.h"
 
 enum {
 	DEFAULT_TIMEOUT = 14,          /* 67 ms */
@@ -23,26 +25,44 @@ int frl_qp_endpoint(struct frl_qp *qp, struct frl_endpoint *ret_endpoint)
 
 	if (!qp || !ret_endpoint)
 		return frl_fail(-EINVAL, "frl_qp_endpoint: qp and ret_endpoint are required");
-	if (qp_is_datagram(&qp->engine.core))
+	if (!qp_is_connected_type(qp))
 		return frl_fail(-EINVAL,
 			"queue pair 0x%x is not connected to another one: tell its number, Q_Key "
 			"and a GID of the device to whom it may concern",
-			qp->engine.core.qpn);
+			qp->num);
 	device = qp->pd->device;
 	device_enter(device);
-	state = qp->engine.core.state;
+	state = qp_state(qp);
 	if (state == FRL_QPS_RESET && !qp->has_endpoint) {
-		qp->local_psn = (uint32_t)random_u64(&device->engine.random) & PSN_MASK;
+		qp->local_psn = (uint32_t)random_entropy() & PSN_MASK;
 		qp->has_endpoint = true;
 	}
 	device_leave(device);
 	if (state != FRL_QPS_RESET)
 		return frl_fail(-EINVAL,
-			"queue pair 0x%x is in %s: it must be in RESET to be connected",
-			qp->engine.core.qpn, frl_qp_state_str(state));
+			"queue pair 0x%x is in %s: it must be in RESET to be connected", qp->num,
+			frl_qp_state_str(state));
 	endpoint_describe(qp, &endpoint);
 	endpoint_encode(&endpoint, ret_endpoint);
 	return 0;
+}
+
+static uint8_t default_timeout(const struct frl_device *device)
+{
+	uint64_t wanted = settings_get()->ack_timeout;
+
+	if (wanted)
+		return (uint8_t)wanted;
+	if (device->ack_timeout)
+		return device->ack_timeout;
+	return device->attr.lossless ? DEFAULT_TIMEOUT_LOSSLESS : DEFAULT_TIMEOUT;
+}
+
+static uint8_t default_rd_atomic(const struct frl_device *device)
+{
+	uint32_t most = device->attr.max_rd_atomic;
+
+	return (uint8_t)(most < DEFAULT_RD_ATOMIC ? most : DEFAULT_RD_ATOMIC);
 }
 
 void frl_connect_config_init(struct frl_device *device, struct frl_connect_config *config)
@@ -50,11 +70,12 @@ void frl_connect_config_init(struct frl_device *device, struct frl_connect_confi
 	*config = (struct frl_connect_config){
 		.access_flags = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ |
 			FRL_ACCESS_REMOTE_ATOMIC,
-		.timeout = device->attr.lossless ? DEFAULT_TIMEOUT_LOSSLESS : DEFAULT_TIMEOUT,
+		.timeout = default_timeout(device),
 		.retry_cnt = 7,
 		.rnr_retry = 7,
 		.min_rnr_timer = 1,
-		.max_rd_atomic = DEFAULT_RD_ATOMIC,
+		.traffic_class = (uint8_t)settings_get()->traffic_class,
+		.max_rd_atomic = default_rd_atomic(device),
 		.timeout_ms = DEFAULT_TIMEOUT_MS,
 	};
 }
@@ -63,6 +84,8 @@ void frl_connect_config_init(struct frl_device *device, struct frl_connect_confi
 struct attempt {
 	struct connecting connecting;
 	int timeout_ms;
+	bool is_stepping;  /* somebody is in connecting_step(), where the guard may be released */
+	bool is_abandoned; /* meanwhile: who steps sees to the rest */
 };
 
 /* It is over: the queue pair is nobody's to connect any more. With the guard held. */
@@ -77,15 +100,38 @@ void connect_abandon(struct frl_qp *qp)
 {
 	if (!qp->attempt)
 		return;
+	if (qp->attempt->is_stepping) {
+		qp->attempt->is_abandoned = true;
+		return;
+	}
 	connecting_abandon(&qp->attempt->connecting);
 	forget_attempt(qp);
+}
+
+/* -ECANCELED: it is over because somebody else has said so. */
+static int take_step(struct frl_qp *qp)
+{
+	struct attempt *attempt = qp->attempt;
+	int rc;
+
+	attempt->is_stepping = true;
+	rc = connecting_step(&attempt->connecting);
+	attempt->is_stepping = false;
+	if (!attempt->is_abandoned)
+		return rc;
+	connecting_abandon(&attempt->connecting);
+	return frl_fail(-ECANCELED,
+		"queue pair 0x%x was reset, or given up, while it was being connected", qp->num);
 }
 
 static int step_attempt(struct frl_qp *qp)
 {
 	struct connecting *connecting = &qp->attempt->connecting;
-	int rc = connecting_step(connecting);
+	int rc;
 
+	if (qp->attempt->is_stepping)
+		return -EAGAIN;
+	rc = take_step(qp);
 	if (rc == -EAGAIN && clock_now_ns() < connecting->deadline_ns)
 		return rc;
 	if (rc == -EAGAIN)
@@ -97,7 +143,7 @@ static int step_attempt(struct frl_qp *qp)
 static int test_attempt(struct frl_device *device, void *arg)
 {
 	struct frl_qp *qp = arg;
-	enum frl_qp_state state = qp->engine.core.state;
+	enum frl_qp_state state = qp_state(qp);
 
 	(void)device;
 	if (qp->attempt)
@@ -106,7 +152,7 @@ static int test_attempt(struct frl_device *device, void *arg)
 		return 0;
 	return frl_fail(-EINVAL,
 		"queue pair 0x%x is in %s and not being connected: call frl_qp_connect_start()",
-		qp->engine.core.qpn, frl_qp_state_str(state));
+		qp->num, frl_qp_state_str(state));
 }
 
 static int begin_attempt(struct frl_qp *qp, const struct frl_endpoint *remote,
@@ -127,7 +173,7 @@ static int begin_attempt(struct frl_qp *qp, const struct frl_endpoint *remote,
 	attempt->connecting.deadline_ns = clock_now_ns() + (uint64_t)config->timeout_ms * NS_PER_MS;
 	device_enter(device);
 	qp->attempt = attempt;
-	rc = connecting_step(&attempt->connecting);
+	rc = take_step(qp);
 	if (rc && rc != -EAGAIN)
 		forget_attempt(qp);
 	device_leave(device);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "lib/base/error.h"
+#include "lib/base/addr.h"
 
 enum {
 	NS_PER_MS = 1000000,
@@ -39,24 +39,23 @@ int connecting_claim(struct frl_qp *qp)
 	enum frl_qp_state state;
 
 	device_enter(device);
-	state = qp->engine.core.state;
+	state = qp_state(qp);
 	has_endpoint = qp->has_endpoint;
 	connecting = qp->connecting;
 	if (state == FRL_QPS_RESET && has_endpoint)
 		qp->connecting = true;
 	device_leave(device);
 	if (connecting)
-		return frl_fail(-EINVAL, "queue pair 0x%x: it is being connected already",
-			qp->engine.core.qpn);
+		return frl_fail(-EINVAL, "queue pair 0x%x: it is being connected already", qp->num);
 	if (state != FRL_QPS_RESET)
 		return frl_fail(-EINVAL,
-			"queue pair 0x%x is in %s: it must be in RESET to be connected",
-			qp->engine.core.qpn, frl_qp_state_str(state));
+			"queue pair 0x%x is in %s: it must be in RESET to be connected", qp->num,
+			frl_qp_state_str(state));
 	if (!has_endpoint)
 		return frl_fail(-EINVAL,
 			"queue pair 0x%x: call frl_qp_endpoint() first and give the "
 			"result to the peer",
-			qp->engine.core.qpn);
+			qp->num);
 	return 0;
 }
 
@@ -65,6 +64,13 @@ void connecting_unclaim(struct frl_qp *qp)
 	device_enter(qp->pd->device);
 	qp->connecting = false;
 	device_leave(qp->pd->device);
+}
+
+/* A port of hardware is that of many processes, which have its addresses in common. */
+static bool is_same_hardware(const struct frl_device *device, const struct endpoint *remote)
+{
+	return device->ops->is_hardware &&
+		memcmp(remote->mac, device->attr.mac, sizeof(remote->mac)) == 0;
 }
 
 /* What the two ends must have in common, and which addresses they use. */
@@ -88,7 +94,8 @@ static int check_pair(struct connecting *c)
 		return frl_fail(-EPROTO, "one end has an IPv4 address, the other an IPv6 address");
 	c->remote_ip = remote->addresses[remote_index].ip;
 	c->loop = memcmp(remote->nonce, device->nonce, NONCE_SIZE) == 0;
-	if (c->loop != ip_equal(&c->remote_ip, &own.addresses[own_index].ip))
+	if (c->loop != ip_equal(&c->remote_ip, &own.addresses[own_index].ip) &&
+		!is_same_hardware(device, remote))
 		return frl_fail(-EPROTO, "the peer %s has the address of this device",
 			format_ip(&c->remote_ip));
 	c->attr.ah.dgid = c->remote_ip;
@@ -108,6 +115,8 @@ static void set_attributes(struct connecting *c, const struct frl_qp_attr *terms
 	c->attr.port_num = 1;
 	if (remote->path_mtu < c->attr.path_mtu)
 		c->attr.path_mtu = remote->path_mtu;
+	if (remote->max_rd_atomic && remote->max_rd_atomic < c->attr.max_rd_atomic)
+		c->attr.max_rd_atomic = remote->max_rd_atomic;
 	c->attr.capabilities &= remote->capabilities;
 	c->attr.dest_qpn = remote->qpn;
 	c->attr.rq_psn = remote->psn;
@@ -127,26 +136,20 @@ int connecting_begin(struct connecting *c, struct frl_qp *qp, const struct frl_e
 	return check_pair(c);
 }
 
-/* Ethernet: in one subnet the peer has told its MAC address already, unless it left that to ARP. */
+/* Ethernet: the driver's, or the kernel's, matter. */
 static int find_way(struct connecting *c)
 {
-	const struct frl_device *device = c->qp->pd->device;
-	struct frl_ip hop;
+	struct frl_device *device = c->qp->pd->device;
 
-	if (!neighbors_next_hop(
-		    &device->engine.neighbors, c->attr.ah.sgid_index, &c->remote_ip, &hop))
-		return frl_fail(-EHOSTUNREACH,
-			"%s is not in the subnet of this port and there is no gateway: check the "
-			"addresses and prefix lengths, or give a gateway",
-			format_ip(&c->remote_ip));
-	if (ip_equal(&hop, &c->remote_ip))
-		memcpy(c->attr.ah.dmac, c->remote.mac, sizeof(c->attr.ah.dmac));
-	return 0;
+	if (!device->ops->find_way)
+		return 0;
+	return device->ops->find_way(device, &c->attr.ah, c->remote.mac);
 }
 
 /* A link that was closed a moment ago holds its name a little longer. */
 static int open_link(struct connecting *c)
 {
+	struct frl_device *device = c->qp->pd->device;
 	const struct endpoint *remote = &c->remote;
 	uint64_t now_ns = clock_now_ns();
 	int link;
@@ -154,7 +157,7 @@ static int open_link(struct connecting *c)
 	if (now_ns < c->next_try_ns)
 		return -EAGAIN;
 	c->next_try_ns = now_ns + NS_PER_MS;
-	link = fabric_link_open(c->qp->pd->device, &c->remote_ip, remote->mac, remote->nonce);
+	link = device->ops->link_open(device, &c->remote_ip, remote->mac, remote->nonce);
 	if (link == -EAGAIN)
 		return link;
 	c->is_full = link == -EBUSY || link == -ENOSPC;
@@ -197,7 +200,7 @@ enum { STATES = sizeof(states) / sizeof(states[0]) };
 
 static uint32_t next_mask(const struct connecting *c)
 {
-	bool rc = c->qp->engine.core.type == FRL_QPT_RC;
+	bool rc = c->qp->type == FRL_QPT_RC;
 
 	return FRL_QP_STATE | states[c->next_state].mask | (rc ? states[c->next_state].rc_mask : 0);
 }
@@ -217,20 +220,15 @@ static int to_rts(struct connecting *c)
 
 static int wait_for_peer(struct connecting *c)
 {
-	struct port *port = c->qp->pd->device->port;
+	struct frl_device *device = c->qp->pd->device;
+	int rc = c->has_link ? device->ops->link_state(device, c->attr.ah.link) : 0;
 
-	if (!c->has_link)
-		return 0;
-	switch (port->ops->link_state(port, c->attr.ah.link)) {
-	case PORT_LINK_CONNECTING: return -EAGAIN;
-	case PORT_LINK_UP: return 0;
-	case PORT_LINK_CLOSED:
-	case PORT_LINK_DOWN: break;
-	}
-	return frl_fail(-ECONNRESET,
-		"the link to the peer %s went down while connecting: the peer has ended, "
-		"or this process has no memory for the link (the log says which)",
-		format_ip(&c->remote_ip));
+	if (rc == -ECONNRESET)
+		frl_fail(rc,
+			"the link to the peer %s went down while connecting: the peer has ended, "
+			"or this process has no memory for the link (the log says which)",
+			format_ip(&c->remote_ip));
+	return rc;
 }
 
 static int take_step(struct connecting *c)
@@ -247,6 +245,8 @@ static int take_step(struct connecting *c)
 
 int connecting_step(struct connecting *c)
 {
+	struct frl_device *device = c->qp->pd->device;
+
 	while (c->stage < CONNECTING_DONE) {
 		int rc = take_step(c);
 
@@ -258,7 +258,7 @@ int connecting_step(struct connecting *c)
 	}
 	/* The link has its queue pair. */
 	if (c->has_link)
-		fabric_link_release(c->qp->pd->device, c->attr.ah.link, false);
+		device->ops->link_release(device, c->attr.ah.link, false);
 	c->has_link = false;
 	return 0;
 }
@@ -267,18 +267,19 @@ void connecting_abandon(struct connecting *c)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 	struct frl_device *device = c->qp->pd->device;
-	const char *why;
 
 	if (c->stage >= CONNECTING_DONE)
 		return;
 	c->stage = CONNECTING_FAILED;
-	engine_forget_path(&device->engine, &c->qp->engine);
+	if (device->ops->qp_forget_path)
+		device->ops->qp_forget_path(c->qp);
 	if (!c->has_link)
 		return;
-	/* The queue pair is of no use, and perhaps the link neither. */
-	engine_modify_qp(
-		&device->engine, &c->qp->engine, &attr, FRL_QP_STATE, clock_now_ns(), &why);
-	fabric_link_release(device, c->attr.ah.link, true);
+	/* The queue pair is of no use, and perhaps the link neither. From RESET there is no way to
+	 * ERR, and none that is needed; a refusal would take the place of why it failed. */
+	if (qp_state(c->qp) != FRL_QPS_RESET)
+		(void)device->ops->qp_modify(c->qp, &attr, FRL_QP_STATE);
+	device->ops->link_release(device, c->attr.ah.link, true);
 	c->has_link = false;
 }
 
@@ -298,7 +299,7 @@ int connecting_give_up(struct connecting *c, int timeout_ms)
 			"longer (timeout_ms), and see that both ends have closed it",
 			format_ip(&c->remote_ip), timeout_ms);
 	else if (c->stage == CONNECTING_READY)
-		rc = modify_qp_unanswered(c->qp, &c->attr, next_mask(c));
+		rc = c->qp->pd->device->ops->qp_unanswered(c->qp, &c->attr, next_mask(c));
 	else
 		frl_fail(rc,
 			"the peer %s did not make its end of the link within %d ms: is it "

@@ -7,7 +7,9 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
+#include "lib/base/addr.h"
 #include "lib/control/endpoint.h"
+#include "lib/wire/packet.h"
 
 _Static_assert(ENDPOINT_AT_MORE_IPS + (ENDPOINT_ADDRESSES - 1) * sizeof(struct frl_ip) <=
 		FRL_ENDPOINT_SIZE,
@@ -16,15 +18,16 @@ _Static_assert(ENDPOINT_AT_MORE_IPS + (ENDPOINT_ADDRESSES - 1) * sizeof(struct f
 void endpoint_describe(const struct frl_qp *qp, struct endpoint *ret)
 {
 	const struct frl_device *device = qp->pd->device;
-	const struct gid_table *gids = &device->engine.gids;
+	const struct gid_table *gids = &device->gids;
 
 	*ret = (struct endpoint){
 		.local_fabric = device->attr.local_fabric,
-		.type = qp->engine.core.type,
-		.qpn = qp->engine.core.qpn,
+		.type = qp->type,
+		.qpn = qp->num,
 		.psn = qp->local_psn,
 		.path_mtu = device->attr.path_mtu,
 		.capabilities = device->capabilities,
+		.max_rd_atomic = (uint8_t)device->attr.max_rd_atomic,
 	};
 	memcpy(ret->mac, device->attr.mac, sizeof(ret->mac));
 	memcpy(ret->nonce, device->nonce, NONCE_SIZE);
@@ -47,6 +50,7 @@ void endpoint_encode(const struct endpoint *endpoint, struct frl_endpoint *ret)
 	put_be32(out + ENDPOINT_AT_CAPABILITIES, endpoint->capabilities);
 	memcpy(out + ENDPOINT_AT_NONCE, endpoint->nonce, NONCE_SIZE);
 	out[ENDPOINT_AT_TYPE] = (uint8_t)endpoint->type;
+	out[ENDPOINT_AT_RD_ATOMIC] = endpoint->max_rd_atomic;
 	out[ENDPOINT_AT_ADDRESSES] = (uint8_t)endpoint->n_addresses;
 	for (unsigned i = 0; i < endpoint->n_addresses && i < ENDPOINT_ADDRESSES; i++) {
 		out[ENDPOINT_AT_PREFIX_LEN + i] = endpoint->addresses[i].prefix_len;
@@ -89,6 +93,7 @@ int endpoint_decode(const struct frl_endpoint *from, struct endpoint *ret)
 		.psn = get_be32(in + ENDPOINT_AT_PSN),
 		.path_mtu = mtu,
 		.capabilities = get_be32(in + ENDPOINT_AT_CAPABILITIES),
+		.max_rd_atomic = in[ENDPOINT_AT_RD_ATOMIC],
 	};
 	memcpy(ret->mac, in + ENDPOINT_AT_MAC, sizeof(ret->mac));
 	memcpy(ret->nonce, in + ENDPOINT_AT_NONCE, NONCE_SIZE);
@@ -105,8 +110,14 @@ int endpoint_decode(const struct frl_endpoint *from, struct endpoint *ret)
 bool endpoint_choose(const struct endpoint *local, const struct endpoint *remote,
 	unsigned *ret_local, unsigned *ret_remote)
 {
-	bool first = memcmp(local->mac, remote->mac, sizeof(local->mac)) < 0;
+	int order = memcmp(local->mac, remote->mac, sizeof(local->mac));
 	unsigned best = UINT32_MAX;
+	bool first;
+
+	/* Two processes may have one port of hardware. */
+	if (!order)
+		order = memcmp(local->nonce, remote->nonce, sizeof(local->nonce));
+	first = order < 0;
 
 	for (unsigned i = 0; i < local->n_addresses; i++) {
 		for (unsigned j = 0; j < remote->n_addresses; j++) {

@@ -16,6 +16,7 @@ struct endpoint {
 	uint8_t mac[6];
 	uint32_t path_mtu;
 	uint32_t capabilities;
+	uint8_t max_rd_atomic; /* of the device; 0: not known */
 	uint8_t nonce[NONCE_SIZE];
 	unsigned n_addresses;
 	struct frl_gid addresses[ENDPOINT_ADDRESSES]; /* GIDs 1 and up; VLANs are not told */

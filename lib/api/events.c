@@ -8,46 +8,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-#include <sys/eventfd.h>
 
 #include "lib/api/objects.h"
 #include "lib/base/clock.h"
-#include "lib/base/error.h"
 
 enum { NS_PER_MS = 1000000 };
-
-int bell_make(struct bell *bell)
-{
-	int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-
-	if (fd < 0)
-		return frl_fail(
-			errno, "cannot make a descriptor for events: %s", frl_strerror(errno));
-	*bell = (struct bell){ .fd = fd };
-	return 0;
-}
-
-void bell_fini(struct bell *bell)
-{
-	if (bell->fd >= 0)
-		close(bell->fd);
-	bell->fd = -1;
-}
-
-void bell_set(struct bell *bell, bool raised)
-{
-	uint64_t count = 1;
-	ssize_t n;
-
-	if (bell->raised == raised || bell->fd < 0)
-		return;
-	bell->raised = raised;
-	/* Neither can fail: the count is 0 or 1. */
-	n = raised ? write(bell->fd, &count, sizeof(count)) : read(bell->fd, &count, sizeof(count));
-	(void)n;
-}
 
 static uint64_t limit_of(int timeout_ms)
 {
@@ -65,9 +30,33 @@ static bool sleep_on(struct frl_device *device, int fd, uint64_t limit)
 		return false;
 	left.tv_sec = (time_t)((limit - now) / 1000 / NS_PER_MS);
 	left.tv_nsec = (long)((limit - now) % (UINT64_C(1000) * NS_PER_MS));
-	device_expect_sleep(device);
+	if (device->ops->expect_sleep)
+		device->ops->expect_sleep(device);
 	ppoll(&event, 1, limit == UINT64_MAX ? NULL : &left, NULL);
 	return true;
+}
+
+/* Somebody will sleep: then somebody else has to drive the device. With the guard held. */
+static int start_thread(struct frl_device *device)
+{
+	return device->ops->start_thread ? device->ops->start_thread(device) : 0;
+}
+
+static int make_channel(struct frl_comp_channel *channel)
+{
+	struct frl_device *device = channel->device;
+	int rc = device->ops->channel_create(channel);
+
+	if (rc)
+		return rc;
+	device_enter(device);
+	rc = start_thread(device);
+	if (!rc)
+		device->objects++;
+	device_leave(device);
+	if (rc)
+		device->ops->channel_destroy(channel);
+	return rc;
 }
 
 int frl_comp_channel_create(struct frl_device *device, struct frl_comp_channel **ret_channel)
@@ -78,28 +67,15 @@ int frl_comp_channel_create(struct frl_device *device, struct frl_comp_channel *
 	if (!device || !ret_channel)
 		return frl_fail(
 			-EINVAL, "frl_comp_channel_create: device and ret_channel are required");
-	channel = calloc(1, sizeof(*channel));
+	channel = calloc(1, device->ops->channel_size);
 	if (!channel)
 		return frl_fail(-ENOMEM, "no memory for a completion channel");
-	rc = bell_make(&channel->bell);
-	if (rc)
-		goto err_free;
 	channel->device = device;
-	list_init(&channel->pending);
-	device_enter(device);
-	rc = device_start_thread(device);
-	if (!rc)
-		device->objects++;
-	device_leave(device);
+	rc = make_channel(channel);
 	if (rc)
-		goto err_close;
-	*ret_channel = channel;
-	return 0;
-
-err_close:
-	close(channel->bell.fd);
-err_free:
-	free(channel);
+		free(channel);
+	else
+		*ret_channel = channel;
 	return rc;
 }
 
@@ -113,20 +89,21 @@ int frl_comp_channel_destroy(struct frl_comp_channel *channel)
 	device = channel->device;
 	device_enter(device);
 	cqs = channel->cqs;
-	if (!cqs)
-		device->objects--;
 	device_leave(device);
 	if (cqs)
 		return frl_fail(-EBUSY,
 			"the completion channel is still used by %u completion queues", cqs);
-	close(channel->bell.fd);
+	device->ops->channel_destroy(channel);
+	device_enter(device);
+	device->objects--;
+	device_leave(device);
 	free(channel);
 	return 0;
 }
 
 int frl_comp_channel_fd(const struct frl_comp_channel *channel)
 {
-	return channel->bell.fd;
+	return channel->fd;
 }
 
 int frl_req_notify_cq(struct frl_cq *cq, bool solicited_only)
@@ -137,43 +114,7 @@ int frl_req_notify_cq(struct frl_cq *cq, bool solicited_only)
 		return frl_fail(-EINVAL,
 			"the completion queue has no channel: create it with "
 			"frl_cq_create_on_channel()");
-	device_enter(cq->device);
-	if (!solicited_only)
-		cq->core.armed = CQ_ARMED;
-	else if (cq->core.armed == CQ_NOT_ARMED)
-		cq->core.armed = CQ_ARMED_SOLICITED;
-	device_leave(cq->device);
-	device_expect_sleep(cq->device);
-	return 0;
-}
-
-void events_forget_cq(struct frl_cq *cq)
-{
-	list_remove(&cq->core.notify);
-	list_remove(&cq->core.events.node);
-	if (cq->channel)
-		bell_set(&cq->channel->bell, !list_empty(&cq->channel->pending));
-}
-
-void events_forget(struct event_source *source)
-{
-	list_remove(&source->node);
-}
-
-static struct frl_cq *take_completion_event(struct frl_comp_channel *channel)
-{
-	struct frl_cq *cq = NULL;
-
-	device_enter(channel->device);
-	if (!list_empty(&channel->pending)) {
-		struct cq *core = container_of(channel->pending.next, struct cq, notify);
-
-		list_remove(&core->notify);
-		bell_set(&channel->bell, !list_empty(&channel->pending));
-		cq = container_of(core, struct frl_cq, core);
-	}
-	device_leave(channel->device);
-	return cq;
+	return cq->device->ops->req_notify(cq, solicited_only);
 }
 
 int frl_get_cq_event(struct frl_comp_channel *channel, int timeout_ms, struct frl_cq **ret_cq)
@@ -183,13 +124,13 @@ int frl_get_cq_event(struct frl_comp_channel *channel, int timeout_ms, struct fr
 	if (!channel || !ret_cq)
 		return frl_fail(-EINVAL, "frl_get_cq_event: channel and ret_cq are required");
 	do {
-		struct frl_cq *cq = take_completion_event(channel);
+		struct frl_cq *cq = channel->device->ops->channel_take(channel);
 
 		if (cq) {
 			*ret_cq = cq;
 			return 0;
 		}
-	} while (sleep_on(channel->device, channel->bell.fd, limit));
+	} while (sleep_on(channel->device, channel->fd, limit));
 	return -EAGAIN;
 }
 
@@ -203,7 +144,7 @@ int frl_async_fd(struct frl_device *device)
 	if (device->async.fd < 0)
 		rc = bell_make(&device->async);
 	if (!rc)
-		rc = device_start_thread(device);
+		rc = start_thread(device);
 	if (!rc)
 		rc = device->async.fd;
 	/* Raises it for what has happened already. */
@@ -216,18 +157,9 @@ static struct frl_async_event describe(struct event_source *source)
 	struct frl_async_event event = { 0 };
 
 	switch (source->object) {
-	case EVENT_OF_CQ:
-		event.cq = container_of(
-			container_of(source, struct cq, events), struct frl_cq, core);
-		break;
-	case EVENT_OF_QP:
-		event.qp = container_of(
-			container_of(source, struct qp, events), struct frl_qp, engine.core);
-		break;
-	case EVENT_OF_SRQ:
-		event.srq = container_of(
-			container_of(source, struct srq, events), struct frl_srq, core);
-		break;
+	case EVENT_OF_CQ: event.cq = source->owner; break;
+	case EVENT_OF_QP: event.qp = source->owner; break;
+	case EVENT_OF_SRQ: event.srq = source->owner; break;
 	case EVENT_OF_PORT: break;
 	}
 	event.type = event_take(source);
@@ -236,7 +168,7 @@ static struct frl_async_event describe(struct event_source *source)
 
 static bool take_async_event(struct frl_device *device, struct frl_async_event *ret_event)
 {
-	struct list *queue = &device->engine.events.async;
+	struct list *queue = device->events;
 	bool found;
 
 	device_enter(device);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Protection domains and memory regions. */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "lib/api/objects.h"
@@ -10,13 +9,20 @@
 int frl_pd_create(struct frl_device *device, struct frl_pd **ret_pd)
 {
 	struct frl_pd *pd;
+	int rc = 0;
 
 	if (!device || !ret_pd)
 		return frl_fail(-EINVAL, "frl_pd_create: device and ret_pd are required");
-	pd = calloc(1, sizeof(*pd));
+	pd = calloc(1, device->ops->pd_size);
 	if (!pd)
 		return frl_fail(-ENOMEM, "no memory for a protection domain");
 	pd->device = device;
+	if (device->ops->pd_create)
+		rc = device->ops->pd_create(pd);
+	if (rc) {
+		free(pd);
+		return rc;
+	}
 	device_enter(device);
 	device->objects++;
 	device_leave(device);
@@ -27,18 +33,25 @@ int frl_pd_create(struct frl_device *device, struct frl_pd **ret_pd)
 int frl_pd_destroy(struct frl_pd *pd)
 {
 	struct frl_device *device;
+	unsigned objects;
+	int rc = 0;
 
 	if (!pd)
 		return 0;
 	device = pd->device;
 	device_enter(device);
-	if (pd->objects) {
-		device_leave(device);
+	objects = pd->objects;
+	device_leave(device);
+	if (objects)
 		return frl_fail(-EBUSY,
 			"the protection domain still has %u queue pairs, memory regions or other "
 			"objects",
-			pd->objects);
-	}
+			objects);
+	if (device->ops->pd_destroy)
+		rc = device->ops->pd_destroy(pd);
+	if (rc)
+		return rc;
+	device_enter(device);
 	device->objects--;
 	device_leave(device);
 	free(pd);
@@ -46,7 +59,7 @@ int frl_pd_destroy(struct frl_pd *pd)
 }
 
 /* What a region must be, wherever it comes from. */
-static int check_region(const struct region *region, const char *function)
+static int check_region(const struct frl_mr *region, const char *function)
 {
 	const uint32_t known = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE |
 		FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND;
@@ -80,62 +93,87 @@ int frl_reg_mr(
 	return frl_reg_mr_iova(pd, addr, length, (uintptr_t)addr, access, ret_mr);
 }
 
+/* A region of `pd` that is yet to be registered, by `reg`. */
+static int make_mr(struct frl_pd *pd, const struct frl_mr *wanted,
+	int (*reg)(struct frl_mr *mr, void *arg), void *arg, struct frl_mr **ret_mr)
+{
+	struct frl_device *device = pd->device;
+	char error[ERROR_TEXT_MAX];
+	struct frl_mr *mr;
+	int rc = check_region(wanted, "frl_reg_mr");
+
+	if (rc)
+		return rc;
+	mr = calloc(1, device->ops->mr_size);
+	if (!mr)
+		return frl_fail(-ENOMEM, "no memory for a memory region");
+	*mr = *wanted;
+	mr->device = device;
+	mr->pd = pd;
+	pd_count(pd, 1);
+	error_save(error);
+	rc = reg(mr, arg);
+	if (mr_caches_make_room(rc)) {
+		rc = reg(mr, arg);
+		if (!rc)
+			error_restore(error);
+	}
+	if (rc) {
+		pd_count(pd, -1);
+		free(mr);
+		return rc;
+	}
+	*ret_mr = mr;
+	return 0;
+}
+
+static int reg_memory(struct frl_mr *mr, void *arg)
+{
+	return mr->device->ops->mr_reg(mr);
+}
+
 int frl_reg_mr_iova(struct frl_pd *pd, void *addr, size_t length, uint64_t iova, uint32_t access,
 	struct frl_mr **ret_mr)
 {
-	struct frl_device *device;
-	struct port_mem *mem;
-	struct frl_mr *mr;
-	int rc;
+	const struct frl_mr wanted = {
+		.addr = addr, .length = length, .iova = iova, .access = access
+	};
 
 	if (!pd || !ret_mr || !addr || length == 0)
 		return frl_fail(-EINVAL, "frl_reg_mr: pd, addr, a length and ret_mr are required");
-	mr = calloc(1, sizeof(*mr));
-	if (!mr)
-		return frl_fail(-ENOMEM, "no memory for a memory region");
-	mr->device = pd->device;
-	mr->pd = pd;
-	mr->region = (struct region){
-		.addr = addr, .length = length, .iova = iova, .access = access, .pd = pd
-	};
-	rc = check_region(&mr->region, "frl_reg_mr");
-	if (rc)
-		goto err_free;
-	device = pd->device;
-	device_enter(device);
-	rc = device->port->ops->mem_map(device->port, addr, length, &mem);
-	if (rc)
-		goto err_leave;
-	mr->region.port_mem = mem;
-	rc = engine_add_region(&device->engine, &mr->region);
-	if (rc) {
-		frl_fail(rc, "no room for another memory region (at most %d a device)", REGION_MAX);
-		goto err_unmap;
-	}
-	pd->objects++;
-	device_leave(device);
-	*ret_mr = mr;
-	return 0;
-
-err_unmap:
-	device->port->ops->mem_unmap(device->port, mem);
-err_leave:
-	device_leave(device);
-err_free:
-	free(mr);
-	return rc;
+	return make_mr(pd, &wanted, reg_memory, NULL, ret_mr);
 }
 
-/* Whether somebody still needs the region as it is. With the guard held. */
-static int check_idle(struct frl_device *device, const struct frl_mr *mr)
+struct dmabuf {
+	int fd;
+	uint64_t offset;
+};
+
+static int reg_dmabuf(struct frl_mr *mr, void *arg)
 {
-	if (mr->region.windows)
-		return frl_fail(-EBUSY,
-			"memory windows are bound to the memory region: invalidate them first");
-	if (engine_region_queued(&device->engine, &mr->region) ||
-		!device->port->ops->mem_idle(device->port, mr->region.port_mem))
-		return frl_fail(-EBUSY, "packets that refer to the memory region are still queued");
-	return 0;
+	const struct device_ops *ops = mr->device->ops;
+	const struct dmabuf *dmabuf = arg;
+
+	if (!ops->mr_reg_dmabuf)
+		return frl_fail(-ENOTSUP,
+			"a %s device cannot register a dma-buf: open one of libibverbs "
+			"(verbs:NAME), or register memory that the processor can read",
+			ops->kind);
+	return ops->mr_reg_dmabuf(mr, dmabuf->fd, dmabuf->offset);
+}
+
+int frl_reg_dmabuf_mr(struct frl_pd *pd, int fd, uint64_t offset, size_t length, uint64_t iova,
+	uint32_t access, struct frl_mr **ret_mr)
+{
+	const struct frl_mr wanted = { .length = length, .iova = iova, .access = access };
+	struct dmabuf dmabuf = { .fd = fd, .offset = offset };
+
+	if (!pd || !ret_mr || fd < 0 || length == 0)
+		return frl_fail(-EINVAL,
+			"frl_reg_dmabuf_mr: pd, a descriptor, a length and ret_mr are required");
+	if (offset + length < offset)
+		return frl_fail(-EINVAL, "frl_reg_dmabuf_mr: offset and length wrap around");
+	return make_mr(pd, &wanted, reg_dmabuf, &dmabuf, ret_mr);
 }
 
 static int check_change(const struct frl_mr *mr, uint32_t flags, const struct frl_pd *pd,
@@ -157,88 +195,103 @@ static int check_change(const struct frl_mr *mr, uint32_t flags, const struct fr
 	return 0;
 }
 
-/* Only what the flags name is written: the keys are read without the guard. */
-static void change_region(
-	struct region *region, uint32_t flags, void *addr, size_t length, uint32_t access)
+/* Only what the flags name is written: somebody else may change the rest at the same time. */
+static void change_region(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted)
 {
+	device_enter(mr->device);
 	if (flags & FRL_REREG_TRANSLATION) {
-		region->addr = addr;
-		region->length = length;
-		region->iova = (uintptr_t)addr;
+		mr->addr = wanted->addr;
+		mr->length = wanted->length;
+		mr->iova = wanted->iova;
 	}
 	if (flags & FRL_REREG_ACCESS)
-		region->access = access;
+		mr->access = wanted->access;
+	if (flags & FRL_REREG_PD) {
+		mr->pd->objects--;
+		mr->pd = wanted->pd;
+		mr->pd->objects++;
+	}
+	device_leave(mr->device);
 }
 
 int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *addr, size_t length,
 	uint32_t access)
 {
-	struct frl_device *device;
-	struct port_mem *mem;
-	struct region region;
+	struct frl_mr wanted;
 	int rc;
 
 	if (!mr)
 		return frl_fail(-EINVAL, "frl_rereg_mr: mr is required");
+	if (mr->cached)
+		return frl_fail(-EINVAL,
+			"frl_rereg_mr: the region is one of a cache, where others "
+			"have it as well: register one of your own");
 	rc = check_change(mr, flags, pd, addr, length);
 	if (rc)
 		return rc;
-	device = mr->device;
-	device_enter(device);
-	region = mr->region;
-	change_region(&region, flags, addr, length, access);
-	rc = check_region(&region, "frl_rereg_mr");
-	if (!rc)
-		rc = check_idle(device, mr);
-	if (rc)
-		goto leave;
+	device_enter(mr->device);
+	wanted = *mr;
+	device_leave(mr->device);
 	if (flags & FRL_REREG_TRANSLATION) {
-		rc = device->port->ops->mem_map(device->port, addr, length, &mem);
-		if (rc)
-			goto leave;
-		device->port->ops->mem_unmap(device->port, mr->region.port_mem);
-		mr->region.port_mem = mem;
+		wanted.addr = addr;
+		wanted.length = length;
+		wanted.iova = (uintptr_t)addr;
 	}
-	if (flags & FRL_REREG_PD) {
-		mr->pd->objects--;
-		mr->region.pd = mr->pd = pd;
-		pd->objects++;
-	}
-	change_region(&mr->region, flags, addr, length, access);
-leave:
-	device_leave(device);
+	if (flags & FRL_REREG_PD)
+		wanted.pd = pd;
+	if (flags & FRL_REREG_ACCESS)
+		wanted.access = access;
+	rc = check_region(&wanted, "frl_rereg_mr");
+	if (!rc)
+		rc = mr->device->ops->mr_rereg(mr, flags, &wanted);
+	if (!rc)
+		change_region(mr, flags, &wanted);
 	return rc;
+}
+
+static void forget(struct frl_mr *mr)
+{
+	pd_count(mr->pd, -1);
+	free(mr);
 }
 
 int frl_dereg_mr(struct frl_mr *mr)
 {
-	struct frl_device *device;
 	int rc;
 
 	if (!mr)
 		return 0;
-	device = mr->device;
-	device_enter(device);
-	rc = check_idle(device, mr);
-	if (!rc) {
-		engine_remove_region(&device->engine, &mr->region);
-		device->port->ops->mem_unmap(device->port, mr->region.port_mem);
-		mr->pd->objects--;
-	}
-	device_leave(device);
+	if (mr->cached)
+		return frl_fail(-EINVAL,
+			"frl_dereg_mr: the region is one of a cache: give it back "
+			"by frl_mr_cache_put()");
+	rc = mr->device->ops->mr_dereg(mr);
 	if (!rc)
-		free(mr);
+		forget(mr);
 	return rc;
+}
+
+int mr_end_cached(struct frl_mr *mr)
+{
+	int rc = mr->device->ops->mr_dereg(mr);
+
+	if (rc == -EBUSY)
+		return rc;
+	if (rc)
+		frl_log(FRL_LOG_WARNING, "a region of a cache stays registered: %s",
+			frl_last_error());
+	forget(mr);
+	return 0;
 }
 
 uint32_t frl_mr_lkey(const struct frl_mr *mr)
 {
-	return mr->region.key;
+	return mr->lkey;
 }
 
 uint32_t frl_mr_rkey(const struct frl_mr *mr)
 {
-	return mr->region.key;
+	return mr->rkey;
 }
 
 void *frl_mem_alloc(size_t size)

@@ -158,7 +158,7 @@ static void post_open(struct publication *p)
 static void post_describe(struct publication *p)
 {
 	const struct frl_device_attr *attr = &p->device->attr;
-	const struct gid_table *gids = &p->device->engine.gids;
+	const struct gid_table *gids = &p->device->gids;
 	Ctl__DescribePort message = CTL__DESCRIBE_PORT__INIT;
 	char text[ADDRESSES_TOLD][ADDRESS_SIZE], *addresses[ADDRESSES_TOLD];
 	char device[sizeof(attr->port)];
@@ -277,15 +277,14 @@ static void publish_all(uint64_t seq)
 static void fail_qp(const Ctl__FailQp *message)
 {
 	struct publication *p = find_port(message->port);
-	struct engine_qp *qp;
+	struct frl_qp *qp;
 
 	if (!p || !p->device)
 		return;
-	guard_enter_first(&p->device->guard);
-	qp = engine_find_qp(&p->device->engine, message->qpn);
+	device_enter_first(p->device);
+	qp = p->device->ops->find_qp(p->device, message->qpn);
 	if (qp)
-		qp_fail_held(container_of(qp, struct frl_qp, engine), (int)message->error,
-			message->reason);
+		qp_fail_held(qp, (int)message->error, message->reason);
 	device_leave(p->device);
 }
 

@@ -1,31 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs: arguments are checked here, the engine and the protocol do the rest. */
-#include <errno.h>
-#include <stdio.h>
+/* Queue pairs: arguments are checked here, the driver does the rest. */
+#include "lib/api/objects.h"
+
 #include <stdlib.h>
 
-#include "lib/api/objects.h"
-#include "lib/base/clock.h"
-#include "lib/base/error.h"
-#include "lib/base/settings.h"
-
-static int check_qp_limits(const struct frl_qp_config *config)
+static int check_qp_limits(const struct frl_device_attr *attr, const struct frl_qp_config *config)
 {
 	if (config->type != 0 &&
 		(config->type < FRL_QPT_GSI || (unsigned)config->type > FRL_QPT_UD))
 		return frl_fail(-EINVAL, "frl_qp_create: there is no type %d", (int)config->type);
-	if (config->max_send_wr < 1 || config->max_send_wr > MAX_WR ||
-		(!config->srq && config->max_recv_wr > MAX_WR))
+	if (config->max_send_wr < 1 || config->max_send_wr > attr->max_qp_wr ||
+		(!config->srq && config->max_recv_wr > attr->max_qp_wr))
 		return frl_fail(-EINVAL,
-			"frl_qp_create: max_send_wr must be 1 to %d, max_recv_wr 0 to %d", MAX_WR,
-			MAX_WR);
-	if (config->max_send_sge > FRL_MAX_SGE || config->max_recv_sge > FRL_MAX_SGE)
+			"frl_qp_create: max_send_wr must be 1 to %u, max_recv_wr 0 to %u",
+			attr->max_qp_wr, attr->max_qp_wr);
+	if (config->max_send_sge > attr->max_sge || config->max_recv_sge > attr->max_sge)
 		return frl_fail(-EINVAL,
-			"frl_qp_create: max_send_sge and max_recv_sge must be at most %d",
-			FRL_MAX_SGE);
-	if (config->max_inline > FRL_MAX_INLINE)
+			"frl_qp_create: max_send_sge and max_recv_sge must be at most %u",
+			attr->max_sge);
+	if (config->max_inline > attr->max_inline)
 		return frl_fail(
-			-EINVAL, "frl_qp_create: max_inline must be at most %d", FRL_MAX_INLINE);
+			-EINVAL, "frl_qp_create: max_inline must be at most %u", attr->max_inline);
 	return 0;
 }
 
@@ -40,100 +35,86 @@ static int check_qp_config(const struct frl_pd *pd, const struct frl_qp_config *
 	if (config->srq && config->srq->pd != pd)
 		return frl_fail(-EINVAL,
 			"frl_qp_create: the shared receive queue is of another protection domain");
-	return check_qp_limits(config);
+	return check_qp_limits(&pd->device->attr, config);
 }
 
-static struct qp_config complete_config(const struct frl_qp *qp, const struct frl_qp_config *config)
+/* No field stands for a default. */
+static struct frl_qp_config complete_config(
+	const struct frl_device_attr *attr, const struct frl_qp_config *wanted)
 {
-	return (struct qp_config){
-		.type = config->type ? config->type : FRL_QPT_RC,
-		.pd = qp->pd,
-		.send_cq = &qp->send_cq->core,
-		.recv_cq = &qp->recv_cq->core,
-		.srq = qp->srq ? &qp->srq->core : NULL,
-		.max_send_wr = config->max_send_wr,
-		.max_recv_wr = config->srq ? 0 : config->max_recv_wr,
-		.max_send_sge = config->max_send_sge ? config->max_send_sge : DEFAULT_SGE,
-		.max_recv_sge = config->max_recv_sge ? config->max_recv_sge : DEFAULT_SGE,
-		.max_inline = config->max_inline ? config->max_inline : DEFAULT_INLINE,
-		.sq_sig_all = config->sq_sig_all,
-		.window = (uint32_t)settings_get()->window,
-		.unlimited_retry = qp->pd->device->port->caps.on_demand,
-	};
+	struct frl_qp_config config = *wanted;
+
+	if (!config.type)
+		config.type = FRL_QPT_RC;
+	if (config.srq)
+		config.max_recv_wr = 0;
+	if (!config.max_send_sge)
+		config.max_send_sge = default_sge(attr->max_sge);
+	if (!config.max_recv_sge)
+		config.max_recv_sge = default_sge(attr->max_sge);
+	if (!config.max_inline)
+		config.max_inline = attr->max_inline < DEFAULT_INLINE ? attr->max_inline
+								      : DEFAULT_INLINE;
+	return config;
 }
 
-static int add_to_engine(struct frl_qp *qp, struct qp_config *config)
+/* By 1 or -1: how many queue pairs the objects have that it needs. With the guard held. */
+static void count(struct frl_qp *qp, int change)
 {
-	struct frl_device *device = qp->pd->device;
+	qp->pd->objects += (unsigned)change;
+	qp->send_cq->qps += (unsigned)change;
+	qp->recv_cq->qps += (unsigned)change;
+	if (qp->srq)
+		qp->srq->qps += (unsigned)change;
+}
+
+/* Inline bytes that nobody asked for are a wish: hardware may have fewer, or none. */
+static int create(struct frl_qp *qp, struct frl_qp_config *config, bool is_wish)
+{
+	const struct device_ops *ops = qp->pd->device->ops;
 	int rc;
 
-	device_enter(device);
-	rc = engine_add_qp(&device->engine, &qp->engine, config);
-	if (!rc) {
-		qp->pd->objects++;
-		qp->send_cq->qps++;
-		qp->recv_cq->qps++;
-		if (qp->srq)
-			qp->srq->qps++;
+	for (;;) {
+		qp->max_inline = config->max_inline;
+		rc = ops->qp_create(qp, config);
+		if (rc != -EINVAL || !is_wish || !config->max_inline)
+			return rc;
+		config->max_inline = config->max_inline > LEAST_INLINE ? config->max_inline / 2 : 0;
 	}
-	device_leave(device);
-	if (rc == -EBUSY)
-		frl_fail(rc, "there is a GSI queue pair already: a device has one");
-	else if (rc)
-		frl_fail(rc, "no queue pair number is left (at most %u a device)",
-			device->attr.max_qp);
-	return rc;
 }
 
 int frl_qp_create(struct frl_pd *pd, const struct frl_qp_config *config, struct frl_qp **ret_qp)
 {
-	struct qp_config engine;
-	struct frl_qp *qp;
 	int rc = check_qp_config(pd, ret_qp ? config : NULL);
+	struct frl_qp_config complete;
+	struct frl_device *device;
+	struct frl_qp *qp;
 
 	if (rc)
 		return rc;
-	qp = calloc(1, sizeof(*qp));
+	device = pd->device;
+	qp = calloc(1, device->ops->qp_size);
 	if (!qp)
 		return frl_fail(-ENOMEM, "no memory for a queue pair");
+	complete = complete_config(&device->attr, config);
 	qp->pd = pd;
 	qp->send_cq = config->send_cq;
 	qp->recv_cq = config->recv_cq;
 	qp->srq = config->srq;
 	qp->context = config->context;
-	engine = complete_config(qp, config);
-	qp->storage = calloc(1, qp_storage_size(&engine));
-	engine.storage = qp->storage;
-	if (qp->storage)
-		rc = add_to_engine(qp, &engine);
-	else
-		rc = frl_fail(-ENOMEM, "no memory for queues of %u and %u requests",
-			engine.max_send_wr, engine.max_recv_wr);
+	qp->type = complete.type;
+	rc = create(qp, &complete, !config->max_inline);
+	if (mr_caches_make_room(rc))
+		rc = create(qp, &complete, !config->max_inline);
 	if (rc) {
-		free(qp->storage);
 		free(qp);
 		return rc;
 	}
+	device_enter(device);
+	count(qp, 1);
+	device_leave(device);
 	*ret_qp = qp;
 	return 0;
-}
-
-/* A window that was bound to the queue pair is for no other one that is made in its place, and for
- * no other peer. */
-static void unbind_windows(struct frl_device *device, const struct frl_qp *qp)
-{
-	const struct region_table *table = &device->engine.regions;
-	unsigned left = device->windows;
-
-	for (uint32_t i = 0; left && i < table->capacity; i++) {
-		const struct region *window = table->slots[i];
-
-		if (!window || !window->is_window)
-			continue;
-		left--;
-		if (window->parent && window->qp == &qp->engine.core)
-			region_invalidate(&device->engine.regions, window->key, &qp->engine.core);
-	}
 }
 
 void frl_qp_destroy(struct frl_qp *qp)
@@ -146,16 +127,11 @@ void frl_qp_destroy(struct frl_qp *qp)
 	device = qp->pd->device;
 	device_enter(device);
 	connect_abandon(qp);
-	unbind_windows(device, qp);
-	engine_remove_qp(&device->engine, &qp->engine);
-	events_forget(&qp->engine.core.events);
-	qp->pd->objects--;
-	qp->send_cq->qps--;
-	qp->recv_cq->qps--;
-	if (qp->srq)
-		qp->srq->qps--;
 	device_leave(device);
-	free(qp->storage);
+	device->ops->qp_destroy(qp);
+	device_enter(device);
+	count(qp, -1);
+	device_leave(device);
 	free(qp);
 }
 
@@ -166,49 +142,19 @@ void *frl_qp_context(const struct frl_qp *qp)
 
 uint32_t frl_qp_num(const struct frl_qp *qp)
 {
-	return qp->engine.core.qpn;
-}
-
-static int complain(const struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask, int rc,
-	const char *why)
-{
-	return frl_fail(rc, "queue pair 0x%x, %s to %s: %s", qp->engine.core.qpn,
-		frl_qp_state_str(qp->engine.core.state),
-		mask & FRL_QP_STATE ? frl_qp_state_str(attr->state) : "the same state", why);
+	return qp->num;
 }
 
 int modify_qp_once(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
-	struct frl_device *device = qp->pd->device;
-	const char *why = "";
 	int rc;
 
 	if (mask == FRL_QP_STATE && attr->state == FRL_QPS_RESET)
 		connect_abandon(qp);
-	rc = engine_modify_qp(&device->engine, &qp->engine, attr, mask, clock_now_ns(), &why);
-	if (rc == -EAGAIN)
-		return rc;
-	if (rc) {
-		/* A failure may leave the neighbour that was asked, or found, for a path that is
-		 * not taken. */
-		engine_forget_path(&device->engine, &qp->engine);
-		return complain(qp, attr, mask, rc, why);
-	}
-	if ((mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET) {
+	rc = qp->pd->device->ops->qp_modify(qp, attr, mask);
+	if (!rc && (mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET)
 		qp->has_endpoint = false;
-		unbind_windows(device, qp);
-	}
-	return 0;
-}
-
-int modify_qp_unanswered(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
-{
-	struct frl_device *device = qp->pd->device;
-	char silent[160];
-
-	engine_forget_path(&device->engine, &qp->engine);
-	describe_silence(device, &attr->ah, silent, sizeof(silent));
-	return complain(qp, attr, mask, -EHOSTUNREACH, silent);
+	return rc;
 }
 
 struct modification {
@@ -229,7 +175,7 @@ int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t ma
 	static const struct patience patience = { .timeout_ms = RESOLVE_MS };
 	struct modification m = { .qp = qp, .mask = mask };
 	struct frl_device *device;
-	int rc = 0;
+	int rc;
 
 	if (!qp || !attr)
 		return frl_fail(-EINVAL, "frl_qp_modify: qp and attr are required");
@@ -238,123 +184,53 @@ int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t ma
 	if (!m.attr.ah.hop_limit)
 		m.attr.ah.hop_limit = DEFAULT_HOP_LIMIT;
 	device_enter(device);
-	if (device->attr.local_fabric && (mask & FRL_QP_AV))
-		rc = fabric_find_way(device, &m.attr.ah);
-	if (!rc)
-		rc = try_modify(device, &m);
+	rc = try_modify(device, &m);
 	device_leave(device);
-	if (rc == -EAGAIN)
-		rc = device_wait(device, try_modify, &m, &patience);
+	if (rc != -EAGAIN)
+		return rc;
+	rc = device_wait(device, try_modify, &m, &patience);
 	if (rc != -ETIMEDOUT)
 		return rc;
 	device_enter(device);
-	rc = modify_qp_unanswered(qp, &m.attr, mask);
+	rc = device->ops->qp_unanswered(qp, &m.attr, mask);
 	device_leave(device);
 	return rc;
 }
 
 void frl_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr)
 {
-	device_enter(qp->pd->device);
-	qp_query(&qp->engine.core, ret_attr);
-	device_leave(qp->pd->device);
-}
-
-static int finish_membership(struct frl_qp *qp, const struct frl_ip *group, int rc, const char *why)
-{
-	if (rc)
-		frl_fail(rc, "queue pair 0x%x, group %s: %s", qp->engine.core.qpn, format_ip(group),
-			why);
-	return rc;
+	qp->pd->device->ops->qp_query(qp, ret_attr);
+	ret_attr->max_inline = qp->max_inline;
 }
 
 int frl_attach_mcast(struct frl_qp *qp, const struct frl_ip *group)
 {
-	struct frl_device *device;
-	const char *why = "";
-	int rc;
-
 	if (!qp || !group)
 		return frl_fail(-EINVAL, "frl_attach_mcast: qp and group are required");
-	device = qp->pd->device;
-	device_enter(device);
-	rc = engine_attach(&device->engine, &qp->engine, group, clock_now_ns(), &why);
-	device_leave(device);
-	return finish_membership(qp, group, rc, why);
+	return qp->pd->device->ops->attach_mcast(qp, group);
 }
 
 int frl_detach_mcast(struct frl_qp *qp, const struct frl_ip *group)
 {
-	struct frl_device *device;
-	const char *why = "";
-	int rc;
-
 	if (!qp || !group)
 		return frl_fail(-EINVAL, "frl_detach_mcast: qp and group are required");
-	device = qp->pd->device;
-	device_enter(device);
-	rc = engine_detach(&device->engine, &qp->engine, group, &why);
-	device_leave(device);
-	return finish_membership(qp, group, rc, why);
-}
-
-static int finish_post(struct frl_qp *qp, int rc, int done, const char *why, int *ret_posted)
-{
-	if (ret_posted)
-		*ret_posted = done;
-	if (rc)
-		return frl_fail(rc, "queue pair 0x%x (%s), request %d: %s", qp->engine.core.qpn,
-			frl_qp_state_str(qp->engine.core.state), done, why);
-	return done;
-}
-
-/* What a request's handles stand for. Of those that its kind does not use nothing is read. */
-static struct wr_objects objects_of(const struct frl_qp *qp, const struct frl_send_wr *wr)
-{
-	struct wr_objects objects = { 0 };
-
-	if (qp_is_datagram(&qp->engine.core)) {
-		objects.ah = wr->ah ? &wr->ah->engine.core : NULL;
-	} else if (wr->opcode == FRL_WR_BIND_MW) {
-		objects.window = wr->bind.mw ? &wr->bind.mw->region : NULL;
-		objects.parent = wr->bind.mr ? &wr->bind.mr->region : NULL;
-	}
-	return objects;
+	return qp->pd->device->ops->detach_mcast(qp, group);
 }
 
 int frl_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted)
 {
-	int done = 0, rc = check_post("frl_post_send: qp", qp, wr, n, ret_posted);
-	struct frl_device *device;
-	const char *why = "";
+	int posted, rc = check_post("frl_post_send: qp", qp, wr, n, ret_posted);
 
 	if (rc)
 		return rc;
-	device = qp->pd->device;
-	device_enter(device);
-	while (done < n && !rc) {
-		struct wr_objects objects = objects_of(qp, &wr[done]);
-
-		rc = qp_post_send(&qp->engine.core, &wr[done], &objects, &why);
-		done += !rc;
-	}
-	engine_update(&device->engine, &qp->engine);
-	device_leave(device);
-	return finish_post(qp, rc, done, why, ret_posted);
+	return qp->pd->device->ops->post_send(qp, wr, n, ret_posted ? ret_posted : &posted);
 }
 
 int frl_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted)
 {
-	int done = 0, rc = check_post("frl_post_recv: qp", qp, wr, n, ret_posted);
-	struct frl_device *device;
-	const char *why = "";
+	int posted, rc = check_post("frl_post_recv: qp", qp, wr, n, ret_posted);
 
 	if (rc)
 		return rc;
-	device = qp->pd->device;
-	device_enter(device);
-	while (done < n && !(rc = qp_post_recv(&qp->engine.core, &wr[done], &why)))
-		done++;
-	device_leave(device);
-	return finish_post(qp, rc, done, why, ret_posted);
+	return qp->pd->device->ops->post_recv(qp, wr, n, ret_posted ? ret_posted : &posted);
 }

@@ -7,9 +7,7 @@
 
 #include "lib/base/text.h"
 
-enum { TEXT_MAX = 512 };
-
-static _Thread_local char last_error[TEXT_MAX];
+static _Thread_local char last_error[ERROR_TEXT_MAX];
 static _Thread_local char strerror_text[128];
 
 static struct {
@@ -40,7 +38,7 @@ void frl_set_log(frl_log_fn fn, enum frl_log_level level, void *arg)
 int frl_fail(int err, const char *format, ...)
 {
 	/* Through a second buffer: an argument may be the previous error's text. */
-	char text[TEXT_MAX];
+	char text[ERROR_TEXT_MAX];
 	va_list args;
 
 	va_start(args, format);
@@ -52,9 +50,19 @@ int frl_fail(int err, const char *format, ...)
 	return err < 0 ? err : -err;
 }
 
+void error_save(char text[ERROR_TEXT_MAX])
+{
+	memcpy(text, last_error, ERROR_TEXT_MAX);
+}
+
+void error_restore(const char text[ERROR_TEXT_MAX])
+{
+	memcpy(last_error, text, ERROR_TEXT_MAX);
+}
+
 void frl_log(enum frl_log_level level, const char *format, ...)
 {
-	char line[TEXT_MAX];
+	char line[ERROR_TEXT_MAX];
 	va_list args;
 
 	if (!logger.fn || level > logger.level)

@@ -14,6 +14,13 @@
 /* Records the formatted text as the thread's last error; returns `err`, made negative. */
 int frl_fail(int err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+enum { ERROR_TEXT_MAX = 512 };
+
+/* What was tried in vain by a call that succeeds, or goes on with something else, is no failed
+ * call: around it, keep the thread's last error and take it back. */
+void error_save(char text[ERROR_TEXT_MAX]);
+void error_restore(const char text[ERROR_TEXT_MAX]);
+
 void frl_log(enum frl_log_level level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

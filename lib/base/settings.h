@@ -14,6 +14,8 @@
 #define SETTINGS_NUMBERS(X)                                                                        \
 	X(eal_mem_mb, "FRL_EAL_MEM_MB", 128, 16, 65536, "memory of DPDK, MiB, taken at first use") \
 	X(segment_kb, "FRL_SEGMENT_KB", 128, 4, 16384, "pipeline segment of a collective, KiB")    \
+	X(reduce_on_receive, "FRL_REDUCE_ON_RECEIVE", 1, 0, 1,                                     \
+		"collectives have devices that can do it reduce what they receive")                \
 	X(window, "FRL_WINDOW", 256, 1, 4096, "request packets in flight of one queue pair")       \
 	X(path_mtu, "FRL_PATH_MTU", 0, 0, 4096, "largest path MTU to use, bytes; 0: what fits")    \
 	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                       \
@@ -23,7 +25,12 @@
 	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \
 		"how long ranks of a job do without the control daemon, s")                        \
 	X(coll_timeout_s, "FRL_COLL_TIMEOUT_S", 0, 0, 86400,                                       \
-		"a collective without progress fails after so long, s; 0: never")
+		"a collective without progress fails after so long, s; 0: never")                  \
+	X(cq_moderation, "FRL_VERBS_CQ_MODERATION", 0, 0, 65535,                                   \
+		"hardware: completions per event of a channel; 0: one")                            \
+	X(traffic_class, "FRL_TRAFFIC_CLASS", 0, 0, 255, "of connections: DSCP (times 4) and ECN") \
+	X(ack_timeout, "FRL_ACK_TIMEOUT", 0, 0, 31,                                                \
+		"of connections: 4.096 us times 2 to this power; 0: by device")
 
 /* X(member, "NAME", "default", "choices", "help") - words; choices are separated by |, none: any */
 #define SETTINGS_WORDS(X)                                                                 \
@@ -40,6 +47,8 @@
 		"who says which rank this is")                                            \
 	X(job, "FRL_JOB", "", "", "name of the job in which ranks meet")                  \
 	X(job_host, "FRL_JOB_HOST", "", "", "host whose daemon keeps the job")            \
+	X(relaxed_ordering, "FRL_RELAXED_ORDERING", "auto", "auto|on|off",                \
+		"hardware: PCIe writes may overtake each other")                          \
 	X(rank, "FRL_RANK", "", "", "rank of this process")                               \
 	X(ranks, "FRL_RANKS", "", "", "ranks of the job")
 

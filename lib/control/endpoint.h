@@ -27,6 +27,7 @@ enum {
 	ENDPOINT_AT_TYPE = 60,
 	ENDPOINT_AT_ADDRESSES = 61,  /* how many */
 	ENDPOINT_AT_PREFIX_LEN = 62, /* one byte an address */
+	ENDPOINT_AT_RD_ATOMIC = 66,  /* what the device can; 0: not told */
 	ENDPOINT_AT_MORE_IPS = 68,   /* but for the main one */
 	ENDPOINT_IP_SIZE = 16,
 };

@@ -63,7 +63,7 @@ int engine_init(struct engine *e, const struct engine_config *config)
 	list_init(&e->ready);
 	list_init(&e->ahs);
 	event_queues_init(&e->events);
-	event_source_init(&e->port_events, EVENT_OF_PORT);
+	event_source_init(&e->port_events, EVENT_OF_PORT, NULL);
 	e->qps = calloc(ENGINE_MAX_QPS, sizeof(e->qps[0]));
 	if (!e->qps)
 		return -ENOMEM;

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/engine/gids.h"
+#include "lib/base/gids.h"
 #include "lib/wire/neighbor.h"
 
 enum {

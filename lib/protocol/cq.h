@@ -8,7 +8,7 @@
 
 #include <ferrule/queue.h>
 
-#include "lib/protocol/event.h"
+#include "lib/base/event.h"
 
 enum cq_armed {
 	CQ_NOT_ARMED,
@@ -35,7 +35,7 @@ static inline void cq_init(
 {
 	*cq = (struct cq){ .entries = entries, .mask = count - 1, .queues = queues };
 	list_init(&cq->notify);
-	event_source_init(&cq->events, EVENT_OF_CQ);
+	event_source_init(&cq->events, EVENT_OF_CQ, NULL);
 }
 
 /* A completion is there, `urgent` or not: the channel is told if it asked for that. */

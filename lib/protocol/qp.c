@@ -104,7 +104,7 @@ void qp_init(struct qp *qp, const struct qp_config *config)
 		.responder.srq = config->srq,
 	};
 	lay_out(config, &arena, qp);
-	event_source_init(&qp->events, EVENT_OF_QP);
+	event_source_init(&qp->events, EVENT_OF_QP, NULL);
 	recovery_stop(qp);
 }
 

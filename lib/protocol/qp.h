@@ -29,7 +29,7 @@
 
 #include "lib/protocol/cq.h"
 #include "lib/protocol/datagram.h"
-#include "lib/protocol/event.h"
+#include "lib/base/event.h"
 #include "lib/protocol/qp_stats.h"
 #include "lib/protocol/region.h"
 #include "lib/protocol/srq.h"

@@ -9,7 +9,7 @@
 
 #include <ferrule/queue.h>
 
-#include "lib/protocol/event.h"
+#include "lib/base/event.h"
 #include "lib/protocol/region.h"
 
 /* A receive request. `sge` points to the slot's own room; empty elements are left out. */

@@ -56,9 +56,11 @@ struct frl_ah_attr {
 
 /*
  * Makes an address handle for datagrams. Where dmac is zero and dgid no group, blocks until ARP or
- * ND has answered, up to 3 s. The handle may be destroyed as soon as requests with it are posted.
- * -EINVAL, -ENOMEM, -EHOSTUNREACH (no route, no answer; local fabric: no link to that device:
- * connect a queue pair to it first).
+ * ND has answered, up to 3 s. A software device needs the handle only while a request with it is
+ * posted; hardware may look at it until the request has completed, so a program that is to run on
+ * both destroys it after that. Hardware takes no dmac and no link: its kernel finds the MAC.
+ * -EINVAL (also: the address of sgid_index is gone), -ENOMEM, -EHOSTUNREACH (no route, no answer;
+ * local fabric: no link to that device: connect a queue pair to it first).
  */
 FRL_API int frl_ah_create(
 	struct frl_pd *pd, const struct frl_ah_attr *attr, struct frl_ah **ret_ah);

@@ -41,13 +41,15 @@ FRL_API int frl_qp_endpoint(struct frl_qp *qp, struct frl_endpoint *ret_endpoint
 struct frl_connect_config {
 	uint32_t access_flags; /* enum frl_access for the peer; default: REMOTE_WRITE,
 				* REMOTE_READ and REMOTE_ATOMIC */
-	uint8_t timeout; /* as in struct frl_qp_attr; default 14 (67 ms), 16 on the local fabric */
+	uint8_t timeout;       /* as in struct frl_qp_attr; default FRL_ACK_TIMEOUT, or else 14 (67
+				* ms), 16 on the local fabric, 18 (1.07 s) with RDMA NICs */
 	uint8_t retry_cnt;     /* default 7 */
 	uint8_t rnr_retry;     /* default 7: without limit */
 	uint8_t min_rnr_timer; /* default 1: 0.01 ms */
-	uint8_t traffic_class; /* default 0 */
-	uint8_t max_rd_atomic; /* READs and atomics outstanding, each way; alike at both ends;
-				* default 16 */
+	uint8_t traffic_class; /* default FRL_TRAFFIC_CLASS, or else 0 */
+	uint8_t max_rd_atomic; /* READs and atomics outstanding, each way; alike at both ends, and
+				* no more than the peer's device can; default 16, or what this
+				* device can */
 	/* frl_connect(): whoever offers the service will do; default: only the same user ID, and
 	 * root's. */
 	bool any_user;
@@ -71,7 +73,8 @@ FRL_API void frl_connect_config_init(struct frl_device *device, struct frl_conne
  * A queue pair that is not in RESET, or has no endpoint, is left alone: -EINVAL. After any other
  * failure it is to be reset or destroyed. -EPROTO: `remote` is no endpoint of a Ferrule that this
  * one can speak to; -EHOSTUNREACH; -ETIMEDOUT; -EINVAL; -ECONNRESET: the peer has ended; -ENOSPC,
- * -ENOMEM: no link left; and what config->interrupt says.
+ * -ENOMEM: no link left; -ECANCELED: another thread has reset it meanwhile; -EIO, -EPERM, -EBUSY of
+ * hardware; and what config->interrupt says.
  */
 FRL_API int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	const struct frl_connect_config *config);

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A device: one port with an address of its own, and the engine that speaks RoCEv2 through it.
+ * A device: one port with an address of its own that speaks RoCEv2. A software device is the port
+ * and an engine that does the protocol; a hardware device is a port of an RDMA NIC (or of Linux'
+ * rxe), reached by libibverbs, and does it by itself. Both have the same functions and meanings;
+ * frl_device_attr says how they differ.
+ *
+ * A process that forks goes on using its devices; the child must not use, or close, any of them.
+ * What is registered with hardware stays the parent's: kernels from 5.12 on give the child a copy,
+ * with older ones libibverbs hides the registered pages from it (ibv_fork_init(3)).
  *
  * Who drives the engine is the application's choice: whoever polls (FRL_PROGRESS_INLINE), or also a
  * thread of the library (FRL_PROGRESS_THREAD), so that a passive side answers while its application
@@ -10,6 +17,7 @@
 #define FERRULE_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <ferrule/error.h>
@@ -35,15 +43,26 @@ struct frl_device_config {
 	 * then `port`, `ip` and `gateway` are NULL. NULL or "local": no lease; the next fields say
 	 * what it is. */
 	const char *fabric;
-	/* NULL: the local fabric (every process of this machine, no NIC, no root). Otherwise a DPDK
-	 * port: devargs ("net_af_packet0,iface=veth0") or a PCI address. */
+	/* NULL: the local fabric (every process of this machine, no NIC, no root). A DPDK port:
+	 * devargs ("net_af_packet0,iface=veth0") or a PCI address. Hardware: "verbs:mlx5_0", port 2
+	 * of a device "verbs:mlx5_0/2", the first that is usable "verbs"; frl_device_list() has
+	 * the names. */
 	const char *port;
-	/* The port's own addresses, none that the kernel uses: "10.1.1.1/24", "fd00::1/64", on VLAN
-	 * 7 "10.1.7.1/24@7", several as "10.1.1.1/24,fd00::1/64". They are GIDs 1, 2, ...; the
-	 * first is the device's main address. Required with `port`, NULL without. */
+	/*
+	 * DPDK, required: the port's own addresses, none that the kernel uses: "10.1.1.1/24",
+	 * "fd00::1/64", on VLAN 7 "10.1.7.1/24@7", several as "10.1.1.1/24,fd00::1/64". They are
+	 * GIDs 1, 2, ...; the first is the device's main address.
+	 * Hardware: which of the addresses that the kernel has given the interface is the main one,
+	 * "10.1.1.1"; NULL: that from which the kernel reaches `peer`, or the first one, IPv4
+	 * before IPv6. The others are GIDs, too.
+	 * NULL without `port`.
+	 */
 	const char *ip;
-	const char *gateway; /* next hop to other subnets, one a family at most, or NULL */
-	uint32_t path_mtu;   /* 256 to 4096; 0: the largest that the port carries */
+	const char *gateway; /* DPDK: next hop to other subnets, one a family at most, or NULL */
+	/* Hardware: an IP address or the name of a host. "verbs" is then the device whose network
+	 * interface the kernel reaches it through. NULL: none in particular. */
+	const char *peer;
+	uint32_t path_mtu; /* 256 to 4096; 0: the largest that the port carries */
 	enum frl_progress progress;
 	enum frl_icrc_mode icrc;
 };
@@ -68,21 +87,50 @@ enum frl_port_state {
 	FRL_PORT_ACTIVE = 4,
 };
 
+/* A port of hardware. What is not known is 0 or "". */
+struct frl_device_info {
+	char name[64];       /* for frl_device_config.port: "verbs:mlx5_0" */
+	char kind[16];       /* "verbs" */
+	char interface[16];  /* the network interface whose addresses it has: "eth0" */
+	char pci[16];        /* "0000:3b:00.0"; rxe has none */
+	struct frl_ip ip;    /* its main address, unless frl_device_config says otherwise */
+	uint32_t path_mtu;   /* bytes, the largest that the port carries now */
+	uint64_t speed_mbps; /* of the link */
+	enum frl_port_state port_state;
+	bool usable;
+	char reason[256]; /* why it is not usable, and what to do about it; "" if it is */
+};
+
+/*
+ * All ports of all devices that libibverbs or the kernel knows, usable or not; the array is the
+ * caller's: frl_device_list_free(). Where there is none, one entry that is not usable, "verbs",
+ * says why. -ENOMEM.
+ */
+FRL_API int frl_device_list(struct frl_device_info **ret_infos, size_t *ret_n);
+
+/* NULL is fine. */
+FRL_API void frl_device_list_free(struct frl_device_info *infos);
+
 struct frl_device_attr {
-	char port[64];    /* "memif", or the devargs */
+	char port[64];    /* "memif", the devargs, or "verbs:mlx5_0" */
 	char fabric[64];  /* that it was leased on, or "" */
 	struct frl_ip ip; /* this device's main address: GID 1 */
 	uint8_t mac[6];
 	uint32_t path_mtu; /* bytes, the largest a queue pair can use; also of datagrams */
 	bool lossless;     /* links of this device lose nothing */
 	bool local_fabric;
+	bool reduces_on_receive; /* takes receives with FRL_ACTION_REDUCE; hardware does not */
+	/* CMP_AND_SWP and FETCH_AND_ADD. Those of hardware are atomic among requests of that device
+	 * alone, as a rule: not against the processor's own, nor against another device's. */
+	bool has_atomics;
+	bool pins_memory; /* registering takes long: see frl_mr_cache_create() */
 	enum frl_port_state port_state;
 	/* What it can hold; more is refused with an error. */
 	uint32_t max_qp, max_qp_wr, max_sge, max_inline;
 	uint32_t max_cqe;
-	uint32_t max_mr, max_mw; /* so many of both together */
+	uint32_t max_mr, max_mw; /* software: so many of both together */
 	uint64_t max_mr_size;
-	uint32_t max_msg_size; /* 2^31 */
+	uint32_t max_msg_size; /* 2^31; hardware may take less */
 	uint32_t max_srq_wr, max_srq_sge;
 	uint32_t max_rd_atomic; /* outstanding READs and atomics of a queue pair, each way */
 	uint32_t max_mcast_groups, max_mcast_attach; /* groups; queue pairs in all of them */

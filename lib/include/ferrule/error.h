@@ -39,7 +39,11 @@ enum frl_log_level {
 	FRL_LOG_DEBUG,
 };
 
-/* Receives one line without a newline. May be called from any thread, never from the data path. */
+/*
+ * Receives one line without a newline. May be called from any thread, never from the data path, and
+ * with locks of the library held: it must not call functions of Ferrule, but for those of this
+ * header, and should not wait for a thread that does.
+ */
 typedef void (*frl_log_fn)(enum frl_log_level level, const char *line, void *arg);
 
 /*

@@ -5,8 +5,8 @@
  * also takes back the events about it that were not fetched yet.
  *
  * Descriptors here are for poll(), select() and the like, in whatever event loop: readable while an
- * event waits to be fetched. A device with a completion channel, and one whose asynchronous events
- * are asked for, gets a progress thread, since nobody polls while everybody sleeps.
+ * event waits to be fetched. A software device with a completion channel, and one whose events are
+ * asked for, gets a progress thread, since nobody polls while everybody sleeps.
  *
  * Any thread. IBTA volume 1, 11.5 (completion notification) and 11.6.3 (asynchronous events).
  */
@@ -47,16 +47,18 @@ FRL_API int frl_req_notify_cq(struct frl_cq *cq, bool solicited_only);
 
 /*
  * Fetches an event: *ret_cq wants to be polled. Waits up to `timeout_ms` (0: not at all, negative:
- * without limit). -EAGAIN: none came.
+ * without limit). -EAGAIN: none came. Of hardware a queue that overran, or whose device has failed,
+ * has an event as well, asked for or not: polling it says what has happened.
  */
 FRL_API int frl_get_cq_event(
 	struct frl_comp_channel *channel, int timeout_ms, struct frl_cq **ret_cq);
 
 /*
  * DEVICE_FATAL comes when a lease has ended under a device that is open: a control daemon that was
- * restarted gives the port to somebody else, or to nobody. Its queue pairs have failed then, and
- * frl_qp_error() says why; there is nothing left to do but to close it. SRQ_ERR has its name and
- * number, but is never raised: software has no such failures.
+ * restarted gives the port to somebody else, or to nobody; of hardware when it has failed. Its
+ * queue pairs have failed then, and frl_qp_error() says why; there is nothing left to do but to
+ * close it. SRQ_ERR is hardware's alone. Linux' rxe raises neither it nor QP_FATAL, QP_REQ_ERR,
+ * QP_ACCESS_ERR, COMM_EST and QP_LAST_WQE_REACHED.
  */
 enum frl_event_type {
 	FRL_EVENT_CQ_ERR = 0,             /* cq: overran; its queue pairs have failed */

@@ -37,10 +37,20 @@ FRL_API int frl_pd_destroy(struct frl_pd *pd);
 FRL_API int frl_reg_mr(
 	struct frl_pd *pd, void *addr, size_t length, uint32_t access, struct frl_mr **ret_mr);
 
-/* The same, but in work requests, local ones and the peer's, the region starts at address `iova`.
+/* The same, but in work requests, local ones and the peer's, the region starts at address `iova`,
+ * which with hardware is as far into a page as `addr`.
  * With REMOTE_ATOMIC or MW_BIND that differs from `addr` by a multiple of 8. */
 FRL_API int frl_reg_mr_iova(struct frl_pd *pd, void *addr, size_t length, uint64_t iova,
 	uint32_t access, struct frl_mr **ret_mr);
+
+/*
+ * Registers part of a dma-buf: memory of another device, such as a GPU, that a NIC reads and writes
+ * itself. `offset` and `length` are within the buffer; in work requests it starts at `iova`. The
+ * descriptor may be closed afterwards. -EINVAL; -ENOTSUP: the device, its driver or the kernel
+ * cannot; else as frl_reg_mr(). ibv_reg_dmabuf_mr(3).
+ */
+FRL_API int frl_reg_dmabuf_mr(struct frl_pd *pd, int fd, uint64_t offset, size_t length,
+	uint64_t iova, uint32_t access, struct frl_mr **ret_mr);
 
 enum frl_rereg_flags {
 	FRL_REREG_TRANSLATION = 1 << 0, /* addr, length; the region then starts at addr (no iova) */
@@ -49,8 +59,11 @@ enum frl_rereg_flags {
 };
 
 /*
- * Changes a region and keeps its keys; what `flags` does not name stays, and after a failure
- * everything does. -EBUSY as frl_dereg_mr().
+ * Changes a region; what `flags` does not name stays, and after a failure everything does, unless
+ * the sentence says that the region is of no use any more: that is with hardware alone, and leaves
+ * only frl_dereg_mr(). A software device keeps its keys, hardware may give others: ask for them
+ * again. -EBUSY as frl_dereg_mr(); -ENOTSUP: the device cannot, register anew; -EINVAL: also of a
+ * cache's region; -EIO: it was of no use before. ibv_rereg_mr(3).
  */
 FRL_API int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *addr,
 	size_t length, uint32_t access);
@@ -58,12 +71,78 @@ FRL_API int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, v
 /*
  * Ends a registration. Work requests and peers that use the keys afterwards get access errors.
  * -EBUSY while packets that refer to the memory are still in a NIC's queue (try again), and while
- * memory windows are bound to it. NULL is fine.
+ * memory windows are bound to it. -EINVAL: the region is a cache's. NULL is fine.
  */
 FRL_API int frl_dereg_mr(struct frl_mr *mr);
 
 FRL_API uint32_t frl_mr_lkey(const struct frl_mr *mr);
 FRL_API uint32_t frl_mr_rkey(const struct frl_mr *mr);
+
+/*
+ * A cache of registrations, for who is given the same buffers again and again: registering takes a
+ * NIC tens of microseconds and more. A region stays registered after its last user has put it back,
+ * until its memory is unmapped, moved or given back (madvise(2)), by whatever code of the process,
+ * or others need its place. That is found out by userfaultfd(2).
+ *
+ * Kept is private anonymous memory (malloc(), mmap(), huge pages) and frl_mem_alloc()'s. All else
+ * is registered for as long as it is used, and no longer: files, also those in memory, and shared
+ * memory, since others can take the pages away without a word; devices; everything on systems
+ * without userfaultfd(2). Memory of which pages were given back is kept again 0.1 s later: they go
+ * some time after the kernel has told of it.
+ *
+ * The kernel does not tell of shmat() with SHM_REMAP, of remap_file_pages(), and of guard pages
+ * (MADV_GUARD_INSTALL): nobody may do these to memory while the cache keeps it. While it does,
+ * another userfaultfd cannot have that memory (UFFDIO_REGISTER: EBUSY); of memory that another one
+ * has already nothing is kept. Each region that is kept may take two of the vm.max_map_count
+ * mappings of the process.
+ *
+ * Any thread, but no signal handlers. In a child after fork() a cache is of no use, as its device.
+ */
+struct frl_mr_cache;
+
+struct frl_mr_cache_config {
+	uint32_t max_regions; /* that are kept though nobody uses them; 0: 1024 */
+	/* The same; UINT64_MAX: no limit. 0: a quarter of what the process may lock
+	 * (RLIMIT_MEMLOCK) or, if that is not limited for it, of the machine's memory; at least
+	 * 4 MiB. */
+	uint64_t max_bytes;
+};
+
+struct frl_mr_cache_stats {
+	uint64_t hits, misses;
+	uint64_t evicted;     /* to make room, or by frl_mr_cache_trim() */
+	uint64_t invalidated; /* their memory was unmapped, moved or given back */
+	uint64_t unwatched;   /* of the misses: cannot be kept, or not at that moment */
+	uint64_t deregistered;
+};
+
+/* `config` NULL: the defaults. -EINVAL, -ENOMEM. Where nothing can be kept the first call logs why,
+ * and what to do. */
+FRL_API int frl_mr_cache_create(struct frl_pd *pd, const struct frl_mr_cache_config *config,
+	struct frl_mr_cache **ret_cache);
+
+/* -EBUSY: regions of it are in use, or cannot be deregistered yet. NULL is fine. */
+FRL_API int frl_mr_cache_destroy(struct frl_mr_cache *cache);
+
+/*
+ * A region that covers [addr, addr + length), one that there is, or a new one. With remote rights
+ * it is exactly this, with exactly these rights; without, it may cover more (whole pages), and have
+ * more rights: its rkey is for nobody. If it cannot be registered, others that nobody uses make
+ * room. It is the cache's: frl_rereg_mr() and frl_dereg_mr() refuse it. The memory must stay as it
+ * is during the call. Errors as frl_reg_mr().
+ */
+FRL_API int frl_mr_cache_get(struct frl_mr_cache *cache, void *addr, size_t length, uint32_t access,
+	struct frl_mr **ret_mr);
+
+/* Its user needs it no more; nothing that refers to it is under way. What is not of this cache, or
+ * not in use, stays as it is, and that is logged. */
+FRL_API void frl_mr_cache_put(struct frl_mr_cache *cache, struct frl_mr *mr);
+
+/* Deregisters all that nobody uses. That happens by itself, in all caches of the process, when
+ * something is registered or made and no more may be pinned. NULL is fine. */
+FRL_API void frl_mr_cache_trim(struct frl_mr_cache *cache);
+
+FRL_API void frl_mr_cache_query(struct frl_mr_cache *cache, struct frl_mr_cache_stats *ret_stats);
 
 /*
  * Memory windows of type 2 (bound to a region and a queue pair by FRL_WR_BIND_MW, invalidated by

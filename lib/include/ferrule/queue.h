@@ -51,7 +51,8 @@ FRL_API int frl_cq_destroy(struct frl_cq *cq);
 
 /*
  * Drives the device once and takes up to `max` completions into `wc`. Returns how many, 0 when
- * there are none, -EOVERFLOW after an overrun. -EINVAL: a bad argument.
+ * there are none, -EOVERFLOW after an overrun. -EINVAL: a bad argument. -EIO: the hardware has
+ * failed, and no completion comes any more.
  */
 FRL_API int frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[]);
 
@@ -124,14 +125,17 @@ struct frl_qp_config {
 	uint32_t max_recv_wr;   /* 0 to 16384; not looked at with an srq */
 	uint32_t max_send_sge;  /* up to FRL_MAX_SGE; 0: 4 */
 	uint32_t max_recv_sge;  /* up to FRL_MAX_SGE; 0: 4 */
-	uint32_t max_inline;    /* up to FRL_MAX_INLINE; 0: 64 */
-	bool sq_sig_all;        /* every send request is signaled */
-	void *context;          /* the caller's; frl_qp_context() */
+	/* Bytes, up to FRL_MAX_INLINE. Hardware that has less refuses: -EINVAL. 0: 64, or what it
+	 * has; frl_qp_query() tells. */
+	uint32_t max_inline;
+	bool sq_sig_all; /* every send request is signaled */
+	void *context;   /* the caller's; frl_qp_context() */
 };
 
 /*
  * Creates a queue pair in RESET. The configuration is copied.
- * -EINVAL, -ENOMEM, -ENOSPC (no queue pair number left), -EBUSY (GSI: there is one already).
+ * -EINVAL, -ENOMEM, -ENOSPC (no queue pair number left), -EBUSY (GSI: there is one already),
+ * -ENOTSUP (GSI of hardware: it is the kernel's).
  */
 FRL_API int frl_qp_create(
 	struct frl_pd *pd, const struct frl_qp_config *config, struct frl_qp **ret_qp);
@@ -188,6 +192,7 @@ struct frl_qp_attr {
 	uint8_t retry_cnt;     /* 0 to 7; on the local fabric a peer that lives is never given up */
 	uint8_t rnr_retry;     /* 0 to 7; 7: without limit */
 	uint32_t capabilities; /* enum frl_capability that both ends agreed on */
+	uint32_t max_inline;   /* query: bytes that a request can carry inline; may be 0 */
 };
 
 /*
@@ -197,7 +202,9 @@ struct frl_qp_attr {
  * Where FRL_QP_AV has no dmac, blocks until ARP or ND has answered, up to 3 s; on the local fabric
  * dmac and link are then those of the link to that device, if there is one.
  * -EINVAL names the attribute that is missing, out of range or not allowed; -EHOSTUNREACH; -ENOMEM
- * (for the path's link or its next hop). What fails changes nothing.
+ * (for the path's link or its next hop). Of hardware also -EIO (it has failed, or its firmware does
+ * not answer), -EBUSY (try again), -EPERM (a qkey with bit 31 set needs CAP_NET_RAW), -ENOTSUP.
+ * What fails changes nothing; one that has failed by itself meanwhile is in ERR: -EINVAL.
  */
 FRL_API int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 
@@ -222,9 +229,11 @@ FRL_API int frl_detach_mcast(struct frl_qp *qp, const struct frl_ip *group);
  * Posts `n` requests in order. Returns how many were taken when all were; on failure the ones
  * before the bad one are posted, *ret_posted (may be NULL) says how many.
  * -ENOMEM: the queue is full (poll for completions, then try again); -EINVAL: bad request or the
- * queue pair is not in a state that allows it. The arrays are copied; payload memory belongs to the
- * request until it completes. In ERR (send requests: also in SQE) requests are taken and completed
- * as flushed; in SQD send requests are taken and wait.
+ * queue pair is not in a state that allows it; -ENOTSUP: a receive that reduces, of hardware; -EIO:
+ * the device has failed. The arrays are copied; payload memory belongs to the request until it
+ * completes. A request that is not signaled may keep its place in the queue until one behind it has
+ * completed and that was polled: hardware tells of nothing else. In ERR (send requests: also in
+ * SQE) requests are taken and completed as flushed; in SQD send requests are taken and wait.
  */
 FRL_API int frl_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
 FRL_API int frl_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);

@@ -36,7 +36,8 @@ struct frl_sge {
 /*
  * What a receive does with the payload while it is placed. COPY is what verbs do. REDUCE computes
  * dst[i] = op(src[i], payload[i]) straight out of the packet buffer, exactly once for each element
- * even when packets are sent again; `src` NULL means dst itself. REDUCE is for RC only.
+ * even when packets are sent again; `src` NULL means dst itself. REDUCE is for RC only, of devices
+ * that can do it (frl_device_attr.reduces_on_receive).
  */
 enum frl_action_type {
 	FRL_ACTION_COPY,
@@ -175,7 +176,8 @@ enum frl_wc_flags {
  *	all others	nothing has been touched: who gets the rest of the message in another way
  *			can go on from there
  *
- * All other requests that do not succeed have 0 there.
+ * All other requests that do not succeed have 0 there. Hardware does not tell: it has 0 always,
+ * and the memory of a receive that fails may be anything.
  */
 struct frl_wc {
 	uint64_t wr_id;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who drives the engine: whoever polls or waits here, and the progress thread where there is one.
+ * Who drives the engine: whoever polls or waits, and the progress thread where there is one.
  * Whoever has done something with the engine tells the events that came of it as he leaves.
  */
-#include <errno.h>
 #include <signal.h>
-#include <string.h>
 #include <time.h>
 
-#include "lib/api/objects.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/soft/soft.h"
 
 enum {
 	NS_PER_MS = 1000000,
@@ -19,68 +17,44 @@ enum {
 	LAST_POLLS = 16,      /* that are made between asking for an event and going to sleep */
 };
 
-void device_leave(struct frl_device *device)
+void soft_leaving(struct frl_device *device)
 {
-	struct event_queues *events = &device->engine.events;
+	struct list *completions = &soft_device(device)->engine.events.completions;
 
-	while (!list_empty(&events->completions)) {
-		struct cq *core = container_of(events->completions.next, struct cq, notify);
-		struct frl_cq *cq = container_of(core, struct frl_cq, core);
+	while (!list_empty(completions)) {
+		struct cq *core = container_of(completions->next, struct cq, notify);
+		struct soft_cq *cq = container_of(core, struct soft_cq, core);
+		struct soft_channel *channel = soft_channel(cq->base.channel);
 
 		list_remove(&core->notify);
-		list_add_tail(&cq->channel->pending, &core->notify);
-		bell_set(&cq->channel->bell, true);
+		list_add_tail(&channel->pending, &core->notify);
+		bell_set(&channel->bell, true);
 	}
-	bell_set(&device->async, !list_empty(&events->async));
-	guard_leave(&device->guard);
 }
 
-uint32_t device_poll(struct frl_device *device)
+uint32_t soft_poll(struct frl_device *device)
 {
-	uint32_t moved = engine_poll(&device->engine, clock_now_ns());
+	struct engine *engine = &soft_device(device)->engine;
+	uint32_t moved = engine_poll(engine, clock_now_ns());
 
-	if (device->engine.has_notes)
-		fabric_take_notes(device);
+	if (engine->has_notes)
+		fabric_take_notes(soft_device(device));
 	return moved;
 }
 
-int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void *), void *arg,
-	const struct patience *patience)
+void soft_note_poll(struct frl_device *device)
 {
-	uint64_t now_ns = clock_now_ns(), ask_ns = now_ns;
-	uint64_t limit = now_ns + (uint64_t)patience->timeout_ms * NS_PER_MS;
-	struct frl_backoff backoff;
-
-	frl_backoff_reset(&backoff);
-	for (;; now_ns = clock_now_ns()) {
-		int rc;
-
-		device_enter(device);
-		device_poll(device);
-		rc = try(device, arg);
-		device_leave(device);
-		if (rc != -EAGAIN)
-			return rc;
-		if (now_ns >= limit)
-			return -ETIMEDOUT;
-		if (patience->interrupt && now_ns >= ask_ns) {
-			rc = patience->interrupt(patience->interrupt_arg);
-			if (rc < 0)
-				return rc;
-			ask_ns = now_ns + NS_PER_MS;
-		}
-		frl_backoff_idle(&backoff);
-	}
+	atomic_fetch_add_explicit(&soft_device(device)->polls, 1, memory_order_relaxed);
 }
 
 /* Who asks for an event, polls once more and sleeps would else be taken for somebody who polls. */
-static bool somebody_sleeps(struct frl_device *device)
+static bool somebody_sleeps(struct soft_device *device)
 {
 	return atomic_load(&device->polls) - atomic_load(&device->asked_at) <= LAST_POLLS;
 }
 
 /* While the application polls it does the work; a second poller would only be in its way. */
-static void stand_back(struct frl_device *device)
+static void stand_back(struct soft_device *device)
 {
 	uint64_t until = clock_now_ns() + PAUSE_NS;
 	const struct timespec deadline = {
@@ -94,7 +68,7 @@ static void stand_back(struct frl_device *device)
 	atomic_store(&device->pausing, false);
 }
 
-static void end_pause(struct frl_device *device)
+static void end_pause(struct soft_device *device)
 {
 	if (atomic_exchange(&device->pausing, false))
 		sem_post(&device->wake);
@@ -102,7 +76,7 @@ static void end_pause(struct frl_device *device)
 
 static void *progress_main(void *arg)
 {
-	struct frl_device *device = arg;
+	struct soft_device *device = arg;
 	struct frl_backoff backoff;
 	unsigned seen = 0;
 
@@ -117,9 +91,9 @@ static void *progress_main(void *arg)
 			continue;
 		}
 		seen = polls;
-		device_enter(device);
-		moved = device_poll(device);
-		device_leave(device);
+		device_enter(&device->base);
+		moved = soft_poll(&device->base);
+		device_leave(&device->base);
 		if (moved)
 			frl_backoff_reset(&backoff);
 		else
@@ -128,8 +102,9 @@ static void *progress_main(void *arg)
 	return NULL;
 }
 
-int device_start_thread(struct frl_device *device)
+int soft_start_thread(struct frl_device *base)
 {
+	struct soft_device *device = soft_device(base);
 	sigset_t all, saved;
 	int err;
 
@@ -146,7 +121,7 @@ int device_start_thread(struct frl_device *device)
 	return 0;
 }
 
-void device_stop_thread(struct frl_device *device)
+void soft_stop_thread(struct soft_device *device)
 {
 	if (!device->has_thread)
 		return;
@@ -156,20 +131,10 @@ void device_stop_thread(struct frl_device *device)
 	device->has_thread = false;
 }
 
-void device_expect_sleep(struct frl_device *device)
+void soft_expect_sleep(struct frl_device *base)
 {
+	struct soft_device *device = soft_device(base);
+
 	atomic_store(&device->asked_at, atomic_load(&device->polls));
 	end_pause(device);
-}
-
-int frl_progress(struct frl_device *device)
-{
-	uint32_t moved;
-
-	/* Before the guard: a progress thread that holds it is to stand back. */
-	atomic_fetch_add_explicit(&device->polls, 1, memory_order_relaxed);
-	device_enter(device);
-	moved = device_poll(device);
-	device_leave(device);
-	return (int)moved;
 }

@@ -11,8 +11,6 @@
  * does not use the link either. An end that has no use for it closes it, which is the answer; else
  * it says KEEP. Who asks and is asked by the other one at the same time closes it as well.
  */
-#include "lib/api/objects.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +20,9 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/ip.h"
 #include "lib/base/random.h"
+#include "lib/soft/soft.h"
 
 enum {
 	ADDRESSES = 254 * 256, /* 169.254.1.0 to 169.254.254.255, RFC 3927 */
@@ -83,12 +83,12 @@ static void hex(char *out, const uint8_t *bytes, size_t n)
 }
 
 /* The same at both ends: the end with the lower address comes first, and is the server. */
-static void describe_link(struct port_link_request *request, const struct frl_device *device,
+static void describe_link(struct port_link_request *request, const struct soft_device *device,
 	const struct frl_ip *peer_ip, const uint8_t peer_nonce[NONCE_SIZE])
 {
-	bool server = memcmp(&device->attr.ip, peer_ip, sizeof(*peer_ip)) < 0;
-	const uint8_t *first = server ? device->nonce : peer_nonce;
-	const uint8_t *second = server ? peer_nonce : device->nonce;
+	bool server = memcmp(&device->base.attr.ip, peer_ip, sizeof(*peer_ip)) < 0;
+	const uint8_t *first = server ? device->base.nonce : peer_nonce;
+	const uint8_t *second = server ? peer_nonce : device->base.nonce;
 	uint8_t secret[11];
 	char a[17], b[17];
 
@@ -105,7 +105,7 @@ static void describe_link(struct port_link_request *request, const struct frl_de
 	request->server = server;
 }
 
-static void forget_link(struct frl_device *device, unsigned index)
+static void forget_link(struct soft_device *device, unsigned index)
 {
 	uint16_t link = device->links[index].link;
 
@@ -115,14 +115,14 @@ static void forget_link(struct frl_device *device, unsigned index)
 	device->links[index] = device->links[--device->n_links];
 }
 
-static bool is_dead(const struct frl_device *device, const struct fabric_link *known)
+static bool is_dead(const struct soft_device *device, const struct fabric_link *known)
 {
 	return device->port->ops->link_state(device->port, known->link) == PORT_LINK_DOWN;
 }
 
 /* Links whose peers are gone make room for new ones; but who holds one must not come upon another
  * link of the same number. */
-static void forget_dead_links(struct frl_device *device)
+static void forget_dead_links(struct soft_device *device)
 {
 	for (unsigned i = 0; i < device->n_links;) {
 		if (!device->links[i].holders && is_dead(device, &device->links[i]))
@@ -132,7 +132,7 @@ static void forget_dead_links(struct frl_device *device)
 	}
 }
 
-static bool is_used(const struct frl_device *device, const struct fabric_link *known)
+static bool is_used(const struct soft_device *device, const struct fabric_link *known)
 {
 	return known->holders || engine_link_used(&device->engine, known->link);
 }
@@ -140,7 +140,7 @@ static bool is_used(const struct frl_device *device, const struct fabric_link *k
 /* The longest unused one whose peer may agree, or NULL. *ret_waits: an answer, or the time to ask
  * again, is awaited; *ret_recent: it is too early to ask another one. */
 static struct fabric_link *find_unused(
-	struct frl_device *device, uint64_t now_ns, bool *ret_waits, bool *ret_recent)
+	struct soft_device *device, uint64_t now_ns, bool *ret_waits, bool *ret_recent)
 {
 	struct fabric_link *oldest = NULL;
 
@@ -163,7 +163,7 @@ static struct fabric_link *find_unused(
 
 /* There are as many links as can be: sees that one goes. -EBUSY: that may be soon; -EAGAIN: it is
  * too early to look again; `full`: none can. */
-static int make_room(struct frl_device *device, int full)
+static int make_room(struct soft_device *device, int full)
 {
 	uint64_t now_ns = clock_now_ns();
 	bool waits = false, recent = false;
@@ -183,7 +183,7 @@ static int make_room(struct frl_device *device, int full)
 }
 
 /* True: the link is gone, and another one in its place. */
-static bool take_notes(struct frl_device *device, unsigned index)
+static bool take_notes(struct soft_device *device, unsigned index)
 {
 	struct fabric_link *known = &device->links[index];
 	struct engine *engine = &device->engine;
@@ -207,14 +207,14 @@ static bool take_notes(struct frl_device *device, unsigned index)
 	return false;
 }
 
-void fabric_take_notes(struct frl_device *device)
+void fabric_take_notes(struct soft_device *device)
 {
 	device->engine.has_notes = false;
 	for (unsigned i = 0; i < device->n_links;)
 		i += !take_notes(device, i);
 }
 
-unsigned fabric_links_used(const struct frl_device *device)
+unsigned fabric_links_used(const struct soft_device *device)
 {
 	unsigned n = 0;
 
@@ -223,9 +223,10 @@ unsigned fabric_links_used(const struct frl_device *device)
 	return n;
 }
 
-int fabric_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
-	const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE])
+int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const uint8_t peer_mac[6],
+	const uint8_t peer_nonce[NONCE_SIZE])
 {
+	struct soft_device *device = soft_device(base);
 	const struct port_ops *ops = device->port->ops;
 	struct port_link_request request = { 0 };
 	struct fabric_link *known;
@@ -263,8 +264,23 @@ int fabric_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 	return link;
 }
 
-void fabric_link_release(struct frl_device *device, uint16_t link, bool failed)
+int soft_link_state(struct frl_device *base, uint16_t link)
 {
+	struct port *port = soft_device(base)->port;
+
+	switch (port->ops->link_state(port, link)) {
+	case PORT_LINK_CONNECTING: return -EAGAIN;
+	case PORT_LINK_UP: return 0;
+	case PORT_LINK_CLOSED:
+	case PORT_LINK_DOWN: break;
+	}
+	return -ECONNRESET;
+}
+
+void soft_link_release(struct frl_device *base, uint16_t link, bool failed)
+{
+	struct soft_device *device = soft_device(base);
+
 	for (unsigned i = 0; i < device->n_links; i++) {
 		struct fabric_link *known = &device->links[i];
 
@@ -277,36 +293,59 @@ void fabric_link_release(struct frl_device *device, uint16_t link, bool failed)
 	}
 }
 
+/* That of the caller's choice, or the one to the device that has the GID. */
 static const struct fabric_link *find_link(
-	const struct frl_device *device, const struct frl_ip *gid)
+	const struct soft_device *device, const struct frl_ah_attr *attr, bool is_chosen)
 {
 	for (unsigned i = 0; i < device->n_links; i++) {
 		const struct fabric_link *known = &device->links[i];
 		struct frl_ip link_local = gid_link_local(known->peer_mac);
 
-		if (!known->parting &&
-			(ip_equal(gid, &known->peer_ip) || ip_equal(gid, &link_local)))
+		if (is_chosen ? known->link == attr->link
+			      : ip_equal(&attr->dgid, &known->peer_ip) ||
+					ip_equal(&attr->dgid, &link_local))
 			return known;
 	}
 	return NULL;
 }
 
-int fabric_find_way(const struct frl_device *device, struct frl_ah_attr *attr)
+int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr)
 {
 	static const uint8_t no_mac[6];
+	/* Of a group's links the caller chooses one. */
+	bool is_chosen = !mac_equal(attr->dmac, no_mac) || ip_is_multicast(&attr->dgid);
 	const struct fabric_link *known;
 
-	/* A device's own addresses need no link, and of a group's the caller chooses one. */
-	if (!mac_equal(attr->dmac, no_mac) || ip_is_multicast(&attr->dgid) ||
-		gid_find(&device->engine.gids, &attr->dgid, 0) >= 0)
+	/* A device's own addresses need no link. */
+	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0)
 		return 0;
-	known = find_link(device, &attr->dgid);
-	if (!known)
+	known = find_link(device, attr, is_chosen);
+	/* The peer will say whether it stays. */
+	if (known && known->parting && !is_dead(device, known))
+		return -EAGAIN;
+	if (is_chosen && !(known && known->parting))
+		return 0;
+	if (!known || known->parting)
 		return frl_fail(-EHOSTUNREACH,
 			"there is no link to %s: on the local fabric, connect a queue pair to that "
 			"device first",
 			format_ip(&attr->dgid));
 	attr->link = known->link;
 	memcpy(attr->dmac, known->peer_mac, sizeof(attr->dmac));
+	return 0;
+}
+
+int soft_find_way(struct frl_device *base, struct frl_ah_attr *attr, const uint8_t mac[6])
+{
+	struct frl_ip hop;
+
+	if (!neighbors_next_hop(
+		    &soft_device(base)->engine.neighbors, attr->sgid_index, &attr->dgid, &hop))
+		return frl_fail(-EHOSTUNREACH,
+			"%s is not in the subnet of this port and there is no gateway: check the "
+			"addresses and prefix lengths, or give a gateway",
+			format_ip(&attr->dgid));
+	if (ip_equal(&hop, &attr->dgid))
+		memcpy(attr->dmac, mac, sizeof(attr->dmac));
 	return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The addresses of a port, in the order of its GID table. Made when the device is opened. */
-#ifndef FERRULE_ENGINE_GIDS_H
-#define FERRULE_ENGINE_GIDS_H
+#ifndef FERRULE_BASE_GIDS_H
+#define FERRULE_BASE_GIDS_H
 
 #include <ferrule/address.h>
 
-#include "lib/wire/addr.h"
+#include "lib/base/addr.h"
 
 struct gid_table {
 	unsigned n;
@@ -24,6 +24,15 @@ static inline int gid_find(const struct gid_table *table, const struct frl_ip *i
 {
 	for (unsigned i = 0; i < table->n; i++)
 		if (table->gids[i].vlan == vlan && ip_equal(&table->gids[i].ip, ip))
+			return (int)i;
+	return -1;
+}
+
+/* The same on any VLAN. */
+static inline int gid_find_any(const struct gid_table *table, const struct frl_ip *ip)
+{
+	for (unsigned i = 0; i < table->n; i++)
+		if (ip_equal(&table->gids[i].ip, ip))
 			return (int)i;
 	return -1;
 }

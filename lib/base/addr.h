@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MAC and IP addresses. IPv4 addresses are kept as ::ffff:a.b.c.d, as in a GID. */
-#ifndef FERRULE_WIRE_ADDR_H
-#define FERRULE_WIRE_ADDR_H
+#ifndef FERRULE_BASE_ADDR_H
+#define FERRULE_BASE_ADDR_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What all devices have in common: see device.h. */
+#include "drivers/device.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/eventfd.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/random.h"
+
+enum { NS_PER_MS = 1000000 };
+
+void device_init(struct frl_device *device, const struct device_ops *ops, struct list *events)
+{
+	device->ops = ops;
+	guard_init(&device->guard);
+	device->events = events;
+	device->async.fd = -1;
+	for (size_t i = 0; i < NONCE_SIZE; i += sizeof(uint64_t)) {
+		uint64_t bits = random_entropy();
+
+		memcpy(device->nonce + i, &bits, sizeof(bits));
+	}
+}
+
+void device_fini(struct frl_device *device)
+{
+	bell_fini(&device->async);
+	guard_fini(&device->guard);
+}
+
+void device_leave(struct frl_device *device)
+{
+	if (device->ops->leaving)
+		device->ops->leaving(device);
+	bell_set(&device->async, !list_empty(device->events));
+	guard_leave(&device->guard);
+}
+
+int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void *), void *arg,
+	const struct patience *patience)
+{
+	uint64_t now_ns = clock_now_ns(), ask_ns = now_ns;
+	uint64_t limit = now_ns + (uint64_t)patience->timeout_ms * NS_PER_MS;
+	struct frl_backoff backoff;
+
+	frl_backoff_reset(&backoff);
+	for (;; now_ns = clock_now_ns()) {
+		int rc;
+
+		device_enter(device);
+		device_poll(device);
+		rc = try(device, arg);
+		device_leave(device);
+		if (rc != -EAGAIN)
+			return rc;
+		if (now_ns >= limit)
+			return -ETIMEDOUT;
+		if (patience->interrupt && now_ns >= ask_ns) {
+			rc = patience->interrupt(patience->interrupt_arg);
+			if (rc < 0)
+				return rc;
+			ask_ns = now_ns + NS_PER_MS;
+		}
+		frl_backoff_idle(&backoff);
+	}
+}
+
+int bell_make(struct bell *bell)
+{
+	int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	if (fd < 0)
+		return frl_fail(
+			errno, "cannot make a descriptor for events: %s", frl_strerror(errno));
+	*bell = (struct bell){ .fd = fd };
+	return 0;
+}
+
+void bell_fini(struct bell *bell)
+{
+	if (bell->fd >= 0)
+		close(bell->fd);
+	bell->fd = -1;
+}
+
+void bell_set(struct bell *bell, bool raised)
+{
+	uint64_t count = 1;
+	ssize_t n;
+
+	if (bell->raised == raised || bell->fd < 0)
+		return;
+	bell->raised = raised;
+	/* Neither can fail: the count is 0 or 1. */
+	n = raised ? write(bell->fd, &count, sizeof(count)) : read(bell->fd, &count, sizeof(count));
+	(void)n;
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The cache of registrations. Entries whose memory is as it was are in `index`, by address, and
+ * their pages are watched. An entry whose memory went leaves the index at once, before anybody can
+ * find it for other memory, and is deregistered when its last user has put it back.
+ *
+ * The lock is that of lib/base/unmap_watch.h, and its rule is kept: nothing is allocated, freed,
+ * registered or deregistered while it is held. What is to be freed waits in `dead`.
+ */
+#include "lib/api/mr_index.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "lib/api/objects.h"
+#include "lib/base/unmap_watch.h"
+
+enum {
+	DEFAULT_REGIONS = 1024,
+	/* Less does not help anybody: where that little may be locked, registering fails anyway,
+	 * and what is kept then gives way. */
+	LEAST_BYTES = 4 << 20,
+	/* Of what may be locked, or of all memory. */
+	DEFAULT_SHARE = 4,
+};
+
+struct frl_mr_cache {
+	struct unmap_listener listener;
+	struct frl_pd *pd;
+	uintptr_t page;
+	bool can_watch;
+	struct frl_mr_cache_config limit;
+	struct mr_index index;
+	unsigned in_use, n_idle;
+	uint64_t idle_bytes;
+	struct list idle, dead, making;
+	struct frl_mr_cache_stats stats;
+	struct list node; /* all_caches */
+};
+
+/* Those of the process, of all devices: they share what may be locked. */
+static pthread_mutex_t all_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct list all_caches = { &all_caches, &all_caches };
+
+/* A child has none of them, and somebody may have held the mutex. */
+static void forget_all(void)
+{
+	pthread_mutex_init(&all_mutex, NULL);
+	list_init(&all_caches);
+}
+
+static void expect_forks(void)
+{
+	pthread_atfork(NULL, NULL, forget_all);
+}
+
+static struct mr_entry *entry_at(const struct list *node)
+{
+	return container_of(node, struct mr_entry, node);
+}
+
+static struct frl_mr_cache *cache_of(struct unmap_listener *listener)
+{
+	return container_of(listener, struct frl_mr_cache, listener);
+}
+
+/* ---- the life of an entry; all with the lock held */
+
+static void leave_index(struct frl_mr_cache *cache, struct mr_entry *entry)
+{
+	mr_index_remove(&cache->index, entry);
+	unmap_watch_release(entry->start, entry->end, entry->page);
+}
+
+static void leave_idle(struct frl_mr_cache *cache, struct mr_entry *entry)
+{
+	list_remove(&entry->node);
+	cache->n_idle--;
+	cache->idle_bytes -= entry->end - entry->start;
+}
+
+/* An idle one goes. */
+static void bury(struct frl_mr_cache *cache, struct mr_entry *entry)
+{
+	leave_idle(cache, entry);
+	leave_index(cache, entry);
+	list_add_tail(&cache->dead, &entry->node);
+}
+
+static void evict(struct frl_mr_cache *cache)
+{
+	while (cache->n_idle > cache->limit.max_regions ||
+		cache->idle_bytes > cache->limit.max_bytes) {
+		bury(cache, entry_at(cache->idle.next));
+		cache->stats.evicted++;
+	}
+}
+
+static void let_go(struct frl_mr_cache *cache, struct mr_entry *entry)
+{
+	cache->in_use--;
+	if (!entry->is_known) {
+		list_add_tail(&cache->dead, &entry->node);
+		return;
+	}
+	list_add_tail(&cache->idle, &entry->node);
+	cache->n_idle++;
+	cache->idle_bytes += entry->end - entry->start;
+	evict(cache);
+}
+
+static void take(struct frl_mr_cache *cache, struct mr_entry *entry)
+{
+	if (entry->users++ > 0)
+		return;
+	leave_idle(cache, entry);
+	cache->in_use++;
+}
+
+static bool memory_gone(struct unmap_listener *listener, uintptr_t start, uintptr_t end)
+{
+	struct frl_mr_cache *cache = cache_of(listener);
+	struct mr_entry *entry;
+	bool has_died = false;
+
+	for (struct list *node = cache->making.next; node != &cache->making; node = node->next) {
+		entry = entry_at(node);
+		entry->is_gone |= entry->start < end && start < entry->end;
+	}
+	while ((entry = mr_index_overlapping(&cache->index, start, end))) {
+		cache->stats.invalidated++;
+		if (entry->users) {
+			leave_index(cache, entry);
+			continue;
+		}
+		bury(cache, entry);
+		has_died = true;
+	}
+	return has_died;
+}
+
+static bool needs_page(struct unmap_listener *listener, uintptr_t at, uintptr_t *until)
+{
+	struct frl_mr_cache *cache = cache_of(listener);
+	uintptr_t page = cache->page;
+
+	for (struct list *node = cache->making.next; node != &cache->making; node = node->next) {
+		const struct mr_entry *entry = entry_at(node);
+		uintptr_t first = entry->start & ~(page - 1);
+		uintptr_t end = (entry->end + page - 1) & ~(page - 1);
+		bool is_inside = first <= at && at < end;
+		uintptr_t next = is_inside ? end : first;
+
+		if (!entry->page || end <= at)
+			continue;
+		if (next < *until)
+			*until = next;
+		if (is_inside)
+			return true;
+	}
+	return mr_index_has(&cache->index, at, page, until);
+}
+
+/* ---- without the lock */
+
+/* The first of the dead, or NULL. `was_freed`: the one before it. */
+static struct mr_entry *take_dead(struct frl_mr_cache *cache, bool was_freed)
+{
+	struct mr_entry *entry = NULL;
+
+	unmap_watch_lock();
+	cache->stats.deregistered += was_freed;
+	if (!list_empty(&cache->dead)) {
+		entry = entry_at(cache->dead.next);
+		list_remove(&entry->node);
+	}
+	unmap_watch_unlock();
+	return entry;
+}
+
+/* Deregisters what is dead. How many regions cannot go yet. The text of frl_last_error() stays:
+ * whoever calls this does not fail by it. */
+static unsigned clean(struct frl_mr_cache *cache)
+{
+	char error[ERROR_TEXT_MAX];
+	bool was_freed = false;
+	struct mr_entry *entry;
+	unsigned n_busy = 0;
+	struct list busy;
+
+	list_init(&busy);
+	error_save(error);
+	while ((entry = take_dead(cache, was_freed))) {
+		was_freed = mr_end_cached(entry->mr) != -EBUSY;
+		if (was_freed) {
+			free(entry);
+		} else {
+			list_add_tail(&busy, &entry->node);
+			n_busy++;
+		}
+	}
+	error_restore(error);
+	if (!n_busy)
+		return 0;
+	unmap_watch_lock();
+	while (!list_empty(&busy)) {
+		struct list *node = busy.next;
+
+		list_remove(node);
+		list_add_tail(&cache->dead, node);
+	}
+	unmap_watch_unlock();
+	return n_busy;
+}
+
+static void after_memory_gone(struct unmap_listener *listener)
+{
+	clean(cache_of(listener));
+}
+
+/* All that nobody uses goes. */
+static void trim(struct frl_mr_cache *cache)
+{
+	unmap_watch_lock();
+	while (!list_empty(&cache->idle)) {
+		bury(cache, entry_at(cache->idle.next));
+		cache->stats.evicted++;
+	}
+	unmap_watch_unlock();
+	clean(cache);
+}
+
+/* Room in the index for one more. With the lock held, which it lets go of to allocate. */
+static bool make_room(struct frl_mr_cache *cache)
+{
+	while (cache->index.room <= cache->index.n) {
+		uint32_t room = cache->index.room ? 2 * cache->index.room : 64;
+		struct mr_slot *more, *old;
+
+		unmap_watch_unlock();
+		more = calloc(room, sizeof(*more));
+		unmap_watch_lock();
+		if (!more)
+			return false;
+		old = mr_index_grow(&cache->index, more, room);
+		unmap_watch_unlock();
+		free(old);
+		unmap_watch_lock();
+	}
+	return true;
+}
+
+/* Is to be made no more. With the lock held. */
+static void leave_making(struct mr_entry *entry)
+{
+	list_remove(&entry->node);
+	if (entry->page)
+		unmap_watch_release(entry->start, entry->end, entry->page);
+}
+
+/* It is registered: others may find it, unless its memory is not what it was. With the lock. */
+static void introduce(struct frl_mr_cache *cache, struct mr_entry *entry)
+{
+	bool has_room = entry->page && make_room(cache);
+
+	cache->in_use++;
+	if (!has_room || entry->is_gone) {
+		leave_making(entry);
+		return;
+	}
+	list_remove(&entry->node);
+	mr_index_add(&cache->index, entry);
+}
+
+static struct mr_entry *new_entry(
+	struct frl_mr_cache *cache, uintptr_t start, uintptr_t end, uint32_t access)
+{
+	const uintptr_t in_page = mr_remote_rights(access) ? 0 : cache->page - 1;
+	struct mr_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return NULL;
+	list_init(&entry->node);
+	entry->cache = cache;
+	entry->start = start & ~in_page;
+	entry->end = (end + in_page) & ~in_page;
+	entry->access = access;
+	entry->users = 1;
+	return entry;
+}
+
+/* `can_keep`: all is known of what was unmapped. */
+static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_keep)
+{
+	size_t page = can_keep ? unmap_watch_page(entry->start, entry->end) : 0;
+	int rc;
+
+	unmap_watch_lock();
+	list_add_tail(&cache->making, &entry->node);
+	if (page && !unmap_watch_range(entry->start, entry->end, page))
+		entry->page = page;
+	cache->stats.misses++;
+	cache->stats.unwatched += !entry->page;
+	unmap_watch_unlock();
+	rc = frl_reg_mr(cache->pd, (void *)entry->start, entry->end - entry->start, entry->access,
+		&entry->mr);
+	if (!rc)
+		entry->mr->cached = entry;
+	unmap_watch_lock();
+	if (rc)
+		leave_making(entry);
+	else
+		introduce(cache, entry);
+	unmap_watch_unlock();
+	return rc;
+}
+
+/* ---- limits */
+
+/* Then RLIMIT_MEMLOCK is none: capabilities(7). */
+static bool may_lock_all(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+	return syscall(SYS_capget, &header, data) == 0 &&
+		(data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK));
+}
+
+static uint64_t default_bytes(void)
+{
+	uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+		limit.rlim_cur < all && !may_lock_all())
+		all = limit.rlim_cur;
+	return all / DEFAULT_SHARE < LEAST_BYTES ? LEAST_BYTES : all / DEFAULT_SHARE;
+}
+
+static void set_limits(struct frl_mr_cache *cache, const struct frl_mr_cache_config *config)
+{
+	if (config)
+		cache->limit = *config;
+	if (!cache->limit.max_regions)
+		cache->limit.max_regions = DEFAULT_REGIONS;
+	if (!cache->limit.max_bytes)
+		cache->limit.max_bytes = default_bytes();
+}
+
+/* Nothing is kept without it, which is slow, and a surprise: said once. */
+static void start_to_watch(struct frl_mr_cache *cache)
+{
+	static atomic_flag was_said = ATOMIC_FLAG_INIT;
+	char error[ERROR_TEXT_MAX];
+
+	error_save(error);
+	cache->can_watch = unmap_watch_add(&cache->listener) == 0;
+	if (!cache->can_watch && !atomic_flag_test_and_set(&was_said))
+		frl_log(FRL_LOG_WARNING, "memory is registered for each use: %s", frl_last_error());
+	error_restore(error);
+}
+
+/* ---- the public functions */
+
+int frl_mr_cache_create(struct frl_pd *pd, const struct frl_mr_cache_config *config,
+	struct frl_mr_cache **ret_cache)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct frl_mr_cache *cache;
+
+	if (!pd || !ret_cache)
+		return frl_fail(-EINVAL, "frl_mr_cache_create: pd and ret_cache are required");
+	cache = calloc(1, sizeof(*cache));
+	if (!cache)
+		return frl_fail(-ENOMEM, "no memory for a cache of registrations");
+	cache->pd = pd;
+	cache->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	set_limits(cache, config);
+	list_init(&cache->idle);
+	list_init(&cache->dead);
+	list_init(&cache->making);
+	list_init(&cache->listener.node);
+	cache->listener.gone = memory_gone;
+	cache->listener.after = after_memory_gone;
+	cache->listener.needs = needs_page;
+	start_to_watch(cache);
+	pd_count(pd, 1);
+	pthread_once(&once, expect_forks);
+	pthread_mutex_lock(&all_mutex);
+	list_add_tail(&all_caches, &cache->node);
+	pthread_mutex_unlock(&all_mutex);
+	*ret_cache = cache;
+	return 0;
+}
+
+/* -EBUSY: some regions cannot be deregistered yet; the cache is as it was. */
+static int clean_all(struct frl_mr_cache *cache)
+{
+	unsigned busy = clean(cache);
+
+	/* The thread that calls after_memory_gone() may have had some, and put them back. */
+	if (!busy && cache->can_watch) {
+		unmap_watch_remove(&cache->listener);
+		busy = clean(cache);
+		if (busy)
+			start_to_watch(cache);
+	}
+	if (!busy)
+		return 0;
+	return frl_fail(-EBUSY,
+		"%u registrations of the cache cannot be ended yet: packets refer to them, or "
+		"memory windows are bound to them",
+		busy);
+}
+
+int frl_mr_cache_destroy(struct frl_mr_cache *cache)
+{
+	unsigned in_use;
+	int rc;
+
+	if (!cache)
+		return 0;
+	unmap_watch_lock();
+	in_use = cache->in_use;
+	while (!in_use && !list_empty(&cache->idle))
+		bury(cache, entry_at(cache->idle.next));
+	unmap_watch_unlock();
+	if (in_use)
+		return frl_fail(-EBUSY, "%u registrations of the cache are in use", in_use);
+	rc = clean_all(cache);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&all_mutex);
+	list_remove(&cache->node);
+	pthread_mutex_unlock(&all_mutex);
+	pd_count(cache->pd, -1);
+	free(cache->index.slots);
+	free(cache);
+	return 0;
+}
+
+void frl_mr_cache_trim(struct frl_mr_cache *cache)
+{
+	if (cache)
+		trim(cache);
+}
+
+bool mr_caches_make_room(int rc)
+{
+	bool has_any;
+
+	if (rc != -ENOMEM && rc != -ENOSPC)
+		return false;
+	pthread_mutex_lock(&all_mutex);
+	for (struct list *node = all_caches.next; node != &all_caches; node = node->next)
+		trim(container_of(node, struct frl_mr_cache, node));
+	/* Nothing may be left to trim since another thread has just done so: there is room then. */
+	has_any = !list_empty(&all_caches);
+	pthread_mutex_unlock(&all_mutex);
+	return has_any;
+}
+
+int frl_mr_cache_get(struct frl_mr_cache *cache, void *addr, size_t length, uint32_t access,
+	struct frl_mr **ret_mr)
+{
+	uintptr_t start = (uintptr_t)addr, end = start + length;
+	struct mr_entry *entry = NULL;
+	bool is_dirty, can_keep;
+	int rc;
+
+	if (!cache || !addr || !length || end < start || !ret_mr)
+		return frl_fail(-EINVAL,
+			"frl_mr_cache_get: cache, addr, a length within the address space and "
+			"ret_mr are required");
+	unmap_watch_lock();
+	can_keep = cache->can_watch && unmap_watch_catch_up();
+	if (can_keep)
+		entry = mr_index_find(&cache->index, start, end, access);
+	if (entry) {
+		take(cache, entry);
+		cache->stats.hits++;
+	}
+	is_dirty = !list_empty(&cache->dead);
+	unmap_watch_unlock();
+	if (is_dirty)
+		clean(cache);
+	if (!entry) {
+		entry = new_entry(cache, start, end, access);
+		if (!entry)
+			return frl_fail(-ENOMEM, "no memory for a memory region");
+		rc = make(cache, entry, can_keep);
+		if (rc) {
+			free(entry);
+			return rc;
+		}
+	}
+	*ret_mr = entry->mr;
+	return 0;
+}
+
+void frl_mr_cache_put(struct frl_mr_cache *cache, struct frl_mr *mr)
+{
+	struct mr_entry *entry = mr ? mr->cached : NULL;
+	bool is_mistake, is_dirty;
+
+	if (!cache || !mr)
+		return;
+	unmap_watch_lock();
+	is_mistake = !entry || entry->cache != cache || entry->users == 0;
+	if (!is_mistake && --entry->users == 0)
+		let_go(cache, entry);
+	is_dirty = !list_empty(&cache->dead);
+	unmap_watch_unlock();
+	if (is_mistake) {
+		frl_fail(-EINVAL, "frl_mr_cache_put: the region is %s",
+			entry && entry->cache == cache ? "in no use: it was put back before"
+						       : "not one of this cache");
+		frl_log(FRL_LOG_ERROR, "%s", frl_last_error());
+	}
+	if (is_dirty)
+		clean(cache);
+}
+
+void frl_mr_cache_query(struct frl_mr_cache *cache, struct frl_mr_cache_stats *ret_stats)
+{
+	unmap_watch_lock();
+	*ret_stats = cache->stats;
+	unmap_watch_unlock();
+}

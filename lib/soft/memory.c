@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory regions and windows, and address handles. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/ip.h"
+#include "lib/soft/soft.h"
+
+int soft_mr_reg(struct frl_mr *base)
+{
+	struct soft_device *device = soft_device(base->device);
+	struct soft_mr *mr = soft_mr(base);
+	struct port_mem *mem;
+	int rc;
+
+	mr->region = (struct region){
+		.addr = base->addr,
+		.length = base->length,
+		.iova = base->iova,
+		.access = base->access,
+		.pd = base->pd,
+	};
+	device_enter(&device->base);
+	rc = device->port->ops->mem_map(device->port, base->addr, base->length, &mem);
+	if (rc)
+		goto leave;
+	mr->region.port_mem = mem;
+	rc = engine_add_region(&device->engine, &mr->region);
+	if (rc) {
+		frl_fail(rc, "no room for another memory region (at most %d a device)", REGION_MAX);
+		device->port->ops->mem_unmap(device->port, mem);
+	} else {
+		base->lkey = base->rkey = mr->region.key;
+	}
+leave:
+	device_leave(&device->base);
+	return rc;
+}
+
+/* Whether somebody still needs the region as it is. With the guard held. */
+static int check_idle(struct soft_device *device, const struct soft_mr *mr)
+{
+	if (mr->region.windows)
+		return frl_fail(-EBUSY,
+			"memory windows are bound to the memory region: invalidate them first");
+	if (engine_region_queued(&device->engine, &mr->region) ||
+		!device->port->ops->mem_idle(device->port, mr->region.port_mem))
+		return frl_fail(-EBUSY, "packets that refer to the memory region are still queued");
+	return 0;
+}
+
+/* Only what the flags name is written: the keys are read without the guard. */
+static void change_region(struct region *region, uint32_t flags, const struct frl_mr *wanted)
+{
+	if (flags & FRL_REREG_TRANSLATION) {
+		region->addr = wanted->addr;
+		region->length = wanted->length;
+		region->iova = wanted->iova;
+	}
+	if (flags & FRL_REREG_ACCESS)
+		region->access = wanted->access;
+	if (flags & FRL_REREG_PD)
+		region->pd = wanted->pd;
+}
+
+int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *wanted)
+{
+	struct soft_device *device = soft_device(base->device);
+	struct soft_mr *mr = soft_mr(base);
+	struct port_mem *mem;
+	int rc;
+
+	device_enter(&device->base);
+	rc = check_idle(device, mr);
+	if (rc)
+		goto leave;
+	if (flags & FRL_REREG_TRANSLATION) {
+		rc = device->port->ops->mem_map(device->port, wanted->addr, wanted->length, &mem);
+		if (rc)
+			goto leave;
+		device->port->ops->mem_unmap(device->port, mr->region.port_mem);
+		mr->region.port_mem = mem;
+	}
+	change_region(&mr->region, flags, wanted);
+leave:
+	device_leave(&device->base);
+	return rc;
+}
+
+int soft_mr_dereg(struct frl_mr *base)
+{
+	struct soft_device *device = soft_device(base->device);
+	struct soft_mr *mr = soft_mr(base);
+	int rc;
+
+	device_enter(&device->base);
+	rc = check_idle(device, mr);
+	if (!rc) {
+		engine_remove_region(&device->engine, &mr->region);
+		device->port->ops->mem_unmap(device->port, mr->region.port_mem);
+	}
+	device_leave(&device->base);
+	return rc;
+}
+
+int soft_mw_alloc(struct frl_mw *base)
+{
+	struct soft_device *device = soft_device(base->pd->device);
+	struct soft_mw *mw = soft_mw(base);
+	int rc;
+
+	mw->region = (struct region){ .pd = base->pd, .is_window = true };
+	device_enter(&device->base);
+	rc = engine_add_region(&device->engine, &mw->region);
+	if (!rc)
+		device->windows++;
+	device_leave(&device->base);
+	if (rc)
+		frl_fail(rc, "no room for another memory window (at most %d a device)", REGION_MAX);
+	return rc;
+}
+
+void soft_mw_dealloc(struct frl_mw *base)
+{
+	struct soft_device *device = soft_device(base->pd->device);
+
+	device_enter(&device->base);
+	engine_remove_region(&device->engine, &soft_mw(base)->region);
+	device->windows--;
+	device_leave(&device->base);
+}
+
+uint32_t soft_mw_rkey(struct frl_mw *mw)
+{
+	uint32_t rkey;
+
+	device_enter(mw->pd->device);
+	rkey = soft_mw(mw)->region.key;
+	device_leave(mw->pd->device);
+	return rkey;
+}
+
+void soft_describe_silence(
+	const struct soft_device *device, const struct frl_ah_attr *attr, char *out, size_t size)
+{
+	struct frl_ip hop;
+
+	if (device->base.attr.local_fabric) {
+		snprintf(out, size,
+			"the link to %s is to make room for others, and the device at its other "
+			"end does not say whether it needs it: does its process run?",
+			format_ip(&attr->dgid));
+		return;
+	}
+	if (!neighbors_next_hop(&device->engine.neighbors, attr->sgid_index, &attr->dgid, &hop))
+		hop = attr->dgid;
+	snprintf(out, size, "%s does not answer %s: check that it is on this port's network",
+		format_ip(&hop), ip_is_v4(&hop) ? "ARP" : "neighbour discovery");
+}
+
+struct making {
+	struct soft_ah *ah;
+	bool is_added; /* to the engine */
+};
+
+/* -EAGAIN: the next hop has been asked for, or a link is not to be used yet. Guard held. */
+static int try_ah(struct frl_device *base, void *arg)
+{
+	struct soft_device *device = soft_device(base);
+	struct making *making = arg;
+	struct soft_ah *ah = making->ah;
+	const char *why = "";
+	int rc = 0;
+
+	if (making->is_added)
+		return engine_ah_ready(&device->engine, &ah->engine) ? 0 : -EAGAIN;
+	if (base->attr.local_fabric)
+		rc = fabric_find_way(device, &ah->base.attr);
+	if (rc)
+		return rc;
+	rc = engine_add_ah(&device->engine, &ah->engine, &ah->base.attr, clock_now_ns(), &why);
+	making->is_added = rc == 0 || rc == -EAGAIN;
+	return making->is_added
+		? rc
+		: frl_fail(rc, "address handle for %s: %s", format_ip(&ah->base.attr.dgid), why);
+}
+
+int soft_ah_create(struct frl_ah *base)
+{
+	static const struct patience patience = { .timeout_ms = RESOLVE_MS };
+	struct soft_device *device = soft_device(base->pd->device);
+	struct making making = { .ah = soft_ah(base) };
+	char silent[SILENCE];
+	int rc;
+
+	making.ah->engine.core.pd = base->pd;
+	device_enter(&device->base);
+	rc = try_ah(&device->base, &making);
+	device_leave(&device->base);
+	if (rc == -EAGAIN)
+		rc = device_wait(&device->base, try_ah, &making, &patience);
+	if (rc != -ETIMEDOUT)
+		return rc;
+	device_enter(&device->base);
+	soft_describe_silence(device, &base->attr, silent, sizeof(silent));
+	device_leave(&device->base);
+	if (making.is_added)
+		soft_ah_destroy(base);
+	return frl_fail(-EHOSTUNREACH, "%s", silent);
+}
+
+void soft_ah_destroy(struct frl_ah *ah)
+{
+	struct soft_device *device = soft_device(ah->pd->device);
+
+	device_enter(&device->base);
+	engine_remove_ah(&device->engine, &soft_ah(ah)->engine);
+	device_leave(&device->base);
+}

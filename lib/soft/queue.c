@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Completion queues, their channels, and shared receive queues. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/base/error.h"
+#include "lib/soft/soft.h"
+
+static uint32_t round_up_pow2(uint32_t n)
+{
+	uint32_t power = 1;
+
+	while (power < n)
+		power <<= 1;
+	return power;
+}
+
+int soft_cq_create(struct frl_cq *base, uint32_t depth)
+{
+	struct soft_cq *cq = soft_cq(base);
+	struct frl_wc *entries;
+
+	depth = round_up_pow2(depth);
+	entries = calloc(depth, sizeof(*entries));
+	if (!entries)
+		return frl_fail(-ENOMEM, "no memory for a completion queue of %u entries", depth);
+	cq_init(&cq->core, entries, depth, &soft_device(base->device)->engine.events);
+	cq->core.events.owner = base;
+	return 0;
+}
+
+void soft_cq_destroy(struct frl_cq *base)
+{
+	struct soft_cq *cq = soft_cq(base);
+
+	device_enter(base->device);
+	list_remove(&cq->core.notify);
+	list_remove(&cq->core.events.node);
+	if (base->channel) {
+		struct soft_channel *channel = soft_channel(base->channel);
+
+		bell_set(&channel->bell, !list_empty(&channel->pending));
+	}
+	device_leave(base->device);
+	free(cq->core.entries);
+}
+
+static int take_completions(struct cq *cq, int max, struct frl_wc wc[])
+{
+	int n = 0;
+
+	while (n < max && cq_pop(cq, &wc[n]))
+		n++;
+	if (n == 0 && cq->overrun && cq->head == cq->tail)
+		return frl_fail(-EOVERFLOW,
+			"the completion queue overran: poll more often, or make it deeper than all "
+			"requests that can be outstanding on its queue pairs");
+	return n;
+}
+
+int soft_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[], bool *ret_moved)
+{
+	struct frl_device *device = cq->device;
+	int n;
+
+	soft_note_poll(device);
+	device_enter(device);
+	*ret_moved = soft_poll(device) > 0;
+	n = take_completions(&soft_cq(cq)->core, max, wc);
+	device_leave(device);
+	return n;
+}
+
+int soft_req_notify(struct frl_cq *base, bool solicited_only)
+{
+	struct cq *cq = &soft_cq(base)->core;
+
+	device_enter(base->device);
+	if (!solicited_only)
+		cq->armed = CQ_ARMED;
+	else if (cq->armed == CQ_NOT_ARMED)
+		cq->armed = CQ_ARMED_SOLICITED;
+	device_leave(base->device);
+	soft_expect_sleep(base->device);
+	return 0;
+}
+
+int soft_channel_create(struct frl_comp_channel *base)
+{
+	struct soft_channel *channel = soft_channel(base);
+	int rc = bell_make(&channel->bell);
+
+	if (rc)
+		return rc;
+	list_init(&channel->pending);
+	base->fd = channel->bell.fd;
+	return 0;
+}
+
+void soft_channel_destroy(struct frl_comp_channel *base)
+{
+	bell_fini(&soft_channel(base)->bell);
+}
+
+struct frl_cq *soft_channel_take(struct frl_comp_channel *base)
+{
+	struct soft_channel *channel = soft_channel(base);
+	struct frl_cq *cq = NULL;
+
+	device_enter(base->device);
+	if (!list_empty(&channel->pending)) {
+		struct cq *core = container_of(channel->pending.next, struct cq, notify);
+
+		list_remove(&core->notify);
+		bell_set(&channel->bell, !list_empty(&channel->pending));
+		cq = &container_of(core, struct soft_cq, core)->base;
+	}
+	device_leave(base->device);
+	return cq;
+}
+
+int soft_srq_create(struct frl_srq *base)
+{
+	const struct frl_srq_config *config = &base->config;
+	struct soft_device *device = soft_device(base->pd->device);
+	struct soft_srq *srq = soft_srq(base);
+
+	srq->storage = calloc(1, recv_queue_storage(config->max_wr, config->max_sge));
+	if (!srq->storage)
+		return frl_fail(-ENOMEM, "no memory for a shared receive queue of %u requests",
+			config->max_wr);
+	recv_queue_init(&srq->core.queue, srq->storage, config->max_wr, config->max_sge, base->pd,
+		&device->engine.regions);
+	srq->core.limit = config->limit;
+	event_source_init(&srq->core.events, EVENT_OF_SRQ, base);
+	srq->core.queues = &device->engine.events;
+	return 0;
+}
+
+void soft_srq_destroy(struct frl_srq *base)
+{
+	struct soft_srq *srq = soft_srq(base);
+
+	device_enter(base->pd->device);
+	list_remove(&srq->core.events.node);
+	device_leave(base->pd->device);
+	free(srq->storage);
+}
+
+int soft_srq_set_limit(struct frl_srq *srq, uint32_t limit)
+{
+	device_enter(srq->pd->device);
+	soft_srq(srq)->core.limit = limit;
+	device_leave(srq->pd->device);
+	return 0;
+}
+
+uint32_t soft_srq_limit(struct frl_srq *srq)
+{
+	uint32_t limit;
+
+	device_enter(srq->pd->device);
+	limit = soft_srq(srq)->core.limit;
+	device_leave(srq->pd->device);
+	return limit;
+}
+
+int soft_srq_post(struct frl_srq *base, const struct frl_recv_wr wr[], int n, int *ret_posted)
+{
+	struct soft_srq *srq = soft_srq(base);
+	const char *why = "";
+	int done = 0, rc = 0;
+
+	device_enter(base->pd->device);
+	while (done < n && !(rc = recv_queue_post(&srq->core.queue, &wr[done], &why)))
+		done++;
+	device_leave(base->pd->device);
+	*ret_posted = done;
+	if (rc)
+		return frl_fail(rc, "shared receive queue, request %d: %s", done, why);
+	return done;
+}
