@@ -11,8 +11,8 @@ packages() {
 	build)
 		echo gcc libc6-dev meson ninja-build pkg-config
 		echo libdpdk-dev libisal-dev libjansson-dev libpcap-dev libprotobuf-c-dev
-		echo protobuf-c-compiler libevent-dev libssl-dev libconfig-dev libsystemd-dev
-		echo uthash-dev libcap-ng-dev libpmix-dev
+		echo protobuf-c-compiler libevent-dev libibverbs-dev libssl-dev libconfig-dev
+		echo libsystemd-dev uthash-dev libcap-ng-dev libpmix-dev
 		;;
 	test)
 		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus
@@ -20,7 +20,7 @@ packages() {
 		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
-		echo ibverbs-utils ibverbs-providers libibverbs-dev
+		echo ibverbs-utils ibverbs-providers
 		;;
 	bench) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
 	*)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/verbs/verbs.h"
 #include "lib/api/objects.h"
 #include "lib/api/publish.h"
 #include "lib/base/settings.h"
@@ -50,7 +51,15 @@ static int check_config(const struct frl_device_config *config)
 			"a port of fabric '%s' (fabric, FRL_FABRIC) comes with its addresses: give "
 			"the fabric, or port, IP address and gateway",
 			config->fabric);
-	if (config->port && !config->ip)
+	if (config->peer && !verbs_is_port(config->port))
+		return frl_fail(-EINVAL,
+			"a peer chooses among the devices of libibverbs: give port \"verbs\", or "
+			"no "
+			"peer");
+	if (verbs_is_port(config->port) && config->gateway)
+		return frl_fail(-EINVAL, "port '%s' goes by the kernel's routes: give no gateway",
+			config->port);
+	if (config->port && !config->ip && !verbs_is_port(config->port))
 		return frl_fail(-EINVAL,
 			"port '%s' needs an IP address of its own, like 10.1.1.1/24", config->port);
 	if (!config->port && !is_leased(config) && (config->ip || config->gateway))
@@ -84,6 +93,18 @@ static int take_lease(const struct publication *publication, struct frl_device_c
 	return check_config(config);
 }
 
+static int open_verbs(const struct frl_device_config *config, struct frl_device **ret_device)
+{
+	const struct verbs_open open = {
+		.port = config->port,
+		.ip = config->ip,
+		.peer = config->peer,
+		.path_mtu = config->path_mtu,
+	};
+
+	return verbs_device_open(&open, ret_device);
+}
+
 /* `publication`: of the lease, or NULL. */
 static int open_port(const struct frl_device_config *wanted, struct publication *publication,
 	struct frl_device **ret_device)
@@ -96,7 +117,8 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 		rc = take_lease(publication, &config, &open);
 	if (rc)
 		return rc;
-	return soft_device_open(&open, ret_device);
+	return verbs_is_port(config.port) ? open_verbs(&config, ret_device)
+					  : soft_device_open(&open, ret_device);
 }
 
 static void close_device(struct frl_device *device)
@@ -211,4 +233,16 @@ int frl_progress(struct frl_device *device)
 	moved = device_poll(device);
 	device_leave(device);
 	return (int)moved;
+}
+
+int frl_device_list(struct frl_device_info **ret_infos, size_t *ret_n)
+{
+	if (!ret_infos || !ret_n)
+		return frl_fail(-EINVAL, "frl_device_list: ret_infos and ret_n are required");
+	return verbs_list(ret_infos, ret_n);
+}
+
+void frl_device_list_free(struct frl_device_info *infos)
+{
+	free(infos);
 }

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Address handles. The kernel finds the MAC of the next hop, which may take its time. Requests that
+ * were posted with one refer to it in the memory of some devices: it is not to go before they have.
+ */
+#include "drivers/verbs/internal.h"
+
+#include <stdio.h>
+
+#include "lib/base/error.h"
+#include "lib/base/ip.h"
+
+static int fill_path(
+	struct verbs_device *device, const struct frl_ah_attr *attr, struct ibv_ah_attr *ret_path)
+{
+	const char *why;
+
+	device_enter(&device->base);
+	verbs_fill_path(device, attr, ret_path, &why);
+	device_leave(&device->base);
+	if (!why)
+		return 0;
+	return frl_fail(-EINVAL, "address handle for %s: %s", format_ip(&attr->dgid), why);
+}
+
+/* Whether the port still has the address that the path starts from; the event of a change may be
+ * on its way. */
+static int check_source(struct verbs_device *device, const struct frl_ah_attr *attr)
+{
+	struct ibv_ah_attr path;
+
+	verbs_find_gids_again(device);
+	return fill_path(device, attr, &path);
+}
+
+bool verbs_is_silence(int err)
+{
+	return err == ETIMEDOUT || err == EHOSTUNREACH || err == EHOSTDOWN || err == ENODATA ||
+		err == ENETUNREACH || err == EADDRNOTAVAIL;
+}
+
+void verbs_describe_silence(const struct frl_ip *ip, char *text, size_t size)
+{
+	snprintf(text, size,
+		"the kernel does not find the way to %s: nobody answers %s, or there is no route: "
+		"check ping, ip route and ip neigh",
+		format_ip(ip), ip_is_v4(ip) ? "ARP" : "neighbour discovery");
+}
+
+int verbs_ah_create(struct frl_ah *base)
+{
+	struct verbs_ah *ah = verbs_ah(base);
+	struct verbs_device *device = device_of_pd(base->pd);
+	const struct frl_ip *dgid = &base->attr.dgid;
+	struct ibv_ah_attr path;
+	char silent[REASON_SIZE];
+	int err, rc = fill_path(device, &base->attr, &path);
+
+	if (rc)
+		return rc;
+	errno = 0;
+	ah->ah = ibv_create_ah(verbs_pd(base->pd)->pd, &path);
+	if (ah->ah)
+		return 0;
+	err = errno;
+	/* libibverbs says nothing, or EINVAL, when it does not find the MAC. */
+	if (err && err != EINVAL && !verbs_is_silence(err))
+		return verbs_fail(err, "%s: address handle for %s", device->name, format_ip(dgid));
+	rc = check_source(device, &base->attr);
+	if (rc)
+		return rc;
+	verbs_describe_silence(dgid, silent, sizeof(silent));
+	return frl_fail(-EHOSTUNREACH, "%s%s", silent,
+		verbs_is_silence(err) ? "" : "; or the device does not take this path");
+}
+
+void verbs_ah_destroy(struct frl_ah *base)
+{
+	int rc = ibv_destroy_ah(verbs_ah(base)->ah);
+
+	verbs_destroyed(
+		device_of_pd(base->pd), verbs_pd(base->pd), rc, "cannot destroy an address handle");
+}
