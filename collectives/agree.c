@@ -19,7 +19,7 @@
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
 enum {
-	RECORD_VERSION = 4,
+	RECORD_VERSION = 5,
 	FABRIC_LINKS = 31, /* that a process can have on the local fabric, see fabric.c */
 	TREE_LINKS = 6,
 };
@@ -42,13 +42,16 @@ struct record {
 	struct tuner_costs costs;
 	uint8_t costs_made[8]; /* seconds since 1970 */
 	uint8_t costs_source;
-	uint8_t zero;
+	uint8_t costs_are_due;      /* to be checked */
 	uint8_t first_processor[2]; /* of those that the rank may use */
 	uint8_t processors[4];
+	uint8_t kinds[4];  /* a hash of what its devices are */
+	uint8_t is_staged; /* what it reduces goes through rings */
+	uint8_t zero[3];
 };
 
 _Static_assert((int)TOPOLOGY_HOST_ID == (int)HOST_ID_SIZE, "hosts have one kind of id");
-_Static_assert(sizeof(struct record) == 88, "the record has no holes");
+_Static_assert(sizeof(struct record) == 96, "the record has no holes");
 
 uint32_t comm_links_left(const struct frl_comm *comm, uint32_t shared)
 {
@@ -96,7 +99,8 @@ static int find_costs(const struct frl_comm *comm, struct record *record)
 {
 	const char *text = comm->config.tuner_costs, *folder = comm->config.tuner_folder;
 	char key[MEASURE_KEY];
-	int64_t made_s = 0;
+	int64_t now_s = time(NULL);
+	struct measure_kept kept;
 
 	record->costs_source = TUNER_DEFAULTS;
 	if (text[0] != '\0') {
@@ -106,15 +110,18 @@ static int find_costs(const struct frl_comm *comm, struct record *record)
 	if (comm->rank != 0 || comm->ranks == 1 || folder[0] == '\0')
 		return 0;
 	measure_key(comm, key);
-	if (measure_file_read(folder, key, time(NULL), &record->costs, &made_s) < 0)
+	if (measure_file_read(folder, key, now_s, &kept) < 0)
 		return 0;
+	record->costs = kept.costs;
 	record->costs_source = TUNER_KEPT;
-	put_number(record->costs_made, sizeof(record->costs_made), (uint64_t)made_s);
+	record->costs_are_due = measure_is_due(&kept, now_s);
+	put_number(record->costs_made, sizeof(record->costs_made), (uint64_t)kept.made_s);
 	return 0;
 }
 
 static int make_record(const struct frl_comm *comm, struct record *record)
 {
+	char kinds[MEASURE_KINDS];
 	uint32_t first;
 
 	*record = (struct record){ .version = RECORD_VERSION, .rails = (uint8_t)comm->n_rails };
@@ -130,6 +137,9 @@ static int make_record(const struct frl_comm *comm, struct record *record)
 	place_host(record->host);
 	put_number(record->processors, sizeof(record->processors), place_processors(&first));
 	put_number(record->first_processor, sizeof(record->first_processor), first);
+	measure_kinds(comm, kinds);
+	put_number(record->kinds, sizeof(record->kinds), hash_of(kinds) & UINT32_MAX);
+	record->is_staged = comm->staging.is_needed;
 	if (getrandom(record->id, sizeof(record->id), 0) != sizeof(record->id))
 		return frl_fail(-EIO, "no random numbers from the kernel");
 	return find_costs(comm, record);
@@ -200,16 +210,16 @@ static int find_places(const struct record *records, struct topology_place *plac
  * their own have another first one than the rank before them. 0: no memory.
  */
 static double find_crowd(
-	const struct record *records, const struct topology_place *places, int ranks)
+	const struct record *records, const struct topology_place *places, uint32_t ranks)
 {
 	struct host {
 		uint64_t mates, processors, last_first;
-	} *hosts = calloc((size_t)ranks, sizeof(*hosts));
+	} *hosts = calloc(ranks, sizeof(*hosts));
 	double crowd = 1;
 
 	if (!hosts)
 		return 0;
-	for (int rank = 0; rank < ranks; rank++) {
+	for (uint32_t rank = 0; rank < ranks; rank++) {
 		const struct record *record = &records[rank];
 		struct host *host = &hosts[places[rank].host];
 		uint64_t first = get_number(
@@ -220,7 +230,7 @@ static double find_crowd(
 				record->processors, sizeof(record->processors));
 		host->last_first = first;
 	}
-	for (int i = 0; i < ranks; i++) {
+	for (uint32_t i = 0; i < ranks; i++) {
 		double mates = (double)hosts[i].mates, processors = (double)hosts[i].processors;
 
 		if (processors > 0 && mates / processors > crowd)
@@ -237,7 +247,33 @@ static int take_costs(struct tuner *tuner, const struct record *record)
 			"rank 0 knows costs that cannot be: use the same Ferrule on all ranks");
 	tuner_set_costs(tuner, &record->costs, record->costs_source);
 	tuner->made_s = (int64_t)get_number(record->costs_made, sizeof(record->costs_made));
+	tuner->is_due = record->costs_source == TUNER_KEPT && record->costs_are_due;
 	return 0;
+}
+
+/*
+ * A rank that has to write what it reduces to a ring first holds up all. Where devices differ
+ * nothing is kept: what rank 0's cost with their like says nothing of others.
+ */
+static void compare_devices(struct frl_comm *comm, const struct record *records)
+{
+	struct tuner *tuner = &comm->tuner;
+	const struct tuner_costs none = { .step = { 0 } };
+	bool are_mixed = false;
+
+	for (int rank = 0; rank < comm->ranks; rank++) {
+		const struct record *record = &records[rank];
+
+		tuner->is_staged = tuner->is_staged || record->is_staged;
+		are_mixed = are_mixed ||
+			memcmp(record->kinds, records[0].kinds, sizeof(record->kinds)) != 0;
+	}
+	if (!are_mixed)
+		return;
+	comm->config.tuner_folder = "";
+	if (tuner->source == TUNER_KEPT)
+		tuner_set_costs(tuner, &none, TUNER_DEFAULTS);
+	tuner->is_due = false;
 }
 
 static int learn(struct frl_comm *comm, const struct record *mine, const struct record *records)
@@ -263,7 +299,8 @@ static int learn(struct frl_comm *comm, const struct record *mine, const struct 
 	if (!err)
 		err = take_costs(&comm->tuner, &records[0]);
 	if (!err) {
-		comm->tuner.crowd = find_crowd(records, places, comm->ranks);
+		compare_devices(comm, records);
+		comm->tuner.crowd = find_crowd(records, places, (uint32_t)comm->ranks);
 		if (!(comm->tuner.crowd > 0))
 			err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 	}

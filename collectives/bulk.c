@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Large messages: by reference, straight into place. Nothing here waits, allocates or makes a
- * system call.
+ * Large messages: by reference, straight into place, but for what the device would have to reduce
+ * and does not. Nothing here waits, allocates or makes a system call, once there are enough rings
+ * for the latter (staging.h).
  *
  * Why payload may be sent by reference although a plan may overwrite it before the acknowledgement
  * came: it does so only with what the peer made out of it (see plan.h), thus after the peer has
@@ -88,22 +89,26 @@ static void flight_settle(struct flight *flight)
 
 /* ---- receiving */
 
-/* `skip` bytes of it are there already. */
+/* `skip` bytes of it are there already. On a connection that broke nothing is posted: the next one
+ * does it. */
 static int post_receive(struct channel *channel, const struct segment *segment, uint32_t skip)
 {
 	const struct run *run = segment->run;
 	const struct plan_step *step = run_step(run, segment->step);
-	struct frl_sge sge = {
-		.addr = run_at(run, &step->target, segment->first) + skip,
-		.length = (uint32_t)segment_bytes(segment) - skip,
-		.lkey = frl_mr_lkey(run->mr[channel->rail][step->target.buffer]),
-	};
+	const struct frl_mr *mr = run->mr[channel->rail][step->target.buffer];
+	struct frl_sge sge = { .addr = run_at(run, &step->target, segment->first) + skip,
+		.length = (uint32_t)segment_bytes(segment) - skip };
 	struct frl_recv_wr wr = {
 		.wr_id = work_id(channel, WORK_BULK_RECEIVE, 0), .sge = &sge, .n_sge = 1
 	};
 	int err;
 
-	if (step->action == PLAN_REDUCE) {
+	if (channel->state == CHANNEL_FLUSHING)
+		return 0;
+	if (segment->chunk) {
+		sge.addr = segment->chunk + skip;
+		mr = channel->ring->mr[channel->rail];
+	} else if (step->action == PLAN_REDUCE) {
 		wr.action = (struct frl_recv_action){
 			.type = FRL_ACTION_REDUCE, .dtype = run->dtype, .op = run->op
 		};
@@ -114,6 +119,7 @@ static int post_receive(struct channel *channel, const struct segment *segment, 
 			wr.action.src_lkey = frl_mr_lkey(
 				run->mr[channel->rail][step->operand.buffer]);
 	}
+	sge.lkey = frl_mr_lkey(mr);
 	err = frl_post_recv(channel->bulk, &wr, 1, NULL);
 	return err < 0 ? channel_post_failed(channel, err) : 0;
 }
@@ -132,6 +138,13 @@ int lane_receive_bulk(struct lane *lane)
 		if (channel->receives_posted - channel->receives_done == BULK_RECEIVES ||
 			run_limit(work->run, work->step) < work->begun + count)
 			return 0;
+		if (lane->peer->comm->staging.is_needed &&
+			run_step(work->run, work->step)->action == PLAN_REDUCE) {
+			err = staging_get(channel, segment_bytes(&segment), &segment.chunk);
+			if (err || !segment.chunk)
+				return err;
+			segment.channel = channel;
+		}
 		err = post_receive(channel, &segment, 0);
 		if (err)
 			return err;
@@ -193,11 +206,27 @@ int bulk_received(struct channel *channel, const struct frl_wc *wc)
 		return err;
 	if (channel->receives_done++ == channel->short_at)
 		channel->short_by = 0;
-	segment->done = true;
-	flight_settle(&peer->receives);
+	if (segment->chunk) {
+		staging_append(&peer->comm->staging, segment);
+	} else {
+		segment->done = true;
+		flight_settle(&peer->receives);
+	}
 	channel_has_news(channel);
 	lane_wake(peer->comm, &peer->lanes[LANE_RECV_BULK]);
 	return 0;
+}
+
+void bulk_reduce(struct frl_comm *comm)
+{
+	struct segment *segment = staging_take(&comm->staging);
+	struct peer *peer = segment->channel->peer;
+
+	run_place(segment->run, segment->step, segment->first, segment->count, segment->chunk);
+	staging_put(segment->channel, segment->chunk + segment_bytes(segment));
+	segment->done = true;
+	flight_settle(&peer->receives);
+	lane_wake(comm, &peer->lanes[LANE_RECV_BULK]);
 }
 
 int bulk_resume_receives(struct channel *channel)
@@ -233,17 +262,14 @@ static bool is_signaled(const struct channel *channel, const struct lane_work *w
 		(after > 0 || schedule->next_step[work->step] == PLAN_NOTHING);
 }
 
-/* `skip` bytes of it are at the peer already. */
+/* `skip` bytes of it are at the peer already. As post_receive(). */
 static int post_send(struct channel *channel, const struct segment *segment, uint32_t number,
 	bool is_signaled, uint32_t skip)
 {
 	const struct run *run = segment->run;
 	const struct plan_range *source = &run_step(run, segment->step)->source;
-	struct frl_sge sge = {
-		.addr = run_at(run, source, segment->first) + skip,
-		.length = (uint32_t)segment_bytes(segment) - skip,
-		.lkey = frl_mr_lkey(run->mr[channel->rail][source->buffer]),
-	};
+	struct frl_sge sge = { .addr = run_at(run, source, segment->first) + skip,
+		.length = (uint32_t)segment_bytes(segment) - skip };
 	struct frl_send_wr wr = {
 		.wr_id = work_id(channel, WORK_BULK_SEND, 0),
 		.opcode = FRL_WR_SEND_WITH_IMM,
@@ -252,8 +278,12 @@ static int post_send(struct channel *channel, const struct segment *segment, uin
 		.n_sge = 1,
 		.imm_data = tag_of(&run->signature, number),
 	};
-	int err = frl_post_send(channel->bulk, &wr, 1, NULL);
+	int err;
 
+	if (channel->state == CHANNEL_FLUSHING)
+		return 0;
+	sge.lkey = frl_mr_lkey(run->mr[channel->rail][source->buffer]);
+	err = frl_post_send(channel->bulk, &wr, 1, NULL);
 	run->comm->rails[channel->rail].has_posted = true;
 	return err < 0 ? channel_post_failed(channel, err) : 0;
 }
@@ -332,6 +362,12 @@ int bulk_resume_sends(struct channel *channel)
 	struct flight *flight = &channel->peer->sends;
 	uint32_t pending = channel->sends_posted - theirs->received;
 
+	/* What its NIC has acknowledged, and died before it told of it. */
+	if ((int32_t)(theirs->received - channel->sends_done) < 0)
+		return comm_fail(channel->peer->comm, -ECONNRESET,
+			"rank %d has lost what it had received from rank %d, when the connection "
+			"between them broke",
+			channel->peer->rank, channel->peer->comm->rank);
 	if (theirs->received - channel->sends_done > channel->sends_posted - channel->sends_done ||
 		theirs->credits - channel->sends_posted > BULK_RECEIVES ||
 		(pending == 0 && theirs->partial > 0))

@@ -39,10 +39,15 @@ struct channel_mail {
 _Static_assert((int)MAIL_CHANNELS == (int)RAILS_MAX, "the board knows all channels of a peer");
 _Static_assert(sizeof(struct channel_mail) == 32 + 2 * FRL_ENDPOINT_SIZE, "the mail has no holes");
 
+/* What could not be posted because the device has failed is posted to the next connection. */
 int channel_post_failed(struct channel *channel, int err)
 {
-	return comm_fail(channel->peer->comm, err, "posting to the connection to rank %d: %s",
-		channel->peer->rank, frl_last_error());
+	struct frl_comm *comm = channel->peer->comm;
+
+	err = rail_check(comm, channel->rail, err);
+	return err ? comm_fail(comm, err, "posting to the connection to rank %d: %s",
+			     channel->peer->rank, frl_last_error())
+		   : 0;
 }
 
 /* ---- peers */
@@ -109,9 +114,7 @@ void channels_destroy_queue_pairs(struct frl_comm *comm)
 
 			if (!channel)
 				continue;
-			frl_qp_destroy(channel->bulk);
-			frl_qp_destroy(channel->eager);
-			channel->bulk = channel->eager = NULL;
+			channel_destroy_queue_pairs(channel);
 		}
 	}
 }
@@ -139,16 +142,6 @@ void channel_send_mail(struct channel *channel, bool asks)
 	memcpy(mail.endpoints, channel->mine, sizeof(mail.endpoints));
 	board_send(comm->board, comm_member(comm, channel->peer->rank), MAIL_CONNECT, &comm->post,
 		&mail, sizeof(mail));
-}
-
-/* The peer has another connection than this end: it broke there, and this end did not see it. */
-static int follow(struct channel *channel, uint32_t epoch)
-{
-	if (epoch >= channel->peer->comm->n_rails)
-		return channel_nonsense(channel);
-	/* Of connections that broke before they were there, nobody has heard. */
-	channel->epoch = epoch - 1;
-	return channel_restart(channel);
 }
 
 static void take_theirs(struct channel *channel, const struct channel_mail *mail)
@@ -185,8 +178,10 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 		return err;
 	channel = peer->channels[mail.channel];
 	epoch = (uint32_t)get_number(mail.epoch, sizeof(mail.epoch));
+	/* The connection broke there, and this end did not see it. */
 	if ((int32_t)(epoch - channel->epoch) > 0)
-		err = follow(channel, epoch);
+		err = comm->n_rails > 1 ? channel_follow(channel, epoch)
+					: channel_nonsense(channel);
 	if (err || epoch != channel->epoch)
 		return err;
 	if (!channel->has_theirs)
@@ -245,12 +240,13 @@ static int open_channel(struct peer *peer, unsigned number)
 	if (!channel)
 		return frl_fail(-ENOMEM, "no memory for a connection");
 	peer->channels[number] = channel;
-	err = channel_create_queue_pairs(channel);
-	if (err)
-		return err;
 	channel_add_to_connecting(channel);
-	if (family_avoids(peer->comm, number, peer->rank) &&
-		!family_avoids(peer->comm, (number + 1) % peer->comm->n_rails, peer->rank))
+	if (peer->comm->rails[number].is_lost)
+		return channel_restart(channel);
+	err = channel_create_queue_pairs(channel);
+	if (err || channel->state != CHANNEL_ASKING)
+		return err;
+	if (channel_is_better_elsewhere(channel))
 		return channel_restart(channel);
 	channel_send_mail(channel, false);
 	return 0;
@@ -320,8 +316,8 @@ static int become_ready(struct channel *channel)
 
 	if (!err)
 		err = bulk_resume_receives(channel);
-	if (err)
-		return err;
+	if (err || channel->state != CHANNEL_CONNECTING)
+		return err; /* or the rail has failed meanwhile */
 	channel->state = CHANNEL_READY;
 	channel_send_mail(channel, false);
 	return 0;
@@ -336,20 +332,30 @@ static int become_up(struct channel *channel)
 		err = eager_resume_sends(channel);
 	if (!err && channel->epoch > 0)
 		err = bulk_resume_sends(channel);
+	/* Does it work? Perhaps nothing else is sent for long. */
+	if (!err && channel->epoch > 0)
+		err = channel_ping(channel);
 	if (!err)
 		lanes_wake(channel->peer);
 	channel_has_news(channel);
 	return err;
 }
 
+/* A rail that has failed tells nothing more. */
+static bool is_flushed(const struct channel *channel)
+{
+	const struct frl_comm *comm = channel->peer->comm;
+
+	return !channel->bulk || comm->rails[channel->rail].is_lost ||
+		(int32_t)(comm->pollers[channel->poller].emptied - channel->flushed_at) >= 0;
+}
+
 /* As far as it can go; 0, or the reason why it never will go on. */
 static int step(struct channel *channel)
 {
-	const struct poller *poller = &channel->peer->comm->pollers[channel->poller];
 	int err = 0;
 
-	if (channel->state == CHANNEL_FLUSHING &&
-		(int32_t)(poller->emptied - channel->flushed_at) >= 0)
+	if (channel->state == CHANNEL_FLUSHING && is_flushed(channel))
 		err = channel_reopen(channel);
 	if (!err && channel->state == CHANNEL_ASKING && channel->has_theirs)
 		err = start_connecting(channel);
@@ -373,10 +379,10 @@ int channels_step(struct frl_comm *comm)
 		struct channel *channel = *at;
 		int err = step(channel);
 
-		if (err && comm->error)
-			return err;
+		if (err && !comm->error)
+			err = channel_connecting_failed(channel, err);
 		if (err)
-			return comm_fail_connecting(comm, channel->peer->rank, err);
+			return err;
 		if (channel->state != CHANNEL_UP) {
 			at = &channel->next_connecting;
 			continue;

@@ -3,8 +3,9 @@
  * Channels: what joins this rank with another one over one rail, two RC queue pairs.
  *
  * `bulk` carries large messages by reference: the receiver posts receives that place or reduce the
- * payload where it belongs, in the order of the plan, and says how many; the sender sends no more
- * than that. A message is one segment of a step, its immediate data says of which operation.
+ * payload where it belongs, or place it in a ring (staging.h), in the order of the plan, and says
+ * how many; the sender sends no more than that. A message is one segment of a step, its immediate
+ * data says of which operation.
  *
  * `eager` carries messages of up to EAGER_BYTES into slots that wait for them, behind a header that
  * also tells how many bulk receives are posted and how many slots are free again. Headers that come
@@ -71,6 +72,10 @@ struct segment {
 	uint32_t count; /* elements */
 	size_t first;
 	bool done;
+	/* Of those that the device does not reduce, see staging.h: */
+	uint8_t *chunk; /* where it arrives; NULL: in its place */
+	struct channel *channel;
+	struct segment *next; /* that has arrived */
 };
 
 /* Those of one direction, over all rails, in the lane's order: from `first` up to `next`. */
@@ -124,13 +129,17 @@ struct resume {
 
 struct channel {
 	struct peer *peer;
-	unsigned number; /* of the peer's channels */
-	unsigned rail;   /* over which it goes: its number's at first */
-	uint32_t epoch;  /* connections that it had before this one */
+	unsigned number;  /* of the peer's channels */
+	unsigned rail;    /* over which it goes: its number's at first */
+	uint32_t epoch;   /* connections that it had, or left out, before this one */
+	uint32_t barren;  /* of them, in a row until this one: that carried nothing */
+	uint32_t carried; /* messages, before this one */
+	bool is_proven;   /* something has been acknowledged or has come over this one */
 	enum channel_state state;
 	bool is_connecting; /* in the list of those that are not up */
 	struct channel *next_connecting;
 	unsigned poller;
+	bool has_room;       /* for its completions, in the poller's queue */
 	uint32_t flushed_at; /* when its poller has been empty so often, all is found out */
 	bool has_partial;
 	uint32_t partial; /* bytes that the connection placed of a message that it did not finish */
@@ -155,6 +164,7 @@ struct channel {
 	uint32_t receive_numbers[BULK_RECEIVES];
 	uint32_t short_at, short_by; /* of this receive's segment so many bytes have come before */
 	uint32_t told_credits;
+	struct staging_ring *ring; /* where chunks arrive; NULL: there are none */
 
 	/* Eager, out. */
 	uint32_t eager_posted, eager_acked;
@@ -170,7 +180,9 @@ struct channel {
 	bool has_news; /* in the list of those that may have something to tell */
 	struct channel *next_news;
 
-	uint8_t *slots; /* EAGER_RECEIVES, then EAGER_DATA to send from */
+	/* EAGER_RECEIVES, then EAGER_DATA to send from, and one for a header alone. */
+	uint8_t *slots;
+	uint32_t max_inline; /* bytes that the eager queue pair takes inline; may be 0 */
 	struct frl_mr *mr;
 };
 
@@ -206,6 +218,8 @@ void channels_destroy_queue_pairs(struct frl_comm *comm);
  * and go on there: nothing is lost, and nothing is placed or reduced twice. Lanes wait meanwhile.
  */
 int channel_restart(struct channel *channel);
+/* The peer has done so, and has this epoch now. */
+int channel_follow(struct channel *channel, uint32_t epoch);
 /* A work request of a channel failed: restarts it, or fails the communicator. */
 int channel_failed(struct channel *channel, enum work_kind kind, const struct frl_wc *wc,
 	enum frl_wc_status cause);
@@ -214,16 +228,36 @@ int bulk_resume_receives(struct channel *channel);
 int bulk_resume_sends(struct channel *channel);
 int eager_resume_sends(struct channel *channel);
 int channel_nonsense(const struct channel *channel);
+/* It cannot be connected, with the thread's last error: goes on over another rail where that may
+ * help, or fails the communicator. */
+int channel_connecting_failed(struct channel *channel, int err);
 /* Has a port lost its link, or did some connection of a rail break? All others of it are dealt with
  * at once, so that operations do not find one after the other broken. */
 int channels_check_rails(struct frl_comm *comm);
+/* All channels of a rail go on elsewhere. */
+int channels_leave_rail(struct frl_comm *comm, unsigned rail);
 /* Nothing can happen to a stopped channel any more: it gets new queue pairs. */
 int channel_reopen(struct channel *channel);
+
+/* channel_move.c: the rail of an epoch. */
+unsigned channel_rail_in(const struct channel *channel, uint32_t epoch);
+/* The one in which it goes on over another rail, the best; 0: there is none, or it has moved on too
+ * often for nothing. */
+uint32_t channel_next_epoch(const struct channel *channel);
+/* That of the peer, or a later one if the rail has failed here; 0: all have. */
+uint32_t channel_followed_epoch(const struct channel *channel, uint32_t epoch);
+bool channel_is_better_elsewhere(const struct channel *channel);
+/* It moves on. */
+void channel_count_move(struct channel *channel);
+/* Something went over its connection: it works. */
+void channel_prove(struct channel *channel);
 
 /* channel_open.c */
 struct channel *channel_new(struct peer *peer, unsigned number);
 void channel_free(struct channel *channel);
+/* Should the rail fail by that, the channel is going on over another one then. */
 int channel_create_queue_pairs(struct channel *channel);
+void channel_destroy_queue_pairs(struct channel *channel);
 /* -EBUSY: a NIC still holds some of them. */
 int channel_deregister_slots(struct channel *channel);
 /* channel.c: tells the peer where the channel is; `asks`: and wants to hear the same. */
@@ -240,6 +274,8 @@ int lane_send_bulk(struct lane *lane);
 int lane_receive_bulk(struct lane *lane);
 int bulk_sent(struct channel *channel);
 int bulk_received(struct channel *channel, const struct frl_wc *wc);
+/* Reduces the oldest chunk that waits for it; there is one. */
+void bulk_reduce(struct frl_comm *comm);
 
 /* eager.c */
 int lane_send_eager(struct lane *lane);

@@ -11,44 +11,84 @@
 enum {
 	FIRST_COMPLETIONS = 4096, /* of the first completion queue; each later one has twice */
 	MOST_COMPLETIONS = 65536,
+	LEAST_INLINE = 64, /* that is asked for; with fewer it takes what there is */
 };
 
-static struct poller *add_poller(struct frl_comm *comm, unsigned rail)
+static int add_poller(struct frl_comm *comm, unsigned rail, struct poller **ret_poller)
 {
-	uint32_t depth = FIRST_COMPLETIONS;
+	uint32_t depth = FIRST_COMPLETIONS, most = comm->rails[rail].attr.max_cqe;
 	struct poller *pollers = realloc(comm->pollers, (comm->n_pollers + 1) * sizeof(*pollers));
+	int err;
 
-	if (!pollers) {
-		frl_fail(-ENOMEM, "no memory for a completion queue");
-		return NULL;
-	}
+	if (!pollers)
+		return frl_fail(-ENOMEM, "no memory for a completion queue");
 	comm->pollers = pollers;
 	for (unsigned i = 0; i < comm->n_pollers; i++) {
 		if (pollers[i].rail == rail && depth < MOST_COMPLETIONS)
 			depth *= 2;
 	}
-	pollers[comm->n_pollers] = (struct poller){ .rail = rail, .room = depth };
-	if (frl_cq_create(comm->rails[rail].device, depth, &pollers[comm->n_pollers].cq) < 0)
-		return NULL;
-	return &pollers[comm->n_pollers++];
+	if (depth > most)
+		depth = most;
+	if (depth < CHANNEL_COMPLETIONS)
+		return frl_fail(-ENOSPC,
+			"%s has completion queues of %u entries at most: %d are needed",
+			comm->rails[rail].attr.port, depth, CHANNEL_COMPLETIONS);
+	*ret_poller = &pollers[comm->n_pollers];
+	**ret_poller = (struct poller){ .rail = rail, .room = depth };
+	err = frl_cq_create(comm->rails[rail].device, depth, &(*ret_poller)->cq);
+	comm->n_pollers += !err;
+	return err;
 }
 
-static struct poller *find_poller(struct frl_comm *comm, unsigned rail)
+static int find_poller(struct frl_comm *comm, unsigned rail, struct poller **ret_poller)
 {
 	for (unsigned i = 0; i < comm->n_pollers; i++) {
 		struct poller *poller = &comm->pollers[i];
 
-		if (poller->rail == rail && poller->room >= CHANNEL_COMPLETIONS)
-			return poller;
+		if (poller->rail != rail || poller->room < CHANNEL_COMPLETIONS)
+			continue;
+		*ret_poller = poller;
+		return 0;
 	}
-	return add_poller(comm, rail);
+	return add_poller(comm, rail, ret_poller);
+}
+
+void channel_destroy_queue_pairs(struct channel *channel)
+{
+	struct frl_comm *comm = channel->peer->comm;
+
+	frl_qp_destroy(channel->bulk);
+	frl_qp_destroy(channel->eager);
+	channel->bulk = channel->eager = NULL;
+	if (channel->has_room)
+		comm->pollers[channel->poller].room += CHANNEL_COMPLETIONS;
+	channel->has_room = false;
+}
+
+/* With as many bytes inline as the device has: some NICs have few, or none. */
+static int create_eager(struct frl_pd *pd, struct frl_qp_config *config, struct channel *channel)
+{
+	struct frl_qp_attr attr;
+	int err;
+
+	config->max_inline = FRL_MAX_INLINE;
+	err = frl_qp_create(pd, config, &channel->eager);
+	while (err == -EINVAL && config->max_inline) {
+		config->max_inline = config->max_inline > LEAST_INLINE ? config->max_inline / 2 : 0;
+		err = frl_qp_create(pd, config, &channel->eager);
+	}
+	if (err)
+		return err;
+	frl_qp_query(channel->eager, &attr);
+	channel->max_inline = attr.max_inline;
+	return 0;
 }
 
 static int create_queue_pairs(struct channel *channel)
 {
 	struct frl_comm *comm = channel->peer->comm;
 	struct frl_pd *pd = comm->rails[channel->rail].pd;
-	struct poller *poller = find_poller(comm, channel->rail);
+	struct poller *poller = NULL;
 	struct frl_qp_config bulk = {
 		.max_send_wr = BULK_SENDS,
 		.max_recv_wr = BULK_RECEIVES,
@@ -60,29 +100,28 @@ static int create_queue_pairs(struct channel *channel)
 		.max_recv_wr = EAGER_RECEIVES,
 		.max_send_sge = 2,
 		.max_recv_sge = 1,
-		.max_inline = FRL_MAX_INLINE,
 	};
-	int err;
+	int err = find_poller(comm, channel->rail, &poller);
 
-	if (!poller)
-		return -ENOMEM;
+	if (err)
+		return err;
 	channel->poller = (unsigned)(poller - comm->pollers);
+	channel->has_room = true;
+	poller->room -= CHANNEL_COMPLETIONS;
 	bulk.send_cq = bulk.recv_cq = eager.send_cq = eager.recv_cq = poller->cq;
 	err = frl_qp_create(pd, &bulk, &channel->bulk);
 	if (!err)
-		err = frl_qp_create(pd, &eager, &channel->eager);
+		err = create_eager(pd, &eager, channel);
 	if (!err)
 		err = frl_qp_endpoint(channel->bulk, &channel->mine[0]);
 	if (!err)
 		err = frl_qp_endpoint(channel->eager, &channel->mine[1]);
-	if (!err)
-		poller->room -= CHANNEL_COMPLETIONS;
 	return err;
 }
 
 static int create_slots(struct channel *channel)
 {
-	size_t bytes = (size_t)(EAGER_RECEIVES + EAGER_DATA) * EAGER_SLOT;
+	size_t bytes = (size_t)(EAGER_RECEIVES + EAGER_DATA + 1) * EAGER_SLOT;
 
 	if (!channel->slots)
 		channel->slots = aligned_alloc(EAGER_SLOT, bytes);
@@ -111,7 +150,9 @@ int channel_create_queue_pairs(struct channel *channel)
 {
 	int err = create_queue_pairs(channel);
 
-	return err ? err : create_slots(channel);
+	if (!err)
+		err = create_slots(channel);
+	return rail_check(channel->peer->comm, channel->rail, err);
 }
 
 /* -EBUSY: a NIC still holds some of the slots. */
@@ -131,8 +172,8 @@ int channel_deregister_slots(struct channel *channel)
 
 void channel_free(struct channel *channel)
 {
-	frl_qp_destroy(channel->bulk);
-	frl_qp_destroy(channel->eager);
+	channel_destroy_queue_pairs(channel);
+	staging_leave(channel);
 	if (!channel_deregister_slots(channel))
 		free(channel->slots);
 	free(channel);

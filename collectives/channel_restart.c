@@ -15,53 +15,119 @@ static void stop(struct frl_qp *qp)
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 	struct frl_qp_attr now;
 
+	if (!qp)
+		return; /* its rail had failed before */
 	/* One that was never connected has nothing to stop. */
 	frl_qp_query(qp, &now);
 	if (now.state != FRL_QPS_RESET)
 		frl_qp_modify(qp, &attr, FRL_QP_STATE);
 }
 
-int channel_restart(struct channel *channel)
+/* `how`: in which way it broke. */
+static int fail_at_end(const struct channel *channel, const char *how)
+{
+	struct frl_comm *comm = channel->peer->comm;
+	const struct rail *rail = &comm->rails[channel->rail];
+
+	return comm_fail(comm, -ECONNRESET,
+		"rank %d cannot be reached from rank %d: the connection over rail %u (%s) broke "
+		"(%s)%s%s",
+		channel->peer->rank, comm->rank, channel->rail, rail->attr.port, how,
+		rail->is_down ? ", its port has no link" : "",
+		comm->n_rails == 1 ? ""
+			: channel->barren
+			? ", and there is no other rail left to go on over: none has "
+			  "carried anything since"
+			: ", and there is no other rail left to go on over");
+}
+
+/* `epoch` is that of its next connection; 0: there is none any more. */
+static int restart(struct channel *channel, uint32_t epoch)
 {
 	struct peer *peer = channel->peer;
 	struct frl_comm *comm = peer->comm;
+	bool was_up = channel->state == CHANNEL_UP;
 
+	if (epoch == 0)
+		return fail_at_end(channel,
+			comm->rails[channel->rail].is_lost ? "the device has failed"
+							   : "so the other end says");
 	/* What is done until now is in the completion queue when these return; and it has been
 	 * polled when it was found empty, but not by the poll that may be running. */
 	if (channel->state != CHANNEL_FLUSHING) {
 		stop(channel->bulk);
 		stop(channel->eager);
 	}
-	family_suspect(comm, channel->rail, peer->rank);
-	channel->flushed_at = comm->pollers[channel->poller].emptied + 2;
+	if (was_up)
+		family_suspect(comm, channel->rail, peer->rank);
+	if (channel->bulk)
+		channel->flushed_at = comm->pollers[channel->poller].emptied + 2;
+	channel_count_move(channel);
 	channel->state = CHANNEL_FLUSHING;
-	channel->epoch++;
+	channel->epoch = epoch;
 	channel->has_theirs = channel->peer_ready = false;
 	peer->is_up = false;
 	channel_add_to_connecting(channel);
-	frl_log(FRL_LOG_WARNING,
-		"communicator, rank %d: a connection to rank %d over rail %u broke: going on over "
+	frl_log(was_up ? FRL_LOG_WARNING : FRL_LOG_INFO,
+		"communicator, rank %d: %s connection to rank %d over rail %u%s: going on over "
 		"rail %u",
-		comm->rank, peer->rank, channel->rail,
-		(channel->number + channel->epoch) % comm->n_rails);
+		comm->rank, was_up ? "a" : "no", peer->rank, channel->rail, was_up ? " broke" : "",
+		channel_rail_in(channel, epoch));
 	return 0;
 }
 
-/* No rail is left to go on over. */
-static int fail_without_rail(struct channel *channel, enum frl_wc_status cause)
+int channel_restart(struct channel *channel)
 {
+	return restart(channel, channel_next_epoch(channel));
+}
+
+int channel_follow(struct channel *channel, uint32_t epoch)
+{
+	return restart(channel, channel_followed_epoch(channel, epoch));
+}
+
+/* The connection can be made again, over another rail. */
+static bool is_broken(enum frl_wc_status status)
+{
+	return comm_is_broken(status) || status == FRL_WC_FATAL_ERR ||
+		status == FRL_WC_RESP_TIMEOUT_ERR;
+}
+
+static bool is_down(struct rail *rail)
+{
+	struct frl_device_attr attr;
+
+	if (rail->attr.local_fabric)
+		return false;
+	frl_device_query(rail->device, &attr);
+	rail->is_down = rail->is_lost || attr.port_state != FRL_PORT_ACTIVE;
+	return rail->is_down;
+}
+
+/* Or is it known to be the rank at its other end? Of NICs it may be anything between the two. */
+static bool may_be_rail(const struct channel *channel)
+{
+	struct rail *rail = &channel->peer->comm->rails[channel->rail];
+
+	return is_down(rail) || rail->attr.pins_memory || channel->peer->comm->n_rails > 1;
+}
+
+/* No rail is left to go on over. */
+static int fail_without_rail(
+	const struct channel *channel, enum work_kind kind, enum frl_wc_status cause)
+{
+	bool is_bulk = kind == WORK_BULK_SEND || kind == WORK_BULK_RECEIVE;
 	struct frl_comm *comm = channel->peer->comm;
+	char how[ERROR_TEXT / 2];
 	int err;
 
-	if (comm->n_rails == 1 || !comm_is_broken(cause))
+	if (!is_broken(cause) || !may_be_rail(channel))
 		return comm_fail_completion(comm, channel->peer->rank, cause);
 	err = comm_find_reason(comm, channel->peer->rank, cause);
 	if (err)
 		return err;
-	return comm_fail(comm, -ECONNRESET,
-		"rank %d cannot be reached from rank %d: the connection over rail %u broke (%s), "
-		"and there is no other rail left to go on over",
-		channel->peer->rank, comm->rank, channel->rail, frl_wc_status_str(cause));
+	frl_qp_error(is_bulk ? channel->bulk : channel->eager, how, sizeof(how));
+	return fail_at_end(channel, how[0] ? how : frl_wc_status_str(cause));
 }
 
 int channel_failed(struct channel *channel, enum work_kind kind, const struct frl_wc *wc,
@@ -71,8 +137,8 @@ int channel_failed(struct channel *channel, enum work_kind kind, const struct fr
 	int err = 0;
 
 	if (channel->state != CHANNEL_FLUSHING) {
-		if (channel->epoch + 1 >= comm->n_rails || !comm_is_broken(cause))
-			return fail_without_rail(channel, cause);
+		if (!channel_next_epoch(channel) || !is_broken(cause))
+			return fail_without_rail(channel, kind, cause);
 		err = comm_find_reason(comm, channel->peer->rank, cause);
 		/* While it looked, the peer may have said that the connection broke. */
 		if (!err && channel->state != CHANNEL_FLUSHING)
@@ -84,6 +150,22 @@ int channel_failed(struct channel *channel, enum work_kind kind, const struct fr
 	channel->is_spoiled = wc->status == FRL_WC_REM_ABORT_ERR;
 	channel->partial = wc->byte_len;
 	return 0;
+}
+
+int channel_connecting_failed(struct channel *channel, int err)
+{
+	struct frl_comm *comm = channel->peer->comm;
+	bool is_path = err == -EHOSTUNREACH || err == -ETIMEDOUT;
+
+	err = rail_check(comm, channel->rail, err);
+	if (!err || comm->error)
+		return err;
+	if (!is_path || !channel_next_epoch(channel) || comm->draining)
+		return comm_fail_connecting(comm, channel->peer->rank, err);
+	frl_log(FRL_LOG_WARNING, "communicator, rank %d: rail %u does not reach rank %d: %s",
+		comm->rank, channel->rail, channel->peer->rank, frl_last_error());
+	family_suspect(comm, channel->rail, channel->peer->rank);
+	return channel_restart(channel);
 }
 
 /* ---- rails */
@@ -98,8 +180,8 @@ static bool has_other(const struct frl_comm *comm, unsigned rail)
 	return false;
 }
 
-/* All channels of a rail go on elsewhere; those that cannot stay, for a link may come back. */
-static int leave_rail(struct frl_comm *comm, unsigned rail)
+/* Those that cannot stay, for a link may come back; a device does not. */
+int channels_leave_rail(struct frl_comm *comm, unsigned rail)
 {
 	int err = 0;
 
@@ -109,7 +191,7 @@ static int leave_rail(struct frl_comm *comm, unsigned rail)
 
 			if (channel && channel->rail == rail &&
 				channel->state != CHANNEL_FLUSHING &&
-				channel->epoch + 1 < comm->n_rails)
+				(channel_next_epoch(channel) || comm->rails[rail].is_lost))
 				err = channel_restart(channel);
 		}
 	}
@@ -125,8 +207,10 @@ static int ping_rail(struct frl_comm *comm, unsigned rail)
 		for (unsigned i = 0; i < comm->n_rails && !err; i++) {
 			struct channel *channel = peer->channels[i];
 
-			if (channel && channel->rail == rail)
-				err = channel_ping(channel);
+			if (!channel || channel->rail != rail)
+				continue;
+			channel->is_proven = false;
+			err = channel_ping(channel);
 		}
 	}
 	return err;
@@ -135,6 +219,7 @@ static int ping_rail(struct frl_comm *comm, unsigned rail)
 int channels_check_rails(struct frl_comm *comm)
 {
 	struct frl_device_attr attr;
+	bool was_down;
 	int err = 0;
 
 	for (unsigned i = 0; i < comm->n_rails; i++) {
@@ -144,14 +229,17 @@ int channels_check_rails(struct frl_comm *comm)
 		if (rail->attr.local_fabric)
 			continue;
 		frl_device_query(rail->device, &attr);
-		rail->is_down = attr.port_state != FRL_PORT_ACTIVE;
+		was_down = rail->is_down;
+		rail->is_down = rail->is_lost || attr.port_state != FRL_PORT_ACTIVE;
+		if (was_down && !rail->is_down)
+			family_forgive(comm, i);
 	}
 	for (unsigned i = 0; i < comm->n_rails && !err; i++) {
 		struct rail *rail = &comm->rails[i];
 		uint32_t suspicions = family_suspicions(comm, i);
 
 		if (rail->is_down && has_other(comm, i))
-			err = leave_rail(comm, i);
+			err = channels_leave_rail(comm, i);
 		else if (suspicions != rail->suspicions && !comm->draining)
 			err = ping_rail(comm, i); /* who is leaving may be gone */
 		rail->suspicions = suspicions;
@@ -191,19 +279,15 @@ int channel_reopen(struct channel *channel)
 			"rank %d: the connection to rank %d over rail %u broke in the middle of a "
 			"packet",
 			comm->rank, channel->peer->rank, channel->rail);
-	frl_qp_destroy(channel->bulk);
-	frl_qp_destroy(channel->eager);
-	channel->bulk = channel->eager = NULL;
-	comm->pollers[channel->poller].room += CHANNEL_COMPLETIONS;
+	channel_destroy_queue_pairs(channel);
 	err = channel_deregister_slots(channel);
 	if (err)
 		return err;
-	channel->rail = (channel->number + channel->epoch) % comm->n_rails;
+	channel->rail = channel_rail_in(channel, channel->epoch);
+	channel->state = CHANNEL_ASKING;
 	settle_resume(channel);
 	err = channel_create_queue_pairs(channel);
-	if (err)
-		return err;
-	channel->state = CHANNEL_ASKING;
-	channel_send_mail(channel, false);
-	return 0;
+	if (!err && channel->state == CHANNEL_ASKING)
+		channel_send_mail(channel, false);
+	return err;
 }

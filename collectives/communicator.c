@@ -47,21 +47,6 @@ static int check_config(const struct frl_comm_config *config)
 	return 0;
 }
 
-static int open_rails(struct frl_comm *comm, const struct frl_comm_config *config)
-{
-	for (int i = 0; i < config->n_devices; i++) {
-		struct rail *rail = &comm->rails[i];
-		int err = frl_pd_create(config->devices[i], &rail->pd);
-
-		if (err)
-			return err;
-		rail->device = config->devices[i];
-		frl_device_query(rail->device, &rail->attr);
-		comm->n_rails++;
-	}
-	return 0;
-}
-
 int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct frl_comm **ret_comm)
 {
 	struct frl_comm *comm = calloc(1, sizeof(*comm));
@@ -77,8 +62,9 @@ int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct f
 	if (config->algos)
 		comm->config.algos = config->algos;
 	comm->peers = calloc((size_t)ranks, sizeof(*comm->peers));
-	err = comm->peers ? open_rails(comm, config)
+	err = comm->peers ? rails_open(comm, config)
 			  : frl_fail(-ENOMEM, "no memory for %d ranks", ranks);
+	staging_init(comm);
 	if (!err)
 		err = tuner_init(&comm->tuner, comm->config.algos, comm->config.segment_bytes);
 	if (err) {
@@ -171,13 +157,10 @@ void comm_free(struct frl_comm *comm)
 	requests_free(comm);
 	schedule_cache_fini(&comm->schedules);
 	peers_free(comm);
+	staging_fini(comm);
 	for (unsigned i = 0; i < comm->n_pollers; i++)
 		frl_cq_destroy(comm->pollers[i].cq);
-	for (unsigned i = 0; i < comm->n_rails; i++) {
-		if (frl_pd_destroy(comm->rails[i].pd) < 0)
-			frl_log(FRL_LOG_WARNING, "communicator, rank %d: left behind: %s",
-				comm->rank, frl_last_error());
-	}
+	rails_close(comm);
 	free(comm->stall.reports);
 	free(comm->pollers);
 	free(comm->peers);

@@ -9,7 +9,9 @@
  *	             the ways in which steps are done
  *	pairs.c      ALLTOALLV where some forward what others send to each other
  *	transfer.c   do both ends of a SEND and RECV mean the same?
- *	channel.c    connections between two ranks, made when they are first needed
+ *	staging.c    where chunks are that the device does not reduce
+ *	rail.c       devices, what is registered with them, and those that fail
+ *	channel*.c   connections between two ranks, made when they are first needed
  *	runner.c     makes progress: completions, then lanes, then news for the peers
  *	family.c     what communicators made out of one another do together
  *	board.c      mail between the ranks, and which communicator it is for
@@ -36,6 +38,7 @@
 #include "collectives/family.h"
 #include "collectives/run.h"
 #include "collectives/schedule.h"
+#include "collectives/staging.h"
 #include "collectives/topology.h"
 #include "collectives/tuner.h"
 
@@ -71,9 +74,11 @@ struct rail {
 	struct frl_device *device;
 	struct frl_pd *pd;
 	struct frl_device_attr attr;
-	bool has_posted;     /* since the device was driven last */
-	bool is_down;        /* its port has no link */
-	uint32_t suspicions; /* of the family: so many have been looked into */
+	struct frl_mr_cache *cache; /* of callers' buffers; NULL: registering takes no time */
+	bool has_posted;            /* since the device was driven last */
+	bool is_down;               /* its port has no link */
+	bool is_lost;               /* the device has failed, for good: nothing goes over it */
+	uint32_t suspicions;        /* of the family: so many have been looked into */
 };
 
 /* A completion queue; there are several when one cannot be deep enough for all channels. */
@@ -111,6 +116,7 @@ struct frl_comm {
 	struct lane *ready;
 	struct lane **ready_end;
 
+	struct staging staging;
 	struct schedule_cache schedules;
 	size_t idle_scratch; /* bytes that idle runs keep */
 	uint32_t started;    /* collectives */
@@ -148,6 +154,25 @@ void comm_free(struct frl_comm *comm);
 
 /* communicator.c: an empty one with the rails of `config`. */
 int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct frl_comm **ret_comm);
+
+/* rail.c: also where that has failed, rails are closed. */
+int rails_open(struct frl_comm *comm, const struct frl_comm_config *config);
+void rails_close(struct frl_comm *comm);
+/*
+ * A region for a buffer of a run. Of a rail that has failed there is none: 0, and *ret_mr stays as
+ * it is. Errors as frl_reg_mr(), or the communicator's.
+ */
+int rail_register(struct frl_comm *comm, unsigned rail, enum plan_buffer buffer, void *addr,
+	size_t bytes, struct frl_mr **ret_mr);
+/* It is not needed any more. As frl_dereg_mr(). */
+int rail_deregister(
+	struct frl_comm *comm, unsigned rail, enum plan_buffer buffer, struct frl_mr *mr);
+/*
+ * What a call of the rail's device has returned, with the thread's last error. If it says that the
+ * device has failed all goes on over other rails: 0, or the communicator's error if that cannot be.
+ * Other errors are returned as they are.
+ */
+int rail_check(struct frl_comm *comm, unsigned rail, int err);
 
 /* agree.c: what the ranks must know of each other before anything else. */
 int comm_agree(struct frl_comm *comm);

@@ -85,6 +85,8 @@ static int post_pieces(
 	};
 	int err;
 
+	if (channel->state == CHANNEL_FLUSHING)
+		return 0; /* the next connection sends it again */
 	if (is_signaled || channel->eager_posted % EAGER_SIGNALS == EAGER_SIGNALS - 1 ||
 		channel->peer->comm->draining)
 		wr.flags |= FRL_SEND_SIGNALED;
@@ -126,7 +128,7 @@ static int post_payload(struct channel *channel, const struct signature *signatu
 	uint8_t *slot = send_slot(channel, channel->data_sent);
 
 	header_init(&header, channel, EAGER_PAYLOAD, signature, bytes);
-	if (EAGER_HEADER + bytes <= FRL_MAX_INLINE && channel->peer->comm->n_rails == 1)
+	if (EAGER_HEADER + bytes <= channel->max_inline && channel->peer->comm->n_rails == 1)
 		return post_pieces(channel, sges, 2, true, false);
 	memcpy(slot, &header, EAGER_HEADER);
 	memcpy(slot + EAGER_HEADER, payload, bytes);
@@ -175,12 +177,17 @@ int eager_sent(struct channel *channel, uint32_t slot)
 static int post_alone(
 	struct channel *channel, enum eager_type type, const struct signature *signature)
 {
+	/* There is one at a time, so that one slot is enough where it cannot be inline. */
+	uint8_t *slot = channel->slots + (size_t)(EAGER_RECEIVES + EAGER_DATA) * EAGER_SLOT;
 	struct eager_header header;
-	struct frl_sge sge = { .addr = &header, .length = EAGER_HEADER };
+	struct frl_sge sge = {
+		.addr = slot, .length = EAGER_HEADER, .lkey = frl_mr_lkey(channel->mr)
+	};
 	int err;
 
 	header_init(&header, channel, type, signature, 0);
-	err = post_pieces(channel, &sge, 1, true, true);
+	memcpy(slot, &header, EAGER_HEADER);
+	err = post_pieces(channel, &sge, 1, EAGER_HEADER <= channel->max_inline, true);
 	if (err)
 		return err;
 	channel->is_telling = true;
@@ -401,7 +408,7 @@ int lane_receive_eager(struct lane *lane)
 			return err;
 		if (run_limit(run, number) < step->count)
 			return 0;
-		run_place(run, number, (const uint8_t *)(header + 1));
+		run_place(run, number, 0, step->count, (const uint8_t *)(header + 1));
 		err = post_receive(channel, arrival->slot);
 		if (err)
 			return err;

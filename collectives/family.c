@@ -19,6 +19,8 @@ enum {
 	LINGER_LOSSLESS_MS = 1,
 	LINGER_LOSSY_MS = 150, /* two local ACK timeouts of the default code, 14 */
 	DRAIN_PATIENCE = 4,    /* times as long with several rails */
+
+	AVOID_MS = 60 * 1000, /* a rail; then it may be there again, and nobody says so */
 };
 
 struct family {
@@ -28,8 +30,11 @@ struct family {
 	unsigned leaving;       /* of them */
 	unsigned users;         /* that have not been destroyed */
 	_Atomic uint32_t suspicions[RAILS_MAX];
+	/* What follows is out of date some time after this. 0: it is. */
+	_Atomic uint64_t suspected_ns[RAILS_MAX];
 	_Atomic uint32_t lost[RAILS_MAX]; /* ranks to which a connection over it broke */
-	_Atomic uint8_t broken[];         /* the same by rank of the bootstrap: rails, as bits */
+	int members;
+	_Atomic uint8_t broken[]; /* the same by rank of the bootstrap: rails, as bits */
 };
 
 /* ---- who uses it */
@@ -64,6 +69,7 @@ int family_create(struct frl_comm *comm)
 	pthread_mutex_init(&family->mutex, NULL);
 	family->next = comm;
 	family->users = 1;
+	family->members = comm->ranks;
 	atomic_init(&family->count, 1);
 	comm->member.family = family;
 	comm->member.next = comm;
@@ -116,15 +122,47 @@ static struct frl_comm *enter_next(struct family *family)
 	return comm;
 }
 
+/* ---- rails that are suspected; several threads at once may lose one suspicion, no more */
+
+static bool is_out_of_date(const struct family *family, unsigned rail)
+{
+	uint64_t since_ns = atomic_load_explicit(&family->suspected_ns[rail], memory_order_relaxed);
+
+	return since_ns == 0 || clock_now_ns() - since_ns > (uint64_t)AVOID_MS * NS_PER_MS;
+}
+
+static void trust(struct family *family, unsigned rail, int member)
+{
+	uint8_t bit = (uint8_t)(1 << rail);
+
+	if (atomic_fetch_and_explicit(
+		    &family->broken[member], (uint8_t)~bit, memory_order_relaxed) &
+		bit)
+		atomic_fetch_sub_explicit(&family->lost[rail], 1, memory_order_relaxed);
+}
+
 void family_suspect(struct frl_comm *comm, unsigned rail, int rank)
 {
 	struct family *family = comm->member.family;
 	_Atomic uint8_t *broken = &family->broken[comm_member(comm, rank)];
 	uint8_t bit = (uint8_t)(1 << rail);
 
+	for (int member = 0; is_out_of_date(family, rail) && member < family->members; member++)
+		trust(family, rail, member);
+	atomic_store_explicit(&family->suspected_ns[rail], clock_now_ns(), memory_order_relaxed);
 	if (!(atomic_fetch_or_explicit(broken, bit, memory_order_relaxed) & bit))
 		atomic_fetch_add_explicit(&family->lost[rail], 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&family->suspicions[rail], 1, memory_order_relaxed);
+}
+
+void family_trust(struct frl_comm *comm, unsigned rail, int rank)
+{
+	trust(comm->member.family, rail, comm_member(comm, rank));
+}
+
+void family_forgive(struct frl_comm *comm, unsigned rail)
+{
+	atomic_store_explicit(&comm->member.family->suspected_ns[rail], 0, memory_order_relaxed);
 }
 
 /* If two ranks were lost over it, it is this rank's end that is dead. */
@@ -133,6 +171,8 @@ bool family_avoids(const struct frl_comm *comm, unsigned rail, int rank)
 	struct family *family = comm->member.family;
 	int member = comm_member(comm, rank);
 
+	if (is_out_of_date(family, rail))
+		return false;
 	return atomic_load_explicit(&family->lost[rail], memory_order_relaxed) > 1 ||
 		(atomic_load_explicit(&family->broken[member], memory_order_relaxed) >> rail & 1);
 }

@@ -49,8 +49,12 @@ void comm_leave(struct frl_comm *comm);
 int comm_round(struct frl_comm *comm);
 
 /* The connection to rank `rank` over the rail broke: all of the family look whether others of
- * theirs are broken, too. */
+ * theirs are broken, too, and new ones avoid it for a minute. */
 void family_suspect(struct frl_comm *comm, unsigned rail, int rank);
+/* A connection to the rank over the rail works. */
+void family_trust(struct frl_comm *comm, unsigned rail, int rank);
+/* The rail's port has its link again. */
+void family_forgive(struct frl_comm *comm, unsigned rail);
 /* A new connection to the rank is better made over another rail. */
 bool family_avoids(const struct frl_comm *comm, unsigned rail, int rank);
 /* How often that has been said. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is done to elements in this process: local steps, and small messages out of their slots. */
+/* What is done to elements in this process: local steps, small messages out of their slots, and
+ * chunks out of their rings. */
 #include "collectives/communicator.h"
 
 #include <string.h>
@@ -43,11 +44,9 @@ static void act(const struct run *run, const struct plan_step *step, size_t firs
 	}
 }
 
-void run_place(struct run *run, uint32_t number, const uint8_t *payload)
+void run_place(struct run *run, uint32_t number, size_t first, size_t count, const uint8_t *payload)
 {
-	const struct plan_step *step = run_step(run, number);
-
-	act(run, step, 0, step->count, payload);
+	act(run, run_step(run, number), first, count, payload);
 }
 
 bool lane_compute(struct lane *lane)

@@ -3,13 +3,15 @@
  * What was measured is kept in a file, so that the next job need not measure, and chooses the same.
  * One file for each key, in a folder of the user's own:
  *
- *	ferrule costs 1
+ *	ferrule costs 2
  *	key memif 4096 1 ...
  *	made 1763720000
+ *	checked 1763723600
  *	costs latency=2048,byte=0.25,...
  */
 #include "collectives/measure.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,32 +31,78 @@ enum {
 	NAME_MOST = 64,
 	PATH_MOST = 4096,
 	AGE_MOST_S = 7 * 24 * 3600,
+	CHECK_AFTER_S = 3600,
+	WRITING_MOST_S = 3600, /* nobody takes so long */
 };
 
-static const char first_line[] = "ferrule costs 1";
+static const char first_line[] = "ferrule costs 2", fresh_prefix[] = ".costs-";
 
 /* ---- keys and names */
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* "verbs:mlx5" of "verbs:mlx5_0/2". */
+static size_t verbs_length(const char *port)
+{
+	size_t length = strcspn(port, "/");
+
+	while (length > 0 && (is_digit(port[length - 1])))
+		length--;
+	return length > 0 && port[length - 1] == '_' ? length - 1 : length;
+}
 
 /* "net_tap" of "net_tap0,iface=...": which port of a kind it is changes from job to job. */
 static size_t kind_length(const char *port)
 {
 	size_t length = strcspn(port, ",:0123456789");
 
+	if (strncmp(port, "verbs:", strlen("verbs:")) == 0)
+		return verbs_length(port);
 	return length > 0 ? length : strspn(port, ".:0123456789abcdef");
+}
+
+static void kind_of(const struct rail *rail, char *kind, size_t size)
+{
+	const char *port = rail->attr.port;
+
+	if (is_digit(port[0]))
+		snprintf(kind, size, "pci");
+	else
+		snprintf(kind, size, "%.*s", (int)kind_length(port), port);
+}
+
+/* Rails of one kind are mostly all there are: it is named once. */
+void measure_kinds(const struct frl_comm *comm, char kinds[MEASURE_KINDS])
+{
+	char kind[sizeof(comm->rails[0].attr.port)], before[sizeof(kind)] = "";
+	size_t used = 0;
+
+	kinds[0] = '\0';
+	for (unsigned i = 0; i < comm->n_rails && used < MEASURE_KINDS; i++) {
+		kind_of(&comm->rails[i], kind, sizeof(kind));
+		if (strcmp(kind, before) == 0)
+			continue;
+		used += (size_t)snprintf(
+			kinds + used, MEASURE_KINDS - used, "%s%s", i > 0 ? "+" : "", kind);
+		memcpy(before, kind, sizeof(before));
+	}
 }
 
 void measure_key(const struct frl_comm *comm, char key[MEASURE_KEY])
 {
 	const struct frl_device_attr *attr = &comm->rails[0].attr;
+	char kinds[MEASURE_KINDS];
 	struct utsname machine;
-	bool is_pci = attr->port[0] >= '0' && attr->port[0] <= '9';
 
+	measure_kinds(comm, kinds);
 	if (uname(&machine) != 0)
 		machine.nodename[0] = '\0';
-	snprintf(key, MEASURE_KEY, "%s %.*s fabric %s mtu %u lossless %d rails %u on %.64s",
-		FERRULE_VERSION, is_pci ? 3 : (int)kind_length(attr->port),
-		is_pci ? "pci" : attr->port, attr->fabric[0] ? attr->fabric : "-", attr->path_mtu,
-		attr->lossless, comm->n_rails, machine.nodename);
+	snprintf(key, MEASURE_KEY, "%s %s fabric %s mtu %u lossless %d staged %d rails %u on %.64s",
+		FERRULE_VERSION, kinds, attr->fabric[0] ? attr->fabric : "-", attr->path_mtu,
+		attr->lossless, comm->staging.is_needed, comm->n_rails, machine.nodename);
 	for (char *c = key; *c; c++) {
 		if (*c < ' ' || *c > '~')
 			*c = '?';
@@ -128,31 +176,47 @@ static char *line_of(char **text, const char *name)
 	return line + length + 1;
 }
 
-static int parse(char *text, const char *key, int64_t now_s, struct tuner_costs *ret_costs,
-	int64_t *ret_made_s)
+/* The same for a number of seconds since 1970, from `least` to `most`; -1: it is none. */
+static int64_t time_of(char **text, const char *name, int64_t least, int64_t most)
 {
-	char *value = line_of(&text, "ferrule"), *end;
+	const char *value = line_of(text, name);
+	long long seconds;
+	char *end;
+
+	if (!value)
+		return -1;
+	seconds = strtoll(value, &end, 10);
+	if (end == value || *end != '\0' || seconds < least || seconds > most)
+		return -1;
+	return seconds;
+}
+
+static int parse(char *text, const char *key, int64_t now_s, struct measure_kept *ret_kept)
+{
+	int64_t oldest_s = now_s > AGE_MOST_S ? now_s - AGE_MOST_S : 0;
+	struct measure_kept kept;
+	const char *value = line_of(&text, "ferrule");
 
 	if (!value || strcmp(value, first_line + strlen("ferrule ")) != 0)
 		return -ENOENT;
 	value = line_of(&text, "key");
 	if (!value || strcmp(value, key) != 0)
 		return -ENOENT;
-	value = line_of(&text, "made");
-	if (!value)
+	kept.made_s = time_of(&text, "made", oldest_s, now_s);
+	if (kept.made_s < 0)
 		return -ENOENT;
-	*ret_made_s = strtoll(value, &end, 10);
-	if (end == value || *end != '\0' || *ret_made_s < 0 || *ret_made_s > now_s ||
-		now_s - *ret_made_s > AGE_MOST_S)
+	kept.checked_s = time_of(&text, "checked", kept.made_s, now_s);
+	if (kept.checked_s < 0)
 		return -ENOENT;
 	value = line_of(&text, "costs");
-	if (!value || *text != '\0' || tuner_read_costs(value, ret_costs) < 0)
+	if (!value || *text != '\0' || tuner_read_costs(value, &kept.costs) < 0)
 		return -ENOENT;
+	*ret_kept = kept;
 	return 0;
 }
 
-int measure_file_read(const char *folder, const char *key, int64_t now_s,
-	struct tuner_costs *ret_costs, int64_t *ret_made_s)
+int measure_file_read(
+	const char *folder, const char *key, int64_t now_s, struct measure_kept *ret_kept)
 {
 	char name[NAME_MOST], text[FILE_MOST];
 	int at = open_folder(folder), fd;
@@ -171,7 +235,12 @@ int measure_file_read(const char *folder, const char *key, int64_t now_s,
 	if (size < 0 || memchr(text, '\0', (size_t)size))
 		return -ENOENT;
 	text[size] = '\0';
-	return parse(text, key, now_s, ret_costs, ret_made_s);
+	return parse(text, key, now_s, ret_kept);
+}
+
+bool measure_is_due(const struct measure_kept *kept, int64_t now_s)
+{
+	return now_s - kept->checked_s > CHECK_AFTER_S;
 }
 
 /* ---- writing */
@@ -191,8 +260,32 @@ static int write_text(int at, const char *name, const char *text)
 	return err;
 }
 
-int measure_file_write(
-	const char *folder, const char *key, const struct tuner_costs *costs, int64_t made_s)
+/*
+ * What processes left that were killed while they wrote. There are ways to write a file that leave
+ * nothing (O_TMPFILE), but not on NFS, where home folders are.
+ */
+static void remove_left(int at, int64_t now_s)
+{
+	int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+	struct stat info;
+
+	if (!folder) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while ((entry = readdir(folder)) != NULL) {
+		if (strncmp(entry->d_name, fresh_prefix, strlen(fresh_prefix)) == 0 &&
+			fstatat(at, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+			now_s - (int64_t)info.st_mtime > WRITING_MOST_S)
+			unlinkat(at, entry->d_name, 0);
+	}
+	closedir(folder);
+}
+
+int measure_file_write(const char *folder, const char *key, const struct measure_kept *kept)
 {
 	char name[NAME_MOST], fresh[NAME_MOST + 32], words[TUNER_TEXT], text[FILE_MOST];
 	uint64_t random;
@@ -205,14 +298,16 @@ int measure_file_write(
 		return at;
 	name_of(key, name);
 	snprintf(fresh, sizeof(fresh), ".%s-%016" PRIx64, name, random);
-	tuner_write_costs(costs, words);
-	snprintf(text, sizeof(text), "%s\nkey %s\nmade %" PRId64 "\ncosts %s\n", first_line, key,
-		made_s, words);
+	tuner_write_costs(&kept->costs, words);
+	snprintf(text, sizeof(text),
+		"%s\nkey %s\nmade %" PRId64 "\nchecked %" PRId64 "\ncosts %s\n", first_line, key,
+		kept->made_s, kept->checked_s, words);
 	err = write_text(at, fresh, text);
 	if (!err && renameat(at, fresh, at, name) != 0)
 		err = -errno;
 	if (err)
 		unlinkat(at, fresh, 0);
+	remove_left(at, kept->checked_s);
 	close(at);
 	return err;
 }

@@ -2,12 +2,14 @@
 #include "collectives/place.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { NODES_MAX = 64, LINE = 4096 };
 
@@ -91,4 +93,21 @@ uint32_t place_processors(uint32_t *ret_first)
 		first++;
 	*ret_first = first;
 	return (uint32_t)CPU_COUNT(&set);
+}
+
+/* The second number; 0 where the kernel does not count. */
+uint64_t place_waited_ns(void)
+{
+	char text[LINE];
+	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	ssize_t size = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	const char *blank;
+
+	if (fd >= 0)
+		close(fd);
+	if (size < 0)
+		return 0;
+	text[size] = '\0';
+	blank = strchr(text, ' ');
+	return blank ? strtoull(blank + 1, NULL, 10) : 0;
 }

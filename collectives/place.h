@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where this process is: which host, which NUMA node. Any thread. */
+/* Where this process is: which host, which NUMA node, how crowded. Any thread. */
 #ifndef FERRULE_COLLECTIVES_PLACE_H
 #define FERRULE_COLLECTIVES_PLACE_H
 
@@ -15,5 +15,8 @@ uint32_t place_numa(void);
 
 /* How many processors this process may use, and the number of the first one. */
 uint32_t place_processors(uint32_t *ret_first);
+
+/* How long this thread has waited for a processor in its life, as others were on it. */
+uint64_t place_waited_ns(void);
 
 #endif

@@ -160,6 +160,7 @@ struct plan_cost {
 	struct plan_path path[2]; /* within a host; between hosts */
 	double overlap;           /* of the rounds' latency, so much passes while bytes are sent */
 	double reduced;  /* bytes that are reduced or copied locally, one after the other */
+	double staged;   /* of these, those that large messages bring: they may go through a ring */
 	double peers;    /* connections that a rank uses, the most of all */
 	double messages; /* that a rank sends on the mean */
 	double volume;   /* bytes of these */

@@ -461,6 +461,17 @@ static double peers_of(enum frl_algo algo, const struct plan_job *job)
 	return peers < n - 1 ? peers : n - 1;
 }
 
+/* Do large messages come to be reduced as they are? Others are reduced from slots or scratch. */
+static bool arrives_to_be_reduced(
+	enum frl_algo algo, const struct plan_job *job, const struct plan_cost *cost)
+{
+	if (!plan_reduces(job->coll) || plan_is_encoded(job))
+		return false;
+	if (algo == FRL_ALGO_DIRECT && plan_direct_is_small(job))
+		return false;
+	return cost->path[0].large + cost->path[1].large > 0;
+}
+
 void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost *ret_cost)
 {
 	struct count c = { .job = job, .cost = ret_cost, .n = job->ranks };
@@ -486,6 +497,8 @@ void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost 
 	case FRL_ALGOS: break;
 	}
 	ret_cost->peers = peers_of(algo, job);
+	if (arrives_to_be_reduced(algo, job, ret_cost))
+		ret_cost->staged = ret_cost->reduced;
 	/* The last one is done for its sender when it is acknowledged. */
 	for (int i = 0; i < 2; i++) {
 		if (ret_cost->path[i].large > 0)

@@ -130,32 +130,28 @@ void run_free(struct run *run)
 
 static int register_buffer(struct run *run, enum plan_buffer buffer)
 {
-	uint32_t access = buffer == PLAN_SEND ? 0 : FRL_ACCESS_LOCAL_WRITE;
+	int err = 0;
 
-	for (unsigned rail = 0; rail < run->comm->n_rails; rail++) {
-		int err;
-
+	for (unsigned rail = 0; rail < run->comm->n_rails && !err; rail++) {
 		if (run->mr[rail][buffer])
 			continue; /* scratch, of an earlier operation */
-		err = frl_reg_mr(run->comm->rails[rail].pd, run->base[buffer], run->bytes[buffer],
-			access, &run->mr[rail][buffer]);
-		if (err)
-			return err;
+		err = rail_register(run->comm, rail, buffer, run->base[buffer], run->bytes[buffer],
+			&run->mr[rail][buffer]);
 	}
-	return 0;
+	return err;
 }
 
 int run_register(struct run *run)
 {
-	for (int buffer = 0; buffer < PLAN_BUFFERS; buffer++) {
-		int err = 0;
+	/* What is written to may be sent as well: in place, the other way round it would not do. */
+	static const enum plan_buffer order[] = { PLAN_RECV, PLAN_SEND, PLAN_SCRATCH };
+	int err = 0;
 
-		if (run->schedule->in_bulk[buffer])
-			err = register_buffer(run, (enum plan_buffer)buffer);
-		if (err)
-			return err;
+	for (int i = 0; i < PLAN_BUFFERS && !err; i++) {
+		if (run->schedule->in_bulk[order[i]])
+			err = register_buffer(run, order[i]);
 	}
-	return 0;
+	return err;
 }
 
 bool run_deregister(struct run *run)
@@ -166,9 +162,12 @@ bool run_deregister(struct run *run)
 
 	for (unsigned rail = 0; rail < run->comm->n_rails; rail++) {
 		for (int buffer = 0; buffer < end; buffer++) {
-			if (run->mr[rail][buffer] && frl_dereg_mr(run->mr[rail][buffer]) < 0)
+			struct frl_mr **mr = &run->mr[rail][buffer];
+
+			if (*mr &&
+				rail_deregister(run->comm, rail, (enum plan_buffer)buffer, *mr) < 0)
 				return false;
-			run->mr[rail][buffer] = NULL;
+			*mr = NULL;
 		}
 	}
 	return true;

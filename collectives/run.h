@@ -113,7 +113,7 @@ void lane_move(struct lane *lane, size_t count);
 
 /* local.c: the next segment of the local steps; false: they have to wait. */
 bool lane_compute(struct lane *lane);
-/* A small message: `payload` becomes the whole of a receive step. */
-void run_place(struct run *run, uint32_t step, const uint8_t *payload);
+/* A message: `payload` becomes `count` elements of a receive step, from `first` on. */
+void run_place(struct run *run, uint32_t step, size_t first, size_t count, const uint8_t *payload);
 
 #endif

@@ -69,11 +69,10 @@ static int tell_news(struct frl_comm *comm)
 	return 0;
 }
 
-int comm_advance(struct frl_comm *comm)
+/* `share`: so many segments of local work at most. */
+static int advance_lanes(struct frl_comm *comm, int *share)
 {
-	int share = LOCAL_SHARE;
-
-	while (comm->ready && share > 0) {
+	while (comm->ready && *share > 0) {
 		struct lane *lane = next_ready(comm);
 		int err = 0;
 
@@ -82,7 +81,7 @@ int comm_advance(struct frl_comm *comm)
 		if (lane->kind != LANE_LOCAL) {
 			err = advance(lane);
 		} else if (lane_compute(lane)) {
-			share--;
+			--*share;
 			lane_wake(comm, lane);
 		}
 		if (err)
@@ -95,6 +94,21 @@ int comm_advance(struct frl_comm *comm)
 			return err;
 	}
 	return tell_news(comm);
+}
+
+int comm_advance(struct frl_comm *comm)
+{
+	int share = LOCAL_SHARE, chunks = LOCAL_SHARE;
+	int err = advance_lanes(comm, &share);
+
+	/* After each chunk the peer is told of the room in the ring, and sends the next one while
+	 * this rank reduces. They have a share of their own: peers wait for them. */
+	while (!err && comm->staging.first && chunks-- > 0) {
+		comm_flush(comm);
+		bulk_reduce(comm);
+		err = advance_lanes(comm, &share);
+	}
+	return err;
 }
 
 /* ---- completions */
@@ -115,15 +129,29 @@ static enum frl_wc_status cause_of(const struct frl_wc wc[], int n)
 	return wc[0].status;
 }
 
+/* Some devices still tell what was done on a queue pair when it has been destroyed. */
+static bool is_stale(const struct channel *channel, unsigned poller, enum work_kind kind,
+	const struct frl_wc *wc)
+{
+	bool is_bulk = kind == WORK_BULK_SEND || kind == WORK_BULK_RECEIVE;
+	const struct frl_qp *qp = is_bulk ? channel->bulk : channel->eager;
+
+	return !qp || channel->poller != poller || frl_qp_num(qp) != wc->qp_num;
+}
+
 /* The first of the completions that are left. */
-static int handle(const struct frl_wc wc[], int n)
+static int handle(unsigned poller, const struct frl_wc wc[], int n)
 {
 	struct channel *channel = channel_of(wc);
 	uint32_t slot = wc->wr_id % WORK_SLOTS;
 	enum work_kind kind = (enum work_kind)(wc->wr_id % CHANNEL_ALIGN / WORK_SLOTS);
 
+	if (is_stale(channel, poller, kind, wc))
+		return 0;
 	if (wc->status != FRL_WC_SUCCESS)
 		return channel_failed(channel, kind, wc, cause_of(wc, n));
+	if (!channel->is_proven)
+		channel_prove(channel);
 	switch (kind) {
 	case WORK_BULK_SEND: return bulk_sent(channel);
 	case WORK_BULK_RECEIVE: return bulk_received(channel, wc);
@@ -140,12 +168,17 @@ static int poll_one(struct frl_comm *comm, unsigned number)
 	struct frl_wc wc[POLL_BATCH];
 	int n;
 
+	if (comm->rails[poller->rail].is_lost)
+		return 0;
 	comm->rails[poller->rail].has_posted = false;
 	n = frl_poll_cq(poller->cq, POLL_BATCH, wc);
-	if (n < 0)
-		return comm_fail(comm, n, "polling the completion queue: %s", frl_last_error());
+	if (n < 0) {
+		n = rail_check(comm, poller->rail, n);
+		return n ? comm_fail(comm, n, "polling the completion queue: %s", frl_last_error())
+			 : 0;
+	}
 	for (int i = 0; i < n; i++) {
-		int err = handle(&wc[i], n - i);
+		int err = handle(number, &wc[i], n - i);
 
 		if (err)
 			return err;
@@ -219,7 +252,7 @@ int comm_progress(struct frl_comm *comm)
 	if (err)
 		return err;
 	comm_finish_requests(comm);
-	if (events == 0 && !comm->ready)
+	if (events == 0 && !comm->ready && !comm->staging.first)
 		return idle(comm);
 	comm->member.quiet_rounds = 0;
 	return events + 1;

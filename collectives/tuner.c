@@ -97,6 +97,7 @@ void tuner_take_costs(struct tuner *tuner, const struct tuner *from)
 	tuner->known = from->known;
 	tuner->source = from->source;
 	tuner->made_s = from->made_s;
+	tuner->is_staged = from->is_staged;
 	tuner->crowd = from->crowd;
 }
 
@@ -171,6 +172,14 @@ static struct plan_job with_segment(
 	return copy;
 }
 
+/* What goes through a ring is written there first: another pass. */
+static double local_ns(const struct tuner *tuner, const struct plan_cost *cost)
+{
+	double bytes = cost->reduced + (tuner->is_staged ? cost->staged : 0);
+
+	return bytes * cost_ns(tuner, TUNER_REDUCE);
+}
+
 /* The longest chain of messages, and what is done locally. */
 static double path_ns(const struct tuner *tuner, const struct plan_cost *cost)
 {
@@ -186,7 +195,7 @@ static double path_ns(const struct tuner *tuner, const struct plan_cost *cost)
 		sending += path->bytes * cost_ns(tuner, TUNER_BYTE + far);
 	}
 	hidden = cost->overlap * (waiting < sending / 2 ? waiting : sending / 2);
-	return waiting + sending - hidden + cost->reduced * cost_ns(tuner, TUNER_REDUCE);
+	return waiting + sending - hidden + local_ns(tuner, cost);
 }
 
 /* What the ranks that share a processor have to do on it, one after the other. */
@@ -194,8 +203,7 @@ static double work_ns(const struct tuner *tuner, const struct plan_cost *cost)
 {
 	return tuner->crowd *
 		(cost->messages * crowded_message * cost_ns(tuner, TUNER_LATENCY) +
-			cost->volume * cost_ns(tuner, TUNER_BYTE) +
-			cost->reduced * cost_ns(tuner, TUNER_REDUCE));
+			cost->volume * cost_ns(tuner, TUNER_BYTE) + local_ns(tuner, cost));
 }
 
 double tuner_time_ns(const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job)
@@ -332,8 +340,9 @@ static int explain_costs(const struct tuner *tuner, char *text, size_t size)
 	char costs[TUNER_TEXT], source[80];
 
 	tuner_write_costs(&tuner->costs, costs);
-	return snprintf(text, size, "costs in ns: %s (%s); %.3g ranks for a processor\n", costs,
-		source_text(tuner, source, sizeof(source)), tuner->crowd);
+	return snprintf(text, size, "costs in ns: %s (%s); %.3g ranks for a processor%s\n", costs,
+		source_text(tuner, source, sizeof(source)), tuner->crowd,
+		tuner->is_staged ? "; what is reduced goes through rings" : "");
 }
 
 /* One algorithm. */

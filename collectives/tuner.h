@@ -61,6 +61,8 @@ struct tuner {
 	struct tuner_costs known; /* but for the defaults */
 	enum tuner_source source;
 	int64_t made_s;       /* TUNER_KEPT: when they were measured, seconds since 1970 */
+	bool is_due;          /* the same: they are to be checked */
+	bool is_staged;       /* at some rank what is reduced goes through a ring: staging.h */
 	double crowd;         /* ranks for a processor, where they are most; at least 1 */
 	size_t segment_bytes; /* the longest segment */
 	/* By FRL_ALGO: for each collective, and whether it was named or goes for all. */

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Over which rail a channel goes on when its connection broke, and how often it may. Each
+ * connection that a channel has is an epoch, and the rails follow each other with the epochs: so
+ * both ends mean the same rail when they mean the same epoch, and who wants to leave one out counts
+ * on.
+ *
+ * Rails may come back, so there is no end to moving on as long as something comes of it. What ends
+ * is moving to and fro: as many connections in a row that carried nothing as there are rails.
+ */
+#include "collectives/communicator.h"
+
+unsigned channel_rail_in(const struct channel *channel, uint32_t epoch)
+{
+	return (channel->number + epoch) % channel->peer->comm->n_rails;
+}
+
+/* Why not over this one? The less the better. */
+enum reservation {
+	RESERVE_NOTHING,
+	RESERVE_AVOIDED, /* a connection over it broke a while ago */
+	RESERVE_DOWN,
+	RESERVE_LOST,
+};
+
+static enum reservation reservation(const struct channel *channel, unsigned number)
+{
+	const struct frl_comm *comm = channel->peer->comm;
+	const struct rail *rail = &comm->rails[number];
+
+	if (rail->is_lost)
+		return RESERVE_LOST;
+	if (rail->is_down)
+		return RESERVE_DOWN;
+	return family_avoids(comm, number, channel->peer->rank) ? RESERVE_AVOIDED : RESERVE_NOTHING;
+}
+
+/* Messages that have come and gone, all but perhaps the last ones. */
+static uint32_t carried(const struct channel *channel)
+{
+	return channel->receives_done + channel->sends_done + channel->arrivals_come +
+		channel->data_returned;
+}
+
+uint32_t channel_next_epoch(const struct channel *channel)
+{
+	unsigned rails = channel->peer->comm->n_rails;
+	enum reservation least = RESERVE_LOST;
+	uint32_t best = 0;
+
+	if (channel->barren >= rails && channel->carried == carried(channel))
+		return 0;
+	for (uint32_t i = 1; i < rails; i++) {
+		uint32_t epoch = channel->epoch + i;
+		enum reservation its = reservation(channel, channel_rail_in(channel, epoch));
+
+		if (its >= least)
+			continue;
+		least = its;
+		best = epoch;
+	}
+	return best;
+}
+
+uint32_t channel_followed_epoch(const struct channel *channel, uint32_t epoch)
+{
+	const struct frl_comm *comm = channel->peer->comm;
+
+	for (uint32_t i = 0; i < comm->n_rails; i++) {
+		if (!comm->rails[channel_rail_in(channel, epoch + i)].is_lost)
+			return epoch + i;
+	}
+	return 0;
+}
+
+bool channel_is_better_elsewhere(const struct channel *channel)
+{
+	uint32_t epoch = channel_next_epoch(channel);
+
+	return epoch &&
+		reservation(channel, channel_rail_in(channel, epoch)) <
+		reservation(channel, channel->rail);
+}
+
+void channel_count_move(struct channel *channel)
+{
+	/* It counts when the peer was there to take part. */
+	if (channel->carried != carried(channel))
+		channel->barren = 0;
+	else if (channel->has_theirs)
+		channel->barren++;
+	channel->carried = carried(channel);
+	channel->is_proven = false;
+}
+
+void channel_prove(struct channel *channel)
+{
+	if (channel->state == CHANNEL_FLUSHING)
+		return;
+	channel->is_proven = true;
+	/* Else something small got through, and what waits may not. */
+	if (channel->sends_posted == channel->sends_done)
+		channel->barren = 0;
+	family_trust(channel->peer->comm, channel->rail, channel->peer->rank);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rails: the devices of a communicator, what is registered with them, and those that fail.
+ *
+ * Where registering pins memory, which takes long, what callers give stays registered after the
+ * operation, in a cache: whoever gives the same buffer again finds it there.
+ */
+#include "collectives/communicator.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "lib/base/error.h"
+
+/* ---- making and ending */
+
+static int open_rail(struct rail *rail)
+{
+	int err = frl_pd_create(rail->device, &rail->pd);
+
+	if (!err && rail->attr.pins_memory)
+		err = frl_mr_cache_create(rail->pd, NULL, &rail->cache);
+	return err;
+}
+
+static bool says_failed(int err)
+{
+	return err == -EIO || err == -ENODEV;
+}
+
+/* A device may have failed before: of a communicator that is split. */
+int rails_open(struct frl_comm *comm, const struct frl_comm_config *config)
+{
+	int lost = 0;
+
+	for (int i = 0; i < config->n_devices; i++) {
+		struct rail *rail = &comm->rails[comm->n_rails++];
+		int err;
+
+		rail->device = config->devices[i];
+		frl_device_query(rail->device, &rail->attr);
+		err = open_rail(rail);
+		rail->is_lost = rail->is_down = says_failed(err);
+		lost += rail->is_lost;
+		if (err && (!rail->is_lost || lost == config->n_devices))
+			return err;
+		if (rail->is_lost)
+			frl_log(FRL_LOG_WARNING,
+				"communicator, rank %d: rail %d (%s) has failed: %s: going on "
+				"without it",
+				comm->rank, i, rail->attr.port, frl_last_error());
+	}
+	return 0;
+}
+
+void rails_close(struct frl_comm *comm)
+{
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		int err = frl_mr_cache_destroy(comm->rails[i].cache);
+
+		if (!err)
+			err = frl_pd_destroy(comm->rails[i].pd);
+		if (err)
+			frl_log(FRL_LOG_WARNING, "communicator, rank %d: left behind: %s",
+				comm->rank, frl_last_error());
+	}
+}
+
+/* ---- registrations */
+
+static int reg(const struct rail *rail, enum plan_buffer buffer, void *addr, size_t bytes,
+	struct frl_mr **ret_mr)
+{
+	uint32_t access = buffer == PLAN_SEND ? 0 : FRL_ACCESS_LOCAL_WRITE;
+
+	if (rail->cache && buffer != PLAN_SCRATCH)
+		return frl_mr_cache_get(rail->cache, addr, bytes, access, ret_mr);
+	return frl_reg_mr(rail->pd, addr, bytes, access, ret_mr);
+}
+
+int rail_register(struct frl_comm *comm, unsigned number, enum plan_buffer buffer, void *addr,
+	size_t bytes, struct frl_mr **ret_mr)
+{
+	struct rail *rail = &comm->rails[number];
+	char why[ERROR_TEXT];
+	int err;
+
+	if (rail->is_lost)
+		return 0;
+	err = rail_check(comm, number, reg(rail, buffer, addr, bytes, ret_mr));
+	if (!err || comm->error)
+		return err;
+	snprintf(why, sizeof(why), "%s", frl_last_error());
+	return frl_fail(err, "rank %d cannot use %zu bytes at %p over rail %u (%s): %s", comm->rank,
+		bytes, addr, number, rail->attr.port, why);
+}
+
+int rail_deregister(
+	struct frl_comm *comm, unsigned number, enum plan_buffer buffer, struct frl_mr *mr)
+{
+	struct rail *rail = &comm->rails[number];
+
+	if (!rail->cache || buffer == PLAN_SCRATCH)
+		return frl_dereg_mr(mr);
+	frl_mr_cache_put(rail->cache, mr);
+	return 0;
+}
+
+/* ---- those that fail */
+
+static bool has_other(const struct frl_comm *comm, unsigned number)
+{
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		if (i != number && !comm->rails[i].is_lost)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Completions that a device has not told are lost with it, so what it has received meanwhile is
+ * received again. That must do no harm: nothing may have been reduced on receive. And the sender
+ * must not have heard of it: a completion queue that overran has lost what was acknowledged.
+ */
+static int lose(struct frl_comm *comm, unsigned number, int err)
+{
+	struct rail *rail = &comm->rails[number];
+	char why[ERROR_TEXT / 2];
+
+	snprintf(why, sizeof(why), "%s", frl_last_error());
+	if (err == -EOVERFLOW || !comm->staging.is_needed || !has_other(comm, number))
+		return comm_fail(comm, err, "rail %u (%s) of rank %d has failed: %s%s", number,
+			rail->attr.port, comm->rank, why,
+			comm->n_rails > 1 && !has_other(comm, number)
+				? "; there is no other rail left to go on over"
+				: "");
+	rail->is_lost = rail->is_down = true;
+	frl_log(FRL_LOG_WARNING,
+		"communicator, rank %d: rail %u (%s) has failed: %s: going on without it",
+		comm->rank, number, rail->attr.port, why);
+	return channels_leave_rail(comm, number);
+}
+
+int rail_check(struct frl_comm *comm, unsigned number, int err)
+{
+	if (!says_failed(err) && err != -EOVERFLOW)
+		return err;
+	if (comm->error)
+		return comm_error(comm);
+	return comm->rails[number].is_lost ? 0 : lose(comm, number, err);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/staging.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "collectives/communicator.h"
+#include "lib/base/error.h"
+
+/* ---- rings */
+
+/*
+ * What a peer sends while it does not know yet that there is room again must fit: at 100 Gb/s and
+ * with 20 us from credits to payload that is 250 KB, and as much again waits to be reduced.
+ */
+static size_t ring_bytes(size_t chunk)
+{
+	size_t bytes = STAGING_CHUNKS * chunk, least = STAGING_LEAST * chunk;
+
+	if (bytes > STAGING_BYTES)
+		bytes = STAGING_BYTES;
+	return bytes > least ? bytes : least;
+}
+
+void staging_init(struct frl_comm *comm)
+{
+	struct staging *staging = &comm->staging;
+
+	staging->is_needed = !comm->config.reduces_on_receive;
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		if (!comm->rails[i].attr.reduces_on_receive)
+			staging->is_needed = true;
+	}
+	/* No segment of a plan is longer. */
+	staging->ring_bytes = ring_bytes(comm->config.segment_bytes);
+}
+
+/* What a NIC still holds is left to it. */
+static void ring_free(const struct frl_comm *comm, struct staging_ring *ring)
+{
+	bool is_done = true;
+
+	for (unsigned rail = 0; rail < comm->n_rails; rail++) {
+		int err = frl_dereg_mr(ring->mr[rail]);
+
+		for (int i = 0; i < BUSY_TRIES && err == -EBUSY; i++) {
+			frl_progress(comm->rails[rail].device);
+			err = frl_dereg_mr(ring->mr[rail]);
+		}
+		is_done = is_done && !err;
+	}
+	if (is_done && ring->base)
+		frl_mem_free(ring->base, comm->staging.ring_bytes);
+	free(ring);
+}
+
+/* Registered on all rails. */
+static int ring_new(struct frl_comm *comm, struct staging_ring **ret_ring)
+{
+	struct staging *staging = &comm->staging;
+	struct staging_ring *ring = calloc(1, sizeof(*ring));
+	int err = 0;
+
+	if (!ring)
+		return frl_fail(-ENOMEM, "no memory for a ring");
+	ring->base = frl_mem_alloc(staging->ring_bytes);
+	if (!ring->base)
+		err = -ENOMEM;
+	for (unsigned rail = 0; rail < comm->n_rails && !err; rail++)
+		err = rail_register(
+			comm, rail, PLAN_SCRATCH, ring->base, staging->ring_bytes, &ring->mr[rail]);
+	if (err) {
+		ring_free(comm, ring);
+		return err;
+	}
+	if (staging->n_rings++ == 0)
+		frl_log(FRL_LOG_INFO,
+			"communicator, rank %d: what is reduced goes through rings of %zu KiB, as "
+			"%s",
+			comm->rank, staging->ring_bytes / 1024,
+			comm->config.reduces_on_receive ? "its devices do not reduce on receive"
+							: "FRL_REDUCE_ON_RECEIVE says");
+	*ret_ring = ring;
+	return 0;
+}
+
+void staging_fini(struct frl_comm *comm)
+{
+	struct staging *staging = &comm->staging;
+
+	while (staging->idle) {
+		struct staging_ring *ring = staging->idle;
+
+		staging->idle = ring->next;
+		ring_free(comm, ring);
+	}
+}
+
+/* An empty one; the one that was used last is the most likely to be in a cache. */
+static int find_ring(struct channel *channel)
+{
+	struct frl_comm *comm = channel->peer->comm;
+	struct staging_ring *ring = comm->staging.idle;
+	int err = 0;
+
+	if (ring)
+		comm->staging.idle = ring->next;
+	else
+		err = ring_new(comm, &ring);
+	if (err)
+		return comm_fail(comm, err,
+			"rank %d: no ring of %zu bytes for what rank %d sends to be reduced: %s",
+			comm->rank, comm->staging.ring_bytes, channel->peer->rank,
+			frl_last_error());
+	ring->chunks = 0;
+	ring->head = ring->tail = 0;
+	channel->ring = ring;
+	return 0;
+}
+
+void staging_leave(struct channel *channel)
+{
+	struct staging *staging = &channel->peer->comm->staging;
+
+	if (!channel->ring)
+		return;
+	channel->ring->next = staging->idle;
+	staging->idle = channel->ring;
+	channel->ring = NULL;
+}
+
+/* ---- chunks */
+
+/* Chunks are in one piece, so what is left at the end of the ring is left out then. */
+static bool find_place(const struct staging_ring *ring, size_t size, size_t bytes, size_t *ret_at)
+{
+	bool is_wrapped = ring->chunks > 0 && ring->head <= ring->tail;
+
+	*ret_at = ring->head;
+	if (is_wrapped)
+		return ring->tail - ring->head >= bytes;
+	if (size - ring->head >= bytes)
+		return true;
+	*ret_at = 0;
+	return ring->tail >= bytes;
+}
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + STAGING_ALIGN - 1) & ~(size_t)(STAGING_ALIGN - 1);
+}
+
+int staging_get(struct channel *channel, size_t bytes, uint8_t **ret_chunk)
+{
+	const struct staging *staging = &channel->peer->comm->staging;
+	size_t at;
+	int err = channel->ring ? 0 : find_ring(channel);
+
+	if (err)
+		return err;
+	*ret_chunk = NULL;
+	if (!find_place(channel->ring, staging->ring_bytes, aligned(bytes), &at))
+		return 0;
+	channel->ring->head = at + aligned(bytes);
+	channel->ring->chunks++;
+	*ret_chunk = channel->ring->base + at;
+	return 0;
+}
+
+void staging_put(struct channel *channel, const uint8_t *end)
+{
+	struct staging_ring *ring = channel->ring;
+
+	ring->tail = aligned((size_t)(end - ring->base));
+	if (--ring->chunks == 0)
+		staging_leave(channel);
+}
+
+void staging_append(struct staging *staging, struct segment *segment)
+{
+	segment->next = NULL;
+	if (staging->first)
+		staging->last->next = segment;
+	else
+		staging->first = segment;
+	staging->last = segment;
+}
+
+struct segment *staging_take(struct staging *staging)
+{
+	struct segment *segment = staging->first;
+
+	staging->first = segment->next;
+	return segment;
+}
