@@ -52,6 +52,7 @@ struct device_options {
 	struct device_rail rails[MAX_RAILS];
 	int n_ports, n_ips, n_fabrics; /* how many of the above are given */
 	int n_rails;                   /* 0: not given */
+	char peer[FRL_HOST_MAX + 1];   /* whom an RDMA NIC is to reach, or "" */
 	uint64_t mtu;
 	enum frl_progress progress;
 };
@@ -83,8 +84,11 @@ enum {
 
 #define DEVICE_HELP                                                                              \
 	"Device (default: the local fabric, which needs no NIC and no root):\n"                  \
-	"  --port DEVARGS      a DPDK port: 'net_af_packet0,iface=veth0', or a PCI address\n"    \
-	"  --ip ADDRESS/BITS   the port's own address, which the kernel must not use\n"          \
+	"  --port DEVARGS      a DPDK port: 'net_af_packet0,iface=veth0', or a PCI address;\n"   \
+	"                      an RDMA NIC: verbs:mlx5_0 (ferrule-info lists them), or\n"        \
+	"                      verbs, the one that leads to the peer or to the job's host\n"     \
+	"  --ip ADDRESS/BITS   the port's own address, which the kernel must not use;\n"         \
+	"                      an RDMA NIC may go without, or have one of the kernel's\n"        \
 	"  --gateway ADDRESS   next hop to other subnets\n"                                      \
 	"  --fabric NAME       instead of these: a port that the daemon leases on that fabric\n" \
 	"  --mtu BYTES         path MTU: 256, 512, 1024, 2048 or 4096 (default: the largest)\n"  \
@@ -99,6 +103,10 @@ enum {
 
 /* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
 int device_option(int code, const char *value, struct device_options *options);
+
+/* With whom this process is going to speak, as far as is known: "host", "host:port", "[::1]:port".
+ * Of several RDMA NICs it gets the one that leads there. */
+void device_peer(struct device_options *options, const char *host);
 
 /* Checks that they fit together, for a program that uses `most` devices: 0 or EXIT_USAGE. */
 int device_options_check(const struct device_options *options, int most);

@@ -118,16 +118,37 @@ static bool has_gateway(const struct device_options *o)
 	return false;
 }
 
+/* "verbs:mlx5_0": it has the addresses that the kernel has given it, and several processes. */
+static bool is_hardware(const char *port)
+{
+	return strcmp(port, "verbs") == 0 || strncmp(port, "verbs:", 6) == 0;
+}
+
+static bool all_are_hardware(const struct device_options *o)
+{
+	for (int i = 0; i < o->n_ports; i++)
+		if (!is_hardware(o->rails[i].port))
+			return false;
+	return true;
+}
+
+/* Each port has its address; only hardware can do without. */
+static int check_addresses(const struct device_options *o)
+{
+	if (o->n_ports == o->n_ips || (o->n_ips == 0 && all_are_hardware(o)))
+		return 0;
+	if (o->n_ports == 1 && o->n_ips == 0)
+		return usage_error("--port needs --ip, the address that the port will answer to");
+	return usage_error("%d --port and %d --ip: each port needs its address, in the same order",
+		o->n_ports, o->n_ips);
+}
+
 int device_options_check(const struct device_options *o, int most)
 {
 	if (o->n_ports == 0 && (o->n_ips > 0 || has_gateway(o)))
 		return usage_error("--ip and --gateway belong to a --port, and there is none");
-	if (o->n_ports == 1 && o->n_ips == 0)
-		return usage_error("--port needs --ip, the address that the port will answer to");
-	if (o->n_ports != o->n_ips)
-		return usage_error("%d --port and %d --ip: each port needs its address, in the "
-				   "same order",
-			o->n_ports, o->n_ips);
+	if (check_addresses(o))
+		return EXIT_USAGE;
 	if (o->n_ports > 0 && o->n_fabrics > 0)
 		return usage_error("a port is either named by --port, or leased from a --fabric");
 	if (o->n_rails > 0 && (o->n_ports > 0 || o->n_fabrics > 1))
@@ -138,6 +159,21 @@ int device_options_check(const struct device_options *o, int most)
 	return 0;
 }
 
+void device_peer(struct device_options *options, const char *host)
+{
+	bool has_bracket = *host == '[';
+	const char *from = has_bracket ? host + 1 : host;
+	size_t len = strcspn(from, has_bracket ? "]" : ":");
+
+	/* Several colons: an IPv6 address without brackets, and without a port. */
+	if (!has_bracket && from[len] && strchr(from + len + 1, ':'))
+		len = strlen(from);
+	if (len >= sizeof(options->peer))
+		len = 0;
+	memcpy(options->peer, from, len);
+	options->peer[len] = '\0';
+}
+
 /* With %r replaced, where a rank is given; to be freed. NULL stays NULL. */
 static int name_of_rank(const char *pattern, int rank, char **ret_name)
 {
@@ -146,6 +182,20 @@ static int name_of_rank(const char *pattern, int rank, char **ret_name)
 		return 0;
 	*ret_name = rank < 0 ? strdup(pattern) : path_of_rank(pattern, rank);
 	return *ret_name ? 0 : -ENOMEM;
+}
+
+/* The NIC that leads to the peer; or any, for the peer's name may be on a network without one. */
+static int open_for_peer(const struct device_options *options, struct frl_device_config *config,
+	struct frl_device **ret_device)
+{
+	int rc = -ENODEV;
+
+	if (config->port && is_hardware(config->port) && *options->peer) {
+		config->peer = options->peer;
+		rc = frl_device_open(config, ret_device);
+		config->peer = NULL;
+	}
+	return rc ? frl_device_open(config, ret_device) : 0;
 }
 
 static int open_rail(const struct device_options *options, struct frl_device_config *config,
@@ -160,7 +210,7 @@ static int open_rail(const struct device_options *options, struct frl_device_con
 		config->path_mtu = (uint32_t)options->mtu;
 	if (options->progress != FRL_PROGRESS_AUTO)
 		config->progress = options->progress;
-	rc = frl_device_open(config, ret_device);
+	rc = open_for_peer(options, config, ret_device);
 	if (rc && device_count(options) > 1)
 		say_failure(rc, "cannot open %s, rail %d", name, number);
 	else if (rc)
@@ -200,7 +250,7 @@ int device_options_open(
 bool device_is_shared(const struct device_options *options)
 {
 	for (int i = 0; i < options->n_ports; i++)
-		if (!strstr(options->rails[i].port, "%r"))
+		if (!strstr(options->rails[i].port, "%r") && !is_hardware(options->rails[i].port))
 			return true;
 	return false;
 }

@@ -2,6 +2,7 @@
 #include "examples/job.h"
 
 #include <errno.h>
+#include <string.h>
 
 int option_number(
 	const char *name, const char *value, uint64_t min, uint64_t max, uint64_t *ret_number)
@@ -57,6 +58,17 @@ static int find_launch(struct options *options)
 	return 0;
 }
 
+/* The host where the ranks meet is one of them, as a rule. */
+static void note_peer(struct options *options)
+{
+	const char *at = options->job ? strrchr(options->job, '@') : NULL;
+
+	if (options->is_launched)
+		device_peer(&options->device, options->launch.host);
+	else if (at)
+		device_peer(&options->device, at + 1);
+}
+
 int job_options_finish(struct options *options)
 {
 	if (!options->ranks && options->rank < 0 && !options->job) {
@@ -78,5 +90,6 @@ int job_options_finish(struct options *options)
 	if (options->rank < 0 && options->ranks > 1 && device_is_shared(&options->device))
 		return usage_error("local ranks cannot share a --port: put %%r into its name, or "
 				   "start each with --rank and --job");
+	note_peer(options);
 	return device_options_check(&options->device, MAX_RAILS);
 }

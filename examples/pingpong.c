@@ -167,6 +167,7 @@ static int connect_option(const char *value, struct options *o)
 	if (host >= sizeof(o->host))
 		return usage_error("--connect: the name of the host is too long");
 	memcpy(o->host, value, host);
+	device_peer(&o->device, o->host);
 	if (colon)
 		o->service = colon + 1;
 	return mode_option(MODE_CLIENT, o);
