@@ -145,7 +145,7 @@ static void make_paths(void)
 static void make_srq(uint32_t size, uint32_t max_sge)
 {
 	s.srq = (struct srq){ .limit = s.setup[6] & 3, .queues = &s.queues };
-	event_source_init(&s.srq.events, EVENT_OF_SRQ);
+	event_source_init(&s.srq.events, EVENT_OF_SRQ, NULL);
 	s.srq_storage = calloc(1, recv_queue_storage(size, max_sge));
 	MUST(s.srq_storage);
 	recv_queue_init(&s.srq.queue, s.srq_storage, size, max_sge, &pds[0], &s.table);

@@ -1,29 +1,37 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# tests/interop/build-guest.sh DIR RXE_PEER: makes the Linux guest of the interop test out of this
-# machine's Debian packages: DIR/kernel and DIR/initrd.gz (busybox, rxe and what it needs, the
-# ibv_*_pingpong tools, tc, and the peer program RXE_PEER). Does nothing when none of what goes in
-# has changed. Says "SKIP: why" and ends with status 77 where something is missing.
+# tests/interop/build-guest.sh DIR PROGRAM... [-- FILE...]: makes the Linux guest of the interop
+# tests out of this machine's Debian packages: DIR/kernel and DIR/initrd.gz (busybox, rxe and what
+# it needs, the ibv_*_pingpong tools, tc, the programs with their libraries, and the files, which
+# are then in /data). Does nothing when none of what goes in has changed. Says "SKIP: why" and ends
+# with status 77 where something is missing.
 set -eu
 
 modules=(crc32_generic rdma_rxe ib_uverbs virtio_net virtio_pci 8021q
 	sch_netem sch_ingress cls_matchall act_mirred ifb)
 tools=(rdma tc ibv_devinfo ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong)
 applets=(sh mount cat echo ip sleep dmesg modprobe ping kill poweroff ls head tail grep stty timeout
-	rm ps free)
+	rm ps free nc su chmod mv mkdir touch sha256sum)
 
 skip() {
 	echo "SKIP: $*; \`scripts/install-deps.sh interop\` installs it"
 	exit 77
 }
 
-[ $# -eq 2 ] || {
-	echo "usage: build-guest.sh DIR RXE_PEER" >&2
+[ $# -ge 2 ] || {
+	echo "usage: build-guest.sh DIR PROGRAM... [-- FILE...]" >&2
 	exit 2
 }
 dir=$1
-peer=$2
+shift
+programs=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+	programs+=("$1")
+	shift
+done
+[ $# -eq 0 ] || shift
+data=("$@")
 here=$(cd "$(dirname "$0")" && pwd)
 
 # The newest kernel that is here with its modules, whatever kernel this machine runs.
@@ -49,24 +57,32 @@ done
 busybox=$(command -v busybox) || skip "no busybox (package busybox-static)"
 driver=$(find /usr/lib -path '*/libibverbs/librxe-*.so' 2>/dev/null | head -n 1)
 [ -n "$driver" ] || skip "no rxe driver of libibverbs (package ibverbs-providers)"
-[ -x "$peer" ] || skip "$peer is not built: no headers of libibverbs (package libibverbs-dev)"
+for program in "${programs[@]}"; do
+	[ -x "$program" ] || {
+		echo "SKIP: $program is not built"
+		exit 77
+	}
+done
 
 # What goes in: SOURCE TARGET lines.
-programs=("$peer")
 for tool in "${tools[@]}"; do
 	programs+=("$(command -v "$tool")")
 done
 list() {
-	local program module
+	local program module file
 	echo "$here/guest-init.sh /init"
 	echo "$busybox /bin/busybox"
 	for program in "${programs[@]}"; do
 		echo "$program /usr/bin/${program##*/}"
 	done
+	for file in "${data[@]}"; do
+		echo "$file /data/${file##*/}"
+	done
 	echo "$driver $driver"
 	echo "/etc/libibverbs.d/rxe.driver /etc/libibverbs.d/rxe.driver"
 	ldd "${programs[@]}" "$driver" |
-		awk '/=> \// { print $3, $3 } /^\t\/lib/ { print $1, $1 }'
+		awk '/=> \/(usr\/)?lib/ { print $3, $3; next } /^\t\/lib/ { print $1, $1 }
+			/=> \// { print $3, "/usr/lib/" $1 }'
 	for module in "${modules[@]}"; do
 		modprobe -S "$version" --show-depends "$module" 2>/dev/null |
 			awk '$1 == "insmod" { print $2, $2 }'

@@ -4,7 +4,8 @@
 # /init of the guest: loads rxe, puts it on eth0 and then runs the lines that arrive on the serial
 # console. Answers each with "__DONE__ STATUS". Busybox sh. From the kernel's command line:
 # ferrule.ip4=ADDRESS/LENGTH and ferrule.ip6=ADDRESS/LENGTH of eth0, ferrule.vlan=ADDRESS/LENGTH of
-# its VLAN 7, ferrule.control=ADDRESS/LENGTH of eth1, where rxe-peer listens at port ferrule.port.
+# its VLAN 7, ferrule.control=ADDRESS/LENGTH of eth1, where rxe-peer listens at port ferrule.port;
+# and ferrule.rail=ADDRESS/LENGTH of eth2, where there is one, which is rxe1.
 export PATH=/bin:/usr/bin
 
 mount -t proc proc /proc
@@ -24,6 +25,7 @@ ip6=
 vlan=
 control=
 port=
+rail=
 read -r words </proc/cmdline
 for word in $words; do
 	case $word in
@@ -32,6 +34,7 @@ for word in $words; do
 	ferrule.vlan=*) vlan=${word#*=} ;;
 	ferrule.control=*) control=${word#*=} ;;
 	ferrule.port=*) port=${word#*=} ;;
+	ferrule.rail=*) rail=${word#*=} ;;
 	esac
 done
 
@@ -49,6 +52,12 @@ rdma link add rxe0 type rxe netdev eth0
 ip link add link eth0 name eth0.7 type vlan id 7
 ip addr add "$vlan" dev eth0.7
 ip link set eth0.7 up
+if [ -n "$rail" ]; then
+	ip link set eth2 mtu 9000
+	ip addr add "$rail" dev eth2
+	ip link set eth2 up
+	rdma link add rxe1 type rxe netdev eth2
+fi
 
 (
 	while :; do
@@ -56,6 +65,12 @@ ip link set eth0.7 up
 		sleep 0.1
 	done
 ) >/tmp/rxe-peer.log 2>&1 &
+
+# The link-local address comes when the link is up, a moment later.
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+	ip -6 addr show dev eth0 | grep -q fe80 && break
+	sleep 0.2
+done
 
 stty -echo -onlcr
 echo __READY__

@@ -3,6 +3,7 @@
 
 eth0 of the guest is where rxe is; the host's end of it (a tap without a kernel address) is
 Ferrule's. eth1 carries the TCP connections of the test, so that netem on eth0 leaves them alone.
+A guest with two rails has another NIC like eth0, eth2, with rxe1 on it.
 """
 import os
 import queue
@@ -11,7 +12,7 @@ import subprocess
 import threading
 import time
 
-BOOT_SECONDS = 120
+BOOT_SECONDS = 180
 
 
 def run(*command):
@@ -34,17 +35,20 @@ def silence(interface):
 
 
 class Guest:
-    """A running guest. `number` tells guests apart: 10.9.0.NUMBER, fd09::NUMBER, and on VLAN 7
-    10.9.70.NUMBER."""
+    """A running guest. `number` tells guests apart: 10.9.0.NUMBER, fd09::NUMBER, on VLAN 7
+    10.9.70.NUMBER, and on the second rail 10.9.80.NUMBER."""
 
     CONTROL_PORT = 7000
 
-    def __init__(self, folder, number, log, bridge=None, dump=None):
+    def __init__(self, folder, number, log, bridge=None, dump=None, rails=1):
         self.folder, self.number, self.dump = folder, number, dump
         self.roce = f"roce{number}"
         self.control = f"10.9.{number}.2"
         self.host = f"10.9.{number}.1"
         make_tap(self.roce, bridge)
+        self.rail = f"rail{number}" if rails > 1 else None
+        if self.rail:
+            make_tap(self.rail)
         run("ip", "tuntap", "add", "dev", f"ctl{number}", "mode", "tap")
         run("ip", "addr", "add", f"{self.host}/24", "dev", f"ctl{number}")
         run("ip", "link", "set", f"ctl{number}", "up")
@@ -65,13 +69,17 @@ class Guest:
         append = (f"console=ttyS0 quiet panic=-1 ferrule.ip4=10.9.0.{number}/24 "
                   f"ferrule.ip6=fd09::{number}/64 ferrule.vlan=10.9.70.{number}/24 "
                   f"ferrule.control={self.control}/24 ferrule.port={self.CONTROL_PORT}")
+        taps = [self.roce, f"ctl{number}"]
+        if self.rail:
+            taps.append(self.rail)
+            append += f" ferrule.rail=10.9.80.{number}/24"
         command = [
             "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1",
             "-m", "400", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
             "-kernel", os.path.join(folder, "kernel"),
             "-initrd", os.path.join(folder, "initrd.gz"), "-append", append]
         # Frames as they are: no checksum or segment left to the other end.
-        for index, tap in enumerate((self.roce, f"ctl{number}")):
+        for index, tap in enumerate(taps):
             command += [
                 "-netdev", f"tap,id=n{index},ifname={tap},script=no,downscript=no,vnet_hdr=off",
                 "-device", f"virtio-net-pci,netdev=n{index},mac=52:54:00:0{index}:00:0{number},"

@@ -52,7 +52,7 @@ class Runner:
         """False: rxe has stalled, the row is to be run again."""
         start, reason = time.monotonic(), None
         try:
-            function(*arguments)
+            rows_loss.unless_stalled(function, arguments)
         except rows_loss.RxeStalled as error:
             reason = f"rxe has stalled: {error}"
             self.revive()
@@ -72,6 +72,13 @@ class Runner:
             self.failed.append(name)
             print(f"FAILED  {name} ({seconds:.2f} s): {reason}", flush=True)
         return True
+
+    def report(self):
+        """The last lines; the exit status."""
+        print(f"{self.passed} rows passed, {len(self.failed)} failed in {self.seconds():.0f} s")
+        for name in self.failed:
+            print(f"failed: {name}")
+        return 1 if self.failed or not self.passed else 0
 
 
 class FerruleProcess:
@@ -174,11 +181,7 @@ def main():
     run("ip", "link", "set", "lo", "up")
     runner = Runner(options.only, options.repeat)
     (against_itself if options.calibrate else against_ferrule)(options, runner)
-    print(f"{runner.passed} rows passed, {len(runner.failed)} failed "
-          f"in {runner.seconds():.0f} s")
-    for name in runner.failed:
-        print(f"failed: {name}")
-    return 1 if runner.failed or not runner.passed else 0
+    return runner.report()
 
 
 if __name__ == "__main__":

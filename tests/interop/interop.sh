@@ -13,45 +13,17 @@
 # all processes, are in namespaces that end with the test. FRL_INTEROP_DIR, FRL_BIN: build folders
 # of tests/interop and examples, from meson. Skipped with status 77 and the reason where something
 # is missing, but never with CI=true: there it must run.
-set -eu
+# shellcheck source=tests/interop/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-here=$(cd "$(dirname "$0")" && pwd)
 build=${FRL_INTEROP_DIR:-$here/../../build/tests/interop}
 bin=${FRL_BIN:-$here/../../build/examples}
 
-skip() {
-	echo "$1"
-	if [ "${CI:-}" = true ]; then
-		echo "FAILED: with CI=true this test must not be skipped"
-		exit 1
-	fi
-	exit 77
-}
-
-[ "$(id -u)" -eq 0 ] || skip "SKIP: interop needs root for network namespaces and taps"
-command -v python3 >/dev/null || skip "SKIP: there is no python3"
-command -v ip >/dev/null || skip "SKIP: there is no ip command (package iproute2)"
-[ -c /dev/net/tun ] || skip "SKIP: there is no /dev/net/tun"
-namespaces=(unshare --net --pid --fork --kill-child --mount-proc)
-reason=$("${namespaces[@]}" ip tuntap add dev probe mode tap 2>&1) ||
-	skip "SKIP: cannot make namespaces with a tap: $reason"
+need_namespaces
 for program in "$build/ferrule-peer" "$bin/ferrule-pingpong"; do
 	[ -x "$program" ] || skip "SKIP: $program is not built"
 done
-
 guest=$build/guest
-status=0
-said=$("$here/build-guest.sh" "$guest" "$build/rxe-peer") || status=$?
-[ "$status" -ne 77 ] || skip "$said"
-[ "$status" -eq 0 ] || {
-	echo "FAILED: build-guest.sh: $said"
-	exit 1
-}
-
-# A signal for this script ends everything in the namespaces; unshare itself does not listen.
-"${namespaces[@]}" python3 -B "$here/interop.py" --guest "$guest" \
-	--ferrule-peer "$build/ferrule-peer" --pingpong "$bin/ferrule-pingpong" "$@" &
-pid=$!
-trap 'kill -9 "$pid" 2>/dev/null || true' EXIT
-trap 'exit 1' INT TERM HUP
-wait "$pid"
+build_guest "$guest" "$build/rxe-peer"
+in_namespaces python3 -B "$here/interop.py" --guest "$guest" \
+	--ferrule-peer "$build/ferrule-peer" --pingpong "$bin/ferrule-pingpong" "$@"

@@ -41,6 +41,8 @@ struct trial {
 	double expected_ns[FRL_ALGOS][SIZES_MAX];
 	enum frl_algo chosen[SIZES_MAX];
 	char costs[TUNER_TEXT];
+	struct tuner *tuner; /* of the first trial among as many ranks, which has measured */
+	bool measures;
 };
 
 /* ---- a rank */
@@ -113,6 +115,10 @@ static void run_rank(struct frl_bootstrap *bootstrap, struct frl_device *const d
 	struct frl_comm *comm;
 
 	SIM_CHECK(frl_comm_create(devices[0], bootstrap, &comm) == 0, "%s", frl_last_error());
+	if (t->measures)
+		*t->tuner = comm->tuner;
+	else
+		tuner_take_costs(&comm->tuner, t->tuner);
 	tuner_write_costs(&comm->tuner.costs, t->costs);
 	for (int i = 0; i < SIZES_MAX && t->sizes[i]; i++) {
 		struct frl_collective c = collective_of(t, t->sizes[i]);
@@ -143,7 +149,7 @@ static void simulate(struct trial *t)
 		.rails = 1,
 		.ranks_per_host = t->ranks_per_host,
 		.mtu = MTU,
-		.measures = true,
+		.measures = t->measures,
 		.mail_ns = 100000,
 		.to = link,
 		.from = link,
@@ -220,6 +226,7 @@ int main(int argc, char **argv)
 	bool is_shown = argc > 1 && strcmp(argv[1], "table") == 0;
 	bool all = argc > 2 && strcmp(argv[2], "all") == 0, is_good = true;
 	uint8_t *zeros[2] = { sim_alloc(LONGEST, 1), sim_alloc(LONGEST, 1) };
+	struct tuner tuner;
 
 	setenv("FRL_CONTROL", "off", 1);
 	setenv("FRL_TUNER_CACHE", "", 1);
@@ -228,7 +235,9 @@ int main(int argc, char **argv)
 			struct trial t = { .coll = colls[c],
 				.ranks = shapes[s][0],
 				.ranks_per_host = shapes[s][1],
-				.zeros = { zeros[0], zeros[1] } };
+				.zeros = { zeros[0], zeros[1] },
+				.tuner = &tuner,
+				.measures = c == 0 };
 			size_t bytes = has_blocks(t.coll) ? 8 * (size_t)t.ranks : 8;
 
 			for (int i = 0; bytes <= longest(t.coll, t.ranks, all); i++) {

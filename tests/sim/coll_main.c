@@ -60,10 +60,41 @@ static void draw_link(struct random_state *random, bool has_faults, struct link_
 		link->queue_frames = 32 + (uint32_t)random_below(random, 64);
 }
 
+/* In half of the worlds all devices reduce what they receive; in a quarter none of them. */
+static uint64_t draw_poor(struct random_state *random, int ranks)
+{
+	uint64_t all = (UINT64_C(1) << ranks) - 1;
+
+	if (random_below(random, 2))
+		return 0;
+	return random_below(random, 2) ? all : random_u64(random) & all;
+}
+
+/* A rail dies; it may come back, and then the other one dies. */
+static void draw_cuts(struct random_state *random, struct coll_config *config)
+{
+	uint64_t most_ns = UINT64_C(4000) << random_below(random, 12);
+	struct coll_cut *cut = config->cuts;
+
+	cut[0] = (struct coll_cut){
+		.ns = 1 + random_below(random, most_ns),
+		.rank = (int)random_below(random, (uint64_t)config->ranks),
+		.rail = (int)random_below(random, (uint64_t)config->rails),
+	};
+	if (random_below(random, 2))
+		return;
+	cut[1] = cut[2] = cut[0];
+	cut[1].ns += 1 + random_below(random, most_ns);
+	cut[1].heals = true;
+	cut[2].ns = cut[1].ns + 1 + random_below(random, most_ns);
+	cut[2].rail = !cut[0].rail;
+}
+
 struct sums {
 	struct script_tally tally;
 	struct link_stats links;
 	uint64_t events, cuts;
+	uint64_t poor_worlds, mixed_worlds, bytes_reduced, partials;
 };
 
 static void add(uint64_t *sum, const uint64_t *numbers, size_t n)
@@ -97,14 +128,16 @@ static uint64_t run(uint64_t seed, bool is_traced, struct sums *sums)
 	has_faults = random_below(&random, 3) != 0;
 	draw_link(&random, has_faults, &config.to);
 	draw_link(&random, has_faults, &config.from);
-	if (config.rails > 1 && random_below(&random, 2)) {
-		config.cut_ns = 1 +
-			random_below(&random, UINT64_C(4000) << random_below(&random, 12));
-		config.cut_rank = (int)random_below(&random, (uint64_t)config.ranks);
-		config.cut_rail = (int)random_below(&random, (uint64_t)config.rails);
-	}
+	if (config.rails > 1 && random_below(&random, 2))
+		draw_cuts(&random, &config);
+	config.poor = draw_poor(&random, config.ranks);
+	config.poor_tell = random_below(&random, 2);
 	coll_world_run(&world, &config);
-	sums->cuts += world.is_cut;
+	sums->cuts += (uint64_t)world.cuts;
+	sums->poor_worlds += config.poor == (UINT64_C(1) << config.ranks) - 1;
+	sums->mixed_worlds += config.poor && config.poor != (UINT64_C(1) << config.ranks) - 1;
+	sums->bytes_reduced += world.bytes_reduced;
+	sums->partials += world.poor_partials;
 	hash = world.trace.hash;
 	add((uint64_t *)&sums->tally, (const uint64_t *)&script.tally,
 		sizeof(script.tally) / sizeof(uint64_t));
@@ -152,6 +185,11 @@ static int print_sums(const struct sums *sums)
 	missing += print_row("duplicated", links->duplicated);
 	missing += print_row("corrupted", links->corrupted);
 	missing += print_row("rails_cut", sums->cuts);
+	printf("\ndevices that do not reduce:");
+	missing += print_row("all", sums->poor_worlds) + print_row("some", sums->mixed_worlds);
+	missing += print_row("rings", tally->rings);
+	print_row("cut_messages", sums->partials);
+	missing += print_row("bytes_reduced_by_others", sums->bytes_reduced);
 	printf("\nevents: %" PRIu64 "\n", sums->events);
 	return missing;
 }

@@ -6,6 +6,7 @@
  */
 #include "tests/sim/coll_world.h"
 
+#include "collectives/communicator.h"
 #include "tests/sim/fail.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ enum {
 	RANKS_MAX = 8,
 	CHILDREN = 3,
 	LONG = 1 << 18, /* elements */
-	NS_PER_MS = 1000000,
+	CUTS_APART_NS = 150001,
 };
 
 static const uint64_t ns_per_s = 1000000000;
@@ -27,6 +28,7 @@ struct row {
 	void (*run)(struct frl_comm *comm, int rank);
 	struct coll_config config; /* 0: a default */
 	int timeout_ms;
+	int cuts; /* at so many moments; some cut a message off, to a device that does not reduce */
 	uint64_t most_ms; /* from the beginning to the end, in virtual time */
 };
 
@@ -249,14 +251,121 @@ static void lose_rail(struct frl_comm *comm, int rank)
 {
 	exchange(comm, rank);
 	EXPECT(frl_barrier(comm) == 0);
-	SIM_CHECK(!coll_world->is_cut, "rank %d: the rail died too soon", rank);
+	SIM_CHECK(!coll_world->cuts, "rank %d: the rail died too soon", rank);
 	coll_compute(500 * (uint64_t)NS_PER_MS);
-	SIM_CHECK(coll_world->is_cut, "rank %d: the rail is there", rank);
+	SIM_CHECK(coll_world->cuts, "rank %d: the rail is there", rank);
 	exchange(comm, rank);
 }
 
-#define CUT(is_told) \
-	.cut_ns = 300 * (uint64_t)NS_PER_MS, .cut_rank = 0, .cut_rail = 1, .cut_is_told = (is_told)
+/* A rail dies while sums are under way. */
+static void sum_meanwhile(struct frl_comm *comm, int rank)
+{
+	for (int i = 0; i < 12; i++)
+		finish(comm, start(comm, rank, 0, LONG), rank, 0, LONG);
+	SIM_CHECK(coll_world->cuts, "rank %d: the rail is there", rank);
+}
+
+static int planned_cuts(void)
+{
+	int n = 0;
+
+	while (n < COLL_CUTS && coll_world->config.cuts[n].ns)
+		n++;
+	return n;
+}
+
+/* As long as rails die and come back, and a little longer; slowly while nothing happens. */
+static void sum_until_cut(struct frl_comm *comm, int rank)
+{
+	int cuts = 0, sums = 0, quiet = 0;
+
+	for (int after = 0; after < 3; after += cuts == planned_cuts()) {
+		finish(comm, start(comm, rank, 0, LONG), rank, 0, LONG);
+		/* All ranks must see the same. */
+		coll_meet();
+		quiet = cuts == coll_world->cuts ? quiet + 1 : 0;
+		cuts = coll_world->cuts;
+		coll_meet();
+		sums++;
+		if (quiet > 10)
+			coll_compute(70 * (uint64_t)NS_PER_MS);
+	}
+	SIM_CHECK(sums > 3, "rank %d: all was over at once", rank);
+}
+
+/* The same, and between the cuts nobody calls the library: nothing is to be lost by that. */
+static void sum_at_times(struct frl_comm *comm, int rank)
+{
+	finish(comm, start(comm, rank, 0, LONG), rank, 0, LONG);
+	while (coll_world->cuts < planned_cuts()) {
+		coll_compute(1100 * (uint64_t)NS_PER_MS);
+		finish(comm, start(comm, rank, 0, 1000), rank, 0, 1000);
+		coll_meet();
+	}
+	finish(comm, start(comm, rank, 0, LONG), rank, 0, LONG);
+}
+
+/* Rails that came back are used by new connections, and no rail is suspected for nothing. */
+static void split_after(struct frl_comm *comm, int rank)
+{
+	struct frl_comm *child;
+	uint32_t suspicions;
+
+	sum_until_cut(comm, rank);
+	coll_compute(100 * (uint64_t)NS_PER_MS);
+	EXPECT(frl_barrier(comm) == 0);
+	suspicions = family_suspicions(comm, 0) + family_suspicions(comm, 1);
+	for (int ms = 0; ms < 70000; ms += 10000) {
+		EXPECT(frl_comm_duplicate(comm, &child) == 0);
+		finish(child, start(child, rank, 0, LONG), rank, 0, LONG);
+		SIM_CHECK(family_suspicions(comm, 0) + family_suspicions(comm, 1) == suspicions,
+			"rank %d: new suspicions", rank);
+		for (int i = 0; ms >= 60000 && i < COLL_RAILS; i++)
+			SIM_CHECK(child->first_peer->channels[i]->epoch == 0,
+				"rank %d: rail %d is not used any more", rank, i);
+		frl_comm_destroy(child);
+		coll_compute(10000 * (uint64_t)NS_PER_MS);
+	}
+}
+
+/* Nothing is left: all ranks say so. */
+static void lose_all(struct frl_comm *comm, int rank)
+{
+	int rc = 0;
+
+	while (!rc) {
+		struct frl_request *request;
+
+		rc = frl_allreduce_start(comm, numbers[rank][0], numbers[rank][0], LONG, FRL_INT32,
+			FRL_SUM, &request);
+		if (!rc)
+			rc = frl_request_wait(request);
+	}
+	SIM_CHECK(strstr(frl_last_error(), "rank 1") != NULL, "rank %d: %d, %s", rank, rc,
+		frl_last_error());
+}
+
+#define MS(n) ((n) * (uint64_t)NS_PER_MS)
+
+#define SUMS(mask)                                                                \
+	.ranks = 3, .rails = 2, .poor = (mask), .to = { .rate_bps = 1000000000 }, \
+	.cuts = { { .ns = MS(20), .rank = 1 } }
+
+#define CUT(told) .cuts = { { .ns = MS(300), .rank = 0, .rail = 1, .is_told = (told) } }
+
+/* Rail 0 of rank 1 is away for `ms`; a moment later rail 1 is. */
+#define TURNS(from, ms, told)                                                              \
+	{ .ns = MS(from), .rank = 1, .is_told = (told) },                                  \
+		{ .ns = MS((from) + (ms)), .rank = 1, .is_told = (told), .heals = true },  \
+		{ .ns = MS((from) + (ms) + 50), .rank = 1, .rail = 1, .is_told = (told) }, \
+	{                                                                                  \
+		.ns = MS((from) + 2 * (ms) + 50), .rank = 1, .rail = 1, .is_told = (told), \
+		.heals = true                                                              \
+	}
+
+#define BACK(mask, ...)                                                           \
+	.ranks = 3, .rails = 2, .poor = (mask), .to = { .rate_bps = 1000000000 }, \
+	.cuts = { __VA_ARGS__ }
 
 static const struct row rows[] = {
 	{ "wait_crosswise", wait_crosswise, { .ranks = 2 }, .most_ms = 1000 },
@@ -273,12 +382,44 @@ static const struct row rows[] = {
 	{ "wait_in_child", wait_in_child,
 		{ .ranks = 4,
 			.rails = 2,
-			.cut_ns = 50 * NS_PER_MS,
-			.cut_rank = 1,
+			.cuts = { { .ns = 50 * NS_PER_MS, .rank = 1 } },
 			.to = { .rate_bps = 100000000 } },
 		.most_ms = 25000 },
 	{ "rail_dies", lose_rail, { .ranks = 8, .rails = 2, CUT(false) }, .most_ms = 13000 },
+	{ "rail_dies_in_sums", sum_meanwhile, { SUMS(0) }, .most_ms = 13000 },
+	{ "of_hardware", sum_meanwhile, { SUMS(7) }, .most_ms = 13000, .cuts = 12 },
+	{ "of_some_hardware", sum_meanwhile, { SUMS(3) }, .most_ms = 13000, .cuts = 12 },
+	{ "that_tells", sum_meanwhile, { SUMS(7), .poor_tell = true }, .most_ms = 13000,
+		.cuts = 12 },
+	{ "hardware_crosswise", wait_crosswise, { .ranks = 3, .rails = 2, .poor = 5 },
+		.most_ms = 1000 },
+	{ "hardware_abort", abort_sibling, { .ranks = 3, .poor = 7 }, .most_ms = 1000 },
 	{ "port_down", lose_rail, { .ranks = 8, .rails = 2, CUT(true) }, .most_ms = 1500 },
+	{ "rail_back", sum_until_cut, { BACK(0, TURNS(20, 8000, false)) }, .most_ms = 25000 },
+	{ "rail_back_hardware", sum_until_cut, { BACK(7, TURNS(20, 8000, false)) },
+		.most_ms = 25000 },
+	{ "port_back", sum_until_cut, { BACK(0, TURNS(20, 200, true), TURNS(520, 200, true)) },
+		.most_ms = 3000 },
+	{ "port_flaps", sum_until_cut,
+		{ BACK(5, TURNS(20, 70, true), TURNS(260, 70, true), TURNS(500, 70, true),
+			TURNS(740, 30, true), TURNS(900, 30, true), TURNS(1060, 30, true)) },
+		.most_ms = 5000 },
+	{ "port_flaps_idle", sum_at_times,
+		{ BACK(0, TURNS(50, 1200, true), TURNS(2600, 1200, true), TURNS(5200, 1200, true),
+			TURNS(7800, 1200, true)) },
+		.most_ms = 20000 },
+	{ "split_after", split_after, { BACK(0, TURNS(20, 8000, false)) }, .most_ms = 120000 },
+	{ "no_rail_left", lose_all,
+		{ .may_fail = true,
+			BACK(0, { .ns = MS(20), .rank = 1 },
+				{ .ns = MS(30), .rank = 1, .rail = 1 }) },
+		.most_ms = 25000 },
+	{ "no_common_rail", lose_all,
+		{ .may_fail = true,
+			BACK(0, { .ns = MS(20), .rank = 1, .is_told = true },
+				{ .ns = MS(30), .rank = 2, .rail = 1, .is_told = true },
+				{ .ns = MS(40), .rank = 0, .rail = 1, .is_told = true }) },
+		.most_ms = 25000 },
 };
 
 /* ---- a world */
@@ -309,29 +450,44 @@ static void init_link(struct link_config *link)
 		link->rate_bps = UINT64_C(10000000000);
 }
 
-static void run_row(const struct row *row)
+/* Returns how many messages were cut off. */
+static uint64_t run_world(const struct row *row, uint64_t moment)
 {
 	struct coll_config config = row->config;
 	struct coll_world world;
-	uint64_t ms;
+	uint64_t ms, partials;
 
 	config.seed = 1;
 	config.rails = config.rails ? config.rails : 1;
 	config.ranks_per_host = 2;
 	config.mtu = 4096;
 	config.mail_ns = 200000;
-	config.deadline_ns = 60 * ns_per_s;
+	config.deadline_ns = 200 * ns_per_s;
 	config.run = run_rank;
 	config.arg = (void *)(uintptr_t)row; /* only read */
 	init_link(&config.to);
 	init_link(&config.from);
+	config.cuts[0].ns += config.cuts[0].ns ? moment * CUTS_APART_NS : 0;
 	printf("%-20s", row->name);
 	coll_world_run(&world, &config);
 	ms = (end_ns - start_ns) / NS_PER_MS;
 	printf("%8d ms\n", (int)ms);
 	SIM_CHECK(ms <= row->most_ms, "%s took %d ms, and should take %d", row->name, (int)ms,
 		(int)row->most_ms);
+	partials = world.poor_partials;
 	coll_world_free(&world);
+	return partials;
+}
+
+static void run_row(const struct row *row)
+{
+	uint64_t partials = 0;
+
+	if (row->cuts == 0)
+		run_world(row, 0);
+	for (int i = 0; i < row->cuts; i++)
+		partials += run_world(row, (uint64_t)i);
+	SIM_CHECK(row->cuts == 0 || partials > 0, "%s cut no message off", row->name);
 }
 
 static void print_log(enum frl_log_level level, const char *message, void *arg)

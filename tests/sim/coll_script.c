@@ -342,6 +342,7 @@ static void run_split(struct coll_script *script, struct frl_comm *comm, int ran
 
 	SIM_CHECK(frl_comm_split(comm, rank % 2, -rank, &half) == 0, "split: %s", frl_last_error());
 	run_batches(script, half, script->seed + (uint64_t)(rank % 2) + 1, rank);
+	script->tally.rings += half->staging.n_rings;
 	frl_comm_destroy(half);
 	script->tally.splits += rank == 0;
 }
@@ -370,5 +371,6 @@ void coll_script_run(struct frl_bootstrap *bootstrap, struct frl_device *const d
 	run_batches(script, comm, script->seed, bootstrap->rank);
 	if (random_below(&random, 4) == 0)
 		run_split(script, comm, bootstrap->rank);
+	script->tally.rings += comm->staging.n_rings;
 	frl_comm_destroy(comm);
 }

@@ -19,6 +19,7 @@ struct script_tally {
 	uint64_t collectives[FRL_COLLS], dtypes[FRL_DTYPES], ops[FRL_OPS], wires[FRL_WIRES];
 	uint64_t algos[FRL_ALGOS]; /* asked for */
 	uint64_t splits, in_place, at_once;
+	uint64_t rings; /* that ranks made whose devices do not reduce */
 };
 
 struct coll_script {

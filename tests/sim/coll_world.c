@@ -4,7 +4,7 @@
 
 #include "collectives/measure.h"
 #include "collectives/place.h"
-#include "lib/api/objects.h"
+#include "lib/soft/soft.h"
 #include "tests/sim/fail.h"
 
 #include <inttypes.h>
@@ -43,10 +43,13 @@ int __real_nanosleep(const struct timespec *time, struct timespec *ret_left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left);
 void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE]);
 uint32_t __wrap_place_processors(uint32_t *ret_first);
+uint64_t __wrap_place_waited_ns(void);
 int __real_comm_measure(struct frl_comm *comm);
 int __wrap_comm_measure(struct frl_comm *comm);
 void __real_frl_backoff_idle(struct frl_backoff *backoff);
 void __wrap_frl_backoff_idle(struct frl_backoff *backoff);
+int __real_frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[]);
+int __wrap_frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[]);
 
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret_now)
 {
@@ -94,6 +97,11 @@ uint32_t __wrap_place_processors(uint32_t *ret_first)
 	return 1;
 }
 
+uint64_t __wrap_place_waited_ns(void)
+{
+	return 0;
+}
+
 /* Takes more packets than most scripts have. */
 int __wrap_comm_measure(struct frl_comm *comm)
 {
@@ -106,6 +114,21 @@ void __wrap_frl_backoff_idle(struct frl_backoff *backoff)
 		coll_idle(coll_world->current);
 	else
 		__real_frl_backoff_idle(backoff);
+}
+
+/* Hardware does not tell how much of a message has come over a connection that broke. */
+int __wrap_frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[])
+{
+	int n = __real_frl_poll_cq(cq, max, wc);
+
+	for (int i = 0; i < n && !cq->device->attr.reduces_on_receive; i++) {
+		if (wc[i].status == FRL_WC_SUCCESS || wc[i].byte_len == 0)
+			continue;
+		coll_world->poor_partials++;
+		if (!coll_world->config.poor_tell)
+			wc[i].byte_len = 0;
+	}
+	return n;
 }
 
 uint64_t coll_now(void)
@@ -145,6 +168,11 @@ static void to_main(struct coll_rank *rank)
 #endif
 }
 
+static bool is_poor(const struct coll_rank *rank)
+{
+	return rank->world->config.poor >> rank->number & 1;
+}
+
 static void open_devices(struct coll_rank *rank)
 {
 	for (int rail = 0; rail < rank->world->config.rails; rail++) {
@@ -161,7 +189,20 @@ static void open_devices(struct coll_rank *rank)
 		config.progress = FRL_PROGRESS_INLINE;
 		SIM_CHECK(frl_device_open(&config, &rank->devices[rail]) == 0, "rank %d: %s",
 			rank->number, frl_last_error());
+		rank->devices[rail]->attr.reduces_on_receive = !is_poor(rank);
 	}
+}
+
+/* No device that does not reduce is asked to. */
+static void check_device(struct coll_rank *rank, struct frl_device *device)
+{
+	struct frl_stats stats;
+
+	frl_device_stats(device, &stats);
+	if (is_poor(rank))
+		SIM_CHECK(stats.bytes_reduced == 0, "rank %d: its device reduced", rank->number);
+	else
+		rank->world->bytes_reduced += stats.bytes_reduced;
 }
 
 static void rank_main(void)
@@ -175,6 +216,7 @@ static void rank_main(void)
 	open_devices(rank);
 	world->config.run(&rank->bootstrap, rank->devices, world->config.arg);
 	for (int rail = 0; rail < world->config.rails; rail++) {
+		check_device(rank, rank->devices[rail]);
 		SIM_CHECK(frl_device_close(rank->devices[rail]) == 0, "rank %d: %s", rank->number,
 			frl_last_error());
 		rank->devices[rail] = NULL;
@@ -237,7 +279,7 @@ void coll_idle(struct coll_rank *rank)
 	if (coll_ports_have_rx(rank))
 		return;
 	for (int rail = 0; rail < world->config.rails; rail++) {
-		uint64_t next_ns = engine_next_deadline(&rank->devices[rail]->engine);
+		uint64_t next_ns = engine_next_deadline(&soft_device(rank->devices[rail])->engine);
 
 		if (next_ns < until_ns)
 			until_ns = next_ns > now_ns + SOON_NS ? next_ns : now_ns + SOON_NS;
@@ -276,13 +318,12 @@ void coll_meet(void)
 static void cut(void *owner, void *arg)
 {
 	struct coll_world *world = owner;
-	struct coll_port *port =
-		&world->ranks[world->config.cut_rank].ports[world->config.cut_rail];
+	const struct coll_cut *cut = arg;
+	struct coll_port *port = &world->ranks[cut->rank].ports[cut->rail];
 
-	(void)arg;
-	world->is_cut = world->done == 0;
-	port->to.cut = port->from.cut = true;
-	port->is_down = world->config.cut_is_told;
+	world->cuts += world->done == 0;
+	port->to.cut = port->from.cut = !cut->heals;
+	port->is_down = cut->is_told && !cut->heals;
 }
 
 static void rank_init(struct coll_world *world, int number)
@@ -329,8 +370,11 @@ void coll_world_run(struct coll_world *world, const struct coll_config *config)
 	coll_world = world;
 	for (int i = 0; i < config->ranks; i++)
 		rank_init(world, i);
-	if (config->cut_ns)
-		clock_at(&world->clock, START_NS + config->cut_ns, cut, world, NULL);
+	for (int i = 0; i < COLL_CUTS; i++) {
+		if (config->cuts[i].ns)
+			clock_at(&world->clock, START_NS + config->cuts[i].ns, cut, world,
+				&world->config.cuts[i]);
+	}
 	run_ready(world);
 	while (world->done < config->ranks) {
 		clock_step(&world->clock);

@@ -4,8 +4,8 @@
  * the real one. Each rank is a coroutine of this one thread; where it would wait, in
  * frl_backoff_idle(), the others run, and when all of them wait, virtual time goes on to the next
  * event. What the library asks of the world outside is answered here: clock_gettime(), nanosleep(),
- * getrandom(), place_host(), place_processors(), comm_measure() and dpdk_port_open() are replaced
- * by the linker (--wrap).
+ * getrandom(), place_host(), place_processors(), place_waited_ns(), comm_measure(), frl_poll_cq()
+ * and dpdk_port_open() are replaced by the linker (--wrap).
  *
  * The network is a switch that never blocks, with a link in each direction to every port. Frames
  * are serialised at both ends, and half of the delay belongs to each link.
@@ -24,9 +24,18 @@
 
 enum {
 	COLL_RAILS = 2,
+	COLL_CUTS = 24,
 	COLL_TX_DEPTH = 64, /* frames that wait for the line */
 	COLL_STACK = 256 * 1024,
 	COLL_IDLE_NS = 1000000, /* the longest that a rank waits without looking */
+};
+
+/* A rail of a rank dies, both ways, and its port says so, or not a word; or it is back. */
+struct coll_cut {
+	uint64_t ns; /* 0: it does not happen */
+	int rank, rail;
+	bool is_told;
+	bool heals;
 };
 
 struct coll_config {
@@ -35,15 +44,15 @@ struct coll_config {
 	int rails;
 	int ranks_per_host;
 	uint32_t mtu;
+	uint64_t poor;  /* ranks, a bit each, whose devices do not reduce on receive, and */
+	bool poor_tell; /* tell how much of a message has come; hardware does not */
 	bool is_traced;
 	bool measures;           /* what messages cost; otherwise the defaults count */
 	uint64_t mail_ns;        /* from rank to rank by the bootstrap */
 	struct link_config to;   /* from the ranks to the switch */
 	struct link_config from; /* and back */
-	/* When a rail of a rank dies, both ways; 0: never. Its port says so, or not a word. */
-	uint64_t cut_ns;
-	int cut_rank, cut_rail;
-	bool cut_is_told;
+	struct coll_cut cuts[COLL_CUTS];
+	bool may_fail;        /* ranks may give up */
 	uint64_t deadline_ns; /* by then all ranks have returned */
 	void (*run)(struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg);
 	void *arg;
@@ -112,7 +121,9 @@ struct coll_world {
 	const void *main_stack; /* the address sanitizer's */
 	size_t main_stack_size;
 	struct link_stats stats;
-	bool is_cut;
+	int cuts;               /* that have happened while all ranks were there */
+	uint64_t bytes_reduced; /* by devices */
+	uint64_t poor_partials; /* messages to the other devices that were cut off */
 };
 
 /* The one that runs, or NULL. */

@@ -30,7 +30,7 @@ void inbox_share(struct inbox *inbox, struct node *node)
 	inbox->storage = sim_alloc(1, recv_queue_storage(inbox->n, FRL_MAX_SGE));
 	recv_queue_init(&inbox->srq->queue, inbox->storage, inbox->n, FRL_MAX_SGE, &node->pd,
 		&node->engine.regions);
-	event_source_init(&inbox->srq->events, EVENT_OF_SRQ);
+	event_source_init(&inbox->srq->events, EVENT_OF_SRQ, NULL);
 	inbox->srq->queues = &node->engine.events;
 }
 

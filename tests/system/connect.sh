@@ -19,7 +19,9 @@ test_private_daemon() {
 	meet lonely lonely
 	ask lonely '^closed' close "$c"
 	leave lonely
-	[ -S "$runtime/ferrule/ferruled.sock" ] || fail "no private daemon was started"
+	# One of the user's may be at work already, where programs without XDG_RUNTIME_DIR look.
+	[ -S "$runtime/ferrule/ferruled.sock" ] || [ -S "/tmp/ferrule-$(id -u)/ferruled.sock" ] ||
+		fail "no private daemon was started"
 }
 
 test_between() {

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ranks with two rails each lose one of them in the middle of a collective: they go on over the
-# other, without an error and with right results, and do not mind when the link comes back. Without
-# any rail left all of them fail in time, and say which rank and which rails it is about. How long
-# the ranks stood still is printed. FRL_FAULTS=all: every collective with 2, 4 and 8 ranks.
+# other, without an error and with right results, and do not mind when the link comes back; nor when
+# the other one is lost then, and so on. Without any rail left all of them fail in time, and say
+# which rank and which rails it is about. How long the ranks stood still is printed.
+# FRL_FAULTS=all: every collective with 2, 4 and 8 ranks.
 # shellcheck source=tests/system/rails_lib.sh
 . "$(dirname "$0")/rails_lib.sh"
 
@@ -69,6 +70,28 @@ lose() {
 	[ "$failures" -eq 0 ] || show_ranks
 }
 
+# Rank 1 loses one of its ports, then the other one when the first is back, and so on.
+lose_in_turn() {
+	local turns=$1 repeat=$2 turn before
+	start_ranks 2 --count 512K --iters 0 --repeat "$repeat"
+	runs "in turn" || return 0
+	for turn in $(seq 0 $((turns - 1))); do
+		pull 1 "e$((turn % 2))"
+		before=$(rows)
+		wait_until 40 has_rows_or_ended $((before + 4)) ||
+			fail "in turn: no result after the loss of e$((turn % 2)), loss $turn"
+		plug 1 "e$((turn % 2))"
+		before=$(rows)
+		wait_until 40 has_rows_or_ended $((before + 4)) || fail "in turn: no result"
+		[ "$((before + 4))" -le "$repeat" ] ||
+			fail "in turn: all was done before loss $turn"
+	done
+	end_with 0 "in turn"
+	grep -q '# OK: every result was right' "$temp/rank0.out" || fail "in turn: not right"
+	echo "one port, then the other one, $turns times: stood still for $(longest_gap) ms"
+	[ "$failures" -eq 0 ] || show_ranks
+}
+
 # Both ports of rank 1.
 lose_all() {
 	local rank start
@@ -106,5 +129,6 @@ else
 	lose 4 alltoall 128K 60 silence
 	lose 8 broadcast 512K 60 pull
 fi
+lose_in_turn 5 120
 lose_all
 finish

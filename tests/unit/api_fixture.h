@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two devices of the local fabric in one process, connected, and driven by one thread. */
+/*
+ * Two devices in one process, connected, and driven by one thread. They are of the local fabric, or
+ * where the environment has FRL_TEST_PORT ("verbs:rxe0") of that hardware. Rows that hardware does
+ * not have then say why they are skipped, and each row that ran is named.
+ */
 #ifndef FERRULE_TESTS_UNIT_API_FIXTURE_H
 #define FERRULE_TESTS_UNIT_API_FIXTURE_H
 
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,7 +21,8 @@ enum {
 	DEPTH = 16,
 	MEMORY = 65536,
 	MESSAGE = 20000,
-	PATIENCE = 2000000, /* rounds of polling before a test gives up */
+	PATIENCE = 2000000,  /* rounds of polling before a test gives up, */
+	PATIENCE_MS = 10000, /* or time, where hardware does the work */
 	SHORT_MS = 30,
 	ALL_ACCESS = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ |
 		FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND,
@@ -33,6 +39,8 @@ struct end {
 	bool shared; /* from frl_mem_alloc() */
 	struct frl_endpoint mine, theirs;
 	int rc;
+	struct frl_wc early; /* hardware: came before the one that was asked for */
+	bool has_early;
 };
 
 static struct end a, b;
@@ -40,6 +48,72 @@ static struct end a, b;
 static inline void ok(int rc)
 {
 	ck_assert_msg(rc == 0, "%d: %s", rc, frl_last_error());
+}
+
+/* The hardware that the rows are run on, or NULL. */
+static inline const char *test_port(void)
+{
+	const char *port = getenv("FRL_TEST_PORT");
+
+	return port && *port ? port : NULL;
+}
+
+static inline void say_skipped(const char *function, int i, const char *reason)
+{
+	size_t len = strlen(function) - strlen("_fn"); /* Check's addition */
+
+	printf("skipped: %.*s:%d: %s\n", (int)len, function, i, reason);
+	fflush(stdout);
+}
+
+/* At the beginning of a row. */
+#define SOFTWARE_ONLY_IF(condition, reason)                \
+	do {                                               \
+		if (test_port() && (condition)) {          \
+			say_skipped(__func__, _i, reason); \
+			return;                            \
+		}                                          \
+	} while (0)
+#define SOFTWARE_ONLY(reason) SOFTWARE_ONLY_IF(true, reason)
+
+/* Linux' rxe, which lacks some of what RDMA NICs have. */
+static inline bool is_rxe(void)
+{
+	return test_port() && strncmp(test_port(), "verbs:rxe", 9) == 0;
+}
+
+static inline uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Whether to go on polling, after `round` rounds since `start_ms`. */
+static inline bool is_patient(unsigned round, uint64_t start_ms)
+{
+	return test_port() ? now_ms() - start_ms < PATIENCE_MS : round < PATIENCE;
+}
+
+/* Software does things when it is told to, hardware a little later. */
+static inline int soon_ms(void)
+{
+	return test_port() ? PATIENCE_MS : 0;
+}
+
+/* Runs a suite and frees it; what main() returns. */
+static inline int run_rows(Suite *suite)
+{
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	/* EAL starts once a process. Hardware needs none, and a row may hang in the kernel. */
+	srunner_set_fork_status(runner, test_port() ? CK_FORK : CK_NOFORK);
+	srunner_run_all(runner, test_port() ? CK_VERBOSE : CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 /* Fails as it should, with a sentence that has `word` in it. */
@@ -71,6 +145,7 @@ static inline void open_end(struct end *end, bool shared, enum frl_progress prog
 
 	*end = (struct end){ .shared = shared };
 	frl_device_config_init(&config);
+	config.port = test_port();
 	config.progress = progress;
 	ok(frl_device_open(&config, &end->device));
 	ok(frl_pd_create(end->device, &end->pd));
@@ -85,9 +160,10 @@ static inline void open_end(struct end *end, bool shared, enum frl_progress prog
 /* A NIC may still have references for a while; the driver says so. */
 static inline void deregister(struct end *end)
 {
+	uint64_t start_ms = now_ms();
 	int rc;
 
-	for (unsigned i = 0; (rc = frl_dereg_mr(end->mr)) == -EBUSY && i < PATIENCE; i++)
+	for (unsigned i = 0; (rc = frl_dereg_mr(end->mr)) == -EBUSY && is_patient(i, start_ms); i++)
 		frl_progress(end->device);
 	ok(rc);
 	end->mr = NULL;
@@ -144,17 +220,44 @@ static inline void finish(void)
 	close_end(&b);
 }
 
-/* Both ends are driven by this thread. */
-static inline struct frl_wc next_wc(struct end *end, uint64_t wr_id, enum frl_wc_status status)
+/* Takes a completion. Both ends are driven by this thread. */
+static inline int poll_both(struct end *end, struct frl_wc *wc)
 {
 	struct end *other = end == &a ? &b : &a;
-	struct frl_wc wc = { 0 };
+	uint64_t start_ms = now_ms();
 	int n = 0;
 
-	for (unsigned i = 0; n == 0 && i < PATIENCE; i++) {
-		n = frl_poll_cq(end->cq, 1, &wc);
+	for (unsigned i = 0; n == 0 && is_patient(i, start_ms); i++) {
+		n = frl_poll_cq(end->cq, 1, wc);
 		if (other->device)
 			frl_progress(other->device);
+	}
+	return n;
+}
+
+/* Hardware puts sends and receives of one queue in no order. */
+static inline bool is_early(const struct frl_wc *wc, uint64_t wr_id)
+{
+	return test_port() && wc->wr_id != wr_id && wc->status == FRL_WC_SUCCESS;
+}
+
+static inline struct frl_wc next_wc(struct end *end, uint64_t wr_id, enum frl_wc_status status)
+{
+	struct frl_wc wc = { 0 };
+	int n = 1;
+
+	if (end->has_early) {
+		wc = end->early;
+		end->has_early = false;
+	} else {
+		n = poll_both(end, &wc);
+	}
+	if (n == 1 && is_early(&wc, wr_id)) {
+		end->early = wc;
+		end->has_early = true;
+		n = poll_both(end, &wc);
+		ck_assert_msg((wc.opcode ^ end->early.opcode) & FRL_WC_RECV, "request %d before %d",
+			(int)end->early.wr_id, (int)wr_id);
 	}
 	ck_assert_msg(n == 1, "no completion of request %d", (int)wr_id);
 	ck_assert_msg(wc.wr_id == wr_id && wc.status == status, "request %d instead of %d: %s",

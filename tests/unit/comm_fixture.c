@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/api/objects.h"
 #include "lib/base/error.h"
 
 bool complain(struct rank *rank, const char *format, ...)
@@ -192,8 +193,17 @@ static int open_devices(struct rank *rank)
 	int err = 0;
 
 	frl_device_config_init(&config);
-	for (int i = 0; i < rails_of(rank) && !err; i++)
+	for (int i = 0; i < rails_of(rank) && !err; i++) {
+		if (rank->job->port)
+			config.port = rank->job->port(rank->number, i);
 		err = frl_device_open(&config, &rank->devices[i]);
+		/* As a wire in memory is: nobody lingers when all is done. */
+		if (!err && rank->job->port)
+			rank->devices[i]->attr.lossless = true;
+		if (!err && (rank->job->poor >> rank->number & 1) &&
+			!(rank->job->rich_rails >> i & 1))
+			rank->devices[i]->attr.reduces_on_receive = false;
+	}
 	if (err)
 		complain(rank, "device: %s", frl_last_error());
 	return err;
@@ -223,6 +233,7 @@ static void *rank_main(void *arg)
 	config.devices = rank->devices;
 	config.n_devices = rails_of(rank);
 	config.timeout_ms = rank->job->timeout_ms;
+	config.algos = rank->job->algos;
 	rank->created = frl_comm_create_with(&rank->bootstrap, &config, &rank->comm);
 	if (rank->created == 0)
 		rank->job->main(rank);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Communicators between threads: each rank is a thread with a device of the local fabric, and they
- * meet through a bootstrap in memory, whose mail a thread of the job hands out.
+ * Communicators between threads: each rank is a thread with a device, of the local fabric if the
+ * job does not say another, and they meet through a bootstrap in memory, whose mail a thread of the
+ * job hands out.
  */
 #ifndef FERRULE_TESTS_UNIT_COMM_FIXTURE_H
 #define FERRULE_TESTS_UNIT_COMM_FIXTURE_H
@@ -56,11 +57,16 @@ struct job_mail {
 struct job {
 	int ranks;
 	void (*main)(struct rank *rank);
-	void *arg;       /* the test's */
-	int timeout_ms;  /* of the communicators */
-	int rails;       /* devices of each rank; 0: one */
-	bool may_fail;   /* to make communicators */
-	unsigned losses; /* one of so many mails is lost; 0: none */
+	void *arg;         /* the test's */
+	const char *algos; /* of the communicators; NULL: as set */
+	int timeout_ms;    /* of the communicators */
+	int rails;         /* devices of each rank; 0: one */
+	/* The devices, as in frl_device_config.port; NULL: of the local fabric. */
+	const char *(*port)(int rank, int rail);
+	unsigned poor;       /* ranks, a bit each, whose devices do not reduce on receive */
+	unsigned rich_rails; /* rails, a bit each, whose devices do it nevertheless */
+	bool may_fail;       /* to make communicators */
+	unsigned losses;     /* one of so many mails is lost; 0: none */
 	struct rank rank[JOB_RANKS];
 	pthread_t postman;
 	pthread_mutex_t mutex; /* for all that follows, and the ranks' receivers */

@@ -144,7 +144,7 @@ static void make_srq(struct fixture *f, const struct fixture_config *config)
 	uint32_t max_sge = config->max_recv_sge ? config->max_recv_sge : FRL_MAX_SGE;
 
 	f->srq = (struct srq){ .limit = config->srq_limit, .queues = &f->queues };
-	event_source_init(&f->srq.events, EVENT_OF_SRQ);
+	event_source_init(&f->srq.events, EVENT_OF_SRQ, NULL);
 	ck_assert_uint_le(recv_queue_storage(size, max_sge), F_STORAGE);
 	recv_queue_init(&f->srq.queue, f->srq_storage, size, max_sge, &pd, &f->table);
 }

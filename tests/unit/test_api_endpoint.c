@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/api/endpoint.h"
+#include "lib/soft/soft.h"
 
 /* The addresses of two ends, and the pair that both are to find; -1: none. */
 static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface over a network port behind which there is nobody: addresses, and waiting. */
-#include "lib/api/objects.h"
+#include "lib/soft/soft.h"
 
 #include "tests/unit/api_fixture.h"
 
@@ -200,7 +200,7 @@ START_TEST(overtaken)
 				FRL_QP_RQ_PSN | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER),
 		-EINVAL, "ERR to RTR");
 	pthread_join(thread, NULL);
-	ck_assert_int_eq(a.qp->engine.asked, -1);
+	ck_assert_int_eq(soft_qp(a.qp)->engine.asked, -1);
 	close_end(&a);
 }
 END_TEST

@@ -11,6 +11,8 @@ enum {
 	FETCHERS = 4,
 };
 
+static const char RXE_TELLS_NOTHING[] = "rxe has no events about connections";
+
 static struct frl_comp_channel *channel;
 
 static bool readable(int fd)
@@ -18,6 +20,13 @@ static bool readable(int fd)
 	struct pollfd event = { .fd = fd, .events = POLLIN };
 
 	return poll(&event, 1, 0) == 1;
+}
+
+static bool becomes_readable(int fd)
+{
+	struct pollfd event = { .fd = fd, .events = POLLIN };
+
+	return poll(&event, 1, soon_ms()) == 1;
 }
 
 /* b completes into a queue with a channel. */
@@ -134,7 +143,7 @@ START_TEST(errors_are_solicited)
 	post_recv(1, 0, 64, false);
 	ok(frl_req_notify_cq(b.cq, true));
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
-	ck_assert(readable(frl_comp_channel_fd(channel)));
+	ck_assert(becomes_readable(frl_comp_channel_fd(channel)));
 	ck_assert_int_eq(cq_event(0), 0);
 	expect(&b, 1, FRL_WC_WR_FLUSH_ERR);
 	finish_on_channel();
@@ -151,7 +160,7 @@ START_TEST(events_go_with_their_queue)
 	post_recv(1, 0, 64, false);
 	ok(frl_req_notify_cq(b.cq, false));
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
-	ck_assert(readable(frl_comp_channel_fd(channel)));
+	ck_assert(becomes_readable(frl_comp_channel_fd(channel)));
 	frl_qp_destroy(b.qp);
 	b.qp = NULL;
 	ok(frl_cq_destroy(b.cq));
@@ -265,7 +274,7 @@ END_TEST
 static struct frl_async_event async(enum frl_event_type type)
 {
 	struct frl_async_event event = { 0 };
-	int rc = frl_get_async_event(b.device, 0, &event);
+	int rc = frl_get_async_event(b.device, soon_ms(), &event);
 
 	ck_assert_msg(rc == 0 && event.type == type, "%s instead of %s",
 		rc ? "nothing" : frl_event_type_str(event.type), frl_event_type_str(type));
@@ -306,6 +315,7 @@ START_TEST(established)
 	struct frl_sge sge;
 	struct frl_send_wr wr;
 
+	SOFTWARE_ONLY_IF(is_rxe(), RXE_TELLS_NOTHING);
 	start(false, FRL_PROGRESS_INLINE);
 	frl_qp_query(b.qp, &attr);
 	own = attr;
@@ -360,7 +370,7 @@ START_TEST(drained)
 	wr.wr_id = 2;
 	post_on(b.qp, &wr); /* waits */
 	expect(&b, 1, FRL_WC_SUCCESS);
-	ck_assert(readable(fd));
+	ck_assert(becomes_readable(fd));
 	ck_assert_ptr_eq(async(FRL_EVENT_SQ_DRAINED).qp, b.qp);
 	ck_assert(!readable(fd));
 	no_async();
@@ -370,10 +380,18 @@ START_TEST(drained)
 	ck_assert(attr.state == FRL_QPS_SQD && !attr.sq_draining);
 	attr.state = FRL_QPS_RTS;
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
+	/* rxe does not look for what was posted meanwhile until there is more. */
+	wr.wr_id = 3;
+	if (is_rxe())
+		post_on(b.qp, &wr);
 	expect(&b, 2, FRL_WC_SUCCESS);
+	if (is_rxe())
+		expect(&b, 3, FRL_WC_SUCCESS);
 	finish();
 }
 END_TEST
+
+enum { WITHOUT_LAST, NOT_FETCHED, WITH_LAST, SHARED_QUEUES };
 
 START_TEST(shared_queue)
 {
@@ -384,6 +402,7 @@ START_TEST(shared_queue)
 	struct frl_sge sge;
 	struct frl_srq *srq;
 
+	SOFTWARE_ONLY_IF(_i == WITH_LAST && is_rxe(), RXE_TELLS_NOTHING);
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
 	ok(frl_srq_create(b.pd, &config, &srq));
@@ -412,18 +431,18 @@ START_TEST(shared_queue)
 	ok(frl_srq_set_limit(srq, 1));
 	send_one(1, 0);
 	expect(&b, 0, FRL_WC_SUCCESS);
-	if (_i) /* not fetched: it goes with its queue */
-		ck_assert(readable(frl_async_fd(b.device)));
+	if (_i == NOT_FETCHED) /* it goes with its queue */
+		ck_assert(becomes_readable(frl_async_fd(b.device)));
 	else
 		async(FRL_EVENT_SRQ_LIMIT_REACHED);
 	ok(frl_qp_modify(b.qp, &error, FRL_QP_STATE));
-	if (!_i)
+	if (_i == WITH_LAST)
 		ck_assert_ptr_eq(async(FRL_EVENT_QP_LAST_WQE_REACHED).qp, b.qp);
 	frl_qp_destroy(b.qp);
 	b.qp = NULL;
 	ok(frl_srq_destroy(srq));
 	no_async();
-	if (_i)
+	if (_i == NOT_FETCHED)
 		ck_assert(!readable(frl_async_fd(b.device)));
 	finish();
 }
@@ -457,7 +476,7 @@ START_TEST(overrun)
 	}
 	ck_assert_ptr_eq(async(FRL_EVENT_CQ_ERR).cq, small);
 	/* First what fitted. */
-	ck_assert_int_eq(frl_poll_cq(small, 0, NULL), 0);
+	ck_assert(test_port() || frl_poll_cq(small, 0, NULL) == 0);
 	ck_assert_int_eq(frl_poll_cq(small, 1, &wc), 1);
 	ck_assert_int_eq(wc.wr_id, 1);
 	refused(frl_poll_cq(small, 0, NULL), -EOVERFLOW, "overran");
@@ -477,6 +496,7 @@ START_TEST(refusals)
 	struct frl_sge sge;
 	struct frl_send_wr wr;
 
+	SOFTWARE_ONLY_IF(is_rxe(), RXE_TELLS_NOTHING);
 	start(false, FRL_PROGRESS_INLINE);
 	sge = (struct frl_sge){ a.memory, 64, frl_mr_lkey(a.mr) };
 	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
@@ -512,6 +532,7 @@ START_TEST(sleeper)
 	pthread_t thread;
 	struct frl_wc wc;
 
+	SOFTWARE_ONLY_IF(is_rxe(), RXE_TELLS_NOTHING);
 	start(false, FRL_PROGRESS_INLINE);
 	ck_assert_int_eq(pthread_create(&thread, NULL, await, NULL), 0);
 	sge = (struct frl_sge){ a.memory, 64, frl_mr_lkey(a.mr) };
@@ -542,8 +563,6 @@ int main(void)
 {
 	Suite *suite = suite_create("api_events");
 	TCase *tcase = tcase_create("api_events");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
@@ -555,15 +574,10 @@ int main(void)
 	tcase_add_test(tcase, waiting);
 	tcase_add_test(tcase, established);
 	tcase_add_test(tcase, drained);
-	tcase_add_loop_test(tcase, shared_queue, 0, 2);
+	tcase_add_loop_test(tcase, shared_queue, 0, SHARED_QUEUES);
 	tcase_add_test(tcase, overrun);
 	tcase_add_loop_test(tcase, refusals, 0, 2);
 	tcase_add_test(tcase, sleeper);
 	tcase_add_test(tcase, names);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_rows(suite);
 }

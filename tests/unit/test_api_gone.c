@@ -16,6 +16,12 @@ static void post_one(struct end *end, uint32_t length)
 	ck_assert_int_eq(frl_post_send(end->qp, &wr, 1, NULL), 1);
 }
 
+/* Software says that it has no such queue pair any more; hardware keeps silent. */
+static enum frl_wc_status no_answer(void)
+{
+	return test_port() ? FRL_WC_RETRY_EXC_ERR : FRL_WC_REM_OP_ERR;
+}
+
 /* The link lives, and with it the wait for an answer: one must come. */
 START_TEST(send_to_a_destroyed_queue_pair)
 {
@@ -23,7 +29,7 @@ START_TEST(send_to_a_destroyed_queue_pair)
 	frl_qp_destroy(b.qp);
 	b.qp = NULL;
 	post_one(&a, MESSAGE);
-	expect(&a, 7, FRL_WC_REM_OP_ERR);
+	expect(&a, 7, no_answer());
 	finish();
 }
 END_TEST
@@ -35,7 +41,7 @@ START_TEST(send_to_a_failed_queue_pair)
 	start(_i, FRL_PROGRESS_INLINE);
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
 	post_one(&a, MESSAGE);
-	expect(&a, 7, FRL_WC_REM_OP_ERR);
+	expect(&a, 7, no_answer());
 	finish();
 }
 END_TEST
@@ -103,8 +109,6 @@ int main(void)
 {
 	Suite *suite = suite_create("api_gone");
 	TCase *tcase = tcase_create("api_gone");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, send_to_a_destroyed_queue_pair, 0, 2);
@@ -113,9 +117,5 @@ int main(void)
 	tcase_add_loop_test(tcase, last_message_before_closing, 0, 2);
 	tcase_add_loop_test(tcase, odd_addresses, 0, 7);
 	suite_add_tcase(suite, tcase);
-	srunner_set_fork_status(runner, CK_NOFORK); /* DPDK starts once a process */
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed;
+	return run_rows(suite);
 }

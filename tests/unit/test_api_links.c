@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: a process can have few links of the local fabric, and those that nothing
  * uses make room for others. Here both ends of each are in one process: there is room for 15. */
-#include "lib/api/objects.h"
+#include "lib/base/clock.h"
+#include "lib/soft/soft.h"
 #include "tests/unit/api_fixture.h"
 
 enum {
@@ -21,7 +22,7 @@ static void open_odd_link(void)
 	const uint8_t mac[6] = { 2, 0, 169, 254, 0, 1 }, nonce[NONCE_SIZE] = { 1 };
 
 	device_enter(a.device);
-	ck_assert_int_ge(fabric_link_open(a.device, &nobody, mac, nonce), 0);
+	ck_assert_int_ge(soft_link_open(a.device, &nobody, mac, nonce), 0);
 	device_leave(a.device);
 }
 
@@ -169,6 +170,137 @@ START_TEST(all_in_use)
 }
 END_TEST
 
+/* ---- while the other end is asked whether a link can go */
+
+static struct fabric_link *link_to(const struct end *peer)
+{
+	struct soft_device *device = soft_device(a.device);
+	struct frl_device_attr attr;
+
+	frl_device_query(peer->device, &attr);
+	for (unsigned i = 0; i < device->n_links; i++)
+		if (memcmp(&device->links[i].peer_ip, &attr.ip, sizeof(attr.ip)) == 0)
+			return &device->links[i];
+	return NULL;
+}
+
+/* As when room is needed. */
+static void ask_to_part(struct end *peer)
+{
+	struct fabric_link *link;
+
+	device_enter(a.device);
+	link = link_to(peer);
+	ck_assert_ptr_nonnull(link);
+	ck_assert(engine_send_note(&soft_device(a.device)->engine, link->link, ENGINE_NOTE_PART));
+	link->parting = true;
+	link->asked_ns = clock_now_ns();
+	device_leave(a.device);
+}
+
+static int make_handle(struct end *peer, const struct frl_ah_attr *attr, struct frl_ah **ret_ah)
+{
+	int rc;
+
+	ask_to_part(peer);
+	rc = frl_ah_create(a.pd, attr, ret_ah);
+	/* Nobody uses it before the answer. */
+	ck_assert(rc || !link_to(peer)->parting);
+	return rc;
+}
+
+/* The way without a word of connecting. */
+static int move_to_rtr(struct end *peer, const struct frl_ah_attr *way)
+{
+	const uint32_t init = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS;
+	const uint32_t rtr = FRL_QP_STATE | FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
+		FRL_QP_RQ_PSN | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER;
+	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1 };
+	int rc;
+
+	renew(&a);
+	ok(frl_qp_modify(a.qp, &attr, init));
+	attr.state = FRL_QPS_RTR;
+	attr.dest_qpn = frl_qp_num(peer->qp);
+	attr.path_mtu = 1024;
+	attr.ah = *way;
+	ask_to_part(peer);
+	rc = frl_qp_modify(a.qp, &attr, rtr);
+	ck_assert(rc || !link_to(peer)->parting);
+	return rc;
+}
+
+/* By the GID, or by the link's number and the MAC. */
+static struct frl_ah_attr way_to(struct end *peer, bool is_explicit)
+{
+	struct frl_ah_attr way = { .sgid_index = 1 }, found; /* its IPv4 address */
+	struct frl_device_attr attr;
+	struct frl_ah *ah;
+
+	frl_device_query(peer->device, &attr);
+	way.dgid = attr.ip;
+	ok(frl_ah_create(a.pd, &way, &ah));
+	frl_ah_query(ah, &found);
+	frl_ah_destroy(ah);
+	return is_explicit ? found : way;
+}
+
+/* The peer needs it: then it can be used. */
+START_TEST(kept_link)
+{
+	struct frl_ah_attr way;
+	struct frl_ah *ah;
+
+	open_star();
+	exchange(&peers[0]);
+	way = way_to(&peers[0], _i);
+	renew(&a);
+	ok(make_handle(&peers[0], &way, &ah));
+	frl_ah_destroy(ah);
+	ok(move_to_rtr(&peers[0], &way));
+	close_star();
+}
+END_TEST
+
+/* Neither end needs it: it is gone, and nothing was made that would use it. */
+START_TEST(parted_link)
+{
+	struct frl_ah_attr way;
+	struct frl_ah *ah;
+
+	open_star();
+	for (int i = 0; i < 2; i++) {
+		exchange(&peers[i]);
+		way = way_to(&peers[i], _i);
+		renew(&a);
+		renew(&peers[i]);
+		refused(i ? move_to_rtr(&peers[i], &way) : make_handle(&peers[i], &way, &ah),
+			-EHOSTUNREACH, "no link to");
+		/* Another one can be made. */
+		exchange(&peers[i]);
+	}
+	close_star();
+}
+END_TEST
+
+/* Nobody says anything: this end does not wait for ever. */
+START_TEST(silent_link)
+{
+	struct frl_ah_attr way;
+	struct frl_ah *ah;
+	struct end *peer = &peers[0];
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(peer, false, FRL_PROGRESS_INLINE);
+	ok(connect_to(peer, CONNECT_MS));
+	way = way_to(peer, false);
+	renew(&a);
+	refused(make_handle(peer, &way, &ah), -EHOSTUNREACH, "does not say");
+	close_end(peer);
+	close_end(&a);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("api_links");
@@ -181,6 +313,9 @@ int main(void)
 	tcase_add_test(tcase, one_after_the_other);
 	tcase_add_test(tcase, peer_keeps_it);
 	tcase_add_test(tcase, all_in_use);
+	tcase_add_loop_test(tcase, kept_link, 0, 2);
+	tcase_add_loop_test(tcase, parted_link, 0, 2);
+	tcase_add_test(tcase, silent_link);
 	/* EAL starts once a process. */
 	srunner_set_fork_status(runner, CK_NOFORK);
 	srunner_run_all(runner, CK_NORMAL);

@@ -153,7 +153,7 @@ START_TEST(loopback)
 		frl_progress(a.device);
 	ck_assert_int_eq(memcmp(a.memory + 100, a.memory + 40000, 5000), 0);
 	frl_device_stats(a.device, &stats);
-	ck_assert_uint_ge(stats.loopback_packets, 4);
+	ck_assert(test_port() || stats.loopback_packets >= 4);
 	wr.opcode = FRL_WR_RDMA_READ;
 	if (reliable) {
 		post_on(a.qp, &wr);
@@ -289,6 +289,7 @@ START_TEST(shared_receives)
 	struct frl_send_wr wr;
 	struct frl_sge sge;
 	struct frl_srq *srq;
+	int extra = 0, rc;
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
@@ -317,7 +318,11 @@ START_TEST(shared_receives)
 		recv.sge = &sge;
 		ck_assert_int_eq(frl_post_srq_recv(srq, &recv, 1, NULL), 1);
 	}
-	refused(frl_post_srq_recv(srq, &recv, 1, NULL), -ENOMEM, "full");
+	/* Hardware may have made it larger. */
+	while ((rc = frl_post_srq_recv(srq, &recv, 1, NULL)) == 1 && extra < 100)
+		extra++;
+	refused(rc, -ENOMEM, "full");
+	ck_assert(test_port() || extra == 0);
 	for (uint32_t i = 0; i < 4; i++) {
 		sge = sge_of(&a, 500 * i, 500);
 		wr = send_wr(10 + i, FRL_WR_SEND, &sge);
@@ -362,23 +367,39 @@ static int try_qp(uint32_t send_sge, uint32_t recv_sge, uint32_t max_inline, int
 	return frl_qp_create(a.pd, &config, &qp);
 }
 
+START_TEST(limits_of_software)
+{
+	struct frl_device_attr attr;
+
+	SOFTWARE_ONLY("hardware has limits of its own");
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	frl_device_query(a.device, &attr);
+	ck_assert_uint_eq(attr.max_qp, 16382);
+	ck_assert_uint_eq(attr.max_sge, FRL_MAX_SGE);
+	ck_assert_uint_eq(attr.max_srq_wr, 16384);
+	ck_assert_uint_eq(attr.max_rd_atomic, FRL_MAX_RD_ATOMIC);
+	ck_assert_uint_eq(attr.max_msg_size, UINT32_C(1) << 31);
+	ck_assert_uint_eq(attr.n_gids, 2);
+	close_end(&a);
+}
+END_TEST
+
 START_TEST(limits)
 {
 	struct frl_device_attr attr;
 	struct frl_gid gid;
+	char number[32];
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	frl_device_query(a.device, &attr);
 	ck_assert_int_eq(attr.port_state, FRL_PORT_ACTIVE);
-	ck_assert_uint_eq(attr.max_qp, 16382);
-	ck_assert_uint_eq(attr.max_sge, FRL_MAX_SGE);
+	ck_assert_uint_le(attr.max_sge, FRL_MAX_SGE);
 	ck_assert_uint_eq(attr.max_inline, FRL_MAX_INLINE);
-	ck_assert_uint_eq(attr.max_rd_atomic, FRL_MAX_RD_ATOMIC);
-	ck_assert_uint_eq(attr.max_msg_size, UINT32_C(1) << 31);
 	ck_assert(attr.max_mr && attr.max_mw && attr.max_mr_size && attr.max_mcast_groups &&
 		attr.max_mcast_attach && attr.n_pkeys == 1);
 	refused(try_srq(0, 1, 0), -EINVAL, "max_wr");
-	refused(try_srq(attr.max_srq_wr + 1, 1, 0), -EINVAL, "16384");
+	snprintf(number, sizeof(number), "%u", attr.max_srq_wr);
+	refused(try_srq(attr.max_srq_wr + 1, 1, 0), -EINVAL, number);
 	refused(try_srq(1, attr.max_srq_sge + 1, 0), -EINVAL, "max_sge");
 	refused(try_srq(1, 1, 2), -EINVAL, "limit");
 	refused(try_qp(attr.max_sge + 1, 0, 0, 0), -EINVAL, "max_send_sge");
@@ -387,15 +408,16 @@ START_TEST(limits)
 	refused(try_qp(0, 0, 0, 5), -EINVAL, "type 5");
 	refused(try_qp(0, 0, 0, -1), -EINVAL, "type");
 
-	ck_assert_uint_eq(attr.n_gids, 2);
+	ck_assert_uint_ge(attr.n_gids, 2);
 	ok(frl_query_gid(a.device, 0, &gid));
 	ck_assert(gid.ip.bytes[0] == 0xfe && gid.ip.bytes[1] == 0x80 && gid.prefix_len == 64);
 	ck_assert(gid.ip.bytes[8] == (attr.mac[0] ^ 2) && gid.ip.bytes[15] == attr.mac[5]);
 	ck_assert(gid.ip.bytes[11] == 0xff && gid.ip.bytes[12] == 0xfe);
 	ok(frl_query_gid(a.device, 1, &gid));
 	ck_assert_int_eq(memcmp(&gid.ip, &attr.ip, sizeof(gid.ip)), 0);
-	ck_assert(gid.prefix_len == 16 && gid.vlan == 0);
-	refused(frl_query_gid(a.device, 2, &gid), -ENOENT, "2 GIDs");
+	ck_assert(gid.prefix_len && gid.vlan == 0);
+	snprintf(number, sizeof(number), "%u GIDs", attr.n_gids);
+	refused(frl_query_gid(a.device, attr.n_gids, &gid), -ENOENT, number);
 	refused(frl_query_gid(NULL, 0, &gid), -EINVAL, "device");
 	close_end(&a);
 }
@@ -411,6 +433,7 @@ START_TEST(full)
 	struct frl_mw **mws;
 	uint32_t n;
 
+	SOFTWARE_ONLY("hardware has too much room to fill it");
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	config.send_cq = config.recv_cq = a.cq;
 	frl_device_query(a.device, &attr);
@@ -481,8 +504,6 @@ int main(void)
 {
 	Suite *suite = suite_create("api_verbs");
 	TCase *tcase = tcase_create("api_verbs");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
@@ -493,12 +514,8 @@ int main(void)
 	tcase_add_test(tcase, sixteen_pieces);
 	tcase_add_test(tcase, shared_receives);
 	tcase_add_test(tcase, limits);
+	tcase_add_test(tcase, limits_of_software);
 	tcase_add_test(tcase, full);
 	tcase_add_test(tcase, query_queue_pair);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_rows(suite);
 }

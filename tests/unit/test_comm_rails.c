@@ -11,7 +11,7 @@
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
 
-enum { LONG = 2000000 / JOB_SHARE, WRAPPING = 1000000, ROUNDS = 6 };
+enum { LONG = 2000000 / JOB_SHARE, WRAPPING = 1000000, ROUNDS = 6, FLAPS = 16 };
 
 static int32_t input(int rank, size_t i)
 {
@@ -122,7 +122,12 @@ START_TEST(broken_while_long)
 		.after = _i * 37 % 300,
 		.by = _i % 2 ? _i % 3 - 1 : _i / 2 % 2,
 		.number = _i / 3 % 2 };
-	struct job job = { .ranks = 2 + _i % 2, .main = run_broken, .rails = 2, .arg = &breaks };
+	/* Then also where no device reduces, or that of one rank does not. */
+	struct job job = { .ranks = 2 + _i % 2,
+		.main = run_broken,
+		.rails = 2,
+		.arg = &breaks,
+		.poor = _i < 18 ? 0 : 3 - _i % 3 };
 
 	job_run(&job);
 }
@@ -150,24 +155,142 @@ START_TEST(broken_while_small)
 }
 END_TEST
 
-/* The second break, of the same channel, has nowhere to go. */
-static void run_to_the_end(struct rank *rank)
+/* The same channels break again and again, in operations and between them, and what broke before
+ * works. */
+static void run_flapping(struct rank *rank)
 {
-	const struct breaks breaks = { .after = 0, .by = 0 };
-	static int32_t values[2][LONG];
-	struct frl_request *request;
+	struct breaks breaks = { .count = LONG, .by = rank->job->ranks == 2 ? 0 : -1 };
 
-	if (!sum_up(rank, NULL, 1) || !sum_up(rank, &breaks, LONG))
+	if (!sum_up(rank, NULL, 1))
 		return;
-	expect(rank,
-		frl_allreduce_start(rank->comm, values[rank->number], values[rank->number], LONG,
-			FRL_INT32, FRL_SUM, &request) == 0);
-	expect(rank, wait_and_break(rank, request, &breaks) == -ECONNRESET);
+	for (int i = 0; i < FLAPS && !rank->failure[0]; i++) {
+		breaks.number = (unsigned)i / 2 % rank->comm->n_rails;
+		sum_up(rank, &breaks, LONG / 4);
+		if (rank->number == 1)
+			break_channel(rank->comm, 0, breaks.number);
+		expect(rank, frl_barrier(rank->comm) == 0);
+	}
+	expect(rank, rank->comm->peers[!rank->number]->channels[0]->epoch >= FLAPS / 4);
 }
 
-START_TEST(no_rail_is_left)
+START_TEST(broken_again_and_again)
 {
-	struct job job = { .ranks = 2, .main = run_to_the_end, .rails = 2 };
+	struct job job = { .ranks = 2 + _i % 2, .main = run_flapping, .rails = 2 + _i / 2 };
+
+	job_run(&job);
+}
+END_TEST
+
+/* A connection that breaks: whether the channel may have another one. */
+static bool moves_on(struct channel *channel)
+{
+	uint32_t epoch = channel_next_epoch(channel);
+
+	channel->has_theirs = true;
+	channel_count_move(channel);
+	channel->epoch = epoch ? epoch : channel->epoch;
+	return epoch != 0;
+}
+
+/* So many connections in a row may come to nothing; what one of them carries makes up for it. */
+static void count_moves(struct rank *rank, struct channel *channel, unsigned rails)
+{
+	const struct channel before = *channel;
+
+	for (int round = 0; round < 3; round++) {
+		channel->receives_done++;
+		expect(rank, moves_on(channel));
+		for (unsigned i = 0; i < rails; i++)
+			expect(rank, moves_on(channel));
+		expect(rank, !moves_on(channel));
+	}
+	/* Nor does it count that it works, if something waits. */
+	channel->sends_posted++;
+	channel_prove(channel);
+	expect(rank, !moves_on(channel));
+	channel->sends_posted--;
+	channel_prove(channel);
+	expect(rank, moves_on(channel));
+	/* Where the peer has not come yet nothing was tried. */
+	for (unsigned i = 0; i < 3 * rails; i++) {
+		channel->has_theirs = false;
+		channel_count_move(channel);
+	}
+	expect(rank, moves_on(channel));
+	*channel = before;
+}
+
+static void run_counting(struct rank *rank)
+{
+	struct frl_comm *comm = rank->comm;
+	struct channel *channel;
+
+	if (!sum_up(rank, NULL, LONG))
+		return;
+	expect(rank, frl_barrier(comm) == 0);
+	channel = comm->peers[!rank->number]->channels[0];
+	count_moves(rank, channel, comm->n_rails);
+	/* Over the best one of the others. */
+	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 1);
+	comm->rails[1].is_down = true;
+	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 2);
+	family_suspect(comm, 2, !rank->number);
+	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 2);
+	expect(rank, !channel_is_better_elsewhere(channel));
+	comm->rails[1].is_down = false;
+	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 1);
+	family_suspect(comm, 0, !rank->number);
+	expect(rank, channel_is_better_elsewhere(channel));
+	expect(rank, frl_barrier(comm) == 0);
+}
+
+START_TEST(moves_are_counted)
+{
+	struct job job = { .ranks = 2, .main = run_counting, .rails = 3 };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Which rails new connections avoid, and until when. */
+static void run_suspecting(struct rank *rank)
+{
+	struct frl_comm *comm = rank->comm, *child;
+	uint32_t suspicions;
+
+	if (rank->number == 0) {
+		family_suspect(comm, 1, 1);
+		family_suspect(comm, 1, 1);
+		expect(rank, family_avoids(comm, 1, 1) && !family_avoids(comm, 1, 2));
+		expect(rank, !family_avoids(comm, 0, 1));
+		family_suspect(comm, 1, 2);
+		expect(rank, family_avoids(comm, 1, 3));
+		family_trust(comm, 1, 2);
+		family_trust(comm, 1, 2);
+		expect(rank, !family_avoids(comm, 1, 2) && family_avoids(comm, 1, 1));
+		family_forgive(comm, 1);
+		expect(rank, !family_avoids(comm, 1, 1));
+		family_suspect(comm, 1, 3);
+		expect(rank, family_avoids(comm, 1, 3) && !family_avoids(comm, 1, 1));
+		family_suspect(comm, 1, 1);
+		expect(rank, family_suspicions(comm, 1) == 5);
+	}
+	/* A channel that goes elsewhere from the beginning says nothing about the rail. */
+	suspicions = family_suspicions(comm, 1);
+	expect(rank, frl_comm_duplicate(comm, &child) == 0);
+	if (rank->failure[0])
+		return;
+	expect(rank, frl_barrier(child) == 0);
+	if (rank->number == 0 && child->peers[1])
+		expect(rank, child->peers[1]->channels[1]->epoch == 1);
+	expect(rank, family_suspicions(comm, 1) == suspicions);
+	expect(rank, frl_barrier(child) == 0);
+	frl_comm_destroy(child);
+}
+
+START_TEST(suspected)
+{
+	struct job job = { .ranks = 4, .main = run_suspecting, .rails = 2 };
 
 	job_run(&job);
 }
@@ -292,9 +415,11 @@ int main(void)
 
 	tcase_add_loop_test(tcase, striped, 22, 25);
 	tcase_add_loop_test(tcase, striped, 32, 34);
-	tcase_add_loop_test(tcase, broken_while_long, 0, 18);
+	tcase_add_loop_test(tcase, broken_while_long, 0, 27);
 	tcase_add_loop_test(tcase, broken_while_small, 0, 12);
-	tcase_add_test(tcase, no_rail_is_left);
+	tcase_add_loop_test(tcase, broken_again_and_again, 0, 4);
+	tcase_add_test(tcase, moves_are_counted);
+	tcase_add_test(tcase, suspected);
 	tcase_add_test(tcase, numbers_wrap);
 	tcase_add_test(tcase, nothing_is_posted_to_what_broke);
 	suite_add_tcase(suite, tcase);

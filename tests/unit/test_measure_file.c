@@ -13,9 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collectives/communicator.h"
 #include "lib/base/error.h"
 
-enum { NOW = 2000000000, DAY = 24 * 3600, PATH = 300 };
+enum { NOW = 2000000000, HOUR = 3600, DAY = 24 * HOUR, PATH = 300 };
 
 static const char key[] = "0.1.0 memif fabric - mtu 4096 lossless 1 rails 1 on here";
 static char base[] = "/tmp/ferrule-measure-XXXXXX", folder[PATH / 2], file[PATH];
@@ -81,6 +82,74 @@ START_TEST(test_bad_text)
 }
 END_TEST
 
+/* ---- what they are of */
+
+static struct frl_comm comm;
+
+static void set_port(unsigned rail, const char *port)
+{
+	snprintf(comm.rails[rail].attr.port, sizeof(comm.rails[rail].attr.port), "%s", port);
+	comm.n_rails = rail + 1;
+}
+
+static const struct {
+	const char *ports[2], *kinds;
+} kinds[] = {
+	{ { "memif" }, "memif" },
+	{ { "memif", "memif" }, "memif" },
+	{ { "net_tap0,iface=x" }, "net_tap" },
+	{ { "0000:3b:00.0", "0000:3b:00.1" }, "pci" },
+	{ { "verbs:mlx5_0", "verbs:mlx5_12/2" }, "verbs:mlx5" },
+	{ { "verbs:rxe0" }, "verbs:rxe" },
+	{ { "verbs:rocep59s0f1" }, "verbs:rocep59s0f" },
+	{ { "verbs:mlx5_0", "memif" }, "verbs:mlx5+memif" },
+	{ { "verbs:0" }, "verbs:" },
+};
+
+START_TEST(test_kinds)
+{
+	char text[MEASURE_KINDS];
+
+	for (unsigned i = 0; i < 2 && kinds[_i].ports[i]; i++)
+		set_port(i, kinds[_i].ports[i]);
+	measure_kinds(&comm, text);
+	ck_assert_str_eq(text, kinds[_i].kinds);
+}
+END_TEST
+
+/* Costs of a software device are not those of a NIC, nor those of one NIC another one's. */
+START_TEST(test_keys)
+{
+	char keys[4][MEASURE_KEY];
+
+	set_port(0, "memif");
+	measure_key(&comm, keys[0]);
+	comm.staging.is_needed = true;
+	measure_key(&comm, keys[1]);
+	set_port(0, "verbs:mlx5_0");
+	measure_key(&comm, keys[2]);
+	set_port(0, "verbs:rxe0");
+	measure_key(&comm, keys[3]);
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < i; j++)
+			ck_assert_str_ne(keys[i], keys[j]);
+	/* Which one it is does not matter. */
+	set_port(0, "verbs:rxe1");
+	measure_key(&comm, keys[0]);
+	ck_assert_str_eq(keys[0], keys[3]);
+	/* As long as can be. */
+	for (unsigned i = 0; i < RAILS_MAX; i++) {
+		memset(comm.rails[i].attr.port, 'a' + (int)i, sizeof(comm.rails[i].attr.port) - 1);
+		comm.n_rails = i + 1;
+	}
+	memset(comm.rails[0].attr.fabric, 'f', sizeof(comm.rails[0].attr.fabric) - 1);
+	measure_key(&comm, keys[0]);
+	ck_assert_ptr_nonnull(strstr(keys[0], " on "));
+	ck_assert_uint_lt(strlen(keys[0]), MEASURE_KEY - 64);
+	memset(&comm, 0, sizeof(comm));
+}
+END_TEST
+
 /* ---- the file */
 
 static void setup(void)
@@ -118,14 +187,13 @@ static void teardown(void)
 
 static int read_it(int64_t now_s)
 {
-	struct tuner_costs read;
-	int64_t made_s = -1;
-	int err = measure_file_read(folder, key, now_s, &read, &made_s);
+	struct measure_kept read;
+	int err = measure_file_read(folder, key, now_s, &read);
 
 	if (err)
 		return err;
-	ck_assert_mem_eq(&read, &costs, sizeof(costs));
-	ck_assert_int_eq(made_s, NOW);
+	ck_assert_mem_eq(&read.costs, &costs, sizeof(costs));
+	ck_assert_int_eq(read.made_s, NOW);
 	return 0;
 }
 
@@ -146,9 +214,16 @@ static int count_files(void)
 	return n;
 }
 
+static int write_costs(const char *to, const char *for_key)
+{
+	const struct measure_kept kept = { .costs = costs, .made_s = NOW, .checked_s = NOW };
+
+	return measure_file_write(to, for_key, &kept);
+}
+
 static void write_it(void)
 {
-	ck_assert_int_eq(measure_file_write(folder, key, &costs, NOW), 0);
+	ck_assert_int_eq(write_costs(folder, key), 0);
 	ck_assert_int_eq(count_files(), 1);
 	ck_assert_int_eq(read_it(NOW), 0);
 }
@@ -175,14 +250,67 @@ END_TEST
 
 START_TEST(test_other_key)
 {
-	struct tuner_costs read;
-	int64_t made_s;
+	struct measure_kept read;
 
 	write_it();
-	ck_assert_int_eq(measure_file_read(folder, "another", NOW, &read, &made_s), -ENOENT);
-	ck_assert_int_eq(measure_file_write(folder, "another", &costs, NOW), 0);
+	ck_assert_int_eq(measure_file_read(folder, "another", NOW, &read), -ENOENT);
+	ck_assert_int_eq(write_costs(folder, "another"), 0);
 	ck_assert_int_eq(count_files(), 2);
 	ck_assert_int_eq(read_it(NOW), 0);
+}
+END_TEST
+
+/* Checked now and then: the day when they were measured stays the same. */
+START_TEST(test_checked)
+{
+	struct measure_kept kept = { .costs = costs, .made_s = NOW, .checked_s = NOW }, read;
+
+	for (int day = 0; day < 7; day++) {
+		kept.checked_s = NOW + day * DAY;
+		ck_assert_int_eq(measure_file_write(folder, key, &kept), 0);
+		ck_assert_int_eq(measure_file_read(folder, key, kept.checked_s, &read), 0);
+		ck_assert_int_eq(read.made_s, NOW);
+		ck_assert_int_eq(read.checked_s, kept.checked_s);
+		ck_assert(!measure_is_due(&read, kept.checked_s + HOUR));
+		ck_assert(measure_is_due(&read, kept.checked_s + HOUR + 1));
+	}
+	ck_assert_int_eq(read_it(NOW + 7 * DAY + 1), -ENOENT);
+	/* Not before they were measured, and not in the future. */
+	kept.checked_s = NOW - 1;
+	ck_assert_int_eq(measure_file_write(folder, key, &kept), 0);
+	ck_assert_int_eq(read_it(NOW), -ENOENT);
+	kept.checked_s = NOW + 1;
+	ck_assert_int_eq(measure_file_write(folder, key, &kept), 0);
+	ck_assert_int_eq(read_it(NOW), -ENOENT);
+}
+END_TEST
+
+static void make_file(const char *name, int64_t made_s)
+{
+	const struct timespec times[2] = { { .tv_sec = made_s }, { .tv_sec = made_s } };
+	char path[PATH];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_WRONLY | O_CREAT, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(futimens(fd, times), 0);
+	close(fd);
+}
+
+/* Of writers that were killed; others may be at work, and other files are not ours. */
+START_TEST(test_left)
+{
+	write_it();
+	make_file(".costs-0123456789abcdef-0123456789abcdef", NOW - HOUR - 1);
+	make_file(".costs-x", NOW - 8 * DAY);
+	ck_assert_int_eq(count_files(), 3);
+	write_it();
+	make_file(".costs-0123456789abcdef-0123456789abcdef", NOW - HOUR);
+	make_file(".costs", NOW - 8 * DAY);
+	make_file("costs-x", NOW - 8 * DAY);
+	ck_assert_int_eq(write_costs(folder, key), 0);
+	ck_assert_int_eq(count_files(), 4);
 }
 END_TEST
 
@@ -212,23 +340,21 @@ START_TEST(test_damaged)
 	}
 	/* Any byte another one: the rest of the numbers may be valid, but is what it says. */
 	for (ssize_t i = 0; i < size; i++) {
-		struct tuner_costs read;
-		int64_t made_s;
+		struct measure_kept read;
 
 		memcpy(changed, text, (size_t)size);
 		changed[i] = '\0';
 		overwrite(changed, (size_t)size);
-		ck_assert_int_eq(measure_file_read(folder, key, NOW, &read, &made_s), -ENOENT);
+		ck_assert_int_eq(measure_file_read(folder, key, NOW, &read), -ENOENT);
 	}
 	/* Nothing of a line whose end is no number. */
 	for (int i = 0; i < 2; i++) {
-		struct tuner_costs read = { .step = { 1, 2, 3 } }, before = read;
-		int64_t made_s;
+		struct measure_kept read = { .costs = { .step = { 1, 2, 3 } } }, before = read;
 
 		memcpy(changed, text, (size_t)size);
 		changed[size - 2] = i ? '=' : 'x';
 		overwrite(changed, (size_t)size);
-		ck_assert_int_eq(measure_file_read(folder, key, NOW, &read, &made_s), -ENOENT);
+		ck_assert_int_eq(measure_file_read(folder, key, NOW, &read), -ENOENT);
 		ck_assert_mem_eq(&read, &before, sizeof(read));
 	}
 	memset(text + size, 'x', sizeof(text) - (size_t)size);
@@ -251,7 +377,7 @@ START_TEST(test_of_others)
 	ck_assert_int_eq(chmod(file, 0600), 0);
 	ck_assert_int_eq(chmod(folder, 0770), 0);
 	ck_assert_int_eq(read_it(NOW), -ENOENT);
-	ck_assert_int_eq(measure_file_write(folder, key, &costs, NOW), -EPERM);
+	ck_assert_int_eq(write_costs(folder, key), -EPERM);
 	ck_assert_int_eq(chmod(folder, 0700), 0);
 	if (geteuid() == 0) {
 		ck_assert_int_eq(chown(file, 65534, 65534), 0);
@@ -259,7 +385,7 @@ START_TEST(test_of_others)
 		ck_assert_int_eq(chown(file, 0, 0), 0);
 		ck_assert_int_eq(chown(folder, 65534, 65534), 0);
 		ck_assert_int_eq(read_it(NOW), -ENOENT);
-		ck_assert_int_eq(measure_file_write(folder, key, &costs, NOW), -EPERM);
+		ck_assert_int_eq(write_costs(folder, key), -EPERM);
 		ck_assert_int_eq(chown(folder, 0, 0), 0);
 	}
 	/* Links are not followed, and not written through. */
@@ -279,7 +405,7 @@ START_TEST(test_of_others)
 	ck_assert_int_eq(rename(folder, elsewhere), 0);
 	ck_assert_int_eq(symlink(elsewhere, folder), 0);
 	ck_assert_int_eq(read_it(NOW), -ENOENT);
-	ck_assert_int_lt(measure_file_write(folder, key, &costs, NOW), 0);
+	ck_assert_int_lt(write_costs(folder, key), 0);
 }
 END_TEST
 
@@ -295,7 +421,7 @@ START_TEST(test_no_place)
 	ck_assert_int_eq(unlink(file), 0);
 	ck_assert_int_eq(mkdir(file, 0700), 0);
 	ck_assert_int_eq(read_it(NOW), -ENOENT);
-	ck_assert_int_lt(measure_file_write(folder, key, &costs, NOW), 0);
+	ck_assert_int_lt(write_costs(folder, key), 0);
 	ck_assert_int_eq(count_files(), 1);
 	ck_assert_int_eq(rmdir(file), 0);
 	ck_assert_int_eq(rmdir(folder), 0);
@@ -303,8 +429,8 @@ START_TEST(test_no_place)
 	ck_assert_int_ge(fd, 0);
 	close(fd);
 	ck_assert_int_eq(read_it(NOW), -ENOENT);
-	ck_assert_int_lt(measure_file_write(folder, key, &costs, NOW), 0);
-	ck_assert_int_lt(measure_file_write("relative-and-not-there/x/y", key, &costs, NOW), 0);
+	ck_assert_int_lt(write_costs(folder, key), 0);
+	ck_assert_int_lt(write_costs("relative-and-not-there/x/y", key), 0);
 }
 END_TEST
 
@@ -319,9 +445,13 @@ int main(void)
 	tcase_add_test(text, test_steps);
 	tcase_add_test(text, test_text);
 	tcase_add_loop_test(text, test_bad_text, 0, sizeof(bad_words) / sizeof(bad_words[0]));
+	tcase_add_loop_test(text, test_kinds, 0, sizeof(kinds) / sizeof(kinds[0]));
+	tcase_add_test(text, test_keys);
 	suite_add_tcase(suite, text);
 	tcase_add_checked_fixture(kept, setup, teardown);
 	tcase_add_test(kept, test_kept);
+	tcase_add_test(kept, test_checked);
+	tcase_add_test(kept, test_left);
 	tcase_add_test(kept, test_other_key);
 	tcase_add_test(kept, test_damaged);
 	tcase_add_test(kept, test_of_others);

@@ -2,6 +2,7 @@
 /* What the daemon, which is the test, is told of devices, and what it can do with them. */
 #include "lib/api/objects.h"
 #include "lib/api/publish.h"
+#include "lib/soft/soft.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -237,18 +238,18 @@ START_TEST(reasons)
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
 	qp_fail_with(a.qp, ECONNRESET, "not connected yet");
-	ck_assert_int_eq(a.qp->engine.core.state, FRL_QPS_RESET);
+	ck_assert_int_eq(soft_qp_state(a.qp), FRL_QPS_RESET);
 	ck_assert_str_eq(frl_qp_error(a.qp, text, sizeof(text)), "");
 	connect_both();
 	qp_fail_with(a.qp, ECONNRESET, NULL);
-	ck_assert_int_eq(a.qp->engine.core.state, FRL_QPS_ERR);
+	ck_assert_int_eq(soft_qp_state(a.qp), FRL_QPS_ERR);
 	ck_assert_str_eq(frl_qp_error(a.qp, text, sizeof(text)), strerror(ECONNRESET));
 	/* The first one stays; cut where there is no room. */
 	qp_fail_with(a.qp, ECANCELED, "another");
 	ck_assert_str_eq(frl_qp_error(a.qp, text, 5), "Conn");
 	/* What the link tells is less than what the daemon knows. */
 	close_end(&a);
-	for (unsigned i = 0; i < PATIENCE && b.qp->engine.core.state != FRL_QPS_ERR; i++)
+	for (unsigned i = 0; i < PATIENCE && soft_qp_state(b.qp) != FRL_QPS_ERR; i++)
 		frl_progress(b.device);
 	ck_assert_ptr_nonnull(strstr(frl_qp_error(b.qp, text, sizeof(text)), "link"));
 	qp_fail_with(b.qp, ECONNRESET, "process 123 (x) on host y has ended");

@@ -2,6 +2,7 @@
 /* Devices whose port the daemon, which is the test, leases to them. */
 #include "lib/api/objects.h"
 #include "lib/api/publish.h"
+#include "lib/soft/soft.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -163,7 +164,7 @@ static void check_revoked(struct frl_device *device, struct frl_qp *qp, const ch
 	ck_assert_int_eq(event.type, FRL_EVENT_DEVICE_FATAL);
 	frl_device_query(device, &attr);
 	ck_assert_int_eq(attr.port_state, FRL_PORT_DOWN);
-	ck_assert_int_eq(qp->engine.core.state, FRL_QPS_ERR);
+	ck_assert_int_eq(soft_qp_state(qp), FRL_QPS_ERR);
 	ck_assert_ptr_nonnull(strstr(frl_qp_error(qp, text, sizeof(text)), why));
 	refused(publish_require(device, &number), -ENETDOWN, "eth-test");
 }

@@ -209,6 +209,59 @@ START_TEST(test_hosts)
 }
 END_TEST
 
+/* Through rings what large messages bring to be reduced is passed over once more. */
+START_TEST(test_staged)
+{
+	struct plan_job job = job_of(FRL_ALLREDUCE, 8, 8, 7, 1000000);
+	struct tuner tuner, staged;
+	char text[2000];
+
+	ck_assert_int_eq(tuner_init(&tuner, "", SEGMENT), 0);
+	staged = tuner;
+	staged.is_staged = true;
+	job.segment_bytes = SEGMENT;
+	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {
+		static const enum frl_coll colls[] = { FRL_ALLREDUCE, FRL_REDUCE_SCATTER,
+			FRL_REDUCE };
+
+		for (size_t i = 0; i < sizeof(colls) / sizeof(colls[0]); i++) {
+			struct plan_cost cost;
+			double more;
+
+			job.coll = colls[i];
+			job.wire = FRL_WIRE_SAME;
+			if (!plan_can(algo, &job))
+				continue;
+			plan_cost(algo, &job, &cost);
+			ck_assert_msg(cost.staged > 0 && cost.staged == cost.reduced, "%s %s %g %g",
+				frl_algo_name(algo), frl_coll_name(job.coll), cost.staged,
+				cost.reduced);
+			more = tuner_time_ns(&staged, algo, &job) -
+				tuner_time_ns(&tuner, algo, &job);
+			ck_assert(more >
+				0.9 * cost.staged * tuner_step_ns(tuner.costs.step[TUNER_REDUCE]));
+			/* Decoded from scratch memory, or reduced out of slots. */
+			job.wire = FRL_WIRE_BFLOAT16;
+			ck_assert(!plan_can(algo, &job) ||
+				tuner_time_ns(&staged, algo, &job) ==
+					tuner_time_ns(&tuner, algo, &job));
+			job.wire = FRL_WIRE_SAME;
+			job.count = 10;
+			ck_assert(tuner_time_ns(&staged, algo, &job) ==
+				tuner_time_ns(&tuner, algo, &job));
+			job.count = 1000000;
+		}
+		job.coll = FRL_ALLGATHER;
+		ck_assert(!plan_can(algo, &job) ||
+			tuner_time_ns(&staged, algo, &job) == tuner_time_ns(&tuner, algo, &job));
+	}
+	job.coll = FRL_ALLREDUCE;
+	ck_assert_int_gt(tuner_explain(&staged, &job, text, sizeof(text)), 0);
+	ck_assert_ptr_nonnull(strstr(text, "; what is reduced goes through rings\n"));
+	topology_fini(&topology);
+}
+END_TEST
+
 START_TEST(test_explain)
 {
 	struct plan_job job = job_of(FRL_ALLREDUCE, 8, 4, 7, 1000);
@@ -248,6 +301,7 @@ int main(void)
 	tcase_add_test(tuner, test_none_can);
 	tcase_add_test(tuner, test_measured);
 	tcase_add_test(tuner, test_hosts);
+	tcase_add_test(tuner, test_staged);
 	tcase_add_test(tuner, test_explain);
 	suite_add_tcase(suite, tuner);
 	srunner_run_all(runner, CK_ENV);

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two ends on devices in memory. */
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <time.h>
+
+#include "tests/unit/fake_verbs_fixture.h"
+
+enum {
+	ALL_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND,
+	WAIT_MS = 5000,
+};
+
+static void make_qp(struct fixture_end *end, const struct fixture_wants *wants)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.srq = end->srq,
+		.cap = { 16, 16, 4, 4, 64 },
+		.qp_type = wants->type ? wants->type : IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = end->pd,
+	};
+
+	if (wants->is_ex) {
+		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+		if (attr.qp_type == IBV_QPT_RC)
+			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE |
+				IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+				IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
+	}
+	end->qp = ibv_create_qp_ex(end->context, &attr);
+	ck_assert_ptr_nonnull(end->qp);
+}
+
+static void open_end(
+	struct fixture_end *end, struct ibv_device *device, const struct fixture_wants *wants)
+{
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 4 } };
+	struct ibv_cq_init_attr_ex ex = { .cqe = wants->cqe ? wants->cqe : 64 };
+
+	end->context = ibv_open_device(device);
+	ck_assert_ptr_nonnull(end->context);
+	end->pd = ibv_alloc_pd(end->context);
+	end->channel = ibv_create_comp_channel(end->context);
+	ex.channel = end->channel;
+	ex.wc_flags = IBV_WC_STANDARD_FLAGS;
+	if (wants->is_ex)
+		end->cq_ex = ibv_create_cq_ex(end->context, &ex);
+	if (end->cq_ex)
+		end->cq = ibv_cq_ex_to_cq(end->cq_ex);
+	else
+		end->cq = ibv_create_cq(end->context, (int)ex.cqe, NULL, end->channel, 0);
+	ck_assert(end->pd && end->channel && end->cq);
+	end->srq = wants->has_srq ? ibv_create_srq(end->pd, &srq) : NULL;
+	end->mr = ibv_reg_mr(end->pd, end->bytes, sizeof(end->bytes), ALL_ACCESS);
+	ck_assert_ptr_nonnull(end->mr);
+	/* RoCE v2 by IPv4, as fake_verbs_device_init() lays it; else the first entry. */
+	end->sgid_index = 3;
+	ck_assert_int_eq(ibv_query_gid(end->context, 1, 0, &end->gid), 0);
+	if (ibv_query_gid(end->context, 1, end->sgid_index, &end->gid) != 0)
+		end->sgid_index = 0;
+	make_qp(end, wants);
+}
+
+void fixture_open(struct fixture *fixture, const struct fixture_wants *wants)
+{
+	int n;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	ck_assert(list && n > 0);
+	for (int i = 0; i < 2; i++)
+		open_end(&fixture->ends[i], list[n > 1 ? i : 0], wants);
+	ibv_free_device_list(list);
+	if (wants->is_connected)
+		fixture_connect(fixture, wants);
+}
+
+void fixture_close(struct fixture *fixture)
+{
+	for (int i = 0; i < 2; i++) {
+		struct fixture_end *end = &fixture->ends[i];
+
+		ck_assert_int_eq(ibv_destroy_qp(end->qp), 0);
+		ck_assert_int_eq(end->srq ? ibv_destroy_srq(end->srq) : 0, 0);
+		ck_assert_int_eq(ibv_destroy_cq(end->cq), 0);
+		ck_assert_int_eq(ibv_destroy_comp_channel(end->channel), 0);
+		ck_assert_int_eq(ibv_dereg_mr(end->mr), 0);
+		ck_assert_int_eq(ibv_dealloc_pd(end->pd), 0);
+		ck_assert_int_eq(ibv_close_device(end->context), 0);
+	}
+	ck_assert_str_eq(fake_verbs_leaks(), "");
+}
+
+static int to_rtr(struct fixture_end *end, const struct fixture_end *peer,
+	const struct fixture_wants *wants, uint32_t rq_psn)
+{
+	enum ibv_qp_type type = end->qp->qp_type;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = wants->mtu ? wants->mtu : IBV_MTU_1024,
+		.dest_qp_num = peer->qp->qp_num,
+		.rq_psn = rq_psn,
+		.max_dest_rd_atomic = 4,
+		.min_rnr_timer = 1,
+		.ah_attr = { .is_global = 1, .port_num = 1 },
+	};
+	int mask = IBV_QP_STATE;
+
+	attr.ah_attr.grh.dgid = peer->gid;
+	attr.ah_attr.grh.sgid_index = (uint8_t)end->sgid_index;
+	attr.ah_attr.grh.hop_limit = 64;
+	if (type != IBV_QPT_UD)
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (type == IBV_QPT_RC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	return ibv_modify_qp(end->qp, &attr, mask);
+}
+
+int fixture_move(struct fixture_end *end, const struct fixture_end *peer,
+	const struct fixture_wants *wants, uint32_t sq_psn, uint32_t rq_psn)
+{
+	enum ibv_qp_type type = end->qp->qp_type;
+	struct ibv_qp_attr init = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qkey = FIXTURE_QKEY,
+		.qp_access_flags = ALL_ACCESS & ~wants->access,
+	};
+	struct ibv_qp_attr rts = {
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = sq_psn,
+		.timeout = wants->timeout ? wants->timeout : 1,
+		.retry_cnt = wants->retry_cnt ? wants->retry_cnt : 1,
+		.rnr_retry = wants->rnr_retry,
+		.max_rd_atomic = wants->max_rd_atomic == 0 ? 4
+			: wants->max_rd_atomic == 255      ? 0
+							   : wants->max_rd_atomic,
+	};
+	int err = ibv_modify_qp(end->qp, &init,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			(type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+
+	if (err == 0)
+		err = to_rtr(end, peer, wants, rq_psn);
+	if (err != 0)
+		return err;
+	return ibv_modify_qp(end->qp, &rts,
+		IBV_QP_STATE | IBV_QP_SQ_PSN |
+			(type == IBV_QPT_RC ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						IBV_QP_MAX_QP_RD_ATOMIC
+					    : 0));
+}
+
+void fixture_connect(struct fixture *fixture, const struct fixture_wants *wants)
+{
+	struct fixture_wants own = *wants;
+
+	own.mtu = 0;
+	for (uint32_t i = 0; i < 2; i++)
+		ck_assert_int_eq(fixture_move(&fixture->ends[i], &fixture->ends[1 - i],
+					 i ? wants : &own, 100 + i, 101 - i + wants->psn_gap),
+			0);
+}
+
+struct ibv_sge fixture_sge(const struct fixture_end *end, uint32_t offset, uint32_t length)
+{
+	return (struct ibv_sge){
+		.addr = (uintptr_t)end->bytes + offset, .length = length, .lkey = end->mr->lkey
+	};
+}
+
+void fixture_post_recv(struct fixture_end *end, uint64_t wr_id, uint32_t offset, uint32_t length)
+{
+	struct ibv_sge sge = fixture_sge(end, offset, length);
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	if (end->srq)
+		ck_assert_int_eq(ibv_post_srq_recv(end->srq, &wr, &bad), 0);
+	else
+		ck_assert_int_eq(ibv_post_recv(end->qp, &wr, &bad), 0);
+}
+
+int fixture_post(struct fixture_end *end, enum ibv_wr_opcode opcode, unsigned flags,
+	const struct ibv_sge *sge, uint64_t remote_addr, uint32_t rkey)
+{
+	struct ibv_sge own = *sge;
+	struct ibv_send_wr wr = {
+		.wr_id = (uint64_t)opcode + 1000,
+		.sg_list = &own,
+		.num_sge = 1,
+		.opcode = opcode,
+		.send_flags = flags,
+	};
+	struct ibv_send_wr *bad;
+
+	if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = remote_addr;
+		wr.wr.atomic.rkey = rkey;
+		wr.wr.atomic.compare_add = 5;
+		wr.wr.atomic.swap = 77;
+	} else {
+		wr.wr.rdma.remote_addr = remote_addr;
+		wr.wr.rdma.rkey = rkey;
+		wr.imm_data = htobe32(0xcafe);
+	}
+	return ibv_post_send(end->qp, &wr, &bad);
+}
+
+static int poll_ex(struct ibv_cq_ex *cq, struct ibv_wc *wc)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	int err = ibv_start_poll(cq, &attr);
+
+	if (err != 0) {
+		ck_assert_int_eq(err, ENOENT);
+		return 0;
+	}
+	*wc = (struct ibv_wc){
+		.wr_id = cq->wr_id,
+		.status = cq->status,
+		.opcode = ibv_wc_read_opcode(cq),
+		.byte_len = ibv_wc_read_byte_len(cq),
+		.imm_data = ibv_wc_read_imm_data(cq),
+		.qp_num = ibv_wc_read_qp_num(cq),
+		.wc_flags = ibv_wc_read_wc_flags(cq),
+	};
+	ibv_end_poll(cq);
+	return 1;
+}
+
+struct ibv_wc fixture_wait(struct fixture_end *end)
+{
+	struct timespec pause = { 0, 100000 };
+	struct ibv_wc wc = { 0 };
+	int n = 0;
+
+	for (int i = 0; n == 0 && i < 10 * WAIT_MS; i++) {
+		n = end->cq_ex ? poll_ex(end->cq_ex, &wc) : ibv_poll_cq(end->cq, 1, &wc);
+		if (n == 0)
+			nanosleep(&pause, NULL);
+	}
+	ck_assert_int_eq(n, 1);
+	return wc;
+}
+
+struct ibv_wc fixture_expect(struct fixture_end *end, enum ibv_wc_status status)
+{
+	struct ibv_wc wc = fixture_wait(end);
+
+	ck_assert_str_eq(ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
+	ck_assert_uint_eq(wc.qp_num, end->qp->qp_num);
+	return wc;
+}
+
+void fixture_expect_none(struct fixture_end *end)
+{
+	struct ibv_wc wc;
+
+	ck_assert_int_eq(ibv_poll_cq(end->cq, 1, &wc), 0);
+}
+
+struct ibv_async_event fixture_event(struct fixture_end *end, enum ibv_event_type type)
+{
+	struct pollfd waits = { .fd = end->context->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+
+	ck_assert_int_eq(poll(&waits, 1, WAIT_MS), 1);
+	ck_assert_int_eq(ibv_get_async_event(end->context, &event), 0);
+	ck_assert_str_eq(ibv_event_type_str(event.event_type), ibv_event_type_str(type));
+	ibv_ack_async_event(&event);
+	return event;
+}
