@@ -227,6 +227,16 @@ static inline struct verbs_ah *verbs_ah(struct frl_ah *ah)
 	return container_of(ah, struct verbs_ah, base);
 }
 
+static inline struct ibv_mw_bind_info verbs_bind_info(const struct frl_mw_bind *bind)
+{
+	return (struct ibv_mw_bind_info){
+		.mr = verbs_mr(bind->mr)->mr,
+		.addr = bind->addr,
+		.length = bind->length,
+		.mw_access_flags = bind->access,
+	};
+}
+
 /* The device that objects of libibverbs are made on. */
 static inline struct verbs_device *device_of_pd(const struct frl_pd *pd)
 {

@@ -163,14 +163,9 @@ static const char *prepare(const struct verbs_qp *qp, const struct frl_send_wr *
 
 static void fill_bind(const struct frl_mw_bind *bind, struct ibv_send_wr *to)
 {
-	to->bind_mw.mw = container_of(bind->mw, struct verbs_mw, base)->mw;
+	to->bind_mw.mw = verbs_mw(bind->mw)->mw;
 	to->bind_mw.rkey = bind->rkey;
-	to->bind_mw.bind_info = (struct ibv_mw_bind_info){
-		.mr = container_of(bind->mr, struct verbs_mr, base)->mr,
-		.addr = bind->addr,
-		.length = bind->length,
-		.mw_access_flags = bind->access,
-	};
+	to->bind_mw.bind_info = verbs_bind_info(bind);
 }
 
 static void fill(const struct verbs_qp *qp, const struct post_wr *from, struct ibv_send_wr *to)
@@ -189,7 +184,7 @@ static void fill(const struct verbs_qp *qp, const struct post_wr *from, struct i
 	else if (wr->opcode != FRL_WR_BIND_MW)
 		to->imm_data = wr->imm_data;
 	if (is_datagram(&qp->base)) {
-		to->wr.ud.ah = container_of(wr->ah, struct verbs_ah, base)->ah;
+		to->wr.ud.ah = verbs_ah(wr->ah)->ah;
 		to->wr.ud.remote_qpn = wr->remote_qpn;
 		to->wr.ud.remote_qkey = verbs_qkey_for(qp, wr);
 	} else if (wr->opcode == FRL_WR_BIND_MW) {
@@ -243,7 +238,7 @@ static int post_by_wr(struct verbs_qp *qp, const struct post_wr wrs[], int n, in
 /* The next bind starts from this key: some devices look at it. */
 static void note_window(const struct frl_mw_bind *bind)
 {
-	struct verbs_mw *mw = container_of(bind->mw, struct verbs_mw, base);
+	struct verbs_mw *mw = verbs_mw(bind->mw);
 
 	mw->mw->rkey = bind->rkey;
 	atomic_store_explicit(&mw->rkey, bind->rkey, memory_order_relaxed);

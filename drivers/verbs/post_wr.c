@@ -4,14 +4,9 @@
 
 static void bind(struct ibv_qp_ex *ex, const struct frl_mw_bind *bind)
 {
-	const struct ibv_mw_bind_info info = {
-		.mr = container_of(bind->mr, struct verbs_mr, base)->mr,
-		.addr = bind->addr,
-		.length = bind->length,
-		.mw_access_flags = bind->access,
-	};
+	const struct ibv_mw_bind_info info = verbs_bind_info(bind);
 
-	ibv_wr_bind_mw(ex, container_of(bind->mw, struct verbs_mw, base)->mw, bind->rkey, &info);
+	ibv_wr_bind_mw(ex, verbs_mw(bind->mw)->mw, bind->rkey, &info);
 }
 
 static void begin(struct ibv_qp_ex *ex, const struct frl_send_wr *wr)
@@ -72,8 +67,8 @@ int verbs_post_by_wr(struct verbs_qp *qp, const struct post_wr wrs[], int n)
 		ex->wr_flags = wrs[i].flags;
 		begin(ex, wr);
 		if (is_datagram(&qp->base))
-			ibv_wr_set_ud_addr(ex, container_of(wr->ah, struct verbs_ah, base)->ah,
-				wr->remote_qpn, verbs_qkey_for(qp, wr));
+			ibv_wr_set_ud_addr(
+				ex, verbs_ah(wr->ah)->ah, wr->remote_qpn, verbs_qkey_for(qp, wr));
 		set_payload(ex, &wrs[i]);
 	}
 	rc = ibv_wr_complete(ex);
