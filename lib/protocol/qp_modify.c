@@ -7,27 +7,6 @@
 
 #include "lib/base/qp_rules.h"
 
-/* Short names for masks. */
-enum {
-	NOTIFY = FRL_QP_EN_SQD_ASYNC_NOTIFY,
-	ACCESS = FRL_QP_ACCESS_FLAGS,
-	PKEY = FRL_QP_PKEY_INDEX,
-	PORT = FRL_QP_PORT,
-	QKEY = FRL_QP_QKEY,
-	AV = FRL_QP_AV,
-	MTU = FRL_QP_PATH_MTU,
-	TIMEOUT = FRL_QP_TIMEOUT,
-	RETRY = FRL_QP_RETRY_CNT,
-	RNR_RETRY = FRL_QP_RNR_RETRY,
-	RQ_PSN = FRL_QP_RQ_PSN,
-	RD_ATOMIC = FRL_QP_MAX_QP_RD_ATOMIC,
-	RNR_TIMER = FRL_QP_MIN_RNR_TIMER,
-	SQ_PSN = FRL_QP_SQ_PSN,
-	DEST_RD_ATOMIC = FRL_QP_MAX_DEST_RD_ATOMIC,
-	DEST_QPN = FRL_QP_DEST_QPN,
-	CAPABILITIES = FRL_QP_CAPABILITIES,
-};
-
 static enum frl_qp_state target(const struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
 	return mask & FRL_QP_STATE ? attr->state : qp->state;
@@ -44,21 +23,21 @@ static void take_path(struct qp *qp, const struct frl_qp_attr *attr, uint32_t ma
 {
 	struct frl_qp_attr *own = &qp->attr;
 
-	if (mask & AV) {
+	if (mask & FRL_QP_AV) {
 		own->ah = attr->ah;
 		qp->remote_ip = attr->ah.dgid;
 	}
-	if (mask & MTU)
+	if (mask & FRL_QP_PATH_MTU)
 		own->path_mtu = qp->path_mtu = attr->path_mtu;
-	if (mask & DEST_QPN)
+	if (mask & FRL_QP_DEST_QPN)
 		own->dest_qpn = qp->dest_qpn = attr->dest_qpn;
-	if (mask & CAPABILITIES)
+	if (mask & FRL_QP_CAPABILITIES)
 		own->capabilities = qp->capabilities = attr->capabilities;
-	if (mask & PKEY)
+	if (mask & FRL_QP_PKEY_INDEX)
 		own->pkey_index = attr->pkey_index;
-	if (mask & PORT)
+	if (mask & FRL_QP_PORT)
 		own->port_num = attr->port_num;
-	if (mask & QKEY)
+	if (mask & FRL_QP_QKEY)
 		own->qkey = attr->qkey;
 	if (qp->type == FRL_QPT_GSI)
 		own->qkey = QKEY_GSI;
@@ -79,15 +58,15 @@ static void take_responder(struct qp *qp, const struct frl_qp_attr *attr, uint32
 {
 	struct frl_qp_attr *own = &qp->attr;
 
-	if (mask & ACCESS)
+	if (mask & FRL_QP_ACCESS_FLAGS)
 		own->access_flags = attr->access_flags;
-	if (mask & RQ_PSN) {
+	if (mask & FRL_QP_RQ_PSN) {
 		own->rq_psn = attr->rq_psn;
 		qp->responder.epsn = psn_make(attr->rq_psn);
 	}
-	if (mask & RNR_TIMER)
+	if (mask & FRL_QP_MIN_RNR_TIMER)
 		own->min_rnr_timer = attr->min_rnr_timer;
-	if (mask & DEST_RD_ATOMIC) {
+	if (mask & FRL_QP_MAX_DEST_RD_ATOMIC) {
 		own->max_dest_rd_atomic = attr->max_dest_rd_atomic;
 		qp->responder.n_saved = slots_for(attr->max_dest_rd_atomic);
 	}
@@ -97,22 +76,22 @@ static void take_requester(struct qp *qp, const struct frl_qp_attr *attr, uint32
 {
 	struct frl_qp_attr *own = &qp->attr;
 
-	if (mask & SQ_PSN) {
+	if (mask & FRL_QP_SQ_PSN) {
 		struct requester *r = &qp->requester;
 
 		own->sq_psn = attr->sq_psn;
 		r->una = r->next = r->sent_end = r->end = psn_make(attr->sq_psn);
 	}
-	if (mask & TIMEOUT)
+	if (mask & FRL_QP_TIMEOUT)
 		own->timeout = attr->timeout;
-	if (mask & RETRY)
+	if (mask & FRL_QP_RETRY_CNT)
 		own->retry_cnt = attr->retry_cnt;
-	if (mask & RNR_RETRY)
+	if (mask & FRL_QP_RNR_RETRY)
 		own->rnr_retry = attr->rnr_retry;
-	if (mask & RD_ATOMIC)
+	if (mask & FRL_QP_MAX_QP_RD_ATOMIC)
 		own->max_rd_atomic = attr->max_rd_atomic;
 	/* From RTR to RTS, or drained: no timer runs. */
-	if (mask & (TIMEOUT | RETRY | RNR_RETRY))
+	if (mask & (FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY))
 		recovery_init(qp);
 }
 
@@ -180,7 +159,8 @@ int qp_modify(struct qp *qp, const struct frl_qp_attr *attr, uint32_t mask, cons
 	if (to == FRL_QPS_RESET)
 		reset(qp);
 	if (to == FRL_QPS_SQD && qp->state != FRL_QPS_SQD)
-		qp->attr.en_sqd_async_notify = (mask & NOTIFY) && attr->en_sqd_async_notify;
+		qp->attr.en_sqd_async_notify = (mask & FRL_QP_EN_SQD_ASYNC_NOTIFY) &&
+			attr->en_sqd_async_notify;
 	take_path(qp, attr, mask);
 	take_responder(qp, attr, mask);
 	take_requester(qp, attr, mask);
