@@ -342,35 +342,50 @@ enum frl_qp_state verbs_qp_ask_state(struct verbs_qp *qp)
 	return qp_state_of(qp);
 }
 
-/* What the device said when `changes` was as given: much may have happened since. */
-static void believe(struct verbs_qp *qp, const struct ibv_qp_attr *said, uint32_t changes,
-	struct frl_qp_attr *attr)
+/* In ERR it stays until it is reset, whatever the device says meanwhile. */
+static void believe_state(
+	struct verbs_qp *qp, const struct ibv_qp_attr *said, struct frl_qp_attr *attr)
 {
-	if (qp->is_moving || qp->changes != changes)
+	if (qp_state_of(qp) == FRL_QPS_ERR)
 		return;
 	verbs_qp_set_state(qp, state_from(said->qp_state));
 	attr->sq_draining = said->qp_state == IBV_QPS_SQD && said->sq_draining;
 }
 
+/* How far it had come; before it was connected, what was asked for. */
+static void believe_psns(
+	const struct verbs_qp *qp, const struct ibv_qp_attr *said, struct frl_qp_attr *attr)
+{
+	if (qp->base.type != FRL_QPT_RC)
+		return;
+	if (attr->state >= FRL_QPS_RTR)
+		attr->rq_psn = said->rq_psn;
+	if (attr->state >= FRL_QPS_RTS)
+		attr->sq_psn = said->sq_psn;
+}
+
 void verbs_qp_query(struct frl_qp *base, struct frl_qp_attr *ret_attr)
 {
+	const int wanted = IBV_QP_STATE | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
 	struct frl_device *device = base->pd->device;
 	struct verbs_qp *qp = verbs_qp(base);
 	struct ibv_qp_attr said = { 0 };
 	struct ibv_qp_init_attr init;
+	bool is_asked;
 	uint32_t changes;
-	bool is_known;
 
 	device_enter(device);
 	*ret_attr = qp->attr;
 	changes = qp->changes;
 	ret_attr->state = qp_state_of(qp);
-	/* One that is in ERR stays there until it is reset, whatever the device says meanwhile. */
-	is_known = qp->is_moving || ret_attr->state == FRL_QPS_ERR;
+	is_asked = !qp->is_moving && !atomic_load(&verbs_device(device)->is_fatal);
 	device_leave(device);
-	if (!is_known && !ibv_query_qp(qp->qp, &said, IBV_QP_STATE, &init)) {
+	if (is_asked && !ibv_query_qp(qp->qp, &said, wanted, &init)) {
 		device_enter(device);
-		believe(qp, &said, changes, ret_attr);
+		believe_psns(qp, &said, ret_attr);
+		/* Much may have happened since. */
+		if (!qp->is_moving && qp->changes == changes)
+			believe_state(qp, &said, ret_attr);
 		ret_attr->state = qp_state_of(qp);
 		device_leave(device);
 	}

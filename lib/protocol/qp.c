@@ -156,6 +156,16 @@ static void flush_sends(struct qp *qp, uint32_t position, enum frl_wc_status sta
 	r->draining = false;
 }
 
+void qp_note_psns(const struct qp *qp, struct frl_qp_attr *attr)
+{
+	if (qp->type != FRL_QPT_RC)
+		return;
+	if (qp->state == FRL_QPS_RTR || qp_sends(qp))
+		attr->rq_psn = qp->responder.epsn.value;
+	if (qp_sends(qp))
+		attr->sq_psn = qp->requester.una.value;
+}
+
 /* Answers to READs and atomics that were accepted stay. */
 static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status status)
 {
@@ -163,6 +173,7 @@ static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status sta
 
 	if (status != FRL_WC_WR_FLUSH_ERR && !qp->error)
 		qp->error_status = status;
+	qp_note_psns(qp, &qp->attr);
 	/* First the state: completions below may overrun their queue and come back here. */
 	qp->state = FRL_QPS_ERR;
 	qp->attr.state = FRL_QPS_ERR;

@@ -82,6 +82,9 @@ void qp_fail_send(struct qp *qp, enum frl_wc_status status);
 /* A packet of RC or UC was accepted: counts it, and raises COMM_EST when it is the first in RTR. */
 void qp_accepted(struct qp *qp);
 
+/* RC: where it is in both directions, unless it is in a state that has no such place. */
+void qp_note_psns(const struct qp *qp, struct frl_qp_attr *attr);
+
 /* Writes a completion; a full queue takes the queue pair to ERR. Returns the entry or NULL. */
 struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited);
 

@@ -173,5 +173,6 @@ void qp_query(const struct qp *qp, struct frl_qp_attr *ret_attr)
 	*ret_attr = qp->attr;
 	ret_attr->cur_state = qp->state;
 	ret_attr->path_mtu = qp->path_mtu;
+	qp_note_psns(qp, ret_attr);
 	ret_attr->sq_draining = qp->state == FRL_QPS_SQD && !requester_drained(qp);
 }

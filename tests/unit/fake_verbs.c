@@ -551,8 +551,9 @@ void fake_verbs_add(const struct fake_verbs_device *device)
 		fake_world.n_devices);
 	snprintf(made->ibv.dev_path, sizeof(made->ibv.dev_path),
 		"/sys/class/infiniband_verbs/%.20s", made->ibv.dev_name);
-	snprintf(made->ibv.ibdev_path, sizeof(made->ibv.ibdev_path), "/sys/class/infiniband/%.63s",
-		device->name);
+	snprintf(made->ibv.ibdev_path, sizeof(made->ibv.ibdev_path), "%.*s%.63s",
+		IBV_SYSFS_PATH_MAX - 64, device->sysfs ? device->sysfs : "/sys/class/infiniband/",
+		device->sysfs ? "" : device->name);
 	fake_world.devices[fake_world.n_devices++] = made;
 	fake_leave();
 }

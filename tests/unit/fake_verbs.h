@@ -66,6 +66,7 @@ struct fake_verbs_port {
 /* What a device is and can do; fake_verbs_device_init() first. */
 struct fake_verbs_device {
 	char name[IBV_SYSFS_NAME_MAX];
+	const char *sysfs; /* its folder there, such as "/sys/class/infiniband/NAME"; NULL: that */
 	enum ibv_node_type node_type;
 	enum ibv_transport_type transport_type;
 	bool has_verbs_context;   /* off: an old provider, without any of the four below */

@@ -446,6 +446,41 @@ START_TEST(endpoints)
 }
 END_TEST
 
+static void expect_psns(const struct verbs_end *end, uint32_t sends, uint32_t takes)
+{
+	struct frl_qp_attr attr;
+
+	frl_qp_query(end->qp, &attr);
+	ck_assert_uint_eq(attr.sq_psn, sends);
+	ck_assert_uint_eq(attr.rq_psn, takes);
+}
+
+/* The device tells how far it has come, and how far it had come when it failed. */
+START_TEST(psns)
+{
+	const struct verbs_wants wants = { .retry_cnt = 1 };
+	struct frl_sge from;
+	struct frl_qp_attr attr;
+
+	verbs_setup(ends, &wants);
+	expect_psns(one, 100, 100);
+	from = verbs_sge(one, 0, 5000);
+	verbs_recv(two, 1, 0, 5000);
+	ck_assert_int_eq(verbs_send(one, FRL_WR_SEND, &from, 0, 0), 1);
+	verbs_expect(one, FRL_WC_SUCCESS);
+	expect_psns(one, 105, 100);
+	expect_psns(two, 100, 105);
+	fake_verbs_cut("one", "two", true);
+	ck_assert_int_eq(verbs_send(one, FRL_WR_SEND, &from, 0, 0), 1);
+	verbs_expect(one, FRL_WC_RETRY_EXC_ERR);
+	frl_qp_query(one->qp, &attr);
+	ck_assert_int_eq(attr.state, FRL_QPS_ERR);
+	expect_psns(one, 105, 100);
+	verbs_expect(two, FRL_WC_SUCCESS);
+	verbs_teardown(ends);
+}
+END_TEST
+
 static void refuse_sends(void)
 {
 	struct frl_sge sge[FRL_MAX_SGE + 1] = { verbs_sge(one, 0, 100) };
@@ -518,6 +553,7 @@ int main(void)
 	tcase_add_loop_test(tcase, shared_receives, 0, 2);
 	tcase_add_loop_test(tcase, channels, 0, 2);
 	tcase_add_loop_test(tcase, endpoints, 0, 2);
+	tcase_add_test(tcase, psns);
 	tcase_add_loop_test(tcase, refused_requests, 0, 2);
 	srunner_set_fork_status(runner, CK_NOFORK);
 	srunner_run_all(runner, CK_NORMAL);

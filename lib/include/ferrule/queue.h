@@ -183,8 +183,11 @@ struct frl_qp_attr {
 	struct frl_ah_attr ah;       /* RC, UC: the path to the peer */
 	uint32_t path_mtu;           /* bytes: 256, 512, 1024, 2048 or 4096 */
 	uint32_t dest_qpn;
-	uint32_t rq_psn;            /* 24 bits: the first PSN that arrives */
-	uint32_t sq_psn;            /* 24 bits: the first PSN that is sent */
+	/* 24 bits: the first PSN that arrives, or is sent. Query, RC: the next one that is
+	 * accepted, and the oldest that is not acknowledged (of hardware: the next one that is
+	 * sent); in ERR as it was then. */
+	uint32_t rq_psn;
+	uint32_t sq_psn;
 	uint8_t max_rd_atomic;      /* READs and atomics that are outstanding at most, 0 to 32 */
 	uint8_t max_dest_rd_atomic; /* the same of the peer */
 	uint8_t min_rnr_timer;      /* 0 to 31, the AETH timer code */
