@@ -214,15 +214,21 @@ static uint32_t room_for(const struct engine *e, const struct engine_qp *qp, uin
 	return room;
 }
 
-/* No room, and none to wait for: the next datagram is dropped, if all before it are told of. */
+/* Datagrams, and on a network what is unreliable besides. */
+static bool may_be_lost(const struct engine *e, const struct engine_qp *qp)
+{
+	return qp_is_datagram(&qp->core) || (is_told(qp) && !e->port->caps.on_demand);
+}
+
+/* No room, and none to wait for: the next packet is dropped, if all before it are told of. */
 static bool is_hopeless(const struct engine *e, const struct engine_qp *qp, uint16_t link)
 {
-	if (!qp_is_datagram(&qp->core) || qp->queued)
+	if (!may_be_lost(e, qp) || qp->queued)
 		return false;
 	return link == ENGINE_NO_LINK || (e->tx[link] && e->tx[link]->drops);
 }
 
-static void drop_datagram(
+static void drop_packet(
 	struct engine *e, struct engine_qp *qp, struct packet_out out[], uint64_t now_ns)
 {
 	if (!qp_output(&qp->core, out, 1, now_ns))
@@ -254,9 +260,10 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 				enqueue(e, qp, link, &out[i]);
 			total += n;
 		} else if (is_hopeless(e, qp, link)) {
-			drop_datagram(e, qp, out, now_ns);
+			drop_packet(e, qp, out, now_ns);
 			total++;
 		} else {
+			qp_not_taken(&qp->core, now_ns);
 			break;
 		}
 	}
@@ -351,11 +358,11 @@ void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
 	}
 }
 
-static bool is_datagram(const struct engine *e, const struct port_packet *packet)
+static bool is_dropped(const struct engine *e, const struct port_packet *packet)
 {
 	const struct engine_qp *qp = packet->flow ? engine_find_qp(e, packet->flow) : NULL;
 
-	return qp && qp_is_datagram(&qp->core);
+	return qp && may_be_lost(e, qp);
 }
 
 void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
@@ -367,7 +374,7 @@ void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
 	for (uint16_t at = q->head; at != q->tail; at++) {
 		const struct port_packet *packet = tx_slot(q, at);
 
-		if (is_datagram(e, packet)) {
+		if (is_dropped(e, packet)) {
 			flows[n++] = packet->flow;
 			continue;
 		}
@@ -418,7 +425,6 @@ static void flush_link(struct engine *e, uint16_t link, struct tx_queue *q, uint
 	}
 }
 
-/* On a network there is one link, whose queue always moves on. */
 static void give_up_datagrams(struct engine *e, struct tx_queue *q, uint64_t now_ns)
 {
 	if (!q->blocked) {
@@ -438,7 +444,8 @@ void flush_tx(struct engine *e, uint64_t now_ns)
 		if (!q || q->head == q->tail)
 			continue;
 		flush_link(e, i, q, now_ns);
-		if (q->head != q->tail && e->port->caps.on_demand)
+		/* On a network there is one link, whose queue moves on but without a carrier. */
+		if (q->head != q->tail && (e->port->caps.on_demand || !e->port_up))
 			give_up_datagrams(e, q, now_ns);
 	}
 	flush_loop(e, now_ns);

@@ -296,6 +296,23 @@ void engine_remove_region(struct engine *e, struct region *region)
 	region_remove(&e->regions, region);
 }
 
+static bool has_link(const struct engine *e, const struct engine_qp *qp)
+{
+	return qp->path.link == ENGINE_LOOP_LINK ||
+		e->port->ops->link_state(e->port, qp->path.link) == PORT_LINK_UP;
+}
+
+/* Nobody else can tell a peer that does not answer from a cable that has been pulled out here. */
+static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
+{
+	struct qp *core = &qp->core;
+
+	qp_on_deadline(core, now_ns);
+	if (core->error_status == FRL_WC_RETRY_EXC_ERR && !core->error && !has_link(e, qp))
+		core->error = "transport retries exhausted: the port at this end has no link; "
+			      "check its cable, and that its interface is up";
+}
+
 static void fire_deadlines(struct engine *e, uint64_t now_ns)
 {
 	struct engine_qp *qp;
@@ -305,7 +322,7 @@ static void fire_deadlines(struct engine *e, uint64_t now_ns)
 	e->next_deadline_ns = DEADLINE_NONE;
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
 		if (qp_next_deadline(&qp->core) <= now_ns)
-			qp_on_deadline(&qp->core, now_ns);
+			fire_deadline(e, qp, now_ns);
 		engine_update(e, qp);
 	}
 }
@@ -420,8 +437,7 @@ bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)
 	if (qp_is_datagram(&qp->core) || !engine_is_connected(qp) ||
 		qp->path.link == ENGINE_LOOP_LINK)
 		return false;
-	return !engine_has_room(e, qp->path.link) ||
-		e->port->ops->link_state(e->port, qp->path.link) != PORT_LINK_UP;
+	return !engine_has_room(e, qp->path.link) || !has_link(e, qp);
 }
 
 /* On Ethernet a carrier comes back, and timers tell what it has lost: it is only told of. */

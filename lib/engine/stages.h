@@ -59,7 +59,8 @@ void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_p
  * Answers to the peer's requests stay. */
 void engine_take_back(struct engine *e, struct engine_qp *qp);
 
-/* Drops the datagrams that wait in a queue; their queue pairs hear that they are sent. */
+/* Drops the datagrams that wait in a queue, on a network UC's packets as well; their queue pairs
+ * hear that they are sent. */
 void engine_drop_datagrams(struct engine *e, struct tx_queue *q);
 
 /* Remembers the connection of a queue pair that is about to end here. */

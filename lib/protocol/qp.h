@@ -334,6 +334,12 @@ uint32_t qp_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_
 /* UC, UD, GSI: the port has taken `packets` more packets; requests complete by that. */
 void qp_transmitted(struct qp *qp, uint32_t packets);
 
+/*
+ * The port took nothing of what qp_output() has to say. RC: from now on it counts as sent, so that
+ * a port that takes nothing ever again makes the queue pair fail as a peer that never answers does.
+ */
+void qp_not_taken(struct qp *qp, uint64_t now_ns);
+
 /* True when qp_output() has something to do. */
 bool qp_wants_output(const struct qp *qp);
 

@@ -132,6 +132,15 @@ void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint
 	r->refused = true;
 }
 
+/* Where time alone ends nothing, a port without room is a peer that is slow: there is nothing to be
+ * sent again. */
+void qp_not_taken(struct qp *qp, uint64_t now_ns)
+{
+	if (qp->type == FRL_QPT_RC && !qp->unlimited_retry && qp_sends(qp) &&
+		requester_wants_output(qp))
+		recovery_on_sent(qp, now_ns);
+}
+
 uint64_t qp_next_deadline(const struct qp *qp)
 {
 	const struct recovery *r = &qp->recovery;

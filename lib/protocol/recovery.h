@@ -5,10 +5,10 @@
  *
  * Timers, of RC only:
  *   local ACK timeout  runs while packets are unacknowledged or responses missing, and no RNR wait
- *                      is on; started by the first packet sent, restarted by progress. When it
- *                      fires, everything unacked is sent again and a retry is used up. It doubles
- *                      with each firing in a row, up to 16 times, so that a peer that does
- *                      something else is not flooded.
+ *                      is on; started by the first packet sent, or by one that the port had no
+ *                      room for, restarted by progress. When it fires, everything unacked is
+ *                      sent again and a retry is used up. It doubles with each firing in a row,
+ *                      up to 16 times, so that a peer that does something else is not flooded.
  *   RNR wait           from a receiver-not-ready NAK until the time it asked for has passed, or the
  *                      window moves over what was refused.
  */

@@ -407,8 +407,11 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 	}
 	if (!n)
 		return 0;
-	if (idle)
+	if (idle) {
 		qp->counts.progress_ns = now_ns;
+		/* It may run since there was no room for these. */
+		qp->recovery.ack_deadline_ns = DEADLINE_NONE;
+	}
 	if (is_rc(qp) && qp_sends(qp)) {
 		recovery_on_sent(qp, now_ns);
 		if (!qp->counts.timed_ns)

@@ -11,6 +11,8 @@ enum {
 	LENGTH = 100,
 	TO = 16384,
 	LINK_CHECK_NS = 1000000,
+	CARRIER_CHECK_NS = 100000000,
+	PATIENCE_NS = 10000000, /* with a link that takes nothing */
 	NOISE = 20000,
 };
 
@@ -356,6 +358,53 @@ START_TEST(link_down)
 }
 END_TEST
 
+/* On a network likewise, while the carrier is gone: whoever waits for such requests would wait for
+ * as long as it is. What was told to be sent is not sent when it comes back; connections go on. */
+START_TEST(no_carrier)
+{
+	struct engine_ah ah;
+	uint32_t n = ENGINE_TX_QUEUE;
+
+	host = host_new(NULL);
+	host_add(host, 0, &ud);
+	host_add(host, 1, &uc);
+	host_add(host, 2, NULL);
+	add_ah_to(&ah, HOST_GID_V4, 1, 0);
+	host->port.room[0] = 0;
+	if (_i)
+		host_post_send(host, 2, 1, n * HOST_MTU, 0);
+	for (unsigned k = 0; k < n / 2; k++)
+		host_post(host, 0, send_to(7), 0, LENGTH, &ah);
+	host_post_send(host, 1, 1, n * HOST_MTU, 0);
+	for (unsigned k = 0; k < 8; k++) {
+		host->now_ns += CARRIER_CHECK_NS;
+		host_poll(host);
+	}
+	host_expect_no_wc(&host->cqs[0]);
+	host->port.state[0] = PORT_LINK_DOWN;
+	host->now_ns += CARRIER_CHECK_NS;
+	for (unsigned k = 0; k < 2 * n; k++) {
+		host_poll(host);
+		host->now_ns += PATIENCE_NS;
+	}
+	for (unsigned k = 0; k < n / 2; k++)
+		host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&host->cqs[1], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(host->engine.stats.drop_datagram, n / 2 + n);
+	host->port.state[0] = PORT_LINK_UP;
+	host->port.room[0] = FAKE_UNLIMITED;
+	host_poll(host);
+	host_post(host, 0, send_to(7), 0, LENGTH, &ah);
+	host_poll(host);
+	host_poll(host);
+	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(host->engine.stats.drop_datagram, n / 2 + n);
+	ck_assert_int_eq(host->qps[2].qp.core.state, FRL_QPS_RTS);
+	engine_remove_ah(&host->engine, &ah);
+	host_free(host);
+}
+END_TEST
+
 /* ---- what arrives ---- */
 
 static const struct {
@@ -463,6 +512,7 @@ int main(void)
 	tcase_add_test(tcase, fails_while_it_is_told);
 	tcase_add_test(tcase, two_links_keep_order);
 	tcase_add_test(tcase, link_down);
+	tcase_add_loop_test(tcase, no_carrier, 0, 2);
 	tcase_add_loop_test(tcase, drop, 0, N_DROPS);
 	tcase_add_test(tcase, noise);
 	srunner_run_all(runner, CK_NORMAL);

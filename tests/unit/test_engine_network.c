@@ -454,6 +454,102 @@ START_TEST(carrier_flaps)
 }
 END_TEST
 
+/* Lets the deadlines of queue pair `i` fire, one after the other, until it fails or, if that comes
+ * first, `retries` are left. */
+static void fire_deadlines(unsigned i, unsigned retries)
+{
+	const struct qp *qp = &host->qps[i].qp.core;
+
+	host_poll(host);
+	while (qp->state == FRL_QPS_RTS && qp->recovery.retries > retries) {
+		uint64_t deadline_ns = qp_next_deadline(qp);
+
+		ck_assert_msg(deadline_ns != DEADLINE_NONE, "queue pair %u would wait for ever", i);
+		ck_assert_uint_gt(deadline_ns, host->now_ns);
+		ck_assert_uint_le(engine_next_deadline(&host->engine), deadline_ns);
+		host->now_ns = deadline_ns;
+		host_poll(host);
+	}
+}
+
+/* What the port does not take is tried as often as what is lost. Of queue pairs that find the
+ * port's queue full of others' packets, too: the last one here. */
+START_TEST(port_takes_nothing)
+{
+	static const uint64_t gives_up_ns = (UINT64_C(4096) << 14) * (1 + 2 + 4 + 8 + 4 * 16);
+	unsigned last = ENGINE_TX_QUEUE / ENGINE_EMIT_QUANTUM;
+	uint64_t start_ns;
+
+	host = host_new(NULL);
+	host->port.room[0] = 0;
+	if (_i)
+		host->port.state[0] = PORT_LINK_DOWN;
+	for (unsigned i = 0; i <= last; i++) {
+		host_add(host, i, NULL);
+		host_post_send(host, i, i, ENGINE_EMIT_QUANTUM * HOST_MTU, 0);
+	}
+	host_poll(host); /* is busy with the others */
+	start_ns = host->now_ns;
+	fire_deadlines(last, 0);
+	host->now_ns = qp_next_deadline(&host->qps[last].qp.core);
+	ck_assert_uint_ge(host->now_ns - start_ns, gives_up_ns);
+	ck_assert_uint_lt(host->now_ns - start_ns, gives_up_ns + MS_TO_NS(1));
+	host_poll(host);
+	for (unsigned i = 0; i <= last; i++) {
+		const char *error = host->qps[i].qp.core.error;
+
+		ck_assert_int_eq(host->qps[i].qp.core.state, FRL_QPS_ERR);
+		host_expect_wc(&host->cqs[i], i, FRL_WC_RETRY_EXC_ERR);
+		ck_assert_msg(_i ? error && strstr(error, "no link") : !error, "%s", error);
+	}
+	ck_assert(!engine_link_queued(&host->engine, 0));
+	host_free(host);
+}
+END_TEST
+
+/* It comes back before the last try is over. */
+START_TEST(carrier_back_in_time)
+{
+	host = host_new(NULL);
+	host_add(host, 0, NULL);
+	host_post_send(host, 0, 1, 100 * HOST_MTU, 0);
+	host->port.room[0] = 10;
+	host_poll(host);
+	host->port.state[0] = PORT_LINK_DOWN;
+	fire_deadlines(0, 0);
+	host->port.state[0] = PORT_LINK_UP;
+	host->port.room[0] = FAKE_UNLIMITED;
+	for (unsigned round = 0; round < 10; round++)
+		host_poll(host);
+	host_acknowledge(host, 0, 99, true);
+	host_poll(host);
+	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(host->qps[0].qp.core.recovery.retries, 7);
+	ck_assert_uint_eq(qp_next_deadline(&host->qps[0].qp.core), DEADLINE_NONE);
+	host_free(host);
+}
+END_TEST
+
+/* On the local fabric a full queue says that the peer is slow, or stopped: it is waited for. */
+START_TEST(slow_peer_is_waited_for)
+{
+	static const struct host_config config = { .on_demand = true };
+	static const struct host_qp_config patient = { .unlimited_retry = true };
+
+	host = host_new(&config);
+	host_add(host, 0, &patient);
+	host->port.room[0] = 0;
+	host_post_send(host, 0, 1, 2 * ENGINE_TX_QUEUE * HOST_MTU, 0);
+	for (unsigned k = 0; k < 100; k++) {
+		host->now_ns += MS_TO_NS(1000);
+		host_poll(host);
+	}
+	ck_assert_int_eq(host->qps[0].qp.core.state, FRL_QPS_RTS);
+	ck_assert_uint_le(host->engine.stats.timeouts, 1);
+	host_free(host);
+}
+END_TEST
+
 /* A queue pair that is removed leaves no event behind. */
 START_TEST(events_go_with_their_object)
 {
@@ -486,6 +582,9 @@ int main(void)
 	tcase_add_test(tcase, echo_of_others);
 	tcase_add_test(tcase, carrier);
 	tcase_add_test(tcase, carrier_flaps);
+	tcase_add_loop_test(tcase, port_takes_nothing, 0, 2);
+	tcase_add_test(tcase, carrier_back_in_time);
+	tcase_add_test(tcase, slow_peer_is_waited_for);
 	tcase_add_test(tcase, events_go_with_their_object);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

@@ -363,6 +363,20 @@ START_TEST(no_deadline_no_effect)
 }
 END_TEST
 
+/* Time without room at the port counts, but not as that of packets which were not sent then. */
+START_TEST(room_comes_late)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){ .retry_cnt = 1 });
+
+	fixture_send(f, 1, FRL_WR_SEND, 10);
+	qp_not_taken(&f->qp, f->now_ns);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + F_TIMEOUT_NS);
+	f->now_ns += F_TIMEOUT_NS - 1;
+	ck_assert_uint_eq(fixture_output(f), 1);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + F_TIMEOUT_NS);
+}
+END_TEST
+
 /* The longest timeout with the longest backoff does not wrap. */
 START_TEST(longest_timeout)
 {
@@ -401,6 +415,7 @@ int main(void)
 	tcase_add_loop_test(tc, unreliable_never_waits, 0, 2);
 	tcase_add_test(tc, posts_while_waiting_stay);
 	tcase_add_test(tc, no_deadline_no_effect);
+	tcase_add_test(tc, room_comes_late);
 	tcase_add_test(tc, longest_timeout);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
