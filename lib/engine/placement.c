@@ -2,9 +2,9 @@
 /* The one copy of a received payload: from the packet buffer to where it belongs. */
 #include "lib/engine/stages.h"
 
-#include <string.h>
-
 #include <ferrule/reduce.h>
+
+#include "lib/base/copy.h"
 
 /* Atomic with everybody on this machine, the application's own atomics included. */
 static void execute(const struct atomic_op *op)
@@ -31,7 +31,8 @@ void place(struct frl_stats *stats, const struct placements *placements)
 				action->op);
 			stats->bytes_reduced += p->length;
 		} else {
-			memcpy(p->dst, p->payload, p->length);
+			/* Somebody may watch the memory that a WRITE goes to. */
+			copy_in_order(p->dst, p->payload, p->length);
 			stats->bytes_placed += p->length;
 		}
 	}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A copy whose bytes become visible in ascending order, for programs that watch memory which a peer
+ * writes: of 8 aligned bytes all at once, and of a line of 128 no flag before what lies in front of
+ * it. memcpy() promises neither, and stores the first bytes of some sizes last. Any thread.
+ */
+#ifndef FERRULE_BASE_COPY_H
+#define FERRULE_BASE_COPY_H
+
+#include <stddef.h>
+
+/* The two do not overlap. May fetch (and no more than that) what lies behind `dst`. */
+void copy_in_order(void *dst, const void *src, size_t n);
+
+#endif
