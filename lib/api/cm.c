@@ -148,7 +148,7 @@ static void ask(struct frl_conn *conn, struct frl_qp *qp, int rc)
 	else if (!rc && cm.hopeless)
 		rc = frl_fail(-cm.hopeless, "%s", cm.why);
 	if (rc)
-		conn_end(conn, -rc, frl_last_error());
+		conn_end(conn, cm_error((uint32_t)-rc), frl_last_error());
 	pthread_mutex_unlock(&cm.mutex);
 }
 

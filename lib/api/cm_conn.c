@@ -25,6 +25,7 @@ enum {
 	MAX_TIMEOUT = 31,
 	MAX_RETRIES = 7,
 	MAX_RNR_TIMER = 31,
+	LAST_ROUNDS = 256, /* of the device, for what the peer sent before it closed */
 };
 
 struct frl_conn *conn_new(struct frl_device *device)
@@ -166,6 +167,16 @@ void conn_meet(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinary
 		memcpy(conn->peer_data, data->data, conn->peer_size);
 }
 
+/*
+ * The peer has closed the connection, and what it sent before that may be here and not be looked at
+ * yet: without its last acknowledgements requests would fail that it has taken.
+ */
+static void hear_the_last(struct frl_device *device)
+{
+	for (int i = 0; i < LAST_ROUNDS && device_poll(device); i++)
+		continue;
+}
+
 /* The queue pair is nobody's to connect any more, and of no use if there was a connection. */
 static void let_go(struct frl_conn *conn, enum conn_state was, bool wanted)
 {
@@ -179,6 +190,8 @@ static void let_go(struct frl_conn *conn, enum conn_state was, bool wanted)
 	if (was == CONN_MAKING)
 		connecting_abandon(&conn->connecting);
 	if (was == CONN_MAKING || was == CONN_ESTABLISHED) {
+		if (!wanted && was == CONN_ESTABLISHED)
+			hear_the_last(conn->device);
 		if (!wanted)
 			qp_fail_held(qp, conn->error, conn->reason);
 		else if (qp_state(qp) != FRL_QPS_RESET)

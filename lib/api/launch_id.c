@@ -3,8 +3,10 @@
  * Unique ids: "frl1:JOB:PLACE:HOST", where JOB is random, PLACE says at which daemon the id was
  * made and the job is kept, and HOST is where processes elsewhere find that one. An id that is for
  * one host alone has "-NAME" of the host instead, for the sake of a clear message; one that was
- * made with FRL_JOB_HOST has zeros as its PLACE.
+ * made with FRL_JOB_HOST has zeros as its PLACE. "PLACE:HOST" alone is what frl_place_create()
+ * gives (cm.h).
  */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,6 +37,7 @@ static const char no_place[] = "0000000000000000";
 
 static_assert(sizeof(prefix) - 1 + JOB + 1 + PLACE + 1 + 1 + HOST < FRL_UNIQUE_ID_SIZE,
 	"an id and its end fit");
+static_assert(PLACE + 1 + 1 + HOST < FRL_PLACE_SIZE, "a place and its end fit");
 
 /* What an id says. */
 struct parts {
@@ -235,6 +238,20 @@ static bool is_graphic(const char *text)
 	return *text == '\0';
 }
 
+/* "PLACE:HOST", and whether it is that. */
+static bool parse_place(const char *at, struct parts *parts)
+{
+	at = take_digits(at, PLACE, parts->place);
+	if (!at || strlen(at) > HOST + 1 || !*at || (at[0] != '-' && strlen(at) > HOST) ||
+		!is_graphic(at))
+		return false;
+	if (at[0] == '-')
+		memcpy(parts->name, at + 1, strlen(at));
+	else
+		memcpy(parts->host, at, strlen(at) + 1);
+	return true;
+}
+
 static int parse(const struct frl_unique_id *id, struct parts *parts)
 {
 	size_t length = sizeof(prefix) - 1;
@@ -245,17 +262,11 @@ static int parse(const struct frl_unique_id *id, struct parts *parts)
 		return frl_fail(-EINVAL, "the unique id has no end: are all its bytes passed on?");
 	at = strncmp(at, prefix, length) == 0 ? at + length : NULL;
 	at = take_digits(at, JOB, parts->job);
-	at = take_digits(at, PLACE, parts->place);
-	if (!at || strlen(at) > HOST + 1 || !*at || (at[0] != '-' && strlen(at) > HOST) ||
-		!is_graphic(at))
+	if (!parse_place(at, parts))
 		return frl_fail(-EINVAL,
 			"\"%.40s\" is no unique id of this release: it comes from "
 			"frl_unique_id_create()",
 			id->text);
-	if (at[0] == '-')
-		memcpy(parts->name, at + 1, strlen(at));
-	else
-		memcpy(parts->host, at, strlen(at) + 1);
 	return 0;
 }
 
@@ -306,4 +317,49 @@ int frl_bootstrap_from_unique_id(const struct frl_unique_id *id, int rank, int r
 	timeout_ms = now_ns < until_ns ? (int)((until_ns - now_ns) / NS_PER_MS) : 0;
 	snprintf(job, sizeof(job), "%s%s%s", parts.job, host[0] ? "@" : "", host);
 	return frl_bootstrap_join(job, rank, ranks, timeout_ms, ret_bootstrap);
+}
+
+/* ---- places alone */
+
+int frl_place_create(char ret_place[FRL_PLACE_SIZE])
+{
+	char host[HOST + 1];
+	struct daemon daemon;
+	int err;
+
+	if (settings_error())
+		return frl_fail(-EINVAL, "%s", settings_error());
+	err = find_daemon(&daemon, CREATE_MS);
+	if (err)
+		return err;
+	name_host(&daemon, host);
+	snprintf(ret_place, FRL_PLACE_SIZE, "%s:%s%s", daemon.place, host[0] ? "" : "-",
+		host[0] ? host : daemon.host);
+	return 0;
+}
+
+int frl_host_of_place(const char *place, char ret_host[FRL_HOST_MAX + 1])
+{
+	struct parts parts = { .job = "" };
+	struct daemon daemon;
+	int err;
+
+	if (!parse_place(place, &parts))
+		return frl_fail(-EINVAL,
+			"\"%.40s\" is no place of this release: it comes from frl_place_create()",
+			place ? place : "");
+	err = find_daemon(&daemon, CREATE_MS);
+	if (err)
+		return err;
+	if (strcmp(parts.place, daemon.place) == 0)
+		ret_host[0] = '\0';
+	else if (parts.host[0])
+		memcpy(ret_host, parts.host, strlen(parts.host) + 1);
+	else
+		return frl_fail(-EHOSTUNREACH,
+			"the control daemon of %s can be reached by its own processes only; this "
+			"process has the one of %s. Start a ferruled with listen_address on every "
+			"host (on one host: the same FRL_CONTROL for all processes)",
+			parts.name, daemon.host);
+	return 0;
 }

@@ -112,6 +112,19 @@ test_unique_id() {
 	meet_by_id unique-id-host
 }
 
+# finds HOST COMMAND...: the place of the first host is reached at HOST.
+finds() {
+	local found
+	found=$("${@:2}" "$launch_peer" host "$place") || fail "no host"
+	[ "$found" = "host '$1'" ] || fail "the place $place is found at: $found"
+}
+
+test_place() {
+	place=$(on "$a" "$launch_peer" place) || fail "no place"
+	finds "" on "$a"
+	finds 10.9.2.1:7476 on "$b"
+}
+
 # Daemons that no other host reaches.
 test_private() {
 	refuses private-address 'no ferruled listens' -- "${on_b[@]}" env RANK=1 WORLD_SIZE=2 \
@@ -119,7 +132,11 @@ test_private() {
 	on "$a" "$launch_peer" id >"$temp/id" || fail "no id"
 	refuses private-id "made on .*; this process has the one of $b" 'listen_address' -- \
 		"${on_b[@]}" "$launch_peer" join 1 2 <"$temp/id"
+	place=$(on "$a" "$launch_peer" place) || fail "no place"
+	refuses private-place "daemon of .* this process has the one of $b" 'listen_address' -- \
+		"${on_b[@]}" "$launch_peer" host "$place"
 	# Where it was made it is good all the same.
+	finds "" on "$a"
 	on "$a" "$launch_peer" join 0 1 <"$temp/id" >"$temp/alone" 2>&1 ||
 		fail "an id is not good at home: $(cat "$temp/alone")"
 	on "$a" env RANK=0 WORLD_SIZE=1 MASTER_ADDR=10.9.2.1 MASTER_PORT=1 \
@@ -142,7 +159,7 @@ host "$a" --config "$temp/$a.conf"
 daemon_a=$daemon
 host "$b" --config "$temp/$b.conf"
 daemon_b=$daemon
-for name in address job_host unique_id; do
+for name in address job_host unique_id place; do
 	before=$failures
 	"test_$name"
 	[ "$failures" -eq "$before" ] || echo "in test_$name"

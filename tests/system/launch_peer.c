@@ -9,6 +9,8 @@
  *	launch-peer hold                         the same once, and then waits for its end
  *	launch-peer id                           prints a unique id, and ends
  *	launch-peer join RANK RANKS <ID          joins by the id on standard input
+ *	launch-peer place                        prints this host's place
+ *	launch-peer host PLACE                   prints that place's host as seen from here
  *
  * The ranks gather their numbers, so that each sees whom it has met. Waits 5 s for the daemons and
  * 3 s for the other ranks. Status 1 with what the library says about a failure.
@@ -147,6 +149,28 @@ static int make_id(void)
 	return EXIT_SUCCESS;
 }
 
+static int make_place(void)
+{
+	char place[FRL_PLACE_SIZE];
+	int err = frl_place_create(place);
+
+	if (err)
+		return fail("place", err);
+	puts(place);
+	return EXIT_SUCCESS;
+}
+
+static int find_host(const char *place)
+{
+	char host[FRL_HOST_MAX + 1];
+	int err = frl_host_of_place(place, host);
+
+	if (err)
+		return fail("host", err);
+	printf("host '%s'\n", host);
+	return EXIT_SUCCESS;
+}
+
 static int join_by_id(int rank, int ranks)
 {
 	struct frl_unique_id id = { "" };
@@ -182,8 +206,12 @@ int main(int argc, char **argv)
 		return make_id();
 	if (strcmp(what, "join") == 0 && argc == 4)
 		return join_by_id(atoi(argv[2]), atoi(argv[3]));
+	if (strcmp(what, "place") == 0)
+		return make_place();
+	if (strcmp(what, "host") == 0 && argc == 3)
+		return find_host(argv[2]);
 	fprintf(stderr,
 		"launch-peer detect | environment [TIMES] | launch TIMES | deaf | hold | id | "
-		"join RANK RANKS\n");
+		"join RANK RANKS | place | host PLACE\n");
 	return 2;
 }

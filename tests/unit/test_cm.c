@@ -55,6 +55,33 @@ START_TEST(ends_meet)
 }
 END_TEST
 
+/* What the peer has acknowledged has not failed, though nobody has looked at it since. */
+START_TEST(acknowledged_before_the_end)
+{
+	struct frl_conn *active, *passive;
+	struct frl_send_wr wr;
+	struct frl_sge sge;
+
+	begin();
+	meet(&active, &passive);
+	sge = sge_of(&a, 0, MESSAGE);
+	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
+	a.memory[MESSAGE - 1] = 1;
+	post_send(&wr);
+	while (!((volatile uint8_t *)b.memory)[MESSAGE - 1]) {
+		frl_progress(a.device);
+		frl_progress(b.device);
+	}
+	frl_conn_close(passive);
+	ck_assert(becomes_readable(frl_conn_fd(active)));
+	wait_ended(active, -ECONNRESET, "closed the connection");
+	ck_assert_int_eq(state_of(a.qp), FRL_QPS_ERR);
+	expect(&a, 1, FRL_WC_SUCCESS);
+	frl_conn_close(active);
+	end();
+}
+END_TEST
+
 /* Both ends take what both can do. */
 START_TEST(terms)
 {
@@ -445,6 +472,7 @@ int main(void)
 	TCase *tcase = tcase_create("cm");
 
 	tcase_add_test(tcase, ends_meet);
+	tcase_add_test(tcase, acknowledged_before_the_end);
 	tcase_add_test(tcase, terms);
 	tcase_add_test(tcase, rejected);
 	tcase_add_test(tcase, no_service);

@@ -362,6 +362,23 @@ START_TEST(bad_id)
 }
 END_TEST
 
+START_TEST(bad_place)
+{
+	static const char *const places[] = { NULL, "", ID_PLACE, ID_PLACE ":", ":host",
+		"0123456789abcdeg:host", ID_PLACE ":h\nq", ID_PLACE "0:host",
+		ID_PLACE ":a123456789012345678901234567890123456789012345678901234567890123456" };
+	char host[FRL_HOST_MAX + 1];
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		ck_assert_int_eq(frl_host_of_place(places[i], host), -EINVAL);
+		ck_assert_ptr_nonnull(strstr(frl_last_error(), "is no place"));
+	}
+	/* Without a daemon a right one is of no use either. */
+	ck_assert_int_eq(frl_host_of_place(ID_PLACE ":host", host), -ENOTCONN);
+	ck_assert_int_eq(frl_place_create(host), -ENOTCONN);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("launch");
@@ -377,6 +394,8 @@ int main(void)
 	tcase_add_test(tcase, own_name);
 	tcase_add_test(tcase, arguments);
 	tcase_add_loop_test(tcase, bad_id, 0, N_BAD_IDS);
+	tcase_add_test(tcase, bad_place);
+	tcase_add_test(tcase, bad_place);
 	suite_add_tcase(suite, tcase);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

@@ -86,6 +86,22 @@ FRL_API int frl_listener_fd(const struct frl_listener *listener);
 /* Refuses what waits. NULL is fine. */
 FRL_API void frl_listener_close(struct frl_listener *listener);
 
+enum { FRL_PLACE_SIZE = 88 };
+
+/*
+ * Where the services of this host are found, for processes that are told of them by other means
+ * than their users: text to be passed on, up to the '\0', and given to frl_host_of_place() there.
+ * Blocks while a daemon is started. -ENOTCONN, -ETIMEDOUT: no daemon.
+ */
+FRL_API int frl_place_create(char ret_place[FRL_PLACE_SIZE]);
+
+/*
+ * The `host` for frl_connect(), from where this process is: "" if that is the same daemon's place.
+ * Blocks as frl_place_create(). -EINVAL: that is no place; -EHOSTUNREACH: the daemon there serves
+ * processes of its own host only (the one that the library starts does); frl_last_error() names it.
+ */
+FRL_API int frl_host_of_place(const char *place, char ret_host[FRL_HOST_MAX + 1]);
+
 /*
  * The next request in *ret_conn, the caller's: to be answered by frl_accept() or frl_reject(), and
  * closed by frl_conn_close(). -EAGAIN: none waits. Another negative errno: the listener is of no
