@@ -6,7 +6,7 @@
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives examples daemon)
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives nccl examples daemon)
 [ ${#files[@]} -gt 0 ] || exit 0
 
 awk "$awk_code"'
@@ -95,6 +95,7 @@ BEGIN {
 	allowed["drivers/verbs/"] = "lib/base/ lib/control/page.h drivers/"
 	allowed["collectives/"] = "lib/base/clock.h lib/base/error.h lib/base/settings.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/text.h collectives/"
+	allowed["nccl/"] = "nccl/"
 	allowed["examples/"] = ""
 	# ferrule-pcap decodes with the code of the library.
 	allowed["examples/pcap"] = "lib/base/bytes.h lib/wire/ examples/pcap_file.h" \

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The sender's end of setting up. NCCL calls connect() with the same handle until there is a
+ * connection; meanwhile the library's control thread does the work, and where things are is found
+ * through the handle.
+ *
+ * How long. The other end's accept() may come late, in a large job or if its rank is in a debugger,
+ * and NCCL itself waits without limit. So does this: as long as NCCL calls, and the control daemons
+ * say that the process which listens is there. What has been accepted must be ready within
+ * ACCEPT_MS, which the receiver's end sees to.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nccl/failure.h"
+#include "nccl/log.h"
+#include "nccl/opening.h"
+#include "nccl/settings.h"
+#include "nccl/setup.h"
+
+enum {
+	NS_PER_MS = 1000000,
+	/* A request that nobody has answered for so long is made anew: no daemon keeps it longer
+	 * than an hour. */
+	ASK_MS = 600000,
+	/* The handle may be here before the listener is known to its daemon, as its port has to be
+	 * opened first; the daemon may be started again meanwhile. After a while it is said. */
+	UNKNOWN_MS = 60000,
+	WORRY_MS = 5000,
+	RETRY_MS = 5, /* doubled with each time */
+	MAX_RETRY_MS = 250,
+	/* Without a call of NCCL's nobody wants to have the connection any more. */
+	CALLS_MS = 60000,
+	LOOK_MS = 1000,
+	ABANDONED_MS = 10,
+	WHY = 400,
+};
+
+struct connecting {
+	struct connecting *next; /* of all */
+	bool is_busy, is_called; /* in connect() at the moment; since the reaper has looked */
+	struct patience uncalled;
+	const struct net_context *context;
+	struct comm *comm;
+	struct opening opening;
+	struct chore abandoned;
+	int dev, n_paths, n_their_rails;
+	nccl_profiler_fn profiler;
+	uint64_t listener, connection;
+	struct patience unknown; /* begins with the first request */
+	bool is_worried;         /* and has said so */
+	struct {
+		uint64_t asked_ns, retry_ns;
+		unsigned retry_ms;
+	} paths[NET_MAX_PATHS];
+	int traffic_class;
+};
+
+static bool look_for_uncalled(struct chore *chore);
+
+/* NCCL may call no more, and has no way to say so. */
+static struct {
+	pthread_mutex_t lock;
+	struct connecting *first;
+	bool is_watched; /* by the reaper */
+	struct chore watch;
+} all = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.watch = { .look = look_for_uncalled, .period_ms = LOOK_MS, .is_patient = true },
+};
+
+static int check_handle(const struct net_handle *handle)
+{
+	if (handle->magic != SETUP_MAGIC) {
+		net_log_warning(
+			"what the peer sent is no handle of this plugin: all ranks must use "
+			"it, check NCCL_NET_PLUGIN and NCCL_NET on the other hosts");
+		return -EPROTO;
+	}
+	/* All else may lie elsewhere in another release's. */
+	if (handle->version != SETUP_VERSION) {
+		net_log_warning("the peer's plugin speaks version %u of the protocol, this one %d: "
+				"install the same release on all hosts",
+			handle->version, SETUP_VERSION);
+		return -EPROTO;
+	}
+	if (handle->n_rails < 1 || handle->n_rails > NET_MAX_RAILS || handle->n_qps < 1 ||
+		handle->n_qps > NET_MAX_QPS ||
+		!memchr(handle->place, '\0', sizeof(handle->place))) {
+		net_log_warning("the handle that the peer sent is damaged: %u ports with %u queue "
+				"pairs each",
+			handle->n_rails, handle->n_qps);
+		return -EPROTO;
+	}
+	if (handle->state) {
+		net_log_warning(
+			"connect() was called again for a connection that was given up: its "
+			"communicator has ended, or NCCL had not called for %d s",
+			CALLS_MS / 1000);
+		return -ECONNABORTED;
+	}
+	return 0;
+}
+
+static int count_paths(const struct net_device *device, const struct net_handle *handle)
+{
+	int rails = device->n_rails > handle->n_rails ? device->n_rails : handle->n_rails;
+	int qps = net_settings()->qps > handle->n_qps ? net_settings()->qps : handle->n_qps;
+
+	return rails * qps < NET_MAX_PATHS ? rails * qps : NET_MAX_PATHS;
+}
+
+static void end(struct connecting *connecting)
+{
+	net_opening_end(&connecting->opening);
+	if (connecting->comm)
+		net_comm_destroy(connecting->comm);
+	free(connecting);
+}
+
+/* The reaper's. */
+static bool look_at_abandoned(struct chore *chore)
+{
+	struct connecting *connecting = (struct connecting *)(void *)((char *)chore -
+		offsetof(struct connecting, abandoned));
+
+	if (net_opening_test(&connecting->opening) == -EAGAIN)
+		return false;
+	end(connecting);
+	return true;
+}
+
+/* Never waits for the thread that opens the port. */
+static void give_up(struct connecting *connecting)
+{
+	if (net_opening_test(&connecting->opening) != -EAGAIN) {
+		end(connecting);
+		return;
+	}
+	connecting->abandoned = (struct chore){
+		.look = look_at_abandoned,
+		.period_ms = ABANDONED_MS,
+	};
+	net_reaper_add(&connecting->abandoned);
+}
+
+static void remember(struct connecting *connecting)
+{
+	bool is_watched;
+
+	pthread_mutex_lock(&all.lock);
+	connecting->next = all.first;
+	all.first = connecting;
+	is_watched = all.is_watched;
+	all.is_watched = true;
+	pthread_mutex_unlock(&all.lock);
+	if (!is_watched)
+		net_reaper_add(&all.watch);
+}
+
+static void forget(struct connecting *connecting)
+{
+	struct connecting **link = &all.first;
+
+	pthread_mutex_lock(&all.lock);
+	while (*link != connecting)
+		link = &(*link)->next;
+	*link = connecting->next;
+	pthread_mutex_unlock(&all.lock);
+}
+
+/* The handle comes from the peer, but what is in the list is this end's. */
+static struct connecting *find(const struct net_handle *handle)
+{
+	struct connecting *connecting;
+
+	pthread_mutex_lock(&all.lock);
+	for (connecting = all.first; connecting; connecting = connecting->next)
+		if ((uintptr_t)connecting == handle->state &&
+			connecting->connection == handle->connection)
+			break;
+	if (connecting)
+		connecting->is_busy = connecting->is_called = true;
+	pthread_mutex_unlock(&all.lock);
+	return connecting;
+}
+
+static void leave(struct connecting *connecting)
+{
+	pthread_mutex_lock(&all.lock);
+	connecting->is_busy = false;
+	pthread_mutex_unlock(&all.lock);
+}
+
+static bool is_uncalled(struct connecting *connecting, const void *none)
+{
+	const uint64_t step_ns = UINT64_C(2) * LOOK_MS * NS_PER_MS;
+
+	if (connecting->is_called)
+		connecting->uncalled.spent_ns = 0;
+	connecting->is_called = false;
+	(void)none;
+	return net_patience_spend(&connecting->uncalled, step_ns) >= (uint64_t)CALLS_MS * NS_PER_MS;
+}
+
+static bool is_of_context(struct connecting *connecting, const void *context)
+{
+	return !context || connecting->context == context;
+}
+
+/* With the lock held: takes out those that are not in connect() and that `is_due` says. */
+static struct connecting *take_out(
+	bool (*is_due)(struct connecting *connecting, const void *arg), const void *arg)
+{
+	struct connecting *due = NULL, **link = &all.first;
+
+	while (*link) {
+		struct connecting *connecting = *link;
+
+		if (connecting->is_busy || !is_due(connecting, arg)) {
+			link = &connecting->next;
+			continue;
+		}
+		*link = connecting->next;
+		connecting->next = due;
+		due = connecting;
+	}
+	return due;
+}
+
+static void give_all_up(struct connecting *due)
+{
+	while (due) {
+		struct connecting *connecting = due;
+
+		due = connecting->next;
+		give_up(connecting);
+	}
+}
+
+static bool look_for_uncalled(struct chore *chore)
+{
+	struct connecting *due;
+	bool is_over;
+
+	(void)chore;
+	pthread_mutex_lock(&all.lock);
+	due = take_out(is_uncalled, NULL);
+	is_over = !all.first;
+	all.is_watched = !is_over;
+	pthread_mutex_unlock(&all.lock);
+	if (due)
+		net_log_warning("a connection was given up while it was set up: NCCL has not "
+				"called connect() for %d s",
+			CALLS_MS / 1000);
+	give_all_up(due);
+	return is_over;
+}
+
+void net_connects_end(const struct net_context *context)
+{
+	struct connecting *due;
+
+	pthread_mutex_lock(&all.lock);
+	due = take_out(is_of_context, context);
+	pthread_mutex_unlock(&all.lock);
+	give_all_up(due);
+}
+
+static int begin(struct net_context *context, struct net_device *device, int dev, int traffic_class,
+	nccl_profiler_fn profiler, const struct net_handle *handle,
+	struct connecting **ret_connecting)
+{
+	struct connecting *connecting;
+	int err = check_handle(handle);
+
+	if (!err)
+		err = net_check_class(traffic_class);
+	if (err)
+		return err;
+	connecting = calloc(1, sizeof(*connecting));
+	if (!connecting) {
+		net_log_warning("cannot connect %s: there is no memory", device->name);
+		return -ENOMEM;
+	}
+	connecting->is_busy = connecting->is_called = true;
+	connecting->context = context;
+	connecting->dev = dev;
+	connecting->n_paths = count_paths(device, handle);
+	connecting->n_their_rails = handle->n_rails;
+	connecting->listener = handle->name;
+	connecting->connection = net_random();
+	connecting->traffic_class = traffic_class;
+	connecting->profiler = profiler;
+	connecting->opening.device = device;
+	memcpy(connecting->opening.place, handle->place, sizeof(handle->place));
+	net_opening_start(&connecting->opening);
+	*ret_connecting = connecting;
+	return 0;
+}
+
+/* The local fabric ends with the host. */
+static int check_reach(const struct connecting *connecting)
+{
+	const struct net_device *device = connecting->opening.device;
+
+	for (int i = 0; *connecting->opening.host && i < device->n_rails; i++) {
+		if (!net_port_at(device, i)->attr.local_fabric)
+			continue;
+		net_log_warning("cannot connect to %s: device %s leads to processes of this host "
+				"only; name a port between the hosts in FERRULE_DEVICES, or set "
+				"NCCL_NET_PLUGIN=none",
+			connecting->opening.host, device->name);
+		return -EHOSTUNREACH;
+	}
+	return 0;
+}
+
+/* The device is open. */
+static int create(struct connecting *connecting)
+{
+	struct comm *comm;
+	int err = check_reach(connecting);
+
+	if (err)
+		return err;
+	err = net_comm_create(connecting->opening.device, connecting->dev, true,
+		connecting->n_paths, connecting->n_their_rails, &comm);
+	if (err)
+		return err;
+	connecting->comm = comm;
+	comm->profiler = connecting->profiler;
+	for (int i = 0; i < comm->n_paths && !err; i++)
+		err = net_comm_add_path(comm, i);
+	if (err)
+		net_log_warning("cannot connect: %s", frl_last_error());
+	return err == -EAGAIN ? -ENOMEM : err;
+}
+
+static int ask(struct connecting *connecting, int index)
+{
+	struct comm *comm = connecting->comm;
+	struct path *path = &comm->paths[index];
+	const struct net_hello hello = {
+		.magic = SETUP_MAGIC,
+		.version = SETUP_VERSION,
+		.n_paths = (uint8_t)comm->n_paths,
+		.path = (uint8_t)index,
+		.n_rails = (uint8_t)comm->device->n_rails,
+		.connection = connecting->connection,
+	};
+	struct frl_connect_config config;
+	char service[FRL_SERVICE_MAX + 1];
+
+	net_service_name(connecting->listener, path->their_rail, service);
+	/* Announcements are sent: nobody writes here. */
+	net_connect_config(net_port_at(comm->device, path->rail), connecting->traffic_class, ASK_MS,
+		0, &config);
+	connecting->paths[index].asked_ns = net_now_ns();
+	return frl_connect(path->qp, connecting->opening.host, service, &hello, sizeof(hello),
+		&config, &path->conn);
+}
+
+/* The listener may be on its way to its daemon, or that to come back. A listener refuses with a
+ * welcome of its own. */
+static bool may_be_early(
+	struct connecting *connecting, const struct path *path, int err, const char *why)
+{
+	const uint64_t step_ns = UINT64_C(2) * MAX_RETRY_MS * NS_PER_MS;
+	struct net_welcome refusal;
+	uint64_t spent_ns;
+
+	if (err != -ENOTCONN &&
+		(err != -ECONNREFUSED ||
+			frl_conn_private_data(path->conn, &refusal, sizeof(refusal)) != 0))
+		return false;
+	spent_ns = net_patience_spend(&connecting->unknown, step_ns);
+	if (!connecting->is_worried && spent_ns >= (uint64_t)WORRY_MS * NS_PER_MS) {
+		net_log_warning("connecting %s goes on for %d s: %s",
+			connecting->comm->device->name, UNKNOWN_MS / 1000, why);
+		connecting->is_worried = true;
+	}
+	return spent_ns < (uint64_t)UNKNOWN_MS * NS_PER_MS;
+}
+
+static bool is_unanswered(const struct connecting *connecting, int index, int err)
+{
+	/* Before that it is something else that took too long. */
+	return err == -ETIMEDOUT &&
+		net_now_ns() - connecting->paths[index].asked_ns >= (uint64_t)ASK_MS * NS_PER_MS;
+}
+
+static int ask_again_later(struct connecting *connecting, int index)
+{
+	static const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
+	struct path *path = &connecting->comm->paths[index];
+	unsigned ms = connecting->paths[index].retry_ms;
+
+	ms = ms ? ms : RETRY_MS;
+	connecting->paths[index].retry_ns = net_now_ns() + (uint64_t)ms * NS_PER_MS;
+	connecting->paths[index].retry_ms = 2 * ms < MAX_RETRY_MS ? 2 * ms : MAX_RETRY_MS;
+	frl_conn_close(path->conn);
+	path->conn = NULL;
+	return frl_qp_modify(path->qp, &reset, FRL_QP_STATE);
+}
+
+/* With an error `why` is a sentence. */
+static int step_path(struct connecting *connecting, int index, char *why)
+{
+	struct path *path = &connecting->comm->paths[index];
+	struct net_welcome welcome = { .magic = 0 };
+	int err;
+
+	if (!path->conn && net_now_ns() < connecting->paths[index].retry_ns)
+		return -EAGAIN;
+	if (!path->conn) {
+		err = ask(connecting, index);
+		err = err ? err : -EAGAIN;
+	} else {
+		/* One that is up may end while others are not. */
+		err = frl_conn_test(path->conn);
+	}
+	if (err && err != -EAGAIN)
+		snprintf(why, WHY, "%s", frl_last_error());
+	if (err && path->conn && !path->is_up &&
+		(may_be_early(connecting, path, err, why) ||
+			is_unanswered(connecting, index, err))) {
+		if (err == -ETIMEDOUT)
+			net_log_warning(
+				"connecting %s goes on: %s", connecting->comm->device->name, why);
+		err = ask_again_later(connecting, index);
+		if (err)
+			snprintf(why, WHY, "%s", frl_last_error());
+		return err ? err : -EAGAIN;
+	}
+	if (err || path->is_up)
+		return err;
+	frl_conn_private_data(path->conn, &welcome, sizeof(welcome));
+	if (welcome.magic != SETUP_MAGIC) {
+		snprintf(
+			why, WHY, "what listens there is not this plugin: it welcomes differently");
+		return -EPROTO;
+	}
+	path->is_up = true;
+	return 0;
+}
+
+/* 0: all paths are up. */
+static int step(struct connecting *connecting)
+{
+	int result = connecting->comm ? 0 : net_opening_test(&connecting->opening);
+	char why[WHY];
+
+	if (!result && !connecting->comm)
+		result = create(connecting);
+	if (result)
+		return result;
+	for (int i = 0; i < connecting->comm->n_paths; i++) {
+		int err = step_path(connecting, i, why);
+
+		if (err && err != -EAGAIN) {
+			net_log_warning("cannot connect %s to %s: %s",
+				connecting->comm->device->name,
+				*connecting->opening.host ? connecting->opening.host
+							  : "a process of this host",
+				why);
+			return err;
+		}
+		if (err)
+			result = err;
+	}
+	return result;
+}
+
+static int finish(struct connecting *connecting, struct comm **ret_comm)
+{
+	struct comm *comm = connecting->comm;
+	int err = net_comm_start(comm);
+
+	if (err) {
+		net_comm_tell_now(comm);
+		give_up(connecting);
+		return err;
+	}
+	net_opening_end(&connecting->opening);
+	free(connecting);
+	*ret_comm = comm;
+	return 0;
+}
+
+int net_connect_step(struct net_context *context, struct net_device *device, int dev,
+	int traffic_class, nccl_profiler_fn profiler, void *bytes, struct comm **ret_comm)
+{
+	struct connecting *connecting;
+	struct net_handle handle;
+	int err = 0;
+
+	*ret_comm = NULL;
+	memcpy(&handle, bytes, sizeof(handle));
+	connecting = find(&handle);
+	if (!connecting) {
+		err = begin(context, device, dev, traffic_class, profiler, &handle, &connecting);
+		if (err)
+			return err;
+		remember(connecting);
+		handle.state = (uintptr_t)connecting;
+		handle.connection = connecting->connection;
+	}
+	err = step(connecting);
+	if (err == -EAGAIN) {
+		leave(connecting);
+		memcpy(bytes, &handle, sizeof(handle));
+		return 0;
+	}
+	forget(connecting);
+	handle.state = 0;
+	memcpy(bytes, &handle, sizeof(handle));
+	if (!err)
+		return finish(connecting, ret_comm);
+	give_up(connecting);
+	return err;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "nccl/devices.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "nccl/log.h"
+#include "nccl/settings.h"
+
+enum {
+	MAX_QPS = 32768, /* of a software device, less than it has */
+	CLOSE_TRIES = 64,
+};
+
+static struct {
+	pthread_mutex_t lock; /* protects the counts and the making of what they count */
+	int n_ports, n_devices;
+	struct port_info found[NET_MAX_PORTS];
+	struct net_port ports[NET_MAX_PORTS];
+	struct net_device devices[NET_MAX_DEVICES];
+	char refusal[512];
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void add_port(const struct port_info *info)
+{
+	struct net_device *device = &all.devices[all.n_devices++];
+	struct net_port *port = &all.ports[all.n_ports];
+
+	port->info = *info;
+	pthread_mutex_init(&port->lock, NULL);
+	snprintf(device->name, sizeof(device->name), "%s", info->name);
+	device->n_rails = 1;
+	device->rails[0] = all.n_ports++;
+}
+
+/* With the lock held. Somebody who opens or closes a port has its lock: that is a user as well. */
+static bool is_idle(void)
+{
+	bool idle = true;
+
+	for (int i = 0; i < all.n_ports && idle; i++) {
+		idle = pthread_mutex_trylock(&all.ports[i].lock) == 0;
+		if (!idle)
+			break;
+		idle = !all.ports[i].users;
+		pthread_mutex_unlock(&all.ports[i].lock);
+	}
+	return idle;
+}
+
+void net_devices_forget(void)
+{
+	pthread_mutex_lock(&all.lock);
+	if (is_idle())
+		all.n_devices = *all.refusal ? 0 : all.n_ports;
+	if (!all.n_devices)
+		all.n_ports = 0;
+	if (!all.n_devices)
+		all.refusal[0] = '\0';
+	pthread_mutex_unlock(&all.lock);
+}
+
+int net_devices_find(char *why, size_t size)
+{
+	int err = 0, n = 0;
+
+	pthread_mutex_lock(&all.lock);
+	if (!all.n_devices) {
+		err = net_ports_find(net_settings()->devices, net_settings()->is_named, all.found,
+			&n, why, size);
+		for (int i = 0; i < n; i++)
+			add_port(&all.found[i]);
+	}
+	pthread_mutex_unlock(&all.lock);
+	return err;
+}
+
+void net_devices_refuse(const char *why)
+{
+	const struct port_info none = { .name = "unusable", .port_number = 1, .speed_mbps = 1 };
+
+	pthread_mutex_lock(&all.lock);
+	snprintf(all.refusal, sizeof(all.refusal), "%s", why);
+	if (!all.n_devices)
+		add_port(&none);
+	pthread_mutex_unlock(&all.lock);
+}
+
+bool net_devices_are_refused(void)
+{
+	bool is_refused;
+
+	pthread_mutex_lock(&all.lock);
+	is_refused = *all.refusal;
+	pthread_mutex_unlock(&all.lock);
+	return is_refused;
+}
+
+struct net_device *net_device_at(int dev)
+{
+	bool is_there;
+
+	pthread_mutex_lock(&all.lock);
+	is_there = dev >= 0 && dev < all.n_devices;
+	pthread_mutex_unlock(&all.lock);
+	return is_there ? &all.devices[dev] : NULL;
+}
+
+struct net_port *net_port_at(const struct net_device *device, int rail)
+{
+	return &all.ports[device->rails[rail]];
+}
+
+int net_devices(int *ret_n)
+{
+	pthread_mutex_lock(&all.lock);
+	*ret_n = all.n_devices;
+	pthread_mutex_unlock(&all.lock);
+	return NCCL_SUCCESS;
+}
+
+int net_properties(int dev, struct net_properties *ret_properties)
+{
+	const struct net_device *device = net_device_at(dev);
+	struct port_info *first;
+
+	if (!device) {
+		net_log_warning("there is no device %d", dev);
+		return NCCL_INVALID_ARGUMENT;
+	}
+	first = &net_port_at(device, 0)->info;
+	*ret_properties = (struct net_properties){
+		.name = (char *)device->name,
+		.pci_path = *first->pci_path ? first->pci_path : NULL,
+		.guid = first->guid,
+		.port = first->port_number,
+		.latency_us = first->latency_us,
+		.max_comms = MAX_QPS / net_settings()->qps,
+		.n_rails = device->n_rails,
+	};
+	for (int i = 0; i < device->n_rails; i++) {
+		const struct port_info *info = &net_port_at(device, i)->info;
+
+		/* The first devices are the ports, in their order. */
+		ret_properties->rails[i] = device->rails[i];
+		ret_properties->speed_mbps += info->speed_mbps;
+		if (info->latency_us > ret_properties->latency_us)
+			ret_properties->latency_us = info->latency_us;
+	}
+	return NCCL_SUCCESS;
+}
+
+static int check_rails(const int *devices, int n)
+{
+	if (n < 1 || n > NET_MAX_RAILS || all.n_devices == NET_MAX_DEVICES) {
+		net_log_warning("cannot fuse %d devices: 1 to %d go together, and %d devices are "
+				"the most",
+			n, NET_MAX_RAILS, NET_MAX_DEVICES);
+		return NCCL_INVALID_USAGE;
+	}
+	for (int i = 0; i < n; i++) {
+		if (devices[i] < 0 || devices[i] >= all.n_ports) {
+			net_log_warning(
+				"cannot fuse device %d: it is none, or fused itself", devices[i]);
+			return NCCL_INVALID_USAGE;
+		}
+		for (int k = 0; k < i; k++) {
+			if (devices[k] == devices[i]) {
+				net_log_warning("device %d is to be fused with itself", devices[i]);
+				return NCCL_INVALID_USAGE;
+			}
+		}
+	}
+	return NCCL_SUCCESS;
+}
+
+/* The one that is already made of these; a port alone is one. */
+static int find_fused(const int *devices, int n)
+{
+	if (n == 1)
+		return devices[0];
+	for (int i = all.n_ports; i < all.n_devices; i++)
+		if (all.devices[i].n_rails == n &&
+			memcmp(all.devices[i].rails, devices, (size_t)n * sizeof(*devices)) == 0)
+			return i;
+	return -1;
+}
+
+static void fuse(struct net_device *device, const int *devices, int n)
+{
+	char name[sizeof(device->name)] = "";
+
+	device->n_rails = n;
+	for (int i = 0; i < n; i++) {
+		size_t length = strlen(name);
+
+		device->rails[i] = devices[i];
+		snprintf(name + length, sizeof(name) - length, "%s%s", i ? "+" : "",
+			all.ports[devices[i]].info.name);
+	}
+	memcpy(device->name, name, sizeof(name));
+}
+
+int net_make_vdevice(int *ret_dev, const int *devices, int n)
+{
+	int rc;
+
+	pthread_mutex_lock(&all.lock);
+	rc = check_rails(devices, n);
+	if (!rc)
+		*ret_dev = find_fused(devices, n);
+	if (!rc && *ret_dev < 0) {
+		fuse(&all.devices[all.n_devices], devices, n);
+		*ret_dev = all.n_devices++;
+		net_log_info("device %d is %s", *ret_dev, all.devices[*ret_dev].name);
+	}
+	pthread_mutex_unlock(&all.lock);
+	return rc;
+}
+
+/* ---- open and closed */
+
+static void close_port(struct net_port *port)
+{
+	int err = frl_mr_cache_destroy(port->cache);
+
+	/* -EBUSY: a NIC has memory of it in its queue, or NCCL has not deregistered all. */
+	for (int i = 0; err == -EBUSY && port->device && i < CLOSE_TRIES; i++) {
+		frl_progress(port->device);
+		err = frl_mr_cache_destroy(port->cache);
+	}
+	if (err)
+		return;
+	port->cache = NULL;
+	if (frl_pd_destroy(port->pd))
+		return;
+	port->pd = NULL;
+	if (frl_device_close(port->device) == 0)
+		port->device = NULL;
+}
+
+static int open_port(struct net_port *port)
+{
+	const struct port_info *info = &port->info;
+	struct frl_device_config config;
+	int err = 0;
+
+	frl_device_config_init(&config);
+	config.fabric = *info->fabric ? info->fabric : NULL;
+	config.port = *info->port ? info->port : NULL;
+	config.ip = *info->ip ? info->ip : NULL;
+	config.gateway = *info->gateway ? info->gateway : NULL;
+	if (!port->device)
+		err = frl_device_open(&config, &port->device);
+	if (!err)
+		frl_device_query(port->device, &port->attr);
+	if (!err && !port->pd)
+		err = frl_pd_create(port->device, &port->pd);
+	if (!err && !port->cache)
+		err = frl_mr_cache_create(port->pd, NULL, &port->cache);
+	if (err) {
+		net_log_warning("cannot open device %s: %s", info->name, frl_last_error());
+		close_port(port);
+	}
+	return err;
+}
+
+static int acquire_port(struct net_port *port)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&port->lock);
+	if (!port->cache)
+		err = open_port(port);
+	if (!err)
+		port->users++;
+	pthread_mutex_unlock(&port->lock);
+	return err;
+}
+
+static void release_port(struct net_port *port)
+{
+	pthread_mutex_lock(&port->lock);
+	port->users--;
+	pthread_mutex_unlock(&port->lock);
+}
+
+int net_device_acquire(struct net_device *device)
+{
+	int err = 0, i;
+
+	if (net_devices_are_refused()) {
+		net_log_warning("%s", all.refusal);
+		return -ENODEV;
+	}
+	for (i = 0; i < device->n_rails; i++) {
+		err = acquire_port(net_port_at(device, i));
+		if (err)
+			break;
+	}
+	while (err && i-- > 0)
+		release_port(net_port_at(device, i));
+	return err;
+}
+
+static bool acquire_open_port(struct net_port *port)
+{
+	bool is_open;
+
+	/* Somebody who opens it has the lock. */
+	if (pthread_mutex_trylock(&port->lock))
+		return false;
+	is_open = port->cache != NULL;
+	port->users += is_open;
+	pthread_mutex_unlock(&port->lock);
+	return is_open;
+}
+
+bool net_device_acquire_open(struct net_device *device)
+{
+	for (int i = 0; i < device->n_rails; i++) {
+		if (acquire_open_port(net_port_at(device, i)))
+			continue;
+		while (i-- > 0)
+			release_port(net_port_at(device, i));
+		return false;
+	}
+	return true;
+}
+
+void net_device_release(struct net_device *device)
+{
+	for (int i = 0; i < device->n_rails; i++)
+		release_port(net_port_at(device, i));
+}
+
+void net_devices_close(void)
+{
+	for (int i = 0; i < all.n_ports; i++) {
+		struct net_port *port = &all.ports[i];
+
+		pthread_mutex_lock(&port->lock);
+		if (!port->users)
+			close_port(port);
+		pthread_mutex_unlock(&port->lock);
+	}
+}

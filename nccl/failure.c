@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A connection whose peer has closed it in good order fails as well, but that is of interest to
+ * nobody if nothing was under way. So the sentence is made when NCCL asks for something that cannot
+ * be had any more; by then the control daemon has mostly said what became of the peer.
+ */
+#include "nccl/failure.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "nccl/log.h"
+#include "nccl/setup.h"
+
+enum {
+	TEXT = 400,
+	/* So long it is waited for what the control daemon has to say of a peer. */
+	NEWS_NS = 500 * 1000 * 1000,
+};
+
+static void close_paths(struct comm *comm)
+{
+	for (int i = 0; i < comm->n_paths; i++) {
+		frl_conn_close(comm->paths[i].conn);
+		comm->paths[i].conn = NULL;
+	}
+}
+
+int net_comm_fail(struct comm *comm, int err, const char *format, ...)
+{
+	va_list args;
+
+	if (comm->err)
+		return comm->err;
+	comm->err = err;
+	va_start(args, format);
+	vsnprintf(comm->why, sizeof(comm->why), format, args);
+	va_end(args);
+	/* The peer has not seen it, and would wait. */
+	if (*comm->why)
+		close_paths(comm);
+	return err;
+}
+
+int net_comm_nonsense(struct comm *comm)
+{
+	return net_comm_fail(comm, -EPROTO,
+		"what the peer sends makes no sense: do both ends have the same release of the "
+		"plugin?");
+}
+
+static int error_of(enum frl_wc_status status)
+{
+	switch (status) {
+	case FRL_WC_WR_FLUSH_ERR:
+	case FRL_WC_RETRY_EXC_ERR:
+	case FRL_WC_RNR_RETRY_EXC_ERR:
+	case FRL_WC_REM_ABORT_ERR: return -ECONNRESET;
+	default: return -EIO;
+	}
+}
+
+int net_comm_fail_status(struct comm *comm, const struct path *path, enum frl_wc_status status)
+{
+	/* What failed explains the requests that were flushed behind it. */
+	if (!comm->err || comm->status == FRL_WC_WR_FLUSH_ERR) {
+		comm->failed_path = (int)(path - comm->paths);
+		comm->status = status;
+	}
+	if (!comm->err)
+		comm->failed_ns = net_now_ns();
+	return net_comm_fail(comm, error_of(status), "%s", "");
+}
+
+int net_comm_look(struct comm *comm)
+{
+	char text[TEXT];
+
+	for (int i = 0; i < comm->n_paths; i++) {
+		struct path *path = &comm->paths[i];
+
+		if (!path->qp || !*frl_qp_error(path->qp, text, sizeof(text)))
+			continue;
+		if (comm->is_suspect)
+			return net_comm_fail_status(comm, path, FRL_WC_WR_FLUSH_ERR);
+		comm->is_suspect = true;
+		return 0;
+	}
+	return 0;
+}
+
+static void write_ip(const struct frl_ip *ip, char *text, size_t size)
+{
+	static const uint8_t v4[12] = { [10] = 0xff, [11] = 0xff };
+	bool is_v4 = memcmp(ip->bytes, v4, sizeof(v4)) == 0;
+
+	if (!inet_ntop(is_v4 ? AF_INET : AF_INET6, ip->bytes + (is_v4 ? 12 : 0), text,
+		    (socklen_t)size))
+		text[0] = '\0';
+}
+
+/* What a peer answers, also while it ends: memory of a process may go before its queue pairs. */
+static bool is_of_peer(enum frl_wc_status status)
+{
+	return status == FRL_WC_REM_ACCESS_ERR || status == FRL_WC_REM_OP_ERR ||
+		status == FRL_WC_REM_INV_REQ_ERR;
+}
+
+/* More may be known of it in a moment. */
+static bool is_early(const struct comm *comm)
+{
+	const struct path *path = &comm->paths[comm->failed_path];
+	int err;
+
+	if (*comm->why || !is_of_peer(comm->status) || !path->conn)
+		return false;
+	err = frl_conn_test(path->conn);
+	return (!err || err == -EAGAIN) && net_now_ns() < comm->failed_ns + NEWS_NS;
+}
+
+static void explain(struct comm *comm, struct path *path, char *text, size_t size)
+{
+	int err;
+
+	if (atomic_load(&comm->is_given_up)) {
+		snprintf(text, size, "memory of a request that is under way was deregistered");
+		return;
+	}
+	err = path->conn ? frl_conn_test(path->conn) : 0;
+	if (err && err != -EAGAIN && is_of_peer(comm->status))
+		snprintf(text, size, "%s; %s", frl_wc_status_str(comm->status), frl_last_error());
+	else if (err && err != -EAGAIN)
+		snprintf(text, size, "%s", frl_last_error());
+	else if (!path->qp || !*frl_qp_error(path->qp, text, size))
+		snprintf(text, size, "%s", frl_wc_status_str(comm->status));
+}
+
+/* What the PSN means that the queue pair tells: hardware does not say what is acknowledged. */
+static const char *psn_of(const struct comm *comm, const struct path *path)
+{
+	if (!comm->is_sender)
+		return "expecting";
+	return net_port_at(comm->device, path->rail)->info.is_hardware ? "sent up to"
+								       : "unacknowledged from";
+}
+
+static void describe(struct comm *comm, struct path *path)
+{
+	const struct frl_conn_peer *peer = &comm->peer;
+	/* The peer's end of the first path, if this one has none. */
+	struct frl_qp_attr attr = { .dest_qpn = peer->qpn, .ah.dgid = peer->ip };
+	char ip[64], why[TEXT];
+
+	if (path->qp)
+		frl_qp_query(path->qp, &attr);
+	write_ip(&attr.ah.dgid, ip, sizeof(ip));
+	if (*comm->why)
+		snprintf(why, sizeof(why), "%s", comm->why);
+	else
+		explain(comm, path, why, sizeof(why));
+	net_log_warning("%s %s (process %u on %s, %s) over %s, QP 0x%x to QP 0x%x, %s PSN %u: %s",
+		comm->is_sender ? "sending to" : "receiving from",
+		*peer->program ? peer->program : "a peer", peer->pid,
+		*peer->host ? peer->host : "an unknown host", ip, comm->device->name,
+		path->qp ? frl_qp_num(path->qp) : 0, attr.dest_qpn, psn_of(comm, path),
+		comm->is_sender ? attr.sq_psn : attr.rq_psn, why);
+}
+
+int net_comm_tell(struct comm *comm)
+{
+	return !comm->is_told && is_early(comm) ? NCCL_SUCCESS : net_comm_tell_now(comm);
+}
+
+int net_comm_tell_now(struct comm *comm)
+{
+	if (!comm->is_told) {
+		describe(comm, &comm->paths[comm->failed_path]);
+		/* The peer may not have noticed: NCCL may close this end much later. */
+		close_paths(comm);
+	}
+	comm->is_told = true;
+	return net_result_of(comm->err);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The start and the end, and the calls that only pass something on. */
+#include "nccl/net.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "nccl/comm.h"
+#include "nccl/log.h"
+#include "nccl/place.h"
+#include "nccl/settings.h"
+#include "nccl/setup.h"
+
+enum { WHY = 400 };
+
+struct net_context {
+	int traffic_class;
+	nccl_profiler_fn profiler;
+};
+
+/* Making and ending one at a time: the last one ends what all have used. */
+static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;
+static unsigned contexts;
+static _Atomic(nccl_profiler_fn) profiler_of_all; /* before v11 */
+
+static const char *progress_of(const struct port_info *info)
+{
+	return info->is_hardware ? "the NIC's" : "NCCL's threads or the library's (FRL_PROGRESS)";
+}
+
+static void warn_of_order(void)
+{
+	if (net_settings()->is_relaxed)
+		net_log_warning(
+			"FRL_RELAXED_ORDERING=on lets a NIC write the end of a line before "
+			"its beginning: data of NCCL's protocols LL and LL128 may be wrong. "
+			"Leave it at auto, or set NCCL_PROTO=Simple");
+}
+
+/* What was chosen, once. */
+static void introduce(void)
+{
+	static atomic_flag is_done = ATOMIC_FLAG_INIT;
+	const struct net_settings *settings = net_settings();
+	int n;
+
+	if (atomic_flag_test_and_set(&is_done))
+		return;
+	net_devices(&n);
+	net_log_info("version " FERRULE_VERSION ", net plugin tables v6 to v12, %d device%s", n,
+		n == 1 ? "" : "s");
+	for (int i = 0; i < n; i++) {
+		const struct port_info *info = &net_port_at(net_device_at(i), 0)->info;
+
+		net_log_info("device %d: %s, %d Mbit/s, PCI %s, progress: %s", i, info->name,
+			info->speed_mbps, *info->pci_path ? info->pci_path : "none",
+			progress_of(info));
+	}
+	net_log_info("settings: FERRULE_DEVICES=\"%s\" FERRULE_QPS=%d FERRULE_TIMEOUT_S=%d "
+		     "FERRULE_REQUIRE=%d FERRULE_LOG=%s",
+		settings->devices, settings->qps, settings->timeout_s, settings->is_required,
+		settings->log);
+	warn_of_order();
+}
+
+static int find_devices(void)
+{
+	char why[WHY], text[WHY + 100];
+	int err = 0;
+
+	if (net_settings_error()) {
+		err = -EINVAL;
+		snprintf(why, sizeof(why), "%s", net_settings_error());
+	} else {
+		err = net_devices_find(why, sizeof(why));
+	}
+	if (!err)
+		return 0;
+	net_log_warning("%s", why);
+	if (!net_settings()->is_required)
+		return err;
+	/* NCCL would take another transport, and the job would be slow for no visible reason. */
+	snprintf(text, sizeof(text), "FERRULE_REQUIRE is set and Ferrule cannot be used: %s", why);
+	net_devices_refuse(text);
+	return 0;
+}
+
+/* With `life` held. */
+static int start(void)
+{
+	int err;
+
+	if (!contexts) {
+		/* Before v11 nothing told of the end. */
+		net_reaper_finish();
+		net_devices_forget();
+	}
+	err = find_devices();
+	if (err)
+		return err;
+	introduce();
+	if (!net_devices_are_refused())
+		net_place_ask();
+	return 0;
+}
+
+int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn profiler,
+	struct net_context **ret_context)
+{
+	struct net_context *context = ret_context ? malloc(sizeof(*context)) : NULL;
+	int err;
+
+	net_log_to(log);
+	if (ret_context && !context) {
+		net_log_warning("there is no memory for a communicator");
+		return NCCL_SYSTEM_ERROR;
+	}
+	pthread_mutex_lock(&life);
+	err = start();
+	contexts += !err && context;
+	pthread_mutex_unlock(&life);
+	if (err) {
+		free(context);
+		return net_result_of(err);
+	}
+	if (!context) {
+		atomic_store(&profiler_of_all, profiler);
+		return NCCL_SUCCESS;
+	}
+	context->traffic_class = config ? config->traffic_class : NCCL_TRAFFIC_CLASS_UNDEFINED;
+	context->profiler = profiler;
+	*ret_context = context;
+	return NCCL_SUCCESS;
+}
+
+int net_finalize(struct net_context *context)
+{
+	if (!context)
+		return NCCL_SUCCESS;
+	pthread_mutex_lock(&life);
+	net_connects_end(context);
+	free(context);
+	if (--contexts == 0) {
+		net_connects_end(NULL);
+		net_reaper_finish();
+		net_place_finish();
+		net_devices_close();
+	}
+	pthread_mutex_unlock(&life);
+	return NCCL_SUCCESS;
+}
+
+static struct net_device *find_device(int dev)
+{
+	struct net_device *device = net_device_at(dev);
+
+	if (!device)
+		net_log_warning("there is no device %d", dev);
+	return device;
+}
+
+static int choose_class(const struct net_context *context, const struct net_config *config)
+{
+	if (config)
+		return config->traffic_class;
+	return context ? context->traffic_class : NCCL_TRAFFIC_CLASS_UNDEFINED;
+}
+
+int net_listen(struct net_context *context, int dev, void *handle, struct listener **ret_listener)
+{
+	struct net_device *device = find_device(dev);
+
+	if (!device)
+		return NCCL_INVALID_ARGUMENT;
+	return net_result_of(
+		net_listener_open(device, dev, choose_class(context, NULL), handle, ret_listener));
+}
+
+int net_connect(struct net_context *context, const struct net_config *config, int dev, void *handle,
+	struct comm **ret_comm)
+{
+	struct net_device *device = find_device(dev);
+
+	if (!device)
+		return NCCL_INVALID_ARGUMENT;
+	return net_result_of(net_connect_step(context, device, dev, choose_class(context, config),
+		context ? context->profiler : atomic_load(&profiler_of_all), handle, ret_comm));
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "nccl/opening.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "nccl/log.h"
+#include "nccl/place.h"
+#include "nccl/thread.h"
+
+enum { KNOWN = 64, WHY = 400 };
+
+/* Hosts that have been found: they stay where they are. */
+static struct {
+	pthread_mutex_t lock;
+	unsigned n;
+	struct {
+		char place[FRL_PLACE_SIZE];
+		char host[FRL_HOST_MAX + 1];
+	} list[KNOWN];
+} known = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static bool look_up(const char *place, char *host)
+{
+	bool is_known = false;
+
+	pthread_mutex_lock(&known.lock);
+	for (unsigned i = 0; i < known.n && i < KNOWN && !is_known; i++) {
+		is_known = strcmp(known.list[i].place, place) == 0;
+		if (is_known)
+			memcpy(host, known.list[i].host, sizeof(known.list[i].host));
+	}
+	pthread_mutex_unlock(&known.lock);
+	return is_known;
+}
+
+static int find_host(const char *place, char *host)
+{
+	char own[FRL_PLACE_SIZE], why[WHY];
+	int err = net_place(true, own, why, sizeof(why));
+
+	host[0] = '\0';
+	if (!err && strcmp(own, place) != 0) {
+		err = frl_host_of_place(place, host);
+		if (err)
+			snprintf(why, sizeof(why), "%s", frl_last_error());
+	}
+	if (err) {
+		net_log_warning("cannot connect: %s", why);
+		return err;
+	}
+	pthread_mutex_lock(&known.lock);
+	memcpy(known.list[known.n % KNOWN].place, place, FRL_PLACE_SIZE);
+	memcpy(known.list[known.n % KNOWN].host, host, FRL_HOST_MAX + 1);
+	known.n++;
+	pthread_mutex_unlock(&known.lock);
+	return 0;
+}
+
+static void *open_all(void *arg)
+{
+	struct opening *opening = arg;
+	int err = 0;
+
+	if (!opening->holds_device) {
+		err = net_device_acquire(opening->device);
+		opening->holds_device = !err;
+	}
+	if (!err && *opening->place && !look_up(opening->place, opening->host))
+		err = find_host(opening->place, opening->host);
+	if (!err && opening->then)
+		err = opening->then(opening->arg);
+	/* Of a system that has no threads left; here it would mean "not yet". */
+	opening->err = err == -EAGAIN ? -ENOMEM : err;
+	atomic_store(&opening->is_done, true);
+	return NULL;
+}
+
+void net_opening_start(struct opening *opening)
+{
+	char host[FRL_HOST_MAX + 1];
+	bool is_slow;
+
+	opening->has_thread = false;
+	atomic_init(&opening->is_done, false);
+	opening->holds_device = net_device_acquire_open(opening->device);
+	is_slow = !opening->holds_device || (*opening->place && !look_up(opening->place, host));
+	if (is_slow && !net_devices_are_refused())
+		opening->has_thread = net_thread_start(open_all, opening, &opening->thread) == 0;
+	/* Nothing is slow any more, or there can be no thread. */
+	if (!opening->has_thread)
+		open_all(opening);
+}
+
+int net_opening_test(struct opening *opening)
+{
+	return atomic_load(&opening->is_done) ? opening->err : -EAGAIN;
+}
+
+void net_opening_wait(struct opening *opening)
+{
+	if (opening->has_thread)
+		pthread_join(opening->thread, NULL);
+	opening->has_thread = false;
+}
+
+void net_opening_end(struct opening *opening)
+{
+	net_opening_wait(opening);
+	if (opening->holds_device)
+		net_device_release(opening->device);
+	opening->holds_device = false;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receiver: announces its buffers, and counts the pieces that have come for each. */
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+
+#include "nccl/failure.h"
+#include "nccl/setup.h"
+
+static int post_receives(struct comm *comm, struct path *path, uint32_t n)
+{
+	struct frl_recv_wr wr[RECEIVE_BATCH];
+	int rc = 0;
+
+	for (uint32_t i = 0; i < RECEIVE_BATCH; i++)
+		wr[i] = (struct frl_recv_wr){
+			.wr_id = WORK_ID(WORK_ARRIVAL, path - comm->paths, 0, 0),
+		};
+	while (n && rc >= 0) {
+		uint32_t now = n < RECEIVE_BATCH ? n : RECEIVE_BATCH;
+
+		rc = frl_post_recv(path->qp, wr, (int)now, NULL);
+		n -= now;
+	}
+	return rc < 0 ? net_comm_fail(comm, rc, "%s", frl_last_error()) : 0;
+}
+
+int net_receive_start(struct comm *comm)
+{
+	int err = 0;
+
+	for (int i = 0; i < comm->n_paths && !err; i++)
+		err = post_receives(comm, &comm->paths[i], PATH_RECEIVES);
+	return err;
+}
+
+int net_receive_go_on(struct comm *comm)
+{
+	int err = 0;
+
+	for (int i = 0; i < comm->n_paths && !err; i++) {
+		struct path *path = &comm->paths[i];
+
+		if (path->n_used < RECEIVE_BATCH)
+			continue;
+		err = post_receives(comm, path, path->n_used);
+		path->n_used = 0;
+	}
+	return err;
+}
+
+/* ---- what arrives */
+
+int net_receive_arrived(struct comm *comm, uint32_t imm, uint32_t bytes)
+{
+	uint32_t word = ntohl(imm), n_pieces = word >> 11, at = word >> 8 & 7;
+	struct request *request = comm->receive.by_number[word % NUMBERS];
+	struct part *part;
+
+	if (!request || (int)at >= request->receive.n)
+		return net_comm_nonsense(comm);
+	part = &request->receive.parts[at];
+	if (!n_pieces || (part->n_pieces && part->n_pieces != n_pieces) ||
+		part->n_come == n_pieces || bytes > part->size - part->got)
+		return net_comm_nonsense(comm);
+	part->n_pieces = n_pieces;
+	part->got += bytes;
+	if (++part->n_come < n_pieces || ++request->receive.n_full < request->receive.n)
+		return 0;
+	comm->receive.by_number[word % NUMBERS] = NULL;
+	net_request_end(request);
+	return 0;
+}
+
+/* ---- announcing */
+
+static uint8_t *put_u32(uint8_t *at, uint32_t value)
+{
+	value = htole32(value);
+	memcpy(at, &value, sizeof(value));
+	return at + sizeof(value);
+}
+
+static uint8_t *put_u64(uint8_t *at, uint64_t value)
+{
+	value = htole64(value);
+	memcpy(at, &value, sizeof(value));
+	return at + sizeof(value);
+}
+
+static uint32_t write_announcement(const struct comm *comm, uint8_t *slot, uint32_t number, int n,
+	const struct net_buffer *buffers)
+{
+	uint8_t *at = put_u32(put_u32(slot, number), (uint32_t)n);
+
+	for (int i = 0; i < n; i++) {
+		const struct registration *registration = buffers[i].registration;
+
+		at = put_u64(at, (uint64_t)(uintptr_t)buffers[i].data);
+		at = put_u64(at, buffers[i].size);
+		at = put_u32(at, (uint32_t)buffers[i].tag);
+		for (int rail = 0; rail < comm->device->n_rails; rail++)
+			at = put_u32(at, registration ? registration->rkeys[rail] : 0);
+	}
+	return (uint32_t)(at - slot);
+}
+
+static int announce(struct comm *comm, uint32_t number, int n, const struct net_buffer *buffers)
+{
+	struct receiver *receiver = &comm->receive;
+	uint8_t *slot = comm->slots + receiver->posted % TELLINGS * comm->slot_size;
+	uint32_t posted = receiver->posted + 1;
+	struct frl_sge sge = { .addr = slot, .lkey = frl_mr_lkey(comm->slots_mr) };
+	struct frl_send_wr wr = {
+		.wr_id = WORK_ID(WORK_TELLING, 0, 0, posted),
+		.opcode = FRL_WR_SEND,
+		.flags = posted % TELLING_SIGNALS ? 0 : FRL_SEND_SIGNALED,
+		.sge = &sge,
+		.n_sge = 1,
+	};
+	int rc;
+
+	sge.length = write_announcement(comm, slot, number, n, buffers);
+	if (sge.length <= comm->paths[0].max_inline)
+		wr.flags |= FRL_SEND_INLINE;
+	rc = frl_post_send(comm->paths[0].qp, &wr, 1, NULL);
+	if (rc < 0)
+		return net_comm_fail(comm, rc, "%s", frl_last_error());
+	receiver->posted = posted;
+	return 0;
+}
+
+static bool has_room(const struct comm *comm)
+{
+	const struct receiver *receiver = &comm->receive;
+
+	return !receiver->by_number[receiver->next % NUMBERS] &&
+		receiver->posted - receiver->told < TELLINGS;
+}
+
+int net_receive(struct comm *comm, int n, const struct net_buffer *buffers, int optional,
+	struct request **ret_request)
+{
+	struct receiver *receiver = &comm->receive;
+	struct request *request = NULL;
+
+	*ret_request = NULL;
+	if (comm->err)
+		return net_comm_tell(comm);
+	if (n < 1 || n > NET_MAX_RECEIVES)
+		return NCCL_INVALID_ARGUMENT;
+	if (has_room(comm))
+		request = net_request_take(comm, REQUEST_RECEIVE);
+	if (!request) {
+		net_comm_poll(comm);
+		return comm->err ? net_comm_tell(comm) : NCCL_SUCCESS;
+	}
+	request->receive.number = receiver->next;
+	request->receive.n = n;
+	request->receive.n_full = 0;
+	for (int i = 0; i < n; i++) {
+		request->receive.parts[i] = (struct part){ .size = buffers[i].size };
+		registration_use(&request->users[i], buffers[i].registration);
+	}
+	receiver->by_number[receiver->next % NUMBERS] = request;
+	*ret_request = request;
+	/* A failure is told by net_test(). */
+	if (!announce(comm, receiver->next++, n, buffers))
+		net_comm_poll(comm);
+	return NCCL_SUCCESS;
+}

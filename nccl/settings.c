@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "nccl/settings.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+	DEFAULT_TIMEOUT_S = 10,
+	MAX_TIMEOUT_S = 600,
+};
+
+static struct {
+	pthread_once_t once;
+	struct net_settings values;
+	char error[256];
+} settings = { .once = PTHREAD_ONCE_INIT };
+
+static void complain(const char *name, const char *value, const char *allowed)
+{
+	if (!settings.error[0])
+		snprintf(settings.error, sizeof(settings.error), "%s is \"%.64s\"; it may be %s",
+			name, value, allowed);
+}
+
+/* What is empty is not set. */
+static const char *look_up(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+static int read_number(const char *name, int low, int high, int fallback)
+{
+	const char *value = look_up(name);
+	char allowed[32], *end;
+	long number;
+
+	if (!value)
+		return fallback;
+	errno = 0;
+	number = strtol(value, &end, 10);
+	if (!errno && end != value && !*end && number >= low && number <= high)
+		return (int)number;
+	snprintf(allowed, sizeof(allowed), "%d to %d", low, high);
+	complain(name, value, allowed);
+	return fallback;
+}
+
+static bool is_one_of(const char *value, const char *a, const char *b)
+{
+	return value && (strcasecmp(value, a) == 0 || strcasecmp(value, b) == 0);
+}
+
+/* Which lines does NCCL itself show? Without NCCL_DEBUG none, its own failures included. */
+static void read_log(struct net_settings *values)
+{
+	const char *value = look_up("FERRULE_LOG"), *nccl = look_up("NCCL_DEBUG");
+	bool has_info = is_one_of(nccl, "INFO", "TRACE") || is_one_of(nccl, "ABORT", "ABORT");
+
+	values->library_level = FRL_LOG_WARNING;
+	values->log = value ? value : "warn";
+	values->shows_warnings = !has_info && !is_one_of(nccl, "WARN", "WARN");
+	if (!value || strcmp(value, "warn") == 0)
+		return;
+	if (strcmp(value, "info") != 0 && strcmp(value, "debug") != 0) {
+		complain("FERRULE_LOG", value, "warn, info or debug");
+		return;
+	}
+	values->library_level = *value == 'i' ? FRL_LOG_INFO : FRL_LOG_DEBUG;
+	values->shows_info = !has_info;
+}
+
+static bool is_named(void)
+{
+	const char *plugin = look_up("NCCL_NET_PLUGIN"), *net = look_up("NCCL_NET");
+
+	return (plugin && strstr(plugin, "ferrule")) || (net && strcasecmp(net, "ferrule") == 0);
+}
+
+static void read_all(void)
+{
+	struct net_settings *values = &settings.values;
+	const char *devices = look_up("FERRULE_DEVICES");
+
+	values->devices = devices ? devices : "";
+	values->qps = read_number("FERRULE_QPS", 1, NET_MAX_QPS, 1);
+	values->timeout_s = read_number("FERRULE_TIMEOUT_S", 1, MAX_TIMEOUT_S, DEFAULT_TIMEOUT_S);
+	/* What makes no sense there was meant to mean something. */
+	values->is_required = read_number("FERRULE_REQUIRE", 0, 1, 1) && look_up("FERRULE_REQUIRE");
+	values->is_named = values->is_required || is_named();
+	values->is_relaxed = is_one_of(look_up("FRL_RELAXED_ORDERING"), "on", "on");
+	read_log(values);
+}
+
+const struct net_settings *net_settings(void)
+{
+	pthread_once(&settings.once, read_all);
+	return &settings.values;
+}
+
+const char *net_settings_error(void)
+{
+	pthread_once(&settings.once, read_all);
+	return settings.error[0] ? settings.error : NULL;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The functions of the tables that several versions have. */
+#include "nccl/tables.h"
+
+#include "nccl/log.h"
+
+int table_init_v6(nccl_log_fn log)
+{
+	return net_init(NULL, log, NULL, NULL);
+}
+
+int table_listen_v6(int dev, void *handle, void **listen_comm)
+{
+	return net_listen(NULL, dev, handle, (struct listener **)listen_comm);
+}
+
+int table_connect_v7(int dev, void *handle, void **send_comm, void **offload)
+{
+	if (offload)
+		*offload = NULL;
+	return net_connect(NULL, NULL, dev, handle, (struct comm **)send_comm);
+}
+
+int table_accept_v7(void *listen_comm, void **recv_comm, void **offload)
+{
+	if (offload)
+		*offload = NULL;
+	return net_accept(listen_comm, (struct comm **)recv_comm);
+}
+
+int table_reg_mr_v8(void *comm, void *data, size_t size, int type, void **mhandle)
+{
+	return net_register(comm, data, size, type, (struct registration **)mhandle);
+}
+
+/* Is not called as long as ptrSupport lacks it. */
+int table_reg_mr_dmabuf(
+	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+{
+	net_log_warning("memory of a GPU cannot be registered");
+	return NCCL_INVALID_USAGE;
+}
+
+int table_dereg_mr(void *comm, void *mhandle)
+{
+	return net_deregister(mhandle);
+}
+
+int table_isend_v10(
+	void *comm, void *data, size_t size, int tag, void *mhandle, void *parent, void **request)
+{
+	const struct net_buffer buffer = {
+		.data = data,
+		.size = size,
+		.tag = tag,
+		.registration = mhandle,
+		.parent = parent,
+	};
+
+	return net_send(comm, &buffer, (struct request **)request);
+}
+
+int table_bad_count(int n)
+{
+	net_log_warning("a receive of %d messages: it may be of 1 to %d", n, NET_MAX_RECEIVES);
+	return NCCL_INVALID_ARGUMENT;
+}
+
+int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+	void **parents, void **request)
+{
+	struct net_buffer buffers[NET_MAX_RECEIVES];
+
+	if (n < 1 || n > NET_MAX_RECEIVES)
+		return table_bad_count(n);
+	for (int i = 0; i < n; i++)
+		buffers[i] = (struct net_buffer){
+			.data = data[i],
+			.size = sizes[i],
+			.tag = tags[i],
+			.registration = mhandles ? mhandles[i] : NULL,
+			.parent = parents ? parents[i] : NULL,
+		};
+	return net_receive(
+		comm, n, buffers, *request == NCCL_OPTIONAL_COMPLETION, (struct request **)request);
+}
+
+/* What has come to the host's memory is there when it is said to have come. */
+int table_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
+{
+	*request = NULL;
+	return NCCL_SUCCESS;
+}
+
+int table_test(void *request, int *done, int *sizes)
+{
+	return net_test(request, done, sizes);
+}
+
+int table_close(void *comm)
+{
+	return comm ? net_close(comm) : NCCL_SUCCESS;
+}
+
+int table_close_listen(void *listen_comm)
+{
+	return listen_comm ? net_close_listen(listen_comm) : NCCL_SUCCESS;
+}
+
+int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties)
+{
+	struct net_properties net;
+	int rc = net_properties(dev, &net);
+
+	if (rc)
+		return rc;
+	*properties = (struct nccl_properties_v9){
+		.name = net.name,
+		.pci_path = net.pci_path,
+		.guid = net.guid,
+		.ptr_support = NCCL_PTR_HOST,
+		.reg_is_global = 1,
+		.speed = net.speed_mbps,
+		.port = net.port,
+		.latency = net.latency_us,
+		.max_comms = net.max_comms,
+		.max_recvs = NET_MAX_RECEIVES,
+		.net_device_type = NCCL_DEVICE_HOST,
+		.net_device_version = NCCL_DEVICE_INVALID_VERSION,
+		.vdevice = { .n = net.n_rails < NCCL_V9_DEVICES ? net.n_rails : NCCL_V9_DEVICES },
+		.max_p2p_bytes = TABLE_MAX_BYTES,
+		.max_coll_bytes = TABLE_MAX_BYTES,
+	};
+	for (int i = 0; i < properties->vdevice.n; i++)
+		properties->vdevice.devices[i] = net.rails[i];
+	return NCCL_SUCCESS;
+}
+
+int table_make_vdevice_v9(int *dev, struct nccl_vdevice_v9 *vdevice)
+{
+	if (vdevice->n > NCCL_V9_DEVICES) {
+		net_log_warning("cannot fuse %d devices: the most is %d before table v12",
+			vdevice->n, NCCL_V9_DEVICES);
+		return NCCL_INVALID_USAGE;
+	}
+	return net_make_vdevice(dev, vdevice->devices, vdevice->n);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the tables of NCCL's interface share. Each version's own functions are in the file of the
+ * oldest version that has them in this form.
+ */
+#ifndef FERRULE_NCCL_TABLES_H
+#define FERRULE_NCCL_TABLES_H
+
+#include "nccl/net.h"
+
+#define TABLE __attribute__((visibility("default")))
+
+extern TABLE const struct nccl_net_v6 ncclNetPlugin_v6;
+extern TABLE const struct nccl_net_v7 ncclNetPlugin_v7;
+extern TABLE const struct nccl_net_v8 ncclNetPlugin_v8;
+extern TABLE const struct nccl_net_v9 ncclNetPlugin_v9;
+extern TABLE const struct nccl_net_v10 ncclNetPlugin_v10;
+extern TABLE const struct nccl_net_v11 ncclNetPlugin_v11;
+extern TABLE const struct nccl_net_v12 ncclNetPlugin_v12;
+
+/*
+ * get_device_mr and irecv_consumed are for plugins with a part that runs on the GPU, and have to be
+ * NULL: NCCL calls the second one after each receive of any plugin that has it.
+ */
+
+/* NCCL_NET chooses by it, and NCCL's log says "via NET/Ferrule". */
+#define TABLE_NAME "Ferrule"
+
+enum { TABLE_MAX_REQUEST = 1 };
+
+/* The largest message: NCCL takes no more than this for an answer. */
+#define TABLE_MAX_BYTES ((size_t)1 << 40)
+
+int table_init_v6(nccl_log_fn log);
+int table_listen_v6(int dev, void *handle, void **listen_comm);
+int table_connect_v7(int dev, void *handle, void **send_comm, void **offload);
+int table_accept_v7(void *listen_comm, void **recv_comm, void **offload);
+int table_reg_mr_v8(void *comm, void *data, size_t size, int type, void **mhandle);
+int table_reg_mr_dmabuf(
+	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+int table_dereg_mr(void *comm, void *mhandle);
+int table_isend_v10(
+	void *comm, void *data, size_t size, int tag, void *mhandle, void *parent, void **request);
+int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+	void **parents, void **request);
+int table_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request);
+/* Says so in the log. */
+int table_bad_count(int n);
+int table_test(void *request, int *done, int *sizes);
+int table_close(void *comm);
+int table_close_listen(void *listen_comm);
+int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties);
+int table_make_vdevice_v9(int *dev, struct nccl_vdevice_v9 *vdevice);
+
+#endif
