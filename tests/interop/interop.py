@@ -18,7 +18,6 @@ from link import Failure
 from peer import Peer, PeerError, PeerGone
 
 FERRULE_PORT = 7000
-MAX_SECONDS = 380  # no row is begun after that
 FERRULE_IP = "10.9.0.1/24,fd09::1/64,10.9.70.1/24@7"
 
 
@@ -27,6 +26,7 @@ class Runner:
     stalled. A row that met a stall of rxe is begun again, a few times in all."""
 
     MAX_STALLS = 6
+    MAX_SECONDS = 380  # no row is begun after that
 
     def __init__(self, only, repeat):
         self.only = re.compile(only) if only else None
@@ -42,7 +42,7 @@ class Runner:
     def run(self, rows):
         chosen = [row for row in rows if not self.only or self.only.search(row[0])]
         for row in chosen * self.repeat:
-            if self.seconds() > MAX_SECONDS * self.repeat:
+            if self.seconds() > self.MAX_SECONDS * self.repeat:
                 self.failed.append(f"{row[0]} and what follows: out of time")
                 return
             while not self._one(*row):

@@ -13,12 +13,14 @@ import rows_data
 import rows_errors
 import rows_jobs
 import rows_names
+import rows_nccl
 import rows_trouble
 from guest import Guest, run
 from interop import FERRULE_PORT, FerruleProcess, Runner
 from peer import Peer
 
 INSIDE_PORT = 7001
+MAX_SECONDS = 440  # no row is begun after that
 LEFT_OUT = re.compile(r"^QP1 ")  # the kernel's, with hardware
 
 
@@ -65,6 +67,7 @@ def by_name(options, runner, guest):
         hosts = rows_names.Hosts(guest, options.build, folder)
         try:
             runner.run(rows_names.rows(hosts))
+            runner.run(rows_nccl.rows(hosts))
             jobs(options, runner, hosts, folder)
             runner.run(rows_trouble.rows(hosts))
         finally:
@@ -80,6 +83,7 @@ def main():
     options = parser.parse_args()
     run("ip", "link", "set", "lo", "up")
     runner = Runner(options.only, 1)
+    runner.MAX_SECONDS = MAX_SECONDS
     guest = Guest(options.guest, 2, os.path.join(options.guest, "console.log"), rails=2)
     try:
         guest.wait_booted()

@@ -16,7 +16,7 @@
 build=${FRL_BUILD:-$here/../../build}
 tests=$build/tests
 programs=("$tests/interop/rxe-peer" "$tests/interop/ferrule-peer" "$tests/cm-peer"
-	"$build/daemon/ferruled")
+	"$build/daemon/ferruled" "$tests/nccl/nccl-harness" "$build/libnccl-net-ferrule.so")
 for name in info pingpong allreduce bench; do
 	programs+=("$build/examples/ferrule-$name")
 done

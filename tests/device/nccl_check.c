@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One rank of a job of NCCL, all on GPU 0: collectives with results checked to the last element,
+ * or (--bench) an allreduce timed, or (--die) one rank that ends in the middle. --about says what
+ * is installed. nccl.sh builds it with the CUDA toolkit and runs it; it knows nothing of plugins.
+ *
+ * Exit status: 0 as it should be, 1 a wrong result, 2 usage or CUDA, 3 NCCL reported an error,
+ * 4 with --die: NCCL reported one when the other rank had gone, which is as it should be.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+enum { MAX_ELEMENTS = 1 << 23, ITERATIONS = 20, WARM_UP = 3, MAX_SIZES = 16, LIFE = 5 };
+
+static int rank, n_ranks;
+static const char *id_path;
+static size_t bench_bytes[MAX_SIZES];
+static int n_sizes;
+static bool dies, is_about;
+static int lived;          /* allreduces that were done before one rank died */
+static double last_result; /* when the last of them was there */
+
+static ncclComm_t comm;
+static cudaStream_t stream;
+static float *device_in, *device_out;
+static float *host;
+
+#define CUDA(call)                                                                      \
+	do {                                                                            \
+		cudaError_t error_ = (call);                                            \
+		if (error_ != cudaSuccess) {                                            \
+			fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error_)); \
+			exit(2);                                                        \
+		}                                                                       \
+	} while (0)
+#define NCCL(call) check_nccl((call), #call)
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* The exit status: of the other rank's death any call may tell that comes after it. */
+static int tell(ncclResult_t result, const char *what)
+{
+	fprintf(stderr, "rank %d: %s: %s (%s)\n", rank, what, ncclGetErrorString(result),
+		ncclGetLastError(comm));
+	if (!dies || lived < LIFE)
+		return 3;
+	printf("noticed after allreduce %d, %.1f s later\n", lived, seconds() - last_result);
+	fflush(stdout);
+	return 4;
+}
+
+static void check_nccl(ncclResult_t result, const char *what)
+{
+	if (result != ncclSuccess && result != ncclInProgress)
+		exit(tell(result, what));
+}
+
+/* Until the stream is empty, or NCCL says that it will never be. */
+static void finish(void)
+{
+	cudaError_t state;
+	ncclResult_t result = ncclSuccess;
+	int status;
+
+	while ((state = cudaStreamQuery(stream)) == cudaErrorNotReady) {
+		NCCL(ncclCommGetAsyncError(comm, &result));
+		if (result != ncclSuccess && result != ncclInProgress) {
+			status = tell(result, "asynchronous error");
+			ncclCommAbort(comm);
+			exit(status);
+		}
+		usleep(50);
+	}
+	CUDA(state);
+}
+
+/* Whole numbers, so that sums are exact in any order. */
+static float value(int of, size_t index)
+{
+	return (float)((index * 7 + (size_t)of * 13) % 101);
+}
+
+static float sum(size_t index)
+{
+	float total = 0;
+
+	for (int i = 0; i < n_ranks; i++)
+		total += value(i, index);
+	return total;
+}
+
+/* The first `n` elements go to the GPU; the result's place is filled with rubbish. */
+static void prepare(size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		host[i] = value(rank, i);
+	CUDA(cudaMemcpy(device_in, host, n * sizeof(float), cudaMemcpyHostToDevice));
+	CUDA(cudaMemset(device_out, 0xff, (size_t)MAX_ELEMENTS * sizeof(float)));
+}
+
+static void fetch(size_t n)
+{
+	finish();
+	CUDA(cudaMemcpy(host, device_out, n * sizeof(float), cudaMemcpyDeviceToHost));
+}
+
+static void expect(const char *what, size_t n, size_t index, float is, float should)
+{
+	if (is == should)
+		return;
+	fprintf(stderr, "rank %d: %s of %zu: element %zu is %g, not %g\n", rank, what, n, index,
+		(double)is, (double)should);
+	exit(1);
+}
+
+static void all_reduce(size_t n)
+{
+	prepare(n);
+	NCCL(ncclAllReduce(device_in, device_out, n, ncclFloat, ncclSum, comm, stream));
+	fetch(n);
+	for (size_t i = 0; i < n; i++)
+		expect("AllReduce", n, i, host[i], sum(i));
+}
+
+static void all_gather(size_t n)
+{
+	size_t each = n / (size_t)n_ranks;
+
+	prepare(each);
+	NCCL(ncclAllGather(device_in, device_out, each, ncclFloat, comm, stream));
+	fetch(each * (size_t)n_ranks);
+	for (size_t i = 0; i < each * (size_t)n_ranks; i++)
+		expect("AllGather", n, i, host[i], value((int)(i / each), i % each));
+}
+
+static void reduce_scatter(size_t n)
+{
+	size_t each = n / (size_t)n_ranks;
+
+	prepare(each * (size_t)n_ranks);
+	NCCL(ncclReduceScatter(device_in, device_out, each, ncclFloat, ncclSum, comm, stream));
+	fetch(each);
+	for (size_t i = 0; i < each; i++)
+		expect("ReduceScatter", n, i, host[i], sum((size_t)rank * each + i));
+}
+
+static void broadcast(size_t n)
+{
+	for (int root = 0; root < n_ranks; root++) {
+		prepare(n);
+		NCCL(ncclBroadcast(device_in, device_out, n, ncclFloat, root, comm, stream));
+		fetch(n);
+		for (size_t i = 0; i < n; i++)
+			expect("Broadcast", n, i, host[i], value(root, i));
+	}
+}
+
+/* To the next one, from the one before. */
+static void send_recv(size_t n)
+{
+	int next = (rank + 1) % n_ranks, before = (rank + n_ranks - 1) % n_ranks;
+
+	prepare(n);
+	NCCL(ncclGroupStart());
+	NCCL(ncclSend(device_in, n, ncclFloat, next, comm, stream));
+	NCCL(ncclRecv(device_out, n, ncclFloat, before, comm, stream));
+	NCCL(ncclGroupEnd());
+	fetch(n);
+	for (size_t i = 0; i < n; i++)
+		expect("Send/Recv", n, i, host[i], value(before, i));
+}
+
+static void all_to_all(size_t n)
+{
+	size_t each = n / (size_t)n_ranks;
+
+	prepare(each * (size_t)n_ranks);
+	NCCL(ncclGroupStart());
+	for (int i = 0; i < n_ranks; i++) {
+		NCCL(ncclSend(device_in + (size_t)i * each, each, ncclFloat, i, comm, stream));
+		NCCL(ncclRecv(device_out + (size_t)i * each, each, ncclFloat, i, comm, stream));
+	}
+	NCCL(ncclGroupEnd());
+	fetch(each * (size_t)n_ranks);
+	for (size_t i = 0; i < each * (size_t)n_ranks; i++)
+		expect("alltoall", n, i, host[i],
+			value((int)(i / each), (size_t)rank * each + i % each));
+}
+
+static void check(void)
+{
+	static const struct {
+		const char *name;
+		void (*run)(size_t n);
+	} all[] = {
+		{ "AllReduce", all_reduce },
+		{ "AllGather", all_gather },
+		{ "ReduceScatter", reduce_scatter },
+		{ "Broadcast", broadcast },
+		{ "Send/Recv", send_recv },
+		{ "alltoall", all_to_all },
+	};
+	/* From one element a rank to many slices of the ring. */
+	const size_t counts[] = { (size_t)n_ranks, 1000, 65537, 1 << 20, MAX_ELEMENTS };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		double start = seconds();
+
+		for (size_t j = 0; j < sizeof(counts) / sizeof(counts[0]); j++)
+			all[i].run(counts[j]);
+		/* If a later one hangs, this is what is known. */
+		printf("rank %d: %s: right, %.1f s\n", rank, all[i].name, seconds() - start);
+		fflush(stdout);
+	}
+}
+
+static void bench(size_t bytes)
+{
+	size_t n = bytes / sizeof(float);
+	double start = 0, each;
+
+	prepare(n);
+	for (int i = 0; i < WARM_UP + ITERATIONS; i++) {
+		if (i == WARM_UP) {
+			finish();
+			start = seconds();
+		}
+		NCCL(ncclAllReduce(device_in, device_out, n, ncclFloat, ncclSum, comm, stream));
+	}
+	finish();
+	each = (seconds() - start) / ITERATIONS;
+	if (rank == 0)
+		printf("allreduce %zu bytes %.1f us busbw %.4f GB/s\n", bytes, each * 1e6,
+			(double)bytes * 2 * (n_ranks - 1) / n_ranks / each / 1e9);
+}
+
+/* Rank 1 goes without a word; NCCL has to tell the others. */
+static void die(void)
+{
+	prepare(MAX_ELEMENTS);
+	for (int i = 0; i < 1000; i++) {
+		if (rank == 1 && lived == LIFE) {
+			/* What the other one needs for as many results is on its way. */
+			usleep(200000);
+			_exit(0);
+		}
+		NCCL(ncclAllReduce(
+			device_in, device_out, MAX_ELEMENTS, ncclFloat, ncclSum, comm, stream));
+		finish();
+		lived++;
+		last_result = seconds();
+	}
+	fprintf(stderr, "rank %d: nobody was missed\n", rank);
+	exit(1);
+}
+
+static void about(void)
+{
+	struct cudaDeviceProp gpu;
+	int nccl = 0, driver = 0, runtime = 0;
+
+	NCCL(ncclGetVersion(&nccl));
+	CUDA(cudaDriverGetVersion(&driver));
+	CUDA(cudaRuntimeGetVersion(&runtime));
+	CUDA(cudaGetDeviceProperties(&gpu, 0));
+	printf("NCCL %d.%d.%d\n", nccl / 10000, nccl / 100 % 100, nccl % 100);
+	printf("CUDA %d.%d, the driver's %d.%d\n", runtime / 1000, runtime / 10 % 100,
+		driver / 1000, driver / 10 % 100);
+	printf("GPU 0: %s\n", gpu.name);
+}
+
+/* By way of a file, which rank 0 puts in place whole. */
+static void share_id(ncclUniqueId *id)
+{
+	char path[4096];
+	FILE *file;
+
+	if (rank == 0) {
+		NCCL(ncclGetUniqueId(id));
+		snprintf(path, sizeof(path), "%s.new", id_path);
+		file = fopen(path, "wb");
+		if (!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) ||
+			rename(path, id_path)) {
+			perror(path);
+			exit(2);
+		}
+		return;
+	}
+	for (double until = seconds() + 60; seconds() < until; usleep(10000)) {
+		file = fopen(id_path, "rb");
+		if (!file)
+			continue;
+		if (fread(id, sizeof(*id), 1, file) == 1) {
+			fclose(file);
+			return;
+		}
+		fclose(file);
+	}
+	fprintf(stderr, "rank %d: there is no id in %s\n", rank, id_path);
+	exit(2);
+}
+
+/* Sizes of the timed allreduce: "4096,1048576". */
+static bool read_sizes(const char *text)
+{
+	char *end;
+
+	for (;; text = end + 1) {
+		unsigned long size = strtoul(text, &end, 10);
+
+		if (end == text || n_sizes == MAX_SIZES || size < sizeof(float) ||
+			size > (unsigned long)MAX_ELEMENTS * sizeof(float))
+			return false;
+		bench_bytes[n_sizes++] = size;
+		if (*end != ',')
+			return !*end;
+	}
+}
+
+static bool read_arguments(int argc, char **argv)
+{
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--die") == 0)
+			dies = true;
+		else if (strcmp(argv[i], "--about") == 0)
+			is_about = true;
+		else if (i + 1 < argc && strcmp(argv[i], "--rank") == 0)
+			rank = atoi(argv[++i]);
+		else if (i + 1 < argc && strcmp(argv[i], "--ranks") == 0)
+			n_ranks = atoi(argv[++i]);
+		else if (i + 1 < argc && strcmp(argv[i], "--id") == 0)
+			id_path = argv[++i];
+		else if (i + 1 < argc && strcmp(argv[i], "--bench") == 0 && read_sizes(argv[i + 1]))
+			i++;
+		else
+			return false;
+	}
+	return is_about || (id_path && n_ranks >= 2 && rank >= 0 && rank < n_ranks);
+}
+
+int main(int argc, char **argv)
+{
+	ncclUniqueId id;
+
+	if (!read_arguments(argc, argv)) {
+		fputs("nccl_check --about\n"
+		      "nccl_check --rank R --ranks N --id FILE [--bench BYTES,... | --die]\n",
+			stderr);
+		return 2;
+	}
+	if (is_about) {
+		about();
+		return 0;
+	}
+	host = malloc((size_t)MAX_ELEMENTS * sizeof(float));
+	if (!host)
+		return 2;
+	CUDA(cudaSetDevice(0));
+	CUDA(cudaStreamCreate(&stream));
+	CUDA(cudaMalloc((void **)&device_in, (size_t)MAX_ELEMENTS * sizeof(float)));
+	CUDA(cudaMalloc((void **)&device_out, (size_t)MAX_ELEMENTS * sizeof(float)));
+	share_id(&id);
+	NCCL(ncclCommInitRank(&comm, n_ranks, id, rank));
+	if (dies)
+		die();
+	else if (!n_sizes)
+		check();
+	for (int i = 0; i < n_sizes; i++)
+		bench(bench_bytes[i]);
+	NCCL(ncclCommDestroy(comm));
+	CUDA(cudaFree(device_in));
+	CUDA(cudaFree(device_out));
+	free(host);
+	return 0;
+}

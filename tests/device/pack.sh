@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Puts into a folder what tests/device/nccl.sh needs of a build, with the libraries beneath it, to
+# be taken to a machine that has neither DPDK nor the internet: nccl.sh --build FOLDER there. A
+# library of the folder is used where that machine has none of its own, so it may be another
+# distribution, if its C library is not older.
+set -eu
+
+usage() {
+	echo 'tests/device/pack.sh BUILD FOLDER     FOLDER: is made, or emptied of an earlier pack'
+}
+
+if [ $# -ne 2 ] || [ ! -d "$1" ]; then
+	usage >&2
+	exit 2
+fi
+build=$(cd "$1" && pwd)
+folder=$2
+source_root=$(cd "$(dirname "$0")/../.." && pwd)
+programs=(examples/ferrule-allreduce examples/ferrule-bench examples/ferrule-pingpong
+	daemon/ferruled)
+
+for file in libnccl-net-ferrule.so "${programs[@]}"; do
+	if [ ! -r "$build/$file" ]; then
+		echo "$build/$file is not built" >&2
+		exit 1
+	fi
+done
+if [ -e "$folder" ] && [ ! -e "$folder/commit" ]; then
+	echo "$folder is there and is no pack" >&2
+	exit 1
+fi
+rm -rf "$folder"
+mkdir -p "$folder/libs"
+
+take() {
+	mkdir -p "$folder/$(dirname "$1")"
+	cp -L "$build/$1" "$folder/$1"
+	strip --strip-unneeded "$folder/$1"
+}
+for file in libnccl-net-ferrule.so libferrule.so.0 "${programs[@]}"; do
+	take "$file"
+done
+# The rank, built: for a machine without a compiler. It wants the NCCL of its build.
+[ ! -x "$build/tests/nccl/nccl-check" ] || take tests/nccl/nccl-check
+
+# needs FILE...: the libraries that they need, but the C library's own.
+needs() {
+	ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+		grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^/]*)\.so' || true
+}
+
+# Drivers that EAL loads when it starts: the local fabric is memif, buffers are in a ring.
+eal=$(needs "$build/libnccl-net-ferrule.so" | grep -m 1 '/librte_eal\.so') || {
+	echo "$build/libnccl-net-ferrule.so is not linked with a DPDK that is shared" >&2
+	exit 1
+}
+version=${eal##*.so.}
+drivers=()
+for name in net_memif mempool_ring bus_vdev; do
+	driver=$(find "$(dirname "$eal")" -name "librte_$name.so.$version" | head -n 1)
+	if [ -z "$driver" ]; then
+		echo "there is no librte_$name.so.$version beneath $(dirname "$eal")" >&2
+		exit 1
+	fi
+	drivers+=("$driver")
+done
+while read -r library; do
+	case $(basename "$library") in
+	libferrule.so* | libnccl.so* | libcudart.so*) continue ;;
+	esac
+	cp -L "$library" "$folder/libs/"
+done < <(
+	cd "$build" && needs libnccl-net-ferrule.so "${programs[@]}" "${drivers[@]}"
+	printf '%s\n' "${drivers[@]}"
+)
+
+commit=$(git -C "$source_root" rev-parse --short HEAD 2>/dev/null || echo unknown)
+git -C "$source_root" diff --quiet HEAD 2>/dev/null || commit="$commit, changed"
+echo "$commit" >"$folder/commit"
+echo "$folder: $(du -sh "$folder" | cut -f 1); with it and the sources:"
+echo "    tests/device/nccl.sh --build $folder"

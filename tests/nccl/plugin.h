@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A net plugin as NCCL uses it: loaded by path, its newest table (or a forced version) brought to
+ * one form. What the versions lack is done as NCCL's own adapters do it: an old table's init runs
+ * once in a process, sizes are capped, the hint of an optional completion is taken away.
+ *
+ * Every call is timed; `plugin_slowest` says which took longest, as none of them may block.
+ * Threads: as NCCL's rules have it (calls on one comm's requests from one thread); the timing is
+ * safe from all.
+ */
+#ifndef TESTS_NCCL_PLUGIN_H
+#define TESTS_NCCL_PLUGIN_H
+
+#include <stdbool.h>
+
+#include "tests/nccl/abi.h"
+
+enum plugin_call {
+	CALL_LISTEN,
+	CALL_CONNECT,
+	CALL_ACCEPT,
+	CALL_ISEND,
+	CALL_IRECV,
+	CALL_TEST,
+	CALL_FLUSH,
+	CALL_CLOSE,
+	N_CALLS,
+};
+
+extern const char *const plugin_call_name[N_CALLS];
+
+struct plugin {
+	void *library;
+	const char *name;
+	int version;
+	union {
+		const void *table;
+		const struct nccl_net_v6 *v6;
+		const struct nccl_net_v7 *v7;
+		const struct nccl_net_v8 *v8;
+		const struct nccl_net_v9 *v9;
+		const struct nccl_net_v10 *v10;
+		const struct nccl_net_v11 *v11;
+		const struct nccl_net_v12 *v12;
+	};
+	/* What has the same form in all versions. */
+	int (*devices)(int *n);
+	int (*reg_mr_dmabuf)(
+		void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mr);
+	int (*dereg_mr)(void *comm, void *mr);
+	int (*iflush)(void *comm, int n, void **data, int *sizes, void **mrs, void **request);
+	int (*test)(void *request, int *done, int *sizes);
+	int (*close_send)(void *comm);
+	int (*close_recv)(void *comm);
+	int (*close_listen)(void *comm);
+	int (*irecv_consumed)(void *comm, int n, void *request); /* NULL before version 7 */
+	_Atomic uint64_t slowest_ns[N_CALLS];
+};
+
+/* Of the configuration that init and connect get; -1: none. */
+extern int plugin_traffic_class;
+
+/* Nanoseconds of the monotonic clock. */
+uint64_t now_ns(void);
+
+/*
+ * Opens PATH as NCCL does and takes the table of VERSION, or the newest (0). Returns NULL, or what
+ * went wrong. plugin_close drops the library; the struct can be loaded into again.
+ */
+const char *plugin_load(struct plugin *p, const char *path, int version);
+void plugin_close(struct plugin *p);
+
+/* For each: nccl_result. `context` is NULL up to version 10. */
+int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler profiler);
+int plugin_finalize(struct plugin *p, void *context);
+int plugin_properties(struct plugin *p, int dev, struct nccl_properties_v12 *properties);
+int plugin_listen(struct plugin *p, void *context, int dev, void *handle, void **comm);
+int plugin_connect(struct plugin *p, void *context, int dev, void *handle, void **comm);
+int plugin_accept(struct plugin *p, void *listen_comm, void **comm);
+int plugin_reg(struct plugin *p, void *comm, void *data, size_t size, int type, void **mr);
+int plugin_isend(struct plugin *p, void *comm, void *data, size_t size, int tag, void *mr,
+	void *parent, void **request);
+int plugin_irecv(struct plugin *p, void *comm, int n, void **data, size_t *sizes, int *tags,
+	void **mrs, void **parents, void **request);
+int plugin_flush(
+	struct plugin *p, void *comm, int n, void **data, int *sizes, void **mrs, void **request);
+int plugin_test(struct plugin *p, void *request, int *done, int *sizes);
+/* The GPU has what came with a receive that is done: NCCL says so if the plugin has an entry. */
+int plugin_consumed(struct plugin *p, void *comm, int n, void *request);
+int plugin_close_send(struct plugin *p, void *comm);
+int plugin_close_recv(struct plugin *p, void *comm);
+int plugin_close_listen(struct plugin *p, void *comm);
+/* NCCL_INVALID_USAGE where the version or the plugin has no such entry. */
+int plugin_make_virtual(struct plugin *p, int *dev, const int *devices, int n);
+int plugin_set_attributes(struct plugin *p, void *context, struct nccl_net_attributes *attributes);
+bool plugin_has_virtual(const struct plugin *p);
+bool plugin_has_attributes(const struct plugin *p);
+
+/* The call that took longest, and for how long. */
+enum plugin_call plugin_slowest(const struct plugin *p, uint64_t *ret_ns);
+
+#endif

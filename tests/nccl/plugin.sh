@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# plugin.sh HARNESS PLUGIN [HARNESS-OPTION|ROW]...: rows of the harness on libnccl-net-ferrule.so,
+# over the local fabric or FERRULE_DEVICES, with a control daemon of the test's own. A sender or
+# receiver that died is to be noticed within FERRULE_TIMEOUT_S, and the line in the log to say all
+# that docs/nccl.md has of it.
+harness=$1
+plugin=$2
+shift 2
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/../system/lib.sh"
+
+[ -r "$plugin" ] || skip "$plugin is not built"
+options=()
+rows=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--abi | --device | --expect | --fuse | --seconds | --set | --sides)
+		options+=("$1" "$2")
+		shift
+		;;
+	--*) options+=("$1") ;;
+	*) rows+=("$1") ;;
+	esac
+	shift
+done
+
+export FERRULE_TIMEOUT_S=5
+export FERRULE_DEVICES=${FERRULE_DEVICES-local}
+failure='(sending to|receiving from) nccl-harness[^ ]* \(process [0-9]+ on [^,]+, [0-9a-f.:]+\)'
+failure+=' over [^,]+, QP 0x[1-9a-f][0-9a-f]* to QP 0x[1-9a-f][0-9a-f]*,'
+failure+=' (unacknowledged from|sent up to|expecting) PSN [0-9]+: [a-z].*[a-z]'
+expected=("failure=$failure" maxRecvs=8 regIsGlobal=1)
+# As documented; what is not there has none.
+case $FERRULE_DEVICES in
+local*) expected+=(speed=100000 latency=3) ;;
+esac
+status=0
+"$harness" --dead 5 "${options[@]}" "${expected[@]/#/--expect=}" "$plugin" "${rows[@]}" || status=$?
+[ "$status" -ne 77 ] || skip "no row applies"
+[ "$status" -eq 0 ] || fail "rows of the harness"
+finish
