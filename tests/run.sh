@@ -82,17 +82,42 @@ set_up() {
 	meson setup --wipe "$dir" -Dtests=enabled
 }
 
-# build DIR MESON-OPTION...: sets DIR up when it is not, and builds it.
+# targets DIR SUITE...: what ninja has to build in DIR for the tests of these suites.
+targets() {
+	python3 - "$@" <<-'END'
+		import json, os, sys
+
+		build, suites = os.path.realpath(sys.argv[1]), set(sys.argv[2:])
+		info = lambda what: json.load(open(f"{build}/meson-info/intro-{what}.json"))
+		needed = {
+		    target
+		    for test in info("tests")
+		    if suites & {suite.split(":")[-1] for suite in test["suite"]}
+		    for target in test["depends"]
+		}
+		for target in info("targets"):
+		    if target["id"] in needed:
+		        print(*(os.path.relpath(name, build) for name in target["filename"]))
+	END
+}
+
+# build DIR SUITES MESON-OPTION...: sets DIR up when it is not, and builds it, or no more of it than
+# the tests of these suites need.
 build() {
-	local dir=$1
-	shift
+	local dir=$1 only=$2 names=
+	shift 2
 	echo "== building $dir"
 	if [ -e "$dir" ] && [ ! -w "$dir" ]; then
 		echo "$dir is another user's: set FRL_BUILD_DIR to a folder of your own"
 		return 1
 	fi
 	set_up "$dir" "$@" || return 1
-	ninja -C "$dir" --quiet
+	# shellcheck disable=SC2086 # both are lists of words
+	if [ -n "$only" ]; then
+		names=$(targets "$dir" $only) || return 1
+	fi
+	# shellcheck disable=SC2086
+	ninja -C "$dir" --quiet $names
 }
 
 # count LOG RESULT...: tests with one of these results in a testlog.json of meson.
@@ -160,7 +185,8 @@ sanitized() {
 		echo "SKIP: $name: programs built with -fsanitize=$flags do not run here"
 		summary+=("$(printf '%-28s skipped: sanitizer does not work here' "$name")")
 		skipped=$((skipped + 1))
-	elif build "$dir" "-Db_sanitize=$flags" -Db_lundef=false -Dbuildtype=debugoptimized; then
+	elif build "$dir" "$*" "-Db_sanitize=$flags" -Db_lundef=false \
+		-Dbuildtype=debugoptimized; then
 		run_tests "$name" "$dir" --timeout-multiplier 3 "${arguments[@]}"
 	else
 		fail "$name: build"
@@ -176,7 +202,7 @@ arguments=()
 for suite in "${suites[@]}"; do
 	arguments+=(--suite "$suite")
 done
-if ! build "$base/build"; then
+if ! build "$base/build" ""; then
 	fail "build"
 	finish
 fi
