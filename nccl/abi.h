@@ -38,10 +38,6 @@ enum {
 	NCCL_V12_DEVICES = 8,
 };
 
-/* What irecv() finds in *request when the data will be looked at anyway, and the completion may
- * come before it. */
-#define NCCL_OPTIONAL_COMPLETION ((void *)1)
-
 /* ncclDebugLogger_t */
 enum nccl_log_level {
 	NCCL_LOG_WARN = 2,

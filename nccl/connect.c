@@ -320,16 +320,12 @@ static int check_reach(const struct connecting *connecting)
 	return 0;
 }
 
-/* The device is open. */
-static int create(struct connecting *connecting)
+static int make_paths(struct connecting *connecting)
 {
 	struct comm *comm;
-	int err = check_reach(connecting);
-
-	if (err)
-		return err;
-	err = net_comm_create(connecting->opening.device, connecting->dev, true,
+	int err = net_comm_create(connecting->opening.device, connecting->dev, true,
 		connecting->n_paths, connecting->n_their_rails, &comm);
+
 	if (err)
 		return err;
 	connecting->comm = comm;
@@ -338,6 +334,16 @@ static int create(struct connecting *connecting)
 		err = net_comm_add_path(comm, i);
 	if (err)
 		net_log_warning("cannot connect: %s", frl_last_error());
+	return err;
+}
+
+/* The device is open. -EAGAIN of a system that has no room would mean "not yet" here. */
+static int create(struct connecting *connecting)
+{
+	int err = check_reach(connecting);
+
+	if (!err)
+		err = make_paths(connecting);
 	return err == -EAGAIN ? -ENOMEM : err;
 }
 

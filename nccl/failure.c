@@ -75,7 +75,7 @@ int net_comm_fail_status(struct comm *comm, const struct path *path, enum frl_wc
 	return net_comm_fail(comm, error_of(status), "%s", "");
 }
 
-int net_comm_look(struct comm *comm)
+void net_comm_look(struct comm *comm)
 {
 	char text[TEXT];
 
@@ -85,11 +85,10 @@ int net_comm_look(struct comm *comm)
 		if (!path->qp || !*frl_qp_error(path->qp, text, sizeof(text)))
 			continue;
 		if (comm->is_suspect)
-			return net_comm_fail_status(comm, path, FRL_WC_WR_FLUSH_ERR);
+			net_comm_fail_status(comm, path, FRL_WC_WR_FLUSH_ERR);
 		comm->is_suspect = true;
-		return 0;
+		return;
 	}
-	return 0;
 }
 
 static void write_ip(const struct frl_ip *ip, char *text, size_t size)

@@ -19,7 +19,7 @@ int net_comm_fail_status(struct comm *comm, const struct path *path, enum frl_wc
  * it is destroyed. To be called now and then while nothing completes; what had completed before
  * comes first, so it takes two calls.
  */
-int net_comm_look(struct comm *comm);
+void net_comm_look(struct comm *comm);
 /* NCCL hears of the failure now: the result for it; success is "not yet", to be called again. */
 int net_comm_tell(struct comm *comm);
 /* Without waiting for the control daemon's news: the connection goes now. */

@@ -105,11 +105,10 @@ int net_deregister(struct registration *registration);
 int net_send(struct comm *comm, const struct net_buffer *buffer, struct request **ret_request);
 /*
  * Receives one message for each of the `n` buffers, by tags: the request is done when all have
- * come. `optional`: the data is looked at anyway, so the end need not be told. It is told all the
- * same (docs/decisions/0015).
+ * come.
  */
-int net_receive(struct comm *comm, int n, const struct net_buffer *buffers, int optional,
-	struct request **ret_request);
+int net_receive(
+	struct comm *comm, int n, const struct net_buffer *buffers, struct request **ret_request);
 /* Drives the connection. *ret_done: the request is over and freed, and `sizes` (may be NULL) has
  * the bytes of each message. */
 int net_test(struct request *request, int *ret_done, int *sizes);

@@ -140,8 +140,8 @@ static bool has_room(const struct comm *comm)
 		receiver->posted - receiver->told < TELLINGS;
 }
 
-int net_receive(struct comm *comm, int n, const struct net_buffer *buffers, int optional,
-	struct request **ret_request)
+int net_receive(
+	struct comm *comm, int n, const struct net_buffer *buffers, struct request **ret_request)
 {
 	struct receiver *receiver = &comm->receive;
 	struct request *request = NULL;

@@ -81,8 +81,8 @@ int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, vo
 			.registration = mhandles ? mhandles[i] : NULL,
 			.parent = parents ? parents[i] : NULL,
 		};
-	return net_receive(
-		comm, n, buffers, *request == NCCL_OPTIONAL_COMPLETION, (struct request **)request);
+	/* *request may say that the end need not be told. It is (docs/decisions/0015). */
+	return net_receive(comm, n, buffers, (struct request **)request);
 }
 
 /* What has come to the host's memory is there when it is said to have come. */

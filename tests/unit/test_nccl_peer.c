@@ -352,7 +352,7 @@ START_TEST(writes)
 	register_memory();
 	to.data = memory + 64;
 	to.registration = registration;
-	ck_assert_int_eq(net_receive(comm, 1, &to, 0, &request), NCCL_SUCCESS);
+	ck_assert_int_eq(net_receive(comm, 1, &to, &request), NCCL_SUCCESS);
 	ck_assert_uint_eq(next_completion().byte_len, ANNOUNCEMENT_HEAD + ANNOUNCEMENT_PART + 4);
 	ck_assert_uint_eq(read_u32(peer.memory), 0);
 	ck_assert_uint_eq(read_u32(peer.memory + 4), 1);

@@ -133,7 +133,7 @@ static int post_receive(struct pair *pair, size_t size)
 		.tag = TAG,
 		.registration = pair->receiver.registration };
 
-	return net_receive(pair->receiver.comm, 1, &to, 0, &pair->receiver.request);
+	return net_receive(pair->receiver.comm, 1, &to, &pair->receiver.request);
 }
 
 static int post_send(struct pair *pair, size_t size)
