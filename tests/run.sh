@@ -47,6 +47,7 @@ passed=0
 failed=0
 skipped=0
 summary=()
+failures=()
 
 # fail WHAT: something that is no test of its own failed.
 fail() {
@@ -55,8 +56,10 @@ fail() {
 	failed=$((failed + 1))
 }
 
+# finish: who sees no more than the end of the output sees there what failed, and how.
 finish() {
 	echo
+	[ ${#failures[@]} -eq 0 ] || printf '%s\n' "${failures[@]}"
 	[ ${#summary[@]} -eq 0 ] || printf '%s\n' "${summary[@]}"
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" -eq 0 ] || exit 1
@@ -128,6 +131,22 @@ count() {
 	grep -cE "\"result\": \"(${results:1})\"" "$log" || true
 }
 
+# describe_failures NAME LOG: of each test that failed its name, and the end of what it printed.
+describe_failures() {
+	python3 - "$@" <<-'END'
+		import json, sys
+
+		LINES = 30
+		for row in map(json.loads, open(sys.argv[2])):
+		    if row["result"] in ("OK", "EXPECTEDFAIL", "SKIP"):
+		        continue
+		    text = row.get("stdout", "") + row.get("stderr", "")
+		    took = f"{row['duration']:.1f} s"
+		    print(f"--- {sys.argv[1]}: {row['name']}: {row['result']}, {took}")
+		    print("\n".join(text.splitlines()[-LINES:]))
+	END
+}
+
 # run_tests NAME DIR MESON-TEST-ARGUMENT...: runs them and adds up their results.
 run_tests() {
 	local name=$1 dir=$2 log=$2/meson-logs/testlog.json status=0 ok bad skip
@@ -148,6 +167,7 @@ run_tests() {
 	if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then
 		bad=1
 	fi
+	[ "$bad" -eq 0 ] || failures+=("$(describe_failures "$name" "$log")")
 	if [ $((ok + bad + skip)) -eq 0 ]; then
 		fail "$name: no tests ran"
 		return
