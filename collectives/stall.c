@@ -44,7 +44,7 @@ static uint32_t dead_rails(const struct frl_comm *comm)
 {
 	uint32_t rails = 0;
 
-	for (unsigned i = 0; i < comm->n_rails; i++)
+	for (unsigned i = 0; i < RAILS_MAX; i++)
 		rails |= (uint32_t)comm->rails[i].is_down << i;
 	return rails;
 }
