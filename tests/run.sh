@@ -153,7 +153,9 @@ run_tests() {
 	shift 2
 	echo "== $name"
 	rm -f "$log"
-	meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || status=$?
+	# Limits are for machines that do nothing else.
+	meson test -C "$dir" --no-rebuild --print-errorlogs --timeout-multiplier 3 "$@" ||
+		status=$?
 	if [ ! -f "$log" ]; then
 		fail "$name: no tests ran"
 		return
@@ -207,7 +209,7 @@ sanitized() {
 		skipped=$((skipped + 1))
 	elif build "$dir" "$*" "-Db_sanitize=$flags" -Db_lundef=false \
 		-Dbuildtype=debugoptimized; then
-		run_tests "$name" "$dir" --timeout-multiplier 3 "${arguments[@]}"
+		run_tests "$name" "$dir" "${arguments[@]}"
 	else
 		fail "$name: build"
 	fi
