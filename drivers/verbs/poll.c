@@ -8,6 +8,8 @@
 enum {
 	BATCH = 16,
 	LATELY_NS = 1000000000,
+	SOON_NS = 50000000,
+	SOON_STEP_NS = 1000000,
 	RXE_WITH_INV = 1 << 2, /* IB_WC_WITH_INVALIDATE, of the kernel */
 };
 
@@ -71,12 +73,18 @@ static bool is_link_down(const struct verbs_device *device)
 		port.state != IBV_PORT_ACTIVE;
 }
 
-/* Now, or a moment ago. */
-static bool was_link_down(const struct verbs_device *device)
+/* Now, or a moment ago; or in a moment: the kernel takes an interface's routes away before it tells
+ * rxe that the interface is down. */
+static bool is_link_down_about_now(const struct verbs_device *device)
 {
+	const struct timespec step = { .tv_nsec = SOON_STEP_NS };
 	uint64_t down_ns = atomic_load_explicit(&device->down_ns, memory_order_relaxed);
+	uint64_t start_ns = clock_now_ns();
+	bool is_down = down_ns && start_ns < down_ns + LATELY_NS;
 
-	return is_link_down(device) || (down_ns && clock_now_ns() < down_ns + LATELY_NS);
+	while (!is_down && !(is_down = is_link_down(device)) && clock_now_ns() < start_ns + SOON_NS)
+		nanosleep(&step, NULL);
+	return is_down;
 }
 
 /* rxe does not retry what it has no route for, because its interface is down, and says that its own
@@ -85,7 +93,7 @@ static enum frl_wc_status status_on(const struct verbs_cq *cq, enum ibv_wc_statu
 {
 	const struct verbs_device *device = verbs_device(cq->base.device);
 
-	if (status != IBV_WC_LOC_QP_OP_ERR || !device->is_rxe || !was_link_down(device))
+	if (status != IBV_WC_LOC_QP_OP_ERR || !device->is_rxe || !is_link_down_about_now(device))
 		return status_of(status);
 	frl_log(FRL_LOG_INFO,
 		"%s: rxe failed a queue pair (local QP operation error) while the link is or was "

@@ -4,9 +4,11 @@
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/unit/verbs_fixture.h"
 
@@ -331,23 +333,36 @@ START_TEST(unreadable)
 }
 END_TEST
 
-/* rxe says of its own queue pair what is the link's fault. */
+static void *pull_soon(void *arg)
+{
+	usleep(10000);
+	fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 1);
+	return NULL;
+}
+
+/* rxe says of its own queue pair what is the link's fault: of one that is up, that was down, and
+ * that is told to be down a moment later. */
 START_TEST(rxe_without_link)
 {
 	const struct frl_send_wr bad = {
 		.opcode = FRL_WR_LOCAL_INV, .flags = FRL_SEND_SIGNALED, .invalidate_rkey = 0x777
 	};
 	const struct verbs_wants wants = { .is_rxe = true };
+	pthread_t thread;
 
 	verbs_setup(ends, &wants);
-	if (_i) {
+	if (_i == 1) {
 		fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 1);
 		fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
 		wait_for_log("link is up");
 	}
+	if (_i == 2)
+		ck_assert_int_eq(pthread_create(&thread, NULL, pull_soon, NULL), 0);
 	ck_assert_int_eq(frl_post_send(one->qp, &bad, 1, NULL), 1);
 	verbs_expect(one, _i ? FRL_WC_RETRY_EXC_ERR : FRL_WC_LOC_QP_OP_ERR);
-	ck_assert_int_eq(*verbs_logged("told as retries") != 0, _i);
+	ck_assert_int_eq(*verbs_logged("told as retries") != 0, _i > 0);
+	if (_i == 2)
+		pthread_join(thread, NULL);
 	verbs_teardown(ends);
 }
 END_TEST
@@ -442,7 +457,7 @@ int main(void)
 	tcase_add_loop_test(tcase, overrun, 0, 2);
 	tcase_add_loop_test(tcase, retries, 0, 2);
 	tcase_add_loop_test(tcase, unreadable, 0, 3);
-	tcase_add_loop_test(tcase, rxe_without_link, 0, 2);
+	tcase_add_loop_test(tcase, rxe_without_link, 0, 3);
 	tcase_add_test(tcase, access_error);
 	tcase_add_test(tcase, send_queue_error);
 	tcase_add_test(tcase, connection_defaults);
