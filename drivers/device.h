@@ -32,7 +32,10 @@
 #include "lib/base/gids.h"
 #include "lib/base/guard.h"
 
+struct device_gpu;
 struct device_ops;
+struct gpu;
+struct offload;
 struct page_qp;
 
 enum {
@@ -60,6 +63,7 @@ struct frl_device {
 	struct list *events;
 	struct bell async; /* made when it is asked for */
 	struct publication *publication;
+	struct device_gpu *gpus; /* memory_gpu.c's: that it works with */
 };
 
 struct frl_pd {
@@ -74,8 +78,12 @@ struct frl_mr {
 	size_t length;
 	uint64_t iova;
 	uint32_t access;
-	uint32_t lkey, rkey; /* the driver's to fill in */
-	void *cached;        /* mr_cache.c's, of a region in a cache */
+	uint32_t lkey, rkey;     /* the driver's to fill in */
+	void *cached;            /* mr_cache.c's, of a region in a cache */
+	struct frl_mr_attr attr; /* memory_gpu.c's, as `gpu` */
+	struct gpu *gpu;         /* whose memory it is; NULL: host memory */
+	uint64_t gpu_buffer;     /* which memory of it; 0: that is not known */
+	struct offload *offload; /* who moves payload in and out of it; NULL: the device itself */
 };
 
 struct frl_mw {
@@ -174,6 +182,12 @@ struct device_ops {
 	/* Fills in the keys. `rereg` is given what is to be true then; flags as frl_rereg_mr(). */
 	int (*mr_reg)(struct frl_mr *mr);
 	int (*mr_reg_dmabuf)(struct frl_mr *mr, int fd, uint64_t offset);
+	/* Regions with this `offload` are about to be registered: it is to reach the port's packet
+	 * buffers. NULL: the device has no use for one. Detached when no such region is left, and
+	 * nothing is under way for it. Called one at a time, without the guard, and so are the
+	 * offload's map() and unmap(). */
+	int (*offload_attach)(struct frl_device *device, struct offload *offload);
+	void (*offload_detach)(struct frl_device *device, struct offload *offload);
 	int (*mr_rereg)(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 	int (*mr_dereg)(struct frl_mr *mr); /* -EBUSY: still in use */
 	int (*mw_alloc)(struct frl_mw *mw);

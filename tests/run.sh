@@ -196,7 +196,8 @@ wanted() {
 	[ ${#suites[@]} -eq 0 ] || [[ " ${suites[*]} " == *" $1 "* ]]
 }
 
-# sanitized NAME FLAGS DIR SUITE...: builds with the sanitizer and runs these suites.
+# sanitized NAME FLAGS DIR SUITE...: builds with the sanitizer and runs these suites. The kernels
+# would be those of the other build.
 sanitized() {
 	local name=$1 flags=$2 dir=$3 arguments=()
 	shift 3
@@ -208,7 +209,7 @@ sanitized() {
 		summary+=("$(printf '%-28s skipped: sanitizer does not work here' "$name")")
 		skipped=$((skipped + 1))
 	elif build "$dir" "$*" "-Db_sanitize=$flags" -Db_lundef=false \
-		-Dbuildtype=debugoptimized; then
+		-Dbuildtype=debugoptimized -Dcuda=disabled; then
 		run_tests "$name" "$dir" "${arguments[@]}"
 	else
 		fail "$name: build"

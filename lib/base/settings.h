@@ -49,6 +49,8 @@
 	X(job_host, "FRL_JOB_HOST", "", "", "host whose daemon keeps the job")            \
 	X(relaxed_ordering, "FRL_RELAXED_ORDERING", "auto", "auto|on|off",                \
 		"hardware: PCIe writes may overtake each other")                          \
+	X(gpu_tier, "FRL_GPU_TIER", "auto", "auto|dma-buf|peermem|mapped|off",            \
+		"how GPU memory is reached")                                              \
 	X(rank, "FRL_RANK", "", "", "rank of this process")                               \
 	X(ranks, "FRL_RANKS", "", "", "ranks of the job")
 

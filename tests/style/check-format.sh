@@ -18,7 +18,8 @@ if [ -z "$formatter" ]; then
 	exit 77
 fi
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives nccl daemon examples tests)
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl daemon \
+	examples tests)
 [ ${#files[@]} -gt 0 ] || exit 0
 findings=$("$formatter" --style=file --dry-run -Werror "${files[@]}" 2>&1 |
 	grep ': error: ' || true)

@@ -32,7 +32,7 @@ needs_generated() {
 	"$cc" -MM -MG -I. -Ilib/include "$1" 2>/dev/null | grep -q '\.pb-c\.h'
 }
 
-mapfile -t headers < <(source_files '*.h' -- lib drivers collectives nccl daemon)
+mapfile -t headers < <(source_files '*.h' -- lib drivers gpudirect collectives nccl daemon)
 for header in "${headers[@]}"; do
 	extra=()
 	# Generated headers are in the build's folder, if there is one.

@@ -6,7 +6,8 @@
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives nccl examples daemon)
+mapfile -t files < <(source_files '*.c' '*.h' '*.cu' -- lib drivers gpudirect collectives nccl \
+	examples daemon)
 [ ${#files[@]} -gt 0 ] || exit 0
 
 awk "$awk_code"'
@@ -85,7 +86,9 @@ BEGIN {
 	allowed["lib/soft/"] = "lib/base/ lib/wire/ lib/protocol/ lib/engine/ lib/soft/" \
 		" lib/control/page.h drivers/port.h drivers/device.h drivers/dpdk/dpdk.h"
 	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/api/ lib/control/" \
-		" lib/soft/soft.h drivers/device.h drivers/verbs/verbs.h"
+		" lib/soft/soft.h lib/engine/offload.h drivers/device.h drivers/verbs/verbs.h" \
+		" gpudirect/"
+	allowed["gpudirect/"] = "lib/base/ lib/reduce/ lib/engine/offload.h gpudirect/"
 	allowed["daemon/"] = "lib/base/ lib/control/ daemon/"
 	allowed["daemon/core/"] = "lib/base/list.h lib/base/bytes.h lib/base/random.h" \
 		" lib/base/table.h lib/control/ daemon/core/ daemon/config.h"
@@ -94,8 +97,8 @@ BEGIN {
 	allowed["drivers/dpdk/"] = "lib/base/ drivers/"
 	allowed["drivers/verbs/"] = "lib/base/ lib/control/page.h drivers/"
 	allowed["collectives/"] = "lib/base/clock.h lib/base/error.h lib/base/settings.h"
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/text.h collectives/"
-	allowed["nccl/"] = "nccl/"
+	allowed["collectives/"] = allowed["collectives/"] " lib/base/text.h gpudirect/ collectives/"
+	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/memory.h"
 	allowed["examples/"] = ""
 	# ferrule-pcap decodes with the code of the library.
 	allowed["examples/pcap"] = "lib/base/bytes.h lib/wire/ examples/pcap_file.h" \

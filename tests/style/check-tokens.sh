@@ -8,7 +8,7 @@
 
 status=0
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives nccl)
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl)
 [ ${#files[@]} -eq 0 ] || awk "$awk_code"'
 function forbid(text, pattern, reason) {
 	if (text ~ ("(^|[^A-Za-z0-9_.>])(" pattern ")"))
@@ -29,7 +29,8 @@ function forbid(text, pattern, reason) {
 }
 ' "${files[@]}" || status=1
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers collectives nccl daemon examples)
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl daemon \
+	examples)
 [ ${#files[@]} -eq 0 ] || awk "$awk_code"'
 FNR == 601 { finding("the file has more than 600 lines: it may have gained a second noun") }
 FNR == 1 { start = 0 }

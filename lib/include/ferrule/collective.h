@@ -21,7 +21,8 @@
  *	BARRIER         -           -
  *	SEND, RECV      count       count       `root` is the peer, which may be this rank
  *
- * Buffers that overlap otherwise are refused. None needs any alignment.
+ * Buffers that overlap otherwise are refused. None needs any alignment. They may be GPU memory:
+ * docs/gpudirect.md. What is launched there after the request has completed sees the results.
  *
  * Results are bitwise the same on all ranks that get them, and from run to run while the number of
  * ranks, their places and the choice of algorithm stay the same.
@@ -183,6 +184,13 @@ struct frl_collective {
 	 * connected, they tell each other these numbers first, and what is started later begins
 	 * when all ranks have started this one. */
 	const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+	/* Buffers in GPU memory, all of one GPU, may have been written by what was launched before
+	 * into this CUstream of it, NULL being the default one: the operation begins when all that
+	 * has finished. Without `on_stream` they are ready when the operation is started. Whether
+	 * buffers are a GPU's is each rank's own matter. With host memory, which the stream may
+	 * write as well, the calling thread must have the stream's context current. */
+	bool on_stream;
+	void *stream;
 };
 
 /*
@@ -193,7 +201,9 @@ struct frl_collective {
  * type and wire type. Operations of no elements send nothing and complete at once, but count like
  * others: all ranks (both ends) start them. Ranks that do not keep to this fail with -EPROTO, and a
  * text that names both, as soon as they meet in the communicator again.
- * -EINVAL, -ENOMEM, -ENOTSUP, or the communicator's error once it has failed.
+ * -EINVAL, -ENOMEM, -ENOTSUP (also: managed memory, a stream that is being captured into a CUDA
+ * graph, a GPU or driver that Ferrule cannot work with), or the communicator's error once it has
+ * failed.
  */
 FRL_API int frl_start(struct frl_comm *comm, const struct frl_collective *collective,
 	struct frl_request **ret_request);
@@ -214,7 +224,8 @@ FRL_API int frl_start_group(struct frl_comm *comm, const struct frl_collective c
  */
 FRL_API int frl_request_test(struct frl_request *request, bool *ret_done);
 
-/* As frl_request_test() until it is done, waiting politely. */
+/* As frl_request_test() until it is done, waiting politely. After a failure it also waits, as may
+ * frl_start(), until a GPU touches the buffers no more: for 20 seconds at most. */
 FRL_API int frl_request_wait(struct frl_request *request);
 
 /* frl_start() and frl_request_wait() in one. */

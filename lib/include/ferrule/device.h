@@ -98,7 +98,8 @@ struct frl_device_info {
 	uint64_t speed_mbps; /* of the link */
 	enum frl_port_state port_state;
 	bool usable;
-	char reason[256]; /* why it is not usable, and what to do about it; "" if it is */
+	bool takes_dmabuf; /* as in struct frl_device_attr; of what is not usable it is not known */
+	char reason[256];  /* why it is not usable, and what to do about it; "" if it is */
 };
 
 /*
@@ -123,7 +124,8 @@ struct frl_device_attr {
 	/* CMP_AND_SWP and FETCH_AND_ADD. Those of hardware are atomic among requests of that device
 	 * alone, as a rule: not against the processor's own, nor against another device's. */
 	bool has_atomics;
-	bool pins_memory; /* registering takes long: see frl_mr_cache_create() */
+	bool pins_memory;  /* registering takes long: see frl_mr_cache_create() */
+	bool takes_dmabuf; /* frl_reg_dmabuf_mr(): the device, its driver and the kernel can */
 	enum frl_port_state port_state;
 	/* What it can hold; more is refused with an error. */
 	uint32_t max_qp, max_qp_wr, max_sge, max_inline;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <ferrule/error.h>
+#include <ferrule/gpu.h>
 #include <ferrule/queue.h>
 
 #ifdef __cplusplus
@@ -31,6 +32,14 @@ FRL_API int frl_pd_destroy(struct frl_pd *pd);
  * frl_access) allows. The memory must stay mapped until the region is gone. Keys have random bits,
  * and a key is not reused soon after its region went. `length` 0 is refused. Remote write and
  * atomic rights need LOCAL_WRITE.
+ * Memory of a GPU, in the process that allocated it, is registered by its device pointer, in the
+ * best way that there is: frl_mr_query() tells which and why. It must not be freed before the
+ * region is gone (no driver refuses that: what a NIC writes then goes to whoever has the memory),
+ * nor may its context end (cuCtxDestroy(), cudaDeviceReset()): NVIDIA does not define what a call
+ * into one that is gone does. A cache may hold regions too: frl_mr_cache_trim() first. Memory of
+ * cuMemMap() needs its rights before (cuMemSetAccess()), LOCAL_WRITE that to write.
+ * Refused (-ENOTSUP) are managed memory, REMOTE_ATOMIC and MW_BIND on a software device, and what
+ * no way leads to, all with the reason.
  * -EINVAL, -ENOMEM, -ENOSPC (no room for another one), or what the port cannot do, with the reason
  * in frl_last_error().
  */
@@ -78,13 +87,39 @@ FRL_API int frl_dereg_mr(struct frl_mr *mr);
 FRL_API uint32_t frl_mr_lkey(const struct frl_mr *mr);
 FRL_API uint32_t frl_mr_rkey(const struct frl_mr *mr);
 
+/* How a region is reached. */
+struct frl_mr_attr {
+	enum frl_mr_tier tier;
+	/* CUDA's number of the device that has the memory; -1: none, or (of frl_reg_dmabuf_mr())
+	 * nobody has said which. */
+	int gpu;
+	/* Bytes: of what was registered with the NIC, which may be more than was asked for; 1 where
+	 * nothing is rounded. */
+	uint32_t alignment;
+	bool needs_flush; /* kernels that run already see what arrives after frl_mr_flush() only */
+	char reason[256]; /* why not by a better way; "" if there is none */
+};
+
+/* Any thread. */
+FRL_API void frl_mr_query(const struct frl_mr *mr, struct frl_mr_attr *ret_attr);
+
+/*
+ * What has completed before this call is seen by GPU kernels that were running already. A kernel
+ * that is launched after the completion sees it in any case. Nothing where needs_flush is false.
+ * -EIO. NVIDIA, GPUDirect RDMA, "Synchronization and Memory Ordering".
+ */
+FRL_API int frl_mr_flush(struct frl_mr *mr);
+
 /*
  * A cache of registrations, for who is given the same buffers again and again: registering takes a
  * NIC tens of microseconds and more. A region stays registered after its last user has put it back,
  * until its memory is unmapped, moved or given back (madvise(2)), by whatever code of the process,
  * or others need its place. That is found out by userfaultfd(2).
  *
- * Kept is private anonymous memory (malloc(), mmap(), huge pages) and frl_mem_alloc()'s. All else
+ * Kept is private anonymous memory (malloc(), mmap(), huge pages), frl_mem_alloc()'s, and that of
+ * GPUs: whether that is what it was, the driver says each time. GPU memory that was freed may stay
+ * taken while a region of it is kept: that ends by and by, when other memory is registered, or by
+ * frl_mr_cache_trim(). All else
  * is registered for as long as it is used, and no longer: files, also those in memory, and shared
  * memory, since others can take the pages away without a word; devices; everything on systems
  * without userfaultfd(2). Memory of which pages were given back is kept again 0.1 s later: they go
@@ -102,9 +137,9 @@ struct frl_mr_cache;
 
 struct frl_mr_cache_config {
 	uint32_t max_regions; /* that are kept though nobody uses them; 0: 1024 */
-	/* The same; UINT64_MAX: no limit. 0: a quarter of what the process may lock
-	 * (RLIMIT_MEMLOCK) or, if that is not limited for it, of the machine's memory; at least
-	 * 4 MiB. */
+	/* The same; that of GPUs does not count. UINT64_MAX: no limit. 0: a quarter of what the
+	 * process may lock (RLIMIT_MEMLOCK) or, if that is not limited for it, of the machine's
+	 * memory; at least 4 MiB. */
 	uint64_t max_bytes;
 };
 
@@ -139,7 +174,8 @@ FRL_API int frl_mr_cache_get(struct frl_mr_cache *cache, void *addr, size_t leng
 FRL_API void frl_mr_cache_put(struct frl_mr_cache *cache, struct frl_mr *mr);
 
 /* Deregisters all that nobody uses. That happens by itself, in all caches of the process, when
- * something is registered or made and no more may be pinned. NULL is fine. */
+ * something is registered or made and no more may be pinned. To be called before a CUDA context
+ * ends in which memory of regions lies. NULL is fine. */
 FRL_API void frl_mr_cache_trim(struct frl_mr_cache *cache);
 
 FRL_API void frl_mr_cache_query(struct frl_mr_cache *cache, struct frl_mr_cache_stats *ret_stats);

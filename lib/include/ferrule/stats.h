@@ -48,6 +48,9 @@ struct frl_device;
 	X(cnps_received, "congestion notifications received")                                  \
 	X(bytes_placed, "payload bytes copied to their destination")                           \
 	X(bytes_reduced, "payload bytes reduced into their destination")                       \
+	X(offload_placed, "payload bytes moved into GPU memory by way of packet buffers")      \
+	X(offload_gathered, "payload bytes moved out of GPU memory into packets")              \
+	X(offload_waits, "packets dropped for want of room while a GPU was busy: RC repeats")  \
 	X(cq_overruns, "completions lost to a full completion queue")                          \
 	X(drop_not_for_us, "frames for another MAC or IP address, or another protocol")        \
 	X(drop_short, "frames shorter than their headers")                                     \

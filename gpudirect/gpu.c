@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpudirect/gpu.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gpudirect/host.h"
+#include "gpudirect/image.h"
+#include "lib/base/error.h"
+
+/* Those that somebody holds. */
+static struct {
+	pthread_mutex_t mutex;
+	struct gpu *first;
+} known = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* ---- what a device can */
+
+static int attribute(const struct cuda_api *cuda, cu_device device, cu_device_attribute which)
+{
+	int value = 0;
+
+	/* A driver that does not know the attribute does not know the feature. */
+	return cuda->cuDeviceGetAttribute(&value, which, device) ? 0 : value;
+}
+
+void gpu_read_caps(const struct cuda_api *cuda, cu_device device, struct gpu_caps *ret_caps)
+{
+	const int options = attribute(
+		cuda, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+	const int ordering = attribute(
+		cuda, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+
+	*ret_caps = (struct gpu_caps){
+		.compute_major = attribute(
+			cuda, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+		.compute_minor = attribute(
+			cuda, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+		.dma_buf = attribute(cuda, device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0,
+		.rdma = attribute(cuda, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0,
+		.rdma_vmm = attribute(cuda, device,
+				    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) !=
+			0,
+		.host_register = attribute(cuda, device,
+					 CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) != 0,
+		.same_host_pointer =
+			attribute(cuda, device,
+				CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0,
+		.flush_by_host = cuda->cuFlushGPUDirectRDMAWrites &&
+			(options & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST),
+		.needs_flush = ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER,
+		.integrated = attribute(cuda, device, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0,
+		.multiprocessors = attribute(
+			cuda, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+	};
+}
+
+/* ---- which context */
+
+/* 0: the driver does not say, or it is gone. */
+static uint64_t id_of(const struct cuda_api *cuda, cu_context context)
+{
+	unsigned long long id = 0;
+
+	if (!cuda->cuCtxGetId || cuda->cuCtxGetId(context, &id))
+		return 0;
+	return id;
+}
+
+static bool is_no_context(cu_result result)
+{
+	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT ||
+		result == CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Whether the context has been destroyed; another one may lie at its address by now, also of the
+ * primary kind, which cudaDeviceReset() ends for all that hold it. False also where the driver does
+ * not say. */
+static bool is_known_gone(const struct gpu *gpu)
+{
+	unsigned long long id = 0;
+	cu_result result;
+
+	if (!gpu->context_id)
+		return false;
+	result = gpu->cuda->cuCtxGetId(gpu->context, &id);
+	return result ? is_no_context(result) : id != gpu->context_id;
+}
+
+/* What is done outside of a context may be forbidden by a capture all the same. */
+static void relax(const struct cuda_api *cuda, struct gpu_scope *scope)
+{
+	scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	scope->is_mode_changed = !cuda->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+}
+
+static void relax_no_more(const struct cuda_api *cuda, struct gpu_scope *scope)
+{
+	if (scope->is_mode_changed)
+		cuda->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+	scope->is_mode_changed = false;
+}
+
+static int retain(const struct cuda_api *cuda, int ordinal, cu_device device, cu_context *ret_ctx)
+{
+	char what[64];
+	cu_result result = cuda->cuDevicePrimaryCtxRetain(ret_ctx, device);
+
+	if (!result)
+		return 0;
+	snprintf(what, sizeof(what), "taking the context of GPU %d", ordinal);
+	return cuda_fail(result, "cuDevicePrimaryCtxRetain", what);
+}
+
+/* The device's primary context goes away with its last user, so whoever uses one is to hold it. One
+ * that nobody uses yet is not this one, and is not to be made just to see that. */
+static bool retain_if_primary(const struct cuda_api *cuda, cu_device device, cu_context context)
+{
+	cu_context primary = NULL;
+	unsigned int flags;
+	int active = 0;
+
+	if (cuda->cuDevicePrimaryCtxGetState(device, &flags, &active) || !active ||
+		cuda->cuDevicePrimaryCtxRetain(&primary, device))
+		return false;
+	if (primary == context)
+		return true;
+	cuda->cuDevicePrimaryCtxRelease(device);
+	return false;
+}
+
+/* One that somebody holds, with one holder more; or NULL. With the lock held. */
+static struct gpu *find(cu_context context, int ordinal)
+{
+	for (struct gpu *gpu = known.first; gpu; gpu = gpu->next) {
+		if (context ? gpu->context != context : !gpu->is_primary || gpu->ordinal != ordinal)
+			continue;
+		if (is_known_gone(gpu))
+			continue;
+		gpu->holders++;
+		return gpu;
+	}
+	return NULL;
+}
+
+static int find_context(struct gpu *gpu, cu_context context)
+{
+	int rc = 0;
+
+	gpu->context = context;
+	if (context)
+		gpu->is_primary = retain_if_primary(gpu->cuda, gpu->device, context);
+	else
+		rc = retain(gpu->cuda, gpu->ordinal, gpu->device, &gpu->context);
+	if (!context && !rc)
+		gpu->is_primary = true;
+	if (!rc)
+		gpu->context_id = id_of(gpu->cuda, gpu->context);
+	return rc;
+}
+
+static int make(const struct cuda_api *cuda, cu_context context, int ordinal, struct gpu **ret_gpu)
+{
+	struct gpu *gpu = calloc(1, sizeof(*gpu));
+	struct gpu_scope scope = { 0 };
+	cu_result result;
+	int rc;
+
+	if (!gpu)
+		return frl_fail(-ENOMEM, "no memory for a GPU's state");
+	gpu->cuda = cuda;
+	gpu->ordinal = ordinal;
+	gpu->holders = 1;
+	result = cuda->cuDeviceGet(&gpu->device, ordinal);
+	if (result) {
+		char what[64];
+
+		free(gpu);
+		snprintf(what, sizeof(what), "looking for GPU %d", ordinal);
+		return cuda_fail(result, "cuDeviceGet", what);
+	}
+	gpu_read_caps(cuda, gpu->device, &gpu->caps);
+	rc = gpu_host_prepare(gpu);
+	if (!rc) {
+		relax(cuda, &scope);
+		rc = find_context(gpu, context);
+		relax_no_more(cuda, &scope);
+	}
+	if (rc) {
+		gpu_host_forget(gpu);
+		free(gpu);
+		return rc;
+	}
+	*ret_gpu = gpu;
+	return 0;
+}
+
+int gpu_hold(cu_context context, int ordinal, struct gpu **ret_gpu)
+{
+	const struct cuda_api *cuda;
+	struct gpu *gpu;
+	int rc = cuda_get(&cuda);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&known.mutex);
+	gpu = find(context, ordinal);
+	if (!gpu) {
+		rc = make(cuda, context, ordinal, &gpu);
+		if (!rc) {
+			gpu->next = known.first;
+			known.first = gpu;
+		}
+	}
+	pthread_mutex_unlock(&known.mutex);
+	if (!rc)
+		*ret_gpu = gpu;
+	return rc;
+}
+
+void gpu_hold_again(struct gpu *gpu)
+{
+	pthread_mutex_lock(&known.mutex);
+	gpu->holders++;
+	pthread_mutex_unlock(&known.mutex);
+}
+
+void gpu_release(struct gpu *gpu)
+{
+	struct gpu_scope scope = { 0 };
+	bool is_last;
+
+	if (!gpu)
+		return;
+	pthread_mutex_lock(&known.mutex);
+	is_last = --gpu->holders == 0;
+	if (is_last) {
+		struct gpu **link = &known.first;
+
+		while (*link != gpu)
+			link = &(*link)->next;
+		*link = gpu->next;
+	}
+	pthread_mutex_unlock(&known.mutex);
+	if (!is_last)
+		return;
+	gpu_host_forget(gpu);
+	image_unload(gpu);
+	if (gpu->is_primary) {
+		relax(gpu->cuda, &scope);
+		gpu->cuda->cuDevicePrimaryCtxRelease(gpu->device);
+		relax_no_more(gpu->cuda, &scope);
+	}
+	free(gpu);
+}
+
+/* ---- in and out */
+
+static int is_gone(const struct gpu *gpu)
+{
+	return frl_fail(-ENODEV,
+		"the CUDA context on GPU %d, in which this memory or work was, is gone: it was "
+		"destroyed (cuCtxDestroy(), cudaDeviceReset()) before Ferrule was done with it",
+		gpu->ordinal);
+}
+
+int gpu_enter(struct gpu *gpu, struct gpu_scope *ret_scope)
+{
+	const struct cuda_api *cuda = gpu->cuda;
+	struct gpu_scope scope = { .gpu = gpu };
+	cu_result result;
+	char what[64];
+
+	/* Asked before it is used: a driver need not notice that a handle is of no use any more. */
+	if (is_known_gone(gpu))
+		return is_gone(gpu);
+	result = cuda->cuCtxPushCurrent(gpu->context);
+	if (is_no_context(result))
+		return is_gone(gpu);
+	if (result) {
+		snprintf(what, sizeof(what), "using GPU %d", gpu->ordinal);
+		return cuda_fail(result, "cuCtxPushCurrent", what);
+	}
+	relax(cuda, &scope);
+	*ret_scope = scope;
+	return 0;
+}
+
+void gpu_leave(struct gpu_scope *scope)
+{
+	const struct cuda_api *cuda = scope->gpu->cuda;
+	cu_context context;
+
+	relax_no_more(cuda, scope);
+	cuda->cuCtxPopCurrent(&context);
+}

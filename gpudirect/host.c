@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The driver registers a page once, for all contexts of the process, and refuses ranges of which it
+ * has any page. So there is one list of what is registered, in pieces that do not overlap, whoever
+ * asked for it; a piece that the application has registered is used like ours, but is not ours to
+ * let go of. A GPU keeps which pieces it uses, how often, and where it sees them.
+ *
+ * What is registered goes with the context in which that was done, for all others too. So it is
+ * done in the primary context of a device, which is held for it, never in one that the application
+ * made and may destroy when it is done with it.
+ *
+ * What is asked for each packet takes no lock: host_rows.h.
+ */
+#include "gpudirect/host.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpudirect/gpu.h"
+#include "gpudirect/host_rows.h"
+#include "lib/base/error.h"
+
+/* [start, end) is registered with the driver. */
+struct piece {
+	struct piece *next;
+	uintptr_t start, end;
+	struct gpu
+		*owner; /* registered in its context, and held; NULL: not ours, or not let go of */
+	bool is_ours;
+	unsigned uses; /* GPUs; 0 only of one that the driver would not let go of */
+};
+
+/* A piece that a GPU reaches; sorted like the pieces. */
+struct use {
+	struct use *next;
+	struct piece *piece;
+	uint64_t device;
+	unsigned maps; /* of this GPU, that need it */
+};
+
+/* gpu_host_map() was called so often. It holds the GPU. */
+struct map {
+	struct map *next;
+	uintptr_t start, end;
+	unsigned n;
+};
+
+struct gpu_host {
+	struct use *uses;
+	struct map *maps;
+	struct gpu
+		*home; /* what it needs is registered in its context; held while there are maps */
+	struct gpu_rows rows; /* what it sees, for who looks it up */
+};
+
+/* Sorted by start. The mutex protects all of the above, but for the rows. */
+static struct {
+	pthread_mutex_t mutex;
+	struct piece *pieces;
+} host = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* ---- what is looked up */
+
+/* False: no memory; it is as it was. Never that where there is less than before. */
+static bool publish(struct gpu_host *own)
+{
+	uint32_t n = 0;
+
+	for (const struct use *use = own->uses; use; use = use->next)
+		n++;
+	if (!gpu_rows_begin(&own->rows, n))
+		return false;
+	for (const struct use *use = own->uses; use; use = use->next)
+		if (use->maps)
+			gpu_rows_add(&own->rows, use->piece->start, use->piece->end, use->device);
+	gpu_rows_end(&own->rows);
+	return true;
+}
+
+uint64_t gpu_host_address(const struct gpu *gpu, const void *addr, size_t length)
+{
+	return gpu_rows_find(&gpu->host->rows, (uintptr_t)addr, length);
+}
+
+/* ---- pieces; with the mutex held */
+
+static void insert(struct piece *piece)
+{
+	struct piece **link = &host.pieces;
+
+	while (*link && (*link)->start < piece->start)
+		link = &(*link)->next;
+	piece->next = *link;
+	*link = piece;
+}
+
+static void drop(struct piece *piece)
+{
+	struct piece **link = &host.pieces;
+
+	while (*link != piece)
+		link = &(*link)->next;
+	*link = piece->next;
+	gpu_release(piece->owner);
+	free(piece);
+}
+
+static bool is_unregistered(cu_result result)
+{
+	if (!result || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ||
+		result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		return true;
+	cuda_fail(result, "cuMemHostUnregister", "letting go of host memory");
+	return false;
+}
+
+/* True: the driver has it no longer. Without a context that it was registered in, it went with
+ * that. */
+static bool unregister(struct gpu *gpu, const struct piece *piece)
+{
+	char error[ERROR_TEXT_MAX];
+	struct gpu_scope scope;
+	bool is_done = false;
+	int rc;
+
+	error_save(error);
+	rc = gpu_enter(gpu, &scope);
+	if (rc == -ENODEV) {
+		is_done = true;
+	} else if (!rc) {
+		is_done = is_unregistered(gpu->cuda->cuMemHostUnregister((void *)piece->start));
+		gpu_leave(&scope);
+	}
+	if (!is_done)
+		frl_log(FRL_LOG_WARNING, "%s", frl_last_error());
+	error_restore(error);
+	return is_done;
+}
+
+/* Nobody uses it any more. */
+static void let_go(struct piece *piece)
+{
+	if (!piece->is_ours || unregister(piece->owner, piece)) {
+		drop(piece);
+		return;
+	}
+	gpu_release(piece->owner);
+	piece->owner = NULL;
+}
+
+/* The driver would not let go of some of it earlier. Other memory may be there by now, so what is
+ * registered is of no use. */
+static int try_again(struct gpu *home, uintptr_t start, uintptr_t end)
+{
+	struct piece *next;
+
+	for (struct piece *piece = host.pieces; piece; piece = next) {
+		next = piece->next;
+		if (piece->uses || piece->start >= end || piece->end <= start)
+			continue;
+		if (!unregister(home, piece))
+			return frl_fail(-EBUSY,
+				"the driver keeps an old registration of %zu bytes of host memory "
+				"at %p, which it was asked to end: other memory is to be used",
+				(size_t)(piece->end - piece->start), (void *)piece->start);
+		drop(piece);
+	}
+	return 0;
+}
+
+/* `owner` is NULL: not ours. */
+static int add_piece(uintptr_t start, uintptr_t end, struct gpu *owner)
+{
+	struct piece *piece = calloc(1, sizeof(*piece));
+
+	if (!piece)
+		return frl_fail(-ENOMEM, "no memory to note %zu bytes of host memory", end - start);
+	piece->start = start;
+	piece->end = end;
+	piece->is_ours = owner != NULL;
+	piece->owner = owner;
+	if (owner)
+		gpu_hold_again(owner);
+	insert(piece);
+	return 0;
+}
+
+/* Where the driver has any of it: -EEXIST, and no sentence. */
+static int register_range(struct gpu *home, uintptr_t start, uintptr_t end)
+{
+	const unsigned int flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+	struct gpu_scope scope;
+	cu_result result;
+	char what[96];
+	int rc = gpu_enter(home, &scope);
+
+	if (rc)
+		return rc;
+	result = home->cuda->cuMemHostRegister((void *)start, (size_t)(end - start), flags);
+	if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+		rc = -EEXIST;
+	} else if (result) {
+		snprintf(what, sizeof(what), "registering %zu bytes of host memory with GPU %d",
+			(size_t)(end - start), home->ordinal);
+		rc = cuda_fail(result, "cuMemHostRegister", what);
+	} else {
+		rc = add_piece(start, end, home);
+		if (rc)
+			home->cuda->cuMemHostUnregister((void *)start);
+	}
+	gpu_leave(&scope);
+	return rc;
+}
+
+/* In the GPU's context from here on. Where the GPU sees this page; 0: it is not registered. */
+static uint64_t page_address(struct gpu *gpu, uintptr_t page)
+{
+	cu_deviceptr device = 0;
+
+	return gpu->cuda->cuMemHostGetDevicePointer(&device, (void *)page, 0) ? 0 : device;
+}
+
+/* The application has registered some pages of it: page by page, which ones, and the rest is
+ * registered by us. */
+static int register_around(struct gpu *gpu, uintptr_t start, uintptr_t end)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	int rc = 0;
+
+	while (start < end && !rc) {
+		uint64_t device = page_address(gpu, start), next = 0;
+		uintptr_t to = start + page;
+
+		while (to < end) {
+			next = page_address(gpu, to);
+			if (device ? next != device + (to - start) : next != 0)
+				break;
+			to += page;
+		}
+		rc = device ? add_piece(start, to, NULL)
+			    : register_range(gpu->host->home, start, to);
+		if (rc == -EEXIST)
+			rc = frl_fail(-EBUSY,
+				"%zu bytes of host memory at %p are registered with CUDA in a way "
+				"that GPU %d cannot use: unregister them (cuMemHostUnregister()), "
+				"or register them with CU_MEMHOSTREGISTER_PORTABLE",
+				(size_t)(to - start), (void *)start, gpu->ordinal);
+		start = to;
+	}
+	return rc;
+}
+
+/* What was registered went with its context (cudaDeviceReset()), and regions of then still need
+ * it, so that it is not known to whom it would have to be registered anew. */
+static int check_there(const struct piece *piece)
+{
+	struct gpu_scope scope;
+	int rc = piece->is_ours ? gpu_enter(piece->owner, &scope) : 0;
+
+	if (rc == -ENODEV)
+		return frl_fail(-EBUSY,
+			"host memory at %p was registered in a CUDA context of GPU %d that is gone "
+			"(cudaDeviceReset()), for regions that are still there: deregister those "
+			"(frl_dereg_mr(), frl_mr_cache_trim(), frl_comm_destroy())",
+			(void *)piece->start, piece->owner->ordinal);
+	if (!rc && piece->is_ours)
+		gpu_leave(&scope);
+	return 0;
+}
+
+/* All of it is in pieces then. After a failure some may be, which nobody uses. */
+static int cover(struct gpu *gpu, uintptr_t start, uintptr_t end)
+{
+	while (start < end) {
+		struct piece *next = host.pieces;
+		uintptr_t to;
+		int rc;
+
+		while (next && next->end <= start)
+			next = next->next;
+		if (next && next->start <= start) {
+			rc = check_there(next);
+			if (rc)
+				return rc;
+			start = next->end;
+			continue;
+		}
+		to = next && next->start < end ? next->start : end;
+		rc = register_range(gpu->host->home, start, to);
+		if (rc == -EEXIST)
+			rc = register_around(gpu, start, to);
+		if (rc)
+			return rc;
+		start = to;
+	}
+	return 0;
+}
+
+/* Pieces that cover() made, and nobody uses. */
+static void uncover(uintptr_t start, uintptr_t end)
+{
+	struct piece *next;
+
+	for (struct piece *piece = host.pieces; piece; piece = next) {
+		next = piece->next;
+		if (!piece->uses && piece->start < end && start < piece->end)
+			let_go(piece);
+	}
+}
+
+/* ---- what a GPU uses; with the mutex held */
+
+static struct use *find_use(const struct gpu_host *own, const struct piece *piece)
+{
+	struct use *use = own->uses;
+
+	while (use && use->piece != piece)
+		use = use->next;
+	return use;
+}
+
+/* Ends uses that no map needs. The rows are without them. */
+static void end_uses(struct gpu_host *own)
+{
+	struct use **link = &own->uses;
+
+	while (*link) {
+		struct use *use = *link;
+
+		if (use->maps) {
+			link = &use->next;
+			continue;
+		}
+		*link = use->next;
+		if (--use->piece->uses == 0)
+			let_go(use->piece);
+		free(use);
+	}
+}
+
+static void insert_use(struct gpu_host *own, struct use *use)
+{
+	struct use **link = &own->uses;
+
+	while (*link && (*link)->piece->start < use->piece->start)
+		link = &(*link)->next;
+	use->next = *link;
+	*link = use;
+}
+
+static int add_use(struct gpu *gpu, struct piece *piece)
+{
+	struct use *use = calloc(1, sizeof(*use));
+	cu_deviceptr device = 0;
+	cu_result result;
+
+	if (!use)
+		return frl_fail(-ENOMEM, "no memory to note that a GPU uses host memory");
+	result = gpu->cuda->cuMemHostGetDevicePointer(&device, (void *)piece->start, 0);
+	if (result) {
+		free(use);
+		return cuda_fail(result, "cuMemHostGetDevicePointer",
+			"asking where the GPU sees host memory");
+	}
+	use->piece = piece;
+	use->device = device;
+	insert_use(gpu->host, use);
+	piece->uses++;
+	return 0;
+}
+
+/* By 1 or -1: how many maps need the pieces in [start, end). */
+static void count_maps(struct gpu_host *own, uintptr_t start, uintptr_t end, int change)
+{
+	for (struct use *use = own->uses; use; use = use->next) {
+		if (use->piece->start < end && start < use->piece->end)
+			use->maps += (unsigned)change;
+	}
+}
+
+static int use_pieces(struct gpu *gpu, uintptr_t start, uintptr_t end)
+{
+	int rc = 0;
+
+	for (struct piece *piece = host.pieces; piece && !rc; piece = piece->next) {
+		if (piece->start < end && start < piece->end && !find_use(gpu->host, piece))
+			rc = add_use(gpu, piece);
+	}
+	return rc;
+}
+
+/* In the GPU's context. */
+static int make_map(struct gpu *gpu, struct map *map)
+{
+	struct gpu_host *own = gpu->host;
+	int rc;
+
+	rc = try_again(own->home, map->start, map->end);
+	if (rc)
+		return rc;
+	rc = cover(gpu, map->start, map->end);
+	if (!rc)
+		rc = use_pieces(gpu, map->start, map->end);
+	if (!rc) {
+		count_maps(own, map->start, map->end, 1);
+		if (publish(own))
+			return 0;
+		count_maps(own, map->start, map->end, -1);
+		rc = frl_fail(-ENOMEM, "no memory to note where a GPU sees host memory");
+	}
+	end_uses(own);
+	uncover(map->start, map->end);
+	return rc;
+}
+
+static int hold_home(struct gpu *gpu)
+{
+	struct gpu_host *own = gpu->host;
+
+	if (own->home)
+		return 0;
+	if (!gpu->is_primary)
+		return gpu_hold(NULL, gpu->ordinal, &own->home);
+	own->home = gpu;
+	gpu_hold_again(gpu);
+	return 0;
+}
+
+static void release_home(struct gpu_host *own)
+{
+	struct gpu *home = own->home;
+
+	if (own->maps)
+		return;
+	own->home = NULL;
+	gpu_release(home);
+}
+
+static struct map **find_map(struct gpu_host *own, uintptr_t start, uintptr_t end)
+{
+	struct map **link = &own->maps;
+
+	while (*link && ((*link)->start != start || (*link)->end != end))
+		link = &(*link)->next;
+	return link;
+}
+
+/* To pages. -EINVAL: there is no such range. */
+static int round_range(const void *addr, size_t length, uintptr_t *ret_start, uintptr_t *ret_end)
+{
+	const uintptr_t in_page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+	uintptr_t start = (uintptr_t)addr, end = start + length;
+
+	if (!length || end < start || end + in_page < end)
+		return frl_fail(-EINVAL,
+			"%zu bytes at %p are no range of memory for a GPU to reach", length, addr);
+	*ret_start = start & ~in_page;
+	*ret_end = (end + in_page) & ~in_page;
+	return 0;
+}
+
+static int map_range(struct gpu *gpu, uintptr_t start, uintptr_t end)
+{
+	struct map *map, **link;
+	struct gpu_scope scope;
+	int rc;
+
+	link = find_map(gpu->host, start, end);
+	if (*link) {
+		(*link)->n++;
+		return 0;
+	}
+	map = calloc(1, sizeof(*map));
+	if (!map)
+		return frl_fail(-ENOMEM, "no memory to note that a GPU reaches host memory");
+	*map = (struct map){ .start = start, .end = end, .n = 1 };
+	rc = hold_home(gpu);
+	if (!rc)
+		rc = gpu_enter(gpu, &scope);
+	if (!rc) {
+		rc = make_map(gpu, map);
+		gpu_leave(&scope);
+	}
+	if (rc) {
+		release_home(gpu->host);
+		free(map);
+		return rc;
+	}
+	*link = map;
+	gpu_hold_again(gpu);
+	return 0;
+}
+
+int gpu_host_map(struct gpu *gpu, const void *addr, size_t length)
+{
+	uintptr_t start = 0, end = 0;
+	int rc = round_range(addr, length, &start, &end);
+
+	if (rc)
+		return rc;
+	if (!gpu->caps.host_register)
+		return frl_fail(-ENOTSUP,
+			"GPU %d cannot reach host memory that is registered with it "
+			"(HOST_REGISTER_SUPPORTED is 0)",
+			gpu->ordinal);
+	pthread_mutex_lock(&host.mutex);
+	rc = map_range(gpu, start, end);
+	pthread_mutex_unlock(&host.mutex);
+	return rc;
+}
+
+static void end_map(struct gpu *gpu, struct map **link)
+{
+	struct gpu_host *own = gpu->host;
+	struct map *map = *link;
+
+	if (--map->n)
+		return;
+	*link = map->next;
+	count_maps(own, map->start, map->end, -1);
+	free(map);
+	publish(own);
+	end_uses(own);
+	release_home(own);
+	gpu_release(gpu);
+}
+
+void gpu_host_unmap(struct gpu *gpu, const void *addr, size_t length)
+{
+	uintptr_t start = 0, end = 0;
+	struct map **link;
+
+	if (round_range(addr, length, &start, &end))
+		return;
+	pthread_mutex_lock(&host.mutex);
+	link = find_map(gpu->host, start, end);
+	if (*link)
+		end_map(gpu, link);
+	pthread_mutex_unlock(&host.mutex);
+}
+
+int gpu_host_prepare(struct gpu *gpu)
+{
+	gpu->host = calloc(1, sizeof(*gpu->host));
+	return gpu->host ? 0 : frl_fail(-ENOMEM, "no memory for a list of what a GPU reaches");
+}
+
+void gpu_host_forget(struct gpu *gpu)
+{
+	if (gpu->host)
+		gpu_rows_free(&gpu->host->rows);
+	free(gpu->host);
+	gpu->host = NULL;
+}

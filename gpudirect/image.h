@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The kernels, as nvcc has compiled them at build time: embedded into the library, and loaded into
+ * a context when they are first used there. gpudirect/image.py makes the image; a Ferrule that is
+ * built without nvcc has none. Any thread.
+ */
+#ifndef FERRULE_GPUDIRECT_IMAGE_H
+#define FERRULE_GPUDIRECT_IMAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gpudirect/cuda.h"
+
+struct gpu;
+
+/* What was embedded. */
+struct image_data {
+	const void *bytes; /* a fat binary, or NULL: none */
+	size_t size;
+	int toolkit; /* the nvcc that made it: 13000 is 13.0 */
+};
+
+/* Generated from kernels.cu, or image_none.c's. */
+extern const struct image_data image_data;
+
+bool image_is_built(void);
+
+/* The oldest driver with which an image of this nvcc runs on such a GPU: code runs with any driver
+ * of the same major version, PTX with those that know it. Both as cuDriverGetVersion() has it. */
+int image_oldest_driver(int compute_major, int compute_minor, int toolkit);
+
+/* NULL: the kernels run on GPUs of this compute capability with this driver (as
+ * cuDriverGetVersion() has it). Else a sentence that says why not, and what to do; it is valid
+ * until this thread asks again. */
+const char *image_why_not(int compute_major, int compute_minor, int driver_version);
+
+/*
+ * The function `ferrule_work`, loaded into the GPU's context if it is not there yet, where it stays
+ * until image_unload(). -ENOTSUP: as image_why_not(), or the driver refuses the image; -ENOMEM, and
+ * as gpu_enter() and cuda_fail().
+ */
+int image_load(struct gpu *gpu, cu_function *ret_function);
+
+/* Nothing of it runs any more. Nothing is done where it was not loaded. */
+void image_unload(struct gpu *gpu);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpudirect/launch.h"
+
+/* What a thread handles in one turn, times the threads of a block: less would leave some idle. */
+enum { BLOCK_BYTES = 16 * GPU_BLOCK_THREADS };
+
+static void clear(struct launch_ranges *ranges)
+{
+	ranges->n = 0;
+	ranges->low = UINT64_MAX;
+	ranges->high = 0;
+}
+
+static bool touch(const struct launch_ranges *ranges, uint64_t begin, uint64_t end)
+{
+	bool found = false;
+
+	if (begin >= ranges->high || end <= ranges->low || begin == end)
+		return false;
+	for (uint32_t i = 0; i < ranges->n; i++)
+		found |= begin < ranges->end[i] && end > ranges->begin[i];
+	return found;
+}
+
+static void insert(struct launch_ranges *ranges, uint64_t begin, uint64_t end)
+{
+	uint32_t last = ranges->n - 1; /* of none: not looked at */
+
+	if (begin == end)
+		return;
+	if (begin < ranges->low)
+		ranges->low = begin;
+	if (end > ranges->high)
+		ranges->high = end;
+	if (ranges->n && begin == ranges->end[last]) {
+		ranges->end[last] = end;
+		return;
+	}
+	ranges->begin[ranges->n] = begin;
+	ranges->end[ranges->n] = end;
+	ranges->n++;
+}
+
+void launch_clear(struct launch *launch)
+{
+	launch->batch.n_pieces = 0;
+	launch->batch.n_blocks = 0;
+	clear(&launch->writes);
+	clear(&launch->reads);
+}
+
+bool launch_takes(const struct launch *launch, const struct gpu_work *work)
+{
+	uint64_t dst = gpu_work_dst_bytes(work), src = gpu_work_src_bytes(work);
+	uint64_t operand = gpu_work_operand_bytes(work);
+
+	if (launch->batch.n_pieces == GPU_BATCH_PIECES)
+		return false;
+	if (touch(&launch->writes, work->dst, work->dst + dst) ||
+		touch(&launch->reads, work->dst, work->dst + dst) ||
+		touch(&launch->writes, work->src, work->src + src))
+		return false;
+	if (operand && work->operand != work->dst &&
+		touch(&launch->writes, work->operand, work->operand + operand))
+		return false;
+	return !work->also ||
+		(!touch(&launch->writes, work->also, work->also + dst) &&
+			!touch(&launch->reads, work->also, work->also + dst));
+}
+
+void launch_add(struct launch *launch, const struct gpu_work *work)
+{
+	uint64_t dst = gpu_work_dst_bytes(work), src = gpu_work_src_bytes(work);
+	uint64_t operand = gpu_work_operand_bytes(work);
+
+	launch->batch.pieces[launch->batch.n_pieces++] = *work;
+	insert(&launch->writes, work->dst, work->dst + dst);
+	if (work->also)
+		insert(&launch->writes, work->also, work->also + dst);
+	/* What is written as well counts as that. */
+	if (work->src != work->dst || src != dst)
+		insert(&launch->reads, work->src, work->src + src);
+	if (operand && work->operand != work->dst)
+		insert(&launch->reads, work->operand, work->operand + operand);
+}
+
+static uint64_t wanted_blocks(const struct gpu_work *work)
+{
+	uint64_t dst = gpu_work_dst_bytes(work), src = gpu_work_src_bytes(work);
+	uint64_t longer = dst > src ? dst : src;
+
+	/* There a thread takes a block of the wire's, of float32, in one turn. */
+	if (work->action == GPU_ENCODE && work->wire == FRL_WIRE_INT8)
+		longer = src / (4 * FRL_WIRE_BLOCK) * 16;
+	return longer ? (longer - 1) / BLOCK_BYTES + 1 : 1;
+}
+
+void launch_deal(struct launch *launch, uint32_t max_blocks)
+{
+	struct gpu_batch *batch = &launch->batch;
+	uint64_t sum = 0;
+	uint32_t first = 0;
+
+	for (uint32_t i = 0; i < batch->n_pieces; i++)
+		sum += wanted_blocks(&batch->pieces[i]);
+	for (uint32_t i = 0; i < batch->n_pieces; i++) {
+		uint64_t n = wanted_blocks(&batch->pieces[i]);
+
+		/* Each gets its part of what is left beyond the one that all have. */
+		if (sum > max_blocks)
+			n = 1 +
+				(double)(n - 1) / (double)sum *
+					(max_blocks > batch->n_pieces ? max_blocks - batch->n_pieces
+								      : 0);
+		batch->first_block[i] = (uint16_t)first;
+		first += (uint32_t)n;
+	}
+	batch->first_block[batch->n_pieces] = (uint16_t)first;
+	batch->n_blocks = first;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The pieces of one launch, while they are collected. A queue's, under whatever protects that. */
+#ifndef FERRULE_GPUDIRECT_LAUNCH_H
+#define FERRULE_GPUDIRECT_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpudirect/batch.h"
+
+/* Ranges of addresses; those that touch the one before are one with it, as those of packets in a
+ * row are. */
+struct launch_ranges {
+	uint64_t low, high; /* all of them lie in between */
+	uint32_t n;
+	uint64_t begin[2 * GPU_BATCH_PIECES], end[2 * GPU_BATCH_PIECES];
+};
+
+struct launch {
+	struct gpu_batch batch;
+	struct launch_ranges writes, reads;
+};
+
+/* No pieces. */
+void launch_clear(struct launch *launch);
+
+/* Whether it has room for the piece, and whether that may run beside those that are there: it
+ * touches nothing that they write, and writes nothing that they read. */
+bool launch_takes(const struct launch *launch, const struct gpu_work *work);
+
+/* Only what launch_takes(). */
+void launch_add(struct launch *launch, const struct gpu_work *work);
+
+/* Deals out blocks: as many as the pieces are long, max_blocks at most, but one for each. */
+void launch_deal(struct launch *launch, uint32_t max_blocks);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpudirect/stream.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "gpudirect/gpu.h"
+#include "lib/base/error.h"
+
+/* Handles up to this one stand for streams of whichever context is current: NULL,
+ * CU_STREAM_LEGACY, CU_STREAM_PER_THREAD. */
+enum { LAST_DEFAULT_STREAM = 2 };
+
+struct gpu_event {
+	struct gpu *gpu;
+	cu_event event;
+};
+
+bool gpu_stream_is_default(const void *stream)
+{
+	return (uintptr_t)stream <= LAST_DEFAULT_STREAM;
+}
+
+/* What the capture of a graph makes of calls that it does not allow. */
+static bool is_of_capture(cu_result result)
+{
+	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+		result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+static int refuse_capture(void)
+{
+	return frl_fail(-ENOTSUP,
+		"the stream is being captured into a CUDA graph: an operation of Ferrule is work "
+		"of the processor and cannot be part of one; start it outside of the capture");
+}
+
+static int ask_context(const struct cuda_api *cuda, void *stream, cu_context *ret_context)
+{
+	cu_context context = NULL;
+	cu_result result = cuda->cuCtxGetCurrent(&context);
+
+	if (result == CUDA_SUCCESS && !context)
+		return frl_fail(-EINVAL,
+			"no CUDA context is current in this thread, and no buffer is a GPU's, so "
+			"nobody knows whose stream this is: cudaSetDevice() first");
+	if (result == CUDA_SUCCESS && !gpu_stream_is_default(stream))
+		result = cuda->cuStreamGetCtx(stream, &context);
+	if (is_of_capture(result))
+		return refuse_capture();
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(result, "cuStreamGetCtx", "looking for the GPU of a stream");
+	*ret_context = context;
+	return 0;
+}
+
+int gpu_stream_context(struct gpu *gpu, void *stream, cu_context *ret_context)
+{
+	const struct cuda_api *cuda;
+	struct gpu_scope scope;
+	int err = cuda_get(&cuda);
+
+	if (!err && gpu)
+		err = gpu_enter(gpu, &scope);
+	if (err)
+		return err;
+	err = ask_context(cuda, stream, ret_context);
+	if (gpu)
+		gpu_leave(&scope);
+	return err;
+}
+
+/* Handles of devices need not be their ordinals. */
+static cu_result find_ordinal(const struct cuda_api *cuda, cu_device device, int *ret_ordinal)
+{
+	int n = 0;
+	cu_result result = cuda->cuDeviceGetCount(&n);
+
+	for (int i = 0; i < n && result == CUDA_SUCCESS; i++) {
+		cu_device one;
+
+		result = cuda->cuDeviceGet(&one, i);
+		*ret_ordinal = i;
+		if (result == CUDA_SUCCESS && one == device)
+			return CUDA_SUCCESS;
+	}
+	return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_DEVICE : result;
+}
+
+int gpu_context_ordinal(cu_context context, int *ret_ordinal)
+{
+	const struct cuda_api *cuda;
+	cu_context popped;
+	cu_device device = 0;
+	cu_result result;
+	int err = cuda_get(&cuda);
+
+	if (err)
+		return err;
+	result = cuda->cuCtxPushCurrent(context);
+	if (result == CUDA_SUCCESS) {
+		result = cuda->cuCtxGetDevice(&device);
+		cuda->cuCtxPopCurrent(&popped);
+	}
+	if (result == CUDA_SUCCESS)
+		result = find_ordinal(cuda, device, ret_ordinal);
+	return result == CUDA_SUCCESS
+		? 0
+		: cuda_fail(result, "cuCtxGetDevice", "looking for the GPU of a stream");
+}
+
+int gpu_event_new(struct gpu *gpu, struct gpu_event **ret_event)
+{
+	struct gpu_event *event = calloc(1, sizeof(*event));
+	struct gpu_scope scope;
+	cu_result result;
+	int err;
+
+	if (!event)
+		return frl_fail(-ENOMEM, "no memory for an event");
+	err = gpu_enter(gpu, &scope);
+	if (err) {
+		free(event);
+		return err;
+	}
+	result = gpu->cuda->cuEventCreate(&event->event, CU_EVENT_DISABLE_TIMING);
+	gpu_leave(&scope);
+	if (result != CUDA_SUCCESS) {
+		free(event);
+		return cuda_fail(result, "cuEventCreate", "an event to wait for a stream");
+	}
+	gpu_hold_again(gpu);
+	event->gpu = gpu;
+	*ret_event = event;
+	return 0;
+}
+
+void gpu_event_free(struct gpu_event *event)
+{
+	struct gpu_scope scope;
+
+	if (!event)
+		return;
+	/* With its context, the event is gone as well. */
+	if (gpu_enter(event->gpu, &scope) == 0) {
+		event->gpu->cuda->cuEventDestroy(event->event);
+		gpu_leave(&scope);
+	}
+	gpu_release(event->gpu);
+	free(event);
+}
+
+int gpu_event_record(struct gpu_event *event, void *stream)
+{
+	const struct cuda_api *cuda = event->gpu->cuda;
+	const char *call = "cuStreamIsCapturing";
+	cu_capture_status status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct gpu_scope scope;
+	cu_result result;
+	int err = gpu_enter(event->gpu, &scope);
+
+	if (err)
+		return err;
+	/* Recording into a capture would make the event a node of the graph: it would never happen
+	 * before the graph is launched. */
+	result = cuda->cuStreamIsCapturing(stream, &status);
+	if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE) {
+		call = "cuEventRecord";
+		result = cuda->cuEventRecord(event->event, stream);
+	}
+	gpu_leave(&scope);
+	if (status != CU_STREAM_CAPTURE_STATUS_NONE || is_of_capture(result))
+		return refuse_capture();
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(result, call, "waiting for a stream");
+	return 0;
+}
+
+int gpu_event_has_happened(struct gpu_event *event)
+{
+	struct gpu_scope scope;
+	cu_result result;
+	int err = gpu_enter(event->gpu, &scope);
+
+	if (err)
+		return cuda_is_passing_error(err) ? 0 : err;
+	result = event->gpu->cuda->cuEventQuery(event->event);
+	gpu_leave(&scope);
+	if (result == CUDA_SUCCESS)
+		return 1;
+	if (cuda_is_passing(result))
+		return 0;
+	return cuda_fail(
+		result, "cuEventQuery", "waiting for the stream in which the buffers are written");
+}
