@@ -83,7 +83,10 @@ struct port_caps {
 	bool lossless;      /* frames are never lost, reordered or corrupted between the ends */
 	bool in_place;      /* payload may be read where the sender keeps it, after tx_burst */
 	bool on_demand;     /* links are made with link_open (local fabric) */
-	const char *kind;   /* "memif", "net_af_packet", ...: for logs and tables */
+	/* So many frames may be kept longer than until the next rx_burst, and come back one by one;
+	 * 0: none, and there is no rx_memory. */
+	uint32_t max_held;
+	const char *kind; /* "memif", "net_af_packet", ...: for logs and tables */
 };
 
 /*
@@ -111,6 +114,9 @@ struct port_ops {
 	/* Up to `max` frames; they stay valid until rx_free. Returns how many. */
 	uint16_t (*rx_burst)(struct port *port, struct port_frame frames[], uint16_t max);
 	void (*rx_free)(struct port *port, const struct port_frame frames[], uint16_t n);
+	/* The pieces of memory that frames lie in, from 0 on: they stay as long as the port is
+	 * open. False: there is no such piece. The device's guard need not be held. */
+	bool (*rx_memory)(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);
 
 	/*
 	 * Takes the first packets of `packets` for transmission on `link`, in order, and returns

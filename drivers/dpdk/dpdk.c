@@ -12,6 +12,7 @@
 
 enum {
 	FABRIC_RX_BUFFERS = 128,
+	FABRIC_HELD = 48, /* of those: the others are for a burst, and copies to send */
 	FABRIC_TX_BUFFERS = PORT_BURST * (2 + MAX_REFERENCES),
 };
 
@@ -51,6 +52,7 @@ static const struct port_ops fabric_ops = {
 	.name = "dpdk fabric",
 	.rx_burst = burst_rx,
 	.rx_free = burst_rx_free,
+	.rx_memory = pool_memory,
 	.tx_burst = burst_tx,
 	.revoke = in_place_revoke,
 	.payload_intact = in_place_intact,
@@ -68,6 +70,7 @@ static const struct port_ops device_ops = {
 	.name = "dpdk ethdev",
 	.rx_burst = burst_rx,
 	.rx_free = burst_rx_free,
+	.rx_memory = pool_memory,
 	.tx_burst = burst_tx,
 	.mem_map = mem_map,
 	.mem_idle = mem_idle,
@@ -89,6 +92,7 @@ static int fabric_open(struct dpdk_port *port, const struct dpdk_port_config *co
 	caps->lossless = true;
 	caps->on_demand = true;
 	caps->in_place = settings_get()->in_place;
+	caps->max_held = FABRIC_HELD;
 	caps->kind = "memif";
 	return pool_create(
 		port, FABRIC_RX_BUFFERS, FABRIC_TX_BUFFERS, RTE_ALIGN_CEIL(caps->max_frame, 64u));

@@ -238,6 +238,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	if (err)
 		return err;
 	port->base.caps.max_frame = mtu + ETH_HEADER;
+	port->base.caps.max_held = RX_SLACK;
 	port->links[0] = (struct burst_link){
 		.ethdev = ethdev,
 		.batch = PORT_BURST,

@@ -104,6 +104,7 @@ const char *log_error(void);
 int pool_register_ops(void);
 int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room);
 void pool_destroy(struct dpdk_port *port);
+bool pool_memory(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);
 
 /* interface.c: facts about a kernel interface. */
 int interface_from_devargs(const char *devargs, char ret_name[IF_NAMESIZE]);

@@ -221,6 +221,18 @@ err_fail:
 		n_rx, frame_room, n_tx, frl_strerror(rte_errno));
 }
 
+bool pool_memory(struct port *base, unsigned index, void **ret_addr, size_t *ret_len)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	const struct rte_memzone *zone = index ? NULL : rte_memzone_lookup(port->rx_pool->name);
+
+	if (!zone)
+		return false;
+	*ret_addr = zone->addr;
+	*ret_len = zone->len;
+	return true;
+}
+
 void pool_destroy(struct dpdk_port *port)
 {
 	rte_mempool_free(port->tx_pool);

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "lib/engine/transfers.h"
 #include "lib/wire/icrc.h"
 
 enum {
@@ -68,10 +69,10 @@ bool engine_scratch_queued(const struct engine *e)
 }
 
 /* Over headers and payload; pad bytes are zero and covered as well. */
-static void store_icrc(struct port_packet *packet, const struct wire_path *path, uint32_t headers)
+static void store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t headers)
 {
 	uint8_t pad = packet->trailer_len - ICRC_LEN;
-	uint32_t crc = icrc_headers(packet->header + path->l3_offset, headers - path->l3_offset);
+	uint32_t crc = icrc_headers(packet->header + l3_offset, headers - l3_offset);
 
 	crc = icrc_update(crc, packet->header + headers, packet->header_len - headers);
 	for (uint32_t i = 0; i < packet->n_pieces; i++)
@@ -87,8 +88,16 @@ static bool is_copied(const struct packet_out *out)
 		(out->response && out->payload_len <= FRL_MAX_INLINE);
 }
 
-static void encode(const struct wire_path *path, bool has_icrc, const struct packet_out *out,
-	struct port_packet *packet)
+static bool has_offload_pieces(const struct packet_out *out)
+{
+	for (uint32_t i = 0; i < out->n_pieces; i++)
+		if (out->pieces[i].region && out->pieces[i].region->offload)
+			return true;
+	return false;
+}
+
+static uint32_t encode_headers(const struct wire_path *path, bool has_icrc,
+	const struct packet_out *out, struct port_packet *packet)
 {
 	uint32_t headers = (uint32_t)wire_encode(
 		packet->header, path, &out->h, out->payload_len, has_icrc, &packet->trailer_len);
@@ -96,6 +105,14 @@ static void encode(const struct wire_path *path, bool has_icrc, const struct pac
 	packet->header_len = (uint16_t)headers;
 	packet->n_pieces = 0;
 	memset(packet->trailer, 0, sizeof(packet->trailer));
+	return headers;
+}
+
+static void encode(const struct wire_path *path, bool has_icrc, const struct packet_out *out,
+	struct port_packet *packet)
+{
+	uint32_t headers = encode_headers(path, has_icrc, out, packet);
+
 	for (uint32_t i = 0; i < out->n_pieces; i++) {
 		const struct packet_piece *piece = &out->pieces[i];
 
@@ -111,7 +128,7 @@ static void encode(const struct wire_path *path, bool has_icrc, const struct pac
 		};
 	}
 	if (has_icrc)
-		store_icrc(packet, path, headers);
+		store_icrc(packet, path->l3_offset, headers);
 }
 
 static_assert((int)WIRE_MAX_HEADERS + FRL_MAX_INLINE <= PORT_HEADER_ROOM, "inline payload fits");
@@ -123,23 +140,75 @@ static bool is_told(const struct engine_qp *qp)
 	return qp->core.type != FRL_QPT_RC;
 }
 
-static void enqueue(
+static bool is_answer(const struct packet_out *out)
+{
+	return opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
+}
+
+/* What follows one that is beside the queue already, or is out of the processor's reach. */
+static bool is_beside(
+	const struct engine *e, const struct engine_qp *qp, const struct packet_out *out)
+{
+	return e->transfers && (qp->side_last[is_answer(out)] || has_offload_pieces(out));
+}
+
+/* Its payload is fetched, or copied now: by the time that the packet leaves the application may
+ * have its memory back, or have changed it, and the ICRC is over what leaves. */
+static struct port_packet *enqueue_beside(
+	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
+{
+	const struct wire_path *path = out->target ? &out->target->path : &qp->path.wire;
+	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
+	struct side_packet *side = side_add(e, qp, link, is_answer(out));
+
+	if (!out->n_pieces || (is_copied(out) && !has_offload_pieces(out))) {
+		encode(path, has_icrc, out, &side->packet);
+		return &side->packet;
+	}
+	side->headers = (uint16_t)encode_headers(path, has_icrc, out, &side->packet);
+	side->l3_offset = (uint16_t)path->l3_offset;
+	side->has_icrc = has_icrc;
+	side_gather(e, qp, side, out);
+	return &side->packet;
+}
+
+static struct port_packet *enqueue_packet(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
 	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
-	bool answer = opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
-	struct port_packet *packet = tx_slot(e->tx[link], e->tx[link]->tail++);
+	struct port_packet *packet;
 
+	if (is_beside(e, qp, out))
+		return enqueue_beside(e, qp, link, out);
+	packet = tx_slot(e->tx[link], e->tx[link]->tail++);
 	encode(out->target ? &out->target->path : &qp->path.wire, has_icrc, out, packet);
+	return packet;
+}
+
+static void enqueue(
+	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
+{
+	bool beside = is_beside(e, qp, out);
+	struct port_packet *packet = enqueue_packet(e, qp, link, out);
+
 	/* What the peer is told is not the queue pair's: its own end takes nothing of that back,
 	 * and the end of a region that the peer reads must not wait for one that does so in place.
 	 */
-	packet->flow = answer ? 0 : qp->core.qpn;
-	packet->copy = out->response ? e->port->caps.in_place : is_told(qp);
+	packet->flow = is_answer(out) ? 0 : qp->core.qpn;
+	packet->copy = beside || (out->response ? e->port->caps.in_place : is_told(qp));
 	if (is_told(qp)) {
 		qp->queued++;
 		qp->queued_link = link;
 	}
+}
+
+void engine_queue_packet(struct engine *e, struct side_packet *side)
+{
+	struct tx_queue *q = e->tx[side->link];
+
+	if (side->has_icrc)
+		store_icrc(&side->packet, side->l3_offset, side->headers);
+	*tx_slot(q, q->tail++) = side->packet;
 }
 
 static bool is_remembered(
@@ -175,6 +244,8 @@ void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_p
 
 bool engine_region_queued(const struct engine *e, const struct region *region)
 {
+	if (region->offload)
+		return offload_region_busy(e, region);
 	for (uint16_t i = 0; i < ENGINE_LINKS; i++) {
 		const struct tx_queue *q = e->tx[i];
 
@@ -243,6 +314,7 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 	/* Datagrams may go somewhere else each. */
 	uint32_t at_once = qp_is_datagram(&qp->core) ? 1 : ENGINE_EMIT_QUANTUM;
 	uint32_t total = 0, n = at_once;
+	bool waits = false;
 	uint16_t link;
 
 	/* Whatever it wants to say, it has nobody to say it to. */
@@ -254,8 +326,12 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 	while (n == at_once && total < ENGINE_EMIT_QUANTUM && next_link(qp, &link)) {
 		uint32_t max = room_for(e, qp, link);
 
+		if (max > at_once)
+			max = at_once;
+		if (max && e->transfers)
+			max = side_room(e, qp, link, max, &waits);
 		if (max) {
-			n = qp_output(&qp->core, out, max < at_once ? max : at_once, now_ns);
+			n = qp_output(&qp->core, out, max, now_ns);
 			for (uint32_t i = 0; i < n; i++)
 				enqueue(e, qp, link, &out[i]);
 			total += n;
@@ -263,7 +339,9 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 			drop_packet(e, qp, out, now_ns);
 			total++;
 		} else {
-			qp_not_taken(&qp->core, now_ns);
+			/* Unless it is this end that it waits for. */
+			if (!waits)
+				qp_not_taken(&qp->core, now_ns);
 			break;
 		}
 	}
@@ -295,15 +373,24 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 	return total;
 }
 
-static void withdraw(struct tx_queue *q, uint32_t flow)
+/* It is in its queue no more. */
+static void release(struct engine *e, const struct port_packet *packet)
+{
+	if (e->transfers)
+		side_release(e->transfers, packet);
+}
+
+static void withdraw(struct engine *e, struct tx_queue *q, uint32_t flow)
 {
 	uint16_t to = q->head;
 
 	for (uint16_t at = q->head; at != q->tail; at++) {
 		const struct port_packet *packet = tx_slot(q, at);
 
-		if (packet->flow == flow)
+		if (packet->flow == flow) {
+			release(e, packet);
 			continue;
+		}
 		if (at != to)
 			*tx_slot(q, to) = *packet;
 		to++;
@@ -316,13 +403,15 @@ void engine_take_back(struct engine *e, struct engine_qp *qp)
 	uint16_t link = qp->queued ? qp->queued_link : qp->path.link;
 
 	if (e->tx[link])
-		withdraw(e->tx[link], qp->core.qpn);
+		withdraw(e, e->tx[link], qp->core.qpn);
+	if (e->transfers)
+		sides_withdraw(e, qp->core.qpn);
 	qp->queued = 0;
 	if (e->port->caps.in_place && !is_told(qp) && link != ENGINE_LOOP_LINK)
 		e->port->ops->revoke(e->port, link, qp->core.qpn);
 }
 
-static void tell(struct engine *e, uint32_t flow, uint16_t n)
+void engine_tell(struct engine *e, uint32_t flow, uint16_t n)
 {
 	struct engine_qp *qp = engine_find_qp(e, flow);
 
@@ -340,6 +429,8 @@ void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
 
 	/* First the head: a queue pair that fails withdraws what is behind it. */
 	q->head += taken;
+	for (uint16_t i = 0; e->transfers && i < taken; i++)
+		release(e, tx_slot(q, at + i));
 	while (taken) {
 		uint32_t flow = tx_slot(q, at)->flow;
 		uint16_t n = 0;
@@ -349,7 +440,7 @@ void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
 			at++;
 		}
 		if (n && flow)
-			tell(e, flow, n);
+			engine_tell(e, flow, n);
 		taken -= n;
 		if (!n) {
 			taken--;
@@ -376,6 +467,7 @@ void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
 
 		if (is_dropped(e, packet)) {
 			flows[n++] = packet->flow;
+			release(e, packet);
 			continue;
 		}
 		if (at != to)
@@ -385,7 +477,7 @@ void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
 	q->tail = to;
 	e->stats.drop_datagram += n;
 	for (unsigned i = 0; i < n; i++)
-		tell(e, flows[i], 1);
+		engine_tell(e, flows[i], 1);
 }
 
 static void count_sent(struct frl_stats *stats, const struct port_packet packets[], uint16_t n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/engine/engine.h"
 #include "lib/engine/stages.h"
+#include "lib/engine/transfers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,6 +16,7 @@ enum {
 	CARRIER_CHECK_INTERVAL_NS = 100000000, /* on Ethernet */
 	NOT_A_QPN_BELOW = 2,                   /* 0 is invalid, 1 is the GSI */
 	NOTE_FRAME = 64,                       /* bytes */
+	TRANSFER_CHECK_NS = 20000,             /* a launch of a GPU takes less */
 };
 
 static void init_addresses(struct engine *e, const struct engine_config *config)
@@ -85,6 +87,7 @@ err_free_qps:
 
 void engine_fini(struct engine *e)
 {
+	offload_fini(e);
 	for (unsigned i = 0; i < ENGINE_LINKS; i++)
 		free(e->tx[i]);
 	free(e->scratch);
@@ -151,6 +154,10 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	uint32_t index;
 	int rc = 0;
 
+	if (e->transfers)
+		rc = offload_watch_cqs(config->send_cq, config->recv_cq);
+	if (rc)
+		return rc;
 	if (config->type == FRL_QPT_GSI)
 		rc = e->qps[QPN_GSI] ? -EBUSY : 0;
 	else
@@ -167,6 +174,7 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	*qp = (struct engine_qp){ .path.neighbor = -1, .asked = -1 };
 	qp_init(&qp->core, config);
 	list_init(&qp->ready);
+	list_init(&qp->starved);
 	index = config->qpn & (ENGINE_MAX_QPS - 1);
 	e->qps[index] = qp;
 	if (index >= e->qp_end)
@@ -199,11 +207,15 @@ void engine_update(struct engine *e, struct engine_qp *qp)
 {
 	uint64_t deadline = qp_next_deadline(&qp->core);
 
+	if (e->transfers)
+		offload_mark(e, qp);
 	if (qp_sends(&qp->core)) {
 		qp->sending = true;
 	} else {
 		end_sending(e, qp);
 		note_failure(e, qp);
+		if (e->transfers && qp->failed_ns)
+			offload_forget(e, qp);
 	}
 	if (list_empty(&qp->ready) && qp_wants_output(&qp->core))
 		list_add_tail(&e->ready, &qp->ready);
@@ -239,6 +251,8 @@ void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 	groups_detach_all(&e->groups, qp);
 	release_path(e, qp);
 	list_remove(&qp->ready);
+	if (e->transfers)
+		offload_forget(e, qp);
 	list_remove(&qp->core.events.node);
 	e->qps[qp->core.qpn & (ENGINE_MAX_QPS - 1)] = NULL;
 	if (qp->core.qpn != QPN_GSI)
@@ -307,6 +321,11 @@ static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_n
 {
 	struct qp *core = &qp->core;
 
+	/* Nor is the peer to blame for what it has answered and there was no room for. */
+	if (e->transfers && (side_is_fetching(qp) || qp->loss.response))
+		qp_hold_timer(core, now_ns);
+	if (qp_next_deadline(core) > now_ns)
+		return;
 	qp_on_deadline(core, now_ns);
 	if (core->error_status == FRL_WC_RETRY_EXC_ERR && !core->error && !has_link(e, qp))
 		core->error = "transport retries exhausted: the port at this end has no link; "
@@ -352,6 +371,8 @@ void engine_drop_link(struct engine *e, uint16_t link)
 		engine_packets_taken(e, q, (uint16_t)(q->tail - q->head));
 		q->blocked = q->drops = false;
 	}
+	if (e->transfers)
+		sides_drop_link(e, link);
 	/* The number may be somebody else's in a moment. */
 	if (link < PORT_MAX_LINKS)
 		e->notes[link] = 0;
@@ -408,7 +429,8 @@ bool engine_link_used(const struct engine *e, uint16_t link)
 
 bool engine_link_queued(const struct engine *e, uint16_t link)
 {
-	return e->tx[link] && e->tx[link]->head != e->tx[link]->tail;
+	return (e->tx[link] && e->tx[link]->head != e->tx[link]->tail) ||
+		(e->transfers && sides_wait(e->transfers, link));
 }
 
 bool engine_send_note(struct engine *e, uint16_t link, enum engine_note note)
@@ -503,10 +525,14 @@ static void report_groups(struct engine *e, uint64_t now_ns)
 
 uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 {
-	uint32_t moved;
+	uint32_t moved = 0;
 
 	e->now_ns = now_ns;
-	moved = receive_burst(e, now_ns);
+	if (e->transfers)
+		moved = offload_progress(e, now_ns);
+	moved += receive_burst(e, now_ns);
+	if (e->transfers)
+		offload_launch(e);
 	follow_neighbors(e);
 	fire_deadlines(e, now_ns);
 	if (!e->port->caps.on_demand && !e->revoked) {
@@ -515,6 +541,8 @@ uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 	}
 	moved += emit_packets(e, now_ns);
 	flush_tx(e, now_ns);
+	if (e->transfers)
+		offload_launch(e);
 	if (!e->revoked)
 		check_links(e, now_ns);
 	check_overruns(e);
@@ -525,6 +553,8 @@ uint64_t engine_next_deadline(const struct engine *e)
 {
 	uint64_t next = e->next_deadline_ns;
 
+	if (engine_is_transferring(e) && e->now_ns + TRANSFER_CHECK_NS < next)
+		next = e->now_ns + TRANSFER_CHECK_NS;
 	if (e->port->caps.on_demand || e->revoked)
 		return next;
 	if (neighbors_next_deadline(&e->neighbors) < next)

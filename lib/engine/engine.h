@@ -34,7 +34,12 @@ enum {
 	ENGINE_LINKS,
 	/* Where datagrams go whose link is no more. */
 	ENGINE_NO_LINK = ENGINE_LINKS,
+	ENGINE_OFFLOADS = 8, /* that an engine works with: bits of a mask */
 };
+
+struct offload;
+struct side_packet;
+struct transfers;
 
 /*
  * Packets encoded but not yet taken by the port: slots [head, tail) modulo 2^16. Written in place
@@ -69,6 +74,16 @@ struct engine_qp {
 	 * a time, so that they are told in order. */
 	uint16_t queued;
 	uint16_t queued_link;
+	/* Memory that the processor does not reach (transfers.h). What was placed for it last, and
+	 * by which offloads; those that it has used; its newest packets beside the queues, requests
+	 * and answers; and of what was thrown away, and the offloads that had no room for it. */
+	uint64_t placed_seq;
+	uint32_t placed_mask;
+	uint32_t used_mask;
+	struct side_packet *side_last[2];
+	struct qp_loss loss;
+	uint32_t starved_mask;
+	struct list starved;
 };
 
 /* An address handle as the engine keeps it. */
@@ -120,6 +135,7 @@ struct engine {
 	struct list ahs;
 	struct groups groups;
 	struct tx_queue *tx[ENGINE_LINKS];
+	struct transfers *transfers; /* NULL: there has been no offload */
 	struct engine_peer peers[PORT_MAX_LINKS];
 	uint16_t n_links;              /* of the port: no link at this number or above is in use */
 	uint8_t notes[PORT_MAX_LINKS]; /* enum engine_note: come, and not taken yet */
@@ -243,7 +259,27 @@ uint8_t engine_take_notes(struct engine *engine, uint16_t link);
 int engine_add_region(struct engine *engine, struct region *region);
 void engine_remove_region(struct engine *engine, struct region *region);
 
-/* True while a packet with payload from the region waits for its port: not to be removed yet. */
+/*
+ * Regions may have this `offload` from now on: it reaches the engine's buffers, and the frames that
+ * the port can spare. In three steps, of one offload at a time: prepared, which is -ENOMEM or
+ * -ENOSPC (there are ENGINE_OFFLOADS); mapped, with the result of the offload's map(); attached,
+ * which does not fail. The reason is in frl_last_error.
+ * Detached when there are no such regions any more and none of their transfers is under way, and
+ * then unmapped; at the latest both by engine_fini().
+ * To map host memory for a GPU takes long, and to unmap it may wait for all that the GPU has to do:
+ * these two are called without the guard of the device, whose other queue pairs go on meanwhile.
+ */
+int engine_prepare_offload(struct engine *engine);
+int engine_map_offload(const struct engine *engine, struct offload *offload);
+void engine_attach_offload(struct engine *engine, struct offload *offload);
+void engine_detach_offload(struct engine *engine, struct offload *offload);
+void engine_unmap_offload(const struct engine *engine, struct offload *offload);
+
+/* True while offloads have something to do, which nobody tells of: to be polled then. */
+bool engine_is_transferring(const struct engine *engine);
+
+/* True while a packet with payload from the region waits for its port, or payload is on its way
+ * into the region or out of it: not to be removed yet. */
 bool engine_region_queued(const struct engine *engine, const struct region *region);
 
 #endif

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/engine/transfers.h"
+
 enum {
 	DEFAULT_HOP_LIMIT = 64,
 	MAX_SERVICE_LEVEL = 7,
@@ -221,8 +223,13 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 	if (mask & FRL_QP_AV)
 		set_path(e, qp, &way);
 	engine_update(e, qp);
-	if (qp->core.state == FRL_QPS_RESET)
+	if (qp->core.state == FRL_QPS_RESET) {
 		release_path(e, qp);
+		/* What it has placed stays marked until it is there. */
+		qp->used_mask = 0;
+		if (e->transfers)
+			offload_forget(e, qp);
+	}
 	return 0;
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one copy of a received payload: from the packet buffer to where it belongs. */
+/* The one copy of a received payload: from the packet buffer to where it belongs; or the order to
+ * make it, where that is out of the processor's reach. */
 #include "lib/engine/stages.h"
 
 #include <ferrule/reduce.h>
 
 #include "lib/base/copy.h"
+#include "lib/engine/transfers.h"
 
 /* Atomic with everybody on this machine, the application's own atomics included. */
 static void execute(const struct atomic_op *op)
@@ -19,13 +21,19 @@ static void execute(const struct atomic_op *op)
 	*op->ret_original = original;
 }
 
-void place(struct frl_stats *stats, const struct placements *placements)
+void place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct placements *placements)
 {
+	struct frl_stats *stats = &e->stats;
+
 	for (uint32_t i = 0; i < placements->count; i++) {
 		const struct placement *p = &placements->list[i];
 		const struct frl_recv_action *action = p->action;
 
-		if (action) {
+		if (p->region->offload) {
+			*(action ? &stats->bytes_reduced : &stats->bytes_placed) += p->length;
+			offload_place(e, qp, frame, p);
+		} else if (action) {
 			frl_reduce_local(p->dst, p->src, p->payload,
 				p->length / frl_dtype_size(action->dtype), action->dtype,
 				action->op);
@@ -36,6 +44,8 @@ void place(struct frl_stats *stats, const struct placements *placements)
 			stats->bytes_placed += p->length;
 		}
 	}
+	if (e->transfers)
+		offload_placed(e->transfers);
 	if (placements->atomic.addr)
 		execute(&placements->atomic);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
+#include "lib/engine/transfers.h"
 #include "lib/wire/icmp.h"
 
 enum { PREFETCH_BYTES = 1024 };
@@ -120,8 +121,10 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 {
 	struct placements placements;
 
+	if (e->transfers && !offload_admits(e, qp, packet, now_ns))
+		return;
 	qp_input(&qp->core, packet, &placements, now_ns);
-	place(&e->stats, &placements);
+	place(e, qp, frame, &placements);
 	/* Payload of a packet that was refused or is a repetition was not read. */
 	if (frame->payload && placements.count && !e->port->ops->payload_intact(e->port, frame))
 		qp_payload_lost(&qp->core, &placements);
@@ -269,7 +272,7 @@ static void prefetch_frame(const struct port_frame *frame)
 uint32_t receive_burst(struct engine *e, uint64_t now_ns)
 {
 	struct port_frame frames[PORT_BURST];
-	uint16_t n = e->port->ops->rx_burst(e->port, frames, PORT_BURST);
+	uint16_t n = e->port->ops->rx_burst(e->port, frames, PORT_BURST), n_free = 0;
 
 	for (uint16_t i = 0; i < n; i++) {
 		if (i + 1 < n)
@@ -277,8 +280,14 @@ uint32_t receive_burst(struct engine *e, uint64_t now_ns)
 		e->stats.rx_packets++;
 		e->stats.rx_bytes += frames[i].len + frames[i].payload_len;
 		receive_frame(e, &frames[i], now_ns);
+		if (!e->transfers)
+			continue;
+		if (!offload_kept_frame(e))
+			frames[n_free++] = frames[i];
 	}
-	if (n)
-		e->port->ops->rx_free(e->port, frames, n);
+	if (!e->transfers)
+		n_free = n;
+	if (n_free)
+		e->port->ops->rx_free(e->port, frames, n_free);
 	return n;
 }

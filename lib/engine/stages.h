@@ -48,6 +48,11 @@ bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, s
 /* True while a frame in e->scratch waits. */
 bool engine_scratch_queued(const struct engine *e);
 
+/* A packet whose payload has come goes to its link's queue, which has room. */
+void engine_queue_packet(struct engine *e, struct side_packet *side);
+/* UC, UD, GSI: `n` more packets of the flow were taken, or dropped. */
+void engine_tell(struct engine *e, uint32_t flow, uint16_t n);
+
 /* Makes the transmit queue of a link. -ENOMEM, -EINVAL. */
 int engine_use_link(struct engine *e, uint16_t link);
 
@@ -78,7 +83,8 @@ void forget_link(struct engine *e, uint16_t link);
 /* Gives up what a queue pair's path holds. */
 void release_path(struct engine *e, struct engine_qp *qp);
 
-/* placement.c: carries placements out, in order. */
-void place(struct frl_stats *stats, const struct placements *placements);
+/* placement.c: carries placements out of a packet in this frame, in order. */
+void place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct placements *placements);
 
 #endif

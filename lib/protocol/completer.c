@@ -187,7 +187,7 @@ void completer_input(struct qp *qp, const struct wire_packet *packet, struct pla
 		qp->stats->naks_received_seq++;
 		/* rxe refuses what follows a packet that found no receive request a second time. */
 		if (!recovery_waits_for_receiver(qp) && advance(qp, psn, now_ns))
-			recovery_on_loss(qp, now_ns);
+			recovery_on_nak(qp, psn, now_ns);
 		break;
 	case ANSWER_RNR_NAK:
 		qp->stats->naks_received_rnr++;

@@ -16,17 +16,31 @@ enum cq_armed {
 	CQ_ARMED,           /* for every completion */
 };
 
+/* Until when the bytes that an entry tells of are on their way: which transfers have to be done.
+ * Those two are the engine's (lib/engine/transfers.h). */
+struct cq_wait {
+	uint64_t seq;
+	uint32_t mask;
+	bool urgent; /* as cq_notify() has it */
+};
+
 /* Entries [head, tail); head and tail run freely, modulo 2^32. */
 struct cq {
 	struct frl_wc *entries;
 	uint32_t mask; /* entries - 1, a power of two minus one */
 	uint32_t head;
 	uint32_t tail;
+	uint32_t hidden;    /* the last so many are there, but may not be taken yet */
 	bool overrun;       /* a completion did not fit; nothing is written any more */
 	uint8_t armed;      /* enum cq_armed */
 	struct list notify; /* in queues->completions: the channel is to be told */
 	struct event_source events;
 	struct event_queues *queues;
+	/* The engine's, where it works with memory that the processor does not reach. Entries are
+	 * hidden then until it has looked at them: up to the position `marked` it has. */
+	struct cq_wait *waits; /* one for each entry; NULL: none waits for anything */
+	uint32_t marked;
+	struct list waiting; /* in the engine's list while some are hidden */
 };
 
 /* `entries` has room for `count` completions, a power of two. */
@@ -35,6 +49,7 @@ static inline void cq_init(
 {
 	*cq = (struct cq){ .entries = entries, .mask = count - 1, .queues = queues };
 	list_init(&cq->notify);
+	list_init(&cq->waiting);
 	event_source_init(&cq->events, EVENT_OF_CQ, NULL);
 }
 
@@ -61,14 +76,38 @@ static inline struct frl_wc *cq_push(struct cq *cq, const struct frl_wc *wc, boo
 		return 0;
 	}
 	*entry = *wc;
+	if (cq->waits) {
+		cq->waits[cq->tail++ & cq->mask].urgent = solicited || wc->status != FRL_WC_SUCCESS;
+		cq->hidden++;
+		return entry;
+	}
 	cq->tail++;
 	cq_notify(cq, solicited || wc->status != FRL_WC_SUCCESS);
 	return entry;
 }
 
+/* The entry, which was written for the packet that is being taken in, has become an error. */
+static inline void cq_hurry(struct cq *cq, const struct frl_wc *entry)
+{
+	if (cq->waits)
+		cq->waits[entry - cq->entries].urgent = true;
+	else
+		cq_notify(cq, true);
+}
+
+/* The first of the hidden entries may be taken from now on, and is told of like a new one: who asks
+ * to be told after it was written, and before this, has not seen it and must hear of it. */
+static inline void cq_reveal(struct cq *cq)
+{
+	bool urgent = cq->waits[(cq->tail - cq->hidden) & cq->mask].urgent;
+
+	cq->hidden--;
+	cq_notify(cq, urgent);
+}
+
 static inline bool cq_pop(struct cq *cq, struct frl_wc *ret_wc)
 {
-	if (cq->head == cq->tail)
+	if (cq->head == cq->tail - cq->hidden)
 		return false;
 	*ret_wc = cq->entries[cq->head++ & cq->mask];
 	return true;

@@ -327,7 +327,7 @@ void qp_payload_lost(struct qp *qp, struct placements *placements)
 		wc->status = FRL_WC_REM_ABORT_ERR;
 		wc->byte_len = placements->received ? wc->byte_len - placements->received : 0;
 		/* As a success it was perhaps nothing that the channel had asked for. */
-		cq_notify(qp->recv_cq, true);
+		cq_hurry(qp->recv_cq, wc);
 	} else if (placements->received && qp->responder.recv) {
 		receive_complete(qp,
 			&(struct frl_wc){

@@ -13,8 +13,8 @@
  * completer.c (what answers mean), recovery.c (every timer), responder.c (RC requests), saved.c
  * (READs and atomics as the responder keeps them), unreliable.c (receiving UC and UD), message.c
  * (SENDs and WRITEs, for both), receive.c (receive requests: take, place, complete), recv_queue.c,
- * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes), qp_stats.c (what it
- * tells about itself).
+ * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes), reach.c (whose
+ * memory a packet is about), qp_stats.c (what it tells about itself).
  */
 #ifndef FERRULE_PROTOCOL_QP_H
 #define FERRULE_PROTOCOL_QP_H
@@ -112,7 +112,7 @@ struct recovery {
 	uint8_t retries;         /* left */
 	uint8_t rnr_retries;     /* left */
 	uint8_t backoff;         /* timeouts in a row */
-	bool went_back;          /* since `una` last moved, because of a NAK, sent or implied */
+	bool went_back;          /* since `una` last moved; for a NAK, sent, implied or to be */
 	bool refused;            /* by an RNR NAK, since `una` last moved */
 };
 
@@ -152,7 +152,7 @@ struct responder {
 	struct recv_wqe srq_wqe; /* where it is when it came from the SRQ */
 	struct psn epsn;         /* the next PSN to accept */
 	uint32_t msn;
-	bool nak_sent; /* a NAK for epsn is out: later packets are dropped in silence (9.7.5.2.8) */
+	bool nak_sent; /* a NAK for epsn is out, or will be: later ones are dropped (9.7.5.2.8) */
 	enum responder_message message;
 	uint32_t offset; /* MESSAGE_SEND, MESSAGE_WRITE: bytes of the message accepted so far */
 	uint64_t write_va;
@@ -339,6 +339,35 @@ void qp_transmitted(struct qp *qp, uint32_t packets);
  * a port that takes nothing ever again makes the queue pair fail as a peer that never answers does.
  */
 void qp_not_taken(struct qp *qp, uint64_t now_ns);
+
+/*
+ * Packets of requests wait at this end for bytes that are being fetched, or have waited until now:
+ * the peer had no chance to answer. A local ACK timer that runs starts again.
+ */
+void qp_hold_timer(struct qp *qp, uint64_t now_ns);
+
+/* Whether an offload is one of those that the caller means. */
+typedef bool (*qp_offload_test)(const void *arg, const struct offload *offload);
+
+/* True when taking this packet in may place bytes into memory of such an offload; and when the next
+ * packet of qp_output() may have payload from there. In doubt they say so. */
+bool qp_input_reaches(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
+	const void *arg);
+bool qp_output_reaches(const struct qp *qp, qp_offload_test test, const void *arg);
+
+/* What was thrown away of a queue pair before qp_input() could see it. */
+struct qp_loss {
+	bool request;
+	bool response;
+	struct psn psn; /* of the request */
+	struct psn response_psn;
+};
+
+/* Notes that this packet, which qp_input_reaches() is true of, is thrown away. */
+void qp_note_loss(struct qp *qp, const struct wire_packet *packet, struct qp_loss *loss);
+/* RC: has sent again what is still missing, without waiting for a timer, and without using up a
+ * retry of this end. False: nothing is missing any more. */
+bool qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns);
 
 /* True when qp_output() has something to do. */
 bool qp_wants_output(const struct qp *qp);

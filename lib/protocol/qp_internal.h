@@ -122,6 +122,8 @@ void completer_input(struct qp *qp, const struct wire_packet *packet, struct pla
 /* responder.c: RC. */
 void responder_input(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+/* The packet expected next has come and was thrown away: as if a later one told that it is lost. */
+void responder_ask_again(struct qp *qp);
 /* A request for a queue pair in ERR. */
 void responder_refuse_late(struct qp *qp, const struct wire_packet *packet);
 /* Something is to be answered: an acknowledgement, or a READ or atomic. */

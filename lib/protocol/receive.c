@@ -16,6 +16,7 @@ struct elements {
 	uint32_t n_sge;
 	const struct frl_recv_action *action; /* NULL: COPY */
 	const uint8_t *src;                   /* REDUCE: of byte 0; NULL: what is there */
+	const struct offload *offload;        /* who reaches `src` */
 };
 
 /*
@@ -39,7 +40,8 @@ static bool walk(const struct elements *e, struct placements *placements, uint32
 			continue;
 		}
 		region = region_local(e->regions, e->pd, sge, FRL_ACCESS_LOCAL_WRITE);
-		if (!region)
+		/* Nobody reaches both operands then: the memory has become another one. */
+		if (!region || (e->src && region->offload != e->offload))
 			return false;
 		dst = region_memory(region, (uintptr_t)sge->addr + skip);
 		n = sge->length - skip < length - done ? sge->length - skip : length - done;
@@ -128,9 +130,11 @@ static bool elements_of(const struct qp *qp, const struct recv_wqe *wqe, struct 
 	if (!action->src)
 		return true;
 	region = region_local(queue->regions, queue->pd, &src, 0);
-	if (region)
-		ret->src = region_memory(region, (uintptr_t)action->src);
-	return region;
+	if (!region)
+		return false;
+	ret->src = region_memory(region, (uintptr_t)action->src);
+	ret->offload = region->offload;
+	return true;
 }
 
 enum receive_verdict receive_check(

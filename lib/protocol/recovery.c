@@ -111,6 +111,27 @@ bool recovery_on_loss(struct qp *qp, uint64_t now_ns)
 	return true;
 }
 
+void recovery_on_nak(struct qp *qp, struct psn psn, uint64_t now_ns)
+{
+	const struct requester *q = &qp->requester;
+
+	/* Where nothing is lost or repeated on the way, the packet has come again since the first
+	 * one, and found no room again. */
+	if (qp->unlimited_retry && psn_equal(psn, q->una) && psn_diff(q->next, q->una) > 0)
+		qp->recovery.went_back = false;
+	recovery_on_loss(qp, now_ns);
+}
+
+void recovery_repeat(struct qp *qp, uint64_t now_ns)
+{
+	/* After an RNR wait everything is sent again. */
+	if (recovery_waits_for_receiver(qp))
+		return;
+	qp->recovery.went_back = true;
+	go_back(qp);
+	start_ack_timer(&qp->recovery, now_ns);
+}
+
 void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint64_t now_ns)
 {
 	struct recovery *r = &qp->recovery;
@@ -139,6 +160,12 @@ void qp_not_taken(struct qp *qp, uint64_t now_ns)
 	if (qp->type == FRL_QPT_RC && !qp->unlimited_retry && qp_sends(qp) &&
 		requester_wants_output(qp))
 		recovery_on_sent(qp, now_ns);
+}
+
+void qp_hold_timer(struct qp *qp, uint64_t now_ns)
+{
+	if (qp->recovery.ack_deadline_ns != DEADLINE_NONE)
+		start_ack_timer(&qp->recovery, now_ns);
 }
 
 uint64_t qp_next_deadline(const struct qp *qp)

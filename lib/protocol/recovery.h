@@ -24,6 +24,11 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns);
 /* The packet at `una`, or the response to it, was lost: a NAK says so, or an answer implies it.
  * False: nothing is to be sent again because of that. */
 bool recovery_on_loss(struct qp *qp, uint64_t now_ns);
+/* The peer asks for the packet `psn`; everything before it has been taken. */
+void recovery_on_nak(struct qp *qp, struct psn psn, uint64_t now_ns);
+/* The response at `una` came and was thrown away here, for want of room: it is asked for again.
+ * Neither the peer nor the network is to blame. */
+void recovery_repeat(struct qp *qp, uint64_t now_ns);
 /* The packet `psn` found no receive request; it is at `una`, or responses are missing before it. */
 void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint64_t now_ns);
 void recovery_stop(struct qp *qp);

@@ -84,11 +84,25 @@ static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *
 	return 0;
 }
 
+/* Whoever reaches `src` must reach what the elements name, too. */
+static int check_operands(const struct recv_queue *queue, const struct frl_recv_wr *wr,
+	const struct region *src, const char **ret_why)
+{
+	for (int i = 0; i < wr->n_sge; i++)
+		if (wr->sge[i].length &&
+			region_find(queue->regions, wr->sge[i].lkey)->offload != src->offload)
+			return refuse(ret_why,
+				"a reducing receive has its operand and its elements all in host "
+				"memory, or all in memory of one GPU");
+	return 0;
+}
+
 static int check_action(const struct recv_queue *queue, const struct frl_recv_wr *wr,
 	uint32_t length, const char **ret_why)
 {
 	const struct frl_recv_action *action = &wr->action;
 	const struct frl_sge src = { (void *)(uintptr_t)action->src, length, action->src_lkey };
+	const struct region *region;
 	size_t size;
 
 	if (action->type == FRL_ACTION_COPY)
@@ -101,10 +115,13 @@ static int check_action(const struct recv_queue *queue, const struct frl_recv_wr
 	for (int i = 0; i < wr->n_sge; i++)
 		if (wr->sge[i].length % size != 0)
 			return refuse(ret_why, "a reducing receive takes whole elements only");
-	if (action->src && length && !region_local(queue->regions, queue->pd, &src, 0))
+	if (!action->src || !length)
+		return 0;
+	region = region_local(queue->regions, queue->pd, &src, 0);
+	if (!region)
 		return refuse(
 			ret_why, "the action's src does not lie inside the region of src_lkey");
-	return 0;
+	return check_operands(queue, wr, region, ret_why);
 }
 
 int recv_queue_post(struct recv_queue *queue, const struct frl_recv_wr *wr, const char **ret_why)

@@ -37,6 +37,7 @@ static void unbind(struct region *window)
 	window->parent = 0;
 	window->addr = 0;
 	window->port_mem = 0;
+	window->offload = 0;
 	window->length = 0;
 	window->access = 0;
 	window->qp = 0;
@@ -62,7 +63,8 @@ bool region_bind(struct region_table *table, struct region *window, struct regio
 		needs |= FRL_ACCESS_LOCAL_WRITE;
 	if (!window->is_window || window->parent || parent->is_window || window->pd != parent->pd ||
 		(bind->access & ~remote) || bind->length == 0 ||
-		!region_allows(parent, window->pd, bind->addr, bind->length, needs))
+		!region_allows(parent, window->pd, bind->addr, bind->length, needs) ||
+		(parent->offload && (bind->access & FRL_ACCESS_REMOTE_ATOMIC)))
 		return false;
 	if ((bind->rkey ^ window->key) & ~(uint32_t)TAG_MASK || bind->rkey == window->key)
 		return false;
@@ -72,6 +74,7 @@ bool region_bind(struct region_table *table, struct region *window, struct regio
 	window->length = bind->length;
 	window->access = bind->access;
 	window->port_mem = parent->port_mem;
+	window->offload = parent->offload;
 	window->parent = parent;
 	window->qp = qp;
 	parent->windows++;

@@ -12,6 +12,8 @@
 
 #include <ferrule/memory.h>
 
+struct offload;
+
 enum {
 	REGION_INDEX_BITS = 16,
 	REGION_MAX = 1 << REGION_INDEX_BITS,
@@ -28,6 +30,9 @@ struct region {
 	uint32_t access; /* enum frl_access */
 	const void *pd;  /* identity of the protection domain */
 	void *port_mem; /* the engine's: what the port made of the memory; a window: its parent's */
+	/* NULL, or who reaches the memory in the processor's place (it has no port_mem then). A
+	 * window: its parent's. */
+	struct offload *offload;
 	bool is_window;
 	uint32_t windows;      /* a region: that are bound to it */
 	struct region *parent; /* a window */
@@ -101,7 +106,8 @@ static inline const struct region *region_remote(const struct region_table *tabl
  * Binds a window, which must be unbound, to a part of a region, for one queue pair. False, and
  * nothing changed, when the specification forbids it (10.6.7.2.2): other domain, no MW_BIND right,
  * out of bounds, length 0, rights that the region's local ones do not allow, a key of another
- * window, or a key with the tag that it has already.
+ * window, or a key with the tag that it has already. And atomics in memory that the processor does
+ * not reach.
  */
 bool region_bind(struct region_table *table, struct region *window, struct region *parent,
 	const struct frl_mw_bind *bind, const void *qp);

@@ -72,7 +72,8 @@ static enum verdict classify_atomic(const struct qp *qp, const struct wire_packe
 		return INVALID_REQUEST;
 	region = region_remote(qp->regions, qp->pd, qp, atomic->rkey, atomic->va, ATOMIC_SIZE,
 		FRL_ACCESS_REMOTE_ATOMIC);
-	if (!region)
+	/* Atomics are the processor's: memory that it does not reach has none. */
+	if (!region || region->offload)
 		return ACCESS_ERROR;
 	/* 9.4.5: aligned, in the peer's address space and in memory. */
 	if ((atomic->va | (uintptr_t)region_memory(region, atomic->va)) % ATOMIC_SIZE != 0)
@@ -265,6 +266,15 @@ static void acknowledge_again(struct qp *qp, struct psn psn)
 	/* A pending NAK is for a later PSN; it acknowledges the same packets, and says more. */
 	if (!r->ack_pending || psn_diff(psn, r->ack_psn) > 0)
 		answer(qp, POSITIVE, psn);
+}
+
+void responder_ask_again(struct qp *qp)
+{
+	struct responder *r = &qp->responder;
+
+	r->nak_sent = true;
+	qp->stats->naks_sent_seq++;
+	answer(qp, AETH_NAK | NAK_SEQUENCE, r->epsn);
 }
 
 static void repeat(struct qp *qp, const struct wire_packet *packet)

@@ -64,6 +64,16 @@ static const char *check_request(
 	return NULL;
 }
 
+/* Inline data needs no lkey; but if it has the key of memory that the processor does not reach, it
+ * lies there. */
+static bool is_out_of_reach(const struct qp *qp, const struct frl_sge *sge)
+{
+	const struct region *region = region_find(qp->regions, sge->lkey);
+
+	return region && region->offload &&
+		region_allows(region, qp->pd, (uintptr_t)sge->addr, sge->length, 0);
+}
+
 static int copy_inline(const struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr,
 	const char **ret_why)
 {
@@ -77,6 +87,10 @@ static int copy_inline(const struct qp *qp, struct send_wqe *wqe, const struct f
 				"more inline bytes than the queue pair's max_inline allows");
 		if (sge->length && !sge->addr)
 			return refuse(ret_why, "the addr of an inline element is NULL");
+		if (sge->length && is_out_of_reach(qp, sge))
+			return refuse(ret_why,
+				"inline data must be host memory: post this without "
+				"FRL_SEND_INLINE");
 		if (sge->length)
 			memcpy(wqe->inline_data + total, sge->addr, sge->length);
 		total += sge->length;

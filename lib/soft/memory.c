@@ -8,6 +8,21 @@
 #include "lib/base/ip.h"
 #include "lib/soft/soft.h"
 
+/* The port never sees memory that it cannot read: its payload is in the engine's buffers then. */
+static int map(struct soft_device *device, const struct frl_mr *mr, struct port_mem **ret_mem)
+{
+	*ret_mem = NULL;
+	return mr->offload
+		? 0
+		: device->port->ops->mem_map(device->port, mr->addr, mr->length, ret_mem);
+}
+
+static void unmap(struct soft_device *device, struct port_mem *mem)
+{
+	if (mem)
+		device->port->ops->mem_unmap(device->port, mem);
+}
+
 int soft_mr_reg(struct frl_mr *base)
 {
 	struct soft_device *device = soft_device(base->device);
@@ -21,16 +36,17 @@ int soft_mr_reg(struct frl_mr *base)
 		.iova = base->iova,
 		.access = base->access,
 		.pd = base->pd,
+		.offload = base->offload,
 	};
 	device_enter(&device->base);
-	rc = device->port->ops->mem_map(device->port, base->addr, base->length, &mem);
+	rc = map(device, base, &mem);
 	if (rc)
 		goto leave;
 	mr->region.port_mem = mem;
 	rc = engine_add_region(&device->engine, &mr->region);
 	if (rc) {
 		frl_fail(rc, "no room for another memory region (at most %d a device)", REGION_MAX);
-		device->port->ops->mem_unmap(device->port, mem);
+		unmap(device, mem);
 	} else {
 		base->lkey = base->rkey = mr->region.key;
 	}
@@ -46,7 +62,8 @@ static int check_idle(struct soft_device *device, const struct soft_mr *mr)
 		return frl_fail(-EBUSY,
 			"memory windows are bound to the memory region: invalidate them first");
 	if (engine_region_queued(&device->engine, &mr->region) ||
-		!device->port->ops->mem_idle(device->port, mr->region.port_mem))
+		(mr->region.port_mem &&
+			!device->port->ops->mem_idle(device->port, mr->region.port_mem)))
 		return frl_fail(-EBUSY, "packets that refer to the memory region are still queued");
 	return 0;
 }
@@ -58,6 +75,7 @@ static void change_region(struct region *region, uint32_t flags, const struct fr
 		region->addr = wanted->addr;
 		region->length = wanted->length;
 		region->iova = wanted->iova;
+		region->offload = wanted->offload;
 	}
 	if (flags & FRL_REREG_ACCESS)
 		region->access = wanted->access;
@@ -77,10 +95,10 @@ int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *want
 	if (rc)
 		goto leave;
 	if (flags & FRL_REREG_TRANSLATION) {
-		rc = device->port->ops->mem_map(device->port, wanted->addr, wanted->length, &mem);
+		rc = map(device, wanted, &mem);
 		if (rc)
 			goto leave;
-		device->port->ops->mem_unmap(device->port, mr->region.port_mem);
+		unmap(device, mr->region.port_mem);
 		mr->region.port_mem = mem;
 	}
 	change_region(&mr->region, flags, wanted);
@@ -99,10 +117,38 @@ int soft_mr_dereg(struct frl_mr *base)
 	rc = check_idle(device, mr);
 	if (!rc) {
 		engine_remove_region(&device->engine, &mr->region);
-		device->port->ops->mem_unmap(device->port, mr->region.port_mem);
+		unmap(device, mr->region.port_mem);
 	}
 	device_leave(&device->base);
 	return rc;
+}
+
+int soft_offload_attach(struct frl_device *base, struct offload *offload)
+{
+	struct engine *engine = &soft_device(base)->engine;
+	int rc;
+
+	device_enter(base);
+	rc = engine_prepare_offload(engine);
+	device_leave(base);
+	if (!rc)
+		rc = engine_map_offload(engine, offload);
+	if (rc)
+		return rc;
+	device_enter(base);
+	engine_attach_offload(engine, offload);
+	device_leave(base);
+	return 0;
+}
+
+void soft_offload_detach(struct frl_device *base, struct offload *offload)
+{
+	struct engine *engine = &soft_device(base)->engine;
+
+	device_enter(base);
+	engine_detach_offload(engine, offload);
+	device_leave(base);
+	engine_unmap_offload(engine, offload);
 }
 
 int soft_mw_alloc(struct frl_mw *base)

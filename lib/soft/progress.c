@@ -14,7 +14,9 @@ enum {
 	NS_PER_MS = 1000000,
 	NS_PER_S = 1000000000,
 	PAUSE_NS = NS_PER_MS, /* while the application polls; also the longest wait for an event */
-	LAST_POLLS = 16,      /* that are made between asking for an event and going to sleep */
+	TRANSFER_US =
+		20, /* the longest sleep while a GPU is at work: nobody tells when it is done */
+	LAST_POLLS = 16, /* that are made between asking for an event and going to sleep */
 };
 
 void soft_leaving(struct frl_device *device)
@@ -83,6 +85,7 @@ static void *progress_main(void *arg)
 	frl_backoff_reset(&backoff);
 	while (!atomic_load_explicit(&device->stop, memory_order_relaxed)) {
 		unsigned polls = atomic_load_explicit(&device->polls, memory_order_relaxed);
+		bool transfers;
 		uint32_t moved;
 
 		if (polls != seen && !somebody_sleeps(device)) {
@@ -93,7 +96,10 @@ static void *progress_main(void *arg)
 		seen = polls;
 		device_enter(&device->base);
 		moved = soft_poll(&device->base);
+		transfers = engine_is_transferring(&device->engine);
 		device_leave(&device->base);
+		if (transfers && backoff.sleep_us > TRANSFER_US)
+			backoff.sleep_us = TRANSFER_US;
 		if (moved)
 			frl_backoff_reset(&backoff);
 		else

@@ -35,6 +35,7 @@ void soft_cq_destroy(struct frl_cq *base)
 
 	device_enter(base->device);
 	list_remove(&cq->core.notify);
+	list_remove(&cq->core.waiting);
 	list_remove(&cq->core.events.node);
 	if (base->channel) {
 		struct soft_channel *channel = soft_channel(base->channel);
@@ -42,6 +43,7 @@ void soft_cq_destroy(struct frl_cq *base)
 		bell_set(&channel->bell, !list_empty(&channel->pending));
 	}
 	device_leave(base->device);
+	free(cq->core.waits);
 	free(cq->core.entries);
 }
 

@@ -295,6 +295,9 @@ int soft_post_recv(struct frl_qp *base, const struct frl_recv_wr wr[], int n, in
 	device_enter(base->pd->device);
 	while (done < n && !(rc = qp_post_recv(&qp->engine.core, &wr[done], &why)))
 		done++;
+	/* Only then something is there to be looked at: what comes back at once. */
+	if (qp->engine.core.state == FRL_QPS_ERR)
+		engine_update(&device_of(base)->engine, &qp->engine);
 	device_leave(base->pd->device);
 	return finish_post(base, rc, done, why, ret_posted);
 }

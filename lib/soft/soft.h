@@ -141,6 +141,9 @@ void soft_note_poll(struct frl_device *device);
 int soft_mr_reg(struct frl_mr *mr);
 int soft_mr_rereg(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 int soft_mr_dereg(struct frl_mr *mr);
+/* Only one of the two at a time; the offload maps and unmaps memory without the guard. */
+int soft_offload_attach(struct frl_device *device, struct offload *offload);
+void soft_offload_detach(struct frl_device *device, struct offload *offload);
 int soft_mw_alloc(struct frl_mw *mw);
 void soft_mw_dealloc(struct frl_mw *mw);
 uint32_t soft_mw_rkey(struct frl_mw *mw);

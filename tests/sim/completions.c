@@ -46,7 +46,8 @@ static void check_result(struct endpoint *endpoint, const struct message *messag
 	static uint8_t bytes[SCRIPT_LONGEST];
 	struct gather gather = { &endpoint->results, bytes };
 
-	if (endpoint->lawless)
+	if (endpoint->lawless ||
+		memory_is_due(&endpoint->results, send_slot(endpoint, k), endpoint->slot_size))
 		return;
 	oracle_walk(
 		&message->local, send_slot(endpoint, k), 0, message->length, gather_piece, &gather);
@@ -100,6 +101,15 @@ static void check_success(struct endpoint *endpoint, const struct frl_wc *wc)
 	count(endpoint, message);
 }
 
+static void check_slot(struct endpoint *endpoint, uint32_t k)
+{
+	const struct inbox *inbox = endpoint->inbox;
+	uint32_t slot = inbox_offset(inbox, k);
+
+	SIM_CHECK(memory_compare(&inbox->memory, slot, inbox->slot_size) == slot + inbox->slot_size,
+		"endpoint %u: bytes in the slot of receive %u", endpoint->index, k);
+}
+
 static void check_received(struct endpoint *endpoint, const struct frl_wc *wc)
 {
 	const struct expected *expected = &endpoint->expected[endpoint->n_met];
@@ -126,9 +136,8 @@ static void check_received(struct endpoint *endpoint, const struct frl_wc *wc)
 		SIM_CHECK(wc->src_qp == expected->src_qp && wc->vlan == expected->vlan &&
 				wc->sl == expected->sl,
 			"endpoint %u: source of receive %u", endpoint->index, k);
-	SIM_CHECK(memory_compare(&endpoint->inbox->memory, slot, endpoint->inbox->slot_size) ==
-			slot + endpoint->inbox->slot_size,
-		"endpoint %u: bytes in the slot of receive %u", endpoint->index, k);
+	if (!memory_is_due(&endpoint->inbox->memory, slot, endpoint->inbox->slot_size))
+		check_slot(endpoint, k);
 	endpoint->world->tally->solicited += expected->solicited;
 }
 
@@ -219,7 +228,8 @@ static bool was_solicited(const struct endpoint *endpoint, const struct frl_wc *
 		endpoint->expected[endpoint->n_met].solicited;
 }
 
-static void check_completion(struct node *node, struct sim_cq *cq, const struct frl_wc *wc)
+static void check_completion(
+	struct node *node, struct sim_cq *cq, const struct frl_wc *wc, uint8_t *notice)
 {
 	struct endpoint *endpoint = endpoint_of(node, wc);
 	struct world *world = node->world;
@@ -235,11 +245,9 @@ static void check_completion(struct node *node, struct sim_cq *cq, const struct 
 		endpoint->index);
 	SIM_CHECK(wc->qp_num == endpoint->qpn, "endpoint %u: qp_num %06x", endpoint->index,
 		wc->qp_num);
-	if (endpoint->lawless && recv)
-		oracle_accept_notice(cq);
-	else
-		oracle_note_completion(
-			cq, wc->status != FRL_WC_SUCCESS, was_solicited(endpoint, wc));
+	*notice = endpoint->lawless && recv                                   ? NOTICE_UNKNOWN
+		: wc->status != FRL_WC_SUCCESS || was_solicited(endpoint, wc) ? NOTICE_URGENT
+									      : NOTICE_PLAIN;
 	check_turn(endpoint, wc);
 	SIM_CHECK(wc->status != FRL_WC_SUCCESS || !progress->failed,
 		"endpoint %u: success of %u after an error", endpoint->index, k);
@@ -256,5 +264,34 @@ void oracle_scan_cq(struct node *node, struct sim_cq *cq)
 {
 	SIM_CHECK(cq->cq.tail - cq->cq.head <= cq->cq.mask + 1, "a queue with too many entries");
 	for (; cq->scanned != cq->cq.tail; cq->scanned++)
-		check_completion(node, cq, &cq->cq.entries[cq->scanned & cq->cq.mask]);
+		check_completion(node, cq, &cq->cq.entries[cq->scanned & cq->cq.mask],
+			&cq->notices[cq->scanned & (ENDPOINT_CQ - 1)]);
+	for (; cq->noted != cq->cq.tail - cq->cq.hidden; cq->noted++) {
+		uint8_t notice = cq->notices[cq->noted & (ENDPOINT_CQ - 1)];
+
+		if (notice == NOTICE_UNKNOWN)
+			oracle_accept_notice(cq);
+		else
+			oracle_note_completion(cq, notice == NOTICE_URGENT);
+	}
+}
+
+void oracle_check_polled(struct endpoint *endpoint, const struct frl_wc *wc)
+{
+	uint32_t k = wc_sequence(wc);
+	const struct message *message = &endpoint->script.messages[k];
+
+	/* Who does not poll uses slots again without. */
+	if (wc->status != FRL_WC_SUCCESS || endpoint->lawless || endpoint->lost || endpoint->lazy)
+		return;
+	if (wc_is_recv(wc) && endpoint->inbox->memory.mock) {
+		check_slot(endpoint, k);
+		endpoint->world->tally->offload_received++;
+	} else if (!wc_is_recv(wc) && message_has_result(message) && endpoint->results.mock) {
+		SIM_CHECK(!memory_is_due(
+				  &endpoint->results, send_slot(endpoint, k), endpoint->slot_size),
+			"endpoint %u: the result of request %u is not there", endpoint->index, k);
+		check_result(endpoint, message, k);
+		endpoint->world->tally->offload_results++;
+	}
 }

@@ -2,6 +2,7 @@
 #include "tests/sim/endpoint.h"
 
 #include "tests/sim/fail.h"
+#include "tests/sim/oracle.h"
 #include "tests/sim/world.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ static uint32_t power_of_two(uint32_t n)
 static struct sim_cq *cq_create(struct endpoint *endpoint, struct sim_cq *cq, uint32_t entries)
 {
 	entries = power_of_two(entries);
+	SIM_CHECK(entries <= ENDPOINT_CQ, "a queue of %u completions", entries);
 	cq_init(&cq->cq, sim_alloc(entries, sizeof(struct frl_wc)), entries,
 		&endpoint->node->engine.events);
 	return cq;
@@ -307,8 +309,10 @@ void endpoint_fini(struct endpoint *endpoint)
 		engine_remove_region(engine, &endpoint->counter);
 		engine->port->ops->mem_unmap(engine->port, endpoint->counter.port_mem);
 	}
-	free(endpoint->own_cqs[0].cq.entries);
-	free(endpoint->own_cqs[1].cq.entries);
+	for (int i = 0; i < 2; i++) {
+		free(endpoint->own_cqs[i].cq.waits);
+		free(endpoint->own_cqs[i].cq.entries);
+	}
 	script_fini(&endpoint->script);
 }
 
@@ -386,6 +390,7 @@ static bool poll_one(struct endpoint *endpoint, struct sim_cq *cq)
 	if (!cq_pop(&cq->cq, &wc))
 		return false;
 	of = endpoint_of(endpoint->node, &wc);
+	oracle_check_polled(of, &wc);
 	progress = wc_is_recv(&wc) ? &of->recv : &of->send;
 	if (wc_is_recv(&wc))
 		inbox_slot(of->inbox, wc_sequence(&wc))->state = INBOX_FREE;

@@ -23,6 +23,7 @@ enum {
 	ENDPOINT_TOUCHED = 6 * PORT_BURST * FRL_MAX_SGE,
 	ENDPOINT_EXPECTED = 256,
 	ENDPOINT_ARRIVALS = 256,
+	ENDPOINT_CQ = 1024, /* completions, at most */
 	ENDPOINT_NO_RECV = UINT32_MAX,
 	/* Completions of shared queues name it instead of an endpoint. */
 	ENDPOINT_OF_SRQ = 0xffff,
@@ -36,7 +37,13 @@ struct sim_cq {
 	uint32_t scanned; /* completions before that have been checked */
 	uint8_t armed;    /* as it should be: enum cq_armed */
 	bool notifies;    /* its channel is to be told */
+	/* Entries before that could be polled when they were looked at, and were told of then. What
+	 * is to be told: enum sim_notice. */
+	uint32_t noted;
+	uint8_t notices[ENDPOINT_CQ];
 };
+
+enum sim_notice { NOTICE_PLAIN, NOTICE_URGENT, NOTICE_UNKNOWN };
 
 struct touched {
 	struct sim_memory *memory;
@@ -136,6 +143,7 @@ struct endpoint {
 	struct script script;
 	bool shares; /* the node's inbox */
 	struct inbox own_inbox, *inbox;
+	/* These, and the own inbox, may be out of the processor's reach. */
 	struct sim_memory target, source, results;
 	struct region counter; /* names the node's, in the own domain */
 	struct window *windows;

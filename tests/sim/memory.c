@@ -11,14 +11,16 @@ enum { CANARY = 0xc5 };
 static void region_init(struct sim_memory *memory, struct region *region, const void *pd,
 	uint32_t access, struct random_state *random)
 {
+	uint8_t *start = memory->mock ? memory->mapped->there : memory->bytes;
 	struct port *port = memory->engine->port;
 	uint32_t size = memory->size - 2 * MEMORY_GUARD;
-	struct port_mem *mem;
+	struct port_mem *mem = NULL;
 
 	*region = (struct region){
-		.addr = memory->bytes + MEMORY_GUARD,
+		.addr = start + MEMORY_GUARD,
 		.length = size,
-		.iova = (uintptr_t)memory->bytes + MEMORY_GUARD,
+		.iova = (uintptr_t)start + MEMORY_GUARD,
+		.offload = memory->mock ? &memory->mock->base : NULL,
 		.access = access,
 		.pd = pd,
 	};
@@ -26,7 +28,8 @@ static void region_init(struct sim_memory *memory, struct region *region, const 
 	if (random_below(random, 2))
 		region->iova = random_below(random, 2) ? 0 - (uint64_t)(size + 63) / 64 * 64
 						       : random_below(random, 1u << 30) * 64;
-	SIM_CHECK(port->ops->mem_map(port, region->addr, size, &mem) == 0, "mem_map");
+	if (!memory->mock)
+		SIM_CHECK(port->ops->mem_map(port, region->addr, size, &mem) == 0, "mem_map");
 	region->port_mem = mem;
 	SIM_CHECK(engine_add_region(memory->engine, region) == 0, "add_region");
 }
@@ -38,7 +41,9 @@ void memory_init(struct sim_memory *memory, struct engine *engine, const void *p
 
 	memory->engine = engine;
 	memory->size = size + 2 * MEMORY_GUARD;
-	memory->bytes = aligned_alloc(64, rounded);
+	if (memory->mock)
+		memory->mapped = mock_offload_memory(memory->mock, rounded);
+	memory->bytes = memory->mock ? memory->mapped->view : aligned_alloc(64, rounded);
 	SIM_CHECK(memory->bytes != NULL, "out of memory");
 	memset(memory->bytes, CANARY, rounded);
 	memset(memory->bytes + MEMORY_GUARD, 0, size);
@@ -65,12 +70,31 @@ void memory_fini(struct sim_memory *memory)
 	for (uint32_t i = 0; i < memory->n_keys; i++) {
 		SIM_CHECK(!engine_region_queued(memory->engine, &memory->regions[i]),
 			"memory is still queued");
+		if (memory->mock)
+			continue;
 		SIM_CHECK(port->ops->mem_idle(port, memory->regions[i].port_mem),
 			"memory is still being sent");
 		port->ops->mem_unmap(port, memory->regions[i].port_mem);
 	}
-	free(memory->bytes);
+	if (memory->mock)
+		mock_offload_free(memory->mock, memory->mapped);
+	else
+		free(memory->bytes);
 	free(memory->shadow);
+}
+
+bool memory_is_due(const struct sim_memory *memory, uint32_t offset, uint32_t len)
+{
+	struct region bytes;
+
+	if (!memory->mock)
+		return false;
+	bytes = (struct region){
+		.addr = memory->mapped->there + offset,
+		.length = len,
+		.offload = &memory->mock->base,
+	};
+	return engine_region_queued(memory->engine, &bytes);
 }
 
 void memory_fill(struct sim_memory *memory, uint32_t offset, int byte, uint32_t len)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory of the simulation, with guards around it and a copy (the shadow) of how it should look.
- * Registered under several keys, some of them with an address space of their own.
+ * Registered under several keys, some of them with an address space of their own. It may be out of
+ * the processor's reach: then `bytes` is how the simulation looks at it, and the engine cannot.
  */
 #ifndef FERRULE_SIM_MEMORY_H
 #define FERRULE_SIM_MEMORY_H
 
 #include "lib/base/random.h"
 #include "lib/engine/engine.h"
+#include "tests/unit/mock_offload.h"
 
 enum {
 	MEMORY_KEYS = 3, /* regions over the same memory */
@@ -22,6 +24,9 @@ struct sim_memory {
 	uint32_t n_keys;
 	struct region regions[MEMORY_KEYS];
 	bool registered;
+	struct mock_offload *mock;  /* who reaches it; NULL: host memory */
+	struct mock_memory *mapped; /* then */
+	bool is_ignored;            /* nobody knows any more how it should look */
 };
 
 /* What a request calls a place in memory. */
@@ -30,9 +35,11 @@ struct memory_name {
 	uint32_t key;
 };
 
-/* `size` zeroed bytes between guards, registered for the domain `pd`. */
+/* `size` zeroed bytes between guards, registered for the domain `pd`. memory->mock is given. */
 void memory_init(struct sim_memory *memory, struct engine *engine, const void *pd, uint32_t size,
 	uint32_t access, struct random_state *random);
+/* True while some of these bytes are on their way, or are being fetched. */
+bool memory_is_due(const struct sim_memory *memory, uint32_t offset, uint32_t len);
 /* Ends the registration; the memory stays. */
 void memory_deregister(struct sim_memory *memory);
 /* Nothing may be queued of it any more. */

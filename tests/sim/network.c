@@ -119,6 +119,7 @@ void node_init(struct world *world, uint32_t index)
 		.on_demand = world->config.fault == FAULT_LINK_DOWN,
 		.copies = world->config.no_icrc,
 		.in_place = world->config.in_place,
+		.max_held = world->config.offloads ? 100 : 0,
 	};
 	struct engine_config config = { .port = &node->port.base };
 
@@ -148,6 +149,7 @@ void node_init(struct world *world, uint32_t index)
 	config.mtu = WIRE_MAX_MTU;
 	config.seed = random_u64(&world->random);
 	SIM_CHECK(engine_init(&node->engine, &config) == 0, "engine_init");
+	scenario_add_offload(node);
 	if (world->config.srq)
 		share_receives(node);
 }
@@ -187,7 +189,10 @@ void node_fini(struct node *node)
 {
 	if (node->inbox.srq)
 		inbox_fini(&node->inbox);
+	free(node->shared_cq.cq.waits);
 	free(node->shared_cq.cq.entries);
 	engine_fini(&node->engine);
+	if (node->has_offload)
+		mock_offload_fini(&node->mock);
 	sim_port_fini(&node->port);
 }

@@ -39,6 +39,9 @@ void oracle_on_send(struct node *node, const uint8_t *data, uint32_t len);
 /* completions.c: takes note of the completions that are new on a queue, and checks each. */
 void oracle_scan_cq(struct node *node, struct sim_cq *cq);
 
+/* The application takes this completion: what it tells of is there now, if not before. */
+void oracle_check_polled(struct endpoint *endpoint, const struct frl_wc *wc);
+
 /* The requests before `k` have no completion of their own: checks that they were unsignaled and
  * have been executed, which means that their bytes are at the peer. */
 void oracle_skip_unsignaled(struct endpoint *endpoint, uint32_t k);
@@ -71,8 +74,9 @@ void oracle_follow_unreliable(struct endpoint *endpoint);
 void oracle_check_requester(struct endpoint *endpoint);
 void oracle_follow_loop(struct endpoint *endpoint);
 void oracle_check_events(struct node *node);
-/* A completion was written: should it have been notified? */
-void oracle_note_completion(struct sim_cq *cq, bool error, bool solicited);
+/* A completion can be polled: should it have been notified? An error is urgent, and what the sender
+ * has called so. */
+void oracle_note_completion(struct sim_cq *cq, bool urgent);
 /* Nobody knows. */
 void oracle_accept_notice(struct sim_cq *cq);
 

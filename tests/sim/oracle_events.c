@@ -4,9 +4,9 @@
 
 #include "tests/sim/fail.h"
 
-void oracle_note_completion(struct sim_cq *cq, bool error, bool solicited)
+void oracle_note_completion(struct sim_cq *cq, bool urgent)
 {
-	if (cq->armed != CQ_ARMED && !(cq->armed && (error || solicited)))
+	if (cq->armed != CQ_ARMED && !(cq->armed && urgent))
 		return;
 	cq->armed = CQ_NOT_ARMED;
 	cq->notifies = true;

@@ -3,7 +3,8 @@
 #include "tests/sim/world.h"
 
 enum {
-	FINITE_LOSS_PPM = 3000, /* up to this, seven retries are enough for certain */
+	STANDS_LONGEST_NS = 8000000, /* an offload */
+	FINITE_LOSS_PPM = 3000,      /* up to this, seven retries are enough for certain */
 };
 
 static uint32_t pick(struct random_state *random, const uint32_t *values, uint32_t n)
@@ -107,6 +108,63 @@ void scenario_choose(struct world_config *config, struct random_state *random)
 		config->windows = false;
 }
 
+/* In place there are bytes that nobody knows, and when they come would be hard to tell. */
+void scenario_choose_offloads(struct world *world)
+{
+	struct world_config *config = &world->config;
+
+	config->offloads = one_in(&world->offload_random, 4) && !config->in_place;
+}
+
+void scenario_add_offload(struct node *node)
+{
+	static const uint32_t rooms[] = { 1, 20, 200, UINT32_MAX };
+	struct world *world = node->world;
+	struct random_state *random = &world->offload_random;
+	struct mock_offload *mock = &node->mock;
+
+	if (!world->config.offloads || one_in(random, 3))
+		return;
+	mock_offload_init(mock, random_u64(random));
+	mock->room = pick(random, rooms, 4);
+	mock->reaches_one_in = (uint32_t)random_below(random, 4);
+	if (one_in(random, 3))
+		mock->launch_room = (uint32_t)random_below(random, 40);
+	node->has_offload = mock_offload_attach(mock, &node->engine) == 0;
+}
+
+void scenario_pace_offload(struct node *node)
+{
+	static const uint32_t speeds[] = { 0, 0, 1, 4, 32, UINT32_MAX };
+	struct random_state *random = &node->world->offload_random;
+
+	uint64_t now_ns = node->world->clock.now_ns;
+
+	if (!node->has_offload)
+		return;
+	/* Once in a while nothing at all, for long enough that everything else has to wait. */
+	if (one_in(random, 400))
+		node->stands_until_ns = now_ns + random_below(random, STANDS_LONGEST_NS);
+	if (now_ns < node->stands_until_ns)
+		node->mock.speed = 0;
+	else if (one_in(random, 4))
+		node->mock.speed = pick(random, speeds, 6);
+}
+
+/* Only of reliable ones: what of the others an engine drops nobody but it would know. */
+static void choose_memories(struct endpoint *endpoint)
+{
+	struct random_state *random = &endpoint->world->offload_random;
+	struct sim_memory *memories[] = { &endpoint->target, &endpoint->source, &endpoint->results,
+		&endpoint->own_inbox.memory };
+
+	if (!endpoint->node->has_offload || endpoint->type != FRL_QPT_RC || endpoint->lawless)
+		return;
+	for (int i = 0; i < 4; i++)
+		if (!one_in(random, 3))
+			memories[i]->mock = &endpoint->node->mock;
+}
+
 static uint32_t choose_psn(struct random_state *random)
 {
 	if (one_in(random, 2))
@@ -165,7 +223,8 @@ static void choose_script(struct world *world, struct endpoint *endpoint)
 		.window_size = endpoint->window_size,
 		.may_reduce = endpoint->type == FRL_QPT_RC && !endpoint->peer->shares,
 		.windows = config->windows && !endpoint->lawless,
-		.shared_counter = !endpoint->lawless,
+		.no_atomics = endpoint->peer->target.mock,
+		.shared_counter = !endpoint->lawless && !endpoint->results.mock,
 		.group = !endpoint->loop,
 	};
 
@@ -223,6 +282,7 @@ void scenario_endpoint(struct world *world, struct endpoint *endpoint)
 	attr->sq_psn = choose_psn(random);
 	attr->capabilities = config->no_icrc ? FRL_CAP_NO_ICRC : 0;
 	choose_timers(world, endpoint);
+	choose_memories(endpoint);
 }
 
 /* When both ends of all pairs are known. */

@@ -87,6 +87,9 @@ static enum frl_wr_opcode choose_opcode(
 	opcode = of_rc[random_below(random, sizeof(of_rc) / sizeof(of_rc[0]))];
 	if (!config->windows && (opcode == FRL_WR_SEND_WITH_INV || opcode == FRL_WR_BIND_MW))
 		return FRL_WR_RDMA_READ;
+	if (config->no_atomics &&
+		(opcode == FRL_WR_ATOMIC_CMP_AND_SWP || opcode == FRL_WR_ATOMIC_FETCH_AND_ADD))
+		return FRL_WR_RDMA_WRITE;
 	return opcode;
 }
 

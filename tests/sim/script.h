@@ -92,7 +92,8 @@ struct script_config {
 	uint32_t longest;
 	uint32_t window_size; /* bytes that WRITE may go to, and READ come from */
 	bool may_reduce;      /* the receiver has a queue of its own */
-	bool windows;         /* memory windows are bound, used and invalidated */
+	bool no_atomics;
+	bool windows; /* memory windows are bound, used and invalidated */
 	bool shared_counter;
 	bool group;
 };

@@ -138,9 +138,14 @@ static int print_traffic(const struct tally *t)
 		{ "ipv6_vlan", t->routes[ROUTE_IPV6_VLAN] } };
 	const struct row in_place[] = { { "frames", t->in_place }, { "late", t->in_place_late },
 		{ "revoked", t->revoked }, { "lost", t->payload_lost } };
+	const struct row offloads[] = { { "placed", t->offload_placed },
+		{ "gathered", t->offload_gathered }, { "reduced", t->offload_reduced },
+		{ "received", t->offload_received }, { "results", t->offload_results },
+		{ "waits", t->offload_waits } };
 	int missing;
 
 	missing = print_rows("network", ROWS(network));
+	missing += print_rows("offloads", ROWS(offloads));
 	missing += print_rows("protocol", ROWS(protocol));
 	missing += print_rows("routes", ROWS(routes));
 	missing += print_rows("in_place", ROWS(in_place));

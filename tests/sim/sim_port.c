@@ -41,30 +41,48 @@ static bool is_late(const struct frame *frame)
 	return true;
 }
 
+static struct frame **free_slot(struct sim_port *port)
+{
+	struct frame **slot = port->handed_out;
+
+	while (*slot)
+		slot++;
+	return slot;
+}
+
+/* Each frame is a block of its own. */
+static bool rx_memory(struct port *base, unsigned index, void **ret_addr, size_t *ret_len)
+{
+	return false;
+}
+
 static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t max)
 {
 	struct sim_port *port = port_of(base);
 	uint16_t n = 0;
 
-	SIM_CHECK(port->n_handed_out == 0, "%s: a burst before the last one came back", port->name);
+	SIM_CHECK(port->n_handed_out <= base->caps.max_held,
+		"%s: a burst before the last one came back", port->name);
 	SIM_CHECK(max <= PORT_BURST, "%s: asks for %u frames", port->name, max);
 	if (random_below(&port->random, port->config.in_place ? 2 : 8) == 0)
 		max = (uint16_t)(1 + random_below(&port->random, max));
 	while (n < max && sim_port_has_rx(port)) {
-		struct frame *frame = port->rx[port->rx_head++ % SIM_PORT_RX_RING];
+		struct frame *frame = port->rx[port->rx_head++ % SIM_PORT_RX_RING], **slot;
 
 		if (is_revoked(frame)) {
 			port->revoked++;
 			frame_destroy(frame);
 			continue;
 		}
-		port->handed_out[port->n_handed_out] = frame;
+		slot = free_slot(port);
+		*slot = frame;
+		port->n_handed_out++;
 		frames[n++] = (struct port_frame){
 			.data = frame->data,
 			.len = frame->len,
 			.payload = frame->payload,
 			.payload_len = frame->payload_len,
-			.handle = &port->handed_out[port->n_handed_out++],
+			.handle = slot,
 		};
 		port->handed++;
 		port->handed_bytes += frame->len + frame->payload_len;
@@ -74,7 +92,7 @@ static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t
 	}
 	for (uint16_t i = 0; i < n; i++)
 		if (frames[i].payload && port->on_read)
-			port->on_read(port->hook_arg, port->handed_out[i]);
+			port->on_read(port->hook_arg, *(struct frame **)frames[i].handle);
 	return n;
 }
 
@@ -326,6 +344,7 @@ void sim_port_init(struct sim_port *port, const struct sim_port_config *config)
 		.name = "sim",
 		.rx_burst = rx_burst,
 		.rx_free = rx_free,
+		.rx_memory = rx_memory,
 		.tx_burst = tx_burst,
 		.revoke = revoke,
 		.payload_intact = payload_intact,
@@ -346,6 +365,7 @@ void sim_port_init(struct sim_port *port, const struct sim_port_config *config)
 		.on_demand = config->on_demand,
 		.lossless = config->copies,
 		.in_place = config->in_place,
+		.max_held = config->max_held,
 		.kind = "sim",
 	};
 	memcpy(port->base.caps.mac, config->mac, sizeof(config->mac));

@@ -48,6 +48,7 @@ struct sim_port_config {
 	bool on_demand;
 	bool copies;   /* reads payload in tx_burst, as ports do that are memory */
 	bool in_place; /* only those that copy */
+	uint32_t max_held;
 };
 
 struct sim_port {

@@ -50,6 +50,8 @@ static void prepare_bind(struct endpoint *endpoint, struct window *window, struc
 	for (int i = 0; i < 3; i++)
 		if (below(endpoint, 4))
 			window->access |= rights[i];
+	if (target->mock)
+		window->access &= ~(uint32_t)FRL_ACCESS_REMOTE_ATOMIC;
 	window->key = frl_inc_rkey(window->region.key);
 	wr->opcode = FRL_WR_BIND_MW;
 	wr->bind = (struct frl_mw_bind){

@@ -27,8 +27,10 @@ static bool may_receive(const struct endpoint *endpoint)
 		return false;
 	if (endpoint->n_recv_total == UINT32_MAX && endpoint->qp->core.state == FRL_QPS_ERR)
 		return false;
-	/* Whoever does not poll posts again as soon as a completion was written. */
-	if (endpoint->lazy && slot->state == INBOX_COMPLETED)
+	/* Whoever does not poll posts again as soon as a completion was written, and what it tells
+	 * of is there. */
+	if (endpoint->lazy && slot->state == INBOX_COMPLETED &&
+		!memory_is_due(&inbox->memory, inbox_offset(inbox, inbox->next), inbox->slot_size))
 		slot->state = INBOX_FREE;
 	return inbox_has_room(inbox);
 }
@@ -105,6 +107,8 @@ static bool post_receive(struct endpoint *endpoint)
 		rc = recv_queue_post(&inbox->srq->queue, &wr, &why);
 	else
 		rc = qp_post_recv(&endpoint->qp->core, &wr, &why);
+	if (!inbox->srq)
+		engine_update(&endpoint->node->engine, endpoint->qp);
 	if (rc == -EINVAL && !inbox->memory.registered) {
 		slot->state = INBOX_FREE;
 		endpoint_to_error(endpoint); /* nothing more can be received */

@@ -293,6 +293,10 @@ static bool may_send(struct endpoint *endpoint)
 		return false;
 	if (endpoint->send.posted == endpoint->script.n_messages)
 		return false;
+	/* Results of who does not poll may still be on their way. */
+	if (memory_is_due(&endpoint->results, send_slot(endpoint, endpoint->send.posted),
+		    endpoint->slot_size))
+		return false;
 	if (endpoint->send.posted - retired < endpoint->n_send)
 		return true;
 	try_full_queue(endpoint);

@@ -33,12 +33,7 @@ void world_poll_at(struct node *node, uint64_t at_ns)
 
 static bool engine_holds_packets(const struct engine *engine)
 {
-	const struct tx_queue *queues[] = { engine->tx[0], engine->tx[ENGINE_LOOP_LINK] };
-
-	for (int i = 0; i < 2; i++)
-		if (queues[i] && queues[i]->head != queues[i]->tail)
-			return true;
-	return false;
+	return engine_link_queued(engine, 0) || engine_link_queued(engine, ENGINE_LOOP_LINK);
 }
 
 static void poll_node(struct node *node)
@@ -51,6 +46,7 @@ static void poll_node(struct node *node)
 	if (world->config.naps && !world->closing && random_below(&world->random, NAP_ONE_IN) == 0)
 		node->nap_until_ns = now_ns + random_below(&world->random, NAP_LONGEST_NS);
 	node->port.refused = false;
+	scenario_pace_offload(node);
 	moved = engine_poll(&node->engine, now_ns);
 	trace_number(&world->trace, (uint64_t)node->index << 32 | moved);
 	oracle_check_node(node);
@@ -291,7 +287,8 @@ static bool is_quiet(const struct world *world)
 		const struct node *node = &world->nodes[i];
 
 		if (node->poll_at_ns != CLOCK_NEVER || sim_port_has_rx(&node->port) ||
-			engine_holds_packets(&node->engine))
+			engine_holds_packets(&node->engine) ||
+			engine_is_transferring(&node->engine))
 			return false;
 	}
 	return clock_next(&world->clock) == CLOCK_NEVER;
@@ -315,6 +312,9 @@ static void close_world(struct world *world)
 		endpoint_poll(&world->endpoints[i], UINT32_MAX);
 	while (!is_quiet(world))
 		step(world);
+	/* What was on its way to memory is there by now, and what tells of it with it. */
+	for (uint32_t i = 0; world->config.offloads && i < world->n_endpoints; i++)
+		endpoint_poll(&world->endpoints[i], UINT32_MAX);
 	for (uint32_t i = 0; i < world->n_endpoints; i++) {
 		oracle_check_memory(&world->endpoints[i]);
 		SIM_CHECK(!endpoint_poll(&world->endpoints[i], 1), "endpoint %u: a late completion",
@@ -375,6 +375,9 @@ static void add_engine(struct tally *tally, const struct frl_stats *s)
 	tally->drop_no_replay += s->drop_no_replay;
 	tally->stale_acks += s->stale_acks;
 	tally->loopback += s->loopback_packets;
+	tally->offload_placed += s->offload_placed;
+	tally->offload_gathered += s->offload_gathered;
+	tally->offload_waits += s->offload_waits;
 }
 
 static void add_port(struct tally *tally, const struct sim_port *port)
@@ -402,6 +405,7 @@ static void world_fini(struct world *world)
 		add_link(tally, &node->down);
 		add_engine(tally, &node->engine.stats);
 		add_port(tally, &node->port);
+		tally->offload_reduced += node->mock.reduced;
 		node_fini(node);
 	}
 	SIM_CHECK(world->live_frames == 0, "%" PRIu64 " frames are left over", world->live_frames);
@@ -424,6 +428,8 @@ uint64_t world_run_seed(uint64_t seed, bool verbose, struct tally *tally)
 	trace_init(&world->trace, verbose, &world->clock.now_ns);
 	random_seed(&world->random, seed * UINT64_C(0xd1342543de82ef95));
 	scenario_choose(&world->config, &world->random);
+	random_seed(&world->offload_random, seed * UINT64_C(0x9e3779b97f4a7c15));
+	scenario_choose_offloads(world);
 	for (uint32_t i = 0; i < world->config.n_nodes; i++)
 		node_init(world, i);
 	create_endpoints(world);

@@ -58,6 +58,7 @@ struct world_config {
 	bool clean;      /* the network does nothing wrong */
 	bool no_icrc;
 	bool in_place; /* payload is read where the sender keeps it */
+	bool offloads; /* some nodes have memory that the processor does not reach */
 	bool naps;     /* engines are not polled for longer than the ACK timeout */
 	bool shared_cqs;
 	bool patient; /* queue pairs never give up on time alone */
@@ -93,6 +94,9 @@ struct node {
 	struct sim_cq shared_cq;
 	uint64_t rx_requests, placed_bytes, reduced_bytes; /* as they should be */
 	uint64_t atomics;
+	bool has_offload;
+	struct mock_offload mock;
+	uint64_t stands_until_ns;
 	bool miscounts; /* a packet may have been accepted that the oracle does not know */
 };
 
@@ -121,6 +125,8 @@ struct tally {
 		bad_qkey;
 	uint64_t srq_taken, srq_limits, drains, drains_told, flaps, port_events, shared_chains,
 		loopback;
+	uint64_t offload_placed, offload_gathered, offload_reduced, offload_waits;
+	uint64_t offload_received, offload_results; /* completions that told of bytes there */
 	uint64_t routes[N_ROUTES];
 	uint64_t vices[N_VICES];
 	uint64_t spoofs[N_LIES];
@@ -132,6 +138,7 @@ struct world {
 	struct clock clock;
 	struct trace trace;
 	struct random_state random;
+	struct random_state offload_random; /* of what is about offloads alone */
 	struct world_config config;
 	struct node nodes[WORLD_MAX_NODES];
 	struct endpoint endpoints[2 * WORLD_MAX_CONNECTIONS];
@@ -150,6 +157,12 @@ struct world {
 
 /* scenario.c: everything that the seed decides about a world before it starts. */
 void scenario_choose(struct world_config *config, struct random_state *random);
+/* Offloads, of some worlds: after everything else. */
+void scenario_choose_offloads(struct world *world);
+/* Gives the node an offload, if the world has some and it is one of those that do. */
+void scenario_add_offload(struct node *node);
+/* What of it an offload does at all until the next time. */
+void scenario_pace_offload(struct node *node);
 /* The attributes of endpoint and script, but for those that come from the peer. */
 void scenario_endpoint(struct world *world, struct endpoint *endpoint);
 

@@ -12,7 +12,7 @@
 #include "tests/unit/fake_port.h"
 
 enum {
-	HOST_QPS = 8,
+	HOST_QPS = 12,
 	HOST_QUEUE = 128, /* requests of a queue */
 	HOST_CQ = 256,
 	HOST_MEMORY = 65536,

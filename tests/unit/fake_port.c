@@ -18,7 +18,7 @@ static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t
 	struct fake_port *port = fake_of(base);
 	uint32_t n = port->n_rx < max ? port->n_rx : max;
 
-	ck_assert_uint_eq(port->n_out, 0);
+	ck_assert_uint_le(port->n_out, base->caps.max_held);
 	for (uint32_t i = 0; i < n; i++)
 		frames[i] = (struct port_frame){
 			.data = port->rx[i].data,
@@ -30,7 +30,7 @@ static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t
 		};
 	port->n_rx -= n;
 	memmove(port->rx, port->rx + n, port->n_rx * sizeof(port->rx[0]));
-	port->n_out = n;
+	port->n_out += n;
 	return (uint16_t)n;
 }
 
@@ -38,10 +38,18 @@ static void rx_free(struct port *base, const struct port_frame frames[], uint16_
 {
 	struct fake_port *port = fake_of(base);
 
-	ck_assert_uint_eq(port->n_out, n);
+	ck_assert_uint_ge(port->n_out, n);
 	for (uint16_t i = 0; i < n; i++)
 		free(frames[i].handle);
-	port->n_out = 0;
+	port->n_out -= n;
+}
+
+/* Each frame is a block of its own; but some piece of memory there must be. */
+static bool rx_memory(struct port *base, unsigned index, void **ret_addr, size_t *ret_len)
+{
+	*ret_addr = fake_of(base)->copies;
+	*ret_len = sizeof(fake_of(base)->copies);
+	return index == 0;
 }
 
 static void copy_payload(struct port_packet *packet, uint8_t *copy)
@@ -140,6 +148,7 @@ void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand
 		.name = "fake",
 		.rx_burst = rx_burst,
 		.rx_free = rx_free,
+		.rx_memory = rx_memory,
 		.tx_burst = tx_burst,
 		.revoke = revoke,
 		.payload_intact = payload_intact,

@@ -14,9 +14,9 @@
 #include "drivers/port.h"
 
 enum {
-	FAKE_LINKS = 4,
+	FAKE_LINKS = 12,
 	FAKE_MAX_FRAME = 9216,
-	FAKE_RX = 256,
+	FAKE_RX = 4096,
 	FAKE_SENT = 1024,
 	FAKE_REVOKED = 16,
 	FAKE_UNLIMITED = 1 << 30,

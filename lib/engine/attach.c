@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Offloads come and go. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "lib/base/error.h"
+#include "lib/engine/stages.h"
+#include "lib/engine/transfers.h"
+
+static_assert((int)SLAB_SIZE >= (int)WIRE_GRH_LEN + (int)WIRE_MAX_MTU, "any payload fits");
+
+static int watch_cq(struct cq *cq)
+{
+	if (cq->waits)
+		return 0;
+	cq->waits = calloc((size_t)cq->mask + 1, sizeof(cq->waits[0]));
+	if (!cq->waits)
+		return -ENOMEM;
+	cq->marked = cq->tail;
+	return 0;
+}
+
+/* Before anything is placed for one of its queue pairs: completions come before placements. */
+int offload_watch_cqs(struct cq *send_cq, struct cq *recv_cq)
+{
+	int rc = watch_cq(send_cq);
+
+	return rc ? rc : watch_cq(recv_cq);
+}
+
+static void init_slabs(struct transfers *t, uint8_t *memory)
+{
+	for (uint32_t i = 0; i < SLABS; i++) {
+		t->slabs[i].bytes = memory + (size_t)i * SLAB_SIZE;
+		t->slabs[i].next = t->free_slabs;
+		t->free_slabs = &t->slabs[i];
+	}
+	t->n_free_slabs = SLABS;
+}
+
+static void init_held(struct transfers *t, uint32_t spared)
+{
+	for (uint32_t i = 0; i < HELD_FRAMES && i < spared; i++) {
+		t->held[i].next = t->free_held;
+		t->free_held = &t->held[i];
+		t->n_held++;
+	}
+}
+
+static void free_transfers(struct transfers *t)
+{
+	for (unsigned i = 0; t && i < ENGINE_OFFLOADS; i++)
+		free(t->attached[i].ring);
+	while (t && t->failures) {
+		struct failure *failure = t->failures;
+
+		t->failures = failure->next;
+		free(failure);
+	}
+	if (t && t->memory)
+		munmap(t->memory, t->memory_size);
+	if (t)
+		sides_fini(t);
+	free(t);
+}
+
+/* Whole pages of its own: what is next to it is none of the offload's business. And shared ones: a
+ * child of the application's would have the next write of a private page give this process another
+ * one, while a GPU goes on with that which was there. */
+static struct transfers *new_transfers(uint32_t spared)
+{
+	struct transfers *t = calloc(1, sizeof(*t));
+	void *memory;
+
+	if (!t)
+		return NULL;
+	t->memory_size = sides_size() + (size_t)SLABS * SLAB_SIZE;
+	memory = mmap(
+		NULL, t->memory_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	t->memory = memory == MAP_FAILED ? NULL : memory;
+	list_init(&t->hidden);
+	list_init(&t->starved);
+	if (!t->memory || sides_init(t, t->memory)) {
+		free_transfers(t);
+		return NULL;
+	}
+	init_slabs(t, t->memory + sides_size());
+	init_held(t, spared);
+	return t;
+}
+
+/* The first offload makes the engine one that works with them; it stays that. */
+static int prepare(struct engine *e)
+{
+	struct engine_qp *qp;
+
+	if (!e->transfers)
+		e->transfers = new_transfers(e->port->caps.max_held);
+	if (!e->transfers)
+		return -ENOMEM;
+	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
+		if (offload_watch_cqs(qp->core.send_cq, qp->core.recv_cq))
+			return -ENOMEM;
+	return 0;
+}
+
+/* The i-th piece of host memory that an offload is to reach; false: there are no more. */
+static bool host_memory(const struct engine *e, unsigned i, void **ret_addr, size_t *ret_len)
+{
+	if (i == 0) {
+		*ret_addr = e->transfers->memory;
+		*ret_len = e->transfers->memory_size;
+		return true;
+	}
+	/* Frames that are not held are not reached. */
+	return e->port->caps.max_held && e->port->ops->rx_memory(e->port, i - 1, ret_addr, ret_len);
+}
+
+static void unmap(const struct engine *e, struct offload *offload, unsigned n)
+{
+	size_t len;
+	void *addr;
+
+	for (unsigned i = 0; i < n && host_memory(e, i, &addr, &len); i++)
+		offload->ops->unmap(offload, addr, len);
+}
+
+void engine_unmap_offload(const struct engine *e, struct offload *offload)
+{
+	unmap(e, offload, UINT32_MAX);
+}
+
+int engine_map_offload(const struct engine *e, struct offload *offload)
+{
+	size_t len;
+	void *addr;
+	int rc;
+
+	for (unsigned i = 0; host_memory(e, i, &addr, &len); i++) {
+		rc = offload->ops->map(offload, addr, len);
+		if (rc) {
+			unmap(e, offload, i);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+int engine_prepare_offload(struct engine *e)
+{
+	struct attached *a;
+	int rc = prepare(e);
+
+	if (rc)
+		return frl_fail(rc, "no memory for the buffers between a device and a GPU");
+	a = attached_of(e->transfers, NULL);
+	if (!a)
+		return frl_fail(-ENOSPC, "a device works with at most %d GPUs", ENGINE_OFFLOADS);
+	if (!a->ring)
+		a->ring = calloc(TRANSFERS, sizeof(a->ring[0]));
+	return a->ring ? 0 : frl_fail(-ENOMEM, "no memory for what a GPU is to move");
+}
+
+void engine_attach_offload(struct engine *e, struct offload *offload)
+{
+	attached_of(e->transfers, NULL)->offload = offload;
+	e->transfers->n_attached++;
+}
+
+static void forget(struct engine *e, uint32_t bit)
+{
+	struct engine_qp *qp;
+
+	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
+		qp->used_mask &= ~bit;
+		qp->placed_mask &= ~bit;
+	}
+}
+
+void engine_detach_offload(struct engine *e, struct offload *offload)
+{
+	struct transfers *t = e->transfers;
+	struct attached *a = t ? attached_of(t, offload) : NULL;
+
+	if (!a)
+		return;
+	assert(a->head == a->tail);
+	forget(e, UINT32_C(1) << (a - t->attached));
+	free(a->ring);
+	a->ring = NULL;
+	a->offload = NULL;
+	a->asked = NULL;
+	a->failed = false;
+	t->n_attached--;
+	t->any_failed = false;
+	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
+		t->any_failed |= t->attached[i].failed;
+}
+
+void offload_fini(struct engine *e)
+{
+	for (unsigned i = 0; e->transfers && i < ENGINE_OFFLOADS; i++) {
+		struct offload *offload = e->transfers->attached[i].offload;
+
+		if (!offload)
+			continue;
+		engine_detach_offload(e, offload);
+		engine_unmap_offload(e, offload);
+	}
+	free_transfers(e->transfers);
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Packets whose payload an offload has to fetch. They wait beside the transmit queues, so that
+ * those of other queue pairs do not wait behind them; what follows in the same stream of PSNs
+ * (requests, or answers to the peer's) waits there, too, and so the order of a queue pair's packets
+ * stays.
+ *
+ * Payload is fetched into a buffer of the side packet, and the port copies it out of there: the
+ * buffer is free as soon as the port has taken the packet, no peer reads it in place, and the ICRC
+ * is over exactly the bytes that leave.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/engine/stages.h"
+#include "lib/engine/transfers.h"
+
+enum {
+	SIDE_PACKETS = 512,
+	/* Every link can always have so many: peers that take nothing must not keep others, however
+	 * many there are, from being sent to. */
+	SIDES_A_LINK = 2,
+	SIDES_MAX = 64, /* of a link, those in its transmit queue included */
+	SIDES_SHARED = SIDE_PACKETS - SIDES_A_LINK * (int)ENGINE_LINKS,
+};
+
+static_assert(SIDES_A_LINK * ENGINE_LINKS < SIDE_PACKETS, "and some to share");
+
+size_t sides_size(void)
+{
+	return (size_t)SIDE_PACKETS * SLAB_SIZE;
+}
+
+int sides_init(struct transfers *t, uint8_t *memory)
+{
+	t->side = calloc(SIDE_PACKETS, sizeof(t->side[0]));
+	if (!t->side)
+		return -ENOMEM;
+	list_init(&t->sides);
+	t->n_promised = SIDES_A_LINK * ENGINE_LINKS;
+	t->n_free_sides = SIDE_PACKETS;
+	for (uint32_t i = 0; i < SIDE_PACKETS; i++) {
+		struct side_packet *side = &t->side[i];
+
+		list_init(&side->node);
+		side->bytes = memory + (size_t)i * SLAB_SIZE;
+		side->next = t->free_sides;
+		t->free_sides = side;
+	}
+	return 0;
+}
+
+void sides_fini(struct transfers *t)
+{
+	free(t->side);
+}
+
+static void take_of_link(struct transfers *t, uint16_t link)
+{
+	if (t->sides_of[link]++ < SIDES_A_LINK)
+		t->n_promised--;
+	t->n_free_sides--;
+}
+
+static void give_to_link(struct transfers *t, uint16_t link)
+{
+	if (--t->sides_of[link] < SIDES_A_LINK)
+		t->n_promised++;
+	t->n_free_sides++;
+}
+
+/* By what it waits for, or waits behind. */
+static void set_owner(struct side_packet *side, struct attached *a)
+{
+	side->owner = a;
+	if (a->sides_of[side->link]++ >= SIDES_A_LINK)
+		a->shared_sides++;
+}
+
+static void clear_owner(struct side_packet *side)
+{
+	struct attached *a = side->owner;
+
+	if (--a->sides_of[side->link] >= SIDES_A_LINK)
+		a->shared_sides--;
+	side->owner = NULL;
+}
+
+static uint32_t at_most(uint32_t limit, uint32_t used)
+{
+	return used < limit ? limit - used : 0;
+}
+
+/* What else the link has free is not this offload's if it has its share. */
+static uint32_t free_of(const struct transfers *t, uint16_t link, const struct attached *a)
+{
+	uint32_t has = a->sides_of[link];
+	uint32_t n = at_most(transfers_share(t, SIDES_MAX), has);
+	uint32_t shared = at_most(SIDES_A_LINK, has) +
+		at_most(transfers_share(t, SIDES_SHARED), a->shared_sides);
+	uint32_t room = transfers_room(a);
+
+	if (n > shared)
+		n = shared;
+	return n < room ? n : room;
+}
+
+/* What is promised to others is not free. */
+static uint32_t free_for(const struct transfers *t, uint16_t link)
+{
+	uint32_t has = t->sides_of[link];
+	uint32_t own = has < SIDES_A_LINK ? SIDES_A_LINK - has : 0;
+	uint32_t n = own + t->n_free_sides - t->n_promised;
+
+	if (has >= SIDES_MAX)
+		return 0;
+	return n < SIDES_MAX - has ? n : SIDES_MAX - has;
+}
+
+/* Packets for the link, if each is from one of these offloads. */
+static uint32_t room_of(const struct transfers *t, uint16_t link, uint32_t mask)
+{
+	uint32_t n = free_for(t, link);
+
+	for (; mask; mask &= mask - 1) {
+		uint32_t of = free_of(t, link, &t->attached[__builtin_ctz(mask)]);
+
+		if (n > of)
+			n = of;
+	}
+	return n;
+}
+
+/* Those that the next packet waits for. */
+static uint32_t next_needs(const struct transfers *t, const struct engine_qp *qp)
+{
+	uint32_t mask = 0;
+	const struct offload_needs needs = { t, &mask };
+
+	qp_output_reaches(&qp->core, offload_note_need, &needs);
+	for (unsigned i = 0; i < 2; i++)
+		if (qp->side_last[i])
+			mask |= UINT32_C(1) << (qp->side_last[i]->owner - t->attached);
+	return mask;
+}
+
+uint32_t side_room(
+	struct engine *e, struct engine_qp *qp, uint16_t link, uint32_t max, bool *ret_waits)
+{
+	const struct transfers *t = e->transfers;
+	uint32_t n = room_of(t, link, (UINT32_C(1) << ENGINE_OFFLOADS) - 1), mask;
+
+	*ret_waits = false;
+	if (offload_fails_output(e, qp)) {
+		*ret_waits = true;
+		return 0;
+	}
+	/* The one after the next may be from anywhere. */
+	if (t->any_failed && max > 1)
+		max = 1;
+	if (n >= max)
+		return max;
+	if (n)
+		return n;
+	mask = next_needs(t, qp);
+	if (!mask || room_of(t, link, mask))
+		return 1;
+	*ret_waits = true;
+	return 0;
+}
+
+struct side_packet *side_add(struct engine *e, struct engine_qp *qp, uint16_t link, bool answer)
+{
+	struct transfers *t = e->transfers;
+	struct side_packet *side = t->free_sides;
+
+	assert(side && t->sides_of[link] < SIDES_MAX);
+	t->free_sides = side->next;
+	take_of_link(t, link);
+	side->qpn = qp->core.qpn;
+	side->link = link;
+	side->stream = answer;
+	side->is_queued = side->has_payload = side->has_icrc = false;
+	side->behind = qp->side_last[answer];
+	side->before = NULL;
+	if (side->behind)
+		side->behind->before = side;
+	if (side->behind)
+		set_owner(side, side->behind->owner);
+	qp->side_last[answer] = side;
+	list_add_tail(&t->sides, &side->node);
+	return side;
+}
+
+static void fetch(struct engine *e, struct engine_qp *qp, struct side_packet *side,
+	const struct packet_piece *piece, uint8_t *to)
+{
+	struct transfers *t = e->transfers;
+	struct attached *a = attached_of(t, piece->region->offload);
+	struct transfer *transfer = transfer_add(t, a);
+
+	transfer->dst = to;
+	transfer->payload = piece->addr;
+	transfer->length = piece->length;
+	transfer->side = side;
+	if (!side->owner)
+		set_owner(side, a);
+	a->gathers++;
+	side->transfers++;
+	qp->used_mask |= UINT32_C(1) << (a - t->attached);
+	transfer_give(a);
+}
+
+/* Host memory among it is copied now: the packet is to have one piece. */
+void side_gather(struct engine *e, struct engine_qp *qp, struct side_packet *side,
+	const struct packet_out *out)
+{
+	uint32_t used = 0;
+
+	for (uint32_t i = 0; i < out->n_pieces; i++) {
+		const struct packet_piece *piece = &out->pieces[i];
+
+		if (piece->region && piece->region->offload)
+			fetch(e, qp, side, piece, side->bytes + used);
+		else
+			memcpy(side->bytes + used, piece->addr, piece->length);
+		used += piece->length;
+	}
+	side->has_payload = true;
+	side->packet.pieces[0] = (struct port_piece){ .addr = side->bytes, .len = used };
+	side->packet.n_pieces = 1;
+}
+
+static void free_side(struct transfers *t, struct side_packet *side)
+{
+	give_to_link(t, side->link);
+	clear_owner(side);
+	side->next = t->free_sides;
+	t->free_sides = side;
+}
+
+/* Takes it out of its stream: the one behind it has nothing before it any more. */
+static void unlink_side(struct engine *e, struct side_packet *side)
+{
+	struct engine_qp *qp = engine_find_qp(e, side->qpn);
+
+	list_remove(&side->node);
+	if (qp && qp->side_last[side->stream] == side)
+		qp->side_last[side->stream] = side->behind;
+	if (side->before)
+		side->before->behind = side->behind;
+	if (side->behind)
+		side->behind->before = side->before;
+	side->before = side->behind = NULL;
+}
+
+/* Its buffer is written until its transfers are done. */
+static void drop(struct engine *e, struct side_packet *side)
+{
+	unlink_side(e, side);
+	if (!side->transfers)
+		free_side(e->transfers, side);
+}
+
+void side_transfer_done(struct transfers *t, struct side_packet *side)
+{
+	side->transfers--;
+	if (!side->transfers && list_empty(&side->node))
+		free_side(t, side);
+}
+
+/* The time until now was not the peer's. */
+static void leave(struct engine *e, struct side_packet *side, uint64_t now_ns)
+{
+	struct engine_qp *qp = side->packet.flow ? engine_find_qp(e, side->packet.flow) : NULL;
+
+	unlink_side(e, side);
+	engine_queue_packet(e, side);
+	side->is_queued = side->has_payload;
+	if (!side->has_payload)
+		free_side(e->transfers, side);
+	if (qp)
+		qp_hold_timer(&qp->core, now_ns);
+}
+
+uint32_t sides_leave(struct engine *e, uint64_t now_ns)
+{
+	struct list *sides = &e->transfers->sides, *node = sides->next;
+	uint32_t n = 0;
+
+	while (node != sides) {
+		struct side_packet *side = container_of(node, struct side_packet, node);
+
+		node = node->next;
+		if (side->behind || side->transfers || !engine_has_room(e, side->link))
+			continue;
+		leave(e, side, now_ns);
+		n++;
+	}
+	return n;
+}
+
+bool side_is_fetching(const struct engine_qp *qp)
+{
+	for (const struct side_packet *side = qp->side_last[0]; side; side = side->behind)
+		if (side->transfers)
+			return true;
+	return false;
+}
+
+bool sides_wait(const struct transfers *t, uint16_t link)
+{
+	for (struct list *node = t->sides.next; node != &t->sides; node = node->next)
+		if (container_of(node, struct side_packet, node)->link == link)
+			return true;
+	return false;
+}
+
+/* They have one piece, in one of the buffers. */
+void side_release(struct transfers *t, const struct port_packet *packet)
+{
+	uintptr_t at = packet->n_pieces ? (uintptr_t)packet->pieces[0].addr : 0;
+	uintptr_t first = (uintptr_t)t->side[0].bytes;
+	struct side_packet *side;
+
+	if (at < first || at >= first + sides_size())
+		return;
+	side = &t->side[(at - first) / SLAB_SIZE];
+	if (side->is_queued)
+		free_side(t, side);
+	side->is_queued = false;
+}
+
+void sides_withdraw(struct engine *e, uint32_t flow)
+{
+	struct list *sides = &e->transfers->sides, *node = sides->next;
+
+	while (node != sides) {
+		struct side_packet *side = container_of(node, struct side_packet, node);
+
+		node = node->next;
+		if (side->packet.flow == flow)
+			drop(e, side);
+	}
+}
+
+void sides_drop_link(struct engine *e, uint16_t link)
+{
+	struct list *sides = &e->transfers->sides, *node = sides->next;
+	uint32_t flows[SIDES_MAX];
+	uint32_t n = 0;
+
+	while (node != sides) {
+		struct side_packet *side = container_of(node, struct side_packet, node);
+
+		node = node->next;
+		if (side->link != link)
+			continue;
+		if (side->packet.flow && side->packet.copy)
+			flows[n++] = side->packet.flow;
+		drop(e, side);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		engine_tell(e, flows[i], 1);
+}
+
+/* Their queue pairs fail, but answers would go out. */
+void sides_drop_failed(struct engine *e, const struct attached *a)
+{
+	for (uint64_t at = a->head; at != a->tail; at++) {
+		struct side_packet *side = a->ring[at % TRANSFERS].side;
+
+		if (side && !list_empty(&side->node))
+			drop(e, side);
+	}
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Payload in memory that the processor does not reach, of a GPU for example: it is moved by
+ * offloads (offload.h), in their time. Private to lib/engine, and there only of an engine that has
+ * an offload.
+ *
+ *	receiving   packet -> placements -> ring of transfers -> offload -> memory
+ *	            The frame is held, or its payload copied into a slab, until the offload has
+ *	            taken it. Completions are hidden meanwhile.
+ *	sending     memory -> offload -> side packet -> link's transmit queue
+ *	            A packet waits beside the queues until its payload is there (gather.c).
+ *
+ * All transfers of an offload are in one ring, in the order of the packets that they are of. The
+ * offload does in that order what touches the same bytes: so the response to a READ has what the
+ * WRITE before it has brought, of the same queue pair or another one, and nothing here needs to
+ * wait for that.
+ *
+ * Nothing waits for an offload. Where there is no room for what a packet may need, it is not taken
+ * in, or not made (offload_admits(), side_room()); what the processor reaches goes on. Each offload
+ * has its share of the room, so that one that stands still does not stop the others.
+ */
+#ifndef FERRULE_ENGINE_TRANSFERS_H
+#define FERRULE_ENGINE_TRANSFERS_H
+
+#include "lib/engine/engine.h"
+#include "lib/engine/offload.h"
+#include "lib/protocol/qp.h"
+
+enum {
+	TRANSFERS = 2048, /* of an offload, not done; a power of two */
+	TRANSFERS_A_PACKET = FRL_MAX_SGE + 1,
+	SLAB_SIZE = 4160,  /* the payload of any packet, with a GRH before it */
+	SLABS = 256,       /* of payload that came in a frame that cannot be held */
+	HELD_FRAMES = 256, /* at most, if the port has so many to spare */
+	OFFLOAD_WHY = 256,
+};
+
+/* Payload of a packet that came in; in use until all transfers out of it are done. */
+struct slab {
+	uint8_t *bytes;
+	uint32_t used;  /* bytes */
+	uint32_t users; /* transfers, and the packet while it is being placed */
+	struct attached *owner;
+	struct slab *next;
+};
+
+struct held_frame {
+	struct port_frame frame;
+	uint32_t users; /* transfers, and the burst that it came with */
+	struct attached *owner;
+	struct held_frame *next;
+};
+
+/* A packet that waits for its payload, or behind one that does. gather.c */
+struct side_packet {
+	struct list node; /* in `sides`, in the order in which they were made; or in no list */
+	struct side_packet *behind; /* the one before it of the same stream is still here */
+	struct side_packet *before; /* the reverse */
+	uint32_t qpn;
+	uint16_t link;
+	uint8_t stream;           /* 1: answers; 0: requests */
+	bool is_queued;           /* it has gone to the transmit queue, which refers to `bytes` */
+	bool has_payload;         /* in `bytes` */
+	bool has_icrc;            /* that is to be computed when the payload is there */
+	uint16_t headers;         /* bytes of the packet's header that are headers, */
+	uint16_t l3_offset;       /* and where in them the ICRC starts */
+	uint32_t transfers;       /* that are not done */
+	struct attached *owner;   /* whose share it is of: what it waits for */
+	struct side_packet *next; /* free ones */
+	struct port_packet packet;
+	uint8_t *bytes; /* SLAB_SIZE */
+};
+
+struct transfer {
+	uint64_t seq; /* counts up over all offloads of the engine */
+	uint64_t ticket;
+	uint8_t *dst;           /* there; of a gather host memory */
+	const uint8_t *src;     /* REDUCE: the first operand, there */
+	const uint8_t *payload; /* host memory; of a gather memory there */
+	uint32_t length;
+	bool has_action;
+	struct frl_recv_action action;
+	struct side_packet *side; /* a gather; then neither of these: */
+	struct slab *slab;
+	struct held_frame *held;
+};
+
+/* An offload. Its transfers are at positions [head, tail) modulo 2^64; it has been given those
+ * before `given`, and finds no room for the others yet. */
+struct attached {
+	struct offload *offload; /* NULL: this place is free */
+	struct transfer *ring;   /* TRANSFERS */
+	uint64_t head, given, tail;
+	uint32_t placements, gathers; /* under way: each at most half of the ring */
+	/* What it has of the room. */
+	uint32_t slabs, held;
+	uint32_t shared_sides; /* more than any link has anyway */
+	uint8_t sides_of[ENGINE_LINKS];
+	struct slab *rx_slab; /* of the packet that is being taken in; NULL: it needed none */
+	/* Whose packet, thrown away before, finds room until then: one at a time, and the others
+	 * leave it that. NULL: nobody's. */
+	struct engine_qp *asked;
+	uint64_t asked_until_ns;
+	bool failed;
+	const char *why; /* then */
+};
+
+/* Why one has failed. Queue pairs refer to it, also when that offload has gone. */
+struct failure {
+	struct failure *next;
+	char why[OFFLOAD_WHY];
+};
+
+struct transfers {
+	struct attached attached[ENGINE_OFFLOADS];
+	uint32_t n_attached;
+	bool any_failed;
+	struct failure *failures;
+	uint64_t seq;    /* of the last transfer */
+	uint8_t *memory; /* of slabs and side packets, which the offloads reach */
+	size_t memory_size;
+	struct slab slabs[SLABS];
+	struct slab *free_slabs;
+	uint32_t n_free_slabs;
+	struct held_frame held[HELD_FRAMES];
+	struct held_frame *free_held;
+	uint32_t n_held;            /* in use or free */
+	struct held_frame *rx_held; /* of the packet that is being taken in; NULL: none */
+	struct list hidden;         /* struct cq.waiting */
+	struct list starved;      /* struct engine_qp.starved: of which packets were thrown away */
+	struct side_packet *side; /* SIDE_PACKETS */
+	struct side_packet *free_sides;
+	uint32_t n_free_sides;
+	uint32_t n_promised; /* that links with fewer than SIDES_A_LINK may still take */
+	uint16_t sides_of[ENGINE_LINKS];
+	struct list sides;
+};
+
+/* ---- transfers.c */
+
+/* What has been done since the last time is dealt with. Returns how much. */
+uint32_t offload_progress(struct engine *e, uint64_t now_ns);
+/* What was given is begun at the latest now. */
+void offload_launch(struct engine *e);
+/* Whether the packet may be taken in. False: it was thrown away, for want of room or because the
+ * memory that it is for is out of reach for good. */
+bool offload_admits(
+	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns);
+/* A placement into memory of an offload. */
+void offload_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct placement *p);
+/* Nothing of the queue pair's is asked for again any more. */
+void offload_forget(struct engine *e, struct engine_qp *qp);
+/* All placements of a packet were made. */
+void offload_placed(struct transfers *t);
+/* True: the frame that was taken in is held, and comes back by itself. */
+bool offload_kept_frame(struct engine *e);
+/* The new entries of its completion queues wait for what was placed for the queue pair so far. */
+void offload_mark(struct engine *e, struct engine_qp *qp);
+/* -ENOMEM. Of a queue pair that is being added: what is written to them can wait from now on. */
+int offload_watch_cqs(struct cq *send_cq, struct cq *recv_cq);
+/* Of an engine that ends. */
+void offload_fini(struct engine *e);
+bool offload_region_busy(const struct engine *e, const struct region *region);
+
+/* NULL: it is none of the engine's. */
+struct attached *attached_of(const struct transfers *t, const struct offload *offload);
+/* A new transfer, which there is room for, is filled in and then given. */
+struct transfer *transfer_add(struct transfers *t, struct attached *a);
+void transfer_give(struct attached *a);
+/* So many packets find room for what is fetched for them. */
+uint32_t transfers_room(const struct attached *a);
+/* What each offload may have of so much. */
+uint32_t transfers_share(const struct transfers *t, uint32_t all);
+/* Collects the offloads that qp_output_reaches() or qp_input_reaches() find, as bits of the mask:
+ * its answer is no, so they look at all of them. */
+struct offload_needs {
+	const struct transfers *transfers;
+	uint32_t *mask;
+};
+bool offload_note_need(const void *arg, const struct offload *offload);
+/* If the next packet of the queue pair is from an offload that has failed, so does it. */
+bool offload_fails_output(struct engine *e, struct engine_qp *qp);
+/* For qp_output_reaches(). */
+bool offload_is_any(const void *arg, const struct offload *offload);
+
+/* ---- gather.c */
+
+int sides_init(struct transfers *t, uint8_t *memory);
+size_t sides_size(void); /* bytes of `memory` that they need */
+void sides_fini(struct transfers *t);
+/* How many packets of the queue pair for that link may be made now, out of `max`; *ret_waits: none,
+ * because what the next one needs is not free. */
+uint32_t side_room(
+	struct engine *e, struct engine_qp *qp, uint16_t link, uint32_t max, bool *ret_waits);
+/* The room for it, to be filled in, and then its payload fetched. */
+struct side_packet *side_add(struct engine *e, struct engine_qp *qp, uint16_t link, bool answer);
+void side_gather(struct engine *e, struct engine_qp *qp, struct side_packet *side,
+	const struct packet_out *out);
+/* A transfer is done. */
+void side_transfer_done(struct transfers *t, struct side_packet *side);
+/* Those whose turn it is go to their queues. Returns how many. */
+uint32_t sides_leave(struct engine *e, uint64_t now_ns);
+/* Requests of the queue pair wait for their payload. */
+bool side_is_fetching(const struct engine_qp *qp);
+/* Some wait for the link's queue, or for what is to be there then. */
+bool sides_wait(const struct transfers *t, uint16_t link);
+/* The packet has left its transmit queue, one way or the other. */
+void side_release(struct transfers *t, const struct port_packet *packet);
+/* What has not gone to a queue is dropped: of a flow; of a link; of an offload that has failed. */
+void sides_withdraw(struct engine *e, uint32_t flow);
+void sides_drop_link(struct engine *e, uint16_t link);
+void sides_drop_failed(struct engine *e, const struct attached *a);
+
+#endif

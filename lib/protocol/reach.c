@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which memory a packet is about, before it is taken in or made: for an engine that is short of
+ * what memory out of the processor's reach needs. And packets that it throws away because of that.
+ */
+#include "lib/protocol/qp_internal.h"
+#include "lib/protocol/recovery.h"
+
+struct question {
+	const struct region_table *regions;
+	qp_offload_test test;
+	const void *arg;
+};
+
+static bool is_meant(const struct question *question, uint32_t key)
+{
+	const struct region *region = region_find(question->regions, key);
+
+	return region && region->offload && question->test(question->arg, region->offload);
+}
+
+static bool any_is_meant(const struct question *question, const struct frl_sge sge[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (is_meant(question, sge[i].lkey))
+			return true;
+	return false;
+}
+
+static bool receive_is_meant(const struct qp *qp, const struct question *question)
+{
+	const struct recv_wqe *wqe = receive_peek(qp);
+
+	return wqe && any_is_meant(question, wqe->sge, wqe->n_sge);
+}
+
+/* The request that the next response is to, and its PSN; requests before it may be acknowledged by
+ * it. NULL: none is missing. */
+static const struct send_wqe *next_response(const struct qp *qp, struct psn *ret_psn)
+{
+	const struct requester *r = &qp->requester;
+
+	for (uint32_t i = r->head; i != r->tail; i++) {
+		const struct send_wqe *wqe = send_wqe_at(r, i);
+
+		if (!wr_has_response(wqe->opcode))
+			continue;
+		*ret_psn = psn_diff(r->una, wqe->first_psn) > 0 ? r->una : wqe->first_psn;
+		return wqe;
+	}
+	return NULL;
+}
+
+/* Others are repetitions, or come after a gap: nothing of them is placed. */
+static bool is_next(const struct qp *qp, const struct wire_packet *packet)
+{
+	struct psn psn = qp->responder.epsn;
+
+	if (qp->type != FRL_QPT_RC)
+		return true;
+	if ((packet->op->flags & OPCODE_RESPONSE) && !next_response(qp, &psn))
+		return false;
+	return psn_equal(packet->h.bth.psn, psn);
+}
+
+static bool result_is_meant(const struct qp *qp, const struct question *question)
+{
+	struct psn psn;
+	const struct send_wqe *wqe = next_response(qp, &psn);
+
+	return wqe && any_is_meant(question, wqe->sge, wqe->n_sge);
+}
+
+bool qp_input_reaches(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
+	const void *arg)
+{
+	const struct question question = { qp->regions, test, arg };
+	bool first = packet->op->flags & OPCODE_FIRST;
+
+	/* Of strangers nothing is taken in. */
+	if (qp_is_datagram(qp) && packet->h.deth.qkey != qp->qkey)
+		return false;
+	if (!is_next(qp, packet))
+		return false;
+	switch (packet->op->operation) {
+	case OPERATION_SEND: return receive_is_meant(qp, &question);
+	case OPERATION_WRITE:
+		return is_meant(&question, first ? packet->h.reth.rkey : qp->responder.write_rkey);
+	case OPERATION_READ_RESPONSE:
+	case OPERATION_ATOMIC_ACK: return result_is_meant(qp, &question);
+	default: return false;
+	}
+}
+
+static bool answer_is_meant(const struct qp *qp, const struct question *question)
+{
+	for (uint32_t i = 0; qp->responder.n_pending && i < FRL_MAX_RD_ATOMIC; i++) {
+		const struct saved_request *saved = &qp->responder.saved[i];
+
+		if (saved->pending && !saved->atomic && is_meant(question, saved->rkey))
+			return true;
+	}
+	return false;
+}
+
+bool qp_output_reaches(const struct qp *qp, qp_offload_test test, const void *arg)
+{
+	const struct question question = { qp->regions, test, arg };
+	const struct requester *r = &qp->requester;
+	const struct send_wqe *wqe;
+	uint32_t next = r->current;
+
+	if (answer_is_meant(qp, &question))
+		return true;
+	/* What is executed here makes no packet. */
+	while (next != r->tail && wr_is_local(send_wqe_at(r, next)->opcode))
+		next++;
+	if (!qp_sends(qp) || next == r->tail)
+		return false;
+	wqe = send_wqe_at(r, next);
+	return !(wqe->flags & FRL_SEND_INLINE) && !wr_has_response(wqe->opcode) &&
+		any_is_meant(&question, wqe->sge, wqe->n_sge);
+}
+
+/* What follows brings neither a NAK nor an implied one: that the packet is to come again is said
+ * when there is room for it. */
+void qp_note_loss(struct qp *qp, const struct wire_packet *packet, struct qp_loss *loss)
+{
+	if (packet->op->flags & OPCODE_RESPONSE) {
+		loss->response = true;
+		loss->response_psn = packet->h.bth.psn;
+		qp->recovery.went_back = true;
+	} else {
+		loss->request = true;
+		loss->psn = packet->h.bth.psn;
+		qp->responder.nak_sent = true;
+	}
+}
+
+bool qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns)
+{
+	bool receives = qp->state == FRL_QPS_RTR || qp_sends(qp);
+	bool asks = false;
+	struct psn psn;
+
+	if (qp->type != FRL_QPT_RC)
+		return false;
+	/* It may have come again by itself; asking for what the peer never sent would be wrong. */
+	if (loss->request && receives && psn_equal(loss->psn, qp->responder.epsn)) {
+		responder_ask_again(qp);
+		asks = true;
+	}
+	if (loss->response && qp_sends(qp) && next_response(qp, &psn) &&
+		psn_equal(loss->response_psn, psn)) {
+		recovery_repeat(qp, now_ns);
+		asks = true;
+	}
+	return asks;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two hosts, one of which works with memory that the processor does not reach. */
+#ifndef FERRULE_TESTS_UNIT_OFFLOAD_FIXTURE_H
+#define FERRULE_TESTS_UNIT_OFFLOAD_FIXTURE_H
+
+#include "tests/unit/engine_fixture.h"
+#include "tests/unit/mock_offload.h"
+
+enum {
+	OFFLOAD_MEMORY = 131072,
+	OFFLOAD_HELD = 16, /* frames that the port spares */
+};
+
+struct offload_config {
+	enum frl_qp_type type; /* RC */
+	bool loop;             /* both are one */
+	bool in_place;         /* and on demand, without ICRC */
+};
+
+/* Queue pair 0 of `a` is connected with 1 of `b`, whose the memory is. */
+struct offload_pair {
+	struct host *a, *b;
+	struct mock_offload mock;
+	struct mock_memory *memory;
+	struct region region;
+};
+
+/* What was launched is done when the test says so: mock.speed is 0. */
+void offload_pair_open(struct offload_pair *pair, const struct offload_config *config);
+/* Nothing may be under way. */
+void offload_pair_close(struct offload_pair *pair);
+
+/* Polls both until nothing has moved for some rounds, whatever is under way. */
+void offload_settle(struct offload_pair *pair);
+
+/* Requests about `length` bytes at `offset` of the memory. */
+void offload_post_recv(
+	struct host *host, unsigned i, uint64_t wr_id, uint32_t offset, uint32_t length);
+/* Sums of floats; the first operand is at `src`, or, if that is negative, the element itself. */
+void offload_post_reduce(struct host *host, unsigned i, uint64_t wr_id, uint32_t offset,
+	uint32_t length, int32_t src);
+void offload_post(
+	struct host *host, unsigned i, struct frl_send_wr wr, uint32_t offset, uint32_t length);
+
+uint8_t offload_byte(uint32_t i);
+void offload_fill(uint8_t *bytes, uint32_t length);
+
+#endif
