@@ -175,6 +175,24 @@ static int query(struct verbs_port *port)
 	return check_kind(port);
 }
 
+/* The kernel looks whether the driver can before it looks at the descriptor, and this is none. */
+static bool takes_dmabuf(struct ibv_context *context)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_mr *mr;
+	int err;
+
+	if (!pd)
+		return false;
+	errno = 0;
+	mr = ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0);
+	err = errno;
+	if (mr)
+		ibv_dereg_mr(mr);
+	ibv_dealloc_pd(pd);
+	return mr || err == EBADF;
+}
+
 static int look_at(struct verbs_port *port)
 {
 	int rc = query(port);
@@ -187,7 +205,10 @@ static int look_at(struct verbs_port *port)
 	verbs_choose_gid(port, NULL, NULL);
 	port->info.ip = port->gids[port->main].gid.ip;
 	netif_name(port->gids[port->main].ifindex, port->info.interface);
-	return check_link(port);
+	rc = check_link(port);
+	if (!rc)
+		port->info.takes_dmabuf = takes_dmabuf(port->context);
+	return rc;
 }
 
 static void begin(struct verbs_port *port, uint8_t num)

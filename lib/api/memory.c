@@ -2,6 +2,7 @@
 /* Protection domains and memory regions. */
 #include <stdlib.h>
 
+#include "lib/api/memory_gpu.h"
 #include "lib/api/objects.h"
 #include "lib/base/error.h"
 #include "lib/base/share.h"
@@ -129,7 +130,7 @@ static int make_mr(struct frl_pd *pd, const struct frl_mr *wanted,
 
 static int reg_memory(struct frl_mr *mr, void *arg)
 {
-	return mr->device->ops->mr_reg(mr);
+	return mr_register(mr);
 }
 
 int frl_reg_mr_iova(struct frl_pd *pd, void *addr, size_t length, uint64_t iova, uint32_t access,
@@ -159,6 +160,11 @@ static int reg_dmabuf(struct frl_mr *mr, void *arg)
 			"a %s device cannot register a dma-buf: open one of libibverbs "
 			"(verbs:NAME), or register memory that the processor can read",
 			ops->kind);
+	mr->attr = (struct frl_mr_attr){
+		.tier = FRL_MR_DMABUF,
+		.gpu = -1,
+		.alignment = 1,
+	};
 	return ops->mr_reg_dmabuf(mr, dmabuf->fd, dmabuf->offset);
 }
 
@@ -243,6 +249,8 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 		wanted.access = access;
 	rc = check_region(&wanted, "frl_rereg_mr");
 	if (!rc)
+		rc = mr_check_gpu_change(mr, flags, &wanted);
+	if (!rc)
 		rc = mr->device->ops->mr_rereg(mr, flags, &wanted);
 	if (!rc)
 		change_region(mr, flags, &wanted);
@@ -251,6 +259,7 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 
 static void forget(struct frl_mr *mr)
 {
+	mr_release_gpu(mr);
 	pd_count(mr->pd, -1);
 	free(mr);
 }

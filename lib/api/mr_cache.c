@@ -2,12 +2,13 @@
 /*
  * The cache of registrations. Entries whose memory is as it was are in `index`, by address, and
  * their pages are watched. An entry whose memory went leaves the index at once, before anybody can
- * find it for other memory, and is deregistered when its last user has put it back.
+ * find it for other memory, and is deregistered when its last user has put it back. Those of GPU
+ * memory are in an index of their own: mr_cache_gpu.c.
  *
  * The lock is that of lib/base/unmap_watch.h, and its rule is kept: nothing is allocated, freed,
  * registered or deregistered while it is held. What is to be freed waits in `dead`.
  */
-#include "lib/api/mr_index.h"
+#include "lib/api/mr_cache_internal.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,8 +19,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "lib/api/memory_gpu.h"
 #include "lib/api/objects.h"
-#include "lib/base/unmap_watch.h"
 
 enum {
 	DEFAULT_REGIONS = 1024,
@@ -28,20 +29,6 @@ enum {
 	LEAST_BYTES = 4 << 20,
 	/* Of what may be locked, or of all memory. */
 	DEFAULT_SHARE = 4,
-};
-
-struct frl_mr_cache {
-	struct unmap_listener listener;
-	struct frl_pd *pd;
-	uintptr_t page;
-	bool can_watch;
-	struct frl_mr_cache_config limit;
-	struct mr_index index;
-	unsigned in_use, n_idle;
-	uint64_t idle_bytes;
-	struct list idle, dead, making;
-	struct frl_mr_cache_stats stats;
-	struct list node; /* all_caches */
 };
 
 /* Those of the process, of all devices: they share what may be locked. */
@@ -72,17 +59,29 @@ static struct frl_mr_cache *cache_of(struct unmap_listener *listener)
 
 /* ---- the life of an entry; all with the lock held */
 
+static struct mr_index *index_of(struct frl_mr_cache *cache, const struct mr_entry *entry)
+{
+	return entry->buffer ? &cache->gpu_index : &cache->index;
+}
+
+/* What it takes of what may be locked: of the processor's memory, that is. */
+static uint64_t bytes_of(const struct mr_entry *entry)
+{
+	return entry->buffer ? 0 : entry->end - entry->start;
+}
+
 static void leave_index(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
-	mr_index_remove(&cache->index, entry);
-	unmap_watch_release(entry->start, entry->end, entry->page);
+	mr_index_remove(index_of(cache, entry), entry);
+	if (entry->page)
+		unmap_watch_release(entry->start, entry->end, entry->page);
 }
 
 static void leave_idle(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	list_remove(&entry->node);
 	cache->n_idle--;
-	cache->idle_bytes -= entry->end - entry->start;
+	cache->idle_bytes -= bytes_of(entry);
 }
 
 /* An idle one goes. */
@@ -102,8 +101,10 @@ static void evict(struct frl_mr_cache *cache)
 	}
 }
 
-static void let_go(struct frl_mr_cache *cache, struct mr_entry *entry)
+void mr_cache_let_go(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
+	if (--entry->users > 0)
+		return;
 	cache->in_use--;
 	if (!entry->is_known) {
 		list_add_tail(&cache->dead, &entry->node);
@@ -111,16 +112,25 @@ static void let_go(struct frl_mr_cache *cache, struct mr_entry *entry)
 	}
 	list_add_tail(&cache->idle, &entry->node);
 	cache->n_idle++;
-	cache->idle_bytes += entry->end - entry->start;
+	cache->idle_bytes += bytes_of(entry);
 	evict(cache);
 }
 
-static void take(struct frl_mr_cache *cache, struct mr_entry *entry)
+void mr_cache_take(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	if (entry->users++ > 0)
 		return;
 	leave_idle(cache, entry);
 	cache->in_use++;
+}
+
+void mr_cache_invalidate(struct frl_mr_cache *cache, struct mr_entry *entry)
+{
+	cache->stats.invalidated++;
+	if (entry->users)
+		leave_index(cache, entry);
+	else
+		bury(cache, entry);
 }
 
 static bool memory_gone(struct unmap_listener *listener, uintptr_t start, uintptr_t end)
@@ -134,13 +144,8 @@ static bool memory_gone(struct unmap_listener *listener, uintptr_t start, uintpt
 		entry->is_gone |= entry->start < end && start < entry->end;
 	}
 	while ((entry = mr_index_overlapping(&cache->index, start, end))) {
-		cache->stats.invalidated++;
-		if (entry->users) {
-			leave_index(cache, entry);
-			continue;
-		}
-		bury(cache, entry);
-		has_died = true;
+		has_died |= entry->users == 0;
+		mr_cache_invalidate(cache, entry);
 	}
 	return has_died;
 }
@@ -237,10 +242,10 @@ static void trim(struct frl_mr_cache *cache)
 }
 
 /* Room in the index for one more. With the lock held, which it lets go of to allocate. */
-static bool make_room(struct frl_mr_cache *cache)
+static bool make_room(struct mr_index *index)
 {
-	while (cache->index.room <= cache->index.n) {
-		uint32_t room = cache->index.room ? 2 * cache->index.room : 64;
+	while (index->room <= index->n) {
+		uint32_t room = index->room ? 2 * index->room : 64;
 		struct mr_slot *more, *old;
 
 		unmap_watch_unlock();
@@ -248,7 +253,7 @@ static bool make_room(struct frl_mr_cache *cache)
 		unmap_watch_lock();
 		if (!more)
 			return false;
-		old = mr_index_grow(&cache->index, more, room);
+		old = mr_index_grow(index, more, room);
 		unmap_watch_unlock();
 		free(old);
 		unmap_watch_lock();
@@ -267,7 +272,8 @@ static void leave_making(struct mr_entry *entry)
 /* It is registered: others may find it, unless its memory is not what it was. With the lock. */
 static void introduce(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
-	bool has_room = entry->page && make_room(cache);
+	struct mr_index *index = index_of(cache, entry);
+	bool has_room = (entry->page || entry->buffer) && make_room(index);
 
 	cache->in_use++;
 	if (!has_room || entry->is_gone) {
@@ -275,13 +281,14 @@ static void introduce(struct frl_mr_cache *cache, struct mr_entry *entry)
 		return;
 	}
 	list_remove(&entry->node);
-	mr_index_add(&cache->index, entry);
+	mr_index_add(index, entry);
 }
 
+/* Pages of a GPU are larger, and parts of them are other allocations. */
 static struct mr_entry *new_entry(
-	struct frl_mr_cache *cache, uintptr_t start, uintptr_t end, uint32_t access)
+	struct frl_mr_cache *cache, uintptr_t start, uintptr_t end, uint32_t access, bool is_gpu)
 {
-	const uintptr_t in_page = mr_remote_rights(access) ? 0 : cache->page - 1;
+	const uintptr_t in_page = mr_remote_rights(access) || is_gpu ? 0 : cache->page - 1;
 	struct mr_entry *entry = calloc(1, sizeof(*entry));
 
 	if (!entry)
@@ -295,18 +302,21 @@ static struct mr_entry *new_entry(
 	return entry;
 }
 
-/* `can_keep`: all is known of what was unmapped. */
-static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_keep)
+/* `can_watch`: it is the processor's memory, and all is known of what was unmapped. */
+static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_watch)
 {
-	size_t page = can_keep ? unmap_watch_page(entry->start, entry->end) : 0;
+	size_t page = 0;
 	int rc;
+
+	if (can_watch)
+		page = unmap_watch_page(entry->start, entry->end);
 
 	unmap_watch_lock();
 	list_add_tail(&cache->making, &entry->node);
 	if (page && !unmap_watch_range(entry->start, entry->end, page))
 		entry->page = page;
 	cache->stats.misses++;
-	cache->stats.unwatched += !entry->page;
+	cache->stats.unwatched += !entry->page && !entry->buffer;
 	unmap_watch_unlock();
 	rc = frl_reg_mr(cache->pd, (void *)entry->start, entry->end - entry->start, entry->access,
 		&entry->mr);
@@ -442,6 +452,7 @@ int frl_mr_cache_destroy(struct frl_mr_cache *cache)
 	pthread_mutex_unlock(&all_mutex);
 	pd_count(cache->pd, -1);
 	free(cache->index.slots);
+	free(cache->gpu_index.slots);
 	free(cache);
 	return 0;
 }
@@ -471,8 +482,9 @@ int frl_mr_cache_get(struct frl_mr_cache *cache, void *addr, size_t length, uint
 	struct frl_mr **ret_mr)
 {
 	uintptr_t start = (uintptr_t)addr, end = start + length;
+	bool is_dirty, can_keep, is_gpu = false;
 	struct mr_entry *entry = NULL;
-	bool is_dirty, can_keep;
+	uint64_t buffer = 0;
 	int rc;
 
 	if (!cache || !addr || !length || end < start || !ret_mr)
@@ -484,18 +496,23 @@ int frl_mr_cache_get(struct frl_mr_cache *cache, void *addr, size_t length, uint
 	if (can_keep)
 		entry = mr_index_find(&cache->index, start, end, access);
 	if (entry) {
-		take(cache, entry);
+		mr_cache_take(cache, entry);
 		cache->stats.hits++;
 	}
 	is_dirty = !list_empty(&cache->dead);
 	unmap_watch_unlock();
-	if (is_dirty)
+	if (!entry)
+		is_gpu = mr_gpu_buffer(addr, length, &buffer);
+	if (buffer)
+		entry = mr_cache_find_gpu(cache, start, end, access, buffer);
+	if (is_dirty || buffer)
 		clean(cache);
 	if (!entry) {
-		entry = new_entry(cache, start, end, access);
+		entry = new_entry(cache, start, end, access, is_gpu);
 		if (!entry)
 			return frl_fail(-ENOMEM, "no memory for a memory region");
-		rc = make(cache, entry, can_keep);
+		entry->buffer = buffer;
+		rc = make(cache, entry, can_keep && !is_gpu);
 		if (rc) {
 			free(entry);
 			return rc;
@@ -514,8 +531,8 @@ void frl_mr_cache_put(struct frl_mr_cache *cache, struct frl_mr *mr)
 		return;
 	unmap_watch_lock();
 	is_mistake = !entry || entry->cache != cache || entry->users == 0;
-	if (!is_mistake && --entry->users == 0)
-		let_go(cache, entry);
+	if (!is_mistake)
+		mr_cache_let_go(cache, entry);
 	is_dirty = !list_empty(&cache->dead);
 	unmap_watch_unlock();
 	if (is_mistake) {

@@ -22,9 +22,10 @@ struct mr_entry {
 	uintptr_t start, end;
 	uint32_t access;
 	unsigned users;
-	size_t page;   /* by which it is watched; 0: it is not */
-	bool is_gone;  /* its memory, while it was being made */
-	bool is_known; /* in the index */
+	uint64_t buffer; /* of a GPU: mr_gpu_buffer(); 0: the processor's memory */
+	size_t page;     /* by which it is watched; 0: it is not */
+	bool is_gone;    /* its memory, while it was being made */
+	bool is_known;   /* in the index */
 };
 
 /* Sorted by start. `reach` is the largest end up to here. */

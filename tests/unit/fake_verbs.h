@@ -77,6 +77,7 @@ struct fake_verbs_device {
 	bool has_gid_table;       /* off: an old kernel: EOPNOTSUPP for ibv_query_gid_table/_ex() */
 	bool has_iova2;           /* off: an old kernel: optional access flags are taken off */
 	bool has_dmabuf;          /* ibv_reg_dmabuf_mr(); any file that mmap() takes will do */
+	bool has_peermem;         /* ibv_reg_mr() of memory of tests/fake_libcuda; else EFAULT */
 	bool has_mw;              /* memory windows of type 2 */
 	bool keeps_completions;   /* of a QP that is destroyed or reset, as rxe does */
 	bool flushes_late;        /* a QP that is moved to ERR: not before it is destroyed */
@@ -194,6 +195,8 @@ void fake_verbs_hurry(unsigned divisor);
 bool fake_verbs_qp_attr(const char *device, uint32_t qp_num, struct ibv_qp_attr *attr);
 /* Its flags at registration, by the key; 0: no such region. */
 unsigned fake_verbs_mr_access(const char *device, uint32_t lkey);
+/* Where the device finds this address of a region; NULL: not in it. */
+uint8_t *fake_verbs_memory(const char *device, uint32_t lkey, uint64_t addr);
 /* What happened on the data path since the reset. */
 struct fake_verbs_stats {
 	uint64_t posts;       /* calls of ibv_post_send() and ibv_wr_complete() */

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The libibverbs in memory: protection domains, regions, windows and address handles. */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "tests/fake_libcuda/fake_libcuda.h"
 #include "tests/unit/fake_verbs_internal.h"
 
 /* The header has them as macros around its own functions. */
@@ -54,6 +58,20 @@ static bool is_mapped(const uint8_t *base, uint64_t length)
 			return false;
 	}
 	return true;
+}
+
+/* Memory that the processor cannot read is that of a GPU, or of nobody. NULL: it is not pinned. */
+static uint8_t *find_memory(const struct fake_device *device, uint8_t *base, uint64_t length)
+{
+	const struct fake_cuda *cuda;
+	uint8_t byte;
+	struct iovec to = { .iov_base = &byte, .iov_len = 1 };
+	struct iovec from = { .iov_base = base, .iov_len = 1 };
+
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1)
+		return base;
+	cuda = device->is.has_peermem ? fake_cuda_find() : NULL;
+	return cuda ? cuda->look((uintptr_t)base, length) : NULL;
 }
 
 /* What is wrong with it, as an errno value, or 0. */
@@ -111,6 +129,10 @@ static struct ibv_mr *reg(const char *function, struct ibv_pd *pd, const struct 
 	err = fake_world.live[FAKE_VERBS_MR] > (unsigned)device->is.attr.max_mr
 		? ENOMEM
 		: check_region(device, mr);
+	if (err == 0 && !(mr->access & IBV_ACCESS_ON_DEMAND)) {
+		mr->base = find_memory(device, mr->base, mr->length);
+		err = mr->base ? 0 : EFAULT;
+	}
 	if (err != 0)
 		return fake_unmake(&mr->object, err);
 	mr->map = wants->map;
@@ -119,7 +141,7 @@ static struct ibv_mr *reg(const char *function, struct ibv_pd *pd, const struct 
 	of->object.n_users++;
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
-	mr->ibv.addr = wants->map ? NULL : mr->base;
+	mr->ibv.addr = wants->map ? NULL : wants->base;
 	mr->ibv.length = mr->length;
 	mr->ibv.handle = ++device->next_handle;
 	give_keys(mr);
@@ -152,6 +174,19 @@ struct ibv_mr *ibv_reg_mr_iova2(
 			.base = addr, .length = length, .iova = iova, .access = access });
 }
 
+/* Where in its file a dma-buf begins: at its start, but of those of tests/fake_libcuda where the
+ * descriptor stands. */
+static off_t dmabuf_start(int fd)
+{
+	char path[64], target[64] = "";
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (readlink(path, target, sizeof(target) - 1) < 0 ||
+		strncmp(target, "/memfd:fake-cuda", 16) != 0)
+		return 0;
+	return lseek(fd, 0, SEEK_CUR);
+}
+
 struct ibv_mr *ibv_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
@@ -166,7 +201,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(
 	}
 	wants.map_length = length + into;
 	wants.map = mmap(NULL, wants.map_length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-		(off_t)(offset - into));
+		dmabuf_start(fd) + (off_t)(offset - into));
 	if (wants.map == MAP_FAILED) {
 		errno = EBADF;
 		return NULL;
@@ -262,6 +297,21 @@ static struct fake_mr *find_mr(const struct fake_device *device, uint32_t key, b
 			return mr;
 	}
 	return NULL;
+}
+
+uint8_t *fake_verbs_memory(const char *name, uint32_t lkey, uint64_t addr)
+{
+	uint8_t *found = NULL;
+	struct fake_device *device;
+	struct fake_mr *mr;
+
+	fake_enter_always(__func__);
+	device = fake_find_device(name);
+	mr = device ? find_mr(device, lkey, false) : NULL;
+	if (mr)
+		found = in_region(mr, addr, 1);
+	fake_leave();
+	return found;
 }
 
 static struct fake_mw *find_mw(const struct fake_device *device, uint32_t rkey)

@@ -75,6 +75,28 @@ static void nothing(const char *word)
 	ck_assert_msg(strstr(info.reason, word), "'%s' does not name '%s'", info.reason, word);
 }
 
+/* As the kernel says; also where it cannot be asked. */
+START_TEST(dma_bufs)
+{
+	struct fake_verbs_device fake;
+	struct frl_device_attr attr;
+	struct frl_device *device;
+
+	fake_verbs_device_init(&fake, "one", "10.0.0.1");
+	fake.has_dmabuf = _i != 0;
+	plug(&fake);
+	ck_assert_int_eq(only().takes_dmabuf, _i != 0);
+	if (_i == 2)
+		fake_verbs_fail("ibv_alloc_pd", 1, ENOMEM);
+	verbs_ok(verbs_open("verbs:one", &device));
+	frl_device_query(device, &attr);
+	ck_assert_int_eq(attr.takes_dmabuf, _i == 1);
+	verbs_ok(frl_device_close(device));
+	ck_assert_str_eq(fake_verbs_leaks(), "");
+	fake_verbs_reset();
+}
+END_TEST
+
 START_TEST(list_none)
 {
 	struct frl_device_info *infos = NULL;
@@ -441,6 +463,7 @@ int main(void)
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, list_usable);
+	tcase_add_loop_test(tcase, dma_bufs, 0, 3);
 	tcase_add_test(tcase, list_none);
 	tcase_add_test(tcase, list_infiniband);
 	tcase_add_test(tcase, list_down);

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The ladder of GPU memory. Hardware is given a dma-buf, else the pointer itself, which the kernel
+ * module nvidia_peermem understands. On a software device the GPU's own kernels move the payload:
+ * each device has one struct offload for each GPU whose memory is registered with it, made for the
+ * first region and gone with the last.
+ *
+ * No driver lets others refuse that an application frees its memory, so a region may outlive what
+ * it was made for. Nothing here touches memory of a region that is gone; it is told in the log.
+ *
+ * Order at the end: the region leaves the device, then the offload its ports' memory, then the GPU
+ * is released.
+ */
+#include "lib/api/memory_gpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpudirect/gpu.h"
+#include "gpudirect/memory.h"
+#include "gpudirect/offload.h"
+#include "gpudirect/probe.h"
+#include "lib/api/objects.h"
+#include "lib/base/error.h"
+#include "lib/base/settings.h"
+#include "lib/engine/offload.h"
+
+enum {
+	PEERMEM_ALIGNMENT = 64 << 10, /* the pages of the GPU, as nvidia_peermem maps them */
+};
+
+/* A GPU whose memory a software device moves payload in and out of. */
+struct device_gpu {
+	struct device_gpu *next;
+	struct gpu *gpu;
+	struct offload *offload; /* holds the GPU */
+	unsigned regions;
+};
+
+/* Protects the lists of all devices: they change seldom. Taken before any guard. */
+static pthread_mutex_t gpus_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- what is wanted */
+
+static bool is_tier_wanted(enum frl_mr_tier tier)
+{
+	const char *wanted = settings_get()->gpu_tier;
+
+	return strcmp(wanted, "auto") == 0 || strcmp(wanted, frl_mr_tier_name(tier)) == 0;
+}
+
+static int refuse_by_setting(const struct frl_mr *mr, const char *what)
+{
+	return frl_fail(-ENOTSUP,
+		"%p is memory of a GPU, and FRL_GPU_TIER is %s: %s; unset it, or give host memory",
+		mr->addr, settings_get()->gpu_tier, what);
+}
+
+static int check_access(const struct frl_mr *wanted)
+{
+	const uint32_t refused = FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND;
+
+	if (!wanted->device->ops->offload_attach || !(wanted->access & refused))
+		return 0;
+	return frl_fail(-ENOTSUP,
+		"%s is not for GPU memory on a %s device: atomics have to be done by who has the "
+		"memory, and in order; register host memory for them, or leave the right out",
+		wanted->access & FRL_ACCESS_REMOTE_ATOMIC ? "REMOTE_ATOMIC" : "MW_BIND",
+		wanted->device->ops->kind);
+}
+
+static int check_memory(const struct frl_mr *mr, const struct gpu_memory *memory)
+{
+	if (strcmp(settings_get()->gpu_tier, "off") == 0)
+		return refuse_by_setting(mr, "GPU memory is not to be used");
+	if (memory->kind == GPU_MEMORY_MANAGED)
+		return frl_fail(-ENOTSUP,
+			"%p is managed memory (cuMemAllocManaged(), cudaMallocManaged()), which "
+			"moves between processor and GPU: neither a NIC nor Ferrule can follow; "
+			"use cuMemAlloc() or cudaMalloc()",
+			mr->addr);
+	return check_access(mr);
+}
+
+/* ---- hardware: the NIC reads and writes the memory */
+
+static int by_dmabuf(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
+{
+	const struct device_ops *ops = mr->device->ops;
+	uint64_t offset;
+	int fd, rc;
+
+	if (!is_tier_wanted(FRL_MR_DMABUF))
+		return refuse_by_setting(mr, "not by dma-buf");
+	rc = gpu_memory_export(gpu, memory, mr->addr, mr->length, &fd, &offset);
+	if (rc)
+		return rc;
+	rc = ops->mr_reg_dmabuf(mr, fd, offset);
+	if (mr_caches_make_room(rc))
+		rc = ops->mr_reg_dmabuf(mr, fd, offset);
+	/* What is registered holds the memory without it. */
+	close(fd);
+	if (rc)
+		return rc;
+	mr->attr.tier = FRL_MR_DMABUF;
+	mr->attr.alignment = (uint32_t)sysconf(_SC_PAGESIZE);
+	return 0;
+}
+
+static int by_peermem(struct frl_mr *mr)
+{
+	int rc;
+
+	if (!is_tier_wanted(FRL_MR_PEERMEM))
+		return refuse_by_setting(mr, "not by peermem");
+	if (!probe_has_peermem())
+		return frl_fail(-ENOTSUP,
+			"no peermem: the kernel module nvidia_peermem is not loaded (modprobe "
+			"nvidia-peermem; it needs the NIC's own driver package)");
+	rc = mr->device->ops->mr_reg(mr);
+	if (rc)
+		return rc;
+	mr->attr.tier = FRL_MR_PEERMEM;
+	mr->attr.alignment = PEERMEM_ALIGNMENT;
+	return 0;
+}
+
+/* Neither way works. The more telling result is that of a way that might have. */
+static int no_way(const struct frl_mr *mr, int rc_dmabuf, const char *why_dmabuf, int rc_peermem)
+{
+	char why_peermem[ERROR_TEXT_MAX];
+
+	error_save(why_peermem);
+	return frl_fail(rc_dmabuf == -ENOTSUP ? rc_peermem : rc_dmabuf,
+		"the NIC cannot be given GPU memory at %p: %.180s; %.180s; without, copy through "
+		"host memory",
+		mr->addr, why_dmabuf, why_peermem);
+}
+
+static int register_hardware(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
+{
+	char before[ERROR_TEXT_MAX], why[ERROR_TEXT_MAX] = "";
+	int rc_dmabuf, rc = 0;
+
+	if (!is_tier_wanted(FRL_MR_DMABUF) && !is_tier_wanted(FRL_MR_PEERMEM))
+		return refuse_by_setting(mr, "with hardware there are dma-buf and peermem");
+	error_save(before);
+	rc_dmabuf = by_dmabuf(mr, memory, gpu);
+	if (rc_dmabuf) {
+		error_save(why);
+		rc = by_peermem(mr);
+		if (rc)
+			return no_way(mr, rc_dmabuf, why, rc);
+		/* It is there, and should have worked. */
+		if (rc_dmabuf != -ENOTSUP)
+			frl_log(FRL_LOG_WARNING, "GPU memory is registered by peermem, since: %s",
+				why);
+	}
+	error_restore(before);
+	snprintf(mr->attr.reason, sizeof(mr->attr.reason), "%s", why);
+	mr->attr.needs_flush = gpu->caps.needs_flush;
+	gpu_memory_sync(gpu, memory, mr->addr);
+	return 0;
+}
+
+/* ---- software: the GPU moves payload between packets and the memory */
+
+static int make_device_gpu(struct frl_device *device, struct gpu *gpu, struct device_gpu **ret_made)
+{
+	struct device_gpu *made = calloc(1, sizeof(*made));
+	int rc;
+
+	if (!made)
+		return frl_fail(-ENOMEM, "no memory to note that a device works with a GPU");
+	made->gpu = gpu;
+	rc = gpu_offload_new(gpu, &made->offload);
+	if (!rc) {
+		rc = device->ops->offload_attach(device, made->offload);
+		if (rc)
+			gpu_offload_free(made->offload);
+	}
+	if (rc) {
+		free(made);
+		return rc;
+	}
+	made->next = device->gpus;
+	device->gpus = made;
+	*ret_made = made;
+	return 0;
+}
+
+/* A GPU on which nothing works any more is of no use for more regions. */
+static int check_works(struct frl_device *device, const struct device_gpu *at)
+{
+	const char *why;
+
+	device_enter(device);
+	why = at->offload->ops->error(at->offload);
+	device_leave(device);
+	if (!why)
+		return 0;
+	return frl_fail(-EIO,
+		"GPU %d cannot be used any more on this device, until all regions of its memory "
+		"are deregistered: %s",
+		at->gpu->ordinal, why);
+}
+
+/* One region more. */
+static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload **ret_offload)
+{
+	struct device_gpu *at;
+	int rc;
+
+	pthread_mutex_lock(&gpus_mutex);
+	at = device->gpus;
+	while (at && at->gpu != gpu)
+		at = at->next;
+	rc = at ? check_works(device, at) : make_device_gpu(device, gpu, &at);
+	if (!rc) {
+		at->regions++;
+		*ret_offload = at->offload;
+	}
+	pthread_mutex_unlock(&gpus_mutex);
+	return rc;
+}
+
+static void leave_gpu(struct frl_device *device, const struct offload *offload)
+{
+	struct device_gpu **link = &device->gpus, *at;
+
+	pthread_mutex_lock(&gpus_mutex);
+	while ((*link)->offload != offload)
+		link = &(*link)->next;
+	at = *link;
+	if (--at->regions == 0) {
+		*link = at->next;
+		device->ops->offload_detach(device, at->offload);
+		gpu_offload_free(at->offload);
+		free(at);
+	}
+	pthread_mutex_unlock(&gpus_mutex);
+}
+
+static int register_software(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
+{
+	struct frl_device *device = mr->device;
+	int rc;
+
+	if (!device->ops->offload_attach)
+		return frl_fail(
+			-ENOTSUP, "a %s device cannot be given GPU memory", device->ops->kind);
+	if (!is_tier_wanted(FRL_MR_MAPPED))
+		return refuse_by_setting(mr, "with a software device there is mapped alone");
+	rc = gpu_memory_check_rights(
+		gpu, memory, mr->addr, mr->length, mr->access & FRL_ACCESS_LOCAL_WRITE);
+	if (rc)
+		return rc;
+	rc = join_gpu(device, gpu, &mr->offload);
+	if (rc)
+		return rc;
+	mr->attr.tier = FRL_MR_MAPPED;
+	rc = device->ops->mr_reg(mr);
+	if (rc) {
+		leave_gpu(device, mr->offload);
+		mr->offload = NULL;
+		return rc;
+	}
+	snprintf(mr->attr.reason, sizeof(mr->attr.reason),
+		"a %s device has no NIC that reads and writes GPU memory: that takes a device of "
+		"libibverbs (verbs:NAME)",
+		device->ops->kind);
+	return 0;
+}
+
+/* ---- what memory.c calls */
+
+static void host_attr(struct frl_mr *mr)
+{
+	mr->attr = (struct frl_mr_attr){ .tier = FRL_MR_HOST, .gpu = -1, .alignment = 1 };
+}
+
+static int register_gpu(struct frl_mr *mr, const struct gpu_memory *memory)
+{
+	struct gpu *gpu;
+	int rc = check_memory(mr, memory);
+
+	if (rc)
+		return rc;
+	rc = gpu_hold(memory->context, memory->ordinal, &gpu);
+	if (rc)
+		return rc;
+	rc = mr->device->ops->mr_reg_dmabuf ? register_hardware(mr, memory, gpu)
+					    : register_software(mr, memory, gpu);
+	if (rc) {
+		host_attr(mr);
+		gpu_release(gpu);
+		return rc;
+	}
+	mr->attr.gpu = memory->ordinal;
+	mr->gpu = gpu;
+	mr->gpu_buffer = memory->buffer_id;
+	return 0;
+}
+
+int mr_register(struct frl_mr *mr)
+{
+	struct gpu_memory memory = { .kind = GPU_MEMORY_HOST };
+	int rc = 0;
+
+	host_attr(mr);
+	if (cuda_is_loaded())
+		rc = gpu_memory_of(mr->addr, mr->length, &memory);
+	if (rc)
+		return rc;
+	if (memory.kind != GPU_MEMORY_HOST)
+		return register_gpu(mr, &memory);
+	return mr->device->ops->mr_reg(mr);
+}
+
+static bool is_host(const struct frl_mr *wanted)
+{
+	struct gpu_memory memory;
+	char error[ERROR_TEXT_MAX];
+	int rc;
+
+	if (!cuda_is_loaded())
+		return true;
+	error_save(error);
+	rc = gpu_memory_of(wanted->addr, wanted->length, &memory);
+	error_restore(error);
+	return !rc && memory.kind == GPU_MEMORY_HOST;
+}
+
+static int check_new_access(const struct frl_mr *mr, const struct frl_mr *wanted)
+{
+	struct gpu_memory memory;
+	int rc = check_access(wanted);
+
+	if (rc || !mr->offload)
+		return rc;
+	rc = gpu_memory_of(mr->addr, mr->length, &memory);
+	if (rc)
+		return rc;
+	return gpu_memory_check_rights(
+		mr->gpu, &memory, mr->addr, mr->length, wanted->access & FRL_ACCESS_LOCAL_WRITE);
+}
+
+int mr_check_gpu_change(const struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted)
+{
+	if ((flags & FRL_REREG_TRANSLATION) && (mr->gpu || !is_host(wanted)))
+		return frl_fail(-ENOTSUP,
+			"frl_rereg_mr: a region does not change from or to memory of a GPU: "
+			"deregister it, and register anew");
+	return mr->gpu ? check_new_access(mr, wanted) : 0;
+}
+
+bool mr_gpu_buffer(const void *addr, size_t length, uint64_t *ret_buffer)
+{
+	struct gpu_memory memory;
+	char error[ERROR_TEXT_MAX];
+	int rc;
+
+	*ret_buffer = 0;
+	if (!cuda_is_loaded())
+		return false;
+	error_save(error);
+	rc = gpu_memory_look(addr, length, &memory);
+	error_restore(error);
+	if (rc || memory.kind == GPU_MEMORY_HOST)
+		return rc != 0;
+	*ret_buffer = memory.buffer_id;
+	return true;
+}
+
+/* Not where the driver or the context has gone, with all memory: at the end of a process, in a
+ * child, after cudaDeviceReset(). */
+static bool was_freed(const struct frl_mr *mr)
+{
+	char error[ERROR_TEXT_MAX];
+	struct gpu_scope scope;
+	uint64_t buffer;
+	bool is_there;
+
+	mr_gpu_buffer(mr->addr, mr->length, &buffer);
+	if (!mr->gpu_buffer || buffer == mr->gpu_buffer)
+		return false;
+	error_save(error);
+	is_there = !gpu_enter(mr->gpu, &scope);
+	error_restore(error);
+	if (is_there)
+		gpu_leave(&scope);
+	return is_there;
+}
+
+void mr_release_gpu(struct frl_mr *mr)
+{
+	if (!mr->gpu)
+		return;
+	if (mr->offload)
+		leave_gpu(mr->device, mr->offload);
+	/* Memory of a region in a cache may go: that is what a cache is for. */
+	if (!mr->cached && was_freed(mr))
+		frl_log(FRL_LOG_WARNING,
+			"memory of GPU %d at %p was freed while it was registered: until now, what "
+			"arrived for it may have gone to whoever had that memory; deregister first",
+			mr->attr.gpu, mr->addr);
+	gpu_release(mr->gpu);
+	mr->gpu = NULL;
+	mr->offload = NULL;
+}
+
+/* ---- the public functions */
+
+const char *frl_mr_tier_name(enum frl_mr_tier tier)
+{
+	static const char *const names[] = {
+		[FRL_MR_HOST] = "host",
+		[FRL_MR_DMABUF] = "dma-buf",
+		[FRL_MR_PEERMEM] = "peermem",
+		[FRL_MR_MAPPED] = "mapped",
+	};
+
+	_Static_assert(sizeof(names) / sizeof(names[0]) == FRL_MR_TIERS, "each has a name");
+	return (unsigned)tier < FRL_MR_TIERS ? names[tier] : NULL;
+}
+
+void frl_mr_query(const struct frl_mr *mr, struct frl_mr_attr *ret_attr)
+{
+	*ret_attr = mr->attr;
+}
+
+int frl_mr_flush(struct frl_mr *mr)
+{
+	if (!mr)
+		return frl_fail(-EINVAL, "frl_mr_flush: mr is required");
+	return mr->attr.needs_flush ? gpu_memory_flush(mr->gpu, mr->addr) : 0;
+}
