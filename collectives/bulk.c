@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "collectives/compute.h"
 #include "lib/base/error.h"
 
 /* Which operation a message is of, and which message of the lane it is: its immediate data. Between
@@ -107,7 +108,7 @@ static int post_receive(struct channel *channel, const struct segment *segment, 
 		return 0;
 	if (segment->chunk) {
 		sge.addr = segment->chunk + skip;
-		mr = channel->ring->mr[channel->rail];
+		mr = channel_ring(channel, run->compute)->mr[channel->rail];
 	} else if (step->action == PLAN_REDUCE) {
 		wr.action = (struct frl_recv_action){
 			.type = FRL_ACTION_REDUCE, .dtype = run->dtype, .op = run->op
@@ -140,7 +141,8 @@ int lane_receive_bulk(struct lane *lane)
 			return 0;
 		if (lane->peer->comm->staging.is_needed &&
 			run_step(work->run, work->step)->action == PLAN_REDUCE) {
-			err = staging_get(channel, segment_bytes(&segment), &segment.chunk);
+			err = staging_get_for(channel, work->run->compute, segment_bytes(&segment),
+				&segment.chunk);
 			if (err || !segment.chunk)
 				return err;
 			segment.channel = channel;
@@ -217,16 +219,32 @@ int bulk_received(struct channel *channel, const struct frl_wc *wc)
 	return 0;
 }
 
-void bulk_reduce(struct frl_comm *comm)
+void bulk_reduced(struct segment *segment)
 {
-	struct segment *segment = staging_take(&comm->staging);
 	struct peer *peer = segment->channel->peer;
 
-	run_place(segment->run, segment->step, segment->first, segment->count, segment->chunk);
-	staging_put(segment->channel, segment->chunk + segment_bytes(segment));
+	staging_put_for(
+		segment->channel, segment->run->compute, segment->chunk + segment_bytes(segment));
 	segment->done = true;
 	flight_settle(&peer->receives);
-	lane_wake(comm, &peer->lanes[LANE_RECV_BULK]);
+	lane_wake(peer->comm, &peer->lanes[LANE_RECV_BULK]);
+}
+
+bool bulk_reduce(struct frl_comm *comm)
+{
+	struct segment *segment = comm->staging.first;
+	const struct task task = { .kind = TASK_CHUNK, .segment = segment };
+	struct run *run = segment->run;
+
+	if (!run->compute)
+		run_place(run, segment->step, segment->first, segment->count, segment->chunk);
+	else if (!compute_act(run, run_step(run, segment->step), segment->first, segment->count,
+			 segment->chunk, &task))
+		return false;
+	staging_take(&comm->staging);
+	if (!run->compute)
+		bulk_reduced(segment);
+	return true;
 }
 
 int bulk_resume_receives(struct channel *channel)

@@ -65,6 +65,8 @@ enum channel_state {
 	CHANNEL_UP,
 };
 
+struct compute;
+
 /* A large message under way. */
 struct segment {
 	struct run *run;
@@ -164,7 +166,8 @@ struct channel {
 	uint32_t receive_numbers[BULK_RECEIVES];
 	uint32_t short_at, short_by; /* of this receive's segment so many bytes have come before */
 	uint32_t told_credits;
-	struct staging_ring *ring; /* where chunks arrive; NULL: there are none */
+	/* Where chunks arrive, for runs on host memory, and on a GPU's; NULL: there are none. */
+	struct staging_ring *ring, *gpu_ring;
 
 	/* Eager, out. */
 	uint32_t eager_posted, eager_acked;
@@ -264,6 +267,13 @@ int channel_deregister_slots(struct channel *channel);
 void channel_send_mail(struct channel *channel, bool asks);
 void channel_add_to_connecting(struct channel *channel);
 
+/* That of runs whose local steps `compute` does, or the processor. */
+static inline struct staging_ring *channel_ring(
+	const struct channel *channel, const struct compute *compute)
+{
+	return compute ? channel->gpu_ring : channel->ring;
+}
+
 static inline uint64_t work_id(const struct channel *channel, enum work_kind kind, uint32_t slot)
 {
 	return (uint64_t)(uintptr_t)channel | (uint64_t)kind * WORK_SLOTS | slot;
@@ -274,8 +284,11 @@ int lane_send_bulk(struct lane *lane);
 int lane_receive_bulk(struct lane *lane);
 int bulk_sent(struct channel *channel);
 int bulk_received(struct channel *channel, const struct frl_wc *wc);
-/* Reduces the oldest chunk that waits for it; there is one. */
-void bulk_reduce(struct frl_comm *comm);
+/* Reduces the oldest chunk that waits for it, or has a GPU do it; there is one. False: the GPU
+ * cannot take it just now. */
+bool bulk_reduce(struct frl_comm *comm);
+/* That has been done. */
+void bulk_reduced(struct segment *segment);
 
 /* eager.c */
 int lane_send_eager(struct lane *lane);

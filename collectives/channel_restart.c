@@ -121,12 +121,16 @@ static int fail_without_rail(
 	char how[ERROR_TEXT / 2];
 	int err;
 
+	frl_qp_error(is_bulk ? channel->bulk : channel->eager, how, sizeof(how));
+	/* A device whose GPU has failed says so. */
+	if (cause == FRL_WC_LOC_PROT_ERR && comm->computes && how[0])
+		return comm_fail(comm, -EIO, "the connection to rank %d failed: %s",
+			channel->peer->rank, how);
 	if (!is_broken(cause) || !may_be_rail(channel))
 		return comm_fail_completion(comm, channel->peer->rank, cause);
 	err = comm_find_reason(comm, channel->peer->rank, cause);
 	if (err)
 		return err;
-	frl_qp_error(is_bulk ? channel->bulk : channel->eager, how, sizeof(how));
 	return fail_at_end(channel, how[0] ? how : frl_wc_status_str(cause));
 }
 

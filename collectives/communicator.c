@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/compute.h"
 #include "collectives/measure.h"
 #include "lib/base/error.h"
 
@@ -158,6 +159,7 @@ void comm_free(struct frl_comm *comm)
 	schedule_cache_fini(&comm->schedules);
 	peers_free(comm);
 	staging_fini(comm);
+	computes_free(comm);
 	for (unsigned i = 0; i < comm->n_pollers; i++)
 		frl_cq_destroy(comm->pollers[i].cq);
 	rails_close(comm);

@@ -10,6 +10,9 @@
  *	pairs.c      ALLTOALLV where some forward what others send to each other
  *	transfer.c   do both ends of a SEND and RECV mean the same?
  *	staging.c    where chunks are that the device does not reduce
+ *	where.c      which memory buffers are: the processor's or a GPU's
+ *	compute.c, shadow.c, gate.c, block.c
+ *	             what is different for a GPU's
  *	rail.c       devices, what is registered with them, and those that fail
  *	channel*.c   connections between two ranks, made when they are first needed
  *	runner.c     makes progress: completions, then lanes, then news for the peers
@@ -118,11 +121,15 @@ struct frl_comm {
 
 	struct staging staging;
 	struct schedule_cache schedules;
-	size_t idle_scratch; /* bytes that idle runs keep */
-	uint32_t started;    /* collectives */
+	size_t idle_scratch;        /* bytes that idle runs keep */
+	struct compute *computes;   /* GPUs that have been used */
+	struct run *gated, *moving; /* that wait for a stream, or for room to copy */
+	uint64_t still_by_ns;       /* after a failure: so long GPUs may take; 0: not looked yet */
+	uint32_t started;           /* collectives */
 	struct signature history[HISTORY];
 	struct run *held; /* what comes after it waits until its plan is made, see pairs.c */
 	bool has_pairs;   /* now it can be */
+	bool has_selves;  /* one of those below is not blocked any more */
 	struct self_list {
 		struct run *first, *last;
 		uint32_t started;    /* also those of no elements */
@@ -234,16 +241,27 @@ struct operation {
 int operation_init(struct operation *operation, const struct frl_comm *comm,
 	const struct frl_collective *collective);
 
+/* where.c: which memory the buffers of an operation are, and the stream that fills them. */
+struct where {
+	struct compute *compute; /* of the GPU; NULL: all of it is host memory */
+	bool on_gpu[2];          /* by buffer */
+	struct gate *gate; /* for which the operation waits; or NULL. Who takes it sets NULL */
+};
+/* -EINVAL: of several GPUs, or no memory; -ENOTSUP: managed memory, a captured stream, no kernels
+ * for this GPU; and as gpu_memory_of(), gpu_hold(), gpu_queue_new(). */
+int where_find(struct where *ret_where, struct frl_comm *comm, const struct operation *operation,
+	const struct frl_collective *collective);
+
 /* Another run of the request, put in at `at`, that is ready to be started. When it fails the run is
  * part of the request, or *at is as it was. */
 int request_add_run(struct frl_request *request, struct run **at, struct operation *operation,
-	const struct frl_collective *collective, struct pairs *pairs);
+	const struct frl_collective *collective, struct where *where, struct pairs *pairs);
 /* Puts what has waited into lanes, up to the next one that holds the others up. */
 int requests_go_on(struct frl_comm *comm);
 
 /* pairs.c: adds the run in which all tell each other what they send. */
 int pairs_add_run(struct frl_request *request, struct run **at, const struct operation *operation,
-	const struct frl_collective *collective);
+	const struct frl_collective *collective, struct where *where);
 /* They have: plans and starts the operation. 0 or the communicator's error. */
 int pairs_go_on(struct frl_comm *comm);
 void pairs_free(struct run *run);
@@ -254,6 +272,8 @@ int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo
 /* self.c: what this rank sends to itself. */
 int self_get(struct frl_comm *comm, struct run **ret_run);
 int self_enqueue(struct run *run);
+/* Some were blocked until now. 0 or the communicator's error. */
+int self_go_on(struct frl_comm *comm);
 
 /* failure.c: the first failure stops everything; later ones change nothing. Returns the error. */
 int comm_fail(struct frl_comm *comm, int err, const char *format, ...)

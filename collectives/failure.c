@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "collectives/compute.h"
 #include "lib/base/error.h"
 #include "lib/base/text.h"
 
@@ -59,6 +60,7 @@ static int fail(struct frl_comm *comm, int err, bool tells, const char *format, 
 		give_up_job(comm);
 	}
 	/* The buffers go back to the caller with the error: nothing may touch them from here on. */
+	computes_drop(comm);
 	channels_destroy_queue_pairs(comm);
 	return comm_error(comm);
 }
@@ -182,14 +184,31 @@ static int fail_gone(struct frl_comm *comm, int member, const char *how)
 		tail ? tail + strlen("is gone: ") : why, how ? "; " : "", how ? how : "");
 }
 
-/* Something is still to come from the peer, or to go there. */
+/* Who has left may have written why, or have given up, since this rank last looked. */
+static int fail_left(struct frl_comm *comm, int rank)
+{
+	int member, err;
+
+	if (find_gone(comm, &member))
+		return fail_gone(comm, member, NULL);
+	err = wait_for_mail(comm, MAIL_WAIT_MS);
+	if (err)
+		return err;
+	if (find_gone(comm, &member))
+		return fail_gone(comm, member, NULL);
+	return comm_fail(comm, -ECONNRESET,
+		"rank %d is gone: it has left, and rank %d waits for it", rank, comm->rank);
+}
+
+/* Something is still to come from the peer, or to go there; what waits for a stream may be there
+ * already. */
 static bool waits_for(const struct peer *peer)
 {
 	bool waits = peer->receives.first != peer->receives.next ||
 		peer->sends.first != peer->sends.next;
 
 	for (int kind = 0; kind < LANE_PEER_KINDS && !waits; kind++)
-		waits = peer->lanes[kind].first != NULL;
+		waits = peer->lanes[kind].first && !peer->lanes[kind].first->run->is_blocked;
 	return waits;
 }
 
@@ -206,9 +225,7 @@ static int check_who_left(struct frl_comm *comm)
 	for (struct peer *peer = comm->first_peer; peer; peer = peer->next) {
 		if (waits_for(peer) &&
 			bootstrap->has_left(bootstrap->ctx, comm_member(comm, peer->rank)))
-			return comm_fail(comm, -ECONNRESET,
-				"rank %d is gone: it has left, and rank %d waits for it",
-				peer->rank, comm->rank);
+			return fail_left(comm, peer->rank);
 	}
 	return 0;
 }

@@ -5,7 +5,10 @@
 
 #include <string.h>
 
-enum { LOCAL_ELEMENTS = 16384 }; /* at a time; a multiple of PLAN_WIRE_BLOCK */
+#include "collectives/compute.h"
+
+/* At a time; multiples of PLAN_WIRE_BLOCK. A GPU is given more, as beginning takes it long. */
+enum { LOCAL_ELEMENTS = 16384, GPU_ELEMENTS = 1 << 20 };
 
 static void scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count)
 {
@@ -49,22 +52,40 @@ void run_place(struct run *run, uint32_t number, size_t first, size_t count, con
 	act(run, run_step(run, number), first, count, payload);
 }
 
+/* It is complete some time later, after those before it. */
+static void compute_segment(struct lane *lane, size_t first, size_t count)
+{
+	struct run *run = lane->first->run;
+	uint32_t number = lane->first->step;
+	const struct plan_step *step = run_step(run, number);
+	const struct task task = { .kind = TASK_STEP, .run = run, .step = number, .count = count };
+
+	/* Where there is no room it is tried again. */
+	if (compute_act(run, step, first, count, run_at(run, &step->source, first), &task))
+		lane_move(lane, count);
+}
+
 bool lane_compute(struct lane *lane)
 {
 	const struct lane_work *work = lane->first;
 	struct run *run = work->run;
+	size_t most = run->compute ? GPU_ELEMENTS : LOCAL_ELEMENTS;
 	uint32_t number = work->step;
 	const struct plan_step *step = run_step(run, number);
 	size_t first = work->begun, end = run_limit(run, number);
 
 	if (end <= first)
 		return false;
-	if (end - first > LOCAL_ELEMENTS)
-		end = first + LOCAL_ELEMENTS;
+	if (end - first > most)
+		end = first + most;
 	if (end < step->count)
 		end -= end % PLAN_WIRE_BLOCK;
 	if (end == first)
 		return false;
+	if (run->compute) {
+		compute_segment(lane, first, end - first);
+		return true;
+	}
 	act(run, step, first, end - first, run_at(run, &step->source, first));
 	lane_move(lane, end - first);
 	run_advance(run, number, end - first);

@@ -12,15 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/compute.h"
 #include "lib/base/error.h"
 
 enum { ROUNDS_MAX = 64 }; /* all that is sent passes through a rank less often */
 
 struct pairs {
 	struct frl_collective collective; /* its numbers are copies, in `numbers` */
-	uint64_t *counts;                 /* as plan_job.pair_counts */
-	uint64_t *own;                    /* this rank's row of it */
-	size_t numbers[];                 /* four for each rank */
+	struct where where;
+	uint64_t *counts; /* as plan_job.pair_counts */
+	uint64_t *own;    /* this rank's row of it */
+	size_t numbers[]; /* four for each rank */
 };
 
 static const size_t *copy_numbers(size_t **at, const size_t numbers[], size_t ranks)
@@ -65,15 +67,18 @@ static struct pairs *pairs_new(size_t ranks, const struct frl_collective *collec
 
 void pairs_free(struct run *run)
 {
-	if (run->pairs)
+	if (run->pairs) {
+		gate_put(run->pairs->where.gate);
 		pairs_delete(run->pairs);
+	}
 	run->pairs = NULL;
 }
 
 int pairs_add_run(struct frl_request *request, struct run **at, const struct operation *operation,
-	const struct frl_collective *collective)
+	const struct frl_collective *collective, struct where *where)
 {
 	struct frl_comm *comm = request->comm;
+	struct where in_host = { 0 };
 	struct pairs *pairs = pairs_new((size_t)comm->ranks, collective);
 	struct plan_job job = operation->job;
 	struct frl_collective tell = {
@@ -98,9 +103,13 @@ int pairs_add_run(struct frl_request *request, struct run **at, const struct ope
 	}
 	/* To the others it is the operation that it belongs to. */
 	telling.signature = operation->signature;
-	err = request_add_run(request, at, &telling, &tell, pairs);
-	if (err && (!*at || (*at)->pairs != pairs))
+	err = request_add_run(request, at, &telling, &tell, &in_host, pairs);
+	if (!*at || (*at)->pairs != pairs) {
 		pairs_delete(pairs);
+		return err;
+	}
+	pairs->where = *where;
+	where->gate = NULL;
 	return err;
 }
 
@@ -155,15 +164,13 @@ static int start_second(struct run *first)
 	if (err)
 		return err;
 	operation.job.pair_counts = pairs->counts;
-	err = request_add_run(first->request, &first->next, &operation, &pairs->collective, NULL);
+	err = request_add_run(
+		first->request, &first->next, &operation, &pairs->collective, &pairs->where, NULL);
 	if (err)
 		return err;
 	second = first->next;
 	second->signature.number = first->signature.number;
-	if (second->left > 0)
-		run_enqueue(second);
-	else
-		request_run_done(first->request);
+	run_begin(second);
 	request_run_done(first->request);
 	return 0;
 }

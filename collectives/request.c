@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/compute.h"
+#include "collectives/shadow.h"
 #include "lib/base/error.h"
 
 /* ---- lists */
@@ -69,6 +71,8 @@ static void request_release(struct frl_request *request)
 	struct frl_comm *comm = request->comm;
 
 	request_unlink(request);
+	if (comm->error && comm->computes && !request->done)
+		computes_settle(request);
 	if (!deregister(request)) {
 		request_append(&comm->stale, request);
 		return;
@@ -152,30 +156,57 @@ static int get_schedule(
 			     &operation->job, ret_schedule);
 }
 
-static int get_run(struct frl_comm *comm, struct operation *operation, struct run **ret_run)
+/* What the processor would have to touch is copied to where it can. */
+static bool needs_shadow(
+	const struct operation *o, const struct where *where, const struct schedule *schedule)
 {
-	struct schedule *schedule;
-	int err;
+	if (!where->on_gpu[PLAN_SEND] && !where->on_gpu[PLAN_RECV])
+		return false;
+	if (!schedule || schedule->has_eager)
+		return true;
+	return (!where->on_gpu[PLAN_SEND] && o->bytes[PLAN_SEND] > 0) ||
+		(!where->on_gpu[PLAN_RECV] && o->bytes[PLAN_RECV] > 0);
+}
 
-	if (operation->to_self)
-		return self_get(comm, ret_run);
-	err = get_schedule(comm, operation, &schedule);
+static int get_run(struct frl_comm *comm, struct operation *operation, const struct where *where,
+	bool *ret_needs_shadow, struct run **ret_run)
+{
+	struct schedule *schedule = NULL;
+	bool on_gpu = where->on_gpu[PLAN_SEND] || where->on_gpu[PLAN_RECV];
+	int err = operation->to_self ? 0 : get_schedule(comm, operation, &schedule);
+
 	if (err)
 		return err;
-	err = run_get(comm, schedule, ret_run);
+	*ret_needs_shadow = needs_shadow(operation, where, schedule);
+	if (!schedule)
+		return self_get(comm, ret_run);
+	err = run_get(
+		comm, schedule, on_gpu && !*ret_needs_shadow ? where->compute : NULL, ret_run);
 	if (err)
 		schedule_put(schedule);
 	return err;
 }
 
-int request_add_run(struct frl_request *request, struct run **at, struct operation *operation,
-	const struct frl_collective *collective, struct pairs *pairs)
+static int register_run(struct run *run)
 {
+	int err = run->schedule ? run_register(run) : 0;
+
+	if (!err && run->compute)
+		compute_anchor(run->compute);
+	return err;
+}
+
+int request_add_run(struct frl_request *request, struct run **at, struct operation *operation,
+	const struct frl_collective *collective, struct where *where, struct pairs *pairs)
+{
+	bool has_shadow;
 	struct run *run;
-	int err = get_run(request->comm, operation, &run);
+	int err = get_run(request->comm, operation, where, &has_shadow, &run);
 
 	if (err)
 		return err;
+	run->gate = where->gate;
+	where->gate = NULL;
 	run->request = request;
 	run->pairs = pairs;
 	run->signature = operation->signature;
@@ -192,7 +223,9 @@ int request_add_run(struct frl_request *request, struct run **at, struct operati
 	run->next = *at;
 	*at = run;
 	request->left++;
-	return run->schedule ? run_register(run) : 0;
+	if (has_shadow)
+		err = shadow_make(run, where->compute, where->on_gpu, operation->key.in_place);
+	return err ? err : register_run(run);
 }
 
 /* One more run of the request, ready to be started with the others. */
@@ -200,15 +233,21 @@ static int add_run(struct frl_request *request, const struct frl_collective *col
 {
 	struct operation operation;
 	struct run **last = &request->runs;
+	struct where where;
 	int err = operation_init(&operation, request->comm, collective);
 
+	if (!err)
+		err = where_find(&where, request->comm, &operation, collective);
 	if (err)
 		return err;
 	while (*last)
 		last = &(*last)->next;
 	if (operation.job.knows_pairs)
-		return pairs_add_run(request, last, &operation, collective);
-	return request_add_run(request, last, &operation, collective, NULL);
+		err = pairs_add_run(request, last, &operation, collective, &where);
+	else
+		err = request_add_run(request, last, &operation, collective, &where, NULL);
+	gate_put(where.gate);
+	return err;
 }
 
 /*
@@ -238,10 +277,8 @@ static int enqueue(struct frl_request *request)
 			comm->held = run;
 		if (!run->schedule)
 			err = self_enqueue(run);
-		else if (run->left > 0)
-			run_enqueue(run);
 		else
-			request_run_done(request);
+			run_begin(run);
 	}
 	return err;
 }
@@ -363,7 +400,7 @@ int request_conclude(struct frl_request *request, bool *ret_done)
 		*ret_done = true;
 		return 0;
 	}
-	if (comm->error) {
+	if (comm->error && computes_are_still(request)) {
 		request_release(request);
 		return comm_error(comm);
 	}

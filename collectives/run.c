@@ -7,6 +7,8 @@
 
 #include "collectives/channel.h"
 #include "collectives/communicator.h"
+#include "collectives/compute.h"
+#include "collectives/shadow.h"
 #include "lib/base/error.h"
 
 enum { SCRATCH_KEPT = 64 << 20 }; /* bytes, of all idle runs of a communicator */
@@ -37,7 +39,26 @@ static bool get_scratch(struct run *run)
 	return run->base[PLAN_SCRATCH] != NULL;
 }
 
-static struct run *run_new(struct frl_comm *comm, struct schedule *schedule)
+/* Of a GPU, since what is reduced there lies there. */
+static int get_gpu_scratch(struct run *run)
+{
+	int err;
+
+	if (run->bytes[PLAN_SCRATCH] == 0)
+		return 0;
+	err = block_get(run->compute, true, run->bytes[PLAN_SCRATCH], &run->scratch);
+	if (err)
+		return err;
+	run->base[PLAN_SCRATCH] = run->scratch->base;
+	if (!run->schedule->in_bulk[PLAN_SCRATCH])
+		return 0;
+	err = block_register(run->scratch);
+	if (!err)
+		run_lend(run, PLAN_SCRATCH, run->scratch->mr);
+	return err;
+}
+
+static struct run *run_new(struct frl_comm *comm, struct schedule *schedule, bool has_scratch)
 {
 	size_t steps = schedule->plan.n_steps, works = schedule->n_lanes;
 	struct run *run = calloc(1, sizeof(*run) + works * sizeof(struct lane_work));
@@ -49,22 +70,26 @@ static struct run *run_new(struct frl_comm *comm, struct schedule *schedule)
 	run->local.kind = LANE_LOCAL;
 	run->done = calloc(steps + 1, sizeof(*run->done));
 	run->bytes[PLAN_SCRATCH] = schedule->plan.scratch_bytes;
-	if (run->done && get_scratch(run) && meet_peers(comm, schedule))
+	if (run->done && (!has_scratch || get_scratch(run)) && meet_peers(comm, schedule))
 		return run;
 	run_free(run);
 	return NULL;
 }
 
-int run_get(struct frl_comm *comm, struct schedule *schedule, struct run **ret_run)
+int run_get(struct frl_comm *comm, struct schedule *schedule, struct compute *compute,
+	struct run **ret_run)
 {
 	struct run *run = schedule->idle_runs;
+	int err;
 
-	if (run) {
+	if (compute) {
+		run = run_new(comm, schedule, false);
+	} else if (run) {
 		schedule->idle_runs = run->next;
 		schedule->n_idle--;
 		comm->idle_scratch -= run->bytes[PLAN_SCRATCH];
 	} else {
-		run = run_new(comm, schedule);
+		run = run_new(comm, schedule, true);
 	}
 	if (!run)
 		return frl_fail(-ENOMEM, "no memory for an operation of %u steps and %zu bytes",
@@ -72,8 +97,40 @@ int run_get(struct frl_comm *comm, struct schedule *schedule, struct run **ret_r
 	run->next = NULL;
 	run->left = schedule->plan.n_steps;
 	memset(run->done, 0, schedule->plan.n_steps * sizeof(*run->done));
+	run->compute = compute;
+	err = compute ? get_gpu_scratch(run) : 0;
+	if (err) {
+		run_free(run);
+		return err;
+	}
 	*ret_run = run;
 	return 0;
+}
+
+void run_lend(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[])
+{
+	run->is_lent[buffer] = true;
+	for (unsigned rail = 0; rail < run->comm->n_rails; rail++)
+		run->mr[rail][buffer] = mr[rail];
+}
+
+/* What is a block's has been lent, and goes back. */
+static void return_blocks(struct run *run)
+{
+	for (int buffer = 0; buffer < PLAN_BUFFERS; buffer++) {
+		for (unsigned rail = 0; rail < RAILS_MAX && run->is_lent[buffer]; rail++)
+			run->mr[rail][buffer] = NULL;
+		run->is_lent[buffer] = false;
+	}
+	shadow_free(run);
+	if (run->scratch) {
+		block_put(run->scratch);
+		run->base[PLAN_SCRATCH] = NULL;
+	}
+	gate_put(run->gate);
+	run->gate = NULL;
+	run->scratch = NULL;
+	run->is_blocked = false;
 }
 
 void run_put(struct run *run)
@@ -81,7 +138,8 @@ void run_put(struct run *run)
 	struct schedule *schedule = run->schedule;
 	size_t *idle = &run->comm->idle_scratch;
 
-	if (!schedule || schedule->n_idle == IDLE_RUNS ||
+	return_blocks(run);
+	if (!schedule || run->compute || schedule->n_idle == IDLE_RUNS ||
 		run->bytes[PLAN_SCRATCH] > SCRATCH_KEPT - *idle) {
 		run_free(run);
 	} else {
@@ -114,8 +172,10 @@ static bool deregister_scratch(struct run *run)
 
 void run_free(struct run *run)
 {
-	uint8_t *scratch = run->base[PLAN_SCRATCH];
+	uint8_t *scratch;
 
+	return_blocks(run);
+	scratch = run->base[PLAN_SCRATCH];
 	if (scratch && deregister_scratch(run)) {
 		if (run->schedule->in_bulk[PLAN_SCRATCH])
 			frl_mem_free(scratch, run->bytes[PLAN_SCRATCH]);
@@ -134,7 +194,7 @@ static int register_buffer(struct run *run, enum plan_buffer buffer)
 
 	for (unsigned rail = 0; rail < run->comm->n_rails && !err; rail++) {
 		if (run->mr[rail][buffer])
-			continue; /* scratch, of an earlier operation */
+			continue; /* lent, or scratch of an earlier operation */
 		err = rail_register(run->comm, rail, buffer, run->base[buffer], run->bytes[buffer],
 			&run->mr[rail][buffer]);
 	}
@@ -164,6 +224,8 @@ bool run_deregister(struct run *run)
 		for (int buffer = 0; buffer < end; buffer++) {
 			struct frl_mr **mr = &run->mr[rail][buffer];
 
+			if (run->is_lent[buffer])
+				continue;
 			if (*mr &&
 				rail_deregister(run->comm, rail, (enum plan_buffer)buffer, *mr) < 0)
 				return false;
@@ -181,6 +243,8 @@ size_t run_limit(const struct run *run, uint32_t number)
 	const struct plan_step *step = &steps[number];
 	size_t limit = step->count;
 
+	if (run->is_blocked)
+		return 0;
 	for (int i = 0; i < PLAN_AFTER; i++) {
 		const struct plan_after *after = &step->after[i];
 		int64_t reach;
@@ -244,6 +308,44 @@ void run_advance(struct run *run, uint32_t step, size_t count)
 		return;
 	if (run->pairs)
 		run->comm->has_pairs = true;
+	else
+		run_complete(run);
+}
+
+void run_begin(struct run *run)
+{
+	bool waits = run->gate || run->shadow;
+
+	run->is_blocked = waits;
+	if (run->left > 0)
+		run_enqueue(run);
+	if (waits)
+		gate_wait(run);
+	else if (run->left == 0)
+		run_complete(run);
+}
+
+void run_open(struct run *run)
+{
+	run->is_blocked = false;
+	if (!run->schedule) {
+		run->comm->has_selves = true;
+		return;
+	}
+	if (run->left == 0) {
+		run_complete(run);
+		return;
+	}
+	for (uint32_t i = 0; i < run->schedule->n_lanes; i++) {
+		if (run->works[i].lane->first == &run->works[i])
+			lane_wake(run->comm, run->works[i].lane);
+	}
+}
+
+void run_complete(struct run *run)
+{
+	if (run->shadow)
+		shadow_unpack(run);
 	else
 		request_run_done(run->request);
 }

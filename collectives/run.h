@@ -14,9 +14,13 @@
 
 #include "collectives/schedule.h"
 
+struct block;
+struct compute;
 struct frl_comm;
+struct gate;
 struct pairs;
 struct peer;
+struct shadow;
 struct run;
 
 enum { RAILS_MAX = 4, SCALAR_MAX = 8 };
@@ -55,6 +59,7 @@ struct lane {
 struct run {
 	struct run *next; /* of the request, or of those that are idle */
 	struct run *next_self;
+	struct run *next_gated;
 	struct frl_request *request;
 	struct frl_comm *comm;
 	struct schedule *schedule; /* NULL: this rank sends to itself, see self.c */
@@ -68,18 +73,30 @@ struct run {
 	uint8_t *base[PLAN_BUFFERS];
 	size_t bytes[PLAN_BUFFERS];
 	struct frl_mr *mr[RAILS_MAX][PLAN_BUFFERS];
-	uint32_t left; /* steps that are not complete */
+	bool is_lent[PLAN_BUFFERS]; /* the regions are a block's, see compute.h */
+	/* Of GPU memory; NULL: of host memory, or copied to it. */
+	struct compute *compute; /* does its local steps, and has its scratch: */
+	struct block *scratch;
+	struct shadow *shadow; /* its buffers are copies; or NULL */
+	struct gate *gate;     /* for which it waits; or NULL */
+	bool is_blocked;       /* it cannot begin yet: by its gate, or its copies */
+	uint32_t left;         /* steps that are not complete */
 	struct lane local;
 	size_t *done; /* by step: elements that are complete */
 	struct lane_work works[];
 };
 
-/* An idle run of the schedule, or a new one. -ENOMEM. */
-int run_get(struct frl_comm *comm, struct schedule *schedule, struct run **ret_run);
+/* An idle run of the schedule, or a new one; `compute`: one for GPU memory, always new. -ENOMEM,
+ * and as block_get(). */
+int run_get(struct frl_comm *comm, struct schedule *schedule, struct compute *compute,
+	struct run **ret_run);
 /* Back to its schedule. Its buffers are not registered any more, but for its scratch. */
 void run_put(struct run *run);
 /* What is still registered is left to the domain. */
 void run_free(struct run *run);
+
+/* The buffer is registered already, and the regions stay when the run is over. */
+void run_lend(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[]);
 
 /* Registers what is sent from and received into by reference, on all rails. */
 int run_register(struct run *run);
@@ -89,6 +106,15 @@ bool run_deregister(struct run *run);
 
 /* Puts the run's steps behind those of earlier runs. */
 void run_enqueue(struct run *run);
+
+/* Starts it: puts it into its lanes, blocked if something has to come before. */
+void run_begin(struct run *run);
+
+/* It is blocked no more. */
+void run_open(struct run *run);
+
+/* All of it is done, on the way to request_run_done(). */
+void run_complete(struct run *run);
 
 /* How far the step could be complete now, as far as the plan is concerned. */
 size_t run_limit(const struct run *run, uint32_t step);

@@ -6,6 +6,7 @@
  */
 #include "collectives/communicator.h"
 
+#include "collectives/compute.h"
 #include "lib/base/error.h"
 
 enum {
@@ -87,6 +88,12 @@ static int advance_lanes(struct frl_comm *comm, int *share)
 		if (err)
 			return err;
 	}
+	if (comm->has_selves) {
+		int err = self_go_on(comm);
+
+		if (err)
+			return err;
+	}
 	if (comm->has_pairs) {
 		int err = pairs_go_on(comm);
 
@@ -105,9 +112,12 @@ int comm_advance(struct frl_comm *comm)
 	 * this rank reduces. They have a share of their own: peers wait for them. */
 	while (!err && comm->staging.first && chunks-- > 0) {
 		comm_flush(comm);
-		bulk_reduce(comm);
+		if (!bulk_reduce(comm))
+			break;
 		err = advance_lanes(comm, &share);
 	}
+	if (comm->computes)
+		computes_launch(comm);
 	return err;
 }
 
@@ -244,6 +254,11 @@ int comm_progress(struct frl_comm *comm)
 	if (err)
 		return err;
 	events = poll_all(comm);
+	if (events >= 0 && comm->computes) {
+		int n = computes_poll(comm);
+
+		events = n < 0 ? n : events + n;
+	}
 	if (events < 0)
 		return events;
 	err = comm_advance(comm);

@@ -53,6 +53,8 @@ static void add_step(struct schedule *schedule, struct lane_map *map, uint32_t n
 	map->last[*lane - 1] = number;
 	schedule->lane_of[number] = *lane - 1;
 	schedule->next_step[number] = PLAN_NOTHING;
+	if (kind == LANE_SEND_EAGER || kind == LANE_RECV_EAGER)
+		schedule->has_eager = true;
 	if (kind == LANE_SEND_BULK)
 		schedule->in_bulk[step->source.buffer] = true;
 	if (kind == LANE_RECV_BULK) {
@@ -146,6 +148,7 @@ static void schedule_free(struct schedule *schedule)
 	free(schedule->next_step);
 	free(schedule->watchers_at);
 	free(schedule->watchers);
+	free(schedule->written);
 	free(schedule);
 }
 

@@ -14,6 +14,7 @@
 #include "collectives/plan.h"
 
 struct run;
+struct written;
 
 /*
  * Between two ranks there are four lanes: to and from, small messages and large ones. To which a
@@ -73,6 +74,10 @@ struct schedule {
 	uint32_t *watchers_at;
 	uint32_t *watchers;
 	bool in_bulk[PLAN_BUFFERS]; /* buffers that large messages come from or go to */
+	bool has_eager;             /* there are small messages */
+	/* What it writes of the caller's buffers, NULL: nobody has asked. See shadow.c. */
+	struct written *written;
+	uint32_t n_written;
 };
 
 struct schedule_cache {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/compute.h"
 #include "lib/base/error.h"
 
 int self_get(struct frl_comm *comm, struct run **ret_run)
@@ -58,17 +59,38 @@ static int meet(struct frl_comm *comm)
 		round_as_sent((float *)(void *)to->base[PLAN_RECV],
 			to->bytes[PLAN_RECV] / sizeof(float), (enum frl_wire)to->signature.wire);
 	from->left = to->left = 0;
-	request_run_done(from->request);
-	request_run_done(to->request);
+	run_complete(from);
+	run_complete(to);
 	return 0;
+}
+
+int self_go_on(struct frl_comm *comm)
+{
+	int err = 0;
+
+	comm->has_selves = false;
+	while (comm->self_sends.first && comm->self_receives.first && !err &&
+		!comm->self_sends.first->is_blocked && !comm->self_receives.first->is_blocked)
+		err = meet(comm);
+	return err;
+}
+
+/* The other end, if it is there: it may be behind some that are blocked. */
+static const struct run *find_partner(const struct run *run, const struct self_list *others)
+{
+	const struct run *other = others->first;
+
+	while (other && other->signature.root != run->signature.root)
+		other = other->next_self;
+	return other;
 }
 
 /* One of no elements waits for nobody; but if the other end has some, that would wait for ever. */
 static int pass_empty(struct run *run, const struct self_list *others)
 {
-	const struct run *other = others->first;
+	const struct run *other = find_partner(run, others);
 
-	if (other && other->signature.root == run->signature.root)
+	if (other)
 		return comm_fail_mismatch(
 			run->comm, run->comm->rank, &run->signature, &other->signature);
 	run->left = 0;
@@ -89,8 +111,11 @@ int self_enqueue(struct run *run)
 	if (run->signature.count == 0)
 		return pass_empty(run, others);
 	append(mine, run);
-	if (others->first)
-		return meet(comm);
+	run->is_blocked = run->gate || run->shadow;
+	if (run->is_blocked)
+		gate_wait(run);
+	if (find_partner(run, others))
+		return self_go_on(comm);
 	/* Its partner was there, and had nothing to wait for. */
 	if ((int32_t)(others->started - mine->started) >= 0) {
 		none = run->signature;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "collectives/communicator.h"
+#include "collectives/compute.h"
 #include "lib/base/error.h"
 
 /* ---- rings */
@@ -40,6 +41,11 @@ static void ring_free(const struct frl_comm *comm, struct staging_ring *ring)
 {
 	bool is_done = true;
 
+	if (ring->block) {
+		block_put(ring->block);
+		free(ring);
+		return;
+	}
 	for (unsigned rail = 0; rail < comm->n_rails; rail++) {
 		int err = frl_dereg_mr(ring->mr[rail]);
 
@@ -84,29 +90,63 @@ static int ring_new(struct frl_comm *comm, struct staging_ring **ret_ring)
 	return 0;
 }
 
-void staging_fini(struct frl_comm *comm)
+static int gpu_ring_new(struct compute *compute, struct staging_ring **ret_ring)
 {
-	struct staging *staging = &comm->staging;
+	struct frl_comm *comm = compute->comm;
+	struct staging_ring *ring = calloc(1, sizeof(*ring));
+	int err;
 
-	while (staging->idle) {
-		struct staging_ring *ring = staging->idle;
+	if (!ring)
+		return frl_fail(-ENOMEM, "no memory for a ring");
+	err = block_get(compute, true, comm->staging.ring_bytes, &ring->block);
+	if (!err)
+		err = block_register(ring->block);
+	if (err) {
+		ring_free(comm, ring);
+		return err;
+	}
+	ring->base = ring->block->base;
+	for (unsigned rail = 0; rail < comm->n_rails; rail++)
+		ring->mr[rail] = ring->block->mr[rail];
+	*ret_ring = ring;
+	return 0;
+}
 
-		staging->idle = ring->next;
+static void free_idle(const struct frl_comm *comm, struct staging_ring **idle)
+{
+	while (*idle) {
+		struct staging_ring *ring = *idle;
+
+		*idle = ring->next;
 		ring_free(comm, ring);
 	}
 }
 
+void staging_give_idle(struct frl_comm *comm)
+{
+	for (struct compute *compute = comm->computes; compute; compute = compute->next)
+		free_idle(comm, &compute->idle_rings);
+}
+
+void staging_fini(struct frl_comm *comm)
+{
+	free_idle(comm, &comm->staging.idle);
+	staging_give_idle(comm);
+}
+
 /* An empty one; the one that was used last is the most likely to be in a cache. */
-static int find_ring(struct channel *channel)
+static int find_ring(
+	struct channel *channel, struct compute *compute, struct staging_ring **ret_ring)
 {
 	struct frl_comm *comm = channel->peer->comm;
-	struct staging_ring *ring = comm->staging.idle;
+	struct staging_ring **idle = compute ? &compute->idle_rings : &comm->staging.idle;
+	struct staging_ring *ring = *idle;
 	int err = 0;
 
 	if (ring)
-		comm->staging.idle = ring->next;
+		*idle = ring->next;
 	else
-		err = ring_new(comm, &ring);
+		err = compute ? gpu_ring_new(compute, &ring) : ring_new(comm, &ring);
 	if (err)
 		return comm_fail(comm, err,
 			"rank %d: no ring of %zu bytes for what rank %d sends to be reduced: %s",
@@ -114,19 +154,23 @@ static int find_ring(struct channel *channel)
 			frl_last_error());
 	ring->chunks = 0;
 	ring->head = ring->tail = 0;
-	channel->ring = ring;
+	*ret_ring = ring;
 	return 0;
+}
+
+static void leave(struct staging_ring **idle, struct staging_ring **at)
+{
+	(*at)->next = *idle;
+	*idle = *at;
+	*at = NULL;
 }
 
 void staging_leave(struct channel *channel)
 {
-	struct staging *staging = &channel->peer->comm->staging;
-
-	if (!channel->ring)
-		return;
-	channel->ring->next = staging->idle;
-	staging->idle = channel->ring;
-	channel->ring = NULL;
+	if (channel->ring)
+		leave(&channel->peer->comm->staging.idle, &channel->ring);
+	if (channel->gpu_ring)
+		leave(&channel->gpu_ring->block->compute->idle_rings, &channel->gpu_ring);
 }
 
 /* ---- chunks */
@@ -150,30 +194,35 @@ static size_t aligned(size_t bytes)
 	return (bytes + STAGING_ALIGN - 1) & ~(size_t)(STAGING_ALIGN - 1);
 }
 
-int staging_get(struct channel *channel, size_t bytes, uint8_t **ret_chunk)
+int staging_get_for(
+	struct channel *channel, struct compute *compute, size_t bytes, uint8_t **ret_chunk)
 {
 	const struct staging *staging = &channel->peer->comm->staging;
+	struct staging_ring **ring = compute ? &channel->gpu_ring : &channel->ring;
 	size_t at;
-	int err = channel->ring ? 0 : find_ring(channel);
+	int err = *ring ? 0 : find_ring(channel, compute, ring);
 
 	if (err)
 		return err;
 	*ret_chunk = NULL;
-	if (!find_place(channel->ring, staging->ring_bytes, aligned(bytes), &at))
+	/* Who gives the last chunk of another GPU back wakes the lane. */
+	if (compute && (*ring)->block->compute != compute)
 		return 0;
-	channel->ring->head = at + aligned(bytes);
-	channel->ring->chunks++;
-	*ret_chunk = channel->ring->base + at;
+	if (!find_place(*ring, staging->ring_bytes, aligned(bytes), &at))
+		return 0;
+	(*ring)->head = at + aligned(bytes);
+	(*ring)->chunks++;
+	*ret_chunk = (*ring)->base + at;
 	return 0;
 }
 
-void staging_put(struct channel *channel, const uint8_t *end)
+void staging_put_for(struct channel *channel, struct compute *compute, const uint8_t *end)
 {
-	struct staging_ring *ring = channel->ring;
+	struct staging_ring **ring = compute ? &channel->gpu_ring : &channel->ring;
 
-	ring->tail = aligned((size_t)(end - ring->base));
-	if (--ring->chunks == 0)
-		staging_leave(channel);
+	(*ring)->tail = aligned((size_t)(end - (*ring)->base));
+	if (--(*ring)->chunks == 0)
+		leave(compute ? &compute->idle_rings : &channel->peer->comm->staging.idle, ring);
 }
 
 void staging_append(struct staging *staging, struct segment *segment)

@@ -24,7 +24,9 @@
 
 #include "collectives/run.h"
 
+struct block;
 struct channel;
+struct compute;
 struct frl_comm;
 struct segment;
 
@@ -38,6 +40,7 @@ enum {
 
 struct staging_ring {
 	struct staging_ring *next; /* of those that nobody has */
+	struct block *block;       /* in GPU memory; NULL: in host memory */
 	uint8_t *base;
 	struct frl_mr *mr[RAILS_MAX];
 	uint32_t chunks;   /* in it */
@@ -55,18 +58,32 @@ struct staging {
 
 /* The rails are known. */
 void staging_init(struct frl_comm *comm);
+/* Rings in GPU memory that nobody has give their memory back to where it is kept. */
+void staging_give_idle(struct frl_comm *comm);
 /* Nothing is received any more, and no channel is left. */
 void staging_fini(struct frl_comm *comm);
 
 /*
- * A place for the channel's next chunk; NULL: there is none until staging_put() has given another
- * one back. 0 or the communicator's error.
+ * A place for the channel's next chunk; NULL: there is none until staging_put_for() has given
+ * another one back. `compute`: in memory of its GPU, which reduces it; NULL: in host memory. A
+ * channel has a ring of one GPU at a time. 0 or the communicator's error.
  */
-int staging_get(struct channel *channel, size_t bytes, uint8_t **ret_chunk);
-/* The channel's oldest chunk, which ends at `end`, is not needed any more. */
-void staging_put(struct channel *channel, const uint8_t *end);
-/* The channel's end: its ring is free, whatever is in it. */
+int staging_get_for(
+	struct channel *channel, struct compute *compute, size_t bytes, uint8_t **ret_chunk);
+/* The channel's oldest chunk there, which ends at `end`, is not needed any more. */
+void staging_put_for(struct channel *channel, struct compute *compute, const uint8_t *end);
+/* The channel's end: its rings are free, whatever is in them. */
 void staging_leave(struct channel *channel);
+
+static inline int staging_get(struct channel *channel, size_t bytes, uint8_t **ret_chunk)
+{
+	return staging_get_for(channel, NULL, bytes, ret_chunk);
+}
+
+static inline void staging_put(struct channel *channel, const uint8_t *end)
+{
+	staging_put_for(channel, NULL, end);
+}
 
 /* A chunk is there. */
 void staging_append(struct staging *staging, struct segment *segment);

@@ -114,15 +114,42 @@ static int awaited_by(const struct run *run)
 	return sends_to;
 }
 
-static int awaited(const struct frl_comm *comm)
+/* Of the oldest request, the first that is not over; NULL: there is none. */
+static const struct run *oldest_run(const struct frl_comm *comm)
 {
 	const struct frl_request *request = comm->active.first;
 
 	for (const struct run *run = request ? request->runs : NULL; run; run = run->next) {
-		if (run->left > 0)
-			return run->schedule ? awaited_by(run) : comm->rank;
+		if (run->left > 0 || run->is_blocked)
+			return run;
 	}
-	return -1;
+	return NULL;
+}
+
+/* What a stream or a GPU is to do first is this rank's own matter. */
+static int awaited(const struct frl_comm *comm)
+{
+	const struct run *run = oldest_run(comm);
+	int rank = -1;
+
+	if (run && (!run->schedule || run->is_blocked))
+		return comm->rank;
+	if (run)
+		rank = awaited_by(run);
+	return rank < 0 && comm->computes ? comm->rank : rank;
+}
+
+static void name_awaited(char *text, size_t size, const struct frl_comm *comm)
+{
+	const struct run *run = oldest_run(comm);
+	int rank = awaited(comm);
+
+	if (run && run->gate)
+		snprintf(text, size, "it waits for what was launched into its stream before");
+	else if (rank == comm->rank && comm->computes && (!run || run->schedule))
+		snprintf(text, size, "it waits for its GPU");
+	else
+		snprintf(text, size, "it waits for rank %d", rank);
 }
 
 /* Since when the request has not moved. */
@@ -335,7 +362,7 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 	snprintf(line, sizeof(line), "%s made no progress on rank %d for %d ms", name, comm->rank,
 		comm->config.timeout_ms);
 	add(&text, "", line);
-	snprintf(line, sizeof(line), "it waits for rank %d", awaited(comm));
+	name_awaited(line, sizeof(line), comm);
 	add(&text, ": ", line);
 	add_dead_rails(&text, comm->rank, dead_rails(comm));
 	for (int pass = 0; pass < 3; pass++) {
@@ -366,7 +393,7 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 	if (comm->ranks > 1 && !have_all_answered(comm) &&
 		now_ns - comm->stall.asked_ns < (uint64_t)ANSWERS_MS * NS_PER_MS)
 		return 0;
-	while (run->left == 0)
+	while (run->left == 0 && run->next)
 		run = run->next;
 	return fail_timed_out(comm, run);
 }

@@ -70,11 +70,12 @@ static int gather(void *ctx, const void *mine, size_t size, void *all)
 
 static int check(void *ctx, int *ret_rank)
 {
-	struct job *job = ((struct rank *)ctx)->job;
+	struct rank *rank = ctx;
+	struct job *job = rank->job;
 	int err = 0;
 
 	pthread_mutex_lock(&job->mutex);
-	if (job->gone >= 0) {
+	if (job->gone >= 0 && (!job->is_slow || rank->has_seen_leaving)) {
 		*ret_rank = job->gone;
 		err = frl_fail(-ECONNRESET, "rank %d is gone: %s", job->gone, job->why);
 	}
@@ -98,11 +99,13 @@ static void give_up(void *ctx, const char *why)
 
 static bool has_left(void *ctx, int rank)
 {
-	struct job *job = ((struct rank *)ctx)->job;
+	struct rank *me = ctx;
+	struct job *job = me->job;
 	bool left;
 
 	pthread_mutex_lock(&job->mutex);
 	left = job->rank[rank].left;
+	me->has_seen_leaving |= left;
 	pthread_mutex_unlock(&job->mutex);
 	return left;
 }
@@ -173,6 +176,11 @@ static void *deliver(void *arg)
 		job->mails = mail->next;
 		if (!job->mails)
 			job->mails_end = &job->mails;
+		if (job->is_slow) {
+			pthread_mutex_unlock(&job->mutex);
+			job_sleep_ms(10);
+			pthread_mutex_lock(&job->mutex);
+		}
 		hand_out(job, mail);
 		free(mail);
 	}

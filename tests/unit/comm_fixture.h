@@ -42,7 +42,8 @@ struct rank {
 	void (*receive)(void *arg, int rank, const void *data, size_t size);
 	void *receive_arg;
 	bool left;
-	int created; /* what making the communicator returned, and said */
+	bool has_seen_leaving; /* it asked who has left, and somebody had */
+	int created;           /* what making the communicator returned, and said */
 	char created_text[JOB_TEXT];
 	char failure[JOB_TEXT];
 };
@@ -67,6 +68,7 @@ struct job {
 	unsigned rich_rails; /* rails, a bit each, whose devices do it nevertheless */
 	bool may_fail;       /* to make communicators */
 	unsigned losses;     /* one of so many mails is lost; 0: none */
+	bool is_slow;        /* mail takes a while, and who gave up is told after who has left */
 	struct rank rank[JOB_RANKS];
 	pthread_t postman;
 	pthread_mutex_t mutex; /* for all that follows, and the ranks' receivers */

@@ -343,6 +343,25 @@ START_TEST(a_rank_leaves_early)
 }
 END_TEST
 
+/* Why it gave up comes later than that it has left, and counts. */
+static void abort_and_leave(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, 100);
+
+	if (rank->number == 1)
+		frl_comm_abort(rank->comm, "for a try");
+	else
+		fails(rank, &c, -ECANCELED, (const char *const[]){ "for a try", NULL });
+}
+
+START_TEST(a_rank_aborts_and_leaves)
+{
+	struct job job = { .ranks = 2, .main = abort_and_leave, .is_slow = true };
+
+	job_run(&job);
+}
+END_TEST
+
 /* Requests that nobody has tested to their end. */
 static void leave_requests(struct rank *rank)
 {
@@ -381,6 +400,7 @@ int main(void)
 	tcase_add_test(tcase, slow_is_not_late);
 	tcase_add_test(tcase, a_rank_gives_up);
 	tcase_add_test(tcase, a_rank_leaves_early);
+	tcase_add_loop_test(tcase, a_rank_aborts_and_leaves, 0, 3);
 	tcase_add_test(tcase, requests_left_behind);
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);

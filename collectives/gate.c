@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Operations that begin when a stream of the application has come so far. They are in their lanes
+ * meanwhile, blocked, so that what two ranks do with each other keeps its order; what they have no
+ * rank in common with goes on. The event is asked by whoever makes progress: a stream that waited
+ * for the processor would hold up all that synchronizes with it, Ferrule's own kernels as well.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "collectives/communicator.h"
+#include "collectives/compute.h"
+#include "collectives/shadow.h"
+#include "gpudirect/gpu.h"
+#include "gpudirect/stream.h"
+#include "lib/base/error.h"
+
+static int get_gate(struct compute *compute, struct gate **ret_gate)
+{
+	struct gate *gate = compute->idle_gates;
+	int err;
+
+	if (gate) {
+		compute->idle_gates = gate->next;
+		*ret_gate = gate;
+		return 0;
+	}
+	gate = calloc(1, sizeof(*gate));
+	if (!gate)
+		return frl_fail(-ENOMEM, "no memory for an event");
+	gate->compute = compute;
+	err = gpu_event_new(compute->gpu, &gate->event);
+	if (err) {
+		free(gate);
+		return err;
+	}
+	*ret_gate = gate;
+	return 0;
+}
+
+void gate_put(struct gate *gate)
+{
+	if (!gate)
+		return;
+	gate->next = gate->compute->idle_gates;
+	gate->compute->idle_gates = gate;
+}
+
+/* A default stream is that of the buffers' GPU, if there is one. Of others the driver says whose
+ * they are in any context: that of an earlier operation, where the thread has none. */
+static int find_compute(struct frl_comm *comm, void *stream, struct compute **compute)
+{
+	struct gpu *gpu = *compute ? (*compute)->gpu : NULL;
+	cu_context context;
+	int err, ordinal;
+
+	if (gpu && gpu_stream_is_default(stream))
+		return 0;
+	err = gpu_stream_context(gpu, stream, &context);
+	if (err == -EINVAL && !gpu && comm->computes && !gpu_stream_is_default(stream))
+		err = gpu_stream_context(comm->computes->gpu, stream, &context);
+	if (err || (gpu && context == gpu->context))
+		return err;
+	err = gpu_context_ordinal(context, &ordinal);
+	return err ? err : compute_get(comm, context, ordinal, compute);
+}
+
+int gate_make(struct frl_comm *comm, void *stream, struct compute *compute, struct gate **ret_gate)
+{
+	struct gate *gate = NULL;
+	int err = find_compute(comm, stream, &compute);
+
+	if (!err)
+		err = get_gate(compute, &gate);
+	if (err)
+		return err;
+	err = gpu_event_record(gate->event, stream);
+	if (err) {
+		gate_put(gate);
+		return err;
+	}
+	*ret_gate = gate;
+	return 0;
+}
+
+/* ---- waiting */
+
+static void pass(struct run *run)
+{
+	gate_put(run->gate);
+	run->gate = NULL;
+	if (run->shadow)
+		shadow_pack(run);
+	else
+		run_open(run);
+}
+
+void gate_wait(struct run *run)
+{
+	struct frl_comm *comm = run->comm;
+	struct run **end = &comm->gated;
+
+	if (!run->gate) {
+		pass(run);
+		return;
+	}
+	while (*end)
+		end = &(*end)->next_gated;
+	run->next_gated = NULL;
+	*end = run;
+}
+
+int gates_poll(struct frl_comm *comm)
+{
+	struct run **at = &comm->gated;
+	int events = 0;
+
+	while (*at) {
+		struct run *run = *at;
+		int has_happened = gpu_event_has_happened(run->gate->event);
+
+		if (has_happened < 0)
+			return comm_fail(comm, has_happened,
+				"rank %d cannot begin %s #%u, which waits for a stream: %s",
+				comm->rank, frl_coll_name(run->coll), run->signature.number,
+				frl_last_error());
+		if (!has_happened) {
+			at = &run->next_gated;
+			continue;
+		}
+		*at = run->next_gated;
+		run->request->moves++;
+		events++;
+		pass(run);
+	}
+	return events;
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/shadow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "collectives/communicator.h"
+#include "collectives/compute.h"
+#include "lib/base/error.h"
+
+enum { PIECE = 16 << 20 }; /* bytes, at most */
+
+/* ---- what is written */
+
+static int compare(const void *a, const void *b)
+{
+	const struct written *x = a, *y = b;
+
+	if (x->buffer != y->buffer)
+		return x->buffer < y->buffer ? -1 : 1;
+	return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Those that touch or overlap become one. */
+static uint32_t merge(struct written *all, uint32_t n)
+{
+	uint32_t merged = 0;
+
+	for (uint32_t i = 1; i < n; i++) {
+		struct written *last = &all[merged];
+		size_t end = last->offset + last->bytes;
+
+		if (all[i].buffer != last->buffer || all[i].offset > end) {
+			all[++merged] = all[i];
+			continue;
+		}
+		if (all[i].offset + all[i].bytes > end)
+			last->bytes = all[i].offset + all[i].bytes - last->offset;
+	}
+	return n > 0 ? merged + 1 : 0;
+}
+
+/* Found when it is first needed: what is between pieces that are received is left as it is. */
+static int find_written(struct schedule *schedule)
+{
+	const struct plan *plan = &schedule->plan;
+	struct written *all;
+	uint32_t n = 0;
+
+	if (schedule->written)
+		return 0;
+	all = calloc((size_t)plan->n_steps + 1, sizeof(*all));
+	if (!all)
+		return frl_fail(-ENOMEM, "no memory for a plan");
+	for (uint32_t i = 0; i < plan->n_steps; i++) {
+		const struct plan_step *step = &plan->steps[i];
+
+		if (step->kind == PLAN_SENDS || step->target.buffer == PLAN_SCRATCH)
+			continue;
+		all[n++] = (struct written){ .buffer = step->target.buffer,
+			.offset = step->target.offset,
+			.bytes = schedule_bytes(schedule, &step->target, step->count) };
+	}
+	qsort(all, n, sizeof(*all), compare);
+	schedule->n_written = merge(all, n);
+	schedule->written = all;
+	return 0;
+}
+
+/* ---- copies */
+
+/* A copy for this many bytes. A kernel that touched what it does not see would end CUDA for all of
+ * the process. */
+static int get_copy(struct compute *compute, size_t bytes, struct block **ret_block)
+{
+	struct block *block;
+	int err = block_get(compute, false, bytes, &block);
+
+	if (err)
+		return err;
+	err = block_look(block);
+	if (err)
+		block_put(block);
+	else
+		*ret_block = block;
+	return err;
+}
+
+/* In place, one block has both as they lie. */
+static int make_joint(struct run *run, struct shadow *shadow)
+{
+	uintptr_t send = (uintptr_t)run->base[PLAN_SEND], recv = (uintptr_t)run->base[PLAN_RECV];
+	uintptr_t begin = send < recv ? send : recv;
+	uintptr_t send_end = send + run->bytes[PLAN_SEND], recv_end = recv + run->bytes[PLAN_RECV];
+	uintptr_t end = send_end > recv_end ? send_end : recv_end;
+	struct block *block;
+	int err = get_copy(shadow->compute, end - begin, &block);
+
+	if (err)
+		return err;
+	shadow->blocks[0] = block;
+	shadow->memory[PLAN_SEND] = run->base[PLAN_SEND];
+	shadow->memory[PLAN_RECV] = run->base[PLAN_RECV];
+	run->base[PLAN_SEND] = block->base + (send - begin);
+	run->base[PLAN_RECV] = block->base + (recv - begin);
+	return 0;
+}
+
+static int make_single(struct run *run, struct shadow *shadow, enum plan_buffer buffer)
+{
+	struct block *block;
+	int err = get_copy(shadow->compute, run->bytes[buffer], &block);
+
+	if (err)
+		return err;
+	shadow->blocks[buffer] = block;
+	shadow->memory[buffer] = run->base[buffer];
+	run->base[buffer] = block->base;
+	return 0;
+}
+
+/* Devices take messages from the copies as well. */
+static int lend(struct run *run, enum plan_buffer buffer, struct block *block)
+{
+	int err;
+
+	if (!run->schedule || !run->schedule->in_bulk[buffer])
+		return 0;
+	err = block_register(block);
+	if (!err)
+		run_lend(run, buffer, block->mr);
+	return err;
+}
+
+int shadow_make(struct run *run, struct compute *compute, const bool on_gpu[2], bool in_place)
+{
+	struct shadow *shadow = calloc(1, sizeof(*shadow));
+	int err = shadow ? 0 : frl_fail(-ENOMEM, "no memory for an operation");
+
+	if (err)
+		return err;
+	shadow->compute = compute;
+	run->shadow = shadow;
+	if (run->schedule)
+		err = find_written(run->schedule);
+	if (!err && in_place)
+		err = make_joint(run, shadow);
+	for (int i = PLAN_SEND; i <= PLAN_RECV && !err && !in_place; i++) {
+		if (on_gpu[i])
+			err = make_single(run, shadow, (enum plan_buffer)i);
+	}
+	for (int i = PLAN_SEND; i <= PLAN_RECV && !err; i++) {
+		if (shadow->memory[i])
+			err = lend(run, (enum plan_buffer)i, shadow->blocks[in_place ? 0 : i]);
+	}
+	return err;
+}
+
+void shadow_free(struct run *run)
+{
+	struct shadow *shadow = run->shadow;
+
+	if (!shadow)
+		return;
+	block_put(shadow->blocks[0]);
+	block_put(shadow->blocks[1]);
+	free(shadow);
+	run->shadow = NULL;
+}
+
+/* ---- moving */
+
+static void finish(struct run *run)
+{
+	if (run->shadow->is_unpacking)
+		request_run_done(run->request);
+	else
+		run_open(run);
+}
+
+/* Where the GPU sees what is in the copy of a buffer. */
+static uint64_t mapped_at(const struct shadow *shadow, enum plan_buffer buffer, const uint8_t *at)
+{
+	const struct block *block = shadow->blocks[buffer] ? shadow->blocks[buffer]
+							   : shadow->blocks[0];
+
+	return block->mapped + (uint64_t)(at - block->base);
+}
+
+/* The next piece; false: there is no room. */
+static bool move_piece(struct run *run)
+{
+	struct shadow *shadow = run->shadow;
+	const struct written *range = &shadow->all[shadow->next];
+	size_t offset = range->offset + shadow->begun, left = range->bytes - shadow->begun;
+	size_t bytes = left < PIECE ? left : PIECE;
+	uint64_t device = (uint64_t)(uintptr_t)(shadow->memory[range->buffer] + offset);
+	uint64_t mapped = mapped_at(shadow, range->buffer, run->base[range->buffer] + offset);
+	const struct gpu_work work = {
+		.dst = shadow->is_unpacking ? device : mapped,
+		.src = shadow->is_unpacking ? mapped : device,
+		.count = bytes,
+		.action = GPU_COPY,
+	};
+	struct task task = { .kind = TASK_NOTHING, .run = run };
+
+	if (bytes == left && shadow->next + 1 == shadow->n)
+		task.kind = shadow->is_unpacking ? TASK_UNPACK : TASK_PACK;
+	if (!compute_add(shadow->compute, &work, &task))
+		return false;
+	shadow->begun += bytes;
+	if (bytes == left) {
+		shadow->next++;
+		shadow->begun = 0;
+	}
+	return true;
+}
+
+static bool is_copied(const struct shadow *shadow)
+{
+	return shadow->memory[shadow->all[shadow->next].buffer] != NULL;
+}
+
+/* False: not all of it is on its way, and it has to go on later. */
+static bool move(struct run *run)
+{
+	struct shadow *shadow = run->shadow;
+
+	while (shadow->next < shadow->n) {
+		if (!move_piece(run))
+			return false;
+	}
+	return true;
+}
+
+/* Ranges of the caller's host memory, which need no copy, are at one of the two ends: they are
+ * sorted by the buffer. */
+static void begin(struct run *run, bool is_unpacking, const struct written *all, uint32_t n)
+{
+	struct shadow *shadow = run->shadow;
+	struct frl_comm *comm = run->comm;
+	struct run **end = &comm->moving;
+
+	shadow->is_unpacking = is_unpacking;
+	shadow->all = all;
+	shadow->n = n;
+	shadow->next = 0;
+	shadow->begun = 0;
+	while (shadow->next < shadow->n && !is_copied(shadow))
+		shadow->next++;
+	while (shadow->n > shadow->next && !shadow->memory[all[shadow->n - 1].buffer])
+		shadow->n--;
+	if (shadow->next == shadow->n) {
+		finish(run);
+		return;
+	}
+	if (!comm->moving && move(run))
+		return;
+	while (*end)
+		end = &(*end)->shadow->next_moving;
+	shadow->next_moving = NULL;
+	*end = run;
+}
+
+void shadow_pack(struct run *run)
+{
+	struct shadow *shadow = run->shadow;
+
+	shadow->self = (struct written){ .buffer = PLAN_SEND, .bytes = run->bytes[PLAN_SEND] };
+	begin(run, false, &shadow->self, shadow->memory[PLAN_SEND] && shadow->self.bytes > 0);
+}
+
+void shadow_unpack(struct run *run)
+{
+	struct shadow *shadow = run->shadow;
+
+	shadow->self = (struct written){ .buffer = PLAN_RECV, .bytes = run->bytes[PLAN_RECV] };
+	if (run->schedule)
+		begin(run, true, run->schedule->written, run->schedule->n_written);
+	else
+		begin(run, true, &shadow->self, shadow->self.bytes > 0);
+}
+
+int shadows_move(struct frl_comm *comm)
+{
+	int events = 0;
+
+	while (comm->moving && move(comm->moving)) {
+		comm->moving = comm->moving->shadow->next_moving;
+		events++;
+	}
+	return events;
+}
