@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nccl/gpu.h"
+#include "nccl/hold.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
 
@@ -61,6 +63,24 @@ void net_devices_forget(void)
 	pthread_mutex_unlock(&all.lock);
 }
 
+/* CUDA is looked at once, and only if that matters. */
+static void find_gpus(struct port_info *ports, int n)
+{
+	struct net_gpus gpus;
+	bool has_looked = false;
+
+	for (int i = 0; i < n; i++) {
+		if (!net_port_may_take_gpus(&ports[i])) {
+			net_port_explain_setting(&ports[i]);
+			continue;
+		}
+		if (!has_looked)
+			net_gpus_look(&gpus);
+		has_looked = true;
+		net_port_take_gpus(&ports[i], &gpus);
+	}
+}
+
 int net_devices_find(char *why, size_t size)
 {
 	int err = 0, n = 0;
@@ -69,6 +89,7 @@ int net_devices_find(char *why, size_t size)
 	if (!all.n_devices) {
 		err = net_ports_find(net_settings()->devices, net_settings()->is_named, all.found,
 			&n, why, size);
+		find_gpus(all.found, n);
 		for (int i = 0; i < n; i++)
 			add_port(&all.found[i]);
 	}
@@ -112,6 +133,15 @@ struct net_port *net_port_at(const struct net_device *device, int rail)
 	return &all.ports[device->rails[rail]];
 }
 
+int net_device_pointers(const struct net_device *device)
+{
+	int pointers = NCCL_PTR_CUDA | NCCL_PTR_DMABUF;
+
+	for (int i = 0; i < device->n_rails; i++)
+		pointers &= net_port_at(device, i)->info.pointers;
+	return pointers;
+}
+
 int net_devices(int *ret_n)
 {
 	pthread_mutex_lock(&all.lock);
@@ -138,6 +168,7 @@ int net_properties(int dev, struct net_properties *ret_properties)
 		.latency_us = first->latency_us,
 		.max_comms = MAX_QPS / net_settings()->qps,
 		.n_rails = device->n_rails,
+		.pointers = NCCL_PTR_HOST | net_device_pointers(device),
 	};
 	for (int i = 0; i < device->n_rails; i++) {
 		const struct port_info *info = &net_port_at(device, i)->info;
@@ -145,6 +176,7 @@ int net_properties(int dev, struct net_properties *ret_properties)
 		/* The first devices are the ports, in their order. */
 		ret_properties->rails[i] = device->rails[i];
 		ret_properties->speed_mbps += info->speed_mbps;
+		ret_properties->needs_flush |= info->needs_flush;
 		if (info->latency_us > ret_properties->latency_us)
 			ret_properties->latency_us = info->latency_us;
 	}
@@ -233,8 +265,11 @@ static void close_port(struct net_port *port)
 	if (err)
 		return;
 	port->cache = NULL;
-	if (frl_pd_destroy(port->pd))
+	if (!net_let_gpus_go(port) || frl_pd_destroy(port->pd)) {
+		net_log_warning("%s stays open, and its memory in use: %s", port->info.name,
+			frl_last_error());
 		return;
+	}
 	port->pd = NULL;
 	if (frl_device_close(port->device) == 0)
 		port->device = NULL;

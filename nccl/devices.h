@@ -23,6 +23,7 @@ struct net_port {
 	struct frl_device *device;
 	struct frl_pd *pd;
 	struct frl_mr_cache *cache;
+	struct net_hold *holds; /* hold.c's */
 	struct frl_device_attr attr;
 	unsigned users; /* connections and listeners */
 };
@@ -48,6 +49,9 @@ bool net_devices_are_refused(void);
 /* NULL: there is none of this number. Both stay as long as something uses a device. */
 struct net_device *net_device_at(int dev);
 struct net_port *net_port_at(const struct net_device *device, int rail);
+
+/* NCCL_PTR_CUDA and NCCL_PTR_DMABUF, as far as all its ports take them. */
+int net_device_pointers(const struct net_device *device);
 
 /* Opens the device's ports if need be and counts a user of them. What went wrong is in the log. */
 int net_device_acquire(struct net_device *device);

@@ -5,10 +5,15 @@
  */
 #include "nccl/memory.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "nccl/comm.h"
+#include "nccl/hold.h"
 #include "nccl/log.h"
+#include "nccl/setup.h"
+
+#define BUSY_NS UINT64_C(5000000000)
 
 static struct {
 	pthread_mutex_t lock;
@@ -33,6 +38,13 @@ void registration_comm_ends(struct comm *comm)
 	if (*link)
 		*link = comm->next_started;
 	pthread_mutex_unlock(&started.lock);
+}
+
+/* To register memory of a GPU costs a software device little, and what a cache keeps cannot be
+ * waited for. */
+static bool is_cached(const struct net_port *port, int type)
+{
+	return type == NCCL_PTR_HOST || port->info.is_hardware;
 }
 
 static void let_go(struct registration *registration)
@@ -70,41 +82,108 @@ static bool uses(struct comm *comm, const struct registration *registration)
 	return false;
 }
 
-/* Its requests, if there are any, keep the struct. */
-static void give_back(struct registration *registration)
+/* Kernels may still move what was under way, and the memory is somebody else's as soon as this
+ * returns: they are awaited, which takes them microseconds unless the GPU is busy. */
+static int deregister_now(struct net_port *port, struct frl_mr *mr)
 {
-	for (int i = 0; i < registration->device->n_rails; i++)
-		if (registration->mrs[i])
-			frl_mr_cache_put(
-				net_port_at(registration->device, i)->cache, registration->mrs[i]);
+	uint64_t until_ns = net_now_ns() + BUSY_NS;
+	struct frl_backoff backoff;
+	int err = frl_dereg_mr(mr);
+
+	frl_backoff_reset(&backoff);
+	while (err == -EBUSY && net_now_ns() < until_ns) {
+		if (frl_progress(port->device) <= 0)
+			frl_backoff_idle(&backoff);
+		err = frl_dereg_mr(mr);
+	}
+	if (err)
+		net_log_warning("memory of a GPU cannot be deregistered, and must not be freed: %s",
+			frl_last_error());
+	return err;
+}
+
+/* Its requests, if there are any, keep the struct. */
+static int give_back(struct registration *registration)
+{
+	int err = 0, rc;
+
+	for (int i = 0; i < registration->device->n_rails; i++) {
+		struct net_port *port = net_port_at(registration->device, i);
+
+		if (!registration->mrs[i])
+			continue;
+		if (is_cached(port, registration->type)) {
+			frl_mr_cache_put(port->cache, registration->mrs[i]);
+			continue;
+		}
+		rc = deregister_now(port, registration->mrs[i]);
+		err = err ? err : rc;
+	}
 	let_go(registration);
+	return err;
+}
+
+static bool takes(const struct net_device *device, int type)
+{
+	bool is_gpu = type == NCCL_PTR_CUDA || type == NCCL_PTR_DMABUF;
+
+	if (type == NCCL_PTR_HOST || (is_gpu && net_device_pointers(device) & type))
+		return true;
+	if (is_gpu)
+		net_log_warning("memory of a GPU, of type %d, cannot be registered with %s: its "
+				"ptrSupport is %d (see FERRULE_GPU)",
+			type, device->name, NCCL_PTR_HOST | net_device_pointers(device));
+	else
+		net_log_warning("memory of type %d cannot be registered: there is that of the host "
+				"(%d) and that of GPUs (%d)",
+			type, NCCL_PTR_HOST, NCCL_PTR_CUDA);
+	return false;
+}
+
+static int register_with(
+	struct net_port *port, void *data, size_t size, int type, struct frl_mr **ret_mr)
+{
+	const uint32_t access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE;
+
+	int err;
+
+	if (is_cached(port, type))
+		return frl_mr_cache_get(port->cache, data, size, access, ret_mr);
+	err = frl_reg_mr(port->pd, data, size, access, ret_mr);
+	if (!err)
+		net_hold_gpu(port, data, size);
+	return err;
 }
 
 int net_register(struct comm *comm, void *data, size_t size, int type,
 	struct registration **ret_registration)
 {
 	struct registration *registration;
+	struct frl_mr_attr attr;
 	int err = 0;
 
-	if (type != NCCL_PTR_HOST) {
-		net_log_warning(
-			"memory of type %d cannot be registered: only that of the host", type);
+	if (!takes(comm->device, type))
 		return NCCL_INVALID_USAGE;
-	}
 	registration = calloc(1, sizeof(*registration));
 	if (!registration) {
 		net_log_warning("there is no memory for a registration");
 		return NCCL_SYSTEM_ERROR;
 	}
 	registration->device = comm->device;
+	registration->type = type;
 	atomic_init(&registration->holders, 1);
 	for (int i = 0; i < comm->device->n_rails && size && !err; i++) {
-		err = frl_mr_cache_get(net_port_at(comm->device, i)->cache, data, size,
-			FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE, &registration->mrs[i]);
+		err = register_with(
+			net_port_at(comm->device, i), data, size, type, &registration->mrs[i]);
 		if (err)
 			break;
 		registration->lkeys[i] = frl_mr_lkey(registration->mrs[i]);
 		registration->rkeys[i] = frl_mr_rkey(registration->mrs[i]);
+		if (type == NCCL_PTR_HOST)
+			continue;
+		frl_mr_query(registration->mrs[i], &attr);
+		if (attr.needs_flush)
+			registration->flushed = registration->mrs[i];
 	}
 	if (err) {
 		net_log_warning(
@@ -114,6 +193,17 @@ int net_register(struct comm *comm, void *data, size_t size, int type,
 	}
 	*ret_registration = registration;
 	return NCCL_SUCCESS;
+}
+
+int net_flush(const struct registration *registration)
+{
+	int err = 0;
+
+	if (registration && registration->flushed)
+		err = frl_mr_flush(registration->flushed);
+	if (err)
+		net_log_warning("cannot flush what has come to a GPU: %s", frl_last_error());
+	return net_result_of(err);
 }
 
 int net_deregister(struct registration *registration)
@@ -128,6 +218,5 @@ int net_deregister(struct registration *registration)
 				net_comm_stop(comm);
 		pthread_mutex_unlock(&started.lock);
 	}
-	give_back(registration);
-	return NCCL_SUCCESS;
+	return give_back(registration) ? NCCL_SYSTEM_ERROR : NCCL_SUCCESS;
 }

@@ -14,9 +14,12 @@ struct comm;
 
 struct registration {
 	struct net_device *device;
+	int type;                          /* NCCL_PTR_* */
 	struct frl_mr *mrs[NET_MAX_RAILS]; /* NULL: there are no bytes to register */
 	uint32_t lkeys[NET_MAX_RAILS];
 	uint32_t rkeys[NET_MAX_RAILS];
+	struct frl_mr
+		*flushed;    /* one of them, which tells its GPU; NULL: nothing is to be flushed */
 	atomic_uint holders; /* requests; one more until it is deregistered */
 };
 

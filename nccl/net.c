@@ -31,8 +31,20 @@ static const char *progress_of(const struct port_info *info)
 	return info->is_hardware ? "the NIC's" : "NCCL's threads or the library's (FRL_PROGRESS)";
 }
 
+static const char *memory_of(const struct port_info *info)
+{
+	if (!info->pointers)
+		return "the host";
+	return info->is_hardware ? "the host and GPUs (the NIC reaches it)"
+				 : "the host and GPUs (kernels move it)";
+}
+
 static void warn_of_order(void)
 {
+	if (net_settings()->forces_ll128 && net_settings()->gpu == NET_GPU_ALWAYS)
+		net_log_warning("NCCL_PROTO has LL128 and FERRULE_GPU=1: on software ports kernels "
+				"place data in any order, and LL128 looks at it before its "
+				"completion: data may be wrong. Leave LL128 out");
 	if (net_settings()->is_relaxed)
 		net_log_warning(
 			"FRL_RELAXED_ORDERING=on lets a NIC write the end of a line before "
@@ -44,6 +56,7 @@ static void warn_of_order(void)
 static void introduce(void)
 {
 	static atomic_flag is_done = ATOMIC_FLAG_INIT;
+	static const char *const gpu_names[] = { "0", "", "1" };
 	const struct net_settings *settings = net_settings();
 	int n;
 
@@ -55,14 +68,14 @@ static void introduce(void)
 	for (int i = 0; i < n; i++) {
 		const struct port_info *info = &net_port_at(net_device_at(i), 0)->info;
 
-		net_log_info("device %d: %s, %d Mbit/s, PCI %s, progress: %s", i, info->name,
-			info->speed_mbps, *info->pci_path ? info->pci_path : "none",
-			progress_of(info));
+		net_log_info("device %d: %s, %d Mbit/s, PCI %s, memory of %s, progress: %s", i,
+			info->name, info->speed_mbps, *info->pci_path ? info->pci_path : "none",
+			memory_of(info), progress_of(info));
 	}
 	net_log_info("settings: FERRULE_DEVICES=\"%s\" FERRULE_QPS=%d FERRULE_TIMEOUT_S=%d "
-		     "FERRULE_REQUIRE=%d FERRULE_LOG=%s",
+		     "FERRULE_REQUIRE=%d FERRULE_GPU=%s FERRULE_LOG=%s",
 		settings->devices, settings->qps, settings->timeout_s, settings->is_required,
-		settings->log);
+		gpu_names[settings->gpu], settings->log);
 	warn_of_order();
 }
 

@@ -7,6 +7,8 @@
  *	log.c        NCCL's logger
  *	ports.c      which ports there are, without touching them
  *	devices.c    devices of NCCL: a port, or several that are fused; opened when first used
+ *	gpu.c        which of them take memory of GPUs
+ *	hold.c       what software ports keep for a GPU until they are closed
  *	memory.c     registrations
  *	opening.c    what is slow when a port is first used, in a thread
  *	place.c      where this host's services are found, which is asked for in a thread
@@ -25,6 +27,7 @@
 #ifndef FERRULE_NCCL_NET_H
 #define FERRULE_NCCL_NET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +54,8 @@ struct net_properties {
 	int speed_mbps;
 	float latency_us;
 	int max_comms;
+	int pointers;     /* NCCL_PTR_* */
+	bool needs_flush; /* what has come to memory of a GPU is to be flushed on any GPU */
 	int n_rails;
 	int rails[NET_MAX_RAILS]; /* devices; of one that is not fused: itself */
 };
@@ -95,9 +100,13 @@ int net_close_listen(struct listener *listener);
 /* Does not block; requests that are under way are given up, and none of them may be tested. */
 int net_close(struct comm *comm);
 
-/* `type`: NCCL_PTR_*. Safe beside requests. */
+/* `type`: NCCL_PTR_HOST; NCCL_PTR_CUDA, or with a descriptor NCCL_PTR_DMABUF, if the device takes
+ * that. Safe beside requests. */
 int net_register(struct comm *comm, void *data, size_t size, int type,
 	struct registration **ret_registration);
+/* What has come to this memory before is seen by kernels that run already, when this returns: some
+ * microseconds, and nothing at all where no flush is needed. NULL is fine. */
+int net_flush(const struct registration *registration);
 /* Connections whose requests still use it (NCCL has given them up) fail, whoever has registered. */
 int net_deregister(struct registration *registration);
 

@@ -152,6 +152,7 @@ static int add_hardware(struct finding *finding, const struct frl_device_info *i
 	if (!port)
 		return -EINVAL;
 	port->is_hardware = true;
+	port->takes_dmabuf = info->takes_dmabuf;
 	memcpy(port->ip, options->ip, sizeof(port->ip));
 	snprintf(port->port, sizeof(port->port), "%s", info->name);
 	snprintf(port->name, sizeof(port->name), "%s", name ? name + 1 : info->name);

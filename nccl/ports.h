@@ -25,6 +25,9 @@ struct port_info {
 	int speed_mbps;
 	float latency_us;
 	bool is_hardware;
+	bool takes_dmabuf;
+	int pointers;     /* NCCL_PTR_* that it takes besides the host's; gpu.h sets them, */
+	bool needs_flush; /* and this: what has come is to be flushed */
 };
 
 /*

@@ -75,6 +75,18 @@ static void read_log(struct net_settings *values)
 	values->shows_info = !has_info;
 }
 
+/* The library says what is wrong with its own setting. */
+static void read_gpu(struct net_settings *values)
+{
+	const char *tier = look_up("FRL_GPU_TIER"), *proto = look_up("NCCL_PROTO");
+
+	values->gpu = NET_GPU_NICS;
+	if (look_up("FERRULE_GPU"))
+		values->gpu = read_number("FERRULE_GPU", 0, 1, 0) ? NET_GPU_ALWAYS : NET_GPU_NEVER;
+	values->gpu_tier = tier ? tier : "auto";
+	values->forces_ll128 = proto && *proto != '^' && strcasestr(proto, "LL128");
+}
+
 static bool is_named(void)
 {
 	const char *plugin = look_up("NCCL_NET_PLUGIN"), *net = look_up("NCCL_NET");
@@ -94,6 +106,7 @@ static void read_all(void)
 	values->is_required = read_number("FERRULE_REQUIRE", 0, 1, 1) && look_up("FERRULE_REQUIRE");
 	values->is_named = values->is_required || is_named();
 	values->is_relaxed = is_one_of(look_up("FRL_RELAXED_ORDERING"), "on", "on");
+	read_gpu(values);
 	read_log(values);
 }
 

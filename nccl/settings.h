@@ -10,6 +10,13 @@
 
 #include <ferrule/error.h>
 
+/* Which ports take memory of GPUs. */
+enum net_gpu {
+	NET_GPU_NEVER,  /* 0 */
+	NET_GPU_NICS,   /* not set: NICs that reach it by themselves */
+	NET_GPU_ALWAYS, /* 1: software ports as well */
+};
+
 struct net_settings {
 	const char *devices; /* FERRULE_DEVICES; "": all that there are */
 	int qps;             /* FERRULE_QPS: queue pairs of a connection, for each rail */
@@ -19,10 +26,13 @@ struct net_settings {
 	 * libnccl-net.so, for jobs of many hosts as well, which the local fabric does not
 	 * connect. */
 	bool is_named;
-	bool is_relaxed;     /* FRL_RELAXED_ORDERING=on */
-	const char *log;     /* FERRULE_LOG */
-	bool shows_info;     /* FERRULE_LOG is info or debug, and NCCL shows no such lines */
-	bool shows_warnings; /* NCCL shows none */
+	bool is_relaxed;      /* FRL_RELAXED_ORDERING=on */
+	enum net_gpu gpu;     /* FERRULE_GPU */
+	const char *gpu_tier; /* FRL_GPU_TIER */
+	bool forces_ll128;    /* NCCL_PROTO names it */
+	const char *log;      /* FERRULE_LOG */
+	bool shows_info;      /* FERRULE_LOG is info or debug, and NCCL shows no such lines */
+	bool shows_warnings;  /* NCCL shows none */
 	enum frl_log_level library_level; /* of the library's own lines */
 };
 

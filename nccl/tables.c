@@ -33,12 +33,14 @@ int table_reg_mr_v8(void *comm, void *data, size_t size, int type, void **mhandl
 	return net_register(comm, data, size, type, (struct registration **)mhandle);
 }
 
-/* Is not called as long as ptrSupport lacks it. */
+/*
+ * The descriptor is of the memory at `data`. The library makes one of its own: then it knows which
+ * GPU the memory is of, so that it can flush, and keeps the registration for the next time.
+ */
 int table_reg_mr_dmabuf(
 	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
 {
-	net_log_warning("memory of a GPU cannot be registered");
-	return NCCL_INVALID_USAGE;
+	return net_register(comm, data, size, NCCL_PTR_DMABUF, (struct registration **)mhandle);
 }
 
 int table_dereg_mr(void *comm, void *mhandle)
@@ -85,10 +87,17 @@ int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, vo
 	return net_receive(comm, n, buffers, (struct request **)request);
 }
 
-/* What has come to the host's memory is there when it is said to have come. */
+/* What has come to the host's memory is there when it is said to have come, and so it is where a
+ * GPU orders writes or kernels have moved them. There is nothing to be tested afterwards. */
 int table_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
 {
 	*request = NULL;
+	for (int i = 0; i < n; i++) {
+		int rc = sizes[i] && mhandles ? net_flush(mhandles[i]) : NCCL_SUCCESS;
+
+		if (rc)
+			return rc;
+	}
 	return NCCL_SUCCESS;
 }
 
@@ -118,8 +127,9 @@ int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties)
 		.name = net.name,
 		.pci_path = net.pci_path,
 		.guid = net.guid,
-		.ptr_support = NCCL_PTR_HOST,
+		.ptr_support = net.pointers,
 		.reg_is_global = 1,
+		.force_flush = net.needs_flush,
 		.speed = net.speed_mbps,
 		.port = net.port,
 		.latency = net.latency_us,

@@ -54,6 +54,7 @@ static void usage(FILE *to)
 	      "  --side I        only that side (0 sends, 1 receives); the other is elsewhere\n"
 	      "  --meet H:PORT   where the receiver's side listens for the other, with --side\n"
 	      "  --netns A,B     network namespaces of sender and receiver\n"
+	      "  --mem WHERE     host (default), or cuda: buffers on GPU 0, in rows that can\n"
 	      "  --set I:N=V     environment of side I (0 sends, 1 receives)\n"
 	      "  --seconds S     deadline of each row, instead of its own\n"
 	      "  --dead S        within which a dead peer has to be noticed (20)\n"
@@ -120,6 +121,8 @@ static void run(struct options *o, const struct row *row, int version, bool has_
 
 static bool is_wanted(const struct options *o, const struct row *row)
 {
+	if (slots_are_on_gpu && !(row->flags & ROW_GPU))
+		return false;
 	for (int i = 0; i < o->n_names; i++)
 		if (strcmp(o->names[i], row->name) == 0)
 			return true;
@@ -219,6 +222,9 @@ static bool read_option(struct options *o, int option, char *argument)
 		o->setup.own_side = argument[0] == '1';
 		return argument[0] == '0' || argument[0] == '1';
 	case 'm': o->setup.meet = argument; return true;
+	case 'M':
+		slots_are_on_gpu = strcmp(argument, "cuda") == 0;
+		return slots_are_on_gpu || strcmp(argument, "host") == 0;
 	case 'n': return read_pair(argument, o->setup.netns);
 	case 'e': return read_setting(&o->setup, argument);
 	case 't': o->seconds = (unsigned int)atoi(argument); return true;
@@ -241,9 +247,9 @@ static bool read_options(struct options *o, int argc, char **argv)
 		{ "device", 1, 0, 'd' }, { "fuse", 1, 0, 'f' }, { "side", 1, 0, 'i' },
 		{ "meet", 1, 0, 'm' }, { "netns", 1, 0, 'n' }, { "set", 1, 0, 'e' },
 		{ "seconds", 1, 0, 't' }, { "dead", 1, 0, 'D' }, { "slow-ms", 1, 0, 'b' },
-		{ "expect", 1, 0, 'x' }, { "traffic-class", 1, 0, 'c' }, { "slow", 0, 0, 'S' },
-		{ "threads-only", 0, 0, 'T' }, { "verbose", 0, 0, 'v' }, { "list", 0, 0, 'l' },
-		{ "help", 0, 0, 'h' }, { 0 } };
+		{ "mem", 1, 0, 'M' }, { "expect", 1, 0, 'x' }, { "traffic-class", 1, 0, 'c' },
+		{ "slow", 0, 0, 'S' }, { "threads-only", 0, 0, 'T' }, { "verbose", 0, 0, 'v' },
+		{ "list", 0, 0, 'l' }, { "help", 0, 0, 'h' }, { 0 } };
 	int option;
 
 	while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1)

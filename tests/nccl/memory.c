@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "tests/nccl/cuda.h"
 #include "tests/nccl/row.h"
 
 #define GUARD_KEY  0x6775617264ull
@@ -47,6 +48,8 @@ ssize_t pattern_find(const void *data, size_t size, uint64_t key)
 	return -1;
 }
 
+bool slots_are_on_gpu;
+
 void slots_create(struct slots *slots, unsigned int n, size_t size)
 {
 	slots->n = n;
@@ -54,6 +57,7 @@ void slots_create(struct slots *slots, unsigned int n, size_t size)
 	slots->stride = (size + 127) / 128 * 128 + GUARD_BYTES;
 	slots->bytes = (n * slots->stride + GUARD_BYTES + 4095) / 4096 * 4096;
 	slots->mr = NULL;
+	slots->gpu = NULL;
 	slots->memory = mmap(
 		NULL, slots->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	REQUIRE(slots->memory != MAP_FAILED, "no memory for %zu bytes", slots->bytes);
@@ -62,12 +66,21 @@ void slots_create(struct slots *slots, unsigned int n, size_t size)
 		slot_poison(slots, i);
 	}
 	pattern_fill(slot_at(slots, n) - GUARD_BYTES, GUARD_BYTES, GUARD_KEY + n);
+	if (!slots_are_on_gpu)
+		return;
+	slots->gpu = cuda_alloc(slots->bytes);
+	cuda_give(slots->gpu, slots->memory, slots->bytes);
 }
 
 void slots_register(struct slots *slots, struct side *side, void *comm)
 {
-	MUST(plugin_reg(
-		side->net, comm, slots->memory, slots->bytes, NCCL_POINTER_HOST, &slots->mr));
+	if (slots->gpu && !(side->properties.pointers & NCCL_POINTER_CUDA)) {
+		REQUIRE(!expected(side, "pointers"), "%s takes no memory of GPUs",
+			side->properties.name);
+		skip("%s takes no memory of GPUs", side->properties.name);
+	}
+	MUST(plugin_reg(side->net, comm, slots->gpu ? slots->gpu : slots->memory, slots->bytes,
+		slots->gpu ? NCCL_POINTER_CUDA : NCCL_POINTER_HOST, &slots->mr));
 }
 
 void slots_deregister(struct slots *slots, struct side *side, void *comm)
@@ -77,13 +90,36 @@ void slots_deregister(struct slots *slots, struct side *side, void *comm)
 
 void slots_destroy(struct slots *slots)
 {
+	if (slots->gpu)
+		cuda_free(slots->gpu);
 	munmap(slots->memory, slots->bytes);
-	slots->memory = NULL;
+	slots->memory = slots->gpu = NULL;
 }
 
 uint8_t *slot_at(const struct slots *slots, unsigned int index)
 {
 	return slots->memory + GUARD_BYTES + index * slots->stride;
+}
+
+uint8_t *slot_data(const struct slots *slots, unsigned int index)
+{
+	uint8_t *slot = slot_at(slots, index);
+
+	return slots->gpu ? slots->gpu + (slot - slots->memory) : slot;
+}
+
+void slot_give(const struct slots *slots, unsigned int index)
+{
+	if (slots->gpu)
+		cuda_give(slot_data(slots, index), slot_at(slots, index),
+			slots->stride - GUARD_BYTES);
+}
+
+void slot_take(const struct slots *slots, unsigned int index)
+{
+	if (slots->gpu)
+		cuda_take(slot_at(slots, index) - GUARD_BYTES,
+			slot_data(slots, index) - GUARD_BYTES, slots->stride + GUARD_BYTES);
 }
 
 void slot_poison(struct slots *slots, unsigned int index)

@@ -16,7 +16,7 @@ options=()
 rows=()
 while [ $# -gt 0 ]; do
 	case $1 in
-	--abi | --device | --expect | --fuse | --seconds | --set | --sides)
+	--abi | --device | --expect | --fuse | --mem | --seconds | --set | --sides)
 		options+=("$1" "$2")
 		shift
 		;;

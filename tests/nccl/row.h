@@ -27,6 +27,7 @@ enum row_flags {
 	ROW_SENDER_DIES = 1 << 5,
 	ROW_RECEIVER_DIES = 1 << 6,
 	ROW_BY_NAME = 1 << 7, /* for one kind of network or setting: only when asked for */
+	ROW_GPU = 1 << 8,     /* also with slots on a GPU */
 };
 
 /* How a run is set up; filled by harness.c and bench.c. */
@@ -58,9 +59,11 @@ struct report {
 	int version;
 };
 
-/* Slots, each between guards, all one registration. Aligned to 128 bytes. */
+/* Slots, each between guards, all one registration. Aligned to 128 bytes. With --mem cuda they are
+ * on a GPU, and `memory` is what the processor sees of them: see slot_give() and slot_take(). */
 struct slots {
 	uint8_t *memory;
+	uint8_t *gpu; /* or NULL */
 	size_t bytes;
 	size_t size; /* of a slot */
 	size_t stride;
@@ -170,7 +173,7 @@ struct events harness_events(const struct side *side);
  * What a plugin is known to say, where the caller has told (--expect NAME=VALUE, the first counts);
  * or NULL.
  * "failure", what matches the line of a connection that fails; "speed", "latency", "maxComms",
- * "maxRecvs" and "regIsGlobal", of the first device.
+ * "maxRecvs" and "regIsGlobal", of the first device; "pointers=gpu": devices take those of GPUs.
  */
 const char *expected(const struct side *side, const char *name);
 
@@ -184,11 +187,18 @@ void pattern_fill(void *data, size_t size, uint64_t key);
 /* The offset of the first byte that differs, or -1. */
 ssize_t pattern_find(const void *data, size_t size, uint64_t key);
 
+extern bool slots_are_on_gpu; /* those that are created from now on */
 void slots_create(struct slots *slots, unsigned int n, size_t size);
 void slots_register(struct slots *slots, struct side *side, void *comm);
 void slots_deregister(struct slots *slots, struct side *side, void *comm);
 void slots_destroy(struct slots *slots);
 uint8_t *slot_at(const struct slots *slots, unsigned int index);
+/* What the plugin is told; the same on the host. */
+uint8_t *slot_data(const struct slots *slots, unsigned int index);
+/* On a GPU: what the processor has written goes there; what is there, guards included, is to be
+ * seen. Created slots have been given. */
+void slot_give(const struct slots *slots, unsigned int index);
+void slot_take(const struct slots *slots, unsigned int index);
 /* Guards before and behind, and what a slot was poisoned with from `from` on. */
 void slot_poison(struct slots *slots, unsigned int index);
 void slot_check(const struct slots *slots, unsigned int index, size_t from, const char *when);

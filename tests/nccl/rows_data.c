@@ -197,7 +197,7 @@ static void flush_recv(struct side *side)
 
 	slots_create(&slots, 1, size);
 	slots_register(&slots, side, comm);
-	data = slot_at(&slots, 0);
+	data = slot_data(&slots, 0);
 	for (unsigned int i = 0; i < 8; i++) {
 		request = NULL;
 		while (!request)
@@ -208,8 +208,10 @@ static void flush_recv(struct side *side)
 		REQUIRE(result == NCCL_SUCCESS || !has_gpu, "iflush gave %s", result_name(result));
 		if (request && result == NCCL_SUCCESS)
 			await(side, request, NULL, "a flush");
-		REQUIRE(pattern_find(data, size, i) < 0, "wrong bytes after a flush");
+		slot_take(&slots, 0);
+		REQUIRE(pattern_find(slot_at(&slots, 0), size, i) < 0, "wrong bytes after a flush");
 		slot_poison(&slots, 0);
+		slot_give(&slots, 0);
 	}
 	slots_deregister(&slots, side, comm);
 	slots_destroy(&slots);
@@ -224,10 +226,11 @@ static void flush_send(struct side *side)
 	slots_register(&slots, side, side->comms[0]);
 	for (unsigned int i = 0; i < 8; i++) {
 		pattern_fill(slot_at(&slots, 0), 500000, i);
+		slot_give(&slots, 0);
 		request = NULL;
 		while (!request)
-			MUST(plugin_isend(side->net, side->comms[0], slot_at(&slots, 0), 500000, 4,
-				slots.mr, NULL, &request));
+			MUST(plugin_isend(side->net, side->comms[0], slot_data(&slots, 0), 500000,
+				4, slots.mr, NULL, &request));
 		await(side, request, NULL, "a send");
 	}
 	slots_deregister(&slots, side, side->comms[0]);
@@ -237,20 +240,21 @@ static void flush_send(struct side *side)
 #define PAIR(n, function, w) .name = n, .what = w, .send = function##_send, .recv = function##_recv
 
 const struct row data_rows[] = {
-	{ PAIR("sizes", sizes, "0 bytes to 4 MiB, one at a time") },
-	{ PAIR("mixed", mixed, "the same, five in flight") },
-	{ PAIR("small", small, "3000 small messages"), .flags = ROW_THREADS },
-	{ PAIR("pipeline", pipeline, "1 MiB slices, four in flight") },
-	{ PAIR("channels", channels, "eight comms of one thread"), .n_comms = 8 },
-	{ PAIR("shorter", shorter, "messages shorter than their receives") },
-	{ PAIR("zero", zero, "messages of no bytes") },
-	{ PAIR("early", early, "sends before any receive") },
-	{ PAIR("window", window, "32 requests at once") },
-	{ PAIR("full", full, "more requests than there are") },
-	{ PAIR("optional", optional, "receives that ask for no completion"), .min_version = 9 },
-	{ PAIR("idle", idle, "a receiver that calls no more") },
-	{ PAIR("events", events, "profiler events"), .min_version = 10 },
-	{ PAIR("flush", flush, "iflush after each receive") },
+	{ PAIR("sizes", sizes, "0 bytes to 4 MiB, one at a time"), .flags = ROW_GPU },
+	{ PAIR("mixed", mixed, "the same, five in flight"), .flags = ROW_GPU },
+	{ PAIR("small", small, "3000 small messages"), .flags = ROW_THREADS | ROW_GPU },
+	{ PAIR("pipeline", pipeline, "1 MiB slices, four in flight"), .flags = ROW_GPU },
+	{ PAIR("channels", channels, "eight comms of one thread"), .flags = ROW_GPU, .n_comms = 8 },
+	{ PAIR("shorter", shorter, "messages shorter than their receives"), .flags = ROW_GPU },
+	{ PAIR("zero", zero, "messages of no bytes"), .flags = ROW_GPU },
+	{ PAIR("early", early, "sends before any receive"), .flags = ROW_GPU },
+	{ PAIR("window", window, "32 requests at once"), .flags = ROW_GPU },
+	{ PAIR("full", full, "more requests than there are"), .flags = ROW_GPU },
+	{ PAIR("optional", optional, "receives that ask for no completion"), .min_version = 9,
+		.flags = ROW_GPU },
+	{ PAIR("idle", idle, "a receiver that calls no more"), .flags = ROW_GPU },
+	{ PAIR("events", events, "profiler events"), .min_version = 10, .flags = ROW_GPU },
+	{ PAIR("flush", flush, "iflush after each receive"), .flags = ROW_GPU },
 	{ PAIR("gib-sparse", sparse, "1 GiB of few pages"), .flags = ROW_BY_NAME, .seconds = 60 },
 	{ PAIR("gib", gib, "1 GiB"), .flags = ROW_SLOW, .seconds = 120 },
 	{ .name = NULL },

@@ -30,7 +30,7 @@ static struct pile *pile_up(struct side *side)
 	slots_create(&pile->slots, IN_FLIGHT, BYTES);
 	slots_register(&pile->slots, side, comm);
 	while (pile->n < IN_FLIGHT) {
-		void *data = slot_at(&pile->slots, pile->n);
+		void *data = slot_data(&pile->slots, pile->n);
 		void *request = NULL;
 
 		int result;
@@ -91,7 +91,7 @@ static void go_on(struct side *side)
 
 	for (unsigned int i = 0; result == NCCL_SUCCESS; i++) {
 		void **request = &pile->requests[i % IN_FLIGHT];
-		void *data = slot_at(&pile->slots, i % IN_FLIGHT);
+		void *data = slot_data(&pile->slots, i % IN_FLIGHT);
 		int done = 0;
 
 		REQUIRE(now_ns() < until_ns, "%u s after the other side went there is no error yet",
@@ -177,7 +177,7 @@ static void truncated_recv(struct side *side)
 
 	slots_create(&slots, 1, size);
 	slots_register(&slots, side, side->comms[0]);
-	data = slot_at(&slots, 0);
+	data = slot_data(&slots, 0);
 	while (!request)
 		MUST(plugin_irecv(side->net, side->comms[0], 1, &data, &size, &tag, &slots.mr, NULL,
 			&request));
@@ -186,6 +186,7 @@ static void truncated_recv(struct side *side)
 		result = plugin_test(side->net, request, &done, NULL);
 	}
 	REQUIRE(!done, "a receive of 50000 bytes took a message of 100000");
+	slot_take(&slots, 0);
 	slot_check(&slots, 0, size, "after the error");
 	say(side, 't');
 	slots_deregister(&slots, side, side->comms[0]);
@@ -200,7 +201,7 @@ static void truncated_send(struct side *side)
 	slots_create(&slots, 1, 100000);
 	slots_register(&slots, side, side->comms[0]);
 	while (!request && result == NCCL_SUCCESS)
-		result = plugin_isend(side->net, side->comms[0], slot_at(&slots, 0), 100000, 3,
+		result = plugin_isend(side->net, side->comms[0], slot_data(&slots, 0), 100000, 3,
 			slots.mr, NULL, &request);
 	/* This side may learn of it, or find that it is done; the other says when it knows. */
 	while (!done && result == NCCL_SUCCESS && !has_news(side))
@@ -213,34 +214,36 @@ const struct row fault_rows[] = {
 	{ .name = "truncated",
 		.what = "a receive that is too small",
 		.send = truncated_send,
-		.recv = truncated_recv },
+		.recv = truncated_recv,
+		.flags = ROW_GPU },
 	{ .name = "abort",
 		.what = "both close with requests in flight",
 		.send = leave,
-		.recv = leave },
+		.recv = leave,
+		.flags = ROW_GPU },
 	{ .name = "abort-send",
 		.what = "the sender closes, the receiver waits",
 		.send = leave,
 		.recv = survive,
-		.flags = ROW_NO_BARRIER,
+		.flags = ROW_NO_BARRIER | ROW_GPU,
 		.seconds = 40 },
 	{ .name = "abort-recv",
 		.what = "the receiver closes, the sender goes on",
 		.send = survive,
 		.recv = leave,
-		.flags = ROW_NO_BARRIER,
+		.flags = ROW_NO_BARRIER | ROW_GPU,
 		.seconds = 40 },
 	{ .name = "killed-send",
 		.what = "the sender is killed",
 		.send = die,
 		.recv = survive,
-		.flags = ROW_NO_BARRIER | ROW_PROCESSES | ROW_SENDER_DIES,
+		.flags = ROW_NO_BARRIER | ROW_PROCESSES | ROW_SENDER_DIES | ROW_GPU,
 		.seconds = 40 },
 	{ .name = "killed-recv",
 		.what = "the receiver is killed",
 		.send = survive,
 		.recv = die,
-		.flags = ROW_NO_BARRIER | ROW_PROCESSES | ROW_RECEIVER_DIES,
+		.flags = ROW_NO_BARRIER | ROW_PROCESSES | ROW_RECEIVER_DIES | ROW_GPU,
 		.seconds = 40 },
 	{ .name = "frozen-recv",
 		.what = "the receiver answers no more",

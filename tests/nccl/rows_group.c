@@ -53,9 +53,10 @@ static void window(struct side *side)
 			.key = 25 });
 }
 
-#define BOTH(n, function, w)                                                                  \
-	{                                                                                     \
-		.name = n, .what = w, .send = function, .recv = function, .flags = ROW_GROUPS \
+#define BOTH(n, function, w)                                              \
+	{                                                                 \
+		.name = n, .what = w, .send = function, .recv = function, \
+		.flags = ROW_GROUPS | ROW_GPU                             \
 	}
 
 const struct row group_rows[] = {

@@ -128,7 +128,7 @@ static void deregister_recv(struct side *side)
 	need_global(side);
 	slots_create(&slots, 1, size);
 	slots_register(&slots, side, side->comms[0]);
-	data = slot_at(&slots, 0);
+	data = slot_data(&slots, 0);
 	while (!request)
 		MUST(plugin_irecv(side->net, side->comms[1], 1, &data, &size, &tag, &slots.mr, NULL,
 			&request));
@@ -139,8 +139,10 @@ static void deregister_recv(struct side *side)
 	await_error(side, request);
 	say(side, 'e');
 	hear(side, 'e');
+	slot_take(&slots, 0);
 	slot_check(&slots, 0, 0, "after it was deregistered");
 	use_first(side);
+	slot_take(&slots, 0);
 	slot_check(&slots, 0, 0, "after it was deregistered");
 	slots_destroy(&slots);
 }
@@ -158,7 +160,7 @@ static void deregister_send(struct side *side)
 	hear(side, 'p');
 	hear(side, 'd');
 	while (!request && result == NCCL_SUCCESS)
-		result = plugin_isend(side->net, side->comms[1], slot_at(&slots, 0), BYTES, TAG,
+		result = plugin_isend(side->net, side->comms[1], slot_data(&slots, 0), BYTES, TAG,
 			slots.mr, NULL, &request);
 	/* This side may find that it is done: what it sent need not have been taken. */
 	while (request && !done && result == NCCL_SUCCESS && !has_news(side)) {
@@ -225,13 +227,19 @@ const struct row life_rows[] = {
 	{ .name = "leaks",
 		.what = "files of a device that is closed",
 		.solo = leaks,
+		.flags = ROW_GPU,
 		.min_version = 11 },
 	{ .name = "deregister",
 		.what = "memory of a receive, through another comm",
 		.send = deregister_send,
 		.recv = deregister_recv,
+		.flags = ROW_GPU,
 		.n_comms = 2 },
-	{ .name = "brief", .what = "connections of one message", .send = brief, .recv = brief },
+	{ .name = "brief",
+		.what = "connections of one message",
+		.send = brief,
+		.recv = brief,
+		.flags = ROW_GPU },
 	{ .name = "refused",
 		.what = "a device that cannot be used",
 		.solo = refused,

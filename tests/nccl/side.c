@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/nccl/cuda.h"
 #include "tests/nccl/row.h"
 
 #define PATIENCE_NS 5000000000u
@@ -316,6 +317,8 @@ void side_run(struct side *side, struct plugin *net)
 	side_disconnect(side);
 	if (side->left)
 		unmap_left(side, n_threads);
+	if (slots_are_on_gpu)
+		cuda_check();
 	side_close(side);
 	if (!net)
 		plugin_close(&own);

@@ -65,8 +65,10 @@ static void open_flow(struct flow *flow, struct side *side, unsigned int comm,
 
 static void close_flow(struct flow *flow, struct side *side, unsigned int comm)
 {
-	for (unsigned int i = 0; side->index == 1 && i < flow->slots.n; i++)
+	for (unsigned int i = 0; side->index == 1 && i < flow->slots.n; i++) {
+		slot_take(&flow->slots, i);
 		slot_check(&flow->slots, i, 0, "after completion");
+	}
 	slots_deregister(&flow->slots, side, side->comms[comm]);
 	slots_destroy(&flow->slots);
 }
@@ -94,9 +96,10 @@ static bool post_send(
 	unsigned int slot = flow->posted % flow->in_flight;
 	unsigned int part = part_of(stream, flow->group, flow->turn);
 	size_t size = size_of(stream, flow->group, part);
-	uint8_t *data = slot_at(&flow->slots, slot);
+	uint8_t *data = slot_data(&flow->slots, slot);
 
-	pattern_fill(data, size, key_of(stream, comm, flow->group, part));
+	pattern_fill(slot_at(&flow->slots, slot), size, key_of(stream, comm, flow->group, part));
+	slot_give(&flow->slots, slot);
 	MUST(plugin_isend(side->net, side->comms[comm], data, size,
 		tag_of(stream, flow->group, part), flow->slots.mr, stream->has_events ? side : NULL,
 		&flow->requests[slot]));
@@ -127,6 +130,7 @@ static bool end_send(
 	sent = size_of(stream, group, part);
 	REQUIRE(size == -1 || (size_t)size == sent, "a send of %zu bytes says it was of %d", sent,
 		size);
+	slot_take(&flow->slots, slot);
 	REQUIRE(pattern_find(slot_at(&flow->slots, slot), sent, key_of(stream, comm, group, part)) <
 			0,
 		"a buffer that was sent has changed");
@@ -145,8 +149,9 @@ static bool post_recv(
 	void *request = stream->is_optional ? NCCL_OPTIONAL_RECV_COMPLETION : NULL;
 
 	for (unsigned int i = 0; i < n; i++) {
+		slot_take(&flow->slots, slot * flow->width + i);
 		slot_check(&flow->slots, slot * flow->width + i, 0, "after completion");
-		data[i] = slot_at(&flow->slots, slot * flow->width + i);
+		data[i] = slot_data(&flow->slots, slot * flow->width + i);
 		sizes[i] = stream->capacity;
 		tags[i] = tag_of(stream, flow->posted, i);
 		mrs[i] = flow->slots.mr;
@@ -182,12 +187,14 @@ static bool end_recv(
 		REQUIRE(stream->is_optional || (size_t)sizes[i] == size,
 			"receive %u, part %u: %zu bytes were sent, but it says %d", group, i, size,
 			sizes[i]);
+		slot_take(&flow->slots, index);
 		wrong = pattern_find(
 			slot_at(&flow->slots, index), size, key_of(stream, comm, group, i));
 		REQUIRE(wrong < 0, "receive %u, part %u of %zu bytes: byte %zd is wrong", group, i,
 			size, wrong);
 		slot_check(&flow->slots, index, size, "at completion");
 		slot_poison(&flow->slots, index);
+		slot_give(&flow->slots, index);
 	}
 	MUST(plugin_consumed(side->net, side->comms[comm], (int)n, flow->requests[slot]));
 	flow->done++;
@@ -315,13 +322,14 @@ void self_transfer(struct side *side, void *send, void *recv, size_t size)
 	slots_register(&from, side, send);
 	slots_register(&to, side, recv);
 	pattern_fill(slot_at(&from, 0), size, size);
-	data = slot_at(&to, 0);
+	slot_give(&from, 0);
+	data = slot_data(&to, 0);
 	while (!sent || !received) {
 		if (!receiving)
 			MUST(plugin_irecv(
 				side->net, recv, 1, &data, &size, &tag, &to.mr, NULL, &receiving));
 		if (!sending)
-			MUST(plugin_isend(side->net, send, slot_at(&from, 0), size, tag, from.mr,
+			MUST(plugin_isend(side->net, send, slot_data(&from, 0), size, tag, from.mr,
 				NULL, &sending));
 		if (sending && !sent)
 			MUST(plugin_test(side->net, sending, &sent, NULL));
@@ -329,7 +337,8 @@ void self_transfer(struct side *side, void *send, void *recv, size_t size)
 			MUST(plugin_test(side->net, receiving, &received, &bytes));
 	}
 	REQUIRE((size_t)bytes == size, "%zu bytes were sent, but the receive says %d", size, bytes);
-	REQUIRE(pattern_find(data, size, size) < 0, "wrong bytes");
+	slot_take(&to, 0);
+	REQUIRE(pattern_find(slot_at(&to, 0), size, size) < 0, "wrong bytes");
 	slot_check(&to, 0, size, "at completion");
 	slots_deregister(&from, side, send);
 	slots_deregister(&to, side, recv);
