@@ -18,6 +18,7 @@
 #include "examples/allreduce.h"
 #include "examples/bench_layout.h"
 #include "examples/bench_values.h"
+#include "examples/gpu.h"
 
 enum {
 	BENCH_COUNTS = 64,
@@ -42,6 +43,7 @@ struct bench_options {
 	uint64_t in_flight;
 	uint64_t offset; /* bytes, of the buffers */
 	uint64_t seed, sample;
+	struct mem_option mem;
 	const char *json, *csv, *plot; /* or NULL; "-": standard output, not for the plot */
 	const char *compared[BENCH_COMPARED];
 	int n_compared;
@@ -72,10 +74,11 @@ struct bench_row {
 	struct bench_block blocks[2];
 };
 
-/* Buffers of one request. */
+/* Buffers of one request. With --mem cuda `memory` is a copy of what is on the GPU. */
 struct bench_slot {
 	uint8_t *memory; /* NULL: none yet */
 	uint8_t *send, *recv;
+	struct gpu_memory gpu;
 };
 
 /* A rank's state. */
@@ -122,11 +125,12 @@ void bench_check_release(struct bench *b);
 void bench_check_place(struct bench *b);
 
 /* Fills buffers: inputs in, and nothing that could pass for a result. */
-void bench_check_fill(struct bench *b, struct bench_slot *slot);
+int bench_check_fill(struct bench *b, struct bench_slot *slot);
 
-/* How many elements of the result, the inputs and the memory around them are not what they must
- * be; the first one is told. *digest goes on with the result. */
-uint64_t bench_check_count_wrong(struct bench *b, struct bench_slot *slot, uint64_t *digest);
+/* Adds to *wrong how many elements of the result, the inputs and the memory around them are not
+ * what they must be; the first one is told. *digest goes on with the result. */
+int bench_check_count_wrong(
+	struct bench *b, struct bench_slot *slot, uint64_t *wrong, uint64_t *digest);
 
 /* What is to be started for b->c with the buffers of a slot. */
 void bench_fill_collective(const struct bench *b, const struct bench_slot *slot,

@@ -34,6 +34,16 @@ static size_t round_up(size_t bytes)
 	return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
+static int allocate_on_gpu(struct bench *b, struct bench_slot *slot)
+{
+	int gpu, rc = gpu_of(&b->options->mem, b->session->rank, &gpu);
+
+	if (!rc)
+		rc = gpu_alloc(gpu, b->slot_size, &slot->gpu);
+	slot->memory = slot->gpu.host;
+	return rc;
+}
+
 int bench_check_allocate(struct bench *b)
 {
 	const struct bench_options *o = b->options;
@@ -44,6 +54,13 @@ int bench_check_allocate(struct bench *b)
 	for (uint64_t i = 0; i < o->in_flight; i++) {
 		struct bench_slot *slot = &b->slots[i];
 
+		if (o->mem.is_gpu) {
+			int rc = allocate_on_gpu(b, slot);
+
+			if (rc)
+				return rc;
+			continue;
+		}
 		slot->memory = o->use_malloc ? malloc(b->slot_size) : frl_mem_alloc(b->slot_size);
 		if (slot->memory)
 			continue;
@@ -59,7 +76,9 @@ void bench_check_release(struct bench *b)
 	for (int i = 0; i < BENCH_IN_FLIGHT; i++) {
 		struct bench_slot *slot = &b->slots[i];
 
-		if (b->options->use_malloc)
+		if (b->options->mem.is_gpu)
+			gpu_free(&slot->gpu);
+		else if (b->options->use_malloc)
 			free(slot->memory);
 		else if (slot->memory)
 			frl_mem_free(slot->memory, b->slot_size);
@@ -142,7 +161,7 @@ static void fill_segment(
 	}
 }
 
-void bench_check_fill(struct bench *b, struct bench_slot *slot)
+int bench_check_fill(struct bench *b, struct bench_slot *slot)
 {
 	const struct bench_layout *l = &b->layout;
 	const struct bench_segment input = { 0, l->send_count, b->session->rank, 0 };
@@ -156,6 +175,7 @@ void bench_check_fill(struct bench *b, struct bench_slot *slot)
 		fill_segment(b, slot->recv, &l->segments[i], true);
 	if (l->send_count)
 		fill_segment(b, slot->send, &input, false);
+	return b->options->mem.is_gpu ? gpu_give(&slot->gpu, 0, b->slot_size) : 0;
 }
 
 static bool may_complain(struct bench *b)
@@ -314,15 +334,19 @@ static uint64_t digest_words(uint64_t digest, const uint8_t *at, size_t size)
 	return train_digest(digest, at, size);
 }
 
-uint64_t bench_check_count_wrong(struct bench *b, struct bench_slot *slot, uint64_t *digest)
+int bench_check_count_wrong(
+	struct bench *b, struct bench_slot *slot, uint64_t *wrong, uint64_t *digest)
 {
 	const struct bench_layout *l = &b->layout;
 	const struct look look = { "result", slot->recv, b->values.is_exact };
-	uint64_t wrong = count_guards(b, slot) + count_changed(b, slot);
+	int rc = b->options->mem.is_gpu ? gpu_take(&slot->gpu, 0, b->slot_size) : 0;
 
+	if (rc)
+		return rc;
+	*wrong += count_guards(b, slot) + count_changed(b, slot);
 	for (int i = 0; i < l->n_segments; i++)
-		wrong += count_segment(b, &look, &l->segments[i]);
+		*wrong += count_segment(b, &look, &l->segments[i]);
 	if (l->recv_count)
 		*digest = digest_words(*digest, slot->recv, l->recv_count * b->values.elem_size);
-	return wrong;
+	return 0;
 }

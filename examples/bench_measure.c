@@ -29,6 +29,12 @@ int bench_share(struct bench *b, const void *mine, size_t size, void *all)
 	return frl_allgather(b->session->comm, mine, all, size, FRL_UINT8);
 }
 
+/* Where Ferrule is to find what the processor sees there. */
+static uint8_t *data_of(const struct bench_slot *slot, uint8_t *at)
+{
+	return at && slot->gpu.data ? slot->gpu.data + (at - slot->memory) : at;
+}
+
 void bench_fill_collective(
 	const struct bench *b, const struct bench_slot *slot, struct frl_collective *ret_collective)
 {
@@ -36,8 +42,8 @@ void bench_fill_collective(
 
 	*ret_collective = (struct frl_collective){
 		.coll = (enum frl_coll)b->c.op,
-		.send = slot->send,
-		.recv = slot->recv,
+		.send = data_of(slot, slot->send),
+		.recv = data_of(slot, slot->recv),
 		.count = b->c.count,
 		.dtype = b->c.dtype,
 		.op = b->c.redop == FRL_OPS ? FRL_SUM : b->c.redop,
@@ -133,18 +139,20 @@ static int check_barrier(struct bench *b, struct verdict *verdict)
 static int check_once(struct bench *b, struct verdict *verdict)
 {
 	double seconds;
-	int rc;
+	int rc = 0;
 
 	verdict->last_digest = 0;
 	if (!b->options->check)
 		return 0;
 	if (b->c.op == FRL_BARRIER)
 		return check_barrier(b, verdict);
-	for (uint64_t i = 0; i < b->options->in_flight; i++)
-		bench_check_fill(b, &b->slots[i]);
-	rc = repeat(b, b->options->in_flight, &seconds);
 	for (uint64_t i = 0; i < b->options->in_flight && !rc; i++)
-		verdict->wrong += bench_check_count_wrong(b, &b->slots[i], &verdict->last_digest);
+		rc = bench_check_fill(b, &b->slots[i]);
+	if (!rc)
+		rc = repeat(b, b->options->in_flight, &seconds);
+	for (uint64_t i = 0; i < b->options->in_flight && !rc; i++)
+		rc = bench_check_count_wrong(
+			b, &b->slots[i], &verdict->wrong, &verdict->last_digest);
 	return rc;
 }
 

@@ -58,8 +58,7 @@ static const char help[] =
 	"  --seed N            of the numbers (default: 1)\n"
 	"  --sample K          only one case of K, chosen by the seed (default: 1, all)\n"
 	"  --offset BYTES      where buffers begin, behind a page's start: 0 (default) to 255\n"
-	"  --malloc            buffers from malloc() instead of frl_mem_alloc()\n"
-	"\n"
+	"  --malloc            buffers from malloc() instead of frl_mem_alloc()\n" MEM_HELP "\n"
 	"Output (columns as in nccl-tests; time is the mean over ranks of the mean iteration):\n"
 	"  --json FILE|-       also write the numbers there; - is standard output, without the "
 	"table\n"
@@ -99,6 +98,7 @@ enum {
 	OPT_SAMPLE,
 	OPT_OFFSET,
 	OPT_MALLOC,
+	OPT_MEM,
 	OPT_JSON,
 	OPT_CSV,
 	OPT_PLOT,
@@ -129,6 +129,7 @@ static const struct option long_options[] = {
 	{ "sample", required_argument, NULL, OPT_SAMPLE },
 	{ "offset", required_argument, NULL, OPT_OFFSET },
 	{ "malloc", no_argument, NULL, OPT_MALLOC },
+	{ "mem", required_argument, NULL, OPT_MEM },
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "csv", required_argument, NULL, OPT_CSV },
 	{ "plot", required_argument, NULL, OPT_PLOT },
@@ -372,6 +373,7 @@ static int take_option(int code, const char *value, struct bench_options *o)
 	case OPT_SAMPLE: return option_number("--sample", value, 1, 1000000, &o->sample);
 	case OPT_OFFSET: return option_number("--offset", value, 0, 255, &o->offset);
 	case OPT_MALLOC: o->use_malloc = true; return 0;
+	case OPT_MEM: return mem_option(value, &o->mem);
 	case OPT_JSON: return option_path("--json", value, &o->json);
 	case OPT_CSV: return option_path("--csv", value, &o->csv);
 	case OPT_PLOT: return option_path("--plot", value, &o->plot);
@@ -405,6 +407,8 @@ static int check_options(const struct bench_options *o)
 		return usage_error("--min is more than --max");
 	if (o->root >= o->job.ranks)
 		return usage_error("--root %d: ranks are 0 to %d", o->root, o->job.ranks - 1);
+	if (o->use_malloc && o->mem.is_gpu)
+		return usage_error("--malloc and --mem cuda exclude each other");
 	if (o->json && o->csv && strcmp(o->json, "-") == 0 && strcmp(o->csv, "-") == 0)
 		return usage_error("--json and --csv cannot both have standard output");
 	if (o->plot && !o->iters && !o->auto_iters)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-info: which devices this machine has, and why some of them cannot be used. */
+/* ferrule-info: which devices and GPUs this machine has, and why some of them cannot be used. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
@@ -11,9 +11,10 @@
 #include <jansson.h>
 
 #include "examples/common.h"
+#include "examples/info_gpu.h"
 
 static const char help[] =
-	"Lists the devices of this machine that Ferrule can use.\n"
+	"Lists the devices of this machine that Ferrule can use, and the GPUs.\n"
 	"\n"
 	"  ferrule-info [--json] [NAME...]   all of them, or those of these names\n"
 	"\n"
@@ -22,7 +23,7 @@ static const char help[] =
 	"\"local\" is the local fabric, which they use without a --port: all processes of this\n"
 	"machine, no NIC. Ports of DPDK have names that nobody can list "
 	"('net_af_packet0,iface=eth0',\n"
-	"a PCI address).\n"
+	"a PCI address). \"gpu\" are all GPUs, \"gpu:0\" is the first that CUDA shows.\n"
 	"\n"
 	"  --json              an array of objects, to be read by programs\n"
 	"  -h, --help          this text\n"
@@ -144,13 +145,16 @@ static bool is_listed(const char *name, const struct frl_device_info *infos, siz
 	return false;
 }
 
-static int print_json(const struct frl_device_info *infos, size_t n)
+static int print_json(const struct frl_device_info *infos, size_t n,
+	const struct frl_gpu_info *gpus, size_t n_gpus)
 {
 	json_t *array = json_array();
 	int rc = 0;
 
 	for (size_t i = 0; i < n; i++)
 		rc |= json_array_append_new(array, json_info(&infos[i]));
+	for (size_t i = 0; i < n_gpus; i++)
+		rc |= json_array_append_new(array, json_gpu(&gpus[i]));
 	if (!rc)
 		rc = json_dumpf(array, stdout, JSON_INDENT(1));
 	json_decref(array);
@@ -162,6 +166,8 @@ static int print_json(const struct frl_device_info *infos, size_t n)
 
 static void print_table(const struct frl_device_info *infos, size_t n)
 {
+	if (!n)
+		return;
 	printf("%-20s %-8s %-6s %-24s %5s %10s %-10s %s\n", "device", "", "port", "address", "MTU",
 		"speed", "interface", "PCI");
 	for (size_t i = 0; i < n; i++)
@@ -195,17 +201,74 @@ static int get_all(struct frl_device_info **ret_infos, size_t *ret_n)
 	return all ? 0 : -ENOMEM;
 }
 
+/* The GPUs that are wanted; frl_gpu_list_free() them. CUDA is loaded only if there may be some. */
+static int get_gpus(
+	char *const names[], int n_names, struct frl_gpu_info **ret_infos, size_t *ret_n)
+{
+	struct frl_gpu_info *infos = NULL;
+	size_t n = 0, n_wanted = 0;
+	bool is_asked = n_names == 0;
+	char name[GPU_NAME_SIZE];
+	int rc = 0;
+
+	for (int i = 0; i < n_names; i++)
+		is_asked |= is_meant("gpu", names[i]);
+	if (is_asked)
+		rc = frl_gpu_list(&infos, &n);
+	if (rc)
+		say_failure(rc, "cannot list the GPUs");
+	for (size_t i = 0; i < n; i++)
+		if (is_wanted(gpu_name(&infos[i], name), names, n_names))
+			infos[n_wanted++] = infos[i];
+	*ret_infos = infos;
+	*ret_n = n_wanted;
+	return rc;
+}
+
+static bool is_gpu(const char *asked, const struct frl_gpu_info *gpus, size_t n)
+{
+	char name[GPU_NAME_SIZE];
+
+	for (size_t i = 0; i < n; i++)
+		if (is_meant(asked, gpu_name(&gpus[i], name)))
+			return true;
+	return false;
+}
+
+/* What is wanted of all that is there; true: some of it is usable. */
+static bool show(struct frl_device_info *infos, size_t n, struct frl_gpu_info *gpus, size_t n_gpus,
+	bool as_json, int *rc)
+{
+	bool usable = false;
+
+	for (size_t i = 0; i < n; i++)
+		usable |= infos[i].usable;
+	for (size_t i = 0; i < n_gpus; i++)
+		usable |= gpus[i].usable;
+	if (as_json) {
+		*rc |= print_json(infos, n, gpus, n_gpus);
+		return usable;
+	}
+	print_table(infos, n);
+	if (n && n_gpus)
+		putchar('\n');
+	print_gpus(gpus, n_gpus);
+	return usable;
+}
+
 static int list(char *const names[], int n_names, bool as_json)
 {
 	struct frl_device_info *infos;
-	size_t n, n_wanted = 0;
-	bool usable = false;
+	struct frl_gpu_info *gpus;
+	size_t n, n_gpus, n_wanted = 0;
+	bool usable;
 	int rc = get_all(&infos, &n);
 
 	if (rc)
 		return EXIT_FAILURE;
+	rc = get_gpus(names, n_names, &gpus, &n_gpus);
 	for (int i = 0; i < n_names; i++) {
-		if (is_listed(names[i], infos, n))
+		if (is_listed(names[i], infos, n) || is_gpu(names[i], gpus, n_gpus))
 			continue;
 		say("there is no device %s", names[i]);
 		rc = 1;
@@ -215,13 +278,10 @@ static int list(char *const names[], int n_names, bool as_json)
 			continue;
 		if (i == 0)
 			describe_local(&infos[i]);
-		usable |= infos[i].usable;
 		infos[n_wanted++] = infos[i];
 	}
-	if (as_json)
-		rc |= print_json(infos, n_wanted);
-	else
-		print_table(infos, n_wanted);
+	usable = show(infos, n_wanted, gpus, n_gpus, as_json, &rc);
+	frl_gpu_list_free(gpus);
 	free(infos);
 	return !rc && usable ? EXIT_SUCCESS : EXIT_FAILURE;
 }

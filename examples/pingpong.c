@@ -43,7 +43,9 @@ static const char help[] =
 	"Latency is half of a round trip. A WRITE is noticed by its immediate data, which\n"
 	"completes a receive. Bandwidth keeps up to 64 messages in flight, and its clock stops\n"
 	"when the server has said that it has them all; GB is 10^9 bytes.\n"
-	"\n" DEVICE_HELP "\n"
+	"\n"
+	"Where messages are sent from and received into, at this end (with --local, at "
+	"both):\n" MEM_HELP "\n" DEVICE_HELP "\n"
 	"  -h, --help          this text\n"
 	"  --version           the version\n"
 	"\n"
@@ -59,6 +61,7 @@ struct options {
 	uint64_t min, max, factor;
 	const char *plan_option; /* one that only the client may give, as given */
 	struct plan plan;
+	struct mem_option mem;
 	struct device_options device;
 };
 
@@ -68,6 +71,7 @@ enum {
 	OPT_LISTEN,
 	OPT_CONNECT,
 	OPT_VERSION,
+	OPT_MEM,
 	OPT_PLAN, /* from here on: what to measure */
 	OPT_OP = OPT_PLAN,
 	OPT_TEST,
@@ -92,6 +96,7 @@ static const struct option long_options[] = {
 	{ "factor", required_argument, NULL, OPT_FACTOR },
 	{ "iters", required_argument, NULL, OPT_ITERS },
 	{ "verify", no_argument, NULL, OPT_VERIFY },
+	{ "mem", required_argument, NULL, OPT_MEM },
 	DEVICE_LONG_OPTIONS,
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
@@ -180,6 +185,7 @@ static int take_option(int code, const char *value, const char *name, struct opt
 	case OPT_SERVER: return mode_option(MODE_SERVER, o);
 	case OPT_LISTEN: o->service = value; return mode_option(MODE_SERVER, o);
 	case OPT_CONNECT: return connect_option(value, o);
+	case OPT_MEM: return mem_option(value, &o->mem);
 	case '?': return EXIT_USAGE; /* getopt has said it */
 	}
 	if (code >= OPT_PLAN)
@@ -252,13 +258,28 @@ static int parse_options(int argc, char **argv, struct options *o)
 	return rc ? rc : list_sizes(o);
 }
 
+/* ", memory of GPU 0 (mapped)"; "" of the host's. */
+static const char *way_of(const struct link *link, char *text, size_t size)
+{
+	struct frl_mr_attr attr;
+
+	frl_mr_query(link->mr, &attr);
+	text[0] = '\0';
+	if (attr.gpu >= 0)
+		snprintf(text, size, ", memory of GPU %d (%s)", attr.gpu,
+			frl_mr_tier_name(attr.tier));
+	return text;
+}
+
 static void print_heading(
 	const struct link *link, const struct plan *plan, enum pp_op op, enum pp_test test)
 {
-	printf("\n%s %s, %s, path MTU %" PRIu32 "%s\n", op == PP_SEND ? "SEND" : "RDMA WRITE",
+	char way[64];
+
+	printf("\n%s %s, %s, path MTU %" PRIu32 "%s%s\n", op == PP_SEND ? "SEND" : "RDMA WRITE",
 		test == PP_LATENCY ? "latency (half round trip)" : "bandwidth",
 		link->attr.local_fabric ? "local fabric" : link->attr.port, link->attr.path_mtu,
-		plan->verify ? ", every byte checked" : "");
+		plan->verify ? ", every byte checked" : "", way_of(link, way, sizeof(way)));
 	if (test == PP_LATENCY)
 		printf("  %10s %9s %10s %10s %10s %10s\n", "bytes", "messages", "min us", "p50 us",
 			"p99 us", "p99.9 us");
@@ -334,7 +355,7 @@ static size_t largest(const struct plan *plan)
 
 static int run_end(int rank, const char *service, bool announce, const struct options *o)
 {
-	struct link link = { .rank = rank, .host = o->host, .service = service };
+	struct link link = { .rank = rank, .host = o->host, .service = service, .mem = o->mem };
 	struct plan plan = o->plan;
 	int rc = link_join(&link, &o->device, announce);
 

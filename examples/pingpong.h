@@ -15,6 +15,7 @@
 #include <ferrule/ferrule.h>
 
 #include "examples/common.h"
+#include "examples/gpu.h"
 
 enum {
 	SERVER = 0,
@@ -84,7 +85,10 @@ struct link {
 	struct frl_qp *qp;
 	struct frl_mr *mr;
 	uint8_t *memory; /* area_size bytes to send from, area_size to receive into */
+	uint8_t *shown;  /* the same, or of a GPU's memory a copy, as the processor sees it */
 	size_t area_size;
+	struct mem_option mem;
+	struct gpu_memory gpu;
 	uint64_t remote_addr; /* of the peer's receive area */
 	uint32_t rkey;
 
@@ -113,6 +117,12 @@ void link_close(struct link *link);
 unsigned link_slots(const struct link *link, size_t size);
 uint8_t *link_send_slot(const struct link *link, size_t size, uint64_t message);
 uint8_t *link_receive_slot(const struct link *link, size_t size, uint64_t message);
+
+/* The processor's sight of them: to write the message there, which then goes to the GPU if that has
+ * the slots; and to look at one that has come from there. */
+uint8_t *link_host_slot(const struct link *link, const uint8_t *slot);
+int link_give(const struct link *link, const uint8_t *slot, size_t size);
+int link_take(const struct link *link, const uint8_t *slot, size_t size);
 
 /* A receive for message number `message`; size 0: one that brings no data into it. */
 int link_post_receive(struct link *link, size_t size, uint64_t message);

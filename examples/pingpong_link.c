@@ -71,9 +71,28 @@ static int make_memory(struct link *link, size_t max_size)
 	size_t two = 2 * slot_stride(max_size);
 
 	link->area_size = two > AREA_SIZE ? two : AREA_SIZE;
-	link->memory = frl_mem_alloc(2 * link->area_size);
-	if (!link->memory)
+	if (link->mem.is_gpu) {
+		int gpu, rc = gpu_of(&link->mem, link->rank, &gpu);
+
+		if (!rc)
+			rc = gpu_alloc(gpu, 2 * link->area_size, &link->gpu);
+		if (rc)
+			return rc;
+		link->memory = link->gpu.data;
+		link->shown = link->gpu.host;
+	} else {
+		link->memory = frl_mem_alloc(2 * link->area_size);
+		link->shown = link->memory;
+	}
+	if (!link->memory) {
+		say_failure(-ENOMEM, "no memory for %zu bytes", 2 * link->area_size);
 		return -ENOMEM;
+	}
+	return 0;
+}
+
+static int register_memory(struct link *link)
+{
 	return frl_reg_mr(link->pd, link->memory, 2 * link->area_size,
 		FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE, &link->mr);
 }
@@ -86,6 +105,9 @@ static int make_queue_pair(struct link *link, size_t max_size)
 	};
 	int rc = make_memory(link, max_size);
 
+	if (rc)
+		return rc; /* it has been said */
+	rc = register_memory(link);
 	if (!rc)
 		rc = frl_cq_create(link->device, MAX_SENDS + MAX_RECEIVES, &link->cq);
 	if (!rc) {
@@ -126,7 +148,9 @@ void link_close(struct link *link)
 	frl_pd_destroy(link->pd);
 	if (link->device)
 		frl_device_close(link->device);
-	if (link->memory)
+	if (link->mem.is_gpu)
+		gpu_free(&link->gpu);
+	else if (link->memory)
 		frl_mem_free(link->memory, 2 * link->area_size);
 	memset(link, 0, sizeof(*link));
 }
@@ -151,6 +175,21 @@ uint8_t *link_send_slot(const struct link *link, size_t size, uint64_t message)
 uint8_t *link_receive_slot(const struct link *link, size_t size, uint64_t message)
 {
 	return link->memory + link->area_size + slot_offset(link, size, message);
+}
+
+uint8_t *link_host_slot(const struct link *link, const uint8_t *slot)
+{
+	return link->shown + (slot - link->memory);
+}
+
+int link_give(const struct link *link, const uint8_t *slot, size_t size)
+{
+	return link->mem.is_gpu ? gpu_give(&link->gpu, (size_t)(slot - link->memory), size) : 0;
+}
+
+int link_take(const struct link *link, const uint8_t *slot, size_t size)
+{
+	return link->mem.is_gpu ? gpu_take(&link->gpu, (size_t)(slot - link->memory), size) : 0;
 }
 
 int link_post_receive(struct link *link, size_t size, uint64_t message)

@@ -38,23 +38,29 @@ static uint64_t next_word(uint64_t word)
 	return word + 0xbf58476d1ce4e5b9u;
 }
 
-static void fill(const struct test *t, uint64_t message)
+static int fill(const struct test *t, uint64_t message)
 {
-	uint8_t *at = link_send_slot(t->link, t->size, message);
+	const uint8_t *slot = link_send_slot(t->link, t->size, message);
+	uint8_t *at = link_host_slot(t->link, slot);
 	uint64_t word = first_word(t, t->link->rank, message);
 	size_t done = 0;
 
 	for (; t->size - done >= sizeof(word); done += sizeof(word), word = next_word(word))
 		memcpy(at + done, &word, sizeof(word));
 	memcpy(at + done, &word, t->size - done);
+	return link_give(t->link, slot, t->size);
 }
 
 static int compare(const struct test *t, uint64_t message)
 {
-	const uint8_t *at = link_receive_slot(t->link, t->size, message);
+	const uint8_t *slot = link_receive_slot(t->link, t->size, message);
+	const uint8_t *at = link_host_slot(t->link, slot);
 	uint64_t word = first_word(t, PEERS - 1 - t->link->rank, message);
 	size_t done = 0;
+	int rc = link_take(t->link, slot, t->size);
 
+	if (rc)
+		return rc;
 	for (; t->size - done >= sizeof(word); done += sizeof(word), word = next_word(word))
 		if (memcmp(at + done, &word, sizeof(word)) != 0)
 			break;
@@ -94,7 +100,7 @@ static int prepare(const struct test *t, uint64_t message, unsigned in_flight)
 	while (!rc && t->link->posted - t->link->sent >= in_flight)
 		rc = link_poll(t->link);
 	if (!rc && t->verify)
-		fill(t, message);
+		rc = fill(t, message);
 	return rc;
 }
 
@@ -237,7 +243,9 @@ static int send_more(const struct test *t, const struct stream *s, uint64_t take
 	while (!rc && *next < s->iters && t->link->posted - t->link->sent < s->slots &&
 		(!s->notify_all || *next - taken < s->slots)) {
 		if (t->verify)
-			fill(t, *next);
+			rc = fill(t, *next);
+		if (rc)
+			return rc;
 		rc = link_post(
 			t->link, t->op, t->size, *next, s->notify_all || *next + 1 == s->iters);
 		(*next)++;

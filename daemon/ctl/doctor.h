@@ -16,8 +16,8 @@ enum doctor_status { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_SKIP };
 struct finding {
 	enum doctor_status status;
 	char name[24];
-	char text[320];
-	char advice[320]; /* what to change, or empty */
+	char text[640];
+	char advice[640]; /* what to change, or empty */
 };
 
 enum {
@@ -63,6 +63,11 @@ void doctor_rights(struct doctor *doctor);
 void doctor_infiniband(struct doctor *doctor);
 void doctor_cuda(struct doctor *doctor);
 void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid);
+
+/* ---- doctor_gpu.c */
+struct frl_gpu_info;
+/* As frl_gpu_list() has listed them. */
+void doctor_gpus(struct doctor *doctor, const struct frl_gpu_info *infos, size_t n);
 
 /* ---- doctor_net.c */
 void doctor_nics(struct doctor *doctor);

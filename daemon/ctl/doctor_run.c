@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <ferrule/gpu.h>
+
 #include "daemon/config.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/doctor.h"
@@ -91,6 +93,20 @@ static void ask_daemon(const struct ctl_options *options, struct doctor *doctor,
 	link_close(&link);
 }
 
+/* Loads and initializes CUDA, where it is. */
+static void ask_driver(struct doctor *doctor)
+{
+	struct frl_gpu_info *infos;
+	size_t n;
+
+	if (frl_gpu_list(&infos, &n)) {
+		doctor_say(doctor, DOCTOR_FAIL, "gpu", NULL, "%.300s", frl_last_error());
+		return;
+	}
+	doctor_gpus(doctor, infos, n);
+	frl_gpu_list_free(infos);
+}
+
 static void print_findings(const struct doctor *doctor)
 {
 	bool colours = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
@@ -149,6 +165,8 @@ int command_doctor(const struct ctl_options *options)
 	doctor_gateways(&doctor);
 	doctor_infiniband(&doctor);
 	doctor_cuda(&doctor);
+	if (!options->root[0])
+		ask_driver(&doctor);
 	for (i = 0; i < doctor.n_findings; i++)
 		failed += doctor.findings[i].status == DOCTOR_FAIL;
 	if (options->json)

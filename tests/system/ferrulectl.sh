@@ -264,6 +264,19 @@ test_doctor() {
 	has 'OK +daemon ' doctor
 }
 
+# What the driver says of GPUs: that driver is a double.
+test_doctor_gpus() {
+	local double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fake_libcuda}
+	local -x LD_LIBRARY_PATH=$double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} FAKE_CUDA_DEVICES=2
+	[ -r "$double/libcuda.so.1" ] || return 0
+	has 'OK +gpu +1: .* 0000:c1:00\.0, .*driver of CUDA 13\.0: usable: NICs by dma-buf' doctor
+	FAKE_CUDA_DEVICES=0 has '(SKIP|->) .*CUDA_ERROR_NO_DEVICE .*CUDA_VISIBLE_DEVICES' doctor
+	FAKE_CUDA_VERSION=11020 has 'that of CUDA 11\.2; Ferrule needs .*CUDA 11\.3' doctor
+	FAKE_CUDA_FAIL=cuInit:1:803:0 has 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH .*reboot' doctor
+	FAKE_CUDA_ATTRIBUTES=20=2 has 'WARN +gpu .*cannot be used' doctor
+	grep -q 'nvidia-smi -i 0000:c0:00.0 -c DEFAULT' "$temp/said" || fail "doctor: no advice"
+}
+
 run() {
 	local before=$failures
 	"$@"
@@ -288,6 +301,7 @@ run test_other_user "$qpn"
 run test_kill "$qpn"
 run test_drain
 run test_doctor
+run test_doctor_gpus
 run test_drain_waits
 [ "$failures" -eq 0 ] || show "$FRL_CONTROL.log"
 finish

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# ferrule-info lists the local fabric, and RDMA devices or why there are none, to people and to
-# programs; who names a device that is not there is told so.
+# ferrule-info lists the local fabric, RDMA devices and GPUs, or why there are none, to people and
+# to programs; who names a device that is not there is told so.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 info=$bin/ferrule-info
@@ -41,6 +41,38 @@ if command -v python3 >/dev/null; then
 	done <"$temp/names"
 else
 	echo "not tried: --json (there is no python3)"
+fi
+
+# GPUs of the double of CUDA's driver, and its failures.
+double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fake_libcuda}
+without=${LD_LIBRARY_PATH:-}
+# with_gpus N COMMAND...: a command for which there are so many.
+with_gpus() {
+	FAKE_CUDA_DEVICES=$1 LD_LIBRARY_PATH=$double${without:+:$without} "${@:2}"
+}
+if [ -r "$double/libcuda.so.1" ]; then
+	with_gpus 2 passes gpus "$info" gpu
+	[ "$(grep -cE '^gpu:[01] +usable .*dma-buf' "$temp/gpus.out")" -eq 2 ] || {
+		fail "gpus: two are not listed"
+		show "$temp/gpus.out"
+	}
+	grep -q '^local' "$temp/gpus.out" && fail "gpus: nobody has asked for the local fabric"
+	with_gpus 2 passes second "$info" gpu:1
+	grep -q '^gpu:0' "$temp/second.out" && fail "second: nobody has asked for the first"
+	with_gpus 2 refuses third 'no device gpu:2' -- "$info" gpu:2
+	with_gpus 0 refuses no-gpu 'CUDA_ERROR_NO_DEVICE' 'CUDA_VISIBLE_DEVICES' -- "$info" gpu
+	FAKE_CUDA_VERSION=11020 with_gpus 1 refuses old-driver 'CUDA 11\.2' 'CUDA 11\.3' -- \
+		"$info" gpu
+	FRL_GPU_TIER=off with_gpus 1 refuses gpus-off 'FRL_GPU_TIER is off' -- "$info" gpu
+	with_gpus 1 passes all "$info"
+	for pattern in '^local  *usable' '^gpu:0  *usable'; do
+		grep -q "$pattern" "$temp/all.out" || fail "all: no line '$pattern'"
+	done
+	with_gpus 1 passes json-gpus "$info" --json gpu
+	grep -q '"kind": "gpu"' "$temp/json-gpus.out" || fail "json-gpus: none is listed"
+	grep -q '"pci": "0000:c0:00.0"' "$temp/json-gpus.out" || fail "json-gpus: no PCI address"
+else
+	echo "not tried: GPUs (there is no $double/libcuda.so.1)"
 fi
 
 # A device that the kernel has, and that has no file in /dev/infiniband: libibverbs leaves it out.

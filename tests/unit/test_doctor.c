@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ferrule/gpu.h>
+
 #include "daemon/ctl/doctor.h"
 
 static char root[64];
@@ -289,6 +291,71 @@ START_TEST(gpus)
 }
 END_TEST
 
+static const struct frl_gpu_info a_gpu = { .ordinal = 1,
+	.name = "NVIDIA H100",
+	.pci = "0000:3b:00.0",
+	.memory_bytes = UINT64_C(79) << 30,
+	.compute_major = 9,
+	.driver_version = 12040 };
+
+/* What the driver says of them. */
+START_TEST(gpus_by_the_driver)
+{
+	static const struct frl_gpu_info none = { .ordinal = -1,
+		.reason = "no CUDA here: because" };
+	static const struct frl_gpu_info off = { .ordinal = -1,
+		.reason = "FRL_GPU_TIER is off: because" };
+	struct frl_gpu_info infos[2] = { a_gpu, a_gpu };
+
+	doctor_gpus(&doctor, &none, 1);
+	check_found(DOCTOR_SKIP, "gpu", "no CUDA here: because");
+	doctor.n_findings = 0;
+	put("/sys/module/nvidia/refcnt", "1\n"); /* then somebody wants one */
+	doctor_gpus(&doctor, &none, 1);
+	check_found(DOCTOR_WARN, "gpu", "CUDA shows this user none");
+	ck_assert_str_eq(doctor.findings[0].advice, none.reason);
+	doctor.n_findings = 0;
+	doctor_gpus(&doctor, &off, 1); /* whatever CUDA would say */
+	check_found(DOCTOR_SKIP, "gpu", "FRL_GPU_TIER is off: because");
+	doctor.n_findings = 0;
+	infos[0].usable = infos[0].exports_dmabuf = infos[0].has_kernels = true;
+	strcpy(infos[1].reason, "its fan has stopped: clean it");
+	doctor_gpus(&doctor, infos, 2);
+	ck_assert_uint_eq(doctor.n_findings, 2);
+	check_found(DOCTOR_OK, "gpu",
+		"1: NVIDIA H100, 0000:3b:00.0, 79 GiB, compute capability 9.0, driver of CUDA "
+		"12.4: "
+		"usable: NICs by dma-buf, kernels");
+	check_found(DOCTOR_WARN, "gpu", "CUDA 12.4: cannot be used");
+	ck_assert_str_eq(doctor.findings[1].advice, infos[1].reason);
+	doctor.n_findings = 0;
+	infos[1].usable = infos[1].has_peermem = true;
+	doctor_gpus(&doctor, infos + 1, 1);
+	check_found(DOCTOR_OK, "gpu", "usable: NICs by nvidia-peermem");
+	ck_assert_str_eq(doctor.findings[0].advice, infos[1].reason);
+}
+END_TEST
+
+/* Names and reasons as long as they can be, and more GPUs than there is room for findings. */
+START_TEST(too_many_gpus)
+{
+	static struct frl_gpu_info infos[DOCTOR_FINDINGS + 1];
+
+	for (size_t i = 0; i <= DOCTOR_FINDINGS; i++) {
+		infos[i] = a_gpu;
+		infos[i].ordinal = (int)i;
+		memset(infos[i].name, 'n', sizeof(infos[i].name) - 1);
+		memset(infos[i].pci, 'p', sizeof(infos[i].pci) - 1);
+		memset(infos[i].reason, 'r', sizeof(infos[i].reason) - 1);
+	}
+	doctor_gpus(&doctor, infos, DOCTOR_FINDINGS + 1);
+	ck_assert_uint_eq(doctor.n_findings, DOCTOR_FINDINGS);
+	ck_assert_uint_eq(strlen(doctor.findings[0].advice), sizeof(infos[0].reason) - 1);
+	doctor_gpus(&doctor, infos, 0);
+	ck_assert_uint_eq(doctor.n_findings, DOCTOR_FINDINGS);
+}
+END_TEST
+
 START_TEST(interfaces)
 {
 	struct doctor_port *port = doctor_add_port(&doctor, "f", "net_af_packet0,iface=roce0");
@@ -425,6 +492,8 @@ int main(void)
 	tcase_add_test(tests, iommu_and_vfio);
 	tcase_add_test(tests, rights_to_packet_sockets);
 	tcase_add_test(tests, gpus);
+	tcase_add_test(tests, gpus_by_the_driver);
+	tcase_add_test(tests, too_many_gpus);
 	tcase_add_test(tests, interfaces);
 	tcase_add_test(tests, pci_devices);
 	tcase_add_test(tests, numa_placement);
