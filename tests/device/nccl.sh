@@ -44,13 +44,8 @@ caller_libraries=${LD_LIBRARY_PATH:-}
 cd "$(dirname "$0")/../.."
 source_root=$PWD
 
-# absolute FOLDER: what the caller means by it.
-absolute() {
-	case $1 in
-	/*) echo "$1" ;;
-	*) echo "$caller/$1" ;;
-	esac
-}
+# shellcheck source=tests/device/lib.sh
+. tests/device/lib.sh
 
 build=$source_root/build
 libs=
@@ -96,11 +91,6 @@ while [ $# -gt 0 ]; do
 done
 libs=${libs:-$build/libs}
 
-cannot() {
-	echo "SKIP: $*"
-	exit 77
-}
-
 # What the caller's shell says to NCCL is not what is tested here.
 for name in "${!NCCL_@}" "${!FERRULE_@}"; do
 	unset "$name"
@@ -108,22 +98,7 @@ done
 
 # ---- what is there
 
-gpu_number=${CUDA_VISIBLE_DEVICES:-0}
-gpu_number=${gpu_number%%,*}
-# ask FIELDS: of the GPU.
-ask() {
-	timeout 60 nvidia-smi -i "$gpu_number" --query-gpu="$1" --format=csv,noheader 2>&1
-}
-command -v nvidia-smi >/dev/null || cannot "no GPU: there is no nvidia-smi"
-gpu=$(ask name,driver_version) || cannot "no GPU: ${gpu:-nvidia-smi fails}"
-[ -n "$gpu" ] || cannot "no GPU: nvidia-smi names none"
-gpu_name=${gpu%,*}
-driver=${gpu##*, }
-case $(ask compute_mode) in
-*xclusive* | *rohibited*)
-	cannot "the GPU lets no two processes share it: nvidia-smi --compute-mode=DEFAULT"
-	;;
-esac
+find_gpu
 
 if [ -z "$cuda" ]; then
 	cuda=/usr/local/cuda
@@ -153,39 +128,8 @@ done
 
 # ---- libraries that the system has not
 
-borrowed=$(mktemp -d)
-remove_borrowed() {
-	rm -rf "$borrowed"
-}
-trap remove_borrowed EXIT
-if [ -d "$libs" ]; then
-	PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | awk '{ print $1 }' >"$borrowed/.system"
-	find -L "$libs" -type f -name '*.so*' | while read -r file; do
-		grep -qxF "$(basename "$file")" "$borrowed/.system" ||
-			ln -sf "$file" "$borrowed/"
-	done
-fi
 # The caller's come first.
-own_libraries=${caller_libraries:+$caller_libraries:}$borrowed
-missing=$(LD_LIBRARY_PATH=$own_libraries ldd "$plugin" "${programs[@]}" 2>&1 |
-	grep 'not found' | grep -v 'libferrule\.so' | sed 's/^[[:blank:]]*//; s/ (0x.*//' |
-	sort -u) || true
-if [ -n "$missing" ]; then
-	echo "$missing"
-	cannot "libraries are missing on this machine. Where Ferrule was built," \
-		"\"tests/device/pack.sh BUILD FOLDER\" makes a folder to take along for --build;" \
-		"or unpack the distribution's packages into a folder: --libs"
-fi
-# EAL finds its drivers in a folder of the system; these are elsewhere.
-if compgen -G "$borrowed/librte_eal.so.*" >/dev/null; then
-	for name in librte_mempool_ring librte_net_memif; do
-		files=("$borrowed/$name".so.*)
-		[ -e "${files[0]}" ] ||
-			cannot "there is no $name.so in $libs, which the local fabric needs"
-		FRL_EAL_ARGS="${FRL_EAL_ARGS:-} -d $(basename "${files[0]}")"
-	done
-	export FRL_EAL_ARGS
-fi
+borrow "$libs" "$caller_libraries" "$plugin" "${programs[@]}"
 export LD_LIBRARY_PATH=$own_libraries
 
 export FRL_BIN=$build/examples

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Puts into a folder what tests/device/nccl.sh needs of a build, with the libraries beneath it, to
-# be taken to a machine that has neither DPDK nor the internet: nccl.sh --build FOLDER there. A
-# library of the folder is used where that machine has none of its own, so it may be another
-# distribution, if its C library is not older.
+# Puts into a folder what tests/device/nccl.sh and gpu.sh need of a build, with the libraries
+# beneath it, to be taken to a machine that has neither DPDK nor the internet: --build FOLDER
+# there. A library of the folder is used where that machine has none of its own, so it may be
+# another distribution, if its C library is not older.
 set -eu
 
 usage() {
@@ -44,6 +44,16 @@ for file in libnccl-net-ferrule.so libferrule.so.0 "${programs[@]}"; do
 done
 # The rank, built: for a machine without a compiler. It wants the NCCL of its build.
 [ ! -x "$build/tests/nccl/nccl-check" ] || take tests/nccl/nccl-check
+# For gpu.sh, as far as it is built. Never tests/fake_libcuda: there is a driver.
+for file in examples/ferrule-info examples/gpu_allreduce daemon/ctl/ferrulectl \
+	tests/bench/bench_gpu tests/nccl/nccl-harness \
+	$(cd "$build" && find tests -maxdepth 1 -type f -perm -u+x \( -name 'test_cuda*' \
+		-o -name 'test_gpu*' ! -name test_gpu_work ! -name test_gpu_kernels \
+		-o -name 'test_comm_gpu*' -o -name test_nccl_gpu \)); do
+	[ -x "$build/$file" ] || continue
+	take "$file"
+	programs+=("$file")
+done
 
 # needs FILE...: the libraries that they need, but the C library's own.
 needs() {
@@ -68,7 +78,7 @@ for name in net_memif mempool_ring bus_vdev; do
 done
 while read -r library; do
 	case $(basename "$library") in
-	libferrule.so* | libnccl.so* | libcudart.so*) continue ;;
+	libferrule.so* | libnccl.so* | libcudart.so* | libcuda.so*) continue ;;
 	esac
 	cp -L "$library" "$folder/libs/"
 done < <(
@@ -81,3 +91,4 @@ git -C "$source_root" diff --quiet HEAD 2>/dev/null || commit="$commit, changed"
 echo "$commit" >"$folder/commit"
 echo "$folder: $(du -sh "$folder" | cut -f 1); with it and the sources:"
 echo "    tests/device/nccl.sh --build $folder"
+echo "    tests/device/gpu.sh --build $folder"

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# What the scripts for machines with a GPU share: the GPU, and libraries that such a machine has
+# not. Sourced with the caller's folder in $caller.
+
+# absolute FOLDER: what the caller means by it.
+absolute() {
+	case $1 in
+	/*) echo "$1" ;;
+	*) echo "${caller:?}/$1" ;;
+	esac
+}
+
+cannot() {
+	echo "SKIP: $*"
+	exit 77
+}
+
+# ask FIELDS: of the GPU.
+ask() {
+	timeout 60 nvidia-smi -i "$gpu_number" --query-gpu="$1" --format=csv,noheader 2>&1
+}
+
+# find_gpu: the first that CUDA is to show, in $gpu_number, $gpu_name and $driver.
+find_gpu() {
+	local gpu
+	gpu_number=${CUDA_VISIBLE_DEVICES:-0}
+	gpu_number=${gpu_number%%,*}
+	command -v nvidia-smi >/dev/null || cannot "no GPU: there is no nvidia-smi"
+	gpu=$(ask name,driver_version) || cannot "no GPU: ${gpu:-nvidia-smi fails}"
+	[ -n "$gpu" ] || cannot "no GPU: nvidia-smi names none"
+	# shellcheck disable=SC2034
+	gpu_name=${gpu%,*}
+	# shellcheck disable=SC2034
+	driver=${gpu##*, }
+	case $(ask compute_mode) in
+	*xclusive* | *rohibited*)
+		cannot "the GPU lets no two processes share it: nvidia-smi --compute-mode=DEFAULT"
+		;;
+	esac
+}
+
+# find_driver CALLERS: the driver in $driver_library, and its folder in $driver_folder where the
+# loader does not look by itself: that of a container is often in LD_LIBRARY_PATH alone, here
+# CALLERS. Never the double of Ferrule's tests, nor the toolkit's stubs.
+find_driver() {
+	local folder places
+	driver_folder=
+	IFS=: read -r -a places <<<"$1"
+	for folder in "${places[@]}"; do
+		is_driver "$folder/libcuda.so.1" || continue
+		# shellcheck disable=SC2034
+		driver_folder=$folder
+		driver_library=$folder/libcuda.so.1
+		return
+	done
+	driver_library=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p |
+		awk '$1 == "libcuda.so.1" && /x86-64|AArch64/ { print $NF; exit }')
+	! is_driver "$driver_library" || return 0
+	[ -z "$driver_library" ] ||
+		cannot "$driver_library is the double of Ferrule's tests, and no driver"
+	for folder in /usr/local/nvidia/lib64 /usr/lib64-nvidia; do
+		is_driver "$folder/libcuda.so.1" || continue
+		# shellcheck disable=SC2034
+		driver_folder=$folder
+		driver_library=$folder/libcuda.so.1
+		return
+	done
+	cannot "nvidia-smi is there, but no libcuda.so.1: neither the loader nor LD_LIBRARY_PATH" \
+		"leads to one"
+}
+
+is_driver() {
+	case $1 in
+	/*/stubs/*) return 1 ;;
+	/*) [ -r "$1" ] && ! grep -q fake_cuda_control "$1" ;;
+	*) return 1 ;;
+	esac
+}
+
+remove_borrowed() {
+	rm -rf "$borrowed"
+}
+
+# borrow LIBS CALLERS FILE...: lets programs find in LIBS, a folder with libraries at any depth,
+# what the system has not; CALLERS, a path as in LD_LIBRARY_PATH, comes first. Skips if the FILEs
+# lack something then. Sets $borrowed, $own_libraries and, for DPDK's drivers, FRL_EAL_ARGS. The
+# driver of the GPU is the system's in any case.
+borrow() {
+	local libs=$1 callers=$2 name files missing
+	shift 2
+	borrowed=$(mktemp -d)
+	trap remove_borrowed EXIT
+	if [ -d "$libs" ]; then
+		PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | awk '{ print $1 }' \
+			>"$borrowed/.system"
+		find -L "$libs" -type f -name '*.so*' ! -name 'libcuda.so*' | while read -r file; do
+			grep -qxF "$(basename "$file")" "$borrowed/.system" ||
+				ln -sf "$file" "$borrowed/"
+		done
+	fi
+	own_libraries=${callers:+$callers:}$borrowed
+	missing=$(LD_LIBRARY_PATH=$own_libraries ldd "$@" 2>&1 |
+		grep 'not found' | grep -v 'libferrule\.so' |
+		sed 's/^[[:blank:]]*//; s/ (0x.*//' | sort -u) || true
+	if [ -n "$missing" ]; then
+		echo "$missing"
+		cannot "libraries are missing on this machine. Where Ferrule was built," \
+			"\"tests/device/pack.sh BUILD FOLDER\" makes a folder to take along for" \
+			"--build; or unpack the distribution's packages into a folder: --libs"
+	fi
+	# EAL finds its drivers in a folder of the system; these are elsewhere.
+	if compgen -G "$borrowed/librte_eal.so.*" >/dev/null; then
+		for name in librte_mempool_ring librte_net_memif; do
+			files=("$borrowed/$name".so.*)
+			[ -e "${files[0]}" ] ||
+				cannot "there is no $name.so in $libs, which the local fabric needs"
+			FRL_EAL_ARGS="${FRL_EAL_ARGS:-} -d $(basename "${files[0]}")"
+		done
+		export FRL_EAL_ARGS
+	fi
+}
