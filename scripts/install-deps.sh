@@ -16,7 +16,8 @@ packages() {
 		;;
 	test)
 		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus
-		echo man-db groff gnuplot-nox openmpi-bin mpich slurm-wlm munge
+		echo man-db groff gnuplot-nox openmpi-bin libopenmpi-dev mpich libmpich-dev
+		echo slurm-wlm munge
 		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
