@@ -148,11 +148,14 @@ test_hydra_on_hosts() {
 	met hydra-named 2 1
 }
 
-# At once, of one user, at one daemon.
+# At once, of one user, at one daemon. Each mpirun of Open MPI has a folder of its own: they run
+# into each other while they make and remove the one that they share.
 test_jobs_beside_each_other() {
 	local pids=() i
 	for i in 1 2 3; do
-		timeout 30 "${run[@]}" -n 2 "$launch_peer" environment 5 >"$temp/beside$i" 2>&1 &
+		mkdir "$temp/session$i"
+		OMPI_MCA_orte_tmpdir_base=$temp/session$i timeout 30 "${run[@]}" -n 2 \
+			"$launch_peer" environment 5 >"$temp/beside$i" 2>&1 &
 		pids+=("$!")
 	done
 	started+=("${pids[@]}")
