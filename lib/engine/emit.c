@@ -172,15 +172,12 @@ static struct port_packet *enqueue_beside(
 	return &side->packet;
 }
 
-static struct port_packet *enqueue_packet(
+static struct port_packet *enqueue_last(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
 	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
-	struct port_packet *packet;
+	struct port_packet *packet = tx_slot(e->tx[link], e->tx[link]->tail++);
 
-	if (is_beside(e, qp, out))
-		return enqueue_beside(e, qp, link, out);
-	packet = tx_slot(e->tx[link], e->tx[link]->tail++);
 	encode(out->target ? &out->target->path : &qp->path.wire, has_icrc, out, packet);
 	return packet;
 }
@@ -189,7 +186,8 @@ static void enqueue(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
 	bool beside = is_beside(e, qp, out);
-	struct port_packet *packet = enqueue_packet(e, qp, link, out);
+	struct port_packet *packet = beside ? enqueue_beside(e, qp, link, out)
+					    : enqueue_last(e, qp, link, out);
 
 	/* What the peer is told is not the queue pair's: its own end takes nothing of that back,
 	 * and the end of a region that the peer reads must not wait for one that does so in place.
