@@ -59,7 +59,7 @@ int compute_need_queue(struct compute *compute)
 		compute->tasks = calloc(GPU_QUEUE_PIECES, sizeof(*compute->tasks));
 	if (!compute->tasks)
 		return frl_fail(-ENOMEM, "no memory for what a GPU is to do");
-	err = gpu_queue_new(compute->gpu, &compute->queue);
+	err = gpu_queue_new(compute->gpu, GPU_QUEUE_BATCH, &compute->queue);
 	if (!err)
 		frl_log(FRL_LOG_INFO,
 			"communicator, rank %d: works with memory of GPU %d, by its kernels",

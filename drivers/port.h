@@ -24,7 +24,8 @@ enum {
 	PORT_TRAILER_ROOM = 8,  /* pad (0 to 3) and ICRC */
 	PORT_MAX_PIECES = 16,   /* payload pieces of one packet */
 	PORT_MAX_LINKS = 128,
-	PORT_BURST = 32, /* the most frames one rx_burst is asked for */
+	PORT_BURST = 32,  /* the most frames one rx_burst is asked for */
+	PORT_SPLIT = 118, /* all headers of any packet, so that GPU memory need not be parsed */
 };
 
 /*
@@ -39,7 +40,12 @@ struct port_frame {
 	uint16_t link;
 	const uint8_t *payload; /* NULL: all of the frame is at `data` */
 	uint32_t payload_len;
-	void *handle; /* the driver's; goes back through rx_free */
+	/* What follows `data` on the wire lies in the memory of a GPU (caps.far_gpu): its address
+	 * there, which is not this process's to look at, and length. 0: nothing does. */
+	uint32_t far_len;
+	uint64_t far;
+	bool is_checked; /* the NIC has verified the checksums of IP and UDP */
+	void *handle;    /* the driver's; goes back through rx_free */
 };
 
 /* Payload by reference. `mem` is what mem_map returned for the memory that holds it. */
@@ -86,6 +92,10 @@ struct port_caps {
 	/* So many frames may be kept longer than until the next rx_burst, and come back one by one;
 	 * 0: none, and there is no rx_memory. */
 	uint32_t max_held;
+	/* The GPU, as CUDA counts, in whose memory frames longer than PORT_SPLIT go on: their first
+	 * PORT_SPLIT bytes are at `data`. Only where has_far is set. */
+	bool has_far;
+	int far_gpu;
 	const char *kind; /* "memif", "net_af_packet", ...: for logs and tables */
 };
 
@@ -117,6 +127,10 @@ struct port_ops {
 	/* The pieces of memory that frames lie in, from 0 on: they stay as long as the port is
 	 * open. False: there is no such piece. The device's guard need not be held. */
 	bool (*rx_memory)(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);
+	/* An empty packet buffer of the memory that frames lie in, as large as the largest frame,
+	 * which counts as held and goes back through rx_free; ret_frame->len is 0. False: there is
+	 * none, or caps.max_held is 0. */
+	bool (*rx_take)(struct port *port, struct port_frame *ret_frame);
 
 	/*
 	 * Takes the first packets of `packets` for transmission on `link`, in order, and returns
@@ -139,6 +153,11 @@ struct port_ops {
 	/* Makes memory known to the port. -ENOTSUP and the like with the reason in frl_last_error.
 	 */
 	int (*mem_map)(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);
+	/* The same for memory of a GPU, which only a NIC looks at: by the dma-buf `fd`, from
+	 * `offset` in it, which stays the caller's; or, fd -1, by its address (nvidia_peermem).
+	 * NULL: the port sends none of that. */
+	int (*mem_map_far)(struct port *port, void *addr, size_t len, int fd, uint64_t offset,
+		struct port_mem **ret_mem);
 	/* True when no packet in the driver's hands refers to the memory any more. */
 	bool (*mem_idle)(struct port *port, const struct port_mem *mem);
 	/* Only when idle. */

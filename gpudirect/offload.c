@@ -24,14 +24,14 @@ static struct gpu_offload *of(struct offload *offload)
 	return (struct gpu_offload *)offload;
 }
 
-/* A piece of work one of whose ends is `address` in host memory, as the GPU sees it. What was
- * mapped once and is not any more, since its context went for example, will not be again: that has
- * to be told, or it would be tried for ever. */
-static uint64_t give(struct gpu_offload *gpu, const struct gpu_work *work, uint64_t address)
+/* A piece of work that refers to host memory, which is mapped. What was mapped once and is not any
+ * more, since its context went for example, will not be again: that has to be told, or it would be
+ * tried for ever. */
+static uint64_t give(struct gpu_offload *gpu, const struct gpu_work *work, bool is_mapped)
 {
 	if (gpu->why[0])
 		return 0;
-	if (address)
+	if (is_mapped)
 		return gpu_queue_add(gpu->queue, work);
 	snprintf(gpu->why, sizeof(gpu->why),
 		"packet buffers are not mapped for GPU %d any more: was its context destroyed, or "
@@ -41,14 +41,16 @@ static uint64_t give(struct gpu_offload *gpu, const struct gpu_work *work, uint6
 	return 0;
 }
 
-static uint64_t place(struct offload *offload, uint8_t *dst, const uint8_t *src,
-	const uint8_t *payload, uint32_t length, const struct frl_recv_action *action)
+static uint64_t place(struct offload *offload, const struct offload_placement *p)
 {
 	struct gpu_offload *gpu = of(offload);
+	const struct frl_recv_action *action = p->action;
 	struct gpu_work work = {
-		.dst = (uintptr_t)dst,
-		.src = gpu_host_address(gpu->gpu, payload, length),
-		.count = length,
+		.dst = (uintptr_t)p->dst,
+		.src = p->is_there ? (uintptr_t)p->payload
+				   : gpu_host_address(gpu->gpu, p->payload, p->length),
+		.also = p->also ? gpu_host_address(gpu->gpu, p->also, p->length) : 0,
+		.count = p->length,
 		.action = GPU_COPY,
 	};
 
@@ -56,10 +58,10 @@ static uint64_t place(struct offload *offload, uint8_t *dst, const uint8_t *src,
 		work.action = GPU_REDUCE;
 		work.dtype = (uint8_t)action->dtype;
 		work.op = (uint8_t)action->op;
-		work.operand = (uintptr_t)(src ? src : dst);
-		work.count = length / gpu_dtype_size(work.dtype);
+		work.operand = (uintptr_t)(p->src ? p->src : p->dst);
+		work.count = p->length / gpu_dtype_size(work.dtype);
 	}
-	return give(gpu, &work, work.src);
+	return give(gpu, &work, work.src && (work.also || !p->also));
 }
 
 static uint64_t gather(struct offload *offload, uint8_t *host, const uint8_t *src, uint32_t length)
@@ -72,7 +74,7 @@ static uint64_t gather(struct offload *offload, uint8_t *host, const uint8_t *sr
 		.action = GPU_COPY,
 	};
 
-	return give(gpu, &work, work.dst);
+	return give(gpu, &work, work.dst != 0);
 }
 
 static void launch(struct offload *offload)
@@ -121,14 +123,14 @@ static const struct offload_ops ops = {
 	.unmap = unmap,
 };
 
-int gpu_offload_new(struct gpu *gpu, struct offload **ret_offload)
+int gpu_offload_new(struct gpu *gpu, enum gpu_queue_mode mode, struct offload **ret_offload)
 {
 	struct gpu_offload *offload = calloc(1, sizeof(*offload));
 	int rc;
 
 	if (!offload)
 		return frl_fail(-ENOMEM, "no memory for what moves payload to a GPU");
-	rc = gpu_queue_new(gpu, &offload->queue);
+	rc = gpu_queue_new(gpu, mode, &offload->queue);
 	if (rc) {
 		free(offload);
 		return rc;

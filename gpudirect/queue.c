@@ -391,7 +391,7 @@ static void unmake(struct gpu_queue *queue)
 		cuda->cuMemFreeHost(queue->shared);
 }
 
-int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue)
+int gpu_queue_new(struct gpu *gpu, enum gpu_queue_mode mode, struct gpu_queue **ret_queue)
 {
 	uint32_t max_blocks = (uint32_t)gpu->caps.multiprocessors * BLOCKS_PER_PROCESSOR;
 	struct gpu_queue *queue;

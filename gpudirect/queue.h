@@ -25,9 +25,19 @@ enum {
 	GPU_QUEUE_PIECES = 4096, /* added and not done, at most */
 };
 
-/* -ENOTSUP: this Ferrule was built without kernels, or they are not for this GPU or driver;
- * -ENOMEM, and as cuda_fail(). The queue holds the GPU. */
-int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue);
+/* How work gets to the GPU. */
+enum gpu_queue_mode {
+	GPU_QUEUE_BATCH,      /* one launch for each burst */
+	GPU_QUEUE_MEMOP,      /* launched ahead, and let go by a word in host memory */
+	GPU_QUEUE_PERSISTENT, /* a kernel that stays, and ends by itself soon after the last work */
+	GPU_QUEUE_STAGED,     /* no kernels: copies by the driver, reductions by the processor */
+	GPU_QUEUE_MODES
+};
+
+/* -ENOTSUP: this Ferrule was built without kernels, or they are not for this GPU or driver; or the
+ * GPU cannot work in this mode, which the sentence says; -ENOMEM, and as cuda_fail(). The queue
+ * holds the GPU. */
+int gpu_queue_new(struct gpu *gpu, enum gpu_queue_mode mode, struct gpu_queue **ret_queue);
 
 /* Waits until all that was launched is done, or cannot be any more. NULL is fine. */
 void gpu_queue_free(struct gpu_queue *queue);

@@ -176,7 +176,7 @@ static int make_device_gpu(struct frl_device *device, struct gpu *gpu, struct de
 	if (!made)
 		return frl_fail(-ENOMEM, "no memory to note that a device works with a GPU");
 	made->gpu = gpu;
-	rc = gpu_offload_new(gpu, &made->offload);
+	rc = gpu_offload_new(gpu, GPU_QUEUE_BATCH, &made->offload);
 	if (!rc) {
 		rc = device->ops->offload_attach(device, made->offload);
 		if (rc)

@@ -18,11 +18,20 @@
 
 struct offload;
 
+/* Payload, and where it goes. "There" is the offload's memory. */
+struct offload_placement {
+	uint8_t *dst;           /* there */
+	const uint8_t *src;     /* there: an action's first operand; NULL: dst */
+	const uint8_t *payload; /* host memory that it reaches, */
+	bool is_there;          /* or memory there */
+	uint8_t *also;          /* host memory that it reaches: gets the same bytes; NULL: none */
+	uint32_t length;
+	const struct frl_recv_action *action; /* dst = op(src, payload); NULL: dst = payload */
+};
+
 struct offload_ops {
-	/* Payload in host memory that it reaches goes to `dst` there; with an action: dst = op(src,
-	 * payload). Returns a ticket, which counts up from 1; 0: no room just now. */
-	uint64_t (*place)(struct offload *offload, uint8_t *dst, const uint8_t *src,
-		const uint8_t *payload, uint32_t length, const struct frl_recv_action *action);
+	/* Returns a ticket, which counts up from 1; 0: no room just now. */
+	uint64_t (*place)(struct offload *offload, const struct offload_placement *placement);
 	/* The reverse: bytes at `src` there go to host memory. */
 	uint64_t (*gather)(
 		struct offload *offload, uint8_t *host, const uint8_t *src, uint32_t length);

@@ -9,18 +9,6 @@
 
 #include "lib/engine/stages.h"
 
-enum {
-	/* Placements and gathers share a ring, and neither can take the other's half. */
-	SHARE = TRANSFERS / 2,
-	/* Thrown away packets are asked for again when there are at most so many placements under
-	 * way, and so many slabs for what comes then. */
-	AGAIN = SHARE / 2,
-	AGAIN_SLABS = 16,
-	TURN_NS = 5000000, /* so long the room is kept for a peer that was asked */
-};
-
-static_assert((int)SLABS / (int)ENGINE_OFFLOADS >= (int)AGAIN_SLABS, "or nobody is asked");
-
 struct attached *attached_of(const struct transfers *t, const struct offload *offload)
 {
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
@@ -63,6 +51,19 @@ struct transfer *transfer_add(struct transfers *t, struct attached *a)
 	return transfer;
 }
 
+static uint64_t give_placement(struct offload *offload, const struct transfer *transfer)
+{
+	const struct offload_placement placement = {
+		.dst = transfer->dst,
+		.src = transfer->src,
+		.payload = transfer->payload,
+		.length = transfer->length,
+		.action = transfer->has_action ? &transfer->action : NULL,
+	};
+
+	return offload->ops->place(offload, &placement);
+}
+
 void transfer_give(struct attached *a)
 {
 	struct offload *offload = a->offload;
@@ -74,9 +75,7 @@ void transfer_give(struct attached *a)
 			transfer->ticket = offload->ops->gather(
 				offload, transfer->dst, transfer->payload, transfer->length);
 		else
-			transfer->ticket = offload->ops->place(offload, transfer->dst,
-				transfer->src, transfer->payload, transfer->length,
-				transfer->has_action ? &transfer->action : NULL);
+			transfer->ticket = give_placement(offload, transfer);
 		if (!transfer->ticket)
 			return;
 		a->given++;
@@ -219,7 +218,7 @@ static void spoil(struct cq *cq, const struct attached *a, uint32_t bit)
 	}
 }
 
-static void fail_qp(struct engine *e, struct engine_qp *qp, const struct attached *a)
+void offload_fail_qp(struct engine *e, struct engine_qp *qp, const struct attached *a)
 {
 	qp_explain(&qp->core, a->why);
 	qp_fail(&qp->core, FRL_WC_LOC_PROT_ERR);
@@ -252,7 +251,7 @@ static void fail(struct engine *e, struct attached *a, const char *why)
 	sides_drop_failed(e, a);
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
 		if (qp->used_mask & bit)
-			fail_qp(e, qp, a);
+			offload_fail_qp(e, qp, a);
 }
 
 static uint32_t progress(struct engine *e, struct attached *a)
@@ -277,99 +276,6 @@ static uint32_t progress(struct engine *e, struct attached *a)
 	return (uint32_t)(a->head - before);
 }
 
-static uint32_t slab_room(const struct transfers *t, const struct attached *a)
-{
-	uint32_t share = transfers_share(t, SLABS), n = share > a->slabs ? share - a->slabs : 0;
-
-	return n < t->n_free_slabs ? n : t->n_free_slabs;
-}
-
-/* A packet for it finds room, and `more` behind it. */
-static bool has_room(const struct transfers *t, const struct attached *a, uint32_t more)
-{
-	return a->placements + (1 + more) * TRANSFERS_A_PACKET <= SHARE && slab_room(t, a) > more;
-}
-
-/* Whatever it is for, and no room is kept for another one. */
-static bool all_have_room(const struct transfers *t)
-{
-	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].asked || !has_room(t, &t->attached[i], 0))
-			return false;
-	return true;
-}
-
-static bool finds_room(const struct transfers *t, const struct engine_qp *qp, uint32_t mask)
-{
-	for (; mask; mask &= mask - 1) {
-		const struct attached *a = &t->attached[__builtin_ctz(mask)];
-
-		if (!has_room(t, a, a->asked && a->asked != qp))
-			return false;
-	}
-	return true;
-}
-
-static bool may_be_asked(const struct transfers *t, uint32_t mask)
-{
-	for (; mask; mask &= mask - 1) {
-		const struct attached *a = &t->attached[__builtin_ctz(mask)];
-
-		if (a->asked || a->placements > AGAIN || slab_room(t, a) < AGAIN_SLABS)
-			return false;
-	}
-	return true;
-}
-
-static void end_turn(struct transfers *t, const struct engine_qp *qp)
-{
-	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].asked == qp)
-			t->attached[i].asked = NULL;
-}
-
-void offload_forget(struct engine *e, struct engine_qp *qp)
-{
-	list_remove(&qp->starved);
-	qp->loss = (struct qp_loss){ 0 };
-	end_turn(e->transfers, qp);
-}
-
-/* It is the next one's turn when its packet has come, or does not come. */
-static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
-{
-	const struct qp_loss loss = qp->loss;
-
-	list_remove(&qp->starved);
-	qp->loss = (struct qp_loss){ 0 };
-	for (uint32_t mask = qp->starved_mask; mask; mask &= mask - 1) {
-		struct attached *a = &e->transfers->attached[__builtin_ctz(mask)];
-
-		a->asked = qp;
-		a->asked_until_ns = now_ns + TURN_NS;
-	}
-	if (!qp_ask_again(&qp->core, &loss, now_ns))
-		end_turn(e->transfers, qp);
-	engine_update(e, qp);
-}
-
-static void ask_starved(struct engine *e, uint64_t now_ns)
-{
-	struct transfers *t = e->transfers;
-	struct list *node = t->starved.next;
-
-	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].asked && now_ns >= t->attached[i].asked_until_ns)
-			t->attached[i].asked = NULL;
-	while (node != &t->starved) {
-		struct engine_qp *qp = container_of(node, struct engine_qp, starved);
-
-		node = node->next;
-		if (may_be_asked(t, qp->starved_mask))
-			ask_again(e, qp, now_ns);
-	}
-}
-
 uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 {
 	struct transfers *t = e->transfers;
@@ -381,83 +287,8 @@ uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 	if (n)
 		reveal_all(t);
 	if (!list_empty(&t->starved))
-		ask_starved(e, now_ns);
+		offload_ask_starved(e, now_ns);
 	return n + sides_leave(e, now_ns);
-}
-
-struct search {
-	const struct transfers *transfers;
-	const struct attached **ret_found;
-};
-
-static bool is_failed(const void *arg, const struct offload *offload)
-{
-	const struct search *search = arg;
-	const struct attached *a = attached_of(search->transfers, offload);
-
-	*search->ret_found = a;
-	return a->failed;
-}
-
-bool offload_fails_output(struct engine *e, struct engine_qp *qp)
-{
-	const struct attached *failed;
-	const struct search search = { e->transfers, &failed };
-
-	if (!e->transfers->any_failed || !qp_output_reaches(&qp->core, is_failed, &search))
-		return false;
-	fail_qp(e, qp, failed);
-	return true;
-}
-
-/* Datagrams alone may be longer than any MTU, and still be taken in. */
-static bool is_too_long(const struct engine_qp *qp, const struct wire_packet *packet)
-{
-	return packet->payload_len > WIRE_MAX_MTU && qp_is_datagram(&qp->core);
-}
-
-/*
- * A packet that may need room which there is not is thrown away, as if the network had lost it: not
- * polling the port would keep packets from queue pairs that do not use the offload, and no queue is
- * long enough for an offload that stands still. RC has it sent again; but on a link that loses
- * nothing the peer's timer may be a long one, so as soon as there is room this end asks for it
- * itself, by the NAK that a gap would have brought: one queue pair after the other, and for the
- * packet of that one there is room then.
- */
-bool offload_admits(
-	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns)
-{
-	struct transfers *t = e->transfers;
-	const struct attached *failed;
-	const struct search search = { t, &failed };
-	bool room = all_have_room(t);
-	uint32_t mask = 0;
-	const struct offload_needs needs = { t, &mask };
-
-	if (room && !t->any_failed && !is_too_long(qp, packet))
-		return true;
-	if (t->any_failed && qp_input_reaches(&qp->core, packet, is_failed, &search)) {
-		fail_qp(e, qp, failed);
-		return false;
-	}
-	if (is_too_long(qp, packet) && qp_input_reaches(&qp->core, packet, offload_is_any, NULL)) {
-		e->stats.drop_bad_length++;
-		return false;
-	}
-	if (room)
-		return true;
-	qp_input_reaches(&qp->core, packet, offload_note_need, &needs);
-	if (finds_room(t, qp, mask)) {
-		if (mask)
-			end_turn(t, qp);
-		return true;
-	}
-	e->stats.offload_waits++;
-	qp_note_loss(&qp->core, packet, &qp->loss);
-	qp->starved_mask = mask;
-	if (list_empty(&qp->starved))
-		list_add_tail(&t->starved, &qp->starved);
-	return false;
 }
 
 /* NULL: it cannot be held. */
@@ -560,7 +391,7 @@ void offload_place(struct engine *e, struct engine_qp *qp, const struct port_fra
 
 uint32_t transfers_room(const struct attached *a)
 {
-	return (SHARE - a->gathers) / FRL_MAX_SGE;
+	return (TRANSFERS_SHARE - a->gathers) / FRL_MAX_SGE;
 }
 
 static bool overlaps(const struct region *region, const uint8_t *addr, uint32_t length)

@@ -28,6 +28,8 @@
 
 enum {
 	TRANSFERS = 2048, /* of an offload, not done; a power of two */
+	/* Placements and gathers share a ring, and neither can take the other's half. */
+	TRANSFERS_SHARE = TRANSFERS / 2,
 	TRANSFERS_A_PACKET = FRL_MAX_SGE + 1,
 	SLAB_SIZE = 4160,  /* the payload of any packet, with a GRH before it */
 	SLABS = 256,       /* of payload that came in a frame that cannot be held */
@@ -142,15 +144,9 @@ struct transfers {
 uint32_t offload_progress(struct engine *e, uint64_t now_ns);
 /* What was given is begun at the latest now. */
 void offload_launch(struct engine *e);
-/* Whether the packet may be taken in. False: it was thrown away, for want of room or because the
- * memory that it is for is out of reach for good. */
-bool offload_admits(
-	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns);
 /* A placement into memory of an offload. */
 void offload_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct placement *p);
-/* Nothing of the queue pair's is asked for again any more. */
-void offload_forget(struct engine *e, struct engine_qp *qp);
 /* All placements of a packet were made. */
 void offload_placed(struct transfers *t);
 /* True: the frame that was taken in is held, and comes back by itself. */
@@ -163,6 +159,8 @@ int offload_watch_cqs(struct cq *send_cq, struct cq *recv_cq);
 void offload_fini(struct engine *e);
 bool offload_region_busy(const struct engine *e, const struct region *region);
 
+/* The queue pair uses an offload that has failed. */
+void offload_fail_qp(struct engine *e, struct engine_qp *qp, const struct attached *a);
 /* NULL: it is none of the engine's. */
 struct attached *attached_of(const struct transfers *t, const struct offload *offload);
 /* A new transfer, which there is room for, is filled in and then given. */
@@ -179,10 +177,21 @@ struct offload_needs {
 	uint32_t *mask;
 };
 bool offload_note_need(const void *arg, const struct offload *offload);
-/* If the next packet of the queue pair is from an offload that has failed, so does it. */
-bool offload_fails_output(struct engine *e, struct engine_qp *qp);
 /* For qp_output_reaches(). */
 bool offload_is_any(const void *arg, const struct offload *offload);
+
+/* ---- admit.c */
+
+/* Whether the packet may be taken in. False: it was thrown away, for want of room or because the
+ * memory that it is for is out of reach for good. */
+bool offload_admits(
+	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns);
+/* Nothing of the queue pair's is asked for again any more. */
+void offload_forget(struct engine *e, struct engine_qp *qp);
+/* Whose packets were thrown away for want of room is asked for them again when there is some. */
+void offload_ask_starved(struct engine *e, uint64_t now_ns);
+/* If the next packet of the queue pair is from an offload that has failed, so does it. */
+bool offload_fails_output(struct engine *e, struct engine_qp *qp);
 
 /* ---- gather.c */
 

@@ -319,7 +319,7 @@ static void bench_beside_free(struct bench *b, bool is_gpu)
 	const char *why;
 	int n = 0;
 
-	must(gpu_queue_new(b->gpu, &other), "queue");
+	must(gpu_queue_new(b->gpu, GPU_QUEUE_BATCH, &other), "queue");
 	must_cuda(b->gpu->cuda->cuMemAlloc(&freeing.memory, PACKET), "cuMemAlloc");
 	for (int i = 0; i < (is_gpu ? BUSY : 1); i++) {
 		while (!gpu_queue_add(other, &busy))
@@ -377,7 +377,7 @@ static void prepare(struct bench *b)
 	must_cuda(b->gpu->cuda->cuMemAlloc(&b->tensor, POOL), "cuMemAlloc");
 	must_cuda(b->gpu->cuda->cuMemsetD8(b->tensor, 0, POOL), "cuMemsetD8");
 	gpu_leave(&scope);
-	must(gpu_queue_new(b->gpu, &b->queue), "queue");
+	must(gpu_queue_new(b->gpu, GPU_QUEUE_BATCH, &b->queue), "queue");
 }
 
 static void finish(struct bench *b)

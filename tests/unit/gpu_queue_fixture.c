@@ -19,7 +19,7 @@ void queue_begin(void)
 	is_ok(gpu_host_map(gpu, memory, (size_t)PAGES * PAGE));
 	host = gpu_host_address(gpu, memory, ARENA);
 	ck_assert_uint_ne(host, 0);
-	is_ok(gpu_queue_new(gpu, &queue));
+	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue));
 }
 
 void queue_end(void)

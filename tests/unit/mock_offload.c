@@ -63,17 +63,24 @@ static uint8_t *view_of(const struct mock_offload *mock, const uint8_t *there, u
 	return NULL;
 }
 
-static uint64_t place(struct offload *offload, uint8_t *dst, const uint8_t *src,
-	const uint8_t *payload, uint32_t length, const struct frl_recv_action *action)
+static uint64_t place(struct offload *offload, const struct offload_placement *p)
 {
 	struct mock_offload *mock = mock_of(offload);
 	struct mock_transfer transfer = {
-		.dst = dst, .src = src, .payload = payload, .length = length, .has_action = action
+		.dst = p->dst,
+		.also = p->also,
+		.src = p->src,
+		.payload = p->payload,
+		.is_there = p->is_there,
+		.length = p->length,
+		.has_action = p->action,
 	};
 
-	view_of(mock, dst, length);
-	if (action)
-		transfer.action = *action;
+	view_of(mock, p->dst, p->length);
+	if (p->is_there)
+		view_of(mock, p->payload, p->length);
+	if (p->action)
+		transfer.action = *p->action;
 	return add(mock, &transfer);
 }
 
@@ -226,7 +233,10 @@ static bool conflicts(const struct mock_transfer *first, const struct mock_trans
 	return overlaps(first->dst, a, second->dst, b) || overlaps(first->dst, a, second->src, b) ||
 		overlaps(first->dst, a, second->payload, b) ||
 		overlaps(first->src, a, second->dst, b) ||
-		overlaps(first->payload, a, second->dst, b);
+		overlaps(first->payload, a, second->dst, b) ||
+		overlaps(first->also, a, second->dst, b) ||
+		overlaps(first->also, a, second->also, b) ||
+		overlaps(first->dst, a, second->also, b);
 }
 
 static bool is_ready(const struct mock_offload *mock, uint64_t ticket)
@@ -243,16 +253,20 @@ static void execute(struct mock_offload *mock, struct mock_transfer *transfer)
 	uint32_t length = transfer->length;
 	uint8_t *view = view_of(
 		mock, transfer->is_gather ? transfer->payload : transfer->dst, length);
+	const uint8_t *payload = transfer->is_there ? view_of(mock, transfer->payload, length)
+						    : transfer->payload;
 
 	if (transfer->is_gather) {
 		memcpy(transfer->dst, view, length);
 	} else if (transfer->has_action) {
-		frl_reduce_local(view, view_of(mock, transfer->src, length), transfer->payload,
+		frl_reduce_local(view, view_of(mock, transfer->src, length), payload,
 			length / frl_dtype_size(action->dtype), action->dtype, action->op);
 		mock->reduced += length;
 	} else {
-		memcpy(view, transfer->payload, length);
+		memcpy(view, payload, length);
 	}
+	if (transfer->also)
+		memcpy(transfer->also, view, length);
 	transfer->is_executed = true;
 }
 

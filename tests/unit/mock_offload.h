@@ -32,7 +32,8 @@ struct mock_transfer {
 	bool is_gather;
 	bool is_executed;
 	bool has_action;
-	uint8_t *dst;
+	bool is_there; /* `payload` */
+	uint8_t *dst, *also;
 	const uint8_t *src, *payload;
 	uint32_t length;
 	struct frl_recv_action action;

@@ -23,7 +23,7 @@ static void begin(void)
 {
 	gpu = hold(0);
 	there = allocate(gpu->context, ROOM);
-	is_ok(gpu_offload_new(gpu, &offload));
+	is_ok(gpu_offload_new(gpu, GPU_QUEUE_BATCH, &offload));
 }
 
 static void end(void)
@@ -64,27 +64,36 @@ START_TEST(reaches_what_is_mapped)
 }
 END_TEST
 
+static uint64_t place(uint8_t *dst, const uint8_t *src, const uint8_t *payload, uint32_t length,
+	const struct frl_recv_action *action)
+{
+	const struct offload_placement placement = {
+		.dst = dst, .src = src, .payload = payload, .length = length, .action = action
+	};
+
+	return offload->ops->place(offload, &placement);
+}
+
 /* Memory that it has been given and does not reach any more: nothing will change that. */
 START_TEST(mapping_is_gone)
 {
 	begin();
 	is_ok(offload->ops->map(offload, memory, PACKET));
 	fake->hold(true);
-	ck_assert_uint_eq(offload->ops->place(offload, gpu_at(0), NULL, memory, 64, NULL), 1);
+	ck_assert_uint_eq(place(gpu_at(0), NULL, memory, 64, NULL), 1);
 	offload->ops->launch(offload);
 	offload->ops->unmap(offload, memory, PACKET);
 	ck_assert_ptr_null(offload->ops->error(offload));
 	if (_i)
 		ck_assert_uint_eq(offload->ops->gather(offload, memory, gpu_at(0), 64), 0);
 	else
-		ck_assert_uint_eq(
-			offload->ops->place(offload, gpu_at(0), NULL, memory, 64, NULL), 0);
+		ck_assert_uint_eq(place(gpu_at(0), NULL, memory, 64, NULL), 0);
 	ck_assert_ptr_nonnull(offload->ops->error(offload));
 	ck_assert_ptr_nonnull(strstr(offload->ops->error(offload), "mapped for GPU 0"));
 	/* What is under way is waited for all the same. */
 	ck_assert_uint_eq(offload->ops->done(offload), 0);
 	is_ok(offload->ops->map(offload, memory, PACKET));
-	ck_assert_uint_eq(offload->ops->place(offload, gpu_at(0), NULL, memory, 64, NULL), 0);
+	ck_assert_uint_eq(place(gpu_at(0), NULL, memory, 64, NULL), 0);
 	fake->hold(false);
 	wait_done(1);
 	offload->ops->unmap(offload, memory, PACKET);
@@ -103,7 +112,7 @@ START_TEST(in_and_out)
 	is_ok(offload->ops->map(offload, memory, 2 * PACKET));
 	for (int i = 0; i < 2 * PACKET; i++)
 		memory[i] = (uint8_t)(i * 31 + i / 256);
-	ck_assert_uint_eq(offload->ops->place(offload, gpu_at(3), NULL, payload, 1000, NULL), 1);
+	ck_assert_uint_eq(place(gpu_at(3), NULL, payload, 1000, NULL), 1);
 	/* What was placed just before is what leaves. */
 	ck_assert_uint_eq(offload->ops->gather(offload, out, gpu_at(3), 1000), 2);
 	offload->ops->launch(offload);
@@ -134,12 +143,8 @@ START_TEST(reductions)
 	}
 	memcpy(memory + 46, payload, sizeof(payload));
 	ck_assert(fake->write(there + 1024, first, sizeof(first)));
-	ck_assert_uint_eq(offload->ops->place(offload, gpu_at(0), gpu_at(1024), memory + 46,
-				  sizeof(payload), &action),
-		1);
-	ck_assert_uint_eq(offload->ops->place(offload, gpu_at(1024), NULL, memory + 46,
-				  sizeof(payload), &action),
-		2);
+	ck_assert_uint_eq(place(gpu_at(0), gpu_at(1024), memory + 46, sizeof(payload), &action), 1);
+	ck_assert_uint_eq(place(gpu_at(1024), NULL, memory + 46, sizeof(payload), &action), 2);
 	offload->ops->launch(offload);
 	wait_done(2);
 	ck_assert_mem_eq(fake->look(there, sizeof(sum)), sum, sizeof(sum));
@@ -157,8 +162,7 @@ START_TEST(copies)
 	begin();
 	is_ok(offload->ops->map(offload, memory, PACKET));
 	memset(memory, 6, 99);
-	ck_assert_uint_eq(
-		offload->ops->place(offload, gpu_at(0), gpu_at(2048), memory, 99, &action), 1);
+	ck_assert_uint_eq(place(gpu_at(0), gpu_at(2048), memory, 99, &action), 1);
 	offload->ops->launch(offload);
 	wait_done(1);
 	ck_assert_mem_eq(fake->look(there, 99), memory, 99);
@@ -174,14 +178,14 @@ START_TEST(no_room)
 	begin();
 	is_ok(offload->ops->map(offload, memory, PACKET));
 	fake->hold(true);
-	while (offload->ops->place(offload, gpu_at((uint32_t)(n % ROOM)), NULL, memory, 1, NULL))
+	while (place(gpu_at((uint32_t)(n % ROOM)), NULL, memory, 1, NULL))
 		n++;
 	ck_assert_uint_ge(n, GPU_QUEUE_PIECES / 2);
 	ck_assert_uint_eq(offload->ops->done(offload), 0);
 	fake->hold(false);
 	offload->ops->launch(offload);
 	wait_done(n);
-	ck_assert_uint_eq(offload->ops->place(offload, gpu_at(0), NULL, memory, 1, NULL), n + 1);
+	ck_assert_uint_eq(place(gpu_at(0), NULL, memory, 1, NULL), n + 1);
 	offload->ops->launch(offload);
 	wait_done(n + 1);
 	offload->ops->unmap(offload, memory, PACKET);
@@ -194,13 +198,13 @@ START_TEST(failure)
 	begin();
 	is_ok(offload->ops->map(offload, memory, PACKET));
 	ck_assert_ptr_null(offload->ops->error(offload));
-	offload->ops->place(offload, gpu_at(0), NULL, memory, 64, NULL);
+	place(gpu_at(0), NULL, memory, 64, NULL);
 	fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED, 1);
 	offload->ops->launch(offload);
 	wait_done(1);
 	ck_assert_ptr_nonnull(offload->ops->error(offload));
 	ck_assert_ptr_nonnull(strstr(offload->ops->error(offload), "cuLaunchKernel"));
-	ck_assert_uint_eq(offload->ops->place(offload, gpu_at(0), NULL, memory, 64, NULL), 0);
+	ck_assert_uint_eq(place(gpu_at(0), NULL, memory, 64, NULL), 0);
 	ck_assert_uint_eq(offload->ops->gather(offload, memory, gpu_at(0), 64), 0);
 	offload->ops->unmap(offload, memory, PACKET);
 	end();
@@ -211,7 +215,8 @@ START_TEST(cannot_be_made)
 {
 	gpu = hold(0);
 	fake->fail_call("cuStreamCreateWithPriority", 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-	is_refused(gpu_offload_new(gpu, &offload), -ENOMEM, "cuStreamCreateWithPriority");
+	is_refused(gpu_offload_new(gpu, GPU_QUEUE_BATCH, &offload), -ENOMEM,
+		"cuStreamCreateWithPriority");
 	gpu_release(gpu);
 	gpu_offload_free(NULL);
 }

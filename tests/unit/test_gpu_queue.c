@@ -330,7 +330,7 @@ START_TEST(two_queues)
 
 	queue_begin();
 	first = queue;
-	is_ok(gpu_queue_new(gpu, &second));
+	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &second));
 	fake->hold(true);
 	memset(memory, 5, ARENA);
 	for (uint64_t i = 0; i < 200; i++) {

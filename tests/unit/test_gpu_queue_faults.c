@@ -328,7 +328,7 @@ START_TEST(context_is_gone)
 	is_ok(gpu_hold(context, 0, &gpu));
 	is_ok(gpu_host_map(gpu, memory, PAGE));
 	host = gpu_host_address(gpu, memory, 64);
-	is_ok(gpu_queue_new(gpu, &queue));
+	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue));
 	fake->hold(true);
 	add(copy(mine, host, 64));
 	gpu_queue_launch(queue);
@@ -366,7 +366,7 @@ START_TEST(capture)
 	fake->hold(false);
 	wait_done(queue, 50);
 	gpu_queue_free(queue);
-	is_ok(gpu_queue_new(gpu, &queue));
+	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue));
 	fake->stats(&stats);
 	ck_assert_uint_eq(stats.captures_broken, 0);
 	fake->set_capture(false);
@@ -418,7 +418,7 @@ START_TEST(cannot_be_made)
 		gpu = hold(0);
 		calls = fake->calls(NULL);
 		fake->fail_call(NULL, nth, results[_i], 1);
-		rc = gpu_queue_new(gpu, &queue);
+		rc = gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue);
 		calls = fake->calls(NULL) - calls;
 		failed = fake->failed();
 		fake->fail_call(NULL, 0, 0, 0);
@@ -460,8 +460,8 @@ START_TEST(image_is_refused)
 {
 	gpu = hold(0);
 	fake->fail_call("cuModuleLoadData", 1, images[_i].result, 1);
-	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, images[_i].word);
-	is_ok(gpu_queue_new(gpu, &queue));
+	is_refused(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, images[_i].word);
+	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue));
 	gpu_queue_free(queue);
 	gpu_release(gpu);
 }
@@ -471,7 +471,8 @@ START_TEST(driver_is_older)
 {
 	fake->set_version(12040);
 	gpu = hold(0);
-	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, "this one is of CUDA 12.4");
+	is_refused(
+		gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, "this one is of CUDA 12.4");
 	gpu_release(gpu);
 }
 END_TEST
@@ -481,7 +482,7 @@ START_TEST(gpu_is_older)
 	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 7);
 	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 5);
 	gpu = hold(0);
-	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, "compute capability 7.5");
+	is_refused(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, "compute capability 7.5");
 	gpu_release(gpu);
 }
 END_TEST
