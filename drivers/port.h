@@ -90,8 +90,10 @@ struct port_caps {
 	bool in_place;      /* payload may be read where the sender keeps it, after tx_burst */
 	bool on_demand;     /* links are made with link_open (local fabric) */
 	/* So many frames may be kept longer than until the next rx_burst, and come back one by one;
-	 * 0: none, and there is no rx_memory. */
+	 * and so many more for as long as anybody likes, rx_take's among them. Both 0: none, and
+	 * there is no rx_memory. */
 	uint32_t max_held;
+	uint32_t max_kept;
 	/* The GPU, as CUDA counts, in whose memory frames longer than PORT_SPLIT go on: their first
 	 * PORT_SPLIT bytes are at `data`. Only where has_far is set. */
 	bool has_far;
@@ -128,8 +130,8 @@ struct port_ops {
 	 * open. False: there is no such piece. The device's guard need not be held. */
 	bool (*rx_memory)(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);
 	/* An empty packet buffer of the memory that frames lie in, as large as the largest frame,
-	 * which counts as held and goes back through rx_free; ret_frame->len is 0. False: there is
-	 * none, or caps.max_held is 0. */
+	 * which counts as one that came and goes back through rx_free; ret_frame->len is 0. False:
+	 * there is none. Not called where caps.max_kept is 0. */
 	bool (*rx_take)(struct port *port, struct port_frame *ret_frame);
 
 	/*
@@ -155,7 +157,8 @@ struct port_ops {
 	int (*mem_map)(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);
 	/* The same for memory of a GPU, which only a NIC looks at: by the dma-buf `fd`, from
 	 * `offset` in it, which stays the caller's; or, fd -1, by its address (nvidia_peermem).
-	 * NULL: the port sends none of that. */
+	 * No processor reads what pieces refer to in it, however short a packet is. NULL: the port
+	 * sends none of that. */
 	int (*mem_map_far)(struct port *port, void *addr, size_t len, int fd, uint64_t offset,
 		struct port_mem **ret_mem);
 	/* True when no packet in the driver's hands refers to the memory any more. */
@@ -171,6 +174,7 @@ struct port_ops {
 	enum port_link_state (*link_state)(struct port *port, uint16_t link);
 
 	void (*stats)(struct port *port, struct port_stats *ret_stats);
+	/* Memory that is still mapped, as packets refer to it, goes with the port. */
 	void (*close)(struct port *port);
 };
 

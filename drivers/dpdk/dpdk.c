@@ -53,6 +53,7 @@ static const struct port_ops fabric_ops = {
 	.rx_burst = burst_rx,
 	.rx_free = burst_rx_free,
 	.rx_memory = pool_memory,
+	.rx_take = pool_take,
 	.tx_burst = burst_tx,
 	.revoke = in_place_revoke,
 	.payload_intact = in_place_intact,
@@ -71,6 +72,7 @@ static const struct port_ops device_ops = {
 	.rx_burst = burst_rx,
 	.rx_free = burst_rx_free,
 	.rx_memory = pool_memory,
+	.rx_take = pool_take,
 	.tx_burst = burst_tx,
 	.mem_map = mem_map,
 	.mem_idle = mem_idle,
@@ -93,9 +95,10 @@ static int fabric_open(struct dpdk_port *port, const struct dpdk_port_config *co
 	caps->on_demand = true;
 	caps->in_place = settings_get()->in_place;
 	caps->max_held = FABRIC_HELD;
+	caps->max_kept = config->max_kept;
 	caps->kind = "memif";
-	return pool_create(
-		port, FABRIC_RX_BUFFERS, FABRIC_TX_BUFFERS, RTE_ALIGN_CEIL(caps->max_frame, 64u));
+	return pool_create(port, FABRIC_RX_BUFFERS + config->max_kept, FABRIC_TX_BUFFERS,
+		RTE_ALIGN_CEIL(caps->max_frame, 64u));
 }
 
 int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port)
@@ -118,6 +121,7 @@ int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port
 	port->max_payload = config->max_payload;
 	port->min_payload = config->min_payload;
 	LIST_INIT(&port->mapped);
+	LIST_INIT(&port->covered);
 	LIST_INIT(&port->shares);
 	err = config->devargs ? ethdev_open(port, config) : fabric_open(port, config);
 	if (err) {

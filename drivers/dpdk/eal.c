@@ -26,6 +26,7 @@ enum {
 	MAX_ARGS = 64,
 	ARG_TEXT = 4096,
 	DEFAULT_MEM_MB = 64,
+	KEPT_OVERHEAD = 1024, /* headers, and the mbuf */
 };
 
 static struct {
@@ -133,6 +134,16 @@ static void add_extra(struct arguments *args, const char *text)
 	}
 }
 
+/* What is configured, and besides what this first port wants to have for long. A buffer is at most
+ * twice as large as payload and headers: see set_up(). */
+static uint32_t memory_mb(const struct dpdk_port_config *config)
+{
+	uint32_t mb = config->eal_mem_mb ? config->eal_mem_mb : DEFAULT_MEM_MB;
+	uint64_t kept = (uint64_t)config->max_kept * 2 * (config->max_payload + KEPT_OVERHEAD);
+
+	return mb + (uint32_t)((kept + (1 << 20) - 1) >> 20);
+}
+
 static void build(struct arguments *args, const struct dpdk_port_config *config)
 {
 	const char *extra = config->eal_args;
@@ -158,8 +169,7 @@ static void build(struct arguments *args, const struct dpdk_port_config *config)
 	if (!hugepages)
 		add_word(args, "--no-huge");
 	if (!hugepages && !has_word(extra, "-m")) {
-		snprintf(text, sizeof(text), "-m%u",
-			config->eal_mem_mb ? config->eal_mem_mb : DEFAULT_MEM_MB);
+		snprintf(text, sizeof(text), "-m%u", memory_mb(config));
 		add_word(args, text);
 	}
 	if (!pci) {

@@ -224,7 +224,8 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	frame = RTE_MIN(
 		RTE_ALIGN_CEIL(frame, 64u), (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM);
 	/* A NIC may hold copies in all of its transmit ring for as long as nothing more is sent. */
-	err = pool_create(port, af_packet ? 2 * RX_SLACK : 2 * DESCRIPTORS + 4 * RX_SLACK,
+	err = pool_create(port,
+		config->max_kept + (af_packet ? 2 * RX_SLACK : 2 * DESCRIPTORS + 4 * RX_SLACK),
 		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK, frame);
 	if (err)
 		return err;
@@ -239,6 +240,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 		return err;
 	port->base.caps.max_frame = mtu + ETH_HEADER;
 	port->base.caps.max_held = RX_SLACK;
+	port->base.caps.max_kept = config->max_kept;
 	port->links[0] = (struct burst_link){
 		.ethdev = ethdev,
 		.batch = PORT_BURST,
@@ -301,6 +303,7 @@ void ethdev_close(struct dpdk_port *port)
 		close(port->multicast_fd);
 	rte_eth_dev_stop(ethdev);
 	rte_eth_dev_close(ethdev);
+	mem_forget(port);
 	if (device)
 		rte_dev_remove(device);
 	pool_destroy(port);

@@ -13,23 +13,16 @@
  * keep as they are. */
 #define ALLOW_EXPERIMENTAL_API
 
-#include <net/if.h>
 #include <sys/queue.h>
 
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
 #include "drivers/dpdk/dpdk.h"
+#include "drivers/interface.h"
 
 enum {
-	/* Headers of a RoCE packet as the interface's MTU counts them: IPv6 40, UDP 8, BTH 12, RETH
-	 * 16, immediate 4, ICRC 4. */
-	MTU_OVERHEAD = 84,
-	ETH_HEADER = 14,
-	VLAN_TAG = 4,
 	MAX_REFERENCES = 4, /* payload pieces of a packet; of one with more all are copied */
-	MIN_PAYLOAD = 256,
-	MAX_PAYLOAD = 4096,
 	NO_ETHDEV = RTE_MAX_ETHPORTS,
 	IN_PLACE_MAX = 64, /* memories of a port that peers have mapped: bits of a mask */
 };
@@ -89,6 +82,7 @@ struct dpdk_port {
 	bool needs_dma;              /* payload must be mapped for the device */
 	bool cpu_reads_payload;      /* by reference works for any memory of the process */
 	LIST_HEAD(, port_mem) mapped;
+	LIST_HEAD(, port_mem) covered; /* that lie in one of these, and use its map */
 	int multicast_fd; /* has the interface take all multicast while it is open; or -1 */
 };
 
@@ -105,15 +99,7 @@ int pool_register_ops(void);
 int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room);
 void pool_destroy(struct dpdk_port *port);
 bool pool_memory(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);
-
-/* interface.c: facts about a kernel interface. */
-int interface_from_devargs(const char *devargs, char ret_name[IF_NAMESIZE]);
-int interface_mtu(const char *name, uint32_t *ret_mtu);
-bool interface_is_running(const char *name);
-int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload);
-int interface_check_raw_socket(const char *name);
-/* A descriptor; the interface takes all multicast until it is closed. */
-int interface_take_multicast(const char *name);
+bool pool_take(struct port *port, struct port_frame *ret_frame);
 
 /* ethdev.c: one ethdev by devargs. */
 int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config);
@@ -146,5 +132,7 @@ struct port_mem {
 int mem_map(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);
 bool mem_idle(struct port *port, const struct port_mem *mem);
 void mem_unmap(struct port *port, struct port_mem *mem);
+/* The device is closed: nothing refers to any memory now. */
+void mem_forget(struct dpdk_port *port);
 
 #endif

@@ -26,7 +26,7 @@ static struct port_mem *find_cover(struct dpdk_port *port, uint8_t *addr, size_t
 	struct port_mem *mem;
 
 	LIST_FOREACH(mem, &port->mapped, next)
-	if (!mem->whole && mem->addr <= addr && addr + len <= mem->addr + mem->len)
+	if (mem->addr <= addr && addr + len <= mem->addr + mem->len)
 		return mem;
 	return NULL;
 }
@@ -97,7 +97,10 @@ int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem
 	err = in_place_use(port, addr, len, &mem->share);
 	if (err)
 		frl_log(FRL_LOG_WARNING, "no memory to share a registration: it is copied");
-	LIST_INSERT_HEAD(&port->mapped, mem, next);
+	if (mem->whole)
+		LIST_INSERT_HEAD(&port->covered, mem, next);
+	else
+		LIST_INSERT_HEAD(&port->mapped, mem, next);
 	*ret_mem = mem;
 	return 0;
 
@@ -124,12 +127,10 @@ static void put(struct dpdk_port *port, struct port_mem *mem)
 	free(mem);
 }
 
-void mem_unmap(struct port *base, struct port_mem *mem)
+static void unmap(struct dpdk_port *port, struct port_mem *mem)
 {
-	struct dpdk_port *port = (struct dpdk_port *)base;
 	struct port_mem *whole = mem->whole;
 
-	assert(mem_idle(base, mem));
 	if (mem->share)
 		in_place_unuse(port, mem->share);
 	if (!whole) {
@@ -139,4 +140,19 @@ void mem_unmap(struct port *base, struct port_mem *mem)
 	LIST_REMOVE(mem, next);
 	free(mem);
 	put(port, whole);
+}
+
+void mem_unmap(struct port *base, struct port_mem *mem)
+{
+	assert(mem_idle(base, mem));
+	unmap((struct dpdk_port *)base, mem);
+}
+
+/* First those that use the maps of others. */
+void mem_forget(struct dpdk_port *port)
+{
+	while (!LIST_EMPTY(&port->covered))
+		unmap(port, LIST_FIRST(&port->covered));
+	while (!LIST_EMPTY(&port->mapped))
+		unmap(port, LIST_FIRST(&port->mapped));
 }

@@ -233,6 +233,20 @@ bool pool_memory(struct port *base, unsigned index, void **ret_addr, size_t *ret
 	return true;
 }
 
+bool pool_take(struct port *base, struct port_frame *ret_frame)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
+
+	if (!mbuf)
+		return false;
+	*ret_frame = (struct port_frame){
+		.data = rte_pktmbuf_mtod(mbuf, uint8_t *),
+		.handle = mbuf,
+	};
+	return true;
+}
+
 void pool_destroy(struct dpdk_port *port)
 {
 	rte_mempool_free(port->tx_pool);

@@ -147,7 +147,7 @@ static void describe(struct verbs_device *device, const struct verbs_port *port,
 
 /* Memory that is registered must stay where it is in a process that forks. Kernels from 5.12 on see
  * to that; with older ones libibverbs does, if it is told before the first registration. */
-static void protect_from_fork(void)
+void verbs_protect_from_fork(void)
 {
 	int rc;
 
@@ -228,7 +228,7 @@ int verbs_device_open(const struct verbs_open *wanted, struct frl_device **ret_d
 	char interface[16];
 	int rc;
 
-	protect_from_fork();
+	verbs_protect_from_fork();
 	rc = verbs_port_find(wanted, &port);
 	if (rc)
 		return rc;

@@ -316,11 +316,23 @@ int verbs_port_open(struct ibv_device *device, uint8_t num, struct verbs_port *r
 /* The same for another port of that device, which is open. */
 int verbs_port_turn(struct verbs_port *port, uint8_t num);
 void verbs_port_close(struct verbs_port *port);
+/* A context of the device alone; `name` is what a sentence about it begins with. */
+int verbs_open_context(
+	struct ibv_device *device, const char *name, struct ibv_context **ret_context);
+/* "0000:3b:00.0" by the device's folder in sysfs; left alone if it is on no PCI bus. */
+void verbs_read_pci(const char *path, char ret_pci[16]);
 
 /* list.c */
 
 /* Finds and opens the port that is wanted, with its main address chosen. */
 int verbs_port_find(const struct verbs_open *wanted, struct verbs_port *ret_port);
+/* The device of this name, whatever it can, for a driver of another kind: a context of its own,
+ * which ibv_close_device() closes. -ENODEV (no such device), -EPERM, and as verbs_fail(). */
+int verbs_context_open(const char *name, struct ibv_context **ret_context);
+
+/* device.c: memory that is registered stays where it is in a process that forks; before the first
+ * registration. */
+void verbs_protect_from_fork(void);
 
 /* memory.c */
 

@@ -351,3 +351,19 @@ int verbs_port_find(const struct verbs_open *asked, struct verbs_port *ret_port)
 	ibv_free_device_list(list);
 	return rc;
 }
+
+int verbs_context_open(const char *name, struct ibv_context **ret_context)
+{
+	struct wanted wanted = { 0 };
+	struct ibv_device **list = NULL, **at;
+	int rc = get_devices(&list);
+
+	if (rc)
+		return rc;
+	snprintf(wanted.device, sizeof(wanted.device), "%s", name);
+	for (at = list; *at && strcmp(ibv_get_device_name(*at), name) != 0; at++)
+		;
+	rc = *at ? verbs_open_context(*at, name, ret_context) : not_found(list, &wanted);
+	ibv_free_device_list(list);
+	return rc;
+}

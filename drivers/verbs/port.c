@@ -10,7 +10,7 @@
 #include "lib/base/error.h"
 
 /* As told by the kernel: "../../../0000:3b:00.0". */
-static void read_pci(const char *path, char ret_pci[16])
+void verbs_read_pci(const char *path, char ret_pci[16])
 {
 	char file[IBV_SYSFS_PATH_MAX + 16], link[IBV_SYSFS_PATH_MAX];
 	const char *name;
@@ -101,6 +101,14 @@ static int open_context(struct ibv_device *device, struct ibv_context **ret_cont
 	errno = 0;
 	*ret_context = ibv_open_device(device);
 	return *ret_context ? 0 : verbs_null_errno();
+}
+
+int verbs_open_context(
+	struct ibv_device *device, const char *name, struct ibv_context **ret_context)
+{
+	int err = open_context(device, ret_context);
+
+	return err ? cannot_open(name, err) : 0;
 }
 
 /* What is told of a port that answers. */
@@ -218,7 +226,7 @@ static void begin(struct verbs_port *port, uint8_t num)
 	port->num = num;
 	*info = (struct frl_device_info){ .kind = "verbs", .port_state = FRL_PORT_DOWN };
 	snprintf(info->name, sizeof(info->name), "verbs:%.*s", DEVICE_NAME - 16, port->device);
-	read_pci(port->path, info->pci);
+	verbs_read_pci(port->path, info->pci);
 }
 
 /* What came of looking at it. */
@@ -240,14 +248,14 @@ static void forget_gids(struct verbs_port *port)
 int verbs_port_open(struct ibv_device *device, uint8_t num, struct verbs_port *ret_port)
 {
 	struct verbs_port *port = ret_port;
-	int err;
+	int rc;
 
 	*port = (struct verbs_port){ .n_ports = 1 };
 	snprintf(port->device, sizeof(port->device), "%s", ibv_get_device_name(device));
 	snprintf(port->path, sizeof(port->path), "%s", device->ibdev_path);
 	begin(port, num);
-	err = open_context(device, &port->context);
-	return end(port, err ? cannot_open(port->info.name, err) : look_at(port));
+	rc = verbs_open_context(device, port->info.name, &port->context);
+	return end(port, rc ? rc : look_at(port));
 }
 
 int verbs_port_turn(struct verbs_port *port, uint8_t num)

@@ -162,6 +162,18 @@ enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *f
 	const uint8_t *payload, size_t payload_len);
 
 /*
+ * The same for a frame of which this processor can read the first `len` bytes only; `far_len` more
+ * follow in memory of somebody else's. No byte of those is looked at: the UDP checksum of a packet
+ * that reaches in there is for somebody else to verify. The payload is at packet->payload up to
+ * frame + len, and goes on in the far part; wire_icrc_ok() is not for it then.
+ */
+enum wire_verdict wire_decode_far(
+	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t far_len);
+
+/* Whether a packet that was decoded, but by wire_decode_split(), has a UDP checksum. */
+bool wire_has_udp_checksum(const struct wire_packet *packet);
+
+/*
  * The BTH and what follows it, of an opcode in the table (of another one: the BTH alone); all of it
  * is there. wire_decode() does this with checks; this alone is for tools that show what is wrong.
  */

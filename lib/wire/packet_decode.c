@@ -15,21 +15,31 @@ enum {
 	BTH_VERSION_MASK = 0x0f,
 };
 
-/* What is left of the frame: `len` bytes at `at`, and `elsewhere` more of payload behind them that
- * lie elsewhere. Lengths in headers count both, and only the former are looked at. */
+/* What is left of the frame: `len` bytes at `at`, and `elsewhere` more behind them that lie
+ * elsewhere. Lengths in headers count both, and only the former are looked at. */
 struct rest {
 	const uint8_t *at;
 	size_t len;
 	size_t elsewhere;
+	/* All of that is the frame, which may go on behind the packet; else what lies elsewhere is
+	 * its payload and nothing else. */
+	bool is_frame;
 };
 
 /* Cuts what is left to `len` bytes in all, as a header says. False when there are fewer, or when it
  * cuts off payload. */
 static inline bool cut(struct rest *rest, size_t len)
 {
-	if (len > rest->len + rest->elsewhere || len < rest->elsewhere)
+	if (len > rest->len + rest->elsewhere || (len < rest->elsewhere && !rest->is_frame))
 		return false;
-	rest->len = len - rest->elsewhere;
+	if (!rest->is_frame) {
+		rest->len = len - rest->elsewhere;
+	} else if (len > rest->len) {
+		rest->elsewhere = len - rest->len;
+	} else {
+		rest->len = len;
+		rest->elsewhere = 0;
+	}
 	return true;
 }
 
@@ -143,9 +153,10 @@ static inline enum wire_verdict decode_udp(struct wire_packet *packet, struct re
 	len = get_be16(udp + 4);
 	if (!cut(rest, len) || rest->len < UDP_LEN)
 		return WIRE_BAD_UDP;
-	/* Payload that lies elsewhere is read once, where it is placed: nobody sends a checksum
-	 * with it. */
-	if (get_be16(udp + 6) != 0 && (rest->elsewhere || !udp_checksum_ok(packet, rest)))
+	/* Payload that lies elsewhere is not read here. What lies elsewhere on purpose is sent
+	 * without a checksum; a frame in two parts may have one: see wire_has_udp_checksum(). */
+	if (get_be16(udp + 6) != 0 &&
+		!(rest->elsewhere ? rest->is_frame : udp_checksum_ok(packet, rest)))
 		return WIRE_BAD_UDP;
 	skip(rest, UDP_LEN);
 	return WIRE_OK;
@@ -264,16 +275,14 @@ static enum wire_verdict decode_tags(
 	return WIRE_OK;
 }
 
-static inline enum wire_verdict decode(
-	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t elsewhere)
+static inline enum wire_verdict decode(struct wire_packet *packet, struct rest rest)
 {
-	struct rest rest = { frame, len, elsewhere };
 	enum wire_verdict verdict;
 	uint16_t ethertype;
 
-	if (len < ETH_LEN)
+	if (rest.len < ETH_LEN)
 		return WIRE_SHORT;
-	ethertype = get_be16(frame + ETH_LEN - 2);
+	ethertype = get_be16(rest.at + ETH_LEN - 2);
 	skip(&rest, ETH_LEN);
 	packet->n_tags = 0;
 	packet->priority = 0;
@@ -298,24 +307,37 @@ static inline enum wire_verdict decode(
 		return verdict;
 	packet->headers_len = (uint32_t)(rest.at - packet->l3);
 	packet->payload = rest.at;
-	packet->payload_len = (uint32_t)rest.len;
+	packet->payload_len = (uint32_t)(rest.len + rest.elsewhere);
 	return WIRE_OK;
 }
 
 enum wire_verdict wire_decode(struct wire_packet *packet, const uint8_t *frame, size_t len)
 {
-	return decode(packet, frame, len, 0);
+	return decode(packet, (struct rest){ .at = frame, .len = len });
+}
+
+enum wire_verdict wire_decode_far(
+	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t far_len)
+{
+	return decode(packet,
+		(struct rest){ .at = frame, .len = len, .elsewhere = far_len, .is_frame = true });
+}
+
+bool wire_has_udp_checksum(const struct wire_packet *packet)
+{
+	return get_be16(packet->payload - packet->op->headers_len - BTH_LEN - 2) != 0;
 }
 
 enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *frame, size_t len,
 	const uint8_t *payload, size_t payload_len)
 {
-	enum wire_verdict verdict = decode(packet, frame, len, payload_len);
+	const struct rest rest = { .at = frame, .len = len, .elsewhere = payload_len };
+	enum wire_verdict verdict = decode(packet, rest);
 
 	if (verdict != WIRE_OK)
 		return verdict;
 	/* Of the packet, the frame holds the headers and nothing else; there is no pad or ICRC. */
-	if (packet->payload_len != 0 || packet->h.bth.pad != 0)
+	if (packet->payload_len != payload_len || packet->h.bth.pad != 0)
 		return WIRE_BAD_LENGTH;
 	packet->payload = payload;
 	packet->payload_len = (uint32_t)payload_len;

@@ -105,12 +105,35 @@ static void check_split(const struct wire_packet *packet, const uint8_t *frame)
 	same_headers(&packet->h, &split.h);
 }
 
+/* So is the frame in two parts: without a checksum it is taken or refused as the whole one. */
+static void check_far(
+	const struct wire_packet *packet, enum wire_verdict whole, const uint8_t *frame, size_t len)
+{
+	size_t near_len = len < 118 ? len : 118;
+	enum wire_verdict verdict;
+	struct wire_packet far;
+
+	verdict = wire_decode_far(&far, frame, near_len, len - near_len);
+	if (whole == WIRE_OK) {
+		require(verdict == WIRE_OK);
+		require(far.payload == packet->payload);
+		require(far.payload_len == packet->payload_len);
+		require(wire_has_udp_checksum(&far) == wire_has_udp_checksum(packet));
+		same_headers(&packet->h, &far.h);
+	} else if (whole != WIRE_BAD_UDP) {
+		require(verdict == whole);
+	}
+}
+
 static void check_packet(const uint8_t *frame, size_t len)
 {
+	enum wire_verdict verdict;
 	struct wire_packet packet;
 	struct wire_packet bare;
 
-	if (wire_decode(&packet, frame, len) != WIRE_OK)
+	verdict = wire_decode(&packet, frame, len);
+	check_far(&packet, verdict, frame, len);
+	if (verdict != WIRE_OK)
 		return;
 	check_bounds(&packet, frame, len);
 	if (opcode_known(packet.h.bth.opcode))

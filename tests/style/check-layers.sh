@@ -44,12 +44,12 @@ function check_include(text,    path, list) {
 	}
 	# Ports know nothing of devices; what makes a device has its public meaning.
 	if (path ~ /^ferrule\// && path != "ferrule/error.h" && \
-			(folder == "drivers/dpdk/" || FILENAME ~ /drivers\/port\.h$/))
+			(folder ~ /^drivers\/(dpdk|raw)\/$/ || FILENAME ~ /drivers\/port\.h$/))
 		finding("ports see ferrule/error.h of the public headers, not " path)
 	if (path ~ /^rte_/ && folder != "drivers/dpdk/")
 		finding("only drivers/dpdk includes " path)
-	if (path ~ /^infiniband\// && folder != "drivers/verbs/")
-		finding("only drivers/verbs includes " path)
+	if (path ~ /^infiniband\// && folder != "drivers/verbs/" && folder != "drivers/raw/")
+		finding("only drivers/verbs and drivers/raw include " path)
 	if (path ~ /^(pthread|threads|semaphore|sys\/socket|sys\/epoll|time)\.h$/ && pure)
 		finding(folder " does no I/O and knows no clock or thread, but includes " path)
 }
@@ -84,7 +84,8 @@ BEGIN {
 	allowed["lib/engine/"] = \
 		"lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ drivers/port.h"
 	allowed["lib/soft/"] = "lib/base/ lib/wire/ lib/protocol/ lib/engine/ lib/soft/" \
-		" lib/control/page.h drivers/port.h drivers/device.h drivers/dpdk/dpdk.h"
+		" lib/control/page.h drivers/port.h drivers/device.h drivers/dpdk/dpdk.h" \
+		" drivers/raw/raw.h"
 	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/api/ lib/control/" \
 		" lib/soft/soft.h lib/engine/offload.h drivers/device.h drivers/verbs/verbs.h" \
 		" gpudirect/"
@@ -95,10 +96,13 @@ BEGIN {
 	allowed["daemon/ctl/"] = "lib/base/ lib/control/ daemon/ctl/ daemon/config.h"
 	allowed["drivers/"] = "lib/base/ drivers/"
 	allowed["drivers/dpdk/"] = "lib/base/ drivers/"
+	allowed["drivers/raw/"] = "lib/base/ drivers/ gpudirect/alloc.h gpudirect/gpu.h" \
+		" gpudirect/memory.h gpudirect/probe.h"
 	allowed["drivers/verbs/"] = "lib/base/ lib/control/page.h drivers/"
 	allowed["collectives/"] = "lib/base/clock.h lib/base/error.h lib/base/settings.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/text.h gpudirect/ collectives/"
-	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/memory.h"
+	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/host.h" \
+		" gpudirect/memory.h lib/base/ip.h"
 	allowed["examples/"] = ""
 	# ferrule-pcap decodes with the code of the library.
 	allowed["examples/pcap"] = "lib/base/bytes.h lib/wire/ examples/pcap_file.h" \

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/error.h"
 #include "lib/wire/packet.h"
 
 static struct fake_port *fake_of(struct port *port)
@@ -13,12 +14,49 @@ static struct fake_port *fake_of(struct port *port)
 	return (struct fake_port *)(void *)port;
 }
 
+/* The frame goes on in a slot; false: none is free. */
+static bool split(struct fake_port *port, struct port_frame *frame)
+{
+	uint8_t *near = malloc(PORT_SPLIT);
+	uint32_t slot = 0, rest = frame->len - PORT_SPLIT;
+
+	ck_assert_ptr_nonnull(near);
+	ck_assert_uint_le(rest, FAKE_FAR_SLOT);
+	while (slot < FAKE_FAR_SLOTS && port->far_used[slot])
+		slot++;
+	if (slot == FAKE_FAR_SLOTS) {
+		free(near);
+		return false;
+	}
+	port->far_used[slot] = true;
+	memcpy(near, frame->data, PORT_SPLIT);
+	memcpy(port->far_view + (size_t)slot * FAKE_FAR_SLOT, frame->data + PORT_SPLIT, rest);
+	free(frame->data);
+	frame->data = frame->handle = near;
+	frame->len = PORT_SPLIT;
+	frame->far = (uintptr_t)port->far_there + (uint64_t)slot * FAKE_FAR_SLOT;
+	frame->far_len = rest;
+	frame->is_checked = port->far_checked;
+	return true;
+}
+
+/* Who reads it after that gets something else. */
+static void free_slot(struct fake_port *port, const struct port_frame *frame)
+{
+	uint64_t slot = (frame->far - (uintptr_t)port->far_there) / FAKE_FAR_SLOT;
+
+	ck_assert_uint_lt(slot, FAKE_FAR_SLOTS);
+	ck_assert(port->far_used[slot]);
+	port->far_used[slot] = false;
+	memset(port->far_view + slot * FAKE_FAR_SLOT, 0xdd, FAKE_FAR_SLOT);
+}
+
 static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t max)
 {
 	struct fake_port *port = fake_of(base);
 	uint32_t n = port->n_rx < max ? port->n_rx : max;
 
-	ck_assert_uint_le(port->n_out, base->caps.max_held);
+	ck_assert_uint_le(port->n_out, base->caps.max_held + base->caps.max_kept);
 	for (uint32_t i = 0; i < n; i++)
 		frames[i] = (struct port_frame){
 			.data = port->rx[i].data,
@@ -28,6 +66,9 @@ static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t
 			.payload_len = port->rx[i].payload_len,
 			.handle = port->rx[i].data,
 		};
+	for (uint32_t i = 0; port->far_there && i < n; i++)
+		if (frames[i].len > PORT_SPLIT && !split(port, &frames[i]))
+			n = i;
 	port->n_rx -= n;
 	memmove(port->rx, port->rx + n, port->n_rx * sizeof(port->rx[0]));
 	port->n_out += n;
@@ -39,8 +80,11 @@ static void rx_free(struct port *base, const struct port_frame frames[], uint16_
 	struct fake_port *port = fake_of(base);
 
 	ck_assert_uint_ge(port->n_out, n);
-	for (uint16_t i = 0; i < n; i++)
+	for (uint16_t i = 0; i < n; i++) {
+		if (frames[i].far_len)
+			free_slot(port, &frames[i]);
 		free(frames[i].handle);
+	}
 	port->n_out -= n;
 }
 
@@ -50,6 +94,21 @@ static bool rx_memory(struct port *base, unsigned index, void **ret_addr, size_t
 	*ret_addr = fake_of(base)->copies;
 	*ret_len = sizeof(fake_of(base)->copies);
 	return index == 0;
+}
+
+static bool rx_take(struct port *base, struct port_frame *ret_frame)
+{
+	struct fake_port *port = fake_of(base);
+	uint8_t *data;
+
+	ck_assert_uint_gt(base->caps.max_kept, 0);
+	if (port->has_no_buffer)
+		return false;
+	data = malloc(base->caps.max_frame);
+	ck_assert_ptr_nonnull(data);
+	*ret_frame = (struct port_frame){ .data = data, .handle = data };
+	port->n_out++;
+	return true;
 }
 
 static void copy_payload(struct port_packet *packet, uint8_t *copy)
@@ -106,17 +165,29 @@ static bool payload_intact(struct port *base, const struct port_frame *frame)
 
 static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem)
 {
+	if (fake_of(base)->map_error)
+		return frl_fail(fake_of(base)->map_error, "it maps nothing");
+	fake_of(base)->n_mapped++;
 	*ret_mem = addr;
 	return 0;
 }
 
+/* What was sent and is still looked at. */
 static bool mem_idle(struct port *base, const struct port_mem *mem)
 {
+	const struct fake_port *port = fake_of(base);
+
+	for (uint32_t i = 0; i < port->n_sent; i++)
+		for (unsigned k = 0; k < port->sent[i].packet.n_pieces; k++)
+			if (port->sent[i].packet.pieces[k].mem == mem)
+				return false;
 	return true;
 }
 
 static void mem_unmap(struct port *base, struct port_mem *mem)
 {
+	ck_assert(mem_idle(base, mem));
+	fake_of(base)->n_mapped--;
 }
 
 static int link_open(struct port *base, const struct port_link_request *request)
@@ -149,6 +220,7 @@ void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand
 		.rx_burst = rx_burst,
 		.rx_free = rx_free,
 		.rx_memory = rx_memory,
+		.rx_take = rx_take,
 		.tx_burst = tx_burst,
 		.revoke = revoke,
 		.payload_intact = payload_intact,
@@ -177,11 +249,35 @@ void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand
 	}
 }
 
+static uint8_t last_look[FAKE_MAX_FRAME];
+
 void fake_port_fini(struct fake_port *port)
 {
 	ck_assert_uint_eq(port->n_out, 0);
+	/* What is still mapped is so for these. */
+	for (uint32_t i = 0; port->n_mapped && i < port->n_sent; i++)
+		fake_port_flatten(&port->sent[i].packet, last_look);
 	while (port->n_rx)
 		free(port->rx[--port->n_rx].data);
+}
+
+static struct {
+	const uint8_t *there, *view;
+	size_t size;
+} seen;
+
+void fake_port_set_view(const uint8_t *there, const uint8_t *view, size_t size)
+{
+	seen.there = there;
+	seen.view = view;
+	seen.size = size;
+}
+
+static const uint8_t *readable(const uint8_t *addr)
+{
+	bool is_there = seen.there && addr >= seen.there && addr < seen.there + seen.size;
+
+	return is_there ? seen.view + (addr - seen.there) : addr;
 }
 
 size_t fake_port_flatten(const struct port_packet *sent, uint8_t frame[FAKE_MAX_FRAME])
@@ -191,7 +287,7 @@ size_t fake_port_flatten(const struct port_packet *sent, uint8_t frame[FAKE_MAX_
 	memcpy(frame, sent->header, len);
 	for (unsigned i = 0; i < sent->n_pieces; i++) {
 		ck_assert_uint_le(sent->pieces[i].len, FAKE_MAX_FRAME - len - PORT_TRAILER_ROOM);
-		memcpy(frame + len, sent->pieces[i].addr, sent->pieces[i].len);
+		memcpy(frame + len, readable(sent->pieces[i].addr), sent->pieces[i].len);
 		len += sent->pieces[i].len;
 	}
 	memcpy(frame + len, sent->trailer, sent->trailer_len);

@@ -20,6 +20,8 @@ enum {
 	FAKE_SENT = 1024,
 	FAKE_REVOKED = 16,
 	FAKE_UNLIMITED = 1 << 30,
+	FAKE_FAR_SLOTS = 1024,
+	FAKE_FAR_SLOT = 4160, /* bytes */
 };
 
 struct fake_frame {
@@ -52,8 +54,16 @@ struct fake_port {
 	uint32_t n_sent;
 	struct fake_revoked revoked[FAKE_REVOKED];
 	uint32_t n_revoked;
-	bool lost;      /* what payload_intact() answers, negated */
-	uint32_t asked; /* calls of payload_intact() */
+	bool has_no_buffer; /* for rx_take() */
+	bool lost;          /* what payload_intact() answers, negated */
+	uint32_t asked;     /* calls of payload_intact() */
+	int map_error;      /* of mem_map() */
+	uint32_t n_mapped;
+	/* Not NULL: FAKE_FAR_SLOTS slots that the processor does not reach, where frames longer
+	 * than PORT_SPLIT go on, and where the test sees the same bytes. */
+	uint8_t *far_there, *far_view;
+	bool far_used[FAKE_FAR_SLOTS];
+	bool far_checked; /* port_frame.is_checked of those */
 };
 
 /* `caps` but for MAC and sizes. */
@@ -64,6 +74,10 @@ void fake_port_fini(struct fake_port *port);
 
 /* The whole frame of a packet that was sent; its length. */
 size_t fake_port_flatten(const struct port_packet *sent, uint8_t frame[FAKE_MAX_FRAME]);
+
+/* What fake_port_flatten() reads when packets refer to `there`, where nobody can read: of one
+ * memory at a time. */
+void fake_port_set_view(const uint8_t *there, const uint8_t *view, size_t size);
 
 /* Comes in with the next burst; copied. */
 void fake_port_receive(struct fake_port *port, uint16_t link, const uint8_t *frame, uint32_t len);

@@ -49,6 +49,7 @@ static const char *const kind_names[FAKE_VERBS_KINDS] = {
 	[FAKE_VERBS_QP] = "QP",
 	[FAKE_VERBS_AH] = "AH",
 	[FAKE_VERBS_MCAST] = "multicast attachment",
+	[FAKE_VERBS_FLOW] = "flow rule",
 };
 
 static void lock(void)
@@ -356,6 +357,7 @@ void fake_free_parts(struct fake_object *object)
 	case FAKE_VERBS_MW:
 	case FAKE_VERBS_AH:
 	case FAKE_VERBS_MCAST:
+	case FAKE_VERBS_FLOW:
 	case FAKE_VERBS_KINDS: break;
 	}
 }
@@ -406,6 +408,7 @@ void fake_verbs_reset(void)
 	fake_world.allowed = 0;
 	fake_world.divisor = 1;
 	fake_world.is_fork_safe = false;
+	fake_raw_reset();
 	memset(&fake_world.stats, 0, sizeof(fake_world.stats));
 	memset(&calls, 0, sizeof(calls));
 	fake_leave();
@@ -512,6 +515,9 @@ void fake_verbs_device_init(struct fake_verbs_device *device, const char *name, 
 		.has_iova2 = true,
 		.has_dmabuf = true,
 		.has_mw = true,
+		.has_raw = true,
+		.may_raw = true,
+		.has_flows = true,
 		.max_inline = 512,
 		.wc_flags = IBV_WC_STANDARD_FLAGS,
 		.send_ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |

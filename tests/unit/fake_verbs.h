@@ -33,6 +33,7 @@
 #define FERRULE_TESTS_UNIT_FAKE_VERBS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <infiniband/verbs.h>
@@ -79,6 +80,9 @@ struct fake_verbs_device {
 	bool has_dmabuf;          /* ibv_reg_dmabuf_mr(); any file that mmap() takes will do */
 	bool has_peermem;         /* ibv_reg_mr() of memory of tests/fake_libcuda; else EFAULT */
 	bool has_mw;              /* memory windows of type 2 */
+	bool has_raw;             /* QPs for raw packets */
+	bool may_raw;             /* CAP_NET_RAW; off: EPERM for these */
+	bool has_flows;           /* rules which frames they get; off: EOPNOTSUPP */
 	bool keeps_completions;   /* of a QP that is destroyed or reset, as rxe does */
 	bool flushes_late;        /* a QP that is moved to ERR: not before it is destroyed */
 	bool is_silent;           /* what asks for too much is refused without an errno */
@@ -110,6 +114,7 @@ enum fake_verbs_kind {
 	FAKE_VERBS_QP,
 	FAKE_VERBS_AH,
 	FAKE_VERBS_MCAST, /* attachments */
+	FAKE_VERBS_FLOW,
 	FAKE_VERBS_KINDS,
 };
 
@@ -190,6 +195,23 @@ void fake_verbs_hold(bool is_held);
 unsigned fake_verbs_step(unsigned messages);
 /* Waits of the wire (ACK timeout, RNR timer) are divided by this; 1 after a reset. */
 void fake_verbs_hurry(unsigned divisor);
+
+/*
+ * Raw packets: the ports of all devices are on one switch, which sends each frame to all others but
+ * where it came from. At a port it goes to every rule without a trap that it fits, then to the one
+ * with a trap; without that it is the kernel's, too. The layers are Ethernet (not the tag), IPv4,
+ * IPv6 (not flow label, class and hop limit) and UDP. While the port has an address of RoCE v2, UDP
+ * port 4791 is the NIC's own, and lost.
+ */
+/* A frame comes to this port, whose checksums the NIC found right or did not look at. True: it goes
+ * on to the kernel. */
+bool fake_verbs_frame(
+	const char *device, uint8_t port, const void *frame, size_t length, bool is_checked);
+/* Each frame that a device sends is shown first, with the lock of all held; false: it is lost. NULL
+ * ends it. */
+void fake_verbs_tap(
+	bool (*look)(void *arg, const char *device, const uint8_t *frame, size_t length),
+	void *arg);
 
 /* A QP's attributes as its owner set them, for tests that have no pointer to it. False: none. */
 bool fake_verbs_qp_attr(const char *device, uint32_t qp_num, struct ibv_qp_attr *attr);

@@ -209,6 +209,8 @@ static void set_ops(struct fake_context *context)
 	verbs->create_cq_ex = is->has_cq_ex ? fake_create_cq_ex : NULL;
 	verbs->create_qp_ex = is->has_qp_ex ? fake_create_qp_ex : NULL;
 	verbs->modify_cq = is->has_modify_cq ? fake_modify_cq : NULL;
+	verbs->ibv_create_flow = fake_create_flow;
+	verbs->ibv_destroy_flow = fake_destroy_flow;
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *ibv)

@@ -15,6 +15,7 @@
  *   fake_verbs_post.c       posting, plain and ibv_wr_*()
  *   fake_verbs_wire.c       the requester, its timers, who hears whom
  *   fake_verbs_responder.c  what a message does where it arrives
+ *   fake_verbs_raw.c        raw packets, flow rules
  */
 #ifndef FERRULE_TESTS_UNIT_FAKE_VERBS_INTERNAL_H
 #define FERRULE_TESTS_UNIT_FAKE_VERBS_INTERNAL_H
@@ -163,6 +164,17 @@ struct fake_mcast {
 	union ibv_gid gid;
 	uint16_t lid;
 	struct fake_qp *qp;
+};
+
+struct fake_flow {
+	struct fake_object object;
+	struct ibv_flow ibv;
+	struct fake_qp *qp;
+	uint8_t port;
+	uint16_t priority;
+	bool dont_trap;
+	unsigned n_layers;
+	struct ibv_flow_spec layers[4];
 };
 
 struct fake_send {
@@ -340,6 +352,9 @@ enum fake_verdict { FAKE_DONE, FAKE_RNR, FAKE_LOST };
 int fake_check_path(struct fake_device *device, const struct ibv_ah_attr *attr);
 bool fake_is_multicast(const union ibv_gid *gid);
 bool fake_is_v4(const union ibv_gid *gid);
+/* Whether anything goes from this port to that one at all. */
+bool fake_is_linked(const struct fake_device *a, const struct fake_verbs_port *from,
+	const struct fake_device *b, const struct fake_verbs_port *to);
 /* Lets all messages go that can. */
 void fake_wire_run(void);
 /* Runs the thread, if it does not run. */
@@ -361,5 +376,14 @@ enum fake_verdict fake_respond(struct fake_qp *peer, struct fake_qp *from,
 /* A datagram; it is dropped if nobody wants it. False: it was. */
 bool fake_receive_datagram(struct fake_qp *peer, struct fake_qp *from, const struct fake_send *send,
 	const struct fake_span *local, int n_local);
+
+/* --- fake_verbs_raw.c */
+
+struct ibv_flow *fake_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
+int fake_destroy_flow(struct ibv_flow *flow);
+/* A frame of a queue pair for raw packets, of `length` bytes in these spans. */
+enum ibv_wc_status fake_raw_send(
+	struct fake_qp *qp, const struct fake_span *local, int n_local, uint64_t length);
+void fake_raw_reset(void);
 
 #endif

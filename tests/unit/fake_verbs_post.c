@@ -10,6 +10,8 @@ static bool is_allowed(const struct fake_qp *qp, const struct ibv_send_wr *wr)
 {
 	enum ibv_qp_type type = qp->ibv.qp_type;
 
+	if (type == IBV_QPT_RAW_PACKET)
+		return wr->opcode == IBV_WR_SEND;
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM: return true;

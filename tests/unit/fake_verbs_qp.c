@@ -47,8 +47,11 @@ static int check_init(const struct fake_device *device, const struct ibv_qp_init
 	const struct ibv_qp_cap *cap = &attr->cap;
 	uint32_t max_wr = (uint32_t)is->max_qp_wr, max_sge = (uint32_t)is->max_sge;
 
+	if (attr->qp_type == IBV_QPT_RAW_PACKET && device->is.has_raw && !device->is.may_raw)
+		return EPERM;
 	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC &&
-		attr->qp_type != IBV_QPT_UD)
+		attr->qp_type != IBV_QPT_UD &&
+		(attr->qp_type != IBV_QPT_RAW_PACKET || !device->is.has_raw))
 		return EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq || attr->send_cq->context != attr->pd->context ||
 		attr->recv_cq->context != attr->pd->context)

@@ -8,6 +8,7 @@ enum {
 	RC = 1,
 	UC = 2,
 	UD = 4,
+	RAW = 8,
 	CONNECTED = RC | UC,
 	MAY = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS,
 	MAY_LATER = MAY | IBV_QP_CUR_STATE | IBV_QP_PATH_MIG_STATE,
@@ -22,6 +23,9 @@ static const struct {
 	{ IBV_QPS_RESET, IBV_QPS_INIT, CONNECTED,
 		IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0 },
 	{ IBV_QPS_RESET, IBV_QPS_INIT, UD, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0 },
+	{ IBV_QPS_RESET, IBV_QPS_INIT, RAW, IBV_QP_PORT, 0 },
+	{ IBV_QPS_INIT, IBV_QPS_RTR, RAW, 0, 0 },
+	{ IBV_QPS_RTR, IBV_QPS_RTS, RAW, 0, 0 },
 	{ IBV_QPS_INIT, IBV_QPS_INIT, CONNECTED, 0,
 		IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
 	{ IBV_QPS_INIT, IBV_QPS_INIT, UD, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY },
@@ -50,9 +54,19 @@ static const struct {
 	{ IBV_QPS_SQE, IBV_QPS_RTS, UD, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY },
 };
 
+static int bit_of(enum ibv_qp_type type)
+{
+	switch (type) {
+	case IBV_QPT_RC: return RC;
+	case IBV_QPT_UC: return UC;
+	case IBV_QPT_RAW_PACKET: return RAW;
+	default: return UD;
+	}
+}
+
 static bool is_change(enum ibv_qp_state from, enum ibv_qp_state to, enum ibv_qp_type type, int mask)
 {
-	int is = type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
+	int is = bit_of(type);
 
 	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
 		return (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE)) == 0;

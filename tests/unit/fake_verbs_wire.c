@@ -86,8 +86,7 @@ static unsigned number_of(const struct fake_device *device)
 	return i;
 }
 
-/* Whether anything goes from this port to that one at all. */
-static bool is_linked(const struct fake_device *a, const struct fake_verbs_port *from,
+bool fake_is_linked(const struct fake_device *a, const struct fake_verbs_port *from,
 	const struct fake_device *b, const struct fake_verbs_port *to)
 {
 	return from->link_layer == to->link_layer && from->state == IBV_PORT_ACTIVE &&
@@ -150,7 +149,7 @@ static struct fake_qp *find_peer(
 		if (qp->ibv.qp_num != qp_num || !can_hear(qp, from))
 			continue;
 		to = fake_port_of(at->device, qp->attr.port_num);
-		if (is_linked(device, from_port, at->device, to) &&
+		if (fake_is_linked(device, from_port, at->device, to) &&
 			is_path_to(path, from_port, to) &&
 			(from->ibv.qp_type == IBV_QPT_UD || is_from_peer(qp, from, from_port)))
 			return qp;
@@ -212,7 +211,7 @@ static void send_datagram(struct fake_qp *qp, const struct fake_send *send,
 		peer = ((struct fake_mcast *)at)->qp;
 		if (is_same_gid(&((struct fake_mcast *)at)->gid, &send->to.grh.dgid) &&
 			can_hear(peer, qp) &&
-			is_linked(qp->object.device, from, at->device,
+			fake_is_linked(qp->object.device, from, at->device,
 				fake_port_of(at->device, peer->attr.port_num)))
 			is_heard |= fake_receive_datagram(peer, qp, send, local, n_local);
 	}
@@ -259,6 +258,10 @@ static enum fake_verdict try_send(
 		*ret_status = IBV_WC_LOC_QP_OP_ERR;
 	if (*ret_status != IBV_WC_SUCCESS)
 		return FAKE_DONE;
+	if (qp->ibv.qp_type == IBV_QPT_RAW_PACKET) {
+		*ret_status = fake_raw_send(qp, local, n, send->length);
+		return FAKE_DONE;
+	}
 	if (qp->ibv.qp_type == IBV_QPT_UD) {
 		send_datagram(qp, send, local, n);
 		return FAKE_DONE;
@@ -317,6 +320,12 @@ static bool wait_on(struct fake_qp *qp, enum fake_blocked blocked)
 	return true;
 }
 
+/* With others the send queue alone. */
+static bool fails_as_a_whole(const struct fake_qp *qp)
+{
+	return qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_RAW_PACKET;
+}
+
 /* One send of this QP; false if none can go. */
 static bool step(struct fake_qp *qp)
 {
@@ -341,7 +350,7 @@ static bool step(struct fake_qp *qp)
 		fake_event_raise(&qp->object, IBV_EVENT_SQ_DRAINED);
 	qp->is_draining = false;
 	if (status != IBV_WC_SUCCESS)
-		fake_qp_fail(qp, qp->ibv.qp_type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE);
+		fake_qp_fail(qp, fails_as_a_whole(qp) ? IBV_QPS_ERR : IBV_QPS_SQE);
 	return true;
 }
 

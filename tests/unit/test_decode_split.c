@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames whose payload lies elsewhere. Headers are in blocks of exactly their size, so that the
- * address sanitizer sees a read behind them; the payload's address is one that nothing can read.
+ * Frames whose payload, or the end of them, lies elsewhere. Headers are in blocks of exactly their
+ * size, so that the address sanitizer sees a read behind them; the payload's address is one that
+ * nothing can read.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -362,6 +363,157 @@ START_TEST(random_damage)
 }
 END_TEST
 
+/* ---- frames in two parts, of which the first alone can be read */
+
+/* The first `near_len` bytes, in a block of their own; the rest is nowhere. */
+static enum wire_verdict decode_far(
+	struct wire_packet *packet, const struct frame *frame, size_t near_len, size_t far_len)
+{
+	uint8_t *copy = malloc(near_len ? near_len : 1);
+	enum wire_verdict verdict;
+
+	ck_assert_ptr_nonnull(copy);
+	memcpy(copy, frame->bytes, near_len);
+	verdict = wire_decode_far(packet, near_len ? copy : copy + 1, near_len, far_len);
+	if (verdict == WIRE_OK) {
+		ck_assert_uint_eq(packet->payload - copy, frame->payload);
+		ck_assert_uint_eq(packet->l3 - copy, frame->l3);
+	}
+	free(copy);
+	return verdict;
+}
+
+static void same_packet(const struct wire_packet *a, const struct wire_packet *b)
+{
+	ck_assert_ptr_eq(a->op, b->op);
+	ck_assert_uint_eq(a->payload_len, b->payload_len);
+	ck_assert_uint_eq(a->headers_len, b->headers_len);
+	ck_assert_mem_eq(&a->h.bth, &b->h.bth, sizeof(a->h.bth));
+	ck_assert_uint_eq(a->n_tags, b->n_tags);
+	ck_assert_uint_eq(a->vlan, b->vlan);
+	ck_assert(ip_equal(&a->src_ip, &b->src_ip) && ip_equal(&a->dst_ip, &b->dst_ip));
+	if (a->op->headers & HEADER_RETH)
+		ck_assert_mem_eq(&a->h.reth, &b->h.reth, sizeof(a->h.reth));
+}
+
+/* Cut anywhere behind its headers it is the packet that it is whole, whatever follows it. */
+static void check_halves(const struct frame *frame)
+{
+	struct wire_packet whole, far;
+
+	memset(&whole, 0, sizeof(whole));
+	memset(&far, 0, sizeof(far));
+	expect(wire_decode(&whole, frame->bytes, frame->len), WIRE_OK, "whole");
+	for (size_t near_len = frame->payload; near_len <= frame->len; near_len++) {
+		for (size_t trail = 0; trail <= 8; trail += 1 + trail / 2 * 3) {
+			expect(decode_far(&far, frame, near_len, frame->len - near_len + trail),
+				WIRE_OK, "in two parts");
+			same_packet(&far, &whole);
+		}
+		for (size_t less = 1; less <= 4 && less <= frame->len - near_len; less++)
+			expect(decode_far(&far, frame, near_len, frame->len - near_len - less),
+				WIRE_BAD_IP, "too short");
+	}
+}
+
+START_TEST(two_parts)
+{
+	static const uint32_t payloads[] = { 0, 3, 8, 100, 257 };
+	struct wire_headers h = { .bth = { .opcode = (uint8_t)_i, .dest_qpn = 0x11 } };
+
+	if (!opcode_known((uint8_t)_i))
+		return;
+	if (opcode_table[_i].headers & HEADER_RETH)
+		h.reth = (struct reth){ 0x123456789abcdef0, 0x55667788, 0x99aabb };
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		for (size_t i = 0; i < sizeof(payloads) / sizeof(payloads[0]); i++) {
+			struct frame frame = make_frame(variant, &h, payloads[i], i & 1);
+
+			check_halves(&frame);
+		}
+	}
+}
+END_TEST
+
+/* A packet that ends in the near part, though the frame goes on; and one that its UDP length cuts
+ * in there. */
+START_TEST(ends_in_the_near_part)
+{
+	struct wire_headers h = headers_of(OP_SEND_ONLY);
+	struct frame frame = make_frame(_i, &h, 32, true);
+	struct wire_packet packet;
+
+	for (size_t far_len = 1; far_len < 200; far_len++) {
+		frame.len += 1;
+		expect(decode_far(&packet, &frame, frame.len, far_len), WIRE_OK, "padded");
+		ck_assert_uint_eq(packet.payload_len, 32 + ICRC_LEN);
+	}
+	frame = make_frame(_i, &h, 512, true);
+	put_be16(frame.bytes + frame.udp + 4, UDP_LEN + BTH_LEN + 8);
+	expect(decode_far(&packet, &frame, frame.payload + 100, frame.len - frame.payload - 100),
+		WIRE_OK, "shorter than IP says");
+	ck_assert_uint_eq(packet.payload_len, 8);
+	/* Headers that the near part does not hold are none. */
+	expect(decode_far(&packet, &frame, frame.bth + 4, 600), WIRE_SHORT, "cut headers");
+}
+END_TEST
+
+/* One that reaches into the far part is somebody else's to verify, who is told that there is one;
+ * another one is verified here. */
+START_TEST(checksum_of_two_parts)
+{
+	struct wire_headers h = headers_of(OP_SEND_ONLY);
+	struct frame frame = make_frame(_i, &h, 200, true);
+	struct wire_packet packet;
+	size_t near_len = frame.payload + 16;
+
+	for (unsigned has = 0; has < 2; has++) {
+		uint8_t *copy = malloc(near_len);
+
+		ck_assert_ptr_nonnull(copy);
+		put_be16(frame.bytes + frame.udp + 6, has ? 0x1234 : 0);
+		memcpy(copy, frame.bytes, near_len);
+		expect(wire_decode_far(&packet, copy, near_len, frame.len - near_len), WIRE_OK,
+			"not seen here");
+		ck_assert_int_eq(wire_has_udp_checksum(&packet), has);
+		free(copy);
+	}
+	expect(decode_far(&packet, &frame, frame.len, 5), WIRE_BAD_UDP, "it is here");
+}
+END_TEST
+
+/* Sums of lengths that wrap around, and lengths at random. */
+START_TEST(damaged_parts)
+{
+	struct random_state random;
+
+	random_seed(&random, 7);
+	for (int round = 0; round < RANDOM_ROUNDS; round++) {
+		struct wire_headers h = headers_of(OP_WRITE_ONLY);
+		struct frame frame = make_frame(
+			(int)random_below(&random, VARIANTS), &h, PAYLOAD, true);
+		size_t near_len = random_below(&random, frame.len + 1), far_len;
+		struct wire_packet packet;
+		uint8_t *copy = malloc(near_len ? near_len : 1);
+
+		ck_assert_ptr_nonnull(copy);
+		for (uint64_t flips = random_below(&random, 4); flips; flips--)
+			frame.bytes[random_below(&random, 80)] = (uint8_t)random_u64(&random);
+		fix_ip_checksum(&frame);
+		far_len = random_u64(&random) >> random_below(&random, 64);
+		memcpy(copy, frame.bytes, near_len);
+		if (wire_decode_far(&packet, near_len ? copy : copy + 1, near_len, far_len) ==
+			WIRE_OK) {
+			ck_assert(packet.payload <= copy + near_len);
+			ck_assert_uint_le(packet.payload_len, 65535);
+			ck_assert(
+				packet.payload_len <= near_len + far_len || far_len > SIZE_MAX / 2);
+		}
+		free(copy);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("decode_split");
@@ -384,6 +536,10 @@ int main(void)
 	tcase_add_test(tcase, no_payload);
 	tcase_add_test(tcase, other_protocols);
 	tcase_add_test(tcase, random_damage);
+	tcase_add_loop_test(tcase, two_parts, 0, 256);
+	tcase_add_loop_test(tcase, ends_in_the_near_part, 0, VARIANTS);
+	tcase_add_loop_test(tcase, checksum_of_two_parts, 0, VARIANTS);
+	tcase_add_test(tcase, damaged_parts);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

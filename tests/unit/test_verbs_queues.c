@@ -228,6 +228,23 @@ START_TEST(foreign_window)
 }
 END_TEST
 
+/* Packets are the NIC's. */
+START_TEST(no_packet_buffers)
+{
+	struct frl_fragments *fragments;
+	struct frl_device_attr attr;
+	size_t length;
+	void *addr;
+
+	verbs_setup(ends, &defaults);
+	frl_device_query(one->device, &attr);
+	ck_assert_uint_eq(attr.held_frames, 0);
+	verbs_refused(frl_fragments_create(one->pd, 1, &fragments), -ENOTSUP, "packet buffers");
+	verbs_refused(frl_fragments_memory(one->pd, 0, &addr, &length), -ENOTSUP, "frl_reg_mr");
+	verbs_teardown(ends);
+}
+END_TEST
+
 /* A connection asks for no more than the device has, unless it is told to. */
 START_TEST(few_rd_atomic)
 {
@@ -547,6 +564,7 @@ int main(void)
 	tcase_add_test(tcase, holes);
 	tcase_add_loop_test(tcase, no_windows, 0, 2);
 	tcase_add_test(tcase, foreign_window);
+	tcase_add_test(tcase, no_packet_buffers);
 	tcase_add_test(tcase, few_rd_atomic);
 	tcase_add_test(tcase, slow_kernel);
 	tcase_add_test(tcase, two_movers);

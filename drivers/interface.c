@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Facts about a kernel interface, asked before a PMD fails on it without saying why. */
-#include "drivers/dpdk/internal.h"
+/* Facts about a kernel interface, asked before a driver fails on it without saying why. */
+#include "drivers/interface.h"
 
 #include <errno.h>
 #include <linux/if_packet.h>
@@ -12,7 +12,6 @@
 
 #include "lib/base/error.h"
 
-/* The name in "...,iface=NAME,..."; empty when the devargs name no interface. */
 int interface_from_devargs(const char *devargs, char ret_name[IF_NAMESIZE])
 {
 	const char *key = strstr(devargs, ",iface=");
