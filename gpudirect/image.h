@@ -42,6 +42,9 @@ const char *image_why_not(int compute_major, int compute_minor, int driver_versi
  */
 int image_load(struct gpu *gpu, cu_function *ret_function);
 
+/* The same of `ferrule_ring`. */
+int image_load_ring(struct gpu *gpu, cu_function *ret_function);
+
 /* Nothing of it runs any more. Nothing is done where it was not loaded. */
 void image_unload(struct gpu *gpu);
 

@@ -47,6 +47,17 @@ void launch_clear(struct launch *launch)
 	launch->batch.n_blocks = 0;
 	clear(&launch->writes);
 	clear(&launch->reads);
+	clear(&launch->also);
+}
+
+static bool is_written(const struct launch *launch, uint64_t begin, uint64_t end)
+{
+	return touch(&launch->writes, begin, end) || touch(&launch->also, begin, end);
+}
+
+static bool is_used(const struct launch *launch, uint64_t begin, uint64_t end)
+{
+	return is_written(launch, begin, end) || touch(&launch->reads, begin, end);
 }
 
 bool launch_takes(const struct launch *launch, const struct gpu_work *work)
@@ -56,16 +67,13 @@ bool launch_takes(const struct launch *launch, const struct gpu_work *work)
 
 	if (launch->batch.n_pieces == GPU_BATCH_PIECES)
 		return false;
-	if (touch(&launch->writes, work->dst, work->dst + dst) ||
-		touch(&launch->reads, work->dst, work->dst + dst) ||
-		touch(&launch->writes, work->src, work->src + src))
+	if (is_used(launch, work->dst, work->dst + dst) ||
+		is_written(launch, work->src, work->src + src))
 		return false;
 	if (operand && work->operand != work->dst &&
-		touch(&launch->writes, work->operand, work->operand + operand))
+		is_written(launch, work->operand, work->operand + operand))
 		return false;
-	return !work->also ||
-		(!touch(&launch->writes, work->also, work->also + dst) &&
-			!touch(&launch->reads, work->also, work->also + dst));
+	return !work->also || !is_used(launch, work->also, work->also + dst);
 }
 
 void launch_add(struct launch *launch, const struct gpu_work *work)
@@ -76,7 +84,7 @@ void launch_add(struct launch *launch, const struct gpu_work *work)
 	launch->batch.pieces[launch->batch.n_pieces++] = *work;
 	insert(&launch->writes, work->dst, work->dst + dst);
 	if (work->also)
-		insert(&launch->writes, work->also, work->also + dst);
+		insert(&launch->also, work->also, work->also + dst);
 	/* What is written as well counts as that. */
 	if (work->src != work->dst || src != dst)
 		insert(&launch->reads, work->src, work->src + src);

@@ -19,6 +19,7 @@ struct launch_ranges {
 struct launch {
 	struct gpu_batch batch;
 	struct launch_ranges writes, reads;
+	struct launch_ranges also; /* what is written besides, which lies elsewhere */
 };
 
 /* No pieces. */

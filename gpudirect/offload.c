@@ -136,6 +136,7 @@ int gpu_offload_new(struct gpu *gpu, enum gpu_queue_mode mode, struct offload **
 		return rc;
 	}
 	offload->base.ops = &ops;
+	offload->base.gpu = gpu->ordinal;
 	offload->gpu = gpu;
 	*ret_offload = &offload->base;
 	return 0;

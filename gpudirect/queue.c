@@ -11,26 +11,15 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "gpudirect/gpu.h"
-#include "gpudirect/image.h"
-#include "gpudirect/launch.h"
+#include "gpudirect/launcher.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 enum {
-	/* In the stream at a time: a driver whose own list is full (some 1000) waits for room. */
-	MAX_LAUNCHES = 128,
-	/* Two for each multiprocessor keep PCIe and most of a GPU's memory busy, and leave room for
-	 * the application's. */
-	BLOCKS_PER_PROCESSOR = 2,
-	MAX_BLOCKS = 4096,
-
 	/* How long after a refused launch the next one is tried: from, and up to. */
 	RETRY_NS = 10000,
 	RETRY_MAX_NS = 1000000,
@@ -43,20 +32,9 @@ static const uint64_t STALL_NS = 1000000000; /* refused for this long: that is t
  * work would have answered, and have ended it. */
 static const uint64_t SILENCE_NS = 2000000000;
 
-/* What the GPU and the processor share: mapped host memory. */
-struct shared {
-	_Atomic uint64_t done;
-	uint32_t zero; /* what the counter begins with */
-};
-
 struct gpu_queue {
 	struct gpu *gpu;
-	cu_function function;
-	cu_stream stream;
-	cu_deviceptr counter;
-	struct shared *shared;
-	uint64_t shared_address; /* the GPU's */
-	uint32_t max_blocks;
+	struct launcher *launcher;
 
 	struct launch open;
 	uint64_t given; /* tickets: the last one that was given, */
@@ -64,7 +42,7 @@ struct gpu_queue {
 
 	/* Launched are the numbers up to `launched`; those after `finished` are under way. */
 	uint64_t launched, finished;
-	uint64_t last_ticket[MAX_LAUNCHES]; /* of launch i, at i % MAX_LAUNCHES */
+	uint64_t last_ticket[LAUNCHES_MAX]; /* of launch i, at i % LAUNCHES_MAX */
 	uint64_t moved_ns;                  /* when something was launched, done or looked at */
 
 	/* Since when launches are refused, when the next one is tried; 0: they are not. */
@@ -77,29 +55,48 @@ struct gpu_queue {
 	bool delay_is_told;
 
 	bool has_failed;
-	bool is_idle;     /* after that: the GPU touches nothing any more, */
-	bool is_given_up; /* or that is not to be found out */
+	bool has_stopped; /* after that: the GPU touches nothing any more, */
+	bool is_given_up; /* or that is not to be found out; */
+	bool is_idle;     /* and nobody does */
 	char why[ERROR_TEXT_MAX];
 	struct gpu_queue_stats stats;
 };
 
 /* ---- failures */
 
-/* Handles that are not valid any more: they went with their context. */
-static bool is_gone(cu_result result)
+/* Nothing is launched any more. */
+static void drop(struct gpu_queue *queue)
 {
-	return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT;
+	queue->has_failed = true;
+	if (queue->launcher->ops->drop)
+		queue->launcher->ops->drop(queue->launcher);
+}
+
+/* The GPU has stopped, or has done all; is it over for the processor, too? */
+static bool is_still(const struct gpu_queue *queue)
+{
+	const struct launcher_ops *ops = queue->launcher->ops;
+
+	return !ops->is_still || ops->is_still(queue->launcher);
+}
+
+static bool rests(const struct gpu_queue *queue)
+{
+	const struct launcher_ops *ops = queue->launcher->ops;
+
+	return ops->rests && ops->rests(queue->launcher);
 }
 
 /* The last error is why. */
-static void fail(struct gpu_queue *queue, bool is_idle)
+static void fail(struct gpu_queue *queue, bool has_stopped)
 {
 	if (!queue->has_failed) {
 		snprintf(queue->why, sizeof(queue->why), "%s", frl_last_error());
 		frl_log(FRL_LOG_ERROR, "%s", queue->why);
 	}
-	queue->has_failed = true;
-	queue->is_idle |= is_idle || queue->finished == queue->launched;
+	drop(queue);
+	queue->has_stopped |= has_stopped || queue->finished == queue->launched;
+	queue->is_idle |= queue->has_stopped && is_still(queue);
 }
 
 /* ---- launching */
@@ -122,46 +119,39 @@ static void put_off(struct gpu_queue *queue, uint64_t now)
 		frl_last_error());
 }
 
-/* The open batch into the stream. False: not now, or never more. */
-static bool launch(struct gpu_queue *queue, uint64_t now)
+/* What an attempt has come to. False: not now, or never more. */
+static bool take_answer(struct gpu_queue *queue, enum launch_answer answer, uint64_t now)
 {
-	struct gpu_batch *batch = &queue->open.batch;
-	void *parameters[] = { batch };
-	struct gpu_scope scope;
-	cu_result result;
-	char what[64];
-	int rc = gpu_enter(queue->gpu, &scope);
-
-	if (cuda_is_passing_error(rc)) {
-		put_off(queue, now);
-		return false;
-	}
-	if (rc) {
-		fail(queue, rc == -ENODEV);
-		return false;
-	}
-	launch_deal(&queue->open, queue->max_blocks);
-	batch->sequence = queue->launched + 1;
-	result = queue->gpu->cuda->cuLaunchKernel(queue->function, batch->n_blocks, 1, 1,
-		GPU_BLOCK_THREADS, 1, 1, 0, queue->stream, parameters, NULL);
-	gpu_leave(&scope);
-	if (!result)
+	if (answer == LAUNCH_TAKEN)
 		return true;
-	snprintf(what, sizeof(what), "giving work to GPU %d", queue->gpu->ordinal);
-	cuda_fail(result, "cuLaunchKernel", what);
-	if (cuda_is_passing(result))
+	if (answer == LAUNCH_PUT_OFF)
 		put_off(queue, now);
 	else
-		fail(queue, cuda_is_fatal(result) || is_gone(result));
+		fail(queue, answer == LAUNCH_GONE);
 	return false;
+}
+
+static bool launch(struct gpu_queue *queue, uint64_t now)
+{
+	struct launcher *launcher = queue->launcher;
+
+	return take_answer(
+		queue, launcher->ops->launch(launcher, &queue->open, queue->launched + 1), now);
+}
+
+static bool has_room(const struct gpu_queue *queue)
+{
+	const struct launcher_ops *ops = queue->launcher->ops;
+
+	return queue->launched - queue->finished < ops->max_launches &&
+		(!ops->has_room || ops->has_room(queue->launcher));
 }
 
 void gpu_queue_launch(struct gpu_queue *queue)
 {
 	uint64_t now;
 
-	if (!queue->open.batch.n_pieces || queue->has_failed ||
-		queue->launched - queue->finished == MAX_LAUNCHES)
+	if (!queue->open.batch.n_pieces || queue->has_failed || !has_room(queue))
 		return;
 	now = clock_now_ns();
 	if ((queue->refused_ns && now < queue->retry_ns) || !launch(queue, now))
@@ -170,7 +160,7 @@ void gpu_queue_launch(struct gpu_queue *queue)
 	queue->stall_is_told = false;
 	queue->moved_ns = now;
 	queue->launched++;
-	queue->last_ticket[queue->launched % MAX_LAUNCHES] = queue->given;
+	queue->last_ticket[queue->launched % LAUNCHES_MAX] = queue->given;
 	queue->stats.launches++;
 	launch_clear(&queue->open);
 }
@@ -195,14 +185,19 @@ uint64_t gpu_queue_add(struct gpu_queue *queue, const struct gpu_work *work)
 
 /* ---- what is done */
 
+/* Numbers that were not launched by this process are of the one that it was forked from. */
 static void collect(struct gpu_queue *queue, uint64_t now)
 {
-	uint64_t finished = atomic_load_explicit(&queue->shared->done, memory_order_acquire);
+	uint64_t finished = atomic_load_explicit(
+		&queue->launcher->shared->done, memory_order_acquire);
 
-	if (finished == queue->finished)
+	if (finished == queue->finished ||
+		finished - queue->finished > queue->launched - queue->finished)
 		return;
 	queue->finished = finished;
-	queue->done = queue->last_ticket[finished % MAX_LAUNCHES];
+	/* After a failure some of a batch may have been left out, though its number came. */
+	if (!queue->has_failed)
+		queue->done = queue->last_ticket[finished % LAUNCHES_MAX];
 	queue->moved_ns = now;
 	queue->silent_ns = queue->delayed_ns = 0;
 }
@@ -253,7 +248,7 @@ static void look(struct gpu_queue *queue, uint64_t now)
 	int rc;
 
 	queue->moved_ns = now;
-	rc = gpu_enter(queue->gpu, &scope);
+	rc = launcher_is_own(queue->launcher) ? gpu_enter(queue->gpu, &scope) : -ENODEV;
 	if (rc == -ENODEV)
 		fail(queue, true);
 	else if (cuda_is_passing_error(rc))
@@ -262,12 +257,12 @@ static void look(struct gpu_queue *queue, uint64_t now)
 		note_silence(queue, now);
 	if (rc)
 		return;
-	result = queue->gpu->cuda->cuStreamQuery(queue->stream);
+	result = queue->gpu->cuda->cuStreamQuery(queue->launcher->stream);
 	gpu_leave(&scope);
 	collect(queue, now);
 	if ((!result || cuda_is_passing(result)) && queue->finished == queue->launched)
 		return;
-	if (result == CUDA_ERROR_NOT_READY) {
+	if (result == CUDA_ERROR_NOT_READY || (!result && rests(queue))) {
 		queue->silent_ns = queue->delayed_ns = 0;
 		return;
 	}
@@ -278,12 +273,25 @@ static void look(struct gpu_queue *queue, uint64_t now)
 		frl_fail(-EIO, "%s ended without saying so: its last number is %llu, not %llu",
 			what, (unsigned long long)queue->finished,
 			(unsigned long long)queue->launched);
-	if (!result || cuda_is_fatal(result) || is_gone(result))
+	if (!result || cuda_is_fatal(result) || launcher_is_gone(result))
 		fail(queue, true);
 	else if (cuda_is_passing(result))
 		note_delay(queue, now);
 	else
 		note_silence(queue, now);
+}
+
+/* What was taken goes on. */
+static void push(struct gpu_queue *queue, uint64_t now)
+{
+	struct launcher *launcher = queue->launcher;
+
+	if (launcher->ops->poll && (!queue->refused_ns || now >= queue->retry_ns) &&
+		take_answer(queue, launcher->ops->poll(launcher), now) &&
+		!queue->open.batch.n_pieces) {
+		queue->refused_ns = 0;
+		queue->stall_is_told = false;
+	}
 }
 
 uint64_t gpu_queue_done(struct gpu_queue *queue)
@@ -295,11 +303,14 @@ uint64_t gpu_queue_done(struct gpu_queue *queue)
 	if (queue->launched != queue->finished) {
 		now = clock_now_ns();
 		collect(queue, now);
+		if (queue->launched != queue->finished)
+			push(queue, now);
 		if (queue->launched != queue->finished && now - queue->moved_ns >= LOOK_NS)
 			look(queue, now);
 	}
 	if (queue->has_failed)
-		queue->is_idle |= queue->launched == queue->finished;
+		queue->is_idle = (queue->has_stopped || queue->launched == queue->finished) &&
+			is_still(queue);
 	else
 		gpu_queue_launch(queue); /* what was refused, or found no room in the stream */
 	return queue->is_idle ? queue->given : queue->done;
@@ -325,109 +336,57 @@ void gpu_queue_drop(struct gpu_queue *queue)
 		return;
 	snprintf(queue->why, sizeof(queue->why), "GPU %d: what was not launched yet was dropped",
 		queue->gpu->ordinal);
-	queue->has_failed = true;
-	queue->is_idle = queue->finished == queue->launched;
+	drop(queue);
+	queue->is_idle = queue->finished == queue->launched && is_still(queue);
 }
 
 /* ---- beginning and end */
 
-/* In the context. The counter is set in the stream itself, ahead of all that uses it: other ways
- * would wait for the application's streams, or not be waited for by this one. */
-static cu_result make(struct gpu_queue *queue, const char **ret_call)
+/* NULL: there is no such mode here. */
+static const struct launcher_ops *ops_of(enum gpu_queue_mode mode)
 {
-	const struct cuda_api *cuda = queue->gpu->cuda;
-	int least, greatest;
-	void *host = NULL;
-	cu_result result;
+	static const struct launcher_ops *const ops[GPU_QUEUE_MODES] = {
+		[GPU_QUEUE_BATCH] = &launch_batch_ops,
+		[GPU_QUEUE_MEMOP] = &launch_memop_ops,
+		[GPU_QUEUE_PERSISTENT] = &launch_persistent_ops,
+		[GPU_QUEUE_STAGED] = &launch_staged_ops,
+	};
 
-	*ret_call = "cuMemAllocHost";
-	result = cuda->cuMemAllocHost(&host, sizeof(*queue->shared));
-	if (result)
-		return result;
-	queue->shared = host;
-	memset(host, 0, sizeof(*queue->shared));
-	*ret_call = "cuMemHostGetDevicePointer";
-	result = cuda->cuMemHostGetDevicePointer(&queue->shared_address, host, 0);
-	if (result)
-		return result;
-	*ret_call = "cuMemAlloc";
-	result = cuda->cuMemAlloc(&queue->counter, sizeof(uint32_t));
-	if (result)
-		return result;
-	*ret_call = "cuCtxGetStreamPriorityRange";
-	result = cuda->cuCtxGetStreamPriorityRange(&least, &greatest);
-	if (result)
-		return result;
-	*ret_call = "cuStreamCreateWithPriority";
-	result = cuda->cuStreamCreateWithPriority(&queue->stream, CU_STREAM_NON_BLOCKING, greatest);
-	if (result)
-		return result;
-	*ret_call = "cuMemcpyHtoDAsync";
-	return cuda->cuMemcpyHtoDAsync(
-		queue->counter, &queue->shared->zero, sizeof(uint32_t), queue->stream);
-}
-
-/* In the context. Failures mean that it is gone already. What a kernel of a GPU that was given up
- * may still write stays as it is. */
-static void unmake(struct gpu_queue *queue)
-{
-	const struct cuda_api *cuda = queue->gpu->cuda;
-	const struct timespec pause = { .tv_nsec = 1000000 };
-
-	if (queue->is_given_up && cuda->cuStreamQuery(queue->stream))
-		return;
-	if (queue->stream) {
-		/* Once in any case: what the counter began with may still be on its way. */
-		while (cuda_is_passing(cuda->cuStreamSynchronize(queue->stream)) &&
-			!queue->is_idle &&
-			atomic_load_explicit(&queue->shared->done, memory_order_acquire) !=
-				queue->launched)
-			nanosleep(&pause, NULL);
-		cuda->cuStreamDestroy(queue->stream);
-	}
-	if (queue->counter)
-		cuda->cuMemFree(queue->counter);
-	if (queue->shared)
-		cuda->cuMemFreeHost(queue->shared);
+	return (unsigned)mode < GPU_QUEUE_MODES ? ops[mode] : NULL;
 }
 
 int gpu_queue_new(struct gpu *gpu, enum gpu_queue_mode mode, struct gpu_queue **ret_queue)
 {
-	uint32_t max_blocks = (uint32_t)gpu->caps.multiprocessors * BLOCKS_PER_PROCESSOR;
+	const struct launcher_ops *ops = ops_of(mode);
 	struct gpu_queue *queue;
-	struct gpu_scope scope;
-	const char *call;
-	cu_function function;
-	cu_result result;
-	int rc = image_load(gpu, &function);
+	int rc;
 
-	if (rc)
-		return rc;
+	if (!ops)
+		return frl_fail(-ENOTSUP,
+			"work cannot be given to GPU %d in mode %d: there is no such mode",
+			gpu->ordinal, (int)mode);
 	queue = calloc(1, sizeof(*queue));
 	if (!queue)
 		return frl_fail(-ENOMEM, "no memory for a GPU's queue");
 	queue->gpu = gpu;
-	queue->function = function;
-	queue->max_blocks = max_blocks < MAX_BLOCKS ? max_blocks : MAX_BLOCKS;
-	rc = gpu_enter(gpu, &scope);
-	if (!rc) {
-		result = make(queue, &call);
-		if (result) {
-			rc = cuda_fail(result, call, "making a queue of work for a GPU");
-			unmake(queue);
-		}
-		gpu_leave(&scope);
-	}
+	rc = ops->make(gpu, &queue->launcher);
 	if (rc) {
 		free(queue);
 		return rc;
 	}
 	launch_clear(&queue->open);
-	queue->open.batch.done = queue->shared_address + offsetof(struct shared, done);
-	queue->open.batch.counter = queue->counter;
 	gpu_hold_again(gpu);
 	*ret_queue = queue;
 	return 0;
+}
+
+/* In the context. What a kernel of a GPU that was given up may still write stays as it is. */
+static void end(struct gpu_queue *queue)
+{
+	struct launcher *launcher = queue->launcher;
+
+	if (!queue->is_given_up || !queue->gpu->cuda->cuStreamQuery(launcher->stream))
+		launcher_end(launcher, queue->launched, queue->has_stopped);
 }
 
 void gpu_queue_free(struct gpu_queue *queue)
@@ -436,10 +395,12 @@ void gpu_queue_free(struct gpu_queue *queue)
 
 	if (!queue)
 		return;
+	drop(queue);
 	if (!gpu_enter(queue->gpu, &scope)) {
-		unmake(queue);
+		end(queue);
 		gpu_leave(&scope);
 	}
+	queue->launcher->ops->forget(queue->launcher);
 	gpu_release(queue->gpu);
 	free(queue);
 }

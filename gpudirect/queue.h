@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A queue of work for a GPU: pieces are added, launched together as one kernel, and done in the
- * order in which they were added, as far as anybody can tell: what touches bytes that an earlier
- * piece writes, or writes what an earlier one reads, comes after it. It has a stream of its own,
- * which waits for none of the application's.
+ * A queue of work for a GPU: pieces are added, launched together (as one kernel, where there are
+ * kernels), and done in the order in which they were added, as far as anybody can tell: what
+ * touches bytes that an earlier piece writes, or writes what an earlier one reads, comes after it.
+ * It has a stream of its own, which waits for none of the application's.
  *
- * Nothing here waits but gpu_queue_free(), and no kernel does: each ends by itself, whatever the
- * processor does.
+ * Nothing here waits for work to be done but gpu_queue_free(). A call of the driver may wait for
+ * one that another thread makes, which may wait for the GPU. What itself waits on the GPU for more
+ * work, in modes in which something does, ends by itself, soon, whatever the application does.
  *
  * One thread at a time.
  */
@@ -57,9 +58,10 @@ void gpu_queue_launch(struct gpu_queue *queue);
 void gpu_queue_drop(struct gpu_queue *queue);
 
 /* All pieces up to this ticket are done: their results are there for whoever looks, on the GPU, on
- * the processor and on a bus. After a failure it is the last ticket that was given, when the GPU
- * certainly touches none of the memory any more, or has answered with nothing but unknown errors
- * for two seconds, which is logged. Cheap. It launches what waits, too. */
+ * the processor and on a bus. After a failure it stays what it was, whatever is done of the rest,
+ * until it is the last ticket that was given, when the GPU certainly touches none of the memory any
+ * more, or has answered with nothing but unknown errors for two seconds, which is logged. Cheap. It
+ * launches what waits, too. */
 uint64_t gpu_queue_done(struct gpu_queue *queue);
 
 /* 0, or why nothing works any more: -EIO, with the sentence in *ret_why, which lives as long as

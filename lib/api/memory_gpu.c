@@ -421,6 +421,8 @@ const char *frl_mr_tier_name(enum frl_mr_tier tier)
 		[FRL_MR_DMABUF] = "dma-buf",
 		[FRL_MR_PEERMEM] = "peermem",
 		[FRL_MR_MAPPED] = "mapped",
+		[FRL_MR_QUEUE] = "nic-queue",
+		[FRL_MR_STAGED] = "staged",
 	};
 
 	_Static_assert(sizeof(names) / sizeof(names[0]) == FRL_MR_TIERS, "each has a name");

@@ -53,6 +53,7 @@ struct offload_ops {
 /* Implementations embed this as their first member. */
 struct offload {
 	const struct offload_ops *ops;
+	int gpu; /* whose memory it reaches, as CUDA counts */
 };
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * What moving packets by kernels costs on GPU 0: bandwidth of gathering packets out of host
  * memory and adding them to a tensor, and of gathering a tensor into packets, beside what a copy
- * engine and a kernel with long pieces reach over the same bus in the same run; launches, packets a
- * second, and launches while another thread waits in the driver.
+ * engine and a kernel with long pieces reach over the same bus in the same run; launches by mode,
+ * packets a second, and launches while another thread waits in the driver.
  *
  *	bench_gpu [--quick]
  *
@@ -241,7 +241,7 @@ static void bench_bandwidth(struct bench *b, bool is_gpu)
 }
 
 /* One packet of so many bytes, there and seen to be there. */
-static void bench_launch(struct bench *b, bool is_gpu, size_t bytes)
+static void bench_launch(struct bench *b, bool is_gpu, const char *mode, size_t bytes)
 {
 	enum { MOST = LAUNCHES };
 	static double calls[MOST], trips[MOST];
@@ -256,7 +256,36 @@ static void bench_launch(struct bench *b, bool is_gpu, size_t bytes)
 		trips[i] = (double)(clock_now_ns() - start) / 1e3;
 	}
 	if (is_gpu)
-		printf("| %zu B | %.2f | %.2f |\n", bytes, median(calls, n), median(trips, n));
+		printf("| %s | %zu B | %.2f | %.2f |\n", mode, bytes, median(calls, n),
+			median(trips, n));
+}
+
+/* One after the other, as FRL_GPU_LAUNCH and FRL_GPU_TIER have them. */
+static void bench_modes(struct bench *b, bool is_gpu)
+{
+	static const struct {
+		enum gpu_queue_mode mode;
+		const char *name;
+	} modes[] = {
+		{ GPU_QUEUE_BATCH, "batch" },
+		{ GPU_QUEUE_MEMOP, "memop" },
+		{ GPU_QUEUE_PERSISTENT, "persistent" },
+		{ GPU_QUEUE_STAGED, "staged" },
+	};
+	struct gpu_queue *usual = b->queue;
+
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		if (gpu_queue_new(b->gpu, modes[i].mode, &b->queue)) {
+			if (is_gpu)
+				printf("| %s | not here: %s | | |\n", modes[i].name,
+					frl_last_error());
+			continue;
+		}
+		bench_launch(b, is_gpu, modes[i].name, 64);
+		bench_launch(b, is_gpu, modes[i].name, PACKET);
+		gpu_queue_free(b->queue);
+	}
+	b->queue = usual;
 }
 
 static void bench_packets(struct bench *b, bool is_gpu, size_t bytes)
@@ -412,10 +441,10 @@ static void run(struct bench *b, bool is_gpu)
 			PACKET, b->rounds, AHEAD, GPU_BATCH_PIECES);
 	bench_bandwidth(b, is_gpu);
 	if (is_gpu)
-		printf("\n| one packet of | adding and launching, us | until it is seen, us "
-		       "|\n|---:|---:|---:|\n");
-	bench_launch(b, is_gpu, 64);
-	bench_launch(b, is_gpu, PACKET);
+		printf("\n| work gets there by | one packet of | adding and launching, us | until "
+		       "it "
+		       "is seen, us |\n|---|---:|---:|---:|\n");
+	bench_modes(b, is_gpu);
 	if (is_gpu)
 		printf("\n| packets of | million a second | a launch |\n|---:|---:|---:|\n");
 	bench_packets(b, is_gpu, 64);

@@ -322,6 +322,21 @@ static bool context_is_idle(const void *what)
 	return true;
 }
 
+cu_result fake_context_wait(struct fake_context *context)
+{
+	cu_result result;
+
+	if (fake.has_locks) {
+		fake.n_keepers++;
+		fake.keeper = pthread_self();
+	}
+	result = fake_wait(context, context_is_idle, context);
+	if (fake.has_locks)
+		fake.n_keepers--;
+	pthread_cond_broadcast(&fake.changed);
+	return result;
+}
+
 cu_result cuCtxSynchronize(void)
 {
 	cu_result result = fake_enter("cuCtxSynchronize", FAKE_CONTEXTED | FAKE_UNSAFE);
@@ -330,5 +345,5 @@ cu_result cuCtxSynchronize(void)
 	if (result != CUDA_SUCCESS)
 		return result;
 	fake_current(&context);
-	return fake_leave(fake_wait(context, context_is_idle, context));
+	return fake_leave(fake_context_wait(context));
 }

@@ -104,6 +104,9 @@ cu_result fake_enter(const char *name, unsigned needs)
 	if (owner != 0 && owner != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
 	pthread_mutex_lock(&fake.lock);
+	while (fake.n_keepers > 0 && !pthread_equal(fake.keeper, pthread_self()) &&
+		!(needs & FAKE_NO_INIT))
+		pthread_cond_wait(&fake.changed, &fake.lock);
 	fake_settings();
 	result = check(name, needs);
 	if (result != CUDA_SUCCESS)

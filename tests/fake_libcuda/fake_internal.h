@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "gpudirect/batch.h"
+#include "gpudirect/ring.h"
 #include "tests/fake_libcuda/driver.h"
 #include "tests/fake_libcuda/fake_libcuda.h"
 
@@ -82,11 +83,13 @@ struct fake_range {
 
 enum fake_work_kind {
 	FAKE_KERNEL,
+	FAKE_RING,
 	FAKE_COPY,
 	FAKE_SET,
 	FAKE_FUNCTION,
 	FAKE_RECORD,
 	FAKE_WAIT,
+	FAKE_WAIT_VALUE, /* for the word at `dst`, until it is `src` or later */
 	FAKE_FREE,
 };
 
@@ -102,6 +105,7 @@ struct fake_work {
 	uint64_t generation; /* of the event */
 	unsigned grid, block;
 	struct gpu_batch *batch;
+	struct gpu_ring_call call;
 	uint8_t *staged;    /* the source, where it was taken at once */
 	uint8_t *to, *from; /* while it runs */
 	struct fake_work *next;
@@ -133,7 +137,8 @@ struct fake_event {
 
 struct fake_module {
 	struct fake_context *context;
-	bool is_loaded; /* its kernel has been launched once */
+	bool is_loaded; /* a kernel of it has been launched once */
+	char ring;      /* its address stands for ferrule_ring, the module's for ferrule_work */
 	struct fake_module *next;
 };
 
@@ -171,6 +176,9 @@ struct fake_world {
 	uint8_t *device_window, *real_window; /* of FAKE_WINDOW bytes */
 
 	bool is_capture_elsewhere;
+	bool has_locks;     /* who waits for all work of a context keeps calls of others out */
+	unsigned n_keepers; /* who does so just now */
+	pthread_t keeper;
 	bool is_thread_running, is_ending;
 	unsigned pausing; /* who waits for that to end: nothing else begins meanwhile */
 	unsigned steps;   /* that step() still allows */
@@ -224,6 +232,9 @@ cu_context fake_context_handle(const struct fake_context *context);
 void fake_contexts_reset(void);
 unsigned fake_context_depth(void);
 
+/* Until all work of it is done; with has_locks no other thread's call begins meanwhile. */
+cu_result fake_context_wait(struct fake_context *context);
+
 /* ---- fake_memory.c */
 int fake_windows_make(void);
 /* Where [address, address + size) is allocated, by the GPU's addresses; NULL: not, or not all in
@@ -268,6 +279,7 @@ cu_result fake_queue(struct fake_stream *stream, const struct fake_work *work);
 /* Waits until this is so, or the context has failed; lets the lock go meanwhile. */
 cu_result fake_wait(struct fake_context *context, bool (*is_so)(const void *), const void *what);
 bool fake_stream_is_idle(const void *stream);
+bool fake_value_is_there(const struct fake_context *context, const struct fake_work *work);
 void fake_streams_drop(const struct fake_context *context);
 
 /* ---- fake_event.c */
@@ -306,6 +318,12 @@ uint8_t *fake_reach(const struct fake_context *context, uint64_t address, uint64
 bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch *batch);
 /* Without the lock. */
 void fake_kernel_run(const struct gpu_batch *batch, unsigned grid, unsigned block, uint64_t seed);
+
+/* ---- fake_ring.c */
+bool fake_ring_translate(const struct fake_context *context, struct gpu_ring_call *call);
+/* Without the lock. */
+cu_result fake_ring_run(const struct fake_context *context, const struct gpu_ring_call *call,
+	unsigned grid, uint64_t seed);
 
 /* ---- fake_module.c */
 void fake_modules_drop(const struct fake_context *context);

@@ -23,8 +23,10 @@
  *    register, load, query or synchronize fail with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900),
  *    and end the capture, unless their thread has exchanged its mode.
  *  - A process that was forked after cuInit() gets CUDA_ERROR_NOT_INITIALIZED.
- *  - The kernel ferrule_work is gpudirect/work_body.h, all threads in random order. Any image will
- *    do for a module.
+ *  - The kernel ferrule_work is gpudirect/work_body.h, all threads in random order; ferrule_ring is
+ *    gpudirect/ring_body.h, and stays as long as that says. Any image will do for a module.
+ *  - A stream that waits for a word (cuStreamWaitValue64()) looks at it until it is there, however
+ *    long that takes: who waits for the stream waits as well.
  *
  * Tests find it by fake_cuda_find(), which loads libcuda.so.1 and returns NULL where that is not
  * the double. Every function of the table may be called from any thread. Tests call reset() first.
@@ -106,6 +108,10 @@ struct fake_cuda {
 	/* Whether what is mapped has the buffer ID of the range that was reserved, whatever is
 	 * mapped there (it has one of its own). */
 	void (*set_one_id)(bool is_one);
+	/* cuMemFree() and cuCtxSynchronize() wait for all that is queued in the context, and calls
+	 * of other threads begin only when they are through (cuMemFree() does not wait for what is
+	 * queued, and nobody keeps others out). */
+	void (*set_locks)(bool has_locks);
 	/* cuGetProcAddress() does not find this function; NULL: it finds all. */
 	void (*set_missing)(const char *name);
 	/* Each piece of work takes a random time up to this. */

@@ -30,10 +30,15 @@ static struct fake_module *module_of(cu_module handle)
 	return NULL;
 }
 
-/* A module has one kernel, which has its address. */
-static struct fake_module *module_of_function(cu_function function)
+/* ferrule_work has the address of its module. */
+static struct fake_module *module_of_function(cu_function function, bool *ret_is_ring)
 {
-	return module_of((cu_module)(void *)function);
+	for (struct fake_module *module = fake.modules; module; module = module->next) {
+		*ret_is_ring = (cu_function)(void *)&module->ring == function;
+		if (*ret_is_ring || (cu_function)(void *)module == function)
+			return module;
+	}
+	return NULL;
 }
 
 static cu_result load(cu_module *ret_module, const void *image)
@@ -100,19 +105,23 @@ cu_result cuModuleGetFunction(cu_function *ret_function, cu_module handle, const
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!ret_function || !name)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	if (strcmp(name, "ferrule_work") != 0)
+	if (strcmp(name, "ferrule_work") == 0)
+		*ret_function = (cu_function)(void *)module;
+	else if (strcmp(name, "ferrule_ring") == 0)
+		*ret_function = (cu_function)(void *)&module->ring;
+	else
 		return fake_leave(CUDA_ERROR_NOT_FOUND);
-	*ret_function = (cu_function)(void *)module;
 	return fake_leave(CUDA_SUCCESS);
 }
 
 cu_result cuFuncGetAttribute(int *ret_value, int attribute, cu_function function)
 {
 	cu_result result = fake_enter("cuFuncGetAttribute", FAKE_CONTEXTED);
+	bool is_ring;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!module_of_function(function))
+	if (!module_of_function(function, &is_ring))
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!ret_value)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
@@ -123,10 +132,12 @@ cu_result cuFuncGetAttribute(int *ret_value, int attribute, cu_function function
 cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
 {
 	cu_result result = fake_enter("cuFuncSetAttribute", FAKE_CONTEXTED);
+	bool is_ring;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return fake_leave(module_of_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+	return fake_leave(
+		module_of_function(function, &is_ring) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 
 cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -134,10 +145,11 @@ cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
 {
 	cu_result result = fake_enter(
 		"cuOccupancyMaxActiveBlocksPerMultiprocessor", FAKE_CONTEXTED);
+	bool is_ring;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!module_of_function(function))
+	if (!module_of_function(function, &is_ring))
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!ret_blocks || block_size <= 0)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
@@ -145,10 +157,9 @@ cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
 	return fake_leave(CUDA_SUCCESS);
 }
 
-static cu_result launch(struct fake_module *module, unsigned grid, unsigned block,
-	struct fake_stream *stream, const struct gpu_batch *batch)
+static cu_result launch(
+	struct fake_module *module, struct fake_stream *stream, struct fake_work *work)
 {
-	struct fake_work work = { .kind = FAKE_KERNEL, .grid = grid, .block = block };
 	cu_result result;
 
 	/* A kernel is loaded when it is launched for the first time, which takes memory. */
@@ -157,17 +168,46 @@ static cu_result launch(struct fake_module *module, unsigned grid, unsigned bloc
 		if (result != CUDA_SUCCESS)
 			return result;
 	}
-	work.batch = malloc(sizeof(*work.batch));
-	if (!work.batch)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*work.batch = *batch;
-	result = fake_queue(stream, &work);
-	if (result != CUDA_SUCCESS || stream->capture != CU_STREAM_CAPTURE_STATUS_NONE)
-		free(work.batch);
+	result = fake_queue(stream, work);
 	if (result == CUDA_SUCCESS) {
 		module->is_loaded = true;
 		fake.stats.launches++;
 	}
+	return result;
+}
+
+/* A GPU would go wrong with others, in some way or other. */
+static bool is_sound(
+	bool is_ring, const void *parameter, unsigned grid, unsigned block, struct fake_work *work)
+{
+	const struct gpu_batch *batch = parameter;
+	const struct gpu_ring_call *call = parameter;
+
+	*work = (struct fake_work){ .kind = FAKE_RING, .grid = grid, .block = block };
+	if (block != GPU_BLOCK_THREADS)
+		return false;
+	if (is_ring) {
+		work->call = *call;
+		return grid <= GPU_RING_BLOCKS && (call->last != 0) != (call->generation != 0) &&
+			(call->last != 0) == (call->total_ns == 0);
+	}
+	work->kind = FAKE_KERNEL;
+	return batch->n_pieces > 0 && batch->n_pieces <= GPU_BATCH_PIECES &&
+		batch->n_blocks == grid;
+}
+
+static cu_result launch_work(struct fake_module *module, struct fake_stream *stream,
+	struct fake_work *work, const struct gpu_batch *batch)
+{
+	cu_result result;
+
+	work->batch = malloc(sizeof(*work->batch));
+	if (!work->batch)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*work->batch = *batch;
+	result = launch(module, stream, work);
+	if (result != CUDA_SUCCESS || stream->capture != CU_STREAM_CAPTURE_STATUS_NONE)
+		free(work->batch);
 	return result;
 }
 
@@ -176,30 +216,28 @@ cu_result cuLaunchKernel(cu_function function, unsigned int grid_x, unsigned int
 	unsigned int shared_bytes, cu_stream handle, void **parameters, void **extra)
 {
 	cu_result result = fake_enter("cuLaunchKernel", FAKE_CONTEXTED);
-	const struct gpu_batch *batch;
 	struct fake_context *context;
 	struct fake_module *module;
 	struct fake_stream *stream;
+	struct fake_work work;
+	bool is_ring;
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	fake_current(&context);
-	module = module_of_function(function);
+	module = module_of_function(function, &is_ring);
 	if (!module || module->context != context)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 || block_y != 1 ||
 		block_z != 1 ||
 		block_x > (unsigned)fake_attribute(
 				  context->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) ||
-		shared_bytes != 0 || extra || !parameters || !parameters[0])
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	/* A GPU would go wrong with these, in some way or other. */
-	batch = parameters[0];
-	if (batch->n_pieces == 0 || batch->n_pieces > GPU_BATCH_PIECES ||
-		batch->n_blocks != grid_x || block_x != GPU_BLOCK_THREADS)
+		shared_bytes != 0 || extra || !parameters || !parameters[0] ||
+		!is_sound(is_ring, parameters[0], grid_x, block_x, &work))
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	result = fake_stream_of(handle, &stream);
 	if (result == CUDA_SUCCESS)
-		result = launch(module, grid_x, block_x, stream, batch);
+		result = is_ring ? launch(module, stream, &work)
+				 : launch_work(module, stream, &work, parameters[0]);
 	return fake_leave(result);
 }

@@ -37,13 +37,14 @@ START_TEST(resources)
 	static const char clean[] =
 		"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
 	static char log[LOG_MAX];
+	static const char *const kernels[] = { "ferrule_work", "ferrule_ring" };
 	char wanted[128];
 	int registers, n = 0;
 
 	log[read_built("kernels.log", log, LOG_MAX)] = '\0';
-	for (int i = 0; i < 2; i++) {
-		snprintf(wanted, sizeof(wanted), "Compiling entry function 'ferrule_work' for '%s'",
-			targets[i]);
+	for (int i = 0; i < 4; i++) {
+		snprintf(wanted, sizeof(wanted), "Compiling entry function '%s' for '%s'",
+			kernels[i / 2], targets[i % 2]);
 		ck_assert_msg(strstr(log, wanted), "no '%s' in:\n%s", wanted, log);
 	}
 	for (const char *at = log; (at = strstr(at, "stack frame")); at++, n++) {
@@ -54,7 +55,7 @@ START_TEST(resources)
 		ck_assert_msg(strncmp(line + strspn(line, " "), clean, strlen(clean)) == 0,
 			"it has a stack:\n%s", log);
 	}
-	ck_assert_int_eq(n, 2);
+	ck_assert_int_eq(n, 4);
 	/* Up to 64 leave room for four blocks on a multiprocessor. */
 	for (const char *at = log; (at = strstr(at, "Used ")); at++) {
 		ck_assert_int_eq(sscanf(at, "Used %d registers", &registers), 1);

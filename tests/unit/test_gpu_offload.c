@@ -154,6 +154,60 @@ START_TEST(reductions)
 }
 END_TEST
 
+/* Into host memory as well, which is gathered into in turn: in order. */
+START_TEST(results_in_host_memory)
+{
+	const struct frl_recv_action action = {
+		.type = FRL_ACTION_REDUCE, .dtype = FRL_INT32, .op = FRL_SUM
+	};
+	enum { N = 500, ALSO = 2052 };
+	int32_t first[N], sum[N];
+
+	begin();
+	is_ok(offload->ops->map(offload, memory, PACKET));
+	for (int32_t i = 0; i < N; i++) {
+		first[i] = i * 5;
+		sum[i] = i * 5 + 0x04040404;
+	}
+	memset(memory, 4, PACKET);
+	ck_assert(fake->write(there + 4, first, sizeof(first)));
+	fake->hold(true);
+	for (uint64_t k = 1; k < 4; k += 2) {
+		const struct offload_placement placement = {
+			.dst = gpu_at(4),
+			.payload = memory,
+			.also = memory + ALSO,
+			.length = sizeof(sum),
+			.action = &action,
+		};
+
+		ck_assert_uint_eq(offload->ops->place(offload, &placement), k);
+		ck_assert_uint_eq(
+			offload->ops->gather(offload, memory + ALSO, gpu_at(4), 8), k + 1);
+		offload->ops->launch(offload);
+	}
+	fake->hold(false);
+	wait_done(4);
+	for (int32_t i = 0; i < N; i++)
+		sum[i] += 0x04040404;
+	ck_assert_mem_eq(fake->look(there + 4, sizeof(sum)), sum, sizeof(sum));
+	ck_assert_mem_eq(memory + ALSO, sum, sizeof(sum));
+	ck_assert_uint_eq(memory[ALSO - 1], 4);
+	ck_assert_uint_eq(memory[ALSO + sizeof(sum)], 4);
+	offload->ops->unmap(offload, memory, PACKET);
+	/* Not where it is not reached. */
+	ck_assert_uint_eq(offload->ops->place(offload,
+				  &(struct offload_placement){ .dst = gpu_at(4),
+					  .payload = memory,
+					  .also = memory + ALSO,
+					  .length = 4,
+					  .action = &action }),
+		0);
+	ck_assert_ptr_nonnull(offload->ops->error(offload));
+	end();
+}
+END_TEST
+
 /* An action that copies is none. */
 START_TEST(copies)
 {
@@ -238,6 +292,7 @@ int main(void)
 	tcase_add_loop_test(tcase, mapping_is_gone, 0, 2);
 	tcase_add_loop_test(tcase, in_and_out, 0, 2);
 	tcase_add_test(tcase, reductions);
+	tcase_add_test(tcase, results_in_host_memory);
 	tcase_add_test(tcase, copies);
 	tcase_add_test(tcase, no_room);
 	tcase_add_test(tcase, failure);

@@ -19,14 +19,14 @@ static const cu_result passing[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PE
 
 START_TEST(refused_for_now)
 {
-	static const char *const calls[] = { "cuLaunchKernel", "cuCtxPushCurrent" };
-	const char *call = calls[_i % 2];
+	int row = queue_mode_of(_i);
+	const char *call = row % 2 ? "cuCtxPushCurrent" : queue_call();
 	struct gpu_queue_stats stats;
 
-	if (_i % 2 && passing[_i / 2] == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+	if (row % 2 && passing[row / 2] == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
 		return; /* making a context current is no matter of captures */
 	queue_begin();
-	fake->fail_call(call, 1, passing[_i / 2], 0);
+	fake->fail_call(call, 1, passing[row / 2], 0);
 	memset(memory, 3, 64);
 	memset(memory + 64, 4, 64);
 	add(copy(arena, host, 64));
@@ -56,15 +56,19 @@ static const cu_result fatal[] = { CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH
 /* A launch tells of it: nothing runs any more, and all is over at once. */
 START_TEST(fatal_at_launch)
 {
+	int row = queue_mode_of(_i);
+
+	if (queue_mode == GPU_QUEUE_PERSISTENT)
+		return; /* its second batch takes no call: test_gpu_launch has its own */
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	add(copy(arena, host, 64));
-	fake->fail_call("cuLaunchKernel", 1, fatal[_i], 1);
+	fake->fail_call(queue_call(), 1, fatal[row], 1);
 	gpu_queue_launch(queue);
 	ck_assert_uint_eq(gpu_queue_done(queue), 2);
-	ck_assert_ptr_nonnull(strstr(why(queue), "cuLaunchKernel"));
+	ck_assert_ptr_nonnull(strstr(why(queue), queue_call()));
 	ck_assert_uint_eq(add(copy(arena, host, 64)), 0);
 	gpu_queue_launch(queue);
 	ck_assert_uint_eq(gpu_queue_done(queue), 2);
@@ -75,13 +79,16 @@ END_TEST
 /* What was launched before goes on after another failure: it is waited for. */
 START_TEST(refused_for_good)
 {
+	queue_mode_of(_i);
+	if (queue_mode == GPU_QUEUE_PERSISTENT)
+		return; /* its second batch takes no call: test_gpu_launch has its own */
 	queue_begin();
 	fake->hold(true);
 	memset(memory, 9, 64);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	add(copy(arena + 64, host, 64));
-	fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_INVALID_VALUE, 1);
+	fake->fail_call(queue_call(), 1, CUDA_ERROR_INVALID_VALUE, 1);
 	gpu_queue_launch(queue);
 	for (int i = 0; i < 30; i++) {
 		ck_assert_uint_eq(gpu_queue_done(queue), 0);
@@ -102,12 +109,15 @@ START_TEST(dropped)
 {
 	struct gpu_queue_stats stats;
 
+	queue_mode_of(_i);
+	if (queue_mode == GPU_QUEUE_PERSISTENT)
+		return; /* its second batch takes no call: test_gpu_launch has its own */
 	queue_begin();
 	fake->hold(true);
 	memset(memory, 9, 64);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
-	fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+	fake->fail_call(queue_call(), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
 	add(copy(arena + 64, host, 64));
 	gpu_queue_launch(queue);
 	gpu_queue_drop(queue);
@@ -128,8 +138,9 @@ END_TEST
 /* With nothing under way it is over at once. */
 START_TEST(refused_for_good_when_idle)
 {
+	queue_mode_of(_i);
 	queue_begin();
-	fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_INVALID_VALUE, 1);
+	fake->fail_call(queue_call(), 1, CUDA_ERROR_INVALID_VALUE, 1);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	ck_assert_uint_eq(gpu_queue_done(queue), 1);
@@ -141,6 +152,7 @@ END_TEST
 /* A kernel that fails says nothing; the stream does. */
 START_TEST(fails_on_the_gpu)
 {
+	queue_mode_of(_i);
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
@@ -194,6 +206,8 @@ START_TEST(says_nothing_any_more)
 	struct told told = { .word = "given up" };
 	uint64_t begin;
 
+	/* It takes seconds: not all of them in all modes. */
+	queue_mode_of(_i);
 	frl_set_log(count_lines, FRL_LOG_WARNING, &told);
 	queue_begin();
 	fake->hold(true);
@@ -305,6 +319,7 @@ END_TEST
 /* Memory that is freed under a queue is a failure of the context's, not a crash. */
 START_TEST(freed_memory)
 {
+	queue_mode_of(_i);
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
@@ -322,17 +337,18 @@ END_TEST
 
 START_TEST(context_is_gone)
 {
+	int row = queue_mode_of(_i);
 	cu_context context = own_context();
 	cu_deviceptr mine = allocate(context, 64);
 
 	is_ok(gpu_hold(context, 0, &gpu));
 	is_ok(gpu_host_map(gpu, memory, PAGE));
 	host = gpu_host_address(gpu, memory, 64);
-	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue));
+	is_ok(gpu_queue_new(gpu, queue_mode, &queue));
 	fake->hold(true);
 	add(copy(mine, host, 64));
 	gpu_queue_launch(queue);
-	if (_i)
+	if (row)
 		add(copy(mine, host, 32));
 	fake->hold(false);
 	fake->settle();
@@ -347,15 +363,50 @@ START_TEST(context_is_gone)
 }
 END_TEST
 
+/* Who asks what is done is the first to notice: nothing that is read then went with the context. */
+START_TEST(context_is_gone_unseen)
+{
+	bool is_reset = queue_mode_of(_i);
+	cu_context context = is_reset ? NULL : own_context();
+	cu_deviceptr mine;
+
+	is_ok(gpu_hold(context, 0, &gpu));
+	mine = allocate(gpu->context, 64);
+	is_ok(gpu_host_map(gpu, memory, PAGE));
+	host = gpu_host_address(gpu, memory, 64);
+	is_ok(gpu_queue_new(gpu, queue_mode, &queue));
+	fake->hold(true);
+	ck_assert_uint_eq(add(copy(mine, host, 64)), 1);
+	gpu_queue_launch(queue);
+	if (is_reset)
+		ck_assert_int_eq(cu.cuDevicePrimaryCtxReset(gpu->device), 0);
+	else
+		ck_assert_int_eq(cu.cuCtxDestroy(context), 0);
+	wait_done(queue, 1);
+	ck_assert_ptr_nonnull(strstr(why(queue), "gone"));
+	fake->hold(false);
+	gpu_queue_free(queue);
+	gpu_host_unmap(gpu, memory, PAGE);
+	gpu_release(gpu);
+}
+END_TEST
+
 /* An application captures a graph, in its thread's way or all: neither notices the other. */
 START_TEST(capture)
 {
 	struct fake_cuda_stats stats;
 
+	queue_mode_of(_i);
 	queue_begin();
 	fake->set_capture(true);
 	for (uint64_t i = 1; i <= 50; i++) {
-		ck_assert_uint_eq(add(copy(arena, host, 64)), i);
+		uint64_t ticket;
+
+		while (!(ticket = add(copy(arena, host, 64)))) {
+			fake->hold(false);
+			gpu_queue_done(queue);
+		}
+		ck_assert_uint_eq(ticket, i);
 		gpu_queue_launch(queue);
 		if (i % 10 == 0) {
 			fake->hold(i % 20 == 0);
@@ -366,7 +417,7 @@ START_TEST(capture)
 	fake->hold(false);
 	wait_done(queue, 50);
 	gpu_queue_free(queue);
-	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue));
+	is_ok(gpu_queue_new(gpu, queue_mode, &queue));
 	fake->stats(&stats);
 	ck_assert_uint_eq(stats.captures_broken, 0);
 	fake->set_capture(false);
@@ -384,6 +435,7 @@ static void *release_later(void *arg)
 
 START_TEST(free_waits)
 {
+	int row = queue_mode_of(_i);
 	pthread_t thread;
 
 	queue_begin();
@@ -392,8 +444,8 @@ START_TEST(free_waits)
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	add(copy(arena, host, 8)); /* not launched: never done */
-	if (_i)
-		fake->fail_call("cuStreamSynchronize", 1, passing[_i - 1], 5);
+	if (row)
+		fake->fail_call("cuStreamSynchronize", 1, passing[row - 1], 5);
 	ck_assert_int_eq(pthread_create(&thread, NULL, release_later, NULL), 0);
 	gpu_queue_free(queue);
 	queue = NULL;
@@ -408,6 +460,7 @@ START_TEST(cannot_be_made)
 {
 	static const cu_result results[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
 		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED };
+	int row = queue_mode_of(_i);
 	unsigned n_failed = 0;
 	int rc;
 
@@ -417,8 +470,8 @@ START_TEST(cannot_be_made)
 
 		gpu = hold(0);
 		calls = fake->calls(NULL);
-		fake->fail_call(NULL, nth, results[_i], 1);
-		rc = gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue);
+		fake->fail_call(NULL, nth, results[row], 1);
+		rc = gpu_queue_new(gpu, queue_mode, &queue);
 		calls = fake->calls(NULL) - calls;
 		failed = fake->failed();
 		fake->fail_call(NULL, 0, 0, 0);
@@ -438,8 +491,8 @@ START_TEST(cannot_be_made)
 			frl_last_error());
 		n_failed++;
 	}
-	/* The context twice, the module, its function, and six that a queue takes. */
-	ck_assert_uint_ge(n_failed, 9);
+	/* With kernels: the context twice, the module, its function, and six that a queue takes. */
+	ck_assert_uint_ge(n_failed, queue_mode == GPU_QUEUE_STAGED ? 6 : 9);
 }
 END_TEST
 
@@ -506,20 +559,21 @@ int main(void)
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_loop_test(tcase, refused_for_now, 0, 2 * (int)ARRAY_SIZE(passing));
-	tcase_add_loop_test(tcase, fatal_at_launch, 0, (int)ARRAY_SIZE(fatal));
-	tcase_add_test(tcase, refused_for_good);
-	tcase_add_test(tcase, dropped);
-	tcase_add_test(tcase, refused_for_good_when_idle);
-	tcase_add_test(tcase, fails_on_the_gpu);
+	tcase_add_loop_test(tcase, refused_for_now, 0, QUEUE_MODES * 2 * (int)ARRAY_SIZE(passing));
+	tcase_add_loop_test(tcase, fatal_at_launch, 0, QUEUE_MODES * (int)ARRAY_SIZE(fatal));
+	tcase_add_loop_test(tcase, refused_for_good, 0, QUEUE_MODES);
+	tcase_add_loop_test(tcase, dropped, 0, QUEUE_MODES);
+	tcase_add_loop_test(tcase, refused_for_good_when_idle, 0, QUEUE_MODES);
+	tcase_add_loop_test(tcase, fails_on_the_gpu, 0, QUEUE_MODES);
 	tcase_add_loop_test(tcase, says_nothing_any_more, 0, (int)ARRAY_SIZE(silent));
 	tcase_add_loop_test(tcase, says_something_again, 0, 2);
 	tcase_add_loop_test(tcase, looks_are_refused_for_long, 0, 2);
-	tcase_add_test(tcase, freed_memory);
-	tcase_add_loop_test(tcase, context_is_gone, 0, 2);
-	tcase_add_test(tcase, capture);
-	tcase_add_loop_test(tcase, free_waits, 0, (int)ARRAY_SIZE(passing) + 1);
-	tcase_add_loop_test(tcase, cannot_be_made, 0, 3);
+	tcase_add_loop_test(tcase, freed_memory, 0, QUEUE_MODES);
+	tcase_add_loop_test(tcase, context_is_gone, 0, QUEUE_MODES * 2);
+	tcase_add_loop_test(tcase, context_is_gone_unseen, 0, QUEUE_MODES * 2);
+	tcase_add_loop_test(tcase, capture, 0, QUEUE_MODES);
+	tcase_add_loop_test(tcase, free_waits, 0, QUEUE_MODES * ((int)ARRAY_SIZE(passing) + 1));
+	tcase_add_loop_test(tcase, cannot_be_made, 0, QUEUE_MODES * 3);
 	tcase_add_loop_test(tcase, image_is_refused, 0, (int)ARRAY_SIZE(images));
 	tcase_add_test(tcase, driver_is_older);
 	tcase_add_test(tcase, gpu_is_older);

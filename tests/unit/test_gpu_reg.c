@@ -449,9 +449,10 @@ END_TEST
 
 START_TEST(names)
 {
-	static const char *const all[] = { "host", "dma-buf", "peermem", "mapped" };
+	static const char *const all[] = { "host", "dma-buf", "peermem", "mapped", "nic-queue",
+		"staged" };
 
-	ck_assert_int_eq(FRL_MR_TIERS, 4);
+	ck_assert_int_eq(FRL_MR_TIERS, sizeof(all) / sizeof(all[0]));
 	for (int i = 0; i < FRL_MR_TIERS; i++)
 		ck_assert_str_eq(frl_mr_tier_name((enum frl_mr_tier)i), all[i]);
 	ck_assert_ptr_null(frl_mr_tier_name(FRL_MR_TIERS));
@@ -472,6 +473,7 @@ static const struct {
 	{ "peermem", true, FRL_MR_PEERMEM, "FRL_GPU_TIER is peermem" },
 	{ "peermem", false, FRL_MR_HOST, "nvidia_peermem" },
 	{ "mapped", true, FRL_MR_HOST, "FRL_GPU_TIER is mapped" },
+	{ "staged", true, FRL_MR_HOST, "FRL_GPU_TIER is staged" },
 	{ "off", true, FRL_MR_HOST, "is off: GPU memory is not to be used" },
 };
 
