@@ -144,11 +144,17 @@ static bool free_idle(struct compute *compute)
 	return had_some;
 }
 
+/* Memory that the application has freed stays where it is while a region that is kept for later
+ * pins it: such regions go as well. */
 static bool free_all_idle(struct frl_comm *comm)
 {
 	bool had_some = false;
 
 	staging_give_idle(comm);
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		frl_mr_cache_trim(comm->rails[i].cache);
+		had_some = had_some || comm->rails[i].cache;
+	}
 	for (struct compute *compute = comm->computes; compute; compute = compute->next)
 		had_some = free_idle(compute) || had_some;
 	return had_some;

@@ -17,6 +17,10 @@
 #include "collectives/compute.h"
 #include "lib/base/error.h"
 
+/* Half of what a software device keeps (lib/engine/lend.h): what is received may be ahead of what
+ * is sent, on one lane farther than on another. */
+enum { KEPT_PACKETS = 1024 };
+
 /* Which operation a message is of, and which message of the lane it is: its immediate data. Between
  * two collectives there may be several SENDs, which their index tells apart. */
 static uint32_t tag_of(const struct signature *signature, uint32_t number)
@@ -88,6 +92,36 @@ static void flight_settle(struct flight *flight)
 	}
 }
 
+/* A device keeps so much that one may ask for the beginning of each step only: of what is more the
+ * oldest would always have gone when it is wanted. */
+static bool is_kept(const struct segment *segment)
+{
+	const struct run *run = segment->run;
+	double passing = (double)run->schedule->passing;
+	double most = (double)KEPT_PACKETS * run->comm->rails[0].attr.path_mtu;
+	double all = (double)run_step(run, segment->step)->count;
+	double middle = (double)segment->first + (double)segment->count / 2;
+
+	return passing <= most || middle <= all * most / passing;
+}
+
+/* What a step receives on the GPU and another one sends on as it is has a number, the same for
+ * both: perhaps it can leave as it has come. Not by another rail, which has another device, and
+ * where that is chosen for each message; nor what is received into a ring, to be reduced out of
+ * that. The one that begins in its middle, on a new connection, finds nothing. */
+static uint64_t keep_of(const struct segment *segment, uint32_t skip)
+{
+	const struct run *run = segment->run;
+	uint32_t other = run->schedule->passes[segment->step];
+	uint32_t receive = other < segment->step ? other : segment->step;
+
+	if (!run->compute || skip || other == PLAN_NOTHING || run->comm->n_rails > 1)
+		return 0;
+	if (run->comm->staging.is_needed && run_step(run, receive)->action == PLAN_REDUCE)
+		return 0;
+	return is_kept(segment) ? run->token + receive : 0;
+}
+
 /* ---- receiving */
 
 /* `skip` bytes of it are there already. On a connection that broke nothing is posted: the next one
@@ -100,7 +134,10 @@ static int post_receive(struct channel *channel, const struct segment *segment, 
 	struct frl_sge sge = { .addr = run_at(run, &step->target, segment->first) + skip,
 		.length = (uint32_t)segment_bytes(segment) - skip };
 	struct frl_recv_wr wr = {
-		.wr_id = work_id(channel, WORK_BULK_RECEIVE, 0), .sge = &sge, .n_sge = 1
+		.wr_id = work_id(channel, WORK_BULK_RECEIVE, 0),
+		.sge = &sge,
+		.n_sge = 1,
+		.keep = keep_of(segment, skip),
 	};
 	int err;
 
@@ -295,6 +332,7 @@ static int post_send(struct channel *channel, const struct segment *segment, uin
 		.sge = &sge,
 		.n_sge = 1,
 		.imm_data = tag_of(&run->signature, number),
+		.keep = keep_of(segment, skip),
 	};
 	int err;
 

@@ -124,6 +124,8 @@ struct frl_comm {
 	size_t idle_scratch;        /* bytes that idle runs keep */
 	struct compute *computes;   /* GPUs that have been used */
 	struct run *gated, *moving; /* that wait for a stream, or for room to copy */
+	uint64_t gate_eager_ns;     /* until then streams are asked in each round, */
+	uint64_t gate_look_ns;      /* and after that not before this */
 	uint64_t still_by_ns;       /* after a failure: so long GPUs may take; 0: not looked yet */
 	uint32_t started;           /* collectives */
 	struct signature history[HISTORY];
@@ -247,10 +249,11 @@ struct where {
 	bool on_gpu[2];          /* by buffer */
 	struct gate *gate; /* for which the operation waits; or NULL. Who takes it sets NULL */
 };
-/* -EINVAL: of several GPUs, or no memory; -ENOTSUP: managed memory, a captured stream, no kernels
- * for this GPU; and as gpu_memory_of(), gpu_hold(), gpu_queue_new(). */
+/* Whether cuda_is_loaded(), which several operations that start together are told. -EINVAL: of
+ * several GPUs, or no memory; -ENOTSUP: managed memory, a captured stream, no kernels for this GPU;
+ * and as gpu_memory_of(), gpu_hold(), gpu_queue_new(). */
 int where_find(struct where *ret_where, struct frl_comm *comm, const struct operation *operation,
-	const struct frl_collective *collective);
+	const struct frl_collective *collective, bool has_cuda);
 
 /* Another run of the request, put in at `at`, that is ready to be started. When it fails the run is
  * part of the request, or *at is as it was. */

@@ -8,6 +8,7 @@
 
 #include "collectives/compute.h"
 #include "collectives/shadow.h"
+#include "gpudirect/cuda.h"
 #include "lib/base/error.h"
 
 /* ---- lists */
@@ -156,13 +157,13 @@ static int get_schedule(
 			     &operation->job, ret_schedule);
 }
 
-/* What the processor would have to touch is copied to where it can. */
+/* What the processor would have to touch is copied to where it can: all, where it does all. */
 static bool needs_shadow(
 	const struct operation *o, const struct where *where, const struct schedule *schedule)
 {
 	if (!where->on_gpu[PLAN_SEND] && !where->on_gpu[PLAN_RECV])
 		return false;
-	if (!schedule || schedule->has_eager)
+	if (!schedule || schedule->has_eager || compute_is_staged())
 		return true;
 	return (!where->on_gpu[PLAN_SEND] && o->bytes[PLAN_SEND] > 0) ||
 		(!where->on_gpu[PLAN_RECV] && o->bytes[PLAN_RECV] > 0);
@@ -229,7 +230,8 @@ int request_add_run(struct frl_request *request, struct run **at, struct operati
 }
 
 /* One more run of the request, ready to be started with the others. */
-static int add_run(struct frl_request *request, const struct frl_collective *collective)
+static int add_run(
+	struct frl_request *request, const struct frl_collective *collective, bool has_cuda)
 {
 	struct operation operation;
 	struct run **last = &request->runs;
@@ -237,7 +239,7 @@ static int add_run(struct frl_request *request, const struct frl_collective *col
 	int err = operation_init(&operation, request->comm, collective);
 
 	if (!err)
-		err = where_find(&where, request->comm, &operation, collective);
+		err = where_find(&where, request->comm, &operation, collective, has_cuda);
 	if (err)
 		return err;
 	while (*last)
@@ -319,6 +321,7 @@ int request_start(struct frl_comm *comm, const struct frl_collective collectives
 	struct frl_request **ret_request)
 {
 	struct frl_request *request;
+	bool has_cuda;
 	int err = 0;
 
 	if (!comm->error && post_is_waiting(&comm->post))
@@ -330,8 +333,9 @@ int request_start(struct frl_comm *comm, const struct frl_collective collectives
 	request = request_get(comm);
 	if (!request)
 		return frl_fail(-ENOMEM, "no memory for a request");
+	has_cuda = cuda_is_loaded();
 	for (int i = 0; i < n && !err; i++)
-		err = add_run(request, &collectives[i]);
+		err = add_run(request, &collectives[i], has_cuda);
 	if (!err)
 		err = begin(request);
 	if (err) {

@@ -2,6 +2,7 @@
 #include "collectives/run.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,15 @@ static struct run *run_new(struct frl_comm *comm, struct schedule *schedule, boo
 	return NULL;
 }
 
+/* No two are the same in a process: an address may be another operation's, of another communicator,
+ * the next time. */
+static uint64_t take_tokens(uint32_t n)
+{
+	static atomic_uint_least64_t next = UINT64_C(1) << 63;
+
+	return atomic_fetch_add_explicit(&next, n, memory_order_relaxed);
+}
+
 int run_get(struct frl_comm *comm, struct schedule *schedule, struct compute *compute,
 	struct run **ret_run)
 {
@@ -98,6 +108,7 @@ int run_get(struct frl_comm *comm, struct schedule *schedule, struct compute *co
 	run->left = schedule->plan.n_steps;
 	memset(run->done, 0, schedule->plan.n_steps * sizeof(*run->done));
 	run->compute = compute;
+	run->token = compute ? take_tokens(schedule->plan.n_steps) : 0;
 	err = compute ? get_gpu_scratch(run) : 0;
 	if (err) {
 		run_free(run);

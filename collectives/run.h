@@ -76,6 +76,7 @@ struct run {
 	bool is_lent[PLAN_BUFFERS]; /* the regions are a block's, see compute.h */
 	/* Of GPU memory; NULL: of host memory, or copied to it. */
 	struct compute *compute; /* does its local steps, and has its scratch: */
+	uint64_t token;          /* then: numbers for frl_recv_wr.keep, from here on, one a step */
 	struct block *scratch;
 	struct shadow *shadow; /* its buffers are copies; or NULL */
 	struct gate *gate;     /* for which it waits; or NULL */

@@ -9,6 +9,8 @@
 #include "collectives/communicator.h"
 #include "lib/base/error.h"
 
+enum { PASSED_SOON = 256 }; /* steps between a receive and the send that passes it on */
+
 size_t schedule_bytes(const struct schedule *schedule, const struct plan_range *range, size_t count)
 {
 	return range->encoded ? frl_wire_size(schedule->wire, count) : count * schedule->elem_size;
@@ -117,6 +119,115 @@ static int find_watchers(struct schedule *schedule)
 	return 0;
 }
 
+static bool overlap(const struct schedule *schedule, const struct plan_range *a, size_t a_count,
+	const struct plan_range *b, size_t b_count)
+{
+	return a->buffer == b->buffer &&
+		a->offset < b->offset + schedule_bytes(schedule, b, b_count) &&
+		b->offset < a->offset + schedule_bytes(schedule, a, a_count);
+}
+
+static bool is_same(const struct plan_range *a, const struct plan_range *b)
+{
+	return a->buffer == b->buffer && a->offset == b->offset && a->encoded == b->encoded;
+}
+
+/* Nothing of what the send sends is written by a step between the two. */
+static bool is_untouched(const struct schedule *schedule, uint32_t receive, uint32_t send)
+{
+	const struct plan_step *steps = schedule->plan.steps, *sent = &steps[send];
+
+	if (send - receive > PASSED_SOON)
+		return false;
+	for (uint32_t i = receive + 1; i < send; i++)
+		if (steps[i].kind != PLAN_SENDS &&
+			overlap(schedule, &steps[i].target, steps[i].count, &sent->source,
+				sent->count))
+			return false;
+	return true;
+}
+
+/* What the send sends is what the receive that it waits for brought, element by element. */
+static bool passes_on(
+	const struct schedule *schedule, const struct plan_after *after, uint32_t send)
+{
+	const struct plan_step *steps = schedule->plan.steps, *sent = &steps[send];
+	const struct plan_step *step = &steps[after->step];
+
+	return schedule->lanes[schedule->lane_of[after->step]].kind == LANE_RECV_BULK &&
+		after->shift == 0 && step->count == sent->count &&
+		is_same(&step->target, &sent->source) &&
+		schedule->passes[after->step] == PLAN_NOTHING &&
+		is_untouched(schedule, after->step, send);
+}
+
+/* A receive is passed on once: the first send of several, to several ranks. */
+static void find_passed(struct schedule *schedule)
+{
+	const struct plan *plan = &schedule->plan;
+
+	for (uint32_t i = 0; i < plan->n_steps; i++) {
+		schedule->passes[i] = PLAN_NOTHING;
+		if (schedule->lanes[schedule->lane_of[i]].kind != LANE_SEND_BULK)
+			continue;
+		for (int k = 0; k < PLAN_AFTER && schedule->passes[i] == PLAN_NOTHING; k++) {
+			const struct plan_after *after = &plan->steps[i].after[k];
+
+			if (after->step == PLAN_NOTHING || !passes_on(schedule, after, i))
+				continue;
+			schedule->passes[i] = after->step;
+			schedule->passes[after->step] = i;
+		}
+	}
+}
+
+/* Of one step, which waits so long as what its send waits for behind others in its lane, less what
+ * comes before it: if all lanes move on alike. Nothing where it leaves as it comes. */
+static size_t waiting_of(const struct schedule *schedule, const size_t *begin, uint32_t receive)
+{
+	uint32_t send = schedule->passes[receive];
+
+	if (send == PLAN_NOTHING || schedule->plan.steps[receive].kind == PLAN_SENDS ||
+		begin[send] <= begin[receive])
+		return 0;
+	return begin[send] - begin[receive];
+}
+
+/* Of each lane the most, but never more than is passed on at all. */
+static int find_passing(struct schedule *schedule)
+{
+	const struct plan *plan = &schedule->plan;
+	size_t n = plan->n_steps, n_lanes = schedule->n_lanes;
+	/* By step, where it begins; by lane its bytes, the most that wait and all that do. */
+	size_t *begin = calloc(n + 3 * n_lanes + 1, sizeof(*begin));
+	size_t *bytes = begin + n, *most = bytes + n_lanes, *all = most + n_lanes;
+
+	if (!begin)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t lane = schedule->lane_of[i];
+
+		begin[i] = bytes[lane];
+		if (plan->steps[i].kind != PLAN_LOCAL)
+			bytes[lane] += schedule_payload(
+				schedule, &plan->steps[i], plan->steps[i].count);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t lane = schedule->lane_of[i];
+		size_t waiting = waiting_of(schedule, begin, i);
+
+		if (waiting > most[lane])
+			most[lane] = waiting;
+		if (waiting)
+			all[lane] += schedule_payload(
+				schedule, &plan->steps[i], plan->steps[i].count);
+	}
+	for (size_t i = 0; i < n_lanes; i++)
+		schedule->passing += most[i] < all[i] ? most[i] : all[i];
+	free(begin);
+	return 0;
+}
+
 static int prepare(struct schedule *schedule, uint32_t ranks)
 {
 	size_t n = (size_t)schedule->plan.n_steps + 1;
@@ -126,10 +237,15 @@ static int prepare(struct schedule *schedule, uint32_t ranks)
 	schedule->lane_of = calloc(n, sizeof(*schedule->lane_of));
 	schedule->next_step = calloc(n, sizeof(*schedule->next_step));
 	schedule->watchers_at = calloc(n, sizeof(*schedule->watchers_at));
+	schedule->passes = calloc(n, sizeof(*schedule->passes));
 	if (!schedule->lanes || !schedule->lane_of || !schedule->next_step ||
-		!schedule->watchers_at)
+		!schedule->watchers_at || !schedule->passes)
 		return -ENOMEM;
 	err = sort_into_lanes(schedule, ranks);
+	if (err)
+		return err;
+	find_passed(schedule);
+	err = find_passing(schedule);
 	return err ? err : find_watchers(schedule);
 }
 
@@ -148,6 +264,7 @@ static void schedule_free(struct schedule *schedule)
 	free(schedule->next_step);
 	free(schedule->watchers_at);
 	free(schedule->watchers);
+	free(schedule->passes);
 	free(schedule->written);
 	free(schedule);
 }

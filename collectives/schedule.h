@@ -73,6 +73,10 @@ struct schedule {
 	uint32_t *next_step;
 	uint32_t *watchers_at;
 	uint32_t *watchers;
+	/* By step, of large messages: the send that passes on what this step received, or made of
+	 * it, as it is; and of a send that receive. PLAN_NOTHING: none. */
+	uint32_t *passes;
+	size_t passing;             /* bytes of that that have come and not gone yet, at one time */
 	bool in_bulk[PLAN_BUFFERS]; /* buffers that large messages come from or go to */
 	bool has_eager;             /* there are small messages */
 	/* What it writes of the caller's buffers, NULL: nobody has asked. See shadow.c. */

@@ -10,7 +10,6 @@
 
 #include "collectives/communicator.h"
 #include "collectives/compute.h"
-#include "gpudirect/cuda.h"
 #include "gpudirect/memory.h"
 #include "lib/base/error.h"
 #include "lib/base/settings.h"
@@ -107,12 +106,12 @@ static int find_buffers(struct where *where, struct frl_comm *comm,
 }
 
 int where_find(struct where *ret_where, struct frl_comm *comm, const struct operation *operation,
-	const struct frl_collective *c)
+	const struct frl_collective *c, bool has_cuda)
 {
 	int err;
 
 	*ret_where = (struct where){ 0 };
-	if (!c->on_stream && !cuda_is_loaded())
+	if (!c->on_stream && !has_cuda)
 		return 0;
 	err = find_buffers(ret_where, comm, operation, c);
 	if (err || !c->on_stream || operation->is_empty)

@@ -24,6 +24,7 @@
 #include <ferrule/address.h>
 #include <ferrule/device.h>
 #include <ferrule/event.h>
+#include <ferrule/fragments.h>
 #include <ferrule/memory.h>
 #include <ferrule/queue.h>
 #include <ferrule/stats.h>
@@ -64,6 +65,12 @@ struct frl_device {
 	struct bell async; /* made when it is asked for */
 	struct publication *publication;
 	struct device_gpu *gpus; /* memory_gpu.c's: that it works with */
+	/* The driver's to fill in: the port has payload go on in memory of this GPU, as CUDA
+	 * counts, and needs its offload while it is open: `far_offload`, which is memory_gpu.c's.
+	 */
+	bool has_far;
+	int far_gpu;
+	struct offload *far_offload;
 };
 
 struct frl_pd {
@@ -84,6 +91,20 @@ struct frl_mr {
 	struct gpu *gpu;         /* whose memory it is; NULL: host memory */
 	uint64_t gpu_buffer;     /* which memory of it; 0: that is not known */
 	struct offload *offload; /* who moves payload in and out of it; NULL: the device itself */
+	struct frl_fragments *fragments; /* it is a name, and its payload stays in those; or NULL */
+};
+
+struct frl_fragments {
+	struct frl_pd *pd;
+	unsigned regions;
+};
+
+/* What frl_fragments_arm() is given. */
+struct fragments_range {
+	const void *addr;
+	size_t length;
+	struct frl_fragment *list;
+	uint32_t frames;
 };
 
 struct frl_mw {
@@ -149,6 +170,7 @@ struct device_ops {
 	bool is_hardware;
 	/* Of its objects, the common part included. */
 	size_t pd_size, mr_size, mw_size, ah_size, channel_size, cq_size, srq_size, qp_size;
+	size_t fragments_size;
 
 	/* ---- the device */
 
@@ -188,11 +210,27 @@ struct device_ops {
 	 * offload's map() and unmap(). */
 	int (*offload_attach)(struct frl_device *device, struct offload *offload);
 	void (*offload_detach)(struct frl_device *device, struct offload *offload);
+	/* A region with an offload, of memory of `far_gpu`, is sent from by the NIC itself from now
+	 * on, where that can be: by the dma-buf `fd`, which stays the caller's, from `offset` in
+	 * it; fd -1: by its address. -ENOTSUP and the like. */
+	int (*mr_map_far)(struct frl_mr *mr, int fd, uint64_t offset);
 	int (*mr_rereg)(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 	int (*mr_dereg)(struct frl_mr *mr); /* -EBUSY: still in use */
 	int (*mw_alloc)(struct frl_mw *mw);
 	void (*mw_dealloc)(struct frl_mw *mw);
 	uint32_t (*mw_rkey)(struct frl_mw *mw);
+	/* Shares of packet buffers, as in ferrule/fragments.h; all NULL: there are none. Of
+	 * memory -ENOENT, of arm -EAGAIN, of count and release all failures come without a
+	 * sentence. */
+	int (*fragments_create)(struct frl_fragments *fragments, uint32_t frames);
+	void (*fragments_destroy)(struct frl_fragments *fragments);
+	int (*fragments_memory)(
+		struct frl_device *device, unsigned index, void **ret_addr, size_t *ret_length);
+	int (*fragments_arm)(struct frl_fragments *fragments, const struct frl_mr *mr,
+		const struct fragments_range *range, uint32_t *ret_token);
+	int (*fragments_count)(struct frl_fragments *fragments, uint32_t token, uint32_t *ret_n,
+		size_t *ret_bytes);
+	int (*fragments_release)(struct frl_fragments *fragments, uint32_t token);
 	/* May block while the next hop is asked for its MAC, 3 s at most. `ah->attr` is given. */
 	int (*ah_create)(struct frl_ah *ah);
 	void (*ah_destroy)(struct frl_ah *ah);

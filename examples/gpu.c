@@ -22,6 +22,7 @@ typedef unsigned long long device_address;
 	X(cuDeviceGetCount, "cuDeviceGetCount", (int *ret_n))                                     \
 	X(cuDeviceGet, "cuDeviceGet", (int *ret_device, int ordinal))                             \
 	X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **ret_context, int device)) \
+	X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int device))                \
 	X(cuCtxSetCurrent, "cuCtxSetCurrent", (void *context))                                    \
 	X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *context))                               \
 	X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (void **ret_context))                            \
@@ -42,7 +43,8 @@ static struct {
 	pthread_mutex_t lock;
 	bool is_loaded;
 	int n;
-	void *contexts[MAX_GPUS]; /* as long as the process */
+	int devices[MAX_GPUS];
+	void *contexts[MAX_GPUS]; /* until the process ends */
 	void *streams[MAX_GPUS];  /* for copies */
 #define DECLARE(name, symbol, args) int(*name) args;
 	DRIVER_CALLS(DECLARE)
@@ -89,6 +91,17 @@ static int find_calls(void *library)
 	return 0;
 }
 
+/* When the process ends: what is left with the driver then is the library's. */
+static void give_back(void)
+{
+	for (int i = 0; i < cuda.n; i++) {
+		if (cuda.streams[i])
+			cuda.cuStreamDestroy(cuda.streams[i]);
+		if (cuda.contexts[i])
+			cuda.cuDevicePrimaryCtxRelease(cuda.devices[i]);
+	}
+}
+
 /* With the lock held. */
 static int load(void)
 {
@@ -116,13 +129,14 @@ static int load(void)
 	}
 	cuda.n = cuda.n < MAX_GPUS ? cuda.n : MAX_GPUS;
 	cuda.is_loaded = true;
+	atexit(give_back);
 	return 0;
 }
 
 /* With the lock held. */
 static int open_gpu(int gpu)
 {
-	int device, rc = load();
+	int rc = load();
 
 	if (rc)
 		return rc;
@@ -132,9 +146,9 @@ static int open_gpu(int gpu)
 	}
 	if (cuda.contexts[gpu])
 		return 0;
-	rc = cuda.cuDeviceGet(&device, gpu);
+	rc = cuda.cuDeviceGet(&cuda.devices[gpu], gpu);
 	if (!rc)
-		rc = cuda.cuDevicePrimaryCtxRetain(&cuda.contexts[gpu], device);
+		rc = cuda.cuDevicePrimaryCtxRetain(&cuda.contexts[gpu], cuda.devices[gpu]);
 	return rc ? failed(rc, "cannot use the GPU") : 0;
 }
 

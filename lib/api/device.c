@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "drivers/verbs/verbs.h"
+#include "lib/api/memory_gpu.h"
 #include "lib/api/objects.h"
 #include "lib/api/publish.h"
 #include "lib/base/settings.h"
@@ -14,7 +15,10 @@ void frl_device_config_init(struct frl_device_config *config)
 {
 	const struct settings *settings = settings_get();
 
-	*config = (struct frl_device_config){ .path_mtu = (uint32_t)settings->path_mtu };
+	*config = (struct frl_device_config){
+		.path_mtu = (uint32_t)settings->path_mtu,
+		.held_frames = (uint32_t)settings->held_frames,
+	};
 	if (*settings->fabric)
 		config->fabric = settings->fabric;
 	if (strcmp(settings->progress, "inline") == 0)
@@ -46,6 +50,9 @@ static int check_config(const struct frl_device_config *config)
 		(unsigned)config->icrc > FRL_ICRC_ALWAYS)
 		return frl_fail(-EINVAL, "unknown value of progress (%d) or icrc (%d)",
 			(int)config->progress, (int)config->icrc);
+	if (config->held_frames > FRL_MAX_HELD_FRAMES)
+		return frl_fail(-EINVAL, "%u held_frames: a device has at most %d",
+			config->held_frames, FRL_MAX_HELD_FRAMES);
 	if (is_leased(config) && (config->port || config->ip || config->gateway))
 		return frl_fail(-EINVAL,
 			"a port of fabric '%s' (fabric, FRL_FABRIC) comes with its addresses: give "
@@ -116,8 +123,19 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 		rc = take_lease(publication, &config, &open);
 	if (rc)
 		return rc;
-	return verbs_is_port(config.port) ? open_verbs(&config, ret_device)
-					  : soft_device_open(&open, ret_device);
+	rc = verbs_is_port(config.port) ? open_verbs(&config, ret_device)
+					: soft_device_open(&open, ret_device);
+	if (rc)
+		return rc;
+	rc = device_join_far(*ret_device);
+	if (rc) {
+		char why[ERROR_TEXT_MAX];
+
+		error_save(why);
+		(*ret_device)->ops->close(*ret_device);
+		error_restore(why);
+	}
+	return rc;
 }
 
 static void close_device(struct frl_device *device)
@@ -125,6 +143,7 @@ static void close_device(struct frl_device *device)
 	struct publication *publication = device->publication;
 
 	publish_close(device);
+	device_leave_far(device);
 	device->ops->close(device);
 	publish_drop(publication);
 }

@@ -94,8 +94,7 @@ int frl_reg_mr(
 	return frl_reg_mr_iova(pd, addr, length, (uintptr_t)addr, access, ret_mr);
 }
 
-/* A region of `pd` that is yet to be registered, by `reg`. */
-static int make_mr(struct frl_pd *pd, const struct frl_mr *wanted,
+int mr_make(struct frl_pd *pd, const struct frl_mr *wanted,
 	int (*reg)(struct frl_mr *mr, void *arg), void *arg, struct frl_mr **ret_mr)
 {
 	struct frl_device *device = pd->device;
@@ -142,7 +141,7 @@ int frl_reg_mr_iova(struct frl_pd *pd, void *addr, size_t length, uint64_t iova,
 
 	if (!pd || !ret_mr || !addr || length == 0)
 		return frl_fail(-EINVAL, "frl_reg_mr: pd, addr, a length and ret_mr are required");
-	return make_mr(pd, &wanted, reg_memory, NULL, ret_mr);
+	return mr_make(pd, &wanted, reg_memory, NULL, ret_mr);
 }
 
 struct dmabuf {
@@ -179,7 +178,7 @@ int frl_reg_dmabuf_mr(struct frl_pd *pd, int fd, uint64_t offset, size_t length,
 			"frl_reg_dmabuf_mr: pd, a descriptor, a length and ret_mr are required");
 	if (offset + length < offset)
 		return frl_fail(-EINVAL, "frl_reg_dmabuf_mr: offset and length wrap around");
-	return make_mr(pd, &wanted, reg_dmabuf, &dmabuf, ret_mr);
+	return mr_make(pd, &wanted, reg_dmabuf, &dmabuf, ret_mr);
 }
 
 static int check_change(const struct frl_mr *mr, uint32_t flags, const struct frl_pd *pd,
@@ -232,6 +231,10 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 		return frl_fail(-EINVAL,
 			"frl_rereg_mr: the region is one of a cache, where others "
 			"have it as well: register one of your own");
+	if (mr->fragments)
+		return frl_fail(-EINVAL,
+			"frl_rereg_mr: the region's payload stays in packet buffers: register "
+			"another one by frl_reg_fragments()");
 	rc = check_change(mr, flags, pd, addr, length);
 	if (rc)
 		return rc;
@@ -260,6 +263,7 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 static void forget(struct frl_mr *mr)
 {
 	mr_release_gpu(mr);
+	mr_release_fragments(mr);
 	pd_count(mr->pd, -1);
 	free(mr);
 }

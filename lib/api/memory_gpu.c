@@ -21,6 +21,7 @@
 
 #include "gpudirect/gpu.h"
 #include "gpudirect/memory.h"
+#include "gpudirect/mode.h"
 #include "gpudirect/offload.h"
 #include "gpudirect/probe.h"
 #include "lib/api/objects.h"
@@ -160,7 +161,8 @@ static int register_hardware(struct frl_mr *mr, const struct gpu_memory *memory,
 				why);
 	}
 	error_restore(before);
-	snprintf(mr->attr.reason, sizeof(mr->attr.reason), "%s", why);
+	snprintf(mr->attr.reason, sizeof(mr->attr.reason), "%.*s", (int)sizeof(mr->attr.reason) - 1,
+		why);
 	mr->attr.needs_flush = gpu->caps.needs_flush;
 	gpu_memory_sync(gpu, memory, mr->addr);
 	return 0;
@@ -176,7 +178,7 @@ static int make_device_gpu(struct frl_device *device, struct gpu *gpu, struct de
 	if (!made)
 		return frl_fail(-ENOMEM, "no memory to note that a device works with a GPU");
 	made->gpu = gpu;
-	rc = gpu_offload_new(gpu, GPU_QUEUE_BATCH, &made->offload);
+	rc = gpu_offload_new(gpu, gpu_queue_mode_wanted(), &made->offload);
 	if (!rc) {
 		rc = device->ops->offload_attach(device, made->offload);
 		if (rc)
@@ -202,10 +204,12 @@ static int check_works(struct frl_device *device, const struct device_gpu *at)
 	device_leave(device);
 	if (!why)
 		return 0;
-	return frl_fail(-EIO,
-		"GPU %d cannot be used any more on this device, until all regions of its memory "
-		"are deregistered: %s",
-		at->gpu->ordinal, why);
+	/* The device itself uses the one that its port receives into. */
+	return frl_fail(-EIO, "GPU %d cannot be used any more on this device, until %s: %s",
+		at->gpu->ordinal,
+		at->offload == device->far_offload ? "the device is closed and opened again"
+						   : "all regions of its memory are deregistered",
+		why);
 }
 
 /* One region more. */
@@ -238,22 +242,117 @@ static void leave_gpu(struct frl_device *device, const struct offload *offload)
 	if (--at->regions == 0) {
 		*link = at->next;
 		device->ops->offload_detach(device, at->offload);
-		gpu_offload_free(at->offload);
-		free(at);
+	} else {
+		at = NULL;
 	}
 	pthread_mutex_unlock(&gpus_mutex);
+	if (!at)
+		return;
+	/* CUDA may wait for all that the application has queued: others register meanwhile. */
+	gpu_offload_free(at->offload);
+	free(at);
+}
+
+int device_join_far(struct frl_device *device)
+{
+	struct gpu *gpu;
+	int rc;
+
+	if (!device->has_far)
+		return 0;
+	rc = gpu_hold(NULL, device->far_gpu, &gpu);
+	if (rc)
+		return rc;
+	rc = join_gpu(device, gpu, &device->far_offload);
+	/* The offload holds it. */
+	gpu_release(gpu);
+	return rc;
+}
+
+void device_leave_far(struct frl_device *device)
+{
+	if (device->far_offload)
+		leave_gpu(device, device->far_offload);
+	device->far_offload = NULL;
+}
+
+/* Whether the NIC sends from the region itself, and then it is all that tier B is. What is received
+ * lies in the GPU's memory in any case, if it is that of the port. */
+static int by_queue(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
+{
+	struct frl_device *device = mr->device;
+	char why[ERROR_TEXT_MAX];
+	uint64_t offset;
+	int fd, rc;
+
+	if (!device->has_far)
+		return frl_fail(-ENOTSUP,
+			"a %s device has no NIC that reads and writes GPU memory, but by a port "
+			"with "
+			"gpu=N (raw:NAME,gpu=N): that takes such a port, or a device of libibverbs "
+			"(verbs:NAME)",
+			device->ops->kind);
+	if (mr->offload != device->far_offload)
+		return frl_fail(-ENOTSUP,
+			"the port's payload goes on in memory of GPU %d, and this is GPU %d's, or "
+			"of another CUDA context than its primary one",
+			device->far_gpu, gpu->ordinal);
+	rc = gpu_memory_export(gpu, memory, mr->addr, mr->length, &fd, &offset);
+	if (!rc) {
+		rc = device->ops->mr_map_far(mr, fd, offset);
+		close(fd);
+	}
+	if (!rc || !probe_has_peermem())
+		return rc;
+	error_save(why);
+	return device->ops->mr_map_far(mr, -1, 0) ? frl_fail(rc, "%s", why) : 0;
+}
+
+/* What is mapped becomes better than that if it can. */
+static int upgrade(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
+{
+	char before[ERROR_TEXT_MAX], why[ERROR_TEXT_MAX];
+	int rc;
+
+	if (!is_tier_wanted(FRL_MR_QUEUE)) {
+		snprintf(mr->attr.reason, sizeof(mr->attr.reason), "FRL_GPU_TIER is %s",
+			settings_get()->gpu_tier);
+		return 0;
+	}
+	error_save(before);
+	rc = by_queue(mr, memory, gpu);
+	if (!rc) {
+		mr->attr.tier = FRL_MR_QUEUE;
+		gpu_memory_sync(gpu, memory, mr->addr);
+		return 0;
+	}
+	if (!is_tier_wanted(FRL_MR_MAPPED))
+		return rc;
+	error_save(why);
+	error_restore(before);
+	snprintf(mr->attr.reason, sizeof(mr->attr.reason), "%.*s", (int)sizeof(mr->attr.reason) - 1,
+		why);
+	return 0;
+}
+
+static void leave_region(struct frl_mr *mr)
+{
+	leave_gpu(mr->device, mr->offload);
+	mr->offload = NULL;
 }
 
 static int register_software(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
 {
+	const bool is_staged = gpu_queue_mode_wanted() == GPU_QUEUE_STAGED;
 	struct frl_device *device = mr->device;
 	int rc;
 
 	if (!device->ops->offload_attach)
 		return frl_fail(
 			-ENOTSUP, "a %s device cannot be given GPU memory", device->ops->kind);
-	if (!is_tier_wanted(FRL_MR_MAPPED))
-		return refuse_by_setting(mr, "with a software device there is mapped alone");
+	if (!is_tier_wanted(FRL_MR_MAPPED) && !is_tier_wanted(FRL_MR_QUEUE) && !is_staged)
+		return refuse_by_setting(
+			mr, "with a software device there are mapped, nic-queue and staged");
 	rc = gpu_memory_check_rights(
 		gpu, memory, mr->addr, mr->length, mr->access & FRL_ACCESS_LOCAL_WRITE);
 	if (rc)
@@ -261,18 +360,19 @@ static int register_software(struct frl_mr *mr, const struct gpu_memory *memory,
 	rc = join_gpu(device, gpu, &mr->offload);
 	if (rc)
 		return rc;
-	mr->attr.tier = FRL_MR_MAPPED;
+	mr->attr.tier = is_staged ? FRL_MR_STAGED : FRL_MR_MAPPED;
+	if (is_staged)
+		snprintf(mr->attr.reason, sizeof(mr->attr.reason),
+			"FRL_GPU_TIER is staged: no kernels, nor a NIC that reaches the GPU");
 	rc = device->ops->mr_reg(mr);
-	if (rc) {
-		leave_gpu(device, mr->offload);
-		mr->offload = NULL;
-		return rc;
+	if (!rc && !is_staged) {
+		rc = upgrade(mr, memory, gpu);
+		if (rc)
+			device->ops->mr_dereg(mr);
 	}
-	snprintf(mr->attr.reason, sizeof(mr->attr.reason),
-		"a %s device has no NIC that reads and writes GPU memory: that takes a device of "
-		"libibverbs (verbs:NAME)",
-		device->ops->kind);
-	return 0;
+	if (rc)
+		leave_region(mr);
+	return rc;
 }
 
 /* ---- what memory.c calls */

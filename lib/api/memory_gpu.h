@@ -12,6 +12,14 @@
 #include "drivers/device.h"
 
 /*
+ * A device whose port has payload go on in memory of a GPU was opened: somebody is to move it there
+ * from the first frame on. Nothing of other devices. As gpu_hold(), gpu_offload_new() and
+ * offload_attach() of the device. It is undone before the device is closed.
+ */
+int device_join_far(struct frl_device *device);
+void device_leave_far(struct frl_device *device);
+
+/*
  * Has the device register a region, whosever memory it is, and fills in what is about GPUs. Errors
  * as frl_reg_mr(); nothing is left then, and it may be called again.
  */

@@ -66,6 +66,13 @@ static inline int check_post(
  * another try; what else goes wrong is logged, and the region is forgotten. */
 int mr_end_cached(struct frl_mr *mr);
 
+/* The same: a region of `pd` that is yet to be registered, by `reg`. Errors as frl_reg_mr(). */
+int mr_make(struct frl_pd *pd, const struct frl_mr *wanted,
+	int (*reg)(struct frl_mr *mr, void *arg), void *arg, struct frl_mr **ret_mr);
+
+/* fragments.c: the region is gone. */
+void mr_release_fragments(struct frl_mr *mr);
+
 /* mr_cache.c: there are limits to what is pinned and to how many regions there are, so what is only
  * kept gives way to what is needed. True: `rc` told of such a limit, and there may be room now; try
  * once more. */

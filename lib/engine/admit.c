@@ -4,6 +4,7 @@
 
 #include <assert.h>
 
+#include "lib/engine/parked.h"
 #include "lib/engine/stages.h"
 
 enum {
@@ -19,8 +20,9 @@ static_assert((int)SLABS / (int)ENGINE_OFFLOADS >= (int)AGAIN_SLABS, "or nobody 
 static uint32_t slab_room(const struct transfers *t, const struct attached *a)
 {
 	uint32_t share = transfers_share(t, SLABS), n = share > a->slabs ? share - a->slabs : 0;
+	uint32_t n_free = t->n_free_slabs + t->n_kept_slabs;
 
-	return n < t->n_free_slabs ? n : t->n_free_slabs;
+	return n < n_free ? n : n_free;
 }
 
 /* A packet for it finds room, and `more` behind it. */
@@ -55,7 +57,8 @@ static bool may_be_asked(const struct transfers *t, uint32_t mask)
 	for (; mask; mask &= mask - 1) {
 		const struct attached *a = &t->attached[__builtin_ctz(mask)];
 
-		if (a->asked || a->placements > AGAIN || slab_room(t, a) < AGAIN_SLABS)
+		if (a->asked || a->placements > AGAIN || slab_room(t, a) < AGAIN_SLABS ||
+			!parked_may_ask(t, a))
 			return false;
 	}
 	return true;
@@ -93,6 +96,13 @@ static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 	engine_update(e, qp);
 }
 
+/* What came before it is parked still: what is missing is not the next one of its stream yet, and
+ * asking for it would be asking too early. */
+static bool is_behind_parked(const struct engine_qp *qp)
+{
+	return (qp->loss.request && qp->parked[0]) || (qp->loss.response && qp->parked[1]);
+}
+
 void offload_ask_starved(struct engine *e, uint64_t now_ns)
 {
 	struct transfers *t = e->transfers;
@@ -105,7 +115,7 @@ void offload_ask_starved(struct engine *e, uint64_t now_ns)
 		struct engine_qp *qp = container_of(node, struct engine_qp, starved);
 
 		node = node->next;
-		if (may_be_asked(t, qp->starved_mask))
+		if (may_be_asked(t, qp->starved_mask) && !is_behind_parked(qp))
 			ask_again(e, qp, now_ns);
 	}
 }

@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 
 #include "lib/base/error.h"
+#include "lib/engine/echo.h"
+#include "lib/engine/lend.h"
+#include "lib/engine/parked.h"
 #include "lib/engine/stages.h"
 #include "lib/engine/transfers.h"
 
@@ -61,33 +64,39 @@ static void free_transfers(struct transfers *t)
 	}
 	if (t && t->memory)
 		munmap(t->memory, t->memory_size);
-	if (t)
+	if (t) {
 		sides_fini(t);
+		lend_fini(t);
+		echoes_fini(t);
+		parking_fini(t);
+	}
 	free(t);
 }
 
 /* Whole pages of its own: what is next to it is none of the offload's business. And shared ones: a
  * child of the application's would have the next write of a private page give this process another
  * one, while a GPU goes on with that which was there. */
-static struct transfers *new_transfers(uint32_t spared)
+static struct transfers *new_transfers(const struct port_caps *caps)
 {
 	struct transfers *t = calloc(1, sizeof(*t));
 	void *memory;
 
 	if (!t)
 		return NULL;
-	t->memory_size = sides_size() + (size_t)SLABS * SLAB_SIZE;
+	t->memory_size = sides_size() + (size_t)SLABS * SLAB_SIZE + parking_size(caps);
 	memory = mmap(
 		NULL, t->memory_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	t->memory = memory == MAP_FAILED ? NULL : memory;
 	list_init(&t->hidden);
 	list_init(&t->starved);
-	if (!t->memory || sides_init(t, t->memory)) {
+	if (!t->memory || sides_init(t, t->memory) ||
+		echoes_init(t, caps->max_held - parking_frames(caps)) ||
+		parking_init(t, caps, t->memory + sides_size() + (size_t)SLABS * SLAB_SIZE)) {
 		free_transfers(t);
 		return NULL;
 	}
 	init_slabs(t, t->memory + sides_size());
-	init_held(t, spared);
+	init_held(t, caps->max_held - parking_frames(caps));
 	return t;
 }
 
@@ -96,10 +105,12 @@ static int prepare(struct engine *e)
 {
 	struct engine_qp *qp;
 
-	if (!e->transfers)
-		e->transfers = new_transfers(e->port->caps.max_held);
-	if (!e->transfers)
-		return -ENOMEM;
+	if (!e->transfers) {
+		e->transfers = new_transfers(&e->port->caps);
+		if (!e->transfers)
+			return -ENOMEM;
+		lend_map(e);
+	}
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
 		if (offload_watch_cqs(qp->core.send_cq, qp->core.recv_cq))
 			return -ENOMEM;
@@ -165,8 +176,11 @@ int engine_prepare_offload(struct engine *e)
 
 void engine_attach_offload(struct engine *e, struct offload *offload)
 {
-	attached_of(e->transfers, NULL)->offload = offload;
+	struct attached *a = attached_of(e->transfers, NULL);
+
+	a->offload = offload;
 	e->transfers->n_attached++;
+	parking_attach(e, a);
 }
 
 static void forget(struct engine *e, uint32_t bit)
@@ -186,7 +200,9 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 
 	if (!a)
 		return;
+	parking_detach(e, a);
 	assert(a->head == a->tail);
+	echo_forget_offload(e, a);
 	forget(e, UINT32_C(1) << (a - t->attached));
 	free(a->ring);
 	a->ring = NULL;
@@ -209,5 +225,15 @@ void offload_fini(struct engine *e)
 		engine_detach_offload(e, offload);
 		engine_unmap_offload(e, offload);
 	}
+	/* Else it has packets with the buffers' memory still. */
+	if (e->transfers && !lend_unmap(e))
+		return;
 	free_transfers(e->transfers);
+	e->transfers = NULL;
+}
+
+void engine_port_closed(struct engine *e)
+{
+	free_transfers(e->transfers);
+	e->transfers = NULL;
 }

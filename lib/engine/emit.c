@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "lib/engine/parked.h"
 #include "lib/engine/transfers.h"
 #include "lib/wire/icrc.h"
 
@@ -81,19 +82,19 @@ static void store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t 
 	icrc_store(packet->trailer + pad, crc);
 }
 
-/* Payload that may be gone, or change, before the port takes the packet, and is short. */
-static bool is_copied(const struct packet_out *out)
-{
-	return (out->n_pieces && !out->pieces[0].region) ||
-		(out->response && out->payload_len <= FRL_MAX_INLINE);
-}
-
 static bool has_offload_pieces(const struct packet_out *out)
 {
 	for (uint32_t i = 0; i < out->n_pieces; i++)
 		if (out->pieces[i].region && out->pieces[i].region->offload)
 			return true;
 	return false;
+}
+
+/* Payload that may be gone, or change, before the port takes the packet, and is short. */
+static bool is_copied(const struct packet_out *out)
+{
+	return (out->n_pieces && !out->pieces[0].region) ||
+		(out->response && out->payload_len <= FRL_MAX_INLINE && !has_offload_pieces(out));
 }
 
 static uint32_t encode_headers(const struct wire_path *path, bool has_icrc,
@@ -145,11 +146,15 @@ static bool is_answer(const struct packet_out *out)
 	return opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
 }
 
-/* What follows one that is beside the queue already, or is out of the processor's reach. */
-static bool is_beside(
-	const struct engine *e, const struct engine_qp *qp, const struct packet_out *out)
+/* What follows one that is beside the queue already, or is out of the processor's reach and, just
+ * now, out of the NIC's. */
+static bool is_beside(struct engine *e, struct engine_qp *qp, const struct packet_out *out)
 {
-	return e->transfers && (qp->side_last[is_answer(out)] || has_offload_pieces(out));
+	if (!e->transfers)
+		return false;
+	if (qp->side_last[is_answer(out)])
+		return true;
+	return has_offload_pieces(out) && !parked_sends(e, qp, out);
 }
 
 /* Its payload is fetched, or copied now: by the time that the packet leaves the application may
@@ -161,7 +166,7 @@ static struct port_packet *enqueue_beside(
 	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
 	struct side_packet *side = side_add(e, qp, link, is_answer(out));
 
-	if (!out->n_pieces || (is_copied(out) && !has_offload_pieces(out))) {
+	if (!out->n_pieces || is_copied(out)) {
 		encode(path, has_icrc, out, &side->packet);
 		return &side->packet;
 	}
@@ -206,6 +211,7 @@ void engine_queue_packet(struct engine *e, struct side_packet *side)
 
 	if (side->has_icrc)
 		store_icrc(&side->packet, side->l3_offset, side->headers);
+	q->sides[q->tail % ENGINE_TX_QUEUE] = side->has_payload ? side : NULL;
 	*tx_slot(q, q->tail++) = side->packet;
 }
 
@@ -242,8 +248,10 @@ void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_p
 
 bool engine_region_queued(const struct engine *e, const struct region *region)
 {
-	if (region->offload)
-		return offload_region_busy(e, region);
+	if (region->offload && offload_region_busy(e, region))
+		return true;
+	if (region->offload && !region->port_mem)
+		return false;
 	for (uint16_t i = 0; i < ENGINE_LINKS; i++) {
 		const struct tx_queue *q = e->tx[i];
 
@@ -368,14 +376,31 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 		list_remove(node);
 		list_add_tail(&e->ready, node);
 	}
+	if (e->transfers && e->transfers->may_leave)
+		sides_leave(e, now_ns);
 	return total;
 }
 
-/* It is in its queue no more. */
-static void release(struct engine *e, const struct port_packet *packet)
+/* It is in its queue no more; `taken`: it is the port's. */
+static void release(struct engine *e, struct tx_queue *q, uint16_t position, bool taken)
 {
-	if (e->transfers)
-		side_release(e->transfers, packet);
+	struct side_packet **side = &q->sides[position % ENGINE_TX_QUEUE];
+
+	if (!*side)
+		return;
+	side_release(e, *side, taken);
+	*side = NULL;
+	/* Its payload is not the application's: its queue pair is told as of a copied one. */
+	tx_slot(q, position)->copy = true;
+}
+
+static void move(struct tx_queue *q, uint16_t to, uint16_t from)
+{
+	if (to == from)
+		return;
+	*tx_slot(q, to) = *tx_slot(q, from);
+	q->sides[to % ENGINE_TX_QUEUE] = q->sides[from % ENGINE_TX_QUEUE];
+	q->sides[from % ENGINE_TX_QUEUE] = NULL;
 }
 
 static void withdraw(struct engine *e, struct tx_queue *q, uint32_t flow)
@@ -385,13 +410,10 @@ static void withdraw(struct engine *e, struct tx_queue *q, uint32_t flow)
 	for (uint16_t at = q->head; at != q->tail; at++) {
 		const struct port_packet *packet = tx_slot(q, at);
 
-		if (packet->flow == flow) {
-			release(e, packet);
-			continue;
-		}
-		if (at != to)
-			*tx_slot(q, to) = *packet;
-		to++;
+		if (packet->flow == flow)
+			release(e, q, at, false);
+		else
+			move(q, to++, at);
 	}
 	q->tail = to;
 }
@@ -428,7 +450,7 @@ void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
 	/* First the head: a queue pair that fails withdraws what is behind it. */
 	q->head += taken;
 	for (uint16_t i = 0; e->transfers && i < taken; i++)
-		release(e, tx_slot(q, at + i));
+		release(e, q, at + i, true);
 	while (taken) {
 		uint32_t flow = tx_slot(q, at)->flow;
 		uint16_t n = 0;
@@ -465,12 +487,10 @@ void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
 
 		if (is_dropped(e, packet)) {
 			flows[n++] = packet->flow;
-			release(e, packet);
+			release(e, q, at, false);
 			continue;
 		}
-		if (at != to)
-			*tx_slot(q, to) = *packet;
-		to++;
+		move(q, to++, at);
 	}
 	q->tail = to;
 	e->stats.drop_datagram += n;
@@ -509,6 +529,8 @@ static void flush_link(struct engine *e, uint16_t link, struct tx_queue *q, uint
 			q->blocked = q->drops = false;
 		count_sent(&e->stats, &q->packets[start], taken);
 		engine_packets_taken(e, q, taken);
+		/* Behind it: what is delivered may fail queue pairs, whose packets leave the queue.
+		 * Buffers that have gone back by now are filled again by new packets only. */
 		loop_groups(e, &q->packets[start], taken, now_ns);
 		if (taken < n)
 			break;

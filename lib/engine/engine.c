@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/engine/engine.h"
+#include "lib/engine/echo.h"
+#include "lib/engine/parked.h"
 #include "lib/engine/stages.h"
 #include "lib/engine/transfers.h"
 
@@ -249,10 +251,13 @@ void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 	end_sending(e, qp);
 	engine_bury(e, qp);
 	groups_detach_all(&e->groups, qp);
+	parked_forget(e, qp);
 	release_path(e, qp);
 	list_remove(&qp->ready);
-	if (e->transfers)
+	if (e->transfers) {
 		offload_forget(e, qp);
+		echo_forget_qp(e, qp);
+	}
 	list_remove(&qp->core.events.node);
 	e->qps[qp->core.qpn & (ENGINE_MAX_QPS - 1)] = NULL;
 	if (qp->core.qpn != QPN_GSI)
@@ -305,8 +310,15 @@ int engine_add_region(struct engine *e, struct region *region)
 	return 0;
 }
 
+void engine_forget_region(struct engine *e, const struct region *region)
+{
+	if (region->offload)
+		echo_forget(e, region->addr, region->length);
+}
+
 void engine_remove_region(struct engine *e, struct region *region)
 {
+	engine_forget_region(e, region);
 	region_remove(&e->regions, region);
 }
 
@@ -322,7 +334,7 @@ static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_n
 	struct qp *core = &qp->core;
 
 	/* Nor is the peer to blame for what it has answered and there was no room for. */
-	if (e->transfers && (side_is_fetching(qp) || qp->loss.response))
+	if (e->transfers && (side_is_fetching(qp) || qp->loss.response || qp->parked[1]))
 		qp_hold_timer(core, now_ns);
 	if (qp_next_deadline(core) > now_ns)
 		return;
@@ -371,8 +383,11 @@ void engine_drop_link(struct engine *e, uint16_t link)
 		engine_packets_taken(e, q, (uint16_t)(q->tail - q->head));
 		q->blocked = q->drops = false;
 	}
-	if (e->transfers)
+	if (e->transfers) {
 		sides_drop_link(e, link);
+		echo_forget_link(e, link);
+	}
+	parked_drop_link(e, link);
 	/* The number may be somebody else's in a moment. */
 	if (link < PORT_MAX_LINKS)
 		e->notes[link] = 0;

@@ -52,6 +52,8 @@ struct tx_queue {
 	bool blocked;           /* the port did not take all of it, or nothing since */
 	bool drops;             /* it is blocked for so long that datagrams are dropped */
 	uint64_t blocked_at_ns; /* when it was blocked or something was taken last */
+	/* Whose they are; NULL: nobody's (which those outside are, too). gather.c */
+	struct side_packet *sides[ENGINE_TX_QUEUE];
 	struct port_packet packets[ENGINE_TX_QUEUE];
 };
 
@@ -81,6 +83,7 @@ struct engine_qp {
 	uint32_t placed_mask;
 	uint32_t used_mask;
 	struct side_packet *side_last[2];
+	uint32_t parked[2]; /* requests and answers: see parked.h */
 	struct qp_loss loss;
 	uint32_t starved_mask;
 	struct list starved;
@@ -136,6 +139,8 @@ struct engine {
 	struct groups groups;
 	struct tx_queue *tx[ENGINE_LINKS];
 	struct transfers *transfers; /* NULL: there has been no offload */
+	uint32_t frames_shared;      /* packet buffers that shares have: fragments.h */
+	bool frame_kept;             /* of these: that which is being taken in */
 	struct engine_peer peers[PORT_MAX_LINKS];
 	uint16_t n_links;              /* of the port: no link at this number or above is in use */
 	uint8_t notes[PORT_MAX_LINKS]; /* enum engine_note: come, and not taken yet */
@@ -163,7 +168,10 @@ struct engine {
 
 /* -ENOMEM. */
 int engine_init(struct engine *engine, const struct engine_config *config);
+/* While the port is still open; and when it is closed. In between there may be buffers that packets
+ * in the port's hands refer to. */
 void engine_fini(struct engine *engine);
+void engine_port_closed(struct engine *engine);
 
 /*
  * One round: receives a burst, fires deadlines, emits packets, hands them to the port. Returns how
@@ -258,6 +266,8 @@ uint8_t engine_take_notes(struct engine *engine, uint16_t link);
 /* Gives the region or window its key. -ENOMEM, -ENOSPC. */
 int engine_add_region(struct engine *engine, struct region *region);
 void engine_remove_region(struct engine *engine, struct region *region);
+/* Its memory is about to become another one. */
+void engine_forget_region(struct engine *engine, const struct region *region);
 
 /*
  * Regions may have this `offload` from now on: it reaches the engine's buffers, and the frames that

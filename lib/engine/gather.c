@@ -5,15 +5,17 @@
  * (requests, or answers to the peer's) waits there, too, and so the order of a queue pair's packets
  * stays.
  *
- * Payload is fetched into a buffer of the side packet, and the port copies it out of there: the
- * buffer is free as soon as the port has taken the packet, no peer reads it in place, and the ICRC
- * is over exactly the bytes that leave.
+ * Payload is fetched into a buffer of the side packet, or is there already (echo.h). The port gets
+ * it out of there, by a copy or by reference (lend.h): the ICRC is over exactly the bytes that
+ * leave, and the memory that they come from is nobody's concern any more.
  */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/engine/echo.h"
+#include "lib/engine/lend.h"
 #include "lib/engine/stages.h"
 #include "lib/engine/transfers.h"
 
@@ -30,13 +32,13 @@ static_assert(SIDES_A_LINK * ENGINE_LINKS < SIDE_PACKETS, "and some to share");
 
 size_t sides_size(void)
 {
-	return (size_t)SIDE_PACKETS * SLAB_SIZE;
+	return lend_size(SIDE_PACKETS);
 }
 
 int sides_init(struct transfers *t, uint8_t *memory)
 {
 	t->side = calloc(SIDE_PACKETS, sizeof(t->side[0]));
-	if (!t->side)
+	if (!t->side || lend_init(t, SIDE_PACKETS, memory))
 		return -ENOMEM;
 	list_init(&t->sides);
 	t->n_promised = SIDES_A_LINK * ENGINE_LINKS;
@@ -45,7 +47,7 @@ int sides_init(struct transfers *t, uint8_t *memory)
 		struct side_packet *side = &t->side[i];
 
 		list_init(&side->node);
-		side->bytes = memory + (size_t)i * SLAB_SIZE;
+		side->buffer = &t->buffers[i];
 		side->next = t->free_sides;
 		t->free_sides = side;
 	}
@@ -194,22 +196,31 @@ struct side_packet *side_add(struct engine *e, struct engine_qp *qp, uint16_t li
 	return side;
 }
 
+/* Its bytes are an offload's, from which they come. */
+static struct attached *note_offload(struct engine *e, struct engine_qp *qp,
+	struct side_packet *side, const struct packet_piece *piece)
+{
+	const struct transfers *t = e->transfers;
+	struct attached *a = attached_of(t, piece->region->offload);
+
+	if (!side->owner)
+		set_owner(side, a);
+	qp->used_mask |= UINT32_C(1) << (a - t->attached);
+	return a;
+}
+
 static void fetch(struct engine *e, struct engine_qp *qp, struct side_packet *side,
 	const struct packet_piece *piece, uint8_t *to)
 {
-	struct transfers *t = e->transfers;
-	struct attached *a = attached_of(t, piece->region->offload);
-	struct transfer *transfer = transfer_add(t, a);
+	struct attached *a = note_offload(e, qp, side, piece);
+	struct transfer *transfer = transfer_add(e->transfers, a);
 
 	transfer->dst = to;
 	transfer->payload = piece->addr;
 	transfer->length = piece->length;
 	transfer->side = side;
-	if (!side->owner)
-		set_owner(side, a);
 	a->gathers++;
 	side->transfers++;
-	qp->used_mask |= UINT32_C(1) << (a - t->attached);
 	transfer_give(a);
 }
 
@@ -217,20 +228,27 @@ static void fetch(struct engine *e, struct engine_qp *qp, struct side_packet *si
 void side_gather(struct engine *e, struct engine_qp *qp, struct side_packet *side,
 	const struct packet_out *out)
 {
+	const struct packet_piece *first = &out->pieces[0];
 	uint32_t used = 0;
 
+	side->has_payload = true;
+	side->packet.n_pieces = 1;
+	if (!out->response && out->keep && out->n_pieces == 1 && first->region &&
+		first->region->offload && echo_send(e, side, first, out->keep)) {
+		note_offload(e, qp, side, first);
+		e->transfers->may_leave = true;
+		return;
+	}
 	for (uint32_t i = 0; i < out->n_pieces; i++) {
 		const struct packet_piece *piece = &out->pieces[i];
 
 		if (piece->region && piece->region->offload)
-			fetch(e, qp, side, piece, side->bytes + used);
+			fetch(e, qp, side, piece, side->buffer->bytes + used);
 		else
-			memcpy(side->bytes + used, piece->addr, piece->length);
+			memcpy(side->buffer->bytes + used, piece->addr, piece->length);
 		used += piece->length;
 	}
-	side->has_payload = true;
-	side->packet.pieces[0] = (struct port_piece){ .addr = side->bytes, .len = used };
-	side->packet.n_pieces = 1;
+	side->packet.pieces[0] = (struct port_piece){ .addr = side->buffer->bytes, .len = used };
 }
 
 static void free_side(struct transfers *t, struct side_packet *side)
@@ -277,6 +295,8 @@ static void leave(struct engine *e, struct side_packet *side, uint64_t now_ns)
 	struct engine_qp *qp = side->packet.flow ? engine_find_qp(e, side->packet.flow) : NULL;
 
 	unlink_side(e, side);
+	if (side->has_payload)
+		lend_offer(e, side);
 	engine_queue_packet(e, side);
 	side->is_queued = side->has_payload;
 	if (!side->has_payload)
@@ -290,6 +310,7 @@ uint32_t sides_leave(struct engine *e, uint64_t now_ns)
 	struct list *sides = &e->transfers->sides, *node = sides->next;
 	uint32_t n = 0;
 
+	e->transfers->may_leave = false;
 	while (node != sides) {
 		struct side_packet *side = container_of(node, struct side_packet, node);
 
@@ -318,19 +339,11 @@ bool sides_wait(const struct transfers *t, uint16_t link)
 	return false;
 }
 
-/* They have one piece, in one of the buffers. */
-void side_release(struct transfers *t, const struct port_packet *packet)
+void side_release(struct engine *e, struct side_packet *side, bool taken)
 {
-	uintptr_t at = packet->n_pieces ? (uintptr_t)packet->pieces[0].addr : 0;
-	uintptr_t first = (uintptr_t)t->side[0].bytes;
-	struct side_packet *side;
-
-	if (at < first || at >= first + sides_size())
-		return;
-	side = &t->side[(at - first) / SLAB_SIZE];
-	if (side->is_queued)
-		free_side(t, side);
+	lend_settle(e, side, taken);
 	side->is_queued = false;
+	free_side(e->transfers, side);
 }
 
 void sides_withdraw(struct engine *e, uint32_t flow)

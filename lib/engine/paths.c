@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/engine/parked.h"
 #include "lib/engine/transfers.h"
 
 enum {
@@ -173,8 +174,9 @@ static const char *check_modify(const struct engine *e, const struct engine_qp *
 	if ((mask & FRL_QP_PATH_MTU) && attr->path_mtu > e->mtu)
 		return "path_mtu is larger than the device's";
 	if ((mask & FRL_QP_CAPABILITIES) && (attr->capabilities & FRL_CAP_NO_ICRC) &&
-		!e->port->caps.on_demand && !e->port->caps.lossless)
-		return "NO_ICRC is for the local fabric: on a network every packet has an ICRC";
+		!e->port->caps.on_demand && !e->port->caps.lossless && !e->port->caps.has_far)
+		return "NO_ICRC is for the local fabric, and for ports that receive into GPU "
+		       "memory: on other networks every packet has an ICRC";
 	if (!(mask & FRL_QP_AV))
 		return NULL;
 	if (ip_is_multicast(&attr->ah.dgid))
@@ -227,6 +229,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 		release_path(e, qp);
 		/* What it has placed stays marked until it is there. */
 		qp->used_mask = 0;
+		parked_forget(e, qp);
 		if (e->transfers)
 			offload_forget(e, qp);
 	}

@@ -6,6 +6,7 @@
 #include <ferrule/reduce.h>
 
 #include "lib/base/copy.h"
+#include "lib/engine/fragments.h"
 #include "lib/engine/transfers.h"
 
 /* Atomic with everybody on this machine, the application's own atomics included. */
@@ -30,7 +31,9 @@ void place(struct engine *e, struct engine_qp *qp, const struct port_frame *fram
 		const struct placement *p = &placements->list[i];
 		const struct frl_recv_action *action = p->action;
 
-		if (p->region->offload) {
+		if (p->region->fragments) {
+			fragments_place(e, qp, frame, placements);
+		} else if (p->region->offload) {
 			*(action ? &stats->bytes_reduced : &stats->bytes_placed) += p->length;
 			offload_place(e, qp, frame, p);
 		} else if (action) {

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
+#include "lib/engine/echo.h"
+#include "lib/engine/fragments.h"
+#include "lib/engine/parked.h"
 #include "lib/engine/transfers.h"
 #include "lib/wire/icmp.h"
 
@@ -126,8 +129,13 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 	qp_input(&qp->core, packet, &placements, now_ns);
 	place(e, qp, frame, &placements);
 	/* Payload of a packet that was refused or is a repetition was not read. */
-	if (frame->payload && placements.count && !e->port->ops->payload_intact(e->port, frame))
-		qp_payload_lost(&qp->core, &placements);
+	if (frame->payload && placements.count && !e->port->ops->payload_intact(e->port, frame)) {
+		bool is_refused = fragments_take_back(e, &placements);
+
+		echo_forget_placed(e, &placements);
+		if (!is_refused)
+			qp_payload_lost(&qp->core, &placements);
+	}
 	engine_update(e, qp);
 }
 
@@ -175,7 +183,8 @@ static void receive_multicast(struct engine *e, const struct port_frame *frame,
 		e->stats.drop_unknown_qp++;
 		return;
 	}
-	if (!is_from_peer(e, frame, packet) || !finish_packet(&e->stats, frame, packet, true))
+	if (!is_from_peer(e, frame, packet) || is_parked(e, NULL, frame, packet) ||
+		!finish_packet(&e->stats, frame, packet, true))
 		return;
 	while ((qp = groups_next_member(&e->groups, group, &at)))
 		deliver(e, qp, frame, packet, now_ns);
@@ -221,9 +230,21 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 			refuse_for_gone(e, frame, packet);
 		return;
 	}
-	if (!finish_packet(&e->stats, frame, packet, !(qp->core.capabilities & FRL_CAP_NO_ICRC)))
+	if (is_parked(e, qp, frame, packet) ||
+		!finish_packet(
+			&e->stats, frame, packet, !(qp->core.capabilities & FRL_CAP_NO_ICRC)))
 		return;
 	deliver(e, qp, frame, packet, now_ns);
+}
+
+static enum wire_verdict decode(struct wire_packet *packet, const struct port_frame *frame)
+{
+	if (frame->far_len)
+		return wire_decode_far(packet, frame->data, frame->len, frame->far_len);
+	if (frame->payload)
+		return wire_decode_split(
+			packet, frame->data, frame->len, frame->payload, frame->payload_len);
+	return wire_decode(packet, frame->data, frame->len);
 }
 
 void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t now_ns)
@@ -236,10 +257,10 @@ void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t no
 		e->stats.drop_not_for_us++;
 		return;
 	}
-	verdict = frame->payload ? wire_decode_split(&packet, frame->data, frame->len,
-					   frame->payload, frame->payload_len)
-				 : wire_decode(&packet, frame->data, frame->len);
+	verdict = decode(&packet, frame);
 	if (verdict != WIRE_OK) {
+		if ((verdict == WIRE_ICMP || verdict == WIRE_IGMP) && park_other(e, frame))
+			return;
 		handle_other(e, frame, verdict, now_ns);
 		return;
 	}
@@ -269,23 +290,29 @@ static void prefetch_frame(const struct port_frame *frame)
 		__builtin_prefetch(frame->payload + at);
 }
 
+/* Whether the frame that was taken in comes back by itself. */
+static bool is_kept(struct engine *e)
+{
+	return (e->transfers && offload_kept_frame(e)) ||
+		(e->frames_shared && fragments_kept_frame(e));
+}
+
 uint32_t receive_burst(struct engine *e, uint64_t now_ns)
 {
 	struct port_frame frames[PORT_BURST];
 	uint16_t n = e->port->ops->rx_burst(e->port, frames, PORT_BURST), n_free = 0;
+	bool keeps = e->transfers || e->frames_shared;
 
 	for (uint16_t i = 0; i < n; i++) {
 		if (i + 1 < n)
 			prefetch_frame(&frames[i + 1]);
 		e->stats.rx_packets++;
-		e->stats.rx_bytes += frames[i].len + frames[i].payload_len;
+		e->stats.rx_bytes += frames[i].len + frames[i].payload_len + frames[i].far_len;
 		receive_frame(e, &frames[i], now_ns);
-		if (!e->transfers)
-			continue;
-		if (!offload_kept_frame(e))
+		if (keeps && !is_kept(e))
 			frames[n_free++] = frames[i];
 	}
-	if (!e->transfers)
+	if (!keeps)
 		n_free = n;
 	if (n_free)
 		e->port->ops->rx_free(e->port, frames, n_free);

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/engine/echo.h"
+#include "lib/engine/lend.h"
+#include "lib/engine/parked.h"
 #include "lib/engine/stages.h"
 
 struct attached *attached_of(const struct transfers *t, const struct offload *offload)
@@ -57,6 +60,8 @@ static uint64_t give_placement(struct offload *offload, const struct transfer *t
 		.dst = transfer->dst,
 		.src = transfer->src,
 		.payload = transfer->payload,
+		.is_there = transfer->is_there,
+		.also = transfer->also ? echo_result(transfer) : NULL,
 		.length = transfer->length,
 		.action = transfer->has_action ? &transfer->action : NULL,
 	};
@@ -71,7 +76,7 @@ void transfer_give(struct attached *a)
 	while (a->given != a->tail && !a->failed) {
 		struct transfer *transfer = transfer_at(a, a->given);
 
-		if (transfer->side)
+		if (transfer->side || transfer->parked)
 			transfer->ticket = offload->ops->gather(
 				offload, transfer->dst, transfer->payload, transfer->length);
 		else
@@ -93,40 +98,108 @@ void offload_launch(struct engine *e)
 	}
 }
 
-static void put_frame(struct engine *e, struct held_frame *held)
+static void free_frame(struct engine *e, struct held_frame *held)
 {
-	if (--held->users)
-		return;
 	e->port->ops->rx_free(e->port, &held->frame, 1);
-	held->owner->held--;
 	held->next = e->transfers->free_held;
 	e->transfers->free_held = held;
 }
 
-static void put_slab(struct transfers *t, struct slab *slab)
+/* One that an echo alone still uses is anybody's who needs it, and counts as nobody's. */
+static void put_frame(struct engine *e, struct held_frame *held)
 {
-	if (--slab->users)
+	held->users--;
+	if (held->users > held->is_kept)
 		return;
-	slab->owner->slabs--;
+	held->owner->held--;
+	if (held->is_kept)
+		e->transfers->n_kept_frames++;
+	else
+		free_frame(e, held);
+}
+
+void frame_keep(struct held_frame *held)
+{
+	held->is_kept = true;
+	held->users++;
+}
+
+void frame_unkeep(struct engine *e, struct held_frame *held)
+{
+	held->is_kept = false;
+	if (--held->users)
+		return;
+	e->transfers->n_kept_frames--;
+	free_frame(e, held);
+}
+
+static void free_slab(struct transfers *t, struct slab *slab)
+{
 	slab->next = t->free_slabs;
 	t->free_slabs = slab;
 	t->n_free_slabs++;
+}
+
+static void put_slab(struct transfers *t, struct slab *slab)
+{
+	slab->users--;
+	if (slab->users > slab->is_kept)
+		return;
+	if (!slab->owner) {
+		parked_release(t, slab);
+		return;
+	}
+	slab->owner->slabs--;
+	if (slab->is_kept)
+		t->n_kept_slabs++;
+	else
+		free_slab(t, slab);
+}
+
+void slab_keep(struct slab *slab)
+{
+	slab->is_kept = true;
+	slab->users++;
+}
+
+void slab_unkeep(struct transfers *t, struct slab *slab)
+{
+	slab->is_kept = false;
+	if (--slab->users)
+		return;
+	t->n_kept_slabs--;
+	free_slab(t, slab);
+}
+
+static uint64_t *count_of(struct frl_stats *stats, const struct transfer *transfer)
+{
+	if (transfer->parked)
+		return &stats->offload_fetched;
+	if (transfer->side)
+		return &stats->offload_gathered;
+	return transfer->is_there ? &stats->offload_direct : &stats->offload_placed;
 }
 
 static void finish(struct engine *e, struct attached *a)
 {
 	struct transfers *t = e->transfers;
 	struct transfer *transfer = transfer_at(a, a->head++);
-	uint64_t *bytes = transfer->side ? &e->stats.offload_gathered : &e->stats.offload_placed;
 
 	if (!a->failed)
-		*bytes += transfer->length;
+		*count_of(&e->stats, transfer) += transfer->length;
 	if (transfer->side) {
 		a->gathers--;
 		side_transfer_done(t, transfer->side);
 		return;
 	}
+	if (transfer->parked) {
+		a->gathers--;
+		parked_fetched(e, transfer->parked);
+		return;
+	}
 	a->placements--;
+	if (transfer->also)
+		echo_written(t, transfer->also, !a->failed);
 	if (transfer->held)
 		put_frame(e, transfer->held);
 	else
@@ -249,6 +322,7 @@ static void fail(struct engine *e, struct attached *a, const char *why)
 	for (struct list *node = t->hidden.next; node != &t->hidden; node = node->next)
 		spoil(container_of(node, struct cq, waiting), a, bit);
 	sides_drop_failed(e, a);
+	echo_forget_offload(e, a);
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
 		if (qp->used_mask & bit)
 			offload_fail_qp(e, qp, a);
@@ -286,21 +360,25 @@ uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 			n += progress(e, &t->attached[i]);
 	if (n)
 		reveal_all(t);
+	n += parked_deliver(e, now_ns);
 	if (!list_empty(&t->starved))
 		offload_ask_starved(e, now_ns);
 	return n + sides_leave(e, now_ns);
 }
 
 /* NULL: it cannot be held. */
-static struct held_frame *hold(
-	struct transfers *t, struct attached *a, const struct port_frame *frame)
+static struct held_frame *hold(struct engine *e, struct attached *a, const struct port_frame *frame)
 {
-	struct held_frame *held = t->free_held;
+	struct transfers *t = e->transfers;
+	struct held_frame *held;
 
 	if (t->rx_held)
 		return t->rx_held;
-	if (!frame->handle || !held || a->held >= transfers_share(t, t->n_held))
+	if (!frame->handle || a->held >= transfers_share(t, t->n_held))
 		return NULL;
+	if (!t->free_held && !echo_vacate(e, ECHO_FRAME))
+		return NULL;
+	held = t->free_held;
 	t->free_held = held->next;
 	*held = (struct held_frame){ .frame = *frame, .users = 1, .owner = a };
 	a->held++;
@@ -308,23 +386,34 @@ static struct held_frame *hold(
 	return held;
 }
 
+bool offload_hold(struct engine *e, struct attached *a, const struct port_frame *frame)
+{
+	return hold(e, a, frame) != NULL;
+}
+
 bool offload_kept_frame(struct engine *e)
 {
 	struct held_frame *held = e->transfers->rx_held;
 
+	if (parked_kept_frame(e->transfers))
+		return true;
 	e->transfers->rx_held = NULL;
 	if (held)
 		put_frame(e, held);
 	return held;
 }
 
-static uint8_t *copy(
-	struct transfers *t, struct attached *a, const uint8_t *payload, uint32_t length)
+static uint8_t *copy(struct engine *e, struct attached *a, const uint8_t *payload, uint32_t length)
 {
+	struct transfers *t = e->transfers;
 	struct slab *slab = a->rx_slab;
 	uint8_t *at;
 
 	if (!slab) {
+		if (!t->free_slabs)
+			echo_vacate(e, ECHO_SLAB);
+		/* Or the packet would not have been taken in. */
+		assert(t->free_slabs);
 		slab = a->rx_slab = t->free_slabs;
 		t->free_slabs = slab->next;
 		t->n_free_slabs--;
@@ -356,9 +445,53 @@ static bool is_of(const struct port_frame *frame, const struct placement *p)
 	return p->payload >= frame->data && p->payload < frame->data + frame->len;
 }
 
-/* What the sender can take back, or is on the stack, is copied now; the caller asks after that
- * whether it was there still. */
-void offload_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+/* The payload of a transfer. What the sender can take back, or is on the stack, is copied now; the
+ * caller asks after that whether it was there still. */
+static void set_payload(struct engine *e, struct attached *a, const struct port_frame *frame,
+	const struct placement *p, struct transfer *transfer)
+{
+	transfer->payload = p->payload;
+	transfer->slab = parked_slab(e->transfers, a, p->payload);
+	if (transfer->slab) {
+		transfer->slab->users++;
+		return;
+	}
+	if (is_of(frame, p) && a->offload->ops->reaches(a->offload, p->payload, p->length))
+		transfer->held = hold(e, a, frame);
+	if (transfer->held) {
+		transfer->held->users++;
+		return;
+	}
+	transfer->payload = copy(e, a, p->payload, p->length);
+	transfer->slab = a->rx_slab;
+	transfer->slab->users++;
+}
+
+/* Of a frame that is held. */
+static void set_far_payload(struct transfers *t, const struct port_frame *frame,
+	const struct placement *p, struct transfer *transfer)
+{
+	uint64_t at = (uint64_t)(p->payload - (frame->data + frame->len));
+
+	transfer->payload = (const uint8_t *)(uintptr_t)(frame->far + at);
+	transfer->is_there = true;
+	transfer->held = t->rx_held;
+	transfer->held->users++;
+}
+
+static void count_placement(struct attached *a, const struct placement *p)
+{
+	const uint8_t *end = p->dst + p->length;
+	bool is_first = a->placements++ == 0;
+
+	if (is_first || p->dst < a->placed_first)
+		a->placed_first = p->dst;
+	if (is_first || end > a->placed_end)
+		a->placed_end = end;
+}
+
+/* Payload in one part of the frame. */
+static void place_part(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct placement *p)
 {
 	struct transfers *t = e->transfers;
@@ -372,21 +505,38 @@ void offload_place(struct engine *e, struct engine_qp *qp, const struct port_fra
 		transfer->src = p->src;
 		transfer->action = *p->action;
 	}
-	if (is_of(frame, p) && a->offload->ops->reaches(a->offload, p->payload, p->length))
-		transfer->held = hold(t, a, frame);
-	if (transfer->held) {
-		transfer->held->users++;
-		transfer->payload = p->payload;
-	} else {
-		transfer->payload = copy(t, a, p->payload, p->length);
-		transfer->slab = a->rx_slab;
-		transfer->slab->users++;
-	}
-	a->placements++;
+	if (frame->far_len && p->payload >= frame->data + frame->len)
+		set_far_payload(t, frame, p, transfer);
+	else
+		set_payload(e, a, frame, p, transfer);
+	echo_place(e, qp, transfer, p);
+	count_placement(a, p);
 	qp->placed_seq = transfer->seq;
 	qp->placed_mask |= UINT32_C(1) << (a - t->attached);
 	qp->used_mask |= UINT32_C(1) << (a - t->attached);
 	transfer_give(a);
+}
+
+/* What is in both parts of the frame is two transfers. */
+void offload_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct placement *p)
+{
+	const uint8_t *end = frame->data + frame->len;
+	struct placement rest = *p;
+
+	if (frame->far_len && p->payload < end && p->length > (size_t)(end - p->payload)) {
+		struct placement first = *p;
+
+		first.length = (uint32_t)(end - p->payload);
+		first.keep = rest.keep = 0;
+		place_part(e, qp, frame, &first);
+		rest.payload += first.length;
+		rest.dst += first.length;
+		if (rest.src)
+			rest.src += first.length;
+		rest.length -= first.length;
+	}
+	place_part(e, qp, frame, &rest);
 }
 
 uint32_t transfers_room(const struct attached *a)

@@ -30,7 +30,8 @@ enum {
 	TRANSFERS = 2048, /* of an offload, not done; a power of two */
 	/* Placements and gathers share a ring, and neither can take the other's half. */
 	TRANSFERS_SHARE = TRANSFERS / 2,
-	TRANSFERS_A_PACKET = FRL_MAX_SGE + 1,
+	/* One of them may be cut in two, where the far part of a frame begins. */
+	TRANSFERS_A_PACKET = FRL_MAX_SGE + 2,
 	SLAB_SIZE = 4160,  /* the payload of any packet, with a GRH before it */
 	SLABS = 256,       /* of payload that came in a frame that cannot be held */
 	HELD_FRAMES = 256, /* at most, if the port has so many to spare */
@@ -40,15 +41,17 @@ enum {
 /* Payload of a packet that came in; in use until all transfers out of it are done. */
 struct slab {
 	uint8_t *bytes;
-	uint32_t used;  /* bytes */
-	uint32_t users; /* transfers, and the packet while it is being placed */
-	struct attached *owner;
+	uint32_t used;          /* bytes */
+	uint32_t users;         /* transfers, the packet while it is being placed, and an echo */
+	bool is_kept;           /* by an echo; if that alone uses it, it is nobody's share */
+	struct attached *owner; /* NULL: it is that of a struct parked */
 	struct slab *next;
 };
 
 struct held_frame {
 	struct port_frame frame;
-	uint32_t users; /* transfers, and the burst that it came with */
+	uint32_t users; /* transfers, the burst that it came with, and an echo */
+	bool is_kept;   /* as of a slab */
 	struct attached *owner;
 	struct held_frame *next;
 };
@@ -61,8 +64,8 @@ struct side_packet {
 	uint32_t qpn;
 	uint16_t link;
 	uint8_t stream;           /* 1: answers; 0: requests */
-	bool is_queued;           /* it has gone to the transmit queue, which refers to `bytes` */
-	bool has_payload;         /* in `bytes` */
+	bool is_queued;           /* it has gone to the transmit queue, which refers to `buffer` */
+	bool has_payload;         /* in `buffer` */
 	bool has_icrc;            /* that is to be computed when the payload is there */
 	uint16_t headers;         /* bytes of the packet's header that are headers, */
 	uint16_t l3_offset;       /* and where in them the ICRC starts */
@@ -70,7 +73,9 @@ struct side_packet {
 	struct attached *owner;   /* whose share it is of: what it waits for */
 	struct side_packet *next; /* free ones */
 	struct port_packet packet;
-	uint8_t *bytes; /* SLAB_SIZE */
+	struct side_buffer *buffer;
+	/* In the queue: the port is to have `buffer`, and this takes its place; NULL: it copies. */
+	struct side_buffer *spare;
 };
 
 struct transfer {
@@ -78,13 +83,16 @@ struct transfer {
 	uint64_t ticket;
 	uint8_t *dst;           /* there; of a gather host memory */
 	const uint8_t *src;     /* REDUCE: the first operand, there */
-	const uint8_t *payload; /* host memory; of a gather memory there */
+	const uint8_t *payload; /* host memory; of a gather memory there, */
+	bool is_there;          /* and that of a frame's far part, too */
 	uint32_t length;
 	bool has_action;
 	struct frl_recv_action action;
-	struct side_packet *side; /* a gather; then neither of these: */
+	struct side_packet *side; /* a gather; then none of these: */
+	struct parked *parked;    /* the same, of the far part of a frame; then neither of these: */
 	struct slab *slab;
 	struct held_frame *held;
+	struct side_buffer *also; /* where the result goes besides (echo.h), or NULL */
 };
 
 /* An offload. Its transfers are at positions [head, tail) modulo 2^64; it has been given those
@@ -94,6 +102,8 @@ struct attached {
 	struct transfer *ring;   /* TRANSFERS */
 	uint64_t head, given, tail;
 	uint32_t placements, gathers; /* under way: each at most half of the ring */
+	/* Where placements go, if there are any: all since there were none before. */
+	const uint8_t *placed_first, *placed_end;
 	/* What it has of the room. */
 	uint32_t slabs, held;
 	uint32_t shared_sides; /* more than any link has anyway */
@@ -124,10 +134,13 @@ struct transfers {
 	struct slab slabs[SLABS];
 	struct slab *free_slabs;
 	uint32_t n_free_slabs;
+	uint32_t n_kept_slabs; /* that an echo alone uses */
 	struct held_frame held[HELD_FRAMES];
 	struct held_frame *free_held;
 	uint32_t n_held;            /* in use or free */
+	uint32_t n_kept_frames;     /* that an echo alone uses */
 	struct held_frame *rx_held; /* of the packet that is being taken in; NULL: none */
+	struct parking *parking;    /* NULL: the port has no frames in two parts */
 	struct list hidden;         /* struct cq.waiting */
 	struct list starved;      /* struct engine_qp.starved: of which packets were thrown away */
 	struct side_packet *side; /* SIDE_PACKETS */
@@ -136,6 +149,14 @@ struct transfers {
 	uint32_t n_promised; /* that links with fewer than SIDES_A_LINK may still take */
 	uint16_t sides_of[ENGINE_LINKS];
 	struct list sides;
+	struct side_buffer *buffers; /* lend.h: n_buffers of them */
+	uint32_t n_buffers;
+	struct port_mem *port_mem; /* what the port made of `memory`; NULL: nothing */
+	struct side_buffer *spare;
+	struct side_buffer *lent, *lent_last; /* to the port, the oldest first */
+	uint32_t n_lent;                      /* and those that it will have */
+	struct echoes *echoes;
+	bool may_leave; /* a packet beside the queues has waited for nothing */
 };
 
 /* ---- transfers.c */
@@ -149,6 +170,8 @@ void offload_place(struct engine *e, struct engine_qp *qp, const struct port_fra
 	const struct placement *p);
 /* All placements of a packet were made. */
 void offload_placed(struct transfers *t);
+/* The frame that is being taken in is held for the offload. False: it cannot be. */
+bool offload_hold(struct engine *e, struct attached *a, const struct port_frame *frame);
 /* True: the frame that was taken in is held, and comes back by itself. */
 bool offload_kept_frame(struct engine *e);
 /* The new entries of its completion queues wait for what was placed for the queue pair so far. */
@@ -163,6 +186,11 @@ bool offload_region_busy(const struct engine *e, const struct region *region);
 void offload_fail_qp(struct engine *e, struct engine_qp *qp, const struct attached *a);
 /* NULL: it is none of the engine's. */
 struct attached *attached_of(const struct transfers *t, const struct offload *offload);
+/* An echo uses a frame or slab which something else uses already; and does not any more. */
+void frame_keep(struct held_frame *held);
+void frame_unkeep(struct engine *e, struct held_frame *held);
+void slab_keep(struct slab *slab);
+void slab_unkeep(struct transfers *t, struct slab *slab);
 /* A new transfer, which there is room for, is filled in and then given. */
 struct transfer *transfer_add(struct transfers *t, struct attached *a);
 void transfer_give(struct attached *a);
@@ -214,8 +242,8 @@ uint32_t sides_leave(struct engine *e, uint64_t now_ns);
 bool side_is_fetching(const struct engine_qp *qp);
 /* Some wait for the link's queue, or for what is to be there then. */
 bool sides_wait(const struct transfers *t, uint16_t link);
-/* The packet has left its transmit queue, one way or the other. */
-void side_release(struct transfers *t, const struct port_packet *packet);
+/* The packet has left its transmit queue: `taken` by the port, or dropped. */
+void side_release(struct engine *e, struct side_packet *side, bool taken);
 /* What has not gone to a queue is dropped: of a flow; of a link; of an offload that has failed. */
 void sides_withdraw(struct engine *e, uint32_t flow);
 void sides_drop_link(struct engine *e, uint16_t link);

@@ -319,24 +319,36 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 	dispatch(qp, packet, placements, now_ns);
 }
 
-void qp_payload_lost(struct qp *qp, struct placements *placements)
+static void fail_payload(
+	struct qp *qp, const struct placements *placements, enum frl_wc_status status)
 {
 	struct frl_wc *wc = placements->completion;
 
 	if (wc) {
-		wc->status = FRL_WC_REM_ABORT_ERR;
+		wc->status = status;
 		wc->byte_len = placements->received ? wc->byte_len - placements->received : 0;
 		/* As a success it was perhaps nothing that the channel had asked for. */
 		cq_hurry(qp->recv_cq, wc);
 	} else if (placements->received && qp->responder.recv) {
 		receive_complete(qp,
 			&(struct frl_wc){
-				.status = FRL_WC_REM_ABORT_ERR,
+				.status = status,
 				.byte_len = receive_placed(qp) - placements->received,
 			},
 			false);
 	}
-	qp_fail(qp, FRL_WC_REM_ABORT_ERR);
+	qp_fail(qp, status);
+}
+
+void qp_payload_lost(struct qp *qp, struct placements *placements)
+{
+	fail_payload(qp, placements, FRL_WC_REM_ABORT_ERR);
+}
+
+void qp_payload_refused(struct qp *qp, const struct placements *placements, const char *why)
+{
+	qp_explain(qp, why);
+	fail_payload(qp, placements, FRL_WC_LOC_PROT_ERR);
 }
 
 bool qp_wants_output(const struct qp *qp)

@@ -58,6 +58,7 @@ struct send_wqe {
 	uint8_t n_sge;
 	struct frl_sge *sge;  /* the slot's own room */
 	uint8_t *inline_data; /* likewise */
+	uint64_t keep;        /* of struct frl_send_wr */
 	union {
 		struct {
 			uint64_t compare_add;
@@ -271,6 +272,7 @@ struct placement {
 	const struct region *region;
 	const struct frl_recv_action *action; /* NULL: COPY */
 	const uint8_t *src;                   /* REDUCE: the first operand */
+	uint64_t keep; /* of struct frl_recv_wr, if all of the payload goes there; else 0 */
 };
 
 /* "Do this to the eight bytes there, atomically, and note what was there before." */
@@ -308,6 +310,9 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
  */
 void qp_payload_lost(struct qp *qp, struct placements *placements);
 
+/* The same of payload that has no place at this end, for the reason given: FRL_WC_LOC_PROT_ERR. */
+void qp_payload_refused(struct qp *qp, const struct placements *placements, const char *why);
+
 struct packet_piece {
 	const uint8_t *addr;
 	uint32_t length;
@@ -321,6 +326,9 @@ struct packet_out {
 	uint32_t n_pieces;
 	bool response; /* payload is memory that the peer reads: it may change at any time */
 	const struct datagram_target *target; /* datagrams: where to; valid as long as `pieces` */
+	/* Requests with payload: of struct frl_send_wr, of the first time that it is sent; else 0.
+	 */
+	uint64_t keep;
 	struct packet_piece pieces[FRL_MAX_SGE];
 };
 
@@ -354,6 +362,13 @@ typedef bool (*qp_offload_test)(const void *arg, const struct offload *offload);
 bool qp_input_reaches(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
 	const void *arg);
 bool qp_output_reaches(const struct qp *qp, qp_offload_test test, const void *arg);
+/*
+ * True when everything that taking this packet in may place goes to memory of such an offload; and
+ * payload may be cut in two there at multiples of *ret_unit bytes, counted from its beginning. In
+ * doubt it is false.
+ */
+bool qp_input_stays(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
+	const void *arg, uint32_t *ret_unit);
 
 /* What was thrown away of a queue pair before qp_input() could see it. */
 struct qp_loss {

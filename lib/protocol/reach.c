@@ -92,6 +92,53 @@ bool qp_input_reaches(const struct qp *qp, const struct wire_packet *packet, qp_
 	}
 }
 
+/* All elements, of which there is one at least. */
+static bool all_are_meant(const struct question *question, const struct frl_sge sge[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (!is_meant(question, sge[i].lkey))
+			return false;
+	return n > 0;
+}
+
+static bool receive_stays(const struct qp *qp, const struct question *question, uint32_t *ret_unit)
+{
+	const struct recv_wqe *wqe = receive_peek(qp);
+
+	if (!wqe || !all_are_meant(question, wqe->sge, wqe->n_sge))
+		return false;
+	if (wqe->action.type != FRL_ACTION_REDUCE)
+		return true;
+	*ret_unit = (uint32_t)frl_dtype_size(wqe->action.dtype);
+	return wqe->n_sge == 1;
+}
+
+static bool result_stays(const struct qp *qp, const struct question *question)
+{
+	struct psn psn;
+	const struct send_wqe *wqe = next_response(qp, &psn);
+
+	return wqe && all_are_meant(question, wqe->sge, wqe->n_sge);
+}
+
+bool qp_input_stays(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
+	const void *arg, uint32_t *ret_unit)
+{
+	const struct question question = { qp->regions, test, arg };
+	bool first = packet->op->flags & OPCODE_FIRST;
+
+	*ret_unit = 1;
+	if (qp->type != FRL_QPT_RC || !is_next(qp, packet))
+		return false;
+	switch (packet->op->operation) {
+	case OPERATION_SEND: return receive_stays(qp, &question, ret_unit);
+	case OPERATION_WRITE:
+		return is_meant(&question, first ? packet->h.reth.rkey : qp->responder.write_rkey);
+	case OPERATION_READ_RESPONSE: return result_stays(qp, &question);
+	default: return false;
+	}
+}
+
 static bool answer_is_meant(const struct qp *qp, const struct question *question)
 {
 	for (uint32_t i = 0; qp->responder.n_pending && i < FRL_MAX_RD_ATOMIC; i++) {
@@ -145,13 +192,14 @@ bool qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns)
 
 	if (qp->type != FRL_QPT_RC)
 		return false;
-	/* It may have come again by itself; asking for what the peer never sent would be wrong. */
-	if (loss->request && receives && psn_equal(loss->psn, qp->responder.epsn)) {
+	/* It may have come again by itself; asking for what the peer never sent would be wrong. If
+	 * one before it was lost in the network, then that is what is missing. */
+	if (loss->request && receives && psn_diff(loss->psn, qp->responder.epsn) >= 0) {
 		responder_ask_again(qp);
 		asks = true;
 	}
 	if (loss->response && qp_sends(qp) && next_response(qp, &psn) &&
-		psn_equal(loss->response_psn, psn)) {
+		psn_diff(loss->response_psn, psn) >= 0) {
 		recovery_repeat(qp, now_ns);
 		asks = true;
 	}

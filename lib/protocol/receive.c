@@ -17,6 +17,7 @@ struct elements {
 	const struct frl_recv_action *action; /* NULL: COPY */
 	const uint8_t *src;                   /* REDUCE: of byte 0; NULL: what is there */
 	const struct offload *offload;        /* who reaches `src` */
+	uint64_t keep;
 };
 
 /*
@@ -53,6 +54,7 @@ static bool walk(const struct elements *e, struct placements *placements, uint32
 				.region = region,
 				.action = e->action,
 				.src = e->src ? e->src + offset + done : dst,
+				.keep = n == length ? e->keep : 0,
 			};
 		done += n;
 		skip = 0;
@@ -123,6 +125,7 @@ static bool elements_of(const struct qp *qp, const struct recv_wqe *wqe, struct 
 		.regions = queue->regions,
 		.sge = wqe->sge,
 		.n_sge = wqe->n_sge,
+		.keep = wqe->keep,
 	};
 	if (action->type != FRL_ACTION_REDUCE)
 		return true;

@@ -143,6 +143,7 @@ int recv_queue_post(struct recv_queue *queue, const struct frl_recv_wr *wr, cons
 	wqe->wr_id = wr->wr_id;
 	wqe->length = length;
 	wqe->action = wr->action;
+	wqe->keep = wr->keep;
 	if (length == 0 || wqe->action.type == FRL_ACTION_COPY)
 		wqe->action.src = 0; /* nothing is read from there */
 	wqe->n_sge = 0;

@@ -12,6 +12,7 @@
 
 #include <ferrule/memory.h>
 
+struct fragments;
 struct offload;
 
 enum {
@@ -30,9 +31,12 @@ struct region {
 	uint32_t access; /* enum frl_access */
 	const void *pd;  /* identity of the protection domain */
 	void *port_mem; /* the engine's: what the port made of the memory; a window: its parent's */
-	/* NULL, or who reaches the memory in the processor's place (it has no port_mem then). A
-	 * window: its parent's. */
+	/* NULL, or who reaches the memory in the processor's place (port_mem is then NULL, or what
+	 * only a NIC reads by). A window: its parent's. */
 	struct offload *offload;
+	/* NULL, or where its payload stays; then `addr` is only a name, and the region has neither
+	 * an lkey nor windows nor other rights than REMOTE_WRITE. */
+	struct fragments *fragments;
 	bool is_window;
 	uint32_t windows;      /* a region: that are bound to it */
 	struct region *parent; /* a window */
@@ -78,13 +82,14 @@ static inline uint8_t *region_memory(const struct region *region, uint64_t va)
 	return region->addr + (va - region->iova);
 }
 
-/* What a work request's lkey names, if it allows this; NULL otherwise. Windows have no lkey. */
+/* What a work request's lkey names, if it allows this; NULL otherwise. Windows have no lkey, nor
+ * has what is only a name. */
 static inline const struct region *region_local(const struct region_table *table, const void *pd,
 	const struct frl_sge *sge, uint32_t access)
 {
 	const struct region *region = region_find(table, sge->lkey);
 
-	if (!region || region->is_window ||
+	if (!region || region->is_window || region->fragments ||
 		!region_allows(region, pd, (uintptr_t)sge->addr, sge->length, access))
 		return 0;
 	return region;

@@ -280,6 +280,7 @@ static bool build_message(const struct qp *qp, const struct send_wqe *wqe, struc
 		wqe->opcode != FRL_WR_RDMA_WRITE;
 	bth->ack_request = is_rc(qp) && (last || asks_inside(r, k));
 	out->h.imm_data = wqe->imm_data; /* or the key to invalidate */
+	out->keep = is_rc(qp) && psn_diff(r->next, r->sent_end) >= 0 ? wqe->keep : 0;
 	if (qp_is_datagram(qp)) {
 		out->target = wqe->target;
 		bth->dest_qpn = wqe->target->qpn;

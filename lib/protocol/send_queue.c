@@ -70,7 +70,7 @@ static bool is_out_of_reach(const struct qp *qp, const struct frl_sge *sge)
 {
 	const struct region *region = region_find(qp->regions, sge->lkey);
 
-	return region && region->offload &&
+	return region && (region->offload || region->fragments) &&
 		region_allows(region, qp->pd, (uintptr_t)sge->addr, sge->length, 0);
 }
 
@@ -235,6 +235,7 @@ int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_ob
 	wqe->remote_addr = wr->remote_addr;
 	wqe->rkey = wr->rkey;
 	wqe->imm_data = wr->imm_data; /* or the key to invalidate */
+	wqe->keep = wr->keep;
 	take_operands(qp, wqe, wr, objects);
 	r->end = psn_add(r->end, wqe->packets);
 	r->tail++;

@@ -19,6 +19,7 @@ struct recv_wqe {
 	uint32_t n_sge;
 	struct frl_sge *sge;
 	struct frl_recv_action action;
+	uint64_t keep;
 };
 
 /* Requests [head, tail); both run freely, modulo 2^32. */

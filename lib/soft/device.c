@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "drivers/dpdk/dpdk.h"
+#include "drivers/raw/raw.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
@@ -16,6 +17,7 @@
 enum {
 	MAX_CQ_DEPTH = 65536,
 	MAX_WR = 16384,
+	MIN_PAYLOAD = 256, /* of a path MTU that nobody has asked for */
 };
 
 static void guard_lock(void *arg)
@@ -51,19 +53,37 @@ static int take_addresses(struct soft_device *device, const struct frl_device_co
 	return rc;
 }
 
-static int open_port(
-	struct soft_device *device, const struct frl_device_config *config, const uint8_t mac[6])
+static int open_raw_port(struct soft_device *device, const struct frl_device_config *config,
+	const struct gid_table *gids, const uint8_t mac[6])
+{
+	struct raw_port_config port = {
+		.text = config->port,
+		.gids = gids,
+		.max_payload = config->path_mtu ? config->path_mtu : WIRE_MAX_MTU,
+		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
+		.max_kept = config->held_frames,
+	};
+
+	memcpy(port.mac, mac, sizeof(port.mac));
+	return raw_port_open(&port, &device->port);
+}
+
+static int open_port(struct soft_device *device, const struct frl_device_config *config,
+	const struct gid_table *gids, const uint8_t mac[6])
 {
 	const struct settings *settings = settings_get();
 	struct dpdk_port_config port = {
 		.devargs = config->port,
 		.max_payload = config->path_mtu ? config->path_mtu : WIRE_MAX_MTU,
-		.min_payload = config->path_mtu ? config->path_mtu : 256,
+		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
+		.max_kept = config->held_frames,
 		.eal_mem_mb = (uint32_t)settings->eal_mem_mb,
 		.eal_args = settings->eal_args,
 		.guard = { guard_lock, guard_unlock, &device->base.guard },
 	};
 
+	if (raw_is_port(config->port))
+		return open_raw_port(device, config, gids, mac);
 	memcpy(port.mac, mac, sizeof(port.mac));
 	return dpdk_port_open(&port, &device->port);
 }
@@ -102,11 +122,14 @@ static void describe(struct soft_device *device, const struct frl_device_config 
 	device->base.gids = *gids;
 	memcpy(attr->mac, caps->mac, sizeof(attr->mac));
 	attr->path_mtu = config->path_mtu && config->path_mtu < mtu ? config->path_mtu : mtu;
+	attr->held_frames = caps->has_far ? 0 : caps->max_kept;
 	attr->lossless = caps->lossless;
 	attr->local_fabric = caps->on_demand;
 	snprintf(attr->port, sizeof(attr->port), "%s", config->port ? config->port : caps->kind);
-	if (caps->on_demand && config->icrc == FRL_ICRC_AUTO)
+	if ((caps->on_demand || caps->has_far) && config->icrc == FRL_ICRC_AUTO)
 		device->base.capabilities |= FRL_CAP_NO_ICRC;
+	device->base.has_far = caps->has_far;
+	device->base.far_gpu = caps->far_gpu;
 	describe_limits(attr);
 }
 
@@ -161,6 +184,7 @@ static void close_device(struct frl_device *base)
 	soft_stop_thread(device);
 	engine_fini(&device->engine);
 	device->port->ops->close(device->port);
+	engine_port_closed(&device->engine);
 	free_device(device);
 }
 
@@ -190,6 +214,7 @@ static const struct device_ops soft_ops = {
 	.kind = "software",
 	.pd_size = sizeof(struct frl_pd),
 	.mr_size = sizeof(struct soft_mr),
+	.fragments_size = sizeof(struct soft_fragments),
 	.mw_size = sizeof(struct soft_mw),
 	.ah_size = sizeof(struct soft_ah),
 	.channel_size = sizeof(struct soft_channel),
@@ -210,11 +235,18 @@ static const struct device_ops soft_ops = {
 	.mr_reg = soft_mr_reg,
 	.mr_rereg = soft_mr_rereg,
 	.mr_dereg = soft_mr_dereg,
+	.mr_map_far = soft_mr_map_far,
 	.offload_attach = soft_offload_attach,
 	.offload_detach = soft_offload_detach,
 	.mw_alloc = soft_mw_alloc,
 	.mw_dealloc = soft_mw_dealloc,
 	.mw_rkey = soft_mw_rkey,
+	.fragments_create = soft_fragments_create,
+	.fragments_destroy = soft_fragments_destroy,
+	.fragments_memory = soft_fragments_memory,
+	.fragments_arm = soft_fragments_arm,
+	.fragments_count = soft_fragments_count,
+	.fragments_release = soft_fragments_release,
 	.ah_create = soft_ah_create,
 	.ah_destroy = soft_ah_destroy,
 	.channel_create = soft_channel_create,
@@ -275,7 +307,7 @@ static int start_device(struct soft_device *device, const struct soft_open *want
 	memcpy(mac, wanted->mac, sizeof(mac));
 	rc = take_addresses(device, wanted->config, &engine, mac);
 	if (!rc)
-		rc = open_port(device, wanted->config, mac);
+		rc = open_port(device, wanted->config, &engine.gids, mac);
 	if (rc)
 		return rc;
 	rc = start_engine(device, wanted->config, &engine);

@@ -8,11 +8,12 @@
 #include "lib/base/ip.h"
 #include "lib/soft/soft.h"
 
-/* The port never sees memory that it cannot read: its payload is in the engine's buffers then. */
+/* The port never sees memory that it cannot read: its payload is in the engine's buffers then, or
+ * stays in the port's. */
 static int map(struct soft_device *device, const struct frl_mr *mr, struct port_mem **ret_mem)
 {
 	*ret_mem = NULL;
-	return mr->offload
+	return mr->offload || mr->fragments
 		? 0
 		: device->port->ops->mem_map(device->port, mr->addr, mr->length, ret_mem);
 }
@@ -37,6 +38,7 @@ int soft_mr_reg(struct frl_mr *base)
 		.access = base->access,
 		.pd = base->pd,
 		.offload = base->offload,
+		.fragments = base->fragments ? &soft_fragments(base->fragments)->core : NULL,
 	};
 	device_enter(&device->base);
 	rc = map(device, base, &mem);
@@ -61,6 +63,11 @@ static int check_idle(struct soft_device *device, const struct soft_mr *mr)
 	if (mr->region.windows)
 		return frl_fail(-EBUSY,
 			"memory windows are bound to the memory region: invalidate them first");
+	if (mr->region.fragments)
+		return fragments_region_armed(&mr->region)
+			? frl_fail(-EBUSY,
+				  "a part of the region is armed: frl_fragments_release() it first")
+			: 0;
 	if (engine_region_queued(&device->engine, &mr->region) ||
 		(mr->region.port_mem &&
 			!device->port->ops->mem_idle(device->port, mr->region.port_mem)))
@@ -101,6 +108,7 @@ int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *want
 		unmap(device, mr->region.port_mem);
 		mr->region.port_mem = mem;
 	}
+	engine_forget_region(&device->engine, &mr->region);
 	change_region(&mr->region, flags, wanted);
 leave:
 	device_leave(&device->base);
@@ -119,6 +127,24 @@ int soft_mr_dereg(struct frl_mr *base)
 		engine_remove_region(&device->engine, &mr->region);
 		unmap(device, mr->region.port_mem);
 	}
+	device_leave(&device->base);
+	return rc;
+}
+
+int soft_mr_map_far(struct frl_mr *base, int fd, uint64_t offset)
+{
+	struct soft_device *device = soft_device(base->device);
+	struct port *port = device->port;
+	struct port_mem *mem;
+	int rc;
+
+	if (!port->ops->mem_map_far)
+		return frl_fail(-ENOTSUP, "port %s sends nothing out of GPU memory by itself",
+			port->caps.kind);
+	device_enter(&device->base);
+	rc = port->ops->mem_map_far(port, base->addr, base->length, fd, offset, &mem);
+	if (!rc)
+		soft_mr(base)->region.port_mem = mem;
 	device_leave(&device->base);
 	return rc;
 }

@@ -8,6 +8,7 @@
  *	queue.c       completion queues and channels, receive queues
  *	queue_pair.c  queue pairs
  *	memory.c      regions, windows, address handles
+ *	fragments.c   shares of the port's packet buffers
  *	fabric.c      links of the local fabric
  *	address.c     the addresses of a network port
  *	describe.c    queue pairs, for the control daemon
@@ -22,6 +23,7 @@
 
 #include "drivers/device.h"
 #include "lib/engine/engine.h"
+#include "lib/engine/fragments.h"
 
 enum { QP_REASON = 256 };
 
@@ -71,6 +73,11 @@ struct soft_mw {
 	struct region region;
 };
 
+struct soft_fragments {
+	struct frl_fragments base;
+	struct fragments core;
+};
+
 struct soft_ah {
 	struct frl_ah base;
 	struct engine_ah engine;
@@ -101,7 +108,7 @@ struct soft_qp {
 };
 
 /* The common part comes first in each of them. */
-#define SOFT_OBJECTS(X) X(device) X(mr) X(mw) X(ah) X(cq) X(srq) X(qp)
+#define SOFT_OBJECTS(X) X(device) X(mr) X(mw) X(fragments) X(ah) X(cq) X(srq) X(qp)
 #define SOFT_CAST(name)                                                              \
 	static inline struct soft_##name *soft_##name(const struct frl_##name *base) \
 	{                                                                            \
@@ -141,6 +148,7 @@ void soft_note_poll(struct frl_device *device);
 int soft_mr_reg(struct frl_mr *mr);
 int soft_mr_rereg(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 int soft_mr_dereg(struct frl_mr *mr);
+int soft_mr_map_far(struct frl_mr *mr, int fd, uint64_t offset);
 /* Only one of the two at a time; the offload maps and unmaps memory without the guard. */
 int soft_offload_attach(struct frl_device *device, struct offload *offload);
 void soft_offload_detach(struct frl_device *device, struct offload *offload);
@@ -154,6 +162,18 @@ void soft_ah_destroy(struct frl_ah *ah);
 enum { SILENCE = 200 };
 void soft_describe_silence(
 	const struct soft_device *device, const struct frl_ah_attr *attr, char *out, size_t size);
+
+/* fragments.c */
+
+int soft_fragments_create(struct frl_fragments *fragments, uint32_t frames);
+void soft_fragments_destroy(struct frl_fragments *fragments);
+int soft_fragments_memory(
+	struct frl_device *device, unsigned index, void **ret_addr, size_t *ret_length);
+int soft_fragments_arm(struct frl_fragments *fragments, const struct frl_mr *mr,
+	const struct fragments_range *range, uint32_t *ret_token);
+int soft_fragments_count(
+	struct frl_fragments *fragments, uint32_t token, uint32_t *ret_n, size_t *ret_bytes);
+int soft_fragments_release(struct frl_fragments *fragments, uint32_t token);
 
 /* queue.c */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Collectives over networks that lose, double, overtake and damage frames, a world a seed.
- *   FRL_SEED_FROM=n FRL_SEEDS=n   which seeds (from 1, 200 of them; 80 under AddressSanitizer)
+ *   FRL_SEED_FROM=n FRL_SEEDS=n   which seeds (from 1, 200 of them; 50 under AddressSanitizer)
  *   FRL_SEED=n                    this one alone, with a trace of its packets
  */
 #include "tests/sim/coll_script.h"
@@ -16,7 +16,7 @@
 enum {
 	SEEDS_FOR_EVERYTHING = 200, /* so many show everything for certain */
 #ifdef __SANITIZE_ADDRESS__
-	SEEDS = 80, /* four times as slow: the same code, for its memory errors */
+	SEEDS = 50, /* four times as slow: the same code, for its memory errors */
 #else
 	SEEDS = SEEDS_FOR_EVERYTHING,
 #endif

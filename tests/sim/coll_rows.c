@@ -479,13 +479,19 @@ static uint64_t run_world(const struct row *row, uint64_t moment)
 	return partials;
 }
 
+#ifdef __SANITIZE_ADDRESS__
+enum { MOMENTS_APART = 3 }; /* five times as slow: the same code, for its memory errors */
+#else
+enum { MOMENTS_APART = 1 };
+#endif
+
 static void run_row(const struct row *row)
 {
 	uint64_t partials = 0;
 
 	if (row->cuts == 0)
 		run_world(row, 0);
-	for (int i = 0; i < row->cuts; i++)
+	for (int i = 0; i < row->cuts; i += MOMENTS_APART)
 		partials += run_world(row, (uint64_t)i);
 	SIM_CHECK(row->cuts == 0 || partials > 0, "%s cut no message off", row->name);
 }

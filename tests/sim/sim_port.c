@@ -61,7 +61,7 @@ static uint16_t rx_burst(struct port *base, struct port_frame frames[], uint16_t
 	struct sim_port *port = port_of(base);
 	uint16_t n = 0;
 
-	SIM_CHECK(port->n_handed_out <= base->caps.max_held,
+	SIM_CHECK(port->n_handed_out <= base->caps.max_held + base->caps.max_kept,
 		"%s: a burst before the last one came back", port->name);
 	SIM_CHECK(max <= PORT_BURST, "%s: asks for %u frames", port->name, max);
 	if (random_below(&port->random, port->config.in_place ? 2 : 8) == 0)

@@ -17,9 +17,11 @@
 
 enum { JOB_RANKS = 8, JOB_RAILS = 4, JOB_TEXT = 1024 };
 
-/* Tests are shorter where the thread sanitizer makes all slow. */
+/* Tests are shorter where a sanitizer makes all slow. */
 #if defined(__SANITIZE_THREAD__)
 #define JOB_SHARE 8
+#elif defined(__SANITIZE_ADDRESS__)
+#define JOB_SHARE 4
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define JOB_SHARE 8

@@ -76,6 +76,7 @@ void host_free(struct host *host)
 {
 	engine_fini(&host->engine);
 	fake_port_fini(&host->port);
+	engine_port_closed(&host->engine);
 	for (unsigned i = 0; i < HOST_QPS; i++) {
 		free(host->qps[i].storage);
 		free(host->cqs[i].waits);

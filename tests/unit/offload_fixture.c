@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/unit/offload_fixture.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum { QUIET = 200 }; /* rounds: what is done out of order is seen late */
@@ -18,17 +19,24 @@ void offload_fill(uint8_t *bytes, uint32_t length)
 		bytes[i] = offload_byte(i);
 }
 
-static void add_region(struct offload_pair *pair)
+static void add_region(struct offload_pair *pair, const struct offload_config *config)
 {
 	struct host *host = pair->b;
 
 	mock_offload_init(&pair->mock, 1);
-	host->port.base.caps.max_held = OFFLOAD_HELD;
+	host->port.base.caps.max_held = config->held ? config->held : OFFLOAD_HELD;
+	if (config->is_far) {
+		pair->far = mock_offload_memory(
+			&pair->mock, (size_t)FAKE_FAR_SLOTS * FAKE_FAR_SLOT);
+		host->port.far_there = pair->far->there;
+		host->port.far_view = pair->far->view;
+	}
 	ck_assert_int_eq(mock_offload_attach(&pair->mock, &host->engine), 0);
-	pair->memory = mock_offload_memory(&pair->mock, OFFLOAD_MEMORY);
+	pair->memory = mock_offload_memory(
+		&pair->mock, config->memory ? config->memory : OFFLOAD_MEMORY);
 	pair->region = (struct region){
 		.addr = pair->memory->there,
-		.length = OFFLOAD_MEMORY,
+		.length = pair->memory->size,
 		.iova = (uintptr_t)pair->memory->there,
 		.access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE |
 			FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND,
@@ -46,18 +54,22 @@ void offload_pair_open(struct offload_pair *pair, const struct offload_config *c
 	};
 	const struct host_qp_config qp = {
 		.type = config->type,
-		.capabilities = config->in_place ? FRL_CAP_NO_ICRC : 0,
+		.capabilities = config->in_place || (config->is_far && !config->has_icrc)
+			? FRL_CAP_NO_ICRC
+			: 0,
 	};
 
 	current = pair;
 	pair->b = host_new(&hosts[1]);
+	pair->b->port.map_error = config->copies ? -ENOTSUP : 0;
 	pair->a = config->loop ? pair->b : host_new(&hosts[0]);
+	pair->a->port.base.caps.has_far = pair->b->port.base.caps.has_far = config->is_far;
 	/* One that is there already, and one that comes later. */
 	if (config->loop)
-		add_region(pair);
+		add_region(pair, config);
 	host_pair(pair->a, 0, pair->b, 1, &qp);
 	if (!config->loop)
-		add_region(pair);
+		add_region(pair, config);
 }
 
 void offload_pair_close(struct offload_pair *pair)

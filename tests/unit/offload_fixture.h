@@ -15,13 +15,20 @@ struct offload_config {
 	enum frl_qp_type type; /* RC */
 	bool loop;             /* both are one */
 	bool in_place;         /* and on demand, without ICRC */
+	bool copies;           /* the port refers to no memory */
+	/* What `b` receives goes on in memory of the offload's; without an ICRC, or with one; and
+	 * the frames that the port spares (OFFLOAD_HELD). */
+	bool is_far;
+	bool has_icrc;
+	uint32_t held;
+	uint32_t memory; /* bytes (OFFLOAD_MEMORY) */
 };
 
 /* Queue pair 0 of `a` is connected with 1 of `b`, whose the memory is. */
 struct offload_pair {
 	struct host *a, *b;
 	struct mock_offload mock;
-	struct mock_memory *memory;
+	struct mock_memory *memory, *far;
 	struct region region;
 };
 

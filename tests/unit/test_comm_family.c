@@ -24,7 +24,7 @@ struct user {
 
 static void sum_ones(struct rank *rank, struct frl_comm *comm, size_t count)
 {
-	int32_t *ones = malloc(count * sizeof(*ones)), *sums = malloc(count * sizeof(*sums));
+	int32_t *ones = calloc(count, sizeof(*ones)), *sums = calloc(count, sizeof(*sums));
 
 	for (size_t i = 0; i < count; i++)
 		ones[i] = 1;

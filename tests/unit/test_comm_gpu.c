@@ -13,8 +13,12 @@
 #include "collectives/compute.h"
 #include "gpudirect/queue.h"
 #include "tests/unit/comm_gpu_fixture.h"
+#include "tests/unit/comm_gpu_passed.h"
+#include "tests/unit/run_self.h"
 
 enum { SEGMENTS = JOB_SHARE > 1 ? 35001 : 70001, MANY = 40 };
+/* As many ranks, at the least and at the most, where each number of them is tried. */
+enum { FEWEST = JOB_SHARE > 1 ? 3 : 1, MOST = JOB_SHARE > 1 ? 3 : 4 };
 
 /* Small messages, those just too long for that, several segments. */
 static const size_t counts[] = { 0, 1, 3, 1000, 1017, 5000, SEGMENTS };
@@ -319,6 +323,64 @@ START_TEST(many_at_once)
 }
 END_TEST
 
+/* ---- communicators made of one that is at work: each has what it needs of the GPU */
+
+static void run_in(struct rank *rank, struct frl_comm *comm, unsigned seed)
+{
+	struct rank member = *rank;
+	struct trial trial = {
+		.c = { .coll = FRL_ALLREDUCE, .count = 20011, .dtype = FRL_FLOAT32 },
+		.where = seed % 2 ? ALL_ON_GPU : where(ONE_BUFFER, rank, false),
+		.seed = seed,
+	};
+
+	member.comm = comm;
+	member.number = frl_comm_rank(comm);
+	member.ranks = frl_comm_size(comm);
+	if (!trial_run(&member, &trial))
+		complain(rank, "communicator %u: %s", seed, member.failure);
+}
+
+static void run_split(struct rank *rank)
+{
+	enum { LONG = 50000 };
+	struct frl_comm *half = NULL, *copy = NULL;
+	int32_t *values = malloc(LONG * sizeof(*values));
+	uint8_t *memory = test_gpu_alloc(LONG * sizeof(*values));
+	struct frl_request *request;
+
+	for (int i = 0; i < LONG; i++)
+		values[i] = i + rank->number;
+	test_gpu_put(memory, values, LONG * sizeof(*values));
+	if (!expect(rank,
+		    frl_allreduce_start(
+			    rank->comm, memory, memory, LONG, FRL_INT32, FRL_SUM, &request) == 0))
+		return;
+	if (expect(rank, frl_comm_split(rank->comm, rank->number % 2, 0, &half) == 0)) {
+		run_in(rank, half, 1);
+		expect(rank, frl_comm_duplicate(half, &copy) == 0);
+		frl_comm_destroy(half);
+	}
+	for (unsigned i = 2; copy && i < 4; i++)
+		run_in(rank, copy, i);
+	frl_comm_destroy(copy);
+	expect(rank, frl_request_wait(request) == 0);
+	test_gpu_get(values, memory, LONG * sizeof(*values));
+	for (int i = 0; i < LONG && !rank->failure[0]; i++)
+		expect(rank, values[i] == i * rank->ranks + rank->ranks * (rank->ranks - 1) / 2);
+	run_in(rank, rank->comm, 4);
+	test_gpu_free(memory);
+	free(values);
+}
+
+START_TEST(split_and_duplicate)
+{
+	struct job job = { .ranks = 4, .main = run_split };
+
+	job_run(&job);
+}
+END_TEST
+
 /* ---- what is kept */
 
 /* The second time nothing is asked of the driver that takes long. */
@@ -417,31 +479,77 @@ START_TEST(small_ones_take_two_launches)
 }
 END_TEST
 
-int main(void)
-{
-	Suite *suite = suite_create("comm_gpu");
-	TCase *tcase = tcase_create("comm_gpu");
-	SRunner *runner = srunner_create(suite);
-	int failed;
+/* ---- without kernels: in a process of its own, since settings are read once */
 
-	if (!test_gpu_open())
-		return SKIPPED;
-	tcase_add_loop_test(tcase, every_operation, 0, 4 * PATTERNS);
-	tcase_add_loop_test(tcase, every_algorithm, 0, 2 * FRL_ALGOS);
-	tcase_add_loop_test(tcase, every_type, 0, 4);
-	tcase_add_loop_test(tcase, every_format, 0, 4 * (FRL_WIRES - 1));
-	tcase_add_loop_test(tcase, sends_and_receives, 0, 4);
+START_TEST(needs_no_kernels)
+{
+	ck_assert(compute_is_staged());
+	ck_assert(!fake || (fake->calls("cuLaunchHostFunc") && !fake->calls("cuLaunchKernel")));
+	ck_assert(!fake || !fake->calls("cuModuleLoadData"));
+}
+END_TEST
+
+static void add_staged(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, every_operation, 2 * PATTERNS, 3 * PATTERNS);
+	tcase_add_loop_test(tcase, every_type, 2, 3);
+	tcase_add_loop_test(tcase, every_format, FRL_WIRES - 1, 2 * (FRL_WIRES - 1));
+	tcase_add_loop_test(tcase, sends_and_receives, 2, 3);
+	tcase_add_loop_test(tcase, many_at_once, 1, 2);
+	tcase_add_test(tcase, is_kept);
+	tcase_add_test(tcase, small_ones_take_two_launches);
+	tcase_add_test(tcase, needs_no_kernels);
+}
+
+static bool passes_staged(void)
+{
+	char text[4096] = "";
+	int status = run_self("staged", "FRL_GPU_TIER", "staged", text, sizeof(text));
+
+	printf("%s", text);
+	return status == EXIT_SUCCESS || status == SKIPPED;
+}
+
+static void add_all(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, every_operation, (FEWEST - 1) * PATTERNS, MOST * PATTERNS);
+	tcase_add_loop_test(tcase, every_algorithm, 0, JOB_SHARE > 1 ? FRL_ALGOS : 2 * FRL_ALGOS);
+	comm_gpu_add_passed(tcase);
+	tcase_add_loop_test(tcase, every_type, FEWEST - 1, MOST);
+	tcase_add_loop_test(
+		tcase, every_format, (FEWEST - 1) * (FRL_WIRES - 1), MOST * (FRL_WIRES - 1));
+	tcase_add_loop_test(tcase, sends_and_receives, FEWEST - 1, MOST);
 	tcase_add_test(tcase, forwarded);
 	tcase_add_loop_test(tcase, many_at_once, 0, 3);
+	tcase_add_test(tcase, split_and_duplicate);
 	tcase_add_test(tcase, is_kept);
 	tcase_add_test(tcase, blocks);
 	tcase_add_test(tcase, small_ones_take_two_launches);
+}
+
+/* With an argument: staged. */
+int main(int argc, char **argv)
+{
+	Suite *suite = suite_create(argc > 1 ? "comm_gpu staged" : "comm_gpu");
+	TCase *tcase = tcase_create("comm_gpu");
+	SRunner *runner = srunner_create(suite);
+	int failed = argc > 1 || passes_staged() ? 0 : 1;
+
+	/* Too old for kernels. */
+	if (argc > 1)
+		setenv("FAKE_CUDA_ATTRIBUTES", "75=7", 1);
+	if (!test_gpu_open())
+		return SKIPPED;
+	if (argc > 1)
+		add_staged(tcase);
+	else
+		add_all(tcase);
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 120);
 	/* EAL starts once a process. */
 	srunner_set_fork_status(runner, CK_NOFORK);
 	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
+	failed += srunner_ntests_failed(runner);
 	srunner_free(runner);
 	failed += !test_gpu_close();
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -15,7 +15,9 @@
 #include "collectives/compute.h"
 #include "tests/unit/comm_gpu_fixture.h"
 
-enum { SHORT = 100, LONG = 40000, CALLS = 60, TIMEOUT_MS = 20000, PATIENCE = 100 };
+enum { SHORT = 100, LONG = 40000, TIMEOUT_MS = 20000, PATIENCE = 100 };
+/* What is left behind by each of them the address sanitizer is to see as well. */
+enum { CALLS = JOB_SHARE > 4 ? 7 : 60 };
 
 static const size_t lengths[] = { SHORT, LONG };
 
@@ -158,7 +160,7 @@ START_TEST(any_call)
 	struct fault fault = { .result = results[_i / 2], .count = lengths[_i % 2] };
 	unsigned failures = 0;
 
-	for (fault.nth = 1; fault.nth <= CALLS / JOB_SHARE; fault.nth++) {
+	for (fault.nth = 1; fault.nth <= CALLS; fault.nth++) {
 		struct job job = {
 			.ranks = 2, .main = run_faulty, .arg = &fault, .timeout_ms = TIMEOUT_MS
 		};

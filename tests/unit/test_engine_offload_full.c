@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What happens when offloads take less than comes: who is asked again, who goes on, who is
- * blamed. */
+/* What happens when offloads take less than comes: who is asked again, who goes on, who is blamed.
+ * And when ports keep what they have sent. */
+#include <errno.h>
 #include <stdlib.h>
 
+#include "lib/base/error.h"
 #include "tests/unit/offload_fixture.h"
 
 static struct offload_pair p;
@@ -236,6 +238,148 @@ START_TEST(another_stands_still)
 }
 END_TEST
 
+/* ---- ports that take less time to send than to say so */
+
+static const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
+
+static void open_pair(void)
+{
+	offload_pair_open(&p, &(struct offload_config){ 0 });
+	offload_fill(p.memory->view, OFFLOAD_MEMORY);
+}
+
+enum {
+	LENT = 256, /* buffers that the port has at most */
+	MANY_PACKETS = 400,
+};
+
+static bool is_reference(uint32_t k)
+{
+	const struct port_packet *packet = &p.b->port.sent[k].packet;
+
+	return !packet->copy && packet->pieces[0].mem;
+}
+
+/* What the port still refers to stays as it is, however late it says that it does not any more, and
+ * nothing waits for that: the rest is copied. */
+START_TEST(by_reference)
+{
+	uint32_t n_mapped;
+
+	open_pair();
+	p.mock.speed = UINT32_MAX;
+	n_mapped = p.b->port.n_mapped;
+	ck_assert_uint_gt(n_mapped, LENT);
+	for (unsigned round = 0; round < 3; round++) {
+		host_post_recv(p.a, 0, 5, 0, HOST_MEMORY);
+		host_post_recv(p.a, 0, 6, 0, MANY_PACKETS * HOST_MTU - HOST_MEMORY);
+		offload_post(p.b, 1, send, 0, HOST_MEMORY);
+		offload_post(p.b, 1, send, HOST_MEMORY, MANY_PACKETS * HOST_MTU - HOST_MEMORY);
+		for (unsigned k = 0; k < 4 * MANY_PACKETS; k++) {
+			p.b->now_ns += 100;
+			host_poll(p.b);
+		}
+		p.a->now_ns = p.b->now_ns;
+		ck_assert_uint_eq(p.b->port.n_sent, MANY_PACKETS);
+		for (uint32_t k = 0; k < MANY_PACKETS; k++) {
+			const struct wire_packet *packet = host_sent(p.b, k, NULL);
+
+			ck_assert(is_reference(k) == (k < LENT));
+			for (uint32_t i = 0; i < HOST_MTU; i++)
+				ck_assert_uint_eq(
+					packet->payload[i], offload_byte(k * HOST_MTU + i));
+		}
+		offload_settle(&p);
+		for (unsigned k = 0; k < 2; k++) {
+			host_expect_wc(&p.a->cqs[0], 5 + k, FRL_WC_SUCCESS);
+			host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
+		}
+	}
+	ck_assert_uint_eq(p.a->engine.stats.drop_bad_icrc, 0);
+	ck_assert_uint_eq(p.b->engine.stats.retransmits, 0);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* Packets that leave the queue and not by the port give back what they would have lent. */
+START_TEST(withdrawn_references)
+{
+	struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
+
+	open_pair();
+	p.mock.speed = UINT32_MAX;
+	for (unsigned k = 0; k < 2 * LENT / 32; k++) {
+		host_pair(p.a, 2, p.b, 2, NULL);
+		p.b->port.room[0] = 0;
+		offload_post(p.b, 2, send, 0, 32 * HOST_MTU);
+		for (unsigned round = 0; round < 8; round++)
+			host_poll(p.b);
+		ck_assert(engine_link_queued(&p.b->engine, 0));
+		ck_assert_int_eq(host_modify(p.b, 2, &attr, FRL_QP_STATE, NULL), 0);
+		ck_assert(!engine_link_queued(&p.b->engine, 0));
+		host_expect_wc(&p.b->cqs[2], 1, FRL_WC_WR_FLUSH_ERR);
+		for (unsigned end = 0; end < 2; end++) {
+			struct host *host = end ? p.a : p.b;
+
+			engine_remove_qp(&host->engine, &host->qps[2].qp);
+			free(host->qps[2].storage);
+			host->qps[2].storage = NULL;
+		}
+	}
+	p.b->port.room[0] = FAKE_UNLIMITED;
+	host_post_recv(p.a, 0, 5, 0, HOST_MTU);
+	offload_post(p.b, 1, send, 0, HOST_MTU);
+	for (unsigned round = 0; round < 4; round++)
+		host_poll(p.b);
+	ck_assert_uint_eq(p.b->port.n_sent, 1);
+	ck_assert(is_reference(0));
+	offload_settle(&p);
+	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* The port may look at them until it is closed, which is after the engine's end. */
+START_TEST(references_at_the_end)
+{
+	open_pair();
+	p.mock.speed = UINT32_MAX;
+	offload_post(p.b, 1, send, 0, 4 * HOST_MTU);
+	if (_i)
+		engine_drop_link(&p.b->engine, 0);
+	for (unsigned round = 0; round < 8; round++)
+		host_poll(p.b);
+	ck_assert_uint_eq(p.b->port.n_sent, _i ? 0 : 4);
+	engine_remove_region(&p.b->engine, &p.region);
+	mock_offload_detach(&p.mock, &p.b->engine);
+	host_free(p.b);
+	host_free(p.a);
+	mock_offload_fini(&p.mock);
+}
+END_TEST
+
+/* Ports that take no references to such memory, and those whose peers would read it in place. */
+START_TEST(not_by_reference)
+{
+	frl_fail(-EIO, "before");
+	offload_pair_open(&p, &(struct offload_config){ .in_place = _i, .copies = !_i });
+	ck_assert_str_eq(frl_last_error(), "before"); /* that is no failure */
+	offload_fill(p.memory->view, OFFLOAD_MEMORY);
+	ck_assert_uint_eq(p.b->port.n_mapped, 0);
+	p.mock.speed = UINT32_MAX;
+	host_post_recv(p.a, 0, 5, 0, HOST_MTU);
+	offload_post(p.b, 1, send, 0, HOST_MTU);
+	for (unsigned round = 0; round < 4; round++)
+		host_poll(p.b);
+	ck_assert_uint_eq(p.b->port.n_sent, 1);
+	ck_assert(!is_reference(0));
+	offload_settle(&p);
+	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
+	check_bytes(p.a->memory, HOST_MTU);
+	offload_pair_close(&p);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("engine_offload_full");
@@ -249,6 +393,10 @@ int main(void)
 	tcase_add_test(tests, own_time_is_not_the_peers);
 	tcase_add_loop_test(tests, asked_and_gone, 0, 2);
 	tcase_add_loop_test(tests, another_stands_still, 0, 2);
+	tcase_add_test(tests, by_reference);
+	tcase_add_test(tests, withdrawn_references);
+	tcase_add_loop_test(tests, references_at_the_end, 0, 2);
+	tcase_add_loop_test(tests, not_by_reference, 0, 2);
 	suite_add_tcase(suite, tests);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

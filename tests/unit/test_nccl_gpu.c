@@ -125,6 +125,12 @@ static const struct row {
 	{ "0", NULL, "local", NULL, 0, 0, NULL },
 	{ "1", NULL, "local", NULL, NCCL_PTR_CUDA, 0, NULL },
 	{ "1", "mapped", "local", "118=0", NCCL_PTR_CUDA, 0, NULL },
+	{ "1", "staged", "local", NULL, NCCL_PTR_CUDA, 0, NULL },
+	/* Too old for kernels. */
+	{ "1", "staged", "local", "75=7", NCCL_PTR_CUDA, 0, NULL },
+	{ "1", NULL, "local", "75=7", 0, 0, "local takes no memory .*compute capability 7" },
+	{ NULL, "staged", "local", NULL, 0, 0, NULL },
+	{ "1", "staged", "verbs:nic0", NULL, 0, 0, "nic0 takes no memory .*FRL_GPU_TIER=staged" },
 	{ "1", "dma-buf", "local", NULL, 0, 0,
 		"local takes no memory of GPUs, though FERRULE_GPU=1: .*FRL_GPU_TIER=dma-buf" },
 	{ "1", "off", "local", NULL, 0, 0, "local takes no memory .*FRL_GPU_TIER=off" },

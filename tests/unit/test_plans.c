@@ -18,7 +18,7 @@
 enum {
 	ALL = 10000,
 #ifdef __SANITIZE_ADDRESS__
-	SHARE = 10, /* three times as slow: the same code, for its memory errors */
+	SHARE = 5, /* three times as slow: the same code, for its memory errors */
 #else
 	SHARE = 30, /* of ALL, that an ordinary run takes */
 #endif

@@ -22,7 +22,7 @@ extern "C" {
 
 /* Agreed when a connection is set up; a peer that is not Ferrule has none. */
 enum frl_capability {
-	FRL_CAP_NO_ICRC = 1 << 0, /* packets carry no ICRC (links that are memory) */
+	FRL_CAP_NO_ICRC = 1 << 0, /* packets carry no ICRC: enum frl_icrc_mode */
 };
 
 enum { FRL_ENDPOINT_SIZE = 128 };

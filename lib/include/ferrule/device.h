@@ -34,9 +34,14 @@ enum frl_progress {
 };
 
 enum frl_icrc_mode {
-	FRL_ICRC_AUTO,   /* on, except between two ends whose link is memory */
+	/* On, except between two ends whose link is memory, or whose ports both receive into memory
+	 * of a GPU, where it would have to be fetched to be verified (raw:NAME,gpu=N); the checksum
+	 * of Ethernet's frames, from each station to the next, stays */
+	FRL_ICRC_AUTO,
 	FRL_ICRC_ALWAYS, /* on every packet, memory or not */
 };
+
+enum { FRL_MAX_HELD_FRAMES = 65536 };
 
 struct frl_device_config {
 	/* Name of a fabric of the control daemon (man ferruled.conf), which leases a port on it:
@@ -44,14 +49,16 @@ struct frl_device_config {
 	 * what it is. */
 	const char *fabric;
 	/* NULL: the local fabric (every process of this machine, no NIC, no root). A DPDK port:
-	 * devargs ("net_af_packet0,iface=veth0") or a PCI address. Hardware: "verbs:mlx5_0", port 2
-	 * of a device "verbs:mlx5_0/2", the first that is usable "verbs"; frl_device_list() has
-	 * the names. */
+	 * devargs ("net_af_packet0,iface=veth0") or a PCI address. A NIC's queue for raw packets
+	 * (docs/raw.md): "raw:mlx5_0", "raw:mlx5_0/2,gpu=0,slots=4096". Hardware: "verbs:mlx5_0",
+	 * port 2 of a device "verbs:mlx5_0/2", the first that is usable "verbs";
+	 * frl_device_list() has the names. */
 	const char *port;
 	/*
-	 * DPDK, required: the port's own addresses, none that the kernel uses: "10.1.1.1/24",
-	 * "fd00::1/64", on VLAN 7 "10.1.7.1/24@7", several as "10.1.1.1/24,fd00::1/64". They are
-	 * GIDs 1, 2, ...; the first is the device's main address.
+	 * DPDK and raw packets, required: the port's own addresses, none that the kernel uses:
+	 * "10.1.1.1/24", "fd00::1/64", on VLAN 7 "10.1.7.1/24@7", several as
+	 * "10.1.1.1/24,fd00::1/64". They are GIDs 1, 2, ...; the first is the device's main
+	 * address.
 	 * Hardware: which of the addresses that the kernel has given the interface is the main one,
 	 * "10.1.1.1"; NULL: that from which the kernel reaches `peer`, or the first one, IPv4
 	 * before IPv6. The others are GIDs, too.
@@ -65,6 +72,11 @@ struct frl_device_config {
 	uint32_t path_mtu; /* 256 to 4096; 0: the largest that the port carries */
 	enum frl_progress progress;
 	enum frl_icrc_mode icrc;
+	/* Software devices: packet buffers for frl_fragments_create(), besides those that the
+	 * device needs itself; 0: none. Some 5 KiB each, of DPDK's memory (FRL_EAL_MEM_MB), which
+	 * the first device of a process makes larger by that; of ports of raw packets twice the
+	 * interface's MTU. Hardware has none. */
+	uint32_t held_frames;
 };
 
 /* Fills in the defaults (local fabric, everything automatic) as changed by FRL_* settings. */
@@ -124,8 +136,9 @@ struct frl_device_attr {
 	/* CMP_AND_SWP and FETCH_AND_ADD. Those of hardware are atomic among requests of that device
 	 * alone, as a rule: not against the processor's own, nor against another device's. */
 	bool has_atomics;
-	bool pins_memory;  /* registering takes long: see frl_mr_cache_create() */
-	bool takes_dmabuf; /* frl_reg_dmabuf_mr(): the device, its driver and the kernel can */
+	bool pins_memory;     /* registering takes long: see frl_mr_cache_create() */
+	bool takes_dmabuf;    /* frl_reg_dmabuf_mr(): the device, its driver and the kernel can */
+	uint32_t held_frames; /* packet buffers for frl_fragments_create(), taken or not */
 	enum frl_port_state port_state;
 	/* What it can hold; more is refused with an error. */
 	uint32_t max_qp, max_qp_wr, max_sge, max_inline;

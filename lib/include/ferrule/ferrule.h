@@ -10,6 +10,7 @@
 #include <ferrule/device.h>
 #include <ferrule/error.h>
 #include <ferrule/event.h>
+#include <ferrule/fragments.h>
 #include <ferrule/gpu.h>
 #include <ferrule/launch.h>
 #include <ferrule/memory.h>

@@ -140,8 +140,9 @@ FRL_API void frl_divide_local(
  * holds a NaN or an infinity is decoded as NaN throughout.
  *
  * FLOAT16 and BFLOAT16 keep infinities, and saturate finite numbers that would become infinite
- * (+-65504, +-(2^128 - 2^120)); frl_wire_encode() says how many those were. All numbers of more
- * than one byte are little-endian. The encoding of elements that begin at a multiple of
+ * (+-65504, +-(2^128 - 2^120)); frl_wire_encode() says how many those were (a GPU that encodes does
+ * not count them: a collective tells nobody, on either). All numbers of more than one byte are
+ * little-endian. The encoding of elements that begin at a multiple of
  * FRL_WIRE_BLOCK is a part of the encoding of all: from byte frl_wire_size(wire, first) on.
  */
 

@@ -50,6 +50,11 @@ struct frl_device;
 	X(bytes_reduced, "payload bytes reduced into their destination")                       \
 	X(offload_placed, "payload bytes moved into GPU memory by way of packet buffers")      \
 	X(offload_gathered, "payload bytes moved out of GPU memory into packets")              \
+	X(offload_direct, "payload bytes moved from where the NIC put them in GPU memory")     \
+	X(offload_fetched, "bytes of frames fetched from where the NIC put them there")        \
+	X(offload_forwarded, "payload bytes sent out of the packets that had brought them")    \
+	X(offload_fused, "payload bytes sent as a reduction had written them for that")        \
+	X(echo_missed, "packets of which nothing was kept: they were to be sent like that")    \
 	X(offload_waits, "packets dropped for want of room while a GPU was busy: RC repeats")  \
 	X(cq_overruns, "completions lost to a full completion queue")                          \
 	X(drop_not_for_us, "frames for another MAC or IP address, or another protocol")        \

@@ -115,6 +115,7 @@ struct frl_send_wr {
 	uint32_t remote_qpn;     /* 0xffffff to a multicast group */
 	uint32_t remote_qkey;    /* with bit 31 set: the queue pair's own is sent (IBTA 10.2.5) */
 	struct frl_mw_bind bind; /* BIND_MW */
+	uint64_t keep;           /* RC, SEND and WRITE: that of struct frl_recv_wr; 0: none */
 };
 
 struct frl_recv_wr {
@@ -123,6 +124,18 @@ struct frl_recv_wr {
 	const struct frl_sge *sge;
 	int n_sge;
 	struct frl_recv_action action; /* all zero: COPY */
+	/*
+	 * RC, into memory of a GPU with a software device: what comes, or what a reduction makes of
+	 * it, will be sent from there soon, as it is, by a request that has the same number here;
+	 * 0: nobody knows. The device may then keep packets, and send these without asking the GPU
+	 * for their bytes again. Each is sent so once at most, and only where the request cuts the
+	 * same addresses into the same packets; otherwise the bytes are fetched as ever. Between
+	 * the receive and the request nobody but this device may write there. Numbers are not to be
+	 * used again for other bytes at the same address; those from 2^63 on are for Ferrule's
+	 * collectives, which nothing checks. Requests that do not mean this must say so: like all
+	 * that is not used, it is to be zero, and one left as the stack had it sends old bytes.
+	 */
+	uint64_t keep;
 };
 
 enum frl_wc_status {

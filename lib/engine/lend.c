@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/engine/lend.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/base/error.h"
+
+size_t lend_size(uint32_t n)
+{
+	return (size_t)(n + LENT_BUFFERS + ECHO_BUFFERS) * SLAB_SIZE;
+}
+
+int lend_init(struct transfers *t, uint32_t n, uint8_t *memory)
+{
+	t->n_buffers = n + LENT_BUFFERS + ECHO_BUFFERS;
+	t->buffers = calloc(t->n_buffers, sizeof(t->buffers[0]));
+	if (!t->buffers)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->n_buffers; i++) {
+		t->buffers[i].bytes = memory + (size_t)i * SLAB_SIZE;
+		if (i >= n)
+			lend_put_spare(t, &t->buffers[i]);
+	}
+	return 0;
+}
+
+/*
+ * Peers of the local fabric read payload in place where it belongs to the application, and copy
+ * what does not; for them nothing would be won. First all of the memory: registrations that lie
+ * within an earlier one cost a NIC nothing more.
+ */
+static int map_all(struct engine *e)
+{
+	struct transfers *t = e->transfers;
+	const struct port_ops *ops = e->port->ops;
+	int rc = ops->mem_map(e->port, t->memory, t->memory_size, &t->port_mem);
+
+	for (uint32_t i = 0; !rc && i < t->n_buffers; i++) {
+		rc = ops->mem_map(e->port, t->buffers[i].bytes, SLAB_SIZE, &t->buffers[i].mem);
+		if (rc)
+			t->buffers[i].mem = NULL;
+	}
+	return rc;
+}
+
+/* Without it packets are copied: the caller has not failed. */
+void lend_map(struct engine *e)
+{
+	char before[ERROR_TEXT_MAX];
+
+	if (e->port->caps.in_place || e->port->caps.on_demand)
+		return;
+	error_save(before);
+	if (map_all(e))
+		frl_log(FRL_LOG_INFO, "packets out of memory of a GPU are copied once more: %s",
+			frl_last_error());
+	error_restore(before);
+}
+
+bool lend_unmap(struct engine *e)
+{
+	struct transfers *t = e->transfers;
+	const struct port_ops *ops = e->port->ops;
+	bool is_idle = true;
+
+	for (uint32_t i = 0; i < t->n_buffers; i++) {
+		struct side_buffer *buffer = &t->buffers[i];
+
+		if (!buffer->mem)
+			continue;
+		if (!ops->mem_idle(e->port, buffer->mem)) {
+			is_idle = false;
+			continue;
+		}
+		ops->mem_unmap(e->port, buffer->mem);
+		buffer->mem = NULL;
+	}
+	if (is_idle && t->port_mem) {
+		ops->mem_unmap(e->port, t->port_mem);
+		t->port_mem = NULL;
+	}
+	return is_idle;
+}
+
+void lend_fini(struct transfers *t)
+{
+	free(t->buffers);
+}
+
+struct side_buffer *lend_take_spare(struct transfers *t)
+{
+	struct side_buffer *buffer = t->spare;
+
+	t->spare = buffer->next;
+	return buffer;
+}
+
+void lend_put_spare(struct transfers *t, struct side_buffer *buffer)
+{
+	buffer->next = t->spare;
+	t->spare = buffer;
+}
+
+/* There is one link, and what was sent first comes back first. */
+static void take_back(struct engine *e)
+{
+	struct transfers *t = e->transfers;
+
+	while (t->lent && e->port->ops->mem_idle(e->port, t->lent->mem)) {
+		struct side_buffer *buffer = t->lent;
+
+		t->lent = buffer->next;
+		t->n_lent--;
+		lend_put_spare(t, buffer);
+	}
+}
+
+void lend_offer(struct engine *e, struct side_packet *side)
+{
+	struct transfers *t = e->transfers;
+
+	if (!side->buffer->mem || side->link == ENGINE_LOOP_LINK)
+		return;
+	if (t->n_lent == LENT_BUFFERS)
+		take_back(e);
+	if (t->n_lent == LENT_BUFFERS)
+		return;
+	t->n_lent++;
+	side->spare = lend_take_spare(t);
+	side->packet.pieces[0].mem = side->buffer->mem;
+	side->packet.copy = false;
+}
+
+void lend_settle(struct engine *e, struct side_packet *side, bool taken)
+{
+	struct transfers *t = e->transfers;
+	struct side_buffer *buffer = side->buffer;
+
+	if (!side->spare)
+		return;
+	if (taken) {
+		buffer->next = NULL;
+		if (t->lent)
+			t->lent_last->next = buffer;
+		else
+			t->lent = buffer;
+		t->lent_last = buffer;
+		side->buffer = side->spare;
+	} else {
+		lend_put_spare(t, side->spare);
+		t->n_lent--;
+	}
+	side->spare = NULL;
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/engine/parked.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/engine/stages.h"
+
+enum { STRIDE = (PARKED_SIZE + 63) / 64 * 64 };
+
+static_assert((int)ETH_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN + BTH_LEN + ATOMICETH_LEN <= PORT_SPLIT,
+	"headers are in the near part");
+static_assert((int)SLAB_SIZE >= (int)WIRE_MAX_MTU + (int)ICRC_LEN, "the far part fits");
+
+uint32_t parking_frames(const struct port_caps *caps)
+{
+	uint32_t half = caps->max_held / 2;
+
+	if (!caps->has_far)
+		return 0;
+	return half < PARKED ? half : PARKED;
+}
+
+size_t parking_size(const struct port_caps *caps)
+{
+	return (size_t)parking_frames(caps) * STRIDE;
+}
+
+int parking_init(struct transfers *t, const struct port_caps *caps, uint8_t *memory)
+{
+	struct parking *parking;
+
+	if (!caps->has_far)
+		return 0;
+	parking = calloc(1, sizeof(*parking));
+	if (!parking)
+		return -ENOMEM;
+	list_init(&parking->order);
+	parking->n = parking->n_free = parking_frames(caps);
+	for (uint32_t i = 0; i < parking->n; i++) {
+		struct parked *parked = &parking->entries[i];
+
+		list_init(&parked->node);
+		parked->slab.bytes = memory + (size_t)i * STRIDE + PARKED_OFFSET;
+		parked->next = parking->free;
+		parking->free = parked;
+	}
+	t->parking = parking;
+	return 0;
+}
+
+void parking_fini(struct transfers *t)
+{
+	free(t->parking);
+}
+
+void parking_attach(struct engine *e, struct attached *a)
+{
+	struct parking *parking = e->transfers->parking;
+
+	if (parking && !parking->far && a->offload->gpu == e->port->caps.far_gpu)
+		parking->far = a;
+}
+
+/* How many of the stream are parked. */
+static uint32_t *waiting(struct parking *parking, struct engine_qp *qp, unsigned stream)
+{
+	return qp ? &qp->parked[stream] : &parking->n_other;
+}
+
+static void put(struct transfers *t, struct parked *parked)
+{
+	if (--parked->slab.users == 0)
+		parked_release(t, &parked->slab);
+}
+
+/* In any case the port has its frame back before. */
+static void leave(struct engine *e, struct parked *parked)
+{
+	struct engine_qp *qp = NULL;
+
+	list_remove(&parked->node);
+	if (parked->qpn == PARKED_OTHER)
+		e->transfers->parking->n_other--;
+	else if (parked->qpn)
+		qp = engine_find_qp(e, parked->qpn);
+	if (qp)
+		qp->parked[parked->stream]--;
+}
+
+static void give_back(struct engine *e, struct parked *parked)
+{
+	if (parked->frame.far_len)
+		e->port->ops->rx_free(e->port, &parked->frame, 1);
+	parked->frame.far_len = 0;
+}
+
+void parking_detach(struct engine *e, struct attached *a)
+{
+	struct parking *parking = e->transfers->parking;
+
+	if (!parking || parking->far != a)
+		return;
+	while (!list_empty(&parking->order)) {
+		struct parked *parked = container_of(parking->order.next, struct parked, node);
+
+		give_back(e, parked);
+		leave(e, parked);
+		put(e->transfers, parked);
+	}
+	while (a->head != a->tail && a->ring[a->head % TRANSFERS].parked) {
+		a->head++;
+		a->gathers--;
+	}
+	parking->far = NULL;
+}
+
+void parked_release(struct transfers *t, struct slab *slab)
+{
+	struct parked *parked = container_of(slab, struct parked, slab);
+	struct parking *parking = t->parking;
+
+	parked->next = parking->free;
+	parking->free = parked;
+	parking->n_free++;
+}
+
+static bool is_half_taken(const struct parking *parking)
+{
+	return parking->n_free < (parking->n + 1) / 2;
+}
+
+bool parked_may_ask(const struct transfers *t, const struct attached *a)
+{
+	const struct parking *parking = t->parking;
+
+	return !parking || parking->far != a || !is_half_taken(parking);
+}
+
+bool parked_kept_frame(struct transfers *t)
+{
+	bool took = t->parking && t->parking->took_frame;
+
+	if (took)
+		t->parking->took_frame = false;
+	return took;
+}
+
+struct slab *parked_slab(
+	const struct transfers *t, const struct attached *a, const uint8_t *payload)
+{
+	struct parked *parked = t->parking ? t->parking->delivering : NULL;
+
+	if (!parked || payload < parked->slab.bytes || payload >= parked->slab.bytes + parked->len)
+		return NULL;
+	/* Another offload may stand still, and has a share of its own of what is copied for it. */
+	if (a != t->parking->far && is_half_taken(t->parking))
+		return NULL;
+	return &parked->slab;
+}
+
+static bool is_far(const void *arg, const struct offload *offload)
+{
+	return offload == arg;
+}
+
+/*
+ * Without an ICRC nobody has to see the payload before it is placed, unless there is a UDP checksum
+ * which the NIC has not verified. What may be placed is known for certain for the packet that is
+ * next in its stream only. The offload reads the frame until it has moved it: where the frame
+ * cannot be held, it is fetched.
+ */
+static bool is_direct(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct wire_packet *packet)
+{
+	struct attached *far = e->transfers->parking->far;
+	size_t near_len = (size_t)(frame->data + frame->len - packet->payload);
+	uint32_t unit;
+
+	if (!qp || !(qp->core.capabilities & FRL_CAP_NO_ICRC) ||
+		(!frame->is_checked && wire_has_udp_checksum(packet)) ||
+		!qp_input_stays(&qp->core, packet, is_far, far->offload, &unit))
+		return false;
+	/* An element in both parts is nothing that the offload could reduce. */
+	if (near_len % unit)
+		return false;
+	return offload_hold(e, far, frame);
+}
+
+/* As if the network had lost it; RC is asked for it again, see offload_admits(). */
+static void refuse(struct engine *e, struct engine_qp *qp, const struct wire_packet *packet)
+{
+	struct transfers *t = e->transfers;
+
+	e->stats.offload_waits++;
+	/* That which came first is what is missing first. */
+	if (!qp || qp->core.type != FRL_QPT_RC || !list_empty(&qp->starved))
+		return;
+	qp_note_loss(&qp->core, packet, &qp->loss);
+	qp->starved_mask = UINT32_C(1) << (t->parking->far - t->attached);
+	list_add_tail(&t->starved, &qp->starved);
+}
+
+/* Datagrams, which anybody may send, leave half of the room to connections. */
+static bool has_room(
+	const struct parking *parking, const struct engine_qp *qp, const struct port_frame *frame)
+{
+	uint32_t least = qp && !qp_is_datagram(&qp->core) ? 1 : parking->n / 2 + 1;
+
+	return parking->n_free >= least &&
+		(!frame->far_len || parking->far->gathers < TRANSFERS_SHARE);
+}
+
+static void fetch(struct engine *e, struct engine_qp *qp, struct parked *parked,
+	const struct port_frame *frame)
+{
+	struct transfers *t = e->transfers;
+	struct attached *far = t->parking->far;
+	struct transfer *transfer = transfer_add(t, far);
+
+	transfer->dst = parked->slab.bytes + frame->len;
+	transfer->payload = (const uint8_t *)(uintptr_t)frame->far;
+	transfer->length = frame->far_len;
+	transfer->parked = parked;
+	far->gathers++;
+	parked->frame = *frame;
+	t->parking->took_frame = true;
+	if (qp)
+		qp->used_mask |= UINT32_C(1) << (far - t->attached);
+	transfer_give(far);
+}
+
+static void park(
+	struct engine *e, struct engine_qp *qp, const struct port_frame *frame, unsigned stream)
+{
+	struct parking *parking = e->transfers->parking;
+	struct parked *parked = parking->free;
+
+	parking->free = parked->next;
+	parking->n_free--;
+	parked->frame = (struct port_frame){ .link = frame->link };
+	parked->len = frame->len + frame->far_len;
+	parked->qpn = qp ? qp->core.qpn : PARKED_OTHER;
+	parked->stream = (uint8_t)stream;
+	parked->is_dropped = false;
+	parked->is_ready = !frame->far_len;
+	parked->slab.users = 1;
+	memcpy(parked->slab.bytes, frame->data, frame->len);
+	list_add_tail(&parking->order, &parked->node);
+	++*waiting(parking, qp, stream);
+	if (frame->far_len)
+		fetch(e, qp, parked, frame);
+}
+
+/* Nobody can read the far part any more, nor that of any frame that comes. */
+static void fail(struct engine *e, struct engine_qp *qp)
+{
+	e->stats.offload_waits++;
+	if (qp && !qp_is_datagram(&qp->core))
+		offload_fail_qp(e, qp, e->transfers->parking->far);
+}
+
+/* False: nobody reaches the far part, which is then of no use. */
+static bool is_within_reach(struct engine *e, struct engine_qp *qp, const struct port_frame *frame)
+{
+	struct parking *parking = e->transfers ? e->transfers->parking : NULL;
+
+	if (!parking || !parking->far)
+		e->stats.offload_waits++;
+	else if (parking->far->failed)
+		fail(e, qp);
+	else if (frame->len + (uint64_t)frame->far_len > PARKED_FRAME)
+		e->stats.drop_bad_length++;
+	else
+		return true;
+	return false;
+}
+
+bool park_packet(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct wire_packet *packet)
+{
+	unsigned stream = packet->op->flags & OPCODE_RESPONSE ? 1 : 0;
+	struct parking *parking;
+	bool waits;
+
+	if (frame->far_len && !is_within_reach(e, qp, frame))
+		return true;
+	/* Of an engine's own packets none is in a stream with those of the port. */
+	parking = e->transfers->parking;
+	if (parking->delivering || frame->link == ENGINE_LOOP_LINK)
+		return false;
+	waits = *waiting(parking, qp, stream) != 0;
+	if (!waits && (!frame->far_len || is_direct(e, qp, frame, packet)))
+		return false;
+	if (!has_room(parking, qp, frame)) {
+		refuse(e, qp, packet);
+		return true;
+	}
+	if (qp && parking->far->asked == qp)
+		parking->far->asked = NULL;
+	park(e, qp, frame, stream);
+	return true;
+}
+
+bool park_other(struct engine *e, const struct port_frame *frame)
+{
+	if (!frame->far_len)
+		return false;
+	if (is_within_reach(e, NULL, frame) && has_room(e->transfers->parking, NULL, frame))
+		park(e, NULL, frame, 0);
+	return true;
+}
+
+void parked_fetched(struct engine *e, struct parked *parked)
+{
+	give_back(e, parked);
+	parked->is_ready = true;
+	if (e->transfers->parking->far->failed)
+		parked->is_dropped = true;
+}
+
+uint32_t parked_deliver(struct engine *e, uint64_t now_ns)
+{
+	struct parking *parking = e->transfers->parking;
+	uint32_t n = 0;
+
+	while (parking && !list_empty(&parking->order)) {
+		struct parked *parked = container_of(parking->order.next, struct parked, node);
+		const struct port_frame frame = {
+			.data = parked->slab.bytes,
+			.len = parked->len,
+			.link = parked->frame.link,
+		};
+
+		if (!parked->is_ready)
+			break;
+		leave(e, parked);
+		parking->delivering = parked;
+		if (!parked->is_dropped)
+			receive_frame(e, &frame, now_ns);
+		parking->delivering = NULL;
+		put(e->transfers, parked);
+		n++;
+	}
+	return n;
+}
+
+void parked_forget(struct engine *e, struct engine_qp *qp)
+{
+	struct parking *parking = e->transfers ? e->transfers->parking : NULL;
+
+	if (!parking || !(qp->parked[0] + qp->parked[1]))
+		return;
+	for (struct list *node = parking->order.next; node != &parking->order; node = node->next) {
+		struct parked *parked = container_of(node, struct parked, node);
+
+		if (parked->qpn != qp->core.qpn)
+			continue;
+		parked->qpn = 0;
+		parked->is_dropped = true;
+	}
+	qp->parked[0] = qp->parked[1] = 0;
+}
+
+void parked_drop_link(struct engine *e, uint16_t link)
+{
+	struct parking *parking = e->transfers ? e->transfers->parking : NULL;
+
+	if (!parking)
+		return;
+	for (struct list *node = parking->order.next; node != &parking->order; node = node->next) {
+		struct parked *parked = container_of(node, struct parked, node);
+
+		if (parked->frame.link == link)
+			parked->is_dropped = true;
+	}
+}
+
+static bool overlaps(const struct transfer *transfer, const struct packet_piece *piece)
+{
+	return transfer->dst < piece->addr + piece->length &&
+		piece->addr < transfer->dst + transfer->length;
+}
+
+/* What was placed before is to be sent: a NIC asks nobody whether it is there already, other than
+ * an offload that gathers it. */
+static bool is_there(const struct attached *a, const struct packet_piece *piece)
+{
+	if (!a->placements || piece->addr >= a->placed_end ||
+		piece->addr + piece->length <= a->placed_first)
+		return true;
+	for (uint64_t at = a->head; at != a->tail; at++) {
+		const struct transfer *transfer = &a->ring[at % TRANSFERS];
+
+		if (!transfer->side && !transfer->parked && overlaps(transfer, piece))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Only what need not be summed up, by a connection, over the port: packets that the port copies, or
+ * that come back here, are none for it.
+ */
+bool parked_sends(struct engine *e, struct engine_qp *qp, const struct packet_out *out)
+{
+	struct transfers *t = e->transfers;
+	uint32_t used = 0;
+
+	if (qp->core.type != FRL_QPT_RC || !(qp->core.capabilities & FRL_CAP_NO_ICRC) ||
+		qp->path.link == ENGINE_LOOP_LINK)
+		return false;
+	for (uint32_t i = 0; i < out->n_pieces; i++) {
+		const struct packet_piece *piece = &out->pieces[i];
+		const struct attached *a;
+
+		if (!piece->region || !piece->region->offload)
+			continue;
+		if (!piece->region->port_mem)
+			return false;
+		a = attached_of(t, piece->region->offload);
+		if (a->failed || !is_there(a, piece))
+			return false;
+		used |= UINT32_C(1) << (a - t->attached);
+	}
+	qp->used_mask |= used;
+	return true;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of test_engine_echo share. */
+#ifndef FERRULE_TESTS_UNIT_ENGINE_ECHO_H
+#define FERRULE_TESTS_UNIT_ENGINE_ECHO_H
+
+#include <check.h>
+
+#include "tests/unit/offload_fixture.h"
+
+enum {
+	KEEP = 77,
+	CHANGED = 0xee,
+};
+
+/* What comes is kept in frames, in slabs, or it is the result of a sum. */
+enum echo_test { FRAMES, COPIES, RESULTS, KINDS };
+
+extern struct offload_pair echo_pair;
+extern enum echo_test echo_test;
+
+/* offload_pair_open(), `config` may be NULL; queue pairs 2 of both are connected as well. */
+void echo_open(enum echo_test as, const struct offload_config *config);
+/* Floats, which are small integers: what is received, number `i` of them. */
+float echo_value(uint32_t i);
+/* `length` bytes come and are placed; afterwards the memory is another one. */
+void echo_receive(uint32_t offset, uint32_t length, uint64_t keep);
+/* They are to leave, and did: out of packets from `first` to `end`, and out of the memory
+ * elsewhere. */
+void echo_post(uint32_t offset, uint32_t length, uint64_t keep);
+void echo_check(uint32_t length, uint32_t first, uint32_t end);
+/* Bytes that left out of packets. */
+uint64_t echo_count(void);
+
+/* engine_echo_room.c's. */
+void echo_add_room(TCase *tcase);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How much is kept, and what becomes of it when the room is needed. */
+#include <string.h>
+
+#include "lib/engine/transfers.h"
+#include "tests/unit/engine_echo.h"
+
+enum {
+	/* In which packets are kept, at most. */
+	SLABS_KEPT = 128,
+	BUFFERS = 2048,
+};
+
+/* The oldest ones go, and not all frames that may be held are for this. */
+START_TEST(too_many)
+{
+	static const uint32_t most[] = { OFFLOAD_HELD / 2 + BUFFERS, SLABS_KEPT + BUFFERS,
+		BUFFERS };
+	const uint32_t batch = OFFLOAD_HELD, length = OFFLOAD_HELD * HOST_MTU;
+	uint32_t batches = most[_i] / batch + 2, gone = batches * batch - most[_i];
+
+	echo_open(_i, &(struct offload_config){ .memory = batches * length });
+	for (uint32_t k = 0; k < batches; k++)
+		echo_receive(k * length, length, KEEP);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? OFFLOAD_HELD / 2 : 0);
+	for (uint32_t k = 0; k < batches; k++) {
+		uint32_t first = gone < batch ? gone : batch;
+
+		gone -= first;
+		echo_post(k * length, length, KEEP);
+		echo_check(length, first * HOST_MTU, length);
+	}
+	ck_assert_uint_eq(echo_count(), most[_i] * HOST_MTU);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+static struct mock_offload other;
+static struct mock_memory *other_memory;
+static struct region other_region;
+
+/* Receives for another GPU, by queue pair 3 of `b`, and nothing is done there. */
+static void add_other(uint32_t length)
+{
+	const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
+	struct frl_sge sge = { .length = length };
+	struct frl_recv_wr wr = { .wr_id = 7, .sge = &sge, .n_sge = 1, .keep = KEEP };
+	const char *why = "";
+
+	mock_offload_init(&other, 2);
+	other.reaches_one_in = echo_pair.mock.reaches_one_in;
+	ck_assert_int_eq(mock_offload_attach(&other, &echo_pair.b->engine), 0);
+	other_memory = mock_offload_memory(&other, length);
+	other_region = echo_pair.region;
+	other_region.addr = other_memory->there;
+	other_region.length = length;
+	other_region.iova = (uintptr_t)other_memory->there;
+	other_region.offload = &other.base;
+	ck_assert_int_eq(engine_add_region(&echo_pair.b->engine, &other_region), 0);
+	sge.addr = other_memory->there;
+	sge.lkey = other_region.key;
+	if (echo_test == RESULTS)
+		wr.action = (struct frl_recv_action){
+			.type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32, .op = FRL_SUM
+		};
+	host_pair(echo_pair.a, 3, echo_pair.b, 3, NULL);
+	ck_assert_msg(qp_post_recv(&echo_pair.b->qps[3].qp.core, &wr, &why) == 0, "%s", why);
+	engine_update(&echo_pair.b->engine, &echo_pair.b->qps[3].qp);
+	for (uint32_t i = 0; i < length / sizeof(float); i++) {
+		const float one = echo_value(i);
+
+		memcpy(echo_pair.a->memory + i * sizeof(one), &one, sizeof(one));
+	}
+	host_post(echo_pair.a, 3, send, 0, length, NULL);
+	offload_settle(&echo_pair);
+}
+
+static void remove_other(void)
+{
+	engine_remove_region(&echo_pair.b->engine, &other_region);
+	mock_offload_detach(&other, &echo_pair.b->engine);
+	mock_offload_fini(&other);
+}
+
+/* What that has received leaves as it came, when it is there. */
+static void finish_other(uint32_t length)
+{
+	struct frl_sge sge = { other_memory->there, length, other_region.key };
+	const struct frl_send_wr wr = { .wr_id = 2,
+		.opcode = FRL_WR_SEND,
+		.flags = FRL_SEND_SIGNALED,
+		.sge = &sge,
+		.n_sge = 1,
+		.keep = KEEP };
+	const struct wr_objects none = { 0 };
+	const char *why = "";
+
+	other.speed = UINT32_MAX;
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[3], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&echo_pair.b->cqs[3], 7, FRL_WC_SUCCESS);
+	memset(other_memory->view, CHANGED, length);
+	host_post_recv(echo_pair.a, 2, 6, 32768, length);
+	ck_assert_msg(qp_post_send(&echo_pair.b->qps[2].qp.core, &wr, &none, &why) == 0, "%s", why);
+	engine_update(&echo_pair.b->engine, &echo_pair.b->qps[2].qp);
+	echo_check(length, 0, length);
+}
+
+/* Of a GPU that is behind everything is still being written, and it came first: the other one has
+ * nothing kept for so long as one looks past that, and then its own oldest goes as ever. */
+START_TEST(another_is_behind)
+{
+	enum { BATCH = OFFLOAD_HELD, LENGTH_OF_ONE = BATCH * HOST_MTU };
+	enum { OTHERS = 4 * BATCH, FULL = (BUFFERS - OTHERS) / BATCH };
+
+	echo_open(RESULTS, &(struct offload_config){ .memory = (FULL + 2) * LENGTH_OF_ONE });
+	add_other(OTHERS * HOST_MTU);
+	for (uint32_t k = 0; k < FULL + 2; k++)
+		echo_receive(k * LENGTH_OF_ONE, LENGTH_OF_ONE, KEEP);
+	for (uint32_t k = 0; k < FULL + 2; k++) {
+		bool is_gone = k == 0 || k == FULL;
+
+		echo_post(k * LENGTH_OF_ONE, LENGTH_OF_ONE, KEEP);
+		echo_check(LENGTH_OF_ONE, 0, is_gone ? 0 : LENGTH_OF_ONE);
+	}
+	finish_other(OTHERS * HOST_MTU);
+	remove_other();
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* What one GPU still uses is passed over, though it is the oldest, for what nobody uses. */
+START_TEST(another_needs_the_room)
+{
+	enum { MINE = 40 * HOST_MTU };
+	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
+	uint32_t share, length;
+
+	echo_open(_i, &(struct offload_config){ .held = 192 });
+	share = echo_test == FRAMES ? 96 : SLABS_KEPT;
+	length = share * HOST_MTU;
+	add_other(length);
+	echo_receive(0, MINE, KEEP);
+	echo_pair.mock.speed = 0;
+	write.remote_addr = (uintptr_t)echo_pair.memory->there + 65536;
+	write.rkey = echo_pair.region.key;
+	host_post(echo_pair.a, 0, write, 0, length, NULL);
+	offload_settle(&echo_pair);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_waits, 0);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? 2 * share : 0);
+	ck_assert_uint_eq(
+		echo_pair.b->engine.transfers->n_free_slabs, echo_test == FRAMES ? SLABS : 0);
+	echo_pair.mock.speed = UINT32_MAX;
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[0], 4, FRL_WC_SUCCESS);
+	echo_post(0, MINE, KEEP);
+	echo_check(MINE, 0, MINE);
+	finish_other(length);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, 0);
+	remove_other();
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* Who needs the room gets it: frames are held and slabs found as if nothing were kept. What is kept
+ * moves on. */
+START_TEST(others_need_the_room)
+{
+	enum { SLABS_ALL = 256 };
+	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
+	uint32_t kept, length;
+
+	echo_open(_i, NULL);
+	kept = echo_test == FRAMES ? OFFLOAD_HELD / 2 * HOST_MTU : SLABS_KEPT / 4 * HOST_MTU;
+	length = echo_test == FRAMES ? OFFLOAD_HELD * HOST_MTU : SLABS_ALL * HOST_MTU;
+	for (unsigned k = 0; k < 4; k++)
+		echo_receive(k * 8192, kept, KEEP);
+	echo_pair.mock.speed = 0;
+	write.remote_addr = (uintptr_t)echo_pair.memory->there + 65536;
+	write.rkey = echo_pair.region.key;
+	host_post(echo_pair.a, 0, write, 0, length, NULL);
+	offload_settle(&echo_pair);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_waits, 0);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? OFFLOAD_HELD : 0);
+	echo_pair.mock.speed = UINT32_MAX;
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[0], 4, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, 0);
+	echo_post(3 * 8192, kept, KEEP);
+	echo_check(kept, 0, kept);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+void echo_add_room(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, too_many, 0, KINDS);
+	tcase_add_test(tcase, another_is_behind);
+	tcase_add_loop_test(tcase, another_needs_the_room, 0, RESULTS);
+	tcase_add_loop_test(tcase, others_need_the_room, 0, RESULTS);
+}

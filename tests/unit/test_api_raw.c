@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public interface over ports of raw packets, on a libibverbs in memory, and with a double of
+ * CUDA's driver: nothing here says anything about NICs or GPUs. */
+#include "tests/unit/raw_fixture.h"
+
+#include <stdio.h>
+
+#include <sys/stat.h>
+
+#include "tests/unit/api_fixture.h"
+#include "tests/unit/gpu_fixture.h"
+
+static enum frl_icrc_mode icrc; /* of what open_raw() opens */
+
+static void open_raw(struct end *end, const char *name, const char *ip, enum frl_progress progress)
+{
+	struct frl_device_config config;
+
+	*end = (struct end){ 0 };
+	frl_device_config_init(&config);
+	config.port = name;
+	config.ip = ip;
+	config.progress = progress;
+	config.icrc = icrc;
+	ok(frl_device_open(&config, &end->device));
+	ok(frl_pd_create(end->device, &end->pd));
+	ok(frl_cq_create(end->device, 4 * DEPTH, &end->cq));
+	end->memory = calloc(1, MEMORY);
+	ck_assert_ptr_nonnull(end->memory);
+	ok(frl_reg_mr(end->pd, end->memory, MEMORY, ALL_ACCESS, &end->mr));
+	end->qp = add_qp(end);
+	ok(frl_qp_endpoint(end->qp, &end->mine));
+}
+
+static void fill(void)
+{
+	for (uint32_t i = 0; i < MEMORY; i++) {
+		a.memory[i] = (uint8_t)(i * 7 + i / 251);
+		b.memory[i] = 0x11;
+	}
+}
+
+/* What may differ. */
+static const struct {
+	const char *ips[2];
+	const char *mtu; /* of the second one's interface */
+	enum frl_progress progress;
+	uint32_t path_mtu;
+} pairs[] = {
+	{ { "10.0.0.1/24", "10.0.0.2/24" }, "4200\n", FRL_PROGRESS_INLINE, 4096 },
+	{ { "fd00::1/64", "fd00::2/64" }, "4200\n", FRL_PROGRESS_INLINE, 4096 },
+	{ { "10.0.0.1/24", "10.0.0.2/24" }, "1500\n", FRL_PROGRESS_INLINE, 1024 },
+	{ { "10.0.0.1/24@7", "10.0.0.2/24@7" }, "4200\n", FRL_PROGRESS_INLINE, 4096 },
+	{ { "10.0.0.1/24", "10.0.0.2/24" }, "9000\n", FRL_PROGRESS_THREAD, 4096 },
+};
+
+static void start_pair(int i)
+{
+	struct fake_verbs_device device;
+
+	raw_setup();
+	raw_plug(0);
+	raw_describe(&device, 1);
+	raw_put(1, "mtu", pairs[i].mtu);
+	fake_verbs_add(&device);
+	open_raw(&a, "raw:nic0", pairs[i].ips[0], pairs[i].progress);
+	open_raw(&b, "raw:nic1,slots=256", pairs[i].ips[1], pairs[i].progress);
+	connect_both();
+	fill();
+}
+
+static void finish_pair(void)
+{
+	finish();
+	raw_teardown();
+}
+
+static void move_all(void)
+{
+	struct frl_sge sge = sge_of(&a, 5, MESSAGE);
+	struct frl_send_wr wr = send_wr(2, FRL_WR_SEND, &sge);
+	struct frl_wc wc;
+
+	post_recv(1, 100, MESSAGE, false);
+	post_send(&wr);
+	expect(&a, 2, FRL_WC_SUCCESS);
+	wc = expect(&b, 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(wc.byte_len, MESSAGE);
+	ck_assert_mem_eq(b.memory + 100, a.memory + 5, MESSAGE);
+	ck_assert_uint_eq(b.memory[99], 0x11);
+	ck_assert_uint_eq(b.memory[100 + MESSAGE], 0x11);
+
+	wr = send_wr(3, FRL_WR_RDMA_WRITE, &sge);
+	wr.remote_addr += 30000;
+	post_send(&wr);
+	expect(&a, 3, FRL_WC_SUCCESS);
+	ck_assert_mem_eq(b.memory + 30000, a.memory + 5, MESSAGE);
+
+	for (uint32_t i = 0; i < MESSAGE; i++)
+		b.memory[i] = (uint8_t)(i * 13 + i / 250);
+	wr = send_wr(4, FRL_WR_RDMA_READ, &sge);
+	post_send(&wr);
+	expect(&a, 4, FRL_WC_SUCCESS);
+	ck_assert_mem_eq(a.memory + 5, b.memory, MESSAGE);
+}
+
+START_TEST(moves)
+{
+	struct frl_device_attr attr;
+	struct frl_qp_attr qp;
+
+	start_pair(_i);
+	frl_device_query(a.device, &attr);
+	ck_assert_str_eq(attr.port, "raw:nic0");
+	ck_assert(!attr.local_fabric && !attr.lossless && attr.port_state == FRL_PORT_ACTIVE);
+	ck_assert_uint_eq(attr.path_mtu, 4096);
+	frl_qp_query(a.qp, &qp);
+	ck_assert_uint_eq(qp.path_mtu, pairs[_i].path_mtu);
+	move_all();
+	finish_pair();
+}
+END_TEST
+
+/* Each frame that is long is lost once in a while. */
+static bool lose(void *arg, const char *device, const uint8_t *frame, size_t length)
+{
+	unsigned *n = arg;
+
+	return length < 1000 || ++*n % 6 != 0;
+}
+
+START_TEST(recovers)
+{
+	unsigned n = 0;
+
+	start_pair(0);
+	fake_verbs_tap(lose, &n);
+	move_all();
+	ck_assert_uint_gt(n, 15);
+	finish_pair();
+}
+END_TEST
+
+/* Memory stays registered while the NIC has packets that refer to it. */
+START_TEST(waits_for_nic)
+{
+	struct frl_sge sge;
+	struct frl_send_wr wr;
+
+	start_pair(0);
+	sge = sge_of(&a, 0, 4000);
+	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
+	fake_verbs_hold(true);
+	post_send(&wr);
+	for (unsigned i = 0; i < 10; i++)
+		frl_progress(a.device);
+	frl_qp_destroy(a.qp);
+	ck_assert_int_eq(frl_dereg_mr(a.mr), -EBUSY);
+	fake_verbs_hold(false);
+	a.qp = add_qp(&a);
+	finish_pair();
+}
+END_TEST
+
+/* ---- memory of a GPU */
+
+enum { GPU_BYTES = 65536 };
+
+/* The ends' ports, how the ICRC is, and whether frames are lost. */
+static const struct {
+	const char *ports[2];
+	enum frl_icrc_mode icrc;
+	bool loses;
+} gpu_pairs[] = {
+	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_AUTO, false },
+	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_ALWAYS, false },
+	{ { "raw:nic0,gpu=0", "raw:nic1" }, FRL_ICRC_AUTO, false },
+	{ { "raw:nic0", "raw:nic1,gpu=0" }, FRL_ICRC_AUTO, false },
+	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_AUTO, true },
+	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_ALWAYS, true },
+};
+
+static struct gpu *gpu;
+
+struct buffer {
+	cu_deviceptr address;
+	struct frl_mr *mr;
+	uint8_t bytes[GPU_BYTES]; /* what should be there */
+};
+
+/* Small floats, which can be summed, of 4 bytes each. */
+static void fill_buffer(struct buffer *buffer, unsigned seed)
+{
+	for (unsigned i = 0; i < GPU_BYTES / 4; i++) {
+		float value = (float)((i * 7 + seed) % 1000);
+
+		memcpy(buffer->bytes + 4 * i, &value, 4);
+	}
+	ck_assert(fake->write(buffer->address, buffer->bytes, GPU_BYTES));
+}
+
+static void make_buffer(struct buffer *buffer, const struct end *end, bool has_far)
+{
+	struct frl_mr_attr attr;
+
+	buffer->address = allocate(gpu->context, GPU_BYTES);
+	ok(frl_reg_mr(end->pd, at(buffer->address), GPU_BYTES,
+		FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ,
+		&buffer->mr));
+	frl_mr_query(buffer->mr, &attr);
+	ck_assert_msg(attr.tier == (has_far ? FRL_MR_QUEUE : FRL_MR_MAPPED), "%s: %s",
+		frl_mr_tier_name(attr.tier), attr.reason);
+}
+
+static void drop_buffer(struct buffer *buffer, struct end *end)
+{
+	int rc;
+
+	while ((rc = frl_dereg_mr(buffer->mr)) == -EBUSY)
+		frl_progress(end->device);
+	ok(rc);
+	release(gpu->context, buffer->address);
+}
+
+static void is_as_it_should(const struct buffer *buffer)
+{
+	static uint8_t found[GPU_BYTES];
+
+	ck_assert(fake->read(found, buffer->address, GPU_BYTES));
+	ck_assert_mem_eq(found, buffer->bytes, GPU_BYTES);
+}
+
+/* From `from` of a, which is memory of the GPU or (NULL) of the host, to b's. */
+static void send_gpu(struct buffer *from, uint32_t offset, struct buffer *to, uint32_t to_offset,
+	uint32_t length, bool reduces)
+{
+	struct frl_sge sge = { from ? at(from->address + offset) : a.memory + offset, length,
+		frl_mr_lkey(from ? from->mr : a.mr) };
+	struct frl_sge into = { to ? at(to->address + to_offset) : b.memory + to_offset, length,
+		frl_mr_lkey(to ? to->mr : b.mr) };
+	struct frl_recv_wr recv = { .wr_id = 1, .sge = &into, .n_sge = 1 };
+	struct frl_send_wr wr = send_wr(2, FRL_WR_SEND, &sge);
+	uint8_t *now = to ? to->bytes + to_offset : NULL;
+	const uint8_t *is = from ? from->bytes + offset : a.memory + offset;
+
+	if (reduces)
+		recv.action = (struct frl_recv_action){
+			.type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32, .op = FRL_SUM
+		};
+	ck_assert_msg(frl_post_recv(b.qp, &recv, 1, NULL) == 1, "%s", frl_last_error());
+	post_send(&wr);
+	expect(&a, 2, FRL_WC_SUCCESS);
+	expect(&b, 1, FRL_WC_SUCCESS);
+	if (!to) {
+		ck_assert_mem_eq(b.memory + to_offset, is, length);
+		return;
+	}
+	for (uint32_t i = 0; reduces && i < length; i += 4) {
+		float mine, theirs;
+
+		memcpy(&mine, now + i, 4);
+		memcpy(&theirs, is + i, 4);
+		mine += theirs;
+		memcpy(now + i, &mine, 4);
+	}
+	if (!reduces)
+		memcpy(now, is, length);
+	is_as_it_should(to);
+}
+
+static void write_and_read(struct buffer *from, struct buffer *to)
+{
+	struct frl_sge sge = { at(from->address + 12), MESSAGE, frl_mr_lkey(from->mr) };
+	struct frl_send_wr wr = send_wr(3, FRL_WR_RDMA_WRITE, &sge);
+
+	wr.remote_addr = to->address + 40;
+	wr.rkey = frl_mr_rkey(to->mr);
+	post_send(&wr);
+	expect(&a, 3, FRL_WC_SUCCESS);
+	memcpy(to->bytes + 40, from->bytes + 12, MESSAGE);
+	/* The answer is what was written. */
+	sge.addr = at(from->address + 30004);
+	wr.wr_id = 4;
+	wr.opcode = FRL_WR_RDMA_READ;
+	post_send(&wr);
+	expect(&a, 4, FRL_WC_SUCCESS);
+	memcpy(from->bytes + 30004, to->bytes + 40, MESSAGE);
+	is_as_it_should(from);
+	is_as_it_should(to);
+}
+
+/* Without an ICRC the kernel takes payload from where the NIC has put it. */
+static void took_its_way(int i)
+{
+	bool is_far = strstr(gpu_pairs[i].ports[1], "gpu=");
+	bool has_icrc = gpu_pairs[i].icrc == FRL_ICRC_ALWAYS ||
+		!strstr(gpu_pairs[i].ports[0], "gpu=");
+	struct frl_stats stats;
+
+	frl_device_stats(b.device, &stats);
+	ck_assert_int_eq(stats.offload_direct > 0, is_far && !has_icrc);
+	/* There was payload for host memory as well. */
+	ck_assert_int_eq(stats.offload_fetched > 0, is_far);
+}
+
+static void start_gpu(int i, unsigned *n_lost)
+{
+	gpu_setup();
+	gpu = hold(0);
+	raw_setup();
+	raw_plug(0);
+	raw_plug(1);
+	icrc = gpu_pairs[i].icrc;
+	open_raw(&a, gpu_pairs[i].ports[0], "10.0.0.1/24", FRL_PROGRESS_INLINE);
+	open_raw(&b, gpu_pairs[i].ports[1], "10.0.0.2/24", FRL_PROGRESS_INLINE);
+	connect_both();
+	fill();
+	if (gpu_pairs[i].loses)
+		fake_verbs_tap(lose, n_lost);
+}
+
+static void finish_gpu(void)
+{
+	icrc = FRL_ICRC_AUTO;
+	finish_pair();
+	gpu_release(gpu);
+	gpu_teardown();
+}
+
+START_TEST(moves_gpu_memory)
+{
+	static struct buffer from, to;
+	unsigned n_lost = 0;
+
+	start_gpu(_i, &n_lost);
+	make_buffer(&from, &a, strstr(gpu_pairs[_i].ports[0], "gpu="));
+	make_buffer(&to, &b, strstr(gpu_pairs[_i].ports[1], "gpu="));
+	/* Of each end: packets, the application's memory, and all of the engine's buffers at once.
+	 * Memory of GPUs is registered by dma-bufs. */
+	ck_assert_uint_eq(fake_verbs_calls("ibv_reg_mr"), 2 * 3);
+	fill_buffer(&from, 1);
+	fill_buffer(&to, 2);
+	send_gpu(&from, 0, &to, 0, MESSAGE, false);
+	send_gpu(&from, 4, &to, 8, 20, false);
+	send_gpu(&from, 101, &to, 30003, 9001, false);
+	send_gpu(&from, 400, &to, 40000, MESSAGE, true);
+	send_gpu(NULL, 5, &to, 77, MESSAGE, false);
+	send_gpu(&from, 5, NULL, 77, MESSAGE, false);
+	send_gpu(NULL, 5, NULL, 30001, MESSAGE, false);
+	write_and_read(&from, &to);
+	took_its_way(_i);
+	drop_buffer(&from, &a);
+	drop_buffer(&to, &b);
+	finish_gpu();
+}
+END_TEST
+
+/* ---- what fails */
+
+/* The device fails while it is used: it says so, and everything can be closed. */
+START_TEST(fails)
+{
+	struct frl_sge sge;
+	struct frl_send_wr wr;
+	struct frl_device_attr attr;
+	uint64_t start_ms;
+
+	start_pair(0);
+	sge = sge_of(&a, 0, MESSAGE);
+	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
+	fake_verbs_hold(true);
+	post_send(&wr);
+	frl_progress(a.device);
+	fake_verbs_raise("nic0", IBV_EVENT_DEVICE_FATAL, 1);
+	fake_verbs_hold(false);
+	start_ms = now_ms();
+	do {
+		frl_progress(a.device);
+		frl_device_query(a.device, &attr);
+	} while (attr.port_state == FRL_PORT_ACTIVE && now_ms() - start_ms < PATIENCE_MS);
+	ck_assert_int_eq(attr.port_state, FRL_PORT_DOWN);
+	finish_pair();
+}
+END_TEST
+
+static const struct {
+	const char *port, *ip;
+	int err;
+	const char *word;
+} refusals[] = {
+	{ "raw:nic9", "10.0.0.1/24", -ENODEV, "there is no RDMA device 'nic9', but nic0" },
+	{ "raw:nic0", NULL, -EINVAL, "needs an IP address" },
+	{ "raw:", "10.0.0.1/24", -EINVAL, "raw:mlx5_0" },
+};
+
+START_TEST(refuses)
+{
+	struct frl_device_config config;
+	struct frl_device *device;
+
+	raw_setup();
+	raw_plug(0);
+	frl_device_config_init(&config);
+	config.port = refusals[_i].port;
+	config.ip = refusals[_i].ip;
+	refused(frl_device_open(&config, &device), refusals[_i].err, refusals[_i].word);
+	raw_teardown();
+}
+END_TEST
+
+static int try_to_open(const char *name, struct frl_device **ret_device)
+{
+	struct frl_device_config config;
+
+	frl_device_config_init(&config);
+	config.port = name;
+	config.ip = "10.0.0.1/24";
+	config.progress = FRL_PROGRESS_INLINE;
+	return frl_device_open(&config, ret_device);
+}
+
+/* A port is open once in a process, and can be opened again when it was closed, or when it could
+ * not be opened. */
+START_TEST(refuses_open_port)
+{
+	struct frl_device *device, *other;
+
+	raw_setup();
+	raw_plug(0);
+	for (unsigned i = 0; i < 2; i++) {
+		fake_verbs_fail("ibv_create_flow", 1, EIO);
+		ck_assert_int_lt(try_to_open("raw:nic0", &device), 0);
+		ok(try_to_open("raw:nic0", &device));
+		refused(try_to_open("raw:nic0,slots=256", &other), -EEXIST,
+			"has opened raw:nic0 already");
+		refused(try_to_open("raw:nic0/2", &other), -ENODEV, "no port 2");
+		ok(frl_device_close(device));
+	}
+	raw_teardown();
+}
+END_TEST
+
+/* One of them is the NIC's own, others stand for its functions: no guess is made. */
+START_TEST(refuses_several_interfaces)
+{
+	struct fake_verbs_device device;
+	struct frl_device *other;
+	char path[128];
+
+	raw_setup();
+	raw_describe(&device, 0);
+	snprintf(path, sizeof(path), "%s/device/net/rep0", device.sysfs);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	fake_verbs_add(&device);
+	refused(try_to_open("raw:nic0", &other), -ENOTSUP, "several network interfaces (");
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rep0"));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "raw0"));
+	raw_teardown();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("api_raw");
+	TCase *cases = tcase_create("raw");
+
+	if (!gpu_is_fake())
+		return 77;
+	tcase_set_timeout(cases, 60);
+	tcase_add_loop_test(cases, moves, 0, sizeof(pairs) / sizeof(pairs[0]));
+	tcase_add_test(cases, recovers);
+	tcase_add_test(cases, waits_for_nic);
+	tcase_add_loop_test(cases, moves_gpu_memory, 0, sizeof(gpu_pairs) / sizeof(gpu_pairs[0]));
+	tcase_add_test(cases, fails);
+	tcase_add_loop_test(cases, refuses, 0, sizeof(refusals) / sizeof(refusals[0]));
+	tcase_add_test(cases, refuses_open_port);
+	tcase_add_test(cases, refuses_several_interfaces);
+	suite_add_tcase(suite, cases);
+	return run_rows(suite);
+}

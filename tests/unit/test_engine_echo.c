@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What came for memory that the processor does not reach, and leaves from there again. The memory
+ * is changed behind the engine's back in between: so one sees which bytes have left, those of the
+ * packets or those of the memory.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/engine_echo.h"
+#include "tests/vectors/frame.h"
+
+enum {
+	LENGTH = 6 * HOST_MTU, /* fewer than half of the frames that the port spares */
+	FROM = 8192 - 300,     /* where that lies: over a border that the echoes are sorted by */
+};
+
+struct offload_pair echo_pair;
+enum echo_test echo_test;
+
+void echo_open(enum echo_test as, const struct offload_config *config)
+{
+	static const struct offload_config plain;
+
+	echo_test = as;
+	offload_pair_open(&echo_pair, config ? config : &plain);
+	echo_pair.mock.reaches_one_in = echo_test == FRAMES;
+	echo_pair.mock.speed = UINT32_MAX;
+	host_pair(echo_pair.a, 2, echo_pair.b, 2, NULL);
+}
+
+/* Floats, which are small integers: the sum of two is what the other kinds receive. */
+float echo_value(uint32_t i)
+{
+	return (float)(i % 1000);
+}
+
+static void post_receive(uint32_t offset, uint32_t length, uint64_t keep)
+{
+	struct frl_sge sge = { echo_pair.memory->there + offset, length, echo_pair.region.key };
+	struct frl_recv_wr wr = { .wr_id = 5, .sge = &sge, .n_sge = 1, .keep = keep };
+	const char *why = "";
+
+	if (echo_test == RESULTS)
+		wr.action = (struct frl_recv_action){
+			.type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32, .op = FRL_SUM
+		};
+	ck_assert_msg(qp_post_recv(&echo_pair.b->qps[1].qp.core, &wr, &why) == 0, "%s", why);
+	engine_update(&echo_pair.b->engine, &echo_pair.b->qps[1].qp);
+}
+
+static void put_source(uint32_t offset, uint32_t length)
+{
+	for (uint32_t i = 0; i < length / sizeof(float); i++) {
+		float half = echo_test == RESULTS ? echo_value(i) / 2 : echo_value(i);
+
+		memcpy(echo_pair.a->memory + i * sizeof(half), &half, sizeof(half));
+		if (echo_test == RESULTS)
+			memcpy(echo_pair.memory->view + offset + i * sizeof(half), &half,
+				sizeof(half));
+	}
+}
+
+/* `length` bytes come and are placed; afterwards the memory is another one. */
+void echo_receive(uint32_t offset, uint32_t length, uint64_t keep)
+{
+	const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
+
+	put_source(offset, length);
+	post_receive(offset, length, keep);
+	host_post(echo_pair.a, 0, send, 0, length, NULL);
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&echo_pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	for (uint32_t i = 0; i < length / sizeof(float); i++) {
+		float got;
+
+		memcpy(&got, echo_pair.memory->view + offset + i * sizeof(got), sizeof(got));
+		ck_assert(got == echo_value(i));
+	}
+	memset(echo_pair.memory->view + offset, CHANGED, length);
+}
+
+void echo_post(uint32_t offset, uint32_t length, uint64_t keep)
+{
+	const struct frl_send_wr send = { .wr_id = 2, .opcode = FRL_WR_SEND, .keep = keep };
+
+	host_post_recv(echo_pair.a, 2, 6, 32768, length);
+	offload_post(echo_pair.b, 2, send, offset, length);
+}
+
+static bool is_echoed(uint32_t i)
+{
+	float got;
+
+	memcpy(&got, echo_pair.a->memory + 32768 + i, sizeof(got));
+	return got == echo_value(i / sizeof(got));
+}
+
+/* What has arrived is out of packets from `first` to `end`, and out of the memory elsewhere. */
+void echo_check(uint32_t length, uint32_t first, uint32_t end)
+{
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.b->cqs[2], 2, FRL_WC_SUCCESS);
+	host_expect_wc(&echo_pair.a->cqs[2], 6, FRL_WC_SUCCESS);
+	for (uint32_t i = 0; i < length; i += sizeof(float)) {
+		bool echoed = i >= first && i < end;
+
+		ck_assert_msg(is_echoed(i) == echoed, "byte %u", i);
+		ck_assert(echoed || echo_pair.a->memory[32768 + i] == CHANGED);
+	}
+	ck_assert_uint_eq(echo_pair.a->engine.stats.drop_bad_icrc, 0);
+}
+
+uint64_t echo_count(void)
+{
+	const struct frl_stats *stats = &echo_pair.b->engine.stats;
+
+	return echo_test == RESULTS ? stats->offload_fused : stats->offload_forwarded;
+}
+
+/* It leaves without the offload, and once. */
+START_TEST(leaves_as_it_came)
+{
+	echo_open(_i % KINDS, &(struct offload_config){ .loop = _i >= KINDS });
+	/* Packets to this engine itself are on its stack. */
+	echo_receive(FROM, LENGTH, KEEP);
+	echo_post(FROM, LENGTH, KEEP);
+	echo_check(LENGTH, 0, LENGTH);
+	ck_assert_uint_eq(echo_count(), LENGTH);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_forwarded +
+			echo_pair.b->engine.stats.offload_fused,
+		LENGTH);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_gathered, 0);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, 0);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, 0);
+	echo_post(FROM, LENGTH, KEEP);
+	echo_check(LENGTH, 0, 0);
+	ck_assert_uint_eq(echo_count(), LENGTH);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, LENGTH / HOST_MTU);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_gathered, LENGTH);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* In the round in which it was posted: it has nothing to wait for. */
+START_TEST(leaves_at_once)
+{
+	echo_open(_i, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	echo_post(FROM, LENGTH, KEEP);
+	host_poll(echo_pair.b);
+	ck_assert_uint_eq(echo_pair.b->port.n_sent, LENGTH / HOST_MTU);
+	echo_check(LENGTH, 0, LENGTH);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* Another number is of other bytes at the same address; none is of none. */
+START_TEST(other_numbers)
+{
+	echo_open(_i, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	echo_post(FROM, LENGTH, KEEP + 1);
+	echo_check(LENGTH, 0, 0);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, LENGTH / HOST_MTU);
+	echo_post(FROM, LENGTH, 0);
+	echo_check(LENGTH, 0, 0);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, LENGTH / HOST_MTU);
+	echo_receive(FROM, LENGTH, 0);
+	echo_post(FROM, LENGTH, KEEP);
+	echo_check(LENGTH, 0, 0);
+	ck_assert_uint_eq(echo_count(), 0);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* What is sent without acknowledgements has its bytes fetched. */
+START_TEST(only_reliably)
+{
+	static const struct host_qp_config config = { .type = FRL_QPT_UC };
+	const struct frl_send_wr send = { .wr_id = 2, .opcode = FRL_WR_SEND, .keep = KEEP };
+
+	echo_open(_i, NULL);
+	host_pair(echo_pair.a, 3, echo_pair.b, 3, &config);
+	echo_receive(FROM, LENGTH, KEEP);
+	host_post_recv(echo_pair.a, 3, 6, 32768, LENGTH);
+	offload_post(echo_pair.b, 3, send, FROM, LENGTH);
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[3], 6, FRL_WC_SUCCESS);
+	for (uint32_t i = 0; i < LENGTH; i += 4)
+		ck_assert(!is_echoed(i));
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, 0);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* What was lost on the way is fetched the second time. */
+START_TEST(lost_on_the_way)
+{
+	echo_open(_i, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	echo_post(FROM, LENGTH, KEEP);
+	host_poll(echo_pair.b);
+	ck_assert_uint_eq(echo_pair.b->port.n_sent, LENGTH / HOST_MTU);
+	echo_pair.b->port.n_sent = 0;
+	echo_pair.a->now_ns += UINT64_C(4096) << 15;
+	echo_check(LENGTH, 0, 0);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.retransmits, LENGTH / HOST_MTU);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, 0);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* Who READs gets what is there; a WRITE takes the packets only where it says so. */
+START_TEST(reads_and_writes)
+{
+	struct frl_send_wr read = { .wr_id = 3, .opcode = FRL_WR_RDMA_READ };
+	struct frl_send_wr write = { .wr_id = 2, .opcode = FRL_WR_RDMA_WRITE };
+
+	echo_open(_i, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	read.remote_addr = (uintptr_t)echo_pair.memory->there + FROM;
+	read.rkey = echo_pair.region.key;
+	host_post(echo_pair.a, 2, read, 32768, LENGTH, NULL);
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[2], 3, FRL_WC_SUCCESS);
+	for (uint32_t i = 0; i < LENGTH; i++)
+		ck_assert_uint_eq(echo_pair.a->memory[32768 + i], CHANGED);
+	write.remote_addr = (uintptr_t)echo_pair.a->memory + 32768;
+	write.rkey = echo_pair.a->region.key;
+	for (unsigned k = 0; k < 2; k++) {
+		write.keep = k ? KEEP : 0;
+		offload_post(echo_pair.b, 2, write, FROM, LENGTH);
+		offload_settle(&echo_pair);
+		host_expect_wc(&echo_pair.b->cqs[2], 2, FRL_WC_SUCCESS);
+		for (uint32_t i = 0; i < LENGTH; i += 4)
+			ck_assert(is_echoed(i) == (k == 1));
+	}
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, 0);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* What is written over: bytes from there on, so many, and the packets that they are in. */
+static const struct {
+	uint32_t at, length, first, end;
+} writes[] = {
+	{ FROM - 8, 8, 0, 0 },
+	{ FROM + LENGTH, HOST_MTU, 0, 0 },
+	{ FROM - 8, 9, 0, HOST_MTU },
+	{ FROM + HOST_MTU - 1, 1, 0, HOST_MTU },
+	{ FROM + HOST_MTU, 1, HOST_MTU, 2 * HOST_MTU },
+	{ FROM + LENGTH - 1, HOST_MTU, LENGTH - HOST_MTU, LENGTH },
+	{ 8192, 4, HOST_MTU, 2 * HOST_MTU },
+	{ FROM, LENGTH, 0, LENGTH },
+	{ FROM - 5000, 20000, 0, LENGTH },
+};
+
+enum { WRITES = sizeof(writes) / sizeof(writes[0]) };
+
+START_TEST(written_over)
+{
+	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
+	uint32_t row = (uint32_t)_i % WRITES, end = writes[row].end, first = writes[row].first;
+
+	echo_open((unsigned)_i / WRITES, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	memset(echo_pair.a->memory, CHANGED, writes[row].length);
+	write.remote_addr = (uintptr_t)echo_pair.memory->there + writes[row].at;
+	write.rkey = echo_pair.region.key;
+	host_post(echo_pair.a, 0, write, 0, writes[row].length, NULL);
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[0], 4, FRL_WC_SUCCESS);
+	echo_post(FROM, LENGTH, KEEP);
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[2], 6, FRL_WC_SUCCESS);
+	for (uint32_t i = 0; i < LENGTH; i += 4)
+		ck_assert_msg(is_echoed(i) == !(i >= first && i < end), "byte %u", i);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, (end - first) / HOST_MTU);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+enum ending { REGION, QUEUE_PAIR, LINK, OFFLOAD, ENDINGS };
+
+static void end(enum ending ending)
+{
+	struct engine *e = &echo_pair.b->engine;
+
+	if (ending == REGION)
+		engine_forget_region(e, &echo_pair.region);
+	else if (ending == QUEUE_PAIR)
+		engine_remove_qp(e, &echo_pair.b->qps[1].qp);
+	else if (ending == LINK)
+		engine_drop_link(e, 0);
+	else
+		echo_pair.mock.error = "the GPU is gone";
+	host_poll(echo_pair.b);
+}
+
+/* Frames go back at once, nothing waits for what is kept, and nobody gets it. */
+START_TEST(ends_with_it)
+{
+	enum ending ending = (unsigned)_i % ENDINGS;
+
+	echo_open((unsigned)_i / ENDINGS, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? LENGTH / HOST_MTU : 0);
+	ck_assert(!engine_region_queued(&echo_pair.b->engine, &echo_pair.region));
+	/* The offload's failure is noticed by who uses it. */
+	if (ending == OFFLOAD)
+		offload_post(echo_pair.b, 2, (struct frl_send_wr){ .opcode = FRL_WR_SEND }, 0, 4);
+	end(ending);
+	host_poll(echo_pair.b);
+	host_poll(echo_pair.b);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, 0);
+	if (ending <= QUEUE_PAIR) {
+		echo_post(FROM, LENGTH, KEEP);
+		echo_check(LENGTH, 0, 0);
+	}
+	ck_assert_uint_eq(echo_count(), 0);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* A queue pair that begins anew takes nothing with it: what it received is still there. */
+START_TEST(outlives_a_reset)
+{
+	static const enum frl_qp_state states[] = { FRL_QPS_ERR, FRL_QPS_RESET };
+	const struct frl_qp_attr attr = { .state = states[_i % 2] };
+
+	echo_open((unsigned)_i / 2, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	ck_assert_int_eq(host_modify(echo_pair.b, 1, &attr, FRL_QP_STATE, NULL), 0);
+	host_poll(echo_pair.b);
+	echo_post(FROM, LENGTH, KEEP);
+	echo_check(LENGTH, 0, LENGTH);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* What is still being written stays until it is not, and is not lost; nor is it sent before. */
+START_TEST(while_it_is_written)
+{
+	const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
+
+	echo_open(RESULTS, NULL);
+	for (unsigned k = 0; k < 100; k++) {
+		echo_pair.mock.speed = 0;
+		put_source(FROM, LENGTH);
+		post_receive(FROM, LENGTH, KEEP);
+		host_post(echo_pair.a, 0, send, 0, LENGTH, NULL);
+		offload_settle(&echo_pair);
+		if (_i)
+			echo_post(FROM, LENGTH, KEEP);
+		else
+			engine_forget_region(&echo_pair.b->engine, &echo_pair.region);
+		host_poll(echo_pair.b);
+		ck_assert_uint_eq(echo_pair.b->port.n_sent, 0);
+		echo_pair.mock.speed = UINT32_MAX;
+		offload_settle(&echo_pair);
+		host_expect_wc(&echo_pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+		host_expect_wc(&echo_pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+		if (!_i)
+			continue;
+		host_expect_wc(&echo_pair.b->cqs[2], 2, FRL_WC_SUCCESS);
+		host_expect_wc(&echo_pair.a->cqs[2], 6, FRL_WC_SUCCESS);
+		for (uint32_t i = 0; i < LENGTH; i += 4)
+			ck_assert(is_echoed(i));
+	}
+	ck_assert_uint_eq(echo_count(), 0);
+	echo_receive(FROM, LENGTH, KEEP);
+	echo_post(FROM, LENGTH, KEEP);
+	echo_check(LENGTH, 0, LENGTH);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* Payload that its sender took back was never there. */
+START_TEST(taken_back)
+{
+	struct wire_headers h = { .bth = { .opcode = OP_SEND_ONLY, .pkey = PKEY_DEFAULT } };
+	float payload[HOST_MTU / sizeof(float)];
+	struct frame frame;
+
+	echo_open(_i / 2 ? RESULTS : COPIES, &(struct offload_config){ .in_place = true });
+	for (uint32_t i = 0; i < HOST_MTU / sizeof(float); i++)
+		payload[i] = echo_value(i);
+	post_receive(FROM, HOST_MTU, KEEP);
+	h.bth.dest_qpn = echo_pair.b->qps[1].qp.core.qpn;
+	h.bth.psn = echo_pair.b->qps[1].qp.core.responder.epsn;
+	frame = make_frame(0, &h, HOST_MTU, false);
+	echo_pair.b->port.lost = _i % 2;
+	fake_port_receive_split(&echo_pair.b->port, 0, frame.bytes, (uint32_t)frame.payload,
+		(const uint8_t *)payload, HOST_MTU);
+	for (unsigned k = 0; k < 4; k++)
+		host_poll(echo_pair.b);
+	echo_pair.b->port.n_sent = 0;
+	host_expect_wc(&echo_pair.b->cqs[1], 5, _i % 2 ? FRL_WC_REM_ABORT_ERR : FRL_WC_SUCCESS);
+	memset(echo_pair.memory->view + FROM, CHANGED, HOST_MTU);
+	echo_post(FROM, HOST_MTU, KEEP);
+	echo_check(HOST_MTU, 0, _i % 2 ? 0 : HOST_MTU);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* Who cuts the message in another way, or begins elsewhere, has it fetched. */
+START_TEST(cut_in_another_way)
+{
+	static const struct host_qp_config config = { .path_mtu = 2 * HOST_MTU };
+
+	echo_open(_i, NULL);
+	host_pair(echo_pair.a, 3, echo_pair.b, 3, &config);
+	echo_receive(FROM, LENGTH, KEEP);
+	host_post_recv(echo_pair.a, 3, 6, 32768, LENGTH);
+	offload_post(echo_pair.b, 3,
+		(struct frl_send_wr){ .wr_id = 2, .opcode = FRL_WR_SEND, .keep = KEEP }, FROM,
+		LENGTH);
+	offload_settle(&echo_pair);
+	host_expect_wc(&echo_pair.a->cqs[3], 6, FRL_WC_SUCCESS);
+	for (uint32_t i = 0; i < LENGTH; i += 4)
+		ck_assert(!is_echoed(i));
+	ck_assert_uint_eq(echo_pair.b->engine.stats.echo_missed, LENGTH / 2 / HOST_MTU);
+	echo_post(FROM + 4, LENGTH - 4, KEEP);
+	echo_check(LENGTH - 4, 0, 0);
+	ck_assert_uint_eq(echo_count(), 0);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+/* Packets that no port takes keep nothing of the port's, and leave as they are. */
+START_TEST(blocked)
+{
+	echo_open(_i, NULL);
+	echo_receive(FROM, LENGTH, KEEP);
+	echo_pair.b->port.room[0] = 0;
+	echo_post(FROM, LENGTH, KEEP);
+	host_poll(echo_pair.b);
+	ck_assert_uint_eq(echo_pair.b->port.n_out, 0);
+	echo_pair.b->port.room[0] = FAKE_UNLIMITED;
+	echo_check(LENGTH, 0, LENGTH);
+	offload_pair_close(&echo_pair);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("engine_echo");
+	TCase *tcase = tcase_create("tests");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase, leaves_as_it_came, 0, KINDS);
+	tcase_add_loop_test(tcase, leaves_at_once, 0, KINDS);
+	tcase_add_loop_test(tcase, other_numbers, 0, KINDS);
+	tcase_add_loop_test(tcase, only_reliably, 0, KINDS);
+	tcase_add_loop_test(tcase, lost_on_the_way, 0, KINDS);
+	tcase_add_loop_test(tcase, reads_and_writes, 0, KINDS);
+	tcase_add_loop_test(tcase, written_over, 0, KINDS * WRITES);
+	tcase_add_loop_test(tcase, ends_with_it, 0, KINDS * ENDINGS);
+	tcase_add_loop_test(tcase, outlives_a_reset, 0, 2 * KINDS);
+	tcase_add_loop_test(tcase, while_it_is_written, 0, 2);
+	echo_add_room(tcase);
+	tcase_add_loop_test(tcase, taken_back, 0, 4);
+	tcase_add_loop_test(tcase, cut_in_another_way, 0, KINDS);
+	tcase_add_loop_test(tcase, blocked, 0, KINDS);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

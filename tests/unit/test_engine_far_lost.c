@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Frames that go on in memory which the processor does not reach: too many of them, for nobody, or
+ * when whoever reaches it is gone. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/engine/parked.h"
+#include "lib/wire/checksum.h"
+#include "tests/unit/offload_fixture.h"
+#include "tests/vectors/frame.h"
+
+enum {
+	NEAR = 64,       /* payload of a SEND in its near part, over IPv4 */
+	NEAR_WRITE = 48, /* with a RETH */
+	MS = 1000000,
+};
+
+static struct offload_pair p;
+
+static void open_far(bool has_icrc)
+{
+	offload_pair_open(&p, &(struct offload_config){ .is_far = true, .has_icrc = has_icrc });
+}
+
+static void expect_there(uint32_t offset, uint32_t from, uint32_t length)
+{
+	for (uint32_t i = 0; i < length; i++)
+		ck_assert_uint_eq(p.memory->view[offset + i], offload_byte(from + i));
+}
+
+static void expect_here(uint32_t offset, uint32_t length)
+{
+	for (uint32_t i = 0; i < length; i++)
+		ck_assert_uint_eq(p.b->memory[offset + i], offload_byte(i));
+}
+
+static void send_from_a(unsigned i, enum frl_wr_opcode opcode, uint32_t length)
+{
+	host_post(p.a, i, (struct frl_send_wr){ .opcode = opcode, .wr_id = 1 }, 0, length, NULL);
+}
+
+static void write_to(unsigned i, const struct region *region, uint32_t offset, uint32_t length)
+{
+	const struct frl_send_wr wr = {
+		.opcode = FRL_WR_RDMA_WRITE,
+		.wr_id = 1,
+		.remote_addr = region->iova + offset,
+		.rkey = region->key,
+	};
+
+	host_post(p.a, i, wr, 0, length, NULL);
+}
+
+static void release_all(void)
+{
+	p.mock.speed = UINT32_MAX;
+	offload_settle(&p);
+}
+
+enum loss { REMOVED, RESET, LINK, DETACHED, ERROR, LOSSES };
+
+/* As it was, even to its PSNs: what came before is not of this connection. */
+static void connect_again(void)
+{
+	const struct host_qp_config config = {
+		.dest_qpn = p.a->qps[0].qp.core.qpn,
+		.dgid = p.a->engine.gids.gids[HOST_GID_V4].ip,
+		.dmac = p.a->port.base.caps.mac,
+		.psn = 7000,
+	};
+
+	ck_assert_uint_eq(p.b->qps[1].qp.parked[0], 0);
+	host_connect(p.b, 1, &config);
+}
+
+/* What is parked for somebody who is gone is nobody's, and its frames come back. */
+START_TEST(lost_while_parked)
+{
+	struct frl_qp_attr attr = { .state = _i == ERROR ? FRL_QPS_ERR : FRL_QPS_RESET };
+
+	open_far(true);
+	offload_fill(p.a->memory, 600);
+	write_to(0, &p.b->region, 2000, 600);
+	offload_settle(&p);
+	ck_assert_uint_eq(p.b->port.n_out, 3);
+	switch (_i) {
+	case REMOVED:
+		engine_remove_qp(&p.b->engine, &p.b->qps[1].qp);
+		memset(&p.b->qps[1].qp, 0xee, sizeof(p.b->qps[1].qp));
+		break;
+	case LINK: engine_drop_link(&p.b->engine, 0); break;
+	case DETACHED: engine_detach_offload(&p.b->engine, &p.mock.base); break;
+	default: ck_assert_int_eq(host_modify(p.b, 1, &attr, FRL_QP_STATE, NULL), 0);
+	}
+	if (_i == DETACHED) {
+		ck_assert_uint_eq(p.b->port.n_out, 0);
+		mock_offload_step(&p.mock, UINT32_MAX);
+		engine_unmap_offload(&p.b->engine, &p.mock.base);
+		/* Nobody reaches what comes now. */
+		p.a->now_ns += 100 * MS;
+		offload_settle(&p);
+		ck_assert_uint_gt(p.b->engine.stats.offload_waits, 0);
+		ck_assert_uint_eq(p.b->port.n_out, 0);
+		ck_assert_int_eq(mock_offload_attach(&p.mock, &p.b->engine), 0);
+	}
+	if (_i == RESET)
+		connect_again();
+	release_all();
+	ck_assert_uint_eq(p.b->port.n_out, 0);
+	ck_assert_uint_eq(p.b->memory[2000], HOST_FILL);
+	if (_i == DETACHED) {
+		p.a->now_ns += 500 * MS;
+		offload_settle(&p);
+		host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	}
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* Whose packet nobody can read any more fails, and hears why; what is short goes on. */
+START_TEST(offload_fails)
+{
+	static const char why[] = "GPU 0 has fallen off the bus";
+	const struct host_qp_config plain = { .capabilities = FRL_CAP_NO_ICRC };
+
+	open_far(false);
+	host_pair(p.a, 2, p.b, 2, &plain);
+	host_pair(p.a, 3, p.b, 3, &plain);
+	write_to(0, &p.b->region, 2000, 600);
+	offload_settle(&p);
+	p.mock.error = why;
+	p.mock.still_runs = true;
+	offload_settle(&p);
+	ck_assert_str_eq(p.b->qps[1].qp.core.error, why);
+	ck_assert_uint_eq(p.b->port.n_out, 3);
+	p.mock.still_runs = false;
+	offload_settle(&p);
+	ck_assert_uint_eq(p.b->port.n_out, 0);
+	ck_assert_uint_eq(p.b->memory[2000], HOST_FILL);
+	host_post_recv(p.b, 3, 6, 0, 32);
+	send_from_a(3, FRL_WR_SEND, 32);
+	offload_settle(&p);
+	host_expect_wc(&p.b->cqs[3], 6, FRL_WC_SUCCESS);
+	write_to(2, &p.b->region, 2000, 600);
+	offload_settle(&p);
+	ck_assert_str_eq(p.b->qps[2].qp.core.error, why);
+	ck_assert_uint_eq(p.b->port.n_out, 0);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* More than can be parked: the others come again when they are asked for, without a timer; also
+ * where there is room again long before all that came first has been taken in. */
+START_TEST(no_room)
+{
+	enum { LENGTH = 60000, PACKETS = (LENGTH + HOST_MTU - 1) / HOST_MTU };
+	uint32_t room = _i & 1 ? 32 : 256;
+
+	offload_pair_open(&p,
+		&(struct offload_config){
+			.is_far = true, .has_icrc = _i & 1, .held = _i & 1 ? 64 : 1024 });
+	offload_fill(p.a->memory, LENGTH);
+	write_to(0, &p.b->region, 0, LENGTH);
+	write_to(0, &p.b->region, 0, LENGTH);
+	offload_settle(&p);
+	ck_assert_uint_eq(p.b->port.n_out, room);
+	ck_assert_uint_eq(p.b->engine.stats.offload_waits, 2 * PACKETS - room);
+	p.mock.speed = _i & 2 ? 1 : UINT32_MAX;
+	/* One at a time and in any order: nothing moves for long. */
+	for (unsigned k = 0; k < 10; k++)
+		offload_settle(&p);
+	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(p.a->engine.stats.timeouts, 0);
+	expect_here(0, LENGTH);
+	ck_assert_uint_eq(p.b->port.n_out, 0);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* The network loses the one before the first that finds no room. */
+START_TEST(no_room_behind_a_gap)
+{
+	enum { ROOM = 32, LENGTH = 40 * HOST_MTU };
+	struct fake_port *port;
+
+	offload_pair_open(
+		&p, &(struct offload_config){ .is_far = true, .has_icrc = true, .held = 2 * ROOM });
+	port = &p.b->port;
+	offload_fill(p.a->memory, LENGTH);
+	write_to(0, &p.b->region, 0, LENGTH);
+	while (port->n_rx < LENGTH / HOST_MTU) {
+		host_poll(p.a);
+		host_carry(p.a, p.b);
+	}
+	free(port->rx[ROOM].data);
+	port->n_rx--;
+	memmove(&port->rx[ROOM], &port->rx[ROOM + 1], (port->n_rx - ROOM) * sizeof(port->rx[0]));
+	offload_settle(&p);
+	ck_assert_uint_eq(port->n_out, ROOM);
+	release_all();
+	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(p.a->engine.stats.timeouts, 0);
+	expect_here(0, LENGTH);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* Frames that cannot be held any more are fetched. */
+START_TEST(too_many_to_hold)
+{
+	enum { LENGTH = 14 * HOST_MTU };
+
+	open_far(false);
+	offload_post_recv(p.b, 1, 5, 0, LENGTH);
+	offload_fill(p.a->memory, LENGTH);
+	send_from_a(0, FRL_WR_SEND, LENGTH);
+	offload_settle(&p);
+	ck_assert_uint_eq(p.b->port.n_out, 14);
+	release_all();
+	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
+	expect_there(0, 0, LENGTH);
+	ck_assert_uint_eq(p.b->engine.stats.offload_fetched, 6 * (HOST_MTU - NEAR));
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* Another offload than that of the port. */
+static struct mock_offload other;
+static struct mock_memory *other_view;
+static struct region other_region;
+
+static void add_other(uint32_t length)
+{
+	mock_offload_init(&other, 3);
+	other.base.gpu = 1;
+	ck_assert_int_eq(mock_offload_attach(&other, &p.b->engine), 0);
+	other_view = mock_offload_memory(&other, length);
+	other_region = p.region;
+	other_region.addr = other_view->there;
+	other_region.iova = (uintptr_t)other_view->there;
+	other_region.length = length;
+	other_region.offload = &other.base;
+	ck_assert_int_eq(engine_add_region(&p.b->engine, &other_region), 0);
+}
+
+/* With `length` bytes in its memory. */
+static void remove_other(uint32_t length)
+{
+	for (uint32_t i = 0; i < length; i++)
+		ck_assert_uint_eq(other_view->view[i], offload_byte(i));
+	engine_remove_region(&p.b->engine, &other_region);
+	mock_offload_detach(&other, &p.b->engine);
+	mock_offload_fini(&other);
+}
+
+START_TEST(other_memory)
+{
+	open_far(false);
+	add_other(4096);
+	offload_fill(p.a->memory, 700);
+	write_to(0, &other_region, 0, 700);
+	other.speed = UINT32_MAX;
+	release_all();
+	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(p.b->engine.stats.offload_fetched, 700 - 3 * NEAR + 16);
+	remove_other(700);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* One that stands still does not keep the frames that others need. */
+START_TEST(other_stands_still)
+{
+	enum { LENGTH = 40 * HOST_MTU };
+
+	offload_pair_open(&p, &(struct offload_config){ .is_far = true, .held = 64 });
+	add_other(LENGTH);
+	p.mock.speed = UINT32_MAX;
+	offload_fill(p.a->memory, LENGTH);
+	write_to(0, &other_region, 0, LENGTH);
+	offload_settle(&p);
+	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_ge(p.b->engine.transfers->parking->n_free, 16);
+	write_to(0, &p.b->region, 2000, 600);
+	offload_settle(&p);
+	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	expect_here(2000, 600);
+	other.speed = UINT32_MAX;
+	offload_settle(&p);
+	ck_assert_uint_eq(p.b->engine.transfers->parking->n_free, 32);
+	remove_other(LENGTH);
+	offload_pair_close(&p);
+}
+END_TEST
+
+static const struct frl_ip group = { { [10] = 0xff, 0xff, 239, 129, 2, 3 } };
+
+/* Datagrams always have an ICRC, and those to a group several receivers. */
+START_TEST(datagrams)
+{
+	struct engine_ah ah = { .core.pd = NULL };
+	struct frl_ah_attr to = { .sgid_index = HOST_GID_V4 };
+	struct host_qp_config ud = { .type = FRL_QPT_UD };
+	const char *why;
+
+	offload_pair_open(&p,
+		&(struct offload_config){ .type = FRL_QPT_UD, .is_far = true, .has_icrc = true });
+	to.dgid = _i ? group : p.b->engine.gids.gids[HOST_GID_V4].ip;
+	if (!_i)
+		memcpy(to.dmac, p.b->port.base.caps.mac, 6);
+	ah.core.pd = &p.a->pd;
+	ck_assert_int_eq(engine_add_ah(&p.a->engine, &ah, &to, p.a->now_ns, &why), 0);
+	host_add(p.b, 2, &ud);
+	for (unsigned k = 1; _i && k < 3; k++)
+		ck_assert_int_eq(
+			engine_attach(&p.b->engine, &p.b->qps[k].qp, &group, p.b->now_ns, &why), 0);
+	offload_post_recv(p.b, 1, 5, 0, 300);
+	host_post_recv(p.b, 2, 6, 0, 300);
+	offload_fill(p.a->memory, 200);
+	host_post(p.a, 0,
+		(struct frl_send_wr){ .opcode = FRL_WR_SEND,
+			.remote_qpn = _i ? QPN_MULTICAST : p.b->qps[1].qp.core.qpn,
+			.remote_qkey = HOST_QKEY },
+		0, 200, &ah);
+	offload_settle(&p);
+	host_expect_no_wc(&p.b->cqs[1]);
+	host_expect_no_wc(&p.b->cqs[2]);
+	release_all();
+	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
+	expect_there(WIRE_GRH_LEN, 0, 200);
+	ck_assert_uint_eq(p.memory->view[20], 0x45);
+	if (_i) {
+		host_expect_wc(&p.b->cqs[2], 6, FRL_WC_SUCCESS);
+		expect_here(WIRE_GRH_LEN, 200);
+	}
+	engine_remove_ah(&p.a->engine, &ah);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* To strangers of the port, and of no queue pair: they are not fetched. What has a UDP checksum
+ * that the NIC has not verified is, and then seen to be wrong. */
+START_TEST(not_for_us)
+{
+	struct wire_headers h = simple_headers(OP_SEND_ONLY);
+	struct frame frame;
+
+	open_far(true);
+	h.bth.dest_qpn = _i ? p.b->qps[1].qp.core.qpn : 0x77;
+	frame = make_frame(0, &h, 300, true);
+	if (_i == 1)
+		frame.bytes[5] ^= 1;
+	if (_i == 2) {
+		frame.bytes[frame.l3 + 19] ^= 4;
+		fix_ip_checksum(&frame);
+	}
+	if (_i == 3)
+		put_be16(frame.bytes + frame.udp + 6, 0x55aa);
+	fake_port_receive(&p.b->port, 0, frame.bytes, (uint32_t)frame.len);
+	host_poll(p.b);
+	ck_assert_uint_eq(p.b->port.n_out, _i == 3);
+	ck_assert_uint_eq(p.mock.given, _i == 3);
+	release_all();
+	ck_assert_uint_eq(p.b->port.n_out, 0);
+	ck_assert_uint_eq(p.b->engine.stats.drop_unknown_qp, _i == 0);
+	ck_assert_uint_eq(p.b->engine.stats.drop_bad_udp, _i == 3);
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* An echo request that does not fit the near part is answered in full. */
+START_TEST(echo_request)
+{
+	enum { LENGTH = 400 };
+	uint8_t frame[ETH_LEN + IPV4_LEN + 8 + LENGTH] = { 0 };
+	uint8_t *ip = frame + ETH_LEN, *icmp = ip + IPV4_LEN;
+
+	open_far(false);
+	memcpy(frame, mac_b, 6);
+	memcpy(frame + 6, mac_a, 6);
+	put_be16(frame + 12, ETHERTYPE_IPV4);
+	ip[0] = 0x45;
+	put_be16(ip + 2, sizeof(frame) - ETH_LEN);
+	ip[8] = 64;
+	ip[9] = 1;
+	memcpy(ip + 12, (const uint8_t[]){ 10, 9, 0, 1, 10, 9, 0, 2 }, 8);
+	checksum_store(ip + 10, checksum_add(0, ip, IPV4_LEN));
+	icmp[0] = 8;
+	offload_fill(icmp + 8, LENGTH);
+	checksum_store(icmp + 2, checksum_add(0, icmp, 8 + LENGTH));
+	fake_port_receive(&p.b->port, 0, frame, sizeof(frame));
+	host_poll(p.b);
+	ck_assert_uint_eq(p.b->engine.stats.echo_requests, 0);
+	p.mock.speed = 10;
+	host_poll(p.b);
+	ck_assert_uint_eq(p.b->engine.stats.echo_requests, 1);
+	ck_assert_uint_eq(p.b->port.n_sent, 1);
+	p.b->port.n_sent = 0;
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* ---- everything at once */
+
+enum { SLOTS = 24, SLOT = 2048, LOSS_ONE_IN = 12, ROUNDS = 400000 };
+
+static struct random_state dice;
+
+/* Some frames are lost on their way to `to`. */
+static void carry_some(struct host *from, struct host *to)
+{
+	uint32_t n = to->port.n_rx;
+
+	host_carry(from, to);
+	while (n < to->port.n_rx) {
+		if (random_below(&dice, LOSS_ONE_IN)) {
+			n++;
+			continue;
+		}
+		free(to->port.rx[n].data);
+		to->port.n_rx--;
+		memmove(&to->port.rx[n], &to->port.rx[n + 1],
+			(to->port.n_rx - n) * sizeof(to->port.rx[0]));
+	}
+}
+
+static void turn(void)
+{
+	p.a->now_ns += 20000 + random_below(&dice, 200000);
+	p.b->now_ns = p.a->now_ns;
+	p.mock.speed = (uint32_t)random_below(&dice, 8);
+	if (random_below(&dice, 10) == 0)
+		p.mock.speed = 0;
+	engine_poll(&p.a->engine, p.a->now_ns);
+	engine_poll(&p.b->engine, p.b->now_ns);
+	carry_some(p.a, p.b);
+	carry_some(p.b, p.a);
+}
+
+/* A's queue pair writes a slot of b's, there or here, and reads it again; or b's reads it from a's
+ * memory. Slots are apart from each other: what is in them says what came. */
+static void post_slot(unsigned slot, bool is_there, uint32_t length)
+{
+	const struct region *region = is_there ? &p.region : &p.b->region;
+	struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_WRITE, .rkey = region->key };
+	unsigned i = slot % 2 ? 2 : 0;
+
+	offload_fill(p.a->memory, SLOT);
+	wr.remote_addr = region->iova + slot * SLOT;
+	if (slot % 3) {
+		host_post(p.a, i, wr, 0, length, NULL);
+		wr.opcode = FRL_WR_RDMA_READ;
+		host_post(p.a, i, wr, HOST_MEMORY / 2, length, NULL);
+		return;
+	}
+	wr = (struct frl_send_wr){ .opcode = FRL_WR_RDMA_READ, .rkey = p.a->region.key };
+	wr.remote_addr = p.a->region.iova;
+	if (is_there)
+		offload_post(p.b, i ? 2 : 1, wr, slot * SLOT, length);
+	else
+		host_post(p.b, i ? 2 : 1, wr, slot * SLOT, length, NULL);
+}
+
+static unsigned take_completions(struct host *host, unsigned i)
+{
+	struct frl_wc wc;
+	unsigned n = 0;
+
+	while (cq_pop(&host->cqs[i], &wc)) {
+		ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
+		n++;
+		/* What a READ has brought is what the WRITE before it did. */
+		if (host == p.a && wc.opcode == FRL_WC_RDMA_READ)
+			for (uint32_t k = 0; k < wc.byte_len; k++)
+				ck_assert_uint_eq(
+					host->memory[HOST_MEMORY / 2 + k], offload_byte(k));
+	}
+	return n;
+}
+
+START_TEST(everything)
+{
+	struct host_qp_config second = { .capabilities = _i & 1 ? 0 : FRL_CAP_NO_ICRC };
+	uint32_t lengths[SLOTS];
+	unsigned wanted = 0, done = 0;
+
+	random_seed(&dice, (uint64_t)_i);
+	offload_pair_open(&p,
+		&(struct offload_config){
+			.is_far = true, .has_icrc = _i & 1, .held = 8u << random_below(&dice, 5) });
+	host_pair(p.a, 2, p.b, 2, &second);
+	if (_i & 2) {
+		p.region.port_mem = &p;
+		fake_port_set_view(p.memory->there, p.memory->view, p.memory->size);
+	}
+	for (unsigned slot = 0; slot < SLOTS; slot++) {
+		lengths[slot] = 1 + (uint32_t)random_below(&dice, SLOT);
+		post_slot(slot, random_below(&dice, 2) || slot >= 16, lengths[slot]);
+		wanted += slot % 3 ? 2 : 1;
+		for (uint64_t n = random_below(&dice, 30); n; n--)
+			turn();
+	}
+	for (unsigned n = 0; n < ROUNDS && done < wanted; n++) {
+		turn();
+		done += take_completions(p.a, 0) + take_completions(p.a, 2) +
+			take_completions(p.b, 1) + take_completions(p.b, 2);
+	}
+	ck_assert_uint_eq(done, wanted);
+	release_all();
+	for (unsigned slot = 0; slot < SLOTS; slot++) {
+		const uint8_t *there = p.memory->view + slot * SLOT;
+		bool is_there = there[0] == offload_byte(0);
+
+		if (!is_there)
+			there = p.b->memory + slot * SLOT;
+		for (uint32_t k = 0; k < lengths[slot]; k++)
+			ck_assert_uint_eq(there[k], offload_byte(k));
+		if (is_there)
+			ck_assert_uint_eq(there[lengths[slot]], 0);
+	}
+	ck_assert_uint_eq(p.b->port.n_out, 0);
+	offload_pair_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("engine_far_lost");
+	TCase *tcase = tcase_create("engine_far_lost");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase, lost_while_parked, 0, LOSSES);
+	tcase_add_test(tcase, offload_fails);
+	tcase_add_loop_test(tcase, no_room, 0, 4);
+	tcase_add_test(tcase, no_room_behind_a_gap);
+	tcase_add_test(tcase, too_many_to_hold);
+	tcase_add_test(tcase, other_memory);
+	tcase_add_test(tcase, other_stands_still);
+	tcase_add_loop_test(tcase, datagrams, 0, 2);
+	tcase_add_loop_test(tcase, not_for_us, 0, 4);
+	tcase_add_test(tcase, echo_request);
+	tcase_add_loop_test(tcase, everything, 0, 24);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
