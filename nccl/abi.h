@@ -32,11 +32,18 @@ enum {
 	NCCL_PTR_DMABUF = 4,
 	NCCL_DEVICE_HOST = 0,            /* netDeviceType: no part of the plugin runs on the GPU */
 	NCCL_DEVICE_INVALID_VERSION = 0, /* and there is no version of it */
+	NCCL_DEVICE_UNPACK = 1,          /* NCCL's kernels fetch what has come, see below */
+	NCCL_DEVICE_UNPACK_VERSION = 7,
+	NCCL_UNPACK_SLOTS = 16,
+	NCCL_UNPACK_PIECES = 2048, /* of a slot */
 	NCCL_TRAFFIC_CLASS_UNDEFINED = -1,
 	NCCL_ID_UNDEFINED = -1, /* railId, planeId */
 	NCCL_V9_DEVICES = 4,    /* that a virtual device is made of, up to v11 */
 	NCCL_V12_DEVICES = 8,
 };
+
+/* What irecv finds in *request from v9 on where NCCL need not be told of the end: LL, LL128. */
+#define NCCL_OPTIONAL_END ((void *)1)
 
 /* ncclDebugLogger_t */
 enum nccl_log_level {
@@ -212,6 +219,46 @@ static_assert(
 	offsetof(struct nccl_properties_v12, max_p2p_bytes) == 104, "ncclNetProperties_v12_t");
 static_assert(offsetof(struct nccl_properties_v12, rail_id) == 124, "ncclNetProperties_v12_t");
 
+/* ---- receives that NCCL's kernels unpack, from v7 on */
+
+/* ncclNetDeviceHandle_v7_t: of a connection, copied by NCCL when its memory has been registered. */
+struct nccl_device_handle_v7 {
+	int type; /* NCCL_DEVICE_* */
+	int version;
+	void *handle; /* as the GPU sees it: of a struct nccl_unpack_handle */
+	size_t size;
+	int needs_proxy_progress; /* NCCL's threads call isend, irecv and test as ever */
+};
+
+static_assert(sizeof(struct nccl_device_handle_v7) == 32, "ncclNetDeviceHandle_v7_t");
+
+/* A piece of a message: it lies `src` bytes behind the bounce buffer's start, and belongs `dst`
+ * bytes behind that of the receive's buffer. */
+struct nccl_unpack_piece {
+	uint32_t src;
+	uint32_t length;
+	uint64_t dst;
+};
+
+/* Receives take slots in turn. Kernels read the pieces of one when NCCL's thread has told them that
+ * the receive is done. */
+struct nccl_unpack_meta {
+	struct nccl_unpack_piece pieces[NCCL_UNPACK_SLOTS][NCCL_UNPACK_PIECES];
+	uint64_t counts[NCCL_UNPACK_SLOTS];
+};
+
+/* Addresses are those of the GPU. */
+struct nccl_unpack_handle {
+	uint64_t meta;
+	uint64_t bounce; /* one for all connections of a GPU in this process */
+	uint64_t head;   /* the last slot that a kernel was at, counted on; -1 before the first */
+};
+
+static_assert(sizeof(struct nccl_unpack_piece) == 16, "loadMeta");
+static_assert(sizeof(struct nccl_unpack_meta) == 16 * 2048 * 16 + 16 * 8, "netUnpackMeta");
+static_assert(offsetof(struct nccl_unpack_meta, counts) == 524288, "netUnpackMeta");
+static_assert(sizeof(struct nccl_unpack_handle) == 24, "unpackNetDeviceHandle");
+
 /* ---- tables */
 
 /* ncclNetCommConfig_v10_t */
@@ -233,9 +280,14 @@ static_assert(sizeof(struct nccl_attr_v11) == 44, "ncclNetAttr_v11_t");
 typedef int (*nccl_devices_fn)(int *n);
 typedef int (*nccl_listen_fn)(int dev, void *handle, void **listen_comm);
 typedef int (*nccl_listen_v11_fn)(void *ctx, int dev, void *handle, void **listen_comm);
-/* `offload`: always NULL here, as for any plugin that runs on the host alone. */
+/*
+ * `offload`: of who sends it is NULL afterwards. Who receives finds a handle of NCCL's there if
+ * that asks for a part that runs on the GPU, and leaves it until the connection is there: then it
+ * is replaced, or NULL.
+ */
 typedef int (*nccl_connect_v7_fn)(int dev, void *handle, void **send_comm, void **offload);
-typedef int (*nccl_accept_fn)(void *listen_comm, void **recv_comm, void **offload);
+typedef int (*nccl_accept_fn)(
+	void *listen_comm, void **recv_comm, struct nccl_device_handle_v7 **offload);
 typedef int (*nccl_reg_fn)(void *comm, void *data, size_t size, int type, void **mhandle);
 typedef int (*nccl_reg_dmabuf_fn)(
 	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);

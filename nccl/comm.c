@@ -11,6 +11,7 @@
 #include "nccl/failure.h"
 #include "nccl/log.h"
 #include "nccl/setup.h"
+#include "nccl/unpack.h"
 
 enum {
 	POLLED = 16,     /* completions at a time */
@@ -88,7 +89,7 @@ static int fill(struct comm *comm)
 
 struct request *net_comm_requests(struct comm *comm, int *ret_n)
 {
-	*ret_n = comm->is_sender ? SEND_REQUESTS : ANNOUNCEMENTS;
+	*ret_n = comm->is_sender ? SEND_REQUESTS : ANNOUNCEMENTS + NCCL_UNPACK_SLOTS;
 	return comm->is_sender ? comm->send.requests : comm->receive.requests;
 }
 
@@ -99,6 +100,9 @@ static void free_all_requests(struct comm *comm)
 
 	while (n-- > 0) {
 		requests[n].comm = comm;
+		requests[n].is_unpacked = !comm->is_sender && n >= ANNOUNCEMENTS;
+		if (requests[n].is_unpacked)
+			continue;
 		requests[n].next = comm->free_requests;
 		comm->free_requests = &requests[n];
 	}
@@ -208,6 +212,7 @@ static bool destroy(struct comm *comm)
 	for (int i = 0; i < comm->device->n_rails; i++)
 		if (frl_cq_destroy(comm->cqs[i]) == 0)
 			comm->cqs[i] = NULL;
+	net_unpack_end(comm);
 	if (!free_slots(comm))
 		return false;
 	net_device_release(comm->device);
@@ -306,6 +311,8 @@ int net_close(struct comm *comm)
 	/* Its memory is NCCL's again. */
 	if (comm->n_requests)
 		net_comm_stop(comm);
+	/* Others need the packet buffers, and this one may linger. */
+	net_unpack_end(comm);
 	registration_comm_ends(comm);
 	if (is_complete)
 		say_the_last(comm);
@@ -327,11 +334,16 @@ struct request *net_request_take(struct comm *comm, enum request_kind kind)
 	if (!request)
 		return NULL;
 	comm->free_requests = request->next;
-	comm->n_requests++;
+	net_request_begin(request, kind);
+	return request;
+}
+
+void net_request_begin(struct request *request, enum request_kind kind)
+{
+	request->comm->n_requests++;
 	request->next = NULL;
 	request->kind = kind;
 	request->is_done = false;
-	return request;
 }
 
 void net_request_free(struct request *request)
@@ -341,9 +353,11 @@ void net_request_free(struct request *request)
 	if (!request->is_done)
 		net_request_end(request);
 	request->kind = REQUEST_FREE;
+	comm->n_requests--;
+	if (request->is_unpacked)
+		return;
 	request->next = comm->free_requests;
 	comm->free_requests = request;
-	comm->n_requests--;
 }
 
 void net_request_end(struct request *request)
@@ -380,9 +394,13 @@ int net_test(struct request *request, int *ret_done, int *sizes)
 		net_comm_look(comm);
 	if (!request->is_done)
 		return comm->err ? net_comm_tell(comm) : NCCL_SUCCESS;
+	if (request->is_unpacked && net_unpack_publish(request))
+		return net_comm_tell(comm);
 	if (sizes)
 		tell_sizes(request, sizes);
-	net_request_free(request);
+	/* What is unpacked is a request until that is done. */
+	if (!request->is_unpacked)
+		net_request_free(request);
 	*ret_done = 1;
 	return NCCL_SUCCESS;
 }

@@ -77,6 +77,7 @@ struct request {
 	struct request *next; /* free, waiting or being posted */
 	enum request_kind kind;
 	bool is_done;
+	bool is_unpacked; /* unpack.c's: a slot's own, which is never among those that are free */
 	registration_user users[NET_MAX_RECEIVES]; /* of the buffers */
 	union {
 		struct {
@@ -131,7 +132,7 @@ struct receiver {
 	uint32_t next;         /* number */
 	uint32_t posted, told; /* announcements; those that have been acknowledged for certain */
 	struct request *by_number[NUMBERS];
-	struct request requests[ANNOUNCEMENTS];
+	struct request requests[ANNOUNCEMENTS + NCCL_UNPACK_SLOTS];
 };
 
 struct comm {
@@ -159,7 +160,9 @@ struct comm {
 	size_t slot_size;
 	struct frl_mr *slots_mr;
 	struct comm *next_started;
-	struct chore closing; /* the reaper's, with the time that is left */
+	struct unpack *unpack; /* NULL: NCCL's kernels unpack nothing that comes here */
+	uint32_t path_mtu;     /* the smallest; only with `unpack` */
+	struct chore closing;  /* the reaper's, with the time that is left */
 	struct patience lingering;
 	uint64_t linger_ns;
 	union {
@@ -204,6 +207,8 @@ int net_comm_poll(struct comm *comm);
 /* All that there are, used or not. */
 struct request *net_comm_requests(struct comm *comm, int *ret_n);
 struct request *net_request_take(struct comm *comm, enum request_kind kind);
+/* One that is not in use is from now on. */
+void net_request_begin(struct request *request, enum request_kind kind);
 void net_request_free(struct request *request);
 /* It is over: its memory is NCCL's again. */
 void net_request_end(struct request *request);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nccl/bounce.h"
 #include "nccl/gpu.h"
 #include "nccl/hold.h"
 #include "nccl/log.h"
@@ -13,6 +14,9 @@
 enum {
 	MAX_QPS = 32768, /* of a software device, less than it has */
 	CLOSE_TRIES = 64,
+	/* Packet buffers of a port for receives that are unpacked, unless FRL_HELD_FRAMES says:
+	 * for some forty connections with a path MTU of 4096. */
+	UNPACK_FRAMES = 16384,
 };
 
 static struct {
@@ -79,6 +83,7 @@ static void find_gpus(struct port_info *ports, int n)
 		has_looked = true;
 		net_port_take_gpus(&ports[i], &gpus);
 	}
+	net_ports_choose_unpack(ports, n);
 }
 
 int net_devices_find(char *why, size_t size)
@@ -142,6 +147,15 @@ int net_device_pointers(const struct net_device *device)
 	return pointers;
 }
 
+bool net_device_unpacks(const struct net_device *device)
+{
+	bool unpacks = true;
+
+	for (int i = 0; i < device->n_rails; i++)
+		unpacks &= net_port_at(device, i)->info.unpacks;
+	return unpacks;
+}
+
 int net_devices(int *ret_n)
 {
 	pthread_mutex_lock(&all.lock);
@@ -169,6 +183,7 @@ int net_properties(int dev, struct net_properties *ret_properties)
 		.max_comms = MAX_QPS / net_settings()->qps,
 		.n_rails = device->n_rails,
 		.pointers = NCCL_PTR_HOST | net_device_pointers(device),
+		.unpacks = net_device_unpacks(device),
 	};
 	for (int i = 0; i < device->n_rails; i++) {
 		const struct port_info *info = &net_port_at(device, i)->info;
@@ -256,6 +271,7 @@ int net_make_vdevice(int *ret_dev, const int *devices, int n)
 static void close_port(struct net_port *port)
 {
 	int err = frl_mr_cache_destroy(port->cache);
+	const char *why = NULL;
 
 	/* -EBUSY: a NIC has memory of it in its queue, or NCCL has not deregistered all. */
 	for (int i = 0; err == -EBUSY && port->device && i < CLOSE_TRIES; i++) {
@@ -265,14 +281,36 @@ static void close_port(struct net_port *port)
 	if (err)
 		return;
 	port->cache = NULL;
-	if (!net_let_gpus_go(port) || frl_pd_destroy(port->pd)) {
-		net_log_warning("%s stays open, and its memory in use: %s", port->info.name,
-			frl_last_error());
+	if (!net_bounce_let_go(port))
+		why = "a connection whose receives NCCL's kernels unpack still uses it";
+	else if (!net_let_gpus_go(port) || frl_pd_destroy(port->pd))
+		why = frl_last_error();
+	if (why) {
+		net_log_warning("%s stays open, and its memory in use: %s", port->info.name, why);
 		return;
 	}
 	port->pd = NULL;
 	if (frl_device_close(port->device) == 0)
 		port->device = NULL;
+}
+
+/* Without what only UNPACK is for, if that is too much and nobody has asked for so much of it. */
+static int open_device(
+	const struct port_info *info, struct frl_device_config *config, struct frl_device **ret)
+{
+	bool is_default = info->unpacks && !config->held_frames;
+	int err;
+
+	if (is_default)
+		config->held_frames = UNPACK_FRAMES;
+	err = frl_device_open(config, ret);
+	if (!is_default || (err != -ENOMEM && err != -ENOTSUP))
+		return err;
+	net_log_warning("%s has no %d packet buffers for UNPACK, and does without (FRL_HELD_FRAMES "
+			"says how many there are to be): %s",
+		info->name, UNPACK_FRAMES, frl_last_error());
+	config->held_frames = 0;
+	return frl_device_open(config, ret);
 }
 
 static int open_port(struct net_port *port)
@@ -287,7 +325,7 @@ static int open_port(struct net_port *port)
 	config.ip = *info->ip ? info->ip : NULL;
 	config.gateway = *info->gateway ? info->gateway : NULL;
 	if (!port->device)
-		err = frl_device_open(&config, &port->device);
+		err = open_device(info, &config, &port->device);
 	if (!err)
 		frl_device_query(port->device, &port->attr);
 	if (!err && !port->pd)

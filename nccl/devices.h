@@ -8,6 +8,7 @@
 #define FERRULE_NCCL_DEVICES_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include <ferrule/device.h>
 #include <ferrule/memory.h>
@@ -25,7 +26,8 @@ struct net_port {
 	struct frl_mr_cache *cache;
 	struct net_hold *holds; /* hold.c's */
 	struct frl_device_attr attr;
-	unsigned users; /* connections and listeners */
+	unsigned users;          /* connections and listeners */
+	atomic_uint held_frames; /* unpack.c's, of those that the device has */
 };
 
 struct net_device {
@@ -52,6 +54,8 @@ struct net_port *net_port_at(const struct net_device *device, int rail);
 
 /* NCCL_PTR_CUDA and NCCL_PTR_DMABUF, as far as all its ports take them. */
 int net_device_pointers(const struct net_device *device);
+/* What has come may stay in the packets of all its ports. */
+bool net_device_unpacks(const struct net_device *device);
 
 /* Opens the device's ports if need be and counts a user of them. What went wrong is in the log. */
 int net_device_acquire(struct net_device *device);

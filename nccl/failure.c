@@ -6,12 +6,12 @@
  */
 #include "nccl/failure.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/ip.h"
 #include "nccl/log.h"
 #include "nccl/setup.h"
 
@@ -91,16 +91,6 @@ void net_comm_look(struct comm *comm)
 	}
 }
 
-static void write_ip(const struct frl_ip *ip, char *text, size_t size)
-{
-	static const uint8_t v4[12] = { [10] = 0xff, [11] = 0xff };
-	bool is_v4 = memcmp(ip->bytes, v4, sizeof(v4)) == 0;
-
-	if (!inet_ntop(is_v4 ? AF_INET : AF_INET6, ip->bytes + (is_v4 ? 12 : 0), text,
-		    (socklen_t)size))
-		text[0] = '\0';
-}
-
 /* What a peer answers, also while it ends: memory of a process may go before its queue pairs. */
 static bool is_of_peer(enum frl_wc_status status)
 {
@@ -151,11 +141,10 @@ static void describe(struct comm *comm, struct path *path)
 	const struct frl_conn_peer *peer = &comm->peer;
 	/* The peer's end of the first path, if this one has none. */
 	struct frl_qp_attr attr = { .dest_qpn = peer->qpn, .ah.dgid = peer->ip };
-	char ip[64], why[TEXT];
+	char why[TEXT];
 
 	if (path->qp)
 		frl_qp_query(path->qp, &attr);
-	write_ip(&attr.ah.dgid, ip, sizeof(ip));
 	if (*comm->why)
 		snprintf(why, sizeof(why), "%s", comm->why);
 	else
@@ -163,9 +152,9 @@ static void describe(struct comm *comm, struct path *path)
 	net_log_warning("%s %s (process %u on %s, %s) over %s, QP 0x%x to QP 0x%x, %s PSN %u: %s",
 		comm->is_sender ? "sending to" : "receiving from",
 		*peer->program ? peer->program : "a peer", peer->pid,
-		*peer->host ? peer->host : "an unknown host", ip, comm->device->name,
-		path->qp ? frl_qp_num(path->qp) : 0, attr.dest_qpn, psn_of(comm, path),
-		comm->is_sender ? attr.sq_psn : attr.rq_psn, why);
+		*peer->host ? peer->host : "an unknown host", format_ip(&attr.ah.dgid),
+		comm->device->name, path->qp ? frl_qp_num(path->qp) : 0, attr.dest_qpn,
+		psn_of(comm, path), comm->is_sender ? attr.sq_psn : attr.rq_psn, why);
 }
 
 int net_comm_tell(struct comm *comm)

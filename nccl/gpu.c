@@ -8,6 +8,7 @@
 
 #include <ferrule/gpu.h>
 
+#include "gpudirect/gpu.h"
 #include "nccl/abi.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
@@ -20,7 +21,9 @@ static void note(struct net_gpus *gpus, const char *text)
 
 void net_gpus_look(struct net_gpus *ret_gpus)
 {
-	struct net_gpus gpus = { .exports_dmabuf = true, .has_peermem = true, .has_kernels = true };
+	struct net_gpus gpus = {
+		.exports_dmabuf = true, .has_peermem = true, .has_kernels = true, .has_copies = true
+	};
 	struct frl_gpu_info *infos;
 	size_t n = 0, usable = 0;
 
@@ -36,12 +39,14 @@ void net_gpus_look(struct net_gpus *ret_gpus)
 		gpus.exports_dmabuf &= info->usable && info->exports_dmabuf;
 		gpus.has_peermem &= info->usable && info->has_peermem;
 		gpus.has_kernels &= info->usable && info->has_kernels;
+		gpus.has_copies &= info->usable && info->has_copies;
 		gpus.needs_flush |= info->needs_flush;
 		note(&gpus, info->reason);
 	}
 	frl_gpu_list_free(infos);
 	if (!usable) {
 		gpus.exports_dmabuf = gpus.has_peermem = gpus.has_kernels = false;
+		gpus.has_copies = false;
 		note(&gpus, "there is no GPU that can be used");
 	}
 	*ret_gpus = gpus;
@@ -54,13 +59,20 @@ static bool is_tier(const char *name)
 	return strcmp(tier, "auto") == 0 || strcmp(tier, name) == 0;
 }
 
+/* By copies, without kernels: only where that is said. */
+static bool is_staged(void)
+{
+	return strcmp(net_settings()->gpu_tier, "staged") == 0;
+}
+
 bool net_port_may_take_gpus(const struct port_info *port)
 {
 	if (net_settings()->gpu == NET_GPU_NEVER)
 		return false;
 	if (port->is_hardware)
 		return is_tier("dma-buf") || is_tier("peermem");
-	return net_settings()->gpu == NET_GPU_ALWAYS && is_tier("mapped");
+	return net_settings()->gpu == NET_GPU_ALWAYS &&
+		(is_tier("mapped") || is_tier("nic-queue") || is_staged());
 }
 
 void net_port_explain_setting(const struct port_info *port)
@@ -108,7 +120,7 @@ void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus)
 {
 	if (port->is_hardware)
 		port->pointers |= pointers_of_nic(port, gpus);
-	else if (gpus->has_kernels)
+	else if (is_staged() ? gpus->has_copies : gpus->has_kernels)
 		port->pointers |= NCCL_PTR_CUDA;
 	if (!(port->pointers & NCCL_PTR_CUDA)) {
 		if (net_settings()->gpu == NET_GPU_ALWAYS)
@@ -124,4 +136,80 @@ void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus)
 	 */
 	if (!port->is_hardware)
 		port->pci_path[0] = '\0';
+}
+
+/* ---- receives that NCCL's kernels unpack */
+
+static bool reaches_host(int ordinal)
+{
+	const struct cuda_api *cuda;
+	struct gpu_caps caps;
+	cu_device device;
+
+	if (cuda_get(&cuda) || cuda->cuDeviceGet(&device, ordinal) != CUDA_SUCCESS)
+		return false;
+	gpu_read_caps(cuda, device, &caps);
+	return caps.host_register;
+}
+
+/* Any of them may be NCCL's, and none of Ferrule's kernels is needed. */
+static bool all_gpus_reach_host(char *why, size_t size)
+{
+	struct frl_gpu_info *infos = NULL;
+	size_t n = 0;
+	bool reach;
+
+	reach = frl_gpu_list(&infos, &n) == 0 && n && infos[0].ordinal >= 0;
+	if (!reach)
+		snprintf(why, size, "%s",
+			n ? infos[0].reason : "there is no GPU, or no memory to look");
+	for (size_t i = 0; i < n && reach; i++) {
+		reach = reaches_host(infos[i].ordinal);
+		if (!reach)
+			snprintf(why, size, "GPU %d does not reach memory of the host",
+				infos[i].ordinal);
+	}
+	frl_gpu_list_free(infos);
+	return reach;
+}
+
+static bool can_unpack(const struct port_info *ports, int n, char *why, size_t size)
+{
+	for (int i = 0; i < n; i++) {
+		if (!ports[i].is_hardware)
+			continue;
+		snprintf(why, size, "%s is an RDMA NIC, which has no packets to show",
+			ports[i].name);
+		return false;
+	}
+	if (net_settings()->prevents_unpack) {
+		snprintf(why, size, "%s", net_settings()->prevents_unpack);
+		return false;
+	}
+	if (net_settings()->gpu == NET_GPU_NEVER || strcmp(net_settings()->gpu_tier, "off") == 0) {
+		snprintf(why, size, "FERRULE_GPU=0, or FRL_GPU_TIER=off");
+		return false;
+	}
+	return all_gpus_reach_host(why, size);
+}
+
+void net_ports_choose_unpack(struct port_info *ports, int n)
+{
+	char why[512];
+
+	if (!net_settings()->unpack)
+		return;
+	if (!can_unpack(ports, n, why, sizeof(why))) {
+		net_log_warning("UNPACK is off, though FERRULE_UNPACK=1: %s", why);
+		return;
+	}
+	net_log_info("UNPACK is on: NCCL's kernels fetch what comes out of its packets. That needs "
+		     "NCCL_NET_GDR_LEVEL=SYS, NCCL_PROTO=^LL128 and, unless FERRULE_GPU=1, "
+		     "NCCL_NET_GDR_READ=0");
+	for (int i = 0; i < n; i++) {
+		ports[i].unpacks = true;
+		/* Near to no GPU, as where kernels of Ferrule's move what comes: so that NCCL does
+		 * not choose LL128. */
+		ports[i].pci_path[0] = '\0';
+	}
 }

@@ -13,7 +13,7 @@
 
 /* What all GPUs of the process have in common. */
 struct net_gpus {
-	bool exports_dmabuf, has_peermem, has_kernels;
+	bool exports_dmabuf, has_peermem, has_kernels, has_copies;
 	bool needs_flush;  /* one of them does, at least */
 	char why_not[512]; /* the first reason that a GPU, or the library, has given; or "" */
 };
@@ -31,5 +31,9 @@ void net_port_explain_setting(const struct port_info *port);
 /* Sets port->pointers, of NCCL_PTR_*, and what goes with them; says in the log what comes of it,
  * where that is not what everybody has. */
 void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus);
+
+/* Sets port->unpacks, of all ports or of none: NCCL goes by one device for all. With
+ * FERRULE_UNPACK=1 it is said in the log what comes of it, and why. */
+void net_ports_choose_unpack(struct port_info *ports, int n);
 
 #endif

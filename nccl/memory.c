@@ -12,6 +12,7 @@
 #include "nccl/hold.h"
 #include "nccl/log.h"
 #include "nccl/setup.h"
+#include "nccl/unpack.h"
 
 #define BUSY_NS UINT64_C(5000000000)
 
@@ -119,17 +120,32 @@ static int give_back(struct registration *registration)
 		rc = deregister_now(port, registration->mrs[i]);
 		err = err ? err : rc;
 	}
+	if (registration->unpack)
+		net_unpack_release(registration->unpack);
 	let_go(registration);
 	return err;
 }
 
-static bool takes(const struct net_device *device, int type)
+/* NCCL was told of memory of GPUs, but what is sent, or has no packets left, is not unpacked. */
+static void explain_unpack(const struct comm *comm)
 {
+	net_log_warning("memory of a GPU cannot be registered for %s %s: FERRULE_UNPACK=1 is for "
+			"what NCCL's kernels fetch out of packets; set %sFERRULE_GPU=1, so that "
+			"Ferrule's move the rest",
+		comm->is_sender ? "sending over" : "receiving from", comm->device->name,
+		comm->is_sender ? "NCCL_NET_GDR_READ=0, or " : "what the line before says, or ");
+}
+
+static bool takes(const struct comm *comm, int type)
+{
+	const struct net_device *device = comm->device;
 	bool is_gpu = type == NCCL_PTR_CUDA || type == NCCL_PTR_DMABUF;
 
 	if (type == NCCL_PTR_HOST || (is_gpu && net_device_pointers(device) & type))
 		return true;
-	if (is_gpu)
+	if (type == NCCL_PTR_CUDA && net_device_unpacks(device))
+		explain_unpack(comm);
+	else if (is_gpu)
 		net_log_warning("memory of a GPU, of type %d, cannot be registered with %s: its "
 				"ptrSupport is %d (see FERRULE_GPU)",
 			type, device->name, NCCL_PTR_HOST | net_device_pointers(device));
@@ -140,14 +156,16 @@ static bool takes(const struct net_device *device, int type)
 	return false;
 }
 
-static int register_with(
-	struct net_port *port, void *data, size_t size, int type, struct frl_mr **ret_mr)
+static int register_with(struct net_port *port, const struct registration *registration, int rail,
+	void *data, size_t size, struct frl_mr **ret_mr)
 {
 	const uint32_t access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE;
 
 	int err;
 
-	if (is_cached(port, type))
+	if (registration->unpack)
+		return net_unpack_register(registration->unpack, rail, data, size, ret_mr);
+	if (is_cached(port, registration->type))
 		return frl_mr_cache_get(port->cache, data, size, access, ret_mr);
 	err = frl_reg_mr(port->pd, data, size, access, ret_mr);
 	if (!err)
@@ -158,11 +176,13 @@ static int register_with(
 int net_register(struct comm *comm, void *data, size_t size, int type,
 	struct registration **ret_registration)
 {
+	struct unpack *unpack = type == NCCL_PTR_CUDA && size ? net_unpack_for(comm, data, size)
+							      : NULL;
 	struct registration *registration;
 	struct frl_mr_attr attr;
 	int err = 0;
 
-	if (!takes(comm->device, type))
+	if (!unpack && !takes(comm, type))
 		return NCCL_INVALID_USAGE;
 	registration = calloc(1, sizeof(*registration));
 	if (!registration) {
@@ -171,15 +191,18 @@ int net_register(struct comm *comm, void *data, size_t size, int type,
 	}
 	registration->device = comm->device;
 	registration->type = type;
+	registration->unpack = unpack;
 	atomic_init(&registration->holders, 1);
+	if (unpack)
+		net_unpack_hold(unpack);
 	for (int i = 0; i < comm->device->n_rails && size && !err; i++) {
-		err = register_with(
-			net_port_at(comm->device, i), data, size, type, &registration->mrs[i]);
+		err = register_with(net_port_at(comm->device, i), registration, i, data, size,
+			&registration->mrs[i]);
 		if (err)
 			break;
 		registration->lkeys[i] = frl_mr_lkey(registration->mrs[i]);
 		registration->rkeys[i] = frl_mr_rkey(registration->mrs[i]);
-		if (type == NCCL_PTR_HOST)
+		if (type == NCCL_PTR_HOST || unpack)
 			continue;
 		frl_mr_query(registration->mrs[i], &attr);
 		if (attr.needs_flush)
@@ -218,5 +241,7 @@ int net_deregister(struct registration *registration)
 				net_comm_stop(comm);
 		pthread_mutex_unlock(&started.lock);
 	}
+	if (registration->unpack)
+		net_unpack_forget(registration->unpack, registration);
 	return give_back(registration) ? NCCL_SYSTEM_ERROR : NCCL_SUCCESS;
 }

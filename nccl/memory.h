@@ -15,6 +15,7 @@ struct comm;
 struct registration {
 	struct net_device *device;
 	int type;                          /* NCCL_PTR_* */
+	struct unpack *unpack;             /* whose packets stand for the memory, or NULL */
 	struct frl_mr *mrs[NET_MAX_RAILS]; /* NULL: there are no bytes to register */
 	uint32_t lkeys[NET_MAX_RAILS];
 	uint32_t rkeys[NET_MAX_RAILS];

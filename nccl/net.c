@@ -33,6 +33,8 @@ static const char *progress_of(const struct port_info *info)
 
 static const char *memory_of(const struct port_info *info)
 {
+	if (info->unpacks)
+		return "the host and GPUs (NCCL's kernels unpack what comes)";
 	if (!info->pointers)
 		return "the host";
 	return info->is_hardware ? "the host and GPUs (the NIC reaches it)"
@@ -73,9 +75,9 @@ static void introduce(void)
 			memory_of(info), progress_of(info));
 	}
 	net_log_info("settings: FERRULE_DEVICES=\"%s\" FERRULE_QPS=%d FERRULE_TIMEOUT_S=%d "
-		     "FERRULE_REQUIRE=%d FERRULE_GPU=%s FERRULE_LOG=%s",
+		     "FERRULE_REQUIRE=%d FERRULE_GPU=%s FERRULE_UNPACK=%d FERRULE_LOG=%s",
 		settings->devices, settings->qps, settings->timeout_s, settings->is_required,
-		gpu_names[settings->gpu], settings->log);
+		gpu_names[settings->gpu], settings->unpack, settings->log);
 	warn_of_order();
 }
 

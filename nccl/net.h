@@ -9,6 +9,8 @@
  *	devices.c    devices of NCCL: a port, or several that are fused; opened when first used
  *	gpu.c        which of them take memory of GPUs
  *	hold.c       what software ports keep for a GPU until they are closed
+ *	unpack.c     receives that stay in packets, which NCCL's kernels unpack
+ *	bounce.c     what those kernels see of packet buffers
  *	memory.c     registrations
  *	opening.c    what is slow when a port is first used, in a thread
  *	place.c      where this host's services are found, which is asked for in a thread
@@ -56,6 +58,7 @@ struct net_properties {
 	int max_comms;
 	int pointers;     /* NCCL_PTR_* */
 	bool needs_flush; /* what has come to memory of a GPU is to be flushed on any GPU */
+	bool unpacks;     /* NCCL's kernels may unpack what comes, if its version can */
 	int n_rails;
 	int rails[NET_MAX_RAILS]; /* devices; of one that is not fused: itself */
 };
@@ -70,7 +73,8 @@ struct net_buffer {
 	size_t size;
 	int tag;
 	struct registration *registration;
-	void *parent; /* of the profiler's events, or NULL */
+	void *parent;     /* of the profiler's events, or NULL */
+	bool is_optional; /* NCCL looks at flags in the data, and need not be told of the end */
 };
 
 /*
@@ -96,6 +100,9 @@ int net_connect(struct net_context *context, const struct net_config *config, in
 	struct comm **ret_comm);
 /* As well: *ret_comm NULL means to call again. */
 int net_accept(struct listener *listener, struct comm **ret_comm);
+/* For a connection that was accepted: NCCL's kernels are to unpack what comes. NULL: they cannot;
+ * else what NCCL looks at as long as the connection is there. */
+struct nccl_device_handle_v7 *net_unpack_offer(struct comm *comm);
 int net_close_listen(struct listener *listener);
 /* Does not block; requests that are under way are given up, and none of them may be tested. */
 int net_close(struct comm *comm);
@@ -119,7 +126,10 @@ int net_send(struct comm *comm, const struct net_buffer *buffer, struct request 
 int net_receive(
 	struct comm *comm, int n, const struct net_buffer *buffers, struct request **ret_request);
 /* Drives the connection. *ret_done: the request is over and freed, and `sizes` (may be NULL) has
- * the bytes of each message. */
+ * the bytes of each message. One that NCCL's kernels unpack stays until net_consumed(). */
 int net_test(struct request *request, int *ret_done, int *sizes);
+/* NCCL's kernel has all that came with a receive. Of any other there is nothing to do, be it a
+ * request any more or not. */
+int net_consumed(struct comm *comm, const void *request);
 
 #endif

@@ -28,6 +28,7 @@ struct port_info {
 	bool takes_dmabuf;
 	int pointers;     /* NCCL_PTR_* that it takes besides the host's; gpu.h sets them, */
 	bool needs_flush; /* and this: what has come is to be flushed */
+	bool unpacks;     /* unpack.h: NCCL's kernels may fetch what comes out of its packets */
 };
 
 /*

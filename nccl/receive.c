@@ -8,6 +8,7 @@
 
 #include "nccl/failure.h"
 #include "nccl/setup.h"
+#include "nccl/unpack.h"
 
 static int post_receives(struct comm *comm, struct path *path, uint32_t n)
 {
@@ -136,8 +137,17 @@ static bool has_room(const struct comm *comm)
 {
 	const struct receiver *receiver = &comm->receive;
 
-	return !receiver->by_number[receiver->next % NUMBERS] &&
+	/* Receives that are unpacked have requests of their own, but no more room at the sender. */
+	return !receiver->by_number[receiver->next % NUMBERS] && comm->n_requests < ANNOUNCEMENTS &&
 		receiver->posted - receiver->told < TELLINGS;
+}
+
+static bool is_unpacked(int n, const struct net_buffer *buffers)
+{
+	for (int i = 0; i < n; i++)
+		if (buffers[i].registration && buffers[i].registration->unpack)
+			return true;
+	return false;
 }
 
 int net_receive(
@@ -145,14 +155,19 @@ int net_receive(
 {
 	struct receiver *receiver = &comm->receive;
 	struct request *request = NULL;
+	bool unpacks;
 
 	*ret_request = NULL;
 	if (comm->err)
 		return net_comm_tell(comm);
 	if (n < 1 || n > NET_MAX_RECEIVES)
 		return NCCL_INVALID_ARGUMENT;
+	unpacks = is_unpacked(n, buffers);
+	if (unpacks && net_unpack_check(comm, n, buffers))
+		return NCCL_INVALID_USAGE;
 	if (has_room(comm))
-		request = net_request_take(comm, REQUEST_RECEIVE);
+		request = unpacks ? net_unpack_take(comm, &buffers[0])
+				  : net_request_take(comm, REQUEST_RECEIVE);
 	if (!request) {
 		net_comm_poll(comm);
 		return comm->err ? net_comm_tell(comm) : NCCL_SUCCESS;

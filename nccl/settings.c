@@ -11,6 +11,9 @@
 enum {
 	DEFAULT_TIMEOUT_S = 10,
 	MAX_TIMEOUT_S = 600,
+	/* NCCL's own: what a connection has for protocol Simple, and in how many parts. */
+	NCCL_BUFFER = 4 << 20,
+	NCCL_SLICES = 4,
 };
 
 static struct {
@@ -75,6 +78,41 @@ static void read_log(struct net_settings *values)
 	values->shows_info = !has_info;
 }
 
+/* NCCL's own setting, as NCCL reads it; what makes no sense is NCCL's to say. */
+static long long read_nccl(const char *name, long long fallback)
+{
+	const char *value = look_up(name);
+	long long number;
+	char *end;
+
+	errno = 0;
+	number = value ? strtoll(value, &end, 0) : fallback;
+	return value && (errno || end == value) ? fallback : number;
+}
+
+static const char *what_prevents_unpack(const struct net_settings *values)
+{
+	if (values->forces_ll128)
+		return "NCCL_PROTO names LL128, of which NCCL unpacks nothing";
+	/* Otherwise receives of LL128 say what they are. */
+	if (!read_nccl("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1))
+		return "with NCCL_NET_OPTIONAL_RECV_COMPLETION=0 receives of LL128, of which NCCL "
+		       "unpacks nothing, look like others";
+	/* 2: NCCL chooses, and not with devices that unpack. */
+	if (read_nccl("NCCL_PAT_ENABLE", 2) != 2 && read_nccl("NCCL_PAT_ENABLE", 2))
+		return "NCCL_PAT_ENABLE is set, and kernels of the algorithm PAT unpack nothing";
+	return NULL;
+}
+
+static void read_unpack(struct net_settings *values)
+{
+	long long buffer = read_nccl("NCCL_BUFFSIZE", NCCL_BUFFER);
+
+	values->unpack = read_number("FERRULE_UNPACK", 0, 1, 0) != 0;
+	values->prevents_unpack = what_prevents_unpack(values);
+	values->nccl_slice = (size_t)(buffer > 0 ? buffer : NCCL_BUFFER) / NCCL_SLICES;
+}
+
 /* The library says what is wrong with its own setting. */
 static void read_gpu(struct net_settings *values)
 {
@@ -107,6 +145,7 @@ static void read_all(void)
 	values->is_named = values->is_required || is_named();
 	values->is_relaxed = is_one_of(look_up("FRL_RELAXED_ORDERING"), "on", "on");
 	read_gpu(values);
+	read_unpack(values);
 	read_log(values);
 }
 

@@ -7,6 +7,7 @@
 #define FERRULE_NCCL_SETTINGS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <ferrule/error.h>
 
@@ -28,11 +29,15 @@ struct net_settings {
 	bool is_named;
 	bool is_relaxed;      /* FRL_RELAXED_ORDERING=on */
 	enum net_gpu gpu;     /* FERRULE_GPU */
+	bool unpack;          /* FERRULE_UNPACK */
 	const char *gpu_tier; /* FRL_GPU_TIER */
 	bool forces_ll128;    /* NCCL_PROTO names it */
-	const char *log;      /* FERRULE_LOG */
-	bool shows_info;      /* FERRULE_LOG is info or debug, and NCCL shows no such lines */
-	bool shows_warnings;  /* NCCL shows none */
+	/* A setting of NCCL's with which its kernels unpack nothing, as a sentence; or NULL. */
+	const char *prevents_unpack;
+	size_t nccl_slice;   /* bytes of NCCL's largest receive by protocol Simple */
+	const char *log;     /* FERRULE_LOG */
+	bool shows_info;     /* FERRULE_LOG is info or debug, and NCCL shows no such lines */
+	bool shows_warnings; /* NCCL shows none */
 	enum frl_log_level library_level; /* of the library's own lines */
 };
 

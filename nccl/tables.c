@@ -21,11 +21,16 @@ int table_connect_v7(int dev, void *handle, void **send_comm, void **offload)
 	return net_connect(NULL, NULL, dev, handle, (struct comm **)send_comm);
 }
 
-int table_accept_v7(void *listen_comm, void **recv_comm, void **offload)
+/* What NCCL offers stays while it calls again: it would make another one each time. */
+int table_accept_v7(void *listen_comm, void **recv_comm, struct nccl_device_handle_v7 **offload)
 {
-	if (offload)
-		*offload = NULL;
-	return net_accept(listen_comm, (struct comm **)recv_comm);
+	struct comm *comm = NULL;
+	int rc = net_accept(listen_comm, &comm);
+
+	*recv_comm = comm;
+	if (comm && offload && *offload)
+		*offload = net_unpack_offer(comm);
+	return rc;
 }
 
 int table_reg_mr_v8(void *comm, void *data, size_t size, int type, void **mhandle)
@@ -82,8 +87,9 @@ int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, vo
 			.tag = tags[i],
 			.registration = mhandles ? mhandles[i] : NULL,
 			.parent = parents ? parents[i] : NULL,
+			.is_optional = *request == NCCL_OPTIONAL_END,
 		};
-	/* *request may say that the end need not be told. It is (docs/decisions/0015). */
+	/* Where the end need not be told it is, all the same (docs/decisions/0015). */
 	return net_receive(comm, n, buffers, (struct request **)request);
 }
 
@@ -104,6 +110,18 @@ int table_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, vo
 int table_test(void *request, int *done, int *sizes)
 {
 	return net_test(request, done, sizes);
+}
+
+/* Kernels of NCCL's that unpack look at no registration. */
+int table_get_device_mr(void *comm, void *mhandle, void **device_mhandle)
+{
+	*device_mhandle = NULL;
+	return NCCL_SUCCESS;
+}
+
+int table_irecv_consumed(void *comm, int n, void *request)
+{
+	return net_consumed(comm, request);
 }
 
 int table_close(void *comm)
@@ -127,16 +145,18 @@ int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties)
 		.name = net.name,
 		.pci_path = net.pci_path,
 		.guid = net.guid,
-		.ptr_support = net.pointers,
-		.reg_is_global = 1,
+		.ptr_support = net.unpacks ? NCCL_PTR_HOST | NCCL_PTR_CUDA : net.pointers,
+		/* What is registered to be received into packets is a connection's own. */
+		.reg_is_global = !net.unpacks,
 		.force_flush = net.needs_flush,
 		.speed = net.speed_mbps,
 		.port = net.port,
 		.latency = net.latency_us,
 		.max_comms = net.max_comms,
-		.max_recvs = NET_MAX_RECEIVES,
-		.net_device_type = NCCL_DEVICE_HOST,
-		.net_device_version = NCCL_DEVICE_INVALID_VERSION,
+		.max_recvs = net.unpacks ? 1 : NET_MAX_RECEIVES,
+		.net_device_type = net.unpacks ? NCCL_DEVICE_UNPACK : NCCL_DEVICE_HOST,
+		.net_device_version = net.unpacks ? NCCL_DEVICE_UNPACK_VERSION
+						  : NCCL_DEVICE_INVALID_VERSION,
 		.vdevice = { .n = net.n_rails < NCCL_V9_DEVICES ? net.n_rails : NCCL_V9_DEVICES },
 		.max_p2p_bytes = TABLE_MAX_BYTES,
 		.max_coll_bytes = TABLE_MAX_BYTES,

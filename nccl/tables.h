@@ -19,8 +19,8 @@ extern TABLE const struct nccl_net_v11 ncclNetPlugin_v11;
 extern TABLE const struct nccl_net_v12 ncclNetPlugin_v12;
 
 /*
- * get_device_mr and irecv_consumed are for plugins with a part that runs on the GPU, and have to be
- * NULL: NCCL calls the second one after each receive of any plugin that has it.
+ * get_device_mr and irecv_consumed are for receives that NCCL's kernels unpack. NCCL calls the
+ * second one after each receive of any plugin that has it, whatever the device: it has to be quick.
  */
 
 /* NCCL_NET chooses by it, and NCCL's log says "via NET/Ferrule". */
@@ -34,7 +34,7 @@ enum { TABLE_MAX_REQUEST = 1 };
 int table_init_v6(nccl_log_fn log);
 int table_listen_v6(int dev, void *handle, void **listen_comm);
 int table_connect_v7(int dev, void *handle, void **send_comm, void **offload);
-int table_accept_v7(void *listen_comm, void **recv_comm, void **offload);
+int table_accept_v7(void *listen_comm, void **recv_comm, struct nccl_device_handle_v7 **offload);
 int table_reg_mr_v8(void *comm, void *data, size_t size, int type, void **mhandle);
 int table_reg_mr_dmabuf(
 	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
@@ -47,6 +47,8 @@ int table_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, vo
 /* Says so in the log. */
 int table_bad_count(int n);
 int table_test(void *request, int *done, int *sizes);
+int table_get_device_mr(void *comm, void *mhandle, void **device_mhandle);
+int table_irecv_consumed(void *comm, int n, void *request);
 int table_close(void *comm);
 int table_close_listen(void *listen_comm);
 int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties);

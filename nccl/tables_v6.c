@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Versions 6, 7 and 8: sizes of messages are int. */
+#include <stdatomic.h>
+
 #include "nccl/log.h"
 #include "nccl/tables.h"
 
@@ -50,23 +52,38 @@ static int get_properties_v7(int dev, struct nccl_properties_v7 *properties)
 	return NCCL_SUCCESS;
 }
 
+static void warn_of_unpack(void)
+{
+	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&is_told))
+		net_log_warning("UNPACK is off, though FERRULE_UNPACK=1: this NCCL takes table v6, "
+				"and 2.19 is the first that can");
+}
+
+/* No part of a plugin runs on a GPU yet. */
 static int get_properties_v6(int dev, struct nccl_properties_v6 *properties)
 {
+	struct net_properties net;
 	struct nccl_properties_v9 v9;
-	int rc = table_get_properties_v9(dev, &v9);
+	int rc = net_properties(dev, &net);
 
+	if (!rc)
+		rc = table_get_properties_v9(dev, &v9);
 	if (rc)
 		return rc;
+	if (net.unpacks)
+		warn_of_unpack();
 	*properties = (struct nccl_properties_v6){
 		.name = v9.name,
 		.pci_path = v9.pci_path,
 		.guid = v9.guid,
-		.ptr_support = v9.ptr_support,
+		.ptr_support = net.pointers,
 		.speed = v9.speed,
 		.port = v9.port,
 		.latency = v9.latency,
 		.max_comms = v9.max_comms,
-		.max_recvs = v9.max_recvs,
+		.max_recvs = NET_MAX_RECEIVES,
 	};
 	return NCCL_SUCCESS;
 }
@@ -153,6 +170,8 @@ const struct nccl_net_v7 ncclNetPlugin_v7 = {
 	.close_send = table_close,
 	.close_recv = table_close,
 	.close_listen = table_close_listen,
+	.get_device_mr = table_get_device_mr,
+	.irecv_consumed = table_irecv_consumed,
 };
 
 const struct nccl_net_v8 ncclNetPlugin_v8 = {
@@ -173,4 +192,6 @@ const struct nccl_net_v8 ncclNetPlugin_v8 = {
 	.close_send = table_close,
 	.close_recv = table_close,
 	.close_listen = table_close_listen,
+	.get_device_mr = table_get_device_mr,
+	.irecv_consumed = table_irecv_consumed,
 };

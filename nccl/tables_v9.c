@@ -48,6 +48,8 @@ const struct nccl_net_v9 ncclNetPlugin_v9 = {
 	.close_send = table_close,
 	.close_recv = table_close,
 	.close_listen = table_close_listen,
+	.get_device_mr = table_get_device_mr,
+	.irecv_consumed = table_irecv_consumed,
 	.make_vdevice = table_make_vdevice_v9,
 };
 
@@ -69,5 +71,7 @@ const struct nccl_net_v10 ncclNetPlugin_v10 = {
 	.close_send = table_close,
 	.close_recv = table_close,
 	.close_listen = table_close_listen,
+	.get_device_mr = table_get_device_mr,
+	.irecv_consumed = table_irecv_consumed,
 	.make_vdevice = table_make_vdevice_v9,
 };

@@ -97,6 +97,35 @@ struct nccl_device_handle {
 };
 static_assert(sizeof(struct nccl_device_handle) == 32, "ncclNetDeviceHandle_v7_t");
 
+/* What kernels see of receives that they unpack; of 16 slots, which connections take in turn. */
+enum {
+	NCCL_DEVICE_UNPACK = 1,
+	NCCL_DEVICE_UNPACK_VERSION = 0x7,
+	NCCL_UNPACK_SLOTS = 16,
+	NCCL_UNPACK_PIECES = 2048,
+};
+
+struct nccl_unpack_piece {
+	uint32_t src; /* from the bounce buffer's start */
+	uint32_t length;
+	uint64_t dst; /* from that of the receive's memory */
+};
+static_assert(sizeof(struct nccl_unpack_piece) == 16, "loadMeta");
+
+struct nccl_unpack_meta {
+	struct nccl_unpack_piece pieces[NCCL_UNPACK_SLOTS][NCCL_UNPACK_PIECES];
+	uint64_t counts[NCCL_UNPACK_SLOTS];
+};
+static_assert(sizeof(struct nccl_unpack_meta) == 524416, "netUnpackMeta");
+
+/* Of addresses as the GPU has them. */
+struct nccl_unpack_handle {
+	uint64_t meta;
+	uint64_t bounce;
+	uint64_t head; /* of the last slot */
+};
+static_assert(sizeof(struct nccl_unpack_handle) == 24, "unpackNetDeviceHandle");
+
 struct nccl_comm_config {
 	int traffic_class;
 };

@@ -2,6 +2,7 @@
 #include "tests/nccl/cuda.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 
 #include "tests/nccl/row.h"
 
@@ -9,6 +10,7 @@
 	X(cuInit, "cuInit", (unsigned))                                                \
 	X(cuDeviceGet, "cuDeviceGet", (int *, int))                                    \
 	X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, int))        \
+	X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int))            \
 	X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *))                           \
 	X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (void **))                            \
 	X(cuCtxSynchronize, "cuCtxSynchronize", (void))                                \
@@ -19,6 +21,7 @@
 
 static struct {
 	pthread_once_t once;
+	int device;
 	void *context;
 #define DECLARE(name, symbol, args) int(*name) args;
 	CUDA_CALLS(DECLARE)
@@ -31,10 +34,16 @@ static struct {
 		REQUIRE(!cuda_, "%s gave CUDA error %d", #call, cuda_); \
 	} while (0)
 
+/* What is left with the driver when the process ends is then the plugin's. */
+static void let_go(void)
+{
+	cuda.cuDevicePrimaryCtxRelease(cuda.device);
+}
+
 static void load(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
-	int device, result;
+	int result;
 
 	if (!library)
 		skip("no CUDA here: %s", dlerror());
@@ -46,8 +55,9 @@ static void load(void)
 	result = cuda.cuInit(0);
 	if (result)
 		skip("CUDA cannot be used: cuInit gave %d", result);
-	CUDA_MUST(cuda.cuDeviceGet(&device, 0));
-	CUDA_MUST(cuda.cuDevicePrimaryCtxRetain(&cuda.context, device));
+	CUDA_MUST(cuda.cuDeviceGet(&cuda.device, 0));
+	CUDA_MUST(cuda.cuDevicePrimaryCtxRetain(&cuda.context, cuda.device));
+	atexit(let_go);
 }
 
 static void enter(void)

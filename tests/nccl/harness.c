@@ -16,7 +16,7 @@
 #include "tests/nccl/runner.h"
 
 static const struct row *const tables[] = { setup_rows, data_rows, group_rows, flag_rows,
-	thread_rows, fault_rows, life_rows, end_rows };
+	thread_rows, fault_rows, life_rows, end_rows, unpack_rows, share_rows };
 
 /* How long a call may take; sanitizers make a device's start, which is in the first, slow. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -73,7 +73,7 @@ static void list(void)
 {
 	for (unsigned int i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
 		for (const struct row *row = tables[i]; row->name; row++)
-			printf("%-14s %s%s\n", row->name, row->what,
+			printf("%-17s %s%s\n", row->name, row->what,
 				row->flags & ROW_SLOW              ? " (slow)"
 					: row->flags & ROW_BY_NAME ? " (by name)"
 								   : "");
@@ -111,7 +111,7 @@ static void run(struct options *o, const struct row *row, int version, bool has_
 		totals->failed++;
 	else
 		totals->skipped++;
-	printf("%-7s v%-2d %-9s %-14s %6.2f s%s%s\n", words[outcome],
+	printf("%-7s v%-2d %-9s %-17s %6.2f s%s%s\n", words[outcome],
 		version ? version : report->version, row->solo ? "solo" : sides, row->name,
 		(double)(now_ns() - start_ns) / 1e9, report->text[0] ? "  " : "", report->text);
 	fflush(stdout);

@@ -6,6 +6,7 @@
 
 #include "tests/nccl/cuda.h"
 #include "tests/nccl/row.h"
+#include "tests/nccl/unpack.h"
 
 #define GUARD_KEY  0x6775617264ull
 #define POISON_KEY 0x706f69736f6eull
@@ -72,8 +73,22 @@ void slots_create(struct slots *slots, unsigned int n, size_t size)
 	cuda_give(slots->gpu, slots->memory, slots->bytes);
 }
 
+void slots_leave_gpu(struct slots *slots)
+{
+	if (!slots->gpu)
+		return;
+	cuda_take(slots->memory, slots->gpu, slots->bytes);
+	cuda_free(slots->gpu);
+	slots->gpu = NULL;
+}
+
 void slots_register(struct slots *slots, struct side *side, void *comm)
 {
+	void *device_mr;
+
+	/* With NCCL_NET_GDR_READ=0 what is sent is in memory of the host. */
+	if (slots->gpu && side->net->unpacks && !unpack_has_handle(comm))
+		slots_leave_gpu(slots);
 	if (slots->gpu && !(side->properties.pointers & NCCL_POINTER_CUDA)) {
 		REQUIRE(!expected(side, "pointers"), "%s takes no memory of GPUs",
 			side->properties.name);
@@ -81,6 +96,8 @@ void slots_register(struct slots *slots, struct side *side, void *comm)
 	}
 	MUST(plugin_reg(side->net, comm, slots->gpu ? slots->gpu : slots->memory, slots->bytes,
 		slots->gpu ? NCCL_POINTER_CUDA : NCCL_POINTER_HOST, &slots->mr));
+	if (side->net->get_device_mr && side->net->unpacks)
+		MUST(side->net->get_device_mr(comm, slots->mr, &device_mr));
 }
 
 void slots_deregister(struct slots *slots, struct side *side, void *comm)

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "tests/nccl/plugin.h"
+#include "tests/nccl/unpack.h"
 
 const char *const plugin_call_name[N_CALLS] = {
 	[CALL_LISTEN] = "listen",
@@ -74,6 +75,7 @@ enum plugin_call plugin_slowest(const struct plugin *p, uint64_t *ret_ns)
 	do {                                               \
 		TAKE_COMMON(p, t);                         \
 		(p)->irecv_consumed = (t)->irecv_consumed; \
+		(p)->get_device_mr = (t)->get_device_mr;   \
 	} while (0)
 
 static const char *take_table(struct plugin *p)
@@ -354,9 +356,33 @@ int plugin_connect(struct plugin *p, void *context, int dev, void *handle, void 
 	return without_device(result, device);
 }
 
+/* NCCL's own object is offered, as often as it takes; it is never freed, nor given anew. */
+static struct nccl_device_handle *offer(const struct plugin *p)
+{
+	static struct nccl_device_handle offered = { .device_type = NCCL_DEVICE_UNPACK,
+		.device_version = NCCL_DEVICE_UNPACK_VERSION };
+
+	return p->unpacks ? &offered : NULL;
+}
+
+/* It is left alone while there is no connection; then the plugin's own is there, or none. */
+static int with_device(
+	int result, const struct plugin *p, void *comm, const struct nccl_device_handle *device)
+{
+	if (!p->unpacks || result != NCCL_SUCCESS)
+		return without_device(result, p->unpacks ? NULL : device);
+	if (!comm)
+		return device == offer(p) ? NCCL_SUCCESS : NCCL_INVALID_USAGE;
+	if (device == offer(p) || (device && device->device_type))
+		return NCCL_INVALID_USAGE;
+	if (device)
+		unpack_accepted(comm, device);
+	return NCCL_SUCCESS;
+}
+
 int plugin_accept(struct plugin *p, void *listen_comm, void **comm)
 {
-	struct nccl_device_handle *device = NULL;
+	struct nccl_device_handle *device = offer(p);
 	uint64_t start = now_ns();
 	int result;
 
@@ -371,7 +397,7 @@ int plugin_accept(struct plugin *p, void *listen_comm, void **comm)
 	default: result = p->v12->accept(listen_comm, comm, &device); break;
 	}
 	note(p, CALL_ACCEPT, start);
-	return without_device(result, device);
+	return with_device(result, p, *comm, device);
 }
 
 int plugin_reg(struct plugin *p, void *comm, void *data, size_t size, int type, void **mr)
@@ -490,6 +516,8 @@ int plugin_close_send(struct plugin *p, void *comm)
 
 int plugin_close_recv(struct plugin *p, void *comm)
 {
+	if (p->unpacks)
+		unpack_closed(comm);
 	return timed_close(p, p->close_recv, comm);
 }
 

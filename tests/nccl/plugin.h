@@ -53,7 +53,9 @@ struct plugin {
 	int (*close_send)(void *comm);
 	int (*close_recv)(void *comm);
 	int (*close_listen)(void *comm);
-	int (*irecv_consumed)(void *comm, int n, void *request); /* NULL before version 7 */
+	int (*irecv_consumed)(void *comm, int n, void *request);      /* NULL before version 7 */
+	int (*get_device_mr)(void *comm, void *mr, void **device_mr); /* as well */
+	bool unpacks; /* NCCL's kernels are to unpack receives: accept offers a handle */
 	_Atomic uint64_t slowest_ns[N_CALLS];
 };
 

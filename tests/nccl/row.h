@@ -109,6 +109,8 @@ extern const struct row thread_rows[];
 extern const struct row fault_rows[];
 extern const struct row life_rows[];
 extern const struct row end_rows[];
+extern const struct row unpack_rows[];
+extern const struct row share_rows[];
 
 extern struct report *report;
 
@@ -173,7 +175,9 @@ struct events harness_events(const struct side *side);
  * What a plugin is known to say, where the caller has told (--expect NAME=VALUE, the first counts);
  * or NULL.
  * "failure", what matches the line of a connection that fails; "speed", "latency", "maxComms",
- * "maxRecvs" and "regIsGlobal", of the first device; "pointers=gpu": devices take those of GPUs.
+ * "maxRecvs" and "regIsGlobal", of the first device; "pointers=gpu": devices take those of GPUs;
+ * "unpack=1": NCCL's kernels are to unpack receives, "on=N": so many connections of unpack-quota
+ * can, "warning=PATTERN": what unpack-properties sees in the log.
  */
 const char *expected(const struct side *side, const char *name);
 
@@ -192,6 +196,8 @@ void slots_create(struct slots *slots, unsigned int n, size_t size);
 void slots_register(struct slots *slots, struct side *side, void *comm);
 void slots_deregister(struct slots *slots, struct side *side, void *comm);
 void slots_destroy(struct slots *slots);
+/* From now on they are in memory of the host, before they are registered. */
+void slots_leave_gpu(struct slots *slots);
 uint8_t *slot_at(const struct slots *slots, unsigned int index);
 /* What the plugin is told; the same on the host. */
 uint8_t *slot_data(const struct slots *slots, unsigned int index);

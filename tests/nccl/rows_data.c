@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/nccl/row.h"
+#include "tests/nccl/unpack.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -188,7 +189,7 @@ static void events_recv(struct side *side)
 static void flush_recv(struct side *side)
 {
 	bool has_gpu = side->properties.pointers & NCCL_POINTER_CUDA;
-	void *comm = side->comms[0], *request = NULL;
+	void *comm = side->comms[0], *request = NULL, *received;
 	struct slots slots;
 	size_t size = 500000;
 	int tag = 4, bytes = -1;
@@ -204,10 +205,14 @@ static void flush_recv(struct side *side)
 			MUST(plugin_irecv(
 				side->net, comm, 1, &data, &size, &tag, &slots.mr, NULL, &request));
 		await(side, request, &bytes, "a receive");
+		received = request;
 		result = plugin_flush(side->net, comm, 1, &data, &bytes, &slots.mr, &request);
 		REQUIRE(result == NCCL_SUCCESS || !has_gpu, "iflush gave %s", result_name(result));
 		if (request && result == NCCL_SUCCESS)
 			await(side, request, NULL, "a flush");
+		if (slots.gpu)
+			unpack_fetch(comm, data, size);
+		MUST(plugin_consumed(side->net, comm, 1, received));
 		slot_take(&slots, 0);
 		REQUIRE(pattern_find(slot_at(&slots, 0), size, i) < 0, "wrong bytes after a flush");
 		slot_poison(&slots, 0);

@@ -104,6 +104,8 @@ static void go_on(struct side *side)
 		else
 			result = plugin_irecv(side->net, side->comms[0], 1, &data, &size, &tag,
 				&pile->slots.mr, NULL, request);
+		if (done && side->index == 1)
+			plugin_consumed(side->net, side->comms[0], 1, *request);
 		if (done)
 			*request = NULL;
 		sched_yield();

@@ -171,6 +171,8 @@ void side_open(struct side *side, struct plugin *net)
 	MUST(net->devices(&n));
 	REQUIRE(side->dev < n, "there is no device %d", side->dev);
 	MUST(plugin_properties(net, side->dev, &side->properties));
+	if (side->properties.device_type == NCCL_DEVICE_UNPACK)
+		net->unpacks = true;
 	pthread_mutex_lock(&lock);
 	snprintf(report->plugin, sizeof(report->plugin), "%s", net->name);
 	report->version = net->version;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/nccl/row.h"
+#include "tests/nccl/unpack.h"
 
 enum { MAX_IN_FLIGHT = NCCL_MAX_REQUESTS * NCCL_MAX_RECVS };
 
@@ -187,6 +188,8 @@ static bool end_recv(
 		REQUIRE(stream->is_optional || (size_t)sizes[i] == size,
 			"receive %u, part %u: %zu bytes were sent, but it says %d", group, i, size,
 			sizes[i]);
+		if (flow->slots.gpu)
+			unpack_fetch(side->comms[comm], slot_data(&flow->slots, index), size);
 		slot_take(&flow->slots, index);
 		wrong = pattern_find(
 			slot_at(&flow->slots, index), size, key_of(stream, comm, group, i));
@@ -337,9 +340,12 @@ void self_transfer(struct side *side, void *send, void *recv, size_t size)
 			MUST(plugin_test(side->net, receiving, &received, &bytes));
 	}
 	REQUIRE((size_t)bytes == size, "%zu bytes were sent, but the receive says %d", size, bytes);
+	if (to.gpu)
+		unpack_fetch(recv, slot_data(&to, 0), size);
 	slot_take(&to, 0);
 	REQUIRE(pattern_find(slot_at(&to, 0), size, size) < 0, "wrong bytes");
 	slot_check(&to, 0, size, "at completion");
+	MUST(plugin_consumed(side->net, recv, 1, receiving));
 	slots_deregister(&from, side, send);
 	slots_deregister(&to, side, recv);
 	slots_destroy(&from);

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# unpack.sh HARNESS HARNESS_VERBS PLUGIN [kernels]: rows of the harness with FERRULE_UNPACK=1, over
+# the local fabric, with the double of libcuda: what devices say, and messages that the harness
+# fetches out of packets as NCCL's kernels would.
+harness=$1
+harness_verbs=$2
+plugin=$3
+kernels=${4-}
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/../system/lib.sh"
+
+[ -r "$plugin" ] || skip "$plugin is not built"
+
+player=$harness
+export FERRULE_TIMEOUT_S=5
+export FERRULE_UNPACK=1
+export FERRULE_DEVICES=local
+export FRL_HELD_FRAMES=4096
+
+# rows NAME=VALUE... -- OPTION|ROW...: in an environment.
+rows() {
+	local settings=()
+	while [ "$1" != -- ]; do
+		settings+=("$1")
+		shift
+	done
+	shift
+	env "${settings[@]}" "$player" --dead 5 --mem cuda --expect pointers=gpu \
+		"$@" || fail "rows with ${settings[*]:-no settings}: $*"
+}
+
+# off WARNING NAME=VALUE...: it is, and the log says why.
+off() {
+	local warning=$1
+	shift
+	env "$@" "$player" --expect unpack=0 --expect "warning=$warning" "$plugin" \
+		unpack-properties || fail "off because of $*"
+}
+
+# What devices say, with all tables; and whether it is refused where it cannot be.
+rows -- --abi all --expect unpack=1 "$plugin" unpack-properties
+rows FERRULE_UNPACK=0 -- --abi 12,7 --expect unpack=0 "$plugin" unpack-properties
+off 'off.*NCCL_PROTO names LL128' NCCL_PROTO=Simple,LL128
+off 'off.*NCCL_PAT_ENABLE is set' NCCL_PAT_ENABLE=1
+off 'off.*OPTIONAL_RECV_COMPLETION=0' NCCL_NET_OPTIONAL_RECV_COMPLETION=0
+rows NCCL_PAT_ENABLE=0 -- --expect unpack=1 "$plugin" unpack-properties
+off 'off.*FERRULE_GPU=0' FERRULE_GPU=0
+off 'off.*FRL_GPU_TIER=off' FRL_GPU_TIER=off
+off 'off.*GPU 0 does not reach memory of the host' FAKE_CUDA_ATTRIBUTES=99=0
+off 'off.*no GPU' FAKE_CUDA_DEVICES=0
+player=$harness_verbs off 'off.*is an RDMA NIC' FERRULE_DEVICES=verbs
+
+rows FAKE_CUDA_HOST_APART=1 -- --sides threads "$plugin" self sizes zero flush unpack-mixed \
+	unpack-late unpack-limit unpack-forget unpack-host unpack-again
+rows -- --sides processes "$plugin" unpack-starve truncated abort abort-recv killed-send \
+	killed-recv
+rows -- --abi 9,7 --sides threads "$plugin" unpack-mixed unpack-limit
+rows -- --abi 11,10,8 --sides threads "$plugin" unpack-mixed
+rows FERRULE_QPS=4 FERRULE_DEVICES='local;local' -- --fuse 2 --sides threads "$plugin" \
+	unpack-mixed abort leaks
+
+# With a smaller MTU a slice is of more packets: the least that a connection has, or it is off.
+rows FRL_PATH_MTU=1024 FRL_HELD_FRAMES=1030 -- --sides threads "$plugin" unpack-slice
+rows FRL_PATH_MTU=1024 NCCL_BUFFSIZE=16777216 -- --sides threads --expect on=0 "$plugin" \
+	unpack-quota
+
+# More connections than packet buffers: they are refused, or kernels of Ferrule's move what comes.
+rows FRL_HELD_FRAMES=816 -- --sides threads --expect on=2 "$plugin" unpack-quota
+rows FAKE_CUDA_FAIL=cuMemHostRegister:2:2:0 -- --sides threads --expect on=0 "$plugin" unpack-quota
+rows FAKE_CUDA_HOST_APART=1 FAKE_CUDA_MEMORY=8192 FERRULE_DEVICES='local;local' -- "$plugin" \
+	unpack-far
+# What nobody has asked for is no reason not to open a port: the third one has no room for it.
+rows FRL_HELD_FRAMES=0 FRL_EAL_MEM_MB=64 FERRULE_DEVICES='local;local;local' -- --fuse 3 \
+	--sides threads --expect on=0 "$plugin" unpack-quota
+[ -z "$kernels" ] ||
+	rows FRL_HELD_FRAMES=816 FERRULE_GPU=1 -- --sides threads "$plugin" channels
+finish
