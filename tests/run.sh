@@ -197,7 +197,8 @@ wanted() {
 }
 
 # sanitized NAME FLAGS DIR SUITE...: builds with the sanitizer and runs these suites. The kernels
-# would be those of the other build.
+# would be those of the other build. Building takes longer than running: no more is optimized than
+# pays, and reports want lines, not variables.
 sanitized() {
 	local name=$1 flags=$2 dir=$3 arguments=()
 	shift 3
@@ -209,7 +210,7 @@ sanitized() {
 		summary+=("$(printf '%-28s skipped: sanitizer does not work here' "$name")")
 		skipped=$((skipped + 1))
 	elif build "$dir" "$*" "-Db_sanitize=$flags" -Db_lundef=false \
-		-Dbuildtype=debugoptimized -Dcuda=disabled; then
+		-Dbuildtype=debugoptimized -Doptimization=1 -Dc_args=-g1 -Dcuda=disabled; then
 		run_tests "$name" "$dir" "${arguments[@]}"
 	else
 		fail "$name: build"

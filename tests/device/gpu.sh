@@ -237,6 +237,32 @@ operations() {
 		--sizes 1,8,4095,4K,64K,1M,16M --iters 50
 }
 
+# The ways of work to the GPU that are not the default.
+launches() {
+	local mode
+	table "FRL_GPU_LAUNCH"
+	for mode in memop persistent; do
+		row "$mode, 2 threads" "threads-$mode" env FRL_GPU_LAUNCH="$mode" \
+			"$build/examples/gpu_allreduce" 2 1000003
+		row "$mode, 2 processes" "processes-$mode" env FRL_GPU_LAUNCH="$mode" "$bench" \
+			-n 2 --mem cuda:0 --min 4 --max 16M --factor 16 --iters 0 --data random
+	done
+}
+
+# Without kernels.
+staged() {
+	table "FRL_GPU_TIER=staged"
+	row "staged, 2 threads" threads-staged env FRL_GPU_TIER=staged \
+		"$build/examples/gpu_allreduce" 2 1000003
+	row "staged, 2 processes: all operations" operations-staged env FRL_GPU_TIER=staged \
+		"$bench" -n 2 --mem cuda:0 --op all --count 1,1000003 --iters 0 --quiet
+	row "staged, 2 processes: all types" types-staged env FRL_GPU_TIER=staged "$bench" -n 2 \
+		--mem cuda:0 --dtype all --redop all --data random --iters 0 --quiet \
+		--count 1000,100003
+	row "staged, single messages" pingpong-staged env FRL_GPU_TIER=staged "$pingpong" \
+		--local --mem cuda:0 --verify --sizes 1,4095,64K,16M --iters 20
+}
+
 sanitized() {
 	local tool sanitizer count file
 	sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer \
@@ -300,6 +326,8 @@ probe
 same_tests
 collectives 2
 operations
+launches
+staged
 speeds
 sanitized
 # These take turns on the GPU, and so the longest.

@@ -183,6 +183,8 @@ limit=60
 job=0
 stopped=
 ferrule_settings=("LD_LIBRARY_PATH=$nccl_libraries" NCCL_NET=Ferrule "NCCL_NET_PLUGIN=$plugin")
+# As docs/nccl.md has it.
+unpack_settings=(FERRULE_UNPACK=1 NCCL_NET_GDR_LEVEL=SYS NCCL_NET_GDR_READ=0 NCCL_PROTO=^LL128)
 socket_settings=("LD_LIBRARY_PATH=$nccl_libraries" NCCL_NET=Socket NCCL_NET_PLUGIN=none)
 
 # is_over: no further job is started.
@@ -299,6 +301,23 @@ rows() {
 	row "unshared-$n" "$n" "a connection for each channel" NCCL_NET_SHARED_COMMS=0 \
 		NCCL_NET_SHARED_BUFFERS=0
 	[ "$n_right" -eq "$right" ] || is_shared "unshared-$n" no
+	right=$n_right
+	row "unpack-$n" "$n" "FERRULE_UNPACK=1" "${unpack_settings[@]}"
+	[ "$n_right" -eq "$right" ] || is_unpacked "unpack-$n"
+}
+
+# is_unpacked NAME: NCCL's kernels have fetched what came. Not where NCCL receives into memory of
+# the host, because it finds no GPUDirect RDMA.
+is_unpacked() {
+	if grep -qF "NCCL's kernels unpack what comes, up to" "$temp/$1"-*.log; then
+		return 0
+	elif grep -qF GDRDMA "$temp/$1"-*.log; then
+		fail "$1: no connection has unpacked anything"
+	else
+		echo
+		echo "NCCL received into memory of the host: with FERRULE_UNPACK=1, nothing was" \
+			"unpacked."
+	fi
 }
 
 # deaths: rank 1 ends after five allreduces. $death is for the summary.
@@ -328,6 +347,21 @@ deaths() {
 		grep -hoE 'NET/Ferrule : .* PSN .*' "$temp/die-0.log" | head -n 3 |
 			sed 's/^/    /'
 	fi
+}
+
+# unpack_death: the same with FERRULE_UNPACK=1. It is known that NCCL's kernels may not end then:
+# the report says what happened, which is no failure of Ferrule's.
+unpack_death() {
+	local before=$limit
+	is_over && return
+	limit=30
+	launch die-unpack 2 "${ferrule_settings[@]}" "${unpack_settings[@]}" -- "$check" \
+		--rank %r --ranks 2 --id "$temp/die-unpack.id" --die
+	limit=$before
+	stopped=
+	echo
+	echo "With FERRULE_UNPACK=1 the ranks ended with ${statuses[*]}: 4 0 is right, 124 or 137" \
+		"that a kernel which was aborted did not end within 30 s."
 }
 
 # ddp: PyTorch brings an NCCL of its own, and must not get another one's library.
@@ -438,6 +472,7 @@ echo
 echo "## A rank that dies"
 echo
 deaths
+unpack_death
 
 echo
 echo "## AllReduce, 2 ranks on one GPU, Ferrule and Socket in turns"

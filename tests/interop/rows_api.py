@@ -31,7 +31,9 @@ SKIPPED = {
 # Tests that are about the software device alone, or need no device.
 NOT_HERE = {
     "api_endpoint": "it needs no device", "api_ethernet": "it is about the DPDK driver",
-    "api_links": "only the local fabric has links",
+    "api_far": "it brings a NIC and a GPU of its own",
+    "api_fragments": "only software devices have packet buffers",
+    "api_links": "only the local fabric has links", "api_raw": "it brings a NIC of its own",
 }
 
 SKIP = re.compile(r"^skipped: (\w+:\d+): (.*)$", re.MULTILINE)

@@ -90,4 +90,18 @@ both bench-ipv6 -- \
 	--ip fd00:1::1/64 --min 8 --max 256K --factor 32 --iters 3 -- \
 	"$bench" -n 2 --rank 1 --job train@10.9.1.1 --port "$port" \
 	--ip fd00:1::2/64 --min 8 --max 256K --factor 32 --iters 3
+
+# Payload that stays in packet buffers: the rows of a unit test, between two ports of one process.
+if [ -x "$bin/../tests/test_api_fragments" ]; then
+	ip link add e1 netns "$a" type veth peer name e2 netns "$a"
+	for e in e1 e2; do
+		ip -n "$a" link set "$e" mtu 9000 up
+	done
+	FRL_TEST_ENDS='net_af_packet0,iface=e1 net_af_packet1,iface=e2' FRL_CONTROL=off \
+		timeout -k 5 60 ip netns exec "$a" "$bin/../tests/test_api_fragments" \
+		>"$temp/fragments.out" 2>&1 || {
+		fail "payload in packet buffers"
+		show "$temp/fragments.out"
+	}
+fi
 finish
