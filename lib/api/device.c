@@ -174,7 +174,7 @@ static int open_device(const struct frl_device_config *wanted, struct frl_device
 int frl_device_open(const struct frl_device_config *config, struct frl_device **ret_device)
 {
 	struct frl_device_config defaults;
-	struct frl_device *device;
+	struct frl_device *device = NULL;
 	int rc;
 
 	if (!config) {

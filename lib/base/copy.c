@@ -113,3 +113,38 @@ void copy_in_order(void *dst, const void *src, size_t n)
 		IN_ORDER();
 	}
 }
+
+#if defined(__x86_64__)
+
+/* Lines that are written whole, and so need not be fetched first. */
+void copy_past_cache(void *dst, const void *src, size_t n)
+{
+	const uint8_t *from = src;
+	uint8_t *to = dst;
+	size_t head = -(uintptr_t)to % 64;
+
+	if (head > n)
+		head = n;
+	memcpy(to, from, head);
+	for (n -= head, to += head, from += head; n >= 64; n -= 64, to += 64, from += 64) {
+		const __m128i *line = (const void *)from;
+		__m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
+		__m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
+
+		_mm_stream_si128((__m128i *)(void *)to, a);
+		_mm_stream_si128((__m128i *)(void *)to + 1, b);
+		_mm_stream_si128((__m128i *)(void *)to + 2, c);
+		_mm_stream_si128((__m128i *)(void *)to + 3, d);
+	}
+	memcpy(to, from, n);
+	_mm_sfence();
+}
+
+#else
+
+void copy_past_cache(void *dst, const void *src, size_t n)
+{
+	memcpy(dst, src, n);
+}
+
+#endif

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -13,19 +14,22 @@ enum { HUGE_PAGE = 2 << 20 };
 static struct {
 	pthread_mutex_t mutex; /* protects the list and the counts */
 	struct share *first;
+	uint64_t n; /* that there have been */
+	_Atomic uint64_t n_freed;
 } shares = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* A memfd of `size` bytes, mapped here. The seals come after the mapping, which may stay writable:
  * others get read-only ones, and nobody can take pages away. */
-static int map_memfd(size_t size, uint8_t **ret_addr)
+static int map_memfd(size_t size, struct share *share)
 {
 	int fd = memfd_create("ferrule", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct stat status;
 	uint8_t *addr;
 	int err;
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)size))
+	if (ftruncate(fd, (off_t)size) || fstat(fd, &status))
 		goto err_close;
 	addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (addr == MAP_FAILED)
@@ -35,7 +39,8 @@ static int map_memfd(size_t size, uint8_t **ret_addr)
 	/* Fewer TLB misses where the kernel can; no matter where it cannot. */
 	if (size >= HUGE_PAGE)
 		madvise(addr, size, MADV_HUGEPAGE);
-	*ret_addr = addr;
+	share->addr = addr;
+	share->inode = status.st_ino;
 	return fd;
 
 err_unmap:
@@ -62,7 +67,7 @@ void *share_alloc(size_t size)
 	share = calloc(1, sizeof(*share));
 	if (!share)
 		return NULL;
-	fd = map_memfd(whole, &share->addr);
+	fd = map_memfd(whole, share);
 	if (fd < 0) {
 		free(share);
 		errno = -fd;
@@ -72,6 +77,7 @@ void *share_alloc(size_t size)
 	share->fd = fd;
 	share->users = 1;
 	pthread_mutex_lock(&shares.mutex);
+	share->id = ++shares.n;
 	share->next = shares.first;
 	shares.first = share;
 	pthread_mutex_unlock(&shares.mutex);
@@ -99,6 +105,7 @@ bool share_free(void *addr)
 		*p = share->next;
 		munmap(share->addr, share->size);
 		atomic_store(&share->freed, true);
+		atomic_fetch_add(&shares.n_freed, 1);
 		put(share);
 		break;
 	}
@@ -128,4 +135,20 @@ void share_put(struct share *share)
 	pthread_mutex_lock(&shares.mutex);
 	put(share);
 	pthread_mutex_unlock(&shares.mutex);
+}
+
+bool share_is_there(uint64_t id)
+{
+	const struct share *share;
+
+	pthread_mutex_lock(&shares.mutex);
+	for (share = shares.first; share && share->id != id; share = share->next)
+		;
+	pthread_mutex_unlock(&shares.mutex);
+	return share != NULL;
+}
+
+uint64_t share_frees(void)
+{
+	return atomic_load_explicit(&shares.n_freed, memory_order_acquire);
 }

@@ -17,6 +17,8 @@ struct share {
 	uint8_t *addr;
 	size_t size; /* whole pages */
 	int fd;
+	uint64_t id;       /* no other allocation of this process has it, or has had it */
+	uint64_t inode;    /* of the memfd */
 	uint32_t users;    /* share_find() without share_put(), and one while it is allocated */
 	atomic_bool freed; /* share_free() was called: others should let go of it */
 };
@@ -30,5 +32,10 @@ bool share_free(void *addr);
 /* The allocation that holds [addr, addr + len), or NULL. */
 struct share *share_find(const void *addr, size_t len);
 void share_put(struct share *share);
+
+/* Whether the allocation with this id has not been freed. */
+bool share_is_there(uint64_t id);
+/* How many have been. */
+uint64_t share_frees(void);
 
 #endif

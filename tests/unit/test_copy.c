@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The copy whose bytes become visible in order. */
+/* The copy whose bytes become visible in order, and the one past the caches. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,8 +21,10 @@ enum {
 	SPINS = 20000, /* before the watcher lets others run */
 };
 
+/* Both of them. */
 START_TEST(copies)
 {
+	void (*const copy)(void *, const void *, size_t) = _i ? copy_past_cache : copy_in_order;
 	uint8_t from[SIZES + SHIFTS], to[SIZES + SHIFTS + 2 * GUARD];
 
 	for (size_t i = 0; i < sizeof(from); i++)
@@ -31,7 +33,7 @@ START_TEST(copies)
 		size_t src = n % SHIFTS, dst = GUARD + n * 7 % SHIFTS;
 
 		memset(to, 0xee, sizeof(to));
-		copy_in_order(to + dst, from + src, n);
+		copy(to + dst, from + src, n);
 		ck_assert_mem_eq(to + dst, from + src, n);
 		for (size_t i = 0; i < sizeof(to); i++)
 			if (i < dst || i >= dst + n)
@@ -104,7 +106,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tcase, 60);
-	tcase_add_test(tcase, copies);
+	tcase_add_loop_test(tcase, copies, 0, 2);
 	tcase_add_test(tcase, flags_come_last);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);

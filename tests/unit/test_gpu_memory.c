@@ -344,7 +344,7 @@ static const char *loaded_too_early;
 static void look_without_cuda(void)
 {
 	struct gpu_memory found = { .kind = GPU_MEMORY_DEVICE };
-	int on_stack;
+	int on_stack = 0;
 
 	if (gpu_memory_of(&on_stack, sizeof(on_stack), &found) || found.kind != GPU_MEMORY_HOST)
 		loaded_too_early = "memory is a GPU's without CUDA";
