@@ -19,7 +19,7 @@
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
 enum {
-	RECORD_VERSION = 5,
+	RECORD_VERSION = 6,
 	FABRIC_LINKS = 31, /* that a process can have on the local fabric, see fabric.c */
 	TREE_LINKS = 6,
 };

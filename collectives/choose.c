@@ -46,6 +46,11 @@ int frl_comm_explain(
 		return err;
 	if (operation.is_empty || operation.to_self)
 		return snprintf(text, size, "nothing is sent\n");
+	if (shm_can(comm, &operation))
+		return snprintf(text, size,
+			"in memory that the ranks of this machine share (FRL_SHM), %s\n",
+			shm_is_long(comm, &operation) ? "each reducing a part for all"
+						      : "in one exchange");
 	length = tuner_explain(&comm->tuner, &operation.job, text, size);
 	if (length < 0 || collective->coll != FRL_ALLTOALLV)
 		return length;

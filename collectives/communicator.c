@@ -96,9 +96,17 @@ static int give_up(struct frl_bootstrap *bootstrap, int err)
 	return err;
 }
 
+static int gather_all(void *ctx, const void *mine, size_t bytes, void *ret_all)
+{
+	struct frl_bootstrap *bootstrap = ctx;
+
+	return bootstrap->allgather(bootstrap->ctx, mine, bytes, ret_all);
+}
+
 int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_config *config,
 	struct frl_comm **ret_comm)
 {
+	struct shm_gather gather = { .all = gather_all, .ctx = bootstrap };
 	struct frl_comm *comm;
 	int err;
 
@@ -119,6 +127,8 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	err = board_create(bootstrap, &comm->board);
 	if (!err)
 		err = comm_agree(comm);
+	if (!err)
+		err = shm_create(comm, &gather);
 	if (!err)
 		err = family_create(comm);
 	if (err) {
@@ -156,6 +166,7 @@ void comm_free(struct frl_comm *comm)
 		board_remove(comm->board, &comm->post);
 	channels_destroy_queue_pairs(comm);
 	requests_free(comm);
+	shm_destroy(comm->shm);
 	schedule_cache_fini(&comm->schedules);
 	peers_free(comm);
 	staging_fini(comm);

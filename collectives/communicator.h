@@ -9,6 +9,7 @@
  *	             the ways in which steps are done
  *	pairs.c      ALLTOALLV where some forward what others send to each other
  *	transfer.c   do both ends of a SEND and RECV mean the same?
+ *	shm*.c       operations of ranks of one machine, in memory that they share
  *	staging.c    where chunks are that the device does not reduce
  *	where.c      which memory buffers are: the processor's or a GPU's
  *	compute.c, shadow.c, gate.c, block.c
@@ -41,6 +42,7 @@
 #include "collectives/family.h"
 #include "collectives/run.h"
 #include "collectives/schedule.h"
+#include "collectives/shm.h"
 #include "collectives/staging.h"
 #include "collectives/topology.h"
 #include "collectives/tuner.h"
@@ -119,6 +121,7 @@ struct frl_comm {
 	struct lane *ready;
 	struct lane **ready_end;
 
+	struct shm *shm; /* NULL: the ranks share no memory */
 	struct staging staging;
 	struct schedule_cache schedules;
 	size_t idle_scratch;        /* bytes that idle runs keep */
@@ -240,6 +243,8 @@ struct operation {
 	bool to_self;
 	bool is_empty;
 };
+/* Inputs are scaled before they are summed, which needs a place. */
+bool operation_scales_first(enum frl_op op, enum frl_dtype dtype);
 int operation_init(struct operation *operation, const struct frl_comm *comm,
 	const struct frl_collective *collective);
 
@@ -305,6 +310,8 @@ int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *
 /* What rank `peer` says of a transfer is not what this rank sends to or receives from it. */
 int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
 	const struct transfer *theirs, const struct transfer *mine);
+/* Rank `peer` says that it has memory which this one cannot read, with the thread's last error. */
+int comm_fail_reading(struct frl_comm *comm, int peer, int err);
 /* Asks the bootstrap who is gone; 0 or the communicator's error. */
 int comm_check_ranks(struct frl_comm *comm);
 /* Another rank says that it failed. */

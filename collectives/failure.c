@@ -227,6 +227,11 @@ static int check_who_left(struct frl_comm *comm)
 			bootstrap->has_left(bootstrap->ctx, comm_member(comm, peer->rank)))
 			return fail_left(comm, peer->rank);
 	}
+	for (int rank = 0; rank < comm->ranks && comm->shm; rank++) {
+		if (shm_waits_for(comm->shm, rank) &&
+			bootstrap->has_left(bootstrap->ctx, comm_member(comm, rank)))
+			return fail_left(comm, rank);
+	}
 	return 0;
 }
 
@@ -311,6 +316,21 @@ int comm_fail_connecting(struct frl_comm *comm, int peer, int err)
 		err == -ENOSPC ? "; collectives go by way of others, so alltoallv can do what so "
 				 "many SENDs and RECVs cannot"
 			       : "");
+}
+
+/* Its memory goes with it. */
+int comm_fail_reading(struct frl_comm *comm, int peer, int err)
+{
+	char why[ERROR_TEXT / 2];
+	int reason;
+
+	snprintf(why, sizeof(why), "%s", frl_last_error());
+	reason = comm->draining ? 0 : wait_for_reason(comm, why);
+	if (reason)
+		return reason;
+	return comm_fail(comm, err,
+		"rank %d cannot read the buffers of rank %d: %s; FRL_SHM=0 does without that",
+		comm->rank, peer, why);
 }
 
 /* ---- ranks that do not do the same */

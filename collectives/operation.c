@@ -241,6 +241,11 @@ static bool is_float_narrow(enum frl_dtype dtype)
 		dtype == FRL_FLOAT8_E5M2;
 }
 
+bool operation_scales_first(enum frl_op op, enum frl_dtype dtype)
+{
+	return op == FRL_PREMUL_SUM || (op == FRL_AVG && is_float_narrow(dtype));
+}
+
 static void set_job(struct operation *o, const struct frl_comm *comm,
 	const struct frl_collective *c, size_t elem_size)
 {

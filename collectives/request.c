@@ -174,13 +174,15 @@ static int get_run(struct frl_comm *comm, struct operation *operation, const str
 {
 	struct schedule *schedule = NULL;
 	bool on_gpu = where->on_gpu[PLAN_SEND] || where->on_gpu[PLAN_RECV];
-	int err = operation->to_self ? 0 : get_schedule(comm, operation, &schedule);
+	bool is_shm = shm_can(comm, operation);
+	int err = operation->to_self || is_shm ? 0 : get_schedule(comm, operation, &schedule);
 
 	if (err)
 		return err;
 	*ret_needs_shadow = needs_shadow(operation, where, schedule);
 	if (!schedule)
-		return self_get(comm, ret_run);
+		return is_shm ? shm_get_run(comm, shm_is_long(comm, operation), ret_run)
+			      : self_get(comm, ret_run);
 	err = run_get(
 		comm, schedule, on_gpu && !*ret_needs_shadow ? where->compute : NULL, ret_run);
 	if (err)
@@ -213,6 +215,7 @@ int request_add_run(struct frl_request *request, struct run **at, struct operati
 	run->signature = operation->signature;
 	run->coll = collective->coll;
 	run->dtype = operation->key.dtype;
+	run->count = operation->key.count;
 	run->op = operation->op;
 	run->scaled = operation->key.op;
 	if (operation->key.op == FRL_PREMUL_SUM)
@@ -277,7 +280,9 @@ static int enqueue(struct frl_request *request)
 		request->waiting = run->next;
 		if (run->pairs)
 			comm->held = run;
-		if (!run->schedule)
+		if (run->is_shm)
+			shm_enqueue(run);
+		else if (!run->schedule)
 			err = self_enqueue(run);
 		else
 			run_begin(run);
@@ -314,7 +319,10 @@ static int begin(struct frl_request *request)
 		err = comm_advance(comm);
 	if (!err)
 		comm_finish_requests(comm);
-	return err;
+	/* Whoever always comes last finds all done, and would never wait. */
+	if (!err && comm->shm && shm_is_due(comm->shm))
+		err = comm_round(comm);
+	return err < 0 ? err : 0;
 }
 
 int request_start(struct frl_comm *comm, const struct frl_collective collectives[], int n,

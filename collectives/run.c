@@ -150,6 +150,10 @@ void run_put(struct run *run)
 	size_t *idle = &run->comm->idle_scratch;
 
 	return_blocks(run);
+	if (run->is_shm) {
+		shm_put_run(run);
+		return;
+	}
 	if (!schedule || run->compute || schedule->n_idle == IDLE_RUNS ||
 		run->bytes[PLAN_SCRATCH] > SCRATCH_KEPT - *idle) {
 		run_free(run);
@@ -340,7 +344,8 @@ void run_open(struct run *run)
 {
 	run->is_blocked = false;
 	if (!run->schedule) {
-		run->comm->has_selves = true;
+		if (!run->is_shm)
+			run->comm->has_selves = true;
 		return;
 	}
 	if (run->left == 0) {

@@ -80,6 +80,8 @@ struct run {
 	struct block *scratch;
 	struct shadow *shadow; /* its buffers are copies; or NULL */
 	struct gate *gate;     /* for which it waits; or NULL */
+	bool is_shm, is_long;  /* see shm.h; then it has no schedule */
+	size_t count;          /* of elements, as the operation has it */
 	bool is_blocked;       /* it cannot begin yet: by its gate, or its copies */
 	uint32_t left;         /* steps that are not complete */
 	struct lane local;

@@ -106,7 +106,10 @@ static int advance_lanes(struct frl_comm *comm, int *share)
 int comm_advance(struct frl_comm *comm)
 {
 	int share = LOCAL_SHARE, chunks = LOCAL_SHARE;
-	int err = advance_lanes(comm, &share);
+	int err = comm->shm ? shm_go_on(comm->shm, false) : 0;
+
+	if (err >= 0)
+		err = advance_lanes(comm, &share);
 
 	/* After each chunk the peer is told of the room in the ring, and sends the next one while
 	 * this rank reduces. They have a share of their own: peers wait for them. */
@@ -242,6 +245,18 @@ static int idle(struct frl_comm *comm)
 	return packets;
 }
 
+/* Short operations in shared memory go on without a look at anything else, most of the time. */
+static int shared_round(struct frl_comm *comm)
+{
+	int n = shm_go_on(comm->shm, true);
+
+	if (n <= 0 || comm->has_pairs || shm_is_due(comm->shm))
+		return n < 0 ? n : 0;
+	comm_finish_requests(comm);
+	comm->member.quiet_rounds = 0;
+	return n;
+}
+
 int comm_progress(struct frl_comm *comm)
 {
 	int events, err;
@@ -249,7 +264,11 @@ int comm_progress(struct frl_comm *comm)
 	if (comm->error)
 		return comm_error(comm);
 	err = post_is_waiting(&comm->post) ? comm_take_post(comm) : 0;
-	if (!err && comm->connecting)
+	if (!err && comm->shm)
+		err = shared_round(comm);
+	if (err != 0)
+		return err;
+	if (comm->connecting)
 		err = channels_step(comm);
 	if (err)
 		return err;

@@ -208,6 +208,39 @@ static int agree(struct frl_comm *comm, struct frl_comm *child, const struct cho
 	return 0;
 }
 
+/* By an operation of the parent, in which all of its ranks take part. */
+struct parents_gather {
+	struct frl_comm *parent;
+	const int *members; /* of the new communicator */
+	int n;
+};
+
+static int gather_members(void *ctx, const void *mine, size_t bytes, void *ret_all)
+{
+	const struct parents_gather *gather = ctx;
+	uint8_t *all = calloc((size_t)gather->parent->ranks, bytes);
+	int err = all ? frl_allgather(gather->parent, mine, all, bytes, FRL_UINT8)
+		      : frl_fail(-ENOMEM, "no memory for %d ranks", gather->parent->ranks);
+
+	for (int i = 0; i < gather->n && ret_all && !err; i++)
+		memcpy((uint8_t *)ret_all + (size_t)i * bytes,
+			all + (size_t)gather->members[i] * bytes, bytes);
+	free(all);
+	return err;
+}
+
+/* Also of those that have no part in it, or none that works: the others wait for their word. */
+static int share_memory(struct frl_comm *comm, struct frl_comm *child, const int members[], int n)
+{
+	struct parents_gather ctx = { .parent = comm, .members = members, .n = n };
+	const struct shm_gather gather = {
+		.all = gather_members, .ctx = &ctx, .is_for_others = true
+	};
+	int err = shm_create(child, &gather);
+
+	return err ? give_up(comm, err) : 0;
+}
+
 /* What is needed to find out who is in it. */
 struct split {
 	struct choice *choices; /* by rank */
@@ -231,7 +264,7 @@ int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **
 {
 	struct frl_comm *child = NULL;
 	struct split split;
-	int n, err;
+	int n = 0, err, failed;
 
 	if (ret_comm)
 		*ret_comm = NULL;
@@ -249,6 +282,10 @@ int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **
 		err = n < 0 ? n : make_child(comm, split.choices, split.members, n, &child);
 	}
 	err = agree(comm, child, split.choices, split.results, color < 0 ? 0 : err);
+	if (!comm->error) {
+		failed = share_memory(comm, err ? NULL : child, split.members, n);
+		err = err ? err : failed;
+	}
 	if (err && child) {
 		comm_free(child);
 	} else if (!err && child) {

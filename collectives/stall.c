@@ -132,6 +132,8 @@ static int awaited(const struct frl_comm *comm)
 	const struct run *run = oldest_run(comm);
 	int rank = -1;
 
+	if (run && run->is_shm && !run->is_blocked)
+		return shm_awaited(comm->shm, run);
 	if (run && (!run->schedule || run->is_blocked))
 		return comm->rank;
 	if (run)
@@ -146,7 +148,7 @@ static void name_awaited(char *text, size_t size, const struct frl_comm *comm)
 
 	if (run && run->gate)
 		snprintf(text, size, "it waits for what was launched into its stream before");
-	else if (rank == comm->rank && comm->computes && (!run || run->schedule))
+	else if (rank == comm->rank && comm->computes && (!run || run->schedule || run->is_shm))
 		snprintf(text, size, "it waits for its GPU");
 	else
 		snprintf(text, size, "it waits for rank %d", rank);

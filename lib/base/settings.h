@@ -20,6 +20,8 @@
 	X(path_mtu, "FRL_PATH_MTU", 0, 0, 4096, "largest path MTU to use, bytes; 0: what fits")    \
 	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                       \
 		"let peers on this machine read shared payload in place")                          \
+	X(shm, "FRL_SHM", 1, 0, 1,                                                                 \
+		"collectives of ranks on one machine go by memory that they share")                \
 	X(spin_rounds, "FRL_SPIN_ROUNDS", 200, 0, 1000000, "idle rounds before yielding")          \
 	X(yield_rounds, "FRL_YIELD_ROUNDS", 2000, 0, 1000000, "idle rounds before sleeping")       \
 	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \

@@ -34,7 +34,9 @@ test_table() {
 	passes inflight "$bench" -n 3 --op all --count 0,1,1000 --iters 20 --inflight 5 --malloc
 	passes roots "$bench" -n 3 --op gather,scatter,reduce --root all --count 5 --iters 0
 	lines 'none +2 ' 2 "$temp/roots.out"
-	passes explain "$bench" "${small[@]}" --explain
+	passes shared "$bench" "${small[@]}" --explain
+	lines 'ranks of this machine share .FRL_SHM., in one exchange' 4 "$temp/shared.out"
+	FRL_SHM=0 passes explain "$bench" "${small[@]}" --explain
 	lines '^#   (ring|tree) +[0-9.]+ us' 8 "$temp/explain.out"
 	passes algos "$bench" -n 4 --op allreduce,barrier --count 1000 --iters 2 --algo ring,tree
 	lines '^# allreduce, algorithm (ring|tree)$' 2 "$temp/algos.out"

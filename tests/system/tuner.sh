@@ -18,6 +18,8 @@ is_kept() {
 }
 
 unset FRL_TUNER_COSTS
+# Costs are those of packets.
+export FRL_SHM=0
 explains '(measured when'
 explains '(measured when'
 costs=$(sed -n 's/.*costs in ns: \([^ ]*\) .*/\1/p' "$temp/out" | head -n 1)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The libibverbs in memory: protection domains, regions, windows and address handles. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -361,6 +362,22 @@ uint8_t *fake_remote(
 	return in_region(mr, addr, length);
 }
 
+/* As NICs do it, in ascending order: some watch what is written (NCCL's LL128). */
+static void copy(uint8_t *to, const uint8_t *from, uint64_t length)
+{
+	uint64_t at = 0;
+
+	if (to < from + length && from < to + length) {
+		memmove(to, from, length);
+		return;
+	}
+	for (; length - at >= sizeof(uint64_t); at += sizeof(uint64_t)) {
+		memcpy(to + at, from + at, sizeof(uint64_t));
+		atomic_thread_fence(memory_order_release);
+	}
+	memcpy(to + at, from + at, length - at);
+}
+
 void fake_copy(const struct fake_span *to, int n_to, const struct fake_span *from, int n_from)
 {
 	uint64_t at = 0, taken = 0;
@@ -370,7 +387,7 @@ void fake_copy(const struct fake_span *to, int n_to, const struct fake_span *fro
 		uint64_t part = room < left ? room : left;
 
 		if (part > 0)
-			memmove(to->data + at, from->data + taken, part);
+			copy(to->data + at, from->data + taken, part);
 		at += part;
 		taken += part;
 		if (at == to->length) {

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How ranks of one machine find each other's memory, and what is done there. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "collectives/shm_internal.h"
+#include "gpudirect/cuda.h"
+#include "lib/base/error.h"
+#include "lib/base/share.h"
+
+#define SHM_MAGIC UINT64_C(0x314d48534c5246) /* "FRLSHM1" */
+
+/* What each rank tells the others; they are on one machine, so numbers are as they are there. */
+struct card {
+	int32_t pid;
+	uint32_t is_willing;
+	uint64_t secret;
+	struct shm_export page;
+};
+
+/* ---- setting up */
+
+/* NULL: it may. */
+static const char *why_not(const struct frl_comm *comm)
+{
+	if (!comm->config.uses_shm)
+		return "FRL_SHM or FRL_IN_PLACE is 0";
+	return cuda_is_loaded() ? "it has CUDA, and so buffers may be on a GPU" : NULL;
+}
+
+/* Where one rank may not, or has no page, none does it. */
+static void make_card(struct shm *shm, struct card *card)
+{
+	const char *why = why_not(shm->comm);
+	struct shm_place place;
+
+	*card = (struct card){ .pid = (int32_t)getpid() };
+	shm->page_size = shm_page_size(shm->ranks);
+	if (!why) {
+		shm->page = share_alloc(shm->page_size);
+		if (!shm->page ||
+			getrandom(&card->secret, sizeof(card->secret), 0) != sizeof(card->secret) ||
+			!shm_export(shm->page, shm->page, shm->page_size, &place))
+			why = strerror(errno);
+	}
+	if (why) {
+		frl_log(FRL_LOG_INFO,
+			"collectives go by packets, not by shared memory: rank %u: %s", shm->me,
+			why);
+		return;
+	}
+	shm->page->magic = SHM_MAGIC;
+	shm->page->secret = card->secret;
+	card->page = place.export;
+	card->is_willing = true;
+}
+
+static int map_page(struct shm *shm, uint32_t rank, const struct card *card)
+{
+	struct shm_peer *peer = &shm->peers[rank];
+	uint8_t *addr;
+	int err;
+
+	if (card->page.size < shm->page_size)
+		return frl_fail(-EPROTO, "its page is too short");
+	err = shm_map(card->pid, &card->page, &addr);
+	if (err)
+		return err;
+	peer->pid = card->pid;
+	peer->page = (const struct shm_page *)(const void *)addr;
+	peer->page_size = card->page.size;
+	if (peer->page->magic != SHM_MAGIC || peer->page->secret != card->secret)
+		return frl_fail(-EPROTO, "its page is another one's");
+	return 0;
+}
+
+static bool map_pages(struct shm *shm, const struct card *cards)
+{
+	bool is_done = true;
+
+	for (uint32_t rank = 0; rank < shm->ranks && is_done; rank++)
+		is_done = cards[rank].is_willing;
+	for (uint32_t rank = 0; rank < shm->ranks && is_done; rank++) {
+		if (rank == shm->me)
+			continue;
+		is_done = map_page(shm, rank, &cards[rank]) == 0;
+		if (!is_done)
+			frl_log(FRL_LOG_INFO,
+				"collectives go by packets, not by shared memory: "
+				"rank %u reads nothing of rank %u: %s",
+				shm->me, rank, frl_last_error());
+	}
+	return is_done;
+}
+
+/* Two rounds: where the pages are, and whether everybody has them. */
+static int meet(struct shm *shm, const struct shm_gather *gather, struct card *cards,
+	uint8_t *are_done, bool *ret_is_done)
+{
+	struct card mine;
+	uint8_t is_done;
+	int err;
+
+	make_card(shm, &mine);
+	err = gather->all(gather->ctx, &mine, sizeof(mine), cards);
+	if (err)
+		return err;
+	is_done = map_pages(shm, cards);
+	err = gather->all(gather->ctx, &is_done, sizeof(is_done), are_done);
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		is_done = is_done && are_done[rank];
+	*ret_is_done = is_done;
+	return err;
+}
+
+/* Others are told all the same, of nothing. */
+static int decline(const struct shm_gather *gather)
+{
+	const struct card none = { 0 };
+	const uint8_t is_done = false;
+	int err = gather->all(gather->ctx, &none, sizeof(none), NULL);
+
+	return err ? err : gather->all(gather->ctx, &is_done, sizeof(is_done), NULL);
+}
+
+int shm_create(struct frl_comm *comm, const struct shm_gather *gather)
+{
+	uint32_t ranks = comm ? (uint32_t)comm->ranks : 0;
+	struct card *cards;
+	uint8_t *are_done;
+	struct shm *shm;
+	bool is_done = false;
+	int err;
+
+	if (ranks < 2 || ranks > SHM_RANKS_MAX || comm->topology.hosts != 1)
+		return gather->is_for_others ? decline(gather) : 0;
+	shm = calloc(1, sizeof(*shm) + ranks * sizeof(shm->peers[0]));
+	cards = calloc(ranks, sizeof(*cards));
+	are_done = calloc(ranks, sizeof(*are_done));
+	if (shm && cards && are_done) {
+		shm->comm = comm;
+		shm->me = (uint32_t)comm->rank;
+		shm->ranks = ranks;
+		shm->waiting_end = &shm->waiting;
+		err = meet(shm, gather, cards, are_done, &is_done);
+	} else {
+		err = frl_fail(-ENOMEM, "no memory for %u ranks", ranks);
+	}
+	free(cards);
+	free(are_done);
+	if (is_done && !err)
+		comm->shm = shm;
+	else
+		shm_destroy(shm);
+	return err;
+}
+
+void shm_destroy(struct shm *shm)
+{
+	if (!shm)
+		return;
+	while (shm->idle) {
+		struct run *run = shm->idle;
+
+		shm->idle = run->next;
+		free(run);
+	}
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		shm_unmap(&shm->peers[rank]);
+	if (shm->page)
+		share_free(shm->page);
+	free(shm);
+}
+
+/* ---- what is done there */
+
+bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
+{
+	const struct schedule_key *key = &operation->key;
+	size_t ranks = (size_t)comm->ranks, bytes = key->count * operation->job.elem_size;
+	bool is_by_rank = key->coll == FRL_REDUCE_SCATTER || key->coll == FRL_ALLTOALL ||
+		key->coll == FRL_SCATTER;
+
+	return bytes > SHM_INLINE || bytes * (is_by_rank ? ranks : 1) * (ranks - 1) > SHM_INLINE;
+}
+
+/* Of those that are long. */
+static bool can_long(const struct schedule_key *key)
+{
+	switch (key->coll) {
+	case FRL_ALLREDUCE:
+	case FRL_REDUCE_SCATTER:
+		/* What is scaled first needs a place for that. */
+		return !operation_scales_first(key->op, key->dtype);
+	case FRL_ALLGATHER:
+	case FRL_BROADCAST:
+	case FRL_ALLTOALL: return true;
+	default: return false;
+	}
+}
+
+bool shm_can(const struct frl_comm *comm, const struct operation *operation)
+{
+	const struct schedule_key *key = &operation->key;
+
+	if (!comm->shm || comm->tuner.forced[key->coll] != FRL_ALGO_AUTO ||
+		key->wire != FRL_WIRE_SAME || operation->is_empty)
+		return false;
+	if (key->coll == FRL_SEND || key->coll == FRL_RECV || key->coll == FRL_ALLTOALLV)
+		return false;
+	return !shm_is_long(comm, operation) || can_long(key);
+}
+
+int shm_get_run(struct frl_comm *comm, bool is_long, struct run **ret_run)
+{
+	struct shm *shm = comm->shm;
+	struct run *run = shm->idle;
+
+	if (run) {
+		shm->idle = run->next;
+		shm->n_idle--;
+		memset(run, 0, sizeof(*run));
+	} else {
+		run = calloc(1, sizeof(*run));
+	}
+	if (!run)
+		return frl_fail(-ENOMEM, "no memory for an operation");
+	run->comm = comm;
+	run->left = 1;
+	run->is_shm = true;
+	run->is_long = is_long;
+	*ret_run = run;
+	return 0;
+}
+
+void shm_put_run(struct run *run)
+{
+	struct shm *shm = run->comm->shm;
+
+	for (unsigned i = 0; i < SHM_SLOTS; i++)
+		if (shm->operations[i].run == run)
+			shm->operations[i].run = NULL;
+	for (struct run **at = &shm->waiting; *at; at = &(*at)->next_self) {
+		if (*at != run)
+			continue;
+		*at = run->next_self;
+		if (!*at)
+			shm->waiting_end = at;
+		break;
+	}
+	if (shm->n_idle == SHM_SLOTS) {
+		free(run);
+		return;
+	}
+	run->next = shm->idle;
+	shm->idle = run;
+	shm->n_idle++;
+}

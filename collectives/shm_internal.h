@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Operations in shared memory: what a communicator has of them, and their two kinds.
+ *
+ * Private to shm*.c.
+ */
+#ifndef FERRULE_COLLECTIVES_SHM_INTERNAL_H
+#define FERRULE_COLLECTIVES_SHM_INTERNAL_H
+
+#include "collectives/communicator.h"
+#include "collectives/shm.h"
+#include "collectives/shm_page.h"
+
+/* An operation under way. */
+struct shm_operation {
+	struct run *run; /* NULL: complete, or forgotten */
+	uint64_t number;
+	uint32_t elem_size;
+	bool is_long;
+	bool is_read;     /* others read this rank's buffers: they are complete when it is */
+	uint32_t awaited; /* ranks whose slots have to be seen yet: a bit each */
+	uint32_t sources; /* whose elements this rank takes; also its own */
+	/* Of a long one. */
+	bool reduces;             /* this rank's part is made of what others send */
+	bool takes_parts;         /* of what others send, instead of what they have made */
+	bool rings_in, rings_out; /* others read this rank's buffers out of its rings */
+	bool overwrites; /* what it takes goes where others' parts lie until they are staged */
+	uint32_t rounds;
+	uint32_t staged, made;
+	struct {
+		const uint8_t *send, *out; /* NULL: in its rings */
+		uint32_t taken;
+	} peer[SHM_RANKS_MAX];
+};
+
+struct shm {
+	struct frl_comm *comm;
+	uint32_t me, ranks;
+	struct shm_page *page;
+	size_t page_size;
+	/* Numbers of operations: the next one to be told of, the first for which this rank still
+	 * reads others' memory, the first that is not complete. */
+	uint64_t published, reading, complete;
+	struct run *waiting, **waiting_end; /* not told of yet */
+	struct run *idle;
+	uint32_t n_idle;
+	uint64_t history; /* of all operations, in a number */
+	uint32_t work;    /* since everything else was looked at */
+	uint32_t in_vain; /* moments waited for what did not come */
+	struct shm_operation operations[SHM_SLOTS];
+	struct shm_peer peers[];
+};
+
+static inline const struct shm_slot *shm_slot_of(
+	const struct shm *shm, uint32_t rank, uint64_t number)
+{
+	const struct shm_page *page = rank == shm->me ? shm->page : shm->peers[rank].page;
+
+	return &page->slots[number % SHM_SLOTS];
+}
+
+static inline uint32_t shm_bit(uint32_t rank)
+{
+	return UINT32_C(1) << rank;
+}
+
+/* All inputs are scaled before, or the result is after. */
+void shm_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count);
+static inline bool shm_scales_first(const struct run *run)
+{
+	return operation_scales_first(run->scaled, run->dtype);
+}
+
+/* shm_short.c. Fills in what this rank brings, and which ranks it awaits. */
+void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
+/* They are all there. */
+void shm_short_take(struct shm *shm, const struct shm_operation *operation);
+
+/* shm_long.c */
+void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
+/* Rank `rank` is there. 0 or the communicator's error. */
+int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank);
+/* Some rounds of it, when all are there. How many. */
+int shm_long_step(struct shm *shm, struct shm_operation *operation);
+/* Nothing is read any more, and nothing written to the rings. */
+bool shm_long_is_done(const struct shm_operation *operation);
+
+#endif

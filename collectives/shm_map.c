@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory of one rank in another one. It is opened by way of /proc, which the kernel allows those
+ * who might trace the process: ranks of one user. The seals that share.c sets see to it that it can
+ * be read only, and that it stays as long as it is mapped.
+ */
+#include "collectives/shm_page.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+#include "lib/base/share.h"
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
+
+/* ---- of others */
+
+/* Is it what was meant, and can nobody take it away? */
+static int check(int fd, int32_t pid, const struct shm_export *export)
+{
+	struct stat status;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (fstat(fd, &status))
+		return frl_fail(
+			-errno, "looking at memory of process %d: %s", (int)pid, strerror(errno));
+	if (status.st_ino != export->inode || (uint64_t)status.st_size != export->size ||
+		export->size == 0 || seals < 0 || (seals & SEALS) != SEALS)
+		return frl_fail(-ESTALE,
+			"file %d of process %d is not the memory that was meant: does that process "
+			"run in another container?",
+			(int)export->fd, (int)pid);
+	return 0;
+}
+
+int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr)
+{
+	char path[64];
+	void *addr;
+	int fd, err;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)export->fd);
+	/* It may be anything, if the process is not the one that was meant. */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return frl_fail(-errno, "opening memory of process %d (%s): %s", (int)pid, path,
+			strerror(errno));
+	err = check(fd, pid, export);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	addr = mmap(NULL, export->size, PROT_READ, MAP_SHARED, fd, 0);
+	err = errno;
+	close(fd);
+	if (addr == MAP_FAILED)
+		return frl_fail(-err, "mapping %" PRIu64 " bytes of process %d: %s", export->size,
+			(int)pid, strerror(err));
+	*ret_addr = addr;
+	return 0;
+}
+
+static void drop(struct shm_mapping *mapping)
+{
+	munmap(mapping->addr, mapping->export.size);
+	*mapping = (struct shm_mapping){ 0 };
+}
+
+static bool is_exported(const struct shm_page *page, uint64_t id)
+{
+	for (unsigned i = 0; i < SHM_EXPORTS; i++)
+		if (atomic_load_explicit(&page->exports[i], memory_order_relaxed) == id)
+			return true;
+	return false;
+}
+
+/* The peer has freed some, perhaps of what is mapped here. */
+void shm_drop_freed(struct shm_peer *peer)
+{
+	uint64_t changed = atomic_load_explicit(&peer->page->exports_changed, memory_order_acquire);
+
+	if (changed == peer->exports_changed)
+		return;
+	peer->exports_changed = changed;
+	for (unsigned i = 0; i < SHM_MAPPINGS; i++) {
+		struct shm_mapping *mapping = &peer->mappings[i];
+
+		if (mapping->addr && !is_exported(peer->page, mapping->export.id))
+			drop(mapping);
+	}
+}
+
+/* The one that was used last the longest ago goes, if there is no room. */
+static int map_anew(
+	struct shm_peer *peer, const struct shm_export *export, struct shm_mapping **ret_mapping)
+{
+	struct shm_mapping *mapping = &peer->mappings[0];
+	uint8_t *addr;
+	int err = shm_map(peer->pid, export, &addr);
+
+	if (err)
+		return err;
+	for (unsigned i = 1; i < SHM_MAPPINGS; i++)
+		if (peer->mappings[i].used < mapping->used)
+			mapping = &peer->mappings[i];
+	if (mapping->addr)
+		drop(mapping);
+	mapping->export = *export;
+	mapping->addr = addr;
+	*ret_mapping = mapping;
+	return 0;
+}
+
+int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+	const uint8_t **ret_addr)
+{
+	const struct shm_export export = place->export;
+	uint64_t offset = place->offset;
+	struct shm_mapping *mapping = NULL;
+	int err;
+
+	for (unsigned i = 0; i < SHM_MAPPINGS && !mapping; i++)
+		if (peer->mappings[i].addr && peer->mappings[i].export.id == export.id)
+			mapping = &peer->mappings[i];
+	if (!mapping) {
+		err = map_anew(peer, &export, &mapping);
+		if (err)
+			return err;
+	}
+	if (offset > mapping->export.size || bytes > mapping->export.size - offset)
+		return frl_fail(-EPROTO,
+			"%zu bytes at %" PRIu64 " are not in the %" PRIu64 " of that memory", bytes,
+			offset, mapping->export.size);
+	mapping->used = ++peer->uses;
+	*ret_addr = mapping->addr + offset;
+	return 0;
+}
+
+void shm_unmap(struct shm_peer *peer)
+{
+	for (unsigned i = 0; i < SHM_MAPPINGS; i++)
+		if (peer->mappings[i].addr)
+			drop(&peer->mappings[i]);
+	if (peer->page)
+		munmap((void *)(uintptr_t)peer->page, peer->page_size);
+	peer->page = NULL;
+}
+
+/* ---- this rank's */
+
+static void set_export(struct shm_page *page, unsigned i, uint64_t id)
+{
+	atomic_store_explicit(&page->exports[i], id, memory_order_relaxed);
+}
+
+/* Something was freed: perhaps of these. Returns an entry that is not used, if there is one. */
+static unsigned forget_freed(struct shm_page *page, bool *ret_has_changed)
+{
+	unsigned unused = SHM_EXPORTS;
+
+	for (unsigned i = 0; i < SHM_EXPORTS; i++) {
+		uint64_t id = atomic_load_explicit(&page->exports[i], memory_order_relaxed);
+
+		if (id && !share_is_there(id)) {
+			set_export(page, i, 0);
+			*ret_has_changed = true;
+			id = 0;
+		}
+		if (!id)
+			unused = i;
+	}
+	return unused;
+}
+
+/* Tells which memory others may still map, as soon as that has changed. */
+static void note_export(struct shm_page *page, uint64_t id)
+{
+	uint64_t changed = atomic_load_explicit(&page->exports_changed, memory_order_relaxed);
+	uint64_t frees = share_frees();
+	bool is_known = is_exported(page, id), has_changed = false;
+	unsigned at;
+
+	if (is_known && frees == page->frees)
+		return;
+	page->frees = frees;
+	at = forget_freed(page, &has_changed);
+	if (!is_known && at == SHM_EXPORTS) {
+		at = (unsigned)(changed % SHM_EXPORTS);
+		has_changed = true;
+	}
+	if (!is_known)
+		set_export(page, at, id);
+	if (has_changed)
+		atomic_store_explicit(&page->exports_changed, changed + 1, memory_order_release);
+}
+
+bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place)
+{
+	struct share *share = share_find(addr, bytes);
+
+	*ret_place = (struct shm_place){ 0 };
+	if (!share)
+		return false;
+	ret_place->export = (struct shm_export){
+		.id = share->id, .inode = share->inode, .size = share->size, .fd = share->fd
+	};
+	ret_place->offset = (uint64_t)((const uint8_t *)addr - share->addr);
+	share_put(share);
+	note_export(page, ret_place->export.id);
+	return true;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What ranks of one machine read of each other, and how it is mapped. A page is written by its rank
+ * alone; whoever reads it trusts the numbers in it no more than those of a packet.
+ *
+ * Private to shm*.c.
+ */
+#ifndef FERRULE_COLLECTIVES_SHM_PAGE_H
+#define FERRULE_COLLECTIVES_SHM_PAGE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/run.h"
+
+enum {
+	SHM_RANKS_MAX = 16,
+	SHM_SLOTS = 8, /* operations that are under way at most */
+	SHM_SLOT_BYTES = 32 << 10,
+	SHM_HEADER = 40,
+	SHM_INLINE = SHM_SLOT_BYTES - SHM_HEADER, /* what a short one may bring */
+	SHM_BLOCK = 64 << 10,                     /* of a long one, at a time */
+	SHM_RING = 4,                             /* blocks */
+	SHM_EXPORTS = 128,
+};
+
+/* Memory of the rank, by frl_mem_alloc(). */
+struct shm_export {
+	uint64_t id; /* never used again by this process; 0: none */
+	uint64_t inode;
+	uint64_t size;
+	int32_t fd;
+	uint32_t zero;
+};
+
+/* A buffer. */
+struct shm_place {
+	struct shm_export export; /* id 0: what is needed of it comes through a ring */
+	uint64_t offset;
+};
+
+struct shm_slot {
+	/* The operation's number and 1: all else here is of it then. */
+	_Alignas(64) _Atomic uint64_t sequence;
+	struct signature signature;
+	uint64_t history; /* of all before it, in a number */
+	union {
+		uint8_t data[SHM_INLINE];
+		struct {
+			/* What others reduce, or take, of what this rank sends; and what they take
+			 * when it is made. */
+			struct shm_place send, out;
+		};
+	};
+};
+
+_Static_assert(sizeof(struct shm_slot) == SHM_SLOT_BYTES, "the first line has some data, too");
+_Static_assert(offsetof(struct shm_slot, data) == SHM_HEADER, "no holes");
+
+/* How far a long operation is, in rounds of one block of each part: SHM_AT(number, rounds). */
+struct shm_progress {
+	_Alignas(64) _Atomic uint64_t staged; /* in the rings, what this rank sends */
+	_Atomic uint64_t made;                /* its part */
+	_Atomic uint64_t taken;               /* from all others */
+};
+
+struct shm_page {
+	uint64_t magic;
+	uint64_t secret;                        /* which page this is */
+	_Alignas(64) _Atomic uint64_t finished; /* operations that read from nobody any more */
+	_Alignas(64) _Atomic uint64_t exports_changed;
+	_Atomic uint64_t exports[SHM_EXPORTS]; /* ids; what is not here others need not keep */
+	uint64_t frees;                        /* of the process, when these were looked at */
+	struct shm_progress progress[SHM_SLOTS];
+	_Alignas(4096) struct shm_slot slots[SHM_SLOTS];
+	/* By the rank that it is for, and one that is for all: SHM_RING blocks each. */
+	uint8_t rings[];
+};
+
+#define SHM_AT(number, rounds) ((uint64_t)(number) << 32 | (uint32_t)(rounds))
+
+/* Rounds of that operation; 0: it has not begun there. */
+static inline uint32_t shm_rounds(const _Atomic uint64_t *progress, uint64_t number)
+{
+	uint64_t at = atomic_load_explicit(progress, memory_order_acquire);
+
+	return at >> 32 == (number & UINT32_MAX) ? (uint32_t)at : 0;
+}
+
+static inline size_t shm_page_size(uint32_t ranks)
+{
+	return sizeof(struct shm_page) + (size_t)(ranks + 1) * SHM_RING * SHM_BLOCK;
+}
+
+/* Of the ring number `ring`. */
+static inline size_t shm_ring_at(uint32_t ring, uint32_t round)
+{
+	return ((size_t)ring * SHM_RING + round % SHM_RING) * SHM_BLOCK;
+}
+
+/* ---- what is mapped of another process */
+
+struct shm_mapping {
+	struct shm_export export;
+	uint8_t *addr;
+	uint64_t used; /* when, for the one that has to go */
+};
+
+enum { SHM_MAPPINGS = SHM_EXPORTS };
+
+struct shm_peer {
+	int32_t pid;
+	const struct shm_page *page;
+	size_t page_size;
+	uint64_t finished; /* as last seen */
+	uint64_t exports_changed;
+	uint64_t uses;
+	struct shm_mapping mappings[SHM_MAPPINGS];
+};
+
+/* Maps memory of another process to be read. -errno, with its sentence. */
+int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr);
+/* Lets go of what the peer has freed; not between two buffers of one operation. */
+void shm_drop_freed(struct shm_peer *peer);
+/* Where a buffer of the peer is; it has `bytes`. -EPROTO, and as shm_map(). */
+int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+	const uint8_t **ret_addr);
+void shm_unmap(struct shm_peer *peer);
+
+/* Fills in where [addr, addr + bytes) is, if others can read it there: true. */
+bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations in shared memory, one after the other: see shm.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "collectives/compute.h"
+#include "collectives/shm_internal.h"
+#include "lib/base/error.h"
+
+enum {
+	SPINS = 50,    /* looks at what is about to come */
+	VAIN_MOST = 8, /* times in a row */
+	WORK_DUE = 16, /* short operations that are done between two looks at everything else */
+	STEPS = 8,     /* in one call */
+};
+
+void shm_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count)
+{
+	if (run->scaled == FRL_AVG)
+		frl_divide_local(target, source, count, run->dtype, (uint32_t)run->comm->ranks);
+	else
+		frl_scale_local(target, source, count, run->dtype, run->scalar);
+}
+
+/* ---- telling the others */
+
+/* Are all others done with this number? */
+static bool is_read_by_all(struct shm *shm, uint64_t number)
+{
+	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
+		struct shm_peer *peer = &shm->peers[rank];
+
+		if (rank == shm->me || peer->finished > number)
+			continue;
+		peer->finished = atomic_load_explicit(&peer->page->finished, memory_order_acquire);
+		if (peer->finished <= number)
+			return false;
+	}
+	return true;
+}
+
+/* The slot of the next one: its last operation is over, on all ranks. */
+static bool has_slot(struct shm *shm)
+{
+	uint64_t last = shm->published - SHM_SLOTS;
+
+	return shm->published < SHM_SLOTS || (shm->complete > last && is_read_by_all(shm, last));
+}
+
+/* FNV-1a, by words: different operations make different numbers. */
+static uint64_t add_to_history(uint64_t history, const struct signature *signature)
+{
+	uint64_t words[sizeof(*signature) / sizeof(uint64_t)];
+
+	memcpy(words, signature, sizeof(words));
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		history = (history ^ words[i]) * UINT64_C(0x100000001b3);
+	return history;
+}
+
+static void publish(struct shm *shm, struct run *run)
+{
+	uint64_t number = shm->published++;
+	struct shm_operation *operation = &shm->operations[number % SHM_SLOTS];
+	struct shm_slot *slot = &shm->page->slots[number % SHM_SLOTS];
+
+	*operation = (struct shm_operation){
+		.run = run,
+		.number = number,
+		.elem_size = run->coll == FRL_BARRIER ? 1 : (uint32_t)frl_dtype_size(run->dtype),
+		.is_long = run->is_long,
+	};
+	slot->signature = run->signature;
+	slot->history = shm->history;
+	shm->history = add_to_history(shm->history, &run->signature);
+	if (run->is_long)
+		shm_long_begin(shm, operation, slot);
+	else
+		shm_short_begin(shm, operation, slot);
+	atomic_store_explicit(&slot->sequence, number + 1, memory_order_release);
+}
+
+static int publish_all(struct shm *shm)
+{
+	int n = 0;
+
+	while (shm->waiting && !shm->waiting->is_blocked && has_slot(shm)) {
+		struct run *run = shm->waiting;
+
+		shm->waiting = run->next_self;
+		if (!shm->waiting)
+			shm->waiting_end = &shm->waiting;
+		publish(shm, run);
+		n++;
+	}
+	return n;
+}
+
+/* ---- meeting them */
+
+/* Who leaves runs a barrier in which he waits for the others. */
+static int fail_different(struct shm *shm, uint32_t rank, const struct shm_operation *operation,
+	const struct signature *theirs)
+{
+	const struct signature *mine = &operation->run->signature;
+	int err = comm_check_ranks(shm->comm);
+
+	if (err)
+		return err;
+	if (memcmp(theirs, mine, sizeof(*mine)) != 0)
+		return comm_fail_mismatch(shm->comm, (int)rank, theirs, mine);
+	return comm_fail(shm->comm, -EPROTO,
+		"ranks %u and %u have started different operations before %s #%" PRIu32
+		": all ranks must start the same operations in the same order with the same "
+		"arguments",
+		shm->me, rank, frl_coll_name((enum frl_coll)mine->coll), mine->number);
+}
+
+/* Is the rank in this operation? As below. */
+static int meet_one(struct shm *shm, struct shm_operation *operation, uint32_t rank)
+{
+	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
+	const struct shm_slot *own = shm_slot_of(shm, shm->me, operation->number);
+	struct signature theirs;
+
+	if (atomic_load_explicit(&slot->sequence, memory_order_acquire) != operation->number + 1)
+		return 0;
+	theirs = slot->signature;
+	if (memcmp(&theirs, &operation->run->signature, sizeof(theirs)) != 0 ||
+		slot->history != own->history)
+		return fail_different(shm, rank, operation, &theirs);
+	operation->awaited &= ~shm_bit(rank);
+	return operation->is_long ? shm_long_meet(shm, operation, rank) : 0;
+}
+
+/* 1: all who are awaited are in this operation; 0: not yet; negative: the communicator's error. */
+static int meet(struct shm *shm, struct shm_operation *operation)
+{
+	for (uint32_t left = operation->awaited; left; left &= left - 1) {
+		int err = meet_one(shm, operation, (uint32_t)__builtin_ctz(left));
+
+		if (err)
+			return err;
+	}
+	return !operation->awaited;
+}
+
+static void complete(struct shm_operation *operation)
+{
+	struct run *run = operation->run;
+
+	operation->run = NULL;
+	run->left = 0;
+	run->request->moves++;
+	if (run->pairs)
+		run->comm->has_pairs = true;
+	else
+		run_complete(run);
+}
+
+static void done_reading(struct shm *shm)
+{
+	atomic_store_explicit(&shm->page->finished, ++shm->reading, memory_order_release);
+}
+
+/* Something of the oldest one that still reads. How much, or the communicator's error. */
+static int step(struct shm *shm)
+{
+	struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
+	int n = meet(shm, operation);
+
+	if (n <= 0)
+		return n;
+	if (operation->is_long) {
+		n = shm_long_step(shm, operation);
+		shm->work += WORK_DUE;
+		if (!shm_long_is_done(operation))
+			return n;
+		n++;
+	} else {
+		shm_short_take(shm, operation);
+		shm->work++;
+	}
+	done_reading(shm);
+	if (!operation->is_read)
+		complete(operation);
+	return n;
+}
+
+/* Others may still read this rank's buffers when it has read theirs. */
+static int complete_in_order(struct shm *shm)
+{
+	int n = 0;
+
+	while (shm->complete < shm->reading) {
+		struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
+
+		if (operation->is_read && !is_read_by_all(shm, shm->complete))
+			break;
+		if (operation->is_read)
+			complete(operation);
+		shm->complete++;
+		n++;
+	}
+	return n;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* Something that comes within a microsecond is not worth a look at everything else. Unless there is
+ * something else, or it did not come the last few times. */
+static void wait_a_moment(struct shm *shm)
+{
+	const struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
+	const struct frl_comm *comm = shm->comm;
+	const struct shm_slot *slot;
+
+	if (shm->reading == shm->published || !operation->awaited || comm->tuner.crowd > 1 ||
+		comm->active.first != comm->active.last || shm->in_vain >= VAIN_MOST)
+		return;
+	slot = shm_slot_of(shm, (uint32_t)__builtin_ctz(operation->awaited), shm->reading);
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == shm->reading + 1)
+			return;
+		relax();
+	}
+	shm->in_vain++;
+}
+
+int shm_go_on(struct shm *shm, bool spins)
+{
+	int n = publish_all(shm), moved = 1;
+	bool was_long = false;
+
+	if (spins && n == 0)
+		wait_a_moment(shm);
+	for (int i = 0; i < STEPS && moved > 0 && !was_long && shm->reading < shm->published; i++) {
+		was_long = shm->operations[shm->reading % SHM_SLOTS].is_long;
+		moved = step(shm);
+		if (moved < 0)
+			return moved;
+		n += moved;
+	}
+	n += complete_in_order(shm);
+	if (n > 0)
+		shm->in_vain = 0;
+	return n;
+}
+
+bool shm_is_due(struct shm *shm)
+{
+	if (shm->work < WORK_DUE)
+		return false;
+	shm->work = 0;
+	return true;
+}
+
+/* ---- who is awaited */
+
+static bool has_finished(const struct shm *shm, uint32_t rank, uint64_t number)
+{
+	return atomic_load_explicit(&shm->peers[rank].page->finished, memory_order_relaxed) >
+		number;
+}
+
+bool shm_waits_for(const struct shm *shm, int peer)
+{
+	uint32_t rank = (uint32_t)peer;
+	const struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
+
+	if (rank == shm->me)
+		return false;
+	if (shm->complete < shm->published && operation->run)
+		return operation->awaited ? operation->awaited >> rank & 1
+					  : !has_finished(shm, rank, shm->complete);
+	return shm->waiting && !shm->waiting->is_blocked && shm->published >= SHM_SLOTS &&
+		!has_finished(shm, rank, shm->published - SHM_SLOTS);
+}
+
+/* Those that have come less far hold the others up. */
+static int slowest(const struct shm *shm, uint64_t number)
+{
+	uint64_t least = UINT64_MAX;
+	int slowest = -1;
+
+	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
+		const struct shm_page *page = shm->peers[rank].page;
+		const struct shm_progress *progress;
+		uint64_t rounds;
+
+		if (rank == shm->me || has_finished(shm, rank, number))
+			continue;
+		progress = &page->progress[number % SHM_SLOTS];
+		rounds = (uint64_t)shm_rounds(&progress->made, number) +
+			shm_rounds(&progress->taken, number);
+		if (rounds < least) {
+			least = rounds;
+			slowest = (int)rank;
+		}
+	}
+	return slowest;
+}
+
+int shm_awaited(const struct shm *shm, const struct run *run)
+{
+	for (uint64_t number = shm->complete; number < shm->published; number++) {
+		const struct shm_operation *operation = &shm->operations[number % SHM_SLOTS];
+
+		if (operation->run != run)
+			continue;
+		return operation->awaited ? __builtin_ctz(operation->awaited)
+					  : slowest(shm, number);
+	}
+	return shm->published < SHM_SLOTS ? -1 : slowest(shm, shm->published - SHM_SLOTS);
+}
+
+void shm_enqueue(struct run *run)
+{
+	struct shm *shm = run->comm->shm;
+
+	run->is_blocked = run->gate || run->shadow;
+	run->next_self = NULL;
+	*shm->waiting_end = run;
+	shm->waiting_end = &run->next_self;
+	if (run->is_blocked)
+		gate_wait(run);
+}

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Collectives in memory that the ranks of a machine share: buffers that others can read and such
+ * that they cannot, in all mixtures; more operations than slots; memory that comes and goes; ranks
+ * that cannot, or say what is not so. test_comm and test_comm_family run this way as well.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/shm_internal.h"
+#include "tests/unit/comm_fixture.h"
+
+enum {
+	SHORT = 100,
+	LONG = 90001 / JOB_SHARE, /* more rounds than rings have blocks, of two ranks' parts */
+	MANY = 3 * SHM_SLOTS,
+	COMINGS = SHM_EXPORTS + 10,
+};
+
+/* ---- buffers */
+
+/* Whether others can read the buffer: by rank, one bit a buffer. */
+enum { SEND_SHARED = 1, RECV_SHARED = 2 };
+
+static void *get(bool is_shared, size_t bytes)
+{
+	return is_shared ? frl_mem_alloc(bytes) : calloc(1, bytes);
+}
+
+static void put(bool is_shared, void *memory, size_t bytes)
+{
+	if (is_shared)
+		frl_mem_free(memory, bytes);
+	else
+		free(memory);
+}
+
+static int32_t input(int rank, size_t i)
+{
+	return (int32_t)((i * 31 + (size_t)rank * 7919) % 1000) - 500;
+}
+
+static int32_t sum_at(int ranks, size_t i)
+{
+	int32_t sum = 0;
+
+	for (int rank = 0; rank < ranks; rank++)
+		sum += input(rank, i);
+	return sum;
+}
+
+static int32_t expected(const struct rank *rank, enum frl_coll coll, size_t count, size_t i)
+{
+	size_t own = (size_t)rank->number * count;
+
+	switch (coll) {
+	case FRL_ALLREDUCE: return sum_at(rank->ranks, i);
+	case FRL_REDUCE_SCATTER: return sum_at(rank->ranks, own + i);
+	case FRL_ALLGATHER: return input((int)(i / count), i % count);
+	case FRL_BROADCAST: return input(1, i);
+	default: return input((int)(i / count), own + i % count);
+	}
+}
+
+/* How the buffers of the ranks lie: `kinds` has two bits a rank, in_place one. */
+struct lay {
+	unsigned kinds, in_place;
+};
+
+static void run_one(struct rank *rank, enum frl_coll coll, size_t count, struct lay lay)
+{
+	unsigned kind = lay.kinds >> 2 * rank->number & 3;
+	bool in_place = lay.in_place >> rank->number & 1, many_out, many_in;
+	size_t n = (size_t)rank->ranks, own = (size_t)rank->number * count, sent, received;
+	size_t bytes = n * count * sizeof(int32_t);
+	int32_t *send = get(kind & SEND_SHARED, bytes), *recv = get(kind & RECV_SHARED, bytes);
+	struct frl_collective c = { .coll = coll,
+		.send = send,
+		.recv = recv,
+		.count = count,
+		.dtype = FRL_INT32,
+		.root = 1 };
+
+	many_out = coll == FRL_REDUCE_SCATTER || coll == FRL_ALLTOALL;
+	many_in = coll == FRL_ALLGATHER || coll == FRL_ALLTOALL;
+	sent = many_out ? n * count : count;
+	received = many_in ? n * count : count;
+	for (size_t i = 0; i < sent; i++)
+		send[i] = input(rank->number, i);
+	if (in_place && many_in && !many_out) {
+		memcpy(recv + own, send, count * sizeof(*send));
+		c.send = recv + own;
+	} else if (in_place) {
+		c.recv = many_out && !many_in ? send + own : send;
+	}
+	if (expect(rank, frl_run(rank->comm, &c) == 0))
+		for (size_t i = 0; i < received && !rank->failure[0]; i++) {
+			int32_t is = ((const int32_t *)c.recv)[i];
+
+			if (is != expected(rank, coll, count, i))
+				complain(rank, "%s of %zu, kinds %x, in place %x: %zu is %d",
+					frl_coll_name(coll), count, lay.kinds, lay.in_place, i, is);
+		}
+	put(kind & SEND_SHARED, send, bytes);
+	put(kind & RECV_SHARED, recv, bytes);
+}
+
+static void run_mixtures(struct rank *rank)
+{
+	static const enum frl_coll colls[] = { FRL_ALLREDUCE, FRL_REDUCE_SCATTER, FRL_ALLGATHER,
+		FRL_BROADCAST, FRL_ALLTOALL };
+	static const struct lay lays[] = { { 0xff, 0 }, { 0, 0 }, { 0x1b, 0 }, { 0xe4, 0xa },
+		{ 0xff, 0xf }, { 0, 0xf }, { 0x36, 5 } };
+
+	expect(rank, rank->comm->shm != NULL);
+	for (size_t i = 0; i < sizeof(colls) / sizeof(colls[0]); i++) {
+		for (size_t k = 0; k < sizeof(lays) / sizeof(lays[0]); k++) {
+			run_one(rank, colls[i], SHORT, lays[k]);
+			run_one(rank, colls[i], LONG, lays[k]);
+			/* As long as what is long, but for one element, and parts without any. */
+			run_one(rank, colls[i], SHM_INLINE / sizeof(int32_t) + 1, lays[k]);
+		}
+	}
+}
+
+START_TEST(mixtures)
+{
+	struct job job = { .ranks = _i, .main = run_mixtures };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- what is computed */
+
+/* Numbers that the type has, and their sums and products with scalars as well. */
+static float value(int rank, size_t i)
+{
+	return (float)((i * 7 + (size_t)rank * 3) % 16);
+}
+
+static void fill(const struct rank *rank, enum frl_dtype dtype, void *memory, size_t count)
+{
+	float *floats = malloc(count * sizeof(float));
+
+	for (size_t i = 0; i < count; i++)
+		floats[i] = value(rank->number, i);
+	if (dtype == FRL_FLOAT32)
+		memcpy(memory, floats, count * sizeof(float));
+	else
+		frl_wire_encode(memory, floats, count, FRL_WIRE_BFLOAT16);
+	free(floats);
+}
+
+static void check_scaled(struct rank *rank, enum frl_dtype dtype, enum frl_op op, size_t count)
+{
+	size_t bytes = count * sizeof(float);
+	void *memory = malloc(bytes);
+	float *results = malloc(bytes), scalar = (float)(rank->number + 1);
+	uint16_t narrow;
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = memory,
+		.recv = memory,
+		.count = count,
+		.dtype = dtype,
+		.op = op,
+		.scalar = dtype == FRL_FLOAT32 ? (void *)&scalar : (void *)&narrow };
+
+	frl_wire_encode(&narrow, &scalar, 1, FRL_WIRE_BFLOAT16);
+	fill(rank, dtype, memory, count);
+	expect(rank, frl_run(rank->comm, &c) == 0);
+	if (dtype == FRL_FLOAT32)
+		memcpy(results, memory, bytes);
+	else
+		frl_wire_decode(results, memory, count, FRL_WIRE_BFLOAT16);
+	for (size_t i = 0; i < count && !rank->failure[0]; i++) {
+		float sum = 0, most = 0;
+
+		for (int r = 0; r < rank->ranks; r++) {
+			sum += value(r, i) * (op == FRL_PREMUL_SUM ? (float)(r + 1) : 1);
+			most = value(r, i) > most ? value(r, i) : most;
+		}
+		sum = op == FRL_AVG ? sum / 4 : op == FRL_MAX ? most : sum;
+		if (results[i] != sum)
+			complain(rank, "%s of %zu %s: %zu is %g instead of %g", frl_op_name(op),
+				count, frl_dtype_name(dtype), i, (double)results[i], (double)sum);
+	}
+	free(memory);
+	free(results);
+}
+
+static void run_scaled(struct rank *rank)
+{
+	static const enum frl_op ops[] = { FRL_SUM, FRL_MAX, FRL_AVG, FRL_PREMUL_SUM };
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		check_scaled(rank, FRL_FLOAT32, ops[i], 3);
+		check_scaled(rank, FRL_FLOAT32, ops[i], LONG);
+		check_scaled(rank, FRL_BFLOAT16, ops[i], 3);
+		check_scaled(rank, FRL_BFLOAT16, ops[i], LONG);
+	}
+}
+
+START_TEST(scaled)
+{
+	struct job job = { .ranks = 4, .main = run_scaled };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- many at once, waited for in the opposite order */
+
+static void run_many(struct rank *rank)
+{
+	struct frl_request *requests[MANY];
+	int32_t *in[MANY], *out[MANY];
+
+	for (int i = 0; i < MANY; i++) {
+		size_t count = i % 2 ? LONG : SHORT;
+		struct frl_collective c = { .coll = i % 3 == 2 ? FRL_BROADCAST : FRL_ALLREDUCE,
+			.count = count,
+			.dtype = FRL_INT32,
+			.root = i % rank->ranks };
+
+		c.send = in[i] = malloc(count * sizeof(int32_t));
+		c.recv = out[i] = malloc(count * sizeof(int32_t));
+		for (size_t k = 0; k < count; k++)
+			in[i][k] = input(rank->number, k + (size_t)i);
+		if (!expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0))
+			return;
+	}
+	for (int i = MANY - 1; i >= 0; i--) {
+		expect(rank, frl_request_wait(requests[i]) == 0);
+		for (size_t k = 0; k < (i % 2 ? LONG : SHORT) && !rank->failure[0]; k++)
+			expect(rank,
+				out[i][k] ==
+					(i % 3 == 2 ? input(i % rank->ranks, k + (size_t)i)
+						    : sum_at(rank->ranks, k + (size_t)i)));
+		free(in[i]);
+		free(out[i]);
+	}
+}
+
+START_TEST(more_than_slots)
+{
+	struct job job = { .ranks = 3, .main = run_many };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- memory that comes and goes */
+
+static unsigned mappings_of(const struct rank *rank)
+{
+	unsigned n = 0;
+
+	for (int peer = 0; peer < rank->ranks; peer++)
+		for (int i = 0; i < SHM_MAPPINGS; i++)
+			n += rank->comm->shm->peers[peer].mappings[i].addr != NULL;
+	return n;
+}
+
+static void sum_in(struct rank *rank, int32_t *memory)
+{
+	for (size_t i = 0; i < LONG; i++)
+		memory[i] = input(rank->number, i);
+	expect(rank, frl_allreduce(rank->comm, memory, memory, LONG, FRL_INT32, FRL_SUM) == 0);
+	for (size_t i = 0; i < LONG && !rank->failure[0]; i += 97)
+		expect(rank, memory[i] == sum_at(rank->ranks, i));
+}
+
+/* What was freed is not kept by others once this rank brings anything again. */
+static void run_comings(struct rank *rank)
+{
+	size_t bytes = LONG * sizeof(int32_t);
+	int32_t *kept[COMINGS], *other;
+
+	for (int i = 0; i < COMINGS; i++) {
+		int32_t *memory = frl_mem_alloc(bytes);
+
+		sum_in(rank, memory);
+		frl_mem_free(memory, bytes);
+	}
+	kept[0] = frl_mem_alloc(bytes);
+	other = frl_mem_alloc(bytes);
+	sum_in(rank, kept[0]);
+	sum_in(rank, other);
+	expect(rank, mappings_of(rank) == 2);
+	frl_mem_free(rank->number ? other : kept[0], bytes);
+	sum_in(rank, rank->number ? kept[0] : other);
+	expect(rank, frl_barrier(rank->comm) == 0);
+	sum_in(rank, rank->number ? kept[0] : other);
+	expect(rank, mappings_of(rank) == 1);
+	frl_mem_free(rank->number ? kept[0] : other, bytes);
+	for (int i = 0; i < COMINGS; i++)
+		kept[i] = frl_mem_alloc(bytes);
+	for (int i = 0; i < 2 * COMINGS; i++)
+		sum_in(rank, kept[i % COMINGS]);
+	expect(rank, mappings_of(rank) > SHM_MAPPINGS / 2);
+	for (int i = 0; i < COMINGS; i++)
+		frl_mem_free(kept[i], bytes);
+}
+
+START_TEST(comes_and_goes)
+{
+	struct job job = { .ranks = 2, .main = run_comings };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- ranks that cannot, or say what is not so */
+
+/* What rank 0 is told of rank 1 when they tell each other of their pages. */
+enum lie { NO_LIE, UNWILLING, OTHER_FILE, OTHER_INODE, TOO_SHORT, OTHER_SECRET, LATE, LIES };
+
+struct liar {
+	struct rank *rank;
+	enum lie lie;
+	int round;
+};
+
+/* As shm.c has it. */
+struct card {
+	int32_t pid;
+	uint32_t is_willing;
+	uint64_t secret;
+	struct shm_export page;
+};
+
+static int gather(void *ctx, const void *mine, size_t bytes, void *ret_all)
+{
+	struct liar *liar = ctx;
+	struct frl_bootstrap *bootstrap = &liar->rank->bootstrap;
+	int err = bootstrap->allgather(bootstrap->ctx, mine, bytes, ret_all);
+	struct card *card = (struct card *)ret_all + 1;
+
+	if (liar->round++ == 1 && liar->lie == LATE)
+		((uint8_t *)ret_all)[1] = 0;
+	if (bytes != sizeof(*card) || (liar->rank->number != 0 && liar->lie != UNWILLING))
+		return err;
+	card->is_willing = liar->lie != UNWILLING;
+	card->page.fd += liar->lie == OTHER_FILE ? 1000000 : 0;
+	card->page.inode += liar->lie == OTHER_INODE;
+	card->page.size -= liar->lie == TOO_SHORT ? 4096 : 0;
+	card->secret += liar->lie == OTHER_SECRET;
+	return err;
+}
+
+static void run_liar(struct rank *rank)
+{
+	struct liar liar = { .rank = rank, .lie = *(const enum lie *)rank->job->arg };
+	const struct shm_gather how = { .all = gather, .ctx = &liar };
+	int32_t *memory = malloc(LONG * sizeof(int32_t));
+
+	expect(rank, frl_barrier(rank->comm) == 0);
+	shm_destroy(rank->comm->shm);
+	rank->comm->shm = NULL;
+	expect(rank, shm_create(rank->comm, &how) == 0);
+	expect(rank, (rank->comm->shm != NULL) == (liar.lie == NO_LIE));
+	sum_in(rank, memory);
+	free(memory);
+}
+
+START_TEST(all_or_none)
+{
+	enum lie lie = (enum lie)_i;
+	struct job job = { .ranks = 3, .main = run_liar, .arg = &lie };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 1 says of its buffer what is not so, before rank 0 looks. */
+static void run_false_place(struct rank *rank)
+{
+	static _Atomic bool is_told;
+	int what = *(const int *)rank->job->arg;
+	size_t bytes = LONG * sizeof(int32_t);
+	int32_t *memory = frl_mem_alloc(bytes);
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = memory,
+		.recv = memory,
+		.count = LONG,
+		.dtype = FRL_INT32 };
+	struct frl_request *request;
+	struct shm *shm = rank->comm->shm;
+
+	if (rank->number == 1) {
+		struct shm_place *place;
+
+		expect(rank, frl_start(rank->comm, &c, &request) == 0);
+		place = &shm->page->slots[(shm->published - 1) % SHM_SLOTS].send;
+		place->offset = what == 0 ? 4096 : what == 1 ? UINT64_MAX : place->offset;
+		place->export.size += what == 2 ? UINT64_C(1) << 30 : 0;
+		place->export.inode += what == 3;
+		atomic_store(&is_told, true);
+		expect(rank, frl_request_wait(request) < 0);
+		return;
+	}
+	while (!atomic_load(&is_told))
+		job_sleep_ms(1);
+	atomic_store(&is_told, false);
+	expect(rank, frl_run(rank->comm, &c) < 0);
+	expect(rank, strstr(frl_last_error(), "rank 0 cannot read the buffers of rank 1") != NULL);
+}
+
+START_TEST(false_places)
+{
+	struct job job = { .ranks = 2, .main = run_false_place, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Short against long, one operation against another. */
+static void run_mismatch(struct rank *rank)
+{
+	static int32_t in[LONG], out[JOB_RANKS][LONG];
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = in,
+		.recv = out[rank->number],
+		.count = rank->number ? LONG : SHORT,
+		.dtype = FRL_INT32 };
+
+	expect(rank, frl_run(rank->comm, &c) == -EPROTO);
+	expect(rank, strstr(frl_last_error(), "all ranks must start the same") != NULL);
+}
+
+START_TEST(mismatch)
+{
+	struct job job = { .ranks = 3, .main = run_mismatch };
+
+	job_run(&job);
+}
+END_TEST
+
+/* One that is root for itself meets nobody; the next operation tells. */
+static void run_other_roots(struct rank *rank)
+{
+	int32_t value = 1, result;
+
+	expect(rank, frl_broadcast(rank->comm, &value, &result, 1, FRL_INT32, rank->number) == 0);
+	expect(rank, frl_barrier(rank->comm) == -EPROTO);
+	expect(rank, strstr(frl_last_error(), "different operations before barrier #1") != NULL);
+}
+
+START_TEST(other_roots)
+{
+	struct job job = { .ranks = 2, .main = run_other_roots };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 0's SEND goes on though it always comes last, and so never waits. */
+static void run_last(struct rank *rank)
+{
+	size_t bytes = 8 * LONG * sizeof(int32_t);
+	int32_t *memory = calloc(1, bytes), flag = 0, is_done = 0;
+	struct frl_collective c = { .coll = rank->number ? FRL_RECV : FRL_SEND,
+		.send = memory,
+		.recv = memory,
+		.count = 8 * LONG,
+		.dtype = FRL_INT32,
+		.root = !rank->number };
+	struct frl_request *request;
+
+	expect(rank, frl_start(rank->comm, &c, &request) == 0);
+	for (int i = 0; i < 200000 && !is_done && !rank->failure[0]; i++) {
+		bool is_sent = flag;
+
+		if (rank->number == 0 && !is_sent)
+			expect(rank, frl_request_test(request, &is_sent) == 0);
+		flag = is_sent;
+		expect(rank,
+			frl_allreduce(rank->comm, &flag, &is_done, 1, FRL_INT32, FRL_MAX) == 0);
+	}
+	expect(rank, is_done);
+	if (rank->number == 1)
+		expect(rank, frl_request_wait(request) == 0);
+	free(memory);
+}
+
+START_TEST(sends_beside)
+{
+	struct job job = { .ranks = 2, .main = run_last };
+
+	job_run(&job);
+}
+END_TEST
+
+/* One that does not come is named. */
+static void run_late(struct rank *rank)
+{
+	static int32_t in[LONG], out[JOB_RANKS][LONG];
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = in,
+		.recv = out[rank->number],
+		.count = *(const int *)rank->job->arg ? LONG : SHORT,
+		.dtype = FRL_INT32 };
+
+	expect(rank, frl_barrier(rank->comm) == 0);
+	if (rank->number == 2)
+		job_sleep_ms(1500);
+	expect(rank, frl_run(rank->comm, &c) < 0);
+	if (rank->number == 0)
+		expect(rank, strstr(frl_last_error(), "waits for rank 2") != NULL);
+}
+
+START_TEST(who_is_late)
+{
+	struct job job = { .ranks = 3, .main = run_late, .timeout_ms = 500, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- communicators made of others share memory as well, each its own */
+
+static void run_parts(struct rank *rank)
+{
+	struct frl_comm *part = NULL;
+	int color = rank->number == 4 ? -1 : rank->number % 2;
+	int32_t one = 1, sum = 0;
+
+	if (!expect(rank, frl_comm_split(rank->comm, color, 0, &part) == 0) || !part)
+		return;
+	expect(rank, part->shm && part->shm != rank->comm->shm);
+	expect(rank, frl_allreduce(part, &one, &sum, 1, FRL_INT32, FRL_SUM) == 0 && sum == 2);
+	frl_comm_destroy(part);
+}
+
+START_TEST(parts)
+{
+	struct job job = { .ranks = 5, .main = run_parts };
+
+	job_run(&job);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("comm_shm");
+	TCase *tcase = tcase_create("comm_shm");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_loop_test(tcase, mixtures, 2, JOB_SHARE > 1 ? 4 : 5);
+	tcase_add_test(tcase, scaled);
+	tcase_add_test(tcase, more_than_slots);
+	tcase_add_test(tcase, comes_and_goes);
+	tcase_add_loop_test(tcase, all_or_none, NO_LIE, LIES);
+	tcase_add_loop_test(tcase, false_places, 0, 4);
+	tcase_add_test(tcase, mismatch);
+	tcase_add_test(tcase, other_roots);
+	tcase_add_test(tcase, sends_beside);
+	tcase_add_loop_test(tcase, who_is_late, 0, 2);
+	tcase_add_test(tcase, parts);
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	/* EAL starts once a process. */
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
