@@ -23,7 +23,10 @@ packages() {
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
 		echo ibverbs-utils ibverbs-providers
 		;;
-	bench) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
+	bench)
+		echo openmpi-bin libopenmpi-dev mpich libmpich-dev ucx-utils libfabric-bin iperf3
+		echo clang iproute2 python3
+		;;
 	*)
 		echo "install-deps.sh: unknown group '$1'; known: build, test, interop, bench" >&2
 		exit 2

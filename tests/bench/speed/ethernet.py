@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+Two hosts on this machine, joined by two veth pairs: e0 is measured, the daemons speak through c0.
+The kernel has 10.9.1.x on e0, Ferrule 10.1.1.x. Loss is a classifier at the egress of e0 at both
+ends, which drops at random whatever leaves: TCP's packets and AF_PACKET's alike.
+"""
+import json
+import os
+import subprocess
+import time
+
+from jobs import Pair, Unavailable, find, pingpong_tables, run
+
+DROP = """
+#include <linux/bpf.h>
+static unsigned (*random32)(void) = (void *)7; /* bpf_get_prandom_u32() */
+__attribute__((section("classifier"), used)) int drop(void *packet)
+{{
+	return random32() < {limit}u ? 2 : -1; /* TC_ACT_SHOT, or what the filter says by default */
+}}
+char _license[] __attribute__((section("license"), used)) = "Dual BSD/GPL";
+"""
+
+
+def ip(*words):
+    run(["ip", *words])
+
+
+class Hosts:
+    """The two namespaces, each with a daemon; gone after the `with`."""
+
+    def __init__(self, build, work):
+        if os.geteuid():
+            raise Unavailable("network namespaces need root")
+        find("ip")
+        self.build, self.work = build, work
+        self.names = [f"frlspeed{side}{os.getpid()}" for side in "ab"]
+        self.daemons = []
+
+    def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def make(self):
+        a, b = self.names
+        for name in self.names:
+            ip("netns", "add", name)
+        for link in ("e0", "c0"):
+            ip("link", "add", link, "netns", a, "type", "veth", "peer", "name", link, "netns", b)
+        for number, name in enumerate(self.names, 1):
+            ip("-n", name, "link", "set", "lo", "up")
+            for network, link in ((1, "e0"), (2, "c0")):
+                ip("-n", name, "addr", "add", f"10.9.{network}.{number}/24", "dev", link)
+                ip("-n", name, "link", "set", link, "mtu", "9000", "up")
+            self.start_daemon(number, name)
+
+    def socket(self, name):
+        return os.path.join(self.work, name, "sock")
+
+    def start_daemon(self, number, name):
+        os.mkdir(os.path.join(self.work, name))
+        conf = os.path.join(self.work, name, "conf")
+        with open(conf, "w", encoding="ascii") as f:
+            f.write(f'host = "{name}";\nlisten_address = "10.9.2.{number}";\n'
+                    "insecure = true;\nidle_exit_ms = 0;\n")
+        daemon = Pair(["ip", "netns", "exec", name, f"{self.build}/daemon/ferruled", "--config",
+                       conf, "--socket", self.socket(name)])
+        self.daemons.append(daemon)
+        for _ in range(100):
+            if os.path.exists(self.socket(name)):
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"ferruled does not listen:\n{daemon.said()}")
+
+    def __exit__(self, *_):
+        for daemon in self.daemons:
+            daemon.__exit__()
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
+
+    def lose(self, share):
+        """From here on such a share of all packets is lost, each way."""
+        source = os.path.join(self.work, "drop.c")
+        with open(source, "w", encoding="ascii") as f:
+            f.write(DROP.format(limit=int(share * 2**32)))
+        multiarch = run(["gcc", "-print-multiarch"]).strip()
+        run([find("clang"), "-O2", "-target", "bpf", f"-I/usr/include/{multiarch}", "-c", source,
+             "-o", source + ".o"])
+        for name in self.names:
+            tc = ["ip", "netns", "exec", name, find("tc")]
+            subprocess.run([*tc, "qdisc", "del", "dev", "e0", "clsact"],
+                           stderr=subprocess.DEVNULL, check=False)
+            run([*tc, "qdisc", "add", "dev", "e0", "clsact"])
+            run([*tc, "filter", "add", "dev", "e0", "egress", "bpf", "da", "obj", source + ".o",
+                 "sec", "classifier"])
+
+    def inside(self, side, command):
+        return ["ip", "netns", "exec", self.names[side], "env",
+                f"FRL_CONTROL={self.socket(self.names[side])}", *command]
+
+    def ferrule(self, size, iters, cpus):
+        """GB/s of RDMA WRITEs."""
+        program = f"{self.build}/examples/ferrule-pingpong"
+        ends = [["--port", "net_af_packet0,iface=e0", "--ip", f"10.1.1.{n}/24"] for n in (1, 2)]
+        with Pair(self.inside(0, [program, "--listen", "speed", *ends[0]]), cpus) as server:
+            time.sleep(1)
+            out = run(self.inside(1, [program, "--connect", "10.9.2.1:speed", "--op", "write",
+                                      "--test", "bandwidth", "--sizes", str(size), "--iters",
+                                      str(iters), *ends[1]]), cpus)
+            server.wait()
+        return pingpong_tables(out)[("RDMA WRITE", "bandwidth")][size][1]
+
+    def tcp(self, seconds, cpus):
+        """GB/s of one TCP stream, from the same host to the same."""
+        command = [find("iperf3"), "-p", "5201"]
+        with Pair(self.inside(0, [*command, "-s", "-1"]), cpus):
+            time.sleep(0.5)
+            out = run(self.inside(1, [*command, "-c", "10.9.1.1", "-t", str(seconds), "-J"]), cpus)
+        return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 8e9
