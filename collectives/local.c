@@ -10,7 +10,7 @@
 /* At a time; multiples of PLAN_WIRE_BLOCK. A GPU is given more, as beginning takes it long. */
 enum { LOCAL_ELEMENTS = 16384, GPU_ELEMENTS = 1 << 20 };
 
-static void scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count)
+void run_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count)
 {
 	if (run->scaled == FRL_AVG)
 		frl_divide_local(target, source, count, run->dtype, (uint32_t)run->comm->ranks);
@@ -34,7 +34,7 @@ static void act(const struct run *run, const struct plan_step *step, size_t firs
 		frl_reduce_local(target, run_at(run, &step->operand, first), source, count,
 			run->dtype, run->op);
 		return;
-	case PLAN_SCALE: scale(run, target, source, count); return;
+	case PLAN_SCALE: run_scale(run, target, source, count); return;
 	case PLAN_ENCODE:
 		frl_wire_encode(target, (const float *)(const void *)source, count, wire);
 		return;

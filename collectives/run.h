@@ -140,7 +140,9 @@ static inline const struct plan_step *run_step(const struct run *run, uint32_t s
 /* `count` more elements of the first step of the lane are under way. */
 void lane_move(struct lane *lane, size_t count);
 
-/* local.c: the next segment of the local steps; false: they have to wait. */
+/* local.c: elements as an average or PREMUL_SUM has them; in place or not. */
+void run_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count);
+/* The next segment of the local steps; false: they have to wait. */
 bool lane_compute(struct lane *lane);
 /* A message: `payload` becomes `count` elements of a receive step, from `first` on. */
 void run_place(struct run *run, uint32_t step, size_t first, size_t count, const uint8_t *payload);

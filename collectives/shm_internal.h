@@ -65,7 +65,6 @@ static inline uint32_t shm_bit(uint32_t rank)
 }
 
 /* All inputs are scaled before, or the result is after. */
-void shm_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count);
 static inline bool shm_scales_first(const struct run *run)
 {
 	return operation_scales_first(run->scaled, run->dtype);

@@ -299,7 +299,7 @@ static void reduce_block(
 			sum = to;
 		}
 		if (run->scaled == FRL_AVG)
-			shm_scale(run, to, to, count);
+			run_scale(run, to, to, count);
 	}
 }
 

@@ -6,6 +6,7 @@
 
 #include "collectives/compute.h"
 #include "collectives/shm_internal.h"
+#include "lib/base/backoff.h"
 #include "lib/base/error.h"
 
 enum {
@@ -14,14 +15,6 @@ enum {
 	WORK_DUE = 16, /* short operations that are done between two looks at everything else */
 	STEPS = 8,     /* in one call */
 };
-
-void shm_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count)
-{
-	if (run->scaled == FRL_AVG)
-		frl_divide_local(target, source, count, run->dtype, (uint32_t)run->comm->ranks);
-	else
-		frl_scale_local(target, source, count, run->dtype, run->scalar);
-}
 
 /* ---- telling the others */
 
@@ -206,15 +199,6 @@ static int complete_in_order(struct shm *shm)
 	return n;
 }
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 /* Something that comes within a microsecond is not worth a look at everything else. Unless there is
  * something else, or it did not come the last few times. */
 static void wait_a_moment(struct shm *shm)
@@ -230,7 +214,7 @@ static void wait_a_moment(struct shm *shm)
 	for (int i = 0; i < SPINS; i++) {
 		if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == shm->reading + 1)
 			return;
-		relax();
+		backoff_relax();
 	}
 	shm->in_vain++;
 }

@@ -36,7 +36,7 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 	size_t bytes = run->bytes[PLAN_SEND];
 
 	if (bytes > 0 && shm_scales_first(run))
-		shm_scale(run, slot->data, run->base[PLAN_SEND], bytes / operation->elem_size);
+		run_scale(run, slot->data, run->base[PLAN_SEND], bytes / operation->elem_size);
 	else if (bytes > 0)
 		memcpy(slot->data, run->base[PLAN_SEND], bytes);
 	if (shape->all_take || (shape->root_takes && root == shm->me))
@@ -59,7 +59,7 @@ static void reduce(struct shm *shm, const struct shm_operation *operation, size_
 		sum = target;
 	}
 	if (run->scaled == FRL_AVG && !shm_scales_first(run))
-		shm_scale(run, target, target, count);
+		run_scale(run, target, target, count);
 }
 
 void shm_short_take(struct shm *shm, const struct shm_operation *operation)

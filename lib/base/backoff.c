@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/settings.h"
 
@@ -40,16 +41,6 @@ static void yield(void)
 	}
 }
 
-/* Tells the processor that this is a spinning loop. */
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 void frl_backoff_reset(struct frl_backoff *backoff)
 {
 	backoff->rounds = 0;
@@ -63,7 +54,7 @@ void frl_backoff_idle(struct frl_backoff *backoff)
 
 	if (backoff->rounds < settings->spin_rounds && !processor.crowded) {
 		backoff->rounds++;
-		relax();
+		backoff_relax();
 		return;
 	}
 	if (backoff->rounds < settings->spin_rounds + settings->yield_rounds) {

@@ -101,8 +101,9 @@ BEGIN {
 	allowed["drivers/verbs/"] = "lib/base/ lib/control/page.h drivers/"
 	allowed["collectives/"] = "lib/base/clock.h lib/base/error.h lib/base/settings.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/text.h gpudirect/ collectives/"
-	# Memory that ranks share.
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/copy.h lib/base/share.h"
+	# Memory that ranks share, and waiting for what they write there.
+	allowed["collectives/"] = allowed["collectives/"] " lib/base/backoff.h lib/base/copy.h"
+	allowed["collectives/"] = allowed["collectives/"] " lib/base/share.h"
 	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/host.h" \
 		" gpudirect/memory.h lib/base/ip.h"
 	allowed["examples/"] = ""
