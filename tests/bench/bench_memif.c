@@ -251,7 +251,7 @@ static bool take(struct end *end, const struct rte_mbuf *m, const char *test, si
 	if (strcmp(test, "packets") == 0)
 		return true;
 	if (strcmp(test, "sum") == 0)
-		add((float *)(void *)(end->memory + at), (const float *)(bytes + HEADER));
+		add((float *)(void *)(end->memory + at), (const void *)(bytes + HEADER));
 	else
 		memcpy(end->memory + at, bytes + HEADER, PAYLOAD);
 	if (strcmp(test, "crc") != 0)
