@@ -72,13 +72,22 @@ bool engine_scratch_queued(const struct engine *e)
 /* Over headers and payload; pad bytes are zero and covered as well. */
 static void store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t headers)
 {
+	const uint8_t *l3 = packet->header + l3_offset, *payload = packet->header + headers;
+	uint32_t len = packet->header_len - headers, i = 0;
 	uint8_t pad = packet->trailer_len - ICRC_LEN;
-	uint32_t crc = icrc_headers(packet->header + l3_offset, headers - l3_offset);
+	uint32_t crc;
 
-	crc = icrc_update(crc, packet->header + headers, packet->header_len - headers);
-	for (uint32_t i = 0; i < packet->n_pieces; i++)
+	/* What follows the headers first, which is mostly all of the payload. */
+	if (len == 0 && packet->n_pieces) {
+		payload = packet->pieces[0].addr;
+		len = packet->pieces[0].len;
+		i = 1;
+	}
+	crc = icrc_whole(l3, headers - l3_offset, payload, len);
+	for (; i < packet->n_pieces; i++)
 		crc = icrc_update(crc, packet->pieces[i].addr, packet->pieces[i].len);
-	crc = icrc_update(crc, packet->trailer, pad);
+	if (pad)
+		crc = icrc_update(crc, packet->trailer, pad);
 	icrc_store(packet->trailer + pad, crc);
 }
 

@@ -105,9 +105,15 @@ static inline void cq_reveal(struct cq *cq)
 	cq_notify(cq, urgent);
 }
 
+/* Nothing that may be taken is there. */
+static inline bool cq_is_empty(const struct cq *cq)
+{
+	return cq->head == cq->tail - cq->hidden;
+}
+
 static inline bool cq_pop(struct cq *cq, struct frl_wc *ret_wc)
 {
-	if (cq->head == cq->tail - cq->hidden)
+	if (cq_is_empty(cq))
 		return false;
 	*ret_wc = cq->entries[cq->head++ & cq->mask];
 	return true;

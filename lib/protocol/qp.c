@@ -18,6 +18,15 @@ static void *carve(struct arena *arena, size_t size)
 	return piece;
 }
 
+static uint8_t transport_of(enum frl_qp_type type)
+{
+	switch (type) {
+	case FRL_QPT_RC: return TRANSPORT_RC;
+	case FRL_QPT_UC: return TRANSPORT_UC;
+	default: return TRANSPORT_UD;
+	}
+}
+
 static bool is_datagram_type(enum frl_qp_type type)
 {
 	return type == FRL_QPT_UD || type == FRL_QPT_GSI;
@@ -90,6 +99,7 @@ void qp_init(struct qp *qp, const struct qp_config *config)
 		.qpn = config->qpn,
 		.path_mtu = is_datagram_type(config->type) ? config->port_mtu : 0,
 		.pkey = config->pkey,
+		.transport = transport_of(config->type),
 		.pd = config->pd,
 		.send_cq = config->send_cq,
 		.recv_cq = config->recv_cq,
@@ -232,11 +242,8 @@ void qp_fail_send(struct qp *qp, enum frl_wc_status status)
 	flush_sends(qp, qp->requester.head, status);
 }
 
-void qp_accepted(struct qp *qp)
+void qp_established(struct qp *qp)
 {
-	qp->stats->rx_requests++;
-	if (qp->state != FRL_QPS_RTR || qp->comm_est)
-		return;
 	qp->comm_est = true;
 	event_raise(qp->queues, &qp->events, FRL_EVENT_COMM_EST);
 }
@@ -245,15 +252,6 @@ void qp_accepted(struct qp *qp)
 static bool pkey_matches(uint16_t a, uint16_t b)
 {
 	return ((a ^ b) & 0x7fff) == 0 && ((a | b) & 0x8000);
-}
-
-static uint8_t transport_of(const struct qp *qp)
-{
-	switch (qp->type) {
-	case FRL_QPT_RC: return TRANSPORT_RC;
-	case FRL_QPT_UC: return TRANSPORT_UC;
-	default: return TRANSPORT_UD;
-	}
 }
 
 static bool receives(const struct qp *qp)
@@ -270,19 +268,21 @@ static void drop_by_state(struct qp *qp, const struct wire_packet *packet)
 		responder_refuse_late(qp, packet);
 }
 
-static void dispatch(struct qp *qp, const struct wire_packet *packet, struct placements *placements,
-	uint64_t now_ns)
+static inline void dispatch(struct qp *qp, const struct wire_packet *packet,
+	struct placements *placements, uint64_t now_ns)
 {
-	if (qp_is_datagram(qp))
-		datagram_input(qp, packet, placements);
-	else if (qp->type == FRL_QPT_UC)
+	if (qp->type == FRL_QPT_RC) {
+		if (!(packet->op->flags & OPCODE_RESPONSE))
+			responder_input(qp, packet, placements);
+		else if (qp_sends(qp))
+			completer_input(qp, packet, placements, now_ns);
+		else
+			qp->stats->stale_acks++;
+	} else if (qp->type == FRL_QPT_UC) {
 		unreliable_input(qp, packet, placements);
-	else if (!(packet->op->flags & OPCODE_RESPONSE))
-		responder_input(qp, packet, placements);
-	else if (qp_sends(qp))
-		completer_input(qp, packet, placements, now_ns);
-	else
-		qp->stats->stale_acks++;
+	} else {
+		datagram_input(qp, packet, placements);
+	}
 }
 
 void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements,
@@ -301,7 +301,7 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 		drop_by_state(qp, packet);
 		return;
 	}
-	if (opcode_transport(packet->h.bth.opcode) != transport_of(qp)) {
+	if (opcode_transport(packet->h.bth.opcode) != qp->transport) {
 		qp->stats->drop_bad_opcode++;
 		return;
 	}
@@ -309,7 +309,8 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 		qp->stats->drop_bad_pkey++;
 		return;
 	}
-	if (!qp_is_datagram(qp) && !ip_equal(&packet->src_ip, &qp->remote_ip)) {
+	if ((qp->type == FRL_QPT_RC || !qp_is_datagram(qp)) &&
+		!ip_equal(&packet->src_ip, &qp->remote_ip)) {
 		qp->stats->drop_wrong_peer++;
 		return;
 	}

@@ -44,18 +44,20 @@
  */
 struct send_wqe {
 	uint64_t wr_id;
-	uint64_t remote_addr;
+	uint64_t remote_addr; /* this, rkey and length: as the RETH has them */
 	uint32_t rkey;
+	uint32_t length;
 	union {
 		uint32_t imm_data;
 		uint32_t invalidate_rkey;
 	};
-	uint32_t length;
 	uint32_t packets;
 	struct psn first_psn;
 	uint8_t opcode; /* enum frl_wr_opcode */
 	uint8_t flags;  /* enum frl_send_flags */
 	uint8_t n_sge;
+	/* A SEND or WRITE of RC with bytes, in one element, neither inline nor fenced. */
+	bool plain;
 	struct frl_sge *sge;  /* the slot's own room */
 	uint8_t *inline_data; /* likewise */
 	uint64_t keep;        /* of struct frl_send_wr */
@@ -183,6 +185,7 @@ struct qp {
 	uint32_t capabilities;
 	struct frl_ip remote_ip;
 	uint16_t pkey;
+	uint8_t transport; /* enum wire_transport */
 	uint32_t qkey;
 	const void *pd;
 	struct cq *send_cq;
@@ -386,6 +389,12 @@ bool qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns);
 
 /* True when qp_output() has something to do. */
 bool qp_wants_output(const struct qp *qp);
+
+/* Send requests that are in the queue: posted and not done. */
+static inline uint32_t qp_n_requests(const struct qp *qp)
+{
+	return qp->requester.tail - qp->requester.head;
+}
 
 /* UD, GSI: where the next packet of qp_output() goes; NULL when there is none. */
 const struct datagram_target *qp_next_target(const struct qp *qp);

@@ -79,8 +79,16 @@ void qp_fail_refused(struct qp *qp);
  */
 void qp_fail_send(struct qp *qp, enum frl_wc_status status);
 
-/* A packet of RC or UC was accepted: counts it, and raises COMM_EST when it is the first in RTR. */
-void qp_accepted(struct qp *qp);
+/* The first packet was accepted in RTR: raises COMM_EST. */
+void qp_established(struct qp *qp);
+
+/* A packet of RC or UC was accepted. */
+static inline void qp_accepted(struct qp *qp)
+{
+	qp->stats->rx_requests++;
+	if (qp->state == FRL_QPS_RTR && !qp->comm_est)
+		qp_established(qp);
+}
 
 /* RC: where it is in both directions, unless it is in a state that has no such place. */
 void qp_note_psns(const struct qp *qp, struct frl_qp_attr *attr);

@@ -90,6 +90,13 @@ static void complete_head(struct qp *qp)
 	requester_check_drained(qp);
 }
 
+/* complete_head() of the oldest request would move `head`, and nothing else. */
+static inline bool ends_silently(const struct qp *qp, const struct send_wqe *wqe)
+{
+	return wqe->plain && !(wqe->flags & FRL_SEND_SIGNALED) &&
+		qp->requester.current != qp->requester.head && qp->state == FRL_QPS_RTS;
+}
+
 /* What was about to be sent again may be acknowledged by now. */
 static void catch_up(struct requester *r)
 {
@@ -105,13 +112,17 @@ bool requester_acknowledge(struct qp *qp, struct psn psn)
 	while (psn_diff(psn, r->una) > 0) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->head);
 
-		if (wr_has_response(wqe->opcode))
+		if (!wqe->plain && wr_has_response(wqe->opcode))
 			break;
 		if (psn_diff(psn, wqe->first_psn) < (int32_t)wqe->packets) {
 			r->una = psn;
 			break;
 		}
 		r->una = psn_add(wqe->first_psn, wqe->packets);
+		if (ends_silently(qp, wqe)) {
+			r->head++;
+			continue;
+		}
 		complete_head(qp);
 		if (!qp_sends(qp))
 			return true;
@@ -203,20 +214,22 @@ static void execute_local(struct qp *qp, const struct send_wqe *wqe)
 		qp_fail_send(qp, invalidate ? FRL_WC_LOC_QP_OP_ERR : FRL_WC_MW_BIND_ERR);
 }
 
-/* Position in the message, opcode, and what the last packet has besides. */
-static uint8_t choose_opcode(const struct send_wqe *wqe, bool first, bool last)
+/* The opcode of a packet of a SEND or WRITE, by its place in the message. */
+static inline uint8_t choose_opcode(const struct send_wqe *wqe, bool first, bool last)
 {
-	static const uint8_t opcodes[2][2][2] = {
-		{ { OP_SEND_MIDDLE, OP_SEND_LAST }, { OP_SEND_FIRST, OP_SEND_ONLY } },
-		{ { OP_WRITE_MIDDLE, OP_WRITE_LAST }, { OP_WRITE_FIRST, OP_WRITE_ONLY } },
+	static const uint8_t opcodes[][4] = {
+		[FRL_WR_RDMA_WRITE] = { OP_WRITE_MIDDLE, OP_WRITE_LAST, OP_WRITE_FIRST,
+			OP_WRITE_ONLY },
+		[FRL_WR_RDMA_WRITE_WITH_IMM] = { OP_WRITE_MIDDLE, OP_WRITE_LAST_IMM, OP_WRITE_FIRST,
+			OP_WRITE_ONLY_IMM },
+		[FRL_WR_SEND] = { OP_SEND_MIDDLE, OP_SEND_LAST, OP_SEND_FIRST, OP_SEND_ONLY },
+		[FRL_WR_SEND_WITH_IMM] = { OP_SEND_MIDDLE, OP_SEND_LAST_IMM, OP_SEND_FIRST,
+			OP_SEND_ONLY_IMM },
+		[FRL_WR_SEND_WITH_INV] = { OP_SEND_MIDDLE, OP_SEND_LAST_INV, OP_SEND_FIRST,
+			OP_SEND_ONLY_INV },
 	};
-	bool write = wqe->opcode <= FRL_WR_RDMA_WRITE_WITH_IMM;
-	bool imm = wqe->opcode == FRL_WR_SEND_WITH_IMM || wqe->opcode == FRL_WR_RDMA_WRITE_WITH_IMM;
 
-	if (last && wqe->opcode == FRL_WR_SEND_WITH_INV)
-		return first ? OP_SEND_ONLY_INV : OP_SEND_LAST_INV;
-	/* In the table of opcodes "with immediate" follows its plain one. */
-	return opcodes[write][first][last] + (last && imm);
+	return opcodes[wqe->opcode][2 * first + last];
 }
 
 /* Names the payload [offset, offset + length) of the request. False: a region is gone. */
@@ -278,7 +291,9 @@ static bool build_message(const struct qp *qp, const struct send_wqe *wqe, struc
 	bth->opcode = transports[qp->type] | choose_opcode(wqe, k == 0, last);
 	bth->solicited = last && (wqe->flags & FRL_SEND_SOLICITED) &&
 		wqe->opcode != FRL_WR_RDMA_WRITE;
-	bth->ack_request = is_rc(qp) && (last || asks_inside(r, k));
+	/* Of messages whose completion nobody waits for the last one asks, when they have left. */
+	bth->ack_request = is_rc(qp) &&
+		((last && (wqe->flags & FRL_SEND_SIGNALED)) || asks_inside(r, k));
 	out->h.imm_data = wqe->imm_data; /* or the key to invalidate */
 	out->keep = is_rc(qp) && psn_diff(r->next, r->sent_end) >= 0 ? wqe->keep : 0;
 	if (qp_is_datagram(qp)) {
@@ -391,23 +406,138 @@ static void time_packet(struct qp *qp, const struct packet_out out[], uint32_t n
 	}
 }
 
+/* Packet `k` of a plain request that has `packets` of them, with `length` bytes at `addr`. */
+static inline void build_plain(const struct qp *qp, const struct send_wqe *wqe, uint32_t k,
+	uint32_t packets, const struct region *region, const uint8_t *addr, uint32_t length,
+	struct packet_out *out)
+{
+	bool last = k + 1 == packets;
+
+	out->h.bth.opcode = choose_opcode(wqe, k == 0, last);
+	out->h.bth.flags = (struct bth){ .migrated = true }.flags;
+	out->h.bth.pkey = qp->pkey;
+	out->h.bth.dest_qpn = qp->dest_qpn;
+	out->h.bth.psn = psn_add(wqe->first_psn, k);
+	out->h.bth.congestion = 0;
+	/* As build_message() has it. */
+	out->h.bth.ack_request = (last && (wqe->flags & FRL_SEND_SIGNALED)) ||
+		k % ACK_REQUEST_INTERVAL == ACK_REQUEST_INTERVAL - 1;
+	if (last && (wqe->flags & FRL_SEND_SOLICITED))
+		out->h.bth.solicited = wqe->opcode != FRL_WR_RDMA_WRITE;
+	out->h.reth = (struct reth){ wqe->remote_addr, wqe->rkey, wqe->length };
+	out->h.imm_data = wqe->imm_data; /* or the key to invalidate */
+	out->payload_len = length;
+	out->n_pieces = 1;
+	out->response = false;
+	out->target = NULL;
+	out->keep = wqe->keep;
+	out->pieces[0] = (struct packet_piece){ addr, length, region };
+}
+
+/* The packets of a plain request from its `k`th on, at most `max` of them; returns how many. */
+static __attribute__((noinline)) uint32_t output_long(const struct qp *qp,
+	const struct send_wqe *wqe, const struct region *region, uint32_t k,
+	struct packet_out out[], uint32_t max, bool *ended)
+{
+	const uint8_t *addr = region_memory(region, (uintptr_t)wqe->sge->addr);
+	uint32_t mtu = qp->path_mtu, packets = wqe->packets, n = 0;
+
+	for (; n < max && k + 1 < packets; n++, k++) {
+		build_plain(qp, wqe, k, packets, region, addr + (size_t)k * mtu, mtu, &out[n]);
+		*ended = *ended && !out[n].h.bth.ack_request;
+	}
+	if (n == max)
+		return n;
+	build_plain(qp, wqe, k, packets, region, addr + (size_t)k * mtu, wqe->length - k * mtu,
+		&out[n]);
+	*ended = !out[n].h.bth.ack_request;
+	return n + 1;
+}
+
+/*
+ * Packets of plain requests that are sent for the first time, which nothing holds back: as many of
+ * them as the window has room for. What is special about one is left to build_packet(). `ended`: a
+ * message has ended since an acknowledgement was asked for.
+ */
+static __attribute__((noinline)) uint32_t output_plain(
+	struct qp *qp, struct packet_out out[], uint32_t max, bool *ended)
+{
+	struct requester *r = &qp->requester;
+	uint32_t room = r->window - packets_in_flight(r), current = r->current;
+	struct packet_out *at = out, *end = out + (max < room ? max : room);
+	const struct region *region = NULL;
+	struct psn next = r->next;
+
+	if (!is_rc(qp) || r->draining || !psn_equal(next, r->sent_end))
+		return 0;
+	while (at != end && current != r->tail) {
+		const struct send_wqe *wqe = send_wqe_at(r, current);
+		const struct frl_sge *sge = wqe->sge;
+
+		/* The region is mostly that of the request before it. */
+		if (wqe->plain &&
+			(!region || region->key != sge->lkey ||
+				!region_allows(
+					region, qp->pd, (uintptr_t)sge->addr, sge->length, 0)))
+			region = region_local(qp->regions, qp->pd, sge, 0);
+		if (!wqe->plain || !region)
+			break;
+		if (wqe->packets == 1) {
+			build_plain(qp, wqe, 0, 1, region,
+				region_memory(region, (uintptr_t)sge->addr), sge->length, at);
+			*ended = !at++->h.bth.ack_request;
+			next = psn_next(next);
+			current++;
+		} else {
+			uint32_t k = (uint32_t)psn_diff(next, wqe->first_psn);
+			uint32_t n = output_long(
+				qp, wqe, region, k, at, (uint32_t)(end - at), ended);
+
+			next = psn_add(next, n);
+			current += k + n == wqe->packets;
+			at += n;
+		}
+	}
+	if (at == out)
+		return 0;
+	if (at == out + room) {
+		at[-1].h.bth.ack_request = true;
+		*ended = false;
+	}
+	r->current = current;
+	r->next = r->sent_end = next;
+	r->blocked = false;
+	return (uint32_t)(at - out);
+}
+
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
 {
 	const struct requester *r = &qp->requester;
 	struct psn sent_end = r->sent_end;
-	bool idle = psn_equal(r->una, sent_end);
+	bool idle = psn_equal(r->una, sent_end), ended = false;
 	uint32_t n = 0;
 
 	while (n < max && qp_sends(qp) && requester_wants_output(qp)) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->current);
+		uint32_t current = r->current, plain = 0;
 
-		if (wr_is_local(wqe->opcode))
+		if (wqe->plain)
+			plain = output_plain(qp, out + n, max - n, &ended);
+		n += plain;
+		if (plain) {
+			continue;
+		} else if (wr_is_local(wqe->opcode)) {
 			execute_local(qp, wqe);
-		else if (build_packet(qp, wqe, &out[n]))
+		} else if (build_packet(qp, wqe, &out[n])) {
+			ended = (ended || r->current != current) && !out[n].h.bth.ack_request;
 			n++;
+		}
 	}
 	if (!n)
 		return 0;
+	/* Nothing may come after these for a while, or what comes may have to wait for them. */
+	if (ended && is_rc(qp))
+		out[n - 1].h.bth.ack_request = true;
 	if (idle) {
 		qp->counts.progress_ns = now_ns;
 		/* It may run since there was no room for these. */

@@ -169,6 +169,17 @@ static void advance(struct responder *r, uint32_t packets, bool last)
 		r->msn = (r->msn + 1) & PSN_MASK;
 }
 
+/* A packet of a message was accepted. */
+static inline void acknowledge_when_due(struct qp *qp, const struct wire_packet *packet)
+{
+	struct responder *r = &qp->responder;
+
+	r->unacked++;
+	/* A NAK that still waits refuses this very packet: it must not go out any more. */
+	if (packet->h.bth.ack_request || nak_pending(r) || r->unacked >= ACK_EVERY)
+		answer(qp, POSITIVE, packet->h.bth.psn);
+}
+
 static void accept_message(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
@@ -184,10 +195,7 @@ static void accept_message(
 	message_accept(qp, packet, placements);
 	if (qp->state == FRL_QPS_ERR) /* the completion queue is full: no answer, 9.9.3 */
 		return;
-	r->unacked++;
-	/* A NAK that still waits refuses this very packet: it must not go out any more. */
-	if (packet->h.bth.ack_request || nak_pending(r) || r->unacked >= ACK_EVERY)
-		answer(qp, POSITIVE, packet->h.bth.psn);
+	acknowledge_when_due(qp, packet);
 }
 
 /* A READ or atomic counts as executed now, and its answer is an acknowledgement of all
@@ -297,7 +305,8 @@ static enum frl_wc_status current_receive(
 	return takes || qp->responder.recv ? status : FRL_WC_SUCCESS;
 }
 
-void responder_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+static __attribute__((noinline)) void take_request(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
 	struct responder *r = &qp->responder;
 	struct psn psn = packet->h.bth.psn;
@@ -335,6 +344,92 @@ void responder_input(struct qp *qp, const struct wire_packet *packet, struct pla
 		responder_refuse(qp, NAK_REMOTE_OPERATIONAL, FRL_WC_LOC_PROT_ERR, psn);
 		break;
 	}
+}
+
+/* A WRITE, or a part of one, that is all right, and has bytes for `va`. */
+static inline void accept_write(struct qp *qp, const struct wire_packet *packet,
+	struct placements *placements, const struct region *region, uint64_t va, bool last)
+{
+	placements->count = 1;
+	placements->list[0] = (struct placement){
+		.dst = region_memory(region, va),
+		.payload = packet->payload,
+		.length = packet->payload_len,
+		.region = region,
+	};
+	advance(&qp->responder, 1, last);
+	qp_accepted(qp);
+	acknowledge_when_due(qp, packet);
+}
+
+/* What classify() accepts of such WRITEs. False: another verdict, or nothing to place. */
+static inline bool take_whole_write(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	const struct responder *r = &qp->responder;
+	const struct reth *reth = &packet->h.reth;
+	uint32_t length = packet->payload_len;
+	const struct region *region;
+
+	if (r->message != MESSAGE_NONE || length == 0 || length > qp->path_mtu ||
+		length != reth->dma_length)
+		return false;
+	region = region_remote(
+		qp->regions, qp->pd, qp, reth->rkey, reth->va, length, FRL_ACCESS_REMOTE_WRITE);
+	if (!region)
+		return false;
+	accept_write(qp, packet, placements, region, reth->va, true);
+	return true;
+}
+
+static __attribute__((noinline)) bool take_write_part(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	struct responder *r = &qp->responder;
+	const struct reth *reth = &packet->h.reth;
+	bool first = packet->op->flags & OPCODE_FIRST, last = packet->op->flags & OPCODE_LAST;
+	uint64_t va = first ? reth->va : r->write_va;
+	uint32_t rkey = first ? reth->rkey : r->write_rkey;
+	uint32_t total = first ? reth->dma_length : r->write_length;
+	uint32_t done = first ? 0 : r->offset;
+	uint32_t length = packet->payload_len, left = total - done;
+	const struct region *region;
+
+	if (r->message != (first ? MESSAGE_NONE : MESSAGE_WRITE) || length == 0 ||
+		total > WIRE_MAX_MESSAGE ||
+		(last ? length > qp->path_mtu || left != length
+		      : length != qp->path_mtu || left <= length))
+		return false;
+	region = region_remote(qp->regions, qp->pd, qp, rkey, va, total, FRL_ACCESS_REMOTE_WRITE);
+	if (!region)
+		return false;
+	if (first) {
+		r->write_va = va;
+		r->write_rkey = rkey;
+		r->write_length = total;
+	}
+	r->message = last ? MESSAGE_NONE : MESSAGE_WRITE;
+	r->offset = done + length;
+	accept_write(qp, packet, placements, region, va + done, last);
+	return true;
+}
+
+/* WRITEs without immediate, in order, are what nearly all requests are: they go a short way, as
+ * long as there is nothing to say about them. */
+void responder_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	uint8_t opcode = packet->h.bth.opcode;
+	bool taken = false;
+
+	if (psn_equal(packet->h.bth.psn, qp->responder.epsn) &&
+		(qp->attr.access_flags & FRL_ACCESS_REMOTE_WRITE)) {
+		if (opcode == OP_WRITE_ONLY)
+			taken = take_whole_write(qp, packet, placements);
+		else if (opcode >= OP_WRITE_FIRST && opcode <= OP_WRITE_LAST)
+			taken = take_write_part(qp, packet, placements);
+	}
+	if (!taken)
+		take_request(qp, packet, placements);
 }
 
 /* On a link that tells of a dead peer, requests wait for as long as the peer lives: it must hear

@@ -12,6 +12,9 @@ enum {
 	DATAGRAM_OPCODES = 1 << FRL_WR_SEND | 1 << FRL_WR_SEND_WITH_IMM,
 	UNRELIABLE_OPCODES = DATAGRAM_OPCODES | 1 << FRL_WR_RDMA_WRITE |
 		1 << FRL_WR_RDMA_WRITE_WITH_IMM | 1 << FRL_WR_LOCAL_INV | 1 << FRL_WR_BIND_MW,
+	PLAIN_FLAGS = FRL_SEND_SIGNALED | FRL_SEND_SOLICITED,
+	PLAIN_OPCODES = DATAGRAM_OPCODES | 1 << FRL_WR_RDMA_WRITE |
+		1 << FRL_WR_RDMA_WRITE_WITH_IMM | 1 << FRL_WR_SEND_WITH_INV,
 	OWN_QKEY = 1u << 31, /* 10.2.5: the queue pair's Q_Key in place of the request's */
 };
 
@@ -171,7 +174,6 @@ static int take_psns(const struct qp *qp, struct send_wqe *wqe, const char **ret
 		*ret_why = "2^23 packets are queued: poll for completions, then post again";
 		return -ENOMEM;
 	}
-	wqe->first_psn = r->end;
 	return 0;
 }
 
@@ -203,8 +205,61 @@ static void take_operands(const struct qp *qp, struct send_wqe *wqe, const struc
 	}
 }
 
-int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_objects *objects,
-	const char **ret_why)
+/* The last step of posting. */
+static inline void enter_queue(
+	struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr, bool plain)
+{
+	struct requester *r = &qp->requester;
+
+	wqe->wr_id = wr->wr_id;
+	wqe->flags = (uint8_t)(wr->flags | (qp->sq_sig_all ? FRL_SEND_SIGNALED : 0));
+	wqe->remote_addr = wr->remote_addr;
+	wqe->rkey = wr->rkey;
+	wqe->imm_data = wr->imm_data; /* or the key to invalidate */
+	wqe->keep = wr->keep;
+	wqe->plain = plain;
+	wqe->first_psn = r->end;
+	r->end = psn_add(r->end, wqe->packets);
+	r->tail++;
+}
+
+/*
+ * What nearly all requests are, in few steps: plain ones (struct send_wqe) with nothing wrong about
+ * them. False, and nothing done: it is another one, and goes the long way, which also tells what is
+ * wrong with it.
+ */
+static inline bool post_plain(struct qp *qp, const struct frl_send_wr *wr)
+{
+	struct requester *r = &qp->requester;
+	const struct frl_sge *sge = wr->sge;
+	struct send_wqe *wqe;
+	uint32_t packets = 1;
+
+	if (qp->type != FRL_QPT_RC || !qp_sends(qp) ||
+		(unsigned)wr->opcode > FRL_WR_SEND_WITH_INV || !(PLAIN_OPCODES >> wr->opcode & 1) ||
+		(wr->flags & ~(uint32_t)PLAIN_FLAGS) || wr->n_sge != 1 || !sge ||
+		sge->length == 0 || qp->max_send_sge == 0 ||
+		!region_local(qp->regions, qp->pd, sge, 0))
+		return false;
+	if (sge->length > qp->path_mtu) {
+		packets = packets_for(sge->length, qp->path_mtu);
+		if (sge->length > WIRE_MAX_MESSAGE || packets > MAX_QUEUED_PACKETS)
+			return false;
+	}
+	if (r->tail - r->head >= r->size || packets + packets_queued(r) > MAX_QUEUED_PACKETS)
+		return false;
+	wqe = send_wqe_at(r, r->tail);
+	wqe->sge[0] = *sge;
+	wqe->length = sge->length;
+	wqe->packets = packets;
+	wqe->opcode = (uint8_t)wr->opcode;
+	wqe->n_sge = 1;
+	enter_queue(qp, wqe, wr, true);
+	return true;
+}
+
+static __attribute__((noinline)) int post(struct qp *qp, const struct frl_send_wr *wr,
+	const struct wr_objects *objects, const char **ret_why)
 {
 	struct requester *r = &qp->requester;
 	struct send_wqe *wqe = send_wqe_at(r, r->tail);
@@ -230,14 +285,13 @@ int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_ob
 		rc = take_psns(qp, wqe, ret_why);
 	if (rc)
 		return rc;
-	wqe->wr_id = wr->wr_id;
-	wqe->flags = (uint8_t)(wr->flags | (qp->sq_sig_all ? FRL_SEND_SIGNALED : 0));
-	wqe->remote_addr = wr->remote_addr;
-	wqe->rkey = wr->rkey;
-	wqe->imm_data = wr->imm_data; /* or the key to invalidate */
-	wqe->keep = wr->keep;
+	enter_queue(qp, wqe, wr, false);
 	take_operands(qp, wqe, wr, objects);
-	r->end = psn_add(r->end, wqe->packets);
-	r->tail++;
 	return 0;
+}
+
+int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_objects *objects,
+	const char **ret_why)
+{
+	return post_plain(qp, wr) ? 0 : post(qp, wr, objects, ret_why);
 }

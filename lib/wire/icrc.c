@@ -2,15 +2,13 @@
 #include "lib/wire/icrc.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include <isa-l/crc.h>
 
-#include "lib/base/bytes.h"
+#include "lib/wire/icrc_kernels.h"
 #include "lib/wire/packet.h"
-
-/* The CRC of the eight bytes of ones that stand for the link header which RoCEv2 lacks. */
-#define CRC_OF_MASKED_LRH (~UINT32_C(0xdebb20e3))
 
 static_assert(IPV6_LEN + UDP_LEN + BTH_LEN <= WIRE_MAX_HEADERS, "masked headers fit");
 
@@ -43,7 +41,7 @@ uint32_t icrc_headers(const uint8_t *l3, size_t len)
 	memcpy(masked, l3, len);
 	mask_ip(masked, ipv4);
 	mask_udp_and_bth(masked + udp);
-	return icrc_update(CRC_OF_MASKED_LRH, masked, len);
+	return icrc_update_plain(CRC_OF_MASKED_LRH, masked, len);
 }
 
 uint32_t icrc_packet(const uint8_t *l3, bool ipv4, size_t udp_offset, size_t len)
@@ -65,17 +63,74 @@ uint32_t icrc_packet(const uint8_t *l3, bool ipv4, size_t udp_offset, size_t len
 	return icrc_update(crc, l3 + payload, len - payload);
 }
 
-uint32_t icrc_update(uint32_t crc, const void *data, size_t len)
+uint32_t icrc_update_plain(uint32_t crc, const void *data, size_t len)
 {
 	return crc32_gzip_refl(crc, data, len);
 }
 
-void icrc_store(uint8_t out[4], uint32_t crc)
+uint32_t icrc_whole_plain(
+	const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len)
 {
-	put_le32(out, crc);
+	return icrc_update_plain(icrc_headers(l3, headers_len), payload, payload_len);
 }
 
-uint32_t icrc_load(const uint8_t in[4])
+#if defined(__x86_64__)
+
+typedef uint32_t update_fn(uint32_t crc, const void *data, size_t len);
+typedef uint32_t whole_fn(
+	const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len);
+
+static update_fn first_update;
+static whole_fn first_whole;
+
+/* The first call finds out what is best; threads that do so at the same time find the same. */
+static _Atomic(update_fn *) best_update = first_update;
+static _Atomic(whole_fn *) best_whole = first_whole;
+
+static void choose(void)
 {
-	return get_le32(in);
+	bool avx512 = icrc_has_avx512();
+
+	atomic_store_explicit(&best_update, avx512 ? icrc_update_avx512 : icrc_update_plain,
+		memory_order_relaxed);
+	atomic_store_explicit(
+		&best_whole, avx512 ? icrc_whole_avx512 : icrc_whole_plain, memory_order_relaxed);
 }
+
+static uint32_t first_update(uint32_t crc, const void *data, size_t len)
+{
+	choose();
+	return icrc_update(crc, data, len);
+}
+
+static uint32_t first_whole(
+	const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len)
+{
+	choose();
+	return icrc_whole(l3, headers_len, payload, payload_len);
+}
+
+uint32_t icrc_update(uint32_t crc, const void *data, size_t len)
+{
+	return atomic_load_explicit(&best_update, memory_order_relaxed)(crc, data, len);
+}
+
+uint32_t icrc_whole(const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len)
+{
+	return atomic_load_explicit(&best_whole, memory_order_relaxed)(
+		l3, headers_len, payload, payload_len);
+}
+
+#else
+
+uint32_t icrc_update(uint32_t crc, const void *data, size_t len)
+{
+	return icrc_update_plain(crc, data, len);
+}
+
+uint32_t icrc_whole(const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len)
+{
+	return icrc_whole_plain(l3, headers_len, payload, payload_len);
+}
+
+#endif

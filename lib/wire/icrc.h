@@ -6,6 +6,8 @@
  *	crc = icrc_headers(l3, headers_len);        IP header to the last extended header
  *	crc = icrc_update(crc, payload, len);       any number of pieces, then the pad
  *	icrc_store(trailer, crc);                   little-endian
+ *
+ * The first two at once cost a third less: icrc_whole().
  */
 #ifndef FERRULE_WIRE_ICRC_H
 #define FERRULE_WIRE_ICRC_H
@@ -14,12 +16,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/bytes.h"
+
 /* `l3` points to an IPv4 or IPv6 header; `len` bytes from there to the payload, at least through
  * the BTH and at most WIRE_MAX_HEADERS. */
 uint32_t icrc_headers(const uint8_t *l3, size_t len);
 uint32_t icrc_update(uint32_t crc, const void *data, size_t len);
-void icrc_store(uint8_t out[4], uint32_t crc);
-uint32_t icrc_load(const uint8_t in[4]);
+
+/* icrc_headers() and then icrc_update() of the first piece of payload, which may be empty. */
+uint32_t icrc_whole(const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len);
+
+static inline void icrc_store(uint8_t out[4], uint32_t crc)
+{
+	put_le32(out, crc);
+}
+
+static inline uint32_t icrc_load(const uint8_t in[4])
+{
+	return get_le32(in);
+}
 
 /*
  * The same over a whole packet of `len` bytes without the ICRC, whose IP header may have options or

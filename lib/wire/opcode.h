@@ -67,7 +67,7 @@ enum wire_operation {
 	OPERATION_ATOMIC,
 	OPERATION_ATOMIC_ACK,
 	OPERATION_CNP,
-	OPERATION_UNSUPPORTED, /* known to newer peers, to be refused */
+	OPERATION_UNSUPPORTED, /* the last: known to newer peers, to be refused */
 };
 
 enum wire_opcode_flags {
@@ -92,8 +92,8 @@ extern const struct opcode_info opcode_table[256];
 /* Packets with it can be sent, and understood. */
 static inline bool opcode_known(uint8_t opcode)
 {
-	return opcode_table[opcode].operation != OPERATION_NONE &&
-		opcode_table[opcode].operation != OPERATION_UNSUPPORTED;
+	return opcode_table[opcode].operation > OPERATION_NONE &&
+		opcode_table[opcode].operation < OPERATION_UNSUPPORTED;
 }
 
 static inline uint8_t opcode_transport(uint8_t opcode)

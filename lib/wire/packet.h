@@ -54,19 +54,38 @@ enum {
 /* The Q_Key of QP1. IBTA volume 1, 3.5.3. */
 #define QKEY_GSI UINT32_C(0x80010000)
 
+enum { BTH_CONGESTION_BITS = 0xc0 }; /* of struct bth.congestion: FECN and BECN */
+
+/* Bits are where the wire has them, so that they are copied and not taken apart. */
 struct bth {
 	uint8_t opcode;
-	uint8_t pad; /* 0 to 3 */
-	uint8_t version;
-	bool solicited;
-	bool migrated;
-	bool fecn;
-	bool becn;
-	bool ack_request;
+	union {
+		struct {
+			uint8_t version : 4;
+			uint8_t pad : 2; /* 0 to 3 */
+			bool migrated : 1;
+			bool solicited : 1;
+		};
+		uint8_t flags;
+	};
 	uint16_t pkey;
 	uint32_t dest_qpn;
 	struct psn psn;
+	union {
+		struct {
+			uint8_t : 6;
+			bool becn : 1;
+			bool fecn : 1;
+		};
+		uint8_t congestion;
+	};
+	bool ack_request;
 };
+
+_Static_assert(sizeof(struct bth) == 16 && offsetof(struct bth, flags) == 1 &&
+		offsetof(struct bth, congestion) == 12 && offsetof(struct bth, ack_request) == 13,
+	"no bit field has spilled into a byte of its own");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bit fields start at the lowest bit");
 
 struct reth {
 	uint64_t va;
@@ -182,7 +201,15 @@ void wire_decode_headers(struct wire_headers *h, const uint8_t *bth);
 /*
  * Takes pad and, with `has_icrc`, the ICRC off payload_len; WIRE_BAD_LENGTH when they are missing.
  */
-enum wire_verdict wire_trim(struct wire_packet *packet, bool has_icrc);
+static inline enum wire_verdict wire_trim(struct wire_packet *packet, bool has_icrc)
+{
+	uint32_t trailer = packet->h.bth.pad + (has_icrc ? (uint32_t)ICRC_LEN : 0);
+
+	if (packet->payload_len < trailer)
+		return WIRE_BAD_LENGTH;
+	packet->payload_len -= trailer;
+	return WIRE_OK;
+}
 
 /* True when the ICRC behind a trimmed packet is right. */
 bool wire_icrc_ok(const struct wire_packet *packet);
@@ -196,7 +223,8 @@ struct wire_path {
 	uint8_t headers_len;
 	uint8_t l3_offset;
 	bool ipv4;
-	uint32_t checksum; /* IPv4: one's complement sum of the header with length zero, unfolded */
+	/* IPv4: one's complement sum, folded, of the header with its own length as the total. */
+	uint32_t checksum;
 };
 
 struct wire_path_config {

@@ -9,6 +9,8 @@ enum {
 	PROTOCOL_UDP = 17,
 	IPV4_DONT_FRAGMENT = 0x4000,
 	FLOW_LABEL_MASK = 0xfffff,
+	BTH_PAD_BITS = 3 << 4,
+	PATH_COPIED = 64, /* bytes of the template, in registers */
 };
 
 static void init_ipv4(struct wire_path *path, const struct wire_path_config *config)
@@ -22,8 +24,11 @@ static void init_ipv4(struct wire_path *path, const struct wire_path_config *con
 	ip[9] = PROTOCOL_UDP;
 	memcpy(ip + 12, config->src_ip.bytes + 12, 4);
 	memcpy(ip + 16, config->dst_ip.bytes + 12, 4);
+	path->checksum = IPV4_LEN;
 	for (int i = 0; i < IPV4_LEN; i += 2)
 		path->checksum += get_be16(ip + i);
+	while (path->checksum > UINT16_MAX)
+		path->checksum = (path->checksum & UINT16_MAX) + (path->checksum >> 16);
 }
 
 static void init_ipv6(struct wire_path *path, const struct wire_path_config *config)
@@ -107,16 +112,15 @@ bool wire_multicast_mac(const struct frl_ip *ip, uint8_t ret_mac[6])
 	return true;
 }
 
-static inline void encode_bth(uint8_t *p, const struct bth *bth, uint8_t pad)
+static inline void encode_bth(uint8_t *p, const struct bth *bth, uint32_t pad)
 {
 	p[0] = bth->opcode;
-	p[1] = (uint8_t)(bth->solicited << 7 | bth->migrated << 6 | pad << 4 |
-		(bth->version & 0x0f));
+	p[1] = (uint8_t)((bth->flags & ~BTH_PAD_BITS) | pad << 4);
 	put_be16(p + 2, bth->pkey);
-	p[4] = (uint8_t)(bth->fecn << 7 | bth->becn << 6);
-	put_be24(p + 5, bth->dest_qpn);
-	p[8] = (uint8_t)(bth->ack_request << 7);
-	put_be24(p + 9, bth->psn.value);
+	put_be32(p + 4,
+		(uint32_t)(bth->congestion & BTH_CONGESTION_BITS) << 24 |
+			(bth->dest_qpn & 0xffffff));
+	put_be32(p + 8, (uint32_t)bth->ack_request << 31 | (bth->psn.value & PSN_MASK));
 }
 
 static inline void encode_reth(uint8_t *p, const struct reth *reth)
@@ -135,7 +139,8 @@ static inline void encode_atomic_eth(uint8_t *p, const struct atomic_eth *atomic
 }
 
 /* In the order of enum wire_header. */
-static inline uint8_t *encode_extended(uint8_t *p, const struct wire_headers *h, uint8_t headers)
+static __attribute__((noinline)) void encode_extended(
+	uint8_t *p, const struct wire_headers *h, uint8_t headers)
 {
 	if (headers & HEADER_DETH) {
 		put_be32(p, h->deth.qkey);
@@ -151,8 +156,7 @@ static inline uint8_t *encode_extended(uint8_t *p, const struct wire_headers *h,
 		p += ATOMICETH_LEN;
 	}
 	if (headers & HEADER_AETH) {
-		p[0] = h->aeth.syndrome;
-		put_be24(p + 1, h->aeth.msn);
+		put_be32(p, (uint32_t)h->aeth.syndrome << 24 | (h->aeth.msn & 0xffffff));
 		p += AETH_LEN;
 	}
 	if (headers & HEADER_ATOMICACKETH) {
@@ -163,49 +167,48 @@ static inline uint8_t *encode_extended(uint8_t *p, const struct wire_headers *h,
 		memcpy(p, &h->imm_data, IMMDT_LEN);
 		p += IMMDT_LEN;
 	}
-	if (headers & HEADER_IETH) {
+	if (headers & HEADER_IETH)
 		put_be32(p, h->invalidate_rkey);
-		p += IETH_LEN;
-	}
-	return p;
 }
 
 /* Lengths of IP and UDP, and the IPv4 checksum that changes with them (RFC 1624). */
-static inline void patch_lengths(uint8_t *out, const struct wire_path *path, uint32_t udp_len)
+static inline void patch_lengths(
+	uint8_t *ip, uint8_t *udp, const struct wire_path *path, uint32_t udp_len)
 {
-	uint8_t *ip = out + path->l3_offset;
 	uint32_t sum;
 
-	put_be16(out + path->headers_len - UDP_LEN + 4, (uint16_t)udp_len);
+	put_be16(udp + 4, (uint16_t)udp_len);
+	put_be16(udp + 6, 0); /* there is no checksum */
 	if (!path->ipv4) {
 		put_be16(ip + 4, (uint16_t)udp_len);
 		return;
 	}
+	sum = path->checksum + udp_len; /* below 2^17 */
 	put_be16(ip + 2, (uint16_t)(IPV4_LEN + udp_len));
-	sum = path->checksum + IPV4_LEN + udp_len;
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	put_be16(ip + 10, (uint16_t)~sum);
+	put_be16(ip + 10, (uint16_t) ~(sum + (sum >> 16)));
 }
 
 size_t wire_encode(uint8_t *out, const struct wire_path *path, const struct wire_headers *h,
 	uint32_t payload_len, bool has_icrc, uint8_t *ret_trailer_len)
 {
-	uint8_t pad = -payload_len & 3;
-	uint8_t trailer_len = (uint8_t)(pad + (has_icrc ? ICRC_LEN : 0));
+	const struct opcode_info *op = &opcode_table[h->bth.opcode];
+	uint32_t pad = -payload_len & 3;
+	uint32_t trailer_len = pad + (has_icrc ? (uint32_t)ICRC_LEN : 0);
+	uint32_t transport_len = BTH_LEN + (uint32_t)op->headers_len;
 	uint8_t *bth = out + path->headers_len;
-	uint8_t *end;
-	uint32_t udp_len;
+	size_t len = path->headers_len + transport_len;
+	uint32_t udp_len = UDP_LEN + transport_len + payload_len + trailer_len;
 
-	static_assert(
-		sizeof(path->headers) <= WIRE_MAX_HEADERS, "the whole template can be copied");
-	assert(opcode_known(h->bth.opcode));
-	memcpy(out, path->headers, sizeof(path->headers));
+	static_assert((int)PATH_COPIED <= WIRE_MAX_HEADERS, "the whole template can be copied");
+	static_assert(sizeof(path->headers) - PATH_COPIED <= 4, "lengths are written anyway");
+	assert(opcode_known(h->bth.opcode) && udp_len <= UINT16_MAX - IPV4_LEN);
+	*ret_trailer_len = (uint8_t)trailer_len;
+	memcpy(out, path->headers, PATH_COPIED);
+	patch_lengths(out + path->l3_offset, bth - UDP_LEN, path, udp_len);
 	encode_bth(bth, &h->bth, pad);
-	end = encode_extended(bth + BTH_LEN, h, opcode_table[h->bth.opcode].headers);
-	udp_len = UDP_LEN + (uint32_t)(end - bth) + payload_len + trailer_len;
-	assert(udp_len <= UINT16_MAX - IPV4_LEN);
-	patch_lengths(out, path, udp_len);
-	*ret_trailer_len = trailer_len;
-	return (size_t)(end - out);
+	if (op->headers == HEADER_RETH)
+		encode_reth(bth + BTH_LEN, &h->reth);
+	else if (op->headers)
+		encode_extended(bth + BTH_LEN, h, op->headers);
+	return len;
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packets recorded from Linux, and which of their bytes the ICRC must not and must see. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "lib/base/random.h"
 #include "lib/wire/icrc.h"
+#include "lib/wire/icrc_kernels.h"
 #include "lib/wire/packet.h"
 
 /* From the IP header to the ICRC. */
@@ -162,6 +166,107 @@ START_TEST(long_ip_header)
 }
 END_TEST
 
+typedef uint32_t whole_fn(const uint8_t *l3, size_t headers_len, const void *payload, size_t len);
+typedef uint32_t update_fn(uint32_t crc, const void *data, size_t len);
+
+enum { PAGE = 4096, MAX_PAYLOAD = 3 * PAGE };
+
+/* `len` bytes of noise that nothing but themselves can be read of: before them, or behind them, is
+ * memory that is not there. */
+static uint8_t *fenced(struct random_state *random, size_t len, bool before)
+{
+	size_t room = (len + PAGE - 1) / PAGE * PAGE;
+	uint8_t *map = mmap(NULL, room + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *bytes = map + PAGE + (before ? 0 : room - len);
+
+	ck_assert(map != MAP_FAILED);
+	ck_assert(room == 0 || mprotect(map + PAGE, room, PROT_READ | PROT_WRITE) == 0);
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = (uint8_t)random_u64(random);
+	return bytes;
+}
+
+static void unfence(uint8_t *bytes, size_t len, bool before)
+{
+	size_t room = (len + PAGE - 1) / PAGE * PAGE;
+
+	munmap(bytes - PAGE - (before ? 0 : room - len), room + 2 * PAGE);
+}
+
+static uint32_t slow_whole(
+	const uint8_t *l3, size_t headers_len, const uint8_t *payload, size_t len)
+{
+	static uint8_t all[8 + WIRE_MAX_HEADERS + MAX_PAYLOAD];
+
+	memset(all, 0xff, 8);
+	for (size_t at = 0; at < headers_len; at++)
+		all[8 + at] = l3[at] | masked_bits(l3, at);
+	memcpy(all + 8 + headers_len, payload, len);
+	return slow_crc(all, 8 + headers_len + len);
+}
+
+static void check_whole(
+	whole_fn *whole, struct random_state *random, size_t headers_len, size_t len, bool ipv4)
+{
+	bool before = random_u64(random) & 1;
+	uint8_t *l3 = fenced(random, headers_len, before);
+	uint8_t *payload = fenced(random, len, !before);
+
+	l3[0] = (uint8_t)((ipv4 ? 0x40 : 0x60) | (l3[0] & 0x0f));
+	ck_assert_msg(
+		whole(l3, headers_len, payload, len) == slow_whole(l3, headers_len, payload, len),
+		"IPv%d, %zu bytes of headers, %zu of payload", ipv4 ? 4 : 6, headers_len, len);
+	unfence(l3, headers_len, before);
+	unfence(payload, len, !before);
+}
+
+static void check_kernels(whole_fn *whole, update_fn *update)
+{
+	struct random_state random;
+
+	random_seed(&random, 7);
+	for (size_t len = 0; len <= 1100; len++)
+		check_whole(whole, &random, 40 + random_u64(&random) % 73, len, true);
+	for (size_t headers_len = 40; headers_len <= WIRE_MAX_HEADERS; headers_len++)
+		for (int i = 0; i < 4; i++)
+			check_whole(whole, &random, headers_len,
+				i == 0 ? WIRE_MAX_MTU : random_u64(&random) % MAX_PAYLOAD,
+				i % 2 == 0 || headers_len < 60);
+	for (size_t len = 0; len <= 1100; len++) {
+		size_t start = random_u64(&random) % 64;
+		uint8_t *bytes = fenced(&random, start + len, false);
+		uint32_t begun = slow_crc(bytes, start);
+
+		ck_assert_msg(update(begun, bytes + start, len) == slow_crc(bytes, start + len),
+			"%zu bytes behind %zu", len, start);
+		unfence(bytes, start + len, false);
+	}
+}
+
+START_TEST(plain)
+{
+	check_kernels(icrc_whole_plain, icrc_update_plain);
+}
+END_TEST
+
+START_TEST(avx512)
+{
+#if defined(__x86_64__)
+	if (icrc_has_avx512()) {
+		check_kernels(icrc_whole_avx512, icrc_update_avx512);
+		return;
+	}
+#endif
+	puts("skipped: avx512: the processor lacks what the kernel needs");
+}
+END_TEST
+
+START_TEST(chosen)
+{
+	check_kernels(icrc_whole, icrc_update);
+}
+END_TEST
+
 START_TEST(little_endian)
 {
 	const uint8_t bytes[4] = { 0x78, 0x56, 0x34, 0x12 };
@@ -185,6 +290,9 @@ int main(void)
 	tcase_add_loop_test(tcase, every_bit, 0, N_ROWS);
 	tcase_add_loop_test(tcase, pieces_of_any_size, 0, N_ROWS);
 	tcase_add_loop_test(tcase, long_ip_header, 0, N_ROWS);
+	tcase_add_test(tcase, plain);
+	tcase_add_test(tcase, avx512);
+	tcase_add_test(tcase, chosen);
 	tcase_add_test(tcase, little_endian);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);

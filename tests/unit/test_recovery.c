@@ -223,7 +223,8 @@ START_TEST(rnr_nak_acknowledges_what_came_before)
 	ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + 10000);
 	fixture_deadline(f);
 	ck_assert_uint_eq(fixture_output(f), 2);
-	expect_out(f, 0, OP_SEND_ONLY, 1, 10, true);
+	expect_out(f, 0, OP_SEND_ONLY, 1, 10, false); /* it is not signaled */
+	expect_out(f, 1, OP_WRITE_ONLY, 2, 10, true);
 	fixture_ack(f, 0x20 | 1, 1);
 	ck_assert_int_eq(f->qp.state, FRL_QPS_ERR);
 	expect_wc(&f->send_cq, 2, FRL_WC_RNR_RETRY_EXC_ERR);

@@ -393,6 +393,36 @@ START_TEST(as_linux_does)
 }
 END_TEST
 
+/* Messages whose completion was not asked for need no acknowledgement each; but the last one that
+ * leaves asks, for what is behind it may have to wait for that. */
+START_TEST(unsignaled_messages_are_acknowledged_together)
+{
+	struct fixture *f = fixture_new(NULL);
+
+	fixture_send_flags(f, 1, 10, 0);
+	fixture_send_flags(f, 2, 10, 0);
+	ck_assert_uint_eq(fixture_output(f), 2);
+	expect_out(f, 0, OP_SEND_ONLY, 0, 10, false);
+	expect_out(f, 1, OP_SEND_ONLY, 1, 10, true);
+	/* One that asks in between, and one that ends in the middle of the next one. */
+	fixture_send_flags(f, 3, 10, 0);
+	fixture_send_flags(f, 4, 10, FRL_SEND_SIGNALED);
+	fixture_send_flags(f, 5, 10, 0);
+	fixture_send_flags(f, 6, 10, FRL_SEND_INLINE);
+	fixture_send_flags(f, 7, 3000, 0);
+	ck_assert_uint_eq(qp_output(&f->qp, f->out, 5, 0), 5);
+	f->n_out = 5;
+	expect_out(f, 0, OP_SEND_ONLY, 2, 10, false);
+	expect_out(f, 1, OP_SEND_ONLY, 3, 10, true);
+	expect_out(f, 2, OP_SEND_ONLY, 4, 10, false);
+	expect_out(f, 3, OP_SEND_ONLY, 5, 10, false);
+	expect_out(f, 4, OP_SEND_FIRST, 6, 1024, true);
+	ck_assert_uint_eq(fixture_output(f), 2);
+	expect_out(f, 0, OP_SEND_MIDDLE, 7, 1024, false);
+	expect_out(f, 1, OP_SEND_LAST, 8, 952, true);
+}
+END_TEST
+
 /* A datagram is one packet, with a target of its own; the address handle may go at once. */
 START_TEST(datagrams)
 {
@@ -516,6 +546,7 @@ int main(void)
 	tcase_add_test(tc, region_gone);
 	tcase_add_test(tc, sent_again_as_before);
 	tcase_add_test(tc, as_linux_does);
+	tcase_add_test(tc, unsignaled_messages_are_acknowledged_together);
 	tcase_add_loop_test(tc, datagrams, 0, 2);
 	tcase_add_test(tc, unreliable_requests_complete_when_transmitted);
 	tcase_add_test(tc, unreliable_region_gone);
