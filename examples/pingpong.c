@@ -38,6 +38,9 @@ static const char help[] =
 	"  --max SIZE          to another (default: 4M)\n"
 	"  --factor N          by steps of this factor (default: 4)\n"
 	"  --iters N           messages of each size (default: by size, shown)\n"
+	"  --places N          send from N places and into N places in turn, as in 1 that\n"
+	"                      ib_write_bw and ucx_perftest use (default: a place for each\n"
+	"                      message in flight)\n"
 	"  --verify            give every message a pattern of its own and check every byte\n"
 	"\n"
 	"Latency is half of a round trip. A WRITE is noticed by its immediate data, which\n"
@@ -80,6 +83,7 @@ enum {
 	OPT_MAX,
 	OPT_FACTOR,
 	OPT_ITERS,
+	OPT_PLACES,
 	OPT_VERIFY,
 };
 
@@ -95,6 +99,7 @@ static const struct option long_options[] = {
 	{ "max", required_argument, NULL, OPT_MAX },
 	{ "factor", required_argument, NULL, OPT_FACTOR },
 	{ "iters", required_argument, NULL, OPT_ITERS },
+	{ "places", required_argument, NULL, OPT_PLACES },
 	{ "verify", no_argument, NULL, OPT_VERIFY },
 	{ "mem", required_argument, NULL, OPT_MEM },
 	DEVICE_LONG_OPTIONS,
@@ -147,6 +152,7 @@ static int plan_option(int code, const char *value, struct options *o)
 	case OPT_MAX: return size_option("--max", value, &o->max);
 	case OPT_FACTOR: return number_option("--factor", value, 2, 1024, &o->factor);
 	case OPT_ITERS: return number_option("--iters", value, 1, 100000000, &o->plan.iters);
+	case OPT_PLACES: return number_option("--places", value, 1, MAX_SLOTS, &o->plan.places);
 	case OPT_VERIFY: o->plan.verify = 1; return 0;
 	}
 	return device_option(code, value, &o->device);
@@ -224,6 +230,9 @@ static int check_options(const struct options *o)
 	if (o->mode == MODE_SERVER && o->plan_option)
 		return usage_error("--%s: what is measured is for the client to say, give it there",
 			o->plan_option);
+	if (o->plan.places && o->plan.verify)
+		return usage_error("--verify needs a place for each message: it cannot be used "
+				   "with --places");
 	if (o->mode == MODE_LOCAL && o->device.n_ports > 0)
 		return usage_error("--local uses the local fabric: a --port needs --listen on one "
 				   "end and --connect on the other");
@@ -361,6 +370,7 @@ static int run_end(int rank, const char *service, bool announce, const struct op
 
 	if (!rc)
 		rc = link_share_plan(&link, &plan);
+	link.places = plan.places;
 	if (!rc)
 		rc = link_connect(&link, largest(&plan));
 	if (!rc)

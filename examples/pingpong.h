@@ -27,6 +27,7 @@ enum {
 	MAX_SIZE = 1 << 30,   /* of one message */
 	CREDIT_RECEIVES = 16, /* for messages without data */
 	MAX_SENDS = 2 * MAX_SLOTS,
+	MAX_RUN = 16, /* sends that are posted by one call */
 	MAX_RECEIVES = MAX_SLOTS + CREDIT_RECEIVES,
 	SIDE_BYTES = 1024,
 };
@@ -41,7 +42,8 @@ struct plan {
 	uint32_t tests;  /* bits 1 << enum pp_test */
 	uint32_t verify; /* 0 or 1 */
 	uint32_t n_sizes;
-	uint64_t iters; /* 0: by size */
+	uint64_t iters;  /* 0: by size */
+	uint64_t places; /* 0: as many as there are slots */
 	uint64_t sizes[MAX_SIZES];
 };
 
@@ -69,7 +71,8 @@ struct side {
 	uint8_t buffers[2][SIDE_BYTES]; /* to send from, to receive into */
 };
 
-/* One end of the connection. Messages of a test lie in slots, number k in slot k % slots. */
+/* One end of the connection. Messages of a test lie in slots, number k in slot k % slots; where
+ * there are fewer places than slots, several of them share one. */
 struct link {
 	int rank;
 	const char *host; /* of the server; "": this one */
@@ -87,15 +90,17 @@ struct link {
 	uint8_t *memory; /* area_size bytes to send from, area_size to receive into */
 	uint8_t *shown;  /* the same, or of a GPU's memory a copy, as the processor sees it */
 	size_t area_size;
+	uint64_t places; /* as in the plan */
 	struct mem_option mem;
 	struct gpu_memory gpu;
 	uint64_t remote_addr; /* of the peer's receive area */
 	uint32_t rkey;
 
-	uint64_t posted, sent; /* sends: posted and completed, ever */
+	uint64_t posted, sent; /* sends: posted and known to be completed, ever */
 	struct arrival inbox[MAX_RECEIVES];
 	unsigned inbox_first, inbox_count;
 	struct frl_backoff backoff;
+	unsigned idle_rounds; /* in which no completion came, ever */
 	uint64_t next_check_ns;
 };
 
@@ -127,8 +132,18 @@ int link_take(const struct link *link, const uint8_t *slot, size_t size);
 /* A receive for message number `message`; size 0: one that brings no data into it. */
 int link_post_receive(struct link *link, size_t size, uint64_t message);
 
-/* Sends from the slot of `message` into the peer's slot; `notify`: a WRITE completes there too. */
-int link_post(struct link *link, enum pp_op op, size_t size, uint64_t message, bool notify);
+/* Messages that are posted by one call: `n` from number `first` on, at most MAX_RUN. */
+struct run {
+	enum pp_op op;
+	size_t size;
+	uint64_t first;
+	unsigned n;
+	bool notify;      /* WRITEs complete at the peer, too */
+	bool notify_last; /* the last one does */
+};
+
+/* Sends from the slots of the messages into the peer's slots. */
+int link_post(struct link *link, const struct run *run);
 
 /* A message without data, `imm` says it all. */
 int link_post_credit(struct link *link, uint32_t imm);

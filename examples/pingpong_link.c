@@ -11,10 +11,11 @@ enum {
 	SLOT_ALIGNMENT = 64,
 	AREA_SIZE = 32 << 20, /* unless two messages need more */
 	IDLE_ROUNDS = 64,     /* between two looks at the clock */
+	PROGRESS_ROUNDS = 8,
 	REASON_MS = 200,
 };
 
-static const uint64_t plan_magic = 0x4665725070003100; /* also tells byte orders apart */
+static const uint64_t plan_magic = 0x4665725070003101; /* also tells byte orders apart */
 
 int link_join(struct link *link, const struct device_options *options, bool announce)
 {
@@ -36,7 +37,7 @@ static bool plan_is_sane(const struct plan *plan)
 {
 	if (plan->magic != plan_magic || !plan->ops || plan->ops >> PP_OPS || !plan->tests ||
 		plan->tests >> PP_TESTS || plan->verify > 1 || !plan->n_sizes ||
-		plan->n_sizes > MAX_SIZES || plan->iters > UINT32_MAX)
+		plan->n_sizes > MAX_SIZES || plan->iters > UINT32_MAX || plan->places > MAX_SLOTS)
 		return false;
 	for (uint32_t i = 0; i < plan->n_sizes; i++)
 		if (!plan->sizes[i] || plan->sizes[i] > MAX_SIZE)
@@ -164,7 +165,11 @@ unsigned link_slots(const struct link *link, size_t size)
 
 static size_t slot_offset(const struct link *link, size_t size, uint64_t message)
 {
-	return message % link_slots(link, size) * slot_stride(size);
+	uint64_t slots = link_slots(link, size);
+
+	if (link->places && link->places < slots)
+		slots = link->places;
+	return message % slots * slot_stride(size);
 }
 
 uint8_t *link_send_slot(const struct link *link, size_t size, uint64_t message)
@@ -207,46 +212,57 @@ int link_post_receive(struct link *link, size_t size, uint64_t message)
 	return rc < 0 ? rc : 0;
 }
 
-static int post_send(struct link *link, const struct frl_send_wr *wr)
+/* A request that is signaled tells of those before it, too: its number is how many there are. */
+static int post_sends(struct link *link, struct frl_send_wr wr[], unsigned n)
 {
 	int rc = 0;
 
-	while (!rc && link->posted - link->sent >= MAX_SENDS)
+	while (!rc && link->posted - link->sent + n > MAX_SENDS)
 		rc = link_poll(link);
 	if (rc)
 		return rc;
-	rc = frl_post_send(link->qp, wr, 1, NULL);
+	for (unsigned i = 0; i < n; i++)
+		wr[i].wr_id = link->posted + i + 1;
+	rc = frl_post_send(link->qp, wr, (int)n, NULL);
 	if (rc < 0) {
 		say_failure(rc, "cannot post a send");
 		return rc;
 	}
-	link->posted++;
+	link->posted += n;
 	return 0;
 }
 
-int link_post(struct link *link, enum pp_op op, size_t size, uint64_t message, bool notify)
+int link_post(struct link *link, const struct run *run)
 {
-	struct frl_sge sge = {
-		.addr = link_send_slot(link, size, message),
-		.length = (uint32_t)size,
-		.lkey = frl_mr_lkey(link->mr),
-	};
-	struct frl_send_wr wr = {
-		.wr_id = message,
-		.opcode = FRL_WR_SEND,
-		.flags = FRL_SEND_SIGNALED,
-		.sge = &sge,
-		.n_sge = 1,
-	};
+	struct frl_sge sge[MAX_RUN];
+	struct frl_send_wr wr[MAX_RUN];
 
-	if (op == PP_WRITE) {
-		wr.opcode = notify ? FRL_WR_RDMA_WRITE_WITH_IMM : FRL_WR_RDMA_WRITE;
-		wr.imm_data = (uint32_t)message;
+	for (unsigned i = 0; i < run->n; i++) {
+		uint64_t message = run->first + i;
+		bool last = i + 1 == run->n;
+
+		sge[i] = (struct frl_sge){
+			.addr = link_send_slot(link, run->size, message),
+			.length = (uint32_t)run->size,
+			.lkey = frl_mr_lkey(link->mr),
+		};
+		wr[i] = (struct frl_send_wr){
+			.opcode = FRL_WR_SEND,
+			.flags = last ? FRL_SEND_SIGNALED : 0,
+			.sge = &sge[i],
+			.n_sge = 1,
+		};
+		if (run->op != PP_WRITE)
+			continue;
+		wr[i].opcode = run->notify || (last && run->notify_last)
+			? FRL_WR_RDMA_WRITE_WITH_IMM
+			: FRL_WR_RDMA_WRITE;
+		wr[i].imm_data = (uint32_t)message;
 		/* Both ends have areas and slots of the same size. */
-		wr.remote_addr = link->remote_addr + slot_offset(link, size, message);
-		wr.rkey = link->rkey;
+		wr[i].remote_addr = link->remote_addr + slot_offset(link, run->size, message);
+		wr[i].rkey = link->rkey;
 	}
-	return post_send(link, &wr);
+	return post_sends(link, wr, run->n);
 }
 
 int link_post_credit(struct link *link, uint32_t imm)
@@ -257,7 +273,7 @@ int link_post_credit(struct link *link, uint32_t imm)
 		.imm_data = imm,
 	};
 
-	return post_send(link, &wr);
+	return post_sends(link, &wr, 1);
 }
 
 int link_check_peer(struct link *link)
@@ -291,7 +307,7 @@ static int take_completion(struct link *link, const struct frl_wc *wc)
 	if (wc->status != FRL_WC_SUCCESS)
 		return bad_completion(link, wc);
 	if (wc->opcode == FRL_WC_SEND || wc->opcode == FRL_WC_RDMA_WRITE) {
-		link->sent++;
+		link->sent = wc->wr_id;
 		return 0;
 	}
 	if (link->inbox_count == MAX_RECEIVES) {
@@ -307,13 +323,14 @@ static int take_completion(struct link *link, const struct frl_wc *wc)
 
 static int idle(struct link *link)
 {
-	/* Writes come in without completions: then there was something to do all the same. */
-	if (frl_progress(link->device) > 0) {
+	/* Writes come in without completions: then there was something to do all the same. Asking
+	 * every time would make the loop half as fast. */
+	if (link->idle_rounds++ % PROGRESS_ROUNDS == 0 && frl_progress(link->device) > 0) {
 		frl_backoff_reset(&link->backoff);
 		return 0;
 	}
 	frl_backoff_idle(&link->backoff);
-	if (link->backoff.rounds % IDLE_ROUNDS == 0 || link->backoff.sleep_us) {
+	if (link->idle_rounds % IDLE_ROUNDS == 0 || link->backoff.sleep_us) {
 		uint64_t now = now_ns();
 
 		if (now >= link->next_check_ns) {

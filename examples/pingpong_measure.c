@@ -104,26 +104,31 @@ static int prepare(const struct test *t, uint64_t message, unsigned in_flight)
 	return rc;
 }
 
-static int take(const struct test *t, uint64_t message, uint64_t rounds)
+static int post_one(const struct test *t, uint64_t message)
+{
+	const struct run run = {
+		.op = t->op, .size = t->size, .first = message, .n = 1, .notify = true
+	};
+
+	return link_post(t->link, &run);
+}
+
+/* The receive of the next message is posted already, so that of its successor can wait until this
+ * one is answered. */
+static int serve_round(const struct test *t, uint64_t message, uint64_t rounds)
 {
 	struct arrival arrival;
 	int rc = link_receive(t->link, &arrival);
 
 	if (!rc)
 		rc = check_arrival(t, &arrival, message);
+	if (!rc)
+		rc = prepare(t, message, LATENCY_DEPTH);
+	if (!rc)
+		rc = post_one(t, message);
 	if (!rc && message + LATENCY_DEPTH < rounds)
 		rc = post_receive(t, message + LATENCY_DEPTH);
 	return rc;
-}
-
-/* The receive of the next message is posted before this one is answered. */
-static int serve_round(const struct test *t, uint64_t message, uint64_t rounds)
-{
-	int rc = take(t, message, rounds);
-
-	if (!rc)
-		rc = prepare(t, message, LATENCY_DEPTH);
-	return rc ? rc : link_post(t->link, t->op, t->size, message, true);
 }
 
 static int time_round(const struct test *t, uint64_t message, uint64_t rounds, double *ret_us)
@@ -135,7 +140,7 @@ static int time_round(const struct test *t, uint64_t message, uint64_t rounds, d
 	if (rc)
 		return rc;
 	start = now_ns();
-	rc = link_post(t->link, t->op, t->size, message, true);
+	rc = post_one(t, message);
 	if (!rc)
 		rc = link_receive(t->link, &arrival);
 	*ret_us = (double)(now_ns() - start) / 2e3;
@@ -199,6 +204,7 @@ struct stream {
 	uint64_t notices; /* messages that complete at the server */
 	unsigned slots;
 	unsigned batch; /* notices to a credit */
+	unsigned run;   /* messages that are posted together */
 	bool notify_all;
 };
 
@@ -209,6 +215,7 @@ static struct stream plan_stream(const struct test *t, uint64_t iters)
 	s.notify_all = t->op == PP_SEND || t->verify;
 	s.notices = s.notify_all ? iters : 1;
 	s.batch = s.slots / 4 ? s.slots / 4 : 1;
+	s.run = s.batch < MAX_RUN ? s.batch : MAX_RUN;
 	return s;
 }
 
@@ -235,20 +242,35 @@ static int serve_stream(const struct test *t, const struct stream *s)
 	return rc;
 }
 
-/* Sends what may be sent now. */
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Sends what may be sent now, if it is worth a call. */
 static int send_more(const struct test *t, const struct stream *s, uint64_t taken, uint64_t *next)
 {
+	uint64_t pending = t->link->posted - t->link->sent, room = s->slots - pending;
+	uint64_t left = s->iters - *next;
+	struct run run = { .op = t->op, .size = t->size, .notify = s->notify_all };
 	int rc = 0;
 
-	while (!rc && *next < s->iters && t->link->posted - t->link->sent < s->slots &&
-		(!s->notify_all || *next - taken < s->slots)) {
-		if (t->verify)
-			rc = fill(t, *next);
-		if (rc)
-			return rc;
-		rc = link_post(
-			t->link, t->op, t->size, *next, s->notify_all || *next + 1 == s->iters);
-		(*next)++;
+	/* More than there are slots when some are left of a test with smaller messages. */
+	if (pending >= s->slots)
+		return 0;
+	if (s->notify_all)
+		room = least(room, s->slots - (*next - taken));
+	while (!rc && left && room >= least(s->run, left)) {
+		run.first = *next;
+		run.n = (unsigned)least(s->run, left);
+		run.notify_last = run.n == left;
+		for (unsigned i = 0; t->verify && i < run.n && !rc; i++)
+			rc = fill(t, run.first + i);
+		if (!rc)
+			rc = link_post(t->link, &run);
+		*next += run.n;
+		left -= run.n;
+		room -= run.n;
 	}
 	return rc;
 }

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 struct guard {
 	pthread_mutex_t mutex;
@@ -32,6 +33,13 @@ static inline void guard_enter(struct guard *guard)
 	while (atomic_load_explicit(&guard->wanted, memory_order_relaxed))
 		sched_yield();
 	pthread_mutex_lock(&guard->mutex);
+}
+
+/* False instead of waiting. */
+static inline bool guard_try_enter(struct guard *guard)
+{
+	return !atomic_load_explicit(&guard->wanted, memory_order_relaxed) &&
+		pthread_mutex_trylock(&guard->mutex) == 0;
 }
 
 static inline void guard_enter_first(struct guard *guard)

@@ -41,6 +41,7 @@ bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, s
 	if (!q || tx_free(q) == 0)
 		return false;
 	packet = tx_slot(q, q->tail++);
+	e->unsent = true;
 	packet->flow = 0;
 	packet->header_len = (uint16_t)header_len;
 	packet->trailer_len = 0;
@@ -192,6 +193,7 @@ static struct port_packet *enqueue_last(
 	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
 	struct port_packet *packet = tx_slot(e->tx[link], e->tx[link]->tail++);
 
+	e->unsent = true;
 	encode(out->target ? &out->target->path : &qp->path.wire, has_icrc, out, packet);
 	return packet;
 }
@@ -222,6 +224,7 @@ void engine_queue_packet(struct engine *e, struct side_packet *side)
 		store_icrc(&side->packet, side->l3_offset, side->headers);
 	q->sides[q->tail % ENGINE_TX_QUEUE] = side->has_payload ? side : NULL;
 	*tx_slot(q, q->tail++) = side->packet;
+	e->unsent = true;
 }
 
 static bool is_remembered(
@@ -251,6 +254,7 @@ void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_p
 		tx_slot(q, q->tail)->copy = false;
 		encode(&grave->path, grave->has_icrc, &out, tx_slot(q, q->tail));
 		q->tail++;
+		e->unsent = true;
 		return;
 	}
 }
@@ -559,6 +563,10 @@ static void give_up_datagrams(struct engine *e, struct tx_queue *q, uint64_t now
 
 void flush_tx(struct engine *e, uint64_t now_ns)
 {
+	if (!e->unsent)
+		return;
+	/* What is queued meanwhile sets it again. */
+	e->unsent = false;
 	for (uint16_t i = 0; i < e->n_links; i++) {
 		struct tx_queue *q = e->tx[i];
 
@@ -568,6 +576,8 @@ void flush_tx(struct engine *e, uint64_t now_ns)
 		/* On a network there is one link, whose queue moves on but without a carrier. */
 		if (q->head != q->tail && (e->port->caps.on_demand || !e->port_up))
 			give_up_datagrams(e, q, now_ns);
+		if (q->head != q->tail)
+			e->unsent = true;
 	}
 	flush_loop(e, now_ns);
 }

@@ -150,7 +150,11 @@ struct engine {
 	/* No deadline of any queue pair is earlier: they are looked at when it is reached. */
 	uint64_t next_deadline_ns;
 	uint64_t next_link_check_ns;
-	uint64_t now_ns;               /* of the last round */
+	uint64_t now_ns; /* of the last round */
+	bool unsent;     /* packets may wait in a transmit queue */
+	/* Frames that engine_has_work() took from the port, and that are not handled yet. */
+	uint16_t n_taken;
+	struct port_frame taken[PORT_BURST];
 	uint32_t qpn_first, qpn_count; /* as configured */
 	uint32_t qp_cursor; /* where the search for a free slot starts: numbers are reused late */
 	uint32_t qp_end;    /* no queue pair is at this index or above */
@@ -178,6 +182,17 @@ void engine_port_closed(struct engine *engine);
  * many packets moved; 0 means there was nothing to do.
  */
 uint32_t engine_poll(struct engine *engine, uint64_t now_ns);
+
+/*
+ * True when engine_poll() has something to do besides what a deadline brings, and looking after the
+ * links now and then: so nobody has to read a clock to learn that nothing has happened. It may have
+ * taken frames from the port by then, so after true engine_poll() is the next call.
+ */
+bool engine_has_work(struct engine *engine);
+
+/* Emits packets and hands them to the port, without receiving: for whoever has just posted and does
+ * not want to wait for the next round. */
+void engine_send(struct engine *engine, uint64_t now_ns);
 
 /* When engine_poll() has something to do even if nothing arrives: DEADLINE_NONE or a time. */
 uint64_t engine_next_deadline(const struct engine *engine);
@@ -273,7 +288,7 @@ void engine_forget_region(struct engine *engine, const struct region *region);
  * Regions may have this `offload` from now on: it reaches the engine's buffers, and the frames that
  * the port can spare. In three steps, of one offload at a time: prepared, which is -ENOMEM or
  * -ENOSPC (there are ENGINE_OFFLOADS); mapped, with the result of the offload's map(); attached,
- * which does not fail. The reason is in frl_last_error.
+ * which does not fail. The reason is in frl_last_error. Another one may be detached meanwhile.
  * Detached when there are no such regions any more and none of their transfers is under way, and
  * then unmapped; at the latest both by engine_fini().
  * To map host memory for a GPU takes long, and to unmap it may wait for all that the GPU has to do:
@@ -283,6 +298,12 @@ int engine_prepare_offload(struct engine *engine);
 int engine_map_offload(const struct engine *engine, struct offload *offload);
 void engine_attach_offload(struct engine *engine, struct offload *offload);
 void engine_detach_offload(struct engine *engine, struct offload *offload);
+/* It is to be detached: frames that come from now on, and that it would have to fetch, are thrown
+ * away, so that it becomes idle at some time. */
+void engine_retire_offload(struct engine *engine, struct offload *offload);
+/* Nothing that the offload was given is under way: not even frames that nobody waits for any more,
+ * which it writes to memory that must stay mapped until then. Goes on with that. */
+bool engine_offload_is_idle(const struct engine *engine, struct offload *offload);
 void engine_unmap_offload(const struct engine *engine, struct offload *offload);
 
 /* True while offloads have something to do, which nobody tells of: to be polled then. */

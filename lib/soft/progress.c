@@ -16,7 +16,8 @@ enum {
 	PAUSE_NS = NS_PER_MS, /* while the application polls; also the longest wait for an event */
 	TRANSFER_US =
 		20, /* the longest sleep while a GPU is at work: nobody tells when it is done */
-	LAST_POLLS = 16, /* that are made between asking for an event and going to sleep */
+	LAST_POLLS = 16,   /* that are made between asking for an event and going to sleep */
+	QUIET_ROUNDS = 32, /* in a row that may go without a look at the clock */
 };
 
 void soft_leaving(struct frl_device *device)
@@ -34,16 +35,38 @@ void soft_leaving(struct frl_device *device)
 	}
 }
 
-uint32_t soft_poll(struct frl_device *device)
+/*
+ * Nothing came and nothing waits, and no deadline is near: then there is no need to know the time,
+ * which costs more than all the rest of a round. Who polls rarely still finds out with every tick.
+ */
+static bool is_quiet(struct soft_device *device)
 {
-	struct engine *engine = &soft_device(device)->engine;
-	uint32_t moved = engine_poll(engine, clock_now_ns());
+	uint64_t tick_ns = clock_coarse_ns();
 
+	if (tick_ns == device->tick_ns && ++device->quiet < QUIET_ROUNDS &&
+		tick_ns + CLOCK_COARSE_NS < engine_next_deadline(&device->engine))
+		return true;
+	device->tick_ns = tick_ns;
+	device->quiet = 0;
+	return false;
+}
+
+uint32_t soft_poll(struct frl_device *base)
+{
+	struct soft_device *device = soft_device(base);
+	struct engine *engine = &device->engine;
+	uint32_t moved;
+
+	if (!engine_has_work(engine) && is_quiet(device))
+		return 0;
+	moved = engine_poll(engine, clock_now_ns());
 	if (engine->has_notes)
-		fabric_take_notes(soft_device(device));
+		fabric_take_notes(device);
 	return moved;
 }
 
+/* Without the guard, too, and by several threads: the number never goes back, since what counts is
+ * how far it has come since somebody asked for an event. */
 void soft_note_poll(struct frl_device *device)
 {
 	atomic_fetch_add_explicit(&soft_device(device)->polls, 1, memory_order_relaxed);

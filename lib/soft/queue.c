@@ -3,8 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/soft/soft.h"
+
+enum { UNDRIVEN_POLLS = 8 }; /* at most, in a row, that only take what is there */
 
 static uint32_t round_up_pow2(uint32_t n)
 {
@@ -60,15 +63,53 @@ static int take_completions(struct cq *cq, int max, struct frl_wc wc[])
 	return n;
 }
 
+/*
+ * What is there already need not wait for more. But who makes completions of his own, by datagrams
+ * that are sent and done with the call, must not keep the engine from being driven for good; nor
+ * who takes one now and then and computes in between, for longer than a tick of the kernel's.
+ */
+static bool has_plenty(struct soft_device *device, const struct cq *cq, int max)
+{
+	uint64_t tick_ns;
+
+	if (max == 0 || cq_is_empty(cq)) {
+		device->undriven = 0;
+		return false;
+	}
+	tick_ns = clock_coarse_ns();
+	if (tick_ns == device->driven_tick_ns && ++device->undriven < UNDRIVEN_POLLS)
+		return true;
+	device->driven_tick_ns = tick_ns;
+	device->undriven = 0;
+	return false;
+}
+
+/*
+ * A progress thread that is inside is to stand back now: it would be in again before who waits for
+ * it. Returns whether it was told so, by noting this poll.
+ */
+static bool enter_to_poll(struct frl_device *device)
+{
+	if (guard_try_enter(&device->guard))
+		return false;
+	soft_note_poll(device);
+	device_enter(device);
+	return true;
+}
+
 int soft_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[], bool *ret_moved)
 {
 	struct frl_device *device = cq->device;
+	struct cq *core = &soft_cq(cq)->core;
+	bool is_noted = enter_to_poll(device);
+	bool plenty = has_plenty(soft_device(device), core, max);
 	int n;
 
-	soft_note_poll(device);
-	device_enter(device);
-	*ret_moved = soft_poll(device) > 0;
-	n = take_completions(&soft_cq(cq)->core, max, wc);
+	/* Who only takes what is there does not do the progress thread's work. */
+	if (!plenty && !is_noted)
+		soft_note_poll(device);
+	*ret_moved = plenty || soft_poll(device) > 0;
+	n = take_completions(core, max, wc);
 	device_leave(device);
 	return n;
 }

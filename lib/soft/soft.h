@@ -53,6 +53,14 @@ struct soft_device {
 	uint64_t link_uses;
 	uint64_t next_room_ns; /* when to look for links that can go */
 
+	/* Rounds that found nothing to do since the clock was read, and the kernel's tick then. */
+	unsigned quiet;
+	uint64_t tick_ns;
+	/* Polls in a row that left the engine alone, and the kernel's tick when one last did not
+	 * although there were completions. */
+	unsigned undriven;
+	uint64_t driven_tick_ns;
+
 	/* Progress thread. */
 	bool has_thread;
 	pthread_t thread;
@@ -149,7 +157,7 @@ int soft_mr_reg(struct frl_mr *mr);
 int soft_mr_rereg(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 int soft_mr_dereg(struct frl_mr *mr);
 int soft_mr_map_far(struct frl_mr *mr, int fd, uint64_t offset);
-/* Only one of the two at a time; the offload maps and unmaps memory without the guard. */
+/* Attached one at a time; the offload maps and unmaps memory without the guard. */
 int soft_offload_attach(struct frl_device *device, struct offload *offload);
 void soft_offload_detach(struct frl_device *device, struct offload *offload);
 int soft_mw_alloc(struct frl_mw *mw);

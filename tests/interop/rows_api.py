@@ -33,7 +33,9 @@ NOT_HERE = {
     "api_endpoint": "it needs no device", "api_ethernet": "it is about the DPDK driver",
     "api_far": "it brings a NIC and a GPU of its own",
     "api_fragments": "only software devices have packet buffers",
-    "api_links": "only the local fabric has links", "api_raw": "it brings a NIC of its own",
+    "api_links": "only the local fabric has links",
+    "api_prompt": "what leaves with the call that posts it is the software device's choice",
+    "api_raw": "it brings a NIC of its own",
 }
 
 SKIP = re.compile(r"^skipped: (\w+:\d+): (.*)$", re.MULTILINE)

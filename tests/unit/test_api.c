@@ -385,6 +385,19 @@ static const enum frl_wc_status failures_of_rxe[N_FAILURES][2] = {
 	[TARGET_GONE] = { FRL_WC_REM_OP_ERR, FRL_WC_LOC_QP_OP_ERR },
 };
 
+/* What is posted behind two others leaves later than with the call. */
+static void post_behind(const struct frl_send_wr *wr)
+{
+	struct frl_send_wr nothing = *wr;
+
+	nothing.opcode = FRL_WR_RDMA_WRITE;
+	nothing.flags = 0;
+	nothing.n_sge = 0;
+	post_send(&nothing);
+	post_send(&nothing);
+	post_send(wr);
+}
+
 START_TEST(failure)
 {
 	const enum frl_wc_status *want = is_rxe() ? failures_of_rxe[_i] : failures[_i];
@@ -404,7 +417,10 @@ START_TEST(failure)
 		wr.remote_addr += MEMORY - 999;
 	if (_i == TARGET_GONE)
 		deregister(&b);
-	post_send(&wr);
+	if (_i == SOURCE_GONE)
+		post_behind(&wr);
+	else
+		post_send(&wr);
 	wr.wr_id = 11;
 	if (_i != SOURCE_GONE)
 		post_send(&wr);

@@ -57,6 +57,23 @@ static void send_message(uint64_t wr_id)
 	post_send(&wr);
 }
 
+static struct frl_qp *connect_to_itself(void)
+{
+	struct frl_qp *qp = add_qp(&a);
+	struct frl_endpoint endpoint;
+
+	ok(frl_qp_endpoint(qp, &endpoint));
+	ok(frl_qp_connect(qp, &endpoint, NULL));
+	return qp;
+}
+
+static void send_from(struct frl_qp *qp)
+{
+	const struct frl_send_wr wr = { .opcode = FRL_WR_SEND };
+
+	ck_assert_int_eq(frl_post_send(qp, &wr, 1, NULL), 1);
+}
+
 START_TEST(page)
 {
 	struct known ports[2];
@@ -97,11 +114,17 @@ START_TEST(page)
 	frl_qp_destroy(extra);
 	publish_now();
 	ck_assert_uint_eq(count_qps(&ports[0]), 1);
-	/* Its peer does not drive its device, and posts nothing. */
+	/* Another one has more to send than leaves with the call, so this one's request waits for
+	 * whoever drives the device. */
+	extra = connect_to_itself();
+	for (int i = 0; i < 3; i++)
+		send_from(extra);
 	send_message(3);
 	expect_wait(&ports[0], a.qp, PAGE_WAIT_PROGRESS);
+	/* Its peer does not drive its device, and posts nothing. */
 	frl_progress(a.device);
 	expect_wait(&ports[0], a.qp, PAGE_WAIT_ACK);
+	frl_qp_destroy(extra);
 	close_end(&a);
 	read_close(&ports[0]);
 	close_end(&b);

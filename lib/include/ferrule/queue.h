@@ -50,9 +50,10 @@ FRL_API void *frl_cq_context(const struct frl_cq *cq);
 FRL_API int frl_cq_destroy(struct frl_cq *cq);
 
 /*
- * Drives the device once and takes up to `max` completions into `wc`. Returns how many, 0 when
- * there are none, -EOVERFLOW after an overrun. -EINVAL: a bad argument. -EIO: the hardware has
- * failed, and no completion comes any more.
+ * Drives the device once, then takes up to `max` completions into `wc`. Where some are there
+ * already it may only take them, but no more than a few times in a row, nor for more than 10 ms.
+ * Returns how many, 0 when there are none, -EOVERFLOW after an overrun. -EINVAL: a bad argument.
+ * -EIO: the hardware has failed, and no completion comes any more.
  */
 FRL_API int frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[]);
 
@@ -234,7 +235,8 @@ FRL_API int frl_detach_mcast(struct frl_qp *qp, const struct frl_ip *group);
  * -ENOMEM: the queue is full (poll for completions, then try again); -EINVAL: bad request or the
  * queue pair is not in a state that allows it; -ENOTSUP: a receive that reduces, of hardware; -EIO:
  * the device has failed. The arrays are copied; payload memory belongs to the request until it
- * completes. A request that is not signaled may keep its place in the queue until one behind it has
+ * completes. Sending may begin with the call, so that it takes as long as the port needs for the
+ * packets. A request that is not signaled may keep its place in the queue until one behind it has
  * completed and that was polled: hardware tells of nothing else. In ERR (send requests: also in
  * SQE) requests are taken and completed as flushed; in SQD send requests are taken and wait.
  */

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who finds out whether a round has anything to do, and who sends without one. */
+#include <stdlib.h>
+
+#include "tests/unit/engine_fixture.h"
+
+enum { LENGTH = 100 };
+
+static struct host *host;
+
+static void start(void)
+{
+	host = host_new(NULL);
+	host_add(host, 0, NULL);
+	host_poll(host);
+	ck_assert(!engine_has_work(&host->engine));
+}
+
+START_TEST(frames)
+{
+	start();
+	host_post_send(host, 0, 1, LENGTH, 0);
+	host_poll(host);
+	host_acknowledge(host, 0, 0, true);
+	ck_assert(engine_has_work(&host->engine));
+	host_expect_no_wc(&host->cqs[0]);
+	host_poll(host);
+	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_no_wc(&host->cqs[0]);
+	ck_assert_uint_eq(host->port.n_out, 0);
+	ck_assert_uint_eq(host->engine.stats.rx_packets, 1);
+	ck_assert(!engine_has_work(&host->engine));
+	host_free(host);
+}
+END_TEST
+
+/* Those that came with the question and those that come after it, in order. */
+START_TEST(more_frames)
+{
+	start();
+	host_post_send(host, 0, 1, LENGTH, 0);
+	host_post_send(host, 0, 2, LENGTH, 0);
+	host_poll(host);
+	host_acknowledge(host, 0, 0, true);
+	ck_assert(engine_has_work(&host->engine));
+	host_acknowledge(host, 0, 1, true);
+	host_poll(host);
+	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert(engine_has_work(&host->engine));
+	host_poll(host);
+	host_expect_wc(&host->cqs[0], 2, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(host->engine.stats.rx_packets, 2);
+	ck_assert_uint_eq(host->engine.stats.stale_acks, 0);
+	host_free(host);
+}
+END_TEST
+
+START_TEST(posted)
+{
+	start();
+	host_post_send(host, 0, 1, LENGTH, 0);
+	ck_assert(engine_has_work(&host->engine));
+	ck_assert_uint_eq(host->port.n_sent, 0);
+	host_poll(host);
+	ck_assert_uint_eq(host->port.n_sent, 1);
+	ck_assert(!engine_has_work(&host->engine));
+	host_free(host);
+}
+END_TEST
+
+START_TEST(not_taken)
+{
+	start();
+	host->port.room[0] = 1;
+	host_post_send(host, 0, 1, LENGTH, 0);
+	host_post_send(host, 0, 2, LENGTH, 0);
+	host_poll(host);
+	ck_assert_uint_eq(host->port.n_sent, 1);
+	ck_assert(engine_has_work(&host->engine));
+	host_poll(host);
+	ck_assert(engine_has_work(&host->engine));
+	host->port.room[0] = FAKE_UNLIMITED;
+	host_poll(host);
+	ck_assert_uint_eq(host->port.n_sent, 2);
+	ck_assert(!engine_has_work(&host->engine));
+	host_free(host);
+}
+END_TEST
+
+/* A queue that lost completions is dealt with in the next round. */
+START_TEST(overrun)
+{
+	start();
+	host->engine.stats.cq_overruns++;
+	ck_assert(engine_has_work(&host->engine));
+	host_poll(host);
+	ck_assert(!engine_has_work(&host->engine));
+	host_free(host);
+}
+END_TEST
+
+/* What has come stays where it is. */
+START_TEST(sends_alone)
+{
+	start();
+	host_post_send(host, 0, 1, LENGTH, 0);
+	host_poll(host);
+	host_acknowledge(host, 0, 0, true);
+	host_post_send(host, 0, 2, LENGTH, 0);
+	engine_send(&host->engine, host->now_ns + 1000);
+	ck_assert_uint_eq(host->port.n_sent, 2);
+	host_expect_no_wc(&host->cqs[0]);
+	host_poll(host);
+	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
+	host_free(host);
+}
+END_TEST
+
+/* So its timer runs from then on. */
+START_TEST(deadline_of_what_was_sent_alone)
+{
+	start();
+	host_post_send(host, 0, 1, LENGTH, 0);
+	engine_send(&host->engine, host->now_ns);
+	ck_assert_uint_gt(engine_next_deadline(&host->engine), host->now_ns);
+	ck_assert_uint_lt(engine_next_deadline(&host->engine), DEADLINE_NONE);
+	ck_assert(!engine_has_work(&host->engine));
+	host->now_ns = engine_next_deadline(&host->engine);
+	host_poll(host);
+	ck_assert_uint_eq(host->engine.stats.timeouts, 1);
+	host_free(host);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("engine_rounds");
+	TCase *tcase = tcase_create("engine_rounds");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, frames);
+	tcase_add_test(tcase, more_frames);
+	tcase_add_test(tcase, posted);
+	tcase_add_test(tcase, not_taken);
+	tcase_add_test(tcase, overrun);
+	tcase_add_test(tcase, sends_alone);
+	tcase_add_test(tcase, deadline_of_what_was_sent_alone);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
