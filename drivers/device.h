@@ -205,9 +205,9 @@ struct device_ops {
 	int (*mr_reg)(struct frl_mr *mr);
 	int (*mr_reg_dmabuf)(struct frl_mr *mr, int fd, uint64_t offset);
 	/* Regions with this `offload` are about to be registered: it is to reach the port's packet
-	 * buffers. NULL: the device has no use for one. Detached when no such region is left, and
-	 * nothing is under way for it. Called one at a time, without the guard, and so are the
-	 * offload's map() and unmap(). */
+	 * buffers. NULL: the device has no use for one. Detached when no such region is left, which
+	 * waits until nothing is under way for it; others have the device meanwhile. Attached one
+	 * at a time. Both without the guard, and so are the offload's map() and unmap(). */
 	int (*offload_attach)(struct frl_device *device, struct offload *offload);
 	void (*offload_detach)(struct frl_device *device, struct offload *offload);
 	/* A region with an offload, of memory of `far_gpu`, is sent from by the NIC itself from now

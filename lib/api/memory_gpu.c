@@ -38,11 +38,12 @@ struct device_gpu {
 	struct device_gpu *next;
 	struct gpu *gpu;
 	struct offload *offload; /* holds the GPU */
-	unsigned regions;
+	unsigned regions;        /* 0: it goes, and is in the list until it has gone */
 };
 
 /* Protects the lists of all devices: they change seldom. Taken before any guard. */
 static pthread_mutex_t gpus_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gpu_has_left = PTHREAD_COND_INITIALIZER;
 
 /* ---- what is wanted */
 
@@ -212,6 +213,16 @@ static int check_works(struct frl_device *device, const struct device_gpu *at)
 		why);
 }
 
+/* NULL: the device does not work with it. With gpus_mutex held. */
+static struct device_gpu *find_gpu(const struct frl_device *device, const struct gpu *gpu)
+{
+	struct device_gpu *at = device->gpus;
+
+	while (at && at->gpu != gpu)
+		at = at->next;
+	return at;
+}
+
 /* One region more. */
 static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload **ret_offload)
 {
@@ -219,9 +230,9 @@ static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload *
 	int rc;
 
 	pthread_mutex_lock(&gpus_mutex);
-	at = device->gpus;
-	while (at && at->gpu != gpu)
-		at = at->next;
+	/* One at a time of a GPU: what goes would unmap what comes has mapped. */
+	while ((at = find_gpu(device, gpu)) && at->regions == 0)
+		pthread_cond_wait(&gpu_has_left, &gpus_mutex);
 	rc = at ? check_works(device, at) : make_device_gpu(device, gpu, &at);
 	if (!rc) {
 		at->regions++;
@@ -233,23 +244,27 @@ static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload *
 
 static void leave_gpu(struct frl_device *device, const struct offload *offload)
 {
-	struct device_gpu **link = &device->gpus, *at;
+	struct device_gpu *at, **link;
+	bool is_last;
 
 	pthread_mutex_lock(&gpus_mutex);
-	while ((*link)->offload != offload)
-		link = &(*link)->next;
-	at = *link;
-	if (--at->regions == 0) {
-		*link = at->next;
-		device->ops->offload_detach(device, at->offload);
-	} else {
-		at = NULL;
-	}
+	at = device->gpus;
+	while (at->offload != offload)
+		at = at->next;
+	is_last = --at->regions == 0;
 	pthread_mutex_unlock(&gpus_mutex);
-	if (!at)
+	if (!is_last)
 		return;
-	/* CUDA may wait for all that the application has queued: others register meanwhile. */
+	/* This waits for what the GPU has still to do for the device, and CUDA may wait for all
+	 * that the application has queued: others register meanwhile. */
+	device->ops->offload_detach(device, at->offload);
 	gpu_offload_free(at->offload);
+	pthread_mutex_lock(&gpus_mutex);
+	for (link = &device->gpus; *link != at;)
+		link = &(*link)->next;
+	*link = at->next;
+	pthread_cond_broadcast(&gpu_has_left);
+	pthread_mutex_unlock(&gpus_mutex);
 	free(at);
 }
 

@@ -176,11 +176,22 @@ int engine_prepare_offload(struct engine *e)
 
 void engine_attach_offload(struct engine *e, struct offload *offload)
 {
-	struct attached *a = attached_of(e->transfers, NULL);
+	struct attached *a = e->transfers->attached;
 
+	/* The one that is prepared: another may have become free meanwhile. */
+	while (a->offload || !a->ring)
+		a++;
 	a->offload = offload;
 	e->transfers->n_attached++;
 	parking_attach(e, a);
+}
+
+void engine_retire_offload(struct engine *e, struct offload *offload)
+{
+	struct attached *a = e->transfers ? attached_of(e->transfers, offload) : NULL;
+
+	if (a)
+		a->is_leaving = true;
 }
 
 static void forget(struct engine *e, uint32_t bit)
@@ -191,6 +202,16 @@ static void forget(struct engine *e, uint32_t bit)
 		qp->used_mask &= ~bit;
 		qp->placed_mask &= ~bit;
 	}
+}
+
+bool engine_offload_is_idle(const struct engine *e, struct offload *offload)
+{
+	struct attached *a = e->transfers ? attached_of(e->transfers, offload) : NULL;
+
+	if (!a || a->head == a->given)
+		return true;
+	offload->ops->launch(offload);
+	return offload->ops->done(offload) >= a->ring[(a->given - 1) % TRANSFERS].ticket;
 }
 
 void engine_detach_offload(struct engine *e, struct offload *offload)
@@ -208,7 +229,7 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 	a->ring = NULL;
 	a->offload = NULL;
 	a->asked = NULL;
-	a->failed = false;
+	a->is_leaving = a->failed = false;
 	t->n_attached--;
 	t->any_failed = false;
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)

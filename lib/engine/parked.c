@@ -267,7 +267,7 @@ static bool is_within_reach(struct engine *e, struct engine_qp *qp, const struct
 {
 	struct parking *parking = e->transfers ? e->transfers->parking : NULL;
 
-	if (!parking || !parking->far)
+	if (!parking || !parking->far || parking->far->is_leaving)
 		e->stats.offload_waits++;
 	else if (parking->far->failed)
 		fail(e, qp);

@@ -113,6 +113,7 @@ struct attached {
 	 * leave it that. NULL: nobody's. */
 	struct engine_qp *asked;
 	uint64_t asked_until_ns;
+	bool is_leaving; /* it fetches no frame that comes from now on */
 	bool failed;
 	const char *why; /* then */
 };

@@ -2,6 +2,7 @@
 /* Memory regions and windows, and address handles. */
 #include <errno.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -169,9 +170,18 @@ int soft_offload_attach(struct frl_device *base, struct offload *offload)
 
 void soft_offload_detach(struct frl_device *base, struct offload *offload)
 {
+	const struct timespec pause = { .tv_nsec = 50 * 1000 };
 	struct engine *engine = &soft_device(base)->engine;
 
 	device_enter(base);
+	engine_retire_offload(engine, offload);
+	/* As long as the GPU takes: others have the device meanwhile. One that says no more what it
+	 * does is idle when its queue has given it up. */
+	while (!engine_offload_is_idle(engine, offload)) {
+		device_leave(base);
+		nanosleep(&pause, NULL);
+		device_enter(base);
+	}
 	engine_detach_offload(engine, offload);
 	device_leave(base);
 	engine_unmap_offload(engine, offload);

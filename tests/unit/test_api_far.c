@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Payload that a port has put into memory of a GPU: the public interface over ports of raw packets,
  * on doubles of libibverbs and of CUDA's driver. Nothing here says anything about NICs or GPUs. */
+#include <pthread.h>
+#include <time.h>
+
+#include "drivers/device.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/gpu_fixture.h"
@@ -96,17 +100,29 @@ static void start_pair(unsigned i)
 		a.memory[n] = (uint8_t)(n * 7 + n / 251);
 }
 
-static void finish_pair(void)
+/* The memory of b, and b. */
+static void finish_b(void)
 {
 	fake_verbs_tap(NULL, NULL);
 	ck_assert_uint_eq(watch.wrong, 0);
-	ok(frl_dereg_mr(mine));
 	ok(frl_dereg_mr(theirs));
-	finish();
+	close_end(&b);
+}
+
+static void finish_a(void)
+{
+	ok(frl_dereg_mr(mine));
+	close_end(&a);
 	release(gpu->context, there);
 	gpu_release(gpu);
 	raw_teardown();
 	gpu_teardown();
+}
+
+static void finish_pair(void)
+{
+	finish_b();
+	finish_a();
 }
 
 static void see(cu_deviceptr address, uint32_t length)
@@ -262,9 +278,26 @@ START_TEST(short_ends)
 }
 END_TEST
 
-/* Devices are closed while the GPU has not fetched what came for queue pairs that are gone. */
+/* Meanwhile neither that device nor other devices' memory is locked. */
+static void *go_on_later(void *arg)
+{
+	const struct timespec later = { .tv_nsec = 50 * 1000 * 1000 };
+	struct frl_mr *mr;
+
+	nanosleep(&later, NULL);
+	pthread_mutex_lock(&b.device->guard.mutex);
+	pthread_mutex_unlock(&b.device->guard.mutex);
+	ok(frl_reg_mr(a.pd, at(there), MIB, REMOTE, &mr));
+	ok(frl_dereg_mr(mr));
+	fake->hold(false);
+	return arg;
+}
+
+/* Devices are closed while the GPU has not fetched what came for queue pairs that are gone: it does
+ * so meanwhile, into memory that is still there. */
 START_TEST(closed_with_frames)
 {
+	pthread_t thread;
 	struct frl_sge sge;
 	struct frl_send_wr wr;
 
@@ -280,8 +313,10 @@ START_TEST(closed_with_frames)
 	ck_assert_uint_eq(b.memory[0], 0);
 	frl_qp_destroy(b.qp);
 	b.qp = add_qp(&b);
-	fake->hold(false);
-	finish_pair();
+	ck_assert_int_eq(pthread_create(&thread, NULL, go_on_later, NULL), 0);
+	finish_b();
+	pthread_join(thread, NULL);
+	finish_a();
 }
 END_TEST
 
