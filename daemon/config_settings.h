@@ -89,7 +89,7 @@
 
 #define CONFIG_PORT_SETTINGS(NUMBER, VALUE)                                                      \
 	VALUE(devargs, devargs, devargs, "required", "1 to 255 printable characters",            \
-		"\"net_af_packet0,iface=roce0\" or \"0000:3b:00.0\"")                            \
+		"\"packet:roce0\" or \"0000:3b:00.0\"")                                          \
 	VALUE(mac, mac, mac, "\"\" (of the pool, or its own)", "\"02:00:00:00:00:01\", unicast", \
 		"MAC address of this port")
 

@@ -6,10 +6,12 @@
 #include "drivers/dpdk/in_place.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/dpdk/fabric.h"
+#include "drivers/dpdk/ring.h"
 
 enum { MAX_SEGMENTS = 2 + MAX_REFERENCES };
 
@@ -29,6 +31,66 @@ void burst_drop_stash(struct dpdk_port *port, uint16_t link)
 {
 	free(port->links[link].stash);
 	port->links[link].stash = NULL;
+}
+
+void burst_hide_ring(struct dpdk_port *port, uint16_t link)
+{
+	struct burst_link *seen = &port->links[link];
+
+	seen->ring = NULL;
+	seen->broken = false;
+	seen->draining = false;
+}
+
+/* The gate takes the link down. */
+static void break_ring(struct burst_link *link)
+{
+	link->broken = true;
+	gate_ask();
+}
+
+static uint16_t rx_ring(
+	struct dpdk_port *port, struct burst_link *link, struct rte_mbuf *mbufs[], uint16_t max)
+{
+	struct ring_rx *rx = &link->ring->rx;
+	uint16_t n = 0;
+	int len = 0;
+
+	if (unlikely(link->broken))
+		return 0;
+	while (n < max && (len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0) {
+		struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
+
+		if (unlikely(!mbuf))
+			break;
+		ring_take(rx, rte_pktmbuf_mtod(mbuf, uint8_t *));
+		mbuf->data_len = (uint16_t)len;
+		mbuf->pkt_len = (uint32_t)len;
+		mbufs[n++] = mbuf;
+	}
+	if (unlikely(len == -EPROTO))
+		break_ring(link);
+	return n;
+}
+
+/* If the peer is gone: as rx_stash. */
+static uint16_t rx_ring_link(
+	struct dpdk_port *port, struct burst_link *link, struct rte_mbuf *mbufs[], uint16_t max)
+{
+	uint16_t n;
+
+	if (likely(!link->draining))
+		return rx_ring(port, link, mbufs, max);
+	if (link->drained || link->broken)
+		return 0;
+	n = rx_ring(port, link, mbufs, (uint16_t)RTE_MIN(max, link->left));
+	link->left -= n;
+	if (link->broken || link->left == 0 ||
+		ring_look(&link->ring->rx, link->max_frame + VLAN_TAG) < 0) {
+		link->drained = true;
+		gate_ask();
+	}
+	return n;
 }
 
 /* From a link whose peer is gone. Once it is empty the gate is told, and the link goes DOWN: not
@@ -99,7 +161,9 @@ static uint16_t rx_link(
 	uint16_t ethdev = port->links[link].ethdev;
 	uint16_t n, n_frames = 0;
 
-	if (unlikely(ethdev == NO_ETHDEV))
+	if (likely(port->links[link].ring))
+		n = rx_ring_link(port, &port->links[link], mbufs, max);
+	else if (unlikely(ethdev == NO_ETHDEV))
 		n = rx_stash(port, &port->links[link], mbufs, max);
 	else
 		n = rte_eth_rx_burst(ethdev, 0, mbufs, max);
@@ -244,6 +308,12 @@ static bool is_too_long(const struct burst_link *link, const struct port_packet 
 			sizeof(vlan_ethertype)) != 0;
 }
 
+static void check_packet(const struct port_packet *packet)
+{
+	assert(packet->header_len <= PORT_HEADER_ROOM && packet->trailer_len <= PORT_TRAILER_ROOM &&
+		packet->n_pieces <= PORT_MAX_PIECES);
+}
+
 /* Builds up to `n` packets; stops before one that is too long or finds no buffer. */
 static uint16_t build(struct dpdk_port *port, const struct burst_link *link,
 	const struct port_packet packets[], uint16_t n, struct rte_mbuf *mbufs[])
@@ -251,14 +321,66 @@ static uint16_t build(struct dpdk_port *port, const struct burst_link *link,
 	for (uint16_t i = 0; i < n; i++) {
 		const struct port_packet *packet = &packets[i];
 
-		assert(packet->header_len <= PORT_HEADER_ROOM &&
-			packet->trailer_len <= PORT_TRAILER_ROOM &&
-			packet->n_pieces <= PORT_MAX_PIECES);
+		check_packet(packet);
 		if (unlikely(is_too_long(link, packet)))
 			return i;
 		mbufs[i] = build_one(port, link->in_place, packet);
 		if (unlikely(!mbufs[i]))
 			return i;
+	}
+	return n;
+}
+
+static void put_rest(const struct port_packet *packet, uint8_t *to)
+{
+	for (uint8_t i = 0; i < packet->n_pieces; i++) {
+		memcpy(to, packet->pieces[i].addr, packet->pieces[i].len);
+		to += packet->pieces[i].len;
+	}
+	memcpy(to, packet->trailer, packet->trailer_len);
+}
+
+/* Into the ring, from where the packet's parts lie. As ring_begin. */
+static int put(struct dpdk_port *port, struct burst_link *link, const struct port_packet *packet)
+{
+	struct ring_tx *tx = &link->ring->tx;
+	uint8_t frame[IN_PLACE_FRAME], *rest;
+	int err;
+
+	if (link->in_place && !packet->copy && in_place_can_send(port, link->in_place, packet)) {
+		uint32_t len = in_place_encode(link->in_place, packet, frame);
+
+		err = ring_begin(tx, frame, len, 0, &rest);
+	} else {
+		err = ring_begin(tx, packet->header, packet->header_len,
+			packet_len(packet) - packet->header_len, &rest);
+		if (!err)
+			put_rest(packet, rest);
+	}
+	if (!err)
+		ring_show(tx);
+	return err;
+}
+
+static uint16_t tx_ring(struct dpdk_port *port, struct burst_link *link,
+	const struct port_packet packets[], uint16_t n)
+{
+	if (unlikely(link->draining || link->broken))
+		return swallow(port, n);
+	for (uint16_t i = 0; i < n; i++) {
+		int err;
+
+		check_packet(&packets[i]);
+		if (unlikely(is_too_long(link, &packets[i]))) {
+			swallow(port, 1);
+			continue;
+		}
+		err = put(port, link, &packets[i]);
+		if (likely(!err))
+			continue;
+		if (err == -EPROTO)
+			break_ring(link);
+		return i;
 	}
 	return n;
 }
@@ -273,6 +395,8 @@ uint16_t burst_tx(
 
 	if (unlikely(link->state != PORT_LINK_UP))
 		return link->state == PORT_LINK_CONNECTING ? 0 : swallow(port, n);
+	if (likely(link->ring))
+		return tx_ring(port, link, packets, n);
 	if (unlikely(link->ethdev == NO_ETHDEV))
 		return swallow(port, n);
 	while (taken < n) {

@@ -16,7 +16,6 @@ enum {
 	AT_ETHERTYPE = 12,
 	/* Less is copied faster than another process's cache lines are found. */
 	MIN_REFERRED = 1024,
-	MAX_HEADER = 128, /* and the block: into one buffer for headers */
 };
 
 static const uint8_t reference_ethertype[2] = { 0x88, 0xb5 }; /* IEEE: local experiments */
@@ -32,7 +31,8 @@ struct reference {
 };
 
 static_assert(sizeof(struct reference) == 32, "no padding: all of it is sent");
-static_assert((int)MAX_HEADER + sizeof(struct reference) <= PORT_HEADER_ROOM, "fits a buffer");
+static_assert(IN_PLACE_HEADER + sizeof(struct reference) == IN_PLACE_FRAME, "as long as it says");
+static_assert((int)IN_PLACE_FRAME <= (int)PORT_HEADER_ROOM, "fits a buffer for headers");
 
 bool in_place_can_send(
 	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
@@ -41,7 +41,7 @@ bool in_place_can_send(
 	struct port_share *share;
 
 	if (packet->n_pieces != 1 || packet->trailer_len || piece->len < MIN_REFERRED ||
-		packet->header_len < ETH_HEADER || packet->header_len > MAX_HEADER)
+		packet->header_len < ETH_HEADER || packet->header_len > IN_PLACE_HEADER)
 		return false;
 	share = piece->mem->share;
 	if (!share)
@@ -52,12 +52,11 @@ bool in_place_can_send(
 	return false;
 }
 
-struct rte_mbuf *in_place_build(
-	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
+uint32_t in_place_encode(struct in_place *in_place, const struct port_packet *packet,
+	uint8_t frame[static IN_PLACE_FRAME])
 {
 	const struct port_piece *piece = &packet->pieces[0];
 	const struct port_share *share = piece->mem->share;
-	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->tx_pool);
 	struct reference reference = {
 		.id = (uint32_t)share->id,
 		.len = piece->len,
@@ -65,20 +64,26 @@ struct rte_mbuf *in_place_build(
 		.slot = packet->flow % IN_PLACE_EPOCHS,
 		.magic = MAGIC,
 	};
-	uint8_t *data;
+
+	reference.epoch = atomic_load_explicit(
+		&in_place->epochs[reference.slot], memory_order_relaxed);
+	memcpy(frame, packet->header, packet->header_len);
+	memcpy(&reference.ethertype, frame + AT_ETHERTYPE, sizeof(reference.ethertype));
+	memcpy(frame + AT_ETHERTYPE, reference_ethertype, sizeof(reference_ethertype));
+	memcpy(frame + packet->header_len, &reference, sizeof(reference));
+	return packet->header_len + (uint32_t)sizeof(reference);
+}
+
+struct rte_mbuf *in_place_build(
+	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->tx_pool);
 
 	if (unlikely(!mbuf))
 		return NULL;
-	reference.epoch = atomic_load_explicit(
-		&in_place->epochs[reference.slot], memory_order_relaxed);
 	mbuf->data_off = 0;
-	data = rte_pktmbuf_mtod(mbuf, uint8_t *);
-	memcpy(data, packet->header, packet->header_len);
-	memcpy(&reference.ethertype, data + AT_ETHERTYPE, sizeof(reference.ethertype));
-	memcpy(data + AT_ETHERTYPE, reference_ethertype, sizeof(reference_ethertype));
-	memcpy(data + packet->header_len, &reference, sizeof(reference));
-	mbuf->data_len = (uint16_t)(packet->header_len + sizeof(reference));
-	mbuf->pkt_len = mbuf->data_len;
+	mbuf->pkt_len = in_place_encode(in_place, packet, rte_pktmbuf_mtod(mbuf, uint8_t *));
+	mbuf->data_len = (uint16_t)mbuf->pkt_len;
 	return mbuf;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ports over DPDK: any ethdev by its devargs, and the local fabric of memif links.
+ * Ports over DPDK: any ethdev by its devargs, and the local fabric of links within a machine.
  *
  * EAL starts with the first port, once a process, in a thread of its own (so that the caller's CPU
  * affinity stays as it is), without root, hugepages, PCI or telemetry unless configured otherwise.

@@ -2,16 +2,17 @@
 /*
  * The local fabric: links made on demand between processes of one machine.
  *
- * A link has two parts. The *meeting* (meet.c) is a Unix socket of our own under the name that both
- * ends know: the client shows the secret, the server answers with the address of a memif, and then
- * the socket stays open, so that either end sees at once when the other is gone. The *memif*
- * (memif.c) carries the frames. Over the socket the ends also agree on memory that
- * one reads where the other has it (in_place.c).
+ * A link (link.c) has two parts. The *meeting* (meet.c) is a Unix socket of our own under the name
+ * that both ends know: the client shows the secret and says what it can, the server answers with
+ * what to carry frames with, and then the socket stays open, so that either end sees at once when
+ * the other is gone. The *carrier* is rings of our own (ring_link.c) where both ends have them, or
+ * a memif (memif.c). Over the socket the ends also agree on memory that one reads where the other
+ * has it (in_place.c).
  *
- * An end that closes a link says LEAVING and keeps its memif until the peer has hung up, but not
- * for long. The peer, on LEAVING or when the socket is closed, saves what is left in the ring
- * (FABRIC_DRAIN), removes its memif and hangs up; bursts get what was saved before the link is
- * DOWN.
+ * When the peer is gone, bursts get what it had sent (FABRIC_DRAIN) before the link is DOWN. Rings
+ * stay as they are for that. Of a memif what is left has to be saved before it is removed, and it
+ * has to be there until then: an end that closes such a link says LEAVING and keeps its memif until
+ * the peer has hung up, but not for long.
  *
  * All of it is driven by the gate (gate.c) in EAL's interrupt thread, never by a port's owner, who
  * only adds links, marks them as closing and sees their state.
@@ -24,10 +25,14 @@
 
 #include "drivers/dpdk/internal.h"
 
+struct fabric_link;
+struct fabric_pass;
+struct ring_link;
+
 enum fabric_stage {
 	FABRIC_MEET,  /* server: listens; client: tries to connect */
 	FABRIC_ASK,   /* server: waits for the hello; client: for the answer */
-	FABRIC_SHAKE, /* the memif exists and shakes hands */
+	FABRIC_SHAKE, /* the carrier exists and shakes hands */
 	FABRIC_UP,
 	FABRIC_DRAIN, /* the peer is gone, bursts get what it had sent */
 	FABRIC_DOWN,  /* for good */
@@ -37,6 +42,7 @@ struct meet_hello {
 	uint32_t magic;
 	uint32_t max_frame;
 	uint32_t in_place; /* 1: payload may be read where the sender has it */
+	uint32_t ring;     /* 1: rings of our own can be had */
 	char secret[24];
 };
 
@@ -44,6 +50,7 @@ struct meet_answer {
 	uint32_t magic;
 	uint32_t max_frame;
 	uint32_t in_place;
+	uint32_t ring; /* 1: these, their memory goes with the answer; else a memif: */
 	uint32_t memif_id;
 	char memif_secret[24];
 	char memif_socket[64];
@@ -57,6 +64,35 @@ struct relay {
 	bool heard; /* the memif's hello has come: it can stand our leaving */
 };
 
+/*
+ * What frames go by. In the interrupt thread with the gate's mutex held; what is said to have the
+ * guard has that as well.
+ */
+struct carrier {
+	const char *name;
+	/* The server's part: fills in its fields of the answer; *ret_passed, if it is not left -1,
+	 * goes with that and is closed then. -EAGAIN: not now, both ends start over; any other
+	 * error is the end of the link. */
+	int (*offer)(struct fabric_link *link, struct meet_answer *answer, int *ret_passed);
+	/* The client's. `passed`, or -1, is the caller's. -EAGAIN: as above. */
+	int (*take_up)(struct fabric_link *link, const struct meet_answer *answer, int passed);
+	/* Goes on with shaking hands, and of a memif after that. Negative when the peer is gone. */
+	int (*step)(struct fabric_link *link, struct fabric_pass *pass);
+	bool (*is_up)(const struct fabric_link *link);
+	/* From now on bursts see it. Guard held. */
+	void (*show)(struct fabric_link *link, struct burst_link *seen);
+	/* The peer is gone: what it has sent is for bursts, and no more than a ring of frames,
+	 * should it write on. Guard held. */
+	void (*drain)(struct fabric_link *link, struct burst_link *seen);
+	/* Removes it; no burst sees it. Also when there is none. False: not yet, call again in a
+	 * later turn of the interrupt thread. */
+	bool (*stop)(struct fabric_link *link, struct fabric_pass *pass);
+	/* Bursts can go on with it when the peer is gone. */
+	bool outlives_peer;
+};
+
+extern const struct carrier memif_carrier, ring_carrier;
+
 /* Under the gate's mutex, but for the first three, which never change. */
 struct fabric_link {
 	struct dpdk_port *port;
@@ -65,17 +101,23 @@ struct fabric_link {
 
 	TAILQ_ENTRY(fabric_link) next;
 	enum fabric_stage stage;
-	bool closing;       /* the owner has let go of it: `number` may be another link's now */
-	bool lost;          /* the meeting or the memif is broken: the peer is gone */
-	bool said_leaving;  /* closing: the peer knows */
-	bool peer_leaves;   /* it has said so: what it has sent is in the ring */
-	bool to_drain;      /* the peer is gone or leaves */
-	int error;          /* why this end cannot have the link: no memory */
-	int meet_fd;        /* server, until up: listens; else -1 */
-	int peer_fd;        /* to the peer, or -1 */
+	bool closing;      /* the owner has let go of it: `number` may be another link's now */
+	bool lost;         /* the meeting or the carrier is broken: the peer is gone */
+	bool said_leaving; /* closing: the peer knows */
+	bool peer_leaves;  /* it has said so: what it has sent is in the ring */
+	bool to_drain;     /* the peer is gone or leaves */
+	bool said_trying;  /* the log has that it starts over for want of a carrier */
+	int error;         /* why this end cannot have the link: no memory */
+	int meet_fd;       /* server, until up: listens; else -1 */
+	int peer_fd;       /* to the peer, or -1 */
+	struct in_place *in_place;     /* NULL: payload is always copied */
+	const struct carrier *carrier; /* NULL: not agreed on yet */
+	/* Of rings: */
+	struct ring_link *ring; /* NULL: none */
+	bool mapped;            /* client: has said MAPPED; server: has heard it */
+	/* Of a memif: */
 	struct relay relay; /* server */
 	uint16_t ethdev;    /* NO_ETHDEV: none */
-	struct in_place *in_place; /* NULL: payload is always copied */
 	uint32_t vdev_number;
 	uint32_t max_frame;   /* the smaller one of both ends */
 	uint64_t retry_ns;    /* not before; nor is a socket looked at */
@@ -112,12 +154,12 @@ int relay_step(struct relay *relay, const char *memif_socket);
 /* False: not yet, call again in a later turn of the interrupt thread. */
 bool relay_close(struct relay *relay);
 
-/* memif.c: gate's mutex held, guards not. */
+/* link.c: gate's mutex held, guards not. */
 int fabric_listen(struct fabric_link *link);
 void fabric_advance(struct fabric_link *link, struct fabric_pass *pass);
 /* Takes a link that is `closing` apart. False: not yet. */
 bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass);
-/* Puts a stash of what is in the ring in place of the memif. The guard and the mutex held. */
+/* The peer is gone: leaves to bursts what it has sent. The guard and the mutex held. */
 void fabric_drain(struct fabric_link *link, struct fabric_pass *pass);
 /* Takes the link's true state over into the port's table. The guard and the mutex held. */
 void fabric_publish(struct fabric_link *link);

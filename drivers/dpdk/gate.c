@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The gate keeps memif's control channel and bursts apart.
+ * The gate keeps the control of links and bursts apart.
  *
- * The memif PMD maps, unmaps and frees its rings in interrupt callbacks, whenever a peer connects,
- * goes or dies; a burst in that moment would touch memory that is gone. All interrupt callbacks run
- * in one thread of EAL. The gate is a callback there as well, on a descriptor that is always
- * readable, so it is called once in every turn of that thread's loop:
+ * It drives the links, and it is as it is for memif's sake: the memif PMD maps, unmaps and frees
+ * its rings in interrupt callbacks, whenever a peer connects, goes or dies; a burst in that moment
+ * would touch memory that is gone. All interrupt callbacks run in one thread of EAL. The gate is a
+ * callback there as well, on a descriptor that is always readable, so it is called once in every
+ * turn of that thread's loop:
  *
  *	gate called:  1. publish     states of links, and memory that both ends can read,
  *	                             into the tables of their ports; wishes of bursts out of them
@@ -29,6 +30,7 @@
  *    keeps its memory until a 1 has followed, that is until its owner has released the guard: the
  *    payload of the frames that it had in hand stays readable. Exports are made from what 1 copied
  *    out of the tables; their ids are freed by 1 alone.
+ *  - Rings of our own are made and removed in 3 too, by the same rules.
  *  - A table that names an ethdev is true as long as the guard is held: a memif can go only in a
  *    callback, and 1 follows any callback before the guards are released.
  *  - When 3 sees that a peer is gone or leaves, the memif is still mapped: no callback has run
@@ -474,6 +476,7 @@ void gate_link_close(struct port *base, uint16_t number)
 	port->fabric[number] = NULL;
 	in_place_hide(port, number);
 	burst_drop_stash(port, number);
+	burst_hide_ring(port, number);
 	burst_set_state(port, number, PORT_LINK_CLOSED);
 	pthread_mutex_lock(&gate.mutex);
 	link->closing = true;

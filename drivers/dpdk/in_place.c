@@ -39,6 +39,7 @@ enum message_type {
 	MESSAGE_WITHDRAW,
 	MESSAGE_GONE,
 	MESSAGE_LEAVING,
+	MESSAGE_MAPPED,
 };
 
 struct message {
@@ -271,9 +272,10 @@ bool in_place_destroy(struct in_place **ref)
 	return true;
 }
 
-/* Reads of the mapping must never fail: it is memory (not huge pages, of which there may be none
- * left), and nobody can cut it off. */
-static int check_memory(int fd, uint64_t size)
+/* Reads of the mapping must not fail: it is memory (not huge pages, of which there may be none
+ * left), and nobody can cut it off. Its owner can punch holes; they read as zeroes, for which the
+ * kernel takes new pages, and only a machine without any left has a signal for us. */
+int in_place_check_memory(int fd, uint64_t size)
 {
 	struct statfs fs;
 	struct stat st;
@@ -292,7 +294,7 @@ static int check_memory(int fd, uint64_t size)
 static int map(struct import *import, int fd, uint64_t size)
 {
 	void *addr;
-	int err = check_memory(fd, size);
+	int err = in_place_check_memory(fd, size);
 
 	if (err)
 		return err;
@@ -422,12 +424,22 @@ static int take_message(struct in_place *in_place, const struct message *message
 	return 0;
 }
 
+static void hear_mapped(struct fabric_link *link, struct fabric_pass *pass)
+{
+	if (link->mapped || !link->ring)
+		return;
+	link->mapped = true;
+	pass->publish = true;
+}
+
 /* An end that is closing the link itself has no use for the rest. */
 static int take_any(
 	struct fabric_link *link, const struct message *message, int fd, struct fabric_pass *pass)
 {
 	if (message->magic == MAGIC && message->type == MESSAGE_LEAVING)
 		link->peer_leaves = true;
+	else if (message->magic == MAGIC && message->type == MESSAGE_MAPPED)
+		hear_mapped(link, pass);
 	else if (!link->closing && !link->in_place)
 		return -EPROTO;
 	else if (!link->closing)
@@ -459,7 +471,12 @@ int in_place_say_leaving(struct fabric_link *link)
 	return say(link->peer_fd, MESSAGE_LEAVING, 0, NULL);
 }
 
-int in_place_hear_leaving(struct fabric_link *link, struct fabric_pass *pass)
+int in_place_say_mapped(struct fabric_link *link)
+{
+	return say(link->peer_fd, MESSAGE_MAPPED, 0, NULL);
+}
+
+int in_place_listen(struct fabric_link *link, struct fabric_pass *pass)
 {
 	return listen_to_peer(link, pass);
 }

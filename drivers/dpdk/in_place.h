@@ -7,8 +7,8 @@
  * an id, READY or REFUSED answers; WITHDRAW takes the id back, GONE answers, and the id is free
  * again. A refused export costs nothing but copies. The id CONTROL is a page of epochs: counters of
  * revocations, one for all flows with the same number modulo EPOCHS. A reference holds the epoch
- * that it was made in and is void as soon as the counter differs. LEAVING is about the link itself,
- * see fabric.h.
+ * that it was made in and is void as soon as the counter differs. LEAVING and MAPPED
+ * are about the link itself, see fabric.h and ring_link.c.
  *
  * Ids are a port's: one memory has the same id on all of its links.
  */
@@ -27,6 +27,8 @@ enum {
 	IN_PLACE_CONTROL = IN_PLACE_MAX, /* the id of the epochs */
 	IN_PLACE_IDS,
 	IN_PLACE_EPOCHS = 512,
+	IN_PLACE_HEADER = 128, /* of packets with longer ones the payload is copied */
+	IN_PLACE_FRAME = IN_PLACE_HEADER + 32, /* of a reference */
 };
 
 /* Memory of this process that the port sends from. Under the guard; `leaving` is the gate's to
@@ -108,10 +110,14 @@ void in_place_put_dropped(void);
 struct in_place *in_place_create(void);
 /* Negative when the peer is gone or talks nonsense. A link may have no `in_place`. */
 int in_place_step(struct fabric_link *link, struct fabric_pass *pass);
-/* For a link that is being closed: tells the peer, listens for the same. 0, -EAGAIN, or that the
- * peer is gone. */
+/* For a link that is being closed. 0, -EAGAIN, or that the peer is gone. */
 int in_place_say_leaving(struct fabric_link *link);
-int in_place_hear_leaving(struct fabric_link *link, struct fabric_pass *pass);
+/* Takes what the peer has said, and says nothing. As in_place_step. */
+int in_place_listen(struct fabric_link *link, struct fabric_pass *pass);
+/* The client has mapped the rings. 0, -EAGAIN, or that the peer is gone. */
+int in_place_say_mapped(struct fabric_link *link);
+/* Whether a descriptor from a peer is of memory whose pages nobody can take away: 0 or -EINVAL. */
+int in_place_check_memory(int fd, uint64_t size);
 /* False: not yet, bursts may see it until the next publish. */
 bool in_place_destroy(struct in_place **in_place);
 
@@ -120,6 +126,9 @@ bool in_place_can_send(
 	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet);
 struct rte_mbuf *in_place_build(
 	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet);
+/* The same as bytes: returns how many of IN_PLACE_FRAME there are. */
+uint32_t in_place_encode(struct in_place *in_place, const struct port_packet *packet,
+	uint8_t frame[static IN_PLACE_FRAME]);
 bool in_place_is_reference(const struct rte_mbuf *mbuf);
 /* False when the reference is void or wrong. */
 bool in_place_accept(struct dpdk_port *port, const struct in_place *in_place,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What the files of this driver share. A dpdk_port is either one ethdev (link 0) or the local
- * fabric (a memif ethdev a link); bursts see both as a table of links and a list of active ones.
+ * fabric (rings or a memif ethdev a link); bursts see both as a table of links and a list of active
+ * ones.
  *
  * The table is read and written under the port's guard only: by the owner of the engine in bursts,
  * and by the gate (gate.c) when links come and go.
@@ -29,6 +30,7 @@ enum {
 
 struct in_place;
 struct port_share;
+struct ring_link;
 struct burst_stash;
 
 /* One link as bursts see it. */
@@ -38,9 +40,13 @@ struct burst_link {
 	uint16_t batch;     /* packets to build for one tx burst: follows what the queue takes */
 	uint32_t max_frame; /* both ends take frames of this length */
 	struct in_place *in_place; /* NULL: all payload is copied */
-	/* When the peer is gone: what it had sent, then without an ethdev. The link is UP until
-	 * its owner has seen all of it. */
+	struct ring_link *ring;    /* instead of an ethdev, or NULL */
+	bool broken;               /* the peer has written nonsense into it: no more of it */
+	/* When the peer is gone, the link is UP until its owner has seen all that it had sent: of
+	 * an ethdev what was saved, then without the ethdev, of a ring at most so many frames. */
 	struct burst_stash *stash;
+	bool draining;
+	uint32_t left;
 	bool drained;
 };
 
@@ -117,6 +123,8 @@ uint16_t burst_tx(struct port *port, uint16_t link, const struct port_packet pac
 /* Changes a link's state and what rx_burst polls. Guard held. */
 void burst_set_state(struct dpdk_port *port, uint16_t link, enum port_link_state state);
 void burst_drop_stash(struct dpdk_port *port, uint16_t link);
+/* No burst sees the link's ring after this. Guard held. */
+void burst_hide_ring(struct dpdk_port *port, uint16_t link);
 
 /* mem.c: payload by reference. */
 struct port_mem {

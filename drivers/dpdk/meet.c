@@ -74,13 +74,26 @@ int meet_send(int fd, const void *message, size_t len)
 	return send(fd, message, len, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -EPIPE;
 }
 
+/* The kernel says first, and once, that the peer has hung up without hearing all (ECONNRESET); what
+ * it had said comes after that. */
+static ssize_t receive(int fd, struct msghdr *in)
+{
+	ssize_t n = recvmsg(fd, in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n < 0 && errno == ECONNRESET)
+		n = recvmsg(fd, in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	return n;
+}
+
 int meet_receive(int fd, void *message, size_t len)
 {
-	ssize_t n = recv(fd, message, len, MSG_TRUNC);
+	struct iovec part = { .iov_base = message, .iov_len = len };
+	struct msghdr in = { .msg_iov = &part, .msg_iovlen = 1 };
+	ssize_t n = receive(fd, &in);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return -EAGAIN;
-	return n == (ssize_t)len ? 0 : -EPIPE;
+	return n == (ssize_t)len && !(in.msg_flags & MSG_TRUNC) ? 0 : -EPIPE;
 }
 
 /* Also while there are messages left to read. */
@@ -168,7 +181,7 @@ int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed)
 		.msg_iovlen = 1,
 		.msg_control = &control,
 		.msg_controllen = sizeof(control) };
-	ssize_t n = recvmsg(fd, &in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = receive(fd, &in);
 	int passed;
 
 	if (n < 0)

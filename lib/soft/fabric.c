@@ -268,6 +268,9 @@ int soft_link_state(struct frl_device *base, uint16_t link)
 {
 	struct port *port = soft_device(base)->port;
 
+	/* The peer's end, if it is in this process, may wait for the place of one that has died
+	 * since ours was opened. */
+	forget_dead_links(soft_device(base));
 	switch (port->ops->link_state(port, link)) {
 	case PORT_LINK_CONNECTING: return -EAGAIN;
 	case PORT_LINK_UP: return 0;

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The life of one local link, a step at a time. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "drivers/dpdk/fabric.h"
+#include "drivers/dpdk/in_place.h"
+#include "lib/base/error.h"
+#include "lib/base/settings.h"
+
+enum {
+	MAGIC = 0x46524c33, /* "FRL3" */
+	ASK_NS = 1000 * 1000 * 1000,
+	SHAKE_NS = 2000 * 1000 * 1000,
+	RETRY_NS = 1000 * 1000,
+	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
+	LEAVE_NS = 100 * 1000 * 1000,
+	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
+};
+
+static void meeting_place(const struct fabric_link *link, char place[static 96])
+{
+	snprintf(place, 96, "ferrule-link/%s", link->request.name);
+}
+
+int fabric_listen(struct fabric_link *link)
+{
+	char place[96];
+
+	meeting_place(link, place);
+	link->meet_fd = meet_listen(place);
+	return link->meet_fd < 0 ? link->meet_fd : 0;
+}
+
+static void set_stage(struct fabric_link *link, enum fabric_stage stage, uint64_t deadline_ns)
+{
+	link->stage = stage;
+	link->deadline_ns = deadline_ns;
+}
+
+static bool stop_carrier(struct fabric_link *link, struct fabric_pass *pass)
+{
+	if (link->carrier && !link->carrier->stop(link, pass))
+		return false;
+	link->carrier = NULL;
+	return true;
+}
+
+/* Back to the start: the peer may come again. */
+static void start_over(struct fabric_link *link, struct fabric_pass *pass, uint64_t pause_ns)
+{
+	if (!stop_carrier(link, pass)) {
+		set_stage(link, FABRIC_SHAKE, pass->now_ns);
+		return;
+	}
+	in_place_destroy(&link->in_place);
+	meet_hang_up(&link->peer_fd);
+	link->lost = false;
+	link->peer_leaves = false;
+	link->retry_ns = pass->now_ns + pause_ns;
+	set_stage(link, FABRIC_MEET, UINT64_MAX);
+}
+
+static bool has_rings(void)
+{
+	return strcmp(settings_get()->local_link, "ring") == 0;
+}
+
+static void meet(struct fabric_link *link, struct fabric_pass *pass)
+{
+	struct meet_hello hello = {
+		.magic = MAGIC,
+		.max_frame = link->port->base.caps.max_frame,
+		.in_place = link->port->base.caps.in_place,
+		.ring = has_rings(),
+	};
+	bool server = link->request.server;
+	char place[96];
+	int fd;
+
+	if (pass->now_ns < link->retry_ns)
+		return;
+	meeting_place(link, place);
+	fd = server ? meet_accept(link->meet_fd) : meet_connect(place);
+	if (fd < 0) {
+		/* No server yet, and nothing tells when it comes; or no descriptors left. */
+		if (!server || fd != -EAGAIN)
+			link->retry_ns = pass->now_ns + RETRY_NS;
+		return;
+	}
+	link->peer_fd = fd;
+	set_stage(link, FABRIC_ASK, pass->now_ns + ASK_NS);
+	if (server)
+		return;
+	memcpy(hello.secret, link->request.secret, sizeof(hello.secret));
+	if (meet_send(fd, &hello, sizeof(hello)))
+		start_over(link, pass, RETRY_NS);
+}
+
+/* The ends have agreed on a carrier. Its first step is in the next turn, which comes at once. */
+static void shake(struct fabric_link *link, struct fabric_pass *pass)
+{
+	set_stage(link, FABRIC_SHAKE, pass->now_ns + SHAKE_NS);
+	pass->wake_ns = pass->now_ns;
+}
+
+/* Before the carrier is made: what the ends have agreed on. */
+static int agree(
+	struct fabric_link *link, uint32_t peer_max_frame, bool peer_in_place, bool peer_ring)
+{
+	if (peer_max_frame < LEAST_FRAME)
+		return -EPROTO;
+	link->carrier = peer_ring && has_rings() ? &ring_carrier : &memif_carrier;
+	link->max_frame = RTE_MIN(link->port->base.caps.max_frame, peer_max_frame);
+	if (!peer_in_place || !link->port->base.caps.in_place)
+		return 0;
+	link->in_place = in_place_create();
+	if (link->in_place)
+		return 0;
+	frl_log(FRL_LOG_ERROR, "no memory for the local link \"%s\"", link->request.name);
+	link->error = -ENOMEM;
+	return link->error;
+}
+
+/* The carrier cannot be had, at this end: for now (-EAGAIN) or for good. */
+static void complain(struct fabric_link *link, int err)
+{
+	if (err != -EAGAIN) {
+		frl_log(FRL_LOG_ERROR, "the local link \"%s\" gets no %s: %s", link->request.name,
+			link->carrier->name, frl_strerror(err));
+		link->error = err;
+	} else if (!link->said_trying) {
+		frl_log(FRL_LOG_WARNING,
+			"the local link \"%s\" gets no %s yet, and tries again; has the process "
+			"no descriptors left?",
+			link->request.name, link->carrier->name);
+		link->said_trying = true;
+	}
+}
+
+static int take_answer(struct fabric_link *link, const struct meet_answer *answer, int passed)
+{
+	int err;
+
+	if (answer->magic != MAGIC || (answer->ring == 1 && !has_rings()))
+		return -EPROTO;
+	err = agree(link, answer->max_frame, answer->in_place == 1, answer->ring == 1);
+	if (err)
+		return err;
+	err = link->carrier->take_up(link, answer, passed);
+	if (err)
+		complain(link, err);
+	return err;
+}
+
+static void ask_as_client(struct fabric_link *link, struct fabric_pass *pass)
+{
+	struct meet_answer answer;
+	int passed = -1;
+	int err = meet_receive_fd(link->peer_fd, &answer, sizeof(answer), &passed);
+
+	if (err == -EAGAIN && pass->now_ns < link->deadline_ns)
+		return;
+	if (!err)
+		err = take_answer(link, &answer, passed);
+	if (passed >= 0)
+		close(passed);
+	if (err)
+		start_over(link, pass, RETRY_AFTER_FAILURE_NS);
+	else
+		shake(link, pass);
+}
+
+static int answer_hello(struct fabric_link *link, const struct meet_hello *hello)
+{
+	struct meet_answer answer = {
+		.magic = MAGIC,
+		.max_frame = link->port->base.caps.max_frame,
+		.in_place = link->port->base.caps.in_place,
+	};
+	int passed = -1;
+	int err = agree(link, hello->max_frame, hello->in_place == 1, hello->ring == 1);
+
+	if (err)
+		return err;
+	answer.ring = link->carrier == &ring_carrier;
+	err = link->carrier->offer(link, &answer, &passed);
+	if (err)
+		complain(link, err);
+	if (!err)
+		err = meet_send_fd(link->peer_fd, &answer, sizeof(answer), passed);
+	if (passed >= 0)
+		close(passed);
+	return err;
+}
+
+static void ask_as_server(struct fabric_link *link, struct fabric_pass *pass)
+{
+	struct meet_hello hello;
+	int err = meet_receive(link->peer_fd, &hello, sizeof(hello));
+
+	if (err == -EAGAIN && pass->now_ns < link->deadline_ns)
+		return;
+	if (!err &&
+		(hello.magic != MAGIC ||
+			strncmp(hello.secret, link->request.secret, sizeof(hello.secret)))) {
+		frl_log(FRL_LOG_WARNING, "local link \"%s\": a peer with a wrong secret",
+			link->request.name);
+		err = -EACCES;
+	}
+	if (!err)
+		err = answer_hello(link, &hello);
+	if (err)
+		start_over(link, pass, 0);
+	else
+		shake(link, pass);
+}
+
+static void ask(struct fabric_link *link, struct fabric_pass *pass)
+{
+	/* The interrupt thread may hold events of descriptors that were closed in this turn: a new
+	 * socket with the same number must not get them. */
+	if (pass->stopped) {
+		pass->wake_ns = pass->now_ns;
+		return;
+	}
+	if (link->request.server)
+		ask_as_server(link, pass);
+	else
+		ask_as_client(link, pass);
+}
+
+static void handshake(struct fabric_link *link, struct fabric_pass *pass)
+{
+	int err = in_place_step(link, pass);
+
+	if (!err && link->carrier)
+		err = link->carrier->step(link, pass);
+	if (err >= 0 && pass->now_ns < link->deadline_ns && !meet_is_closed(link->peer_fd))
+		return;
+	/* A client may have said that it is up, have sent something and be gone again, all of it
+	 * since we listened. */
+	if (link->ring && !link->mapped)
+		in_place_listen(link, pass);
+	if (!link->ring || !link->mapped)
+		start_over(link, pass, RETRY_AFTER_FAILURE_NS);
+}
+
+static void hang_up(struct fabric_link *link)
+{
+	meet_hang_up(&link->peer_fd);
+	meet_hang_up(&link->meet_fd);
+}
+
+/* What the two ends have together goes; no burst sees it. False: not yet. */
+static bool part(struct fabric_link *link, struct fabric_pass *pass)
+{
+	if (!stop_carrier(link, pass))
+		return false;
+	hang_up(link);
+	return true;
+}
+
+static bool destroy(struct fabric_link *link, struct fabric_pass *pass)
+{
+	if (!in_place_destroy(&link->in_place)) {
+		pass->publish = true;
+		return false;
+	}
+	if (!part(link, pass))
+		return false;
+	set_stage(link, FABRIC_DOWN, UINT64_MAX);
+	return true;
+}
+
+void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
+{
+	switch (link->stage) {
+	case FABRIC_MEET: meet(link, pass); break;
+	case FABRIC_ASK: ask(link, pass); break;
+	case FABRIC_SHAKE: handshake(link, pass); break;
+	case FABRIC_UP:
+		/* The server's memif is up a message before the client's: keep passing on. */
+		link->lost = link->lost || meet_is_closed(link->peer_fd) ||
+			in_place_step(link, pass) < 0 || link->carrier->step(link, pass) < 0;
+		link->to_drain = link->lost || link->peer_leaves;
+		pass->drain = pass->drain || link->to_drain;
+		break;
+	case FABRIC_DRAIN:
+		if (link->carrier && link->carrier->outlives_peer)
+			hang_up(link);
+		else
+			part(link, pass);
+		break;
+	case FABRIC_DOWN: destroy(link, pass); break;
+	}
+	pass->publish = pass->publish || (link->error && link->stage != FABRIC_DOWN);
+	pass->shaking = pass->shaking ||
+		(link->stage == FABRIC_SHAKE && link->carrier == &memif_carrier);
+	pass->wake_ns = RTE_MIN(pass->wake_ns, link->deadline_ns);
+	if (link->retry_ns > pass->now_ns)
+		pass->wake_ns = RTE_MIN(pass->wake_ns, link->retry_ns);
+}
+
+static void go_down(struct fabric_link *link)
+{
+	struct burst_link *seen = &link->port->links[link->number];
+
+	set_stage(link, FABRIC_DOWN, UINT64_MAX);
+	burst_set_state(link->port, link->number, PORT_LINK_DOWN);
+	burst_drop_stash(link->port, link->number);
+	seen->ethdev = NO_ETHDEV;
+	burst_hide_ring(link->port, link->number);
+	in_place_hide(link->port, link->number);
+	if (link->in_place)
+		link->in_place->detached = true;
+}
+
+/* Before it is up bursts have not seen it, and the guard may not be held: its port may be new. */
+static bool is_over(const struct fabric_link *link, const struct burst_link *seen)
+{
+	if (link->stage == FABRIC_UP)
+		return seen->broken;
+	return link->stage == FABRIC_DRAIN && (seen->broken || seen->drained);
+}
+
+void fabric_publish(struct fabric_link *link)
+{
+	struct burst_link *seen = &link->port->links[link->number];
+	bool up;
+
+	/* Its owner has taken it out of the table: no burst sees its memory after this. */
+	if (link->closing && link->in_place)
+		link->in_place->detached = true;
+	if (link->closing || link->stage == FABRIC_DOWN)
+		return;
+	if (link->error || is_over(link, seen))
+		go_down(link);
+	/* Exports are not looked at any more: their ids are free. */
+	if (!link->carrier || link->stage == FABRIC_DRAIN)
+		return;
+	up = link->carrier->is_up(link);
+	if (link->stage == FABRIC_SHAKE && up) {
+		set_stage(link, FABRIC_UP, UINT64_MAX);
+		meet_hang_up(&link->meet_fd);
+		link->carrier->show(link, seen);
+		seen->drained = false;
+		seen->max_frame = link->max_frame;
+		seen->in_place = link->in_place;
+		if (link->in_place)
+			link->in_place->visible = true;
+		burst_set_state(link->port, link->number, PORT_LINK_UP);
+	} else if (link->stage == FABRIC_UP && !up) {
+		go_down(link);
+	}
+	if (link->in_place)
+		in_place_publish(link->port, link->in_place);
+}
+
+void fabric_drain(struct fabric_link *link, struct fabric_pass *pass)
+{
+	struct burst_link *seen = &link->port->links[link->number];
+
+	link->carrier->drain(link, seen);
+	link->to_drain = false;
+	set_stage(link, FABRIC_DRAIN, UINT64_MAX);
+	pass->publish = pass->publish || seen->drained;
+	pass->wake_ns = pass->now_ns;
+}
+
+/* Until the peer has what is in the ring, or will not have it. */
+static bool leave(struct fabric_link *link, struct fabric_pass *pass)
+{
+	int err;
+
+	if (link->stage != FABRIC_UP || link->lost || link->carrier->outlives_peer)
+		return true;
+	if (link->deadline_ns == UINT64_MAX)
+		link->deadline_ns = pass->now_ns + LEAVE_NS;
+	err = link->said_leaving ? 0 : in_place_say_leaving(link);
+	link->said_leaving = err == 0;
+	if (!err)
+		err = in_place_listen(link, pass);
+	if (!err)
+		err = link->carrier->step(link, pass);
+	if ((err && err != -EAGAIN) || link->peer_leaves || pass->now_ns >= link->deadline_ns ||
+		meet_is_closed(link->peer_fd)) {
+		link->lost = true;
+		return true;
+	}
+	pass->wake_ns = RTE_MIN(
+		pass->wake_ns, link->said_leaving ? link->deadline_ns : pass->now_ns + RETRY_NS);
+	return false;
+}
+
+bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass)
+{
+	return leave(link, pass) && destroy(link, pass);
+}

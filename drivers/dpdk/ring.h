@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rings in memory that two processes share: one for each direction, a producer and a consumer each.
+ * Pure data structure over the memory; ring_link.c makes links of it.
+ *
+ * A ring is a row of records, which begin at cache lines. A record is a word that says what it is,
+ * and behind it the frame. The word is written last and looked at first, so a frame of up to 60
+ * bytes crosses between the processors in one line. Before a record is shown, the word of the next
+ * one is zero: the consumer asks nothing but that. Where the consumer is the producer looks up only
+ * when it takes the ring to be full, and it is told only now and then.
+ *
+ * Most frames of a connection begin with the same 42 bytes (Ethernet, IPv4, UDP), so both ends keep
+ * some of these beginnings, and a frame that has one of them goes without.
+ *
+ * Nobody here trusts what the other end writes: it is read once, looked at in memory of one's own,
+ * and nonsense ends in -EPROTO.
+ */
+#ifndef FERRULE_DRIVERS_DPDK_RING_H
+#define FERRULE_DRIVERS_DPDK_RING_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	RING_LINE = 64,
+	RING_MAX_FRAME = 65535,
+	RING_BYTES = 256 << 10, /* where records begin; the last one may go on behind that */
+	RING_ROOM = RING_BYTES + RING_MAX_FRAME + 1 + 2 * RING_LINE,
+	RING_SHORT = 256,
+	RING_STEM = 42,  /* bytes of a beginning */
+	RING_STEMS = 16, /* beginnings, by a frame's length */
+};
+
+/* One direction, in shared memory. Pairs of lines, which processors fetch together. */
+struct ring_way {
+	alignas(2 * RING_LINE) _Atomic(uint32_t) taken; /* where the consumer says that it is */
+	alignas(2 * RING_LINE) uint8_t records[RING_ROOM];
+};
+
+struct ring_stem {
+	uint8_t bytes[RING_STEM];
+};
+
+/* The producer's end. One thread at a time. */
+struct ring_tx {
+	struct ring_way *way;
+	uint32_t at;    /* where the next record begins */
+	uint32_t taken; /* where the consumer was last seen */
+	uint32_t next;  /* the record that is being written: what follows it ... */
+	uint32_t word;  /* ... and its word */
+	struct ring_stem stems[RING_STEMS];
+};
+
+/* The consumer's. One thread at a time. */
+struct ring_rx {
+	struct ring_way *way;
+	uint32_t at;
+	uint32_t word;   /* of the record there, as it was read */
+	uint32_t untold; /* bytes that were taken, and the producer does not know it */
+	struct ring_stem stems[RING_STEMS];
+};
+
+/* Over zeroed memory. */
+void ring_tx_init(struct ring_tx *tx, struct ring_way *way);
+void ring_rx_init(struct ring_rx *rx, struct ring_way *way);
+
+/*
+ * Begins a frame of header_len + rest_len bytes, 1 to RING_MAX_FRAME. *ret_rest is where all of it
+ * but the header has to be written to, before ring_show(). -EAGAIN: the ring is full. -EPROTO: the
+ * consumer claims to be where nobody can be; nothing more can be sent. When it is 0, ring_show()
+ * must be next: what the header begins with is kept already.
+ */
+int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, uint32_t rest_len,
+	uint8_t **ret_rest);
+/* Hands it to the consumer. */
+void ring_show(struct ring_tx *tx);
+
+/*
+ * The length of the next frame, at most `max`, which is at least RING_STEM. -EAGAIN: there is none.
+ * -EPROTO: the producer has written nonsense, and nothing that comes after it can be had:
+ * ring_take() must not follow.
+ */
+int ring_look(struct ring_rx *rx, uint32_t max);
+/* After a length alone: copies the frame and goes on to the next. Of up to RING_SHORT bytes: writes
+ * up to RING_LINE - 1 bytes behind it. */
+void ring_take(struct ring_rx *rx, uint8_t *frame);
+
+/* ring_link.c: the memory. One end's view of both directions. */
+struct ring_link {
+	struct ring_tx tx;
+	struct ring_rx rx;
+	struct ring_memory *memory;
+};
+
+/* Memory for a link's rings; *ret_fd is for the other end, and the caller's to close. -EAGAIN:
+ * there is no descriptor to be had for now; -ENOMEM and the like. */
+int ring_link_make(struct ring_link **ret_link, int *ret_fd);
+/* At the other end. -EINVAL: the descriptor is not of such memory; otherwise as above. */
+int ring_link_join(int fd, struct ring_link **ret_link);
+void ring_link_destroy(struct ring_link *link);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Links of the local fabric, both ends in one process and a step at a time: what a client sends
+ * that comes and goes at once, ends without descriptors, and peers that say nonsense.
+ */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "drivers/dpdk/fabric.h"
+#include "drivers/dpdk/in_place.h"
+#include "drivers/dpdk/ring.h"
+
+enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c33 };
+
+struct side {
+	struct dpdk_port port;
+	struct fabric_link link;
+};
+
+static struct side server, client;
+static struct fabric_pass pass;
+static uint64_t now_ns;
+static struct rlimit files;
+
+static void open_side(struct side *side, bool is_server)
+{
+	memset(side, 0, sizeof(*side));
+	side->port.base.caps.max_frame = MAX_FRAME;
+	side->port.base.caps.in_place = true;
+	side->port.links[0].ethdev = NO_ETHDEV;
+	side->link = (struct fabric_link){
+		.port = &side->port,
+		.request.server = is_server,
+		.request.secret = "open sesame",
+		.meet_fd = -1,
+		.peer_fd = -1,
+		.relay = { .listen_fd = -1, .client_fd = -1, .memif_fd = -1 },
+		.ethdev = NO_ETHDEV,
+		.deadline_ns = UINT64_MAX,
+	};
+	snprintf(side->link.request.name, sizeof(side->link.request.name), "test_fabric-%ld",
+		(long)getpid());
+}
+
+static void set_up(void)
+{
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
+	now_ns = 1000 * 1000 * 1000;
+	open_side(&server, true);
+	open_side(&client, false);
+	ck_assert_int_eq(fabric_listen(&server.link), 0);
+}
+
+/* As when the owner lets go of it, and the gate comes. */
+static void close_side(struct side *side)
+{
+	side->link.closing = true;
+	fabric_publish(&side->link);
+	ck_assert(fabric_take_apart(&side->link, &pass));
+}
+
+static void tear_down(void)
+{
+	close_side(&client);
+	close_side(&server);
+}
+
+/* One step, in a turn of its own. */
+static void step(struct side *side)
+{
+	pass = (struct fabric_pass){ .now_ns = now_ns, .wake_ns = UINT64_MAX };
+	fabric_advance(&side->link, &pass);
+}
+
+/* Until the server has answered and the client has taken that up. */
+static void come_together(void)
+{
+	step(&client);
+	step(&server);
+	step(&server);
+	ck_assert_int_eq(server.link.stage, FABRIC_SHAKE);
+	ck_assert_uint_eq(pass.wake_ns, now_ns);
+	step(&client);
+	ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
+	ck_assert_uint_eq(pass.wake_ns, now_ns);
+}
+
+/* The client's end comes up, sends a frame and goes, in one go. */
+static void come_send_and_go(void)
+{
+	uint8_t frame[FRAME] = "the last words", *rest;
+
+	step(&client);
+	ck_assert(client.link.mapped);
+	fabric_publish(&client.link);
+	ck_assert_int_eq(client.link.stage, FABRIC_UP);
+	ck_assert_int_eq(ring_begin(&client.link.ring->tx, frame, FRAME, 0, &rest), 0);
+	ring_show(&client.link.ring->tx);
+	/* What it does not hear any more: the kernel then says so before all else. */
+	ck_assert_int_eq(in_place_say_leaving(&server.link), 0);
+	close_side(&client);
+}
+
+/* In the moment between a look at what has come and one at whether the peer is there. */
+static bool goes_between;
+
+bool __real_meet_is_closed(int fd);
+bool __wrap_meet_is_closed(int fd);
+bool __wrap_meet_is_closed(int fd)
+{
+	if (goes_between && fd == server.link.peer_fd) {
+		goes_between = false;
+		come_send_and_go();
+	}
+	return __real_meet_is_closed(fd);
+}
+
+START_TEST(client_that_is_gone)
+{
+	uint8_t frame[MAX_FRAME + RING_LINE];
+
+	come_together();
+	if (_i == 0)
+		come_send_and_go();
+	else
+		goes_between = true;
+	step(&server);
+	ck_assert(!goes_between);
+	fabric_publish(&server.link);
+	ck_assert_int_eq(server.link.stage, FABRIC_UP);
+	ck_assert_int_eq(server.port.links[0].state, PORT_LINK_UP);
+	step(&server);
+	ck_assert(server.link.to_drain);
+	fabric_drain(&server.link, &pass);
+	ck_assert(!server.port.links[0].drained);
+	ck_assert_int_eq(ring_look(&server.port.links[0].ring->rx, MAX_FRAME), FRAME);
+	ring_take(&server.port.links[0].ring->rx, frame);
+	ck_assert_str_eq((const char *)frame, "the last words");
+}
+END_TEST
+
+/* A client that goes without having come: the next one may. */
+START_TEST(client_that_never_came)
+{
+	come_together();
+	close_side(&client);
+	step(&server);
+	ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(server.link.error, 0);
+	open_side(&client, false);
+	now_ns += 1000 * 1000 * 1000;
+	come_together();
+}
+END_TEST
+
+static void allow_files(bool more)
+{
+	struct rlimit limit = files;
+	int next = dup(STDIN_FILENO);
+
+	if (!more)
+		limit.rlim_cur = (rlim_t)next;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	if (next >= 0)
+		close(next);
+}
+
+/* At either end: the link comes up when there are some again. */
+START_TEST(no_descriptors)
+{
+	server.port.base.caps.in_place = client.port.base.caps.in_place = false;
+	step(&client);
+	step(&server);
+	if (_i == 0) {
+		allow_files(false);
+		step(&server);
+		allow_files(true);
+		ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+	} else {
+		step(&server);
+		allow_files(false);
+	}
+	step(&client);
+	allow_files(true);
+	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	step(&server);
+	ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.error, 0);
+	ck_assert_int_eq(server.link.error, 0);
+	now_ns += 1000 * 1000 * 1000;
+	come_together();
+}
+END_TEST
+
+/* ---- peers that are not ours */
+
+/* Of a hello, and of an answer. */
+START_TEST(frames_too_short)
+{
+	struct meet_hello hello;
+	struct meet_answer answer = { .magic = MAGIC, .max_frame = RING_STEM, .ring = 1 };
+	struct ring_link *rings;
+	int fd, passed;
+
+	step(&client);
+	if (_i == 0) {
+		client.port.base.caps.max_frame = RING_STEM;
+		meet_hang_up(&client.link.peer_fd);
+		client.link.stage = FABRIC_MEET;
+		step(&server);
+		step(&server);
+		step(&client);
+		step(&server);
+		step(&server);
+		ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+		ck_assert_int_eq(server.link.error, 0);
+		return;
+	}
+	fd = meet_accept(server.link.meet_fd);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(meet_receive(fd, &hello, sizeof(hello)), 0);
+	ck_assert_int_eq(ring_link_make(&rings, &passed), 0);
+	ck_assert_int_eq(meet_send_fd(fd, &answer, sizeof(answer), passed), 0);
+	ring_link_destroy(rings);
+	close(passed);
+	step(&client);
+	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.error, 0);
+	close(fd);
+}
+END_TEST
+
+/* A descriptor of something else is no reason to give the link up. */
+START_TEST(wrong_descriptor)
+{
+	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME, .ring = 1 };
+	int zero = open("/dev/zero", O_RDWR | O_CLOEXEC), fd;
+
+	step(&client);
+	fd = meet_accept(server.link.meet_fd);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(meet_send_fd(fd, &answer, sizeof(answer), zero), 0);
+	step(&client);
+	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.error, 0);
+	close(fd);
+	close(zero);
+	now_ns += 1000 * 1000 * 1000;
+	come_together();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("fabric");
+	TCase *tcase = tcase_create("fabric");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_add_loop_test(tcase, client_that_is_gone, 0, 2);
+	tcase_add_test(tcase, client_that_never_came);
+	tcase_add_loop_test(tcase, no_descriptors, 0, 2);
+	tcase_add_loop_test(tcase, frames_too_short, 0, 2);
+	tcase_add_test(tcase, wrong_descriptor);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
