@@ -3,11 +3,12 @@
  * A port: where the software device's frames go out and come in. A driver fills one const ops
  * table; what differs between ports is data (struct port_caps), asked once after open.
  *
- * A port never looks at what is behind the Ethernet header and never keeps protocol state. One
- * thread at a time uses it: the owner of the engine, under the engine's guard (see struct
+ * A port keeps no protocol state, and looks at what is behind the Ethernet header only to hand
+ * frames over in fewer pieces (a kernel's or a NIC's offloads), or to let in what is the port's.
+ * One thread at a time uses it: the owner of the engine, under the engine's guard (see struct
  * port_guard). Only open and close are called without the guard held.
  *
- * One port may have several links (the local fabric: one memif link a peer). A NIC has one, link 0.
+ * One port may have several links (the local fabric: one link a peer). A NIC has one, link 0.
  */
 #ifndef FERRULE_DRIVERS_PORT_H
 #define FERRULE_DRIVERS_PORT_H
@@ -98,7 +99,7 @@ struct port_caps {
 	 * PORT_SPLIT bytes are at `data`. Only where has_far is set. */
 	bool has_far;
 	int far_gpu;
-	const char *kind; /* "memif", "net_af_packet", ...: for logs and tables */
+	const char *kind; /* "memif" (the local fabric), "net_af_packet", ...: for logs, tables */
 };
 
 /*

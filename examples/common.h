@@ -84,7 +84,8 @@ enum {
 
 #define DEVICE_HELP                                                                              \
 	"Device (default: the local fabric, which needs no NIC and no root):\n"                  \
-	"  --port DEVARGS      a DPDK port: 'net_af_packet0,iface=veth0', or a PCI address;\n"   \
+	"  --port DEVARGS      an Ethernet interface: packet:eth0; a DPDK port, as a PCI\n"      \
+	"                      address or 'net_af_packet0,iface=eth0';\n"                        \
 	"                      an RDMA NIC: verbs:mlx5_0 (ferrule-info lists them), or\n"        \
 	"                      verbs, the one that leads to the peer or to the job's host\n"     \
 	"  --ip ADDRESS/BITS   the port's own address, which the kernel must not use;\n"         \

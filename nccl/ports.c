@@ -93,8 +93,11 @@ static void describe_software(struct port_info *port)
 	const char *iface = strstr(port->port, "iface=");
 	char name[32] = "";
 
-	if (iface) {
+	if (strncmp(port->port, "packet:", strlen("packet:")) == 0)
+		iface = port->port + strlen("packet:");
+	else if (iface)
 		iface += strlen("iface=");
+	if (iface) {
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(iface, ", "), iface);
 		if (!port->speed_mbps)
 			port->speed_mbps = read_sysfs(name);

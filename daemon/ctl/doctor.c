@@ -39,12 +39,18 @@ static bool take_pci(const char *text, char pci[16])
 	return true;
 }
 
-/* "net_af_packet0,iface=eth0": the driver, and the kernel's interface. */
+/* "net_af_packet0,iface=eth0", "packet:eth0": the driver, and the kernel's interface. */
 static void take_virtual(const char *devargs, struct doctor_port *port)
 {
 	size_t length = strcspn(devargs, ",");
 	const char *interface = strstr(devargs, "iface=");
 
+	if (strncmp(devargs, "packet:", 7) == 0) {
+		strcpy(port->driver, "packet");
+		snprintf(port->interface, sizeof(port->interface), "%.*s",
+			(int)strcspn(devargs + 7, ","), devargs + 7);
+		return;
+	}
 	if (strncmp(devargs, "net_", 4) != 0)
 		return;
 	while (length > 4 && isdigit((unsigned char)devargs[length - 1]))

@@ -31,7 +31,7 @@ enum {
 struct doctor_port {
 	char fabric[DOCTOR_NAME];
 	char devargs[256];
-	char driver[DOCTOR_NAME];    /* "af_packet", "pci", ...; "": not known */
+	char driver[DOCTOR_NAME];    /* "af_packet", "packet", "pci", ...; "": not known */
 	char interface[DOCTOR_NAME]; /* of the kernel, or "" */
 	char pci[16];                /* "0000:17:00.0", or "" */
 	uint32_t path_mtu;           /* that the fabric wants; 0: what fits */

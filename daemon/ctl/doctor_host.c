@@ -234,9 +234,9 @@ void doctor_rights(struct doctor *doctor)
 	const char *line;
 	uint64_t effective;
 
-	if (!has_driver(doctor, "af_packet")) {
+	if (!has_driver(doctor, "af_packet") && !has_driver(doctor, "packet")) {
 		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
-			"no fabric uses net_af_packet");
+			"no fabric uses packet sockets");
 		return;
 	}
 	line = root_text(doctor, status, sizeof(status), "/proc/self/status")
@@ -250,13 +250,13 @@ void doctor_rights(struct doctor *doctor)
 	effective = strtoull(line + strlen("CapEff:"), NULL, 16);
 	if (effective >> CAP_NET_RAW_BIT & 1)
 		doctor_say(doctor, DOCTOR_OK, "packet sockets", NULL,
-			"this user has CAP_NET_RAW, which net_af_packet needs");
+			"this user has CAP_NET_RAW, which packet sockets need");
 	else
 		doctor_say(doctor, DOCTOR_WARN, "packet sockets",
 			"setcap cap_net_raw+ep PROGRAM, or AmbientCapabilities=CAP_NET_RAW of its "
 			"service",
 			"this user lacks CAP_NET_RAW: its programs cannot open ports of "
-			"net_af_packet");
+			"packet sockets");
 }
 
 void doctor_infiniband(struct doctor *doctor)

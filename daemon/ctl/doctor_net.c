@@ -58,6 +58,29 @@ static void check_mtu(struct doctor *doctor, const struct doctor_port *port)
 			port->interface, mtu, fits);
 }
 
+/* The kernel sees what a packet socket takes, as well. */
+static void check_forwarding(struct doctor *doctor, const struct doctor_port *port)
+{
+	static const char *const families[] = { "ipv4", "ipv6" };
+
+	if (strcmp(port->driver, "packet") != 0)
+		return;
+	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+		long long on = 0;
+
+		if (!root_number(doctor, &on, "/proc/sys/net/%s/conf/%s/forwarding", families[i],
+			    port->interface) ||
+			!on)
+			continue;
+		doctor_say(doctor, DOCTOR_WARN, "nic",
+			"have it drop them: a blackhole route, or nft's ingress hook "
+			"(docs/packet.md)",
+			"%s: the kernel forwards %s, the packets for the fabric's addresses "
+			"included",
+			port->interface, families[i]);
+	}
+}
+
 static void check_interface(struct doctor *doctor, const struct doctor_port *port)
 {
 	char state[32] = "unknown", driver[DOCTOR_NAME] = "no device driver";
@@ -91,6 +114,7 @@ static void check_interface(struct doctor *doctor, const struct doctor_port *por
 		doctor_say(doctor, DOCTOR_OK, "nic", NULL, "%s (%s): link %s%s", port->interface,
 			driver, state, rate);
 	check_mtu(doctor, port);
+	check_forwarding(doctor, port);
 }
 
 /* A PCI device must have a driver that DPDK can use: VFIO's or UIO's, or one that shares. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "drivers/dpdk/dpdk.h"
+#include "drivers/packet/packet.h"
 #include "drivers/raw/raw.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"
@@ -68,6 +69,21 @@ static int open_raw_port(struct soft_device *device, const struct frl_device_con
 	return raw_port_open(&port, &device->port);
 }
 
+static int open_packet_port(struct soft_device *device, const struct frl_device_config *config,
+	const struct gid_table *gids, const uint8_t mac[6])
+{
+	struct packet_port_config port = {
+		.text = config->port,
+		.gids = gids,
+		.max_payload = config->path_mtu ? config->path_mtu : WIRE_MAX_MTU,
+		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
+		.max_kept = config->held_frames,
+	};
+
+	memcpy(port.mac, mac, sizeof(port.mac));
+	return packet_port_open(&port, &device->port);
+}
+
 static int open_port(struct soft_device *device, const struct frl_device_config *config,
 	const struct gid_table *gids, const uint8_t mac[6])
 {
@@ -84,6 +100,8 @@ static int open_port(struct soft_device *device, const struct frl_device_config 
 
 	if (raw_is_port(config->port))
 		return open_raw_port(device, config, gids, mac);
+	if (packet_is_port(config->port))
+		return open_packet_port(device, config, gids, mac);
 	memcpy(port.mac, mac, sizeof(port.mac));
 	return dpdk_port_open(&port, &device->port);
 }

@@ -98,6 +98,8 @@ static const struct {
 } devargs_rows[] = {
 	{ "net_af_packet0,iface=roce0", "af_packet", "roce0", "" },
 	{ "net_af_packet12,blocksz=4096,iface=eth0.7,qpairs=1", "af_packet", "eth0.7", "" },
+	{ "packet:roce0", "packet", "roce0", "" },
+	{ "packet:eth0.7,gso=off", "packet", "eth0.7", "" },
 	{ "net_af_xdp,iface=ens1", "af_xdp", "ens1", "" },
 	{ "net_memif3,role=client", "memif", "", "" },
 	{ "0000:17:00.0", "pci", "", "0000:17:00.0" },
@@ -386,6 +388,18 @@ START_TEST(interfaces)
 }
 END_TEST
 
+START_TEST(forwards)
+{
+	put("/sys/class/net/roce0/operstate", "up\n");
+	put("/proc/sys/net/ipv4/conf/roce0/forwarding", _i ? "1\n" : "0\n");
+	doctor_add_port(&doctor, "f", _i == 2 ? "net_af_packet0,iface=roce0" : "packet:roce0");
+	doctor_nics(&doctor);
+	ck_assert_uint_eq(doctor.n_findings, _i == 1 ? 2 : 1);
+	if (_i == 1)
+		check_found(DOCTOR_WARN, "nic", "roce0: the kernel forwards ipv4");
+}
+END_TEST
+
 START_TEST(pci_devices)
 {
 	doctor_add_port(&doctor, "f", "0000:17:00.0");
@@ -495,6 +509,7 @@ int main(void)
 	tcase_add_test(tests, gpus_by_the_driver);
 	tcase_add_test(tests, too_many_gpus);
 	tcase_add_test(tests, interfaces);
+	tcase_add_loop_test(tests, forwards, 0, 3);
 	tcase_add_test(tests, pci_devices);
 	tcase_add_test(tests, numa_placement);
 	tcase_add_test(tests, gateways);

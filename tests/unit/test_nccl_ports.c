@@ -24,6 +24,7 @@ static const struct row {
 	{ "fabric:roce speed=25000;local", "roce local", "", 25000 },
 	{ "net_af_packet0,iface=none9 ip=10.1.1.1/24", "none9", "net_af_packet0,iface=none9",
 		10000 },
+	{ "packet:none9,gso=off ip=10.1.1.1/24", "none9", "packet:none9,gso=off", 10000 },
 	{ "net_a,iface=x9 ip=10.1.1.1/24 gateway=10.1.1.254;net_b,iface=x9 ip=10.1.1.2/24",
 		"x9 x9.1", "net_a,iface=x9", 10000 },
 	{ "0000:3b:00.0 ip=fd00::1/64 speed=100000", "0000:3b:00.0", "0000:3b:00.0", 100000 },

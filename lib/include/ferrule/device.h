@@ -48,14 +48,16 @@ struct frl_device_config {
 	 * then `port`, `ip` and `gateway` are NULL. NULL or "local": no lease; the next fields say
 	 * what it is. */
 	const char *fabric;
-	/* NULL: the local fabric (every process of this machine, no NIC, no root). A DPDK port:
-	 * devargs ("net_af_packet0,iface=veth0") or a PCI address. A NIC's queue for raw packets
+	/* NULL: the local fabric (every process of this machine, no NIC, no root). An Ethernet
+	 * interface of the kernel (docs/packet.md): "packet:eth0". A DPDK port: devargs
+	 * ("net_af_packet0,iface=veth0") or a PCI address. A NIC's queue for raw packets
 	 * (docs/raw.md): "raw:mlx5_0", "raw:mlx5_0/2,gpu=0,slots=4096". Hardware: "verbs:mlx5_0",
 	 * port 2 of a device "verbs:mlx5_0/2", the first that is usable "verbs";
 	 * frl_device_list() has the names. */
 	const char *port;
 	/*
-	 * DPDK and raw packets, required: the port's own addresses, none that the kernel uses:
+	 * Packets, raw packets and DPDK, required: the port's own addresses, none that the kernel
+	 * uses:
 	 * "10.1.1.1/24", "fd00::1/64", on VLAN 7 "10.1.7.1/24@7", several as
 	 * "10.1.1.1/24,fd00::1/64". They are GIDs 1, 2, ...; the first is the device's main
 	 * address.
@@ -125,7 +127,7 @@ FRL_API int frl_device_list(struct frl_device_info **ret_infos, size_t *ret_n);
 FRL_API void frl_device_list_free(struct frl_device_info *infos);
 
 struct frl_device_attr {
-	char port[64];    /* "memif", the devargs, or "verbs:mlx5_0" */
+	char port[64];    /* "memif": the local fabric; the devargs, or "verbs:mlx5_0" */
 	char fabric[64];  /* that it was leased on, or "" */
 	struct frl_ip ip; /* this device's main address: GID 1 */
 	uint8_t mac[6];

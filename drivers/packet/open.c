@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A port over a packet socket: opened, described, closed. */
+#include "drivers/packet/internal.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if_arp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+
+#ifndef PACKET_IGNORE_OUTGOING /* Linux 4.20 */
+#define PACKET_IGNORE_OUTGOING 23
+#endif
+
+enum {
+	ETH_P_EVERYTHING = 0x0003, /* ETH_P_ALL */
+	/* Frames that wait to be taken: the windows of several queue pairs. The kernel doubles it,
+	 * for what it needs itself. */
+	RECEIVE_BYTES = 8 << 20,
+	RECEIVE_LEAST = 2 << 20, /* about one window, of 256 packets of 4 KiB */
+	SEND_BYTES = 1 << 20,
+};
+
+struct port_mem {
+	char nothing; /* the kernel takes any memory */
+};
+
+static int mem_map(struct port *port, void *addr, size_t len, struct port_mem **ret_mem)
+{
+	*ret_mem = calloc(1, sizeof(**ret_mem));
+	return *ret_mem ? 0 : frl_fail(-ENOMEM, "no memory for a memory registration");
+}
+
+/* When tx_burst has returned, the kernel has its copy. */
+static bool mem_idle(struct port *port, const struct port_mem *mem)
+{
+	return true;
+}
+
+static void mem_unmap(struct port *port, struct port_mem *mem)
+{
+	free(mem);
+}
+
+static int ask(struct packet_port *port, unsigned long request, struct ifreq *ret_answer)
+{
+	memset(ret_answer, 0, sizeof(*ret_answer));
+	snprintf(ret_answer->ifr_name, sizeof(ret_answer->ifr_name), "%s", port->wanted.interface);
+	return ioctl(port->fd, request, ret_answer) ? -errno : 0;
+}
+
+/* The kernel's index of the interface that the socket is bound to; -1: it went away. */
+static int bound_to(const struct packet_port *port)
+{
+	struct sockaddr_ll address = { 0 };
+	socklen_t len = sizeof(address);
+
+	return getsockname(port->fd, (struct sockaddr *)&address, &len) ? -1 : address.sll_ifindex;
+}
+
+static int bind_to(struct packet_port *port, int ifindex)
+{
+	struct packet_mreq wish = { .mr_ifindex = ifindex, .mr_type = PACKET_MR_ALLMULTI };
+	struct sockaddr_ll address = {
+		.sll_family = AF_PACKET,
+		.sll_protocol = htons(ETH_P_EVERYTHING),
+		.sll_ifindex = ifindex,
+	};
+
+	/* IPv6 finds its neighbors by groups that the kernel is not in. */
+	if (setsockopt(port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wish, sizeof(wish)))
+		frl_log(FRL_LOG_WARNING,
+			"%s does not take all multicast (%s): IPv6 may not find it", port->name,
+			frl_strerror(-errno));
+	if (bind(port->fd, (const struct sockaddr *)&address, sizeof(address)))
+		return -errno;
+	port->ifindex = ifindex;
+	return 0;
+}
+
+static bool has_mac(struct packet_port *port, const uint8_t mac[6])
+{
+	struct ifreq answer;
+
+	return ask(port, SIOCGIFHWADDR, &answer) == 0 &&
+		answer.ifr_hwaddr.sa_family == ARPHRD_ETHER &&
+		memcmp(answer.ifr_hwaddr.sa_data, mac, 6) == 0;
+}
+
+/*
+ * An interface that was deleted, or moved out of this namespace, takes the socket's binding along.
+ * When one of the name is back it is bound again, with all else that the socket was told; only the
+ * MAC must be the one that the peers know.
+ */
+static bool is_attached(struct packet_port *port)
+{
+	struct ifreq answer;
+	int ifindex;
+
+	if (ask(port, SIOCGIFINDEX, &answer))
+		return false;
+	ifindex = answer.ifr_ifindex;
+	if (bound_to(port) == ifindex)
+		return true;
+	if (!has_mac(port, port->base.caps.mac)) {
+		if (port->foreign_ifindex != ifindex)
+			frl_log(FRL_LOG_WARNING,
+				"%s: another interface has that name now, with another MAC "
+				"address: give it the address of the one before, or open the "
+				"device again",
+				port->name);
+		port->foreign_ifindex = ifindex;
+		return false;
+	}
+	return bind_to(port, ifindex) == 0;
+}
+
+static bool is_running(struct packet_port *port)
+{
+	struct ifreq answer;
+
+	return ask(port, SIOCGIFFLAGS, &answer) == 0 && (answer.ifr_flags & IFF_UP) &&
+		(answer.ifr_flags & IFF_RUNNING);
+}
+
+static enum port_link_state link_state(struct port *base, uint16_t link)
+{
+	struct packet_port *port = (struct packet_port *)base;
+
+	if (link != 0)
+		return PORT_LINK_CLOSED;
+	return is_attached(port) && is_running(port) ? PORT_LINK_UP : PORT_LINK_DOWN;
+}
+
+static int no_link_open(struct port *base, const struct port_link_request *request)
+{
+	return frl_fail(-ENOTSUP, "%s has one link and opens no others",
+		((struct packet_port *)base)->name);
+}
+
+static void no_link_close(struct port *base, uint16_t link)
+{
+}
+
+/* What the kernel had no room for is told once. */
+static void stats(struct port *base, struct port_stats *ret_stats)
+{
+	struct packet_port *port = (struct packet_port *)base;
+	struct tpacket_stats kernel;
+	socklen_t len = sizeof(kernel);
+
+	if (!getsockopt(port->fd, SOL_PACKET, PACKET_STATISTICS, &kernel, &len))
+		port->dropped.rx_dropped += kernel.tp_drops;
+	*ret_stats = port->dropped;
+}
+
+static void close_port(struct port *base)
+{
+	struct packet_port *port = (struct packet_port *)base;
+
+	if (port->fd >= 0)
+		close(port->fd);
+	packet_rx_close(port);
+	free(port);
+}
+
+static const struct port_ops packet_ops = {
+	.name = "packet socket",
+	.rx_burst = packet_rx_burst,
+	.rx_free = packet_rx_free,
+	.rx_memory = packet_rx_memory,
+	.rx_take = packet_rx_take,
+	.tx_burst = packet_tx_burst,
+	.mem_map = mem_map,
+	.mem_idle = mem_idle,
+	.mem_unmap = mem_unmap,
+	.link_open = no_link_open,
+	.link_close = no_link_close,
+	.link_state = link_state,
+	.stats = stats,
+	.close = close_port,
+};
+
+/* ---- opened */
+
+static int fail(const struct packet_port *port, int err, const char *what)
+{
+	return frl_fail(err, "%s: %s: %s", port->name, what, frl_strerror(err));
+}
+
+/* Its index, MAC, and the longest payload that its MTU carries. */
+static int look_at(struct packet_port *port, const struct packet_port_config *config)
+{
+	static const uint8_t any[6];
+	struct port_caps *caps = &port->base.caps;
+	struct ifreq answer;
+	uint32_t mtu, most;
+	int rc = interface_mtu(port->wanted.interface, &mtu);
+
+	if (rc)
+		return rc;
+	rc = ask(port, SIOCGIFINDEX, &answer);
+	if (rc)
+		return fail(port, rc, "cannot find the interface");
+	port->ifindex = answer.ifr_ifindex;
+	rc = ask(port, SIOCGIFHWADDR, &answer);
+	if (rc)
+		return fail(port, rc, "cannot find its MAC address");
+	if (answer.ifr_hwaddr.sa_family != ARPHRD_ETHER)
+		return frl_fail(-ENODEV, "%s is no Ethernet interface", port->wanted.interface);
+	memcpy(caps->mac, answer.ifr_hwaddr.sa_data, sizeof(caps->mac));
+	if (memcmp(config->mac, any, sizeof(any)) != 0 &&
+		memcmp(config->mac, caps->mac, sizeof(any)) != 0)
+		return frl_fail(-ENOTSUP,
+			"%s does not take the MAC address of its lease: it has the interface's; "
+			"leave the MAC addresses out of the fabric's configuration, or give this "
+			"port its own",
+			port->name);
+	port->max_payload = config->max_payload;
+	while (port->max_payload > config->min_payload && port->max_payload + MTU_OVERHEAD > mtu)
+		port->max_payload /= 2;
+	rc = interface_check_mtu(port->wanted.interface, mtu, port->max_payload);
+	if (rc)
+		return rc;
+	most = port->max_payload + MTU_OVERHEAD;
+	caps->max_frame = (mtu < most ? mtu : most) + ETH_HEADER;
+	caps->kind = "packet";
+	caps->max_held = PACKET_SLOTS / 4;
+	caps->max_kept = config->max_kept;
+	return 0;
+}
+
+/* Beyond what the system allows everybody, where this process may. */
+static void set_room(struct packet_port *port)
+{
+	int bytes = RECEIVE_BYTES, room = 0;
+	socklen_t len = sizeof(room);
+
+	if (setsockopt(port->fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)))
+		(void)setsockopt(port->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+	if (!getsockopt(port->fd, SOL_SOCKET, SO_RCVBUF, &room, &len) && room < RECEIVE_LEAST)
+		frl_log(FRL_LOG_WARNING,
+			"%s: only %d KiB of frames can wait to be taken, and what is beyond is "
+			"lost: `sysctl net.core.rmem_max=%d`, or the capability CAP_NET_ADMIN",
+			port->name, room / 1024, RECEIVE_BYTES);
+	bytes = SEND_BYTES;
+	if (setsockopt(port->fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)))
+		(void)setsockopt(port->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+static int set_up_socket(struct packet_port *port, const struct gid_table *gids)
+{
+	int on = 1, rc = packet_filter(port->fd, gids, port->base.caps.mac);
+
+	if (rc)
+		return fail(port, rc, "the kernel does not take the filter");
+	if (setsockopt(port->fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on)) ||
+		setsockopt(port->fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof(on)))
+		return fail(port, -errno, "the packet socket does not tell enough of its frames");
+	/* Of an older kernel those that are sent come back as well, and are not for this port. */
+	(void)setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on));
+	set_room(port);
+	/* Of no protocol until now: nothing came before the filter was there. */
+	rc = bind_to(port, port->ifindex);
+	return rc ? fail(port, rc, "cannot use the interface") : 0;
+}
+
+static int start(struct packet_port *port, const struct packet_port_config *config)
+{
+	int rc = interface_check_raw_socket(port->wanted.interface);
+
+	if (rc)
+		return rc;
+	port->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (port->fd < 0)
+		return fail(port, -errno, "cannot open a packet socket");
+	rc = look_at(port, config);
+	if (!rc)
+		rc = packet_rx_open(port);
+	if (!rc)
+		rc = set_up_socket(port, config->gids);
+	if (!rc && !is_running(port))
+		frl_log(FRL_LOG_WARNING, "%s is down: `ip link set %s up`", port->wanted.interface,
+			port->wanted.interface);
+	return rc;
+}
+
+int packet_port_open(const struct packet_port_config *config, struct port **ret_port)
+{
+	struct packet_wanted wanted;
+	struct packet_port *port;
+	int rc = packet_parse(config->text, &wanted);
+
+	if (rc)
+		return rc;
+	port = calloc(1, sizeof(*port));
+	if (!port)
+		return frl_fail(-ENOMEM, "no memory for a port");
+	port->base.ops = &packet_ops;
+	port->wanted = wanted;
+	port->joins = !wanted.no_gso;
+	port->fd = -1;
+	snprintf(port->name, sizeof(port->name), "packet:%s", wanted.interface);
+	rc = start(port, config);
+	if (rc) {
+		char why[ERROR_TEXT_MAX];
+
+		error_save(why);
+		close_port(&port->base);
+		error_restore(why);
+		return rc;
+	}
+	*ret_port = &port->base;
+	return 0;
+}

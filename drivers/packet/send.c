@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Packets out: as few frames as they can be joined to, all by one call of the kernel, which has
+ * copied everything when it returns. Guard held.
+ */
+#include "drivers/packet/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "lib/base/error.h"
+
+enum {
+	BTH_LEN = 12,
+	BTH_PSN_AT = 8,
+	OPCODE_SERVICE_SHIFT = 5,
+	SERVICE_RC = 0,
+};
+
+/* Frames that are being put together. */
+struct batch {
+	unsigned n_frames;
+	unsigned n_pieces;
+	unsigned n_between;
+};
+
+static void add(struct packet_port *port, struct batch *batch, const void *addr, size_t len)
+{
+	if (len == 0)
+		return;
+	port->tx_pieces[batch->n_pieces++] = (struct iovec){ (void *)(uintptr_t)addr, len };
+}
+
+static void add_payload(
+	struct packet_port *port, struct batch *batch, const struct port_packet *packet)
+{
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		add(port, batch, packet->pieces[i].addr, packet->pieces[i].len);
+}
+
+/* At most so many of tx_pieces a packet takes: its headers, pieces, and what is between it and the
+ * next one. */
+static unsigned pieces_of(const struct port_packet *packet)
+{
+	return packet->n_pieces + 3u;
+}
+
+static uint32_t total_len(const struct packet_layout *layout, uint32_t body)
+{
+	return layout->body - layout->l3 + body;
+}
+
+/* The trailer of packet k, with the ICRC that it has under the identification which the kernel
+ * gives the packet. */
+static void put_trailer(struct packet_port *port, const struct packet_train *train,
+	const struct port_packet packets[], unsigned k, uint8_t *out)
+{
+	const struct port_packet *packet = &packets[k];
+	const uint8_t *ids[] = { packets[0].header + train->layout.l3 + 4,
+		packet->header + train->layout.l3 + 4 };
+	uint16_t change = (uint16_t)((get_be16(ids[0]) + k) ^ get_be16(ids[1]));
+	uint8_t *icrc = out + packet->trailer_len - PACKET_ICRC_LEN;
+	uint32_t body = get_be16(packet->header + train->layout.udp + 4) - 8u;
+
+	memcpy(out, packet->trailer, packet->trailer_len);
+	/* Shorter: there is none. */
+	if (!train->layout.ipv4 || !change || packet->trailer_len < PACKET_ICRC_LEN)
+		return;
+	put_le32(icrc,
+		get_le32(icrc) ^
+			packet_icrc_change(&port->power, change,
+				total_len(&train->layout, body) - 6 - PACKET_ICRC_LEN));
+}
+
+/* Of each packet what is behind UDP's header, the first one's headers in front. */
+static void add_train(struct packet_port *port, struct batch *batch,
+	const struct packet_train *train, const struct port_packet packets[],
+	struct packet_tx_frame *tx)
+{
+	uint8_t headers = train->layout.body;
+	struct virtio_net_hdr vnet;
+
+	packet_train_headers(train, &packets[0], tx->headers, &vnet);
+	memcpy(tx->vnet, &vnet, PACKET_VNET_LEN);
+	add(port, batch, tx->headers, headers);
+	add(port, batch, packets[0].header + headers, packets[0].header_len - headers);
+	for (unsigned k = 0; k < train->n; k++) {
+		uint8_t *between = port->between[batch->n_between++];
+		size_t len = packets[k].trailer_len;
+
+		add_payload(port, batch, &packets[k]);
+		put_trailer(port, train, packets, k, between);
+		if (k + 1u < train->n) {
+			const struct port_packet *next = &packets[k + 1];
+
+			memcpy(between + len, next->header + headers, next->header_len - headers);
+			len += next->header_len - headers;
+		}
+		add(port, batch, between, len);
+	}
+}
+
+static void add_single(
+	struct packet_port *port, struct batch *batch, const struct port_packet *packet)
+{
+	add(port, batch, packet->header, packet->header_len);
+	add_payload(port, batch, packet);
+	add(port, batch, packet->trailer, packet->trailer_len);
+}
+
+/* The next frame: of the first of `n` packets, or of more. Returns how many. */
+static uint16_t add_frame(struct packet_port *port, struct batch *batch,
+	const struct port_packet packets[], uint16_t n)
+{
+	struct packet_tx_frame *tx = &port->tx[batch->n_frames];
+	struct msghdr *message = &port->tx_messages[batch->n_frames].msg_hdr;
+	struct iovec *first = &port->tx_pieces[batch->n_pieces];
+	struct packet_train train = { .n = 1 };
+
+	if (port->joins && n > 1)
+		packet_join(packets, n, &train);
+	batch->n_frames++;
+	memset(tx->vnet, 0, sizeof(tx->vnet));
+	add(port, batch, tx->vnet, sizeof(tx->vnet));
+	if (train.n > 1)
+		add_train(port, batch, &train, packets, tx);
+	else
+		add_single(port, batch, packets);
+	tx->n = train.n;
+	*message = (struct msghdr){
+		.msg_iov = first,
+		.msg_iovlen = (size_t)(&port->tx_pieces[batch->n_pieces] - first),
+	};
+	return train.n;
+}
+
+/* As many packets as there is room to describe. */
+static uint16_t fitting(const struct port_packet packets[], uint16_t n)
+{
+	unsigned pieces = 0;
+	uint16_t fit = 0;
+
+	if (n > PACKET_TX_FRAMES)
+		n = PACKET_TX_FRAMES;
+	while (fit < n && pieces + pieces_of(&packets[fit]) + 1 <= PACKET_TX_PIECES)
+		pieces += pieces_of(&packets[fit++]) + 1;
+	return fit;
+}
+
+static uint16_t swallow(struct packet_port *port, uint16_t n)
+{
+	port->dropped.tx_dropped += n;
+	return n;
+}
+
+/* ---- what the kernel did not take */
+
+/*
+ * Whether a frame that the kernel says it threw away may be offered again. Where it cuts it first,
+ * part of it may have gone out: of a reliable connection that is seen, of others they would come
+ * twice.
+ */
+static bool is_repeatable(const struct packet_tx_frame *tx, const struct port_packet *head)
+{
+	struct packet_layout layout;
+
+	return tx->n == 1 ||
+		(packet_look(head->header, head->header_len, &layout) &&
+			head->header_len > layout.body &&
+			head->header[layout.body] >> OPCODE_SERVICE_SHIFT == SERVICE_RC);
+}
+
+static uint32_t psn_of(const struct port_packet *packet)
+{
+	struct packet_layout layout;
+
+	if (!packet_look(packet->header, packet->header_len, &layout) ||
+		packet->header_len < layout.body + BTH_LEN)
+		return 0;
+	return get_be32(packet->header + layout.body + BTH_PSN_AT) & 0xffffff;
+}
+
+/* A queue was full, or a filter said no; the same again may say yes. */
+static bool is_lost(struct packet_port *port, const struct port_packet *head)
+{
+	struct packet_refusals *refusals = &port->refusals;
+	uint32_t psn = psn_of(head);
+
+	/* Of one that was withdrawn since the count is of no use. */
+	if (refusals->flow != head->flow || refusals->psn != psn)
+		*refusals = (struct packet_refusals){ .flow = head->flow, .psn = psn };
+	if (++refusals->n < PACKET_REFUSALS_MAX && is_repeatable(&port->tx[0], head))
+		return false;
+	refusals->n = 0;
+	return true;
+}
+
+/* The kernel did not take the first frame, of `n` packets: how many of them are done with. */
+static uint16_t refused(
+	struct packet_port *port, int err, const struct port_packet *head, uint16_t n)
+{
+	switch (err) {
+	case EAGAIN:
+	case EINTR:
+	case ENETDOWN:
+		/* No room; or the interface is down, and may come up again. */
+		return 0;
+	case ENOBUFS:
+	case ENOMEM: return is_lost(port, head) ? swallow(port, n) : 0;
+	case EINVAL:
+		if (n > 1) {
+			frl_log(FRL_LOG_INFO,
+				"%s: this kernel does not cut frames into packets of UDP (it "
+				"should be Linux 6.2 or later): each packet goes on its own",
+				port->name);
+			port->joins = false;
+			return 0;
+		}
+		return swallow(port, n);
+	default: return swallow(port, n); /* of ENXIO: the interface is gone */
+	}
+}
+
+/* A batch: of so many of the first packets as go out by one call. How many of `n` are done with;
+ * *ret_whole: all of the batch, so that there may be another. */
+static uint16_t send_batch(
+	struct packet_port *port, const struct port_packet packets[], uint16_t n, bool *ret_whole)
+{
+	struct batch batch = { 0 };
+	uint16_t at = 0, taken = 0;
+	int sent;
+
+	while (at < n) {
+		struct batch before = batch;
+		uint16_t joined = add_frame(port, &batch, packets + at, n - at);
+
+		/* The kernel tells only why it did not take the first frame of a batch. Of one that
+		 * must not be offered again, that has to be known. */
+		if (at > 0 && !is_repeatable(&port->tx[before.n_frames], &packets[at])) {
+			batch = before;
+			break;
+		}
+		at += joined;
+	}
+	sent = sendmmsg(port->fd, port->tx_messages, batch.n_frames, MSG_DONTWAIT);
+	/* It may be an error that a call to receive has left in the socket: then it is gone now. */
+	if (sent < 0 && errno == EINVAL)
+		sent = sendmmsg(port->fd, port->tx_messages, batch.n_frames, MSG_DONTWAIT);
+	*ret_whole = sent == (int)batch.n_frames;
+	if (sent <= 0)
+		return refused(port, sent ? errno : EAGAIN, &packets[0], port->tx[0].n);
+	port->refusals.n = 0;
+	for (int i = 0; i < sent; i++)
+		taken += port->tx[i].n;
+	return taken;
+}
+
+uint16_t packet_tx_burst(
+	struct port *base, uint16_t link, const struct port_packet packets[], uint16_t n)
+{
+	struct packet_port *port = (struct packet_port *)base;
+	uint16_t fit = fitting(packets, n), taken = 0;
+	bool whole = true;
+
+	while (whole && taken < fit)
+		taken += send_batch(port, packets + taken, fit - taken, &whole);
+	return taken;
+}

@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Ports of packet sockets (packet:IFACE) over a veth pair between two network namespaces, each a
+# host with a control daemon. Frames of many packets pass whole there; then the kernel is made to
+# cut them, and what is on the wire is looked at; and such a port meets one of net_af_packet.
+#
+#	[ frlaPID: 10.9.1.1, 10.1.1.1 ] e0 ------ veth ------ e0 [ frlbPID: 10.9.1.2, 10.1.1.2 ]
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+command -v ip >/dev/null || skip "there is no ip command (package iproute2)"
+
+a=frla$$
+b=frlb$$
+
+remove_namespaces() {
+	ip netns del "$a" 2>/dev/null || true
+	ip netns del "$b" 2>/dev/null || true
+}
+at_exit+=(remove_namespaces)
+{ ip netns add "$a" && ip netns add "$b"; } 2>"$temp/netns" ||
+	skip "cannot make network namespaces: $(tr '\n' ' ' <"$temp/netns")"
+ip netns exec "$a" true 2>"$temp/netns" ||
+	skip "cannot run in a network namespace: $(tr '\n' ' ' <"$temp/netns")"
+ip link add e0 netns "$a" type veth peer name e0 netns "$b" 2>"$temp/netns" ||
+	skip "cannot make a veth pair: $(tr '\n' ' ' <"$temp/netns")"
+for i in 1 2; do
+	name=$a
+	[ "$i" -eq 1 ] || name=$b
+	ip -n "$name" link set lo up
+	ip -n "$name" addr add "10.9.1.$i/24" dev e0
+	ip -n "$name" link set e0 mtu 9000 up
+	printf 'host = "%s";\nlisten_address = "10.9.1.%s";\ninsecure = true;\n' "$name" "$i" \
+		>"$temp/$name.conf"
+	start_daemon "$temp/$name.sock" ip netns exec "$name" "$ferruled" \
+		--config "$temp/$name.conf"
+done
+
+# pingpong NAME PORT-IN-A IP-IN-A PORT-IN-B IP-IN-B OPTION...: a server in A, a client in B.
+pingpong() {
+	local name=$1 port=$2 ip=$3 status=0 other
+	shift 3
+	timeout -k 5 60 env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "$pingpong" --server \
+		--port "$port" --ip "$ip" >"$temp/$name-a.out" 2>&1 &
+	other=$!
+	started+=("$other")
+	port=$1 ip=$2
+	shift 2
+	timeout -k 5 60 env "FRL_CONTROL=$temp/$b.sock" ip netns exec "$b" "$pingpong" \
+		--connect 10.9.1.1 --port "$port" --ip "$ip" --verify "$@" \
+		>"$temp/$name-b.out" 2>&1 || status=$?
+	if [ "$status" -ne 0 ]; then
+		fail "$name: exit status $status"
+		kill "$other" 2>/dev/null || true
+	fi
+	status=0
+	wait "$other" || status=$?
+	started=()
+	[ "$status" -eq 0 ] || fail "$name: exit status $status of the server"
+	[ "$failures" -eq 0 ] || show "$temp/$name-a.out" "$temp/$name-b.out"
+}
+
+sizes=(--sizes '1,64,4097,100000,1048577' --iters 50)
+pingpong whole packet:e0 10.1.1.1/24 packet:e0 10.1.1.2/24 "${sizes[@]}"
+pingpong ipv6 packet:e0 fd00:1::1/64 packet:e0 fd00:1::2/64 "${sizes[@]}"
+pingpong tagged packet:e0 10.1.1.1/24@7 packet:e0 10.1.1.2/24@7 "${sizes[@]}"
+pingpong short packet:e0 10.1.1.1/24 packet:e0 10.1.1.2/24 --mtu 256 "${sizes[@]}"
+pingpong alone packet:e0,gso=off 10.1.1.1/24 packet:e0 10.1.1.2/24 "${sizes[@]}"
+# Over a veth it would get frames of 64 KiB, and checksums that nobody has finished.
+pingpong meets net_af_packet0,iface=e0 10.1.1.1/24 packet:e0,gso=off 10.1.1.2/24 "${sizes[@]}"
+
+# Payload that stays in packet buffers: the rows of a unit test, between two ports of one process.
+if [ -x "$bin/../tests/test_api_fragments" ]; then
+	ip link add e1 netns "$a" type veth peer name e2 netns "$a"
+	for e in e1 e2; do
+		ip -n "$a" link set "$e" mtu 9000 up
+	done
+	FRL_TEST_ENDS='packet:e1 packet:e2' FRL_CONTROL=off \
+		timeout -k 5 60 ip netns exec "$a" "$bin/../tests/test_api_fragments" \
+		>"$temp/fragments.out" 2>&1 || {
+		fail "payload in packet buffers"
+		show "$temp/fragments.out"
+	}
+fi
+
+# From here on no frame of more than one packet leaves: the kernel cuts it before.
+for name in "$a" "$b"; do
+	ip -n "$name" link set e0 gso_max_size 4096 2>"$temp/gso" ||
+		skip "cannot have frames cut: $(tr '\n' ' ' <"$temp/gso")"
+done
+
+# What was cut is what it should be: the ICRC covers the identification that the kernel counts up.
+capture() {
+	: >"$temp/capture.out"
+	ip netns exec "$a" python3 -c '
+import socket, struct, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+s.bind(("e0", 0))
+s.settimeout(30)
+with open(sys.argv[1], "wb") as f:
+	f.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+	print("ready", flush=True)
+	numbered = 0
+	while True:
+		frame = s.recv(65535)
+		if frame[6:12] == bytes.fromhex(sys.argv[2]):
+			if frame[12:14] == b"\x08\0" and frame[18:20] != b"\0\0":
+				numbered += 1
+				if numbered == 100:
+					print("numbered", flush=True)
+			f.write(struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame)
+			f.flush()
+' "$1" "$2" >"$temp/capture.out" 2>&1 &
+	capturing=$!
+	started+=("$capturing")
+	for _ in {1..100}; do
+		grep -q ready "$temp/capture.out" && return
+		sleep 0.1
+	done
+	fail "cannot capture"
+	show "$temp/capture.out"
+}
+if command -v python3 >/dev/null && [ -x "$bin/ferrule-pcap" ]; then
+	mac=$(ip netns exec "$b" cat /sys/class/net/e0/address | tr -d :)
+	capture "$temp/cut.pcap" "$mac"
+	pingpong cut packet:e0 10.1.1.1/24 packet:e0 10.1.1.2/24 --op write --test bandwidth \
+		--sizes 100000 --iters 20
+	kill "$capturing" 2>/dev/null || true
+	wait "$capturing" 2>/dev/null || true
+	"$bin/ferrule-pcap" "$temp/cut.pcap" >"$temp/cut.out" 2>&1 || fail "ferrule-pcap"
+	# 25 packets each: the first, those in its middle, and the last.
+	grep -Eq ' bad_icrc=0 .*RC_WRITE_MIDDLE=[0-9]{3,}' "$temp/cut.out" ||
+		fail "what the kernel cut is not what it should be"
+	# Or else nothing was joined, and nothing cut.
+	grep -q numbered "$temp/capture.out" ||
+		fail "no packet has an identification of the kernel's"
+	! grep -q truncated "$temp/cut.out" || fail "frames of more than one packet on the wire"
+	[ "$failures" -eq 0 ] || show "$temp/cut.out"
+else
+	echo "what is on the wire was not looked at: no python3, or ferrule-pcap is not built"
+fi
+! grep -l 'does not cut frames' "$temp"/*.out || fail "the kernel does not cut frames of UDP"
+finish
