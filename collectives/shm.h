@@ -7,8 +7,8 @@
  * Short ones are one exchange: a rank writes what it brings into a slot of its page, and reads the
  * slots of all others. In long ones a slot says where the rank's buffers are; each rank reduces its
  * part of the vector out of the buffers of all and into its own, and then the others copy it from
- * there. Buffers that frl_mem_alloc() gave are read where they are, others by way of rings in the
- * page.
+ * there; or few ranks each reduce all of it, see shm_flat.c. Buffers that frl_mem_alloc() gave are
+ * read where they are, others by way of rings in the page.
  *
  * A slot is written again when all have told that they are done with what it said. A long operation
  * is complete when all others are: they read the caller's memory.

@@ -24,7 +24,9 @@ struct shm_operation {
 	bool reduces;             /* this rank's part is made of what others send */
 	bool takes_parts;         /* of what others send, instead of what they have made */
 	bool rings_in, rings_out; /* others read this rank's buffers out of its rings */
-	bool overwrites; /* what it takes goes where others' parts lie until they are staged */
+	bool is_flat;             /* each rank reduces all of the vector: shm_flat.c */
+	uint32_t keeping; /* ranks of which all of what they send can be read until it is over */
+	bool overwrites;  /* what it takes goes where others' parts lie until they are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
 	struct {
@@ -74,6 +76,94 @@ static inline bool shm_scales_first(const struct run *run)
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
 /* They are all there. */
 void shm_short_take(struct shm *shm, const struct shm_operation *operation);
+
+/* ---- long ones */
+
+/* Elements of one part, or of a block of it. */
+struct shm_span {
+	size_t first, count;
+};
+
+static inline struct shm_span shm_block_of(
+	const struct shm_operation *operation, struct shm_span part, uint32_t round)
+{
+	size_t most = SHM_BLOCK / operation->elem_size, done = round * most;
+
+	if (done >= part.count)
+		return (struct shm_span){ part.first + part.count, 0 };
+	return (struct shm_span){ part.first + done,
+		part.count - done < most ? part.count - done : most };
+}
+
+static inline uint8_t *shm_at(
+	const struct shm_operation *operation, enum plan_buffer buffer, size_t element)
+{
+	return operation->run->base[buffer] + element * operation->elem_size;
+}
+
+static inline const uint8_t *shm_ring_of(
+	const struct shm *shm, uint32_t rank, uint32_t ring, uint32_t round)
+{
+	const struct shm_page *page = rank == shm->me ? shm->page : shm->peers[rank].page;
+
+	return page->rings + shm_ring_at(ring, round);
+}
+
+static inline struct shm_progress *shm_progress_of(
+	struct shm *shm, const struct shm_operation *operation)
+{
+	return &shm->page->progress[operation->number % SHM_SLOTS];
+}
+
+static inline void shm_tell(
+	_Atomic uint64_t *counter, const struct shm_operation *operation, uint32_t rounds)
+{
+	atomic_store_explicit(counter, SHM_AT(operation->number, rounds), memory_order_release);
+}
+
+static inline void shm_tell_staged(
+	struct shm *shm, struct shm_operation *operation, uint32_t rounds)
+{
+	operation->staged = rounds;
+	shm_tell(&shm_progress_of(shm, operation)->staged, operation, rounds);
+}
+
+static inline void shm_tell_made(struct shm *shm, struct shm_operation *operation, uint32_t rounds)
+{
+	operation->made = rounds;
+	shm_tell(&shm_progress_of(shm, operation)->made, operation, rounds);
+}
+
+/* How far another rank is, by the counter at that offset in its struct shm_progress. */
+static inline uint32_t shm_rounds_of(
+	const struct shm *shm, const struct shm_operation *operation, uint32_t rank, size_t counter)
+{
+	const struct shm_progress *progress =
+		&shm->peers[rank].page->progress[operation->number % SHM_SLOTS];
+	const uint8_t *at_counter = (const uint8_t *)progress + counter;
+
+	return shm_rounds((const _Atomic uint64_t *)(const void *)at_counter, operation->number);
+}
+
+#define SHM_ROUNDS_OF(shm, operation, rank, counter) \
+	shm_rounds_of(shm, operation, rank, offsetof(struct shm_progress, counter))
+
+/* Have all others come so far? */
+static inline bool shm_have_come(const struct shm *shm, const struct shm_operation *operation,
+	size_t counter, uint32_t rounds)
+{
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		if (rank != shm->me && shm_rounds_of(shm, operation, rank, counter) < rounds)
+			return false;
+	return true;
+}
+
+/* shm_flat.c. When all are there: whether each rank reduces all of it, not a part for all. */
+bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation);
+/* It does. */
+void shm_flat_begin(struct shm_operation *operation);
+/* Reduces a block, if there is one left. */
+bool shm_flat_make(struct shm *shm, struct shm_operation *operation);
 
 /* shm_long.c */
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);

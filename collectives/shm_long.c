@@ -9,7 +9,8 @@
  *	takes    a block of what each of the others has made, or sends to this rank.
  *
  * Whatever can go on does; nobody waits for the end of a round. Of a ring that has come round a
- * block is written again when all have read what it held.
+ * block is written again when all have read what it held. All-reduce is done otherwise where
+ * shm_flat.c suits.
  */
 #include <string.h>
 
@@ -23,11 +24,6 @@ enum {
 	PIECE = 8 << 10,  /* bytes: stays in the first-level cache while several are added */
 };
 
-/* Elements of one part, or of a block of it. */
-struct span {
-	size_t first, count;
-};
-
 /* ---- where things are */
 
 static bool is_in_chunks(const struct run *run)
@@ -36,61 +32,41 @@ static bool is_in_chunks(const struct run *run)
 }
 
 /* Part `part` in a send buffer. */
-static struct span sent_part(const struct shm *shm, const struct run *run, uint32_t part)
+static struct shm_span sent_part(const struct shm *shm, const struct run *run, uint32_t part)
 {
 	size_t count = run->count, first;
 
 	if (is_in_chunks(run)) {
 		first = plan_chunk(count, shm->ranks, part);
-		return (struct span){ first, plan_chunk(count, shm->ranks, part + 1) - first };
+		return (struct shm_span){ first, plan_chunk(count, shm->ranks, part + 1) - first };
 	}
 	if (run->coll == FRL_REDUCE_SCATTER || run->coll == FRL_ALLTOALL)
-		return (struct span){ part * count, count };
-	return (struct span){ 0, count };
+		return (struct shm_span){ part * count, count };
+	return (struct shm_span){ 0, count };
 }
 
 /* What rank `rank` has made, in the buffer that it has it in. */
-static struct span made_part(const struct shm *shm, const struct run *run, uint32_t rank)
+static struct shm_span made_part(const struct shm *shm, const struct run *run, uint32_t rank)
 {
 	if (is_in_chunks(run))
 		return sent_part(shm, run, rank);
-	return (struct span){ 0, run->count };
+	return (struct shm_span){ 0, run->count };
 }
 
 /* Where it goes in a receive buffer. */
-static struct span taken_part(const struct shm *shm, const struct run *run, uint32_t rank)
+static struct shm_span taken_part(const struct shm *shm, const struct run *run, uint32_t rank)
 {
 	size_t count = run->count;
 
 	if (is_in_chunks(run))
 		return sent_part(shm, run, rank);
-	return (struct span){ run->coll == FRL_BROADCAST ? 0 : rank * count, count };
-}
-
-static struct span block_of(const struct shm_operation *operation, struct span part, uint32_t round)
-{
-	size_t most = SHM_BLOCK / operation->elem_size, done = round * most;
-
-	if (done >= part.count)
-		return (struct span){ part.first + part.count, 0 };
-	return (struct span){ part.first + done,
-		part.count - done < most ? part.count - done : most };
+	return (struct shm_span){ run->coll == FRL_BROADCAST ? 0 : rank * count, count };
 }
 
 /* What others take of this rank lies there when it is made. */
 static enum plan_buffer out_buffer(const struct run *run)
 {
 	return run->coll == FRL_ALLREDUCE ? PLAN_RECV : PLAN_SEND;
-}
-
-static uint8_t *at(const struct shm_operation *operation, enum plan_buffer buffer, size_t element)
-{
-	return operation->run->base[buffer] + element * operation->elem_size;
-}
-
-static const uint8_t *ring_of(const struct shm *shm, uint32_t rank, uint32_t ring, uint32_t round)
-{
-	return shm->peers[rank].page->rings + shm_ring_at(ring, round);
 }
 
 /* ---- beginning */
@@ -105,30 +81,12 @@ static uint32_t count_rounds(const struct shm *shm, const struct shm_operation *
 	return (uint32_t)((longest + most - 1) / most);
 }
 
-static _Atomic uint64_t *staged_of(struct shm *shm, const struct shm_operation *operation)
-{
-	return &shm->page->progress[operation->number % SHM_SLOTS].staged;
-}
-
-static void tell(_Atomic uint64_t *counter, const struct shm_operation *operation, uint32_t rounds)
-{
-	atomic_store_explicit(counter, SHM_AT(operation->number, rounds), memory_order_release);
-}
-
-static void tell_made(struct shm *shm, struct shm_operation *operation, uint32_t rounds)
-{
-	operation->made = rounds;
-	tell(&shm->page->progress[operation->number % SHM_SLOTS].made, operation, rounds);
-}
-
 /* Nothing, unless what it brings can be read where it is. */
 static void begin_progress(struct shm *shm, struct shm_operation *operation)
 {
-	struct shm_progress *progress = &shm->page->progress[operation->number % SHM_SLOTS];
-
-	tell(&progress->staged, operation, 0);
-	tell(&progress->taken, operation, 0);
-	tell_made(
+	shm_tell_staged(shm, operation, operation->rings_in ? 0 : operation->rounds);
+	shm_tell(&shm_progress_of(shm, operation)->taken, operation, 0);
+	shm_tell_made(
 		shm, operation, operation->reduces || operation->rings_out ? 0 : operation->rounds);
 }
 
@@ -145,8 +103,8 @@ static bool is_where_it_goes(const struct shm *shm, const struct shm_operation *
 	const struct run *run = operation->run;
 
 	return run->bytes[PLAN_SEND] > 0 && run->bytes[PLAN_RECV] > 0 &&
-		at(operation, PLAN_SEND, sent_part(shm, run, shm->me).first) ==
-		at(operation, PLAN_RECV, taken_part(shm, run, shm->me).first);
+		shm_at(operation, PLAN_SEND, sent_part(shm, run, shm->me).first) ==
+		shm_at(operation, PLAN_RECV, taken_part(shm, run, shm->me).first);
 }
 
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
@@ -165,6 +123,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 		operation->sources = 0;
 	if (operation->reduces || is_in_place)
 		operation->sources &= ~mine;
+	slot->keeps_send = false;
 	memset(&slot->send, 0, sizeof(slot->send) + sizeof(slot->out));
 	operation->overwrites = operation->takes_parts && is_in_place;
 	if (operation->overwrites)
@@ -175,8 +134,10 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	if (has_out(shm, run))
 		operation->rings_out = !shm_export(
 			shm->page, run->base[out], run->bytes[out], &slot->out);
-	if (!operation->rings_in)
-		operation->staged = operation->rounds;
+	if (!operation->rings_in && run->base[PLAN_SEND] != run->base[PLAN_RECV]) {
+		slot->keeps_send = true;
+		operation->keeping = mine;
+	}
 	operation->is_read = has_out(shm, run) || operation->reduces || operation->takes_parts;
 	begin_progress(shm, operation);
 }
@@ -195,33 +156,17 @@ int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t ran
 			peer, &slot->send, run->bytes[PLAN_SEND], &operation->peer[rank].send);
 	if (!err && slot->out.export.id)
 		err = shm_find(peer, &slot->out, out_bytes, &operation->peer[rank].out);
-	return err ? comm_fail_reading(shm->comm, (int)rank, err) : 0;
+	if (err)
+		return comm_fail_reading(shm->comm, (int)rank, err);
+	if (slot->keeps_send && operation->peer[rank].send)
+		operation->keeping |= shm_bit(rank);
+	/* All ranks come to the same: they have seen the same slots. */
+	if (!operation->awaited && shm_flat_suits(shm, operation))
+		shm_flat_begin(operation);
+	return 0;
 }
 
 /* ---- how far the others are */
-
-static uint32_t rounds_of(
-	const struct shm *shm, const struct shm_operation *operation, uint32_t rank, size_t counter)
-{
-	const struct shm_progress *progress =
-		&shm->peers[rank].page->progress[operation->number % SHM_SLOTS];
-	const uint8_t *at_counter = (const uint8_t *)progress + counter;
-
-	return shm_rounds((const _Atomic uint64_t *)(const void *)at_counter, operation->number);
-}
-
-#define ROUNDS_OF(shm, operation, rank, counter) \
-	rounds_of(shm, operation, rank, offsetof(struct shm_progress, counter))
-
-/* Have all others come so far? */
-static bool have_come(const struct shm *shm, const struct shm_operation *operation, size_t counter,
-	uint32_t rounds)
-{
-	for (uint32_t rank = 0; rank < shm->ranks; rank++)
-		if (rank != shm->me && rounds_of(shm, operation, rank, counter) < rounds)
-			return false;
-	return true;
-}
 
 /* What was there before may be an earlier operation's, or an earlier round's. */
 static bool has_room(
@@ -232,7 +177,7 @@ static bool has_room(
 	if (shm->complete != operation->number)
 		return false;
 	return round < SHM_RING ||
-		have_come(shm, operation,
+		shm_have_come(shm, operation,
 			is_taken ? offsetof(struct shm_progress, taken)
 				 : offsetof(struct shm_progress, made),
 			round - SHM_RING + 1);
@@ -247,15 +192,15 @@ static bool stage(struct shm *shm, struct shm_operation *operation)
 	if (round == operation->rounds || !has_room(shm, operation, false, round))
 		return false;
 	for (uint32_t part = 0; part < shm->ranks; part++) {
-		struct span block = block_of(
+		struct shm_span block = shm_block_of(
 			operation, sent_part(shm, operation->run, part), round);
 
 		if (part != shm->me)
 			memcpy(shm->page->rings + shm_ring_at(part, round),
-				at(operation, PLAN_SEND, block.first),
+				shm_at(operation, PLAN_SEND, block.first),
 				block.count * operation->elem_size);
 	}
-	tell(staged_of(shm, operation), operation, ++operation->staged);
+	shm_tell_staged(shm, operation, round + 1);
 	return true;
 }
 
@@ -263,7 +208,7 @@ static bool has_inputs(const struct shm *shm, const struct shm_operation *operat
 {
 	for (uint32_t rank = 0; rank < shm->ranks; rank++)
 		if (rank != shm->me && !operation->peer[rank].send &&
-			ROUNDS_OF(shm, operation, rank, staged) <= operation->made)
+			SHM_ROUNDS_OF(shm, operation, rank, staged) <= operation->made)
 			return false;
 	return true;
 }
@@ -274,12 +219,12 @@ static const uint8_t *sent_by(const struct shm *shm, const struct shm_operation 
 {
 	const uint8_t *send = operation->peer[rank].send;
 
-	return send ? send + first * operation->elem_size : ring_of(shm, rank, shm->me, round);
+	return send ? send + first * operation->elem_size : shm_ring_of(shm, rank, shm->me, round);
 }
 
 /* Begins with what is this rank's own, which may lie where the result goes. */
 static void reduce_block(
-	struct shm *shm, struct shm_operation *operation, struct span from, uint8_t *target)
+	struct shm *shm, struct shm_operation *operation, struct shm_span from, uint8_t *target)
 {
 	const struct run *run = operation->run;
 	uint32_t size = operation->elem_size;
@@ -287,7 +232,7 @@ static void reduce_block(
 
 	for (size_t done = 0; done < from.count; done += piece) {
 		size_t count = from.count - done < piece ? from.count - done : piece;
-		const uint8_t *sum = at(operation, PLAN_SEND, from.first + done);
+		const uint8_t *sum = shm_at(operation, PLAN_SEND, from.first + done);
 		uint8_t *to = target + done * size;
 
 		for (uint32_t i = 1; i < shm->ranks; i++) {
@@ -308,19 +253,20 @@ static bool make(struct shm *shm, struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 	uint32_t round = operation->made;
-	struct span to = block_of(operation, made_part(shm, run, shm->me), round);
+	struct shm_span to = shm_block_of(operation, made_part(shm, run, shm->me), round);
 
 	if (round == operation->rounds || (operation->reduces && !has_inputs(shm, operation)) ||
 		(operation->rings_out && !has_room(shm, operation, true, round)))
 		return false;
 	if (operation->reduces)
 		reduce_block(shm, operation,
-			block_of(operation, sent_part(shm, run, shm->me), round),
-			at(operation, PLAN_RECV, to.first));
+			shm_block_of(operation, sent_part(shm, run, shm->me), round),
+			shm_at(operation, PLAN_RECV, to.first));
 	if (operation->rings_out)
 		memcpy(shm->page->rings + shm_ring_at(shm->ranks, round),
-			at(operation, out_buffer(run), to.first), to.count * operation->elem_size);
-	tell_made(shm, operation, round + 1);
+			shm_at(operation, out_buffer(run), to.first),
+			to.count * operation->elem_size);
+	shm_tell_made(shm, operation, round + 1);
 	return true;
 }
 
@@ -330,27 +276,29 @@ static const uint8_t *offered_by(
 {
 	const struct run *run = operation->run;
 	bool takes_parts = operation->takes_parts;
-	struct span part = takes_parts ? sent_part(shm, run, shm->me) : made_part(shm, run, rank);
-	size_t first = block_of(operation, part, round).first;
+	struct shm_span part = takes_parts ? sent_part(shm, run, shm->me)
+					   : made_part(shm, run, rank);
+	size_t first = shm_block_of(operation, part, round).first;
 	const uint8_t *there = takes_parts ? operation->peer[rank].send : operation->peer[rank].out;
 
 	if (rank == shm->me)
-		return at(operation, PLAN_SEND, first);
+		return shm_at(operation, PLAN_SEND, first);
 	if (takes_parts && there)
 		return there + first * operation->elem_size;
 	if (takes_parts)
-		return ROUNDS_OF(shm, operation, rank, staged) > round
-			? ring_of(shm, rank, shm->me, round)
+		return SHM_ROUNDS_OF(shm, operation, rank, staged) > round
+			? shm_ring_of(shm, rank, shm->me, round)
 			: NULL;
-	if (ROUNDS_OF(shm, operation, rank, made) <= round)
+	if (SHM_ROUNDS_OF(shm, operation, rank, made) <= round)
 		return NULL;
-	return there ? there + first * operation->elem_size : ring_of(shm, rank, shm->ranks, round);
+	return there ? there + first * operation->elem_size
+		     : shm_ring_of(shm, rank, shm->ranks, round);
 }
 
 static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t rank)
 {
 	uint32_t round = operation->peer[rank].taken;
-	struct span to = block_of(operation, taken_part(shm, operation->run, rank), round);
+	struct shm_span to = shm_block_of(operation, taken_part(shm, operation->run, rank), round);
 	const uint8_t *from;
 
 	if (round == operation->rounds || (operation->overwrites && operation->staged <= round))
@@ -359,10 +307,11 @@ static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t
 	if (!from)
 		return false;
 	if (operation->run->bytes[PLAN_RECV] < CACHED)
-		memcpy(at(operation, PLAN_RECV, to.first), from, to.count * operation->elem_size);
+		memcpy(shm_at(operation, PLAN_RECV, to.first), from,
+			to.count * operation->elem_size);
 	else
-		copy_past_cache(
-			at(operation, PLAN_RECV, to.first), from, to.count * operation->elem_size);
+		copy_past_cache(shm_at(operation, PLAN_RECV, to.first), from,
+			to.count * operation->elem_size);
 	operation->peer[rank].taken++;
 	return true;
 }
@@ -383,7 +332,7 @@ static bool take(struct shm *shm, struct shm_operation *operation)
 			least = operation->peer[rank].taken;
 	}
 	if (has_moved)
-		tell(&shm->page->progress[operation->number % SHM_SLOTS].taken, operation, least);
+		shm_tell(&shm_progress_of(shm, operation)->taken, operation, least);
 	return has_moved;
 }
 
@@ -397,19 +346,24 @@ bool shm_long_is_done(const struct shm_operation *operation)
 	return true;
 }
 
+/* Does something of each kind. */
+static bool do_some(struct shm *shm, struct shm_operation *operation)
+{
+	bool has_moved;
+
+	if (operation->is_flat)
+		return shm_flat_make(shm, operation);
+	has_moved = stage(shm, operation);
+	has_moved = make(shm, operation) || has_moved;
+	return take(shm, operation) || has_moved;
+}
+
 int shm_long_step(struct shm *shm, struct shm_operation *operation)
 {
 	int n = 0;
 
-	while (n < ROUNDS_ONCE) {
-		bool has_moved = stage(shm, operation);
-
-		has_moved = make(shm, operation) || has_moved;
-		has_moved = take(shm, operation) || has_moved;
-		if (!has_moved)
-			break;
+	while (n < ROUNDS_ONCE && do_some(shm, operation))
 		n++;
-	}
 	operation->run->request->moves += (uint32_t)n;
 	return n;
 }

@@ -52,6 +52,7 @@ struct shm_slot {
 			/* What others reduce, or take, of what this rank sends; and what they take
 			 * when it is made. */
 			struct shm_place send, out;
+			uint32_t keeps_send; /* all of that stays until it is over */
 		};
 	};
 };

@@ -199,20 +199,32 @@ static int complete_in_order(struct shm *shm)
 	return n;
 }
 
+/* What this rank waits for: another one that has not come yet, or still reads this one's buffers.
+ * Also true of a rank that waits for nothing of the kind. */
+static bool has_come(struct shm *shm)
+{
+	const struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
+	const struct shm_slot *slot;
+
+	if (shm->reading < shm->published && operation->awaited) {
+		slot = shm_slot_of(shm, (uint32_t)__builtin_ctz(operation->awaited), shm->reading);
+		return atomic_load_explicit(&slot->sequence, memory_order_relaxed) ==
+			shm->reading + 1;
+	}
+	return shm->complete == shm->reading || is_read_by_all(shm, shm->complete);
+}
+
 /* Something that comes within a microsecond is not worth a look at everything else. Unless there is
  * something else, or it did not come the last few times. */
 static void wait_a_moment(struct shm *shm)
 {
-	const struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
 	const struct frl_comm *comm = shm->comm;
-	const struct shm_slot *slot;
 
-	if (shm->reading == shm->published || !operation->awaited || comm->tuner.crowd > 1 ||
-		comm->active.first != comm->active.last || shm->in_vain >= VAIN_MOST)
+	if (comm->tuner.crowd > 1 || comm->active.first != comm->active.last ||
+		shm->in_vain >= VAIN_MOST)
 		return;
-	slot = shm_slot_of(shm, (uint32_t)__builtin_ctz(operation->awaited), shm->reading);
 	for (int i = 0; i < SPINS; i++) {
-		if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) == shm->reading + 1)
+		if (has_come(shm))
 			return;
 		backoff_relax();
 	}
