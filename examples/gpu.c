@@ -247,6 +247,8 @@ void gpu_stream_destroy(int gpu, void *stream)
 {
 	if (!stream || enter(gpu))
 		return;
+	/* Copies may be under way, of an operation that has failed: their memory goes next. */
+	cuda.cuStreamSynchronize(stream);
 	cuda.cuStreamDestroy(stream);
 	leave();
 }

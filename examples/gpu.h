@@ -53,6 +53,7 @@ int gpu_take(const struct gpu_memory *memory, size_t offset, size_t size);
 
 /* A CUstream of that GPU which waits for no other one. */
 int gpu_stream_create(int gpu, void **ret_stream);
+/* Waits for what is queued there. */
 void gpu_stream_destroy(int gpu, void *stream);
 /* Begins to copy all of it to the GPU, in the stream; `host` stays as it is until that is done. */
 int gpu_give_later(const struct gpu_memory *memory, void *stream);
