@@ -207,7 +207,7 @@ END_TEST
 
 static void run_by(struct rank *rank)
 {
-	static const size_t some[] = { 1, 7, 1018, 70001 };
+	static const size_t some[] = { 1, 7, 1018, SEGMENTS };
 	const char *algo = frl_algo_name(*(const enum frl_algo *)rank->job->arg);
 
 	expect(rank, tuner_init(&rank->comm->tuner, algo, 16384) == 0);
