@@ -10,6 +10,7 @@
  *	bench_memif crc              as copy, and a CRC-32 over each payload at both ends
  *	bench_memif packets          64-byte packets one way
  *
+ * Two numbers behind that are the processors of receiver and sender; the first two otherwise.
  * Unprivileged, without hugepages. Prints one line of JSON.
  */
 #include <rte_dev.h>
@@ -313,14 +314,16 @@ int main(int argc, char **argv)
 {
 	static const char *const tests[] = { "latency", "copy", "sum", "crc", "packets" };
 	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN), status = 0;
+	int receiver_cpu = argc == 4 ? atoi(argv[2]) : 0;
+	int sender_cpu = argc == 4 ? atoi(argv[3]) : 1 % cpus;
 	char socket[64];
 	bool known = false;
 	pid_t sender;
 
 	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-		known |= argc == 2 && strcmp(argv[1], tests[i]) == 0;
+		known |= (argc == 2 || argc == 4) && strcmp(argv[1], tests[i]) == 0;
 	if (!known) {
-		fprintf(stderr, "usage: bench_memif latency|copy|sum|crc|packets\n");
+		fprintf(stderr, "usage: bench_memif latency|copy|sum|crc|packets [CPU CPU]\n");
 		return 2;
 	}
 	snprintf(socket, sizeof(socket), "bench-memif-%ld", (long)getpid());
@@ -328,14 +331,14 @@ int main(int argc, char **argv)
 	if (sender == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		usleep(300000); /* the server listens first */
-		run(argv[1], false, 1 % cpus, socket);
+		run(argv[1], false, sender_cpu, socket);
 	}
 	if (sender < 0)
 		die("fork", errno);
 	pid_t receiver = fork();
 	if (receiver == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		run(argv[1], true, 0, socket);
+		run(argv[1], true, receiver_cpu, socket);
 	}
 	if (receiver < 0 || waitpid(receiver, &status, 0) < 0)
 		die("the receiver", errno);

@@ -5,7 +5,7 @@
  * back, mean over the iterations and over the ranks; bus bandwidth is 2(n-1)/n times size by time.
  * Results are checked before they are timed.
  *
- *	mpi_allreduce [--min BYTES] [--max BYTES]
+ *	mpi_allreduce [--min BYTES] [--max BYTES] [--factor N] [--in-place both|off]
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -100,7 +100,7 @@ static void print_block(size_t size, double seconds, long wrong)
 		wrong);
 }
 
-static void sweep(size_t min, size_t max)
+static void sweep(size_t min, size_t max, size_t factor, int last_place)
 {
 	float *send, *recv;
 	int rank;
@@ -112,14 +112,14 @@ static void sweep(size_t min, size_t max)
 	if (rank == 0)
 		printf("# size count type redop, then out of place and in place: time(us) "
 		       "algbw(GB/s) busbw(GB/s) #wrong\n");
-	for (size_t size = min; size <= max; size *= 2) {
+	for (size_t size = min; size <= max; size *= factor) {
 		int count = (int)(size / sizeof(float));
 
 		for (int i = 0; i < count; i++)
 			send[i] = element(rank, (size_t)i);
 		if (rank == 0)
 			printf("  %10zu %12d %6s %5s", size, count, "float", "sum");
-		for (int in_place = 0; in_place <= 1; in_place++) {
+		for (int in_place = 0; in_place <= last_place; in_place++) {
 			long wrong = wrong_elements(send, recv, count, in_place);
 			double seconds = measure(send, recv, count, in_place);
 
@@ -138,6 +138,8 @@ int main(int argc, char **argv)
 {
 	size_t min = 1024;
 	size_t max = 64 << 20;
+	size_t factor = 2;
+	int last_place = 1;
 
 	MPI_Init(&argc, &argv);
 	for (int i = 1; i < argc; i++) {
@@ -145,12 +147,16 @@ int main(int argc, char **argv)
 			min = parse_bytes(argv[++i]);
 		} else if (strcmp(argv[i], "--max") == 0 && i + 1 < argc) {
 			max = parse_bytes(argv[++i]);
+		} else if (strcmp(argv[i], "--factor") == 0 && i + 1 < argc) {
+			factor = parse_bytes(argv[++i]);
+		} else if (strcmp(argv[i], "--in-place") == 0 && i + 1 < argc) {
+			last_place = strcmp(argv[++i], "off") != 0;
 		} else {
 			fprintf(stderr, "unknown argument %s\n", argv[i]);
 			MPI_Abort(MPI_COMM_WORLD, 2);
 		}
 	}
-	sweep(min < sizeof(float) ? sizeof(float) : min, max);
+	sweep(min < sizeof(float) ? sizeof(float) : min, max, factor < 2 ? 2 : factor, last_place);
 	MPI_Finalize();
 	return 0;
 }

@@ -12,9 +12,28 @@ cd "$(dirname "$0")/../.."
 case " $* " in
 *" --help "* | *" -h "*) exec python3 tests/bench/speed/main.py --help ;;
 esac
-scripts/install-deps.sh build bench
+# The programs that measure are built with the tests, which takes their packages.
+scripts/install-deps.sh build test bench
 build=${FRL_BUILD_DIR:-.}/build
-[ -f "$build/build.ninja" ] || meson setup "$build" --buildtype release >/dev/null
+
+# option NAME: its value in the build folder.
+option() {
+	meson introspect --buildoptions "$build" | python3 -c "
+import json, sys
+print(*(o['value'] for o in json.load(sys.stdin) if o['name'] == sys.argv[1]))" "$1"
+}
+
+if [ ! -f "$build/build.ninja" ]; then
+	meson setup "$build" --buildtype release -Dtests=enabled >&2
+elif ! meson introspect --tests "$build" | grep -q '"name"'; then
+	meson setup --reconfigure "$build" -Dtests=enabled >&2
+fi
+if [ "$(option buildtype)" != release ] || [ "$(option b_sanitize)" != none ]; then
+	echo "run.sh: $build is a build of type $(option buildtype), b_sanitize" \
+		"$(option b_sanitize): what it takes says nothing; set FRL_BUILD_DIR to another" \
+		"folder, or 'meson configure $build -Dbuildtype=release -Db_sanitize=none'" >&2
+	exit 1
+fi
 ninja -C "$build" --quiet examples/ferrule-bench examples/ferrule-pingpong daemon/ferruled \
-	tests/bench/bench_memif tests/bench/bench_protocol
+	tests/bench/bench_memif tests/bench/bench_protocol tests/bench/bench_wake
 exec python3 tests/bench/speed/main.py --build "$build" "$@"

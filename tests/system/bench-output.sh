@@ -216,6 +216,8 @@ test_options() {
 	refuses both 'leased from a --fabric' -- "$bench" -n 1 --fabric blue \
 		--port net_af_packet0,iface=e0 --ip 10.1.1.1/24
 	refuses one 'uses one port' -- "$pingpong" --listen a --fabric blue --fabric red
+	refuses places 'needs a place for each message' -- "$pingpong" --local --verify --places 2
+	refuses places "--places '65'" -- "$pingpong" --local --places 65
 	refuses memory 'no memory for [0-9]+ bytes' -- "$bench" -n 1 --max 1024G --inflight 64
 }
 
@@ -245,6 +247,7 @@ test_terms() {
 }
 
 passes pingpong "$pingpong" --local --op all --verify --sizes 1,64,4095,4096,4097,1000000
+passes places "$pingpong" --local --op all --places 1 --sizes 8,64K --iters 100
 for name in table numbers parsers files full plot options nothing terms; do
 	before=$failures
 	"test_$name"

@@ -6,10 +6,12 @@ ends, which drops at random whatever leaves: TCP's packets and AF_PACKET's alike
 """
 import json
 import os
+import re
 import subprocess
 import time
 
-from jobs import Pair, Unavailable, find, pingpong_tables, run
+from jobs import Pair, find, own, pingpong_tables, run
+from table import Unavailable
 
 DROP = """
 #include <linux/bpf.h>
@@ -36,6 +38,7 @@ class Hosts:
         self.build, self.work = build, work
         self.names = [f"frlspeed{side}{os.getpid()}" for side in "ab"]
         self.daemons = []
+        self.share = 0
 
     def __enter__(self):
         try:
@@ -91,33 +94,58 @@ class Hosts:
         run([find("clang"), "-O2", "-target", "bpf", f"-I/usr/include/{multiarch}", "-c", source,
              "-o", source + ".o"])
         for name in self.names:
-            tc = ["ip", "netns", "exec", name, find("tc")]
-            subprocess.run([*tc, "qdisc", "del", "dev", "e0", "clsact"],
-                           stderr=subprocess.DEVNULL, check=False)
+            tc = self.tc(name)
             run([*tc, "qdisc", "add", "dev", "e0", "clsact"])
             run([*tc, "filter", "add", "dev", "e0", "egress", "bpf", "da", "obj", source + ".o",
                  "sec", "classifier"])
+        self.share = share
+
+    def tc(self, name):
+        return ["ip", "netns", "exec", name, find("tc"), "-s"]
+
+    def counters(self):
+        """Of the sender: packets that the link took, and that the classifier dropped. What the
+        kernel has not segmented yet is one packet for both."""
+        if not self.share:
+            return 0, 0
+        name = self.names[1]
+        link = json.loads(run(["ip", "-n", name, "-s", "-j", "link", "show", "dev", "e0"]))
+        qdisc = run([*self.tc(name), "qdisc", "show", "dev", "e0", "clsact"])
+        return (link[0]["stats64"]["tx"]["packets"],
+                int(re.search(r"\(dropped (\d+)", qdisc).group(1)))
+
+    def share_lost(self, before):
+        """Of the packets since then; checked, for else the row would say what is not so."""
+        taken, dropped = (now - then for now, then in zip(self.counters(), before))
+        packets = taken + dropped
+        expected = packets * self.share
+        if abs(dropped - expected) > 5 * max(expected, 1) ** 0.5:
+            raise RuntimeError(f"{dropped} of {packets} packets were dropped, which is not "
+                               f"{self.share:.1%}")
+        return dropped / max(packets, 1)
 
     def inside(self, side, command):
         return ["ip", "netns", "exec", self.names[side], "env",
                 f"FRL_CONTROL={self.socket(self.names[side])}", *command]
 
-    def ferrule(self, size, iters, cpus):
-        """GB/s of RDMA WRITEs."""
-        program = f"{self.build}/examples/ferrule-pingpong"
-        ends = [["--port", "net_af_packet0,iface=e0", "--ip", f"10.1.1.{n}/24"] for n in (1, 2)]
-        with Pair(self.inside(0, [program, "--listen", "speed", *ends[0]]), cpus) as server:
-            time.sleep(1)
-            out = run(self.inside(1, [program, "--connect", "10.9.2.1:speed", "--op", "write",
-                                      "--test", "bandwidth", "--sizes", str(size), "--iters",
-                                      str(iters), *ends[1]]), cpus)
+    def ferrule(self, port, size, iters, cpus):
+        """GB/s of RDMA WRITEs, and the share that was lost."""
+        program, before = f"{self.build}/examples/ferrule-pingpong", self.counters()
+        ends = [["--port", port, "--ip", f"10.1.1.{n}/24"] for n in (1, 2)]
+        serve = own([program, "--listen", "speed", *ends[0]])
+        ask = own([program, "--connect", "10.9.2.1:speed", "--op", "write", "--test", "bandwidth",
+                   "--sizes", str(size), "--iters", str(iters), "--places", "1", *ends[1]])
+        with Pair(self.inside(0, serve), cpus) as server:
+            server.wait_for("waiting for a client")
+            out = run(self.inside(1, ask), cpus)
             server.wait()
-        return pingpong_tables(out)[("RDMA WRITE", "bandwidth")][size][1]
+        return pingpong_tables(out)[("RDMA WRITE", "bandwidth")][size][1], self.share_lost(before)
 
     def tcp(self, seconds, cpus):
-        """GB/s of one TCP stream, from the same host to the same."""
-        command = [find("iperf3"), "-p", "5201"]
-        with Pair(self.inside(0, [*command, "-s", "-1"]), cpus):
-            time.sleep(0.5)
+        """GB/s of one TCP stream, from the same host to the same, and the share that was lost."""
+        command, before = [find("iperf3"), "-p", "5201"], self.counters()
+        with Pair(self.inside(0, [*command, "-s", "-1", "--forceflush"]), cpus) as server:
+            server.wait_for("Server listening")
             out = run(self.inside(1, [*command, "-c", "10.9.1.1", "-t", str(seconds), "-J"]), cpus)
-        return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 8e9
+        speed = json.loads(out)["end"]["sum_received"]["bits_per_second"] / 8e9
+        return speed, self.share_lost(before)

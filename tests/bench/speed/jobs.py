@@ -4,15 +4,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 
+from table import Unavailable
+
 TIMEOUT_S = 300
-
-
-class Unavailable(Exception):
-    """A peer, or what a measurement needs, is not on this machine; the text says why."""
 
 
 def find(program):
@@ -21,71 +20,132 @@ def find(program):
     return program
 
 
-def run(command, cpus=None, env=None, timeout=TIMEOUT_S):
-    """Standard output of a command, which has to succeed."""
+def own(command):
+    """The command of a program of Ferrule's: as it is, or as whoever wants it watched wraps it."""
+    return own.wrap(command) if own.wrap else command
+
+
+own.wrap = None
+
+
+def start(command, cpus, env, **streams):
+    """A process in a session of its own, on these processors."""
     if cpus:
         command = ["taskset", "-c", cpus, *command]
-    done = subprocess.run(command, env={**os.environ, **(env or {})}, timeout=timeout,
-                          capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}\n"
-                           f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout
+    return subprocess.Popen(command, env={**os.environ, **(env or {})}, start_new_session=True,
+                            **streams)
+
+
+def signal_session(leader, number):
+    """Everybody in it: launchers give their processes groups of their own."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+                session = int(f.read().rpartition(")")[2].split()[3])
+            if session == leader:
+                os.kill(int(pid), number)
+        except (OSError, IndexError):
+            pass # it has gone
+
+
+def end(process):
+    """With all that it has started, if it still runs."""
+    if process.poll() is not None:
+        return
+    signal_session(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        pass
+    signal_session(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run(command, cpus=None, env=None, timeout=TIMEOUT_S):
+    """Standard output of a command, which has to succeed."""
+    with start(command, cpus, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+               text=True) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            end(process)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(process.args)}: exit status {process.returncode}\n"
+                           f"{out[-2000:]}{err[-2000:]}")
+    return out
 
 
 class Pair:
     """A server in the background, and a client; both end with the `with`."""
 
     def __init__(self, command, cpus=None, env=None):
-        if cpus:
-            command = ["taskset", "-c", cpus, *command]
         # A file: nobody reads a pipe meanwhile.
-        self.output = tempfile.TemporaryFile("w+")
-        self.server = subprocess.Popen(command, env={**os.environ, **(env or {})},
-                                       stdout=self.output, stderr=subprocess.STDOUT)
+        self.output = tempfile.TemporaryFile()
+        self.server = start(command, cpus, env, stdout=self.output, stderr=subprocess.STDOUT)
 
     def __enter__(self):
         return self
 
     def said(self):
-        self.output.seek(0)
-        return self.output.read()
+        # Without moving the offset, which is the server's as well.
+        fd = self.output.fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+
+    def wait_for(self, text):
+        """Until the server has said so."""
+        limit = time.monotonic() + 10
+        while text not in self.said():
+            if self.server.poll() is not None or time.monotonic() > limit:
+                raise RuntimeError(f"{' '.join(self.server.args)}: not ready:\n{self.said()}")
+            time.sleep(0.02)
 
     def wait(self):
         self.server.wait(timeout=TIMEOUT_S)
         return self.said()
 
     def __exit__(self, *_):
-        if self.server.poll() is None:
-            self.server.terminate()
-            try:
-                self.server.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                self.server.kill()
-                self.server.wait()
+        end(self.server)
         self.output.close()
 
 
-# ---- allreduce: {size: microseconds}, out of place
+# ---- allreduce: {size: microseconds} out of place, and the same in place
 
 
-def rows_of_nccl_tests(text):
-    """Columns as in nccl-tests: the last eight are time, algbw, busbw, wrong, twice."""
-    times = {}
+class Sweep:
+    """Which sizes, and whether in place as well."""
+
+    def __init__(self, low, high, factor=2, in_place=True):
+        self.low, self.high, self.factor, self.in_place = low, high, factor, in_place
+
+    def out_of_place(self):
+        return Sweep(self.low, self.high, self.factor, False)
+
+    def options(self):
+        return ["--min", str(self.low), "--max", str(self.high), "--factor", str(self.factor),
+                "--in-place", "both" if self.in_place else "off"]
+
+
+def rows_of_mpi(text):
+    """Columns as in nccl-tests: four of what it is, then time, algbw, busbw, wrong, once or
+    twice."""
+    times = {}, {}
     for line in text.splitlines():
         words = line.split()
-        if len(words) < 12 or not words[0].isdigit():
+        if not words or not words[0].isdigit():
             continue
-        if words[-5] != "0" or words[-1] != "0":
-            raise RuntimeError(f"wrong elements: {line}")
-        times[int(words[0])] = float(words[-8])
+        for where, at in zip(times, range(4, len(words), 4)):
+            if words[at + 3] != "0":
+                raise RuntimeError(f"wrong elements: {line}")
+            where[int(words[0])] = float(words[at])
     return times
 
 
-def ferrule_allreduce(build, ranks, low, high, cpus):
-    out = run([f"{build}/examples/ferrule-bench", "-n", str(ranks), "--min", str(low), "--max",
-               str(high), "--json", "-"], cpus)
-    return {row["size"]: row["out_of_place"]["time_us"] for row in json.loads(out)["results"]}
+def ferrule_allreduce(build, ranks, sweep, cpus, repeat=1):
+    out = run(own([f"{build}/examples/ferrule-bench", "-n", str(ranks), *sweep.options(),
+                   "--repeat", str(repeat), "--json", "-"]), cpus)
+    results = json.loads(out)["results"]
+    return tuple({row["size"]: row[place]["time_us"] for row in results if row.get(place)}
+                 for place in ("out_of_place", "in_place"))
 
 
 def mpi_program(work, name):
@@ -96,7 +156,7 @@ def mpi_program(work, name):
     return path
 
 
-def openmpi_allreduce(work, ranks, low, high, cpus, transport="vader", algorithm=None):
+def openmpi_allreduce(work, ranks, sweep, cpus, transport="vader", algorithm=None):
     program = mpi_program(work, "openmpi")
     n_cpus = len(cpus.split(","))
     choose = [] if algorithm is None else [
@@ -105,15 +165,14 @@ def openmpi_allreduce(work, ranks, low, high, cpus, transport="vader", algorithm
     out = run([find("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "--bind-to",
                "none", "--mca", "pml", "ob1", "--mca", "btl", f"{transport},self",
                "--mca", "mpi_yield_when_idle", str(int(ranks > n_cpus)), *choose,
-               "-n", str(ranks), program, "--min", str(low), "--max", str(high)], cpus)
-    return rows_of_nccl_tests(out)
+               "-n", str(ranks), program, *sweep.options()], cpus)
+    return rows_of_mpi(out)
 
 
-def mpich_allreduce(work, ranks, low, high, cpus):
+def mpich_allreduce(work, ranks, sweep, cpus):
     program = mpi_program(work, "mpich")
-    out = run([find("mpirun.mpich"), "-bind-to", "none", "-n", str(ranks), program, "--min",
-               str(low), "--max", str(high)], cpus)
-    return rows_of_nccl_tests(out)
+    return rows_of_mpi(run([find("mpirun.mpich"), "-bind-to", "none", "-n", str(ranks), program,
+                            *sweep.options()], cpus))
 
 
 # ---- single messages
@@ -139,14 +198,24 @@ def pingpong_tables(text):
 def pingpong(build, operation, test, size, cpus, *more, iters=None):
     """One row of `ferrule-pingpong --local`, as numbers in the order of its columns."""
     count = [] if iters is None else ["--iters", str(iters)]
-    out = run([f"{build}/examples/ferrule-pingpong", "--local", "--op", operation, "--test", test,
-               "--sizes", str(size), *count, *more], cpus)
+    out = run(own([f"{build}/examples/ferrule-pingpong", "--local", "--op", operation, "--test",
+                   test, "--sizes", str(size), *count, *more]), cpus)
     name = "SEND" if operation == "send" else "RDMA WRITE"
     return pingpong_tables(out)[(name, test)][size]
 
 
-def raw_memif(build, test):
-    return json.loads(run([f"{build}/tests/bench/bench_memif", test]))
+def raw_memif(build, test, cpus):
+    """On the first and the last of these processors."""
+    cpus = cpus.split(",")
+    return json.loads(run([f"{build}/tests/bench/bench_memif", test, cpus[0], cpus[-1]]))
+
+
+def wake(build, how, messages, cpus):
+    """How a process waits that is idle otherwise: p50_us and max_us to wake up, and its share of a
+    processor."""
+    program = f"{build}/tests/bench/bench_wake"
+    # Its two ends meet by themselves.
+    return json.loads(run(own([program, how, str(messages)]), cpus, {"FRL_CONTROL": "off"}))
 
 
 _port = [23000 + os.getpid() % 2000]

@@ -3,14 +3,18 @@
 import argparse
 import json
 import os
-import platform
+import re
+import signal
 import sys
 import tempfile
 import time
 
-import jobs
+from profile import profile
 from rows import ROWS
-from table import markdown
+from table import FAILURES, Unavailable, alternate
+
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+QUICK_S = 50 # rows that would begin later are left out
 
 
 class Bench:
@@ -18,8 +22,8 @@ class Bench:
 
     def __init__(self, options, work):
         self.build, self.work = options.build, work
-        self.quick, self.tuned = options.quick, options.tuned
-        self.rounds = options.rounds or (1 if options.quick else 5)
+        self.quick, self.tuned, self.profiled = options.quick, options.tuned, options.profile
+        self.rounds = options.rounds or (1 if options.quick else 3)
         self.available = sorted(os.sched_getaffinity(0))
         self.folders = 0
 
@@ -33,16 +37,33 @@ class Bench:
         os.mkdir(path)
         return path
 
+    def explain(self, group, again):
+        """With --profile: where the time goes in what misses its target most; again(result) runs
+        it once more."""
+        worst = group.worst()
+        if not self.profiled or not worst:
+            return
+        print(f"profile of {worst.what}", file=sys.stderr)
+        try:
+            group.profiles += profile(self.subfolder(), worst.what, lambda: again(worst))
+        except (*FAILURES, Unavailable) as why:
+            print(f"no profile of {worst.what}: {why}", file=sys.stderr)
+
 
 def parse():
     parser = argparse.ArgumentParser(prog="tests/bench/run.sh", description=__doc__)
     parser.add_argument("--build", default="build", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
-    parser.add_argument("--rounds", type=int, help="of each peer, in turns (5; quick: 1)")
+    parser.add_argument("--rounds", type=int, help="of each peer, in turns (3; quick: 1)")
     parser.add_argument("--only", metavar="ROW,...", help=f"of {', '.join(ROWS)}")
     parser.add_argument("--tuned", action="store_true",
                         help="Open MPI's other allreduce algorithms as further peers")
+    parser.add_argument("--profile", action="store_true",
+                        help="perf's samples of what misses its target most, of each row; needs "
+                        "perf (Debian: linux-perf)")
     parser.add_argument("--json", metavar="FILE", help="write all numbers there as well")
+    parser.add_argument("--markdown", metavar="FILE", help="write the tables there as well; in a "
+                        f"file that has the lines {BEGIN} and {END}, between them")
     options = parser.parse_args()
     options.names = options.only.split(",") if options.only else list(ROWS)
     unknown = [name for name in options.names if name not in ROWS]
@@ -51,33 +72,81 @@ def parse():
     return options
 
 
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        found = re.search(r"^model name\s*: (.*)$", f.read(), re.MULTILINE)
+    return found.group(1) if found else os.uname().machine
+
+
+def measure(bench, names):
+    """([(name, group, seconds)], [{row, why}])"""
+    groups, left_out, start = [], [], time.monotonic()
+    for name in names:
+        began = time.monotonic()
+        try:
+            if bench.quick and began - start > QUICK_S:
+                raise Unavailable(f"this quick run has taken {began - start:.0f} s already")
+            groups.append((name, ROWS[name](bench), time.monotonic() - began))
+        except Unavailable as why:
+            left_out.append({"row": name, "why": str(why)})
+        except FAILURES as error:
+            left_out.append({"row": name, "why": f"failed: {error!r}"})
+    return groups, left_out
+
+
+def text_of(head, groups, left_out):
+    results = [r for _, group, _ in groups for r in group.results]
+    judged = [r.passes for r in results if r.passes is not None]
+    parts = [head, *(group.markdown() for _, group, _ in groups),
+             *(f"{row['row']} without {row['peer']}: {row['why'].splitlines()[0]}"
+               for row in alternate.without),
+             *(f"{row['row']} left out: {row['why']}" for row in left_out),
+             f"{sum(judged)} of {len(judged)} targets are reached."]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_markdown(path, text):
+    before, after = "", ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            found = re.fullmatch(f"(.*{BEGIN}\n).*?({END}.*)", f.read(), re.DOTALL)
+        if found:
+            before, after = found.group(1) + "\n", "\n" + found.group(2)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(before + text + after)
+
+
+def end(*_):
+    """Whoever is under way cleans up: processes, daemons, namespaces."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(1)
+
+
 def main():
     options = parse()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
     options.build = os.path.abspath(options.build)
-    load, results, left_out = os.getloadavg()[0], [], []
-    started = time.monotonic()
+    load, began = os.getloadavg()[0], time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(options, work)
-        for name in options.names:
-            try:
-                results += ROWS[name](bench)
-            except jobs.Unavailable as why:
-                left_out.append({"row": name, "why": str(why)})
-            except (RuntimeError, OSError, KeyError) as error:
-                left_out.append({"row": name, "why": f"failed: {error}"})
-    print(f"{len(bench.available)} processors, {platform.processor() or platform.machine()}, "
-          f"load at the start {load:.2f}, {bench.rounds} rounds, medians, "
-          f"{time.monotonic() - started:.0f} s\n")
-    print(markdown(results))
-    for row in left_out:
-        print(f"\n{row['row']} left out: {row['why']}")
-    judged = [r.passes for r in results if r.passes is not None]
-    print(f"\n{sum(judged)} of {len(judged)} targets reached")
+        groups, left_out = measure(bench, options.names)
+    head = (f"{time.strftime('%Y-%m-%d')}, {len(bench.available)} processors ({processor()}), load "
+            f"at the start {load:.2f}, medians of {bench.rounds} rounds, "
+            f"{time.monotonic() - began:.0f} s.")
+    text = text_of(head, groups, left_out)
+    print(text, end="")
+    if options.markdown:
+        write_markdown(options.markdown, text)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as f:
             json.dump({"load": load, "rounds": bench.rounds, "quick": options.quick,
                        "processors": len(bench.available), "left_out": left_out,
-                       "results": [r.as_json() for r in results]}, f, indent=1)
+                       "without": alternate.without,
+                       "rows": [{"row": name, "seconds": round(seconds, 1),
+                                 "results": [r.as_json() for r in group.results]}
+                                for name, group, seconds in groups]}, f, indent=1)
             f.write("\n")
     return 1 if any(row["why"].startswith("failed") for row in left_out) else 0
 

@@ -1,196 +1,196 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What is measured, against whom, and the targets."""
 import re
-import subprocess
 import time
 
+import allreduce
 import jobs
 from ethernet import Hosts
-from table import Result, alternate, geometric_mean, human, median, median_by_key
+from table import FAILURES, Group, Result, Unavailable, alternate, median, number
 
 
-def best(medians, names, key, pick):
-    """(who, what) of the best of the others."""
-    return pick(((name, medians[name][key]) for name in names), key=lambda pair: pair[1])
+def medians(b, peers, note):
+    """{who: median}"""
+    return {who: median(values) for who, values in alternate(b.rounds, peers, note).items()}
 
 
-def allreduce_peers(b, ranks, low, high):
-    peers = {
-        "ferrule": lambda: jobs.ferrule_allreduce(b.build, ranks, low, high, b.cpus(ranks)),
-        "openmpi": lambda: jobs.openmpi_allreduce(b.work, ranks, low, high, b.cpus(ranks)),
-        "mpich": lambda: jobs.mpich_allreduce(b.work, ranks, low, high, b.cpus(ranks)),
-    }
-    if b.tuned:
-        for name, number in (("ring", 4), ("segmented", 5), ("rabenseifner", 6)):
-            peers[f"openmpi-{name}"] = lambda number=number: jobs.openmpi_allreduce(
-                b.work, ranks, low, high, b.cpus(ranks), algorithm=number)
-    return peers
+def long_messages(b, iters, *places):
+    return jobs.pingpong(b.build, "write", "bandwidth", 1 << 20, b.cpus(2), *places, iters=iters)[1]
 
 
-def allreduce(b, row, ranks, low, high, target_of):
-    """Times; target_of(size) is (the ratio of times at most)."""
-    runs = alternate(b.rounds, allreduce_peers(b, ranks, low, high), row)
-    medians = {name: median_by_key(got) for name, got in runs.items()}
-    others = [name for name in medians if name != "ferrule"]
-    results = []
-    for size, ours in medians["ferrule"].items():
-        if not all(size in medians[name] for name in others):
-            continue
-        who, time_us = best(medians, others, size, min)
-        at_least, target = target_of(size)
-        ratio = time_us / ours if at_least else ours / time_us
-        results.append(Result(row, f"n = {ranks}, {human(size)}", ours, {who: time_us}, ratio,
-                              target, at_least, "us"))
-    return results
+ONE_PLACE = ("--places", "1") # as UCX, libfabric and iperf3 do it: the same buffer again and again
 
 
-def allreduce_large_2(b):
-    high = (4 << 20) if b.quick else (64 << 20)
-    results = allreduce(b, "allreduce-2-large", 2, 64 << 10, high, lambda size: (True, 2))
-    mean = geometric_mean([r.ratio for r in results])
-    results.append(Result("allreduce-2-large", "geometric mean", None, None, mean, 4))
-    return results
-
-
-def allreduce_small_2(b):
-    return allreduce(b, "allreduce-2-small", 2, 8, 32 << 10,
-                     lambda size: (True, 1) if size >= 4096 else (False, 1.5))
-
-
-def allreduce_many(b, ranks):
-    high = (1 << 20) if b.quick else (64 << 20)
-    return allreduce(b, f"allreduce-{ranks}", ranks, 8, high,
-                     lambda size: (True, 1.5) if size >= 256 << 10 else (False, 1.5))
-
-
-def allreduce_tcp(b):
-    high = (64 << 10) if b.quick else (64 << 20)
-    runs = alternate(b.rounds, {
-        "ferrule": lambda: jobs.ferrule_allreduce(b.build, 2, 8, high, b.cpus(2)),
-        "openmpi-tcp": lambda: jobs.openmpi_allreduce(b.work, 2, 8, high, b.cpus(2), "tcp"),
-    }, "allreduce-tcp")
-    ours, tcp = (median_by_key(runs[name]) for name in ("ferrule", "openmpi-tcp"))
-    return [Result("allreduce-tcp", f"n = 2, {human(size)}", ours[size],
-                   {"openmpi-tcp": tcp[size]}, tcp[size] / ours[size], 5, unit="us")
-            for size in ours if size in tcp]
+def copy_speed(iters):
+    """GB/s of memcpy() from and to 1 MiB, which is what an assignment of bytes is."""
+    to, source = bytearray(1 << 20), bytes(1 << 20)
+    view, began = memoryview(to), time.monotonic()
+    for _ in range(iters):
+        view[:] = source
+    return iters * 2**20 / (time.monotonic() - began) / 1e9
 
 
 def write_local(b):
-    size, iters = 1 << 20, 200 if b.quick else 2000
+    iters = 200 if b.quick else 2000
     peers = {
-        "ferrule": lambda: jobs.pingpong(b.build, "write", "bandwidth", size, b.cpus(2),
-                                         iters=iters)[1],
-        "memif": lambda: jobs.raw_memif(b.build, "copy")["gbytes_per_s"],
+        "ferrule, one buffer": lambda: long_messages(b, iters, *ONE_PLACE),
+        "ferrule": lambda: long_messages(b, iters),
+        "memif": lambda: jobs.raw_memif(b.build, "copy", b.cpus(2))["gbytes_per_s"],
     }
     for name, test, tls in (("ucx put_bw", "ucp_put_bw", "posix,self"),
                             ("ucx tag_bw", "tag_bw", "posix,self"),
                             ("ucx tag_bw, cma", "tag_bw", "posix,cma,self")):
-        peers[name] = lambda test=test, tls=tls: jobs.ucx(test, size, iters, tls, b.cpus(2))[4] \
-            * 2**20 / 1e9
-    peers["libfabric shm"] = lambda: jobs.libfabric_shm(size, iters // 2, b.cpus(2))
-    medians = {name: median(got) for name, got in
-               alternate(b.rounds, peers, "write-local").items()}
-    ours, raw = medians.pop("ferrule"), medians.pop("memif")
-    return [Result("write-local", "RDMA WRITE 1 MiB, GB/s", ours, medians,
-                   ours / max(medians.values()), 3),
-            Result("write-local", "share of raw memif", ours, {"memif": raw}, ours / raw, 0.6)]
+        peers[name] = lambda test=test, tls=tls: \
+            jobs.ucx(test, 1 << 20, iters, tls, b.cpus(2))[4] * 2**20 / 1e9
+    peers["libfabric shm"] = lambda: jobs.libfabric_shm(1 << 20, iters // 2, b.cpus(2))
+    copies = [copy_speed(iters) for _ in range(b.rounds)]
+    got = medians(b, peers, "write-local")
+    same, spread = (got.pop(who) for who in ("ferrule, one buffer", "ferrule"))
+    raw = {"memif": got.pop("memif")} if "memif" in got else None
+    group = Group("RDMA WRITE on one machine", [
+        Result("1 MiB, the same again and again", same, got, "GB/s", target=3),
+        Result("1 MiB, out of 32 MiB", spread, raw, "GB/s", target=0.6)],
+        notes=[f"One core's memcpy() of 1 MiB, the same again and again: "
+               f"{number(median(copies), 'GB/s')}.",
+               "libfabric's fi_pingpong sends one message each way in turns; all others stream."])
+    b.explain(group, lambda worst: long_messages(
+        b, 5000, *(ONE_PLACE if "same" in worst.what else ())))
+    return group
+
+
+def round_trips(b, operation, iters):
+    return jobs.pingpong(b.build, operation, "latency", 8, b.cpus(2), iters=iters)
 
 
 def latency(b):
     iters = 5000 if b.quick else 50000
     peers = {
-        "SEND": lambda: jobs.pingpong(b.build, "send", "latency", 8, b.cpus(2), iters=iters),
-        "WRITE": lambda: jobs.pingpong(b.build, "write", "latency", 8, b.cpus(2), iters=iters),
-        "tcp p50": lambda: jobs.ucx("tag_lat", 8, iters, "tcp,self", b.cpus(2))[1],
-        "tcp p99": lambda: jobs.ucx("tag_lat", 8, iters, "tcp,self", b.cpus(2), "99")[1],
-        "memif": lambda: jobs.raw_memif(b.build, "latency")["p50_ns"] / 1000,
+        "ferrule SEND": lambda: round_trips(b, "send", iters),
+        "ferrule WRITE": lambda: round_trips(b, "write", iters),
+        "p50": lambda: jobs.ucx("tag_lat", 8, iters, "tcp,self", b.cpus(2))[1],
+        "p99": lambda: jobs.ucx("tag_lat", 8, iters, "tcp,self", b.cpus(2), "99")[1],
+        "memif": lambda: jobs.raw_memif(b.build, "latency", b.cpus(2))["p50_ns"] / 1000,
     }
     got = alternate(b.rounds, peers, "latency")
-    tcp50, tcp99, raw = (median(got[name]) for name in ("tcp p50", "tcp p99", "memif"))
+    others = {who: median(got[who]) for who in ("p50", "p99", "memif") if who in got}
     results = []
     for operation in ("SEND", "WRITE"):
-        p50 = median([row[2] for row in got[operation]])
-        p99 = median([row[3] for row in got[operation]])
-        what = f"8-byte {operation}, half round trip,"
-        results += [
-            Result("latency", f"{what} p50", p50, {"ucx tcp": tcp50}, p50 / tcp50, 1 / 8, False,
-                   "us"),
-            Result("latency", f"{what} p99", p99, {"ucx tcp": tcp99}, p99 / tcp99, 1 / 4, False,
-                   "us"),
-            Result("latency", f"{what} against raw memif", p50, {"memif": raw}, p50 / raw, 3,
-                   False, "us"),
-        ]
-    return results
+        p50, p99 = (median([run[column] for run in got[f"ferrule {operation}"]])
+                    for column in (2, 3))
+        for who, ours, target in (("p50", p50, 8), ("p99", p99, 4), ("memif", p50, 1 / 3)):
+            against = {"memif" if who == "memif" else "ucx tcp": others[who]} \
+                if who in others else None
+            what = f"8-byte {operation}, {'p50, raw memif' if who == 'memif' else who}"
+            results.append(Result(what, ours, against, "us", less_is_better=True,
+                                  target=target))
+    group = Group("Latency of one message, half a round trip", results)
+    b.explain(group, lambda worst: round_trips(b, "send" if "SEND" in worst.what else "write",
+                                               500000))
+    return group
+
+
+def short_messages(b, iters):
+    return jobs.pingpong(b.build, "write", "bandwidth", 64, b.cpus(2), iters=iters)[2] / 1e6
 
 
 def rate(b):
-    iters = 100000 if b.quick else 1000000
-    got = alternate(b.rounds, {
-        "ferrule": lambda: jobs.pingpong(b.build, "write", "bandwidth", 64, b.cpus(2),
-                                         iters=iters)[2],
-        "memif": lambda: jobs.raw_memif(b.build, "packets")["packets_per_s"],
-    }, "rate")
-    ours, raw = median(got["ferrule"]), median(got["memif"])
-    return [Result("rate", "64-byte WRITEs a second", ours, {"memif": raw}, ours / raw, 0.2)]
+    peers = {
+        "ferrule": lambda: short_messages(b, 100000 if b.quick else 1000000),
+        "memif, packets": lambda:
+            jobs.raw_memif(b.build, "packets", b.cpus(2))["packets_per_s"] / 1e6,
+    }
+    others = medians(b, peers, "rate")
+    ours = others.pop("ferrule")
+    group = Group("Messages a second",
+                  [Result("64-byte WRITEs, millions a second", ours, others, target=0.2)])
+    b.explain(group, lambda _: short_messages(b, 5000000))
+    return group
+
+
+# What users should use, which is judged; and what else there is.
+PORTS = (("packet:e0", "ferrule"), ("net_af_packet0,iface=e0", "ferrule, DPDK's AF_PACKET"))
 
 
 def ethernet(b):
+    """Several ports of Ferrule's, the first of which is judged, and TCP, without and with loss."""
     size, seconds = 1 << 20, 1 if b.quick else 3
-    results = []
-    for share in (0, 0.001, 0.01):
+    ports = PORTS[:1] if b.quick else PORTS
+    group = Group("RDMA WRITE of 1 MiB over Ethernet: veth, MTU 9000, two namespaces", [])
+    for share in (0, 0.01) if b.quick else (0, 0.001, 0.01):
+        iters = (1000 if b.quick else 3000) // (1 if share == 0 else 2)
         with Hosts(b.build, b.subfolder()) as hosts:
             if share:
-                hosts.lose(share)
-            iters = (200 if b.quick else 2000) if share < 0.01 else (50 if b.quick else 500)
-            got = alternate(b.rounds, {
-                "ferrule": lambda: hosts.ferrule(size, iters, b.cpus(2)),
-                "tcp": lambda: hosts.tcp(seconds, b.cpus(2)),
-            }, f"ethernet, {share:.1%} lost")
-        ours, tcp = median(got["ferrule"]), median(got["tcp"])
-        results.append(Result("ethernet", f"WRITE 1 MiB over veth, {share:.1%} lost, GB/s", ours,
-                              {"iperf3": tcp}, ours / tcp, 1))
-    return results
+                try:
+                    hosts.lose(share)
+                except (*FAILURES, Unavailable) as why:
+                    group.notes.append(f"Without {100 * share:g} % lost: {why}")
+                    continue
+            peers = {name: lambda port=port: hosts.ferrule(port, size, iters, b.cpus(2))
+                     for port, name in ports}
+            peers["iperf3"] = lambda: hosts.tcp(seconds, b.cpus(2))
+            lost = f"{100 * share:g} % lost"
+            got = alternate(b.rounds, peers, f"ethernet, {lost}")
+            values = {who: median([run[0] for run in runs]) for who, runs in got.items()}
+            tcp = {"iperf3": values.pop("iperf3")} if "iperf3" in values else None
+            part = Group("", [Result(f"{who}, {lost}", ours, tcp, "GB/s",
+                                     target=1 if who == "ferrule" else None)
+                              for who, ours in values.items()])
+            b.explain(part, lambda _: peers["ferrule"]())
+        group.results += part.results
+        group.profiles += part.profiles
+        if share:
+            shares = ", ".join(f"{who} {number(median([run[1] for run in runs]), '%')}"
+                               for who, runs in got.items())
+            group.notes.append(f"With {lost}, the classifier dropped: {shares}.")
+    return group
+
+
+FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/performance.md
 
 
 def instructions(b):
-    """Of a 4 KiB WRITE: requester, responder, encode, decode; the first measurement, and the ICRC
-    and the copy, are docs/performance.md's."""
-    first = 553 + 333 + 720 + 822
-    out = jobs.run([f"{b.build}/tests/bench/bench_protocol"])
-    rows = dict(re.findall(r"^WRITE 4 KiB\s+(\w+)\s+[\d.]+\s+(\d+)", out, re.MULTILINE))
-    now = sum(int(rows[stage]) for stage in ("requester", "responder", "encode", "decode"))
-    return [Result("instructions", "a 4 KiB packet, both ends, ICRC on", now, {"first": first},
-                   now / first, 0.5, False)]
+    """Of a 4 KiB WRITE: requester, responder, encode, decode."""
+    out = jobs.run([f"{b.build}/tests/bench/bench_protocol", "--counts"])
+    counts = {stage: int(count) for stage, count in
+              re.findall(r"^WRITE 4 KiB\s+(\w+)\s+[\d.]+\s+(\d+)", out, re.MULTILINE)}
+    if not counts:
+        raise Unavailable("bench_protocol cannot count instructions here")
+    now = sum(counts[stage] for stage in ("requester", "responder", "encode", "decode"))
+    return Group("Instructions of a 4 KiB packet, sender plus receiver", [
+        Result("with ICRC", now, {"first measurement": FIRST_INSTRUCTIONS}, less_is_better=True,
+               target=2),
+        Result("beyond the ICRC (and the copy)", now - 2 * counts["icrc"], limit=1500)])
 
 
 def idle(b):
-    """A process with an open device that nobody uses: processor time over some seconds."""
-    seconds = 3 if b.quick else 10
-    bench = subprocess.Popen([f"{b.build}/examples/ferrule-pingpong", "--listen", "idle"],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(1)
-        before = cpu_seconds(bench.pid)
-        time.sleep(seconds)
-        used = (cpu_seconds(bench.pid) - before) / seconds
-    finally:
-        bench.terminate()
-        bench.wait()
-    return [Result("idle", "share of a core, an idle process", used, None, used, 0.01, False)]
+    """Two processes with a connected queue pair; one waits, by an event or in a call."""
+    messages = 10 if b.quick else 60
+    socket = "the kernel's socket"
+    names = {socket: "pipe", "ferrule event": "event", "ferrule wait": "wait"}
+    got = alternate(b.rounds, {
+        name: lambda how=how: jobs.wake(b.build, how, messages, b.cpus(2))
+        for name, how in names.items()}, "idle")
 
+    def middle(name, key):
+        return median([run[key] for run in got[name]])
 
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        words = f.read().rsplit(")", 1)[1].split()
-    return (int(words[11]) + int(words[12])) / 100
+    results = []
+    for name, call in (("ferrule event", "frl_get_cq_event()"), ("ferrule wait", "frl_cq_wait()")):
+        for what, key, limit in (("p50", "p50_us", 100), (f"max of {messages}", "max_us", None)):
+            others = {socket: middle(socket, key)} if socket in got else None
+            results.append(Result(f"{call}, after 50 ms of silence, {what}", middle(name, key),
+                                  others, "us", less_is_better=True, limit=limit))
+        results.append(Result(f"{call}, share of a core meanwhile", middle(name, "share"), None,
+                              "%", limit=0.01))
+    group = Group("A process that waits", results)
+    b.explain(group, lambda _: jobs.wake(b.build, "event", messages, b.cpus(2)))
+    return group
 
 
 ROWS = {
-    "allreduce-2-large": allreduce_large_2,
-    "allreduce-2-small": allreduce_small_2,
-    "allreduce-4": lambda b: allreduce_many(b, 4),
-    "allreduce-8": lambda b: allreduce_many(b, 8),
-    "allreduce-tcp": allreduce_tcp,
+    "allreduce-2": lambda b: allreduce.group(b, 2),
+    "allreduce-4": lambda b: allreduce.group(b, 4),
+    "allreduce-8": lambda b: allreduce.group(b, 8),
     "write-local": write_local,
     "latency": latency,
     "rate": rate,

@@ -1,18 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Medians of alternating runs, ratios, targets."""
+"""Medians of alternating runs, how many times better Ferrule is, targets, and tables of them."""
 import math
 import statistics
+import subprocess
 import sys
+
+FAILURES = (RuntimeError, OSError, LookupError, ValueError, subprocess.SubprocessError)
+
+
+class Unavailable(Exception):
+    """A peer, or what a measurement needs, is not on this machine; the text says why."""
 
 
 def alternate(rounds, runners, note):
-    """Runs each {name: function} once a round; returns {name: [what it returned]}."""
+    """
+    Runs each {name: function} once a round; returns {name: [what it returned]}, without those that
+    are not on this machine or that failed, which `alternate.without` tells. Ferrule has to be, and
+    has to work.
+    """
     got = {name: [] for name in runners}
     for number in range(1, rounds + 1):
-        for name, function in runners.items():
+        for name in list(got):
             print(f"{note}, round {number} of {rounds}: {name}", file=sys.stderr)
-            got[name].append(function())
+            try:
+                got[name].append(runners[name]())
+            except (*FAILURES, Unavailable) as why:
+                if name.startswith("ferrule"):
+                    raise
+                said = str(why) if isinstance(why, Unavailable) else f"failed: {why!r}"
+                print(f"{note}: without {name}: {said}", file=sys.stderr)
+                alternate.without.append({"row": note, "peer": name, "why": said})
+                del got[name]
     return got
+
+
+alternate.without = []
 
 
 def median(values):
@@ -30,42 +52,95 @@ def geometric_mean(values):
 
 
 class Result:
-    """One line: a ratio of Ferrule's to the others', where more is better for Ferrule if
-    `at_least`, and its target."""
+    """
+    What Ferrule reaches and what others do, in `unit`. `ratio` says how many times better Ferrule
+    is than the best of the others: a rate that is twice as high, a time that is half as long
+    (`less_is_better`) is 2; the target is a ratio as well. `limit` is a target that has nothing to
+    do with others: the most that Ferrule may need. Neither: it is printed and not judged.
+    """
 
-    def __init__(self, row, what, ours, others, ratio, target, at_least=True, unit=""):
-        self.row, self.what, self.ours, self.others = row, what, ours, others
-        self.ratio, self.target, self.at_least, self.unit = ratio, target, at_least, unit
+    def __init__(self, what, ours, others=None, unit="", *, less_is_better=False, target=None,
+                 limit=None, ratio=None):
+        self.what, self.ours, self.others, self.unit = what, ours, others or {}, unit
+        self.target, self.limit = target, limit
+        self.ratio = ratio
+        if self.others:
+            best = (min if less_is_better else max)(self.others.values())
+            self.ratio = best / ours if less_is_better else ours / best
 
     @property
     def passes(self):
-        if self.target is None:
-            return None
-        return self.ratio >= self.target if self.at_least else self.ratio <= self.target
+        if self.limit is not None:
+            return self.ours <= self.limit
+        return None if self.target is None or self.ratio is None else self.ratio >= self.target
+
+    @property
+    def shortfall(self):
+        """By what factor the target is missed."""
+        if self.passes is not False:
+            return 1
+        return self.target / self.ratio if self.limit is None else self.ours / self.limit
 
     def as_json(self):
-        return {"row": self.row, "what": self.what, "ferrule": self.ours, "others": self.others,
+        return {"what": self.what, "ferrule": self.ours, "others": self.others,
                 "unit": self.unit, "ratio": self.ratio, "target": self.target,
-                "at_least": self.at_least, "pass": self.passes}
+                "limit": self.limit, "pass": self.passes}
 
 
-def text_of(value):
+class Group:
+    """A row of the bench: results, and the table of them. `cells` are those of a table of its own,
+    with a header; otherwise each result is a line."""
+
+    def __init__(self, title, results, cells=None, notes=()):
+        self.title, self.results, self.cells = title, results, cells
+        self.notes, self.profiles = list(notes), []
+
+    def worst(self):
+        """What misses its target most, or None."""
+        missed = [r for r in self.results if r.passes is False]
+        return max(missed, key=lambda r: r.shortfall) if missed else None
+
+    def markdown(self):
+        cells = self.cells or [
+            ["what", "Ferrule", "others", "times better", "target", ""],
+            *([r.what, number(r.ours, r.unit),
+               ", ".join(f"{name} {number(value, r.unit)}" for name, value in r.others.items()),
+               "" if r.ratio is None else number(r.ratio), target_of(r), verdict_of(r)]
+              for r in self.results)]
+        lines = [f"### {self.title}", "", *pipes(cells)]
+        for note in self.notes:
+            lines += ["", note]
+        for profile in self.profiles:
+            lines += ["", profile.head, "", "```", *profile.lines, "```"]
+        return "\n".join(lines)
+
+
+def number(value, unit=""):
+    """Three digits that count, or all before the point."""
     if value is None:
-        return "-"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {text_of(number)}" for name, number in value.items())
-    return f"{value:.4g}"
+        return ""
+    if unit == "%":
+        return f"{100 * value:.2f} %"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 4
+    return f"{value:.{digits}f}" + (f" {unit}" if unit else "")
 
 
-def markdown(results):
-    lines = ["| row | what | Ferrule | others | ratio | target | |",
-             "|---|---|---:|---:|---:|---:|---|"]
-    verdict = {True: "pass", False: "**miss**", None: ""}
-    for r in results:
-        target = "" if r.target is None else f"{'>=' if r.at_least else '<='} {r.target:g}"
-        lines.append(f"| {r.row} | {r.what} | {text_of(r.ours)} {r.unit} | {text_of(r.others)} "
-                     f"| {r.ratio:.2f} | {target} | {verdict[r.passes]} |")
-    return "\n".join(lines)
+def target_of(result):
+    if result.limit is not None:
+        return f"<= {number(result.limit, result.unit)}"
+    return "" if result.target is None else f">= {result.target:.3g}"
+
+
+def verdict_of(result):
+    if result.passes is None:
+        return "" if result.target is None else "no peer"
+    return "pass" if result.passes else "**miss**"
+
+
+def pipes(cells):
+    """Lines of a table; but for the first column all is to the right."""
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    return [lines[0], "|---|" + "---:|" * (len(cells[0]) - 1), *lines[1:]]
 
 
 def human(size):

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sums of float32 over ranks on one machine, against MPI's."""
+import jobs
+from table import (Group, Result, alternate, geometric_mean, human, median_by_key, number,
+                   target_of, verdict_of)
+
+KIB, MIB = 1 << 10, 1 << 20
+TCP_TARGET = 5
+MEAN_TARGET = 4
+
+
+def target(ranks, size):
+    """How many times as fast as the best of MPI: at most 1.5 times its time is 1 / 1.5."""
+    if ranks == 2:
+        return 2 if size >= 64 * KIB else 1 if size >= 4 * KIB else 1 / 1.5
+    return 1.5 if size >= 256 * KIB else 1 / 1.5
+
+
+def runners(b, ranks, sweep):
+    cpus = b.cpus(ranks)
+    peers = {
+        "ferrule": lambda: jobs.ferrule_allreduce(b.build, ranks, sweep, cpus),
+        "openmpi": lambda: jobs.openmpi_allreduce(b.work, ranks, sweep, cpus),
+        "mpich": lambda: jobs.mpich_allreduce(b.work, ranks, sweep, cpus),
+    }
+    if ranks == 2:
+        peers["openmpi, tcp"] = lambda: jobs.openmpi_allreduce(b.work, ranks, sweep, cpus, "tcp")
+    if b.tuned:
+        for name, algorithm in (("ring", 4), ("segmented", 5), ("rabenseifner", 6)):
+            peers[f"openmpi {name}"] = lambda algorithm=algorithm: jobs.openmpi_allreduce(
+                b.work, ranks, sweep, cpus, algorithm=algorithm)
+    return peers
+
+
+def measure(b, ranks, sweep):
+    """{who: {size: microseconds}}: medians out of place, and in place of the first round."""
+    note = f"allreduce, n = {ranks}"
+    first = alternate(1, runners(b, ranks, sweep), f"{note}, in place too" if sweep.in_place else
+                      note)
+    again = runners(b, ranks, sweep.out_of_place())
+    rest = alternate(b.rounds - 1, {who: again[who] for who in first}, note)
+    return ({who: median_by_key([run[0] for run in runs + rest[who]])
+             for who, runs in first.items() if who in rest},
+            {who: runs[0][1] for who, runs in first.items() if who in rest})
+
+
+def of_size(times, names, size):
+    return {who: times[who][size] for who in names if size in times[who]}
+
+
+def group(b, ranks):
+    sweep = jobs.Sweep(8, 64 * MIB) if not b.quick else \
+        jobs.Sweep(8, (8 if ranks == 2 else 2) * MIB, 16 if ranks == 2 else 64, in_place=False)
+    out, inside = measure(b, ranks, sweep)
+    tcp = "openmpi, tcp" if "openmpi, tcp" in out else None
+    memory = [who for who in out if who not in ("ferrule", tcp)]
+    results, cells = [], [header(memory, tcp, sweep.in_place)]
+    for size, ours in out["ferrule"].items():
+        name = f"n = {ranks}, {human(size)}"
+        main = Result(name, ours, of_size(out, memory, size), "us", less_is_better=True,
+                      target=target(ranks, size))
+        results.append(main)
+        row = [human(size), number(ours), *(number(main.others.get(who)) for who in memory),
+               number(main.ratio), target_of(main), verdict_of(main)]
+        if tcp:
+            over = Result(f"{name}, over TCP", ours, of_size(out, [tcp], size), "us",
+                          less_is_better=True, target=TCP_TARGET)
+            results.append(over)
+            row += [number(out[tcp].get(size)), number(over.ratio), verdict_of(over)]
+        if sweep.in_place:
+            there = Result(f"{name}, in place", inside["ferrule"][size],
+                           of_size(inside, memory, size), "us", less_is_better=True)
+            results.append(there)
+            row += [number(there.ours), number(there.ratio)]
+        cells.append(row)
+    made = Group(f"Allreduce of {ranks} ranks, microseconds", results, cells, [
+        "The same buffers again and again, which helps every program: caches keep what fits. "
+        "Ferrule takes every other operation from the end for that."])
+    if ranks == 2:
+        add_mean(made)
+    b.explain(made, lambda worst: once_more(b, ranks, worst))
+    return made
+
+
+def header(memory, tcp, in_place):
+    return ["n bytes", "Ferrule", *memory, "times better", "target", ""] + \
+        ([tcp, f"times, target {TCP_TARGET}", ""] if tcp else []) + \
+        (["in place", "times better"] if in_place else [])
+
+
+def add_mean(made):
+    """Of the sizes for which the issue is bandwidth."""
+    long = [r.ratio for r in made.results if r.target == 2 and r.ratio]
+    if long:
+        mean = Result("n = 2, geometric mean of 64 KiB and more", None, target=MEAN_TARGET,
+                      ratio=geometric_mean(long))
+        made.results.append(mean)
+        made.notes.append(f"Geometric mean from 64 KiB on: {number(mean.ratio)} times better, "
+                          f"target {target_of(mean)}: {verdict_of(mean)}.")
+
+
+def once_more(b, ranks, worst):
+    """The size that misses most, for long enough to take samples."""
+    sizes = [8 << k for k in range(24) if f", {human(8 << k)}" in worst.what] or [MIB]
+    sweep = jobs.Sweep(sizes[-1], sizes[-1], in_place=False)
+    jobs.ferrule_allreduce(b.build, ranks, sweep, b.cpus(ranks), repeat=10)
