@@ -323,6 +323,7 @@ START_TEST(others_that_do_not_come_back)
 	gather(0, 3);
 	end(-ETIMEDOUT);
 	ck_assert_ptr_nonnull(strstr(call.text, "waited 200 ms for control daemons"));
+	frl_bootstrap_set_timeout(&rank, 30000);
 	say_met();
 	whole_round(0);
 	leave();

@@ -11,7 +11,7 @@
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
 
-enum { OPERATIONS = 3, SOME = 5, MUCH = 4096, HANGS_MS = 4000 };
+enum { OPERATIONS = 3, SOME = 5, MUCH = 4096, HANGS_MS = 20000, VAIN_MS = 200 };
 
 static int32_t out[JOB_RANKS][MUCH], in[JOB_RANKS][MUCH * JOB_RANKS];
 
@@ -163,27 +163,36 @@ START_TEST(to_itself_of_no_elements)
 }
 END_TEST
 
+static pthread_barrier_t meeting;
+
 /* Each waits for what the other does not send. */
 static void run_in_vain(struct rank *rank)
 {
 	static const char *const words[3] = { "recv of 5 elements from rank 1 made no progress",
 		"rank 1 waits for rank 0 in recv of 5 elements from rank 0" };
 	struct frl_collective c = make(rank, FRL_RECV, SOME, !rank->number);
+	struct frl_request *request;
 	int rc;
 
-	if (rank->number == 1)
-		rank->comm->config.timeout_ms = HANGS_MS;
 	expect(rank, frl_barrier(rank->comm) == 0);
-	rc = frl_run(rank->comm, &c);
+	if (!expect(rank, frl_start(rank->comm, &c, &request) == 0))
+		return;
+	/* Nobody gives up before both are in it. */
+	pthread_barrier_wait(&meeting);
+	if (rank->number == 0)
+		rank->comm->config.timeout_ms = VAIN_MS;
+	rc = frl_request_wait(request);
 	if (rank->number == 0 && expect(rank, rc == -ETIMEDOUT))
 		has_words(rank, words);
 }
 
 START_TEST(who_waits_in_vain_says_for_what)
 {
-	struct job job = { .ranks = 2, .main = run_in_vain, .timeout_ms = 300 };
+	struct job job = { .ranks = 2, .main = run_in_vain, .timeout_ms = HANGS_MS };
 
+	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
+	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 

@@ -8,31 +8,40 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/communicator.h"
 #include "lib/base/clock.h"
 #include "tests/unit/comm_fixture.h"
 
-enum { LONG = 300000, SOON_MS = 3000 };
+enum { LONG = 300000, SOON_MS = 5000, LATE_MS = 200 };
 
 static int32_t numbers[JOB_RANKS][2 * LONG];
+
+/* Where threads wait for each other without the library, as one does that computes. */
+static pthread_barrier_t meeting;
 
 static uint64_t now_ms(void)
 {
 	return clock_now_ns() / 1000000;
 }
 
-/* The operation fails with `err` and a text that has all of the words. */
-static void fails(
-	struct rank *rank, const struct frl_collective *c, int err, const char *const words[])
+/* It failed with `err` and a text that has all of the words. */
+static void has_failed(struct rank *rank, int rc, int err, const char *const words[])
 {
-	uint64_t start = now_ms();
-	int rc = frl_run(rank->comm, c);
-
 	if (rc != err)
 		complain(rank, "%d instead of %d: %s", rc, err, frl_last_error());
 	for (int i = 0; words[i]; i++) {
 		if (!strstr(frl_last_error(), words[i]))
 			complain(rank, "'%s' does not have '%s'", frl_last_error(), words[i]);
 	}
+}
+
+/* The operation does. */
+static void fails(
+	struct rank *rank, const struct frl_collective *c, int err, const char *const words[])
+{
+	uint64_t start = now_ms();
+
+	has_failed(rank, frl_run(rank->comm, c), err, words);
 	if (now_ms() - start > SOON_MS)
 		complain(rank, "that took %d ms", (int)(now_ms() - start));
 }
@@ -197,22 +206,22 @@ static void *abort_soon(void *arg)
 	job_sleep_ms(50);
 	frl_comm_abort(rank->comm, "the loss is NaN");
 	frl_comm_abort(rank->comm, "too late");
+	pthread_barrier_wait(&meeting);
 	return NULL;
 }
 
-/* Rank 0 does not take part: the others would wait for ever. */
+/* Rank 0 does not take part before that: the others would wait for ever. */
 static void wait_for_abort(struct rank *rank)
 {
 	const char *const words[] = { "rank 1 aborted: the loss is NaN", NULL };
 	struct frl_collective c = allreduce_of(rank, LONG);
 	pthread_t thread;
 
-	if (!works(rank))
-		return;
+	works_unless(rank, -ECANCELED);
 	if (rank->number == 1)
 		pthread_create(&thread, NULL, abort_soon, rank);
 	if (rank->number == 0)
-		job_sleep_ms(200);
+		pthread_barrier_wait(&meeting);
 	fails(rank, &c, -ECANCELED, words);
 	fails(rank, &c, -ECANCELED, words);
 	if (rank->number == 1)
@@ -223,7 +232,9 @@ START_TEST(abort_ends_all)
 {
 	struct job job = { .ranks = 3, .main = wait_for_abort };
 
+	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
+	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 
@@ -257,28 +268,41 @@ END_TEST
 
 /* ---- ranks that are late, gone, or have left */
 
-/* Rank 2 has not started what the others wait for, and is not polling either. */
+/* Rank 2 has not started what the others wait for, and is not polling either, until they wait no
+ * longer. */
 static void be_late(struct rank *rank)
 {
+	static const char *const words[] = { "allreduce #2 made no progress", "for 200 ms",
+		"rank 2 has not started it: 2 so far", NULL };
 	struct frl_collective c = allreduce_of(rank, 1000);
-	uint64_t start;
+	struct frl_request *request = NULL;
+	uint64_t start = now_ms();
 
-	if (!works(rank) || !works(rank))
+	works(rank);
+	works(rank);
+	if (rank->number != 2 && !expect(rank, frl_start(rank->comm, &c, &request) == 0))
 		return;
-	start = now_ms();
-	if (rank->number == 2)
-		job_sleep_ms(600);
-	fails(rank, &c, -ETIMEDOUT,
-		(const char *const[]){ "allreduce #2 made no progress", "for 200 ms",
-			"rank 2 has not started it: 2 so far", NULL });
-	expect(rank, now_ms() - start >= 200);
+	/* Nobody gives up before the others are in it. */
+	pthread_barrier_wait(&meeting);
+	rank->comm->config.timeout_ms = LATE_MS;
+	if (rank->number == 2) {
+		pthread_barrier_wait(&meeting);
+		fails(rank, &c, -ETIMEDOUT, words);
+	} else {
+		has_failed(rank, frl_request_wait(request), -ETIMEDOUT, words);
+	}
+	if (rank->number != 2)
+		pthread_barrier_wait(&meeting);
+	expect(rank, now_ms() - start >= LATE_MS);
 }
 
 START_TEST(timeouts_name_who_is_late)
 {
-	struct job job = { .ranks = 3, .main = be_late, .timeout_ms = 200 };
+	struct job job = { .ranks = 3, .main = be_late };
 
+	pthread_barrier_init(&meeting, NULL, 3);
 	job_run(&job);
+	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 
@@ -287,15 +311,15 @@ static void be_slow(struct rank *rank)
 {
 	struct frl_collective c = allreduce_of(rank, LONG);
 
-	for (int i = 0; i < 3; i++) {
-		job_sleep_ms(rank->number == 1 ? 100 : 0);
+	for (int i = 0; i < 7; i++) {
+		job_sleep_ms(rank->number == 1 ? 450 : 0);
 		expect(rank, frl_run(rank->comm, &c) == 0);
 	}
 }
 
 START_TEST(slow_is_not_late)
 {
-	struct job job = { .ranks = 3, .main = be_slow, .timeout_ms = 1000 };
+	struct job job = { .ranks = 3, .main = be_slow, .timeout_ms = 3000 };
 
 	job_run(&job);
 }

@@ -349,7 +349,7 @@ static void run_wrapping(struct rank *rank)
 
 START_TEST(numbers_wrap)
 {
-	struct job job = { .ranks = 2, .main = run_wrapping, .rails = 3, .timeout_ms = 2000 };
+	struct job job = { .ranks = 2, .main = run_wrapping, .rails = 3, .timeout_ms = 20000 };
 
 	job_run(&job);
 }

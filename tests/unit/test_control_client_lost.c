@@ -28,7 +28,7 @@ enum { NS_PER_MS = 1000000 };
 START_TEST(lost)
 {
 	Ctl__Envelope *envelope;
-	uint64_t instance, start_ns;
+	uint64_t instance;
 	struct asker one;
 
 	handler.up = talks_in_up;
@@ -48,9 +48,7 @@ START_TEST(lost)
 	await('D', 1);
 	/* It is told in up(), so this is not: */
 	ck_assert_int_eq(post_number(8), 0);
-	start_ns = clock_now_ns();
 	fake_accept(&fake);
-	ck_assert_uint_lt(clock_now_ns() - start_ns, UINT64_C(1000) * NS_PER_MS);
 	envelope = fake_expect(&fake, CTL__ENVELOPE__BODY_HELLO);
 	ck_assert_uint_eq(envelope->hello->instance, instance);
 	ck_assert(envelope->hello->resumes);
@@ -63,6 +61,26 @@ START_TEST(lost)
 	/* Who comes now has nothing to tell again. */
 	ck_assert_int_eq(control_register(&other, CONTROL_IF_THERE), 0);
 	await('U', 1);
+}
+END_TEST
+
+/* Who was connected is there again before others would try. Of a few times the best one counts:
+ * others may have the processors. */
+START_TEST(comes_back_at_once)
+{
+	uint64_t shortest_ns = UINT64_MAX;
+
+	come_up(CONTROL_IF_THERE);
+	for (unsigned i = 0; i < 5 && shortest_ns >= UINT64_C(500) * NS_PER_MS; i++) {
+		uint64_t start_ns = clock_now_ns(), took_ns;
+
+		fake_hang_up(&fake);
+		fake_greet(&fake);
+		took_ns = clock_now_ns() - start_ns;
+		shortest_ns = took_ns < shortest_ns ? took_ns : shortest_ns;
+		await('A', i + 1);
+	}
+	ck_assert_uint_lt(shortest_ns, UINT64_C(500) * NS_PER_MS);
 }
 END_TEST
 
@@ -283,7 +301,7 @@ START_TEST(daemon_hangs)
 	free(piece.data.data);
 	start_ns = clock_now_ns();
 	control_unregister(&handler);
-	ck_assert_uint_lt(clock_now_ns() - start_ns, UINT64_C(2000) * NS_PER_MS);
+	ck_assert_uint_lt(clock_now_ns() - start_ns, UINT64_C(10000) * NS_PER_MS);
 }
 END_TEST
 
@@ -342,6 +360,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 20);
 	tcase_add_test(tcase, lost);
+	tcase_add_test(tcase, comes_back_at_once);
 	tcase_add_test(tcase, comes_back_late);
 	tcase_add_test(tcase, hopeless);
 	tcase_add_test(tcase, another_version);

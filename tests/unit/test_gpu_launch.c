@@ -24,9 +24,10 @@
 enum {
 	MS = 1000000,
 	SOON_NS = 50 * MS, /* on a machine that has nothing else to do */
-	IN_ANY_CASE_NS = 2000 * MS,
 	TRIES = 500,
 };
+
+static const uint64_t in_any_case_ns = UINT64_C(10000000000);
 
 static const enum gpu_queue_mode modes[MODES] = { GPU_QUEUE_MEMOP, GPU_QUEUE_PERSISTENT };
 
@@ -215,7 +216,7 @@ START_TEST(waits_in_the_only_thread)
 		start = clock_now_ns();
 		(is_free ? free_some : synchronize)();
 		took = clock_now_ns() - start;
-		ck_assert_uint_lt(took, IN_ANY_CASE_NS);
+		ck_assert_uint_lt(took, in_any_case_ns);
 		shortest = took < shortest ? took : shortest;
 		ck_assert_uint_eq(fake->queued(), 0);
 		gpu_queue_free(queue);
@@ -278,7 +279,7 @@ START_TEST(freed)
 	launch_count();
 	start = clock_now_ns();
 	gpu_queue_free(queue);
-	ck_assert_uint_lt(clock_now_ns() - start, IN_ANY_CASE_NS);
+	ck_assert_uint_lt(clock_now_ns() - start, in_any_case_ns);
 	queue = NULL;
 	ck_assert_uint_eq(fake->queued(), 0);
 	queue_end();
@@ -325,7 +326,7 @@ START_TEST(dropped)
 	gpu_queue_drop(queue);
 	wait_done(queue, n + 2);
 	ck_assert(launch_is_quiet_soon());
-	ck_assert_uint_lt(clock_now_ns() - start, IN_ANY_CASE_NS);
+	ck_assert_uint_lt(clock_now_ns() - start, in_any_case_ns);
 	ck_assert_int_eq(launch_counted(), (int)n + 1);
 	ck_assert_uint_eq(add(copy(arena, host, 8)), 0);
 	queue_end();
