@@ -10,35 +10,13 @@
 # shellcheck source=tests/system/peer_lib.sh
 . "$(dirname "$0")/peer_lib.sh"
 
-[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null || skip "there is no ip command (package iproute2)"
 ctl=$bin/../daemon/ctl/ferrulectl
 [ -x "$ctl" ] || skip "$ctl is not built"
-
-a=frla$$
-b=frlb$$
-
-remove_namespaces() {
-	ip netns del "$a" 2>/dev/null || true
-	ip netns del "$b" 2>/dev/null || true
-}
-at_exit+=(remove_namespaces)
-{ ip netns add "$a" && ip netns add "$b"; } 2>"$temp/netns" ||
-	skip "cannot make network namespaces: $(tr '\n' ' ' <"$temp/netns")"
-ip netns exec "$a" true 2>"$temp/netns" ||
-	skip "cannot run in a network namespace: $(tr '\n' ' ' <"$temp/netns")"
-for link in m0 e0 e1; do
-	ip link add "$link" netns "$a" type veth peer name "$link" netns "$b" 2>"$temp/netns" ||
-		skip "cannot make a veth pair: $(tr '\n' ' ' <"$temp/netns")"
-done
+two_hosts m0 e0 e1
 for i in 1 2; do
 	name=$a
 	[ "$i" -eq 1 ] || name=$b
-	ip -n "$name" link set lo up
 	ip -n "$name" addr add "10.9.1.$i/24" dev m0
-	for link in m0 e0 e1; do
-		ip -n "$name" link set "$link" up
-	done
 	cat >"$temp/$name.conf" <<-CONF
 		host = "$name";
 		listen_address = "10.9.1.$i";

@@ -168,6 +168,53 @@ start_daemon() {
 	finish
 }
 
+remove_hosts() {
+	ip netns del "$a" 2>/dev/null || true
+	ip netns del "$b" 2>/dev/null || true
+}
+
+# two_hosts LINK...: two network namespaces until the test ends, $a and $b; each LINK is a veth pair
+# between them, of this name and up at both ends.
+two_hosts() {
+	local name link
+	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+	command -v ip >/dev/null || skip "there is no ip command (package iproute2)"
+	a=frla$$
+	b=frlb$$
+	at_exit+=(remove_hosts)
+	{ ip netns add "$a" && ip netns add "$b"; } 2>"$temp/netns" ||
+		skip "cannot make network namespaces: $(tr '\n' ' ' <"$temp/netns")"
+	ip netns exec "$a" true 2>"$temp/netns" ||
+		skip "cannot run in a network namespace: $(tr '\n' ' ' <"$temp/netns")"
+	for link in "$@"; do
+		ip link add "$link" netns "$a" type veth peer name "$link" netns "$b" \
+			2>"$temp/netns" ||
+			skip "cannot make a veth pair: $(tr '\n' ' ' <"$temp/netns")"
+	done
+	for name in "$a" "$b"; do
+		for link in lo "$@"; do
+			ip -n "$name" link set "$link" up
+		done
+	done
+}
+
+# start_hosts LINK: each of the two has a daemon, at 10.9.1.1 and 10.9.1.2 on this link, and its
+# socket is $temp/NAME.sock.
+start_hosts() {
+	local i=0 name
+	for name in "$a" "$b"; do
+		i=$((i + 1))
+		ip -n "$name" addr add "10.9.1.$i/24" dev "$1"
+		cat >"$temp/$name.conf" <<-CONF
+			host = "$name";
+			listen_address = "10.9.1.$i";
+			insecure = true;
+		CONF
+		start_daemon "$temp/$name.sock" ip netns exec "$name" "$ferruled" \
+			--config "$temp/$name.conf"
+	done
+}
+
 # leavings: files and sockets that a job could leave behind on this machine. What lies in folders of
 # mktemp is other tests'.
 leavings() {

@@ -8,35 +8,9 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null || skip "there is no ip command (package iproute2)"
-
-a=frla$$
-b=frlb$$
 port='net_af_packet0,iface=e0'
-
-remove_namespaces() {
-	ip netns del "$a" 2>/dev/null || true
-	ip netns del "$b" 2>/dev/null || true
-}
-at_exit+=(remove_namespaces)
-{ ip netns add "$a" && ip netns add "$b"; } 2>"$temp/netns" ||
-	skip "cannot make network namespaces: $(tr '\n' ' ' <"$temp/netns")"
-ip netns exec "$a" true 2>"$temp/netns" ||
-	skip "cannot run in a network namespace: $(tr '\n' ' ' <"$temp/netns")"
-ip link add e0 netns "$a" type veth peer name e0 netns "$b" 2>"$temp/netns" ||
-	skip "cannot make a veth pair: $(tr '\n' ' ' <"$temp/netns")"
-for i in 1 2; do
-	name=$a
-	[ "$i" -eq 1 ] || name=$b
-	ip -n "$name" link set lo up
-	ip -n "$name" addr add "10.9.1.$i/24" dev e0
-	ip -n "$name" link set e0 up
-	printf 'host = "%s";\nlisten_address = "10.9.1.%s";\ninsecure = true;\n' "$name" "$i" \
-		>"$temp/$name.conf"
-	start_daemon "$temp/$name.sock" ip netns exec "$name" "$ferruled" \
-		--config "$temp/$name.conf"
-done
+two_hosts e0
+start_hosts e0
 
 # both NAME -- COMMAND-IN-A... -- COMMAND-IN-B...: both run at once and must both end well.
 both() {
