@@ -86,7 +86,7 @@ class FerruleProcess:
 
     def __init__(self, program, guest, log):
         self.command = [program, "--listen", str(FERRULE_PORT), "--ip", FERRULE_IP,
-                        "--device", f"net_af_packet0,iface={guest.roce}"]
+                        "--device", f"packet:{guest.roce}"]
         self.log = open(log, "w", encoding="utf-8")
         self.start()
 

@@ -14,7 +14,7 @@ CM_PORT = 7002
 GUEST_SOCKET = "/tmp/ferruled.sock"
 CONFIG = 'host = "{name}"; listen_address = "{address}"; insecure = true;'
 FABRIC = """fabrics = ( { name = "jobs"; any_user = true;
-    ports = ( "net_af_packet0,iface=job0", "net_af_packet0,iface=job1" );
+    ports = ( "packet:job0", "packet:job1" );
     addresses = [ "10.9.0.11-10.9.0.18/24" ]; } );
 """
 
@@ -26,7 +26,7 @@ class Hosts:
         self.guest, self.build = guest, build
         self.socket = os.path.join(folder, "ferruled.sock")
         self.environment = dict(os.environ, FRL_CONTROL=self.socket)
-        self.device = ["--port", f"net_af_packet0,iface={guest.roce}", "--ip",
+        self.device = ["--port", f"packet:{guest.roce}", "--ip",
                        "10.9.0.1/24,fd09::1/64"]
         config = os.path.join(folder, "ferruled.conf")
         with open(config, "w", encoding="ascii") as file:

@@ -11,7 +11,7 @@ from job import words
 from link import Failure, expect
 from rows_names import wait_for
 
-SECONDS = 60
+SECONDS = 180
 PLUGIN = "libnccl-net-ferrule.so"
 INSIDE_PLUGIN = f"/usr/bin/{PLUGIN}"
 PORT = 7003  # where the sides meet
@@ -114,7 +114,7 @@ class Pair:
             + " >/tmp/nccl 2>&1; echo $? >/tmp/nccl.status) &")
         environment = {
             **hosts.environment, **settings, "FERRULE_REQUIRE": "1",
-            "FERRULE_DEVICES": f"net_af_packet0,iface={guest.roce} ip=10.9.0.1/24"}
+            "FERRULE_DEVICES": f"packet:{guest.roce} ip=10.9.0.1/24"}
         self.process = subprocess.Popen(
             [os.path.join(hosts.build, "tests/nccl/nccl-harness"), *SETTINGS.split(),
              *meet.split(), "--side", str(sides[1]), os.path.join(hosts.build, PLUGIN),

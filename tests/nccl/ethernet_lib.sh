@@ -13,6 +13,7 @@ a=frlna$$
 b=frlnb$$
 w=frlnw$$
 wire=${FRL_NCCL_WIRE:-}
+port=packet:e0
 
 remove_hosts() {
 	ip netns del "$a" 2>/dev/null || true
@@ -35,6 +36,8 @@ make_hosts() {
 	if [ "$bad" = 0 ]; then
 		ip link add e0 netns "$a" type veth peer name e0 netns "$b"
 	else
+		# The wire wants packets as they are on a wire.
+		port=net_af_packet0,iface=e0
 		ip link add e0 netns "$a" type veth peer name wa netns "$w"
 		ip link add e0 netns "$b" type veth peer name wb netns "$w"
 	fi
@@ -87,5 +90,5 @@ host_options() {
 
 # ferrule_devices I: what FERRULE_DEVICES is on host I, 0 or 1.
 ferrule_devices() {
-	echo "net_af_packet0,iface=e0 ip=10.1.1.$(($1 + 1))/24"
+	echo "$port ip=10.1.1.$(($1 + 1))/24"
 }
