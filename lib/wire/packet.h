@@ -54,7 +54,10 @@ enum {
 /* The Q_Key of QP1. IBTA volume 1, 3.5.3. */
 #define QKEY_GSI UINT32_C(0x80010000)
 
-enum { BTH_CONGESTION_BITS = 0xc0 }; /* of struct bth.congestion: FECN and BECN */
+enum {
+	BTH_CONGESTION_BITS = 0xc0, /* of struct bth.congestion: FECN and BECN */
+	BTH_ACK_REQUEST = 0x80,     /* of struct bth.ack_bits */
+};
 
 /* Bits are where the wire has them, so that they are copied and not taken apart. */
 struct bth {
@@ -79,11 +82,17 @@ struct bth {
 		};
 		uint8_t congestion;
 	};
-	bool ack_request;
+	union {
+		struct {
+			uint8_t : 7;
+			bool ack_request : 1;
+		};
+		uint8_t ack_bits;
+	};
 };
 
 _Static_assert(sizeof(struct bth) == 16 && offsetof(struct bth, flags) == 1 &&
-		offsetof(struct bth, congestion) == 12 && offsetof(struct bth, ack_request) == 13,
+		offsetof(struct bth, congestion) == 12 && offsetof(struct bth, ack_bits) == 13,
 	"no bit field has spilled into a byte of its own");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bit fields start at the lowest bit");
 
@@ -135,10 +144,10 @@ struct wire_packet {
 	const struct opcode_info *op;
 	struct frl_ip src_ip;
 	struct frl_ip dst_ip;
-	uint8_t traffic_class; /* DSCP and ECN */
+	uint16_t vlan;         /* VLAN identifier of the outer tag; 0 without, or priority only */
 	uint8_t n_tags;        /* VLAN tags, 0 to 2 */
 	uint8_t priority;      /* PCP of the outer tag; 0 without */
-	uint16_t vlan;         /* VLAN identifier of the outer tag; 0 without, or priority only */
+	uint8_t traffic_class; /* DSCP and ECN */
 	const uint8_t *l3;     /* IP header: the ICRC starts there */
 	uint32_t headers_len;  /* bytes from l3 to the payload */
 	const uint8_t *payload;
@@ -223,7 +232,7 @@ struct wire_path {
 	uint8_t headers_len;
 	uint8_t l3_offset;
 	bool ipv4;
-	/* IPv4: one's complement sum, folded, of the header with its own length as the total. */
+	/* IPv4: one's complement sum, folded, of the header's words as they lie in memory. */
 	uint32_t checksum;
 };
 

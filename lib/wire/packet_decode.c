@@ -4,6 +4,7 @@
 #include "lib/base/bytes.h"
 #include "lib/wire/checksum.h"
 #include "lib/wire/icrc.h"
+#include "lib/wire/lanes.h"
 
 enum {
 	PROTOCOL_HOP_BY_HOP = 0, /* of IPv6 */
@@ -163,24 +164,20 @@ static inline enum wire_verdict decode_udp(struct wire_packet *packet, struct re
 	return WIRE_OK;
 }
 
+/* The four bytes before it are read as well. */
 static inline void decode_bth(struct bth *bth, const uint8_t *p)
 {
-	bth->opcode = p[0];
-	bth->flags = p[1];
-	bth->pkey = get_be16(p + 2);
-	bth->dest_qpn = get_be32(p + 4) & 0xffffff;
-	bth->psn = psn_make(get_be32(p + 8));
-	bth->congestion = p[4] & BTH_CONGESTION_BITS;
-	bth->ack_request = p[8] >> 7;
+	const bytes16 keep = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0,
+		BTH_CONGESTION_BITS, BTH_ACK_REQUEST, 0, 0 };
+
+	store16(bth,
+		order16(load16(p - 4), 4, 5, 7, 6, 11, 10, 9, 8, 15, 14, 13, 12, 8, 12, 0, 0) &
+			keep);
 }
 
-static inline struct reth decode_reth(const uint8_t *p)
+static inline void decode_reth(struct reth *reth, const uint8_t *p)
 {
-	return (struct reth){
-		.va = get_be64(p),
-		.rkey = get_be32(p + 8),
-		.dma_length = get_be32(p + 12),
-	};
+	store16(reth, order16(load16(p), 7, 6, 5, 4, 3, 2, 1, 0, 11, 10, 9, 8, 15, 14, 13, 12));
 }
 
 static inline struct atomic_eth decode_atomic_eth(const uint8_t *p)
@@ -202,7 +199,7 @@ static __attribute__((noinline)) void decode_extended(
 		p += DETH_LEN;
 	}
 	if (headers & HEADER_RETH) {
-		h->reth = decode_reth(p);
+		decode_reth(&h->reth, p);
 		p += RETH_LEN;
 	}
 	if (headers & HEADER_ATOMICETH)
@@ -221,7 +218,10 @@ static __attribute__((noinline)) void decode_extended(
 
 void wire_decode_headers(struct wire_headers *h, const uint8_t *bth)
 {
-	decode_bth(&h->bth, bth);
+	uint8_t bytes[4 + BTH_LEN] = { 0 };
+
+	memcpy(bytes + 4, bth, BTH_LEN);
+	decode_bth(&h->bth, bytes + 4);
 	decode_extended(h, opcode_table[bth[0]].headers, bth + BTH_LEN);
 }
 
@@ -324,18 +324,30 @@ static inline uint64_t word64(const uint8_t *p)
 	return word;
 }
 
-/* An IPv4 header without options sums up to 0xffff. */
+/*
+ * An IPv4 header without options sums up to 0xffff in one's complement: any multiple of that but 0,
+ * which a header with a version does not. Carries come round, for 2^64 is one more than a multiple.
+ */
 static inline bool ipv4_checksum_ok(const uint8_t *ip)
 {
 	uint64_t a = word64(ip), b = word64(ip + 8), c = word32(ip + 16);
-	uint32_t half;
 
 	a += b;
 	a += a < b;
 	a += c;
 	a += a < c;
-	half = (uint32_t)((a + (a << 32 | a >> 32)) >> 32);
-	return (half + (half << 16 | half >> 16)) >> 16 == 0xffff;
+	return a % 0xffff == 0;
+}
+
+/* As ip_from_v4() of both addresses. */
+static inline void decode_ipv4_addresses(struct wire_packet *packet, const uint8_t *ip)
+{
+	const words16 prefix = { 0, UINT64_C(0xffff) << 16 };
+	const words16 keep = { 0, UINT64_C(0xffffffff) << 32 };
+
+	/* They are the last four of these bytes. */
+	store16(&packet->src_ip, (bytes16)(((words16)load16(ip) & keep) | prefix));
+	store16(&packet->dst_ip, (bytes16)(((words16)load16(ip + 4) & keep) | prefix));
 }
 
 /*
@@ -349,36 +361,35 @@ static inline bool decode_common(struct wire_packet *packet, const uint8_t *fram
 	uint32_t udp_len, headers_len;
 
 	/* Ethertype, version and length of the IPv4 header; fragment and protocol; destination
-	 * port and checksum of UDP. */
+	 * port and checksum of UDP, version of the BTH. */
 	if (len < ETH_LEN + IPV4_LEN + UDP_LEN + BTH_LEN ||
 		(word32(ip - 2) & 0x00ffffff) != 0x00450008 ||
 		(word32(ip + 6) & 0xff00ffbf) != PROTOCOL_UDP << 24 ||
-		(word64(udp) & 0xffff0000ffff0000) != (uint64_t)ROCE_PORT_BYTES << 16 ||
+		(word64(udp + 2) & ((uint64_t)BTH_VERSION_MASK << 56 | 0x0000ffff0000ffff)) !=
+			ROCE_PORT_BYTES ||
 		!ipv4_checksum_ok(ip))
 		return false;
 	udp_len = get_be16(udp + 4);
 	op = &opcode_table[bth[0]];
-	headers_len = BTH_LEN + (uint32_t)op->headers_len;
+	headers_len = UDP_LEN + BTH_LEN + (uint32_t)op->headers_len;
 	if (get_be16(ip + 2) != IPV4_LEN + udp_len || ETH_LEN + IPV4_LEN + udp_len > len ||
-		udp_len < UDP_LEN + headers_len || udp_len % 4 != 0 ||
-		(bth[1] & BTH_VERSION_MASK) || op->operation == OPERATION_NONE)
+		udp_len < headers_len || udp_len % 4 != 0 || op->operation == OPERATION_NONE)
 		return false;
-	decode_bth(&packet->h.bth, bth);
-	if (op->headers == HEADER_RETH)
-		packet->h.reth = decode_reth(bth + BTH_LEN);
-	else if (op->headers)
-		decode_extended(&packet->h, op->headers, bth + BTH_LEN);
 	packet->op = op;
-	packet->src_ip = ip_from_v4(ip + 12);
-	packet->dst_ip = ip_from_v4(ip + 16);
-	packet->traffic_class = ip[1];
+	decode_bth(&packet->h.bth, bth);
+	decode_ipv4_addresses(packet, ip);
+	packet->vlan = 0;
 	packet->n_tags = 0;
 	packet->priority = 0;
-	packet->vlan = 0;
+	packet->traffic_class = ip[1];
 	packet->l3 = ip;
-	packet->headers_len = IPV4_LEN + UDP_LEN + headers_len;
-	packet->payload = bth + headers_len;
-	packet->payload_len = udp_len - UDP_LEN - headers_len;
+	packet->headers_len = IPV4_LEN + headers_len;
+	packet->payload = udp + headers_len;
+	packet->payload_len = udp_len - headers_len;
+	if (op->headers == HEADER_RETH)
+		decode_reth(&packet->h.reth, bth + BTH_LEN);
+	else if (op->headers)
+		decode_extended(&packet->h, op->headers, bth + BTH_LEN);
 	return true;
 }
 
@@ -424,7 +435,8 @@ enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *f
 bool wire_icrc_ok(const struct wire_packet *packet)
 {
 	size_t len = (size_t)packet->payload_len + packet->h.bth.pad;
-	uint32_t crc = icrc_whole(packet->l3, packet->headers_len, packet->payload, len);
+	const uint8_t *trailer = packet->payload + len;
 
-	return crc == icrc_load(packet->payload + len);
+	return icrc_load(trailer) ==
+		icrc_whole(packet->l3, packet->headers_len, packet->payload, len);
 }

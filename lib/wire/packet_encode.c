@@ -4,13 +4,17 @@
 #include <assert.h>
 
 #include "lib/base/bytes.h"
+#include "lib/wire/checksum.h"
+#include "lib/wire/lanes.h"
 
 enum {
 	PROTOCOL_UDP = 17,
 	IPV4_DONT_FRAGMENT = 0x4000,
 	FLOW_LABEL_MASK = 0xfffff,
 	BTH_PAD_BITS = 3 << 4,
-	PATH_COPIED = 64, /* bytes of the template, in registers */
+	/* Bytes of the template, in registers: over IPv4, and more of them over IPv6. */
+	PATH_COPIED = 48,
+	PATH_COPIED_IPV6 = 16,
 };
 
 static void init_ipv4(struct wire_path *path, const struct wire_path_config *config)
@@ -24,11 +28,7 @@ static void init_ipv4(struct wire_path *path, const struct wire_path_config *con
 	ip[9] = PROTOCOL_UDP;
 	memcpy(ip + 12, config->src_ip.bytes + 12, 4);
 	memcpy(ip + 16, config->dst_ip.bytes + 12, 4);
-	path->checksum = IPV4_LEN;
-	for (int i = 0; i < IPV4_LEN; i += 2)
-		path->checksum += get_be16(ip + i);
-	while (path->checksum > UINT16_MAX)
-		path->checksum = (path->checksum & UINT16_MAX) + (path->checksum >> 16);
+	path->checksum = checksum_fold(checksum_add(0, ip, IPV4_LEN));
 }
 
 static void init_ipv6(struct wire_path *path, const struct wire_path_config *config)
@@ -112,22 +112,26 @@ bool wire_multicast_mac(const struct frl_ip *ip, uint8_t ret_mac[6])
 	return true;
 }
 
-static inline void encode_bth(uint8_t *p, const struct bth *bth, uint32_t pad)
+/* The last four bytes of UDP, its length and no checksum, and the BTH, which follows at `p`. */
+static inline void encode_bth(uint8_t *p, const struct bth *bth, uint32_t pad, uint32_t udp_len)
 {
-	p[0] = bth->opcode;
-	p[1] = (uint8_t)((bth->flags & ~BTH_PAD_BITS) | pad << 4);
-	put_be16(p + 2, bth->pkey);
-	put_be32(p + 4,
-		(uint32_t)(bth->congestion & BTH_CONGESTION_BITS) << 24 |
-			(bth->dest_qpn & 0xffffff));
-	put_be32(p + 8, (uint32_t)bth->ack_request << 31 | (bth->psn.value & PSN_MASK));
+	const bytes16 keep = { 0, 0, 0, 0, 0xff, (uint8_t)~BTH_PAD_BITS, 0xff, 0xff,
+		BTH_CONGESTION_BITS, 0xff, 0xff, 0xff, BTH_ACK_REQUEST, 0xff, 0xff, 0xff };
+	const words16 computed = { __builtin_bswap16((uint16_t)udp_len) | (uint64_t)pad << 44 };
+	bytes16 bytes = load16(bth);
+
+	static_assert(offsetof(struct bth, pkey) == 2 && offsetof(struct bth, dest_qpn) == 4 &&
+			offsetof(struct bth, psn) == 8,
+		"they are where their bytes are taken from");
+	bytes = order16(bytes, 0, 0, 0, 0, 0, 1, 3, 2, 12, 6, 5, 4, 13, 10, 9, 8) & keep;
+	store16(p - 4, bytes | (bytes16)computed);
 }
 
 static inline void encode_reth(uint8_t *p, const struct reth *reth)
 {
-	put_be64(p, reth->va);
-	put_be32(p + 8, reth->rkey);
-	put_be32(p + 12, reth->dma_length);
+	static_assert(offsetof(struct reth, rkey) == 8 && offsetof(struct reth, dma_length) == 12,
+		"they follow each other as they do on the wire");
+	store16(p, order16(load16(reth), 7, 6, 5, 4, 3, 2, 1, 0, 11, 10, 9, 8, 15, 14, 13, 12));
 }
 
 static inline void encode_atomic_eth(uint8_t *p, const struct atomic_eth *atomic)
@@ -138,10 +142,11 @@ static inline void encode_atomic_eth(uint8_t *p, const struct atomic_eth *atomic
 	put_be64(p + 20, atomic->compare);
 }
 
-/* In the order of enum wire_header. */
-static __attribute__((noinline)) void encode_extended(
-	uint8_t *p, const struct wire_headers *h, uint8_t headers)
+/* In the order of enum wire_header. Returns `len`: it is the last step of encoding. */
+static __attribute__((noinline)) size_t encode_extended(
+	uint8_t *p, const struct wire_headers *h, uint8_t headers, size_t len)
 {
+	assert(opcode_known(h->bth.opcode));
 	if (headers & HEADER_DETH) {
 		put_be32(p, h->deth.qkey);
 		put_be32(p + 4, h->deth.src_qpn & 0xffffff);
@@ -169,23 +174,27 @@ static __attribute__((noinline)) void encode_extended(
 	}
 	if (headers & HEADER_IETH)
 		put_be32(p, h->invalidate_rkey);
+	return len;
 }
 
-/* Lengths of IP and UDP, and the IPv4 checksum that changes with them (RFC 1624). */
-static inline void patch_lengths(
-	uint8_t *ip, uint8_t *udp, const struct wire_path *path, uint32_t udp_len)
+/* The length in the IP header, which ends at `udp`, and the IPv4 checksum that changes with it (RFC
+ * 1624). */
+static inline void patch_ip(
+	uint8_t *out, uint8_t *udp, const struct wire_path *path, uint32_t udp_len)
 {
+	uint16_t total, checksum;
 	uint32_t sum;
 
-	put_be16(udp + 4, (uint16_t)udp_len);
-	put_be16(udp + 6, 0); /* there is no checksum */
 	if (!path->ipv4) {
-		put_be16(ip + 4, (uint16_t)udp_len);
+		memcpy(out + PATH_COPIED, path->headers + PATH_COPIED, PATH_COPIED_IPV6);
+		put_be16(udp - IPV6_LEN + 4, (uint16_t)udp_len);
 		return;
 	}
-	sum = path->checksum + udp_len; /* below 2^17 */
-	put_be16(ip + 2, (uint16_t)(IPV4_LEN + udp_len));
-	put_be16(ip + 10, (uint16_t) ~(sum + (sum >> 16)));
+	total = __builtin_bswap16((uint16_t)(IPV4_LEN + udp_len));
+	sum = path->checksum + total; /* below 2^17 */
+	checksum = (uint16_t) ~(sum + (sum >> 16));
+	memcpy(udp - IPV4_LEN + 2, &total, sizeof(total));
+	memcpy(udp - IPV4_LEN + 10, &checksum, sizeof(checksum));
 }
 
 size_t wire_encode(uint8_t *out, const struct wire_path *path, const struct wire_headers *h,
@@ -195,20 +204,21 @@ size_t wire_encode(uint8_t *out, const struct wire_path *path, const struct wire
 	uint32_t pad = -payload_len & 3;
 	uint32_t trailer_len = pad + (has_icrc ? (uint32_t)ICRC_LEN : 0);
 	uint32_t transport_len = BTH_LEN + (uint32_t)op->headers_len;
-	uint8_t *bth = out + path->headers_len;
-	size_t len = path->headers_len + transport_len;
 	uint32_t udp_len = UDP_LEN + transport_len + payload_len + trailer_len;
+	size_t len = path->headers_len + (size_t)transport_len;
+	uint8_t *bth = out + path->headers_len;
 
-	static_assert((int)PATH_COPIED <= WIRE_MAX_HEADERS, "the whole template can be copied");
-	static_assert(sizeof(path->headers) - PATH_COPIED <= 4, "lengths are written anyway");
-	assert(opcode_known(h->bth.opcode) && udp_len <= UINT16_MAX - IPV4_LEN);
+	static_assert((int)PATH_COPIED + PATH_COPIED_IPV6 <= WIRE_MAX_HEADERS &&
+			ETH_LEN + VLAN_LEN + IPV4_LEN + UDP_LEN - 4 <= PATH_COPIED &&
+			sizeof(path->headers) - 4 <= PATH_COPIED + PATH_COPIED_IPV6,
+		"all of the template can be copied but what encode_bth() writes anyway");
 	*ret_trailer_len = (uint8_t)trailer_len;
+	assert(udp_len <= UINT16_MAX - IPV4_LEN);
 	memcpy(out, path->headers, PATH_COPIED);
-	patch_lengths(out + path->l3_offset, bth - UDP_LEN, path, udp_len);
-	encode_bth(bth, &h->bth, pad);
-	if (op->headers == HEADER_RETH)
-		encode_reth(bth + BTH_LEN, &h->reth);
-	else if (op->headers)
-		encode_extended(bth + BTH_LEN, h, op->headers);
+	patch_ip(out, bth - UDP_LEN, path, udp_len);
+	encode_bth(bth, &h->bth, pad, udp_len);
+	if (op->headers != HEADER_RETH)
+		return encode_extended(bth + BTH_LEN, h, op->headers, len);
+	encode_reth(bth + BTH_LEN, &h->reth);
 	return len;
 }

@@ -31,6 +31,29 @@ START_TEST(roundtrip)
 }
 END_TEST
 
+/* What has no place on the wire, or is computed, is not sent. */
+START_TEST(reserved_bits)
+{
+	struct wire_headers h = simple_headers((uint8_t)_i), dirty;
+
+	if (!opcode_known((uint8_t)_i))
+		return;
+	dirty = h;
+	dirty.bth.pad = 2;
+	dirty.bth.congestion |= 0x3f;
+	dirty.bth.ack_bits |= 0x7f;
+	dirty.bth.dest_qpn |= 0xff000000;
+	dirty.bth.psn.value |= 0xff000000;
+	for (int variant = 0; variant < VARIANTS; variant++) {
+		struct frame clean = make_frame(variant, &h, 5, true);
+		struct frame frame = make_frame(variant, &dirty, 5, true);
+
+		ck_assert_uint_eq(frame.len, clean.len);
+		ck_assert_mem_eq(frame.bytes, clean.bytes, clean.len);
+	}
+}
+END_TEST
+
 static enum wire_verdict verdict_of_cut_frame(const struct frame *frame, size_t len)
 {
 	return len < frame->udp ? WIRE_SHORT : WIRE_BAD_IP;
@@ -502,6 +525,7 @@ int main(void)
 	tcase_add_test(tcase, hop_by_hop_options);
 	tcase_add_test(tcase, ipv4_address_over_ipv6);
 	tcase_add_test(tcase, wrong_ip_checksum);
+	tcase_add_loop_test(tcase, reserved_bits, 0, OPCODES);
 	tcase_add_loop_test(tcase, udp_checksum_is_verified, 0, VARIANTS);
 	tcase_add_loop_test(tcase, pad_longer_than_payload, 0, VARIANTS);
 	tcase_add_loop_test(tcase, every_version_and_opcode, 0, OPCODES);
