@@ -90,6 +90,10 @@ struct port_caps {
 	bool lossless;      /* frames are never lost, reordered or corrupted between the ends */
 	bool in_place;      /* payload may be read where the sender keeps it, after tx_burst */
 	bool on_demand;     /* links are made with link_open (local fabric) */
+	/* Consecutive packets of a flow that are equally long, of which the last may be shorter,
+	 * leave together and cost hardly more than one: so many bytes behind UDP's header at most.
+	 * 0: each leaves on its own. */
+	uint32_t train;
 	/* So many frames may be kept longer than until the next rx_burst, and come back one by one;
 	 * and so many more for as long as anybody likes, rx_take's among them. Both 0: none, and
 	 * there is no rx_memory. */
@@ -99,7 +103,7 @@ struct port_caps {
 	 * PORT_SPLIT bytes are at `data`. Only where has_far is set. */
 	bool has_far;
 	int far_gpu;
-	const char *kind; /* "memif" (the local fabric), "net_af_packet", ...: for logs, tables */
+	const char *kind; /* "ring", "memif" (both local), "net_af_packet", ...: for logs, tables */
 };
 
 /*
@@ -127,6 +131,16 @@ struct port_ops {
 	/* Up to `max` frames; they stay valid until rx_free. Returns how many. */
 	uint16_t (*rx_burst)(struct port *port, struct port_frame frames[], uint16_t max);
 	void (*rx_free)(struct port *port, const struct port_frame frames[], uint16_t n);
+	/*
+	 * Somebody is going to sleep until frames come: returns a descriptor that poll() says to be
+	 * readable when there is something for rx_burst, or when a link has come or gone. It stays
+	 * the port's, and the same. -EAGAIN: there is something already; -ENOTSUP: nobody would
+	 * tell, at the moment. Holds until disarm, may be called again before that. NULL: a port
+	 * that has to be asked.
+	 */
+	int (*arm)(struct port *port);
+	/* Nobody sleeps any more, or all are awake. May be NULL. */
+	void (*disarm)(struct port *port);
 	/* The pieces of memory that frames lie in, from 0 on: they stay as long as the port is
 	 * open. False: there is no such piece. The device's guard need not be held. */
 	bool (*rx_memory)(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);

@@ -27,6 +27,8 @@ enum {
 	/* Of an IP packet, with its headers: IPv6 does not count its own. */
 	PACKET_FRAME_MAX = 65535 + 40 + ETH_HEADER + VLAN_TAG,
 	PACKET_JOIN_MAX = 64, /* packets in one frame that is sent */
+	/* Bytes in it behind UDP's header, also with IPv6. */
+	PACKET_TRAIN_MAX = 65535 - 40 - 8,
 	/* Longest headers up to UDP's: Ethernet, tag, IPv6. */
 	PACKET_HEADERS_MAX = ETH_HEADER + VLAN_TAG + 40 + 8,
 	PACKET_ICRC_LEN = 4,
@@ -190,6 +192,7 @@ uint16_t packet_rx_burst(struct port *port, struct port_frame frames[], uint16_t
 void packet_rx_free(struct port *port, const struct port_frame frames[], uint16_t n);
 bool packet_rx_memory(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);
 bool packet_rx_take(struct port *port, struct port_frame *ret_frame);
+int packet_rx_arm(struct port *port);
 
 /* send.c */
 uint16_t packet_tx_burst(

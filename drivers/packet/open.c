@@ -172,6 +172,7 @@ static void close_port(struct port *base)
 static const struct port_ops packet_ops = {
 	.name = "packet socket",
 	.rx_burst = packet_rx_burst,
+	.arm = packet_rx_arm,
 	.rx_free = packet_rx_free,
 	.rx_memory = packet_rx_memory,
 	.rx_take = packet_rx_take,
@@ -230,6 +231,7 @@ static int look_at(struct packet_port *port, const struct packet_port_config *co
 	most = port->max_payload + MTU_OVERHEAD;
 	caps->max_frame = (mtu < most ? mtu : most) + ETH_HEADER;
 	caps->kind = "packet";
+	caps->train = port->joins ? PACKET_TRAIN_MAX : 0;
 	caps->max_held = PACKET_SLOTS / 4;
 	caps->max_kept = config->max_kept;
 	return 0;

@@ -397,6 +397,14 @@ uint16_t packet_rx_burst(struct port *base, struct port_frame frames[], uint16_t
 	return n;
 }
 
+/* Frames that wait in the socket are told of by that. */
+int packet_rx_arm(struct port *base)
+{
+	const struct packet_port *port = (const struct packet_port *)base;
+
+	return port->pending_at == port->n_pending ? port->fd : -EAGAIN;
+}
+
 void packet_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
 {
 	struct packet_port *port = (struct packet_port *)base;

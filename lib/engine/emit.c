@@ -41,6 +41,7 @@ bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, s
 	if (!q || tx_free(q) == 0)
 		return false;
 	packet = tx_slot(q, q->tail++);
+	q->n_coupled = 0;
 	e->unsent = true;
 	packet->flow = 0;
 	packet->header_len = (uint16_t)header_len;
@@ -210,6 +211,8 @@ static void enqueue(
 	 */
 	packet->flow = is_answer(out) ? 0 : qp->core.qpn;
 	packet->copy = beside || (out->response ? e->port->caps.in_place : is_told(qp));
+	if (e->port->caps.train && !beside && link != ENGINE_LOOP_LINK)
+		train_follow(e, qp, e->tx[link], packet);
 	if (is_told(qp)) {
 		qp->queued++;
 		qp->queued_link = link;
@@ -224,6 +227,7 @@ void engine_queue_packet(struct engine *e, struct side_packet *side)
 		store_icrc(&side->packet, side->l3_offset, side->headers);
 	q->sides[q->tail % ENGINE_TX_QUEUE] = side->has_payload ? side : NULL;
 	*tx_slot(q, q->tail++) = side->packet;
+	q->n_coupled = 0;
 	e->unsent = true;
 }
 
@@ -254,6 +258,7 @@ void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_p
 		tx_slot(q, q->tail)->copy = false;
 		encode(&grave->path, grave->has_icrc, &out, tx_slot(q, q->tail));
 		q->tail++;
+		q->n_coupled = 0;
 		e->unsent = true;
 		return;
 	}
@@ -331,8 +336,9 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	struct packet_out out[ENGINE_EMIT_QUANTUM];
 	/* Datagrams may go somewhere else each. */
-	uint32_t at_once = qp_is_datagram(&qp->core) ? 1 : ENGINE_EMIT_QUANTUM;
-	uint32_t total = 0, n = at_once;
+	uint32_t most = qp_is_datagram(&qp->core) ? 1 : ENGINE_EMIT_QUANTUM;
+	uint32_t turn = ENGINE_EMIT_QUANTUM;
+	uint32_t total = 0, at_once = most, n;
 	bool waits = false;
 	uint16_t link;
 
@@ -342,9 +348,13 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 		engine_update(e, qp);
 		return 0;
 	}
-	while (n == at_once && total < ENGINE_EMIT_QUANTUM && next_link(qp, &link)) {
+	if (e->port->caps.train && !qp_is_datagram(&qp->core))
+		turn = train_turn(e, qp);
+	for (n = at_once; n == at_once && total < turn && next_link(qp, &link);) {
 		uint32_t max = room_for(e, qp, link);
 
+		if (at_once > turn - total)
+			at_once = turn - total;
 		if (max > at_once)
 			max = at_once;
 		if (max && e->transfers)
@@ -374,6 +384,8 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 	uint32_t total = 0;
 
 	list_init(&waiting);
+	if (e->port->caps.train)
+		train_begin(e);
 	while (!list_empty(&e->ready) && total < EMIT_BUDGET) {
 		struct engine_qp *qp = container_of(e->ready.next, struct engine_qp, ready);
 		uint32_t n = emit_qp(e, qp, now_ns);
@@ -429,6 +441,7 @@ static void withdraw(struct engine *e, struct tx_queue *q, uint32_t flow)
 			move(q, to++, at);
 	}
 	q->tail = to;
+	q->n_coupled = 0;
 }
 
 void engine_take_back(struct engine *e, struct engine_qp *qp)
@@ -506,6 +519,7 @@ void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
 		move(q, to++, at);
 	}
 	q->tail = to;
+	q->n_coupled = 0;
 	e->stats.drop_datagram += n;
 	for (unsigned i = 0; i < n; i++)
 		engine_tell(e, flows[i], 1);

@@ -65,6 +65,7 @@ int engine_init(struct engine *e, const struct engine_config *config)
 	init_addresses(e, config);
 	random_seed(&e->random, config->seed);
 	list_init(&e->ready);
+	list_init(&e->timed);
 	list_init(&e->ahs);
 	event_queues_init(&e->events);
 	event_source_init(&e->port_events, EVENT_OF_PORT, NULL);
@@ -173,9 +174,14 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	config->regions = &e->regions;
 	config->stats = &e->stats;
 	config->queues = &e->events;
+	/* Who asks for a small window gets it. */
+	config->slack = e->port->caps.train && config->window >= 4 * ENGINE_EMIT_QUANTUM
+		? ENGINE_EMIT_QUANTUM - 1
+		: 0;
 	*qp = (struct engine_qp){ .path.neighbor = -1, .asked = -1 };
 	qp_init(&qp->core, config);
 	list_init(&qp->ready);
+	list_init(&qp->timed);
 	list_init(&qp->starved);
 	index = config->qpn & (ENGINE_MAX_QPS - 1);
 	e->qps[index] = qp;
@@ -221,10 +227,15 @@ void engine_update(struct engine *e, struct engine_qp *qp)
 	}
 	if (list_empty(&qp->ready) && qp_wants_output(&qp->core))
 		list_add_tail(&e->ready, &qp->ready);
-	/* A later deadline may be noted too early: finding nothing due costs one walk and mends
-	 * it. */
-	if (deadline < e->next_deadline_ns)
-		e->next_deadline_ns = deadline;
+	/* A later deadline may be noted too early: one walk finds nothing due, and mends it. */
+	if (deadline < e->next_deadline_ns) {
+		uint64_t look_ns = qp_next_look(&qp->core, e->next_probes_ns);
+
+		if (look_ns < e->next_deadline_ns)
+			e->next_deadline_ns = look_ns;
+	}
+	if (deadline != DEADLINE_NONE && list_empty(&qp->timed))
+		list_add_tail(&e->timed, &qp->timed);
 }
 
 /*
@@ -254,6 +265,7 @@ void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 	parked_forget(e, qp);
 	release_path(e, qp);
 	list_remove(&qp->ready);
+	list_remove(&qp->timed);
 	if (e->transfers) {
 		offload_forget(e, qp);
 		echo_forget_qp(e, qp);
@@ -320,42 +332,6 @@ void engine_remove_region(struct engine *e, struct region *region)
 {
 	engine_forget_region(e, region);
 	region_remove(&e->regions, region);
-}
-
-static bool has_link(const struct engine *e, const struct engine_qp *qp)
-{
-	return qp->path.link == ENGINE_LOOP_LINK ||
-		e->port->ops->link_state(e->port, qp->path.link) == PORT_LINK_UP;
-}
-
-/* Nobody else can tell a peer that does not answer from a cable that has been pulled out here. */
-static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
-{
-	struct qp *core = &qp->core;
-
-	/* Nor is the peer to blame for what it has answered and there was no room for. */
-	if (e->transfers && (side_is_fetching(qp) || qp->loss.response || qp->parked[1]))
-		qp_hold_timer(core, now_ns);
-	if (qp_next_deadline(core) > now_ns)
-		return;
-	qp_on_deadline(core, now_ns);
-	if (core->error_status == FRL_WC_RETRY_EXC_ERR && !core->error && !has_link(e, qp))
-		core->error = "transport retries exhausted: the port at this end has no link; "
-			      "check its cable, and that its interface is up";
-}
-
-static void fire_deadlines(struct engine *e, uint64_t now_ns)
-{
-	struct engine_qp *qp;
-
-	if (now_ns < e->next_deadline_ns)
-		return;
-	e->next_deadline_ns = DEADLINE_NONE;
-	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
-		if (qp_next_deadline(&qp->core) <= now_ns)
-			fire_deadline(e, qp, now_ns);
-		engine_update(e, qp);
-	}
 }
 
 void engine_set_peer(struct engine *e, uint16_t link, const struct frl_ip *ip, const uint8_t mac[6])
@@ -474,7 +450,7 @@ bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)
 	if (qp_is_datagram(&qp->core) || !engine_is_connected(qp) ||
 		qp->path.link == ENGINE_LOOP_LINK)
 		return false;
-	return !engine_has_room(e, qp->path.link) || !has_link(e, qp);
+	return !engine_has_room(e, qp->path.link) || !engine_has_link(e, qp);
 }
 
 /* On Ethernet a carrier comes back, and timers tell what it has lost: it is only told of. */

@@ -52,6 +52,12 @@ struct tx_queue {
 	bool blocked;           /* the port did not take all of it, or nothing since */
 	bool drops;             /* it is blocked for so long that datagrams are dropped */
 	uint64_t blocked_at_ns; /* when it was blocked or something was taken last */
+	/* Where the port sends trains: whether all had left when the round began; packets at the
+	 * tail that are the start of one, how long each is, and whose. */
+	bool was_empty;
+	uint16_t n_coupled;
+	uint32_t coupled_len;
+	uint32_t coupled_flow;
 	/* Whose they are; NULL: nobody's (which those outside are, too). gather.c */
 	struct side_packet *sides[ENGINE_TX_QUEUE];
 	struct port_packet packets[ENGINE_TX_QUEUE];
@@ -68,6 +74,7 @@ struct engine_path {
 struct engine_qp {
 	struct qp core;
 	struct list ready; /* on engine.ready while it has something to send */
+	struct list timed; /* on engine.timed while it has a deadline, and until that is seen */
 	struct engine_path path;
 	int asked;          /* neighbour that a change of the path waits for, or -1 */
 	uint64_t failed_ns; /* when it went to ERR, about; 0: it has not */
@@ -135,6 +142,7 @@ struct engine {
 	struct event_queues events;
 	struct event_source port_events;
 	struct list ready;
+	struct list timed;
 	struct list ahs;
 	struct groups groups;
 	struct tx_queue *tx[ENGINE_LINKS];
@@ -149,6 +157,7 @@ struct engine {
 	bool revoked; /* see engine_revoke() */
 	/* No deadline of any queue pair is earlier: they are looked at when it is reached. */
 	uint64_t next_deadline_ns;
+	uint64_t next_probes_ns; /* they have been looked at: before that not for probes alone */
 	uint64_t next_link_check_ns;
 	uint64_t now_ns; /* of the last round */
 	bool unsent;     /* packets may wait in a transmit queue */
@@ -196,6 +205,12 @@ void engine_send(struct engine *engine, uint64_t now_ns);
 
 /* When engine_poll() has something to do even if nothing arrives: DEADLINE_NONE or a time. */
 uint64_t engine_next_deadline(const struct engine *engine);
+
+/* A link may have come or gone: the next engine_poll() looks. */
+static inline void engine_check_links(struct engine *engine)
+{
+	engine->next_link_check_ns = 0;
+}
 
 /*
  * Gives the queue pair a number and takes its packets. `config` lacks qpn, pkey, port_mtu, regions,
@@ -308,6 +323,14 @@ void engine_unmap_offload(const struct engine *engine, struct offload *offload);
 
 /* True while offloads have something to do, which nobody tells of: to be polled then. */
 bool engine_is_transferring(const struct engine *engine);
+
+/* Nothing has to be done before something arrives, or the next deadline. False: something waits for
+ * what nobody tells of, as room in the port's queue, or a GPU. */
+static inline bool engine_may_sleep(const struct engine *engine)
+{
+	return !engine->unsent && list_empty(&engine->ready) && !engine_is_transferring(engine) &&
+		engine->stats.cq_overruns == engine->seen_overruns;
+}
 
 /* True while a packet with payload from the region waits for its port, or payload is on its way
  * into the region or out of it: not to be removed yet. */

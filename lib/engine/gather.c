@@ -302,7 +302,7 @@ static void leave(struct engine *e, struct side_packet *side, uint64_t now_ns)
 	if (!side->has_payload)
 		free_side(e->transfers, side);
 	if (qp)
-		qp_hold_timer(&qp->core, now_ns);
+		qp_restart_timer(&qp->core, now_ns);
 }
 
 uint32_t sides_leave(struct engine *e, uint64_t now_ns)

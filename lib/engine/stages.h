@@ -31,9 +31,29 @@ uint32_t receive_burst(struct engine *e, uint64_t now_ns);
 /* One frame, of the port or of this engine itself. */
 void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t now_ns);
 
+/* The link of the connection is up. */
+static inline bool engine_has_link(const struct engine *e, const struct engine_qp *qp)
+{
+	return qp->path.link == ENGINE_LOOP_LINK ||
+		e->port->ops->link_state(e->port, qp->path.link) == PORT_LINK_UP;
+}
+
+/* deadlines.c: those that have come fire. */
+void fire_deadlines(struct engine *e, uint64_t now_ns);
+
 /* emit.c: packets encoded into transmit queues; then as many as the port takes go out. */
 uint32_t emit_packets(struct engine *e, uint64_t now_ns);
 void flush_tx(struct engine *e, uint64_t now_ns);
+
+/*
+ * trains.c: where the port sends packets together (caps.train). Before a round; a packet of `qp`
+ * has become the last one of the queue `q`; and how many it may send in its turn: 0, when none
+ * before the queue has left.
+ */
+void train_begin(struct engine *e);
+void train_follow(const struct engine *e, const struct engine_qp *qp, struct tx_queue *q,
+	const struct port_packet *packet);
+uint32_t train_turn(const struct engine *e, const struct engine_qp *qp);
 
 /* Takes the packets at the head of a queue out of it: `taken` of them, which somebody has copied or
  * keeps. Their queue pairs are told where they are to be. */

@@ -111,6 +111,7 @@ void qp_init(struct qp *qp, const struct qp_config *config)
 		.sq_sig_all = config->sq_sig_all,
 		.unlimited_retry = config->unlimited_retry,
 		.requester.window = config->window,
+		.requester.slack = config->slack,
 		.responder.srq = config->srq,
 	};
 	lay_out(config, &arena, qp);

@@ -100,6 +100,7 @@ struct requester {
 	struct psn sent_end;
 	struct psn end;
 	uint32_t window;      /* PSNs in flight at most, below 2^23 */
+	uint32_t slack;       /* so many more may follow one for which there is room */
 	uint32_t outstanding; /* READs and atomics at positions [head, current) */
 	bool blocked;  /* the request at `current` will fail, when those before it are done */
 	bool draining; /* SQD: requests from `stop` on are not started */
@@ -108,15 +109,22 @@ struct requester {
 
 /* See recovery.h. */
 struct recovery {
-	uint64_t ack_deadline_ns;
+	uint64_t ack_deadline_ns; /* of the next probe or what follows it, or of the timeout */
 	uint64_t rnr_deadline_ns;
 	uint64_t ack_timeout_ns; /* 0: no timer */
+	uint64_t ack_expires_ns; /* while ack_deadline_ns is set: when the timeout is */
 	struct psn rnr_psn;      /* while rnr_deadline_ns is set: what was refused */
-	uint8_t retries;         /* left */
-	uint8_t rnr_retries;     /* left */
-	uint8_t backoff;         /* timeouts in a row */
-	bool went_back;          /* since `una` last moved; for a NAK, sent, implied or to be */
-	bool refused;            /* by an RNR NAK, since `una` last moved */
+	struct psn probe_psn;    /* while `probing`: what was sent as a probe */
+	struct psn probe_end;    /* ... and what had been sent until then */
+	bool probe_due;          /* the packet at `una` is to be sent as a probe */
+	bool probing;            /* a probe is out, and `una` has not moved since */
+	bool suspected;      /* the last acknowledgement ended with a probe: the rest may be lost */
+	uint8_t probes;      /* since the round trip time was last measured */
+	uint8_t retries;     /* left */
+	uint8_t rnr_retries; /* left */
+	uint8_t backoff;     /* timeouts in a row */
+	bool went_back;      /* since `una` last moved; for a NAK, sent, implied or to be */
+	bool refused;        /* by an RNR NAK, since `una` last moved */
 };
 
 enum responder_message {
@@ -230,6 +238,7 @@ struct qp_config {
 	uint32_t max_inline;
 	bool sq_sig_all;
 	uint32_t window;
+	uint32_t slack;
 	bool unlimited_retry;
 	void *storage; /* zeroed, qp_storage_size() bytes; stays the caller's */
 };
@@ -351,10 +360,11 @@ void qp_transmitted(struct qp *qp, uint32_t packets);
  */
 void qp_not_taken(struct qp *qp, uint64_t now_ns);
 
-/*
- * Packets of requests wait at this end for bytes that are being fetched, or have waited until now:
- * the peer had no chance to answer. A local ACK timer that runs starts again.
- */
+/* A packet of a request that waited at this end, for bytes that were being fetched, leaves: the
+ * peer had no chance to answer before. A local ACK timer that runs starts again. */
+void qp_restart_timer(struct qp *qp, uint64_t now_ns);
+/* A deadline is due, and this end keeps the peer from answering: a probe is put off, and a timeout
+ * as qp_restart_timer() has it. */
 void qp_hold_timer(struct qp *qp, uint64_t now_ns);
 
 /* Whether an offload is one of those that the caller means. */
@@ -412,6 +422,8 @@ static inline bool qp_sends(const struct qp *qp)
 
 /* When qp_on_deadline() has something to do: DEADLINE_NONE or a time. */
 uint64_t qp_next_deadline(const struct qp *qp);
+/* The same, but a probe, which may wait a little, is not due before `least_ns`. */
+uint64_t qp_next_look(const struct qp *qp, uint64_t least_ns);
 void qp_on_deadline(struct qp *qp, uint64_t now_ns);
 
 /*

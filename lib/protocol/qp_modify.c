@@ -105,6 +105,7 @@ static void reset(struct qp *qp)
 		.mask = r->mask,
 		.size = r->size,
 		.window = r->window,
+		.slack = r->slack,
 	};
 	saved_reset(qp);
 	q->queue.head = q->queue.tail = 0;

@@ -54,11 +54,19 @@ static bool is_since_progress(enum qp_wait wait)
 		wait == QP_WAIT_READ || wait == QP_WAIT_ACK;
 }
 
+/* When something fails or is tried again: a probe is neither. */
+static uint64_t deadline_of(const struct recovery *r)
+{
+	uint64_t ack_ns = r->ack_deadline_ns == DEADLINE_NONE ? DEADLINE_NONE : r->ack_expires_ns;
+
+	return ack_ns < r->rnr_deadline_ns ? ack_ns : r->rnr_deadline_ns;
+}
+
 void qp_describe(const struct qp *qp, struct qp_stats *ret)
 {
 	const struct requester *r = &qp->requester;
 	const struct recv_queue *queue = &qp->responder.queue;
-	uint64_t deadline_ns = qp_next_deadline(qp);
+	uint64_t deadline_ns = deadline_of(&qp->recovery);
 	enum qp_wait wait = wait_of(qp);
 
 	*ret = (struct qp_stats){

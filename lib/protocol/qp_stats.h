@@ -55,7 +55,7 @@ struct qp_stats {
 	uint32_t recv_psn;
 	uint32_t send_queue;
 	uint32_t recv_queue;  /* its own; receives of an SRQ are nobody's yet */
-	uint64_t deadline_ns; /* 0: none */
+	uint64_t deadline_ns; /* of the timeout or the wait for the receiver; 0: none */
 	uint64_t give_up_ns;  /* how long it tries in all; 0: for ever */
 	/* Why it failed: a sentence, or NULL; else the status that its oldest request got. */
 	const char *error;

@@ -150,11 +150,17 @@ static bool answer_is_meant(const struct qp *qp, const struct question *question
 	return false;
 }
 
+/* Of a SEND or WRITE: it has payload from there. */
+static bool source_is_meant(const struct send_wqe *wqe, const struct question *question)
+{
+	return !(wqe->flags & FRL_SEND_INLINE) && !wr_has_response(wqe->opcode) &&
+		any_is_meant(question, wqe->sge, wqe->n_sge);
+}
+
 bool qp_output_reaches(const struct qp *qp, qp_offload_test test, const void *arg)
 {
 	const struct question question = { qp->regions, test, arg };
 	const struct requester *r = &qp->requester;
-	const struct send_wqe *wqe;
 	uint32_t next = r->current;
 
 	if (answer_is_meant(qp, &question))
@@ -162,11 +168,11 @@ bool qp_output_reaches(const struct qp *qp, qp_offload_test test, const void *ar
 	/* What is executed here makes no packet. */
 	while (next != r->tail && wr_is_local(send_wqe_at(r, next)->opcode))
 		next++;
-	if (!qp_sends(qp) || next == r->tail)
+	if (!qp_sends(qp))
 		return false;
-	wqe = send_wqe_at(r, next);
-	return !(wqe->flags & FRL_SEND_INLINE) && !wr_has_response(wqe->opcode) &&
-		any_is_meant(&question, wqe->sge, wqe->n_sge);
+	if (qp->recovery.probe_due && source_is_meant(send_wqe_at(r, r->head), &question))
+		return true;
+	return next != r->tail && source_is_meant(send_wqe_at(r, next), &question);
 }
 
 /* What follows brings neither a NAK nor an implied one: that the packet is to come again is said

@@ -5,12 +5,36 @@
 enum {
 	BACKOFF_MAX = 4, /* the ACK timeout grows to 2^4 times its value */
 	RNR_RETRY_UNLIMITED = 7,
+	PROBE_LEAST_NS = 1000000, /* processors that do something else take as long as that */
+	PROBE_SHARE = 8,          /* between two of them at most such a part of the timeout */
 };
 
-static void start_ack_timer(struct recovery *r, uint64_t now_ns)
+/* The ACK timer fires for a probe, or for what a probe made suspected, if there is time for one. */
+static void set_ack_deadline(struct qp *qp, uint64_t now_ns)
 {
-	if (r->ack_timeout_ns)
-		r->ack_deadline_ns = now_ns + (r->ack_timeout_ns << r->backoff);
+	struct recovery *r = &qp->recovery;
+	uint64_t most_ns = (r->ack_timeout_ns << r->backoff) / PROBE_SHARE;
+	uint64_t rtt_ns = qp->counts.rtt_ns, wait_ns = r->suspected ? rtt_ns : 2 * rtt_ns;
+
+	r->ack_deadline_ns = r->ack_expires_ns;
+	if (!rtt_ns || qp->unlimited_retry)
+		return;
+	if (wait_ns < PROBE_LEAST_NS)
+		wait_ns = PROBE_LEAST_NS;
+	for (unsigned i = 0; i < r->probes && wait_ns < most_ns && !r->suspected; i++)
+		wait_ns = 2 * wait_ns < most_ns ? 2 * wait_ns : most_ns;
+	if (wait_ns < r->ack_expires_ns - now_ns)
+		r->ack_deadline_ns = now_ns + wait_ns;
+}
+
+static void start_ack_timer(struct qp *qp, uint64_t now_ns)
+{
+	struct recovery *r = &qp->recovery;
+
+	if (!r->ack_timeout_ns)
+		return;
+	r->ack_expires_ns = now_ns + (r->ack_timeout_ns << r->backoff);
+	set_ack_deadline(qp, now_ns);
 }
 
 /* False when none was left: the queue pair has failed then. */
@@ -28,21 +52,31 @@ static bool use_up_retry(struct qp *qp)
 	return true;
 }
 
+static void end_probe(struct recovery *r)
+{
+	r->probe_due = r->probing = r->suspected = false;
+}
+
 /* What is answered from now on may be the answer to what was sent first, or again. */
 static void go_back(struct qp *qp)
 {
 	qp->counts.timed_ns = 0;
+	end_probe(&qp->recovery);
 	requester_go_back(&qp->requester);
 }
 
-/* RFC 6298: an eighth of what is new. */
-static void take_sample(struct qp_counts *counts, uint64_t rtt_ns)
+/* RFC 6298: an eighth of what is new. But what was so short that probes were sent for nothing since
+ * is not told by eighths, each of which would cost a probe again. */
+static void take_sample(struct qp *qp, uint64_t rtt_ns)
 {
-	if (counts->rtt_ns)
-		counts->rtt_ns += (rtt_ns >> 3) - (counts->rtt_ns >> 3);
-	else
+	struct qp_counts *counts = &qp->counts;
+
+	if (!counts->rtt_ns || (qp->recovery.probes && rtt_ns > counts->rtt_ns))
 		counts->rtt_ns = rtt_ns;
+	else
+		counts->rtt_ns += (rtt_ns >> 3) - (counts->rtt_ns >> 3);
 	counts->timed_ns = 0;
+	qp->recovery.probes = 0;
 }
 
 void recovery_init(struct qp *qp)
@@ -62,12 +96,48 @@ void recovery_stop(struct qp *qp)
 {
 	qp->recovery.ack_deadline_ns = DEADLINE_NONE;
 	qp->recovery.rnr_deadline_ns = DEADLINE_NONE;
+	end_probe(&qp->recovery);
+}
+
+/* The peer may be at a READ or atomic, which is not to be done again without need. */
+static bool awaits_response(const struct requester *q)
+{
+	return q->outstanding || wr_has_response(send_wqe_at(q, q->head)->opcode);
+}
+
+/*
+ * An acknowledgement that ends with the probe: perhaps that was what the peer waited for, and what
+ * was sent behind it is lost, too; or the peer acknowledges each packet, and the next one comes
+ * soon.
+ */
+static void take_probe(struct qp *qp)
+{
+	const struct requester *q = &qp->requester;
+	struct recovery *r = &qp->recovery;
+	bool suspected = r->probing && psn_equal(q->una, psn_next(r->probe_psn)) &&
+		psn_diff(r->probe_end, q->una) > 0 && !recovery_waits_for_receiver(qp) &&
+		!awaits_response(q);
+
+	end_probe(r);
+	r->suspected = suspected;
+}
+
+void recovery_on_probe(struct qp *qp)
+{
+	struct recovery *r = &qp->recovery;
+
+	r->probe_due = false;
+	r->probing = true;
+	r->probe_psn = qp->requester.una;
+	r->probe_end = qp->requester.sent_end;
+	/* Its acknowledgement may be that of either. */
+	qp->counts.timed_ns = 0;
 }
 
 void recovery_on_sent(struct qp *qp, uint64_t now_ns)
 {
 	if (qp->recovery.ack_deadline_ns == DEADLINE_NONE)
-		start_ack_timer(&qp->recovery, now_ns);
+		start_ack_timer(qp, now_ns);
 }
 
 void recovery_on_progress(struct qp *qp, uint64_t now_ns)
@@ -78,11 +148,13 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 
 	counts->progress_ns = now_ns;
 	if (counts->timed_ns && psn_diff(q->una, counts->timed_psn) >= 0)
-		take_sample(counts, now_ns - counts->timed_ns);
+		take_sample(qp, now_ns - counts->timed_ns);
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
 	r->backoff = 0;
 	r->went_back = false;
+	if (r->probe_due || r->probing || r->suspected)
+		take_probe(qp);
 	r->refused = recovery_waits_for_receiver(qp);
 	r->ack_deadline_ns = DEADLINE_NONE;
 	if (recovery_waits_for_receiver(qp)) {
@@ -94,7 +166,7 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 		r->refused = false;
 	}
 	if (!psn_equal(q->una, q->sent_end))
-		start_ack_timer(r, now_ns);
+		start_ack_timer(qp, now_ns);
 }
 
 bool recovery_on_loss(struct qp *qp, uint64_t now_ns)
@@ -107,7 +179,7 @@ bool recovery_on_loss(struct qp *qp, uint64_t now_ns)
 		return false;
 	r->went_back = true;
 	go_back(qp);
-	start_ack_timer(r, now_ns);
+	start_ack_timer(qp, now_ns);
 	return true;
 }
 
@@ -129,7 +201,7 @@ void recovery_repeat(struct qp *qp, uint64_t now_ns)
 		return;
 	qp->recovery.went_back = true;
 	go_back(qp);
-	start_ack_timer(&qp->recovery, now_ns);
+	start_ack_timer(qp, now_ns);
 }
 
 void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint64_t now_ns)
@@ -162,10 +234,20 @@ void qp_not_taken(struct qp *qp, uint64_t now_ns)
 		recovery_on_sent(qp, now_ns);
 }
 
-void qp_hold_timer(struct qp *qp, uint64_t now_ns)
+void qp_restart_timer(struct qp *qp, uint64_t now_ns)
 {
 	if (qp->recovery.ack_deadline_ns != DEADLINE_NONE)
-		start_ack_timer(&qp->recovery, now_ns);
+		start_ack_timer(qp, now_ns);
+}
+
+void qp_hold_timer(struct qp *qp, uint64_t now_ns)
+{
+	const struct recovery *r = &qp->recovery;
+
+	if (r->ack_deadline_ns <= now_ns && now_ns < r->ack_expires_ns)
+		set_ack_deadline(qp, now_ns); /* what is due is a probe */
+	else
+		qp_restart_timer(qp, now_ns);
 }
 
 uint64_t qp_next_deadline(const struct qp *qp)
@@ -173,6 +255,52 @@ uint64_t qp_next_deadline(const struct qp *qp)
 	const struct recovery *r = &qp->recovery;
 
 	return r->ack_deadline_ns < r->rnr_deadline_ns ? r->ack_deadline_ns : r->rnr_deadline_ns;
+}
+
+uint64_t qp_next_look(const struct qp *qp, uint64_t least_ns)
+{
+	const struct recovery *r = &qp->recovery;
+	uint64_t ack_ns = r->ack_deadline_ns;
+
+	if (ack_ns < least_ns && ack_ns < r->ack_expires_ns)
+		ack_ns = least_ns < r->ack_expires_ns ? least_ns : r->ack_expires_ns;
+	return ack_ns < r->rnr_deadline_ns ? ack_ns : r->rnr_deadline_ns;
+}
+
+/* What has not left yet, or has to be sent again anyway, tells nothing. What would have to be
+ * fetched first takes too long. */
+static bool may_probe(const struct qp *qp)
+{
+	const struct requester *q = &qp->requester;
+	const struct send_wqe *wqe = send_wqe_at(q, q->head);
+
+	if (!qp_sends(qp) || psn_diff(q->next, q->una) <= 0 || wr_has_response(wqe->opcode))
+		return false;
+	for (unsigned i = 0; i < wqe->n_sge && !(wqe->flags & FRL_SEND_INLINE); i++) {
+		const struct region *region = region_local(qp->regions, qp->pd, &wqe->sge[i], 0);
+		if (!region || region->offload)
+			return false;
+	}
+	return true;
+}
+
+/* Before the timeout. What has been sent again because of this may be asked for by a NAK that is on
+ * its way already. */
+static void on_probe_time(struct qp *qp, uint64_t now_ns)
+{
+	const struct requester *q = &qp->requester;
+	struct recovery *r = &qp->recovery;
+
+	if (r->suspected && qp_sends(qp) && psn_diff(q->next, q->una) > 0 && !awaits_response(q)) {
+		r->went_back = true;
+		go_back(qp);
+	} else {
+		r->suspected = false;
+		r->probe_due = may_probe(qp);
+		if (r->probes < UINT8_MAX)
+			r->probes++;
+	}
+	set_ack_deadline(qp, now_ns);
 }
 
 void qp_on_deadline(struct qp *qp, uint64_t now_ns)
@@ -183,6 +311,10 @@ void qp_on_deadline(struct qp *qp, uint64_t now_ns)
 		r->rnr_deadline_ns = DEADLINE_NONE;
 	if (r->ack_deadline_ns > now_ns)
 		return;
+	if (now_ns < r->ack_expires_ns) {
+		on_probe_time(qp, now_ns);
+		return;
+	}
 	r->ack_deadline_ns = DEADLINE_NONE;
 	r->refused = false; /* by now the try after it would have been, too */
 	qp->stats->timeouts++;

@@ -9,6 +9,19 @@
  *                      room for, restarted by progress. When it fires, everything unacked is
  *                      sent again and a retry is used up. It doubles with each firing in a row,
  *                      up to 16 times, so that a peer that does something else is not flooded.
+ *   probe              inside the ACK timeout, which it leaves as it is: when nothing is
+ *                      acknowledged for two round trips, the oldest packet that is not is sent
+ *                      once more and asks for an acknowledgement; then after twice, four times as
+ *                      long, up to an eighth of the timeout. It uses up no retry. What was a
+ *                      duplicate is acknowledged, with all that came before it. If it is the one
+ *                      that was missing, all that was sent before it is lost as well: what a peer
+ *                      takes comes in order. So when the acknowledgement ends with the probe, and
+ *                      nothing more comes for a round trip (and at least 1 ms), all that is not
+ *                      acknowledged is sent again; not while a READ or atomic is outstanding. The
+ *                      next wait is doubled until a round trip could be measured. Not where nothing
+ *                      is lost on the way, not for READs and atomics, whose answers may be long,
+ *                      nor for payload that has to be fetched first, and not before there is a
+ *                      round trip time.
  *   RNR wait           from a receiver-not-ready NAK until the time it asked for has passed, or the
  *                      window moves over what was refused.
  */
@@ -24,6 +37,8 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns);
 /* The packet at `una`, or the response to it, was lost: a NAK says so, or an answer implies it.
  * False: nothing is to be sent again because of that. */
 bool recovery_on_loss(struct qp *qp, uint64_t now_ns);
+/* The packet at `una` has been sent once more because a probe was due. */
+void recovery_on_probe(struct qp *qp);
 /* The peer asks for the packet `psn`; everything before it has been taken. */
 void recovery_on_nak(struct qp *qp, struct psn psn, uint64_t now_ns);
 /* The response at `una` came and was thrown away here, for want of room: it is asked for again.

@@ -10,6 +10,8 @@ enum {
 	/* An acknowledgement is asked for at least this often inside a long message, so that the
 	 * window moves before it is used up. */
 	ACK_REQUEST_INTERVAL = 32,
+	/* Where an acknowledgement costs as much as many packets that leave together. */
+	ACK_REQUEST_INTERVAL_LONG = 64,
 };
 
 static uint32_t packets_in_flight(const struct requester *r)
@@ -172,6 +174,8 @@ bool requester_wants_output(const struct qp *qp)
 	const struct requester *r = &qp->requester;
 	const struct send_wqe *wqe;
 
+	if (qp->recovery.probe_due)
+		return true;
 	if (r->current == r->tail || (r->draining && r->current == r->stop) ||
 		recovery_waits_for_receiver(qp) || (r->blocked && r->current != r->head))
 		return false;
@@ -265,10 +269,15 @@ static bool gather(const struct qp *qp, const struct send_wqe *wqe, uint32_t off
 	return true;
 }
 
+static uint32_t ask_interval(const struct requester *r)
+{
+	return r->slack ? ACK_REQUEST_INTERVAL_LONG : ACK_REQUEST_INTERVAL;
+}
+
 /* Packet `k` of a message asks for an acknowledgement although more follow. */
 static bool asks_inside(const struct requester *r, uint32_t k)
 {
-	return k % ACK_REQUEST_INTERVAL == ACK_REQUEST_INTERVAL - 1 ||
+	return (k & (ask_interval(r) - 1)) == ask_interval(r) - 1 ||
 		packets_in_flight(r) + 1 >= r->window;
 }
 
@@ -421,7 +430,7 @@ static inline void build_plain(const struct qp *qp, const struct send_wqe *wqe, 
 	out->h.bth.congestion = 0;
 	/* As build_message() has it. */
 	out->h.bth.ack_request = (last && (wqe->flags & FRL_SEND_SIGNALED)) ||
-		k % ACK_REQUEST_INTERVAL == ACK_REQUEST_INTERVAL - 1;
+		(k & (ask_interval(&qp->requester) - 1)) == ask_interval(&qp->requester) - 1;
 	if (last && (wqe->flags & FRL_SEND_SOLICITED))
 		out->h.bth.solicited = wqe->opcode != FRL_WR_RDMA_WRITE;
 	out->h.reth = (struct reth){ wqe->remote_addr, wqe->rkey, wqe->length };
@@ -454,6 +463,16 @@ static __attribute__((noinline)) uint32_t output_long(const struct qp *qp,
 	return n + 1;
 }
 
+/* The window is used up in front of `next`: whether a packet of this message that is in flight has
+ * asked for what opens it. Where that is dear, as little is used up at once, and would ask anew. */
+static bool has_asked(const struct requester *r, const struct send_wqe *wqe, struct psn next)
+{
+	uint32_t sent = (uint32_t)psn_diff(next, wqe->first_psn);
+
+	return r->slack && sent >= ask_interval(r) &&
+		sent % ask_interval(r) < (uint32_t)psn_diff(next, r->una);
+}
+
 /*
  * Packets of plain requests that are sent for the first time, which nothing holds back: as many of
  * them as the window has room for. What is special about one is left to build_packet(). `ended`: a
@@ -464,7 +483,9 @@ static __attribute__((noinline)) uint32_t output_plain(
 {
 	struct requester *r = &qp->requester;
 	uint32_t room = r->window - packets_in_flight(r), current = r->current;
-	struct packet_out *at = out, *end = out + (max < room ? max : room);
+	/* Where packets leave together what has begun is not cut for the sake of the window. */
+	struct packet_out *at = out, *end = out + (max < room + r->slack ? max : room + r->slack);
+	const struct send_wqe *last = NULL;
 	const struct region *region = NULL;
 	struct psn next = r->next;
 
@@ -482,6 +503,7 @@ static __attribute__((noinline)) uint32_t output_plain(
 			region = region_local(qp->regions, qp->pd, sge, 0);
 		if (!wqe->plain || !region)
 			break;
+		last = wqe;
 		if (wqe->packets == 1) {
 			build_plain(qp, wqe, 0, 1, region,
 				region_memory(region, (uintptr_t)sge->addr), sge->length, at);
@@ -500,7 +522,7 @@ static __attribute__((noinline)) uint32_t output_plain(
 	}
 	if (at == out)
 		return 0;
-	if (at == out + room) {
+	if (at >= out + room && !has_asked(r, last, next)) {
 		at[-1].h.bth.ack_request = true;
 		*ended = false;
 	}
@@ -510,6 +532,28 @@ static __attribute__((noinline)) uint32_t output_plain(
 	return (uint32_t)(at - out);
 }
 
+/* The packet at `una` once more; what is sent next stays what it was. Returns 1, or 0 when it
+ * cannot be sent: the queue pair has failed then. */
+static __attribute__((noinline)) uint32_t output_probe(struct qp *qp, struct packet_out *out)
+{
+	struct requester *r = &qp->requester;
+	struct psn next = r->next;
+	uint32_t current = r->current, outstanding = r->outstanding;
+	bool blocked = r->blocked;
+
+	r->next = r->una;
+	r->current = r->head;
+	if (!build_packet(qp, send_wqe_at(r, r->head), out))
+		return 0;
+	out->h.bth.ack_request = true;
+	r->next = next;
+	r->current = current;
+	r->outstanding = outstanding;
+	r->blocked = blocked;
+	recovery_on_probe(qp);
+	return 1;
+}
+
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
 {
 	const struct requester *r = &qp->requester;
@@ -517,6 +561,8 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 	bool idle = psn_equal(r->una, sent_end), ended = false;
 	uint32_t n = 0;
 
+	if (qp->recovery.probe_due && max)
+		n = output_probe(qp, out);
 	while (n < max && qp_sends(qp) && requester_wants_output(qp)) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->current);
 		uint32_t current = r->current, plain = 0;

@@ -8,6 +8,8 @@
 
 #include <ferrule/reduce.h>
 
+enum { PROBE_PATIENCE_NS = 250000 }; /* how long one may */
+
 void oracle_touch(
 	struct endpoint *endpoint, struct sim_memory *memory, uint32_t offset, uint32_t length)
 {
@@ -195,10 +197,11 @@ struct expected *oracle_expect(struct endpoint *endpoint, const struct message *
 	return expected;
 }
 
-/* Something that was sent and not answered must not be forgotten. */
+/* Something that was sent and not answered must not be forgotten; a probe may wait a little. */
 static void check_timers(struct endpoint *endpoint)
 {
 	const struct qp *qp = &endpoint->qp->core;
+	const struct engine *engine = &endpoint->node->engine;
 	uint64_t deadline = qp_next_deadline(qp);
 
 	if (!qp_sends(qp) || !endpoint_is_reliable(endpoint)) {
@@ -206,8 +209,10 @@ static void check_timers(struct endpoint *endpoint)
 			endpoint->index);
 		return;
 	}
-	SIM_CHECK(engine_next_deadline(&endpoint->node->engine) <= deadline,
+	SIM_CHECK(engine_next_deadline(engine) <= qp_next_look(qp, engine->next_probes_ns),
 		"endpoint %u: its deadline is forgotten", endpoint->index);
+	SIM_CHECK(engine->next_probes_ns <= engine->now_ns + PROBE_PATIENCE_NS,
+		"endpoint %u: probes wait for too long", endpoint->index);
 	if (qp->attr.timeout && !psn_equal(qp->requester.una, qp->requester.next))
 		SIM_CHECK(deadline != DEADLINE_NONE, "endpoint %u: unacknowledged and no timer",
 			endpoint->index);

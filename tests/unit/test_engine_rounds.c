@@ -132,6 +132,52 @@ START_TEST(deadline_of_what_was_sent_alone)
 }
 END_TEST
 
+static void post_each(uint64_t apart_ns)
+{
+	for (unsigned i = 0; i < HOST_QPS; i++) {
+		host_post_send(host, i, 1, LENGTH, 0);
+		host_poll(host);
+		host->now_ns += apart_ns;
+	}
+}
+
+/* Peers that are slow one after the other are not each worth a look at all queue pairs; what has a
+ * time of its own is. */
+START_TEST(probes_together)
+{
+	uint64_t apart_ns = 20000, first_ns, due_ns, last_ns, walks = 0;
+
+	start();
+	for (unsigned i = 1; i < HOST_QPS; i++)
+		host_add(host, i, NULL);
+	post_each(0);
+	host->now_ns += 10000;
+	for (unsigned i = 0; i < HOST_QPS; i++)
+		host_acknowledge(host, i, 0, true);
+	host_poll(host);
+	host->port.n_sent = 0;
+	post_each(apart_ns);
+	/* A walk for what has been acknowledged, and mends that. */
+	host->now_ns = engine_next_deadline(&host->engine);
+	first_ns = qp_next_deadline(&host->qps[0].qp.core);
+	last_ns = qp_next_deadline(&host->qps[HOST_QPS - 1].qp.core);
+	ck_assert_uint_ge(last_ns - first_ns, (HOST_QPS - 1) * apart_ns);
+	for (; host->engine.stats.retransmits < HOST_QPS; walks++) {
+		ck_assert_uint_lt(host->engine.now_ns, last_ns + 250000);
+		host->now_ns = engine_next_deadline(&host->engine);
+		host_poll(host);
+	}
+	ck_assert_uint_le(walks, 3);
+	/* A timeout does not wait for that. */
+	due_ns = host->now_ns + 5000;
+	host->qps[3].qp.core.recovery.ack_deadline_ns = due_ns;
+	host->qps[3].qp.core.recovery.ack_expires_ns = due_ns;
+	engine_update(&host->engine, &host->qps[3].qp);
+	ck_assert_uint_eq(engine_next_deadline(&host->engine), due_ns);
+	host_free(host);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("engine_rounds");
@@ -148,6 +194,7 @@ int main(void)
 	tcase_add_test(tcase, overrun);
 	tcase_add_test(tcase, sends_alone);
 	tcase_add_test(tcase, deadline_of_what_was_sent_alone);
+	tcase_add_test(tcase, probes_together);
 	srunner_run_all(runner, CK_NORMAL);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

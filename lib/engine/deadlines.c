@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is due: of the queue pairs that wait for something, which are on a list of their own. */
+#include "lib/engine/stages.h"
+#include "lib/engine/transfers.h"
+
+/* Many peers that are slow at once are not each worth a walk of their own. */
+enum { PROBE_PATIENCE_NS = 250000 };
+
+/* Nobody else can tell a peer that does not answer from a cable that has been pulled out here. */
+static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
+{
+	struct qp *core = &qp->core;
+
+	/* Nor is the peer to blame for what it has answered and there was no room for. */
+	if (e->transfers && (side_is_fetching(qp) || qp->loss.response || qp->parked[1]))
+		qp_hold_timer(core, now_ns);
+	if (qp_next_deadline(core) > now_ns)
+		return;
+	qp_on_deadline(core, now_ns);
+	if (core->error_status == FRL_WC_RETRY_EXC_ERR && !core->error && !engine_has_link(e, qp))
+		core->error = "transport retries exhausted: the port at this end has no link; "
+			      "check its cable, and that its interface is up";
+}
+
+void fire_deadlines(struct engine *e, uint64_t now_ns)
+{
+	if (now_ns < e->next_deadline_ns)
+		return;
+	e->next_deadline_ns = DEADLINE_NONE;
+	e->next_probes_ns = now_ns + PROBE_PATIENCE_NS;
+	for (struct list *node = e->timed.next, *next; node != &e->timed; node = next) {
+		struct engine_qp *qp = container_of(node, struct engine_qp, timed);
+
+		next = node->next;
+		if (qp_next_deadline(&qp->core) <= now_ns)
+			fire_deadline(e, qp, now_ns);
+		engine_update(e, qp);
+		if (qp_next_deadline(&qp->core) == DEADLINE_NONE)
+			list_remove(&qp->timed);
+	}
+}
