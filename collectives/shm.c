@@ -11,7 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/share.h"
 
-#define SHM_MAGIC UINT64_C(0x324d48534c5246) /* "FRLSHM2" */
+#define SHM_MAGIC UINT64_C(0x344d48534c5246) /* "FRLSHM4" */
 
 /* What each rank tells the others; they are on one machine, so numbers are as they are there. */
 struct card {

@@ -4,14 +4,15 @@
  * pairs, no plan. Each rank has a page (shm_page.h) that only it writes and all others read.
  *
  * Every rank does its share-operations in the same order, and so they have one number on all ranks.
- * Short ones are one exchange: a rank writes what it brings into a slot of its page, and reads the
- * slots of all others. In long ones a slot says where the rank's buffers are; each rank reduces its
- * part of the vector out of the buffers of all and into its own, and then the others copy it from
- * there; or few ranks each reduce all of it, see shm_flat.c. Buffers that frl_mem_alloc() gave are
- * read where they are, others by way of rings in the page.
+ * Short ones are one exchange: a rank writes what it brings into a slot of its page, or says there
+ * where others can read it, and reads what all others bring. In long ones a slot says where the
+ * rank's buffers are; each rank reduces its part of the vector out of the buffers of all and into
+ * its own, and then the others copy it from there; or few ranks each reduce all of it, see
+ * shm_flat.c. Buffers that frl_mem_alloc() gave are read where they are, others by way of rings in
+ * the page.
  *
- * A slot is written again when all have told that they are done with what it said. A long operation
- * is complete when all others are: they read the caller's memory.
+ * A slot is written again when all have told that they are done with what it said. An operation of
+ * which others read the caller's memory, be it long or short, is complete when all of them have.
  *
  * Threads: the communicator's, entered.
  */
@@ -46,7 +47,7 @@ void shm_destroy(struct shm *shm);
 /* Whether such operations are done here. All ranks come to the same. */
 bool shm_can(const struct frl_comm *comm, const struct operation *operation);
 
-/* Such a one: whether ranks read the buffers of others, or all is said at once. */
+/* Such a one: whether it goes block by block, or is one exchange. */
 bool shm_is_long(const struct frl_comm *comm, const struct operation *operation);
 
 /* A run for one; -ENOMEM. run_put() gives it back. */

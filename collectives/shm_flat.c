@@ -6,27 +6,46 @@
  * is over.
  */
 #include "collectives/shm_internal.h"
+#include "lib/reduce/past_cache.h"
 
 enum {
 	/* Of more than two ranks parts mean less to read for each, which counts where vectors are
 	 * longer than waiting takes; of two they mean less traffic with memory, which counts where
-	 * vectors are longer than caches. As measured; bytes. */
+	 * vectors are longer than caches, and where results have to go through these. As measured;
+	 * bytes. */
 	FLAT_RANKS = 4,
 	FLAT_MOST = 64 << 10,
 	FLAT_MOST_OF_TWO = 8 << 20,
-	PIECE = 4 << 10, /* bytes: a page */
+	CACHED = 4 << 20, /* bytes: of longer results the caches hold little when all is done */
+	PIECE = 4 << 10,  /* bytes: a page */
 	LINE = 64,
 	LINES_AHEAD = 8, /* hardware fetches what follows, but does not begin with a page */
 };
 
+static uint32_t all_of(const struct shm *shm)
+{
+	return (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
+}
+
+/* Those of two ranks write each line once, and read none of what they overwrite. Whether a process
+ * has the function for that is its own matter (a debugger that hides instructions, another build),
+ * so all have told: they come to the same. */
+static bool passes_cache(const struct shm *shm, const struct shm_operation *operation)
+{
+	const struct run *run = operation->run;
+
+	return shm->ranks == 2 && run->bytes[PLAN_SEND] > CACHED && run->scaled != FRL_AVG &&
+		operation->passing == all_of(shm);
+}
+
 bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
-	uint32_t all = (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
 
-	return run->coll == FRL_ALLREDUCE && operation->keeping == all &&
+	return run->coll == FRL_ALLREDUCE && operation->keeping == all_of(shm) &&
 		shm->ranks <= FLAT_RANKS &&
-		run->bytes[PLAN_SEND] <= (shm->ranks == 2 ? FLAT_MOST_OF_TWO : FLAT_MOST);
+		(passes_cache(shm, operation) ||
+			run->bytes[PLAN_SEND] <= (shm->ranks == 2 ? FLAT_MOST_OF_TWO : FLAT_MOST));
 }
 
 void shm_flat_begin(struct shm_operation *operation)
@@ -93,6 +112,11 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
 		in[rank] = rank == shm->me
 			? shm_at(operation, PLAN_SEND, block.first)
 			: operation->peer[rank].send + block.first * operation->elem_size;
+	if (passes_cache(shm, operation)) {
+		reduce_past_cache(target, in[0], in[1], block.count, operation->run->dtype,
+			operation->run->op);
+		block.count = 0;
+	}
 	while (block.count > 0) {
 		size_t count = block.count < piece ? block.count : piece;
 

@@ -20,20 +20,34 @@ struct shm_operation {
 	bool is_read;     /* others read this rank's buffers: they are complete when it is */
 	uint32_t awaited; /* ranks whose slots have to be seen yet: a bit each */
 	uint32_t sources; /* whose elements this rank takes; also its own */
+	struct {
+		const uint8_t *send, *out; /* NULL: in its rings, or in its slot */
+		uint32_t taken;
+	} peer[SHM_RANKS_MAX];
 	/* Of a long one. */
 	bool reduces;             /* this rank's part is made of what others send */
 	bool takes_parts;         /* of what others send, instead of what they have made */
 	bool rings_in, rings_out; /* others read this rank's buffers out of its rings */
 	bool is_flat;             /* each rank reduces all of the vector: shm_flat.c */
 	uint32_t keeping; /* ranks of which all of what they send can be read until it is over */
+	uint32_t passing; /* ranks that can write results of the kind past their caches */
 	bool overwrites;  /* what it takes goes where others' parts lie until they are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
-	struct {
-		const uint8_t *send, *out; /* NULL: in its rings */
-		uint32_t taken;
-	} peer[SHM_RANKS_MAX];
 };
+
+/* What has been found out about a buffer that short operations have sent from. */
+struct shm_seen {
+	const uint8_t *send; /* NULL: none */
+	size_t bytes;
+	uint64_t frees;     /* share_frees() then */
+	uint32_t uses;      /* since then, in which it was not known where it is */
+	bool is_shared;     /* it lies where `place` says */
+	unsigned export_at; /* as long as page->exports has that one there */
+	struct shm_place place;
+};
+
+enum { SHM_SEEN = 64 };
 
 struct shm {
 	struct frl_comm *comm;
@@ -50,6 +64,7 @@ struct shm {
 	uint32_t work;    /* since everything else was looked at */
 	uint32_t in_vain; /* moments waited for what did not come */
 	struct shm_operation operations[SHM_SLOTS];
+	struct shm_seen seen[SHM_SEEN];
 	struct shm_peer peers[];
 };
 
@@ -74,6 +89,11 @@ static inline bool shm_scales_first(const struct run *run)
 
 /* shm_short.c. Fills in what this rank brings, and which ranks it awaits. */
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
+/* Rank `rank` is there, and is awaited no longer, unless it has to copy what this rank cannot map.
+ * 0 or the communicator's error. */
+int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank);
+/* The oldest one, which others still read: copies what somebody cannot map. */
+void shm_short_help(struct shm *shm, const struct shm_operation *operation);
 /* They are all there. */
 void shm_short_take(struct shm *shm, const struct shm_operation *operation);
 

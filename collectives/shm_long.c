@@ -17,6 +17,7 @@
 #include "collectives/plan_build.h"
 #include "collectives/shm_internal.h"
 #include "lib/base/copy.h"
+#include "lib/reduce/past_cache.h"
 
 enum {
 	ROUNDS_ONCE = 8,
@@ -124,6 +125,9 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	if (operation->reduces || is_in_place)
 		operation->sources &= ~mine;
 	slot->keeps_send = false;
+	slot->passes_cache = reduce_can_pass_cache(run->dtype, run->op);
+	if (slot->passes_cache)
+		operation->passing = mine;
 	memset(&slot->send, 0, sizeof(slot->send) + sizeof(slot->out));
 	operation->overwrites = operation->takes_parts && is_in_place;
 	if (operation->overwrites)
@@ -160,6 +164,8 @@ int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t ran
 		return comm_fail_reading(shm->comm, (int)rank, err);
 	if (slot->keeps_send && operation->peer[rank].send)
 		operation->keeping |= shm_bit(rank);
+	if (slot->passes_cache)
+		operation->passing |= shm_bit(rank);
 	/* All ranks come to the same: they have seen the same slots. */
 	if (!operation->awaited && shm_flat_suits(shm, operation))
 		shm_flat_begin(operation);

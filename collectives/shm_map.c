@@ -179,29 +179,44 @@ static unsigned forget_freed(struct shm_page *page, bool *ret_has_changed)
 	return unused;
 }
 
-/* Tells which memory others may still map, as soon as that has changed. */
-static void note_export(struct shm_page *page, uint64_t id)
+/* Which one it is, or SHM_EXPORTS. */
+static unsigned find_export(const struct shm_page *page, uint64_t id)
+{
+	unsigned at = 0;
+
+	while (at < SHM_EXPORTS &&
+		atomic_load_explicit(&page->exports[at], memory_order_relaxed) != id)
+		at++;
+	return at;
+}
+
+/* Tells which memory others may still map, as soon as that has changed. Returns which one this is;
+ * SHM_EXPORTS: another one would have to go. */
+static unsigned note_export(struct shm_page *page, uint64_t id, bool may_displace)
 {
 	uint64_t changed = atomic_load_explicit(&page->exports_changed, memory_order_relaxed);
 	uint64_t frees = share_frees();
-	bool is_known = is_exported(page, id), has_changed = false;
-	unsigned at;
+	unsigned known = find_export(page, id), at;
+	bool has_changed = false;
 
-	if (is_known && frees == page->frees)
-		return;
+	if (known < SHM_EXPORTS && frees == page->frees)
+		return known;
 	page->frees = frees;
 	at = forget_freed(page, &has_changed);
-	if (!is_known && at == SHM_EXPORTS) {
+	if (known < SHM_EXPORTS) {
+		at = known;
+	} else if (at == SHM_EXPORTS && may_displace) {
 		at = (unsigned)(changed % SHM_EXPORTS);
 		has_changed = true;
 	}
-	if (!is_known)
+	if (at < SHM_EXPORTS)
 		set_export(page, at, id);
 	if (has_changed)
 		atomic_store_explicit(&page->exports_changed, changed + 1, memory_order_release);
+	return at;
 }
 
-bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place)
+static bool find_place(const void *addr, size_t bytes, struct shm_place *ret_place)
 {
 	struct share *share = share_find(addr, bytes);
 
@@ -213,6 +228,20 @@ bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct sh
 	};
 	ret_place->offset = (uint64_t)((const uint8_t *)addr - share->addr);
 	share_put(share);
-	note_export(page, ret_place->export.id);
 	return true;
+}
+
+bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place)
+{
+	return find_place(addr, bytes, ret_place) &&
+		note_export(page, ret_place->export.id, true) < SHM_EXPORTS;
+}
+
+bool shm_export_if_room(struct shm_page *page, const void *addr, size_t bytes,
+	struct shm_place *ret_place, unsigned *ret_at)
+{
+	if (!find_place(addr, bytes, ret_place))
+		return false;
+	*ret_at = note_export(page, ret_place->export.id, false);
+	return *ret_at < SHM_EXPORTS;
 }

@@ -19,7 +19,7 @@ enum {
 	SHM_RANKS_MAX = 16,
 	SHM_SLOTS = 8, /* operations that are under way at most */
 	SHM_SLOT_BYTES = 32 << 10,
-	SHM_HEADER = 40,
+	SHM_HEADER = 48,
 	SHM_INLINE = SHM_SLOT_BYTES - SHM_HEADER, /* what a short one may bring */
 	SHM_BLOCK = 64 << 10,                     /* of a long one, at a time */
 	SHM_RING = 4,                             /* blocks */
@@ -41,18 +41,28 @@ struct shm_place {
 	uint64_t offset;
 };
 
+/* What a rank brings to a short operation. */
+enum shm_where {
+	SHM_IN_SLOT,
+	SHM_IN_PLACE, /* where `send` says, until all have read it */
+	SHM_IN_RING,  /* also in the ring for all: somebody could not map it */
+};
+
 struct shm_slot {
 	/* The operation's number and 1: all else here is of it then. */
 	_Alignas(64) _Atomic uint64_t sequence;
 	struct signature signature;
 	uint64_t history; /* of all before it, in a number */
+	/* Of a short one: enum shm_where. */
+	_Atomic uint64_t where;
 	union {
 		uint8_t data[SHM_INLINE];
 		struct {
 			/* What others reduce, or take, of what this rank sends; and what they take
 			 * when it is made. */
 			struct shm_place send, out;
-			uint32_t keeps_send; /* all of that stays until it is over */
+			uint32_t keeps_send;   /* all of that stays until it is over */
+			uint32_t passes_cache; /* the rank has a function for that */
 		};
 	};
 };
@@ -71,6 +81,9 @@ struct shm_page {
 	uint64_t magic;
 	uint64_t secret;                        /* which page this is */
 	_Alignas(64) _Atomic uint64_t finished; /* operations that read from nobody any more */
+	/* The number, and 1, of a short one for which others have to copy what they left where it
+	 * is: this rank cannot map it. */
+	_Atomic uint64_t begged;
 	_Alignas(64) _Atomic uint64_t exports_changed;
 	_Atomic uint64_t exports[SHM_EXPORTS]; /* ids; what is not here others need not keep */
 	uint64_t frees;                        /* of the process, when these were looked at */
@@ -132,5 +145,9 @@ void shm_unmap(struct shm_peer *peer);
 
 /* Fills in where [addr, addr + bytes) is, if others can read it there: true. */
 bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place);
+/* The same, unless others would have to let go of something else for it. *ret_at: which one of
+ * page->exports it is, as long as that has its id. */
+bool shm_export_if_room(struct shm_page *page, const void *addr, size_t bytes,
+	struct shm_place *ret_place, unsigned *ret_at);
 
 #endif

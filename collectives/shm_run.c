@@ -123,8 +123,10 @@ static int meet_one(struct shm *shm, struct shm_operation *operation, uint32_t r
 	if (memcmp(&theirs, &operation->run->signature, sizeof(theirs)) != 0 ||
 		slot->history != own->history)
 		return fail_different(shm, rank, operation, &theirs);
+	if (!operation->is_long)
+		return shm_short_meet(shm, operation, rank);
 	operation->awaited &= ~shm_bit(rank);
-	return operation->is_long ? shm_long_meet(shm, operation, rank) : 0;
+	return shm_long_meet(shm, operation, rank);
 }
 
 /* 1: all who are awaited are in this operation; 0: not yet; negative: the communicator's error. */
@@ -199,6 +201,15 @@ static int complete_in_order(struct shm *shm)
 	return n;
 }
 
+/* Whether or not this rank has what it takes itself: it may wait for the same. */
+static void help(struct shm *shm)
+{
+	const struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
+
+	if (shm->complete < shm->published && operation->is_read && !operation->is_long)
+		shm_short_help(shm, operation);
+}
+
 /* What this rank waits for: another one that has not come yet, or still reads this one's buffers.
  * Also true of a rank that waits for nothing of the kind. */
 static bool has_come(struct shm *shm)
@@ -246,6 +257,7 @@ int shm_go_on(struct shm *shm, bool spins)
 		n += moved;
 	}
 	n += complete_in_order(shm);
+	help(shm);
 	if (n > 0)
 		shm->in_vain = 0;
 	return n;

@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Short operations in shared memory: each rank puts what it brings into its slot, and takes what it
- * needs out of those of others. */
+/*
+ * Short operations in shared memory: each rank puts what it brings into its slot, and takes what it
+ * needs out of those of others. What is longer than LEFT bytes, if others can read it where it is,
+ * stays there until they have: a line goes from processor to processor once, not twice. Each rank
+ * decides that for itself, for buffers that it uses again and again: finding one, and mapping it
+ * where it is read, takes longer than copying it.
+ */
+#include <errno.h>
 #include <string.h>
 
 #include "collectives/shm_internal.h"
+#include "lib/base/share.h"
+
+enum {
+	/* Bytes: waiting for who reads them costs as much as copying them twice, as measured. */
+	LEFT = 1 << 10,
+	AGAIN = 256, /* uses of a buffer that was in plain memory, or had no room */
+	GRAIN = 64,  /* bytes: buffers are hardly ever closer to each other */
+};
+
+_Static_assert(SHM_INLINE <= SHM_BLOCK, "what was left fits into a block of the ring");
 
 /* What a rank brings, in blocks of the operation's count; and who takes. */
 struct shape {
@@ -28,13 +44,68 @@ static uint32_t all_of(const struct shm *shm)
 	return (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
 }
 
+static struct shm_seen *entry_of(struct shm *shm, const uint8_t *send)
+{
+	uint64_t hash = (uint64_t)(uintptr_t)send / GRAIN * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &shm->seen[(hash >> 32) % SHM_SEEN];
+}
+
+/* Where others can read it, if it has been used before and nothing was freed since: what is there
+ * now may be another allocation otherwise. NULL: not known, or it cannot be. */
+static const struct shm_place *place_of(struct shm *shm, const uint8_t *send, size_t bytes)
+{
+	struct shm_seen *seen = entry_of(shm, send);
+	uint64_t frees = share_frees();
+
+	if (seen->send != send || bytes > seen->bytes || seen->frees != frees) {
+		*seen = (struct shm_seen){ .send = send, .bytes = bytes, .frees = frees };
+		return NULL;
+	}
+	if (!seen->is_shared && seen->uses++ % AGAIN == 0)
+		seen->is_shared = shm_export_if_room(
+			shm->page, send, seen->bytes, &seen->place, &seen->export_at);
+	/* Long operations may have displaced it. */
+	if (seen->is_shared &&
+		atomic_load_explicit(&shm->page->exports[seen->export_at], memory_order_relaxed) !=
+			seen->place.export.id)
+		seen->is_shared = false;
+	return seen->is_shared ? &seen->place : NULL;
+}
+
+/* Whether it stays where it is until all have read it. Where ranks share processors, waiting for
+ * that takes long. */
+static bool leave_it(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
+{
+	const struct run *run = operation->run;
+	const uint8_t *send = run->base[PLAN_SEND];
+	size_t bytes = run->bytes[PLAN_SEND];
+	const struct shm_place *place;
+
+	if (bytes <= LEFT || run->coll != FRL_ALLREDUCE || send == run->base[PLAN_RECV] ||
+		shm_scales_first(run) || shm->comm->tuner.crowd > 1)
+		return false;
+	place = place_of(shm, send, bytes);
+	if (!place)
+		return false;
+	slot->send = *place;
+	operation->peer[shm->me].send = send;
+	operation->is_read = true;
+	return true;
+}
+
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
 {
 	const struct run *run = operation->run;
 	const struct shape *shape = &shapes[run->coll];
 	uint32_t root = run->signature.root;
 	size_t bytes = run->bytes[PLAN_SEND];
+	bool is_left = leave_it(shm, operation, slot);
 
+	atomic_store_explicit(
+		&slot->where, is_left ? SHM_IN_PLACE : SHM_IN_SLOT, memory_order_relaxed);
+	if (is_left)
+		bytes = 0;
 	if (bytes > 0 && shm_scales_first(run))
 		run_scale(run, slot->data, run->base[PLAN_SEND], bytes / operation->elem_size);
 	else if (bytes > 0)
@@ -44,18 +115,85 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 	operation->awaited = operation->sources & ~shm_bit(shm->me);
 }
 
+/* This process has too much open or mapped; the other one is not to blame. */
+static bool is_shortage(int err)
+{
+	return err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -EAGAIN;
+}
+
+/* Once it did, everything that was left is awaited in the ring. */
+static bool has_begged(const struct shm *shm, const struct shm_operation *operation)
+{
+	return atomic_load_explicit(&shm->page->begged, memory_order_relaxed) ==
+		operation->number + 1;
+}
+
+int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank)
+{
+	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
+	const struct run *run = operation->run;
+	uint64_t where = atomic_load_explicit(&slot->where, memory_order_acquire);
+	struct shm_peer *peer = &shm->peers[rank];
+	int err = 0;
+
+	if (run->coll == FRL_ALLREDUCE && where == SHM_IN_RING) {
+		operation->peer[rank].send = shm_ring_of(shm, rank, shm->ranks, 0);
+	} else if (run->coll == FRL_ALLREDUCE && where == SHM_IN_PLACE) {
+		if (has_begged(shm, operation))
+			return 0;
+		shm_drop_freed(peer);
+		err = shm_find(
+			peer, &slot->send, run->bytes[PLAN_SEND], &operation->peer[rank].send);
+		if (is_shortage(err)) {
+			atomic_store_explicit(
+				&shm->page->begged, operation->number + 1, memory_order_release);
+			return 0;
+		}
+	}
+	operation->awaited &= ~shm_bit(rank);
+	return err ? comm_fail_reading(shm->comm, (int)rank, err) : 0;
+}
+
+void shm_short_help(struct shm *shm, const struct shm_operation *operation)
+{
+	struct shm_slot *slot = &shm->page->slots[operation->number % SHM_SLOTS];
+	const struct run *run = operation->run;
+	bool is_begged = false;
+
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		is_begged = is_begged ||
+			(rank != shm->me &&
+				atomic_load_explicit(&shm->peers[rank].page->begged,
+					memory_order_relaxed) == operation->number + 1);
+	if (!is_begged || !run ||
+		atomic_load_explicit(&slot->where, memory_order_relaxed) != SHM_IN_PLACE)
+		return;
+	/* Of all that used the ring before this operation nothing is read any more, and what comes
+	 * after it waits. */
+	memcpy(shm->page->rings + shm_ring_at(shm->ranks, 0), run->base[PLAN_SEND],
+		run->bytes[PLAN_SEND]);
+	atomic_store_explicit(&slot->where, SHM_IN_RING, memory_order_release);
+}
+
+static const uint8_t *brought_by(
+	const struct shm *shm, const struct shm_operation *operation, uint32_t rank)
+{
+	const uint8_t *elsewhere = operation->peer[rank].send;
+
+	return elsewhere ? elsewhere : shm_slot_of(shm, rank, operation->number)->data;
+}
+
 /* In the order of the ranks on all of them: results are the same to the last bit. */
 static void reduce(struct shm *shm, const struct shm_operation *operation, size_t from)
 {
 	const struct run *run = operation->run;
 	uint8_t *target = run->base[PLAN_RECV];
-	const uint8_t *sum = shm_slot_of(shm, 0, operation->number)->data + from;
+	const uint8_t *sum = brought_by(shm, operation, 0) + from;
 	size_t count = run->count;
 
 	for (uint32_t rank = 1; rank < shm->ranks; rank++) {
-		frl_reduce_local(target, sum,
-			shm_slot_of(shm, rank, operation->number)->data + from, count, run->dtype,
-			run->op);
+		frl_reduce_local(target, sum, brought_by(shm, operation, rank) + from, count,
+			run->dtype, run->op);
 		sum = target;
 	}
 	if (run->scaled == FRL_AVG && !shm_scales_first(run))

@@ -34,6 +34,9 @@ struct reduce_kernels {
 	reduce_fn reduce[FRL_DTYPES][REDUCE_OPS];
 	scale_fn scale[FRL_DTYPES];
 	divide_fn divide[FRL_DTYPES];
+	/* Sums that leave the caches alone where they write; dst is neither a nor b. No set needs
+	 * to have them. */
+	reduce_fn sum_past_cache[FRL_DTYPES];
 	encode_fn encode[FRL_WIRES];
 	decode_fn decode[FRL_WIRES];
 	decode_add_fn decode_add[FRL_WIRES];

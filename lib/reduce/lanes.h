@@ -10,6 +10,11 @@
 
 #include "lib/reduce/loops.h"
 
+enum {
+	LANES_OF_LINE = 16, /* float32 in a cache line */
+	LANES_AHEAD = 256,  /* float32 */
+};
+
 #define LANES_REDUCE(dtype, name, op, capitals)                                                    \
 	LOOP_TARGET static void op##_##name(void *dst, const void *a, const void *b, size_t count) \
 	{                                                                                          \
@@ -87,6 +92,37 @@
 			store_f32(out + i, lanes_sum(load_f32(x + i), load_f32(y + i)));           \
 		if (i < count)                                                                     \
 			sum_some(out + i, x + i, y + i, count - i);                                \
+	}
+
+/* The same for what is longer than the caches. Stores of whole lines, one line after the other;
+ * what is not a whole one, and what lies at addresses that no element is aligned to, is done the
+ * plain way. Fetches ahead: hardware does not do so beyond the end of a page. */
+#define LANES_SUM_PAST_CACHE_F32                                                                   \
+	LOOP_TARGET static void sum_past_cache_f32(                                                \
+		void *dst, const void *a, const void *b, size_t count)                             \
+	{                                                                                          \
+		any_f32 *out = dst;                                                                \
+		const any_f32 *x = a, *y = b;                                                      \
+		size_t i = -(uintptr_t)dst / sizeof(float) % LANES_OF_LINE;                        \
+		i = i < count && (uintptr_t)dst % sizeof(float) == 0 ? i : count;                  \
+		sum_f32(out, x, y, i);                                                             \
+		for (; i + 4 * LANES <= count; i += 4 * LANES) {                                   \
+			lanes s[4];                                                                \
+			for (size_t j = i; j < i + 4 * LANES; j += LANES_OF_LINE) {                \
+				__builtin_prefetch(x + j + LANES_AHEAD);                           \
+				__builtin_prefetch(y + j + LANES_AHEAD);                           \
+			}                                                                          \
+			for (int j = 0; j < 4; j++)                                                \
+				s[j] = lanes_add(                                                  \
+					load_f32(x + i + j * LANES), load_f32(y + i + j * LANES)); \
+			if (any_nan(s))                                                            \
+				for (int j = 0; j < 4; j++)                                        \
+					s[j] = canonical(s[j]);                                    \
+			for (int j = 0; j < 4; j++)                                                \
+				stream_f32(out + i + j * LANES, s[j]);                             \
+		}                                                                                  \
+		sum_f32(out + i, x + i, y + i, count - i);                                         \
+		_mm_sfence();                                                                      \
 	}
 
 /* Two vectors of bfloat16 lie in one vector: those at odd places are float32 once the others are

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Chooses for each function of ferrule/reduce.h the fastest code that this processor has. */
-#include "lib/reduce/kernels.h"
+#include "lib/reduce/past_cache.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+#include "lib/reduce/kernels.h"
 
 static struct reduce_kernels best;
 static _Atomic(const struct reduce_kernels *) best_ready;
@@ -20,6 +22,8 @@ static void take(const struct reduce_kernels *kernels)
 			best.scale[dtype] = kernels->scale[dtype];
 		if (kernels->divide[dtype])
 			best.divide[dtype] = kernels->divide[dtype];
+		if (kernels->sum_past_cache[dtype])
+			best.sum_past_cache[dtype] = kernels->sum_past_cache[dtype];
 	}
 	for (int wire = 0; wire < FRL_WIRES; wire++) {
 		if (kernels->encode[wire])
@@ -70,6 +74,20 @@ void frl_reduce_local(
 {
 	if (is_dtype(dtype) && frl_op_is_elementwise(op))
 		reduce_best_kernels()->reduce[dtype][op](dst, a, b, count);
+}
+
+bool reduce_can_pass_cache(enum frl_dtype dtype, enum frl_op op)
+{
+	return is_dtype(dtype) && op == FRL_SUM && reduce_best_kernels()->sum_past_cache[dtype];
+}
+
+void reduce_past_cache(
+	void *dst, const void *a, const void *b, size_t count, enum frl_dtype dtype, enum frl_op op)
+{
+	if (reduce_can_pass_cache(dtype, op))
+		reduce_best_kernels()->sum_past_cache[dtype](dst, a, b, count);
+	else
+		frl_reduce_local(dst, a, b, count, dtype, op);
 }
 
 void frl_reduce_local_plain(

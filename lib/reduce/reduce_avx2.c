@@ -130,6 +130,12 @@ LANES_FN void store_f32(void *p, lanes x)
 	_mm256_storeu_ps(p, x);
 }
 
+/* Past the caches; aligned. */
+LANES_FN void stream_f32(void *p, lanes x)
+{
+	_mm256_stream_ps(p, x);
+}
+
 LANES_FN lanes load_f16(const void *p)
 {
 	return _mm256_cvtph_ps(_mm_loadu_si128(p));
@@ -321,6 +327,7 @@ LANES_FN void decode_add_whole_block(
 
 LANES_ALL(FRL_FLOAT16, f16)
 LANES_SUM_F32
+LANES_SUM_PAST_CACHE_F32
 LANES_OTHERS(FRL_FLOAT32, f32)
 LANES_PAIRS
 LANES_ALL(FRL_FLOAT8_E4M3, e4m3)
@@ -354,6 +361,7 @@ const struct reduce_kernels reduce_avx2 = {
 	LOOP_ROWS(FRL_UINT64, u64),
 	LOOP_ROWS(FRL_FLOAT16, f16),
 	LOOP_ROWS(FRL_FLOAT32, f32),
+	.sum_past_cache[FRL_FLOAT32] = sum_past_cache_f32,
 	LOOP_ROWS(FRL_FLOAT64, f64),
 	LOOP_ROWS(FRL_BFLOAT16, bf16),
 	LOOP_ROWS(FRL_FLOAT8_E4M3, e4m3),

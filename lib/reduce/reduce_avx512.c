@@ -110,6 +110,12 @@ LANES_FN void store_f32(void *p, lanes x)
 	_mm512_storeu_ps(p, x);
 }
 
+/* Past the caches; aligned. */
+LANES_FN void stream_f32(void *p, lanes x)
+{
+	_mm512_stream_ps(p, x);
+}
+
 LANES_FN lanes load_f16(const void *p)
 {
 	return _mm512_cvtph_ps(_mm256_loadu_si256(p));
@@ -296,6 +302,7 @@ LANES_FN void decode_add_whole_block(
 
 LANES_ALL(FRL_FLOAT16, f16)
 LANES_SUM_F32
+LANES_SUM_PAST_CACHE_F32
 LANES_OTHERS(FRL_FLOAT32, f32)
 LANES_PAIRS
 LANES_ALL(FRL_FLOAT8_E4M3, e4m3)
@@ -316,6 +323,7 @@ const struct reduce_kernels reduce_avx512 = {
 	.supported = supported,
 	LOOP_ROWS(FRL_FLOAT16, f16),
 	LOOP_ROWS(FRL_FLOAT32, f32),
+	.sum_past_cache[FRL_FLOAT32] = sum_past_cache_f32,
 	LOOP_ROWS(FRL_FLOAT64, f64),
 	LOOP_ROWS(FRL_BFLOAT16, bf16),
 	LOOP_ROWS(FRL_FLOAT8_E4M3, e4m3),

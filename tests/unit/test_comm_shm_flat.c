@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * All-reduce in shared memory where each rank reduces all of it: which ranks do so, and that all
- * types, operations, lengths and addresses give the bits that plain C gives in the ranks' order.
+ * All-reduce in shared memory where each rank reduces all of it out of what lies where the others
+ * have it: which ranks do so, and that all types, operations, lengths and addresses give the bits
+ * that plain C gives in the ranks' order. Of short ones each rank says for itself where it lies.
  */
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "collectives/shm_internal.h"
+#include "lib/reduce/past_cache.h"
 #include "tests/unit/comm_fixture.h"
 
 enum {
 	LONGEST = 64 << 10, /* bytes; more than two ranks do no more than that so */
 	BLOCKS = 4 << 20,   /* more blocks than are done in one call */
+	BEYOND = 12 << 20,  /* of two: only what goes past the caches */
+	SHORT = 6000,       /* bytes: not copied into the slot */
+	SETTLED = 3,        /* uses of a buffer by when it is known where it lies */
+	IN_TURN = 3 * SHM_SEEN,
 };
 
 static uint8_t byte_of(int rank, size_t i)
@@ -20,11 +28,22 @@ static uint8_t byte_of(int rank, size_t i)
 	return (uint8_t)((i * 2654435761u + (size_t)rank * 40503) >> 7);
 }
 
-static bool was_flat(const struct rank *rank)
+static const struct shm_operation *last_of(const struct rank *rank)
 {
 	const struct shm *shm = rank->comm->shm;
 
-	return shm->operations[(shm->published - 1) % SHM_SLOTS].is_flat;
+	return &shm->operations[(shm->published - 1) % SHM_SLOTS];
+}
+
+static bool was_flat(const struct rank *rank)
+{
+	return last_of(rank)->is_flat;
+}
+
+/* Others have read it where it was. */
+static bool was_left(const struct rank *rank)
+{
+	return !last_of(rank)->is_long && last_of(rank)->peer[rank->number].send;
 }
 
 /* What plain C makes of the inputs of all ranks. */
@@ -66,8 +85,9 @@ static void check_bits(
 	c.send = send;
 	c.recv = recv;
 	reduce_plainly(rank, &c, wanted);
-	expect(rank, frl_run(rank->comm, &c) == 0);
-	expect(rank, was_flat(rank));
+	for (int i = 0; i < (bytes > SHM_INLINE ? 1 : SETTLED); i++)
+		expect(rank, frl_run(rank->comm, &c) == 0);
+	expect(rank, bytes > SHM_INLINE ? was_flat(rank) : was_left(rank));
 	expect(rank, recv[bytes] == 0x5a);
 	for (size_t i = 0; i < bytes && !rank->failure[0]; i++) {
 		expect(rank, send[i] == byte_of(rank->number, i));
@@ -85,6 +105,7 @@ static void run_bits(struct rank *rank)
 
 	if (!memory[0] || !memory[1])
 		abort();
+	rank->comm->tuner.crowd = 1; /* however many processors there are */
 	for (int dtype = 0; dtype < FRL_DTYPES; dtype++) {
 		size_t size = frl_dtype_size((enum frl_dtype)dtype);
 		struct frl_collective c = { .dtype = (enum frl_dtype)dtype };
@@ -94,6 +115,8 @@ static void run_bits(struct rank *rank)
 			check_bits(rank, memory, c, (size_t)dtype * 6 + c.op);
 			c.count = (SHM_INLINE + size) / size;
 			check_bits(rank, memory, c, 0);
+			c.count = SHORT / size - 1;
+			check_bits(rank, memory, c, (size_t)dtype * 6 + c.op);
 		}
 	}
 	for (int i = 0; i < 4; i++)
@@ -102,12 +125,14 @@ static void run_bits(struct rank *rank)
 				.dtype = i % 2 ? FRL_INT32 : FRL_FLOAT32,
 				.op = FRL_AVG },
 			64);
+	/* Past the caches with a last line that is not whole; to addresses in the middle of a line,
+	 * and in the middle of an element. */
 	if (rank->ranks == 2)
-		for (int i = 0; i < 3; i++)
+		for (size_t i = 0; i < 3; i++)
 			check_bits(rank, memory,
 				(struct frl_collective){
-					.count = BLOCKS / 4 - 1, .dtype = FRL_FLOAT32 },
-				4);
+					.count = BLOCKS / 4 + 21, .dtype = FRL_FLOAT32 },
+				i * 72 + i / 2 * 4);
 	frl_mem_free(memory[0], bytes);
 	frl_mem_free(memory[1], bytes);
 }
@@ -161,14 +186,330 @@ START_TEST(all_or_none)
 }
 END_TEST
 
+/* What is too long for that otherwise: what goes past the caches. */
+static void run_beyond(struct rank *rank)
+{
+	size_t count = BEYOND / sizeof(float);
+	float *send = frl_mem_alloc(BEYOND), *recv = frl_mem_alloc(BEYOND);
+
+	if (!send || !recv)
+		abort();
+	for (int how = 0; how < 3; how++) {
+		enum frl_op op = how == 1 ? FRL_MAX : how == 2 ? FRL_AVG : FRL_SUM;
+		float one = op == FRL_MAX ? 1
+			: op == FRL_AVG   ? 0.5f
+					  : 1,
+		      all = op == FRL_SUM ? 3 : 1;
+
+		for (size_t i = 0; i < count; i++)
+			send[i] = (float)(i % 1000) * one *
+				(op == FRL_SUM ? 1.0f + (float)rank->number : 1);
+		expect(rank, frl_allreduce(rank->comm, send, recv, count, FRL_FLOAT32, op) == 0);
+		expect(rank,
+			was_flat(rank) == (how == 0 && reduce_can_pass_cache(FRL_FLOAT32, op)));
+		for (size_t i = 0; i < count && !rank->failure[0]; i++)
+			expect(rank, recv[i] == (float)(i % 1000) * one * all);
+	}
+	frl_mem_free(send, BEYOND);
+	frl_mem_free(recv, BEYOND);
+}
+
+START_TEST(beyond)
+{
+	struct job job = { .ranks = 2, .main = run_beyond };
+
+	job_run(&job);
+}
+END_TEST
+
+/* A rank whose process lacks the function, which it tells of: none goes that way. */
+static void run_unlike(struct rank *rank)
+{
+	static _Atomic bool is_told;
+	size_t count = BEYOND / sizeof(float);
+	float *send = frl_mem_alloc(BEYOND), *recv = frl_mem_alloc(BEYOND);
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = send,
+		.recv = recv,
+		.count = count,
+		.dtype = FRL_FLOAT32 };
+	struct shm *shm = rank->comm->shm;
+	struct frl_request *request;
+
+	if (!send || !recv)
+		abort();
+	for (size_t i = 0; i < count; i++)
+		send[i] = (float)(i % 1000);
+	while (rank->number == 0 && !atomic_load(&is_told))
+		job_sleep_ms(1);
+	expect(rank, frl_start(rank->comm, &c, &request) == 0);
+	if (rank->number == 1) {
+		unsigned slot = (shm->published - 1) % SHM_SLOTS;
+
+		shm->page->slots[slot].passes_cache = false;
+		shm->operations[slot].passing = 0;
+		atomic_store(&is_told, true);
+	}
+	expect(rank, frl_request_wait(request) == 0);
+	expect(rank, !was_flat(rank));
+	for (size_t i = 0; i < count && !rank->failure[0]; i++)
+		expect(rank, recv[i] == (float)(i % 1000) * 2);
+	frl_mem_free(send, BEYOND);
+	frl_mem_free(recv, BEYOND);
+}
+
+START_TEST(unlike)
+{
+	struct job job = { .ranks = 2, .main = run_unlike };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Of short ones each rank leaves its elements where they are, or does not. */
+static void run_left(struct rank *rank)
+{
+	size_t count = SHORT / sizeof(int32_t);
+	int32_t *shared = frl_mem_alloc(SHORT), *recv = frl_mem_alloc(SHORT);
+	int32_t *plain = malloc(SHORT);
+
+	if (!shared || !recv || !plain)
+		abort();
+	for (int how = 0; how < 4; how++) {
+		bool is_odd = rank->number == 1;
+		int32_t *send = is_odd && how == 1 ? plain : shared;
+		int32_t *to = is_odd && how == 2 ? shared : recv;
+
+		/* Where ranks share processors, none does. */
+		rank->comm->tuner.crowd = is_odd && how == 3 ? 2 : 1;
+		for (size_t i = 0; i < count; i++)
+			send[i] = (int32_t)i * (rank->number + 1);
+		for (int i = 0; i < (how == 2 ? 1 : SETTLED); i++)
+			expect(rank,
+				frl_allreduce(rank->comm, send, to, count, FRL_INT32, FRL_SUM) ==
+					0);
+		expect(rank, was_left(rank) == (how == 0 || !is_odd));
+		for (size_t i = 0; i < count && !rank->failure[0]; i++)
+			expect(rank, to[i] == (int32_t)i * rank->ranks * (rank->ranks + 1) / 2);
+	}
+	frl_mem_free(shared, SHORT);
+	frl_mem_free(recv, SHORT);
+	free(plain);
+}
+
+START_TEST(left)
+{
+	struct job job = { .ranks = _i, .main = run_left };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 1 says of where its elements lie what is not so, before rank 0 looks: short ones that it
+ * left there, and long ones. */
+static void run_false_place(struct rank *rank)
+{
+	static _Atomic bool is_told;
+	int row = *(const int *)rank->job->arg, what = row / 2;
+	bool is_long = row % 2;
+	size_t bytes = is_long ? LONGEST : SHORT;
+	uint8_t *send = frl_mem_alloc(bytes), *recv = is_long ? send : frl_mem_alloc(bytes);
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = send,
+		.recv = recv,
+		.count = bytes,
+		.dtype = FRL_UINT8 };
+	struct shm *shm = rank->comm->shm;
+	struct frl_request *request;
+
+	rank->comm->tuner.crowd = 1;
+	/* From the second on they are left; nobody has mapped them by then. */
+	if (!is_long)
+		expect(rank, frl_run(rank->comm, &c) == 0);
+	if (rank->number == 1) {
+		struct shm_place *place;
+
+		expect(rank, frl_start(rank->comm, &c, &request) == 0);
+		expect(rank, was_left(rank) == !is_long);
+		place = &shm->page->slots[(shm->published - 1) % SHM_SLOTS].send;
+		place->offset = what == 0 ? 4096 : what == 1 ? UINT64_MAX : place->offset;
+		place->export.size += what == 2 ? UINT64_C(1) << 30 : 0;
+		place->export.inode += what == 3;
+		place->export.id = what == 4 ? 0 : place->export.id;
+		place->export.fd = what == 4 ? -1 : place->export.fd;
+		atomic_store(&is_told, true);
+		expect(rank, frl_request_wait(request) < 0);
+		return;
+	}
+	while (!atomic_load(&is_told))
+		job_sleep_ms(1);
+	atomic_store(&is_told, false);
+	expect(rank, frl_run(rank->comm, &c) < 0);
+	expect(rank, strstr(frl_last_error(), "rank 0 cannot read the buffers of rank 1") != NULL);
+}
+
+START_TEST(false_places)
+{
+	struct job job = { .ranks = 2, .main = run_false_place, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
+static void sum_short(struct rank *rank, int32_t *send, int32_t *recv)
+{
+	size_t count = SHORT / sizeof(int32_t);
+
+	for (size_t i = 0; i < count; i++)
+		send[i] = (int32_t)i * (rank->number + 1);
+	expect(rank, frl_allreduce(rank->comm, send, recv, count, FRL_INT32, FRL_SUM) == 0);
+	for (size_t i = 0; i < count && !rank->failure[0]; i++)
+		expect(rank, recv[i] == (int32_t)i * rank->ranks * (rank->ranks + 1) / 2);
+}
+
+/* Many in turn, and such as are used once, are copied: nobody maps them again and again. */
+static void run_in_turn(struct rank *rank)
+{
+	_Atomic uint64_t *changed = &rank->comm->shm->page->exports_changed;
+	int32_t *send[IN_TURN], *recv = frl_mem_alloc(SHORT);
+	uint64_t before;
+
+	rank->comm->tuner.crowd = 1;
+	for (int i = 0; i < IN_TURN; i++)
+		send[i] = frl_mem_alloc(SHORT);
+	before = atomic_load(changed);
+	for (int turn = 0; turn < 3; turn++)
+		for (int i = 0; i < IN_TURN && !rank->failure[0]; i++)
+			sum_short(rank, send[i], recv);
+	/* However often each was used since. */
+	for (int i = 0; i < SETTLED * IN_TURN && !rank->failure[0]; i++)
+		sum_short(rank, send[i / SETTLED], recv);
+	expect(rank, atomic_load(changed) == before);
+	expect(rank, frl_barrier(rank->comm) == 0);
+	for (int i = 0; i < IN_TURN; i++)
+		frl_mem_free(send[i], SHORT);
+	frl_mem_free(recv, SHORT);
+}
+
+START_TEST(in_turn)
+{
+	struct job job = { .ranks = 2, .main = run_in_turn };
+
+	job_run(&job);
+}
+END_TEST
+
+static void limit_files(struct rank *rank, rlim_t most, struct rlimit *ret_before)
+{
+	struct rlimit limit;
+
+	expect(rank, frl_barrier(rank->comm) == 0);
+	if (rank->number == 0) {
+		expect(rank, getrlimit(RLIMIT_NOFILE, &limit) == 0);
+		*ret_before = limit;
+		limit.rlim_cur = most;
+		expect(rank, setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	}
+	expect(rank, frl_barrier(rank->comm) == 0);
+}
+
+/* Ranks that may open nothing more cannot map what others left: these copy it. */
+static void run_out_of_files(struct rank *rank)
+{
+	int32_t *send = frl_mem_alloc(SHORT), *recv = frl_mem_alloc(SHORT), *plain = malloc(SHORT);
+	const struct shm *shm = rank->comm->shm;
+	struct rlimit limit = { 0 }, unused;
+
+	if (!send || !recv || !plain)
+		abort();
+	rank->comm->tuner.crowd = 1;
+	sum_short(rank, send, recv);
+	limit_files(rank, 3, &limit);
+	for (int i = 0; i < 3 * SHM_SLOTS; i++) {
+		bool is_plain = rank->number == 1 && i % 2;
+
+		sum_short(rank, is_plain ? plain : send, recv);
+		expect(rank, was_left(rank) == !is_plain);
+		expect(rank,
+			is_plain ||
+				shm_slot_of(shm, shm->me, shm->published - 1)->where ==
+					SHM_IN_RING);
+	}
+	limit_files(rank, limit.rlim_cur, &unused);
+	sum_short(rank, send, recv);
+	expect(rank, was_left(rank));
+	expect(rank, shm_slot_of(shm, shm->me, shm->published - 1)->where == SHM_IN_PLACE);
+	expect(rank, frl_barrier(rank->comm) == 0);
+	frl_mem_free(send, SHORT);
+	frl_mem_free(recv, SHORT);
+	free(plain);
+}
+
+START_TEST(out_of_files)
+{
+	struct job job = { .ranks = 3, .main = run_out_of_files };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 0 never calls the library again: what it would read is not complete, and that is said. */
+static void run_unread(struct rank *rank)
+{
+	int32_t *send = frl_mem_alloc(SHORT), *recv = frl_mem_alloc(SHORT);
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = send,
+		.recv = recv,
+		.count = SHORT,
+		.dtype = FRL_UINT8 };
+	pthread_barrier_t *end = rank->job->arg;
+	struct frl_request *request;
+	bool is_done = true;
+
+	if (!send || !recv)
+		abort();
+	rank->comm->tuner.crowd = 1;
+	for (int i = 0; i < SETTLED; i++)
+		expect(rank, frl_run(rank->comm, &c) == 0);
+	if (rank->number == 1)
+		pthread_barrier_wait(end);
+	expect(rank, frl_start(rank->comm, &c, &request) == 0);
+	if (rank->number == 0)
+		pthread_barrier_wait(end);
+	if (rank->number == 1) {
+		expect(rank, frl_request_test(request, &is_done) == 0 && !is_done);
+		rank->comm->config.timeout_ms = 200;
+		expect(rank, frl_request_wait(request) == -ETIMEDOUT);
+		expect(rank, strstr(frl_last_error(), "waits for rank 0") != NULL);
+	}
+	pthread_barrier_wait(end);
+	/* All that it needs is there; it may hear first that rank 1 has given up. */
+	if (rank->number == 0)
+		frl_request_wait(request);
+	frl_mem_free(send, SHORT);
+	frl_mem_free(recv, SHORT);
+}
+
+START_TEST(unread)
+{
+	pthread_barrier_t end;
+	struct job job = { .ranks = 2, .main = run_unread, .arg = &end };
+
+	pthread_barrier_init(&end, NULL, 2);
+	job_run(&job);
+	pthread_barrier_destroy(&end);
+}
+END_TEST
+
 /* The next operation may overwrite what was sent: others have read it by then. */
 static void run_overwritten(struct rank *rank)
 {
-	size_t count = LONGEST / sizeof(int32_t);
+	size_t count = (size_t) * (const int *)rank->job->arg / sizeof(int32_t);
 	int32_t *send = frl_mem_alloc(LONGEST), *recv = frl_mem_alloc(LONGEST);
 
 	if (!send || !recv)
 		abort();
+	rank->comm->tuner.crowd = 1;
 	for (int32_t turn = 0; turn < 200 && !rank->failure[0]; turn++) {
 		for (size_t i = 0; i < count; i++)
 			send[i] = turn + rank->number;
@@ -184,7 +525,10 @@ static void run_overwritten(struct rank *rank)
 
 START_TEST(overwritten)
 {
-	struct job job = { .ranks = 2, .main = run_overwritten };
+	static const int lengths[] = { SHORT, LONGEST };
+	struct job job = {
+		.ranks = 2, .main = run_overwritten, .arg = (void *)(uintptr_t)&lengths[_i]
+	};
 
 	job_run(&job);
 }
@@ -199,7 +543,15 @@ int main(void)
 
 	tcase_add_loop_test(tcase, bits, 2, 5);
 	tcase_add_loop_test(tcase, all_or_none, 2, 5);
-	tcase_add_test(tcase, overwritten);
+	tcase_add_test(tcase, beyond);
+	tcase_add_test(tcase, unlike);
+	tcase_add_loop_test(tcase, left, 2, 5);
+	/* The last one is right for a long one: it goes through the ring. */
+	tcase_add_loop_test(tcase, false_places, 0, 9);
+	tcase_add_test(tcase, in_turn);
+	tcase_add_test(tcase, out_of_files);
+	tcase_add_test(tcase, unread);
+	tcase_add_loop_test(tcase, overwritten, 0, 2);
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	/* EAL starts once a process. */

@@ -32,7 +32,10 @@
  *
  * Progress is made by whoever tests or waits for a request, starts or destroys: in that
  * communicator, and while it has nothing to do also in those that were made out of it, or it out of
- * them. So ranks may wait for requests of several communicators in different orders.
+ * them. So ranks may wait for requests of several communicators in different orders. Nobody makes
+ * it for a rank that does none of that: an operation may complete only when the other ranks have
+ * called the library again after they started it, also one that needs nothing of them but that they
+ * take what this rank brings.
  *
  * Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", 2009 (ring); Thakur, Rabenseifner and Gropp, "Optimization of collective
