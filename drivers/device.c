@@ -8,6 +8,7 @@
 
 #include <sys/eventfd.h>
 
+#include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"
@@ -68,6 +69,18 @@ int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void 
 		}
 		frl_backoff_idle(&backoff);
 	}
+}
+
+void device_idle(struct frl_device *device, struct frl_backoff *backoff, struct awaited *awaited)
+{
+	int moved = -ENOTSUP;
+
+	if (device->ops->sleep && backoff_is_long(backoff))
+		moved = device->ops->sleep(device, awaited);
+	if (moved < 0)
+		backoff_idle_long(backoff);
+	else if (moved > 0)
+		frl_backoff_reset(backoff);
 }
 
 int bell_make(struct bell *bell)

@@ -164,6 +164,13 @@ struct qp_batch {
 	struct page_qp *qps; /* but for their sequence numbers */
 };
 
+/* What ends a wait for a device. */
+struct awaited {
+	const struct frl_cq *cq; /* a completion in it; or NULL */
+	uint64_t until_ns;       /* UINT64_MAX: no time does */
+	bool was_vain;           /* the device's: it was woken for nothing; false at first */
+};
+
 struct device_ops {
 	const char *kind; /* "software", "verbs" */
 	/* Its port is the kernel's, and of other processes as well: addresses, MACs, routes. */
@@ -185,6 +192,16 @@ struct device_ops {
 	 * first, which may start a thread. NULL: hardware needs nobody. */
 	int (*start_thread)(struct frl_device *device);
 	void (*expect_sleep)(struct frl_device *device);
+	/* While the thread sleeps for long this descriptor is readable as soon as there may be
+	 * something to drive the device for: who waits for an event can do that himself, and need
+	 * not be woken by the thread, which lets those go first who are between watch() and
+	 * unwatch(). -1: there is none. Both NULL: never. */
+	int (*watch)(struct frl_device *device);
+	void (*unwatch)(struct frl_device *device);
+	/* Nothing has come for a while: sleeps until something may have, for nobody longer than
+	 * about 50 ms, and drives the device then. Returns how much was done, or negative: it has
+	 * not slept, as nobody would tell. NULL: never. */
+	int (*sleep)(struct frl_device *device, struct awaited *awaited);
 	/* The application polls, whatever comes of it. NULL as above. */
 	void (*note_poll)(struct frl_device *device);
 	/* [guard] Fills in what changes: port_state, links_used. */
@@ -329,6 +346,13 @@ static inline uint32_t device_poll(struct frl_device *device)
 {
 	return device->ops->poll ? device->ops->poll(device) : 0;
 }
+
+/*
+ * One round of a wait that found nothing to do: as frl_backoff_idle(), and if the wait is long it
+ * sleeps until there is something, where the device can tell, and drives the device then. All
+ * rounds of a wait have the same `awaited`. Without the guard.
+ */
+void device_idle(struct frl_device *device, struct frl_backoff *backoff, struct awaited *awaited);
 
 /* How long to wait, and what may end it early, as in struct frl_connect_config. */
 struct patience {

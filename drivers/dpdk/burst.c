@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The data path: frames in, packets out, in bursts. Guard held. No system call, no allocation
+ * The data path: frames in, packets out, in bursts. Guard held. No system call, but one to wake a
+ * peer that sleeps, and a few, when this end has slept, to take what has woken it; no allocation
  * other than from the port's pools, no log.
  */
 #include "drivers/dpdk/in_place.h"
@@ -12,6 +13,7 @@
 
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/ring.h"
+#include "drivers/dpdk/wake.h"
 
 enum { MAX_SEGMENTS = 2 + MAX_REFERENCES };
 
@@ -25,6 +27,13 @@ void burst_set_state(struct dpdk_port *port, uint16_t link, enum port_link_state
 	for (uint16_t i = 0; i < PORT_MAX_LINKS; i++)
 		if (port->links[i].state == PORT_LINK_UP)
 			port->active[port->n_active++] = i;
+	burst_rouse(port);
+}
+
+void burst_rouse(struct dpdk_port *port)
+{
+	if (port->armed)
+		wake_up(port->wake_fd, port->wake);
 }
 
 void burst_drop_stash(struct dpdk_port *port, uint16_t link)
@@ -196,6 +205,46 @@ uint16_t burst_rx(struct port *base, struct port_frame frames[], uint16_t max)
 	return n;
 }
 
+/* A frame of the link waits, or may. */
+static bool has_frames(const struct burst_link *link)
+{
+	if (link->broken || (link->draining && link->drained))
+		return false;
+	return ring_look(&link->ring->rx, link->max_frame + VLAN_TAG) != -EAGAIN;
+}
+
+int burst_arm(struct port *base)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+
+	for (uint16_t i = 0; i < port->n_active; i++)
+		if (!port->links[port->active[i]].ring || !port->links[port->active[i]].wake)
+			return -ENOTSUP;
+	if (port->wake_fd < 0)
+		return -ENOTSUP;
+	port->armed = true;
+	for (uint16_t i = 0; i < port->n_active; i++)
+		ring_set_asleep(&port->links[port->active[i]].ring->rx, true);
+	ring_fence();
+	for (uint16_t i = 0; i < port->n_active; i++)
+		if (has_frames(&port->links[port->active[i]]))
+			return -EAGAIN;
+	return port->wake_fd;
+}
+
+void burst_disarm(struct port *base)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+
+	if (!port->armed)
+		return;
+	port->armed = false;
+	for (uint16_t i = 0; i < port->n_active; i++)
+		if (port->links[port->active[i]].ring)
+			ring_set_asleep(&port->links[port->active[i]].ring->rx, false);
+	wake_drain(port->wake_fd);
+}
+
 void burst_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
 {
 	/* Backwards: the stack then hands the buffers out in the order in which they came. */
@@ -362,11 +411,9 @@ static int put(struct dpdk_port *port, struct burst_link *link, const struct por
 	return err;
 }
 
-static uint16_t tx_ring(struct dpdk_port *port, struct burst_link *link,
+static uint16_t put_all(struct dpdk_port *port, struct burst_link *link,
 	const struct port_packet packets[], uint16_t n)
 {
-	if (unlikely(link->draining || link->broken))
-		return swallow(port, n);
 	for (uint16_t i = 0; i < n; i++) {
 		int err;
 
@@ -383,6 +430,19 @@ static uint16_t tx_ring(struct dpdk_port *port, struct burst_link *link,
 		return i;
 	}
 	return n;
+}
+
+static uint16_t tx_ring(struct dpdk_port *port, struct burst_link *link,
+	const struct port_packet packets[], uint16_t n)
+{
+	uint16_t taken;
+
+	if (unlikely(link->draining || link->broken))
+		return swallow(port, n);
+	taken = put_all(port, link, packets, n);
+	if (taken > 0 && unlikely(ring_must_wake(&link->ring->tx)))
+		wake_up(port->wake_fd, link->wake);
+	return taken;
 }
 
 uint16_t burst_tx(

@@ -2,10 +2,12 @@
 /* Opens and closes ports: the ops tables of an ethdev and of the local fabric. */
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/in_place.h"
+#include "drivers/dpdk/wake.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/base/error.h"
 #include "lib/base/settings.h"
@@ -35,6 +37,8 @@ static void fabric_close(struct port *base)
 	struct dpdk_port *port = (struct dpdk_port *)base;
 
 	gate_close_port(port);
+	if (port->wake_fd >= 0)
+		close(port->wake_fd);
 	in_place_forget(port);
 	pool_destroy(port);
 	free(port);
@@ -52,6 +56,8 @@ static const struct port_ops fabric_ops = {
 	.name = "dpdk fabric",
 	.rx_burst = burst_rx,
 	.rx_free = burst_rx_free,
+	.arm = burst_arm,
+	.disarm = burst_disarm,
 	.rx_memory = pool_memory,
 	.rx_take = pool_take,
 	.tx_burst = burst_tx,
@@ -87,6 +93,7 @@ static const struct port_ops device_ops = {
 static int fabric_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 {
 	struct port_caps *caps = &port->base.caps;
+	int err;
 
 	port->cpu_reads_payload = true;
 	memcpy(caps->mac, config->mac, sizeof(caps->mac));
@@ -96,9 +103,14 @@ static int fabric_open(struct dpdk_port *port, const struct dpdk_port_config *co
 	caps->in_place = settings_get()->in_place;
 	caps->max_held = FABRIC_HELD;
 	caps->max_kept = config->max_kept;
-	caps->kind = "memif";
-	return pool_create(port, FABRIC_RX_BUFFERS + config->max_kept, FABRIC_TX_BUFFERS,
+	caps->kind = settings_get()->local_link;
+	err = pool_create(port, FABRIC_RX_BUFFERS + config->max_kept, FABRIC_TX_BUFFERS,
 		RTE_ALIGN_CEIL(caps->max_frame, 64u));
+	if (err)
+		return err;
+	/* Who has none can do without: it looks now and then. */
+	port->wake_fd = wake_open(&port->wake);
+	return 0;
 }
 
 int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port)
@@ -118,6 +130,7 @@ int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port
 		return frl_fail(-ENOMEM, "no memory for a port");
 	port->guard = config->guard;
 	port->multicast_fd = -1;
+	port->wake_fd = -1;
 	port->max_payload = config->max_payload;
 	port->min_payload = config->min_payload;
 	LIST_INIT(&port->mapped);

@@ -43,6 +43,7 @@ struct meet_hello {
 	uint32_t max_frame;
 	uint32_t in_place; /* 1: payload may be read where the sender has it */
 	uint32_t ring;     /* 1: rings of our own can be had */
+	uint64_t wake;     /* whom to wake when it sleeps; 0: nobody */
 	char secret[24];
 };
 
@@ -51,7 +52,9 @@ struct meet_answer {
 	uint32_t max_frame;
 	uint32_t in_place;
 	uint32_t ring; /* 1: these, their memory goes with the answer; else a memif: */
+	uint64_t wake; /* as in the hello */
 	uint32_t memif_id;
+	uint32_t unused;
 	char memif_secret[24];
 	char memif_socket[64];
 };
@@ -115,6 +118,7 @@ struct fabric_link {
 	/* Of rings: */
 	struct ring_link *ring; /* NULL: none */
 	bool mapped;            /* client: has said MAPPED; server: has heard it */
+	uint32_t peer_wake;     /* 0: it cannot be woken, nor wake */
 	/* Of a memif: */
 	struct relay relay; /* server */
 	uint16_t ethdev;    /* NO_ETHDEV: none */
@@ -135,8 +139,11 @@ struct fabric_pass {
 };
 
 /* meet.c: nonblocking, abstract addresses; -EAGAIN: not yet. */
-int meet_listen(const char *name);
+int meet_listen(const char *name, bool take_fds);
 int meet_accept(int listener);
+/* Whether descriptors may come from the other end, which could make this process close some, and
+ * that may take long. What is accepted is as its listener was. */
+void meet_take_fds(int fd, bool take);
 int meet_connect(const char *name);
 int meet_send(int fd, const void *message, size_t len);
 int meet_receive(int fd, void *message, size_t len);

@@ -41,6 +41,7 @@ struct burst_link {
 	uint32_t max_frame; /* both ends take frames of this length */
 	struct in_place *in_place; /* NULL: all payload is copied */
 	struct ring_link *ring;    /* instead of an ethdev, or NULL */
+	uint32_t wake;             /* of its peer, see wake.c; 0: it cannot be woken, nor wake */
 	bool broken;               /* the peer has written nonsense into it: no more of it */
 	/* When the peer is gone, the link is UP until its owner has seen all that it had sent: of
 	 * an ethdev what was saved, then without the ethdev, of a ring at most so many frames. */
@@ -67,10 +68,13 @@ struct dpdk_port {
 	uint16_t active[PORT_MAX_LINKS];
 	struct burst_link links[PORT_MAX_LINKS];
 	struct port_stats dropped;
+	bool armed;           /* somebody sleeps until frames come */
 	uint32_t max_payload; /* as wanted, then as the MTU allows */
 	uint32_t min_payload;
 
 	/* The local fabric. Counters: under the gate's mutex. */
+	int wake_fd; /* or -1: this process had no descriptor left, or may not have such a one */
+	uint32_t wake;
 	struct fabric_link *fabric[PORT_MAX_LINKS];
 	uint32_t n_fabric_links; /* being torn down included */
 	bool gate_holds;         /* the gate holds the guard or is about to take it */
@@ -120,6 +124,11 @@ void ethdev_stats(struct port *port, struct port_stats *ret_stats);
 uint16_t burst_rx(struct port *port, struct port_frame frames[], uint16_t max);
 void burst_rx_free(struct port *port, const struct port_frame frames[], uint16_t n);
 uint16_t burst_tx(struct port *port, uint16_t link, const struct port_packet packets[], uint16_t n);
+/* As arm and disarm of the port. */
+int burst_arm(struct port *port);
+void burst_disarm(struct port *port);
+/* Something has come that is not a frame: whoever sleeps looks after it. Guard held. */
+void burst_rouse(struct dpdk_port *port);
 /* Changes a link's state and what rx_burst polls. Guard held. */
 void burst_set_state(struct dpdk_port *port, uint16_t link, enum port_link_state state);
 void burst_drop_stash(struct dpdk_port *port, uint16_t link);

@@ -7,11 +7,12 @@
 
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/in_place.h"
+#include "drivers/dpdk/wake.h"
 #include "lib/base/error.h"
 #include "lib/base/settings.h"
 
 enum {
-	MAGIC = 0x46524c33, /* "FRL3" */
+	MAGIC = 0x46524c34, /* "FRL4" */
 	ASK_NS = 1000 * 1000 * 1000,
 	SHAKE_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,
@@ -30,7 +31,8 @@ int fabric_listen(struct fabric_link *link)
 	char place[96];
 
 	meeting_place(link, place);
-	link->meet_fd = meet_listen(place);
+	/* From nobody who has not shown the secret: see answer_hello(). */
+	link->meet_fd = meet_listen(place, false);
 	return link->meet_fd < 0 ? link->meet_fd : 0;
 }
 
@@ -75,6 +77,7 @@ static void meet(struct fabric_link *link, struct fabric_pass *pass)
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
 		.ring = has_rings(),
+		.wake = link->port->wake,
 	};
 	bool server = link->request.server;
 	char place[96];
@@ -149,6 +152,7 @@ static int take_answer(struct fabric_link *link, const struct meet_answer *answe
 	err = agree(link, answer->max_frame, answer->in_place == 1, answer->ring == 1);
 	if (err)
 		return err;
+	link->peer_wake = wake_check(answer->wake);
 	err = link->carrier->take_up(link, answer, passed);
 	if (err)
 		complain(link, err);
@@ -179,12 +183,17 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 		.magic = MAGIC,
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
+		.wake = link->port->wake,
 	};
 	int passed = -1;
 	int err = agree(link, hello->max_frame, hello->in_place == 1, hello->ring == 1);
 
 	if (err)
 		return err;
+	link->peer_wake = wake_check(hello->wake);
+	/* The client's memory, once it has the answer. */
+	if (link->in_place)
+		meet_take_fds(link->peer_fd, true);
 	answer.ring = link->carrier == &ring_carrier;
 	err = link->carrier->offer(link, &answer, &passed);
 	if (err)
@@ -364,6 +373,7 @@ void fabric_drain(struct fabric_link *link, struct fabric_pass *pass)
 	struct burst_link *seen = &link->port->links[link->number];
 
 	link->carrier->drain(link, seen);
+	burst_rouse(link->port);
 	link->to_drain = false;
 	set_stage(link, FABRIC_DRAIN, UINT64_MAX);
 	pass->publish = pass->publish || seen->drained;

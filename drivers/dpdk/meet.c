@@ -10,6 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 static socklen_t address_of(const char *name, struct sockaddr_un *ret_address)
 {
 	int n;
@@ -28,7 +32,15 @@ static int new_socket(void)
 	return fd < 0 ? -errno : fd;
 }
 
-int meet_listen(const char *name)
+/* Kernels before 6.16 do not know it, and every peer may send descriptors there. */
+void meet_take_fds(int fd, bool take)
+{
+	int value = take;
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
+}
+
+int meet_listen(const char *name, bool take_fds)
 {
 	struct sockaddr_un address;
 	socklen_t len = address_of(name, &address);
@@ -37,6 +49,9 @@ int meet_listen(const char *name)
 
 	if (fd < 0)
 		return fd;
+	/* Before anybody can connect: sockets that are accepted have it from the listener. */
+	if (!take_fds)
+		meet_take_fds(fd, false);
 	if (bind(fd, (struct sockaddr *)&address, len) || listen(fd, 4)) {
 		err = -errno;
 		close(fd);

@@ -27,7 +27,7 @@ static void close_fd(int *fd)
 
 int relay_listen(struct relay *relay, const char *name)
 {
-	int fd = meet_listen(name);
+	int fd = meet_listen(name, true);
 
 	if (fd < 0)
 		return fd;

@@ -7,6 +7,13 @@
  * (acquire), copies, and tells how far it is (release) when a quarter of the ring was taken since
  * the last time. The producer (acquire) therefore finds at least three quarters free when
  * all was taken, which is room for the longest frame wherever it begins.
+ *
+ * Sleeping: the consumer sets `asleep`, and then looks at the word; the producer shows the word,
+ * and then looks at `asleep`; both with a full fence in between, so one of them sees what the other
+ * has done. A producer that sees it set takes it back and wakes the consumer after that. It may
+ * take back what the consumer, awake for another reason, has set anew: that one is woken, too.
+ * On x86 the fence costs hardly anything: who shows a frame holds a mutex, and whoever lets go of
+ * that waits for the same stores.
  */
 #include "drivers/dpdk/ring.h"
 
@@ -125,6 +132,27 @@ void ring_show(struct ring_tx *tx)
 	fetch_to_write(way->records + tx->next + RING_LINE);
 	fetch_to_write(way->records + tx->next + 2 * RING_LINE);
 	tx->at = tx->next;
+}
+
+void ring_fence(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool ring_must_wake(struct ring_tx *tx)
+{
+	_Atomic(uint32_t) *asleep = &tx->way->asleep;
+
+	ring_fence();
+	if (!atomic_load_explicit(asleep, memory_order_relaxed))
+		return false;
+	atomic_store_explicit(asleep, 0, memory_order_relaxed);
+	return true;
+}
+
+void ring_set_asleep(struct ring_rx *rx, bool asleep)
+{
+	atomic_store_explicit(&rx->way->asleep, asleep, memory_order_relaxed);
 }
 
 int ring_look(struct ring_rx *rx, uint32_t max)

@@ -12,6 +12,9 @@
  * Most frames of a connection begin with the same 42 bytes (Ethernet, IPv4, UDP), so both ends keep
  * some of these beginnings, and a frame that has one of them goes without.
  *
+ * A consumer that is going to sleep says so in a word of its own, and looks once more. The producer
+ * looks at that word behind what it has shown: so either the one or the other sees what was done.
+ *
  * Nobody here trusts what the other end writes: it is read once, looked at in memory of one's own,
  * and nonsense ends in -EPROTO.
  */
@@ -36,6 +39,7 @@ enum {
 /* One direction, in shared memory. Pairs of lines, which processors fetch together. */
 struct ring_way {
 	alignas(2 * RING_LINE) _Atomic(uint32_t) taken; /* where the consumer says that it is */
+	_Atomic(uint32_t) asleep; /* it is to be woken: set by itself, and taken back by either */
 	alignas(2 * RING_LINE) uint8_t records[RING_ROOM];
 };
 
@@ -76,6 +80,10 @@ int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, u
 	uint8_t **ret_rest);
 /* Hands it to the consumer. */
 void ring_show(struct ring_tx *tx);
+/* To be asked when something was shown, before the producer turns to anything else: true when the
+ * consumer has to be woken. Once for each time that it falls asleep; a hostile one may have itself
+ * woken whenever it is asked. */
+bool ring_must_wake(struct ring_tx *tx);
 
 /*
  * The length of the next frame, at most `max`, which is at least RING_STEM. -EAGAIN: there is none.
@@ -86,6 +94,11 @@ int ring_look(struct ring_rx *rx, uint32_t max);
 /* After a length alone: copies the frame and goes on to the next. Of up to RING_SHORT bytes: writes
  * up to RING_LINE - 1 bytes behind it. */
 void ring_take(struct ring_rx *rx, uint8_t *frame);
+
+/* The consumer is going to sleep, or awake. Before it sleeps there are ring_fence(), for all of its
+ * rings together, and one more ring_look() at each. */
+void ring_set_asleep(struct ring_rx *rx, bool asleep);
+void ring_fence(void);
 
 /* ring_link.c: the memory. One end's view of both directions. */
 struct ring_link {

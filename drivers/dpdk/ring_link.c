@@ -145,6 +145,7 @@ static bool is_up(const struct fabric_link *link)
 static void show(struct fabric_link *link, struct burst_link *seen)
 {
 	seen->ring = link->ring;
+	seen->wake = link->peer_wake;
 	seen->draining = false;
 }
 

@@ -19,12 +19,17 @@ static uint64_t limit_of(int timeout_ms)
 	return timeout_ms < 0 ? UINT64_MAX : clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 }
 
-/* Sleeps until the descriptor may be readable. False: it is `limit`. */
-static bool sleep_on(struct frl_device *device, int fd, uint64_t limit)
+/*
+ * Sleeps until the descriptor may be readable. False: it is `limit`. When the device has something
+ * to do while everybody sleeps, this thread does it at once, instead of waiting for another one to
+ * be woken and to wake this one; but only once, as *ret_vain notes, lest it be in vain again.
+ */
+static bool sleep_on(struct frl_device *device, int fd, uint64_t limit, bool *ret_vain)
 {
-	struct pollfd event = { .fd = fd, .events = POLLIN };
+	struct pollfd fds[2] = { { .fd = fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
 	uint64_t now = clock_now_ns();
 	struct timespec left = { 0 };
+	bool watches;
 
 	if (now >= limit)
 		return false;
@@ -32,7 +37,18 @@ static bool sleep_on(struct frl_device *device, int fd, uint64_t limit)
 	left.tv_nsec = (long)((limit - now) % (UINT64_C(1000) * NS_PER_MS));
 	if (device->ops->expect_sleep)
 		device->ops->expect_sleep(device);
-	ppoll(&event, 1, limit == UINT64_MAX ? NULL : &left, NULL);
+	watches = device->ops->watch && !*ret_vain;
+	if (watches)
+		fds[1].fd = device->ops->watch(device);
+	ppoll(fds, 2, limit == UINT64_MAX ? NULL : &left, NULL);
+	if (watches)
+		device->ops->unwatch(device);
+	if (!fds[1].revents || fds[0].revents)
+		return true;
+	*ret_vain = true;
+	device_enter(device);
+	device_poll(device);
+	device_leave(device);
 	return true;
 }
 
@@ -120,6 +136,7 @@ int frl_req_notify_cq(struct frl_cq *cq, bool solicited_only)
 int frl_get_cq_event(struct frl_comp_channel *channel, int timeout_ms, struct frl_cq **ret_cq)
 {
 	uint64_t limit = limit_of(timeout_ms);
+	bool vain = false;
 
 	if (!channel || !ret_cq)
 		return frl_fail(-EINVAL, "frl_get_cq_event: channel and ret_cq are required");
@@ -130,7 +147,7 @@ int frl_get_cq_event(struct frl_comp_channel *channel, int timeout_ms, struct fr
 			*ret_cq = cq;
 			return 0;
 		}
-	} while (sleep_on(channel->device, channel->fd, limit));
+	} while (sleep_on(channel->device, channel->fd, limit, &vain));
 	return -EAGAIN;
 }
 
@@ -183,6 +200,7 @@ int frl_get_async_event(
 	struct frl_device *device, int timeout_ms, struct frl_async_event *ret_event)
 {
 	uint64_t limit = limit_of(timeout_ms);
+	bool vain = false;
 	int fd = -1;
 
 	if (!device || !ret_event)
@@ -196,7 +214,7 @@ int frl_get_async_event(
 			fd = frl_async_fd(device);
 		if (fd < 0)
 			return fd;
-		if (!sleep_on(device, fd, limit))
+		if (!sleep_on(device, fd, limit, &vain))
 			return -EAGAIN;
 	}
 }

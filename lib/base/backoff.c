@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <ferrule/device.h>
+#include "lib/base/backoff.h"
 
 #include <sched.h>
-#include <stdbool.h>
 #include <time.h>
 
-#include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/settings.h"
 
 enum {
 	SLEEP_MIN_US = 10,
 	SLEEP_MAX_US = 100,
+	LONG_SLEEP_MAX_US = 250,
+	/* Each such sleep is longer by that share of itself, so it is this share of all before. */
+	LONG_SHARE = 64,
 	/* A yield that takes longer than this gave the processor to somebody. */
 	CROWDED_YIELD_NS = 2000,
 	QUICK_YIELDS = 16, /* in a row: nobody else wants the processor any more */
@@ -47,7 +48,7 @@ void frl_backoff_reset(struct frl_backoff *backoff)
 	backoff->sleep_us = SLEEP_MIN_US;
 }
 
-void frl_backoff_idle(struct frl_backoff *backoff)
+static void idle(struct frl_backoff *backoff, uint32_t max_us)
 {
 	const struct settings *settings = settings_get();
 	struct timespec pause = { 0 };
@@ -67,7 +68,27 @@ void frl_backoff_idle(struct frl_backoff *backoff)
 		backoff->sleep_us = SLEEP_MIN_US;
 	pause.tv_nsec = (long)backoff->sleep_us * 1000;
 	nanosleep(&pause, NULL);
-	backoff->sleep_us *= 2;
-	if (backoff->sleep_us > SLEEP_MAX_US)
+	if (backoff->sleep_us < SLEEP_MAX_US / 2)
+		backoff->sleep_us *= 2;
+	else if (backoff->sleep_us < SLEEP_MAX_US)
 		backoff->sleep_us = SLEEP_MAX_US;
+	else
+		backoff->sleep_us += backoff->sleep_us / LONG_SHARE;
+	if (backoff->sleep_us > max_us)
+		backoff->sleep_us = max_us;
+}
+
+void frl_backoff_idle(struct frl_backoff *backoff)
+{
+	idle(backoff, SLEEP_MAX_US);
+}
+
+bool backoff_is_long(const struct frl_backoff *backoff)
+{
+	return backoff->sleep_us >= SLEEP_MAX_US;
+}
+
+void backoff_idle_long(struct frl_backoff *backoff)
+{
+	idle(backoff, LONG_SLEEP_MAX_US);
 }

@@ -191,6 +191,7 @@ static void free_device(struct soft_device *device)
 	if (device->claim_fd >= 0)
 		close(device->claim_fd);
 	sem_destroy(&device->wake);
+	sleep_fini(device);
 	device_fini(&device->base);
 	free(device);
 }
@@ -244,6 +245,9 @@ static const struct device_ops soft_ops = {
 	.poll = soft_poll,
 	.start_thread = soft_start_thread,
 	.expect_sleep = soft_expect_sleep,
+	.watch = soft_watch,
+	.unwatch = soft_unwatch,
+	.sleep = soft_sleep,
 	.note_poll = soft_note_poll,
 	.query = query,
 	.stats = stats,
@@ -306,6 +310,7 @@ static struct soft_device *new_device(void)
 		return NULL;
 	device_init(&device->base, &soft_ops, &device->engine.events.async);
 	sem_init(&device->wake, 0, 0);
+	sleep_init(device);
 	atomic_init(&device->asked_at, UINT_MAX / 2); /* long ago */
 	device->claim_fd = -1;
 	return device;

@@ -3,6 +3,7 @@
  * Who drives the engine: whoever polls or waits, and the progress thread where there is one.
  * Whoever has done something with the engine tells the events that came of it as he leaves.
  */
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 
@@ -32,7 +33,10 @@ void soft_leaving(struct frl_device *device)
 		list_remove(&core->notify);
 		list_add_tail(&channel->pending, &core->notify);
 		bell_set(&channel->bell, true);
+		soft_device(device)->has_told = true;
 	}
+	if (soft_device(device)->n_asleep)
+		sleep_rouse(soft_device(device));
 }
 
 /*
@@ -60,6 +64,7 @@ uint32_t soft_poll(struct frl_device *base)
 	if (!engine_has_work(engine) && is_quiet(device))
 		return 0;
 	moved = engine_poll(engine, clock_now_ns());
+	device->moved += moved;
 	if (engine->has_notes)
 		fabric_take_notes(device);
 	return moved;
@@ -101,6 +106,7 @@ static void end_pause(struct soft_device *device)
 
 static void *progress_main(void *arg)
 {
+	struct awaited awaited = { .until_ns = UINT64_MAX };
 	struct soft_device *device = arg;
 	struct frl_backoff backoff;
 	unsigned seen = 0;
@@ -108,7 +114,7 @@ static void *progress_main(void *arg)
 	frl_backoff_reset(&backoff);
 	while (!atomic_load_explicit(&device->stop, memory_order_relaxed)) {
 		unsigned polls = atomic_load_explicit(&device->polls, memory_order_relaxed);
-		bool transfers;
+		bool transfers, has_told;
 		uint32_t moved;
 
 		if (polls != seen && !somebody_sleeps(device)) {
@@ -120,13 +126,18 @@ static void *progress_main(void *arg)
 		device_enter(&device->base);
 		moved = soft_poll(&device->base);
 		transfers = engine_is_transferring(&device->engine);
+		has_told = device->has_told;
+		device->has_told = false;
 		device_leave(&device->base);
+		/* Who was told may be waiting for this processor. */
+		if (has_told)
+			sched_yield();
 		if (transfers && backoff.sleep_us > TRANSFER_US)
 			backoff.sleep_us = TRANSFER_US;
 		if (moved)
 			frl_backoff_reset(&backoff);
 		else
-			frl_backoff_idle(&backoff);
+			device_idle(&device->base, &backoff, &awaited);
 	}
 	return NULL;
 }
@@ -156,6 +167,9 @@ void soft_stop_thread(struct soft_device *device)
 		return;
 	atomic_store(&device->stop, true);
 	end_pause(device);
+	device_enter_first(&device->base);
+	sleep_rouse_all(device);
+	device_leave(&device->base);
 	pthread_join(device->thread, NULL);
 	device->has_thread = false;
 }

@@ -5,6 +5,7 @@
  *
  *	device.c      opened over a port, closed, described
  *	progress.c    who drives the engine
+ *	sleep.c       who waits until there is something to drive it for
  *	queue.c       completion queues and channels, receive queues
  *	queue_pair.c  queue pairs
  *	memory.c      regions, windows, address handles
@@ -25,7 +26,10 @@
 #include "lib/engine/engine.h"
 #include "lib/engine/fragments.h"
 
-enum { QP_REASON = 256 };
+enum {
+	QP_REASON = 256,
+	SOFT_SLEEPERS = 4, /* at a time; more look now and then */
+};
 
 /* A link of the local fabric to one other device. */
 struct fabric_link {
@@ -38,6 +42,16 @@ struct fabric_link {
 	bool parting;     /* the peer has been asked whether it can go, and nobody may use it */
 	uint64_t asked_ns;
 	uint64_t kept_ns; /* when the peer has said no; 0: never */
+};
+
+/* Somebody who sleeps: sleep.c. */
+struct soft_sleeper {
+	int fd; /* an eventfd by which others wake it; -1: not made yet */
+	bool is_used;
+	bool is_roused;      /* `fd` is readable */
+	const struct cq *cq; /* a completion in it ends the sleep; or NULL */
+	uint64_t until_ns;
+	uint64_t moved; /* as the device's, when it fell asleep */
 };
 
 struct soft_device {
@@ -53,6 +67,7 @@ struct soft_device {
 	uint64_t link_uses;
 	uint64_t next_room_ns; /* when to look for links that can go */
 
+	uint64_t moved; /* all that rounds have done, whoever drove them */
 	/* Rounds that found nothing to do since the clock was read, and the kernel's tick then. */
 	unsigned quiet;
 	uint64_t tick_ns;
@@ -68,7 +83,15 @@ struct soft_device {
 	atomic_bool stop;
 	atomic_bool pausing;
 	atomic_uint polls;    /* rounds that the application drove */
+	bool has_told;        /* somebody of an event, since the thread has looked */
 	atomic_uint asked_at; /* what that was when somebody asked for an event last */
+
+	/* Those that sleep until something comes. */
+	struct soft_sleeper sleepers[SOFT_SLEEPERS];
+	unsigned n_asleep;
+	atomic_int wake_fd; /* of the port, when somebody has slept; -1: nobody yet, or it tells at
+			     * any time, and not just of what ends a sleep */
+	atomic_uint watchers; /* that are woken by it, too, and sleep in wait for an event */
 };
 
 struct soft_mr {
@@ -150,6 +173,18 @@ int soft_start_thread(struct frl_device *device);
 void soft_stop_thread(struct soft_device *device);
 void soft_expect_sleep(struct frl_device *device);
 void soft_note_poll(struct frl_device *device);
+
+/* sleep.c */
+
+void sleep_init(struct soft_device *device);
+void sleep_fini(struct soft_device *device);
+int soft_sleep(struct frl_device *device, struct awaited *awaited);
+int soft_watch(struct frl_device *device);
+void soft_unwatch(struct frl_device *device);
+/* Wakes those who have something to do now. Guard held; it is about to be released. */
+void sleep_rouse(struct soft_device *device);
+/* Wakes all. Guard held. */
+void sleep_rouse_all(struct soft_device *device);
 
 /* memory.c */
 

@@ -36,6 +36,7 @@ NOT_HERE = {
     "api_links": "only the local fabric has links",
     "api_prompt": "what leaves with the call that posts it is the software device's choice",
     "api_raw": "it brings a NIC of its own",
+    "api_sleep": "hardware is asked now and then",
 }
 
 SKIP = re.compile(r"^skipped: (\w+:\d+): (.*)$", re.MULTILINE)

@@ -16,7 +16,7 @@
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/ring.h"
 
-enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c33 };
+enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c34 };
 
 struct side {
 	struct dpdk_port port;

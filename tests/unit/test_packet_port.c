@@ -6,6 +6,7 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,6 +310,36 @@ START_TEST(passes)
 }
 END_TEST
 
+/* Who sleeps is told of frames in the socket, and does not sleep while some of them are left. */
+START_TEST(tells)
+{
+	struct packet_port *ports[2];
+	struct port_packet packets[2];
+	struct port_frame frame;
+	struct pollfd event = { .events = POLLIN };
+	struct wire_path path;
+
+	open_both(ports);
+	event.fd = packet_rx_arm(&ports[1]->base);
+	ck_assert_int_ge(event.fd, 0);
+	ck_assert_int_eq(poll(&event, 1, 0), 0);
+	make_path(&path, true, 0, 0xc555);
+	for (unsigned i = 0; i < 2; i++)
+		make_packet(&packets[i], &path, i, PAYLOAD);
+	ck_assert_uint_eq(packet_tx_burst(&ports[0]->base, 0, packets, 2), 2);
+	ck_assert_int_eq(poll(&event, 1, 10000), 1);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(packet_rx_burst(&ports[1]->base, &frame, 1), 1);
+		ck_assert_int_eq(packet_rx_arm(&ports[1]->base), i == 0 ? -EAGAIN : event.fd);
+		check_packet(&frame, i, PAYLOAD);
+		packet_rx_free(&ports[1]->base, &frame, 1);
+	}
+	ck_assert_int_eq(poll(&event, 1, 0), 0);
+	close_end(ports[0]);
+	close_end(ports[1]);
+}
+END_TEST
+
 /* One after the other: what is expected is wrong every time. */
 START_TEST(passes_in_turns)
 {
@@ -421,6 +452,7 @@ int main(void)
 	tcase_add_test(tcase, joined_at_most);
 	tcase_add_loop_test(tcase, cut_up, 0, ROWS(cuts));
 	tcase_add_loop_test(tcase, passes, 0, ROWS(ways));
+	tcase_add_test(tcase, tells);
 	tcase_add_test(tcase, passes_in_turns);
 	tcase_add_loop_test(tcase, few_frames, 0, 2);
 	tcase_add_test(tcase, keeps);

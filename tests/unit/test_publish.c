@@ -30,7 +30,7 @@ START_TEST(told)
 	read_port(&port);
 	ck_assert_str_eq(port.fabric, "");
 	ck_assert(!port.has_lease);
-	ck_assert_str_eq(port.device, "memif");
+	ck_assert_str_eq(port.device, "ring");
 	ck_assert_ptr_nonnull(strstr(port.address, "169.254."));
 	ck_assert_ptr_nonnull(strstr(port.address, "/16"));
 	ck_assert_uint_eq(port.path_mtu, 4096);
