@@ -11,8 +11,8 @@
 
 enum {
 	MIN_ITERS = 5,
-	MAX_ITERS = 20000,
-	LATE_US = 1000, /* by which one rank comes later to a barrier that is checked */
+	MAX_ITERS = 200000, /* of the shortest: as long as the others, whatever a processor does */
+	LATE_US = 1000,     /* by which one rank comes later to a barrier that is checked */
 };
 
 static const double seconds_of_iters = 0.2;
@@ -156,24 +156,30 @@ static int check_once(struct bench *b, struct verdict *verdict)
 	return rc;
 }
 
-/* All ranks must do the same number: rank 0 decides. */
+/* All ranks must do the same number: whoever took longest decides. */
 static int choose_iters(struct bench *b, uint64_t *ret_iters)
 {
 	const struct bench_options *o = b->options;
 	uint64_t warmup = o->auto_iters && !o->warmup ? 1 : o->warmup;
-	double seconds = 0, iters, all[MAX_RANKS];
-	int rc = repeat(b, warmup, &seconds);
+	double seconds = 0, most = 0, iters, all[MAX_RANKS];
+	int rc = frl_barrier(b->session->comm); /* or the first one waits for who is late */
 
+	if (!rc)
+		rc = repeat(b, warmup, &seconds);
 	*ret_iters = o->iters;
 	if (rc || !o->auto_iters)
 		return rc;
-	iters = seconds_of_iters * (double)warmup / (seconds + 1e-9);
-	iters = iters < MIN_ITERS ? MIN_ITERS : iters > MAX_ITERS ? MAX_ITERS : iters;
-	rc = bench_share(b, &iters, sizeof(iters), all);
-	if (!rc && !(all[0] >= MIN_ITERS && all[0] <= MAX_ITERS))
-		rc = -EPROTO;
-	*ret_iters = rc ? 0 : (uint64_t)all[0];
-	return rc;
+	*ret_iters = 0;
+	rc = bench_share(b, &seconds, sizeof(seconds), all);
+	if (rc)
+		return rc;
+	for (int rank = 0; rank < b->options->job.ranks; rank++)
+		most = all[rank] > most ? all[rank] : most;
+	iters = seconds_of_iters * (double)warmup / (most + 1e-9);
+	*ret_iters = (uint64_t)(iters > MAX_ITERS ? MAX_ITERS
+			: iters > MIN_ITERS       ? iters
+						  : MIN_ITERS);
+	return 0;
 }
 
 static int take_times(struct bench *b, struct verdict *verdict, uint64_t *ret_iters)

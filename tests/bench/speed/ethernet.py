@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-Two hosts on this machine, joined by two veth pairs: e0 is measured, the daemons speak through c0.
-The kernel has 10.9.1.x on e0, Ferrule 10.1.1.x. Loss is a classifier at the egress of e0 at both
-ends, which drops at random whatever leaves: TCP's packets and AF_PACKET's alike.
+Two hosts on this machine, joined by two links: e0 is measured, the daemons speak through c0. The
+kernel has 10.9.1.x on e0, Ferrule 10.1.1.x. Links are veth pairs; with a switch, e0 of each host
+leads to a bridge in a namespace of its own. Loss is a classifier, at the egress of e0 at both ends,
+or, where nobody is told of it, of the switch's ports: it drops at random whatever leaves, TCP's
+packets and AF_PACKET's alike.
 """
 import json
 import os
@@ -29,14 +31,16 @@ def ip(*words):
 
 
 class Hosts:
-    """The two namespaces, each with a daemon; gone after the `with`."""
+    """The two namespaces, each with a daemon, and the switch's, if there is one; gone after the
+    `with`."""
 
-    def __init__(self, build, work):
+    def __init__(self, build, work, switched=False):
         if os.geteuid():
             raise Unavailable("network namespaces need root")
         find("ip")
         self.build, self.work = build, work
         self.names = [f"frlspeed{side}{os.getpid()}" for side in "ab"]
+        self.switch = f"frlspeeds{os.getpid()}" if switched else None
         self.daemons = []
         self.share = 0
 
@@ -52,7 +56,9 @@ class Hosts:
         a, b = self.names
         for name in self.names:
             ip("netns", "add", name)
-        for link in ("e0", "c0"):
+        if self.switch:
+            self.make_switch()
+        for link in ("c0",) if self.switch else ("e0", "c0"):
             ip("link", "add", link, "netns", a, "type", "veth", "peer", "name", link, "netns", b)
         for number, name in enumerate(self.names, 1):
             ip("-n", name, "link", "set", "lo", "up")
@@ -60,6 +66,22 @@ class Hosts:
                 ip("-n", name, "addr", "add", f"10.9.{network}.{number}/24", "dev", link)
                 ip("-n", name, "link", "set", link, "mtu", "9000", "up")
             self.start_daemon(number, name)
+
+    def make_switch(self):
+        inside = ["-n", self.switch]
+        ip("netns", "add", self.switch)
+        ip(*inside, "link", "add", "switch", "type", "bridge")
+        ip(*inside, "link", "set", "switch", "mtu", "9000", "up")
+        for name, (_, port) in zip(self.names, self.lossy()):
+            ip("link", "add", "e0", "netns", name, "type", "veth", "peer", "name", port, "netns",
+               self.switch)
+            ip(*inside, "link", "set", port, "mtu", "9000", "up", "master", "switch")
+
+    def lossy(self):
+        """Where packets are dropped: namespace and link, of what comes to each host."""
+        if self.switch:
+            return [(self.switch, f"port{number}") for number in range(2)]
+        return [(name, "e0") for name in reversed(self.names)]
 
     def socket(self, name):
         return os.path.join(self.work, name, "sock")
@@ -82,7 +104,7 @@ class Hosts:
     def __exit__(self, *_):
         for daemon in self.daemons:
             daemon.__exit__()
-        for name in self.names:
+        for name in filter(None, (*self.names, self.switch)):
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
 
     def lose(self, share):
@@ -93,10 +115,10 @@ class Hosts:
         multiarch = run(["gcc", "-print-multiarch"]).strip()
         run([find("clang"), "-O2", "-target", "bpf", f"-I/usr/include/{multiarch}", "-c", source,
              "-o", source + ".o"])
-        for name in self.names:
+        for name, link in self.lossy():
             tc = self.tc(name)
-            run([*tc, "qdisc", "add", "dev", "e0", "clsact"])
-            run([*tc, "filter", "add", "dev", "e0", "egress", "bpf", "da", "obj", source + ".o",
+            run([*tc, "qdisc", "add", "dev", link, "clsact"])
+            run([*tc, "filter", "add", "dev", link, "egress", "bpf", "da", "obj", source + ".o",
                  "sec", "classifier"])
         self.share = share
 
@@ -104,13 +126,13 @@ class Hosts:
         return ["ip", "netns", "exec", name, find("tc"), "-s"]
 
     def counters(self):
-        """Of the sender: packets that the link took, and that the classifier dropped. What the
-        kernel has not segmented yet is one packet for both."""
+        """On the way to the receiver: packets that the link took, and that the classifier dropped.
+        What the kernel has not segmented yet is one packet for both."""
         if not self.share:
             return 0, 0
-        name = self.names[1]
-        link = json.loads(run(["ip", "-n", name, "-s", "-j", "link", "show", "dev", "e0"]))
-        qdisc = run([*self.tc(name), "qdisc", "show", "dev", "e0", "clsact"])
+        name, dev = self.lossy()[0]
+        link = json.loads(run(["ip", "-n", name, "-s", "-j", "link", "show", "dev", dev]))
+        qdisc = run([*self.tc(name), "qdisc", "show", "dev", dev, "clsact"])
         return (link[0]["stats64"]["tx"]["packets"],
                 int(re.search(r"\(dropped (\d+)", qdisc).group(1)))
 

@@ -150,8 +150,8 @@ def ferrule_allreduce(build, ranks, sweep, cpus, repeat=1):
 
 def mpi_program(work, name):
     path = os.path.join(work, f"mpi_allreduce.{name}")
-    if not os.path.exists(path):
-        source = os.path.join(os.path.dirname(__file__), "..", "mpi_allreduce.c")
+    source = os.path.join(os.path.dirname(__file__), "..", "mpi_allreduce.c")
+    if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(source):
         run([find(f"mpicc.{name}"), "-O2", "-o", path, source])
     return path
 

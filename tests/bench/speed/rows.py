@@ -111,37 +111,44 @@ def rate(b):
 PORTS = (("packet:e0", "ferrule"), ("net_af_packet0,iface=e0", "ferrule, DPDK's AF_PACKET"))
 
 
-def ethernet(b):
-    """Several ports of Ferrule's, the first of which is judged, and TCP, without and with loss."""
+def ethernet_part(b, group, share, switched, ports):
+    """One link, with such a loss: what `ports` make of it, and TCP."""
     size, seconds = 1 << 20, 1 if b.quick else 3
-    ports = PORTS[:1] if b.quick else PORTS
+    iters = (1000 if b.quick else 3000) // (1 if share == 0 else 2)
+    lost = f"{100 * share:g} % lost" + (" at a switch" if switched else "")
+    with Hosts(b.build, b.subfolder(), switched) as hosts:
+        if share:
+            try:
+                hosts.lose(share)
+            except (*FAILURES, Unavailable) as why:
+                group.notes.append(f"Without {lost}: {why}")
+                return
+        peers = {name: lambda port=port: hosts.ferrule(port, size, iters, b.cpus(2))
+                 for port, name in ports}
+        peers["iperf3"] = lambda: hosts.tcp(seconds, b.cpus(2))
+        got = alternate(b.rounds, peers, f"ethernet, {lost}")
+        values = {who: median([run[0] for run in runs]) for who, runs in got.items()}
+        tcp = {"iperf3": values.pop("iperf3")} if "iperf3" in values else None
+        part = Group("", [Result(f"{who}, {lost}", ours, tcp, "GB/s",
+                                 target=1 if who == "ferrule" else None)
+                          for who, ours in values.items()])
+        b.explain(part, lambda _: peers["ferrule"]())
+    group.results += part.results
+    group.profiles += part.profiles
+    if share:
+        shares = ", ".join(f"{who} {number(median([run[1] for run in runs]), '%')}"
+                           for who, runs in got.items())
+        group.notes.append(f"With {lost}, the classifier dropped: {shares}.")
+
+
+def ethernet(b):
+    """Several ports of Ferrule's, the first of which is judged, and TCP, without and with loss: of
+    which the kernel tells the sender, or of which, behind a switch, nobody does."""
     group = Group("RDMA WRITE of 1 MiB over Ethernet: veth, MTU 9000, two namespaces", [])
     for share in (0, 0.01) if b.quick else (0, 0.001, 0.01):
-        iters = (1000 if b.quick else 3000) // (1 if share == 0 else 2)
-        with Hosts(b.build, b.subfolder()) as hosts:
-            if share:
-                try:
-                    hosts.lose(share)
-                except (*FAILURES, Unavailable) as why:
-                    group.notes.append(f"Without {100 * share:g} % lost: {why}")
-                    continue
-            peers = {name: lambda port=port: hosts.ferrule(port, size, iters, b.cpus(2))
-                     for port, name in ports}
-            peers["iperf3"] = lambda: hosts.tcp(seconds, b.cpus(2))
-            lost = f"{100 * share:g} % lost"
-            got = alternate(b.rounds, peers, f"ethernet, {lost}")
-            values = {who: median([run[0] for run in runs]) for who, runs in got.items()}
-            tcp = {"iperf3": values.pop("iperf3")} if "iperf3" in values else None
-            part = Group("", [Result(f"{who}, {lost}", ours, tcp, "GB/s",
-                                     target=1 if who == "ferrule" else None)
-                              for who, ours in values.items()])
-            b.explain(part, lambda _: peers["ferrule"]())
-        group.results += part.results
-        group.profiles += part.profiles
-        if share:
-            shares = ", ".join(f"{who} {number(median([run[1] for run in runs]), '%')}"
-                               for who, runs in got.items())
-            group.notes.append(f"With {lost}, the classifier dropped: {shares}.")
+        ethernet_part(b, group, share, False, PORTS[:1] if b.quick else PORTS)
+    for share in (0.01,) if b.quick else (0.001, 0.01):
+        ethernet_part(b, group, share, True, PORTS[:1])
     return group
 
 
