@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "drivers/nic.h"
 #include "lib/base/error.h"
 #include "lib/base/settings.h"
 
@@ -17,15 +18,6 @@ enum {
 	FABRIC_HELD = 48, /* of those: the others are for a burst, and copies to send */
 	FABRIC_TX_BUFFERS = PORT_BURST * (2 + MAX_REFERENCES),
 };
-
-static int no_link_open(struct port *port, const struct port_link_request *request)
-{
-	return frl_fail(-ENOTSUP, "%s has one link and opens no others", port->caps.kind);
-}
-
-static void no_link_close(struct port *port, uint16_t link)
-{
-}
 
 static void fabric_stats(struct port *port, struct port_stats *ret_stats)
 {
@@ -83,8 +75,8 @@ static const struct port_ops device_ops = {
 	.mem_map = mem_map,
 	.mem_idle = mem_idle,
 	.mem_unmap = mem_unmap,
-	.link_open = no_link_open,
-	.link_close = no_link_close,
+	.link_open = nic_link_open,
+	.link_close = nic_link_close,
 	.link_state = ethdev_link_state,
 	.stats = ethdev_stats,
 	.close = device_close,

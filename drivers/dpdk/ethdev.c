@@ -11,6 +11,7 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 
+#include "drivers/nic.h"
 #include "lib/base/error.h"
 
 enum {
@@ -128,14 +129,6 @@ int ethdev_queues(
 	return rte_eth_dev_start(ethdev);
 }
 
-/* Makes do with a shorter payload than wanted where the MTU asks for it. */
-static int fit_payload(struct dpdk_port *port, const char *name, uint32_t mtu)
-{
-	while (port->max_payload > port->min_payload && port->max_payload + MTU_OVERHEAD > mtu)
-		port->max_payload /= 2;
-	return interface_check_mtu(name, mtu, port->max_payload);
-}
-
 /* The MTU to ask a PMD for that has no kernel interface beneath it. */
 static int choose_mtu(
 	struct dpdk_port *port, const struct rte_eth_dev_info *info, uint32_t *ret_mtu)
@@ -147,7 +140,7 @@ static int choose_mtu(
 		most = UINT16_MAX - RTE_PKTMBUF_HEADROOM;
 	*ret_mtu = RTE_MAX(need, (uint32_t)RTE_ETHER_MTU);
 	*ret_mtu = RTE_MIN(*ret_mtu, most);
-	return fit_payload(port, port->name, *ret_mtu);
+	return nic_fit_payload(port->name, *ret_mtu, port->min_payload, &port->max_payload);
 }
 
 /* IPv6 finds its neighbors by multicast, of groups that the port does not know. */
@@ -261,7 +254,7 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	if (!err && port->interface[0])
 		err = interface_mtu(port->interface, &mtu);
 	if (!err && port->interface[0])
-		err = fit_payload(port, port->interface, mtu);
+		err = nic_fit_payload(port->interface, mtu, port->min_payload, &port->max_payload);
 	if (!err && af_packet && !port->interface[0])
 		err = frl_fail(-ENODEV, "\"%s\" names no interface: net_af_packet0,iface=NAME",
 			config->devargs);

@@ -137,16 +137,6 @@ static enum port_link_state link_state(struct port *base, uint16_t link)
 	return is_attached(port) && is_running(port) ? PORT_LINK_UP : PORT_LINK_DOWN;
 }
 
-static int no_link_open(struct port *base, const struct port_link_request *request)
-{
-	return frl_fail(-ENOTSUP, "%s has one link and opens no others",
-		((struct packet_port *)base)->name);
-}
-
-static void no_link_close(struct port *base, uint16_t link)
-{
-}
-
 /* What the kernel had no room for is told once. */
 static void stats(struct port *base, struct port_stats *ret_stats)
 {
@@ -180,8 +170,8 @@ static const struct port_ops packet_ops = {
 	.mem_map = mem_map,
 	.mem_idle = mem_idle,
 	.mem_unmap = mem_unmap,
-	.link_open = no_link_open,
-	.link_close = no_link_close,
+	.link_open = nic_link_open,
+	.link_close = nic_link_close,
 	.link_state = link_state,
 	.stats = stats,
 	.close = close_port,
@@ -195,12 +185,12 @@ static int fail(const struct packet_port *port, int err, const char *what)
 }
 
 /* Its index, MAC, and the longest payload that its MTU carries. */
-static int look_at(struct packet_port *port, const struct packet_port_config *config)
+static int look_at(struct packet_port *port, const struct nic_config *config)
 {
 	static const uint8_t any[6];
 	struct port_caps *caps = &port->base.caps;
 	struct ifreq answer;
-	uint32_t mtu, most;
+	uint32_t mtu;
 	int rc = interface_mtu(port->wanted.interface, &mtu);
 
 	if (rc)
@@ -222,14 +212,10 @@ static int look_at(struct packet_port *port, const struct packet_port_config *co
 			"leave the MAC addresses out of the fabric's configuration, or give this "
 			"port its own",
 			port->name);
-	port->max_payload = config->max_payload;
-	while (port->max_payload > config->min_payload && port->max_payload + MTU_OVERHEAD > mtu)
-		port->max_payload /= 2;
-	rc = interface_check_mtu(port->wanted.interface, mtu, port->max_payload);
+	rc = nic_fit_payload(port->wanted.interface, mtu, config->min_payload, &port->max_payload);
 	if (rc)
 		return rc;
-	most = port->max_payload + MTU_OVERHEAD;
-	caps->max_frame = (mtu < most ? mtu : most) + ETH_HEADER;
+	caps->max_frame = nic_max_frame(mtu, port->max_payload);
 	caps->kind = "packet";
 	caps->train = port->joins ? PACKET_TRAIN_MAX : 0;
 	caps->max_held = PACKET_SLOTS / 4;
@@ -272,7 +258,7 @@ static int set_up_socket(struct packet_port *port, const struct gid_table *gids)
 	return rc ? fail(port, rc, "cannot use the interface") : 0;
 }
 
-static int start(struct packet_port *port, const struct packet_port_config *config)
+static int start(struct packet_port *port, const struct nic_config *config)
 {
 	int rc = interface_check_raw_socket(port->wanted.interface);
 
@@ -292,7 +278,7 @@ static int start(struct packet_port *port, const struct packet_port_config *conf
 	return rc;
 }
 
-int packet_port_open(const struct packet_port_config *config, struct port **ret_port)
+int packet_port_open(const struct nic_config *config, struct port **ret_port)
 {
 	struct packet_wanted wanted;
 	struct packet_port *port;
@@ -306,17 +292,8 @@ int packet_port_open(const struct packet_port_config *config, struct port **ret_
 	port->base.ops = &packet_ops;
 	port->wanted = wanted;
 	port->joins = !wanted.no_gso;
+	port->max_payload = config->max_payload;
 	port->fd = -1;
 	snprintf(port->name, sizeof(port->name), "packet:%s", wanted.interface);
-	rc = start(port, config);
-	if (rc) {
-		char why[ERROR_TEXT_MAX];
-
-		error_save(why);
-		close_port(&port->base);
-		error_restore(why);
-		return rc;
-	}
-	*ret_port = &port->base;
-	return 0;
+	return nic_opened(&port->base, start(port, config), ret_port);
 }

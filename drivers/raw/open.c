@@ -109,33 +109,19 @@ static int check_mac(const struct raw_port *port, const uint8_t wanted[6])
 		own[0], own[1], own[2], own[3], own[4], own[5]);
 }
 
-/* Makes do with a shorter payload than wanted where the MTU asks for it. */
-static int fit_payload(struct raw_port *port, const struct raw_port_config *config)
-{
-	uint32_t mtu = port->netdev.mtu;
-
-	port->max_payload = config->max_payload;
-	while (port->max_payload > config->min_payload && port->max_payload + MTU_OVERHEAD > mtu)
-		port->max_payload /= 2;
-	return interface_check_mtu(port->netdev.name, mtu, port->max_payload);
-}
-
 static void describe(struct raw_port *port, uint32_t max_kept)
 {
 	struct port_caps *caps = &port->base.caps;
-	uint32_t mtu = port->max_payload + MTU_OVERHEAD;
 
-	if (mtu > port->netdev.mtu)
-		mtu = port->netdev.mtu;
 	memcpy(caps->mac, port->netdev.mac, sizeof(caps->mac));
-	caps->max_frame = mtu + ETH_HEADER;
+	caps->max_frame = nic_max_frame(port->netdev.mtu, port->max_payload);
 	caps->kind = "raw";
 	caps->has_far = port->wanted.gpu >= 0;
 	caps->far_gpu = caps->has_far ? port->wanted.gpu : -1;
 	caps->max_kept = caps->has_far ? 0 : max_kept;
 }
 
-static int look_at(struct raw_port *port, const struct raw_port_config *config)
+static int look_at(struct raw_port *port, const struct nic_config *config)
 {
 	struct ibv_port_attr attr = { 0 };
 	int rc = check_port(port, &attr);
@@ -148,7 +134,8 @@ static int look_at(struct raw_port *port, const struct raw_port_config *config)
 	if (!rc)
 		rc = check_mac(port, config->mac);
 	if (!rc)
-		rc = fit_payload(port, config);
+		rc = nic_fit_payload(port->netdev.name, port->netdev.mtu, config->min_payload,
+			&port->max_payload);
 	if (rc)
 		return rc;
 	describe(port, config->max_kept);
@@ -194,16 +181,6 @@ static enum port_link_state link_state(struct port *base, uint16_t link)
 	return raw_netdev_is_up(&port->netdev) ? PORT_LINK_UP : PORT_LINK_DOWN;
 }
 
-static int no_link_open(struct port *base, const struct port_link_request *request)
-{
-	return frl_fail(
-		-ENOTSUP, "%s has one link and opens no others", ((struct raw_port *)base)->name);
-}
-
-static void no_link_close(struct port *base, uint16_t link)
-{
-}
-
 static void stats(struct port *base, struct port_stats *ret_stats)
 {
 	*ret_stats = ((struct raw_port *)base)->dropped;
@@ -234,8 +211,8 @@ static const struct port_ops raw_ops = {
 	.mem_map = raw_mem_map,
 	.mem_idle = raw_mem_idle,
 	.mem_unmap = raw_mem_unmap,
-	.link_open = no_link_open,
-	.link_close = no_link_close,
+	.link_open = nic_link_open,
+	.link_close = nic_link_close,
 	.link_state = link_state,
 	.stats = stats,
 	.close = close_port,
@@ -252,8 +229,8 @@ static const struct port_ops raw_far_ops = {
 	.mem_map_far = raw_mem_map_far,
 	.mem_idle = raw_mem_idle,
 	.mem_unmap = raw_mem_unmap,
-	.link_open = no_link_open,
-	.link_close = no_link_close,
+	.link_open = nic_link_open,
+	.link_close = nic_link_close,
 	.link_state = link_state,
 	.stats = stats,
 	.close = close_port,
@@ -272,7 +249,7 @@ static void take_multicast(struct raw_port *port)
 			port->netdev.name, frl_strerror(port->multicast_fd));
 }
 
-static int start(struct raw_port *port, const struct raw_port_config *config)
+static int start(struct raw_port *port, const struct nic_config *config)
 {
 	int rc = note_open(port);
 
@@ -293,7 +270,7 @@ static int start(struct raw_port *port, const struct raw_port_config *config)
 	return 0;
 }
 
-int raw_port_open(const struct raw_port_config *config, struct port **ret_port)
+int raw_port_open(const struct nic_config *config, struct port **ret_port)
 {
 	struct raw_wanted wanted;
 	struct raw_port *port;
@@ -310,18 +287,9 @@ int raw_port_open(const struct raw_port_config *config, struct port **ret_port)
 	port->wanted = wanted;
 	port->base.ops = wanted.gpu >= 0 ? &raw_far_ops : &raw_ops;
 	port->multicast_fd = port->netdev.carrier_fd = -1;
+	port->max_payload = config->max_payload;
 	snprintf(port->name, sizeof(port->name), "raw:%s", wanted.device);
 	if (wanted.num != 1)
 		snprintf(port->name, sizeof(port->name), "raw:%s/%d", wanted.device, wanted.num);
-	rc = start(port, config);
-	if (rc) {
-		char why[ERROR_TEXT_MAX];
-
-		error_save(why);
-		close_port(&port->base);
-		error_restore(why);
-		return rc;
-	}
-	*ret_port = &port->base;
-	return 0;
+	return nic_opened(&port->base, start(port, config), ret_port);
 }

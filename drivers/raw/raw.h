@@ -11,39 +11,21 @@
 #define FERRULE_DRIVERS_RAW_RAW_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
-#include "drivers/port.h"
-#include "lib/base/gids.h"
-
-struct raw_port_config {
-	/* "raw:NAME[/PORT][,gpu=N][,slots=N]": a device of libibverbs, its port (1); the GPU, as
-	 * CUDA counts, into whose memory payload goes; frames that can wait to be taken. */
-	const char *text;
-	/* That of the port's lease, which must be the interface's own; zero: that one. */
-	uint8_t mac[6];
-	/* The port's addresses: what the NIC is to hand over. The first is the link-local one,
-	 * which need not be filled in yet: it follows from the MAC. */
-	const struct gid_table *gids;
-	/* The longest RoCE payload wanted, bytes, a power of two; what the interface's MTU cannot
-	 * carry is halved, down to `min_payload`. */
-	uint32_t max_payload;
-	uint32_t min_payload;
-	/* caps.max_kept: so many slots more, and as many empty buffers. Not with a GPU, which has
-	 * the payload. */
-	uint32_t max_kept;
-};
+#include "drivers/nic.h"
 
 /* Whether the text of a port, which may be NULL, names one of these. */
 bool raw_is_port(const char *port);
 
 /*
- * Opens a port. Errors are negative errno with frl_last_error() naming the cause and the remedy:
+ * Opens a port, "raw:NAME[/PORT][,gpu=N][,slots=N]": a device of libibverbs, its port (1); the GPU,
+ * as CUDA counts, into whose memory payload goes, and then no frames are kept; frames that can wait
+ * to be taken. Errors are negative errno with frl_last_error() naming the cause and the remedy:
  * -EINVAL (text), -ENODEV (no such device, port, interface or GPU), -EPERM (CAP_NET_RAW), -EBUSY
  * (RoCE is on: the NIC would keep the packets), -EEXIST (open in this process), -EMSGSIZE (MTU),
  * -ENOMEM (locked memory), -ENOTSUP (another MAC, several interfaces, no raw packets or flow rules,
  * GPU memory that the NIC cannot be given). Any thread.
  */
-int raw_port_open(const struct raw_port_config *config, struct port **ret_port);
+int raw_port_open(const struct nic_config *config, struct port **ret_port);
 
 #endif

@@ -68,61 +68,59 @@ enum {
 
 /* What most gradients are: four vectors a turn, which are looked at for NaN together, and stores
  * that do not cross a cache line, which cost two. */
-#define LANES_SUM_F32                                                                              \
-	LOOP_TARGET static void sum_f32(void *dst, const void *a, const void *b, size_t count)     \
-	{                                                                                          \
-		any_f32 *out = dst;                                                                \
-		const any_f32 *x = a, *y = b;                                                      \
-		size_t i = -(uintptr_t)dst / sizeof(float) % LANES;                                \
-		i = i < count ? i : count;                                                         \
-		if (i)                                                                             \
-			sum_some(out, x, y, i);                                                    \
-		for (; i + 4 * LANES <= count; i += 4 * LANES) {                                   \
-			lanes s[4];                                                                \
-			for (int j = 0; j < 4; j++)                                                \
-				s[j] = lanes_add(                                                  \
-					load_f32(x + i + j * LANES), load_f32(y + i + j * LANES)); \
-			if (any_nan(s))                                                            \
-				for (int j = 0; j < 4; j++)                                        \
-					s[j] = canonical(s[j]);                                    \
-			for (int j = 0; j < 4; j++)                                                \
-				store_f32(out + i + j * LANES, s[j]);                              \
-		}                                                                                  \
-		for (; i + LANES <= count; i += LANES)                                             \
-			store_f32(out + i, lanes_sum(load_f32(x + i), load_f32(y + i)));           \
-		if (i < count)                                                                     \
-			sum_some(out + i, x + i, y + i, count - i);                                \
+#define LANES_SUM_F32                                                                          \
+	LANES_FN void sum_four(lanes s[4], const any_f32 *x, const any_f32 *y)                 \
+	{                                                                                      \
+		for (int j = 0; j < 4; j++)                                                    \
+			s[j] = lanes_add(load_f32(x + j * LANES), load_f32(y + j * LANES));    \
+		if (any_nan(s))                                                                \
+			for (int j = 0; j < 4; j++)                                            \
+				s[j] = canonical(s[j]);                                        \
+	}                                                                                      \
+	LOOP_TARGET static void sum_f32(void *dst, const void *a, const void *b, size_t count) \
+	{                                                                                      \
+		any_f32 *out = dst;                                                            \
+		const any_f32 *x = a, *y = b;                                                  \
+		size_t i = -(uintptr_t)dst / sizeof(float) % LANES;                            \
+		i = i < count ? i : count;                                                     \
+		if (i)                                                                         \
+			sum_some(out, x, y, i);                                                \
+		for (; i + 4 * LANES <= count; i += 4 * LANES) {                               \
+			lanes s[4];                                                            \
+			sum_four(s, x + i, y + i);                                             \
+			for (int j = 0; j < 4; j++)                                            \
+				store_f32(out + i + j * LANES, s[j]);                          \
+		}                                                                              \
+		for (; i + LANES <= count; i += LANES)                                         \
+			store_f32(out + i, lanes_sum(load_f32(x + i), load_f32(y + i)));       \
+		if (i < count)                                                                 \
+			sum_some(out + i, x + i, y + i, count - i);                            \
 	}
 
 /* The same for what is longer than the caches. Stores of whole lines, one line after the other;
  * what is not a whole one, and what lies at addresses that no element is aligned to, is done the
  * plain way. Fetches ahead: hardware does not do so beyond the end of a page. */
-#define LANES_SUM_PAST_CACHE_F32                                                                   \
-	LOOP_TARGET static void sum_past_cache_f32(                                                \
-		void *dst, const void *a, const void *b, size_t count)                             \
-	{                                                                                          \
-		any_f32 *out = dst;                                                                \
-		const any_f32 *x = a, *y = b;                                                      \
-		size_t i = -(uintptr_t)dst / sizeof(float) % LANES_OF_LINE;                        \
-		i = i < count && (uintptr_t)dst % sizeof(float) == 0 ? i : count;                  \
-		sum_f32(out, x, y, i);                                                             \
-		for (; i + 4 * LANES <= count; i += 4 * LANES) {                                   \
-			lanes s[4];                                                                \
-			for (size_t j = i; j < i + 4 * LANES; j += LANES_OF_LINE) {                \
-				__builtin_prefetch(x + j + LANES_AHEAD);                           \
-				__builtin_prefetch(y + j + LANES_AHEAD);                           \
-			}                                                                          \
-			for (int j = 0; j < 4; j++)                                                \
-				s[j] = lanes_add(                                                  \
-					load_f32(x + i + j * LANES), load_f32(y + i + j * LANES)); \
-			if (any_nan(s))                                                            \
-				for (int j = 0; j < 4; j++)                                        \
-					s[j] = canonical(s[j]);                                    \
-			for (int j = 0; j < 4; j++)                                                \
-				stream_f32(out + i + j * LANES, s[j]);                             \
-		}                                                                                  \
-		sum_f32(out + i, x + i, y + i, count - i);                                         \
-		_mm_sfence();                                                                      \
+#define LANES_SUM_PAST_CACHE_F32                                                    \
+	LOOP_TARGET static void sum_past_cache_f32(                                 \
+		void *dst, const void *a, const void *b, size_t count)              \
+	{                                                                           \
+		any_f32 *out = dst;                                                 \
+		const any_f32 *x = a, *y = b;                                       \
+		size_t i = -(uintptr_t)dst / sizeof(float) % LANES_OF_LINE;         \
+		i = i < count && (uintptr_t)dst % sizeof(float) == 0 ? i : count;   \
+		sum_f32(out, x, y, i);                                              \
+		for (; i + 4 * LANES <= count; i += 4 * LANES) {                    \
+			lanes s[4];                                                 \
+			for (size_t j = i; j < i + 4 * LANES; j += LANES_OF_LINE) { \
+				__builtin_prefetch(x + j + LANES_AHEAD);            \
+				__builtin_prefetch(y + j + LANES_AHEAD);            \
+			}                                                           \
+			sum_four(s, x + i, y + i);                                  \
+			for (int j = 0; j < 4; j++)                                 \
+				stream_f32(out + i + j * LANES, s[j]);              \
+		}                                                                   \
+		sum_f32(out + i, x + i, y + i, count - i);                          \
+		_mm_sfence();                                                       \
 	}
 
 /* Two vectors of bfloat16 lie in one vector: those at odd places are float32 once the others are

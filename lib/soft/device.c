@@ -54,10 +54,10 @@ static int take_addresses(struct soft_device *device, const struct frl_device_co
 	return rc;
 }
 
-static int open_raw_port(struct soft_device *device, const struct frl_device_config *config,
+static int open_nic_port(struct soft_device *device, const struct frl_device_config *config,
 	const struct gid_table *gids, const uint8_t mac[6])
 {
-	struct raw_port_config port = {
+	struct nic_config port = {
 		.text = config->port,
 		.gids = gids,
 		.max_payload = config->path_mtu ? config->path_mtu : WIRE_MAX_MTU,
@@ -66,22 +66,8 @@ static int open_raw_port(struct soft_device *device, const struct frl_device_con
 	};
 
 	memcpy(port.mac, mac, sizeof(port.mac));
-	return raw_port_open(&port, &device->port);
-}
-
-static int open_packet_port(struct soft_device *device, const struct frl_device_config *config,
-	const struct gid_table *gids, const uint8_t mac[6])
-{
-	struct packet_port_config port = {
-		.text = config->port,
-		.gids = gids,
-		.max_payload = config->path_mtu ? config->path_mtu : WIRE_MAX_MTU,
-		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
-		.max_kept = config->held_frames,
-	};
-
-	memcpy(port.mac, mac, sizeof(port.mac));
-	return packet_port_open(&port, &device->port);
+	return raw_is_port(config->port) ? raw_port_open(&port, &device->port)
+					 : packet_port_open(&port, &device->port);
 }
 
 static int open_port(struct soft_device *device, const struct frl_device_config *config,
@@ -98,10 +84,8 @@ static int open_port(struct soft_device *device, const struct frl_device_config 
 		.guard = { guard_lock, guard_unlock, &device->base.guard },
 	};
 
-	if (raw_is_port(config->port))
-		return open_raw_port(device, config, gids, mac);
-	if (packet_is_port(config->port))
-		return open_packet_port(device, config, gids, mac);
+	if (raw_is_port(config->port) || packet_is_port(config->port))
+		return open_nic_port(device, config, gids, mac);
 	memcpy(port.mac, mac, sizeof(port.mac));
 	return dpdk_port_open(&port, &device->port);
 }
