@@ -26,6 +26,7 @@
 #include "lib/base/clock.h"
 #include "lib/protocol/qp.h"
 #include "lib/wire/icrc.h"
+#include "tests/unit/qp_steps.h"
 
 enum {
 	BATCH = 64, /* packets */
@@ -89,18 +90,9 @@ static void end(uint64_t *ns, uint64_t start)
 	*current = STAGES;
 }
 
-static void modify(struct side *side, const struct frl_qp_attr *attr, uint32_t mask)
-{
-	const char *why = "";
-
-	if (qp_modify(&side->qp, attr, FRL_QP_STATE | mask, &why))
-		die(why);
-}
-
 static void bring_up(struct side *side, const struct frl_ip *peer_ip)
 {
-	struct frl_qp_attr attr = {
-		.state = FRL_QPS_INIT,
+	const struct frl_qp_attr attr = {
 		.port_num = 1,
 		.access_flags = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ,
 		.ah = { .dgid = *peer_ip, .hop_limit = 64 },
@@ -111,16 +103,10 @@ static void bring_up(struct side *side, const struct frl_ip *peer_ip)
 		.retry_cnt = 7,
 		.rnr_retry = 7,
 	};
+	const char *why = "";
 
-	modify(side, &attr, FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS);
-	attr.state = FRL_QPS_RTR;
-	modify(side, &attr,
-		FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
-			FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER);
-	attr.state = FRL_QPS_RTS;
-	modify(side, &attr,
-		FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
-			FRL_QP_MAX_QP_RD_ATOMIC);
+	if (qp_steps_up(&side->qp, attr, &why))
+		die(why);
 }
 
 static void init_side(struct side *side, const struct frl_ip *ip, const struct frl_ip *peer_ip)

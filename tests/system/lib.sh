@@ -215,6 +215,48 @@ start_hosts() {
 	done
 }
 
+# on_hosts NAME -- COMMAND-IN-A... -- COMMAND-IN-B...: both run at once, each at its host's daemon,
+# and must both end well within 60 s. Output: $temp/NAME-a.out and $temp/NAME-b.out.
+on_hosts() {
+	local name=$1 in_a=() status=0 other
+	shift 2
+	while [ "$1" != -- ]; do
+		in_a+=("$1")
+		shift
+	done
+	shift
+	timeout -k 5 60 env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "${in_a[@]}" \
+		>"$temp/$name-a.out" 2>&1 &
+	other=$!
+	started+=("$other")
+	timeout -k 5 60 env "FRL_CONTROL=$temp/$b.sock" ip netns exec "$b" "$@" \
+		>"$temp/$name-b.out" 2>&1 || status=$?
+	if [ "$status" -ne 0 ]; then
+		fail "$name: exit status $status of $*"
+		kill "$other" 2>/dev/null || true
+	fi
+	status=0
+	wait "$other" || status=$?
+	unset 'started[-1]'
+	[ "$status" -eq 0 ] || fail "$name: exit status $status of ${in_a[*]}"
+	[ "$failures" -eq 0 ] || show "$temp/$name-a.out" "$temp/$name-b.out"
+}
+
+# payload_in_buffers PORT PORT: payload that stays in packet buffers: the rows of a unit test,
+# between two ports of one process in $a, at the ends e1 and e2 of another veth pair.
+payload_in_buffers() {
+	local rows=$bin/../tests/test_api_fragments link
+	[ -x "$rows" ] || return 0
+	ip link add e1 netns "$a" type veth peer name e2 netns "$a"
+	for link in e1 e2; do
+		ip -n "$a" link set "$link" mtu 9000 up
+	done
+	FRL_TEST_ENDS="$1 $2" FRL_CONTROL=off timeout -k 5 60 ip netns exec "$a" "$rows" \
+		>"$temp/fragments.out" 2>&1 && return
+	fail "payload in packet buffers"
+	show "$temp/fragments.out"
+}
+
 # leavings: files and sockets that a job could leave behind on this machine. What lies in folders of
 # mktemp is other tests'.
 leavings() {

@@ -16,26 +16,10 @@ start_hosts e0
 
 # pingpong NAME PORT-IN-A IP-IN-A PORT-IN-B IP-IN-B OPTION...: a server in A, a client in B.
 pingpong() {
-	local name=$1 port=$2 ip=$3 status=0 other
-	shift 3
-	timeout -k 5 60 env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "$pingpong" --server \
-		--port "$port" --ip "$ip" >"$temp/$name-a.out" 2>&1 &
-	other=$!
-	started+=("$other")
-	port=$1 ip=$2
-	shift 2
-	timeout -k 5 60 env "FRL_CONTROL=$temp/$b.sock" ip netns exec "$b" "$pingpong" \
-		--connect 10.9.1.1 --port "$port" --ip "$ip" --verify "$@" \
-		>"$temp/$name-b.out" 2>&1 || status=$?
-	if [ "$status" -ne 0 ]; then
-		fail "$name: exit status $status"
-		kill "$other" 2>/dev/null || true
-	fi
-	status=0
-	wait "$other" || status=$?
-	started=()
-	[ "$status" -eq 0 ] || fail "$name: exit status $status of the server"
-	[ "$failures" -eq 0 ] || show "$temp/$name-a.out" "$temp/$name-b.out"
+	local name=$1 server=(--port "$2" --ip "$3") client=(--port "$4" --ip "$5")
+	shift 5
+	on_hosts "$name" -- "$pingpong" --server "${server[@]}" -- \
+		"$pingpong" --connect 10.9.1.1 "${client[@]}" --verify "$@"
 }
 
 sizes=(--sizes '1,64,4097,100000,1048577' --iters 50)
@@ -47,19 +31,7 @@ pingpong alone packet:e0,gso=off 10.1.1.1/24 packet:e0 10.1.1.2/24 "${sizes[@]}"
 # Over a veth it would get frames of 64 KiB, and checksums that nobody has finished.
 pingpong meets net_af_packet0,iface=e0 10.1.1.1/24 packet:e0,gso=off 10.1.1.2/24 "${sizes[@]}"
 
-# Payload that stays in packet buffers: the rows of a unit test, between two ports of one process.
-if [ -x "$bin/../tests/test_api_fragments" ]; then
-	ip link add e1 netns "$a" type veth peer name e2 netns "$a"
-	for e in e1 e2; do
-		ip -n "$a" link set "$e" mtu 9000 up
-	done
-	FRL_TEST_ENDS='packet:e1 packet:e2' FRL_CONTROL=off \
-		timeout -k 5 60 ip netns exec "$a" "$bin/../tests/test_api_fragments" \
-		>"$temp/fragments.out" 2>&1 || {
-		fail "payload in packet buffers"
-		show "$temp/fragments.out"
-	}
-fi
+payload_in_buffers packet:e1 packet:e2
 
 # From here on no frame of more than one packet leaves: the kernel cuts it before.
 for name in "$a" "$b"; do

@@ -15,6 +15,8 @@
 #include "lib/wire/icrc.h"
 #include "lib/wire/packet.h"
 
+#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
+
 enum { PAYLOAD = 4096, MANY = 40, HEADERS = 42 };
 
 /* Theirs, and what all payload is of. */
@@ -63,13 +65,14 @@ static inline void make_packet(
 	icrc_store(packet->trailer + packet->trailer_len - ICRC_LEN, crc);
 }
 
-static inline void make_packets(struct port_packet packets[], unsigned n, bool v4)
+/* Of `len` bytes each, which can be joined. */
+static inline void make_packets(struct port_packet packets[], unsigned n, bool v4, uint32_t len)
 {
 	struct wire_path path;
 
 	make_path(&path, v4, 0, 0xc123);
 	for (unsigned i = 0; i < n; i++)
-		make_packet(&packets[i], &path, i, 1024);
+		make_packet(&packets[i], &path, i, len);
 }
 
 static inline struct packet_port *open_end(int fd)
@@ -100,6 +103,7 @@ static inline void open_both(struct packet_port *ret_ports[2])
 		ret_ports[i] = open_end(fds[i]);
 }
 
+/* Slots are free, or frames can be received into them: nobody has kept one. */
 static inline void count_slots(struct packet_port *port)
 {
 	uint32_t n = port->n_free;
@@ -107,6 +111,14 @@ static inline void count_slots(struct packet_port *port)
 	for (unsigned i = 0; i < PACKET_RX_FRAMES; i++)
 		n += port->rx[i].n_slots;
 	ck_assert_uint_eq(n, port->n_slots);
+}
+
+static inline void close_both(struct packet_port *ports[2])
+{
+	for (int i = 0; i < 2; i++) {
+		count_slots(ports[i]);
+		close_end(ports[i]);
+	}
 }
 
 #endif

@@ -105,7 +105,7 @@ void add_address(struct gid_table *gids, const char *text)
 int raw_open(const char *text, uint32_t max_kept, struct port **ret_port)
 {
 	struct gid_table gids = { .n = 1 };
-	struct raw_port_config config = { .text = text,
+	struct nic_config config = { .text = text,
 		.gids = &gids,
 		.max_payload = 4096,
 		.min_payload = 256,

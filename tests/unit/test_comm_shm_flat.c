@@ -46,15 +46,46 @@ static bool was_left(const struct rank *rank)
 	return !last_of(rank)->is_long && last_of(rank)->peer[rank->number].send;
 }
 
+/* Memory that others can read where it is. */
+static void *alloc_shared(size_t bytes)
+{
+	void *memory = frl_mem_alloc(bytes);
+
+	if (!memory)
+		abort();
+	return memory;
+}
+
+/* Memory that they cannot. */
+static void *alloc_plain(size_t bytes)
+{
+	void *memory = malloc(bytes);
+
+	if (!memory)
+		abort();
+	return memory;
+}
+
+/* All ranks' elements, which are other ones each; `send` may be `recv`. */
+static void sum_up(struct rank *rank, int32_t *send, int32_t *recv, size_t bytes)
+{
+	size_t count = bytes / sizeof(int32_t);
+
+	memset(recv, 0, bytes);
+	for (size_t i = 0; i < count; i++)
+		send[i] = (int32_t)i * (rank->number + 1);
+	expect(rank, frl_allreduce(rank->comm, send, recv, count, FRL_INT32, FRL_SUM) == 0);
+	for (size_t i = 0; i < count && !rank->failure[0]; i++)
+		expect(rank, recv[i] == (int32_t)i * rank->ranks * (rank->ranks + 1) / 2);
+}
+
 /* What plain C makes of the inputs of all ranks. */
 static void reduce_plainly(const struct rank *rank, const struct frl_collective *c, uint8_t *sum)
 {
 	enum frl_op op = c->op == FRL_AVG ? FRL_SUM : c->op;
 	size_t bytes = c->count * frl_dtype_size(c->dtype);
-	uint8_t *next = malloc(bytes);
+	uint8_t *next = alloc_plain(bytes);
 
-	if (!next)
-		abort();
 	for (int r = 0; r < rank->ranks; r++) {
 		for (size_t i = 0; i < bytes; i++)
 			next[i] = byte_of(r, i);
@@ -74,10 +105,8 @@ static void check_bits(
 {
 	size_t bytes = c.count * frl_dtype_size(c.dtype);
 	uint8_t *send = memory[0] + offset, *recv = memory[1] + offset / 2;
-	uint8_t *wanted = malloc(bytes);
+	uint8_t *wanted = alloc_plain(bytes);
 
-	if (!wanted)
-		abort();
 	for (size_t i = 0; i < bytes; i++)
 		send[i] = byte_of(rank->number, i);
 	recv[bytes] = 0x5a;
@@ -101,10 +130,8 @@ static void check_bits(
 static void run_bits(struct rank *rank)
 {
 	size_t bytes = BLOCKS + 4096;
-	uint8_t *memory[2] = { frl_mem_alloc(bytes), frl_mem_alloc(bytes) };
+	uint8_t *memory[2] = { alloc_shared(bytes), alloc_shared(bytes) };
 
-	if (!memory[0] || !memory[1])
-		abort();
 	rank->comm->tuner.crowd = 1; /* however many processors there are */
 	for (int dtype = 0; dtype < FRL_DTYPES; dtype++) {
 		size_t size = frl_dtype_size((enum frl_dtype)dtype);
@@ -148,33 +175,21 @@ END_TEST
 /* All do, or none: one whose elements lie in plain memory, or where the result goes, decides. */
 static void run_decision(struct rank *rank)
 {
-	size_t count = LONGEST / sizeof(int32_t), bytes = LONGEST;
-	int32_t *send = frl_mem_alloc(bytes), *recv = frl_mem_alloc(bytes);
-	int32_t *plain = malloc(bytes);
+	int32_t *send = alloc_shared(LONGEST), *recv = alloc_shared(LONGEST);
+	int32_t *plain = alloc_plain(LONGEST);
 
-	if (!send || !recv || !plain)
-		abort();
 	for (int how = 0; how < 4; how++) {
 		bool is_odd = rank->number == 1;
-		struct frl_collective c = { .coll = FRL_ALLREDUCE,
-			.send = is_odd && how == 1 ? plain : send,
-			.recv = is_odd && how == 2 ? plain : recv,
-			.count = count,
-			.dtype = FRL_INT32 };
+		int32_t *from = is_odd && how == 1 ? plain : send;
+		int32_t *to = recv;
 
-		if (is_odd && how == 3)
-			c.recv = send;
-		for (size_t i = 0; i < count; i++)
-			((int32_t *)(uintptr_t)c.send)[i] = (int32_t)i * (rank->number + 1);
-		expect(rank, frl_run(rank->comm, &c) == 0);
+		if (is_odd && how > 1)
+			to = how == 2 ? plain : send;
+		sum_up(rank, from, to, LONGEST);
 		expect(rank, was_flat(rank) == (how == 0 || how == 2));
-		for (size_t i = 0; i < count && !rank->failure[0]; i++)
-			expect(rank,
-				((const int32_t *)c.recv)[i] ==
-					(int32_t)i * rank->ranks * (rank->ranks + 1) / 2);
 	}
-	frl_mem_free(send, bytes);
-	frl_mem_free(recv, bytes);
+	frl_mem_free(send, LONGEST);
+	frl_mem_free(recv, LONGEST);
 	free(plain);
 }
 
@@ -190,10 +205,8 @@ END_TEST
 static void run_beyond(struct rank *rank)
 {
 	size_t count = BEYOND / sizeof(float);
-	float *send = frl_mem_alloc(BEYOND), *recv = frl_mem_alloc(BEYOND);
+	float *send = alloc_shared(BEYOND), *recv = alloc_shared(BEYOND);
 
-	if (!send || !recv)
-		abort();
 	for (int how = 0; how < 3; how++) {
 		enum frl_op op = how == 1 ? FRL_MAX : how == 2 ? FRL_AVG : FRL_SUM;
 		float one = op == FRL_MAX ? 1
@@ -227,7 +240,7 @@ static void run_unlike(struct rank *rank)
 {
 	static _Atomic bool is_told;
 	size_t count = BEYOND / sizeof(float);
-	float *send = frl_mem_alloc(BEYOND), *recv = frl_mem_alloc(BEYOND);
+	float *send = alloc_shared(BEYOND), *recv = alloc_shared(BEYOND);
 	struct frl_collective c = { .coll = FRL_ALLREDUCE,
 		.send = send,
 		.recv = recv,
@@ -236,8 +249,6 @@ static void run_unlike(struct rank *rank)
 	struct shm *shm = rank->comm->shm;
 	struct frl_request *request;
 
-	if (!send || !recv)
-		abort();
 	for (size_t i = 0; i < count; i++)
 		send[i] = (float)(i % 1000);
 	while (rank->number == 0 && !atomic_load(&is_told))
@@ -269,12 +280,9 @@ END_TEST
 /* Of short ones each rank leaves its elements where they are, or does not. */
 static void run_left(struct rank *rank)
 {
-	size_t count = SHORT / sizeof(int32_t);
-	int32_t *shared = frl_mem_alloc(SHORT), *recv = frl_mem_alloc(SHORT);
-	int32_t *plain = malloc(SHORT);
+	int32_t *shared = alloc_shared(SHORT), *recv = alloc_shared(SHORT);
+	int32_t *plain = alloc_plain(SHORT);
 
-	if (!shared || !recv || !plain)
-		abort();
 	for (int how = 0; how < 4; how++) {
 		bool is_odd = rank->number == 1;
 		int32_t *send = is_odd && how == 1 ? plain : shared;
@@ -282,15 +290,9 @@ static void run_left(struct rank *rank)
 
 		/* Where ranks share processors, none does. */
 		rank->comm->tuner.crowd = is_odd && how == 3 ? 2 : 1;
-		for (size_t i = 0; i < count; i++)
-			send[i] = (int32_t)i * (rank->number + 1);
 		for (int i = 0; i < (how == 2 ? 1 : SETTLED); i++)
-			expect(rank,
-				frl_allreduce(rank->comm, send, to, count, FRL_INT32, FRL_SUM) ==
-					0);
+			sum_up(rank, send, to, SHORT);
 		expect(rank, was_left(rank) == (how == 0 || !is_odd));
-		for (size_t i = 0; i < count && !rank->failure[0]; i++)
-			expect(rank, to[i] == (int32_t)i * rank->ranks * (rank->ranks + 1) / 2);
 	}
 	frl_mem_free(shared, SHORT);
 	frl_mem_free(recv, SHORT);
@@ -313,7 +315,7 @@ static void run_false_place(struct rank *rank)
 	int row = *(const int *)rank->job->arg, what = row / 2;
 	bool is_long = row % 2;
 	size_t bytes = is_long ? LONGEST : SHORT;
-	uint8_t *send = frl_mem_alloc(bytes), *recv = is_long ? send : frl_mem_alloc(bytes);
+	uint8_t *send = alloc_shared(bytes), *recv = is_long ? send : alloc_shared(bytes);
 	struct frl_collective c = { .coll = FRL_ALLREDUCE,
 		.send = send,
 		.recv = recv,
@@ -356,34 +358,23 @@ START_TEST(false_places)
 }
 END_TEST
 
-static void sum_short(struct rank *rank, int32_t *send, int32_t *recv)
-{
-	size_t count = SHORT / sizeof(int32_t);
-
-	for (size_t i = 0; i < count; i++)
-		send[i] = (int32_t)i * (rank->number + 1);
-	expect(rank, frl_allreduce(rank->comm, send, recv, count, FRL_INT32, FRL_SUM) == 0);
-	for (size_t i = 0; i < count && !rank->failure[0]; i++)
-		expect(rank, recv[i] == (int32_t)i * rank->ranks * (rank->ranks + 1) / 2);
-}
-
 /* Many in turn, and such as are used once, are copied: nobody maps them again and again. */
 static void run_in_turn(struct rank *rank)
 {
 	_Atomic uint64_t *changed = &rank->comm->shm->page->exports_changed;
-	int32_t *send[IN_TURN], *recv = frl_mem_alloc(SHORT);
+	int32_t *send[IN_TURN], *recv = alloc_shared(SHORT);
 	uint64_t before;
 
 	rank->comm->tuner.crowd = 1;
 	for (int i = 0; i < IN_TURN; i++)
-		send[i] = frl_mem_alloc(SHORT);
+		send[i] = alloc_shared(SHORT);
 	before = atomic_load(changed);
 	for (int turn = 0; turn < 3; turn++)
 		for (int i = 0; i < IN_TURN && !rank->failure[0]; i++)
-			sum_short(rank, send[i], recv);
+			sum_up(rank, send[i], recv, SHORT);
 	/* However often each was used since. */
 	for (int i = 0; i < SETTLED * IN_TURN && !rank->failure[0]; i++)
-		sum_short(rank, send[i / SETTLED], recv);
+		sum_up(rank, send[i / SETTLED], recv, SHORT);
 	expect(rank, atomic_load(changed) == before);
 	expect(rank, frl_barrier(rank->comm) == 0);
 	for (int i = 0; i < IN_TURN; i++)
@@ -416,19 +407,18 @@ static void limit_files(struct rank *rank, rlim_t most, struct rlimit *ret_befor
 /* Ranks that may open nothing more cannot map what others left: these copy it. */
 static void run_out_of_files(struct rank *rank)
 {
-	int32_t *send = frl_mem_alloc(SHORT), *recv = frl_mem_alloc(SHORT), *plain = malloc(SHORT);
+	int32_t *send = alloc_shared(SHORT), *recv = alloc_shared(SHORT),
+		*plain = alloc_plain(SHORT);
 	const struct shm *shm = rank->comm->shm;
 	struct rlimit limit = { 0 }, unused;
 
-	if (!send || !recv || !plain)
-		abort();
 	rank->comm->tuner.crowd = 1;
-	sum_short(rank, send, recv);
+	sum_up(rank, send, recv, SHORT);
 	limit_files(rank, 3, &limit);
 	for (int i = 0; i < 3 * SHM_SLOTS; i++) {
 		bool is_plain = rank->number == 1 && i % 2;
 
-		sum_short(rank, is_plain ? plain : send, recv);
+		sum_up(rank, is_plain ? plain : send, recv, SHORT);
 		expect(rank, was_left(rank) == !is_plain);
 		expect(rank,
 			is_plain ||
@@ -436,7 +426,7 @@ static void run_out_of_files(struct rank *rank)
 					SHM_IN_RING);
 	}
 	limit_files(rank, limit.rlim_cur, &unused);
-	sum_short(rank, send, recv);
+	sum_up(rank, send, recv, SHORT);
 	expect(rank, was_left(rank));
 	expect(rank, shm_slot_of(shm, shm->me, shm->published - 1)->where == SHM_IN_PLACE);
 	expect(rank, frl_barrier(rank->comm) == 0);
@@ -456,7 +446,7 @@ END_TEST
 /* Rank 0 never calls the library again: what it would read is not complete, and that is said. */
 static void run_unread(struct rank *rank)
 {
-	int32_t *send = frl_mem_alloc(SHORT), *recv = frl_mem_alloc(SHORT);
+	int32_t *send = alloc_shared(SHORT), *recv = alloc_shared(SHORT);
 	struct frl_collective c = { .coll = FRL_ALLREDUCE,
 		.send = send,
 		.recv = recv,
@@ -466,8 +456,6 @@ static void run_unread(struct rank *rank)
 	struct frl_request *request;
 	bool is_done = true;
 
-	if (!send || !recv)
-		abort();
 	rank->comm->tuner.crowd = 1;
 	for (int i = 0; i < SETTLED; i++)
 		expect(rank, frl_run(rank->comm, &c) == 0);
@@ -505,10 +493,8 @@ END_TEST
 static void run_overwritten(struct rank *rank)
 {
 	size_t count = (size_t) * (const int *)rank->job->arg / sizeof(int32_t);
-	int32_t *send = frl_mem_alloc(LONGEST), *recv = frl_mem_alloc(LONGEST);
+	int32_t *send = alloc_shared(LONGEST), *recv = alloc_shared(LONGEST);
 
-	if (!send || !recv)
-		abort();
 	rank->comm->tuner.crowd = 1;
 	for (int32_t turn = 0; turn < 200 && !rank->failure[0]; turn++) {
 		for (size_t i = 0; i < count; i++)

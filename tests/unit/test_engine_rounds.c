@@ -16,12 +16,22 @@ static void start(void)
 	ck_assert(!engine_has_work(&host->engine));
 }
 
-START_TEST(frames)
+static void stop(void)
 {
-	start();
+	host_free(host);
+}
+
+/* A message was sent, and its acknowledgement is at the port. */
+static void send_one(void)
+{
 	host_post_send(host, 0, 1, LENGTH, 0);
 	host_poll(host);
 	host_acknowledge(host, 0, 0, true);
+}
+
+START_TEST(frames)
+{
+	send_one();
 	ck_assert(engine_has_work(&host->engine));
 	host_expect_no_wc(&host->cqs[0]);
 	host_poll(host);
@@ -30,14 +40,12 @@ START_TEST(frames)
 	ck_assert_uint_eq(host->port.n_out, 0);
 	ck_assert_uint_eq(host->engine.stats.rx_packets, 1);
 	ck_assert(!engine_has_work(&host->engine));
-	host_free(host);
 }
 END_TEST
 
 /* Those that came with the question and those that come after it, in order. */
 START_TEST(more_frames)
 {
-	start();
 	host_post_send(host, 0, 1, LENGTH, 0);
 	host_post_send(host, 0, 2, LENGTH, 0);
 	host_poll(host);
@@ -51,26 +59,22 @@ START_TEST(more_frames)
 	host_expect_wc(&host->cqs[0], 2, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(host->engine.stats.rx_packets, 2);
 	ck_assert_uint_eq(host->engine.stats.stale_acks, 0);
-	host_free(host);
 }
 END_TEST
 
 START_TEST(posted)
 {
-	start();
 	host_post_send(host, 0, 1, LENGTH, 0);
 	ck_assert(engine_has_work(&host->engine));
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 1);
 	ck_assert(!engine_has_work(&host->engine));
-	host_free(host);
 }
 END_TEST
 
 START_TEST(not_taken)
 {
-	start();
 	host->port.room[0] = 1;
 	host_post_send(host, 0, 1, LENGTH, 0);
 	host_post_send(host, 0, 2, LENGTH, 0);
@@ -83,43 +87,35 @@ START_TEST(not_taken)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 2);
 	ck_assert(!engine_has_work(&host->engine));
-	host_free(host);
 }
 END_TEST
 
 /* A queue that lost completions is dealt with in the next round. */
 START_TEST(overrun)
 {
-	start();
 	host->engine.stats.cq_overruns++;
 	ck_assert(engine_has_work(&host->engine));
 	host_poll(host);
 	ck_assert(!engine_has_work(&host->engine));
-	host_free(host);
 }
 END_TEST
 
 /* What has come stays where it is. */
 START_TEST(sends_alone)
 {
-	start();
-	host_post_send(host, 0, 1, LENGTH, 0);
-	host_poll(host);
-	host_acknowledge(host, 0, 0, true);
+	send_one();
 	host_post_send(host, 0, 2, LENGTH, 0);
 	engine_send(&host->engine, host->now_ns + 1000);
 	ck_assert_uint_eq(host->port.n_sent, 2);
 	host_expect_no_wc(&host->cqs[0]);
 	host_poll(host);
 	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
-	host_free(host);
 }
 END_TEST
 
 /* So its timer runs from then on. */
 START_TEST(deadline_of_what_was_sent_alone)
 {
-	start();
 	host_post_send(host, 0, 1, LENGTH, 0);
 	engine_send(&host->engine, host->now_ns);
 	ck_assert_uint_gt(engine_next_deadline(&host->engine), host->now_ns);
@@ -128,7 +124,6 @@ START_TEST(deadline_of_what_was_sent_alone)
 	host->now_ns = engine_next_deadline(&host->engine);
 	host_poll(host);
 	ck_assert_uint_eq(host->engine.stats.timeouts, 1);
-	host_free(host);
 }
 END_TEST
 
@@ -147,7 +142,6 @@ START_TEST(probes_together)
 {
 	uint64_t apart_ns = 20000, first_ns, due_ns, last_ns, walks = 0;
 
-	start();
 	for (unsigned i = 1; i < HOST_QPS; i++)
 		host_add(host, i, NULL);
 	post_each(0);
@@ -174,7 +168,6 @@ START_TEST(probes_together)
 	host->qps[3].qp.core.recovery.ack_expires_ns = due_ns;
 	engine_update(&host->engine, &host->qps[3].qp);
 	ck_assert_uint_eq(engine_next_deadline(&host->engine), due_ns);
-	host_free(host);
 }
 END_TEST
 
@@ -187,6 +180,7 @@ int main(void)
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, start, stop);
 	tcase_add_test(tcase, frames);
 	tcase_add_test(tcase, more_frames);
 	tcase_add_test(tcase, posted);

@@ -6,6 +6,7 @@
  */
 #include "lib/base/random.h"
 #include "lib/protocol/qp.h"
+#include "tests/unit/qp_steps.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -63,17 +64,9 @@ static uint8_t memory[MESSAGE];
 static int pd;
 static const struct frl_ip ips[2] = { { { [15] = 1 } }, { { [15] = 2 } } };
 
-static void move(struct end *end, const struct frl_qp_attr *attr, uint32_t mask)
-{
-	const char *why = "";
-
-	ck_assert_msg(qp_modify(&end->qp, attr, mask | FRL_QP_STATE, &why) == 0, "%s", why);
-}
-
 static void bring_up(struct end *end, unsigned who)
 {
-	struct frl_qp_attr attr = { .state = FRL_QPS_INIT,
-		.access_flags = FRL_ACCESS_REMOTE_WRITE,
+	const struct frl_qp_attr attr = { .access_flags = FRL_ACCESS_REMOTE_WRITE,
 		.port_num = 1,
 		.ah.dgid = ips[!who],
 		.path_mtu = MTU,
@@ -81,16 +74,9 @@ static void bring_up(struct end *end, unsigned who)
 		.timeout = TIMEOUT,
 		.retry_cnt = 7,
 		.rnr_retry = 7 };
+	const char *why = "";
 
-	move(end, &attr, FRL_QP_ACCESS_FLAGS | FRL_QP_PKEY_INDEX | FRL_QP_PORT);
-	attr.state = FRL_QPS_RTR;
-	move(end, &attr,
-		FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
-			FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER);
-	attr.state = FRL_QPS_RTS;
-	move(end, &attr,
-		FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
-			FRL_QP_MAX_QP_RD_ATOMIC);
+	ck_assert_msg(qp_steps_up(&end->qp, attr, &why) == 0, "%s", why);
 }
 
 static void make_end(struct world *w, unsigned who)

@@ -21,6 +21,8 @@ enum { UD_SEND_ONLY = TRANSPORT_UD | OP_SEND_ONLY };
 static int send_errors[16], waiting_errors[16];
 static unsigned n_sends, n_waits;
 
+static struct packet_port *ports[2];
+
 int sendmmsg(int fd, struct mmsghdr *messages, unsigned n, int flags)
 {
 	int err = n_sends < 16 ? send_errors[n_sends] : 0;
@@ -48,6 +50,12 @@ static void setup(void)
 	memset(send_errors, 0, sizeof(send_errors));
 	memset(waiting_errors, 0, sizeof(waiting_errors));
 	n_sends = n_waits = 0;
+	open_both(ports);
+}
+
+static void teardown(void)
+{
+	close_both(ports);
 }
 
 /* Errors of a port that sends two frames: one of three packets, and a packet. */
@@ -74,11 +82,9 @@ static const struct {
 START_TEST(refused)
 {
 	struct port_packet packets[4];
-	struct packet_port *ports[2];
 	unsigned taken = 0, calls = 0;
 
-	open_both(ports);
-	make_packets(packets, 4, true);
+	make_packets(packets, 4, true, 1024);
 	for (unsigned i = 0; i < 3; i++)
 		packets[i].header[HEADERS] = (uint8_t)refusals[_i].opcode;
 	packets[3].header[0] ^= 2;
@@ -90,8 +96,6 @@ START_TEST(refused)
 	ck_assert_uint_eq(taken, 4);
 	ck_assert_uint_eq(ports[0]->dropped.tx_dropped, refusals[_i].lost);
 	ck_assert_int_eq(ports[0]->joins, refusals[_i].joins);
-	close_end(ports[0]);
-	close_end(ports[1]);
 }
 END_TEST
 
@@ -99,17 +103,13 @@ END_TEST
 START_TEST(datagrams_lead)
 {
 	struct port_packet packets[4];
-	struct packet_port *ports[2];
 
-	open_both(ports);
-	make_packets(packets, 4, true);
+	make_packets(packets, 4, true, 1024);
 	packets[0].header[0] ^= 2;
 	for (unsigned i = 1; i < 4; i++)
 		packets[i].header[HEADERS] = _i ? UD_SEND_ONLY : OP_WRITE_MIDDLE;
 	ck_assert_uint_eq(packet_tx_burst(&ports[0]->base, 0, packets, 4), 4);
 	ck_assert_uint_eq(n_sends, _i ? 2 : 1);
-	close_end(ports[0]);
-	close_end(ports[1]);
 }
 END_TEST
 
@@ -117,10 +117,8 @@ END_TEST
 START_TEST(counts_each)
 {
 	struct port_packet packets[5];
-	struct packet_port *ports[2];
 
-	open_both(ports);
-	make_packets(packets, 5, true);
+	make_packets(packets, 5, true, 1024);
 	for (unsigned i = 0; i < 16; i++)
 		send_errors[i] = ENOBUFS;
 	for (unsigned i = 0; i < PACKET_REFUSALS_MAX - 1; i++)
@@ -130,8 +128,6 @@ START_TEST(counts_each)
 	packets[1].flow = 7;
 	ck_assert_uint_eq(packet_tx_burst(&ports[0]->base, 0, packets + 1, 4), 0);
 	ck_assert_uint_eq(ports[0]->dropped.tx_dropped, 0);
-	close_end(ports[0]);
-	close_end(ports[1]);
 }
 END_TEST
 
@@ -140,10 +136,8 @@ START_TEST(counts_waiting_error)
 {
 	struct port_packet packets[1];
 	struct port_frame frames[PORT_BURST];
-	struct packet_port *ports[2];
 
-	open_both(ports);
-	make_packets(packets, 1, true);
+	make_packets(packets, 1, true, 1024);
 	waiting_errors[0] = EINVAL;
 	waiting_errors[1] = ENETDOWN;
 	for (unsigned i = 0; i < 3; i++) {
@@ -152,8 +146,6 @@ START_TEST(counts_waiting_error)
 		packet_rx_free(&ports[1]->base, frames, 1);
 		ck_assert_uint_eq(ports[1]->dropped.rx_dropped, 1);
 	}
-	close_end(ports[0]);
-	close_end(ports[1]);
 }
 END_TEST
 
@@ -180,11 +172,9 @@ START_TEST(long_frames)
 	static uint8_t frame[PACKET_VNET_LEN + 131072];
 	struct virtio_net_hdr vnet = { .gso_type = PACKET_GSO_UDP, .gso_size = 4000 };
 	struct port_frame frames[PORT_BURST];
-	struct packet_port *ports[2];
 	struct port_packet packet;
 	struct wire_path path;
 
-	open_both(ports);
 	make_path(&path, longs[_i].v4, longs[_i].vlan, 0xc555);
 	make_packet(&packet, &path, 0, 100);
 	memcpy(frame, &vnet, PACKET_VNET_LEN);
@@ -195,9 +185,6 @@ START_TEST(long_frames)
 	ck_assert_uint_eq(packet_rx_burst(&ports[1]->base, frames, PORT_BURST), longs[_i].n);
 	packet_rx_free(&ports[1]->base, frames, (uint16_t)longs[_i].n);
 	ck_assert_uint_eq(ports[1]->dropped.rx_dropped, longs[_i].n == 0);
-	count_slots(ports[1]);
-	close_end(ports[0]);
-	close_end(ports[1]);
 }
 END_TEST
 
@@ -207,10 +194,8 @@ START_TEST(expects)
 	static const uint32_t lens[] = { 1024, 2048, 1024, 2048, 2048, PAYLOAD, 1024 };
 	static const uint32_t expected[] = { PAYLOAD, PAYLOAD, PAYLOAD, PAYLOAD, 2048, 2048, 2048 };
 	struct port_frame frames[PORT_BURST];
-	struct packet_port *ports[2];
 	struct wire_path path;
 
-	open_both(ports);
 	make_path(&path, true, 0, 0xc555);
 	for (unsigned k = 0; k < sizeof(lens) / sizeof(lens[0]); k++) {
 		struct port_packet packets[3];
@@ -222,8 +207,6 @@ START_TEST(expects)
 		packet_rx_free(&ports[1]->base, frames, 3);
 		ck_assert_uint_eq(ports[1]->expect_body, expected[k] + 16);
 	}
-	close_end(ports[0]);
-	close_end(ports[1]);
 }
 END_TEST
 
@@ -231,12 +214,10 @@ END_TEST
 START_TEST(garbage)
 {
 	struct port_frame frames[PORT_BURST];
-	struct packet_port *ports[2];
 	static uint8_t frame[PACKET_VNET_LEN + 131072];
 	uint32_t seed = (uint32_t)_i * 7919 + 1;
 	unsigned n = 0;
 
-	open_both(ports);
 	for (int k = 0; k < 2000; k++) {
 		struct port_packet packet;
 		struct virtio_net_hdr vnet;
@@ -279,13 +260,8 @@ START_TEST(garbage)
 	}
 	ck_assert_uint_gt(n, 0);
 	ck_assert_uint_gt(ports[1]->dropped.rx_dropped, 0);
-	count_slots(ports[1]);
-	close_end(ports[0]);
-	close_end(ports[1]);
 }
 END_TEST
-
-#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
 
 int main(void)
 {
@@ -295,7 +271,7 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, refused, 0, ROWS(refusals));
 	tcase_add_loop_test(tcase, datagrams_lead, 0, 2);

@@ -132,7 +132,7 @@ START_TEST(joined)
 	struct packet_train train;
 	struct wire_path path;
 
-	make_packets(packets, 5, joins[_i].v4);
+	make_packets(packets, 5, joins[_i].v4, 1024);
 	make_path(&path, joins[_i].v4, 0, 0xc123);
 	if (joins[_i].payload)
 		make_packet(&packets[joins[_i].packet], &path, joins[_i].packet,
@@ -304,9 +304,7 @@ START_TEST(passes)
 	open_both(ports);
 	for (int k = 0; k < 50; k++)
 		pass(ports, (unsigned)_i);
-	count_slots(ports[1]);
-	close_end(ports[0]);
-	close_end(ports[1]);
+	close_both(ports);
 }
 END_TEST
 
@@ -317,15 +315,12 @@ START_TEST(tells)
 	struct port_packet packets[2];
 	struct port_frame frame;
 	struct pollfd event = { .events = POLLIN };
-	struct wire_path path;
 
 	open_both(ports);
 	event.fd = packet_rx_arm(&ports[1]->base);
 	ck_assert_int_ge(event.fd, 0);
 	ck_assert_int_eq(poll(&event, 1, 0), 0);
-	make_path(&path, true, 0, 0xc555);
-	for (unsigned i = 0; i < 2; i++)
-		make_packet(&packets[i], &path, i, PAYLOAD);
+	make_packets(packets, 2, true, PAYLOAD);
 	ck_assert_uint_eq(packet_tx_burst(&ports[0]->base, 0, packets, 2), 2);
 	ck_assert_int_eq(poll(&event, 1, 10000), 1);
 	for (unsigned i = 0; i < 2; i++) {
@@ -335,8 +330,7 @@ START_TEST(tells)
 		packet_rx_free(&ports[1]->base, &frame, 1);
 	}
 	ck_assert_int_eq(poll(&event, 1, 0), 0);
-	close_end(ports[0]);
-	close_end(ports[1]);
+	close_both(ports);
 }
 END_TEST
 
@@ -348,9 +342,7 @@ START_TEST(passes_in_turns)
 	open_both(ports);
 	for (unsigned k = 0; k < 500; k++)
 		pass(ports, (k * 7 + k / 12) % (sizeof(ways) / sizeof(ways[0])));
-	count_slots(ports[1]);
-	close_end(ports[0]);
-	close_end(ports[1]);
+	close_both(ports);
 }
 END_TEST
 
@@ -359,15 +351,12 @@ START_TEST(few_frames)
 {
 	struct port_packet packets[MANY];
 	struct packet_port *ports[2];
-	struct wire_path path;
 	uint8_t frame[70000];
 	unsigned n = 0;
 
 	open_both(ports);
 	ports[0]->joins = _i == 0;
-	make_path(&path, true, 0, 0xc555);
-	for (unsigned i = 0; i < MANY; i++)
-		make_packet(&packets[i], &path, i, 1024);
+	make_packets(packets, MANY, true, 1024);
 	for (unsigned sent = 0; sent < MANY;) {
 		sent += packet_tx_burst(
 			&ports[0]->base, 0, packets + sent, (uint16_t)(MANY - sent));
@@ -375,8 +364,7 @@ START_TEST(few_frames)
 			n++;
 	}
 	ck_assert_uint_eq(n, _i == 0 ? 1 : MANY);
-	close_end(ports[0]);
-	close_end(ports[1]);
+	close_both(ports);
 }
 END_TEST
 
@@ -390,12 +378,9 @@ START_TEST(keeps)
 	open_both(ports);
 	for (int k = 0; k < 2; k++) {
 		struct port_packet packets[MANY];
-		struct wire_path path;
 		unsigned sent = 0;
 
-		make_path(&path, true, 0, 0xc555);
-		for (unsigned i = 0; i < MANY; i++)
-			make_packet(&packets[i], &path, i, PAYLOAD);
+		make_packets(packets, MANY, true, PAYLOAD);
 		while (sent < MANY || n < (unsigned)(k + 1) * MANY) {
 			if (sent < MANY)
 				sent += packet_tx_burst(&ports[0]->base, 0, packets + sent,
@@ -406,9 +391,7 @@ START_TEST(keeps)
 	for (unsigned i = 0; i < n; i++)
 		check_packet(&frames[i], i % MANY, PAYLOAD);
 	packet_rx_free(&ports[1]->base, frames, (uint16_t)n);
-	count_slots(ports[1]);
-	close_end(ports[0]);
-	close_end(ports[1]);
+	close_both(ports);
 }
 END_TEST
 
@@ -420,7 +403,7 @@ START_TEST(not_taken)
 	unsigned n = 0, taken = 1;
 
 	open_both(ports);
-	make_packets(packets, 5, true);
+	make_packets(packets, 5, true, 1024);
 	packets[2].header[0] ^= 2; /* three frames */
 	while (taken && n < 100000)
 		n += taken = packet_tx_burst(&ports[0]->base, 0, packets, 5);
@@ -432,8 +415,6 @@ START_TEST(not_taken)
 	close_end(ports[0]);
 }
 END_TEST
-
-#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
 
 int main(void)
 {

@@ -58,6 +58,14 @@ static struct fixture *ten_packets(const struct fixture_config *config)
 	return f;
 }
 
+/* The last one is acknowledged: there is nothing to wait for. */
+static void finish(struct fixture *f)
+{
+	fixture_ack(f, ACK, 10);
+	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
+}
+
 /* The acknowledgement ended with a probe: when nothing more comes, the rest is sent again. */
 static void expect_suspicion(struct fixture *f)
 {
@@ -88,9 +96,7 @@ START_TEST(probe_fills_the_gap)
 	fixture_ack(f, NAK_SEQ, 3);
 	ck_assert_uint_eq(f->qp.recovery.retries, 1);
 	expect_rest(f, 3);
-	fixture_ack(f, ACK, 10);
-	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
+	finish(f);
 	ck_assert_uint_eq(f->stats.timeouts, 0);
 }
 END_TEST
@@ -105,9 +111,7 @@ START_TEST(probe_was_a_duplicate)
 	expect_silence(f);
 	/* Nothing tells how long a round trip is by now. */
 	expect_probe(f, 2 * WAIT_NS, OP_WRITE_MIDDLE, 6);
-	fixture_ack(f, ACK, 10);
-	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(qp_next_deadline(&f->qp), DEADLINE_NONE);
+	finish(f);
 	ck_assert_uint_eq(f->stats.retransmits, 2);
 }
 END_TEST
@@ -362,8 +366,7 @@ START_TEST(probe_and_refusal)
 	}
 	fixture_ack(f, ACK, 2);
 	expect_silence(f);
-	fixture_ack(f, ACK, 10);
-	expect_wc(&f->send_cq, 1, FRL_WC_SUCCESS);
+	finish(f);
 }
 END_TEST
 

@@ -7,6 +7,7 @@
  */
 #include "lib/base/random.h"
 #include "lib/protocol/qp.h"
+#include "tests/unit/qp_steps.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -100,19 +101,11 @@ static void plan_messages(struct world *w, struct end *end)
 	}
 }
 
-static void move(struct end *end, const struct frl_qp_attr *attr, uint32_t mask)
-{
-	const char *why = "";
-
-	ck_assert_msg(qp_modify(&end->qp, attr, mask | FRL_QP_STATE, &why) == 0, "%s", why);
-}
-
 static void make_end(struct world *w, unsigned who, const uint32_t psn[2])
 {
 	struct end *end = &w->end[who];
 	struct qp_config config;
-	struct frl_qp_attr attr = { .state = FRL_QPS_INIT,
-		.access_flags = FRL_ACCESS_REMOTE_WRITE,
+	const struct frl_qp_attr attr = { .access_flags = FRL_ACCESS_REMOTE_WRITE,
 		.port_num = 1,
 		.ah.dgid = ips[!who],
 		.path_mtu = MTU,
@@ -123,6 +116,7 @@ static void make_end(struct world *w, unsigned who, const uint32_t psn[2])
 		.timeout = 3,
 		.retry_cnt = 7,
 		.rnr_retry = 7 };
+	const char *why = "";
 
 	event_queues_init(&end->queues);
 	cq_init(&end->send_cq, end->send_wc, CQ, &end->queues);
@@ -161,15 +155,7 @@ static void make_end(struct world *w, unsigned who, const uint32_t psn[2])
 	};
 	ck_assert_uint_le(qp_storage_size(&config), sizeof(end->storage));
 	qp_init(&end->qp, &config);
-	move(end, &attr, FRL_QP_ACCESS_FLAGS | FRL_QP_PKEY_INDEX | FRL_QP_PORT);
-	attr.state = FRL_QPS_RTR;
-	move(end, &attr,
-		FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN |
-			FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER);
-	attr.state = FRL_QPS_RTS;
-	move(end, &attr,
-		FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
-			FRL_QP_MAX_QP_RD_ATOMIC);
+	ck_assert_msg(qp_steps_up(&end->qp, attr, &why) == 0, "%s", why);
 	plan_messages(w, end);
 	for (uint32_t k = 0; k < sizeof(end->in) / 4; k++)
 		((float *)(void *)end->in)[k] = 0.5f;

@@ -207,7 +207,7 @@ END_TEST
 START_TEST(meets_another)
 {
 	struct gid_table gids = { .n = 1 };
-	struct raw_port_config config = {
+	struct nic_config config = {
 		.text = "raw:nic1", .gids = &gids, .max_payload = 4096, .min_payload = 256
 	};
 	struct port_packet packet = make_packet();

@@ -146,7 +146,7 @@ END_TEST
 START_TEST(refuses_mac)
 {
 	struct gid_table gids = { .n = 1 };
-	struct raw_port_config config = { .text = "raw:nic0",
+	struct nic_config config = { .text = "raw:nic0",
 		.mac = { 2, 0, 0, 0, 0, 9 },
 		.gids = &gids,
 		.max_payload = 1024,

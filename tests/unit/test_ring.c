@@ -1,34 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The rings of local links: frames of all lengths go through as they are, a full ring takes no
- * more, a consumer that sleeps is woken, and what the other end writes into the memory does no
- * harm. */
-#include "drivers/dpdk/ring.h"
-#include "drivers/dpdk/wake.h"
-
+ * more, and what the other end writes into the memory does no harm. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/base/backoff.h"
-#include "lib/base/clock.h"
+#include "drivers/dpdk/ring.h"
+#include "tests/unit/ring_fixture.h"
 
 enum {
 	MAX = RING_MAX_FRAME,
 	LINE_FRAME = RING_LINE - 4, /* the longest frame of one line */
 	MANY = 100000,
 	PASSED = 20000, /* between threads */
-	NAPS = 20000,
-	RACES = 1000000,
-	RACE_NS = 2000000000,
-	WAIT_MS = 30000, /* for what is sure to come */
 	PATTERN = 251,
 	MOST = 5000, /* bytes of a frame of one that writes anything */
 	/* Of a word, as ring.c has them. */
@@ -37,41 +27,14 @@ enum {
 	KEPT = 1 << 18,
 };
 
-static struct ring_way *way;
-static struct ring_tx tx;
-static struct ring_rx rx;
-static uint8_t sent[MAX], got[MAX + RING_LINE];
+static uint8_t sent[MAX];
 static uint8_t pattern[MAX + PATTERN];
-/* The memory, and pages around it that nobody may touch. */
-static uint8_t *mapping;
-static size_t page, mapping_size, way_size;
-
-static uint32_t mix(uint32_t n)
-{
-	n = (n ^ n >> 16) * 0x45d9f3bu;
-	n = (n ^ n >> 16) * 0x45d9f3bu;
-	return n ^ n >> 16;
-}
 
 static void set_up(void)
 {
-	page = (size_t)sysconf(_SC_PAGESIZE);
-	way_size = (sizeof(*way) + page - 1) / page * page;
-	mapping_size = page + way_size + page;
-	mapping = mmap(NULL, mapping_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ck_assert(mapping != MAP_FAILED);
-	ck_assert_int_eq(mprotect(mapping + page, way_size, PROT_READ | PROT_WRITE), 0);
-	/* The records end where the page does. */
-	way = (void *)(mapping + page + way_size - sizeof(*way));
-	ring_tx_init(&tx, way);
-	ring_rx_init(&rx, way);
+	ring_set_up();
 	for (uint32_t i = 0; i < sizeof(pattern); i++)
 		pattern[i] = (uint8_t)mix(i % PATTERN);
-}
-
-static void tear_down(void)
-{
-	munmap(mapping, mapping_size);
 }
 
 /* The beginning is that of a flow, the rest the frame's own. */
@@ -331,249 +294,6 @@ START_TEST(threads)
 }
 END_TEST
 
-/* ---- sleeping */
-
-static bool is_readable(int fd, int timeout_ms)
-{
-	struct pollfd event = { .fd = fd, .events = POLLIN };
-
-	return poll(&event, 1, timeout_ms) == 1;
-}
-
-/* Woken once for each time that it falls asleep, and not when it is awake. */
-START_TEST(woken_once)
-{
-	ck_assert(!ring_must_wake(&tx));
-	ring_set_asleep(&rx, true);
-	ck_assert(ring_must_wake(&tx));
-	ck_assert(!ring_must_wake(&tx));
-	ring_set_asleep(&rx, true);
-	ring_set_asleep(&rx, false);
-	ck_assert(!ring_must_wake(&tx));
-}
-END_TEST
-
-struct sleeper {
-	int fd; /* the producer's own */
-	uint32_t name;
-	atomic_uint seen; /* frames that the consumer has taken */
-};
-
-/* One frame at a time, each as soon as the consumer, who has the one before, falls asleep. */
-static void *wake_consumer(void *arg)
-{
-	struct sleeper *sleeper = arg;
-	uint8_t byte = 1, *rest;
-
-	for (uint32_t n = 0; n < NAPS; n++) {
-		while (atomic_load_explicit(&sleeper->seen, memory_order_relaxed) < n)
-			if (mix(n) % 64 == 0)
-				sched_yield();
-		/* So that it comes now before the consumer looks, now after, now just then. */
-		for (uint32_t i = mix(~n) % 64; i > 0; i--)
-			backoff_relax();
-		if (ring_begin(&tx, &byte, 1, 0, &rest))
-			return NULL; /* which the consumer waits for in vain */
-		ring_show(&tx);
-		if (ring_must_wake(&tx))
-			wake_up(sleeper->fd, sleeper->name);
-	}
-	return NULL;
-}
-
-START_TEST(no_lost_wakeup)
-{
-	struct sleeper sleeper = { 0 };
-	pthread_t producer;
-	uint32_t name;
-	int fd = wake_open(&sleeper.name);
-	uint32_t slept = 0;
-
-	sleeper.fd = wake_open(&name);
-	ck_assert(fd >= 0 && sleeper.fd >= 0);
-	ck_assert_int_eq(pthread_create(&producer, NULL, wake_consumer, &sleeper), 0);
-	for (uint32_t n = 0; n < NAPS; n++) {
-		for (;;) {
-			ring_set_asleep(&rx, true);
-			ring_fence();
-			if (ring_look(&rx, MAX) != -EAGAIN)
-				break;
-			/* Nothing else ends this. */
-			ck_assert_msg(is_readable(fd, WAIT_MS), "frame %u: not woken", n);
-			wake_drain(fd);
-			slept++;
-		}
-		ring_set_asleep(&rx, false);
-		ring_take(&rx, got);
-		atomic_store_explicit(&sleeper.seen, n + 1, memory_order_relaxed);
-	}
-	pthread_join(producer, NULL);
-	ck_assert_uint_gt(slept, 0);
-	close(fd);
-	close(sleeper.fd);
-}
-END_TEST
-
-/* Both at the same time, as nearly as can be: the consumer falls asleep and looks, the producer
- * shows a frame and asks. One of them sees what the other did. Rounds take long on a processor that
- * is busy otherwise: then there are fewer. */
-static struct {
-	atomic_uint round;    /* that both may begin */
-	atomic_uint done;     /* that the producer has ended */
-	atomic_bool is_woken; /* what the producer has found in it */
-	atomic_bool is_over;
-} race;
-
-static void await(atomic_uint *count, uint32_t n)
-{
-	for (uint32_t i = 1; atomic_load_explicit(count, memory_order_acquire) < n; i++)
-		if (i % 1024 == 0)
-			sched_yield();
-}
-
-static void *show_in_race(void *arg)
-{
-	uint8_t byte = 1, *rest;
-
-	for (uint32_t n = 1; n <= RACES; n++) {
-		int err = ring_begin(&tx, &byte, 1, 0, &rest);
-
-		await(&race.round, n);
-		if (atomic_load_explicit(&race.is_over, memory_order_relaxed))
-			return NULL;
-		for (uint32_t i = mix(n) % 64; i > 0; i--)
-			atomic_signal_fence(memory_order_seq_cst);
-		if (!err)
-			ring_show(&tx);
-		atomic_store_explicit(&race.is_woken, ring_must_wake(&tx), memory_order_relaxed);
-		atomic_store_explicit(&race.done, n, memory_order_release);
-	}
-	return NULL;
-}
-
-START_TEST(either_sees)
-{
-	uint64_t end_ns = clock_now_ns() + RACE_NS;
-	uint32_t seen = 0, woken = 0, n;
-	pthread_t producer;
-
-	ck_assert_int_eq(pthread_create(&producer, NULL, show_in_race, NULL), 0);
-	for (n = 1; n <= RACES && clock_now_ns() < end_ns; n++) {
-		bool is_woken, is_seen;
-
-		ring_set_asleep(&rx, false);
-		atomic_store_explicit(&race.round, n, memory_order_release);
-		for (uint32_t i = mix(~n) % 64; i > 0; i--)
-			atomic_signal_fence(memory_order_seq_cst);
-		ring_set_asleep(&rx, true);
-		ring_fence();
-		is_seen = ring_look(&rx, MAX) == 1;
-		await(&race.done, n);
-		is_woken = atomic_load_explicit(&race.is_woken, memory_order_relaxed);
-		ck_assert_msg(is_seen || is_woken, "race %u: it sleeps for ever", n);
-		seen += is_seen;
-		woken += is_woken;
-		ck_assert_int_eq(ring_look(&rx, MAX), 1);
-		ring_take(&rx, got);
-	}
-	atomic_store(&race.is_over, true);
-	atomic_store(&race.round, n);
-	pthread_join(producer, NULL);
-	ck_assert_uint_gt(seen + woken, 0);
-}
-END_TEST
-
-/* Waking never waits, whoever has the name and whatever becomes of that one. */
-START_TEST(waking)
-{
-	uint32_t name, other;
-	int fd = wake_open(&name), from = wake_open(&other);
-
-	ck_assert(fd >= 0 && from >= 0 && name && other && name != other);
-	ck_assert(!is_readable(fd, 0));
-	wake_up(from, name);
-	ck_assert(is_readable(fd, 0));
-	wake_drain(fd);
-	ck_assert(!is_readable(fd, 0));
-	/* Itself. */
-	wake_up(fd, name);
-	ck_assert(is_readable(fd, 0));
-	/* Much more than it takes; then it is readable all the same, and again when it is empty. */
-	for (int i = 0; i < PASSED; i++)
-		wake_up(from, name);
-	ck_assert(is_readable(fd, 0));
-	for (int i = 0; i < PASSED && is_readable(fd, 0); i++)
-		wake_drain(fd);
-	wake_up(from, name);
-	ck_assert(is_readable(fd, 0));
-	/* Nobody. */
-	close(fd);
-	wake_up(from, name);
-	wake_up(from, 0);
-	wake_up(-1, other);
-	ck_assert(!is_readable(from, 0));
-	close(from);
-	ck_assert_uint_eq(wake_check(UINT32_MAX), UINT32_MAX);
-	ck_assert_uint_eq(wake_check(UINT64_C(1) << 32 | name), 0);
-}
-END_TEST
-
-/* One that is woken again and again and never reads keeps nobody from waking others. */
-START_TEST(wakes_others)
-{
-	uint32_t names[3];
-	int fds[3];
-
-	for (int i = 0; i < 3; i++) {
-		fds[i] = wake_open(&names[i]);
-		ck_assert_int_ge(fds[i], 0);
-	}
-	for (int i = 0; i < PASSED; i++)
-		wake_up(fds[0], names[1]);
-	wake_up(fds[0], names[2]);
-	ck_assert(is_readable(fds[2], 0));
-	for (int i = 0; i < 3; i++)
-		close(fds[i]);
-}
-END_TEST
-
-/* Descriptors that somebody sends along would be this process's to close, which may take long. */
-START_TEST(takes_no_descriptors)
-{
-	union {
-		char bytes[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control = { 0 };
-	struct sockaddr_storage address;
-	socklen_t len = sizeof(address);
-	uint32_t name, other;
-	int fd = wake_open(&name), from = wake_open(&other);
-	struct iovec part = { .iov_base = (char[]){ 1 }, .iov_len = 1 };
-	struct msghdr out = { .msg_name = &address,
-		.msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control) };
-
-	ck_assert(fd >= 0 && from >= 0);
-	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &len), 0);
-	out.msg_namelen = len;
-	CMSG_FIRSTHDR(&out)->cmsg_level = SOL_SOCKET;
-	CMSG_FIRSTHDR(&out)->cmsg_type = SCM_RIGHTS;
-	CMSG_FIRSTHDR(&out)->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&out)), &from, sizeof(from));
-	ck_assert_int_eq(sendmsg(from, &out, MSG_DONTWAIT), -1);
-	ck_assert(!is_readable(fd, 0));
-	/* The address was right. */
-	out.msg_control = NULL;
-	out.msg_controllen = 0;
-	ck_assert_int_eq(sendmsg(from, &out, MSG_DONTWAIT), 1);
-	ck_assert(is_readable(fd, 0));
-	close(fd);
-	close(from);
-}
-END_TEST
-
 /* ---- the memory */
 
 static void pass(struct ring_link *from, struct ring_link *to, uint32_t n)
@@ -619,7 +339,7 @@ END_TEST
 START_TEST(wrong_memory)
 {
 	struct ring_link *link = NULL;
-	off_t step = (off_t)page;
+	off_t step = (off_t)ring_page;
 	off_t size = ((off_t)(2 * sizeof(struct ring_way)) + step - 1) / step * step;
 	int fd = _i == 0  ? -1
 		: _i == 1 ? open("/dev/zero", O_RDWR)
@@ -650,7 +370,7 @@ int main(void)
 
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
-	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_add_checked_fixture(tcase, set_up, ring_tear_down);
 	tcase_add_loop_test(tcase, length, 0, N_LENGTHS);
 	tcase_add_test(tcase, mixture);
 	tcase_add_loop_test(tcase, full, 0, N_LENGTHS);
@@ -659,12 +379,6 @@ int main(void)
 	tcase_add_test(tcase, scribbling_producer);
 	tcase_add_test(tcase, lying_consumer);
 	tcase_add_test(tcase, threads);
-	tcase_add_test(tcase, woken_once);
-	tcase_add_test(tcase, no_lost_wakeup);
-	tcase_add_test(tcase, either_sees);
-	tcase_add_test(tcase, waking);
-	tcase_add_test(tcase, wakes_others);
-	tcase_add_test(tcase, takes_no_descriptors);
 	tcase_add_test(tcase, both_ends);
 	tcase_add_loop_test(tcase, wrong_memory, 0, 6);
 	srunner_run_all(runner, CK_NORMAL);
