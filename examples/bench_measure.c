@@ -12,10 +12,12 @@
 enum {
 	MIN_ITERS = 5,
 	MAX_ITERS = 200000, /* of the shortest: as long as the others, whatever a processor does */
-	LATE_US = 1000,     /* by which one rank comes later to a barrier that is checked */
+	WARM_UP_FACTOR = 4,
+	LATE_US = 1000, /* by which one rank comes later to a barrier that is checked */
 };
 
 static const double seconds_of_iters = 0.2;
+static const double seconds_of_warm_up = 0.01; /* at least, of the last of it */
 
 /* What a rank found. Sent between processes as it is. */
 struct verdict {
@@ -156,30 +158,44 @@ static int check_once(struct bench *b, struct verdict *verdict)
 	return rc;
 }
 
-/* All ranks must do the same number: whoever took longest decides. */
+/* How long whoever took longest took. */
+static int repeat_together(struct bench *b, uint64_t iters, double *ret_seconds)
+{
+	double seconds = 0, all[MAX_RANKS];
+	int rc = repeat(b, iters, &seconds);
+
+	*ret_seconds = 0;
+	if (!rc)
+		rc = bench_share(b, &seconds, sizeof(seconds), all);
+	for (int rank = 0; rank < b->options->job.ranks && !rc; rank++)
+		*ret_seconds = all[rank] > *ret_seconds ? all[rank] : *ret_seconds;
+	return rc;
+}
+
+/* All ranks must do the same number. A few iterations say little about it when ranks still share
+ * a processor, or the memory is new: more of them until they take a while, and the last count. */
 static int choose_iters(struct bench *b, uint64_t *ret_iters)
 {
 	const struct bench_options *o = b->options;
-	uint64_t warmup = o->auto_iters && !o->warmup ? 1 : o->warmup;
-	double seconds = 0, most = 0, iters, all[MAX_RANKS];
+	uint64_t n = o->auto_iters && !o->warmup ? 1 : o->warmup;
+	double seconds = 0, iters;
 	int rc = frl_barrier(b->session->comm); /* or the first one waits for who is late */
 
-	if (!rc)
-		rc = repeat(b, warmup, &seconds);
 	*ret_iters = o->iters;
-	if (rc || !o->auto_iters)
-		return rc;
-	*ret_iters = 0;
-	rc = bench_share(b, &seconds, sizeof(seconds), all);
-	if (rc)
-		return rc;
-	for (int rank = 0; rank < b->options->job.ranks; rank++)
-		most = all[rank] > most ? all[rank] : most;
-	iters = seconds_of_iters * (double)warmup / (most + 1e-9);
-	*ret_iters = (uint64_t)(iters > MAX_ITERS ? MAX_ITERS
-			: iters > MIN_ITERS       ? iters
-						  : MIN_ITERS);
-	return 0;
+	if (!rc && !o->auto_iters)
+		return repeat(b, n, &seconds);
+	if (!rc)
+		rc = repeat_together(b, n, &seconds);
+	while (!rc && seconds < seconds_of_warm_up && n < MAX_ITERS) {
+		n *= WARM_UP_FACTOR;
+		rc = repeat_together(b, n, &seconds);
+	}
+	iters = seconds_of_iters * (double)n / (seconds + 1e-9);
+	*ret_iters = rc             ? 0
+		: iters > MAX_ITERS ? MAX_ITERS
+		: iters > MIN_ITERS ? (uint64_t)iters
+				    : MIN_ITERS;
+	return rc;
 }
 
 static int take_times(struct bench *b, struct verdict *verdict, uint64_t *ret_iters)

@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP = 5, MIN_ITERATIONS = 5, MAX_ITERATIONS = 200000 };
+enum { WARM_UP = 5, WARM_UP_FACTOR = 4, MIN_ITERATIONS = 5, MAX_ITERATIONS = 200000 };
 
-static const double TARGET_SECONDS = 0.2; /* a size's timed iterations */
+static const double TARGET_SECONDS = 0.2;   /* a size's timed iterations */
+static const double WARM_UP_SECONDS = 0.01; /* at least, of the last of its warm-up */
 
 static size_t parse_bytes(const char *text)
 {
@@ -75,12 +76,17 @@ static double seconds_each(const float *send, float *recv, int count, bool in_pl
 
 static double measure(const float *send, float *recv, int count, bool in_place)
 {
-	double seconds = seconds_each(send, recv, count, in_place, WARM_UP);
+	double seconds;
 	int iterations;
 	int ranks;
 
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+	for (iterations = WARM_UP;; iterations *= WARM_UP_FACTOR) {
+		seconds = seconds_each(send, recv, count, in_place, iterations);
+		MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+		if (seconds * iterations >= WARM_UP_SECONDS || iterations >= MAX_ITERATIONS)
+			break;
+	}
 	iterations = seconds * MAX_ITERATIONS < TARGET_SECONDS ? MAX_ITERATIONS
 							       : (int)(TARGET_SECONDS / seconds);
 	if (iterations < MIN_ITERATIONS)
