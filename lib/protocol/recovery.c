@@ -6,7 +6,7 @@ enum {
 	BACKOFF_MAX = 4, /* the ACK timeout grows to 2^4 times its value */
 	RNR_RETRY_UNLIMITED = 7,
 	PROBE_LEAST_NS = 1000000, /* processors that do something else take as long as that */
-	PROBE_SHARE = 8,          /* between two of them at most such a part of the timeout */
+	PROBE_SHARE = 2,          /* between two of them at most such a part of the timeout */
 };
 
 /* The ACK timer fires for a probe, or for what a probe made suspected, if there is time for one. */
@@ -23,7 +23,7 @@ static void set_ack_deadline(struct qp *qp, uint64_t now_ns)
 		wait_ns = PROBE_LEAST_NS;
 	for (unsigned i = 0; i < r->probes && wait_ns < most_ns && !r->suspected; i++)
 		wait_ns = 2 * wait_ns < most_ns ? 2 * wait_ns : most_ns;
-	if (wait_ns < r->ack_expires_ns - now_ns)
+	if (r->ack_expires_ns > now_ns && wait_ns < r->ack_expires_ns - now_ns)
 		r->ack_deadline_ns = now_ns + wait_ns;
 }
 
@@ -108,18 +108,20 @@ static bool awaits_response(const struct requester *q)
 /*
  * An acknowledgement that ends with the probe: perhaps that was what the peer waited for, and what
  * was sent behind it is lost, too; or the peer acknowledges each packet, and the next one comes
- * soon.
+ * soon. Where a response is awaited nothing is suspected; but then such acknowledgements, of which
+ * each probe brings one, must not put off the timeout. Returns whether this is one.
  */
-static void take_probe(struct qp *qp)
+static bool take_probe(struct qp *qp)
 {
 	const struct requester *q = &qp->requester;
 	struct recovery *r = &qp->recovery;
-	bool suspected = r->probing && psn_equal(q->una, psn_next(r->probe_psn)) &&
-		psn_diff(r->probe_end, q->una) > 0 && !recovery_waits_for_receiver(qp) &&
-		!awaits_response(q);
+	bool ends_with_it = r->probing && psn_equal(q->una, psn_next(r->probe_psn)) &&
+		psn_diff(r->probe_end, q->una) > 0 && !recovery_waits_for_receiver(qp);
+	bool may_suspect = !awaits_response(q);
 
 	end_probe(r);
-	r->suspected = suspected;
+	r->suspected = ends_with_it && may_suspect;
+	return ends_with_it && !may_suspect;
 }
 
 void recovery_on_probe(struct qp *qp)
@@ -145,6 +147,7 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 	const struct requester *q = &qp->requester;
 	struct qp_counts *counts = &qp->counts;
 	struct recovery *r = &qp->recovery;
+	bool goes_on = false;
 
 	counts->progress_ns = now_ns;
 	if (counts->timed_ns && psn_diff(q->una, counts->timed_psn) >= 0)
@@ -154,7 +157,7 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 	r->backoff = 0;
 	r->went_back = false;
 	if (r->probe_due || r->probing || r->suspected)
-		take_probe(qp);
+		goes_on = take_probe(qp);
 	r->refused = recovery_waits_for_receiver(qp);
 	r->ack_deadline_ns = DEADLINE_NONE;
 	if (recovery_waits_for_receiver(qp)) {
@@ -165,7 +168,11 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 		r->rnr_deadline_ns = DEADLINE_NONE;
 		r->refused = false;
 	}
-	if (!psn_equal(q->una, q->sent_end))
+	if (psn_equal(q->una, q->sent_end))
+		return;
+	if (goes_on)
+		set_ack_deadline(qp, now_ns);
+	else
 		start_ack_timer(qp, now_ns);
 }
 

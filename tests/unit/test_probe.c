@@ -138,12 +138,12 @@ static uint64_t nth_wait(unsigned probes, uint64_t timeout_ns)
 {
 	uint64_t wait_ns = WAIT_NS;
 
-	while (probes-- && wait_ns < timeout_ns / 8)
+	while (probes-- && wait_ns < timeout_ns / 2)
 		wait_ns *= 2;
-	return wait_ns < timeout_ns / 8 ? wait_ns : timeout_ns / 8;
+	return wait_ns < timeout_ns / 2 ? wait_ns : timeout_ns / 2;
 }
 
-/* A peer that never answers: probes after 1, 2, 4 ... times the wait, up to an eighth of the
+/* A peer that never answers: probes after 1, 2, 4 ... times the wait, up to half of the
  * timeout, which is when it would have been without them. */
 START_TEST(timeout_stays_what_it_is)
 {
@@ -282,6 +282,60 @@ START_TEST(read_behind)
 	fixture_deadline(f);
 	ck_assert_uint_eq(f->stats.timeouts, 1);
 	ck_assert_uint_eq(fixture_output(f), last);
+}
+END_TEST
+
+/* All but the READ was lost: what each probe brings back does not put off the timeout. */
+START_TEST(read_behind_many)
+{
+	struct fixture *f = timed(&(struct fixture_config){ .retry_cnt = 7 }, RTT_NS);
+	uint64_t start_ns = f->now_ns;
+	uint32_t psn = 1;
+
+	fixture_send(f, 1, FRL_WR_RDMA_WRITE, 20 * MTU);
+	fixture_send(f, 2, FRL_WR_RDMA_READ, MTU);
+	ck_assert_uint_eq(fixture_output(f), 21);
+	for (;;) {
+		fixture_deadline(f);
+		if (f->stats.timeouts)
+			break;
+		ck_assert_uint_eq(fixture_output(f), 1);
+		ck_assert_uint_eq(f->out[0].h.bth.psn.value, psn);
+		fixture_ack(f, ACK, psn++);
+		ck_assert_uint_lt(psn, 20);
+	}
+	ck_assert_uint_gt(psn, 2);
+	ck_assert_uint_eq(f->now_ns - start_ns, TIMEOUT_NS);
+	ck_assert_uint_eq(fixture_output(f), 22 - psn);
+}
+END_TEST
+
+/* Messages take longer than at first, though less than half of the timeout: that is learnt, and
+ * each is sent once then. */
+START_TEST(grown)
+{
+	struct fixture *f = timed(NULL, 500000);
+	uint64_t takes_ns = (4096 << 12) / 4, retransmits = 0;
+
+	f->qp.attr.timeout = 12;
+	recovery_init(&f->qp);
+	for (uint32_t psn = 1; psn <= 10; psn++) {
+		uint64_t end_ns = f->now_ns + takes_ns;
+
+		retransmits = f->stats.retransmits;
+		fixture_send(f, psn, FRL_WR_RDMA_WRITE, MTU);
+		fixture_output(f);
+		while (qp_next_deadline(&f->qp) < end_ns) {
+			fixture_deadline(f);
+			fixture_output(f);
+		}
+		f->now_ns = end_ns;
+		fixture_ack(f, ACK, psn);
+		expect_wc(&f->send_cq, psn, FRL_WC_SUCCESS);
+	}
+	ck_assert_uint_eq(f->qp.counts.rtt_ns, takes_ns);
+	ck_assert_uint_eq(f->stats.retransmits, retransmits);
+	ck_assert_uint_eq(f->stats.timeouts, 0);
 }
 END_TEST
 
@@ -493,6 +547,8 @@ int main(void)
 	tcase_add_test(tc, held);
 	tcase_add_test(tc, each_acknowledged);
 	tcase_add_loop_test(tc, read_behind, 0, 3);
+	tcase_add_test(tc, read_behind_many);
+	tcase_add_test(tc, grown);
 	tcase_add_test(tc, empty_element);
 	tcase_add_test(tc, left_late);
 	tcase_add_test(tc, next_look);
