@@ -312,6 +312,8 @@ int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
 	const struct transfer *theirs, const struct transfer *mine);
 /* Rank `peer` says that it has memory which this one cannot read, with the thread's last error. */
 int comm_fail_reading(struct frl_comm *comm, int peer, int err);
+/* Rank `peer` has failed, and so what was just read of its memory may be anything. */
+int comm_fail_taken_back(struct frl_comm *comm, int peer);
 /* Asks the bootstrap who is gone; 0 or the communicator's error. */
 int comm_check_ranks(struct frl_comm *comm);
 /* Another rank says that it failed. */

@@ -62,6 +62,8 @@ static int fail(struct frl_comm *comm, int err, bool tells, const char *format, 
 	/* The buffers go back to the caller with the error: nothing may touch them from here on. */
 	computes_drop(comm);
 	channels_destroy_queue_pairs(comm);
+	if (comm->shm)
+		shm_give_up(comm->shm);
 	return comm_error(comm);
 }
 
@@ -331,6 +333,17 @@ int comm_fail_reading(struct frl_comm *comm, int peer, int err)
 	return comm_fail(comm, err,
 		"rank %d cannot read the buffers of rank %d: %s; FRL_SHM=0 does without that",
 		comm->rank, peer, why);
+}
+
+/* It has failed first, and tells why. */
+int comm_fail_taken_back(struct frl_comm *comm, int peer)
+{
+	int err = comm->draining ? 0 : wait_for_reason(comm, "noticed in its memory");
+
+	if (err)
+		return err;
+	return comm_fail_quietly(comm, -ECONNRESET,
+		"rank %d has failed while rank %d was reading its buffers", peer, comm->rank);
 }
 
 /* ---- ranks that do not do the same */

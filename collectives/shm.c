@@ -11,7 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/share.h"
 
-#define SHM_MAGIC UINT64_C(0x344d48534c5246) /* "FRLSHM4" */
+#define SHM_MAGIC UINT64_C(0x354d48534c5246) /* "FRLSHM5" */
 
 /* What each rank tells the others; they are on one machine, so numbers are as they are there. */
 struct card {
@@ -162,6 +162,8 @@ void shm_destroy(struct shm *shm)
 {
 	if (!shm)
 		return;
+	if (shm->complete < shm->published)
+		shm_give_up(shm);
 	while (shm->idle) {
 		struct run *run = shm->idle;
 

@@ -13,6 +13,7 @@
  *
  * A slot is written again when all have told that they are done with what it said. An operation of
  * which others read the caller's memory, be it long or short, is complete when all of them have.
+ * Who fails says so in its page before its buffers go back: others see that when they have read.
  *
  * Threads: the communicator's, entered.
  */
@@ -64,6 +65,9 @@ bool shm_waits_for(const struct shm *shm, int rank);
 
 /* So much has been done here that everything else should be looked at, too. Tells so once. */
 bool shm_is_due(struct shm *shm);
+
+/* This rank has failed: its buffers are the caller's again, whoever reads them. */
+void shm_give_up(struct shm *shm);
 
 /* Does what can be done now. How much that was, or the communicator's error. `spins`: waits a
  * moment for what is about to come. */

@@ -17,9 +17,10 @@ struct shm_operation {
 	uint64_t number;
 	uint32_t elem_size;
 	bool is_long;
-	bool is_read;     /* others read this rank's buffers: they are complete when it is */
-	uint32_t awaited; /* ranks whose slots have to be seen yet: a bit each */
-	uint32_t sources; /* whose elements this rank takes; also its own */
+	bool is_read;       /* others read this rank's buffers: they are complete when it is */
+	uint32_t awaited;   /* ranks whose slots have to be seen yet: a bit each */
+	uint32_t sources;   /* whose elements this rank takes; also its own */
+	uint32_t elsewhere; /* whose memory it reads where they have it */
 	struct {
 		const uint8_t *send, *out; /* NULL: in its rings, or in its slot */
 		uint32_t taken;

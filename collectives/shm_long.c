@@ -154,7 +154,6 @@ int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t ran
 	size_t out_bytes = run->count * operation->elem_size;
 	int err = 0;
 
-	shm_drop_freed(peer);
 	if (slot->send.export.id)
 		err = shm_find(
 			peer, &slot->send, run->bytes[PLAN_SEND], &operation->peer[rank].send);
@@ -162,6 +161,8 @@ int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t ran
 		err = shm_find(peer, &slot->out, out_bytes, &operation->peer[rank].out);
 	if (err)
 		return comm_fail_reading(shm->comm, (int)rank, err);
+	if (operation->peer[rank].send || operation->peer[rank].out)
+		operation->elsewhere |= shm_bit(rank);
 	if (slot->keeps_send && operation->peer[rank].send)
 		operation->keeping |= shm_bit(rank);
 	if (slot->passes_cache)

@@ -190,6 +190,26 @@ static unsigned find_export(const struct shm_page *page, uint64_t id)
 	return at;
 }
 
+static void tell_change(struct shm_page *page)
+{
+	uint64_t changed = atomic_load_explicit(&page->exports_changed, memory_order_relaxed);
+
+	atomic_store_explicit(&page->exports_changed, changed + 1, memory_order_release);
+}
+
+void shm_tell_freed(struct shm_page *page)
+{
+	uint64_t frees = share_frees();
+	bool has_changed = false;
+
+	if (frees == page->frees)
+		return;
+	page->frees = frees;
+	forget_freed(page, &has_changed);
+	if (has_changed)
+		tell_change(page);
+}
+
 /* Tells which memory others may still map, as soon as that has changed. Returns which one this is;
  * SHM_EXPORTS: another one would have to go. */
 static unsigned note_export(struct shm_page *page, uint64_t id, bool may_displace)
@@ -212,7 +232,7 @@ static unsigned note_export(struct shm_page *page, uint64_t id, bool may_displac
 	if (at < SHM_EXPORTS)
 		set_export(page, at, id);
 	if (has_changed)
-		atomic_store_explicit(&page->exports_changed, changed + 1, memory_order_release);
+		tell_change(page);
 	return at;
 }
 

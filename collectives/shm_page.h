@@ -84,7 +84,10 @@ struct shm_page {
 	/* The number, and 1, of a short one for which others have to copy what they left where it
 	 * is: this rank cannot map it. */
 	_Atomic uint64_t begged;
-	_Alignas(64) _Atomic uint64_t exports_changed;
+	/* The rank has failed, and its memory may be anything: what others have read there since is
+	 * nothing. */
+	_Alignas(64) _Atomic uint64_t failed;
+	_Atomic uint64_t exports_changed;
 	_Atomic uint64_t exports[SHM_EXPORTS]; /* ids; what is not here others need not keep */
 	uint64_t frees;                        /* of the process, when these were looked at */
 	struct shm_progress progress[SHM_SLOTS];
@@ -143,6 +146,8 @@ int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	const uint8_t **ret_addr);
 void shm_unmap(struct shm_peer *peer);
 
+/* Lets others let go of what this process has freed. */
+void shm_tell_freed(struct shm_page *page);
 /* Fills in where [addr, addr + bytes) is, if others can read it there: true. */
 bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place);
 /* The same, unless others would have to let go of something else for it. *ret_at: which one of

@@ -7,6 +7,7 @@
 #include "collectives/compute.h"
 #include "collectives/shm_internal.h"
 #include "lib/base/backoff.h"
+#include "lib/base/copy.h"
 #include "lib/base/error.h"
 
 enum {
@@ -64,6 +65,7 @@ static void publish(struct shm *shm, struct run *run)
 		.elem_size = run->coll == FRL_BARRIER ? 1 : (uint32_t)frl_dtype_size(run->dtype),
 		.is_long = run->is_long,
 	};
+	shm_tell_freed(shm->page);
 	slot->signature = run->signature;
 	slot->history = shm->history;
 	shm->history = add_to_history(shm->history, &run->signature);
@@ -71,6 +73,8 @@ static void publish(struct shm *shm, struct run *run)
 		shm_long_begin(shm, operation, slot);
 	else
 		shm_short_begin(shm, operation, slot);
+	if (operation->is_read)
+		copy_settle();
 	atomic_store_explicit(&slot->sequence, number + 1, memory_order_release);
 }
 
@@ -123,6 +127,7 @@ static int meet_one(struct shm *shm, struct shm_operation *operation, uint32_t r
 	if (memcmp(&theirs, &operation->run->signature, sizeof(theirs)) != 0 ||
 		slot->history != own->history)
 		return fail_different(shm, rank, operation, &theirs);
+	shm_drop_freed(&shm->peers[rank]);
 	if (!operation->is_long)
 		return shm_short_meet(shm, operation, rank);
 	operation->awaited &= ~shm_bit(rank);
@@ -159,11 +164,31 @@ static void done_reading(struct shm *shm)
 	atomic_store_explicit(&shm->page->finished, ++shm->reading, memory_order_release);
 }
 
+void shm_give_up(struct shm *shm)
+{
+	atomic_store_explicit(&shm->page->failed, true, memory_order_relaxed);
+	/* Before anything that the caller writes to them. */
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* What was read where others have it was theirs all the time: 0, or the communicator's error. */
+static int check_owners(struct shm *shm, const struct shm_operation *operation)
+{
+	atomic_thread_fence(memory_order_acquire);
+	for (uint32_t left = operation->elsewhere; left; left &= left - 1) {
+		uint32_t rank = (uint32_t)__builtin_ctz(left);
+
+		if (atomic_load_explicit(&shm->peers[rank].page->failed, memory_order_relaxed))
+			return comm_fail_taken_back(shm->comm, (int)rank);
+	}
+	return 0;
+}
+
 /* Something of the oldest one that still reads. How much, or the communicator's error. */
 static int step(struct shm *shm)
 {
 	struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
-	int n = meet(shm, operation);
+	int n = meet(shm, operation), err;
 
 	if (n <= 0)
 		return n;
@@ -177,6 +202,9 @@ static int step(struct shm *shm)
 		shm_short_take(shm, operation);
 		shm->work++;
 	}
+	err = check_owners(shm, operation);
+	if (err)
+		return err;
 	done_reading(shm);
 	if (!operation->is_read)
 		complete(operation);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "collectives/shm_internal.h"
+#include "lib/base/error.h"
 #include "lib/base/share.h"
 
 enum {
@@ -115,10 +116,11 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 	operation->awaited = operation->sources & ~shm_bit(shm->me);
 }
 
-/* This process has too much open or mapped; the other one is not to blame. */
-static bool is_shortage(int err)
+/* The memory cannot be had, for want of descriptors or, by now, of the right to it; unless it is
+ * not what the other one says. */
+static bool may_beg(int err)
 {
-	return err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -EAGAIN;
+	return err && err != -ESTALE && err != -EPROTO;
 }
 
 /* Once it did, everything that was left is awaited in the ring. */
@@ -134,6 +136,7 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	const struct run *run = operation->run;
 	uint64_t where = atomic_load_explicit(&slot->where, memory_order_acquire);
 	struct shm_peer *peer = &shm->peers[rank];
+	char before[ERROR_TEXT_MAX];
 	int err = 0;
 
 	if (run->coll == FRL_ALLREDUCE && where == SHM_IN_RING) {
@@ -141,14 +144,16 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	} else if (run->coll == FRL_ALLREDUCE && where == SHM_IN_PLACE) {
 		if (has_begged(shm, operation))
 			return 0;
-		shm_drop_freed(peer);
+		error_save(before);
 		err = shm_find(
 			peer, &slot->send, run->bytes[PLAN_SEND], &operation->peer[rank].send);
-		if (is_shortage(err)) {
+		if (may_beg(err)) {
+			error_restore(before);
 			atomic_store_explicit(
 				&shm->page->begged, operation->number + 1, memory_order_release);
 			return 0;
 		}
+		operation->elsewhere |= shm_bit(rank);
 	}
 	operation->awaited &= ~shm_bit(rank);
 	return err ? comm_fail_reading(shm->comm, (int)rank, err) : 0;

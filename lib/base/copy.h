@@ -20,4 +20,13 @@ void copy_in_order(void *dst, const void *src, size_t n);
  */
 void copy_past_cache(void *dst, const void *src, size_t n);
 
+/* What this thread has written past the caches, by whatever means, is visible before anything that
+ * it writes later. */
+static inline void copy_settle(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_sfence();
+#endif
+}
+
 #endif

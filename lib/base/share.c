@@ -103,9 +103,11 @@ bool share_free(void *addr)
 			continue;
 		share = *p;
 		*p = share->next;
-		munmap(share->addr, share->size);
+		/* Before the address can be anybody else's: who remembers it asks without the
+		 * mutex whether something was freed. */
 		atomic_store(&share->freed, true);
 		atomic_fetch_add(&shares.n_freed, 1);
+		munmap(share->addr, share->size);
 		put(share);
 		break;
 	}

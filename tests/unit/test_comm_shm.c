@@ -337,6 +337,10 @@ static void run_comings(struct rank *rank)
 	sum_in(rank, rank->number ? kept[0] : other);
 	expect(rank, mappings_of(rank) == 1);
 	frl_mem_free(rank->number ? kept[0] : other, bytes);
+	/* Also when nothing else comes that others could map. */
+	for (int i = 0; i < 2; i++)
+		expect(rank, frl_barrier(rank->comm) == 0);
+	expect(rank, mappings_of(rank) == 0);
 	for (int i = 0; i < COMINGS; i++)
 		kept[i] = frl_mem_alloc(bytes);
 	for (int i = 0; i < 2 * COMINGS; i++)

@@ -6,11 +6,20 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/base/share.h"
 
 static size_t page;
+
+static uint64_t frees_then; /* share_frees() when something was unmapped last */
+
+int munmap(void *addr, size_t len)
+{
+	frees_then = share_frees();
+	return (int)syscall(SYS_munmap, addr, len);
+}
 
 static void find_page_size(void)
 {
@@ -172,6 +181,17 @@ START_TEST(is_sealed)
 }
 END_TEST
 
+/* When the address may be somebody else's, that it was freed can be seen. */
+START_TEST(freed_before_it_is_unmapped)
+{
+	void *addr = share_alloc(page);
+	uint64_t before = share_frees();
+
+	ck_assert(share_free(addr));
+	ck_assert_uint_eq(frees_then, before + 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("share");
@@ -182,6 +202,7 @@ int main(void)
 	find_page_size();
 	tcase_add_loop_test(tcase, memory_is_zeroed_and_whole_pages, 0, 5);
 	tcase_add_test(tcase, find_takes_what_lies_inside);
+	tcase_add_test(tcase, freed_before_it_is_unmapped);
 	tcase_add_test(tcase, each_allocation_is_its_own);
 	tcase_add_test(tcase, free_wants_the_start);
 	tcase_add_test(tcase, too_much_is_refused);
