@@ -342,7 +342,7 @@ int comm_fail_taken_back(struct frl_comm *comm, int peer)
 
 	if (err)
 		return err;
-	return comm_fail_quietly(comm, -ECONNRESET,
+	return comm_fail(comm, -ECONNRESET,
 		"rank %d has failed while rank %d was reading its buffers", peer, comm->rank);
 }
 

@@ -118,18 +118,32 @@ static int map_anew(
 	return 0;
 }
 
+/* SHM_MAPPINGS: there is none. */
+static unsigned find_mapping(const struct shm_peer *peer, uint64_t id)
+{
+	unsigned at = 0;
+
+	while (at < SHM_MAPPINGS &&
+		!(peer->mappings[at].addr && peer->mappings[at].export.id == id))
+		at++;
+	return at;
+}
+
+bool shm_is_mapped(const struct shm_peer *peer, uint64_t id)
+{
+	return find_mapping(peer, id) < SHM_MAPPINGS;
+}
+
 int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	const uint8_t **ret_addr)
 {
 	const struct shm_export export = place->export;
 	uint64_t offset = place->offset;
-	struct shm_mapping *mapping = NULL;
+	unsigned at = find_mapping(peer, export.id);
+	struct shm_mapping *mapping = &peer->mappings[at];
 	int err;
 
-	for (unsigned i = 0; i < SHM_MAPPINGS && !mapping; i++)
-		if (peer->mappings[i].addr && peer->mappings[i].export.id == export.id)
-			mapping = &peer->mappings[i];
-	if (!mapping) {
+	if (at == SHM_MAPPINGS) {
 		err = map_anew(peer, &export, &mapping);
 		if (err)
 			return err;

@@ -141,6 +141,7 @@ struct shm_peer {
 int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr);
 /* Lets go of what the peer has freed; not between two buffers of one operation. */
 void shm_drop_freed(struct shm_peer *peer);
+bool shm_is_mapped(const struct shm_peer *peer, uint64_t id);
 /* Where a buffer of the peer is; it has `bytes`. -EPROTO, and as shm_map(). */
 int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	const uint8_t **ret_addr);

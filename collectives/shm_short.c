@@ -123,6 +123,22 @@ static bool may_beg(int err)
 	return err && err != -ESTALE && err != -EPROTO;
 }
 
+/* As shm_find(). Where it may beg there is no error yet. */
+static int find_left(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+	const uint8_t **ret_addr)
+{
+	char before[ERROR_TEXT_MAX];
+	int err;
+
+	if (shm_is_mapped(peer, place->export.id))
+		return shm_find(peer, place, bytes, ret_addr);
+	error_save(before);
+	err = shm_find(peer, place, bytes, ret_addr);
+	if (may_beg(err))
+		error_restore(before);
+	return err;
+}
+
 /* Once it did, everything that was left is awaited in the ring. */
 static bool has_begged(const struct shm *shm, const struct shm_operation *operation)
 {
@@ -136,7 +152,6 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	const struct run *run = operation->run;
 	uint64_t where = atomic_load_explicit(&slot->where, memory_order_acquire);
 	struct shm_peer *peer = &shm->peers[rank];
-	char before[ERROR_TEXT_MAX];
 	int err = 0;
 
 	if (run->coll == FRL_ALLREDUCE && where == SHM_IN_RING) {
@@ -144,11 +159,12 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	} else if (run->coll == FRL_ALLREDUCE && where == SHM_IN_PLACE) {
 		if (has_begged(shm, operation))
 			return 0;
-		error_save(before);
-		err = shm_find(
+		/* Who has does not help either. */
+		if (atomic_load_explicit(&peer->page->failed, memory_order_relaxed))
+			return comm_fail_taken_back(shm->comm, (int)rank);
+		err = find_left(
 			peer, &slot->send, run->bytes[PLAN_SEND], &operation->peer[rank].send);
 		if (may_beg(err)) {
-			error_restore(before);
 			atomic_store_explicit(
 				&shm->page->begged, operation->number + 1, memory_order_release);
 			return 0;

@@ -118,9 +118,10 @@ struct recovery {
 	struct psn probe_end;    /* ... and what had been sent until then */
 	bool probe_due;          /* the packet at `una` is to be sent as a probe */
 	bool probing;            /* a probe is out, and `una` has not moved since */
-	bool suspected;      /* the last acknowledgement ended with a probe: the rest may be lost */
-	uint8_t probes;      /* since the round trip time was last measured */
-	uint8_t retries;     /* left */
+	bool suspected;  /* the last acknowledgement ended with a probe: the rest may be lost */
+	uint8_t n_held;  /* acknowledgements in a row, up to 2, that did, with a response awaited */
+	uint8_t probes;  /* since the round trip time was last measured */
+	uint8_t retries; /* left */
 	uint8_t rnr_retries; /* left */
 	uint8_t backoff;     /* timeouts in a row */
 	bool went_back;      /* since `una` last moved; for a NAK, sent, implied or to be */

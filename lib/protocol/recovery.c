@@ -5,15 +5,15 @@
 enum {
 	BACKOFF_MAX = 4, /* the ACK timeout grows to 2^4 times its value */
 	RNR_RETRY_UNLIMITED = 7,
+	HELD_MOST = 2,
 	PROBE_LEAST_NS = 1000000, /* processors that do something else take as long as that */
-	PROBE_SHARE = 2,          /* between two of them at most such a part of the timeout */
 };
 
 /* The ACK timer fires for a probe, or for what a probe made suspected, if there is time for one. */
 static void set_ack_deadline(struct qp *qp, uint64_t now_ns)
 {
 	struct recovery *r = &qp->recovery;
-	uint64_t most_ns = (r->ack_timeout_ns << r->backoff) / PROBE_SHARE;
+	uint64_t most_ns = r->ack_timeout_ns << r->backoff;
 	uint64_t rtt_ns = qp->counts.rtt_ns, wait_ns = r->suspected ? rtt_ns : 2 * rtt_ns;
 
 	r->ack_deadline_ns = r->ack_expires_ns;
@@ -61,6 +61,7 @@ static void end_probe(struct recovery *r)
 static void go_back(struct qp *qp)
 {
 	qp->counts.timed_ns = 0;
+	qp->recovery.n_held = 0;
 	end_probe(&qp->recovery);
 	requester_go_back(&qp->requester);
 }
@@ -109,9 +110,9 @@ static bool awaits_response(const struct requester *q)
  * An acknowledgement that ends with the probe: perhaps that was what the peer waited for, and what
  * was sent behind it is lost, too; or the peer acknowledges each packet, and the next one comes
  * soon. Where a response is awaited nothing is suspected; but then such acknowledgements, of which
- * each probe brings one, must not put off the timeout. Returns whether this is one.
+ * each probe brings one, must not put off the timeout again and again.
  */
-static bool take_probe(struct qp *qp)
+static void take_probe(struct qp *qp)
 {
 	const struct requester *q = &qp->requester;
 	struct recovery *r = &qp->recovery;
@@ -121,7 +122,10 @@ static bool take_probe(struct qp *qp)
 
 	end_probe(r);
 	r->suspected = ends_with_it && may_suspect;
-	return ends_with_it && !may_suspect;
+	if (!ends_with_it || may_suspect)
+		r->n_held = 0;
+	else if (r->n_held < HELD_MOST)
+		r->n_held++;
 }
 
 void recovery_on_probe(struct qp *qp)
@@ -147,7 +151,6 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 	const struct requester *q = &qp->requester;
 	struct qp_counts *counts = &qp->counts;
 	struct recovery *r = &qp->recovery;
-	bool goes_on = false;
 
 	counts->progress_ns = now_ns;
 	if (counts->timed_ns && psn_diff(q->una, counts->timed_psn) >= 0)
@@ -157,7 +160,9 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 	r->backoff = 0;
 	r->went_back = false;
 	if (r->probe_due || r->probing || r->suspected)
-		goes_on = take_probe(qp);
+		take_probe(qp);
+	else
+		r->n_held = 0;
 	r->refused = recovery_waits_for_receiver(qp);
 	r->ack_deadline_ns = DEADLINE_NONE;
 	if (recovery_waits_for_receiver(qp)) {
@@ -170,7 +175,7 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 	}
 	if (psn_equal(q->una, q->sent_end))
 		return;
-	if (goes_on)
+	if (r->n_held == HELD_MOST)
 		set_ack_deadline(qp, now_ns);
 	else
 		start_ack_timer(qp, now_ns);
@@ -326,9 +331,10 @@ void qp_on_deadline(struct qp *qp, uint64_t now_ns)
 	r->refused = false; /* by now the try after it would have been, too */
 	qp->stats->timeouts++;
 	qp->counts.timeouts++;
-	if (!use_up_retry(qp))
+	/* There was progress meanwhile, which alone would have put it off. */
+	if (r->n_held < HELD_MOST && !use_up_retry(qp))
 		return;
-	if (r->backoff < BACKOFF_MAX)
+	if (r->n_held < HELD_MOST && r->backoff < BACKOFF_MAX)
 		r->backoff++;
 	r->went_back = false;
 	go_back(qp);

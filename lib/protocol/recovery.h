@@ -12,17 +12,17 @@
  *   probe              inside the ACK timeout, which it leaves as it is: when nothing is
  *                      acknowledged for two round trips, the oldest packet that is not is sent
  *                      once more and asks for an acknowledgement; then after twice, four times as
- *                      long, up to half of the timeout. It uses up no retry. What was a
- *                      duplicate is acknowledged, with all that came before it. If it is the one
- *                      that was missing, all that was sent before it is lost as well: what a peer
- *                      takes comes in order. So when the acknowledgement ends with the probe, and
- *                      nothing more comes for a round trip (and at least 1 ms), all that is not
- *                      acknowledged is sent again. Not while a READ or atomic is outstanding: then
- *                      such an acknowledgement is no progress that the ACK timeout starts anew for.
- *                      The next wait is doubled until a round trip could be measured. Not where
- *                      nothing is lost on the way, not for READs and atomics, whose answers may be
- *                      long, nor for payload that has to be fetched first, and not before there is
- *                      a round trip time.
+ *                      long, and so on. It uses up no retry. What was a duplicate is acknowledged,
+ *                      with all that came before it. If it is the one that was missing, all that
+ *                      was sent before it is lost as well: what a peer takes comes in order. So
+ *                      when the acknowledgement ends with the probe, and nothing more comes for a
+ *                      round trip (and at least 1 ms), all that is not acknowledged is sent again.
+ *                      Not while a READ or atomic is outstanding: then the second such
+ *                      acknowledgement in a row, and those behind it, leave the ACK timeout as it
+ *                      is, and that uses up no retry. The next wait is doubled until a round trip
+ *                      could be measured. Not where nothing is lost on the way, not for READs and
+ *                      atomics, whose answers may be long, nor for payload that has to be fetched
+ *                      first, and not before there is a round trip time.
  *   RNR wait           from a receiver-not-ready NAK until the time it asked for has passed, or the
  *                      window moves over what was refused.
  */

@@ -138,12 +138,12 @@ static uint64_t nth_wait(unsigned probes, uint64_t timeout_ns)
 {
 	uint64_t wait_ns = WAIT_NS;
 
-	while (probes-- && wait_ns < timeout_ns / 2)
+	while (probes-- && wait_ns < timeout_ns)
 		wait_ns *= 2;
-	return wait_ns < timeout_ns / 2 ? wait_ns : timeout_ns / 2;
+	return wait_ns < timeout_ns ? wait_ns : timeout_ns;
 }
 
-/* A peer that never answers: probes after 1, 2, 4 ... times the wait, up to half of the
+/* A peer that never answers: probes after 1, 2, 4 ... times the wait, until the
  * timeout, which is when it would have been without them. */
 START_TEST(timeout_stays_what_it_is)
 {
@@ -285,11 +285,12 @@ START_TEST(read_behind)
 }
 END_TEST
 
-/* All but the READ was lost: what each probe brings back does not put off the timeout. */
+/* All was lost: what each probe brings back does not put off the timeout for ever. That there is
+ * progress counts, though: it uses up no retry. */
 START_TEST(read_behind_many)
 {
-	struct fixture *f = timed(&(struct fixture_config){ .retry_cnt = 7 }, RTT_NS);
-	uint64_t start_ns = f->now_ns;
+	struct fixture *f = timed(&(struct fixture_config){ .retry_cnt = 0 }, RTT_NS);
+	uint64_t start_ns = 0;
 	uint32_t psn = 1;
 
 	fixture_send(f, 1, FRL_WR_RDMA_WRITE, 20 * MTU);
@@ -301,21 +302,24 @@ START_TEST(read_behind_many)
 			break;
 		ck_assert_uint_eq(fixture_output(f), 1);
 		ck_assert_uint_eq(f->out[0].h.bth.psn.value, psn);
+		/* The first one may be from a peer that was only slow. */
+		if (psn == 1)
+			start_ns = f->now_ns;
 		fixture_ack(f, ACK, psn++);
 		ck_assert_uint_lt(psn, 20);
 	}
-	ck_assert_uint_gt(psn, 2);
+	ck_assert_uint_gt(psn, 3);
 	ck_assert_uint_eq(f->now_ns - start_ns, TIMEOUT_NS);
 	ck_assert_uint_eq(fixture_output(f), 22 - psn);
 }
 END_TEST
 
-/* Messages take longer than at first, though less than half of the timeout: that is learnt, and
- * each is sent once then. */
+/* Messages take longer than at first, though less than the timeout: that is learnt, and each is
+ * sent once then. */
 START_TEST(grown)
 {
 	struct fixture *f = timed(NULL, 500000);
-	uint64_t takes_ns = (4096 << 12) / 4, retransmits = 0;
+	uint64_t takes_ns = (uint64_t)(4096 << 12) / 16 * (uint64_t)_i, retransmits = 0;
 
 	f->qp.attr.timeout = 12;
 	recovery_init(&f->qp);
@@ -548,7 +552,7 @@ int main(void)
 	tcase_add_test(tc, each_acknowledged);
 	tcase_add_loop_test(tc, read_behind, 0, 3);
 	tcase_add_test(tc, read_behind_many);
-	tcase_add_test(tc, grown);
+	tcase_add_loop_test(tc, grown, 1, 16);
 	tcase_add_test(tc, empty_element);
 	tcase_add_test(tc, left_late);
 	tcase_add_test(tc, next_look);
