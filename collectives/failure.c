@@ -256,6 +256,8 @@ static int wait_for_reason(struct frl_comm *comm, const char *how)
 {
 	int member;
 
+	if (comm->draining)
+		return 0;
 	for (int i = 0; i < CULPRIT_WAIT_MS; i++) {
 		int err = 0;
 
@@ -281,7 +283,7 @@ int comm_find_reason(struct frl_comm *comm, int peer, enum frl_wc_status status)
 
 	snprintf(how, sizeof(how), "noticed on the connection to rank %d (%s)", peer,
 		frl_wc_status_str(status));
-	return comm->draining ? 0 : wait_for_reason(comm, how);
+	return wait_for_reason(comm, how);
 }
 
 int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status status)
@@ -310,7 +312,7 @@ int comm_fail_connecting(struct frl_comm *comm, int peer, int err)
 	int reason;
 
 	snprintf(why, sizeof(why), "%s", frl_last_error());
-	reason = comm->draining ? 0 : wait_for_reason(comm, why);
+	reason = wait_for_reason(comm, why);
 	if (reason)
 		return reason;
 	return comm_fail(comm, err, "rank %d cannot connect to rank %d: %s%s", comm->rank, peer,
@@ -327,7 +329,7 @@ int comm_fail_reading(struct frl_comm *comm, int peer, int err)
 	int reason;
 
 	snprintf(why, sizeof(why), "%s", frl_last_error());
-	reason = comm->draining ? 0 : wait_for_reason(comm, why);
+	reason = wait_for_reason(comm, why);
 	if (reason)
 		return reason;
 	return comm_fail(comm, err,
@@ -338,7 +340,7 @@ int comm_fail_reading(struct frl_comm *comm, int peer, int err)
 /* It has failed first, and tells why. */
 int comm_fail_taken_back(struct frl_comm *comm, int peer)
 {
-	int err = comm->draining ? 0 : wait_for_reason(comm, "noticed in its memory");
+	int err = wait_for_reason(comm, "noticed in its memory");
 
 	if (err)
 		return err;

@@ -22,11 +22,6 @@ enum {
 	LINES_AHEAD = 8, /* hardware fetches what follows, but does not begin with a page */
 };
 
-static uint32_t all_of(const struct shm *shm)
-{
-	return (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
-}
-
 /* Those of two ranks write each line once, and read none of what they overwrite. Whether a process
  * has the function for that is its own matter (a debugger that hides instructions, another build),
  * so all have told: they come to the same. */
@@ -35,14 +30,14 @@ static bool passes_cache(const struct shm *shm, const struct shm_operation *oper
 	const struct run *run = operation->run;
 
 	return shm->ranks == 2 && run->bytes[PLAN_SEND] > CACHED && run->scaled != FRL_AVG &&
-		operation->passing == all_of(shm);
+		operation->passing == shm_all(shm);
 }
 
 bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 
-	return run->coll == FRL_ALLREDUCE && operation->keeping == all_of(shm) &&
+	return run->coll == FRL_ALLREDUCE && operation->keeping == shm_all(shm) &&
 		shm->ranks <= FLAT_RANKS &&
 		(passes_cache(shm, operation) ||
 			run->bytes[PLAN_SEND] <= (shm->ranks == 2 ? FLAT_MOST_OF_TWO : FLAT_MOST));

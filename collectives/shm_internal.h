@@ -82,6 +82,12 @@ static inline uint32_t shm_bit(uint32_t rank)
 	return UINT32_C(1) << rank;
 }
 
+/* A bit for each rank. */
+static inline uint32_t shm_all(const struct shm *shm)
+{
+	return (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
+}
+
 /* All inputs are scaled before, or the result is after. */
 static inline bool shm_scales_first(const struct run *run)
 {

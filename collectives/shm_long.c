@@ -111,7 +111,7 @@ static bool is_where_it_goes(const struct shm *shm, const struct shm_operation *
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
 {
 	const struct run *run = operation->run;
-	uint32_t all = (uint32_t)((UINT64_C(1) << shm->ranks) - 1), mine = shm_bit(shm->me);
+	uint32_t all = shm_all(shm), mine = shm_bit(shm->me);
 	enum plan_buffer out = out_buffer(run);
 	bool is_in_place = is_where_it_goes(shm, operation);
 

@@ -118,36 +118,9 @@ static int map_anew(
 	return 0;
 }
 
-/* SHM_MAPPINGS: there is none. */
-static unsigned find_mapping(const struct shm_peer *peer, uint64_t id)
+static int find_in(struct shm_peer *peer, struct shm_mapping *mapping, uint64_t offset,
+	size_t bytes, const uint8_t **ret_addr)
 {
-	unsigned at = 0;
-
-	while (at < SHM_MAPPINGS &&
-		!(peer->mappings[at].addr && peer->mappings[at].export.id == id))
-		at++;
-	return at;
-}
-
-bool shm_is_mapped(const struct shm_peer *peer, uint64_t id)
-{
-	return find_mapping(peer, id) < SHM_MAPPINGS;
-}
-
-int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
-	const uint8_t **ret_addr)
-{
-	const struct shm_export export = place->export;
-	uint64_t offset = place->offset;
-	unsigned at = find_mapping(peer, export.id);
-	struct shm_mapping *mapping = &peer->mappings[at];
-	int err;
-
-	if (at == SHM_MAPPINGS) {
-		err = map_anew(peer, &export, &mapping);
-		if (err)
-			return err;
-	}
 	if (offset > mapping->export.size || bytes > mapping->export.size - offset)
 		return frl_fail(-EPROTO,
 			"%zu bytes at %" PRIu64 " are not in the %" PRIu64 " of that memory", bytes,
@@ -155,6 +128,33 @@ int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	mapping->used = ++peer->uses;
 	*ret_addr = mapping->addr + offset;
 	return 0;
+}
+
+int shm_find_mapped(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+	const uint8_t **ret_addr)
+{
+	uint64_t id = place->export.id;
+
+	for (unsigned i = 0; i < SHM_MAPPINGS; i++) {
+		struct shm_mapping *mapping = &peer->mappings[i];
+
+		if (mapping->addr && mapping->export.id == id)
+			return find_in(peer, mapping, place->offset, bytes, ret_addr);
+	}
+	return -ENOENT;
+}
+
+int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+	const uint8_t **ret_addr)
+{
+	const struct shm_export export = place->export;
+	struct shm_mapping *mapping;
+	int err = shm_find_mapped(peer, place, bytes, ret_addr);
+
+	if (err != -ENOENT)
+		return err;
+	err = map_anew(peer, &export, &mapping);
+	return err ? err : find_in(peer, mapping, place->offset, bytes, ret_addr);
 }
 
 void shm_unmap(struct shm_peer *peer)

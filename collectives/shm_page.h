@@ -141,8 +141,11 @@ struct shm_peer {
 int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr);
 /* Lets go of what the peer has freed; not between two buffers of one operation. */
 void shm_drop_freed(struct shm_peer *peer);
-bool shm_is_mapped(const struct shm_peer *peer, uint64_t id);
-/* Where a buffer of the peer is; it has `bytes`. -EPROTO, and as shm_map(). */
+/* Where a buffer of the peer is, in what is mapped; it has `bytes`. -EPROTO; -ENOENT, without a
+ * sentence: it is not mapped. */
+int shm_find_mapped(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+	const uint8_t **ret_addr);
+/* The same, mapped if need be. -EPROTO, and as shm_map(). */
 int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	const uint8_t **ret_addr);
 void shm_unmap(struct shm_peer *peer);

@@ -40,11 +40,6 @@ static const struct shape shapes[FRL_COLLS] = {
 	[FRL_BARRIER] = { .all_bring = true, .all_take = true },
 };
 
-static uint32_t all_of(const struct shm *shm)
-{
-	return (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
-}
-
 static struct shm_seen *entry_of(struct shm *shm, const uint8_t *send)
 {
 	uint64_t hash = (uint64_t)(uintptr_t)send / GRAIN * UINT64_C(0x9e3779b97f4a7c15);
@@ -112,7 +107,7 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 	else if (bytes > 0)
 		memcpy(slot->data, run->base[PLAN_SEND], bytes);
 	if (shape->all_take || (shape->root_takes && root == shm->me))
-		operation->sources = shape->all_bring ? all_of(shm) : shm_bit(root);
+		operation->sources = shape->all_bring ? shm_all(shm) : shm_bit(root);
 	operation->awaited = operation->sources & ~shm_bit(shm->me);
 }
 
@@ -128,10 +123,10 @@ static int find_left(struct shm_peer *peer, const struct shm_place *place, size_
 	const uint8_t **ret_addr)
 {
 	char before[ERROR_TEXT_MAX];
-	int err;
+	int err = shm_find_mapped(peer, place, bytes, ret_addr);
 
-	if (shm_is_mapped(peer, place->export.id))
-		return shm_find(peer, place, bytes, ret_addr);
+	if (err != -ENOENT)
+		return err;
 	error_save(before);
 	err = shm_find(peer, place, bytes, ret_addr);
 	if (may_beg(err))
@@ -157,11 +152,11 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	if (run->coll == FRL_ALLREDUCE && where == SHM_IN_RING) {
 		operation->peer[rank].send = shm_ring_of(shm, rank, shm->ranks, 0);
 	} else if (run->coll == FRL_ALLREDUCE && where == SHM_IN_PLACE) {
-		if (has_begged(shm, operation))
-			return 0;
-		/* Who has does not help either. */
+		/* Who has failed does not help either. */
 		if (atomic_load_explicit(&peer->page->failed, memory_order_relaxed))
 			return comm_fail_taken_back(shm->comm, (int)rank);
+		if (has_begged(shm, operation))
+			return 0;
 		err = find_left(
 			peer, &slot->send, run->bytes[PLAN_SEND], &operation->peer[rank].send);
 		if (may_beg(err)) {
