@@ -14,7 +14,7 @@ enum {
 	ETH_HEADER = 14,
 	VLAN_TAG = 4,
 	MIN_PAYLOAD = 256,
-	MAX_PAYLOAD = 4096,
+	MAX_PAYLOAD = 4096, /* on a network */
 };
 
 /* The name in "...,iface=NAME,..."; empty when the devargs name no interface. -ENODEV: it cannot be

@@ -93,10 +93,12 @@ int device_option(int code, const char *value, struct device_options *options)
 	case OPT_PROGRESS: return parse_progress(value, &options->progress);
 	case OPT_MTU:
 		/* A power of two has one bit set. */
-		if (parse_number(value, 256, 4096, &options->mtu) &&
+		if (parse_number(value, 256, 16384, &options->mtu) &&
 			!(options->mtu & (options->mtu - 1)))
 			return 0;
-		return usage_error("--mtu '%s': there is 256, 512, 1024, 2048 and 4096", value);
+		return usage_error(
+			"--mtu '%s': powers of two from 256 to 4096, local fabric: to 16384",
+			value);
 	}
 	return EXIT_USAGE;
 }

@@ -107,13 +107,14 @@ static int fabric_open(struct dpdk_port *port, const struct dpdk_port_config *co
 
 int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port)
 {
+	const uint32_t most = config->devargs ? MAX_PAYLOAD : DPDK_FABRIC_PAYLOAD;
 	struct dpdk_port *port;
 	int err;
 
-	if (config->min_payload < MIN_PAYLOAD || config->max_payload > MAX_PAYLOAD ||
+	if (config->min_payload < MIN_PAYLOAD || config->max_payload > most ||
 		config->min_payload > config->max_payload)
-		return frl_fail(-EINVAL, "payloads of %u to %u bytes; they must be within %d to %d",
-			config->min_payload, config->max_payload, MIN_PAYLOAD, MAX_PAYLOAD);
+		return frl_fail(-EINVAL, "payloads of %u to %u bytes; they must be within %d to %u",
+			config->min_payload, config->max_payload, MIN_PAYLOAD, most);
 	err = eal_start(config);
 	if (err)
 		return err;

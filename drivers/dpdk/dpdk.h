@@ -11,6 +11,11 @@
 
 #include "drivers/port.h"
 
+enum {
+	/* On the local fabric; on a network no payload is longer than 4096 bytes. */
+	DPDK_FABRIC_PAYLOAD = 16384,
+};
+
 struct dpdk_port_config {
 	/* NULL: the local fabric. Otherwise devargs of one ethdev ("net_af_packet0,iface=veth0"),
 	 * or a PCI address. */

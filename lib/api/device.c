@@ -37,15 +37,15 @@ static bool is_leased(const struct frl_device_config *config)
 
 static int check_config(const struct frl_device_config *config)
 {
-	uint32_t mtu = config->path_mtu;
+	uint32_t mtu = config->path_mtu, most = config->port ? WIRE_IBTA_MTU : WIRE_MAX_MTU;
 
 	if (settings_error())
 		return frl_fail(-EINVAL, "%s", settings_error());
-	if (mtu && (mtu < 256 || mtu > WIRE_MAX_MTU || (mtu & (mtu - 1))))
+	if (mtu && (mtu < 256 || mtu > most || (mtu & (mtu - 1))))
 		return frl_fail(-EINVAL,
-			"path MTU %u (path_mtu, FRL_PATH_MTU): it must be 256, 512, 1024, 2048 or "
-			"4096",
-			mtu);
+			"path MTU %u (path_mtu, FRL_PATH_MTU): it must be a power of two from 256 "
+			"to %u%s",
+			mtu, most, config->port ? "; more is for the local fabric" : "");
 	if ((unsigned)config->progress > FRL_PROGRESS_THREAD ||
 		(unsigned)config->icrc > FRL_ICRC_ALWAYS)
 		return frl_fail(-EINVAL, "unknown value of progress (%d) or icrc (%d)",

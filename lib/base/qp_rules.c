@@ -8,7 +8,7 @@
 #include "lib/base/addr.h"
 
 enum {
-	MAX_MTU = 4096,
+	MAX_MTU = 16384,
 	MAX_PSN = 0xffffff,
 	QPN_MULTICAST = 0xffffff,
 };
@@ -87,7 +87,8 @@ static bool is_path_mtu(uint32_t mtu)
 static const char *check_numbers(const struct frl_qp_attr *attr, uint32_t mask)
 {
 	if ((mask & MTU) && !is_path_mtu(attr->path_mtu))
-		return "path_mtu must be 256, 512, 1024, 2048 or 4096";
+		return "path_mtu must be a power of two from 256 to 4096, or to 16384 on the local "
+		       "fabric";
 	if ((mask & DEST_QPN) && (attr->dest_qpn == 0 || attr->dest_qpn >= QPN_MULTICAST))
 		return "dest_qpn must be a queue pair number, 1 to 0xfffffe";
 	if ((mask & RQ_PSN) && attr->rq_psn > MAX_PSN)

@@ -17,7 +17,7 @@
 	X(reduce_on_receive, "FRL_REDUCE_ON_RECEIVE", 1, 0, 1,                                     \
 		"collectives have devices that can do it reduce what they receive")                \
 	X(window, "FRL_WINDOW", 256, 1, 4096, "request packets in flight of one queue pair")       \
-	X(path_mtu, "FRL_PATH_MTU", 0, 0, 4096, "largest path MTU to use, bytes; 0: what fits")    \
+	X(path_mtu, "FRL_PATH_MTU", 0, 0, 16384, "largest path MTU to use, bytes; 0: what fits")   \
 	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                       \
 		"let peers on this machine read shared payload in place")                          \
 	X(shm, "FRL_SHM", 1, 0, 1,                                                                 \

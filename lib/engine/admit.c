@@ -146,9 +146,10 @@ bool offload_fails_output(struct engine *e, struct engine_qp *qp)
 }
 
 /* Datagrams alone may be longer than any MTU, and still be taken in. */
-static bool is_too_long(const struct engine_qp *qp, const struct wire_packet *packet)
+static bool is_too_long(
+	const struct transfers *t, const struct engine_qp *qp, const struct wire_packet *packet)
 {
-	return packet->payload_len > WIRE_MAX_MTU && qp_is_datagram(&qp->core);
+	return packet->payload_len > t->slab_size - SLAB_MORE && qp_is_datagram(&qp->core);
 }
 
 /*
@@ -169,13 +170,14 @@ bool offload_admits(
 	uint32_t mask = 0;
 	const struct offload_needs needs = { t, &mask };
 
-	if (room && !t->any_failed && !is_too_long(qp, packet))
+	if (room && !t->any_failed && !is_too_long(t, qp, packet))
 		return true;
 	if (t->any_failed && qp_input_reaches(&qp->core, packet, is_failed, &search)) {
 		offload_fail_qp(e, qp, failed);
 		return false;
 	}
-	if (is_too_long(qp, packet) && qp_input_reaches(&qp->core, packet, offload_is_any, NULL)) {
+	if (is_too_long(t, qp, packet) &&
+		qp_input_reaches(&qp->core, packet, offload_is_any, NULL)) {
 		e->stats.drop_bad_length++;
 		return false;
 	}

@@ -12,7 +12,7 @@
 #include "lib/engine/stages.h"
 #include "lib/engine/transfers.h"
 
-static_assert((int)SLAB_SIZE >= (int)WIRE_GRH_LEN + (int)WIRE_MAX_MTU, "any payload fits");
+static_assert((int)SLAB_MORE >= (int)WIRE_GRH_LEN, "any payload fits");
 
 static int watch_cq(struct cq *cq)
 {
@@ -36,7 +36,7 @@ int offload_watch_cqs(struct cq *send_cq, struct cq *recv_cq)
 static void init_slabs(struct transfers *t, uint8_t *memory)
 {
 	for (uint32_t i = 0; i < SLABS; i++) {
-		t->slabs[i].bytes = memory + (size_t)i * SLAB_SIZE;
+		t->slabs[i].bytes = memory + i * t->slab_size;
 		t->slabs[i].next = t->free_slabs;
 		t->free_slabs = &t->slabs[i];
 	}
@@ -76,14 +76,17 @@ static void free_transfers(struct transfers *t)
 /* Whole pages of its own: what is next to it is none of the offload's business. And shared ones: a
  * child of the application's would have the next write of a private page give this process another
  * one, while a GPU goes on with that which was there. */
-static struct transfers *new_transfers(const struct port_caps *caps)
+static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mtu)
 {
 	struct transfers *t = calloc(1, sizeof(*t));
+	size_t slabs_end;
 	void *memory;
 
 	if (!t)
 		return NULL;
-	t->memory_size = sides_size() + (size_t)SLABS * SLAB_SIZE + parking_size(caps);
+	t->slab_size = (mtu > WIRE_IBTA_MTU ? mtu : WIRE_IBTA_MTU) + SLAB_MORE;
+	slabs_end = sides_size(t) + SLABS * t->slab_size;
+	t->memory_size = slabs_end + parking_size(caps);
 	memory = mmap(
 		NULL, t->memory_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	t->memory = memory == MAP_FAILED ? NULL : memory;
@@ -91,11 +94,11 @@ static struct transfers *new_transfers(const struct port_caps *caps)
 	list_init(&t->starved);
 	if (!t->memory || sides_init(t, t->memory) ||
 		echoes_init(t, caps->max_held - parking_frames(caps)) ||
-		parking_init(t, caps, t->memory + sides_size() + (size_t)SLABS * SLAB_SIZE)) {
+		parking_init(t, caps, t->memory + slabs_end)) {
 		free_transfers(t);
 		return NULL;
 	}
-	init_slabs(t, t->memory + sides_size());
+	init_slabs(t, t->memory + sides_size(t));
 	init_held(t, caps->max_held - parking_frames(caps));
 	return t;
 }
@@ -106,7 +109,7 @@ static int prepare(struct engine *e)
 	struct engine_qp *qp;
 
 	if (!e->transfers) {
-		e->transfers = new_transfers(&e->port->caps);
+		e->transfers = new_transfers(&e->port->caps, e->mtu);
 		if (!e->transfers)
 			return -ENOMEM;
 		lend_map(e);

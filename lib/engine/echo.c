@@ -11,19 +11,19 @@
 enum {
 	/* Echoes are found by where they begin. None is longer than such a part of the memory: so
 	 * what overlaps with a range begins in its parts, or in the one before. */
-	PART_BITS = 13,
+	PART_BITS = 14,
 	BUCKETS = 2048,
 	/* A buffer's bytes are as far from a multiple of this as those of the offload, which writes
 	 * both then in the same steps. */
 	ALIGNMENT = 16,
-	ECHO_MAX = SLAB_SIZE - ALIGNMENT,
+	ECHO_MAX = WIRE_MAX_MTU, /* any packet's payload */
 	/* As many as there may be, and the one before the oldest goes for it. */
 	ECHOES = HELD_FRAMES / 2 + SLABS / 2 + ECHO_BUFFERS + 1,
 	LOOKS = 4, /* at buffers that may be written still, for one that is not */
 };
 
 static_assert((int)ECHO_MAX <= 1 << PART_BITS, "so none begins farther away");
-static_assert((int)ECHO_MAX >= (int)WIRE_MAX_MTU, "that is any packet");
+static_assert((int)ALIGNMENT <= (int)SLAB_MORE, "so a buffer has room for that as well");
 
 struct echo {
 	struct list node;  /* of its kind, the oldest first */

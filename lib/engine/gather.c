@@ -30,9 +30,9 @@ enum {
 
 static_assert(SIDES_A_LINK * ENGINE_LINKS < SIDE_PACKETS, "and some to share");
 
-size_t sides_size(void)
+size_t sides_size(const struct transfers *t)
 {
-	return lend_size(SIDE_PACKETS);
+	return lend_size(t, SIDE_PACKETS);
 }
 
 int sides_init(struct transfers *t, uint8_t *memory)

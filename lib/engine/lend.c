@@ -6,9 +6,9 @@
 
 #include "lib/base/error.h"
 
-size_t lend_size(uint32_t n)
+size_t lend_size(const struct transfers *t, uint32_t n)
 {
-	return (size_t)(n + LENT_BUFFERS + ECHO_BUFFERS) * SLAB_SIZE;
+	return (size_t)(n + LENT_BUFFERS + ECHO_BUFFERS) * t->slab_size;
 }
 
 int lend_init(struct transfers *t, uint32_t n, uint8_t *memory)
@@ -18,7 +18,7 @@ int lend_init(struct transfers *t, uint32_t n, uint8_t *memory)
 	if (!t->buffers)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < t->n_buffers; i++) {
-		t->buffers[i].bytes = memory + (size_t)i * SLAB_SIZE;
+		t->buffers[i].bytes = memory + i * t->slab_size;
 		if (i >= n)
 			lend_put_spare(t, &t->buffers[i]);
 	}
@@ -37,7 +37,7 @@ static int map_all(struct engine *e)
 	int rc = ops->mem_map(e->port, t->memory, t->memory_size, &t->port_mem);
 
 	for (uint32_t i = 0; !rc && i < t->n_buffers; i++) {
-		rc = ops->mem_map(e->port, t->buffers[i].bytes, SLAB_SIZE, &t->buffers[i].mem);
+		rc = ops->mem_map(e->port, t->buffers[i].bytes, t->slab_size, &t->buffers[i].mem);
 		if (rc)
 			t->buffers[i].mem = NULL;
 	}

@@ -19,7 +19,7 @@ enum {
 };
 
 struct side_buffer {
-	uint8_t *bytes;           /* SLAB_SIZE, of t->memory */
+	uint8_t *bytes;           /* slab_size, of t->memory */
 	struct port_mem *mem;     /* NULL: the port takes no references to it */
 	struct side_buffer *next; /* of those that are spare, or lent: then the next younger one */
 	/* Of echo.c: written by a transfer, and which echo it is then (NULL: none any more). */
@@ -30,7 +30,7 @@ struct side_buffer {
 /* All buffers: `n` of packets, the first ones, and the spare ones behind them. -ENOMEM. */
 int lend_init(struct transfers *t, uint32_t n, uint8_t *memory);
 /* So much `memory`. */
-size_t lend_size(uint32_t n);
+size_t lend_size(const struct transfers *t, uint32_t n);
 /* Makes t->memory known to the port, if that sends by reference. */
 void lend_map(struct engine *e);
 /* The port is about to be closed. False: it still refers to some, and the memory must stay until it

@@ -12,7 +12,7 @@ enum { STRIDE = (PARKED_SIZE + 63) / 64 * 64 };
 
 static_assert((int)ETH_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN + BTH_LEN + ATOMICETH_LEN <= PORT_SPLIT,
 	"headers are in the near part");
-static_assert((int)SLAB_SIZE >= (int)WIRE_MAX_MTU + (int)ICRC_LEN, "the far part fits");
+static_assert((int)SLAB_MORE >= (int)ICRC_LEN, "the far part fits");
 
 uint32_t parking_frames(const struct port_caps *caps)
 {

@@ -25,7 +25,7 @@ enum {
 	PARKED_OTHER = QPN_MULTICAST,
 	/* Payload that begins behind Ethernet, IPv4, UDP and BTH is aligned then. */
 	PARKED_OFFSET = 10,
-	PARKED_FRAME = PORT_SPLIT + SLAB_SIZE, /* the longest one */
+	PARKED_FRAME = PORT_SPLIT + WIRE_IBTA_MTU + SLAB_MORE, /* the longest one */
 	PARKED_SIZE = PARKED_OFFSET + PARKED_FRAME,
 };
 

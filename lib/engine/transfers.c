@@ -422,7 +422,7 @@ static uint8_t *copy(struct engine *e, struct attached *a, const uint8_t *payloa
 		slab->used = 0;
 		slab->users = 1;
 	}
-	assert(length <= SLAB_SIZE - slab->used);
+	assert(length <= t->slab_size - slab->used);
 	at = slab->bytes + slab->used;
 	memcpy(at, payload, length);
 	slab->used += length;

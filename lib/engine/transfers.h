@@ -32,8 +32,8 @@ enum {
 	TRANSFERS_SHARE = TRANSFERS / 2,
 	/* One of them may be cut in two, where the far part of a frame begins. */
 	TRANSFERS_A_PACKET = FRL_MAX_SGE + 2,
-	SLAB_SIZE = 4160,  /* the payload of any packet, with a GRH before it */
-	SLABS = 256,       /* of payload that came in a frame that cannot be held */
+	SLAB_MORE = 64, /* bytes of a slab beyond those of the largest payload: a GRH before it */
+	SLABS = 256,    /* of payload that came in a frame that cannot be held */
 	HELD_FRAMES = 256, /* at most, if the port has so many to spare */
 	OFFLOAD_WHY = 256,
 };
@@ -132,6 +132,7 @@ struct transfers {
 	uint64_t seq;    /* of the last transfer */
 	uint8_t *memory; /* of slabs and side packets, which the offloads reach */
 	size_t memory_size;
+	size_t slab_size; /* of slabs and buffers: payload of any packet, and a GRH */
 	struct slab slabs[SLABS];
 	struct slab *free_slabs;
 	uint32_t n_free_slabs;
@@ -225,7 +226,7 @@ bool offload_fails_output(struct engine *e, struct engine_qp *qp);
 /* ---- gather.c */
 
 int sides_init(struct transfers *t, uint8_t *memory);
-size_t sides_size(void); /* bytes of `memory` that they need */
+size_t sides_size(const struct transfers *t); /* bytes of `memory` that they need */
 void sides_fini(struct transfers *t);
 /* How many packets of the queue pair for that link may be made now, out of `max`; *ret_waits: none,
  * because what the next one needs is not free. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Software devices: opened over a port, closed, described. */
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -20,6 +21,8 @@ enum {
 	MAX_WR = 16384,
 	MIN_PAYLOAD = 256, /* of a path MTU that nobody has asked for */
 };
+
+static_assert((int)DPDK_FABRIC_PAYLOAD == (int)WIRE_MAX_MTU, "the local fabric carries it");
 
 static void guard_lock(void *arg)
 {
@@ -54,13 +57,25 @@ static int take_addresses(struct soft_device *device, const struct frl_device_co
 	return rc;
 }
 
+/*
+ * The largest path MTU, as far as it is for this end to say. Longer packets than networks have cost
+ * less on the local fabric; but who keeps packet buffers wants many, not long ones, each of which
+ * has room for any packet.
+ */
+static uint32_t wanted_mtu(const struct frl_device_config *config)
+{
+	if (config->path_mtu)
+		return config->path_mtu;
+	return config->port || config->held_frames ? WIRE_IBTA_MTU : WIRE_MAX_MTU;
+}
+
 static int open_nic_port(struct soft_device *device, const struct frl_device_config *config,
 	const struct gid_table *gids, const uint8_t mac[6])
 {
 	struct nic_config port = {
 		.text = config->port,
 		.gids = gids,
-		.max_payload = config->path_mtu ? config->path_mtu : WIRE_MAX_MTU,
+		.max_payload = wanted_mtu(config),
 		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
 		.max_kept = config->held_frames,
 	};
@@ -76,7 +91,7 @@ static int open_port(struct soft_device *device, const struct frl_device_config 
 	const struct settings *settings = settings_get();
 	struct dpdk_port_config port = {
 		.devargs = config->port,
-		.max_payload = config->path_mtu ? config->path_mtu : WIRE_MAX_MTU,
+		.max_payload = wanted_mtu(config),
 		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
 		.max_kept = config->held_frames,
 		.eal_mem_mb = (uint32_t)settings->eal_mem_mb,

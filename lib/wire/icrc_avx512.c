@@ -190,8 +190,8 @@ FN uint32_t finish(__m512i acc, const uint8_t *p, size_t n)
 	const uint8_t *end;
 
 	/* The most common length, which is known when this is compiled: no loop is left. */
-	if (n == WIRE_MAX_MTU)
-		return divide(fold_long(acc, p, WIRE_MAX_MTU));
+	if (n == WIRE_IBTA_MTU)
+		return divide(fold_long(acc, p, WIRE_IBTA_MTU));
 	if (n >= WIDE * BLOCK) {
 		size_t wide = n & ~(size_t)(WIDE * BLOCK - 1);
 
@@ -257,10 +257,10 @@ __attribute__((target(TARGET))) uint32_t icrc_whole_avx512(
 	const uint8_t *last = (const uint8_t *)((uintptr_t)l3 + headers_len - BLOCK);
 	__m512i acc;
 
-	if (payload_len != WIRE_MAX_MTU || headers_len < LEAST || headers_len > BLOCK ||
+	if (payload_len != WIRE_IBTA_MTU || headers_len < LEAST || headers_len > BLOCK ||
 		l3[0] >> 4 != 4)
 		return whole(l3, headers_len, payload, payload_len);
 	acc = _mm512_maskz_loadu_epi8(ipv4_kept << (-headers_len % BLOCK), last);
 	acc = _mm512_xor_si512(acc, load(ipv4_others + headers_len));
-	return divide(fold_long(acc, payload, WIRE_MAX_MTU));
+	return divide(fold_long(acc, payload, WIRE_IBTA_MTU));
 }

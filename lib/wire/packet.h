@@ -39,7 +39,8 @@ enum {
 	IMMDT_LEN = 4,
 	IETH_LEN = 4,
 	ICRC_LEN = 4,
-	WIRE_MAX_MTU = 4096,
+	WIRE_IBTA_MTU = 4096, /* the largest path MTU of networks; IBTA volume 1, 9.4 */
+	WIRE_MAX_MTU = 16384, /* and between Ferrule's own ends where the link is memory */
 	WIRE_MAX_HEADERS = 112,
 	WIRE_GRH_LEN = 40, /* what stands before the payload in a receive of a datagram */
 	/* What a frame can hold besides the payload: WRITE_ONLY_IMM over IPv6 with a VLAN tag. */

@@ -34,6 +34,7 @@ NOT_HERE = {
     "api_far": "it brings a NIC and a GPU of its own",
     "api_fragments": "only software devices have packet buffers",
     "api_links": "only the local fabric has links",
+    "api_mtu": "it is about path MTUs that networks do not have",
     "api_prompt": "what leaves with the call that posts it is the software device's choice",
     "api_raw": "it brings a NIC of its own",
     "api_sleep": "hardware is asked now and then",

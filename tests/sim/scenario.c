@@ -185,7 +185,7 @@ static void choose_pair(struct world *world, struct endpoint *endpoint)
 	if (config->unreliable && (endpoint->index > 1 || config->fault == FAULT_NONE) &&
 		one_in(random, 2))
 		endpoint->type = one_in(random, 2) ? FRL_QPT_UC : FRL_QPT_UD;
-	endpoint->attr.path_mtu = 256u << random_below(random, 5);
+	endpoint->attr.path_mtu = 256u << random_below(random, 7);
 	endpoint->attr.ah.sgid_index = (uint8_t)route;
 	endpoint->window_size = (size + 7) & ~7u;
 	if (endpoint != first) {

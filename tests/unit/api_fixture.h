@@ -139,7 +139,9 @@ static inline struct frl_qp *add_qp(struct end *end)
 	return qp;
 }
 
-static inline void open_end(struct end *end, bool shared, enum frl_progress progress)
+/* path_mtu, held_frames: as of struct frl_device_config. */
+static inline void open_end_with(struct end *end, bool shared, enum frl_progress progress,
+	uint32_t path_mtu, uint32_t held_frames)
 {
 	struct frl_device_config config;
 
@@ -147,6 +149,8 @@ static inline void open_end(struct end *end, bool shared, enum frl_progress prog
 	frl_device_config_init(&config);
 	config.port = test_port();
 	config.progress = progress;
+	config.path_mtu = path_mtu;
+	config.held_frames = held_frames;
 	ok(frl_device_open(&config, &end->device));
 	ok(frl_pd_create(end->device, &end->pd));
 	ok(frl_cq_create(end->device, 4 * DEPTH, &end->cq));
@@ -155,6 +159,12 @@ static inline void open_end(struct end *end, bool shared, enum frl_progress prog
 	ok(frl_reg_mr(end->pd, end->memory, MEMORY, ALL_ACCESS, &end->mr));
 	end->qp = add_qp(end);
 	ok(frl_qp_endpoint(end->qp, &end->mine));
+}
+
+/* As on a network: a MESSAGE is of more than two packets. */
+static inline void open_end(struct end *end, bool shared, enum frl_progress progress)
+{
+	open_end_with(end, shared, progress, test_port() ? 0 : 4096, 0);
 }
 
 /* A NIC may still have references for a while; the driver says so. */

@@ -230,7 +230,7 @@ static void check_kernels(whole_fn *whole, update_fn *update)
 	for (size_t headers_len = 40; headers_len <= WIRE_MAX_HEADERS; headers_len++)
 		for (int i = 0; i < 4; i++)
 			check_whole(whole, &random, headers_len,
-				i == 0 ? WIRE_MAX_MTU : random_u64(&random) % MAX_PAYLOAD,
+				i == 0 ? WIRE_IBTA_MTU : random_u64(&random) % MAX_PAYLOAD,
 				i % 2 == 0 || headers_len < 60);
 	for (size_t len = 0; len <= 1100; len++) {
 		size_t start = random_u64(&random) % 64;

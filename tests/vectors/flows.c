@@ -100,10 +100,10 @@ static uint32_t find_mtu(const char *path)
 			!(packet.op->flags & OPCODE_LAST) && packet.payload_len > mtu)
 			mtu = packet.payload_len;
 	pcap_file_close(&file);
-	for (uint32_t whole = 256; whole <= WIRE_MAX_MTU; whole *= 2)
+	for (uint32_t whole = 256; whole <= WIRE_IBTA_MTU; whole *= 2)
 		if (mtu == whole)
 			return mtu;
-	return mtu ? 1024 : WIRE_MAX_MTU;
+	return mtu ? 1024 : WIRE_IBTA_MTU;
 }
 
 struct flows *flows_load(const char *path)

@@ -14,7 +14,7 @@
 
 enum {
 	VARIANTS = 4, /* IPv4 or IPv6, with and without a VLAN tag */
-	MAX_FRAME = WIRE_MAX_HEADERS + WIRE_MAX_MTU + 3 + ICRC_LEN,
+	MAX_FRAME = WIRE_MAX_HEADERS + WIRE_IBTA_MTU + 3 + ICRC_LEN,
 };
 
 static const uint8_t mac_a[6] = { 2, 0, 0, 0, 0, 1 };

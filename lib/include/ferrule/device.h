@@ -71,11 +71,15 @@ struct frl_device_config {
 	/* Hardware: an IP address or the name of a host. "verbs" is then the device whose network
 	 * interface the kernel reaches it through. NULL: none in particular. */
 	const char *peer;
-	uint32_t path_mtu; /* 256 to 4096; 0: the largest that the port carries */
+	/* Bytes, a power of two, 256 to 4096, on the local fabric to 16384; also of the longest
+	 * datagram. 0: the largest that the port carries; but 4096 on the local fabric if there are
+	 * held_frames, each of which has room for the longest packet. */
+	uint32_t path_mtu;
 	enum frl_progress progress;
 	enum frl_icrc_mode icrc;
 	/* Software devices: packet buffers for frl_fragments_create(), besides those that the
-	 * device needs itself; 0: none. Some 5 KiB each, of DPDK's memory (FRL_EAL_MEM_MB), which
+	 * device needs itself; 0: none. Some 5 KiB each (with
+	 * a path MTU of 16384: 17), of DPDK's memory (FRL_EAL_MEM_MB), which
 	 * the first device of a process makes larger by that; of ports of raw packets twice the
 	 * interface's MTU. Hardware has none. */
 	uint32_t held_frames;

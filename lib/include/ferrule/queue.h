@@ -182,7 +182,7 @@ struct frl_qp_attr {
 	uint8_t port_num;            /* 1 */
 	uint32_t qkey;               /* UD */
 	struct frl_ah_attr ah;       /* RC, UC: the path to the peer */
-	uint32_t path_mtu;           /* bytes: 256, 512, 1024, 2048 or 4096 */
+	uint32_t path_mtu;           /* bytes: a power of two, 256 to that of the device */
 	uint32_t dest_qpn;
 	/* 24 bits: the first PSN that arrives, or is sent. Query, RC: the next one that is
 	 * accepted, and the oldest that is not acknowledged (of hardware: the next one that is
