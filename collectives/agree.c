@@ -19,7 +19,7 @@
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
 enum {
-	RECORD_VERSION = 6,
+	RECORD_VERSION = 7,
 	FABRIC_LINKS = 31, /* that a process can have on the local fabric, see fabric.c */
 	TREE_LINKS = 6,
 };
@@ -205,38 +205,28 @@ static int find_places(const struct record *records, struct topology_place *plac
 	return has_memory ? 0 : -ENOMEM;
 }
 
-/*
- * Ranks for a processor, on the host where they are most. Ranks that are bound to processors of
- * their own have another first one than the rank before them. 0: no memory.
- */
+/* Ranks for a processor. 0: no memory. */
 static double find_crowd(
 	const struct record *records, const struct topology_place *places, uint32_t ranks)
 {
-	struct host {
-		uint64_t mates, processors, last_first;
-	} *hosts = calloc(ranks, sizeof(*hosts));
-	double crowd = 1;
+	struct place_share *shares = calloc(ranks, sizeof(*shares));
+	double crowd;
 
-	if (!hosts)
+	if (!shares)
 		return 0;
 	for (uint32_t rank = 0; rank < ranks; rank++) {
 		const struct record *record = &records[rank];
-		struct host *host = &hosts[places[rank].host];
-		uint64_t first = get_number(
-			record->first_processor, sizeof(record->first_processor));
 
-		if (host->mates++ == 0 || first != host->last_first)
-			host->processors += get_number(
-				record->processors, sizeof(record->processors));
-		host->last_first = first;
+		shares[rank] = (struct place_share){
+			.host = places[rank].host,
+			.first_processor = (uint32_t)get_number(
+				record->first_processor, sizeof(record->first_processor)),
+			.processors = (uint32_t)get_number(
+				record->processors, sizeof(record->processors)),
+		};
 	}
-	for (uint32_t i = 0; i < ranks; i++) {
-		double mates = (double)hosts[i].mates, processors = (double)hosts[i].processors;
-
-		if (processors > 0 && mates / processors > crowd)
-			crowd = mates / processors;
-	}
-	free(hosts);
+	crowd = place_crowd(shares, ranks);
+	free(shares);
 	return crowd < TUNER_CROWD_MOST ? crowd : TUNER_CROWD_MOST;
 }
 

@@ -95,6 +95,38 @@ uint32_t place_processors(uint32_t *ret_first)
 	return (uint32_t)CPU_COUNT(&set);
 }
 
+static int compare_shares(const void *left, const void *right)
+{
+	const struct place_share *a = left, *b = right;
+
+	if (a->host != b->host)
+		return a->host < b->host ? -1 : 1;
+	if (a->first_processor != b->first_processor)
+		return a->first_processor < b->first_processor ? -1 : 1;
+	return (a->processors < b->processors) - (a->processors > b->processors);
+}
+
+double place_crowd(struct place_share list[], uint32_t n)
+{
+	double crowd = 1, ranks = 0, processors = 0;
+
+	qsort(list, n, sizeof(list[0]), compare_shares);
+	for (uint32_t i = 0; i < n; i++) {
+		bool is_new = i == 0 || list[i].host != list[i - 1].host;
+
+		if (is_new)
+			ranks = processors = 0;
+		if (is_new || list[i].first_processor != list[i - 1].first_processor)
+			processors += list[i].processors;
+		ranks++;
+		if (i + 1 < n && list[i + 1].host == list[i].host)
+			continue;
+		if (processors > 0 && ranks / processors > crowd)
+			crowd = ranks / processors;
+	}
+	return crowd;
+}
+
 /* The second number; 0 where the kernel does not count. */
 uint64_t place_waited_ns(void)
 {

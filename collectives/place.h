@@ -16,6 +16,17 @@ uint32_t place_numa(void);
 /* How many processors this process may use, and the number of the first one. */
 uint32_t place_processors(uint32_t *ret_first);
 
+/* What a rank may use, and the number of its host. */
+struct place_share {
+	uint32_t host, first_processor, processors;
+};
+
+/*
+ * Ranks for a processor, on the host where they are most; at least 1. Those with the same first
+ * processor share theirs, all others have their own. Puts the list in another order.
+ */
+double place_crowd(struct place_share list[], uint32_t n);
+
 /* How long this thread has waited for a processor in its life, as others were on it. */
 uint64_t place_waited_ns(void);
 

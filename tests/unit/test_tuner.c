@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/place.h"
+
 enum { SEGMENT = 128 * 1024 };
 
 static struct topology topology;
@@ -287,6 +289,38 @@ START_TEST(test_explain)
 }
 END_TEST
 
+/* Whether ranks have processors of their own does not depend on the order that they are in. */
+START_TEST(test_crowd)
+{
+	static const struct {
+		double crowd;
+		uint32_t n;
+		struct place_share ranks[6];
+	} rows[] = {
+		{ 1, 1, { { 0, 0, 1 } } },
+		{ 1, 2, { { 0, 0, 8 }, { 0, 0, 8 } } },
+		{ 3, 6,
+			{ { 0, 0, 2 }, { 0, 0, 2 }, { 0, 0, 2 }, { 0, 0, 2 }, { 0, 0, 2 },
+				{ 0, 0, 2 } } },
+		{ 1, 4, { { 0, 0, 1 }, { 0, 1, 1 }, { 0, 2, 1 }, { 0, 3, 1 } } },
+		{ 2, 4, { { 0, 0, 1 }, { 0, 0, 1 }, { 0, 1, 1 }, { 0, 1, 1 } } },
+		{ 2, 4, { { 0, 0, 1 }, { 0, 1, 1 }, { 0, 0, 1 }, { 0, 1, 1 } } },
+		/* Of hosts the one where there are most. */
+		{ 1, 4, { { 0, 0, 2 }, { 1, 0, 2 }, { 0, 0, 2 }, { 1, 0, 2 } } },
+		{ 3, 4, { { 0, 0, 1 }, { 1, 0, 1 }, { 1, 0, 1 }, { 1, 0, 1 } } },
+		{ 1.5, 3, { { 0, 4, 1 }, { 0, 4, 2 }, { 0, 4, 1 } } },
+		{ 1, 2, { { 0, 0, 0 }, { 0, 0, 0 } } },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct place_share ranks[6];
+
+		memcpy(ranks, rows[i].ranks, sizeof(ranks));
+		ck_assert_double_eq_tol(place_crowd(ranks, rows[i].n), rows[i].crowd, 1e-9);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("tuner");
@@ -303,6 +337,7 @@ int main(void)
 	tcase_add_test(tuner, test_hosts);
 	tcase_add_test(tuner, test_staged);
 	tcase_add_test(tuner, test_explain);
+	tcase_add_test(tuner, test_crowd);
 	suite_add_tcase(suite, tuner);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
