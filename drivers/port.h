@@ -187,6 +187,9 @@ struct port_ops {
 	int (*link_open)(struct port *port, const struct port_link_request *request);
 	void (*link_close)(struct port *port, uint16_t link);
 	enum port_link_state (*link_state)(struct port *port, uint16_t link);
+	/* Bytes of the longest frame that both ends of a link take; 0: not known before it is UP.
+	 * NULL: there are no links on demand. */
+	uint32_t (*link_frame)(struct port *port, uint16_t link);
 
 	void (*stats)(struct port *port, struct port_stats *ret_stats);
 	/* Memory that is still mapped, as packets refer to it, goes with the port. */

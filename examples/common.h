@@ -92,7 +92,7 @@ enum {
 	"                      an RDMA NIC may go without, or have one of the kernel's\n"        \
 	"  --gateway ADDRESS   next hop to other subnets\n"                                      \
 	"  --fabric NAME       instead of these: a port that the daemon leases on that fabric\n" \
-	"  --mtu BYTES         path MTU: powers of two, 256 to 4096, local fabric: to 16384\n"   \
+	"  --mtu BYTES         path MTU: powers of two, 256 to 16384 (networks: 4096)\n"         \
 	"  --progress HOW      auto, inline (who polls drives) or thread (default: auto)\n"
 
 #define RAIL_HELP                                                                                  \

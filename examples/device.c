@@ -97,8 +97,7 @@ int device_option(int code, const char *value, struct device_options *options)
 			!(options->mtu & (options->mtu - 1)))
 			return 0;
 		return usage_error(
-			"--mtu '%s': powers of two from 256 to 4096, local fabric: to 16384",
-			value);
+			"--mtu '%s': it must be a power of two from 256 to 16384", value);
 	}
 	return EXIT_USAGE;
 }

@@ -61,6 +61,7 @@ static const struct port_ops fabric_ops = {
 	.link_open = gate_link_open,
 	.link_close = gate_link_close,
 	.link_state = gate_link_state,
+	.link_frame = gate_link_frame,
 	.stats = fabric_stats,
 	.close = fabric_close,
 };

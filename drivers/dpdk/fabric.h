@@ -175,6 +175,7 @@ void fabric_publish(struct fabric_link *link);
 int gate_link_open(struct port *port, const struct port_link_request *request);
 void gate_link_close(struct port *port, uint16_t link);
 enum port_link_state gate_link_state(struct port *port, uint16_t link);
+uint32_t gate_link_frame(struct port *port, uint16_t link);
 void gate_close_port(struct dpdk_port *port);
 /* Has the gate look at what bursts have written into the tables. Guard held; from bursts too. */
 void gate_ask(void);

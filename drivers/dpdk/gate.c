@@ -489,6 +489,13 @@ enum port_link_state gate_link_state(struct port *base, uint16_t link)
 	return ((struct dpdk_port *)base)->links[link].state;
 }
 
+uint32_t gate_link_frame(struct port *base, uint16_t link)
+{
+	const struct burst_link *at = &((struct dpdk_port *)base)->links[link];
+
+	return at->state == PORT_LINK_UP ? at->max_frame : 0;
+}
+
 void gate_close_port(struct dpdk_port *port)
 {
 	port->guard.lock(port->guard.arg);

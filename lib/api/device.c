@@ -37,15 +37,15 @@ static bool is_leased(const struct frl_device_config *config)
 
 static int check_config(const struct frl_device_config *config)
 {
-	uint32_t mtu = config->path_mtu, most = config->port ? WIRE_IBTA_MTU : WIRE_MAX_MTU;
+	uint32_t mtu = config->path_mtu;
 
 	if (settings_error())
 		return frl_fail(-EINVAL, "%s", settings_error());
-	if (mtu && (mtu < 256 || mtu > most || (mtu & (mtu - 1))))
+	if (mtu && (mtu < 256 || mtu > WIRE_MAX_MTU || (mtu & (mtu - 1))))
 		return frl_fail(-EINVAL,
 			"path MTU %u (path_mtu, FRL_PATH_MTU): it must be a power of two from 256 "
-			"to %u%s",
-			mtu, most, config->port ? "; more is for the local fabric" : "");
+			"to %d",
+			mtu, WIRE_MAX_MTU);
 	if ((unsigned)config->progress > FRL_PROGRESS_THREAD ||
 		(unsigned)config->icrc > FRL_ICRC_ALWAYS)
 		return frl_fail(-EINVAL, "unknown value of progress (%d) or icrc (%d)",
@@ -123,6 +123,9 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 		rc = take_lease(publication, &config, &open);
 	if (rc)
 		return rc;
+	/* Devices of the local fabric and others may have one setting. */
+	if (config.port && config.path_mtu > WIRE_IBTA_MTU)
+		config.path_mtu = 0;
 	rc = verbs_is_port(config.port) ? open_verbs(&config, ret_device)
 					: soft_device_open(&open, ret_device);
 	if (rc)

@@ -87,8 +87,7 @@ static bool is_path_mtu(uint32_t mtu)
 static const char *check_numbers(const struct frl_qp_attr *attr, uint32_t mask)
 {
 	if ((mask & MTU) && !is_path_mtu(attr->path_mtu))
-		return "path_mtu must be a power of two from 256 to 4096, or to 16384 on the local "
-		       "fabric";
+		return "path_mtu must be a power of two from 256 to 16384";
 	if ((mask & DEST_QPN) && (attr->dest_qpn == 0 || attr->dest_qpn >= QPN_MULTICAST))
 		return "dest_qpn must be a queue pair number, 1 to 0xfffffe";
 	if ((mask & RQ_PSN) && attr->rq_psn > MAX_PSN)

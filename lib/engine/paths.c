@@ -184,6 +184,16 @@ static const char *check_modify(const struct engine *e, const struct engine_qp *
 	return check_attr(e, &attr->ah);
 }
 
+/* Of which nothing would arrive. */
+static bool is_too_long_for(const struct engine *e, uint16_t link, uint32_t path_mtu)
+{
+	uint32_t frame = 0;
+
+	if (e->port->ops->link_frame && link != ENGINE_LOOP_LINK)
+		frame = e->port->ops->link_frame(e->port, link);
+	return frame && path_mtu > wire_largest_mtu(frame);
+}
+
 static bool needs_port(enum frl_qp_state state)
 {
 	return state != FRL_QPS_RESET && state != FRL_QPS_INIT && state != FRL_QPS_ERR;
@@ -215,6 +225,11 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 			*ret_why = "the next hop has not answered yet";
 			return -EAGAIN;
 		}
+	}
+	if ((mask & FRL_QP_AV) && (mask & FRL_QP_PATH_MTU) &&
+		is_too_long_for(e, way.link, attr->path_mtu)) {
+		*ret_why = "path_mtu is larger than that of the device at the link's other end";
+		return -EINVAL;
 	}
 	/* While it still knows whose peer it was. */
 	if ((mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET)

@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/input_state.h"
 
-enum { PAYLOAD = 8192 };
+enum { PAYLOAD = 20480 };
 
 /* In blocks of exactly their sizes, so that the sanitizer sees their ends. */
 static void input(struct wire_packet *packet, uint8_t opcode, bool lost)

@@ -85,7 +85,7 @@ static void describe(struct frl_qp_attr *attr)
 		.port_num = 1,
 		.qkey = QKEY,
 		.ah.dgid = s.peer_ip,
-		.path_mtu = 256u << (s.setup[1] & 7) % 5,
+		.path_mtu = 256u << (s.setup[1] & 7) % 7,
 		.dest_qpn = QPN_PEER,
 		.rq_psn = psns[s.setup[1] >> 3 & 3],
 		.sq_psn = psns[s.setup[1] >> 5 & 3],

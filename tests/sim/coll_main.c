@@ -122,7 +122,7 @@ static uint64_t run(uint64_t seed, bool is_traced, struct sums *sums)
 	config.ranks = 2 + (int)random_below(&random, 7);
 	config.rails = random_below(&random, 4) == 0 ? 2 : 1;
 	config.ranks_per_host = 1 + (int)random_below(&random, 4);
-	config.mtu = UINT32_C(256) << random_below(&random, 5);
+	config.mtu = UINT32_C(256) << random_below(&random, 7);
 	config.mail_ns = 1000 + random_below(&random, 1000000);
 	config.deadline_ns = UINT64_C(600) * NS_PER_S;
 	config.is_traced = is_traced;

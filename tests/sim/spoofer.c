@@ -11,7 +11,7 @@ enum {
 	SPOOFS = 300,
 	FLOOD = 24,    /* packets of one kind, at most */
 	FAR = 1 << 21, /* PSNs: no flow gets there */
-	PAYLOAD = 4096,
+	PAYLOAD = WIRE_MAX_MTU,
 	RESERVED_KEY = 0x5a5a,
 };
 

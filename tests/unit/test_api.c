@@ -11,7 +11,7 @@ static const struct {
 	{ NULL, NULL, NULL, 100, -EINVAL, "100" },
 	{ NULL, NULL, NULL, 1000, -EINVAL, "1000" },
 	{ NULL, NULL, NULL, 32768, -EINVAL, "256 to 16384" },
-	{ "net_null0", "10.1.1.1/24", NULL, 8192, -EINVAL, "256 to 4096; more is for the local" },
+	{ "net_null0", "10.1.1.1/24", NULL, 12288, -EINVAL, "12288" },
 	{ NULL, "10.1.1.1/24", NULL, 0, -EINVAL, "port" },
 	{ NULL, NULL, "10.1.1.1", 0, -EINVAL, "port" },
 	{ "net_null0", NULL, NULL, 0, -EINVAL, "net_null0" },

@@ -160,6 +160,32 @@ START_TEST(datagrams)
 }
 END_TEST
 
+/* By hand, over a link that there is: packets that the other end takes, or none. */
+START_TEST(by_hand)
+{
+	const uint32_t init = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS;
+	const uint32_t rtr = FRL_QP_STATE | FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
+		FRL_QP_RQ_PSN | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER;
+	struct frl_qp_attr attr;
+	struct frl_qp *qp;
+
+	open_end_with(&a, false, FRL_PROGRESS_INLINE, 0, 0);
+	open_end_with(&b, false, FRL_PROGRESS_INLINE, NETWORK, 0);
+	connect_both();
+	frl_qp_query(a.qp, &attr);
+	qp = add_qp(&a);
+	attr.state = FRL_QPS_INIT;
+	ok(frl_qp_modify(qp, &attr, init));
+	attr.state = FRL_QPS_RTR;
+	attr.path_mtu = 2 * NETWORK;
+	refused(frl_qp_modify(qp, &attr, rtr), -EINVAL, "other end");
+	attr.path_mtu = NETWORK;
+	ok(frl_qp_modify(qp, &attr, rtr));
+	frl_qp_destroy(qp);
+	finish();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("api_mtu");
@@ -168,6 +194,7 @@ int main(void)
 	tcase_add_loop_test(tcase, device, 0, sizeof(defaults) / sizeof(defaults[0]));
 	tcase_add_loop_test(tcase, transfers, 0, 2 * sizeof(pairs) / sizeof(pairs[0]));
 	tcase_add_loop_test(tcase, datagrams, 0, 2);
+	tcase_add_test(tcase, by_hand);
 	suite_add_tcase(suite, tcase);
 	return run_rows(suite);
 }

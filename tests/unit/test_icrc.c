@@ -169,7 +169,7 @@ END_TEST
 typedef uint32_t whole_fn(const uint8_t *l3, size_t headers_len, const void *payload, size_t len);
 typedef uint32_t update_fn(uint32_t crc, const void *data, size_t len);
 
-enum { PAGE = 4096, MAX_PAYLOAD = 3 * PAGE };
+enum { PAGE = 4096, MAX_PAYLOAD = 5 * PAGE };
 
 /* `len` bytes of noise that nothing but themselves can be read of: before them, or behind them, is
  * memory that is not there. */

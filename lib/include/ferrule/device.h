@@ -71,9 +71,9 @@ struct frl_device_config {
 	/* Hardware: an IP address or the name of a host. "verbs" is then the device whose network
 	 * interface the kernel reaches it through. NULL: none in particular. */
 	const char *peer;
-	/* Bytes, a power of two, 256 to 4096, on the local fabric to 16384; also of the longest
-	 * datagram. 0: the largest that the port carries; but 4096 on the local fabric if there are
-	 * held_frames, each of which has room for the longest packet. */
+	/* Bytes, a power of two, 256 to 16384; also of the longest datagram. 0, and with a port
+	 * more than 4096, which networks do not have: the largest that it carries. But 0 is 4096 on
+	 * the local fabric if there are held_frames, each of which has room for any packet. */
 	uint32_t path_mtu;
 	enum frl_progress progress;
 	enum frl_icrc_mode icrc;
