@@ -12,7 +12,10 @@
 #include <immintrin.h>
 #endif
 
-enum { FETCH_AHEAD = 1024 }; /* bytes of a packet that another one may follow */
+enum {
+	FETCH_LEAST = 1024, /* bytes of a packet that another one may follow */
+	FETCH_AHEAD = 4096, /* at most: farther on it would be gone again before it is needed */
+};
 
 /* The compiler neither joins nor moves the stores around it. */
 #define IN_ORDER() __asm__ volatile("" ::: "memory")
@@ -43,8 +46,10 @@ static size_t copy_blocks_sse(uint8_t *dst, const uint8_t *src, size_t n)
 __attribute__((target("avx2"))) static size_t copy_blocks_avx2(
 	uint8_t *dst, const uint8_t *src, size_t n)
 {
-	size_t at = 0, ahead = n < FETCH_AHEAD ? 0 : n;
+	size_t at = 0, ahead = n < FETCH_LEAST ? 0 : n;
 
+	if (ahead > FETCH_AHEAD)
+		ahead = FETCH_AHEAD;
 	for (; n - at >= 128; at += 128) {
 		const __m256i *from = (const void *)(src + at);
 		__m256i *to = (void *)(dst + at);

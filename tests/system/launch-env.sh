@@ -165,6 +165,7 @@ test_unique_id() {
 		env "FRL_CONTROL=$other/ferruled.sock" "$launch_peer" join 0 2 <"$temp/id"
 	# Started again it is the same one, which an id is good for.
 	kill -9 "${daemons[0]}"
+	wait "${daemons[0]}" || true
 	start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
 	each after 2 "$by_id" "$temp/id" "$launch_peer"
 	FRL_JOB_HOST=localhost "$launch_peer" id >"$temp/id"
