@@ -15,7 +15,7 @@
 
 enum {
 	CULPRIT_WAIT_MS = 50,
-	MAIL_WAIT_MS = 200,
+	MAIL_WAIT_MS = 50,
 	ERRNO_SIZE = 4, /* of a mail; the text follows */
 	ERRNO_MAX = 4095,
 };
