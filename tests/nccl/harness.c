@@ -22,7 +22,7 @@ static const struct row *const tables[] = { setup_rows, data_rows, group_rows, f
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SLOW_MS 30000
 #else
-#define SLOW_MS 4500
+#define SLOW_MS 2000
 #endif
 
 struct totals {
@@ -58,7 +58,7 @@ static void usage(FILE *to)
 	      "  --set I:N=V     environment of side I (0 sends, 1 receives)\n"
 	      "  --seconds S     deadline of each row, instead of its own\n"
 	      "  --dead S        within which a dead peer has to be noticed (20)\n"
-	      "  --slow-ms MS    a call that takes longer has blocked (4500)\n"
+	      "  --slow-ms MS    a call that takes longer has blocked (2000)\n"
 	      "  --slow          slow rows as well\n"
 	      "  --threads-only  rows for ThreadSanitizer\n"
 	      "  --expect N=V    what the plugin is known to say, see expected() in row.h\n"

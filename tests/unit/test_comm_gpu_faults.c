@@ -231,15 +231,15 @@ static void run_aborted(struct rank *rank)
 		rank->comm, memory, memory, fault->count, FRL_INT32, FRL_SUM, &request);
 	/* Until something waits for the GPU: what the other one has sent in the first round is seen
 	 * in the second, whoever had a processor when. */
-	for (int i = 0; i < 2 * PATIENCE && !err; i++) {
-		err = frl_request_test(request, &done);
-		if (i % 16 == 0)
-			job_sleep_ms(1);
-		if (i == PATIENCE)
-			pthread_barrier_wait(&meeting);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < PATIENCE && !err; i++) {
+			err = frl_request_test(request, &done);
+			if (i % 16 == 0)
+				job_sleep_ms(1);
+		}
+		pthread_barrier_wait(&meeting);
 	}
 	expect(rank, err == 0 && !done);
-	pthread_barrier_wait(&meeting);
 	if (rank->number == 0)
 		frl_comm_abort(rank->comm, "for a try");
 	/* As long as its pieces are under way, it is not over. */
