@@ -77,14 +77,9 @@ programs=("$build"/examples/{ferrule-allreduce,ferrule-bench,ferrule-info,ferrul
 for file in "${programs[@]}"; do
 	[ -r "$file" ] || cannot "$file is not built; see --build"
 done
-# The rules that the double follows come first.
 tests=()
-for file in "$build"/tests/test_{cuda_rules*,cuda,gpu_*,comm_gpu*,nccl_gpu}; do
-	case $file in
-	# The kernels' code on the processor, and what nvcc has said: neither uses CUDA.
-	*/test_gpu_work | */test_gpu_kernels) ;;
-	*) [ ! -f "$file" ] || tests+=("$file") ;;
-	esac
+for file in "$build"/tests/unit/test_{gpu,comm,nccl}; do
+	[ ! -f "$file" ] || tests+=("$file")
 done
 meter=$build/tests/bench/bench_gpu
 harness=$build/tests/nccl/nccl-harness
@@ -198,14 +193,22 @@ probe() {
 }
 
 same_tests() {
-	local file name
+	local program name
 	table "test of CI"
-	for file in "${tests[@]}"; do
-		name=$(basename "$file")
-		case $name in
-		test_*) row "$name" "$name" env FRL_CONTROL=off FRL_BUILD_ROOT="$build" \
-			FRL_SOURCE_ROOT="$source_root" "$file" ;;
-		esac
+	# The rules that the double follows come first.
+	for program in gpu comm nccl; do
+		program=$build/tests/unit/test_$program
+		[ -x "$program" ] || continue
+		for name in $("$program" -l); do
+			case $name in
+			# The kernels' code on the processor, and the output of nvcc: no CUDA.
+			gpu_work | gpu_kernels) ;;
+			cuda* | gpu_* | comm_gpu* | nccl_gpu)
+				row "$name" "$name" env FRL_CONTROL=off FRL_BUILD_ROOT="$build" \
+					FRL_SOURCE_ROOT="$source_root" "$program" "$name"
+				;;
+			esac
+		done
 	done
 	[ ! -x "$harness" ] || [ ! -r "$plugin" ] ||
 		row "NCCL plugin, harness" harness env FERRULE_GPU=1 FERRULE_DEVICES=local \
@@ -264,7 +267,7 @@ staged() {
 }
 
 sanitized() {
-	local tool sanitizer count file
+	local tool sanitizer count program
 	sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer \
 		2>/dev/null || true)
 	if [ -z "$sanitizer" ]; then
@@ -281,11 +284,11 @@ sanitized() {
 		done
 	done
 	# Ranks are threads there.
-	file=$build/tests/test_comm_gpu
-	[ -f "$file" ] || return 0
+	program=$build/tests/unit/test_comm
+	[ -f "$program" ] || return 0
 	limit=240
-	inspected "memcheck: test_comm_gpu" memcheck-tests memcheck \
-		env FRL_CONTROL=off "$file"
+	inspected "memcheck: comm_gpu" memcheck-tests memcheck \
+		env FRL_CONTROL=off "$program" comm_gpu
 	limit=120
 }
 

@@ -47,9 +47,7 @@ done
 # For gpu.sh, as far as it is built. Never tests/fake_libcuda: there is a driver.
 for file in examples/ferrule-info examples/gpu_allreduce daemon/ctl/ferrulectl \
 	tests/bench/bench_gpu tests/nccl/nccl-harness \
-	$(cd "$build" && find tests -maxdepth 1 -type f -perm -u+x \( -name 'test_cuda*' \
-		-o -name 'test_gpu*' ! -name test_gpu_work ! -name test_gpu_kernels \
-		-o -name 'test_comm_gpu*' -o -name test_nccl_gpu \)); do
+	tests/unit/test_gpu tests/unit/test_comm tests/unit/test_nccl; do
 	[ -x "$build/$file" ] || continue
 	take "$file"
 	programs+=("$file")

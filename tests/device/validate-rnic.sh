@@ -20,7 +20,7 @@ usage() {
 	  --device NAME    libibverbs' device: mlx5_0, or mlx5_0/2 (default: the first usable one)
 	  --ip ADDRESS     the address to use on it, where it has several
 	  --bin FOLDER     where the programs are (default: build/examples, or PATH)
-	  --tests FOLDER   where the tests of the API are (default: build/tests; none: they are
+	  --tests FOLDER   where the tests of the API are (default: build/tests/unit; none: they are
 	                   left out)
 	  --perftest PORT  TCP port of perftest's meetings (default: 18515)
 	  --limit SECONDS  how long a command may take (default: 300)
@@ -81,7 +81,7 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 if [ -z "$bin" ] && [ -x "$here/build/examples/ferrule-pingpong" ]; then
 	bin=$here/build/examples
 fi
-[ -n "$tests" ] || tests=$here/build/tests
+[ -n "$tests" ] || tests=$here/build/tests/unit
 [ -z "$bin" ] || PATH=$bin:$PATH
 for program in ferrule-info ferrule-pingpong ferrule-bench; do
 	if ! command -v "$program" >/dev/null; then
@@ -282,14 +282,15 @@ describe_host() {
 api_tests() {
 	local test some=
 
-	for test in "$tests"/test_api "$tests"/test_api_*; do
-		case ${test##*/test_} in
-		api_endpoint | api_ethernet | api_links | *[!a-z_]*) continue ;;
+	for test in $("$tests/test_api" -l 2>/dev/null || true); do
+		case $test in
+		api_endpoint | api_ethernet | api_links) continue ;;
+		api*) ;;
+		*) continue ;;
 		esac
-		[ -x "$test" ] || continue
 		some=1
 		report env FRL_CONTROL=off FRL_TUNER_CACHE= FRL_TUNER_COSTS=default \
-			FRL_TEST_PORT="$port" "$test"
+			FRL_TEST_PORT="$port" "$tests/test_api" "$test"
 	done
 	[ "$some" ] || printf 'There are none in %s: build Ferrule, or give --tests.\n' "$tests"
 }

@@ -16,12 +16,10 @@
 build=${FRL_BUILD:-$here/../../build}
 tests=$build/tests
 programs=("$tests/interop/rxe-peer" "$tests/interop/ferrule-peer" "$tests/cm-peer"
-	"$build/daemon/ferruled" "$tests/nccl/nccl-harness" "$build/libnccl-net-ferrule.so")
+	"$tests/unit/test_api" "$tests/nccl/nccl-harness"
+	"$build/daemon/ferruled" "$build/libnccl-net-ferrule.so")
 for name in info pingpong allreduce bench; do
 	programs+=("$build/examples/ferrule-$name")
-done
-for name in api api_connect api_datagrams api_events api_gone api_memory api_verbs; do
-	programs+=("$tests/test_$name")
 done
 
 need_namespaces

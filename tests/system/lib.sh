@@ -245,14 +245,14 @@ on_hosts() {
 # payload_in_buffers PORT PORT: payload that stays in packet buffers: the rows of a unit test,
 # between two ports of one process in $a, at the ends e1 and e2 of another veth pair.
 payload_in_buffers() {
-	local rows=$bin/../tests/test_api_fragments link
+	local rows=$bin/../tests/unit/test_api link
 	[ -x "$rows" ] || return 0
 	ip link add e1 netns "$a" type veth peer name e2 netns "$a"
 	for link in e1 e2; do
 		ip -n "$a" link set "$link" mtu 9000 up
 	done
-	FRL_TEST_ENDS="$1 $2" FRL_CONTROL=off timeout -k 5 60 ip netns exec "$a" "$rows" \
-		>"$temp/fragments.out" 2>&1 && return
+	FRL_TEST_ENDS="$1 $2" FRL_CONTROL=off timeout -k 5 60 \
+		ip netns exec "$a" "$rows" api_fragments >"$temp/fragments.out" 2>&1 && return
 	fail "payload in packet buffers"
 	show "$temp/fragments.out"
 }

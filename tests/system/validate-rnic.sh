@@ -65,6 +65,7 @@ JSON
 END
 cat >"$temp/tests/test_api" <<'END'
 #!/bin/sh
+[ "$1" != -l ] || exec echo api
 echo "on $FRL_TEST_PORT"
 END
 chmod +x "$temp/tests/test_api"

@@ -17,6 +17,8 @@
 
 #include <ferrule/ferrule.h>
 
+#include "tests/unit/program.h"
+
 enum {
 	DEPTH = 16,
 	MEMORY = 65536,
@@ -102,18 +104,11 @@ static inline int soon_ms(void)
 	return test_port() ? PATIENCE_MS : 0;
 }
 
-/* Runs a suite and frees it; what main() returns. */
+/* Runs a suite and frees it. Returns an exit status. */
 static inline int run_rows(Suite *suite)
 {
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
 	/* EAL starts once a process. Hardware needs none, and a row may hang in the kernel. */
-	srunner_set_fork_status(runner, test_port() ? CK_FORK : CK_NOFORK);
-	srunner_run_all(runner, test_port() ? CK_VERBOSE : CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return test_port() ? run_suite_forked(suite) : run_suite_unforked(suite);
 }
 
 /* Fails as it should, with a sentence that has `word` in it. */

@@ -101,18 +101,10 @@ static inline void wait_ended(struct frl_conn *conn, int rc, const char *word)
 /* Runs the suite, which is of one case. */
 static inline int run(Suite *suite, TCase *tcase)
 {
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
 	stub_prepare();
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }
 
 #endif

@@ -6,10 +6,8 @@
 #include <time.h>
 
 #include "tests/unit/cuda_fixture.h"
+#include "tests/unit/program.h"
 
-enum { SKIPPED = 77 };
-
-struct driver cu;
 const struct fake_cuda *cuda_fake;
 cu_context cuda_context;
 
@@ -41,28 +39,20 @@ void cuda_teardown(void)
 
 static int run(Suite *suite, bool wants_double)
 {
-	SRunner *runner = srunner_create(suite);
 	const char *lacks;
-	int failed;
 
 	if (!driver_load(&cu, &lacks)) {
 		printf("skipped: libcuda.so.1 %s %s\n", lacks ? "lacks" : "cannot be loaded",
 			lacks ? lacks : "here");
-		srunner_free(runner);
-		return SKIPPED;
+		return TEST_SKIPPED;
 	}
 	cuda_fake = fake_cuda_find();
 	if (wants_double && !cuda_fake) {
 		printf("skipped: this libcuda.so.1 is not the double\n");
-		srunner_free(runner);
-		return SKIPPED;
+		return TEST_SKIPPED;
 	}
 	printf("running on %s\n", cuda_fake ? "the double of CUDA's driver" : "a GPU");
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }
 
 int cuda_main(Suite *suite)

@@ -8,12 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "tests/fake_libcuda/driver.h"
 #include "tests/fake_libcuda/fake_libcuda.h"
+#include "tests/unit/cuda_driver.h"
 
 enum { CUDA_FIXTURE_PAGE = 4096 };
 
-extern struct driver cu;
 extern const struct fake_cuda *cuda_fake; /* NULL: this is a GPU */
 extern cu_context cuda_context;           /* the primary one of device 0 */
 

@@ -10,7 +10,6 @@
 #include "lib/base/error.h"
 
 const struct fake_cuda *fake;
-struct driver cu;
 uint8_t *memory;
 
 bool gpu_is_fake(void)

@@ -7,13 +7,12 @@
 #include <stdint.h>
 
 #include "gpudirect/gpu.h"
-#include "tests/fake_libcuda/driver.h"
 #include "tests/fake_libcuda/fake_libcuda.h"
+#include "tests/unit/cuda_driver.h"
 
 enum { PAGE = 4096, PAGES = 64, MIB = 1 << 20 };
 
 extern const struct fake_cuda *fake;
-extern struct driver cu;
 extern uint8_t *memory; /* PAGES pages of the processor's */
 
 /* False, and why: the library that is found is not the double. */

@@ -39,8 +39,8 @@ START_TEST(mode_is_wanted)
 	char command[160];
 	int status;
 
-	snprintf(command, sizeof(command), "%s exec /proc/%d/exe --mode", wanted[_i].environment,
-		(int)getpid());
+	snprintf(command, sizeof(command), "%s exec /proc/%d/exe gpu_launch --mode",
+		wanted[_i].environment, (int)getpid());
 	status = system(command); /* NOLINT: the command is all ours */
 	ck_assert(WIFEXITED(status));
 	ck_assert_int_eq(WEXITSTATUS(status), wanted[_i].mode);

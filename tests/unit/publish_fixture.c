@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct fake_daemon fake;
+struct fake_daemon daemon_fake;
 
 void answer_open(uint64_t seq, const Ctl__Lease *lease)
 {
@@ -23,12 +23,12 @@ void answer_open(uint64_t seq, const Ctl__Lease *lease)
 	opened.lease = &none;
 	envelope.body_case = CTL__ENVELOPE__BODY_PORT_OPENED;
 	envelope.port_opened = &opened;
-	fake_write(&fake, &envelope);
+	fake_write(&daemon_fake, &envelope);
 }
 
 void read_open(struct known *known)
 {
-	Ctl__Envelope *envelope = fake_expect(&fake, CTL__ENVELOPE__BODY_OPEN_PORT);
+	Ctl__Envelope *envelope = fake_expect(&daemon_fake, CTL__ENVELOPE__BODY_OPEN_PORT);
 	const Ctl__OpenPort *open = envelope->open_port;
 
 	*known = (struct known){ .number = open->port, .open_seq = envelope->seq };
@@ -42,7 +42,7 @@ void read_open(struct known *known)
 
 void read_description(struct known *known)
 {
-	Ctl__Envelope *envelope = fake_expect(&fake, CTL__ENVELOPE__BODY_DESCRIBE_PORT);
+	Ctl__Envelope *envelope = fake_expect(&daemon_fake, CTL__ENVELOPE__BODY_DESCRIBE_PORT);
 	const Ctl__DescribePort *port = envelope->describe_port;
 	const char *why;
 
@@ -53,12 +53,12 @@ void read_description(struct known *known)
 	known->path_mtu = port->path_mtu;
 	ck_assert_uint_eq(port->mac.len, 6);
 	ctl__envelope__free_unpacked(envelope, NULL);
-	ck_assert_int_ge(fake.passed_fd, 0);
-	known->page = page_map(fake.passed_fd, &known->slots, &known->size, &why);
+	ck_assert_int_ge(daemon_fake.passed_fd, 0);
+	known->page = page_map(daemon_fake.passed_fd, &known->slots, &known->size, &why);
 	ck_assert_msg(known->page != NULL, "%s", why);
 	ck_assert_uint_eq(known->slots, PAGE_SLOTS);
-	close(fake.passed_fd);
-	fake.passed_fd = -1;
+	close(daemon_fake.passed_fd);
+	daemon_fake.passed_fd = -1;
 }
 
 void forget(struct known *known)
@@ -77,7 +77,7 @@ void read_port(struct known *known)
 
 void read_close(struct known *known)
 {
-	Ctl__Envelope *envelope = fake_expect(&fake, CTL__ENVELOPE__BODY_CLOSE_PORT);
+	Ctl__Envelope *envelope = fake_expect(&daemon_fake, CTL__ENVELOPE__BODY_CLOSE_PORT);
 
 	ck_assert_uint_eq(envelope->close_port->port, known->number);
 	ctl__envelope__free_unpacked(envelope, NULL);
@@ -93,8 +93,8 @@ void publish_now(void)
 	envelope.seq = 4711;
 	envelope.body_case = CTL__ENVELOPE__BODY_PUBLISH;
 	envelope.publish = &publish;
-	fake_write(&fake, &envelope);
-	answer = fake_expect(&fake, CTL__ENVELOPE__BODY_DONE);
+	fake_write(&daemon_fake, &envelope);
+	answer = fake_expect(&daemon_fake, CTL__ENVELOPE__BODY_DONE);
 	ck_assert_uint_eq(answer->seq, 4711);
 	ctl__envelope__free_unpacked(answer, NULL);
 }
@@ -129,12 +129,12 @@ uint64_t counter(const struct known *known, const char *name)
 	ck_abort_msg("no counter %s", name);
 	return 0;
 }
-void setup(void)
+void publish_setup(void)
 {
-	fake_listen(&fake);
+	fake_listen(&daemon_fake);
 }
 
-void teardown(void)
+void publish_teardown(void)
 {
-	fake_close(&fake);
+	fake_close(&daemon_fake);
 }

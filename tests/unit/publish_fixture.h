@@ -10,7 +10,7 @@
 #include "lib/control/page.h"
 #include "tests/unit/fake_daemon.h"
 
-extern struct fake_daemon fake;
+extern struct fake_daemon daemon_fake;
 
 /* A port as the daemon knows it. */
 struct known {
@@ -38,7 +38,7 @@ void publish_now(void);
 bool find_qp(const struct known *known, uint32_t qpn, struct page_qp *ret);
 unsigned count_qps(const struct known *known);
 uint64_t counter(const struct known *known, const char *name);
-void setup(void);
-void teardown(void);
+void publish_setup(void);
+void publish_teardown(void);
 
 #endif

@@ -555,14 +555,3 @@ void check_invariants(const struct fixture *f)
 	if (f->qp.state == FRL_QPS_ERR)
 		ck_assert_uint_eq(q->head, q->tail);
 }
-
-int run_suite(Suite *suite)
-{
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed;
-}

@@ -158,7 +158,4 @@ void fixture_place(struct fixture *f);
 /* What always holds. */
 void check_invariants(const struct fixture *f);
 
-/* Runs the cases; the number of failures. */
-int run_suite(Suite *suite);
-
 #endif

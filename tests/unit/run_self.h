@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Runs this test program once more, by exec(): for what a process does once only, such as reading
- * the environment or loading a library. main() looks for the argument. */
+/* Runs this test file once more, by exec(): for what a process does once only, such as reading the
+ * environment or loading a library. TEST_MAIN() looks for the argument. */
 #ifndef FERRULE_TESTS_RUN_SELF_H
 #define FERRULE_TESTS_RUN_SELF_H
 
@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/unit/program.h"
 
 /* With `variable` set to `value` (NULL: not set); its standard output goes to `text`. Returns its
  * exit status, or -1. */
@@ -34,7 +36,7 @@ static inline int run_self(
 			setenv(variable, value, 1);
 		else
 			unsetenv(variable);
-		execl("/proc/self/exe", "test", argument, (char *)NULL);
+		test_exec(argument);
 		_exit(127);
 	}
 	close(pipe_fds[1]);

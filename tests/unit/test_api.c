@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: arguments, objects, and what two connected ends do. */
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 static const struct {
 	const char *port, *ip, *gateway;
@@ -440,13 +441,12 @@ START_TEST(failure)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api)
 {
 	Suite *suite = suite_create("api");
 	TCase *tcase = tcase_create("api");
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, bad_config, 0, sizeof(configs) / sizeof(configs[0]));
 	tcase_add_test(tcase, busy);
 	tcase_add_test(tcase, arguments);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 START_TEST(wait_times_out)
 {
@@ -489,13 +490,12 @@ START_TEST(stats_walk)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_connect)
 {
 	Suite *suite = suite_create("api_connect");
 	TCase *tcase = tcase_create("api_connect");
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, wait_times_out);
 	tcase_add_loop_test(tcase, bad_modify, 0, 2);
 	tcase_add_test(tcase, connect_fails);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: address handles, datagrams, QP1 and multicast groups. */
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	QKEY = 0x11223344,
@@ -425,13 +426,12 @@ START_TEST(bad_headers)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_datagrams)
 {
 	Suite *suite = suite_create("api_datagrams");
 	TCase *tcase = tcase_create("api_datagrams");
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, over_a_link, 0, 2);
 	tcase_add_loop_test(tcase, within_one_device, 0, 2);
 	tcase_add_test(tcase, bad_handles);

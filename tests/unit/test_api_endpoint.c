@@ -7,6 +7,7 @@
 
 #include "lib/api/endpoint.h"
 #include "lib/soft/soft.h"
+#include "tests/unit/program.h"
 
 /* The addresses of two ends, and the pair that both are to find; -1: none. */
 static const struct {
@@ -144,20 +145,15 @@ START_TEST(addresses)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_endpoint)
 {
 	Suite *suite = suite_create("api_endpoint");
 	TCase *tcase = tcase_create("api_endpoint");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, choices, 0, 2 * sizeof(pairs) / sizeof(pairs[0]));
 	tcase_add_loop_test(tcase, agreement, 0, 2);
 	tcase_add_test(tcase, damaged);
 	tcase_add_test(tcase, addresses);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 #include "lib/soft/soft.h"
 
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	QKEY = 5,
@@ -262,25 +263,17 @@ START_TEST(datagram_on_a_vlan)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_ethernet)
 {
 	Suite *suite = suite_create("api_ethernet");
 	TCase *tcase = tcase_create("api_ethernet");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, addresses);
 	tcase_add_test(tcase, connecting);
 	tcase_add_test(tcase, connecting_on_a_vlan);
 	tcase_add_test(tcase, silence);
 	tcase_add_test(tcase, overtaken);
 	tcase_add_test(tcase, datagram_on_a_vlan);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

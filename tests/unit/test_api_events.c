@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: completion channels and asynchronous events. */
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -559,13 +560,12 @@ START_TEST(names)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_events)
 {
 	Suite *suite = suite_create("api_events");
 	TCase *tcase = tcase_create("api_events");
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, notify);
 	tcase_add_test(tcase, errors_are_solicited);
 	tcase_add_test(tcase, events_go_with_their_queue);

@@ -8,6 +8,7 @@
 #include "lib/wire/packet.h"
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/raw_fixture.h"
 
 enum {
@@ -339,14 +340,13 @@ START_TEST(gpu_without_kernels)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_far)
 {
 	Suite *suite = suite_create("api_far");
 	TCase *cases = tcase_create("far");
 
 	if (!gpu_is_fake())
 		return EXIT_FAILURE;
-	tcase_set_timeout(cases, 60);
 	tcase_add_loop_test(cases, moves, 0, sizeof(pairs) / sizeof(pairs[0]));
 	tcase_add_loop_test(cases, short_ends, 0, 3);
 	tcase_add_test(cases, closed_with_frames);

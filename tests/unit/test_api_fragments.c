@@ -7,6 +7,7 @@
 #include "lib/soft/soft.h"
 
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	FRAMES = 64,
@@ -330,12 +331,11 @@ START_TEST(none)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_fragments)
 {
 	Suite *suite = suite_create("api_fragments");
 	TCase *tests = tcase_create("tests");
 
-	tcase_set_timeout(tests, 60);
 	tcase_add_loop_test(tests, message, 0, 2);
 	tcase_add_loop_test(tests, pipeline, 0, 2);
 	tcase_add_loop_test(tests, refused_write, 0, 2);

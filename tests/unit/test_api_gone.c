@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Peers and queue pairs that go away: nobody waits for ever, and nothing is used up. */
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 static void post_one(struct end *end, uint32_t length)
 {
@@ -105,12 +106,11 @@ START_TEST(odd_addresses)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_gone)
 {
 	Suite *suite = suite_create("api_gone");
 	TCase *tcase = tcase_create("api_gone");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, send_to_a_destroyed_queue_pair, 0, 2);
 	tcase_add_loop_test(tcase, send_to_a_failed_queue_pair, 0, 2);
 	tcase_add_test(tcase, many_peers);

@@ -4,6 +4,7 @@
 #include "lib/base/clock.h"
 #include "lib/soft/soft.h"
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	LINKS = 31, /* of a process */
@@ -301,25 +302,17 @@ START_TEST(silent_link)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_links)
 {
 	Suite *suite = suite_create("api_links");
 	TCase *tcase = tcase_create("api_links");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, one_after_the_other);
 	tcase_add_test(tcase, peer_keeps_it);
 	tcase_add_test(tcase, all_in_use);
 	tcase_add_loop_test(tcase, kept_link, 0, 2);
 	tcase_add_loop_test(tcase, parted_link, 0, 2);
 	tcase_add_test(tcase, silent_link);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 enum { ROUNDS = 5000, PAGE = 4096 };
 
@@ -348,13 +349,12 @@ START_TEST(windows_while_reregistering)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_memory)
 {
 	Suite *suite = suite_create("api_memory");
 	TCase *tcase = tcase_create("api_memory");
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, window, 0, 2);
 	tcase_add_loop_test(tcase, window_of_a_destroyed_queue_pair, 0, 2);
 	tcase_add_loop_test(tcase, iova, 0, 2);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Path MTUs of the local fabric, which are longer than those of networks. */
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 enum { LOCAL = 16384, NETWORK = 4096, LENGTH = 2 * LOCAL + 5, THERE = MEMORY - LENGTH };
 
@@ -186,7 +187,7 @@ START_TEST(by_hand)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_mtu)
 {
 	Suite *suite = suite_create("api_mtu");
 	TCase *tcase = tcase_create("api_mtu");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is done with the call, and need not be asked for by another one. */
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	SIZE = 8,
@@ -216,13 +217,12 @@ START_TEST(unsignaled_messages)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_prompt)
 {
 	Suite *suite = suite_create("api_prompt");
 	TCase *tcase = tcase_create("api_prompt");
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, message_and_answer);
 	tcase_add_test(tcase, never_empty_queue);
 	tcase_add_test(tcase, rare_completions);

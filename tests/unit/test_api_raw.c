@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface over ports of raw packets, on a libibverbs in memory, and with a double of
  * CUDA's driver: nothing here says anything about NICs or GPUs. */
+#include "tests/unit/program.h"
 #include "tests/unit/raw_fixture.h"
 
 #include <stdio.h>
@@ -461,14 +462,13 @@ START_TEST(refuses_several_interfaces)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_raw)
 {
 	Suite *suite = suite_create("api_raw");
 	TCase *cases = tcase_create("raw");
 
 	if (!gpu_is_fake())
 		return 77;
-	tcase_set_timeout(cases, 60);
 	tcase_add_loop_test(cases, moves, 0, sizeof(pairs) / sizeof(pairs[0]));
 	tcase_add_test(cases, recovers);
 	tcase_add_test(cases, waits_for_nic);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: what connected queue pairs can do beyond SEND and WRITE. */
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 
 #include <stdbool.h>
 
@@ -500,13 +501,12 @@ START_TEST(query_queue_pair)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(api_verbs)
 {
 	Suite *suite = suite_create("api_verbs");
 	TCase *tcase = tcase_create("api_verbs");
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, read_and_atomics, 0, 2);
 	tcase_add_test(tcase, many_reads);
 	tcase_add_loop_test(tcase, loopback, 0, 2);

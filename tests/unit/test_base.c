@@ -14,6 +14,7 @@
 #include "lib/base/list.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
+#include "tests/unit/program.h"
 
 enum {
 	NODES = 5,
@@ -309,15 +310,12 @@ START_TEST(backoff_long)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(base)
 {
 	Suite *suite = suite_create("base");
 	TCase *tcase = tcase_create("base");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, list);
 	tcase_add_test(tcase, known_values);
 	tcase_add_test(tcase, same_seed);
@@ -328,8 +326,5 @@ int main(void)
 	tcase_add_test(tcase, guard_pollers_stand_back);
 	tcase_add_test(tcase, backoff_phases);
 	tcase_add_test(tcase, backoff_long);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -12,6 +12,7 @@
 #include "examples/bench_layout.h"
 #include "examples/bench_number.h"
 #include "examples/bench_values.h"
+#include "tests/unit/program.h"
 
 #define ROWS(table) (sizeof(table) / sizeof((table)[0]))
 
@@ -415,15 +416,12 @@ START_TEST(what_combines)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(bench)
 {
 	Suite *suite = suite_create("bench");
 	TCase *tcase = tcase_create("bench");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, all_short_numbers, 0, 4);
 	tcase_add_test(tcase, as_the_wire_has_them);
 	tcase_add_test(tcase, long_numbers);
@@ -436,8 +434,5 @@ int main(void)
 	tcase_add_loop_test(tcase, layouts_fit, 0, BENCH_OPS);
 	tcase_add_loop_test(tcase, as_nccl_tests_define_them, 0, ROWS(definitions));
 	tcase_add_test(tcase, what_combines);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

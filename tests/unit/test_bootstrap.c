@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include "tests/unit/bootstrap_fixture.h"
+#include "tests/unit/program.h"
 
 enum { RANKS = 5, ROUNDS = 20 };
 
@@ -331,17 +332,15 @@ START_TEST(an_allgather_outlives_its_daemon)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(bootstrap)
 {
 	Suite *suite = suite_create("bootstrap");
 	TCase *tcase = tcase_create("bootstrap");
-	SRunner *runner = srunner_create(suite);
 	int failures;
 
 	if (!make_folder())
 		return EXIT_FAILURE;
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_test(tcase, allgather_between_threads);
 	tcase_add_test(tcase, mail_between_processes);
@@ -353,9 +352,7 @@ int main(void)
 	tcase_add_test(tcase, the_end_of_the_daemon_is_noticed);
 	tcase_add_loop_test(tcase, a_group_outlives_its_daemon, 0, 2);
 	tcase_add_test(tcase, an_allgather_outlives_its_daemon);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failures = run_suite(suite);
 	remove_folder();
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failures;
 }

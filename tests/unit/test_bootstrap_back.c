@@ -13,6 +13,7 @@
 #include <ferrule/connect.h>
 
 #include "tests/unit/fake_daemon.h"
+#include "tests/unit/program.h"
 
 enum { RANKS = 2, LARGE = 1024 * 1024, GROUP = 77, QUIET_MS = 50 };
 
@@ -379,26 +380,22 @@ START_TEST(a_daemon_that_does_not_come_back)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(bootstrap_back)
 {
 	Suite *suite = suite_create("bootstrap_back");
 	TCase *tcase = tcase_create("bootstrap_back");
-	SRunner *runner = srunner_create(suite);
 	int failures;
 
 	fake_folder();
 	setenv("FRL_CONTROL_LOST_S", "2", 1);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 30);
 	tcase_add_loop_test(tcase, in_the_middle_of_an_allgather, 0, 2);
 	tcase_add_loop_test(tcase, nothing_is_given_before_all_are_back, 0, 2);
 	tcase_add_loop_test(tcase, while_it_waits_for_its_turn, 0, 2);
 	tcase_add_loop_test(tcase, others_that_do_not_come_back, 0, 2);
 	tcase_add_loop_test(tcase, who_leaves_waits_for_the_others, 0, 2);
 	tcase_add_loop_test(tcase, a_daemon_that_does_not_come_back, 0, 2);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failures = run_suite(suite);
 	fake_remove_folder();
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failures;
 }

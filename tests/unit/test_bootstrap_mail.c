@@ -13,6 +13,7 @@
 
 #include "lib/control/client.h"
 #include "tests/unit/fake_daemon.h"
+#include "tests/unit/program.h"
 
 enum {
 	RANK = 1,
@@ -461,16 +462,14 @@ START_TEST(gives_up_and_says_why)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(bootstrap_mail)
 {
 	Suite *suite = suite_create("bootstrap_mail");
 	TCase *tcase = tcase_create("bootstrap_mail");
-	SRunner *runner = srunner_create(suite);
 	int failures;
 
 	fake_folder();
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, posts);
 	tcase_add_test(tcase, receives_and_answers);
 	tcase_add_test(tcase, keeps_what_nobody_receives);
@@ -481,9 +480,7 @@ int main(void)
 	tcase_add_test(tcase, nothing_for_the_dead);
 	tcase_add_test(tcase, mail_of_a_daemon_that_went_away);
 	tcase_add_test(tcase, gives_up_and_says_why);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failures = run_suite(suite);
 	fake_remove_folder();
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failures;
 }

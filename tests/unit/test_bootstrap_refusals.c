@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/unit/bootstrap_fixture.h"
+#include "tests/unit/program.h"
 
 START_TEST(refusals)
 {
@@ -117,17 +118,15 @@ START_TEST(ranks_that_differ)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(bootstrap_refusals)
 {
 	Suite *suite = suite_create("bootstrap_refusals");
 	TCase *tcase = tcase_create("bootstrap_refusals");
-	SRunner *runner = srunner_create(suite);
 	int failures;
 
 	if (!make_folder())
 		return EXIT_FAILURE;
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_test(tcase, refusals);
 	tcase_add_test(tcase, no_daemon);
@@ -135,9 +134,7 @@ int main(void)
 	tcase_add_test(tcase, a_daemon_that_hangs);
 	tcase_add_test(tcase, no_timeout);
 	tcase_add_test(tcase, ranks_that_differ);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failures = run_suite(suite);
 	remove_folder();
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failures;
 }

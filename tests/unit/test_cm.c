@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connection management: connections that are asked for, answered, refused, late and ended. */
 #include "tests/unit/cm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { MANY = 300 };
 
@@ -466,7 +467,7 @@ START_TEST(closed_listener)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(cm)
 {
 	Suite *suite = suite_create("cm");
 	TCase *tcase = tcase_create("cm");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connection management with a daemon that goes away, and with one that says what it should not. */
 #include "tests/unit/cm_fixture.h"
+#include "tests/unit/program.h"
 
 /* ---- the daemon goes away */
 
@@ -339,7 +340,7 @@ START_TEST(ended)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(cm_faults)
 {
 	Suite *suite = suite_create("cm_faults");
 	TCase *tcase = tcase_create("cm_faults");

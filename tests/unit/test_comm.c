@@ -9,6 +9,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { CANARY = 0x5a5a5a5a, MARGIN = 16, MANY = 40 };
 
@@ -439,12 +440,10 @@ START_TEST(lost_mail)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm)
 {
 	Suite *suite = suite_create("comm");
 	TCase *tcase = tcase_create("comm");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	/* The most are the slowest, and no code that fewer do not run. */
 	tcase_add_loop_test(tcase, every_operation, JOB_SHARE > 1 ? 3 : 1, JOB_SHARE > 1 ? 4 : 6);
@@ -459,11 +458,5 @@ int main(void)
 	tcase_add_loop_test(tcase, split_and_duplicate, 1, 6);
 	tcase_add_test(tcase, lost_mail);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { OPERATIONS = 3, SOME = 5, MUCH = 4096, HANGS_MS = 20000, VAIN_MS = 200 };
 
@@ -196,12 +197,10 @@ START_TEST(who_waits_in_vain_says_for_what)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_empty)
 {
 	Suite *suite = suite_create("comm_empty");
 	TCase *tcase = tcase_create("comm_empty");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, some_have_no_elements, 0, (int)(sizeof(rows) / sizeof(rows[0])));
 	tcase_add_loop_test(tcase, all_have_no_elements, 1, 4);
@@ -209,11 +208,5 @@ int main(void)
 		tcase, to_itself_of_no_elements, 0, (int)(sizeof(owns) / sizeof(owns[0])));
 	tcase_add_test(tcase, who_waits_in_vain_says_for_what);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

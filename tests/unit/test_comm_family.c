@@ -11,6 +11,7 @@
 #include "collectives/communicator.h"
 #include "lib/base/clock.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { LONG = 20000, ROUNDS = 30, THREADS = 3, MANY = 40, HANGS_MS = 15000 };
 
@@ -185,23 +186,15 @@ START_TEST(idle_runs_are_few)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_family)
 {
 	Suite *suite = suite_create("comm_family");
 	TCase *tcase = tcase_create("comm_family");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, threads_of_a_rank, 0, 2);
 	tcase_add_test(tcase, one_fails_beside_others);
 	tcase_add_test(tcase, any_order);
 	tcase_add_test(tcase, idle_runs_are_few);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

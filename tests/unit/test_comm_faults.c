@@ -11,6 +11,7 @@
 #include "collectives/communicator.h"
 #include "lib/base/clock.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { LONG = 300000, SOON_MS = 5000, LATE_MS = 200 };
 
@@ -409,12 +410,10 @@ START_TEST(requests_left_behind)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_faults)
 {
 	Suite *suite = suite_create("comm_faults");
 	TCase *tcase = tcase_create("comm_faults");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_test(tcase, bad_arguments);
 	tcase_add_loop_test(tcase, different_operations, 0,
@@ -429,11 +428,5 @@ int main(void)
 	tcase_add_loop_test(tcase, a_rank_aborts_and_leaves, 0, 3);
 	tcase_add_test(tcase, requests_left_behind);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -14,6 +14,7 @@
 #include "gpudirect/queue.h"
 #include "tests/unit/comm_gpu_fixture.h"
 #include "tests/unit/comm_gpu_passed.h"
+#include "tests/unit/program.h"
 #include "tests/unit/run_self.h"
 
 enum { SEGMENTS = JOB_SHARE > 1 ? 35001 : 70001, MANY = 40 };
@@ -528,11 +529,10 @@ static void add_all(TCase *tcase)
 }
 
 /* With an argument: staged. */
-int main(int argc, char **argv)
+TEST_MAIN(comm_gpu)
 {
 	Suite *suite = suite_create(argc > 1 ? "comm_gpu staged" : "comm_gpu");
 	TCase *tcase = tcase_create("comm_gpu");
-	SRunner *runner = srunner_create(suite);
 	int failed = argc > 1 || passes_staged() ? 0 : 1;
 
 	/* Too old for kernels. */
@@ -545,12 +545,7 @@ int main(int argc, char **argv)
 	else
 		add_all(tcase);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 120);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed += srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed += run_suite_unforked(suite);
 	failed += !test_gpu_close();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

@@ -14,6 +14,7 @@
 #include "collectives/communicator.h"
 #include "collectives/compute.h"
 #include "tests/unit/comm_gpu_fixture.h"
+#include "tests/unit/program.h"
 
 enum { SHORT = 100, LONG = 40000, TIMEOUT_MS = 20000, PATIENCE = 100 };
 /* What is left behind by each of them the address sanitizer is to see as well. */
@@ -370,12 +371,10 @@ START_TEST(destroyed)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_gpu_faults)
 {
 	Suite *suite = suite_create("comm_gpu_faults");
 	TCase *tcase = tcase_create("comm_gpu_faults");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	setenv("FAKE_CUDA_DEVICES", "2", 1);
 	if (!test_gpu_open())
@@ -393,11 +392,5 @@ int main(void)
 	tcase_add_test(tcase, left_alone);
 	tcase_add_loop_test(tcase, destroyed, 0, 8);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 120);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -12,6 +12,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/unit/comm_gpu_fixture.h"
+#include "tests/unit/program.h"
 
 enum { SHORT = 50, LONG = 30000, PATIENCE = 200 };
 
@@ -563,11 +564,10 @@ START_TEST(nowhere)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_gpu_stream)
 {
 	Suite *suite = suite_create("comm_gpu_stream");
 	TCase *tcase = tcase_create("comm_gpu_stream");
-	SRunner *runner = srunner_create(suite);
 	int failed;
 
 	if (!test_gpu_open())
@@ -585,12 +585,7 @@ int main(void)
 	tcase_add_test(tcase, too_late);
 	tcase_add_test(tcase, nowhere);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite_unforked(suite);
 	failed += !test_gpu_close();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

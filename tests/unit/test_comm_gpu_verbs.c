@@ -15,6 +15,7 @@
 #include "gpudirect/queue.h"
 #include "tests/unit/comm_gpu_fixture.h"
 #include "tests/unit/comm_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 enum { LONG = 300000 / JOB_SHARE, BYTES = LONG * sizeof(int32_t), MANY = 12, TIMEOUT_MS = 20000 };
 
@@ -366,11 +367,10 @@ START_TEST(no_memory)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_gpu_verbs)
 {
 	Suite *suite = suite_create("comm_gpu_verbs");
 	TCase *tcase = tcase_create("comm_gpu_verbs");
-	SRunner *runner = srunner_create(suite);
 	int failed;
 
 	if (!test_gpu_open())
@@ -389,12 +389,7 @@ int main(void)
 	tcase_add_loop_test(tcase, aborted, 0, 8);
 	tcase_add_test(tcase, no_memory);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 120);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite_unforked(suite);
 	failed += !test_gpu_close();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

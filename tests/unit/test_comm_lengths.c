@@ -10,6 +10,7 @@
 
 #include "lib/base/clock.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	LITTLE = 25, /* int32: 100 bytes */
@@ -247,12 +248,10 @@ START_TEST(many_that_fit)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_lengths)
 {
 	Suite *suite = suite_create("comm_lengths");
 	TCase *tcase = tcase_create("comm_lengths");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(
 		tcase, pairs_of_different_lengths, 0, (int)(sizeof(pairs) / sizeof(pairs[0])));
@@ -261,11 +260,5 @@ int main(void)
 	tcase_add_loop_test(tcase, found_by_the_receiver_alone, 0, 2);
 	tcase_add_test(tcase, many_that_fit);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -12,6 +12,7 @@
 #include "collectives/communicator.h"
 #include "lib/base/clock.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 /* ---- a board alone */
 
@@ -466,12 +467,10 @@ START_TEST(hosts_are_numbered)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_mail)
 {
 	Suite *suite = suite_create("comm_mail");
 	TCase *tcase = tcase_create("comm_mail");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_test(tcase, a_failure_is_never_lost);
 	tcase_add_test(tcase, every_type_arrives);
@@ -485,11 +484,5 @@ int main(void)
 	tcase_add_test(tcase, many_to_itself);
 	tcase_add_loop_test(tcase, hosts_are_numbered, 0, 3);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

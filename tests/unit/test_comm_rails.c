@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { LONG = 2000000 / JOB_SHARE, WRAPPING = 1000000, ROUNDS = 6, FLAPS = 16 };
 
@@ -406,12 +407,10 @@ START_TEST(nothing_is_posted_to_what_broke)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_rails)
 {
 	Suite *suite = suite_create("comm_rails");
 	TCase *tcase = tcase_create("comm_rails");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, striped, 22, 25);
 	tcase_add_loop_test(tcase, striped, 32, 34);
@@ -423,11 +422,5 @@ int main(void)
 	tcase_add_test(tcase, numbers_wrap);
 	tcase_add_test(tcase, nothing_is_posted_to_what_broke);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -12,6 +12,7 @@
 
 #include "collectives/shm_internal.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	SHORT = 100,
@@ -563,12 +564,10 @@ START_TEST(parts)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_shm)
 {
 	Suite *suite = suite_create("comm_shm");
 	TCase *tcase = tcase_create("comm_shm");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, mixtures, 2, JOB_SHARE > 1 ? 4 : 5);
 	tcase_add_test(tcase, scaled);
@@ -581,11 +580,5 @@ int main(void)
 	tcase_add_loop_test(tcase, who_is_late, 0, 2);
 	tcase_add_test(tcase, parts);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

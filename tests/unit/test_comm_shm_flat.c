@@ -14,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/reduce/past_cache.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	LONGEST = 64 << 10, /* bytes; more than two ranks do no more than that so */
@@ -574,12 +575,10 @@ START_TEST(overwritten)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_shm_flat)
 {
 	Suite *suite = suite_create("comm_shm_flat");
 	TCase *tcase = tcase_create("comm_shm_flat");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, bits, 2, 5);
 	tcase_add_loop_test(tcase, all_or_none, 2, 5);
@@ -593,11 +592,5 @@ int main(void)
 	tcase_add_loop_test(tcase, unread, 0, 4);
 	tcase_add_loop_test(tcase, overwritten, 0, 2);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -11,6 +11,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { LONG = 400000 / JOB_SHARE, AT_ONCE = 3, TESTS = 40 };
 
@@ -340,12 +341,10 @@ START_TEST(ring)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_staging)
 {
 	Suite *suite = suite_create("comm_staging");
 	TCase *tcase = tcase_create("comm_staging");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, exact, 0, 6);
 	tcase_add_loop_test(tcase, one_of_two, 0, 3);
@@ -356,11 +355,5 @@ int main(void)
 	tcase_add_test(tcase, no_memory);
 	tcase_add_test(tcase, ring);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -17,6 +17,7 @@
 #include "collectives/communicator.h"
 #include "lib/base/unmap_watch.h"
 #include "tests/unit/comm_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	COUNT = 300000,
@@ -389,12 +390,10 @@ START_TEST(faults)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_verbs)
 {
 	Suite *suite = suite_create("comm_verbs");
 	TCase *tcase = tcase_create("comm_verbs");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tcase, find_out, NULL);
 	tcase_add_loop_test(tcase, registered_once, 0, 4);
@@ -406,11 +405,5 @@ int main(void)
 	tcase_add_loop_test(tcase, few_inline, 0, 6);
 	tcase_add_loop_test(tcase, faults, 0, 4);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* The libibverbs in memory is one for the process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -10,6 +10,7 @@
 #include "collectives/communicator.h"
 #include "collectives/measure.h"
 #include "tests/unit/comm_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 static char folder[] = "/tmp/ferrule-costs-XXXXXX";
 
@@ -92,11 +93,10 @@ static void remove_folder(void)
 	rmdir(folder);
 }
 
-int main(void)
+TEST_MAIN(comm_verbs_costs)
 {
 	Suite *suite = suite_create("comm_verbs_costs");
 	TCase *tcase = tcase_create("comm_verbs_costs");
-	SRunner *runner = srunner_create(suite);
 	int failed;
 
 	if (!mkdtemp(folder))
@@ -105,12 +105,7 @@ int main(void)
 	setenv("FRL_TUNER_COSTS", "", 1);
 	tcase_add_test(tcase, kinds);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* The libibverbs in memory is one for the process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite_unforked(suite);
 	remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

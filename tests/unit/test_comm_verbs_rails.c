@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/unit/comm_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	SEGMENT_KB = 64 / JOB_SHARE,
@@ -259,13 +260,11 @@ START_TEST(none_is_left)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_verbs_rails)
 {
 	Suite *suite = suite_create("comm_verbs_rails");
 	TCase *tcase = tcase_create("comm_verbs_rails");
-	SRunner *runner = srunner_create(suite);
 	char segment[16];
-	int failed;
 
 	/* Many messages: there is a middle then. */
 	snprintf(segment, sizeof(segment), "%d", SEGMENT_KB);
@@ -275,11 +274,5 @@ int main(void)
 	tcase_add_loop_test(tcase, dead_before, 0, 8);
 	tcase_add_loop_test(tcase, none_is_left, 0, 2 * WHATS);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
-	/* The libibverbs in memory is one for the process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

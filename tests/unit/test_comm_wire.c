@@ -14,6 +14,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { COUNT_MAX = 5000, BLOCKS_MAX = COUNT_MAX * JOB_RANKS, FEW_COUNT = 3000 };
 
@@ -540,14 +541,11 @@ START_TEST(too_many_connections)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(comm_wire)
 {
 	Suite *suite = suite_create("comm_wire");
 	TCase *tcase = tcase_create("all");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, copies_round_once, 0, 4);
 	tcase_add_test(tcase, copies_over_few_connections);
 	tcase_add_loop_test(tcase, sends_round_once, 0, 2);
@@ -558,8 +556,5 @@ int main(void)
 	tcase_add_test(tcase, pieces_without_end);
 	tcase_add_test(tcase, too_many_connections);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What acknowledgements do to the window and to requests. */
 #include "lib/base/random.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 enum { SENT = 6 }; /* packets before each row: requests 1 and 2 of three packets, acked up to 1 */
@@ -369,12 +370,11 @@ START_TEST(made_up_answers)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(completer)
 {
 	Suite *suite = suite_create("completer");
 	TCase *tc = tcase_create("completer");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, answers, 0, sizeof(rows) / sizeof(rows[0]));
 	tcase_add_loop_test(tc, other_responses, 0, 5);
 	tcase_add_test(tc, nothing_sent_nothing_taken);

@@ -4,6 +4,7 @@
  * what settings have to do with each other; and that errors name the line.
  */
 #include "tests/unit/config_fixture.h"
+#include "tests/unit/program.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -462,11 +463,10 @@ START_TEST(sample)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(config)
 {
 	Suite *suite = suite_create("config");
 	TCase *cases = tcase_create("config");
-	SRunner *runner;
 	int failed;
 
 	tcase_add_checked_fixture(cases, config_setup, config_teardown);
@@ -484,9 +484,6 @@ int main(void)
 	tcase_add_test(cases, manual);
 	tcase_add_test(cases, sample);
 	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	return failed ? 1 : 0;
 }

@@ -4,6 +4,7 @@
  * must not both have.
  */
 #include "tests/unit/config_fixture.h"
+#include "tests/unit/program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -212,11 +213,10 @@ START_TEST(fabrics)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(config_fabric)
 {
 	Suite *suite = suite_create("config_fabric");
 	TCase *cases = tcase_create("config_fabric");
-	SRunner *runner;
 	int failed;
 
 	tcase_add_checked_fixture(cases, config_setup, config_teardown);
@@ -224,9 +224,6 @@ int main(void)
 	tcase_add_loop_test(cases, taken, 0, sizeof(right) / sizeof(right[0]));
 	tcase_add_test(cases, fabrics);
 	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	return failed ? 1 : 0;
 }

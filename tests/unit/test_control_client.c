@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "tests/unit/control_fixture.h"
+#include "tests/unit/program.h"
 
 enum { NS_PER_MS = 1000000 };
 
@@ -211,18 +212,15 @@ START_TEST(descriptor)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(control_client)
 {
 	Suite *suite = suite_create("control client");
 	TCase *tcase = tcase_create("control client");
-	SRunner *runner;
 	int failed;
 
 	fake_folder();
-	runner = srunner_create(suite);
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 20);
 	tcase_add_test(tcase, nobody_there);
 	tcase_add_test(tcase, hello);
 	tcase_add_test(tcase, order);
@@ -232,9 +230,7 @@ int main(void)
 	tcase_add_test(tcase, call_not_answered);
 	tcase_add_test(tcase, early_call);
 	tcase_add_test(tcase, descriptor);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	fake_remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

@@ -13,6 +13,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "tests/unit/control_fixture.h"
+#include "tests/unit/program.h"
 
 enum { NS_PER_MS = 1000000 };
 
@@ -347,18 +348,15 @@ START_TEST(after_fork)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(control_client_lost)
 {
 	Suite *suite = suite_create("control client lost");
 	TCase *tcase = tcase_create("control client lost");
-	SRunner *runner;
 	int failed;
 
 	fake_folder();
-	runner = srunner_create(suite);
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 20);
 	tcase_add_test(tcase, lost);
 	tcase_add_test(tcase, comes_back_at_once);
 	tcase_add_test(tcase, comes_back_late);
@@ -375,9 +373,7 @@ int main(void)
 	tcase_add_test(tcase, daemon_hangs);
 	if (!THREAD_SANITIZER)
 		tcase_add_test(tcase, after_fork);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	fake_remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

@@ -22,6 +22,7 @@
 #include "lib/control/client.h"
 #include "lib/control/frame.h"
 #include "lib/control/spawn.h"
+#include "tests/unit/program.h"
 
 enum {
 	ALONE_MS = 300,
@@ -435,8 +436,6 @@ static int run_tests(void)
 {
 	Suite *suite = suite_create("control spawn");
 	TCase *tcase = tcase_create("control spawn");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, teardown);
@@ -447,13 +446,10 @@ static int run_tests(void)
 	tcase_add_test(tcase, open_folder);
 	tcase_add_test(tcase, link_to_folder);
 	tcase_add_test(tcase, of_another_user);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(control_spawn)
 {
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
 

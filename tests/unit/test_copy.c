@@ -10,6 +10,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/copy.h"
+#include "tests/unit/program.h"
 
 enum {
 	SIZES = 600,
@@ -98,20 +99,13 @@ START_TEST(flags_come_last)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(copy)
 {
 	Suite *suite = suite_create("copy");
 	TCase *tcase = tcase_create("copy");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, copies, 0, 2);
 	tcase_add_test(tcase, flags_come_last);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "daemon/core/conns.h"
 #include "tests/unit/conns_fixture.h"
+#include "tests/unit/program.h"
 
 static void check_private_data(const ProtobufCBinaryData *data, const char *text)
 {
@@ -361,14 +362,11 @@ START_TEST(both_ask_at_once)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_conns)
 {
 	Suite *suite = suite_create("core_conns");
 	TCase *tc = tcase_create("conns");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, is_set_up, 0, WHERES);
 	tcase_add_loop_test(tc, is_closed_by_the_passive_end, 0, WHERES);
 	tcase_add_loop_test(tc, long_reasons, 0, WHERES);
@@ -382,9 +380,5 @@ int main(void)
 	tcase_add_loop_test(tc, thousands_are_pending, 0, WHERES);
 	tcase_add_test(tc, both_ask_at_once);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

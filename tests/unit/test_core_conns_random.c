@@ -16,6 +16,7 @@
 
 #include "lib/base/random.h"
 #include "tests/unit/conns_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	HOSTS = 3,
@@ -471,19 +472,12 @@ START_TEST(anything_happens)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_conns_random)
 {
 	Suite *suite = suite_create("core_conns_random");
 	TCase *tc = tcase_create("random");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, anything_happens, 0, getenv("FRL_SEED") ? 1 : SEEDS);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/conns_fixture.h"
+#include "tests/unit/program.h"
 
 static uint32_t passive_qpn(uint32_t number)
 {
@@ -318,12 +319,10 @@ START_TEST(not_all_can_wait)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_conns_resume)
 {
 	Suite *suite = suite_create("core_conns_resume");
 	TCase *tc = tcase_create("resume");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, both_come_back, 0, 4);
 	tcase_add_loop_test(tc, one_comes_back, 0, 2);
@@ -337,9 +336,5 @@ int main(void)
 	tcase_add_loop_test(tc, service_comes_back_too_late, 0, 2);
 	tcase_add_test(tc, not_all_can_wait);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/conns_fixture.h"
+#include "tests/unit/program.h"
 
 static void drain(struct world *world, int host)
 {
@@ -461,12 +462,10 @@ START_TEST(wrong_state)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_conns_rights)
 {
 	Suite *suite = suite_create("core_conns_rights");
 	TCase *tc = tcase_create("rights");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, services_have_one_owner);
 	tcase_add_test(tc, the_daemon_chooses_a_name);
@@ -482,9 +481,5 @@ int main(void)
 	tcase_add_loop_test(tc, two_of_one_name, ONE_HOST, WHERES);
 	tcase_add_loop_test(tc, wrong_state, 0, 2 * 4);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/unit/groups_fixture.h"
+#include "tests/unit/program.h"
 
 START_TEST(pieces_go_to_all_others)
 {
@@ -304,12 +305,10 @@ START_TEST(a_host_that_drains_takes_no_new_jobs)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_groups)
 {
 	Suite *suite = suite_create("core_groups");
 	TCase *one = tcase_create("one host");
-	SRunner *runner = srunner_create(suite);
-	int failures;
 
 	suite_add_tcase(suite, one);
 	tcase_add_checked_fixture(one, groups_setup, groups_teardown);
@@ -326,8 +325,5 @@ int main(void)
 	tcase_add_test(one, kept_pieces_are_limited);
 	tcase_add_test(one, groups_are_limited);
 	tcase_add_test(one, a_host_that_drains_takes_no_new_jobs);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

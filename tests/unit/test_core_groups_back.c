@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/groups_fixture.h"
+#include "tests/unit/program.h"
 
 enum { GROUP = 77 };
 
@@ -359,12 +360,10 @@ START_TEST(a_place_is_kept_for_its_rank)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_groups_back)
 {
 	Suite *suite = suite_create("core_groups_back");
 	TCase *one = tcase_create("one host");
-	SRunner *runner = srunner_create(suite);
-	int failures;
 
 	suite_add_tcase(suite, one);
 	tcase_add_checked_fixture(one, setup, groups_teardown);
@@ -380,8 +379,5 @@ int main(void)
 	tcase_add_test(one, who_dies_before_the_first_allgather_is_missed);
 	tcase_add_loop_test(
 		one, a_place_is_kept_for_its_rank, 0, 2 * sizeof(claims) / sizeof(claims[0]));
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

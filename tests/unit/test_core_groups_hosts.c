@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/unit/groups_fixture.h"
+#include "tests/unit/program.h"
 
 static void setup_two(void)
 {
@@ -314,12 +315,10 @@ START_TEST(a_host_may_have_another_name)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_groups_hosts)
 {
 	Suite *suite = suite_create("core_groups_hosts");
 	TCase *two = tcase_create("two hosts");
-	SRunner *runner = srunner_create(suite);
-	int failures;
 
 	suite_add_tcase(suite, two);
 	tcase_add_checked_fixture(two, setup_two, groups_teardown);
@@ -338,8 +337,5 @@ int main(void)
 	tcase_add_test(two, users_do_not_meet_across_hosts);
 	tcase_add_test(two, a_host_may_name_itself);
 	tcase_add_test(two, a_host_may_have_another_name);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

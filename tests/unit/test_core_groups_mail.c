@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/groups_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	QUEUED_MAX = 512 << 10, /* of a session that gets mail */
@@ -344,12 +345,10 @@ START_TEST(long_reasons_are_cut)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_groups_mail)
 {
 	Suite *suite = suite_create("core_groups_mail");
 	TCase *tcase = tcase_create("mail");
-	SRunner *runner = srunner_create(suite);
-	int failures;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup_three, groups_teardown);
@@ -362,8 +361,5 @@ int main(void)
 	tcase_add_loop_test(tcase, flood_over_a_slow_link, 0, 2);
 	tcase_add_test(tcase, others_hear_why);
 	tcase_add_loop_test(tcase, long_reasons_are_cut, 0, 2);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

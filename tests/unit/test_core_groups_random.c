@@ -15,6 +15,7 @@
 
 #include "lib/base/random.h"
 #include "tests/unit/groups_model.h"
+#include "tests/unit/program.h"
 
 enum { HOSTS = 3, JOBS = 30, RANKS = 4, STEPS = 800, SEEDS = 20, CALM_S = 60 };
 
@@ -413,21 +414,15 @@ START_TEST(nobody_is_missed)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_groups_random)
 {
 	Suite *suite = suite_create("core_groups_random");
 	TCase *tc = tcase_create("random");
-	SRunner *runner;
 	const char *more = getenv("FRL_SEEDS");
-	int failed, seeds = getenv("FRL_SEED") ? 1 : more ? atoi(more) : SEEDS;
+	int seeds = getenv("FRL_SEED") ? 1 : more ? atoi(more) : SEEDS;
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, anything_happens, 0, seeds);
 	tcase_add_loop_test(tc, nobody_is_missed, 0, seeds);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 
 #include "lib/base/random.h"
 #include "tests/unit/groups_model.h"
+#include "tests/unit/program.h"
 
 enum { KEEPER, MEMBER, RANKS = 3, ROUNDS = 4, STEP_NS = 27000 };
 
@@ -447,16 +448,13 @@ START_TEST(who_has_given_up_says_so_again)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_groups_survive)
 {
 	Suite *suite = suite_create("core_groups_survive");
 	TCase *back = tcase_create("they come back"), *gone = tcase_create("they do not");
-	SRunner *runner = srunner_create(suite);
-	int failures;
 
 	suite_add_tcase(suite, back);
 	suite_add_tcase(suite, gone);
-	tcase_set_timeout(back, 60);
 	tcase_add_checked_fixture(back, setup, groups_teardown);
 	tcase_add_checked_fixture(gone, setup, groups_teardown);
 	tcase_add_loop_test(back, before_all_have_joined, 0, FAULTS);
@@ -472,8 +470,5 @@ int main(void)
 	tcase_add_test(gone, who_has_been_given_up_does_not_come_back);
 	tcase_add_loop_test(gone, who_has_left_is_not_missed, 0, FAULTS);
 	tcase_add_loop_test(gone, who_has_given_up_says_so_again, 0, 2);
-	srunner_run_all(runner, CK_NORMAL);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

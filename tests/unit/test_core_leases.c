@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/ports_fixture.h"
+#include "tests/unit/program.h"
 
 START_TEST(lease_has_everything)
 {
@@ -504,12 +505,10 @@ START_TEST(waiting_is_over_with_the_daemon)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_leases)
 {
 	Suite *suite = suite_create("core leases");
 	TCase *tc = tcase_create("leases");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tc);
 	tcase_add_test(tc, lease_has_everything);
@@ -531,8 +530,5 @@ int main(void)
 	tcase_add_test(tc, no_wait_after_a_good_end);
 	tcase_add_test(tc, who_waits_may_change_its_mind);
 	tcase_add_test(tc, waiting_is_over_with_the_daemon);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -14,6 +14,7 @@
 
 #include "lib/base/random.h"
 #include "tests/unit/ports_fixture.h"
+#include "tests/unit/program.h"
 
 enum { PROCESSES = 6, NUMBERS = 2, STEPS = 300, SEEDS = 20, SEQ = 1000000 };
 
@@ -363,19 +364,12 @@ START_TEST(anything_happens)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_leases_random)
 {
 	Suite *suite = suite_create("core_leases_random");
 	TCase *tc = tcase_create("random");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, anything_happens, 0, getenv("FRL_SEED") ? 1 : SEEDS);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -13,6 +13,7 @@
 
 #include "daemon/core/totals.h"
 #include "tests/unit/core_world.h"
+#include "tests/unit/program.h"
 
 enum { UID = 1000, OTHER_UID = 2000, SLOTS = 8, PAGES = 16 };
 
@@ -565,11 +566,10 @@ START_TEST(refreshes)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_metrics)
 {
 	Suite *suite = suite_create("core_metrics");
 	TCase *cases = tcase_create("core_metrics");
-	SRunner *runner;
 	int failed;
 
 	tcase_add_checked_fixture(cases, setup, teardown);
@@ -584,9 +584,6 @@ int main(void)
 	tcase_add_test(cases, numbers_of_the_daemon);
 	tcase_add_test(cases, refreshes);
 	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	return failed ? 1 : 0;
 }

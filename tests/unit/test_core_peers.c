@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/conns_fixture.h"
+#include "tests/unit/program.h"
 
 static unsigned peers_of(struct world *world, int host)
 {
@@ -503,14 +504,11 @@ START_TEST(certificates_of_another_host)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_peers)
 {
 	Suite *suite = suite_create("core_peers");
 	TCase *tc = tcase_create("peers");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, names, 0, sizeof(places) / sizeof(places[0]));
 	tcase_add_test(tc, long_names);
 	tcase_add_test(tc, other_names);
@@ -529,9 +527,5 @@ int main(void)
 	tcase_add_loop_test(
 		tc, certificates_name_the_host, 0, sizeof(certificates) / sizeof(certificates[0]));
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

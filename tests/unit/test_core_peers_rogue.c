@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/conns_fixture.h"
+#include "tests/unit/program.h"
 
 enum { INSTANCE = 4711 };
 
@@ -285,12 +286,10 @@ START_TEST(comes_again)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_peers_rogue)
 {
 	Suite *suite = suite_create("core_peers_rogue");
 	TCase *tc = tcase_create("rogue");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, speaks_for_others, 0, 2 * 3);
 	tcase_add_test(tc, says_who_asks);
@@ -299,9 +298,5 @@ int main(void)
 	tcase_add_test(tc, pings);
 	tcase_add_loop_test(tc, comes_again, 0, 2);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 
 #include "lib/base/bytes.h"
 #include "tests/unit/ports_fixture.h"
+#include "tests/unit/program.h"
 
 START_TEST(local_fabric_needs_nothing)
 {
@@ -203,12 +204,10 @@ START_TEST(page_goes_with_its_port)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_ports)
 {
 	Suite *suite = suite_create("core ports");
 	TCase *tc = tcase_create("ports");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tc);
 	tcase_add_loop_test(tc, local_fabric_needs_nothing, 0, 2);
@@ -219,8 +218,5 @@ int main(void)
 		tc, endpoint_is_the_ports_own, 0, sizeof(endpoints) / sizeof(endpoints[0]));
 	tcase_add_test(tc, description_is_the_leases);
 	tcase_add_loop_test(tc, page_goes_with_its_port, PORT_CLOSED, REFUSED + 1);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

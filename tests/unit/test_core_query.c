@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/query_fixture.h"
 
 /* ---- queue pairs */
@@ -448,12 +449,10 @@ static TCase *test_case(const char *name, const TTest *const *tests, size_t coun
 	test_case(name, (const TTest *const[]){ __VA_ARGS__ }, \
 		sizeof((const TTest *const[]){ __VA_ARGS__ }) / sizeof(const TTest *))
 
-int main(void)
+TEST_MAIN(core_query)
 {
 	Suite *suite = suite_create("core_query");
-	SRunner *runner;
 	TCase *turns;
-	int failed;
 
 	suite_add_tcase(suite,
 		CASE("reports", a_fresh_page_is_reported_at_once, an_old_page_is_published_first,
@@ -467,9 +466,5 @@ int main(void)
 	suite_add_tcase(suite,
 		CASE("rights", other_users_see_nothing, operators_see_everything,
 			questions_without_sense));
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -7,6 +7,8 @@
 
 #include "daemon/core/internal.h"
 
+#include "tests/unit/program.h"
+
 enum { OWN = 3, PEER_A = 100, PEER_B = 200 };
 
 static uint64_t asked[8], without_room;
@@ -72,18 +74,12 @@ START_TEST(asks_about_those_who_get_it)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_room)
 {
 	Suite *suite = suite_create("core_room");
 	TCase *tcase = tcase_create("core_room");
-	SRunner *runner;
-	int failures;
 
 	tcase_add_test(tcase, asks_about_those_who_get_it);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "daemon/core/internal.h"
 #include "tests/unit/core_world.h"
+#include "tests/unit/program.h"
 
 static struct config *small_config(void)
 {
@@ -542,12 +543,10 @@ START_TEST(copies_are_deep)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(core_sessions)
 {
 	Suite *suite = suite_create("core sessions");
 	TCase *tc = tcase_create("sessions");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tc);
 	tcase_add_test(tc, hello_is_answered);
@@ -567,8 +566,5 @@ int main(void)
 	tcase_add_test(tc, long_words_can_be_read);
 	tcase_add_test(tc, core_tells_when_it_is_idle);
 	tcase_add_test(tc, copies_are_deep);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

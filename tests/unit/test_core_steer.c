@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/query_fixture.h"
 
 /* ---- kill-qp */
@@ -367,11 +368,9 @@ static TCase *test_case(const char *name, const TTest *const *tests, size_t coun
 	test_case(name, (const TTest *const[]){ __VA_ARGS__ }, \
 		sizeof((const TTest *const[]){ __VA_ARGS__ }) / sizeof(const TTest *))
 
-int main(void)
+TEST_MAIN(core_steer)
 {
 	Suite *suite = suite_create("core_steer");
-	SRunner *runner;
-	int failed;
 
 	suite_add_tcase(suite,
 		CASE("kill-qp", kill_on_one_host, kill_across_hosts, kill_without_connection,
@@ -382,9 +381,5 @@ int main(void)
 			why_when_the_peer_publishes_nothing, why_without_connection,
 			views_are_of_ones_own_connections));
 	suite_add_tcase(suite, CASE("drain", drained_and_undone, only_operators_drain));
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

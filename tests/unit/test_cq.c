@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/protocol/cq.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 static void fill_and_drain(uint32_t count, uint32_t start)
@@ -101,7 +102,7 @@ START_TEST(fifo_until_overrun)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(cq)
 {
 	Suite *suite = suite_create("cq");
 	TCase *tc = tcase_create("cq");

@@ -8,6 +8,7 @@
 #include "daemon/ctl/json.h"
 #include "daemon/ctl/table.h"
 #include "lib/control/control.pb-c.h"
+#include "tests/unit/program.h"
 
 /* ---- numbers with units */
 
@@ -267,12 +268,10 @@ START_TEST(a_oneof_has_one_member)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(ctl_output)
 {
 	Suite *suite = suite_create("ctl_output");
 	TCase *tests = tcase_create("output");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tests, numbers_have_units, 0, sizeof(unit_rows) / sizeof(unit_rows[0]));
 	tcase_add_test(tests, all_fits);
@@ -284,9 +283,5 @@ int main(void)
 	tcase_add_test(tests, lists_are_there_when_empty);
 	tcase_add_test(tests, a_oneof_has_one_member);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -15,6 +15,7 @@
 #include "gpudirect/cuda.h"
 #include "lib/base/error.h"
 #include "tests/fake_libcuda/fake_libcuda.h"
+#include "tests/unit/program.h"
 #include "tests/unit/run_self.h"
 
 enum { TEXT = 4096, THREADS = 8, ROUNDS = 20, SKIPPED = 77 };
@@ -520,11 +521,9 @@ static TCase *make_any_tests(void)
 	return tests;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(cuda)
 {
-	SRunner *runner;
 	Suite *suite;
-	int failed;
 
 	for (size_t i = 0; argc > 1 && i < sizeof(runs) / sizeof(runs[0]); i++)
 		if (strcmp(argv[1], runs[i].argument) == 0)
@@ -539,9 +538,5 @@ int main(int argc, char **argv)
 		suite_add_tcase(suite, make_tests());
 	else
 		fprintf(stderr, "left out: what needs the double of the driver\n");
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

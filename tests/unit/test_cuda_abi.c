@@ -7,6 +7,7 @@
 
 #include "gpudirect/cuda_abi.h"
 #include "tests/unit/cuda_header.h"
+#include "tests/unit/program.h"
 
 static const struct cuda_number ours[] = {
 #define NUMBER(name) { #name, (long)(name) },
@@ -41,18 +42,13 @@ START_TEST(sizes)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(cuda_abi)
 {
 	Suite *suite = suite_create("cuda_abi");
 	TCase *tcase = tcase_create("cuda_abi");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, numbers, 0, (int)(sizeof(ours) / sizeof(ours[0])));
 	tcase_add_test(tcase, sizes);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/unit/cuda_fixture.h"
+#include "tests/unit/program.h"
 
 enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 4 << 20 };
 
@@ -313,7 +314,7 @@ START_TEST(ended_contexts_are_told)
 	int status;
 
 	if (child == 0) {
-		execl("/proc/self/exe", "test_cuda_rules", ended[_i].name, (char *)NULL);
+		test_exec(ended[_i].name);
 		_exit(99);
 	}
 	ck_assert_int_gt(child, 0);
@@ -423,7 +424,7 @@ static Suite *rules(void)
 }
 
 /* With an argument: that row of what has ended. */
-int main(int argc, char **argv)
+TEST_MAIN(cuda_rules)
 {
 	return argc > 1 ? look_at_ended(argv[1]) : cuda_main(rules());
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/cuda_fixture.h"
+#include "tests/unit/program.h"
 
 enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 4 << 20, BLOCK = 2 << 20 };
 
@@ -368,7 +369,7 @@ static Suite *rules(void)
 	return suite;
 }
 
-int main(void)
+TEST_MAIN(cuda_rules_memory)
 {
 	return cuda_main(rules());
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/unit/cuda_fixture.h"
+#include "tests/unit/program.h"
 
 enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 1 << 16 };
 
@@ -493,7 +494,7 @@ static Suite *rules(void)
 	return suite;
 }
 
-int main(void)
+TEST_MAIN(cuda_rules_streams)
 {
 	return cuda_main(rules());
 }

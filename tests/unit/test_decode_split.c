@@ -11,6 +11,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/random.h"
 #include "lib/wire/packet.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -514,15 +515,12 @@ START_TEST(damaged_parts)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(decode_split)
 {
 	Suite *suite = suite_create("decode_split");
 	TCase *tcase = tcase_create("decode_split");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, accepted, 0, OPCODES);
 	tcase_add_loop_test(tcase, cut_headers, 0, OPCODES);
 	tcase_add_loop_test(tcase, cut_packet, 0, OPCODES);
@@ -540,8 +538,5 @@ int main(void)
 	tcase_add_loop_test(tcase, ends_in_the_near_part, 0, VARIANTS);
 	tcase_add_loop_test(tcase, checksum_of_two_parts, 0, VARIANTS);
 	tcase_add_test(tcase, damaged_parts);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -17,6 +17,7 @@
 
 #include "daemon/listener.h"
 #include "lib/base/clock.h"
+#include "tests/unit/program.h"
 
 enum {
 	MANY = 100,
@@ -57,12 +58,22 @@ static struct addrinfo *make_result(const char *address, const char *service, st
 	return result;
 }
 
-/* In place of the system's. */
-int getaddrinfo(
+static bool is_replaced; /* this file runs: the others of its program resolve names as ever */
+
+int __real_getaddrinfo(
+	const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **ret);
+void __real_freeaddrinfo(struct addrinfo *found);
+int __wrap_getaddrinfo(
+	const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **ret);
+void __wrap_freeaddrinfo(struct addrinfo *found);
+
+int __wrap_getaddrinfo(
 	const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
 {
 	struct in_addr numeric;
 
+	if (!is_replaced)
+		return __real_getaddrinfo(name, service, hints, ret);
 	if (inet_pton(AF_INET, name, &numeric) == 1) {
 		*ret = make_result(name, service, NULL);
 		return 0;
@@ -83,8 +94,12 @@ int getaddrinfo(
 	return 0;
 }
 
-void freeaddrinfo(struct addrinfo *found)
+void __wrap_freeaddrinfo(struct addrinfo *found)
 {
+	if (!is_replaced) {
+		__real_freeaddrinfo(found);
+		return;
+	}
 	while (found) {
 		struct addrinfo *next = found->ai_next;
 
@@ -294,14 +309,12 @@ START_TEST(destroyed_meanwhile)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(dial)
 {
 	Suite *suite = suite_create("dial");
 	TCase *tcase = tcase_create("dial");
-	SRunner *runner;
-	int failures;
 
-	tcase_set_timeout(tcase, 50);
+	is_replaced = true;
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, address_after_address);
 	tcase_add_test(tcase, what_told_most_is_told);
@@ -311,9 +324,5 @@ int main(void)
 	tcase_add_test(tcase, cancelled);
 	tcase_add_test(tcase, destroyed_meanwhile);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failures = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

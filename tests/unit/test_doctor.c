@@ -14,6 +14,8 @@
 
 #include "daemon/ctl/doctor.h"
 
+#include "tests/unit/program.h"
+
 static char root[64];
 static struct doctor doctor;
 
@@ -487,12 +489,10 @@ START_TEST(runtime_folders)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(doctor)
 {
 	Suite *suite = suite_create("doctor");
 	TCase *tests = tcase_create("doctor");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tests, set_up, tear_down);
 	tcase_add_loop_test(
@@ -515,9 +515,5 @@ int main(void)
 	tcase_add_test(tests, gateways);
 	tcase_add_test(tests, runtime_folders);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "lib/wire/neighbor.h"
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum { LENGTH = 64 };
@@ -530,15 +531,12 @@ START_TEST(payload_not_read)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine)
 {
 	Suite *suite = suite_create("engine");
 	TCase *tcase = tcase_create("engine");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, drop, 0, N_DROPS);
 	tcase_add_loop_test(tcase, cut_frames, 0, N_CUT);
 	tcase_add_loop_test(tcase, arp, 0, 2);
@@ -548,8 +546,5 @@ int main(void)
 	tcase_add_test(tcase, in_place_cut);
 	tcase_add_loop_test(tcase, payload_lost, 0, N_LOSSES);
 	tcase_add_test(tcase, payload_not_read);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

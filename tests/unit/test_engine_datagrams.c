@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -495,15 +496,12 @@ START_TEST(noise)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_datagrams)
 {
 	Suite *suite = suite_create("engine_datagrams");
 	TCase *tcase = tcase_create("engine_datagrams");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, ud_packet, 0, 4);
 	tcase_add_loop_test(tcase, ud_end_to_end, 0, 8);
 	tcase_add_test(tcase, gsi);
@@ -515,8 +513,5 @@ int main(void)
 	tcase_add_loop_test(tcase, no_carrier, 0, 2);
 	tcase_add_loop_test(tcase, drop, 0, N_DROPS);
 	tcase_add_test(tcase, noise);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

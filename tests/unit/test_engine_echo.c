@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tests/unit/engine_echo.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -444,15 +445,12 @@ START_TEST(blocked)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_echo)
 {
 	Suite *suite = suite_create("engine_echo");
 	TCase *tcase = tcase_create("tests");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, leaves_as_it_came, 0, KINDS);
 	tcase_add_loop_test(tcase, leaves_at_once, 0, KINDS);
 	tcase_add_loop_test(tcase, other_numbers, 0, KINDS);
@@ -467,8 +465,5 @@ int main(void)
 	tcase_add_loop_test(tcase, taken_back, 0, 4);
 	tcase_add_loop_test(tcase, cut_in_another_way, 0, KINDS);
 	tcase_add_loop_test(tcase, blocked, 0, KINDS);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

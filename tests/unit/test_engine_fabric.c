@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 #define MS_TO_NS(ms) ((ms)*UINT64_C(1000000))
@@ -445,15 +446,12 @@ START_TEST(notes)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_fabric)
 {
 	Suite *suite = suite_create("engine_fabric");
 	TCase *tcase = tcase_create("engine_fabric");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, never_connected, 0, N_MUTE);
 	tcase_add_loop_test(tcase, refused_after_reset, 0, 8);
 	tcase_add_loop_test(tcase, connected_again, 0, 2);
@@ -464,8 +462,5 @@ int main(void)
 	tcase_add_test(tcase, stale_handle);
 	tcase_add_test(tcase, only_the_peer_speaks);
 	tcase_add_test(tcase, notes);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

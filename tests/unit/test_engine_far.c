@@ -5,6 +5,7 @@
 
 #include "lib/wire/checksum.h"
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -499,15 +500,12 @@ START_TEST(reads_what_was_written)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_far)
 {
 	Suite *suite = suite_create("engine_far");
 	TCase *tcase = tcase_create("engine_far");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, goes_directly, 0, 2);
 	tcase_add_test(tcase, writes_directly);
 	tcase_add_loop_test(tcase, scatters_directly, 0, 3);
@@ -523,8 +521,5 @@ int main(void)
 	tcase_add_loop_test(tcase, sends_directly, 0, 2);
 	tcase_add_test(tcase, queued_by_reference);
 	tcase_add_loop_test(tcase, reads_what_was_written, 0, 16);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

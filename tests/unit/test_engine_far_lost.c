@@ -7,6 +7,7 @@
 #include "lib/engine/parked.h"
 #include "lib/wire/checksum.h"
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -525,15 +526,12 @@ START_TEST(everything)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_far_lost)
 {
 	Suite *suite = suite_create("engine_far_lost");
 	TCase *tcase = tcase_create("engine_far_lost");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, lost_while_parked, 0, LOSSES);
 	tcase_add_test(tcase, offload_fails);
 	tcase_add_loop_test(tcase, no_room, 0, 4);
@@ -545,8 +543,5 @@ int main(void)
 	tcase_add_loop_test(tcase, not_for_us, 0, 4);
 	tcase_add_test(tcase, echo_request);
 	tcase_add_loop_test(tcase, everything, 0, 24);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

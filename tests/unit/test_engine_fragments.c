@@ -5,6 +5,7 @@
 
 #include "lib/engine/fragments.h"
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -570,12 +571,10 @@ START_TEST(beside_an_offload)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_fragments)
 {
 	Suite *suite = suite_create("engine_fragments");
 	TCase *tests = tcase_create("tests");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tests, stays_in_buffers, FRAME, IN_PLACE);
 	tcase_add_loop_test(tests, in_place_payload, 0, 3);
@@ -590,9 +589,5 @@ int main(void)
 	tcase_add_loop_test(tests, queue_pair_ends, 0, 4);
 	tcase_add_loop_test(tests, beside_an_offload, 0, 2);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

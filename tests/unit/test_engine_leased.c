@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/wire/neighbor.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum { STORAGE = 4096, MANY = 64 };
@@ -228,12 +229,10 @@ START_TEST(revoked)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_leased)
 {
 	Suite *suite = suite_create("engine_leased");
 	TCase *tcase = tcase_create("engine_leased");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, teardown);
@@ -244,8 +243,5 @@ int main(void)
 	tcase_add_test(tcase, held_up);
 	tcase_add_test(tcase, failed_at);
 	tcase_add_test(tcase, revoked);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -288,15 +289,12 @@ START_TEST(peer_removed)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_loop)
 {
 	Suite *suite = suite_create("engine_loop");
 	TCase *tcase = tcase_create("engine_loop");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, send_and_write, 0, N_ENDS);
 	tcase_add_loop_test(tcase, inline_and_pieces, 0, N_ENDS);
 	tcase_add_loop_test(tcase, read, 0, N_RC_ENDS);
@@ -305,8 +303,5 @@ int main(void)
 	tcase_add_test(tcase, with_itself);
 	tcase_add_test(tcase, network_does_not_speak_for_us);
 	tcase_add_test(tcase, peer_removed);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 #include "lib/wire/ether.h"
 #include "lib/wire/group.h"
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 #define MS_TO_NS(ms) ((ms)*UINT64_C(1000000))
@@ -227,22 +228,16 @@ START_TEST(hasty_queries)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_membership)
 {
 	Suite *suite = suite_create("engine_membership");
 	TCase *tcase = tcase_create("engine_membership");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, reports, 0, 2);
 	tcase_add_test(tcase, query_answered);
 	tcase_add_test(tcase, query_while_joining);
 	tcase_add_test(tcase, both_ask);
 	tcase_add_test(tcase, hasty_queries);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

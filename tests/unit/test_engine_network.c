@@ -6,6 +6,7 @@
 
 #include "lib/wire/checksum.h"
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 #define MS_TO_NS(ms) ((ms)*UINT64_C(1000000))
@@ -562,15 +563,12 @@ START_TEST(events_go_with_their_object)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_network)
 {
 	Suite *suite = suite_create("engine_network");
 	TCase *tcase = tcase_create("engine_network");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, multicast, 0, 4);
 	tcase_add_test(tcase, multicast_not_ours);
 	tcase_add_loop_test(tcase, multicast_from_here, 0, 2);
@@ -586,8 +584,5 @@ int main(void)
 	tcase_add_test(tcase, carrier_back_in_time);
 	tcase_add_test(tcase, slow_peer_is_waited_for);
 	tcase_add_test(tcase, events_go_with_their_object);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 static struct offload_pair p;
@@ -508,12 +509,10 @@ START_TEST(attach)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_offload)
 {
 	Suite *suite = suite_create("engine_offload");
 	TCase *tests = tcase_create("tests");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tests, receive_waits, HELD, WAYS);
 	tcase_add_loop_test(tests, begins_later, HELD, WAYS);
@@ -533,9 +532,5 @@ int main(void)
 	tcase_add_test(tests, refused);
 	tcase_add_loop_test(tests, attach, 0, 2);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

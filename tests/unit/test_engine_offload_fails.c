@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 
 static struct offload_pair p;
 
@@ -148,21 +149,15 @@ START_TEST(stranger)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_offload_fails)
 {
 	Suite *suite = suite_create("engine_offload_fails");
 	TCase *tests = tcase_create("tests");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tests, fails, 0, 2);
 	tcase_add_loop_test(tests, fails_after_reset, 0, 2);
 	tcase_add_test(tests, several_fail);
 	tcase_add_test(tests, stranger);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

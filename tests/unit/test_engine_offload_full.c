@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 
 static struct offload_pair p;
 
@@ -380,14 +381,11 @@ START_TEST(not_by_reference)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_offload_full)
 {
 	Suite *suite = suite_create("engine_offload_full");
 	TCase *tests = tcase_create("tests");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tests, 30);
 	tcase_add_loop_test(tests, several_are_starved, 0, 6);
 	tcase_add_loop_test(tests, several_are_starved_of_responses, 0, 3);
 	tcase_add_test(tests, own_time_is_not_the_peers);
@@ -398,9 +396,5 @@ int main(void)
 	tcase_add_loop_test(tests, references_at_the_end, 0, 2);
 	tcase_add_loop_test(tests, not_by_reference, 0, 2);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 
 static struct offload_pair p;
 
@@ -476,15 +477,12 @@ START_TEST(fails)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_offload_send)
 {
 	Suite *suite = suite_create("engine_offload_send");
 	TCase *tcase = tcase_create("tests");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, leaves_when_it_is_there, 0, 10);
 	tcase_add_test(tcase, mixed_elements);
 	tcase_add_loop_test(tcase, read_from_it, 0, 2);
@@ -498,8 +496,5 @@ int main(void)
 	tcase_add_loop_test(tcase, unreliable, 0, 2);
 	tcase_add_test(tcase, withdrawn_buffers);
 	tcase_add_loop_test(tcase, fails, 0, 2);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 
 #include "lib/wire/neighbor.h"
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 static const uint8_t mac_c[6] = { 2, 0, 0, 0, 0, 3 };
@@ -547,15 +548,12 @@ START_TEST(congestion_notification)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_paths)
 {
 	Suite *suite = suite_create("engine_paths");
 	TCase *tcase = tcase_create("engine_paths");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, bad_path, 0, N_BAD_PATHS);
 	tcase_add_loop_test(tcase, bad_ah, 0, N_BAD_PATHS);
 	tcase_add_loop_test(tcase, headers, 0, N_FORMS);
@@ -567,8 +565,5 @@ int main(void)
 	tcase_add_test(tcase, not_our_vlan);
 	tcase_add_loop_test(tcase, icrc_is_for_networks, 0, 2);
 	tcase_add_test(tcase, congestion_notification);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

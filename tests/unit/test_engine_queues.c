@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -555,15 +556,12 @@ START_TEST(stale_keys)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_queues)
 {
 	Suite *suite = suite_create("engine_queues");
 	TCase *tcase = tcase_create("engine_queues");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, backpressure_keeps_order);
 	tcase_add_test(tcase, links_do_not_wait_for_each_other);
 	tcase_add_loop_test(tcase, withdraw, 0, 3);
@@ -579,8 +577,5 @@ int main(void)
 	tcase_add_test(tcase, region_keys);
 	tcase_add_test(tcase, region_table_full);
 	tcase_add_test(tcase, stale_keys);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

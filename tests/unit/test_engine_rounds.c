@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 
 enum { LENGTH = 100 };
 
@@ -171,15 +172,12 @@ START_TEST(probes_together)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_rounds)
 {
 	Suite *suite = suite_create("engine_rounds");
 	TCase *tcase = tcase_create("engine_rounds");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, start, stop);
 	tcase_add_test(tcase, frames);
 	tcase_add_test(tcase, more_frames);
@@ -189,8 +187,5 @@ int main(void)
 	tcase_add_test(tcase, sends_alone);
 	tcase_add_test(tcase, deadline_of_what_was_sent_alone);
 	tcase_add_test(tcase, probes_together);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 
 #include "lib/engine/stages.h"
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	TRAIN = 15,                                  /* packets */
@@ -202,15 +203,12 @@ START_TEST(unsignaled)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(engine_trains)
 {
 	Suite *suite = suite_create("engine_trains");
 	TCase *tcase = tcase_create("engine_trains");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, whole);
 	tcase_add_test(tcase, in_turns);
 	tcase_add_loop_test(tcase, crowd, 0, 2);
@@ -218,8 +216,5 @@ int main(void)
 	tcase_add_test(tcase, not_taken);
 	tcase_add_test(tcase, window);
 	tcase_add_test(tcase, unsignaled);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -10,6 +10,8 @@
 
 #include "lib/base/error.h"
 
+#include "tests/unit/program.h"
+
 struct line {
 	enum frl_log_level level;
 	char text[1024];
@@ -131,12 +133,10 @@ START_TEST(log_levels)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(error)
 {
 	Suite *suite = suite_create("error");
 	TCase *tcase = tcase_create("error");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, fail_keeps_text);
@@ -146,8 +146,5 @@ int main(void)
 	tcase_add_test(tcase, each_thread_has_its_own);
 	tcase_add_test(tcase, strerror_of_both_signs);
 	tcase_add_loop_test(tcase, log_levels, 0, N_LOGS);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -15,6 +15,7 @@
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/ring.h"
+#include "tests/unit/program.h"
 
 enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c34 };
 
@@ -256,12 +257,10 @@ START_TEST(wrong_descriptor)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(fabric)
 {
 	Suite *suite = suite_create("fabric");
 	TCase *tcase = tcase_create("fabric");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
@@ -270,8 +269,5 @@ int main(void)
 	tcase_add_loop_test(tcase, no_descriptors, 0, 2);
 	tcase_add_loop_test(tcase, frames_too_short, 0, 2);
 	tcase_add_test(tcase, wrong_descriptor);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/cuda_fixture.h"
+#include "tests/unit/program.h"
 
 enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 4 << 20 };
 
@@ -204,7 +205,7 @@ START_TEST(left_at_exit)
 
 	if (child == 0) {
 		setenv("FAKE_CUDA_LEAKS", endings[_i].tells, 1);
-		execl("/proc/self/exe", "test_fake_cuda", endings[_i].argument, NULL);
+		test_exec(endings[_i].argument);
 		_exit(1);
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -446,7 +447,7 @@ static Suite *double_suite(void)
 	return suite;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(fake_cuda)
 {
 	if (argc > 1)
 		return leave_something(strcmp(argv[1], "free") == 0);

@@ -9,6 +9,7 @@
 
 #include "gpudirect/batch.h"
 #include "tests/unit/cuda_fixture.h"
+#include "tests/unit/program.h"
 
 enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 1 << 20, STREAMS = 3, THREADS = 4 };
 
@@ -440,7 +441,7 @@ static Suite *work_suite(void)
 	return suite;
 }
 
-int main(void)
+TEST_MAIN(fake_cuda_work)
 {
 	return cuda_double_main(work_suite());
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/fake_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 static struct fixture fixture;
 static struct fixture_end *const a = &fixture.ends[0], *const b = &fixture.ends[1];
@@ -450,12 +451,10 @@ START_TEST(each_call_fails)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(fake_verbs_calls)
 {
 	Suite *suite = suite_create("fake_verbs_calls");
 	TCase *tcase = tcase_create("calls");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, fake_verbs_reset);
 	tcase_add_test(tcase, completion_events);
@@ -471,9 +470,5 @@ int main(void)
 	tcase_add_test(tcase, gid_table);
 	tcase_add_test(tcase, each_call_fails);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "tests/unit/fake_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 static struct fixture fixture;
 static struct fixture_end *const a = &fixture.ends[0], *const b = &fixture.ends[1];
@@ -191,12 +192,10 @@ END_TEST
 
 #define N(rows) ((int)(sizeof(rows) / sizeof((rows)[0])))
 
-int main(void)
+TEST_MAIN(fake_verbs_strict)
 {
 	Suite *suite = suite_create("fake_verbs_strict");
 	TCase *tcase = tcase_create("refusals");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, fake_verbs_reset);
 	tcase_add_loop_test(tcase, ends_that_do_not_fit, 0, N(ends));
@@ -207,9 +206,5 @@ int main(void)
 	tcase_add_test(tcase, patience);
 	tcase_add_test(tcase, places);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

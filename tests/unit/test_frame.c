@@ -8,6 +8,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/control/frame.h"
+#include "tests/unit/program.h"
 
 static uint8_t ones[FRAME_MAX];
 
@@ -479,12 +480,10 @@ START_TEST(large_report)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(frame)
 {
 	Suite *suite = suite_create("frame");
 	TCase *tcase = tcase_create("frame");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, request_comes_through);
@@ -503,8 +502,5 @@ int main(void)
 	tcase_add_test(tcase, cut_off);
 	tcase_add_test(tcase, small_message_of_much_memory);
 	tcase_add_test(tcase, large_report);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "gpudirect/host.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 
 /* The GPU writes there, and the processor reads it. */
 static void reaches(struct gpu *gpu, uint8_t *at_byte)
@@ -120,25 +121,18 @@ START_TEST(driver_does_not_let_go)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_host)
 {
 	Suite *suite = suite_create("gpu_host");
 	TCase *tcase = tcase_create("host");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, one_context_ends_and_others_stay, 0, 4);
 	tcase_add_test(tcase, context_ends_too_early);
 	tcase_add_test(tcase, after_a_reset);
 	tcase_add_test(tcase, driver_does_not_let_go);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

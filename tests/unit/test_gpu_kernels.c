@@ -10,6 +10,8 @@
 
 #include "gpudirect/image.h"
 
+#include "tests/unit/program.h"
+
 enum { LOG_MAX = 65536, SKIPPED = 77 };
 
 /* A file of the build's; its length. */
@@ -185,12 +187,10 @@ static bool may_be_missing(void)
 			system("command -v nvcc >/dev/null 2>&1"));
 }
 
-int main(void)
+TEST_MAIN(gpu_kernels)
 {
-	SRunner *runner;
 	Suite *suite;
 	TCase *tcase;
-	int failed;
 
 	if (!image_is_built()) {
 		printf("%s: %s\n", may_be_missing() ? "SKIP" : "FAILED, for there is nvcc here",
@@ -205,9 +205,5 @@ int main(void)
 	tcase_add_test(tcase, targets);
 	tcase_add_loop_test(tcase, which_gpus, 0, (int)(sizeof(gpus) / sizeof(gpus[0])));
 	tcase_add_loop_test(tcase, which_drivers, 0, (int)(sizeof(drivers) / sizeof(drivers[0])));
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -20,6 +20,7 @@
 #include "lib/base/error.h"
 #include "lib/base/random.h"
 #include "tests/unit/gpu_launch.h"
+#include "tests/unit/program.h"
 
 enum {
 	MS = 1000000,
@@ -569,25 +570,18 @@ static void add_tests(TCase *tcase)
 }
 
 /* With --mode: the exit status is the mode that the settings ask for. */
-int main(int argc, char **argv)
+TEST_MAIN(gpu_launch)
 {
 	Suite *suite = suite_create("gpu_launch");
 	TCase *tcase = tcase_create("gpu_launch");
-	SRunner *runner;
-	int failed;
 
 	if (argc == 2 && strcmp(argv[1], "--mode") == 0)
 		_exit((int)gpu_queue_mode_wanted());
 	if (!gpu_is_fake())
 		return 77;
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
 	add_tests(tcase);
 	suite_add_tcase(suite, launch_ring_tests());
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -19,6 +19,7 @@
 #include "gpudirect/probe.h"
 #include "lib/base/error.h"
 #include "tests/fake_libcuda/fake_libcuda.h"
+#include "tests/unit/program.h"
 #include "tests/unit/run_self.h"
 
 enum { TEXT = 4096, SKIPPED = 77 };
@@ -428,11 +429,9 @@ static TCase *make_any_tests(void)
 	return tests;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN(gpu_list)
 {
-	SRunner *runner;
 	Suite *suite;
-	int failed;
 
 	if (argc > 1 && strcmp(argv[1], "list") == 0)
 		return run_list();
@@ -448,9 +447,5 @@ int main(int argc, char **argv)
 		suite_add_tcase(suite, make_tests());
 	else
 		fprintf(stderr, "left out: what needs the double of the driver\n");
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

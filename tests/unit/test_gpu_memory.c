@@ -12,6 +12,7 @@
 #include "gpudirect/memory.h"
 #include "lib/base/error.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 
 /* ---- what memory is */
 
@@ -358,18 +359,15 @@ START_TEST(without_cuda)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_memory)
 {
 	Suite *suite = suite_create("gpu_memory");
 	TCase *tcase = tcase_create("memory");
-	SRunner *runner;
-	int failed;
 
 	look_without_cuda();
 	if (!gpu_is_fake())
 		return 77;
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, without_cuda);
 	tcase_add_test(tcase, host_memory);
 	tcase_add_test(tcase, memory_without_pages);
@@ -386,9 +384,5 @@ int main(void)
 		(int)(sizeof(flushing) / sizeof(flushing[0])));
 	tcase_add_loop_test(tcase, flush_that_fails, 0, 2);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

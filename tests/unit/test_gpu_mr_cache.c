@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 enum { LOCAL = FRL_ACCESS_LOCAL_WRITE, REMOTE = LOCAL | FRL_ACCESS_REMOTE_WRITE };
@@ -392,17 +393,14 @@ START_TEST(many_threads)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_mr_cache)
 {
 	Suite *suite = suite_create("gpu_mr_cache");
 	TCase *tcase = tcase_create("cache");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, second_get_finds_the_first);
 	tcase_add_loop_test(tcase, other_memory_at_the_address, 0, 2);
 	tcase_add_test(tcase, freed_in_use);
@@ -417,9 +415,5 @@ int main(void)
 	tcase_add_test(tcase, failures);
 	tcase_add_test(tcase, many_threads);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

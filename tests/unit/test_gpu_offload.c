@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/engine/offload.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 
 enum { ROOM = 4096, PACKET = 4096 };
 
@@ -276,17 +277,14 @@ START_TEST(cannot_be_made)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_offload)
 {
 	Suite *suite = suite_create("gpu_offload");
 	TCase *tcase = tcase_create("gpu_offload");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
 	tcase_add_test(tcase, reaches_what_is_mapped);
 	tcase_add_loop_test(tcase, mapping_is_gone, 0, 2);
@@ -297,9 +295,5 @@ int main(void)
 	tcase_add_test(tcase, no_room);
 	tcase_add_test(tcase, failure);
 	tcase_add_test(tcase, cannot_be_made);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include "gpudirect/batch.h"
 #include "lib/base/random.h"
 #include "tests/unit/gpu_queue_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	MAX_PIECES = 150,
@@ -405,17 +406,14 @@ START_TEST(two_queues)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_queue)
 {
 	Suite *suite = suite_create("gpu_queue");
 	TCase *tcase = tcase_create("gpu_queue");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
 	tcase_add_loop_test(tcase, random_pieces, 0, QUEUE_MODES * (SEEDS / SEEDS_EACH));
 	tcase_add_loop_test(tcase, pieces_go_together, 0, QUEUE_MODES);
@@ -425,9 +423,5 @@ int main(void)
 	tcase_add_loop_test(tcase, waits_for_the_stream, 0, QUEUE_MODES);
 	tcase_add_loop_test(tcase, done_is_never_early, 0, QUEUE_MODES);
 	tcase_add_loop_test(tcase, two_queues, 0, QUEUE_MODES * QUEUE_MODES);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

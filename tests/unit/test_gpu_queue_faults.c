@@ -11,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "tests/unit/gpu_queue_fixture.h"
+#include "tests/unit/program.h"
 
 /* Results that go away: the piece stays, and is done in its turn. */
 static const cu_result passing[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PERMITTED,
@@ -547,17 +548,14 @@ START_TEST(free_of_nothing)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_queue_faults)
 {
 	Suite *suite = suite_create("gpu_queue_faults");
 	TCase *tcase = tcase_create("gpu_queue_faults");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
 	tcase_add_loop_test(tcase, refused_for_now, 0, QUEUE_MODES * 2 * (int)ARRAY_SIZE(passing));
 	tcase_add_loop_test(tcase, fatal_at_launch, 0, QUEUE_MODES * (int)ARRAY_SIZE(fatal));
@@ -578,9 +576,5 @@ int main(void)
 	tcase_add_test(tcase, driver_is_older);
 	tcase_add_test(tcase, gpu_is_older);
 	tcase_add_test(tcase, free_of_nothing);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -13,6 +13,7 @@
 
 #include "gpudirect/probe.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 enum { REMOTE = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ };
@@ -516,7 +517,7 @@ START_TEST(setting)
 		snprintf(row, sizeof(row), "%d", _i);
 		setenv("FRL_GPU_TIER", settings[_i].setting, 1);
 		setenv("CK_FORK", "no", 1);
-		execl("/proc/self/exe", "test_gpu_reg", row, (char *)NULL);
+		test_exec(row);
 		_exit(99);
 	}
 	ck_assert_int_gt(child, 0);
@@ -564,12 +565,10 @@ static TCase *all_tests(void)
 }
 
 /* With an argument: that row of the settings. */
-int main(int argc, char **argv)
+TEST_MAIN(gpu_reg)
 {
 	Suite *suite = suite_create("gpu_reg");
-	SRunner *runner;
 	TCase *tcase;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
@@ -581,11 +580,5 @@ int main(int argc, char **argv)
 		tcase = all_tests();
 	}
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, argc > 1 ? CK_SILENT : CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	if (argc > 1 && failed)
-		srunner_print(runner, CK_NORMAL);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 enum { REMOTE = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE, MOST_CALLS = 200 };
@@ -181,30 +182,20 @@ START_TEST(no_memory_to_pin)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_reg_faults)
 {
 	Suite *suite = suite_create("gpu_reg_faults");
 	TCase *verbs = tcase_create("verbs"), *soft = tcase_create("software");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	tcase_add_checked_fixture(verbs, open_verbs, close_verbs);
-	tcase_set_timeout(verbs, 120);
 	tcase_add_loop_test(verbs, driver, 0, N_RESULTS);
 	tcase_add_loop_test(verbs, libibverbs, 0, 4);
 	suite_add_tcase(suite, verbs);
 	tcase_add_checked_fixture(soft, open_soft, close_soft);
-	tcase_set_timeout(soft, 120);
 	tcase_add_loop_test(soft, driver, 0, N_RESULTS);
 	tcase_add_test(soft, no_memory_to_pin);
 	suite_add_tcase(suite, soft);
-	runner = srunner_create(suite);
-	/* EAL starts once a process. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -10,6 +10,7 @@
 #include "lib/engine/offload.h"
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 
 enum { REMOTE = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ };
 
@@ -445,7 +446,7 @@ START_TEST(setting)
 	if (child == 0) {
 		snprintf(row, sizeof(row), "%d", _i);
 		setenv("FRL_GPU_TIER", settings[_i].setting, 1);
-		execl("/proc/self/exe", "test_gpu_reg_soft", row, (char *)NULL);
+		test_exec(row);
 		_exit(99);
 	}
 	ck_assert_int_gt(child, 0);
@@ -460,7 +461,7 @@ END_TEST
 #define LENGTH(array) (int)(sizeof(array) / sizeof((array)[0]))
 
 /* With an argument: that row of the settings. */
-int main(int argc, char **argv)
+TEST_MAIN(gpu_reg_soft)
 {
 	Suite *suite = suite_create("gpu_reg_soft");
 	TCase *tcase = tcase_create("reg");
@@ -468,7 +469,6 @@ int main(int argc, char **argv)
 	if (!gpu_is_fake())
 		return 77;
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
 	suite_add_tcase(suite, tcase);
 	if (argc > 1) {
 		the_row = atoi(argv[1]);

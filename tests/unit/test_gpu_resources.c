@@ -9,6 +9,7 @@
 
 #include "gpudirect/host.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 
 /* ---- contexts */
 
@@ -482,18 +483,15 @@ START_TEST(looked_up_while_it_changes)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_resources)
 {
 	const int n_ranges = (int)(sizeof(ranges) / sizeof(ranges[0]));
 	Suite *suite = suite_create("gpu_resources");
 	TCase *tcase = tcase_create("resources");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, one_struct_for_a_context);
 	tcase_add_test(tcase, primary_by_its_handle);
 	tcase_add_test(tcase, no_primary_is_made_to_look_at_another);
@@ -513,9 +511,5 @@ int main(void)
 	tcase_add_test(tcase, each_call_fails_once);
 	tcase_add_test(tcase, looked_up_while_it_changes);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 #include "gpudirect/host.h"
 #include "lib/base/random.h"
 #include "tests/unit/gpu_queue_fixture.h"
+#include "tests/unit/program.h"
 
 /* ---- results are those of kernels, bit by bit */
 
@@ -431,18 +432,15 @@ START_TEST(needs_no_kernels)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_staged)
 {
 	Suite *suite = suite_create("gpu_staged");
 	TCase *tcase = tcase_create("gpu_staged");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
 	queue_mode = GPU_QUEUE_STAGED;
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
 	tcase_add_loop_test(tcase, every_kind, 0, ROUNDS);
 	tcase_add_loop_test(tcase, long_pieces, 0, (int)ARRAY_SIZE(long_rows));
@@ -454,9 +452,5 @@ int main(void)
 	tcase_add_loop_test(tcase, fails_meanwhile, 0, 8);
 	tcase_add_test(tcase, cannot_copy_in_the_background);
 	tcase_add_test(tcase, needs_no_kernels);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

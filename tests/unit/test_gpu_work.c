@@ -7,6 +7,7 @@
 
 #include "gpudirect/work_body.h"
 #include "lib/base/random.h"
+#include "tests/unit/program.h"
 #include "tests/unit/reduce_fixture.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -364,17 +365,14 @@ START_TEST(batches)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(gpu_work)
 {
 	Suite *suite = suite_create("gpu_work");
 	TCase *tcase = tcase_create("gpu_work");
-	SRunner *runner;
-	int failed;
 
 	/* A kernel's parameters of 4096 bytes, and pieces that the next one follows. */
 	_Static_assert(sizeof(struct gpu_batch) <= 4096, "more than a kernel is given");
 	_Static_assert(sizeof(struct gpu_work) == 64, "pieces lie close together");
-	tcase_set_timeout(tcase, 120);
 	tcase_add_loop_test(tcase, alignments, 0, ALIGNMENTS);
 	tcase_add_loop_test(tcase, in_place, 0, ALIGNMENTS);
 	tcase_add_test(tcase, counts);
@@ -382,9 +380,5 @@ int main(void)
 	tcase_add_loop_test(tcase, all_pairs_of_bytes, 0, 4);
 	tcase_add_loop_test(tcase, batches, 0, 12);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

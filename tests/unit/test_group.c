@@ -10,6 +10,7 @@
 #include "lib/wire/group.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/hex.h"
+#include "tests/unit/program.h"
 
 static const uint8_t own_mac[6] = { 0x52, 0x54, 0, 0xaa, 0, 2 };
 
@@ -473,12 +474,10 @@ START_TEST(is_asked)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(group)
 {
 	Suite *suite = suite_create("group");
 	TCase *tcase = tcase_create("group");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, encode_report, 0, N_REPORTS);
@@ -491,8 +490,5 @@ int main(void)
 	tcase_add_loop_test(tcase, changed_bytes, 0, N_ROWS);
 	tcase_add_loop_test(tcase, delay, 0, N_DELAYS);
 	tcase_add_loop_test(tcase, is_asked, 0, N_ASKED);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -19,6 +19,7 @@
 #include <event2/event.h>
 
 #include "lib/base/clock.h"
+#include "tests/unit/program.h"
 
 enum {
 	CROWD_MS = 1000, /* as http.c has it */
@@ -310,15 +311,13 @@ START_TEST(address_in_use)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(http)
 {
 	Suite *suite = suite_create("http");
 	TCase *cases = tcase_create("http");
-	SRunner *runner;
 	int failed;
 
 	tcase_add_checked_fixture(cases, setup, teardown);
-	tcase_set_timeout(cases, 60);
 	tcase_add_loop_test(cases, answers, 0, sizeof(rows) / sizeof(rows[0]));
 	tcase_add_test(cases, long_headers_are_refused);
 	tcase_add_test(cases, asks_first);
@@ -329,9 +328,6 @@ int main(void)
 	tcase_add_test(cases, slow_ones_are_cut);
 	tcase_add_test(cases, address_in_use);
 	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	return failed ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 #include "lib/wire/icmp.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/hex.h"
+#include "tests/unit/program.h"
 
 /* Requests and replies, made apart from this code; the one over IPv6 is on VLAN 10. Both have
  * another hop limit than ours, a traffic class, and an odd number of bytes. */
@@ -275,12 +276,10 @@ START_TEST(any_size)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(icmp)
 {
 	Suite *suite = suite_create("icmp");
 	TCase *tcase = tcase_create("icmp");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, golden_bytes, 0, FAMILIES);
@@ -289,8 +288,5 @@ int main(void)
 	tcase_add_loop_test(tcase, flipped_bit, 0, FAMILIES);
 	tcase_add_loop_test(tcase, changed_bytes, 0, N_ROWS);
 	tcase_add_loop_test(tcase, any_size, 0, N_SIZES);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

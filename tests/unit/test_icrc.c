@@ -10,6 +10,7 @@
 #include "lib/wire/icrc.h"
 #include "lib/wire/icrc_kernels.h"
 #include "lib/wire/packet.h"
+#include "tests/unit/program.h"
 
 /* From the IP header to the ICRC. */
 static const struct {
@@ -278,12 +279,10 @@ START_TEST(little_endian)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(icrc)
 {
 	Suite *suite = suite_create("icrc");
 	TCase *tcase = tcase_create("icrc");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, recorded, 0, N_ROWS);
@@ -294,8 +293,5 @@ int main(void)
 	tcase_add_test(tcase, avx512);
 	tcase_add_test(tcase, chosen);
 	tcase_add_test(tcase, little_endian);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -10,6 +10,8 @@
 
 #include "lib/api/launch.h"
 
+#include "tests/unit/program.h"
+
 enum { VARIABLES = 16, TEXT = 600 };
 
 /* "NAME=value", the end is NULL. */
@@ -379,12 +381,10 @@ START_TEST(bad_place)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(launch)
 {
 	Suite *suite = suite_create("launch");
 	TCase *tcase = tcase_create("launch");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, found, 0, N_GOOD);
 	tcase_add_loop_test(tcase, refused, 0, N_BAD);
@@ -397,8 +397,5 @@ int main(void)
 	tcase_add_test(tcase, bad_place);
 	tcase_add_test(tcase, bad_place);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

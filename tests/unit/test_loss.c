@@ -6,6 +6,7 @@
  */
 #include "lib/base/random.h"
 #include "lib/protocol/qp.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_steps.h"
 
 #include <check.h>
@@ -282,19 +283,12 @@ START_TEST(goodput)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(loss)
 {
 	Suite *suite = suite_create("loss");
 	TCase *tc = tcase_create("loss");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, goodput, 0, sizeof(rows) / sizeof(rows[0]));
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

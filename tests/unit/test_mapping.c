@@ -13,6 +13,8 @@
 
 #include "lib/base/mapping.h"
 
+#include "tests/unit/program.h"
+
 enum { PAGES = 8 };
 
 int __real_ioctl(int fd, unsigned long request, void *arg);
@@ -91,18 +93,13 @@ START_TEST(kinds)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(mapping)
 {
 	Suite *suite = suite_create("mapping");
 	TCase *tc = tcase_create("mapping");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tc, start, finish);
 	tcase_add_loop_test(tc, kinds, 0, 2);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

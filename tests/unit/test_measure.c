@@ -15,6 +15,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "tests/unit/comm_fixture.h"
+#include "tests/unit/program.h"
 
 enum { TIMEOUT_MS = 200, SOON_MS = 20000, TRIES = 50, HOUR = 3600 };
 
@@ -71,11 +72,8 @@ static void compare(struct rank *rank)
 	expect(rank, tuner->known.step[TUNER_BYTE] || source == TUNER_MEASURED);
 	expect(rank, tuner->known.step[TUNER_LARGE] && tuner->known.step[TUNER_MESSAGE]);
 	expect(rank, tuner->known.step[TUNER_REDUCE] && !tuner->known.step[TUNER_FAR_BYTE]);
-	/* Between 10 ns and 1 s, 1 TB/s and 1 MB/s. */
-	expect(rank, tuner_step_ns(tuner->costs.step[TUNER_LATENCY]) > 10);
-	expect(rank, tuner_step_ns(tuner->costs.step[TUNER_LATENCY]) < 1e9);
-	expect(rank, tuner_step_ns(tuner->costs.step[TUNER_BYTE]) > 0.001);
-	expect(rank, tuner_step_ns(tuner->costs.step[TUNER_BYTE]) < 1000);
+	/* How much depends on the machine and on what else runs there. */
+	expect(rank, tuner_costs_are_plausible(&tuner->costs));
 	expect(rank, frl_comm_split(rank->comm, rank->number % 2, 0, &child) == 0);
 	if (rank->failure[0])
 		return;
@@ -287,18 +285,16 @@ START_TEST(test_times_out)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(measure)
 {
 	Suite *suite = suite_create("measure");
 	TCase *tcase = tcase_create("measure");
-	SRunner *runner = srunner_create(suite);
 	int failed;
 
 	if (!mkdtemp(folder))
 		return EXIT_FAILURE;
 	setenv("FRL_TUNER_CACHE", folder, 1);
 	setenv("FRL_TUNER_COSTS", "", 1);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, forget, forget);
 	tcase_add_loop_test(tcase, test_measured, 0, 5);
 	tcase_add_test(tcase, test_loaded);
@@ -308,9 +304,7 @@ int main(void)
 	tcase_add_loop_test(tcase, test_gives_up, 0, 3);
 	tcase_add_test(tcase, test_times_out);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	rmdir(folder);
 	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

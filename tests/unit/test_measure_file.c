@@ -15,6 +15,7 @@
 
 #include "collectives/communicator.h"
 #include "lib/base/error.h"
+#include "tests/unit/program.h"
 
 enum { NOW = 2000000000, HOUR = 3600, DAY = 24 * HOUR, PATH = 300 };
 
@@ -434,12 +435,10 @@ START_TEST(test_no_place)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(measure_file)
 {
 	Suite *suite = suite_create("measure_file");
 	TCase *text = tcase_create("text"), *kept = tcase_create("file");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(text, setup, teardown);
 	tcase_add_test(text, test_steps);
@@ -457,8 +456,5 @@ int main(void)
 	tcase_add_test(kept, test_of_others);
 	tcase_add_test(kept, test_no_place);
 	suite_add_tcase(suite, kept);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_suite(suite);
 }

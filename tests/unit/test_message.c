@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SENDs and WRITEs as they arrive: lengths, and how they complete. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 enum { MTU = 256, BASE = 0xfffffe, ACK = 0x1f, RNR = 0x20 | 14 };
@@ -200,7 +201,7 @@ END_TEST
 
 #define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
 
-int main(void)
+TEST_MAIN(message)
 {
 	Suite *suite = suite_create("message");
 	TCase *tc = tcase_create("message");

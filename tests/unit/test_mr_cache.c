@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "tests/unit/mr_cache_fixture.h"
+#include "tests/unit/program.h"
 
 START_TEST(second_get_finds_the_first)
 {
@@ -346,15 +347,12 @@ START_TEST(pins_are_let_go)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(mr_cache)
 {
 	Suite *suite = suite_create("mr_cache");
 	TCase *tc = tcase_create("cache");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tc, cache_setup, cache_teardown);
-	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, second_get_finds_the_first);
 	tcase_add_test(tc, rights_are_enough);
 	tcase_add_test(tc, peers_get_no_more_than_asked_for);
@@ -369,8 +367,5 @@ int main(void)
 	tcase_add_test(tc, threads);
 	tcase_add_test(tc, pins_are_let_go);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -14,6 +14,7 @@
 #include "drivers/device.h"
 #include "lib/base/error.h"
 #include "tests/unit/mr_cache_fixture.h"
+#include "tests/unit/program.h"
 
 /* ---- a device that refuses */
 
@@ -196,15 +197,12 @@ START_TEST(put_by_mistake)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(mr_cache_faults)
 {
 	Suite *suite = suite_create("mr_cache_faults");
 	TCase *tc = tcase_create("faults");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, cache_teardown);
-	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, busy_ones_go_later);
 	tcase_add_test(tc, failed_ones_are_forgotten);
 	tcase_add_test(tc, tries_again_once);
@@ -212,8 +210,5 @@ int main(void)
 	tcase_add_test(tc, not_the_callers_to_change);
 	tcase_add_test(tc, put_by_mistake);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -17,6 +17,7 @@
 
 #include "lib/base/clock.h"
 #include "tests/unit/mr_cache_fixture.h"
+#include "tests/unit/program.h"
 
 /* ---- kinds of memory */
 
@@ -313,15 +314,12 @@ START_TEST(userfaultfd_is_forbidden)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(mr_cache_memory)
 {
 	Suite *suite = suite_create("mr_cache_memory");
 	TCase *tc = tcase_create("memory");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tc, cache_setup, cache_teardown);
-	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, what_others_reach_is_not_kept, 0, 4);
 	tcase_add_test(tc, own_memory_is_kept);
 	tcase_add_test(tc, huge_pages_are_kept);
@@ -330,8 +328,5 @@ int main(void)
 	tcase_add_test(tc, bytes_have_a_limit);
 	tcase_add_loop_test(tc, userfaultfd_is_forbidden, 0, 2);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

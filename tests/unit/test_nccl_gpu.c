@@ -19,6 +19,7 @@
 #include "tests/unit/bootstrap_fixture.h"
 #include "tests/unit/nccl_log.h"
 #include "tests/unit/nccl_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	BYTES = 3 << 20,
@@ -557,11 +558,10 @@ START_TEST(busy)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(nccl_gpu)
 {
 	Suite *suite = suite_create("nccl_gpu");
 	TCase *tcase = tcase_create("nccl_gpu");
-	SRunner *runner;
 	int failed;
 
 	if (!fake_cuda_find()) {
@@ -571,7 +571,6 @@ int main(void)
 	if (!make_folder())
 		return EXIT_FAILURE;
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_loop_test(tcase, pointers, 0, sizeof(rows) / sizeof(rows[0]));
 	tcase_add_test(tcase, unlike_nics);
@@ -586,12 +585,8 @@ int main(void)
 	tcase_add_test(tcase, stays_set_up);
 	tcase_add_test(tcase, busy);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
 	/* Settings are read once in a process. */
-	srunner_set_fork_status(runner, CK_FORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite_forked(suite);
 	remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

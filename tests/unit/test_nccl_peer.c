@@ -17,6 +17,7 @@
 #include "nccl/setup.h"
 #include "tests/unit/bootstrap_fixture.h"
 #include "tests/unit/nccl_log.h"
+#include "tests/unit/program.h"
 
 enum {
 	LONG_MS = 20000,
@@ -508,29 +509,22 @@ END_TEST
 
 #define COUNT(rows) ((int)(sizeof(rows) / sizeof((rows)[0])))
 
-int main(void)
+TEST_MAIN(nccl_peer)
 {
 	Suite *suite = suite_create("nccl_peer");
 	TCase *tcase = tcase_create("nccl_peer");
-	SRunner *runner;
 	int failed;
 
 	if (!make_folder())
 		return EXIT_FAILURE;
 	setenv("FERRULE_DEVICES", "local", 1);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, handles, 0, COUNT(handle_rows));
 	tcase_add_loop_test(tcase, hellos, 0, COUNT(hello_rows));
 	tcase_add_loop_test(tcase, writes, 0, COUNT(write_rows));
 	tcase_add_loop_test(tcase, announcements, 0, COUNT(announcement_rows));
 	tcase_add_test(tcase, strange_welcome);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	/* DPDK takes its time to start: once is enough. */
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite_unforked(suite);
 	remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

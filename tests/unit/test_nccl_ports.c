@@ -7,6 +7,8 @@
 
 #include "nccl/ports.h"
 
+#include "tests/unit/program.h"
+
 enum { WHY = 300 };
 
 static const struct row {
@@ -95,20 +97,14 @@ START_TEST(any)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(nccl_ports)
 {
 	Suite *suite = suite_create("nccl_ports");
 	TCase *tcase = tcase_create("nccl_ports");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, devices, 0, sizeof(rows) / sizeof(rows[0]));
 	tcase_add_test(tcase, too_many);
 	tcase_add_test(tcase, any);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -17,6 +17,7 @@
 #include "nccl/setup.h"
 #include "tests/unit/bootstrap_fixture.h"
 #include "tests/unit/nccl_log.h"
+#include "tests/unit/program.h"
 
 enum { DEV = 0, LONG_MS = 10000, HALF_MADE = 16, SHORT_MS = 300, WAIT_MS = 5000 };
 
@@ -432,17 +433,15 @@ START_TEST(child)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(nccl_setup)
 {
 	Suite *suite = suite_create("nccl_setup");
 	TCase *tcase = tcase_create("nccl_setup");
-	SRunner *runner;
 	int failed;
 
 	if (!make_folder())
 		return EXIT_FAILURE;
 	setenv("FERRULE_DEVICES", "local", 1);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
 	/* Before the process knows its place. */
 	tcase_add_test(tcase, late_daemon);
@@ -457,10 +456,7 @@ int main(void)
 	tcase_add_test(tcase, chores);
 	tcase_add_test(tcase, child);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

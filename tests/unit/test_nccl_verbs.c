@@ -17,6 +17,7 @@
 #include "tests/unit/bootstrap_fixture.h"
 #include "tests/unit/nccl_log.h"
 #include "tests/unit/nccl_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	BYTES = 3 << 20,
@@ -411,18 +412,16 @@ START_TEST(calls)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(nccl_verbs)
 {
 	Suite *suite = suite_create("nccl_verbs");
 	TCase *tcase = tcase_create("nccl_verbs");
-	SRunner *runner;
 	int failed;
 
 	if (!make_folder())
 		return EXIT_FAILURE;
 	setenv("FERRULE_DEVICES", "verbs:nic0;verbs:nic1", 1);
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_test(tcase, properties);
 	tcase_add_loop_test(tcase, data, 0, 8);
@@ -431,10 +430,7 @@ int main(void)
 	tcase_add_loop_test(tcase, close_in_flight, 0, 8);
 	tcase_add_loop_test(tcase, calls, 0, CALLS);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

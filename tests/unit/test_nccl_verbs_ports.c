@@ -11,6 +11,7 @@
 
 #include "nccl/ports.h"
 #include "tests/unit/nccl_verbs_fixture.h"
+#include "tests/unit/program.h"
 
 static const struct row {
 	const char *wanted;
@@ -127,19 +128,13 @@ START_TEST(pci)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(nccl_verbs_ports)
 {
 	Suite *suite = suite_create("nccl_verbs_ports");
 	TCase *tcase = tcase_create("nccl_verbs_ports");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, ports, 0, sizeof(rows) / sizeof(rows[0]));
 	tcase_add_test(tcase, pci);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

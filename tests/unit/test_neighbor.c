@@ -8,6 +8,7 @@
 #include "lib/wire/neighbor.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/hex.h"
+#include "tests/unit/program.h"
 
 static const uint8_t mac_a[6] = { 0x02, 0, 0, 0, 0, 0x0a };
 static const uint8_t mac_b[6] = { 0x02, 0, 0, 0, 0, 0x0b };
@@ -554,12 +555,10 @@ START_TEST(as_linux_does)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(neighbor)
 {
 	Suite *suite = suite_create("neighbor");
 	TCase *tcase = tcase_create("neighbor");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, roundtrip, 0, N_ROWS);
@@ -577,8 +576,5 @@ int main(void)
 	tcase_add_test(tcase, answer_to_probe);
 	tcase_add_test(tcase, golden_bytes);
 	tcase_add_loop_test(tcase, as_linux_does, 0, N_LINUX);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "lib/wire/packet.h"
 #include "tests/unit/neighbors_fixture.h"
+#include "tests/unit/program.h"
 
 static const uint64_t interval_ns = NEIGHBOR_ASK_INTERVAL_MS * UINT64_C(1000000);
 static const uint64_t probe_ns = NEIGHBOR_PROBE_INTERVAL_MS * UINT64_C(1000000);
@@ -356,12 +357,10 @@ START_TEST(own_address)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(neighbors)
 {
 	Suite *suite = suite_create("neighbors");
 	TCase *tcase = tcase_create("neighbors");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, asks_until_answered, 0, FAMILIES);
@@ -374,8 +373,5 @@ int main(void)
 	tcase_add_loop_test(tcase, own_address, 0, FAMILIES);
 	tcase_add_test(tcase, full_table);
 	tcase_add_loop_test(tcase, users, 0, FAMILIES);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 
 #include "lib/wire/packet.h"
 #include "tests/unit/neighbors_fixture.h"
+#include "tests/unit/program.h"
 
 static const uint64_t reachable_ns = NEIGHBOR_REACHABLE_MS * UINT64_C(1000000);
 
@@ -275,12 +276,10 @@ START_TEST(probe)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(neighbors_gids)
 {
 	Suite *suite = suite_create("neighbors_gids");
 	TCase *tcase = tcase_create("neighbors_gids");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, next_hop, 0, N_HOPS);
@@ -291,8 +290,5 @@ int main(void)
 	tcase_add_test(tcase, vlans);
 	tcase_add_test(tcase, gids_of_one_vlan);
 	tcase_add_loop_test(tcase, probe, 0, FAMILIES);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

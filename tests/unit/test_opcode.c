@@ -6,6 +6,8 @@
 
 #include "lib/wire/opcode.h"
 
+#include "tests/unit/program.h"
+
 enum {
 	F = OPCODE_FIRST,
 	L = OPCODE_LAST,
@@ -103,19 +105,14 @@ START_TEST(transport)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(opcode)
 {
 	Suite *suite = suite_create("opcode");
 	TCase *tcase = tcase_create("opcode");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, row, 0, N_ROWS);
 	tcase_add_test(tcase, nothing_else_is_known);
 	tcase_add_test(tcase, transport);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

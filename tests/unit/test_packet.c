@@ -6,6 +6,7 @@
 
 #include "lib/base/bytes.h"
 #include "tests/unit/packet_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	OPCODES = 256,
@@ -505,15 +506,12 @@ START_TEST(both_ways)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(packet)
 {
 	Suite *suite = suite_create("packet");
 	TCase *tcase = tcase_create("packet");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, roundtrip, 0, OPCODES);
 	tcase_add_loop_test(tcase, cut_frame, 0, OPCODES);
 	tcase_add_loop_test(tcase, cut_packet, 0, OPCODES);
@@ -531,8 +529,5 @@ int main(void)
 	tcase_add_loop_test(tcase, every_version_and_opcode, 0, OPCODES);
 	tcase_add_loop_test(tcase, wrong_icrc, 0, VARIANTS);
 	tcase_add_test(tcase, both_ways);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -12,6 +12,7 @@
 #include "lib/wire/opcode.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/packet_ends.h"
+#include "tests/unit/program.h"
 
 enum { UD_SEND_ONLY = TRANSPORT_UD | OP_SEND_ONLY };
 
@@ -263,16 +264,13 @@ START_TEST(garbage)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(packet_faults)
 {
 	Suite *suite = suite_create("packet_faults");
 	TCase *tcase = tcase_create("packet_faults");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, refused, 0, ROWS(refusals));
 	tcase_add_loop_test(tcase, datagrams_lead, 0, 2);
 	tcase_add_test(tcase, counts_each);
@@ -280,8 +278,5 @@ int main(void)
 	tcase_add_loop_test(tcase, long_frames, 0, ROWS(longs));
 	tcase_add_test(tcase, expects);
 	tcase_add_loop_test(tcase, garbage, 0, 4);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 
 #include "lib/base/bytes.h"
 #include "tests/unit/packet_fixture.h"
+#include "tests/unit/program.h"
 
 /* As Linux sent it (see test_icrc.c), but for the identification, which is 0 with us. */
 START_TEST(golden_bytes)
@@ -269,15 +270,12 @@ START_TEST(verdict_names)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(packet_golden)
 {
 	Suite *suite = suite_create("packet_golden");
 	TCase *tcase = tcase_create("packet_golden");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, golden_bytes);
 	tcase_add_loop_test(tcase, path_headers, 0, 8);
 	tcase_add_loop_test(tcase, golden_extended_headers, 0, N_EXTENDED);
@@ -285,8 +283,5 @@ int main(void)
 	tcase_add_loop_test(tcase, udp_src_port, 0, N_PORTS);
 	tcase_add_loop_test(tcase, multicast_mac, 0, N_GROUPS);
 	tcase_add_test(tcase, verdict_names);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -17,6 +17,7 @@
 #include "lib/base/error.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/packet_ends.h"
+#include "tests/unit/program.h"
 
 /* ---- the text */
 
@@ -416,16 +417,13 @@ START_TEST(not_taken)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(packet_port)
 {
 	Suite *suite = suite_create("packet_port");
 	TCase *tcase = tcase_create("packet_port");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, fill_memory, NULL);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, text, 0, ROWS(texts));
 	tcase_add_test(tcase, other_texts);
 	tcase_add_test(tcase, changes_icrc);
@@ -438,8 +436,5 @@ int main(void)
 	tcase_add_loop_test(tcase, few_frames, 0, 2);
 	tcase_add_test(tcase, keeps);
 	tcase_add_test(tcase, not_taken);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -12,6 +12,8 @@
 
 #include "lib/control/page.h"
 
+#include "tests/unit/program.h"
+
 enum { SLOTS = 8, WRITES = 1000000, PAUSE = 20, TRIES = 50000000 };
 
 static struct page *page;
@@ -238,12 +240,10 @@ START_TEST(never_finished)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(page)
 {
 	Suite *suite = suite_create("page");
 	TCase *tcase = tcase_create("page");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, teardown);
@@ -254,8 +254,5 @@ int main(void)
 	tcase_add_test(tcase, hostile_headers);
 	tcase_add_test(tcase, concurrent_writer);
 	tcase_add_test(tcase, never_finished);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

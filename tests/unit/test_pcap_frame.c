@@ -7,6 +7,7 @@
 #include <pcap/dlt.h>
 
 #include "examples/pcap_frame.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -344,12 +345,10 @@ START_TEST(other_links)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(pcap_frame)
 {
 	Suite *suite = suite_create("pcap_frame");
 	TCase *tcase = tcase_create("pcap_frame");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, every_link, 0, N_LINKS);
@@ -361,8 +360,5 @@ int main(void)
 	tcase_add_test(tcase, ipv4_options);
 	tcase_add_loop_test(tcase, ipv6_extensions, 0, N_EXTENSIONS);
 	tcase_add_test(tcase, other_links);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "examples/pcap_ng.h"
 #include "lib/base/bytes.h"
+#include "tests/unit/program.h"
 
 enum {
 	MAX_FILE = 4096,
@@ -329,22 +330,16 @@ START_TEST(interface_that_is_not_there)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(pcap_ng)
 {
 	Suite *suite = suite_create("pcap_ng");
 	TCase *tcase = tcase_create("pcap_ng");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, whole, 0, 2);
 	tcase_add_loop_test(tcase, cut, 0, 2);
 	tcase_add_loop_test(tcase, any_byte_damaged, 0, 2);
 	tcase_add_loop_test(tcase, times, 0, sizeof(time_rows) / sizeof(time_rows[0]));
 	tcase_add_test(tcase, interface_that_is_not_there);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a receive that fails had taken of its message: byte_len of its completion. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -216,7 +217,7 @@ END_TEST
 
 #define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
 
-int main(void)
+TEST_MAIN(placed)
 {
 	Suite *suite = suite_create("placed");
 	TCase *tc = tcase_create("placed");

@@ -4,6 +4,7 @@
  * element behind the other one, which is left out, the same requests are not plain: whatever
  * happens to them, the same packets and completions must come of both.
  */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <stdlib.h>
@@ -134,7 +135,7 @@ START_TEST(same_packets)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(plain)
 {
 	Suite *suite = suite_create("plain");
 	TCase *tcase = tcase_create("plain");

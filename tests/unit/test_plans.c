@@ -5,6 +5,7 @@
  * all, FRL_PLAN_CHECKS=N a share of N in 10000; FRL_SEED= repeats one that failed.
  */
 #include "tests/unit/plan_checker.h"
+#include "tests/unit/program.h"
 
 #include <check.h>
 #include <errno.h>
@@ -362,7 +363,6 @@ static Suite *plans_suite(void)
 	Suite *suite = suite_create("plans");
 	TCase *random = tcase_create("all");
 
-	tcase_set_timeout(random, 36000);
 	tcase_add_test(random, test_small);
 	tcase_add_test(random, test_large);
 	tcase_add_test(random, test_huge);
@@ -372,17 +372,12 @@ static Suite *plans_suite(void)
 	return suite;
 }
 
-int main(void)
+TEST_MAIN(plans)
 {
 	const char *checks = getenv("FRL_PLAN_CHECKS");
 	const char *from = getenv("FRL_SEED");
-	SRunner *runner = srunner_create(plans_suite());
-	int failed;
 
 	share = !checks ? SHARE : strcmp(checks, "all") == 0 ? ALL : strtoull(checks, NULL, 10);
 	seed = from ? strtoull(from, NULL, 10) : random_entropy() % 1000000;
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_suite(plans_suite());
 }

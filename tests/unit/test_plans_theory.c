@@ -5,6 +5,7 @@
  * plans on purpose, to see that the checker finds them.
  */
 #include "tests/unit/plan_checker.h"
+#include "tests/unit/program.h"
 
 #include <check.h>
 #include <errno.h>
@@ -573,7 +574,6 @@ static Suite *theory_suite(void)
 	tcase_add_loop_test(theory, test_connections_of_all, 0, 4);
 	tcase_add_test(theory, test_why_not);
 	tcase_add_test(theory, test_order);
-	tcase_set_timeout(mistakes, 60);
 	tcase_add_loop_test(
 		mistakes, test_mistakes, 0, (int)(sizeof(spoiled) / sizeof(spoiled[0])));
 	suite_add_tcase(suite, theory);
@@ -581,13 +581,7 @@ static Suite *theory_suite(void)
 	return suite;
 }
 
-int main(void)
+TEST_MAIN(plans_theory)
 {
-	SRunner *runner = srunner_create(theory_suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_suite(theory_suite());
 }

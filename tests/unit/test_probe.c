@@ -2,6 +2,7 @@
 /* The probe inside the ACK timeout: when it is sent, and what its answers mean. */
 #include "lib/protocol/qp_stats.h"
 #include "lib/protocol/recovery.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 enum {
@@ -532,7 +533,7 @@ START_TEST(described)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(probe)
 {
 	Suite *suite = suite_create("probe");
 	TCase *tc = tcase_create("probe");

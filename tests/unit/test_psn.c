@@ -4,6 +4,8 @@
 
 #include "lib/wire/psn.h"
 
+#include "tests/unit/program.h"
+
 static const struct {
 	uint32_t a, b;
 	int32_t diff; /* a - b */
@@ -76,19 +78,14 @@ START_TEST(make_masks)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(psn)
 {
 	Suite *suite = suite_create("psn");
 	TCase *tcase = tcase_create("psn");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, diff, 0, N_DIFF);
 	tcase_add_loop_test(tcase, add, 0, N_ADD);
 	tcase_add_test(tcase, make_masks);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/publish_fixture.h"
 
 enum { MANY_QPS = 100 };
 
 START_TEST(nobody_to_tell)
 {
-	fake_stop_listening(&fake);
+	fake_stop_listening(&daemon_fake);
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	ck_assert_ptr_null(a.device->publication);
 	close_end(&a);
@@ -26,7 +27,7 @@ START_TEST(told)
 	struct known port;
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_port(&port);
 	ck_assert_str_eq(port.fabric, "");
 	ck_assert(!port.has_lease);
@@ -36,7 +37,7 @@ START_TEST(told)
 	ck_assert_uint_eq(port.path_mtu, 4096);
 	close_end(&a);
 	read_close(&port);
-	fake_expect_end(&fake);
+	fake_expect_end(&daemon_fake);
 }
 END_TEST
 
@@ -81,7 +82,7 @@ START_TEST(page)
 	struct frl_qp *extra;
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_port(&ports[0]);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
 	read_port(&ports[1]);
@@ -139,7 +140,7 @@ START_TEST(many)
 	struct page_qp qp;
 
 	open_end(&a, false, FRL_PROGRESS_THREAD);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_port(&port);
 	for (unsigned i = 0; i < MANY_QPS; i++)
 		qps[i] = add_qp(&a);
@@ -169,7 +170,7 @@ static void write_fail_qp(uint32_t port, uint32_t qpn)
 	message.reason = reason;
 	envelope.body_case = CTL__ENVELOPE__BODY_FAIL_QP;
 	envelope.fail_qp = &message;
-	fake_write(&fake, &envelope);
+	fake_write(&daemon_fake, &envelope);
 }
 
 START_TEST(killed)
@@ -183,7 +184,7 @@ START_TEST(killed)
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
 	connect_both();
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_port(&ports[0]);
 	read_port(&ports[1]);
 	post_recv(9, 0, MESSAGE, false);
@@ -216,10 +217,10 @@ START_TEST(told_again)
 	struct known port, again;
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_port(&port);
 	forget(&port);
-	fake_greet(&fake); /* the connection before it ends */
+	fake_greet(&daemon_fake); /* the connection before it ends */
 	read_port(&again);
 	ck_assert_uint_eq(again.number, port.number);
 	ck_assert(!again.has_lease);
@@ -235,14 +236,14 @@ START_TEST(required)
 	uint32_t number, same;
 	struct known port;
 
-	fake_close(&fake);
+	fake_close(&daemon_fake);
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	ck_assert_ptr_null(a.device->publication);
-	fake_listen(&fake);
+	fake_listen(&daemon_fake);
 	ok(publish_require(a.device, &number));
 	ok(publish_require(a.device, &same));
 	ck_assert_uint_eq(number, same);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_port(&port);
 	ck_assert_uint_eq(port.number, number);
 	ok(publish_require(a.device, &same));
@@ -257,7 +258,7 @@ START_TEST(reasons)
 {
 	char text[200];
 
-	fake_stop_listening(&fake);
+	fake_stop_listening(&daemon_fake);
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
 	qp_fail_with(a.qp, ECONNRESET, "not connected yet");
@@ -283,18 +284,15 @@ START_TEST(reasons)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(publish)
 {
 	Suite *suite = suite_create("publish");
 	TCase *tcase = tcase_create("publish");
-	SRunner *runner;
 	int failed;
 
 	fake_folder();
-	runner = srunner_create(suite);
 	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, publish_setup, publish_teardown);
 	tcase_add_test(tcase, nobody_to_tell);
 	tcase_add_test(tcase, told);
 	tcase_add_test(tcase, page);
@@ -303,9 +301,7 @@ int main(void)
 	tcase_add_test(tcase, told_again);
 	tcase_add_test(tcase, required);
 	tcase_add_test(tcase, reasons);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	fake_remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/publish_fixture.h"
 
 enum { QPN_FIRST = 0x12345, QPN_COUNT = 3 };
@@ -44,7 +45,7 @@ static void start_opening(struct opener *opener, struct known *port)
 {
 	*opener = (struct opener){ .rc = 1 };
 	ck_assert_int_eq(pthread_create(&opener->thread, NULL, open_leased, opener), 0);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_open(port);
 	ck_assert_str_eq(port->fabric, "eth-test");
 	ck_assert(!port->has_lease);
@@ -121,7 +122,7 @@ START_TEST(leased)
 	check_leased_device(opener.device);
 	/* The daemon dies; the lease goes on with the next one. */
 	forget(&port);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_open(&again);
 	ck_assert_uint_eq(again.number, port.number);
 	ck_assert(again.has_lease);
@@ -130,7 +131,7 @@ START_TEST(leased)
 	read_description(&again);
 	ok(frl_device_close(opener.device));
 	read_close(&again);
-	fake_expect_end(&fake);
+	fake_expect_end(&daemon_fake);
 }
 END_TEST
 
@@ -186,12 +187,12 @@ START_TEST(lease_ended)
 	read_description(&port);
 	qp = make_qp(opener.device, &pd, &cq);
 	forget(&port);
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	read_open(&again);
 	read_description(&again);
 	lease.ip = another;
 	if (_i == 0)
-		fake_failure(&fake, again.open_seq, EBUSY, "10.1.1.5 is process 7's");
+		fake_failure(&daemon_fake, again.open_seq, EBUSY, "10.1.1.5 is process 7's");
 	else
 		answer_open(again.open_seq, &lease);
 	check_revoked(opener.device, qp, _i == 0 ? "process 7" : another);
@@ -202,10 +203,10 @@ START_TEST(lease_ended)
 	ok(frl_cq_destroy(cq));
 	ok(frl_pd_destroy(pd));
 	/* It is nothing that a third one should hear of. */
-	fake_greet(&fake);
+	fake_greet(&daemon_fake);
 	publish_now();
 	ok(frl_device_close(opener.device));
-	fake_expect_end(&fake);
+	fake_expect_end(&daemon_fake);
 }
 END_TEST
 
@@ -215,10 +216,10 @@ START_TEST(no_lease)
 	struct known port;
 
 	start_opening(&opener, &port);
-	fake_failure(&fake, port.open_seq, EBUSY, "all 4 ports of eth-test are leased");
+	fake_failure(&daemon_fake, port.open_seq, EBUSY, "all 4 ports of eth-test are leased");
 	end_opening(&opener, -EBUSY);
 	ck_assert_ptr_nonnull(strstr(opener.why, "all 4 ports"));
-	fake_expect_end(&fake);
+	fake_expect_end(&daemon_fake);
 }
 END_TEST
 
@@ -236,7 +237,7 @@ START_TEST(bad_port)
 	end_opening(&opener, -ENODEV);
 	ck_assert_ptr_nonnull(strstr(opener.why, nonsense));
 	read_close(&port);
-	fake_expect_end(&fake);
+	fake_expect_end(&daemon_fake);
 }
 END_TEST
 
@@ -258,9 +259,9 @@ START_TEST(daemon_dies_meanwhile)
 	struct known port;
 
 	start_opening(&opener, &port);
-	fake_close(&fake);
+	fake_close(&daemon_fake);
 	end_opening(&opener, -ENOTCONN);
-	fake_listen(&fake);
+	fake_listen(&daemon_fake);
 }
 END_TEST
 
@@ -276,24 +277,21 @@ START_TEST(contradictions)
 	refused(frl_device_open(&config, &device), -EINVAL, "FRL_FABRIC");
 	config.fabric = "local";
 	config.ip = NULL;
-	fake_stop_listening(&fake);
+	fake_stop_listening(&daemon_fake);
 	ok(frl_device_open(&config, &device));
 	ok(frl_device_close(device));
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(publish_lease)
 {
 	Suite *suite = suite_create("publish_lease");
 	TCase *tcase = tcase_create("publish_lease");
-	SRunner *runner;
 	int failed;
 
 	fake_folder();
-	runner = srunner_create(suite);
 	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, publish_setup, publish_teardown);
 	tcase_add_test(tcase, leased);
 	tcase_add_loop_test(tcase, lease_ended, 0, 2);
 	tcase_add_test(tcase, no_lease);
@@ -301,9 +299,7 @@ int main(void)
 	tcase_add_test(tcase, empty_lease);
 	tcase_add_test(tcase, daemon_dies_meanwhile);
 	tcase_add_test(tcase, contradictions);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	fake_remove_folder();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

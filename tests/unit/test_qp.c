@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Posting, failing, and what is dropped at the door. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <errno.h>
@@ -507,7 +508,7 @@ START_TEST(bad_rkey)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(qp)
 {
 	Suite *suite = suite_create("qp");
 	TCase *tc = tcase_create("qp");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* States and attributes: all transitions, all masks, all ranges. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <errno.h>
@@ -490,7 +491,7 @@ START_TEST(q_keys)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(qp_modify)
 {
 	Suite *suite = suite_create("qp_modify");
 	TCase *tc = tcase_create("qp_modify");

@@ -7,6 +7,7 @@
  */
 #include "lib/base/random.h"
 #include "lib/protocol/qp.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_steps.h"
 
 #include <check.h>
@@ -398,19 +399,15 @@ START_TEST(same_seed_same_run)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(qp_pair)
 {
 	Suite *suite = suite_create("qp_pair");
 	TCase *tc = tcase_create("qp_pair");
-	SRunner *runner = srunner_create(suite);
 	int failed;
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, exactly_once_in_order, 1, getenv("FRL_SEED") ? 2 : SEEDS + 1);
 	tcase_add_test(tc, same_seed_same_run);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	return failed;
 }

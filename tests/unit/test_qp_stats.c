@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a queue pair counts, measures and says about itself. */
 #include "lib/protocol/qp_stats.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -365,7 +366,7 @@ START_TEST(overrun)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(qp_stats)
 {
 	Suite *suite = suite_create("qp_stats");
 	TCase *tcase = tcase_create("qp_stats");

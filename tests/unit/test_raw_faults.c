@@ -10,6 +10,7 @@
 
 #include "lib/base/bytes.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/raw_fixture.h"
 
 enum { PIECE = 1000 };
@@ -566,12 +567,10 @@ START_TEST(is_denied_memory)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(raw_faults)
 {
 	Suite *suite = suite_create("raw_faults");
 	TCase *cases = tcase_create("host");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
@@ -588,9 +587,5 @@ int main(void)
 	tcase_add_loop_test(cases, fails_to_open, 0, 2);
 	tcase_add_loop_test(cases, is_denied_memory, 0, sizeof(denied) / sizeof(denied[0]));
 	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

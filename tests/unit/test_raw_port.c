@@ -9,6 +9,7 @@
 #include "drivers/interface.h"
 #include "lib/base/bytes.h"
 #include "tests/unit/gpu_fixture.h"
+#include "tests/unit/program.h"
 #include "tests/unit/raw_fixture.h"
 
 static void setup(void)
@@ -565,12 +566,10 @@ START_TEST(closes_with_failures)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(raw_port)
 {
 	Suite *suite = suite_create("raw_port");
 	TCase *cases = tcase_create("host");
-	SRunner *runner;
-	int failed;
 
 	if (!gpu_is_fake())
 		return 77;
@@ -590,9 +589,5 @@ int main(void)
 	tcase_add_loop_test(cases, closes_with_memory, 0, 2);
 	tcase_add_test(cases, closes_with_failures);
 	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -4,6 +4,7 @@
  * 1024; every script runs at several first PSNs, which its own are relative to. Request n has
  * memory at n * SLOT.
  */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -414,7 +415,7 @@ START_TEST(scripted)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(read_atomic)
 {
 	Suite *suite = suite_create("read_atomic");
 	TCase *tc = tcase_create("read_atomic");

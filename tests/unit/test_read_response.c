@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Responses to READs and atomics: which fit, and where they go. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -208,12 +209,11 @@ START_TEST(longest_read)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(read_response)
 {
 	Suite *suite = suite_create("read_response");
 	TCase *tc = tcase_create("read_response");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, response_does_not_fit, 0, sizeof(bad_rows) / sizeof(bad_rows[0]));
 	tcase_add_loop_test(tc, other_response_to_an_atomic, 0, 4);
 	tcase_add_test(tc, response_with_another_syndrome);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Timers and retry counts. */
 #include "lib/protocol/recovery.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 /* IBTA table 46, in units of 10 us. */
@@ -396,7 +397,7 @@ START_TEST(longest_timeout)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(recovery)
 {
 	Suite *suite = suite_create("recovery");
 	TCase *tc = tcase_create("recovery");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Posting receives, to a queue pair and to a shared queue, and taking them. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <errno.h>
@@ -361,7 +362,7 @@ START_TEST(limit_event)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(recv_queue)
 {
 	Suite *suite = suite_create("recv_queue");
 	TCase *tc = tcase_create("recv_queue");

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/reduce_fixture.h"
 
 enum {
@@ -379,15 +380,12 @@ START_TEST(tables)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(reduce)
 {
 	Suite *suite = suite_create("reduce");
 	TCase *tcase = tcase_create("reduce");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, every_count, 0, N_LOOPS);
 	tcase_add_loop_test(tcase, every_alignment, 0, N_LOOPS);
 	tcase_add_loop_test(tcase, no_byte_outside, 0, N_LOOPS);
@@ -397,8 +395,5 @@ int main(void)
 	tcase_add_loop_test(tcase, integer_quotients, FRL_INT8, FRL_UINT64 + 1);
 	tcase_add_test(tcase, nonsense_does_nothing);
 	tcase_add_test(tcase, tables);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

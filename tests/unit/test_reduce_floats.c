@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "lib/reduce/element.h"
+#include "tests/unit/program.h"
 #include "tests/unit/reduce_fixture.h"
 
 enum { MAX_VALUES = 65536, MAX_PARTNERS = 256 };
@@ -280,21 +281,15 @@ START_TEST(scaling)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(reduce_floats)
 {
 	Suite *suite = suite_create("reduce_floats");
 	TCase *tcase = tcase_create("reduce_floats");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, all_values, 0, N_FORMATS);
 	tcase_add_loop_test(tcase, rounding, 0, N_FORMATS);
 	tcase_add_loop_test(tcase, operations, 0, N_FORMATS * REDUCE_OPS);
 	tcase_add_loop_test(tcase, scaling, 0, N_FORMATS);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -6,6 +6,8 @@
 
 #include <ferrule/reduce.h>
 
+#include "tests/unit/program.h"
+
 START_TEST(every_value_has_a_name)
 {
 	enum frl_dtype dtype;
@@ -98,20 +100,15 @@ START_TEST(nonsense)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(reduce_names)
 {
 	Suite *suite = suite_create("reduce_names");
 	TCase *tcase = tcase_create("reduce_names");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, every_value_has_a_name);
 	tcase_add_test(tcase, numbers);
 	tcase_add_loop_test(tcase, parsed, 0, N_ROWS);
 	tcase_add_test(tcase, nonsense);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

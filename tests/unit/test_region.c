@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/protocol/region.h"
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 static int pd, other;
@@ -216,7 +217,7 @@ START_TEST(windows_are_one_queue_pairs)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(region)
 {
 	Suite *suite = suite_create("region");
 	TCase *tc = tcase_create("region");

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/replay.h"
 
 /* The request that starts with this packet; `length` is what its packets add up to. */
@@ -214,7 +215,7 @@ START_TEST(requester)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(replay_requester)
 {
 	Suite *suite = suite_create("replay_requester");
 	TCase *tc = tcase_create("replay_requester");

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/replay.h"
 
 static void widen(uint32_t rkey, uint64_t va, uint64_t length)
@@ -205,7 +206,7 @@ START_TEST(responder)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(replay_responder)
 {
 	Suite *suite = suite_create("replay_responder");
 	TCase *tc = tcase_create("replay_responder");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How requests become packets. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -527,7 +528,7 @@ START_TEST(unreliable_region_gone)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(requester)
 {
 	Suite *suite = suite_create("requester");
 	TCase *tc = tcase_create("requester");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What arriving requests do. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -486,7 +487,7 @@ END_TEST
 
 #define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
 
-int main(void)
+TEST_MAIN(responder)
 {
 	Suite *suite = suite_create("responder");
 	TCase *tc = tcase_create("responder");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where arriving payload goes, and where it must not. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include "lib/base/random.h"
@@ -538,7 +539,7 @@ START_TEST(malicious_peer)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(responder_memory)
 {
 	Suite *suite = suite_create("responder_memory");
 	TCase *tc = tcase_create("responder_memory");

@@ -4,6 +4,7 @@
  * the difference. A PSN with a bit above its 24 is the same PSN to all but the comparison with the
  * expected one, which lets packets in.
  */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -184,7 +185,7 @@ START_TEST(same_as_the_long_way)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(responder_short)
 {
 	Suite *suite = suite_create("responder_short");
 	TCase *tcase = tcase_create("responder_short");

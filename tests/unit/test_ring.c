@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "drivers/dpdk/ring.h"
+#include "tests/unit/program.h"
 #include "tests/unit/ring_fixture.h"
 
 enum {
@@ -361,15 +362,12 @@ START_TEST(wrong_memory)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(ring)
 {
 	Suite *suite = suite_create("ring");
 	TCase *tcase = tcase_create("ring");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, set_up, ring_tear_down);
 	tcase_add_loop_test(tcase, length, 0, N_LENGTHS);
 	tcase_add_test(tcase, mixture);
@@ -381,8 +379,5 @@ int main(void)
 	tcase_add_test(tcase, threads);
 	tcase_add_test(tcase, both_ends);
 	tcase_add_loop_test(tcase, wrong_memory, 0, 6);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -14,6 +14,7 @@
 #include "drivers/dpdk/wake.h"
 #include "lib/base/backoff.h"
 #include "lib/base/clock.h"
+#include "tests/unit/program.h"
 #include "tests/unit/ring_fixture.h"
 
 enum {
@@ -265,15 +266,12 @@ START_TEST(takes_no_descriptors)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(ring_sleep)
 {
 	Suite *suite = suite_create("ring_sleep");
 	TCase *tcase = tcase_create("ring_sleep");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, ring_set_up, ring_tear_down);
 	tcase_add_test(tcase, woken_once);
 	tcase_add_test(tcase, no_lost_wakeup);
@@ -281,8 +279,5 @@ int main(void)
 	tcase_add_test(tcase, waking);
 	tcase_add_test(tcase, wakes_others);
 	tcase_add_test(tcase, takes_no_descriptors);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -11,6 +11,8 @@
 
 #include "examples/safetensors.h"
 
+#include "tests/unit/program.h"
+
 #define ROWS(table) (sizeof(table) / sizeof((table)[0]))
 
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
@@ -382,12 +384,10 @@ START_TEST(close_nothing)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(safetensors)
 {
 	Suite *suite = suite_create("safetensors");
 	TCase *tcase = tcase_create("safetensors");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
@@ -404,8 +404,5 @@ int main(void)
 	tcase_add_test(tcase, two_steps);
 	tcase_add_test(tcase, failed_write);
 	tcase_add_test(tcase, close_nothing);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

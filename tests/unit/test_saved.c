@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* READs and atomics that arrive: their answers, and what comes of repeating them. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -561,7 +562,7 @@ START_TEST(as_many_as_are_kept)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(saved)
 {
 	Suite *suite = suite_create("saved");
 	TCase *tc = tcase_create("saved");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a send request waits for: fences, local requests and their order, a queue that drains. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <string.h>
@@ -431,7 +432,7 @@ START_TEST(depth_lowered_in_sqd)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(send_order)
 {
 	Suite *suite = suite_create("send_order");
 	TCase *tc = tcase_create("send_order");

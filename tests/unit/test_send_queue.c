@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What may be posted to a send queue. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include <errno.h>
@@ -353,7 +354,7 @@ START_TEST(source_port_of_a_datagram)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(send_queue)
 {
 	Suite *suite = suite_create("send_queue");
 	TCase *tc = tcase_create("send_queue");

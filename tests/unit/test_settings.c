@@ -13,6 +13,8 @@
 
 #include "lib/base/settings.h"
 
+#include "tests/unit/program.h"
+
 /* The environment of a row: up to two variables. */
 static const char *environment[4];
 
@@ -219,7 +221,7 @@ START_TEST(from_environment)
 }
 END_TEST
 
-/* Ends with 1 where the environment counts; main(). */
+/* Returns 1 if the program at `path` honours the environment: TEST_MAIN() below. */
 static int run_copy(const char *path)
 {
 	pid_t pid = fork();
@@ -227,7 +229,7 @@ static int run_copy(const char *path)
 
 	if (pid == 0) {
 		setenv("FRL_WINDOW", "77", 1);
-		execl(path, path, "copy", NULL);
+		execl(path, path, "settings", "copy", NULL);
 		_exit(2);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
@@ -258,12 +260,10 @@ START_TEST(more_rights)
 }
 END_TEST
 
-int main(int argc, char **argv)
+TEST_MAIN(settings)
 {
 	Suite *suite = suite_create("settings");
 	TCase *tcase = tcase_create("settings");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	/* Nothing of Check's is freed, and with more rights the leak checker cannot look. */
 	if (argc > 1)
@@ -278,8 +278,5 @@ int main(int argc, char **argv)
 	tcase_add_test(tcase, error_fits);
 	tcase_add_test(tcase, from_environment);
 	tcase_add_test(tcase, more_rights);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -11,6 +11,8 @@
 
 #include "lib/base/share.h"
 
+#include "tests/unit/program.h"
+
 static size_t page;
 
 static uint64_t frees_then; /* share_frees() when something was unmapped last */
@@ -192,11 +194,10 @@ START_TEST(freed_before_it_is_unmapped)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(share)
 {
 	Suite *suite = suite_create("share");
 	TCase *tcase = tcase_create("share");
-	SRunner *runner;
 	int failed;
 
 	find_page_size();
@@ -209,9 +210,6 @@ int main(void)
 	tcase_add_test(tcase, outlives_free_while_it_is_held);
 	tcase_add_test(tcase, is_sealed);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	return failed ? 1 : 0;
 }

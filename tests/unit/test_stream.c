@@ -17,6 +17,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/control/frame.h"
+#include "tests/unit/program.h"
 
 enum {
 	PEER = 1,
@@ -368,14 +369,11 @@ START_TEST(all_end_at_once)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(stream)
 {
 	Suite *suite = suite_create("stream");
 	TCase *tcase = tcase_create("peers");
-	SRunner *runner;
-	int failed;
 
-	tcase_set_timeout(tcase, 50);
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, slow_peer_is_not_filled);
 	tcase_add_test(tcase, short_messages_wait_too);
@@ -384,9 +382,5 @@ int main(void)
 	tcase_add_test(tcase, long_messages_of_one_owner);
 	tcase_add_test(tcase, all_end_at_once);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

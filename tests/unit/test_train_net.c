@@ -15,6 +15,7 @@
 #include "examples/train_data.h"
 #include "examples/train_net.h"
 #include "examples/train_random.h"
+#include "tests/unit/program.h"
 
 #define ROWS(table) (sizeof(table) / sizeof((table)[0]))
 
@@ -456,12 +457,10 @@ START_TEST(no_file)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(train_net)
 {
 	Suite *suite = suite_create("train_net");
 	TCase *network = tcase_create("network"), *files = tcase_create("files");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(network, NULL, tear_down);
 	tcase_add_loop_test(network, gradients_are_the_slopes, 0, ROWS(nets));
@@ -480,8 +479,5 @@ int main(void)
 	tcase_add_test(files, no_file);
 	suite_add_tcase(suite, network);
 	suite_add_tcase(suite, files);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "collectives/place.h"
+#include "tests/unit/program.h"
 
 enum { SEGMENT = 128 * 1024 };
 
@@ -321,12 +322,10 @@ START_TEST(test_crowd)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(tuner)
 {
 	Suite *suite = suite_create("tuner");
 	TCase *tuner = tcase_create("tuner");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_test(tuner, test_sizes);
 	tcase_add_test(tuner, test_same_on_all_ranks);
@@ -339,8 +338,5 @@ int main(void)
 	tcase_add_test(tuner, test_explain);
 	tcase_add_test(tuner, test_crowd);
 	suite_add_tcase(suite, tuner);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_suite(suite);
 }

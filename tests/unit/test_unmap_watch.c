@@ -17,6 +17,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/unmap_watch.h"
+#include "tests/unit/program.h"
 
 /* ThreadSanitizer knows no threads in the children of processes that have some. */
 #if defined(__SANITIZE_THREAD__)
@@ -494,15 +495,12 @@ START_TEST(forks_while_it_starts_and_stops)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(unmap_watch)
 {
 	Suite *suite = suite_create("unmap_watch");
 	TCase *tc = tcase_create("watch");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tc, start, finish);
-	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, only_what_is_kept);
 	tcase_add_test(tc, moved);
 	tcase_add_test(tc, given_back_a_moment_ago);
@@ -514,8 +512,5 @@ int main(void)
 	tcase_add_test(tc, child_keeps_descriptor);
 	tcase_add_test(tc, forks_while_it_starts_and_stops);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

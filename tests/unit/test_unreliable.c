@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What arrives where nothing is answered: UC, UD and GSI. */
+#include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
 #include "lib/wire/checksum.h"
@@ -390,7 +391,7 @@ START_TEST(overruns)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(unreliable)
 {
 	Suite *suite = suite_create("unreliable");
 	TCase *tc = tcase_create("unreliable");

@@ -13,6 +13,7 @@
 #include "lib/wire/icrc.h"
 #include "lib/wire/neighbor.h"
 #include "lib/wire/packet.h"
+#include "tests/unit/program.h"
 #include "tests/vectors/pcap.h"
 
 enum {
@@ -278,18 +279,13 @@ START_TEST(every_file_is_expected)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(vectors)
 {
 	Suite *suite = suite_create("vectors");
 	TCase *tcase = tcase_create("vectors");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, every_recorded_packet);
 	tcase_add_test(tcase, every_file_is_expected);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 static struct verbs_end ends[2];
@@ -535,15 +536,12 @@ START_TEST(refused_requests)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(verbs_data)
 {
 	Suite *suite = suite_create("verbs_data");
 	TCase *tcase = tcase_create("verbs_data");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, reliable, 0, 2);
 	tcase_add_loop_test(tcase, batches, 0, 2);
 	tcase_add_loop_test(tcase, unsignaled, 0, 2);
@@ -555,9 +553,5 @@ int main(void)
 	tcase_add_loop_test(tcase, endpoints, 0, 2);
 	tcase_add_test(tcase, psns);
 	tcase_add_loop_test(tcase, refused_requests, 0, 2);
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

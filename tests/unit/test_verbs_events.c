@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 static struct verbs_end ends[2];
@@ -433,19 +434,16 @@ START_TEST(moderation)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(verbs_events)
 {
 	Suite *suite = suite_create("verbs_events");
 	TCase *tcase = tcase_create("verbs_events");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	/* Settings are read once. */
 	setenv("FRL_VERBS_CQ_MODERATION", "16", 1);
 	setenv("FRL_TRAFFIC_CLASS", "104", 1);
 	setenv("FRL_ACK_TIMEOUT", "20", 1);
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, port_events);
 	tcase_add_test(tcase, link_flap);
 	tcase_add_loop_test(tcase, queue_pair_events, 0, sizeof(qp_events) / sizeof(qp_events[0]));
@@ -462,9 +460,5 @@ int main(void)
 	tcase_add_test(tcase, send_queue_error);
 	tcase_add_test(tcase, connection_defaults);
 	tcase_add_test(tcase, moderation);
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 static struct verbs_end ends[2];
@@ -505,15 +506,12 @@ START_TEST(gsi)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(verbs_faults)
 {
 	Suite *suite = suite_create("verbs_faults");
 	TCase *tcase = tcase_create("verbs_faults");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, each_call, 0, 2 * sizeof(errors) / sizeof(errors[0]));
 	tcase_add_loop_test(tcase, each_destruction, 0, 7);
 	tcase_add_test(tcase, memory);
@@ -526,9 +524,5 @@ int main(void)
 	tcase_add_test(tcase, no_answer);
 	tcase_add_test(tcase, translated);
 	tcase_add_test(tcase, gsi);
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 static const struct verbs_wants defaults;
@@ -453,15 +454,12 @@ START_TEST(only_link_local)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(verbs_open)
 {
 	Suite *suite = suite_create("verbs_open");
 	TCase *tcase = tcase_create("verbs_open");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, list_usable);
 	tcase_add_loop_test(tcase, dma_bufs, 0, 3);
 	tcase_add_test(tcase, list_none);
@@ -478,9 +476,5 @@ int main(void)
 	tcase_add_test(tcase, path_mtu);
 	tcase_add_test(tcase, two_ports);
 	tcase_add_test(tcase, only_link_local);
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

@@ -9,6 +9,7 @@
 
 #include <sys/mman.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 static struct verbs_end ends[2];
@@ -212,12 +213,10 @@ START_TEST(full_and_gone)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(verbs_providers)
 {
 	Suite *suite = suite_create("verbs_providers");
 	TCase *tcase = tcase_create("verbs_providers");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, vendor, 0, sizeof(vendors) / sizeof(vendors[0]));
@@ -227,9 +226,5 @@ int main(void)
 	tcase_add_loop_test(tcase, left, 0, sizeof(destroyers) / sizeof(destroyers[0]));
 	tcase_add_test(tcase, pulled_out);
 	tcase_add_test(tcase, full_and_gone);
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

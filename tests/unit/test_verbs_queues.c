@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
 static struct verbs_end ends[2];
@@ -552,12 +553,10 @@ START_TEST(sleeper_and_no_queue)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(verbs_queues)
 {
 	Suite *suite = suite_create("verbs_queues");
 	TCase *tcase = tcase_create("verbs_queues");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, inline_bytes, 0, 2 * sizeof(inlines) / sizeof(inlines[0]));
@@ -576,9 +575,5 @@ int main(void)
 	tcase_add_test(tcase, privileged_qkey);
 	tcase_add_loop_test(tcase, sleeper, 0, 2);
 	tcase_add_test(tcase, sleeper_and_no_queue);
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite_unforked(suite);
 }

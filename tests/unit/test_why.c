@@ -6,6 +6,8 @@
 
 #include "daemon/ctl/why.h"
 
+#include "tests/unit/program.h"
+
 /* ---- PSNs of one direction */
 
 static const struct compare_row {
@@ -307,12 +309,10 @@ START_TEST(an_rnr_that_comes_and_goes)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(why)
 {
 	Suite *suite = suite_create("why");
 	TCase *tests = tcase_create("why");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(
 		tests, ends_are_compared, 0, sizeof(compare_rows) / sizeof(compare_rows[0]));
@@ -325,9 +325,5 @@ int main(void)
 	tcase_add_test(tests, old_views_are_not_compared);
 	tcase_add_test(tests, an_rnr_that_comes_and_goes);
 	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

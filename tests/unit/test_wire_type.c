@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "lib/reduce/element.h"
+#include "tests/unit/program.h"
 #include "tests/unit/reduce_fixture.h"
 
 enum { MAX_COUNT = 700, ROOM = MAX_COUNT * 4 + 128, N_LOOPS = MAX_KERNELS * FRL_WIRES };
@@ -434,15 +435,12 @@ START_TEST(sizes_and_nonsense)
 }
 END_TEST
 
-int main(void)
+TEST_MAIN(wire_type)
 {
 	Suite *suite = suite_create("wire_type");
 	TCase *tcase = tcase_create("wire_type");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	suite_add_tcase(suite, tcase);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, as_plain_c, 0, N_LOOPS);
 	tcase_add_loop_test(tcase, decode_and_reduce, 0, FRL_WIRES * FRL_AVG);
 	tcase_add_loop_test(tcase, all_halves, 0, 2 * MAX_KERNELS);
@@ -457,8 +455,5 @@ int main(void)
 	tcase_add_test(tcase, zeros_and_denormal_numbers);
 	tcase_add_loop_test(tcase, parts, 0, FRL_WIRES);
 	tcase_add_test(tcase, sizes_and_nonsense);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }
