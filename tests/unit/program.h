@@ -29,7 +29,7 @@ int run_suite_forked(Suite *suite);
  * break. An assertion that fails ends its case only. */
 int run_suite_unforked(Suite *suite);
 
-/* Replaces this process by another run of the same file, with `argument`. Returns on failure only. */
+/* Replaces this process by another run of the same file, with `argument`. Returns on failure. */
 void test_exec(const char *argument);
 
 /* The function of a file that runs its suites and returns an exit status. */
