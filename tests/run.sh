@@ -1,45 +1,68 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Installs what is missing, builds and runs all tests, then the unit and simulation tests again
-# under the address and undefined-behaviour sanitizers and those with threads under the thread
-# sanitizer. The last line is "N passed, N failed, N skipped"; exit status 1 when something failed.
+# Installs what is missing, builds all that the wanted tests need, and then runs them: never both at
+# once. The last line is "N passed, N failed, N skipped". Exit status 1: something failed.
 set -eu
 
 usage() {
 	cat <<-'END'
-	tests/run.sh [--fast] [--suite NAME]...
-	  --fast        no sanitizer runs
-	  --suite NAME  only this suite: unit, sim, interop, system, style (also in the sanitizer
-	                runs, which are of unit and sim)
+	tests/run.sh [--all | --suite NAME...] [--with STAGE]...
+	  (no option)   style, unit tests, simulation, one system test of each kind; then
+	                protocol, engine, collectives and daemon core with ASan and UBSan:
+	                ten minutes
+	  --all         every test, and all that a sanitizer can run: 40 minutes
+	  --suite NAME  only this suite, without sanitizers: unit, sim, nccl, interop,
+	                system, style
+	  --with STAGE  also `threads` (ThreadSanitizer) or `interop` (Linux in a guest)
 	Builds in build/, build-asan/ and build-tsan/ under FRL_BUILD_DIR (default: the repository).
 	END
 }
 
-fast=
+# need_value OPTION VALUE...: ends with the usage where the value is missing.
+need_value() {
+	[ $# -ge 2 ] || {
+		usage >&2
+		exit 2
+	}
+}
+
+all=
 suites=()
+stages=(address)
 while [ $# -gt 0 ]; do
 	case $1 in
-	--fast) fast=1 ;;
+	--all) all=1 ;;
 	--suite)
-		[ $# -ge 2 ] || {
-			usage >&2
-			exit 2
-		}
+		need_value "$@"
 		suites+=("$2")
 		shift
 		;;
-	-h | --help)
-		usage
-		exit 0
+	--with)
+		need_value "$@"
+		case $2 in
+		threads | interop) stages+=("$2") ;;
+		*) usage >&2 && exit 2 ;;
+		esac
+		shift
 		;;
-	*)
-		usage >&2
-		exit 2
-		;;
+	-h | --help) usage && exit 0 ;;
+	*) usage >&2 && exit 2 ;;
 	esac
 	shift
 done
+if [ "$all" ]; then
+	suites=(style unit sim nccl system interop)
+	sanitized=(unit sim)
+	stages=(address threads)
+elif [ ${#suites[@]} -gt 0 ]; then
+	stages=("${stages[@]:1}")
+	sanitized=()
+else
+	suites=(style quick)
+	sanitized=(quick)
+fi
+[[ " ${stages[*]} " != *" interop "* ]] || suites+=(interop)
 
 cd "$(dirname "$0")/.."
 base=${FRL_BUILD_DIR:-.}
@@ -156,9 +179,8 @@ run_tests() {
 	shift 2
 	echo "== $name"
 	rm -f "$log"
-	# Limits are for machines that do nothing else. Many tests wait more than they work: one
-	# more than there are processors.
-	meson test -C "$dir" --no-rebuild --print-errorlogs --timeout-multiplier 3 \
+	# Many tests wait more than they work: one more than there are processors.
+	meson test -C "$dir" --no-rebuild --print-errorlogs \
 		--num-processes $(($(nproc) + 1)) "$@" || status=$?
 	if [ ! -f "$log" ]; then
 		fail "$name: no tests ran"
@@ -195,29 +217,16 @@ sanitizer_works() {
 	return "$status"
 }
 
-# wanted SUITE: true when this suite is to run.
-wanted() {
-	[ ${#suites[@]} -eq 0 ] || [[ " ${suites[*]} " == *" $1 "* ]]
+# suite_options NAME...: as `meson test` has them.
+suite_options() {
+	printf -- '--suite %s ' "$@"
 }
 
-# each_sanitizer CALL: CALL NAME FLAGS DIR SUITE... for each run with a sanitizer that is wanted.
-each_sanitizer() {
-	local suite both=()
-	[ -z "$fast" ] || return 0
-	for suite in unit sim; do
-		! wanted "$suite" || both+=("$suite")
-	done
-	[ ${#both[@]} -eq 0 ] ||
-		"$1" "address and undefined" address,undefined "$base/build-asan" "${both[@]}"
-	! wanted unit || "$1" threads thread "$base/build-tsan" threads
-}
-
-# build_sanitized NAME FLAGS DIR SUITE...: what these suites need. The kernels would be those of the
-# other build. Building takes longer than running: no more is optimized than pays, reports want
-# lines, not variables, and gold, where it is, links in a third of the time.
+# build_sanitized FLAGS DIR SUITE...: what these suites need, and no kernels: the ordinary build has
+# them. Reports want lines, not variables, and gold, where it is, links in a third of the time.
 build_sanitized() {
-	local flags=$2 dir=$3 linker=${CC_LD:-}
-	shift 3
+	local flags=$1 dir=$2 linker=${CC_LD:-}
+	shift 2
 	if [ -z "$linker" ] && sanitizer_works "$flags" -fuse-ld=gold; then
 		linker=gold
 	fi
@@ -225,60 +234,12 @@ build_sanitized() {
 		-Dbuildtype=debugoptimized -Doptimization=1 -Dc_args=-g1 -Dcuda=disabled
 }
 
-# build_ahead: all of that in the background, while tests that wait leave processors idle: any other
-# process goes before it, and at once. What goes wrong, or is not done by the end of the tests, is
-# left to sanitized().
-build_ahead() {
-	set -m # in a process group of its own, which ends as one
-	(
-		trap 'exit 1' TERM # when what it runs has ended: ninja removes what is half written
-		chrt --idle --pid 0 "$BASHPID" || renice -n 19 "$BASHPID" || true
-		each_sanitizer build_sanitized
-	) </dev/null >/dev/null 2>&1 &
-	ahead=$!
-	set +m
-}
-
-# hurry PID...: these, and what they have started, are no longer idle.
-hurry() {
-	local pid
-	for pid in "$@"; do
-		chrt --other --pid 0 "$pid" 2>/dev/null || true
-		# shellcheck disable=SC2046 # numbers
-		hurry $(pgrep -P "$pid")
-	done
-}
-
-# end_ahead: ends that, and nothing else that may have its number by now. Even to end takes time of
-# a processor, of which what is idle has next to none beside others.
-end_ahead() {
-	local job=$ahead
-	ahead=
-	[ -n "$job" ] || return 0
-	if jobs -pr | grep -qx "$job"; then
-		hurry "$job"
-		kill -- "-$job" 2>/dev/null || true
-	fi
-	wait "$job" 2>/dev/null || true
-}
-
-# sanitized NAME FLAGS DIR SUITE...: builds with the sanitizer and runs these suites.
-sanitized() {
-	local name=$1 flags=$2 dir=$3 suite arguments=()
-	if ! sanitizer_works "$flags"; then
-		echo "SKIP: $name: programs built with -fsanitize=$flags do not run here"
-		summary+=("$(printf '%-28s skipped: sanitizer does not work here' "$name")")
-		skipped=$((skipped + 1))
-		return
-	fi
-	if ! build_sanitized "$@"; then
-		fail "$name: build"
-		return
-	fi
-	for suite in "${@:4}"; do
-		arguments+=(--suite "$suite")
-	done
-	run_tests "$name" "$dir" "${arguments[@]}"
+# skip_stage NAME FLAGS: true, and says so, where such programs do not run on this machine.
+skip_stage() {
+	! sanitizer_works "$2" || return 1
+	echo "SKIP: $1: programs built with -fsanitize=$2 do not run here"
+	summary+=("$(printf '%-28s skipped: sanitizer does not work here' "$1")")
+	skipped=$((skipped + 1))
 }
 
 if ! scripts/install-deps.sh build test; then
@@ -286,24 +247,51 @@ if ! scripts/install-deps.sh build test; then
 	finish
 fi
 
-arguments=()
-for suite in "${suites[@]}"; do
-	arguments+=(--suite "$suite")
-done
-if ! build "$base/build" ""; then
+# ---- builds
+
+begin=$SECONDS
+if ! build "$base/build" "$([ "$all" ] || echo "${suites[*]}")"; then
 	fail "build"
 	finish
 fi
-ahead=
-trap end_ahead EXIT
-build_ahead
-run_tests tests "$base/build" "${arguments[@]}"
+runs=()
+for stage in "${stages[@]}"; do
+	case $stage in
+	address)
+		! skip_stage "ASan and UBSan" address,undefined || continue
+		build_sanitized address,undefined "$base/build-asan" "${sanitized[@]}" || {
+			fail "ASan and UBSan: build"
+			continue
+		}
+		;;
+	threads)
+		! skip_stage "ThreadSanitizer" thread || continue
+		build_sanitized thread "$base/build-tsan" threads || {
+			fail "ThreadSanitizer: build"
+			continue
+		}
+		;;
+	interop) continue ;;
+	esac
+	runs+=("$stage")
+done
+echo "== built in $((SECONDS - begin)) s"
+
+# ---- tests
 
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 tsan_options=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.supp
 export TSAN_OPTIONS=${TSAN_OPTIONS:-$tsan_options}
-# What is left of it goes like any other process: beside others what is idle may take for ever.
-end_ahead
-each_sanitizer sanitized
+begin=$SECONDS
+# shellcheck disable=SC2046 # words
+run_tests tests "$base/build" $(suite_options "${suites[@]}")
+for stage in "${runs[@]}"; do
+	# shellcheck disable=SC2046
+	case $stage in
+	address) run_tests "ASan and UBSan" "$base/build-asan" $(suite_options "${sanitized[@]}") ;;
+	threads) run_tests "ThreadSanitizer" "$base/build-tsan" --suite threads ;;
+	esac
+done
+echo "== tested in $((SECONDS - begin)) s"
 finish

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Whole connections over simulated networks, a world a seed.
- *   FRL_SEED_FROM=n FRL_SEEDS=n   which seeds (from 1, 2250 of them; 200 under AddressSanitizer)
+ *   FRL_SEED_FROM=n FRL_SEEDS=n   which seeds (from 1, 500 of them)
  *   FRL_SEED=n                    this one alone, with a trace of its packets
  */
 #include "tests/sim/world.h"
@@ -16,11 +16,7 @@
 enum {
 	RUN_TWICE_ONE_IN = 64,       /* seeds: the second run must be the same as the first */
 	SEEDS_FOR_EVERYTHING = 2250, /* so many show every fault for certain */
-#ifdef __SANITIZE_ADDRESS__
-	SEEDS = 200, /* five times as slow: the same code, for its memory errors */
-#else
-	SEEDS = SEEDS_FOR_EVERYTHING,
-#endif
+	SEEDS = 500,
 };
 
 static uint64_t number_from_env(const char *name, uint64_t fallback)
