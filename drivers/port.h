@@ -25,8 +25,9 @@ enum {
 	PORT_TRAILER_ROOM = 8,  /* pad (0 to 3) and ICRC */
 	PORT_MAX_PIECES = 16,   /* payload pieces of one packet */
 	PORT_MAX_LINKS = 128,
-	PORT_BURST = 32,  /* the most frames one rx_burst is asked for */
-	PORT_SPLIT = 118, /* all headers of any packet, so that GPU memory need not be parsed */
+	PORT_FLOWS = 1 << 14, /* at a time, on all links: told apart by their lowest bits */
+	PORT_BURST = 32,      /* the most frames one rx_burst is asked for */
+	PORT_SPLIT = 118,     /* all headers of any packet, so that GPU memory need not be parsed */
 };
 
 /*
@@ -59,7 +60,9 @@ struct port_piece {
 /* A frame to send: header bytes, payload pieces, trailer bytes, in this order on the wire. Here the
  * long arrays are last, so that a packet with one piece touches few cache lines. */
 struct port_packet {
-	uint32_t flow; /* whose payload it is: see revoke */
+	/* The queue pair whose payload it is, or 0: see revoke. No two that are in use at the same
+	 * time are equal modulo PORT_FLOWS. */
+	uint32_t flow;
 	uint16_t header_len;
 	uint8_t trailer_len;
 	uint8_t n_pieces;
@@ -161,8 +164,8 @@ struct port_ops {
 	/*
 	 * For ports that pass payload on in place (caps.in_place), else NULL. The memory that the
 	 * packets of `flow` on `link` refer to is the application's again: the peer must not take
-	 * what it has not read yet, and must know if it was reading just now.
-	 */
+	 * what it has not read yet, and must know if it was reading just now. Other flows
+	 * keep theirs. */
 	void (*revoke)(struct port *port, uint16_t link, uint32_t flow);
 	/* True when the payload of the frame was not revoked until now. */
 	bool (*payload_intact)(struct port *port, const struct port_frame *frame);

@@ -26,10 +26,11 @@ struct reference {
 	uint64_t offset;
 	uint64_t epoch;
 	uint16_t ethertype; /* the packet's own, as on the wire */
-	uint16_t slot;      /* the epoch is that of epochs[slot] */
+	uint16_t slot;      /* of the flow: the epoch is that of epochs[slot] */
 	uint32_t magic;
 };
 
+static_assert((int)PORT_FLOWS <= UINT16_MAX + 1, "a slot for each flow");
 static_assert(sizeof(struct reference) == 32, "no padding: all of it is sent");
 static_assert(IN_PLACE_HEADER + sizeof(struct reference) == IN_PLACE_FRAME, "as long as it says");
 static_assert((int)IN_PLACE_FRAME <= (int)PORT_HEADER_ROOM, "fits a buffer for headers");
@@ -61,7 +62,7 @@ uint32_t in_place_encode(struct in_place *in_place, const struct port_packet *pa
 		.id = (uint32_t)share->id,
 		.len = piece->len,
 		.offset = (uint64_t)(piece->addr - share->share->addr),
-		.slot = packet->flow % IN_PLACE_EPOCHS,
+		.slot = packet->flow % PORT_FLOWS,
 		.magic = MAGIC,
 	};
 
@@ -121,7 +122,7 @@ bool in_place_accept(struct dpdk_port *port, const struct in_place *in_place,
 		return false;
 	load_reference(mbuf, &reference);
 	if (reference.magic != MAGIC || reference.id >= IN_PLACE_MAX ||
-		reference.slot >= IN_PLACE_EPOCHS || reference.len == 0 ||
+		reference.slot >= PORT_FLOWS || reference.len == 0 ||
 		reference.len > port->max_payload || !in_place->imported[reference.id].addr)
 		return false;
 	size = in_place->imported[reference.id].size;
@@ -141,8 +142,7 @@ void in_place_revoke(struct port *base, uint16_t link, uint32_t flow)
 
 	if (!in_place || !in_place->epochs)
 		return;
-	atomic_fetch_add_explicit(
-		&in_place->epochs[flow % IN_PLACE_EPOCHS], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&in_place->epochs[flow % PORT_FLOWS], 1, memory_order_relaxed);
 	/* What the application writes next is seen by nobody before the new epoch is. */
 	atomic_thread_fence(memory_order_seq_cst);
 }

@@ -220,7 +220,7 @@ void in_place_hide(struct dpdk_port *port, uint16_t link)
 	if (!in_place)
 		return;
 	port->links[link].in_place = NULL;
-	for (int i = 0; in_place->epochs && i < IN_PLACE_EPOCHS; i++)
+	for (int i = 0; in_place->epochs && i < PORT_FLOWS; i++)
 		atomic_fetch_add_explicit(&in_place->epochs[i], 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 }
@@ -228,14 +228,14 @@ void in_place_hide(struct dpdk_port *port, uint16_t link)
 struct in_place *in_place_create(void)
 {
 	struct in_place *in_place = calloc(1, sizeof(*in_place));
-	size_t size = IN_PLACE_EPOCHS * sizeof(*in_place->epochs);
+	size_t size = PORT_FLOWS * sizeof(*in_place->epochs);
 
 	if (!in_place)
 		return NULL;
 	in_place->epochs = share_alloc(size);
 	if (!in_place->epochs) {
 		frl_log(FRL_LOG_WARNING,
-			"payload is copied for a peer on this machine: no page to "
+			"payload is copied for a peer on this machine: no memory to "
 			"share with it (%s)",
 			frl_strerror(-errno));
 		return in_place;
@@ -373,7 +373,7 @@ static void take_export(struct in_place *in_place, const struct message *message
 	} else if (fd < 0 || map(import, fd, message->size)) {
 		import->state = IMPORT_TO_REFUSE;
 	} else if (message->id == IN_PLACE_CONTROL &&
-		message->size < IN_PLACE_EPOCHS * sizeof(uint64_t)) {
+		message->size < PORT_FLOWS * sizeof(uint64_t)) {
 		unmap(import);
 		import->state = IMPORT_TO_REFUSE;
 	} else {

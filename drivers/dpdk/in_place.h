@@ -5,10 +5,12 @@
  *
  * The ends of a link talk about this over its meeting socket: EXPORT passes a descriptor on under
  * an id, READY or REFUSED answers; WITHDRAW takes the id back, GONE answers, and the id is free
- * again. A refused export costs nothing but copies. The id CONTROL is a page of epochs: counters of
- * revocations, one for all flows with the same number modulo EPOCHS. A reference holds the epoch
- * that it was made in and is void as soon as the counter differs. LEAVING and MAPPED
- * are about the link itself, see fabric.h and ring_link.c.
+ * again. A refused export costs nothing but copies. LEAVING and MAPPED are about the link itself,
+ * see fabric.h and ring_link.c.
+ *
+ * The id CONTROL is the memory of the epochs: counters of revocations, one for each flow of the
+ * port. A reference holds the epoch that it was made in and is void as soon as the counter differs.
+ * Flows have counters of their own (PORT_FLOWS), so a revocation voids no other flow's references.
  *
  * Ids are a port's: one memory has the same id on all of its links.
  */
@@ -26,7 +28,6 @@ struct fabric_pass;
 enum {
 	IN_PLACE_CONTROL = IN_PLACE_MAX, /* the id of the epochs */
 	IN_PLACE_IDS,
-	IN_PLACE_EPOCHS = 512,
 	IN_PLACE_HEADER = 128, /* of packets with longer ones the payload is copied */
 	IN_PLACE_FRAME = IN_PLACE_HEADER + 32, /* of a reference */
 };

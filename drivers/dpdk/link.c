@@ -12,7 +12,7 @@
 #include "lib/base/settings.h"
 
 enum {
-	MAGIC = 0x46524c34, /* "FRL4" */
+	MAGIC = 0x46524c35, /* "FRL5" */
 	ASK_NS = 1000 * 1000 * 1000,
 	SHAKE_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,

@@ -21,6 +21,8 @@ enum {
 	TRANSFER_CHECK_NS = 20000,             /* a launch of a GPU takes less */
 };
 
+static_assert((int)ENGINE_MAX_QPS == (int)PORT_FLOWS, "qps[] holds no two that a port confuses");
+
 static void init_addresses(struct engine *e, const struct engine_config *config)
 {
 	struct neighbors_config neighbors = config->neighbors;

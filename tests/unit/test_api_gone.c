@@ -106,6 +106,84 @@ START_TEST(odd_addresses)
 }
 END_TEST
 
+/* ---- what one queue pair's end does to another one on the same link */
+
+enum { APART = 512 }; /* numbers of queue pairs that once shared a counter of revocations */
+
+static uint64_t dropped(const struct end *end)
+{
+	struct frl_stats stats;
+
+	frl_device_stats(end->device, &stats);
+	return stats.drop_port;
+}
+
+static void receive_one(void)
+{
+	post_recv(9, 0, MEMORY, false);
+	post_one(&a, MESSAGE);
+}
+
+/* Only a receiver that reads the payload in place sees a byte that changes after the post. */
+static bool is_read_in_place(void)
+{
+	a.memory[0] = 0;
+	receive_one();
+	a.memory[0] = 1;
+	expect(&b, 9, FRL_WC_SUCCESS);
+	expect(&a, 7, FRL_WC_SUCCESS);
+	return b.memory[0] == 1;
+}
+
+static void connect_another(struct frl_qp *fillers[APART])
+{
+	uint32_t num = frl_qp_num(a.qp);
+	int n = 0;
+
+	do {
+		ck_assert_int_lt(n, APART);
+		a.qp = fillers[n++] = add_qp(&a);
+	} while ((frl_qp_num(a.qp) - num) % APART);
+	ck_assert_int_eq(n, APART);
+	b.qp = add_qp(&b);
+	ok(frl_qp_endpoint(a.qp, &a.mine));
+	ok(frl_qp_endpoint(b.qp, &b.mine));
+	connect_both();
+}
+
+/* The payload that a queue pair has under way stays valid when another one is destroyed. */
+START_TEST(others_keep_their_payload)
+{
+	struct frl_qp *mine, *theirs, *fillers[APART], *other;
+	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
+
+	SOFTWARE_ONLY("payload is read in place on the local fabric only");
+	start(true, FRL_PROGRESS_INLINE);
+	for (unsigned i = 0; !is_read_in_place(); i++)
+		ck_assert_msg(i < PATIENCE, "payload is copied");
+	mine = a.qp;
+	theirs = b.qp;
+	connect_another(fillers);
+	other = b.qp;
+	a.qp = mine;
+	b.qp = theirs;
+	receive_one();
+	for (int i = 0; i < APART; i++)
+		frl_qp_destroy(fillers[i]);
+	expect(&b, 9, FRL_WC_SUCCESS);
+	expect(&a, 7, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(dropped(&b), 0);
+	/* Its own payload does not. */
+	receive_one();
+	ok(frl_qp_modify(a.qp, &attr, FRL_QP_STATE));
+	expect(&a, 7, FRL_WC_WR_FLUSH_ERR);
+	frl_progress(b.device);
+	ck_assert_uint_gt(dropped(&b), 0);
+	frl_qp_destroy(other);
+	finish();
+}
+END_TEST
+
 TEST_MAIN(api_gone)
 {
 	Suite *suite = suite_create("api_gone");
@@ -116,6 +194,7 @@ TEST_MAIN(api_gone)
 	tcase_add_test(tcase, many_peers);
 	tcase_add_loop_test(tcase, last_message_before_closing, 0, 2);
 	tcase_add_loop_test(tcase, odd_addresses, 0, 7);
+	tcase_add_test(tcase, others_keep_their_payload);
 	suite_add_tcase(suite, tcase);
 	return run_rows(suite);
 }

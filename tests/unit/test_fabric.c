@@ -17,7 +17,7 @@
 #include "drivers/dpdk/ring.h"
 #include "tests/unit/program.h"
 
-enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c34 };
+enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c35 };
 
 struct side {
 	struct dpdk_port port;
