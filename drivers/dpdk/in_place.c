@@ -12,12 +12,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "drivers/dpdk/fabric.h"
@@ -27,10 +22,7 @@ enum {
 	MAGIC = 0x46524c73, /* "FRLs" */
 	MESSAGES_A_PASS = 2 * IN_PLACE_IDS,
 	RETRY_NS = 1000 * 1000,
-	HUGE_PAGE = 2 << 20,
 };
-
-#define MAX_IMPORT ((uint64_t)1 << 40) /* keeps a peer from taking all of the address space */
 
 enum message_type {
 	MESSAGE_EXPORT = 1,
@@ -246,13 +238,6 @@ struct in_place *in_place_create(void)
 	return in_place;
 }
 
-static void unmap(struct import *import)
-{
-	if (import->addr)
-		munmap(import->addr, import->size);
-	import->addr = NULL;
-}
-
 bool in_place_destroy(struct in_place **ref)
 {
 	struct in_place *in_place = *ref;
@@ -262,7 +247,7 @@ bool in_place_destroy(struct in_place **ref)
 	if (in_place->visible && !in_place->detached)
 		return false;
 	for (int id = 0; id < IN_PLACE_IDS; id++)
-		unmap(&in_place->imports[id]);
+		import_unmap(in_place, &in_place->imports[id]);
 	if (in_place->control) {
 		share_free(in_place->epochs);
 		share_put(in_place->control);
@@ -270,42 +255,6 @@ bool in_place_destroy(struct in_place **ref)
 	free(in_place);
 	*ref = NULL;
 	return true;
-}
-
-/* Reads of the mapping must not fail: it is memory (not huge pages, of which there may be none
- * left), and nobody can cut it off. Its owner can punch holes; they read as zeroes, for which the
- * kernel takes new pages, and only a machine without any left has a signal for us. */
-int in_place_check_memory(int fd, uint64_t size)
-{
-	struct statfs fs;
-	struct stat st;
-	int seals;
-
-	if (size == 0 || size > MAX_IMPORT)
-		return -EINVAL;
-	seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || !(seals & F_SEAL_SHRINK))
-		return -EINVAL;
-	if (fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
-		return -EINVAL;
-	return fstat(fd, &st) || (uint64_t)st.st_size != size ? -EINVAL : 0;
-}
-
-static int map(struct import *import, int fd, uint64_t size)
-{
-	void *addr;
-	int err = in_place_check_memory(fd, size);
-
-	if (err)
-		return err;
-	addr = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-	if (addr == MAP_FAILED)
-		return -errno;
-	if (size >= HUGE_PAGE)
-		madvise(addr, size, MADV_HUGEPAGE);
-	import->addr = addr;
-	import->size = size;
-	return 0;
 }
 
 static int say(int peer_fd, enum message_type type, int id, const struct share *share)
@@ -346,7 +295,7 @@ static int advance_import(struct in_place *in_place, int id, int peer_fd)
 	int err = 0;
 
 	if (import->state == IMPORT_TO_UNMAP) {
-		unmap(import);
+		import_unmap(in_place, import);
 		import->state = IMPORT_TO_SAY_GONE;
 	}
 	if (import->state == IMPORT_TO_ANSWER) {
@@ -370,11 +319,11 @@ static void take_export(struct in_place *in_place, const struct message *message
 
 	if (import->state != IMPORT_NONE) {
 		say(peer_fd, MESSAGE_REFUSED, message->id, NULL);
-	} else if (fd < 0 || map(import, fd, message->size)) {
+	} else if (fd < 0 || import_map(in_place, import, fd, message->size)) {
 		import->state = IMPORT_TO_REFUSE;
 	} else if (message->id == IN_PLACE_CONTROL &&
 		message->size < PORT_FLOWS * sizeof(uint64_t)) {
-		unmap(import);
+		import_unmap(in_place, import);
 		import->state = IMPORT_TO_REFUSE;
 	} else {
 		import->state = IMPORT_TO_PUBLISH;

@@ -68,7 +68,19 @@ struct import {
 	enum import_state state;
 	void *addr;
 	size_t size;
+	uint64_t holes; /* bytes that had no page when it was mapped */
+	uint64_t inode;
 };
+
+/* What memory of peers takes here: addresses, and memory at most. */
+struct import_sum {
+	uint64_t bytes, holes;
+};
+
+/* The most of all imports of a link, and of this process. Tests change it. */
+extern struct import_limits {
+	struct import_sum link, process;
+} import_limits;
 
 /* One link's. */
 struct in_place {
@@ -89,6 +101,8 @@ struct in_place {
 	struct share *shares[IN_PLACE_IDS]; /* what to send; valid until the export is NONE */
 	enum export_state exports[IN_PLACE_IDS];
 	struct import imports[IN_PLACE_IDS];
+	struct import_sum mapped;
+	bool has_complained; /* the log has why the peer's payload is copied */
 };
 
 /* in_place.c: the memory of a port. Guard held, but for in_place_forget. */
@@ -117,10 +131,16 @@ int in_place_say_leaving(struct fabric_link *link);
 int in_place_listen(struct fabric_link *link, struct fabric_pass *pass);
 /* The client has mapped the rings. 0, -EAGAIN, or that the peer is gone. */
 int in_place_say_mapped(struct fabric_link *link);
-/* Whether a descriptor from a peer is of memory whose pages nobody can take away: 0 or -EINVAL. */
-int in_place_check_memory(int fd, uint64_t size);
 /* False: not yet, bursts may see it until the next publish. */
 bool in_place_destroy(struct in_place **in_place);
+
+/* imports.c: memory of peers. Mutex held. */
+/* Whether a descriptor from a peer is of memory that nobody can cut off: 0 or -EINVAL. */
+int in_place_check_memory(int fd, uint64_t size);
+/* Fills in all but the state. -EINVAL: the peer could take pages away, or has exported the memory
+ * already; -ENOSPC: it would be too much; -ENOMEM. The log has the link's first reason. */
+int import_map(struct in_place *in_place, struct import *import, int fd, uint64_t size);
+void import_unmap(struct in_place *in_place, struct import *import);
 
 /* burst_in_place.c: the data path. Guard held. */
 bool in_place_can_send(

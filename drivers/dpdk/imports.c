@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory of peers that is mapped here, and what it may cost this process. A refused import costs
+ * nothing but copies. These are bounded, for each link and for the process:
+ *
+ *  - Addresses, and the page tables that reading fills: the sum of all mappings. A link has each
+ *    memory once, so page tables take at most 1/512 of what the peer has allocated.
+ *  - Memory: a page that nobody has touched yet (a hole) is allocated by the first reader, and
+ *    charged to that process and its control group. So holes are summed up, too. Seals keep their
+ *    number from growing: no punching (F_SEAL_FUTURE_WRITE or F_SEAL_WRITE), no cutting off, which
+ *    would be a SIGBUS here (F_SEAL_SHRINK), and no other size (F_SEAL_GROW).
+ *
+ * Holes are counted by the blocks of the file, without its lock, which a peer could hold for long.
+ * Blocks that a peer has allocated behind the end of the file before it sealed that hide as many
+ * holes: each byte that such a peer has this process charged for it has been charged for itself.
+ */
+#include "drivers/dpdk/in_place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+#define MIB ((uint64_t)1 << 20)
+#define TIB ((uint64_t)1 << 40)
+
+enum { HUGE_PAGE = 2 << 20, BLOCK = 512 };
+
+struct import_limits import_limits = {
+	.link = { .bytes = TIB, .holes = 256 * MIB },
+	.process = { .bytes = 8 * TIB, .holes = 1024 * MIB },
+};
+
+/* Of all links. Under the gate's mutex, as what links have. */
+static struct import_sum mapped;
+
+/* Reads of the mapping must not fail: it is memory (not huge pages, of which there may be none
+ * left), and nobody can cut it off. */
+int in_place_check_memory(int fd, uint64_t size)
+{
+	struct statfs fs;
+	struct stat st;
+	int seals;
+
+	if (size == 0)
+		return -EINVAL;
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK))
+		return -EINVAL;
+	if (fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
+		return -EINVAL;
+	return fstat(fd, &st) || (uint64_t)st.st_size != size ? -EINVAL : 0;
+}
+
+/* Bytes of the file that have no page. A huge page may reach over the end. */
+static int count_holes(int fd, uint64_t size, struct stat *ret_st, uint64_t *ret_holes)
+{
+	uint64_t bytes;
+
+	if (fstat(fd, ret_st))
+		return -errno;
+	bytes = (uint64_t)ret_st->st_blocks * BLOCK;
+	if (bytes > size + HUGE_PAGE)
+		return -EINVAL;
+	*ret_holes = bytes < size ? size - bytes : 0;
+	return 0;
+}
+
+static bool is_sealed(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & F_SEAL_GROW) &&
+		(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE));
+}
+
+static bool is_mapped(const struct in_place *in_place, const struct stat *st)
+{
+	for (int id = 0; id < IN_PLACE_IDS; id++)
+		if (in_place->imports[id].addr && in_place->imports[id].inode == st->st_ino)
+			return true;
+	return false;
+}
+
+static bool fits(
+	const struct import_sum *sum, const struct import_sum *limit, uint64_t size, uint64_t holes)
+{
+	return size <= limit->bytes - RTE_MIN(sum->bytes, limit->bytes) &&
+		holes <= limit->holes - RTE_MIN(sum->holes, limit->holes);
+}
+
+static const char *too_much(const struct in_place *in_place, uint64_t size, uint64_t holes)
+{
+	if (!fits(&in_place->mapped, &import_limits.link, size, 0) ||
+		!fits(&mapped, &import_limits.process, size, 0))
+		return "all of its memory would take too many addresses; send from fewer or "
+		       "smaller allocations";
+	if (!fits(&in_place->mapped, &import_limits.link, 0, holes) ||
+		!fits(&mapped, &import_limits.process, 0, holes))
+		return "much of its memory was never written, and reading would use this "
+		       "process's; write to buffers before sending from them";
+	return NULL;
+}
+
+static int check(const struct in_place *in_place, int fd, uint64_t size, struct import *import,
+	const char **ret_why)
+{
+	struct stat st;
+	/* First the seals: what is looked at behind them stays so. */
+	int err = is_sealed(fd) ? in_place_check_memory(fd, size) : -EINVAL;
+
+	if (!err)
+		err = count_holes(fd, size, &st, &import->holes);
+	/* Under two ids it would be mapped twice. */
+	if (!err && is_mapped(in_place, &st))
+		err = -EINVAL;
+	if (err)
+		return err;
+	import->inode = st.st_ino;
+	*ret_why = too_much(in_place, size, import->holes);
+	return *ret_why ? -ENOSPC : 0;
+}
+
+static void add(struct import_sum *sum, const struct import *import)
+{
+	sum->bytes += import->size;
+	sum->holes += import->holes;
+}
+
+static void take_off(struct import_sum *sum, const struct import *import)
+{
+	sum->bytes -= import->size;
+	sum->holes -= import->holes;
+}
+
+int import_map(struct in_place *in_place, struct import *import, int fd, uint64_t size)
+{
+	const char *why = "its memory is not that of frl_mem_alloc(), or of another version";
+	int err = check(in_place, fd, size, import, &why);
+	void *addr;
+
+	if (err)
+		goto refuse;
+	addr = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (addr == MAP_FAILED) {
+		err = -errno;
+		why = frl_strerror(err);
+		goto refuse;
+	}
+	if (size >= HUGE_PAGE)
+		madvise(addr, size, MADV_HUGEPAGE);
+	import->addr = addr;
+	import->size = size;
+	add(&in_place->mapped, import);
+	add(&mapped, import);
+	return 0;
+
+refuse:
+	if (!in_place->has_complained)
+		frl_log(FRL_LOG_WARNING, "payload of a peer on this machine is copied: %s", why);
+	in_place->has_complained = true;
+	return err;
+}
+
+void import_unmap(struct in_place *in_place, struct import *import)
+{
+	if (!import->addr)
+		return;
+	munmap(import->addr, import->size);
+	import->addr = NULL;
+	take_off(&in_place->mapped, import);
+	take_off(&mapped, import);
+}
