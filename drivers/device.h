@@ -281,6 +281,7 @@ struct device_ops {
 	 * whose kernel finds the MAC never says so; it may block for that time, and releases the
 	 * guard meanwhile: what was found under it before is to be looked at again. */
 	int (*qp_modify)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
+	/* [guard] */
 	int (*qp_unanswered)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 	/* [guard] What was asked for is not wanted any more. May be NULL. */
 	void (*qp_forget_path)(struct frl_qp *qp);

@@ -246,6 +246,7 @@ int soft_detach_mcast(struct frl_qp *qp, const struct frl_ip *group)
 	return finish_membership(qp, group, rc, why);
 }
 
+/* With the guard held: the reason names the state. */
 static int finish_post(const struct frl_qp *qp, int rc, int done, const char *why, int *ret_posted)
 {
 	*ret_posted = done;
@@ -302,8 +303,9 @@ int soft_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, in
 	engine_update(&device->engine, &qp->engine);
 	if (at_once)
 		engine_send(&device->engine, clock_now_ns());
+	rc = finish_post(base, rc, done, why, ret_posted);
 	device_leave(&device->base);
-	return finish_post(base, rc, done, why, ret_posted);
+	return rc;
 }
 
 int soft_post_recv(struct frl_qp *base, const struct frl_recv_wr wr[], int n, int *ret_posted)
@@ -318,6 +320,7 @@ int soft_post_recv(struct frl_qp *base, const struct frl_recv_wr wr[], int n, in
 	/* Only then something is there to be looked at: what comes back at once. */
 	if (qp->engine.core.state == FRL_QPS_ERR)
 		engine_update(&device_of(base)->engine, &qp->engine);
+	rc = finish_post(base, rc, done, why, ret_posted);
 	device_leave(base->pd->device);
-	return finish_post(base, rc, done, why, ret_posted);
+	return rc;
 }

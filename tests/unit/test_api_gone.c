@@ -3,6 +3,8 @@
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/program.h"
 
+enum { HANG_MS = 60000 };
+
 static void post_one(struct end *end, uint32_t length)
 {
 	struct frl_sge sge = { end->memory, length, frl_mr_lkey(end->mr) };
@@ -106,6 +108,42 @@ START_TEST(odd_addresses)
 }
 END_TEST
 
+/* ---- queue pairs that fail while another thread posts */
+
+/* Bad requests are refused, with a reason that names the state, until the thread of the device has
+ * put the queue pair into ERR: there they are flushed. */
+static void *post_until_it_failed(void *arg)
+{
+	struct frl_send_wr send = { .opcode = FRL_WR_SEND, .n_sge = -1 };
+	struct frl_recv_wr recv = { .n_sge = -1 };
+	bool receives = *(int *)arg;
+	uint64_t start_ms = now_ms();
+	int rc;
+
+	do {
+		rc = receives ? frl_post_recv(a.qp, &recv, 1, NULL)
+			      : frl_post_send(a.qp, &send, 1, NULL);
+		ck_assert(rc == 1 || strstr(frl_last_error(), "(RTS)"));
+	} while (rc < 0 && now_ms() - start_ms < HANG_MS);
+	ck_assert_int_eq(rc, 1);
+	return NULL;
+}
+
+START_TEST(posting_while_it_fails)
+{
+	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
+	pthread_t thread;
+
+	SOFTWARE_ONLY("no thread of the library changes the state");
+	start(false, FRL_PROGRESS_THREAD);
+	ck_assert_int_eq(pthread_create(&thread, NULL, post_until_it_failed, &_i), 0);
+	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
+	post_one(&a, MESSAGE);
+	pthread_join(thread, NULL);
+	finish();
+}
+END_TEST
+
 /* ---- what one queue pair's end does to another one on the same link */
 
 enum { APART = 512 }; /* numbers of queue pairs that once shared a counter of revocations */
@@ -194,6 +232,7 @@ TEST_MAIN(api_gone)
 	tcase_add_test(tcase, many_peers);
 	tcase_add_loop_test(tcase, last_message_before_closing, 0, 2);
 	tcase_add_loop_test(tcase, odd_addresses, 0, 7);
+	tcase_add_loop_test(tcase, posting_while_it_fails, 0, 2);
 	tcase_add_test(tcase, others_keep_their_payload);
 	suite_add_tcase(suite, tcase);
 	return run_rows(suite);
