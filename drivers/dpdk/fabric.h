@@ -44,6 +44,7 @@ struct meet_hello {
 	uint32_t in_place; /* 1: payload may be read where the sender has it */
 	uint32_t ring;     /* 1: rings of our own can be had */
 	uint64_t wake;     /* whom to wake when it sleeps; 0: nobody */
+	uint64_t proof;    /* where to prove whom to wake: see wake.h; 0: nowhere */
 	char secret[24];
 };
 
@@ -52,7 +53,8 @@ struct meet_answer {
 	uint32_t max_frame;
 	uint32_t in_place;
 	uint32_t ring; /* 1: these, their memory goes with the answer; else a memif: */
-	uint64_t wake; /* as in the hello */
+	uint64_t wake; /* these as in the hello */
+	uint64_t proof;
 	uint32_t memif_id;
 	uint32_t unused;
 	char memif_secret[24];
@@ -118,6 +120,8 @@ struct fabric_link {
 	/* Of rings: */
 	struct ring_link *ring; /* NULL: none */
 	bool mapped;            /* client: has said MAPPED; server: has heard it */
+	int proof_fd;           /* until the peer has proved what to wake it by; or -1 */
+	uint64_t told_wake;     /* what it is to prove */
 	uint32_t peer_wake;     /* 0: it cannot be woken, nor wake */
 	/* Of a memif: */
 	struct relay relay; /* server */
@@ -168,6 +172,8 @@ void fabric_advance(struct fabric_link *link, struct fabric_pass *pass);
 bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass);
 /* The peer is gone: leaves to bursts what it has sent. The guard and the mutex held. */
 void fabric_drain(struct fabric_link *link, struct fabric_pass *pass);
+/* The peer has proved by now what it is to be woken by, or will not. */
+void fabric_take_proof(struct fabric_link *link);
 /* Takes the link's true state over into the port's table. The guard and the mutex held. */
 void fabric_publish(struct fabric_link *link);
 

@@ -403,6 +403,7 @@ static struct fabric_link *new_link(
 		.stage = FABRIC_MEET,
 		.meet_fd = -1,
 		.peer_fd = -1,
+		.proof_fd = -1,
 		.relay = { .listen_fd = -1, .client_fd = -1, .memif_fd = -1 },
 		.ethdev = NO_ETHDEV,
 		.deadline_ns = UINT64_MAX,

@@ -377,6 +377,7 @@ static void hear_mapped(struct fabric_link *link, struct fabric_pass *pass)
 {
 	if (link->mapped || !link->ring)
 		return;
+	fabric_take_proof(link);
 	link->mapped = true;
 	pass->publish = true;
 }

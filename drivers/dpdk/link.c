@@ -12,7 +12,7 @@
 #include "lib/base/settings.h"
 
 enum {
-	MAGIC = 0x46524c35, /* "FRL5" */
+	MAGIC = 0x46524c36, /* "FRL6" */
 	ASK_NS = 1000 * 1000 * 1000,
 	SHAKE_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,
@@ -42,6 +42,39 @@ static void set_stage(struct fabric_link *link, enum fabric_stage stage, uint64_
 	link->deadline_ns = deadline_ns;
 }
 
+/*
+ * Proofs need no message of their own: the server's is there when the answer has come, and the
+ * client's when it has said MAPPED.
+ */
+static uint64_t await_proof(struct fabric_link *link)
+{
+	uint32_t name;
+
+	link->proof_fd = wake_open_proof(&name);
+	return link->proof_fd < 0 ? 0 : name;
+}
+
+static void drop_proof(struct fabric_link *link)
+{
+	if (link->proof_fd >= 0)
+		close(link->proof_fd);
+	link->proof_fd = -1;
+}
+
+void fabric_take_proof(struct fabric_link *link)
+{
+	link->peer_wake = wake_proven(
+		link->proof_fd, link->told_wake, link->request.name, !link->request.server);
+	drop_proof(link);
+}
+
+/* An end that could not check this one's name would not wake it, nor expect to be woken. */
+static void prove(struct fabric_link *link, uint64_t wake, uint64_t proof)
+{
+	link->told_wake = proof ? wake : 0;
+	wake_prove(link->port->wake_fd, proof, link->request.name, link->request.server);
+}
+
 static bool stop_carrier(struct fabric_link *link, struct fabric_pass *pass)
 {
 	if (link->carrier && !link->carrier->stop(link, pass))
@@ -59,6 +92,7 @@ static void start_over(struct fabric_link *link, struct fabric_pass *pass, uint6
 	}
 	in_place_destroy(&link->in_place);
 	meet_hang_up(&link->peer_fd);
+	drop_proof(link);
 	link->lost = false;
 	link->peer_leaves = false;
 	link->retry_ns = pass->now_ns + pause_ns;
@@ -98,6 +132,7 @@ static void meet(struct fabric_link *link, struct fabric_pass *pass)
 	if (server)
 		return;
 	memcpy(hello.secret, link->request.secret, sizeof(hello.secret));
+	hello.proof = await_proof(link);
 	if (meet_send(fd, &hello, sizeof(hello)))
 		start_over(link, pass, RETRY_NS);
 }
@@ -152,7 +187,9 @@ static int take_answer(struct fabric_link *link, const struct meet_answer *answe
 	err = agree(link, answer->max_frame, answer->in_place == 1, answer->ring == 1);
 	if (err)
 		return err;
-	link->peer_wake = wake_check(answer->wake);
+	if (link->carrier == &ring_carrier)
+		prove(link, answer->wake, answer->proof);
+	fabric_take_proof(link);
 	err = link->carrier->take_up(link, answer, passed);
 	if (err)
 		complain(link, err);
@@ -190,11 +227,14 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 
 	if (err)
 		return err;
-	link->peer_wake = wake_check(hello->wake);
 	/* The client's memory, once it has the answer. */
 	if (link->in_place)
 		meet_take_fds(link->peer_fd, true);
 	answer.ring = link->carrier == &ring_carrier;
+	if (answer.ring) {
+		answer.proof = await_proof(link);
+		prove(link, hello->wake, hello->proof);
+	}
 	err = link->carrier->offer(link, &answer, &passed);
 	if (err)
 		complain(link, err);
@@ -261,6 +301,7 @@ static void hang_up(struct fabric_link *link)
 {
 	meet_hang_up(&link->peer_fd);
 	meet_hang_up(&link->meet_fd);
+	drop_proof(link);
 }
 
 /* What the two ends have together goes; no burst sees it. False: not yet. */

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 #include <linux/netlink.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,6 +24,17 @@ enum {
 	/* As many as a socket with the smallest buffer holds, and more than that. Others have to
 	 * wait for the next time: who floods the socket must not hold up its owner. */
 	DRAIN_MOST = 4,
+	PROOFS_MOST = 64,         /* looked at; others are somebody's who floods the socket */
+	PROOF_MAGIC = 0x46524c77, /* "FRLw" */
+	/* Sockets whose owners do not choose get their process's id, and so somebody may know what
+	 * name a socket will have. */
+	FIRST_NAME = 1 << 22,
+};
+
+struct proof {
+	uint32_t magic;
+	uint32_t server; /* 1: it has sent this */
+	char link[64];
 };
 
 static struct sockaddr_nl address_of(uint32_t name)
@@ -40,27 +51,35 @@ static int take_name(int fd, uint32_t *ret_name)
 		uint32_t name = (uint32_t)random_entropy();
 		struct sockaddr_nl address = address_of(name);
 
-		/* 0 is the kernel, and asks for any name, which would be easy to guess. */
-		if (name == 0)
+		if (name < FIRST_NAME)
 			continue;
-		*ret_name = name;
 		err = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? -errno : 0;
+		if (!err)
+			*ret_name = name;
 	}
+	return err;
+}
+
+int wake_open_proof(uint32_t *ret_name)
+{
+	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_USERSOCK);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = take_name(fd, ret_name);
+	if (!err)
+		return fd;
+	close(fd);
 	return err;
 }
 
 int wake_open(uint32_t *ret_name)
 {
-	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_USERSOCK);
-	int least = 1, yes = 1, err;
+	int fd = wake_open_proof(ret_name), least = 1, yes = 1;
 
 	if (fd < 0)
-		return -errno;
-	err = take_name(fd, ret_name);
-	if (err) {
-		close(fd);
-		return err;
-	}
+		return fd;
 	/* One datagram is as good as many. Without these two it works as well. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
 	(void)setsockopt(fd, SOL_NETLINK, NETLINK_NO_ENOBUFS, &yes, sizeof(yes));
@@ -69,20 +88,61 @@ int wake_open(uint32_t *ret_name)
 
 uint32_t wake_check(uint64_t told)
 {
-	return told <= UINT32_MAX ? (uint32_t)told : 0;
+	return told >= FIRST_NAME && told <= UINT32_MAX ? (uint32_t)told : 0;
 }
 
-/* A socket that takes no more is readable, which is all that counts. */
-void wake_up(int fd, uint32_t name)
+static void send_to(int fd, uint32_t name, const void *bytes, size_t len)
 {
 	struct sockaddr_nl address = address_of(name);
 	ssize_t n;
 
 	if (name == 0)
 		return;
-	n = sendto(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
+	n = sendto(fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
 		sizeof(address));
 	(void)n;
+}
+
+static struct proof proof_of(const char *link, bool server)
+{
+	struct proof proof = { .magic = PROOF_MAGIC, .server = server };
+
+	snprintf(proof.link, sizeof(proof.link), "%s", link);
+	return proof;
+}
+
+void wake_prove(int fd, uint64_t told, const char *link, bool server)
+{
+	struct proof proof = proof_of(link, server);
+
+	send_to(fd, wake_check(told), &proof, sizeof(proof));
+}
+
+uint32_t wake_proven(int proof_fd, uint64_t told, const char *link, bool server)
+{
+	struct proof wanted = proof_of(link, server);
+	uint32_t name = wake_check(told);
+
+	for (int i = 0; i < PROOFS_MOST && name; i++) {
+		struct sockaddr_nl from = { .nl_pid = 0 };
+		socklen_t from_len = sizeof(from);
+		struct proof proof;
+		ssize_t n = recvfrom(proof_fd, &proof, sizeof(proof), MSG_DONTWAIT | MSG_TRUNC,
+			(struct sockaddr *)&from, &from_len);
+
+		if (n < 0 && errno != EINTR && errno != ENOBUFS)
+			break;
+		if (n == sizeof(proof) && from_len == sizeof(from) && from.nl_pid == name &&
+			memcmp(&proof, &wanted, sizeof(proof)) == 0)
+			return name;
+	}
+	return 0;
+}
+
+/* A socket that takes no more is readable, which is all that counts. */
+void wake_up(int fd, uint32_t name)
+{
+	send_to(fd, name, "", 1);
 }
 
 void wake_drain(int fd)

@@ -6,6 +6,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,10 @@
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/ring.h"
+#include "drivers/dpdk/wake.h"
 #include "tests/unit/program.h"
 
-enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c35 };
+enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c36 };
 
 struct side {
 	struct dpdk_port port;
@@ -42,6 +44,7 @@ static void open_side(struct side *side, bool is_server)
 		.request.secret = "open sesame",
 		.meet_fd = -1,
 		.peer_fd = -1,
+		.proof_fd = -1,
 		.relay = { .listen_fd = -1, .client_fd = -1, .memif_fd = -1 },
 		.ethdev = NO_ETHDEV,
 		.deadline_ns = UINT64_MAX,
@@ -258,6 +261,68 @@ START_TEST(wrong_descriptor)
 }
 END_TEST
 
+/* ---- names by which ends wake each other */
+
+static void set_up_wake(void)
+{
+	set_up();
+	server.port.wake_fd = wake_open(&server.port.wake);
+	client.port.wake_fd = wake_open(&client.port.wake);
+	ck_assert(server.port.wake_fd >= 0 && client.port.wake_fd >= 0);
+}
+
+static void tear_down_wake(void)
+{
+	tear_down();
+	close(server.port.wake_fd);
+	close(client.port.wake_fd);
+}
+
+/* Both are up. */
+static void come_up(void)
+{
+	come_together();
+	step(&client);
+	fabric_publish(&client.link);
+	step(&server);
+	fabric_publish(&server.link);
+	ck_assert_int_eq(client.link.stage, FABRIC_UP);
+	ck_assert_int_eq(server.link.stage, FABRIC_UP);
+}
+
+static bool is_woken(int fd)
+{
+	struct pollfd state = { .fd = fd, .events = POLLIN };
+
+	return poll(&state, 1, 0) > 0;
+}
+
+START_TEST(names_of_peers)
+{
+	come_up();
+	ck_assert_uint_eq(server.port.links[0].wake, client.port.wake);
+	ck_assert_uint_eq(client.port.links[0].wake, server.port.wake);
+	ck_assert(!is_woken(server.port.wake_fd) && !is_woken(client.port.wake_fd));
+}
+END_TEST
+
+/* An end that tells somebody else's name is not woken, and neither is that one. */
+START_TEST(names_of_strangers)
+{
+	struct side *liar = _i ? &server : &client, *other = _i ? &client : &server;
+	uint32_t name;
+	int stranger = wake_open(&name);
+
+	liar->port.wake = name;
+	come_up();
+	ck_assert_uint_eq(other->port.links[0].wake, 0);
+	wake_up(other->port.wake_fd, other->port.links[0].wake);
+	ck_assert(!is_woken(stranger));
+	ck_assert_uint_ne(liar->port.links[0].wake, 0);
+	close(stranger);
+}
+END_TEST
+
 /* ---- memory that peers export */
 
 enum {
@@ -445,7 +510,7 @@ END_TEST
 
 TEST_MAIN(fabric)
 {
-	TCase *exports = tcase_create("exports");
+	TCase *exports = tcase_create("exports"), *wake = tcase_create("wake");
 	Suite *suite = suite_create("fabric");
 	TCase *tcase = tcase_create("fabric");
 
@@ -456,6 +521,10 @@ TEST_MAIN(fabric)
 	tcase_add_loop_test(tcase, no_descriptors, 0, 2);
 	tcase_add_loop_test(tcase, frames_too_short, 0, 2);
 	tcase_add_test(tcase, wrong_descriptor);
+	suite_add_tcase(suite, wake);
+	tcase_add_checked_fixture(wake, set_up_wake, tear_down_wake);
+	tcase_add_test(wake, names_of_peers);
+	tcase_add_loop_test(wake, names_of_strangers, 0, 2);
 	suite_add_tcase(suite, exports);
 	tcase_add_checked_fixture(exports, set_up_exports, tear_down_exports);
 	tcase_add_test(exports, exports_with_holes);

@@ -210,6 +210,54 @@ START_TEST(waking)
 }
 END_TEST
 
+/* What proves that a name is that of a link's other end, and what does not. */
+START_TEST(proofs)
+{
+	uint32_t name, other, proof;
+	int fd = wake_open(&name), stranger = wake_open(&other), proof_fd = wake_open_proof(&proof);
+
+	ck_assert(fd >= 0 && stranger >= 0 && proof_fd >= 0);
+	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), 0);
+	wake_prove(fd, proof, "a link", true);
+	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), name);
+	/* Once. */
+	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), 0);
+	/* Another link's, or its other end's. */
+	wake_prove(fd, proof, "another link", true);
+	wake_prove(fd, proof, "a link", false);
+	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), 0);
+	/* Another socket, and who tells the name of another one. */
+	wake_prove(stranger, proof, "a link", true);
+	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), 0);
+	wake_prove(fd, proof, "a link", true);
+	ck_assert_uint_eq(wake_proven(proof_fd, other, "a link", true), 0);
+	/* Behind what others have sent. */
+	wake_up(stranger, proof);
+	wake_prove(stranger, proof, "a link", true);
+	wake_prove(fd, proof, "a link", true);
+	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), name);
+	/* No name, no socket. */
+	ck_assert_uint_eq(wake_proven(proof_fd, 0, "a link", true), 0);
+	ck_assert_uint_eq(wake_proven(-1, name, "a link", true), 0);
+	wake_prove(-1, proof, "a link", true);
+	wake_prove(fd, 0, "a link", true);
+	ck_assert(!is_readable(proof_fd, 0));
+	close(fd);
+	close(stranger);
+	close(proof_fd);
+}
+END_TEST
+
+/* Names that the kernel gives to sockets whose owners do not choose: ids of processes. */
+START_TEST(names_to_come)
+{
+	ck_assert_uint_eq(wake_check(1), 0);
+	ck_assert_uint_eq(wake_check((uint64_t)getpid()), 0);
+	ck_assert_uint_eq(wake_check((1 << 22) - 1), 0);
+	ck_assert_uint_eq(wake_check(1 << 22), 1 << 22);
+}
+END_TEST
+
 /* One that is woken again and again and never reads keeps nobody from waking others. */
 START_TEST(wakes_others)
 {
@@ -277,6 +325,8 @@ TEST_MAIN(ring_sleep)
 	tcase_add_test(tcase, no_lost_wakeup);
 	tcase_add_test(tcase, either_sees);
 	tcase_add_test(tcase, waking);
+	tcase_add_test(tcase, proofs);
+	tcase_add_test(tcase, names_to_come);
 	tcase_add_test(tcase, wakes_others);
 	tcase_add_test(tcase, takes_no_descriptors);
 	return run_suite(suite);
