@@ -142,6 +142,7 @@ enum responder_message {
  */
 struct saved_request {
 	struct psn first_psn;
+	uint64_t first_ordinal; /* of first_psn, see struct responder */
 	uint32_t packets;
 	bool atomic;
 	bool pending;
@@ -163,6 +164,7 @@ struct responder {
 	struct recv_wqe *recv;   /* taken for the message that is arriving, or NULL */
 	struct recv_wqe srq_wqe; /* where it is when it came from the SRQ */
 	struct psn epsn;         /* the next PSN to accept */
+	uint64_t ordinal;        /* RC: PSNs accepted so far. Unlike PSNs these never wrap. */
 	uint32_t msn;
 	bool nak_sent; /* a NAK for epsn is out, or will be: later ones are dropped (9.7.5.2.8) */
 	enum responder_message message;

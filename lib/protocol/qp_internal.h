@@ -155,10 +155,10 @@ struct saved_request *saved_add(struct qp *qp);
 void saved_start(struct qp *qp, struct saved_request *saved);
 /* A repeated READ or atomic request: its answer is to be sent again, from there, if it is known. */
 void saved_replay(struct qp *qp, const struct wire_packet *packet);
-/* The newest of them came after this PSN. */
+/* The newest of them came after `psn`, which is less than 2^23 away from the expected PSN. */
 bool saved_newer(const struct qp *qp, struct psn psn);
-/* The PSN of the oldest pending answer. */
-bool saved_pending(const struct qp *qp, struct psn *ret_psn);
+/* An answer is pending whose next packet has `psn` or an older PSN; `psn` as for saved_newer(). */
+bool saved_pending_until(const struct qp *qp, struct psn psn);
 /* Fills `out` with the next response packet; one must be pending. False: a READ's memory is gone.
  * The queue pair has failed then, or, if this was a replay, gives the replay up. */
 bool saved_output(struct qp *qp, struct packet_out *out);

@@ -164,6 +164,7 @@ void responder_refuse(
 static void advance(struct responder *r, uint32_t packets, bool last)
 {
 	r->epsn = psn_add(r->epsn, packets);
+	r->ordinal += packets;
 	r->nak_sent = false;
 	if (last)
 		r->msn = (r->msn + 1) & PSN_MASK;
@@ -206,6 +207,7 @@ static struct saved_request *accept_saved(
 	struct responder *r = &qp->responder;
 	struct saved_request *saved = saved_add(qp);
 
+	saved->first_ordinal = r->ordinal;
 	advance(r, packets, true);
 	saved->first_psn = packet->h.bth.psn;
 	saved->packets = packets;
@@ -477,10 +479,9 @@ uint32_t responder_output(struct qp *qp, struct packet_out out[], uint32_t max)
 {
 	struct responder *r = &qp->responder;
 	uint32_t n = 0;
-	struct psn psn;
 
 	while (n < max && responder_wants_output(qp)) {
-		if (saved_pending(qp, &psn) && !(r->ack_pending && psn_diff(r->ack_psn, psn) < 0)) {
+		if (r->ack_pending ? saved_pending_until(qp, r->ack_psn) : r->n_pending) {
 			n += saved_output(qp, &out[n]);
 			continue;
 		}

@@ -20,6 +20,15 @@ enum { SLOT_MASK = FRL_MAX_RD_ATOMIC - 1 };
 
 _Static_assert((FRL_MAX_RD_ATOMIC & SLOT_MASK) == 0, "positions in the ring run freely");
 
+/*
+ * What is kept may be of any age, while psn_diff() is right for distances below 2^23 only. So
+ * PSNs that arrive, which are compared with the expected one first, become ordinals.
+ */
+static uint64_t ordinal_of(const struct responder *r, struct psn psn)
+{
+	return r->ordinal + (uint64_t)(int64_t)psn_diff(psn, r->epsn);
+}
+
 static struct saved_request *slot_at(const struct responder *r, uint32_t position)
 {
 	return &r->saved[position & SLOT_MASK];
@@ -97,17 +106,18 @@ bool saved_newer(const struct qp *qp, struct psn psn)
 	const struct responder *r = &qp->responder;
 	const struct saved_request *newest = slot_at(r, r->saved_tail - 1);
 
-	return newest->packets && psn_diff(newest->first_psn, psn) > 0;
+	return newest->packets && (int64_t)(newest->first_ordinal - ordinal_of(r, psn)) > 0;
 }
 
-/* The one that has this PSN; the newest, since PSNs come again. */
+/* The one that has this PSN, which was accepted less than 2^23 PSNs ago; or NULL. */
 static struct saved_request *find(const struct responder *r, struct psn psn)
 {
-	for (uint32_t back = 1; back <= FRL_MAX_RD_ATOMIC; back++) {
-		struct saved_request *saved = slot_at(r, r->saved_tail - back);
-		int32_t k = psn_diff(psn, saved->first_psn);
+	uint64_t ordinal = ordinal_of(r, psn);
 
-		if (k >= 0 && (uint32_t)k < saved->packets)
+	for (uint32_t i = 0; i < FRL_MAX_RD_ATOMIC; i++) {
+		struct saved_request *saved = &r->saved[i];
+
+		if (ordinal - saved->first_ordinal < saved->packets)
 			return saved;
 	}
 	return 0;
@@ -158,13 +168,16 @@ void saved_replay(struct qp *qp, const struct wire_packet *packet)
 	}
 }
 
-bool saved_pending(const struct qp *qp, struct psn *ret_psn)
+bool saved_pending_until(const struct qp *qp, struct psn psn)
 {
-	const struct saved_request *saved = oldest_pending(&qp->responder);
+	const struct responder *r = &qp->responder;
+	const struct saved_request *saved = oldest_pending(r);
+	uint64_t next;
 
-	if (saved)
-		*ret_psn = saved->next;
-	return saved;
+	if (!saved)
+		return false;
+	next = saved->first_ordinal + (uint32_t)psn_diff(saved->next, saved->first_psn);
+	return (int64_t)(next - ordinal_of(r, psn)) <= 0;
 }
 
 static void finish(struct responder *r, struct saved_request *saved)

@@ -291,6 +291,161 @@ START_TEST(duplicates_before_reads)
 }
 END_TEST
 
+enum { MOST_PACKETS = (1 << 23) - 1 };
+
+/* A READ of so many packets whose responses the requester has but for the last one. */
+static void read_long(struct fixture *f, uint32_t psn, uint32_t packets)
+{
+	const uint64_t va = f->huge.iova;
+
+	read_key(f, psn, va, packets * MTU, f->huge.key);
+	read_key(f, psn + packets - 1, va + (uint64_t)(packets - 1) * MTU, MTU, f->huge.key);
+	ck_assert_uint_eq(fixture_output(f), 1);
+	expect_out(f, 0, OP_READ_RESP_ONLY, psn + packets - 1, MTU, false);
+}
+
+/* PSNs come again: the newest READ may be from more than half of their circle ago, or a circle. */
+START_TEST(duplicates_long_after_reads)
+{
+	for (unsigned b = 0; b < ROWS(bases); b++) {
+		struct fixture *f = new_at(bases[b]);
+		uint32_t psn = bases[b] + MOST_PACKETS;
+
+		read_long(f, bases[b], MOST_PACKETS);
+		for (uint32_t i = 0; i < 4; i++) {
+			write_at(f, psn + i, 0, f->local.key);
+			expect_answer(f, ACK, psn + i, i + 2);
+		}
+		for (uint32_t i = 0; i < 4; i++) {
+			write_at(f, psn + i, 0, f->local.key);
+			expect_answer(f, ACK, psn + 3, 5);
+		}
+	}
+}
+END_TEST
+
+/* The READ that a PSN stood for a circle ago is not the one that is asked for again. */
+START_TEST(reads_of_a_circle_ago)
+{
+	struct fixture *f = new_at(BASE);
+	uint32_t psn = BASE + 2;
+
+	read_at(f, BASE, 0, 2 * MTU);
+	ck_assert_uint_eq(fixture_output(f), 2);
+	for (uint32_t i = 0; i < 2; i++, psn += MOST_PACKETS)
+		read_long(f, psn, MOST_PACKETS);
+	for (uint32_t i = 0; i < 4; i++, psn++)
+		write_at(f, psn, 0, f->local.key);
+	ck_assert_uint_eq(psn & PSN_MASK, (BASE + 4) & PSN_MASK);
+	fixture_output(f);
+	read_at(f, BASE, 0, 2 * MTU);
+	ck_assert_uint_eq(f->stats.drop_no_replay, 1);
+	expect_silence(f);
+}
+END_TEST
+
+/* Positions that do not come again, beside the PSNs. */
+struct model {
+	struct fixture *f;
+	uint64_t end; /* of what was accepted */
+	uint32_t msn;
+	uint32_t n_saved;
+	struct {
+		uint64_t first;
+		uint32_t packets;
+	} saved[FRL_MAX_RD_ATOMIC];
+	uint64_t random;
+};
+
+static uint32_t draw(struct model *m, uint32_t below)
+{
+	m->random = m->random * UINT64_C(6364136223846793005) + 1442695040888963407;
+	return (uint32_t)((m->random >> 32) * below >> 32);
+}
+
+/* From 1 to MOST_PACKETS, of any order of magnitude. */
+static uint32_t draw_size(struct model *m)
+{
+	return 1 + draw(m, MOST_PACKETS >> draw(m, 23));
+}
+
+static void model_read(struct model *m)
+{
+	uint32_t packets = draw_size(m), slot = m->n_saved++ % FRL_MAX_RD_ATOMIC;
+
+	m->saved[slot].first = m->end;
+	m->saved[slot].packets = packets;
+	read_long(m->f, (uint32_t)m->end, packets);
+	m->end += packets;
+	m->msn++;
+}
+
+static void model_write(struct model *m)
+{
+	write_at(m->f, (uint32_t)m->end, 0, m->f->local.key);
+	m->end++;
+	m->msn++;
+	expect_answer(m->f, ACK, (uint32_t)m->end - 1, m->msn);
+}
+
+static void model_repeat_write(struct model *m, uint64_t at)
+{
+	bool newer = m->n_saved && m->saved[(m->n_saved - 1) % FRL_MAX_RD_ATOMIC].first > at;
+
+	write_at(m->f, (uint32_t)at, 0, m->f->local.key);
+	expect_answer(m->f, ACK, (uint32_t)(newer ? at : m->end - 1), m->msn);
+}
+
+/* One packet of whatever was read there. */
+static void model_repeat_read(struct model *m, uint64_t at)
+{
+	uint64_t alike = 0;
+	bool known = false;
+
+	for (uint32_t i = 0; i < FRL_MAX_RD_ATOMIC && i < m->n_saved; i++) {
+		uint64_t offset = (at - m->saved[i].first) & PSN_MASK;
+
+		if (offset >= m->saved[i].packets)
+			continue;
+		/* What is there, or else what was there a circle ago. */
+		known = known || at - m->saved[i].first == offset;
+		if (!alike || at - m->saved[i].first == offset)
+			alike = m->f->huge.iova + offset * MTU;
+	}
+	read_key(m->f, (uint32_t)at, alike, MTU, m->f->huge.key);
+	if (!known) {
+		expect_silence(m->f);
+		return;
+	}
+	ck_assert_uint_eq(fixture_output(m->f), 1);
+	expect_out(m->f, 0, OP_READ_RESP_ONLY, (uint32_t)at, MTU, false);
+}
+
+/* Whatever the age of what is repeated, and of what is kept. */
+START_TEST(repeats_of_any_age)
+{
+	struct fixture *f = new_at((uint32_t)_i * 0x123457);
+	struct model m = { .f = f, .random = (uint64_t)_i };
+
+	m.end = f->qp.responder.epsn.value + UINT64_C(0x1000000);
+	for (uint32_t i = 0; i < 3000; i++) {
+		uint64_t back = draw_size(&m);
+
+		/* Some are older than the connection. */
+		if (draw(&m, 4) == 0) {
+			if (draw(&m, 16) == 0)
+				model_read(&m);
+			else
+				model_write(&m);
+		} else if (draw(&m, 2))
+			model_repeat_write(&m, m.end - back);
+		else
+			model_repeat_read(&m, m.end - back);
+		ck_assert_int_eq(f->qp.state, FRL_QPS_RTS);
+	}
+}
+END_TEST
+
 enum { KNOWN, OTHER_KEY };
 
 /* Of a READ of LENGTH bytes in four packets. */
@@ -574,6 +729,9 @@ TEST_MAIN(saved)
 	tcase_add_test(tc, order_of_answers);
 	tcase_add_test(tc, reads_acknowledge);
 	tcase_add_test(tc, duplicates_before_reads);
+	tcase_add_test(tc, duplicates_long_after_reads);
+	tcase_add_test(tc, reads_of_a_circle_ago);
+	tcase_add_loop_test(tc, repeats_of_any_age, 0, 8);
 	tcase_add_loop_test(tc, repeated_reads, 0, (int)ROWS(repeat_rows));
 	tcase_add_test(tc, reads_of_the_scripted_peer);
 	tcase_add_test(tc, repeated_while_streaming);
