@@ -91,8 +91,7 @@ static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 		a->asked = qp;
 		a->asked_until_ns = now_ns + TURN_NS;
 	}
-	if (!qp_ask_again(&qp->core, &loss, now_ns))
-		end_turn(e->transfers, qp);
+	qp_ask_again(&qp->core, &loss, now_ns);
 	engine_update(e, qp);
 }
 
@@ -115,7 +114,9 @@ void offload_ask_starved(struct engine *e, uint64_t now_ns)
 		struct engine_qp *qp = container_of(node, struct engine_qp, starved);
 
 		node = node->next;
-		if (may_be_asked(t, qp->starved_mask) && !is_behind_parked(qp))
+		if (!qp_trim_loss(&qp->core, &qp->loss))
+			offload_forget(e, qp);
+		else if (may_be_asked(t, qp->starved_mask) && !is_behind_parked(qp))
 			ask_again(e, qp, now_ns);
 	}
 }

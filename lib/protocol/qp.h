@@ -396,9 +396,12 @@ struct qp_loss {
 
 /* Notes that this packet, which qp_input_reaches() is true of, is thrown away. */
 void qp_note_loss(struct qp *qp, const struct wire_packet *packet, struct qp_loss *loss);
-/* RC: has sent again what is still missing, without waiting for a timer, and without using up a
- * retry of this end. False: nothing is missing any more. */
-bool qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns);
+/* Forgets what has come again by itself. False: nothing is missing any more. PSNs wrap: to be
+ * called again before 2^23 of them are over. */
+bool qp_trim_loss(const struct qp *qp, struct qp_loss *loss);
+/* RC: has the rest, which qp_trim_loss() has left, sent again, without waiting for a timer, and
+ * without using up a retry of this end. */
+void qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns);
 
 /* True when qp_output() has something to do. */
 bool qp_wants_output(const struct qp *qp);

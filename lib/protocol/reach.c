@@ -190,24 +190,24 @@ void qp_note_loss(struct qp *qp, const struct wire_packet *packet, struct qp_los
 	}
 }
 
-bool qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns)
+bool qp_trim_loss(const struct qp *qp, struct qp_loss *loss)
 {
 	bool receives = qp->state == FRL_QPS_RTR || qp_sends(qp);
-	bool asks = false;
 	struct psn psn;
 
-	if (qp->type != FRL_QPT_RC)
-		return false;
-	/* It may have come again by itself; asking for what the peer never sent would be wrong. If
-	 * one before it was lost in the network, then that is what is missing. */
-	if (loss->request && receives && psn_diff(loss->psn, qp->responder.epsn) >= 0) {
+	if (qp->type != FRL_QPT_RC || !receives || psn_diff(loss->psn, qp->responder.epsn) < 0)
+		loss->request = false;
+	if (qp->type != FRL_QPT_RC || !qp_sends(qp) || !next_response(qp, &psn) ||
+		psn_diff(loss->response_psn, psn) < 0)
+		loss->response = false;
+	return loss->request || loss->response;
+}
+
+void qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns)
+{
+	/* If a packet before it was lost in the network, then that is what is missing. */
+	if (loss->request)
 		responder_ask_again(qp);
-		asks = true;
-	}
-	if (loss->response && qp_sends(qp) && next_response(qp, &psn) &&
-		psn_diff(loss->response_psn, psn) >= 0) {
+	if (loss->response)
 		recovery_repeat(qp, now_ns);
-		asks = true;
-	}
-	return asks;
 }

@@ -149,6 +149,43 @@ START_TEST(asked_and_gone)
 }
 END_TEST
 
+/* What was thrown away has come again by the peer's own timer: this end waits for it no longer. */
+START_TEST(comes_again_by_itself)
+{
+	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_WRITE };
+	const struct requester *sender;
+	unsigned n = 0;
+
+	offload_pair_open(&p, &(struct offload_config){ .in_place = false });
+	sender = &p.a->qps[0].qp.core.requester;
+	offload_fill(p.a->memory, LENGTH);
+	wr.remote_addr = (uintptr_t)p.memory->there;
+	wr.rkey = p.region.key;
+	for (; p.b->engine.stats.offload_waits == 0; n++) {
+		host_post(p.a, 0, wr, 0, LENGTH, NULL);
+		offload_settle(&p);
+	}
+	ck_assert(!list_empty(&p.b->qps[1].qp.starved));
+	/* Room for the message, but too little to ask for it. */
+	mock_offload_step(&p.mock, OFFLOAD_HELD + 8);
+	offload_settle(&p);
+	ck_assert(!list_empty(&p.b->qps[1].qp.starved));
+	while (sender->head != sender->tail) {
+		p.a->now_ns += 1000000;
+		offload_settle(&p);
+	}
+	ck_assert(list_empty(&p.b->qps[1].qp.starved));
+	ck_assert(!p.b->qps[1].qp.loss.request);
+	ck_assert_uint_eq(p.b->engine.stats.naks_sent_seq, 0);
+	p.mock.speed = 50;
+	offload_settle(&p);
+	while (n-- > 0)
+		host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+	check_bytes(p.memory->view, LENGTH);
+	offload_pair_close(&p);
+}
+END_TEST
+
 static struct mock_offload other;
 static struct mock_memory *other_memory;
 static struct region other_region;
@@ -388,6 +425,7 @@ TEST_MAIN(engine_offload_full)
 
 	tcase_add_loop_test(tests, several_are_starved, 0, 6);
 	tcase_add_loop_test(tests, several_are_starved_of_responses, 0, 3);
+	tcase_add_test(tests, comes_again_by_itself);
 	tcase_add_test(tests, own_time_is_not_the_peers);
 	tcase_add_loop_test(tests, asked_and_gone, 0, 2);
 	tcase_add_loop_test(tests, another_stands_still, 0, 2);
