@@ -17,7 +17,7 @@ packages() {
 	test)
 		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus
 		echo man-db groff gnuplot-nox openmpi-bin libopenmpi-dev mpich libmpich-dev
-		echo slurm-wlm munge
+		echo slurm-wlm munge gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3

@@ -1,122 +1,249 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
+ * The destination is divided into aligned blocks of 16 bytes (8 where there are no vectors). The
+ * bytes before the first block and behind the last one are stored as aligned words.
+ *
  * x86 makes stores visible in program order, so it is enough that the compiler leaves them alone.
- * Other processors need a fence in front of what may be a flag: the last 8 bytes of 16.
+ * Other processors get a store with release order for the last word of each line and of the copy.
+ * ThreadSanitizer gets the same code: it would report vector stores that another thread polls.
  */
 #include "lib/base/copy.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#define HAS_VECTORS 1
+#else
+#define HAS_VECTORS 0
 #endif
 
-enum {
-	FETCH_LEAST = 1024, /* bytes of a packet that another one may follow */
-	FETCH_AHEAD = 4096, /* at most: farther on it would be gone again before it is needed */
-};
+#if defined(__SANITIZE_THREAD__)
+#undef HAS_VECTORS
+#define HAS_VECTORS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#undef HAS_VECTORS
+#define HAS_VECTORS 0
+#endif
+#endif
+
+enum { LINE = 128 };
 
 /* The compiler neither joins nor moves the stores around it. */
 #define IN_ORDER() __asm__ volatile("" ::: "memory")
 
-#if defined(__x86_64__)
+/* A single store to an aligned address, visible after all stores before it. */
+#define STORE_LAST(bits)                                                       \
+	static inline void store_last_##bits(uint8_t *to, const uint8_t *from) \
+	{                                                                      \
+		typedef uint##bits##_t __attribute__((may_alias)) word;        \
+		word value;                                                    \
+		memcpy(&value, from, sizeof(value));                           \
+		__atomic_store_n((word *)(void *)to, value, __ATOMIC_RELEASE); \
+		IN_ORDER();                                                    \
+	}
 
-static inline void copy_16(uint8_t *dst, const uint8_t *src)
+STORE_LAST(8)
+STORE_LAST(16)
+STORE_LAST(32)
+STORE_LAST(64)
+
+#if HAS_VECTORS
+
+enum {
+	BLOCK = 16,
+	SHORT = 2 * LINE,
+	FETCH_LEAST = 1024, /* bytes of a packet that another one may follow */
+	FETCH_AHEAD = 4096, /* at most: farther on it would be gone again before it is needed */
+};
+
+static inline void copy_block(uint8_t *dst, const uint8_t *src)
 {
-	_mm_storeu_si128(
+	_mm_store_si128(
 		(__m128i *)(void *)dst, _mm_loadu_si128((const __m128i *)(const void *)src));
-}
-
-static size_t copy_blocks_sse(uint8_t *dst, const uint8_t *src, size_t n)
-{
-	size_t at = 0;
-
-	for (; n - at >= 16; at += 16) {
-		copy_16(dst + at, src + at);
-		IN_ORDER();
-	}
-	return at;
-}
-
-/*
- * Loads ahead of the stores: they may miss. So may stores: the next packet of a long message goes
- * where this one ends, which is fetched meanwhile. Beyond a page hardware does not guess that.
- */
-__attribute__((target("avx2"))) static size_t copy_blocks_avx2(
-	uint8_t *dst, const uint8_t *src, size_t n)
-{
-	size_t at = 0, ahead = n < FETCH_LEAST ? 0 : n;
-
-	if (ahead > FETCH_AHEAD)
-		ahead = FETCH_AHEAD;
-	for (; n - at >= 128; at += 128) {
-		const __m256i *from = (const void *)(src + at);
-		__m256i *to = (void *)(dst + at);
-		__m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
-		__m256i c = _mm256_loadu_si256(from + 2), d = _mm256_loadu_si256(from + 3);
-
-		__builtin_prefetch(dst + at + ahead, 1);
-		__builtin_prefetch(dst + at + ahead + 64, 1);
-		_mm256_storeu_si256(to, a);
-		IN_ORDER();
-		_mm256_storeu_si256(to + 1, b);
-		IN_ORDER();
-		_mm256_storeu_si256(to + 2, c);
-		IN_ORDER();
-		/* Where a processor makes two of a store, the flag must be in the second one. */
-		_mm_storeu_si128((__m128i *)(void *)(to + 3), _mm256_castsi256_si128(d));
-		IN_ORDER();
-		_mm_storeu_si128((__m128i *)(void *)(to + 3) + 1, _mm256_extracti128_si256(d, 1));
-		IN_ORDER();
-	}
-	return at;
-}
-
-static size_t copy_blocks(uint8_t *dst, const uint8_t *src, size_t n)
-{
-	size_t at = 0;
-
-	if (n >= 128 && __builtin_cpu_supports("avx2"))
-		at = copy_blocks_avx2(dst, src, n);
-	return at + copy_blocks_sse(dst + at, src + at, n - at);
+	IN_ORDER();
 }
 
 #else
 
-static size_t copy_blocks(uint8_t *dst, const uint8_t *src, size_t n)
+enum { BLOCK = 8, SHORT = 16 };
+
+static inline void copy_block(uint8_t *dst, const uint8_t *src)
+{
+	store_last_64(dst, src);
+}
+
+#endif
+
+/* `dst` is aligned to a block, or at least to the largest power of two that is not above `n`. */
+static inline void copy_rest(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	for (; n >= BLOCK; n -= BLOCK, dst += BLOCK, src += BLOCK)
+		copy_block(dst, src);
+	if (n & 8) {
+		store_last_64(dst, src);
+		dst += 8;
+		src += 8;
+	}
+	if (n & 4) {
+		store_last_32(dst, src);
+		dst += 4;
+		src += 4;
+	}
+	if (n & 2) {
+		store_last_16(dst, src);
+		dst += 2;
+		src += 2;
+	}
+	if (n & 1)
+		store_last_8(dst, src);
+}
+
+#if HAS_VECTORS
+
+#define AVX2 __attribute__((target("avx2,tune=haswell")))
+
+AVX2 static inline __m256i load_32(const uint8_t *src)
+{
+	return _mm256_loadu_si256((const __m256i *)(const void *)src);
+}
+
+AVX2 static inline void store_32(uint8_t *dst, __m256i value)
+{
+	_mm256_store_si256((__m256i *)(void *)dst, value);
+	IN_ORDER();
+}
+
+/* For the last 32 bytes of a line or a copy, with a flag in the second half: some processors split
+ * stores of 32 bytes, in no documented order. */
+AVX2 static inline void store_end(uint8_t *dst, __m256i value)
+{
+	_mm_store_si128((__m128i *)(void *)dst, _mm256_castsi256_si128(value));
+	IN_ORDER();
+	_mm_store_si128((__m128i *)(void *)(dst + 16), _mm256_extracti128_si256(value, 1));
+	IN_ORDER();
+}
+
+/*
+ * `dst` is aligned to a block. Loads come ahead of the stores since they may miss the cache. So may
+ * stores: the next packet of a long message goes where this one ends, so that is prefetched.
+ * Hardware prefetchers do not cross pages.
+ */
+AVX2 static void copy_long_avx2(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	size_t at = 0, ahead = n < FETCH_LEAST ? 0 : n, head = -(uintptr_t)dst % LINE;
+
+	if (ahead > FETCH_AHEAD)
+		ahead = FETCH_AHEAD;
+	if (head) {
+		if (head % 32)
+			copy_block(dst, src);
+		for (at = head % 32; at + 32 < head; at += 32)
+			store_32(dst + at, load_32(src + at));
+		if (at < head)
+			store_end(dst + at, load_32(src + at));
+		at = head;
+	}
+	for (; n - at >= LINE; at += LINE) {
+		__m256i a = load_32(src + at), b = load_32(src + at + 32);
+		__m256i c = load_32(src + at + 64), d = load_32(src + at + 96);
+
+		__builtin_prefetch(dst + at + ahead, 1);
+		__builtin_prefetch(dst + at + ahead + 64, 1);
+		store_32(dst + at, a);
+		store_32(dst + at + 32, b);
+		store_32(dst + at + 64, c);
+		store_end(dst + at + 96, d);
+	}
+	for (; n - at >= 32; at += 32)
+		store_end(dst + at, load_32(src + at));
+	copy_rest(dst + at, src + at, n - at);
+}
+
+static void copy_long(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	if (__builtin_cpu_supports("avx2"))
+		copy_long_avx2(dst, src, n);
+	else
+		copy_rest(dst, src, n);
+}
+
+#else
+
+/* `dst` is aligned to a block. */
+static void copy_long(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	typedef uint64_t __attribute__((may_alias)) word;
+	size_t at = 0;
+
+	for (; n - at >= 2 * BLOCK; at += BLOCK) {
+		word value;
+
+		if (((uintptr_t)dst + at) % LINE == LINE - BLOCK) {
+			store_last_64(dst + at, src + at);
+			continue;
+		}
+		memcpy(&value, src + at, sizeof(value));
+		__atomic_store_n((word *)(void *)(dst + at), value, __ATOMIC_RELAXED);
+	}
+	copy_rest(dst + at, src + at, n - at);
+}
+
+#endif
+
+/* Copies up to the first block; less when `n` ends before it. Returns how much. */
+static inline size_t copy_head(uint8_t *dst, const uint8_t *src, size_t n)
 {
 	size_t at = 0;
 
-	for (; n - at >= 16; at += 16) {
-		uint64_t half[2];
-
-		memcpy(half, src + at, sizeof(half));
-		memcpy(dst + at, &half[0], sizeof(half[0]));
-		__atomic_thread_fence(__ATOMIC_RELEASE);
-		memcpy(dst + at + 8, &half[1], sizeof(half[1]));
-		__atomic_thread_fence(__ATOMIC_RELEASE);
+	if ((uintptr_t)dst & 1 && n >= 1) {
+		store_last_8(dst, src);
+		at = 1;
+	}
+	if (((uintptr_t)dst + at) & 2 && n - at >= 2) {
+		store_last_16(dst + at, src + at);
+		at += 2;
+	}
+	if (((uintptr_t)dst + at) & 4 && n - at >= 4) {
+		store_last_32(dst + at, src + at);
+		at += 4;
+	}
+	if (((uintptr_t)dst + at) & (BLOCK - 1) && n - at >= 8) {
+		store_last_64(dst + at, src + at);
+		at += 8;
 	}
 	return at;
 }
 
-#endif
+static __attribute__((noinline)) void copy_any(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	size_t at = (uintptr_t)dst % BLOCK ? copy_head(dst, src, n) : 0;
+
+	if (n - at < SHORT)
+		copy_rest(dst + at, src + at, n - at);
+	else
+		copy_long(dst + at, src + at, n - at);
+}
 
 void copy_in_order(void *dst, const void *src, size_t n)
 {
 	const uint8_t *from = src;
 	uint8_t *to = dst;
-	size_t at = copy_blocks(to, from, n);
 
-	if (n - at >= 8) {
-		memcpy(to + at, from + at, 8);
-		at += 8;
-		IN_ORDER();
+	if (n >= SHORT || ((uintptr_t)to % 8 != 0 && (n > 4 || (uintptr_t)to % 4 != 0))) {
+		copy_any(to, from, n);
+		return;
 	}
-	for (; at < n; at++) {
-		to[at] = from[at];
-		IN_ORDER();
+	if ((uintptr_t)to % BLOCK != 0 && n >= 8) {
+		store_last_64(to, from);
+		to += 8;
+		from += 8;
+		n -= 8;
 	}
+	copy_rest(to, from, n);
 }
 
 #if defined(__x86_64__)

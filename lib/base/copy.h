@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A copy whose bytes become visible in ascending order, for programs that watch memory which a peer
- * writes: of 8 aligned bytes all at once, and of a line of 128 no flag before what lies in front of
- * it. memcpy() promises neither, and stores the first bytes of some sizes last. And one for memory
- * that is longer than the caches. Any thread.
+ * Copies to memory that other threads poll, and past the caches. Any thread.
+ *
+ * copy_in_order() guarantees to a thread that reads with acquire order:
+ * - An aligned word of 8, 4, 2 or 1 bytes that lies inside the copy is seen as it was or as it is
+ *   after the copy, never as a mix.
+ * - When the last word of a copy is seen, so is the whole copy, and what the copying thread has
+ *   written before.
+ * - When the last word of 8 bytes of an aligned line of 128 is seen, so is the part of the line in
+ *   front of it (LL128 of NCCL).
+ * On x86 all words become visible in ascending order. memcpy() guarantees none of this.
  */
 #ifndef FERRULE_BASE_COPY_H
 #define FERRULE_BASE_COPY_H
 
 #include <stddef.h>
 
-/* The two do not overlap. May fetch (and no more than that) what lies behind `dst`. */
+/* The two do not overlap. Prefetches what lies behind `dst`. */
 void copy_in_order(void *dst, const void *src, size_t n);
 
 /*

@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The copy whose bytes become visible in order, and the one past the caches. */
 #include <check.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/clock.h"
 #include "lib/base/copy.h"
+#include "tests/unit/copy_litmus.h"
 #include "tests/unit/program.h"
 
-enum {
-	SIZES = 600,
-	SHIFTS = 17,
-	GUARD = 64,
-	LINE_WORDS = 16, /* of 8 bytes: 128 bytes, the last word is the flag */
-	LINES = 32,
-	WORDS = LINES * LINE_WORDS,
-	SPINS = 20000, /* before the watcher lets others run */
-};
+enum { SIZES = 600, SHIFTS = 17, GUARD = 64 };
 
 /* Both of them. */
 START_TEST(copies)
@@ -43,61 +34,114 @@ START_TEST(copies)
 }
 END_TEST
 
-static struct {
-	_Atomic uint64_t words[WORDS] __attribute__((aligned(4096)));
-	_Atomic uint64_t seen; /* rounds that the watcher has been through */
-	atomic_bool is_broken, is_over;
-} shared;
+enum { MESSAGES = 300, TEARS = 20000 };
 
-static bool await(_Atomic uint64_t *flag, uint64_t round)
+START_TEST(words_are_whole)
 {
-	for (int i = 1; atomic_load_explicit(flag, memory_order_acquire) < round; i++) {
-		if (i % SPINS)
-			continue;
-		if (atomic_load(&shared.is_over))
-			return false;
-		sched_yield();
-	}
-	return true;
-}
-
-/* Every word of a round is its number, so a flag that comes early is seen beside an older one. */
-static void *watch(void *arg)
-{
-	for (uint64_t round = 1;; round++) {
-		for (int line = 0; line < LINES; line++) {
-			_Atomic uint64_t *words = &shared.words[line * LINE_WORDS];
-
-			if (!await(&words[LINE_WORDS - 1], round))
-				return NULL;
-			for (int i = 0; i < LINE_WORDS; i++)
-				if (atomic_load_explicit(&words[i], memory_order_relaxed) < round)
-					atomic_store(&shared.is_broken, true);
-		}
-		atomic_store(&shared.seen, round);
-	}
-}
-
-/* A second of chances. */
-START_TEST(flags_come_last)
-{
-	static uint64_t from[WORDS];
-	uint64_t until_ns = clock_now_ns() + UINT64_C(1000000000);
-	pthread_t watcher;
-
-	ck_assert_int_eq(pthread_create(&watcher, NULL, watch, NULL), 0);
-	for (uint64_t round = 1; clock_now_ns() < until_ns; round++) {
-		for (int i = 0; i < WORDS; i++)
-			from[i] = round;
-		copy_in_order(shared.words, from, sizeof(from));
-		while (atomic_load(&shared.seen) < round)
-			sched_yield();
-	}
-	atomic_store(&shared.is_over, true);
-	pthread_join(watcher, NULL);
-	ck_assert(!atomic_load(&shared.is_broken));
+	ck_assert_uint_eq(litmus_words(TEARS), 0);
 }
 END_TEST
+
+START_TEST(last_words_come_last)
+{
+	ck_assert_uint_eq(litmus_message(MESSAGES), 0);
+}
+END_TEST
+
+START_TEST(flags_come_last)
+{
+	ck_assert_uint_eq(litmus_lines(MESSAGES), 0);
+}
+END_TEST
+
+/* ThreadSanitizer puts signals off. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define CAN_STEP 1
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#undef CAN_STEP
+#endif
+#endif
+#endif
+
+#ifdef CAN_STEP
+
+static struct {
+	const uint8_t *to;
+	size_t n;
+	size_t looks, disordered, torn;
+} stepped;
+
+/* After each instruction of a copy of ones over zeros: only whole words, and in order. */
+static void look(int signal)
+{
+	const volatile uint8_t *to = stepped.to;
+	size_t n_new = 0;
+	uintptr_t end;
+
+	stepped.looks++;
+	while (n_new < stepped.n && to[n_new])
+		n_new++;
+	for (size_t i = n_new; i < stepped.n; i++)
+		stepped.disordered += to[i] != 0;
+	end = (uintptr_t)to + n_new;
+	for (uintptr_t size = 2; size <= 8; size *= 2) {
+		uintptr_t word = end & ~(size - 1);
+
+		stepped.torn += word != end && word >= (uintptr_t)to &&
+			word + size <= (uintptr_t)to + stepped.n;
+	}
+}
+
+/* The trap flag, which signal handlers run without. Below the stack pointer is the caller's. */
+static inline void step(bool on)
+{
+	if (on)
+		__asm__ volatile("lea -128(%%rsp), %%rsp\n pushfq\n orl $0x100, (%%rsp)\n popfq\n"
+				 "lea 128(%%rsp), %%rsp" ::
+					 : "memory", "cc");
+	else
+		__asm__ volatile("lea -128(%%rsp), %%rsp\n pushfq\n andl $~0x100, (%%rsp)\n popfq\n"
+				 "lea 128(%%rsp), %%rsp" ::
+					 : "memory", "cc");
+}
+
+static void copy_stepped(uint8_t *to, size_t n)
+{
+	static uint8_t ones[SIZES];
+
+	memset(ones, 1, n);
+	memset(to, 0, n);
+	stepped.to = to;
+	stepped.n = n;
+	step(true);
+	copy_in_order(to, ones, n);
+	step(false);
+	ck_assert_mem_eq(to, ones, n);
+	ck_assert_msg(stepped.torn == 0 && stepped.disordered == 0,
+		"%zu bytes to %zu of 128: %zu torn, %zu disordered", n, (uintptr_t)to % 128,
+		stepped.torn, stepped.disordered);
+}
+
+/* Every size at every place of a line, whatever the processors are busy with. */
+START_TEST(each_instruction)
+{
+	static _Alignas(128) uint8_t to[SIZES + 128];
+	struct sigaction action = { .sa_handler = look }, before;
+
+	ck_assert_int_eq(sigaction(SIGTRAP, &action, &before), 0);
+	for (size_t n = 1; n <= 40; n++)
+		for (size_t at = 0; at < 16; at++)
+			copy_stepped(to + at, n);
+	for (size_t n = 120; n < SIZES; n += 37)
+		for (size_t at = n % 3; at < 128; at += 11)
+			copy_stepped(to + at, n);
+	ck_assert_uint_gt(stepped.looks, 10000);
+	sigaction(SIGTRAP, &before, NULL);
+}
+END_TEST
+
+#endif
 
 TEST_MAIN(copy)
 {
@@ -105,7 +149,12 @@ TEST_MAIN(copy)
 	TCase *tcase = tcase_create("copy");
 
 	tcase_add_loop_test(tcase, copies, 0, 2);
+	tcase_add_test(tcase, words_are_whole);
+	tcase_add_test(tcase, last_words_come_last);
 	tcase_add_test(tcase, flags_come_last);
+#ifdef CAN_STEP
+	tcase_add_test(tcase, each_instruction);
+#endif
 	suite_add_tcase(suite, tcase);
 	return run_suite(suite);
 }

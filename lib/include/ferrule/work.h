@@ -55,6 +55,16 @@ struct frl_recv_action {
 };
 
 /*
+ * Polling memory that RDMA_WRITEs change, in place of completions, works where a software device
+ * places the payload in host memory:
+ * - An aligned word of 8, 4, 2 or 1 bytes is seen old or new, never as a mix, if the WRITE starts
+ *   at a multiple of the word's size in memory.
+ * - Once the last such word of a WRITE is seen new, by a load with acquire order, so are all bytes
+ *   of this WRITE and, with RC, of those posted before it to the same queue pair.
+ * - Likewise the last 8 bytes of an aligned line of 128, for the line.
+ * Other orders are unspecified, and so is what a failed WRITE leaves behind. Memory of GPUs and
+ * fragments have no such guarantee, RDMA NICs that of the hardware.
+ *
  * Which queue pairs take what:
  *	RC	all of them
  *	UC	SEND, RDMA_WRITE, both also with immediate, LOCAL_INV, BIND_MW
