@@ -19,6 +19,8 @@
 #include "drivers/dpdk/fabric.h"
 #include "lib/base/error.h"
 
+#define PREFIX "ferrule-memif/"
+
 enum { LOG2_RING = 8 };
 
 /* Of this process, under the gate's mutex. */
@@ -52,7 +54,7 @@ static int anchor(void)
 		return 0;
 	if (random_text(host.secret, sizeof(host.secret)) || random_text(tail, sizeof(tail)))
 		return -EIO;
-	snprintf(host.socket, sizeof(host.socket), "ferrule-memif/%ld-%s", (long)getpid(), tail);
+	snprintf(host.socket, sizeof(host.socket), PREFIX "%ld-%s", (long)getpid(), tail);
 	snprintf(args, sizeof(args), "role=server,id=0,socket=%s,socket-abstract=yes,secret=%s",
 		host.socket, host.secret);
 	err = rte_eal_hotplug_add("vdev", "net_memif_ferrule_anchor", args);
@@ -120,12 +122,27 @@ static int offer(struct fabric_link *link, struct meet_answer *answer, int *ret_
 	return relay_listen(&link->relay, answer->memif_socket) ? -EAGAIN : 0;
 }
 
+/* Letters, digits and dashes alone: both become values of the vdev's arguments, which the peer must
+ * not add to, and sockets of others are not to be tried. */
+static bool is_word(const char *text)
+{
+	for (const char *c = text; *c; c++)
+		if (!(*c >= 'a' && *c <= 'z') && !(*c >= '0' && *c <= '9') && *c != '-')
+			return false;
+	return *text;
+}
+
 static int take_up(struct fabric_link *link, const struct meet_answer *answer, int passed)
 {
 	struct meet_answer terminated = *answer;
+	size_t prefix = strlen(PREFIX);
 
 	terminated.memif_secret[sizeof(terminated.memif_secret) - 1] = '\0';
 	terminated.memif_socket[sizeof(terminated.memif_socket) - 1] = '\0';
+	/* The peer is not one of ours: the next one may be better. */
+	if (strncmp(terminated.memif_socket, PREFIX, prefix) != 0 ||
+		!is_word(terminated.memif_socket + prefix) || !is_word(terminated.memif_secret))
+		return -EAGAIN;
 	return start_memif(link, &terminated);
 }
 

@@ -261,6 +261,34 @@ START_TEST(wrong_descriptor)
 }
 END_TEST
 
+/* Names are words of a device's arguments: a comma would begin the next one. */
+START_TEST(wrong_memif)
+{
+	static const struct {
+		const char *socket, *secret;
+	} rows[] = {
+		{ "ferrule-memif/1-a,role=server", "secret" },
+		{ "ferrule-memif/1-a", "secret,zero-copy=yes" },
+		{ "/run/somebody", "secret" },
+		{ "", "secret" },
+		{ "ferrule-memif/1-a", "" },
+	};
+	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
+	int fd;
+
+	step(&client);
+	fd = meet_accept(server.link.meet_fd);
+	ck_assert_int_ge(fd, 0);
+	snprintf(answer.memif_socket, sizeof(answer.memif_socket), "%s", rows[_i].socket);
+	snprintf(answer.memif_secret, sizeof(answer.memif_secret), "%s", rows[_i].secret);
+	ck_assert_int_eq(meet_send_fd(fd, &answer, sizeof(answer), -1), 0);
+	step(&client);
+	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.error, 0);
+	close(fd);
+}
+END_TEST
+
 /* ---- names by which ends wake each other */
 
 static void set_up_wake(void)
@@ -521,6 +549,7 @@ TEST_MAIN(fabric)
 	tcase_add_loop_test(tcase, no_descriptors, 0, 2);
 	tcase_add_loop_test(tcase, frames_too_short, 0, 2);
 	tcase_add_test(tcase, wrong_descriptor);
+	tcase_add_loop_test(tcase, wrong_memif, 0, 5);
 	suite_add_tcase(suite, wake);
 	tcase_add_checked_fixture(wake, set_up_wake, tear_down_wake);
 	tcase_add_test(wake, names_of_peers);
