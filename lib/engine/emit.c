@@ -12,7 +12,6 @@
 enum {
 	EMIT_BUDGET = 64,    /* packets a round, so that receiving gets its turn */
 	SCRATCH_HEADER = 64, /* of a frame in e->scratch: goes into the packet's header */
-	GRAVE_PSNS = 4096,   /* at most so far from the expected one are those of a connection */
 	/* On the local fabric a process that has stopped must not keep datagrams from others. */
 	DATAGRAM_PATIENCE_NS = 10000000,
 };
@@ -231,37 +230,20 @@ void engine_queue_packet(struct engine *e, struct side_packet *side)
 	e->unsent = true;
 }
 
-static bool is_remembered(
-	const struct engine_grave *grave, uint16_t link, const struct wire_packet *packet)
-{
-	int32_t ahead = psn_diff(packet->h.bth.psn, grave->epsn);
-
-	return grave->qpn && grave->qpn == packet->h.bth.dest_qpn && grave->link == link &&
-		ip_equal(&grave->remote_ip, &packet->src_ip) && ahead >= -GRAVE_PSNS &&
-		ahead <= GRAVE_PSNS;
-}
-
-void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_packet *packet)
+void engine_refuse(struct engine *e, uint16_t link, const struct time_wait *entry, struct psn psn)
 {
 	struct tx_queue *q = e->tx[link];
+	struct packet_out out;
 
-	for (unsigned i = 0; i < ENGINE_GRAVES; i++) {
-		const struct engine_grave *grave = &e->graves[i];
-		struct packet_out out;
-
-		if (!is_remembered(grave, link, packet))
-			continue;
-		if (!q || tx_free(q) == 0)
-			return;
-		qp_refusal(&out, grave->dest_qpn, packet->h.bth.psn);
-		tx_slot(q, q->tail)->flow = 0;
-		tx_slot(q, q->tail)->copy = false;
-		encode(&grave->path, grave->has_icrc, &out, tx_slot(q, q->tail));
-		q->tail++;
-		q->n_coupled = 0;
-		e->unsent = true;
+	if (!q || tx_free(q) == 0)
 		return;
-	}
+	qp_refusal(&out, entry->dest_qpn, psn);
+	tx_slot(q, q->tail)->flow = 0;
+	tx_slot(q, q->tail)->copy = false;
+	encode(&entry->path, entry->has_icrc, &out, tx_slot(q, q->tail));
+	q->tail++;
+	q->n_coupled = 0;
+	e->unsent = true;
 }
 
 bool engine_region_queued(const struct engine *e, const struct region *region)

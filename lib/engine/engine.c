@@ -93,8 +93,10 @@ err_free_qps:
 void engine_fini(struct engine *e)
 {
 	offload_fini(e);
-	for (unsigned i = 0; i < ENGINE_LINKS; i++)
+	for (uint16_t i = 0; i < ENGINE_LINKS; i++) {
 		free(e->tx[i]);
+		engine_drop_time_wait(e, i);
+	}
 	free(e->scratch);
 	free(e->regions.slots);
 	free(e->qps);
@@ -240,29 +242,10 @@ void engine_update(struct engine *e, struct engine_qp *qp)
 		list_add_tail(&e->timed, &qp->timed);
 }
 
-/*
- * A link that tells of its peer's death keeps requests waiting for as long as that lives. So it
- * must hear that the other end of a connection is gone: its queue pair's number goes on answering.
- */
-void engine_bury(struct engine *e, const struct engine_qp *qp)
-{
-	if (!qp->core.unlimited_retry || qp->core.type != FRL_QPT_RC || !engine_is_connected(qp))
-		return;
-	e->graves[e->next_grave++ % ENGINE_GRAVES] = (struct engine_grave){
-		.qpn = qp->core.qpn,
-		.dest_qpn = qp->core.dest_qpn,
-		.link = qp->path.link,
-		.has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC),
-		.remote_ip = qp->core.remote_ip,
-		.epsn = qp->core.responder.epsn,
-		.path = qp->path.wire,
-	};
-}
-
 void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 {
 	end_sending(e, qp);
-	engine_bury(e, qp);
+	engine_enter_time_wait(e, qp);
 	groups_detach_all(&e->groups, qp);
 	parked_forget(e, qp);
 	release_path(e, qp);
@@ -369,9 +352,7 @@ void engine_drop_link(struct engine *e, uint16_t link)
 	/* The number may be somebody else's in a moment. */
 	if (link < PORT_MAX_LINKS)
 		e->notes[link] = 0;
-	for (unsigned i = 0; i < ENGINE_GRAVES; i++)
-		if (e->graves[i].link == link)
-			e->graves[i].qpn = 0;
+	engine_drop_time_wait(e, link);
 }
 
 void engine_revoke(struct engine *e)

@@ -27,7 +27,6 @@ enum {
 	ENGINE_QP_INDEX_BITS = 14,
 	ENGINE_MAX_QPS = 1 << ENGINE_QP_INDEX_BITS,
 	ENGINE_TX_QUEUE = 64,     /* packets that wait for one link; a power of two */
-	ENGINE_GRAVES = 256,      /* removed queue pairs that are remembered */
 	ENGINE_EMIT_QUANTUM = 16, /* packets that a queue pair sends before the next one's turn */
 	/* Not the port's: packets between queue pairs of this engine. */
 	ENGINE_LOOP_LINK = PORT_MAX_LINKS,
@@ -103,14 +102,14 @@ struct engine_ah {
 	int neighbor;     /* or -1 */
 };
 
-/* A connection that ended here, by removal or RESET, while the peer may still send over it. */
-struct engine_grave {
+/* A connection that ended here: see time_wait.c. */
+struct time_wait {
 	uint32_t qpn; /* 0: none */
 	uint32_t dest_qpn;
-	uint16_t link;
 	bool has_icrc;
 	struct frl_ip remote_ip;
 	struct psn epsn; /* what was expected next: a later connection has other PSNs */
+	uint32_t behind; /* so many before that the peer may send again */
 	struct wire_path path;
 };
 
@@ -171,8 +170,7 @@ struct engine {
 	uint64_t seen_overruns;  /* of stats.cq_overruns: how many were dealt with */
 	uint32_t seen_neighbors; /* generation of `neighbors` that all paths follow */
 	struct random_state random;
-	uint32_t next_grave;
-	struct engine_grave graves[ENGINE_GRAVES];
+	struct time_wait *time_wait[ENGINE_LINKS]; /* by the peer's queue pair; NULL: none */
 	/* One frame that is too long for a packet's header: an answer to an ICMP echo request. */
 	uint8_t *scratch;
 	uint32_t scratch_size;

@@ -157,7 +157,10 @@ static void set_path(struct engine *e, struct engine_qp *qp, const struct way *w
 	if (qp->sending && qp->core.type == FRL_QPT_RC && qp->path.link != way->link)
 		engine_take_back(e, qp);
 	init_path(e, &own->ah, way,
-		wire_udp_src_port(own->ah.flow_label, qp->core.qpn, own->dest_qpn), &qp->path.wire);
+		e->port->caps.on_demand
+			? engine_fabric_port(qp->core.qpn)
+			: wire_udp_src_port(own->ah.flow_label, qp->core.qpn, own->dest_qpn),
+		&qp->path.wire);
 	qp->path.link = way->link;
 	neighbors_put(&e->neighbors, qp->path.neighbor);
 	qp->path.neighbor = qp->asked;
@@ -233,7 +236,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 	}
 	/* While it still knows whose peer it was. */
 	if ((mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET)
-		engine_bury(e, qp);
+		engine_enter_time_wait(e, qp);
 	rc = qp_modify(&qp->core, attr, mask, ret_why);
 	if (rc)
 		return rc;

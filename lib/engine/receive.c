@@ -190,19 +190,38 @@ static void receive_multicast(struct engine *e, const struct port_frame *frame,
 		deliver(e, qp, frame, packet, now_ns);
 }
 
-/* A peer whose connection ended here is to hear of it. */
-static void refuse_for_gone(
-	struct engine *e, const struct port_frame *frame, const struct wire_packet *packet)
+/*
+ * Refuses a request for a connection that ended here, as its sender waits for an answer. `qp` has
+ * the number now, or NULL; it may be connected to another queue pair of the same peer. False: the
+ * request is none of these.
+ */
+static bool refuse_late(struct engine *e, const struct engine_qp *qp,
+	const struct port_frame *frame, const struct wire_packet *packet)
 {
-	if (opcode_transport(packet->h.bth.opcode) == TRANSPORT_RC &&
-		!(packet->op->flags & OPCODE_RESPONSE))
-		engine_answer_for_gone(e, frame->link, packet);
+	const struct time_wait *entry;
+
+	if (!e->time_wait[frame->link] || opcode_transport(packet->h.bth.opcode) != TRANSPORT_RC ||
+		(packet->op->flags & OPCODE_RESPONSE))
+		return false;
+	entry = engine_find_time_wait(e, qp, frame->link, packet);
+	if (entry)
+		engine_refuse(e, frame->link, entry, packet->h.bth.psn);
+	return entry;
 }
 
-/* Whether a packet to our GID at `gid` comes the way of the queue pair's peer. */
-static bool is_on_path(const struct engine_qp *qp, const struct port_frame *frame, unsigned gid)
+/*
+ * Whether a packet to our GID at `gid` comes from the queue pair's peer. Another queue pair of the
+ * same process, to which it was connected before, comes the same way; PSNs that are next in order
+ * are not looked at for that, as they are random.
+ */
+static bool is_from_own_peer(struct engine *e, const struct engine_qp *qp,
+	const struct port_frame *frame, const struct wire_packet *packet, unsigned gid)
 {
-	return frame->link == qp->path.link && gid == qp->core.attr.ah.sgid_index;
+	bool on_path = frame->link == qp->path.link && gid == qp->core.attr.ah.sgid_index;
+
+	if (on_path && psn_equal(packet->h.bth.psn, qp->core.responder.epsn))
+		return true;
+	return !refuse_late(e, qp, frame, packet) && on_path;
 }
 
 /* The destination is our GID at `gid`. */
@@ -213,7 +232,7 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 
 	if (!qp) {
 		e->stats.drop_unknown_qp++;
-		refuse_for_gone(e, frame, packet);
+		refuse_late(e, NULL, frame, packet);
 		return;
 	}
 	if (qp_is_datagram(&qp->core)) {
@@ -221,13 +240,11 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 			return;
 	} else if (!engine_is_connected(qp)) {
 		e->stats.drop_qp_state++;
-		refuse_for_gone(e, frame, packet);
+		refuse_late(e, qp, frame, packet);
 		return;
-	} else if (!is_on_path(qp, frame, gid)) {
+	} else if (!is_from_own_peer(e, qp, frame, packet, gid)) {
 		/* Nor must the network speak for this device. */
 		e->stats.drop_wrong_peer++;
-		if (frame->link != qp->path.link)
-			refuse_for_gone(e, frame, packet);
 		return;
 	}
 	if (is_parked(e, qp, frame, packet) ||

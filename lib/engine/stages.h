@@ -76,9 +76,8 @@ void engine_tell(struct engine *e, uint32_t flow, uint16_t n);
 /* Makes the transmit queue of a link. -ENOMEM, -EINVAL. */
 int engine_use_link(struct engine *e, uint16_t link);
 
-/* Refuses a request that came over `link` for a connection that ended here a while ago, if it is
- * remembered. */
-void engine_answer_for_gone(struct engine *e, uint16_t link, const struct wire_packet *packet);
+/* Refuses a request over `link` for the connection in time-wait. */
+void engine_refuse(struct engine *e, uint16_t link, const struct time_wait *entry, struct psn psn);
 
 /* Takes back its requests that wait in the link's queue, and what the peer would read in place.
  * Answers to the peer's requests stay. */
@@ -88,8 +87,15 @@ void engine_take_back(struct engine *e, struct engine_qp *qp);
  * hear that they are sent. */
 void engine_drop_datagrams(struct engine *e, struct tx_queue *q);
 
-/* Remembers the connection of a queue pair that is about to end here. */
-void engine_bury(struct engine *e, const struct engine_qp *qp);
+/* time_wait.c: the UDP source port of a connected queue pair on the local fabric. */
+uint16_t engine_fabric_port(uint32_t qpn);
+/* The connection of the queue pair is about to end here. */
+void engine_enter_time_wait(struct engine *e, const struct engine_qp *qp);
+/* The ended connection that a request belongs to, or NULL. `qp` has the number that the request is
+ * for; NULL: nobody has. The link has a table. */
+const struct time_wait *engine_find_time_wait(const struct engine *e, const struct engine_qp *qp,
+	uint16_t link, const struct wire_packet *packet);
+void engine_drop_time_wait(struct engine *e, uint16_t link);
 
 /* loop.c: packets whose destination is this engine itself: those that are queued now. */
 void flush_loop(struct engine *e, uint64_t now_ns);

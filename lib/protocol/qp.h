@@ -443,6 +443,9 @@ void qp_fail(struct qp *qp, enum frl_wc_status status);
  * stays, until RESET. */
 void qp_explain(struct qp *qp, const char *sentence);
 
+/* RC: PSNs of the READs and atomics that the peer may ask for again. */
+uint32_t qp_saved_psns(const struct qp *qp);
+
 /* A NAK with the code "remote operational error", for a request that no queue pair can take. */
 void qp_refusal(struct packet_out *out, uint32_t dest_qpn, struct psn psn);
 

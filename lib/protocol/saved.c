@@ -101,6 +101,15 @@ void saved_start(struct qp *qp, struct saved_request *saved)
 	start(&qp->responder, saved, saved->first_psn, psn_add(saved->first_psn, saved->packets));
 }
 
+uint32_t qp_saved_psns(const struct qp *qp)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < FRL_MAX_RD_ATOMIC; i++)
+		n += qp->responder.saved[i].packets;
+	return n;
+}
+
 bool saved_newer(const struct qp *qp, struct psn psn)
 {
 	const struct responder *r = &qp->responder;

@@ -108,6 +108,184 @@ START_TEST(odd_addresses)
 }
 END_TEST
 
+static void receive_one(void)
+{
+	post_recv(9, 0, MEMORY, false);
+	post_one(&a, MESSAGE);
+}
+
+/* ---- queue pairs that are reset, and what their peers have under way or post later */
+
+enum moment { POSTED_AFTER, POSTED_BEFORE, SEEN_BEFORE };
+
+static const struct {
+	enum moment moment;
+	enum frl_wr_opcode opcode;
+} requests[] = {
+	{ POSTED_AFTER, FRL_WR_SEND }, { POSTED_AFTER, FRL_WR_RDMA_WRITE },
+	{ POSTED_AFTER, FRL_WR_RDMA_READ }, { POSTED_BEFORE, FRL_WR_SEND },
+	{ POSTED_BEFORE, FRL_WR_RDMA_WRITE }, { POSTED_BEFORE, FRL_WR_RDMA_READ },
+	{ SEEN_BEFORE, FRL_WR_SEND }, /* there is no receive for it */
+};
+
+enum { REQUESTS = sizeof(requests) / sizeof(requests[0]) };
+
+static void move_to(struct frl_qp *qp, enum frl_qp_state state)
+{
+	const struct frl_qp_attr attr = { .state = state };
+
+	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE));
+}
+
+static void post_request(struct frl_qp *qp, enum frl_wr_opcode opcode)
+{
+	struct frl_sge sge = sge_of(&a, 0, MESSAGE);
+	struct frl_send_wr wr = send_wr(7, opcode, &sge);
+
+	post_on(qp, &wr);
+}
+
+/* Some have to be sent again first, when the ACK timer fires. */
+static void expect_on(struct frl_qp *qp, enum frl_wc_status status)
+{
+	uint64_t start_ms = now_ms();
+	struct frl_wc wc;
+	int n = 0;
+
+	while (n == 0 && now_ms() - start_ms < HANG_MS) {
+		n = frl_poll_cq(a.cq, 1, &wc);
+		frl_progress(b.device);
+	}
+	ck_assert_msg(n == 1, "no completion");
+	ck_assert_uint_eq(wc.wr_id, 7);
+	ck_assert_msg(wc.status == status, "%s", frl_wc_status_str(wc.status));
+	ck_assert_uint_eq(wc.qp_num, frl_qp_num(qp));
+}
+
+/* Ends b's end of the connection, by `end`, around the request. */
+static void request_around(int i, void (*end)(void))
+{
+	struct frl_qp *qp = a.qp;
+
+	if (requests[i].moment == POSTED_AFTER)
+		end();
+	post_request(qp, requests[i].opcode);
+	if (requests[i].moment == SEEN_BEFORE)
+		frl_progress(b.device);
+	if (requests[i].moment != POSTED_AFTER)
+		end();
+	expect_on(qp, no_answer());
+}
+
+static void reset_b(void)
+{
+	move_to(b.qp, FRL_QPS_RESET);
+}
+
+/* Another one of the same peer, over the same link. */
+static void connect_b_anew(void)
+{
+	reset_b();
+	a.qp = add_qp(&a);
+	ok(frl_qp_endpoint(a.qp, &a.mine));
+	ok(frl_qp_endpoint(b.qp, &b.mine));
+	connect_both();
+}
+
+START_TEST(send_to_a_reset_queue_pair)
+{
+	SOFTWARE_ONLY_IF(
+		requests[_i].moment != POSTED_AFTER, "hardware may answer before the reset");
+	start(true, FRL_PROGRESS_INLINE);
+	request_around(_i, reset_b);
+	finish();
+}
+END_TEST
+
+/* The new connection stays as it is. */
+START_TEST(send_to_a_queue_pair_connected_anew)
+{
+	struct frl_qp *old;
+
+	SOFTWARE_ONLY("hardware does not tell queue pairs of a peer apart");
+	start(true, FRL_PROGRESS_INLINE);
+	old = a.qp;
+	request_around(_i, connect_b_anew);
+	ck_assert_ptr_ne(a.qp, old);
+	receive_one();
+	expect(&b, 9, FRL_WC_SUCCESS);
+	expect(&a, 7, FRL_WC_SUCCESS);
+	frl_qp_destroy(old);
+	finish();
+}
+END_TEST
+
+/* However many others have ended since, here and there. */
+START_TEST(send_to_a_queue_pair_that_went_long_ago)
+{
+	enum { OTHERS = 300 };
+	struct frl_qp *qp, *others[OTHERS];
+
+	SOFTWARE_ONLY("hardware keeps silent");
+	start(false, FRL_PROGRESS_INLINE);
+	qp = a.qp;
+	frl_qp_destroy(b.qp);
+	for (int i = 0; i < OTHERS; i++) {
+		a.qp = others[i] = add_qp(&a);
+		b.qp = add_qp(&b);
+		ok(frl_qp_endpoint(a.qp, &a.mine));
+		ok(frl_qp_endpoint(b.qp, &b.mine));
+		connect_both();
+		frl_qp_destroy(b.qp);
+	}
+	b.qp = NULL;
+	a.qp = qp;
+	post_one(&a, MESSAGE);
+	expect_on(a.qp, no_answer());
+	for (int i = 0; i < OTHERS; i++)
+		frl_qp_destroy(others[i]);
+	finish();
+}
+END_TEST
+
+/* In the middle of an answer of many packets. */
+START_TEST(read_from_a_queue_pair_that_goes)
+{
+	enum { LONG = 4 << 20, PATH_MTU = 256 };
+	struct frl_sge sge = { .length = LONG };
+	struct frl_mr *from, *to;
+	struct frl_send_wr wr;
+	uint8_t *memory[2] = { frl_mem_alloc(LONG), frl_mem_alloc(LONG) };
+
+	SOFTWARE_ONLY("hardware keeps silent");
+	open_end_with(&a, false, FRL_PROGRESS_INLINE, PATH_MTU, 0);
+	open_end_with(&b, false, FRL_PROGRESS_INLINE, PATH_MTU, 0);
+	connect_both();
+	ok(frl_reg_mr(a.pd, memory[0], LONG, ALL_ACCESS, &to));
+	ok(frl_reg_mr(b.pd, memory[1], LONG, ALL_ACCESS, &from));
+	wr = send_wr(7, FRL_WR_RDMA_READ, &sge);
+	sge.addr = memory[0];
+	sge.lkey = frl_mr_lkey(to);
+	wr.remote_addr = (uintptr_t)memory[1];
+	wr.rkey = frl_mr_rkey(from);
+	post_on(a.qp, &wr);
+	frl_progress(b.device);
+	frl_progress(a.device);
+	if (_i) {
+		reset_b();
+	} else {
+		frl_qp_destroy(b.qp);
+		b.qp = NULL;
+	}
+	expect_on(a.qp, no_answer());
+	ok(frl_dereg_mr(to));
+	ok(frl_dereg_mr(from));
+	finish();
+	frl_mem_free(memory[0], LONG);
+	frl_mem_free(memory[1], LONG);
+}
+END_TEST
+
 /* ---- queue pairs that fail while another thread posts */
 
 /* Bad requests are refused, with a reason that names the state, until the thread of the device has
@@ -154,12 +332,6 @@ static uint64_t dropped(const struct end *end)
 
 	frl_device_stats(end->device, &stats);
 	return stats.drop_port;
-}
-
-static void receive_one(void)
-{
-	post_recv(9, 0, MEMORY, false);
-	post_one(&a, MESSAGE);
 }
 
 /* Only a receiver that reads the payload in place sees a byte that changes after the post. */
@@ -230,6 +402,10 @@ TEST_MAIN(api_gone)
 	tcase_add_loop_test(tcase, send_to_a_destroyed_queue_pair, 0, 2);
 	tcase_add_loop_test(tcase, send_to_a_failed_queue_pair, 0, 2);
 	tcase_add_test(tcase, many_peers);
+	tcase_add_loop_test(tcase, send_to_a_reset_queue_pair, 0, REQUESTS);
+	tcase_add_loop_test(tcase, send_to_a_queue_pair_connected_anew, 0, REQUESTS);
+	tcase_add_test(tcase, send_to_a_queue_pair_that_went_long_ago);
+	tcase_add_loop_test(tcase, read_from_a_queue_pair_that_goes, 0, 2);
 	tcase_add_loop_test(tcase, last_message_before_closing, 0, 2);
 	tcase_add_loop_test(tcase, odd_addresses, 0, 7);
 	tcase_add_loop_test(tcase, posting_while_it_fails, 0, 2);

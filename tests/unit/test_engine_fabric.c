@@ -14,6 +14,8 @@ enum {
 	LENGTH = 100,
 	TO = 16384,
 	FAR = 100000, /* PSNs */
+	OLD_PEER = HOST_PEER_QPN + 1,
+	NEW_PEER = 0x700,
 	NAK_OPERATIONAL = 0x63,
 	PATIENCE_MS = 10, /* with a link that takes nothing */
 };
@@ -41,15 +43,17 @@ static void receive(uint16_t link, const struct frame *frame)
 
 /* ---- connections that have ended ---- */
 
-static struct frame make_request(uint32_t qpn, uint32_t psn)
+static struct frame make_request(uint32_t sender, uint32_t qpn, uint32_t psn)
 {
 	const struct wire_headers h = { .bth = { .opcode = OP_SEND_ONLY,
 						.pkey = PKEY_DEFAULT,
 						.ack_request = true,
 						.dest_qpn = qpn,
 						.psn = psn_make(HOST_RQ_PSN + psn) } };
+	struct frame frame = make_frame(0, &h, 16, true);
 
-	return make_frame(0, &h, 16, true);
+	set_sender(&frame, sender);
+	return frame;
 }
 
 static const struct {
@@ -80,7 +84,7 @@ START_TEST(never_connected)
 		if (state == FRL_QPS_INIT || state == (int)mute[_i].state)
 			modify(0, (enum frl_qp_state)state);
 	qp->core.remote_ip = attr.ah.dgid;
-	frame = make_request(qp->core.qpn, 0);
+	frame = make_request(HOST_PEER_QPN, qp->core.qpn, 0);
 	receive(0, &frame);
 	ck_assert_uint_eq(host->engine.stats.drop_qp_state, 1);
 	ck_assert_uint_eq(host->port.n_sent, 0);
@@ -102,7 +106,7 @@ static void expect_refusal(bool has_icrc)
 	ck_assert_uint_eq(host->port.sent[0].link, 1);
 	packet = host_sent(host, 0, NULL);
 	ck_assert_uint_eq(packet->h.aeth.syndrome, NAK_OPERATIONAL);
-	ck_assert_uint_eq(packet->h.bth.dest_qpn, HOST_PEER_QPN + 1);
+	ck_assert_uint_eq(packet->h.bth.dest_qpn, OLD_PEER);
 	ck_assert_uint_eq(packet->payload_len, has_icrc ? ICRC_LEN : 0);
 }
 
@@ -127,7 +131,7 @@ START_TEST(refused_after_reset)
 {
 	uint32_t capabilities = _i % 2 ? FRL_CAP_NO_ICRC : 0;
 	uint32_t qpn = start_reset(capabilities);
-	struct frame frame = make_request(qpn, 0);
+	struct frame frame = make_request(OLD_PEER, qpn, 0);
 
 	if (_i / 2 > 0)
 		modify(1, FRL_QPS_INIT);
@@ -144,9 +148,16 @@ START_TEST(refused_after_reset)
 	fix_ip_checksum(&frame);
 	receive(1, &frame);
 	ck_assert_uint_eq(host->port.n_sent, 0);
-	frame = make_request(qpn, FAR);
+	frame = make_request(OLD_PEER + 1, qpn, 0);
 	receive(1, &frame);
 	ck_assert_uint_eq(host->port.n_sent, 0);
+	/* The next connection of the same two; but there is none for a number that is gone. */
+	frame = make_request(OLD_PEER, qpn, FAR);
+	receive(1, &frame);
+	if (_i / 2 > 2)
+		expect_refusal(!capabilities);
+	else
+		ck_assert_uint_eq(host->port.n_sent, 0);
 	host_free(host);
 }
 END_TEST
@@ -157,10 +168,10 @@ START_TEST(connected_again)
 	const struct host_qp_config again = {
 		.link = _i ? 1 : 2,
 		.unlimited_retry = true,
-		.dest_qpn = 0x700,
+		.dest_qpn = NEW_PEER,
 	};
 	uint32_t qpn = start_reset(0);
-	struct frame frame = make_request(qpn, 0);
+	struct frame frame = make_request(NEW_PEER, qpn, 0);
 
 	host_connect(host, 1, &again);
 	host_post_recv(host, 1, 5, TO, 1024);
@@ -169,13 +180,18 @@ START_TEST(connected_again)
 	ck_assert_uint_eq(host->port.n_sent, 1);
 	ck_assert_uint_eq(host->port.sent[0].link, again.link);
 	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.aeth.syndrome & 0x60, 0);
-	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.bth.dest_qpn, 0x700);
-	if (!_i) {
-		receive(1, &frame);
-		expect_refusal(true);
-		ck_assert_uint_eq(host->engine.stats.drop_wrong_peer, 1);
-		ck_assert_int_eq(host->qps[1].qp.core.state, FRL_QPS_RTS);
-	}
+	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.bth.dest_qpn, NEW_PEER);
+	frame = make_request(OLD_PEER, qpn, 0);
+	receive(1, &frame);
+	expect_refusal(true);
+	ck_assert_uint_eq(host->engine.stats.drop_wrong_peer, 1);
+	ck_assert_int_eq(host->qps[1].qp.core.state, FRL_QPS_RTS);
+	/* The new one's repetition is acknowledged. */
+	frame = make_request(NEW_PEER, qpn, 0);
+	receive(again.link, &frame);
+	ck_assert_uint_eq(host->port.n_sent, 1);
+	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.bth.dest_qpn, NEW_PEER);
+	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.aeth.syndrome & 0x60, 0);
 	host_free(host);
 }
 END_TEST
@@ -184,7 +200,7 @@ END_TEST
 START_TEST(forgotten_with_its_link)
 {
 	uint32_t qpn = start_reset(0);
-	struct frame frame = make_request(qpn, 0);
+	struct frame frame = make_request(OLD_PEER, qpn, 0);
 
 	engine_drop_link(&host->engine, 1);
 	receive(1, &frame);

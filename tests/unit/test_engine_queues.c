@@ -268,6 +268,7 @@ START_TEST(gone)
 	h.bth.dest_qpn = host_add(host, 1, &qp)->core.qpn;
 	engine_remove_qp(&host->engine, &host->qps[1].qp);
 	frame = make_frame(0, &h, 16, true);
+	set_sender(&frame, HOST_PEER_QPN + 1);
 	fake_port_receive(&host->port, 0, frame.bytes, (uint32_t)frame.len);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);

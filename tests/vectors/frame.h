@@ -102,6 +102,19 @@ static inline struct frame make_frame(
 	return frame;
 }
 
+/* For a frame with an ICRC. The UDP source port of a connection on the local fabric tells which
+ * queue pair of the peer has sent it. */
+static inline void set_sender(struct frame *frame, uint32_t qpn)
+{
+	size_t end = frame->len - ICRC_LEN;
+	uint32_t crc;
+
+	put_be16(frame->bytes + frame->udp, (uint16_t)(0xc000 | (qpn & 0x3fff)));
+	crc = icrc_headers(frame->bytes + frame->l3, frame->payload - frame->l3);
+	crc = icrc_update(crc, frame->bytes + frame->payload, end - frame->payload);
+	icrc_store(frame->bytes + end, crc);
+}
+
 static inline struct wire_headers simple_headers(uint8_t opcode)
 {
 	return (struct wire_headers){

@@ -49,7 +49,7 @@ struct frl_ah_attr {
 	uint8_t hop_limit;     /* 0: 64 */
 	uint8_t traffic_class; /* DSCP (upper six bits) and ECN */
 	uint8_t sl;            /* service level, 0 to 7: the priority (PCP) of a VLAN tag */
-	uint32_t flow_label;   /* 20 bits; not 0: also decides the UDP source port */
+	uint32_t flow_label;   /* 20 bits; not 0: on networks it decides the UDP source port, too */
 	uint8_t dmac[6];       /* of the next hop; all zero: found by ARP or ND, and kept current */
 	uint16_t link;         /* local fabric: the port's link that leads there */
 };
