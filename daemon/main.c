@@ -141,6 +141,7 @@ int main(int argc, char **argv)
 	if (options.is_private)
 		unsetenv("NOTIFY_SOCKET");
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a log that may not grow is no reason to end */
 	umask(077);
 	/* What a flood needed goes back when it is over. */
 	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
