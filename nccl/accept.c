@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/time_budget.h"
 #include "nccl/failure.h"
 #include "nccl/log.h"
 #include "nccl/opening.h"
@@ -31,7 +32,7 @@ struct incoming {
 	struct incoming *next;
 	struct comm *comm;
 	uint64_t connection;
-	struct patience patience;
+	struct time_budget waited;
 };
 
 struct listener {
@@ -336,7 +337,7 @@ static int step(struct incoming *incoming)
 			result = err;
 	}
 	if (n_asked == comm->n_paths ||
-		net_patience_spend(&incoming->patience, (uint64_t)STEP_MS * NS_PER_MS) <
+		time_budget_spend(&incoming->waited, (uint64_t)STEP_MS * NS_PER_MS, net_now_ns()) <
 			(uint64_t)ACCEPT_MS * NS_PER_MS)
 		return result;
 	net_log_warning(

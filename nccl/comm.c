@@ -238,7 +238,8 @@ static bool look_at_closed(struct chore *chore)
 
 	for (int i = 0; i < comm->device->n_rails; i++)
 		frl_progress(net_port_at(comm->device, i)->device);
-	if (net_patience_spend(&comm->lingering, step_ns) < comm->linger_ns && !has_left(comm))
+	if (time_budget_spend(&comm->lingering, step_ns, net_now_ns()) < comm->linger_ns &&
+		!has_left(comm))
 		return false;
 	return destroy(comm);
 }

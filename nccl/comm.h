@@ -30,6 +30,7 @@
 #include <ferrule/cm.h>
 #include <ferrule/queue.h>
 
+#include "lib/base/time_budget.h"
 #include "nccl/memory.h"
 #include "nccl/net.h"
 #include "nccl/reaper.h"
@@ -163,7 +164,7 @@ struct comm {
 	struct unpack *unpack; /* NULL: NCCL's kernels unpack nothing that comes here */
 	uint32_t path_mtu;     /* the smallest; only with `unpack` */
 	struct chore closing;  /* the reaper's, with the time that is left */
-	struct patience lingering;
+	struct time_budget lingering;
 	uint64_t linger_ns;
 	union {
 		struct sender send;

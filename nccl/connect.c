@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/time_budget.h"
 #include "nccl/failure.h"
 #include "nccl/log.h"
 #include "nccl/opening.h"
@@ -43,7 +44,7 @@ enum {
 struct connecting {
 	struct connecting *next; /* of all */
 	bool is_busy, is_called; /* in connect() at the moment; since the reaper has looked */
-	struct patience uncalled;
+	struct time_budget uncalled;
 	const struct net_context *context;
 	struct comm *comm;
 	struct opening opening;
@@ -51,8 +52,8 @@ struct connecting {
 	int dev, n_paths, n_their_rails;
 	nccl_profiler_fn profiler;
 	uint64_t listener, connection;
-	struct patience unknown; /* begins with the first request */
-	bool is_worried;         /* and has said so */
+	struct time_budget unknown; /* begins with the first request */
+	bool is_worried;            /* and has said so */
 	struct {
 		uint64_t asked_ns, retry_ns;
 		unsigned retry_ms;
@@ -204,7 +205,8 @@ static bool is_uncalled(struct connecting *connecting, const void *none)
 		connecting->uncalled.spent_ns = 0;
 	connecting->is_called = false;
 	(void)none;
-	return net_patience_spend(&connecting->uncalled, step_ns) >= (uint64_t)CALLS_MS * NS_PER_MS;
+	return time_budget_spend(&connecting->uncalled, step_ns, net_now_ns()) >=
+		(uint64_t)CALLS_MS * NS_PER_MS;
 }
 
 static bool is_of_context(struct connecting *connecting, const void *context)
@@ -384,7 +386,7 @@ static bool may_be_early(
 		(err != -ECONNREFUSED ||
 			frl_conn_private_data(path->conn, &refusal, sizeof(refusal)) != 0))
 		return false;
-	spent_ns = net_patience_spend(&connecting->unknown, step_ns);
+	spent_ns = time_budget_spend(&connecting->unknown, step_ns, net_now_ns());
 	if (!connecting->is_worried && spent_ns >= (uint64_t)WORRY_MS * NS_PER_MS) {
 		net_log_warning("connecting %s goes on for %d s: %s",
 			connecting->comm->device->name, UNKNOWN_MS / 1000, why);

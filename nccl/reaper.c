@@ -157,13 +157,3 @@ void net_reaper_finish(void)
 				"goes on without them",
 			FINISH_MS);
 }
-
-uint64_t net_patience_spend(struct patience *patience, uint64_t step_ns)
-{
-	uint64_t now_ns = net_now_ns();
-	uint64_t passed_ns = patience->last_ns ? now_ns - patience->last_ns : 0;
-
-	patience->last_ns = now_ns;
-	patience->spent_ns += passed_ns < step_ns ? passed_ns : step_ns;
-	return patience->spent_ns;
-}

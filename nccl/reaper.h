@@ -26,15 +26,4 @@ void net_reaper_add(struct chore *chore);
  * ever. */
 void net_reaper_finish(void);
 
-/*
- * Time that was there to be used: of each stretch since the last call no more than `step_ns`
- * counts. So a process that is stopped, or gets no processor, does not come back to find its time
- * over.
- */
-struct patience {
-	uint64_t last_ns, spent_ns;
-};
-
-uint64_t net_patience_spend(struct patience *patience, uint64_t step_ns);
-
 #endif

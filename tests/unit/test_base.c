@@ -14,6 +14,7 @@
 #include "lib/base/list.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
+#include "lib/base/time_budget.h"
 #include "tests/unit/program.h"
 
 enum {
@@ -310,6 +311,19 @@ START_TEST(backoff_long)
 }
 END_TEST
 
+/* The time during which a process was stopped counts as one step. */
+START_TEST(time_budget_in_steps)
+{
+	struct time_budget budget = { 0 };
+
+	ck_assert_uint_eq(time_budget_spend(&budget, 1000, 5000000), 0);
+	ck_assert_uint_eq(time_budget_spend(&budget, 1000, 5000400), 400);
+	ck_assert_uint_eq(time_budget_spend(&budget, 1000, 9000000), 1400);
+	ck_assert_uint_eq(time_budget_spend(&budget, 1000, 9000000), 1400);
+	ck_assert_uint_eq(time_budget_spend(&budget, 1000, 9001000), 2400);
+}
+END_TEST
+
 TEST_MAIN(base)
 {
 	Suite *suite = suite_create("base");
@@ -326,5 +340,6 @@ TEST_MAIN(base)
 	tcase_add_test(tcase, guard_pollers_stand_back);
 	tcase_add_test(tcase, backoff_phases);
 	tcase_add_test(tcase, backoff_long);
+	tcase_add_test(tcase, time_budget_in_steps);
 	return run_suite(suite);
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "nccl/reaper.h"
 #include "nccl/settings.h"
@@ -350,18 +349,6 @@ START_TEST(timeouts)
 }
 END_TEST
 
-/* What a stopped process has slept is not spent. */
-START_TEST(stopped)
-{
-	struct patience patience = { .last_ns = 0 };
-
-	ck_assert_uint_eq(net_patience_spend(&patience, 1000), 0);
-	usleep(2000);
-	ck_assert_uint_eq(net_patience_spend(&patience, 1000), 1000);
-	ck_assert_uint_ge(net_patience_spend(&patience, UINT64_MAX), 1000);
-}
-END_TEST
-
 /* ---- the reaper */
 
 struct counted {
@@ -452,7 +439,6 @@ TEST_MAIN(nccl_setup)
 	tcase_add_test(tcase, other_host);
 	tcase_add_test(tcase, other_release);
 	tcase_add_loop_test(tcase, timeouts, 0, 3);
-	tcase_add_test(tcase, stopped);
 	tcase_add_test(tcase, chores);
 	tcase_add_test(tcase, child);
 	suite_add_tcase(suite, tcase);
