@@ -10,12 +10,18 @@
 #include <time.h>
 
 #include "collectives/compute.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/text.h"
+#include "lib/base/time_budget.h"
 
 enum {
-	CULPRIT_WAIT_MS = 50,
-	MAIL_WAIT_MS = 50,
+	/* The reason of a failure may come so much later than its effect. On a busy machine a nap
+	 * takes longer than it should: at most a step of it counts, since whoever brings the reason
+	 * had no processor either. */
+	REASON_WAIT_MS = 50,
+	REASON_STEP_MS = 5,
+	REASON_NAP_MS = 1,
 	ERRNO_SIZE = 4, /* of a mail; the text follows */
 	ERRNO_MAX = 4095,
 };
@@ -145,19 +151,34 @@ int comm_rank_of_member(const struct frl_comm *comm, int member)
 	return -1;
 }
 
-/* Waits for mail that makes the communicator fail: 0 if none comes in time. */
-static int wait_for_mail(struct frl_comm *comm, int wait_ms)
+/* Returns false, without a nap, when the wait is over. */
+static bool nap(struct time_budget *waited)
 {
-	struct timespec ms = { .tv_nsec = NS_PER_MS };
+	const struct timespec nap = { .tv_nsec = REASON_NAP_MS * NS_PER_MS };
 
-	for (int i = 0; i < wait_ms; i++) {
-		int err = post_is_waiting(&comm->post) ? comm_take_post(comm) : 0;
+	if (time_budget_spend(waited, (uint64_t)REASON_STEP_MS * NS_PER_MS, clock_now_ns()) >=
+		(uint64_t)REASON_WAIT_MS * NS_PER_MS)
+		return false;
+	nanosleep(&nap, NULL);
+	return true;
+}
 
-		if (err)
-			return err;
-		nanosleep(&ms, NULL);
-	}
-	return 0;
+/* Returns the communicator's error if mail has made it fail, else 0. */
+static int take_waiting_mail(struct frl_comm *comm)
+{
+	return post_is_waiting(&comm->post) ? comm_take_post(comm) : 0;
+}
+
+/* Waits for mail that makes the communicator fail: 0 if none comes in time. */
+static int wait_for_mail(struct frl_comm *comm)
+{
+	struct time_budget waited = { 0 };
+	int err;
+
+	do
+		err = take_waiting_mail(comm);
+	while (!err && nap(&waited));
+	return err;
 }
 
 /*
@@ -172,7 +193,7 @@ static int fail_gone(struct frl_comm *comm, int member, const char *how)
 	int err;
 
 	snprintf(why, sizeof(why), "%s", frl_last_error());
-	err = comm->draining ? 0 : wait_for_mail(comm, MAIL_WAIT_MS);
+	err = comm->draining ? 0 : wait_for_mail(comm);
 	if (err)
 		return err;
 	if (member < 0)
@@ -193,7 +214,7 @@ static int fail_left(struct frl_comm *comm, int rank)
 
 	if (find_gone(comm, &member))
 		return fail_gone(comm, member, NULL);
-	err = wait_for_mail(comm, MAIL_WAIT_MS);
+	err = wait_for_mail(comm);
 	if (err)
 		return err;
 	if (find_gone(comm, &member))
@@ -254,20 +275,17 @@ int comm_check_ranks(struct frl_comm *comm)
  */
 static int wait_for_reason(struct frl_comm *comm, const char *how)
 {
-	int member;
+	struct time_budget waited = { 0 };
+	int member, err;
 
 	if (comm->draining)
 		return 0;
-	for (int i = 0; i < CULPRIT_WAIT_MS; i++) {
-		int err = 0;
-
+	do {
 		if (find_gone(comm, &member))
 			return fail_gone(comm, member, how);
-		err = wait_for_mail(comm, 1);
-		if (err)
-			return err;
-	}
-	return 0;
+		err = take_waiting_mail(comm);
+	} while (!err && nap(&waited));
+	return err;
 }
 
 bool comm_is_broken(enum frl_wc_status status)

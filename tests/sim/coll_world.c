@@ -67,7 +67,8 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left)
 {
 	if (!coll_world || !coll_world->current)
 		return __real_nanosleep(time, ret_left);
-	coll_compute((uint64_t)time->tv_sec * 1000000000 + (uint64_t)time->tv_nsec);
+	coll_compute((uint64_t)time->tv_sec * 1000000000 + (uint64_t)time->tv_nsec +
+		coll_world->config.oversleep_ns);
 	return 0;
 }
 

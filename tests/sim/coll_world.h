@@ -49,6 +49,7 @@ struct coll_config {
 	bool is_traced;
 	bool measures;           /* what messages cost; otherwise the defaults count */
 	uint64_t mail_ns;        /* from rank to rank by the bootstrap */
+	uint64_t oversleep_ns;   /* every nanosleep() ends so much late: a busy machine */
 	struct link_config to;   /* from the ranks to the switch */
 	struct link_config from; /* and back */
 	struct coll_cut cuts[COLL_CUTS];
