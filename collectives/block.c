@@ -60,13 +60,7 @@ static bool deregister(const struct block *block)
 	bool is_done = true;
 
 	for (unsigned rail = 0; rail < comm->n_rails; rail++) {
-		int err = frl_dereg_mr(block->mr[rail]);
-
-		for (int i = 0; i < BUSY_TRIES && err == -EBUSY; i++) {
-			frl_progress(comm->rails[rail].device);
-			err = frl_dereg_mr(block->mr[rail]);
-		}
-		is_done = is_done && !err;
+		is_done = rail_end_registration(comm, rail, block->mr[rail]) == 0 && is_done;
 	}
 	return is_done;
 }

@@ -158,13 +158,8 @@ int channel_create_queue_pairs(struct channel *channel)
 /* -EBUSY: a NIC still holds some of the slots. */
 int channel_deregister_slots(struct channel *channel)
 {
-	struct rail *rail = &channel->peer->comm->rails[channel->rail];
-	int err = frl_dereg_mr(channel->mr);
+	int err = rail_end_registration(channel->peer->comm, channel->rail, channel->mr);
 
-	for (int i = 0; i < BUSY_TRIES && err == -EBUSY; i++) {
-		frl_progress(rail->device);
-		err = frl_dereg_mr(channel->mr);
-	}
 	if (!err)
 		channel->mr = NULL;
 	return err;

@@ -49,7 +49,7 @@
 
 enum {
 	POLL_BATCH = 16,
-	BUSY_TRIES = 10000, /* to end a registration that a NIC still needs */
+	BUSY_MS = 100, /* a NIC may need a registration so much longer; then it is left to it */
 	ERROR_TEXT = 1024,
 	HISTORY = 64, /* collectives whose signatures are remembered */
 	NS_PER_MS = 1000000,
@@ -69,8 +69,8 @@ struct frl_request {
 	uint32_t left;       /* runs that are not complete */
 	uint32_t moves;      /* counts what has moved, for stall.c */
 	uint32_t seen_moves;
-	uint64_t since_ns; /* nothing has moved; 0: not looked at yet */
-	uint32_t busy_tries;
+	uint64_t since_ns;   /* nothing has moved; 0: not looked at yet */
+	uint64_t busy_by_ns; /* its registrations end, or it does without that; 0: not tried yet */
 	bool done;
 };
 
@@ -179,6 +179,8 @@ int rail_register(struct frl_comm *comm, unsigned rail, enum plan_buffer buffer,
 /* It is not needed any more. As frl_dereg_mr(). */
 int rail_deregister(
 	struct frl_comm *comm, unsigned rail, enum plan_buffer buffer, struct frl_mr *mr);
+/* Ends a registration that is not in use any more. -EBUSY: after BUSY_MS a NIC still needs it. */
+int rail_end_registration(const struct frl_comm *comm, unsigned rail, struct frl_mr *mr);
 /*
  * What a call of the rail's device has returned, with the thread's last error. If it says that the
  * device has failed all goes on over other rails: 0, or the communicator's error if that cannot be.

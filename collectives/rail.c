@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 /* ---- making and ending */
@@ -104,6 +105,24 @@ int rail_deregister(
 		return frl_dereg_mr(mr);
 	frl_mr_cache_put(rail->cache, mr);
 	return 0;
+}
+
+int rail_end_registration(const struct frl_comm *comm, unsigned number, struct frl_mr *mr)
+{
+	uint64_t until_ns;
+	struct frl_backoff backoff;
+	int err = frl_dereg_mr(mr);
+
+	if (err != -EBUSY)
+		return err;
+	until_ns = clock_now_ns() + (uint64_t)BUSY_MS * NS_PER_MS;
+	frl_backoff_reset(&backoff);
+	while (err == -EBUSY && clock_now_ns() < until_ns) {
+		if (frl_progress(comm->rails[number].device) <= 0)
+			frl_backoff_idle(&backoff);
+		err = frl_dereg_mr(mr);
+	}
+	return err;
 }
 
 /* ---- those that fail */

@@ -9,6 +9,7 @@
 #include "collectives/compute.h"
 #include "collectives/shadow.h"
 #include "gpudirect/cuda.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 /* ---- lists */
@@ -110,12 +111,23 @@ static void release_all(struct request_list *list)
 
 void requests_settle(struct frl_comm *comm)
 {
+	struct frl_backoff backoff;
+	uint64_t until_ns;
+
 	release_all(&comm->finishing);
 	release_all(&comm->done);
+	if (!comm->stale.first)
+		return;
 	/* Registrations that a NIC's queue still holds end when it has sent what it has. */
-	for (int i = 0; i < BUSY_TRIES && comm->stale.first; i++) {
+	until_ns = clock_now_ns() + (uint64_t)BUSY_MS * NS_PER_MS;
+	frl_backoff_reset(&backoff);
+	while (comm->stale.first && clock_now_ns() < until_ns) {
+		int packets = 0;
+
 		for (unsigned rail = 0; rail < comm->n_rails; rail++)
-			frl_progress(comm->rails[rail].device);
+			packets += frl_progress(comm->rails[rail].device);
+		if (packets <= 0)
+			frl_backoff_idle(&backoff);
 		release_stale(comm);
 	}
 }
@@ -381,6 +393,19 @@ void request_run_done(struct frl_request *request)
 	request_append(&request->comm->finishing, request);
 }
 
+/* Whether its registrations have ended, or have been tried for long enough. */
+static bool may_finish(struct frl_request *request)
+{
+	uint64_t now_ns;
+
+	if (deregister(request))
+		return true;
+	now_ns = clock_now_ns();
+	if (request->busy_by_ns == 0)
+		request->busy_by_ns = now_ns + (uint64_t)BUSY_MS * NS_PER_MS;
+	return now_ns >= request->busy_by_ns;
+}
+
 /*
  * Complete means for the caller that the memory is his again, so registrations end before; but a
  * NIC that keeps a packet for long must not hold the job up.
@@ -394,7 +419,7 @@ void comm_finish_requests(struct frl_comm *comm)
 	comm_flush(comm);
 	for (request = comm->finishing.first; request; request = next) {
 		next = request->next;
-		if (!deregister(request) && request->busy_tries++ < BUSY_TRIES)
+		if (!may_finish(request))
 			continue;
 		request_unlink(request);
 		request->done = true;

@@ -174,13 +174,9 @@ static bool deregister_scratch(struct run *run)
 	bool is_done = true;
 
 	for (unsigned rail = 0; rail < run->comm->n_rails; rail++) {
-		int err = frl_dereg_mr(run->mr[rail][PLAN_SCRATCH]);
-
-		for (int i = 0; i < BUSY_TRIES && err == -EBUSY; i++) {
-			frl_progress(run->comm->rails[rail].device);
-			err = frl_dereg_mr(run->mr[rail][PLAN_SCRATCH]);
-		}
-		is_done = is_done && !err;
+		is_done = rail_end_registration(run->comm, rail, run->mr[rail][PLAN_SCRATCH]) ==
+				0 &&
+			is_done;
 	}
 	return is_done;
 }

@@ -47,13 +47,7 @@ static void ring_free(const struct frl_comm *comm, struct staging_ring *ring)
 		return;
 	}
 	for (unsigned rail = 0; rail < comm->n_rails; rail++) {
-		int err = frl_dereg_mr(ring->mr[rail]);
-
-		for (int i = 0; i < BUSY_TRIES && err == -EBUSY; i++) {
-			frl_progress(comm->rails[rail].device);
-			err = frl_dereg_mr(ring->mr[rail]);
-		}
-		is_done = is_done && !err;
+		is_done = rail_end_registration(comm, rail, ring->mr[rail]) == 0 && is_done;
 	}
 	if (is_done && ring->base)
 		frl_mem_free(ring->base, comm->staging.ring_bytes);

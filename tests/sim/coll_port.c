@@ -95,6 +95,7 @@ static uint16_t tx_burst(
 	uint16_t i = 0;
 
 	SIM_CHECK(link == 0, "there is no link %u", link);
+	port->held_until_ns = clock->now_ns + port->rank->world->config.hold_ns;
 	while (i < n && port->to.queued < COLL_TX_DEPTH)
 		link_send(&port->to, serialise(&packets[i++], &port->rank->world->live_frames));
 	if (i < n && !port->is_blocked) {
@@ -117,9 +118,10 @@ static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **
 
 static bool mem_idle(struct port *base, const struct port_mem *mem)
 {
-	(void)base;
+	const struct coll_port *port = port_of(base);
+
 	(void)mem;
-	return true;
+	return port->rank->world->clock.now_ns >= port->held_until_ns;
 }
 
 static void mem_unmap(struct port *base, struct port_mem *mem)

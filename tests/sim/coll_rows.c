@@ -208,6 +208,17 @@ static void compute(struct frl_comm *comm, int rank)
 	finish(comm, request, rank, 0, LONG);
 }
 
+/* Memory that a NIC holds for long: operations end, and it is given back later. */
+static void sum_held(struct frl_comm *comm, int rank)
+{
+	for (int i = 0; i < 4; i++)
+		finish(comm, start(comm, rank, 0, LONG), rank, 0, LONG);
+	coll_compute(2 * ns_per_s);
+	if (rank == 0)
+		coll_world->config.hold_ns /= 50;
+	EXPECT(frl_barrier(comm) == 0);
+}
+
 /* ---- rails */
 
 /* The others wait in a child for rank 0, which waits for what they have to mend. */
@@ -387,6 +398,8 @@ static const struct row rows[] = {
 		{ .ranks = 2, .to = { .rate_bps = 100000000 }, .from = { .rate_bps = 100000000 } },
 		.timeout_ms = 300, .most_ms = 3000 },
 	{ "compute", compute, { .ranks = 2 }, .timeout_ms = 2000, .most_ms = 6000 },
+	{ "nic_holds_memory", sum_held, { .ranks = 3, .hold_ns = MS(20) }, .most_ms = 2500 },
+	{ "nic_holds_it_long", sum_held, { .ranks = 3, .hold_ns = MS(1000) }, .most_ms = 3000 },
 	{ "wait_in_child", wait_in_child,
 		{ .ranks = 4,
 			.rails = 2,

@@ -49,6 +49,7 @@ struct coll_config {
 	bool is_traced;
 	bool measures;           /* what messages cost; otherwise the defaults count */
 	uint64_t mail_ns;        /* from rank to rank by the bootstrap */
+	uint64_t hold_ns;        /* ports have memory in use so long after they sent from it */
 	uint64_t oversleep_ns;   /* every nanosleep() ends so much late: a busy machine */
 	struct link_config to;   /* from the ranks to the switch */
 	struct link_config from; /* and back */
@@ -71,6 +72,7 @@ struct coll_port {
 	struct frame *handed_out[PORT_BURST];
 	uint32_t n_handed_out;
 	uint32_t n_mapped;
+	uint64_t held_until_ns; /* memory that it has sent from */
 	bool is_open;
 	bool is_blocked; /* it is told when the line is half empty */
 	bool is_down;    /* and says so */
