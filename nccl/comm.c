@@ -17,7 +17,6 @@ enum {
 	POLLED = 16,     /* completions at a time */
 	POLL_ROUNDS = 8, /* while there are so many */
 	PAGE = 4096,
-	BUSY_TRIES = 64,
 	IDLE_TESTS = 4096, /* without a completion, before it is looked for what has failed */
 	NS_PER_MS = 1000000,
 	/* So long a closed connection answers a peer whose acknowledgement got lost, unless that
@@ -183,13 +182,8 @@ static void forget_requests(struct comm *comm)
 /* The queue pairs are gone, but a NIC may have packets that refer to the slots. */
 static bool free_slots(struct comm *comm)
 {
-	int err = frl_dereg_mr(comm->slots_mr);
-
-	for (int i = 0; err == -EBUSY && i < BUSY_TRIES; i++) {
-		frl_progress(net_port_at(comm->device, comm->paths[0].rail)->device);
-		err = frl_dereg_mr(comm->slots_mr);
-	}
-	if (err == -EBUSY)
+	frl_progress(net_port_at(comm->device, comm->paths[0].rail)->device);
+	if (frl_dereg_mr(comm->slots_mr) == -EBUSY)
 		return false;
 	comm->slots_mr = NULL;
 	free(comm->slots);

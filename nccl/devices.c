@@ -10,10 +10,11 @@
 #include "nccl/hold.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
+#include "nccl/setup.h"
 
 enum {
-	MAX_QPS = 32768, /* of a software device, less than it has */
-	CLOSE_TRIES = 64,
+	MAX_QPS = 32768,     /* of a software device, less than it has */
+	BUSY_NS = 100000000, /* a NIC may have memory in its queue so much longer */
 	/* Packet buffers of a port for receives that are unpacked, unless FRL_HELD_FRAMES says:
 	 * for some forty connections with a path MTU of 4096. */
 	UNPACK_FRAMES = 16384,
@@ -271,11 +272,15 @@ int net_make_vdevice(int *ret_dev, const int *devices, int n)
 static void close_port(struct net_port *port)
 {
 	int err = frl_mr_cache_destroy(port->cache);
+	uint64_t until_ns = net_now_ns() + BUSY_NS;
+	struct frl_backoff backoff;
 	const char *why = NULL;
 
 	/* -EBUSY: a NIC has memory of it in its queue, or NCCL has not deregistered all. */
-	for (int i = 0; err == -EBUSY && port->device && i < CLOSE_TRIES; i++) {
-		frl_progress(port->device);
+	frl_backoff_reset(&backoff);
+	while (err == -EBUSY && port->device && net_now_ns() < until_ns) {
+		if (frl_progress(port->device) <= 0)
+			frl_backoff_idle(&backoff);
 		err = frl_mr_cache_destroy(port->cache);
 	}
 	if (err)

@@ -11,8 +11,9 @@
 #include "gpudirect/memory.h"
 #include "nccl/devices.h"
 #include "nccl/log.h"
+#include "nccl/memory.h"
 
-enum { HOLD_BYTES = 4096, BUSY_TRIES = 64 };
+enum { HOLD_BYTES = 4096, BUSY_NS = 100000000 };
 
 struct net_hold {
 	struct net_hold *next;
@@ -79,17 +80,6 @@ void net_hold_gpu(struct net_port *port, const void *data, size_t size)
 			port->info.name, frl_last_error());
 }
 
-static int deregister(struct net_port *port, struct frl_mr *mr)
-{
-	int err = frl_dereg_mr(mr);
-
-	for (int i = 0; i < BUSY_TRIES && err == -EBUSY; i++) {
-		frl_progress(port->device);
-		err = frl_dereg_mr(mr);
-	}
-	return err;
-}
-
 bool net_let_gpus_go(struct net_port *port)
 {
 	bool is_done = true;
@@ -98,7 +88,7 @@ bool net_let_gpus_go(struct net_port *port)
 	while (port->holds) {
 		struct net_hold *hold = port->holds;
 
-		is_done = deregister(port, hold->mr) == 0;
+		is_done = net_dereg_within(port, hold->mr, BUSY_NS) == 0;
 		if (!is_done)
 			break;
 		gpu_free(hold->gpu, hold->memory);

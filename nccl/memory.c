@@ -83,11 +83,9 @@ static bool uses(struct comm *comm, const struct registration *registration)
 	return false;
 }
 
-/* Kernels may still move what was under way, and the memory is somebody else's as soon as this
- * returns: they are awaited, which takes them microseconds unless the GPU is busy. */
-static int deregister_now(struct net_port *port, struct frl_mr *mr)
+int net_dereg_within(struct net_port *port, struct frl_mr *mr, uint64_t ns)
 {
-	uint64_t until_ns = net_now_ns() + BUSY_NS;
+	uint64_t until_ns = net_now_ns() + ns;
 	struct frl_backoff backoff;
 	int err = frl_dereg_mr(mr);
 
@@ -97,6 +95,15 @@ static int deregister_now(struct net_port *port, struct frl_mr *mr)
 			frl_backoff_idle(&backoff);
 		err = frl_dereg_mr(mr);
 	}
+	return err;
+}
+
+/* Kernels may still move what was under way, and the memory is somebody else's as soon as this
+ * returns: they are awaited, which takes them microseconds unless the GPU is busy. */
+static int deregister_now(struct net_port *port, struct frl_mr *mr)
+{
+	int err = net_dereg_within(port, mr, BUSY_NS);
+
 	if (err)
 		net_log_warning("memory of a GPU cannot be deregistered, and must not be freed: %s",
 			frl_last_error());

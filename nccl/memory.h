@@ -36,4 +36,7 @@ void registration_unuse(registration_user *user);
 void registration_comm_starts(struct comm *comm);
 void registration_comm_ends(struct comm *comm);
 
+/* As frl_dereg_mr(), tried again while the port or a GPU is busy with the memory, for so long. */
+int net_dereg_within(struct net_port *port, struct frl_mr *mr, uint64_t ns);
+
 #endif
