@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/ctl/doctor.h"
+#include "lib/base/clock.h"
 
 enum {
 	/* IPv6, UDP, BTH, RETH, ImmDt and ICRC around a payload of the path MTU. */
@@ -272,13 +273,15 @@ static bool provoke(const char *address)
 
 static int ask_neighbour(const struct doctor *doctor, const char *address)
 {
-	int state = neighbour_state(doctor, address), waited;
+	int state = neighbour_state(doctor, address);
+	uint64_t until_ns;
 
 	if (state == 1 || doctor->root[0])
 		return state;
 	if (!provoke(address))
 		return -1;
-	for (waited = 0; waited < PROBE_MS && state != 1; waited += PROBE_STEP_MS) {
+	until_ns = clock_now_ns() + PROBE_MS * UINT64_C(1000000);
+	while (state != 1 && clock_now_ns() < until_ns) {
 		poll(NULL, 0, PROBE_STEP_MS);
 		state = neighbour_state(doctor, address);
 	}
