@@ -92,16 +92,30 @@ static void flight_settle(struct flight *flight)
 	}
 }
 
-/* A device keeps so much that one may ask for the beginning of each step only: of what is more the
- * oldest would always have gone when it is wanted. */
+/* The path MTU of the connection over which a step goes. The peer may not be connected yet: 0. */
+static uint32_t path_mtu(const struct run *run, uint32_t step)
+{
+	const struct peer *peer = run->comm->peers[run_step(run, step)->peer];
+	const struct channel *channel = peer ? peer->channels[0] : NULL;
+
+	return channel ? channel->path_mtu : 0;
+}
+
+/* Packets leave as they came only over a connection with the same path MTU. And a device keeps so
+ * much that one may ask for the beginning of each step only: of what is more the oldest would
+ * always have gone when it is wanted. */
 static bool is_kept(const struct segment *segment)
 {
 	const struct run *run = segment->run;
+	uint32_t mtu = path_mtu(run, segment->step);
+	uint32_t other_mtu = path_mtu(run, run->schedule->passes[segment->step]);
 	double passing = (double)run->schedule->passing;
-	double most = (double)KEPT_PACKETS * run->comm->rails[0].attr.path_mtu;
+	double most = (double)KEPT_PACKETS * mtu;
 	double all = (double)run_step(run, segment->step)->count;
 	double middle = (double)segment->first + (double)segment->count / 2;
 
+	if (other_mtu && other_mtu != mtu)
+		return false;
 	return passing <= most || middle <= all * most / passing;
 }
 

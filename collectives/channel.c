@@ -312,8 +312,12 @@ static void lanes_wake(struct peer *peer)
 
 static int become_ready(struct channel *channel)
 {
-	int err = eager_post_receives(channel);
+	struct frl_qp_attr attr;
+	int err;
 
+	frl_qp_query(channel->bulk, &attr);
+	channel->path_mtu = attr.path_mtu;
+	err = eager_post_receives(channel);
 	if (!err)
 		err = bulk_resume_receives(channel);
 	if (err || channel->state != CHANNEL_CONNECTING)

@@ -148,6 +148,7 @@ struct channel {
 	bool is_spoiled;  /* nobody knows how many */
 	struct resume resume, their_resume;
 	struct frl_qp *bulk, *eager;
+	uint32_t path_mtu;                      /* of the connection; 0: there has been none */
 	struct frl_endpoint mine[2], theirs[2]; /* of bulk and eager */
 	bool has_theirs;
 	bool peer_ready; /* its queue pairs can receive */

@@ -68,6 +68,7 @@ struct job {
 	const char *(*port)(int rank, int rail);
 	unsigned poor;       /* ranks, a bit each, whose devices do not reduce on receive */
 	unsigned rich_rails; /* rails, a bit each, whose devices do it nevertheless */
+	unsigned short_mtu;  /* ranks, a bit each, whose devices have a path MTU of 1024 */
 	bool may_fail;       /* to make communicators */
 	unsigned losses;     /* one of so many mails is lost; 0: none */
 	bool is_slow;        /* mail takes a while, and who gave up is told after who has left */
