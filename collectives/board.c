@@ -228,6 +228,7 @@ static void take_mail(struct board *board, int member, const struct mail_header 
 	const uint8_t *bytes, size_t size)
 {
 	struct mail *mail;
+	struct post *post;
 
 	if (header->type == MAIL_QUESTION) {
 		answer(board, member, header->id, bytes, size);
@@ -246,7 +247,10 @@ static void take_mail(struct board *board, int member, const struct mail_header 
 		mail->channel = bytes[0];
 	memcpy(mail->id, header->id, COMM_ID_SIZE);
 	memcpy(mail->bytes, bytes, size);
-	deliver(board, find_post(board, mail->id), mail);
+	post = find_post(board, mail->id);
+	deliver(board, post, mail);
+	if (post && post->on_connect && header->type == MAIL_CONNECT)
+		post->on_connect(post->on_connect_arg);
 }
 
 static void receive(void *arg, int member, const void *data, size_t size)
@@ -341,6 +345,14 @@ void board_add(struct board *board, struct post *post)
 	board->posts = post;
 	hand_over(board, post, &board->kept_failures, &board->kept_failures_size);
 	hand_over(board, post, &board->kept, &board->kept_size);
+	pthread_mutex_unlock(&board->mutex);
+}
+
+void board_watch(struct board *board, struct post *post, void (*on_connect)(void *arg), void *arg)
+{
+	pthread_mutex_lock(&board->mutex);
+	post->on_connect = on_connect;
+	post->on_connect_arg = arg;
 	pthread_mutex_unlock(&board->mutex);
 }
 

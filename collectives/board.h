@@ -76,6 +76,8 @@ struct post {
 	bool is_aborted;
 	char reason[REASON_MAX];
 	struct state_note note;
+	void (*on_connect)(void *arg); /* see board_watch(); may be NULL */
+	void *on_connect_arg;
 };
 
 struct board;
@@ -88,6 +90,9 @@ void board_put(struct board *board);
 
 /* From here on mail for post->id goes there, and what was kept of it. */
 void board_add(struct board *board, struct post *post);
+/* Calls `on_connect` in the bootstrap's thread, with the board's mutex held, after each mail about
+ * a connection. */
+void board_watch(struct board *board, struct post *post, void (*on_connect)(void *arg), void *arg);
 /* No longer; what is in it is freed. */
 void board_remove(struct board *board, struct post *post);
 

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "collectives/communicator.h"
+#include "collectives/thread.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
@@ -20,6 +22,10 @@ enum {
 	LINGER_LOSSY_MS = 150, /* two local ACK timeouts of the default code, 14 */
 	DRAIN_PATIENCE = 4,    /* times as long with several rails */
 
+	ABSENT_MS = 100, /* a caller who was elsewhere for a moment takes the mail himself */
+	RECOVER_EVERY_MS = 1,
+	RECOVER_MS = 10 * 1000, /* after the last mail: the other rank sends more while it waits */
+
 	AVOID_MS = 60 * 1000, /* a rail; then it may be there again, and nobody says so */
 };
 
@@ -29,6 +35,9 @@ struct family {
 	_Atomic unsigned count; /* in the ring */
 	unsigned leaving;       /* of them */
 	unsigned users;         /* that have not been destroyed */
+	bool is_recovering;     /* there is a recovery thread */
+	bool has_mail;          /* since it has last looked */
+	bool is_ending;         /* nobody is left who could need the family */
 	_Atomic uint32_t suspicions[RAILS_MAX];
 	/* What follows is out of date some time after this. 0: it is. */
 	_Atomic uint64_t suspected_ns[RAILS_MAX];
@@ -58,6 +67,114 @@ void comm_leave(struct frl_comm *comm)
 	atomic_store_explicit(&comm->member.is_used, false, memory_order_release);
 }
 
+/* ---- the recovery thread */
+
+static struct frl_comm *enter_next(struct family *family);
+static int step(struct frl_comm *comm);
+
+/* Of one that was entered. */
+static bool has_to_connect(const struct frl_comm *comm)
+{
+	return !comm->error && (comm->connecting || post_is_waiting(&comm->post));
+}
+
+/* A round of all that nobody uses. Returns whether one of them has to connect. */
+static bool recover_once(struct family *family)
+{
+	unsigned count = atomic_load_explicit(&family->count, memory_order_relaxed);
+	bool has_to = false;
+
+	for (unsigned i = 0; i < count; i++) {
+		struct frl_comm *comm = enter_next(family);
+
+		if (!comm)
+			break;
+		if (has_to_connect(comm)) {
+			has_to = true;
+			step(comm);
+		} else {
+			comm_leave(comm);
+		}
+	}
+	return has_to;
+}
+
+static void nap(void)
+{
+	const struct timespec pause = { .tv_nsec = (long)RECOVER_EVERY_MS * NS_PER_MS };
+
+	nanosleep(&pause, NULL);
+}
+
+/* Sleeps for a moment. Returns false, at once, if the family ends, or at that time. */
+static bool pause_until(struct family *family, uint64_t end_ns)
+{
+	bool is_over;
+
+	pthread_mutex_lock(&family->mutex);
+	is_over = family->is_ending || clock_now_ns() >= end_ns;
+	pthread_mutex_unlock(&family->mutex);
+	if (!is_over)
+		nap();
+	return !is_over;
+}
+
+/* Returns false if there is more to do. If not, the thread must not touch the family any more. */
+static bool may_end(struct family *family)
+{
+	bool is_over;
+
+	pthread_mutex_lock(&family->mutex);
+	is_over = family->is_ending || !family->has_mail;
+	family->has_mail = false;
+	family->is_recovering = !is_over;
+	pthread_mutex_unlock(&family->mutex);
+	return is_over;
+}
+
+static void recover(void *arg)
+{
+	struct family *family = arg;
+
+	do {
+		uint64_t now_ns = clock_now_ns();
+
+		while (pause_until(family, now_ns + (uint64_t)ABSENT_MS * NS_PER_MS))
+			;
+		while (recover_once(family) &&
+			pause_until(family, now_ns + (uint64_t)RECOVER_MS * NS_PER_MS))
+			;
+	} while (!may_end(family));
+}
+
+/* Mail about a connection has come. */
+static void on_connect(void *arg)
+{
+	struct frl_comm *comm = arg;
+	struct family *family = comm->member.family;
+
+	/* Its caller sees the mail; if he is about to leave, the next mail finds him gone. */
+	if (atomic_load_explicit(&comm->member.is_used, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&family->mutex);
+	family->has_mail = family->is_recovering;
+	if (!family->is_recovering && !family->is_ending)
+		family->is_recovering = comm_thread_start(recover, family) == 0;
+	pthread_mutex_unlock(&family->mutex);
+}
+
+/* With one rail there is nothing to go on over; and peers whose packets nobody acknowledges would
+ * lose one rail after the other. */
+static void watch_mail(struct frl_comm *comm)
+{
+	bool progresses = comm->n_rails > 1;
+
+	for (unsigned i = 0; i < comm->n_rails; i++)
+		progresses = progresses && comm->rails[i].attr.progresses;
+	if (progresses)
+		board_watch(comm->board, &comm->post, on_connect, comm);
+}
+
 /* ---- the ring */
 
 int family_create(struct frl_comm *comm)
@@ -73,6 +190,7 @@ int family_create(struct frl_comm *comm)
 	atomic_init(&family->count, 1);
 	comm->member.family = family;
 	comm->member.next = comm;
+	watch_mail(comm);
 	return 0;
 }
 
@@ -87,6 +205,7 @@ void family_join(struct frl_comm *comm, const struct frl_comm *parent)
 	family->users++;
 	atomic_fetch_add_explicit(&family->count, 1, memory_order_relaxed);
 	pthread_mutex_unlock(&family->mutex);
+	watch_mail(comm);
 }
 
 /* Takes one out that the calling thread has entered, and frees it. */
@@ -294,11 +413,26 @@ static void wait_leaving(struct family *family, unsigned most, uint64_t deadline
 	} while (leaving > most && clock_now_ns() < deadline_ns);
 }
 
+static void end_recovery(struct family *family)
+{
+	bool is_recovering;
+
+	do {
+		pthread_mutex_lock(&family->mutex);
+		family->is_ending = true;
+		is_recovering = family->is_recovering;
+		pthread_mutex_unlock(&family->mutex);
+		if (is_recovering)
+			nap();
+	} while (is_recovering);
+}
+
 /* Nobody else uses any of the family. */
 static void family_end(struct family *family, uint64_t deadline_ns)
 {
 	if (family->leaving > 0)
 		wait_leaving(family, 0, deadline_ns);
+	end_recovery(family);
 	while (family->next)
 		remove_member(family->next);
 	pthread_mutex_destroy(&family->mutex);

@@ -8,6 +8,12 @@
  * is used by one thread at a time, its caller's or one that helps; a thread that helps passes over
  * those that are in use, and what it finds is kept for the caller.
  *
+ * A rank whose callers are elsewhere may still be needed: it has completed an operation, and a rail
+ * died with its acknowledgements, or with what it had sent last. The other rank then asks it by
+ * mail to connect over another rail. A recovery thread makes these connections when no caller has
+ * looked at the mail for a moment. It exists only while there is something to connect, and only
+ * where devices make progress without calls.
+ *
  * One that is destroyed stays until the other ranks have destroyed it too, looked after by those
  * who wait in its siblings. The last one of the family to be destroyed waits for all of these.
  */

@@ -141,6 +141,7 @@ static void describe(struct verbs_device *device, const struct verbs_port *port,
 	attr->ip = port->gids[port->main].gid.ip;
 	attr->path_mtu = path_mtu ? path_mtu : device->active_mtu;
 	snprintf(attr->port, sizeof(attr->port), "%s", port->info.name);
+	attr->progresses = true;
 	attr->takes_dmabuf = port->info.takes_dmabuf;
 	describe_limits(device, port);
 }

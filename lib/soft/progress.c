@@ -157,7 +157,7 @@ int soft_start_thread(struct frl_device *base)
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	if (err)
 		return frl_fail(err, "cannot start the progress thread: %s", frl_strerror(err));
-	device->has_thread = true;
+	device->has_thread = device->base.attr.progresses = true;
 	return 0;
 }
 

@@ -65,7 +65,9 @@ static void arrive(void *owner, void *arg)
 		rank->kept_end = &mail->next;
 		return;
 	}
+	rank->world->reading = rank;
 	rank->receive(rank->receive_arg, mail->from, mail->bytes, mail->size);
+	rank->world->reading = NULL;
 	free(mail);
 	coll_wake(rank);
 }

@@ -128,6 +128,7 @@ static uint64_t run(uint64_t seed, bool is_traced, struct sums *sums)
 	config.is_traced = is_traced;
 	config.measures = seed % MEASURE_ONE_IN == 0;
 	script.rails = config.rails;
+	config.progresses = script.stays_outside = config.rails > 1 && seed % 2 == 0;
 	script.batches = 1 + (int)random_below(&random, 3);
 	script.bytes_max = UINT64_C(4096) << random_below(&random, 6);
 	has_faults = random_below(&random, 3) != 0;

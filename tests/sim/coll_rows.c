@@ -347,6 +347,50 @@ static void split_after(struct frl_comm *comm, int rank)
 	}
 }
 
+/* Rail 0 of the rank dies, with what is on its way to it. */
+static void cut_rail(int rank)
+{
+	struct coll_port *port = &coll_world->ranks[rank].ports[0];
+
+	port->to.cut = port->from.cut = true;
+}
+
+/* `sender` sends to the other. Whoever is done first cuts the sender's or the receiver's rail, and
+ * stays outside, while the other one needs it to go on over the other rail. */
+static void need_absent(struct frl_comm *comm, int rank, int first, int cut, size_t count)
+{
+	const struct frl_collective c = { .coll = rank == 0 ? FRL_SEND : FRL_RECV,
+		.send = numbers[0][0],
+		.recv = numbers[1][0],
+		.count = count,
+		.dtype = FRL_INT32,
+		.root = !rank };
+	uint64_t began_ns;
+
+	EXPECT(frl_barrier(comm) == 0);
+	began_ns = coll_now();
+	EXPECT(frl_run(comm, &c) == 0);
+	if (rank == first)
+		cut_rail(cut);
+	else
+		SIM_CHECK(coll_now() - began_ns > ns_per_s && coll_now() - began_ns < 20 * ns_per_s,
+			"that took %d ms", (int)((coll_now() - began_ns) / NS_PER_MS));
+	coll_stay_outside(30 * ns_per_s);
+	EXPECT(frl_barrier(comm) == 0);
+}
+
+/* Rank 1 has received all, and its acknowledgements are lost. */
+static void lose_acks(struct frl_comm *comm, int rank)
+{
+	need_absent(comm, rank, 1, 0, LONG);
+}
+
+/* Rank 0 has sent something short, which is lost. */
+static void lose_data(struct frl_comm *comm, int rank)
+{
+	need_absent(comm, rank, 0, 1, 1);
+}
+
 /* Nothing is left: all ranks say so. */
 static void lose_all(struct frl_comm *comm, int rank)
 {
@@ -433,6 +477,10 @@ static const struct row rows[] = {
 			TURNS(7800, 1200, true)) },
 		.most_ms = 20000 },
 	{ "split_after", split_after, { BACK(0, TURNS(20, 8000, false)) }, .most_ms = 120000 },
+	{ "acks_lost", lose_acks, { .ranks = 2, .rails = 2, .progresses = true },
+		.most_ms = 50000 },
+	{ "data_lost", lose_data, { .ranks = 2, .rails = 2, .progresses = true },
+		.most_ms = 50000 },
 	{ "no_rail_left", lose_all,
 		{ .may_fail = true,
 			BACK(0, { .ns = MS(20), .rank = 1 },

@@ -16,6 +16,7 @@ enum {
 	AT_ONCE = 4,
 	GUARD = 64, /* bytes around buffers that must stay as they are */
 	GUARD_BYTE = 0xa5,
+	OUTSIDE_MAX_NS = 2000000000,
 	TIMEOUT_MS = 60000, /* a dead rail takes 5 s to be noticed, by one peer after the other */
 };
 
@@ -331,8 +332,11 @@ static void run_batches(struct coll_script *script, struct frl_comm *comm, uint6
 
 	random_seed(&all, seed);
 	random_seed(&own, seed + 1000 + (uint64_t)rank);
-	for (int batch = 0; batch < script->batches; batch++)
+	for (int batch = 0; batch < script->batches; batch++) {
 		run_batch(script, comm, &all, &own);
+		if (script->stays_outside && random_below(&own, 4) == 0)
+			coll_stay_outside(random_below(&own, OUTSIDE_MAX_NS));
+	}
 }
 
 /* Half of the ranks, and in reverse order. */

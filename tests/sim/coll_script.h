@@ -24,6 +24,7 @@ struct script_tally {
 
 struct coll_script {
 	uint64_t seed;
+	bool stays_outside; /* ranks do something else between batches, at times */
 	int rails;
 	int batches;
 	uint64_t bytes_max; /* about, of what one rank gives to one collective */

@@ -33,6 +33,8 @@ enum {
 
 struct coll_world *coll_world;
 
+static void coroutine_init(struct coll_rank *rank);
+
 /* ---- in the place of the system */
 
 int __real_clock_gettime(clockid_t id, struct timespec *ret_now);
@@ -44,6 +46,8 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left);
 void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE]);
 uint32_t __wrap_place_processors(uint32_t *ret_first);
 uint64_t __wrap_place_waited_ns(void);
+int __real_comm_thread_start(void (*run)(void *arg), void *arg);
+int __wrap_comm_thread_start(void (*run)(void *arg), void *arg);
 int __real_comm_measure(struct frl_comm *comm);
 int __wrap_comm_measure(struct frl_comm *comm);
 void __real_frl_backoff_idle(struct frl_backoff *backoff);
@@ -132,6 +136,26 @@ int __wrap_frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[])
 	return n;
 }
 
+int __wrap_comm_thread_start(void (*run)(void *arg), void *arg)
+{
+	struct coll_rank *owner, *thread;
+
+	if (!coll_world)
+		return __real_comm_thread_start(run, arg);
+	owner = coll_world->reading ? coll_world->reading : coll_world->current;
+	thread = sim_alloc(1, sizeof(*thread));
+	*thread = (struct coll_rank){ .world = coll_world,
+		.number = owner->number,
+		.timer_ns = CLOCK_NEVER,
+		.owner = owner,
+		.next_thread = coll_world->threads,
+		.thread = run,
+		.thread_arg = arg };
+	coll_world->threads = thread;
+	coroutine_init(thread);
+	return 0;
+}
+
 uint64_t coll_now(void)
 {
 	return coll_world->clock.now_ns;
@@ -191,6 +215,7 @@ static void open_devices(struct coll_rank *rank)
 		SIM_CHECK(frl_device_open(&config, &rank->devices[rail]) == 0, "rank %d: %s",
 			rank->number, frl_last_error());
 		rank->devices[rail]->attr.reduces_on_receive = !is_poor(rank);
+		rank->devices[rail]->attr.progresses = rank->world->config.progresses;
 	}
 }
 
@@ -214,6 +239,11 @@ static void rank_main(void)
 #ifdef COLL_ASAN
 	__sanitizer_finish_switch_fiber(NULL, &world->main_stack, &world->main_stack_size);
 #endif
+	if (rank->thread) {
+		rank->thread(rank->thread_arg);
+		rank->is_done = true;
+		to_main(rank);
+	}
 	open_devices(rank);
 	world->config.run(&rank->bootstrap, rank->devices, world->config.arg);
 	for (int rail = 0; rail < world->config.rails; rail++) {
@@ -225,6 +255,19 @@ static void rank_main(void)
 	rank->is_done = true;
 	world->done++;
 	to_main(rank);
+}
+
+static void coroutine_init(struct coll_rank *rank)
+{
+	rank->stack = mmap(NULL, COLL_STACK, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	SIM_CHECK(rank->stack != MAP_FAILED, "no memory for a stack");
+	getcontext(&rank->context);
+	rank->context.uc_stack.ss_sp = rank->stack;
+	rank->context.uc_stack.ss_size = COLL_STACK;
+	makecontext(&rank->context, rank_main, 0);
+	rank->is_waiting = true;
+	coll_wake(rank);
 }
 
 /* ---- waiting */
@@ -277,8 +320,17 @@ void coll_idle(struct coll_rank *rank)
 	struct coll_world *world = rank->world;
 	uint64_t now_ns = world->clock.now_ns, until_ns = now_ns + COLL_IDLE_NS;
 
-	if (coll_ports_have_rx(rank))
+	if (rank->owner) {
+		wait_until(rank, until_ns);
 		return;
+	}
+	/* Once: a rank that idles again waits for something else than what it could receive. */
+	if (coll_ports_have_rx(rank)) {
+		if (rank->idled_ns == now_ns)
+			wait_until(rank, now_ns + SOON_NS);
+		rank->idled_ns = now_ns;
+		return;
+	}
 	for (int rail = 0; rail < world->config.rails; rail++) {
 		uint64_t next_ns = engine_next_deadline(&soft_device(rank->devices[rail])->engine);
 
@@ -296,6 +348,14 @@ void coll_attend(struct coll_rank *rank)
 		moved += frl_progress(rank->devices[rail]);
 	if (moved == 0)
 		coll_idle(rank);
+}
+
+void coll_stay_outside(uint64_t ns)
+{
+	uint64_t until_ns = coll_now() + ns;
+
+	while (coll_now() < until_ns)
+		coll_attend(coll_world->current);
 }
 
 void coll_meet(void)
@@ -332,17 +392,9 @@ static void rank_init(struct coll_world *world, int number)
 	struct coll_rank *rank = &world->ranks[number];
 
 	*rank = (struct coll_rank){ .world = world, .number = number, .timer_ns = CLOCK_NEVER };
-	rank->stack = mmap(NULL, COLL_STACK, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	SIM_CHECK(rank->stack != MAP_FAILED, "no memory for a stack");
-	getcontext(&rank->context);
-	rank->context.uc_stack.ss_sp = rank->stack;
-	rank->context.uc_stack.ss_size = COLL_STACK;
-	makecontext(&rank->context, rank_main, 0);
 	coll_ports_init(rank);
 	coll_bootstrap_init(rank);
-	rank->is_waiting = true;
-	coll_wake(rank);
+	coroutine_init(rank);
 }
 
 static void run_ready(struct coll_world *world)
@@ -390,6 +442,8 @@ void coll_world_run(struct coll_world *world, const struct coll_config *config)
 		coll_ports_fini(&world->ranks[i]);
 		coll_bootstrap_fini(&world->ranks[i]);
 	}
+	for (struct coll_rank *thread = world->threads; thread; thread = thread->next_thread)
+		SIM_CHECK(thread->is_done, "rank %d has left a thread behind", thread->number);
 	SIM_CHECK(world->live_frames == 0, "%" PRIu64 " frames are left", world->live_frames);
 	coll_world = NULL;
 }
@@ -398,6 +452,13 @@ void coll_world_free(struct coll_world *world)
 {
 	for (int i = 0; i < world->config.ranks; i++)
 		munmap(world->ranks[i].stack, COLL_STACK);
+	while (world->threads) {
+		struct coll_rank *thread = world->threads;
+
+		world->threads = thread->next_thread;
+		munmap(thread->stack, COLL_STACK);
+		free(thread);
+	}
 	free(world->ranks);
 	free(world->gather.pieces[0]);
 	free(world->gather.pieces[1]);

@@ -4,8 +4,8 @@
  * the real one. Each rank is a coroutine of this one thread; where it would wait, in
  * frl_backoff_idle(), the others run, and when all of them wait, virtual time goes on to the next
  * event. What the library asks of the world outside is answered here: clock_gettime(), nanosleep(),
- * getrandom(), place_host(), place_processors(), place_waited_ns(), comm_measure(), frl_poll_cq()
- * and dpdk_port_open() are replaced by the linker (--wrap).
+ * getrandom(), place_host(), place_processors(), place_waited_ns(), comm_measure(),
+ * comm_thread_start(), frl_poll_cq() and dpdk_port_open() are replaced by the linker (--wrap).
  *
  * The network is a switch that never blocks, with a link in each direction to every port. Frames
  * are serialised at both ends, and half of the delay belongs to each link.
@@ -48,6 +48,7 @@ struct coll_config {
 	bool poor_tell; /* tell how much of a message has come; hardware does not */
 	bool is_traced;
 	bool measures;           /* what messages cost; otherwise the defaults count */
+	bool progresses;         /* devices make progress without calls: ranks use coll_attend() */
 	uint64_t mail_ns;        /* from rank to rank by the bootstrap */
 	uint64_t hold_ns;        /* ports have memory in use so long after they sent from it */
 	uint64_t oversleep_ns;   /* every nanosleep() ends so much late: a busy machine */
@@ -94,12 +95,17 @@ struct coll_rank {
 	bool is_waiting, is_done;
 	struct coll_rank *next_ready;
 	uint64_t timer_ns; /* the earliest that is pending, or CLOCK_NEVER */
+	uint64_t idled_ns; /* when it last did, with frames to receive */
 	struct frl_device *devices[COLL_RAILS];
 	struct coll_port ports[COLL_RAILS];
 	struct frl_bootstrap bootstrap;
 	void (*receive)(void *arg, int rank, const void *data, size_t size);
 	void *receive_arg;
 	struct coll_mail *kept, **kept_end;
+	/* Of a thread that the library has started in the rank `owner`: */
+	struct coll_rank *owner, *next_thread;
+	void (*thread)(void *arg);
+	void *thread_arg;
 };
 
 struct coll_meeting {
@@ -117,6 +123,8 @@ struct coll_world {
 	uint64_t live_frames;
 	struct coll_rank *ranks;
 	struct coll_rank *current; /* NULL: none of them is running */
+	struct coll_rank *reading; /* whose mail is being received then */
+	struct coll_rank *threads; /* of the library, with those that have ended */
 	struct coll_rank *ready, **ready_end;
 	int done;
 	struct coll_meeting gather, meeting;
@@ -141,6 +149,9 @@ void coll_meet(void);
 
 /* Of a rank: does something else for so long, without using the library. */
 void coll_compute(uint64_t ns);
+
+/* The same, while progress threads drive the devices. */
+void coll_stay_outside(uint64_t ns);
 
 /* Nanoseconds of virtual time. */
 uint64_t coll_now(void);

@@ -201,6 +201,8 @@ static int open_devices(struct rank *rank)
 	int err = 0;
 
 	frl_device_config_init(&config);
+	if (rank->job->progress)
+		config.progress = rank->job->progress;
 	if (rank->job->short_mtu >> rank->number & 1)
 		config.path_mtu = 1024;
 	for (int i = 0; i < rails_of(rank) && !err; i++) {

@@ -182,6 +182,43 @@ START_TEST(broken_again_and_again)
 }
 END_TEST
 
+/* Rank 1 sends something short, which may be lost with the connection, and is elsewhere until rank
+ * 0 has received it. */
+static void run_absent(struct rank *rank)
+{
+	pthread_barrier_t *meeting = rank->job->arg;
+	int32_t value = 7;
+	const struct frl_collective c = { .coll = rank->number == 1 ? FRL_SEND : FRL_RECV,
+		.send = &value,
+		.recv = &value,
+		.count = 1,
+		.dtype = FRL_INT32,
+		.root = !rank->number };
+
+	for (unsigned i = 0; i < ROUNDS && !rank->failure[0]; i++) {
+		expect(rank, frl_barrier(rank->comm) == 0);
+		if (rank->number == 0)
+			value = break_channel(rank->comm, 1, i % 2);
+		expect(rank, frl_run(rank->comm, &c) == 0 && value == 7);
+		pthread_barrier_wait(meeting);
+	}
+}
+
+START_TEST(broken_while_absent)
+{
+	pthread_barrier_t meeting;
+	struct job job = { .ranks = 2,
+		.main = run_absent,
+		.rails = 2,
+		.progress = FRL_PROGRESS_THREAD,
+		.arg = &meeting };
+
+	pthread_barrier_init(&meeting, NULL, 2);
+	job_run(&job);
+	pthread_barrier_destroy(&meeting);
+}
+END_TEST
+
 /* A connection that breaks: whether the channel may have another one. */
 static bool moves_on(struct channel *channel)
 {
@@ -416,6 +453,7 @@ TEST_MAIN(comm_rails)
 	tcase_add_loop_test(tcase, striped, 32, 34);
 	tcase_add_loop_test(tcase, broken_while_long, 0, 27);
 	tcase_add_loop_test(tcase, broken_while_small, 0, 12);
+	tcase_add_test(tcase, broken_while_absent);
 	tcase_add_loop_test(tcase, broken_again_and_again, 0, 4);
 	tcase_add_test(tcase, moves_are_counted);
 	tcase_add_test(tcase, suspected);

@@ -137,6 +137,7 @@ struct frl_device_attr {
 	uint32_t path_mtu; /* bytes, the largest a queue pair can use; also of datagrams */
 	bool lossless;     /* links of this device lose nothing */
 	bool local_fabric;
+	bool progresses;         /* without calls: by a progress thread, or in hardware */
 	bool reduces_on_receive; /* takes receives with FRL_ACTION_REDUCE; hardware does not */
 	/* CMP_AND_SWP and FETCH_AND_ADD. Those of hardware are atomic among requests of that device
 	 * alone, as a rule: not against the processor's own, nor against another device's. */
