@@ -95,8 +95,12 @@ int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
 
 int comm_fail_aborted(struct frl_comm *comm, const char *reason)
 {
-	int err = comm_fail_quietly(comm, -ECANCELED, "%s", reason);
+	int err;
 
+	/* The thread that aborts tells the others, too, but they may see first that this one fails. */
+	if (!comm->error)
+		comm_tell_failure(comm, -ECANCELED, reason);
+	err = comm_fail_quietly(comm, -ECANCELED, "%s", reason);
 	give_up_job(comm);
 	return err;
 }

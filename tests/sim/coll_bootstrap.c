@@ -2,8 +2,10 @@
 /* How ranks of one process meet: a gathering in memory, and mail that takes a while. */
 #include "tests/sim/coll_world.h"
 
+#include "lib/base/error.h"
 #include "tests/sim/fail.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,15 +40,27 @@ static int allgather(void *ctx, const void *mine, size_t size, void *all)
 
 static int check(void *ctx, int *ret_rank)
 {
-	(void)ctx;
-	*ret_rank = -1;
-	return 0;
+	const struct coll_world *world = ((struct coll_rank *)ctx)->world;
+
+	*ret_rank = world->gone;
+	if (world->gone < 0 || !world->config.tells_leaving)
+		return 0;
+	return frl_fail(-ECONNRESET, "rank %d is gone: it gave up", world->gone);
+}
+
+static bool has_left(void *ctx, int rank)
+{
+	const struct coll_world *world = ((struct coll_rank *)ctx)->world;
+
+	return world->config.tells_leaving && world->ranks[rank].is_done;
 }
 
 static void give_up(void *ctx, const char *why)
 {
 	const struct coll_rank *rank = ctx;
 
+	if (rank->world->gone < 0)
+		rank->world->gone = rank->number;
 	SIM_CHECK(!why || rank->world->config.may_fail, "rank %d gives up: %s", rank->number, why);
 }
 
@@ -116,6 +130,7 @@ void coll_bootstrap_init(struct coll_rank *rank)
 		.check = check,
 		.abort = give_up,
 		.close = leave,
+		.has_left = has_left,
 		.post = post,
 		.set_receiver = set_receiver,
 	};

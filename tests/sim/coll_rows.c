@@ -155,6 +155,20 @@ static void abort_sibling(struct frl_comm *comm, int rank)
 	EXPECT(frl_barrier(comm) == 0);
 }
 
+/* The reason comes by mail, later than the news that the rank gave up and has left. */
+static void abort_and_leave(struct frl_comm *comm, int rank)
+{
+	int rc;
+
+	if (rank == 1) {
+		frl_comm_abort(comm, "for a try");
+		return;
+	}
+	rc = frl_allreduce(comm, numbers[rank][0], numbers[rank][0], 1, FRL_INT32, FRL_SUM);
+	SIM_CHECK(rc == -ECANCELED && strstr(frl_last_error(), "rank 1 aborted: for a try"),
+		"rank %d: %d, %s", rank, rc, frl_last_error());
+}
+
 /* One rank has no memory for the new communicator: nobody has it, and the old one goes on. */
 static void split_poor(struct frl_comm *comm, int rank)
 {
@@ -437,6 +451,9 @@ static const struct row rows[] = {
 	{ "destroy_crosswise", destroy_crosswise, { .ranks = 4 }, .most_ms = 1000 },
 	{ "split_often", split_often, { .ranks = 4 }, .most_ms = 3000 },
 	{ "abort_sibling", abort_sibling, { .ranks = 3 }, .most_ms = 1000 },
+	{ "abort_and_leave", abort_and_leave,
+		{ .ranks = 3, .mail_ns = MS(70), .may_fail = true, .tells_leaving = true },
+		.most_ms = 1000 },
 	{ "split_poor", split_poor, { .ranks = 5 }, .most_ms = 1000 },
 	{ "queue_up", queue_up,
 		{ .ranks = 2, .to = { .rate_bps = 100000000 }, .from = { .rate_bps = 100000000 } },
@@ -533,7 +550,7 @@ static uint64_t run_world(const struct row *row, uint64_t moment)
 	config.rails = config.rails ? config.rails : 1;
 	config.ranks_per_host = 2;
 	config.mtu = 4096;
-	config.mail_ns = 200000;
+	config.mail_ns = config.mail_ns ? config.mail_ns : 200000;
 	config.deadline_ns = 200 * ns_per_s;
 	config.run = run_rank;
 	config.arg = (void *)(uintptr_t)row; /* only read */

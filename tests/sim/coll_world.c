@@ -413,6 +413,7 @@ void coll_world_run(struct coll_world *world, const struct coll_config *config)
 {
 	*world = (struct coll_world){ .config = *config };
 	world->ready_end = &world->ready;
+	world->gone = -1;
 	clock_init(&world->clock);
 	world->clock.now_ns = START_NS;
 	trace_init(&world->trace, config->is_traced, &world->clock.now_ns);

@@ -56,6 +56,7 @@ struct coll_config {
 	struct link_config from; /* and back */
 	struct coll_cut cuts[COLL_CUTS];
 	bool may_fail;        /* ranks may give up */
+	bool tells_leaving;   /* the bootstrap says at once who gave up, and who has left */
 	uint64_t deadline_ns; /* by then all ranks have returned */
 	void (*run)(struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg);
 	void *arg;
@@ -127,6 +128,7 @@ struct coll_world {
 	struct coll_rank *threads; /* of the library, with those that have ended */
 	struct coll_rank *ready, **ready_end;
 	int done;
+	int gone; /* rank that gave up, or -1 */
 	struct coll_meeting gather, meeting;
 	ucontext_t main;
 	const void *main_stack; /* the address sanitizer's */

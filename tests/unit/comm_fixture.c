@@ -68,6 +68,17 @@ static int gather(void *ctx, const void *mine, size_t size, void *all)
 	return err;
 }
 
+static bool has_mail(const struct job *job, int rank)
+{
+	for (const struct job_mail *mail = job->mails; mail; mail = mail->next) {
+		if (mail->to == rank)
+			return true;
+	}
+	return job->calls == rank;
+}
+
+/* What was posted before is there first, however late the postman gets a processor: failures are
+ * posted before anything else shows them. */
 static int check(void *ctx, int *ret_rank)
 {
 	struct rank *rank = ctx;
@@ -75,6 +86,8 @@ static int check(void *ctx, int *ret_rank)
 	int err = 0;
 
 	pthread_mutex_lock(&job->mutex);
+	while ((!job->is_slow || rank->has_seen_leaving) && has_mail(job, rank->number))
+		pthread_cond_wait(&job->changed, &job->mutex);
 	if (job->gone >= 0 && (!job->is_slow || rank->has_seen_leaving)) {
 		*ret_rank = job->gone;
 		err = frl_fail(-ECONNRESET, "rank %d is gone: %s", job->gone, job->why);
@@ -106,6 +119,8 @@ static bool has_left(void *ctx, int rank)
 	pthread_mutex_lock(&job->mutex);
 	left = job->rank[rank].left;
 	me->has_seen_leaving |= left;
+	if (left)
+		pthread_cond_broadcast(&job->changed);
 	pthread_mutex_unlock(&job->mutex);
 	return left;
 }
@@ -151,14 +166,21 @@ static void hand_out(struct job *job, struct job_mail *mail)
 	void (*receive)(void *, int, const void *, size_t) = to->receive;
 	void *arg = to->receive_arg;
 
-	if (!receive)
+	if (!receive) {
+		pthread_cond_broadcast(&job->changed);
 		return;
+	}
 	job->calls = mail->to;
 	pthread_mutex_unlock(&job->mutex);
 	receive(arg, mail->from, mail->data, mail->size);
 	pthread_mutex_lock(&job->mutex);
 	job->calls = -1;
 	pthread_cond_broadcast(&job->changed);
+}
+
+static bool is_held_back(const struct job *job, const struct rank *to)
+{
+	return job->is_slow && !to->has_seen_leaving && !to->left;
 }
 
 static void *deliver(void *arg)
@@ -169,18 +191,13 @@ static void *deliver(void *arg)
 	while (!job->ends) {
 		struct job_mail *mail = job->mails;
 
-		if (!mail) {
+		if (!mail || is_held_back(job, &job->rank[mail->to])) {
 			pthread_cond_wait(&job->changed, &job->mutex);
 			continue;
 		}
 		job->mails = mail->next;
 		if (!job->mails)
 			job->mails_end = &job->mails;
-		if (job->is_slow) {
-			pthread_mutex_unlock(&job->mutex);
-			job_sleep_ms(10);
-			pthread_mutex_lock(&job->mutex);
-		}
 		hand_out(job, mail);
 		free(mail);
 	}
@@ -256,6 +273,7 @@ static void *rank_main(void *arg)
 	frl_comm_destroy(rank->comm);
 	pthread_mutex_lock(&rank->job->mutex);
 	rank->left = true;
+	pthread_cond_broadcast(&rank->job->changed);
 	pthread_mutex_unlock(&rank->job->mutex);
 	for (int i = 0; i < rails_of(rank); i++) {
 		if (frl_device_close(rank->devices[i]) < 0)

@@ -72,7 +72,7 @@ struct job {
 	unsigned short_mtu;  /* ranks, a bit each, whose devices have a path MTU of 1024 */
 	bool may_fail;       /* to make communicators */
 	unsigned losses;     /* one of so many mails is lost; 0: none */
-	bool is_slow;        /* mail takes a while, and who gave up is told after who has left */
+	bool is_slow; /* a rank that leaves is seen before its mail and before that it gave up */
 	struct rank rank[JOB_RANKS];
 	pthread_t postman;
 	pthread_mutex_t mutex; /* for all that follows, and the ranks' receivers */

@@ -181,13 +181,17 @@ END_TEST
 static void send_other_count(struct rank *rank)
 {
 	struct frl_collective c = allreduce_of(rank, rank->number ? 7 : 8);
+	int rc;
 
 	c.coll = rank->number ? FRL_SEND : FRL_RECV;
 	c.root = !rank->number;
-	if (rank->number)
-		expect(rank, frl_run(rank->comm, &c) == 0); /* it does not wait for the other */
-	else
+	if (rank->number == 0) {
 		fails(rank, &c, -EPROTO, (const char *const[]){ "of 7 int32", "of 8 int32", NULL });
+		return;
+	}
+	/* A sender does not wait for the other, but it may hear of its failure first. */
+	rc = frl_run(rank->comm, &c);
+	expect(rank, rc == 0 || rc == -EPROTO);
 }
 
 START_TEST(different_counts)
@@ -236,6 +240,24 @@ START_TEST(abort_ends_all)
 	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
 	pthread_barrier_destroy(&meeting);
+}
+END_TEST
+
+/* Another thread of rank 0 is about to tell the others why: they hear it from the one that fails. */
+static void abort_untold(struct rank *rank)
+{
+	struct frl_collective c = allreduce_of(rank, 4);
+
+	if (rank->number == 0)
+		board_abort(rank->comm->board, &rank->comm->post, "rank 0 aborted: for a try");
+	fails(rank, &c, -ECANCELED, (const char *const[]){ "rank 0 aborted: for a try", NULL });
+}
+
+START_TEST(abort_is_told_by_whoever_fails)
+{
+	struct job job = { .ranks = 3, .main = abort_untold };
+
+	job_run(&job);
 }
 END_TEST
 
@@ -420,6 +442,7 @@ TEST_MAIN(comm_faults)
 		(int)(sizeof(differences) / sizeof(differences[0])));
 	tcase_add_test(tcase, different_counts);
 	tcase_add_test(tcase, abort_ends_all);
+	tcase_add_test(tcase, abort_is_told_by_whoever_fails);
 	tcase_add_test(tcase, abort_of_a_part);
 	tcase_add_test(tcase, timeouts_name_who_is_late);
 	tcase_add_test(tcase, slow_is_not_late);
