@@ -9,6 +9,8 @@
 
 #include <check.h>
 
+#include "tests/unit/patience.h"
+
 enum { TEST_SKIPPED = 77 }; /* exit status, as meson has it */
 
 struct test_file {

@@ -2,21 +2,16 @@
 /* What is done with the call, and need not be asked for by another one. */
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/program.h"
+#include "tests/unit/stopped_clock.h"
 
 enum {
 	SIZE = 8,
 	STREAM = 1000,
 	RARELY = 4,          /* polls, */
 	RARELY_MS = 15,      /* with so much time in between: more than a tick of the kernel's */
+	POLLS = 1000,        /* that are enough to look at the clock once */
 	ACK_TIMEOUT_MS = 300 /* a little more than the local fabric's */
 };
-
-static void sleep_ms(long ms)
-{
-	const struct timespec pause = { ms / 1000, ms % 1000 * 1000000 };
-
-	nanosleep(&pause, NULL);
-}
 
 static void post_to(struct frl_qp *qp, const struct end *end, uint64_t wr_id, unsigned flags)
 {
@@ -43,11 +38,11 @@ static void receive_at(struct end *end, uint64_t wr_id)
 /* Drives this end alone until the completion is there. */
 static void expect_alone(struct end *end, uint64_t wr_id)
 {
-	uint64_t start_ms = now_ms();
+	uint64_t limit_ns = hang_limit_ns();
 	struct frl_wc wc;
 	int n = 0;
 
-	for (unsigned i = 0; n == 0 && is_patient(i, start_ms); i++)
+	while (n == 0 && may_wait(limit_ns))
 		n = frl_poll_cq(end->cq, 1, &wc);
 	ck_assert_int_eq(n, 1);
 	ck_assert_uint_eq(wc.wr_id, wr_id);
@@ -105,7 +100,7 @@ START_TEST(never_empty_queue)
 	qp = add_failed_qp(&cq);
 	receive_at(&a, 1);
 	post_to(b.qp, &b, 2, FRL_SEND_SIGNALED);
-	for (unsigned i = 0; n == 0 && i < PATIENCE; i++) {
+	for (uint64_t limit_ns = hang_limit_ns(); n == 0 && may_wait(limit_ns);) {
 		take_own(qp, cq);
 		n = frl_poll_cq(b.cq, 1, &wc);
 	}
@@ -126,14 +121,16 @@ START_TEST(rare_completions)
 
 	start(false, FRL_PROGRESS_INLINE);
 	qp = add_failed_qp(&cq);
+	clock_stop();
 	for (int i = 0; i < RARELY; i++) {
 		receive_at(&a, 1);
 		post_to(b.qp, &b, 2, FRL_SEND_SIGNALED);
-		sleep_ms(RARELY_MS);
+		clock_advance_ms(RARELY_MS);
 		take_own(qp, cq);
 		expect_alone(&b, 2);
 		expect(&a, 1, FRL_WC_SUCCESS);
 	}
+	clock_go_on();
 	frl_qp_destroy(qp);
 	ok(frl_cq_destroy(cq));
 	finish();
@@ -152,21 +149,22 @@ static uint64_t timeouts_of(const struct end *end)
  * are in no hurry to look at the clock does. */
 START_TEST(nothing_but_time)
 {
-	uint64_t start_ms;
 	struct frl_wc wc;
 
 	SOFTWARE_ONLY("hardware has timers of its own");
 	start(false, FRL_PROGRESS_INLINE);
+	clock_stop();
 	receive_at(&b, 1);
 	post_to(a.qp, &a, 2, FRL_SEND_SIGNALED);
 	ck_assert_int_eq(frl_poll_cq(a.cq, 1, &wc), 0);
-	sleep_ms(ACK_TIMEOUT_MS);
+	clock_advance_ms(ACK_TIMEOUT_MS);
 	ck_assert_int_eq(frl_poll_cq(a.cq, 1, &wc), 0);
 	ck_assert_uint_eq(timeouts_of(&a), 1);
-	start_ms = now_ms();
-	while (timeouts_of(&a) < 2 && now_ms() - start_ms < PATIENCE_MS)
+	clock_advance_ms(2 * ACK_TIMEOUT_MS);
+	for (int i = 0; i < POLLS && timeouts_of(&a) < 2; i++)
 		ck_assert_int_eq(frl_poll_cq(a.cq, 1, &wc), 0);
 	ck_assert_uint_eq(timeouts_of(&a), 2);
+	clock_go_on();
 	expect(&b, 1, FRL_WC_SUCCESS);
 	expect(&a, 2, FRL_WC_SUCCESS);
 	finish();
