@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <ferrule/ferrule.h>
 
@@ -23,8 +22,6 @@ enum {
 	DEPTH = 16,
 	MEMORY = 65536,
 	MESSAGE = 20000,
-	PATIENCE = 2000000,  /* rounds of polling before a test gives up, */
-	PATIENCE_MS = 10000, /* or time, where hardware does the work */
 	SHORT_MS = 30,
 	ALL_ACCESS = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ |
 		FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND,
@@ -84,24 +81,10 @@ static inline bool is_rxe(void)
 	return test_port() && strncmp(test_port(), "verbs:rxe", 9) == 0;
 }
 
-static inline uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* Whether to go on polling, after `round` rounds since `start_ms`. */
-static inline bool is_patient(unsigned round, uint64_t start_ms)
-{
-	return test_port() ? now_ms() - start_ms < PATIENCE_MS : round < PATIENCE;
-}
-
 /* Software does things when it is told to, hardware a little later. */
 static inline int soon_ms(void)
 {
-	return test_port() ? PATIENCE_MS : 0;
+	return test_port() ? HANG_MS : 0;
 }
 
 /* Runs a suite and frees it. Returns an exit status. */
@@ -166,10 +149,10 @@ static inline void open_end(struct end *end, bool shared, enum frl_progress prog
 /* A NIC may still have references for a while; the driver says so. */
 static inline void deregister(struct end *end)
 {
-	uint64_t start_ms = now_ms();
+	uint64_t limit_ns = hang_limit_ns();
 	int rc;
 
-	for (unsigned i = 0; (rc = frl_dereg_mr(end->mr)) == -EBUSY && is_patient(i, start_ms); i++)
+	while ((rc = frl_dereg_mr(end->mr)) == -EBUSY && may_wait(limit_ns))
 		frl_progress(end->device);
 	ok(rc);
 	end->mr = NULL;
@@ -230,10 +213,10 @@ static inline void finish(void)
 static inline int poll_both(struct end *end, struct frl_wc *wc)
 {
 	struct end *other = end == &a ? &b : &a;
-	uint64_t start_ms = now_ms();
+	uint64_t limit_ns = hang_limit_ns();
 	int n = 0;
 
-	for (unsigned i = 0; n == 0 && is_patient(i, start_ms); i++) {
+	while (n == 0 && may_wait(limit_ns)) {
 		n = frl_poll_cq(end->cq, 1, wc);
 		if (other->device)
 			frl_progress(other->device);

@@ -40,7 +40,7 @@ static bool daemon_is_there(void)
 void start_daemon(void)
 {
 	const char *root = getenv("FRL_BUILD_ROOT");
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + HANG_MS;
 	char path[4096];
 
 	snprintf(path, sizeof(path), "%s/daemon/ferruled", root ? root : "build");
@@ -119,7 +119,7 @@ pid_t join_elsewhere(int rank, int ranks)
 
 int wait_for_check(struct frl_bootstrap *bootstrap, int *ret_rank)
 {
-	for (int i = 0; i < 20000; i++) {
+	for (uint64_t limit_ns = hang_limit_ns(); may_wait(limit_ns);) {
 		int err = bootstrap->check(bootstrap->ctx, ret_rank);
 
 		if (err)
@@ -128,12 +128,13 @@ int wait_for_check(struct frl_bootstrap *bootstrap, int *ret_rank)
 	}
 	return 0;
 }
+
 bool make_folder(void)
 {
 	if (!mkdtemp(folder))
 		return false;
 	snprintf(socket_path, sizeof(socket_path), "%s/ferruled.sock", folder);
 	setenv("FRL_CONTROL", socket_path, 1);
-	setenv("FRL_CONTROL_LOST_S", "2", 1);
+	setenv("FRL_CONTROL_LOST_S", "600", 1);
 	return true;
 }

@@ -12,7 +12,9 @@
 
 #include <ferrule/connect.h>
 
-enum { JOIN_MS = 20000, GATHER_MAX = 1024 * 1024 };
+#include "tests/unit/patience.h"
+
+enum { JOIN_MS = HANG_MS, GATHER_MAX = 1024 * 1024 };
 
 extern char socket_path[64];
 extern pid_t daemon_pid; /* 0: there is none */

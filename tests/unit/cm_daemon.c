@@ -12,7 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SERVICES = 16, BODIES = 80, QUEUE = 4096, WAIT_S = 5 };
+#include "tests/unit/patience.h"
+
+enum { SERVICES = 16, BODIES = 80, QUEUE = 4096 };
 
 struct service {
 	char name[80];
@@ -414,7 +416,7 @@ bool stub_wait(Ctl__Envelope__BodyCase body, unsigned n)
 	bool enough;
 
 	clock_gettime(CLOCK_REALTIME, &limit);
-	limit.tv_sec += WAIT_S;
+	limit.tv_sec += HANG_S;
 	pthread_mutex_lock(&stub.mutex);
 	while (stub.counts[body] < n)
 		if (pthread_cond_timedwait(&stub.changed, &stub.mutex, &limit))

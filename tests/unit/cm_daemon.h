@@ -32,7 +32,7 @@ void stub_hold(uint64_t bits);
 /* Every Listen is refused from now on, with this errno; 0: none is. */
 void stub_refuse_listens(int error);
 
-/* Waits until the process has sent `n` of these since stub_start(): false after 5 s. */
+/* Waits until the process has sent `n` of these since stub_start(): false after HANG_S. */
 bool stub_wait(Ctl__Envelope__BodyCase body, unsigned n);
 unsigned stub_count(Ctl__Envelope__BodyCase body);
 

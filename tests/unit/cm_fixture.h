@@ -11,8 +11,6 @@
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/cm_daemon.h"
 
-enum { LONG_MS = 5000 };
-
 static struct frl_listener *listener;
 
 static inline bool readable(int fd)
@@ -28,7 +26,7 @@ static inline bool becomes_readable(int fd)
 	struct pollfd event = { .fd = fd, .events = POLLIN };
 
 	ck_assert_int_ge(fd, 0);
-	return poll(&event, 1, LONG_MS) == 1;
+	return poll(&event, 1, HANG_MS) == 1;
 }
 
 static inline void begin(void)
@@ -59,7 +57,7 @@ static inline struct frl_conn *next_request(void)
 {
 	struct frl_conn *conn;
 
-	ok(frl_wait_request(listener, LONG_MS, &conn));
+	ok(frl_wait_request(listener, HANG_MS, &conn));
 	return conn;
 }
 
@@ -69,8 +67,8 @@ static inline void meet(struct frl_conn **active, struct frl_conn **passive)
 	*active = ask(a.qp, "test");
 	*passive = next_request();
 	ok(frl_accept(*passive, b.qp, "answer", 6, NULL));
-	ok(frl_conn_wait(*active, LONG_MS));
-	ok(frl_conn_wait(*passive, LONG_MS));
+	ok(frl_conn_wait(*active, HANG_MS));
+	ok(frl_conn_wait(*passive, HANG_MS));
 }
 
 static inline enum frl_qp_state state_of(struct frl_qp *qp)
@@ -95,7 +93,7 @@ static inline void move_data(void)
 
 static inline void wait_ended(struct frl_conn *conn, int rc, const char *word)
 {
-	refused(frl_conn_wait_end(conn, LONG_MS), rc, word);
+	refused(frl_conn_wait_end(conn, HANG_MS), rc, word);
 }
 
 /* Runs the suite, which is of one case. */

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "lib/base/error.h"
+#include "tests/unit/patience.h"
 
 struct control_seen seen = { .mutex = PTHREAD_MUTEX_INITIALIZER,
 	.changed = PTHREAD_COND_INITIALIZER };
@@ -47,7 +48,7 @@ void await(char what, size_t times)
 	int rc = 0;
 
 	clock_gettime(CLOCK_REALTIME, &limit);
-	limit.tv_sec += FAKE_MS / 1000;
+	limit.tv_sec += HANG_S;
 	pthread_mutex_lock(&seen.mutex);
 	while (count(what) < times && rc == 0)
 		rc = pthread_cond_timedwait(&seen.changed, &seen.mutex, &limit);

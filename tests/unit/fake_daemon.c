@@ -12,6 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/unit/patience.h"
+
 enum { IN_ROOM = FRAME_HEADER + FRAME_MAX };
 
 static char folder[64];
@@ -62,7 +64,7 @@ static void wait_readable(int fd)
 {
 	struct pollfd event = { .fd = fd, .events = POLLIN };
 
-	ck_assert_msg(poll(&event, 1, FAKE_MS) == 1, "the client does nothing");
+	ck_assert_msg(poll(&event, 1, HANG_MS) == 1, "the client does nothing");
 }
 
 void fake_accept(struct fake_daemon *fake)

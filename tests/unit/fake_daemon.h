@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A control daemon that says what a test wants: a socket in a folder of the test's own, frames in
- * and out, each call waiting up to FAKE_MS. The client has a thread of its own, so the test's
+ * and out, each call waiting up to HANG_MS. The client has a thread of its own, so the test's
  * thread can be the daemon.
  */
 #ifndef FERRULE_TESTS_UNIT_FAKE_DAEMON_H
@@ -11,8 +11,6 @@
 #include <stdint.h>
 
 #include "lib/control/frame.h"
-
-enum { FAKE_MS = 5000 };
 
 struct fake_daemon {
 	int listen_fd; /* -1: none */

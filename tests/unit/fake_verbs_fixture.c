@@ -6,11 +6,11 @@
 #include <time.h>
 
 #include "tests/unit/fake_verbs_fixture.h"
+#include "tests/unit/patience.h"
 
 enum {
 	ALL_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 		IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND,
-	WAIT_MS = 5000,
 };
 
 static void make_qp(struct fixture_end *end, const struct fixture_wants *wants)
@@ -239,7 +239,7 @@ struct ibv_wc fixture_wait(struct fixture_end *end)
 	struct ibv_wc wc = { 0 };
 	int n = 0;
 
-	for (int i = 0; n == 0 && i < 10 * WAIT_MS; i++) {
+	for (uint64_t limit_ns = hang_limit_ns(); n == 0 && may_wait(limit_ns);) {
 		n = end->cq_ex ? poll_ex(end->cq_ex, &wc) : ibv_poll_cq(end->cq, 1, &wc);
 		if (n == 0)
 			nanosleep(&pause, NULL);
@@ -269,7 +269,7 @@ struct ibv_async_event fixture_event(struct fixture_end *end, enum ibv_event_typ
 	struct pollfd waits = { .fd = end->context->async_fd, .events = POLLIN };
 	struct ibv_async_event event;
 
-	ck_assert_int_eq(poll(&waits, 1, WAIT_MS), 1);
+	ck_assert_int_eq(poll(&waits, 1, HANG_MS), 1);
 	ck_assert_int_eq(ibv_get_async_event(end->context, &event), 0);
 	ck_assert_str_eq(ibv_event_type_str(event.event_type), ibv_event_type_str(type));
 	ibv_ack_async_event(&event);

@@ -29,7 +29,7 @@
 #define FAKE_OF(type, member, pointer) \
 	((type *)(void *)((char *)(void *)(pointer)-offsetof(type, member)))
 
-enum { FAKE_MAX_SGE = 32, FAKE_GRH = 40, FAKE_ACK_MS = 5000 };
+enum { FAKE_MAX_SGE = 32, FAKE_GRH = 40, FAKE_ACK_MS = 120000 };
 
 struct fake_device {
 	struct ibv_device ibv;

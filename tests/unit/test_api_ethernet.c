@@ -171,12 +171,18 @@ START_TEST(silence)
 }
 END_TEST
 
-static void *fail_soon(void *arg)
+static void *fail_while_it_asks(void *arg)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
-	const struct timespec pause = { .tv_nsec = SHORT_MS * 1000000 };
+	uint64_t limit_ns = hang_limit_ns();
+	bool is_asking = false;
 
-	nanosleep(&pause, NULL);
+	while (!is_asking && may_wait(limit_ns)) {
+		device_enter(a.device);
+		is_asking = soft_qp(a.qp)->engine.asked >= 0;
+		device_leave(a.device);
+		sched_yield();
+	}
 	ok(frl_qp_modify(a.qp, &attr, FRL_QP_STATE));
 	return NULL;
 }
@@ -190,7 +196,7 @@ START_TEST(overtaken)
 	open_port();
 	ok(frl_qp_modify(
 		a.qp, &attr, FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS));
-	ck_assert_int_eq(pthread_create(&thread, NULL, fail_soon, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, fail_while_it_asks, NULL), 0);
 	attr.state = FRL_QPS_RTR;
 	attr.path_mtu = 1024;
 	attr.dest_qpn = 5;

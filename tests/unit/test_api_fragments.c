@@ -210,13 +210,13 @@ END_TEST
  * payload of a first packet lies as copies do, and not behind its headers. */
 START_TEST(in_place)
 {
-	uint64_t start_ms = now_ms();
+	uint64_t limit_ns = hang_limit_ns();
 	bool is_copy = false;
 	uint32_t token;
 
 	SOFTWARE_ONLY(NO_BUFFERS);
 	begin(true, FRAMES);
-	while (!is_copy && now_ms() - start_ms < PATIENCE_MS) {
+	while (!is_copy && may_wait(limit_ns)) {
 		expect_write(5);
 		ok(frl_fragments_arm(
 			share, region, name, MESSAGE, list[0], frames_of(MESSAGE), &token));

@@ -86,7 +86,8 @@ START_TEST(last_message_before_closing)
 	ck_assert_int_eq(n, 1);
 	frl_progress(b.device); /* the acknowledgement */
 	close_end(&b);
-	for (unsigned i = 0; (n = frl_poll_cq(a.cq, 1, &wc)) == 0 && i < PATIENCE; i++)
+	for (uint64_t limit_ns = hang_limit_ns();
+		(n = frl_poll_cq(a.cq, 1, &wc)) == 0 && may_wait(limit_ns);)
 		;
 	ck_assert_int_eq(n, 1);
 	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);

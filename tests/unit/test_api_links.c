@@ -10,7 +10,6 @@ enum {
 	LINKS = 31, /* of a process */
 	PEERS = 17,
 	ROUNDS = 3,
-	CONNECT_MS = 20000,
 };
 
 /* Of `a`, the middle of a star; they have threads, as processes of their own would. */
@@ -84,7 +83,7 @@ static void write_to(struct end *peer)
 	struct frl_wc wc = { .wr_id = 0 };
 
 	post_on(a.qp, &wr);
-	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, CONNECT_MS), 1);
+	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, HANG_MS), 1);
 	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 }
 
@@ -92,7 +91,7 @@ static void exchange(struct end *peer)
 {
 	renew(&a);
 	renew(peer);
-	ok(connect_to(peer, CONNECT_MS));
+	ok(connect_to(peer, HANG_MS));
 	write_to(peer);
 }
 
@@ -154,7 +153,7 @@ START_TEST(all_in_use)
 	open_star();
 	for (; n < PEERS && !rc; n++) {
 		qps[n] = a.qp;
-		rc = connect_to(&peers[n], CONNECT_MS);
+		rc = connect_to(&peers[n], HANG_MS);
 		a.qp = add_qp(&a);
 		ok(frl_qp_endpoint(a.qp, &a.mine));
 	}
@@ -293,7 +292,7 @@ START_TEST(silent_link)
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(peer, false, FRL_PROGRESS_INLINE);
-	ok(connect_to(peer, CONNECT_MS));
+	ok(connect_to(peer, HANG_MS));
 	way = way_to(peer, false);
 	renew(&a);
 	refused(make_handle(peer, &way, &ah), -EHOSTUNREACH, "does not say");

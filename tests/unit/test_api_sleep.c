@@ -17,9 +17,7 @@
 
 enum {
 	NET_NS = 50000000, /* as in lib/soft/sleep.c: at most so long, for nothing else */
-	FOR_EVER_S = 30,
-	WAIT_MS = 60000, /* for what is sure to come */
-	AWAKE_MS = 500,  /* for what is likely to */
+	AWAKE_MS = 500,    /* for what is likely to */
 	ROUNDS = 20,
 	CROWD = 6,      /* more than can sleep at a time */
 	RNR_TIMER = 24, /* 41 ms */
@@ -66,10 +64,10 @@ static bool is_by_net(const struct timespec *timeout)
 
 static void hold(void)
 {
-	uint64_t start_at = now_ms();
+	uint64_t limit_ns = hang_limit_ns();
 
 	while (atomic_load(&is_held)) {
-		if (now_ms() - start_at > FOR_EVER_S * 1000) {
+		if (!may_wait(limit_ns)) {
 			fprintf(stderr, "nobody has done without the thread that is held\n");
 			abort();
 		}
@@ -80,7 +78,7 @@ static void hold(void)
 int __wrap_ppoll(
 	struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *signals)
 {
-	const struct timespec long_time = { .tv_sec = FOR_EVER_S };
+	const struct timespec long_time = { .tv_sec = HANG_S };
 	int rc;
 
 	if (!is_watching || !is_by_net(timeout))
@@ -101,18 +99,16 @@ int __wrap_ppoll(
 
 static void await_sleepers(int n)
 {
-	uint64_t start = now_ms();
+	uint64_t limit_ns = hang_limit_ns();
 
-	while (atomic_load(&asleep) < n && now_ms() - start < WAIT_MS)
+	while (atomic_load(&asleep) < n && may_wait(limit_ns))
 		sleep_ms(1);
 	ck_assert_int_ge(atomic_load(&asleep), n);
 }
 
-static bool is_woken_within(uint64_t ms, int before)
+static bool is_woken_within(int ms, int before)
 {
-	uint64_t start_at = now_ms();
-
-	while (atomic_load(&woken) == before && now_ms() - start_at < ms)
+	for (int i = 0; atomic_load(&woken) == before && i < ms; i++)
 		sleep_ms(1);
 	return atomic_load(&woken) > before;
 }
@@ -130,7 +126,7 @@ static void *wait_main(void *arg)
 {
 	struct waiter *waiter = arg;
 
-	waiter->n = frl_cq_wait(waiter->end->cq, 1, &waiter->wc, WAIT_MS);
+	waiter->n = frl_cq_wait(waiter->end->cq, 1, &waiter->wc, HANG_MS);
 	return NULL;
 }
 
@@ -312,7 +308,7 @@ START_TEST(posted)
 	for (uint64_t i = 0; i < DEPTH; i++)
 		send_from(&b, 100 + i);
 	/* Nobody drives `a`: it answers nothing. */
-	ck_assert(is_woken_within(WAIT_MS, woken_before));
+	ck_assert(is_woken_within(HANG_MS, woken_before));
 	await_sleepers(1);
 	frl_device_stats(b.device, &stats);
 	ck_assert_uint_ge(stats.tx_packets, before + DEPTH);
@@ -336,7 +332,7 @@ static void *connect_a_to_be_slow(void *arg)
 /* The receiver is not ready, and says for how long: then it is tried again. */
 START_TEST(deadline)
 {
-	uint64_t start_at = now_ms();
+	uint64_t limit_ns = hang_limit_ns();
 	struct frl_stats stats;
 	struct waiter waiter;
 	pthread_t thread;
@@ -355,7 +351,7 @@ START_TEST(deadline)
 	do {
 		sleep_ms(1);
 		frl_device_stats(b.device, &stats);
-	} while (stats.naks_received_rnr < 3 && now_ms() - start_at < WAIT_MS);
+	} while (stats.naks_received_rnr < 3 && may_wait(limit_ns));
 	ck_assert_uint_ge(stats.naks_received_rnr, 3);
 	receive_at(&a, 2);
 	end_wait(&waiter, 1, FRL_WC_SUCCESS);
@@ -390,7 +386,7 @@ START_TEST(progress_thread)
 	await_sleepers(1);
 	send_from(&a, 2);
 	/* Which is acknowledged by the thread alone. */
-	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, WAIT_MS), 1);
+	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, HANG_MS), 1);
 	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 	expect(&b, 1, FRL_WC_SUCCESS);
 	await_sleepers(1);
@@ -406,7 +402,7 @@ static void *event_main(void *arg)
 {
 	struct frl_cq *cq = NULL;
 
-	*(int *)arg = frl_get_cq_event(channel, WAIT_MS, &cq);
+	*(int *)arg = frl_get_cq_event(channel, HANG_MS, &cq);
 	return NULL;
 }
 

@@ -138,7 +138,9 @@ START_TEST(mail_between_processes)
 		ck_assert_int_eq(ranks[0].post(ranks[0].ctx, 2, &i, sizeof(i)), 0);
 		ck_assert_int_eq(ranks[1].post(ranks[1].ctx, 0, &i, sizeof(i)), 0);
 	}
-	for (int i = 0; i < 20000 && letters[0].next[2] < MAILS; i++)
+	for (uint64_t limit_ns = hang_limit_ns(); may_wait(limit_ns) &&
+		(letters[0].next[1] < MAILS || letters[0].next[2] < MAILS ||
+			letters[1].next[0] < MAILS);)
 		usleep(1000);
 	ck_assert_int_eq(letters[0].next[1], MAILS);
 	ck_assert_int_eq(letters[0].next[2], MAILS);
@@ -184,14 +186,12 @@ START_TEST(death_ends_an_allgather)
 {
 	pid_t victim = join_elsewhere(1, 2);
 	struct frl_bootstrap rank = join(0, 2);
-	uint64_t start = now_ms();
 	uint8_t mine = 1, all[2];
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, kill_soon, &victim);
 	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ECONNRESET);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 is gone"));
-	ck_assert_uint_lt(now_ms() - start, JOIN_MS / 2);
 	pthread_join(thread, NULL);
 	rank.close(rank.ctx);
 }
@@ -208,7 +208,7 @@ START_TEST(giving_up_is_told_and_death_comes_first)
 	ck_assert_int_eq(gone, 1);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "gave up: the tests?are tired"));
 	kill_process(victim);
-	for (int i = 0; i < 20000 && gone != 2; i++) {
+	for (uint64_t limit_ns = hang_limit_ns(); may_wait(limit_ns) && gone != 2;) {
 		ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), -ECONNRESET);
 		usleep(1000);
 	}
@@ -225,7 +225,8 @@ START_TEST(good_bye_is_no_death)
 	int gone = -5;
 
 	ranks[1].close(ranks[1].ctx);
-	for (int i = 0; i < 20000 && !ranks[0].has_left(ranks[0].ctx, 1); i++) {
+	for (uint64_t limit_ns = hang_limit_ns();
+		may_wait(limit_ns) && !ranks[0].has_left(ranks[0].ctx, 1);) {
 		ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), 0);
 		usleep(1000);
 	}
@@ -257,10 +258,12 @@ START_TEST(the_end_of_the_daemon_is_noticed)
 	uint8_t mine = 1, all[2];
 	int gone = -5;
 
+	set_control_lost(1);
 	stop_daemon();
 	ck_assert_int_eq(wait_for_check(&rank, &gone), -ECONNRESET);
 	ck_assert_int_eq(gone, -1);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "was not back within 2 s"));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "was not back within 1 s"));
+	set_control_lost(HANG_S);
 	ck_assert_int_eq(rank.allgather(rank.ctx, &mine, 1, all), -ECONNRESET);
 	rank.abort(rank.ctx, NULL);
 	rank.close(rank.ctx);
@@ -301,7 +304,8 @@ START_TEST(a_group_outlives_its_daemon)
 	}
 	gather_both(ranks);
 	ranks[1].close(ranks[1].ctx);
-	for (int i = 0; i < 20000 && !ranks[0].has_left(ranks[0].ctx, 1); i++)
+	for (uint64_t limit_ns = hang_limit_ns();
+		may_wait(limit_ns) && !ranks[0].has_left(ranks[0].ctx, 1);)
 		usleep(1000);
 	ck_assert(ranks[0].has_left(ranks[0].ctx, 1));
 	ck_assert_int_eq(ranks[0].check(ranks[0].ctx, &gone), 0);

@@ -33,7 +33,7 @@ static struct call {
 static void *do_join(void *arg)
 {
 	(void)arg;
-	call.rc = frl_bootstrap_join("train", call.number, RANKS, 10000, &rank);
+	call.rc = frl_bootstrap_join("train", call.number, RANKS, HANG_MS, &rank);
 	snprintf(call.text, sizeof(call.text), "%s", frl_last_error());
 	return NULL;
 }
@@ -73,7 +73,7 @@ static Ctl__Envelope *expect_join(bool resumes)
 
 	ck_assert_int_eq(join->resumes, resumes);
 	ck_assert_str_eq(join->job, "train");
-	ck_assert_uint_eq(join->lost_s, 2);
+	ck_assert_uint_eq(join->lost_s, settings_get()->control_lost_s);
 	if (resumes) {
 		ck_assert_mem_eq(join->member.data, id, UUID_SIZE);
 		ck_assert_uint_eq(join->group, GROUP);
@@ -324,7 +324,7 @@ START_TEST(others_that_do_not_come_back)
 	gather(0, 3);
 	end(-ETIMEDOUT);
 	ck_assert_ptr_nonnull(strstr(call.text, "waited 200 ms for control daemons"));
-	frl_bootstrap_set_timeout(&rank, 30000);
+	frl_bootstrap_set_timeout(&rank, HANG_MS);
 	say_met();
 	whole_round(0);
 	leave();
@@ -358,6 +358,7 @@ START_TEST(a_daemon_that_does_not_come_back)
 	join_as(0);
 	gather(0, 3);
 	expect_piece(0, 0x10, 3);
+	set_control_lost(1);
 	if (_i == 0) {
 		fake_hang_up(&fake);
 		fake_stop_listening(&fake);
@@ -367,10 +368,11 @@ START_TEST(a_daemon_that_does_not_come_back)
 	}
 	end(-ECONNRESET);
 	ck_assert_ptr_nonnull(strstr(call.text, _i == 0 ? "of this host" : "of nodea"));
-	ck_assert_ptr_nonnull(strstr(call.text, "not back within 2 s (FRL_CONTROL_LOST_S)"));
+	ck_assert_ptr_nonnull(strstr(call.text, "not back within 1 s (FRL_CONTROL_LOST_S)"));
 	ck_assert_int_eq(rank.check(rank.ctx, &gone), -ECONNRESET);
 	ck_assert_int_eq(gone, -1);
 	begin(do_close);
+	set_control_lost(HANG_S);
 	if (_i == 1)
 		say_done();
 	pthread_join(call.thread, NULL);
@@ -387,7 +389,7 @@ TEST_MAIN(bootstrap_back)
 	int failures;
 
 	fake_folder();
-	setenv("FRL_CONTROL_LOST_S", "2", 1);
+	setenv("FRL_CONTROL_LOST_S", "600", 1);
 	suite_add_tcase(suite, tcase);
 	tcase_add_loop_test(tcase, in_the_middle_of_an_allgather, 0, 2);
 	tcase_add_loop_test(tcase, nothing_is_given_before_all_are_back, 0, 2);

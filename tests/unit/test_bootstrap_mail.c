@@ -19,7 +19,7 @@ enum {
 	RANK = 1,
 	RANKS = 4,
 	KEPT_MAX = 1 << 20,
-	JOIN_MS = 20000,
+	JOIN_MS = HANG_MS,
 };
 
 static struct fake_daemon fake;

@@ -71,7 +71,6 @@ START_TEST(a_daemon_that_hangs)
 	start = now_ms();
 	ck_assert_int_eq(frl_bootstrap_join("test", 0, 2, 300, &rank), -ETIMEDOUT);
 	ck_assert_uint_ge(now_ms() - start, 300);
-	ck_assert_uint_le(now_ms() - start, JOIN_MS / 2);
 	kill(daemon_pid, SIGCONT);
 }
 END_TEST

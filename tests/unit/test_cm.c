@@ -35,7 +35,7 @@ START_TEST(ends_meet)
 	ck_assert(becomes_readable(fd));
 	ok(frl_conn_test(active));
 	ck_assert(!readable(fd));
-	ok(frl_conn_wait(passive, LONG_MS));
+	ok(frl_conn_wait(passive, HANG_MS));
 	ck_assert_uint_eq(frl_conn_private_data(active, data, 3), 6);
 	ck_assert_mem_eq(data, "ans", 3);
 	frl_conn_peer(active, &peer);
@@ -46,7 +46,7 @@ START_TEST(ends_meet)
 	/* One end leaves: the other one's queue pair is flushed. */
 	frl_conn_close(passive);
 	ck_assert(becomes_readable(frl_conn_fd(active)));
-	refused(frl_conn_wait_end(active, LONG_MS), -ECONNRESET, "closed the connection");
+	refused(frl_conn_wait_end(active, HANG_MS), -ECONNRESET, "closed the connection");
 	refused(frl_conn_test(active), -ECONNRESET, "closed the connection");
 	ck_assert_int_eq(state_of(a.qp), FRL_QPS_ERR);
 	ck_assert_int_eq(state_of(b.qp), FRL_QPS_ERR);
@@ -119,8 +119,8 @@ START_TEST(terms)
 	ck_assert_int_eq(frl_conn_query(active, &attr), -EAGAIN);
 	passive = next_request();
 	ok(frl_accept(passive, b.qp, NULL, 0, &cb));
-	ok(frl_conn_wait(active, LONG_MS));
-	ok(frl_conn_wait(passive, LONG_MS));
+	ok(frl_conn_wait(active, HANG_MS));
+	ok(frl_conn_wait(passive, HANG_MS));
 	ok(frl_conn_query(active, &attr));
 	ok(frl_conn_query(passive, &peer));
 	ck_assert_uint_eq(attr.path_mtu, 1024);
@@ -162,7 +162,7 @@ START_TEST(rejected)
 	refused(frl_reject(passive, NULL, NULL, 0), -ECONNRESET, "ended");
 	refused(frl_accept(passive, b.qp, NULL, 0, NULL), -ECONNRESET, "ended");
 	frl_conn_close(passive);
-	refused(frl_conn_wait(active, LONG_MS), -ECONNREFUSED, "come back?tomorrow");
+	refused(frl_conn_wait(active, HANG_MS), -ECONNREFUSED, "come back?tomorrow");
 	ck_assert_uint_eq(frl_conn_private_data(active, data, sizeof(data)), 2);
 	ck_assert_mem_eq(data, "no", 2);
 	ck_assert_int_eq(state_of(a.qp), FRL_QPS_RESET);
@@ -172,7 +172,7 @@ START_TEST(rejected)
 	meet(&active, &passive);
 	move_data();
 	frl_conn_close(active);
-	refused(frl_conn_wait_end(passive, LONG_MS), -ECONNRESET, "closed");
+	refused(frl_conn_wait_end(passive, HANG_MS), -ECONNRESET, "closed");
 	frl_conn_close(passive);
 	end();
 }
@@ -184,7 +184,7 @@ START_TEST(no_service)
 
 	begin();
 	active = ask(a.qp, "other");
-	refused(frl_conn_wait(active, LONG_MS), -ECONNREFUSED, "no such service");
+	refused(frl_conn_wait(active, HANG_MS), -ECONNREFUSED, "no such service");
 	frl_conn_close(active);
 	refused(frl_listen(a.device, "test", NULL, &(struct frl_listener *){ NULL }), -EADDRINUSE,
 		"offered");
@@ -251,7 +251,8 @@ START_TEST(cancelled)
 	} else {
 		ck_assert(becomes_readable(frl_listener_fd(listener)));
 		frl_conn_close(active);
-		for (unsigned i = 0; readable(frl_listener_fd(listener)) && i < PATIENCE; i++)
+		for (uint64_t limit_ns = hang_limit_ns();
+			readable(frl_listener_fd(listener)) && may_wait(limit_ns);)
 			;
 		ck_assert_int_eq(frl_get_request(listener, &passive), -EAGAIN);
 	}
@@ -331,8 +332,8 @@ START_TEST(self)
 	active = ask(other, "test");
 	passive = next_request();
 	ok(frl_accept(passive, b.qp, "x", 1, NULL));
-	ok(frl_conn_wait(active, LONG_MS));
-	ok(frl_conn_wait(passive, LONG_MS));
+	ok(frl_conn_wait(active, HANG_MS));
+	ok(frl_conn_wait(passive, HANG_MS));
 	ck_assert_uint_eq(frl_conn_private_data(active, data, 8), 1);
 	ck_assert_uint_eq(frl_conn_private_data(passive, data, 8), 8);
 	frl_conn_close(active);
@@ -358,12 +359,12 @@ START_TEST(crosswise)
 	active[0] = ask(a.qp, "test");
 	active[1] = ask(b.qp, "chosen");
 	passive[0] = next_request();
-	ok(frl_wait_request(other, LONG_MS, &passive[1]));
+	ok(frl_wait_request(other, HANG_MS, &passive[1]));
 	ok(frl_accept(passive[0], qps[1], NULL, 0, NULL));
 	ok(frl_accept(passive[1], qps[0], NULL, 0, NULL));
 	for (int i = 0; i < 2; i++) {
-		ok(frl_conn_wait(active[i], LONG_MS));
-		ok(frl_conn_wait(passive[i], LONG_MS));
+		ok(frl_conn_wait(active[i], HANG_MS));
+		ok(frl_conn_wait(passive[i], HANG_MS));
 	}
 	frl_qp_destroy(qps[0]);
 	frl_qp_destroy(qps[1]);
@@ -394,7 +395,7 @@ START_TEST(many)
 		active[i] = ask(qps[i], "many");
 	}
 	for (int i = 0; i < MANY - 1; i++)
-		ok(frl_wait_request(other, LONG_MS, &passive[i]));
+		ok(frl_wait_request(other, HANG_MS, &passive[i]));
 	wait_ended(active[MANY - 1], -ECONNREFUSED, "299 requests");
 	ck_assert_int_eq(frl_get_request(other, &passive[MANY - 1]), -EAGAIN);
 	for (int i = 0; i < MANY - 2; i++)
@@ -404,12 +405,12 @@ START_TEST(many)
 	/* There is room again. */
 	frl_conn_close(active[0]);
 	active[0] = ask(qps[0], "many");
-	ok(frl_wait_request(other, LONG_MS, &passive[0]));
+	ok(frl_wait_request(other, HANG_MS, &passive[0]));
 	frl_conn_close(passive[0]);
 	/* Its listener is gone, and still it can be answered. */
 	frl_listener_close(other);
 	ok(frl_accept(passive[MANY - 2], b.qp, NULL, 0, NULL));
-	ok(frl_conn_wait(active[MANY - 2], LONG_MS));
+	ok(frl_conn_wait(active[MANY - 2], HANG_MS));
 	frl_conn_close(passive[MANY - 2]);
 	for (int i = 0; i < MANY; i++) {
 		frl_conn_close(active[i]);
@@ -460,7 +461,7 @@ START_TEST(closed_listener)
 	active = ask(a.qp, "test");
 	ck_assert(becomes_readable(frl_listener_fd(listener)));
 	frl_listener_close(listener);
-	refused(frl_conn_wait(active, LONG_MS), -ECONNREFUSED, "has been closed");
+	refused(frl_conn_wait(active, HANG_MS), -ECONNREFUSED, "has been closed");
 	frl_conn_close(active);
 	ok(frl_listen(b.device, "test", NULL, &listener));
 	end();

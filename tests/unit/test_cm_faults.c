@@ -72,7 +72,7 @@ START_TEST(listen_refused)
 	stub_refuse_listens(EBUSY);
 	ck_assert(becomes_readable(frl_listener_fd(listener)));
 	refused(frl_get_request(listener, &conn), -EBUSY, "does not want");
-	refused(frl_wait_request(listener, LONG_MS, &conn), -EBUSY, "does not want");
+	refused(frl_wait_request(listener, HANG_MS, &conn), -EBUSY, "does not want");
 	end();
 }
 END_TEST
@@ -243,7 +243,8 @@ START_TEST(smaller_mtu)
 	last = stub_last(CTL__ENVELOPE__BODY_CONN_REQUEST);
 	send_reply(last->conn_request, b.mine.bytes, 512);
 	ctl__envelope__free_unpacked(last, NULL);
-	for (unsigned i = 0; state_of(a.qp) != FRL_QPS_RTS && i < PATIENCE; i++)
+	for (uint64_t limit_ns = hang_limit_ns();
+		state_of(a.qp) != FRL_QPS_RTS && may_wait(limit_ns);)
 		;
 	frl_qp_query(a.qp, &attr);
 	ck_assert_uint_eq(attr.path_mtu, 512);
@@ -322,7 +323,7 @@ START_TEST(ended)
 		stub_hold(STUB_BIT(CONN_REPLY));
 	ok(frl_accept(passive, b.qp, NULL, 0, NULL));
 	if (_i)
-		ok(frl_conn_wait(passive, LONG_MS));
+		ok(frl_conn_wait(passive, HANG_MS));
 	else
 		ck_assert(stub_wait(CTL__ENVELOPE__BODY_CONN_REPLY, 1));
 	last = stub_last(CTL__ENVELOPE__BODY_CONN_REQUEST);

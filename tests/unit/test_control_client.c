@@ -129,7 +129,7 @@ START_TEST(order_while_telling)
 	handler.up = stands_in_up;
 	ck_assert_int_eq(control_register(&handler, CONTROL_START), 0);
 	ck_assert_int_eq(control_register(&other, CONTROL_START), 0);
-	start_asking(&one, FAKE_MS);
+	start_asking(&one, HANG_MS);
 	pthread_mutex_lock(&gate);
 	fake_greet(&fake);
 	await('W', 1);
@@ -149,9 +149,9 @@ START_TEST(call)
 	uint64_t seq[2];
 
 	come_up(CONTROL_IF_THERE);
-	start_asking(&one, FAKE_MS);
+	start_asking(&one, HANG_MS);
 	seq[0] = read_request();
-	start_asking(&two, FAKE_MS);
+	start_asking(&two, HANG_MS);
 	seq[1] = read_request();
 	ck_assert_uint_ne(seq[0], seq[1]);
 	fake_failure(&fake, seq[1], EDQUOT, "too many ports");
@@ -186,7 +186,7 @@ START_TEST(early_call)
 	struct asker one;
 
 	ck_assert_int_eq(control_register(&handler, CONTROL_START), 0);
-	start_asking(&one, FAKE_MS);
+	start_asking(&one, HANG_MS);
 	fake_greet(&fake);
 	fake_done(&fake, read_request());
 	end_asking(&one, 0);

@@ -41,7 +41,7 @@ START_TEST(lost)
 	ctl__envelope__free_unpacked(envelope, NULL);
 	fake_hello(&fake);
 	expect_number(7);
-	start_asking(&one, FAKE_MS);
+	start_asking(&one, HANG_MS);
 	read_request();
 	fake_hang_up(&fake);
 	end_asking(&one, -ENOTCONN);
@@ -108,7 +108,7 @@ START_TEST(hopeless)
 	ck_assert_int_eq(seen.error, -ENOTCONN);
 	ck_assert_ptr_nonnull(strstr(seen.why, "daemon.sock"));
 	ck_assert_int_eq(post_number(1), -ENOTCONN);
-	start_asking(&one, FAKE_MS);
+	start_asking(&one, HANG_MS);
 	end_asking(&one, -ENOTCONN);
 	ck_assert_ptr_nonnull(strstr(one.why, "daemon.sock"));
 	ck_assert_int_eq(control_register(&other, CONTROL_IF_THERE), -ENOTCONN);

@@ -340,7 +340,7 @@ START_TEST(pins_are_let_go)
 	for (int i = 0; i < 4; i++)
 		key_of(memory + 4 * i * PAGE, PAGE);
 	munmap(memory, SIZE);
-	for (int i = 0; i < 2000 && stats().deregistered < 4; i++)
+	for (uint64_t limit_ns = hang_limit_ns(); may_wait(limit_ns) && stats().deregistered < 4;)
 		nanosleep(&pause, NULL);
 	ck_assert_uint_eq(stats().deregistered, 4);
 	map(memory);

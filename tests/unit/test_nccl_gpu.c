@@ -24,7 +24,6 @@
 enum {
 	BYTES = 3 << 20,
 	TAG = 5,
-	LONG_MS = 20000,
 	NIC = 0, /* device */
 	PTR_GPU = NCCL_PTR_CUDA | NCCL_PTR_DMABUF,
 	CALLS = 24,
@@ -242,7 +241,7 @@ struct pair {
 
 static bool connect_pair(struct pair *pair)
 {
-	uint64_t handle[NCCL_HANDLE_SIZE / 8] = { 0 }, until = now_ms() + LONG_MS;
+	uint64_t handle[NCCL_HANDLE_SIZE / 8] = { 0 }, until = now_ms() + HANG_MS;
 	void *listener;
 	int rc = ncclNetPlugin_v12.listen(net, NIC, handle, &listener);
 
@@ -302,7 +301,7 @@ static void close_pair(struct pair *pair)
 
 static void await(struct end *end)
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	int done = 0;
 
 	while (end->request && !done) {

@@ -20,7 +20,6 @@
 #include "tests/unit/program.h"
 
 enum {
-	LONG_MS = 20000,
 	MEMORY = 1 << 16,
 	RECEIVE = 5000, /* bytes that a receive of the plugin takes */
 	SEND = 1000,    /* that it sends */
@@ -122,7 +121,7 @@ static void configure(struct frl_connect_config *config)
 /* The peer's next completion, while both ends are driven. */
 static struct frl_wc next_completion(void)
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	struct frl_wc wc;
 	int n;
 
@@ -147,7 +146,7 @@ static void post_receive(void)
 /* The plugin's request at its end: 1 done, -1 failed. */
 static int finish(int *ret_size)
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	int done = 0;
 
 	while (!done) {
@@ -212,7 +211,7 @@ END_TEST
 /* 0: there is a connection; or why not, and frl_last_error() is the plugin's reason. */
 static int ask(const struct net_hello *hello, size_t size)
 {
-	uint64_t handle[NCCL_HANDLE_SIZE / 8] = { 0 }, until = now_ms() + LONG_MS;
+	uint64_t handle[NCCL_HANDLE_SIZE / 8] = { 0 }, until = now_ms() + HANG_MS;
 	char service[FRL_SERVICE_MAX + 1];
 	struct frl_connect_config config;
 	struct listener *listener;
@@ -434,7 +433,7 @@ static void announce(const struct announcement_row *row)
 /* The plugin connects, to a listener of the peer's. */
 static void be_asked(const void *welcome, size_t size)
 {
-	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + LONG_MS;
+	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + HANG_MS;
 	char service[FRL_SERVICE_MAX + 1];
 	struct frl_connect_config config;
 	struct frl_listener *listener;
@@ -480,7 +479,7 @@ START_TEST(announcements)
 	memset(memory, 0xc5, MEMORY);
 	from.data = memory;
 	from.registration = registration;
-	ok(frl_conn_wait(peer.conn, LONG_MS));
+	ok(frl_conn_wait(peer.conn, HANG_MS));
 	post_receive();
 	announce(row);
 	ck_assert_int_eq(net_send(comm, &from, &request), NCCL_SUCCESS);

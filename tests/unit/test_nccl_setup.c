@@ -18,7 +18,7 @@
 #include "tests/unit/nccl_log.h"
 #include "tests/unit/program.h"
 
-enum { DEV = 0, LONG_MS = 10000, HALF_MADE = 16, SHORT_MS = 300, WAIT_MS = 5000 };
+enum { DEV = 0, HALF_MADE = 16, SHORT_MS = 300, WAIT_MS = 5000 };
 
 static struct net_context *context;
 
@@ -113,7 +113,7 @@ static void unask(struct ask *ask)
 /* Accepts until the ask is answered: 0, or why it was refused. */
 static int answer(struct listener *listener, struct ask *ask)
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	struct comm *comm;
 	int err;
 
@@ -127,7 +127,7 @@ static int answer(struct listener *listener, struct ask *ask)
 
 static struct listener *listen_for(uint64_t handle[NCCL_HANDLE_SIZE / 8])
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	struct listener *listener;
 	struct comm *comm;
 
@@ -149,7 +149,7 @@ static struct listener *listen_for(uint64_t handle[NCCL_HANDLE_SIZE / 8])
 /* What accept says in the end. */
 static int fails(struct listener *listener)
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	int rc = NCCL_SUCCESS;
 	struct comm *comm;
 
@@ -274,7 +274,7 @@ END_TEST
 /* NCCL's thread waits a little for it, once; as soon as it answers all is well. */
 START_TEST(late_daemon)
 {
-	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + LONG_MS, began;
+	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + HANG_MS, began;
 	struct listener *listener;
 
 	ck_assert_int_eq(kill(daemon_pid, SIGSTOP), 0);
@@ -295,7 +295,7 @@ END_TEST
 /* The local fabric does not lead there, which need not be found out by waiting. */
 START_TEST(other_host)
 {
-	uint64_t until = now_ms() + LONG_MS, bytes[NCCL_HANDLE_SIZE / 8];
+	uint64_t until = now_ms() + HANG_MS, bytes[NCCL_HANDLE_SIZE / 8];
 	struct listener *listener;
 	struct net_handle handle;
 	struct comm *comm;

@@ -22,7 +22,6 @@
 enum {
 	BYTES = 3 << 20,
 	TAG = 5,
-	LONG_MS = 20000,
 	PLAIN = 0, /* device: nic0 */
 	CALLS = 54,
 	ALIKE = 44, /* these calls, from the 45th on, post receives */
@@ -109,7 +108,7 @@ static void close_pair(struct pair *pair)
 /* False: a call has failed. */
 static bool open_pair(int dev, struct pair *pair)
 {
-	uint64_t handle[NCCL_HANDLE_SIZE / 8] = { 0 }, until = now_ms() + LONG_MS;
+	uint64_t handle[NCCL_HANDLE_SIZE / 8] = { 0 }, until = now_ms() + HANG_MS;
 	struct listener *listener;
 	int rc = net_listen(context, dev, handle, &listener);
 
@@ -166,7 +165,7 @@ static int test(struct end *end)
 /* 0, or what a call said. */
 static int transfer(struct pair *pair, size_t size)
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	int rc;
 
 	for (size_t i = 0; i < size; i++)
@@ -321,7 +320,7 @@ START_TEST(trouble)
 	ck_assert_msg(open_pair(dev, &pair), "%s", warnings);
 	ck_assert_msg(transfer(&pair, BYTES) == 0, "%s", warnings);
 	make_trouble(&pair, (enum what)(_i % WHATS));
-	until = now_ms() + LONG_MS;
+	until = now_ms() + HANG_MS;
 	while (!sent || !received) {
 		ck_assert_msg(
 			now_ms() < until, "sender %d, receiver %d: %s", sent, received, warnings);
@@ -347,7 +346,7 @@ END_TEST
 /* Of a process that is killed memory may go before queue pairs, and the news of it come last. */
 START_TEST(memory_gone)
 {
-	uint64_t until = now_ms() + LONG_MS;
+	uint64_t until = now_ms() + HANG_MS;
 	struct pair pair;
 	int sent = 0;
 

@@ -323,7 +323,7 @@ START_TEST(tells)
 	ck_assert_int_eq(poll(&event, 1, 0), 0);
 	make_packets(packets, 2, true, PAYLOAD);
 	ck_assert_uint_eq(packet_tx_burst(&ports[0]->base, 0, packets, 2), 2);
-	ck_assert_int_eq(poll(&event, 1, 10000), 1);
+	ck_assert_int_eq(poll(&event, 1, HANG_MS), 1);
 	for (unsigned i = 0; i < 2; i++) {
 		ck_assert_uint_eq(packet_rx_burst(&ports[1]->base, &frame, 1), 1);
 		ck_assert_int_eq(packet_rx_arm(&ports[1]->base), i == 0 ? -EAGAIN : event.fd);

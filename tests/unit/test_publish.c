@@ -193,7 +193,7 @@ START_TEST(killed)
 	write_fail_qp(99, frl_qp_num(b.qp));
 	write_fail_qp(ports[1].number, frl_qp_num(b.qp) ^ 0x40000);
 	write_fail_qp(ports[1].number, frl_qp_num(b.qp));
-	ok(frl_get_async_event(b.device, FAKE_MS, &event));
+	ok(frl_get_async_event(b.device, HANG_MS, &event));
 	ck_assert_int_eq(event.type, FRL_EVENT_QP_FATAL);
 	ck_assert_ptr_eq(event.qp, b.qp);
 	ck_assert_int_eq(frl_poll_cq(b.cq, 1, &wc), 1);
@@ -273,7 +273,8 @@ START_TEST(reasons)
 	ck_assert_str_eq(frl_qp_error(a.qp, text, 5), "Conn");
 	/* What the link tells is less than what the daemon knows. */
 	close_end(&a);
-	for (unsigned i = 0; i < PATIENCE && soft_qp_state(b.qp) != FRL_QPS_ERR; i++)
+	for (uint64_t limit_ns = hang_limit_ns();
+		may_wait(limit_ns) && soft_qp_state(b.qp) != FRL_QPS_ERR;)
 		frl_progress(b.device);
 	ck_assert_ptr_nonnull(strstr(frl_qp_error(b.qp, text, sizeof(text)), "link"));
 	qp_fail_with(b.qp, ECONNRESET, "process 123 (x) on host y has ended");

@@ -159,9 +159,9 @@ static void check_revoked(struct frl_device *device, struct frl_qp *qp, const ch
 	char text[200];
 	uint32_t number;
 
-	ok(frl_get_async_event(device, FAKE_MS, &event));
+	ok(frl_get_async_event(device, HANG_MS, &event));
 	if (event.type == FRL_EVENT_QP_FATAL)
-		ok(frl_get_async_event(device, FAKE_MS, &event));
+		ok(frl_get_async_event(device, HANG_MS, &event));
 	ck_assert_int_eq(event.type, FRL_EVENT_DEVICE_FATAL);
 	frl_device_query(device, &attr);
 	ck_assert_int_eq(attr.port_state, FRL_PORT_DOWN);

@@ -389,7 +389,7 @@ START_TEST(channels)
 	ck_assert_int_eq(poll(&fd, 1, 0), 0);
 	verbs_recv(two, 1, 0, 8);
 	ck_assert_int_eq(verbs_send(one, FRL_WR_SEND, &from, 0, 0), 1);
-	ck_assert_int_eq(poll(&fd, 1, VERBS_WAIT_MS), 1);
+	ck_assert_int_eq(poll(&fd, 1, HANG_MS), 1);
 	verbs_ok(frl_get_cq_event(two->channel, 0, &cq));
 	ck_assert_ptr_eq(cq, two->cq);
 	ck_assert_int_eq(poll(&fd, 1, 0), 0);

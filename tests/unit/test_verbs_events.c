@@ -66,7 +66,7 @@ START_TEST(port_events)
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
 	ck_assert_str_eq(verbs_logged("check cable"), "");
 	fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 1);
-	ck_assert_int_eq(poll(&fd, 1, VERBS_WAIT_MS), 1);
+	ck_assert_int_eq(poll(&fd, 1, HANG_MS), 1);
 	verbs_event(one, FRL_EVENT_PORT_ERR);
 	ck_assert_int_eq(port_state(one), FRL_PORT_DOWN);
 	ck_assert_str_ne(verbs_logged("check cable"), "");
@@ -252,7 +252,7 @@ START_TEST(device_fatal)
 	expect_error(one->qp, "device has failed");
 	ck_assert_int_eq(port_state(one), FRL_PORT_DOWN);
 	/* Who waits for a completion is not left waiting. */
-	while ((n = frl_cq_wait(one->cq, 1, &wc, VERBS_WAIT_MS)) > 0)
+	while ((n = frl_cq_wait(one->cq, 1, &wc, HANG_MS)) > 0)
 		;
 	verbs_refused(n, -EIO, "no completion comes any more");
 	/* Everything can still be taken away. */

@@ -59,7 +59,7 @@ static int use(struct verbs_end *from, struct verbs_end *to)
 		from, FRL_WR_RDMA_WRITE, &sge, (uintptr_t)to->memory, frl_mr_rkey(to->mr));
 
 	if (rc == 1)
-		rc = frl_cq_wait(from->cq, 1, &wc, VERBS_WAIT_MS);
+		rc = frl_cq_wait(from->cq, 1, &wc, HANG_MS);
 	frl_qp_query(from->qp, &attr);
 	if (rc == 1 && wc.status != FRL_WC_SUCCESS)
 		return -EIO; /* the sentence is the queue pair's */
@@ -169,7 +169,7 @@ START_TEST(each_destruction)
 	/* What is left goes with the device. */
 	fake_verbs_raise("one", IBV_EVENT_DEVICE_FATAL, 1);
 	do
-		verbs_ok(frl_get_async_event(one->device, VERBS_WAIT_MS, &event));
+		verbs_ok(frl_get_async_event(one->device, HANG_MS, &event));
 	while (event.type != FRL_EVENT_DEVICE_FATAL);
 	for (int i = 0; i < 2; i++)
 		verbs_drop_end(&ends[i]);

@@ -174,7 +174,7 @@ START_TEST(holes)
 		verbs_ok(verbs_connect(&ends[i], &ends[1 - i], &defaults));
 	wr.invalidate_rkey = 0x1234;
 	ck_assert_int_eq(frl_post_send(one->qp, &wr, 1, NULL), 1);
-	ck_assert_int_eq(frl_cq_wait(one->cq, 1, &(struct frl_wc){ 0 }, VERBS_WAIT_MS), 1);
+	ck_assert_int_eq(frl_cq_wait(one->cq, 1, &(struct frl_wc){ 0 }, HANG_MS), 1);
 	verbs_teardown(ends);
 }
 END_TEST
@@ -292,7 +292,7 @@ START_TEST(slow_kernel)
 	start(&connecting, connect_one);
 	fake_verbs_wait_paused();
 	start(&looking, look_at_device);
-	is_free = is_over(&looking, VERBS_WAIT_MS);
+	is_free = is_over(&looking, HANG_MS);
 	if (is_free) {
 		fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 1);
 		verbs_event(one, FRL_EVENT_PORT_ERR);
@@ -496,7 +496,7 @@ END_TEST
 static void *sleep_on_channel(void *arg)
 {
 	struct frl_cq *cq;
-	int rc = frl_get_cq_event(one->channel, VERBS_WAIT_MS, &cq);
+	int rc = frl_get_cq_event(one->channel, HANG_MS, &cq);
 
 	keep(arg, rc ? rc : cq == one->cq ? 0 : -EBADF);
 	return NULL;

@@ -251,7 +251,7 @@ void verbs_recv(struct verbs_end *end, uint64_t wr_id, uint32_t offset, uint32_t
 struct frl_wc verbs_expect(struct verbs_end *end, enum frl_wc_status status)
 {
 	struct frl_wc wc;
-	int n = frl_cq_wait(end->cq, 1, &wc, VERBS_WAIT_MS);
+	int n = frl_cq_wait(end->cq, 1, &wc, HANG_MS);
 
 	ck_assert_msg(n == 1, "%d: %s", n, n < 0 ? frl_last_error() : "no completion came");
 	ck_assert_msg(wc.status == status, "%s instead of %s", frl_wc_status_str(wc.status),
@@ -263,7 +263,7 @@ struct frl_wc verbs_expect(struct verbs_end *end, enum frl_wc_status status)
 struct frl_async_event verbs_event(struct verbs_end *end, enum frl_event_type type)
 {
 	struct frl_async_event event;
-	int rc = frl_get_async_event(end->device, VERBS_WAIT_MS, &event);
+	int rc = frl_get_async_event(end->device, HANG_MS, &event);
 
 	ck_assert_msg(rc == 0, "%d: no %s came", rc, frl_event_type_str(type));
 	ck_assert_msg(event.type == type, "%s instead of %s", frl_event_type_str(event.type),

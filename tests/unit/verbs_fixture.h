@@ -10,12 +10,12 @@
 #include <ferrule/ferrule.h>
 
 #include "tests/unit/fake_verbs.h"
+#include "tests/unit/patience.h"
 
 enum {
 	VERBS_DEPTH = 64,
 	VERBS_MEMORY = 65536,
 	VERBS_QKEY = 0x1234,
-	VERBS_WAIT_MS = 5000,
 	VERBS_ACCESS = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ |
 		FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND,
 };
