@@ -297,7 +297,9 @@ sanitized() {
 inspected() {
 	local what=$1 name=$2 tool=$3 begin=$SECONDS
 	shift 3
-	step "$name" "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$@"
+	# Test programs run their cases in a process of their own.
+	step "$name" "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no \
+		--error-exitcode 9 "$@"
 	echo "| $what | $outcome | $((SECONDS - begin)) |"
 }
 

@@ -59,7 +59,7 @@ static inline const char *test_port(void)
 
 static inline void say_skipped(const char *function, int i, const char *reason)
 {
-	size_t len = strlen(function) - strlen("_fn"); /* Check's addition */
+	size_t len = strlen(function) - strlen("_fn"); /* START_TEST adds it */
 
 	printf("skipped: %.*s:%d: %s\n", (int)len, function, i, reason);
 	fflush(stdout);

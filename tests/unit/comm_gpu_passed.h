@@ -3,7 +3,7 @@
 #ifndef FERRULE_TESTS_UNIT_COMM_GPU_PASSED_H
 #define FERRULE_TESTS_UNIT_COMM_GPU_PASSED_H
 
-#include <check.h>
+#include "tests/unit/program.h"
 
 void comm_gpu_add_passed(TCase *tcase);
 

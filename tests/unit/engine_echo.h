@@ -6,6 +6,7 @@
 #include <check.h>
 
 #include "tests/unit/offload_fixture.h"
+#include "tests/unit/program.h"
 
 enum {
 	KEEP = 77,

@@ -6,6 +6,7 @@
 #include <check.h>
 
 #include "tests/unit/gpu_queue_fixture.h"
+#include "tests/unit/program.h"
 
 enum { MODES = 2 }; /* memop, persistent */
 

@@ -2,15 +2,32 @@
 #include "tests/unit/program.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { CASE_S = 600 }; /* catches a case that hangs */
+
 static struct test_file *files; /* by name */
 static const char *running;
+
+/* Shared by the processes that run the cases of one file, one after the other. */
+struct progress {
+	atomic_uint begun, ended; /* cases */
+	atomic_bool has_failed;   /* an assertion of this process */
+	char name[128];           /* of the case that was begun last */
+};
+
+static struct progress *progress;
+static bool in_process;           /* cases run in this process */
+static unsigned n_skipped, n_met; /* cases to skip; cases that Check has called here */
 
 void test_file_add(struct test_file *file)
 {
@@ -28,10 +45,57 @@ static int run_as(Suite *suite, enum fork_status fork_status)
 	int failed;
 
 	srunner_set_fork_status(runner, fork_status);
+	in_process = srunner_fork_status(runner) == CK_NOFORK;
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+bool test_begin(const char *name, int i)
+{
+	if (!in_process || !progress)
+		return true;
+	if (n_met++ < n_skipped)
+		return false;
+	snprintf(progress->name, sizeof(progress->name), "%s:%d", name, i);
+	atomic_fetch_add(&progress->begun, 1);
+	alarm(CASE_S);
+	return true;
+}
+
+void test_end(void)
+{
+	if (!in_process || !progress)
+		return;
+	alarm(0);
+	atomic_fetch_add(&progress->ended, 1);
+}
+
+/* Linked in the place of Check's function (--wrap). Check would go on with the next case in this
+ * process, where threads of the failed one may run and its objects exist. */
+void __real__ck_assert_failed(const char *file, int line, const char *expression,
+	const char *format, ...) CK_ATTRIBUTE_NORETURN CK_ATTRIBUTE_FORMAT(printf, 4, 5);
+void __wrap__ck_assert_failed(const char *file, int line, const char *expression,
+	const char *format, ...) CK_ATTRIBUTE_NORETURN CK_ATTRIBUTE_FORMAT(printf, 4, 5);
+
+void __wrap__ck_assert_failed(
+	const char *file, int line, const char *expression, const char *format, ...)
+{
+	char text[4096] = "";
+	va_list list;
+
+	if (format) {
+		va_start(list, format);
+		vsnprintf(text, sizeof(text), format, list);
+		va_end(list);
+	}
+	if (!in_process || !progress)
+		__real__ck_assert_failed(file, line, expression, format ? "%s" : NULL, text);
+	printf("%s:%d: %s: %s\n", file, line, progress->name, format ? text : expression);
+	fflush(stdout);
+	atomic_store(&progress->has_failed, true);
+	_exit(EXIT_FAILURE);
 }
 
 int run_suite(Suite *suite)
@@ -61,6 +125,74 @@ static struct test_file *find(const char *name)
 	while (file && strcmp(file->name, name) != 0)
 		file = file->next;
 	return file;
+}
+
+static int run_in_child(const struct test_file *file, int argc, char **argv)
+{
+	int status = -1;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		/* A group, so that processes that a case has started end with it. */
+		setpgid(0, 0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		n_skipped = atomic_load(&progress->begun);
+		exit(file->run(argc, argv));
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+		perror(file->name);
+		exit(EXIT_FAILURE);
+	}
+	kill(-pid, SIGKILL);
+	return status;
+}
+
+/* Describes what Check has not: the process has ended within a case. */
+static void describe_end(int status)
+{
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+		printf("%s: still runs after %d s\n", progress->name, CASE_S);
+	else if (WIFSIGNALED(status))
+		printf("%s: killed by signal %d\n", progress->name, WTERMSIG(status));
+	else
+		printf("%s: exit status %d\n", progress->name, WEXITSTATUS(status));
+}
+
+/* Runs a file until a process gets to its end. Each process before that has one failed case. */
+static int run_file(const struct test_file *file, int argc, char **argv)
+{
+	unsigned failed = 0;
+
+	progress = mmap(
+		NULL, sizeof(*progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (progress == MAP_FAILED) {
+		perror(file->name);
+		return EXIT_FAILURE;
+	}
+	for (;;) {
+		unsigned before = atomic_load(&progress->begun);
+		int status = run_in_child(file, argc, argv);
+		unsigned begun = atomic_load(&progress->begun);
+		bool is_within = begun != atomic_load(&progress->ended);
+
+		if (!is_within && !atomic_load(&progress->has_failed)) {
+			if (failed)
+				printf("%s: %u failed\n", file->name, failed);
+			if (WIFSIGNALED(status))
+				printf("%s: killed by signal %d\n", file->name, WTERMSIG(status));
+			return failed || !WIFEXITED(status) ? EXIT_FAILURE : WEXITSTATUS(status);
+		}
+		failed++;
+		if (!atomic_load(&progress->has_failed))
+			describe_end(status);
+		/* A fixture that fails before each case. */
+		if (begun == before)
+			return EXIT_FAILURE;
+		atomic_store(&progress->has_failed, false);
+		atomic_store(&progress->ended, begun);
+	}
 }
 
 /* Returns the exit status of a process that runs this file alone. */
@@ -116,15 +248,60 @@ static int usage(const char *program)
 	return 2;
 }
 
+extern char **environ;
+
+static bool is_setting(const char *entry)
+{
+	return strncmp(entry, "FRL_", 4) == 0 || strncmp(entry, "FERRULE_", 8) == 0;
+}
+
+/* tests/meson.build sets these, or a person who runs a test by hand. */
+static bool is_for_tests(const char *entry)
+{
+	static const char *const names[] = { "FRL_BUILD_ROOT=", "FRL_CORPUS=", "FRL_KERNELS=",
+		"FRL_LOCAL_LINK=", "FRL_PLAN_CHECKS=", "FRL_SEED",
+		"FRL_SHM=", "FRL_SOURCE_ROOT=", "FRL_TEST_", "FRL_VECTORS=" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strncmp(entry, names[i], strlen(names[i])) == 0)
+			return true;
+	return false;
+}
+
+/* The settings that all tests begin with. A program that a test starts keeps what the test has
+ * set. */
+static void clear_settings(void)
+{
+	char limit[16];
+
+	if (getenv("FRL_TEST_SETTINGS"))
+		return;
+	for (char **entry = environ; *entry;) {
+		char name[256];
+
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*entry, "="), *entry);
+		if (is_setting(*entry) && !is_for_tests(*entry) && unsetenv(name) == 0)
+			entry = environ;
+		else
+			entry++;
+	}
+	setenv("FRL_TEST_SETTINGS", "1", 1);
+	setenv("FRL_CONTROL", "off", 1);
+	setenv("FRL_TUNER_CACHE", "", 1);
+	setenv("FRL_TUNER_COSTS", "default", 1);
+	setenv("FRL_SHM", "0", 0);
+	snprintf(limit, sizeof(limit), "%d", CASE_S);
+	setenv("CK_DEFAULT_TIMEOUT", limit, 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct test_file *file;
 
-	/* The limit catches hangs. It is no measure of speed. */
-	setenv("CK_DEFAULT_TIMEOUT", "600", 0);
+	clear_settings();
 	/* A program of one file: all arguments are that file's. */
 	if (!files->next)
-		return files->run(argc, argv);
+		return argc == 1 ? run_file(files, argc, argv) : files->run(argc, argv);
 	if (argc == 1)
 		return run_matching("");
 	if (argc == 3 && strcmp(argv[1], "-k") == 0)
@@ -138,5 +315,8 @@ int main(int argc, char **argv)
 	if (!file)
 		return usage(argv[0]);
 	running = file->name;
+	/* With an argument it is a part of a case, started by test_exec(). */
+	if (argc == 2)
+		return run_file(file, argc - 1, argv + 1);
 	return file->run(argc - 1, argv + 1);
 }

@@ -3,9 +3,18 @@
  * A test program holds the test files of one layer. Each file ends with TEST_MAIN(name), and runs
  * in a process of its own: `test_wire psn` runs one file, `test_wire` all of them, and
  * `test_wire -k packet` those whose names contain the word. CK_RUN_CASE=case selects within a file.
+ *
+ * A case that fails, crashes or hangs never affects another one. Check runs the cases of most
+ * suites in child processes. The cases of the others share a process, which ends at the first
+ * failure: a new process starts the file again and skips the cases that have run.
+ *
+ * Settings of the caller's shell (FRL_*, FERRULE_*) do not reach the tests, except those that
+ * tests/meson.build sets (program.c).
  */
 #ifndef FERRULE_TESTS_UNIT_PROGRAM_H
 #define FERRULE_TESTS_UNIT_PROGRAM_H
+
+#include <stdbool.h>
 
 #include <check.h>
 
@@ -27,12 +36,31 @@ void test_file_add(struct test_file *file);
 int run_suite(Suite *suite);
 /* Runs each case in a child process whatever the environment says. */
 int run_suite_forked(Suite *suite);
-/* Runs all cases in this process: for a state that is costly to set up, or that fork() would
- * break. An assertion that fails ends its case only. */
+/* Runs all cases in one process, up to the first that fails: for a state that is costly to set up,
+ * or that fork() would break. */
 int run_suite_unforked(Suite *suite);
 
 /* Replaces this process by another run of the same file, with `argument`. Returns on failure. */
 void test_exec(const char *argument);
+
+/* For START_TEST(): false when the case has run already, in an earlier process. */
+bool test_begin(const char *name, int i);
+void test_end(void);
+
+/* As Check has it, with a record of which cases have run. */
+#undef START_TEST
+#define START_TEST(name)                                                              \
+	static void name##_fn(int _i);                                                \
+	static void name##_case(int i)                                                \
+	{                                                                             \
+		if (!test_begin(#name, i))                                            \
+			return;                                                       \
+		name##_fn(i);                                                         \
+		test_end();                                                           \
+	}                                                                             \
+	static const TTest name##_ttest = { #name, name##_case, __FILE__, __LINE__ }; \
+	static const TTest *name = &name##_ttest;                                     \
+	static void name##_fn(int _i CK_ATTRIBUTE_UNUSED)
 
 /* The function of a file that runs its suites and returns an exit status. */
 #define TEST_MAIN(file)                                                         \
