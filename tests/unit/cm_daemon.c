@@ -347,12 +347,8 @@ void stub_start(void)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 
-	/* A test that failed has left it. */
-	if (stub.listen_fd >= 0)
-		stub_stop();
 	memset(stub.counts, 0, sizeof(stub.counts));
 	stub.hold = 0;
-	stub.refuse_listens = 0;
 	must(pipe(stub.stop_fd) == 0, "no pipe");
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s", stub.path);
 	stub.listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -371,6 +367,7 @@ void stub_stop(void)
 	close(stub.stop_fd[0]);
 	close(stub.stop_fd[1]);
 	stub.listen_fd = -1;
+	stub.refuse_listens = 0;
 	end_session();
 	for (unsigned i = 0; i < stub.n_held; i++)
 		ctl__envelope__free_unpacked(stub.held[i], NULL);

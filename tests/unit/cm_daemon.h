@@ -23,13 +23,14 @@ void stub_prepare(void);
 
 /* Listens at the socket. */
 void stub_start(void);
-/* Ends, with whatever it knew. */
+/* Ends, with whatever it knew; nothing is refused any more. */
 void stub_stop(void);
 
 /* These are held back from now on; what was held and is not any more goes on. */
 void stub_hold(uint64_t bits);
 
-/* Every Listen is refused from now on, with this errno; 0: none is. */
+/* Every Listen is refused from now on, with this errno; 0: none is. Also before stub_start(), as the
+ * process may be back before that returns. */
 void stub_refuse_listens(int error);
 
 /* Waits until the process has sent `n` of these since stub_start(): false after HANG_S. */

@@ -68,8 +68,8 @@ START_TEST(listen_refused)
 	refused(frl_listen(a.device, "x", NULL, &other), -EDQUOT, "does not want");
 	stub_stop();
 	ck_assert_int_eq(frl_get_request(listener, &conn), -EAGAIN);
-	stub_start();
 	stub_refuse_listens(EBUSY);
+	stub_start();
 	ck_assert(becomes_readable(frl_listener_fd(listener)));
 	refused(frl_get_request(listener, &conn), -EBUSY, "does not want");
 	refused(frl_wait_request(listener, HANG_MS, &conn), -EBUSY, "does not want");
