@@ -17,16 +17,25 @@
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 
-enum { TIMEOUT_MS = 200, SOON_MS = 20000, TRIES = 50, HOUR = 3600 };
+enum { TIMEOUT_MS = 200, HOUR = 3600 };
 
 /* What rank 1 does instead of measuring. */
 static enum { MEASURES, FAILS, SLEEPS } rank_1;
 /* As the kernel would say of a machine where others want the processors. */
 static bool is_loaded;
+/* What a pair has measured, whatever else runs on the machine of the test. */
+static const struct tuner_costs costs_of_pair = { .step = { [TUNER_LATENCY] = 80,
+							  [TUNER_BYTE] = 52,
+							  [TUNER_LARGE] = 84,
+							  [TUNER_MESSAGE] = 74 } };
 static char folder[] = "/tmp/ferrule-measure-XXXXXX";
 
 int __real_comm_measure(struct frl_comm *comm);
 int __wrap_comm_measure(struct frl_comm *comm);
+int __real_measure_pair(struct frl_comm *comm, int lead_rank, int other, int far, uint8_t *buffer,
+	struct measured *measured);
+int __wrap_measure_pair(struct frl_comm *comm, int lead_rank, int other, int far, uint8_t *buffer,
+	struct measured *measured);
 uint64_t __wrap_place_waited_ns(void);
 
 /* Half of the time. */
@@ -35,11 +44,30 @@ uint64_t __wrap_place_waited_ns(void)
 	return is_loaded ? clock_now_ns() / 2 : 0;
 }
 
+/* Measures, and replaces what depends on the machine. */
+int __wrap_measure_pair(struct frl_comm *comm, int lead_rank, int other, int far, uint8_t *buffer,
+	struct measured *measured)
+{
+	int err = __real_measure_pair(comm, lead_rank, other, far, buffer, measured);
+
+	if (err || comm->rank != lead_rank)
+		return err;
+	if (!tuner_costs_are_plausible(&measured->costs))
+		return comm_fail(comm, -ERANGE, "costs that are not plausible");
+	for (int i = TUNER_LATENCY; i < TUNER_COSTS; i++)
+		if (costs_of_pair.step[i])
+			measured->costs.step[i] = costs_of_pair.step[i];
+	if (is_loaded && measured->is_calm)
+		return comm_fail(comm, -ERANGE, "it was calm on a busy machine");
+	measured->is_calm = !is_loaded;
+	return 0;
+}
+
 static void sleep_until_given_up(const struct frl_bootstrap *bootstrap)
 {
 	int gone;
 
-	for (int ms = 0; ms < SOON_MS && bootstrap->check(bootstrap->ctx, &gone) == 0; ms += 10)
+	while (bootstrap->check(bootstrap->ctx, &gone) == 0)
 		job_sleep_ms(10);
 }
 
@@ -68,11 +96,9 @@ static void compare(struct rank *rank)
 	expect(rank, memcmp(&tuner->known, &first->known, sizeof(tuner->known)) == 0);
 	expect(rank, tuner->crowd == first->crowd);
 	expect(rank, tuner->known.step[TUNER_LATENCY]);
-	/* A busy machine may not let it be found. */
-	expect(rank, tuner->known.step[TUNER_BYTE] || source == TUNER_MEASURED);
-	expect(rank, tuner->known.step[TUNER_LARGE] && tuner->known.step[TUNER_MESSAGE]);
+	expect(rank, tuner->known.step[TUNER_BYTE] && tuner->known.step[TUNER_LARGE]);
+	expect(rank, tuner->known.step[TUNER_MESSAGE]);
 	expect(rank, tuner->known.step[TUNER_REDUCE] && !tuner->known.step[TUNER_FAR_BYTE]);
-	/* How much depends on the machine and on what else runs there. */
 	expect(rank, tuner_costs_are_plausible(&tuner->costs));
 	expect(rank, frl_comm_split(rank->comm, rank->number % 2, 0, &child) == 0);
 	if (rank->failure[0])
@@ -114,19 +140,14 @@ static void write_kept(const struct measure_kept *truth, int steps, int made_s, 
 	ck_assert_int_eq(measure_file_write(folder, key, &kept), 0);
 }
 
-/* Until it is kept: the machine that runs the tests may be busy, and pings differ then. */
-static void measure_calmly(struct job *job, struct measure_kept *kept)
+static void measure_and_keep(struct job *job, struct measure_kept *kept)
 {
 	void (*main)(struct rank *) = job->main;
 	enum tuner_source source = TUNER_MEASURED, *before = job->arg;
 
 	job->main = note_key;
 	job->arg = &source;
-	for (int i = 0; i < TRIES; i++) {
-		job_run(job);
-		if (read_kept(kept))
-			break;
-	}
+	job_run(job);
 	ck_assert(read_kept(kept));
 	job->main = main;
 	job->arg = before;
@@ -141,7 +162,7 @@ START_TEST(test_measured)
 		.ranks = 2 + _i % 3, .rails = 1 + _i / 3, .main = compare, .arg = &source
 	};
 
-	measure_calmly(&job, &kept);
+	measure_and_keep(&job, &kept);
 	job_run(&job);
 	ck_assert(read_kept(&later));
 	ck_assert_mem_eq(&later, &kept, sizeof(kept));
@@ -171,7 +192,7 @@ START_TEST(test_replaced)
 	struct job job = { .ranks = 3, .main = compare, .arg = &source };
 	struct measure_kept truth, kept;
 
-	measure_calmly(&job, &truth);
+	measure_and_keep(&job, &truth);
 	write_kept(&truth, 12, HOUR, HOUR - 60);
 	job_run(&job);
 	source = TUNER_MEASURED;
@@ -179,7 +200,7 @@ START_TEST(test_replaced)
 	write_kept(&truth, 12, 2 * HOUR, HOUR + 1);
 	job_run(&job);
 	ck_assert(read_kept(&kept));
-	ck_assert_int_lt(kept.costs.step[TUNER_LATENCY], truth.costs.step[TUNER_LATENCY] + 10);
+	ck_assert_int_eq(kept.costs.step[TUNER_LATENCY], costs_of_pair.step[TUNER_LATENCY]);
 	ck_assert_int_gt(kept.made_s, time(NULL) - HOUR);
 	source = TUNER_KEPT;
 	job_run(&job);
@@ -194,7 +215,7 @@ START_TEST(test_stays)
 	struct job job = { .ranks = 3, .main = compare, .arg = &source };
 	struct measure_kept truth, before, kept;
 
-	measure_calmly(&job, &truth);
+	measure_and_keep(&job, &truth);
 	write_kept(&truth, steps[_i], 2 * HOUR, HOUR + 1);
 	ck_assert(read_kept(&before));
 	is_loaded = true;
@@ -202,10 +223,8 @@ START_TEST(test_stays)
 	ck_assert(read_kept(&kept));
 	ck_assert_mem_eq(&kept, &before, sizeof(kept));
 	is_loaded = false;
-	for (int i = 0; i < TRIES && kept.checked_s == before.checked_s; i++) {
-		job_run(&job);
-		ck_assert(read_kept(&kept));
-	}
+	job_run(&job);
+	ck_assert(read_kept(&kept));
 	ck_assert_int_gt(kept.checked_s, time(NULL) - HOUR);
 	ck_assert_int_eq(kept.made_s, before.made_s);
 	ck_assert_mem_eq(&kept.costs, &before.costs, sizeof(kept.costs));
@@ -241,7 +260,7 @@ START_TEST(test_explained)
 
 	job_run(&job);
 	forget();
-	measure_calmly(&job, &kept);
+	measure_and_keep(&job, &kept);
 	job.arg = words;
 	job_run(&job);
 }
@@ -254,10 +273,7 @@ static void never(struct rank *rank)
 
 static void fail_to_create(struct job *job, const char *says)
 {
-	uint64_t start_ns = clock_now_ns();
-
 	job_run(job);
-	ck_assert_uint_lt((clock_now_ns() - start_ns) / 1000000, SOON_MS);
 	for (int rank = 0; rank < job->ranks; rank++) {
 		ck_assert_int_lt(job->rank[rank].created, 0);
 		ck_assert_ptr_null(job->rank[rank].comm);
