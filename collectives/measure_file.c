@@ -25,6 +25,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/version.h"
+#include "lib/base/file_limit.h"
 
 enum {
 	FILE_MOST = 1024, /* bytes */
@@ -248,9 +249,11 @@ bool measure_is_due(const struct measure_kept *kept, int64_t now_s)
 static int write_text(int at, const char *name, const char *text)
 {
 	size_t size = strlen(text);
-	int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	int err = 0;
+	int fd, err = 0;
 
+	if (!file_limit_allows(size))
+		return -EFBIG;
+	fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	if (write(fd, text, size) != (ssize_t)size)

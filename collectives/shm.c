@@ -9,6 +9,7 @@
 #include "collectives/shm_internal.h"
 #include "gpudirect/cuda.h"
 #include "lib/base/error.h"
+#include "lib/base/memfd.h"
 #include "lib/base/share.h"
 
 #define SHM_MAGIC UINT64_C(0x354d48534c5246) /* "FRLSHM5" */
@@ -44,7 +45,7 @@ static void make_card(struct shm *shm, struct card *card)
 		if (!shm->page ||
 			getrandom(&card->secret, sizeof(card->secret), 0) != sizeof(card->secret) ||
 			!shm_export(shm->page, shm->page, shm->page_size, &place))
-			why = strerror(errno);
+			why = memfd_strerror(errno);
 	}
 	if (why) {
 		frl_log(FRL_LOG_INFO,

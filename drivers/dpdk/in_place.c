@@ -17,6 +17,7 @@
 
 #include "drivers/dpdk/fabric.h"
 #include "lib/base/error.h"
+#include "lib/base/memfd.h"
 
 enum {
 	MAGIC = 0x46524c73, /* "FRLs" */
@@ -229,7 +230,7 @@ struct in_place *in_place_create(void)
 		frl_log(FRL_LOG_WARNING,
 			"payload is copied for a peer on this machine: no memory to "
 			"share with it (%s)",
-			frl_strerror(-errno));
+			memfd_strerror(errno));
 		return in_place;
 	}
 	in_place->control = share_find(in_place->epochs, size);

@@ -9,6 +9,7 @@
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/wake.h"
 #include "lib/base/error.h"
+#include "lib/base/memfd.h"
 #include "lib/base/settings.h"
 
 enum {
@@ -167,7 +168,7 @@ static void complain(struct fabric_link *link, int err)
 {
 	if (err != -EAGAIN) {
 		frl_log(FRL_LOG_ERROR, "the local link \"%s\" gets no %s: %s", link->request.name,
-			link->carrier->name, frl_strerror(err));
+			link->carrier->name, memfd_strerror(err));
 		link->error = err;
 	} else if (!link->said_trying) {
 		frl_log(FRL_LOG_WARNING,

@@ -14,6 +14,7 @@
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/ring.h"
+#include "lib/base/memfd.h"
 
 enum { RETRY_NS = 1000 * 1000 };
 
@@ -35,11 +36,12 @@ static size_t memory_size(void)
  */
 static int map(int fd, struct ring_link **ret_link)
 {
-	struct ring_link *link;
+	int err = memfd_reserve(fd, memory_size());
+	struct ring_link *link = NULL;
 	void *memory;
 
-	if (fallocate(fd, 0, 0, (off_t)memory_size()))
-		return errno == EINTR ? -EAGAIN : errno == EPERM ? -EINVAL : -errno;
+	if (err)
+		return err == -EPERM ? -EINVAL : err;
 	link = malloc(sizeof(*link));
 	if (!link)
 		return -ENOMEM;
@@ -48,8 +50,7 @@ static int map(int fd, struct ring_link **ret_link)
 		NULL, memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (memory == MAP_FAILED) {
 		/* EAGAIN: too much is locked, and trying again does not help. */
-		int err = errno == EAGAIN ? -ENOMEM : errno == EPERM ? -EINVAL : -errno;
-
+		err = errno == EAGAIN ? -ENOMEM : errno == EPERM ? -EINVAL : -errno;
 		free(link);
 		return err;
 	}
@@ -60,14 +61,12 @@ static int map(int fd, struct ring_link **ret_link)
 
 int ring_link_make(struct ring_link **ret_link, int *ret_fd)
 {
-	int fd = memfd_create("ferrule-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct ring_link *link;
-	int err;
+	int err, fd = memfd_make("ferrule-link", memory_size());
+	struct ring_link *link = NULL;
 
 	if (fd < 0)
-		return errno == EMFILE || errno == ENFILE ? -EAGAIN : -errno;
-	if (ftruncate(fd, (off_t)memory_size()) ||
-		fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		return fd == -EMFILE || fd == -ENFILE ? -EAGAIN : fd;
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		err = -errno;
 	else
 		err = map(fd, &link);
@@ -84,7 +83,7 @@ int ring_link_make(struct ring_link **ret_link, int *ret_fd)
 
 int ring_link_join(int fd, struct ring_link **ret_link)
 {
-	struct ring_link *link;
+	struct ring_link *link = NULL;
 	int err;
 
 	if (fd < 0 || in_place_check_memory(fd, memory_size()))

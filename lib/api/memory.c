@@ -5,6 +5,7 @@
 #include "lib/api/memory_gpu.h"
 #include "lib/api/objects.h"
 #include "lib/base/error.h"
+#include "lib/base/memfd.h"
 #include "lib/base/share.h"
 
 int frl_pd_create(struct frl_device *device, struct frl_pd **ret_pd)
@@ -317,7 +318,7 @@ void *frl_mem_alloc(size_t size)
 	}
 	addr = share_alloc(size);
 	if (!addr)
-		frl_fail(errno, "no %zu bytes of memory: %s", size, frl_strerror(errno));
+		frl_fail(errno, "no %zu bytes of memory: %s", size, memfd_strerror(errno));
 	return addr;
 }
 

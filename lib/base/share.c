@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/memfd.h"
+
 enum { HUGE_PAGE = 2 << 20 };
 
 static struct {
@@ -22,14 +24,13 @@ static struct {
  * others get read-only ones, and nobody can take pages away. */
 static int map_memfd(size_t size, struct share *share)
 {
-	int fd = memfd_create("ferrule", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err, fd = memfd_make("ferrule", size);
 	struct stat status;
 	uint8_t *addr;
-	int err;
 
 	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, (off_t)size) || fstat(fd, &status))
+		return fd;
+	if (fstat(fd, &status))
 		goto err_close;
 	addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (addr == MAP_FAILED)

@@ -23,7 +23,7 @@ struct share {
 	atomic_bool freed; /* share_free() was called: others should let go of it */
 };
 
-/* Zeroed memory, or NULL with errno. */
+/* Zeroed memory, or NULL with errno; memfd_strerror() explains it. */
 void *share_alloc(size_t size);
 
 /* False when `addr` is not the start of an allocation. */

@@ -11,6 +11,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "lib/base/memfd.h"
+
 enum { TRIES = 8 };
 
 void page_write_begin(struct page_qp *qp)
@@ -60,13 +62,13 @@ bool page_read_qp(const struct page *page, uint32_t slot, struct page_qp *ret)
 
 struct page *page_create(uint32_t slots, int *ret_fd)
 {
-	int error, fd = memfd_create("ferrule-page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int error, fd = memfd_make("ferrule-page", page_size(slots));
 	struct page *page;
 
-	if (fd < 0)
+	if (fd < 0) {
+		errno = -fd;
 		return NULL;
-	if (ftruncate(fd, (off_t)page_size(slots)))
-		goto err_close;
+	}
 	page = mmap(NULL, page_size(slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED)
 		goto err_close;

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/limited_child.h"
 #include "tests/unit/program.h"
 
 enum { ROUNDS = 5000, PAGE = 4096 };
@@ -349,6 +350,18 @@ START_TEST(windows_while_reregistering)
 }
 END_TEST
 
+static bool is_refused(void)
+{
+	return !frl_mem_alloc(1 << 20) && strstr(frl_last_error(), "ulimit -f");
+}
+
+/* As a shell's `ulimit -f` has it. */
+START_TEST(limit_of_file_sizes)
+{
+	check_in_limited_child(4096, is_refused);
+}
+END_TEST
+
 TEST_MAIN(api_memory)
 {
 	Suite *suite = suite_create("api_memory");
@@ -363,5 +376,6 @@ TEST_MAIN(api_memory)
 	tcase_add_test(tcase, reregistration_after_another);
 	tcase_add_loop_test(tcase, reregistration_in_two_threads, 0, N_CHANGES);
 	tcase_add_test(tcase, windows_while_reregistering);
+	tcase_add_test(tcase, limit_of_file_sizes);
 	return run_rows(suite);
 }

@@ -15,6 +15,7 @@
 
 #include "collectives/communicator.h"
 #include "lib/base/error.h"
+#include "tests/unit/limited_child.h"
 #include "tests/unit/program.h"
 
 enum { NOW = 2000000000, HOUR = 3600, DAY = 24 * HOUR, PATH = 300 };
@@ -249,6 +250,19 @@ START_TEST(test_kept)
 }
 END_TEST
 
+static bool is_refused(void)
+{
+	return write_costs(folder, key) == -EFBIG;
+}
+
+/* No cache then; the program goes on. */
+START_TEST(test_limit_of_file_sizes)
+{
+	check_in_limited_child(16, is_refused);
+	ck_assert_int_eq(count_files(), 0);
+}
+END_TEST
+
 START_TEST(test_other_key)
 {
 	struct measure_kept read;
@@ -452,6 +466,7 @@ TEST_MAIN(measure_file)
 	tcase_add_test(kept, test_checked);
 	tcase_add_test(kept, test_left);
 	tcase_add_test(kept, test_other_key);
+	tcase_add_test(kept, test_limit_of_file_sizes);
 	tcase_add_test(kept, test_damaged);
 	tcase_add_test(kept, test_of_others);
 	tcase_add_test(kept, test_no_place);

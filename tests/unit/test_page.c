@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/control/page.h"
+#include "tests/unit/limited_child.h"
 
 #include "tests/unit/program.h"
 
@@ -240,6 +241,19 @@ START_TEST(never_finished)
 }
 END_TEST
 
+static bool is_refused(void)
+{
+	int fd = -1;
+
+	return !page_create(PAGE_SLOTS, &fd) && errno == EFBIG && fd == -1;
+}
+
+START_TEST(limit_of_file_sizes)
+{
+	check_in_limited_child(4096, is_refused);
+}
+END_TEST
+
 TEST_MAIN(page)
 {
 	Suite *suite = suite_create("page");
@@ -254,5 +268,6 @@ TEST_MAIN(page)
 	tcase_add_test(tcase, hostile_headers);
 	tcase_add_test(tcase, concurrent_writer);
 	tcase_add_test(tcase, never_finished);
+	tcase_add_test(tcase, limit_of_file_sizes);
 	return run_suite(suite);
 }

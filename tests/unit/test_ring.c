@@ -6,12 +6,14 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "drivers/dpdk/ring.h"
+#include "tests/unit/limited_child.h"
 #include "tests/unit/program.h"
 #include "tests/unit/ring_fixture.h"
 
@@ -362,6 +364,20 @@ START_TEST(wrong_memory)
 }
 END_TEST
 
+static bool is_refused(void)
+{
+	struct ring_link *link = NULL;
+	int fd = -1;
+
+	return ring_link_make(&link, &fd) == -EFBIG && !link && fd == -1;
+}
+
+START_TEST(limit_of_file_sizes)
+{
+	check_in_limited_child(4096, is_refused);
+}
+END_TEST
+
 TEST_MAIN(ring)
 {
 	Suite *suite = suite_create("ring");
@@ -379,5 +395,6 @@ TEST_MAIN(ring)
 	tcase_add_test(tcase, threads);
 	tcase_add_test(tcase, both_ends);
 	tcase_add_loop_test(tcase, wrong_memory, 0, 6);
+	tcase_add_test(tcase, limit_of_file_sizes);
 	return run_suite(suite);
 }

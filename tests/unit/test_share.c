@@ -2,14 +2,18 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/base/memfd.h"
 #include "lib/base/share.h"
+#include "tests/unit/limited_child.h"
 
 #include "tests/unit/program.h"
 
@@ -21,6 +25,28 @@ int munmap(void *addr, size_t len)
 {
 	frees_then = share_frees();
 	return (int)syscall(SYS_munmap, addr, len);
+}
+
+static struct {
+	unsigned interrupted, succeed; /* so many calls, in this order; then there is no memory */
+	bool is_played;
+} allocating;
+
+int fallocate(int fd, int mode, off_t at, off_t len)
+{
+	if (!allocating.is_played)
+		return (int)syscall(SYS_fallocate, fd, mode, at, len);
+	if (allocating.interrupted > 0) {
+		allocating.interrupted--;
+		errno = EINTR;
+		return -1;
+	}
+	if (allocating.succeed > 0) {
+		allocating.succeed--;
+		return 0;
+	}
+	errno = ENOSPC;
+	return -1;
 }
 
 static void find_page_size(void)
@@ -194,6 +220,93 @@ START_TEST(freed_before_it_is_unmapped)
 }
 END_TEST
 
+/* The kernel's policy as the test wants it: '\0' for none that can be read. */
+static void set_policy(char policy)
+{
+	static char path[] = "/tmp/share-policy-XXXXXX";
+	int fd;
+
+	memfd_policy_file = policy ? path : "/nonexistent";
+	if (!policy)
+		return;
+	strcpy(path, "/tmp/share-policy-XXXXXX");
+	fd = mkstemp(path);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, &policy, 1), 1);
+	close(fd);
+}
+
+static void forget_policy(void)
+{
+	if (strncmp(memfd_policy_file, "/tmp/", 5) == 0)
+		unlink(memfd_policy_file);
+	memfd_policy_file = "/proc/sys/vm/overcommit_memory";
+}
+
+/* Where the kernel does not promise what it may not have, all pages are there at once. */
+START_TEST(reserved_where_accounting_is_strict)
+{
+	static const struct {
+		char policy;
+		bool is_reserved;
+	} rows[] = { { '0', false }, { '1', false }, { '2', true }, { '\0', true } };
+	const size_t size = 5 << 20;
+	struct share *share;
+	struct stat st;
+	void *addr;
+
+	set_policy(rows[_i].policy);
+	addr = share_alloc(size);
+	forget_policy();
+	ck_assert_ptr_nonnull(addr);
+	share = share_find(addr, size);
+	ck_assert_int_eq(fstat(share->fd, &st), 0);
+	ck_assert_uint_eq((uint64_t)st.st_blocks * 512, rows[_i].is_reserved ? size : 0);
+	share_put(share);
+	ck_assert(share_free(addr));
+}
+END_TEST
+
+START_TEST(refused_where_nothing_is_left)
+{
+	int before = dup(0), after;
+	void *addr;
+
+	close(before);
+	set_policy('2');
+	allocating.is_played = true;
+	allocating.interrupted = 3;
+	allocating.succeed = 1;
+	errno = 0;
+	addr = share_alloc(3 << 20);
+	allocating.is_played = false;
+	forget_policy();
+	ck_assert_ptr_null(addr);
+	ck_assert_int_eq(errno, ENOMEM);
+	ck_assert_uint_eq(allocating.interrupted, 0);
+	ck_assert_uint_eq(allocating.succeed, 0);
+	ck_assert_ptr_nonnull(strstr(memfd_strerror(errno), "vm.overcommit"));
+	/* Nothing is left behind. */
+	after = dup(0);
+	close(after);
+	ck_assert_int_eq(after, before);
+}
+END_TEST
+
+static bool is_refused_above_the_limit(void)
+{
+	void *addr = share_alloc(page);
+
+	return addr && share_free(addr) && !share_alloc(page + 1) && errno == EFBIG &&
+		strstr(memfd_strerror(errno), "ulimit -f");
+}
+
+START_TEST(limit_of_file_sizes)
+{
+	check_in_limited_child(page, is_refused_above_the_limit);
+}
+END_TEST
+
 TEST_MAIN(share)
 {
 	Suite *suite = suite_create("share");
@@ -209,6 +322,9 @@ TEST_MAIN(share)
 	tcase_add_test(tcase, too_much_is_refused);
 	tcase_add_test(tcase, outlives_free_while_it_is_held);
 	tcase_add_test(tcase, is_sealed);
+	tcase_add_loop_test(tcase, reserved_where_accounting_is_strict, 0, 4);
+	tcase_add_test(tcase, refused_where_nothing_is_left);
+	tcase_add_test(tcase, limit_of_file_sizes);
 	suite_add_tcase(suite, tcase);
 	failed = run_suite(suite);
 	return failed ? 1 : 0;

@@ -206,6 +206,11 @@ static inline uint32_t frl_inc_rkey(uint32_t rkey)
  * maps no memory of which more than 256 MiB have no pages yet, and then payload is copied. It is
  * shared memory: after fork() parent and child have the same pages. NULL with frl_last_error() when
  * there is none. Free with frl_mem_free and the same size.
+ *
+ * Pages come when they are touched first, as those of malloc() do: large sparse memory costs
+ * nothing, and a kernel or memory cgroup that has run out of memory kills a process then. With
+ * vm.overcommit_memory=2 all pages are reserved here, or the call fails. The size must not exceed
+ * RLIMIT_FSIZE (ulimit -f), which shared memory counts for.
  */
 FRL_API void *frl_mem_alloc(size_t size);
 FRL_API void frl_mem_free(void *addr, size_t size);

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/base/memfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+#include "lib/base/file_limit.h"
+
+/* Reserved at once: less than a millisecond's work, so that signals, which interrupt it, cannot do
+ * so for ever. */
+enum { STEP = 2 << 20 };
+
+const char *memfd_policy_file = "/proc/sys/vm/overcommit_memory";
+
+/* Memory of a memfd is accounted for page by page then, when it is too late to refuse. In doubt
+ * true. */
+static bool is_accounting_strict(void)
+{
+	int fd = open(memfd_policy_file, O_RDONLY | O_CLOEXEC);
+	char policy = '2';
+
+	if (fd < 0)
+		return true;
+	if (read(fd, &policy, 1) != 1)
+		policy = '2';
+	close(fd);
+	return policy == '2';
+}
+
+int memfd_reserve(int fd, size_t size)
+{
+	for (size_t at = 0; at < size; at += STEP) {
+		size_t n = size - at < STEP ? size - at : STEP;
+
+		while (fallocate(fd, 0, (off_t)at, (off_t)n)) {
+			if (errno != EINTR)
+				return errno == ENOSPC ? -ENOMEM : -errno;
+		}
+	}
+	return 0;
+}
+
+static int give_size(int fd, size_t size)
+{
+	if (!file_limit_allows(size))
+		return -EFBIG;
+	if (ftruncate(fd, (off_t)size))
+		return -errno;
+	return is_accounting_strict() ? memfd_reserve(fd, size) : 0;
+}
+
+int memfd_make(const char *name, size_t size)
+{
+	int err, fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return -errno;
+	err = give_size(fd, size);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+const char *memfd_strerror(int err)
+{
+	switch (abs(err)) {
+	case EFBIG:
+		return "shared memory counts as a file, and files are limited to less "
+		       "(RLIMIT_FSIZE): raise the limit with ulimit -f";
+	case ENOMEM:
+		return "no memory is left: end other processes or ask for less; with "
+		       "vm.overcommit_memory=2 see also vm.overcommit_ratio";
+	default: return frl_strerror(err);
+	}
+}
