@@ -97,7 +97,7 @@ int comm_fail_aborted(struct frl_comm *comm, const char *reason)
 {
 	int err;
 
-	/* The thread that aborts tells the others, too, but they may see first that this one fails. */
+	/* The thread that aborts tells the others, too, but this failure may reach them first. */
 	if (!comm->error)
 		comm_tell_failure(comm, -ECANCELED, reason);
 	err = comm_fail_quietly(comm, -ECANCELED, "%s", reason);

@@ -29,7 +29,7 @@ void stub_stop(void);
 /* These are held back from now on; what was held and is not any more goes on. */
 void stub_hold(uint64_t bits);
 
-/* Every Listen is refused from now on, with this errno; 0: none is. Also before stub_start(), as the
+/* Every Listen is refused from now on, with this errno; 0: none is. Also before stub_start(), as
  * process may be back before that returns. */
 void stub_refuse_listens(int error);
 

@@ -243,7 +243,7 @@ START_TEST(abort_ends_all)
 }
 END_TEST
 
-/* Another thread of rank 0 is about to tell the others why: they hear it from the one that fails. */
+/* Another thread of rank 0 is about to tell the others why: they hear it from the failing one. */
 static void abort_untold(struct rank *rank)
 {
 	struct frl_collective c = allreduce_of(rank, 4);
