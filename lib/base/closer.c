@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/base/closer.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+enum {
+	MAX_THREADS = 16, /* one close that never ends takes one of them for good */
+	STACK = 1 << 17,
+	FIRST_ROOM = 16,
+	INTERRUPT_NS = 1000000,
+};
+
+static struct {
+	pthread_mutex_t mutex;
+	int *fds; /* a stack */
+	size_t n, room;
+	unsigned threads, pending;
+	int signal; /* 0: none */
+} closer = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static void interrupt_every(timer_t timer, long ns)
+{
+	const struct itimerspec times = { { 0, ns }, { 0, ns } };
+
+	timer_settime(timer, 0, &times, NULL);
+}
+
+/* The timer's signals go to this thread. It repeats, as one may come before the sleep begins. */
+static void close_interrupted(int fd, int signal)
+{
+	struct sigevent event;
+	sigset_t set;
+	timer_t timer;
+
+	memset(&event, 0, sizeof(event));
+	event.sigev_notify = SIGEV_THREAD_ID;
+	event.sigev_signo = signal;
+	event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer)) {
+		close(fd);
+		return;
+	}
+	sigemptyset(&set);
+	sigaddset(&set, signal);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	interrupt_every(timer, INTERRUPT_NS);
+	close(fd);
+	timer_delete(timer);
+}
+
+static void *run(void *arg)
+{
+	pthread_mutex_lock(&closer.mutex);
+	while (closer.n) {
+		int fd = closer.fds[--closer.n], signal = closer.signal;
+
+		pthread_mutex_unlock(&closer.mutex);
+		if (signal)
+			close_interrupted(fd, signal);
+		else
+			close(fd);
+		pthread_mutex_lock(&closer.mutex);
+		closer.pending--;
+	}
+	closer.threads--;
+	pthread_mutex_unlock(&closer.mutex);
+	return NULL;
+}
+
+/* Mutex held. Signals are for the other threads of the process. */
+static void start_thread(void)
+{
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, STACK);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (pthread_create(&thread, &attributes, run, NULL) == 0)
+		closer.threads++;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+}
+
+/* Mutex held. */
+static int make_room(void)
+{
+	size_t room = closer.room ? 2 * closer.room : FIRST_ROOM;
+	int *fds;
+
+	if (closer.n < closer.room)
+		return 0;
+	fds = realloc(closer.fds, room * sizeof(*fds));
+	if (!fds)
+		return -1;
+	closer.fds = fds;
+	closer.room = room;
+	return 0;
+}
+
+void closer_close(int fd)
+{
+	pthread_mutex_lock(&closer.mutex);
+	closer.pending++;
+	if (make_room() == 0)
+		closer.fds[closer.n++] = fd;
+	if (closer.threads < MAX_THREADS)
+		start_thread();
+	pthread_mutex_unlock(&closer.mutex);
+}
+
+unsigned closer_pending(void)
+{
+	unsigned pending;
+
+	pthread_mutex_lock(&closer.mutex);
+	pending = closer.pending;
+	pthread_mutex_unlock(&closer.mutex);
+	return pending;
+}
+
+void closer_interrupt_by(int signal)
+{
+	pthread_mutex_lock(&closer.mutex);
+	closer.signal = signal;
+	pthread_mutex_unlock(&closer.mutex);
+}
