@@ -104,8 +104,9 @@ static const char *check_fd(int fd, size_t *ret_size)
 	/* Who reads huge pages that are not there gets a SIGBUS where none is left. */
 	if (fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
 		return "the page is not in ordinary memory";
-	if (!(seals & F_SEAL_SHRINK))
-		return "the page could shrink: it is not sealed against that";
+	/* One that grows could take seconds to be freed, by its last mapping. */
+	if (!(seals & F_SEAL_SHRINK) || !(seals & F_SEAL_GROW))
+		return "the page could shrink or grow: it is not sealed against that";
 	if (fstat(fd, &st) || st.st_size < (off_t)sizeof(struct page) ||
 		(uint64_t)st.st_size > page_size(PAGE_SLOTS))
 		return "the page is shorter than its header, or longer than any page";

@@ -4,7 +4,7 @@
  * its queue pairs, in shared memory that the daemon maps read-only. The process writes it when it
  * is asked to (Publish), a few queue pairs at a time, so that the data path never waits for it.
  *
- * The memory is a memfd, sealed against shrinking (F_SEAL_SHRINK), of page_size(slots) bytes. One
+ * The memory is a memfd, sealed against shrinking and growing, of page_size(slots) bytes. One
  * writer; each slot has a sequence number that is odd while it is being written. The reader copies
  * a slot and looks at the number before and after, some times, and then believes nothing of it but
  * that it is a struct page_qp: every text may lack its end, every number may be anything.

@@ -15,6 +15,7 @@
 
 #include "tests/unit/program.h"
 
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 enum { SLOTS = 8, WRITES = 1000000, PAUSE = 20, TRIES = 50000000 };
 
 static struct page *page;
@@ -111,15 +112,16 @@ START_TEST(hostile_descriptors)
 	char name[] = "/tmp/ferrule-page-XXXXXX";
 	int ends[2], fd;
 
-	fd = memory(page_size(SLOTS), F_SEAL_SHRINK);
+	fd = memory(page_size(SLOTS), SEALS);
 	ck_assert_ptr_null(try_map(fd));
 	close(fd);
 	refused(memory(page_size(SLOTS), 0));
 	refused(memory(page_size(SLOTS), F_SEAL_GROW));
-	refused(memory(page_size(SLOTS) - 1, F_SEAL_SHRINK));
-	refused(memory(sizeof(struct page) - 1, F_SEAL_SHRINK));
-	refused(memory(0, F_SEAL_SHRINK));
-	refused(memory(page_size(PAGE_SLOTS) + 1, F_SEAL_SHRINK));
+	refused(memory(page_size(SLOTS), F_SEAL_SHRINK));
+	refused(memory(page_size(SLOTS) - 1, SEALS));
+	refused(memory(sizeof(struct page) - 1, SEALS));
+	refused(memory(0, SEALS));
+	refused(memory(page_size(PAGE_SLOTS) + 1, SEALS));
 	fd = mkstemp(name);
 	ck_assert_int_ge(fd, 0);
 	unlink(name);
