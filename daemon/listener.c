@@ -15,32 +15,32 @@
 #include <event2/event_struct.h>
 
 #include "daemon/log.h"
+#include "lib/base/closer.h"
 
 enum {
 	ACCEPT_ROUND = 16,
 	PAUSE_MS = 100,
 	BACKLOG = 1024,
+	MOST_CLOSING = 64,
 };
 
 struct listener_socket {
 	int fd;
+	bool local; /* a Unix socket */
 	struct event readable, resume;
-	bool short_of_fds; /* and that has been said */
+	bool paused; /* and that has been said */
 	void (*accepted)(void *arg, int fd, const struct sockaddr_storage *peer);
 	void *arg;
 };
 
-/* Nothing can be accepted for want of descriptors or memory, and the socket would go on being
- * readable: wait until something has been closed. */
-static void pause_accepting(struct listener_socket *listener, int error)
+/* The socket would go on being readable: wait until something has been closed. */
+static void pause_accepting(struct listener_socket *listener, const char *why, const char *advice)
 {
 	struct timeval after = { 0, PAUSE_MS * 1000 };
 
-	if (!listener->short_of_fds)
-		log_line(CORE_LOG_ERROR,
-			"cannot accept connections: %s; raise LimitNOFILE, or lower max_sessions",
-			strerror(error));
-	listener->short_of_fds = true;
+	if (!listener->paused)
+		log_line(CORE_LOG_ERROR, "cannot accept connections: %s; %s", why, advice);
+	listener->paused = true;
 	event_del(&listener->readable);
 	event_add(&listener->resume, &after);
 }
@@ -59,16 +59,23 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	for (int i = 0; i < ACCEPT_ROUND; i++) {
 		struct sockaddr_storage peer = { 0 };
 		socklen_t length = sizeof(peer);
-		int connection = accept4(
-			fd, (struct sockaddr *)&peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int connection;
 
+		if (listener->local && closer_pending() >= MOST_CLOSING) {
+			pause_accepting(listener, "files that processes sent are slow to close",
+				"end the processes that sent them");
+			return;
+		}
+		connection = accept4(
+			fd, (struct sockaddr *)&peer, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (connection >= 0) {
-			listener->short_of_fds = false;
+			listener->paused = false;
 			listener->accepted(listener->arg, connection, &peer);
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			pause_accepting(listener, errno);
+			pause_accepting(listener, strerror(errno),
+				"raise LimitNOFILE, or lower max_sessions");
 		/* What else there is concerns that one connection, which is gone. */
 		return;
 	}
@@ -78,11 +85,15 @@ struct listener_socket *listener_start(struct event_base *base, int fd,
 	void (*accepted)(void *arg, int fd, const struct sockaddr_storage *peer), void *arg)
 {
 	struct listener_socket *listener = calloc(1, sizeof(*listener));
+	socklen_t length = sizeof(int);
+	int domain = 0;
 
 	if (!listener)
 		return NULL;
 	evutil_make_socket_nonblocking(fd);
 	listener->fd = fd;
+	listener->local = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+		domain == AF_UNIX;
 	listener->accepted = accepted;
 	listener->arg = arg;
 	event_assign(&listener->readable, base, fd, EV_READ | EV_PERSIST, on_readable, listener);
@@ -97,7 +108,11 @@ void listener_stop(struct listener_socket *listener)
 		return;
 	event_del(&listener->readable);
 	event_del(&listener->resume);
-	close(listener->fd);
+	/* Connections that were not accepted go with it, and with them what they have queued. */
+	if (listener->local)
+		closer_close(listener->fd);
+	else
+		close(listener->fd);
 	free(listener);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sockets that others connect to: some connections a round are accepted; when the process has no
- * descriptor left, none for a moment. One thread.
+ * descriptor left, none for a moment. Nor is one accepted on a Unix socket while many sockets of
+ * others are still being closed (lib/base/closer.h): each takes a descriptor. One thread.
  */
 #ifndef FERRULE_DAEMON_LISTENER_H
 #define FERRULE_DAEMON_LISTENER_H

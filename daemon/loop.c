@@ -15,7 +15,9 @@
 #include "daemon/log.h"
 #include "daemon/owner.h"
 #include "lib/base/clock.h"
+#include "lib/base/closer.h"
 #include "lib/base/random.h"
+#include "lib/base/rights.h"
 #include "lib/base/table.h"
 
 enum {
@@ -140,16 +142,25 @@ static void unmap_page(const struct core_page *page)
 	page_unmap(page->page, page->size);
 }
 
-static void hand_page(struct loop *loop, uint64_t id, int fd)
+/* The last descriptor of a memfd frees as much memory as the sender put in: of a page it is little,
+ * and the mapping keeps it for now. */
+static void hand_page(struct loop *loop, const struct stream *stream, int fd)
 {
 	struct core_page page = { .unmap = unmap_page };
+	struct ucred peer = { 0 };
+	socklen_t length = sizeof(peer);
 	const char *why = "";
 
 	page.page = page_map(fd, &page.slots, &page.size, &why);
-	if (page.page)
-		core_page(loop->core, id, &page);
-	else
-		log_of_others(CORE_LOG_WARNING, "a process sent a page that is no use: %s", why);
+	if (page.page) {
+		close(fd);
+		core_page(loop->core, stream_id(stream), &page);
+		return;
+	}
+	closer_close(fd);
+	getsockopt(stream_fd(stream), SOL_SOCKET, SO_PEERCRED, &peer, &length);
+	log_of_others(CORE_LOG_WARNING, "process %d of user %u sent a page that is no use: %s",
+		(int)peer.pid, (unsigned)peer.uid, why);
 }
 
 /* For a message that is looked for room for: the stream that has none. */
@@ -185,7 +196,7 @@ static void stream_message(void *ctx, struct stream *stream, const Ctl__Envelope
 	struct loop *loop = ctx;
 
 	if (fd >= 0)
-		hand_page(loop, id, fd);
+		hand_page(loop, stream, fd);
 	core_message(loop->core, id, envelope, clock_now_ns());
 }
 
@@ -273,7 +284,7 @@ static void accept_process(void *arg, int fd, const struct sockaddr_storage *pee
 	struct loop *loop = arg;
 
 	if (!stream_start(loop->streams, ++loop->next_id, fd, NULL, ""))
-		close(fd);
+		rights_close(fd);
 }
 
 void loop_accept_peer(void *arg, int fd, const struct sockaddr_storage *peer)

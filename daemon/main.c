@@ -16,11 +16,13 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/privileges.h"
+#include "lib/base/closer.h"
 
 enum {
 	ERROR_SIZE = 512,
-	/* Beside sessions: listeners, logs, peers, requests for metrics, pages on their way. */
-	OTHER_FILES = 256,
+	/* Beside sessions: listeners, logs, peers, requests for metrics, pages on their way,
+	 * sockets that are slow to close. */
+	OTHER_FILES = 320,
 	MMAP_BYTES = 1 << 17,
 };
 
@@ -126,6 +128,19 @@ static int check_config(const struct options *options)
 	return EXIT_SUCCESS;
 }
 
+static void on_alarm(int number)
+{
+}
+
+/* Files of strangers that are slow to close are waited for in threads, and not for long. */
+static void close_soon(void)
+{
+	const struct sigaction action = { .sa_handler = on_alarm };
+
+	sigaction(SIGALRM, &action, NULL);
+	closer_interrupt_by(SIGALRM);
+}
+
 int main(int argc, char **argv)
 {
 	struct loop *loop = NULL;
@@ -142,6 +157,7 @@ int main(int argc, char **argv)
 		unsetenv("NOTIFY_SOCKET");
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a log that may not grow is no reason to end */
+	close_soon();
 	umask(077);
 	/* What a flood needed goes back when it is over. */
 	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);

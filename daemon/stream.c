@@ -157,7 +157,6 @@ static void throw_away(struct stream *stream)
 {
 	ssize_t got = wire_read(&stream->wire, stream->set->scratch);
 
-	wire_drop_fds(&stream->wire);
 	if (got > 0)
 		stream->thrown += (size_t)got;
 	if ((got <= 0 && got != -EAGAIN) || stream->thrown > LINGER_BYTES)
@@ -173,8 +172,9 @@ static void take_bytes(struct stream *stream)
 			stream_end(stream, CORE_END_BAD, "no memory for its message");
 		else
 			stream_get_in_row(stream);
-	} else if (got == -EPROTO && stream->wire.ssl) {
-		stream_end(stream, CORE_END_TLS, "%s", stream->wire.why);
+	} else if (got == -EPROTO && (stream->wire.ssl || stream->local)) {
+		stream_end(stream, stream->local ? CORE_END_BAD : CORE_END_TLS, "%s",
+			stream->wire.why);
 	} else if (got == 0) {
 		stream_end(stream, CORE_END_CLOSED, "it closed the connection%s",
 			evbuffer_get_length(stream->in) ? " in the middle of a message" : "");
@@ -445,7 +445,7 @@ struct stream *stream_start(struct streams *set, uint64_t id, int fd, SSL *ssl, 
 	stream->set = set;
 	stream->local = !*address;
 	snprintf(stream->address, sizeof(stream->address), "%s", address);
-	wire_init(&stream->wire, fd, ssl);
+	wire_init(&stream->wire, fd, ssl, stream->local);
 	event_assign(&stream->read, set->base, fd, EV_READ | EV_PERSIST, on_read, stream);
 	event_assign(&stream->write, set->base, fd, EV_WRITE, on_write, stream);
 	event_assign(&stream->closed, set->base, fd, EV_CLOSED, on_closed, stream);

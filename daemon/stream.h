@@ -37,7 +37,7 @@ struct stream_handler {
 	 * that has none; the message is then taken later. */
 	struct stream *(*passes_to)(
 		void *ctx, struct stream *stream, const Ctl__Envelope *envelope, size_t size);
-	/* `fd` came with it, or -1; it is closed afterwards. */
+	/* `fd` is a memfd that came with it, the handler's to close, or -1. */
 	void (*message)(void *ctx, struct stream *stream, const Ctl__Envelope *envelope, int fd);
 	/* `opened`: it had been. It is freed, or lingers, afterwards. */
 	void (*ended)(

@@ -5,8 +5,6 @@
  * share some milliseconds a round. Between rounds the loop looks for what else has come. So
  * one that asks little waits for one round at most, whatever others do.
  */
-#include <unistd.h>
-
 #include <event2/buffer.h>
 
 #include "daemon/stream_internal.h"
@@ -182,8 +180,6 @@ static void take_message(struct stream *stream, int length)
 	stream->set->taken = stream;
 	handler->message(handler->ctx, stream, envelope, fd);
 	stream->set->taken = NULL;
-	if (fd >= 0)
-		close(fd);
 	ctl__envelope__free_unpacked(envelope, NULL);
 	stream->spoken = true;
 }
@@ -193,6 +189,10 @@ void stream_listen(struct stream *stream, bool began_anew)
 {
 	struct streams *set = stream->set;
 
+	if (stream->wire.passed >= 0 && evbuffer_get_length(stream->in) == 0) {
+		stream_end(stream, CORE_END_BAD, "it sent a descriptor that no message is about");
+		return;
+	}
 	if (!take_room(stream)) {
 		list_add_tail(&stream->owner->waiters, &stream->waiting);
 		event_del(&stream->timer);
@@ -201,7 +201,6 @@ void stream_listen(struct stream *stream, bool began_anew)
 		return;
 	}
 	if (evbuffer_get_length(stream->in) == 0) {
-		wire_drop_fds(&stream->wire);
 		event_del(&stream->timer);
 		stream->timed = false;
 	} else if (began_anew || !stream->timed) {

@@ -2,7 +2,7 @@
 #include "daemon/wire.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,85 +11,76 @@
 #include <openssl/err.h>
 
 #include "daemon/tls.h"
+#include "lib/base/closer.h"
+#include "lib/base/rights.h"
 
-enum {
-	MAX_RIGHTS = 253, /* SCM_MAX_FD: what one sendmsg() can carry */
-	TLS_CHUNK = 16384,
-};
+enum { TLS_CHUNK = 16384 };
 
-void wire_init(struct wire *wire, int fd, SSL *ssl)
+void wire_init(struct wire *wire, int fd, SSL *ssl, bool local)
 {
-	*wire = (struct wire){ .fd = fd, .ssl = ssl };
+	*wire = (struct wire){ .fd = fd, .ssl = ssl, .local = local, .passed = -1 };
+	if (local)
+		rights_prepare(fd);
 }
 
 void wire_close(struct wire *wire)
 {
-	wire_drop_fds(wire);
+	int passed = wire_take_fd(wire);
+
+	if (passed >= 0)
+		closer_close(passed);
 	SSL_free(wire->ssl);
 	wire->ssl = NULL;
-	if (wire->fd >= 0)
+	if (wire->fd >= 0 && wire->local)
+		rights_close(wire->fd);
+	else if (wire->fd >= 0)
 		close(wire->fd);
 	wire->fd = -1;
 }
 
 int wire_take_fd(struct wire *wire)
 {
-	int fd;
+	int fd = wire->passed;
 
-	if (wire->n_fds == 0)
-		return -1;
-	fd = wire->fds[0];
-	memmove(wire->fds, wire->fds + 1, --wire->n_fds * sizeof(int));
+	wire->passed = -1;
 	return fd;
-}
-
-void wire_drop_fds(struct wire *wire)
-{
-	while (wire->n_fds)
-		close(wire->fds[--wire->n_fds]);
 }
 
 /* ---- plain */
 
-/* One descriptor comes with a message: the rest of them is closed. */
-static void keep_rights(struct wire *wire, const struct cmsghdr *cmsg)
+static ssize_t tcp_read(struct wire *wire, uint8_t *to)
 {
-	size_t count = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	ssize_t got = recv(wire->fd, to, WIRE_READ_SIZE, MSG_DONTWAIT);
 
-	for (size_t i = 0; i < count; i++) {
-		int fd;
-
-		memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(fd));
-		if (i == 0 && wire->n_fds < WIRE_FDS)
-			wire->fds[wire->n_fds++] = fd;
-		else
-			close(fd);
-	}
+	return got >= 0 ? got : errno == EINTR ? -EAGAIN : -errno;
 }
 
-static ssize_t plain_read(struct wire *wire, uint8_t *to)
+static ssize_t refuse(struct wire *wire, int passed, const char *why)
 {
-	/* Room for as many as there can be: what does not fit would be lost to us, but it is the
-	 * kernel that closes it. */
-	union {
-		struct cmsghdr align;
-		uint8_t bytes[CMSG_SPACE(MAX_RIGHTS * sizeof(int))];
-	} control;
-	struct iovec iov = { to, WIRE_READ_SIZE };
-	struct msghdr message = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control),
-	};
-	ssize_t got = recvmsg(wire->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (passed >= 0)
+		closer_close(passed);
+	snprintf(wire->why, sizeof(wire->why), "%s", why);
+	return -EPROTO;
+}
 
-	if (got < 0)
-		return errno == EINTR ? -EAGAIN : -errno;
-	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&message); cmsg;
-		cmsg = CMSG_NXTHDR(&message, cmsg))
-		if (cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS)
-			keep_rights(wire, cmsg);
+/* A page is a memfd: no other file has seals to be asked for. To ask does not wait, as fstat()
+ * might for a file system of the sender's. */
+static ssize_t local_read(struct wire *wire, uint8_t *to)
+{
+	int passed = -1;
+	ssize_t got = rights_receive(wire->fd, to, WIRE_READ_SIZE, &passed);
+
+	if (got == -EBADMSG)
+		return refuse(wire, passed,
+			"it sent several descriptors with a message, or ferruled has none left for "
+			"one (raise LimitNOFILE)");
+	if (passed < 0)
+		return got == -EINTR ? -EAGAIN : got;
+	if (wire->passed >= 0)
+		return refuse(wire, passed, "it sent a descriptor before the last one was used");
+	if (fcntl(passed, F_GET_SEALS) < 0)
+		return refuse(wire, passed, "it sent a descriptor that is no memfd");
+	wire->passed = passed;
 	return got;
 }
 
@@ -185,7 +176,9 @@ static ssize_t tls_write(struct wire *wire, struct evbuffer *out)
 
 ssize_t wire_read(struct wire *wire, uint8_t *to)
 {
-	return wire->ssl ? tls_read(wire, to) : plain_read(wire, to);
+	if (wire->ssl)
+		return tls_read(wire, to);
+	return wire->local ? local_read(wire, to) : tcp_read(wire, to);
 }
 
 int wire_has_more(const struct wire *wire)

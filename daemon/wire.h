@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bytes and descriptors through one socket that does not block, plain or TLS. One thread. */
+/*
+ * Bytes through one socket that does not block: a Unix socket, plain TCP or TLS. A Unix socket may
+ * bring descriptors too, one with a message. One thread.
+ */
 #ifndef FERRULE_DAEMON_WIRE_H
 #define FERRULE_DAEMON_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -12,29 +16,29 @@
 
 enum {
 	WIRE_READ_SIZE = 65536, /* at most that much is read at once */
-	WIRE_FDS = 4,           /* descriptors that wait for their messages; more are closed */
 	WIRE_WHY = 240,
 };
 
 struct wire {
 	int fd;
-	SSL *ssl; /* or NULL */
-	int fds[WIRE_FDS];
-	unsigned n_fds;
+	SSL *ssl;           /* or NULL */
+	bool local;         /* a Unix socket */
+	int passed;         /* a memfd that waits for its message, or -1 */
 	char why[WIRE_WHY]; /* of what failed last, where that is not errno's text */
 };
 
-void wire_init(struct wire *wire, int fd, SSL *ssl);
+/* `local`: `fd` is a Unix socket. */
+void wire_init(struct wire *wire, int fd, SSL *ssl, bool local);
 
-/* Closes all. */
+/* Closes all. Never waits for what the other end has queued in the socket. */
 void wire_close(struct wire *wire);
 
 /* Goes on with the TLS handshake. 0: done; EV_READ or EV_WRITE: to be called again when that is
  * possible; -EPROTO with `why`. */
 int wire_handshake(struct wire *wire);
 
-/* At most WIRE_READ_SIZE bytes. 0: the end; -EAGAIN; -EPROTO with `why` when it is TLS that failed;
- * another negative errno. Descriptors that come along are kept in `fds`. */
+/* At most WIRE_READ_SIZE bytes. 0: the end; -EAGAIN; -EPROTO with `why` when it is TLS that failed,
+ * or descriptors came that nobody asked for; another negative errno. */
 ssize_t wire_read(struct wire *wire, uint8_t *to);
 
 /* Are there bytes that no event on the socket tells of? */
@@ -46,10 +50,7 @@ ssize_t wire_write(struct wire *wire, struct evbuffer *out);
 /* Says that nothing more will be sent. */
 void wire_shutdown(struct wire *wire);
 
-/* The first descriptor that waits, the caller's then, or -1. */
+/* The memfd that waits, the caller's then, or -1. */
 int wire_take_fd(struct wire *wire);
-
-/* Closes those that no message wanted. */
-void wire_drop_fds(struct wire *wire);
 
 #endif

@@ -6,6 +6,8 @@
  *	daemon-client stay SOCKET              a request now and then, until it is ended
  *	daemon-client flood SOCKET COUNT MS    COUNT clients at once that do all that one must not,
  *	                                       for as long and until SIGTERM
+ *	daemon-client slow SOCKET WAY          sends a descriptor that takes a day to close, in one
+ *	                                       of the ways below, and waits for the daemon's end
  *	daemon-client join SOCKET HOST         joins a group at HOST: makes the daemon dial it
  *	daemon-client listen PATH|ADDR:PORT... -- COMMAND...
  *	                                       starts a command as systemd's socket activation does
@@ -27,14 +29,16 @@
 #include "lib/base/clock.h"
 #include "lib/base/random.h"
 #include "lib/control/frame.h"
+#include "tests/unit/slow_file.h"
 
 enum {
 	MAX_CLIENTS = 1000,
-	ANSWER_MS = 20000,
+	ANSWER_MS = 60000,
 	PAUSE_MS = 20,
 	FLOOD_BYTES = 4096,
 	LARGE_BYTES = 1 << 20,
 	RIGHTS = 20, /* descriptors in one message */
+	GARBAGE_BYTES = 100000,
 };
 
 #define FLOOD_MAX_NS UINT64_C(40000000000)
@@ -461,6 +465,73 @@ static int flood(const char *path, int count, int ms)
 	return EXIT_SUCCESS;
 }
 
+/* ---- one that sends what is slow to close */
+
+enum { MESSAGE_SIZE = 128 };
+
+static size_t pack_request(uint8_t frame[MESSAGE_SIZE], bool is_page)
+{
+	Ctl__DescribePort describe = CTL__DESCRIBE_PORT__INIT;
+	uint8_t nonce[UUID_SIZE] = { 0 };
+	Ctl__Envelope envelope;
+	Ctl__OpenPort open;
+
+	fill_open(&envelope, &open, 1);
+	if (is_page) {
+		describe.port = 1;
+		describe.nonce = (ProtobufCBinaryData){ sizeof(nonce), nonce };
+		envelope.body_case = CTL__ENVELOPE__BODY_DESCRIBE_PORT;
+		envelope.describe_port = &describe;
+	}
+	frame_pack(&envelope, frame);
+	return frame_size(&envelope);
+}
+
+/* What ends the session, and more than the daemon reads at once: the rest stays where it is. */
+static void send_garbage(int fd)
+{
+	static uint8_t garbage[GARBAGE_BYTES];
+
+	memset(garbage, 0xff, sizeof(garbage));
+	if (send(fd, garbage, sizeof(garbage), MSG_NOSIGNAL) != GARBAGE_BYTES)
+		give_up("send");
+}
+
+/* A way is `request` (with one that has no use for it), `page` (as if it were a port's page),
+ * `many` (as many as one message can have), `oob` (with a byte out of band), or `queued` (after
+ * what ends the session). The daemon has to be stopped until all is sent: else this process may be
+ * the one that closes last. */
+static int slow(const char *path, const char *way)
+{
+	bool is_oob = strcmp(way, "oob") == 0, is_queued = strcmp(way, "queued") == 0;
+	size_t n = strcmp(way, "many") == 0 ? SLOW_FILE_MOST : 1, size;
+	int fd = connect_to(path), reader, file = slow_file(&reader);
+	uint8_t frame[MESSAGE_SIZE];
+	Ctl__Envelope envelope;
+	Ctl__Hello hello;
+
+	if (fd < 0 || file < 0)
+		give_up("slow");
+	fill_hello(&envelope, &hello);
+	send_message(fd, &envelope);
+	size = is_oob ? 1 : pack_request(frame, strcmp(way, "page") == 0);
+	if (is_queued)
+		send_garbage(fd);
+	if (slow_file_send(fd, frame, size, file, n, is_oob ? MSG_OOB : 0) != (ssize_t)size)
+		give_up("sendmsg");
+	close(file);
+	if (is_oob)
+		send(fd, frame, size, MSG_NOSIGNAL);
+	puts("sent");
+	fflush(stdout);
+	while (recv(fd, frame, sizeof(frame), 0) > 0)
+		;
+	puts("ended");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
 /* ---- as systemd does it */
 
 static int listen_unix(const char *path)
@@ -520,6 +591,8 @@ int main(int argc, char **argv)
 		stay(argv[2]);
 	if (argc == 5 && strcmp(argv[1], "flood") == 0)
 		return flood(argv[2], atoi(argv[3]), atoi(argv[4]));
+	if (argc == 4 && strcmp(argv[1], "slow") == 0)
+		return slow(argv[2], argv[3]);
 	if (argc == 4 && strcmp(argv[1], "join") == 0)
 		return join(argv[2], argv[3]);
 	if (argc > 3 && strcmp(argv[1], "listen") == 0)

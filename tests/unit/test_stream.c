@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * daemon/stream.c and turns.c over socket pairs, without a core: who has to wait for whom when
- * another daemon's stream is slow, and that nobody else does.
+ * another daemon's stream is slow, and that nobody else does; and that the loop does not sleep,
+ * whatever descriptors a process sends.
  */
 #include "daemon/stream.h"
 
@@ -10,6 +11,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +21,7 @@
 #include "lib/base/clock.h"
 #include "lib/control/frame.h"
 #include "tests/unit/program.h"
+#include "tests/unit/slow_file.h"
 
 enum {
 	PEER = 1,
@@ -32,13 +36,15 @@ enum {
 	/* Nothing moves any more where nothing has for so long, and so many turns. */
 	SETTLE_MS = 150,
 	SETTLE_TURNS = 100,
+	GARBAGE = 100000, /* bytes, more than are read at once */
+	STRANGERS_LIMIT_S = 120,
 };
 
 static struct event_base *base;
 static struct streams *streams;
 static int ends[RANKS + N_RANKS]; /* ours; the streams have the others */
 static size_t sent[RANKS + N_RANKS];
-static unsigned n_ended, n_pieces, n_pings;
+static unsigned n_ended, n_pieces, n_pings, n_passed;
 static bool peer_ended;
 static bool without_question;
 static uint8_t *piece;
@@ -68,6 +74,10 @@ static void message(void *ctx, struct stream *stream, const Ctl__Envelope *envel
 {
 	struct stream *peer = stream_find(streams, PEER);
 
+	if (fd >= 0) {
+		n_passed++;
+		close(fd);
+	}
 	if (envelope->body_case == CTL__ENVELOPE__BODY_GROUP_PIECE) {
 		n_pieces++;
 		if (peer) {
@@ -136,7 +146,7 @@ static void setup(void)
 	streams = streams_create(base, &handler, 5000);
 	memset(sent, 0, sizeof(sent));
 	memset(ends, -1, sizeof(ends));
-	n_ended = n_pieces = n_pings = 0;
+	n_ended = n_pieces = n_pings = n_passed = 0;
 	most = held = 0;
 	peer_ended = without_question = false;
 	start(PEER, "192.0.2.1");
@@ -216,19 +226,25 @@ static size_t drain(int fd)
 	return got > 0 ? (size_t)got : 0;
 }
 
-/* A ping comes back. */
-static void ask(int fd)
+static size_t pack_ping(uint8_t frame[64])
 {
-	uint64_t last_ns = hang_limit_ns();
 	Ctl__Ping ping = CTL__PING__INIT;
-	uint8_t frame[64];
 	Ctl__Envelope envelope;
 
 	envelope_init(&envelope);
 	envelope.body_case = CTL__ENVELOPE__BODY_PING;
 	envelope.ping = &ping;
 	frame_pack(&envelope, frame);
-	ck_assert_int_gt(send(fd, frame, frame_size(&envelope), MSG_NOSIGNAL), 0);
+	return frame_size(&envelope);
+}
+
+/* A ping comes back. */
+static void ask(int fd)
+{
+	uint64_t last_ns = hang_limit_ns();
+	uint8_t frame[64];
+
+	ck_assert_int_gt(send(fd, frame, pack_ping(frame), MSG_NOSIGNAL), 0);
 	while (!drain(fd)) {
 		ck_assert_uint_lt(clock_now_ns(), last_ns);
 		turn();
@@ -368,10 +384,127 @@ START_TEST(all_end_at_once)
 }
 END_TEST
 
+/* ---- processes that send descriptors */
+
+enum way {
+	WAY_PING, /* with a message that has no use for it */
+	WAY_PAGE, /* as if it were a page */
+	WAY_TWO,
+	WAY_MOST,
+	WAY_OOB,    /* with a byte that is out of band */
+	WAY_QUEUED, /* after what ends the stream: it is never read */
+	WAY_FULL,   /* there is no descriptor left for it */
+	WAYS,
+};
+
+static size_t pack_page(uint8_t frame[128])
+{
+	Ctl__DescribePort port = CTL__DESCRIBE_PORT__INIT;
+	static uint8_t nonce[UUID_SIZE];
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.body_case = CTL__ENVELOPE__BODY_DESCRIBE_PORT;
+	envelope.describe_port = &port;
+	port.nonce = (ProtobufCBinaryData){ sizeof(nonce), nonce };
+	ck_assert_uint_le(frame_size(&envelope), 128);
+	frame_pack(&envelope, frame);
+	return frame_size(&envelope);
+}
+
+static void send_garbage(int fd)
+{
+	static uint8_t garbage[GARBAGE];
+
+	memset(garbage, 0xff, sizeof(garbage));
+	ck_assert_int_eq(send(fd, garbage, sizeof(garbage), 0), GARBAGE);
+}
+
+static struct rlimit files;
+
+static void leave_no_descriptor(void)
+{
+	int next = dup(STDIN_FILENO);
+	struct rlimit none;
+
+	none = files;
+	none.rlim_cur = (rlim_t)next;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	close(next);
+}
+
+static void send_file(int to, int fd, enum way way)
+{
+	size_t n = way == WAY_TWO ? 2 : way == WAY_MOST ? SLOW_FILE_MOST : 1, size;
+	uint8_t frame[128];
+
+	size = way == WAY_PAGE ? pack_page(frame) : way == WAY_OOB ? 1 : pack_ping(frame);
+	if (way == WAY_QUEUED)
+		send_garbage(to);
+	ck_assert_int_eq(slow_file_send(to, frame, size, fd, n, way == WAY_OOB ? MSG_OOB : 0),
+		(ssize_t)size);
+	if (way == WAY_OOB)
+		ck_assert_int_eq(send(to, "more", 4, 0), 4);
+	close(fd);
+	if (way == WAY_FULL)
+		leave_no_descriptor();
+}
+
+/* It is ended, by whatever comes next; others are served meanwhile. */
+START_TEST(slow_file_ends_its_stream)
+{
+	int reader, fd = slow_file(&reader);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
+	send_file(ends[RANKS], fd, (enum way)_i);
+	ask(ends[ASKER]);
+	while (!n_ended)
+		turn();
+	ask(ends[ASKER]);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+	ck_assert_uint_eq(n_ended, 1);
+	ck_assert_uint_eq(n_passed, 0);
+}
+END_TEST
+
+/* As the daemon ends. */
+START_TEST(slow_file_in_a_stream_at_the_end)
+{
+	int reader, fd = slow_file(&reader);
+
+	ck_assert_int_ge(fd, 0);
+	send_file(ends[RANKS], fd, WAY_PAGE);
+}
+END_TEST
+
+START_TEST(memfd_comes_with_its_message)
+{
+	uint8_t frame[128];
+	size_t size = pack_page(frame);
+	int fd = memfd_create("test_stream", MFD_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	for (unsigned i = 1; i <= 3; i++) {
+		ck_assert_int_eq(slow_file_send(ends[ASKER], frame, size, fd, 1, 0), (ssize_t)size);
+		while (n_passed < i)
+			turn();
+		while (!drain(ends[ASKER]))
+			turn();
+	}
+	/* And without any message. */
+	size = pack_ping(frame);
+	ck_assert_int_eq(slow_file_send(ends[ASKER], frame, size, fd, 1, 0), (ssize_t)size);
+	while (!n_ended)
+		turn();
+	ck_assert_uint_eq(n_passed, 3);
+}
+END_TEST
+
 TEST_MAIN(stream)
 {
 	Suite *suite = suite_create("stream");
-	TCase *tcase = tcase_create("peers");
+	TCase *tcase = tcase_create("peers"), *strangers = tcase_create("strangers");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, slow_peer_is_not_filled);
@@ -380,6 +513,13 @@ TEST_MAIN(stream)
 	tcase_add_test(tcase, death_is_seen_while_it_waits);
 	tcase_add_test(tcase, long_messages_of_one_owner);
 	tcase_add_test(tcase, all_end_at_once);
+	tcase_set_timeout(strangers, STRANGERS_LIMIT_S);
+	tcase_add_checked_fixture(strangers, setup, teardown);
+	tcase_add_loop_test(strangers, slow_file_ends_its_stream, 0, WAYS);
+	tcase_add_test(strangers, slow_file_in_a_stream_at_the_end);
+	tcase_add_test(strangers, memfd_comes_with_its_message);
 	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	suite_add_tcase(suite, strangers);
+	/* Some take all descriptors, or leave threads that close. */
+	return run_suite_forked(suite);
 }
