@@ -32,7 +32,6 @@ enum {
 };
 
 struct http {
-	struct event_base *base;
 	struct evhttp *server;
 	struct evconnlistener *listener;
 	void (*write)(void *arg, FILE *out);
@@ -42,6 +41,8 @@ struct http {
 	struct list visits;
 	unsigned n_visits;
 	struct event *sweeper; /* while there are visits */
+	struct list scrapes;
+	struct event *writer; /* while there are scrapes */
 };
 
 /* A connection. evhttp tells nobody when it ends one; so a reference is kept to its stream, and
@@ -54,9 +55,8 @@ struct visit {
 
 /* A request that waits for what was asked. */
 struct scrape {
-	struct http *http;
 	struct evhttp_request *request;
-	struct event *timer;
+	struct list node; /* http.scrapes */
 };
 
 /* ---- connections */
@@ -149,11 +149,11 @@ static void answer_text(
 	answer(request, code, reason, "text/plain; charset=utf-8", text, strlen(text));
 }
 
-static void answer_metrics(struct http *http, struct evhttp_request *request)
+/* The metrics, to be freed; NULL: no memory. */
+static char *write_metrics(struct http *http, size_t *ret_length)
 {
 	char *text = NULL;
-	size_t length = 0;
-	FILE *out = open_memstream(&text, &length);
+	FILE *out = open_memstream(&text, ret_length);
 	bool ok = out;
 
 	if (out) {
@@ -162,30 +162,44 @@ static void answer_metrics(struct http *http, struct evhttp_request *request)
 		ok = fclose(out) == 0 && ok;
 	}
 	if (ok)
+		return text;
+	free(text);
+	return NULL;
+}
+
+static void answer_metrics(struct evhttp_request *request, const char *text, size_t length)
+{
+	if (text)
 		answer(request, HTTP_OK, "OK", "text/plain; version=0.0.4; charset=utf-8", text,
 			length);
 	else
 		answer_text(request, HTTP_INTERNAL, "Internal Server Error", "out of memory\n");
-	free(text);
 }
 
 /* ---- requests */
 
 static void scrape_free(struct scrape *scrape)
 {
-	event_free(scrape->timer);
+	list_remove(&scrape->node);
 	free(scrape);
 }
 
-static void scrape_is_due(evutil_socket_t fd, short what, void *arg)
+/* For all at once: however many ask, the metrics are written once in ANSWER_MS. */
+static void scrapes_are_due(evutil_socket_t fd, short what, void *arg)
 {
-	struct scrape *scrape = arg;
-	struct http *http = scrape->http;
-	struct evhttp_request *request = scrape->request;
+	struct http *http = arg;
+	size_t length = 0;
+	char *text = list_empty(&http->scrapes) ? NULL : write_metrics(http, &length);
 
-	evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
-	scrape_free(scrape);
-	answer_metrics(http, request);
+	while (!list_empty(&http->scrapes)) {
+		struct scrape *scrape = container_of(http->scrapes.next, struct scrape, node);
+		struct evhttp_request *request = scrape->request;
+
+		evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+		scrape_free(scrape);
+		answer_metrics(request, text, length);
+	}
+	free(text);
 }
 
 static void scrape_is_gone(struct evhttp_connection *connection, void *arg)
@@ -198,19 +212,17 @@ static bool scrape_later(struct http *http, struct evhttp_request *request)
 {
 	static const struct timeval wait = { .tv_usec = ANSWER_MS * 1000 };
 	struct scrape *scrape = calloc(1, sizeof(*scrape));
+	bool is_first = list_empty(&http->scrapes);
 
 	if (!scrape)
 		return false;
-	scrape->timer = event_new(http->base, -1, 0, scrape_is_due, scrape);
-	if (!scrape->timer) {
-		free(scrape);
-		return false;
-	}
-	scrape->http = http;
 	scrape->request = request;
+	list_add_tail(&http->scrapes, &scrape->node);
 	evhttp_connection_set_closecb(
 		evhttp_request_get_connection(request), scrape_is_gone, scrape);
-	event_add(scrape->timer, &wait);
+	if (!is_first)
+		return true;
+	event_add(http->writer, &wait);
 	http->ask(http->arg);
 	return true;
 }
@@ -229,11 +241,14 @@ static bool is_read(struct evhttp_request *request)
 static void on_metrics(struct evhttp_request *request, void *arg)
 {
 	struct http *http = arg;
+	size_t length = 0;
+	char *text;
 
-	if (!is_read(request))
+	if (!is_read(request) || (http->ask && scrape_later(http, request)))
 		return;
-	if (!http->ask || !scrape_later(http, request))
-		answer_metrics(http, request);
+	text = write_metrics(http, &length);
+	answer_metrics(request, text, length);
+	free(text);
 }
 
 static void on_other(struct evhttp_request *request, void *arg)
@@ -258,13 +273,14 @@ struct http *http_start(struct event_base *base, const char *address, uint16_t p
 	struct evhttp_bound_socket *bound;
 
 	if (!http || !(http->server = evhttp_new(base)) ||
-		!(http->sweeper = event_new(base, -1, EV_PERSIST, sweep, http))) {
+		!(http->sweeper = event_new(base, -1, EV_PERSIST, sweep, http)) ||
+		!(http->writer = evtimer_new(base, scrapes_are_due, http))) {
 		snprintf(error, size, "out of memory");
 		http_stop(http);
 		return NULL;
 	}
 	list_init(&http->visits);
-	http->base = base;
+	list_init(&http->scrapes);
 	http->life_ms = LIFE_MS;
 	http->write = write;
 	http->arg = arg;
@@ -311,5 +327,7 @@ void http_stop(struct http *http)
 		visit_end(http, container_of(http->visits.next, struct visit, node));
 	if (http->sweeper)
 		event_free(http->sweeper);
+	if (http->writer)
+		event_free(http->writer);
 	free(http);
 }
