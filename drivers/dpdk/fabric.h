@@ -30,8 +30,8 @@ struct fabric_pass;
 struct ring_link;
 
 enum fabric_stage {
-	FABRIC_MEET,  /* server: listens; client: tries to connect */
-	FABRIC_ASK,   /* server: waits for the hello; client: for the answer */
+	FABRIC_MEET,  /* server: waits for the hello of any who connect; client: tries to connect */
+	FABRIC_ASK,   /* client: waits for the answer */
 	FABRIC_SHAKE, /* the carrier exists and shakes hands */
 	FABRIC_UP,
 	FABRIC_DRAIN, /* the peer is gone, bursts get what it had sent */
@@ -98,6 +98,13 @@ struct carrier {
 
 extern const struct carrier memif_carrier, ring_carrier;
 
+enum { FABRIC_STRANGERS = 16 };
+
+struct fabric_stranger {
+	int fd;
+	uint64_t deadline_ns; /* for its hello */
+};
+
 /* Under the gate's mutex, but for the first three, which never change. */
 struct fabric_link {
 	struct dpdk_port *port;
@@ -112,9 +119,13 @@ struct fabric_link {
 	bool peer_leaves;  /* it has said so: what it has sent is in the ring */
 	bool to_drain;     /* the peer is gone or leaves */
 	bool said_trying;  /* the log has that it starts over for want of a carrier */
+	bool said_wrong;   /* and that somebody does not know the secret */
 	int error;         /* why this end cannot have the link: no memory */
 	int meet_fd;       /* server, until up: listens; else -1 */
 	int peer_fd;       /* to the peer, or -1 */
+	/* Server: connections that have not shown the secret; the oldest one is the first. */
+	struct fabric_stranger strangers[FABRIC_STRANGERS];
+	uint32_t n_strangers;
 	struct in_place *in_place;     /* NULL: payload is always copied */
 	const struct carrier *carrier; /* NULL: not agreed on yet */
 	/* Of rings: */
@@ -143,21 +154,24 @@ struct fabric_pass {
 };
 
 /* meet.c: nonblocking, abstract addresses; -EAGAIN: not yet. */
+/* `take_fds`: descriptors may come over the sockets that it accepts; without it none can, where the
+ * kernel knows how to forbid that, until rights_allow(). */
 int meet_listen(const char *name, bool take_fds);
 int meet_accept(int listener);
-/* Whether descriptors may come from the other end, which could make this process close some, and
- * that may take long. What is accepted is as its listener was. */
-void meet_take_fds(int fd, bool take);
 int meet_connect(const char *name);
 int meet_send(int fd, const void *message, size_t len);
 int meet_receive(int fd, void *message, size_t len);
 bool meet_is_closed(int fd);
-/* Also when a child that this process has forked has the socket too. */
+/* Also when a child that this process has forked has the socket too. A socket with descriptors in
+ * it is closed elsewhere. */
 void meet_hang_up(int *fd);
 /* With a descriptor to go with the message, or -1. -EPIPE: the peer is gone. */
 int meet_send_fd(int fd, const void *message, size_t len, int passed);
-/* *ret_passed is the caller's to close; -1 when none came, or not in one piece. */
+/* *ret_passed, or -1, is the caller's, to close by meet_close_passed(). */
 int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed);
+
+/* `mapped`: it is memory that this process has mapped. Other files may take long to close. */
+void meet_close_passed(int fd, bool mapped);
 
 int relay_listen(struct relay *relay, const char *name);
 /* Negative when the link cannot come up any more. */

@@ -256,7 +256,7 @@ static void drain(struct fabric_pass *pass)
 /* Sleeps until a socket of a link, a kick or `until_ns`. Mutex held, but not while sleeping. */
 static void sleep_until(uint64_t until_ns)
 {
-	struct pollfd fds[1 + 2 * MAX_LINKS] = { { .fd = gate.kick_fd, .events = POLLIN } };
+	struct pollfd fds[1 + (1 + FABRIC_STRANGERS) * MAX_LINKS];
 	struct fabric_link *link;
 	nfds_t n = 1;
 	uint64_t now = clock_now_ns(), left = until_ns > now ? until_ns - now : 0;
@@ -265,12 +265,15 @@ static void sleep_until(uint64_t until_ns)
 		.tv_nsec = (long)(left % 1000000000u),
 	};
 
+	fds[0] = (struct pollfd){ .fd = gate.kick_fd, .events = POLLIN };
 	TAILQ_FOREACH(link, &gate.links, next)
 	{
 		int fd = link->stage == FABRIC_MEET ? link->meet_fd : link->peer_fd;
 
 		if (fd >= 0 && now >= link->retry_ns && n < RTE_DIM(fds))
 			fds[n++] = (struct pollfd){ .fd = fd, .events = POLLIN };
+		for (uint32_t i = 0; i < link->n_strangers && n < RTE_DIM(fds); i++)
+			fds[n++] = (struct pollfd){ .fd = link->strangers[i].fd, .events = POLLIN };
 	}
 	pthread_mutex_unlock(&gate.mutex);
 	ppoll(fds, n, &timeout, NULL);

@@ -313,14 +313,14 @@ static int advance_import(struct in_place *in_place, int id, int peer_fd)
 	return err;
 }
 
-static void take_export(struct in_place *in_place, const struct message *message, int fd,
+static void take_export(struct in_place *in_place, const struct message *message, int *fd,
 	int peer_fd, struct fabric_pass *pass)
 {
 	struct import *import = &in_place->imports[message->id];
 
 	if (import->state != IMPORT_NONE) {
 		say(peer_fd, MESSAGE_REFUSED, message->id, NULL);
-	} else if (fd < 0 || import_map(in_place, import, fd, message->size)) {
+	} else if (*fd < 0 || import_map(in_place, import, *fd, message->size)) {
 		import->state = IMPORT_TO_REFUSE;
 	} else if (message->id == IN_PLACE_CONTROL &&
 		message->size < PORT_FLOWS * sizeof(uint64_t)) {
@@ -329,11 +329,13 @@ static void take_export(struct in_place *in_place, const struct message *message
 	} else {
 		import->state = IMPORT_TO_PUBLISH;
 		pass->publish = true;
+		meet_close_passed(*fd, true);
+		*fd = -1;
 	}
 }
 
 /* Answers that nobody waits for are ignored. */
-static int take_message(struct in_place *in_place, const struct message *message, int fd,
+static int take_message(struct in_place *in_place, const struct message *message, int *fd,
 	int peer_fd, struct fabric_pass *pass)
 {
 	enum export_state *export;
@@ -385,7 +387,7 @@ static void hear_mapped(struct fabric_link *link, struct fabric_pass *pass)
 
 /* An end that is closing the link itself has no use for the rest. */
 static int take_any(
-	struct fabric_link *link, const struct message *message, int fd, struct fabric_pass *pass)
+	struct fabric_link *link, const struct message *message, int *fd, struct fabric_pass *pass)
 {
 	if (message->magic == MAGIC && message->type == MESSAGE_LEAVING)
 		link->peer_leaves = true;
@@ -408,9 +410,8 @@ static int listen_to_peer(struct fabric_link *link, struct fabric_pass *pass)
 
 		if (err)
 			return err == -EAGAIN ? 0 : err;
-		err = take_any(link, &message, fd, pass);
-		if (fd >= 0)
-			close(fd);
+		err = take_any(link, &message, &fd, pass);
+		meet_close_passed(fd, false);
 		if (err)
 			return err;
 	}

@@ -8,8 +8,10 @@
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/wake.h"
+#include "lib/base/closer.h"
 #include "lib/base/error.h"
 #include "lib/base/memfd.h"
+#include "lib/base/rights.h"
 #include "lib/base/settings.h"
 
 enum {
@@ -20,6 +22,7 @@ enum {
 	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
 	LEAVE_NS = 100 * 1000 * 1000,
 	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
+	MOST_CLOSING = 32, /* sockets that are still being closed, before more are accepted */
 };
 
 static void meeting_place(const struct fabric_link *link, char place[static 96])
@@ -32,7 +35,7 @@ int fabric_listen(struct fabric_link *link)
 	char place[96];
 
 	meeting_place(link, place);
-	/* From nobody who has not shown the secret: see answer_hello(). */
+	/* No descriptors before the secret: see answer_hello(). */
 	link->meet_fd = meet_listen(place, false);
 	return link->meet_fd < 0 ? link->meet_fd : 0;
 }
@@ -105,7 +108,7 @@ static bool has_rings(void)
 	return strcmp(settings_get()->local_link, "ring") == 0;
 }
 
-static void meet(struct fabric_link *link, struct fabric_pass *pass)
+static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct meet_hello hello = {
 		.magic = MAGIC,
@@ -114,24 +117,18 @@ static void meet(struct fabric_link *link, struct fabric_pass *pass)
 		.ring = has_rings(),
 		.wake = link->port->wake,
 	};
-	bool server = link->request.server;
 	char place[96];
 	int fd;
 
-	if (pass->now_ns < link->retry_ns)
-		return;
 	meeting_place(link, place);
-	fd = server ? meet_accept(link->meet_fd) : meet_connect(place);
+	fd = meet_connect(place);
 	if (fd < 0) {
 		/* No server yet, and nothing tells when it comes; or no descriptors left. */
-		if (!server || fd != -EAGAIN)
-			link->retry_ns = pass->now_ns + RETRY_NS;
+		link->retry_ns = pass->now_ns + RETRY_NS;
 		return;
 	}
 	link->peer_fd = fd;
 	set_stage(link, FABRIC_ASK, pass->now_ns + ASK_NS);
-	if (server)
-		return;
 	memcpy(hello.secret, link->request.secret, sizeof(hello.secret));
 	hello.proof = await_proof(link);
 	if (meet_send(fd, &hello, sizeof(hello)))
@@ -179,6 +176,15 @@ static void complain(struct fabric_link *link, int err)
 	}
 }
 
+/* The interrupt thread may hold events of descriptors that were closed in this turn: a new socket
+ * with the same number must not get them. */
+static bool must_wait(struct fabric_pass *pass)
+{
+	if (pass->stopped)
+		pass->wake_ns = pass->now_ns;
+	return pass->stopped;
+}
+
 static int take_answer(struct fabric_link *link, const struct meet_answer *answer, int passed)
 {
 	int err;
@@ -197,18 +203,19 @@ static int take_answer(struct fabric_link *link, const struct meet_answer *answe
 	return err;
 }
 
-static void ask_as_client(struct fabric_link *link, struct fabric_pass *pass)
+static void ask(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct meet_answer answer;
-	int passed = -1;
-	int err = meet_receive_fd(link->peer_fd, &answer, sizeof(answer), &passed);
+	int passed = -1, err;
 
+	if (must_wait(pass))
+		return;
+	err = meet_receive_fd(link->peer_fd, &answer, sizeof(answer), &passed);
 	if (err == -EAGAIN && pass->now_ns < link->deadline_ns)
 		return;
 	if (!err)
 		err = take_answer(link, &answer, passed);
-	if (passed >= 0)
-		close(passed);
+	meet_close_passed(passed, !err && link->ring);
 	if (err)
 		start_over(link, pass, RETRY_AFTER_FAILURE_NS);
 	else
@@ -230,7 +237,7 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 		return err;
 	/* The client's memory, once it has the answer. */
 	if (link->in_place)
-		meet_take_fds(link->peer_fd, true);
+		rights_allow(link->peer_fd, true);
 	answer.ring = link->carrier == &ring_carrier;
 	if (answer.ring) {
 		answer.proof = await_proof(link);
@@ -246,40 +253,106 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 	return err;
 }
 
-static void ask_as_server(struct fabric_link *link, struct fabric_pass *pass)
-{
-	struct meet_hello hello;
-	int err = meet_receive(link->peer_fd, &hello, sizeof(hello));
+/* ---- the server, and all who connect to it: every process of the machine can */
 
-	if (err == -EAGAIN && pass->now_ns < link->deadline_ns)
-		return;
-	if (!err &&
-		(hello.magic != MAGIC ||
-			strncmp(hello.secret, link->request.secret, sizeof(hello.secret)))) {
+static void remove_stranger(struct fabric_link *link, uint32_t index)
+{
+	link->n_strangers--;
+	memmove(&link->strangers[index], &link->strangers[index + 1],
+		(link->n_strangers - index) * sizeof(link->strangers[0]));
+}
+
+static void drop_stranger(struct fabric_link *link, uint32_t index)
+{
+	meet_hang_up(&link->strangers[index].fd);
+	remove_stranger(link, index);
+}
+
+static void drop_strangers(struct fabric_link *link)
+{
+	while (link->n_strangers)
+		drop_stranger(link, link->n_strangers - 1);
+}
+
+/* A client sends its hello as it connects. All that are accepted are also heard in this pass: any
+ * number of others that say nothing cannot keep it out. */
+static void accept_strangers(struct fabric_link *link, struct fabric_pass *pass)
+{
+	for (int i = 0; i < FABRIC_STRANGERS; i++) {
+		int fd = closer_pending() < MOST_CLOSING ? meet_accept(link->meet_fd) : -EBUSY;
+
+		if (fd == -EAGAIN)
+			return;
+		if (fd < 0) {
+			link->retry_ns = pass->now_ns + RETRY_NS;
+			return;
+		}
+		if (link->n_strangers == FABRIC_STRANGERS)
+			drop_stranger(link, 0);
+		link->strangers[link->n_strangers++] = (struct fabric_stranger){ .fd = fd,
+			.deadline_ns = pass->now_ns + ASK_NS };
+	}
+}
+
+static bool knows_secret(struct fabric_link *link, const struct meet_hello *hello)
+{
+	if (hello->magic == MAGIC &&
+		strncmp(hello->secret, link->request.secret, sizeof(hello->secret)) == 0)
+		return true;
+	if (!link->said_wrong)
 		frl_log(FRL_LOG_WARNING, "local link \"%s\": a peer with a wrong secret",
 			link->request.name);
-		err = -EACCES;
-	}
-	if (!err)
-		err = answer_hello(link, &hello);
-	if (err)
+	link->said_wrong = true;
+	return false;
+}
+
+static void welcome(struct fabric_link *link, uint32_t index, const struct meet_hello *hello,
+	struct fabric_pass *pass)
+{
+	link->peer_fd = link->strangers[index].fd;
+	remove_stranger(link, index);
+	drop_strangers(link);
+	if (answer_hello(link, hello))
 		start_over(link, pass, 0);
 	else
 		shake(link, pass);
 }
 
-static void ask(struct fabric_link *link, struct fabric_pass *pass)
+static void hear_strangers(struct fabric_link *link, struct fabric_pass *pass)
 {
-	/* The interrupt thread may hold events of descriptors that were closed in this turn: a new
-	 * socket with the same number must not get them. */
-	if (pass->stopped) {
-		pass->wake_ns = pass->now_ns;
+	uint32_t i = 0;
+
+	while (i < link->n_strangers) {
+		const struct fabric_stranger *stranger = &link->strangers[i];
+		struct meet_hello hello;
+		int err = meet_receive(stranger->fd, &hello, sizeof(hello));
+
+		if (err == -EAGAIN && pass->now_ns < stranger->deadline_ns) {
+			pass->wake_ns = RTE_MIN(pass->wake_ns, stranger->deadline_ns);
+			i++;
+		} else if (!err && knows_secret(link, &hello)) {
+			welcome(link, i, &hello, pass);
+			return;
+		} else {
+			drop_stranger(link, i);
+		}
+	}
+}
+
+static void meet(struct fabric_link *link, struct fabric_pass *pass)
+{
+	bool is_due = pass->now_ns >= link->retry_ns;
+
+	if (!link->request.server) {
+		if (is_due)
+			meet_as_client(link, pass);
 		return;
 	}
-	if (link->request.server)
-		ask_as_server(link, pass);
-	else
-		ask_as_client(link, pass);
+	if (must_wait(pass))
+		return;
+	if (is_due)
+		accept_strangers(link, pass);
+	hear_strangers(link, pass);
 }
 
 static void handshake(struct fabric_link *link, struct fabric_pass *pass)
@@ -300,6 +373,7 @@ static void handshake(struct fabric_link *link, struct fabric_pass *pass)
 
 static void hang_up(struct fabric_link *link)
 {
+	drop_strangers(link);
 	meet_hang_up(&link->peer_fd);
 	meet_hang_up(&link->meet_fd);
 	drop_proof(link);

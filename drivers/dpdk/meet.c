@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sockets on which the two ends of a local link meet: abstract Unix addresses, whole messages. */
+/*
+ * Sockets on which the two ends of a local link meet: abstract Unix addresses, whole messages.
+ * Every process of the machine can connect to them, and send descriptors: lib/base/rights.h.
+ */
 #include "drivers/dpdk/fabric.h"
 
 #include <errno.h>
@@ -10,9 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
-#endif
+#include "lib/base/closer.h"
+#include "lib/base/rights.h"
+
+enum { BACKLOG = 64 };
 
 static socklen_t address_of(const char *name, struct sockaddr_un *ret_address)
 {
@@ -32,14 +36,6 @@ static int new_socket(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Kernels before 6.16 do not know it, and every peer may send descriptors there. */
-void meet_take_fds(int fd, bool take)
-{
-	int value = take;
-
-	(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
-}
-
 int meet_listen(const char *name, bool take_fds)
 {
 	struct sockaddr_un address;
@@ -51,8 +47,8 @@ int meet_listen(const char *name, bool take_fds)
 		return fd;
 	/* Before anybody can connect: sockets that are accepted have it from the listener. */
 	if (!take_fds)
-		meet_take_fds(fd, false);
-	if (bind(fd, (struct sockaddr *)&address, len) || listen(fd, 4)) {
+		rights_allow(fd, false);
+	if (bind(fd, (struct sockaddr *)&address, len) || listen(fd, BACKLOG)) {
 		err = -errno;
 		close(fd);
 		return err;
@@ -90,25 +86,35 @@ int meet_send(int fd, const void *message, size_t len)
 }
 
 /* The kernel says first, and once, that the peer has hung up without hearing all (ECONNRESET); what
- * it had said comes after that. */
-static ssize_t receive(int fd, struct msghdr *in)
+ * it had said comes after that. Of the length that is expected, or an error. */
+static int receive(int fd, void *message, size_t len, int *ret_passed)
 {
-	ssize_t n = recvmsg(fd, in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = rights_receive(fd, message, len, ret_passed);
 
-	if (n < 0 && errno == ECONNRESET)
-		n = recvmsg(fd, in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	return n;
+	if (n == -ECONNRESET)
+		n = rights_receive(fd, message, len, ret_passed);
+	if (n == (ssize_t)len)
+		return 0;
+	if (n > 0 && ret_passed && *ret_passed >= 0)
+		closer_close(*ret_passed);
+	if (n == -EAGAIN || n == -EINTR)
+		return -EAGAIN;
+	return n > 0 || n == -EMSGSIZE || n == -EBADMSG ? -EPROTO : -EPIPE;
 }
 
 int meet_receive(int fd, void *message, size_t len)
 {
-	struct iovec part = { .iov_base = message, .iov_len = len };
-	struct msghdr in = { .msg_iov = &part, .msg_iovlen = 1 };
-	ssize_t n = receive(fd, &in);
+	return receive(fd, message, len, NULL);
+}
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return -EAGAIN;
-	return n == (ssize_t)len && !(in.msg_flags & MSG_TRUNC) ? 0 : -EPIPE;
+int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed)
+{
+	int passed = -1;
+	int err = receive(fd, message, len, &passed);
+
+	if (!err)
+		*ret_passed = passed;
+	return err;
 }
 
 /* Also while there are messages left to read. */
@@ -123,9 +129,16 @@ void meet_hang_up(int *fd)
 {
 	if (*fd < 0)
 		return;
-	shutdown(*fd, SHUT_RDWR);
-	close(*fd);
+	rights_close(*fd);
 	*fd = -1;
+}
+
+void meet_close_passed(int fd, bool mapped)
+{
+	if (fd >= 0 && mapped)
+		close(fd);
+	else if (fd >= 0)
+		closer_close(fd);
 }
 
 int meet_send_fd(int fd, const void *message, size_t len, int passed)
@@ -157,56 +170,4 @@ int meet_send_fd(int fd, const void *message, size_t len, int passed)
 	case ENOTCONN: return -EPIPE;
 	default: return -errno;
 	}
-}
-
-/* The only descriptor that came, or -1; others are closed. */
-static int take_passed(struct msghdr *in)
-{
-	int fds[2] = { -1, -1 };
-	size_t n = 0;
-
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(in); c; c = CMSG_NXTHDR(in, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
-			int fd;
-
-			memcpy(&fd, (uint8_t *)c + at, sizeof(fd));
-			if (n < 2)
-				fds[n++] = fd;
-			else
-				close(fd);
-		}
-	}
-	if (n == 1 && !(in->msg_flags & MSG_CTRUNC))
-		return fds[0];
-	while (n > 0)
-		close(fds[--n]);
-	return -1;
-}
-
-int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed)
-{
-	union {
-		char bytes[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec part = { .iov_base = message, .iov_len = len };
-	struct msghdr in = { .msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control) };
-	ssize_t n = receive(fd, &in);
-	int passed;
-
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPIPE;
-	passed = take_passed(&in);
-	if (n == (ssize_t)len && !(in.msg_flags & MSG_TRUNC)) {
-		*ret_passed = passed;
-		return 0;
-	}
-	if (passed >= 0)
-		close(passed);
-	return n == 0 ? -EPIPE : -EPROTO;
 }

@@ -16,14 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MESSAGE_MAX = 256 }; /* memif's have 128 bytes */
+#include "lib/base/rights.h"
 
-static void close_fd(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-}
+enum { MESSAGE_MAX = 256 }; /* memif's have 128 bytes */
 
 int relay_listen(struct relay *relay, const char *name)
 {
@@ -38,43 +33,18 @@ int relay_listen(struct relay *relay, const char *name)
 /* Passes on what has come: the number of messages, or -EPIPE when the sender is gone. */
 static int pass_on(int from, int to)
 {
-	union {
-		char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
-		struct cmsghdr align;
-	} control, out_control;
 	char message[MESSAGE_MAX];
 	int n_messages = 0;
 
 	for (;;) {
-		struct iovec part = { .iov_base = message, .iov_len = sizeof(message) };
-		struct msghdr in = { .msg_iov = &part,
-			.msg_iovlen = 1,
-			.msg_control = &control,
-			.msg_controllen = sizeof(control) };
-		struct msghdr out = { .msg_iov = &part, .msg_iovlen = 1 };
-		ssize_t n = recvmsg(from, &in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		int fd = -1;
+		int fd = -1, err;
+		ssize_t n = rights_receive(from, message, sizeof(message), &fd);
 
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		if (n == -EAGAIN || n == -EINTR)
 			return n_messages;
-		if (n <= 0)
-			return -EPIPE;
-		for (struct cmsghdr *c = CMSG_FIRSTHDR(&in); c; c = CMSG_NXTHDR(&in, c))
-			if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-				memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-		part.iov_len = (size_t)n;
-		if (fd >= 0) {
-			memset(&out_control, 0, sizeof(out_control));
-			out.msg_control = &out_control;
-			out.msg_controllen = CMSG_SPACE(sizeof(int));
-			CMSG_FIRSTHDR(&out)->cmsg_level = SOL_SOCKET;
-			CMSG_FIRSTHDR(&out)->cmsg_type = SCM_RIGHTS;
-			CMSG_FIRSTHDR(&out)->cmsg_len = CMSG_LEN(sizeof(int));
-			memcpy(CMSG_DATA(CMSG_FIRSTHDR(&out)), &fd, sizeof(fd));
-		}
-		n = sendmsg(to, &out, MSG_DONTWAIT | MSG_NOSIGNAL);
-		close_fd(&fd);
-		if (n < 0)
+		err = n > 0 ? meet_send_fd(to, message, (size_t)n, fd) : -EPIPE;
+		meet_close_passed(fd, false);
+		if (err)
 			return -EPIPE;
 		n_messages++;
 	}
@@ -90,7 +60,7 @@ int relay_step(struct relay *relay, const char *memif_socket)
 		if (fd < 0)
 			return 0;
 		relay->client_fd = fd;
-		close_fd(&relay->listen_fd);
+		meet_hang_up(&relay->listen_fd);
 	}
 	if (relay->memif_fd < 0) {
 		int fd = meet_connect(memif_socket);
@@ -108,12 +78,12 @@ bool relay_close(struct relay *relay)
 {
 	char message[MESSAGE_MAX];
 
-	close_fd(&relay->listen_fd);
-	close_fd(&relay->client_fd);
+	meet_hang_up(&relay->listen_fd);
+	meet_hang_up(&relay->client_fd);
 	if (relay->memif_fd >= 0 && !relay->heard)
 		relay->heard = recv(relay->memif_fd, message, sizeof(message), MSG_DONTWAIT) >= 0;
 	if (relay->memif_fd >= 0 && !relay->heard)
 		return false;
-	close_fd(&relay->memif_fd);
+	meet_hang_up(&relay->memif_fd);
 	return true;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Links of the local fabric, both ends in one process and a step at a time: what a client sends
- * that comes and goes at once, ends without descriptors, and peers that say nonsense.
+ * that comes and goes at once, ends without descriptors, peers that say nonsense, and others that
+ * connect to keep the server busy.
  */
 #include <check.h>
 #include <errno.h>
@@ -18,9 +19,11 @@
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/ring.h"
 #include "drivers/dpdk/wake.h"
+#include "lib/base/rights.h"
 #include "tests/unit/program.h"
+#include "tests/unit/slow_file.h"
 
-enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c36 };
+enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c36, LIMIT_S = 120 };
 
 struct side {
 	struct dpdk_port port;
@@ -87,7 +90,6 @@ static void step(struct side *side)
 static void come_together(void)
 {
 	step(&client);
-	step(&server);
 	step(&server);
 	ck_assert_int_eq(server.link.stage, FABRIC_SHAKE);
 	ck_assert_uint_eq(pass.wake_ns, now_ns);
@@ -164,35 +166,51 @@ START_TEST(client_that_never_came)
 }
 END_TEST
 
-static void allow_files(bool more)
+/* So many more, or with -1 as many as there were. */
+static void allow_files(int more)
 {
 	struct rlimit limit = files;
 	int next = dup(STDIN_FILENO);
 
-	if (!more)
-		limit.rlim_cur = (rlim_t)next;
+	if (more >= 0)
+		limit.rlim_cur = (rlim_t)(next + more);
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	if (next >= 0)
 		close(next);
 }
 
-/* At either end: the link comes up when there are some again. */
+/* The server cannot accept; the link comes up when it can. */
+START_TEST(no_descriptor_to_accept)
+{
+	step(&client);
+	allow_files(0);
+	step(&server);
+	allow_files(-1);
+	ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+	now_ns += 1000 * 1000;
+	step(&server);
+	step(&client);
+	ck_assert_int_eq(server.link.stage, FABRIC_SHAKE);
+	ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
+}
+END_TEST
+
+/* At either end, for the rings: the link comes up when there are some again. */
 START_TEST(no_descriptors)
 {
 	server.port.base.caps.in_place = client.port.base.caps.in_place = false;
 	step(&client);
-	step(&server);
 	if (_i == 0) {
-		allow_files(false);
+		allow_files(1);
 		step(&server);
-		allow_files(true);
+		allow_files(-1);
 		ck_assert_int_eq(server.link.stage, FABRIC_MEET);
 	} else {
 		step(&server);
-		allow_files(false);
+		allow_files(0);
 	}
 	step(&client);
-	allow_files(true);
+	allow_files(-1);
 	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
 	step(&server);
 	ck_assert_int_eq(server.link.stage, FABRIC_MEET);
@@ -536,6 +554,151 @@ START_TEST(exports_of_the_same_memory)
 }
 END_TEST
 
+/* ---- others */
+
+static int connect_to_server(void)
+{
+	char place[96];
+	int fd;
+
+	snprintf(place, sizeof(place), "ferrule-link/%s", server.link.request.name);
+	fd = meet_connect(place);
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}
+
+/* More than the server has room for, some of which say something else than a client would. */
+START_TEST(others_do_not_delay_the_client)
+{
+	const struct meet_hello hello = { .magic = MAGIC, .secret = "open barley" };
+
+	for (int i = 0; i < 2 * FABRIC_STRANGERS; i++) {
+		int fd = connect_to_server();
+
+		if (i % 4 == 1)
+			ck_assert_int_eq(meet_send(fd, &hello, sizeof(hello)), 0);
+		if (i % 4 == 2)
+			ck_assert_int_eq(meet_send(fd, "hello", 5), 0);
+		if (i % 4 == 3)
+			close(fd);
+	}
+	step(&client);
+	for (int i = 0; i < 3; i++)
+		step(&server);
+	ck_assert_int_eq(server.link.stage, FABRIC_SHAKE);
+	ck_assert_uint_eq(server.link.n_strangers, 0);
+	step(&client);
+	ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
+}
+END_TEST
+
+/* One that says nothing is sent away after a second. */
+START_TEST(silent_ones_have_a_second)
+{
+	char byte;
+	int fd = connect_to_server();
+
+	step(&server);
+	ck_assert_uint_eq(server.link.n_strangers, 1);
+	ck_assert_uint_eq(pass.wake_ns, now_ns + 1000 * 1000 * 1000);
+	now_ns = pass.wake_ns;
+	step(&server);
+	ck_assert_uint_eq(server.link.n_strangers, 0);
+	ck_assert_int_eq(recv(fd, &byte, 1, 0), 0);
+}
+END_TEST
+
+static int make_slow(void)
+{
+	static int reader;
+	int fd = slow_file(&reader);
+
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}
+
+/* A link that is closed takes them along, also those that it has not accepted. */
+START_TEST(others_go_with_the_link)
+{
+	int silent, slow = make_slow();
+	char byte;
+
+	rights_allow(server.link.meet_fd, true);
+	silent = connect_to_server();
+	step(&server);
+	ck_assert_int_eq(slow_file_send(silent, "x", 1, slow, 1, 0), 1);
+	ck_assert_int_eq(slow_file_send(connect_to_server(), "x", 1, slow, 1, 0), 1);
+	close(slow);
+	close_side(&server);
+	ck_assert_int_le(recv(silent, &byte, 1, 0), 0); /* or it was reset */
+	open_side(&server, true);
+	snprintf(server.link.request.name, sizeof(server.link.request.name),
+		"test_fabric-%ld-again", (long)getpid());
+	ck_assert_int_eq(fabric_listen(&server.link), 0);
+}
+END_TEST
+
+/* ---- files that take a day to close: a call that closed one would not return */
+
+/* With a hello, more than one with a hello, with too little, with nothing. As on a kernel that lets
+ * everybody send them: the second half of the rows is for one that does not. */
+START_TEST(slow_file_of_a_stranger)
+{
+	const struct meet_hello hello = { .magic = MAGIC };
+	const size_t sizes[] = { sizeof(hello), sizeof(hello), 3, 0 };
+	int fd, slow = make_slow();
+
+	if (_i < 4)
+		rights_allow(server.link.meet_fd, true);
+	fd = connect_to_server();
+	if (slow_file_send(fd, &hello, sizes[_i % 4], slow, _i % 4 == 1 ? 2 : 1, 0) >= 0)
+		close(slow);
+	come_together();
+}
+END_TEST
+
+/* As the memory of the rings. */
+START_TEST(slow_file_of_the_server)
+{
+	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME, .ring = 1 };
+	int fd, slow = make_slow();
+
+	step(&client);
+	fd = meet_accept(server.link.meet_fd);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(
+		slow_file_send(fd, &answer, sizeof(answer), slow, _i ? 2 : 1, 0), sizeof(answer));
+	close(slow);
+	step(&client);
+	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.error, 0);
+	close(fd);
+	now_ns += 1000 * 1000 * 1000;
+	come_together();
+}
+END_TEST
+
+/* A peer that knows the secret: as memory to be read in place, or with another message. */
+START_TEST(slow_file_of_the_peer)
+{
+	const struct {
+		uint32_t magic;
+		uint16_t type, id;
+		uint64_t size;
+	} export = { 0x46524c73, (uint16_t)(_i / 2 ? 6 : 1), 0, 4096 };
+	struct side *from = _i % 2 ? &client : &server, *to = _i % 2 ? &server : &client;
+	int slow = make_slow();
+
+	come_together();
+	ck_assert_int_eq(
+		slow_file_send(from->link.peer_fd, &export, sizeof(export), slow, 1, 0), 16);
+	close(slow);
+	step(to);
+	ck_assert_int_eq(to->link.stage, FABRIC_SHAKE);
+	ck_assert_int_eq(to->link.peer_leaves, _i / 2);
+}
+END_TEST
+
 TEST_MAIN(fabric)
 {
 	TCase *exports = tcase_create("exports"), *wake = tcase_create("wake");
@@ -543,6 +706,7 @@ TEST_MAIN(fabric)
 	TCase *tcase = tcase_create("fabric");
 
 	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, LIMIT_S);
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
 	tcase_add_loop_test(tcase, client_that_is_gone, 0, 2);
 	tcase_add_test(tcase, client_that_never_came);
@@ -550,6 +714,13 @@ TEST_MAIN(fabric)
 	tcase_add_loop_test(tcase, frames_too_short, 0, 2);
 	tcase_add_test(tcase, wrong_descriptor);
 	tcase_add_loop_test(tcase, wrong_memif, 0, 5);
+	tcase_add_test(tcase, no_descriptor_to_accept);
+	tcase_add_test(tcase, others_do_not_delay_the_client);
+	tcase_add_test(tcase, silent_ones_have_a_second);
+	tcase_add_test(tcase, others_go_with_the_link);
+	tcase_add_loop_test(tcase, slow_file_of_a_stranger, 0, 8);
+	tcase_add_loop_test(tcase, slow_file_of_the_server, 0, 2);
+	tcase_add_loop_test(tcase, slow_file_of_the_peer, 0, 4);
 	suite_add_tcase(suite, wake);
 	tcase_add_checked_fixture(wake, set_up_wake, tear_down_wake);
 	tcase_add_test(wake, names_of_peers);
@@ -562,5 +733,6 @@ TEST_MAIN(fabric)
 	tcase_add_test(exports, exports_of_one_peer);
 	tcase_add_test(exports, exports_of_all_peers);
 	tcase_add_test(exports, exports_of_the_same_memory);
-	return run_suite(suite);
+	/* Some leave threads that close. */
+	return run_suite_forked(suite);
 }
