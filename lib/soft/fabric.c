@@ -42,6 +42,8 @@ static int claim(const char *name)
 
 	if (fd < 0)
 		return frl_fail(errno, "cannot make a socket: %s", frl_strerror(errno));
+	/* Nobody can send to it, above all no descriptors, which would be closed with it. */
+	shutdown(fd, SHUT_RD);
 	/* A name in the abstract namespace: no file, gone with its last descriptor. */
 	memcpy(address.sun_path + 1, name, len);
 	if (bind(fd, (struct sockaddr *)&address,
