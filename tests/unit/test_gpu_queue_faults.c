@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "tests/unit/gpu_queue_fixture.h"
 #include "tests/unit/program.h"
+#include "tests/unit/stopped_clock.h"
 
 /* Results that go away: the piece stays, and is done in its turn. */
 static const cu_result passing[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PERMITTED,
@@ -202,6 +203,13 @@ static const struct {
 	{ "cuCtxPushCurrent", CUDA_ERROR_OPERATING_SYSTEM },
 };
 
+/* With a moment for other threads. */
+static void pass_ms(void)
+{
+	clock_advance_ms(1);
+	pause_us(100);
+}
+
 START_TEST(says_nothing_any_more)
 {
 	struct told told = { .word = "given up" };
@@ -216,18 +224,21 @@ START_TEST(says_nothing_any_more)
 	gpu_queue_launch(queue);
 	add(copy(arena, host, 32));
 	fake->fail_call(silent[_i].call, 1, silent[_i].result, 0);
+	clock_stop();
 	begin = clock_now_ns();
 	/* Nothing is given back that the GPU may still write, but it is told at once. */
 	for (int i = 0; i < 1000 && !*why(queue); i++) {
 		ck_assert_uint_eq(gpu_queue_done(queue), 0);
-		pause_us(1000);
+		pass_ms();
 	}
 	ck_assert_ptr_nonnull(strstr(why(queue), silent[_i].call));
 	ck_assert_uint_eq(gpu_queue_done(queue), 0);
 	ck_assert_uint_eq(add(copy(arena, host, 16)), 0);
-	wait_done(queue, 2);
+	while (gpu_queue_done(queue) < 2 && clock_now_ns() - begin < UINT64_C(10000000000))
+		pass_ms();
 	ck_assert_uint_ge(clock_now_ns() - begin, UINT64_C(1500000000));
 	ck_assert_uint_lt(clock_now_ns() - begin, UINT64_C(10000000000));
+	clock_go_on();
 	ck_assert_uint_eq(told.n, 1);
 	ck_assert_uint_eq(gpu_queue_done(queue), 2);
 	ck_assert_uint_eq(told.n, 1);
@@ -256,25 +267,25 @@ END_TEST
 START_TEST(says_something_again)
 {
 	const char *call = silent[_i * 3].call;
-	uint64_t end_ns;
 
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
+	clock_stop();
 	for (int round = 0; round < 3; round++) {
 		fake->fail_call(call, 1, CUDA_ERROR_UNKNOWN, 0);
-		end_ns = clock_now_ns() + UINT64_C(800000000);
-		while (clock_now_ns() < end_ns) {
+		for (int i = 0; i < 800; i++) {
 			ck_assert_uint_eq(gpu_queue_done(queue), 0);
-			pause_us(1000);
+			pass_ms();
 		}
 		fake->fail_call(call, 0, 0, 0);
 		for (int i = 0; i < 20; i++) {
 			ck_assert_uint_eq(gpu_queue_done(queue), 0);
-			pause_us(1000);
+			pass_ms();
 		}
 	}
+	clock_go_on();
 	ck_assert_str_ne(why(queue), "");
 	fake->hold(false);
 	wait_done(queue, 1);
@@ -293,7 +304,6 @@ START_TEST(looks_are_refused_for_long)
 		{ "cuCtxPushCurrent", CUDA_ERROR_OUT_OF_MEMORY },
 	};
 	struct told told = { .word = rows[_i].call };
-	uint64_t end_ns;
 
 	frl_set_log(count_lines, FRL_LOG_WARNING, &told);
 	queue_begin();
@@ -301,11 +311,12 @@ START_TEST(looks_are_refused_for_long)
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	fake->fail_call(rows[_i].call, 1, rows[_i].result, 0);
-	end_ns = clock_now_ns() + UINT64_C(2500000000);
-	while (clock_now_ns() < end_ns) {
+	clock_stop();
+	for (int i = 0; i < 2500; i++) {
 		ck_assert_uint_eq(gpu_queue_done(queue), 0);
-		pause_us(1000);
+		pass_ms();
 	}
+	clock_go_on();
 	ck_assert_str_eq(why(queue), "");
 	ck_assert_uint_eq(told.n, 1);
 	fake->fail_call(NULL, 0, 0, 0);
