@@ -20,7 +20,7 @@ void launch_count_from(int n);
 /* Something waits on the GPU for more work: in the stream, or in a kernel that stays. The number of
  * batches that this took. */
 uint64_t launch_arm(void);
-/* Nothing is on the GPU any more, within two seconds. */
+/* Nothing is on the GPU any more, within HANG_S. */
 bool launch_is_quiet_soon(void);
 
 /* gpu_launch_process.c's. */

@@ -404,7 +404,6 @@ static Suite *rules(void)
 	TCase *tests = tcase_create("cuda_rules");
 
 	tcase_add_checked_fixture(tests, cuda_setup, cuda_teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, procs);
 	tcase_add_test(tests, devices);
 	tcase_add_test(tests, names);

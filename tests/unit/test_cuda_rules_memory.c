@@ -355,7 +355,6 @@ static Suite *rules(void)
 	TCase *tests = tcase_create("cuda_rules_memory");
 
 	tcase_add_checked_fixture(tests, cuda_setup, cuda_teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_loop_test(tests, attributes, 0, sizeof(kinds) / sizeof(kinds[0]));
 	tcase_add_test(tests, not_cuda);
 	tcase_add_test(tests, virtual_memory);

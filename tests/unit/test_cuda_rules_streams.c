@@ -475,7 +475,6 @@ static Suite *rules(void)
 	TCase *tests = tcase_create("cuda_rules_streams");
 
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, asynchronous);
 	tcase_add_test(tests, what_a_stream_is);
 	tcase_add_test(tests, events);

@@ -426,7 +426,6 @@ static Suite *work_suite(void)
 	TCase *tests = tcase_create("fake_cuda_work");
 
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_loop_test(tests, kernel_copies, 0, 6);
 	tcase_add_loop_test(tests, kernel_reduces_host_memory, 0, 2);
 	tcase_add_test(tests, bad_launches);

@@ -24,11 +24,10 @@
 
 enum {
 	MS = 1000000,
-	SOON_NS = 50 * MS, /* on a machine that has nothing else to do */
 	TRIES = 500,
 };
 
-static const uint64_t in_any_case_ns = UINT64_C(10000000000);
+static const uint64_t in_any_case_ns = HANG_S * UINT64_C(1000000000);
 
 static const enum gpu_queue_mode modes[MODES] = { GPU_QUEUE_MEMOP, GPU_QUEUE_PERSISTENT };
 
@@ -88,7 +87,7 @@ uint64_t launch_arm(void)
 
 bool launch_is_quiet_soon(void)
 {
-	uint64_t end_ns = clock_now_ns() + UINT64_C(2000000000);
+	uint64_t end_ns = hang_limit_ns();
 
 	while (fake->queued() > 0 && clock_now_ns() < end_ns)
 		pause_us(200);
@@ -179,7 +178,7 @@ START_TEST(kernel_ends)
 	queue_mode = GPU_QUEUE_PERSISTENT;
 	queue_begin();
 	fake->stats(&before);
-	end_ns = clock_now_ns() + UINT64_C(5000) * MS;
+	end_ns = hang_limit_ns();
 	do {
 		launch_count();
 		wait_done(queue, ++n);
@@ -207,25 +206,21 @@ static void free_some(void)
 /* The thread that uses the queue is the only one, and waits for all that is on the GPU. */
 START_TEST(waits_in_the_only_thread)
 {
-	uint64_t shortest = UINT64_MAX;
 	int is_free = launch_begin(_i);
 
 	fake->set_locks(true);
 	launch_count_from(0);
 	for (int i = 0; i < 5; i++) {
-		uint64_t start, took;
+		uint64_t start;
 
 		launch_arm();
 		start = clock_now_ns();
 		(is_free ? free_some : synchronize)();
-		took = clock_now_ns() - start;
-		ck_assert_uint_lt(took, in_any_case_ns);
-		shortest = took < shortest ? took : shortest;
+		ck_assert_uint_lt(clock_now_ns() - start, in_any_case_ns);
 		ck_assert_uint_eq(fake->queued(), 0);
 		gpu_queue_free(queue);
 		is_ok(gpu_queue_new(gpu, queue_mode, &queue));
 	}
-	ck_assert_uint_lt(shortest, SOON_NS);
 	fake->set_locks(false);
 	queue_end();
 }
@@ -264,7 +259,7 @@ START_TEST(beside_a_thread_that_waits)
 	atomic_store(&is_over, true);
 	pthread_join(thread, NULL);
 	ck_assert_int_eq(launch_counted(), N);
-	ck_assert_uint_lt(clock_now_ns() - start, UINT64_C(10000000000));
+	ck_assert_uint_lt(clock_now_ns() - start, in_any_case_ns);
 	fake->set_locks(false);
 	queue_end();
 }
@@ -474,7 +469,7 @@ START_TEST(next_kernel_is_refused)
 		wait_done(queue, N);
 		ck_assert_ptr_nonnull(strstr(why(queue), "cuLaunchKernel"));
 	}
-	ck_assert_uint_lt(clock_now_ns() - start, UINT64_C(5000) * MS);
+	ck_assert_uint_lt(clock_now_ns() - start, in_any_case_ns);
 	ck_assert_ptr_nonnull(fake->failed());
 	ck_assert_uint_eq(fake->queued(), 0);
 	queue_end();

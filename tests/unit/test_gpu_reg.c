@@ -544,7 +544,6 @@ static TCase *all_tests(void)
 	TCase *tcase = tcase_create("reg");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, dma_buf, 0, LENGTH(parts));
 	tcase_add_loop_test(tcase, ladder, 0, LENGTH(rungs));
 	tcase_add_test(tcase, neither_works);

@@ -18,7 +18,7 @@
 #include "tests/unit/nccl_log.h"
 #include "tests/unit/program.h"
 
-enum { DEV = 0, HALF_MADE = 16, SHORT_MS = 300, WAIT_MS = 5000 };
+enum { DEV = 0, HALF_MADE = 16, SHORT_MS = 300 };
 
 static struct net_context *context;
 
@@ -274,16 +274,14 @@ END_TEST
 /* NCCL's thread waits a little for it, once; as soon as it answers all is well. */
 START_TEST(late_daemon)
 {
-	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + HANG_MS, began;
+	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + HANG_MS;
 	struct listener *listener;
 
 	ck_assert_int_eq(kill(daemon_pid, SIGSTOP), 0);
 	begin(NCCL_TRAFFIC_CLASS_UNDEFINED);
 	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
 	ck_assert_msg(strstr(warnings, "does not answer"), "%s", warnings);
-	began = now_ms();
 	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
-	ck_assert_uint_lt(now_ms() - began, WAIT_MS / 2);
 	ck_assert_int_eq(kill(daemon_pid, SIGCONT), 0);
 	while (net_listen(context, DEV, handle, &listener) != NCCL_SUCCESS)
 		ck_assert_msg(now_ms() < until, "%s", warnings);
