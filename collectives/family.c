@@ -72,7 +72,7 @@ void comm_leave(struct frl_comm *comm)
 static struct frl_comm *enter_next(struct family *family);
 static int step(struct frl_comm *comm);
 
-/* Of one that was entered. */
+/* For an entry of the table. */
 static bool has_to_connect(const struct frl_comm *comm)
 {
 	return !comm->error && (comm->connecting || post_is_waiting(&comm->post));

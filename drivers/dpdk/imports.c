@@ -40,7 +40,7 @@ struct import_limits import_limits = {
 	.process = { .bytes = 8 * TIB, .holes = 1024 * MIB },
 };
 
-/* Of all links. Under the gate's mutex, as what links have. */
+/* Sums over all links. Under the gate's mutex, as the links' own. */
 static struct import_sum mapped;
 
 /* Reads of the mapping must not fail: it is memory (not huge pages, of which there may be none

@@ -72,7 +72,7 @@ struct import {
 	uint64_t inode;
 };
 
-/* What memory of peers takes here: addresses, and memory at most. */
+/* Costs of peers' memory here: addresses, and memory at most. */
 struct import_sum {
 	uint64_t bytes, holes;
 };

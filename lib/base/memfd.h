@@ -23,7 +23,7 @@ int memfd_reserve(int fd, size_t size);
 /* Explains an errno of these functions, of either sign, and says what to do. */
 const char *memfd_strerror(int err);
 
-/* Where the kernel's overcommit policy is read; tests name another file. */
+/* The file of the kernel's overcommit policy; tests name another one. */
 extern const char *memfd_policy_file;
 
 #endif

@@ -81,7 +81,7 @@ const struct time_wait *engine_find_time_wait(const struct engine *e, const stru
 	const struct time_wait *entry = find(e, link, packet);
 	int32_t ahead;
 
-	/* Of a queue pair that is gone the number tells enough. */
+	/* The number of a queue pair that is gone tells enough. */
 	if (!entry || !qp)
 		return entry;
 	if (engine_is_connected(qp) && qp->path.link == link &&

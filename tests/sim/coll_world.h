@@ -103,7 +103,7 @@ struct coll_rank {
 	void (*receive)(void *arg, int rank, const void *data, size_t size);
 	void *receive_arg;
 	struct coll_mail *kept, **kept_end;
-	/* Of a thread that the library has started in the rank `owner`: */
+	/* For a thread that the library has started in the rank `owner`: */
 	struct coll_rank *owner, *next_thread;
 	void (*thread)(void *arg);
 	void *thread_arg;

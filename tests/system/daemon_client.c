@@ -487,7 +487,7 @@ static size_t pack_request(uint8_t frame[MESSAGE_SIZE], bool is_page)
 	return frame_size(&envelope);
 }
 
-/* What ends the session, and more than the daemon reads at once: the rest stays where it is. */
+/* Ends the session, with more than the daemon reads at once: the rest stays queued. */
 static void send_garbage(int fd)
 {
 	static uint8_t garbage[GARBAGE_BYTES];

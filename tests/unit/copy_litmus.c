@@ -17,7 +17,7 @@ enum {
 	SPINS = 2000, /* before others may run */
 };
 
-/* Where copies go to, from the start of an aligned page, and the size of their last word. */
+/* Destinations of copies, from the start of an aligned page, and the size of their last word. */
 struct shape {
 	unsigned at, length, last;
 };

@@ -173,7 +173,7 @@ struct contest {
 	atomic_bool stop;
 	atomic_ulong rounds;
 	unsigned inside;
-	/* Of who enters first: */
+	/* For the rank that enters first: */
 	unsigned long rounds_at_entry;
 	bool is_disturbed;
 	atomic_bool has_entered;

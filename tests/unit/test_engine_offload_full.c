@@ -149,7 +149,7 @@ START_TEST(asked_and_gone)
 }
 END_TEST
 
-/* What was thrown away has come again by the peer's own timer: this end waits for it no longer. */
+/* The peer's timer has sent a dropped packet again: this end waits for it no longer. */
 START_TEST(comes_again_by_itself)
 {
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_WRITE };
