@@ -2,7 +2,6 @@
 #include "tests/unit/bootstrap_fixture.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,8 +14,8 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "tests/unit/program.h"
 
-static char folder[] = "/tmp/ferrule-test-XXXXXX";
 char socket_path[64];
 pid_t daemon_pid;
 
@@ -72,18 +71,6 @@ void stop_daemon(void)
 	daemon_pid = 0;
 }
 
-void remove_folder(void)
-{
-	DIR *dir = opendir(folder);
-	struct dirent *entry;
-
-	while (dir && (entry = readdir(dir)))
-		unlinkat(dirfd(dir), entry->d_name, 0);
-	if (dir)
-		closedir(dir);
-	rmdir(folder);
-}
-
 struct frl_bootstrap join(int rank, int ranks)
 {
 	struct frl_bootstrap bootstrap = { 0 };
@@ -129,12 +116,9 @@ int wait_for_check(struct frl_bootstrap *bootstrap, int *ret_rank)
 	return 0;
 }
 
-bool make_folder(void)
+void set_socket_path(void)
 {
-	if (!mkdtemp(folder))
-		return false;
-	snprintf(socket_path, sizeof(socket_path), "%s/ferruled.sock", folder);
+	snprintf(socket_path, sizeof(socket_path), "%s/ferruled.sock", test_folder());
 	setenv("FRL_CONTROL", socket_path, 1);
 	setenv("FRL_CONTROL_LOST_S", "600", 1);
-	return true;
 }

@@ -19,14 +19,12 @@ enum { JOIN_MS = HANG_MS, GATHER_MAX = 1024 * 1024 };
 extern char socket_path[64];
 extern pid_t daemon_pid; /* 0: there is none */
 
-/* A folder for the socket, and where ranks find it. */
-bool make_folder(void);
+/* In test_folder(), and where ranks find it. */
+void set_socket_path(void);
 uint64_t now_ms(void);
 void start_daemon(void);
 void kill_process(pid_t pid);
 void stop_daemon(void);
-/* What killed daemons have left. */
-void remove_folder(void);
 struct frl_bootstrap join(int rank, int ranks);
 /* A rank in a process of its own, which has joined and does nothing any more. */
 pid_t join_elsewhere(int rank, int ranks);

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/unit/patience.h"
+#include "tests/unit/program.h"
 
 enum { SERVICES = 16, BODIES = 80, QUEUE = 4096 };
 
@@ -24,7 +24,7 @@ struct service {
 static struct {
 	pthread_mutex_t mutex;
 	pthread_cond_t changed;
-	char folder[64], path[100];
+	char path[100];
 	pthread_t thread;
 	int listen_fd, fd, stop_fd[2];
 	uint8_t in[1 << 16];
@@ -47,20 +47,11 @@ static void must(bool holds, const char *what)
 	abort();
 }
 
-static void remove_folder(void)
-{
-	unlink(stub.path);
-	rmdir(stub.folder);
-}
-
 void stub_prepare(void)
 {
-	snprintf(stub.folder, sizeof(stub.folder), "/tmp/ferrule-test-XXXXXX");
-	must(mkdtemp(stub.folder), "no folder");
-	snprintf(stub.path, sizeof(stub.path), "%s/ferruled.sock", stub.folder);
+	snprintf(stub.path, sizeof(stub.path), "%s/ferruled.sock", test_folder());
 	setenv("FRL_CONTROL", stub.path, 1);
 	pthread_cond_init(&stub.changed, NULL);
-	atexit(remove_folder);
 }
 
 /* With the mutex held. */

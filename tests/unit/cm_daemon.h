@@ -18,7 +18,7 @@
 /* Bodies, as bits: for `hold`. */
 #define STUB_BIT(body) (UINT64_C(1) << (CTL__ENVELOPE__BODY_##body))
 
-/* A folder, and FRL_CONTROL that names a socket in it; removed at the end of the process. */
+/* Sets FRL_CONTROL to a socket in test_folder(). */
 void stub_prepare(void);
 
 /* Listens at the socket. */

@@ -12,27 +12,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "tests/unit/patience.h"
+#include "tests/unit/program.h"
 
 enum { IN_ROOM = FRAME_HEADER + FRAME_MAX };
 
-static char folder[64];
 static char path[100];
 
 const char *fake_folder(void)
 {
-	snprintf(folder, sizeof(folder), "/tmp/ferrule-test-XXXXXX");
-	if (!mkdtemp(folder))
-		abort();
+	const char *folder = test_folder();
+
 	snprintf(path, sizeof(path), "%s/daemon.sock", folder);
 	setenv("FRL_CONTROL", path, 1);
 	return folder;
-}
-
-void fake_remove_folder(void)
-{
-	unlink(path);
-	rmdir(folder);
 }
 
 void fake_listen(struct fake_daemon *fake)

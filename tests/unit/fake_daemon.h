@@ -20,11 +20,9 @@ struct fake_daemon {
 	int passed_fd; /* that came last, or -1; the test's */
 };
 
-/* A new folder with mode 0700 and FRL_CONTROL set to a socket in it, once a process; before
- * anything reads settings. Returns the folder. */
+/* Sets FRL_CONTROL to a socket in test_folder(), before anything reads settings. Returns the
+ * folder. */
 const char *fake_folder(void);
-/* Removed at the end, with what is in it. */
-void fake_remove_folder(void);
 
 void fake_listen(struct fake_daemon *fake);
 void fake_stop_listening(struct fake_daemon *fake);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/unit/program.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -13,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/unit/file_process.h"
+
 enum { CASE_S = 600 }; /* catches a case that hangs */
 
 static struct test_file *files; /* by name */
@@ -23,6 +24,7 @@ struct progress {
 	atomic_uint begun, ended; /* cases */
 	atomic_bool has_failed;   /* an assertion of this process */
 	char name[128];           /* of the case that was begun last */
+	char folder[32];          /* "": there is none */
 };
 
 static struct progress *progress;
@@ -127,25 +129,51 @@ static struct test_file *find(const char *name)
 	return file;
 }
 
+const char *test_folder(void)
+{
+	static char own[32]; /* of a part of a case, which test_exec() has started */
+	char *folder = progress ? progress->folder : own;
+
+	if (*folder == '\0') {
+		snprintf(folder, sizeof(own), "/tmp/ferrule-test-XXXXXX");
+		if (!mkdtemp(folder)) {
+			perror(folder);
+			_exit(EXIT_FAILURE);
+		}
+	}
+	return folder;
+}
+
+static void remove_folder(void)
+{
+	if (*progress->folder)
+		remove_tree(progress->folder);
+	*progress->folder = '\0';
+}
+
+struct call {
+	const struct test_file *file;
+	int argc;
+	char **argv;
+};
+
+static int run_cases(void *ctx)
+{
+	const struct call *call = ctx;
+
+	n_skipped = atomic_load(&progress->begun);
+	return call->file->run(call->argc, call->argv);
+}
+
 static int run_in_child(const struct test_file *file, int argc, char **argv)
 {
-	int status = -1;
-	pid_t pid;
+	struct call call = { file, argc, argv };
+	int status = file_process_run(run_cases, remove_folder, &call);
 
-	fflush(NULL);
-	pid = fork();
-	if (pid == 0) {
-		/* A group, so that processes that a case has started end with it. */
-		setpgid(0, 0);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		n_skipped = atomic_load(&progress->begun);
-		exit(file->run(argc, argv));
-	}
-	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+	if (status < 0) {
 		perror(file->name);
 		exit(EXIT_FAILURE);
 	}
-	kill(-pid, SIGKILL);
 	return status;
 }
 
@@ -204,6 +232,7 @@ static int run_apart(const struct test_file *file)
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		execl("/proc/self/exe", "test", file->name, (char *)NULL);
 		_exit(127);
 	}
@@ -299,11 +328,8 @@ int main(int argc, char **argv)
 	struct test_file *file;
 
 	clear_settings();
-	/* A program of one file: all arguments are that file's. */
-	if (!files->next)
-		return argc == 1 ? run_file(files, argc, argv) : files->run(argc, argv);
 	if (argc == 1)
-		return run_matching("");
+		return files->next ? run_matching("") : run_file(files, argc, argv);
 	if (argc == 3 && strcmp(argv[1], "-k") == 0)
 		return run_matching(argv[2]);
 	if (argc == 2 && strcmp(argv[1], "-l") == 0) {
@@ -312,6 +338,9 @@ int main(int argc, char **argv)
 		return EXIT_SUCCESS;
 	}
 	file = find(argv[1]);
+	/* A program of one file: all arguments are that file's. */
+	if (!file && !files->next)
+		return files->run(argc, argv);
 	if (!file)
 		return usage(argv[0]);
 	running = file->name;

@@ -6,7 +6,8 @@
  *
  * A case that fails, crashes or hangs never affects another one. Check runs the cases of most
  * suites in child processes. The cases of the others share a process, which ends at the first
- * failure: a new process starts the file again and skips the cases that have run.
+ * failure: a new process starts the file again and skips the cases that have run. When a file has
+ * ended, so have all processes that it has started, and its folder is gone (file_process.h).
  *
  * Settings of the caller's shell (FRL_*, FERRULE_*) do not reach the tests, except those that
  * tests/meson.build sets (program.c).
@@ -42,6 +43,10 @@ int run_suite_unforked(Suite *suite);
 
 /* Replaces this process by another run of the same file, with `argument`. Returns on failure. */
 void test_exec(const char *argument);
+
+/* A folder with mode 0700 in /tmp, for the processes of one file. It is removed with what is in it
+ * when the file has ended. */
+const char *test_folder(void);
 
 /* For START_TEST(): false when the case has run already, in an earlier process. */
 bool test_begin(const char *name, int i);

@@ -340,10 +340,8 @@ TEST_MAIN(bootstrap)
 {
 	Suite *suite = suite_create("bootstrap");
 	TCase *tcase = tcase_create("bootstrap");
-	int failures;
 
-	if (!make_folder())
-		return EXIT_FAILURE;
+	set_socket_path();
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_test(tcase, allgather_between_threads);
@@ -356,7 +354,5 @@ TEST_MAIN(bootstrap)
 	tcase_add_test(tcase, the_end_of_the_daemon_is_noticed);
 	tcase_add_loop_test(tcase, a_group_outlives_its_daemon, 0, 2);
 	tcase_add_test(tcase, an_allgather_outlives_its_daemon);
-	failures = run_suite(suite);
-	remove_folder();
-	return failures;
+	return run_suite(suite);
 }

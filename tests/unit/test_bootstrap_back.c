@@ -386,7 +386,6 @@ TEST_MAIN(bootstrap_back)
 {
 	Suite *suite = suite_create("bootstrap_back");
 	TCase *tcase = tcase_create("bootstrap_back");
-	int failures;
 
 	fake_folder();
 	setenv("FRL_CONTROL_LOST_S", "600", 1);
@@ -397,7 +396,5 @@ TEST_MAIN(bootstrap_back)
 	tcase_add_loop_test(tcase, others_that_do_not_come_back, 0, 2);
 	tcase_add_loop_test(tcase, who_leaves_waits_for_the_others, 0, 2);
 	tcase_add_loop_test(tcase, a_daemon_that_does_not_come_back, 0, 2);
-	failures = run_suite(suite);
-	fake_remove_folder();
-	return failures;
+	return run_suite(suite);
 }

@@ -466,7 +466,6 @@ TEST_MAIN(bootstrap_mail)
 {
 	Suite *suite = suite_create("bootstrap_mail");
 	TCase *tcase = tcase_create("bootstrap_mail");
-	int failures;
 
 	fake_folder();
 	suite_add_tcase(suite, tcase);
@@ -480,7 +479,5 @@ TEST_MAIN(bootstrap_mail)
 	tcase_add_test(tcase, nothing_for_the_dead);
 	tcase_add_test(tcase, mail_of_a_daemon_that_went_away);
 	tcase_add_test(tcase, gives_up_and_says_why);
-	failures = run_suite(suite);
-	fake_remove_folder();
-	return failures;
+	return run_suite(suite);
 }

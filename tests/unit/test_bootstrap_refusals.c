@@ -121,10 +121,8 @@ TEST_MAIN(bootstrap_refusals)
 {
 	Suite *suite = suite_create("bootstrap_refusals");
 	TCase *tcase = tcase_create("bootstrap_refusals");
-	int failures;
 
-	if (!make_folder())
-		return EXIT_FAILURE;
+	set_socket_path();
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_test(tcase, refusals);
@@ -133,7 +131,5 @@ TEST_MAIN(bootstrap_refusals)
 	tcase_add_test(tcase, a_daemon_that_hangs);
 	tcase_add_test(tcase, no_timeout);
 	tcase_add_test(tcase, ranks_that_differ);
-	failures = run_suite(suite);
-	remove_folder();
-	return failures;
+	return run_suite(suite);
 }

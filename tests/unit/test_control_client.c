@@ -216,7 +216,6 @@ TEST_MAIN(control_client)
 {
 	Suite *suite = suite_create("control client");
 	TCase *tcase = tcase_create("control client");
-	int failed;
 
 	fake_folder();
 	suite_add_tcase(suite, tcase);
@@ -230,7 +229,5 @@ TEST_MAIN(control_client)
 	tcase_add_test(tcase, call_not_answered);
 	tcase_add_test(tcase, early_call);
 	tcase_add_test(tcase, descriptor);
-	failed = run_suite(suite);
-	fake_remove_folder();
-	return failed;
+	return run_suite(suite);
 }

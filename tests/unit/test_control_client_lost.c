@@ -352,7 +352,6 @@ TEST_MAIN(control_client_lost)
 {
 	Suite *suite = suite_create("control client lost");
 	TCase *tcase = tcase_create("control client lost");
-	int failed;
 
 	fake_folder();
 	suite_add_tcase(suite, tcase);
@@ -373,7 +372,5 @@ TEST_MAIN(control_client_lost)
 	tcase_add_test(tcase, daemon_hangs);
 	if (!THREAD_SANITIZER)
 		tcase_add_test(tcase, after_fork);
-	failed = run_suite(suite);
-	fake_remove_folder();
-	return failed;
+	return run_suite(suite);
 }

@@ -397,7 +397,7 @@ START_TEST(of_another_user)
 	in_folder(path, sizeof(path), "");
 	ck_assert_int_eq(mkdir(path, 0700), 0);
 	ck_assert_int_eq(chown(path, 12345, 12345), 0);
-	ck_assert_int_eq(chmod(folder, 0711), 0);
+	ck_assert_int_eq(chmod(test_folder(), 0711) | chmod(folder, 0711), 0);
 	ck_assert_int_eq(seteuid(12345), 0);
 	fd = bind_socket(place.path);
 	ck_assert_int_eq(seteuid(0), 0);
@@ -412,21 +412,8 @@ END_TEST
 
 static void setup(void)
 {
-	snprintf(folder, sizeof(folder), "/tmp/ferrule-test-XXXXXX");
+	snprintf(folder, sizeof(folder), "%s/XXXXXX", test_folder());
 	ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void teardown(void)
-{
-	static const char *const names[] = { "ferrule/ferruled.sock", "ferrule/ferruled.log",
-		"ferrule/ferruled.sock.start", "ferrule/ferruled.sock.started", "ferrule" };
-	char path[200];
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-		remove(path);
-	}
-	ck_assert_int_eq(rmdir(folder), 0);
 }
 
 static int run_tests(void)
@@ -435,7 +422,7 @@ static int run_tests(void)
 	TCase *tcase = tcase_create("control spawn");
 
 	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, started);
 	tcase_add_test(tcase, started_once);
 	tcase_add_loop_test(tcase, refusal, 0, (int)(sizeof(refusals) / sizeof(refusals[0])));

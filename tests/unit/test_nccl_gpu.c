@@ -561,14 +561,12 @@ TEST_MAIN(nccl_gpu)
 {
 	Suite *suite = suite_create("nccl_gpu");
 	TCase *tcase = tcase_create("nccl_gpu");
-	int failed;
 
 	if (!fake_cuda_find()) {
 		printf("SKIP: it needs the double of CUDA's driver, to have it fail\n");
 		return 77;
 	}
-	if (!make_folder())
-		return EXIT_FAILURE;
+	set_socket_path();
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_loop_test(tcase, pointers, 0, sizeof(rows) / sizeof(rows[0]));
@@ -585,7 +583,5 @@ TEST_MAIN(nccl_gpu)
 	tcase_add_test(tcase, busy);
 	suite_add_tcase(suite, tcase);
 	/* Settings are read once in a process. */
-	failed = run_suite_forked(suite);
-	remove_folder();
-	return failed;
+	return run_suite_forked(suite);
 }

@@ -512,10 +512,8 @@ TEST_MAIN(nccl_peer)
 {
 	Suite *suite = suite_create("nccl_peer");
 	TCase *tcase = tcase_create("nccl_peer");
-	int failed;
 
-	if (!make_folder())
-		return EXIT_FAILURE;
+	set_socket_path();
 	setenv("FERRULE_DEVICES", "local", 1);
 	tcase_add_loop_test(tcase, handles, 0, COUNT(handle_rows));
 	tcase_add_loop_test(tcase, hellos, 0, COUNT(hello_rows));
@@ -523,7 +521,5 @@ TEST_MAIN(nccl_peer)
 	tcase_add_loop_test(tcase, announcements, 0, COUNT(announcement_rows));
 	tcase_add_test(tcase, strange_welcome);
 	suite_add_tcase(suite, tcase);
-	failed = run_suite_unforked(suite);
-	remove_folder();
-	return failed;
+	return run_suite_unforked(suite);
 }

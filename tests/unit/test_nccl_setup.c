@@ -422,10 +422,8 @@ TEST_MAIN(nccl_setup)
 {
 	Suite *suite = suite_create("nccl_setup");
 	TCase *tcase = tcase_create("nccl_setup");
-	int failed;
 
-	if (!make_folder())
-		return EXIT_FAILURE;
+	set_socket_path();
 	setenv("FERRULE_DEVICES", "local", 1);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
 	/* Before the process knows its place. */
@@ -440,7 +438,5 @@ TEST_MAIN(nccl_setup)
 	tcase_add_test(tcase, chores);
 	tcase_add_test(tcase, child);
 	suite_add_tcase(suite, tcase);
-	failed = run_suite(suite);
-	remove_folder();
-	return failed;
+	return run_suite(suite);
 }

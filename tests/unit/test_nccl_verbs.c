@@ -415,10 +415,8 @@ TEST_MAIN(nccl_verbs)
 {
 	Suite *suite = suite_create("nccl_verbs");
 	TCase *tcase = tcase_create("nccl_verbs");
-	int failed;
 
-	if (!make_folder())
-		return EXIT_FAILURE;
+	set_socket_path();
 	setenv("FERRULE_DEVICES", "verbs:nic0;verbs:nic1", 1);
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
@@ -429,7 +427,5 @@ TEST_MAIN(nccl_verbs)
 	tcase_add_loop_test(tcase, close_in_flight, 0, 8);
 	tcase_add_loop_test(tcase, calls, 0, CALLS);
 	suite_add_tcase(suite, tcase);
-	failed = run_suite(suite);
-	remove_folder();
-	return failed;
+	return run_suite(suite);
 }

@@ -93,7 +93,8 @@ static bool find_pci(char address[16], char path[PATH_MAX])
 START_TEST(pci)
 {
 	static struct port_info found[NET_MAX_PORTS];
-	char folder[] = "/tmp/ferrule-test-XXXXXX", link[64], to[64], why[300];
+	const char *folder = test_folder();
+	char link[64], to[64], why[300];
 	char address[16], path[PATH_MAX];
 	struct fake_verbs_device two, other;
 	int n = 0;
@@ -102,7 +103,6 @@ START_TEST(pci)
 		printf("skipped: there is no PCI bus\n");
 		return;
 	}
-	ck_assert_ptr_nonnull(mkdtemp(folder));
 	snprintf(link, sizeof(link), "%s/device", folder);
 	snprintf(to, sizeof(to), "../../../%s", address);
 	ck_assert_int_eq(symlink(to, link), 0);
@@ -115,7 +115,6 @@ START_TEST(pci)
 	fake_verbs_add(&other);
 	ck_assert_int_eq(net_ports_find("verbs", false, found, &n, why, sizeof(why)), 0);
 	unlink(link);
-	rmdir(folder);
 	ck_assert_int_eq(n, 3);
 	ck_assert_str_eq(found[0].pci_path, path);
 	ck_assert_str_eq(found[1].pci_path, path);

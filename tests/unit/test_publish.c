@@ -289,7 +289,6 @@ TEST_MAIN(publish)
 {
 	Suite *suite = suite_create("publish");
 	TCase *tcase = tcase_create("publish");
-	int failed;
 
 	fake_folder();
 	suite_add_tcase(suite, tcase);
@@ -302,7 +301,5 @@ TEST_MAIN(publish)
 	tcase_add_test(tcase, told_again);
 	tcase_add_test(tcase, required);
 	tcase_add_test(tcase, reasons);
-	failed = run_suite(suite);
-	fake_remove_folder();
-	return failed;
+	return run_suite(suite);
 }

@@ -287,7 +287,6 @@ TEST_MAIN(publish_lease)
 {
 	Suite *suite = suite_create("publish_lease");
 	TCase *tcase = tcase_create("publish_lease");
-	int failed;
 
 	fake_folder();
 	suite_add_tcase(suite, tcase);
@@ -299,7 +298,5 @@ TEST_MAIN(publish_lease)
 	tcase_add_test(tcase, empty_lease);
 	tcase_add_test(tcase, daemon_dies_meanwhile);
 	tcase_add_test(tcase, contradictions);
-	failed = run_suite(suite);
-	fake_remove_folder();
-	return failed;
+	return run_suite(suite);
 }
