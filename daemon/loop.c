@@ -137,23 +137,14 @@ static bool stream_opened(void *ctx, struct stream *stream)
 	return core_opened(loop->core, id, &info, clock_now_ns());
 }
 
-static void unmap_page(const struct core_page *page)
-{
-	page_unmap(page->page, page->size);
-}
-
-/* The last descriptor of a memfd frees as much memory as the sender put in: of a page it is little,
- * and the mapping keeps it for now. */
 static void hand_page(struct loop *loop, const struct stream *stream, int fd)
 {
-	struct core_page page = { .unmap = unmap_page };
 	struct ucred peer = { 0 };
 	socklen_t length = sizeof(peer);
-	const char *why = "";
+	struct page_view page;
+	const char *why = page_open(fd, &page);
 
-	page.page = page_map(fd, &page.slots, &page.size, &why);
-	if (page.page) {
-		close(fd);
+	if (!why) {
 		core_page(loop->core, stream_id(stream), &page);
 		return;
 	}

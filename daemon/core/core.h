@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ferruled knows and decides, without I/O: messages and time come in; messages, closed
- * sessions, dialled hosts and one deadline come out. No socket, clock, thread, log file or getenv;
- * it allocates, for it is in no data path. The I/O around it is daemon/loop.c; tests join several
- * cores by queues, in virtual time.
+ * What ferruled knows and decides, without I/O but for reading pages (lib/control/page.h), which
+ * never waits: messages and time come in; messages, closed sessions, dialled hosts and one deadline
+ * come out. No socket, clock, thread, log file or getenv; it allocates, for it is in no data path.
+ * The I/O around it is daemon/loop.c; tests join several cores by queues, in virtual time.
  *
  * A session is one stream: of a process or an operator over the Unix socket, or of another daemon.
  * The core names what it wants done through struct core_ops, also from within its own functions:
@@ -101,15 +101,9 @@ void core_message(
 bool core_has_room(const struct core *core, uint64_t session, const Ctl__Envelope *envelope,
 	bool (*has_room)(void *ctx, uint64_t peer), void *ctx);
 
-/* The page that came with a DescribePort, called before core_message() with that. The core gives
- * it back by unmap(). */
-struct core_page {
-	const struct page *page;
-	uint32_t slots;
-	size_t size;
-	void (*unmap)(const struct core_page *page);
-};
-void core_page(struct core *core, uint64_t session, const struct core_page *page);
+/* The page that came with a DescribePort, called before core_message() with that. The core takes
+ * it over, reads it when it is asked, and gives it back by its close(). */
+void core_page(struct core *core, uint64_t session, const struct page_view *page);
 
 /* A session has ended, or could not be dialled. */
 void core_closed(

@@ -76,7 +76,7 @@ struct session {
 	bool is_operator; /* root, the daemon's user when it is private, or config.operators */
 	bool lost; /* taken apart: only its memory is left, until the core's function returns */
 	struct session *next_lost;
-	struct core_page page; /* that came last, for the next DescribePort */
+	struct page_view page; /* that came last, for the next DescribePort */
 	struct list ports;     /* struct port.of_session */
 	struct list listeners; /* struct listener.of_session */
 	struct list conns;     /* struct conn.of_session */
@@ -132,7 +132,7 @@ struct port {
 	uint32_t n_addresses;
 	uint32_t path_mtu;
 	uint64_t since_ns;
-	struct core_page page;   /* page NULL: none */
+	struct page_view page;   /* page NULL: none */
 	uint32_t slots;          /* of it, that count in the user's usage */
 	struct counted *counted; /* totals.c: when its session was lost before; or NULL */
 };

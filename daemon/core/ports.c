@@ -332,7 +332,7 @@ void ports_describe(struct core *core, struct session *session, uint64_t seq,
 	}
 	port->described = true;
 	port->page = session->page;
-	session->page.page = NULL;
+	session->page = (struct page_view){ 0 };
 	metrics_port_found(core, port);
 	session_done(core, session, seq);
 }
@@ -344,8 +344,8 @@ static void close_port(struct core *core, struct port *port, uint64_t now_ns)
 	conns_port_lost(core, port, now_ns);
 	if (port->described)
 		metrics_port_lost(core, port);
-	if (port->page.page)
-		port->page.unmap(&port->page);
+	if (port->page.close)
+		port->page.close(&port->page);
 	if (port->lease) {
 		log_lease(core, port, "gives back");
 		lease_end(core, port->lease, now_ns);

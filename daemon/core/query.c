@@ -67,9 +67,9 @@ static bool is_old(const struct session *session, uint64_t now_ns)
 		const struct port *port = container_of(node, struct port, of_session);
 		uint64_t published_ns;
 
-		if (!port->page.page)
+		if (!port->page.close)
 			continue;
-		published_ns = atomic_load(&port->page.page->published_ns);
+		published_ns = page_published_ns(&port->page);
 		if (published_ns > now_ns || now_ns - published_ns > FRESH_MS * MS)
 			return true;
 	}

@@ -37,8 +37,11 @@ static void take_slots(struct core *core, struct port *port, uint32_t more)
 
 uint32_t qp_slots(struct core *core, struct port *port)
 {
-	uint32_t used = port->page.page ? atomic_load(&port->page.page->used_slots) : 0;
+	struct page head;
+	uint32_t used = 0;
 
+	if (port->page.close && page_read_head(&port->page, &head))
+		used = atomic_load(&head.used_slots);
 	if (used > port->page.slots)
 		used = port->page.slots;
 	/* They are never given back: whoever took them now here and now there would have all. */
@@ -52,7 +55,7 @@ bool qp_of_port(struct core *core, struct port *port, uint32_t qpn, struct page_
 	uint32_t slots = qp_slots(core, port), i;
 
 	for (i = 0; qpn && i < slots; i++) {
-		if (page_read_qp(port->page.page, i, ret) && ret->qpn == qpn)
+		if (page_read_qp(&port->page, i, ret) && ret->qpn == qpn)
 			return true;
 	}
 	return false;
@@ -148,8 +151,7 @@ Ctl__QpInfo *qp_info(struct rows *rows, const struct found_qp *found)
 	error[sizeof(error) - 1] = '\0';
 	info->last_error = rows_text(rows, "%s", error);
 	info->last_error_age_s = error[0] ? rows_age_s(rows, qp->error_ns) : 0;
-	info->published_age_s = rows_age_s(
-		rows, atomic_load(&found->port->page.page->published_ns));
+	info->published_age_s = rows_age_s(rows, page_published_ns(&found->port->page));
 	info->idle_rx_s = rows_age_s(rows, qp->last_rx_ns);
 	info->idle_tx_s = rows_age_s(rows, qp->last_tx_ns);
 	return info;

@@ -28,7 +28,7 @@ static char *mac_text(struct rows *rows, const uint8_t mac[6])
 
 static void add_port_counters(struct rows *rows, Ctl__PortInfo *info, const struct page *page)
 {
-	uint32_t count = *(const volatile uint32_t *)&page->counters, i;
+	uint32_t count = page->counters, i;
 	Ctl__Counter *counters;
 
 	if (count > PAGE_COUNTERS)
@@ -64,7 +64,7 @@ static uint32_t count_qps(struct rows *rows, struct port *port)
 	struct page_qp qp;
 
 	for (i = 0; i < slots; i++) {
-		if (page_read_qp(port->page.page, i, &qp) && qp.qpn)
+		if (page_read_qp(&port->page, i, &qp) && qp.qpn)
 			qps++;
 	}
 	rows_count(rows, slots);
@@ -75,6 +75,7 @@ static void add_port(struct rows *rows, struct port *port)
 {
 	const struct session *session = port->session;
 	Ctl__PortInfo *info = rows_alloc(rows, sizeof(*info));
+	struct page head;
 	uint32_t i;
 
 	if (!info)
@@ -99,11 +100,10 @@ static void add_port(struct rows *rows, struct port *port)
 	}
 	if (port->lease)
 		add_lease(rows, info, port->lease);
-	if (port->page.page) {
+	if (port->page.close && page_read_head(&port->page, &head)) {
 		info->qps = count_qps(rows, port);
-		info->published_age_s = rows_age_s(
-			rows, atomic_load(&port->page.page->published_ns));
-		add_port_counters(rows, info, port->page.page);
+		info->published_age_s = rows_age_s(rows, atomic_load(&head.published_ns));
+		add_port_counters(rows, info, &head);
 	}
 	rows_add(rows, &info->base);
 }
@@ -201,7 +201,7 @@ static bool visit_qps(struct rows *rows, struct port *port)
 		if (rows->is_full)
 			return false;
 		rows_count(rows, 1);
-		if (!page_read_qp(port->page.page, *slot, &found.qp) ||
+		if (!page_read_qp(&port->page, *slot, &found.qp) ||
 			(query->qpn && found.qp.qpn != query->qpn))
 			continue;
 		info = qp_info(rows, &found);

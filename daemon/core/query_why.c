@@ -23,7 +23,7 @@ static void view_from_page(
 	envelope.body_case = CTL__ENVELOPE__BODY_VIEW;
 	envelope.view = &view;
 	rows_init(&rows, core, request, now_ns);
-	if (!other->session || other->session->lost || !other->port || !other->port->page.page ||
+	if (!other->session || other->session->lost || !other->port || !other->port->page.close ||
 		!qp_of_port(core, other->port, other->qpn, &found.qp))
 		snprintf(request->peer_error, sizeof(request->peer_error),
 			"its process publishes no queue pair %u", other->qpn);

@@ -16,9 +16,9 @@ static bool has_old_page(const struct session *session, uint64_t now_ns)
 		const struct port *port = container_of(node, struct port, of_session);
 		uint64_t published_ns;
 
-		if (!port->page.page)
+		if (!port->page.close)
 			continue;
-		published_ns = atomic_load(&port->page.page->published_ns);
+		published_ns = page_published_ns(&port->page);
 		/* Of a time to come, a mistake or a trick, the difference is large as well. */
 		if (now_ns - published_ns > OLD_NS)
 			return true;

@@ -323,17 +323,17 @@ void session_hello(struct core *core, struct session *session, const Ctl__Envelo
 
 void session_drop_page(struct session *session)
 {
-	if (session->page.page)
-		session->page.unmap(&session->page);
-	session->page = (struct core_page){ 0 };
+	if (session->page.close)
+		session->page.close(&session->page);
+	session->page = (struct page_view){ 0 };
 }
 
-void core_page(struct core *core, uint64_t id, const struct core_page *page)
+void core_page(struct core *core, uint64_t id, const struct page_view *page)
 {
 	struct session *session = session_find(core, id);
 
 	if (!session) {
-		page->unmap(page);
+		page->close(page);
 		return;
 	}
 	session_drop_page(session);

@@ -57,18 +57,21 @@ static struct total *total_of_port(struct core *core, const struct port *port)
 }
 
 /* Names and values as the process has them there at this moment; unknown ones do not count. */
-static void read_counters(uint64_t *values, const struct page *page)
+static void read_counters(uint64_t *values, const struct page_view *page)
 {
-	uint32_t count = *(const volatile uint32_t *)&page->counters;
-	uint32_t i, hint = 0;
+	uint32_t i, count, hint = 0;
+	struct page head;
 
+	if (!page_read_head(page, &head))
+		return;
+	count = head.counters;
 	if (count > PAGE_COUNTERS)
 		count = PAGE_COUNTERS;
 	for (i = 0; i < count; i++) {
 		char name[PAGE_COUNTER_NAME];
 		uint32_t k;
 
-		memcpy(name, page->counter[i].name, sizeof(name));
+		memcpy(name, head.counter[i].name, sizeof(name));
 		name[sizeof(name) - 1] = '\0';
 		/* They are in the same order, as long as library and daemon are one release. */
 		for (k = 0; k < TOTAL_COUNTERS; k++) {
@@ -76,7 +79,7 @@ static void read_counters(uint64_t *values, const struct page *page)
 
 			if (strcmp(name, counter_names[at]) != 0)
 				continue;
-			values[at] += *(const volatile uint64_t *)&page->counter[i].value;
+			values[at] += head.counter[i].value;
 			hint = at + 1;
 			break;
 		}
@@ -89,7 +92,7 @@ static void add_counters(uint64_t *sums, const struct port *port)
 	const struct counted *before = port->counted;
 	uint64_t values[TOTAL_COUNTERS] = { 0 };
 
-	read_counters(values, port->page.page);
+	read_counters(values, &port->page);
 	for (size_t i = 0; i < TOTAL_COUNTERS; i++) {
 		if (!before)
 			sums[i] += values[i];
@@ -105,7 +108,7 @@ static void add_qps(struct core *core, struct total *total, struct port *port)
 	uint32_t i;
 
 	for (i = 0; i < slots; i++) {
-		if (!page_read_qp(port->page.page, i, &qp))
+		if (!page_read_qp(&port->page, i, &qp))
 			continue;
 		if (qp.type >= TOTAL_TYPES || qp.state >= TOTAL_STATES || qp.wait >= TOTAL_WAITS)
 			continue;
@@ -121,7 +124,7 @@ static void add_port(struct core *core, struct port *port)
 	if (!total)
 		return;
 	total->ports++;
-	if (!port->page.page)
+	if (!port->page.close)
 		return;
 	add_counters(total->counters, port);
 	add_qps(core, total, port);
@@ -162,14 +165,14 @@ static void remember(struct core *core, const struct port *port)
 	memset(counted, 0, sizeof(*counted));
 	memcpy(counted->nonce, port->nonce, sizeof(counted->nonce));
 	counted->uid = port->session->uid;
-	read_counters(counted->counters, port->page.page);
+	read_counters(counted->counters, &port->page);
 }
 
 void metrics_port_lost(struct core *core, struct port *port)
 {
 	struct total *total;
 
-	if (port->page.page) {
+	if (port->page.close) {
 		total = total_of_port(core, port);
 		if (total)
 			add_counters(total->gone, port);

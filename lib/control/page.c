@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pages: made and written by a process, mapped and read, without trust, by the daemon. */
+/* Pages: made and written by a process, read, without trust, by the daemon. */
 #include "lib/control/page.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -11,9 +12,13 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "lib/base/closer.h"
 #include "lib/base/memfd.h"
 
 enum { TRIES = 8 };
+
+static_assert(offsetof(struct page_qp, sequence) == 0 && offsetof(struct page_qp, qpn) == 4,
+	"the number is read together with its sequence number");
 
 void page_write_begin(struct page_qp *qp)
 {
@@ -30,29 +35,58 @@ void page_write_end(struct page_qp *qp)
 	atomic_store_explicit(&qp->sequence, sequence + 1, memory_order_release);
 }
 
-/* What is behind the sequence number, eight bytes at a time: the writer may be at it. */
-static void copy_slot(const struct page_qp *from, struct page_qp *to)
+static bool read_at(const struct page_view *view, size_t at, void *to, size_t size)
 {
-	const volatile uint32_t *word = (const volatile uint32_t *)from;
-	uint32_t copy[sizeof(*from) / sizeof(uint32_t)];
-
-	for (size_t i = 0; i < sizeof(copy) / sizeof(copy[0]); i++)
-		copy[i] = word[i];
-	memcpy(to, copy, sizeof(*to));
+	return pread(view->fd, to, size, (off_t)at) == (ssize_t)size;
 }
 
-bool page_read_qp(const struct page *page, uint32_t slot, struct page_qp *ret)
+bool page_read_head(const struct page_view *view, struct page *ret)
 {
-	const struct page_qp *qp = &page->qp[slot];
+	struct page again;
+
+	if (!read_at(view, 0, ret, sizeof(*ret)))
+		return false;
+	/* A copy of many bytes may have half of a number that is being written. */
+	for (int i = 0; i < TRIES; i++) {
+		if (!read_at(view, 0, &again, sizeof(again)))
+			return false;
+		if (memcmp(ret, &again, sizeof(again)) == 0)
+			return true;
+		memcpy(ret, &again, sizeof(again));
+	}
+	return true;
+}
+
+uint64_t page_published_ns(const struct page_view *view)
+{
+	struct page head;
+
+	return page_read_head(view, &head) ? atomic_load(&head.published_ns) : 0;
+}
+
+bool page_read_qp(const struct page_view *view, uint32_t slot, struct page_qp *ret)
+{
+	const size_t at = page_size(slot);
 
 	for (int i = 0; i < TRIES; i++) {
-		uint32_t before = atomic_load_explicit(&qp->sequence, memory_order_acquire);
+		struct {
+			uint32_t sequence, qpn;
+		} before, after;
 
-		if (before & 1)
+		if (!read_at(view, at, &before, sizeof(before)))
+			return false;
+		if (before.sequence & 1)
 			continue;
-		copy_slot(qp, ret);
+		/* Most slots are empty: no more of them is read. */
+		if (before.qpn == 0)
+			return false;
 		atomic_thread_fence(memory_order_acquire);
-		if (atomic_load_explicit(&qp->sequence, memory_order_relaxed) != before)
+		if (!read_at(view, at, ret, sizeof(*ret)))
+			return false;
+		atomic_thread_fence(memory_order_acquire);
+		if (!read_at(view, at, &after, sizeof(after)))
+			return false;
+		if (before.sequence != after.sequence)
 			continue;
 		ret->error[PAGE_REASON - 1] = '\0';
 		return ret->qpn != 0;
@@ -101,12 +135,12 @@ static const char *check_fd(int fd, size_t *ret_size)
 
 	if (seals < 0)
 		return "the page's descriptor is no memfd";
-	/* Who reads huge pages that are not there gets a SIGBUS where none is left. */
 	if (fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
 		return "the page is not in ordinary memory";
-	/* One that grows could take seconds to be freed, by its last mapping. */
-	if (!(seals & F_SEAL_SHRINK) || !(seals & F_SEAL_GROW))
-		return "the page could shrink or grow: it is not sealed against that";
+	if (!(seals & F_SEAL_SHRINK) || !(seals & F_SEAL_GROW) ||
+		!(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))
+		return "others could change the page's size or content: it is not sealed against "
+		       "that";
 	if (fstat(fd, &st) || st.st_size < (off_t)sizeof(struct page) ||
 		(uint64_t)st.st_size > page_size(PAGE_SLOTS))
 		return "the page is shorter than its header, or longer than any page";
@@ -114,43 +148,30 @@ static const char *check_fd(int fd, size_t *ret_size)
 	return NULL;
 }
 
-/* Once: the process may change it later on. */
-static const char *check_header(const struct page *page, size_t size, uint32_t *ret_slots)
+/* The last descriptor of a memfd frees as much memory as its owner has put in, also behind its end.
+ */
+static void close_view(const struct page_view *view)
 {
-	uint32_t slots = *(const volatile uint32_t *)&page->slots;
+	closer_close(view->fd);
+}
 
-	if (page->magic != PAGE_MAGIC || page->version != PAGE_VERSION)
+const char *page_open(int fd, struct page_view *ret_view)
+{
+	struct page_view view = { .fd = fd, .close = close_view };
+	struct page head;
+	size_t size;
+	const char *why = check_fd(fd, &size);
+
+	if (why)
+		return why;
+	if (!page_read_head(&view, &head))
+		return "the page cannot be read";
+	if (head.magic != PAGE_MAGIC || head.version != PAGE_VERSION)
 		return "the page is not of this version: use the same release of library and "
 		       "daemon";
-	if (slots > PAGE_SLOTS || page_size(slots) > size)
+	if (head.slots > PAGE_SLOTS || page_size(head.slots) > size)
 		return "the page is too short for what it says is in it";
-	*ret_slots = slots;
+	view.slots = head.slots;
+	*ret_view = view;
 	return NULL;
-}
-
-const struct page *page_map(int fd, uint32_t *ret_slots, size_t *ret_size, const char **ret_why)
-{
-	const struct page *page;
-	size_t size;
-
-	*ret_why = check_fd(fd, &size);
-	if (*ret_why)
-		return NULL;
-	page = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-	if (page == MAP_FAILED) {
-		*ret_why = "the page cannot be mapped";
-		return NULL;
-	}
-	*ret_why = check_header(page, size, ret_slots);
-	if (*ret_why) {
-		page_unmap(page, size);
-		return NULL;
-	}
-	*ret_size = size;
-	return page;
-}
-
-void page_unmap(const struct page *page, size_t size)
-{
-	munmap((void *)(uintptr_t)page, size);
 }

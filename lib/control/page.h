@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The page that a process publishes for each of its ports: counters of the port and the state of
- * its queue pairs, in shared memory that the daemon maps read-only. The process writes it when it
- * is asked to (Publish), a few queue pairs at a time, so that the data path never waits for it.
+ * its queue pairs, in shared memory that the daemon reads. The process writes it when it is asked
+ * to (Publish), a few queue pairs at a time, so that the data path never waits for it.
  *
- * The memory is a memfd, sealed against shrinking and growing, of page_size(slots) bytes. One
- * writer; each slot has a sequence number that is odd while it is being written. The reader copies
- * a slot and looks at the number before and after, some times, and then believes nothing of it but
- * that it is a struct page_qp: every text may lack its end, every number may be anything.
+ * The memory is a memfd, sealed against shrinking, growing and writing by others, of
+ * page_size(slots) bytes. One writer; each slot has a sequence number that is odd while it is being
+ * written. The reader copies a slot and looks at the number before and after, some times, and then
+ * believes nothing of it but that it is a struct page_qp: every text may lack its end, every number
+ * may be anything.
+ *
+ * The reader copies by pread(2) and maps nothing. The process could make mmap() and munmap() wait
+ * for seconds, by calls that lock the mappings of the file, and the first touch of a page that is
+ * not there raises SIGBUS where memory is accounted for strictly. pread() does neither.
  */
 #ifndef FERRULE_CONTROL_PAGE_H
 #define FERRULE_CONTROL_PAGE_H
@@ -98,9 +103,27 @@ static inline size_t page_size(uint32_t slots)
 	return sizeof(struct page) + slots * sizeof(struct page_qp);
 }
 
+/* The reader's. */
+struct page_view {
+	int fd;
+	uint32_t slots; /* that may be read: the header may change */
+	/* Gives the view back. NULL: there is none. */
+	void (*close)(const struct page_view *view);
+};
+
+/* Checks a descriptor that a process sent: seals, size, header. Returns NULL, and the view has the
+ * descriptor; or a sentence that says what is wrong, and the caller keeps it. */
+const char *page_open(int fd, struct page_view *ret_view);
+
+/* Copies the header. Each number in it was so at some moment. False: it cannot be read. */
+bool page_read_head(const struct page_view *view, struct page *ret);
+
+/* When all of it was last brought up to date; 0: not yet, or it cannot be read. */
+uint64_t page_published_ns(const struct page_view *view);
+
 /* Copies a slot as it was at one moment; false: it could not be had, or has no queue pair. Texts
- * end in the copy. The reader's. */
-bool page_read_qp(const struct page *page, uint32_t slot, struct page_qp *ret);
+ * end in the copy. */
+bool page_read_qp(const struct page_view *view, uint32_t slot, struct page_qp *ret);
 
 /* For the writer: what is between them is seen as a whole or not at all. */
 void page_write_begin(struct page_qp *qp);
@@ -108,11 +131,5 @@ void page_write_end(struct page_qp *qp);
 
 /* A new page in shared memory, sealed; the descriptor is the caller's in *ret_fd. NULL: errno. */
 struct page *page_create(uint32_t slots, int *ret_fd);
-
-/* The reader's view of a descriptor that a process sent: checked (seal, size, header). NULL with a
- * sentence in *ret_why. The slots that may be read are in *ret_slots: the header may change. */
-const struct page *page_map(int fd, uint32_t *ret_slots, size_t *ret_size, const char **ret_why);
-
-void page_unmap(const struct page *page, size_t size);
 
 #endif

@@ -18,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "daemon/core/core.h"
 #include "tests/fuzz/fuzz_message.h"
@@ -42,6 +44,7 @@ static struct state {
 	unsigned n_dials;
 	unsigned pages; /* that the core has */
 	struct page *page;
+	int page_fd;
 } s;
 
 static struct open_session *find(uint64_t id)
@@ -118,9 +121,9 @@ static bool certified(void *ctx, uint64_t id, const char *name)
 	return name[0] != 'x';
 }
 
-static void unmap_page(const struct core_page *page)
+static void close_page(const struct page_view *page)
 {
-	MUST(s.pages && page->page == s.page);
+	MUST(s.pages && page->fd == s.page_fd);
 	s.pages--;
 }
 
@@ -200,7 +203,7 @@ static void answer_dial(struct script *script)
 
 static void hand_page(uint64_t id)
 {
-	struct core_page page = { s.page, PAGE_QPS, page_size(PAGE_QPS), unmap_page };
+	struct page_view page = { s.page_fd, PAGE_QPS, close_page };
 
 	s.pages++;
 	core_page(s.core, id, &page);
@@ -276,7 +279,7 @@ static void fill_page(struct script *script)
 	size_t size = page_size(PAGE_QPS);
 	uint8_t *bytes;
 
-	s.page = calloc(1, size);
+	s.page = page_create(PAGE_QPS, &s.page_fd);
 	MUST(s.page);
 	bytes = (uint8_t *)s.page;
 	for (size_t i = 0; i < size; i += 61)
@@ -326,7 +329,8 @@ static void finish(void)
 	core_destroy(s.core);
 	MUST(s.pages == 0);
 	config_free(s.config);
-	free(s.page);
+	munmap(s.page, page_size(PAGE_QPS));
+	close(s.page_fd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -504,5 +504,6 @@ void world_destroy(struct world *world)
 			ctl__envelope__free_unpacked(envelope, NULL);
 		free(process);
 	}
+	world_free_pages(world);
 	free(world);
 }

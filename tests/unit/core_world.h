@@ -67,8 +67,11 @@ void process_come_back(struct process *process);
 void process_die(struct process *process);
 
 void process_send(struct process *process, Ctl__Envelope *envelope);
-/* Hands a page over, as if its descriptor came with the next message. The caller's memory. */
-void process_page(struct process *process, const struct page *page, uint32_t slots);
+/* A page, published now. The world's. */
+struct page *world_page(struct world *world, uint32_t slots);
+struct page_view world_view(struct world *world, const struct page *page);
+/* Hands a page of the world over, as if its descriptor came with the next message. */
+void process_page(struct process *process, const struct page *page);
 /* The oldest message with such a body, or NULL; the others stay. To be freed by
  * ctl__envelope__free_unpacked(). */
 Ctl__Envelope *process_take(struct process *process, Ctl__Envelope__BodyCase body);

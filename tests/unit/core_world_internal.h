@@ -59,6 +59,7 @@ struct world {
 	bool stalled[WORLD_HOSTS_MAX][WORLD_HOSTS_MAX];
 	struct pipe *pipes;
 	struct process *processes;
+	struct world_page *pages;
 	struct event *events;
 	struct event *late, **last_late; /* what stalled on its way, in its order */
 };
@@ -70,6 +71,7 @@ struct pipe *world_new_pipe(struct world *world);
 void world_transmit(
 	struct world *world, struct pipe *pipe, int to_side, const Ctl__Envelope *envelope);
 void world_close_session(struct world_host *host, uint64_t session);
+void world_free_pages(struct world *world);
 void process_receive(struct process *process, Ctl__Envelope *envelope);
 
 #endif

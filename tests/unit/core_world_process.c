@@ -134,13 +134,9 @@ void process_send(struct process *process, Ctl__Envelope *envelope)
 		world_transmit(process->world, pipe, 0, envelope);
 }
 
-static void keep_page(const struct core_page *page)
+void process_page(struct process *process, const struct page *page)
 {
-}
-
-void process_page(struct process *process, const struct page *page, uint32_t slots)
-{
-	const struct core_page handed = { page, slots, page_size(slots), keep_page };
+	const struct page_view handed = world_view(process->world, page);
 
 	core_page(process->world->hosts[process->host].core, process->session, &handed);
 }

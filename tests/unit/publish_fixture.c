@@ -54,18 +54,17 @@ void read_description(struct known *known)
 	ck_assert_uint_eq(port->mac.len, 6);
 	ctl__envelope__free_unpacked(envelope, NULL);
 	ck_assert_int_ge(daemon_fake.passed_fd, 0);
-	known->page = page_map(daemon_fake.passed_fd, &known->slots, &known->size, &why);
-	ck_assert_msg(known->page != NULL, "%s", why);
-	ck_assert_uint_eq(known->slots, PAGE_SLOTS);
-	close(daemon_fake.passed_fd);
+	why = page_open(daemon_fake.passed_fd, &known->page);
+	ck_assert_msg(!why, "%s", why);
+	ck_assert_uint_eq(known->page.slots, PAGE_SLOTS);
 	daemon_fake.passed_fd = -1;
 }
 
 void forget(struct known *known)
 {
-	if (known->page)
-		page_unmap(known->page, known->size);
-	known->page = NULL;
+	if (known->page.close)
+		known->page.close(&known->page);
+	known->page.close = NULL;
 }
 
 void read_port(struct known *known)
@@ -99,33 +98,43 @@ void publish_now(void)
 	ctl__envelope__free_unpacked(answer, NULL);
 }
 
+static struct page read_head(const struct known *known)
+{
+	struct page head;
+
+	ck_assert(page_read_head(&known->page, &head));
+	ck_assert_uint_le(head.used_slots, known->page.slots);
+	return head;
+}
+
 bool find_qp(const struct known *known, uint32_t qpn, struct page_qp *ret)
 {
-	uint32_t used = atomic_load(&known->page->used_slots);
+	const struct page head = read_head(known);
 
-	ck_assert_uint_le(used, known->slots);
-	for (uint32_t i = 0; i < used; i++)
-		if (page_read_qp(known->page, i, ret) && ret->qpn == qpn)
+	for (uint32_t i = 0; i < head.used_slots; i++)
+		if (page_read_qp(&known->page, i, ret) && ret->qpn == qpn)
 			return true;
 	return false;
 }
 
 unsigned count_qps(const struct known *known)
 {
-	uint32_t used = atomic_load(&known->page->used_slots);
+	const struct page head = read_head(known);
 	struct page_qp qp;
 	unsigned n = 0;
 
-	for (uint32_t i = 0; i < used; i++)
-		n += page_read_qp(known->page, i, &qp);
+	for (uint32_t i = 0; i < head.used_slots; i++)
+		n += page_read_qp(&known->page, i, &qp);
 	return n;
 }
 
 uint64_t counter(const struct known *known, const char *name)
 {
-	for (uint32_t i = 0; i < known->page->counters; i++)
-		if (strcmp(known->page->counter[i].name, name) == 0)
-			return known->page->counter[i].value;
+	const struct page head = read_head(known);
+
+	for (uint32_t i = 0; i < head.counters; i++)
+		if (strcmp(head.counter[i].name, name) == 0)
+			return head.counter[i].value;
 	ck_abort_msg("no counter %s", name);
 	return 0;
 }

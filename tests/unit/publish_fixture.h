@@ -19,9 +19,7 @@ struct known {
 	char fabric[64];
 	bool has_lease;
 	uint64_t lease_id;
-	const struct page *page;
-	uint32_t slots;
-	size_t size;
+	struct page_view page;
 	char device[64];
 	char address[64];
 	uint32_t path_mtu;

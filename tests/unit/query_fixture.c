@@ -22,24 +22,15 @@ void query_tear_down(void)
 
 /* ---- processes with pages */
 
-static void free_page(const struct core_page *page)
-{
-	free((void *)(uintptr_t)page->page);
-}
-
-/* A page for the process's port, published now. Its memory is the core's. */
+/* A page for the process's port, published now. */
 struct page *give_page(struct process *process, uint32_t slots)
 {
 	struct session *session = session_find(world_core(world, process->host), process->session);
 	struct port *port = port_find(session, PORT);
-	struct page *page = calloc(1, page_size(slots));
+	struct page *page = world_page(world, slots);
 
-	ck_assert(page && port && !port->page.page);
-	page->magic = PAGE_MAGIC;
-	page->version = PAGE_VERSION;
-	page->slots = slots;
-	atomic_store(&page->published_ns, world_now(world));
-	port->page = (struct core_page){ page, slots, page_size(slots), free_page };
+	ck_assert(port && !port->page.close);
+	port->page = world_view(world, page);
 	return page;
 }
 

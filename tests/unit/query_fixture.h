@@ -17,7 +17,7 @@ extern uint64_t next_seq; /* of operators */
 void query_set_up(void);
 void query_tear_down(void);
 
-/* A page for the process's port, published now. Its memory is the core's. */
+/* A page for the process's port, published now. */
 struct page *give_page(struct process *process, uint32_t slots);
 /* A queue pair that has sent 0x10 to 0x15 and waits for the acknowledgement of 0x12. */
 struct page_qp *set_qp(struct page *page, uint32_t slot, uint32_t qpn);

@@ -15,12 +15,10 @@
 #include "tests/unit/core_world.h"
 #include "tests/unit/program.h"
 
-enum { UID = 1000, OTHER_UID = 2000, SLOTS = 8, PAGES = 16 };
+enum { UID = 1000, OTHER_UID = 2000, SLOTS = 8 };
 
 static struct world *world;
 static struct config *config;
-static struct page *pages[PAGES];
-static unsigned n_pages;
 static char *text;
 
 static void setup(void)
@@ -47,15 +45,12 @@ static void setup(void)
 	fabric->any_user = true;
 	world = world_create(1);
 	world_add_host(world, "a", config);
-	n_pages = 0;
 }
 
 static void teardown(void)
 {
 	world_destroy(world);
 	config_free(config);
-	while (n_pages)
-		free(pages[--n_pages]);
 	free(text);
 	text = NULL;
 }
@@ -64,15 +59,7 @@ static void teardown(void)
 
 static struct page *new_page(void)
 {
-	struct page *page = calloc(1, page_size(SLOTS));
-
-	ck_assert_uint_lt(n_pages, PAGES);
-	pages[n_pages++] = page;
-	page->magic = PAGE_MAGIC;
-	page->version = PAGE_VERSION;
-	page->slots = SLOTS;
-	atomic_store(&page->published_ns, world_now(world));
-	return page;
+	return world_page(world, SLOTS);
 }
 
 static void set_counter(struct page *page, const char *name, uint64_t value)
@@ -115,7 +102,7 @@ static char *open_port(struct process *process, const char *fabric, const struct
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_PORT_OPENED);
 	devargs = strdup(answer->port_opened->lease ? answer->port_opened->lease->devargs : "");
 	ctl__envelope__free_unpacked(answer, NULL);
-	process_page(process, page, SLOTS);
+	process_page(process, page);
 	memcpy(nonce, &process->pid, sizeof(process->pid));
 	describe.port = 1;
 	describe.device = (char *)"made up";

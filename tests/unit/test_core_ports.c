@@ -166,11 +166,11 @@ START_TEST(description_is_the_leases)
 }
 END_TEST
 
-static unsigned unmapped;
+static unsigned closed;
 
-static void count_unmap(const struct core_page *page)
+static void count_close(const struct page_view *page)
 {
-	unmapped++;
+	closed++;
 }
 
 /* How a page that came with a DescribePort goes. */
@@ -179,28 +179,27 @@ enum page_end { PORT_CLOSED, PROCESS_DEAD, DAEMON_ENDS, REFUSED };
 START_TEST(page_goes_with_its_port)
 {
 	static const uint8_t mac[6] = { 2 }, nonce[16] = { 1 };
-	static struct page page;
-	const struct core_page handed = { &page, 0, sizeof(page), count_unmap };
+	const struct page_view handed = { .fd = -1, .close = count_close };
 	struct town town = town_new();
 	struct core *core = world_core(town.world, 0);
 	struct port *port;
 
-	unmapped = 0;
+	closed = 0;
 	check_opened(open_port(town.process, 1, "", NULL));
 	core_page(core, town.process->session, &handed);
 	drop(describe(town.process, _i == REFUSED ? 2 : 1, "169.254.1.1/16", mac, nonce));
-	ck_assert_uint_eq(unmapped, _i == REFUSED);
+	ck_assert_uint_eq(closed, _i == REFUSED);
 	port = port_find(session_find(core, town.process->session), 1);
 	ck_assert(port->described == (_i != REFUSED));
-	ck_assert_ptr_eq(port->page.page, _i == REFUSED ? NULL : &page);
+	ck_assert((port->page.close != NULL) == (_i != REFUSED));
 	if (_i == PORT_CLOSED)
 		close_port(town.process, 1);
 	if (_i == PROCESS_DEAD)
 		process_die(town.process);
 	world_settle(town.world);
-	ck_assert_uint_eq(unmapped, _i != DAEMON_ENDS);
+	ck_assert_uint_eq(closed, _i != DAEMON_ENDS);
 	town_free(&town);
-	ck_assert_uint_eq(unmapped, 1);
+	ck_assert_uint_eq(closed, 1);
 }
 END_TEST
 

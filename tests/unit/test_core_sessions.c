@@ -209,40 +209,39 @@ START_TEST(sessions_are_limited)
 }
 END_TEST
 
-static unsigned unmapped;
+static unsigned closed;
 
-static void count_unmap(const struct core_page *page)
+static void count_close(const struct page_view *page)
 {
-	unmapped++;
+	closed++;
 }
 
 START_TEST(pages_do_not_leak)
 {
-	static struct page page;
 	struct world *world = world_create(1);
 	int host = world_add_host(world, "a", NULL);
 	struct process *process = world_process(world, host, 1000, 1);
-	const struct core_page handed = { &page, 0, sizeof(page), count_unmap };
+	const struct page_view handed = { .fd = -1, .close = count_close };
 	Ctl__ClosePort close = CTL__CLOSE_PORT__INIT;
 	Ctl__Envelope envelope;
 
-	unmapped = 0;
+	closed = 0;
 	core_page(world_core(world, host), process->session, &handed);
 	core_page(world_core(world, host), process->session, &handed);
-	ck_assert_uint_eq(unmapped, 1);
+	ck_assert_uint_eq(closed, 1);
 	core_page(world_core(world, host), 999, &handed);
-	ck_assert_uint_eq(unmapped, 2);
+	ck_assert_uint_eq(closed, 2);
 	/* It came with something else than a DescribePort. */
 	envelope_init(&envelope);
 	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
 	envelope.close_port = &close;
 	process_send(process, &envelope);
 	world_settle(world);
-	ck_assert_uint_eq(unmapped, 3);
+	ck_assert_uint_eq(closed, 3);
 	core_page(world_core(world, host), process->session, &handed);
 	process_die(process);
 	world_settle(world);
-	ck_assert_uint_eq(unmapped, 4);
+	ck_assert_uint_eq(closed, 4);
 	world_destroy(world);
 }
 END_TEST

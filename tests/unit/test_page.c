@@ -3,6 +3,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,11 @@
 
 #include "tests/unit/program.h"
 
-enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE };
 enum { SLOTS = 8, WRITES = 1000000, PAUSE = 20, TRIES = 50000000 };
 
 static struct page *page;
@@ -30,52 +35,66 @@ static void setup(void)
 static void teardown(void)
 {
 	munmap(page, page_size(SLOTS));
-	close(page_fd);
+	if (page_fd >= 0)
+		close(page_fd);
 }
 
-/* Maps it, or says why not. */
-static const char *try_map(int fd)
+/* Opens it, or says why not. */
+static const char *try_open(int fd)
 {
-	const struct page *view;
-	const char *why = NULL;
-	uint32_t slots = 0;
-	size_t size = 0;
+	struct page_view view = { 0 };
+	const char *why = page_open(fd, &view);
 
-	view = page_map(fd, &slots, &size, &why);
-	if (!view) {
-		ck_assert_ptr_nonnull(why);
-		return why;
-	}
-	ck_assert_uint_ge(size, page_size(slots));
-	page_unmap(view, size);
-	return NULL;
+	ck_assert((view.close != NULL) == !why);
+	return why;
 }
 
-START_TEST(mapped)
+static struct page_view open_page(void)
 {
-	const struct page *view;
-	const char *why = NULL;
+	struct page_view view;
+	const char *why = page_open(page_fd, &view);
+
+	ck_assert_msg(!why, "%s", why);
+	return view;
+}
+
+START_TEST(opened)
+{
+	struct page_view view = open_page();
+	struct page head;
 	struct page_qp qp;
-	uint32_t slots;
-	size_t size;
 
-	view = page_map(page_fd, &slots, &size, &why);
-	ck_assert_msg(view != NULL, "%s", why);
-	ck_assert_uint_eq(slots, SLOTS);
-	ck_assert_uint_eq(size, page_size(SLOTS));
-	ck_assert(!page_read_qp(view, 3, &qp));
+	ck_assert_uint_eq(view.slots, SLOTS);
+	page->counters = 1;
+	page->counter[0].value = 99;
+	atomic_store(&page->published_ns, 17);
+	ck_assert(page_read_head(&view, &head));
+	ck_assert_uint_eq(head.counters, 1);
+	ck_assert_uint_eq(head.counter[0].value, 99);
+	ck_assert_uint_eq(page_published_ns(&view), 17);
+	ck_assert(!page_read_qp(&view, 3, &qp));
 	page_write_begin(&page->qp[3]);
 	page->qp[3].qpn = 77;
 	page->qp[3].tx_bytes = 1234;
 	memset(page->qp[3].error, 'x', PAGE_REASON);
 	/* It is being written. */
-	ck_assert(!page_read_qp(view, 3, &qp));
+	ck_assert(!page_read_qp(&view, 3, &qp));
 	page_write_end(&page->qp[3]);
-	ck_assert(page_read_qp(view, 3, &qp));
+	ck_assert(page_read_qp(&view, 3, &qp));
 	ck_assert_uint_eq(qp.qpn, 77);
 	ck_assert_uint_eq(qp.tx_bytes, 1234);
 	ck_assert_uint_eq(strlen(qp.error), PAGE_REASON - 1);
-	page_unmap(view, size);
+}
+END_TEST
+
+START_TEST(closed)
+{
+	struct page_view view = open_page();
+
+	page_fd = -1;
+	view.close(&view);
+	while (fcntl(view.fd, F_GETFD) >= 0)
+		sched_yield();
 }
 END_TEST
 
@@ -103,7 +122,7 @@ static int memory(size_t size, unsigned seals)
 
 static void refused(int fd)
 {
-	ck_assert_ptr_nonnull(try_map(fd));
+	ck_assert_ptr_nonnull(try_open(fd));
 	close(fd);
 }
 
@@ -113,11 +132,12 @@ START_TEST(hostile_descriptors)
 	int ends[2], fd;
 
 	fd = memory(page_size(SLOTS), SEALS);
-	ck_assert_ptr_null(try_map(fd));
+	ck_assert_ptr_null(try_open(fd));
 	close(fd);
 	refused(memory(page_size(SLOTS), 0));
-	refused(memory(page_size(SLOTS), F_SEAL_GROW));
-	refused(memory(page_size(SLOTS), F_SEAL_SHRINK));
+	for (unsigned seal = 1; seal <= SEALS; seal <<= 1)
+		if (SEALS & seal)
+			refused(memory(page_size(SLOTS), SEALS & ~seal));
 	refused(memory(page_size(SLOTS) - 1, SEALS));
 	refused(memory(sizeof(struct page) - 1, SEALS));
 	refused(memory(0, SEALS));
@@ -131,7 +151,7 @@ START_TEST(hostile_descriptors)
 	refused(ends[0]);
 	close(ends[1]);
 	refused(open("/dev/zero", O_RDONLY));
-	ck_assert_ptr_nonnull(try_map(-1));
+	ck_assert_ptr_nonnull(try_open(-1));
 }
 END_TEST
 
@@ -145,7 +165,7 @@ START_TEST(huge_pages)
 		return; /* this kernel has none */
 	ck_assert_int_eq(ftruncate(fd, size), 0);
 	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	ck_assert_ptr_nonnull(strstr(try_map(fd), "ordinary memory"));
+	ck_assert_ptr_nonnull(strstr(try_open(fd), "ordinary memory"));
 	close(fd);
 }
 END_TEST
@@ -153,20 +173,20 @@ END_TEST
 START_TEST(hostile_headers)
 {
 	page->magic ^= 1;
-	ck_assert_ptr_nonnull(try_map(page_fd));
+	ck_assert_ptr_nonnull(try_open(page_fd));
 	page->magic ^= 1;
 	page->version++;
-	ck_assert_ptr_nonnull(try_map(page_fd));
+	ck_assert_ptr_nonnull(try_open(page_fd));
 	page->version--;
 	page->slots = SLOTS + 1;
-	ck_assert_ptr_nonnull(try_map(page_fd));
+	ck_assert_ptr_nonnull(try_open(page_fd));
 	page->slots = UINT32_MAX;
-	ck_assert_ptr_nonnull(try_map(page_fd));
+	ck_assert_ptr_nonnull(try_open(page_fd));
 	/* So many that their size, cut to 32 bits, would fit. */
 	page->slots = UINT32_MAX / (uint32_t)sizeof(struct page_qp) + 1;
-	ck_assert_ptr_nonnull(try_map(page_fd));
+	ck_assert_ptr_nonnull(try_open(page_fd));
 	page->slots = SLOTS - 1;
-	ck_assert_ptr_null(try_map(page_fd));
+	ck_assert_ptr_null(try_open(page_fd));
 }
 END_TEST
 
@@ -202,23 +222,18 @@ static void write_forever(struct page_qp *qp)
 
 START_TEST(concurrent_writer)
 {
-	const struct page *view;
-	struct page_qp qp;
+	struct page_view view = open_page();
 	unsigned read = 0, last = 0;
-	const char *why;
-	uint32_t slots;
-	size_t size;
+	struct page_qp qp;
 	pid_t pid;
 
-	view = page_map(page_fd, &slots, &size, &why);
-	ck_assert_ptr_nonnull(view);
 	write_number(&page->qp[0], 0);
 	pid = fork();
 	if (pid == 0)
 		write_forever(&page->qp[0]);
 	/* Until the writer has come some way. */
 	for (unsigned i = 0; i < TRIES && last < WRITES; i++) {
-		if (!page_read_qp(view, 0, &qp))
+		if (!page_read_qp(&view, 0, &qp))
 			continue;
 		check_number(&qp);
 		last = qp.qpn;
@@ -228,18 +243,18 @@ START_TEST(concurrent_writer)
 	waitpid(pid, NULL, 0);
 	ck_assert_uint_gt(read, 1);
 	ck_assert_uint_ge(last, WRITES);
-	page_unmap(view, size);
 }
 END_TEST
 
 /* A writer that died in the middle, or means ill. */
 START_TEST(never_finished)
 {
+	struct page_view view = open_page();
 	struct page_qp qp;
 
 	write_number(&page->qp[1], 5);
 	page_write_begin(&page->qp[1]);
-	ck_assert(!page_read_qp(page, 1, &qp));
+	ck_assert(!page_read_qp(&view, 1, &qp));
 }
 END_TEST
 
@@ -263,7 +278,8 @@ TEST_MAIN(page)
 
 	suite_add_tcase(suite, tcase);
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, mapped);
+	tcase_add_test(tcase, opened);
+	tcase_add_test(tcase, closed);
 	tcase_add_test(tcase, sealed);
 	tcase_add_test(tcase, hostile_descriptors);
 	tcase_add_test(tcase, huge_pages);

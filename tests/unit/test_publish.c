@@ -108,7 +108,7 @@ START_TEST(page)
 	ck_assert_uint_eq(qp.error[0], 0);
 	ck_assert_uint_ge(counter(&ports[0], "tx_packets"), 1);
 	ck_assert_uint_eq(counter(&ports[1], "bytes_placed"), MESSAGE);
-	ck_assert_uint_ne(atomic_load(&ports[0].page->published_ns), 0);
+	ck_assert_uint_ne(page_published_ns(&ports[0].page), 0);
 	extra = add_qp(&a);
 	publish_now();
 	ck_assert_uint_eq(count_qps(&ports[0]), 2);
