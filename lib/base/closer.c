@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -16,15 +15,15 @@
 enum {
 	MAX_THREADS = 16, /* one close that never ends takes one of them for good */
 	STACK = 1 << 17,
-	FIRST_ROOM = 16,
+	ROOM = 8192, /* more than all sessions and links can leave at once */
 	INTERRUPT_NS = 1000000,
 };
 
 static struct {
 	pthread_mutex_t mutex;
-	int *fds; /* a stack */
-	size_t n, room;
-	unsigned threads, pending;
+	int fds[ROOM]; /* a stack */
+	unsigned n, threads;
+	unsigned pending;
 	int signal; /* 0: none */
 } closer = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
@@ -95,27 +94,11 @@ static void start_thread(void)
 	pthread_attr_destroy(&attributes);
 }
 
-/* Mutex held. */
-static int make_room(void)
-{
-	size_t room = closer.room ? 2 * closer.room : FIRST_ROOM;
-	int *fds;
-
-	if (closer.n < closer.room)
-		return 0;
-	fds = realloc(closer.fds, room * sizeof(*fds));
-	if (!fds)
-		return -1;
-	closer.fds = fds;
-	closer.room = room;
-	return 0;
-}
-
 void closer_close(int fd)
 {
 	pthread_mutex_lock(&closer.mutex);
 	closer.pending++;
-	if (make_room() == 0)
+	if (closer.n < ROOM)
 		closer.fds[closer.n++] = fd;
 	if (closer.threads < MAX_THREADS)
 		start_thread();

@@ -11,8 +11,8 @@
 #ifndef FERRULE_BASE_CLOSER_H
 #define FERRULE_BASE_CLOSER_H
 
-/* Takes the descriptor over and closes it in another thread. Without memory or threads it stays
- * open, until the next call at least. */
+/* Takes the descriptor over and closes it in another thread. Where none can be started it stays
+ * open until the next call; with 8,192 that wait, for good. */
 void closer_close(int fd);
 
 /* Returns how many descriptors were taken over and are still open. */
