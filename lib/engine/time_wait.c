@@ -84,8 +84,9 @@ const struct time_wait *engine_find_time_wait(const struct engine *e, const stru
 	/* The number of a queue pair that is gone tells enough. */
 	if (!entry || !qp)
 		return entry;
+	/* Connected to that queue pair of the peer, or to the one that has its place now. */
 	if (engine_is_connected(qp) && qp->path.link == link &&
-		qp->core.dest_qpn == entry->dest_qpn)
+		((qp->core.dest_qpn ^ entry->dest_qpn) & SLOT_MASK) == 0)
 		return NULL;
 	/* The two may be about to be connected anew, with other PSNs. */
 	ahead = psn_diff(packet->h.bth.psn, entry->epsn);

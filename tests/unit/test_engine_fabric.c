@@ -196,6 +196,31 @@ START_TEST(connected_again)
 }
 END_TEST
 
+/* The peer has given the place to another queue pair: the one before is gone. */
+START_TEST(place_taken_over)
+{
+	const struct host_qp_config again = {
+		.link = 1,
+		.unlimited_retry = true,
+		.dest_qpn = OLD_PEER + ENGINE_MAX_QPS,
+	};
+	uint32_t qpn = start_reset(0);
+	struct frame frame = make_request(again.dest_qpn, qpn, 0);
+
+	host_connect(host, 1, &again);
+	host_post_recv(host, 1, 5, TO, 1024);
+	/* The second time it is a repetition, whose PSN the old one could have used, too. */
+	for (int i = 0; i < 2; i++) {
+		receive(1, &frame);
+		ck_assert_uint_eq(host->port.n_sent, 1);
+		ck_assert_uint_eq(host_sent(host, 0, NULL)->h.bth.dest_qpn, again.dest_qpn);
+		ck_assert_uint_eq(host_sent(host, 0, NULL)->h.aeth.syndrome & 0x60, 0);
+	}
+	host_expect_wc(&host->cqs[1], 5, FRL_WC_SUCCESS);
+	host_free(host);
+}
+END_TEST
+
 /* The link's next peer has nothing to do with it. */
 START_TEST(forgotten_with_its_link)
 {
@@ -471,6 +496,7 @@ TEST_MAIN(engine_fabric)
 	tcase_add_loop_test(tcase, never_connected, 0, N_MUTE);
 	tcase_add_loop_test(tcase, refused_after_reset, 0, 8);
 	tcase_add_loop_test(tcase, connected_again, 0, 2);
+	tcase_add_test(tcase, place_taken_over);
 	tcase_add_test(tcase, forgotten_with_its_link);
 	tcase_add_test(tcase, down_is_dealt_with_once);
 	tcase_add_loop_test(tcase, blocked, 0, 2);
