@@ -218,8 +218,8 @@ int frl_device_close(struct frl_device *device)
 
 void frl_device_query(struct frl_device *device, struct frl_device_attr *ret_attr)
 {
-	*ret_attr = device->attr;
 	device_enter(device);
+	*ret_attr = device->attr;
 	device->ops->query(device, ret_attr);
 	device_leave(device);
 }
