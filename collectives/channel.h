@@ -115,8 +115,8 @@ struct transfer {
 
 /* The last ones of one way. */
 struct transfers {
-	uint32_t pairs; /* SENDs or RECVs so far */
-	uint32_t noted;
+	uint32_t pairs;                  /* SENDs or RECVs so far */
+	uint64_t noted;                  /* so far */
 	struct transfer ring[TRANSFERS]; /* by `noted` modulo its size */
 };
 
