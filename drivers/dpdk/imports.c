@@ -6,13 +6,15 @@
  *  - Addresses, and the page tables that reading fills: the sum of all mappings. A link has each
  *    memory once, so page tables take at most 1/512 of what the peer has allocated.
  *  - Memory: a page that nobody has touched yet (a hole) is allocated by the first reader, and
- *    charged to that process and its control group. So holes are summed up, too. Seals keep their
- *    number from growing: no punching (F_SEAL_FUTURE_WRITE or F_SEAL_WRITE), no cutting off, which
+ *    charged to that process and its control group. With vm.overcommit_memory=2 it may fail to,
+ *    which is a SIGBUS. So holes are summed up, too, and there are none then. Seals keep a peer
+ *    from making more: no punching (F_SEAL_FUTURE_WRITE or F_SEAL_WRITE), no cutting off, which
  *    would be a SIGBUS here (F_SEAL_SHRINK), and no other size (F_SEAL_GROW).
  *
  * Holes are counted by the blocks of the file, without its lock, which a peer could hold for long.
- * Blocks that a peer has allocated behind the end of the file before it sealed that hide as many
- * holes: each byte that such a peer has this process charged for it has been charged for itself.
+ * A peer that cheats has blocks there that are not to stay: behind the end of the file, or of an
+ * fallocate() whose process it ends. It then has this process charged for as many bytes as it had
+ * been charged for itself.
  */
 #include "drivers/dpdk/in_place.h"
 
@@ -25,6 +27,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/base/memfd.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -105,7 +108,8 @@ static const char *too_much(const struct in_place *in_place, uint64_t size, uint
 		return "all of its memory would take too many addresses; send from fewer or "
 		       "smaller allocations";
 	if (!fits(&in_place->mapped, &import_limits.link, 0, holes) ||
-		!fits(&mapped, &import_limits.process, 0, holes))
+		!fits(&mapped, &import_limits.process, 0, holes) ||
+		(holes && memfd_accounting_is_strict()))
 		return "much of its memory was never written, and reading would use this "
 		       "process's; write to buffers before sending from them";
 	return NULL;

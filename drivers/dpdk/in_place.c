@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "drivers/dpdk/fabric.h"
@@ -32,7 +33,7 @@ enum message_type {
 	MESSAGE_WITHDRAW,
 	MESSAGE_GONE,
 	MESSAGE_LEAVING,
-	MESSAGE_MAPPED,
+	MESSAGE_MAPPED, /* id: 1: the client can wake the server */
 };
 
 struct message {
@@ -155,6 +156,15 @@ void in_place_put_dropped(void)
 		put_use(LIST_FIRST(&dropped));
 }
 
+/* The peer would take it: see imports.c. A refusal would be for as long as the memory is there. */
+static bool is_filled(const struct share *share)
+{
+	struct stat st;
+
+	return fstat(share->fd, &st) ||
+		(uint64_t)st.st_blocks * 512 + import_limits.link.holes >= share->size;
+}
+
 static void publish_export(struct dpdk_port *port, struct in_place *in_place, int id)
 {
 	struct port_share *use = port->exports[id];
@@ -171,6 +181,8 @@ static void publish_export(struct dpdk_port *port, struct in_place *in_place, in
 			in_place->wanted &= ~bit;
 			return;
 		}
+	} else if (*state == EXPORT_NONE && !is_filled(use->share)) {
+		return; /* still wanted: the next publish looks again */
 	} else if (*state == EXPORT_NONE) {
 		in_place->shares[id] = use->share;
 		*state = EXPORT_TO_SEND;
@@ -376,11 +388,14 @@ static int take_message(struct in_place *in_place, const struct message *message
 	return 0;
 }
 
-static void hear_mapped(struct fabric_link *link, struct fabric_pass *pass)
+/* An end that the other one does not wake must not wait for that, so it must not wake either. */
+static void hear_mapped(struct fabric_link *link, bool wakes, struct fabric_pass *pass)
 {
 	if (link->mapped || !link->ring)
 		return;
 	fabric_take_proof(link);
+	if (!wakes)
+		link->peer_wake = 0;
 	link->mapped = true;
 	pass->publish = true;
 }
@@ -392,7 +407,7 @@ static int take_any(
 	if (message->magic == MAGIC && message->type == MESSAGE_LEAVING)
 		link->peer_leaves = true;
 	else if (message->magic == MAGIC && message->type == MESSAGE_MAPPED)
-		hear_mapped(link, pass);
+		hear_mapped(link, message->id == 1, pass);
 	else if (!link->closing && !link->in_place)
 		return -EPROTO;
 	else if (!link->closing)
@@ -425,7 +440,7 @@ int in_place_say_leaving(struct fabric_link *link)
 
 int in_place_say_mapped(struct fabric_link *link)
 {
-	return say(link->peer_fd, MESSAGE_MAPPED, 0, NULL);
+	return say(link->peer_fd, MESSAGE_MAPPED, link->peer_wake != 0, NULL);
 }
 
 int in_place_listen(struct fabric_link *link, struct fabric_pass *pass)

@@ -15,7 +15,7 @@
 #include "lib/base/settings.h"
 
 enum {
-	MAGIC = 0x46524c36, /* "FRL6" */
+	MAGIC = 0x46524c37, /* "FRL7" */
 	ASK_NS = 1000 * 1000 * 1000,
 	SHAKE_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,
@@ -48,13 +48,13 @@ static void set_stage(struct fabric_link *link, enum fabric_stage stage, uint64_
 
 /*
  * Proofs need no message of their own: the server's is there when the answer has come, and the
- * client's when it has said MAPPED.
+ * client's when it has said MAPPED. That says whether the server's was.
  */
-static uint64_t await_proof(struct fabric_link *link)
+static uint64_t await_proof(struct fabric_link *link, uint64_t told)
 {
 	uint32_t name;
 
-	link->proof_fd = wake_open_proof(&name);
+	link->proof_fd = wake_open_proof(told, &name);
 	return link->proof_fd < 0 ? 0 : name;
 }
 
@@ -130,7 +130,7 @@ static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 	link->peer_fd = fd;
 	set_stage(link, FABRIC_ASK, pass->now_ns + ASK_NS);
 	memcpy(hello.secret, link->request.secret, sizeof(hello.secret));
-	hello.proof = await_proof(link);
+	hello.proof = await_proof(link, 0);
 	if (meet_send(fd, &hello, sizeof(hello)))
 		start_over(link, pass, RETRY_NS);
 }
@@ -240,7 +240,7 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 		rights_allow(link->peer_fd, true);
 	answer.ring = link->carrier == &ring_carrier;
 	if (answer.ring) {
-		answer.proof = await_proof(link);
+		answer.proof = await_proof(link, hello->wake);
 		prove(link, hello->wake, hello->proof);
 	}
 	err = link->carrier->offer(link, &answer, &passed);

@@ -88,6 +88,9 @@ int ring_link_join(int fd, struct ring_link **ret_link)
 
 	if (fd < 0 || in_place_check_memory(fd, memory_size()))
 		return -EINVAL;
+	/* Else the peer could hold the file's lock, which fallocate() takes, while it allocates. */
+	if (!(fcntl(fd, F_GET_SEALS) & F_SEAL_GROW))
+		return -EINVAL;
 	err = map(fd, &link);
 	if (err)
 		return err;

@@ -60,7 +60,7 @@ static int take_name(int fd, uint32_t *ret_name)
 	return err;
 }
 
-int wake_open_proof(uint32_t *ret_name)
+static int open_socket(uint32_t *ret_name)
 {
 	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_USERSOCK);
 	int err;
@@ -74,9 +74,24 @@ int wake_open_proof(uint32_t *ret_name)
 	return err;
 }
 
+int wake_open_proof(uint64_t told, uint32_t *ret_name)
+{
+	struct sockaddr_nl address = address_of(wake_check(told));
+	int fd = open_socket(ret_name);
+	char byte;
+
+	if (fd < 0 || address.nl_pid == 0)
+		return fd;
+	/* From here on the kernel refuses datagrams of others. */
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		while (recv(fd, &byte, 1, MSG_DONTWAIT) >= 0 || errno == ENOBUFS)
+			;
+	return fd;
+}
+
 int wake_open(uint32_t *ret_name)
 {
-	int fd = wake_open_proof(ret_name), least = 1, yes = 1;
+	int fd = open_socket(ret_name), least = 1, yes = 1;
 
 	if (fd < 0)
 		return fd;

@@ -26,8 +26,10 @@ int wake_open(uint32_t *ret_name);
 /* The name that a peer has told, or 0 where that cannot be one. */
 uint32_t wake_check(uint64_t told);
 
-/* A socket for proofs of peers, and its name. Errors as wake_open(). */
-int wake_open_proof(uint32_t *ret_name);
+/* A socket for proofs of peers, and its name. With `told`, the name that is to be proved, no other
+ * can send there and so keep the proof out. Without it, 0, any process can. Errors as wake_open().
+ */
+int wake_open_proof(uint64_t told, uint32_t *ret_name);
 
 /* Proves to the socket `told`, if there is one, that the name of `fd` is this end's. */
 void wake_prove(int fd, uint64_t told, const char *link, bool server);

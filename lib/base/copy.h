@@ -9,7 +9,8 @@
  *   written before.
  * - When the last word of 8 bytes of an aligned line of 128 is seen, so is the part of the line in
  *   front of it (LL128 of NCCL).
- * On x86 all words become visible in ascending order. memcpy() guarantees none of this.
+ * On x86 lines of 128 become visible in ascending order, and in each line its last 16 bytes last.
+ * memcpy() guarantees none of this.
  */
 #ifndef FERRULE_BASE_COPY_H
 #define FERRULE_BASE_COPY_H

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,9 +16,8 @@ enum { STEP = 2 << 20 };
 
 const char *memfd_policy_file = "/proc/sys/vm/overcommit_memory";
 
-/* Memory of a memfd is accounted for page by page then, when it is too late to refuse. In doubt
- * true. */
-static bool is_accounting_strict(void)
+/* Memory of a memfd is accounted for page by page then, when it is too late to refuse. */
+bool memfd_accounting_is_strict(void)
 {
 	int fd = open(memfd_policy_file, O_RDONLY | O_CLOEXEC);
 	char policy = '2';
@@ -51,7 +49,7 @@ static int give_size(int fd, size_t size)
 		return -EFBIG;
 	if (ftruncate(fd, (off_t)size))
 		return -errno;
-	return is_accounting_strict() ? memfd_reserve(fd, size) : 0;
+	return memfd_accounting_is_strict() ? memfd_reserve(fd, size) : 0;
 }
 
 int memfd_make(const char *name, size_t size)

@@ -7,6 +7,7 @@
 #ifndef FERRULE_BASE_MEMFD_H
 #define FERRULE_BASE_MEMFD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -19,6 +20,10 @@ int memfd_make(const char *name, size_t size);
 
 /* Reserves the first `size` bytes of a file, which has them. Returns 0 or a negative errno. */
 int memfd_reserve(int fd, size_t size);
+
+/* Returns whether memory that nobody has touched may be missing when it is touched, which raises
+ * SIGBUS: vm.overcommit_memory is 2, or cannot be read. */
+bool memfd_accounting_is_strict(void);
 
 /* Explains an errno of these functions, of either sign, and says what to do. */
 const char *memfd_strerror(int err);

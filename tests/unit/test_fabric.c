@@ -7,19 +7,23 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "drivers/dpdk/fabric.h"
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/ring.h"
 #include "drivers/dpdk/wake.h"
+#include "lib/base/memfd.h"
 #include "lib/base/rights.h"
+#include "lib/base/share.h"
 #include "tests/unit/program.h"
 #include "tests/unit/slow_file.h"
 
@@ -364,7 +368,48 @@ START_TEST(names_of_strangers)
 	ck_assert_uint_eq(other->port.links[0].wake, 0);
 	wake_up(other->port.wake_fd, other->port.links[0].wake);
 	ck_assert(!is_woken(stranger));
-	ck_assert_uint_ne(liar->port.links[0].wake, 0);
+	/* The client tells the server that it does not wake it. */
+	ck_assert((liar->port.links[0].wake == 0) == (liar == &server));
+	close(stranger);
+}
+END_TEST
+
+/* As many as its buffer takes. */
+static void flood(int stranger, int proof_fd)
+{
+	struct sockaddr_nl to = { 0 };
+	socklen_t len = sizeof(to);
+	ssize_t n;
+
+	ck_assert_int_eq(getsockname(proof_fd, (struct sockaddr *)&to, &len), 0);
+	do
+		n = sendto(stranger, "", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len);
+	while (n == 1);
+}
+
+/* A stranger keeps the server's proof out: neither end waits to be woken. Nobody can keep the
+ * client's out. */
+START_TEST(flooded_proofs)
+{
+	struct side *flooded = _i ? &server : &client;
+	uint32_t name;
+	int stranger = wake_open(&name);
+
+	step(&client);
+	if (flooded == &client)
+		flood(stranger, client.link.proof_fd);
+	step(&server);
+	if (flooded == &server)
+		flood(stranger, server.link.proof_fd);
+	step(&client);
+	step(&client);
+	fabric_publish(&client.link);
+	step(&server);
+	fabric_publish(&server.link);
+	ck_assert_int_eq(client.link.stage, FABRIC_UP);
+	ck_assert_int_eq(server.link.stage, FABRIC_UP);
+	ck_assert_uint_eq(server.port.links[0].wake, flooded == &server ? client.port.wake : 0);
+	ck_assert_uint_eq(client.port.links[0].wake, flooded == &server ? server.port.wake : 0);
 	close(stranger);
 }
 END_TEST
@@ -478,6 +523,43 @@ START_TEST(exports_with_holes)
 
 		ck_assert_msg(export(&client, i, rows[i].size, fd) == rows[i].answer, "row %d", i);
 	}
+}
+END_TEST
+
+/* A hole is a SIGBUS where memory is accounted for strictly; in doubt it is. */
+START_TEST(exports_with_strict_accounting)
+{
+	const char *usual = memfd_policy_file;
+	uint64_t size = PAGES * PAGE;
+
+	memfd_policy_file = "/nonexistent";
+	ck_assert_int_eq(
+		export(&client, 1, size, make_memory(size, size - PAGE, ALL_SEALS)), REFUSED);
+	ck_assert_int_eq(export(&client, 1, size, make_memory(size, size, ALL_SEALS)), READY);
+	memfd_policy_file = usual;
+}
+END_TEST
+
+/* Own memory that the peer would refuse is exported when it has been written to. */
+START_TEST(sparse_memory_waits)
+{
+	struct in_place *in_place = client.link.in_place;
+	struct port_share *use = NULL;
+	size_t size = PAGES * PAGE;
+	char *memory = share_alloc(size);
+
+	ck_assert_ptr_nonnull(memory);
+	LIST_INIT(&client.port.shares);
+	import_limits.link.holes = 0;
+	ck_assert_int_eq(in_place_use(&client.port, memory, size, &use), 0);
+	in_place_want(&client.port, in_place, use);
+	memset(memory, 1, size - PAGE);
+	fabric_publish(&client.link);
+	ck_assert_int_eq(in_place->exports[use->id], EXPORT_NONE);
+	memset(memory, 1, size);
+	fabric_publish(&client.link);
+	ck_assert_int_eq(in_place->exports[use->id], EXPORT_TO_SEND);
+	share_free(memory);
 }
 END_TEST
 
@@ -725,9 +807,12 @@ TEST_MAIN(fabric)
 	tcase_add_checked_fixture(wake, set_up_wake, tear_down_wake);
 	tcase_add_test(wake, names_of_peers);
 	tcase_add_loop_test(wake, names_of_strangers, 0, 2);
+	tcase_add_loop_test(wake, flooded_proofs, 0, 2);
 	suite_add_tcase(suite, exports);
 	tcase_add_checked_fixture(exports, set_up_exports, tear_down_exports);
 	tcase_add_test(exports, exports_with_holes);
+	tcase_add_test(exports, exports_with_strict_accounting);
+	tcase_add_test(exports, sparse_memory_waits);
 	tcase_add_test(exports, sealed_memory_keeps_its_pages);
 	tcase_add_test(exports, exports_with_pages_behind_the_end);
 	tcase_add_test(exports, exports_of_one_peer);

@@ -350,8 +350,9 @@ START_TEST(wrong_memory)
 
 	if (_i > 1) {
 		int seals = _i == 4 ? F_SEAL_GROW
-			: _i == 5   ? F_SEAL_SHRINK | F_SEAL_WRITE
-				    : F_SEAL_SHRINK;
+			: _i == 5   ? F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE
+			: _i == 6   ? F_SEAL_SHRINK
+				    : F_SEAL_SHRINK | F_SEAL_GROW;
 
 		size += _i == 2 ? -step : _i == 3 ? step : 0;
 		ck_assert_int_eq(ftruncate(fd, size), 0);
@@ -394,7 +395,7 @@ TEST_MAIN(ring)
 	tcase_add_test(tcase, lying_consumer);
 	tcase_add_test(tcase, threads);
 	tcase_add_test(tcase, both_ends);
-	tcase_add_loop_test(tcase, wrong_memory, 0, 6);
+	tcase_add_loop_test(tcase, wrong_memory, 0, 7);
 	tcase_add_test(tcase, limit_of_file_sizes);
 	return run_suite(suite);
 }

@@ -213,7 +213,8 @@ END_TEST
 START_TEST(proofs)
 {
 	uint32_t name, other, proof;
-	int fd = wake_open(&name), stranger = wake_open(&other), proof_fd = wake_open_proof(&proof);
+	int fd = wake_open(&name), stranger = wake_open(&other);
+	int proof_fd = wake_open_proof(0, &proof);
 
 	ck_assert(fd >= 0 && stranger >= 0 && proof_fd >= 0);
 	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), 0);

@@ -202,8 +202,8 @@ static inline uint32_t frl_inc_rkey(uint32_t rkey)
  * Page-aligned, zeroed memory that every port can use without a copy. On the local fabric a peer
  * reads what is sent from such memory in place, out of this process, once the memory is registered:
  * it is the fastest memory to send from. Peers can then read the whole allocation, and only read
- * (FRL_IN_PLACE=0 turns this off). Write to a large allocation once before sending from it: a peer
- * maps no memory of which more than 256 MiB have no pages yet, and then payload is copied. It is
+ * (FRL_IN_PLACE=0 turns this off). Payload is copied as long as more than 256 MiB of the allocation
+ * were never touched. It is
  * shared memory: after fork() parent and child have the same pages. NULL with frl_last_error() when
  * there is none. Free with frl_mem_free and the same size.
  *
