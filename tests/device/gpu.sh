@@ -93,6 +93,7 @@ export LD_LIBRARY_PATH=$own_libraries${driver_folder:+:$driver_folder}
 export CUDA_VISIBLE_DEVICES=$gpu_number
 
 export FRL_BIN=$build/examples
+own_machine=unwanted
 # shellcheck source=tests/system/lib.sh
 . tests/system/lib.sh
 at_exit+=(remove_borrowed)

@@ -133,6 +133,7 @@ borrow "$libs" "$caller_libraries" "$plugin" "${programs[@]}"
 export LD_LIBRARY_PATH=$own_libraries
 
 export FRL_BIN=$build/examples
+own_machine=unwanted
 # shellcheck source=tests/system/lib.sh
 . tests/system/lib.sh
 

@@ -43,6 +43,8 @@ while [ $# -gt 0 ]; do
 	shift 2
 done
 export FRL_BIN=$build/examples
+own_machine=unwanted
+keep_settings='FERRULE_.*|FRL_.*|NCCL_.*'
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/../system/lib.sh"
 # shellcheck source=tests/nccl/ethernet_lib.sh

@@ -10,6 +10,7 @@ harness=$1
 plugin=$2
 bad=$3
 shift 3
+keep_settings='FERRULE_.*|FRL_.*|FAKE_.*'
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/../system/lib.sh"
 # shellcheck source=tests/nccl/ethernet_lib.sh

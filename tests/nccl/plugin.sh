@@ -8,6 +8,7 @@
 harness=$1
 plugin=$2
 shift 2
+keep_settings='FERRULE_.*|FRL_.*|FAKE_.*'
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/../system/lib.sh"
 

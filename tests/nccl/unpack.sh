@@ -8,6 +8,7 @@ harness=$1
 harness_verbs=$2
 plugin=$3
 kernels=${4-}
+keep_settings='FERRULE_.*|FRL_.*|FAKE_.*'
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/../system/lib.sh"
 

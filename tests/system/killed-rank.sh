@@ -5,19 +5,9 @@
 # launcher fails, and no process, file or socket stays behind. The same when ranks die as they
 # start, when the launcher itself is killed, where ranks meet without a launcher, and when it is the
 # daemon that is killed. Signals that whoever started the job ignores do not end it.
-#
-# Sockets of the local fabric have their names in the network namespace, and the driver's files lie
-# in /run. Where it may, the test has namespaces of its own, so that what is there is its ranks'.
-if [ -z "${FRL_TEST_UNSHARED:-}" ] && unshare --net --mount true 2>/dev/null; then
-	FRL_TEST_UNSHARED=yes exec unshare --net --mount "$0" "$@"
-fi
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-if [ -n "${FRL_TEST_UNSHARED:-}" ]; then
-	mount -t tmpfs tmpfs /run
-	mount -t tmpfs tmpfs /dev/shm
-fi
 mkdir -m 700 "$temp/tmp" "$temp/run"
 export TMPDIR=$temp/tmp XDG_RUNTIME_DIR=$temp/run
 
@@ -214,7 +204,7 @@ left() {
 	pids=$(printf '|%s' "${job[@]}")
 	{
 		find "$temp/tmp" "$temp/run" -mindepth 1
-		if [ -n "${FRL_TEST_UNSHARED:-}" ]; then
+		if [ "${FRL_TEST_MACHINE:-}" = own ]; then
 			find /run /dev/shm -mindepth 1
 			awk '$8 ~ /^@/ { print $8 }' /proc/net/unix
 		fi
@@ -223,7 +213,7 @@ left() {
 }
 is_folder_of_driver() {
 	case $1 in
-	/run/mount | /run/mount/*) true ;; # of mount itself
+	/run/hosts | /run/mount | /run/mount/*) true ;; # of the machine itself
 	/run/dpdk | /run/dpdk/ferrule | "$temp"/run/dpdk | "$temp"/run/dpdk/ferrule)
 		[ -z "$(find "$1" -mindepth 1 ! -name ferrule)" ]
 		;;

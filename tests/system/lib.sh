@@ -4,12 +4,20 @@
 # What the system tests share. FRL_BIN and FRL_DATA come from meson; by hand the defaults do. A test
 # ends with `finish`; it uses `$temp`, a folder of its own, and ends only processes it started. It
 # has a control daemon of its own, too, which all programs find by FRL_CONTROL.
+#
+# The test runs in namespaces of its own where the kernel allows it, so that names, addresses and
+# process ids are its own as well; elsewhere names carry the process id. A script that sets
+# own_machine=unwanted before it sources this file stays where it is.
 set -eu
 
 system_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=tests/system/clean_env.sh
+. "$system_root/tests/system/clean_env.sh"
 bin=${FRL_BIN:-$system_root/build/examples}
 # shellcheck disable=SC2034
 data=${FRL_DATA:-$system_root/examples/data}
+# shellcheck source=tests/system/machine.sh
+. "$system_root/tests/system/machine.sh"
 allreduce=$bin/ferrule-allreduce
 bench=$bin/ferrule-bench
 # shellcheck disable=SC2034
