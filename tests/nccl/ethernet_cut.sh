@@ -6,6 +6,7 @@
 # both sides get an error in time, and the log says why.
 harness=$1
 plugin=$2
+keep_settings='FERRULE_.*|FRL_.*|FAKE_.*'
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/../system/lib.sh"
 # shellcheck source=tests/nccl/ethernet_lib.sh
@@ -21,11 +22,6 @@ has_sent() {
 bytes_sent() {
 	# shellcheck disable=SC2016 # awk's
 	ip netns exec "$a" awk '$1 == "e0:" { print $10 }' /proc/net/dev
-}
-
-# shellcheck disable=SC2317 # by wait_until
-ended() {
-	! alive "$process"
 }
 
 # start TIMEOUT: a message of 1 GiB begins. Its process is in $process.
@@ -45,9 +41,8 @@ cut() {
 	local try
 	for try in 1 2 3 4 5; do
 		start "$1"
-		wait_until 20 has_sent $((32 << 20)) || fail "nothing is sent"
+		wait_until has_sent $((32 << 20)) || fail "nothing is sent"
 		ip -n "$a" link set e0 down
-		cut_ns=$(date +%s%N)
 		has_sent $((1 << 30)) || return 0
 		echo "too late, try $try"
 		ip -n "$a" link set e0 up
@@ -56,11 +51,10 @@ cut() {
 	fail "the message was always sent before the link was down"
 }
 
-# end STATUS SECONDS: it ends with that status, so long after the link went down at most.
+# end STATUS: it ends with that status.
 end() {
 	local status=0
-	wait_until "$2" ended || fail "it goes on $2 s after the link went down"
-	echo "it ended $((($(date +%s%N) - cut_ns) / 1000000)) ms after the link went down"
+	wait_until ended "$process" || fail "it goes on when the link is down"
 	kill -9 "$process" 2>/dev/null || true
 	wait "$process" || status=$?
 	[ "$status" -eq "$1" ] || fail "exit status $status, not $1"
@@ -74,15 +68,15 @@ make_hosts 0
 read -r -d '' -a options <<<"$(host_options)" || true
 
 echo "the link comes back"
-cut 10
-sleep 1
+cut 60
+sleep 1 # packets are sent again meanwhile
 ip -n "$a" link set e0 up
-end 0 25
+end 0
 show "$temp/row"
 
 echo "the link stays down"
-cut 2
-end 1 7
+cut 10
+end 1
 ip -n "$a" link set e0 up
 connection='\([^)]*\) over e0, QP 0x[0-9a-f]+ to QP 0x[0-9a-f]+'
 says "sending to [^ ]* $connection, unacknowledged from PSN [0-9]+: .*has no link"

@@ -48,7 +48,7 @@ make_hosts() {
 		ip -n "$name" link set e0 mtu 9000 up
 		ip -n "$name" link set c0 up
 		printf 'host = "%s";\nlisten_address = "10.9.2.%s";\ninsecure = true;\n%s\n' \
-			"$name" "$i" 'idle_exit_ms = 0;' >"$temp/$name.conf"
+			"$name" "$i" 'keepalive_ms = 60000; hello_ms = 60000;' >"$temp/$name.conf"
 		# Daemons whose sockets share a folder would be taken for one.
 		mkdir "$temp/$name"
 		start_daemon "$temp/$name/sock" ip netns exec "$name" "$ferruled" \
@@ -65,7 +65,7 @@ start_wire() {
 	ip netns exec "$w" "$wire" wa wb "$1" >"$temp/wire" 2>&1 &
 	wire_process=$!
 	started+=("$wire_process")
-	wait_until 10 grep -q ready "$temp/wire" || skip "no lossy wire: $(cat "$temp/wire")"
+	wait_until grep -q ready "$temp/wire" || skip "no lossy wire: $(cat "$temp/wire")"
 }
 
 # Ends the wire; what it did is then in $wire_did. (A subshell could not wait for it.)

@@ -85,8 +85,7 @@ each() {
 	has_all "$name" "$(able "$1")" "$(ran "$name")"
 }
 
-passes_limit=120
-[ "${FRL_MATRIX:-}" != all ] || passes_limit=1200
+[ "${FRL_MATRIX:-}" != all ] || program_limit=$((program_limit * 10))
 for ranks in 1 2 3 4 5 8; do
 	each "$ranks"
 done

@@ -124,7 +124,7 @@ test_files() {
 	[ -L "$temp/stdout" ] || fail "the link to standard output was replaced"
 	lines 'busbw_gbps|# OK' 9 "$temp/json-link.out"
 	mkfifo "$temp/fifo"
-	timeout 60 cat "$temp/fifo" >"$temp/from-fifo" &
+	timeout "$program_limit" cat "$temp/fifo" >"$temp/from-fifo" &
 	started+=("$!")
 	passes json-fifo "$bench" "${small[@]}" --json "$temp/fifo"
 	wait "${started[@]}" || fail "nobody wrote to the FIFO"

@@ -17,7 +17,7 @@
 
 #include <ferrule/ferrule.h>
 
-enum { JOIN_MS = 30000, GATHER_MS = 60000, RANKS_MAX = 64, COUNT = 2000 };
+enum { JOIN_MS = 120000, GATHER_MS = 120000, RANKS_MAX = 64, COUNT = 2000 };
 
 struct rank {
 	struct frl_bootstrap bootstrap;

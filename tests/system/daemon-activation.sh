@@ -81,9 +81,7 @@ stop_daemon "$daemon"
 mkdir -m 755 "$temp/shared"
 refuses shared-folder 'mode 0700' -- "$ferruled" --private --socket "$temp/shared/p.sock"
 mkdir -m 700 "$temp/runtime"
-cat >"$temp/private.conf" <<END
-idle_exit_ms = 300;
-END
+echo 'idle_exit_ms = 0;' >"$temp/private.conf"
 XDG_RUNTIME_DIR=$temp/runtime "$ferruled" --private --config "$temp/private.conf" \
 	>"$temp/private.log" 2>&1 &
 private=$!
@@ -92,15 +90,21 @@ says private "ready on $temp/runtime/ferrule/ferruled.sock"
 [ "$(stat -c %a "$temp/runtime/ferrule")" = 700 ] || fail "the private folder is open to others"
 # Another one that starts at the same time leaves, content.
 passes rival env XDG_RUNTIME_DIR="$temp/runtime" "$ferruled" --private
-# Who is there keeps it.
-"$client" stay "$temp/runtime/ferrule/ferruled.sock" &
+# A client that is there keeps it, while another daemon that nobody uses ends.
+"$client" stay "$temp/runtime/ferrule/ferruled.sock" >"$temp/stayer.log" &
 stayer=$!
 started+=("$stayer")
-sleep 1
+says stayer there
+echo 'idle_exit_ms = 300;' >"$temp/private.conf"
+kill -HUP "$private"
+says private 'settings have been read again'
+mkdir -m 700 "$temp/unused"
+passes unused env XDG_RUNTIME_DIR="$temp/unused" "$ferruled" --private \
+	--config "$temp/private.conf"
 alive "$stayer" || fail "the private daemon has left while somebody was there"
 kill "$stayer"
 wait "$stayer" 2>/dev/null || true
-wait_until 10 ended "$private" || fail "the private daemon stays though nobody is there"
+wait_until ended "$private" || fail "the private daemon stays though nobody is there"
 wait "$private" || fail "the private daemon ended with status $?"
 says private 'nobody has been there for 300 ms'
 [ -z "$(ls "$temp/runtime/ferrule")" ] || fail "left behind: $(ls "$temp/runtime/ferrule")"
@@ -137,7 +141,7 @@ if [ "$(id -u)" -eq 0 ] && getent passwd nobody >/dev/null; then
 	daemon=$!
 	started+=("$daemon")
 	says user 'ready on'
-	wait_until 5 [ -S "$temp/run/user.sock" ]
+	wait_until [ -S "$temp/run/user.sock" ]
 	is_nobody() {
 		[ "$(stat -c %U "/proc/$daemon/environ" 2>/dev/null)" != '' ] &&
 			[ "$(awk '$1 == "Uid:" { print $2 $5 }' "/proc/$daemon/status")" = \

@@ -23,7 +23,7 @@ cycle() {
 	disown "${pids[$name]}"
 	kill -9 "${pids[$name]}"
 	hang_up "$name"
-	ask server "^ended $s ECONNRESET" end "$s" 10000
+	ask server "^ended $s ECONNRESET" end "$s" "$ms"
 	ask server '^closed' close "$s"
 	rm -f "$temp/$name".*
 }
@@ -55,7 +55,7 @@ same_files() {
 	[ "$(files_of "$daemon")" -le "$daemon_files" ] &&
 		[ "$(files_of "$server")" -le $((server_files + 2)) ]
 }
-wait_until 10 same_files || fail "descriptors: the daemon has $(files_of "$daemon"), had" \
+wait_until same_files || fail "descriptors: the daemon has $(files_of "$daemon"), had" \
 	"$daemon_files; the process has $(files_of "$server"), had $server_files"
 daemon_grown=$(($(memory_of "$daemon") - daemon_memory))
 server_grown=$(($(memory_of "$server") - server_memory))
@@ -66,7 +66,7 @@ echo "$cycles cycles: the daemon has grown by $daemon_grown KiB, the process by 
 gone() {
 	[ -z "$(left_behind "$things" "${killed[@]}")" ]
 }
-wait_until 10 gone || fail "left behind: $(left_behind "$things" "${killed[@]}")"
+wait_until gone || fail "left behind: $(left_behind "$things" "${killed[@]}")"
 stats=$("$bin/../daemon/ctl/ferrulectl" --socket "$FRL_CONTROL" stats)
 grep -q '^1 processes, 1 ports, 1 listeners, 0 connections' <<<"$stats" ||
 	fail "the daemon still has: $stats"

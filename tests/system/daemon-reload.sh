@@ -12,7 +12,7 @@ config=$temp/reload.conf
 
 write() {
 	{
-		echo "hello_ms = 2000;"
+		echo "hello_ms = 60000;"
 		printf '%s\n' "$@"
 	} >"$config"
 }
@@ -38,11 +38,12 @@ listens "$first" || fail "it does not listen on $first"
 "$client" stay "$temp/reload.sock" >"$temp/asker" 2>&1 &
 asker=$!
 started+=("$asker")
+wait_until grep -q there "$temp/asker" || fail "the client is not there"
 
 write "listen_address = \"127.0.0.1\";" "listen_port = $second;" "metrics_port = $metrics;"
 reload 'read again'
-wait_until 5 listens "$second" || fail "it does not listen on $second"
-wait_until 5 listens "$metrics" || fail "no metrics on $metrics"
+wait_until listens "$second" || fail "it does not listen on $second"
+wait_until listens "$metrics" || fail "no metrics on $metrics"
 silent "$first" || fail "it still listens on $first"
 
 # Nothing changes when one thing cannot.
@@ -81,7 +82,7 @@ done
 # No TCP at all.
 write
 reload 'read again'
-wait_until 5 silent "$second" || fail "it still listens on $second"
+wait_until silent "$second" || fail "it still listens on $second"
 silent "$metrics" || fail "there are still metrics on $metrics"
 
 alive "$asker" || fail "the client that was there all the time has ended: $(cat "$temp/asker")"

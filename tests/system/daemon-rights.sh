@@ -27,14 +27,13 @@ send_slow() {
 	kill -STOP "$daemon"
 	"${as_user[@]}" "$client" slow "$socket" "$1" >"$temp/$1.out" 2>&1 &
 	started+=("$!")
-	wait_until 60 grep -qs sent "$temp/$1.out" || fail "$1: nothing was sent"
+	wait_until grep -qs sent "$temp/$1.out" || fail "$1: nothing was sent"
 	kill -CONT "$daemon"
 	# The close takes a day, and a client waits for an answer for a minute.
 	passes "beside_$1" "$client" ask "$socket" 3
-	wait_until 60 grep -qs ended "$temp/$1.out" || fail "$1: the session has not been ended"
+	wait_until grep -qs ended "$temp/$1.out" || fail "$1: the session has not been ended"
 }
 
-passes_limit=100
 for way in request page many oob queued; do
 	send_slow "$way"
 done
@@ -42,7 +41,7 @@ done
 fewer_files() {
 	[ "$(open_files "$daemon")" -le "$files" ]
 }
-wait_until 60 fewer_files || fail "descriptors: $files before, $(open_files "$daemon") after"
+wait_until fewer_files || fail "descriptors: $files before, $(open_files "$daemon") after"
 
 # The daemon has one for the session, and none for what that sends.
 last=$(find "/proc/$daemon/fd" -mindepth 1 -printf '%f\n' | sort -n | tail -1)
@@ -65,7 +64,7 @@ kill -STOP "$daemon"
 for n in 1 2; do
 	"${as_user[@]}" "$client" slow "$socket" queued >"$temp/end$n.out" 2>&1 &
 	started+=("$!")
-	wait_until 60 grep -qs sent "$temp/end$n.out" || fail "nothing was sent at the end"
+	wait_until grep -qs sent "$temp/end$n.out" || fail "nothing was sent at the end"
 done
 kill -TERM "$daemon"
 kill -CONT "$daemon"

@@ -19,10 +19,6 @@ free_port() {
 	done
 }
 
-ended() {
-	! alive "$1"
-}
-
 # run_daemon NAME OPTION...: with socket $temp/NAME.sock and log $temp/NAME.log; its process id is
 # in $daemon when it is ready.
 run_daemon() {
@@ -31,7 +27,7 @@ run_daemon() {
 	"$ferruled" --socket "$temp/$name.sock" "$@" >>"$temp/$name.log" 2>&1 &
 	daemon=$!
 	started+=("$daemon")
-	wait_until 10 grep -qs ' ready on ' "$temp/$name.log" && return
+	wait_until grep -qs ' ready on ' "$temp/$name.log" && return
 	fail "$name is not ready"
 	show "$temp/$name.log"
 	finish
@@ -47,7 +43,7 @@ stop_daemon() {
 
 # says NAME PATTERN: within 10 s its log has a line that matches (grep -E).
 says() {
-	wait_until 10 grep -qsE -- "$2" "$temp/$1.log" && return
+	wait_until grep -qsE -- "$2" "$temp/$1.log" && return
 	fail "the log of $1 does not say '$2'"
 	show "$temp/$1.log"
 }

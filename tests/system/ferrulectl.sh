@@ -104,15 +104,17 @@ test_tables() {
 
 # What is sent is counted, on both ends.
 test_traffic() {
-	local before after
+	local before
 	before=$(field "sum(q['tx_bytes'] for q in d['qps'])" qps)
 	ask server '^posted' post "$s"
 	ask client '^sent' send "$c" hello
 	ask server '^received' receive "$s"
-	sleep 0.15 # a page is published again when it is older than 100 ms
-	after=$(field "sum(q['tx_bytes'] for q in d['qps'])" qps)
-	[ $((after - before)) -eq 5 ] || fail "$((after - before)) bytes are counted, not 5"
-	holds "sum(q['rx_bytes'] for q in d['qps']) == $after" qps
+	# A page is published again when it is older than 100 ms.
+	counted() {
+		[ "$(field "sum(q['$1'] for q in d['qps'])" qps)" -eq $((before + 5)) ]
+	}
+	wait_until counted tx_bytes || fail "no 5 bytes more are counted than $before as sent"
+	wait_until counted rx_bytes || fail "no 5 bytes more are counted than $before as received"
 	"$ctl" watch --interval 0.2 --count 3 >"$temp/watched" || fail "watch: exit status $?"
 	[ "$(grep -c 'TX/s' "$temp/watched")" -eq 2 ] || {
 		fail "watch does not show rates"
@@ -155,7 +157,8 @@ test_watch() {
 	END
 	local key
 	for key in q $'\003'; do
-		timeout 20 python3 "$temp/terminal.py" "$key" "$ctl" watch --interval 0.1 ||
+		timeout "$program_limit" python3 "$temp/terminal.py" "$key" "$ctl" watch \
+			--interval 0.1 ||
 			fail "watch on a terminal, ended by $(printf '%q' "$key")"
 	done
 }
@@ -168,7 +171,7 @@ test_why() {
 		"$ctl" why "$qpn" --pid "${pids[client]}" |
 			grep -q '^Diagnosis: .*posted no receive for'
 	}
-	wait_until 10 stalled || fail "why does not see the stall"
+	wait_until stalled || fail "why does not see the stall"
 	has '1 request in the send queue' why "$qpn" --pid "${pids[client]}"
 	has "Diagnosis: .*has posted no receive.*process ${pids[server]}" \
 		why "$qpn" --pid "${pids[client]}"
@@ -176,8 +179,14 @@ test_why() {
 		why "$qpn" --pid "${pids[client]}"
 	# A process that is stopped cannot publish: the diagnosis says so.
 	kill -STOP "${pids[server]}"
-	sleep 1.2
-	has "Diagnosis: .*process ${pids[server]} .*stopped" why "$qpn" --pid "${pids[client]}"
+	says_stopped() {
+		"$ctl" why "$qpn" --pid "${pids[client]}" >"$temp/said" 2>&1
+		grep -qE "Diagnosis: .*process ${pids[server]} .*stopped" "$temp/said"
+	}
+	wait_until says_stopped || {
+		fail "why does not see that a process is stopped"
+		show "$temp/said"
+	}
 	kill -CONT "${pids[server]}"
 	ask server '^posted' post "$s"
 	ask server '^received' receive "$s"
@@ -212,8 +221,8 @@ test_other_user() {
 test_kill() {
 	local qpn=$1
 	status_of 0 "$ctl" kill-qp "$qpn" --pid "${pids[client]}" --reason "it is a test"
-	ask client "^ended $c ECANCELED killed by an operator .*: it is a test; ERR" end "$c" 5000
-	ask server "^ended $s ECANCELED killed by an operator .*: it is a test; ERR" end "$s" 5000
+	ask client "^ended $c ECANCELED killed by an operator .*: it is a test; ERR" end "$c" "$ms"
+	ask server "^ended $s ECANCELED killed by an operator .*: it is a test; ERR" end "$s" "$ms"
 	holds "d['connections'] == []" connections
 	holds "d['daemon']['counters']['ends_killed'] == 1" stats
 	ask client '^closed' close "$c"
@@ -224,8 +233,8 @@ test_drain() {
 	status_of 0 "$ctl" drain --reason "new kernel"
 	has '^draining: new kernel' stats
 	has 'WARN +daemon .*draining: new kernel' doctor
-	ask client '^connecting' connect - service 10000
-	ask client '^error EBUSY .*new kernel' wait "$(number)" 10000
+	ask client '^connecting' connect - service "$ms"
+	ask client '^error EBUSY .*new kernel' wait "$(number)" "$ms"
 	ask client '^error EBUSY .*new kernel' listen another
 	status_of 0 "$ctl" drain --undo
 	meet client server
@@ -240,13 +249,9 @@ test_drain_waits() {
 	started+=("$waiting")
 	leave client
 	leave server
-	wait_until 10 ended "$waiting" || fail "drain --wait does not end"
+	wait_until ended "$waiting" || fail "drain --wait does not end"
 	wait "$waiting" || fail "drain --wait: exit status $?"
 	grep -q '0 connections, 0 ports' "$temp/waited" || fail "$(cat "$temp/waited")"
-}
-
-ended() {
-	! alive "$1"
 }
 
 test_doctor() {

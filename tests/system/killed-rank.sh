@@ -1,19 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A rank is killed in the middle of collectives: the others say which within 3 s and end, the
-# launcher fails, and no process, file or socket stays behind. The same when ranks die as they
-# start, when the launcher itself is killed, where ranks meet without a launcher, and when it is the
-# daemon that is killed. Signals that whoever started the job ignores do not end it.
+# A rank is killed in the middle of collectives: the others say which and end, the launcher fails,
+# and no process, file or socket stays behind. The same when ranks die as they start, when the
+# launcher itself is killed, where ranks meet without a launcher, and when it is the daemon that is
+# killed. Signals that whoever started the job ignores do not end it.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 mkdir -m 700 "$temp/tmp" "$temp/run"
 export TMPDIR=$temp/tmp XDG_RUNTIME_DIR=$temp/run
 
-no_longer_alive() {
-	! alive "$1"
-}
 four_children() {
 	[ "$(children "$1" | wc -l)" -eq 4 ]
 }
@@ -21,13 +18,16 @@ prints_sizes() {
 	grep -qE '^ +[0-9]+ ' "$1"
 }
 
+# Jobs that last until something ends them.
+endless=(--min 4K --max 4M --iters 0 --repeat 1000000)
+
 # kill_one RANK: one of four ranks while the benchmark runs.
 kill_one() {
-	local rank=$1 out=$temp/kill$1.out launcher ranks victim start end status=0 pid
-	"$bench" -n 4 --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
+	local rank=$1 out=$temp/kill$1.out launcher ranks victim status=0
+	"$bench" -n 4 "${endless[@]}" >"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
-	if ! wait_until 20 four_children "$launcher"; then
+	if ! wait_until four_children "$launcher"; then
 		fail "there are not four ranks"
 		show "$out"
 		return
@@ -37,30 +37,22 @@ kill_one() {
 	job+=("$launcher" "${ranks[@]}")
 	# Ranks are started in order, so the smallest process id is rank 0 unless ids wrapped.
 	victim=${ranks[$rank]}
-	wait_until 20 prints_sizes "$out" || sleep 1
+	wait_until prints_sizes "$out" || fail "nothing is printed"
 	kill -9 "$victim"
-	start=$(date +%s%N)
-	for pid in "${ranks[@]}" "$launcher"; do
-		if ! wait_until 10 no_longer_alive "$pid"; then
-			fail "process $pid (launcher $launcher, ranks ${ranks[*]}) hangs"
-		fi
-	done
-	end=$(date +%s%N)
+	all_end "${ranks[@]}" "$launcher"
 	wait "$launcher" || status=$?
 	started=()
-	echo "rank $rank killed: all ended after $(((end - start) / 1000000)) ms, status $status"
-	[ $((end - start)) -lt 3000000000 ] || fail "it took more than 3 s"
+	echo "rank $rank killed: all have ended, status $status"
 	[ "$status" -ne 0 ] || fail "the launcher's exit status is 0"
 	grep -qE "rank $rank([^0-9]|$)" "$out" || fail "nobody names rank $rank"
-	show "$out"
+	show_short "$out"
 }
 
-# all_end SECONDS PID...: all of them end by themselves.
-all_end() {
-	local seconds=$1 pid
-	shift
-	for pid in "$@"; do
-		wait_until "$seconds" no_longer_alive "$pid" || fail "process $pid hangs"
+# show_short FILE...: what it says but for the results.
+show_short() {
+	local file
+	for file in "$@"; do
+		grep -vE '^ +[0-9]+ ' "$file" | sed "s|^|    $(basename "$file"): |" || true
 	done
 }
 
@@ -71,63 +63,61 @@ has_children() {
 # kill_early TRY: a rank, whichever is there then, 20 to 90 ms after the start; at first at once,
 # before it can have told anybody that it is there.
 kill_early() {
-	local out=$temp/early$1.out launcher ranks victim start status=0
-	"$bench" -n 4 --min 4K --max 64K --iters 20000 >"$out" 2>&1 &
+	local out=$temp/early$1.out launcher ranks victim status=0
+	"$bench" -n 4 "${endless[@]}" >"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
 	[ "$1" -le 2 ] || sleep "0.0$((RANDOM % 71 + 20))"
-	wait_until 5 has_children "$launcher" || fail "there are no ranks"
+	wait_until has_children "$launcher" || fail "there are no ranks"
 	mapfile -t ranks < <(children "$launcher" | sort -n)
 	started+=("${ranks[@]}")
 	victim=${ranks[$((RANDOM % ${#ranks[@]}))]}
 	kill -9 "$victim"
-	start=$(date +%s%N)
-	all_end 5 "$launcher"
-	echo "early $1: ended after $((($(date +%s%N) - start) / 1000000)) ms"
+	all_end "$launcher"
 	wait "$launcher" || status=$?
 	[ "$status" -ne 0 ] || fail "early $1: the launcher's exit status is 0"
-	all_end 1 "${ranks[@]}"
+	all_end "${ranks[@]}"
 	job+=("$launcher" "${ranks[@]}")
 	started=()
-	show "$out"
+	show_short "$out"
 }
 
 # The ranks die with their launcher, however that dies.
 kill_launcher() {
 	local out=$temp/launcher.out launcher ranks
-	"$bench" -n 4 --min 4K --max 4M --iters 2000 >"$out" 2>&1 &
+	"$bench" -n 4 "${endless[@]}" >"$out" 2>&1 &
 	launcher=$!
 	started+=("$launcher")
-	wait_until 20 four_children "$launcher" || fail "there are not four ranks"
+	wait_until four_children "$launcher" || fail "there are not four ranks"
 	mapfile -t ranks < <(children "$launcher")
 	started+=("${ranks[@]}")
-	wait_until 20 prints_sizes "$out" || sleep 1
+	wait_until prints_sizes "$out" || fail "nothing is printed"
 	kill -9 "$launcher"
-	all_end 5 "${ranks[@]}"
+	all_end "${ranks[@]}"
 	wait "$launcher" || true
 	job+=("$launcher" "${ranks[@]}")
 	started=()
 }
 
-# join_all RANKS [MAX]: processes that meet without a launcher, in $pids.
+# join_all RANKS OPTION...: processes that meet without a launcher, in $pids.
 join_all() {
 	local rank
 	pids=()
 	for rank in $(seq 0 $(($1 - 1))); do
-		"$bench" -n "$1" --rank "$rank" --job meet \
-			--min 4K --max "${2:-4M}" --iters 2000 >"$temp/joined$rank.out" 2>&1 &
+		"$bench" -n "$1" --rank "$rank" --job meet "${@:2}" \
+			>"$temp/joined$rank.out" 2>&1 &
 		pids+=("$!")
 	done
 	started+=("${pids[@]}")
 	job+=("${pids[@]}")
-	wait_until 20 prints_sizes "$temp/joined0.out" || sleep 1
+	wait_until prints_sizes "$temp/joined0.out" || fail "nothing is printed"
 }
 
 kill_joined() {
 	local rank status
-	join_all 5
+	join_all 5 "${endless[@]}"
 	kill -9 "${pids[0]}"
-	all_end 5 "${pids[@]}"
+	all_end "${pids[@]}"
 	for rank in 1 2 3 4; do
 		status=0
 		wait "${pids[$rank]}" || status=$?
@@ -137,25 +127,31 @@ kill_joined() {
 	done
 	wait "${pids[0]}" || true
 	started=()
-	show "$temp"/joined?.out
+	show_short "$temp"/joined?.out
 	# Their job's name is free again.
 	passes again "$bench" -n 1 --rank 0 --job meet --max 64 --iters 3
 }
 
 # A daemon that is started again learns of the ranks from them, and the job goes on.
 restart_daemon() {
-	local rank status
-	join_all 2 512K
-	stop_daemon
-	start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
-	alive "${pids[0]}" || fail "daemon restarted: the job was done before"
+	local rank status repeat
+	for repeat in 1000 10000 100000; do
+		join_all 2 --min 4K --max 512K --iters 0 --repeat "$repeat"
+		stop_daemon
+		start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
+		! ended "${pids[0]}" || {
+			echo "daemon restarted: the job was done before"
+			continue
+		}
+		break
+	done
 	for rank in 0 1; do
 		status=0
 		wait "${pids[$rank]}" || status=$?
 		[ "$status" -eq 0 ] || fail "daemon restarted: exit status $status of rank $rank"
 	done
 	started=()
-	show "$temp"/joined[01].out
+	show_short "$temp"/joined[01].out
 }
 
 # stop_daemon: and it is gone when this returns, with all that it held.
@@ -168,10 +164,10 @@ stop_daemon() {
 # Ranks that nobody tells of dead ones any more do not go on as if all lived.
 kill_daemon() {
 	local rank status
-	export FRL_CONTROL_LOST_S=1
-	join_all 2
+	local -x FRL_CONTROL_LOST_S=1
+	join_all 2 "${endless[@]}"
 	stop_daemon
-	all_end 5 "${pids[@]}"
+	all_end "${pids[@]}"
 	for rank in 0 1; do
 		status=0
 		wait "${pids[$rank]}" || status=$?
@@ -180,21 +176,29 @@ kill_daemon() {
 			fail "daemon killed: rank $rank does not say so"
 	done
 	started=()
-	show "$temp"/joined[01].out
+	show_short "$temp"/joined[01].out
 }
 
 # ignoring SIGNAL: sent in the middle of a job that was started with it ignored.
 ignoring() {
-	local launcher status=0 out=$temp/ignored.out
-	env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 64K --iters 1000 \
-		>"$out" 2>&1 &
-	launcher=$!
-	started+=("$launcher")
-	wait_until 20 prints_sizes "$out" || fail "nothing is printed"
-	kill "-$1" "$launcher"
-	wait "$launcher" || status=$?
-	started=()
-	[ "$status" -eq 0 ] || fail "ignored $1 ends the job: status $status"
+	local launcher status late repeat out=$temp/ignored.out
+	for repeat in 100 1000 10000 100000; do
+		env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 64K --iters 0 \
+			--repeat "$repeat" >"$out" 2>&1 &
+		launcher=$!
+		started+=("$launcher")
+		wait_until prints_sizes "$out" || fail "nothing is printed"
+		kill "-$1" "$launcher" || true
+		status=0
+		late=
+		! grep -q '^# OK' "$out" || late=1
+		wait "$launcher" || status=$?
+		started=()
+		[ "$status" -eq 0 ] || fail "ignored $1 ends the job: status $status"
+		[ "$late" ] || return 0
+		echo "$1 came too late"
+	done
+	fail "$1 always came too late"
 }
 
 # left: files and sockets that the ranks have left behind. Where others' may be among them, those
@@ -213,7 +217,7 @@ left() {
 }
 is_folder_of_driver() {
 	case $1 in
-	/run/hosts | /run/mount | /run/mount/*) true ;; # of the machine itself
+	/run/hosts | /run/nsswitch.conf | /run/mount | /run/mount/*) true ;; # of the machine itself
 	/run/dpdk | /run/dpdk/ferrule | "$temp"/run/dpdk | "$temp"/run/dpdk/ferrule)
 		[ -z "$(find "$1" -mindepth 1 ! -name ferrule)" ]
 		;;

@@ -37,6 +37,8 @@ for i in 1 2; do
 		host = "$name";
 		listen_address = "10.9.2.$i";
 		insecure = true;
+		keepalive_ms = 60000;
+		hello_ms = 60000;
 	CONF
 done
 unshare --uts true 2>/dev/null || skip "cannot give a process another host name"

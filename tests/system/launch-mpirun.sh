@@ -48,24 +48,34 @@ met() {
 	done
 }
 
+# again NAME COMMAND...: the command ends with status 0, if need be at a later try: Open MPI 4.1 now
+# and then forgets a rank that joins again, or that comes while another one leaves.
+again() {
+	local out=$temp/$1.out try
+	if [ "$launcher" = hydra ]; then
+		passes "$@"
+		return
+	fi
+	for try in 1 2 3 4 5; do
+		LAUNCH_PEER_MS=20000 timeout -k 5 60 "${@:2}" >"$out" 2>&1 && return
+		echo "$1: try $try: $(tail -n 1 "$out")"
+	done
+	fail "$1: it has never succeeded: ${*:2}"
+	show "$out"
+}
+
 test_meet() {
-	passes "$launcher-meet" "${run[@]}" -n 4 "$launch_peer" environment 5
+	again "$launcher-meet" "${run[@]}" -n 4 "$launch_peer" environment 5
 	met "$launcher-meet" 4 5
 	passes "$launcher-many" "${run[@]}" -n 64 "$launch_peer" environment
 	met "$launcher-many" 64 1
-	passes "$launcher-launch" "${run[@]}" -n 3 "$launch_peer" launch 2
+	again "$launcher-launch" "${run[@]}" -n 3 "$launch_peer" launch 2
 	met "$launcher-launch" 3 3
 	# A shell in between, and one rank that computes alone first.
 	passes "$launcher-late" "${run[@]}" -n 3 sh -c "[ \"\${PMIX_RANK:-\$PMI_RANK}\" -ne 0 ] ||
 		sleep 0.3; '$launch_peer' environment; exit \$?"
 	met "$launcher-late" 3 1
-	# Open MPI 4.1 now and then forgets a rank that comes while another one leaves.
-	local try
-	for try in 1 2 3; do
-		timeout 40 "${run[@]}" -n 2 "$launch_peer" detect \
-			>"$temp/$launcher-detect.out" 2>&1 && break
-		echo "$launcher-detect: try $try: $(tail -n 1 "$temp/$launcher-detect.out")"
-	done
+	again "$launcher-detect" "${run[@]}" -n 2 "$launch_peer" detect
 	grep -qE 'rank 1 of 2, 1 of 2 here' "$temp/$launcher-detect.out" ||
 		fail "$launcher: $(cat "$temp/$launcher-detect.out")"
 }
@@ -84,37 +94,33 @@ all_hold() {
 
 # The launcher ends, and not well, and so do all ranks.
 test_killed() {
-	local out=$temp/$launcher-killed.out job pids status=0 start pid
-	timeout 30 "${run[@]}" -n 3 "$launch_peer" hold >"$out" 2>&1 &
+	local out=$temp/$launcher-killed.out job pids status=0
+	timeout "$program_limit" "${run[@]}" -n 3 "$launch_peer" hold >"$out" 2>&1 &
 	job=$!
 	started+=("$job")
-	wait_until 15 all_hold "$out" || fail "$launcher: the ranks do not meet"
+	wait_until all_hold "$out" || fail "$launcher: the ranks do not meet"
 	mapfile -t pids < <(sed -nE 's/.*process ([0-9]+) holds.*/\1/p' "$out")
-	start=$(date +%s%N)
 	kill -9 "${pids[1]}"
 	wait "$job" || status=$?
-	echo "$launcher: ended $((($(date +%s%N) - start) / 1000000)) ms after a rank was killed"
 	case $status in 0 | 124) fail "$launcher: status $status" ;; esac
-	for pid in "${pids[@]}"; do
-		wait_until 5 gone "$pid" || fail "$launcher: process $pid hangs"
-	done
+	all_end "${pids[@]}"
 	started=()
 }
 
-gone() {
-	! alive "$1"
-}
-
-# One rank ends in its own way. Who waits for it says for whom.
+# One rank never comes: it ends when the others have given it up. They say for whom they waited.
 test_missing() {
-	local pattern='waited 3000 ms for rank 0' seconds=4
-	if [ "$launcher" != hydra ]; then
-		pattern='rank 0 has not come to join within 5000 ms'
-		seconds=7
-	fi
-	refuses "$launcher-missing" "$pattern" -- "${run[@]}" -n 3 sh -c \
-		"[ \"\${PMIX_RANK:-\$PMI_RANK}\" -ne 0 ] || exec sleep $seconds
-		exec '$launch_peer' environment"
+	local pattern='waited 3000 ms for rank 0'
+	[ "$launcher" = hydra ] || pattern='rank 0 has not come to join within 3000 ms'
+	refuses "$launcher-missing" "$pattern" -- env LAUNCH_PEER_MS=3000 "${run[@]}" -n 3 sh -c \
+		"if [ \"\${PMIX_RANK:-\$PMI_RANK}\" -eq 0 ]; then
+			until [ -e '$temp/given-up1' ] && [ -e '$temp/given-up2' ]; do
+				sleep 0.1
+			done
+			exit 0
+		fi
+		'$launch_peer' environment && exit
+		: >'$temp/given-up'\"\${PMIX_RANK:-\$PMI_RANK}\"
+		exit 1"
 }
 
 # Beside MPI, which has a connection to the launcher as well.
@@ -151,11 +157,12 @@ test_hydra_on_hosts() {
 # At once, of one user, at one daemon. Each mpirun of Open MPI has a folder of its own: they run
 # into each other while they make and remove the one that they share.
 test_jobs_beside_each_other() {
-	local pids=() i
+	local pids=() i joins=1
+	[ "$launcher" != hydra ] || joins=5
 	for i in 1 2 3; do
 		mkdir "$temp/session$i"
-		OMPI_MCA_orte_tmpdir_base=$temp/session$i timeout 30 "${run[@]}" -n 2 \
-			"$launch_peer" environment 5 >"$temp/beside$i" 2>&1 &
+		OMPI_MCA_orte_tmpdir_base=$temp/session$i timeout "$program_limit" "${run[@]}" \
+			-n 2 "$launch_peer" environment "$joins" >"$temp/beside$i" 2>&1 &
 		pids+=("$!")
 	done
 	started+=("${pids[@]}")

@@ -19,10 +19,6 @@ export LSAN_OPTIONS=suppressions=$temp/leaks:print_suppressions=0
 export ASAN_OPTIONS=fast_unwind_on_malloc=0
 user=$(id -un)
 name=$(hostname -s)
-while read -r variable; do
-	unset "$variable"
-done < <(env | sed -nE 's/^((PMIX|SLURM|SRUN|SALLOC)[A-Z0-9_]*)=.*/\1/p')
-
 # ---- a cluster
 
 # Both nodes keep files for PMIx by the same name, so each has a folder and a configuration.
@@ -81,7 +77,7 @@ both_are_idle() {
 
 # For all tests together, since Slurm takes its time to give a node to the next job.
 allocate() {
-	timeout 20 salloc -N2 --no-shell >"$temp/salloc" 2>&1 || true
+	timeout "$program_limit" salloc -N2 --no-shell >"$temp/salloc" 2>&1 || true
 	allocation=$(sed -nE 's/.*Granted job allocation ([0-9]+).*/\1/p' "$temp/salloc")
 	[ -n "$allocation" ] && return
 	show "$temp"/*.log "$temp/salloc"
@@ -101,8 +97,8 @@ is_quiet() {
 # In good order: steps, nodes, controller, munged.
 end_cluster() {
 	local i
-	timeout 5 scancel "$allocation" 2>/dev/null || true
-	wait_until 10 is_quiet || fail "steps do not end: $(of_cluster)"
+	timeout "$program_limit" scancel "$allocation" 2>/dev/null || true
+	wait_until is_quiet || fail "steps do not end: $(of_cluster)"
 	for ((i = ${#started[@]} - 1; i >= 0; i--)); do
 		kill "${started[$i]}"
 		wait "${started[$i]}" || true
@@ -123,12 +119,12 @@ configure
 service munged munged --foreground --force --key-file="$temp/munge.key" \
 	--socket="$temp/munge.sock" --pid-file="$temp/munged.pid" \
 	--log-file="$temp/munged.txt" --seed-file="$temp/munge.seed" --num-threads=1
-wait_until 10 test -S "$temp/munge.sock" || skip "munged does not start: $(cat "$temp/munged.log")"
+wait_until test -S "$temp/munge.sock" || skip "munged does not start: $(cat "$temp/munged.log")"
 service slurmctld slurmctld -D -i
 for node in n0 n1; do
 	service "$node" env "SLURM_CONF=$temp/$node/slurm.conf" slurmd -D -N "$node"
 done
-if ! wait_until 20 both_are_idle; then
+if ! wait_until both_are_idle; then
 	show "$temp"/*.log
 	skip "Slurm does not start two nodes here"
 fi
@@ -138,7 +134,7 @@ allocate
 
 # step OPTION...: what srun is called with in the allocation.
 step() {
-	run=(srun "--jobid=$allocation" --overlap --wait=20 "$@")
+	run=(srun "--jobid=$allocation" --overlap --wait="$program_limit" "$@")
 }
 
 # met NAME RANKS TIMES: each of the ranks has met the others that often.
@@ -161,8 +157,17 @@ test_pmix() {
 	met pmix 4 4
 	passes pmix-files "${run[@]}" "$allreduce" --input "$data/rank%r.safetensors" \
 		--check "$data/sum.safetensors"
-	refuses pmix-missing 'rank 0 has not come to join within 5000 ms' -- "${run[@]}" sh -c \
-		"[ \"\$PMIX_RANK\" -ne 0 ] || exec sleep 6; exec '$launch_peer' environment"
+	refuses pmix-missing 'rank 0 has not come to join within 3000 ms' -- \
+		env LAUNCH_PEER_MS=3000 "${run[@]}" sh -c \
+		"if [ \"\$PMIX_RANK\" -eq 0 ]; then
+			until [ \$(ls '$temp'/given-up? 2>/dev/null | wc -l) -eq 3 ]; do
+				sleep 0.1
+			done
+			exit 0
+		fi
+		'$launch_peer' environment && exit
+		: >'$temp'/given-up\$PMIX_RANK
+		exit 1"
 }
 
 test_plain() {
@@ -176,36 +181,32 @@ test_plain() {
 		"$temp/plain-detect.out" || fail "plain: $(cat "$temp/plain-detect.out")"
 	passes plain env FRL_JOB_HOST=localhost "${run[@]}" "$launch_peer" environment
 	met plain 4 1
-	refuses plain-name 'cannot look up n0' -- "${run[@]}" "$launch_peer" environment
+	refuses plain-name 'cannot look up n0' -- env LAUNCH_PEER_MS=3000 \
+		"${run[@]}" "$launch_peer" environment
 }
 
 all_hold() {
 	[ "$(grep -cs 'process [0-9]* holds' "$1")" -eq 4 ]
 }
 
-gone() {
-	! alive "$1"
-}
-
 test_killed() {
-	local out=$temp/killed.out srun pids status=0 pid
+	local out=$temp/killed.out srun pids status=0
 	step --mpi=pmix -N2 -n4
-	timeout 30 "${run[@]}" "$launch_peer" hold >"$out" 2>&1 &
+	timeout "$program_limit" "${run[@]}" "$launch_peer" hold >"$out" 2>&1 &
 	srun=$!
 	started+=("$srun")
-	wait_until 15 all_hold "$out" || fail "the ranks do not meet"
+	wait_until all_hold "$out" || fail "the ranks do not meet"
 	mapfile -t pids < <(sed -nE 's/.*process ([0-9]+) holds.*/\1/p' "$out")
 	kill -9 "${pids[1]}"
 	wait "$srun" || status=$?
 	case $status in 0 | 124) fail "killed: status $status" ;; esac
-	for pid in "${pids[@]}"; do
-		wait_until 5 gone "$pid" || fail "process $pid hangs"
-	done
+	all_end "${pids[@]}"
 	grep -q 'rank [0-3] is gone: process' "$out" || fail "nobody names the rank: $(cat "$out")"
 	unset "started[-1]"
 }
 
-# mpirun takes the nodes from Slurm and starts its ranks itself.
+# mpirun takes the nodes from Slurm and starts its ranks itself. They join once: Open MPI 4.1 now
+# and then forgets a rank that joins again.
 test_mpirun() {
 	local mpirun=(mpirun.openmpi --oversubscribe -n 4)
 	[ "$user" != root ] || mpirun+=(--allow-run-as-root)
@@ -216,8 +217,8 @@ test_mpirun() {
 	passes mpirun env "SLURM_JOB_ID=$allocation" "SLURM_JOBID=$allocation" \
 		SLURM_JOB_NODELIST='n[0-1]' SLURM_NODELIST='n[0-1]' SLURM_JOB_NUM_NODES=2 \
 		SLURM_NNODES=2 SLURM_TASKS_PER_NODE='2(x2)' SLURM_OVERLAP=1 \
-		"${mpirun[@]}" "$launch_peer" environment 2
-	met mpirun 4 2
+		"${mpirun[@]}" "$launch_peer" environment
+	met mpirun 4 1
 }
 
 tests=(plain killed mpirun)

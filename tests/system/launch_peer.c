@@ -12,8 +12,9 @@
  *	launch-peer place                        prints this host's place
  *	launch-peer host PLACE                   prints that place's host as seen from here
  *
- * The ranks gather their numbers, so that each sees whom it has met. Waits 5 s for the daemons and
- * 3 s for the other ranks. Status 1 with what the library says about a failure.
+ * The ranks gather their numbers, so that each sees whom it has met. Waits LAUNCH_PEER_MS
+ * milliseconds for the daemons and for the other ranks; by default until a hang is certain. Status
+ * 1 with what the library says about a failure.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,14 @@
 
 #include <ferrule/ferrule.h>
 
-enum { JOIN_MS = 5000, GATHER_MS = 3000, RANKS_MAX = 1024 };
+enum { HANG_MS = 120000, RANKS_MAX = 1024 };
+
+static int wait_ms(void)
+{
+	const char *text = getenv("LAUNCH_PEER_MS");
+
+	return text ? atoi(text) : HANG_MS;
+}
 
 static int fail(const char *what, int err)
 {
@@ -40,7 +48,7 @@ static int meet(struct frl_bootstrap *bootstrap)
 
 	if (bootstrap->ranks > RANKS_MAX)
 		return fail("too many ranks", 0);
-	frl_bootstrap_set_timeout(bootstrap, GATHER_MS);
+	frl_bootstrap_set_timeout(bootstrap, wait_ms());
 	err = bootstrap->allgather(bootstrap->ctx, &bootstrap->rank, sizeof(int), all);
 	if (err)
 		return fail("allgather", err);
@@ -71,8 +79,8 @@ static int join(const struct frl_launch *launch, int times)
 	for (int i = 0; i < times; i++) {
 		struct frl_bootstrap bootstrap;
 		int status,
-			err = launch ? frl_bootstrap_from_launch(launch, JOIN_MS, &bootstrap)
-				     : frl_bootstrap_from_environment(JOIN_MS, &bootstrap);
+			err = launch ? frl_bootstrap_from_launch(launch, wait_ms(), &bootstrap)
+				     : frl_bootstrap_from_environment(wait_ms(), &bootstrap);
 
 		if (err)
 			return fail("join", err);
@@ -123,7 +131,7 @@ static int detect_deaf(void)
 static int hold(void)
 {
 	struct frl_bootstrap bootstrap;
-	int gone = -1, status, err = frl_bootstrap_from_environment(JOIN_MS, &bootstrap);
+	int gone = -1, status, err = frl_bootstrap_from_environment(wait_ms(), &bootstrap);
 
 	if (err)
 		return fail("join", err);
@@ -180,7 +188,7 @@ static int join_by_id(int rank, int ranks)
 	if (!fgets(id.text, sizeof(id.text), stdin))
 		return fail("no id", 0);
 	id.text[strcspn(id.text, "\n")] = '\0';
-	err = frl_bootstrap_from_unique_id(&id, rank, ranks, JOIN_MS, &bootstrap);
+	err = frl_bootstrap_from_unique_id(&id, rank, ranks, wait_ms(), &bootstrap);
 	if (err)
 		return fail("join", err);
 	status = meet(&bootstrap);

@@ -28,6 +28,13 @@ ferruled=$bin/../daemon/ferruled
 export FRL_TUNER_CACHE=
 export FRL_TUNER_COSTS=${FRL_TUNER_COSTS-default}
 
+# Seconds after which an event, or the end of a program, is taken to never come. They only end tests
+# that hang.
+event_limit=${FRL_TEST_LIMIT:-120}
+program_limit=$((event_limit * 3))
+# A daemon that was killed is back within this.
+export FRL_CONTROL_LOST_S=$event_limit
+
 temp=$(mktemp -d)
 failures=0
 started=()
@@ -38,6 +45,7 @@ cleanup() {
 	local pid action
 	for pid in "${started[@]}" "${daemons[@]}"; do
 		kill -9 "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
 	done
 	for action in "${at_exit[@]}"; do
 		$action
@@ -77,19 +85,18 @@ show() {
 	done
 }
 
-# passes NAME COMMAND...: the command ends with status 0 within 60 s, or $passes_limit. Output:
-# $temp/NAME.out.
+# passes NAME COMMAND...: the command ends with status 0. Output: $temp/NAME.out.
 passes() {
 	local name=$1 out=$temp/$1.out status=0
 	shift
-	timeout -k 5 "${passes_limit:-60}" "$@" >"$out" 2>&1 || status=$?
+	timeout -k 5 "$program_limit" "$@" >"$out" 2>&1 || status=$?
 	[ "$status" -ne 0 ] || return 0
 	fail "$name: exit status $status: $*"
 	show "$out"
 	return 0
 }
 
-# refuses NAME PATTERN... -- COMMAND...: the command ends in time, by itself, with a status that is
+# refuses NAME PATTERN... -- COMMAND...: the command ends by itself, with a status that is
 # neither 0 nor a signal's, and says something that matches each of the patterns (grep -E, -i).
 refuses() {
 	local name=$1 out=$temp/$1.out status=0 patterns=() pattern
@@ -99,7 +106,7 @@ refuses() {
 		shift
 	done
 	shift
-	timeout -k 5 30 "$@" >"$out" 2>&1 || status=$?
+	timeout -k 5 "$program_limit" "$@" >"$out" 2>&1 || status=$?
 	if [ "$status" -eq 0 ] || [ "$status" -ge 124 ]; then
 		fail "$name: exit status $status: $*"
 		show "$out"
@@ -146,13 +153,25 @@ alive() {
 	[ "${fields%% *}" != Z ]
 }
 
-# wait_until SECONDS COMMAND...: polls until it succeeds; false when it never does.
+# ended PID: it is not alive.
+ended() {
+	! alive "$1"
+}
+
+# wait_until COMMAND...: polls until it succeeds; false when it never does.
 wait_until() {
-	local end=$(($(date +%s%N) + $1 * 1000000000))
-	shift
+	local end=$((SECONDS + event_limit))
 	until "$@"; do
-		[ "$(date +%s%N)" -lt "$end" ] || return 1
+		[ "$SECONDS" -le "$end" ] || return 1
 		sleep 0.02
+	done
+}
+
+# all_end PID...: all of them end by themselves.
+all_end() {
+	local pid
+	for pid in "$@"; do
+		wait_until ended "$pid" || fail "process $pid hangs"
 	done
 }
 
@@ -170,7 +189,7 @@ start_daemon() {
 	"$@" --socket "$socket" >>"$socket.log" 2>&1 &
 	daemon=$!
 	daemons+=("$daemon")
-	wait_until 20 listens "$daemon" "$socket" && return
+	wait_until listens "$daemon" "$socket" && return
 	show "$socket.log"
 	fail "the daemon does not listen at $socket"
 	finish
@@ -217,6 +236,8 @@ start_hosts() {
 			host = "$name";
 			listen_address = "10.9.1.$i";
 			insecure = true;
+			keepalive_ms = 60000;
+			hello_ms = 60000;
 		CONF
 		start_daemon "$temp/$name.sock" ip netns exec "$name" "$ferruled" \
 			--config "$temp/$name.conf"
@@ -233,11 +254,11 @@ on_hosts() {
 		shift
 	done
 	shift
-	timeout -k 5 60 env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "${in_a[@]}" \
-		>"$temp/$name-a.out" 2>&1 &
+	timeout -k 5 "$program_limit" env "FRL_CONTROL=$temp/$a.sock" \
+		ip netns exec "$a" "${in_a[@]}" >"$temp/$name-a.out" 2>&1 &
 	other=$!
 	started+=("$other")
-	timeout -k 5 60 env "FRL_CONTROL=$temp/$b.sock" ip netns exec "$b" "$@" \
+	timeout -k 5 "$program_limit" env "FRL_CONTROL=$temp/$b.sock" ip netns exec "$b" "$@" \
 		>"$temp/$name-b.out" 2>&1 || status=$?
 	if [ "$status" -ne 0 ]; then
 		fail "$name: exit status $status of $*"
@@ -259,7 +280,7 @@ payload_in_buffers() {
 	for link in e1 e2; do
 		ip -n "$a" link set "$link" mtu 9000 up
 	done
-	FRL_TEST_ENDS="$1 $2" FRL_CONTROL=off timeout -k 5 60 \
+	FRL_TEST_ENDS="$1 $2" FRL_CONTROL=off timeout -k 5 "$program_limit" \
 		ip netns exec "$a" "$rows" api_fragments >"$temp/fragments.out" 2>&1 && return
 	fail "payload in packet buffers"
 	show "$temp/fragments.out"
@@ -290,6 +311,6 @@ left_behind() {
 	done
 }
 
-echo 'idle_exit_ms = 0;' >"$temp/ferruled.conf"
+printf 'idle_exit_ms = 0;\nhello_ms = 60000;\n' >"$temp/ferruled.conf"
 export FRL_CONTROL=$temp/ferruled.sock
 start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Sourced by lib.sh: runs the test again, once, on a machine of its own: a network with nothing but
-# loopback, process ids, IPC, host name, and empty /tmp, /run and /dev/shm. All its processes,
+# Sourced by lib.sh: runs the test again, once, on a machine of its own: a network that leads
+# nowhere, process ids, IPC, host name, and empty /tmp, /run and /dev/shm. All its processes,
 # mounts and interfaces end with the script, however that ends. Root may have this from the kernel,
 # other users by a user namespace, in which they are themselves. Where neither is allowed nothing
 # happens.
@@ -45,6 +45,12 @@ empty_folder() {
 # set_up_machine: in the new namespaces.
 set_up_machine() {
 	ip link set lo up
+	# Where loopback alone has an address, some launchers resolve no name.
+	if ip link add own0 type veth peer name own1; then
+		ip link set own1 up
+		ip addr add 198.51.100.1/24 dev own0
+		ip link set own0 up
+	fi
 	empty_folder /tmp 1777
 	empty_folder /run 0755
 	empty_folder /dev/shm 1777
@@ -52,7 +58,10 @@ set_up_machine() {
 	# The host's name may lead to an address that is not here.
 	printf '%s\n' "127.0.0.1 localhost $(hostname)" '::1 localhost' >/run/hosts
 	mount --bind /run/hosts /etc/hosts
-	unset TMPDIR XDG_RUNTIME_DIR
+	# And no name is looked up anywhere else.
+	[ -f /etc/nsswitch.conf ] || return 0
+	sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf >/run/nsswitch.conf
+	mount --bind /run/nsswitch.conf /etc/nsswitch.conf
 }
 
 # enter_machine: does not return where namespaces are allowed.
@@ -77,6 +86,7 @@ enter_machine() {
 # settle_machine: its user is who started the test.
 settle_machine() {
 	set_up_machine
+	unset TMPDIR XDG_RUNTIME_DIR
 	export FRL_TEST_MACHINE=own
 	[ "${FRL_TEST_USER%:*}" != 0 ] || return 0
 	exec unshare --user --map-user="${FRL_TEST_USER%:*}" --map-group="${FRL_TEST_USER#*:}" \

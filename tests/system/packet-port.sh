@@ -47,7 +47,6 @@ import socket, struct, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
 s.bind(("e0", 0))
-s.settimeout(30)
 with open(sys.argv[1], "wb") as f:
 	f.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
 	print("ready", flush=True)
@@ -64,10 +63,7 @@ with open(sys.argv[1], "wb") as f:
 ' "$1" "$2" >"$temp/capture.out" 2>&1 &
 	capturing=$!
 	started+=("$capturing")
-	for _ in {1..100}; do
-		grep -q ready "$temp/capture.out" && return
-		sleep 0.1
-	done
+	wait_until grep -q ready "$temp/capture.out" && return
 	fail "cannot capture"
 	show "$temp/capture.out"
 }

@@ -22,7 +22,7 @@ says() {
 exits() {
 	local name=$1 want=$2 status=0
 	shift 2
-	timeout -k 5 60 "$@" >"$temp/$name.out" 2>&1 || status=$?
+	timeout -k 5 "$program_limit" "$@" >"$temp/$name.out" 2>&1 || status=$?
 	[ "$status" -eq "$want" ] && return
 	fail "$name: exit status $status, not $want: $*"
 	show "$temp/$name.out"
@@ -102,7 +102,8 @@ for ((at = 0; at < size; at += 7)); do
 	} >"$temp/changed$at"
 done
 status=0
-timeout -k 5 60 "$pcap" -v "$temp"/cut* "$temp"/changed* >"$temp/damaged.out" 2>&1 || status=$?
+timeout -k 5 "$program_limit" "$pcap" -v "$temp"/cut* "$temp"/changed* \
+	>"$temp/damaged.out" 2>&1 || status=$?
 [ "$status" -eq 1 ] || fail "damaged files: exit status $status"
 
 exits help 0 "$pcap" --help

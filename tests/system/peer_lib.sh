@@ -10,6 +10,8 @@ peer_program=${FRL_PEER:-$bin/../tests/cm-peer}
 
 declare -A to from pids
 reply=
+# A limit of the peers' calls, in milliseconds.
+ms=$((event_limit * 1000))
 
 # What a peer is started by: a namespace, an environment.
 peer_run=()
@@ -39,7 +41,7 @@ say_to() {
 # hear NAME PATTERN: its next line, in $reply, matches.
 hear() {
 	reply=
-	if ! read -r -t 20 reply <&"${from[$1]}"; then
+	if ! read -r -t "$program_limit" reply <&"${from[$1]}"; then
 		fail "$1 says nothing, where '$2' was expected"
 		show "$temp/$1.err" "$FRL_CONTROL.log"
 		finish
@@ -79,13 +81,13 @@ leave() {
 
 # meet CLIENT SERVER [HOST]: connects them; $c and $s are the numbers.
 meet() {
-	ask "$1" '^connecting' connect "${3:--}" service 10000 question
+	ask "$1" '^connecting' connect "${3:--}" service "$ms" question
 	c=$(number)
-	ask "$2" '^request [0-9]+ cm-peer [0-9]+ question$' request 10000
+	ask "$2" '^request [0-9]+ cm-peer [0-9]+ question$' request "$ms"
 	s=$(number)
 	ask "$2" '^accepted' accept "$s" answer
-	ask "$1" "^established $c [^ ]+ cm-peer answer$" wait "$c" 10000
-	ask "$2" "^established $s [^ ]+ cm-peer question$" wait "$s" 10000
+	ask "$1" "^established $c [^ ]+ cm-peer answer$" wait "$c" "$ms"
+	ask "$2" "^established $s [^ ]+ cm-peer question$" wait "$s" "$ms"
 }
 
 # talk FROM N TO M: a message arrives.
@@ -99,6 +101,6 @@ talk() {
 # both_closed A N B M: A closes its connection N, which is M of B.
 both_closed() {
 	ask "$1" '^closed' close "$2"
-	ask "$3" "^ended $4 ECONNRESET the peer has closed .*; ERR " end "$4" 10000
+	ask "$3" "^ended $4 ECONNRESET the peer has closed .*; ERR " end "$4" "$ms"
 	ask "$3" '^closed' close "$4"
 }

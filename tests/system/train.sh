@@ -64,7 +64,7 @@ for n in 2 4; do
 	identical "$n-on" "$n-off"
 done
 ! grep '"hidden"' "$temp/4-off.out" | grep -qv ' 0\.0,' || fail "4-off: overlap, though it is off"
-! grep -q '"hidden": 0\.0,' "$temp/4-on.out" || fail "4-on: no overlap"
+grep '"hidden"' "$temp/4-on.out" | grep -qv ' 0\.0,' || fail "4-on: no overlap"
 
 # Shares of batches that are not equal, or empty; other layers; buckets across their borders.
 odd=(--epochs 2 --batch 100 --hidden "33,17,9" --seed 7)
@@ -140,18 +140,15 @@ differs images 'rank 1 and rank 0 differ in --data' --data "$temp/part.csv"
 trained_an_epoch() {
 	grep -q '^epoch' "$temp/killed.out"
 }
-ended() {
-	! alive "$1"
-}
 "$train" -n 3 --data "$data/digits.csv" --epochs 1000000 >"$temp/killed.out" 2>&1 &
 launcher=$!
 started+=("$launcher")
-wait_until 20 trained_an_epoch || fail "killed: no epoch"
+wait_until trained_an_epoch || fail "killed: no epoch"
 mapfile -t ranks < <(children "$launcher" | sort -n)
 started+=("${ranks[@]}")
 kill -9 "${ranks[1]}"
 for pid in "${ranks[@]}" "$launcher"; do
-	wait_until 6 ended "$pid" || fail "killed: process $pid hangs"
+	wait_until ended "$pid" || fail "killed: process $pid hangs"
 done
 ! wait "$launcher" || fail "killed: the launcher's exit status is 0"
 grep -v '^epoch' "$temp/killed.out" >"$temp/killed-said.out"

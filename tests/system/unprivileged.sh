@@ -38,7 +38,7 @@ private=/tmp/ferrule-$user
 private_is_gone() {
 	[ ! -S "$private/ferruled.sock" ]
 }
-wait_until 30 private_is_gone || fail "the private daemon does not end"
+wait_until private_is_gone || fail "the private daemon does not end"
 mine=$(find /tmp /run /dev/shm -xdev -maxdepth 2 -user 65534 -newer "$temp/work" \
 	! -path "$temp*" ! -path "$private*" 2>/dev/null || true)
 [ "$(id -u)" -ne 0 ] || [ -z "$mine" ] || fail "left behind: $mine"

@@ -70,14 +70,18 @@ echo "on $FRL_TEST_PORT"
 END
 chmod +x "$temp/tests/test_api"
 
+# Seconds that a command may take; less than it takes to be sure of a hang where one hangs.
+limit=$event_limit
+
 # run NAME OPTIONS...: the script as client of an IPv6 host.
 run() {
 	local name=$1
 
 	shift
 	: >"$temp/calls"
-	env PATH="$fake:$PATH" SYSFS="$temp/sys" timeout 30 "$script" --client '[fd00::9]:5000' \
-		--bin "$fake" --tests "$temp/tests" --limit 1 "$@" >"$temp/$name.out" 2>&1
+	env PATH="$fake:$PATH" SYSFS="$temp/sys" timeout "$program_limit" "$script" \
+		--client '[fd00::9]:5000' --bin "$fake" --tests "$temp/tests" \
+		--limit "$limit" "$@" >"$temp/$name.out" 2>&1
 }
 
 # called PATTERN: some program was, like that.
@@ -99,12 +103,14 @@ run v6 --ip fd00::5 || fail "v6: it failed"
 called '^ib_write_bw -d mlx5_1 -i 1 -x 5 '
 
 # Nothing hangs, and all of the rest is done.
-fake ib_write_lat <<<'exec /bin/sleep 60'
+fake ib_write_lat <<<'exec /bin/sleep 1000'
 fake ib_send_bw <<<'exit 3'
+limit=20
 ! run stuck || fail "stuck: it succeeded"
-grep -q 'Not done after 1 s' "$temp/stuck.out" || fail "stuck: the limit is not named"
+grep -q 'Not done after 20 s' "$temp/stuck.out" || fail "stuck: the limit is not named"
 grep -q 'Failed with status 3' "$temp/stuck.out" || fail "stuck: the failure is not named"
 grep -q '^2 of the commands' "$temp/stuck.out" || fail "stuck: there are not two failures"
+limit=$event_limit
 fake ib_write_lat </dev/null
 fake ib_send_bw </dev/null
 
@@ -117,8 +123,10 @@ run error --flap || fail "error: it failed"
 grep -q 'as it may with one rail' "$temp/error.out" || fail "error: it is not explained"
 fake ferrule-bench <<<'case $* in *flap*) echo "4 elements, in place: 1 is not 2"; exit 1 ;; esac'
 ! run wrong --flap || fail "wrong: it succeeded"
-fake ferrule-bench <<<'case $* in *flap*) exec /bin/sleep 60 ;; esac'
+fake ferrule-bench <<<'case $* in *flap*) exec /bin/sleep 1000 ;; esac'
+limit=20
 ! run hang --flap || fail "hang: it succeeded"
+limit=$event_limit
 fake ferrule-bench </dev/null
 fake ip <<<'case $* in *down) exit 2 ;; esac'
 ! run refused --flap || fail "refused: it succeeded"
