@@ -279,6 +279,8 @@ echo "== built in $((SECONDS - begin)) s"
 
 # ---- tests
 
+# What the caller has set for its own programs is not for these.
+. tests/system/clean_env.sh
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 tsan_options=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.supp
