@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# examples/demo.sh in a project that has no build yet, and again when it has one: it installs, sets
+# up and builds, in this order, and sums the gradients. Programs that say how they were called stand
+# in for the installation and the build, which is the one that is tested.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+project=$temp/project
+mkdir -p "$project/examples" "$project/scripts" "$temp/fake"
+cp "$system_root/examples/demo.sh" "$project/examples/"
+ln -s "$data" "$project/examples/data"
+
+# fake FILE: a program that says its name and arguments; what it does besides is in standard input.
+fake() {
+	{
+		echo '#!/usr/bin/env bash'
+		# shellcheck disable=SC2016
+		echo 'echo "$(basename "$0") $*" >>"'"$temp/calls"'"'
+		cat
+	} >"$1"
+	chmod +x "$1"
+}
+fake "$project/scripts/install-deps.sh" </dev/null
+# shellcheck disable=SC2016
+fake "$temp/fake/meson" <<<'mkdir -p "$2" && : >"$2/build.ninja"'
+fake "$temp/fake/ninja" <<<"ln -sfn '$bin' \"\$2/examples\""
+
+# runs NAME CALL...: the demonstration makes these calls, and all ranks have the right sums.
+runs() {
+	local name=$1 rank
+	shift
+	: >"$temp/calls"
+	rm -rf "$project/out"
+	passes "$name" env "PATH=$temp/fake:$PATH" "$project/examples/demo.sh"
+	printf '%s\n' "$@" | cmp -s - "$temp/calls" || {
+		fail "$name: other steps"
+		show "$temp/calls"
+	}
+	grep -q 'OK' "$temp/$name.out" || {
+		fail "$name: no OK"
+		show "$temp/$name.out"
+	}
+	for rank in 0 1 2 3; do
+		cmp -s "$project/out/rank0.safetensors" "$project/out/rank$rank.safetensors" ||
+			fail "$name: the result of rank $rank differs from that of rank 0"
+	done
+}
+
+runs first 'install-deps.sh build' 'meson setup build -Dtests=auto' 'ninja -C build'
+runs again 'install-deps.sh build' 'ninja -C build'
+finish
