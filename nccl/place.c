@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/limit.h"
 #include "nccl/setup.h"
 #include "nccl/thread.h"
 
@@ -101,8 +102,7 @@ static void begin(void)
 /* With the lock held. */
 static void wait_for_answer(bool is_patient)
 {
-	uint64_t until_ns = net_now_ns() +
-		(uint64_t)(is_patient ? PATIENCE_MS : WAIT_MS) * NS_PER_MS;
+	uint64_t until_ns = limit_after_ms(net_now_ns(), is_patient ? PATIENCE_MS : WAIT_MS);
 
 	if (!is_patient && asked.is_late && !has_passed(asked.failed_ns, FAILED_MS))
 		return;
@@ -147,7 +147,7 @@ int net_place(bool is_patient, char place[FRL_PLACE_SIZE], char *why, size_t siz
 
 void net_place_finish(void)
 {
-	uint64_t until_ns = net_now_ns() + (uint64_t)WAIT_MS * NS_PER_MS;
+	uint64_t until_ns = limit_after_ms(net_now_ns(), WAIT_MS);
 
 	pthread_once(&asked.once, init_once);
 	pthread_mutex_lock(&asked.lock);

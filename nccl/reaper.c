@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "lib/base/limit.h"
 #include "nccl/log.h"
 #include "nccl/setup.h"
 #include "nccl/thread.h"
@@ -140,7 +141,7 @@ static void wait_or_work(uint64_t until_ns)
 
 void net_reaper_finish(void)
 {
-	uint64_t until_ns = net_now_ns() + (uint64_t)FINISH_MS * NS_PER_MS;
+	uint64_t until_ns = limit_after_ms(net_now_ns(), FINISH_MS);
 	bool is_late;
 
 	pthread_once(&reaper.once, init_once);

@@ -9,6 +9,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
 
@@ -286,8 +287,10 @@ static void await_others(struct bootstrap *bootstrap)
 	uint64_t deadline_ns;
 
 	pthread_mutex_lock(&bootstrap->mutex);
-	deadline_ns = bootstrap_deadline(
-		is_sound(bootstrap) ? (int)settings_get()->control_lost_s * MS_PER_S : AWAY_MS);
+	if (is_sound(bootstrap))
+		deadline_ns = bootstrap_deadline((int)settings_get()->control_lost_s * MS_PER_S);
+	else
+		deadline_ns = limit_after_ms(clock_now_ns(), AWAY_MS);
 	while (bootstrap_is_away(bootstrap) &&
 		(bootstrap->round > 0 || bootstrap->state == BOOTSTRAP_AWAY) &&
 		bootstrap_wait(bootstrap, deadline_ns))
@@ -303,7 +306,8 @@ static void say_good_bye(struct bootstrap *bootstrap)
 
 	await_others(bootstrap);
 	make_leave(bootstrap, &leave, &envelope);
-	if (control_is_up() && control_call(&envelope, BYE_MS, &answer) == 0)
+	if (control_is_up() &&
+		control_call(&envelope, limit_after_ms(clock_now_ns(), BYE_MS), &answer) == 0)
 		ctl__envelope__free_unpacked(answer, NULL);
 }
 

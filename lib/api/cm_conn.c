@@ -16,6 +16,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 #include "lib/wire/packet.h"
 
 enum {
@@ -85,7 +86,7 @@ static void put_in(struct list *list, struct frl_conn *conn)
 void conn_wait(struct frl_conn *conn, int timeout_ms)
 {
 	conn->timeout_ms = timeout_ms;
-	conn->deadline_ns = clock_now_ns() + ((uint64_t)timeout_ms + GRACE_MS) * NS_PER_MS;
+	conn->deadline_ns = limit_after_ms(clock_now_ns(), (unsigned)timeout_ms + GRACE_MS);
 	put_in(&cm.waiting, conn);
 }
 

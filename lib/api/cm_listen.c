@@ -7,6 +7,7 @@
 #include "lib/api/cm.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 
 enum {
 	DEFAULT_BACKLOG = 1024,
@@ -308,7 +309,7 @@ int frl_listener_test(struct frl_listener *listener)
 int frl_listen(struct frl_device *device, const char *service,
 	const struct frl_listen_config *config, struct frl_listener **ret_listener)
 {
-	uint64_t limit_ns = cm_limit(LISTEN_MS);
+	uint64_t limit_ns = limit_after_ms(clock_now_ns(), LISTEN_MS);
 	struct frl_listener *listener = NULL;
 	int rc = frl_listen_start(device, service, config, ret_listener ? &listener : NULL);
 

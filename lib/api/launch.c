@@ -141,7 +141,7 @@ static int meet_by_pmix(const struct frl_launch *launch, unsigned number, int ti
 
 	snprintf(key, sizeof(key), "ferrule.job.%u", number);
 	if (launch->rank == 0) {
-		err = unique_id_create(timeout_ms, &id);
+		err = unique_id_create(until_ns, &id);
 		if (!err)
 			err = pmix_tell(key, id.text);
 	} else {

@@ -59,8 +59,8 @@ bool launch_is_this_host(const char *host);
 
 /* ---- launch_id.c */
 
-/* As frl_unique_id_create(), waiting up to `timeout_ms`. */
-int unique_id_create(int timeout_ms, struct frl_unique_id *ret_id);
+/* As frl_unique_id_create(), waiting until `limit_ns`. */
+int unique_id_create(uint64_t limit_ns, struct frl_unique_id *ret_id);
 
 /* ---- launch_pmix.c */
 

@@ -18,6 +18,7 @@
 #include "lib/api/launch.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
 #include "lib/control/client.h"
@@ -106,7 +107,7 @@ static int find_place(char place[PLACE + 1])
 	return 0;
 }
 
-static int ask_daemon(struct daemon *daemon, int timeout_ms)
+static int ask_daemon(struct daemon *daemon, uint64_t limit_ns)
 {
 	/* The shortest report: all of them say what the daemon is. */
 	Ctl__Query query = CTL__QUERY__INIT;
@@ -117,7 +118,7 @@ static int ask_daemon(struct daemon *daemon, int timeout_ms)
 	request.body_case = CTL__ENVELOPE__BODY_QUERY;
 	request.query = &query;
 	query.kind = CTL__QUERY_KIND__QUERY_PEERS;
-	err = control_call(&request, timeout_ms, &answer);
+	err = control_call(&request, limit_ns, &answer);
 	if (err)
 		return err;
 	if (answer->body_case == CTL__ENVELOPE__BODY_REPORT && answer->report->daemon) {
@@ -133,7 +134,7 @@ static int ask_daemon(struct daemon *daemon, int timeout_ms)
 	return err ? err : find_place(daemon->place);
 }
 
-static int find_daemon(struct daemon *daemon, int timeout_ms)
+static int find_daemon(struct daemon *daemon, uint64_t limit_ns)
 {
 	int err;
 
@@ -143,9 +144,14 @@ static int find_daemon(struct daemon *daemon, int timeout_ms)
 	err = control_register(&daemon->handler, CONTROL_START);
 	if (err)
 		return err;
-	err = ask_daemon(daemon, timeout_ms);
+	err = ask_daemon(daemon, limit_ns);
 	control_unregister(&daemon->handler);
 	return err;
+}
+
+static uint64_t create_limit_ns(void)
+{
+	return limit_after_ms(clock_now_ns(), CREATE_MS);
 }
 
 /* ---- made */
@@ -180,7 +186,7 @@ static void write_id(const struct parts *parts, struct frl_unique_id *ret_id)
 		parts->host[0] ? parts->host : parts->name);
 }
 
-int unique_id_create(int timeout_ms, struct frl_unique_id *ret_id)
+int unique_id_create(uint64_t limit_ns, struct frl_unique_id *ret_id)
 {
 	const char *job_host = settings_get()->job_host;
 	struct daemon daemon;
@@ -198,7 +204,7 @@ int unique_id_create(int timeout_ms, struct frl_unique_id *ret_id)
 		snprintf(parts.place, sizeof(parts.place), "%s", no_place);
 		snprintf(parts.host, sizeof(parts.host), "%s", job_host);
 	} else {
-		err = find_daemon(&daemon, timeout_ms);
+		err = find_daemon(&daemon, limit_ns);
 		if (err)
 			return err;
 		memcpy(parts.place, daemon.place, sizeof(parts.place));
@@ -215,7 +221,7 @@ int frl_unique_id_create(struct frl_unique_id *ret_id)
 		return frl_fail(-EINVAL, "ret_id is NULL");
 	if (settings_error())
 		return frl_fail(-EINVAL, "%s", settings_error());
-	return unique_id_create(CREATE_MS, ret_id);
+	return unique_id_create(create_limit_ns(), ret_id);
 }
 
 /* ---- joining by one */
@@ -271,7 +277,7 @@ static int parse(const struct frl_unique_id *id, struct parts *parts)
 }
 
 /* Whose daemon keeps the job, as seen from here. */
-static int find_keeper(const struct parts *parts, int timeout_ms, char host[HOST + 1])
+static int find_keeper(const struct parts *parts, uint64_t limit_ns, char host[HOST + 1])
 {
 	struct daemon daemon;
 	int err;
@@ -282,7 +288,7 @@ static int find_keeper(const struct parts *parts, int timeout_ms, char host[HOST
 			host[0] = '\0';
 		return 0;
 	}
-	err = find_daemon(&daemon, timeout_ms);
+	err = find_daemon(&daemon, limit_ns);
 	if (err)
 		return err;
 	if (strcmp(parts->place, daemon.place) == 0)
@@ -310,7 +316,7 @@ int frl_bootstrap_from_unique_id(const struct frl_unique_id *id, int rank, int r
 	until_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 	err = parse(id, &parts);
 	if (!err)
-		err = find_keeper(&parts, timeout_ms, host);
+		err = find_keeper(&parts, until_ns, host);
 	if (err)
 		return err;
 	now_ns = clock_now_ns();
@@ -329,7 +335,7 @@ int frl_place_create(char ret_place[FRL_PLACE_SIZE])
 
 	if (settings_error())
 		return frl_fail(-EINVAL, "%s", settings_error());
-	err = find_daemon(&daemon, CREATE_MS);
+	err = find_daemon(&daemon, create_limit_ns());
 	if (err)
 		return err;
 	name_host(&daemon, host);
@@ -348,7 +354,7 @@ int frl_host_of_place(const char *place, char ret_host[FRL_HOST_MAX + 1])
 		return frl_fail(-EINVAL,
 			"\"%.40s\" is no place of this release: it comes from frl_place_create()",
 			place ? place : "");
-	err = find_daemon(&daemon, CREATE_MS);
+	err = find_daemon(&daemon, create_limit_ns());
 	if (err)
 		return err;
 	if (strcmp(parts.place, daemon.place) == 0)

@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "lib/api/objects.h"
+#include "lib/base/clock.h"
+#include "lib/base/limit.h"
 #include "lib/control/client.h"
 #include "lib/control/frame.h"
 
@@ -391,7 +393,7 @@ static int lease(struct publication *p)
 	lock();
 	losses = publisher.losses;
 	unlock();
-	rc = control_call(&request, LEASE_MS, &answer);
+	rc = control_call(&request, limit_after_ms(clock_now_ns(), LEASE_MS), &answer);
 	if (rc)
 		return rc;
 	if (answer->body_case != CTL__ENVELOPE__BODY_PORT_OPENED) {

@@ -12,6 +12,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 #include "lib/base/random.h"
 #include "lib/control/client_internal.h"
 #include "lib/control/frame.h"
@@ -230,7 +231,7 @@ int control_register(struct control_handler *handler, enum control_want want)
 static void end_thread(struct client *c)
 {
 	c->ends = true;
-	c->end_by_ns = clock_now_ns() + UINT64_C(1) * END_MS * NS_PER_MS;
+	c->end_by_ns = limit_after_ms(clock_now_ns(), END_MS);
 	client_wake(c);
 	while (c->has_thread)
 		pthread_cond_wait(&c->changed, &c->mutex);
@@ -360,9 +361,8 @@ static int send_call(struct client *c, Ctl__Envelope *request, struct call *call
 	return wait_answer(c, call, limit_ns);
 }
 
-int control_call(Ctl__Envelope *request, int timeout_ms, Ctl__Envelope **ret_answer)
+int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer)
 {
-	uint64_t limit_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 	struct call call = { .rc = 0 };
 	struct client *c = lock_client();
 	int rc;

@@ -86,12 +86,13 @@ size_t control_queued(void);
 uint64_t control_next_seq(void);
 
 /*
- * Sends a request and waits for its answer, up to `timeout_ms`; also until there is a daemon. Fills
- * in seq. 0 with *ret_answer, to be freed by ctl__envelope__free_unpacked(); a Failure becomes its
- * errno, negative, and frl_last_error() its text. -ETIMEDOUT, -ENOTCONN (with the reason why there
- * is no daemon), -ENOMEM. Not from a handler; a handler must be registered.
+ * Sends a request and waits for its answer, until `limit_ns` of the monotonic clock; also until
+ * there is a daemon. Fills in seq. 0 with *ret_answer, to be freed by
+ * ctl__envelope__free_unpacked(); a Failure becomes its errno, negative, and frl_last_error() its
+ * text. -ETIMEDOUT, -ENOTCONN (with the reason why there is no daemon), -ENOMEM. Not from a
+ * handler; a handler must be registered.
  */
-int control_call(Ctl__Envelope *request, int timeout_ms, Ctl__Envelope **ret_answer);
+int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer);
 
 /* Ticks are due. */
 void control_wake(void);

@@ -15,6 +15,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 #include "lib/control/client_internal.h"
 #include "lib/control/frame.h"
 #include "lib/control/install.h"
@@ -169,7 +170,7 @@ void client_greet(struct client *c, int fd, int place)
 	c->socket.fd = fd;
 	c->place = place;
 	c->state = CLIENT_GREETING;
-	c->greet_by_ns = in_ms(clock_now_ns(), GREET_MS);
+	c->greet_by_ns = limit_after_ms(clock_now_ns(), GREET_MS);
 	queue_hello(c);
 }
 
@@ -213,7 +214,7 @@ int client_search(
 /* It was there a moment ago. */
 static bool lost_lately(const struct client *c, uint64_t now_ns)
 {
-	return c->lost_ns && now_ns < in_ms(c->lost_ns, PATIENCE_MS);
+	return c->lost_ns && now_ns < limit_after_ms(c->lost_ns, PATIENCE_MS);
 }
 
 /* And it is somebody's to start it again. */
@@ -237,7 +238,7 @@ static void start(struct client *c, uint64_t now_ns)
 
 	c->retry_ns = in_ms(now_ns, STARTING_RETRY_MS);
 	if (!c->start_by_ns)
-		c->start_by_ns = in_ms(now_ns, START_MS);
+		c->start_by_ns = limit_after_ms(now_ns, START_MS);
 	ended = daemon_has_ended(c->alive);
 	if (ended || now_ns >= c->start_by_ns) {
 		snprintf(why, sizeof(why),

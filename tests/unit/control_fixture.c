@@ -152,7 +152,8 @@ static void *ask(void *arg)
 	envelope_init(&request);
 	request.body_case = CTL__ENVELOPE__BODY_PUBLISH;
 	request.publish = &publish;
-	asker->rc = control_call(&request, asker->timeout_ms, &answer);
+	asker->rc = control_call(&request,
+		clock_now_ns() + (uint64_t)asker->timeout_ms * UINT64_C(1000000), &answer);
 	if (asker->rc == 0)
 		asker->body = answer->body_case;
 	else

@@ -137,12 +137,19 @@ void fake_expect_end(struct fake_daemon *fake)
 	ck_assert_int_eq(receive(fake), 0);
 }
 
-void fake_expect_silence(struct fake_daemon *fake, int ms)
+void fake_expect_silence(struct fake_daemon *fake)
 {
-	struct pollfd event = { .fd = fake->fd, .events = POLLIN };
+	Ctl__Ping ping = CTL__PING__INIT;
+	Ctl__Envelope envelope, *answer;
 
-	ck_assert_uint_eq(fake->used, 0);
-	ck_assert_int_eq(poll(&event, 1, ms), 0);
+	envelope_init(&envelope);
+	envelope.seq = 12345;
+	envelope.body_case = CTL__ENVELOPE__BODY_PING;
+	envelope.ping = &ping;
+	fake_write(fake, &envelope);
+	answer = fake_expect(fake, CTL__ENVELOPE__BODY_FAILURE);
+	ck_assert_uint_eq(answer->seq, 12345);
+	ctl__envelope__free_unpacked(answer, NULL);
 }
 
 void fake_write_bytes(struct fake_daemon *fake, const void *bytes, size_t size)

@@ -37,8 +37,8 @@ Ctl__Envelope *fake_read(struct fake_daemon *fake);
 Ctl__Envelope *fake_expect(struct fake_daemon *fake, Ctl__Envelope__BodyCase body);
 /* The client closes the connection, having sent nothing more. */
 void fake_expect_end(struct fake_daemon *fake);
-/* It says nothing for `ms`. */
-void fake_expect_silence(struct fake_daemon *fake, int ms);
+/* It has said nothing: the next that comes is the answer to something that no handler knows. */
+void fake_expect_silence(struct fake_daemon *fake);
 
 void fake_write(struct fake_daemon *fake, const Ctl__Envelope *envelope);
 void fake_write_bytes(struct fake_daemon *fake, const void *bytes, size_t size);

@@ -15,7 +15,7 @@
 #include "tests/unit/fake_daemon.h"
 #include "tests/unit/program.h"
 
-enum { RANKS = 2, LARGE = 1024 * 1024, GROUP = 77, QUIET_MS = 50 };
+enum { RANKS = 2, LARGE = 1024 * 1024, GROUP = 77 };
 
 static struct fake_daemon fake;
 static struct frl_bootstrap rank;
@@ -242,7 +242,7 @@ START_TEST(in_the_middle_of_an_allgather)
 	expect_return(0, true, false);
 	say_joined();
 	say_met();
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	say(CTL__GROUP_EVENT_KIND__GROUP_AGAIN, 0, 1);
 	expect_piece(0, 0x10, 3);
 	/* Whatever comes twice counts once. */
@@ -281,14 +281,14 @@ START_TEST(nothing_is_given_before_all_are_back)
 	break_off(_i);
 	expect_return(1, false, true);
 	gather(1, 3);
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	say_joined();
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	/* Once more, before the others were there. */
 	break_off(_i);
 	expect_return(1, false, true);
 	say_joined();
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	say_met();
 	expect_piece(1, 0x11, 3);
 	say_piece(1, 0x21, 3);
@@ -301,12 +301,12 @@ START_TEST(while_it_waits_for_its_turn)
 {
 	join_as(1);
 	gather(0, LARGE);
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	break_off(_i);
 	expect_return(0, false, false);
 	say_joined();
 	say_piece(0, 0x20, LARGE);
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	say_met();
 	expect_piece(0, 0x10, LARGE);
 	expect_gathered(0);
@@ -339,9 +339,9 @@ START_TEST(who_leaves_waits_for_the_others)
 	break_off(_i);
 	expect_return(1, false, false);
 	begin(do_close);
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	say_joined();
-	fake_expect_silence(&fake, QUIET_MS);
+	fake_expect_silence(&fake);
 	say_met();
 	say_done();
 	pthread_join(call.thread, NULL);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connection management: connections that are asked for, answered, refused, late and ended. */
+#include <unistd.h>
+
+#include "lib/api/cm.h"
+#include "lib/control/client.h"
 #include "tests/unit/cm_fixture.h"
 #include "tests/unit/program.h"
 
@@ -263,19 +267,41 @@ START_TEST(cancelled)
 }
 END_TEST
 
-/* What is held, and what either end then says. */
+/* The time of a connection is over. */
+static void let_time_pass(struct frl_conn *conn)
+{
+	pthread_mutex_lock(&cm.mutex);
+	conn->deadline_ns = cm.next_deadline_ns = 0;
+	control_wake();
+	pthread_mutex_unlock(&cm.mutex);
+}
+
+/* The queue pair can send and receive. */
+static void await_made(struct frl_conn *conn)
+{
+	bool is_made = false;
+
+	for (uint64_t limit_ns = hang_limit_ns(); !is_made && may_wait(limit_ns);) {
+		pthread_mutex_lock(&cm.mutex);
+		is_made = conn->connecting.stage == CONNECTING_DONE;
+		pthread_mutex_unlock(&cm.mutex);
+		usleep(1000);
+	}
+	ck_assert(is_made);
+}
+
+/* What is held; what has been said when the time is over; and what either end says then. */
 static const struct {
 	uint64_t hold;
+	Ctl__Envelope__BodyCase last;
 	const char *active, *passive;
-	int rc, timeout_ms;
 } silences[] = {
-	{ STUB_BIT(CONN_REQUEST), "'test' on this host did not answer within 30 ms", NULL,
-		-ETIMEDOUT, SHORT_MS },
-	{ STUB_BIT(CONN_REPLY) | STUB_BIT(CONN_END),
-		"'test' on this host did not answer within 30 ms", "30 ms", -ETIMEDOUT, SHORT_MS },
-	/* The link is to be there: that takes a while where the processor is shared. */
-	{ STUB_BIT(CONN_READY), "did not get ready within 500 ms",
-		"did not get ready within 500 ms", -ETIMEDOUT, 500 },
+	{ STUB_BIT(CONN_REQUEST), CTL__ENVELOPE__BODY_CONN_REQUEST,
+		"'test' on this host did not answer within 30 ms", NULL },
+	{ STUB_BIT(CONN_REPLY) | STUB_BIT(CONN_END), CTL__ENVELOPE__BODY_CONN_REPLY,
+		"'test' on this host did not answer within 30 ms", "30 ms" },
+	{ STUB_BIT(CONN_READY), CTL__ENVELOPE__BODY_CONN_READY, "did not get ready within 30 ms",
+		"did not get ready within 30 ms" },
 };
 
 START_TEST(timed_out)
@@ -285,16 +311,23 @@ START_TEST(timed_out)
 
 	begin();
 	frl_connect_config_init(a.device, &config);
-	config.timeout_ms = silences[_i].timeout_ms;
+	config.timeout_ms = SHORT_MS;
 	stub_hold(silences[_i].hold);
 	ok(frl_connect(a.qp, NULL, "test", NULL, 0, &config, &active));
 	if (silences[_i].passive) {
 		passive = next_request();
 		ok(frl_accept(passive, b.qp, NULL, 0, &config));
-		wait_ended(passive, silences[_i].rc, silences[_i].passive);
+	}
+	ck_assert(stub_wait(silences[_i].last, 1));
+	if (silences[_i].last == CTL__ENVELOPE__BODY_CONN_READY)
+		await_made(passive);
+	if (passive) {
+		let_time_pass(passive);
+		wait_ended(passive, -ETIMEDOUT, silences[_i].passive);
 		ck_assert_int_eq(state_of(b.qp), FRL_QPS_ERR);
 	}
-	wait_ended(active, silences[_i].rc, silences[_i].active);
+	let_time_pass(active);
+	wait_ended(active, -ETIMEDOUT, silences[_i].active);
 	frl_conn_close(active);
 	frl_conn_close(passive);
 	end();
@@ -313,6 +346,8 @@ START_TEST(unanswered)
 	stub_hold(STUB_BIT(CONN_END));
 	ok(frl_connect(a.qp, NULL, "test", NULL, 0, &config, &active));
 	passive = next_request();
+	let_time_pass(active);
+	let_time_pass(passive);
 	wait_ended(active, -ETIMEDOUT, "slow to accept");
 	wait_ended(passive, -ETIMEDOUT, "30 ms");
 	frl_conn_close(active);

@@ -62,7 +62,6 @@ START_TEST(order)
 	ck_assert_int_eq(post_number(3), 0);
 	fake_accept(&fake);
 	ctl__envelope__free_unpacked(fake_expect(&fake, CTL__ENVELOPE__BODY_HELLO), NULL);
-	fake_expect_silence(&fake, 20);
 	fake_hello(&fake);
 	for (uint32_t i = 1; i <= 3; i++)
 		expect_number(i);
@@ -170,13 +169,17 @@ START_TEST(call_not_answered)
 	uint64_t seq;
 
 	come_up(CONTROL_IF_THERE);
+	/* From the first answer on a call is sent at once. */
+	start_asking(&one, HANG_MS);
+	fake_done(&fake, read_request());
+	end_asking(&one, 0);
 	start_asking(&one, 20);
 	seq = read_request();
 	end_asking(&one, -ETIMEDOUT);
 	/* Too late: nobody wants it, and it is no request that must be refused. */
 	fake_done(&fake, seq);
 	await('M', 1);
-	fake_expect_silence(&fake, 20);
+	fake_expect_silence(&fake);
 }
 END_TEST
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Finding and starting the user's own daemon. The daemon is this program itself, started with
- * --private: it takes what a process says, and ends when it was alone for a moment. What settings
- * are to be like is a child's, for they are read once a process.
+ * --private: it takes what a process says, and ends with the last process. What settings are to be
+ * like is a child's, for they are read once a process.
  */
 #include <check.h>
 #include <errno.h>
@@ -25,7 +25,6 @@
 #include "tests/unit/program.h"
 
 enum {
-	ALONE_MS = 300,
 	STARTERS = 6,
 	EXIT_OK = 10, /* nothing else ends so */
 };
@@ -84,6 +83,7 @@ static void describe_self(const char *path)
 static int run_daemon(const char *path)
 {
 	struct pollfd fds[64] = { { .events = POLLIN } };
+	bool is_known = false; /* there was a process */
 	unsigned n = 1;
 	char byte[256];
 
@@ -92,7 +92,7 @@ static int run_daemon(const char *path)
 	if (fds[0].fd < 0)
 		return 1;
 	fprintf(stderr, "started\n");
-	while (poll(fds, n, n > 1 ? HANG_MS : ALONE_MS) > 0) {
+	while ((n > 1 || !is_known) && poll(fds, n, HANG_MS) > 0) {
 		for (unsigned i = 1; i < n; i++)
 			if (fds[i].revents && read(fds[i].fd, byte, sizeof(byte)) <= 0) {
 				close(fds[i].fd);
@@ -101,6 +101,7 @@ static int run_daemon(const char *path)
 		if (fds[0].revents && n < 64) {
 			fds[n] = (struct pollfd){ accept(fds[0].fd, NULL, NULL), POLLIN, 0 };
 			say_hello(fds[n++].fd);
+			is_known = true;
 		}
 	}
 	unlink(path);
