@@ -11,7 +11,6 @@
 #include "nccl/thread.h"
 
 enum {
-	NS_PER_MS = 1000000,
 	/* A host may be so busy that its daemon is late; what fails for good does so at once. */
 	TRIES = 3,
 	SLOW_MS = 1000,
@@ -57,7 +56,7 @@ static void init_once(void)
 
 static bool has_passed(uint64_t since_ns, unsigned ms)
 {
-	return net_now_ns() >= since_ns + (uint64_t)ms * NS_PER_MS;
+	return net_now_ns() >= limit_after_ms(since_ns, ms);
 }
 
 static void *ask(void *arg)

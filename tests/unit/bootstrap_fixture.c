@@ -17,6 +17,7 @@
 #include "tests/unit/program.h"
 
 char socket_path[64];
+static char config_path[64];
 pid_t daemon_pid;
 
 uint64_t now_ms(void)
@@ -48,7 +49,8 @@ void start_daemon(void)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (!freopen("/dev/null", "w", stderr))
 			_exit(127);
-		execl(path, path, "--private", "--socket", socket_path, (char *)NULL);
+		execl(path, path, "--private", "--config", config_path, "--socket", socket_path,
+			(char *)NULL);
 		_exit(127);
 	}
 	while (!daemon_is_there()) {
@@ -116,8 +118,22 @@ int wait_for_check(struct frl_bootstrap *bootstrap, int *ret_rank)
 	return 0;
 }
 
+/* A process may be stopped for as long. */
+static void write_config(void)
+{
+	FILE *file;
+
+	snprintf(config_path, sizeof(config_path), "%s/ferruled.conf", test_folder());
+	file = fopen(config_path, "w");
+	if (!file || fputs("hello_ms = 60000;\nidle_exit_ms = 0;\n", file) < 0 || fclose(file)) {
+		perror(config_path);
+		exit(EXIT_FAILURE);
+	}
+}
+
 void set_socket_path(void)
 {
+	write_config();
 	snprintf(socket_path, sizeof(socket_path), "%s/ferruled.sock", test_folder());
 	setenv("FRL_CONTROL", socket_path, 1);
 	setenv("FRL_CONTROL_LOST_S", "600", 1);

@@ -115,6 +115,7 @@ static void register_memory(void)
 static void configure(struct frl_connect_config *config)
 {
 	frl_connect_config_init(peer.device, config);
+	config->timeout_ms = HANG_MS;
 	config->access_flags = FRL_ACCESS_REMOTE_WRITE;
 }
 

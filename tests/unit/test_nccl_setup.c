@@ -15,10 +15,16 @@
 #include "nccl/settings.h"
 #include "nccl/setup.h"
 #include "tests/unit/bootstrap_fixture.h"
+#include "tests/unit/limits.h"
 #include "tests/unit/nccl_log.h"
 #include "tests/unit/program.h"
 
-enum { DEV = 0, HALF_MADE = 16, SHORT_MS = 300 };
+enum {
+	DEV = 0,
+	HALF_MADE = 16,
+	SHORT_MS = 300,
+	WAIT_MS = 5000, /* place.c */
+};
 
 static struct net_context *context;
 
@@ -98,6 +104,7 @@ static struct ask ask(
 		0);
 	net_service_name(handle->name, 0, service);
 	frl_connect_config_init(stranger.device, &config);
+	config.timeout_ms = HANG_MS;
 	ck_assert_int_eq(
 		frl_connect(ask.qp, "", service, &hello, sizeof(hello), &config, &ask.conn), 0);
 	return ask;
@@ -279,8 +286,10 @@ START_TEST(late_daemon)
 
 	ck_assert_int_eq(kill(daemon_pid, SIGSTOP), 0);
 	begin(NCCL_TRAFFIC_CLASS_UNDEFINED);
+	limits_expire(WAIT_MS);
 	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
 	ck_assert_msg(strstr(warnings, "does not answer"), "%s", warnings);
+	limits_expire(0);
 	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
 	ck_assert_int_eq(kill(daemon_pid, SIGCONT), 0);
 	while (net_listen(context, DEV, handle, &listener) != NCCL_SUCCESS)
