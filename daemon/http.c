@@ -37,7 +37,7 @@ struct http {
 	void (*write)(void *arg, FILE *out);
 	void (*ask)(void *arg);
 	void *arg;
-	unsigned life_ms;
+	unsigned life_ms, crowd_ms;
 	struct list visits;
 	unsigned n_visits;
 	struct event *sweeper; /* while there are visits */
@@ -49,7 +49,7 @@ struct http {
  * looked at now and then: one without callbacks is one that evhttp has let go. */
 struct visit {
 	struct bufferevent *stream;
-	unsigned age_ms, life_ms;
+	unsigned age_ms, life_ms, crowd_ms;
 	struct list node; /* http.visits */
 };
 
@@ -91,7 +91,7 @@ static void sweep(evutil_socket_t unused, short what, void *arg)
 		if (is_over(visit))
 			visit_end(http, visit);
 		else if (visit->age_ms >= visit->life_ms ||
-			(is_crowded && visit->age_ms >= CROWD_MS))
+			(is_crowded && visit->age_ms >= visit->crowd_ms))
 			/* evhttp sees the end of the stream then, and lets it go. */
 			shutdown(bufferevent_getfd(visit->stream), SHUT_RDWR);
 	}
@@ -117,6 +117,7 @@ static struct bufferevent *visit_begin(struct event_base *base, void *arg)
 	}
 	bufferevent_incref(visit->stream);
 	visit->life_ms = http->life_ms;
+	visit->crowd_ms = http->crowd_ms;
 	list_add_tail(&http->visits, &visit->node);
 	if (!http->n_visits++)
 		event_add(http->sweeper, &interval);
@@ -281,12 +282,11 @@ struct http *http_start(struct event_base *base, const char *address, uint16_t p
 	}
 	list_init(&http->visits);
 	list_init(&http->scrapes);
-	http->life_ms = LIFE_MS;
 	http->write = write;
 	http->arg = arg;
 	evhttp_set_max_headers_size(http->server, HEADERS_MAX);
 	evhttp_set_max_body_size(http->server, 0);
-	evhttp_set_timeout(http->server, LIFE_MS / 1000);
+	http_limit(http, LIFE_MS, CROWD_MS);
 	/* All that it knows, so that they are refused by is_read() and not taken for unknown. */
 	evhttp_set_allowed_methods(http->server,
 		EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
@@ -312,9 +312,12 @@ void http_prepare(struct http *http, void (*ask)(void *arg))
 	http->ask = ask;
 }
 
-void http_limit(struct http *http, unsigned life_ms)
+void http_limit(struct http *http, unsigned life_ms, unsigned crowd_ms)
 {
 	http->life_ms = life_ms;
+	http->crowd_ms = crowd_ms;
+	/* It counts the time between two bytes. */
+	evhttp_set_timeout(http->server, (int)((life_ms + 999) / 1000));
 }
 
 void http_stop(struct http *http)

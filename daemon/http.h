@@ -24,9 +24,9 @@ struct http *http_start(struct event_base *base, const char *address, uint16_t p
  * be fetched in between (core_refresh()). With the `arg` of http_start(). */
 void http_prepare(struct http *http, void (*ask)(void *arg));
 
-/* How long a connection may last, whatever it does; 10 s if this is not called. In steps of 100 ms.
- */
-void http_limit(struct http *http, unsigned life_ms);
+/* For tests: how long a connection may last, whatever it does, and where places are few: 10 s and
+ * 1 s if this is not called. In steps of 100 ms; for connections that come later. */
+void http_limit(struct http *http, unsigned life_ms, unsigned crowd_ms);
 
 /* Ends what is under way. NULL is fine. */
 void http_stop(struct http *http);
