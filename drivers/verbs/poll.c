@@ -4,11 +4,12 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 
 enum {
 	BATCH = 16,
-	LATELY_NS = 1000000000,
-	SOON_NS = 50000000,
+	LATELY_MS = 1000,
+	SOON_MS = 50,
 	SOON_STEP_NS = 1000000,
 	RXE_WITH_INV = 1 << 2, /* IB_WC_WITH_INVALIDATE, of the kernel */
 };
@@ -79,10 +80,10 @@ static bool is_link_down_about_now(const struct verbs_device *device)
 {
 	const struct timespec step = { .tv_nsec = SOON_STEP_NS };
 	uint64_t down_ns = atomic_load_explicit(&device->down_ns, memory_order_relaxed);
-	uint64_t start_ns = clock_now_ns();
-	bool is_down = down_ns && start_ns < down_ns + LATELY_NS;
+	uint64_t now_ns = clock_now_ns(), until_ns = limit_after_ms(now_ns, SOON_MS);
+	bool is_down = down_ns && now_ns < limit_after_ms(down_ns, LATELY_MS);
 
-	while (!is_down && !(is_down = is_link_down(device)) && clock_now_ns() < start_ns + SOON_NS)
+	while (!is_down && !(is_down = is_link_down(device)) && clock_now_ns() < until_ns)
 		nanosleep(&step, NULL);
 	return is_down;
 }

@@ -173,9 +173,12 @@ static inline void close_end(struct end *end)
 
 static inline void *connect_end(void *arg)
 {
+	struct frl_connect_config config;
 	struct end *end = arg;
 
-	end->rc = frl_qp_connect(end->qp, &end->theirs, NULL);
+	frl_connect_config_init(end->device, &config);
+	config.timeout_ms = HANG_MS;
+	end->rc = frl_qp_connect(end->qp, &end->theirs, &config);
 	return NULL;
 }
 

@@ -119,6 +119,7 @@ START_TEST(connect_fails)
 	ok(try_connect(&own, HANG_MS)); /* to a queue pair of the same device */
 	refused(try_connect(&b.mine, SHORT_MS), -ETIMEDOUT, "30 ms");
 	frl_connect_config_init(a.device, &config);
+	config.timeout_ms = HANG_MS;
 	config.interrupt = give_up;
 	config.interrupt_arg = &asked;
 	ck_assert_int_eq(frl_qp_connect(other, &b.mine, &config), -ECANCELED);
@@ -175,6 +176,7 @@ START_TEST(connect_while_connecting)
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
 	frl_connect_config_init(a.device, &config);
+	config.timeout_ms = HANG_MS;
 	config.interrupt = connect_again;
 	config.interrupt_arg = &asked;
 	ck_assert_int_eq(frl_qp_connect(a.qp, &b.mine, &config), -ECANCELED);
@@ -420,6 +422,7 @@ START_TEST(name_of_link_in_use)
 	frl_connect_config_init(low->device, &config);
 	config.timeout_ms = SHORT_MS;
 	refused(frl_qp_connect(low->qp, &high->mine, &config), -ETIMEDOUT, "30 ms");
+	config.timeout_ms = HANG_MS;
 	config.interrupt = give_up;
 	config.interrupt_arg = &asked;
 	ck_assert_int_eq(frl_qp_connect(low->qp, &high->mine, &config), -ECANCELED);

@@ -100,6 +100,7 @@ START_TEST(connecting)
 	frl_qp_destroy(a.qp);
 	a.qp = add_qp(&a);
 	ok(frl_qp_endpoint(a.qp, &a.mine));
+	config.timeout_ms = HANG_MS;
 	config.interrupt = give_up;
 	config.interrupt_arg = &asked;
 	ck_assert_int_eq(frl_qp_connect(a.qp, &remote, &config), -ECANCELED);

@@ -324,6 +324,7 @@ static void *connect_a_to_be_slow(void *arg)
 	struct frl_connect_config config;
 
 	frl_connect_config_init(a.device, &config);
+	config.timeout_ms = HANG_MS;
 	config.min_rnr_timer = RNR_TIMER;
 	a.rc = frl_qp_connect(a.qp, &a.theirs, &config);
 	return NULL;

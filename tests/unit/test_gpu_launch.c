@@ -22,11 +22,6 @@
 #include "tests/unit/gpu_launch.h"
 #include "tests/unit/program.h"
 
-enum {
-	MS = 1000000,
-	TRIES = 500,
-};
-
 static const uint64_t in_any_case_ns = HANG_S * UINT64_C(1000000000);
 
 static const enum gpu_queue_mode modes[MODES] = { GPU_QUEUE_MEMOP, GPU_QUEUE_PERSISTENT };
@@ -73,7 +68,7 @@ uint64_t launch_arm(void)
 {
 	uint64_t n = 0;
 
-	for (int i = 0; i < TRIES; i++) {
+	for (uint64_t limit_ns = hang_limit_ns(); may_wait(limit_ns);) {
 		launch_count();
 		n++;
 		wait_done(queue, n);

@@ -143,7 +143,7 @@ static void setup(void)
 
 	signal(SIGPIPE, SIG_IGN);
 	base = event_base_new();
-	streams = streams_create(base, &handler, 5000);
+	streams = streams_create(base, &handler, HANG_MS);
 	memset(sent, 0, sizeof(sent));
 	memset(ends, -1, sizeof(ends));
 	n_ended = n_pieces = n_pings = n_passed = 0;
