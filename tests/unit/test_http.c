@@ -279,7 +279,7 @@ START_TEST(crowd_is_cut_short)
 	enum { SILENT = 40 };
 	int fds[SILENT], fd;
 
-	http_limit(http, HANG_MS, SHORT_MS);
+	http_limit(http, 4 * HANG_MS, SHORT_MS);
 	for (int i = 0; i < SILENT; i++)
 		fds[i] = dial();
 	turn();
