@@ -46,7 +46,6 @@ int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void 
 	const struct patience *patience)
 {
 	uint64_t now_ns = clock_now_ns(), ask_ns = now_ns;
-	uint64_t limit = now_ns + (uint64_t)patience->timeout_ms * NS_PER_MS;
 	struct frl_backoff backoff;
 
 	frl_backoff_reset(&backoff);
@@ -59,7 +58,7 @@ int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void 
 		device_leave(device);
 		if (rc != -EAGAIN)
 			return rc;
-		if (now_ns >= limit)
+		if (now_ns >= patience->limit_ns)
 			return -ETIMEDOUT;
 		if (patience->interrupt && now_ns >= ask_ns) {
 			rc = patience->interrupt(patience->interrupt_arg);

@@ -355,9 +355,9 @@ static inline uint32_t device_poll(struct frl_device *device)
  */
 void device_idle(struct frl_device *device, struct frl_backoff *backoff, struct awaited *awaited);
 
-/* How long to wait, and what may end it early, as in struct frl_connect_config. */
+/* Until when to wait, and what may end it early, as in struct frl_connect_config. */
 struct patience {
-	int timeout_ms;
+	uint64_t limit_ns;
 	int (*interrupt)(void *arg);
 	void *interrupt_arg;
 };

@@ -240,8 +240,8 @@ int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	rc = start(qp, remote, config);
 	if (rc)
 		return rc;
-	patience = (struct patience){ config->timeout_ms, config->interrupt,
-		config->interrupt_arg };
+	patience = (struct patience){ clock_now_ns() + (uint64_t)config->timeout_ms * NS_PER_MS,
+		config->interrupt, config->interrupt_arg };
 	rc = device_wait(qp->pd->device, test_attempt, qp, &patience);
 	if (!rc)
 		return 0;

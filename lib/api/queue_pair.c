@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+#include "lib/base/clock.h"
+#include "lib/base/limit.h"
+
 static int check_qp_limits(const struct frl_device_attr *attr, const struct frl_qp_config *config)
 {
 	if (config->type != 0 &&
@@ -172,7 +175,7 @@ static int try_modify(struct frl_device *device, void *arg)
 
 int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
-	static const struct patience patience = { .timeout_ms = RESOLVE_MS };
+	struct patience patience = { .limit_ns = 0 };
 	struct modification m = { .qp = qp, .mask = mask };
 	struct frl_device *device;
 	int rc;
@@ -188,6 +191,7 @@ int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t ma
 	device_leave(device);
 	if (rc != -EAGAIN)
 		return rc;
+	patience.limit_ns = limit_after_ms(clock_now_ns(), RESOLVE_MS);
 	rc = device_wait(device, try_modify, &m, &patience);
 	if (rc != -ETIMEDOUT)
 		return rc;

@@ -7,6 +7,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
+#include "lib/base/limit.h"
 #include "lib/soft/soft.h"
 
 /* The port never sees memory that it cannot read: its payload is in the engine's buffers then, or
@@ -271,7 +272,7 @@ static int try_ah(struct frl_device *base, void *arg)
 
 int soft_ah_create(struct frl_ah *base)
 {
-	static const struct patience patience = { .timeout_ms = RESOLVE_MS };
+	struct patience patience = { .limit_ns = 0 };
 	struct soft_device *device = soft_device(base->pd->device);
 	struct making making = { .ah = soft_ah(base) };
 	char silent[SILENCE];
@@ -281,8 +282,10 @@ int soft_ah_create(struct frl_ah *base)
 	device_enter(&device->base);
 	rc = try_ah(&device->base, &making);
 	device_leave(&device->base);
-	if (rc == -EAGAIN)
+	if (rc == -EAGAIN) {
+		patience.limit_ns = limit_after_ms(clock_now_ns(), RESOLVE_MS);
 		rc = device_wait(&device->base, try_ah, &making, &patience);
+	}
 	if (rc != -ETIMEDOUT)
 		return rc;
 	device_enter(&device->base);

@@ -2,7 +2,7 @@
 /*
  * The library's own limits (lib/base/limit.h) in programs that are linked with
  * --wrap=limit_after_ms. However long a process is stopped, none of them is over, except where a
- * row wants that.
+ * row wants that. On hardware (FRL_TEST_PORT) they are as in real life.
  */
 #ifndef FERRULE_TESTS_UNIT_LIMITS_H
 #define FERRULE_TESTS_UNIT_LIMITS_H

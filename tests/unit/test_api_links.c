@@ -4,6 +4,7 @@
 #include "lib/base/clock.h"
 #include "lib/soft/soft.h"
 #include "tests/unit/api_fixture.h"
+#include "tests/unit/limits.h"
 #include "tests/unit/program.h"
 
 enum {
@@ -295,7 +296,9 @@ START_TEST(silent_link)
 	ok(connect_to(peer, HANG_MS));
 	way = way_to(peer, false);
 	renew(&a);
+	limits_expire(RESOLVE_MS);
 	refused(make_handle(peer, &way, &ah), -EHOSTUNREACH, "does not say");
+	limits_expire(0);
 	close_end(peer);
 	close_end(&a);
 }
