@@ -9,7 +9,7 @@
 #include "tests/fake_libcuda/fake_exports.h"
 #include "tests/fake_libcuda/fake_internal.h"
 
-enum { PATIENCE_S = 30, LET_OTHERS_NS = 50000 };
+enum { PATIENCE_S = 120, LET_OTHERS_NS = 50000 };
 
 struct fake_stream *fake_stream_new(struct fake_context *context, unsigned flags, int priority)
 {
