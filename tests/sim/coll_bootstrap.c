@@ -9,6 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int check(void *ctx, int *ret_rank)
+{
+	const struct coll_world *world = ((struct coll_rank *)ctx)->world;
+
+	*ret_rank = world->gone;
+	if (world->gone < 0 || !world->config.tells_leaving)
+		return 0;
+	return frl_fail(-ECONNRESET, "rank %d is gone: it gave up", world->gone);
+}
+
 static int allgather(void *ctx, const void *mine, size_t size, void *all)
 {
 	struct coll_rank *rank = ctx;
@@ -17,6 +27,7 @@ static int allgather(void *ctx, const void *mine, size_t size, void *all)
 	uint64_t round = gather->rounds;
 	uint8_t **pieces = &gather->pieces[round % 2];
 	size_t ranks = (size_t)world->config.ranks;
+	int gone;
 
 	if (gather->arrived == 0) {
 		free(*pieces);
@@ -32,20 +43,13 @@ static int allgather(void *ctx, const void *mine, size_t size, void *all)
 		for (size_t i = 0; i < ranks; i++)
 			coll_wake(&world->ranks[i]);
 	}
-	while (gather->rounds == round)
+	while (gather->rounds == round) {
+		if (check(rank, &gone) < 0)
+			return -ECONNRESET;
 		coll_attend(rank);
+	}
 	memcpy(all, *pieces, ranks * size);
 	return 0;
-}
-
-static int check(void *ctx, int *ret_rank)
-{
-	const struct coll_world *world = ((struct coll_rank *)ctx)->world;
-
-	*ret_rank = world->gone;
-	if (world->gone < 0 || !world->config.tells_leaving)
-		return 0;
-	return frl_fail(-ECONNRESET, "rank %d is gone: it gave up", world->gone);
 }
 
 static bool has_left(void *ctx, int rank)
@@ -90,10 +94,13 @@ static int post(void *ctx, int to, const void *data, size_t size)
 {
 	struct coll_rank *rank = ctx;
 	struct coll_world *world = rank->world;
-	struct coll_mail *mail = sim_alloc(1, sizeof(*mail) + size);
+	struct coll_mail *mail;
 
 	SIM_CHECK(size <= FRL_MAIL_MAX && to >= 0 && to < world->config.ranks,
 		"rank %d: mail of %zu bytes to rank %d", rank->number, size, to);
+	if (world->config.mail_losses && world->mails++ % world->config.mail_losses == 0)
+		return 0;
+	mail = sim_alloc(1, sizeof(*mail) + size);
 	*mail = (struct coll_mail){ .from = rank->number, .size = size };
 	memcpy(mail->bytes, data, size);
 	clock_at(&world->clock, world->clock.now_ns + world->config.mail_ns, arrive,

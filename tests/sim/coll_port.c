@@ -17,6 +17,7 @@ enum {
 	ARP_TARGET_IP = ETH_LEN + 24,
 };
 
+int __real_dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port);
 int __wrap_dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port);
 
 static struct coll_port *port_of(struct port *port)
@@ -186,6 +187,8 @@ int __wrap_dpdk_port_open(const struct dpdk_port_config *config, struct port **r
 	struct coll_port *port;
 	int rank, rail;
 
+	if (!coll_world)
+		return __real_dpdk_port_open(config, ret_port);
 	SIM_CHECK(sscanf(config->devargs, "%d:%d", &rank, &rail) == 2, "a port '%s'",
 		config->devargs);
 	port = &coll_world->ranks[rank].ports[rail];

@@ -353,7 +353,7 @@ static void split_after(struct frl_comm *comm, int rank)
 		finish(child, start(child, rank, 0, LONG), rank, 0, LONG);
 		SIM_CHECK(family_suspicions(comm, 0) + family_suspicions(comm, 1) == suspicions,
 			"rank %d: new suspicions", rank);
-		for (int i = 0; ms >= 60000 && i < COLL_RAILS; i++)
+		for (int i = 0; ms >= 60000 && i < coll_world->config.rails; i++)
 			SIM_CHECK(child->first_peer->channels[i]->epoch == 0,
 				"rank %d: rail %d is not used any more", rank, i);
 		frl_comm_destroy(child);

@@ -43,8 +43,11 @@ ssize_t __real_getrandom(void *bytes, size_t size, unsigned flags);
 ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags);
 int __real_nanosleep(const struct timespec *time, struct timespec *ret_left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left);
+void __real_place_host(uint8_t ret_id[HOST_ID_SIZE]);
 void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE]);
+uint32_t __real_place_processors(uint32_t *ret_first);
 uint32_t __wrap_place_processors(uint32_t *ret_first);
+uint64_t __real_place_waited_ns(void);
 uint64_t __wrap_place_waited_ns(void);
 int __real_comm_thread_start(void (*run)(void *arg), void *arg);
 int __wrap_comm_thread_start(void (*run)(void *arg), void *arg);
@@ -89,8 +92,13 @@ ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags)
 
 void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE])
 {
-	uint32_t host = (uint32_t)(coll_world->current->number / coll_world->config.ranks_per_host);
+	uint32_t host;
 
+	if (!coll_world) {
+		__real_place_host(ret_id);
+		return;
+	}
+	host = (uint32_t)(coll_world->current->number / coll_world->config.ranks_per_host);
 	memset(ret_id, 0, HOST_ID_SIZE);
 	memcpy(ret_id, &host, sizeof(host));
 }
@@ -98,19 +106,23 @@ void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE])
 /* Processors take no time: there is one for each rank. */
 uint32_t __wrap_place_processors(uint32_t *ret_first)
 {
+	if (!coll_world)
+		return __real_place_processors(ret_first);
 	*ret_first = (uint32_t)coll_world->current->number;
 	return 1;
 }
 
 uint64_t __wrap_place_waited_ns(void)
 {
-	return 0;
+	if (!coll_world)
+		return __real_place_waited_ns();
+	return coll_world->config.is_busy ? coll_now() / 2 : 0;
 }
 
 /* Takes more packets than most scripts have. */
 int __wrap_comm_measure(struct frl_comm *comm)
 {
-	return coll_world->config.measures ? __real_comm_measure(comm) : 0;
+	return !coll_world || coll_world->config.measures ? __real_comm_measure(comm) : 0;
 }
 
 void __wrap_frl_backoff_idle(struct frl_backoff *backoff)
@@ -126,7 +138,7 @@ int __wrap_frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[])
 {
 	int n = __real_frl_poll_cq(cq, max, wc);
 
-	for (int i = 0; i < n && !cq->device->attr.reduces_on_receive; i++) {
+	for (int i = 0; coll_world && i < n && !cq->device->attr.reduces_on_receive; i++) {
 		if (wc[i].status == FRL_WC_SUCCESS || wc[i].byte_len == 0)
 			continue;
 		coll_world->poor_partials++;

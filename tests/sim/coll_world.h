@@ -6,6 +6,7 @@
  * event. What the library asks of the world outside is answered here: clock_gettime(), nanosleep(),
  * getrandom(), place_host(), place_processors(), place_waited_ns(), comm_measure(),
  * comm_thread_start(), frl_poll_cq() and dpdk_port_open() are replaced by the linker (--wrap).
+ * While no world runs, the real functions are called.
  *
  * The network is a switch that never blocks, with a link in each direction to every port. Frames
  * are serialised at both ends, and half of the delay belongs to each link.
@@ -23,7 +24,7 @@
 #include "tests/sim/trace.h"
 
 enum {
-	COLL_RAILS = 2,
+	COLL_RAILS = 4,
 	COLL_CUTS = 24,
 	COLL_TX_DEPTH = 64, /* frames that wait for the line */
 	COLL_STACK = 256 * 1024,
@@ -47,9 +48,11 @@ struct coll_config {
 	uint64_t poor;  /* ranks, a bit each, whose devices do not reduce on receive, and */
 	bool poor_tell; /* tell how much of a message has come; hardware does not */
 	bool is_traced;
+	bool is_busy;            /* ranks wait for a processor half of the time */
 	bool measures;           /* what messages cost; otherwise the defaults count */
 	bool progresses;         /* devices make progress without calls: ranks use coll_attend() */
 	uint64_t mail_ns;        /* from rank to rank by the bootstrap */
+	unsigned mail_losses;    /* one of so many mails is lost; 0: none */
 	uint64_t hold_ns;        /* ports have memory in use so long after they sent from it */
 	uint64_t oversleep_ns;   /* every nanosleep() ends so much late: a busy machine */
 	struct link_config to;   /* from the ranks to the switch */
@@ -129,6 +132,7 @@ struct coll_world {
 	struct coll_rank *ready, **ready_end;
 	int done;
 	int gone; /* rank that gave up, or -1 */
+	unsigned mails;
 	struct coll_meeting gather, meeting;
 	ucontext_t main;
 	const void *main_stack; /* the address sanitizer's */

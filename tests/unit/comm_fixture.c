@@ -10,6 +10,11 @@
 
 #include "lib/api/objects.h"
 #include "lib/base/error.h"
+#include "lib/base/settings.h"
+#include "tests/sim/coll_world.h"
+#include "tests/unit/patience.h"
+
+enum { HAS_TSAN = JOB_SHARE == 8 };
 
 bool complain(struct rank *rank, const char *format, ...)
 {
@@ -207,9 +212,9 @@ static void *deliver(void *arg)
 
 /* ---- ranks */
 
-static int rails_of(const struct rank *rank)
+static int rails_of(const struct job *job)
 {
-	return rank->job->rails ? rank->job->rails : 1;
+	return job->rails ? job->rails : 1;
 }
 
 static int open_devices(struct rank *rank)
@@ -222,7 +227,7 @@ static int open_devices(struct rank *rank)
 		config.progress = rank->job->progress;
 	if (rank->job->short_mtu >> rank->number & 1)
 		config.path_mtu = 1024;
-	for (int i = 0; i < rails_of(rank) && !err; i++) {
+	for (int i = 0; i < rails_of(rank->job) && !err; i++) {
 		if (rank->job->port)
 			config.port = rank->job->port(rank->number, i);
 		err = frl_device_open(&config, &rank->devices[i]);
@@ -238,10 +243,29 @@ static int open_devices(struct rank *rank)
 	return err;
 }
 
+/* What a rank does that has a bootstrap and devices. */
+static void rank_run(struct rank *rank)
+{
+	struct frl_comm_config config;
+
+	frl_comm_config_init(&config);
+	config.devices = rank->devices;
+	config.n_devices = rails_of(rank->job);
+	config.timeout_ms = rank->job->timeout_ms;
+	config.algos = rank->job->algos;
+	rank->created = frl_comm_create_with(&rank->bootstrap, &config, &rank->comm);
+	if (rank->created == 0)
+		rank->job->main(rank);
+	else if (rank->job->may_fail)
+		snprintf(rank->created_text, sizeof(rank->created_text), "%s", frl_last_error());
+	else
+		complain(rank, "communicator: %s", frl_last_error());
+	frl_comm_destroy(rank->comm);
+}
+
 static void *rank_main(void *arg)
 {
 	struct rank *rank = arg;
-	struct frl_comm_config config;
 
 	rank->bootstrap = (struct frl_bootstrap){
 		.rank = rank->number,
@@ -258,28 +282,24 @@ static void *rank_main(void *arg)
 		give_up(rank, "no device");
 		return NULL;
 	}
-	frl_comm_config_init(&config);
-	config.devices = rank->devices;
-	config.n_devices = rails_of(rank);
-	config.timeout_ms = rank->job->timeout_ms;
-	config.algos = rank->job->algos;
-	rank->created = frl_comm_create_with(&rank->bootstrap, &config, &rank->comm);
-	if (rank->created == 0)
-		rank->job->main(rank);
-	else if (rank->job->may_fail)
-		snprintf(rank->created_text, sizeof(rank->created_text), "%s", frl_last_error());
-	else
-		complain(rank, "communicator: %s", frl_last_error());
-	frl_comm_destroy(rank->comm);
+	rank_run(rank);
 	pthread_mutex_lock(&rank->job->mutex);
 	rank->left = true;
 	pthread_cond_broadcast(&rank->job->changed);
 	pthread_mutex_unlock(&rank->job->mutex);
-	for (int i = 0; i < rails_of(rank); i++) {
+	for (int i = 0; i < rails_of(rank->job); i++) {
 		if (frl_device_close(rank->devices[i]) < 0)
 			complain(rank, "close: %s", frl_last_error());
 	}
 	return NULL;
+}
+
+void job_meet(struct job *job)
+{
+	if (job->is_simulated)
+		coll_meet();
+	else
+		pthread_barrier_wait(&job->meeting);
 }
 
 static void job_end(struct job *job)
@@ -296,19 +316,33 @@ static void job_end(struct job *job)
 		free(mail);
 	}
 	free(job->gathered);
+	pthread_barrier_destroy(&job->meeting);
 	pthread_cond_destroy(&job->changed);
 	pthread_mutex_destroy(&job->mutex);
 }
 
-void job_run(struct job *job)
+/* Unless a test wants it otherwise: the same algorithms every time. */
+static void settings_for_tests(void)
 {
-	char failures[JOB_RANKS * 64 + JOB_TEXT] = "";
-
-	/* Unless a test wants it otherwise: the same algorithms every time. */
 	setenv("FRL_TUNER_CACHE", "", 0);
 	setenv("FRL_TUNER_COSTS", "default", 0);
+}
+
+static void check_ranks(const struct job *job)
+{
+	for (int i = 0; i < job->ranks; i++) {
+		const char *failure = job->rank[i].failure;
+
+		ck_assert_msg(!failure[0], "rank %d of %d: %s", i, job->ranks, failure);
+	}
+}
+
+void job_run(struct job *job)
+{
+	settings_for_tests();
 	pthread_mutex_init(&job->mutex, NULL);
 	pthread_cond_init(&job->changed, NULL);
+	pthread_barrier_init(&job->meeting, NULL, (unsigned)job->ranks);
 	job->mails = NULL;
 	job->mails_end = &job->mails;
 	job->calls = job->gone = -1;
@@ -323,10 +357,62 @@ void job_run(struct job *job)
 	for (int i = 0; i < job->ranks; i++)
 		pthread_join(job->rank[i].thread, NULL);
 	job_end(job);
-	for (int i = 0; i < job->ranks && !failures[0]; i++) {
-		if (job->rank[i].failure[0])
-			snprintf(failures, sizeof(failures), "rank %d of %d: %s", i, job->ranks,
-				job->rank[i].failure);
+	check_ranks(job);
+}
+
+/* ---- ranks as coroutines */
+
+static void simulated_rank(
+	struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg)
+{
+	struct job *job = arg;
+	struct rank *rank = &job->rank[bootstrap->rank];
+
+	rank->bootstrap = *bootstrap;
+	for (int i = 0; i < rails_of(job); i++) {
+		rank->devices[i] = devices[i];
+		if (job->rich_rails >> i & 1)
+			devices[i]->attr.reduces_on_receive = true;
 	}
-	ck_assert_msg(!failures[0], "%s", failures);
+	rank_run(rank);
+}
+
+void job_simulate(struct job *job)
+{
+	static const struct link_config link = {
+		.delay_ns = 1000, .queue_frames = 100000, .rate_bps = UINT64_C(100000000000)
+	};
+	const struct coll_config config = {
+		.seed = 1,
+		.ranks = job->ranks,
+		.rails = rails_of(job),
+		.ranks_per_host = JOB_RANKS,
+		.mtu = 4096,
+		.poor = job->poor,
+		.measures = true, /* unless the settings have all costs */
+		.is_busy = job->is_busy,
+		.progresses = job->progress == FRL_PROGRESS_THREAD,
+		.mail_ns = 100000,
+		.mail_losses = job->losses,
+		.to = link,
+		.from = link,
+		.may_fail = true,
+		.tells_leaving = true,
+		.deadline_ns = HANG_S * UINT64_C(1000000000),
+		.run = simulated_rank,
+		.arg = job,
+	};
+	struct coll_world world;
+
+	settings_for_tests();
+	if (HAS_TSAN || settings_get()->shm) {
+		job_run(job);
+		return;
+	}
+	job->is_simulated = true;
+	for (int i = 0; i < job->ranks; i++)
+		job->rank[i] = (struct rank){ .job = job, .number = i, .ranks = job->ranks };
+	coll_world_run(&world, &config);
+	coll_world_free(&world);
+	check_ranks(job);
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Communicators between threads: each rank is a thread with a device, of the local fabric if the
- * job does not say another, and they meet through a bootstrap in memory, whose mail a thread of the
- * job hands out.
+ * Communicators between ranks of this process.
+ *
+ * job_simulate(): each rank is a coroutine in virtual time, with devices on a simulated network
+ * (tests/sim/coll_world.h).
+ *
+ * job_run(): each rank is a thread with a device, of the local fabric if the job does not say
+ * another, and they meet through a bootstrap in memory, whose mail a thread of the job hands out.
+ * For tests of shared memory, of other devices, or of several threads of a rank.
  */
 #ifndef FERRULE_TESTS_UNIT_COMM_FIXTURE_H
 #define FERRULE_TESTS_UNIT_COMM_FIXTURE_H
@@ -71,6 +76,8 @@ struct job {
 	unsigned rich_rails; /* rails, a bit each, whose devices do it nevertheless */
 	unsigned short_mtu;  /* ranks, a bit each, whose devices have a path MTU of 1024 */
 	bool may_fail;       /* to make communicators */
+	bool is_simulated;   /* set by job_simulate() */
+	bool is_busy;        /* others want the processors, to job_simulate() */
 	unsigned losses;     /* one of so many mails is lost; 0: none */
 	bool is_slow; /* a rank that leaves is seen before its mail and before that it gave up */
 	struct rank rank[JOB_RANKS];
@@ -85,10 +92,14 @@ struct job {
 	char why[JOB_TEXT];
 	unsigned round, arrived, leaving;
 	uint8_t *gathered;
+	pthread_barrier_t meeting; /* of all ranks */
 };
 
 /* Runs `job->main` on all ranks, with job->rank[].comm made, and asserts that none complained. */
 void job_run(struct job *job);
+
+/* The same in virtual time. With shared memory, and under ThreadSanitizer, it is job_run(). */
+void job_simulate(struct job *job);
 
 /* For `main`: the first complaint counts. Returns false, so that callers can give up. */
 bool complain(struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -101,7 +112,10 @@ static inline bool expect_that(
 
 #define expect(rank, condition) expect_that((rank), (condition), #condition, __FILE__, __LINE__)
 
-/* Waits, in real time, without using the library. */
+/* For `main`: waits without using the library. */
 void job_sleep_ms(int ms);
+
+/* For `main`: waits until all ranks have called it. */
+void job_meet(struct job *job);
 
 #endif
