@@ -476,8 +476,6 @@ static const struct row rows[] = {
 	{ "of_some_hardware", sum_meanwhile, { SUMS(3) }, .most_ms = 13000, .cuts = 12 },
 	{ "that_tells", sum_meanwhile, { SUMS(7), .poor_tell = true }, .most_ms = 13000,
 		.cuts = 12 },
-	{ "hardware_crosswise", wait_crosswise, { .ranks = 3, .rails = 2, .poor = 5 },
-		.most_ms = 1000 },
 	{ "hardware_abort", abort_sibling, { .ranks = 3, .poor = 7 }, .most_ms = 1000 },
 	{ "port_down", lose_rail, { .ranks = 8, .rails = 2, CUT(true) }, .most_ms = 1500 },
 	{ "rail_back", sum_until_cut, { BACK(0, TURNS(20, 8000, false)) }, .most_ms = 25000 },

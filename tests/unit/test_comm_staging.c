@@ -141,7 +141,7 @@ START_TEST(exact)
 		.ranks = 2 + _i % 3, .main = run_all, .rails = 1 + _i / 3 % 2, .poor = masks[_i % 4]
 	};
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -154,7 +154,7 @@ START_TEST(one_of_two)
 		.poor = masks[1 + _i % 3],
 		.rich_rails = 1 + (unsigned)_i / 2 % 2 };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -165,7 +165,7 @@ START_TEST(shorter)
 		.poor = masks[_i % 2],
 		.arg = (void *)(size_t)(_i % 2 ? FRL_WIRE_INT8 : FRL_WIRE_BFLOAT16) };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -179,7 +179,7 @@ START_TEST(every_algorithm)
 		.ranks = 4 + _i % 2, .main = run_all, .algos = algos[_i % 5], .poor = masks[_i % 4]
 	};
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -219,9 +219,12 @@ static void run_crosswise(struct rank *rank)
 
 START_TEST(crosswise)
 {
-	struct job job = { .ranks = 2 + _i % 3, .main = run_crosswise, .poor = masks[_i % 4] };
+	struct job job = { .ranks = 2 + _i % 3,
+		.main = run_crosswise,
+		.rails = 1 + _i % 2,
+		.poor = masks[_i % 4] };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -230,7 +233,9 @@ END_TEST
 /* Rank 0 aborts in the middle of its second sum: chunks wait in rings then. */
 static void run_aborted(struct rank *rank)
 {
+	const struct staging *staging = &rank->comm->staging;
 	float *values = calloc(LONG, sizeof(*values));
+	struct frl_backoff backoff = { 0 };
 	struct frl_request *request;
 	int err = 0;
 
@@ -238,10 +243,14 @@ static void run_aborted(struct rank *rank)
 		bool done = false;
 
 		err = start(rank, rank->comm, FRL_ALLREDUCE, values, values, LONG, &request);
-		for (int i = 0; i < TESTS && !done && !err; i++)
+		for (int i = 0; i < TESTS && !done && !err; i++) {
 			err = frl_request_test(request, &done);
-		if (rank->number == 0 && round == 1)
+			frl_backoff_idle(&backoff);
+		}
+		if (rank->number == 0 && round == 1) {
+			expect(rank, rings_left(staging) < staging->n_rings);
 			frl_comm_abort(rank->comm, "for a try");
+		}
 		if (!done && !err)
 			err = frl_request_wait(request);
 	}
@@ -253,7 +262,7 @@ START_TEST(aborted)
 {
 	struct job job = { .ranks = 2 + _i % 2, .main = run_aborted, .poor = 0x3f };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -278,7 +287,7 @@ START_TEST(no_memory)
 {
 	struct job job = { .ranks = 3, .main = run_without_memory, .poor = 7 };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -337,7 +346,7 @@ START_TEST(ring)
 {
 	struct job job = { .ranks = 2, .main = run_ring, .poor = 3 };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
