@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives of float32 in shorter formats, between threads over the local fabric. What is copied
- * must be, to the last bit, what encoding and decoding each block once gives, on all ranks and for
- * a rank's own block as well; what is reduced within the bound of each element. Also all-to-all-v
- * where not all ranks are connected.
+ * Collectives of float32 in shorter formats. What is copied must be, to the last bit, what encoding
+ * and decoding each block once gives, on all ranks and for a rank's own block as well; what is
+ * reduced within the bound of each element. Also all-to-all-v where not all ranks are connected.
  */
 #include <check.h>
 #include <errno.h>
@@ -79,7 +78,7 @@ static void block_of(
 
 static void check_blocks(struct rank *rank, const struct frl_collective *c, size_t blocks)
 {
-	static _Thread_local float expected[COUNT_MAX];
+	static float expected[COUNT_MAX];
 	const float *recv = c->recv;
 
 	for (size_t block = 0; block < blocks; block++) {
@@ -136,10 +135,10 @@ static void copy_all(struct rank *rank)
 
 START_TEST(copies_round_once)
 {
-	static const int ranks[] = { 1, 2, 3, 5 }; /* in one process there are 31 ends of links */
+	static const int ranks[] = { 1, 2, 3, 5 };
 	struct job job = { .ranks = ranks[_i], .main = copy_all };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -154,7 +153,7 @@ START_TEST(copies_over_few_connections)
 {
 	struct job job = { .ranks = 6, .main = copy_by_few };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -164,7 +163,7 @@ END_TEST
 static void send_around(struct rank *rank)
 {
 	static float inputs[JOB_RANKS][COUNT_MAX], outputs[JOB_RANKS][2 * COUNT_MAX];
-	static _Thread_local float expected[COUNT_MAX];
+	static float expected[COUNT_MAX];
 	float *in = inputs[rank->number], *out = outputs[rank->number];
 	int next = (rank->number + 1) % rank->ranks;
 	int previous = (rank->number + rank->ranks - 1) % rank->ranks;
@@ -198,7 +197,7 @@ START_TEST(sends_round_once)
 {
 	struct job job = { .ranks = 1 + 2 * _i, .main = send_around };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -245,7 +244,7 @@ START_TEST(sends_in_other_formats)
 	struct formats f = { .is_self = _i == 3, .count = lengths[_i % 3] };
 	struct job job = { .ranks = f.is_self ? 1 : 2, .main = send_differently, .arg = &f };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -312,7 +311,7 @@ START_TEST(what_is_not_added)
 {
 	struct job job = { .ranks = 2 + 3 * _i, .main = reduce_others }; /* 2 or 5 */
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -363,7 +362,7 @@ static struct frl_collective alltoallv_of(
 
 static void check_pieces(struct rank *rank, struct frl_collective *c)
 {
-	static _Thread_local float expected[FEW_COUNT];
+	static float expected[FEW_COUNT];
 	float *recv = c->recv;
 
 	for (int r = 0; r < rank->ranks; r++) {
@@ -440,7 +439,7 @@ START_TEST(pieces_by_way_of_others)
 {
 	struct job job = { .ranks = 6, .main = send_by_others };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -475,7 +474,7 @@ START_TEST(pieces_that_differ)
 {
 	struct job job = { .ranks = 6, .main = send_too_little };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -507,11 +506,11 @@ START_TEST(pieces_without_end)
 {
 	struct job job = { .ranks = 6, .main = send_too_much };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
-/* All ranks are threads of one process, which has fewer links than this takes. */
+/* All ranks are threads of one process, whose local fabric has fewer links than this takes. */
 static void connect_all(struct rank *rank)
 {
 	int32_t in[JOB_RANKS] = { 0 }, out[JOB_RANKS];
