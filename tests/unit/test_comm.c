@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives between threads over the local fabric: every operation against a reference, in and
- * out of place, small and large, several at once, in groups and in communicators made of others.
+ * Every collective operation against a reference, in and out of place, small and large, several at
+ * once, in groups and in communicators made of others. Also between threads with shared memory.
  */
 #include <check.h>
 #include <stdio.h>
@@ -192,7 +192,7 @@ START_TEST(few_connections)
 {
 	struct job job = { .ranks = JOB_RANKS, .main = run_with_few };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -200,7 +200,7 @@ START_TEST(every_operation)
 {
 	struct job job = { .ranks = _i, .main = run_all };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -230,7 +230,7 @@ START_TEST(every_algorithm)
 	enum frl_algo algo = (enum frl_algo)(_i % 10);
 	struct job job = { .ranks = _i / 10, .main = run_by, .arg = &algo };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -258,7 +258,7 @@ START_TEST(results_are_the_same_bits)
 {
 	struct job job = { .ranks = 5, .main = sum_floats };
 
-	job_run(&job);
+	job_simulate(&job);
 	for (int round = 0; round < 2; round++) {
 		for (int r = 0; r < 5; r++)
 			ck_assert_mem_eq(results[round][r], results[0][0], sizeof(results[0][0]));
@@ -298,7 +298,7 @@ START_TEST(several_in_flight)
 {
 	struct job job = { .ranks = _i, .main = run_many };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -360,7 +360,7 @@ START_TEST(pairs_and_groups)
 {
 	struct job job = { .ranks = _i, .main = run_pairs };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -389,7 +389,7 @@ START_TEST(to_itself)
 {
 	struct job job = { .ranks = 1, .main = run_alone };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -426,7 +426,7 @@ START_TEST(split_and_duplicate)
 {
 	struct job job = { .ranks = _i, .main = run_split };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -436,7 +436,7 @@ START_TEST(lost_mail)
 {
 	struct job job = { .ranks = 3, .main = run_many, .losses = 3 };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
