@@ -14,7 +14,8 @@ static int check(void *ctx, int *ret_rank)
 	const struct coll_world *world = ((struct coll_rank *)ctx)->world;
 
 	*ret_rank = world->gone;
-	if (world->gone < 0 || !world->config.tells_leaving)
+	if (world->gone < 0 || !world->config.tells_leaving ||
+		world->clock.now_ns < world->gone_at_ns + world->config.gone_ns)
 		return 0;
 	return frl_fail(-ECONNRESET, "rank %d is gone: it gave up", world->gone);
 }
@@ -62,10 +63,13 @@ static bool has_left(void *ctx, int rank)
 static void give_up(void *ctx, const char *why)
 {
 	const struct coll_rank *rank = ctx;
+	struct coll_world *world = rank->world;
 
-	if (rank->world->gone < 0)
-		rank->world->gone = rank->number;
-	SIM_CHECK(!why || rank->world->config.may_fail, "rank %d gives up: %s", rank->number, why);
+	if (world->gone < 0) {
+		world->gone = rank->number;
+		world->gone_at_ns = world->clock.now_ns;
+	}
+	SIM_CHECK(!why || world->config.may_fail, "rank %d gives up: %s", rank->number, why);
 }
 
 static void leave(void *ctx)

@@ -155,7 +155,8 @@ static void abort_sibling(struct frl_comm *comm, int rank)
 	EXPECT(frl_barrier(comm) == 0);
 }
 
-/* The reason comes by mail, later than the news that the rank gave up and has left. */
+/* The reason comes by mail, later than the news that the rank has left, and that it gave up, unless
+ * that comes later still. */
 static void abort_and_leave(struct frl_comm *comm, int rank)
 {
 	int rc;
@@ -453,6 +454,13 @@ static const struct row rows[] = {
 	{ "abort_sibling", abort_sibling, { .ranks = 3 }, .most_ms = 1000 },
 	{ "abort_and_leave", abort_and_leave,
 		{ .ranks = 3, .mail_ns = MS(70), .may_fail = true, .tells_leaving = true },
+		.most_ms = 1000 },
+	{ "abort_and_leave_late", abort_and_leave,
+		{ .ranks = 3,
+			.mail_ns = MS(40),
+			.gone_ns = MS(500),
+			.may_fail = true,
+			.tells_leaving = true },
 		.most_ms = 1000 },
 	{ "split_poor", split_poor, { .ranks = 5 }, .most_ms = 1000 },
 	{ "queue_up", queue_up,

@@ -59,7 +59,8 @@ struct coll_config {
 	struct link_config from; /* and back */
 	struct coll_cut cuts[COLL_CUTS];
 	bool may_fail;        /* ranks may give up */
-	bool tells_leaving;   /* the bootstrap says at once who gave up, and who has left */
+	bool tells_leaving;   /* the bootstrap says at once who has left, and who gave up: */
+	uint64_t gone_ns;     /* that so much later */
 	uint64_t deadline_ns; /* by then all ranks have returned */
 	void (*run)(struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg);
 	void *arg;
@@ -132,6 +133,7 @@ struct coll_world {
 	struct coll_rank *ready, **ready_end;
 	int done;
 	int gone; /* rank that gave up, or -1 */
+	uint64_t gone_at_ns;
 	unsigned mails;
 	struct coll_meeting gather, meeting;
 	ucontext_t main;

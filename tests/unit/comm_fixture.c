@@ -91,9 +91,9 @@ static int check(void *ctx, int *ret_rank)
 	int err = 0;
 
 	pthread_mutex_lock(&job->mutex);
-	while ((!job->is_slow || rank->has_seen_leaving) && has_mail(job, rank->number))
+	while (has_mail(job, rank->number))
 		pthread_cond_wait(&job->changed, &job->mutex);
-	if (job->gone >= 0 && (!job->is_slow || rank->has_seen_leaving)) {
+	if (job->gone >= 0) {
 		*ret_rank = job->gone;
 		err = frl_fail(-ECONNRESET, "rank %d is gone: %s", job->gone, job->why);
 	}
@@ -117,15 +117,11 @@ static void give_up(void *ctx, const char *why)
 
 static bool has_left(void *ctx, int rank)
 {
-	struct rank *me = ctx;
-	struct job *job = me->job;
+	struct job *job = ((struct rank *)ctx)->job;
 	bool left;
 
 	pthread_mutex_lock(&job->mutex);
 	left = job->rank[rank].left;
-	me->has_seen_leaving |= left;
-	if (left)
-		pthread_cond_broadcast(&job->changed);
 	pthread_mutex_unlock(&job->mutex);
 	return left;
 }
@@ -183,11 +179,6 @@ static void hand_out(struct job *job, struct job_mail *mail)
 	pthread_cond_broadcast(&job->changed);
 }
 
-static bool is_held_back(const struct job *job, const struct rank *to)
-{
-	return job->is_slow && !to->has_seen_leaving && !to->left;
-}
-
 static void *deliver(void *arg)
 {
 	struct job *job = arg;
@@ -196,7 +187,7 @@ static void *deliver(void *arg)
 	while (!job->ends) {
 		struct job_mail *mail = job->mails;
 
-		if (!mail || is_held_back(job, &job->rank[mail->to])) {
+		if (!mail) {
 			pthread_cond_wait(&job->changed, &job->mutex);
 			continue;
 		}
@@ -377,6 +368,12 @@ static void simulated_rank(
 	rank_run(rank);
 }
 
+bool job_can_simulate(void)
+{
+	settings_for_tests();
+	return !HAS_TSAN && !settings_get()->shm;
+}
+
 void job_simulate(struct job *job)
 {
 	static const struct link_config link = {
@@ -404,8 +401,7 @@ void job_simulate(struct job *job)
 	};
 	struct coll_world world;
 
-	settings_for_tests();
-	if (HAS_TSAN || settings_get()->shm) {
+	if (!job_can_simulate()) {
 		job_run(job);
 		return;
 	}

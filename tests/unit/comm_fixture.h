@@ -49,8 +49,7 @@ struct rank {
 	void (*receive)(void *arg, int rank, const void *data, size_t size);
 	void *receive_arg;
 	bool left;
-	bool has_seen_leaving; /* it asked who has left, and somebody had */
-	int created;           /* what making the communicator returned, and said */
+	int created; /* what making the communicator returned, and said */
 	char created_text[JOB_TEXT];
 	char failure[JOB_TEXT];
 };
@@ -79,7 +78,6 @@ struct job {
 	bool is_simulated;   /* set by job_simulate() */
 	bool is_busy;        /* others want the processors, to job_simulate() */
 	unsigned losses;     /* one of so many mails is lost; 0: none */
-	bool is_slow; /* a rank that leaves is seen before its mail and before that it gave up */
 	struct rank rank[JOB_RANKS];
 	pthread_t postman;
 	pthread_mutex_t mutex; /* for all that follows, and the ranks' receivers */
@@ -100,6 +98,8 @@ void job_run(struct job *job);
 
 /* The same in virtual time. With shared memory, and under ThreadSanitizer, it is job_run(). */
 void job_simulate(struct job *job);
+/* Rows that depend on time need it. */
+bool job_can_simulate(void);
 
 /* For `main`: the first complaint counts. Returns false, so that callers can give up. */
 bool complain(struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
