@@ -377,7 +377,7 @@ bool job_can_simulate(void)
 void job_simulate(struct job *job)
 {
 	static const struct link_config link = {
-		.delay_ns = 1000, .queue_frames = 100000, .rate_bps = UINT64_C(100000000000)
+		.delay_ns = 1000, .queue_frames = 100000, .rate_bps = UINT64_C(10000000000)
 	};
 	const struct coll_config config = {
 		.seed = 1,
