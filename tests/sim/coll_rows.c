@@ -16,7 +16,6 @@
 
 enum {
 	RANKS_MAX = 8,
-	CHILDREN = 3,
 	LONG = 1 << 18, /* elements */
 	CUTS_APART_NS = 150001,
 };
@@ -77,23 +76,6 @@ static void finish(
 /* ---- several communicators */
 
 /* Each waits for what the other has yet to make progress in. */
-static void wait_crosswise(struct frl_comm *comm, int rank)
-{
-	struct frl_comm *other;
-	struct frl_request *requests[2];
-
-	EXPECT(frl_comm_duplicate(comm, &other) == 0);
-	for (int i = 0; i < 5; i++) {
-		int first = (rank + i) % 2;
-
-		requests[0] = start(comm, rank, 0, LONG);
-		requests[1] = start(other, rank, 1, LONG);
-		finish(comm, requests[first], rank, first, LONG);
-		finish(comm, requests[!first], rank, !first, LONG);
-	}
-	frl_comm_destroy(other);
-}
-
 static void test_crosswise(struct frl_comm *comm, int rank)
 {
 	struct frl_backoff backoff = { 0 };
@@ -110,18 +92,6 @@ static void test_crosswise(struct frl_comm *comm, int rank)
 	}
 	finish(comm, requests[!(rank % 2)], rank, !(rank % 2), LONG);
 	frl_comm_destroy(other);
-}
-
-static void destroy_crosswise(struct frl_comm *comm, int rank)
-{
-	struct frl_comm *children[CHILDREN];
-
-	for (int i = 0; i < CHILDREN; i++) {
-		EXPECT(frl_comm_duplicate(comm, &children[i]) == 0);
-		finish(comm, start(children[i], rank, 0, 1), rank, 0, 1);
-	}
-	for (int i = 0; i < CHILDREN; i++)
-		frl_comm_destroy(children[(rank + i) % CHILDREN]);
 }
 
 /* Those that are gone make room for new ones. */
@@ -446,10 +416,7 @@ static void lose_all(struct frl_comm *comm, int rank)
 	.cuts = { __VA_ARGS__ }
 
 static const struct row rows[] = {
-	{ "wait_crosswise", wait_crosswise, { .ranks = 2 }, .most_ms = 1000 },
-	{ "wait_crosswise_3", wait_crosswise, { .ranks = 3, .rails = 2 }, .most_ms = 1000 },
 	{ "test_crosswise", test_crosswise, { .ranks = 2 }, .most_ms = 1000 },
-	{ "destroy_crosswise", destroy_crosswise, { .ranks = 4 }, .most_ms = 1000 },
 	{ "split_often", split_often, { .ranks = 4 }, .most_ms = 3000 },
 	{ "abort_sibling", abort_sibling, { .ranks = 3 }, .most_ms = 1000 },
 	{ "abort_and_leave", abort_and_leave,
