@@ -7,10 +7,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "collectives/communicator.h"
-#include "lib/base/clock.h"
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 
@@ -215,28 +213,6 @@ END_TEST
 
 /* ---- communicators */
 
-static struct {
-	pthread_mutex_t mutex;
-	pthread_cond_t changed;
-	bool is_open;
-} gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
-
-static void gate_open(void)
-{
-	pthread_mutex_lock(&gate.mutex);
-	gate.is_open = true;
-	pthread_cond_broadcast(&gate.changed);
-	pthread_mutex_unlock(&gate.mutex);
-}
-
-static void gate_wait(void)
-{
-	pthread_mutex_lock(&gate.mutex);
-	while (!gate.is_open)
-		pthread_cond_wait(&gate.changed, &gate.mutex);
-	pthread_mutex_unlock(&gate.mutex);
-}
-
 /* Later, by so many ms after it was asked last: has it been asked again? */
 static bool asks_after(struct frl_comm *comm, uint64_t ms)
 {
@@ -263,7 +239,7 @@ static void ask_ever_later(struct rank *rank)
 	c.coll = rank->number ? FRL_RECV : FRL_SEND;
 	c.root = !rank->number;
 	if (rank->number)
-		gate_wait();
+		job_meet(rank->job);
 	if (comm)
 		expect(rank, frl_start(comm, &c, &request) == 0);
 	if (!rank->number && request && expect(rank, comm->connecting != NULL)) {
@@ -273,7 +249,7 @@ static void ask_ever_later(struct rank *rank)
 		}
 	}
 	if (!rank->number)
-		gate_open();
+		job_meet(rank->job);
 	if (request)
 		expect(rank, frl_request_wait(request) == 0);
 	frl_comm_destroy(comm);
@@ -283,8 +259,7 @@ START_TEST(asked_ever_later)
 {
 	struct job job = { .ranks = 2, .main = ask_ever_later };
 
-	gate.is_open = false;
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -297,7 +272,7 @@ static void abort_in_words(struct rank *rank)
 	if (rank->number == 0)
 		frl_comm_abort(rank->comm, reason);
 	rc = frl_barrier(rank->comm);
-	if (rc != -ECANCELED && rc != -ECONNRESET)
+	if (rc != -ECANCELED)
 		complain(rank, "%d: %s", rc, frl_last_error());
 	if (rank->number == 1 && !strstr(frl_last_error(), "Größe ∞ ≠ 0"))
 		complain(rank, "%s", frl_last_error());
@@ -310,7 +285,7 @@ START_TEST(reasons_keep_their_letters)
 	static char reason[] = "Größe ∞ ≠ 0: \x1b[31mred\n, \x9b, half of one \xe2\x88";
 	struct job job = { .ranks = 2, .main = abort_in_words, .arg = reason };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -338,9 +313,9 @@ static void differ_in_number(struct rank *rank)
 
 START_TEST(numbers_are_told_where_they_differ)
 {
-	struct job job = { .ranks = 1, .main = differ_in_number, .arg = _i ? (void *)&gate : NULL };
+	struct job job = { .ranks = 1, .main = differ_in_number, .arg = (void *)(intptr_t)_i };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -391,28 +366,19 @@ START_TEST(pieces_are_explained)
 {
 	struct job job = { .ranks = 4, .main = explain_pieces };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
-/* ---- much at once: none of these takes a time that grows with the square */
+/* ---- much at once: an algorithm of quadratic time would take longer than a case may */
 
-enum { QUEUED = 60000, MANY_HOSTS = 32768, CPU_MS = 3000 };
-
-static uint64_t cpu_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+enum { QUEUED = 500000 / JOB_SHARE, MANY_HOSTS = 1 << 20 };
 
 static void send_to_self(struct rank *rank)
 {
 	struct frl_request **requests = calloc(QUEUED, sizeof(struct frl_request *));
 	int32_t *out = calloc(QUEUED, sizeof(*out)), in = 0;
 	struct frl_collective c = { .count = 1, .dtype = FRL_INT32, .recv = &in };
-	uint64_t start_ms = cpu_ms();
 
 	c.coll = FRL_SEND;
 	for (int i = 0; i < QUEUED && !rank->failure[0]; i++) {
@@ -420,7 +386,6 @@ static void send_to_self(struct rank *rank)
 		c.send = &out[i];
 		expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
 	}
-	expect(rank, cpu_ms() - start_ms < CPU_MS);
 	c.coll = FRL_RECV;
 	for (int i = 0; i < QUEUED && !rank->failure[0]; i++) {
 		expect(rank, frl_run(rank->comm, &c) == 0);
@@ -435,7 +400,7 @@ START_TEST(many_to_itself)
 {
 	struct job job = { .ranks = 1, .main = send_to_self };
 
-	job_run(&job);
+	job_simulate(&job);
 }
 END_TEST
 
@@ -444,7 +409,6 @@ START_TEST(hosts_are_numbered)
 	struct topology_host *hosts = calloc(MANY_HOSTS, sizeof(*hosts));
 	uint32_t *numbers = calloc(MANY_HOSTS, sizeof(*numbers));
 	uint32_t per_host = _i ? 8 : 1, n = 0;
-	uint64_t start_ms = cpu_ms();
 
 	/* Ids go down while ranks go up; the ranks of a host lie apart, or next to each other. */
 	for (uint32_t rank = 0; rank < MANY_HOSTS; rank++) {
@@ -454,7 +418,6 @@ START_TEST(hosts_are_numbered)
 		put_number(hosts[rank].id + 3, 4, UINT32_MAX - host);
 	}
 	topology_number_hosts(hosts, MANY_HOSTS, numbers);
-	ck_assert_uint_lt(cpu_ms() - start_ms, CPU_MS);
 	for (uint32_t rank = 0; rank < MANY_HOSTS; rank++) {
 		uint32_t host = _i == 1 ? rank % (MANY_HOSTS / per_host) : rank / per_host;
 
