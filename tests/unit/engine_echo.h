@@ -33,6 +33,6 @@ void echo_check(uint32_t length, uint32_t first, uint32_t end);
 uint64_t echo_count(void);
 
 /* engine_echo_room.c's. */
-void echo_add_room(TCase *tcase);
+Suite *echo_add_room(Suite *suite);
 
 #endif

@@ -12,7 +12,7 @@ enum {
 };
 
 /* The oldest ones go, and not all frames that may be held are for this. */
-START_TEST(too_many)
+START_LOOP_TEST(too_many, KINDS)
 {
 	static const uint32_t most[] = { OFFLOAD_HELD / 2 + BUFFERS, SLABS_KEPT + BUFFERS,
 		BUFFERS };
@@ -130,7 +130,7 @@ START_TEST(another_is_behind)
 END_TEST
 
 /* What one GPU still uses is passed over, though it is the oldest, for what nobody uses. */
-START_TEST(another_needs_the_room)
+START_LOOP_TEST(another_needs_the_room, RESULTS)
 {
 	enum { MINE = 40 * HOST_MTU };
 	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
@@ -164,7 +164,7 @@ END_TEST
 
 /* Who needs the room gets it: frames are held and slabs found as if nothing were kept. What is kept
  * moves on. */
-START_TEST(others_need_the_room)
+START_LOOP_TEST(others_need_the_room, RESULTS)
 {
 	enum { SLABS_ALL = 256 };
 	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
@@ -192,10 +192,7 @@ START_TEST(others_need_the_room)
 }
 END_TEST
 
-void echo_add_room(TCase *tcase)
+Suite *echo_add_room(Suite *suite)
 {
-	tcase_add_loop_test(tcase, too_many, 0, KINDS);
-	tcase_add_test(tcase, another_is_behind);
-	tcase_add_loop_test(tcase, another_needs_the_room, 0, RESULTS);
-	tcase_add_loop_test(tcase, others_need_the_room, 0, RESULTS);
+	return add_tests(suite, NULL, NULL);
 }

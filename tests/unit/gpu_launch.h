@@ -24,8 +24,8 @@ uint64_t launch_arm(void);
 bool launch_is_quiet_soon(void);
 
 /* gpu_launch_process.c's. */
-void launch_add_process_tests(TCase *tcase);
+void launch_add_process_tests(Suite *suite);
 /* gpu_launch_ring.c's, which need no driver. */
-TCase *launch_ring_tests(void);
+void launch_add_ring_tests(Suite *suite);
 
 #endif

@@ -34,7 +34,7 @@ static const struct {
 	{ "FRL_GPU_LAUNCH=persistent CUDA_LAUNCH_BLOCKING=1", GPU_QUEUE_BATCH },
 };
 
-START_TEST(mode_is_wanted)
+START_LOOP_TEST(mode_is_wanted, ROWS(wanted))
 {
 	char command[160];
 	int status;
@@ -66,7 +66,7 @@ static int end_of(pid_t child)
 }
 
 /* Nobody frees the queue. */
-START_TEST(exits)
+START_LOOP_TEST(exits, MODES)
 {
 	pid_t child = fork();
 
@@ -82,7 +82,7 @@ START_TEST(exits)
 END_TEST
 
 /* All its threads stand still, and go on. */
-START_TEST(is_stopped)
+START_LOOP_TEST(is_stopped, MODES)
 {
 	pid_t child = fork();
 	uint64_t end_ns;
@@ -111,7 +111,7 @@ START_TEST(is_stopped)
 END_TEST
 
 /* The ring is the parent's, whatever a child does with a queue that it has a copy of. */
-START_TEST(forks)
+START_LOOP_TEST(forks, MODES)
 {
 	uint64_t n;
 	pid_t child;
@@ -160,7 +160,7 @@ static void use_in_child(uint64_t given)
 	_exit(0);
 }
 
-START_TEST(forks_at_work)
+START_LOOP_TEST(forks_at_work, QUEUE_MODES)
 {
 	enum { LONG = 2 << 20, FORKS = 8 };
 	struct gpu_work work = {
@@ -189,13 +189,7 @@ START_TEST(forks_at_work)
 END_TEST
 #endif
 
-void launch_add_process_tests(TCase *tcase)
+void launch_add_process_tests(Suite *suite)
 {
-	tcase_add_loop_test(tcase, mode_is_wanted, 0, (int)ARRAY_SIZE(wanted));
-#ifndef HAS_TSAN
-	tcase_add_loop_test(tcase, exits, 0, MODES);
-	tcase_add_loop_test(tcase, is_stopped, 0, MODES);
-	tcase_add_loop_test(tcase, forks, 0, MODES);
-	tcase_add_loop_test(tcase, forks_at_work, 0, QUEUE_MODES);
-#endif
+	add_tests(suite, gpu_setup, gpu_teardown);
 }

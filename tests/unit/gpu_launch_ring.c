@@ -298,12 +298,7 @@ START_TEST(blocks_come_between)
 }
 END_TEST
 
-TCase *launch_ring_tests(void)
+void launch_add_ring_tests(Suite *suite)
 {
-	TCase *tcase = tcase_create("ring");
-
-	tcase_add_test(tcase, block_is_late);
-	tcase_add_test(tcase, block_has_no_room);
-	tcase_add_test(tcase, blocks_come_between);
-	return tcase;
+	add_tests(suite, NULL, NULL);
 }

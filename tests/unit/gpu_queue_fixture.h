@@ -6,8 +6,6 @@
 #include "gpudirect/queue.h"
 #include "tests/unit/gpu_fixture.h"
 
-#define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
-
 enum { ARENA = 2048 };
 
 extern struct gpu *gpu;

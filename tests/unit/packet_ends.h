@@ -15,8 +15,6 @@
 #include "lib/wire/icrc.h"
 #include "lib/wire/packet.h"
 
-#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
-
 enum { PAYLOAD = 4096, MANY = 40, HEADERS = 42 };
 
 /* Theirs, and what all payload is of. */

@@ -17,7 +17,7 @@
 enum { CASE_S = 600 }; /* catches a case that hangs */
 
 static struct test_file *files; /* by name */
-static const char *running;
+static const char *running;     /* the name of the file */
 
 /* Shared by the processes that run the cases of one file, one after the other. */
 struct progress {
@@ -39,6 +39,32 @@ void test_file_add(struct test_file *file)
 		at = &(*at)->next;
 	file->next = *at;
 	*at = file;
+}
+
+void test_case_add(struct test_case **cases, struct test_case *test_case)
+{
+	/* Constructors run in any order. */
+	while (*cases && (*cases)->test.line < test_case->test.line)
+		cases = &(*cases)->next;
+	test_case->next = *cases;
+	*cases = test_case;
+}
+
+Suite *test_suite_add(
+	Suite *suite, struct test_case *cases, void (*before)(void), void (*after)(void))
+{
+	if (!suite)
+		suite = suite_create(running);
+	for (struct test_case *one = cases; one; one = one->next) {
+		struct test_range range = one->range();
+		/* Of one test, so that CK_RUN_CASE selects it. */
+		TCase *tcase = tcase_create(one->test.name);
+
+		tcase_add_checked_fixture(tcase, before, after);
+		tcase_add_loop_test(tcase, &one->test, range.first, range.end);
+		suite_add_tcase(suite, tcase);
+	}
+	return suite;
 }
 
 static int run_as(Suite *suite, enum fork_status fork_status)
@@ -328,6 +354,7 @@ int main(int argc, char **argv)
 	struct test_file *file;
 
 	clear_settings();
+	running = files->name;
 	if (argc == 1)
 		return files->next ? run_matching("") : run_file(files, argc, argv);
 	if (argc == 3 && strcmp(argv[1], "-k") == 0)

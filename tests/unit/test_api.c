@@ -48,7 +48,7 @@ static const struct {
 	{ "no_such_driver", "10.1.1.1/24", NULL, 0, -ENODEV, "no_such_driver" },
 };
 
-START_TEST(bad_config)
+START_LOOP_TEST(bad_config, ROWS(configs))
 {
 	struct frl_device_config config;
 	struct frl_device *device = (void *)&config;
@@ -291,7 +291,7 @@ START_TEST(full_queue)
 END_TEST
 
 /* Malloc'ed or shared memory; driven by the caller or by threads of the library. */
-START_TEST(traffic)
+START_LOOP_TEST(traffic, 4)
 {
 	struct frl_sge sge;
 	struct frl_send_wr wr;
@@ -343,7 +343,7 @@ START_TEST(traffic)
 END_TEST
 
 /* As above. */
-START_TEST(reduce_on_receive)
+START_LOOP_TEST(reduce_on_receive, 4)
 {
 	struct frl_sge sge;
 	struct frl_send_wr wr;
@@ -400,7 +400,7 @@ static void post_behind(const struct frl_send_wr *wr)
 	post_send(wr);
 }
 
-START_TEST(failure)
+START_LOOP_TEST(failure, N_FAILURES)
 {
 	const enum frl_wc_status *want = is_rxe() ? failures_of_rxe[_i] : failures[_i];
 	struct frl_qp_attr attr;
@@ -443,20 +443,5 @@ END_TEST
 
 TEST_MAIN(api)
 {
-	Suite *suite = suite_create("api");
-	TCase *tcase = tcase_create("api");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, bad_config, 0, sizeof(configs) / sizeof(configs[0]));
-	tcase_add_test(tcase, busy);
-	tcase_add_test(tcase, arguments);
-	tcase_add_test(tcase, missing_queue_arguments);
-	tcase_add_test(tcase, missing_arguments);
-	tcase_add_test(tcase, bad_posts);
-	tcase_add_test(tcase, bad_memory);
-	tcase_add_test(tcase, full_queue);
-	tcase_add_loop_test(tcase, traffic, 0, 4);
-	tcase_add_loop_test(tcase, reduce_on_receive, 0, 4);
-	tcase_add_loop_test(tcase, failure, 0, N_FAILURES);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

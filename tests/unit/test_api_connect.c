@@ -33,7 +33,7 @@ static const char NO_LINKS[] = "only the local fabric has links";
 static const char NO_WAITING[] = "hardware is ready when it is told, wherever the peer is";
 
 /* The second time also the local fabric's own. */
-START_TEST(bad_modify)
+START_LOOP_TEST(bad_modify, 2)
 {
 	const uint32_t init = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS;
 	const uint32_t rtr = FRL_QP_STATE | FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN |
@@ -216,7 +216,7 @@ static enum port_link_state state_of_link(uint16_t link)
 }
 
 /* One connection over a link fails while another one over it has only begun. */
-START_TEST(link_of_two_connections)
+START_LOOP_TEST(link_of_two_connections, 2)
 {
 	int link;
 
@@ -327,7 +327,7 @@ END_TEST
 
 /* A queue pair that is reset or destroyed gives up what was begun, and its link: both ends can be
  * connected anew, over a new one. */
-START_TEST(connect_abandoned)
+START_LOOP_TEST(connect_abandoned, 2)
 {
 	struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
 	int link;
@@ -434,7 +434,7 @@ START_TEST(name_of_link_in_use)
 END_TEST
 
 /* The peer's endpoint comes from a network: whatever is in it, it is refused or times out. */
-START_TEST(damaged_endpoint)
+START_LOOP_TEST(damaged_endpoint, 3)
 {
 	static const uint8_t masks[] = { 0xff, 0x01, 0x80 };
 
@@ -497,23 +497,5 @@ END_TEST
 
 TEST_MAIN(api_connect)
 {
-	Suite *suite = suite_create("api_connect");
-	TCase *tcase = tcase_create("api_connect");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, wait_times_out);
-	tcase_add_loop_test(tcase, bad_modify, 0, 2);
-	tcase_add_test(tcase, connect_fails);
-	tcase_add_test(tcase, connect_twice);
-	tcase_add_test(tcase, connect_while_connecting);
-	tcase_add_loop_test(tcase, link_of_two_connections, 0, 2);
-	tcase_add_test(tcase, connect_in_steps);
-	tcase_add_test(tcase, connect_in_steps_fails);
-	tcase_add_test(tcase, connect_reason);
-	tcase_add_loop_test(tcase, connect_abandoned, 0, 2);
-	tcase_add_test(tcase, link_that_goes_down);
-	tcase_add_test(tcase, name_of_link_in_use);
-	tcase_add_loop_test(tcase, damaged_endpoint, 0, 3);
-	tcase_add_test(tcase, stats_walk);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

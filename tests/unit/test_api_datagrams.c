@@ -125,7 +125,7 @@ static void there_and_back(struct end *to, unsigned gid_index)
 	frl_qp_destroy(to_qp);
 }
 
-START_TEST(over_a_link)
+START_LOOP_TEST(over_a_link, 2)
 {
 	start(false, FRL_PROGRESS_INLINE);
 	there_and_back(&b, (unsigned)_i);
@@ -133,7 +133,7 @@ START_TEST(over_a_link)
 }
 END_TEST
 
-START_TEST(within_one_device)
+START_LOOP_TEST(within_one_device, 2)
 {
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	b = (struct end){ 0 };
@@ -224,7 +224,7 @@ START_TEST(bad_posts)
 END_TEST
 
 /* Bit 31 of a request's Q_Key stands for the queue pair's own. The second time with counters. */
-START_TEST(qkeys)
+START_LOOP_TEST(qkeys, 2)
 {
 	struct frl_ah_attr attr;
 	struct frl_qp *from, *to;
@@ -306,7 +306,7 @@ START_TEST(management)
 END_TEST
 
 /* Every member gets it: two of b, and one of the sender's device. */
-START_TEST(multicast)
+START_LOOP_TEST(multicast, 2)
 {
 	const struct frl_ip *group = _i ? &v6_group : &v4_group;
 	struct frl_qp *from, *first, *second, *near;
@@ -428,18 +428,5 @@ END_TEST
 
 TEST_MAIN(api_datagrams)
 {
-	Suite *suite = suite_create("api_datagrams");
-	TCase *tcase = tcase_create("api_datagrams");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, over_a_link, 0, 2);
-	tcase_add_loop_test(tcase, within_one_device, 0, 2);
-	tcase_add_test(tcase, bad_handles);
-	tcase_add_test(tcase, handle_without_a_link);
-	tcase_add_test(tcase, bad_posts);
-	tcase_add_loop_test(tcase, qkeys, 0, 2);
-	tcase_add_test(tcase, management);
-	tcase_add_loop_test(tcase, multicast, 0, 2);
-	tcase_add_test(tcase, bad_headers);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

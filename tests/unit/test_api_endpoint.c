@@ -76,7 +76,7 @@ static void check_choice(
 }
 
 /* Both ends, whichever has the lower MAC, come to the same pair. */
-START_TEST(choices)
+START_LOOP_TEST(choices, 2 * ROWS(pairs))
 {
 	struct endpoint left = make(pairs[_i / 2].left, _i & 1 ? 1 : 9);
 	struct endpoint right = make(pairs[_i / 2].right, 5);
@@ -87,7 +87,7 @@ START_TEST(choices)
 END_TEST
 
 /* Two pairs are as good as each other: the ends agree, whatever they agree on. */
-START_TEST(agreement)
+START_LOOP_TEST(agreement, 2)
 {
 	struct endpoint left = make("10.1.1.1/24,10.2.2.1/24", _i ? 1 : 9);
 	struct endpoint right = make("10.2.2.2/24,10.1.1.2/24", 5);
@@ -145,15 +145,4 @@ START_TEST(addresses)
 }
 END_TEST
 
-TEST_MAIN(api_endpoint)
-{
-	Suite *suite = suite_create("api_endpoint");
-	TCase *tcase = tcase_create("api_endpoint");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, choices, 0, 2 * sizeof(pairs) / sizeof(pairs[0]));
-	tcase_add_loop_test(tcase, agreement, 0, 2);
-	tcase_add_test(tcase, damaged);
-	tcase_add_test(tcase, addresses);
-	return run_suite(suite);
-}
+TEST_FILE(api_endpoint)

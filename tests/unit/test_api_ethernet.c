@@ -275,15 +275,5 @@ END_TEST
 
 TEST_MAIN(api_ethernet)
 {
-	Suite *suite = suite_create("api_ethernet");
-	TCase *tcase = tcase_create("api_ethernet");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, addresses);
-	tcase_add_test(tcase, connecting);
-	tcase_add_test(tcase, connecting_on_a_vlan);
-	tcase_add_test(tcase, silence);
-	tcase_add_test(tcase, overtaken);
-	tcase_add_test(tcase, datagram_on_a_vlan);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -396,7 +396,7 @@ END_TEST
 
 enum { WITHOUT_LAST, NOT_FETCHED, WITH_LAST, SHARED_QUEUES };
 
-START_TEST(shared_queue)
+START_LOOP_TEST(shared_queue, SHARED_QUEUES)
 {
 	struct frl_srq_config config = { .max_wr = 4, .limit = 3 };
 	const struct frl_qp_attr error = { .state = FRL_QPS_ERR };
@@ -494,7 +494,7 @@ START_TEST(overrun)
 END_TEST
 
 /* What the peer may not do, when no receive request can tell. */
-START_TEST(refusals)
+START_LOOP_TEST(refusals, 2)
 {
 	struct frl_sge sge;
 	struct frl_send_wr wr;
@@ -564,22 +564,5 @@ END_TEST
 
 TEST_MAIN(api_events)
 {
-	Suite *suite = suite_create("api_events");
-	TCase *tcase = tcase_create("api_events");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, notify);
-	tcase_add_test(tcase, errors_are_solicited);
-	tcase_add_test(tcase, events_go_with_their_queue);
-	tcase_add_test(tcase, ping_pong);
-	tcase_add_test(tcase, many_fetchers);
-	tcase_add_test(tcase, waiting);
-	tcase_add_test(tcase, established);
-	tcase_add_test(tcase, drained);
-	tcase_add_loop_test(tcase, shared_queue, 0, SHARED_QUEUES);
-	tcase_add_test(tcase, overrun);
-	tcase_add_loop_test(tcase, refusals, 0, 2);
-	tcase_add_test(tcase, sleeper);
-	tcase_add_test(tcase, names);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

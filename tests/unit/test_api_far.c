@@ -218,7 +218,7 @@ static void expect_tier(const struct frl_mr *mr, bool is_queue)
 	ck_assert(is_queue ? !*attr.reason : strstr(attr.reason, "gpu=N") != NULL);
 }
 
-START_TEST(moves)
+START_LOOP_TEST(moves, ROWS(pairs))
 {
 	bool far_a = strstr(pairs[_i].ports[0], "gpu"), far_b = strstr(pairs[_i].ports[1], "gpu");
 	struct frl_stats stats;
@@ -252,7 +252,7 @@ END_TEST
 
 /* Of memory that no processor may read, whatever fits the shortest frame of Ethernet: alone, or
  * behind full packets. */
-START_TEST(short_ends)
+START_LOOP_TEST(short_ends, 3)
 {
 	start_pair((unsigned)_i);
 	for (uint32_t full = 0; full <= 8192; full += 4096) {
@@ -342,15 +342,7 @@ END_TEST
 
 TEST_MAIN(api_far)
 {
-	Suite *suite = suite_create("api_far");
-	TCase *cases = tcase_create("far");
-
 	if (!gpu_is_fake())
 		return EXIT_FAILURE;
-	tcase_add_loop_test(cases, moves, 0, sizeof(pairs) / sizeof(pairs[0]));
-	tcase_add_loop_test(cases, short_ends, 0, 3);
-	tcase_add_test(cases, closed_with_frames);
-	tcase_add_test(cases, gpu_without_kernels);
-	suite_add_tcase(suite, cases);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

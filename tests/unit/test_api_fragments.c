@@ -142,7 +142,7 @@ static void check_list(
 	ck_assert_uint_eq(at, length);
 }
 
-START_TEST(message)
+START_LOOP_TEST(message, 2)
 {
 	struct frl_mr_attr attr;
 	struct frl_wc wc;
@@ -171,7 +171,7 @@ START_TEST(message)
 END_TEST
 
 /* Several at once, of all buffers that there are, given back in another order. */
-START_TEST(pipeline)
+START_LOOP_TEST(pipeline, 2)
 {
 	static const unsigned order[AT_ONCE] = { 3, 0, 1, 7, 2, 6, 4, 5 };
 	uint32_t tokens[AT_ONCE], length = MESSAGE, each;
@@ -208,7 +208,7 @@ END_TEST
 
 /* Memory that the sender shares is read there, as soon as it is known to this end: from then on the
  * payload of a first packet lies as copies do, and not behind its headers. */
-START_TEST(in_place)
+START_TEST_IF(in_place, !ends())
 {
 	uint64_t limit_ns = hang_limit_ns();
 	bool is_copy = false;
@@ -239,7 +239,7 @@ START_TEST(in_place)
 END_TEST
 
 /* What was not agreed on: the queue pair says what is wrong. */
-START_TEST(refused_write)
+START_LOOP_TEST(refused_write, 2)
 {
 	char text[256] = "";
 	uint32_t token;
@@ -259,7 +259,7 @@ START_TEST(refused_write)
 }
 END_TEST
 
-START_TEST(arguments)
+START_TEST_IF(arguments, !ends())
 {
 	const uint32_t access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE;
 	struct frl_fragments *second = NULL;
@@ -313,7 +313,7 @@ START_TEST(arguments)
 END_TEST
 
 /* A device that was not asked for them. */
-START_TEST(none)
+START_TEST_IF(none, !ends())
 {
 	struct frl_fragments *wanted;
 	struct frl_device *device;
@@ -333,17 +333,5 @@ END_TEST
 
 TEST_MAIN(api_fragments)
 {
-	Suite *suite = suite_create("api_fragments");
-	TCase *tests = tcase_create("tests");
-
-	tcase_add_loop_test(tests, message, 0, 2);
-	tcase_add_loop_test(tests, pipeline, 0, 2);
-	tcase_add_loop_test(tests, refused_write, 0, 2);
-	if (!ends()) {
-		tcase_add_test(tests, in_place);
-		tcase_add_test(tests, arguments);
-		tcase_add_test(tests, none);
-	}
-	suite_add_tcase(suite, tests);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

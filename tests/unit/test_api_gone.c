@@ -25,7 +25,7 @@ static enum frl_wc_status no_answer(void)
 }
 
 /* The link lives, and with it the wait for an answer: one must come. */
-START_TEST(send_to_a_destroyed_queue_pair)
+START_LOOP_TEST(send_to_a_destroyed_queue_pair, 2)
 {
 	start(_i, FRL_PROGRESS_INLINE);
 	frl_qp_destroy(b.qp);
@@ -36,7 +36,7 @@ START_TEST(send_to_a_destroyed_queue_pair)
 }
 END_TEST
 
-START_TEST(send_to_a_failed_queue_pair)
+START_LOOP_TEST(send_to_a_failed_queue_pair, 2)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 
@@ -65,7 +65,7 @@ START_TEST(many_peers)
 END_TEST
 
 /* What was acknowledged before the peer went is a success, however late one looks. */
-START_TEST(last_message_before_closing)
+START_LOOP_TEST(last_message_before_closing, 2)
 {
 	struct frl_sge sge;
 	struct frl_recv_wr wr = { .wr_id = 9, .sge = &sge, .n_sge = 1 };
@@ -94,7 +94,7 @@ START_TEST(last_message_before_closing)
 }
 END_TEST
 
-START_TEST(odd_addresses)
+START_LOOP_TEST(odd_addresses, 7)
 {
 	static const char *const bad[] = { "::ffff:10.1.1.1/120", "0.0.0.0/0", "224.0.0.1/8",
 		"127.0.0.1/8", "::/64", "::1/128", "ff02::1/64" };
@@ -192,7 +192,7 @@ static void connect_b_anew(void)
 	connect_both();
 }
 
-START_TEST(send_to_a_reset_queue_pair)
+START_LOOP_TEST(send_to_a_reset_queue_pair, REQUESTS)
 {
 	SOFTWARE_ONLY_IF(
 		requests[_i].moment != POSTED_AFTER, "hardware may answer before the reset");
@@ -203,7 +203,7 @@ START_TEST(send_to_a_reset_queue_pair)
 END_TEST
 
 /* The new connection stays as it is. */
-START_TEST(send_to_a_queue_pair_connected_anew)
+START_LOOP_TEST(send_to_a_queue_pair_connected_anew, REQUESTS)
 {
 	struct frl_qp *old;
 
@@ -249,7 +249,7 @@ START_TEST(send_to_a_queue_pair_that_went_long_ago)
 END_TEST
 
 /* In the middle of an answer of many packets. */
-START_TEST(read_from_a_queue_pair_that_goes)
+START_LOOP_TEST(read_from_a_queue_pair_that_goes, 2)
 {
 	enum { LONG = 4 << 20, PATH_MTU = 256 };
 	struct frl_sge sge = { .length = LONG };
@@ -307,7 +307,7 @@ static void *post_until_it_failed(void *arg)
 	return NULL;
 }
 
-START_TEST(posting_while_it_fails)
+START_LOOP_TEST(posting_while_it_fails, 2)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 	pthread_t thread;
@@ -398,20 +398,5 @@ END_TEST
 
 TEST_MAIN(api_gone)
 {
-	Suite *suite = suite_create("api_gone");
-	TCase *tcase = tcase_create("api_gone");
-
-	tcase_add_loop_test(tcase, send_to_a_destroyed_queue_pair, 0, 2);
-	tcase_add_loop_test(tcase, send_to_a_failed_queue_pair, 0, 2);
-	tcase_add_test(tcase, many_peers);
-	tcase_add_loop_test(tcase, send_to_a_reset_queue_pair, 0, REQUESTS);
-	tcase_add_loop_test(tcase, send_to_a_queue_pair_connected_anew, 0, REQUESTS);
-	tcase_add_test(tcase, send_to_a_queue_pair_that_went_long_ago);
-	tcase_add_loop_test(tcase, read_from_a_queue_pair_that_goes, 0, 2);
-	tcase_add_loop_test(tcase, last_message_before_closing, 0, 2);
-	tcase_add_loop_test(tcase, odd_addresses, 0, 7);
-	tcase_add_loop_test(tcase, posting_while_it_fails, 0, 2);
-	tcase_add_test(tcase, others_keep_their_payload);
-	suite_add_tcase(suite, tcase);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

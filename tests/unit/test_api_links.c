@@ -247,7 +247,7 @@ static struct frl_ah_attr way_to(struct end *peer, bool is_explicit)
 }
 
 /* The peer needs it: then it can be used. */
-START_TEST(kept_link)
+START_LOOP_TEST(kept_link, 2)
 {
 	struct frl_ah_attr way;
 	struct frl_ah *ah;
@@ -264,7 +264,7 @@ START_TEST(kept_link)
 END_TEST
 
 /* Neither end needs it: it is gone, and nothing was made that would use it. */
-START_TEST(parted_link)
+START_LOOP_TEST(parted_link, 2)
 {
 	struct frl_ah_attr way;
 	struct frl_ah *ah;
@@ -306,15 +306,5 @@ END_TEST
 
 TEST_MAIN(api_links)
 {
-	Suite *suite = suite_create("api_links");
-	TCase *tcase = tcase_create("api_links");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, one_after_the_other);
-	tcase_add_test(tcase, peer_keeps_it);
-	tcase_add_test(tcase, all_in_use);
-	tcase_add_loop_test(tcase, kept_link, 0, 2);
-	tcase_add_loop_test(tcase, parted_link, 0, 2);
-	tcase_add_test(tcase, silent_link);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

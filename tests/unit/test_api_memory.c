@@ -28,7 +28,7 @@ static bool has_rereg(void)
 	} while (0)
 
 /* A window over part of b's memory: bound by b, used by a, invalidated by either. */
-START_TEST(window)
+START_LOOP_TEST(window, 2)
 {
 	bool by_peer = _i;
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_BIND_MW };
@@ -96,7 +96,7 @@ START_TEST(window)
 END_TEST
 
 /* A bound window does not outlive its queue pair, and holds its region until then. */
-START_TEST(window_of_a_destroyed_queue_pair)
+START_LOOP_TEST(window_of_a_destroyed_queue_pair, 2)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_BIND_MW, .flags = FRL_SEND_SIGNALED };
 	struct frl_mw *mw;
@@ -142,7 +142,7 @@ END_TEST
 
 /* A region whose addresses in requests are others than in memory. The second time a request with
  * an address outside of it is refused. */
-START_TEST(iova)
+START_LOOP_TEST(iova, 2)
 {
 	uint64_t base, low;
 	struct frl_mr *mine, *theirs, *none = NULL;
@@ -184,7 +184,7 @@ START_TEST(iova)
 }
 END_TEST
 
-START_TEST(reregistration)
+START_LOOP_TEST(reregistration, 3)
 {
 	struct frl_pd *other;
 	uint32_t lkey, rkey;
@@ -295,7 +295,7 @@ START_TEST(reregistration_after_another)
 END_TEST
 
 /* Whatever one thread changes, the other one's changes stay. */
-START_TEST(reregistration_in_two_threads)
+START_LOOP_TEST(reregistration_in_two_threads, N_CHANGES)
 {
 	enum change theirs = (enum change)_i;
 	pthread_t thread;
@@ -364,18 +364,5 @@ END_TEST
 
 TEST_MAIN(api_memory)
 {
-	Suite *suite = suite_create("api_memory");
-	TCase *tcase = tcase_create("api_memory");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, window, 0, 2);
-	tcase_add_loop_test(tcase, window_of_a_destroyed_queue_pair, 0, 2);
-	tcase_add_loop_test(tcase, iova, 0, 2);
-	tcase_add_test(tcase, reregistration_under_a_window);
-	tcase_add_loop_test(tcase, reregistration, 0, 3);
-	tcase_add_test(tcase, reregistration_after_another);
-	tcase_add_loop_test(tcase, reregistration_in_two_threads, 0, N_CHANGES);
-	tcase_add_test(tcase, windows_while_reregistering);
-	tcase_add_test(tcase, limit_of_file_sizes);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

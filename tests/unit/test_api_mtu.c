@@ -23,7 +23,7 @@ static const struct {
 	{ 256, 0, 256 },
 };
 
-START_TEST(device)
+START_LOOP_TEST(device, ROWS(defaults))
 {
 	struct frl_device_attr attr;
 
@@ -74,7 +74,7 @@ static void transfer(enum frl_wr_opcode opcode, uint64_t wr_id)
 }
 
 /* In memory that the peer reads in place, and in other, of which packets are copies. */
-START_TEST(transfers)
+START_LOOP_TEST(transfers, 2 * ROWS(pairs))
 {
 	bool shared = _i & 1;
 
@@ -115,7 +115,7 @@ static struct frl_qp *add_datagram_qp(struct end *end)
 
 /* A datagram longer than what the peer's device takes is lost, and nothing but that: the next one,
  * and what is connected over the same link, arrive. */
-START_TEST(datagrams)
+START_LOOP_TEST(datagrams, 2)
 {
 	const bool fits = _i;
 	struct frl_ah_attr way = { .sgid_index = 1 };
@@ -189,13 +189,5 @@ END_TEST
 
 TEST_MAIN(api_mtu)
 {
-	Suite *suite = suite_create("api_mtu");
-	TCase *tcase = tcase_create("api_mtu");
-
-	tcase_add_loop_test(tcase, device, 0, sizeof(defaults) / sizeof(defaults[0]));
-	tcase_add_loop_test(tcase, transfers, 0, 2 * sizeof(pairs) / sizeof(pairs[0]));
-	tcase_add_loop_test(tcase, datagrams, 0, 2);
-	tcase_add_test(tcase, by_hand);
-	suite_add_tcase(suite, tcase);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

@@ -217,14 +217,5 @@ END_TEST
 
 TEST_MAIN(api_prompt)
 {
-	Suite *suite = suite_create("api_prompt");
-	TCase *tcase = tcase_create("api_prompt");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, message_and_answer);
-	tcase_add_test(tcase, never_empty_queue);
-	tcase_add_test(tcase, rare_completions);
-	tcase_add_test(tcase, nothing_but_time);
-	tcase_add_test(tcase, unsignaled_messages);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

@@ -107,7 +107,7 @@ static void move_all(void)
 	ck_assert_mem_eq(a.memory + 5, b.memory, MESSAGE);
 }
 
-START_TEST(moves)
+START_LOOP_TEST(moves, ROWS(pairs))
 {
 	struct frl_device_attr attr;
 	struct frl_qp_attr qp;
@@ -330,7 +330,7 @@ static void finish_gpu(void)
 	gpu_teardown();
 }
 
-START_TEST(moves_gpu_memory)
+START_LOOP_TEST(moves_gpu_memory, ROWS(gpu_pairs))
 {
 	static struct buffer from, to;
 	unsigned n_lost = 0;
@@ -396,7 +396,7 @@ static const struct {
 	{ "raw:", "10.0.0.1/24", -EINVAL, "raw:mlx5_0" },
 };
 
-START_TEST(refuses)
+START_LOOP_TEST(refuses, ROWS(refusals))
 {
 	struct frl_device_config config;
 	struct frl_device *device;
@@ -464,19 +464,7 @@ END_TEST
 
 TEST_MAIN(api_raw)
 {
-	Suite *suite = suite_create("api_raw");
-	TCase *cases = tcase_create("raw");
-
 	if (!gpu_is_fake())
 		return 77;
-	tcase_add_loop_test(cases, moves, 0, sizeof(pairs) / sizeof(pairs[0]));
-	tcase_add_test(cases, recovers);
-	tcase_add_test(cases, waits_for_nic);
-	tcase_add_loop_test(cases, moves_gpu_memory, 0, sizeof(gpu_pairs) / sizeof(gpu_pairs[0]));
-	tcase_add_test(cases, fails);
-	tcase_add_loop_test(cases, refuses, 0, sizeof(refusals) / sizeof(refusals[0]));
-	tcase_add_test(cases, refuses_open_port);
-	tcase_add_test(cases, refuses_several_interfaces);
-	suite_add_tcase(suite, cases);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

@@ -490,20 +490,6 @@ END_TEST
 
 TEST_MAIN(api_sleep)
 {
-	Suite *suite = suite_create("api_sleep");
-	TCase *tcase = tcase_create("api_sleep");
-
 	is_watching = true;
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, message);
-	tcase_add_test(tcase, crowd);
-	tcase_add_test(tcase, two_queues);
-	tcase_add_test(tcase, other_thread);
-	tcase_add_test(tcase, posted);
-	tcase_add_test(tcase, deadline);
-	tcase_add_test(tcase, peer_goes);
-	tcase_add_test(tcase, progress_thread);
-	tcase_add_test(tcase, event);
-	tcase_add_test(tcase, served_by_another);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

@@ -47,7 +47,7 @@ static struct frl_qp *start_loop(enum frl_qp_type type)
 }
 
 /* 0: to the other device; else within one, over RC or UC. */
-START_TEST(read_and_atomics)
+START_LOOP_TEST(read_and_atomics, 2)
 {
 	struct frl_sge sge;
 	struct frl_send_wr wr;
@@ -120,7 +120,7 @@ START_TEST(many_reads)
 }
 END_TEST
 
-START_TEST(loopback)
+START_LOOP_TEST(loopback, 2)
 {
 	bool reliable = _i;
 	struct frl_qp *other = start_loop(reliable ? FRL_QPT_RC : FRL_QPT_UC);
@@ -503,19 +503,5 @@ END_TEST
 
 TEST_MAIN(api_verbs)
 {
-	Suite *suite = suite_create("api_verbs");
-	TCase *tcase = tcase_create("api_verbs");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, read_and_atomics, 0, 2);
-	tcase_add_test(tcase, many_reads);
-	tcase_add_loop_test(tcase, loopback, 0, 2);
-	tcase_add_test(tcase, unreliable);
-	tcase_add_test(tcase, sixteen_pieces);
-	tcase_add_test(tcase, shared_receives);
-	tcase_add_test(tcase, limits);
-	tcase_add_test(tcase, limits_of_software);
-	tcase_add_test(tcase, full);
-	tcase_add_test(tcase, query_queue_pair);
-	return run_rows(suite);
+	return run_rows(all_tests(NULL, NULL));
 }

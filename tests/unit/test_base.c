@@ -345,22 +345,4 @@ START_TEST(time_budget_in_steps)
 }
 END_TEST
 
-TEST_MAIN(base)
-{
-	Suite *suite = suite_create("base");
-	TCase *tcase = tcase_create("base");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, list);
-	tcase_add_test(tcase, known_values);
-	tcase_add_test(tcase, same_seed);
-	tcase_add_test(tcase, below_is_even);
-	tcase_add_test(tcase, below_of_large_numbers);
-	tcase_add_test(tcase, entropy);
-	tcase_add_test(tcase, guard_lets_in_first);
-	tcase_add_test(tcase, guard_pollers_stand_back);
-	tcase_add_test(tcase, backoff_phases);
-	tcase_add_test(tcase, backoff_long);
-	tcase_add_test(tcase, time_budget_in_steps);
-	return run_suite(suite);
-}
+TEST_FILE(base)

@@ -14,8 +14,6 @@
 #include "examples/bench_values.h"
 #include "tests/unit/program.h"
 
-#define ROWS(table) (sizeof(table) / sizeof((table)[0]))
-
 enum { SIZE_MAX_ELEM = 8, MAX_COUNT = 1000 };
 
 static const int rank_counts[] = { 1, 2, 3, 4, 5, 8, 33 };
@@ -91,7 +89,7 @@ static void check_result(const struct bench_values *v)
 
 /* ---- numbers */
 
-START_TEST(all_short_numbers)
+START_LOOP_TEST(all_short_numbers, 4)
 {
 	static const enum frl_dtype types[] = { FRL_FLOAT16, FRL_BFLOAT16, FRL_FLOAT8_E4M3,
 		FRL_FLOAT8_E5M2 };
@@ -152,7 +150,7 @@ END_TEST
 
 /* ---- references */
 
-START_TEST(exact_in_any_order)
+START_LOOP_TEST(exact_in_any_order, FRL_DTYPES)
 {
 	struct bench_values v = { 0 };
 
@@ -175,7 +173,7 @@ START_TEST(exact_in_any_order)
 END_TEST
 
 /* Of all places, where a rank that is forgotten would not be noticed. */
-START_TEST(every_rank_counts)
+START_LOOP_TEST(every_rank_counts, FRL_DTYPES)
 {
 	struct bench_values v = { 0 };
 
@@ -196,7 +194,7 @@ START_TEST(every_rank_counts)
 }
 END_TEST
 
-START_TEST(random_within_bounds)
+START_LOOP_TEST(random_within_bounds, FRL_DTYPES)
 {
 	struct bench_values v = { .random = true };
 
@@ -270,7 +268,7 @@ static size_t count_wrong_sums(const struct bench_values *v)
 	return wrong;
 }
 
-START_TEST(wires_keep_their_bounds)
+START_RANGE_TEST(wires_keep_their_bounds, FRL_WIRE_FLOAT16, FRL_WIRES)
 {
 	static const enum frl_op ops[] = { FRL_SUM, FRL_AVG, FRL_PREMUL_SUM };
 	struct bench_values v = { .wire = (enum frl_wire)_i };
@@ -293,7 +291,7 @@ START_TEST(wires_keep_their_bounds)
 }
 END_TEST
 
-START_TEST(wires_copy_within_bounds)
+START_RANGE_TEST(wires_copy_within_bounds, FRL_WIRE_FLOAT16, FRL_WIRES)
 {
 	struct bench_values v = { .wire = (enum frl_wire)_i };
 	size_t twice = 0;
@@ -353,7 +351,7 @@ static void check_pairs(int ranks)
 	}
 }
 
-START_TEST(layouts_fit)
+START_LOOP_TEST(layouts_fit, BENCH_OPS)
 {
 	static const size_t counts[] = { 0, 1, 7, MAX_COUNT };
 	struct bench_case c = { .op = _i, .dtype = FRL_FLOAT32 };
@@ -392,7 +390,7 @@ static const struct {
 	{ BENCH_SENDRECV, 1, 4000, 1024 },
 };
 
-START_TEST(as_nccl_tests_define_them)
+START_LOOP_TEST(as_nccl_tests_define_them, ROWS(definitions))
 {
 	struct bench_case c = { .op = definitions[_i].op, .dtype = FRL_FLOAT32, .count = 1000 };
 
@@ -416,23 +414,4 @@ START_TEST(what_combines)
 }
 END_TEST
 
-TEST_MAIN(bench)
-{
-	Suite *suite = suite_create("bench");
-	TCase *tcase = tcase_create("bench");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, all_short_numbers, 0, 4);
-	tcase_add_test(tcase, as_the_wire_has_them);
-	tcase_add_test(tcase, long_numbers);
-	tcase_add_loop_test(tcase, exact_in_any_order, 0, FRL_DTYPES);
-	tcase_add_loop_test(tcase, every_rank_counts, 0, FRL_DTYPES);
-	tcase_add_loop_test(tcase, random_within_bounds, 0, FRL_DTYPES);
-	tcase_add_test(tcase, lost_precision_is_wrong);
-	tcase_add_loop_test(tcase, wires_keep_their_bounds, FRL_WIRE_FLOAT16, FRL_WIRES);
-	tcase_add_loop_test(tcase, wires_copy_within_bounds, FRL_WIRE_FLOAT16, FRL_WIRES);
-	tcase_add_loop_test(tcase, layouts_fit, 0, BENCH_OPS);
-	tcase_add_loop_test(tcase, as_nccl_tests_define_them, 0, ROWS(definitions));
-	tcase_add_test(tcase, what_combines);
-	return run_suite(suite);
-}
+TEST_FILE(bench)

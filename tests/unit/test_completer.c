@@ -98,7 +98,7 @@ static void check_event(struct fixture *f, const struct answer_row *row, uint32_
 	expect_no_wc(&f->recv_cq);
 }
 
-START_TEST(answers)
+START_LOOP_TEST(answers, ROWS(rows))
 {
 	const struct answer_row *row = &rows[_i];
 
@@ -124,7 +124,7 @@ START_TEST(answers)
 END_TEST
 
 /* An answer that is no ACKNOWLEDGE was never asked for. */
-START_TEST(other_responses)
+START_LOOP_TEST(other_responses, 5)
 {
 	static const uint8_t opcodes[] = { OP_READ_RESP_FIRST, OP_READ_RESP_MIDDLE,
 		OP_READ_RESP_LAST, OP_READ_RESP_ONLY, OP_ATOMIC_ACK };
@@ -330,7 +330,7 @@ static void answer_any(struct fixture *f, struct random_state *random)
 }
 
 /* A peer that answers what it likes: requests come back once each and in order all the same. */
-START_TEST(made_up_answers)
+START_LOOP_TEST(made_up_answers, 200)
 {
 	struct random_state random;
 	uint64_t posted = 0, completed = 0;
@@ -370,19 +370,4 @@ START_TEST(made_up_answers)
 }
 END_TEST
 
-TEST_MAIN(completer)
-{
-	Suite *suite = suite_create("completer");
-	TCase *tc = tcase_create("completer");
-
-	tcase_add_loop_test(tc, answers, 0, sizeof(rows) / sizeof(rows[0]));
-	tcase_add_loop_test(tc, other_responses, 0, 5);
-	tcase_add_test(tc, nothing_sent_nothing_taken);
-	tcase_add_test(tc, ack_in_mid_rewind);
-	tcase_add_test(tc, unsignaled_complete_in_silence);
-	tcase_add_test(tc, overrun_takes_all_to_error);
-	tcase_add_test(tc, ack_far_ahead_of_a_long_message);
-	tcase_add_loop_test(tc, made_up_answers, 0, 200);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(completer)

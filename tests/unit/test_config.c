@@ -79,7 +79,7 @@ static void refuse_number(int row, const char *value, const char *words)
 	config_wrong(text, place, words);
 }
 
-START_TEST(number)
+START_LOOP_TEST(number, ROWS(numbers))
 {
 	struct config *config = config_new();
 	char range[60], text[40];
@@ -126,7 +126,7 @@ static const struct {
 	{ TEXT(user), "", NULL },
 };
 
-START_TEST(string)
+START_LOOP_TEST(string, ROWS(texts))
 {
 	char line[300];
 	struct config *config;
@@ -186,7 +186,7 @@ static const struct config_wrong_row wrong[] = {
 	{ "tls_key = \"/a\";\ntls_ca = \"/b\";", "2: tls_ca: ", "without tls_certificate" },
 };
 
-START_TEST(refused)
+START_LOOP_TEST(refused, ROWS(wrong))
 {
 	config_wrong(wrong[_i].text, wrong[_i].place, wrong[_i].words);
 }
@@ -208,7 +208,7 @@ static const char *const right[] = {
 	"host = \"4000000000\";",
 };
 
-START_TEST(taken)
+START_LOOP_TEST(taken, ROWS(right))
 {
 	config_free(config_right(right[_i]));
 }
@@ -465,25 +465,5 @@ END_TEST
 
 TEST_MAIN(config)
 {
-	Suite *suite = suite_create("config");
-	TCase *cases = tcase_create("config");
-	int failed;
-
-	tcase_add_checked_fixture(cases, config_setup, config_teardown);
-	tcase_add_loop_test(cases, number, 0, sizeof(numbers) / sizeof(numbers[0]));
-	tcase_add_loop_test(cases, string, 0, sizeof(texts) / sizeof(texts[0]));
-	tcase_add_loop_test(cases, refused, 0, sizeof(wrong) / sizeof(wrong[0]));
-	tcase_add_loop_test(cases, taken, 0, sizeof(right) / sizeof(right[0]));
-	tcase_add_test(cases, defaults);
-	tcase_add_test(cases, files);
-	tcase_add_test(cases, world_writable);
-	tcase_add_test(cases, short_errors);
-	tcase_add_test(cases, fixed);
-	tcase_add_test(cases, warnings);
-	tcase_add_test(cases, rows);
-	tcase_add_test(cases, manual);
-	tcase_add_test(cases, sample);
-	suite_add_tcase(suite, cases);
-	failed = run_suite(suite);
-	return failed ? 1 : 0;
+	return run_suite(all_tests(config_setup, config_teardown));
 }

@@ -130,7 +130,7 @@ static const struct config_wrong_row wrong[] = {
 		"5: fabrics[1].gateway: ", "of fabric a, that are leased" },
 };
 
-START_TEST(refused)
+START_LOOP_TEST(refused, ROWS(wrong))
 {
 	config_wrong(wrong[_i].text, wrong[_i].place, wrong[_i].words);
 }
@@ -151,7 +151,7 @@ static const char *const right[] = {
 		"10.1.0.10-10.1.0.12/24", "gateway = \"10.1.0.1\";"),
 };
 
-START_TEST(taken)
+START_LOOP_TEST(taken, ROWS(right))
 {
 	config_free(config_right(right[_i]));
 }
@@ -215,15 +215,5 @@ END_TEST
 
 TEST_MAIN(config_fabric)
 {
-	Suite *suite = suite_create("config_fabric");
-	TCase *cases = tcase_create("config_fabric");
-	int failed;
-
-	tcase_add_checked_fixture(cases, config_setup, config_teardown);
-	tcase_add_loop_test(cases, refused, 0, sizeof(wrong) / sizeof(wrong[0]));
-	tcase_add_loop_test(cases, taken, 0, sizeof(right) / sizeof(right[0]));
-	tcase_add_test(cases, fabrics);
-	suite_add_tcase(suite, cases);
-	failed = run_suite(suite);
-	return failed ? 1 : 0;
+	return run_suite(all_tests(config_setup, config_teardown));
 }

@@ -14,7 +14,7 @@
 enum { SIZES = 600, SHIFTS = 17, GUARD = 64 };
 
 /* Both of them. */
-START_TEST(copies)
+START_LOOP_TEST(copies, 2)
 {
 	void (*const copy)(void *, const void *, size_t) = _i ? copy_past_cache : copy_in_order;
 	uint8_t from[SIZES + SHIFTS], to[SIZES + SHIFTS + 2 * GUARD];
@@ -143,18 +143,4 @@ END_TEST
 
 #endif
 
-TEST_MAIN(copy)
-{
-	Suite *suite = suite_create("copy");
-	TCase *tcase = tcase_create("copy");
-
-	tcase_add_loop_test(tcase, copies, 0, 2);
-	tcase_add_test(tcase, words_are_whole);
-	tcase_add_test(tcase, last_words_come_last);
-	tcase_add_test(tcase, flags_come_last);
-#ifdef CAN_STEP
-	tcase_add_test(tcase, each_instruction);
-#endif
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(copy)

@@ -27,7 +27,7 @@ static void check_who(const Ctl__Who *who, const char *host, const struct proces
 	ck_assert_uint_eq(who->uid, process->uid);
 }
 
-START_TEST(is_set_up)
+START_LOOP_TEST(is_set_up, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	const struct core *core = world_core(ends.world, 0);
@@ -75,7 +75,7 @@ START_TEST(is_set_up)
 }
 END_TEST
 
-START_TEST(is_closed_by_the_passive_end)
+START_LOOP_TEST(is_closed_by_the_passive_end, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	Ctl__Envelope *heard;
@@ -96,7 +96,7 @@ START_TEST(is_closed_by_the_passive_end)
 END_TEST
 
 /* A reason is cut where a character ends: otherwise nobody could read the message. */
-START_TEST(long_reasons)
+START_LOOP_TEST(long_reasons, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	Ctl__Envelope *heard;
@@ -116,7 +116,7 @@ START_TEST(long_reasons)
 }
 END_TEST
 
-START_TEST(is_rejected)
+START_LOOP_TEST(is_rejected, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	const struct listener *listener;
@@ -140,7 +140,7 @@ START_TEST(is_rejected)
 }
 END_TEST
 
-START_TEST(is_cancelled)
+START_LOOP_TEST(is_cancelled, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 
@@ -179,7 +179,7 @@ static void go_to(struct ends *ends, int state)
 	expect_about(ends->passive, CTL__ENVELOPE__BODY_CONN_READY, 1);
 }
 
-START_TEST(ends_with_a_process)
+START_LOOP_TEST(ends_with_a_process, 4 * WHILES)
 {
 	struct ends ends = ends_new(_i % 2 ? ONE_HOST : TWO_HOSTS);
 	bool is_active = _i / 2 % 2;
@@ -197,7 +197,7 @@ START_TEST(ends_with_a_process)
 }
 END_TEST
 
-START_TEST(ends_with_its_port)
+START_LOOP_TEST(ends_with_its_port, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	Ctl__ClosePort close = CTL__CLOSE_PORT__INIT;
@@ -219,7 +219,7 @@ END_TEST
 
 /* ---- time */
 
-START_TEST(times_out)
+START_LOOP_TEST(times_out, 2 * (WHILES - 1))
 {
 	struct ends ends = ends_new(_i % 2 ? ONE_HOST : TWO_HOSTS);
 	uint64_t began_ns = world_now(ends.world);
@@ -236,7 +236,7 @@ START_TEST(times_out)
 }
 END_TEST
 
-START_TEST(established_ones_do_not_time_out)
+START_LOOP_TEST(established_ones_do_not_time_out, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 
@@ -285,7 +285,7 @@ END_TEST
 
 enum { MANY = 2000 };
 
-START_TEST(thousands_are_pending)
+START_LOOP_TEST(thousands_are_pending, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	Ctl__Envelope *heard;
@@ -362,23 +362,4 @@ START_TEST(both_ask_at_once)
 }
 END_TEST
 
-TEST_MAIN(core_conns)
-{
-	Suite *suite = suite_create("core_conns");
-	TCase *tc = tcase_create("conns");
-
-	tcase_add_loop_test(tc, is_set_up, 0, WHERES);
-	tcase_add_loop_test(tc, is_closed_by_the_passive_end, 0, WHERES);
-	tcase_add_loop_test(tc, long_reasons, 0, WHERES);
-	tcase_add_loop_test(tc, is_rejected, 0, WHERES);
-	tcase_add_loop_test(tc, is_cancelled, 0, WHERES);
-	tcase_add_loop_test(tc, ends_with_a_process, 0, 4 * WHILES);
-	tcase_add_loop_test(tc, ends_with_its_port, 0, WHERES);
-	tcase_add_loop_test(tc, times_out, 0, 2 * (WHILES - 1));
-	tcase_add_loop_test(tc, established_ones_do_not_time_out, 0, WHERES);
-	tcase_add_test(tc, latency_is_counted);
-	tcase_add_loop_test(tc, thousands_are_pending, 0, WHERES);
-	tcase_add_test(tc, both_ask_at_once);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_conns)

@@ -464,7 +464,7 @@ static void run_seed(uint64_t seed)
 	free(run);
 }
 
-START_TEST(anything_happens)
+START_LOOP_TEST(anything_happens, getenv("FRL_SEED") ? 1 : SEEDS)
 {
 	const char *wanted = getenv("FRL_SEED");
 
@@ -472,12 +472,4 @@ START_TEST(anything_happens)
 }
 END_TEST
 
-TEST_MAIN(core_conns_random)
-{
-	Suite *suite = suite_create("core_conns_random");
-	TCase *tc = tcase_create("random");
-
-	tcase_add_loop_test(tc, anything_happens, 0, getenv("FRL_SEED") ? 1 : SEEDS);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_conns_random)

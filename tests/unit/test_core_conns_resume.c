@@ -51,7 +51,7 @@ static void check_goes_on(struct ends *ends, uint32_t number)
 }
 
 /* Bits of _i: in which order, after a crash or not. */
-START_TEST(both_come_back)
+START_LOOP_TEST(both_come_back, 4)
 {
 	struct ends ends = ends_new(ONE_HOST);
 	const struct conn *conn;
@@ -80,7 +80,7 @@ START_TEST(both_come_back)
 }
 END_TEST
 
-START_TEST(one_comes_back)
+START_LOOP_TEST(one_comes_back, 2)
 {
 	struct ends ends = ends_new(ONE_HOST);
 
@@ -97,7 +97,7 @@ START_TEST(one_comes_back)
 END_TEST
 
 /* The passive end did not know yet that the connection was established. */
-START_TEST(is_told_that_it_is_established)
+START_LOOP_TEST(is_told_that_it_is_established, 4)
 {
 	struct ends ends = ends_new(_i / 2 ? TWO_HOSTS : ONE_HOST);
 
@@ -121,7 +121,7 @@ END_TEST
 
 /* Bits of _i: the passive host's daemon, the active one's, crashed, processes come back after the
  * daemons have found each other. */
-START_TEST(on_two_hosts)
+START_RANGE_TEST(on_two_hosts, 1, 16)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
 
@@ -145,7 +145,7 @@ START_TEST(on_two_hosts)
 }
 END_TEST
 
-START_TEST(other_host_does_not_come_back)
+START_LOOP_TEST(other_host_does_not_come_back, 2)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
 
@@ -160,7 +160,7 @@ START_TEST(other_host_does_not_come_back)
 END_TEST
 
 /* The end was said while the other daemon was away. */
-START_TEST(ended_meanwhile)
+START_LOOP_TEST(ended_meanwhile, 2)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
 
@@ -183,7 +183,7 @@ END_TEST
 
 /* The passive process knows the other host only by what its daemon calls itself, which leads
  * nowhere: the other daemon comes by itself, before or after. */
-START_TEST(name_that_leads_nowhere)
+START_LOOP_TEST(name_that_leads_nowhere, 2)
 {
 	struct config *config = config_new();
 	struct ends ends = { .world = world_create(1), .passive_host = 1, .host = "b" };
@@ -236,7 +236,7 @@ END_TEST
 
 /* ---- requests for services that come back */
 
-START_TEST(service_comes_back)
+START_LOOP_TEST(service_comes_back, 2)
 {
 	struct ends ends = ends_new(_i ? TWO_HOSTS : ONE_HOST);
 
@@ -267,7 +267,7 @@ START_TEST(service_comes_back)
 END_TEST
 
 /* Who waits for a service gives up, or may not have it. */
-START_TEST(service_comes_back_too_late)
+START_LOOP_TEST(service_comes_back_too_late, 2)
 {
 	struct ends ends = ends_new(_i ? TWO_HOSTS : ONE_HOST);
 	struct process *other;
@@ -319,22 +319,4 @@ START_TEST(not_all_can_wait)
 }
 END_TEST
 
-TEST_MAIN(core_conns_resume)
-{
-	Suite *suite = suite_create("core_conns_resume");
-	TCase *tc = tcase_create("resume");
-
-	tcase_add_loop_test(tc, both_come_back, 0, 4);
-	tcase_add_loop_test(tc, one_comes_back, 0, 2);
-	tcase_add_loop_test(tc, is_told_that_it_is_established, 0, 4);
-	tcase_add_loop_test(tc, on_two_hosts, 1, 16);
-	tcase_add_loop_test(tc, other_host_does_not_come_back, 0, 2);
-	tcase_add_loop_test(tc, ended_meanwhile, 0, 2);
-	tcase_add_loop_test(tc, name_that_leads_nowhere, 0, 2);
-	tcase_add_test(tc, not_resumed);
-	tcase_add_loop_test(tc, service_comes_back, 0, 2);
-	tcase_add_loop_test(tc, service_comes_back_too_late, 0, 2);
-	tcase_add_test(tc, not_all_can_wait);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_conns_resume)

@@ -99,7 +99,7 @@ START_TEST(the_daemon_chooses_a_name)
 END_TEST
 
 /* What was offered to a listener that closes is still answered by its process. */
-START_TEST(closed_listeners)
+START_LOOP_TEST(closed_listeners, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 
@@ -136,7 +136,7 @@ static const struct {
 	{ 0, false, false, "is another user's" },
 };
 
-START_TEST(users)
+START_LOOP_TEST(users, 2 * ROWS(rights))
 {
 	struct ends ends = ends_new(_i % 2 ? TWO_HOSTS : ONE_HOST);
 	struct process *process = conns_process(ends.world, 0, rights[_i / 2].uid, 33);
@@ -157,7 +157,7 @@ START_TEST(users)
 }
 END_TEST
 
-START_TEST(unknown_services)
+START_LOOP_TEST(unknown_services, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 
@@ -215,7 +215,7 @@ START_TEST(endpoints_of_others)
 END_TEST
 
 /* An acceptance with another process's queue pair ends the connection. */
-START_TEST(replies_with_endpoints_of_others)
+START_RANGE_TEST(replies_with_endpoints_of_others, ONE_HOST, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	struct process *third = conns_process(ends.world, ends.passive_host, UID, 33);
@@ -246,7 +246,7 @@ END_TEST
 
 /* ---- limits */
 
-START_TEST(backlog)
+START_RANGE_TEST(backlog, ONE_HOST, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	Ctl__Listen listen = CTL__LISTEN__INIT;
@@ -330,7 +330,7 @@ START_TEST(quotas)
 }
 END_TEST
 
-START_TEST(drained_hosts)
+START_RANGE_TEST(drained_hosts, ONE_HOST, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 
@@ -351,7 +351,7 @@ END_TEST
 
 /* ---- whose connection it is */
 
-START_TEST(others_cannot_speak_for_it)
+START_RANGE_TEST(others_cannot_speak_for_it, ONE_HOST, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	struct process *thief = conns_process(ends.world, 0, UID, 33);
@@ -388,7 +388,7 @@ START_TEST(others_cannot_speak_for_it)
 }
 END_TEST
 
-START_TEST(two_of_one_name)
+START_RANGE_TEST(two_of_one_name, ONE_HOST, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	struct process *third = conns_process(ends.world, 0, UID, 33);
@@ -424,7 +424,7 @@ static void say(struct ends *ends, enum said said, bool wrong_one)
 
 /* In every state (none, requested, replied, established) everything is said by the end that must
  * not say it, or that must not say it now: nobody hears of it. */
-START_TEST(wrong_state)
+START_LOOP_TEST(wrong_state, 2 * 4)
 {
 	struct ends ends = ends_new(_i % 2 ? ONE_HOST : TWO_HOSTS);
 	int state = _i / 2;
@@ -462,24 +462,4 @@ START_TEST(wrong_state)
 }
 END_TEST
 
-TEST_MAIN(core_conns_rights)
-{
-	Suite *suite = suite_create("core_conns_rights");
-	TCase *tc = tcase_create("rights");
-
-	tcase_add_test(tc, services_have_one_owner);
-	tcase_add_test(tc, the_daemon_chooses_a_name);
-	tcase_add_loop_test(tc, closed_listeners, 0, WHERES);
-	tcase_add_loop_test(tc, users, 0, 2 * sizeof(rights) / sizeof(rights[0]));
-	tcase_add_loop_test(tc, unknown_services, 0, WHERES);
-	tcase_add_test(tc, endpoints_of_others);
-	tcase_add_loop_test(tc, replies_with_endpoints_of_others, ONE_HOST, WHERES);
-	tcase_add_loop_test(tc, backlog, ONE_HOST, WHERES);
-	tcase_add_test(tc, quotas);
-	tcase_add_loop_test(tc, drained_hosts, ONE_HOST, WHERES);
-	tcase_add_loop_test(tc, others_cannot_speak_for_it, ONE_HOST, WHERES);
-	tcase_add_loop_test(tc, two_of_one_name, ONE_HOST, WHERES);
-	tcase_add_loop_test(tc, wrong_state, 0, 2 * 4);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_conns_rights)

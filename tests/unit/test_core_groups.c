@@ -156,7 +156,7 @@ static const struct {
 	{ "train", 1, 3, EEXIST, "rank 1 of job 'train' has joined before" },
 };
 
-START_TEST(refusals_say_why)
+START_LOOP_TEST(refusals_say_why, ROWS(refusals))
 {
 	struct rank first = rank_joined(0, "train", "", 1, 3), other = rank_on(0, USER);
 
@@ -183,7 +183,7 @@ START_TEST(a_member_is_one_rank)
 }
 END_TEST
 
-START_TEST(pieces_out_of_turn)
+START_LOOP_TEST(pieces_out_of_turn, 2)
 {
 	struct rank ranks[3];
 
@@ -307,23 +307,5 @@ END_TEST
 
 TEST_MAIN(core_groups)
 {
-	Suite *suite = suite_create("core_groups");
-	TCase *one = tcase_create("one host");
-
-	suite_add_tcase(suite, one);
-	tcase_add_checked_fixture(one, groups_setup, groups_teardown);
-	tcase_add_test(one, pieces_go_to_all_others);
-	tcase_add_test(one, one_process_may_be_several_ranks);
-	tcase_add_test(one, late_ranks_get_all_they_missed);
-	tcase_add_test(one, ends_are_told_to_the_others);
-	tcase_add_test(one, a_name_is_free_when_all_are_gone);
-	tcase_add_test(one, users_do_not_meet);
-	tcase_add_loop_test(one, refusals_say_why, 0, sizeof(refusals) / sizeof(refusals[0]));
-	tcase_add_test(one, a_member_is_one_rank);
-	tcase_add_loop_test(one, pieces_out_of_turn, 0, 2);
-	tcase_add_test(one, a_round_is_not_left_out);
-	tcase_add_test(one, kept_pieces_are_limited);
-	tcase_add_test(one, groups_are_limited);
-	tcase_add_test(one, a_host_that_drains_takes_no_new_jobs);
-	return run_suite(suite);
+	return run_suite(all_tests(groups_setup, groups_teardown));
 }

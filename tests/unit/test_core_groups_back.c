@@ -151,7 +151,7 @@ START_TEST(long_pieces_come_one_after_the_other)
 }
 END_TEST
 
-START_TEST(nobody_gives_more_than_is_asked_for)
+START_LOOP_TEST(nobody_gives_more_than_is_asked_for, 3)
 {
 	come_apart();
 	if (_i == 0) {
@@ -354,7 +354,7 @@ static void claim_place(int row, bool is_away)
 		ctl__envelope__free_unpacked(answer, NULL);
 }
 
-START_TEST(a_place_is_kept_for_its_rank)
+START_LOOP_TEST(a_place_is_kept_for_its_rank, 2 * ROWS(claims))
 {
 	claim_place(_i / 2, _i % 2);
 }
@@ -362,22 +362,5 @@ END_TEST
 
 TEST_MAIN(core_groups_back)
 {
-	Suite *suite = suite_create("core_groups_back");
-	TCase *one = tcase_create("one host");
-
-	suite_add_tcase(suite, one);
-	tcase_add_checked_fixture(one, setup, groups_teardown);
-	tcase_add_test(one, all_come_back);
-	tcase_add_test(one, who_does_not_come_back_is_dead);
-	tcase_add_test(one, who_had_left_is_not_dead);
-	tcase_add_test(one, who_comes_and_leaves_at_once_is_not_dead);
-	tcase_add_test(one, strangers_do_not_come_back);
-	tcase_add_test(one, who_has_not_come_yet_is_waited_for);
-	tcase_add_test(one, what_is_lacking_is_given_again);
-	tcase_add_test(one, long_pieces_come_one_after_the_other);
-	tcase_add_loop_test(one, nobody_gives_more_than_is_asked_for, 0, 3);
-	tcase_add_test(one, who_dies_before_the_first_allgather_is_missed);
-	tcase_add_loop_test(
-		one, a_place_is_kept_for_its_rank, 0, 2 * sizeof(claims) / sizeof(claims[0]));
-	return run_suite(suite);
+	return run_suite(all_tests(setup, groups_teardown));
 }

@@ -185,7 +185,7 @@ START_TEST(the_other_host_falls_silent)
 }
 END_TEST
 
-START_TEST(a_host_that_cannot_be_reached)
+START_LOOP_TEST(a_host_that_cannot_be_reached, 2)
 {
 	struct rank rank = rank_on(1, USER);
 	int error;
@@ -218,7 +218,7 @@ static void ask_to_join(struct rank *rank)
 	expect_silence(rank);
 }
 
-START_TEST(a_join_that_waits_is_taken_back)
+START_LOOP_TEST(a_join_that_waits_is_taken_back, 2)
 {
 	struct rank rank = rank_on(1, USER);
 
@@ -317,25 +317,5 @@ END_TEST
 
 TEST_MAIN(core_groups_hosts)
 {
-	Suite *suite = suite_create("core_groups_hosts");
-	TCase *two = tcase_create("two hosts");
-
-	suite_add_tcase(suite, two);
-	tcase_add_checked_fixture(two, setup_two, groups_teardown);
-	tcase_add_test(two, hosts_meet);
-	tcase_add_test(two, late_ranks_of_another_host);
-	tcase_add_test(two, pieces_are_shared_by_a_host);
-	tcase_add_test(two, a_process_of_another_host_dies);
-	tcase_add_test(two, the_other_daemon_dies);
-	tcase_add_test(two, the_daemon_that_keeps_the_group_dies);
-	tcase_add_test(two, the_connection_of_the_hosts_breaks);
-	tcase_add_test(two, the_other_host_falls_silent);
-	tcase_add_loop_test(two, a_host_that_cannot_be_reached, 0, 2);
-	tcase_add_loop_test(two, a_join_that_waits_is_taken_back, 0, 2);
-	tcase_add_test(two, a_host_that_nobody_asked_is_waited_for);
-	tcase_add_test(two, refusals_come_back);
-	tcase_add_test(two, users_do_not_meet_across_hosts);
-	tcase_add_test(two, a_host_may_name_itself);
-	tcase_add_test(two, a_host_may_have_another_name);
-	return run_suite(suite);
+	return run_suite(all_tests(setup_two, groups_teardown));
 }

@@ -115,7 +115,7 @@ START_TEST(mail_between_hosts)
 }
 END_TEST
 
-START_TEST(strangers_have_no_mail)
+START_LOOP_TEST(strangers_have_no_mail, 2)
 {
 	struct rank ranks[2], other = rank_on(_i, USER + 1), twin;
 	struct process *rogue;
@@ -186,7 +186,7 @@ START_TEST(mail_to_who_is_not_there)
 }
 END_TEST
 
-START_TEST(mail_is_not_long)
+START_LOOP_TEST(mail_is_not_long, 2)
 {
 	uint8_t member[UUID_SIZE] = { 1 }, data[MAIL_BYTES + 1] = { 2 };
 	Ctl__GroupMail mail = CTL__GROUP_MAIL__INIT;
@@ -224,7 +224,7 @@ static void flood(struct rank *from, uint32_t to)
 }
 
 /* Its process does not read: neither the daemon nor its session comes to harm. */
-START_TEST(flood_of_who_does_not_read)
+START_LOOP_TEST(flood_of_who_does_not_read, 2)
 {
 	struct rank ranks[3];
 	size_t unread;
@@ -251,7 +251,7 @@ START_TEST(flood_of_who_does_not_read)
 END_TEST
 
 /* The link between the hosts is slow: a daemon lets mail wait for the other one, but little. */
-START_TEST(flood_over_a_slow_link)
+START_LOOP_TEST(flood_over_a_slow_link, 2)
 {
 	struct rank ranks[2];
 	uint64_t dropped = 0;
@@ -330,7 +330,7 @@ START_TEST(others_hear_why)
 END_TEST
 
 /* As much as a message may have arrives in part, and not with half a character at its end. */
-START_TEST(long_reasons_are_cut)
+START_LOOP_TEST(long_reasons_are_cut, 2)
 {
 	struct rank ranks[2];
 	char why[1025] = "";
@@ -347,19 +347,5 @@ END_TEST
 
 TEST_MAIN(core_groups_mail)
 {
-	Suite *suite = suite_create("core_groups_mail");
-	TCase *tcase = tcase_create("mail");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup_three, groups_teardown);
-	tcase_add_test(tcase, mail_goes_to_one_rank);
-	tcase_add_test(tcase, mail_between_hosts);
-	tcase_add_loop_test(tcase, strangers_have_no_mail, 0, 2);
-	tcase_add_test(tcase, mail_to_who_is_not_there);
-	tcase_add_loop_test(tcase, mail_is_not_long, 0, 2);
-	tcase_add_loop_test(tcase, flood_of_who_does_not_read, 0, 2);
-	tcase_add_loop_test(tcase, flood_over_a_slow_link, 0, 2);
-	tcase_add_test(tcase, others_hear_why);
-	tcase_add_loop_test(tcase, long_reasons_are_cut, 0, 2);
-	return run_suite(suite);
+	return run_suite(all_tests(setup_three, groups_teardown));
 }

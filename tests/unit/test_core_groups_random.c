@@ -333,7 +333,14 @@ static void run_free(struct run *run)
 	free(run);
 }
 
-START_TEST(anything_happens)
+static int n_seeds(void)
+{
+	const char *more = getenv("FRL_SEEDS");
+
+	return getenv("FRL_SEED") ? 1 : more ? atoi(more) : SEEDS;
+}
+
+START_LOOP_TEST(anything_happens, n_seeds())
 {
 	struct run *run = run_new(_i);
 	for (int i = 0; i < STEPS; i++)
@@ -376,7 +383,7 @@ static void all_give(struct run *run, bool at_random)
 			model_give(&run->job[0].rank[i].model);
 }
 
-START_TEST(nobody_is_missed)
+START_LOOP_TEST(nobody_is_missed, n_seeds())
 {
 	struct run *run = run_new(_i);
 	uint64_t up_ns[HOSTS] = { 0 };
@@ -414,15 +421,4 @@ START_TEST(nobody_is_missed)
 }
 END_TEST
 
-TEST_MAIN(core_groups_random)
-{
-	Suite *suite = suite_create("core_groups_random");
-	TCase *tc = tcase_create("random");
-	const char *more = getenv("FRL_SEEDS");
-	int seeds = getenv("FRL_SEED") ? 1 : more ? atoi(more) : SEEDS;
-
-	tcase_add_loop_test(tc, anything_happens, 0, seeds);
-	tcase_add_loop_test(tc, nobody_is_missed, 0, seeds);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_groups_random)

@@ -171,7 +171,7 @@ static void start_anew(void)
 	setup();
 }
 
-START_TEST(before_all_have_joined)
+START_LOOP_TEST(before_all_have_joined, FAULTS)
 {
 	for (uint64_t delay = 0; delay < DELAYS; delay++) {
 		start_anew();
@@ -192,7 +192,7 @@ START_TEST(before_all_have_joined)
 END_TEST
 
 /* Whoever has no answer yet is not held up by a daemon that is not there for long. */
-START_TEST(while_they_join)
+START_LOOP_TEST(while_they_join, FAULTS)
 {
 	for (uint64_t delay = 0; delay < DELAYS && faults[_i] != kill_both; delay++) {
 		start_anew();
@@ -206,7 +206,7 @@ START_TEST(while_they_join)
 }
 END_TEST
 
-START_TEST(before_the_first_allgather)
+START_LOOP_TEST(before_the_first_allgather, FAULTS)
 {
 	meet();
 	faults[_i]();
@@ -215,7 +215,7 @@ START_TEST(before_the_first_allgather)
 }
 END_TEST
 
-START_TEST(between_allgathers)
+START_LOOP_TEST(between_allgathers, FAULTS)
 {
 	meet();
 	for (int round = 0; round < 3; round++) {
@@ -250,7 +250,7 @@ static void in_an_allgather(unsigned set, uint64_t delay_ns, void (*fault)(void)
 	expect_all_well();
 }
 
-START_TEST(in_the_middle_of_an_allgather)
+START_LOOP_TEST(in_the_middle_of_an_allgather, 2 * FAULTS)
 {
 	host_of_last = _i % 2;
 	for (unsigned set = 0; set < 1 << RANKS; set++) {
@@ -281,7 +281,7 @@ END_TEST
 /* ---- who does not come back */
 
 /* Rank 2 dies while nobody sees it. */
-START_TEST(who_has_died_meanwhile_is_missed)
+START_LOOP_TEST(who_has_died_meanwhile_is_missed, 8)
 {
 	meet();
 	if (_i >= 4) {
@@ -331,7 +331,7 @@ START_TEST(a_daemon_that_is_back_has_not_long_to_bring_them)
 }
 END_TEST
 
-START_TEST(a_daemon_that_does_not_come_back)
+START_LOOP_TEST(a_daemon_that_does_not_come_back, 4)
 {
 	int host = _i % 2 ? KEEPER : MEMBER;
 	uint64_t patience_s = _i < 2 ? 15 : 4;
@@ -367,7 +367,7 @@ START_TEST(a_daemon_that_does_not_come_back)
 END_TEST
 
 /* Of a host that is silent nothing is expected. */
-START_TEST(a_host_that_is_gone)
+START_LOOP_TEST(a_host_that_is_gone, 2)
 {
 	meet();
 	if (_i == 1) {
@@ -408,7 +408,7 @@ START_TEST(who_has_been_given_up_does_not_come_back)
 }
 END_TEST
 
-START_TEST(who_has_left_is_not_missed)
+START_LOOP_TEST(who_has_left_is_not_missed, FAULTS)
 {
 	meet();
 	give_all();
@@ -433,7 +433,7 @@ START_TEST(who_has_left_is_not_missed)
 }
 END_TEST
 
-START_TEST(who_has_given_up_says_so_again)
+START_LOOP_TEST(who_has_given_up_says_so_again, 2)
 {
 	meet();
 	world_kill_daemon(group_world, _i ? KEEPER : MEMBER);
@@ -450,25 +450,5 @@ END_TEST
 
 TEST_MAIN(core_groups_survive)
 {
-	Suite *suite = suite_create("core_groups_survive");
-	TCase *back = tcase_create("they come back"), *gone = tcase_create("they do not");
-
-	suite_add_tcase(suite, back);
-	suite_add_tcase(suite, gone);
-	tcase_add_checked_fixture(back, setup, groups_teardown);
-	tcase_add_checked_fixture(gone, setup, groups_teardown);
-	tcase_add_loop_test(back, before_all_have_joined, 0, FAULTS);
-	tcase_add_loop_test(back, while_they_join, 0, FAULTS);
-	tcase_add_loop_test(back, before_the_first_allgather, 0, FAULTS);
-	tcase_add_loop_test(back, between_allgathers, 0, FAULTS);
-	tcase_add_loop_test(back, in_the_middle_of_an_allgather, 0, 2 * FAULTS);
-	tcase_add_test(back, longer_than_keepalive);
-	tcase_add_loop_test(gone, who_has_died_meanwhile_is_missed, 0, 8);
-	tcase_add_test(gone, a_daemon_that_is_back_has_not_long_to_bring_them);
-	tcase_add_loop_test(gone, a_daemon_that_does_not_come_back, 0, 4);
-	tcase_add_loop_test(gone, a_host_that_is_gone, 0, 2);
-	tcase_add_test(gone, who_has_been_given_up_does_not_come_back);
-	tcase_add_loop_test(gone, who_has_left_is_not_missed, 0, FAULTS);
-	tcase_add_loop_test(gone, who_has_given_up_says_so_again, 0, 2);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, groups_teardown));
 }

@@ -323,7 +323,7 @@ static Ctl__Lease lease_of(const struct claim *claim, uint32_t qpn_end)
 	return lease;
 }
 
-START_TEST(claims_are_checked)
+START_LOOP_TEST(claims_are_checked, ROWS(claims))
 {
 	struct town town = town_new();
 	struct process *process = world_process(town.world, 0, UID, 12);
@@ -505,30 +505,4 @@ START_TEST(waiting_is_over_with_the_daemon)
 }
 END_TEST
 
-TEST_MAIN(core_leases)
-{
-	Suite *suite = suite_create("core leases");
-	TCase *tc = tcase_create("leases");
-
-	suite_add_tcase(suite, tc);
-	tcase_add_test(tc, lease_has_everything);
-	tcase_add_test(tc, rights_by_group_and_for_all);
-	tcase_add_test(tc, daemons_own_user_needs_no_right);
-	tcase_add_test(tc, ports_run_out);
-	tcase_add_test(tc, addresses_rest);
-	tcase_add_test(tc, death_ends_the_lease);
-	tcase_add_test(tc, draining_leases_nothing);
-	tcase_add_test(tc, draining_lets_come_back);
-	tcase_add_test(tc, macs_run_out);
-	tcase_add_test(tc, device_has_its_own_mac);
-	tcase_add_test(tc, pools_are_gone_through_in_a_circle);
-	tcase_add_test(tc, leases_outlive_their_fabric);
-	tcase_add_loop_test(tc, claims_are_checked, 0, sizeof(claims) / sizeof(claims[0]));
-	tcase_add_test(tc, own_lease_comes_back_while_it_rests);
-	tcase_add_test(tc, leases_come_back_after_a_crash);
-	tcase_add_test(tc, claims_need_rights);
-	tcase_add_test(tc, no_wait_after_a_good_end);
-	tcase_add_test(tc, who_waits_may_change_its_mind);
-	tcase_add_test(tc, waiting_is_over_with_the_daemon);
-	return run_suite(suite);
-}
+TEST_FILE(core_leases)

@@ -339,7 +339,7 @@ static void check_empty(struct run *run)
 	ck_assert_uint_eq(HASH_COUNT(core->users), 0);
 }
 
-START_TEST(anything_happens)
+START_LOOP_TEST(anything_happens, getenv("FRL_SEED") ? 1 : SEEDS)
 {
 	const char *wanted = getenv("FRL_SEED");
 	struct run *run = calloc(1, sizeof(*run));
@@ -364,12 +364,4 @@ START_TEST(anything_happens)
 }
 END_TEST
 
-TEST_MAIN(core_leases_random)
-{
-	Suite *suite = suite_create("core_leases_random");
-	TCase *tc = tcase_create("random");
-
-	tcase_add_loop_test(tc, anything_happens, 0, getenv("FRL_SEED") ? 1 : SEEDS);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_leases_random)

@@ -555,22 +555,5 @@ END_TEST
 
 TEST_MAIN(core_metrics)
 {
-	Suite *suite = suite_create("core_metrics");
-	TCase *cases = tcase_create("core_metrics");
-	int failed;
-
-	tcase_add_checked_fixture(cases, setup, teardown);
-	tcase_add_test(cases, empty);
-	tcase_add_test(cases, sums);
-	tcase_add_test(cases, who_comes_back);
-	tcase_add_test(cases, all_counters);
-	tcase_add_test(cases, queue_pairs);
-	tcase_add_test(cases, rubbish);
-	tcase_add_test(cases, leases);
-	tcase_add_test(cases, many_users);
-	tcase_add_test(cases, numbers_of_the_daemon);
-	tcase_add_test(cases, refreshes);
-	suite_add_tcase(suite, cases);
-	failed = run_suite(suite);
-	return failed ? 1 : 0;
+	return run_suite(all_tests(setup, teardown));
 }

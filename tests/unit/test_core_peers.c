@@ -60,7 +60,7 @@ static const struct {
 	{ "b/../c", BAD, NULL },
 };
 
-START_TEST(names)
+START_LOOP_TEST(names, ROWS(places))
 {
 	struct world *world = world_create(1);
 	struct core *core;
@@ -159,7 +159,7 @@ START_TEST(nobody_listens)
 END_TEST
 
 /* A daemon that was there a moment ago is being started again: requests wait for it, not long. */
-START_TEST(started_again)
+START_LOOP_TEST(started_again, 2)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
 
@@ -232,7 +232,7 @@ START_TEST(too_many_peers)
 END_TEST
 
 /* One user alone cannot keep the others from their hosts; nor one who no longer waits for his. */
-START_TEST(nobody_has_all_peers)
+START_LOOP_TEST(nobody_has_all_peers, 2)
 {
 	struct config *config = config_new();
 	struct world *world = world_create(1);
@@ -430,7 +430,7 @@ static const struct {
 };
 
 /* The other daemon does not want this one, and says why. */
-START_TEST(not_welcome)
+START_LOOP_TEST(not_welcome, 2)
 {
 	struct config *config = config_new();
 	struct world *world = world_create(1);
@@ -457,7 +457,7 @@ START_TEST(not_welcome)
 }
 END_TEST
 
-START_TEST(certificates_name_the_host)
+START_LOOP_TEST(certificates_name_the_host, ROWS(certificates))
 {
 	struct ends ends = ends_new(TWO_HOSTS);
 
@@ -504,28 +504,4 @@ START_TEST(certificates_of_another_host)
 }
 END_TEST
 
-TEST_MAIN(core_peers)
-{
-	Suite *suite = suite_create("core_peers");
-	TCase *tc = tcase_create("peers");
-
-	tcase_add_loop_test(tc, names, 0, sizeof(places) / sizeof(places[0]));
-	tcase_add_test(tc, long_names);
-	tcase_add_test(tc, other_names);
-	tcase_add_test(tc, nobody_listens);
-	tcase_add_loop_test(tc, started_again, 0, 2);
-	tcase_add_test(tc, no_such_host);
-	tcase_add_test(tc, too_many_peers);
-	tcase_add_loop_test(tc, nobody_has_all_peers, 0, 2);
-	tcase_add_test(tc, broken_session);
-	tcase_add_test(tc, broken_setup);
-	tcase_add_test(tc, host_gone);
-	tcase_add_test(tc, host_gone_after_its_daemon);
-	tcase_add_test(tc, idle_peers_are_closed);
-	tcase_add_loop_test(tc, not_welcome, 0, 2);
-	tcase_add_test(tc, certificates_of_another_host);
-	tcase_add_loop_test(
-		tc, certificates_name_the_host, 0, sizeof(certificates) / sizeof(certificates[0]));
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_peers)

@@ -121,7 +121,7 @@ static void live(struct process *rogue, unsigned seconds)
 }
 
 /* In every state of a connection between others. */
-START_TEST(speaks_for_others)
+START_LOOP_TEST(speaks_for_others, 2 * 3)
 {
 	struct ends ends = ends_new(_i % 2 ? ONE_HOST : TWO_HOSTS);
 	struct process *rogue;
@@ -252,7 +252,7 @@ START_TEST(pings)
 END_TEST
 
 /* The same daemon again, and another one in its place. */
-START_TEST(comes_again)
+START_LOOP_TEST(comes_again, 2)
 {
 	struct ends ends = ends_new(ONE_HOST);
 	struct process *first = rogue_new(ends.world, 0), *second;
@@ -286,17 +286,4 @@ START_TEST(comes_again)
 }
 END_TEST
 
-TEST_MAIN(core_peers_rogue)
-{
-	Suite *suite = suite_create("core_peers_rogue");
-	TCase *tc = tcase_create("rogue");
-
-	tcase_add_loop_test(tc, speaks_for_others, 0, 2 * 3);
-	tcase_add_test(tc, says_who_asks);
-	tcase_add_test(tc, says_that_it_is_us);
-	tcase_add_test(tc, falls_silent);
-	tcase_add_test(tc, pings);
-	tcase_add_loop_test(tc, comes_again, 0, 2);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(core_peers_rogue)

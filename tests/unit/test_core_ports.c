@@ -11,7 +11,7 @@
 #include "tests/unit/ports_fixture.h"
 #include "tests/unit/program.h"
 
-START_TEST(local_fabric_needs_nothing)
+START_LOOP_TEST(local_fabric_needs_nothing, 2)
 {
 	struct town town = town_new();
 	static const char *const names[] = { "", "local" };
@@ -101,7 +101,7 @@ static const struct {
 	{ "number of addresses", 61, false },
 };
 
-START_TEST(endpoint_is_the_ports_own)
+START_LOOP_TEST(endpoint_is_the_ports_own, ROWS(endpoints))
 {
 	struct world *world = world_create(1);
 	struct process *process;
@@ -176,7 +176,7 @@ static void count_close(const struct page_view *page)
 /* How a page that came with a DescribePort goes. */
 enum page_end { PORT_CLOSED, PROCESS_DEAD, DAEMON_ENDS, REFUSED };
 
-START_TEST(page_goes_with_its_port)
+START_RANGE_TEST(page_goes_with_its_port, PORT_CLOSED, REFUSED + 1)
 {
 	static const uint8_t mac[6] = { 2 }, nonce[16] = { 1 };
 	const struct page_view handed = { .fd = -1, .close = count_close };
@@ -203,19 +203,4 @@ START_TEST(page_goes_with_its_port)
 }
 END_TEST
 
-TEST_MAIN(core_ports)
-{
-	Suite *suite = suite_create("core ports");
-	TCase *tc = tcase_create("ports");
-
-	suite_add_tcase(suite, tc);
-	tcase_add_loop_test(tc, local_fabric_needs_nothing, 0, 2);
-	tcase_add_test(tc, bad_requests_are_refused);
-	tcase_add_test(tc, limit_is_per_user);
-	tcase_add_test(tc, closing_is_answered_if_asked);
-	tcase_add_loop_test(
-		tc, endpoint_is_the_ports_own, 0, sizeof(endpoints) / sizeof(endpoints[0]));
-	tcase_add_test(tc, description_is_the_leases);
-	tcase_add_loop_test(tc, page_goes_with_its_port, PORT_CLOSED, REFUSED + 1);
-	return run_suite(suite);
-}
+TEST_FILE(core_ports)

@@ -235,7 +235,7 @@ static unsigned requests_left(void)
 }
 
 /* Many wait for one process: what it brings about does not come all at once. */
-START_TEST(requests_take_turns)
+START_LOOP_TEST(requests_take_turns, 2)
 {
 	enum { ASKERS = 4, EACH = 8 };
 	static const Ctl__QueryKind kinds[] = { CTL__QUERY_KIND__QUERY_QPS,
@@ -434,37 +434,7 @@ START_TEST(questions_without_sense)
 }
 END_TEST
 
-static TCase *test_case(const char *name, const TTest *const *tests, size_t count)
-{
-	TCase *test_case = tcase_create(name);
-	size_t i;
-
-	tcase_add_checked_fixture(test_case, query_set_up, query_tear_down);
-	for (i = 0; i < count; i++)
-		tcase_add_test(test_case, tests[i]);
-	return test_case;
-}
-
-#define CASE(name, ...)                                        \
-	test_case(name, (const TTest *const[]){ __VA_ARGS__ }, \
-		sizeof((const TTest *const[]){ __VA_ARGS__ }) / sizeof(const TTest *))
-
 TEST_MAIN(core_query)
 {
-	Suite *suite = suite_create("core_query");
-	TCase *turns;
-
-	suite_add_tcase(suite,
-		CASE("reports", a_fresh_page_is_reported_at_once, an_old_page_is_published_first,
-			a_stopped_process_delays_nobody_for_long,
-			a_process_that_dies_is_not_waited_for, who_asks_may_go,
-			requests_are_limited, long_reports_come_in_parts,
-			long_reports_wait_for_their_readers, nothing_of_a_page_is_believed));
-	turns = CASE("turns", slots_are_limited);
-	tcase_add_loop_test(turns, requests_take_turns, 0, 2);
-	suite_add_tcase(suite, turns);
-	suite_add_tcase(suite,
-		CASE("rights", other_users_see_nothing, operators_see_everything,
-			questions_without_sense));
-	return run_suite(suite);
+	return run_suite(all_tests(query_set_up, query_tear_down));
 }

@@ -74,12 +74,4 @@ START_TEST(asks_about_those_who_get_it)
 }
 END_TEST
 
-TEST_MAIN(core_room)
-{
-	Suite *suite = suite_create("core_room");
-	TCase *tcase = tcase_create("core_room");
-
-	tcase_add_test(tcase, asks_about_those_who_get_it);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(core_room)

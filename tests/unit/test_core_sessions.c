@@ -100,7 +100,7 @@ static const struct {
 	{ CONTROL_VERSION, CTL__ROLE__ROLE_PROCESS, 0, "not one for this socket" },
 };
 
-START_TEST(bad_hello_is_refused)
+START_LOOP_TEST(bad_hello_is_refused, ROWS(bad_hellos))
 {
 	struct world *world = world_create(1);
 	int host = world_add_host(world, "a", NULL);
@@ -542,28 +542,4 @@ START_TEST(copies_are_deep)
 }
 END_TEST
 
-TEST_MAIN(core_sessions)
-{
-	Suite *suite = suite_create("core sessions");
-	TCase *tc = tcase_create("sessions");
-
-	suite_add_tcase(suite, tc);
-	tcase_add_test(tc, hello_is_answered);
-	tcase_add_loop_test(
-		tc, bad_hello_is_refused, 0, sizeof(bad_hellos) / sizeof(bad_hellos[0]));
-	tcase_add_test(tc, hello_comes_first_and_once);
-	tcase_add_test(tc, stranger_has_little_time);
-	tcase_add_test(tc, messages_are_for_roles);
-	tcase_add_test(tc, sessions_are_limited);
-	tcase_add_test(tc, pages_do_not_leak);
-	tcase_add_test(tc, text_is_cut_between_characters);
-	tcase_add_test(tc, strangers_of_a_host_are_limited);
-	tcase_add_test(tc, peers_are_limited);
-	tcase_add_test(tc, who_dials_speaks_first);
-	tcase_add_test(tc, operators_are_known);
-	tcase_add_test(tc, process_is_known_by_the_system);
-	tcase_add_test(tc, long_words_can_be_read);
-	tcase_add_test(tc, core_tells_when_it_is_idle);
-	tcase_add_test(tc, copies_are_deep);
-	return run_suite(suite);
-}
+TEST_FILE(core_sessions)

@@ -353,33 +353,7 @@ START_TEST(only_operators_drain)
 }
 END_TEST
 
-static TCase *test_case(const char *name, const TTest *const *tests, size_t count)
-{
-	TCase *test_case = tcase_create(name);
-	size_t i;
-
-	tcase_add_checked_fixture(test_case, query_set_up, query_tear_down);
-	for (i = 0; i < count; i++)
-		tcase_add_test(test_case, tests[i]);
-	return test_case;
-}
-
-#define CASE(name, ...)                                        \
-	test_case(name, (const TTest *const[]){ __VA_ARGS__ }, \
-		sizeof((const TTest *const[]){ __VA_ARGS__ }) / sizeof(const TTest *))
-
 TEST_MAIN(core_steer)
 {
-	Suite *suite = suite_create("core_steer");
-
-	suite_add_tcase(suite,
-		CASE("kill-qp", kill_on_one_host, kill_across_hosts, kill_without_connection,
-			kill_of_what_is_in_reset, which_one_is_asked_back));
-	suite_add_tcase(suite,
-		CASE("why", why_on_one_host, why_across_hosts, why_with_a_stopped_peer,
-			why_with_a_silent_daemon, why_when_the_daemon_goes_away,
-			why_when_the_peer_publishes_nothing, why_without_connection,
-			views_are_of_ones_own_connections));
-	suite_add_tcase(suite, CASE("drain", drained_and_undone, only_operators_drain));
-	return run_suite(suite);
+	return run_suite(all_tests(query_set_up, query_tear_down));
 }

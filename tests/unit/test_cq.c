@@ -54,7 +54,7 @@ static const struct notify_row {
 	{ CQ_ARMED_SOLICITED, FRL_WC_WR_FLUSH_ERR, false, true },
 };
 
-START_TEST(notified_once)
+START_LOOP_TEST(notified_once, ROWS(notifies))
 {
 	const struct notify_row *row = &notifies[_i];
 	const struct frl_wc wc = { .status = row->status };
@@ -93,7 +93,7 @@ START_TEST(lost_payload_notifies)
 }
 END_TEST
 
-START_TEST(fifo_until_overrun)
+START_LOOP_TEST(fifo_until_overrun, 5)
 {
 	static const uint32_t starts[] = { 0, 5, UINT32_MAX, UINT32_MAX - 7 };
 
@@ -102,14 +102,4 @@ START_TEST(fifo_until_overrun)
 }
 END_TEST
 
-TEST_MAIN(cq)
-{
-	Suite *suite = suite_create("cq");
-	TCase *tc = tcase_create("cq");
-
-	tcase_add_loop_test(tc, fifo_until_overrun, 0, 5);
-	tcase_add_loop_test(tc, notified_once, 0, sizeof(notifies) / sizeof(notifies[0]));
-	tcase_add_test(tc, lost_payload_notifies);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(cq)

@@ -41,7 +41,7 @@ static const struct {
 	{ AGE, 172799, "1d23h" },
 };
 
-START_TEST(numbers_have_units)
+START_LOOP_TEST(numbers_have_units, ROWS(unit_rows))
 {
 	char text[64];
 
@@ -268,20 +268,4 @@ START_TEST(a_oneof_has_one_member)
 }
 END_TEST
 
-TEST_MAIN(ctl_output)
-{
-	Suite *suite = suite_create("ctl_output");
-	TCase *tests = tcase_create("output");
-
-	tcase_add_loop_test(tests, numbers_have_units, 0, sizeof(unit_rows) / sizeof(unit_rows[0]));
-	tcase_add_test(tests, all_fits);
-	tcase_add_test(tests, the_least_important_column_leaves_first);
-	tcase_add_test(tests, wide_shows_everything);
-	tcase_add_test(tests, lines_are_cut);
-	tcase_add_test(tests, counters_become_rates);
-	tcase_add_test(tests, messages_become_objects);
-	tcase_add_test(tests, lists_are_there_when_empty);
-	tcase_add_test(tests, a_oneof_has_one_member);
-	suite_add_tcase(suite, tests);
-	return run_suite(suite);
-}
+TEST_FILE(ctl_output)

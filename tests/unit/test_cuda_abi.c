@@ -15,7 +15,7 @@ static const struct cuda_number ours[] = {
 #undef NUMBER
 };
 
-START_TEST(numbers)
+START_LOOP_TEST(numbers, ROWS(ours))
 {
 	size_t n;
 	const struct cuda_number *theirs = cuda_header_numbers(&n);
@@ -42,13 +42,4 @@ START_TEST(sizes)
 }
 END_TEST
 
-TEST_MAIN(cuda_abi)
-{
-	Suite *suite = suite_create("cuda_abi");
-	TCase *tcase = tcase_create("cuda_abi");
-
-	tcase_add_loop_test(tcase, numbers, 0, (int)(sizeof(ours) / sizeof(ours[0])));
-	tcase_add_test(tcase, sizes);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(cuda_abi)

@@ -308,7 +308,7 @@ static int look_at_ended(const char *name)
 	_exit(why != NULL);
 }
 
-START_TEST(ended_contexts_are_told)
+START_LOOP_TEST(ended_contexts_are_told, ROWS(ended))
 {
 	pid_t child = fork();
 	int status;
@@ -335,7 +335,7 @@ static unsigned long long id_of(cu_deviceptr address)
 	return id;
 }
 
-START_TEST(buffer_ids)
+START_LOOP_TEST(buffer_ids, 4)
 {
 	static const size_t sizes[] = { 1, 1000, 65536, SIZE };
 	unsigned long long last = 0, id;
@@ -398,32 +398,8 @@ START_TEST(copies)
 }
 END_TEST
 
-static Suite *rules(void)
-{
-	Suite *suite = suite_create("cuda_rules");
-	TCase *tests = tcase_create("cuda_rules");
-
-	tcase_add_checked_fixture(tests, cuda_setup, cuda_teardown);
-	tcase_add_test(tests, procs);
-	tcase_add_test(tests, devices);
-	tcase_add_test(tests, names);
-	tcase_add_test(tests, no_context);
-	tcase_add_test(tests, primary);
-	tcase_add_test(tests, primary_ends);
-	tcase_add_test(tests, contexts_have_ids);
-	tcase_add_test(tests, destroy_pops);
-	tcase_add_test(tests, destroy_frees);
-	tcase_add_test(tests, destroyed_elsewhere);
-	tcase_add_loop_test(tests, ended_contexts_are_told, 0, sizeof(ended) / sizeof(ended[0]));
-	tcase_add_loop_test(tests, buffer_ids, 0, 4);
-	tcase_add_test(tests, extents);
-	tcase_add_test(tests, copies);
-	suite_add_tcase(suite, tests);
-	return suite;
-}
-
 /* With an argument: that row of what has ended. */
 TEST_MAIN(cuda_rules)
 {
-	return argc > 1 ? look_at_ended(argv[1]) : cuda_main(rules());
+	return argc > 1 ? look_at_ended(argv[1]) : cuda_main(all_tests(cuda_setup, cuda_teardown));
 }

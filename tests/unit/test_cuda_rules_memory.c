@@ -116,7 +116,7 @@ static const struct {
 	{ VIRTUAL, CU_MEMORYTYPE_DEVICE, false, false, false },
 };
 
-START_TEST(attributes)
+START_LOOP_TEST(attributes, ROWS(kinds))
 {
 	cu_pointer_attribute asked[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -200,7 +200,7 @@ START_TEST(virtual_memory)
 END_TEST
 
 /* The two numbers together tell memory that was mapped from what is mapped there later. */
-START_TEST(mapped_anew)
+START_LOOP_TEST(mapped_anew, 2)
 {
 	struct memory memory = { .what = VIRTUAL };
 	unsigned long long id[2], block[2];
@@ -349,26 +349,7 @@ START_TEST(dma_bufs)
 }
 END_TEST
 
-static Suite *rules(void)
-{
-	Suite *suite = suite_create("cuda_rules_memory");
-	TCase *tests = tcase_create("cuda_rules_memory");
-
-	tcase_add_checked_fixture(tests, cuda_setup, cuda_teardown);
-	tcase_add_loop_test(tests, attributes, 0, sizeof(kinds) / sizeof(kinds[0]));
-	tcase_add_test(tests, not_cuda);
-	tcase_add_test(tests, virtual_memory);
-	tcase_add_loop_test(tests, mapped_anew, 0, 2);
-	tcase_add_test(tests, rights_of_mappings);
-	tcase_add_test(tests, registration);
-	tcase_add_test(tests, registration_of_nothing);
-	tcase_add_test(tests, registered_is_reached);
-	tcase_add_test(tests, dma_bufs);
-	suite_add_tcase(suite, tests);
-	return suite;
-}
-
 TEST_MAIN(cuda_rules_memory)
 {
-	return cuda_main(rules());
+	return cuda_main(all_tests(cuda_setup, cuda_teardown));
 }

@@ -176,7 +176,7 @@ START_TEST(streams_wait_for_words)
 }
 END_TEST
 
-START_TEST(legacy_stream)
+START_LOOP_TEST(legacy_stream, 2)
 {
 	cu_deviceptr address;
 	cu_event event;
@@ -336,7 +336,7 @@ static void *allocates(void *row)
 }
 
 /* Another thread allocates while this one captures: who is refused ends the capture. */
-START_TEST(capture_and_others)
+START_LOOP_TEST(capture_and_others, ROWS(modes))
 {
 	cu_graph graph = NULL;
 	pthread_t thread;
@@ -469,31 +469,7 @@ START_TEST(answers)
 }
 END_TEST
 
-static Suite *rules(void)
-{
-	Suite *suite = suite_create("cuda_rules_streams");
-	TCase *tests = tcase_create("cuda_rules_streams");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, asynchronous);
-	tcase_add_test(tests, what_a_stream_is);
-	tcase_add_test(tests, events);
-	tcase_add_test(tests, streams_wait_for_events);
-	tcase_add_test(tests, streams_wait_for_words);
-	tcase_add_loop_test(tests, legacy_stream, 0, 2);
-	tcase_add_test(tests, copies_in_order);
-	tcase_add_test(tests, pageable_source);
-	tcase_add_test(tests, destroyed_with_work);
-	tcase_add_test(tests, mode_is_exchanged);
-	tcase_add_test(tests, capture);
-	tcase_add_loop_test(tests, capture_and_others, 0, sizeof(modes) / sizeof(modes[0]));
-	tcase_add_test(tests, capture_and_launches);
-	tcase_add_test(tests, answers);
-	suite_add_tcase(suite, tests);
-	return suite;
-}
-
 TEST_MAIN(cuda_rules_streams)
 {
-	return cuda_main(rules());
+	return cuda_main(all_tests(setup, teardown));
 }

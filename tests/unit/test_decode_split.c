@@ -120,7 +120,7 @@ static void check_accepted(int variant, uint8_t opcode, uint32_t payload_len)
 	ck_assert_uint_eq(packet.payload_len, payload_len);
 }
 
-START_TEST(accepted)
+START_LOOP_TEST(accepted, OPCODES)
 {
 	static const uint32_t payloads[] = { 4, 64, 256, 1024, 4092, 4096 };
 
@@ -132,7 +132,7 @@ START_TEST(accepted)
 }
 END_TEST
 
-START_TEST(cut_headers)
+START_LOOP_TEST(cut_headers, OPCODES)
 {
 	if (!has_payload(_i))
 		return;
@@ -149,7 +149,7 @@ START_TEST(cut_headers)
 END_TEST
 
 /* The same with lengths that are right for what is left: as a sender would that makes no sense. */
-START_TEST(cut_packet)
+START_LOOP_TEST(cut_packet, OPCODES)
 {
 	if (!has_payload(_i))
 		return;
@@ -173,7 +173,7 @@ START_TEST(cut_packet)
 }
 END_TEST
 
-START_TEST(payload_length_disagrees)
+START_LOOP_TEST(payload_length_disagrees, OPCODES)
 {
 	if (!has_payload(_i))
 		return;
@@ -417,7 +417,7 @@ static void check_halves(const struct frame *frame)
 	}
 }
 
-START_TEST(two_parts)
+START_LOOP_TEST(two_parts, 256)
 {
 	static const uint32_t payloads[] = { 0, 3, 8, 100, 257 };
 	struct wire_headers h = { .bth = { .opcode = (uint8_t)_i, .dest_qpn = 0x11 } };
@@ -438,7 +438,7 @@ END_TEST
 
 /* A packet that ends in the near part, though the frame goes on; and one that its UDP length cuts
  * in there. */
-START_TEST(ends_in_the_near_part)
+START_LOOP_TEST(ends_in_the_near_part, VARIANTS)
 {
 	struct wire_headers h = headers_of(OP_SEND_ONLY);
 	struct frame frame = make_frame(_i, &h, 32, true);
@@ -461,7 +461,7 @@ END_TEST
 
 /* One that reaches into the far part is somebody else's to verify, who is told that there is one;
  * another one is verified here. */
-START_TEST(checksum_of_two_parts)
+START_LOOP_TEST(checksum_of_two_parts, VARIANTS)
 {
 	struct wire_headers h = headers_of(OP_SEND_ONLY);
 	struct frame frame = make_frame(_i, &h, 200, true);
@@ -515,28 +515,4 @@ START_TEST(damaged_parts)
 }
 END_TEST
 
-TEST_MAIN(decode_split)
-{
-	Suite *suite = suite_create("decode_split");
-	TCase *tcase = tcase_create("decode_split");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, accepted, 0, OPCODES);
-	tcase_add_loop_test(tcase, cut_headers, 0, OPCODES);
-	tcase_add_loop_test(tcase, cut_packet, 0, OPCODES);
-	tcase_add_loop_test(tcase, payload_length_disagrees, 0, OPCODES);
-	tcase_add_test(tcase, length_in_a_header_is_wrong);
-	tcase_add_test(tcase, pad_is_refused);
-	tcase_add_test(tcase, not_a_multiple_of_4);
-	tcase_add_test(tcase, udp_checksum_is_refused);
-	tcase_add_test(tcase, bytes_behind_the_headers);
-	tcase_add_test(tcase, huge_payload);
-	tcase_add_test(tcase, no_payload);
-	tcase_add_test(tcase, other_protocols);
-	tcase_add_test(tcase, random_damage);
-	tcase_add_loop_test(tcase, two_parts, 0, 256);
-	tcase_add_loop_test(tcase, ends_in_the_near_part, 0, VARIANTS);
-	tcase_add_loop_test(tcase, checksum_of_two_parts, 0, VARIANTS);
-	tcase_add_test(tcase, damaged_parts);
-	return run_suite(suite);
-}
+TEST_FILE(decode_split)

@@ -310,18 +310,6 @@ END_TEST
 
 TEST_MAIN(dial)
 {
-	Suite *suite = suite_create("dial");
-	TCase *tcase = tcase_create("dial");
-
 	is_replaced = true;
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, address_after_address);
-	tcase_add_test(tcase, what_told_most_is_told);
-	tcase_add_test(tcase, unknown_name);
-	tcase_add_test(tcase, many_slow_names);
-	tcase_add_test(tcase, slow_names_of_one_user);
-	tcase_add_test(tcase, cancelled);
-	tcase_add_test(tcase, destroyed_meanwhile);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

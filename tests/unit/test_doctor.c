@@ -114,7 +114,7 @@ static const struct {
 	{ "", "", "", "" },
 };
 
-START_TEST(devargs_are_taken_apart)
+START_LOOP_TEST(devargs_are_taken_apart, ROWS(devargs_rows))
 {
 	const struct doctor_port *port = doctor_add_port(&doctor, "f", devargs_rows[_i].devargs);
 
@@ -390,7 +390,7 @@ START_TEST(interfaces)
 }
 END_TEST
 
-START_TEST(forwards)
+START_LOOP_TEST(forwards, 3)
 {
 	put("/sys/class/net/roce0/operstate", "up\n");
 	put("/proc/sys/net/ipv4/conf/roce0/forwarding", _i ? "1\n" : "0\n");
@@ -491,29 +491,5 @@ END_TEST
 
 TEST_MAIN(doctor)
 {
-	Suite *suite = suite_create("doctor");
-	TCase *tests = tcase_create("doctor");
-
-	tcase_add_checked_fixture(tests, set_up, tear_down);
-	tcase_add_loop_test(
-		tests, devargs_are_taken_apart, 0, sizeof(devargs_rows) / sizeof(devargs_rows[0]));
-	tcase_add_test(tests, fabrics_of_reports);
-	tcase_add_test(tests, processors_of_lists);
-	tcase_add_test(tests, an_empty_machine);
-	tcase_add_test(tests, hugepages);
-	tcase_add_test(tests, limits);
-	tcase_add_test(tests, governors);
-	tcase_add_test(tests, iommu_and_vfio);
-	tcase_add_test(tests, rights_to_packet_sockets);
-	tcase_add_test(tests, gpus);
-	tcase_add_test(tests, gpus_by_the_driver);
-	tcase_add_test(tests, too_many_gpus);
-	tcase_add_test(tests, interfaces);
-	tcase_add_loop_test(tests, forwards, 0, 3);
-	tcase_add_test(tests, pci_devices);
-	tcase_add_test(tests, numa_placement);
-	tcase_add_test(tests, gateways);
-	tcase_add_test(tests, runtime_folders);
-	suite_add_tcase(suite, tests);
-	return run_suite(suite);
+	return run_suite(all_tests(set_up, tear_down));
 }

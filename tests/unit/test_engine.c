@@ -236,7 +236,7 @@ static uint64_t all_drops(void)
 	return sum;
 }
 
-START_TEST(drop)
+START_LOOP_TEST(drop, N_DROPS)
 {
 	enum damage damage = drops[_i].damage;
 	enum frl_qp_state state = FRL_QPS_RTS;
@@ -284,7 +284,7 @@ static const uint8_t cut_opcodes[] = { OP_SEND_ONLY, OP_SEND_ONLY_IMM, OP_WRITE_
 enum { N_CUT = sizeof(cut_opcodes) / sizeof(cut_opcodes[0]) };
 
 /* With lengths that still speak of the whole, and with lengths that are right for what is left. */
-START_TEST(cut_frames)
+START_LOOP_TEST(cut_frames, N_CUT)
 {
 	uint8_t opcode = cut_opcodes[_i];
 	struct wire_headers h;
@@ -318,7 +318,7 @@ START_TEST(cut_frames)
 }
 END_TEST
 
-START_TEST(arp)
+START_LOOP_TEST(arp, 2)
 {
 	struct host_config config = { .on_demand = _i };
 	struct neighbor_message message = {
@@ -473,7 +473,7 @@ static const struct {
 
 enum { N_LOSSES = sizeof(losses) / sizeof(losses[0]) };
 
-START_TEST(payload_lost)
+START_LOOP_TEST(payload_lost, N_LOSSES)
 {
 	struct frame frame;
 
@@ -531,20 +531,4 @@ START_TEST(payload_not_read)
 }
 END_TEST
 
-TEST_MAIN(engine)
-{
-	Suite *suite = suite_create("engine");
-	TCase *tcase = tcase_create("engine");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, drop, 0, N_DROPS);
-	tcase_add_loop_test(tcase, cut_frames, 0, N_CUT);
-	tcase_add_loop_test(tcase, arp, 0, 2);
-	tcase_add_test(tcase, asks_for_neighbors);
-	tcase_add_test(tcase, in_place);
-	tcase_add_test(tcase, in_place_needs_no_icrc);
-	tcase_add_test(tcase, in_place_cut);
-	tcase_add_loop_test(tcase, payload_lost, 0, N_LOSSES);
-	tcase_add_test(tcase, payload_not_read);
-	return run_suite(suite);
-}
+TEST_FILE(engine)

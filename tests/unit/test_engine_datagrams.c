@@ -63,7 +63,7 @@ static struct frl_send_wr send_to(uint32_t qpn)
 	};
 }
 
-START_TEST(ud_packet)
+START_LOOP_TEST(ud_packet, 4)
 {
 	uint8_t sgid = (uint8_t)(HOST_GID_V4 + _i);
 	struct wire_packet packet;
@@ -99,7 +99,7 @@ START_TEST(ud_packet)
 END_TEST
 
 /* From one device to another or to itself; the header that arrives with it, and on which VLAN. */
-START_TEST(ud_end_to_end)
+START_LOOP_TEST(ud_end_to_end, 8)
 {
 	uint8_t sgid = (uint8_t)(HOST_GID_V4 + _i / 2);
 	bool loop = _i % 2;
@@ -215,7 +215,7 @@ enum ending { TO_ERROR, TO_RESET, REMOVED, N_ENDINGS };
 
 /* What waits when a queue pair ends is taken back, also without payload, and counts for nothing
  * that comes later. */
-START_TEST(taken_back)
+START_LOOP_TEST(taken_back, 2 * N_ENDINGS)
 {
 	const struct host_qp_config *config = _i % 2 ? &ud : &uc;
 	enum ending ending = (enum ending)(_i / 2);
@@ -361,7 +361,7 @@ END_TEST
 
 /* On a network likewise, while the carrier is gone: whoever waits for such requests would wait for
  * as long as it is. What was told to be sent is not sent when it comes back; connections go on. */
-START_TEST(no_carrier)
+START_LOOP_TEST(no_carrier, 2)
 {
 	struct engine_ah ah;
 	uint32_t n = ENGINE_TX_QUEUE;
@@ -424,7 +424,7 @@ static const struct {
 
 enum { N_DROPS = sizeof(drops) / sizeof(drops[0]) };
 
-START_TEST(drop)
+START_LOOP_TEST(drop, N_DROPS)
 {
 	struct wire_headers h = { .bth = { .opcode = drops[_i].opcode, .pkey = PKEY_DEFAULT },
 		.deth = { drops[_i].qkey, 0x55 } };
@@ -496,22 +496,4 @@ START_TEST(noise)
 }
 END_TEST
 
-TEST_MAIN(engine_datagrams)
-{
-	Suite *suite = suite_create("engine_datagrams");
-	TCase *tcase = tcase_create("engine_datagrams");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, ud_packet, 0, 4);
-	tcase_add_loop_test(tcase, ud_end_to_end, 0, 8);
-	tcase_add_test(tcase, gsi);
-	tcase_add_test(tcase, done_when_taken);
-	tcase_add_loop_test(tcase, taken_back, 0, 2 * N_ENDINGS);
-	tcase_add_test(tcase, fails_while_it_is_told);
-	tcase_add_test(tcase, two_links_keep_order);
-	tcase_add_test(tcase, link_down);
-	tcase_add_loop_test(tcase, no_carrier, 0, 2);
-	tcase_add_loop_test(tcase, drop, 0, N_DROPS);
-	tcase_add_test(tcase, noise);
-	return run_suite(suite);
-}
+TEST_FILE(engine_datagrams)

@@ -121,7 +121,7 @@ uint64_t echo_count(void)
 }
 
 /* It leaves without the offload, and once. */
-START_TEST(leaves_as_it_came)
+START_LOOP_TEST(leaves_as_it_came, KINDS)
 {
 	echo_open(_i % KINDS, &(struct offload_config){ .loop = _i >= KINDS });
 	/* Packets to this engine itself are on its stack. */
@@ -145,7 +145,7 @@ START_TEST(leaves_as_it_came)
 END_TEST
 
 /* In the round in which it was posted: it has nothing to wait for. */
-START_TEST(leaves_at_once)
+START_LOOP_TEST(leaves_at_once, KINDS)
 {
 	echo_open(_i, NULL);
 	echo_receive(FROM, LENGTH, KEEP);
@@ -158,7 +158,7 @@ START_TEST(leaves_at_once)
 END_TEST
 
 /* Another number is of other bytes at the same address; none is of none. */
-START_TEST(other_numbers)
+START_LOOP_TEST(other_numbers, KINDS)
 {
 	echo_open(_i, NULL);
 	echo_receive(FROM, LENGTH, KEEP);
@@ -177,7 +177,7 @@ START_TEST(other_numbers)
 END_TEST
 
 /* What is sent without acknowledgements has its bytes fetched. */
-START_TEST(only_reliably)
+START_LOOP_TEST(only_reliably, KINDS)
 {
 	static const struct host_qp_config config = { .type = FRL_QPT_UC };
 	const struct frl_send_wr send = { .wr_id = 2, .opcode = FRL_WR_SEND, .keep = KEEP };
@@ -197,7 +197,7 @@ START_TEST(only_reliably)
 END_TEST
 
 /* What was lost on the way is fetched the second time. */
-START_TEST(lost_on_the_way)
+START_LOOP_TEST(lost_on_the_way, KINDS)
 {
 	echo_open(_i, NULL);
 	echo_receive(FROM, LENGTH, KEEP);
@@ -214,7 +214,7 @@ START_TEST(lost_on_the_way)
 END_TEST
 
 /* Who READs gets what is there; a WRITE takes the packets only where it says so. */
-START_TEST(reads_and_writes)
+START_LOOP_TEST(reads_and_writes, KINDS)
 {
 	struct frl_send_wr read = { .wr_id = 3, .opcode = FRL_WR_RDMA_READ };
 	struct frl_send_wr write = { .wr_id = 2, .opcode = FRL_WR_RDMA_WRITE };
@@ -260,7 +260,7 @@ static const struct {
 
 enum { WRITES = sizeof(writes) / sizeof(writes[0]) };
 
-START_TEST(written_over)
+START_LOOP_TEST(written_over, PAIRS(KINDS, WRITES))
 {
 	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
 	uint32_t row = (uint32_t)_i % WRITES, end = writes[row].end, first = writes[row].first;
@@ -301,7 +301,7 @@ static void end(enum ending ending)
 }
 
 /* Frames go back at once, nothing waits for what is kept, and nobody gets it. */
-START_TEST(ends_with_it)
+START_LOOP_TEST(ends_with_it, PAIRS(KINDS, ENDINGS))
 {
 	enum ending ending = (unsigned)_i % ENDINGS;
 
@@ -326,7 +326,7 @@ START_TEST(ends_with_it)
 END_TEST
 
 /* A queue pair that begins anew takes nothing with it: what it received is still there. */
-START_TEST(outlives_a_reset)
+START_LOOP_TEST(outlives_a_reset, 2 * KINDS)
 {
 	static const enum frl_qp_state states[] = { FRL_QPS_ERR, FRL_QPS_RESET };
 	const struct frl_qp_attr attr = { .state = states[_i % 2] };
@@ -342,7 +342,7 @@ START_TEST(outlives_a_reset)
 END_TEST
 
 /* What is still being written stays until it is not, and is not lost; nor is it sent before. */
-START_TEST(while_it_is_written)
+START_LOOP_TEST(while_it_is_written, 2)
 {
 	const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
 
@@ -379,7 +379,7 @@ START_TEST(while_it_is_written)
 END_TEST
 
 /* Payload that its sender took back was never there. */
-START_TEST(taken_back)
+START_LOOP_TEST(taken_back, 4)
 {
 	struct wire_headers h = { .bth = { .opcode = OP_SEND_ONLY, .pkey = PKEY_DEFAULT } };
 	float payload[HOST_MTU / sizeof(float)];
@@ -407,7 +407,7 @@ START_TEST(taken_back)
 END_TEST
 
 /* Who cuts the message in another way, or begins elsewhere, has it fetched. */
-START_TEST(cut_in_another_way)
+START_LOOP_TEST(cut_in_another_way, KINDS)
 {
 	static const struct host_qp_config config = { .path_mtu = 2 * HOST_MTU };
 
@@ -431,7 +431,7 @@ START_TEST(cut_in_another_way)
 END_TEST
 
 /* Packets that no port takes keep nothing of the port's, and leave as they are. */
-START_TEST(blocked)
+START_LOOP_TEST(blocked, KINDS)
 {
 	echo_open(_i, NULL);
 	echo_receive(FROM, LENGTH, KEEP);
@@ -447,23 +447,5 @@ END_TEST
 
 TEST_MAIN(engine_echo)
 {
-	Suite *suite = suite_create("engine_echo");
-	TCase *tcase = tcase_create("tests");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, leaves_as_it_came, 0, KINDS);
-	tcase_add_loop_test(tcase, leaves_at_once, 0, KINDS);
-	tcase_add_loop_test(tcase, other_numbers, 0, KINDS);
-	tcase_add_loop_test(tcase, only_reliably, 0, KINDS);
-	tcase_add_loop_test(tcase, lost_on_the_way, 0, KINDS);
-	tcase_add_loop_test(tcase, reads_and_writes, 0, KINDS);
-	tcase_add_loop_test(tcase, written_over, 0, KINDS * WRITES);
-	tcase_add_loop_test(tcase, ends_with_it, 0, KINDS * ENDINGS);
-	tcase_add_loop_test(tcase, outlives_a_reset, 0, 2 * KINDS);
-	tcase_add_loop_test(tcase, while_it_is_written, 0, 2);
-	echo_add_room(tcase);
-	tcase_add_loop_test(tcase, taken_back, 0, 4);
-	tcase_add_loop_test(tcase, cut_in_another_way, 0, KINDS);
-	tcase_add_loop_test(tcase, blocked, 0, KINDS);
-	return run_suite(suite);
+	return run_suite(echo_add_room(all_tests(NULL, NULL)));
 }

@@ -70,7 +70,7 @@ static const struct {
 enum { N_MUTE = sizeof(mute) / sizeof(mute[0]) };
 
 /* Whoever has no peer says nothing, even if it thinks that it was spoken to by one. */
-START_TEST(never_connected)
+START_LOOP_TEST(never_connected, N_MUTE)
 {
 	const struct host_qp_config config = { .type = mute[_i].type, .unlimited_retry = true };
 	const struct frl_qp_attr attr = host_attr(0, NULL);
@@ -127,7 +127,7 @@ static uint32_t start_reset(uint32_t capabilities)
 }
 
 /* Requests wait for as long as the peer's process lives: so they must be refused. */
-START_TEST(refused_after_reset)
+START_LOOP_TEST(refused_after_reset, 8)
 {
 	uint32_t capabilities = _i % 2 ? FRL_CAP_NO_ICRC : 0;
 	uint32_t qpn = start_reset(capabilities);
@@ -163,7 +163,7 @@ START_TEST(refused_after_reset)
 END_TEST
 
 /* Connected again, over another link or the same one, it speaks for itself. */
-START_TEST(connected_again)
+START_LOOP_TEST(connected_again, 2)
 {
 	const struct host_qp_config again = {
 		.link = _i ? 1 : 2,
@@ -305,7 +305,7 @@ static uint32_t sent_over(uint16_t link)
 
 /* A process that has stopped keeps nobody waiting, whether its queue is full of a connection's
  * packets or not; for a little while it is waited for. */
-START_TEST(blocked)
+START_LOOP_TEST(blocked, 2)
 {
 	static const struct host_qp_config rc = { .link = 1 };
 	struct engine_ah ah[3];
@@ -487,22 +487,4 @@ START_TEST(notes)
 }
 END_TEST
 
-TEST_MAIN(engine_fabric)
-{
-	Suite *suite = suite_create("engine_fabric");
-	TCase *tcase = tcase_create("engine_fabric");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, never_connected, 0, N_MUTE);
-	tcase_add_loop_test(tcase, refused_after_reset, 0, 8);
-	tcase_add_loop_test(tcase, connected_again, 0, 2);
-	tcase_add_test(tcase, place_taken_over);
-	tcase_add_test(tcase, forgotten_with_its_link);
-	tcase_add_test(tcase, down_is_dealt_with_once);
-	tcase_add_loop_test(tcase, blocked, 0, 2);
-	tcase_add_test(tcase, network_is_waited_for);
-	tcase_add_test(tcase, stale_handle);
-	tcase_add_test(tcase, only_the_peer_speaks);
-	tcase_add_test(tcase, notes);
-	return run_suite(suite);
-}
+TEST_FILE(engine_fabric)

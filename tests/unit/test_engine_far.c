@@ -58,7 +58,7 @@ static void release_all(void)
 
 /* Nothing is fetched: the payload goes from both parts to where it belongs, and the frame stays
  * until it has. */
-START_TEST(goes_directly)
+START_LOOP_TEST(goes_directly, 2)
 {
 	enum { LENGTH = 3 * HOST_MTU + 150 };
 
@@ -114,7 +114,7 @@ START_TEST(writes_directly)
 END_TEST
 
 /* Elements of several regions, of which the seam is in one. */
-START_TEST(scatters_directly)
+START_LOOP_TEST(scatters_directly, 3)
 {
 	struct frl_sge sge[2];
 	struct frl_recv_wr wr = { .wr_id = 5, .sge = sge, .n_sge = 2 };
@@ -143,7 +143,7 @@ START_TEST(scatters_directly)
 END_TEST
 
 /* An element of a reduction that is in both parts cannot be added up there: it is fetched. */
-START_TEST(reduces)
+START_LOOP_TEST(reduces, 4)
 {
 	enum { N = 24 };
 	struct frl_send_wr wr = { .wr_id = 1,
@@ -178,7 +178,7 @@ START_TEST(reduces)
 END_TEST
 
 /* The results of READs: into memory there, and into host memory. */
-START_TEST(reads)
+START_LOOP_TEST(reads, 2)
 {
 	struct frl_send_wr wr = { .wr_id = 3, .opcode = FRL_WR_RDMA_READ };
 
@@ -205,7 +205,7 @@ START_TEST(reads)
 END_TEST
 
 /* A WRITE into host memory is not acknowledged before its bytes are there. */
-START_TEST(host_memory_is_written_first)
+START_LOOP_TEST(host_memory_is_written_first, 2)
 {
 	open_far(_i);
 	offload_fill(p.a->memory, 300);
@@ -253,7 +253,7 @@ static const struct {
 } checksums[] = { { false, true }, { false, false }, { true, true }, { true, false } };
 
 /* What nobody has verified is fetched, verified, and only then placed. */
-START_TEST(udp_checksum)
+START_LOOP_TEST(udp_checksum, ROWS(checksums))
 {
 	bool by_nic = checksums[_i].by_nic, is_taken = by_nic || checksums[_i].is_right;
 	const struct frl_ip *from, *to;
@@ -369,7 +369,7 @@ START_TEST(answers_wait)
 END_TEST
 
 /* All of it comes twice while it is parked. */
-START_TEST(twice)
+START_LOOP_TEST(twice, 2)
 {
 	open_far(_i);
 	offload_fill(p.a->memory, 3 * HOST_MTU);
@@ -401,7 +401,7 @@ static void make_region_sendable(void)
 }
 
 /* By reference, without an ICRC; else as ever. */
-START_TEST(sends_directly)
+START_LOOP_TEST(sends_directly, 2)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_WRITE, .wr_id = 9 };
 
@@ -463,7 +463,7 @@ static void read_by(unsigned i, uint32_t offset, uint32_t length)
 
 /* What a WRITE has brought, which is acknowledged, but still on its way, is what a READ gets, of
  * another queue pair too: then it is fetched behind it. Other bytes of the region need not wait. */
-START_TEST(reads_what_was_written)
+START_LOOP_TEST(reads_what_was_written, 16)
 {
 	const struct host_qp_config plain = { .capabilities = FRL_CAP_NO_ICRC };
 	uint32_t length = _i & 1 ? 8 : 100, offset = _i & 4 ? 400 : 10;
@@ -500,26 +500,4 @@ START_TEST(reads_what_was_written)
 }
 END_TEST
 
-TEST_MAIN(engine_far)
-{
-	Suite *suite = suite_create("engine_far");
-	TCase *tcase = tcase_create("engine_far");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, goes_directly, 0, 2);
-	tcase_add_test(tcase, writes_directly);
-	tcase_add_loop_test(tcase, scatters_directly, 0, 3);
-	tcase_add_loop_test(tcase, reduces, 0, 4);
-	tcase_add_loop_test(tcase, reads, 0, 2);
-	tcase_add_loop_test(tcase, host_memory_is_written_first, 0, 2);
-	tcase_add_test(tcase, seen_before_it_is_placed);
-	tcase_add_loop_test(tcase, udp_checksum, 0, sizeof(checksums) / sizeof(checksums[0]));
-	tcase_add_test(tcase, damaged_on_its_way);
-	tcase_add_test(tcase, order_of_a_stream);
-	tcase_add_test(tcase, answers_wait);
-	tcase_add_loop_test(tcase, twice, 0, 2);
-	tcase_add_loop_test(tcase, sends_directly, 0, 2);
-	tcase_add_test(tcase, queued_by_reference);
-	tcase_add_loop_test(tcase, reads_what_was_written, 0, 16);
-	return run_suite(suite);
-}
+TEST_FILE(engine_far)

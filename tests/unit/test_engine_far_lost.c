@@ -75,7 +75,7 @@ static void connect_again(void)
 }
 
 /* What is parked for somebody who is gone is nobody's, and its frames come back. */
-START_TEST(lost_while_parked)
+START_LOOP_TEST(lost_while_parked, LOSSES)
 {
 	struct frl_qp_attr attr = { .state = _i == ERROR ? FRL_QPS_ERR : FRL_QPS_RESET };
 
@@ -152,7 +152,7 @@ END_TEST
 
 /* More than can be parked: the others come again when they are asked for, without a timer; also
  * where there is room again long before all that came first has been taken in. */
-START_TEST(no_room)
+START_LOOP_TEST(no_room, 4)
 {
 	enum { LENGTH = 60000, PACKETS = (LENGTH + HOST_MTU - 1) / HOST_MTU };
 	uint32_t room = _i & 1 ? 32 : 256;
@@ -298,7 +298,7 @@ END_TEST
 static const struct frl_ip group = { { [10] = 0xff, 0xff, 239, 129, 2, 3 } };
 
 /* Datagrams always have an ICRC, and those to a group several receivers. */
-START_TEST(datagrams)
+START_LOOP_TEST(datagrams, 2)
 {
 	struct engine_ah ah = { .core.pd = NULL };
 	struct frl_ah_attr to = { .sgid_index = HOST_GID_V4 };
@@ -342,7 +342,7 @@ END_TEST
 
 /* To strangers of the port, and of no queue pair: they are not fetched. What has a UDP checksum
  * that the NIC has not verified is, and then seen to be wrong. */
-START_TEST(not_for_us)
+START_LOOP_TEST(not_for_us, 4)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 	struct frame frame;
@@ -480,7 +480,7 @@ static unsigned take_completions(struct host *host, unsigned i)
 	return n;
 }
 
-START_TEST(everything)
+START_LOOP_TEST(everything, 24)
 {
 	struct host_qp_config second = { .capabilities = _i & 1 ? 0 : FRL_CAP_NO_ICRC };
 	uint32_t lengths[SLOTS];
@@ -526,22 +526,4 @@ START_TEST(everything)
 }
 END_TEST
 
-TEST_MAIN(engine_far_lost)
-{
-	Suite *suite = suite_create("engine_far_lost");
-	TCase *tcase = tcase_create("engine_far_lost");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, lost_while_parked, 0, LOSSES);
-	tcase_add_test(tcase, offload_fails);
-	tcase_add_loop_test(tcase, no_room, 0, 4);
-	tcase_add_test(tcase, no_room_behind_a_gap);
-	tcase_add_test(tcase, too_many_to_hold);
-	tcase_add_test(tcase, other_memory);
-	tcase_add_test(tcase, other_stands_still);
-	tcase_add_loop_test(tcase, datagrams, 0, 2);
-	tcase_add_loop_test(tcase, not_for_us, 0, 4);
-	tcase_add_test(tcase, echo_request);
-	tcase_add_loop_test(tcase, everything, 0, 24);
-	return run_suite(suite);
-}
+TEST_FILE(engine_far_lost)

@@ -123,7 +123,7 @@ static void check_list(const struct frl_fragment *from, uint32_t token, uint32_t
 	}
 }
 
-START_TEST(stays_in_buffers)
+START_RANGE_TEST(stays_in_buffers, FRAME, IN_PLACE)
 {
 	enum { LENGTH = 3 * HOST_MTU + 10 };
 	uint32_t first, second;
@@ -159,7 +159,7 @@ END_TEST
 
 /* Payload in the sender's memory is copied once, and if it was not the sender's any more it is none
  * of the message's pieces. What was refused besides (2) is told of first. */
-START_TEST(in_place_payload)
+START_LOOP_TEST(in_place_payload, 3)
 {
 	const int told[] = { FRL_WC_SUCCESS, FRL_WC_REM_ABORT_ERR, FRL_WC_LOC_PROT_ERR };
 	struct wire_headers h = { .bth = { .opcode = OP_WRITE_ONLY_IMM, .pkey = PKEY_DEFAULT },
@@ -209,7 +209,7 @@ static const struct refusal {
 enum { REFUSALS = sizeof(refusals) / sizeof(refusals[0]) };
 
 /* Nothing is lost silently: nobody is told that it has come. */
-START_TEST(refused)
+START_LOOP_TEST(refused, REFUSALS)
 {
 	const struct refusal *row = &refusals[_i];
 	uint32_t token = 0;
@@ -237,7 +237,7 @@ START_TEST(refused)
 END_TEST
 
 /* The region is for peers' writes and nothing else. */
-START_TEST(no_other_use)
+START_LOOP_TEST(no_other_use, 4)
 {
 	static const enum frl_wr_opcode opcodes[] = { FRL_WR_RDMA_READ, FRL_WR_ATOMIC_FETCH_AND_ADD,
 		FRL_WR_RDMA_WRITE, FRL_WR_RDMA_WRITE };
@@ -365,7 +365,7 @@ START_TEST(other_region)
 END_TEST
 
 /* One that lets its buffers lie stops nobody: each has its own, and finds them. */
-START_TEST(shares_are_apart)
+START_LOOP_TEST(shares_are_apart, 2)
 {
 	enum { OWN = KEPT - QUOTA };
 	struct fragments own, third;
@@ -468,7 +468,7 @@ static void step_slot(struct slot *slot, uint32_t i, struct random_state *random
 
 /* Whatever the network does and in whatever order they are released: each message is there once,
  * whole, and no more buffers are kept than there are pieces of armed parts. */
-START_TEST(at_random)
+START_LOOP_TEST(at_random, 6)
 {
 	enum { SLOTS = 8, STEPS = 4000 };
 	struct slot slots[SLOTS] = { 0 };
@@ -503,7 +503,7 @@ START_TEST(at_random)
 END_TEST
 
 /* Half of a message has come when its queue pair ends: what there is stays until the release. */
-START_TEST(queue_pair_ends)
+START_LOOP_TEST(queue_pair_ends, 4)
 {
 	const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
 	struct wire_headers h = { .bth = { .opcode = OP_WRITE_FIRST, .pkey = PKEY_DEFAULT },
@@ -542,7 +542,7 @@ START_TEST(queue_pair_ends)
 END_TEST
 
 /* In the same bursts as frames that wait for an offload. */
-START_TEST(beside_an_offload)
+START_LOOP_TEST(beside_an_offload, 2)
 {
 	struct offload_pair p;
 	uint32_t token;
@@ -571,23 +571,4 @@ START_TEST(beside_an_offload)
 }
 END_TEST
 
-TEST_MAIN(engine_fragments)
-{
-	Suite *suite = suite_create("engine_fragments");
-	TCase *tests = tcase_create("tests");
-
-	tcase_add_loop_test(tests, stays_in_buffers, FRAME, IN_PLACE);
-	tcase_add_loop_test(tests, in_place_payload, 0, 3);
-	tcase_add_loop_test(tests, refused, 0, REFUSALS);
-	tcase_add_loop_test(tests, no_other_use, 0, 4);
-	tcase_add_test(tests, no_local_use);
-	tcase_add_test(tests, nothing_comes);
-	tcase_add_test(tests, arming);
-	tcase_add_test(tests, other_region);
-	tcase_add_loop_test(tests, shares_are_apart, 0, 2);
-	tcase_add_loop_test(tests, at_random, 0, 6);
-	tcase_add_loop_test(tests, queue_pair_ends, 0, 4);
-	tcase_add_loop_test(tests, beside_an_offload, 0, 2);
-	suite_add_tcase(suite, tests);
-	return run_suite(suite);
-}
+TEST_FILE(engine_fragments)

@@ -67,7 +67,7 @@ static const struct {
 	{ UINT32_MAX - 3, 2, { 2, 3 } },
 };
 
-START_TEST(numbers)
+START_LOOP_TEST(numbers, ROWS(ranges))
 {
 	struct engine_qp qps[9];
 	uint32_t n = 0;
@@ -231,17 +231,5 @@ END_TEST
 
 TEST_MAIN(engine_leased)
 {
-	Suite *suite = suite_create("engine_leased");
-	TCase *tcase = tcase_create("engine_leased");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_loop_test(tcase, numbers, 0, (int)(sizeof(ranges) / sizeof(ranges[0])));
-	tcase_add_test(tcase, reused_late);
-	tcase_add_test(tcase, more_than_slots);
-	tcase_add_test(tcase, gsi_is_outside);
-	tcase_add_test(tcase, held_up);
-	tcase_add_test(tcase, failed_at);
-	tcase_add_test(tcase, revoked);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

@@ -83,7 +83,7 @@ static void finish(struct host *peer)
 	host_free(host);
 }
 
-START_TEST(send_and_write)
+START_LOOP_TEST(send_and_write, N_ENDS)
 {
 	struct host *peer = start(_i);
 	static const uint32_t lengths[] = { 0, 1, HOST_MTU, LONG };
@@ -114,7 +114,7 @@ START_TEST(send_and_write)
 }
 END_TEST
 
-START_TEST(inline_and_pieces)
+START_LOOP_TEST(inline_and_pieces, N_ENDS)
 {
 	struct host *peer = start(_i);
 	struct frl_sge sge[FRL_MAX_SGE];
@@ -147,7 +147,7 @@ START_TEST(inline_and_pieces)
 }
 END_TEST
 
-START_TEST(read)
+START_LOOP_TEST(read, N_RC_ENDS)
 {
 	static const uint32_t lengths[] = { 0, 1, HOST_MTU, LONG };
 	struct host *peer = start(_i);
@@ -177,7 +177,7 @@ static uint64_t load(const uint8_t *at)
 	return value;
 }
 
-START_TEST(atomics)
+START_LOOP_TEST(atomics, N_RC_ENDS)
 {
 	struct host *peer = start(_i);
 	struct frl_send_wr add = remote(FRL_WR_ATOMIC_FETCH_AND_ADD, peer, WORD);
@@ -206,7 +206,7 @@ START_TEST(atomics)
 END_TEST
 
 /* The peer has no right: both ends fail, and hear why. */
-START_TEST(refused)
+START_LOOP_TEST(refused, N_RC_ENDS)
 {
 	struct host *peer = start(_i);
 	struct frl_send_wr wr = remote(FRL_WR_RDMA_WRITE, peer, TO);
@@ -289,19 +289,4 @@ START_TEST(peer_removed)
 }
 END_TEST
 
-TEST_MAIN(engine_loop)
-{
-	Suite *suite = suite_create("engine_loop");
-	TCase *tcase = tcase_create("engine_loop");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, send_and_write, 0, N_ENDS);
-	tcase_add_loop_test(tcase, inline_and_pieces, 0, N_ENDS);
-	tcase_add_loop_test(tcase, read, 0, N_RC_ENDS);
-	tcase_add_loop_test(tcase, atomics, 0, N_RC_ENDS);
-	tcase_add_loop_test(tcase, refused, 0, N_RC_ENDS);
-	tcase_add_test(tcase, with_itself);
-	tcase_add_test(tcase, network_does_not_speak_for_us);
-	tcase_add_test(tcase, peer_removed);
-	return run_suite(suite);
-}
+TEST_FILE(engine_loop)

@@ -70,7 +70,7 @@ static void expect_reports(const struct frl_ip *group, bool reports, bool leave)
 	expect_on(group, reports ? 2 : 0, 0, leave);
 }
 
-START_TEST(reports)
+START_LOOP_TEST(reports, 2)
 {
 	const struct frl_ip *group = _i ? &group_v6 : &group_v4;
 	uint64_t joined;
@@ -228,16 +228,4 @@ START_TEST(hasty_queries)
 }
 END_TEST
 
-TEST_MAIN(engine_membership)
-{
-	Suite *suite = suite_create("engine_membership");
-	TCase *tcase = tcase_create("engine_membership");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, reports, 0, 2);
-	tcase_add_test(tcase, query_answered);
-	tcase_add_test(tcase, query_while_joining);
-	tcase_add_test(tcase, both_ask);
-	tcase_add_test(tcase, hasty_queries);
-	return run_suite(suite);
-}
+TEST_FILE(engine_membership)

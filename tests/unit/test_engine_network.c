@@ -95,7 +95,7 @@ static void arrive(const struct frame *frame)
 	host_poll(host);
 }
 
-START_TEST(multicast)
+START_LOOP_TEST(multicast, 4)
 {
 	const struct frl_ip *group = _i & 1 ? &group_v6 : &group_v4;
 	uint16_t vlan = _i & 2 ? HOST_VLAN : 0;
@@ -162,7 +162,7 @@ START_TEST(multicast_not_ours)
 END_TEST
 
 /* What is sent to a group goes out, and to those here that are attached to it. */
-START_TEST(multicast_from_here)
+START_LOOP_TEST(multicast_from_here, 2)
 {
 	const struct frl_ip *group = _i ? &group_v6 : &group_v4;
 	const struct frl_ah_attr attr = {
@@ -324,7 +324,7 @@ static void start_jumbo(void)
 	ck_assert_int_eq(engine_init(&host->engine, &config), 0);
 }
 
-START_TEST(echo)
+START_LOOP_TEST(echo, 7)
 {
 	static const uint32_t lengths[] = { 0, 1, 56, 318, 319, 1472, BIG_ECHO };
 	uint8_t request[FAKE_MAX_FRAME];
@@ -475,7 +475,7 @@ static void fire_deadlines(unsigned i, unsigned retries)
 
 /* What the port does not take is tried as often as what is lost. Of queue pairs that find the
  * port's queue full of others' packets, too: the last one here. */
-START_TEST(port_takes_nothing)
+START_LOOP_TEST(port_takes_nothing, 2)
 {
 	static const uint64_t gives_up_ns = (UINT64_C(4096) << 14) * (1 + 2 + 4 + 8 + 4 * 16);
 	unsigned last = ENGINE_TX_QUEUE / ENGINE_EMIT_QUANTUM;
@@ -563,26 +563,4 @@ START_TEST(events_go_with_their_object)
 }
 END_TEST
 
-TEST_MAIN(engine_network)
-{
-	Suite *suite = suite_create("engine_network");
-	TCase *tcase = tcase_create("engine_network");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, multicast, 0, 4);
-	tcase_add_test(tcase, multicast_not_ours);
-	tcase_add_loop_test(tcase, multicast_from_here, 0, 2);
-	tcase_add_test(tcase, bad_attach);
-	tcase_add_test(tcase, silent_on_the_local_fabric);
-	tcase_add_loop_test(tcase, echo, 0, 7);
-	tcase_add_test(tcase, long_echoes);
-	tcase_add_test(tcase, too_many_echoes);
-	tcase_add_test(tcase, echo_of_others);
-	tcase_add_test(tcase, carrier);
-	tcase_add_test(tcase, carrier_flaps);
-	tcase_add_loop_test(tcase, port_takes_nothing, 0, 2);
-	tcase_add_test(tcase, carrier_back_in_time);
-	tcase_add_test(tcase, slow_peer_is_waited_for);
-	tcase_add_test(tcase, events_go_with_their_object);
-	return run_suite(suite);
-}
+TEST_FILE(engine_network)

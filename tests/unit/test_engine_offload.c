@@ -30,7 +30,7 @@ static void check_there(uint32_t offset, uint32_t length)
 }
 
 /* A SEND of several packets: nothing tells of it before all of it is there. */
-START_TEST(receive_waits)
+START_RANGE_TEST(receive_waits, HELD, WAYS)
 {
 	enum { LENGTH = 3 * HOST_MTU + 10 };
 
@@ -65,7 +65,7 @@ START_TEST(receive_waits)
 END_TEST
 
 /* What could not be begun when it was given is begun when it can be, though nothing else comes. */
-START_TEST(begins_later)
+START_RANGE_TEST(begins_later, HELD, WAYS)
 {
 	open_pair((enum way)_i);
 	p.mock.launch_room = 0;
@@ -87,7 +87,7 @@ START_TEST(begins_later)
 END_TEST
 
 /* Payload that is its sender's only until it is read is read once, before it is asked for. */
-START_TEST(in_place_payload_is_copied)
+START_LOOP_TEST(in_place_payload_is_copied, 2)
 {
 	struct wire_headers h = { .bth = { .opcode = OP_SEND_ONLY, .pkey = PKEY_DEFAULT } };
 	uint8_t payload[HOST_MTU];
@@ -115,7 +115,7 @@ START_TEST(in_place_payload_is_copied)
 END_TEST
 
 /* The results of READs and atomics. */
-START_TEST(results_wait)
+START_LOOP_TEST(results_wait, 2)
 {
 	const enum frl_wr_opcode opcodes[] = { FRL_WR_RDMA_READ, FRL_WR_ATOMIC_FETCH_AND_ADD };
 	uint32_t length = _i ? 8 : 2 * HOST_MTU;
@@ -203,7 +203,7 @@ START_TEST(datagram_with_its_header)
 }
 END_TEST
 
-START_TEST(reduces_there)
+START_LOOP_TEST(reduces_there, 2)
 {
 	enum { N = 100 };
 	float in[N];
@@ -265,7 +265,7 @@ static bool take_notice(struct cq *cq)
 }
 
 /* Armed before the message comes, or after that and before the bytes are there. */
-START_TEST(told_when_it_can_be_taken)
+START_LOOP_TEST(told_when_it_can_be_taken, 3)
 {
 	struct cq *cq;
 
@@ -319,7 +319,7 @@ START_TEST(flushed_receives_wait)
 END_TEST
 
 /* A queue pair that is gone leaves what it has placed. */
-START_TEST(removed_while_placing)
+START_LOOP_TEST(removed_while_placing, 2)
 {
 	open_pair(_i ? COPIED : HELD);
 	offload_post_recv(p.b, 1, 5, 0, 64);
@@ -338,7 +338,7 @@ START_TEST(removed_while_placing)
 END_TEST
 
 /* The response to a READ has what a WRITE before it, of another queue pair, has brought. */
-START_TEST(read_after_write)
+START_LOOP_TEST(read_after_write, 2)
 {
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_WRITE };
 
@@ -365,7 +365,7 @@ END_TEST
 
 /* An offload that stands still: a queue pair that uses it has to send again, without waiting for a
  * timer; the others do not notice. */
-START_TEST(stands_still)
+START_LOOP_TEST(stands_still, 2)
 {
 	enum { LENGTH = 4096, MESSAGES = 100 };
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_WRITE };
@@ -480,7 +480,7 @@ START_TEST(refused)
 }
 END_TEST
 
-START_TEST(attach)
+START_LOOP_TEST(attach, 2)
 {
 	struct host *host = host_new(NULL);
 	unsigned n_maps = _i ? 2 : 1;
@@ -509,28 +509,4 @@ START_TEST(attach)
 }
 END_TEST
 
-TEST_MAIN(engine_offload)
-{
-	Suite *suite = suite_create("engine_offload");
-	TCase *tests = tcase_create("tests");
-
-	tcase_add_loop_test(tests, receive_waits, HELD, WAYS);
-	tcase_add_loop_test(tests, begins_later, HELD, WAYS);
-	tcase_add_loop_test(tests, in_place_payload_is_copied, 0, 2);
-	tcase_add_loop_test(tests, results_wait, 0, 2);
-	tcase_add_test(tests, by_window);
-	tcase_add_test(tests, datagram_with_its_header);
-	tcase_add_loop_test(tests, reduces_there, 0, 2);
-	tcase_add_test(tests, order_of_completions);
-	tcase_add_loop_test(tests, told_when_it_can_be_taken, 0, 3);
-	tcase_add_test(tests, flushed_receives_wait);
-	tcase_add_loop_test(tests, removed_while_placing, 0, 2);
-	tcase_add_loop_test(tests, read_after_write, 0, 2);
-	tcase_add_loop_test(tests, stands_still, 0, 2);
-	tcase_add_test(tests, stands_still_for_responses);
-	tcase_add_test(tests, buffers_are_shared);
-	tcase_add_test(tests, refused);
-	tcase_add_loop_test(tests, attach, 0, 2);
-	suite_add_tcase(suite, tests);
-	return run_suite(suite);
-}
+TEST_FILE(engine_offload)

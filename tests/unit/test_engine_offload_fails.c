@@ -8,7 +8,7 @@
 static struct offload_pair p;
 
 /* Whatever it was at work on fails, and nothing is given back before it has let go of it. */
-START_TEST(fails)
+START_LOOP_TEST(fails, 2)
 {
 	static const char why[] = "GPU 0 has fallen off the bus";
 
@@ -48,7 +48,7 @@ START_TEST(fails)
 END_TEST
 
 /* What was of it before RESET is nothing to what it is now. */
-START_TEST(fails_after_reset)
+START_LOOP_TEST(fails_after_reset, 2)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
 
@@ -149,15 +149,4 @@ START_TEST(stranger)
 }
 END_TEST
 
-TEST_MAIN(engine_offload_fails)
-{
-	Suite *suite = suite_create("engine_offload_fails");
-	TCase *tests = tcase_create("tests");
-
-	tcase_add_loop_test(tests, fails, 0, 2);
-	tcase_add_loop_test(tests, fails_after_reset, 0, 2);
-	tcase_add_test(tests, several_fail);
-	tcase_add_test(tests, stranger);
-	suite_add_tcase(suite, tests);
-	return run_suite(suite);
-}
+TEST_FILE(engine_offload_fails)

@@ -32,7 +32,7 @@ static void post_all(struct host *host, unsigned i, struct frl_send_wr wr)
 
 /* Queue pairs that together send more than there is room for: no timer fires, however often packets
  * of one are thrown away. */
-START_TEST(several_are_starved)
+START_LOOP_TEST(several_are_starved, 6)
 {
 	static const uint32_t speeds[] = { 1, 7, 60 };
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_WRITE };
@@ -61,7 +61,7 @@ START_TEST(several_are_starved)
 }
 END_TEST
 
-START_TEST(several_are_starved_of_responses)
+START_LOOP_TEST(several_are_starved_of_responses, 3)
 {
 	static const uint32_t speeds[] = { 1, 7, 60 };
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_READ };
@@ -119,7 +119,7 @@ START_TEST(own_time_is_not_the_peers)
 END_TEST
 
 /* A peer that was asked and is gone: the next one's turn comes. */
-START_TEST(asked_and_gone)
+START_LOOP_TEST(asked_and_gone, 2)
 {
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_WRITE };
 	struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
@@ -231,7 +231,7 @@ static void post_other(unsigned i)
 }
 
 /* One that stands still does not keep another one from taking in and sending. */
-START_TEST(another_stands_still)
+START_LOOP_TEST(another_stands_still, 2)
 {
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_WRITE };
 
@@ -378,7 +378,7 @@ START_TEST(withdrawn_references)
 END_TEST
 
 /* The port may look at them until it is closed, which is after the engine's end. */
-START_TEST(references_at_the_end)
+START_LOOP_TEST(references_at_the_end, 2)
 {
 	open_pair();
 	p.mock.speed = UINT32_MAX;
@@ -397,7 +397,7 @@ START_TEST(references_at_the_end)
 END_TEST
 
 /* Ports that take no references to such memory, and those whose peers would read it in place. */
-START_TEST(not_by_reference)
+START_LOOP_TEST(not_by_reference, 2)
 {
 	frl_fail(-EIO, "before");
 	offload_pair_open(&p, &(struct offload_config){ .in_place = _i, .copies = !_i });
@@ -418,21 +418,4 @@ START_TEST(not_by_reference)
 }
 END_TEST
 
-TEST_MAIN(engine_offload_full)
-{
-	Suite *suite = suite_create("engine_offload_full");
-	TCase *tests = tcase_create("tests");
-
-	tcase_add_loop_test(tests, several_are_starved, 0, 6);
-	tcase_add_loop_test(tests, several_are_starved_of_responses, 0, 3);
-	tcase_add_test(tests, comes_again_by_itself);
-	tcase_add_test(tests, own_time_is_not_the_peers);
-	tcase_add_loop_test(tests, asked_and_gone, 0, 2);
-	tcase_add_loop_test(tests, another_stands_still, 0, 2);
-	tcase_add_test(tests, by_reference);
-	tcase_add_test(tests, withdrawn_references);
-	tcase_add_loop_test(tests, references_at_the_end, 0, 2);
-	tcase_add_loop_test(tests, not_by_reference, 0, 2);
-	suite_add_tcase(suite, tests);
-	return run_suite(suite);
-}
+TEST_FILE(engine_offload_full)

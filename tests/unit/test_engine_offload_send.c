@@ -31,7 +31,7 @@ static void pass(uint64_t ns)
 }
 
 /* With an ICRC over the bytes that were fetched, of a short payload as well. */
-START_TEST(leaves_when_it_is_there)
+START_LOOP_TEST(leaves_when_it_is_there, 10)
 {
 	static const uint32_t lengths[] = { 1, 3, 64, FRL_MAX_INLINE, 3 * HOST_MTU + 10 };
 	uint32_t length = lengths[_i % 5];
@@ -79,7 +79,7 @@ START_TEST(mixed_elements)
 END_TEST
 
 /* READ responses, of all lengths: short ones are not copied by the processor either. */
-START_TEST(read_from_it)
+START_LOOP_TEST(read_from_it, 2)
 {
 	struct frl_send_wr wr = { .wr_id = 1, .opcode = FRL_WR_RDMA_READ };
 	uint32_t length = _i ? 3 * HOST_MTU + 5 : 16;
@@ -138,7 +138,7 @@ END_TEST
 
 /* What waits behind such a packet is copied: its memory may be somebody else's when it leaves, or
  * hold something else, and the ICRC is over what leaves. */
-START_TEST(host_memory_behind_it)
+START_LOOP_TEST(host_memory_behind_it, 2)
 {
 	enum { LENGTH = 1024 }; /* longer than what goes into a packet's header */
 	static const struct host_qp_config config = { .path_mtu = LENGTH };
@@ -315,7 +315,7 @@ START_TEST(blocked_peers)
 END_TEST
 
 /* An offload that stands still does not keep host memory from being sent, however much waits. */
-START_TEST(stands_still)
+START_LOOP_TEST(stands_still, 2)
 {
 	open_pair(FRL_QPT_RC, false);
 	p.mock.room = _i ? 5 : UINT32_MAX;
@@ -344,7 +344,7 @@ END_TEST
 enum ending { TO_ERR, TO_RESET, REMOVED, LINK_GONE, ENDINGS };
 
 /* Nothing of it is sent any more; its buffers stay until they are not written. */
-START_TEST(withdrawn)
+START_LOOP_TEST(withdrawn, ENDINGS)
 {
 	struct frl_qp_attr attr = { .state = _i == TO_RESET ? FRL_QPS_RESET : FRL_QPS_ERR };
 
@@ -419,7 +419,7 @@ START_TEST(withdrawn_buffers)
 END_TEST
 
 /* UC: complete when the port has them, which is after they were fetched. */
-START_TEST(unreliable)
+START_LOOP_TEST(unreliable, 2)
 {
 	open_pair(FRL_QPT_UC, false);
 	host_post_recv(p.a, 0, 5, 0, 2 * HOST_MTU);
@@ -445,7 +445,7 @@ START_TEST(unreliable)
 END_TEST
 
 /* What was not fetched does not leave; answers do not either. */
-START_TEST(fails)
+START_LOOP_TEST(fails, 2)
 {
 	static const char why[] = "GPU 0 has fallen off the bus";
 	struct frl_send_wr read = { .wr_id = 1, .opcode = FRL_WR_RDMA_READ };
@@ -477,24 +477,4 @@ START_TEST(fails)
 }
 END_TEST
 
-TEST_MAIN(engine_offload_send)
-{
-	Suite *suite = suite_create("engine_offload_send");
-	TCase *tcase = tcase_create("tests");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, leaves_when_it_is_there, 0, 10);
-	tcase_add_test(tcase, mixed_elements);
-	tcase_add_loop_test(tcase, read_from_it, 0, 2);
-	tcase_add_test(tcase, order);
-	tcase_add_loop_test(tcase, host_memory_behind_it, 0, 2);
-	tcase_add_test(tcase, behind_local_requests);
-	tcase_add_test(tcase, own_time_is_not_the_peers);
-	tcase_add_test(tcase, blocked_peers);
-	tcase_add_loop_test(tcase, stands_still, 0, 2);
-	tcase_add_loop_test(tcase, withdrawn, 0, ENDINGS);
-	tcase_add_loop_test(tcase, unreliable, 0, 2);
-	tcase_add_test(tcase, withdrawn_buffers);
-	tcase_add_loop_test(tcase, fails, 0, 2);
-	return run_suite(suite);
-}
+TEST_FILE(engine_offload_send)

@@ -81,7 +81,7 @@ static const struct {
 enum { N_BAD_PATHS = sizeof(bad_paths) / sizeof(bad_paths[0]) };
 
 /* Refused with a reason; nothing has changed then, and a good path is taken. */
-START_TEST(bad_path)
+START_LOOP_TEST(bad_path, N_BAD_PATHS)
 {
 	struct host_config config = { .on_demand = bad_paths[_i].on_demand };
 	struct frl_qp_attr attr = host_attr(0, NULL);
@@ -114,7 +114,7 @@ START_TEST(bad_path)
 END_TEST
 
 /* The same for address handles, where groups are fine and there is no path MTU. */
-START_TEST(bad_ah)
+START_LOOP_TEST(bad_ah, N_BAD_PATHS)
 {
 	struct host_config config = { .on_demand = bad_paths[_i].on_demand };
 	bool group = ip_is_multicast(&bad_paths[_i].dgid);
@@ -160,7 +160,7 @@ static const struct {
 enum { N_FORMS = sizeof(forms) / sizeof(forms[0]) };
 
 /* What the attributes become in a frame. */
-START_TEST(headers)
+START_LOOP_TEST(headers, N_FORMS)
 {
 	const struct host_qp_config config = { .sgid_index = forms[_i].sgid_index };
 	struct frl_qp_attr attr = host_attr(0, &config);
@@ -266,7 +266,7 @@ static struct frl_qp_attr way_attr(int way)
 	return attr;
 }
 
-START_TEST(resolve)
+START_LOOP_TEST(resolve, N_WAYS)
 {
 	const uint32_t mask = host_mask(FRL_QPT_RC, FRL_QPS_RTR);
 	struct frl_qp_attr attr = way_attr(_i);
@@ -453,7 +453,7 @@ static struct frame make_send(int variant)
 	return make_frame(variant, &h, 64, true);
 }
 
-START_TEST(own_gid)
+START_LOOP_TEST(own_gid, N_ARRIVALS)
 {
 	const struct host_qp_config config = { .sgid_index = arrivals[_i].sgid_index };
 	struct frame frame;
@@ -503,7 +503,7 @@ START_TEST(not_our_vlan)
 }
 END_TEST
 
-START_TEST(icrc_is_for_networks)
+START_LOOP_TEST(icrc_is_for_networks, 2)
 {
 	struct frl_qp_attr attr = host_attr(0, NULL);
 	const char *why = "";
@@ -548,22 +548,4 @@ START_TEST(congestion_notification)
 }
 END_TEST
 
-TEST_MAIN(engine_paths)
-{
-	Suite *suite = suite_create("engine_paths");
-	TCase *tcase = tcase_create("engine_paths");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, bad_path, 0, N_BAD_PATHS);
-	tcase_add_loop_test(tcase, bad_ah, 0, N_BAD_PATHS);
-	tcase_add_loop_test(tcase, headers, 0, N_FORMS);
-	tcase_add_loop_test(tcase, resolve, 0, N_WAYS);
-	tcase_add_test(tcase, give_up);
-	tcase_add_test(tcase, neighbor_moves);
-	tcase_add_test(tcase, new_path_in_sqd);
-	tcase_add_loop_test(tcase, own_gid, 0, N_ARRIVALS);
-	tcase_add_test(tcase, not_our_vlan);
-	tcase_add_loop_test(tcase, icrc_is_for_networks, 0, 2);
-	tcase_add_test(tcase, congestion_notification);
-	return run_suite(suite);
-}
+TEST_FILE(engine_paths)

@@ -94,7 +94,7 @@ END_TEST
 
 /* Requests that wait go, whatever they carry; everything else stays, in its order: also what the
  * peer is told. */
-START_TEST(withdraw)
+START_LOOP_TEST(withdraw, 3)
 {
 	static const uint32_t want[] = { HOST_MTU, HOST_MTU, 16 };
 	struct frl_send_wr read = { .opcode = FRL_WR_RDMA_READ };
@@ -153,7 +153,7 @@ END_TEST
 enum ending { TO_ERROR, TO_RESET, REMOVED, RETRIES, N_ENDINGS };
 
 /* Before the call returns, and so before anybody sees a completion. */
-START_TEST(revoked_when_it_leaves_rts)
+START_LOOP_TEST(revoked_when_it_leaves_rts, N_ENDINGS)
 {
 	static const struct host_config config = { .in_place = true, .on_demand = true };
 	static const struct host_qp_config third = { .link = 3 };
@@ -211,7 +211,7 @@ enum { N_RESPONSES = sizeof(responses) / sizeof(responses[0]) };
  * read in place, since its region may go. Neither is taken back when the queue pair fails: what it
  * has to say comes after it.
  */
-START_TEST(read_response)
+START_LOOP_TEST(read_response, N_RESPONSES)
 {
 	const struct host_config config = {
 		.on_demand = responses[_i].in_place,
@@ -557,26 +557,4 @@ START_TEST(stale_keys)
 }
 END_TEST
 
-TEST_MAIN(engine_queues)
-{
-	Suite *suite = suite_create("engine_queues");
-	TCase *tcase = tcase_create("engine_queues");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, backpressure_keeps_order);
-	tcase_add_test(tcase, links_do_not_wait_for_each_other);
-	tcase_add_loop_test(tcase, withdraw, 0, 3);
-	tcase_add_loop_test(tcase, revoked_when_it_leaves_rts, 0, N_ENDINGS);
-	tcase_add_loop_test(tcase, read_response, 0, N_RESPONSES);
-	tcase_add_test(tcase, gone);
-	tcase_add_test(tcase, link_down);
-	tcase_add_test(tcase, link_down_drops_what_waits);
-	tcase_add_test(tcase, carrier_lost);
-	tcase_add_test(tcase, cq_overrun);
-	tcase_add_test(tcase, cq_overrun_spreads);
-	tcase_add_test(tcase, qp_numbers);
-	tcase_add_test(tcase, region_keys);
-	tcase_add_test(tcase, region_table_full);
-	tcase_add_test(tcase, stale_keys);
-	return run_suite(suite);
-}
+TEST_FILE(engine_queues)

@@ -174,18 +174,5 @@ END_TEST
 
 TEST_MAIN(engine_rounds)
 {
-	Suite *suite = suite_create("engine_rounds");
-	TCase *tcase = tcase_create("engine_rounds");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, start, stop);
-	tcase_add_test(tcase, frames);
-	tcase_add_test(tcase, more_frames);
-	tcase_add_test(tcase, posted);
-	tcase_add_test(tcase, not_taken);
-	tcase_add_test(tcase, overrun);
-	tcase_add_test(tcase, sends_alone);
-	tcase_add_test(tcase, deadline_of_what_was_sent_alone);
-	tcase_add_test(tcase, probes_together);
-	return run_suite(suite);
+	return run_suite(all_tests(start, stop));
 }

@@ -74,7 +74,7 @@ START_TEST(in_turns)
 END_TEST
 
 /* Queue pairs that have no train to send do not wait until one has room. */
-START_TEST(crowd)
+START_LOOP_TEST(crowd, 2)
 {
 	enum { EACH = 5 };
 	uint16_t window = _i ? 1 : WINDOW;
@@ -93,7 +93,7 @@ START_TEST(crowd)
 END_TEST
 
 /* A train does not go on behind what came in between, and loopback has none. */
-START_TEST(interrupted)
+START_LOOP_TEST(interrupted, 2)
 {
 	static const uint8_t frame[64];
 	struct tx_queue *q;
@@ -203,18 +203,4 @@ START_TEST(unsignaled)
 }
 END_TEST
 
-TEST_MAIN(engine_trains)
-{
-	Suite *suite = suite_create("engine_trains");
-	TCase *tcase = tcase_create("engine_trains");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, whole);
-	tcase_add_test(tcase, in_turns);
-	tcase_add_loop_test(tcase, crowd, 0, 2);
-	tcase_add_loop_test(tcase, interrupted, 0, 2);
-	tcase_add_test(tcase, not_taken);
-	tcase_add_test(tcase, window);
-	tcase_add_test(tcase, unsignaled);
-	return run_suite(suite);
-}
+TEST_FILE(engine_trains)

@@ -117,7 +117,7 @@ static const struct {
 
 enum { N_LOGS = sizeof(log_rows) / sizeof(log_rows[0]) };
 
-START_TEST(log_levels)
+START_LOOP_TEST(log_levels, N_LOGS)
 {
 	struct line line = { 0 };
 
@@ -133,18 +133,4 @@ START_TEST(log_levels)
 }
 END_TEST
 
-TEST_MAIN(error)
-{
-	Suite *suite = suite_create("error");
-	TCase *tcase = tcase_create("error");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, fail_keeps_text);
-	tcase_add_test(tcase, fail_may_quote_last_error);
-	tcase_add_test(tcase, long_text_is_cut);
-	tcase_add_test(tcase, text_is_clean);
-	tcase_add_test(tcase, each_thread_has_its_own);
-	tcase_add_test(tcase, strerror_of_both_signs);
-	tcase_add_loop_test(tcase, log_levels, 0, N_LOGS);
-	return run_suite(suite);
-}
+TEST_FILE(error)

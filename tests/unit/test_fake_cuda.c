@@ -34,7 +34,7 @@ static const struct {
 	{ NULL, 2, 2, ".xx....." },
 };
 
-START_TEST(failing_calls)
+START_LOOP_TEST(failing_calls, ROWS(failures))
 {
 	cu_deviceptr addresses[8];
 	char seen[9] = "";
@@ -149,7 +149,7 @@ static const struct {
 	{ 13000, 2000, "cuCtxSynchronize", true },
 };
 
-START_TEST(old_drivers)
+START_LOOP_TEST(old_drivers, ROWS(versions))
 {
 	cu_get_proc_address get;
 	void *at = NULL;
@@ -198,7 +198,7 @@ static const struct {
 	{ "0", "leave", 0 },
 };
 
-START_TEST(left_at_exit)
+START_LOOP_TEST(left_at_exit, ROWS(endings))
 {
 	int status = 0;
 	pid_t child = fork();
@@ -238,7 +238,7 @@ START_TEST(not_the_processors)
 }
 END_TEST
 
-START_TEST(addresses_come_again)
+START_LOOP_TEST(addresses_come_again, 2)
 {
 	static const size_t sizes[] = { 100, SIZE };
 	cu_deviceptr first, again, behind;
@@ -315,7 +315,7 @@ START_TEST(host_apart)
 END_TEST
 
 /* Where a dma-buf begins in its file is where its descriptor stands. */
-START_TEST(dma_buf)
+START_LOOP_TEST(dma_buf, 2)
 {
 	static const size_t sizes[] = { SIZE, 60000 };
 	cu_deviceptr address, range, is;
@@ -370,7 +370,7 @@ static const struct {
 	{ "of two handles", 0, 0, false, true, true, SIZE, CUDA_ERROR_INVALID_VALUE },
 };
 
-START_TEST(exporting)
+START_LOOP_TEST(exporting, ROWS(exports))
 {
 	cu_deviceptr address;
 	int fd = -1;
@@ -423,33 +423,9 @@ START_TEST(several_devices)
 }
 END_TEST
 
-static Suite *double_suite(void)
-{
-	Suite *suite = suite_create("fake_cuda");
-	TCase *tests = tcase_create("fake_cuda");
-
-	tcase_add_checked_fixture(tests, cuda_setup, cuda_teardown);
-	tcase_add_loop_test(tests, failing_calls, 0, sizeof(failures) / sizeof(failures[0]));
-	tcase_add_test(tests, leaks);
-	tcase_add_test(tests, environment);
-	tcase_add_test(tests, no_devices);
-	tcase_add_loop_test(tests, old_drivers, 0, sizeof(versions) / sizeof(versions[0]));
-	tcase_add_test(tests, after_a_fork);
-	tcase_add_loop_test(tests, left_at_exit, 0, sizeof(endings) / sizeof(endings[0]));
-	tcase_add_test(tests, not_the_processors);
-	tcase_add_loop_test(tests, addresses_come_again, 0, 2);
-	tcase_add_test(tests, limits);
-	tcase_add_test(tests, host_apart);
-	tcase_add_loop_test(tests, dma_buf, 0, 2);
-	tcase_add_loop_test(tests, exporting, 0, sizeof(exports) / sizeof(exports[0]));
-	tcase_add_test(tests, several_devices);
-	suite_add_tcase(suite, tests);
-	return suite;
-}
-
 TEST_MAIN(fake_cuda)
 {
 	if (argc > 1)
 		return leave_something(strcmp(argv[1], "free") == 0);
-	return cuda_double_main(double_suite());
+	return cuda_double_main(all_tests(cuda_setup, cuda_teardown));
 }

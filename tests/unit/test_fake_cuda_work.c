@@ -83,7 +83,7 @@ static struct gpu_work copy(cu_deviceptr dst, cu_deviceptr src, uint64_t bytes)
 
 /* ---- kernels */
 
-START_TEST(kernel_copies)
+START_LOOP_TEST(kernel_copies, 6)
 {
 	static const uint64_t lengths[] = { 1, 15, 16, 4095, 4096, 100000 };
 	uint64_t length = lengths[_i];
@@ -111,7 +111,7 @@ START_TEST(kernel_copies)
 }
 END_TEST
 
-START_TEST(kernel_reduces_host_memory)
+START_LOOP_TEST(kernel_reduces_host_memory, 2)
 {
 	float *host = cuda_pages(2 * PAGE), sum[8];
 	float local[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
@@ -211,7 +211,7 @@ START_TEST(hold_and_step)
 END_TEST
 
 /* The legacy stream goes on, and so do other streams where one is held. */
-START_TEST(hold_one)
+START_LOOP_TEST(hold_one, 2)
 {
 	cu_stream other;
 	uint8_t byte;
@@ -270,7 +270,7 @@ static struct gpu_batch wrong_batch(enum wrong wrong)
 }
 
 /* It is for good, for all that is in the context, and for no other one. */
-START_TEST(faults)
+START_LOOP_TEST(faults, WRONGS)
 {
 	struct gpu_batch batch = wrong_batch(_i);
 	struct cuda_gate unused;
@@ -408,7 +408,7 @@ static void *works(void *unused)
 	return unused;
 }
 
-START_TEST(many_threads)
+START_LOOP_TEST(many_threads, 2)
 {
 	pthread_t threads[THREADS];
 
@@ -420,27 +420,7 @@ START_TEST(many_threads)
 }
 END_TEST
 
-static Suite *work_suite(void)
-{
-	Suite *suite = suite_create("fake_cuda_work");
-	TCase *tests = tcase_create("fake_cuda_work");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_loop_test(tests, kernel_copies, 0, 6);
-	tcase_add_loop_test(tests, kernel_reduces_host_memory, 0, 2);
-	tcase_add_test(tests, bad_launches);
-	tcase_add_test(tests, hold_and_step);
-	tcase_add_loop_test(tests, hold_one, 0, 2);
-	tcase_add_loop_test(tests, faults, 0, WRONGS);
-	tcase_add_test(tests, killed);
-	tcase_add_test(tests, freed_in_order);
-	tcase_add_test(tests, capture_elsewhere);
-	tcase_add_loop_test(tests, many_threads, 0, 2);
-	suite_add_tcase(suite, tests);
-	return suite;
-}
-
 TEST_MAIN(fake_cuda_work)
 {
-	return cuda_double_main(work_suite());
+	return cuda_double_main(all_tests(setup, teardown));
 }

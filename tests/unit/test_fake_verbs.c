@@ -65,7 +65,7 @@ static void send_one(struct fixture_end *end, bool is_ex, const struct ibv_sge *
 	ck_assert_int_eq(ibv_wr_complete(ex), 0);
 }
 
-START_TEST(ping_pong)
+START_LOOP_TEST(ping_pong, ROWS(pairs))
 {
 	struct ibv_wc wc;
 
@@ -136,7 +136,7 @@ static void send_datagram(struct ibv_ah *ah, uint32_t qp_num, uint32_t qkey)
 	ck_assert_uint_eq(fixture_expect(a, IBV_WC_SUCCESS).wr_id, 7);
 }
 
-START_TEST(datagrams)
+START_LOOP_TEST(datagrams, ROWS(families))
 {
 	struct fixture_wants wants = { .is_connected = true, .type = IBV_QPT_UD };
 	struct fake_verbs_device device;
@@ -302,7 +302,7 @@ static const struct {
 		IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR },
 };
 
-START_TEST(access_errors)
+START_LOOP_TEST(access_errors, ROWS(refused))
 {
 	struct fixture_wants wants = { .is_connected = true, .access = refused[_i].taken_away };
 	struct ibv_sge sge;
@@ -341,7 +341,7 @@ static const struct {
 	{ 8, true, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR },
 };
 
-START_TEST(receive_errors)
+START_LOOP_TEST(receive_errors, ROWS(receives))
 {
 	struct ibv_sge sge, into;
 	struct ibv_recv_wr wr = { .wr_id = 4, .sg_list = &into, .num_sge = 1 }, *bad;
@@ -358,7 +358,7 @@ START_TEST(receive_errors)
 }
 END_TEST
 
-START_TEST(local_errors)
+START_LOOP_TEST(local_errors, 2)
 {
 	struct fixture_wants wants = { .is_connected = true, .type = _i ? IBV_QPT_UC : IBV_QPT_RC };
 	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS };
@@ -387,7 +387,7 @@ END_TEST
 
 /* --- Waits */
 
-START_TEST(receiver_not_ready)
+START_LOOP_TEST(receiver_not_ready, 2)
 {
 	struct fixture_wants wants = { .is_connected = true, .rnr_retry = _i ? 7 : 2 };
 	struct ibv_sge sge;
@@ -409,7 +409,7 @@ END_TEST
 
 enum lost { CUT, CUT_QP, PORT_DOWN, PSNS, GONE, DEAD };
 
-START_TEST(no_answer)
+START_RANGE_TEST(no_answer, CUT, DEAD + 1)
 {
 	struct fixture_wants wants = { .is_connected = true, .psn_gap = _i == PSNS };
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
@@ -559,27 +559,7 @@ START_TEST(windows)
 }
 END_TEST
 
-#define N(rows) ((int)(sizeof(rows) / sizeof((rows)[0])))
-
 TEST_MAIN(fake_verbs)
 {
-	Suite *suite = suite_create("fake_verbs");
-	TCase *tcase = tcase_create("messages");
-
-	tcase_add_checked_fixture(tcase, setup, fake_verbs_reset);
-	tcase_add_loop_test(tcase, ping_pong, 0, N(pairs));
-	tcase_add_loop_test(tcase, datagrams, 0, N(families));
-	tcase_add_test(tcase, multicast);
-	tcase_add_test(tcase, remote_memory);
-	tcase_add_loop_test(tcase, access_errors, 0, N(refused));
-	tcase_add_loop_test(tcase, receive_errors, 0, N(receives));
-	tcase_add_loop_test(tcase, local_errors, 0, 2);
-	tcase_add_loop_test(tcase, receiver_not_ready, 0, 2);
-	tcase_add_loop_test(tcase, no_answer, CUT, DEAD + 1);
-	tcase_add_test(tcase, late_answer);
-	tcase_add_test(tcase, send_queue_is_full);
-	tcase_add_test(tcase, messages_can_be_held);
-	tcase_add_test(tcase, windows);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, fake_verbs_reset));
 }

@@ -256,7 +256,7 @@ static const struct {
 	{ IBV_QPT_UD, IBV_QPS_ERR, 0, { 0 }, 0 },
 };
 
-START_TEST(states)
+START_LOOP_TEST(states, ROWS(moves))
 {
 	struct fixture_wants wants = { .type = moves[_i].type };
 	struct ibv_recv_wr wr = { 0 }, *bad;
@@ -280,7 +280,7 @@ static const struct {
 	int err;
 } paths[] = { { "10.0.0.2", 0 }, { "10.0.0.3", ETIMEDOUT }, { "2001:db8::1", ENETUNREACH } };
 
-START_TEST(unknown_addresses)
+START_LOOP_TEST(unknown_addresses, ROWS(paths))
 {
 	struct fixture_wants wants = { 0 };
 	struct fake_verbs_gid gid;
@@ -425,15 +425,13 @@ static int make_and_break(void)
 static const char *const made[] = { "ibv_get_device_list", "ibv_open_device", "ibv_alloc_pd",
 	"ibv_create_comp_channel", "ibv_create_cq", "ibv_create_qp" };
 
-#define N(rows) ((int)(sizeof(rows) / sizeof((rows)[0])))
-
 START_TEST(each_call_fails)
 {
 	ck_assert_int_eq(make_and_break(), 0);
 	/* Six make, five destroy. */
 	ck_assert_uint_eq(fake_verbs_calls(NULL), 11);
 	ck_assert_uint_eq(fake_verbs_calls("ibv_alloc_pd"), 1);
-	for (int i = 0; i < N(made); i++) {
+	for (int i = 0; i < ROWS(made); i++) {
 		fake_verbs_fail_nth_made(i + 1, 1000 + i);
 		ck_assert_int_eq(make_and_break(), 1000 + i);
 		ck_assert_str_eq(fake_verbs_failed(), made[i]);
@@ -453,22 +451,5 @@ END_TEST
 
 TEST_MAIN(fake_verbs_calls)
 {
-	Suite *suite = suite_create("fake_verbs_calls");
-	TCase *tcase = tcase_create("calls");
-
-	tcase_add_checked_fixture(tcase, setup, fake_verbs_reset);
-	tcase_add_test(tcase, completion_events);
-	tcase_add_test(tcase, threads);
-	tcase_add_test(tcase, shared_receives);
-	tcase_add_test(tcase, overrun);
-	tcase_add_test(tcase, drained);
-	tcase_add_test(tcase, port_events);
-	tcase_add_loop_test(tcase, states, 0, N(moves));
-	tcase_add_loop_test(tcase, unknown_addresses, 0, N(paths));
-	tcase_add_test(tcase, registration);
-	tcase_add_test(tcase, old_provider);
-	tcase_add_test(tcase, gid_table);
-	tcase_add_test(tcase, each_call_fails);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, fake_verbs_reset));
 }

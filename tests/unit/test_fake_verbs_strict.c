@@ -51,7 +51,7 @@ static const struct {
 	{ "partition", 0x8001, { 0 }, IBV_WR_RDMA_WRITE, 8, IBV_WC_RETRY_EXC_ERR },
 };
 
-START_TEST(ends_that_do_not_fit)
+START_LOOP_TEST(ends_that_do_not_fit, ROWS(ends))
 {
 	struct ibv_sge sge;
 	struct ibv_wc wc;
@@ -107,7 +107,7 @@ START_TEST(stranger)
 }
 END_TEST
 
-START_TEST(region_of_another_domain)
+START_LOOP_TEST(region_of_another_domain, 2)
 {
 	struct fixture_wants wants = { .is_connected = true };
 	struct ibv_sge sge;
@@ -190,21 +190,7 @@ START_TEST(places)
 }
 END_TEST
 
-#define N(rows) ((int)(sizeof(rows) / sizeof((rows)[0])))
-
 TEST_MAIN(fake_verbs_strict)
 {
-	Suite *suite = suite_create("fake_verbs_strict");
-	TCase *tcase = tcase_create("refusals");
-
-	tcase_add_checked_fixture(tcase, setup, fake_verbs_reset);
-	tcase_add_loop_test(tcase, ends_that_do_not_fit, 0, N(ends));
-	tcase_add_test(tcase, mtu_of_the_port);
-	tcase_add_test(tcase, stranger);
-	tcase_add_loop_test(tcase, region_of_another_domain, 0, 2);
-	tcase_add_test(tcase, invalid_key);
-	tcase_add_test(tcase, patience);
-	tcase_add_test(tcase, places);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, fake_verbs_reset));
 }

@@ -229,7 +229,7 @@ static const struct {
 	{ "\xff", "UTF-8", "?" },
 };
 
-START_TEST(text)
+START_LOOP_TEST(text, ROWS(texts))
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
 	Ctl__Envelope envelope;
@@ -480,27 +480,4 @@ START_TEST(large_report)
 }
 END_TEST
 
-TEST_MAIN(frame)
-{
-	Suite *suite = suite_create("frame");
-	TCase *tcase = tcase_create("frame");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, request_comes_through);
-	tcase_add_test(tcase, lengths);
-	tcase_add_test(tcase, sizes_of_bytes);
-	tcase_add_test(tcase, macs);
-	tcase_add_test(tcase, missing_parts);
-	tcase_add_loop_test(tcase, text, 0, sizeof(texts) / sizeof(texts[0]));
-	tcase_add_test(tcase, lengths_of_text);
-	tcase_add_test(tcase, lists_of_text);
-	tcase_add_test(tcase, lists_of_messages);
-	tcase_add_test(tcase, numbers);
-	tcase_add_test(tcase, versions);
-	tcase_add_test(tcase, unknown_body);
-	tcase_add_test(tcase, garbage);
-	tcase_add_test(tcase, cut_off);
-	tcase_add_test(tcase, small_message_of_much_memory);
-	tcase_add_test(tcase, large_report);
-	return run_suite(suite);
-}
+TEST_FILE(frame)

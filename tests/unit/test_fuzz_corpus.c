@@ -50,7 +50,7 @@ static void replay(const char *path, int (*run)(const uint8_t *data, size_t size
 	free(input);
 }
 
-START_TEST(kept_inputs)
+START_LOOP_TEST(kept_inputs, ROWS(targets))
 {
 	const char *corpus = getenv("FRL_CORPUS");
 	char folder[4096];
@@ -75,12 +75,4 @@ START_TEST(kept_inputs)
 }
 END_TEST
 
-TEST_MAIN(fuzz_corpus)
-{
-	Suite *suite = suite_create("fuzz_corpus");
-	TCase *tcase = tcase_create("corpus");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, kept_inputs, 0, sizeof(targets) / sizeof(targets[0]));
-	return run_suite(suite);
-}
+TEST_FILE(fuzz_corpus)

@@ -24,7 +24,7 @@ static void reaches(struct gpu *gpu, uint8_t *at_byte)
 }
 
 /* The application is done with the context that asked first, and ends it: others go on. */
-START_TEST(one_context_ends_and_others_stay)
+START_LOOP_TEST(one_context_ends_and_others_stay, 4)
 {
 	cu_context own = own_context(), other = own_context();
 	struct gpu *first = NULL, *second = NULL;
@@ -123,16 +123,7 @@ END_TEST
 
 TEST_MAIN(gpu_host)
 {
-	Suite *suite = suite_create("gpu_host");
-	TCase *tcase = tcase_create("host");
-
 	if (!gpu_is_fake())
 		return 77;
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_loop_test(tcase, one_context_ends_and_others_stay, 0, 4);
-	tcase_add_test(tcase, context_ends_too_early);
-	tcase_add_test(tcase, after_a_reset);
-	tcase_add_test(tcase, driver_does_not_let_go);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(gpu_setup, gpu_teardown));
 }

@@ -137,7 +137,7 @@ static const struct {
 	{ 12, 0, 10, "install a newer driver" },
 };
 
-START_TEST(which_gpus)
+START_LOOP_TEST(which_gpus, ROWS(gpus))
 {
 	const char *why = image_why_not(
 		gpus[_i].major, gpus[_i].minor, image_data.toolkit - gpus[_i].behind);
@@ -164,7 +164,7 @@ static const struct {
 	{ 12, 1, 13010, 13010 },
 };
 
-START_TEST(which_drivers)
+START_LOOP_TEST(which_drivers, ROWS(drivers))
 {
 	ck_assert_int_eq(
 		image_oldest_driver(drivers[_i].major, drivers[_i].minor, drivers[_i].toolkit),
@@ -189,9 +189,6 @@ static bool may_be_missing(void)
 
 TEST_MAIN(gpu_kernels)
 {
-	Suite *suite;
-	TCase *tcase;
-
 	/* The other tests of this program have a stub then. */
 	if (is_set_to("FRL_KERNELS", "disabled")) {
 		puts("SKIP: built without kernels (-Dcuda=disabled)");
@@ -202,13 +199,5 @@ TEST_MAIN(gpu_kernels)
 			image_why_not(9, 0, 13000));
 		return may_be_missing() ? SKIPPED : EXIT_FAILURE;
 	}
-	suite = suite_create("gpu_kernels");
-	tcase = tcase_create("gpu_kernels");
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, resources);
-	tcase_add_test(tcase, embedded);
-	tcase_add_test(tcase, targets);
-	tcase_add_loop_test(tcase, which_gpus, 0, (int)(sizeof(gpus) / sizeof(gpus[0])));
-	tcase_add_loop_test(tcase, which_drivers, 0, (int)(sizeof(drivers) / sizeof(drivers[0])));
-	return run_suite(suite);
+	return run_suite(all_tests(NULL, NULL));
 }

@@ -92,7 +92,7 @@ bool launch_is_quiet_soon(void)
 /* ---- what it is for */
 
 /* Most batches cost no call of the driver. */
-START_TEST(needs_no_driver)
+START_LOOP_TEST(needs_no_driver, MODES)
 {
 	uint64_t end_ns = clock_now_ns() + in_any_case_ns;
 	unsigned n_without = 0;
@@ -115,7 +115,7 @@ START_TEST(needs_no_driver)
 END_TEST
 
 /* Whatever the pauses are: just when what waits is let go, or a kernel ends. */
-START_TEST(counts_right)
+START_LOOP_TEST(counts_right, MODES)
 {
 	enum { N = 400 };
 	struct random_state random;
@@ -145,7 +145,7 @@ START_TEST(counts_right)
 END_TEST
 
 /* At rest nothing runs, nothing waits, and nobody calls the driver. */
-START_TEST(rests)
+START_LOOP_TEST(rests, MODES)
 {
 	unsigned calls;
 
@@ -199,7 +199,7 @@ static void free_some(void)
 }
 
 /* The thread that uses the queue is the only one, and waits for all that is on the GPU. */
-START_TEST(waits_in_the_only_thread)
+START_LOOP_TEST(waits_in_the_only_thread, 2 * MODES)
 {
 	int is_free = launch_begin(_i);
 
@@ -234,7 +234,7 @@ static void *free_all_the_time(void *arg)
 
 /* Another thread has the driver's lock while it waits for what is in the stream, and the one that
  * puts more into it waits for the lock. */
-START_TEST(beside_a_thread_that_waits)
+START_LOOP_TEST(beside_a_thread_that_waits, MODES)
 {
 	enum { N = 300 };
 	uint64_t start = clock_now_ns();
@@ -262,7 +262,7 @@ END_TEST
 
 /* ---- the end, while something waits */
 
-START_TEST(freed)
+START_LOOP_TEST(freed, MODES)
 {
 	uint64_t start;
 
@@ -280,7 +280,7 @@ START_TEST(freed)
 END_TEST
 
 /* What was taken is done when the queue is gone, also where a kernel has just left it. */
-START_TEST(freed_at_any_time)
+START_LOOP_TEST(freed_at_any_time, MODES)
 {
 	struct random_state random;
 
@@ -306,7 +306,7 @@ START_TEST(freed_at_any_time)
 }
 END_TEST
 
-START_TEST(dropped)
+START_LOOP_TEST(dropped, MODES)
 {
 	uint64_t n, start;
 
@@ -327,7 +327,7 @@ START_TEST(dropped)
 END_TEST
 
 /* The work of a kernel that was launched ahead, or has been there, fails. */
-START_TEST(fails_on_the_gpu)
+START_LOOP_TEST(fails_on_the_gpu, MODES)
 {
 	uint64_t n;
 
@@ -345,7 +345,7 @@ START_TEST(fails_on_the_gpu)
 }
 END_TEST
 
-START_TEST(context_is_gone)
+START_LOOP_TEST(context_is_gone, MODES)
 {
 	cu_context context = own_context();
 	cu_deviceptr mine = allocate(context, 64);
@@ -368,7 +368,7 @@ START_TEST(context_is_gone)
 END_TEST
 
 /* The GPU stands still for long, and goes on. */
-START_TEST(held)
+START_LOOP_TEST(held, 2 * MODES)
 {
 	uint64_t n;
 
@@ -407,7 +407,7 @@ static const struct {
 	{ "cuLaunchKernel", CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED },
 };
 
-START_TEST(chain_cannot_grow)
+START_LOOP_TEST(chain_cannot_grow, ROWS(refusals))
 {
 	enum { N = 100 };
 
@@ -442,7 +442,7 @@ static const struct {
 	{ CUDA_ERROR_OUT_OF_MEMORY, true },
 };
 
-START_TEST(next_kernel_is_refused)
+START_LOOP_TEST(next_kernel_is_refused, ROWS(no_next))
 {
 	enum { N = 100, BYTES = PAGES * PAGE / 2 };
 	uint64_t start;
@@ -472,7 +472,7 @@ START_TEST(next_kernel_is_refused)
 END_TEST
 
 /* Each call that makes a queue fails once: an error with its name, and nothing is left. */
-START_TEST(cannot_be_made)
+START_LOOP_TEST(cannot_be_made, 2 * MODES)
 {
 	static const cu_result results[] = { CUDA_ERROR_OUT_OF_MEMORY,
 		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED };
@@ -520,7 +520,7 @@ static const struct {
 };
 
 /* On a GPU where a NIC's writes are not ordered for kernels that run already. */
-START_TEST(is_unfit)
+START_LOOP_TEST(is_unfit, ROWS(unfit))
 {
 	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 0);
 	if (unfit[_i].attribute)
@@ -538,40 +538,17 @@ START_TEST(is_unfit)
 }
 END_TEST
 
-static void add_tests(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, needs_no_driver, 0, MODES);
-	tcase_add_loop_test(tcase, counts_right, 0, MODES);
-	tcase_add_loop_test(tcase, rests, 0, MODES);
-	tcase_add_test(tcase, kernel_ends);
-	tcase_add_loop_test(tcase, waits_in_the_only_thread, 0, 2 * MODES);
-	tcase_add_loop_test(tcase, beside_a_thread_that_waits, 0, MODES);
-	tcase_add_loop_test(tcase, freed, 0, MODES);
-	tcase_add_loop_test(tcase, freed_at_any_time, 0, MODES);
-	tcase_add_loop_test(tcase, dropped, 0, MODES);
-	tcase_add_loop_test(tcase, fails_on_the_gpu, 0, MODES);
-	tcase_add_loop_test(tcase, context_is_gone, 0, MODES);
-	tcase_add_loop_test(tcase, held, 0, 2 * MODES);
-	tcase_add_loop_test(tcase, chain_cannot_grow, 0, (int)ARRAY_SIZE(refusals));
-	tcase_add_loop_test(tcase, next_kernel_is_refused, 0, (int)ARRAY_SIZE(no_next));
-	tcase_add_loop_test(tcase, cannot_be_made, 0, 2 * MODES);
-	tcase_add_loop_test(tcase, is_unfit, 0, (int)ARRAY_SIZE(unfit));
-	launch_add_process_tests(tcase);
-}
-
 /* With --mode: the exit status is the mode that the settings ask for. */
 TEST_MAIN(gpu_launch)
 {
-	Suite *suite = suite_create("gpu_launch");
-	TCase *tcase = tcase_create("gpu_launch");
+	Suite *suite;
 
 	if (argc == 2 && strcmp(argv[1], "--mode") == 0)
 		_exit((int)gpu_queue_mode_wanted());
 	if (!gpu_is_fake())
-		return 77;
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	add_tests(tcase);
-	suite_add_tcase(suite, launch_ring_tests());
+		return TEST_SKIPPED;
+	suite = all_tests(gpu_setup, gpu_teardown);
+	launch_add_process_tests(suite);
+	launch_add_ring_tests(suite);
 	return run_suite(suite);
 }

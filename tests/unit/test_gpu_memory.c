@@ -203,7 +203,7 @@ END_TEST
 
 /* ---- dma-bufs */
 
-START_TEST(dma_buf_of_whole_pages)
+START_LOOP_TEST(dma_buf_of_whole_pages, 2)
 {
 	cu_context own = own_context();
 	cu_deviceptr a = allocate(own, 4 * MIB), from;
@@ -244,7 +244,7 @@ static const struct {
 	{ 0, NULL, false, true, -ENOTSUP, "cuMemAlloc" },
 };
 
-START_TEST(why_no_dma_buf)
+START_LOOP_TEST(why_no_dma_buf, ROWS(no_dma_buf))
 {
 	size_t size = no_dma_buf[_i].is_small ? 700 : 4 * MIB;
 	struct gpu_memory found;
@@ -290,7 +290,7 @@ static const struct {
 };
 
 /* None of them waits for the application's work, which may wait for what is flushed. */
-START_TEST(flushed_as_the_device_needs_it)
+START_LOOP_TEST(flushed_as_the_device_needs_it, ROWS(flushing))
 {
 	struct fake_cuda_stats before, after;
 	struct gpu *gpu;
@@ -321,7 +321,7 @@ START_TEST(flushed_as_the_device_needs_it)
 }
 END_TEST
 
-START_TEST(flush_that_fails)
+START_LOOP_TEST(flush_that_fails, 2)
 {
 	struct gpu *gpu;
 	cu_deviceptr a;
@@ -361,28 +361,8 @@ END_TEST
 
 TEST_MAIN(gpu_memory)
 {
-	Suite *suite = suite_create("gpu_memory");
-	TCase *tcase = tcase_create("memory");
-
 	look_without_cuda();
 	if (!gpu_is_fake())
 		return 77;
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_test(tcase, without_cuda);
-	tcase_add_test(tcase, host_memory);
-	tcase_add_test(tcase, memory_without_pages);
-	tcase_add_test(tcase, looked_at_only);
-	tcase_add_test(tcase, device_memory);
-	tcase_add_test(tcase, pools_and_managed_memory);
-	tcase_add_test(tcase, virtual_memory);
-	tcase_add_test(tcase, driver_is_too_old);
-	tcase_add_test(tcase, driver_is_broken);
-	tcase_add_loop_test(tcase, dma_buf_of_whole_pages, 0, 2);
-	tcase_add_loop_test(
-		tcase, why_no_dma_buf, 0, (int)(sizeof(no_dma_buf) / sizeof(no_dma_buf[0])));
-	tcase_add_loop_test(tcase, flushed_as_the_device_needs_it, 0,
-		(int)(sizeof(flushing) / sizeof(flushing[0])));
-	tcase_add_loop_test(tcase, flush_that_fails, 0, 2);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(gpu_setup, gpu_teardown));
 }

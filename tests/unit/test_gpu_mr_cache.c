@@ -95,7 +95,7 @@ START_TEST(second_get_finds_the_first)
 END_TEST
 
 /* The address is that of other memory: the registration is of what was there. */
-START_TEST(other_memory_at_the_address)
+START_LOOP_TEST(other_memory_at_the_address, 2)
 {
 	const uint32_t access = _i ? REMOTE : LOCAL;
 	cu_deviceptr a = allocate(own, 4 * MIB);
@@ -264,7 +264,7 @@ static const struct {
 	unsigned hits; /* of the same memory, once */
 } mappings[] = { { false, 13000, 1 }, { true, 13000, 1 }, { true, 11070, 0 }, { false, 11070, 0 } };
 
-START_TEST(another_handle_at_the_address)
+START_LOOP_TEST(another_handle_at_the_address, ROWS(mappings))
 {
 	cu_deviceptr start;
 
@@ -395,25 +395,7 @@ END_TEST
 
 TEST_MAIN(gpu_mr_cache)
 {
-	Suite *suite = suite_create("gpu_mr_cache");
-	TCase *tcase = tcase_create("cache");
-
 	if (!gpu_is_fake())
 		return 77;
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, second_get_finds_the_first);
-	tcase_add_loop_test(tcase, other_memory_at_the_address, 0, 2);
-	tcase_add_test(tcase, freed_in_use);
-	tcase_add_test(tcase, what_was_freed_is_let_go);
-	tcase_add_test(tcase, what_was_freed_is_let_go_by_hits);
-	tcase_add_test(tcase, context_ends_before_what_is_kept);
-	tcase_add_test(tcase, virtual_memory);
-	tcase_add_loop_test(tcase, another_handle_at_the_address, 0,
-		(int)(sizeof(mappings) / sizeof(mappings[0])));
-	tcase_add_test(tcase, rights);
-	tcase_add_test(tcase, limits);
-	tcase_add_test(tcase, failures);
-	tcase_add_test(tcase, many_threads);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

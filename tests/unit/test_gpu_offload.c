@@ -76,7 +76,7 @@ static uint64_t place(uint8_t *dst, const uint8_t *src, const uint8_t *payload, 
 }
 
 /* Memory that it has been given and does not reach any more: nothing will change that. */
-START_TEST(mapping_is_gone)
+START_LOOP_TEST(mapping_is_gone, 2)
 {
 	begin();
 	is_ok(offload->ops->map(offload, memory, PACKET));
@@ -103,7 +103,7 @@ START_TEST(mapping_is_gone)
 END_TEST
 
 /* Both where the GPU sees host memory at its own address and where it does not. */
-START_TEST(in_and_out)
+START_LOOP_TEST(in_and_out, 2)
 {
 	const uint8_t *payload = memory + 182;
 	uint8_t *out = memory + PACKET + 58;
@@ -279,21 +279,7 @@ END_TEST
 
 TEST_MAIN(gpu_offload)
 {
-	Suite *suite = suite_create("gpu_offload");
-	TCase *tcase = tcase_create("gpu_offload");
-
 	if (!gpu_is_fake())
 		return 77;
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_test(tcase, reaches_what_is_mapped);
-	tcase_add_loop_test(tcase, mapping_is_gone, 0, 2);
-	tcase_add_loop_test(tcase, in_and_out, 0, 2);
-	tcase_add_test(tcase, reductions);
-	tcase_add_test(tcase, results_in_host_memory);
-	tcase_add_test(tcase, copies);
-	tcase_add_test(tcase, no_room);
-	tcase_add_test(tcase, failure);
-	tcase_add_test(tcase, cannot_be_made);
-	return run_suite(suite);
+	return run_suite(all_tests(gpu_setup, gpu_teardown));
 }

@@ -174,7 +174,7 @@ static void one_seed(uint64_t seed)
 	queue_end();
 }
 
-START_TEST(random_pieces)
+START_LOOP_TEST(random_pieces, PAIRS(QUEUE_MODES, SEEDS / SEEDS_EACH))
 {
 	uint64_t first = 1 + (uint64_t)queue_mode_of(_i) * SEEDS_EACH;
 	/* Kernels that wait take their time, and so do many steps instead of one. */
@@ -190,7 +190,7 @@ END_TEST
 
 /* ---- launches */
 
-START_TEST(pieces_go_together)
+START_LOOP_TEST(pieces_go_together, QUEUE_MODES)
 {
 	struct gpu_queue_stats stats;
 	struct fake_cuda_stats driver;
@@ -246,7 +246,7 @@ static const struct {
 	{ "writes beside all that", 512, 640, true, 1088 },
 };
 
-START_TEST(conflicts)
+START_LOOP_TEST(conflicts, PAIRS(QUEUE_MODES, ROWS(seconds)))
 {
 	int row = queue_mode_of(_i);
 	uint64_t base = arena;
@@ -271,7 +271,7 @@ START_TEST(conflicts)
 END_TEST
 
 /* A long piece has several blocks, a short one beside it keeps its own. */
-START_TEST(long_and_short)
+START_LOOP_TEST(long_and_short, PAIRS(QUEUE_MODES, 4))
 {
 	enum { LONG = 40 * 4096 + 5 };
 	int row = queue_mode_of(_i);
@@ -296,7 +296,7 @@ START_TEST(long_and_short)
 }
 END_TEST
 
-START_TEST(is_full)
+START_LOOP_TEST(is_full, QUEUE_MODES)
 {
 	uint64_t n = 0, m = 0;
 
@@ -332,7 +332,7 @@ START_TEST(is_full)
 END_TEST
 
 /* What there was no room for in the stream leaves when there is, asked for once more or not. */
-START_TEST(waits_for_the_stream)
+START_LOOP_TEST(waits_for_the_stream, QUEUE_MODES)
 {
 	enum { N = 300 };
 	struct gpu_queue_stats stats;
@@ -360,7 +360,7 @@ START_TEST(waits_for_the_stream)
 }
 END_TEST
 
-START_TEST(done_is_never_early)
+START_LOOP_TEST(done_is_never_early, QUEUE_MODES)
 {
 	queue_mode_of(_i);
 	queue_begin();
@@ -378,7 +378,7 @@ START_TEST(done_is_never_early)
 }
 END_TEST
 
-START_TEST(two_queues)
+START_LOOP_TEST(two_queues, PAIRS(QUEUE_MODES, QUEUE_MODES))
 {
 	struct gpu_queue *first, *second;
 
@@ -408,20 +408,7 @@ END_TEST
 
 TEST_MAIN(gpu_queue)
 {
-	Suite *suite = suite_create("gpu_queue");
-	TCase *tcase = tcase_create("gpu_queue");
-
 	if (!gpu_is_fake())
 		return 77;
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_loop_test(tcase, random_pieces, 0, QUEUE_MODES * (SEEDS / SEEDS_EACH));
-	tcase_add_loop_test(tcase, pieces_go_together, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, conflicts, 0, QUEUE_MODES * (int)ARRAY_SIZE(seconds));
-	tcase_add_loop_test(tcase, long_and_short, 0, QUEUE_MODES * 4);
-	tcase_add_loop_test(tcase, is_full, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, waits_for_the_stream, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, done_is_never_early, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, two_queues, 0, QUEUE_MODES * QUEUE_MODES);
-	return run_suite(suite);
+	return run_suite(all_tests(gpu_setup, gpu_teardown));
 }

@@ -19,7 +19,7 @@ static const cu_result passing[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PE
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
 	CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD };
 
-START_TEST(refused_for_now)
+START_LOOP_TEST(refused_for_now, PAIRS(QUEUE_MODES, 2 * ROWS(passing)))
 {
 	int row = queue_mode_of(_i);
 	const char *call = row % 2 ? "cuCtxPushCurrent" : queue_call();
@@ -56,7 +56,7 @@ static const cu_result fatal[] = { CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH
 	CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_HANDLE };
 
 /* A launch tells of it: nothing runs any more, and all is over at once. */
-START_TEST(fatal_at_launch)
+START_LOOP_TEST(fatal_at_launch, PAIRS(QUEUE_MODES, ROWS(fatal)))
 {
 	int row = queue_mode_of(_i);
 
@@ -79,7 +79,7 @@ START_TEST(fatal_at_launch)
 END_TEST
 
 /* What was launched before goes on after another failure: it is waited for. */
-START_TEST(refused_for_good)
+START_LOOP_TEST(refused_for_good, QUEUE_MODES)
 {
 	queue_mode_of(_i);
 	if (queue_mode == GPU_QUEUE_PERSISTENT)
@@ -107,7 +107,7 @@ START_TEST(refused_for_good)
 END_TEST
 
 /* What is dropped is never launched, and counts as done with what was. */
-START_TEST(dropped)
+START_LOOP_TEST(dropped, QUEUE_MODES)
 {
 	struct gpu_queue_stats stats;
 
@@ -138,7 +138,7 @@ START_TEST(dropped)
 END_TEST
 
 /* With nothing under way it is over at once. */
-START_TEST(refused_for_good_when_idle)
+START_LOOP_TEST(refused_for_good_when_idle, QUEUE_MODES)
 {
 	queue_mode_of(_i);
 	queue_begin();
@@ -152,7 +152,7 @@ START_TEST(refused_for_good_when_idle)
 END_TEST
 
 /* A kernel that fails says nothing; the stream does. */
-START_TEST(fails_on_the_gpu)
+START_LOOP_TEST(fails_on_the_gpu, QUEUE_MODES)
 {
 	queue_mode_of(_i);
 	queue_begin();
@@ -210,7 +210,7 @@ static void pass_ms(void)
 	pause_us(100);
 }
 
-START_TEST(says_nothing_any_more)
+START_LOOP_TEST(says_nothing_any_more, ROWS(silent))
 {
 	struct told told = { .word = "given up" };
 	uint64_t begin;
@@ -264,7 +264,7 @@ START_TEST(says_nothing_any_more)
 END_TEST
 
 /* One that answers again after a while: then it is known what runs, and that is waited for. */
-START_TEST(says_something_again)
+START_LOOP_TEST(says_something_again, 2)
 {
 	const char *call = silent[_i * 3].call;
 
@@ -294,7 +294,7 @@ START_TEST(says_something_again)
 END_TEST
 
 /* What is known to pass never ends a queue, however long it lasts; that is told. */
-START_TEST(looks_are_refused_for_long)
+START_LOOP_TEST(looks_are_refused_for_long, 2)
 {
 	static const struct {
 		const char *call;
@@ -329,7 +329,7 @@ START_TEST(looks_are_refused_for_long)
 END_TEST
 
 /* Memory that is freed under a queue is a failure of the context's, not a crash. */
-START_TEST(freed_memory)
+START_LOOP_TEST(freed_memory, QUEUE_MODES)
 {
 	queue_mode_of(_i);
 	queue_begin();
@@ -347,7 +347,7 @@ START_TEST(freed_memory)
 }
 END_TEST
 
-START_TEST(context_is_gone)
+START_LOOP_TEST(context_is_gone, PAIRS(QUEUE_MODES, 2))
 {
 	int row = queue_mode_of(_i);
 	cu_context context = own_context();
@@ -376,7 +376,7 @@ START_TEST(context_is_gone)
 END_TEST
 
 /* Who asks what is done is the first to notice: nothing that is read then went with the context. */
-START_TEST(context_is_gone_unseen)
+START_LOOP_TEST(context_is_gone_unseen, PAIRS(QUEUE_MODES, 2))
 {
 	bool is_reset = queue_mode_of(_i);
 	cu_context context = is_reset ? NULL : own_context();
@@ -404,7 +404,7 @@ START_TEST(context_is_gone_unseen)
 END_TEST
 
 /* An application captures a graph, in its thread's way or all: neither notices the other. */
-START_TEST(capture)
+START_LOOP_TEST(capture, QUEUE_MODES)
 {
 	struct fake_cuda_stats stats;
 
@@ -445,7 +445,7 @@ static void *release_later(void *arg)
 	return NULL;
 }
 
-START_TEST(free_waits)
+START_LOOP_TEST(free_waits, PAIRS(QUEUE_MODES, ROWS(passing) + 1))
 {
 	int row = queue_mode_of(_i);
 	pthread_t thread;
@@ -468,7 +468,7 @@ START_TEST(free_waits)
 END_TEST
 
 /* Each call that makes a queue fails once: an error with its name, and nothing is left. */
-START_TEST(cannot_be_made)
+START_LOOP_TEST(cannot_be_made, PAIRS(QUEUE_MODES, 3))
 {
 	static const cu_result results[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
 		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED };
@@ -521,7 +521,7 @@ static const struct {
 	{ CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "older CUDA" },
 };
 
-START_TEST(image_is_refused)
+START_LOOP_TEST(image_is_refused, ROWS(images))
 {
 	gpu = hold(0);
 	fake->fail_call("cuModuleLoadData", 1, images[_i].result, 1);
@@ -561,31 +561,7 @@ END_TEST
 
 TEST_MAIN(gpu_queue_faults)
 {
-	Suite *suite = suite_create("gpu_queue_faults");
-	TCase *tcase = tcase_create("gpu_queue_faults");
-
 	if (!gpu_is_fake())
 		return 77;
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_loop_test(tcase, refused_for_now, 0, QUEUE_MODES * 2 * (int)ARRAY_SIZE(passing));
-	tcase_add_loop_test(tcase, fatal_at_launch, 0, QUEUE_MODES * (int)ARRAY_SIZE(fatal));
-	tcase_add_loop_test(tcase, refused_for_good, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, dropped, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, refused_for_good_when_idle, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, fails_on_the_gpu, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, says_nothing_any_more, 0, (int)ARRAY_SIZE(silent));
-	tcase_add_loop_test(tcase, says_something_again, 0, 2);
-	tcase_add_loop_test(tcase, looks_are_refused_for_long, 0, 2);
-	tcase_add_loop_test(tcase, freed_memory, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, context_is_gone, 0, QUEUE_MODES * 2);
-	tcase_add_loop_test(tcase, context_is_gone_unseen, 0, QUEUE_MODES * 2);
-	tcase_add_loop_test(tcase, capture, 0, QUEUE_MODES);
-	tcase_add_loop_test(tcase, free_waits, 0, QUEUE_MODES * ((int)ARRAY_SIZE(passing) + 1));
-	tcase_add_loop_test(tcase, cannot_be_made, 0, QUEUE_MODES * 3);
-	tcase_add_loop_test(tcase, image_is_refused, 0, (int)ARRAY_SIZE(images));
-	tcase_add_test(tcase, driver_is_older);
-	tcase_add_test(tcase, gpu_is_older);
-	tcase_add_test(tcase, free_of_nothing);
-	return run_suite(suite);
+	return run_suite(all_tests(gpu_setup, gpu_teardown));
 }

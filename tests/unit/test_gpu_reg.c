@@ -539,7 +539,7 @@ END_TEST
 
 #define LENGTH(array) (int)(sizeof(array) / sizeof((array)[0]))
 
-static TCase *all_tests(void)
+static TCase *reg_tests(void)
 {
 	TCase *tcase = tcase_create("reg");
 
@@ -576,7 +576,7 @@ TEST_MAIN(gpu_reg)
 		tcase = tcase_create("row");
 		tcase_add_test(tcase, row_of_a_child);
 	} else {
-		tcase = all_tests();
+		tcase = reg_tests();
 	}
 	suite_add_tcase(suite, tcase);
 	return run_suite(suite);

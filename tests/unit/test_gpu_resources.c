@@ -189,7 +189,7 @@ static const struct {
 	{ 5 * PAGE + 1, 10 * PAGE, 5, 16 },
 };
 
-START_TEST(rounded_to_pages)
+START_LOOP_TEST(rounded_to_pages, 2 * ROWS(ranges))
 {
 	struct gpu *gpu = hold(0);
 	unsigned counts[PAGES] = { 0 };
@@ -257,7 +257,7 @@ END_TEST
 
 /* Any ranges, mapped and unmapped in any order by two GPUs, among some that the application has
  * registered: against counts by page. */
-START_TEST(any_ranges)
+START_LOOP_TEST(any_ranges, 12)
 {
 	struct {
 		unsigned gpu, first, n;
@@ -485,31 +485,7 @@ END_TEST
 
 TEST_MAIN(gpu_resources)
 {
-	const int n_ranges = (int)(sizeof(ranges) / sizeof(ranges[0]));
-	Suite *suite = suite_create("gpu_resources");
-	TCase *tcase = tcase_create("resources");
-
 	if (!gpu_is_fake())
 		return 77;
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_test(tcase, one_struct_for_a_context);
-	tcase_add_test(tcase, primary_by_its_handle);
-	tcase_add_test(tcase, no_primary_is_made_to_look_at_another);
-	tcase_add_test(tcase, scopes_nest_and_leave_no_trace);
-	tcase_add_test(tcase, context_that_is_gone);
-	tcase_add_test(tcase, context_that_is_gone_with_an_older_driver);
-	tcase_add_test(tcase, capture_in_another_thread);
-	tcase_add_test(tcase, no_such_gpu);
-	tcase_add_loop_test(tcase, rounded_to_pages, 0, 2 * n_ranges);
-	tcase_add_test(tcase, seen_at_the_right_place);
-	tcase_add_test(tcase, across_a_seam);
-	tcase_add_loop_test(tcase, any_ranges, 0, 12);
-	tcase_add_test(tcase, registered_by_the_application);
-	tcase_add_test(tcase, registered_for_others);
-	tcase_add_test(tcase, two_gpus_and_one_registration);
-	tcase_add_test(tcase, what_cannot_be_mapped);
-	tcase_add_test(tcase, each_call_fails_once);
-	tcase_add_test(tcase, looked_up_while_it_changes);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(gpu_setup, gpu_teardown));
 }

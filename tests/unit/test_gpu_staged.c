@@ -127,7 +127,7 @@ static void one_kind(struct random_state *random, struct gpu_work work)
 {
 	static const uint64_t counts[] = { 0, 1, 127, 128, 129, 700 };
 
-	work.count = counts[random_below(random, ARRAY_SIZE(counts))];
+	work.count = counts[random_below(random, ROWS(counts))];
 	work.dst = part_at(random, 0);
 	work.src = part_at(random, 1);
 	work.operand = random_below(random, 2) ? work.dst : part_at(random, 2);
@@ -142,7 +142,7 @@ static void one_kind(struct random_state *random, struct gpu_work work)
 	places_compare(&work);
 }
 
-START_TEST(every_kind)
+START_LOOP_TEST(every_kind, ROUNDS)
 {
 	struct random_state random;
 	struct gpu_work work = { .action = GPU_COPY };
@@ -182,7 +182,7 @@ static const struct gpu_work long_rows[] = {
 	{ .action = GPU_DECODE_REDUCE, .dtype = FRL_FLOAT32, .wire = FRL_WIRE_INT8 },
 };
 
-START_TEST(long_pieces)
+START_LOOP_TEST(long_pieces, ROWS(long_rows))
 {
 	enum { LONG = 6 << 20 };
 	struct gpu_work work = long_rows[_i];
@@ -245,7 +245,7 @@ static const struct {
 };
 
 /* Each call is refused for a while: it goes on with this one, and does none twice. */
-START_TEST(refused_for_now)
+START_LOOP_TEST(refused_for_now, ROWS(calls))
 {
 	struct gpu_queue_stats stats;
 	const uint8_t *bytes;
@@ -274,7 +274,7 @@ START_TEST(refused_for_now)
 END_TEST
 
 /* Each call is refused for good: what is in the stream is waited for, the rest is not done. */
-START_TEST(refused_for_good)
+START_LOOP_TEST(refused_for_good, ROWS(calls))
 {
 	queue_begin();
 	fake->hold(true);
@@ -376,7 +376,7 @@ START_TEST(fills_no_list)
 END_TEST
 
 /* The context fails while the processor computes: what it reads is in use until that has ended. */
-START_TEST(fails_meanwhile)
+START_LOOP_TEST(fails_meanwhile, 8)
 {
 	enum { LONG = 8 << 20 };
 	uint8_t *other = mmap(
@@ -439,23 +439,8 @@ END_TEST
 
 TEST_MAIN(gpu_staged)
 {
-	Suite *suite = suite_create("gpu_staged");
-	TCase *tcase = tcase_create("gpu_staged");
-
 	if (!gpu_is_fake())
 		return 77;
 	queue_mode = GPU_QUEUE_STAGED;
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, gpu_setup, gpu_teardown);
-	tcase_add_loop_test(tcase, every_kind, 0, ROUNDS);
-	tcase_add_loop_test(tcase, long_pieces, 0, (int)ARRAY_SIZE(long_rows));
-	tcase_add_loop_test(tcase, refused_for_now, 0, (int)ARRAY_SIZE(calls));
-	tcase_add_loop_test(tcase, refused_for_good, 0, (int)ARRAY_SIZE(calls));
-	tcase_add_test(tcase, dropped);
-	tcase_add_test(tcase, dropped_after_others);
-	tcase_add_test(tcase, fills_no_list);
-	tcase_add_loop_test(tcase, fails_meanwhile, 0, 8);
-	tcase_add_test(tcase, cannot_copy_in_the_background);
-	tcase_add_test(tcase, needs_no_kernels);
-	return run_suite(suite);
+	return run_suite(all_tests(gpu_setup, gpu_teardown));
 }

@@ -223,7 +223,7 @@ static size_t some_count(struct random_state *random)
 	return (kind >> 8) % (kind % 3 == 1 ? 64 : MAX_COUNT);
 }
 
-START_TEST(alignments)
+START_LOOP_TEST(alignments, ALIGNMENTS)
 {
 	struct random_state random;
 
@@ -241,7 +241,7 @@ START_TEST(alignments)
 }
 END_TEST
 
-START_TEST(in_place)
+START_LOOP_TEST(in_place, ALIGNMENTS)
 {
 	struct random_state random;
 
@@ -275,7 +275,7 @@ START_TEST(counts)
 END_TEST
 
 /* All encodings of the shorter types, of which a random choice may leave out some. */
-START_TEST(all_shorts)
+START_RANGE_TEST(all_shorts, FRL_WIRE_FLOAT16, FRL_WIRE_BFLOAT16 + 1)
 {
 	static uint16_t src[65536] __attribute__((aligned(16)));
 	static float decoded[65536] __attribute__((aligned(16))), wanted[65536];
@@ -300,7 +300,7 @@ START_TEST(all_shorts)
 END_TEST
 
 /* All pairs of elements of a byte. */
-START_TEST(all_pairs_of_bytes)
+START_LOOP_TEST(all_pairs_of_bytes, 4)
 {
 	static uint8_t a[65536] __attribute__((aligned(16))), b[65536] __attribute__((aligned(16)));
 	static uint8_t dst[65536] __attribute__((aligned(16))), wanted[65536];
@@ -326,7 +326,7 @@ START_TEST(all_pairs_of_bytes)
 END_TEST
 
 /* Blocks and threads of a batch in random order: every piece is all done, and once. */
-START_TEST(batches)
+START_LOOP_TEST(batches, 12)
 {
 	enum { LENGTH = 9000 };
 	static uint8_t dst[GPU_BATCH_PIECES][LENGTH], src[GPU_BATCH_PIECES][LENGTH];
@@ -367,18 +367,8 @@ END_TEST
 
 TEST_MAIN(gpu_work)
 {
-	Suite *suite = suite_create("gpu_work");
-	TCase *tcase = tcase_create("gpu_work");
-
 	/* A kernel's parameters of 4096 bytes, and pieces that the next one follows. */
 	_Static_assert(sizeof(struct gpu_batch) <= 4096, "more than a kernel is given");
 	_Static_assert(sizeof(struct gpu_work) == 64, "pieces lie close together");
-	tcase_add_loop_test(tcase, alignments, 0, ALIGNMENTS);
-	tcase_add_loop_test(tcase, in_place, 0, ALIGNMENTS);
-	tcase_add_test(tcase, counts);
-	tcase_add_loop_test(tcase, all_shorts, FRL_WIRE_FLOAT16, FRL_WIRE_BFLOAT16 + 1);
-	tcase_add_loop_test(tcase, all_pairs_of_bytes, 0, 4);
-	tcase_add_loop_test(tcase, batches, 0, 12);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(NULL, NULL));
 }

@@ -51,7 +51,7 @@ static const struct {
 
 enum { N_REPORTS = sizeof(reports) / sizeof(reports[0]) };
 
-START_TEST(encode_report)
+START_LOOP_TEST(encode_report, N_REPORTS)
 {
 	uint8_t want[128], out[GROUP_MAX_FRAME];
 	size_t len = from_hex(want, sizeof(want), reports[_i].bytes);
@@ -118,7 +118,7 @@ static const struct {
 
 enum { N_GROUPS = sizeof(groups) / sizeof(groups[0]) };
 
-START_TEST(reported)
+START_LOOP_TEST(reported, N_GROUPS)
 {
 	struct frl_ip group = ip(groups[_i].ip);
 
@@ -235,7 +235,7 @@ static void fix_checksums(uint8_t *frame, size_t end, int row)
 	checksum_store(message + 2, checksum_add(sum, message, len));
 }
 
-START_TEST(decode_query)
+START_LOOP_TEST(decode_query, N_QUERIES)
 {
 	uint8_t frame[160];
 	struct group_query query;
@@ -262,7 +262,7 @@ START_TEST(decode_query)
 END_TEST
 
 /* Any flipped bit that a checksum covers. */
-START_TEST(flipped_bit)
+START_LOOP_TEST(flipped_bit, N_QUERIES)
 {
 	uint8_t frame[160];
 	struct group_query query;
@@ -282,7 +282,7 @@ START_TEST(flipped_bit)
 END_TEST
 
 /* The lengths that tell the version; the IP header and the checksums agree with the cut. */
-START_TEST(cut_message)
+START_LOOP_TEST(cut_message, N_QUERIES)
 {
 	uint8_t frame[160];
 	struct group_query query;
@@ -386,7 +386,7 @@ static const struct {
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-START_TEST(changed_bytes)
+START_LOOP_TEST(changed_bytes, N_ROWS)
 {
 	uint8_t frame[160], bytes[16];
 	struct group_query query;
@@ -424,7 +424,7 @@ static const struct {
 
 enum { N_DELAYS = sizeof(delays) / sizeof(delays[0]) };
 
-START_TEST(delay)
+START_LOOP_TEST(delay, N_DELAYS)
 {
 	int row = delays[_i].query;
 	uint8_t frame[160], *message = frame + queries[row].message;
@@ -462,7 +462,7 @@ static const struct {
 
 enum { N_ASKED = sizeof(asked) / sizeof(asked[0]) };
 
-START_TEST(is_asked)
+START_LOOP_TEST(is_asked, N_ASKED)
 {
 	uint8_t frame[160];
 	struct group_query query;
@@ -474,21 +474,4 @@ START_TEST(is_asked)
 }
 END_TEST
 
-TEST_MAIN(group)
-{
-	Suite *suite = suite_create("group");
-	TCase *tcase = tcase_create("group");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, encode_report, 0, N_REPORTS);
-	tcase_add_test(tcase, as_linux_does);
-	tcase_add_loop_test(tcase, reported, 0, N_GROUPS);
-	tcase_add_loop_test(tcase, decode_query, 0, N_QUERIES);
-	tcase_add_loop_test(tcase, flipped_bit, 0, N_QUERIES);
-	tcase_add_loop_test(tcase, cut_message, 0, N_QUERIES);
-	tcase_add_test(tcase, cut_options);
-	tcase_add_loop_test(tcase, changed_bytes, 0, N_ROWS);
-	tcase_add_loop_test(tcase, delay, 0, N_DELAYS);
-	tcase_add_loop_test(tcase, is_asked, 0, N_ASKED);
-	return run_suite(suite);
-}
+TEST_FILE(group)

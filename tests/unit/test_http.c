@@ -163,7 +163,7 @@ static const struct {
 	{ "rubbish\r\n\r\n", "HTTP/1.1 400 ", NULL, "metric 0" },
 };
 
-START_TEST(answers)
+START_LOOP_TEST(answers, ROWS(rows))
 {
 	request(rows[_i].request);
 	ck_assert_msg(strncmp(answer, rows[_i].status, strlen(rows[_i].status)) == 0,
@@ -326,22 +326,5 @@ END_TEST
 
 TEST_MAIN(http)
 {
-	Suite *suite = suite_create("http");
-	TCase *cases = tcase_create("http");
-	int failed;
-
-	tcase_add_checked_fixture(cases, setup, teardown);
-	tcase_add_loop_test(cases, answers, 0, sizeof(rows) / sizeof(rows[0]));
-	tcase_add_test(cases, long_headers_are_refused);
-	tcase_add_test(cases, asks_first);
-	tcase_add_test(cases, one_text_for_all);
-	tcase_add_test(cases, gone_before_the_answer);
-	tcase_add_test(cases, stopped_before_the_answer);
-	tcase_add_test(cases, silent_ones_are_few);
-	tcase_add_test(cases, crowd_is_cut_short);
-	tcase_add_test(cases, slow_ones_are_cut);
-	tcase_add_test(cases, address_in_use);
-	suite_add_tcase(suite, cases);
-	failed = run_suite(suite);
-	return failed ? 1 : 0;
+	return run_suite(all_tests(setup, teardown));
 }

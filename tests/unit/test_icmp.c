@@ -87,7 +87,7 @@ static void fix_checksums(uint8_t *frame, size_t end, int family)
 	checksum_store(icmp + 2, checksum_add(sum, icmp, len));
 }
 
-START_TEST(golden_bytes)
+START_LOOP_TEST(golden_bytes, FAMILIES)
 {
 	uint8_t frame[128], reply[128], out[128];
 	struct icmp_echo echo;
@@ -118,7 +118,7 @@ START_TEST(golden_bytes)
 }
 END_TEST
 
-START_TEST(cut_and_padded)
+START_LOOP_TEST(cut_and_padded, FAMILIES)
 {
 	uint8_t frame[128] = { 0 };
 	size_t len = from_hex(frame, sizeof(frame), families[_i].request);
@@ -132,7 +132,7 @@ START_TEST(cut_and_padded)
 END_TEST
 
 /* The length in the IP header and the checksums agree with the cut. */
-START_TEST(cut_message)
+START_LOOP_TEST(cut_message, FAMILIES)
 {
 	uint8_t frame[128];
 	size_t len = from_hex(frame, sizeof(frame), families[_i].request);
@@ -150,7 +150,7 @@ START_TEST(cut_message)
 END_TEST
 
 /* Any flipped bit that a checksum covers. */
-START_TEST(flipped_bit)
+START_LOOP_TEST(flipped_bit, FAMILIES)
 {
 	uint8_t frame[128];
 	size_t len = from_hex(frame, sizeof(frame), families[_i].request);
@@ -231,7 +231,7 @@ static const struct {
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-START_TEST(changed_bytes)
+START_LOOP_TEST(changed_bytes, N_ROWS)
 {
 	uint8_t frame[128], bytes[16];
 	size_t len = from_hex(frame, sizeof(frame), families[rows[_i].family].request);
@@ -247,7 +247,7 @@ static const size_t sizes[] = { 0, 1, 2, 3, 4, 5, 56, 63, 1471, 1472, 1473, 8951
 enum { N_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
 /* Up to what fits a jumbo frame. The reply, made a request again, is the other's. */
-START_TEST(any_size)
+START_LOOP_TEST(any_size, N_SIZES)
 {
 	static uint8_t frame[MAX_FRAME], out[MAX_FRAME];
 
@@ -276,17 +276,4 @@ START_TEST(any_size)
 }
 END_TEST
 
-TEST_MAIN(icmp)
-{
-	Suite *suite = suite_create("icmp");
-	TCase *tcase = tcase_create("icmp");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, golden_bytes, 0, FAMILIES);
-	tcase_add_loop_test(tcase, cut_and_padded, 0, FAMILIES);
-	tcase_add_loop_test(tcase, cut_message, 0, FAMILIES);
-	tcase_add_loop_test(tcase, flipped_bit, 0, FAMILIES);
-	tcase_add_loop_test(tcase, changed_bytes, 0, N_ROWS);
-	tcase_add_loop_test(tcase, any_size, 0, N_SIZES);
-	return run_suite(suite);
-}
+TEST_FILE(icmp)

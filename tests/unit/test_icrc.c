@@ -56,7 +56,7 @@ static uint32_t compute(const uint8_t *packet, size_t len, size_t headers_len)
 		len - headers_len - ICRC_LEN);
 }
 
-START_TEST(recorded)
+START_LOOP_TEST(recorded, N_ROWS)
 {
 	uint8_t packet[MAX_PACKET] = { 0 };
 	uint8_t stored[ICRC_LEN];
@@ -84,7 +84,7 @@ static uint8_t masked_bits(const uint8_t *packet, size_t at)
 	return (at >= 1 && at <= 3) || at == 7 ? 0xff : 0;
 }
 
-START_TEST(every_bit)
+START_LOOP_TEST(every_bit, N_ROWS)
 {
 	uint8_t packet[MAX_PACKET] = { 0 };
 	size_t len = from_hex(packet, rows[_i].hex);
@@ -106,7 +106,7 @@ START_TEST(every_bit)
 }
 END_TEST
 
-START_TEST(pieces_of_any_size)
+START_LOOP_TEST(pieces_of_any_size, N_ROWS)
 {
 	uint8_t packet[MAX_PACKET] = { 0 };
 	size_t len = from_hex(packet, rows[_i].hex) - ICRC_LEN;
@@ -139,7 +139,7 @@ static uint32_t slow_crc(const uint8_t *data, size_t len)
 }
 
 /* Options or extension headers, of any length, between the IP header and UDP. */
-START_TEST(long_ip_header)
+START_LOOP_TEST(long_ip_header, N_ROWS)
 {
 	uint8_t packet[MAX_PACKET] = { 0 };
 	uint8_t with_options[8 + MAX_PACKET + 64];
@@ -279,19 +279,4 @@ START_TEST(little_endian)
 }
 END_TEST
 
-TEST_MAIN(icrc)
-{
-	Suite *suite = suite_create("icrc");
-	TCase *tcase = tcase_create("icrc");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, recorded, 0, N_ROWS);
-	tcase_add_loop_test(tcase, every_bit, 0, N_ROWS);
-	tcase_add_loop_test(tcase, pieces_of_any_size, 0, N_ROWS);
-	tcase_add_loop_test(tcase, long_ip_header, 0, N_ROWS);
-	tcase_add_test(tcase, plain);
-	tcase_add_test(tcase, avx512);
-	tcase_add_test(tcase, chosen);
-	tcase_add_test(tcase, little_endian);
-	return run_suite(suite);
-}
+TEST_FILE(icrc)

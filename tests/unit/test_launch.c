@@ -112,7 +112,7 @@ static const struct {
 
 enum { N_GOOD = sizeof(good) / sizeof(good[0]) };
 
-START_TEST(found)
+START_LOOP_TEST(found, N_GOOD)
 {
 	struct frl_launch launch;
 	int err = detect(good[_i].variables, &launch);
@@ -202,7 +202,7 @@ static const struct {
 
 enum { N_BAD = sizeof(bad) / sizeof(bad[0]) };
 
-START_TEST(refused)
+START_LOOP_TEST(refused, N_BAD)
 {
 	struct frl_launch launch = { .rank = 12345 };
 	int err = detect(bad[_i].variables, &launch);
@@ -290,7 +290,7 @@ static const struct {
 
 enum { N_HOSTS = sizeof(host_rows) / sizeof(host_rows[0]) };
 
-START_TEST(own_host)
+START_LOOP_TEST(own_host, N_HOSTS)
 {
 	ck_assert_int_eq(launch_is_this_host(host_rows[_i].host), host_rows[_i].is_here);
 }
@@ -352,7 +352,7 @@ static const char *const bad_ids[] = {
 
 enum { N_BAD_IDS = sizeof(bad_ids) / sizeof(bad_ids[0]) };
 
-START_TEST(bad_id)
+START_LOOP_TEST(bad_id, N_BAD_IDS)
 {
 	struct frl_bootstrap bootstrap;
 	struct frl_unique_id id = { "" };
@@ -381,21 +381,4 @@ START_TEST(bad_place)
 }
 END_TEST
 
-TEST_MAIN(launch)
-{
-	Suite *suite = suite_create("launch");
-	TCase *tcase = tcase_create("launch");
-
-	tcase_add_loop_test(tcase, found, 0, N_GOOD);
-	tcase_add_loop_test(tcase, refused, 0, N_BAD);
-	tcase_add_test(tcase, hydra_on_one_host);
-	tcase_add_test(tcase, job_names);
-	tcase_add_loop_test(tcase, own_host, 0, N_HOSTS);
-	tcase_add_test(tcase, own_name);
-	tcase_add_test(tcase, arguments);
-	tcase_add_loop_test(tcase, bad_id, 0, N_BAD_IDS);
-	tcase_add_test(tcase, bad_place);
-	tcase_add_test(tcase, bad_place);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(launch)

@@ -267,7 +267,7 @@ static const struct row {
 	{ 50000, TRAIN_MAX, 40 },
 };
 
-START_TEST(goodput)
+START_LOOP_TEST(goodput, ROWS(rows))
 {
 	const struct row *row = &rows[_i];
 	uint32_t messages = 200;
@@ -283,12 +283,4 @@ START_TEST(goodput)
 }
 END_TEST
 
-TEST_MAIN(loss)
-{
-	Suite *suite = suite_create("loss");
-	TCase *tc = tcase_create("loss");
-
-	tcase_add_loop_test(tc, goodput, 0, sizeof(rows) / sizeof(rows[0]));
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(loss)

@@ -60,7 +60,7 @@ static void finish(void)
 	is_old = false;
 }
 
-START_TEST(kinds)
+START_LOOP_TEST(kinds, 2)
 {
 	int file = memfd_create("a file", MFD_CLOEXEC);
 	char *heap;
@@ -95,11 +95,5 @@ END_TEST
 
 TEST_MAIN(mapping)
 {
-	Suite *suite = suite_create("mapping");
-	TCase *tc = tcase_create("mapping");
-
-	tcase_add_checked_fixture(tc, start, finish);
-	tcase_add_loop_test(tc, kinds, 0, 2);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_suite(all_tests(start, finish));
 }

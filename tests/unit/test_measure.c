@@ -137,7 +137,7 @@ static void measure_and_keep(struct job *job, struct measure_kept *kept)
 }
 
 /* The first one measures, the second one finds it in the file. */
-START_TEST(test_measured)
+START_LOOP_TEST(test_measured, 5)
 {
 	enum tuner_source source = TUNER_KEPT;
 	struct measure_kept kept, later;
@@ -169,7 +169,7 @@ END_TEST
 
 /* Within the hour nobody looks; later what is far too long gives way, also to what was measured
  * under load. */
-START_TEST(test_replaced)
+START_LOOP_TEST(test_replaced, 2)
 {
 	enum tuner_source source = TUNER_KEPT;
 	struct job job = { .ranks = 3, .main = compare, .arg = &source };
@@ -191,7 +191,7 @@ START_TEST(test_replaced)
 END_TEST
 
 /* What is not far off stays as it is, so that choices do; it was looked after when it was calm. */
-START_TEST(test_stays)
+START_LOOP_TEST(test_stays, 2)
 {
 	static const int steps[] = { -2, -12 };
 	enum tuner_source source = TUNER_KEPT;
@@ -265,7 +265,7 @@ static void fail_to_create(struct job *job, const char *says)
 }
 
 /* Whether rank 0 measures with it, or another one does. */
-START_TEST(test_gives_up)
+START_LOOP_TEST(test_gives_up, 3)
 {
 	struct job job = { .ranks = 2 + _i, .main = never, .may_fail = true };
 
@@ -285,24 +285,13 @@ END_TEST
 
 TEST_MAIN(measure)
 {
-	Suite *suite = suite_create("measure");
-	TCase *tcase = tcase_create("measure");
 	int failed;
 
 	if (!mkdtemp(folder))
 		return EXIT_FAILURE;
 	setenv("FRL_TUNER_CACHE", folder, 1);
 	setenv("FRL_TUNER_COSTS", "", 1);
-	tcase_add_checked_fixture(tcase, forget, forget);
-	tcase_add_loop_test(tcase, test_measured, 0, 5);
-	tcase_add_test(tcase, test_loaded);
-	tcase_add_loop_test(tcase, test_replaced, 0, 2);
-	tcase_add_loop_test(tcase, test_stays, 0, 2);
-	tcase_add_test(tcase, test_explained);
-	tcase_add_loop_test(tcase, test_gives_up, 0, 3);
-	tcase_add_test(tcase, test_times_out);
-	suite_add_tcase(suite, tcase);
-	failed = run_suite(suite);
+	failed = run_suite(all_tests(forget, forget));
 	rmdir(folder);
 	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -77,7 +77,7 @@ static const char *const bad_words[] = { "latency", "latency=", "latency=x", "la
 	"latency=1,,byte=1", "default,latency=1",
 	"latency=1111111111111111111111111111111111111111111111111111111111111111111" };
 
-START_TEST(test_bad_text)
+START_LOOP_TEST(test_bad_text, ROWS(bad_words))
 {
 	ck_assert_int_eq(tuner_read_costs(bad_words[_i], &costs), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "FRL_TUNER_COSTS"));
@@ -108,7 +108,7 @@ static const struct {
 	{ { "verbs:0" }, "verbs:" },
 };
 
-START_TEST(test_kinds)
+START_LOOP_TEST(test_kinds, ROWS(kinds))
 {
 	char text[MEASURE_KINDS];
 
@@ -451,25 +451,5 @@ END_TEST
 
 TEST_MAIN(measure_file)
 {
-	Suite *suite = suite_create("measure_file");
-	TCase *text = tcase_create("text"), *kept = tcase_create("file");
-
-	tcase_add_checked_fixture(text, setup, teardown);
-	tcase_add_test(text, test_steps);
-	tcase_add_test(text, test_text);
-	tcase_add_loop_test(text, test_bad_text, 0, sizeof(bad_words) / sizeof(bad_words[0]));
-	tcase_add_loop_test(text, test_kinds, 0, sizeof(kinds) / sizeof(kinds[0]));
-	tcase_add_test(text, test_keys);
-	suite_add_tcase(suite, text);
-	tcase_add_checked_fixture(kept, setup, teardown);
-	tcase_add_test(kept, test_kept);
-	tcase_add_test(kept, test_checked);
-	tcase_add_test(kept, test_left);
-	tcase_add_test(kept, test_other_key);
-	tcase_add_test(kept, test_limit_of_file_sizes);
-	tcase_add_test(kept, test_damaged);
-	tcase_add_test(kept, test_of_others);
-	tcase_add_test(kept, test_no_place);
-	suite_add_tcase(suite, kept);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

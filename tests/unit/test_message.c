@@ -67,7 +67,7 @@ static const struct length_row {
 	{ OP_FETCH_ADD, 4, 0, 0x61 },
 };
 
-START_TEST(lengths)
+START_LOOP_TEST(lengths, ROWS(length_rows))
 {
 	const struct length_row *row = &length_rows[_i];
 	const struct opcode_info *op = &opcode_table[row->opcode];
@@ -199,17 +199,4 @@ START_TEST(long_write_with_immediate)
 }
 END_TEST
 
-#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
-
-TEST_MAIN(message)
-{
-	Suite *suite = suite_create("message");
-	TCase *tc = tcase_create("message");
-
-	tcase_add_loop_test(tc, lengths, 0, ROWS(length_rows));
-	tcase_add_test(tc, receive_completions);
-	tcase_add_test(tc, solicited_events);
-	tcase_add_test(tc, long_write_with_immediate);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(message)

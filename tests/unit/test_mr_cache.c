@@ -118,7 +118,7 @@ static void by_a_thread(void)
 
 static void (*const ways[])(void) = { unmap, map_over, give_back, move, by_a_thread };
 
-START_TEST(other_memory_inherits_nothing)
+START_LOOP_TEST(other_memory_inherits_nothing, ROWS(ways))
 {
 	uint32_t key, other;
 
@@ -349,23 +349,5 @@ END_TEST
 
 TEST_MAIN(mr_cache)
 {
-	Suite *suite = suite_create("mr_cache");
-	TCase *tc = tcase_create("cache");
-
-	tcase_add_checked_fixture(tc, cache_setup, cache_teardown);
-	tcase_add_test(tc, second_get_finds_the_first);
-	tcase_add_test(tc, rights_are_enough);
-	tcase_add_test(tc, peers_get_no_more_than_asked_for);
-	tcase_add_loop_test(
-		tc, other_memory_inherits_nothing, 0, (int)(sizeof(ways) / sizeof(ways[0])));
-	tcase_add_test(tc, in_use_while_it_goes);
-	tcase_add_test(tc, neighbours_stay);
-	tcase_add_test(tc, idle_ones_make_room);
-	tcase_add_test(tc, trimmed);
-	tcase_add_test(tc, not_destroyed_while_in_use);
-	tcase_add_test(tc, looked_up_while_it_goes);
-	tcase_add_test(tc, threads);
-	tcase_add_test(tc, pins_are_let_go);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_suite(all_tests(cache_setup, cache_teardown));
 }

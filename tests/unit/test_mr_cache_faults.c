@@ -199,16 +199,5 @@ END_TEST
 
 TEST_MAIN(mr_cache_faults)
 {
-	Suite *suite = suite_create("mr_cache_faults");
-	TCase *tc = tcase_create("faults");
-
-	tcase_add_checked_fixture(tc, setup, cache_teardown);
-	tcase_add_test(tc, busy_ones_go_later);
-	tcase_add_test(tc, failed_ones_are_forgotten);
-	tcase_add_test(tc, tries_again_once);
-	tcase_add_test(tc, destroyed_while_it_is_cleaned);
-	tcase_add_test(tc, not_the_callers_to_change);
-	tcase_add_test(tc, put_by_mistake);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, cache_teardown));
 }

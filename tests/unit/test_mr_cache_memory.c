@@ -44,7 +44,7 @@ static int open_file(bool is_in_memory)
 }
 
 /* Its pages may leave by another mapping or by the file, without a word. */
-START_TEST(what_others_reach_is_not_kept)
+START_LOOP_TEST(what_others_reach_is_not_kept, 4)
 {
 	const int flags[] = { MAP_SHARED, MAP_SHARED, MAP_PRIVATE, MAP_SHARED | MAP_ANONYMOUS };
 	int fd = open_file(_i > 0);
@@ -291,7 +291,7 @@ static void take_line(enum frl_log_level level, const char *text, void *arg)
 }
 
 /* As in containers. Why nothing is kept is said once; then registering goes on without. */
-START_TEST(userfaultfd_is_forbidden)
+START_LOOP_TEST(userfaultfd_is_forbidden, 2)
 {
 	uint32_t key;
 
@@ -318,17 +318,5 @@ END_TEST
 
 TEST_MAIN(mr_cache_memory)
 {
-	Suite *suite = suite_create("mr_cache_memory");
-	TCase *tc = tcase_create("memory");
-
-	tcase_add_checked_fixture(tc, cache_setup, cache_teardown);
-	tcase_add_loop_test(tc, what_others_reach_is_not_kept, 0, 4);
-	tcase_add_test(tc, own_memory_is_kept);
-	tcase_add_test(tc, huge_pages_are_kept);
-	tcase_add_test(tc, given_back_a_moment_ago);
-	tcase_add_test(tc, nothing_is_left_behind);
-	tcase_add_test(tc, bytes_have_a_limit);
-	tcase_add_loop_test(tc, userfaultfd_is_forbidden, 0, 2);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_suite(all_tests(cache_setup, cache_teardown));
 }

@@ -87,7 +87,7 @@ static void fix_checksum(uint8_t *frame)
 	memcpy(frame + ICMP + 2, &sum, 2);
 }
 
-START_TEST(roundtrip)
+START_LOOP_TEST(roundtrip, N_ROWS)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME + 20];
 	struct neighbor_message message;
@@ -134,7 +134,7 @@ static const struct {
 	{ ETHERTYPE_SERVICE_VLAN, 10, 0, false },
 };
 
-START_TEST(tagged)
+START_LOOP_TEST(tagged, N_ROWS)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME + 2 * VLAN_LEN];
 	struct neighbor_message message;
@@ -158,7 +158,7 @@ START_TEST(tagged)
 END_TEST
 
 /* A tag is all that a VLAN adds. */
-START_TEST(encoded_with_tag)
+START_LOOP_TEST(encoded_with_tag, N_ROWS)
 {
 	uint8_t want[NEIGHBOR_MAX_FRAME], frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -173,7 +173,7 @@ START_TEST(encoded_with_tag)
 END_TEST
 
 /* To the one that is known, to hear whether it is still there. */
-START_TEST(unicast_request)
+START_LOOP_TEST(unicast_request, N_ROWS)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message, again;
@@ -195,7 +195,7 @@ START_TEST(unicast_request)
 }
 END_TEST
 
-START_TEST(cut_frame)
+START_LOOP_TEST(cut_frame, N_ROWS)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -208,7 +208,7 @@ START_TEST(cut_frame)
 END_TEST
 
 /* The length in the IPv6 header and the checksum agree with the cut. */
-START_TEST(cut_message)
+START_LOOP_TEST(cut_message, N_ROWS)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -225,7 +225,7 @@ START_TEST(cut_message)
 END_TEST
 
 /* Any flipped bit of the addresses or of ICMPv6 spoils the checksum. */
-START_TEST(flipped_bit)
+START_LOOP_TEST(flipped_bit, N_ROWS)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -291,7 +291,7 @@ static const struct {
 
 enum { N_BYTES = sizeof(byte_rows) / sizeof(byte_rows[0]) };
 
-START_TEST(changed_byte)
+START_LOOP_TEST(changed_byte, N_BYTES)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -530,7 +530,7 @@ static const struct {
 
 enum { N_LINUX = sizeof(linux_rows) / sizeof(linux_rows[0]) };
 
-START_TEST(as_linux_does)
+START_LOOP_TEST(as_linux_does, N_LINUX)
 {
 	uint8_t frame[128], out[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -555,26 +555,4 @@ START_TEST(as_linux_does)
 }
 END_TEST
 
-TEST_MAIN(neighbor)
-{
-	Suite *suite = suite_create("neighbor");
-	TCase *tcase = tcase_create("neighbor");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, roundtrip, 0, N_ROWS);
-	tcase_add_loop_test(tcase, tagged, 0, N_ROWS);
-	tcase_add_loop_test(tcase, encoded_with_tag, 0, N_ROWS);
-	tcase_add_loop_test(tcase, unicast_request, 0, N_ROWS);
-	tcase_add_loop_test(tcase, cut_frame, 0, N_ROWS);
-	tcase_add_loop_test(tcase, cut_message, 0, N_ROWS);
-	tcase_add_loop_test(tcase, flipped_bit, 0, N_ROWS);
-	tcase_add_loop_test(tcase, changed_byte, 0, N_BYTES);
-	tcase_add_test(tcase, solicitation_without_option);
-	tcase_add_test(tcase, advertisement_without_option);
-	tcase_add_test(tcase, mapped_address);
-	tcase_add_test(tcase, duplicate_address_probe);
-	tcase_add_test(tcase, answer_to_probe);
-	tcase_add_test(tcase, golden_bytes);
-	tcase_add_loop_test(tcase, as_linux_does, 0, N_LINUX);
-	return run_suite(suite);
-}
+TEST_FILE(neighbor)

@@ -13,7 +13,7 @@ static const uint64_t interval_ns = NEIGHBOR_ASK_INTERVAL_MS * UINT64_C(1000000)
 static const uint64_t probe_ns = NEIGHBOR_PROBE_INTERVAL_MS * UINT64_C(1000000);
 static const uint64_t reachable_ns = NEIGHBOR_REACHABLE_MS * UINT64_C(1000000);
 
-START_TEST(asks_until_answered)
+START_LOOP_TEST(asks_until_answered, FAMILIES)
 {
 	uint64_t now = 5000;
 	int peer;
@@ -40,7 +40,7 @@ START_TEST(asks_until_answered)
 }
 END_TEST
 
-START_TEST(several_deadlines)
+START_LOOP_TEST(several_deadlines, FAMILIES)
 {
 	start(OWN, families[_i].prefix_len, NULL);
 	want(PEER, SGID, 1000);
@@ -59,7 +59,7 @@ START_TEST(several_deadlines)
 }
 END_TEST
 
-START_TEST(learns_only_what_was_asked_for)
+START_LOOP_TEST(learns_only_what_was_asked_for, FAMILIES)
 {
 	uint8_t answer[NEIGHBOR_MAX_FRAME];
 	int peer;
@@ -88,7 +88,7 @@ START_TEST(learns_only_what_was_asked_for)
 }
 END_TEST
 
-START_TEST(forged_replies)
+START_LOOP_TEST(forged_replies, FAMILIES)
 {
 	static const uint8_t group[6] = { 3, 0, 0, 0, 0, 1 }, zero[6];
 	uint8_t frame[NEIGHBOR_MAX_FRAME], answer[NEIGHBOR_MAX_FRAME];
@@ -123,7 +123,7 @@ START_TEST(forged_replies)
 END_TEST
 
 /* What is in use is confirmed: by the one that is known, or else by everybody. */
-START_TEST(ageing)
+START_LOOP_TEST(ageing, FAMILIES)
 {
 	uint64_t now = 7;
 	int peer;
@@ -160,7 +160,7 @@ START_TEST(ageing)
 END_TEST
 
 /* Whatever it says of itself confirms it, so that it is not asked. */
-START_TEST(confirmed_by_its_questions)
+START_LOOP_TEST(confirmed_by_its_questions, FAMILIES)
 {
 	uint8_t answer[NEIGHBOR_MAX_FRAME];
 	uint64_t now = 0;
@@ -300,7 +300,7 @@ START_TEST(full_table)
 }
 END_TEST
 
-START_TEST(users)
+START_LOOP_TEST(users, FAMILIES)
 {
 	int peer;
 
@@ -342,7 +342,7 @@ START_TEST(users)
 END_TEST
 
 /* Nobody tells us where we are. */
-START_TEST(own_address)
+START_LOOP_TEST(own_address, FAMILIES)
 {
 	int own;
 
@@ -357,21 +357,4 @@ START_TEST(own_address)
 }
 END_TEST
 
-TEST_MAIN(neighbors)
-{
-	Suite *suite = suite_create("neighbors");
-	TCase *tcase = tcase_create("neighbors");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, asks_until_answered, 0, FAMILIES);
-	tcase_add_loop_test(tcase, several_deadlines, 0, FAMILIES);
-	tcase_add_loop_test(tcase, learns_only_what_was_asked_for, 0, FAMILIES);
-	tcase_add_loop_test(tcase, forged_replies, 0, FAMILIES);
-	tcase_add_loop_test(tcase, ageing, 0, FAMILIES);
-	tcase_add_loop_test(tcase, confirmed_by_its_questions, 0, FAMILIES);
-	tcase_add_test(tcase, advertisements);
-	tcase_add_loop_test(tcase, own_address, 0, FAMILIES);
-	tcase_add_test(tcase, full_table);
-	tcase_add_loop_test(tcase, users, 0, FAMILIES);
-	return run_suite(suite);
-}
+TEST_FILE(neighbors)

@@ -47,7 +47,7 @@ static const struct {
 
 enum { N_HOPS = sizeof(hops) / sizeof(hops[0]) };
 
-START_TEST(next_hop)
+START_LOOP_TEST(next_hop, N_HOPS)
 {
 	struct frl_ip to = ip(hops[_i].to), hop = { { 0x77 } }, wanted;
 
@@ -105,7 +105,7 @@ static const struct {
 
 enum { N_MANY_HOPS = sizeof(many_hops) / sizeof(many_hops[0]) };
 
-START_TEST(next_hop_of_many)
+START_LOOP_TEST(next_hop_of_many, N_MANY_HOPS)
 {
 	struct frl_ip to = ip(many_hops[_i].to), hop, wanted;
 
@@ -146,7 +146,7 @@ START_TEST(gateway_on_vlan)
 }
 END_TEST
 
-START_TEST(answers_for_itself_only)
+START_LOOP_TEST(answers_for_itself_only, FAMILIES)
 {
 	uint8_t answer[NEIGHBOR_MAX_FRAME];
 	size_t len;
@@ -183,7 +183,7 @@ static const struct {
 
 enum { N_QUESTIONS = sizeof(questions) / sizeof(questions[0]) };
 
-START_TEST(answers_for_every_gid)
+START_LOOP_TEST(answers_for_every_gid, N_QUESTIONS)
 {
 	uint8_t answer[NEIGHBOR_MAX_FRAME];
 	size_t len;
@@ -240,7 +240,7 @@ START_TEST(gids_of_one_vlan)
 END_TEST
 
 /* Somebody who has no address yet wants to know whether ours is free. */
-START_TEST(probe)
+START_LOOP_TEST(probe, FAMILIES)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME] = { 0 }, answer[NEIGHBOR_MAX_FRAME];
 	size_t len;
@@ -276,19 +276,4 @@ START_TEST(probe)
 }
 END_TEST
 
-TEST_MAIN(neighbors_gids)
-{
-	Suite *suite = suite_create("neighbors_gids");
-	TCase *tcase = tcase_create("neighbors_gids");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, next_hop, 0, N_HOPS);
-	tcase_add_loop_test(tcase, next_hop_of_many, 0, N_MANY_HOPS);
-	tcase_add_test(tcase, gateway_on_vlan);
-	tcase_add_loop_test(tcase, answers_for_itself_only, 0, FAMILIES);
-	tcase_add_loop_test(tcase, answers_for_every_gid, 0, N_QUESTIONS);
-	tcase_add_test(tcase, vlans);
-	tcase_add_test(tcase, gids_of_one_vlan);
-	tcase_add_loop_test(tcase, probe, 0, FAMILIES);
-	return run_suite(suite);
-}
+TEST_FILE(neighbors_gids)

@@ -67,7 +67,7 @@ static const struct {
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-START_TEST(row)
+START_LOOP_TEST(row, N_ROWS)
 {
 	const struct opcode_info *info = &opcode_table[rows[_i].opcode];
 
@@ -105,14 +105,4 @@ START_TEST(transport)
 }
 END_TEST
 
-TEST_MAIN(opcode)
-{
-	Suite *suite = suite_create("opcode");
-	TCase *tcase = tcase_create("opcode");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, row, 0, N_ROWS);
-	tcase_add_test(tcase, nothing_else_is_known);
-	tcase_add_test(tcase, transport);
-	return run_suite(suite);
-}
+TEST_FILE(opcode)

@@ -13,7 +13,7 @@ enum {
 	BTH_FLAGS_BYTE = 1, /* SE, MigReq, pad, version */
 };
 
-START_TEST(roundtrip)
+START_LOOP_TEST(roundtrip, OPCODES)
 {
 	static const uint32_t payloads[] = { 0, 1, 2, 3, 4, 5, 63, 1023, 1024, 4095, 4096 };
 	struct random_state random;
@@ -33,7 +33,7 @@ START_TEST(roundtrip)
 END_TEST
 
 /* What has no place on the wire, or is computed, is not sent. */
-START_TEST(reserved_bits)
+START_LOOP_TEST(reserved_bits, OPCODES)
 {
 	struct wire_headers h = simple_headers((uint8_t)_i), dirty;
 
@@ -61,7 +61,7 @@ static enum wire_verdict verdict_of_cut_frame(const struct frame *frame, size_t 
 }
 
 /* The frame ends early, the lengths in it do not. */
-START_TEST(cut_frame)
+START_LOOP_TEST(cut_frame, OPCODES)
 {
 	struct wire_headers h = simple_headers((uint8_t)_i);
 	struct wire_packet packet;
@@ -87,7 +87,7 @@ static enum wire_verdict verdict_of_cut_packet(uint8_t opcode, size_t udp_len)
 }
 
 /* The packet was sent too short: all lengths agree. */
-START_TEST(cut_packet)
+START_LOOP_TEST(cut_packet, OPCODES)
 {
 	struct wire_headers h = simple_headers((uint8_t)_i);
 	struct wire_packet packet;
@@ -107,7 +107,7 @@ START_TEST(cut_packet)
 END_TEST
 
 /* What follows the packet in its frame is not looked at. */
-START_TEST(padded_frame)
+START_LOOP_TEST(padded_frame, VARIANTS)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 
@@ -202,7 +202,7 @@ static const struct {
 
 enum { N_WRONG = sizeof(wrong_rows) / sizeof(wrong_rows[0]) };
 
-START_TEST(wrong)
+START_LOOP_TEST(wrong, N_WRONG)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 	struct wire_packet packet;
@@ -261,7 +261,7 @@ static struct frame tagged_frame(int variant, const uint16_t tags[3][2])
 	return frame;
 }
 
-START_TEST(tags)
+START_LOOP_TEST(tags, N_TAG_ROWS)
 {
 	struct wire_packet packet;
 
@@ -287,7 +287,7 @@ START_TEST(tags)
 END_TEST
 
 /* ARP and ICMP are told as what they are behind tags as well. */
-START_TEST(tagged_arp)
+START_LOOP_TEST(tagged_arp, N_TAG_ROWS)
 {
 	struct frame frame = tagged_frame(0, tag_rows[_i].tags);
 	struct wire_packet packet;
@@ -376,7 +376,7 @@ START_TEST(wrong_ip_checksum)
 }
 END_TEST
 
-START_TEST(udp_checksum_is_verified)
+START_LOOP_TEST(udp_checksum_is_verified, VARIANTS)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 	struct wire_packet packet;
@@ -397,7 +397,7 @@ START_TEST(udp_checksum_is_verified)
 END_TEST
 
 /* A pad that is longer than what there is. */
-START_TEST(pad_longer_than_payload)
+START_LOOP_TEST(pad_longer_than_payload, VARIANTS)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 
@@ -419,7 +419,7 @@ START_TEST(pad_longer_than_payload)
 }
 END_TEST
 
-START_TEST(every_version_and_opcode)
+START_LOOP_TEST(every_version_and_opcode, OPCODES)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 	struct wire_packet packet;
@@ -438,7 +438,7 @@ START_TEST(every_version_and_opcode)
 }
 END_TEST
 
-START_TEST(wrong_icrc)
+START_LOOP_TEST(wrong_icrc, VARIANTS)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 	struct frame frame = make_frame(_i, &h, 5, true);
@@ -506,28 +506,4 @@ START_TEST(both_ways)
 }
 END_TEST
 
-TEST_MAIN(packet)
-{
-	Suite *suite = suite_create("packet");
-	TCase *tcase = tcase_create("packet");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, roundtrip, 0, OPCODES);
-	tcase_add_loop_test(tcase, cut_frame, 0, OPCODES);
-	tcase_add_loop_test(tcase, cut_packet, 0, OPCODES);
-	tcase_add_loop_test(tcase, padded_frame, 0, VARIANTS);
-	tcase_add_loop_test(tcase, wrong, 0, N_WRONG);
-	tcase_add_loop_test(tcase, tags, 0, N_TAG_ROWS);
-	tcase_add_loop_test(tcase, tagged_arp, 0, N_TAG_ROWS);
-	tcase_add_test(tcase, ipv4_options);
-	tcase_add_test(tcase, hop_by_hop_options);
-	tcase_add_test(tcase, ipv4_address_over_ipv6);
-	tcase_add_test(tcase, wrong_ip_checksum);
-	tcase_add_loop_test(tcase, reserved_bits, 0, OPCODES);
-	tcase_add_loop_test(tcase, udp_checksum_is_verified, 0, VARIANTS);
-	tcase_add_loop_test(tcase, pad_longer_than_payload, 0, VARIANTS);
-	tcase_add_loop_test(tcase, every_version_and_opcode, 0, OPCODES);
-	tcase_add_loop_test(tcase, wrong_icrc, 0, VARIANTS);
-	tcase_add_test(tcase, both_ways);
-	return run_suite(suite);
-}
+TEST_FILE(packet)

@@ -80,7 +80,7 @@ static const struct {
 	{ "an interface that is gone", OP_WRITE_MIDDLE, { ENXIO }, 2, 3, true },
 };
 
-START_TEST(refused)
+START_LOOP_TEST(refused, ROWS(refusals))
 {
 	struct port_packet packets[4];
 	unsigned taken = 0, calls = 0;
@@ -101,7 +101,7 @@ START_TEST(refused)
 END_TEST
 
 /* Behind another frame: the kernel would not tell why it does not take one. */
-START_TEST(datagrams_lead)
+START_LOOP_TEST(datagrams_lead, 2)
 {
 	struct port_packet packets[4];
 
@@ -168,7 +168,7 @@ static const struct {
 	{ true, 0, 131000, 0 },
 };
 
-START_TEST(long_frames)
+START_LOOP_TEST(long_frames, ROWS(longs))
 {
 	static uint8_t frame[PACKET_VNET_LEN + 131072];
 	struct virtio_net_hdr vnet = { .gso_type = PACKET_GSO_UDP, .gso_size = 4000 };
@@ -212,7 +212,7 @@ START_TEST(expects)
 END_TEST
 
 /* Whatever comes, nothing is read or written beyond where it should. */
-START_TEST(garbage)
+START_LOOP_TEST(garbage, 4)
 {
 	struct port_frame frames[PORT_BURST];
 	static uint8_t frame[PACKET_VNET_LEN + 131072];
@@ -266,17 +266,5 @@ END_TEST
 
 TEST_MAIN(packet_faults)
 {
-	Suite *suite = suite_create("packet_faults");
-	TCase *tcase = tcase_create("packet_faults");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_loop_test(tcase, refused, 0, ROWS(refusals));
-	tcase_add_loop_test(tcase, datagrams_lead, 0, 2);
-	tcase_add_test(tcase, counts_each);
-	tcase_add_test(tcase, counts_waiting_error);
-	tcase_add_loop_test(tcase, long_frames, 0, ROWS(longs));
-	tcase_add_test(tcase, expects);
-	tcase_add_loop_test(tcase, garbage, 0, 4);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

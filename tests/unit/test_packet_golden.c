@@ -97,7 +97,7 @@ START_TEST(golden_bytes)
 END_TEST
 
 /* The tag, the flow label and everything else that a path adds, against the same put in by hand. */
-START_TEST(path_headers)
+START_LOOP_TEST(path_headers, 8)
 {
 	struct wire_path_config config = {
 		.vlan = _i & 1 ? 10 : 0,
@@ -173,7 +173,7 @@ static const struct {
 
 enum { N_EXTENDED = sizeof(extended_rows) / sizeof(extended_rows[0]) };
 
-START_TEST(golden_extended_headers)
+START_LOOP_TEST(golden_extended_headers, N_EXTENDED)
 {
 	struct wire_headers h = extended_rows[_i].h;
 	size_t len = extended_rows[_i].len;
@@ -220,7 +220,7 @@ static const struct {
 
 enum { N_PORTS = sizeof(port_rows) / sizeof(port_rows[0]) };
 
-START_TEST(udp_src_port)
+START_LOOP_TEST(udp_src_port, N_PORTS)
 {
 	uint32_t label = port_rows[_i].flow_label;
 	uint32_t a = port_rows[_i].a;
@@ -250,7 +250,7 @@ static const struct {
 
 enum { N_GROUPS = sizeof(group_rows) / sizeof(group_rows[0]) };
 
-START_TEST(multicast_mac)
+START_LOOP_TEST(multicast_mac, N_GROUPS)
 {
 	static const uint8_t untouched[6] = { 1, 2, 3, 4, 5, 6 };
 	uint8_t mac[6];
@@ -270,18 +270,4 @@ START_TEST(verdict_names)
 }
 END_TEST
 
-TEST_MAIN(packet_golden)
-{
-	Suite *suite = suite_create("packet_golden");
-	TCase *tcase = tcase_create("packet_golden");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, golden_bytes);
-	tcase_add_loop_test(tcase, path_headers, 0, 8);
-	tcase_add_loop_test(tcase, golden_extended_headers, 0, N_EXTENDED);
-	tcase_add_test(tcase, deth_reserved_byte);
-	tcase_add_loop_test(tcase, udp_src_port, 0, N_PORTS);
-	tcase_add_loop_test(tcase, multicast_mac, 0, N_GROUPS);
-	tcase_add_test(tcase, verdict_names);
-	return run_suite(suite);
-}
+TEST_FILE(packet_golden)

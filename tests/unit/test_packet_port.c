@@ -39,7 +39,7 @@ static const struct {
 	{ "packet:eth0,iface=eth1", -EINVAL, NULL, false },
 };
 
-START_TEST(text)
+START_LOOP_TEST(text, ROWS(texts))
 {
 	struct packet_wanted wanted;
 
@@ -127,7 +127,7 @@ static const struct {
 	{ "length", false, 2, 58 + 1, 0, 2 },
 };
 
-START_TEST(joined)
+START_LOOP_TEST(joined, ROWS(joins))
 {
 	struct port_packet packets[5];
 	struct packet_train train;
@@ -206,7 +206,7 @@ static const struct {
 	{ "another UDP length", PACKET_GSO_UDP, 40, HEADERS, 142, 39, 0, 0 },
 };
 
-START_TEST(cut_up)
+START_LOOP_TEST(cut_up, ROWS(cuts))
 {
 	struct port_packet packet;
 	struct wire_path path;
@@ -298,7 +298,7 @@ static void pass(struct packet_port *ports[2], unsigned way)
 	ck_assert_uint_eq(ports[0]->dropped.tx_dropped, 0);
 }
 
-START_TEST(passes)
+START_LOOP_TEST(passes, ROWS(ways))
 {
 	struct packet_port *ports[2];
 
@@ -348,7 +348,7 @@ START_TEST(passes_in_turns)
 END_TEST
 
 /* Of 40 packets of 1 KiB one frame is made, and 40 where the kernel cannot cut them. */
-START_TEST(few_frames)
+START_LOOP_TEST(few_frames, 2)
 {
 	struct port_packet packets[MANY];
 	struct packet_port *ports[2];
@@ -419,22 +419,5 @@ END_TEST
 
 TEST_MAIN(packet_port)
 {
-	Suite *suite = suite_create("packet_port");
-	TCase *tcase = tcase_create("packet_port");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, fill_memory, NULL);
-	tcase_add_loop_test(tcase, text, 0, ROWS(texts));
-	tcase_add_test(tcase, other_texts);
-	tcase_add_test(tcase, changes_icrc);
-	tcase_add_loop_test(tcase, joined, 0, ROWS(joins));
-	tcase_add_test(tcase, joined_at_most);
-	tcase_add_loop_test(tcase, cut_up, 0, ROWS(cuts));
-	tcase_add_loop_test(tcase, passes, 0, ROWS(ways));
-	tcase_add_test(tcase, tells);
-	tcase_add_test(tcase, passes_in_turns);
-	tcase_add_loop_test(tcase, few_frames, 0, 2);
-	tcase_add_test(tcase, keeps);
-	tcase_add_test(tcase, not_taken);
-	return run_suite(suite);
+	return run_suite(all_tests(fill_memory, NULL));
 }

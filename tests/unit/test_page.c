@@ -273,19 +273,5 @@ END_TEST
 
 TEST_MAIN(page)
 {
-	Suite *suite = suite_create("page");
-	TCase *tcase = tcase_create("page");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, opened);
-	tcase_add_test(tcase, closed);
-	tcase_add_test(tcase, sealed);
-	tcase_add_test(tcase, hostile_descriptors);
-	tcase_add_test(tcase, huge_pages);
-	tcase_add_test(tcase, hostile_headers);
-	tcase_add_test(tcase, concurrent_writer);
-	tcase_add_test(tcase, never_finished);
-	tcase_add_test(tcase, limit_of_file_sizes);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

@@ -106,7 +106,7 @@ static struct recorded record(int row, int family)
 	return r;
 }
 
-START_TEST(every_link)
+START_LOOP_TEST(every_link, N_LINKS)
 {
 	for (int family = 0; family < 2; family++) {
 		struct recorded r = record(_i, family);
@@ -130,7 +130,7 @@ START_TEST(every_link)
 END_TEST
 
 /* The capture kept fewer bytes: the packet is told as soon as its port is there. */
-START_TEST(cut_by_the_capture)
+START_LOOP_TEST(cut_by_the_capture, N_LINKS)
 {
 	for (int family = 0; family < 2; family++) {
 		struct recorded r = record(_i, family);
@@ -153,7 +153,7 @@ START_TEST(cut_by_the_capture)
 END_TEST
 
 /* The frame itself was that short: what IP says is not true. */
-START_TEST(cut_frame)
+START_LOOP_TEST(cut_frame, N_LINKS)
 {
 	for (int family = 0; family < 2; family++) {
 		struct recorded r = record(_i, family);
@@ -229,7 +229,7 @@ static const struct {
 
 enum { N_WORDS = sizeof(word_rows) / sizeof(word_rows[0]) };
 
-START_TEST(damaged)
+START_LOOP_TEST(damaged, N_WORDS)
 {
 	struct recorded r = record(0, !word_rows[_i].ipv4);
 	struct pcap_packet packet;
@@ -316,7 +316,7 @@ static const struct {
 
 enum { N_EXTENSIONS = sizeof(extension_rows) / sizeof(extension_rows[0]) };
 
-START_TEST(ipv6_extensions)
+START_LOOP_TEST(ipv6_extensions, N_EXTENSIONS)
 {
 	struct recorded r = record(0, 1);
 	size_t len = extension_rows[_i].len;
@@ -345,20 +345,4 @@ START_TEST(other_links)
 }
 END_TEST
 
-TEST_MAIN(pcap_frame)
-{
-	Suite *suite = suite_create("pcap_frame");
-	TCase *tcase = tcase_create("pcap_frame");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, every_link, 0, N_LINKS);
-	tcase_add_loop_test(tcase, cut_by_the_capture, 0, N_LINKS);
-	tcase_add_loop_test(tcase, cut_frame, 0, N_LINKS);
-	tcase_add_test(tcase, more_tags_than_are_kept);
-	tcase_add_loop_test(tcase, damaged, 0, N_WORDS);
-	tcase_add_test(tcase, later_fragment);
-	tcase_add_test(tcase, ipv4_options);
-	tcase_add_loop_test(tcase, ipv6_extensions, 0, N_EXTENSIONS);
-	tcase_add_test(tcase, other_links);
-	return run_suite(suite);
-}
+TEST_FILE(pcap_frame)

@@ -223,7 +223,7 @@ static int read_all(const struct made *made, size_t len, bool compare, const cha
 	return packets;
 }
 
-START_TEST(whole)
+START_LOOP_TEST(whole, 2)
 {
 	struct made made = make_file(_i);
 	const char *error;
@@ -234,7 +234,7 @@ START_TEST(whole)
 END_TEST
 
 /* What there is before the cut is read; and unless it is between two blocks, it is told. */
-START_TEST(cut)
+START_LOOP_TEST(cut, 2)
 {
 	struct made made = make_file(_i);
 	int clean = 0;
@@ -251,7 +251,7 @@ START_TEST(cut)
 END_TEST
 
 /* Every byte is each of some others: nothing is read that is not there. */
-START_TEST(any_byte_damaged)
+START_LOOP_TEST(any_byte_damaged, 2)
 {
 	static const uint8_t others[] = { 0x00, 0x01, 0x7f, 0x80, 0xff };
 	struct made made = make_file(_i);
@@ -288,7 +288,7 @@ static const struct {
 	{ 0xff, UINT64_MAX, 0 },
 };
 
-START_TEST(times)
+START_LOOP_TEST(times, ROWS(time_rows))
 {
 	struct made made = { .len = 0 };
 	struct pcap_record record;
@@ -330,16 +330,4 @@ START_TEST(interface_that_is_not_there)
 }
 END_TEST
 
-TEST_MAIN(pcap_ng)
-{
-	Suite *suite = suite_create("pcap_ng");
-	TCase *tcase = tcase_create("pcap_ng");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, whole, 0, 2);
-	tcase_add_loop_test(tcase, cut, 0, 2);
-	tcase_add_loop_test(tcase, any_byte_damaged, 0, 2);
-	tcase_add_loop_test(tcase, times, 0, sizeof(time_rows) / sizeof(time_rows[0]));
-	tcase_add_test(tcase, interface_that_is_not_there);
-	return run_suite(suite);
-}
+TEST_FILE(pcap_ng)

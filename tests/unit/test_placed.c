@@ -30,7 +30,7 @@ static uint32_t begin_message(struct fixture *f, uint32_t packets)
 }
 
 /* By packets that had come: 0 to 3. */
-START_TEST(flushed)
+START_LOOP_TEST(flushed, 4)
 {
 	for (int srq = 0; srq < 2; srq++) {
 		struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU, .srq = srq });
@@ -58,7 +58,7 @@ START_TEST(flushed)
 END_TEST
 
 /* Between two messages, or in a WRITE, nothing has begun. */
-START_TEST(nothing_begun)
+START_LOOP_TEST(nothing_begun, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 
@@ -88,7 +88,7 @@ static const struct {
 	{ OP_SEND_MIDDLE, MTU, true, FRL_WC_LOC_PROT_ERR },
 };
 
-START_TEST(refused)
+START_LOOP_TEST(refused, ROWS(refusals))
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 
@@ -105,7 +105,7 @@ START_TEST(refused)
 END_TEST
 
 /* With the first packet, and with the end of a WRITE of which much has come. */
-START_TEST(refused_at_once)
+START_LOOP_TEST(refused_at_once, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 
@@ -122,7 +122,7 @@ START_TEST(refused_at_once)
 END_TEST
 
 /* The payload of the last packet that was placed was not the sender's any more. */
-START_TEST(payload_lost)
+START_LOOP_TEST(payload_lost, 3)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 	uint32_t psn;
@@ -149,7 +149,7 @@ START_TEST(payload_lost)
 END_TEST
 
 /* Nobody can be told any more, and nothing breaks. */
-START_TEST(payload_lost_and_queue_full)
+START_LOOP_TEST(payload_lost_and_queue_full, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU, .n_cq = 1 });
 
@@ -166,7 +166,7 @@ START_TEST(payload_lost_and_queue_full)
 END_TEST
 
 /* Where messages may come in part nothing is said. */
-START_TEST(unreliable)
+START_LOOP_TEST(unreliable, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .type = FRL_QPT_UC, .mtu = MTU });
 
@@ -181,7 +181,7 @@ START_TEST(unreliable)
 END_TEST
 
 /* Reduced in place: the first byte_len bytes once, the others not at all. */
-START_TEST(reduced)
+START_RANGE_TEST(reduced, 1, 4)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 	float *dst = (float *)(void *)f->memory, *peer = (float *)(void *)f->peer;
@@ -215,21 +215,4 @@ START_TEST(reduced)
 }
 END_TEST
 
-#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
-
-TEST_MAIN(placed)
-{
-	Suite *suite = suite_create("placed");
-	TCase *tc = tcase_create("placed");
-
-	tcase_add_loop_test(tc, flushed, 0, 4);
-	tcase_add_loop_test(tc, nothing_begun, 0, 2);
-	tcase_add_loop_test(tc, refused, 0, ROWS(refusals));
-	tcase_add_loop_test(tc, refused_at_once, 0, 2);
-	tcase_add_loop_test(tc, payload_lost, 0, 3);
-	tcase_add_loop_test(tc, payload_lost_and_queue_full, 0, 2);
-	tcase_add_loop_test(tc, unreliable, 0, 2);
-	tcase_add_loop_test(tc, reduced, 1, 4);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(placed)

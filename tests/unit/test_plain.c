@@ -122,7 +122,7 @@ static void run(bool plain, uint64_t seed)
 	ck_assert_int_eq(f->qp.state, FRL_QPS_RTS);
 }
 
-START_TEST(same_packets)
+START_LOOP_TEST(same_packets, SEEDS)
 {
 	run(false, (uint64_t)_i);
 	run(true, (uint64_t)_i);
@@ -135,12 +135,4 @@ START_TEST(same_packets)
 }
 END_TEST
 
-TEST_MAIN(plain)
-{
-	Suite *suite = suite_create("plain");
-	TCase *tcase = tcase_create("plain");
-
-	tcase_add_loop_test(tcase, same_packets, 0, SEEDS);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(plain)

@@ -358,20 +358,6 @@ START_TEST(test_long)
 }
 END_TEST
 
-static Suite *plans_suite(void)
-{
-	Suite *suite = suite_create("plans");
-	TCase *random = tcase_create("all");
-
-	tcase_add_test(random, test_small);
-	tcase_add_test(random, test_large);
-	tcase_add_test(random, test_huge);
-	tcase_add_test(random, test_huge_once);
-	tcase_add_test(random, test_long);
-	suite_add_tcase(suite, random);
-	return suite;
-}
-
 TEST_MAIN(plans)
 {
 	const char *checks = getenv("FRL_PLAN_CHECKS");
@@ -379,5 +365,5 @@ TEST_MAIN(plans)
 
 	share = !checks ? SHARE : strcmp(checks, "all") == 0 ? ALL : strtoull(checks, NULL, 10);
 	seed = from ? strtoull(from, NULL, 10) : random_entropy() % 1000000;
-	return run_suite(plans_suite());
+	return run_suite(all_tests(NULL, NULL));
 }

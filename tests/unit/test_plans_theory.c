@@ -80,7 +80,7 @@ static const struct traffic {
 	{ FRL_BARRIER, FRL_ALGO_HIERARCHICAL, 16, 0, 5, 4, 6 },
 };
 
-START_TEST(test_traffic)
+START_LOOP_TEST(test_traffic, ROWS(traffic))
 {
 	const struct traffic *t = &traffic[_i];
 	struct topology topology;
@@ -212,7 +212,7 @@ static void check_cost(enum frl_algo algo, const struct plan_job *job)
 			(uintmax_t)r.sent_most, bytes);
 }
 
-START_TEST(test_costs)
+START_LOOP_TEST(test_costs, 4)
 {
 	static const struct {
 		uint32_t ranks, on_host, peers;
@@ -248,7 +248,7 @@ END_TEST
 static const uint32_t few_peers[] = { 31, 15, 10, 7 };
 
 /* There is a way to do everything, in every format. */
-START_TEST(test_few_connections)
+START_LOOP_TEST(test_few_connections, 4)
 {
 	static const uint32_t ranks[] = { 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 31, 32, 33, 64,
 		100, 256, 1000, 1024, 20000 };
@@ -313,7 +313,7 @@ static int add_all_roots(struct plan_job *job, enum frl_algo algo, bool *seen)
 }
 
 /* Connections stay: over all collectives, algorithms and roots a rank has no more than it may. */
-START_TEST(test_connections_of_all)
+START_LOOP_TEST(test_connections_of_all, 4)
 {
 	static const int ranks[] = { 9, 10, 11, 13, 16, 17, 18, 31, 33, 64, 100, 128, 129, 1000 };
 
@@ -518,7 +518,7 @@ static const struct {
 	{ FRL_BARRIER, FRL_ALGO_BRUCK, 60 },
 };
 
-START_TEST(test_mistakes)
+START_LOOP_TEST(test_mistakes, ROWS(spoiled))
 {
 	struct topology topology;
 	struct check_result r;
@@ -560,28 +560,4 @@ START_TEST(test_mistakes)
 }
 END_TEST
 
-static Suite *theory_suite(void)
-{
-	Suite *suite = suite_create("plans theory");
-	TCase *theory = tcase_create("theory");
-	TCase *mistakes = tcase_create("mistakes");
-
-	tcase_add_loop_test(theory, test_traffic, 0, (int)(sizeof(traffic) / sizeof(traffic[0])));
-	tcase_add_test(theory, test_two_rings);
-	tcase_add_test(theory, test_wire_traffic);
-	tcase_add_loop_test(theory, test_costs, 0, 4);
-	tcase_add_loop_test(theory, test_few_connections, 0, 4);
-	tcase_add_loop_test(theory, test_connections_of_all, 0, 4);
-	tcase_add_test(theory, test_why_not);
-	tcase_add_test(theory, test_order);
-	tcase_add_loop_test(
-		mistakes, test_mistakes, 0, (int)(sizeof(spoiled) / sizeof(spoiled[0])));
-	suite_add_tcase(suite, theory);
-	suite_add_tcase(suite, mistakes);
-	return suite;
-}
-
-TEST_MAIN(plans_theory)
-{
-	return run_suite(theory_suite());
-}
+TEST_FILE(plans_theory)

@@ -146,7 +146,7 @@ static uint64_t nth_wait(unsigned probes, uint64_t timeout_ns)
 
 /* A peer that never answers: probes after 1, 2, 4 ... times the wait, until the
  * timeout, which is when it would have been without them. */
-START_TEST(timeout_stays_what_it_is)
+START_LOOP_TEST(timeout_stays_what_it_is, 8)
 {
 	struct fixture *f = ten_packets(&(struct fixture_config){ .retry_cnt = (uint8_t)_i });
 
@@ -180,7 +180,7 @@ END_TEST
 
 /* Not where nothing is lost, without a timer, when the timeout comes first, or before there is a
  * round trip time. */
-START_TEST(no_probe)
+START_LOOP_TEST(no_probe, 4)
 {
 	const struct fixture_config config = { .unlimited_retry = _i == 0 };
 	struct fixture *f = timed(&config, _i == 3 ? 0 : RTT_NS);
@@ -255,7 +255,7 @@ START_TEST(each_acknowledged)
 END_TEST
 
 /* The peer is at a READ that came with it: that does not run again before the timeout. */
-START_TEST(read_behind)
+START_LOOP_TEST(read_behind, 3)
 {
 	struct fixture *f = timed(&(struct fixture_config){ .retry_cnt = 7 }, RTT_NS);
 	uint32_t last = _i < 2 ? 1 : 2; /* the last SEND */
@@ -317,7 +317,7 @@ END_TEST
 
 /* Messages take longer than at first, though less than the timeout: that is learnt, and each is
  * sent once then. */
-START_TEST(grown)
+START_RANGE_TEST(grown, 1, 16)
 {
 	struct fixture *f = timed(NULL, 500000);
 	uint64_t takes_ns = (uint64_t)(4096 << 12) / 16 * (uint64_t)_i, retransmits = 0;
@@ -364,7 +364,7 @@ START_TEST(empty_element)
 END_TEST
 
 /* READs and atomics are not probed for, nor what is to be sent again anyway. */
-START_TEST(nothing_to_probe)
+START_LOOP_TEST(nothing_to_probe, 3)
 {
 	struct fixture *f = timed(&(struct fixture_config){ .retry_cnt = 7 }, RTT_NS);
 
@@ -390,7 +390,7 @@ START_TEST(nothing_to_probe)
 END_TEST
 
 /* It was due, and something else happens before it can leave. */
-START_TEST(overtaken)
+START_LOOP_TEST(overtaken, 5)
 {
 	struct fixture *f = ten_packets(&(struct fixture_config){ .retry_cnt = 7, .rnr_retry = 7 });
 
@@ -409,7 +409,7 @@ START_TEST(overtaken)
 END_TEST
 
 /* A NAK, or a wait for the receiver, ends what a probe says. */
-START_TEST(probe_and_refusal)
+START_LOOP_TEST(probe_and_refusal, 2)
 {
 	struct fixture *f = ten_packets(&(struct fixture_config){ .retry_cnt = 7, .rnr_retry = 7 });
 
@@ -451,7 +451,7 @@ START_TEST(packets_behind_a_probe)
 END_TEST
 
 /* What is wrong with it is found when it has to be sent again; and fetching would take too long. */
-START_TEST(not_at_hand)
+START_LOOP_TEST(not_at_hand, 2)
 {
 	static int somewhere;
 	struct fixture *f = ten_packets(&(struct fixture_config){ .retry_cnt = 7 });
@@ -533,31 +533,4 @@ START_TEST(described)
 }
 END_TEST
 
-TEST_MAIN(probe)
-{
-	Suite *suite = suite_create("probe");
-	TCase *tc = tcase_create("probe");
-
-	tcase_add_test(tc, probe_fills_the_gap);
-	tcase_add_test(tc, probe_was_a_duplicate);
-	tcase_add_test(tc, probe_of_the_last_packet);
-	tcase_add_loop_test(tc, timeout_stays_what_it_is, 0, 8);
-	tcase_add_loop_test(tc, no_probe, 0, 4);
-	tcase_add_test(tc, least_wait);
-	tcase_add_loop_test(tc, nothing_to_probe, 0, 3);
-	tcase_add_loop_test(tc, overtaken, 0, 5);
-	tcase_add_loop_test(tc, probe_and_refusal, 0, 2);
-	tcase_add_test(tc, packets_behind_a_probe);
-	tcase_add_loop_test(tc, not_at_hand, 0, 2);
-	tcase_add_test(tc, held);
-	tcase_add_test(tc, each_acknowledged);
-	tcase_add_loop_test(tc, read_behind, 0, 3);
-	tcase_add_test(tc, read_behind_many);
-	tcase_add_loop_test(tc, grown, 1, 16);
-	tcase_add_test(tc, empty_element);
-	tcase_add_test(tc, left_late);
-	tcase_add_test(tc, next_look);
-	tcase_add_test(tc, described);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(probe)

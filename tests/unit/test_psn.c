@@ -49,7 +49,7 @@ enum {
 	N_ADD = sizeof(add_rows) / sizeof(add_rows[0]),
 };
 
-START_TEST(diff)
+START_LOOP_TEST(diff, N_DIFF)
 {
 	struct psn a = psn_make(diff_rows[_i].a);
 	struct psn b = psn_make(diff_rows[_i].b);
@@ -61,7 +61,7 @@ START_TEST(diff)
 }
 END_TEST
 
-START_TEST(add)
+START_LOOP_TEST(add, N_ADD)
 {
 	struct psn psn = psn_make(add_rows[_i].psn);
 
@@ -78,14 +78,4 @@ START_TEST(make_masks)
 }
 END_TEST
 
-TEST_MAIN(psn)
-{
-	Suite *suite = suite_create("psn");
-	TCase *tcase = tcase_create("psn");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, diff, 0, N_DIFF);
-	tcase_add_loop_test(tcase, add, 0, N_ADD);
-	tcase_add_test(tcase, make_masks);
-	return run_suite(suite);
-}
+TEST_FILE(psn)

@@ -287,19 +287,6 @@ END_TEST
 
 TEST_MAIN(publish)
 {
-	Suite *suite = suite_create("publish");
-	TCase *tcase = tcase_create("publish");
-
 	fake_folder();
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, publish_setup, publish_teardown);
-	tcase_add_test(tcase, nobody_to_tell);
-	tcase_add_test(tcase, told);
-	tcase_add_test(tcase, page);
-	tcase_add_test(tcase, many);
-	tcase_add_test(tcase, killed);
-	tcase_add_test(tcase, told_again);
-	tcase_add_test(tcase, required);
-	tcase_add_test(tcase, reasons);
-	return run_suite(suite);
+	return run_suite(all_tests(publish_setup, publish_teardown));
 }

@@ -171,7 +171,7 @@ static void check_revoked(struct frl_device *device, struct frl_qp *qp, const ch
 }
 
 /* The daemon dies; the next one does not go on with the lease, or gives another one. */
-START_TEST(lease_ended)
+START_LOOP_TEST(lease_ended, 2)
 {
 	Ctl__Lease lease = good_lease();
 	char another[] = "10.1.1.6/24";
@@ -285,18 +285,6 @@ END_TEST
 
 TEST_MAIN(publish_lease)
 {
-	Suite *suite = suite_create("publish_lease");
-	TCase *tcase = tcase_create("publish_lease");
-
 	fake_folder();
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, publish_setup, publish_teardown);
-	tcase_add_test(tcase, leased);
-	tcase_add_loop_test(tcase, lease_ended, 0, 2);
-	tcase_add_test(tcase, no_lease);
-	tcase_add_test(tcase, bad_port);
-	tcase_add_test(tcase, empty_lease);
-	tcase_add_test(tcase, daemon_dies_meanwhile);
-	tcase_add_test(tcase, contradictions);
-	return run_suite(suite);
+	return run_suite(all_tests(publish_setup, publish_teardown));
 }

@@ -71,7 +71,7 @@ static const struct element_row {
 	{ LOCAL, 0, UINT32_MAX, false, false },
 };
 
-START_TEST(elements)
+START_LOOP_TEST(elements, ROWS(element_rows))
 {
 	const struct element_row *row = &element_rows[_i];
 	struct fixture *f = fixture_new(NULL);
@@ -397,7 +397,7 @@ START_TEST(communication_established)
 END_TEST
 
 /* A send request that fails takes UC and UD to SQE, where only the receive queue works. */
-START_TEST(send_queue_error)
+START_LOOP_TEST(send_queue_error, 3)
 {
 	static const enum frl_qp_type types[] = { FRL_QPT_UC, FRL_QPT_UD, FRL_QPT_GSI };
 	struct fixture *f = fixture_new(&(struct fixture_config){ .type = types[_i] });
@@ -435,7 +435,7 @@ static void arrive_read(struct fixture *f, uint32_t psn, uint32_t length)
 }
 
 /* A peer that reads without end, taking one packet at a time or many, leaves room for requests. */
-START_TEST(answers_leave_room)
+START_LOOP_TEST(answers_leave_room, 2)
 {
 	struct fixture *f = fixture_new(NULL);
 	uint32_t max = _i ? 8 : 1, psn = 0, sent = 0;
@@ -475,7 +475,7 @@ START_TEST(read_repeated_late)
 END_TEST
 
 /* FLUSH and ATOMIC WRITE, which peers of a later version may try. */
-START_TEST(unsupported_operations)
+START_LOOP_TEST(unsupported_operations, 2)
 {
 	struct fixture *f = fixture_new(NULL);
 	struct wire_packet packet;
@@ -508,27 +508,4 @@ START_TEST(bad_rkey)
 }
 END_TEST
 
-TEST_MAIN(qp)
-{
-	Suite *suite = suite_create("qp");
-	TCase *tc = tcase_create("qp");
-
-	tcase_add_loop_test(tc, elements, 0, sizeof(element_rows) / sizeof(element_rows[0]));
-	tcase_add_test(tc, counts_and_sizes);
-	tcase_add_test(tc, queues_fill_up);
-	tcase_add_test(tc, inline_sizes);
-	tcase_add_test(tc, reduce_rules);
-	tcase_add_test(tc, states_that_take_requests);
-	tcase_add_test(tc, flush_into_a_full_queue);
-	tcase_add_test(tc, failing);
-	tcase_add_test(tc, drops);
-	tcase_add_test(tc, overrun);
-	tcase_add_test(tc, communication_established);
-	tcase_add_loop_test(tc, send_queue_error, 0, 3);
-	tcase_add_loop_test(tc, answers_leave_room, 0, 2);
-	tcase_add_test(tc, read_repeated_late);
-	tcase_add_loop_test(tc, unsupported_operations, 0, 2);
-	tcase_add_test(tc, bad_rkey);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(qp)

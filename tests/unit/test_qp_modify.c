@@ -148,7 +148,7 @@ static void accepted(struct fixture *f, const struct frl_qp_attr *attr, uint32_t
 	check_invariants(f);
 }
 
-START_TEST(transitions)
+START_LOOP_TEST(transitions, PAIRS(TYPES, PAIRS(STATES, STATES)))
 {
 	enum frl_qp_type type = types[_i / STATES / STATES];
 	enum frl_qp_state from = (enum frl_qp_state)(_i / STATES % STATES);
@@ -290,7 +290,7 @@ static const struct range_row {
 	FIELD(FRL_QP_RNR_RETRY, FRL_QPS_RTS, rnr_retry, 8, false),
 };
 
-START_TEST(value_ranges)
+START_LOOP_TEST(value_ranges, ROWS(ranges))
 {
 	const struct range_row *row = &ranges[_i];
 	enum frl_qp_state from = row->to - 1;
@@ -352,7 +352,7 @@ START_TEST(attributes_take_effect)
 END_TEST
 
 /* Busy in every way: RESET drops all without a completion, and the queue pair is as new. */
-START_TEST(reset_from_every_state)
+START_LOOP_TEST(reset_from_every_state, STATES)
 {
 	struct fixture *f;
 	const char *why;
@@ -395,7 +395,7 @@ START_TEST(reset_from_every_state)
 }
 END_TEST
 
-START_TEST(err_flushes_in_every_state)
+START_RANGE_TEST(err_flushes_in_every_state, FRL_QPS_INIT, STATES)
 {
 	struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 	struct fixture *f;
@@ -463,7 +463,7 @@ START_TEST(sqd_drains)
 END_TEST
 
 /* Nothing is under way: drained at once; the event only if it is wanted. */
-START_TEST(sqd_when_idle)
+START_LOOP_TEST(sqd_when_idle, 2 * TYPES)
 {
 	struct fixture *f = in_state_of(types[_i / 2], FRL_QPS_RTS);
 	struct frl_qp_attr attr = { .state = FRL_QPS_SQD, .en_sqd_async_notify = _i & 1 };
@@ -491,21 +491,4 @@ START_TEST(q_keys)
 }
 END_TEST
 
-TEST_MAIN(qp_modify)
-{
-	Suite *suite = suite_create("qp_modify");
-	TCase *tc = tcase_create("qp_modify");
-
-	tcase_add_loop_test(tc, transitions, 0, TYPES * STATES * STATES);
-	tcase_add_test(tc, sqd_drains);
-	tcase_add_loop_test(tc, sqd_when_idle, 0, 2 * TYPES);
-	tcase_add_test(tc, q_keys);
-	tcase_add_test(tc, no_such_state);
-	tcase_add_test(tc, attributes_without_state);
-	tcase_add_loop_test(tc, value_ranges, 0, sizeof(ranges) / sizeof(ranges[0]));
-	tcase_add_test(tc, attributes_take_effect);
-	tcase_add_loop_test(tc, reset_from_every_state, 0, STATES);
-	tcase_add_loop_test(tc, err_flushes_in_every_state, FRL_QPS_INIT, STATES);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(qp_modify)

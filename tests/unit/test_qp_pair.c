@@ -383,7 +383,7 @@ static uint64_t run(uint64_t seed)
 	return w->hash;
 }
 
-START_TEST(exactly_once_in_order)
+START_RANGE_TEST(exactly_once_in_order, 1, getenv("FRL_SEED") ? 2 : SEEDS + 1)
 {
 	const char *chosen = getenv("FRL_SEED");
 	uint64_t seed = chosen ? strtoull(chosen, NULL, 0) : (uint64_t)_i; /* which Check prints */
@@ -401,13 +401,8 @@ END_TEST
 
 TEST_MAIN(qp_pair)
 {
-	Suite *suite = suite_create("qp_pair");
-	TCase *tc = tcase_create("qp_pair");
 	int failed;
 
-	tcase_add_loop_test(tc, exactly_once_in_order, 1, getenv("FRL_SEED") ? 2 : SEEDS + 1);
-	tcase_add_test(tc, same_seed_same_run);
-	suite_add_tcase(suite, tc);
-	failed = run_suite(suite);
+	failed = run_suite(all_tests(NULL, NULL));
 	return failed;
 }

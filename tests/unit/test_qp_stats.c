@@ -139,7 +139,7 @@ START_TEST(read_response_is_timed)
 END_TEST
 
 /* Karn: whose acknowledgement it is nobody knows. */
-START_TEST(repeated_packet_is_not_timed)
+START_LOOP_TEST(repeated_packet_is_not_timed, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .retry_cnt = 7 });
 
@@ -191,7 +191,7 @@ START_TEST(waits_for_acknowledgement)
 }
 END_TEST
 
-START_TEST(waits_for_response)
+START_LOOP_TEST(waits_for_response, 2)
 {
 	static const enum frl_wr_opcode opcodes[] = { FRL_WR_RDMA_READ,
 		FRL_WR_ATOMIC_FETCH_AND_ADD };
@@ -240,7 +240,7 @@ START_TEST(waits_for_receiver)
 END_TEST
 
 /* A fence, or as many READs as may be. */
-START_TEST(waits_for_reads)
+START_LOOP_TEST(waits_for_reads, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .max_rd_atomic = 1 });
 
@@ -366,27 +366,4 @@ START_TEST(overrun)
 }
 END_TEST
 
-TEST_MAIN(qp_stats)
-{
-	Suite *suite = suite_create("qp_stats");
-	TCase *tcase = tcase_create("qp_stats");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, counted);
-	tcase_add_test(tcase, queues_and_limits);
-	tcase_add_test(tcase, round_trip_time);
-	tcase_add_test(tcase, timed_packet);
-	tcase_add_test(tcase, read_response_is_timed);
-	tcase_add_loop_test(tcase, repeated_packet_is_not_timed, 0, 2);
-	tcase_add_test(tcase, waits_for_acknowledgement);
-	tcase_add_loop_test(tcase, waits_for_response, 0, 2);
-	tcase_add_test(tcase, waits_for_receiver);
-	tcase_add_loop_test(tcase, waits_for_reads, 0, 2);
-	tcase_add_test(tcase, refuses_sender);
-	tcase_add_test(tcase, states);
-	tcase_add_test(tcase, errors_of_requests);
-	tcase_add_test(tcase, errors_of_the_peer);
-	tcase_add_test(tcase, first_reason_stays);
-	tcase_add_test(tcase, overrun);
-	return run_suite(suite);
-}
+TEST_FILE(qp_stats)

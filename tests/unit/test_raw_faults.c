@@ -74,7 +74,7 @@ static const struct {
 	{ 1, false, 1, false },
 };
 
-START_TEST(sends)
+START_LOOP_TEST(sends, ROWS(ways))
 {
 	struct port_packet packet = make_packet();
 	uint8_t *payload = malloc(PORT_MAX_PIECES * PIECE), want[9100];
@@ -294,7 +294,7 @@ START_TEST(splits)
 END_TEST
 
 /* 0: by a dma-buf; 1: by its address; 2: not at all, for a request has too few pieces. */
-START_TEST(sends_from_gpu)
+START_LOOP_TEST(sends_from_gpu, 3)
 {
 	struct port_packet packet = make_packet();
 	struct fake_verbs_device device;
@@ -482,7 +482,7 @@ static void (*const breakages[])(void) = { fail_device, pull_out, fail_qp, overr
 
 /* The port is down for good, with packets under way: their memory is free, frames that are held can
  * be given back, and packets are swallowed. With a GPU as without. */
-START_TEST(breaks)
+START_LOOP_TEST(breaks, 2 * ROWS(breakages))
 {
 	struct port_packet packet = make_packet();
 	struct port_frame held[40];
@@ -518,7 +518,7 @@ START_TEST(breaks)
 END_TEST
 
 /* Every call of libibverbs fails in its turn: opening says so, and leaves nothing. */
-START_TEST(fails_to_open)
+START_LOOP_TEST(fails_to_open, 2)
 {
 	const char *text = _i ? "raw:nic0,gpu=0,slots=128" : "raw:nic0,slots=128";
 	unsigned n = 0;
@@ -555,7 +555,7 @@ static const struct {
 };
 
 /* The same of CUDA's driver. */
-START_TEST(is_denied_memory)
+START_LOOP_TEST(is_denied_memory, ROWS(denied))
 {
 	raw_plug(0);
 	fake->fail_call(denied[_i].function, 1, denied[_i].result, 0);
@@ -569,23 +569,7 @@ END_TEST
 
 TEST_MAIN(raw_faults)
 {
-	Suite *suite = suite_create("raw_faults");
-	TCase *cases = tcase_create("host");
-
 	if (!gpu_is_fake())
 		return 77;
-	tcase_add_checked_fixture(cases, setup, teardown);
-	tcase_add_loop_test(cases, sends, 0, sizeof(ways) / sizeof(ways[0]));
-	tcase_add_test(cases, sends_lengths);
-	tcase_add_test(cases, fills_queue);
-	tcase_add_test(cases, meets_another);
-	tcase_add_test(cases, splits);
-	tcase_add_loop_test(cases, sends_from_gpu, 0, 3);
-	tcase_add_test(cases, sends_what_is_gone);
-	tcase_add_test(cases, follows_carrier);
-	tcase_add_loop_test(cases, breaks, 0, 2 * (int)(sizeof(breakages) / sizeof(breakages[0])));
-	tcase_add_loop_test(cases, fails_to_open, 0, 2);
-	tcase_add_loop_test(cases, is_denied_memory, 0, sizeof(denied) / sizeof(denied[0]));
-	suite_add_tcase(suite, cases);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

@@ -49,7 +49,7 @@ static const struct {
 	{ "raw:nic0,slots=16385", -EINVAL, "slots=16384" },
 };
 
-START_TEST(refuses_text)
+START_LOOP_TEST(refuses_text, ROWS(texts))
 {
 	raw_plug(0);
 	is_refused(raw_open(texts[_i].text, 0, &nic), texts[_i].err, texts[_i].word);
@@ -130,7 +130,7 @@ static const struct {
 	{ lack_gpudirect, "raw:nic0,gpu=0", -ENOTSUP, "no dma-bufs", "no peermem" },
 };
 
-START_TEST(refuses_machine)
+START_LOOP_TEST(refuses_machine, ROWS(machines))
 {
 	struct fake_verbs_device device;
 
@@ -202,7 +202,7 @@ static const struct {
 	{ "raw:nic0,gpu=0", "9000\n", 2816 },
 };
 
-START_TEST(locks_memory)
+START_LOOP_TEST(locks_memory, 2 * ROWS(locked))
 {
 	struct fake_verbs_device device;
 	bool is_short = _i % 2;
@@ -254,7 +254,7 @@ static const struct {
 	{ own_mac, NULL, 0x88cc, 0, false, true },
 };
 
-START_TEST(steers)
+START_LOOP_TEST(steers, ROWS(steered))
 {
 	struct port_frame frames[4];
 	const uint8_t *mac = steered[_i].mac;
@@ -420,7 +420,7 @@ enum { WHOLE_LAST, WHOLE_FIRST, WHOLE_BETWEEN };
 
 /* What lies in memory that is mapped costs no registration of its own, has its own packets under
  * way, and stays known until the last part is gone. */
-START_TEST(shares_registration)
+START_RANGE_TEST(shares_registration, WHOLE_LAST, WHOLE_BETWEEN + 1)
 {
 	enum { PARTS = 16 };
 	struct port_mem *whole, *parts[PARTS];
@@ -473,7 +473,7 @@ static const struct {
 	{ 0, PAGE, false },
 };
 
-START_TEST(shares_what_lies_within)
+START_LOOP_TEST(shares_what_lies_within, ROWS(others))
 {
 	struct port_mem *first, *second;
 	unsigned calls;
@@ -514,7 +514,7 @@ END_TEST
 
 /* Memory that is still mapped goes with the port, with packets under way that refer to it, of a
  * port that works and of one that has failed. */
-START_TEST(closes_with_memory)
+START_LOOP_TEST(closes_with_memory, 2)
 {
 	struct port_mem *whole, *parts[3];
 
@@ -568,26 +568,7 @@ END_TEST
 
 TEST_MAIN(raw_port)
 {
-	Suite *suite = suite_create("raw_port");
-	TCase *cases = tcase_create("host");
-
 	if (!gpu_is_fake())
 		return 77;
-	tcase_add_checked_fixture(cases, setup, teardown);
-	tcase_add_loop_test(cases, refuses_text, 0, sizeof(texts) / sizeof(texts[0]));
-	tcase_add_loop_test(cases, refuses_machine, 0, sizeof(machines) / sizeof(machines[0]));
-	tcase_add_test(cases, refuses_mac);
-	tcase_add_test(cases, describes);
-	tcase_add_loop_test(cases, locks_memory, 0, 2 * (sizeof(locked) / sizeof(locked[0])));
-	tcase_add_loop_test(cases, steers, 0, sizeof(steered) / sizeof(steered[0]));
-	tcase_add_test(cases, receives);
-	tcase_add_test(cases, holds_frames);
-	tcase_add_test(cases, takes_buffers);
-	tcase_add_loop_test(cases, shares_registration, WHOLE_LAST, WHOLE_BETWEEN + 1);
-	tcase_add_loop_test(cases, shares_what_lies_within, 0, sizeof(others) / sizeof(others[0]));
-	tcase_add_test(cases, shares_no_past);
-	tcase_add_loop_test(cases, closes_with_memory, 0, 2);
-	tcase_add_test(cases, closes_with_failures);
-	suite_add_tcase(suite, cases);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

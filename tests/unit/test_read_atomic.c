@@ -392,7 +392,7 @@ static void play(struct player *p, const struct step *step)
 	}
 }
 
-START_TEST(scripted)
+START_LOOP_TEST(scripted, ROWS(scripts))
 {
 	static const uint32_t bases[] = { 0, 0xffffff, 0xfffffe, 0xfffffd, 0x7fffff, 0x123456 };
 	const struct script *script = &scripts[_i];
@@ -415,12 +415,4 @@ START_TEST(scripted)
 }
 END_TEST
 
-TEST_MAIN(read_atomic)
-{
-	Suite *suite = suite_create("read_atomic");
-	TCase *tc = tcase_create("read_atomic");
-
-	tcase_add_loop_test(tc, scripted, 0, sizeof(scripts) / sizeof(scripts[0]));
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(read_atomic)

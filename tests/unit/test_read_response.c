@@ -39,7 +39,7 @@ static const struct bad_row {
 	{ OP_ATOMIC_ACK, 2, 0, false },
 };
 
-START_TEST(response_does_not_fit)
+START_LOOP_TEST(response_does_not_fit, ROWS(bad_rows))
 {
 	const struct bad_row *row = &bad_rows[_i];
 	struct fixture *f = fixture_new(NULL);
@@ -63,7 +63,7 @@ START_TEST(response_does_not_fit)
 }
 END_TEST
 
-START_TEST(other_response_to_an_atomic)
+START_LOOP_TEST(other_response_to_an_atomic, 4)
 {
 	static const uint8_t opcodes[] = { OP_READ_RESP_FIRST, OP_READ_RESP_MIDDLE,
 		OP_READ_RESP_LAST, OP_READ_RESP_ONLY };
@@ -155,7 +155,7 @@ START_TEST(several_elements)
 END_TEST
 
 /* The region of a READ or atomic goes while it is out: nothing is placed, and the request fails. */
-START_TEST(region_gone)
+START_LOOP_TEST(region_gone, 2)
 {
 	struct fixture *f = fixture_new(NULL);
 	struct frl_sge sge = { (void *)(uintptr_t)F_IOVA, 8, f->moved.key };
@@ -209,17 +209,4 @@ START_TEST(longest_read)
 }
 END_TEST
 
-TEST_MAIN(read_response)
-{
-	Suite *suite = suite_create("read_response");
-	TCase *tc = tcase_create("read_response");
-
-	tcase_add_loop_test(tc, response_does_not_fit, 0, sizeof(bad_rows) / sizeof(bad_rows[0]));
-	tcase_add_loop_test(tc, other_response_to_an_atomic, 0, 4);
-	tcase_add_test(tc, response_with_another_syndrome);
-	tcase_add_test(tc, several_elements);
-	tcase_add_loop_test(tc, region_gone, 0, 2);
-	tcase_add_test(tc, longest_read);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(read_response)

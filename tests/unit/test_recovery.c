@@ -9,7 +9,7 @@ static const uint32_t rnr_table[32] = { 65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32,
 	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
 	32768, 49152 };
 
-START_TEST(rnr_timer_codes)
+START_LOOP_TEST(rnr_timer_codes, 32)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .rnr_retry = 7 });
 	uint64_t wait = rnr_table[_i] * UINT64_C(10000);
@@ -52,7 +52,7 @@ static struct fixture *three_requests(const struct fixture_config *config)
 
 /* rc_timeout_retry_exceeded: the first try and retry_cnt more, each after twice the time up to 16
  * times. */
-START_TEST(dead_peer)
+START_LOOP_TEST(dead_peer, 8)
 {
 	struct fixture *f = three_requests(
 		&(struct fixture_config){ .retry_cnt = (uint8_t)_i, .sq_psn = 0xffffff });
@@ -106,7 +106,7 @@ START_TEST(no_timer_when_timeout_is_0)
 END_TEST
 
 /* rc_rnr_retry_exceeded: the first try and rnr_retry more. */
-START_TEST(receiver_never_ready)
+START_LOOP_TEST(receiver_never_ready, 7)
 {
 	struct fixture *f = three_requests(&(struct fixture_config){ .rnr_retry = (uint8_t)_i });
 
@@ -290,7 +290,7 @@ START_TEST(every_response_is_progress)
 END_TEST
 
 /* Responses that were missing before a refused packet do not end its wait; taking it does. */
-START_TEST(responses_while_waiting)
+START_LOOP_TEST(responses_while_waiting, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .rnr_retry = 1 });
 	uint64_t deadline;
@@ -323,7 +323,7 @@ START_TEST(responses_while_waiting)
 END_TEST
 
 /* No timer of UC or UD. */
-START_TEST(unreliable_never_waits)
+START_LOOP_TEST(unreliable_never_waits, 2)
 {
 	struct fixture *f = fixture_new(
 		&(struct fixture_config){ .type = _i ? FRL_QPT_UD : FRL_QPT_UC });
@@ -397,28 +397,4 @@ START_TEST(longest_timeout)
 }
 END_TEST
 
-TEST_MAIN(recovery)
-{
-	Suite *suite = suite_create("recovery");
-	TCase *tc = tcase_create("recovery");
-
-	tcase_add_loop_test(tc, rnr_timer_codes, 0, 32);
-	tcase_add_loop_test(tc, dead_peer, 0, 8);
-	tcase_add_test(tc, unlimited_retry_never_gives_up);
-	tcase_add_test(tc, no_timer_when_timeout_is_0);
-	tcase_add_loop_test(tc, receiver_never_ready, 0, 7);
-	tcase_add_test(tc, rnr_retry_7_is_for_ever);
-	tcase_add_test(tc, nak_rewinds_once);
-	tcase_add_test(tc, progress_restarts_timer_and_counts);
-	tcase_add_test(tc, rnr_nak_acknowledges_what_came_before);
-	tcase_add_test(tc, progress_ends_the_rnr_wait);
-	tcase_add_test(tc, every_response_is_progress);
-	tcase_add_loop_test(tc, responses_while_waiting, 0, 2);
-	tcase_add_loop_test(tc, unreliable_never_waits, 0, 2);
-	tcase_add_test(tc, posts_while_waiting_stay);
-	tcase_add_test(tc, no_deadline_no_effect);
-	tcase_add_test(tc, room_comes_late);
-	tcase_add_test(tc, longest_timeout);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(recovery)

@@ -8,8 +8,6 @@
 
 enum { MTU = 256, ACK = 0x1f, RNR = 0x20 | 14 };
 
-#define ROWS(table) (sizeof(table) / sizeof((table)[0]))
-
 static struct fixture *new_srq(uint32_t size, uint32_t limit)
 {
 	return fixture_new(&(struct fixture_config){
@@ -59,7 +57,7 @@ static const struct sge_row {
 	{ 3, 2, F_MEMORY - 1, LOCAL, "does not lie inside" },
 };
 
-START_TEST(elements)
+START_LOOP_TEST(elements, ROWS(sge_rows))
 {
 	const struct sge_row *row = &sge_rows[_i];
 
@@ -138,7 +136,7 @@ static const struct action_row {
 	{ FRL_ACTION_REDUCE, FRL_FLOAT32, -1, { 4, 8 }, -1, LOCAL, false },
 };
 
-START_TEST(actions)
+START_LOOP_TEST(actions, ROWS(action_rows))
 {
 	const struct action_row *row = &action_rows[_i];
 
@@ -162,7 +160,7 @@ START_TEST(actions)
 END_TEST
 
 /* As many as were asked for, also when there are more slots; over and over. */
-START_TEST(sizes)
+START_LOOP_TEST(sizes, 2)
 {
 	static const uint32_t lengths[] = { 1, 2, 3, 5, 8 };
 
@@ -227,7 +225,7 @@ static const struct state_row {
 	{ FRL_QPT_UC, FRL_QPS_ERR, true },
 };
 
-START_TEST(states)
+START_LOOP_TEST(states, ROWS(state_rows))
 {
 	const struct state_row *row = &state_rows[_i];
 	struct fixture *f = fixture_new(
@@ -304,7 +302,7 @@ START_TEST(shared_queue_empty)
 END_TEST
 
 /* In ERR the one that is taken comes back, and only that; an error takes one to tell of itself. */
-START_TEST(shared_queue_and_errors)
+START_LOOP_TEST(shared_queue_and_errors, 3)
 {
 	struct fixture *f = new_srq(4, 0);
 
@@ -362,21 +360,4 @@ START_TEST(limit_event)
 }
 END_TEST
 
-TEST_MAIN(recv_queue)
-{
-	Suite *suite = suite_create("recv_queue");
-	TCase *tc = tcase_create("recv_queue");
-
-	tcase_add_loop_test(tc, elements, 0, (int)ROWS(sge_rows));
-	tcase_add_test(tc, message_of_2_gib);
-	tcase_add_loop_test(tc, actions, 0, (int)ROWS(action_rows));
-	tcase_add_loop_test(tc, sizes, 0, 2);
-	tcase_add_test(tc, storage);
-	tcase_add_loop_test(tc, states, 0, (int)ROWS(state_rows));
-	tcase_add_test(tc, taken_from_a_shared_queue);
-	tcase_add_test(tc, shared_queue_empty);
-	tcase_add_loop_test(tc, shared_queue_and_errors, 0, 3);
-	tcase_add_test(tc, limit_event);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(recv_queue)

@@ -88,7 +88,7 @@ static void compare(const struct reduce_kernels *kernels, enum frl_dtype dtype, 
 			offset[1], offset[2]);
 }
 
-START_TEST(every_count)
+START_LOOP_TEST(every_count, N_LOOPS)
 {
 	const struct reduce_kernels *kernels = loop_kernels(_i);
 	struct random_state random;
@@ -108,7 +108,7 @@ START_TEST(every_count)
 }
 END_TEST
 
-START_TEST(every_alignment)
+START_LOOP_TEST(every_alignment, N_LOOPS)
 {
 	static const size_t counts[] = { 1, 17, 130 };
 	const struct reduce_kernels *kernels = loop_kernels(_i);
@@ -132,7 +132,7 @@ START_TEST(every_alignment)
 END_TEST
 
 /* Exactly allocated, so that the address sanitizer sees a load or store past the elements. */
-START_TEST(no_byte_outside)
+START_LOOP_TEST(no_byte_outside, N_LOOPS)
 {
 	const struct reduce_kernels *kernels = loop_kernels(_i);
 	enum frl_dtype dtype = loop_dtype(_i);
@@ -155,7 +155,7 @@ START_TEST(no_byte_outside)
 END_TEST
 
 /* The order of the operands makes no difference, NaN and the two zeros included. */
-START_TEST(operands_swapped)
+START_LOOP_TEST(operands_swapped, N_LOOPS)
 {
 	const struct reduce_kernels *kernels = loop_kernels(_i);
 	enum frl_dtype dtype = loop_dtype(_i);
@@ -226,7 +226,7 @@ static void check_float(enum frl_op op, float a, float b, float expected)
 	}
 }
 
-START_TEST(floats)
+START_LOOP_TEST(floats, N_FLOATS)
 {
 	check_float(FRL_SUM, float_rows[_i].a, float_rows[_i].b, float_rows[_i].sum);
 	check_float(FRL_PROD, float_rows[_i].a, float_rows[_i].b, float_rows[_i].prod);
@@ -273,7 +273,7 @@ static void check_integer(enum frl_dtype dtype, int kind, int64_t a, int64_t b, 
 			frl_dtype_name(dtype), kind);
 }
 
-START_TEST(integers)
+START_LOOP_TEST(integers, N_INTEGERS)
 {
 	enum frl_dtype dtype = integer_rows[_i].dtype;
 	int64_t a = integer_rows[_i].a, b = integer_rows[_i].b;
@@ -301,7 +301,7 @@ static uint64_t quotient(enum frl_dtype dtype, uint64_t a, uint32_t n)
 }
 
 /* The first quotients after a whole number, and the last ones before. */
-START_TEST(integer_quotients)
+START_RANGE_TEST(integer_quotients, FRL_INT8, FRL_UINT64 + 1)
 {
 	enum frl_dtype dtype = (enum frl_dtype)_i;
 	size_t size = frl_dtype_size(dtype);
@@ -380,20 +380,4 @@ START_TEST(tables)
 }
 END_TEST
 
-TEST_MAIN(reduce)
-{
-	Suite *suite = suite_create("reduce");
-	TCase *tcase = tcase_create("reduce");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, every_count, 0, N_LOOPS);
-	tcase_add_loop_test(tcase, every_alignment, 0, N_LOOPS);
-	tcase_add_loop_test(tcase, no_byte_outside, 0, N_LOOPS);
-	tcase_add_loop_test(tcase, operands_swapped, 0, N_LOOPS);
-	tcase_add_loop_test(tcase, floats, 0, N_FLOATS);
-	tcase_add_loop_test(tcase, integers, 0, N_INTEGERS);
-	tcase_add_loop_test(tcase, integer_quotients, FRL_INT8, FRL_UINT64 + 1);
-	tcase_add_test(tcase, nonsense_does_nothing);
-	tcase_add_test(tcase, tables);
-	return run_suite(suite);
-}
+TEST_FILE(reduce)

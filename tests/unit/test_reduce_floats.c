@@ -99,7 +99,7 @@ static uint32_t narrow(enum frl_dtype dtype, float x)
 	}
 }
 
-START_TEST(all_values)
+START_LOOP_TEST(all_values, N_FORMATS)
 {
 	const struct format *format = &formats[_i];
 
@@ -126,7 +126,7 @@ static void check_rounding(const struct format *format, float x)
 }
 
 /* At every value and at every midpoint, and one float32 to each side of both. */
-START_TEST(rounding)
+START_LOOP_TEST(rounding, N_FORMATS)
 {
 	const struct format *format = &formats[_i];
 	struct random_state random;
@@ -216,7 +216,7 @@ static void check_definition(const struct format *format, int op, uint32_t y)
 	}
 }
 
-START_TEST(operations)
+START_LOOP_TEST(operations, PAIRS(N_FORMATS, REDUCE_OPS))
 {
 	const struct format *format = &formats[_i / REDUCE_OPS];
 	int op = _i % REDUCE_OPS;
@@ -249,7 +249,7 @@ START_TEST(operations)
 END_TEST
 
 /* Scaling is the product; a quotient is rounded once after float32. */
-START_TEST(scaling)
+START_LOOP_TEST(scaling, N_FORMATS)
 {
 	static const uint32_t divisors[] = { 1, 2, 3, 5, 7, 8, 1000, 65537, UINT32_MAX };
 	const struct format *format = &formats[_i];
@@ -281,15 +281,4 @@ START_TEST(scaling)
 }
 END_TEST
 
-TEST_MAIN(reduce_floats)
-{
-	Suite *suite = suite_create("reduce_floats");
-	TCase *tcase = tcase_create("reduce_floats");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, all_values, 0, N_FORMATS);
-	tcase_add_loop_test(tcase, rounding, 0, N_FORMATS);
-	tcase_add_loop_test(tcase, operations, 0, N_FORMATS * REDUCE_OPS);
-	tcase_add_loop_test(tcase, scaling, 0, N_FORMATS);
-	return run_suite(suite);
-}
+TEST_FILE(reduce_floats)

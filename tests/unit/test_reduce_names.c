@@ -72,7 +72,7 @@ static const struct {
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-START_TEST(parsed)
+START_LOOP_TEST(parsed, N_ROWS)
 {
 	enum frl_dtype dtype = FRL_DTYPES;
 	enum frl_wire wire = FRL_WIRES;
@@ -100,15 +100,4 @@ START_TEST(nonsense)
 }
 END_TEST
 
-TEST_MAIN(reduce_names)
-{
-	Suite *suite = suite_create("reduce_names");
-	TCase *tcase = tcase_create("reduce_names");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, every_value_has_a_name);
-	tcase_add_test(tcase, numbers);
-	tcase_add_loop_test(tcase, parsed, 0, N_ROWS);
-	tcase_add_test(tcase, nonsense);
-	return run_suite(suite);
-}
+TEST_FILE(reduce_names)

@@ -80,7 +80,7 @@ static const struct bounds_row {
 	{ 4096, 1000, 1, false, false },
 };
 
-START_TEST(bounds_access_and_domain)
+START_LOOP_TEST(bounds_access_and_domain, ROWS(bounds))
 {
 	const struct bounds_row *row = &bounds[_i];
 	struct region region = { .addr = (uint8_t *)(uintptr_t)77,
@@ -153,7 +153,7 @@ static const struct bind_row {
 	{ FRL_ACCESS_MW_BIND, READ, IOVA, 1, 0x80000001, false },
 };
 
-START_TEST(binding)
+START_LOOP_TEST(binding, ROWS(binds))
 {
 	const struct bind_row *row = &binds[_i];
 	struct frl_mw_bind bind = {
@@ -217,17 +217,4 @@ START_TEST(windows_are_one_queue_pairs)
 }
 END_TEST
 
-TEST_MAIN(region)
-{
-	Suite *suite = suite_create("region");
-	TCase *tc = tcase_create("region");
-
-	tcase_add_loop_test(tc, binding, 0, sizeof(binds) / sizeof(binds[0]));
-	tcase_add_test(tc, windows_are_one_queue_pairs);
-
-	tcase_add_test(tc, keys_name_their_region);
-	tcase_add_test(tc, slots_are_reused_late);
-	tcase_add_loop_test(tc, bounds_access_and_domain, 0, sizeof(bounds) / sizeof(bounds[0]));
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(region)

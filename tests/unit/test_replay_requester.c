@@ -206,7 +206,7 @@ static bool breaks_rules(const char *file)
 	return strncmp(file, "peer_resp_", strlen("peer_resp_")) == 0;
 }
 
-START_TEST(requester)
+START_LOOP_TEST(requester, REPLAY_FILES)
 {
 	struct flows *flows = replay_load(replay_files[_i]);
 
@@ -215,12 +215,4 @@ START_TEST(requester)
 }
 END_TEST
 
-TEST_MAIN(replay_requester)
-{
-	Suite *suite = suite_create("replay_requester");
-	TCase *tc = tcase_create("replay_requester");
-
-	tcase_add_loop_test(tc, requester, 0, REPLAY_FILES);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(replay_requester)

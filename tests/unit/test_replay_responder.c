@@ -197,7 +197,7 @@ static void replay_requests(
 	end_close();
 }
 
-START_TEST(responder)
+START_LOOP_TEST(responder, REPLAY_FILES)
 {
 	struct flows *flows = replay_load(replay_files[_i]);
 
@@ -206,12 +206,4 @@ START_TEST(responder)
 }
 END_TEST
 
-TEST_MAIN(replay_responder)
-{
-	Suite *suite = suite_create("replay_responder");
-	TCase *tc = tcase_create("replay_responder");
-
-	tcase_add_loop_test(tc, responder, 0, REPLAY_FILES);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(replay_responder)

@@ -100,13 +100,13 @@ static void check_segmentation(enum frl_qp_type type, uint32_t mtu)
 	}
 }
 
-START_TEST(segmentation)
+START_LOOP_TEST(segmentation, 5)
 {
 	check_segmentation(FRL_QPT_RC, mtus[_i]);
 }
 END_TEST
 
-START_TEST(segmentation_unreliable)
+START_LOOP_TEST(segmentation_unreliable, 5)
 {
 	check_segmentation(FRL_QPT_UC, mtus[_i]);
 }
@@ -171,7 +171,7 @@ START_TEST(ack_request_in_long_messages)
 END_TEST
 
 /* The window opens by as much as is acknowledged, and output in small bursts is the same. */
-START_TEST(window_edges)
+START_LOOP_TEST(window_edges, 4)
 {
 	static const uint32_t windows[] = { 1, 2, 3, 7 };
 	uint32_t window = windows[_i];
@@ -287,7 +287,7 @@ START_TEST(sixteen_elements)
 END_TEST
 
 /* SE on the last packet of SEND and WRITE with immediate, nowhere else. */
-START_TEST(solicited_event)
+START_LOOP_TEST(solicited_event, N_MESSAGES)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = 256 });
 	struct frl_sge sge = { f->memory, 600, f->local.key };
@@ -425,7 +425,7 @@ START_TEST(unsignaled_messages_are_acknowledged_together)
 END_TEST
 
 /* A datagram is one packet, with a target of its own; the address handle may go at once. */
-START_TEST(datagrams)
+START_LOOP_TEST(datagrams, 2)
 {
 	static const enum frl_qp_type types[] = { FRL_QPT_UD, FRL_QPT_GSI };
 	const enum frl_qp_type type = types[_i];
@@ -528,29 +528,4 @@ START_TEST(unreliable_region_gone)
 }
 END_TEST
 
-TEST_MAIN(requester)
-{
-	Suite *suite = suite_create("requester");
-	TCase *tc = tcase_create("requester");
-
-	tcase_add_loop_test(tc, segmentation, 0, 5);
-	tcase_add_loop_test(tc, segmentation_unreliable, 0, 5);
-	tcase_add_test(tc, completions_say_what_was_done);
-	tcase_add_test(tc, ack_request_in_long_messages);
-	tcase_add_loop_test(tc, window_edges, 0, 4);
-	tcase_add_test(tc, several_elements);
-	tcase_add_test(tc, inline_payload_is_copied);
-	tcase_add_test(tc, elements_of_a_moved_region);
-	tcase_add_test(tc, sixteen_elements);
-	tcase_add_loop_test(tc, solicited_event, 0, N_MESSAGES);
-	tcase_add_test(tc, every_request_signaled);
-	tcase_add_test(tc, region_gone);
-	tcase_add_test(tc, sent_again_as_before);
-	tcase_add_test(tc, as_linux_does);
-	tcase_add_test(tc, unsignaled_messages_are_acknowledged_together);
-	tcase_add_loop_test(tc, datagrams, 0, 2);
-	tcase_add_test(tc, unreliable_requests_complete_when_transmitted);
-	tcase_add_test(tc, unreliable_region_gone);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(requester)

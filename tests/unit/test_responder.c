@@ -64,7 +64,7 @@ static void check_accepted(struct fixture *f, const struct opcode_row *row, int 
 		expect_wc(&f->recv_cq, 1, FRL_WC_SUCCESS);
 }
 
-START_TEST(every_opcode_in_every_state)
+START_LOOP_TEST(every_opcode_in_every_state, ROWS(opcode_rows))
 {
 	const struct opcode_row *row = &opcode_rows[_i];
 	const struct opcode_info *op = &opcode_table[row->opcode];
@@ -155,7 +155,7 @@ START_TEST(send_with_invalidate)
 END_TEST
 
 /* Somebody else's window: its key is worth nothing here. */
-START_TEST(window_of_another_queue_pair)
+START_LOOP_TEST(window_of_another_queue_pair, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 	struct wire_packet packet = fixture_packet(f, OP_SEND_ONLY_INV, 0, 5);
@@ -407,7 +407,7 @@ static const struct step {
 	{ { OP_SEND_MIDDLE, 0, 1024, 0, 0x61, 0, 0 } },
 };
 
-START_TEST(scripted_sequences)
+START_LOOP_TEST(scripted_sequences, ROWS(sequences))
 {
 	for (unsigned b = 0; b < 5; b++) {
 		struct fixture *f = fixture_new(&(struct fixture_config){ .rq_psn = bases[b] });
@@ -485,26 +485,4 @@ START_TEST(overrun_takes_all_to_error)
 }
 END_TEST
 
-#define ROWS(table) (int)(sizeof(table) / sizeof((table)[0]))
-
-TEST_MAIN(responder)
-{
-	Suite *suite = suite_create("responder");
-	TCase *tc = tcase_create("responder");
-
-	tcase_add_loop_test(tc, every_opcode_in_every_state, 0, ROWS(opcode_rows));
-	tcase_add_test(tc, send_with_invalidate);
-	tcase_add_loop_test(tc, window_of_another_queue_pair, 0, 2);
-	tcase_add_test(tc, every_64_packets_at_least);
-	tcase_add_loop_test(tc, scripted_sequences, 0, ROWS(sequences));
-	tcase_add_test(tc, no_answer_unless_asked);
-	tcase_add_test(tc, sequence_errors_are_nakked_once);
-	tcase_add_test(tc, duplicates_are_acknowledged_again);
-	tcase_add_test(tc, receiver_not_ready);
-	tcase_add_test(tc, too_long_for_the_receive);
-	tcase_add_test(tc, answers_coalesce);
-	tcase_add_test(tc, msn_wraps);
-	tcase_add_test(tc, overrun_takes_all_to_error);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(responder)

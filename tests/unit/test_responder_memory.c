@@ -45,7 +45,7 @@ static const struct access_row {
 	{ UNBOUND, 0, 1, 0x62 },
 };
 
-START_TEST(access_rights)
+START_LOOP_TEST(access_rights, ROWS(access_rows))
 {
 	const struct access_row *row = &access_rows[_i];
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU, .rq_psn = BASE });
@@ -221,7 +221,7 @@ START_TEST(region_of_a_receive_gone)
 END_TEST
 
 /* What was right when it was posted may not be any more: the region was registered anew. */
-START_TEST(region_of_a_receive_changed)
+START_LOOP_TEST(region_of_a_receive_changed, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 
@@ -253,7 +253,7 @@ static void post_reduce(struct fixture *f, uint32_t offset, uint32_t length, con
 }
 
 /* Each element once, whatever arrives how often; from dst itself, or from another place. */
-START_TEST(reduce_exactly_once)
+START_LOOP_TEST(reduce_exactly_once, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
 	float *dst = (float *)(void *)f->memory, *src = (float *)(void *)(f->memory + 8192);
@@ -345,7 +345,7 @@ static const struct refusal_row {
 	{ OP_FETCH_ADD, LOCAL, 0, 0, FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_WRITE, 0 },
 };
 
-START_TEST(refusals)
+START_LOOP_TEST(refusals, ROWS(refusal_rows))
 {
 	const struct refusal_row *row = &refusal_rows[_i];
 	struct fixture *f = fixture_new(
@@ -374,7 +374,7 @@ START_TEST(refusals)
 END_TEST
 
 /* 9.7.5.2: a NAK in place of the response; whatever was to follow does not. */
-START_TEST(memory_gone_while_streaming)
+START_LOOP_TEST(memory_gone_while_streaming, 3)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU, .rq_psn = BASE });
 
@@ -538,26 +538,4 @@ START_TEST(malicious_peer)
 }
 END_TEST
 
-TEST_MAIN(responder_memory)
-{
-	Suite *suite = suite_create("responder_memory");
-	TCase *tc = tcase_create("responder_memory");
-
-	tcase_add_loop_test(tc, access_rights, 0, sizeof(access_rows) / sizeof(access_rows[0]));
-	tcase_add_test(tc, refused_with_immediate);
-	tcase_add_test(tc, translated_addresses);
-	tcase_add_test(tc, access_of_long_writes);
-	tcase_add_test(tc, scattered);
-	tcase_add_test(tc, many_elements);
-	tcase_add_test(tc, region_of_a_receive_gone);
-	tcase_add_loop_test(tc, region_of_a_receive_changed, 0, 2);
-	tcase_add_loop_test(tc, reduce_exactly_once, 0, 2);
-	tcase_add_test(tc, reduce_refusals);
-	tcase_add_loop_test(tc, refusals, 0, sizeof(refusal_rows) / sizeof(refusal_rows[0]));
-	tcase_add_loop_test(tc, memory_gone_while_streaming, 0, 3);
-	tcase_add_test(tc, window_gone_while_streaming);
-	tcase_add_test(tc, window_gone_in_the_same_output);
-	tcase_add_test(tc, malicious_peer);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(responder_memory)

@@ -185,12 +185,4 @@ START_TEST(same_as_the_long_way)
 }
 END_TEST
 
-TEST_MAIN(responder_short)
-{
-	Suite *suite = suite_create("responder_short");
-	TCase *tcase = tcase_create("responder_short");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, same_as_the_long_way);
-	return run_suite(suite);
-}
+TEST_FILE(responder_short)

@@ -15,7 +15,7 @@
 #include "tests/unit/program.h"
 #include "tests/unit/slow_file.h"
 
-enum { LIMIT_S = 120, STUCK = 8 };
+enum { STUCK = 8 };
 
 static int pair[2], slow, reader;
 static char bytes[16];
@@ -43,7 +43,7 @@ static bool is_open(int fd)
 	return fcntl(fd, F_GETFD) >= 0;
 }
 
-START_TEST(bytes_alone)
+START_LOOP_TEST(bytes_alone, 2)
 {
 	int passed = 0;
 
@@ -64,7 +64,7 @@ START_TEST(bytes_alone)
 }
 END_TEST
 
-START_TEST(one_descriptor)
+START_LOOP_TEST(one_descriptor, 2)
 {
 	int passed = -1;
 
@@ -81,7 +81,7 @@ START_TEST(one_descriptor)
 END_TEST
 
 /* The kernel shows descriptors of a later message to a look that has filled its buffer. */
-START_TEST(descriptor_behind_many_bytes)
+START_LOOP_TEST(descriptor_behind_many_bytes, 2)
 {
 	int passed = -1;
 
@@ -106,7 +106,7 @@ static const struct {
 	bool may;
 } refused[] = { { 1, false }, { 2, true }, { 3, true }, { SLOW_FILE_MOST, true } };
 
-START_TEST(descriptors_that_may_not_come)
+START_LOOP_TEST(descriptors_that_may_not_come, 2 * ROWS(refused))
 {
 	int passed = -1;
 
@@ -121,7 +121,7 @@ START_TEST(descriptors_that_may_not_come)
 }
 END_TEST
 
-START_TEST(no_room_for_a_descriptor)
+START_LOOP_TEST(no_room_for_a_descriptor, 2)
 {
 	struct rlimit files, none;
 	int passed = -1, next;
@@ -142,7 +142,7 @@ START_TEST(no_room_for_a_descriptor)
 END_TEST
 
 /* The kernel drops such a byte, with what came along, as it reads on. */
-START_TEST(out_of_band)
+START_LOOP_TEST(out_of_band, 2)
 {
 	int passed = -1;
 
@@ -160,7 +160,7 @@ START_TEST(out_of_band)
 END_TEST
 
 /* It is no end of the connection for the kernel, but for us. */
-START_TEST(empty_message_with_descriptor)
+START_LOOP_TEST(empty_message_with_descriptor, 2)
 {
 	int passed = -1;
 
@@ -175,7 +175,7 @@ START_TEST(empty_message_with_descriptor)
 END_TEST
 
 /* Nothing can be in it: it is closed at once. */
-START_TEST(close_without_queue)
+START_LOOP_TEST(close_without_queue, 2)
 {
 	int passed;
 
@@ -199,7 +199,7 @@ static void on_alarm(int number)
 {
 }
 
-START_TEST(signals_end_the_wait)
+START_LOOP_TEST(signals_end_the_wait, 2)
 {
 	const struct sigaction action = { .sa_handler = on_alarm };
 
@@ -236,22 +236,6 @@ END_TEST
 
 TEST_MAIN(rights)
 {
-	Suite *suite = suite_create("rights");
-	TCase *tcase = tcase_create("rights");
-
-	tcase_set_timeout(tcase, LIMIT_S);
-	tcase_add_loop_test(tcase, bytes_alone, 0, 2);
-	tcase_add_loop_test(tcase, one_descriptor, 0, 2);
-	tcase_add_loop_test(tcase, descriptor_behind_many_bytes, 0, 2);
-	tcase_add_loop_test(tcase, descriptors_that_may_not_come, 0,
-		2 * (int)(sizeof(refused) / sizeof(refused[0])));
-	tcase_add_loop_test(tcase, no_room_for_a_descriptor, 0, 2);
-	tcase_add_loop_test(tcase, out_of_band, 0, 2);
-	tcase_add_loop_test(tcase, empty_message_with_descriptor, 0, 2);
-	tcase_add_loop_test(tcase, close_without_queue, 0, 2);
-	tcase_add_loop_test(tcase, signals_end_the_wait, 0, 2);
-	tcase_add_test(tcase, stuck_ones_are_passed);
-	suite_add_tcase(suite, tcase);
 	/* Some take all descriptors, or leave threads that close. */
-	return run_suite_forked(suite);
+	return run_suite_forked(all_tests(NULL, NULL));
 }

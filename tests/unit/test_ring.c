@@ -76,7 +76,7 @@ enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
 
 /* More than once around, as frames with and without their beginning, and with headers of several
  * lengths, each to an empty ring. */
-START_TEST(length)
+START_LOOP_TEST(length, N_LENGTHS)
 {
 	const uint32_t len = lengths[_i];
 	const uint32_t headers[] = { 0, 1, RING_STEM - 1, RING_STEM, 54, 86, len };
@@ -129,7 +129,7 @@ START_TEST(mixture)
 END_TEST
 
 /* A full ring takes nothing and loses nothing; emptied it has room for the longest frame. */
-START_TEST(full)
+START_LOOP_TEST(full, N_LENGTHS)
 {
 	const uint32_t len = lengths[_i];
 	uint32_t n_sent, n_got;
@@ -175,7 +175,7 @@ static const struct {
 	{ 0xffffffffu, -EPROTO },
 };
 
-START_TEST(wrong_word)
+START_LOOP_TEST(wrong_word, ROWS(words))
 {
 	memcpy(way->records, &words[_i].word, sizeof(words[_i].word));
 	ck_assert_int_eq(ring_look(&rx, MOST), words[_i].result);
@@ -185,7 +185,7 @@ END_TEST
 static const uint32_t places[] = { 1, RING_LINE - 1, RING_LINE + 4, RING_BYTES,
 	RING_BYTES + RING_LINE, UINT32_MAX, UINT32_MAX - RING_LINE + 1 };
 
-START_TEST(wrong_place)
+START_LOOP_TEST(wrong_place, ROWS(places))
 {
 	int err = 0;
 
@@ -339,7 +339,7 @@ START_TEST(both_ends)
 END_TEST
 
 /* Memory that the peer could take away, that is too short, or that nobody can write to. */
-START_TEST(wrong_memory)
+START_LOOP_TEST(wrong_memory, 7)
 {
 	struct ring_link *link = NULL;
 	off_t step = (off_t)ring_page;
@@ -381,21 +381,5 @@ END_TEST
 
 TEST_MAIN(ring)
 {
-	Suite *suite = suite_create("ring");
-	TCase *tcase = tcase_create("ring");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, set_up, ring_tear_down);
-	tcase_add_loop_test(tcase, length, 0, N_LENGTHS);
-	tcase_add_test(tcase, mixture);
-	tcase_add_loop_test(tcase, full, 0, N_LENGTHS);
-	tcase_add_loop_test(tcase, wrong_word, 0, sizeof(words) / sizeof(words[0]));
-	tcase_add_loop_test(tcase, wrong_place, 0, sizeof(places) / sizeof(places[0]));
-	tcase_add_test(tcase, scribbling_producer);
-	tcase_add_test(tcase, lying_consumer);
-	tcase_add_test(tcase, threads);
-	tcase_add_test(tcase, both_ends);
-	tcase_add_loop_test(tcase, wrong_memory, 0, 7);
-	tcase_add_test(tcase, limit_of_file_sizes);
-	return run_suite(suite);
+	return run_suite(all_tests(set_up, ring_tear_down));
 }

@@ -317,18 +317,5 @@ END_TEST
 
 TEST_MAIN(ring_sleep)
 {
-	Suite *suite = suite_create("ring_sleep");
-	TCase *tcase = tcase_create("ring_sleep");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, ring_set_up, ring_tear_down);
-	tcase_add_test(tcase, woken_once);
-	tcase_add_test(tcase, no_lost_wakeup);
-	tcase_add_test(tcase, either_sees);
-	tcase_add_test(tcase, waking);
-	tcase_add_test(tcase, proofs);
-	tcase_add_test(tcase, names_to_come);
-	tcase_add_test(tcase, wakes_others);
-	tcase_add_test(tcase, takes_no_descriptors);
-	return run_suite(suite);
+	return run_suite(all_tests(ring_set_up, ring_tear_down));
 }

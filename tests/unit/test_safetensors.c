@@ -13,8 +13,6 @@
 
 #include "tests/unit/program.h"
 
-#define ROWS(table) (sizeof(table) / sizeof((table)[0]))
-
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[sizeof(folder) + 32];
 
@@ -136,7 +134,7 @@ static const struct {
 	{ "{\"a\\u009b31m\\u00e9\":1}", 0, "tensor 'a??31m\xc3\xa9'", NULL },
 };
 
-START_TEST(malformed)
+START_LOOP_TEST(malformed, ROWS(bad_rows))
 {
 	make_file(bad_rows[_i].header, bad_rows[_i].data_size);
 	expect_error(EINVAL, bad_rows[_i].reason, bad_rows[_i].tensor);
@@ -160,7 +158,7 @@ START_TEST(truncated)
 }
 END_TEST
 
-START_TEST(header_lengths)
+START_LOOP_TEST(header_lengths, 3)
 {
 	static const unsigned char huge[3][8] = {
 		{ 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff },
@@ -248,7 +246,7 @@ START_TEST(round_trip)
 }
 END_TEST
 
-START_TEST(no_tensors)
+START_LOOP_TEST(no_tensors, 2)
 {
 	static const char *const headers[] = { "{}", "{\"__metadata__\":{}}" };
 	struct safetensors_error error;
@@ -386,23 +384,5 @@ END_TEST
 
 TEST_MAIN(safetensors)
 {
-	Suite *suite = suite_create("safetensors");
-	TCase *tcase = tcase_create("safetensors");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, set_up, tear_down);
-	tcase_add_loop_test(tcase, malformed, 0, ROWS(bad_rows));
-	tcase_add_test(tcase, truncated);
-	tcase_add_loop_test(tcase, header_lengths, 0, 3);
-	tcase_add_test(tcase, no_such_file);
-	tcase_add_test(tcase, not_a_file);
-	tcase_add_test(tcase, round_trip);
-	tcase_add_loop_test(tcase, no_tensors, 0, 2);
-	tcase_add_test(tcase, truncated_later);
-	tcase_add_test(tcase, write_through_links);
-	tcase_add_test(tcase, write_to_special_files);
-	tcase_add_test(tcase, two_steps);
-	tcase_add_test(tcase, failed_write);
-	tcase_add_test(tcase, close_nothing);
-	return run_suite(suite);
+	return run_suite(all_tests(set_up, tear_down));
 }

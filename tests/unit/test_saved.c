@@ -9,8 +9,6 @@ enum { MTU = 256, BASE = 0xfffffe, ACK = 0x1f, RNR = 0x20 | 14, DEFAULTS = F_RD_
 
 static const uint32_t bases[] = { 0, 0xfffffe, 0xffffff, 0x7ffffe, 0x123456 };
 
-#define ROWS(table) (sizeof(table) / sizeof((table)[0]))
-
 static struct fixture *new_at(uint32_t psn)
 {
 	return fixture_new(&(struct fixture_config){ .mtu = MTU, .rq_psn = psn });
@@ -162,7 +160,7 @@ START_TEST(several_at_once)
 END_TEST
 
 /* One more than max_dest_rd_atomic: NAK 1, after the answers to the others. */
-START_TEST(more_than_allowed)
+START_LOOP_TEST(more_than_allowed, 2)
 {
 	struct fixture *f = new_at(BASE);
 
@@ -187,7 +185,7 @@ START_TEST(more_than_allowed)
 }
 END_TEST
 
-START_TEST(none_allowed)
+START_LOOP_TEST(none_allowed, 2)
 {
 	struct fixture *f = fixture_new(
 		&(struct fixture_config){ .mtu = MTU, .no_rd_atomic = true });
@@ -422,7 +420,7 @@ static void model_repeat_read(struct model *m, uint64_t at)
 }
 
 /* Whatever the age of what is repeated, and of what is kept. */
-START_TEST(repeats_of_any_age)
+START_LOOP_TEST(repeats_of_any_age, 8)
 {
 	struct fixture *f = new_at((uint32_t)_i * 0x123457);
 	struct model m = { .f = f, .random = (uint64_t)_i };
@@ -477,7 +475,7 @@ static const struct repeat_row {
 	{ 3, 3 * MTU, 0x80000000, KNOWN, false },
 };
 
-START_TEST(repeated_reads)
+START_LOOP_TEST(repeated_reads, ROWS(repeat_rows))
 {
 	const struct repeat_row *row = &repeat_rows[_i];
 
@@ -655,7 +653,7 @@ START_TEST(nak_after_answers)
 END_TEST
 
 /* A queue pair that fails for reasons of its own says nothing more, */
-START_TEST(nothing_after_own_failure)
+START_LOOP_TEST(nothing_after_own_failure, 2)
 {
 	struct fixture *f = fixture_new(
 		&(struct fixture_config){ .mtu = MTU, .unlimited_retry = _i == 1 });
@@ -717,29 +715,4 @@ START_TEST(as_many_as_are_kept)
 }
 END_TEST
 
-TEST_MAIN(saved)
-{
-	Suite *suite = suite_create("saved");
-	TCase *tc = tcase_create("saved");
-
-	tcase_add_test(tc, sizes);
-	tcase_add_test(tc, several_at_once);
-	tcase_add_loop_test(tc, more_than_allowed, 0, 2);
-	tcase_add_loop_test(tc, none_allowed, 0, 2);
-	tcase_add_test(tc, order_of_answers);
-	tcase_add_test(tc, reads_acknowledge);
-	tcase_add_test(tc, duplicates_before_reads);
-	tcase_add_test(tc, duplicates_long_after_reads);
-	tcase_add_test(tc, reads_of_a_circle_ago);
-	tcase_add_loop_test(tc, repeats_of_any_age, 0, 8);
-	tcase_add_loop_test(tc, repeated_reads, 0, (int)ROWS(repeat_rows));
-	tcase_add_test(tc, reads_of_the_scripted_peer);
-	tcase_add_test(tc, repeated_while_streaming);
-	tcase_add_test(tc, atomics_once);
-	tcase_add_test(tc, atomics_in_memory);
-	tcase_add_test(tc, nak_after_answers);
-	tcase_add_loop_test(tc, nothing_after_own_failure, 0, 2);
-	tcase_add_test(tc, as_many_as_are_kept);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(saved)

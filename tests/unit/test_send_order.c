@@ -25,7 +25,7 @@ static void answer_read(struct fixture *f, uint32_t psn, uint32_t length)
 }
 
 /* Requests 1 to 3 are a SEND, a READ (or atomic) and a SEND; the fourth has a fence. */
-START_TEST(fence_waits_for_reads_and_atomics)
+START_LOOP_TEST(fence_waits_for_reads_and_atomics, 5)
 {
 	static const struct {
 		enum frl_wr_opcode before, fenced;
@@ -64,7 +64,7 @@ START_TEST(fence_waits_for_reads_and_atomics)
 END_TEST
 
 /* Only READs and atomics hold a fence back, and only at its first packet. */
-START_TEST(fence_is_free_otherwise)
+START_LOOP_TEST(fence_is_free_otherwise, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){
 		.mtu = 256, .type = _i ? FRL_QPT_UC : FRL_QPT_RC, .window = 3 });
@@ -249,7 +249,7 @@ static void post_failing(struct fixture *f, const struct local_row *row)
 		ck_assert(region_add(&f->table, &f->local, 0x4321));
 }
 
-START_TEST(local_request_fails)
+START_LOOP_TEST(local_request_fails, 2 * ROWS(local_rows))
 {
 	const struct local_row *row = &local_rows[_i / 2];
 	bool rc = _i % 2;
@@ -393,7 +393,7 @@ START_TEST(failure_while_draining)
 }
 END_TEST
 
-START_TEST(drain_unreliable)
+START_LOOP_TEST(drain_unreliable, 2)
 {
 	struct fixture *f = fixture_new(
 		&(struct fixture_config){ .type = _i ? FRL_QPT_UD : FRL_QPT_UC, .mtu = 256 });
@@ -415,7 +415,7 @@ START_TEST(drain_unreliable)
 END_TEST
 
 /* A limit that is lowered in SQD holds for what is sent then; 0 fails what needs more. */
-START_TEST(depth_lowered_in_sqd)
+START_LOOP_TEST(depth_lowered_in_sqd, 3)
 {
 	struct fixture *f = fixture_new(NULL);
 	struct frl_qp_attr attr = { .max_rd_atomic = (uint8_t)_i };
@@ -432,23 +432,4 @@ START_TEST(depth_lowered_in_sqd)
 }
 END_TEST
 
-TEST_MAIN(send_order)
-{
-	Suite *suite = suite_create("send_order");
-	TCase *tc = tcase_create("send_order");
-
-	tcase_add_loop_test(tc, fence_waits_for_reads_and_atomics, 0, 5);
-	tcase_add_loop_test(tc, fence_is_free_otherwise, 0, 2);
-	tcase_add_test(tc, local_requests_in_order);
-	tcase_add_test(tc, local_requests_and_retries);
-	tcase_add_loop_test(
-		tc, local_request_fails, 0, 2 * (int)(sizeof(local_rows) / sizeof(local_rows[0])));
-	tcase_add_test(tc, drain_with_requests_under_way);
-	tcase_add_test(tc, drain_after_going_back);
-	tcase_add_test(tc, drain_with_nothing_under_way);
-	tcase_add_test(tc, failure_while_draining);
-	tcase_add_loop_test(tc, drain_unreliable, 0, 2);
-	tcase_add_loop_test(tc, depth_lowered_in_sqd, 0, 3);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(send_order)

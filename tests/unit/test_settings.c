@@ -60,7 +60,7 @@ static const struct {
 
 enum { N_NUMBERS = sizeof(number_rows) / sizeof(number_rows[0]) };
 
-START_TEST(number)
+START_LOOP_TEST(number, N_NUMBERS)
 {
 	struct settings settings;
 	char error[200] = "untouched";
@@ -100,7 +100,7 @@ static const struct {
 
 enum { N_WORDS = sizeof(word_rows) / sizeof(word_rows[0]) };
 
-START_TEST(word)
+START_LOOP_TEST(word, N_WORDS)
 {
 	struct settings settings;
 	char error[200];
@@ -262,21 +262,8 @@ END_TEST
 
 TEST_MAIN(settings)
 {
-	Suite *suite = suite_create("settings");
-	TCase *tcase = tcase_create("settings");
-
 	/* Nothing of Check's is freed, and with more rights the leak checker cannot look. */
 	if (argc > 1)
 		_exit(settings_get()->window == 77);
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, number, 0, N_NUMBERS);
-	tcase_add_loop_test(tcase, word, 0, N_WORDS);
-	tcase_add_test(tcase, any_word);
-	tcase_add_test(tcase, word_too_long);
-	tcase_add_test(tcase, defaults);
-	tcase_add_test(tcase, first_error);
-	tcase_add_test(tcase, error_fits);
-	tcase_add_test(tcase, from_environment);
-	tcase_add_test(tcase, more_rights);
-	return run_suite(suite);
+	return run_suite(all_tests(NULL, NULL));
 }

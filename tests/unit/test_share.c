@@ -54,7 +54,7 @@ static void find_page_size(void)
 	page = (size_t)sysconf(_SC_PAGESIZE);
 }
 
-START_TEST(memory_is_zeroed_and_whole_pages)
+START_LOOP_TEST(memory_is_zeroed_and_whole_pages, 5)
 {
 	static const size_t sizes[] = { 1, 100, 4096, 4097, 3 << 20 };
 	size_t size = sizes[_i];
@@ -244,7 +244,7 @@ static void forget_policy(void)
 }
 
 /* Where the kernel does not promise what it may not have, all pages are there at once. */
-START_TEST(reserved_where_accounting_is_strict)
+START_LOOP_TEST(reserved_where_accounting_is_strict, 4)
 {
 	static const struct {
 		char policy;
@@ -309,23 +309,9 @@ END_TEST
 
 TEST_MAIN(share)
 {
-	Suite *suite = suite_create("share");
-	TCase *tcase = tcase_create("share");
 	int failed;
 
 	find_page_size();
-	tcase_add_loop_test(tcase, memory_is_zeroed_and_whole_pages, 0, 5);
-	tcase_add_test(tcase, find_takes_what_lies_inside);
-	tcase_add_test(tcase, freed_before_it_is_unmapped);
-	tcase_add_test(tcase, each_allocation_is_its_own);
-	tcase_add_test(tcase, free_wants_the_start);
-	tcase_add_test(tcase, too_much_is_refused);
-	tcase_add_test(tcase, outlives_free_while_it_is_held);
-	tcase_add_test(tcase, is_sealed);
-	tcase_add_loop_test(tcase, reserved_where_accounting_is_strict, 0, 4);
-	tcase_add_test(tcase, refused_where_nothing_is_left);
-	tcase_add_test(tcase, limit_of_file_sizes);
-	suite_add_tcase(suite, tcase);
-	failed = run_suite(suite);
+	failed = run_suite(all_tests(NULL, NULL));
 	return failed ? 1 : 0;
 }

@@ -37,7 +37,6 @@ enum {
 	SETTLE_MS = 150,
 	SETTLE_TURNS = 100,
 	GARBAGE = 100000, /* bytes, more than are read at once */
-	STRANGERS_LIMIT_S = 120,
 };
 
 static struct event_base *base;
@@ -451,7 +450,7 @@ static void send_file(int to, int fd, enum way way)
 }
 
 /* It is ended, by whatever comes next; others are served meanwhile. */
-START_TEST(slow_file_ends_its_stream)
+START_LOOP_TEST(slow_file_ends_its_stream, WAYS)
 {
 	int reader, fd = slow_file(&reader);
 
@@ -503,23 +502,6 @@ END_TEST
 
 TEST_MAIN(stream)
 {
-	Suite *suite = suite_create("stream");
-	TCase *tcase = tcase_create("peers"), *strangers = tcase_create("strangers");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, slow_peer_is_not_filled);
-	tcase_add_test(tcase, short_messages_wait_too);
-	tcase_add_test(tcase, end_of_the_peer_lets_all_go_on);
-	tcase_add_test(tcase, death_is_seen_while_it_waits);
-	tcase_add_test(tcase, long_messages_of_one_owner);
-	tcase_add_test(tcase, all_end_at_once);
-	tcase_set_timeout(strangers, STRANGERS_LIMIT_S);
-	tcase_add_checked_fixture(strangers, setup, teardown);
-	tcase_add_loop_test(strangers, slow_file_ends_its_stream, 0, WAYS);
-	tcase_add_test(strangers, slow_file_in_a_stream_at_the_end);
-	tcase_add_test(strangers, memfd_comes_with_its_message);
-	suite_add_tcase(suite, tcase);
-	suite_add_tcase(suite, strangers);
 	/* Some take all descriptors, or leave threads that close. */
-	return run_suite_forked(suite);
+	return run_suite_forked(all_tests(setup, teardown));
 }

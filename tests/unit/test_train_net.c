@@ -17,8 +17,6 @@
 #include "examples/train_random.h"
 #include "tests/unit/program.h"
 
-#define ROWS(table) (sizeof(table) / sizeof((table)[0]))
-
 enum { MAX_BATCH = 40, MAX_PARAMETERS = 20000, MAX_INPUTS = 64, MAX_TEXT = 400 };
 
 /* ---- a network and a batch for it */
@@ -102,7 +100,7 @@ static void ignore_final(void *arg, size_t final)
 
 static const struct net_watcher nobody = { .gradients_final = ignore_final };
 
-START_TEST(gradients_are_the_slopes)
+START_LOOP_TEST(gradients_are_the_slopes, ROWS(nets))
 {
 	const struct net_shape *shape = &nets[_i].shape;
 	const float scale = 0.37f;
@@ -326,7 +324,7 @@ static const struct {
 	{ "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "column 1: 'aaaaaaaaaaaaaaaaaaaa' is not" },
 };
 
-START_TEST(bad_row)
+START_LOOP_TEST(bad_row, ROWS(bad_rows))
 {
 	size_t length = strlen(bad_rows[_i].line);
 	char *line = malloc(length + 1), reason[200] = "";
@@ -394,7 +392,7 @@ static const struct {
 	{ "label\n" FIVE, "line 1: column 1: 'label'" },
 };
 
-START_TEST(bad_file)
+START_LOOP_TEST(bad_file, ROWS(bad_files))
 {
 	struct dataset_error error = { "" };
 	struct dataset data = { 0 };
@@ -459,25 +457,5 @@ END_TEST
 
 TEST_MAIN(train_net)
 {
-	Suite *suite = suite_create("train_net");
-	TCase *network = tcase_create("network"), *files = tcase_create("files");
-
-	tcase_add_checked_fixture(network, NULL, tear_down);
-	tcase_add_loop_test(network, gradients_are_the_slopes, 0, ROWS(nets));
-	tcase_add_test(network, final_gradients_are_left_alone);
-	tcase_add_test(network, parts_add_up);
-	tcase_add_test(network, empty_batch);
-	tcase_add_test(network, nan_shows);
-	tcase_add_test(network, large_outputs_do_not_overflow);
-	tcase_add_test(network, seeds);
-	tcase_add_test(network, steps_have_momentum);
-	tcase_add_loop_test(files, bad_row, 0, ROWS(bad_rows));
-	tcase_add_test(files, good_row);
-	tcase_add_loop_test(files, bad_file, 0, ROWS(bad_files));
-	tcase_add_test(files, every_fifth_is_for_testing);
-	tcase_add_test(files, digests_differ);
-	tcase_add_test(files, no_file);
-	suite_add_tcase(suite, network);
-	suite_add_tcase(suite, files);
-	return run_suite(suite);
+	return run_suite(all_tests(NULL, tear_down));
 }

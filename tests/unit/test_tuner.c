@@ -322,21 +322,4 @@ START_TEST(test_crowd)
 }
 END_TEST
 
-TEST_MAIN(tuner)
-{
-	Suite *suite = suite_create("tuner");
-	TCase *tuner = tcase_create("tuner");
-
-	tcase_add_test(tuner, test_sizes);
-	tcase_add_test(tuner, test_same_on_all_ranks);
-	tcase_add_test(tuner, test_forced);
-	tcase_add_test(tuner, test_bad_words);
-	tcase_add_test(tuner, test_none_can);
-	tcase_add_test(tuner, test_measured);
-	tcase_add_test(tuner, test_hosts);
-	tcase_add_test(tuner, test_staged);
-	tcase_add_test(tuner, test_explain);
-	tcase_add_test(tuner, test_crowd);
-	suite_add_tcase(suite, tuner);
-	return run_suite(suite);
-}
+TEST_FILE(tuner)

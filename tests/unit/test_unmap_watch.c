@@ -350,7 +350,7 @@ static void *use_stack(void *arg)
 
 /* The C library keeps stacks of threads that have ended, and unmaps some when others end: those of
  * the watch itself, too. */
-START_TEST(stacks_are_watched)
+START_LOOP_TEST(stacks_are_watched, 5)
 {
 	pthread_t threads[STACKS];
 	pthread_barrier_t barrier;
@@ -497,20 +497,5 @@ END_TEST
 
 TEST_MAIN(unmap_watch)
 {
-	Suite *suite = suite_create("unmap_watch");
-	TCase *tc = tcase_create("watch");
-
-	tcase_add_checked_fixture(tc, start, finish);
-	tcase_add_test(tc, only_what_is_kept);
-	tcase_add_test(tc, moved);
-	tcase_add_test(tc, given_back_a_moment_ago);
-	tcase_add_test(tc, after_only_if_there_is_work);
-	tcase_add_test(tc, signal_handler_unmaps);
-	tcase_add_test(tc, thread_is_canceled);
-	tcase_add_loop_test(tc, stacks_are_watched, 0, 5);
-	tcase_add_test(tc, child_watches_too);
-	tcase_add_test(tc, child_keeps_descriptor);
-	tcase_add_test(tc, forks_while_it_starts_and_stops);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
+	return run_suite(all_tests(start, finish));
 }

@@ -9,8 +9,6 @@
 
 enum { MTU = 256, BASE = 0xfffffe, UC = TRANSPORT_UC, UD = TRANSPORT_UD };
 
-#define ROWS(table) (sizeof(table) / sizeof((table)[0]))
-
 static struct fixture *new_uc(bool srq)
 {
 	return fixture_new(&(struct fixture_config){
@@ -93,7 +91,7 @@ static void arrive(struct fixture *f, uint8_t opcode, uint32_t psn, uint32_t len
 	fixture_input(f, &packet);
 }
 
-START_TEST(messages)
+START_LOOP_TEST(messages, ROWS(sequences))
 {
 	struct fixture *f = new_uc(false);
 	uint32_t recv = 0, dropped = 0;
@@ -167,7 +165,7 @@ static const struct refusal_row {
 	{ OP_WRITE_ONLY_IMM, 8, 8, 0, false, true, 0 },
 };
 
-START_TEST(refusals)
+START_LOOP_TEST(refusals, ROWS(refusal_rows))
 {
 	const struct refusal_row *row = &refusal_rows[_i];
 	struct fixture *f = fixture_new(&(struct fixture_config){
@@ -352,7 +350,7 @@ static const struct datagram_row {
 	{ FRL_QPT_GSI, false, QKEY_GSI, 295, 256, false, true, FRL_WC_SUCCESS },
 };
 
-START_TEST(datagrams_dropped)
+START_LOOP_TEST(datagrams_dropped, ROWS(datagram_rows))
 {
 	const struct datagram_row *row = &datagram_rows[_i];
 	struct fixture *f = new_ud(row->type, row->srq);
@@ -391,21 +389,4 @@ START_TEST(overruns)
 }
 END_TEST
 
-TEST_MAIN(unreliable)
-{
-	Suite *suite = suite_create("unreliable");
-	TCase *tc = tcase_create("unreliable");
-
-	tcase_add_loop_test(tc, messages, 0, (int)ROWS(sequences));
-	tcase_add_test(tc, messages_with_srq);
-	tcase_add_loop_test(tc, refusals, 0, (int)ROWS(refusal_rows));
-	tcase_add_test(tc, useless_receives);
-	tcase_add_test(tc, reducing_receives);
-	tcase_add_test(tc, datagrams);
-	tcase_add_test(tc, datagram_over_ipv6);
-	tcase_add_test(tc, datagram_over_many_elements);
-	tcase_add_loop_test(tc, datagrams_dropped, 0, (int)ROWS(datagram_rows));
-	tcase_add_test(tc, overruns);
-	suite_add_tcase(suite, tc);
-	return run_suite(suite);
-}
+TEST_FILE(unreliable)

@@ -279,13 +279,4 @@ START_TEST(every_file_is_expected)
 }
 END_TEST
 
-TEST_MAIN(vectors)
-{
-	Suite *suite = suite_create("vectors");
-	TCase *tcase = tcase_create("vectors");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, every_recorded_packet);
-	tcase_add_test(tcase, every_file_is_expected);
-	return run_suite(suite);
-}
+TEST_FILE(vectors)

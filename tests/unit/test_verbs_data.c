@@ -155,7 +155,7 @@ static void windows(void)
 	frl_mw_dealloc(mw);
 }
 
-START_TEST(reliable)
+START_LOOP_TEST(reliable, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
 	struct fake_verbs_stats stats;
@@ -174,7 +174,7 @@ START_TEST(reliable)
 END_TEST
 
 /* Many at a time: one doorbell for 16 of them; a full queue takes what fits. */
-START_TEST(batches)
+START_LOOP_TEST(batches, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
 	struct frl_sge from, to;
@@ -219,7 +219,7 @@ START_TEST(batches)
 END_TEST
 
 /* Only the last is told of, and with it the places of all are free. */
-START_TEST(unsignaled)
+START_LOOP_TEST(unsignaled, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
 	struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_WRITE, .n_sge = 1 };
@@ -243,7 +243,7 @@ START_TEST(unsignaled)
 }
 END_TEST
 
-START_TEST(unreliable)
+START_LOOP_TEST(unreliable, 2)
 {
 	const struct verbs_wants wants = { .type = FRL_QPT_UC, .is_plain = _i };
 	struct frl_sge from;
@@ -269,7 +269,7 @@ static struct frl_ah *ah_to(const struct verbs_end *end, const struct verbs_end 
 	return ah;
 }
 
-START_TEST(datagrams)
+START_LOOP_TEST(datagrams, 2)
 {
 	/* What mlx5 says where there is no tag. */
 	const struct verbs_wants wants = {
@@ -337,7 +337,7 @@ START_TEST(groups)
 }
 END_TEST
 
-START_TEST(shared_receives)
+START_LOOP_TEST(shared_receives, 2)
 {
 	const struct verbs_wants wants = { .has_srq = true, .is_plain = _i };
 	const struct frl_sge none[1];
@@ -373,7 +373,7 @@ START_TEST(shared_receives)
 END_TEST
 
 /* A descriptor to sleep on. */
-START_TEST(channels)
+START_LOOP_TEST(channels, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
 	struct pollfd fd;
@@ -407,7 +407,7 @@ START_TEST(channels)
 END_TEST
 
 /* By endpoints, as connection management and collectives do it. */
-START_TEST(endpoints)
+START_LOOP_TEST(endpoints, 2)
 {
 	const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
 	const struct verbs_wants wants = { .is_plain = _i, .is_rxe = _i, .two_rd_atomic = 4 };
@@ -509,7 +509,7 @@ static void refuse_sends(void)
 		verbs_refused(frl_post_send(one->qp, &rows[i].wr, 1, NULL), -EINVAL, rows[i].word);
 }
 
-START_TEST(refused_requests)
+START_LOOP_TEST(refused_requests, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
 	struct frl_recv_wr recv = { .action = { .type = FRL_ACTION_REDUCE } };
@@ -538,20 +538,5 @@ END_TEST
 
 TEST_MAIN(verbs_data)
 {
-	Suite *suite = suite_create("verbs_data");
-	TCase *tcase = tcase_create("verbs_data");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, reliable, 0, 2);
-	tcase_add_loop_test(tcase, batches, 0, 2);
-	tcase_add_loop_test(tcase, unsignaled, 0, 2);
-	tcase_add_loop_test(tcase, unreliable, 0, 2);
-	tcase_add_loop_test(tcase, datagrams, 0, 2);
-	tcase_add_test(tcase, groups);
-	tcase_add_loop_test(tcase, shared_receives, 0, 2);
-	tcase_add_loop_test(tcase, channels, 0, 2);
-	tcase_add_loop_test(tcase, endpoints, 0, 2);
-	tcase_add_test(tcase, psns);
-	tcase_add_loop_test(tcase, refused_requests, 0, 2);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -109,7 +109,7 @@ static const struct {
 	{ IBV_EVENT_QP_LAST_WQE_REACHED, FRL_EVENT_QP_LAST_WQE_REACHED, NULL },
 };
 
-START_TEST(queue_pair_events)
+START_LOOP_TEST(queue_pair_events, ROWS(qp_events))
 {
 	verbs_setup(ends, &defaults);
 	/* One that Ferrule has no name for is not told. */
@@ -263,7 +263,7 @@ START_TEST(device_fatal)
 }
 END_TEST
 
-START_TEST(overrun)
+START_LOOP_TEST(overrun, 2)
 {
 	const struct verbs_wants wants = { .depth = 4, .is_plain = _i };
 	struct frl_sge from;
@@ -288,7 +288,7 @@ START_TEST(overrun)
 END_TEST
 
 /* Nobody answers. */
-START_TEST(retries)
+START_LOOP_TEST(retries, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
 	struct frl_sge from;
@@ -315,7 +315,7 @@ START_TEST(retries)
 END_TEST
 
 /* A completion that cannot be read is lost: nobody waits for it. */
-START_TEST(unreadable)
+START_LOOP_TEST(unreadable, 3)
 {
 	static const char *const calls[] = { "ibv_next_poll", "ibv_start_poll", "ibv_poll_cq" };
 	const struct verbs_wants wants = { .is_plain = _i == 2 };
@@ -346,7 +346,7 @@ static void *pull_soon(void *arg)
 
 /* rxe says of its own queue pair what is the link's fault: of one that is up, that was down, and
  * that is told to be down a moment later. */
-START_TEST(rxe_without_link)
+START_LOOP_TEST(rxe_without_link, 3)
 {
 	const struct frl_send_wr bad = {
 		.opcode = FRL_WR_LOCAL_INV, .flags = FRL_SEND_SIGNALED, .invalidate_rkey = 0x777
@@ -442,29 +442,9 @@ END_TEST
 
 TEST_MAIN(verbs_events)
 {
-	Suite *suite = suite_create("verbs_events");
-	TCase *tcase = tcase_create("verbs_events");
-
 	/* Settings are read once. */
 	setenv("FRL_VERBS_CQ_MODERATION", "16", 1);
 	setenv("FRL_TRAFFIC_CLASS", "104", 1);
 	setenv("FRL_ACK_TIMEOUT", "20", 1);
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, port_events);
-	tcase_add_test(tcase, link_flap);
-	tcase_add_loop_test(tcase, queue_pair_events, 0, sizeof(qp_events) / sizeof(qp_events[0]));
-	tcase_add_test(tcase, forgotten);
-	tcase_add_test(tcase, gid_change);
-	tcase_add_test(tcase, gid_moves);
-	tcase_add_test(tcase, mtu_change);
-	tcase_add_test(tcase, device_fatal);
-	tcase_add_loop_test(tcase, overrun, 0, 2);
-	tcase_add_loop_test(tcase, retries, 0, 2);
-	tcase_add_loop_test(tcase, unreadable, 0, 3);
-	tcase_add_loop_test(tcase, rxe_without_link, 0, 3);
-	tcase_add_test(tcase, access_error);
-	tcase_add_test(tcase, send_queue_error);
-	tcase_add_test(tcase, connection_defaults);
-	tcase_add_test(tcase, moderation);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

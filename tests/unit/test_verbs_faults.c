@@ -104,7 +104,7 @@ static void drop(struct extras *extras)
 static const int errors[] = { ENOMEM, EINVAL, EIO, EOPNOTSUPP, EPERM };
 
 /* Whatever fails while things are made: it is told, or can be done without. */
-START_TEST(each_call)
+START_LOOP_TEST(each_call, 2 * ROWS(errors))
 {
 	const struct verbs_wants wants = { .has_srq = true, .is_plain = _i % 2 };
 	int err = errors[_i / 2];
@@ -138,7 +138,7 @@ END_TEST
 
 /* What fails when things are taken away is logged, and nothing hangs or crashes: not even when
  * there is an event of what could not be destroyed. */
-START_TEST(each_destruction)
+START_LOOP_TEST(each_destruction, 7)
 {
 	static const char *const functions[] = { "ibv_destroy_qp", "ibv_destroy_cq",
 		"ibv_destroy_srq", "ibv_destroy_comp_channel", "ibv_destroy_ah", "ibv_dealloc_mw",
@@ -376,7 +376,7 @@ static void plug_small(void)
 	verbs_ok(verbs_make_end(one, &defaults));
 }
 
-START_TEST(bad_transition)
+START_LOOP_TEST(bad_transition, ROWS(transitions))
 {
 	struct frl_qp_attr attr = transitions[_i].attr;
 	uint32_t mask = transitions[_i].mask | FRL_QP_STATE;
@@ -412,7 +412,7 @@ static const struct {
 	{ ENOSYS, -ENOTSUP, "cannot do it" },
 };
 
-START_TEST(kernel_error)
+START_LOOP_TEST(kernel_error, ROWS(kernel_errors))
 {
 	plug_small();
 	go_to(one->qp, FRL_QPS_INIT);
@@ -508,21 +508,5 @@ END_TEST
 
 TEST_MAIN(verbs_faults)
 {
-	Suite *suite = suite_create("verbs_faults");
-	TCase *tcase = tcase_create("verbs_faults");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, each_call, 0, 2 * sizeof(errors) / sizeof(errors[0]));
-	tcase_add_loop_test(tcase, each_destruction, 0, 7);
-	tcase_add_test(tcase, memory);
-	tcase_add_test(tcase, relaxed_ordering);
-	tcase_add_test(tcase, iova);
-	tcase_add_test(tcase, dmabuf);
-	tcase_add_loop_test(tcase, bad_transition, 0, sizeof(transitions) / sizeof(transitions[0]));
-	tcase_add_loop_test(
-		tcase, kernel_error, 0, sizeof(kernel_errors) / sizeof(kernel_errors[0]));
-	tcase_add_test(tcase, no_answer);
-	tcase_add_test(tcase, translated);
-	tcase_add_test(tcase, gsi);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -77,7 +77,7 @@ static void nothing(const char *word)
 }
 
 /* As the kernel says; also where it cannot be asked. */
-START_TEST(dma_bufs)
+START_LOOP_TEST(dma_bufs, 3)
 {
 	struct fake_verbs_device fake;
 	struct frl_device_attr attr;
@@ -217,7 +217,7 @@ static const struct refusal {
 	{ "ibv_query_gid_table", ENOMEM, -ENOMEM, "addresses" },
 };
 
-START_TEST(refused_by)
+START_LOOP_TEST(refused_by, ROWS(refusals))
 {
 	const struct refusal *row = &refusals[_i];
 	struct frl_device *device;
@@ -245,7 +245,7 @@ static const struct {
 	{ "verbs:one/2", -ENODEV, "no port 2" },
 };
 
-START_TEST(bad_names)
+START_LOOP_TEST(bad_names, ROWS(names))
 {
 	struct frl_device *device;
 
@@ -456,25 +456,5 @@ END_TEST
 
 TEST_MAIN(verbs_open)
 {
-	Suite *suite = suite_create("verbs_open");
-	TCase *tcase = tcase_create("verbs_open");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, list_usable);
-	tcase_add_loop_test(tcase, dma_bufs, 0, 3);
-	tcase_add_test(tcase, list_none);
-	tcase_add_test(tcase, list_infiniband);
-	tcase_add_test(tcase, list_down);
-	tcase_add_test(tcase, list_without_v2);
-	tcase_add_test(tcase, list_iwarp);
-	tcase_add_test(tcase, list_many_ports);
-	tcase_add_loop_test(tcase, refused_by, 0, sizeof(refusals) / sizeof(refusals[0]));
-	tcase_add_loop_test(tcase, bad_names, 0, sizeof(names) / sizeof(names[0]));
-	tcase_add_test(tcase, attributes);
-	tcase_add_test(tcase, choice);
-	tcase_add_test(tcase, choice_by_peer);
-	tcase_add_test(tcase, path_mtu);
-	tcase_add_test(tcase, two_ports);
-	tcase_add_test(tcase, only_link_local);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

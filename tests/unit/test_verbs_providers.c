@@ -45,7 +45,7 @@ static const struct {
 	bool has_good_wr;
 } vendors[] = { { 0x02c9, true }, { 0x19e5, true }, { 0x14e4, false }, { 0, false } };
 
-START_TEST(vendor)
+START_LOOP_TEST(vendor, ROWS(vendors))
 {
 	const struct fake_verbs_device like = { .attr.vendor_id = vendors[_i].vendor };
 	struct frl_sge sge;
@@ -96,7 +96,7 @@ static int give_rights(uint32_t access)
 }
 
 /* What it returns says which of the two regions there is. */
-START_TEST(changed_region)
+START_LOOP_TEST(changed_region, 2)
 {
 	const uint32_t access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_READ;
 
@@ -118,7 +118,7 @@ START_TEST(changed_region)
 END_TEST
 
 /* A wish, with dma-bufs as well. */
-START_TEST(relaxed_dmabuf)
+START_LOOP_TEST(relaxed_dmabuf, 2)
 {
 	int fd = memfd_create("dmabuf", MFD_CLOEXEC);
 	struct frl_mr *mr;
@@ -143,7 +143,7 @@ static const char *const destroyers[] = { "ibv_destroy_qp", "ibv_destroy_srq", "
 	"ibv_dealloc_mw" };
 
 /* It holds its domain, which its owner can take away all the same. */
-START_TEST(left)
+START_LOOP_TEST(left, ROWS(destroyers))
 {
 	const struct verbs_wants wants = { .has_srq = true };
 	struct frl_ah_attr attr = { .sgid_index = 1 };
@@ -215,16 +215,5 @@ END_TEST
 
 TEST_MAIN(verbs_providers)
 {
-	Suite *suite = suite_create("verbs_providers");
-	TCase *tcase = tcase_create("verbs_providers");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, vendor, 0, sizeof(vendors) / sizeof(vendors[0]));
-	tcase_add_test(tcase, inline_flag);
-	tcase_add_loop_test(tcase, changed_region, 0, 2);
-	tcase_add_loop_test(tcase, relaxed_dmabuf, 0, 2);
-	tcase_add_loop_test(tcase, left, 0, sizeof(destroyers) / sizeof(destroyers[0]));
-	tcase_add_test(tcase, pulled_out);
-	tcase_add_test(tcase, full_and_gone);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -130,7 +130,7 @@ static void close_small(void)
 	fake_verbs_reset();
 }
 
-START_TEST(inline_bytes)
+START_LOOP_TEST(inline_bytes, 2 * ROWS(inlines))
 {
 	struct frl_qp_config config = { .max_send_wr = 4, .max_inline = FRL_MAX_INLINE };
 	uint32_t has = inlines[_i / 2].has;
@@ -180,7 +180,7 @@ START_TEST(holes)
 END_TEST
 
 /* What the queue pair was not made for is refused, not called. */
-START_TEST(no_windows)
+START_LOOP_TEST(no_windows, 2)
 {
 	static const enum frl_wr_opcode opcodes[] = { FRL_WR_LOCAL_INV, FRL_WR_BIND_MW,
 		FRL_WR_SEND_WITH_INV };
@@ -335,7 +335,7 @@ START_TEST(two_movers)
 END_TEST
 
 /* It failed after the kernel had moved it, and before that was noted. */
-START_TEST(fails_while_moved)
+START_LOOP_TEST(fails_while_moved, 2)
 {
 	struct call connecting;
 	struct ibv_qp_attr at;
@@ -462,7 +462,7 @@ static const struct {
 	{ EIO, -EIO, "dmesg" },
 };
 
-START_TEST(move_error)
+START_LOOP_TEST(move_error, ROWS(moves))
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 
@@ -503,7 +503,7 @@ static void *sleep_on_channel(void *arg)
 }
 
 /* Nothing will come any more: that is an event, too. */
-START_TEST(sleeper)
+START_LOOP_TEST(sleeper, 2)
 {
 	struct call sleeping;
 	struct frl_sge sge;
@@ -555,25 +555,5 @@ END_TEST
 
 TEST_MAIN(verbs_queues)
 {
-	Suite *suite = suite_create("verbs_queues");
-	TCase *tcase = tcase_create("verbs_queues");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, inline_bytes, 0, 2 * sizeof(inlines) / sizeof(inlines[0]));
-	tcase_add_test(tcase, holes);
-	tcase_add_loop_test(tcase, no_windows, 0, 2);
-	tcase_add_test(tcase, foreign_window);
-	tcase_add_test(tcase, no_packet_buffers);
-	tcase_add_test(tcase, few_rd_atomic);
-	tcase_add_test(tcase, slow_kernel);
-	tcase_add_test(tcase, two_movers);
-	tcase_add_loop_test(tcase, fails_while_moved, 0, 2);
-	tcase_add_test(tcase, old_event_while_moved);
-	tcase_add_test(tcase, stale_query);
-	tcase_add_test(tcase, reset_while_connecting);
-	tcase_add_loop_test(tcase, move_error, 0, sizeof(moves) / sizeof(moves[0]));
-	tcase_add_test(tcase, privileged_qkey);
-	tcase_add_loop_test(tcase, sleeper, 0, 2);
-	tcase_add_test(tcase, sleeper_and_no_queue);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

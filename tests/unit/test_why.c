@@ -31,7 +31,7 @@ static const struct compare_row {
 	{ 0x16, 0x12, 0xf00000, true, 0, 0 },
 };
 
-START_TEST(ends_are_compared)
+START_LOOP_TEST(ends_are_compared, ROWS(compare_rows))
 {
 	const struct compare_row *row = &compare_rows[_i];
 	struct why_direction way = why_compare(row->send_psn, row->acked_psn, row->recv_psn);
@@ -220,7 +220,7 @@ static const struct diagnosis_row {
 		.published_s = 5, .whose = OF_PEER },
 };
 
-START_TEST(concludes)
+START_LOOP_TEST(concludes, ROWS(diagnosis_rows))
 {
 	const struct diagnosis_row *row = &diagnosis_rows[_i];
 	Ctl__QpInfo ends[2] = { end(), other_end() };
@@ -309,21 +309,4 @@ START_TEST(an_rnr_that_comes_and_goes)
 }
 END_TEST
 
-TEST_MAIN(why)
-{
-	Suite *suite = suite_create("why");
-	TCase *tests = tcase_create("why");
-
-	tcase_add_loop_test(
-		tests, ends_are_compared, 0, sizeof(compare_rows) / sizeof(compare_rows[0]));
-	tcase_add_test(tests, tells_what_it_knows);
-	tcase_add_test(tests, says_why_there_is_no_view);
-	tcase_add_test(tests, a_lossless_link_never_gives_up);
-	tcase_add_loop_test(
-		tests, concludes, 0, sizeof(diagnosis_rows) / sizeof(diagnosis_rows[0]));
-	tcase_add_test(tests, a_short_wait_is_no_trouble);
-	tcase_add_test(tests, old_views_are_not_compared);
-	tcase_add_test(tests, an_rnr_that_comes_and_goes);
-	suite_add_tcase(suite, tests);
-	return run_suite(suite);
-}
+TEST_FILE(why)

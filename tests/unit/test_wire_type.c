@@ -65,7 +65,7 @@ static size_t pick(size_t n, size_t count)
 
 /* ---- all instruction sets give the same */
 
-START_TEST(as_plain_c)
+START_LOOP_TEST(as_plain_c, N_LOOPS)
 {
 	const struct reduce_kernels *kernels = kernels_at(_i / FRL_WIRES);
 	int wire = _i % FRL_WIRES;
@@ -104,7 +104,7 @@ START_TEST(as_plain_c)
 END_TEST
 
 /* As decoding and then reducing; but with int8 no NaN is ignored. */
-START_TEST(decode_and_reduce)
+START_LOOP_TEST(decode_and_reduce, PAIRS(FRL_WIRES, FRL_AVG))
 {
 	enum frl_wire wire = (enum frl_wire)(_i % FRL_WIRES);
 	enum frl_op op = (enum frl_op)(_i / FRL_WIRES);
@@ -140,7 +140,7 @@ START_TEST(decode_and_reduce)
 END_TEST
 
 /* All values of the two that are floats. */
-START_TEST(all_halves)
+START_LOOP_TEST(all_halves, 2 * MAX_KERNELS)
 {
 	static uint16_t halves[65536];
 	static float expected[65536], decoded[65536];
@@ -158,7 +158,7 @@ START_TEST(all_halves)
 END_TEST
 
 /* Exactly allocated, so that the address sanitizer sees a load or store past the elements. */
-START_TEST(no_byte_outside)
+START_LOOP_TEST(no_byte_outside, FRL_WIRES)
 {
 	for (size_t count = 1; count < 300; count++) {
 		uint8_t *wire = malloc(frl_wire_size((enum frl_wire)_i, count));
@@ -215,7 +215,7 @@ static bool is_over(enum frl_wire wire, float x)
 			(wire == FRL_WIRE_BFLOAT16 && magnitude >= 0x1.ffp127));
 }
 
-START_TEST(error_of_each_element)
+START_LOOP_TEST(error_of_each_element, PAIRS(FRL_WIRES, SPECIAL))
 {
 	enum frl_wire wire = (enum frl_wire)(_i % FRL_WIRES);
 	enum kind kind = (enum kind)(_i / FRL_WIRES);
@@ -352,7 +352,7 @@ START_TEST(ties)
 END_TEST
 
 /* A block with a NaN or an infinity is NaN, the blocks beside it are not. */
-START_TEST(not_a_number)
+START_LOOP_TEST(not_a_number, 4)
 {
 	static const float special[] = { NAN, -NAN, INFINITY, -INFINITY };
 	float x[300], y[300];
@@ -394,7 +394,7 @@ START_TEST(zeros_and_denormal_numbers)
 END_TEST
 
 /* The encoding of a part that begins at a multiple of a block is a part of the encoding of all. */
-START_TEST(parts)
+START_LOOP_TEST(parts, FRL_WIRES)
 {
 	static float x[MAX_COUNT];
 	static uint8_t whole[ROOM], part[ROOM];
@@ -435,25 +435,4 @@ START_TEST(sizes_and_nonsense)
 }
 END_TEST
 
-TEST_MAIN(wire_type)
-{
-	Suite *suite = suite_create("wire_type");
-	TCase *tcase = tcase_create("wire_type");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, as_plain_c, 0, N_LOOPS);
-	tcase_add_loop_test(tcase, decode_and_reduce, 0, FRL_WIRES * FRL_AVG);
-	tcase_add_loop_test(tcase, all_halves, 0, 2 * MAX_KERNELS);
-	tcase_add_loop_test(tcase, no_byte_outside, 0, FRL_WIRES);
-	tcase_add_loop_test(tcase, error_of_each_element, 0, FRL_WIRES * SPECIAL);
-	tcase_add_test(tcase, every_scale);
-	tcase_add_test(tcase, float16_saturates);
-	tcase_add_test(tcase, bfloat16_saturates);
-	tcase_add_test(tcase, blocks_of_known_bytes);
-	tcase_add_test(tcase, ties);
-	tcase_add_loop_test(tcase, not_a_number, 0, 4);
-	tcase_add_test(tcase, zeros_and_denormal_numbers);
-	tcase_add_loop_test(tcase, parts, 0, FRL_WIRES);
-	tcase_add_test(tcase, sizes_and_nonsense);
-	return run_suite(suite);
-}
+TEST_FILE(wire_type)
