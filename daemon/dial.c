@@ -6,8 +6,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,6 +18,7 @@
 #include "daemon/listener.h"
 #include "lib/base/list.h"
 #include "lib/base/table.h"
+#include "lib/base/thread.h"
 
 enum {
 	CONNECT_MS = 3000, /* for each address */
@@ -234,25 +233,6 @@ static void *look_up(void *arg)
 	return NULL;
 }
 
-static int start_thread(struct lookup *lookup)
-{
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int result;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, LOOKUP_STACK);
-	/* Signals are the loop's. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	result = pthread_create(&thread, &attributes, look_up, lookup);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
-	return result;
-}
-
 static bool has_turn(const struct dial *dial)
 {
 	const struct list *all = &dial->dials->lookups;
@@ -269,7 +249,7 @@ static void start_lookup(struct dial *dial)
 {
 	struct dials *dials = dial->dials;
 	struct lookup *lookup;
-	int result = ENOMEM;
+	int result = -ENOMEM;
 
 	if (!has_turn(dial)) {
 		list_add_tail(&dials->queue, &dial->queued);
@@ -282,7 +262,8 @@ static void start_lookup(struct dial *dial)
 		memcpy(lookup->host, dial->host, sizeof(lookup->host));
 		snprintf(lookup->service, sizeof(lookup->service), "%u", dial->port);
 		lookup->pipe = dup(dials->pipe[1]);
-		result = lookup->pipe < 0 ? errno : start_thread(lookup);
+		result = lookup->pipe < 0 ? -errno
+					  : thread_start(look_up, lookup, LOOKUP_STACK, NULL);
 	}
 	if (result == 0) {
 		list_add_tail(&dials->lookups, &lookup->node);
@@ -291,7 +272,7 @@ static void start_lookup(struct dial *dial)
 	if (lookup && lookup->pipe >= 0)
 		close(lookup->pipe);
 	free(lookup);
-	note(dial, CORE_END_UNREACHABLE, "cannot look up %s: %s", dial->host, strerror(result));
+	note(dial, CORE_END_UNREACHABLE, "cannot look up %s: %s", dial->host, strerror(-result));
 	event_active(&dial->timer, EV_TIMEOUT, 0);
 }
 

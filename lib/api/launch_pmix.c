@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <pmix.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "lib/api/launch.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/thread.h"
 
 enum {
 	NS_PER_MS = 1000000,
@@ -107,17 +107,10 @@ static void *init_main(void *arg)
 
 static int start_init(void)
 {
-	sigset_t all, saved;
-	pthread_t thread;
-	int err;
+	int err = thread_start(init_main, NULL, 0, NULL);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	err = pthread_create(&thread, NULL, init_main, NULL);
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	if (err)
 		return frl_fail(err, "cannot start a thread: %s", frl_strerror(err));
-	pthread_detach(thread);
 	the_pmix.init_state = INIT_RUNS;
 	return 0;
 }

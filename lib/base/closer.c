@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/base/thread.h"
+
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
@@ -76,32 +78,14 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* Mutex held. Signals are for the other threads of the process. */
-static void start_thread(void)
-{
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (pthread_create(&thread, &attributes, run, NULL) == 0)
-		closer.threads++;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
-}
-
 void closer_close(int fd)
 {
 	pthread_mutex_lock(&closer.mutex);
 	closer.pending++;
 	if (closer.n < ROOM)
 		closer.fds[closer.n++] = fd;
-	if (closer.threads < MAX_THREADS)
-		start_thread();
+	if (closer.threads < MAX_THREADS && thread_start(run, NULL, STACK, NULL) == 0)
+		closer.threads++;
 	pthread_mutex_unlock(&closer.mutex);
 }
 

@@ -3,7 +3,6 @@
 #include "lib/control/client.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -14,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limit.h"
 #include "lib/base/random.h"
+#include "lib/base/thread.h"
 #include "lib/control/client_internal.h"
 #include "lib/control/frame.h"
 
@@ -124,18 +124,13 @@ void client_wake(struct client *c)
 /* A new life: of the process, of a child, or after all handlers had gone. */
 static int start_thread(struct client *c)
 {
-	sigset_t all, saved;
 	int error;
 
 	c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (c->wake_fd < 0)
 		return frl_fail(errno, "cannot make a descriptor: %s", frl_strerror(errno));
 	c->woken = false;
-	/* Signals are for the host's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	error = pthread_create(&c->thread, NULL, client_main, c);
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	error = thread_start(client_main, c, 0, &c->thread);
 	if (error) {
 		close(c->wake_fd);
 		c->wake_fd = -1;

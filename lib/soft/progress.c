@@ -4,11 +4,11 @@
  * Whoever has done something with the engine tells the events that came of it as he leaves.
  */
 #include <sched.h>
-#include <signal.h>
 #include <time.h>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/thread.h"
 #include "lib/soft/soft.h"
 
 enum {
@@ -145,16 +145,11 @@ static void *progress_main(void *arg)
 int soft_start_thread(struct frl_device *base)
 {
 	struct soft_device *device = soft_device(base);
-	sigset_t all, saved;
 	int err;
 
 	if (device->has_thread)
 		return 0;
-	/* Signals are for the host's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	err = pthread_create(&device->thread, NULL, progress_main, device);
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	err = thread_start(progress_main, device, 0, &device->thread);
 	if (err)
 		return frl_fail(err, "cannot start the progress thread: %s", frl_strerror(err));
 	device->has_thread = device->base.attr.progresses = true;
