@@ -129,11 +129,23 @@ START_TEST(another_is_behind)
 }
 END_TEST
 
+/* A WRITE of `length` bytes elsewhere finds room at once, and stays on its way. */
+static void write_beside(uint32_t length)
+{
+	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
+
+	echo_pair.mock.speed = 0;
+	write.remote_addr = (uintptr_t)echo_pair.memory->there + 65536;
+	write.rkey = echo_pair.region.key;
+	host_post(echo_pair.a, 0, write, 0, length, NULL);
+	offload_settle(&echo_pair);
+	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_waits, 0);
+}
+
 /* What one GPU still uses is passed over, though it is the oldest, for what nobody uses. */
 START_LOOP_TEST(another_needs_the_room, RESULTS)
 {
 	enum { MINE = 40 * HOST_MTU };
-	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
 	uint32_t share, length;
 
 	echo_open(_i, &(struct offload_config){ .held = 192 });
@@ -141,12 +153,7 @@ START_LOOP_TEST(another_needs_the_room, RESULTS)
 	length = share * HOST_MTU;
 	add_other(length);
 	echo_receive(0, MINE, KEEP);
-	echo_pair.mock.speed = 0;
-	write.remote_addr = (uintptr_t)echo_pair.memory->there + 65536;
-	write.rkey = echo_pair.region.key;
-	host_post(echo_pair.a, 0, write, 0, length, NULL);
-	offload_settle(&echo_pair);
-	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_waits, 0);
+	write_beside(length);
 	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? 2 * share : 0);
 	ck_assert_uint_eq(
 		echo_pair.b->engine.transfers->n_free_slabs, echo_test == FRAMES ? SLABS : 0);
@@ -167,7 +174,6 @@ END_TEST
 START_LOOP_TEST(others_need_the_room, RESULTS)
 {
 	enum { SLABS_ALL = 256 };
-	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
 	uint32_t kept, length;
 
 	echo_open(_i, NULL);
@@ -175,12 +181,7 @@ START_LOOP_TEST(others_need_the_room, RESULTS)
 	length = echo_test == FRAMES ? OFFLOAD_HELD * HOST_MTU : SLABS_ALL * HOST_MTU;
 	for (unsigned k = 0; k < 4; k++)
 		echo_receive(k * 8192, kept, KEEP);
-	echo_pair.mock.speed = 0;
-	write.remote_addr = (uintptr_t)echo_pair.memory->there + 65536;
-	write.rkey = echo_pair.region.key;
-	host_post(echo_pair.a, 0, write, 0, length, NULL);
-	offload_settle(&echo_pair);
-	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_waits, 0);
+	write_beside(length);
 	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? OFFLOAD_HELD : 0);
 	echo_pair.mock.speed = UINT32_MAX;
 	offload_settle(&echo_pair);

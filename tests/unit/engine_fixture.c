@@ -248,22 +248,61 @@ uint32_t host_carry(struct host *from, struct host *to)
 	return n;
 }
 
+uint32_t host_step(struct host *a, struct host *b)
+{
+	uint32_t moved;
+
+	a->now_ns += 1000;
+	moved = engine_poll(&a->engine, a->now_ns);
+	if (a == b)
+		return moved;
+	b->now_ns = a->now_ns;
+	moved += engine_poll(&b->engine, b->now_ns);
+	return moved + host_carry(a, b) + host_carry(b, a);
+}
+
 void host_settle(struct host *a, struct host *b)
 {
-	for (unsigned round = 0; round < SETTLED; round++) {
-		uint32_t moved;
-
-		a->now_ns += 1000;
-		moved = engine_poll(&a->engine, a->now_ns);
-		if (a != b) {
-			b->now_ns = a->now_ns;
-			moved += engine_poll(&b->engine, b->now_ns);
-			moved += host_carry(a, b) + host_carry(b, a);
-		}
-		if (!moved)
+	for (unsigned round = 0; round < SETTLED; round++)
+		if (!host_step(a, b))
 			return;
-	}
 	ck_abort_msg("it does not settle");
+}
+
+void host_attach(struct host *host, unsigned i, const struct frl_ip *group)
+{
+	const char *why = "";
+
+	ck_assert_msg(
+		engine_attach(&host->engine, &host->qps[i].qp, group, host->now_ns, &why) == 0,
+		"%s", why);
+}
+
+int host_detach(struct host *host, unsigned i, const struct frl_ip *group)
+{
+	const char *why;
+
+	return engine_detach(&host->engine, &host->qps[i].qp, group, &why);
+}
+
+int host_add_small(struct host *host, struct engine_qp *qp, enum frl_qp_type type)
+{
+	static _Alignas(64) uint8_t storage[16384];
+	struct qp_config config = {
+		.type = type,
+		.pd = &host->pd,
+		.send_cq = &host->cqs[0],
+		.recv_cq = &host->cqs[0],
+		.max_send_wr = 1,
+		.max_recv_wr = 1,
+		.max_send_sge = 1,
+		.max_recv_sge = 1,
+		.window = 1,
+		.storage = storage,
+	};
+
+	ck_assert_uint_le(qp_storage_size(&config), sizeof(storage));
+	return engine_add_qp(&host->engine, qp, &config);
 }
 
 void host_post_recv(struct host *host, unsigned i, uint64_t wr_id, uint32_t offset, uint32_t length)

@@ -95,9 +95,18 @@ int host_modify(struct host *host, unsigned i, const struct frl_qp_attr *attr, u
 void host_pair(struct host *a, unsigned i, struct host *b, unsigned k,
 	const struct host_qp_config *config);
 
+/* engine_add_qp() of one to which nothing is posted: all of these share their storage. */
+int host_add_small(struct host *host, struct engine_qp *qp, enum frl_qp_type type);
+
+void host_attach(struct host *host, unsigned i, const struct frl_ip *group);
+/* engine_detach() */
+int host_detach(struct host *host, unsigned i, const struct frl_ip *group);
+
 void host_poll(struct host *host);
 /* What was sent since the last time arrives at the other host. Returns how many frames. */
 uint32_t host_carry(struct host *from, struct host *to);
+/* Polls both once, a microsecond later, and carries their frames. Returns how much was done. */
+uint32_t host_step(struct host *a, struct host *b);
 /* Polls both until nothing moves. */
 void host_settle(struct host *a, struct host *b);
 

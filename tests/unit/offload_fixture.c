@@ -90,16 +90,7 @@ void offload_settle(struct offload_pair *pair)
 	struct host *a = pair->a, *b = pair->b;
 
 	for (unsigned quiet = 0; quiet < QUIET; quiet++) {
-		uint32_t moved;
-
-		a->now_ns += 1000;
-		moved = engine_poll(&a->engine, a->now_ns);
-		if (a != b) {
-			b->now_ns = a->now_ns;
-			moved += engine_poll(&b->engine, b->now_ns);
-			moved += host_carry(a, b) + host_carry(b, a);
-		}
-		if (moved)
+		if (host_step(a, b))
 			quiet = 0;
 	}
 }
@@ -142,4 +133,22 @@ void offload_post(
 	wr.n_sge = 1;
 	ck_assert_msg(qp_post_send(&host->qps[i].qp.core, &wr, &objects, &why) == 0, "%s", why);
 	engine_update(&host->engine, &host->qps[i].qp);
+}
+
+void offload_expect(const uint8_t *bytes, uint32_t from, uint32_t length)
+{
+	for (uint32_t i = 0; i < length; i++)
+		ck_assert_uint_eq(bytes[i], offload_byte(from + i));
+}
+
+void offload_add_ah(struct offload_pair *pair, struct engine_ah *ah)
+{
+	struct frl_ah_attr attr = { .sgid_index = HOST_GID_V4 };
+	const char *why;
+
+	attr.dgid = pair->b->engine.gids.gids[HOST_GID_V4].ip;
+	memcpy(attr.dmac, pair->b->port.base.caps.mac, 6);
+	memset(ah, 0, sizeof(*ah));
+	ah->core.pd = &pair->a->pd;
+	ck_assert_int_eq(engine_add_ah(&pair->a->engine, ah, &attr, pair->a->now_ns, &why), 0);
 }

@@ -51,5 +51,10 @@ void offload_post(
 
 uint8_t offload_byte(uint32_t i);
 void offload_fill(uint8_t *bytes, uint32_t length);
+/* The bytes are those that offload_fill() has made, from number `from` on. */
+void offload_expect(const uint8_t *bytes, uint32_t from, uint32_t length);
+
+/* An address handle of `a`, in a pair of the type UD, for `b`. */
+void offload_add_ah(struct offload_pair *pair, struct engine_ah *ah);
 
 #endif

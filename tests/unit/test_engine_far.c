@@ -4,57 +4,9 @@
 #include <string.h>
 
 #include "lib/wire/checksum.h"
-#include "tests/unit/offload_fixture.h"
+#include "tests/unit/engine_far.h"
 #include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
-
-enum {
-	NEAR = 64,       /* payload of a SEND in its near part, over IPv4 */
-	NEAR_WRITE = 48, /* with a RETH */
-	MS = 1000000,
-};
-
-static struct offload_pair p;
-
-static void open_far(bool has_icrc)
-{
-	offload_pair_open(&p, &(struct offload_config){ .is_far = true, .has_icrc = has_icrc });
-}
-
-static void expect_there(uint32_t offset, uint32_t from, uint32_t length)
-{
-	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(p.memory->view[offset + i], offload_byte(from + i));
-}
-
-static void expect_here(uint32_t offset, uint32_t length)
-{
-	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(p.b->memory[offset + i], offload_byte(i));
-}
-
-static void send_from_a(unsigned i, enum frl_wr_opcode opcode, uint32_t length)
-{
-	host_post(p.a, i, (struct frl_send_wr){ .opcode = opcode, .wr_id = 1 }, 0, length, NULL);
-}
-
-static void write_to(unsigned i, const struct region *region, uint32_t offset, uint32_t length)
-{
-	const struct frl_send_wr wr = {
-		.opcode = FRL_WR_RDMA_WRITE,
-		.wr_id = 1,
-		.remote_addr = region->iova + offset,
-		.rkey = region->key,
-	};
-
-	host_post(p.a, i, wr, 0, length, NULL);
-}
-
-static void release_all(void)
-{
-	p.mock.speed = UINT32_MAX;
-	offload_settle(&p);
-}
 
 /* Nothing is fetched: the payload goes from both parts to where it belongs, and the frame stays
  * until it has. */
@@ -64,29 +16,29 @@ START_LOOP_TEST(goes_directly, 2)
 
 	open_far(false);
 	if (_i)
-		p.mock.reaches_one_in = 0;
-	offload_post_recv(p.b, 1, 5, 100, LENGTH);
-	offload_fill(p.a->memory, LENGTH);
+		pair.mock.reaches_one_in = 0;
+	offload_post_recv(pair.b, 1, 5, 100, LENGTH);
+	offload_fill(pair.a->memory, LENGTH);
 	send_from_a(0, FRL_WR_SEND, LENGTH);
-	offload_settle(&p);
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	host_expect_no_wc(&p.b->cqs[1]);
-	ck_assert_uint_eq(p.mock.given, 8);
-	ck_assert_uint_eq(p.b->port.n_out, 4);
+	offload_settle(&pair);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_no_wc(&pair.b->cqs[1]);
+	ck_assert_uint_eq(pair.mock.given, 8);
+	ck_assert_uint_eq(pair.b->port.n_out, 4);
 	for (uint32_t k = 0; k < 8; k++) {
-		host_expect_no_wc(&p.b->cqs[1]);
-		mock_offload_step(&p.mock, 1);
-		offload_settle(&p);
+		host_expect_no_wc(&pair.b->cqs[1]);
+		mock_offload_step(&pair.mock, 1);
+		offload_settle(&pair);
 	}
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(100, 0, LENGTH);
-	ck_assert_uint_eq(p.memory->view[99], 0);
-	ck_assert_uint_eq(p.memory->view[100 + LENGTH], 0);
-	ck_assert_uint_eq(p.b->port.n_out, 0);
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched, 0);
-	ck_assert_uint_eq(p.b->engine.stats.offload_direct, LENGTH - 4 * NEAR);
-	ck_assert_uint_eq(p.b->engine.stats.offload_placed, 4 * NEAR);
-	offload_pair_close(&p);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view + 100, 0, LENGTH);
+	ck_assert_uint_eq(pair.memory->view[99], 0);
+	ck_assert_uint_eq(pair.memory->view[100 + LENGTH], 0);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched, 0);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_direct, LENGTH - 4 * NEAR);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_placed, 4 * NEAR);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -96,20 +48,20 @@ START_TEST(writes_directly)
 	struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_WRITE_WITH_IMM, .wr_id = 1 };
 
 	open_far(false);
-	wr.remote_addr = p.region.iova + 10;
-	wr.rkey = p.region.key;
-	host_post_recv(p.b, 1, 5, 0, 0);
-	offload_fill(p.a->memory, 2 * HOST_MTU + 91);
-	host_post(p.a, 0, wr, 0, 2 * HOST_MTU + 91, NULL);
-	offload_settle(&p);
-	host_expect_no_wc(&p.b->cqs[1]);
+	wr.remote_addr = pair.region.iova + 10;
+	wr.rkey = pair.region.key;
+	host_post_recv(pair.b, 1, 5, 0, 0);
+	offload_fill(pair.a->memory, 2 * HOST_MTU + 91);
+	host_post(pair.a, 0, wr, 0, 2 * HOST_MTU + 91, NULL);
+	offload_settle(&pair);
+	host_expect_no_wc(&pair.b->cqs[1]);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(10, 0, 2 * HOST_MTU + 91);
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched, 0);
-	ck_assert_uint_eq(p.b->engine.stats.offload_direct,
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view + 10, 0, 2 * HOST_MTU + 91);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched, 0);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_direct,
 		2 * HOST_MTU + 91 - NEAR_WRITE - NEAR - (NEAR - IMMDT_LEN));
-	offload_pair_close(&p);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -122,23 +74,23 @@ START_LOOP_TEST(scatters_directly, 3)
 
 	open_far(false);
 	/* Element by element: before the seam, across it, behind it; or one of them elsewhere. */
-	sge[0] = (struct frl_sge){ p.memory->there, _i == 1 ? 100 : 30, p.region.key };
-	sge[1] = (struct frl_sge){ p.memory->there + 1000, 200, p.region.key };
+	sge[0] = (struct frl_sge){ pair.memory->there, _i == 1 ? 100 : 30, pair.region.key };
+	sge[1] = (struct frl_sge){ pair.memory->there + 1000, 200, pair.region.key };
 	if (_i == 2)
-		sge[1] = (struct frl_sge){ p.b->memory, 200, p.b->region.key };
-	ck_assert_msg(qp_post_recv(&p.b->qps[1].qp.core, &wr, &why) == 0, "%s", why);
-	offload_fill(p.a->memory, 220);
+		sge[1] = (struct frl_sge){ pair.b->memory, 200, pair.b->region.key };
+	ck_assert_msg(qp_post_recv(&pair.b->qps[1].qp.core, &wr, &why) == 0, "%s", why);
+	offload_fill(pair.a->memory, 220);
 	send_from_a(0, FRL_WR_SEND, 220);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(0, 0, sge[0].length);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view, 0, sge[0].length);
 	if (_i < 2)
-		expect_there(1000, sge[0].length, 220 - sge[0].length);
+		offload_expect(pair.memory->view + 1000, sge[0].length, 220 - sge[0].length);
 	else
 		for (uint32_t i = 30; i < 220; i++)
-			ck_assert_uint_eq(p.b->memory[i - 30], offload_byte(i));
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched > 0, _i == 2);
-	offload_pair_close(&p);
+			ck_assert_uint_eq(pair.b->memory[i - 30], offload_byte(i));
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched > 0, _i == 2);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -154,26 +106,26 @@ START_LOOP_TEST(reduces, 4)
 	const char *why = "";
 
 	open_far(false);
-	sge = (struct frl_sge){ p.memory->there, sizeof(in), p.region.key };
-	there = (double *)(void *)p.memory->view;
+	sge = (struct frl_sge){ pair.memory->there, sizeof(in), pair.region.key };
+	there = (double *)(void *)pair.memory->view;
 	recv.action = (struct frl_recv_action){ .type = FRL_ACTION_REDUCE,
 		.dtype = FRL_FLOAT64,
 		.op = FRL_SUM,
-		.src = _i & 2 ? p.memory->there + 4096 : NULL,
-		.src_lkey = p.region.key };
+		.src = _i & 2 ? pair.memory->there + 4096 : NULL,
+		.src_lkey = pair.region.key };
 	for (unsigned i = 0; i < N; i++) {
 		in[i] = i;
 		there[i] = there[i + 512] = 1000;
 	}
-	memcpy(p.a->memory, in, sizeof(in));
-	ck_assert_msg(qp_post_recv(&p.b->qps[1].qp.core, &recv, &why) == 0, "%s", why);
-	host_post(p.a, 0, wr, 0, sizeof(in), NULL);
+	memcpy(pair.a->memory, in, sizeof(in));
+	ck_assert_msg(qp_post_recv(&pair.b->qps[1].qp.core, &recv, &why) == 0, "%s", why);
+	host_post(pair.a, 0, wr, 0, sizeof(in), NULL);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
 	for (unsigned i = 0; i < N; i++)
 		ck_assert(there[i] == 1000.0 + i);
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched > 0, _i & 1);
-	offload_pair_close(&p);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched > 0, _i & 1);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -183,24 +135,24 @@ START_LOOP_TEST(reads, 2)
 	struct frl_send_wr wr = { .wr_id = 3, .opcode = FRL_WR_RDMA_READ };
 
 	open_far(false);
-	offload_fill(p.a->memory, 3 * HOST_MTU);
-	wr.remote_addr = (uintptr_t)p.a->memory;
-	wr.rkey = p.a->region.key;
+	offload_fill(pair.a->memory, 3 * HOST_MTU);
+	wr.remote_addr = (uintptr_t)pair.a->memory;
+	wr.rkey = pair.a->region.key;
 	if (_i)
-		host_post(p.b, 1, wr, 0, 3 * HOST_MTU, NULL);
+		host_post(pair.b, 1, wr, 0, 3 * HOST_MTU, NULL);
 	else
-		offload_post(p.b, 1, wr, 0, 3 * HOST_MTU);
-	offload_settle(&p);
-	host_expect_no_wc(&p.b->cqs[1]);
+		offload_post(pair.b, 1, wr, 0, 3 * HOST_MTU);
+	offload_settle(&pair);
+	host_expect_no_wc(&pair.b->cqs[1]);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 3, FRL_WC_SUCCESS);
+	host_expect_wc(&pair.b->cqs[1], 3, FRL_WC_SUCCESS);
 	if (_i)
-		expect_here(0, 3 * HOST_MTU);
+		offload_expect(pair.b->memory, 0, 3 * HOST_MTU);
 	else
-		expect_there(0, 0, 3 * HOST_MTU);
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched > 0, _i);
-	ck_assert_uint_eq(p.b->engine.stats.timeouts, 0);
-	offload_pair_close(&p);
+		offload_expect(pair.memory->view, 0, 3 * HOST_MTU);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched > 0, _i);
+	ck_assert_uint_eq(pair.b->engine.stats.timeouts, 0);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -208,18 +160,18 @@ END_TEST
 START_LOOP_TEST(host_memory_is_written_first, 2)
 {
 	open_far(_i);
-	offload_fill(p.a->memory, 300);
-	write_to(0, &p.b->region, 2000, 300);
-	offload_settle(&p);
-	host_expect_no_wc(&p.a->cqs[0]);
-	ck_assert_uint_eq(p.b->memory[2000], HOST_FILL);
-	ck_assert(engine_is_transferring(&p.b->engine));
+	offload_fill(pair.a->memory, 300);
+	write_to(0, &pair.b->region, 2000, 300);
+	offload_settle(&pair);
+	host_expect_no_wc(&pair.a->cqs[0]);
+	ck_assert_uint_eq(pair.b->memory[2000], HOST_FILL);
+	ck_assert(engine_is_transferring(&pair.b->engine));
 	release_all();
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	expect_here(2000, 300);
-	ck_assert_uint_eq(p.b->memory[2300], HOST_FILL);
-	ck_assert(!engine_is_transferring(&p.b->engine));
-	offload_pair_close(&p);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	offload_expect(pair.b->memory + 2000, 0, 300);
+	ck_assert_uint_eq(pair.b->memory[2300], HOST_FILL);
+	ck_assert(!engine_is_transferring(&pair.b->engine));
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -227,23 +179,23 @@ END_TEST
 START_TEST(seen_before_it_is_placed)
 {
 	open_far(true);
-	offload_post_recv(p.b, 1, 5, 0, 2 * HOST_MTU);
-	offload_fill(p.a->memory, 2 * HOST_MTU);
+	offload_post_recv(pair.b, 1, 5, 0, 2 * HOST_MTU);
+	offload_fill(pair.a->memory, 2 * HOST_MTU);
 	send_from_a(0, FRL_WR_SEND, 2 * HOST_MTU);
-	offload_settle(&p);
-	host_expect_no_wc(&p.a->cqs[0]);
-	ck_assert_uint_eq(p.mock.given, 2);
-	mock_offload_step(&p.mock, 2);
-	offload_settle(&p);
+	offload_settle(&pair);
+	host_expect_no_wc(&pair.a->cqs[0]);
+	ck_assert_uint_eq(pair.mock.given, 2);
+	mock_offload_step(&pair.mock, 2);
+	offload_settle(&pair);
 	/* Acknowledged: it has been taken in, and is on its way. */
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	host_expect_no_wc(&p.b->cqs[1]);
-	ck_assert_uint_eq(p.b->port.n_out, 0);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_no_wc(&pair.b->cqs[1]);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(0, 0, 2 * HOST_MTU);
-	ck_assert_uint_eq(p.b->engine.stats.offload_direct, 0);
-	offload_pair_close(&p);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view, 0, 2 * HOST_MTU);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_direct, 0);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -261,54 +213,54 @@ START_LOOP_TEST(udp_checksum, ROWS(checksums))
 	uint16_t len;
 
 	open_far(false);
-	p.b->port.far_checked = by_nic;
-	offload_post_recv(p.b, 1, 5, 0, 200);
-	offload_fill(p.a->memory, 200);
+	pair.b->port.far_checked = by_nic;
+	offload_post_recv(pair.b, 1, 5, 0, 200);
+	offload_fill(pair.a->memory, 200);
 	send_from_a(0, FRL_WR_SEND, 200);
-	host_poll(p.a);
-	host_carry(p.a, p.b);
-	udp = p.b->port.rx[0].data + ETH_LEN + IPV4_LEN;
+	host_poll(pair.a);
+	host_carry(pair.a, pair.b);
+	udp = pair.b->port.rx[0].data + ETH_LEN + IPV4_LEN;
 	len = get_be16(udp + 4);
 	ck_assert_uint_eq(get_be16(udp + 6), 0);
-	from = &p.a->engine.gids.gids[HOST_GID_V4].ip;
-	to = &p.b->engine.gids.gids[HOST_GID_V4].ip;
+	from = &pair.a->engine.gids.gids[HOST_GID_V4].ip;
+	to = &pair.b->engine.gids.gids[HOST_GID_V4].ip;
 	checksum_store(udp + 6, checksum_add(checksum_pseudo(from, to, 17, len), udp, len));
 	if (!checksums[_i].is_right)
 		udp[7] ^= 1;
 	release_all();
-	ck_assert_uint_eq(p.b->engine.stats.drop_bad_udp, !is_taken);
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched > 0, !by_nic);
-	ck_assert_uint_eq(p.b->engine.stats.offload_direct > 0, by_nic);
+	ck_assert_uint_eq(pair.b->engine.stats.drop_bad_udp, !is_taken);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched > 0, !by_nic);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_direct > 0, by_nic);
 	if (!is_taken) {
-		ck_assert_uint_eq(p.memory->view[0], 0);
-		p.a->now_ns += 500 * MS;
-		offload_settle(&p);
+		ck_assert_uint_eq(pair.memory->view[0], 0);
+		pair.a->now_ns += 500 * MS;
+		offload_settle(&pair);
 	}
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(0, 0, 200);
-	offload_pair_close(&p);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view, 0, 200);
+	offload_pair_close(&pair);
 }
 END_TEST
 
 START_TEST(damaged_on_its_way)
 {
 	open_far(true);
-	offload_post_recv(p.b, 1, 5, 0, HOST_MTU);
-	offload_fill(p.a->memory, HOST_MTU);
+	offload_post_recv(pair.b, 1, 5, 0, HOST_MTU);
+	offload_fill(pair.a->memory, HOST_MTU);
 	send_from_a(0, FRL_WR_SEND, HOST_MTU);
-	host_poll(p.a);
-	host_carry(p.a, p.b);
-	p.b->port.rx[0].data[200] ^= 1;
+	host_poll(pair.a);
+	host_carry(pair.a, pair.b);
+	pair.b->port.rx[0].data[200] ^= 1;
 	release_all();
-	ck_assert_uint_eq(p.b->engine.stats.drop_bad_icrc, 1);
-	host_expect_no_wc(&p.a->cqs[0]);
-	ck_assert_uint_eq(p.memory->view[0], 0);
-	p.a->now_ns += 500 * MS;
-	offload_settle(&p);
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(0, 0, HOST_MTU);
-	offload_pair_close(&p);
+	ck_assert_uint_eq(pair.b->engine.stats.drop_bad_icrc, 1);
+	host_expect_no_wc(&pair.a->cqs[0]);
+	ck_assert_uint_eq(pair.memory->view[0], 0);
+	pair.a->now_ns += 500 * MS;
+	offload_settle(&pair);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view, 0, HOST_MTU);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -318,27 +270,27 @@ START_TEST(order_of_a_stream)
 	const struct host_qp_config plain = { .capabilities = FRL_CAP_NO_ICRC };
 
 	open_far(false);
-	host_pair(p.a, 2, p.b, 2, &plain);
-	write_to(0, &p.b->region, 2000, 200);
-	host_post_recv(p.b, 1, 5, 0, 16);
-	host_post_recv(p.b, 2, 6, 64, 16);
+	host_pair(pair.a, 2, pair.b, 2, &plain);
+	write_to(0, &pair.b->region, 2000, 200);
+	host_post_recv(pair.b, 1, 5, 0, 16);
+	host_post_recv(pair.b, 2, 6, 64, 16);
 	send_from_a(0, FRL_WR_SEND, 16);
 	send_from_a(2, FRL_WR_SEND, 16);
-	offload_settle(&p);
-	host_expect_wc(&p.b->cqs[2], 6, FRL_WC_SUCCESS);
-	host_expect_no_wc(&p.b->cqs[1]);
-	ck_assert_uint_eq(p.b->qps[1].qp.parked[0], 2);
+	offload_settle(&pair);
+	host_expect_wc(&pair.b->cqs[2], 6, FRL_WC_SUCCESS);
+	host_expect_no_wc(&pair.b->cqs[1]);
+	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 2);
 	/* So does one that could go directly. */
-	offload_post_recv(p.b, 1, 7, 0, 200);
+	offload_post_recv(pair.b, 1, 7, 0, 200);
 	send_from_a(0, FRL_WR_SEND, 200);
-	offload_settle(&p);
-	ck_assert_uint_eq(p.b->qps[1].qp.parked[0], 3);
+	offload_settle(&pair);
+	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 3);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	host_expect_wc(&p.b->cqs[1], 7, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(p.b->qps[1].qp.parked[0], 0);
-	ck_assert_uint_eq(p.b->engine.stats.out_of_sequence, 0);
-	offload_pair_close(&p);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	host_expect_wc(&pair.b->cqs[1], 7, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 0);
+	ck_assert_uint_eq(pair.b->engine.stats.out_of_sequence, 0);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -348,23 +300,23 @@ START_TEST(answers_wait)
 	struct frl_send_wr wr = { .wr_id = 3, .opcode = FRL_WR_RDMA_READ };
 
 	open_far(false);
-	wr.remote_addr = (uintptr_t)p.a->memory;
-	wr.rkey = p.a->region.key;
-	host_post(p.b, 1, wr, 0, 200, NULL);
+	wr.remote_addr = (uintptr_t)pair.a->memory;
+	wr.rkey = pair.a->region.key;
+	host_post(pair.b, 1, wr, 0, 200, NULL);
 	wr.wr_id = 4;
-	host_post(p.b, 1, wr, 1000, 8, NULL);
-	offload_settle(&p);
-	ck_assert_uint_eq(p.b->qps[1].qp.parked[1], 2);
+	host_post(pair.b, 1, wr, 1000, 8, NULL);
+	offload_settle(&pair);
+	ck_assert_uint_eq(pair.b->qps[1].qp.parked[1], 2);
 	for (unsigned k = 0; k < 20; k++) {
-		p.a->now_ns += 500 * MS;
-		offload_settle(&p);
+		pair.a->now_ns += 500 * MS;
+		offload_settle(&pair);
 	}
-	ck_assert_int_eq(p.b->qps[1].qp.core.state, FRL_QPS_RTS);
-	ck_assert_uint_eq(p.b->engine.stats.timeouts, 0);
+	ck_assert_int_eq(pair.b->qps[1].qp.core.state, FRL_QPS_RTS);
+	ck_assert_uint_eq(pair.b->engine.stats.timeouts, 0);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 3, FRL_WC_SUCCESS);
-	host_expect_wc(&p.b->cqs[1], 4, FRL_WC_SUCCESS);
-	offload_pair_close(&p);
+	host_expect_wc(&pair.b->cqs[1], 3, FRL_WC_SUCCESS);
+	host_expect_wc(&pair.b->cqs[1], 4, FRL_WC_SUCCESS);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -372,21 +324,21 @@ END_TEST
 START_LOOP_TEST(twice, 2)
 {
 	open_far(_i);
-	offload_fill(p.a->memory, 3 * HOST_MTU);
-	write_to(0, &p.b->region, 2000, 3 * HOST_MTU);
-	host_poll(p.a);
+	offload_fill(pair.a->memory, 3 * HOST_MTU);
+	write_to(0, &pair.b->region, 2000, 3 * HOST_MTU);
+	host_poll(pair.a);
 	for (unsigned k = 0; k < 2; k++) {
-		uint32_t n = p.a->port.n_sent;
+		uint32_t n = pair.a->port.n_sent;
 
-		host_carry(p.a, p.b);
-		p.a->port.n_sent = k ? 0 : n;
-		host_poll(p.b);
+		host_carry(pair.a, pair.b);
+		pair.a->port.n_sent = k ? 0 : n;
+		host_poll(pair.b);
 	}
 	release_all();
-	ck_assert_uint_eq(p.b->engine.stats.duplicates, 3);
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	expect_here(2000, 3 * HOST_MTU);
-	offload_pair_close(&p);
+	ck_assert_uint_eq(pair.b->engine.stats.duplicates, 3);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	offload_expect(pair.b->memory + 2000, 0, 3 * HOST_MTU);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -396,8 +348,8 @@ static int port_mem;
 
 static void make_region_sendable(void)
 {
-	p.region.port_mem = &port_mem;
-	fake_port_set_view(p.memory->there, p.memory->view, p.memory->size);
+	pair.region.port_mem = &port_mem;
+	fake_port_set_view(pair.memory->there, pair.memory->view, pair.memory->size);
 }
 
 /* By reference, without an ICRC; else as ever. */
@@ -407,26 +359,26 @@ START_LOOP_TEST(sends_directly, 2)
 
 	open_far(_i);
 	make_region_sendable();
-	wr.remote_addr = p.a->region.iova;
-	wr.rkey = p.a->region.key;
-	offload_fill(p.memory->view, 600);
-	offload_post(p.b, 1, wr, 0, 600);
-	host_poll(p.b);
+	wr.remote_addr = pair.a->region.iova;
+	wr.rkey = pair.a->region.key;
+	offload_fill(pair.memory->view, 600);
+	offload_post(pair.b, 1, wr, 0, 600);
+	host_poll(pair.b);
 	if (_i) {
-		ck_assert_uint_eq(p.mock.given, 3);
+		ck_assert_uint_eq(pair.mock.given, 3);
 		release_all();
 	} else {
-		ck_assert_uint_eq(p.mock.given, 0);
-		ck_assert_uint_eq(p.b->port.n_sent, 3);
-		ck_assert(!p.b->port.sent[0].packet.copy);
-		ck_assert_ptr_eq(p.b->port.sent[0].packet.pieces[0].mem, (void *)&port_mem);
-		ck_assert_ptr_eq(p.b->port.sent[0].packet.pieces[0].addr, p.memory->there);
+		ck_assert_uint_eq(pair.mock.given, 0);
+		ck_assert_uint_eq(pair.b->port.n_sent, 3);
+		ck_assert(!pair.b->port.sent[0].packet.copy);
+		ck_assert_ptr_eq(pair.b->port.sent[0].packet.pieces[0].mem, (void *)&port_mem);
+		ck_assert_ptr_eq(pair.b->port.sent[0].packet.pieces[0].addr, pair.memory->there);
 	}
-	offload_settle(&p);
-	host_expect_wc(&p.b->cqs[1], 9, FRL_WC_SUCCESS);
+	offload_settle(&pair);
+	host_expect_wc(&pair.b->cqs[1], 9, FRL_WC_SUCCESS);
 	for (uint32_t i = 0; i < 600; i++)
-		ck_assert_uint_eq(p.a->memory[i], offload_byte(i));
-	offload_pair_close(&p);
+		ck_assert_uint_eq(pair.a->memory[i], offload_byte(i));
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -437,18 +389,18 @@ START_TEST(queued_by_reference)
 
 	open_far(false);
 	make_region_sendable();
-	wr.remote_addr = p.a->region.iova;
-	wr.rkey = p.a->region.key;
-	p.b->port.room[0] = 0;
-	offload_post(p.b, 1, wr, 0, 100);
-	host_poll(p.b);
-	ck_assert(engine_region_queued(&p.b->engine, &p.region));
-	p.b->port.room[0] = FAKE_UNLIMITED;
-	host_poll(p.b);
-	ck_assert(!engine_region_queued(&p.b->engine, &p.region));
-	offload_settle(&p);
-	host_expect_wc(&p.b->cqs[1], 9, FRL_WC_SUCCESS);
-	offload_pair_close(&p);
+	wr.remote_addr = pair.a->region.iova;
+	wr.rkey = pair.a->region.key;
+	pair.b->port.room[0] = 0;
+	offload_post(pair.b, 1, wr, 0, 100);
+	host_poll(pair.b);
+	ck_assert(engine_region_queued(&pair.b->engine, &pair.region));
+	pair.b->port.room[0] = FAKE_UNLIMITED;
+	host_poll(pair.b);
+	ck_assert(!engine_region_queued(&pair.b->engine, &pair.region));
+	offload_settle(&pair);
+	host_expect_wc(&pair.b->cqs[1], 9, FRL_WC_SUCCESS);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -456,9 +408,9 @@ static void read_by(unsigned i, uint32_t offset, uint32_t length)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_READ, .wr_id = 8 };
 
-	wr.remote_addr = p.region.iova + offset;
-	wr.rkey = p.region.key;
-	host_post(p.a, i, wr, 32768, length, NULL);
+	wr.remote_addr = pair.region.iova + offset;
+	wr.rkey = pair.region.key;
+	host_post(pair.a, i, wr, 32768, length, NULL);
 }
 
 /* What a WRITE has brought, which is acknowledged, but still on its way, is what a READ gets, of
@@ -470,33 +422,33 @@ START_LOOP_TEST(reads_what_was_written, 16)
 
 	open_far(false);
 	make_region_sendable();
-	host_pair(p.a, 2, p.b, 2, &plain);
-	offload_fill(p.a->memory, 512);
+	host_pair(pair.a, 2, pair.b, 2, &plain);
+	offload_fill(pair.a->memory, 512);
 	/* The first half first, or last. */
 	for (unsigned k = 0; k < 2; k++) {
 		struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_WRITE, .wr_id = 1 };
 		uint32_t half = (k ^ (_i >> 3)) * 256;
 
-		wr.remote_addr = p.region.iova + half;
-		wr.rkey = p.region.key;
-		host_post(p.a, 0, wr, half, 256, NULL);
-		offload_settle(&p);
-		host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+		wr.remote_addr = pair.region.iova + half;
+		wr.rkey = pair.region.key;
+		host_post(pair.a, 0, wr, half, 256, NULL);
+		offload_settle(&pair);
+		host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
 	}
-	ck_assert_uint_eq(p.memory->view[0], 0);
+	ck_assert_uint_eq(pair.memory->view[0], 0);
 	read_by(2, 2048, 64);
-	offload_settle(&p);
-	host_expect_wc(&p.a->cqs[2], 8, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(p.mock.given, 4);
+	offload_settle(&pair);
+	host_expect_wc(&pair.a->cqs[2], 8, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(pair.mock.given, 4);
 	read_by(_i & 2 ? 0 : 2, offset, length);
-	offload_settle(&p);
-	host_expect_no_wc(&p.a->cqs[_i & 2 ? 0 : 2]);
-	ck_assert_uint_gt(p.mock.given, 4);
+	offload_settle(&pair);
+	host_expect_no_wc(&pair.a->cqs[_i & 2 ? 0 : 2]);
+	ck_assert_uint_gt(pair.mock.given, 4);
 	release_all();
-	host_expect_wc(&p.a->cqs[_i & 2 ? 0 : 2], 8, FRL_WC_SUCCESS);
+	host_expect_wc(&pair.a->cqs[_i & 2 ? 0 : 2], 8, FRL_WC_SUCCESS);
 	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(p.a->memory[32768 + i], offload_byte(offset + i));
-	offload_pair_close(&p);
+		ck_assert_uint_eq(pair.a->memory[32768 + i], offload_byte(offset + i));
+	offload_pair_close(&pair);
 }
 END_TEST
 

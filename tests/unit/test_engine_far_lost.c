@@ -6,57 +6,9 @@
 
 #include "lib/engine/parked.h"
 #include "lib/wire/checksum.h"
-#include "tests/unit/offload_fixture.h"
+#include "tests/unit/engine_far.h"
 #include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
-
-enum {
-	NEAR = 64,       /* payload of a SEND in its near part, over IPv4 */
-	NEAR_WRITE = 48, /* with a RETH */
-	MS = 1000000,
-};
-
-static struct offload_pair p;
-
-static void open_far(bool has_icrc)
-{
-	offload_pair_open(&p, &(struct offload_config){ .is_far = true, .has_icrc = has_icrc });
-}
-
-static void expect_there(uint32_t offset, uint32_t from, uint32_t length)
-{
-	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(p.memory->view[offset + i], offload_byte(from + i));
-}
-
-static void expect_here(uint32_t offset, uint32_t length)
-{
-	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(p.b->memory[offset + i], offload_byte(i));
-}
-
-static void send_from_a(unsigned i, enum frl_wr_opcode opcode, uint32_t length)
-{
-	host_post(p.a, i, (struct frl_send_wr){ .opcode = opcode, .wr_id = 1 }, 0, length, NULL);
-}
-
-static void write_to(unsigned i, const struct region *region, uint32_t offset, uint32_t length)
-{
-	const struct frl_send_wr wr = {
-		.opcode = FRL_WR_RDMA_WRITE,
-		.wr_id = 1,
-		.remote_addr = region->iova + offset,
-		.rkey = region->key,
-	};
-
-	host_post(p.a, i, wr, 0, length, NULL);
-}
-
-static void release_all(void)
-{
-	p.mock.speed = UINT32_MAX;
-	offload_settle(&p);
-}
 
 enum loss { REMOVED, RESET, LINK, DETACHED, ERROR, LOSSES };
 
@@ -64,14 +16,14 @@ enum loss { REMOVED, RESET, LINK, DETACHED, ERROR, LOSSES };
 static void connect_again(void)
 {
 	const struct host_qp_config config = {
-		.dest_qpn = p.a->qps[0].qp.core.qpn,
-		.dgid = p.a->engine.gids.gids[HOST_GID_V4].ip,
-		.dmac = p.a->port.base.caps.mac,
+		.dest_qpn = pair.a->qps[0].qp.core.qpn,
+		.dgid = pair.a->engine.gids.gids[HOST_GID_V4].ip,
+		.dmac = pair.a->port.base.caps.mac,
 		.psn = 7000,
 	};
 
-	ck_assert_uint_eq(p.b->qps[1].qp.parked[0], 0);
-	host_connect(p.b, 1, &config);
+	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 0);
+	host_connect(pair.b, 1, &config);
 }
 
 /* What is parked for somebody who is gone is nobody's, and its frames come back. */
@@ -80,41 +32,41 @@ START_LOOP_TEST(lost_while_parked, LOSSES)
 	struct frl_qp_attr attr = { .state = _i == ERROR ? FRL_QPS_ERR : FRL_QPS_RESET };
 
 	open_far(true);
-	offload_fill(p.a->memory, 600);
-	write_to(0, &p.b->region, 2000, 600);
-	offload_settle(&p);
-	ck_assert_uint_eq(p.b->port.n_out, 3);
+	offload_fill(pair.a->memory, 600);
+	write_to(0, &pair.b->region, 2000, 600);
+	offload_settle(&pair);
+	ck_assert_uint_eq(pair.b->port.n_out, 3);
 	switch (_i) {
 	case REMOVED:
-		engine_remove_qp(&p.b->engine, &p.b->qps[1].qp);
-		memset(&p.b->qps[1].qp, 0xee, sizeof(p.b->qps[1].qp));
+		engine_remove_qp(&pair.b->engine, &pair.b->qps[1].qp);
+		memset(&pair.b->qps[1].qp, 0xee, sizeof(pair.b->qps[1].qp));
 		break;
-	case LINK: engine_drop_link(&p.b->engine, 0); break;
-	case DETACHED: engine_detach_offload(&p.b->engine, &p.mock.base); break;
-	default: ck_assert_int_eq(host_modify(p.b, 1, &attr, FRL_QP_STATE, NULL), 0);
+	case LINK: engine_drop_link(&pair.b->engine, 0); break;
+	case DETACHED: engine_detach_offload(&pair.b->engine, &pair.mock.base); break;
+	default: ck_assert_int_eq(host_modify(pair.b, 1, &attr, FRL_QP_STATE, NULL), 0);
 	}
 	if (_i == DETACHED) {
-		ck_assert_uint_eq(p.b->port.n_out, 0);
-		mock_offload_step(&p.mock, UINT32_MAX);
-		engine_unmap_offload(&p.b->engine, &p.mock.base);
+		ck_assert_uint_eq(pair.b->port.n_out, 0);
+		mock_offload_step(&pair.mock, UINT32_MAX);
+		engine_unmap_offload(&pair.b->engine, &pair.mock.base);
 		/* Nobody reaches what comes now. */
-		p.a->now_ns += 100 * MS;
-		offload_settle(&p);
-		ck_assert_uint_gt(p.b->engine.stats.offload_waits, 0);
-		ck_assert_uint_eq(p.b->port.n_out, 0);
-		ck_assert_int_eq(mock_offload_attach(&p.mock, &p.b->engine), 0);
+		pair.a->now_ns += 100 * MS;
+		offload_settle(&pair);
+		ck_assert_uint_gt(pair.b->engine.stats.offload_waits, 0);
+		ck_assert_uint_eq(pair.b->port.n_out, 0);
+		ck_assert_int_eq(mock_offload_attach(&pair.mock, &pair.b->engine), 0);
 	}
 	if (_i == RESET)
 		connect_again();
 	release_all();
-	ck_assert_uint_eq(p.b->port.n_out, 0);
-	ck_assert_uint_eq(p.b->memory[2000], HOST_FILL);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
+	ck_assert_uint_eq(pair.b->memory[2000], HOST_FILL);
 	if (_i == DETACHED) {
-		p.a->now_ns += 500 * MS;
-		offload_settle(&p);
-		host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
+		pair.a->now_ns += 500 * MS;
+		offload_settle(&pair);
+		host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
 	}
-	offload_pair_close(&p);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -125,28 +77,28 @@ START_TEST(offload_fails)
 	const struct host_qp_config plain = { .capabilities = FRL_CAP_NO_ICRC };
 
 	open_far(false);
-	host_pair(p.a, 2, p.b, 2, &plain);
-	host_pair(p.a, 3, p.b, 3, &plain);
-	write_to(0, &p.b->region, 2000, 600);
-	offload_settle(&p);
-	p.mock.error = why;
-	p.mock.still_runs = true;
-	offload_settle(&p);
-	ck_assert_str_eq(p.b->qps[1].qp.core.error, why);
-	ck_assert_uint_eq(p.b->port.n_out, 3);
-	p.mock.still_runs = false;
-	offload_settle(&p);
-	ck_assert_uint_eq(p.b->port.n_out, 0);
-	ck_assert_uint_eq(p.b->memory[2000], HOST_FILL);
-	host_post_recv(p.b, 3, 6, 0, 32);
+	host_pair(pair.a, 2, pair.b, 2, &plain);
+	host_pair(pair.a, 3, pair.b, 3, &plain);
+	write_to(0, &pair.b->region, 2000, 600);
+	offload_settle(&pair);
+	pair.mock.error = why;
+	pair.mock.still_runs = true;
+	offload_settle(&pair);
+	ck_assert_str_eq(pair.b->qps[1].qp.core.error, why);
+	ck_assert_uint_eq(pair.b->port.n_out, 3);
+	pair.mock.still_runs = false;
+	offload_settle(&pair);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
+	ck_assert_uint_eq(pair.b->memory[2000], HOST_FILL);
+	host_post_recv(pair.b, 3, 6, 0, 32);
 	send_from_a(3, FRL_WR_SEND, 32);
-	offload_settle(&p);
-	host_expect_wc(&p.b->cqs[3], 6, FRL_WC_SUCCESS);
-	write_to(2, &p.b->region, 2000, 600);
-	offload_settle(&p);
-	ck_assert_str_eq(p.b->qps[2].qp.core.error, why);
-	ck_assert_uint_eq(p.b->port.n_out, 0);
-	offload_pair_close(&p);
+	offload_settle(&pair);
+	host_expect_wc(&pair.b->cqs[3], 6, FRL_WC_SUCCESS);
+	write_to(2, &pair.b->region, 2000, 600);
+	offload_settle(&pair);
+	ck_assert_str_eq(pair.b->qps[2].qp.core.error, why);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -157,25 +109,25 @@ START_LOOP_TEST(no_room, 4)
 	enum { LENGTH = 60000, PACKETS = (LENGTH + HOST_MTU - 1) / HOST_MTU };
 	uint32_t room = _i & 1 ? 32 : 256;
 
-	offload_pair_open(&p,
+	offload_pair_open(&pair,
 		&(struct offload_config){
 			.is_far = true, .has_icrc = _i & 1, .held = _i & 1 ? 64 : 1024 });
-	offload_fill(p.a->memory, LENGTH);
-	write_to(0, &p.b->region, 0, LENGTH);
-	write_to(0, &p.b->region, 0, LENGTH);
-	offload_settle(&p);
-	ck_assert_uint_eq(p.b->port.n_out, room);
-	ck_assert_uint_eq(p.b->engine.stats.offload_waits, 2 * PACKETS - room);
-	p.mock.speed = _i & 2 ? 1 : UINT32_MAX;
+	offload_fill(pair.a->memory, LENGTH);
+	write_to(0, &pair.b->region, 0, LENGTH);
+	write_to(0, &pair.b->region, 0, LENGTH);
+	offload_settle(&pair);
+	ck_assert_uint_eq(pair.b->port.n_out, room);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_waits, 2 * PACKETS - room);
+	pair.mock.speed = _i & 2 ? 1 : UINT32_MAX;
 	/* One at a time and in any order: nothing moves for long. */
 	for (unsigned k = 0; k < 10; k++)
-		offload_settle(&p);
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(p.a->engine.stats.timeouts, 0);
-	expect_here(0, LENGTH);
-	ck_assert_uint_eq(p.b->port.n_out, 0);
-	offload_pair_close(&p);
+		offload_settle(&pair);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(pair.a->engine.stats.timeouts, 0);
+	offload_expect(pair.b->memory, 0, LENGTH);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -185,25 +137,25 @@ START_TEST(no_room_behind_a_gap)
 	enum { ROOM = 32, LENGTH = 40 * HOST_MTU };
 	struct fake_port *port;
 
-	offload_pair_open(
-		&p, &(struct offload_config){ .is_far = true, .has_icrc = true, .held = 2 * ROOM });
-	port = &p.b->port;
-	offload_fill(p.a->memory, LENGTH);
-	write_to(0, &p.b->region, 0, LENGTH);
+	offload_pair_open(&pair,
+		&(struct offload_config){ .is_far = true, .has_icrc = true, .held = 2 * ROOM });
+	port = &pair.b->port;
+	offload_fill(pair.a->memory, LENGTH);
+	write_to(0, &pair.b->region, 0, LENGTH);
 	while (port->n_rx < LENGTH / HOST_MTU) {
-		host_poll(p.a);
-		host_carry(p.a, p.b);
+		host_poll(pair.a);
+		host_carry(pair.a, pair.b);
 	}
 	free(port->rx[ROOM].data);
 	port->n_rx--;
 	memmove(&port->rx[ROOM], &port->rx[ROOM + 1], (port->n_rx - ROOM) * sizeof(port->rx[0]));
-	offload_settle(&p);
+	offload_settle(&pair);
 	ck_assert_uint_eq(port->n_out, ROOM);
 	release_all();
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(p.a->engine.stats.timeouts, 0);
-	expect_here(0, LENGTH);
-	offload_pair_close(&p);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(pair.a->engine.stats.timeouts, 0);
+	offload_expect(pair.b->memory, 0, LENGTH);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -213,16 +165,16 @@ START_TEST(too_many_to_hold)
 	enum { LENGTH = 14 * HOST_MTU };
 
 	open_far(false);
-	offload_post_recv(p.b, 1, 5, 0, LENGTH);
-	offload_fill(p.a->memory, LENGTH);
+	offload_post_recv(pair.b, 1, 5, 0, LENGTH);
+	offload_fill(pair.a->memory, LENGTH);
 	send_from_a(0, FRL_WR_SEND, LENGTH);
-	offload_settle(&p);
-	ck_assert_uint_eq(p.b->port.n_out, 14);
+	offload_settle(&pair);
+	ck_assert_uint_eq(pair.b->port.n_out, 14);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(0, 0, LENGTH);
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched, 6 * (HOST_MTU - NEAR));
-	offload_pair_close(&p);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view, 0, LENGTH);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched, 6 * (HOST_MTU - NEAR));
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -235,14 +187,14 @@ static void add_other(uint32_t length)
 {
 	mock_offload_init(&other, 3);
 	other.base.gpu = 1;
-	ck_assert_int_eq(mock_offload_attach(&other, &p.b->engine), 0);
+	ck_assert_int_eq(mock_offload_attach(&other, &pair.b->engine), 0);
 	other_view = mock_offload_memory(&other, length);
-	other_region = p.region;
+	other_region = pair.region;
 	other_region.addr = other_view->there;
 	other_region.iova = (uintptr_t)other_view->there;
 	other_region.length = length;
 	other_region.offload = &other.base;
-	ck_assert_int_eq(engine_add_region(&p.b->engine, &other_region), 0);
+	ck_assert_int_eq(engine_add_region(&pair.b->engine, &other_region), 0);
 }
 
 /* With `length` bytes in its memory. */
@@ -250,8 +202,8 @@ static void remove_other(uint32_t length)
 {
 	for (uint32_t i = 0; i < length; i++)
 		ck_assert_uint_eq(other_view->view[i], offload_byte(i));
-	engine_remove_region(&p.b->engine, &other_region);
-	mock_offload_detach(&other, &p.b->engine);
+	engine_remove_region(&pair.b->engine, &other_region);
+	mock_offload_detach(&other, &pair.b->engine);
 	mock_offload_fini(&other);
 }
 
@@ -259,14 +211,14 @@ START_TEST(other_memory)
 {
 	open_far(false);
 	add_other(4096);
-	offload_fill(p.a->memory, 700);
+	offload_fill(pair.a->memory, 700);
 	write_to(0, &other_region, 0, 700);
 	other.speed = UINT32_MAX;
 	release_all();
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(p.b->engine.stats.offload_fetched, 700 - 3 * NEAR + 16);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(pair.b->engine.stats.offload_fetched, 700 - 3 * NEAR + 16);
 	remove_other(700);
-	offload_pair_close(&p);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -275,23 +227,23 @@ START_TEST(other_stands_still)
 {
 	enum { LENGTH = 40 * HOST_MTU };
 
-	offload_pair_open(&p, &(struct offload_config){ .is_far = true, .held = 64 });
+	offload_pair_open(&pair, &(struct offload_config){ .is_far = true, .held = 64 });
 	add_other(LENGTH);
-	p.mock.speed = UINT32_MAX;
-	offload_fill(p.a->memory, LENGTH);
+	pair.mock.speed = UINT32_MAX;
+	offload_fill(pair.a->memory, LENGTH);
 	write_to(0, &other_region, 0, LENGTH);
-	offload_settle(&p);
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert_uint_ge(p.b->engine.transfers->parking->n_free, 16);
-	write_to(0, &p.b->region, 2000, 600);
-	offload_settle(&p);
-	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	expect_here(2000, 600);
+	offload_settle(&pair);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	ck_assert_uint_ge(pair.b->engine.transfers->parking->n_free, 16);
+	write_to(0, &pair.b->region, 2000, 600);
+	offload_settle(&pair);
+	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
+	offload_expect(pair.b->memory + 2000, 0, 600);
 	other.speed = UINT32_MAX;
-	offload_settle(&p);
-	ck_assert_uint_eq(p.b->engine.transfers->parking->n_free, 32);
+	offload_settle(&pair);
+	ck_assert_uint_eq(pair.b->engine.transfers->parking->n_free, 32);
 	remove_other(LENGTH);
-	offload_pair_close(&p);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -305,38 +257,39 @@ START_LOOP_TEST(datagrams, 2)
 	struct host_qp_config ud = { .type = FRL_QPT_UD };
 	const char *why;
 
-	offload_pair_open(&p,
+	offload_pair_open(&pair,
 		&(struct offload_config){ .type = FRL_QPT_UD, .is_far = true, .has_icrc = true });
-	to.dgid = _i ? group : p.b->engine.gids.gids[HOST_GID_V4].ip;
+	to.dgid = _i ? group : pair.b->engine.gids.gids[HOST_GID_V4].ip;
 	if (!_i)
-		memcpy(to.dmac, p.b->port.base.caps.mac, 6);
-	ah.core.pd = &p.a->pd;
-	ck_assert_int_eq(engine_add_ah(&p.a->engine, &ah, &to, p.a->now_ns, &why), 0);
-	host_add(p.b, 2, &ud);
+		memcpy(to.dmac, pair.b->port.base.caps.mac, 6);
+	ah.core.pd = &pair.a->pd;
+	ck_assert_int_eq(engine_add_ah(&pair.a->engine, &ah, &to, pair.a->now_ns, &why), 0);
+	host_add(pair.b, 2, &ud);
 	for (unsigned k = 1; _i && k < 3; k++)
-		ck_assert_int_eq(
-			engine_attach(&p.b->engine, &p.b->qps[k].qp, &group, p.b->now_ns, &why), 0);
-	offload_post_recv(p.b, 1, 5, 0, 300);
-	host_post_recv(p.b, 2, 6, 0, 300);
-	offload_fill(p.a->memory, 200);
-	host_post(p.a, 0,
+		ck_assert_int_eq(engine_attach(&pair.b->engine, &pair.b->qps[k].qp, &group,
+					 pair.b->now_ns, &why),
+			0);
+	offload_post_recv(pair.b, 1, 5, 0, 300);
+	host_post_recv(pair.b, 2, 6, 0, 300);
+	offload_fill(pair.a->memory, 200);
+	host_post(pair.a, 0,
 		(struct frl_send_wr){ .opcode = FRL_WR_SEND,
-			.remote_qpn = _i ? QPN_MULTICAST : p.b->qps[1].qp.core.qpn,
+			.remote_qpn = _i ? QPN_MULTICAST : pair.b->qps[1].qp.core.qpn,
 			.remote_qkey = HOST_QKEY },
 		0, 200, &ah);
-	offload_settle(&p);
-	host_expect_no_wc(&p.b->cqs[1]);
-	host_expect_no_wc(&p.b->cqs[2]);
+	offload_settle(&pair);
+	host_expect_no_wc(&pair.b->cqs[1]);
+	host_expect_no_wc(&pair.b->cqs[2]);
 	release_all();
-	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	expect_there(WIRE_GRH_LEN, 0, 200);
-	ck_assert_uint_eq(p.memory->view[20], 0x45);
+	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
+	offload_expect(pair.memory->view + WIRE_GRH_LEN, 0, 200);
+	ck_assert_uint_eq(pair.memory->view[20], 0x45);
 	if (_i) {
-		host_expect_wc(&p.b->cqs[2], 6, FRL_WC_SUCCESS);
-		expect_here(WIRE_GRH_LEN, 200);
+		host_expect_wc(&pair.b->cqs[2], 6, FRL_WC_SUCCESS);
+		offload_expect(pair.b->memory + WIRE_GRH_LEN, 0, 200);
 	}
-	engine_remove_ah(&p.a->engine, &ah);
-	offload_pair_close(&p);
+	engine_remove_ah(&pair.a->engine, &ah);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -348,7 +301,7 @@ START_LOOP_TEST(not_for_us, 4)
 	struct frame frame;
 
 	open_far(true);
-	h.bth.dest_qpn = _i ? p.b->qps[1].qp.core.qpn : 0x77;
+	h.bth.dest_qpn = _i ? pair.b->qps[1].qp.core.qpn : 0x77;
 	frame = make_frame(0, &h, 300, true);
 	if (_i == 1)
 		frame.bytes[5] ^= 1;
@@ -358,15 +311,15 @@ START_LOOP_TEST(not_for_us, 4)
 	}
 	if (_i == 3)
 		put_be16(frame.bytes + frame.udp + 6, 0x55aa);
-	fake_port_receive(&p.b->port, 0, frame.bytes, (uint32_t)frame.len);
-	host_poll(p.b);
-	ck_assert_uint_eq(p.b->port.n_out, _i == 3);
-	ck_assert_uint_eq(p.mock.given, _i == 3);
+	fake_port_receive(&pair.b->port, 0, frame.bytes, (uint32_t)frame.len);
+	host_poll(pair.b);
+	ck_assert_uint_eq(pair.b->port.n_out, _i == 3);
+	ck_assert_uint_eq(pair.mock.given, _i == 3);
 	release_all();
-	ck_assert_uint_eq(p.b->port.n_out, 0);
-	ck_assert_uint_eq(p.b->engine.stats.drop_unknown_qp, _i == 0);
-	ck_assert_uint_eq(p.b->engine.stats.drop_bad_udp, _i == 3);
-	offload_pair_close(&p);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
+	ck_assert_uint_eq(pair.b->engine.stats.drop_unknown_qp, _i == 0);
+	ck_assert_uint_eq(pair.b->engine.stats.drop_bad_udp, _i == 3);
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -390,15 +343,15 @@ START_TEST(echo_request)
 	icmp[0] = 8;
 	offload_fill(icmp + 8, LENGTH);
 	checksum_store(icmp + 2, checksum_add(0, icmp, 8 + LENGTH));
-	fake_port_receive(&p.b->port, 0, frame, sizeof(frame));
-	host_poll(p.b);
-	ck_assert_uint_eq(p.b->engine.stats.echo_requests, 0);
-	p.mock.speed = 10;
-	host_poll(p.b);
-	ck_assert_uint_eq(p.b->engine.stats.echo_requests, 1);
-	ck_assert_uint_eq(p.b->port.n_sent, 1);
-	p.b->port.n_sent = 0;
-	offload_pair_close(&p);
+	fake_port_receive(&pair.b->port, 0, frame, sizeof(frame));
+	host_poll(pair.b);
+	ck_assert_uint_eq(pair.b->engine.stats.echo_requests, 0);
+	pair.mock.speed = 10;
+	host_poll(pair.b);
+	ck_assert_uint_eq(pair.b->engine.stats.echo_requests, 1);
+	ck_assert_uint_eq(pair.b->port.n_sent, 1);
+	pair.b->port.n_sent = 0;
+	offload_pair_close(&pair);
 }
 END_TEST
 
@@ -428,39 +381,39 @@ static void carry_some(struct host *from, struct host *to)
 
 static void turn(void)
 {
-	p.a->now_ns += 20000 + random_below(&dice, 200000);
-	p.b->now_ns = p.a->now_ns;
-	p.mock.speed = (uint32_t)random_below(&dice, 8);
+	pair.a->now_ns += 20000 + random_below(&dice, 200000);
+	pair.b->now_ns = pair.a->now_ns;
+	pair.mock.speed = (uint32_t)random_below(&dice, 8);
 	if (random_below(&dice, 10) == 0)
-		p.mock.speed = 0;
-	engine_poll(&p.a->engine, p.a->now_ns);
-	engine_poll(&p.b->engine, p.b->now_ns);
-	carry_some(p.a, p.b);
-	carry_some(p.b, p.a);
+		pair.mock.speed = 0;
+	engine_poll(&pair.a->engine, pair.a->now_ns);
+	engine_poll(&pair.b->engine, pair.b->now_ns);
+	carry_some(pair.a, pair.b);
+	carry_some(pair.b, pair.a);
 }
 
 /* A's queue pair writes a slot of b's, there or here, and reads it again; or b's reads it from a's
  * memory. Slots are apart from each other: what is in them says what came. */
 static void post_slot(unsigned slot, bool is_there, uint32_t length)
 {
-	const struct region *region = is_there ? &p.region : &p.b->region;
+	const struct region *region = is_there ? &pair.region : &pair.b->region;
 	struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_WRITE, .rkey = region->key };
 	unsigned i = slot % 2 ? 2 : 0;
 
-	offload_fill(p.a->memory, SLOT);
+	offload_fill(pair.a->memory, SLOT);
 	wr.remote_addr = region->iova + slot * SLOT;
 	if (slot % 3) {
-		host_post(p.a, i, wr, 0, length, NULL);
+		host_post(pair.a, i, wr, 0, length, NULL);
 		wr.opcode = FRL_WR_RDMA_READ;
-		host_post(p.a, i, wr, HOST_MEMORY / 2, length, NULL);
+		host_post(pair.a, i, wr, HOST_MEMORY / 2, length, NULL);
 		return;
 	}
-	wr = (struct frl_send_wr){ .opcode = FRL_WR_RDMA_READ, .rkey = p.a->region.key };
-	wr.remote_addr = p.a->region.iova;
+	wr = (struct frl_send_wr){ .opcode = FRL_WR_RDMA_READ, .rkey = pair.a->region.key };
+	wr.remote_addr = pair.a->region.iova;
 	if (is_there)
-		offload_post(p.b, i ? 2 : 1, wr, slot * SLOT, length);
+		offload_post(pair.b, i ? 2 : 1, wr, slot * SLOT, length);
 	else
-		host_post(p.b, i ? 2 : 1, wr, slot * SLOT, length, NULL);
+		host_post(pair.b, i ? 2 : 1, wr, slot * SLOT, length, NULL);
 }
 
 static unsigned take_completions(struct host *host, unsigned i)
@@ -472,7 +425,7 @@ static unsigned take_completions(struct host *host, unsigned i)
 		ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 		n++;
 		/* What a READ has brought is what the WRITE before it did. */
-		if (host == p.a && wc.opcode == FRL_WC_RDMA_READ)
+		if (host == pair.a && wc.opcode == FRL_WC_RDMA_READ)
 			for (uint32_t k = 0; k < wc.byte_len; k++)
 				ck_assert_uint_eq(
 					host->memory[HOST_MEMORY / 2 + k], offload_byte(k));
@@ -487,13 +440,13 @@ START_LOOP_TEST(everything, 24)
 	unsigned wanted = 0, done = 0;
 
 	random_seed(&dice, (uint64_t)_i);
-	offload_pair_open(&p,
+	offload_pair_open(&pair,
 		&(struct offload_config){
 			.is_far = true, .has_icrc = _i & 1, .held = 8u << random_below(&dice, 5) });
-	host_pair(p.a, 2, p.b, 2, &second);
+	host_pair(pair.a, 2, pair.b, 2, &second);
 	if (_i & 2) {
-		p.region.port_mem = &p;
-		fake_port_set_view(p.memory->there, p.memory->view, p.memory->size);
+		pair.region.port_mem = &pair;
+		fake_port_set_view(pair.memory->there, pair.memory->view, pair.memory->size);
 	}
 	for (unsigned slot = 0; slot < SLOTS; slot++) {
 		lengths[slot] = 1 + (uint32_t)random_below(&dice, SLOT);
@@ -504,25 +457,25 @@ START_LOOP_TEST(everything, 24)
 	}
 	for (unsigned n = 0; n < ROUNDS && done < wanted; n++) {
 		turn();
-		done += take_completions(p.a, 0) + take_completions(p.a, 2) +
-			take_completions(p.b, 1) + take_completions(p.b, 2);
+		done += take_completions(pair.a, 0) + take_completions(pair.a, 2) +
+			take_completions(pair.b, 1) + take_completions(pair.b, 2);
 	}
 	ck_assert_uint_eq(done, wanted);
 	release_all();
 	for (unsigned slot = 0; slot < SLOTS; slot++) {
-		const uint8_t *there = p.memory->view + slot * SLOT;
+		const uint8_t *there = pair.memory->view + slot * SLOT;
 		bool is_there = there[0] == offload_byte(0);
 
 		if (!is_there)
-			there = p.b->memory + slot * SLOT;
+			there = pair.b->memory + slot * SLOT;
 		for (uint32_t k = 0; k < lengths[slot]; k++)
 			ck_assert_uint_eq(there[k], offload_byte(k));
 		/* Behind it; but a whole slot is followed by the next one. */
 		if (is_there && lengths[slot] < SLOT)
 			ck_assert_uint_eq(there[lengths[slot]], 0);
 	}
-	ck_assert_uint_eq(p.b->port.n_out, 0);
-	offload_pair_close(&p);
+	ck_assert_uint_eq(pair.b->port.n_out, 0);
+	offload_pair_close(&pair);
 }
 END_TEST
 

@@ -11,10 +11,9 @@
 #include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
 
-enum { STORAGE = 4096, MANY = 64 };
+enum { MANY = 64 };
 
 static struct host *host;
-static _Alignas(64) uint8_t storage[STORAGE];
 
 static void setup(void)
 {
@@ -31,25 +30,6 @@ static void set_range(uint32_t first, uint32_t count)
 	host->engine.qpn_first = first;
 	host->engine.qpn_count = count;
 	host->engine.qp_cursor = 0;
-}
-
-static int add(struct engine_qp *qp, enum frl_qp_type type)
-{
-	struct qp_config config = {
-		.type = type,
-		.pd = &host->pd,
-		.send_cq = &host->cqs[0],
-		.recv_cq = &host->cqs[0],
-		.max_send_wr = 1,
-		.max_recv_wr = 1,
-		.max_send_sge = 1,
-		.max_recv_sge = 1,
-		.window = 1,
-		.storage = storage,
-	};
-
-	ck_assert_uint_le(qp_storage_size(&config), sizeof(storage));
-	return engine_add_qp(&host->engine, qp, &config);
 }
 
 /* Ranges of 8: which of the numbers are had, in order. */
@@ -73,15 +53,15 @@ START_LOOP_TEST(numbers, ROWS(ranges))
 	uint32_t n = 0;
 
 	set_range(ranges[_i].first, 8);
-	for (; n < 9 && add(&qps[n], FRL_QPT_RC) == 0; n++)
+	for (; n < 9 && host_add_small(host, &qps[n], FRL_QPT_RC) == 0; n++)
 		ck_assert_uint_eq(qps[n].core.qpn, ranges[_i].numbers[n]);
 	ck_assert_uint_eq(n, ranges[_i].n);
 	/* Freed ones come again, the one that was freed first too. */
 	engine_remove_qp(&host->engine, &qps[0]);
 	engine_remove_qp(&host->engine, &qps[1]);
-	ck_assert_int_eq(add(&qps[0], FRL_QPT_RC), 0);
-	ck_assert_int_eq(add(&qps[1], FRL_QPT_RC), 0);
-	ck_assert_int_eq(add(&qps[8], FRL_QPT_RC), -ENOSPC);
+	ck_assert_int_eq(host_add_small(host, &qps[0], FRL_QPT_RC), 0);
+	ck_assert_int_eq(host_add_small(host, &qps[1], FRL_QPT_RC), 0);
+	ck_assert_int_eq(host_add_small(host, &qps[8], FRL_QPT_RC), -ENOSPC);
 	while (n--)
 		engine_remove_qp(&host->engine, &qps[n]);
 }
@@ -94,7 +74,7 @@ START_TEST(reused_late)
 
 	set_range(0x2000, MANY);
 	for (uint32_t i = 0; i < 2 * MANY; i++) {
-		ck_assert_int_eq(add(&qp, FRL_QPT_RC), 0);
+		ck_assert_int_eq(host_add_small(host, &qp, FRL_QPT_RC), 0);
 		ck_assert_uint_eq(qp.core.qpn, 0x2000 + i % MANY);
 		engine_remove_qp(&host->engine, &qp);
 	}
@@ -109,7 +89,7 @@ START_TEST(more_than_slots)
 
 	ck_assert_ptr_nonnull(qps);
 	set_range(0x10000, 4 * ENGINE_MAX_QPS);
-	while (n < ENGINE_MAX_QPS && add(&qps[n], FRL_QPT_RC) == 0)
+	while (n < ENGINE_MAX_QPS && host_add_small(host, &qps[n], FRL_QPT_RC) == 0)
 		n++;
 	ck_assert_uint_eq(n, ENGINE_MAX_QPS - 2);
 	while (n--)
@@ -123,9 +103,9 @@ START_TEST(gsi_is_outside)
 	struct engine_qp gsi, qp;
 
 	set_range(0x4000, 4);
-	ck_assert_int_eq(add(&gsi, FRL_QPT_GSI), 0);
+	ck_assert_int_eq(host_add_small(host, &gsi, FRL_QPT_GSI), 0);
 	ck_assert_uint_eq(gsi.core.qpn, 1);
-	ck_assert_int_eq(add(&qp, FRL_QPT_RC), 0);
+	ck_assert_int_eq(host_add_small(host, &qp, FRL_QPT_RC), 0);
 	ck_assert_uint_eq(qp.core.qpn, 0x4002);
 	ck_assert_ptr_eq(engine_find_qp(&host->engine, 0x4002), &qp);
 	ck_assert_ptr_null(engine_find_qp(&host->engine, 0x8002));

@@ -19,22 +19,6 @@ static const struct frl_ip group_v6 = { { 0xff, 0x0e, [14] = 0x12, 0x34 } };
 
 static struct host *host;
 
-static void attach(unsigned i, const struct frl_ip *group)
-{
-	const char *why = "";
-
-	ck_assert_msg(
-		engine_attach(&host->engine, &host->qps[i].qp, group, host->now_ns, &why) == 0,
-		"%s", why);
-}
-
-static int detach(unsigned i, const struct frl_ip *group)
-{
-	const char *why;
-
-	return engine_detach(&host->engine, &host->qps[i].qp, group, &why);
-}
-
 static void start(unsigned n)
 {
 	host = host_new(NULL);
@@ -76,12 +60,12 @@ START_LOOP_TEST(reports, 2)
 	uint64_t joined;
 
 	start(2);
-	attach(0, group);
+	host_attach(host, 0, group);
 	ck_assert_uint_le(engine_next_deadline(&host->engine), host->now_ns);
 	host_poll(host);
 	joined = host->now_ns;
 	expect_reports(group, true, false);
-	attach(1, group);
+	host_attach(host, 1, group);
 	host_poll(host);
 	expect_reports(group, false, false);
 	/* One may be lost: it comes again, and then no more. */
@@ -93,7 +77,7 @@ START_LOOP_TEST(reports, 2)
 	expect_reports(group, true, false);
 	ck_assert_uint_eq(engine_next_deadline(&host->engine), UINT64_MAX);
 	/* The last one closes the door. */
-	ck_assert_int_eq(detach(0, group), 0);
+	ck_assert_int_eq(host_detach(host, 0, group), 0);
 	host_poll(host);
 	expect_reports(group, false, false);
 	engine_remove_qp(&host->engine, &host->qps[1].qp);
@@ -136,7 +120,7 @@ START_TEST(query_answered)
 	uint64_t asked, first = UINT64_MAX, last = 0;
 
 	start(1);
-	attach(0, &group_v4);
+	host_attach(host, 0, &group_v4);
 	for (unsigned k = 0; k < 2; k++) {
 		host_poll(host);
 		host->now_ns += MS_TO_NS(10000);
@@ -170,7 +154,7 @@ END_TEST
 START_TEST(query_while_joining)
 {
 	start(1);
-	attach(0, &group_v4);
+	host_attach(host, 0, &group_v4);
 	query(2, 255, 0);
 	expect_reports(&group_v4, true, false);
 	ck_assert_uint_eq(engine_next_deadline(&host->engine), host->now_ns + MS_TO_NS(10000));
@@ -182,7 +166,7 @@ END_TEST
 START_TEST(both_ask)
 {
 	start(1);
-	attach(0, &group_v4);
+	host_attach(host, 0, &group_v4);
 	for (unsigned k = 0; k < 2; k++) {
 		host_poll(host);
 		host->now_ns += MS_TO_NS(10000);
@@ -207,7 +191,7 @@ START_TEST(hasty_queries)
 		struct frl_ip group = group_v4;
 
 		group.bytes[15] = k;
-		attach(0, &group);
+		host_attach(host, 0, &group);
 	}
 	for (unsigned k = 0; k < 8; k++) {
 		host_poll(host);

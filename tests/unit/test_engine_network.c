@@ -26,22 +26,6 @@ static const struct frl_ip other_group = { { [10] = 0xff, 0xff, 239, 1, 2, 3 } }
 
 static struct host *host;
 
-static void attach(unsigned i, const struct frl_ip *group)
-{
-	const char *why = "";
-
-	ck_assert_msg(
-		engine_attach(&host->engine, &host->qps[i].qp, group, host->now_ns, &why) == 0,
-		"%s", why);
-}
-
-static int detach(unsigned i, const struct frl_ip *group)
-{
-	const char *why;
-
-	return engine_detach(&host->engine, &host->qps[i].qp, group, &why);
-}
-
 static uint32_t at(unsigned i)
 {
 	return TO + 1024 * i;
@@ -102,9 +86,9 @@ START_LOOP_TEST(multicast, 4)
 	struct frame frame = make_datagram(group, vlan, QPN_MULTICAST);
 
 	start(3);
-	attach(0, group);
-	attach(1, group);
-	attach(1, group); /* once is as good as twice */
+	host_attach(host, 0, group);
+	host_attach(host, 1, group);
+	host_attach(host, 1, group); /* once is as good as twice */
 	arrive(&frame);
 	for (unsigned i = 0; i < 2; i++) {
 		host_expect_wc(&host->cqs[i], i, FRL_WC_SUCCESS);
@@ -116,8 +100,8 @@ START_LOOP_TEST(multicast, 4)
 	host_expect_no_wc(&host->cqs[2]);
 	ck_assert_uint_eq(host->engine.stats.rx_requests, 2);
 	/* One goes, one stays. */
-	ck_assert_int_eq(detach(1, group), 0);
-	ck_assert_int_eq(detach(1, group), -EINVAL);
+	ck_assert_int_eq(host_detach(host, 1, group), 0);
+	ck_assert_int_eq(host_detach(host, 1, group), -EINVAL);
 	host_post_recv(host, 0, 7, at(0), 1024);
 	host_post_recv(host, 1, 7, at(1), 1024);
 	arrive(&frame);
@@ -136,7 +120,7 @@ START_TEST(multicast_not_ours)
 	struct frame frame;
 
 	start(1);
-	attach(0, &group_v4);
+	host_attach(host, 0, &group_v4);
 	frame = make_datagram(&group_v6, 0, QPN_MULTICAST);
 	arrive(&frame);
 	frame = make_datagram(&v6_like_v4, 0, QPN_MULTICAST);
@@ -183,8 +167,8 @@ START_LOOP_TEST(multicast_from_here, 2)
 
 	start(3);
 	ah.core.pd = &host->pd;
-	attach(0, group);
-	attach(2, group);
+	host_attach(host, 0, group);
+	host_attach(host, 2, group);
 	ck_assert_int_eq(engine_add_ah(&host->engine, &ah, &attr, host->now_ns, &why), 0);
 	host_poll(host);
 	host->port.n_sent = 0;
@@ -200,8 +184,8 @@ START_LOOP_TEST(multicast_from_here, 2)
 	host_expect_wc(&host->cqs[2], 2, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(host->engine.stats.loopback_packets, 1);
 	/* Somebody here is in a group, but not in that. */
-	attach(1, &other_group);
-	ck_assert_int_eq(detach(0, group) | detach(2, group), 0);
+	host_attach(host, 1, &other_group);
+	ck_assert_int_eq(host_detach(host, 0, group) | host_detach(host, 2, group), 0);
 	host_post(host, 0, wr, 0, LENGTH, &ah);
 	host_poll(host);
 	ck_assert_uint_eq(host->engine.stats.loopback_packets, 1);
@@ -225,10 +209,10 @@ START_TEST(bad_attach)
 	ck_assert_int_eq(engine_attach(&host->engine, &host->qps[1].qp,
 				 &host->engine.gids.gids[HOST_GID_V4].ip, 0, &why),
 		-EINVAL);
-	ck_assert_int_eq(detach(1, &group_v4), -EINVAL);
+	ck_assert_int_eq(host_detach(host, 1, &group_v4), -EINVAL);
 	for (unsigned k = 0; k < GROUPS_MAX; k++) {
 		group.bytes[15] = (uint8_t)k;
-		attach(1, &group);
+		host_attach(host, 1, &group);
 	}
 	group.bytes[15] = GROUPS_MAX;
 	ck_assert_int_eq(engine_attach(&host->engine, &host->qps[1].qp, &group, 0, &why), -ENOMEM);
@@ -250,7 +234,7 @@ START_TEST(silent_on_the_local_fabric)
 	host = host_new(&config);
 	host_add(host, 0, &ud);
 	host_post_recv(host, 0, 1, at(0), 1024);
-	attach(0, &group_v4);
+	host_attach(host, 0, &group_v4);
 	engine_set_peer(&host->engine, 0, &group_v6, mac_b);
 	arrive(&frame);
 	ck_assert_uint_eq(host->engine.stats.drop_wrong_peer, 1);
@@ -258,7 +242,7 @@ START_TEST(silent_on_the_local_fabric)
 	engine_set_peer(&host->engine, 0, &peer, mac_b);
 	arrive(&frame);
 	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert_int_eq(detach(0, &group_v4), 0);
+	ck_assert_int_eq(host_detach(host, 0, &group_v4), 0);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	ck_assert_uint_eq(host->engine.groups.n_used, 0);
@@ -413,6 +397,12 @@ END_TEST
 
 /* ---- the carrier ---- */
 
+static void pass_ms(uint64_t ms)
+{
+	host->now_ns += MS_TO_NS(ms);
+	host_poll(host);
+}
+
 START_TEST(carrier)
 {
 	struct event_source *source;
@@ -421,35 +411,28 @@ START_TEST(carrier)
 	source = &host->engine.port_events;
 	for (unsigned k = 0; k < 4; k++) {
 		host->port.state[0] = k % 2 ? PORT_LINK_UP : PORT_LINK_DOWN;
-		host->now_ns += MS_TO_NS(CARRIER_CHECK_MS) / 2;
-		host_poll(host);
-		host->now_ns += MS_TO_NS(CARRIER_CHECK_MS) / 2;
-		host_poll(host);
+		pass_ms(CARRIER_CHECK_MS / 2);
+		pass_ms(CARRIER_CHECK_MS / 2);
 		ck_assert_ptr_eq(host->engine.events.async.next, &source->node);
 		ck_assert_int_eq(
 			event_take(source), k % 2 ? FRL_EVENT_PORT_ACTIVE : FRL_EVENT_PORT_ERR);
 		ck_assert(list_empty(&host->engine.events.async));
-		host->now_ns += MS_TO_NS(CARRIER_CHECK_MS);
-		host_poll(host);
+		pass_ms(CARRIER_CHECK_MS);
 		ck_assert(list_empty(&host->engine.events.async));
 	}
 	host_free(host);
 }
 END_TEST
 
-/* Nobody fetched anything while it went and came back: what is left to tell is how it is. */
+/* Nobody fetches events while it goes and comes back: one event is left, with the last state. */
 START_TEST(carrier_flaps)
 {
-	struct event_source *source;
-
 	host = host_new(NULL);
-	source = &host->engine.port_events;
 	for (unsigned k = 0; k < 4; k++) {
 		host->port.state[0] = k % 2 ? PORT_LINK_UP : PORT_LINK_DOWN;
-		host->now_ns += MS_TO_NS(CARRIER_CHECK_MS);
-		host_poll(host);
+		pass_ms(CARRIER_CHECK_MS);
 	}
-	ck_assert_int_eq(event_take(source), FRL_EVENT_PORT_ACTIVE);
+	ck_assert_int_eq(event_take(&host->engine.port_events), FRL_EVENT_PORT_ACTIVE);
 	ck_assert(list_empty(&host->engine.events.async));
 	host_free(host);
 }

@@ -23,12 +23,6 @@ static void open_pair(enum way way)
 		p.mock.reaches_one_in = 0;
 }
 
-static void check_there(uint32_t offset, uint32_t length)
-{
-	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(p.memory->view[offset + i], offload_byte(i));
-}
-
 /* A SEND of several packets: nothing tells of it before all of it is there. */
 START_RANGE_TEST(receive_waits, HELD, WAYS)
 {
@@ -54,7 +48,7 @@ START_RANGE_TEST(receive_waits, HELD, WAYS)
 		offload_settle(&p);
 	}
 	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	check_there(100, LENGTH);
+	offload_expect(p.memory->view + 100, 0, LENGTH);
 	ck_assert_uint_eq(p.memory->view[99], 0);
 	ck_assert_uint_eq(p.memory->view[100 + LENGTH], 0);
 	ck_assert_uint_eq(p.b->port.n_out, 0);
@@ -81,7 +75,7 @@ START_RANGE_TEST(begins_later, HELD, WAYS)
 	offload_settle(&p);
 	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
 	host_expect_wc(&p.b->cqs[1], 6, FRL_WC_SUCCESS);
-	check_there(0, 128);
+	offload_expect(p.memory->view, 0, 128);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -109,7 +103,7 @@ START_LOOP_TEST(in_place_payload_is_copied, 2)
 	mock_offload_step(&p.mock, 1);
 	host_poll(p.b);
 	host_expect_wc(&p.b->cqs[1], 5, _i ? FRL_WC_REM_ABORT_ERR : FRL_WC_SUCCESS);
-	check_there(0, HOST_MTU);
+	offload_expect(p.memory->view, 0, HOST_MTU);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -131,7 +125,7 @@ START_LOOP_TEST(results_wait, 2)
 	mock_offload_step(&p.mock, 10);
 	offload_settle(&p);
 	host_expect_wc(&p.b->cqs[1], 3, FRL_WC_SUCCESS);
-	check_there(40, length);
+	offload_expect(p.memory->view + 40, 0, length);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -167,23 +161,17 @@ START_TEST(by_window)
 	mock_offload_step(&p.mock, 10);
 	host_poll(p.b);
 	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	check_there(200, 600);
+	offload_expect(p.memory->view + 200, 0, 600);
 	offload_pair_close(&p);
 }
 END_TEST
 
 START_TEST(datagram_with_its_header)
 {
-	static const struct frl_ah_attr attr = { .sgid_index = HOST_GID_V4 };
-	struct frl_ah_attr to = attr;
-	struct engine_ah ah = { .core.pd = NULL };
-	const char *why;
+	struct engine_ah ah;
 
 	offload_pair_open(&p, &(struct offload_config){ .type = FRL_QPT_UD });
-	to.dgid = p.b->engine.gids.gids[HOST_GID_V4].ip;
-	memcpy(to.dmac, p.b->port.base.caps.mac, 6);
-	ah.core.pd = &p.a->pd;
-	ck_assert_int_eq(engine_add_ah(&p.a->engine, &ah, &to, p.a->now_ns, &why), 0);
+	offload_add_ah(&p, &ah);
 	offload_post_recv(p.b, 1, 5, 0, 300);
 	offload_fill(p.a->memory, 200);
 	host_post(p.a, 0,
@@ -196,7 +184,7 @@ START_TEST(datagram_with_its_header)
 	mock_offload_step(&p.mock, 10);
 	offload_settle(&p);
 	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	check_there(WIRE_GRH_LEN, 200);
+	offload_expect(p.memory->view + WIRE_GRH_LEN, 0, 200);
 	ck_assert_uint_eq(p.memory->view[20], 0x45);
 	engine_remove_ah(&p.a->engine, &ah);
 	offload_pair_close(&p);
@@ -331,7 +319,7 @@ START_LOOP_TEST(removed_while_placing, 2)
 	mock_offload_step(&p.mock, 1);
 	host_poll(p.b);
 	host_expect_wc(&p.b->cqs[1], 5, FRL_WC_SUCCESS);
-	check_there(0, 64);
+	offload_expect(p.memory->view, 0, 64);
 	ck_assert_uint_eq(p.b->port.n_out, 0);
 	offload_pair_close(&p);
 }
@@ -394,7 +382,7 @@ START_LOOP_TEST(stands_still, 2)
 	ck_assert_uint_eq(p.a->engine.stats.timeouts, 0);
 	for (unsigned k = 0; k < MESSAGES; k++)
 		host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	check_there(0, LENGTH);
+	offload_expect(p.memory->view, 0, LENGTH);
 	ck_assert_uint_eq(p.b->port.n_out, 0);
 	offload_pair_close(&p);
 }
@@ -419,7 +407,7 @@ START_TEST(stands_still_for_responses)
 	ck_assert_uint_eq(p.b->engine.stats.timeouts, 0);
 	for (unsigned k = 0; k < MESSAGES; k++)
 		host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
-	check_there(0, LENGTH);
+	offload_expect(p.memory->view, 0, LENGTH);
 	offload_pair_close(&p);
 }
 END_TEST

@@ -120,17 +120,11 @@ END_TEST
 /* Whoever does not know the Q_Key cannot have it come upon memory that has failed. */
 START_TEST(stranger)
 {
-	static const struct frl_ah_attr attr = { .sgid_index = HOST_GID_V4 };
 	struct frl_send_wr wr = { .opcode = FRL_WR_SEND };
-	struct frl_ah_attr to = attr;
-	struct engine_ah ah = { .core.pd = NULL };
-	const char *why;
+	struct engine_ah ah;
 
 	offload_pair_open(&p, &(struct offload_config){ .type = FRL_QPT_UD });
-	to.dgid = p.b->engine.gids.gids[HOST_GID_V4].ip;
-	memcpy(to.dmac, p.b->port.base.caps.mac, 6);
-	ah.core.pd = &p.a->pd;
-	ck_assert_int_eq(engine_add_ah(&p.a->engine, &ah, &to, p.a->now_ns, &why), 0);
+	offload_add_ah(&p, &ah);
 	offload_post_recv(p.b, 1, 5, 0, 300);
 	p.mock.error = "GPU 0 has fallen off the bus";
 	offload_settle(&p);

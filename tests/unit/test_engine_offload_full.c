@@ -12,12 +12,6 @@ static struct offload_pair p;
 
 enum { LENGTH = 4096, MESSAGES = 100 };
 
-static void check_bytes(const uint8_t *bytes, uint32_t length)
-{
-	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(bytes[i], offload_byte(i));
-}
-
 static void expect_all(struct cq *cq)
 {
 	for (unsigned k = 0; k < MESSAGES; k++)
@@ -56,7 +50,7 @@ START_LOOP_TEST(several_are_starved, 6)
 	for (unsigned i = 2; i < 6; i++)
 		expect_all(&p.a->cqs[i]);
 	ck_assert_uint_eq(p.a->engine.stats.timeouts, 0);
-	check_bytes(p.memory->view, LENGTH);
+	offload_expect(p.memory->view, 0, LENGTH);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -84,7 +78,7 @@ START_LOOP_TEST(several_are_starved_of_responses, 3)
 		for (unsigned k = 0; k < 12; k++)
 			host_expect_wc(&p.b->cqs[qps[i]], 1, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(p.b->engine.stats.timeouts, 0);
-	check_bytes(p.memory->view, 32768);
+	offload_expect(p.memory->view, 0, 32768);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -113,7 +107,7 @@ START_TEST(own_time_is_not_the_peers)
 	offload_settle(&p);
 	for (unsigned k = 0; k < 16; k++)
 		host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
-	check_bytes(p.memory->view, 32768);
+	offload_expect(p.memory->view, 0, 32768);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -181,7 +175,7 @@ START_TEST(comes_again_by_itself)
 	offload_settle(&p);
 	while (n-- > 0)
 		host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	check_bytes(p.memory->view, LENGTH);
+	offload_expect(p.memory->view, 0, LENGTH);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -262,8 +256,8 @@ START_LOOP_TEST(another_stands_still, 2)
 	expect_all(&p.a->cqs[2]);
 	expect_all(&p.b->cqs[2]);
 	host_expect_no_wc(&p.b->cqs[3]);
-	check_bytes(other_memory->view, LENGTH);
-	check_bytes(p.a->memory + LENGTH, LENGTH);
+	offload_expect(other_memory->view, 0, LENGTH);
+	offload_expect(p.a->memory + LENGTH, 0, LENGTH);
 	p.mock.speed = 10;
 	offload_settle(&p);
 	expect_all(&p.a->cqs[0]);
@@ -413,7 +407,7 @@ START_LOOP_TEST(not_by_reference, 2)
 	ck_assert(!is_reference(0));
 	offload_settle(&p);
 	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
-	check_bytes(p.a->memory, HOST_MTU);
+	offload_expect(p.a->memory, 0, HOST_MTU);
 	offload_pair_close(&p);
 }
 END_TEST

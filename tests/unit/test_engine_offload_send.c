@@ -15,12 +15,6 @@ static void open_pair(enum frl_qp_type type, bool loop)
 	offload_fill(p.memory->view, OFFLOAD_MEMORY);
 }
 
-static void check_host(const struct host *host, uint32_t offset, uint32_t length)
-{
-	for (uint32_t i = 0; i < length; i++)
-		ck_assert_uint_eq(host->memory[offset + i], offload_byte(i));
-}
-
 static const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
 
 /* What the peer plays has had time to answer. */
@@ -46,7 +40,7 @@ START_LOOP_TEST(leaves_when_it_is_there, 10)
 	offload_settle(&p);
 	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
 	host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
-	check_host(p.a, 0, length);
+	offload_expect(p.a->memory, 0, length);
 	ck_assert_uint_eq(p.a->engine.stats.drop_bad_icrc, 0);
 	ck_assert_uint_eq(p.b->engine.stats.offload_gathered, length);
 	offload_pair_close(&p);
@@ -73,7 +67,7 @@ START_TEST(mixed_elements)
 	engine_update(&p.b->engine, &p.b->qps[1].qp);
 	offload_settle(&p);
 	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
-	check_host(p.a, 0, 460);
+	offload_expect(p.a->memory, 0, 460);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -99,7 +93,7 @@ START_LOOP_TEST(read_from_it, 2)
 	offload_settle(&p);
 	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
 	host_expect_wc(&p.a->cqs[0], 1, FRL_WC_SUCCESS);
-	check_host(p.a, 0, length);
+	offload_expect(p.a->memory, 0, length);
 	ck_assert_uint_eq(p.a->engine.stats.implied_naks, 0);
 	ck_assert_uint_eq(p.a->engine.stats.retransmits, 0);
 	offload_pair_close(&p);
@@ -131,7 +125,7 @@ START_TEST(order)
 	host_expect_wc(&p.a->cqs[0], 7, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(p.a->engine.stats.out_of_sequence, 0);
 	ck_assert_uint_eq(p.b->engine.stats.retransmits, 0);
-	check_host(p.a, 1000, 64);
+	offload_expect(p.a->memory + 1000, 0, 64);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -222,7 +216,7 @@ START_TEST(behind_local_requests)
 	for (unsigned k = 2; k < 5; k++)
 		host_expect_wc(&p.a->cqs[k], k, FRL_WC_SUCCESS);
 	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
-	check_host(p.a, 0, 64);
+	offload_expect(p.a->memory, 0, 64);
 	for (unsigned k = 0; k < 2; k++)
 		engine_remove_region(e, &windows[k]);
 	offload_pair_close(&p);
@@ -336,7 +330,7 @@ START_LOOP_TEST(stands_still, 2)
 	offload_settle(&p);
 	for (unsigned k = 0; k < 20; k++)
 		host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
-	check_host(p.a, 0, OFFLOAD_MEMORY / 4);
+	offload_expect(p.a->memory, 0, OFFLOAD_MEMORY / 4);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -382,7 +376,7 @@ START_LOOP_TEST(withdrawn, ENDINGS)
 		p.mock.speed = 1;
 		offload_settle(&p);
 		host_expect_wc(&p.a->cqs[2], 7, FRL_WC_SUCCESS);
-		check_host(p.a, 0, OFFLOAD_MEMORY / 4);
+		offload_expect(p.a->memory, 0, OFFLOAD_MEMORY / 4);
 	}
 	offload_pair_close(&p);
 }
@@ -413,7 +407,7 @@ START_TEST(withdrawn_buffers)
 	offload_settle(&p);
 	for (unsigned k = 0; k < 8; k++)
 		host_expect_wc(&p.a->cqs[2], k, FRL_WC_SUCCESS);
-	check_host(p.a, 0, LENGTH);
+	offload_expect(p.a->memory, 0, LENGTH);
 	offload_pair_close(&p);
 }
 END_TEST
@@ -438,7 +432,7 @@ START_LOOP_TEST(unreliable, 2)
 		host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
 		host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
 		host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
-		check_host(p.a, 0, 2 * HOST_MTU);
+		offload_expect(p.a->memory, 0, 2 * HOST_MTU);
 	}
 	offload_pair_close(&p);
 }

@@ -411,26 +411,11 @@ START_TEST(cq_overrun_spreads)
 }
 END_TEST
 
-/* Of all of them: nothing is posted. */
-static _Alignas(64) uint8_t bare_storage[16384];
-
+/* NULL when there is no number left. */
 static struct engine_qp *add_bare(struct engine_qp *qp)
 {
-	struct qp_config config = {
-		.pd = &host->pd,
-		.send_cq = &host->cqs[0],
-		.recv_cq = &host->cqs[0],
-		.max_send_wr = 1,
-		.max_recv_wr = 1,
-		.max_send_sge = 1,
-		.max_recv_sge = 1,
-		.window = 1,
-		.storage = bare_storage,
-	};
-	int rc;
+	int rc = host_add_small(host, qp, FRL_QPT_RC);
 
-	ck_assert_uint_le(qp_storage_size(&config), sizeof(bare_storage));
-	rc = engine_add_qp(&host->engine, qp, &config);
 	if (rc) {
 		ck_assert_int_eq(rc, -ENOSPC);
 		return NULL;
