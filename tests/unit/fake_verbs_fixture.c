@@ -13,6 +13,20 @@ enum {
 		IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND,
 };
 
+void fixture_plug(struct fixture *fixture, uint16_t pkey, enum ibv_mtu active_mtu)
+{
+	struct fake_verbs_device device;
+
+	fake_verbs_reset();
+	memset(fixture, 0, sizeof(*fixture));
+	fake_verbs_device_init(&device, "fake0", "10.0.0.1");
+	fake_verbs_add(&device);
+	fake_verbs_device_init(&device, "fake1", "10.0.0.2");
+	device.ports[0].pkeys[0] = pkey;
+	device.ports[0].active_mtu = active_mtu;
+	fake_verbs_add(&device);
+}
+
 static void make_qp(struct fixture_end *end, const struct fixture_wants *wants)
 {
 	struct ibv_qp_init_attr_ex attr = {

@@ -39,6 +39,8 @@ struct fixture_wants {
 	unsigned access;                       /* of the QPs beyond all rights: taken away */
 };
 
+/* Plugs in "fake0" (10.0.0.1) and "fake1" (10.0.0.2), the second with this P_Key and MTU. */
+void fixture_plug(struct fixture *fixture, uint16_t pkey, enum ibv_mtu active_mtu);
 /* The ends are on devices 0 and 1 in the order they were added (both on 0 if that is all). */
 void fixture_open(struct fixture *fixture, const struct fixture_wants *wants);
 void fixture_close(struct fixture *fixture);

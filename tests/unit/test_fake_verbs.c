@@ -14,14 +14,7 @@ static const struct fixture_wants connected = { .is_connected = true };
 
 static void setup(void)
 {
-	struct fake_verbs_device device;
-
-	fake_verbs_reset();
-	memset(&fixture, 0, sizeof(fixture));
-	fake_verbs_device_init(&device, "fake0", "10.0.0.1");
-	fake_verbs_add(&device);
-	fake_verbs_device_init(&device, "fake1", "10.0.0.2");
-	fake_verbs_add(&device);
+	fixture_plug(&fixture, 0xffff, IBV_MTU_4096);
 }
 
 static uint64_t word_of(const struct fixture_end *end, uint32_t offset)

@@ -11,23 +11,9 @@
 static struct fixture fixture;
 static struct fixture_end *const a = &fixture.ends[0], *const b = &fixture.ends[1];
 
-static void add_devices(uint16_t pkey, enum ibv_mtu active_mtu)
-{
-	struct fake_verbs_device device;
-
-	fake_verbs_reset();
-	memset(&fixture, 0, sizeof(fixture));
-	fake_verbs_device_init(&device, "fake0", "10.0.0.1");
-	fake_verbs_add(&device);
-	fake_verbs_device_init(&device, "fake1", "10.0.0.2");
-	device.ports[0].pkeys[0] = pkey;
-	device.ports[0].active_mtu = active_mtu;
-	fake_verbs_add(&device);
-}
-
 static void setup(void)
 {
-	add_devices(0xffff, IBV_MTU_4096);
+	fixture_plug(&fixture, 0xffff, IBV_MTU_4096);
 }
 
 static uint64_t at(const struct fixture_end *end, uint32_t offset)
@@ -56,7 +42,7 @@ START_LOOP_TEST(ends_that_do_not_fit, ROWS(ends))
 	struct ibv_sge sge;
 	struct ibv_wc wc;
 
-	add_devices(ends[_i].pkey, IBV_MTU_4096);
+	fixture_plug(&fixture, ends[_i].pkey, IBV_MTU_4096);
 	fixture_open(&fixture, &ends[_i].wants);
 	fixture_connect(&fixture, &ends[_i].wants);
 	sge = fixture_sge(a, 0, ends[_i].length);
@@ -75,7 +61,7 @@ START_TEST(mtu_of_the_port)
 {
 	struct fixture_wants wants = { .mtu = IBV_MTU_1024 };
 
-	add_devices(0xffff, IBV_MTU_512);
+	fixture_plug(&fixture, 0xffff, IBV_MTU_512);
 	fixture_open(&fixture, &wants);
 	ck_assert_int_eq(fixture_move(b, a, &wants, 0, 0), EINVAL);
 	wants.mtu = IBV_MTU_512;

@@ -84,14 +84,6 @@ static int run(const struct verbs_wants *wants, struct extras *extras)
 	return rc ? rc : make_extras(one, extras);
 }
 
-static void reset(const struct verbs_wants *wants)
-{
-	verbs_plug(wants);
-	memset(ends, 0, sizeof(ends));
-	one->name = "one";
-	two->name = "two";
-}
-
 static void drop(struct extras *extras)
 {
 	frl_mw_dealloc(extras->mw);
@@ -114,7 +106,7 @@ START_LOOP_TEST(each_call, 2 * ROWS(errors))
 		const char *failed;
 		int rc;
 
-		reset(&wants);
+		verbs_plug_ends(ends, &wants);
 		frl_strerror(0);
 		fake_verbs_fail_nth_made(n, err);
 		rc = run(&wants, &extras);
@@ -148,7 +140,7 @@ START_LOOP_TEST(each_destruction, 7)
 	struct frl_async_event event;
 	uint32_t num;
 
-	reset(&wants);
+	verbs_plug_ends(ends, &wants);
 	verbs_ok(run(&wants, &extras));
 	num = frl_qp_num(one->qp);
 	fake_verbs_fail(functions[_i], 1, EIO);
@@ -367,7 +359,7 @@ static void plug_small(void)
 {
 	struct fake_verbs_device device;
 
-	reset(&defaults);
+	verbs_plug_ends(ends, &defaults);
 	fake_verbs_reset();
 	fake_verbs_device_init(&device, "one", "10.0.0.1");
 	device.ports[0].active_mtu = IBV_MTU_1024;

@@ -17,26 +17,17 @@ static struct verbs_end *const one = &ends[0];
 static struct verbs_end *const two = &ends[1];
 static const struct verbs_wants defaults;
 
-/* As verbs_setup(), with devices that are like `like` but for name and address. */
-static void set_up(const struct fake_verbs_device *like)
-{
-	struct fake_verbs_device device;
+/* The devices' provider. */
+static uint32_t vendor_id;
+static bool needs_inline_flag;
 
-	verbs_plug(&defaults);
-	fake_verbs_reset();
-	memset(ends, 0, sizeof(ends));
-	for (int i = 0; i < 2; i++) {
-		ends[i].name = i ? "two" : "one";
-		fake_verbs_device_init(&device, ends[i].name, i ? "10.0.0.2" : "10.0.0.1");
-		device.attr.vendor_id = like->attr.vendor_id;
-		device.needs_inline_flag = like->needs_inline_flag;
-		fake_verbs_add(&device);
-	}
-	for (int i = 0; i < 2; i++)
-		verbs_ok(verbs_make_end(&ends[i], &defaults));
-	for (int i = 0; i < 2; i++)
-		verbs_ok(verbs_connect(&ends[i], &ends[1 - i], &defaults));
+static void change(struct fake_verbs_device *device)
+{
+	device->attr.vendor_id = vendor_id;
+	device->needs_inline_flag = needs_inline_flag;
 }
+
+static const struct verbs_wants changed = { .change = change };
 
 /* ---- ibv_wr_*() */
 
@@ -47,11 +38,11 @@ static const struct {
 
 START_LOOP_TEST(vendor, ROWS(vendors))
 {
-	const struct fake_verbs_device like = { .attr.vendor_id = vendors[_i].vendor };
 	struct frl_sge sge;
 	struct fake_verbs_stats stats;
 
-	set_up(&like);
+	vendor_id = vendors[_i].vendor;
+	verbs_setup(ends, &changed);
 	sge = verbs_sge(one, 0, 8);
 	ck_assert_int_eq(verbs_send(one, FRL_WR_RDMA_WRITE, &sge, (uintptr_t)two->memory,
 				 frl_mr_rkey(two->mr)),
@@ -66,15 +57,15 @@ END_TEST
 
 START_TEST(inline_flag)
 {
-	const struct fake_verbs_device like = { .attr.vendor_id = FAKE_VERBS_VENDOR,
-		.needs_inline_flag = true };
 	struct frl_send_wr wr = { .opcode = FRL_WR_RDMA_WRITE,
 		.flags = FRL_SEND_INLINE | FRL_SEND_SIGNALED,
 		.n_sge = 1 };
 	struct fake_verbs_stats stats;
 	struct frl_sge sge;
 
-	set_up(&like);
+	vendor_id = FAKE_VERBS_VENDOR;
+	needs_inline_flag = true;
+	verbs_setup(ends, &changed);
 	sge = verbs_sge(one, 0, 8);
 	wr.sge = &sge;
 	wr.remote_addr = (uintptr_t)two->memory;

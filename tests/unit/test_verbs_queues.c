@@ -153,25 +153,17 @@ START_LOOP_TEST(inline_bytes, 2 * ROWS(inlines))
 }
 END_TEST
 
+static void take_wr_inv(struct fake_verbs_device *device)
+{
+	device->lacks_wr_inv = true;
+}
+
 /* Not all providers have what they promise. */
 START_TEST(holes)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_LOCAL_INV, .flags = FRL_SEND_SIGNALED };
-	struct fake_verbs_device device;
 
-	verbs_plug(&defaults);
-	fake_verbs_reset();
-	memset(ends, 0, sizeof(ends));
-	for (int i = 0; i < 2; i++) {
-		ends[i].name = i ? "two" : "one";
-		fake_verbs_device_init(&device, ends[i].name, i ? "10.0.0.2" : "10.0.0.1");
-		device.lacks_wr_inv = true;
-		fake_verbs_add(&device);
-	}
-	for (int i = 0; i < 2; i++)
-		verbs_ok(verbs_make_end(&ends[i], &defaults));
-	for (int i = 0; i < 2; i++)
-		verbs_ok(verbs_connect(&ends[i], &ends[1 - i], &defaults));
+	verbs_setup(ends, &(struct verbs_wants){ .change = take_wr_inv });
 	wr.invalidate_rkey = 0x1234;
 	ck_assert_int_eq(frl_post_send(one->qp, &wr, 1, NULL), 1);
 	ck_assert_int_eq(frl_cq_wait(one->cq, 1, &(struct frl_wc){ 0 }, HANG_MS), 1);
@@ -179,29 +171,24 @@ START_TEST(holes)
 }
 END_TEST
 
-/* What the queue pair was not made for is refused, not called. */
+static bool has_qp_ex;
+
+static void take_windows(struct fake_verbs_device *device)
+{
+	device->has_mw = false;
+	device->attr.max_mw = 0;
+	device->has_qp_ex = has_qp_ex;
+}
+
+/* A request that the queue pair was not made for is refused, not called. */
 START_LOOP_TEST(no_windows, 2)
 {
 	static const enum frl_wr_opcode opcodes[] = { FRL_WR_LOCAL_INV, FRL_WR_BIND_MW,
 		FRL_WR_SEND_WITH_INV };
 	struct frl_send_wr wr = { .flags = FRL_SEND_SIGNALED };
-	struct fake_verbs_device device;
 
-	verbs_plug(&defaults);
-	fake_verbs_reset();
-	memset(ends, 0, sizeof(ends));
-	for (int i = 0; i < 2; i++) {
-		ends[i].name = i ? "two" : "one";
-		fake_verbs_device_init(&device, ends[i].name, i ? "10.0.0.2" : "10.0.0.1");
-		device.has_mw = false;
-		device.attr.max_mw = 0;
-		device.has_qp_ex = !_i;
-		fake_verbs_add(&device);
-	}
-	for (int i = 0; i < 2; i++)
-		verbs_ok(verbs_make_end(&ends[i], &defaults));
-	for (int i = 0; i < 2; i++)
-		verbs_ok(verbs_connect(&ends[i], &ends[1 - i], &defaults));
+	has_qp_ex = !_i;
+	verbs_setup(ends, &(struct verbs_wants){ .change = take_windows });
 	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
 		wr.opcode = opcodes[i];
 		verbs_refused(frl_post_send(one->qp, &wr, 1, NULL), -EINVAL, "opcode");
@@ -246,22 +233,18 @@ START_TEST(no_packet_buffers)
 }
 END_TEST
 
+static void take_rd_atomic(struct fake_verbs_device *device)
+{
+	device->attr.max_qp_rd_atom = device->attr.max_qp_init_rd_atom = 4;
+}
+
 /* A connection asks for no more than the device has, unless it is told to. */
 START_TEST(few_rd_atomic)
 {
 	struct frl_connect_config config;
 	struct frl_endpoint mine[2];
-	struct fake_verbs_device device;
 
-	verbs_plug(&defaults);
-	fake_verbs_reset();
-	memset(ends, 0, sizeof(ends));
-	for (int i = 0; i < 2; i++) {
-		ends[i].name = i ? "two" : "one";
-		fake_verbs_device_init(&device, ends[i].name, i ? "10.0.0.2" : "10.0.0.1");
-		device.attr.max_qp_rd_atom = device.attr.max_qp_init_rd_atom = 4;
-		fake_verbs_add(&device);
-	}
+	verbs_plug_ends(ends, &(struct verbs_wants){ .change = take_rd_atomic });
 	for (int i = 0; i < 2; i++) {
 		verbs_ok(verbs_make_end(&ends[i], &defaults));
 		verbs_ok(frl_qp_endpoint(ends[i].qp, &mine[i]));

@@ -72,6 +72,8 @@ void verbs_plug(const struct verbs_wants *wants)
 				wants->two_rd_atomic;
 		device.wc_sl = wants->wc_sl;
 		device.wc_tci = wants->wc_tci;
+		if (wants->change)
+			wants->change(&device);
 		fake_verbs_add(&device);
 	}
 }
@@ -180,12 +182,17 @@ int verbs_connect(
 	return frl_qp_modify(end->qp, &attr, mask);
 }
 
-void verbs_setup(struct verbs_end ends[2], const struct verbs_wants *wants)
+void verbs_plug_ends(struct verbs_end ends[2], const struct verbs_wants *wants)
 {
 	verbs_plug(wants);
 	memset(ends, 0, 2 * sizeof(ends[0]));
 	ends[0].name = "one";
 	ends[1].name = "two";
+}
+
+void verbs_setup(struct verbs_end ends[2], const struct verbs_wants *wants)
+{
+	verbs_plug_ends(ends, wants);
 	for (int i = 0; i < 2; i++)
 		verbs_ok(verbs_make_end(&ends[i], wants));
 	for (int i = 0; i < 2; i++)

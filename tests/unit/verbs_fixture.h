@@ -45,10 +45,14 @@ struct verbs_wants {
 	uint32_t not_access;        /* rights that the queue pairs do not give */
 	uint32_t max_send_wr;       /* 0: VERBS_DEPTH */
 	uint8_t two_rd_atomic;      /* what device "two" can; 0: as "one" */
+	/* Changes each device before it is plugged in; may be NULL. */
+	void (*change)(struct fake_verbs_device *device);
 };
 
 /* Both devices plugged in; nothing is open yet. */
 void verbs_plug(const struct verbs_wants *wants);
+/* Also names the ends, ends[0] "one"; they have nothing else yet. */
+void verbs_plug_ends(struct verbs_end ends[2], const struct verbs_wants *wants);
 /* Also opens them, makes the objects, and connects: ends[0] is on "one". */
 void verbs_setup(struct verbs_end ends[2], const struct verbs_wants *wants);
 /* Everything away; there must be no leaks. */
