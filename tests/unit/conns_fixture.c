@@ -74,21 +74,27 @@ void ends_free(struct ends *ends)
 
 /* ---- services */
 
-int try_offer(struct process *process, const char *service, uint32_t listener)
+static Ctl__Envelope *ask_to_listen(
+	struct process *process, const char *service, uint32_t listener, bool any_user)
 {
 	Ctl__Listen listen = CTL__LISTEN__INIT;
-	Ctl__Envelope envelope, *answer;
-	int error = 0;
+	Ctl__Envelope *answer;
 
 	listen.service = (char *)(uintptr_t)service;
 	listen.port = PORT;
 	listen.listener = listener;
 	listen.backlog = 100000;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_LISTEN;
-	envelope.listen = &listen;
-	answer = process_call(process, &envelope);
+	listen.any_user = any_user;
+	answer = process_ask(process, CTL__ENVELOPE__BODY_LISTEN, &listen);
 	ck_assert_ptr_nonnull(answer);
+	return answer;
+}
+
+int try_offer(struct process *process, const char *service, uint32_t listener)
+{
+	Ctl__Envelope *answer = ask_to_listen(process, service, listener, false);
+	int error = 0;
+
 	if (answer->body_case == CTL__ENVELOPE__BODY_FAILURE)
 		error = (int)answer->failure->error;
 	ctl__envelope__free_unpacked(answer, NULL);
@@ -97,19 +103,8 @@ int try_offer(struct process *process, const char *service, uint32_t listener)
 
 void offer(struct process *process, const char *service, uint32_t listener, bool any_user)
 {
-	Ctl__Listen listen = CTL__LISTEN__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer = ask_to_listen(process, service, listener, any_user);
 
-	listen.service = (char *)(uintptr_t)service;
-	listen.port = PORT;
-	listen.listener = listener;
-	listen.backlog = 100000;
-	listen.any_user = any_user;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_LISTEN;
-	envelope.listen = &listen;
-	answer = process_call(process, &envelope);
-	ck_assert_ptr_nonnull(answer);
 	ck_assert_msg(answer->body_case == CTL__ENVELOPE__BODY_LISTENING, "%s",
 		answer->body_case == CTL__ENVELOPE__BODY_FAILURE ? answer->failure->text : "?");
 	ck_assert_str_eq(answer->listening->service, service);
@@ -119,13 +114,9 @@ void offer(struct process *process, const char *service, uint32_t listener, bool
 void unlisten(struct process *process, uint32_t listener)
 {
 	Ctl__Unlisten message = CTL__UNLISTEN__INIT;
-	Ctl__Envelope envelope;
 
 	message.listener = listener;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_UNLISTEN;
-	envelope.unlisten = &message;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_UNLISTEN, &message);
 }
 
 /* ---- what they say */
@@ -138,7 +129,6 @@ void request_of(struct process *process, uint32_t number, const char *host, cons
 	Ctl__ConnParams params = CTL__CONN_PARAMS__INIT;
 	uint8_t endpoint[ENDPOINT_BYTES];
 	Ctl__Who who = CTL__WHO__INIT;
-	Ctl__Envelope envelope;
 
 	/* What a process says of itself is not believed. */
 	who.host = (char *)"liar";
@@ -156,10 +146,7 @@ void request_of(struct process *process, uint32_t number, const char *host, cons
 	message.timeout_ms = TIMEOUT_MS;
 	message.who = &who;
 	message.any_user = any_user;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REQUEST;
-	envelope.conn_request = &message;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CONN_REQUEST, &message);
 }
 
 void request(struct process *process, uint32_t number, const char *host, const char *service)
@@ -174,7 +161,6 @@ void reply(struct process *process, uint32_t number, uint32_t qpn)
 	Ctl__ConnParams params = CTL__CONN_PARAMS__INIT;
 	uint8_t endpoint[ENDPOINT_BYTES];
 	Ctl__Who who = CTL__WHO__INIT;
-	Ctl__Envelope envelope;
 
 	who.host = (char *)"liar";
 	process_endpoint(process, PORT, qpn, endpoint);
@@ -185,40 +171,29 @@ void reply(struct process *process, uint32_t number, uint32_t qpn)
 	message.private_data = (ProtobufCBinaryData){ 7, (uint8_t *)"welcome" };
 	message.params = &params;
 	message.who = &who;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REPLY;
-	envelope.conn_reply = &message;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CONN_REPLY, &message);
 }
 
 void ready(struct process *process, uint32_t number)
 {
 	struct uuid uuid = uuid_of(number);
 	Ctl__ConnReady message = CTL__CONN_READY__INIT;
-	Ctl__Envelope envelope;
 
 	message.uuid = (ProtobufCBinaryData){ UUID_SIZE, uuid.bytes };
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_READY;
-	envelope.conn_ready = &message;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CONN_READY, &message);
 }
 
 void end(struct process *process, uint32_t number, bool to_passive, int error, const char *reason)
 {
 	struct uuid uuid = uuid_of(number);
 	Ctl__ConnEnd message = CTL__CONN_END__INIT;
-	Ctl__Envelope envelope;
 
 	message.uuid = (ProtobufCBinaryData){ UUID_SIZE, uuid.bytes };
 	message.to_passive = to_passive;
 	message.error = (uint32_t)error;
 	message.reason = (char *)(uintptr_t)reason;
 	message.private_data = (ProtobufCBinaryData){ 3, (uint8_t *)"bye" };
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_END;
-	envelope.conn_end = &message;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CONN_END, &message);
 }
 
 void resume(struct process *process, uint32_t number, bool passive, uint32_t qpn, const char *host,
@@ -227,7 +202,6 @@ void resume(struct process *process, uint32_t number, bool passive, uint32_t qpn
 	struct uuid uuid = uuid_of(number);
 	Ctl__ConnResume message = CTL__CONN_RESUME__INIT;
 	Ctl__Who who = CTL__WHO__INIT;
-	Ctl__Envelope envelope;
 
 	message.uuid = (ProtobufCBinaryData){ UUID_SIZE, uuid.bytes };
 	message.passive = passive;
@@ -237,10 +211,7 @@ void resume(struct process *process, uint32_t number, bool passive, uint32_t qpn
 	message.service = (char *)"echo";
 	message.who = &who;
 	message.established = established;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_RESUME;
-	envelope.conn_resume = &message;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CONN_RESUME, &message);
 }
 
 /* ---- what they hear */

@@ -67,6 +67,11 @@ void process_come_back(struct process *process);
 void process_die(struct process *process);
 
 void process_send(struct process *process, Ctl__Envelope *envelope);
+/* An envelope with a message, whose type is that of `body`. */
+Ctl__Envelope envelope_of(Ctl__Envelope__BodyCase body, void *message);
+/* process_send() and process_call() of a message. */
+void process_say(struct process *process, Ctl__Envelope__BodyCase body, void *message);
+Ctl__Envelope *process_ask(struct process *process, Ctl__Envelope__BodyCase body, void *message);
 /* A page, published now. The world's. */
 struct page *world_page(struct world *world, uint32_t slots);
 struct page_view world_view(struct world *world, const struct page *page);

@@ -74,17 +74,14 @@ struct process *world_rogue(struct world *world, int host)
 static void say_hello(struct process *process, Ctl__Role role, bool resumes)
 {
 	Ctl__Hello hello = CTL__HELLO__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 
 	hello.role = role;
 	hello.name = (char *)"test";
 	hello.instance = process->pid * UINT64_C(0x9e3779b97f4a7c15);
 	hello.pid = process->pid;
 	hello.resumes = resumes;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &hello;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_HELLO, &hello);
 	world_settle(process->world);
 	answer = process_take(process, CTL__ENVELOPE__BODY_HELLO);
 	ck_assert_msg(answer != NULL, "the daemon does not answer a Hello");
@@ -134,6 +131,23 @@ void process_send(struct process *process, Ctl__Envelope *envelope)
 		world_transmit(process->world, pipe, 0, envelope);
 }
 
+Ctl__Envelope envelope_of(Ctl__Envelope__BodyCase body, void *message)
+{
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	envelope.body_case = body;
+	envelope.hello = message; /* all members of the union are pointers to messages */
+	return envelope;
+}
+
+void process_say(struct process *process, Ctl__Envelope__BodyCase body, void *message)
+{
+	Ctl__Envelope envelope = envelope_of(body, message);
+
+	process_send(process, &envelope);
+}
+
 void process_page(struct process *process, const struct page *page)
 {
 	const struct page_view handed = world_view(process->world, page);
@@ -161,6 +175,13 @@ static Ctl__Envelope *take(struct process *process, bool any, Ctl__Envelope__Bod
 	envelope = item->envelope;
 	free(item);
 	return envelope;
+}
+
+Ctl__Envelope *process_ask(struct process *process, Ctl__Envelope__BodyCase body, void *message)
+{
+	Ctl__Envelope envelope = envelope_of(body, message);
+
+	return process_call(process, &envelope);
 }
 
 Ctl__Envelope *process_take(struct process *process, Ctl__Envelope__BodyCase body)
@@ -234,14 +255,11 @@ void process_open_port(struct process *process, uint32_t number)
 	Ctl__DescribePort describe = CTL__DESCRIBE_PORT__INIT;
 	Ctl__OpenPort open = CTL__OPEN_PORT__INIT;
 	uint8_t mac[6], nonce[16], ip[4];
-	Ctl__Envelope envelope, *answer;
 	char text[32], *addresses = text;
+	Ctl__Envelope *answer;
 
-	envelope_init(&envelope);
 	open.port = number;
-	envelope.body_case = CTL__ENVELOPE__BODY_OPEN_PORT;
-	envelope.open_port = &open;
-	answer = process_call(process, &envelope);
+	answer = process_ask(process, CTL__ENVELOPE__BODY_OPEN_PORT, &open);
 	ck_assert(answer && answer->body_case == CTL__ENVELOPE__BODY_PORT_OPENED);
 	ctl__envelope__free_unpacked(answer, NULL);
 	port_identity(process, number, mac, nonce, ip);
@@ -253,9 +271,7 @@ void process_open_port(struct process *process, uint32_t number)
 	describe.addresses = &addresses;
 	describe.n_addresses = 1;
 	describe.path_mtu = 4096;
-	envelope.body_case = CTL__ENVELOPE__BODY_DESCRIBE_PORT;
-	envelope.describe_port = &describe;
-	answer = process_call(process, &envelope);
+	answer = process_ask(process, CTL__ENVELOPE__BODY_DESCRIBE_PORT, &describe);
 	ck_assert(answer && answer->body_case == CTL__ENVELOPE__BODY_DONE);
 	ctl__envelope__free_unpacked(answer, NULL);
 }

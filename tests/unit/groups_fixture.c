@@ -43,9 +43,7 @@ int rank_join(struct rank *rank, const char *job, const char *host, uint32_t num
 	Ctl__Envelope envelope, *answer;
 	int error = 0;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOIN;
-	envelope.group_join = &join;
+	envelope = envelope_of(CTL__ENVELOPE__BODY_GROUP_JOIN, &join);
 	set_member(&join.member, rank);
 	join.job = (char *)(uintptr_t)job;
 	join.host = (char *)(uintptr_t)host;
@@ -90,15 +88,11 @@ struct rank rank_joined(
 void rank_give(struct rank *rank, uint32_t round, const void *data, size_t size)
 {
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
-	envelope.group_piece = &piece;
 	set_member(&piece.member, rank);
 	piece.round = round;
 	piece.data = (ProtobufCBinaryData){ size, (uint8_t *)(uintptr_t)data };
-	process_send(rank->process, &envelope);
+	process_say(rank->process, CTL__ENVELOPE__BODY_GROUP_PIECE, &piece);
 	world_settle(group_world);
 }
 
@@ -172,14 +166,11 @@ void expect_silence(struct rank *rank)
 void rank_leave(struct rank *rank, bool aborts)
 {
 	Ctl__GroupLeave message = CTL__GROUP_LEAVE__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_LEAVE;
-	envelope.group_leave = &message;
 	set_member(&message.member, rank);
 	message.aborts = aborts;
-	answer = process_call(rank->process, &envelope);
+	answer = process_ask(rank->process, CTL__ENVELOPE__BODY_GROUP_LEAVE, &message);
 	ck_assert_ptr_nonnull(answer);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_DONE);
 	ctl__envelope__free_unpacked(answer, NULL);
@@ -204,12 +195,9 @@ unsigned count_members(int host)
 int rank_return(struct rank *rank, uint32_t ranks, uint32_t done, uint8_t left, uint64_t group)
 {
 	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 	int error = 0;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOIN;
-	envelope.group_join = &join;
 	set_member(&join.member, rank);
 	join.job = (char *)(uintptr_t) "train";
 	join.rank = rank->number;
@@ -220,7 +208,7 @@ int rank_return(struct rank *rank, uint32_t ranks, uint32_t done, uint8_t left, 
 	join.left = (ProtobufCBinaryData){ 1, &left };
 	join.gives = rank->gives;
 	join.met = rank->has_met;
-	answer = process_call(rank->process, &envelope);
+	answer = process_ask(rank->process, CTL__ENVELOPE__BODY_GROUP_JOIN, &join);
 	ck_assert_ptr_nonnull(answer);
 	if (answer->body_case == CTL__ENVELOPE__BODY_FAILURE)
 		error = (int)answer->failure->error;

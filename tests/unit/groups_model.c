@@ -35,7 +35,6 @@ static void end_badly(struct model *model, const char *why)
 static void post_join(struct model *model)
 {
 	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
-	Ctl__Envelope envelope;
 	uint8_t left = 0;
 
 	set_member(&join.member, &model->rank);
@@ -55,17 +54,13 @@ static void post_join(struct model *model)
 		join.left = (ProtobufCBinaryData){ 1, &left };
 		join.aborted = model->gave_up;
 	}
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOIN;
-	envelope.group_join = &join;
-	process_send(model->rank.process, &envelope);
+	process_say(model->rank.process, CTL__ENVELOPE__BODY_GROUP_JOIN, &join);
 }
 
 static void post_piece(struct model *model, uint32_t round)
 {
 	bool is_kept = round == model->round || round == model->round - 1;
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
-	Ctl__Envelope envelope;
 	char text[64];
 
 	set_member(&piece.member, &model->rank);
@@ -75,10 +70,7 @@ static void post_piece(struct model *model, uint32_t round)
 	snprintf(text, sizeof(text), "%u of %u", round, piece.rank);
 	if (is_kept)
 		piece.data = (ProtobufCBinaryData){ strlen(text), (uint8_t *)text };
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
-	envelope.group_piece = &piece;
-	process_send(model->rank.process, &envelope);
+	process_say(model->rank.process, CTL__ENVELOPE__BODY_GROUP_PIECE, &piece);
 }
 
 void model_join(struct model *model, struct world *world, int host, uint32_t pid, const char *job,
@@ -109,14 +101,10 @@ void model_give(struct model *model)
 void model_leave(struct model *model, bool aborts)
 {
 	Ctl__GroupLeave leave = CTL__GROUP_LEAVE__INIT;
-	Ctl__Envelope envelope;
 
 	set_member(&leave.member, &model->rank);
 	leave.aborts = aborts;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_LEAVE;
-	envelope.group_leave = &leave;
-	process_send(model->rank.process, &envelope);
+	process_say(model->rank.process, CTL__ENVELOPE__BODY_GROUP_LEAVE, &leave);
 	model->gave_up = aborts;
 	if (!aborts)
 		model->state = MODEL_OVER;

@@ -70,15 +70,11 @@ Ctl__Envelope *open_port(
 	struct process *process, uint32_t number, const char *fabric, Ctl__Lease *lease)
 {
 	Ctl__OpenPort open = CTL__OPEN_PORT__INIT;
-	Ctl__Envelope envelope;
 
 	open.port = number;
 	open.fabric = (char *)(uintptr_t)fabric;
 	open.lease = lease;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_OPEN_PORT;
-	envelope.open_port = &open;
-	return process_call(process, &envelope);
+	return process_ask(process, CTL__ENVELOPE__BODY_OPEN_PORT, &open);
 }
 
 Ctl__Envelope *must_open(struct process *process, uint32_t number)
@@ -117,13 +113,9 @@ void check_failure(Ctl__Envelope *answer, int error, const char *part)
 void close_port(struct process *process, uint32_t number)
 {
 	Ctl__ClosePort close = CTL__CLOSE_PORT__INIT;
-	Ctl__Envelope envelope;
 
 	close.port = number;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
-	envelope.close_port = &close;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CLOSE_PORT, &close);
 	world_settle(process->world);
 }
 
@@ -132,7 +124,6 @@ Ctl__Envelope *describe(struct process *process, uint32_t number, const char *ad
 {
 	Ctl__DescribePort message = CTL__DESCRIBE_PORT__INIT;
 	char *addresses = (char *)(uintptr_t)address;
-	Ctl__Envelope envelope;
 
 	message.port = number;
 	message.device = (char *)"net_test0";
@@ -140,8 +131,5 @@ Ctl__Envelope *describe(struct process *process, uint32_t number, const char *ad
 	message.nonce = (ProtobufCBinaryData){ 16, (uint8_t *)(uintptr_t)nonce };
 	message.addresses = &addresses;
 	message.n_addresses = 1;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_DESCRIBE_PORT;
-	envelope.describe_port = &message;
-	return process_call(process, &envelope);
+	return process_ask(process, CTL__ENVELOPE__BODY_DESCRIBE_PORT, &message);
 }

@@ -60,42 +60,49 @@ void publish(struct page *page)
 	atomic_store(&page->published_ns, world_now(world));
 }
 
-/* The process is told to publish, and does. */
-void publish_when_told(struct process *process, struct page *page)
+Ctl__Envelope publish_done(struct process *process, struct page *page)
 {
-	Ctl__Envelope *told = expect(process, CTL__ENVELOPE__BODY_PUBLISH), done;
-	Ctl__Done body = CTL__DONE__INIT;
+	static Ctl__Done body = CTL__DONE__INIT;
+	Ctl__Envelope *told = expect(process, CTL__ENVELOPE__BODY_PUBLISH);
+	Ctl__Envelope done = envelope_of(CTL__ENVELOPE__BODY_DONE, &body);
 
 	ck_assert_uint_ne(told->seq, 0);
 	publish(page);
-	envelope_init(&done);
 	done.seq = told->seq;
-	done.body_case = CTL__ENVELOPE__BODY_DONE;
-	done.done = &body;
 	ctl__envelope__free_unpacked(told, NULL);
+	return done;
+}
+
+void publish_when_told(struct process *process, struct page *page)
+{
+	Ctl__Envelope done = publish_done(process, page);
+
 	process_send(process, &done);
 	world_settle(world);
 }
 
 /* ---- operators */
 
-uint64_t next_seq = 1000000;
+static uint64_t next_seq = 1000000;
+
+uint64_t send_request(struct process *asks, Ctl__Envelope__BodyCase body, void *message)
+{
+	Ctl__Envelope envelope = envelope_of(body, message);
+
+	envelope.seq = next_seq++;
+	process_send(asks, &envelope);
+	world_settle(world);
+	return envelope.seq;
+}
 
 uint64_t send_query(struct process *asks, Ctl__QueryKind kind, uint32_t qpn, uint32_t pid)
 {
 	Ctl__Query query = CTL__QUERY__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.seq = next_seq++;
-	envelope.body_case = CTL__ENVELOPE__BODY_QUERY;
-	envelope.query = &query;
 	query.kind = kind;
 	query.qpn = qpn;
 	query.pid = pid;
-	process_send(asks, &envelope);
-	world_settle(world);
-	return envelope.seq;
+	return send_request(asks, CTL__ENVELOPE__BODY_QUERY, &query);
 }
 
 Ctl__Envelope *take_answer(struct process *asks, uint64_t seq, Ctl__Envelope__BodyCase body)
@@ -149,16 +156,9 @@ void expect_failure(struct process *asks, uint64_t seq, int error, const char *w
 uint64_t send_kill(struct process *asks, uint32_t qpn, uint32_t pid, const char *reason)
 {
 	Ctl__KillQp kill = CTL__KILL_QP__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.seq = next_seq++;
-	envelope.body_case = CTL__ENVELOPE__BODY_KILL_QP;
-	envelope.kill_qp = &kill;
 	kill.qpn = qpn;
 	kill.pid = pid;
 	kill.reason = (char *)(uintptr_t)reason;
-	process_send(asks, &envelope);
-	world_settle(world);
-	return envelope.seq;
+	return send_request(asks, CTL__ENVELOPE__BODY_KILL_QP, &kill);
 }

@@ -201,14 +201,10 @@ START_LOOP_TEST(ends_with_its_port, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	Ctl__ClosePort close = CTL__CLOSE_PORT__INIT;
-	Ctl__Envelope envelope;
 
 	establish(ends.active, ends.passive, 1, ends.host, "echo");
 	close.port = PORT;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
-	envelope.close_port = &close;
-	process_send(ends.passive, &envelope);
+	process_say(ends.passive, CTL__ENVELOPE__BODY_CLOSE_PORT, &close);
 	world_settle(ends.world);
 	expect_end(ends.active, 1, ECONNRESET, "closed its port 1");
 	expect_end(ends.passive, 1, ECONNRESET, "closed its port 1");

@@ -15,13 +15,10 @@ static void drain(struct world *world, int host)
 {
 	struct process *root = world_operator(world, host, 0);
 	Ctl__Drain message = CTL__DRAIN__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 
 	message.reason = (char *)"new kernel";
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_DRAIN;
-	envelope.drain = &message;
-	answer = process_call(root, &envelope);
+	answer = process_ask(root, CTL__ENVELOPE__BODY_DRAIN, &message);
 	ck_assert_ptr_nonnull(answer);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_REPORT);
 	ctl__envelope__free_unpacked(answer, NULL);
@@ -47,9 +44,7 @@ START_TEST(services_have_one_owner)
 	listen.service = (char *)"echo";
 	listen.port = PORT;
 	listen.listener = 1;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_LISTEN;
-	envelope.listen = &listen;
+	envelope = envelope_of(CTL__ENVELOPE__BODY_LISTEN, &listen);
 	answer = process_call(stranger, &envelope);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_FAILURE);
 	ck_assert_str_eq(answer->failure->text, "another user offers service echo already");
@@ -79,9 +74,7 @@ START_TEST(the_daemon_chooses_a_name)
 	listen.service = (char *)"";
 	listen.port = PORT;
 	listen.listener = 2;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_LISTEN;
-	envelope.listen = &listen;
+	envelope = envelope_of(CTL__ENVELOPE__BODY_LISTEN, &listen);
 	first = process_call(ends.passive, &envelope);
 	listen.listener = 3;
 	second = process_call(ends.passive, &envelope);
@@ -187,7 +180,6 @@ static void request_as(struct process *process, const struct process *owner, uin
 	Ctl__ConnRequest message = CTL__CONN_REQUEST__INIT;
 	Ctl__ConnParams params = CTL__CONN_PARAMS__INIT;
 	uint8_t endpoint[ENDPOINT_BYTES];
-	Ctl__Envelope envelope;
 
 	process_endpoint(owner, PORT, 5, endpoint);
 	message.uuid = (ProtobufCBinaryData){ UUID_SIZE, uuid.bytes };
@@ -195,10 +187,7 @@ static void request_as(struct process *process, const struct process *owner, uin
 	message.port = port;
 	message.endpoint = (ProtobufCBinaryData){ ENDPOINT_BYTES, endpoint };
 	message.params = &params;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REQUEST;
-	envelope.conn_request = &message;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CONN_REQUEST, &message);
 	world_settle(process->world);
 }
 
@@ -223,7 +212,6 @@ START_RANGE_TEST(replies_with_endpoints_of_others, ONE_HOST, WHERES)
 	Ctl__ConnReply message = CTL__CONN_REPLY__INIT;
 	Ctl__ConnParams params = CTL__CONN_PARAMS__INIT;
 	uint8_t endpoint[ENDPOINT_BYTES];
-	Ctl__Envelope envelope;
 
 	request(ends.active, 1, ends.host, "echo");
 	world_settle(ends.world);
@@ -233,10 +221,7 @@ START_RANGE_TEST(replies_with_endpoints_of_others, ONE_HOST, WHERES)
 	message.port = PORT;
 	message.endpoint = (ProtobufCBinaryData){ ENDPOINT_BYTES, endpoint };
 	message.params = &params;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REPLY;
-	envelope.conn_reply = &message;
-	process_send(ends.passive, &envelope);
+	process_say(ends.passive, CTL__ENVELOPE__BODY_CONN_REPLY, &message);
 	world_settle(ends.world);
 	expect_end(ends.active, 1, EACCES, "not one of its port 1");
 	expect_end(ends.passive, 1, EACCES, "not one of its port 1");
@@ -250,16 +235,13 @@ START_RANGE_TEST(backlog, ONE_HOST, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
 	Ctl__Listen listen = CTL__LISTEN__INIT;
-	Ctl__Envelope envelope;
 
 	listen.service = (char *)"small";
 	listen.port = PORT;
 	listen.listener = 2;
 	listen.backlog = 2;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_LISTEN;
-	envelope.listen = &listen;
-	ctl__envelope__free_unpacked(process_call(ends.passive, &envelope), NULL);
+	ctl__envelope__free_unpacked(
+		process_ask(ends.passive, CTL__ENVELOPE__BODY_LISTEN, &listen), NULL);
 	for (uint32_t i = 1; i <= 3; i++)
 		request(ends.active, i, ends.host, "small");
 	world_settle(ends.world);

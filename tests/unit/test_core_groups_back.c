@@ -82,15 +82,11 @@ static void expect_question(struct rank *rank, uint32_t round, uint32_t rounds)
 static void give_nothing(struct rank *rank, uint32_t round)
 {
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
-	envelope.group_piece = &piece;
 	set_member(&piece.member, rank);
 	piece.round = round;
 	piece.gone = true;
-	process_send(rank->process, &envelope);
+	process_say(rank->process, CTL__ENVELOPE__BODY_GROUP_PIECE, &piece);
 	world_settle(group_world);
 }
 
@@ -280,15 +276,11 @@ static struct process *rogue_named(const char *name)
 {
 	struct process *rogue = world_rogue(group_world, 0);
 	Ctl__Hello hello = CTL__HELLO__INIT;
-	Ctl__Envelope envelope;
 
 	hello.role = CTL__ROLE__ROLE_DAEMON;
 	hello.name = (char *)(uintptr_t)name;
 	hello.instance = 4711;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &hello;
-	process_send(rogue, &envelope);
+	process_say(rogue, CTL__ENVELOPE__BODY_HELLO, &hello);
 	world_settle(group_world);
 	return rogue;
 }
@@ -297,7 +289,6 @@ static void claim(struct process *rogue, int row, const struct rank *rank, uint6
 {
 	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
 	Ctl__Who who = CTL__WHO__INIT;
-	Ctl__Envelope envelope;
 	struct rank claimed = *rank;
 
 	if (claims[row].id)
@@ -311,10 +302,7 @@ static void claim(struct process *rogue, int row, const struct rank *rank, uint6
 	who.uid = claims[row].uid;
 	who.program = (char *)(uintptr_t) "test";
 	join.who = &who;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOIN;
-	envelope.group_join = &join;
-	process_send(rogue, &envelope);
+	process_say(rogue, CTL__ENVELOPE__BODY_GROUP_JOIN, &join);
 	world_settle(group_world);
 }
 

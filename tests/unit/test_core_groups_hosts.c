@@ -204,16 +204,12 @@ END_TEST
 static void ask_to_join(struct rank *rank)
 {
 	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOIN;
-	envelope.group_join = &join;
 	set_member(&join.member, rank);
 	join.job = (char *)(uintptr_t) "train";
 	join.host = (char *)(uintptr_t) "nodea";
 	join.ranks = 2;
-	process_send(rank->process, &envelope);
+	process_say(rank->process, CTL__ENVELOPE__BODY_GROUP_JOIN, &join);
 	world_run(group_world, 100 * WORLD_MS);
 	expect_silence(rank);
 }

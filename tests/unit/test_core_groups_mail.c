@@ -23,15 +23,11 @@ static void setup_three(void)
 static void send_mail(struct process *process, struct rank *as, uint32_t to, const char *text)
 {
 	Ctl__GroupMail mail = CTL__GROUP_MAIL__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_MAIL;
-	envelope.group_mail = &mail;
 	set_member(&mail.member, as);
 	mail.rank = to;
 	mail.mail = (ProtobufCBinaryData){ strlen(text), (uint8_t *)(uintptr_t)text };
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_GROUP_MAIL, &mail);
 }
 
 static void post(struct rank *from, uint32_t to, const char *text)
@@ -120,7 +116,7 @@ START_LOOP_TEST(strangers_have_no_mail, 2)
 	struct rank ranks[2], other = rank_on(_i, USER + 1), twin;
 	struct process *rogue;
 	Ctl__Hello hello = CTL__HELLO__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 
 	ranks[0] = rank_joined(0, "train", "", 0, 2);
 	ranks[1] = rank_joined(1, "train", "nodea", 1, 2);
@@ -135,13 +131,10 @@ START_LOOP_TEST(strangers_have_no_mail, 2)
 	post(&twin, 0, "from nowhere");
 	/* A daemon that has no part in the job. */
 	rogue = world_rogue(group_world, 0);
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &hello;
 	hello.role = CTL__ROLE__ROLE_DAEMON;
 	hello.name = (char *)(uintptr_t) "evil";
 	hello.instance = 99;
-	process_send(rogue, &envelope);
+	process_say(rogue, CTL__ENVELOPE__BODY_HELLO, &hello);
 	world_settle(group_world);
 	while ((answer = process_take_any(rogue)))
 		ctl__envelope__free_unpacked(answer, NULL);
@@ -195,9 +188,7 @@ START_LOOP_TEST(mail_is_not_long, 2)
 	uint8_t *frame;
 	size_t size;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_MAIL;
-	envelope.group_mail = &mail;
+	envelope = envelope_of(CTL__ENVELOPE__BODY_GROUP_MAIL, &mail);
 	mail.member = (ProtobufCBinaryData){ UUID_SIZE, member };
 	mail.mail = (ProtobufCBinaryData){ MAIL_BYTES + (size_t)_i, data };
 	size = frame_size(&envelope);
@@ -279,15 +270,11 @@ END_TEST
 static void give_up(struct rank *rank, const char *why)
 {
 	Ctl__GroupLeave message = CTL__GROUP_LEAVE__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_LEAVE;
-	envelope.group_leave = &message;
 	set_member(&message.member, rank);
 	message.aborts = true;
 	message.why = (char *)(uintptr_t)why;
-	process_send(rank->process, &envelope);
+	process_say(rank->process, CTL__ENVELOPE__BODY_GROUP_LEAVE, &message);
 	world_settle(group_world);
 }
 

@@ -382,10 +382,8 @@ static void send_open(struct process *process, uint32_t number, uint64_t seq)
 
 	open.port = number;
 	open.fabric = (char *)"eth";
-	envelope_init(&envelope);
+	envelope = envelope_of(CTL__ENVELOPE__BODY_OPEN_PORT, &open);
 	envelope.seq = seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_OPEN_PORT;
-	envelope.open_port = &open;
 	process_send(process, &envelope);
 	world_settle(process->world);
 }

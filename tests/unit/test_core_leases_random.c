@@ -126,10 +126,8 @@ static void ask(struct run *run, int index, int number, Ctl__Lease *lease)
 	open.port = (uint32_t)number;
 	open.fabric = (char *)"eth";
 	open.lease = lease;
-	envelope_init(&envelope);
+	envelope = envelope_of(CTL__ENVELOPE__BODY_OPEN_PORT, &open);
 	envelope.seq = run->port[index][number].seq = run->next_seq++;
-	envelope.body_case = CTL__ENVELOPE__BODY_OPEN_PORT;
-	envelope.open_port = &open;
 	process_send(run->process[index], &envelope);
 }
 

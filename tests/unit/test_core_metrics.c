@@ -91,14 +91,11 @@ static char *open_port(struct process *process, const char *fabric, const struct
 	Ctl__DescribePort describe = CTL__DESCRIBE_PORT__INIT;
 	uint8_t mac[6] = { 2 }, nonce[16] = { 1 };
 	char *address = (char *)"10.1.0.10/24", *devargs;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 
-	envelope_init(&envelope);
 	open.port = 1;
 	open.fabric = (char *)fabric;
-	envelope.body_case = CTL__ENVELOPE__BODY_OPEN_PORT;
-	envelope.open_port = &open;
-	answer = process_call(process, &envelope);
+	answer = process_ask(process, CTL__ENVELOPE__BODY_OPEN_PORT, &open);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_PORT_OPENED);
 	devargs = strdup(answer->port_opened->lease ? answer->port_opened->lease->devargs : "");
 	ctl__envelope__free_unpacked(answer, NULL);
@@ -111,9 +108,7 @@ static char *open_port(struct process *process, const char *fabric, const struct
 	describe.addresses = &address;
 	describe.n_addresses = 1;
 	describe.path_mtu = 1024;
-	envelope.body_case = CTL__ENVELOPE__BODY_DESCRIBE_PORT;
-	envelope.describe_port = &describe;
-	answer = process_call(process, &envelope);
+	answer = process_ask(process, CTL__ENVELOPE__BODY_DESCRIBE_PORT, &describe);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_DONE);
 	ctl__envelope__free_unpacked(answer, NULL);
 	return devargs;
@@ -417,7 +412,6 @@ START_TEST(leases)
 	struct process *process = world_process(world, 0, UID, 11);
 	Ctl__ClosePort closing = CTL__CLOSE_PORT__INIT;
 	struct page *page = new_page();
-	Ctl__Envelope envelope;
 	char *devargs;
 
 	set_counter(page, "tx_packets", 8);
@@ -433,10 +427,7 @@ START_TEST(leases)
 	EXPECT("ferrule_leases{fabric=\"eth\",state=\"free\"} 2");
 	EXPECT("ferrule_leases_granted_total 1");
 	closing.port = 1;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
-	envelope.close_port = &closing;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CLOSE_PORT, &closing);
 	world_settle(world);
 	scrape();
 	EXPECT("ferrule_port_tx_packets_total" LEASED " 8");
@@ -508,11 +499,9 @@ static unsigned answer_publish(struct process *process)
 
 	world_settle(world);
 	while ((asked = process_take(process, CTL__ENVELOPE__BODY_PUBLISH))) {
-		envelope_init(&envelope);
+		envelope = envelope_of(CTL__ENVELOPE__BODY_DONE, &done);
 		envelope.seq = asked->seq;
 		ck_assert_uint_ne(asked->seq, 0);
-		envelope.body_case = CTL__ENVELOPE__BODY_DONE;
-		envelope.done = &done;
 		process_send(process, &envelope);
 		ctl__envelope__free_unpacked(asked, NULL);
 		count++;

@@ -16,17 +16,13 @@ enum { INSTANCE = 4711 };
 static void hello(struct process *rogue, uint64_t instance, uint32_t keepalive_ms)
 {
 	Ctl__Hello message = CTL__HELLO__INIT;
-	Ctl__Envelope envelope;
 
 	message.role = CTL__ROLE__ROLE_DAEMON;
 	message.name = (char *)"rogue";
 	message.instance = instance;
 	message.port = 70000;
 	message.keepalive_ms = keepalive_ms;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &message;
-	process_send(rogue, &envelope);
+	process_say(rogue, CTL__ENVELOPE__BODY_HELLO, &message);
 	world_settle(rogue->world);
 }
 
@@ -65,17 +61,13 @@ static void sync(struct process *rogue, uint32_t number, bool passive)
 	struct uuid uuid = uuid_of(number);
 	Ctl__Sync message = CTL__SYNC__INIT;
 	Ctl__Sync__Conn row = CTL__SYNC__CONN__INIT, *rows = &row;
-	Ctl__Envelope envelope;
 
 	row.uuid = (ProtobufCBinaryData){ UUID_SIZE, uuid.bytes };
 	row.passive = passive;
 	row.state = CONN_ESTABLISHED;
 	message.conns = &rows;
 	message.n_conns = number != 0;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_SYNC;
-	envelope.sync = &message;
-	process_send(rogue, &envelope);
+	process_say(rogue, CTL__ENVELOPE__BODY_SYNC, &message);
 }
 
 static void ask(struct process *rogue, uint32_t number, bool with_who, uint32_t uid)
@@ -85,7 +77,6 @@ static void ask(struct process *rogue, uint32_t number, bool with_who, uint32_t 
 	Ctl__ConnParams params = CTL__CONN_PARAMS__INIT;
 	uint8_t endpoint[ENDPOINT_BYTES] = { 0 };
 	Ctl__Who who = CTL__WHO__INIT;
-	Ctl__Envelope envelope;
 
 	who.host = (char *)"a";
 	who.program = (char *)"sshd";
@@ -98,10 +89,7 @@ static void ask(struct process *rogue, uint32_t number, bool with_who, uint32_t 
 	message.endpoint = (ProtobufCBinaryData){ ENDPOINT_BYTES, endpoint };
 	message.params = &params;
 	message.who = with_who ? &who : NULL;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REQUEST;
-	envelope.conn_request = &message;
-	process_send(rogue, &envelope);
+	process_say(rogue, CTL__ENVELOPE__BODY_CONN_REQUEST, &message);
 	world_settle(rogue->world);
 }
 
@@ -109,13 +97,9 @@ static void ask(struct process *rogue, uint32_t number, bool with_who, uint32_t 
 static void live(struct process *rogue, unsigned seconds)
 {
 	Ctl__Pong pong = CTL__PONG__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_PONG;
-	envelope.pong = &pong;
 	for (unsigned i = 0; i < 2 * seconds; i++) {
-		process_send(rogue, &envelope);
+		process_say(rogue, CTL__ENVELOPE__BODY_PONG, &pong);
 		world_run(rogue->world, WORLD_S / 2);
 	}
 }
@@ -231,16 +215,11 @@ START_TEST(pings)
 	struct process *rogue = rogue_new(ends.world, 0);
 	Ctl__Ping ping = CTL__PING__INIT;
 	Ctl__Pong pong = CTL__PONG__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 
 	ignore_greetings(rogue);
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_PONG; /* nobody has asked: no measure */
-	envelope.pong = &pong;
-	process_send(rogue, &envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_PING;
-	envelope.ping = &ping;
-	answer = process_call(rogue, &envelope);
+	process_say(rogue, CTL__ENVELOPE__BODY_PONG, &pong); /* nobody has asked: no measure */
+	answer = process_ask(rogue, CTL__ENVELOPE__BODY_PING, &ping);
 	ck_assert_ptr_nonnull(answer);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_PONG);
 	ctl__envelope__free_unpacked(answer, NULL);

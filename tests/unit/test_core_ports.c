@@ -64,15 +64,12 @@ START_TEST(closing_is_answered_if_asked)
 {
 	struct town town = town_new();
 	Ctl__ClosePort close = CTL__CLOSE_PORT__INIT;
-	Ctl__Envelope envelope, *answer;
+	Ctl__Envelope *answer;
 
 	check_opened(open_port(town.process, 3, "", NULL));
 	close.port = 3;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
-	envelope.close_port = &close;
 	for (unsigned i = 0; i < 2; i++) { /* what is closed can be closed */
-		answer = process_call(town.process, &envelope);
+		answer = process_ask(town.process, CTL__ENVELOPE__BODY_CLOSE_PORT, &close);
 		ck_assert_ptr_nonnull(answer);
 		ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_DONE);
 		drop(answer);

@@ -47,21 +47,35 @@ START_TEST(a_fresh_page_is_reported_at_once)
 }
 END_TEST
 
+struct old {
+	struct process *owner, *asks;
+	struct page *page;
+};
+
+/* A process of ALICE with queue pair 17, whose page is a second old, and an operator. */
+static struct old old_new(uint32_t uid)
+{
+	struct old old;
+
+	old.owner = conns_process(world, alpha, ALICE, 10);
+	old.asks = world_operator(world, alpha, uid);
+	old.page = give_page(old.owner, SLOTS);
+	set_qp(old.page, 0, 17);
+	world_run(world, WORLD_S);
+	return old;
+}
+
 START_TEST(an_old_page_is_published_first)
 {
-	struct process *owner = conns_process(world, alpha, ALICE, 10);
-	struct process *asks = world_operator(world, alpha, ROOT);
-	struct page *page = give_page(owner, SLOTS);
+	struct old old = old_new(ROOT);
 	Ctl__Envelope *answer;
 	uint64_t seq;
 
-	set_qp(page, 0, 17);
-	world_run(world, WORLD_S);
-	seq = send_query(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
-	ck_assert_uint_eq(process_mail(asks), 0);
-	set_qp(page, 1, 18);
-	publish_when_told(owner, page);
-	answer = take_answer(asks, seq, CTL__ENVELOPE__BODY_REPORT);
+	seq = send_query(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	ck_assert_uint_eq(process_mail(old.asks), 0);
+	set_qp(old.page, 1, 18);
+	publish_when_told(old.owner, old.page);
+	answer = take_answer(old.asks, seq, CTL__ENVELOPE__BODY_REPORT);
 	ck_assert_uint_eq(answer->report->n_qps, 2);
 	ck_assert(answer->report->qps[0]->published_age_s < 0.01);
 	ctl__envelope__free_unpacked(answer, NULL);
@@ -70,30 +84,26 @@ END_TEST
 
 START_TEST(a_stopped_process_delays_nobody_for_long)
 {
-	struct process *owner = conns_process(world, alpha, ALICE, 10);
-	struct process *asks = world_operator(world, alpha, ROOT);
-	struct page *page = give_page(owner, SLOTS);
+	struct old old = old_new(ROOT);
 	Ctl__Envelope *answer;
 	uint64_t seq;
 
-	set_qp(page, 0, 17);
-	world_run(world, WORLD_S);
-	seq = send_query(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	seq = send_query(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
 	world_run(world, 95 * WORLD_MS);
-	ck_assert_uint_eq(process_mail(asks), 0);
+	ck_assert_uint_eq(process_mail(old.asks), 0);
 	world_run(world, 10 * WORLD_MS);
-	answer = take_answer(asks, seq, CTL__ENVELOPE__BODY_REPORT);
+	answer = take_answer(old.asks, seq, CTL__ENVELOPE__BODY_REPORT);
 	ck_assert_uint_eq(answer->report->n_qps, 1);
 	ck_assert(answer->report->qps[0]->published_age_s > 1);
 	ctl__envelope__free_unpacked(answer, NULL);
 	/* It has not answered: it is told once, and not waited for again. */
-	while (process_mail(asks))
-		ctl__envelope__free_unpacked(process_take_any(asks), NULL);
-	answer = report(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	while (process_mail(old.asks))
+		ctl__envelope__free_unpacked(process_take_any(old.asks), NULL);
+	answer = report(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
 	ctl__envelope__free_unpacked(answer, NULL);
-	ck_assert_uint_eq(process_mail(owner), 1);
-	publish_when_told(owner, page);
-	answer = report(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	ck_assert_uint_eq(process_mail(old.owner), 1);
+	publish_when_told(old.owner, old.page);
+	answer = report(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
 	ck_assert(answer->report->qps[0]->published_age_s < 0.01);
 	ctl__envelope__free_unpacked(answer, NULL);
 }
@@ -125,32 +135,25 @@ END_TEST
 
 START_TEST(who_asks_may_go)
 {
-	struct process *owner = conns_process(world, alpha, ALICE, 10);
-	struct process *asks = world_operator(world, alpha, ROOT);
-	struct page *page = give_page(owner, SLOTS);
+	struct old old = old_new(ROOT);
 
-	world_run(world, WORLD_S);
-	send_query(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
-	process_die(asks);
+	send_query(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	process_die(old.asks);
 	world_settle(world);
-	publish_when_told(owner, page);
+	publish_when_told(old.owner, old.page);
 	world_run(world, WORLD_S);
 }
 END_TEST
 
 START_TEST(requests_are_limited)
 {
-	struct process *owner = conns_process(world, alpha, ALICE, 10);
-	struct process *asks = world_operator(world, alpha, ALICE);
+	struct old old = old_new(ALICE);
 	uint64_t seq = 0;
-	int i;
 
-	give_page(owner, SLOTS);
-	world_run(world, WORLD_S);
-	for (i = 0; i < 17; i++)
-		seq = send_query(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
-	ck_assert_uint_eq(process_mail(asks), 1);
-	expect_failure(asks, seq, EBUSY, "16 requests");
+	for (int i = 0; i < 17; i++)
+		seq = send_query(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	ck_assert_uint_eq(process_mail(old.asks), 1);
+	expect_failure(old.asks, seq, EBUSY, "16 requests");
 }
 END_TEST
 
@@ -243,8 +246,7 @@ START_LOOP_TEST(requests_take_turns, 2)
 	struct process *owner = conns_process(world, alpha, ALICE, 10);
 	struct process *bob = conns_process(world, alpha, BOB, 11), *asks[ASKERS + 1];
 	struct page *page = give_page(owner, SLOTS), *bobs = give_page(bob, SLOTS);
-	Ctl__Envelope *told, done;
-	Ctl__Done body = CTL__DONE__INIT;
+	Ctl__Envelope done;
 
 	set_qp(page, 0, 5);
 	set_qp(bobs, 0, 5);
@@ -253,13 +255,7 @@ START_LOOP_TEST(requests_take_turns, 2)
 		asks[i] = world_operator(world, alpha, i < ASKERS ? ALICE : BOB);
 	for (int i = 0; i < ASKERS * EACH; i++)
 		send_query(asks[i % ASKERS], kinds[_i], 5, 0);
-	told = expect(owner, CTL__ENVELOPE__BODY_PUBLISH);
-	publish(page);
-	envelope_init(&done);
-	done.seq = told->seq;
-	done.body_case = CTL__ENVELOPE__BODY_DONE;
-	done.done = &body;
-	ctl__envelope__free_unpacked(told, NULL);
+	done = publish_done(owner, page);
 	core_message(world_core(world, alpha), owner->session, &done, world_now(world));
 	ck_assert_uint_ge(requests_left(), ASKERS * EACH - 1);
 	send_query(asks[ASKERS], kinds[_i], 5, 0);

@@ -26,16 +26,13 @@ static struct config *small_config(void)
 static void say_hello(struct process *process, uint32_t version, Ctl__Role role, uint64_t instance)
 {
 	Ctl__Hello hello = CTL__HELLO__INIT;
-	Ctl__Envelope envelope;
+	Ctl__Envelope envelope = envelope_of(CTL__ENVELOPE__BODY_HELLO, &hello);
 
 	hello.role = role;
 	hello.name = (char *)"train";
 	hello.release = (char *)"9.9";
 	hello.instance = instance;
-	envelope_init(&envelope);
 	envelope.version = version;
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &hello;
 	process_send(process, &envelope);
 	world_settle(process->world);
 }
@@ -46,10 +43,8 @@ static void send_drain(struct process *process)
 	Ctl__Drain drain = CTL__DRAIN__INIT;
 	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
+	envelope = envelope_of(CTL__ENVELOPE__BODY_DRAIN, &drain);
 	envelope.seq = 5;
-	envelope.body_case = CTL__ENVELOPE__BODY_DRAIN;
-	envelope.drain = &drain;
 	process_send(process, &envelope);
 	world_settle(process->world);
 }
@@ -163,10 +158,8 @@ START_TEST(messages_are_for_roles)
 
 	send_drain(process);
 	expect_failure(process, EOPNOTSUPP, "from a process");
-	envelope_init(&envelope);
+	envelope = envelope_of(CTL__ENVELOPE__BODY_CLOSE_PORT, &close);
 	envelope.seq = 9;
-	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
-	envelope.close_port = &close;
 	process_send(boss, &envelope);
 	world_settle(world);
 	expect_failure(boss, EOPNOTSUPP, "from an operator");
@@ -223,7 +216,6 @@ START_TEST(pages_do_not_leak)
 	struct process *process = world_process(world, host, 1000, 1);
 	const struct page_view handed = { .fd = -1, .close = count_close };
 	Ctl__ClosePort close = CTL__CLOSE_PORT__INIT;
-	Ctl__Envelope envelope;
 
 	closed = 0;
 	core_page(world_core(world, host), process->session, &handed);
@@ -232,10 +224,7 @@ START_TEST(pages_do_not_leak)
 	core_page(world_core(world, host), 999, &handed);
 	ck_assert_uint_eq(closed, 2);
 	/* It came with something else than a DescribePort. */
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CLOSE_PORT;
-	envelope.close_port = &close;
-	process_send(process, &envelope);
+	process_say(process, CTL__ENVELOPE__BODY_CLOSE_PORT, &close);
 	world_settle(world);
 	ck_assert_uint_eq(closed, 3);
 	core_page(world_core(world, host), process->session, &handed);
@@ -365,9 +354,7 @@ static void introduce(struct alone *alone, uint64_t id, Ctl__Role role)
 	hello.name = (char *)"b";
 	hello.instance = id;
 	hello.pid = 4321;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &hello;
+	envelope = envelope_of(CTL__ENVELOPE__BODY_HELLO, &hello);
 	core_message(alone->core, id, &envelope, 2);
 }
 
@@ -529,10 +516,8 @@ START_TEST(copies_are_deep)
 	Ctl__Envelope envelope, *copy;
 
 	ready.uuid = (ProtobufCBinaryData){ sizeof(bytes), bytes };
-	envelope_init(&envelope);
+	envelope = envelope_of(CTL__ENVELOPE__BODY_CONN_READY, &ready);
 	envelope.seq = 99;
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_READY;
-	envelope.conn_ready = &ready;
 	copy = envelope_copy(&envelope);
 	ck_assert_ptr_nonnull(copy);
 	bytes[0] = 7;

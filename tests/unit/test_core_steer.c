@@ -266,10 +266,8 @@ START_TEST(views_are_of_ones_own_connections)
 	Ctl__Envelope envelope;
 
 	establish(third, pair.passive, 2, "beta", "store");
-	envelope_init(&envelope);
-	envelope.seq = next_seq++;
-	envelope.body_case = CTL__ENVELOPE__BODY_VIEW_REQUEST;
-	envelope.view_request = &view;
+	envelope = envelope_of(CTL__ENVELOPE__BODY_VIEW_REQUEST, &view);
+	envelope.seq = 1000;
 	view.uuid = (ProtobufCBinaryData){ UUID_SIZE, uuid.bytes };
 	view.of_passive = true;
 	core_message(core, session_with(core, "gamma"), &envelope, world_now(world));
@@ -301,17 +299,10 @@ END_TEST
 static uint64_t send_drain(struct process *asks, bool undo, const char *reason)
 {
 	Ctl__Drain drain = CTL__DRAIN__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.seq = next_seq++;
-	envelope.body_case = CTL__ENVELOPE__BODY_DRAIN;
-	envelope.drain = &drain;
 	drain.undo = undo;
 	drain.reason = (char *)(uintptr_t)reason;
-	process_send(asks, &envelope);
-	world_settle(world);
-	return envelope.seq;
+	return send_request(asks, CTL__ENVELOPE__BODY_DRAIN, &drain);
 }
 
 START_TEST(drained_and_undone)
