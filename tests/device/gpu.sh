@@ -36,34 +36,13 @@ source_root=$PWD
 # shellcheck source=tests/device/lib.sh
 . tests/device/lib.sh
 
-build=$source_root/build
-libs=
+# There are no other options.
+take() {
+	return 1
+}
+
 seconds=500
-keep=
-while [ $# -gt 0 ]; do
-	case $1 in
-	-h | --help)
-		usage
-		exit 0
-		;;
-	esac
-	if [ $# -lt 2 ]; then
-		usage >&2
-		exit 2
-	fi
-	case $1 in
-	--build) build=$(absolute "$2") ;;
-	--libs) libs=$(absolute "$2") ;;
-	--seconds) seconds=$2 ;;
-	--keep) keep=$(absolute "$2") ;;
-	*)
-		usage >&2
-		exit 2
-		;;
-	esac
-	shift 2
-done
-libs=${libs:-$build/libs}
+take_options "$@"
 caller_libraries=${LD_LIBRARY_PATH:-}
 for name in LD_LIBRARY_PATH LD_PRELOAD "${!FRL_@}" "${!FERRULE_@}" "${!NCCL_@}" "${!FAKE_@}"; do
 	unset "$name"

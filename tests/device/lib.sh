@@ -12,6 +12,42 @@ absolute() {
 	esac
 }
 
+# take_options OPTION VALUE...: sets $build, $libs and $keep, and $seconds, whose default the caller
+# has set. Other options are given to take(), which the caller has: it returns 1 for those that it
+# does not know.
+take_options() {
+	build=${source_root:?}/build
+	libs=
+	keep=
+	while [ $# -gt 0 ]; do
+		case $1 in
+		-h | --help)
+			usage
+			exit 0
+			;;
+		esac
+		if [ $# -lt 2 ]; then
+			usage >&2
+			exit 2
+		fi
+		# shellcheck disable=SC2034
+		case $1 in
+		--build) build=$(absolute "$2") ;;
+		--libs) libs=$(absolute "$2") ;;
+		--seconds) seconds=$2 ;;
+		--keep) keep=$(absolute "$2") ;;
+		*)
+			take "$1" "$2" || {
+				usage >&2
+				exit 2
+			}
+			;;
+		esac
+		shift 2
+	done
+	libs=${libs:-$build/libs}
+}
+
 cannot() {
 	echo "SKIP: $*"
 	exit 77

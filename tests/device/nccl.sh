@@ -47,8 +47,6 @@ source_root=$PWD
 # shellcheck source=tests/device/lib.sh
 . tests/device/lib.sh
 
-build=$source_root/build
-libs=
 cuda=
 nccl=
 rank_counts=2,3
@@ -56,21 +54,9 @@ rounds=5
 bytes=4096,1048576,33554432
 python=python3
 seconds=450
-keep=
-while [ $# -gt 0 ]; do
+
+take() {
 	case $1 in
-	-h | --help)
-		usage
-		exit 0
-		;;
-	esac
-	if [ $# -lt 2 ]; then
-		usage >&2
-		exit 2
-	fi
-	case $1 in
-	--build) build=$(absolute "$2") ;;
-	--libs) libs=$(absolute "$2") ;;
 	--cuda) cuda=$(absolute "$2") ;;
 	--nccl) nccl=$(absolute "$2") ;;
 	--ranks) rank_counts=$2 ;;
@@ -80,16 +66,11 @@ while [ $# -gt 0 ]; do
 		python=$2
 		[[ $python != */* ]] || python=$(absolute "$python")
 		;;
-	--seconds) seconds=$2 ;;
-	--keep) keep=$(absolute "$2") ;;
-	*)
-		usage >&2
-		exit 2
-		;;
+	*) return 1 ;;
 	esac
-	shift 2
-done
-libs=${libs:-$build/libs}
+}
+
+take_options "$@"
 
 # What the caller's shell says to NCCL is not what is tested here.
 for name in "${!NCCL_@}" "${!FERRULE_@}"; do
