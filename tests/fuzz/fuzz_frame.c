@@ -16,14 +16,7 @@
 #include <string.h>
 
 #include "lib/control/frame.h"
-
-#define MUST(condition)                                                    \
-	do {                                                               \
-		if (!(condition)) {                                        \
-			fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
-			abort();                                           \
-		}                                                          \
-	} while (0)
+#include "tests/fuzz/must.h"
 
 enum { TEXT_MAX = 1024 };
 

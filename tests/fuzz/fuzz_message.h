@@ -10,19 +10,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "daemon/config.h"
 #include "lib/control/frame.h"
-
-#define MUST(condition)                                                                 \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                        \
-		}                                                                       \
-	} while (0)
+#include "tests/fuzz/must.h"
 
 struct script {
 	const uint8_t *at;

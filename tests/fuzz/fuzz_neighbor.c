@@ -21,14 +21,7 @@
 #include "lib/wire/group.h"
 #include "lib/wire/icmp.h"
 #include "lib/wire/packet.h"
-
-#define MUST(condition)                                                    \
-	do {                                                               \
-		if (!(condition)) {                                        \
-			fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
-			abort();                                           \
-		}                                                          \
-	} while (0)
+#include "tests/fuzz/must.h"
 
 enum {
 	MAX_FRAME = 2048,

@@ -8,19 +8,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "lib/protocol/qp.h"
 #include "lib/protocol/qp_internal.h"
-
-#define MUST(condition)                                                                 \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                        \
-		}                                                                       \
-	} while (0)
+#include "tests/fuzz/must.h"
 
 enum {
 	MEMORY = 16384, /* bytes of an area */
