@@ -59,10 +59,12 @@ static void pause_sometimes(unsigned *spins)
 		sched_yield();
 }
 
-static unsigned run(void *(*reader)(void *), void (*writer)(void))
+static unsigned run(void *(*reader)(void *), void (*writer)(void), unsigned rounds)
 {
 	pthread_t thread;
 
+	memset(shared.bytes, 0, sizeof(shared.bytes));
+	shared.rounds = rounds;
 	atomic_store(&shared.wrong, 0);
 	atomic_store(&shared.started, 0);
 	atomic_store(&shared.done, 0);
@@ -73,6 +75,17 @@ static unsigned run(void *(*reader)(void *), void (*writer)(void))
 	atomic_store(&shared.is_over, true);
 	pthread_join(thread, NULL);
 	return atomic_load(&shared.wrong);
+}
+
+static unsigned run_shapes(void *(*reader)(void *), void (*writer)(void), unsigned rounds)
+{
+	unsigned wrong = 0;
+
+	for (unsigned i = 0; i < SHAPES; i++) {
+		shared.shape = &shapes[i];
+		wrong += run(reader, writer, rounds);
+	}
+	return wrong;
 }
 
 /* ---- words: the bytes of all are 0 or all ones */
@@ -113,15 +126,7 @@ static void write_words(void)
 
 unsigned litmus_words(unsigned rounds)
 {
-	unsigned wrong = 0;
-
-	shared.rounds = rounds;
-	for (unsigned i = 0; i < SHAPES; i++) {
-		memset(shared.bytes, 0, sizeof(shared.bytes));
-		shared.shape = &shapes[i];
-		wrong += run(poll_words, write_words);
-	}
-	return wrong;
+	return run_shapes(poll_words, write_words, rounds);
 }
 
 /* ---- a message: all of its bytes are the number of the round; the last word is polled */
@@ -167,15 +172,7 @@ static void write_message(void)
 
 unsigned litmus_message(unsigned rounds)
 {
-	unsigned wrong = 0;
-
-	shared.rounds = rounds;
-	for (unsigned i = 0; i < SHAPES; i++) {
-		memset(shared.bytes, 0, sizeof(shared.bytes));
-		shared.shape = &shapes[i];
-		wrong += run(poll_last, write_message);
-	}
-	return wrong;
+	return run_shapes(poll_last, write_message, rounds);
 }
 
 /* ---- lines: all words are the number of the round, the last one of each line is polled */
@@ -215,7 +212,5 @@ static void write_lines(void)
 
 unsigned litmus_lines(unsigned rounds)
 {
-	memset(shared.bytes, 0, sizeof(shared.bytes));
-	shared.rounds = rounds;
-	return run(poll_lines, write_lines);
+	return run(poll_lines, write_lines, rounds);
 }

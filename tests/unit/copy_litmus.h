@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a thread may see of memory while another one copies there by copy_in_order(). Without Check,
- * so that it also runs where there is a compiler and a C library alone. Each function returns how
- * often something was seen that must not be.
+ * A thread reads memory while another one copies there by copy_in_order(). Without Check, so that
+ * it also runs where there is a compiler and a C library alone. Each function returns how often
+ * the reader has found something that is not allowed.
  */
 #ifndef FERRULE_TESTS_UNIT_COPY_LITMUS_H
 #define FERRULE_TESTS_UNIT_COPY_LITMUS_H
