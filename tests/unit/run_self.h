@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <check.h>
+
 #include "tests/unit/program.h"
 
 /* With `variable` set to `value` (NULL: not set); its standard output goes to `text`. Returns its
@@ -47,6 +49,19 @@ static inline int run_self(
 	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
 		return -1;
 	return WEXITSTATUS(status);
+}
+
+/* Row `i` runs in a process of its own, which gets its number as the argument: all cases of the
+ * file, or `test_case`. */
+static inline void run_row(int i, const char *variable, const char *value, const char *test_case)
+{
+	char row[12], text[4096];
+
+	snprintf(row, sizeof(row), "%d", i);
+	if (test_case)
+		setenv("CK_RUN_CASE", test_case, 1);
+	ck_assert_msg(
+		run_self(row, variable, value, text, sizeof(text)) == 0, "row %s: %s", row, text);
 }
 
 #endif

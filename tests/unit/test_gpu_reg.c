@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "gpudirect/probe.h"
 #include "tests/unit/gpu_fixture.h"
 #include "tests/unit/program.h"
+#include "tests/unit/run_self.h"
 #include "tests/unit/verbs_fixture.h"
 
 enum { REMOTE = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ };
@@ -132,7 +132,7 @@ static const struct {
 	{ 7777, 5000, 0x7000 },
 };
 
-START_TEST(dma_buf)
+START_LOOP_TEST(dma_buf, ROWS(parts))
 {
 	cu_deviceptr a = allocate(own, 4 * MIB), address = a + parts[_i].into;
 	uint64_t iova = address + parts[_i].more;
@@ -190,7 +190,7 @@ static const struct {
 	{ .nic_fails = true, .nic_errno = EINVAL, .rc = -EINVAL, .word = "no peermem" },
 };
 
-START_TEST(ladder)
+START_LOOP_TEST(ladder, ROWS(rungs))
 {
 	cu_deviceptr a = allocate(own, 4 * MIB);
 	struct frl_device *third;
@@ -244,7 +244,7 @@ START_TEST(neither_works)
 }
 END_TEST
 
-START_TEST(flush_where_it_is_needed)
+START_LOOP_TEST(flush_where_it_is_needed, 2)
 {
 	struct fake_cuda_stats stats;
 	struct frl_mr *mr;
@@ -267,7 +267,7 @@ START_TEST(flush_where_it_is_needed)
 END_TEST
 
 /* As PyTorch's expandable segments: a NIC gets what lies in one mapping, or says why not. */
-START_TEST(virtual_memory)
+START_LOOP_TEST(virtual_memory, 2)
 {
 	struct frl_mr *mr = NULL;
 	cu_deviceptr start;
@@ -382,7 +382,7 @@ START_TEST(changes)
 END_TEST
 
 /* Told once, and nothing else comes of it. */
-START_TEST(freed_while_it_was_registered)
+START_LOOP_TEST(freed_while_it_was_registered, 2)
 {
 	cu_deviceptr a = allocate(own, 4 * MIB), again = 0;
 	struct frl_mr *mr;
@@ -416,7 +416,7 @@ START_TEST(context_goes_first)
 END_TEST
 
 /* At the end of a process, and in a child: nobody can say what has become of the memory. */
-START_TEST(driver_goes_first)
+START_LOOP_TEST(driver_goes_first, 2)
 {
 	const cu_result result = _i ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_DEINITIALIZED;
 	cu_deviceptr a = allocate(own, 4 * MIB);
@@ -478,7 +478,10 @@ static const struct {
 	{ "off", true, FRL_MR_HOST, "is off: GPU memory is not to be used" },
 };
 
-static void register_with_setting(int row)
+static int the_row = -1;
+
+/* In a process that was started for a row. */
+START_TEST_IF(row_of_a_child, the_row >= 0)
 {
 	struct frl_device *third;
 	struct frl_mr *mr = NULL;
@@ -486,98 +489,38 @@ static void register_with_setting(int row)
 	struct frl_pd *pd;
 	int rc;
 
-	setup();
 	open_third(&third, &pd);
 	a = allocate(own, 4 * MIB);
-	if (settings[row].has_peermem)
+	if (settings[the_row].has_peermem)
 		load_peermem();
 	rc = frl_reg_mr(pd, at(a), 8192, REMOTE, &mr);
-	if (settings[row].has_peermem)
+	if (settings[the_row].has_peermem)
 		unload_peermem();
-	if (settings[row].tier == FRL_MR_HOST) {
-		verbs_refused(rc, -ENOTSUP, settings[row].word);
+	if (settings[the_row].tier == FRL_MR_HOST) {
+		verbs_refused(rc, -ENOTSUP, settings[the_row].word);
 	} else {
 		verbs_ok(rc);
-		ck_assert_int_eq(query(mr).tier, settings[row].tier);
-		ck_assert_ptr_nonnull(strstr(query(mr).reason, settings[row].word));
+		ck_assert_int_eq(query(mr).tier, settings[the_row].tier);
+		ck_assert_ptr_nonnull(strstr(query(mr).reason, settings[the_row].word));
 		verbs_ok(frl_dereg_mr(mr));
 	}
 	release(own, a);
 	close_third(third, pd);
-	teardown();
-}
-
-START_TEST(setting)
-{
-	char row[12];
-	int status;
-	pid_t child = fork();
-
-	if (child == 0) {
-		snprintf(row, sizeof(row), "%d", _i);
-		setenv("FRL_GPU_TIER", settings[_i].setting, 1);
-		setenv("CK_FORK", "no", 1);
-		test_exec(row);
-		_exit(99);
-	}
-	ck_assert_int_gt(child, 0);
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "row %d: status 0x%x", _i,
-		(unsigned)status);
 }
 END_TEST
 
-static int the_row;
-
-START_TEST(row_of_a_child)
+START_LOOP_TEST(setting, ROWS(settings))
 {
-	register_with_setting(the_row);
+	run_row(_i, "FRL_GPU_TIER", settings[_i].setting, "row_of_a_child");
 }
 END_TEST
-
-/* ---- */
-
-#define LENGTH(array) (int)(sizeof(array) / sizeof((array)[0]))
-
-static TCase *reg_tests(void)
-{
-	TCase *tcase = tcase_create("reg");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_loop_test(tcase, dma_buf, 0, LENGTH(parts));
-	tcase_add_loop_test(tcase, ladder, 0, LENGTH(rungs));
-	tcase_add_test(tcase, neither_works);
-	tcase_add_loop_test(tcase, flush_where_it_is_needed, 0, 2);
-	tcase_add_loop_test(tcase, virtual_memory, 0, 2);
-	tcase_add_test(tcase, managed_memory);
-	tcase_add_test(tcase, host_memory);
-	tcase_add_test(tcase, driver_is_too_old);
-	tcase_add_test(tcase, somebody_elses_dma_buf);
-	tcase_add_test(tcase, changes);
-	tcase_add_loop_test(tcase, freed_while_it_was_registered, 0, 2);
-	tcase_add_loop_test(tcase, driver_goes_first, 0, 2);
-	tcase_add_test(tcase, context_goes_first);
-	tcase_add_test(tcase, primary_context);
-	tcase_add_test(tcase, names);
-	tcase_add_loop_test(tcase, setting, 0, LENGTH(settings));
-	return tcase;
-}
 
 /* With an argument: that row of the settings. */
 TEST_MAIN(gpu_reg)
 {
-	Suite *suite = suite_create("gpu_reg");
-	TCase *tcase;
-
 	if (!gpu_is_fake())
-		return 77;
-	if (argc > 1) {
+		return TEST_SKIPPED;
+	if (argc > 1)
 		the_row = atoi(argv[1]);
-		tcase = tcase_create("row");
-		tcase_add_test(tcase, row_of_a_child);
-	} else {
-		tcase = reg_tests();
-	}
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

@@ -4,13 +4,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <sys/wait.h>
-
 #include "drivers/device.h"
 #include "lib/engine/offload.h"
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/gpu_fixture.h"
 #include "tests/unit/program.h"
+#include "tests/unit/run_self.h"
 
 enum { REMOTE = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ };
 
@@ -439,26 +438,9 @@ END_TEST
 
 START_TEST(setting)
 {
-	char row[12];
-	int status;
-	pid_t child = fork();
-
-	if (child == 0) {
-		snprintf(row, sizeof(row), "%d", _i);
-		setenv("FRL_GPU_TIER", settings[_i].setting, 1);
-		test_exec(row);
-		_exit(99);
-	}
-	ck_assert_int_gt(child, 0);
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "row %d: status 0x%x", _i,
-		(unsigned)status);
+	run_row(_i, "FRL_GPU_TIER", settings[_i].setting, NULL);
 }
 END_TEST
-
-/* ---- */
-
-#define LENGTH(array) (int)(sizeof(array) / sizeof((array)[0]))
 
 /* With an argument: that row of the settings. */
 TEST_MAIN(gpu_reg_soft)
@@ -484,14 +466,14 @@ TEST_MAIN(gpu_reg_soft)
 	tcase_add_test(tcase, mapped);
 	tcase_add_test(tcase, mapped_without_guard);
 	tcase_add_test(tcase, two_devices_and_two_gpus);
-	tcase_add_loop_test(tcase, any_kind, 0, LENGTH(kinds));
-	tcase_add_loop_test(tcase, rights_that_it_does_not_have, 0, LENGTH(rights));
-	tcase_add_loop_test(tcase, rights_of_the_gpu, 0, LENGTH(mappings));
+	tcase_add_loop_test(tcase, any_kind, 0, ROWS(kinds));
+	tcase_add_loop_test(tcase, rights_that_it_does_not_have, 0, ROWS(rights));
+	tcase_add_loop_test(tcase, rights_of_the_gpu, 0, ROWS(mappings));
 	tcase_add_test(tcase, gpu_without_kernels);
 	tcase_add_test(tcase, bytes);
 	tcase_add_test(tcase, busy);
 	tcase_add_test(tcase, gpu_that_failed);
 	tcase_add_loop_test(tcase, freed_first, 0, 2);
-	tcase_add_loop_test(tcase, setting, 0, LENGTH(settings));
+	tcase_add_loop_test(tcase, setting, 0, ROWS(settings));
 	return run_rows(suite);
 }
