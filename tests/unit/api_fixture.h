@@ -117,19 +117,37 @@ static inline struct frl_qp *add_qp(struct end *end)
 	return qp;
 }
 
-/* path_mtu, held_frames: as of struct frl_device_config. */
-static inline void open_end_with(struct end *end, bool shared, enum frl_progress progress,
-	uint32_t path_mtu, uint32_t held_frames)
+/* A queue pair of the type UD or GSI, in RTS. */
+static inline struct frl_qp *add_datagram_qp(
+	const struct end *end, enum frl_qp_type type, uint32_t qkey)
 {
-	struct frl_device_config config;
+	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1, .qkey = qkey };
+	struct frl_qp_config config = {
+		.type = type,
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.max_send_wr = DEPTH,
+		.max_recv_wr = DEPTH,
+	};
+	struct frl_qp *qp;
 
+	ok(frl_qp_create(end->pd, &config, &qp));
+	ok(frl_qp_modify(qp, &attr,
+		FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT |
+			(type == FRL_QPT_UD ? FRL_QP_QKEY : 0)));
+	attr.state = FRL_QPS_RTR;
+	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE));
+	attr.state = FRL_QPS_RTS;
+	attr.sq_psn = 77;
+	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE | FRL_QP_SQ_PSN));
+	return qp;
+}
+
+/* The device by `config`, and all objects of an end. */
+static inline void make_end(struct end *end, bool shared, const struct frl_device_config *config)
+{
 	*end = (struct end){ .shared = shared };
-	frl_device_config_init(&config);
-	config.port = test_port();
-	config.progress = progress;
-	config.path_mtu = path_mtu;
-	config.held_frames = held_frames;
-	ok(frl_device_open(&config, &end->device));
+	ok(frl_device_open(config, &end->device));
 	ok(frl_pd_create(end->device, &end->pd));
 	ok(frl_cq_create(end->device, 4 * DEPTH, &end->cq));
 	end->memory = shared ? frl_mem_alloc(MEMORY) : calloc(1, MEMORY);
@@ -137,6 +155,20 @@ static inline void open_end_with(struct end *end, bool shared, enum frl_progress
 	ok(frl_reg_mr(end->pd, end->memory, MEMORY, ALL_ACCESS, &end->mr));
 	end->qp = add_qp(end);
 	ok(frl_qp_endpoint(end->qp, &end->mine));
+}
+
+/* path_mtu, held_frames: as of struct frl_device_config. */
+static inline void open_end_with(struct end *end, bool shared, enum frl_progress progress,
+	uint32_t path_mtu, uint32_t held_frames)
+{
+	struct frl_device_config config;
+
+	frl_device_config_init(&config);
+	config.port = test_port();
+	config.progress = progress;
+	config.path_mtu = path_mtu;
+	config.held_frames = held_frames;
+	make_end(end, shared, &config);
 }
 
 /* As on a network, where a MESSAGE is of more than two packets; over memifs, with which some run

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/unit/neighbors_fixture.h"
 
-#include <arpa/inet.h>
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +16,6 @@ const struct family families[FAMILIES] = {
 	{ "10.1.1.1", "10.1.1.2", "10.1.1.3", "0.0.0.0", 24 },
 	{ "fd00::1", "fd00::2", "fd00::3", "::", 64 },
 };
-
-struct frl_ip ip(const char *text)
-{
-	struct frl_ip address = { { 0 } };
-	uint8_t v4[4];
-
-	if (inet_pton(AF_INET, text, v4) == 1)
-		return ip_from_v4(v4);
-	ck_assert_int_eq(inet_pton(AF_INET6, text, address.bytes), 1);
-	return address;
-}
 
 void add_gid(const char *text, uint8_t prefix_len, uint16_t vlan)
 {

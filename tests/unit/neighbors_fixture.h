@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "lib/engine/neighbors.h"
+#include "tests/unit/ip_text.h"
 
 enum { SGID = 1 }; /* the first address that start() was given */
 
@@ -29,8 +30,6 @@ extern const struct family families[FAMILIES];
 #define OWN   families[_i].own
 #define PEER  families[_i].peer
 #define OTHER families[_i].other
-
-struct frl_ip ip(const char *text);
 
 /* GID [0] is the link-local address, [1] the one given. `gateway` may be NULL. */
 void start(const char *own, uint8_t prefix_len, const char *gateway);

@@ -14,31 +14,6 @@ enum {
 static const struct frl_ip v4_group = { { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
 static const struct frl_ip v6_group = { { 0xff, 0x12, [15] = 0x77 } };
 
-/* A queue pair of datagrams that is ready, in place of none. */
-static struct frl_qp *add_datagram_qp(struct end *end, enum frl_qp_type type, uint32_t qkey)
-{
-	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1, .qkey = qkey };
-	struct frl_qp_config config = {
-		.type = type,
-		.send_cq = end->cq,
-		.recv_cq = end->cq,
-		.max_send_wr = DEPTH,
-		.max_recv_wr = DEPTH,
-	};
-	struct frl_qp *qp;
-
-	ok(frl_qp_create(end->pd, &config, &qp));
-	ok(frl_qp_modify(qp, &attr,
-		FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT |
-			(type == FRL_QPT_UD ? FRL_QP_QKEY : 0)));
-	attr.state = FRL_QPS_RTR;
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE));
-	attr.state = FRL_QPS_RTS;
-	attr.sq_psn = 77;
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE | FRL_QP_SQ_PSN));
-	return qp;
-}
-
 static void post_recv_on(struct end *end, struct frl_qp *qp, uint64_t wr_id, uint32_t offset)
 {
 	struct frl_sge sge = { end->memory + offset, ROOM, frl_mr_lkey(end->mr) };

@@ -216,27 +216,6 @@ START_TEST(overtaken)
 }
 END_TEST
 
-static struct frl_qp *add_datagram_qp(void)
-{
-	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1, .qkey = QKEY };
-	struct frl_qp_config config = {
-		.type = FRL_QPT_UD,
-		.send_cq = a.cq,
-		.recv_cq = a.cq,
-		.max_send_wr = DEPTH,
-		.max_recv_wr = DEPTH,
-	};
-	struct frl_qp *qp;
-
-	ok(frl_qp_create(a.pd, &config, &qp));
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_QKEY));
-	attr.state = FRL_QPS_RTR;
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE));
-	attr.state = FRL_QPS_RTS;
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE | FRL_QP_SQ_PSN));
-	return qp;
-}
-
 /* A datagram to the device itself, on a VLAN: the receive says so, and the answer goes there. */
 START_TEST(datagram_on_a_vlan)
 {
@@ -250,7 +229,7 @@ START_TEST(datagram_on_a_vlan)
 	struct frl_wc wc;
 
 	open_port();
-	qp = add_datagram_qp();
+	qp = add_datagram_qp(&a, FRL_QPT_UD, QKEY);
 	sge = (struct frl_sge){ a.memory, LENGTH, frl_mr_lkey(a.mr) };
 	into = (struct frl_sge){ a.memory + 1000, FRL_GRH_SIZE + LENGTH, frl_mr_lkey(a.mr) };
 	ok(frl_query_gid(a.device, VLAN_GID, &gid));

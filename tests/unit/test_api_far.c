@@ -45,20 +45,12 @@ static void open_far(struct end *end, unsigned i, unsigned k)
 {
 	struct frl_device_config config;
 
-	*end = (struct end){ 0 };
 	frl_device_config_init(&config);
 	config.port = pairs[i].ports[k];
 	config.ip = pairs[i].ips[k];
 	config.icrc = pairs[i].icrc;
 	config.progress = FRL_PROGRESS_INLINE;
-	ok(frl_device_open(&config, &end->device));
-	ok(frl_pd_create(end->device, &end->pd));
-	ok(frl_cq_create(end->device, 4 * DEPTH, &end->cq));
-	end->memory = calloc(1, MEMORY);
-	ck_assert_ptr_nonnull(end->memory);
-	ok(frl_reg_mr(end->pd, end->memory, MEMORY, ALL_ACCESS, &end->mr));
-	end->qp = add_qp(end);
-	ok(frl_qp_endpoint(end->qp, &end->mine));
+	make_end(end, false, &config);
 }
 
 /* What leaves with an ICRC has the right one, whoever has the payload; one in six long frames is

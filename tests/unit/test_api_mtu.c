@@ -92,27 +92,6 @@ START_LOOP_TEST(transfers, 2 * ROWS(pairs))
 }
 END_TEST
 
-static struct frl_qp *add_datagram_qp(struct end *end)
-{
-	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1, .qkey = 7 };
-	struct frl_qp_config config = {
-		.type = FRL_QPT_UD,
-		.send_cq = end->cq,
-		.recv_cq = end->cq,
-		.max_send_wr = DEPTH,
-		.max_recv_wr = DEPTH,
-	};
-	struct frl_qp *qp;
-
-	ok(frl_qp_create(end->pd, &config, &qp));
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_QKEY));
-	attr.state = FRL_QPS_RTR;
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE));
-	attr.state = FRL_QPS_RTS;
-	ok(frl_qp_modify(qp, &attr, FRL_QP_STATE | FRL_QP_SQ_PSN));
-	return qp;
-}
-
 /* A datagram longer than what the peer's device takes is lost, and nothing but that: the next one,
  * and what is connected over the same link, arrive. */
 START_LOOP_TEST(datagrams, 2)
@@ -129,8 +108,8 @@ START_LOOP_TEST(datagrams, 2)
 	open_end_with(&a, false, FRL_PROGRESS_INLINE, 0, 0);
 	open_end_with(&b, false, FRL_PROGRESS_INLINE, fits ? 0 : NETWORK, 0);
 	connect_both();
-	from = add_datagram_qp(&a);
-	to = add_datagram_qp(&b);
+	from = add_datagram_qp(&a, FRL_QPT_UD, 7);
+	to = add_datagram_qp(&b, FRL_QPT_UD, 7);
 	ok(frl_query_gid(b.device, 1, &gid));
 	way.dgid = gid.ip;
 	ok(frl_ah_create(a.pd, &way, &ah));

@@ -17,7 +17,6 @@ static void open_raw(struct end *end, const char *name, const char *ip, enum frl
 {
 	struct frl_device_config config;
 
-	*end = (struct end){ 0 };
 	frl_device_config_init(&config);
 	config.port = name;
 	config.ip = ip;
@@ -25,14 +24,7 @@ static void open_raw(struct end *end, const char *name, const char *ip, enum frl
 	config.icrc = icrc;
 	/* More than networks have: what the port carries, too. */
 	config.path_mtu = end == &b ? 16384 : 0;
-	ok(frl_device_open(&config, &end->device));
-	ok(frl_pd_create(end->device, &end->pd));
-	ok(frl_cq_create(end->device, 4 * DEPTH, &end->cq));
-	end->memory = calloc(1, MEMORY);
-	ck_assert_ptr_nonnull(end->memory);
-	ok(frl_reg_mr(end->pd, end->memory, MEMORY, ALL_ACCESS, &end->mr));
-	end->qp = add_qp(end);
-	ok(frl_qp_endpoint(end->qp, &end->mine));
+	make_end(end, false, &config);
 }
 
 static void fill(void)

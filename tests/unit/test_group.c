@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Membership in groups: the reports, and which queries ask for them. */
-#include <arpa/inet.h>
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,20 +9,10 @@
 #include "lib/wire/group.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/hex.h"
+#include "tests/unit/ip_text.h"
 #include "tests/unit/program.h"
 
 static const uint8_t own_mac[6] = { 0x52, 0x54, 0, 0xaa, 0, 2 };
-
-static struct frl_ip ip(const char *text)
-{
-	struct frl_ip address = { { 0 } };
-	uint8_t v4[4];
-
-	if (inet_pton(AF_INET, text, v4) == 1)
-		return ip_from_v4(v4);
-	ck_assert_int_eq(inet_pton(AF_INET6, text, address.bytes), 1);
-	return address;
-}
 
 /* Made apart from this code. */
 static const struct {
