@@ -355,6 +355,20 @@ static void start_core(struct world_host *host, bool crashed)
 	ck_assert_ptr_nonnull(host->core);
 }
 
+struct config *world_config(const char *name)
+{
+	struct config *config = config_new();
+
+	ck_assert_ptr_nonnull(config);
+	free(config->host);
+	config->host = strdup(name);
+	free(config->listen_address);
+	config->listen_address = strdup("0.0.0.0");
+	config->listen_port = CONTROL_PORT;
+	config->insecure = true;
+	return config;
+}
+
 int world_add_host(struct world *world, const char *name, struct config *config)
 {
 	struct world_host *host = &world->hosts[world->n_hosts];
@@ -363,17 +377,7 @@ int world_add_host(struct world *world, const char *name, struct config *config)
 	host->world = world;
 	snprintf(host->name, sizeof(host->name), "%s", name);
 	host->own_config = !config;
-	if (!config) {
-		config = config_new();
-		ck_assert_ptr_nonnull(config);
-		free(config->host);
-		config->host = strdup(name);
-		free(config->listen_address);
-		config->listen_address = strdup("0.0.0.0");
-		config->listen_port = CONTROL_PORT;
-		config->insecure = true;
-	}
-	host->config = config;
+	host->config = config ? config : world_config(name);
 	world->n_hosts++;
 	start_core(host, false);
 	return index_of(host);

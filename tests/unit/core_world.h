@@ -46,8 +46,10 @@ struct world *world_create(uint64_t seed);
 /* Destroys the cores too: ASan then sees what they leaked. */
 void world_destroy(struct world *world);
 
-/* A host with a daemon. `config` is the caller's and lives as long as the world; NULL: defaults,
- * with host set to `name` and a listening port. Other hosts dial it by `name` or by
+/* The configuration of a host that is called `name` and listens. */
+struct config *world_config(const char *name);
+/* A host with a daemon. `config` is the caller's and lives as long as the world; NULL:
+ * world_config(). Other hosts dial it by `name` or by
  * 10.0.0.N, with N the index + 1. Returns its index. */
 int world_add_host(struct world *world, const char *name, struct config *config);
 struct core *world_core(struct world *world, int host);

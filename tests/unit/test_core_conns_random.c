@@ -364,15 +364,8 @@ static void step(struct run *run)
 
 static struct config *new_config(const char *name)
 {
-	struct config *config = config_new();
+	struct config *config = world_config(name);
 
-	ck_assert_ptr_nonnull(config);
-	free(config->host);
-	config->host = strdup(name);
-	free(config->listen_address);
-	config->listen_address = strdup("0.0.0.0");
-	config->listen_port = CONTROL_PORT;
-	config->insecure = true;
 	config->keepalive_ms = KEEPALIVE_MS;
 	config->relearn_ms = RELEARN_MS;
 	return config;

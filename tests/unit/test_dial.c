@@ -249,13 +249,19 @@ START_TEST(unknown_name)
 }
 END_TEST
 
-/* More names than threads: the rest waits for its turn, and addresses do not wait for names. */
-START_TEST(many_slow_names)
+/* Looks up MANY names of several users, as many at once as there may be threads. */
+static void start_slow_names(void)
 {
 	set_slow(true);
 	for (uint64_t id = 1; id <= MANY; id++)
 		dial_start(dials, id, "there", port, (uid_t)id % USERS);
 	wait_for_threads(THREADS_MAX);
+}
+
+/* More names than threads: the rest waits for its turn, and addresses do not wait for names. */
+START_TEST(many_slow_names)
+{
+	start_slow_names();
 	dial_start(dials, MANY + 1, "127.0.0.1", port, 0);
 	wait_for_answers(1);
 	ck_assert_uint_eq(n_connected, 1);
@@ -285,10 +291,7 @@ END_TEST
 /* Given up while a thread looks for them, and while they wait for one. */
 START_TEST(cancelled)
 {
-	set_slow(true);
-	for (uint64_t id = 1; id <= MANY; id++)
-		dial_start(dials, id, "there", port, (uid_t)id % USERS);
-	wait_for_threads(THREADS_MAX);
+	start_slow_names();
 	for (uint64_t id = 1; id < MANY; id++)
 		ck_assert(dial_cancel(dials, id));
 	ck_assert(!dial_cancel(dials, 1));
@@ -301,10 +304,7 @@ END_TEST
 
 START_TEST(destroyed_meanwhile)
 {
-	set_slow(true);
-	for (uint64_t id = 1; id <= MANY; id++)
-		dial_start(dials, id, "there", port, (uid_t)id % USERS);
-	wait_for_threads(THREADS_MAX);
+	start_slow_names();
 }
 END_TEST
 

@@ -471,39 +471,6 @@ START_LOOP_TEST(next_kernel_is_refused, ROWS(no_next))
 }
 END_TEST
 
-/* Each call that makes a queue fails once: an error with its name, and nothing is left. */
-START_LOOP_TEST(cannot_be_made, 2 * MODES)
-{
-	static const cu_result results[] = { CUDA_ERROR_OUT_OF_MEMORY,
-		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED };
-
-	queue_mode = modes[_i % MODES];
-	for (unsigned nth = 1;; nth++) {
-		unsigned calls;
-		const char *failed;
-		int rc;
-
-		gpu = hold(0);
-		calls = fake->calls(NULL);
-		fake->fail_call(NULL, nth, results[_i / MODES], 1);
-		rc = gpu_queue_new(gpu, queue_mode, &queue);
-		calls = fake->calls(NULL) - calls;
-		failed = fake->failed();
-		fake->fail_call(NULL, 0, 0, 0);
-		if (!rc)
-			gpu_queue_free(queue);
-		gpu_release(gpu);
-		ck_assert_str_eq(fake->leaks(), "");
-		if (calls < nth)
-			break;
-		ck_assert_ptr_nonnull(failed);
-		ck_assert_msg(rc < 0 || strcmp(failed, "cuCtxGetId") == 0 ||
-				strcmp(failed, "cuPointerGetAttribute") == 0,
-			"%s failed, and nothing came of it", failed);
-	}
-}
-END_TEST
-
 /* GPUs and drivers for which a mode is not. */
 static const struct {
 	enum gpu_queue_mode mode;

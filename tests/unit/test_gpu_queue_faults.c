@@ -78,17 +78,26 @@ START_LOOP_TEST(fatal_at_launch, PAIRS(QUEUE_MODES, ROWS(fatal)))
 }
 END_TEST
 
-/* What was launched before goes on after another failure: it is waited for. */
-START_LOOP_TEST(refused_for_good, QUEUE_MODES)
+/* A batch is launched, and held. Returns false in a mode whose second batch takes no call:
+ * test_gpu_launch has tests of its own. */
+static bool begin_held(int index)
 {
-	queue_mode_of(_i);
+	queue_mode_of(index);
 	if (queue_mode == GPU_QUEUE_PERSISTENT)
-		return; /* its second batch takes no call: test_gpu_launch has its own */
+		return false;
 	queue_begin();
 	fake->hold(true);
 	memset(memory, 9, 64);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
+	return true;
+}
+
+/* Launched work goes on after another failure: it is waited for. */
+START_LOOP_TEST(refused_for_good, QUEUE_MODES)
+{
+	if (!begin_held(_i))
+		return;
 	add(copy(arena + 64, host, 64));
 	fake->fail_call(queue_call(), 1, CUDA_ERROR_INVALID_VALUE, 1);
 	gpu_queue_launch(queue);
@@ -106,19 +115,13 @@ START_LOOP_TEST(refused_for_good, QUEUE_MODES)
 }
 END_TEST
 
-/* What is dropped is never launched, and counts as done with what was. */
+/* Dropped work is never launched, and counts as done with the launched work. */
 START_LOOP_TEST(dropped, QUEUE_MODES)
 {
 	struct gpu_queue_stats stats;
 
-	queue_mode_of(_i);
-	if (queue_mode == GPU_QUEUE_PERSISTENT)
-		return; /* its second batch takes no call: test_gpu_launch has its own */
-	queue_begin();
-	fake->hold(true);
-	memset(memory, 9, 64);
-	add(copy(arena, host, 64));
-	gpu_queue_launch(queue);
+	if (!begin_held(_i))
+		return;
 	fake->fail_call(queue_call(), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
 	add(copy(arena + 64, host, 64));
 	gpu_queue_launch(queue);

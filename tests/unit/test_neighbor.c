@@ -407,90 +407,19 @@ END_TEST
 /* As tcpdump would show them; the checksum was computed apart from this code. */
 START_TEST(golden_bytes)
 {
-	static const uint8_t arp[] = {
-		0xff,
-		0xff,
-		0xff,
-		0xff,
-		0xff,
-		0xff,
-		0x02,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x0a,
-		0x08,
-		0x06,
-		0x00,
-		0x01,
-		0x08,
-		0x00,
-		0x06,
-		0x04,
-		0x00,
-		0x01,
-		0x02,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x0a,
-		0x0a,
-		0x01,
-		0x01,
-		0x01,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x0a,
-		0x01,
-		0x01,
-		0x02,
-	};
-	static const uint8_t icmp[] = {
-		0x87,
-		0x00,
-		0x06,
-		0x4a,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0xfd,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0xcc,
-		0xdd,
-		0x02,
-		0x01,
-		0x01,
-		0x02,
-		0x00,
-		0x00,
-		0x00,
-		0x00,
-		0x0a,
-	};
-	uint8_t frame[NEIGHBOR_MAX_FRAME];
+	static const char arp[] =
+		"ffffffffffff 02000000000a 0806 0001 0800 06 04 0001 02000000000a 0a010101 "
+		"000000000000 0a010102";
+	static const char icmp[] =
+		"87 00 064a 00000000 fd000000000000000000000000ccdd02 0101 02000000000a";
+	uint8_t frame[NEIGHBOR_MAX_FRAME], want[NEIGHBOR_MAX_FRAME];
+	size_t n = from_hex(want, sizeof(want), arp);
 
-	ck_assert_uint_eq(encode_row(frame, ARP_REQUEST), sizeof(arp));
-	ck_assert_mem_eq(frame, arp, sizeof(arp));
-	ck_assert_uint_eq(encode_row(frame, SOLICITATION), ICMP + sizeof(icmp));
-	ck_assert_mem_eq(frame + ICMP, icmp, sizeof(icmp));
+	ck_assert_uint_eq(encode_row(frame, ARP_REQUEST), n);
+	ck_assert_mem_eq(frame, want, n);
+	n = from_hex(want, sizeof(want), icmp);
+	ck_assert_uint_eq(encode_row(frame, SOLICITATION), ICMP + n);
+	ck_assert_mem_eq(frame + ICMP, want, n);
 }
 END_TEST
 

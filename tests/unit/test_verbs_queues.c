@@ -293,22 +293,30 @@ START_TEST(slow_kernel)
 }
 END_TEST
 
-/* One after the other. */
-START_TEST(two_movers)
+/* The queue pair is reset while the kernel is in the middle of `call`. */
+static void reset_during(struct call *connecting, void *(*call)(void *))
 {
-	struct call connecting, resetting;
+	struct call resetting;
 
-	verbs_setup(ends, &defaults);
-	reset(one->qp);
 	fake_verbs_pause("ibv_modify_qp");
-	start(&connecting, connect_one);
+	start(connecting, call);
 	fake_verbs_wait_paused();
 	start(&resetting, reset_one);
 	ck_assert(!is_over(&resetting, 20));
 	fake_verbs_pause(NULL);
-	join(&connecting);
+	join(connecting);
 	join(&resetting);
 	ck_assert_msg(resetting.rc == 0, "%s", resetting.text);
+}
+
+/* Two threads move a queue pair: one after the other. */
+START_TEST(two_movers)
+{
+	struct call connecting;
+
+	verbs_setup(ends, &defaults);
+	reset(one->qp);
+	reset_during(&connecting, connect_one);
 	/* Either all of it came before, or the rest of it was refused. */
 	ck_assert_msg(connecting.rc == 0 || connecting.rc == -EINVAL, "%s", connecting.text);
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_RESET);
@@ -405,10 +413,10 @@ static void *connect_by_endpoint(void *arg)
 	return NULL;
 }
 
-/* What is reset while it is being connected is not connected. */
+/* A queue pair that is reset while it is being connected is not connected. */
 START_TEST(reset_while_connecting)
 {
-	struct call connecting, resetting;
+	struct call connecting;
 	struct frl_endpoint mine;
 
 	verbs_setup(ends, &defaults);
@@ -416,15 +424,7 @@ START_TEST(reset_while_connecting)
 	reset(two->qp);
 	verbs_ok(frl_qp_endpoint(two->qp, &endpoint_of_two));
 	verbs_ok(frl_qp_endpoint(one->qp, &mine));
-	fake_verbs_pause("ibv_modify_qp");
-	start(&connecting, connect_by_endpoint);
-	fake_verbs_wait_paused();
-	start(&resetting, reset_one);
-	ck_assert(!is_over(&resetting, 20));
-	fake_verbs_pause(NULL);
-	join(&connecting);
-	join(&resetting);
-	ck_assert_msg(resetting.rc == 0, "%s", resetting.text);
+	reset_during(&connecting, connect_by_endpoint);
 	ck_assert_msg(connecting.rc == -ECANCELED, "%d: %s", connecting.rc, connecting.text);
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_RESET);
 	/* It can be connected again. */
