@@ -71,8 +71,8 @@ static int wait_and_break(
 	return rc;
 }
 
-/* One allreduce, in the middle of which a channel to the next rank breaks. In place, so that what is
- * reduced twice is seen. */
+/* One allreduce, in the middle of which a channel to the next rank breaks. In place, so that it is
+ * seen if something is reduced twice. */
 static bool sum_up(struct rank *rank, const struct breaks *breaks, size_t count)
 {
 	int32_t *sums = malloc(count * sizeof(*sums));
