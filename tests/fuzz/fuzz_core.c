@@ -15,7 +15,6 @@
  */
 #include "tests/fuzz/fuzz_core.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

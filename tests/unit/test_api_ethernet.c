@@ -3,7 +3,7 @@
 #include "lib/soft/soft.h"
 
 #include "tests/unit/api_fixture.h"
-#include "tests/unit/limits.h"
+#include "tests/unit/wait_limits.h"
 #include "tests/unit/program.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include "lib/base/clock.h"
 #include "lib/soft/soft.h"
 #include "tests/unit/api_fixture.h"
-#include "tests/unit/limits.h"
+#include "tests/unit/wait_limits.h"
 #include "tests/unit/program.h"
 
 enum {

@@ -12,7 +12,7 @@
 
 #include "lib/base/error.h"
 #include "tests/unit/control_fixture.h"
-#include "tests/unit/limits.h"
+#include "tests/unit/wait_limits.h"
 #include "tests/unit/program.h"
 #include "tests/unit/stopped_clock.h"
 

@@ -15,7 +15,7 @@
 #include "nccl/settings.h"
 #include "nccl/setup.h"
 #include "tests/unit/bootstrap_fixture.h"
-#include "tests/unit/limits.h"
+#include "tests/unit/wait_limits.h"
 #include "tests/unit/nccl_log.h"
 #include "tests/unit/program.h"
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/unit/limits.h"
+#include "tests/unit/wait_limits.h"
 #include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tests/unit/limits.h"
+#include "tests/unit/wait_limits.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
