@@ -29,7 +29,7 @@ static void check_bounds(const struct wire_packet *packet, const uint8_t *frame,
 	require(packet->n_tags <= 2 && packet->priority < 8 && packet->vlan < 4096);
 }
 
-/* Those that the opcode has; memcmp() would see what lies between the fields. */
+/* Compares the headers that the opcode has; memcmp() would see the bytes between the fields. */
 static void same_headers(const struct wire_headers *a, const struct wire_headers *b)
 {
 	uint8_t headers = opcode_table[a->bth.opcode].headers;
@@ -57,7 +57,7 @@ static void same_headers(const struct wire_headers *a, const struct wire_headers
 		require(b->invalidate_rkey == a->invalidate_rkey);
 }
 
-/* Whatever can be decoded and understood can be encoded, and is then decoded to the same. */
+/* A packet that can be decoded and understood can be encoded, and is then decoded to the same. */
 static void encode_again(const struct wire_packet *packet)
 {
 	const struct wire_path_config config = {

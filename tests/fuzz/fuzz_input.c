@@ -152,7 +152,7 @@ static void output(uint32_t max)
 		MUST(wants == !!qp_next_target(&s.qp) || wr_is_local(send_wqe_at(r, head)->opcode));
 	n = qp_output(&s.qp, out, max, s.now_ns);
 	MUST(n <= max && (wants || n == 0));
-	/* What is done without a packet is progress, too. */
+	/* Work that sends no packet is progress, too. */
 	MUST(!wants || !max || n || r->head != head || s.qp.state != state || r->blocked ||
 		s.qp.responder.n_pending != pending);
 	for (uint32_t i = 0; i < n; i++) {
@@ -373,7 +373,7 @@ static void check(void)
 	check_state();
 }
 
-/* Whatever has happened: with a peer that answers, all that was posted gets done. */
+/* With a peer that answers, all posted requests complete, whatever has happened before. */
 static void settle(void)
 {
 	const struct requester *r = &s.qp.requester;

@@ -22,7 +22,7 @@ uint32_t script_take(struct script *script, int bytes)
 	return value;
 }
 
-/* What is packed goes here: a message needs few of these. */
+/* Packed bytes are kept here: a message needs few of these. */
 struct packed {
 	uint8_t bytes[16384];
 	size_t size;

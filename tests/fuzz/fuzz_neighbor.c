@@ -30,7 +30,7 @@ enum {
 	MAX_DELAY_MS = 8387584, /* the longest that a code can say */
 };
 
-/* What the neighbours that are wanted are taken from: each with a GID. */
+/* Neighbours that may be wanted, each with a GID. */
 static const struct {
 	struct frl_ip ip;
 	uint8_t sgid_index;

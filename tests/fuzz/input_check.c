@@ -370,7 +370,7 @@ static void check_requester(void)
 		MUST((uint32_t)psn_diff(r->sent_end, r->una) <= r->window);
 	if (!s.qp.recovery.ack_timeout_ns)
 		return;
-	/* Whatever is unacknowledged has a timer, and what waits does not wait for ever. */
+	/* Unacknowledged packets have a timer, and no wait is for ever. */
 	if (!psn_equal(r->una, r->next))
 		MUST(qp_next_deadline(&s.qp) != DEADLINE_NONE);
 	if (r->head != (r->draining ? r->stop : r->tail))

@@ -33,7 +33,7 @@ static void check_send_success(const struct frl_wc *wc, const struct request *re
 	MUST(wr_is_local(request->opcode) || wc->byte_len == request->length);
 }
 
-/* Those of the queue before this position had no completion. */
+/* Requests of the queue before this position had no completion. */
 static void pass_silent(uint32_t position)
 {
 	for (; s.sends.done != position; s.sends.done++) {
@@ -118,7 +118,7 @@ void check_completions(void)
 			const struct frl_wc *wc = &cq->entries[s.seen[i] & cq->mask];
 
 			check_entry(wc);
-			/* Who waits for this one is told. */
+			/* A waiter for this completion is notified. */
 			MUST(cq->armed != CQ_ARMED);
 			MUST(cq->armed == CQ_NOT_ARMED || wc->status == FRL_WC_SUCCESS);
 		}

@@ -154,7 +154,7 @@ void check_read(const struct reth *reth);
 void check_packet(const struct packet_out *out);
 /* The last packet of an output: answers leave in order. */
 void check_order(const struct packet_out *last);
-/* What holds between any two calls. */
+/* Invariants between any two calls. */
 void check_state(void);
 /* Memory that nobody may write to is as it was. */
 void check_untouched(void);

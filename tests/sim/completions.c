@@ -281,7 +281,7 @@ void oracle_check_polled(struct endpoint *endpoint, const struct frl_wc *wc)
 	uint32_t k = wc_sequence(wc);
 	const struct message *message = &endpoint->script.messages[k];
 
-	/* Who does not poll uses slots again without. */
+	/* An end that does not poll uses slots again without. */
 	if (wc->status != FRL_WC_SUCCESS || endpoint->lawless || endpoint->lost || endpoint->lazy)
 		return;
 	if (wc_is_recv(wc) && endpoint->inbox->memory.mock) {

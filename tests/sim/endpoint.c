@@ -270,7 +270,7 @@ void endpoint_to_error(struct endpoint *endpoint)
 	modify(endpoint, FRL_QPS_ERR, 0);
 }
 
-/* What was posted must not be read any more: it is freed. */
+/* Posted requests must not be read any more: they are freed. */
 void endpoint_remove_qp(struct endpoint *endpoint)
 {
 	const struct recv_wqe *taken;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What happens when an invariant does not hold: the seed is printed and the program ends. */
+/* Invariants that do not hold: the seed is printed and the program ends. */
 #ifndef FERRULE_SIM_FAIL_H
 #define FERRULE_SIM_FAIL_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is running; printed by sim_fail(). */
+/* The position of the run; printed by sim_fail(). */
 struct sim_position {
 	uint64_t seed;
 	const uint64_t *now_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What breaks on purpose: whom it may hurt, and how it is done. */
+/* Faults on purpose: the connections that they may hurt, and how they are made. */
 #include "tests/sim/fail.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/world.h"
@@ -47,7 +47,7 @@ static void doom(struct world *world, struct endpoint *endpoint)
 	}
 }
 
-/* What the fault makes of a message; false when it cannot be made of this one. */
+/* Makes a fault of a message; false when this message does not allow it. */
 static bool spoil_message(struct world *world, struct message *message)
 {
 	enum vice vice = (enum vice)(1 + random_below(&world->random, N_VICES - 1));

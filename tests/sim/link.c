@@ -90,7 +90,7 @@ static bool protects_itself(const struct frame *frame)
 	return wire_decode(&packet, frame->data, frame->len) == WIRE_OK;
 }
 
-/* Where the BTH starts. */
+/* The offset of the BTH. */
 static uint32_t bth_offset(const struct frame *frame)
 {
 	bool tagged = frame->data[ETH_LEN - 2] == ETHERTYPE_VLAN >> 8;

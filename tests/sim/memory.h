@@ -29,7 +29,7 @@ struct sim_memory {
 	bool is_ignored;            /* nobody knows any more how it should look */
 };
 
-/* What a request calls a place in memory. */
+/* A location in memory, as requests name it. */
 struct memory_name {
 	uint64_t va;
 	uint32_t key;
@@ -52,10 +52,10 @@ void memory_fill(struct sim_memory *memory, uint32_t offset, int byte, uint32_t 
 struct memory_name memory_name(
 	const struct sim_memory *memory, uint32_t offset, struct random_state *random);
 
-/* Where it differs from the shadow: an offset below offset + len, or offset + len. */
+/* The first difference from the shadow: an offset below offset + len, or offset + len. */
 uint32_t memory_compare(const struct sim_memory *memory, uint32_t offset, uint32_t len);
 
-/* What is between the guards is right whatever it is. */
+/* Takes the memory between the guards as right, whatever it holds. */
 void memory_accept(struct sim_memory *memory);
 
 #endif

@@ -108,8 +108,8 @@ static void check_range(struct endpoint *endpoint, const struct sim_memory *memo
 
 void oracle_check_touched(struct endpoint *endpoint, bool gone, uint32_t first_gone)
 {
-	/* What was placed last had been taken away: it may be anything, but only there, and it ends
-	 * the connection. */
+	/* Memory that was placed last may be anything, as its region was taken away, and the
+	 * connection ends. */
 	SIM_CHECK(!gone || endpoint->qp->core.state == FRL_QPS_ERR,
 		"endpoint %u: lives on without payload", endpoint->index);
 	for (uint32_t i = gone ? first_gone : endpoint->n_touched; i < endpoint->n_touched; i++) {
@@ -260,7 +260,7 @@ static void check_progress(struct endpoint *endpoint)
 		check_receives(endpoint);
 }
 
-/* Of the flow that breaks the rules only guards and other memory are known. */
+/* For the flow that breaks the rules only guards and other memory are known. */
 static void accept_lawless(struct endpoint *endpoint)
 {
 	memory_accept(&endpoint->target);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What has come back to an RC queue pair, and the rules of sending. */
+/* Responses at an RC queue pair, and the rules of sending. */
 #include "tests/sim/oracle.h"
 
 #include "tests/sim/fail.h"
@@ -29,7 +29,7 @@ static void gather_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
 	memcpy((uint8_t *)scatter->bytes + done, scatter->endpoint->results.bytes + at, len);
 }
 
-/* What a FETCH_ADD of a shared counter found there is known from its answer alone. */
+/* The original of a FETCH_ADD of a shared counter is known from its answer alone. */
 static void learn_shared(struct endpoint *endpoint, struct message *message, uint32_t k)
 {
 	struct world *world = endpoint->world;
@@ -123,7 +123,7 @@ static void forgive_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
 	}
 }
 
-/* What came before the end, at the same time, is there, or right. */
+/* Results that came with the end, at the same time, are there, or right. */
 static void forgive_results(struct endpoint *endpoint)
 {
 	/* It may be on its way for some time yet. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an RC queue pair has accepted of its peer. */
+/* Requests that an RC queue pair has accepted of its peer. */
 #include "tests/sim/oracle.h"
 
 #include "tests/sim/fail.h"

@@ -95,7 +95,7 @@ void oracle_on_send(struct node *node, const uint8_t *data, uint32_t len)
 		note_packet(node, &packet, data);
 }
 
-/* What was sent without a port has arrived. */
+/* Messages that were sent without a port have arrived. */
 void oracle_follow_loop(struct endpoint *endpoint)
 {
 	const struct requester *r = &endpoint->qp->core.requester;
@@ -112,7 +112,7 @@ void oracle_follow_loop(struct endpoint *endpoint)
 	}
 }
 
-/* Of a shared queue it must not be kept; an own one is used for the next message. */
+/* A receive of a shared queue must not be kept; an own one is used for the next message. */
 static void break_message(struct endpoint *endpoint)
 {
 	if (endpoint->recv_request != ENDPOINT_NO_RECV && endpoint->shares) {

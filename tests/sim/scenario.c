@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a seed makes of a world: its size and shape, how bad its network is, and what breaks. */
+/* The world that a seed makes: its size and shape, how bad its network is, and its fault. */
 #include "tests/sim/world.h"
 
 enum {
@@ -172,7 +172,7 @@ static uint32_t choose_psn(struct random_state *random)
 	return (uint32_t)random_u64(random) & PSN_MASK;
 }
 
-/* Where both ends must be alike, the second takes it from the first. */
+/* Properties that both ends must share are taken from the first. */
 static void choose_pair(struct world *world, struct endpoint *endpoint)
 {
 	struct random_state *random = &world->random;

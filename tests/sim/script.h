@@ -32,7 +32,7 @@ struct layout {
 	uint32_t length[FRL_MAX_SGE];
 };
 
-/* What a message does that must not be accepted. */
+/* A message that must not be accepted, by its kind. */
 enum vice {
 	VICE_NONE,
 	VICE_PAST_END,     /* one byte, or one counter, past the end of the region */

@@ -248,7 +248,7 @@ static void spoof_some(struct world *world)
 	choose_headers(&spoof);
 	while (n--) {
 		inject(&spoof);
-		/* What is old must stay old. */
+		/* An old packet must stay old. */
 		if (below(world, 2) && spoof.lie != LIE_OLD_REQUEST && spoof.lie != LIE_OLD_ANSWER)
 			spoof.h.bth.psn = psn_add(spoof.h.bth.psn, 1);
 	}

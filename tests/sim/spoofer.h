@@ -9,7 +9,7 @@
 
 struct world;
 
-/* What is wrong. */
+/* The field that is wrong. */
 enum lie {
 	LIE_QPN,
 	LIE_SOURCE, /* another address of the same subnet */

@@ -25,7 +25,7 @@ struct window *windows_to_invalidate(struct endpoint *endpoint);
 /* The oracle has seen it. */
 void windows_executed(struct endpoint *endpoint, struct message *message, uint32_t request);
 
-/* What is bound is what should be. */
+/* The bound windows are those that should be bound. */
 void windows_check(const struct endpoint *endpoint);
 
 #endif

@@ -141,7 +141,7 @@ static struct memory_name name_foreign(struct endpoint *endpoint, const struct m
 	return (struct memory_name){ 64, FOREIGN_RKEY };
 }
 
-/* Where a message that breaks the rules goes. */
+/* The target of a message that breaks the rules. */
 static struct memory_name name_vice(struct endpoint *endpoint, const struct message *message)
 {
 	struct endpoint *peer = endpoint->peer;

@@ -95,7 +95,7 @@ static void extra_polls(struct world *world)
 		poll_node(node);
 }
 
-/* Who keeps the world from ending. */
+/* Prints the ends that keep the world from ending. */
 static void print_waiting(const struct world *world)
 {
 	for (uint32_t i = 0; i < world->n_endpoints; i++) {
@@ -190,7 +190,7 @@ static void create_endpoints(struct world *world)
 	}
 }
 
-/* Where the peer is. Its MAC address comes from the neighbour table, or we know it. */
+/* The address of the peer. Its MAC address comes from the neighbour table, or is known. */
 static void address_peer(struct endpoint *endpoint)
 {
 	struct endpoint *peer = endpoint->peer;
@@ -239,7 +239,7 @@ static bool finished(struct world *world)
 	for (uint32_t i = 0; i < world->n_endpoints; i++)
 		if (!endpoint_done(&world->endpoints[i]))
 			return false;
-	/* What was silent wakes up, and finds out that nobody is there any more. */
+	/* A silent end wakes up, and finds out that nobody is there any more. */
 	for (uint32_t i = 0; i < world->config.n_nodes; i++) {
 		struct node *node = &world->nodes[i];
 
@@ -251,7 +251,7 @@ static bool finished(struct world *world)
 	return !frozen;
 }
 
-/* Whoever waited for an answer that could not come has been told why. */
+/* An end that waited for an answer that could not come has the reason. */
 static void check_reason(const struct world *world, const struct endpoint *endpoint)
 {
 	enum fault fault = world->config.fault;
@@ -312,7 +312,8 @@ static void close_world(struct world *world)
 		endpoint_poll(&world->endpoints[i], UINT32_MAX);
 	while (!is_quiet(world))
 		step(world);
-	/* What was on its way to memory is there by now, and what tells of it with it. */
+	/* Frames that were on their way to memory are there by now, and so are their
+	 * completions. */
 	for (uint32_t i = 0; world->config.offloads && i < world->n_endpoints; i++)
 		endpoint_poll(&world->endpoints[i], UINT32_MAX);
 	for (uint32_t i = 0; i < world->n_endpoints; i++) {

@@ -25,7 +25,7 @@ enum {
 /* The routes between two nodes: index of the GID at both ends. */
 enum route { ROUTE_LINK_LOCAL, ROUTE_IPV4, ROUTE_IPV6, ROUTE_IPV4_VLAN, ROUTE_IPV6_VLAN, N_ROUTES };
 
-/* What goes wrong on purpose; on connection 0, and with whatever shares the broken part. */
+/* Faults on purpose: on connection 0, and on all that share the broken part. */
 enum fault {
 	FAULT_NONE,
 	FAULT_LINK_DOWN,      /* the port of a node says so */
@@ -111,7 +111,7 @@ struct shared_op {
 	bool linked;
 };
 
-/* What happened, over all seeds: shown at the end, and none of the faults may be zero. */
+/* Events over all seeds: shown at the end, and none of the faults may be zero. */
 struct tally {
 	uint64_t seeds, events, frames, messages, bytes;
 	uint64_t lost, overflowed, reordered, duplicated, corrupted;

@@ -130,7 +130,7 @@ void request_of(struct process *process, uint32_t number, const char *host, cons
 	uint8_t endpoint[ENDPOINT_BYTES];
 	Ctl__Who who = CTL__WHO__INIT;
 
-	/* What a process says of itself is not believed. */
+	/* The daemon does not believe what a process writes about itself. */
 	who.host = (char *)"liar";
 	who.program = (char *)"liar";
 	who.pid = 1;

@@ -11,7 +11,7 @@
 
 enum { PORT = 1, TIMEOUT_MS = 10000, UID = 1000, OTHER_UID = 2000 };
 
-/* Where the two ends are. */
+/* The hosts of the two ends. */
 enum where { ONE_PROCESS, ONE_HOST, TWO_HOSTS, WHERES };
 
 /* Two processes of a user, on host "a" or on "a" and "b"; the passive one offers "echo". */

@@ -162,7 +162,7 @@ static uint64_t op_random(void *ctx)
 	return random_u64(&((struct world_host *)ctx)->world->random);
 }
 
-/* What is under way to it, and what a process has not read. */
+/* Messages on their way to the process, and those that it has not read. */
 static size_t op_queued(void *ctx, uint64_t session)
 {
 	struct world_host *host = ctx;

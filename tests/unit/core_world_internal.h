@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the harness share. */
+/* Declarations that the files of the harness share. */
 #ifndef FERRULE_TESTS_CORE_WORLD_INTERNAL_H
 #define FERRULE_TESTS_CORE_WORLD_INTERNAL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of test_engine_echo share. */
+/* The fixture of the files of test_engine_echo. */
 #ifndef FERRULE_TESTS_UNIT_ENGINE_ECHO_H
 #define FERRULE_TESTS_UNIT_ENGINE_ECHO_H
 
@@ -13,7 +13,7 @@ enum {
 	CHANGED = 0xee,
 };
 
-/* What comes is kept in frames, in slabs, or it is the result of a sum. */
+/* Received payload is kept in frames, in slabs, or it is the result of a sum. */
 enum echo_test { FRAMES, COPIES, RESULTS, KINDS };
 
 extern struct offload_pair echo_pair;

@@ -82,7 +82,7 @@ static void remove_other(void)
 	mock_offload_fini(&other);
 }
 
-/* What that has received leaves as it came, when it is there. */
+/* Received payload of the other one leaves as it came, when it is there. */
 static void finish_other(uint32_t length)
 {
 	struct frl_sge sge = { other_memory->there, length, other_region.key };
@@ -142,7 +142,7 @@ static void write_beside(uint32_t length)
 	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_waits, 0);
 }
 
-/* What one GPU still uses is passed over, though it is the oldest, for what nobody uses. */
+/* Frames that one GPU still uses are passed over, though they are the oldest, for unused ones. */
 START_LOOP_TEST(another_needs_the_room, RESULTS)
 {
 	enum { MINE = 40 * HOST_MTU };

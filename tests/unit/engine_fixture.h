@@ -103,7 +103,7 @@ void host_attach(struct host *host, unsigned i, const struct frl_ip *group);
 int host_detach(struct host *host, unsigned i, const struct frl_ip *group);
 
 void host_poll(struct host *host);
-/* What was sent since the last time arrives at the other host. Returns how many frames. */
+/* Carries all frames since the last call to the other host. Returns how many. */
 uint32_t host_carry(struct host *from, struct host *to);
 /* Polls both once, a microsecond later, and carries their frames. Returns how much was done. */
 uint32_t host_step(struct host *a, struct host *b);

@@ -40,7 +40,7 @@ static bool split(struct fake_port *port, struct port_frame *frame)
 	return true;
 }
 
-/* Who reads it after that gets something else. */
+/* A reader after that gets something else. */
 static void free_slot(struct fake_port *port, const struct port_frame *frame)
 {
 	uint64_t slot = (frame->far - (uintptr_t)port->far_there) / FAKE_FAR_SLOT;
@@ -172,7 +172,7 @@ static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **
 	return 0;
 }
 
-/* What was sent and is still looked at. */
+/* Memory is idle when no frame that was sent and is still looked at refers to it. */
 static bool mem_idle(struct port *base, const struct port_mem *mem)
 {
 	const struct fake_port *port = fake_of(base);
@@ -254,7 +254,7 @@ static uint8_t last_look[FAKE_MAX_FRAME];
 void fake_port_fini(struct fake_port *port)
 {
 	ck_assert_uint_eq(port->n_out, 0);
-	/* What is still mapped is so for these. */
+	/* Memory that is still mapped is mapped for these frames. */
 	for (uint32_t i = 0; port->n_mapped && i < port->n_sent; i++)
 		fake_port_flatten(&port->sent[i].packet, last_look);
 	while (port->n_rx)

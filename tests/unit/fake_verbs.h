@@ -64,7 +64,7 @@ struct fake_verbs_port {
 	uint16_t pkeys[FAKE_VERBS_PKEYS]; /* host order; 0: none */
 };
 
-/* What a device is and can do; fake_verbs_device_init() first. */
+/* Properties of a device; fake_verbs_device_init() first. */
 struct fake_verbs_device {
 	char name[IBV_SYSFS_NAME_MAX];
 	const char *sysfs; /* its folder there, such as "/sys/class/infiniband/NAME"; NULL: that */
@@ -217,9 +217,9 @@ void fake_verbs_tap(
 bool fake_verbs_qp_attr(const char *device, uint32_t qp_num, struct ibv_qp_attr *attr);
 /* Its flags at registration, by the key; 0: no such region. */
 unsigned fake_verbs_mr_access(const char *device, uint32_t lkey);
-/* Where the device finds this address of a region; NULL: not in it. */
+/* The device's view of this address of a region; NULL: not in it. */
 uint8_t *fake_verbs_memory(const char *device, uint32_t lkey, uint64_t addr);
-/* What happened on the data path since the reset. */
+/* Counters of the data path since the reset. */
 struct fake_verbs_stats {
 	uint64_t posts;       /* calls of ibv_post_send() and ibv_wr_complete() */
 	uint64_t posted;      /* work requests in them */

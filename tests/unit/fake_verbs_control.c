@@ -151,7 +151,7 @@ void fake_verbs_cut_qp(const char *device, uint32_t qp_num, bool is_cut)
 	fake_leave();
 }
 
-/* What waits for a peer waits from now. */
+/* Requests that wait for a peer wait from now. */
 static void start_waits_again(void)
 {
 	struct fake_object *at = NULL;

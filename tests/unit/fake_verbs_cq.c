@@ -222,7 +222,7 @@ static uint16_t read_cvlan(struct ibv_cq_ex *ex)
 	return of_ex(ex)->object.device->is.wc_tci;
 }
 
-/* What was not asked for stays NULL, as with providers. */
+/* Readers that were not asked for stay NULL, as with providers. */
 static void set_readers(struct ibv_cq_ex *ex, uint64_t flags)
 {
 	ex->start_poll = start_poll;

@@ -239,7 +239,7 @@ void fake_context_free(struct fake_context *context)
 	pthread_mutex_destroy(&context->verbs.context.mutex);
 }
 
-/* What was not destroyed is taken away by the kernel; here it counts as a leak from now on. */
+/* The kernel takes objects away that were not destroyed; here they count as leaks from now on. */
 int ibv_close_device(struct ibv_context *ibv)
 {
 	struct fake_context *context = fake_context_of(ibv);

@@ -25,7 +25,7 @@ void fake_events_fini(struct fake_events *events)
 	events->n = events->room = 0;
 }
 
-/* Who polls the old file is woken by it, and then polls the new one. */
+/* A thread that polls the old file is woken by it, and then polls the new one. */
 void fake_events_hang_up(struct fake_events *events)
 {
 	int flags = fcntl(events->fd, F_GETFL), old = dup(events->fd);

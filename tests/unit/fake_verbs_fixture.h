@@ -25,7 +25,7 @@ struct fixture {
 	struct fixture_end ends[2];
 };
 
-/* What may differ; zeros are right. */
+/* Properties of the ends; zeros are right. */
 struct fixture_wants {
 	enum ibv_qp_type type; /* 0: RC */
 	bool is_ex;            /* QPs for ibv_wr_*(), extended CQs */

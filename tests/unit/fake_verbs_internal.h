@@ -345,10 +345,10 @@ void fake_qp_ex_init(struct fake_qp *qp, uint64_t ops);
 
 /* --- fake_verbs_wire.c */
 
-/* What became of a message at its destination. */
+/* The result of a message at its destination. */
 enum fake_verdict { FAKE_DONE, FAKE_RNR, FAKE_LOST };
 
-/* What is wrong with a path, as an errno value, or 0. */
+/* Checks a path. Returns an errno value, or 0. */
 int fake_check_path(struct fake_device *device, const struct ibv_ah_attr *attr);
 bool fake_is_multicast(const union ibv_gid *gid);
 bool fake_is_v4(const union ibv_gid *gid);

@@ -75,7 +75,7 @@ static uint8_t *find_memory(const struct fake_device *device, uint8_t *base, uin
 	return cuda ? cuda->look((uintptr_t)base, length) : NULL;
 }
 
-/* What is wrong with it, as an errno value, or 0. */
+/* Checks a region. Returns an errno value, or 0. */
 static int check_region(const struct fake_device *device, const struct fake_mr *mr)
 {
 	bool on_demand = mr->access & IBV_ACCESS_ON_DEMAND;

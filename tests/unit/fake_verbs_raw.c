@@ -29,7 +29,7 @@ static bool is_layer(const struct ibv_flow_spec *spec)
 	}
 }
 
-/* What is wrong with a rule, as an errno value, or 0. */
+/* Reads a rule. Returns an errno value, or 0. */
 static int read_rule(
 	struct fake_flow *flow, const struct fake_qp *qp, const struct ibv_flow_attr *attr)
 {

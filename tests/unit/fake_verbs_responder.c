@@ -111,7 +111,8 @@ static enum fake_verdict on_send(const struct request *request, enum ibv_wc_stat
 		wc.imm_data = wr->imm_data;
 	}
 	if (wr->opcode == IBV_WR_SEND_WITH_INV) {
-		/* What cannot be invalidated ends the receive; the requester hears nothing more. */
+		/* A key that cannot be invalidated ends the receive; the requester gets nothing
+		 * more. */
 		if (!fake_invalidate(qp, wr->invalidate_rkey)) {
 			fail_recv(request, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SUCCESS, ret_status);
 			return FAKE_LOST;
@@ -267,7 +268,7 @@ static void make_v4(uint8_t grh[FAKE_GRH], const struct ibv_global_route *route,
 {
 	uint8_t *ip = grh + 20;
 
-	/* What is before it nobody has written; it may look like an IPv6 header. */
+	/* Bytes before an IPv4 header are not written; they may look like an IPv6 header. */
 	memset(grh, 0x65, 20);
 	memset(ip, 0, 20);
 	ip[0] = 0x45;

@@ -78,7 +78,7 @@ static bool is_change(enum ibv_qp_state from, enum ibv_qp_state to, enum ibv_qp_
 	return false;
 }
 
-/* What is wrong with these values, as an errno value, or 0. */
+/* Checks the values. Returns an errno value, or 0. */
 static int check_values(struct fake_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	struct fake_device *device = qp->object.device;

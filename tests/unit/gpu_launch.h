@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of test_gpu_launch share. */
+/* The fixture of the files of test_gpu_launch. */
 #ifndef FERRULE_TESTS_UNIT_GPU_LAUNCH_H
 #define FERRULE_TESTS_UNIT_GPU_LAUNCH_H
 

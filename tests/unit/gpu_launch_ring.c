@@ -29,13 +29,13 @@ enum {
 static struct gpu_ring ring;
 static struct gpu_ring_state state;
 static uint64_t done;
-/* What units of batches write: no atomics, so that a race shows. */
+/* Units of batches write here: no atomics, so that a race shows. */
 static uint8_t payload[BATCHES + 1][UNITS];
 static _Atomic uint64_t launched;
 static atomic_bool is_over;
 static atomic_uint n_wrong;
 
-/* Of a thread that is a block; NULL: of another one. */
+/* The dice of a thread that is a block; NULL: of another one. */
 static _Thread_local struct random_state *dice;
 
 static void pause_sometimes(void)
@@ -48,7 +48,7 @@ static void pause_sometimes(void)
 		sched_yield();
 }
 
-/* Of a batch. */
+/* The units of a batch. */
 static uint32_t n_units(uint64_t number)
 {
 	return (uint32_t)(1 + number * 7 % UNITS);
@@ -158,7 +158,7 @@ START_TEST(block_is_late)
 		before = state;
 		for (unsigned i = 0; i < n_late; i++) {
 			ck_assert(!ring_take(&call, nexts[i], late[i].n_blocks));
-			/* What it has read was the later batch's. */
+			/* It has read the later batch. */
 			ck_assert(!ring_take(&call, nexts[i], n_units(number)));
 			ck_assert(!ring_take(&call, nexts[i], 0));
 		}
@@ -253,7 +253,7 @@ static void *block_main(void *seed)
 	}
 }
 
-/* What the processor does: up to the next batch, or the end of all of them. */
+/* The processor's part: up to the next batch, or the end of all of them. */
 static bool go_on(uint64_t *number)
 {
 	uint64_t passed = ring_load(&ring.passed), last = ring_load(&done);

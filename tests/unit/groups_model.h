@@ -52,7 +52,7 @@ void model_die(struct model *model);
 void model_come_back(struct model *model);
 /* Is it in the job, or on its way back? */
 bool model_is_in(const struct model *model);
-/* Of the other one: has it heard that it has gone? */
+/* Has this one learnt that the other one has gone? */
 bool model_misses(const struct model *model, uint32_t other);
 /* Has it all pieces that the other one has given? */
 bool model_has_all(const struct model *model, const struct model *other);

@@ -32,7 +32,7 @@ struct offload_pair {
 	struct region region;
 };
 
-/* What was launched is done when the test says so: mock.speed is 0. */
+/* Launched work is done when the test says so: mock.speed is 0. */
 void offload_pair_open(struct offload_pair *pair, const struct offload_config *config);
 /* Nothing may be under way. */
 void offload_pair_close(struct offload_pair *pair);

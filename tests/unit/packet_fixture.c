@@ -79,7 +79,7 @@ void random_headers(struct wire_headers *h, uint8_t opcode, struct random_state 
 		h->invalidate_rkey = (uint32_t)random_u64(random);
 }
 
-/* Those that this opcode has. */
+/* Compares the extended headers that this opcode has. */
 static void assert_same_extended(
 	uint8_t headers, const struct wire_headers *a, const struct wire_headers *b)
 {

@@ -27,7 +27,7 @@ void close_port(struct process *process, uint32_t number);
 Ctl__Envelope *describe(struct process *process, uint32_t number, const char *address,
 	const uint8_t mac[6], const uint8_t nonce[16]);
 
-/* What an answer is; it is freed. */
+/* Checks an answer, and frees it. */
 void drop(Ctl__Envelope *answer);
 void check_opened(Ctl__Envelope *answer);
 void check_failure(Ctl__Envelope *answer, int error, const char *part);

@@ -116,7 +116,7 @@ static void add_regions(struct fixture *f)
 	add_region(f, &f->window, 0, &pd);
 }
 
-/* What the peer's packets begin with, and the way to it. */
+/* The headers of the peer's packets, and the path to it. */
 static void make_headers(struct fixture *f)
 {
 	const struct wire_path_config config = { .src_mac = { 2, 0, 0, 0, 0, 1 },
@@ -222,7 +222,7 @@ int fixture_try_post(
 	const char *why = NULL;
 	int rc = post(f, wr, objects, &why);
 
-	/* Whoever refuses says why. */
+	/* A refusal has a reason. */
 	ck_assert_int_eq(rc != 0, why != NULL);
 	return rc;
 }
@@ -504,7 +504,7 @@ void fixture_place(struct fixture *f)
 		*atomic->addr = atomic->swap_add;
 }
 
-/* Where `next` stands in the queue; how much is out. */
+/* The position of `next` in the queue, and the packets in flight. */
 static void check_requester(const struct fixture *f)
 {
 	const struct requester *r = &f->qp.requester;

@@ -28,7 +28,7 @@ enum {
 	F_ACCESS = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC,
 };
 
-/* Where the region `moved` starts for requests. */
+/* The address of the region `moved` in requests. */
 #define F_IOVA UINT64_C(0x7766554400001000)
 
 /* Zero means the default that stands behind it. */
@@ -155,7 +155,7 @@ uint32_t fixture_bind_window(struct fixture *f);
 /* Carries the placements out, as the engine does. */
 void fixture_place(struct fixture *f);
 
-/* What always holds. */
+/* Invariants of the queue pair. */
 void check_invariants(const struct fixture *f);
 
 #endif

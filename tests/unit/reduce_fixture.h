@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests of lib/reduce have in common: the instruction sets, and values of every type. */
+/* The fixture of the tests of lib/reduce: the instruction sets, and values of every type. */
 #ifndef FERRULE_TESTS_REDUCE_FIXTURE_H
 #define FERRULE_TESTS_REDUCE_FIXTURE_H
 

@@ -39,7 +39,7 @@ static const struct special specials[] = {
 	{ .file = "rc_bigwrite_ackreq_mtu256.pcap", .rule = SOME_LOST },
 	/* Acknowledgements that the sender's own network lost are not in the file. */
 	{ .file = "rc_loss_responder_acks.pcap", .rule = SOME_LOST },
-	/* What the scripted peer sends is not all that rxe asked for, or is what nobody sends. */
+	/* The scripted peer does not send all that rxe asked for, or sends what nobody sends. */
 	{ .file = "peer_ack_credits.pcap", .rule = DIFFERENT },
 	{ .file = "peer_bad_icrc_ack.pcap", .rule = DIFFERENT },
 	{ .file = "peer_cnp_and_coalesced_ack.pcap", .rule = DIFFERENT },
@@ -209,7 +209,7 @@ void end_close(void)
 	free(end.qp.requester.wqes);
 }
 
-/* What the engine does with them. */
+/* Places payload as the engine does. */
 static void place(const struct placements *placements)
 {
 	const struct atomic_op *atomic = &placements->atomic;

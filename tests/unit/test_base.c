@@ -314,7 +314,7 @@ START_TEST(backoff_phases)
 }
 END_TEST
 
-/* Who may be idle for hours sleeps longer, by a 64th each time. */
+/* A loop that may be idle for hours sleeps longer, by a 64th each time. */
 START_TEST(backoff_long)
 {
 	const struct settings *settings = settings_get();

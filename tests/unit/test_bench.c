@@ -172,7 +172,7 @@ START_LOOP_TEST(exact_in_any_order, FRL_DTYPES)
 }
 END_TEST
 
-/* Of all places, where a rank that is forgotten would not be noticed. */
+/* The values of all ranks differ: a forgotten rank would not be noticed otherwise. */
 START_LOOP_TEST(every_rank_counts, FRL_DTYPES)
 {
 	struct bench_values v = { 0 };

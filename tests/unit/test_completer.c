@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What acknowledgements do to the window and to requests. */
+/* Acknowledgements, and what they do to the window and to requests. */
 #include "lib/base/random.h"
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"

@@ -257,7 +257,7 @@ START_TEST(files)
 }
 END_TEST
 
-/* What others can write, root must not follow. */
+/* Root must not follow files that others can write. */
 START_TEST(world_writable)
 {
 	struct config *config = config_right("hold_ms = 5;");

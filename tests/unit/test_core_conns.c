@@ -82,7 +82,7 @@ START_LOOP_TEST(is_closed_by_the_passive_end, WHERES)
 
 	establish(ends.active, ends.passive, 1, ends.host, "echo");
 	end(ends.passive, 1, false, ECONNABORTED, "that is enough");
-	/* Who has ended it knows. */
+	/* The end that has ended it gets no message. */
 	end(ends.passive, 1, false, ECONNABORTED, "twice");
 	world_settle(ends.world);
 	heard = expect(ends.active, CTL__ENVELOPE__BODY_CONN_END);
@@ -340,7 +340,7 @@ START_TEST(both_ask_at_once)
 		expect_about(ends.passive, CTL__ENVELOPE__BODY_CONN_READY, i);
 		expect_about(ends.active, CTL__ENVELOPE__BODY_CONN_READY, 100 + i);
 	}
-	/* Of the two sessions between the daemons one stays, the same for both. */
+	/* One of the two sessions between the daemons stays, the same for both. */
 	ck_assert_uint_eq(HASH_COUNT(world_core(ends.world, 0)->sessions), 3);
 	world_run(ends.world, 10 * WORLD_S);
 	ck_assert_uint_eq(HASH_COUNT(world_core(ends.world, 0)->sessions), 2);

@@ -30,7 +30,7 @@ enum { KEEPALIVE_MS = 900, RELEARN_MS = 700 };
 
 enum end_state { NOTHING, REQUESTED, REPLIED, ESTABLISHED, ENDED };
 
-/* What a process thinks of its end. */
+/* A process' model of its end. */
 struct end_model {
 	enum end_state state;
 	int process;    /* -1: nobody's yet */

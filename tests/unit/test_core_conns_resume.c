@@ -266,7 +266,7 @@ START_LOOP_TEST(service_comes_back, 2)
 }
 END_TEST
 
-/* Who waits for a service gives up, or may not have it. */
+/* A process that waits for a service gives up, or may not have it. */
 START_LOOP_TEST(service_comes_back_too_late, 2)
 {
 	struct ends ends = ends_new(_i ? TWO_HOSTS : ONE_HOST);

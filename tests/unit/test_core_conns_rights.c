@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who may offer, ask and speak for what; limits; draining; and messages that are wrong for the
- * sender, the state or the connection.
+ * Rights: to offer, to ask and to speak for others; limits; draining; and messages that are wrong
+ * for the sender, the state or the connection.
  */
 #include <check.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ START_TEST(services_have_one_owner)
 	ck_assert_int_eq(try_offer(ends.active, "a/b", 1), EINVAL);
 	ck_assert_int_eq(try_offer(ends.passive, "other", 1), EINVAL); /* number 1 is taken */
 	ck_assert_int_eq(try_offer(ends.passive, "other", 2), 0);
-	/* Who it is that has it is not for other users. */
+	/* Other users do not learn whose service it is. */
 	listen.service = (char *)"echo";
 	listen.port = PORT;
 	listen.listener = 1;
@@ -91,7 +91,7 @@ START_TEST(the_daemon_chooses_a_name)
 }
 END_TEST
 
-/* What was offered to a listener that closes is still answered by its process. */
+/* Requests that a listener has got before it closes are still answered by its process. */
 START_LOOP_TEST(closed_listeners, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
@@ -322,7 +322,7 @@ START_RANGE_TEST(drained_hosts, ONE_HOST, WHERES)
 	request(ends.active, 2, ends.host, "echo");
 	world_settle(ends.world);
 	expect_end(ends.active, 2, EBUSY, "drained (new kernel)");
-	/* What is there goes on. */
+	/* Present connections go on. */
 	expect_nothing(ends.passive);
 	end(ends.passive, 1, false, ECONNRESET, "");
 	world_settle(ends.world);

@@ -97,7 +97,7 @@ START_TEST(ends_are_told_to_the_others)
 	rank_die(&ranks[3]);
 	expect_event(&ranks[0], DEAD, 3, "ended without a good-bye");
 	expect_silence(&ranks[0]);
-	/* Who has left may say so again; nobody hears it. */
+	/* A rank that has left may say so again; nobody gets that. */
 	rank_leave(&ranks[1], false);
 	expect_silence(&ranks[0]);
 }

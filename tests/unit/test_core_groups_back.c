@@ -139,7 +139,7 @@ START_TEST(long_pieces_come_one_after_the_other)
 	expect_piece(&ranks[2], 0, 4, large, MIB);
 	expect_piece(&ranks[2], 1, 4, large, MIB);
 	expect_silence(&ranks[2]);
-	/* Who ends is not waited for. */
+	/* A rank that has ended is not waited for. */
 	rank_die(&ranks[1]);
 	expect_event(&ranks[2], DEAD, 1, "ended without a good-bye");
 	free(large);
@@ -249,7 +249,7 @@ END_TEST
 
 /* ---- the place of a rank of another host */
 
-/* What a daemon says that has come for it. */
+/* Claims of a daemon that has come back for its members. */
 static const struct {
 	const char *what, *name;
 	uint32_t uid;

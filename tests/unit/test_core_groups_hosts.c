@@ -143,14 +143,15 @@ START_TEST(the_daemon_that_keeps_the_group_dies)
 	for (int i = 1; i < 3; i++)
 		expect_event(&ranks[i], AWAY, 0, "nodea, which keeps the job, is out of reach");
 	ck_assert_uint_eq(count_members(1), 0);
-	/* What they say now goes nowhere. */
+	/* Their messages go nowhere now. */
 	rank_give_text(&ranks[1], 0, "hello?");
 	rank_leave(&ranks[2], false);
 	expect_silence(&ranks[1]);
 }
 END_TEST
 
-/* Who does not care that it is away has ended for the others, as soon as it could be back. */
+/* A rank that does not care that the daemon is away has ended for the others, as soon as it could
+ * be back. */
 START_TEST(the_connection_of_the_hosts_breaks)
 {
 	struct rank ranks[3];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What one rank says to another one: mail, and why it gives up. */
+/* Mail from one rank to another one, and why it gives up. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +167,7 @@ START_TEST(mail_to_who_is_not_there)
 		expect_silence(&ranks[i]);
 	}
 	expect_silence(&ranks[2]);
-	/* Who has left says nothing any more. */
+	/* A rank that has left sends nothing any more. */
 	post(&ranks[2], 0, "from the grave");
 	expect_silence(&ranks[0]);
 	/* Nor does anybody once the host that keeps the group is gone. */

@@ -252,7 +252,7 @@ static void check_knows(const struct run *run, const struct job_model *job,
 {
 	const struct model *model = &me->model;
 	uint32_t number = (uint32_t)(other - job->rank);
-	/* Of who has gone before all had met nobody knows where a group is made again. */
+	/* A rank that has gone before all had met is unknown where the group is made again. */
 	bool is_known = model->met ||
 		(model->state == MODEL_JOINED && other->asked_ns > job->killed_ns);
 

@@ -191,7 +191,7 @@ START_LOOP_TEST(before_all_have_joined, FAULTS)
 }
 END_TEST
 
-/* Whoever has no answer yet is not held up by a daemon that is not there for long. */
+/* A rank without an answer is not held up by a daemon that is away for a short time. */
 START_LOOP_TEST(while_they_join, FAULTS)
 {
 	for (uint64_t delay = 0; delay < DELAYS && faults[_i] != kill_both; delay++) {
@@ -241,7 +241,7 @@ static void in_an_allgather(unsigned set, uint64_t delay_ns, void (*fault)(void)
 		if (set >> i & 1)
 			model_give(&ranks[i]);
 	run(delay_ns);
-	/* Who is done begins the next one. */
+	/* A rank that is done begins the next one. */
 	give_all();
 	run(delay_ns / 3);
 	fault();
@@ -366,7 +366,7 @@ START_LOOP_TEST(a_daemon_that_does_not_come_back, 4)
 }
 END_TEST
 
-/* Of a host that is silent nothing is expected. */
+/* Nothing is expected of a silent host. */
 START_LOOP_TEST(a_host_that_is_gone, 2)
 {
 	meet();

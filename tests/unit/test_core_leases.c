@@ -143,7 +143,7 @@ START_TEST(draining_leases_nothing)
 }
 END_TEST
 
-/* Who says that it had a lease does not get around that, unless it may be so. */
+/* A process that claims an earlier lease does not get around that, unless it may. */
 START_TEST(draining_lets_come_back)
 {
 	struct town town = town_new();
@@ -245,7 +245,7 @@ END_TEST
 
 /* ---- coming back */
 
-/* What a process says it has had. Rows differ in one thing from a lease that is free: the second
+/* A claim of an earlier lease. Rows differ in one thing from a lease that is free: the second
  * device, and the second one of everything else. */
 struct claim {
 	const char *devargs, *ip;
@@ -293,7 +293,7 @@ static const struct claim claims[] = {
 	OTHER_QPNS(INT64_MAX, QPNS, EINVAL), /* up to the number of multicast */
 	OTHER_QPNS(0, 0, EINVAL),
 	OTHER_QPNS(0, UINT32_MAX, EINVAL),
-	/* What somebody has. */
+	/* Values that another process has. */
 	{ "net_test0", "10.1.0.255/16@7,fd00::2/64@7", { 2, 0, 0, 0, 1, 0 }, 6, 0, QPNS,
 		EADDRINUSE },
 	{ "net_test1", "10.1.0.254/16@7,fd00::2/64@7", { 2, 0, 0, 0, 1, 0 }, 6, 0, QPNS,
@@ -430,7 +430,7 @@ START_TEST(leases_come_back_after_a_crash)
 }
 END_TEST
 
-/* What somebody has had is for users of that fabric to claim, and not while it rests. */
+/* Earlier leases may be claimed by users of that fabric, and not while they rest. */
 START_TEST(claims_need_rights)
 {
 	struct town town = town_new();

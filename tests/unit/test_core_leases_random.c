@@ -261,7 +261,8 @@ static void do_lose_session(struct run *run)
 	world_settle(run->town.world);
 }
 
-/* Who dies while there is no daemon does not come back; its addresses may be anybody's. */
+/* A process that dies while there is no daemon does not come back; anybody may get its
+ * addresses. */
 static void do_crash(struct run *run)
 {
 	world_kill_daemon(run->town.world, 0);
@@ -283,7 +284,7 @@ static void do_crash(struct run *run)
 	run->n_rests = 0;
 }
 
-/* What another user has, or had lately, cannot be claimed. */
+/* Leases that another user has, or had lately, cannot be claimed. */
 static void do_steal(struct run *run)
 {
 	int index = (int)pick(run, PROCESSES), number = 1 + (int)pick(run, NUMBERS);

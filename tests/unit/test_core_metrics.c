@@ -149,7 +149,7 @@ static bool has_line(const char *line)
 	return false;
 }
 
-/* What there is of that metric, for a failure's text. */
+/* The lines of that metric, for a failure's text. */
 static const char *like(const char *line)
 {
 	static char found[2000];

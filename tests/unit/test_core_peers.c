@@ -79,7 +79,7 @@ START_LOOP_TEST(names, ROWS(places))
 	if (peer) {
 		ck_assert_str_eq(peer->host, places[_i].host);
 		ck_assert_int_eq(peer->port, places[_i].port);
-		/* What the key says leads there again. */
+		/* The key leads there again. */
 		ck_assert_ptr_eq(
 			peer_get(core, peer->key, &is_self, &error, &why, world_now(world)), peer);
 		ck_assert_int_eq(peer->state, PEER_DIALLING);

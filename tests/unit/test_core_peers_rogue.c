@@ -42,7 +42,7 @@ static struct process *rogue_new(struct world *world, int host)
 	return rogue;
 }
 
-/* What a daemon sends at the beginning anyway. */
+/* Drops the messages that a daemon sends at the beginning anyway. */
 static void ignore_greetings(struct process *rogue)
 {
 	const Ctl__Envelope__BodyCase bodies[] = { CTL__ENVELOPE__BODY_PING,

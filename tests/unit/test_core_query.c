@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What operators ask: reports, fresh pages, parts; and who may see what. */
+/* Questions of operators: reports, fresh pages, parts; and which users may see what. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -219,7 +219,7 @@ START_TEST(long_reports_wait_for_their_readers)
 		parts++;
 	}
 	ck_assert_uint_gt(parts, 3);
-	/* Who does not wait for the end leaves nothing behind. */
+	/* An operator that does not wait for the end leaves nothing behind. */
 	seq = send_query(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
 	process_die(asks);
 	world_run(world, WORLD_S);
@@ -298,7 +298,7 @@ START_TEST(slots_are_limited)
 	ck_assert_uint_eq(count_shown(asks), 10);
 	ck_assert_uint_eq(world_warnings(world, alpha), 1);
 	ck_assert_ptr_nonnull(strstr(world_last_warning(world, alpha), "max_qps_per_user"));
-	/* What it does not use any more it still has. */
+	/* Slots that it does not use any more are still there. */
 	atomic_store(&one->used_slots, 0);
 	ck_assert_uint_eq(count_shown(asks), 2);
 	process_die(first);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a piece of a job goes: about whose sessions core_has_room() asks. */
+/* The path of a piece of a job: the sessions about which core_has_room() asks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ START_TEST(asks_about_those_who_get_it)
 	ck_assert_uint_eq(n_asked, 2);
 	without_room = 0;
 	ck_assert(ask(core, OWN, own.id));
-	/* Who is no member of it, and what is no piece, goes nowhere. */
+	/* Messages of others than members, and others than pieces, go nowhere. */
 	without_room = PEER_A;
 	ck_assert(ask(core, OWN + 1, own.id));
 	ck_assert(ask(core, OWN, stranger));

@@ -37,7 +37,7 @@ static void say_hello(struct process *process, uint32_t version, Ctl__Role role,
 	world_settle(process->world);
 }
 
-/* What only operators may say. */
+/* A request that only operators may make. */
 static void send_drain(struct process *process)
 {
 	Ctl__Drain drain = CTL__DRAIN__INIT;
@@ -387,7 +387,7 @@ START_TEST(peers_are_limited)
 	}
 	ck_assert(!arrive(&alone, 99, CORE_PEER, "10.1.1.1"));
 	ck_assert_ptr_nonnull(strstr(alone.wishes->last->failure->text, "max_peers"));
-	/* What this daemon wants itself, and processes, are not concerned. */
+	/* Sessions that this daemon wants itself, and processes, are not concerned. */
 	ck_assert(arrive(&alone, CORE_DIALLED | 1, CORE_PEER_DIALLED, "10.1.1.1"));
 	ck_assert(arrive(&alone, 100, CORE_LOCAL, NULL));
 	alone_free(&alone);
@@ -429,7 +429,7 @@ START_TEST(operators_are_known)
 	session->n_gids = 1;
 	core_configure(alone.core, alone.config, 2);
 	ck_assert(!session->is_operator);
-	/* Of a private daemon it is its user, and nobody else who comes to its socket. */
+	/* The operator of a private daemon is its user, and nobody else who comes to its socket. */
 	facts.is_private = true;
 	facts.uid = 999;
 	core_set_facts(alone.core, &facts);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What operators do: kill-qp, drain; and why a queue pair waits. */
+/* Actions of operators: kill-qp, drain; and why a queue pair waits. */
 #include <check.h>
 #include <errno.h>
 #include <ferrule/queue.h>

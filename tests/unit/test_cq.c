@@ -30,7 +30,7 @@ static void fill_and_drain(uint32_t count, uint32_t start)
 	ck_assert_ptr_eq(queues.async.next, &cq.events.node);
 	ck_assert_int_eq(event_take(&cq.events), FRL_EVENT_CQ_ERR);
 	ck_assert(list_empty(&queues.async));
-	/* What fitted can be read; nothing is written any more. */
+	/* Completions that fitted can be read; nothing is written any more. */
 	for (uint32_t i = 0; i < count; i++) {
 		ck_assert(cq_pop(&cq, &wc));
 		ck_assert_uint_eq(wc.wr_id, i);

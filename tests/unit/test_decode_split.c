@@ -335,8 +335,8 @@ START_TEST(other_protocols)
 }
 END_TEST
 
-/* Whatever the headers say: nothing behind them is read, and payload is never more than there is.
- */
+/* Nothing behind the headers is read, whatever they say, and payload is never more than there
+ * is. */
 START_TEST(random_damage)
 {
 	struct random_state random;

@@ -302,7 +302,7 @@ static const struct frl_gpu_info a_gpu = { .ordinal = 1,
 	.compute_major = 9,
 	.driver_version = 12040 };
 
-/* What the driver says of them. */
+/* The driver's view of GPUs. */
 START_TEST(gpus_by_the_driver)
 {
 	static const struct frl_gpu_info none = { .ordinal = -1,

@@ -29,7 +29,7 @@ static void arrive(const struct frame *frame)
 	host_poll(host);
 }
 
-/* What a good frame does; so nothing of what came before has had an effect. */
+/* Expects the effect of a good frame; so nothing before it has had an effect. */
 static void expect_accepted(uint32_t psn)
 {
 	struct wire_headers h = headers(OP_SEND_ONLY, psn);
@@ -134,7 +134,7 @@ static uint64_t counter(size_t offset)
 	return value;
 }
 
-/* What is wrong before the frame is encoded, so that its checksums are right. */
+/* Damage before the frame is encoded, so that its checksums are right. */
 static struct wire_headers damaged_headers(enum damage damage)
 {
 	struct wire_headers h = headers(OP_SEND_ONLY, 0);

@@ -213,8 +213,8 @@ END_TEST
 
 enum ending { TO_ERROR, TO_RESET, REMOVED, N_ENDINGS };
 
-/* What waits when a queue pair ends is taken back, also without payload, and counts for nothing
- * that comes later. */
+/* Requests that wait when a queue pair ends are taken back, also without payload, and count for
+ * nothing that comes later. */
 START_LOOP_TEST(taken_back, 2 * N_ENDINGS)
 {
 	const struct host_qp_config *config = _i % 2 ? &ud : &uc;
@@ -454,7 +454,7 @@ START_LOOP_TEST(drop, N_DROPS)
 }
 END_TEST
 
-/* Whatever a network brings: nothing breaks, and everything that was right still works. */
+/* Any frames of a network: nothing breaks, and everything that was right still works. */
 START_TEST(noise)
 {
 	static const uint8_t opcodes[] = { TRANSPORT_UD | OP_SEND_ONLY, OP_SEND_ONLY,

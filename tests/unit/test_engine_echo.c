@@ -98,7 +98,8 @@ static bool is_echoed(uint32_t i)
 	return got == echo_value(i / sizeof(got));
 }
 
-/* What has arrived is out of packets from `first` to `end`, and out of the memory elsewhere. */
+/* The arrived bytes are those of packets from `first` to `end`, and those of the memory
+ * elsewhere. */
 void echo_check(uint32_t length, uint32_t first, uint32_t end)
 {
 	offload_settle(&echo_pair);
@@ -176,7 +177,7 @@ START_LOOP_TEST(other_numbers, KINDS)
 }
 END_TEST
 
-/* What is sent without acknowledgements has its bytes fetched. */
+/* A message that is sent without acknowledgements has its bytes fetched. */
 START_LOOP_TEST(only_reliably, KINDS)
 {
 	static const struct host_qp_config config = { .type = FRL_QPT_UC };
@@ -196,7 +197,7 @@ START_LOOP_TEST(only_reliably, KINDS)
 }
 END_TEST
 
-/* What was lost on the way is fetched the second time. */
+/* Lost packets are fetched the second time. */
 START_LOOP_TEST(lost_on_the_way, KINDS)
 {
 	echo_open(_i, NULL);
@@ -213,7 +214,7 @@ START_LOOP_TEST(lost_on_the_way, KINDS)
 }
 END_TEST
 
-/* Who READs gets what is there; a WRITE takes the packets only where it says so. */
+/* A READ gets the bytes that are there; a WRITE takes the packets only where it says so. */
 START_LOOP_TEST(reads_and_writes, KINDS)
 {
 	struct frl_send_wr read = { .wr_id = 3, .opcode = FRL_WR_RDMA_READ };
@@ -243,7 +244,7 @@ START_LOOP_TEST(reads_and_writes, KINDS)
 }
 END_TEST
 
-/* What is written over: bytes from there on, so many, and the packets that they are in. */
+/* Writes over kept bytes: from there on, so many, and the packets that they are in. */
 static const struct {
 	uint32_t at, length, first, end;
 } writes[] = {
@@ -341,7 +342,8 @@ START_LOOP_TEST(outlives_a_reset, 2 * KINDS)
 }
 END_TEST
 
-/* What is still being written stays until it is not, and is not lost; nor is it sent before. */
+/* Bytes that are still being written stay until they are not, and are not lost; nor are they sent
+ * before. */
 START_LOOP_TEST(while_it_is_written, 2)
 {
 	const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
@@ -406,7 +408,7 @@ START_LOOP_TEST(taken_back, 4)
 }
 END_TEST
 
-/* Who cuts the message in another way, or begins elsewhere, has it fetched. */
+/* A message that is cut in another way, or begins elsewhere, is fetched. */
 START_LOOP_TEST(cut_in_another_way, KINDS)
 {
 	static const struct host_qp_config config = { .path_mtu = 2 * HOST_MTU };

@@ -69,7 +69,7 @@ static const struct {
 
 enum { N_MUTE = sizeof(mute) / sizeof(mute[0]) };
 
-/* Whoever has no peer says nothing, even if it thinks that it was spoken to by one. */
+/* A queue pair without a peer sends nothing, even if it thinks that it was spoken to by one. */
 START_LOOP_TEST(never_connected, N_MUTE)
 {
 	const struct host_qp_config config = { .type = mute[_i].type, .unlimited_retry = true };
@@ -380,7 +380,7 @@ START_TEST(network_is_waited_for)
 }
 END_TEST
 
-/* What was for a process that has ended does not reach the next one with its link's number. */
+/* Frames for a process that has ended do not reach the next one with its link's number. */
 START_TEST(stale_handle)
 {
 	struct engine_ah stale, fresh;

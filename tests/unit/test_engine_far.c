@@ -204,7 +204,7 @@ static const struct {
 	bool by_nic, is_right;
 } checksums[] = { { false, true }, { false, false }, { true, true }, { true, false } };
 
-/* What nobody has verified is fetched, verified, and only then placed. */
+/* Unverified payload is fetched, verified, and only then placed. */
 START_LOOP_TEST(udp_checksum, ROWS(checksums))
 {
 	bool by_nic = checksums[_i].by_nic, is_taken = by_nic || checksums[_i].is_right;
@@ -413,8 +413,8 @@ static void read_by(unsigned i, uint32_t offset, uint32_t length)
 	host_post(pair.a, i, wr, 32768, length, NULL);
 }
 
-/* What a WRITE has brought, which is acknowledged, but still on its way, is what a READ gets, of
- * another queue pair too: then it is fetched behind it. Other bytes of the region need not wait. */
+/* A READ, of another queue pair too, gets the bytes of an acknowledged WRITE that are still on
+ * their way: they are fetched behind it. Other bytes of the region need not wait. */
 START_LOOP_TEST(reads_what_was_written, 16)
 {
 	const struct host_qp_config plain = { .capabilities = FRL_CAP_NO_ICRC };

@@ -26,7 +26,7 @@ static void connect_again(void)
 	host_connect(pair.b, 1, &config);
 }
 
-/* What is parked for somebody who is gone is nobody's, and its frames come back. */
+/* Frames that are parked for a queue pair that is gone come back. */
 START_LOOP_TEST(lost_while_parked, LOSSES)
 {
 	struct frl_qp_attr attr = { .state = _i == ERROR ? FRL_QPS_ERR : FRL_QPS_RESET };
@@ -70,7 +70,7 @@ START_LOOP_TEST(lost_while_parked, LOSSES)
 }
 END_TEST
 
-/* Whose packet nobody can read any more fails, and hears why; what is short goes on. */
+/* A queue pair whose packet cannot be read any more fails, with the reason; short packets go on. */
 START_TEST(offload_fails)
 {
 	static const char why[] = "GPU 0 has fallen off the bus";
@@ -424,7 +424,7 @@ static unsigned take_completions(struct host *host, unsigned i)
 	while (cq_pop(&host->cqs[i], &wc)) {
 		ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 		n++;
-		/* What a READ has brought is what the WRITE before it did. */
+		/* A READ has brought the bytes of the WRITE before it. */
 		if (host == pair.a && wc.opcode == FRL_WC_RDMA_READ)
 			for (uint32_t k = 0; k < wc.byte_len; k++)
 				ck_assert_uint_eq(

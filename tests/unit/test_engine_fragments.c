@@ -139,7 +139,7 @@ START_RANGE_TEST(stays_in_buffers, FRAME, IN_PLACE)
 	host_expect_wc(&b->cqs[1], 5, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(b->port.n_out, 4);
 	check_list(list, first, LENGTH);
-	/* What comes later goes elsewhere. */
+	/* Later messages go elsewhere. */
 	post_write(2, 64 + LENGTH, LENGTH);
 	host_settle(a, b);
 	host_expect_wc(&b->cqs[1], 6, FRL_WC_SUCCESS);
@@ -286,7 +286,7 @@ START_TEST(no_local_use)
 }
 END_TEST
 
-/* What carries no bytes needs no room. */
+/* Messages without bytes need no room. */
 START_TEST(nothing_comes)
 {
 	uint32_t token;
@@ -310,7 +310,7 @@ START_TEST(arming)
 
 	open_pair(FRAME);
 	tokens[0] = arm(0, 100, list, QUOTA - 1);
-	/* Of what is not armed nobody is told. */
+	/* Parts that are not armed are not reported. */
 	ck_assert_int_eq(try_arm(100, 100, list, 2, &token), -EAGAIN);
 	ck_assert_int_eq(try_arm(99, 100, list, 1, &token), -EBUSY);
 	ck_assert_int_eq(try_arm(0, 1, list, 0, &token), -EBUSY);
@@ -466,8 +466,8 @@ static void step_slot(struct slot *slot, uint32_t i, struct random_state *random
 	}
 }
 
-/* Whatever the network does and in whatever order they are released: each message is there once,
- * whole, and no more buffers are kept than there are pieces of armed parts. */
+/* Each message is there once, whole, whatever the network does and in whatever order they are
+ * released; no more buffers are kept than there are pieces of armed parts. */
 START_LOOP_TEST(at_random, 6)
 {
 	enum { SLOTS = 8, STEPS = 4000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a control daemon needs of the engine: numbers out of a range, what holds a queue pair up,
- * and when it failed. */
+/* The engine's services for a control daemon: numbers out of a range, the reason for which a queue
+ * pair waits, and when it failed. */
 #include "tests/unit/engine_fixture.h"
 
 #include <errno.h>

@@ -32,7 +32,7 @@ static struct frl_send_wr remote(enum frl_wr_opcode opcode, struct host *peer, u
 	};
 }
 
-/* Where the two ends are: over loopback, on Ethernet and on the local fabric, or on two hosts. */
+/* The two ends: over loopback, on Ethernet and on the local fabric, or on two hosts. */
 static const struct {
 	const char *name;
 	enum frl_qp_type type;
@@ -273,7 +273,7 @@ START_TEST(network_does_not_speak_for_us)
 }
 END_TEST
 
-/* Where nobody gives up on time alone, the other end must hear that its peer is gone. */
+/* On a link where nobody gives up on time alone, the other end must learn that its peer is gone. */
 START_TEST(peer_removed)
 {
 	static const struct host_config config = { .on_demand = true };

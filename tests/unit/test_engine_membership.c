@@ -138,7 +138,7 @@ START_TEST(query_answered)
 		expect_reports(&group_v4, false, false);
 		host->now_ns = asked + delay;
 		host_poll(host);
-		/* Whoever did not ask does not hear it. */
+		/* A queue pair that is not attached gets nothing. */
 		expect_on(&group_v4, 1, k % 2 ? HOST_VLAN : 0, false);
 		ck_assert_uint_eq(engine_next_deadline(&host->engine), UINT64_MAX);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a station on a network does besides RoCE: multicast groups, ICMP echo, its carrier. */
+/* A station's duties on a network besides RoCE: multicast groups, ICMP echo, its carrier. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +145,7 @@ START_TEST(multicast_not_ours)
 }
 END_TEST
 
-/* What is sent to a group goes out, and to those here that are attached to it. */
+/* Messages to a group go out, and to those here that are attached to it. */
 START_LOOP_TEST(multicast_from_here, 2)
 {
 	const struct frl_ip *group = _i ? &group_v6 : &group_v4;
@@ -355,7 +355,7 @@ START_TEST(long_echoes)
 }
 END_TEST
 
-/* What found no room in the queue was not answered. */
+/* Requests that found no room in the queue were not answered. */
 START_TEST(too_many_echoes)
 {
 	uint8_t request[256];
@@ -456,8 +456,8 @@ static void fire_deadlines(unsigned i, unsigned retries)
 	}
 }
 
-/* What the port does not take is tried as often as what is lost. Of queue pairs that find the
- * port's queue full of others' packets, too: the last one here. */
+/* Packets that the port does not take are tried as often as lost ones. So are those of queue pairs
+ * that find the port's queue full of others' packets: the last one here. */
 START_LOOP_TEST(port_takes_nothing, 2)
 {
 	static const uint64_t gives_up_ns = (UINT64_C(4096) << 14) * (1 + 2 + 4 + 8 + 4 * 16);

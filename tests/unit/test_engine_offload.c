@@ -58,7 +58,8 @@ START_RANGE_TEST(receive_waits, HELD, WAYS)
 }
 END_TEST
 
-/* What could not be begun when it was given is begun when it can be, though nothing else comes. */
+/* Work that could not be begun when it was given is begun when it can be, though nothing else
+ * comes. */
 START_RANGE_TEST(begins_later, HELD, WAYS)
 {
 	open_pair((enum way)_i);
@@ -217,7 +218,7 @@ START_LOOP_TEST(reduces_there, 2)
 }
 END_TEST
 
-/* What follows in the same queue waits with it; what is in another one does not. */
+/* Completions behind it in the same queue wait with it; those of another queue do not. */
 START_TEST(order_of_completions)
 {
 	struct host_qp_config shared = { .recv_cq = NULL };
@@ -280,7 +281,8 @@ START_LOOP_TEST(told_when_it_can_be_taken, 3)
 }
 END_TEST
 
-/* What comes back when the queue pair fails is not free before it is not written any more. */
+/* A receive that comes back when the queue pair fails is not free before its memory is not written
+ * any more. */
 START_TEST(flushed_receives_wait)
 {
 	struct frl_qp_attr attr = { .state = FRL_QPS_ERR };

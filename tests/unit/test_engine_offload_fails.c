@@ -7,7 +7,8 @@
 
 static struct offload_pair p;
 
-/* Whatever it was at work on fails, and nothing is given back before it has let go of it. */
+/* The queue pair that it was at work for fails, and nothing is given back before it has let go of
+ * it. */
 START_LOOP_TEST(fails, 2)
 {
 	static const char why[] = "GPU 0 has fallen off the bus";
@@ -47,7 +48,7 @@ START_LOOP_TEST(fails, 2)
 }
 END_TEST
 
-/* What was of it before RESET is nothing to what it is now. */
+/* Work from before RESET does not touch the queue pair after it. */
 START_LOOP_TEST(fails_after_reset, 2)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
@@ -117,7 +118,7 @@ START_TEST(several_fail)
 }
 END_TEST
 
-/* Whoever does not know the Q_Key cannot have it come upon memory that has failed. */
+/* A stranger that does not know the Q_Key cannot have it come upon memory that has failed. */
 START_TEST(stranger)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_SEND };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What happens when offloads take less than comes: who is asked again, who goes on, who is blamed.
- * And when ports keep what they have sent. */
+/* Offloads that take less than comes: which are asked again, which go on, which are blamed. And
+ * ports that keep what they have sent. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -133,7 +133,7 @@ START_LOOP_TEST(asked_and_gone, 2)
 		ck_assert_int_eq(host_modify(p.a, 0, &attr, FRL_QP_STATE, NULL), 0);
 	p.mock.speed = 100;
 	offload_settle(&p);
-	/* What the engine waits for is known to whoever polls it. */
+	/* Polling shows what the engine waits for. */
 	while (engine_is_transferring(&p.b->engine)) {
 		p.a->now_ns += 1000000;
 		offload_settle(&p);
@@ -292,8 +292,8 @@ static bool is_reference(uint32_t k)
 	return !packet->copy && packet->pieces[0].mem;
 }
 
-/* What the port still refers to stays as it is, however late it says that it does not any more, and
- * nothing waits for that: the rest is copied. */
+/* Memory that the port still refers to stays as it is, however late it lets go, and nothing waits
+ * for that: the rest is copied. */
 START_TEST(by_reference)
 {
 	uint32_t n_mapped;

@@ -17,7 +17,7 @@ static void open_pair(enum frl_qp_type type, bool loop)
 
 static const struct frl_send_wr send = { .wr_id = 1, .opcode = FRL_WR_SEND };
 
-/* What the peer plays has had time to answer. */
+/* Time passes, in which the peer that the test plays could answer. */
 static void pass(uint64_t ns)
 {
 	p.a->now_ns += ns;
@@ -130,8 +130,8 @@ START_TEST(order)
 }
 END_TEST
 
-/* What waits behind such a packet is copied: its memory may be somebody else's when it leaves, or
- * hold something else, and the ICRC is over what leaves. */
+/* Packets that wait behind such a packet are copied: their memory may be somebody else's when they
+ * leave, or hold something else, and the ICRC is over what leaves. */
 START_LOOP_TEST(host_memory_behind_it, 2)
 {
 	enum { LENGTH = 1024 }; /* longer than what goes into a packet's header */
@@ -438,7 +438,7 @@ START_LOOP_TEST(unreliable, 2)
 }
 END_TEST
 
-/* What was not fetched does not leave; answers do not either. */
+/* Packets that were not fetched do not leave; answers do not either. */
 START_LOOP_TEST(fails, 2)
 {
 	static const char why[] = "GPU 0 has fallen off the bus";

@@ -159,7 +159,7 @@ static const struct {
 
 enum { N_FORMS = sizeof(forms) / sizeof(forms[0]) };
 
-/* What the attributes become in a frame. */
+/* The attributes, as they are in a frame. */
 START_LOOP_TEST(headers, N_FORMS)
 {
 	const struct host_qp_config config = { .sgid_index = forms[_i].sgid_index };

@@ -253,7 +253,7 @@ START_LOOP_TEST(read_response, N_RESPONSES)
 }
 END_TEST
 
-/* Who was removed where nobody gives up is spoken for, to its peer's process alone. */
+/* A queue pair that is removed where nobody gives up is reported, to its peer's process alone. */
 START_TEST(gone)
 {
 	static const struct host_config config = { .on_demand = true };
@@ -320,7 +320,7 @@ START_TEST(link_down)
 }
 END_TEST
 
-/* What waits for a link that is gone is not kept for the next one of that number. */
+/* Packets that wait for a link that is gone are not kept for the next one of that number. */
 START_TEST(link_down_drops_what_waits)
 {
 	static const struct host_config config = { .on_demand = true };

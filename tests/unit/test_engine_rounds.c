@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who finds out whether a round has anything to do, and who sends without one. */
+/* The questions whether a round has anything to do, and sending without one. */
 #include <stdlib.h>
 
 #include "tests/unit/engine_fixture.h"
@@ -44,7 +44,7 @@ START_TEST(frames)
 }
 END_TEST
 
-/* Those that came with the question and those that come after it, in order. */
+/* Frames that came with the question, and those that come after it, are taken in order. */
 START_TEST(more_frames)
 {
 	host_post_send(host, 0, 1, LENGTH, 0);
@@ -101,7 +101,7 @@ START_TEST(overrun)
 }
 END_TEST
 
-/* What has come stays where it is. */
+/* Arrived frames stay where they are. */
 START_TEST(sends_alone)
 {
 	send_one();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the port sends packets together: rounds of whole trains, and a window that cuts none. */
+/* Ports that send packets together: rounds of whole trains, and a window that cuts none. */
 #include <stdlib.h>
 
 #include "lib/engine/stages.h"
@@ -118,7 +118,7 @@ START_LOOP_TEST(interrupted, 2)
 }
 END_TEST
 
-/* What the port does not take stays in front, and in order. */
+/* Packets that the port does not take stay in front, and in order. */
 START_TEST(not_taken)
 {
 	uint32_t rooms[] = { 20, 0, 3, 61, 1 };
@@ -177,7 +177,7 @@ START_TEST(window)
 }
 END_TEST
 
-/* Of messages that nobody waits for the last one in the window asks. */
+/* The last unsignaled message in the window asks for an acknowledgement. */
 START_TEST(unsignaled)
 {
 	const struct wr_objects objects = { 0 };

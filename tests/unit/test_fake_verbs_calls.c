@@ -51,7 +51,7 @@ START_TEST(completion_events)
 	ck_assert(!is_readable(b->channel->fd, 0));
 	ck_assert_int_eq(ibv_get_cq_event(b->channel, &cq, &context), -1);
 	ck_assert_int_eq(errno, EAGAIN);
-	/* What is there already is no event. */
+	/* A completion that is there already is no event. */
 	ck_assert_int_eq(ibv_req_notify_cq(b->cq, 1), 0);
 	ck_assert(!is_readable(b->channel->fd, 0));
 	send_byte(0);
@@ -331,7 +331,7 @@ START_TEST(registration)
 	ck_assert_ptr_nonnull(mr);
 	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
 	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
-	/* What is left when the device is closed counts. */
+	/* Objects that are left when the device is closed count. */
 	ck_assert_ptr_nonnull(ibv_alloc_pd(context));
 	ck_assert_int_eq(ibv_close_device(context), 0);
 	ck_assert_str_eq(fake_verbs_leaks(), "1 PD");

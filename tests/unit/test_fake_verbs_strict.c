@@ -50,7 +50,7 @@ START_LOOP_TEST(ends_that_do_not_fit, ROWS(ends))
 		fixture_post(a, ends[_i].opcode, IBV_SEND_SIGNALED, &sge, at(b, 0), b->mr->rkey),
 		0);
 	wc = fixture_expect(a, ends[_i].status);
-	/* What is not valid says something wrong. */
+	/* Fields that are not valid are wrong. */
 	if (ends[_i].status != IBV_WC_SUCCESS)
 		ck_assert_int_eq(wc.opcode, IBV_WC_RECV);
 	fixture_close(&fixture);

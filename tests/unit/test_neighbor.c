@@ -19,7 +19,7 @@ static const struct frl_ip v6_a = { { 0xfd, 0x00, [13] = 0xaa, 0xbb, 0x01 } };
 static const struct frl_ip v6_b = { { 0xfd, 0x00, [13] = 0xcc, 0xdd, 0x02 } };
 static const struct frl_ip v6_none;
 
-/* Where a solicitation or advertisement of ours keeps things. */
+/* Offsets in our solicitations and advertisements. */
 enum {
 	IP = ETH_LEN,
 	ICMP = ETH_LEN + IPV6_LEN,
@@ -342,7 +342,7 @@ START_TEST(advertisement_without_option)
 }
 END_TEST
 
-/* What ARP alone may speak of is not believed in IPv6. */
+/* IPv4-mapped addresses, which are for ARP alone, are not believed in IPv6. */
 START_TEST(mapped_address)
 {
 	static const size_t at[] = { IP + 8, IP + 24, TARGET };
@@ -423,7 +423,7 @@ START_TEST(golden_bytes)
 }
 END_TEST
 
-/* What Linux sends: recorded from its network stack, A is 52:54:00:aa:00:01 and B ends in 02. */
+/* Frames of Linux, recorded from its network stack: A is 52:54:00:aa:00:01 and B ends in 02. */
 static const struct {
 	const char *bytes;
 	bool request, unicast, mac_told, override;

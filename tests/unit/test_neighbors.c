@@ -122,7 +122,7 @@ START_LOOP_TEST(forged_replies, FAMILIES)
 }
 END_TEST
 
-/* What is in use is confirmed: by the one that is known, or else by everybody. */
+/* An entry in use is confirmed: by the known neighbour, or else by asking everybody. */
 START_LOOP_TEST(ageing, FAMILIES)
 {
 	uint64_t now = 7;
@@ -159,7 +159,7 @@ START_LOOP_TEST(ageing, FAMILIES)
 }
 END_TEST
 
-/* Whatever it says of itself confirms it, so that it is not asked. */
+/* Any message of the neighbour itself confirms it, so that it is not asked. */
 START_LOOP_TEST(confirmed_by_its_questions, FAMILIES)
 {
 	uint8_t answer[NEIGHBOR_MAX_FRAME];
@@ -315,7 +315,7 @@ START_LOOP_TEST(users, FAMILIES)
 	ck_assert_uint_eq(used(), 0);
 	expect_silence(interval_ns);
 	ck_assert_uint_eq(neighbors_next_deadline(&table), UINT64_MAX);
-	/* What comes in for it now was not asked for. */
+	/* An answer that comes now was not asked for. */
 	reply(PEER, peer_mac, OWN);
 	ck_assert_uint_eq(used(), 0);
 	ck_assert_uint_eq(table.generation, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is decoded of frames, and which are refused, and why. */
+/* Decoding of frames: the results, which are refused, and why. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ START_LOOP_TEST(roundtrip, OPCODES)
 }
 END_TEST
 
-/* What has no place on the wire, or is computed, is not sent. */
+/* Fields that have no place on the wire, or are computed, are not sent. */
 START_LOOP_TEST(reserved_bits, OPCODES)
 {
 	struct wire_headers h = simple_headers((uint8_t)_i), dirty;
@@ -106,7 +106,7 @@ START_LOOP_TEST(cut_packet, OPCODES)
 }
 END_TEST
 
-/* What follows the packet in its frame is not looked at. */
+/* Bytes behind the packet in its frame are not looked at. */
 START_LOOP_TEST(padded_frame, VARIANTS)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);

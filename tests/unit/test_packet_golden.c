@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is encoded, byte by byte, against headers that others sent or that were written by hand. */
+/* Encoding, byte by byte, against headers that others sent or that were written by hand. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

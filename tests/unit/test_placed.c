@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a receive that fails had taken of its message: byte_len of its completion. */
+/* The byte_len of a receive that fails: how much of its message it had taken. */
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
@@ -48,7 +48,7 @@ START_LOOP_TEST(flushed, 4)
 		expect_placed(&f->send_cq, 3, FRL_WC_WR_FLUSH_ERR, 0);
 		if (srq)
 			continue;
-		/* What is posted now, and what comes now, has nothing to do with it. */
+		/* Later receives and packets have nothing to do with it. */
 		fixture_arrive(f, OP_SEND_MIDDLE, (uint32_t)_i, MTU);
 		ck_assert_uint_eq(f->placements.count, 0);
 		fixture_recv(f, 4, 0, ROOM);
@@ -165,7 +165,7 @@ START_LOOP_TEST(payload_lost_and_queue_full, 2)
 }
 END_TEST
 
-/* Where messages may come in part nothing is said. */
+/* Messages that may come in part have no byte_len. */
 START_LOOP_TEST(unreliable, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .type = FRL_QPT_UC, .mtu = MTU });

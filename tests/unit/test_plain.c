@@ -14,7 +14,7 @@
 
 enum { MTU = 256, STEPS = 600, SEEDS = 40, MAX_RECORDS = 64 * STEPS };
 
-/* What is seen of a packet, or of a completion. */
+/* The visible part of a packet, or of a completion. */
 struct record {
 	struct bth bth;
 	struct reth reth;

@@ -450,7 +450,7 @@ START_TEST(packets_behind_a_probe)
 }
 END_TEST
 
-/* What is wrong with it is found when it has to be sent again; and fetching would take too long. */
+/* A fault of it is found when it has to be sent again; and fetching would take too long. */
 START_LOOP_TEST(not_at_hand, 2)
 {
 	static int somewhere;
@@ -502,7 +502,7 @@ START_TEST(left_late)
 }
 END_TEST
 
-/* Where queue pairs are many, probes wait for each other; a timeout does not. */
+/* Probes of many queue pairs wait for each other; a timeout does not. */
 START_TEST(next_look)
 {
 	struct fixture *f = ten_packets(NULL);
@@ -516,7 +516,7 @@ START_TEST(next_look)
 }
 END_TEST
 
-/* Who operates it is told of what ends a wait, not of probes. */
+/* An operator is told what ends a wait, not of probes. */
 START_TEST(described)
 {
 	struct fixture *f = ten_packets(&(struct fixture_config){ .rnr_retry = 7 });

@@ -180,7 +180,7 @@ START_LOOP_TEST(transitions, PAIRS(TYPES, PAIRS(STATES, STATES)))
 		else
 			refused(in_state_of(type, from), &attr, full | bit);
 	}
-	/* Whoever is wrong about the state is told so. */
+	/* A wrong current state is refused, with the reason. */
 	attr.cur_state = (enum frl_qp_state)((from + 1) % STATES);
 	refused(in_state_of(type, from), &attr, full | FRL_QP_CUR_STATE);
 }
@@ -309,7 +309,7 @@ START_LOOP_TEST(value_ranges, ROWS(ranges))
 	} else {
 		refused(f, &attr, mask);
 	}
-	/* What the mask does not name is not looked at. */
+	/* Attributes that the mask does not name are not looked at. */
 	if (!row->ok && row->bit == FRL_QP_CAPABILITIES)
 		accepted(f, &attr, mask & ~row->bit);
 }
@@ -425,7 +425,7 @@ START_RANGE_TEST(err_flushes_in_every_state, FRL_QPS_INIT, STATES)
 }
 END_TEST
 
-/* What is under way when the state becomes SQD is finished, and nothing else is started. */
+/* Messages under way when the state becomes SQD are finished, and nothing else is started. */
 START_TEST(sqd_drains)
 {
 	struct fixture *f = fixture_new(NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a queue pair counts, measures and says about itself. */
+/* A queue pair's counters, measurements and description of itself. */
 #include "lib/protocol/qp_stats.h"
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
@@ -107,7 +107,7 @@ START_TEST(round_trip_time)
 }
 END_TEST
 
-/* Of several packets the one is timed that asks for an acknowledgement, from its own sending. */
+/* The packet that asks for an acknowledgement is timed, from its own sending. */
 START_TEST(timed_packet)
 {
 	struct fixture *f = fixture_new(NULL);
@@ -117,7 +117,7 @@ START_TEST(timed_packet)
 	f->now_ns += 10 * US;
 	fixture_ack(f, ACK, 0);
 	ck_assert_uint_eq(describe(f).counts.rtt_ns, 0);
-	/* What is sent meanwhile does not start it anew. */
+	/* Packets that are sent meanwhile do not start it anew. */
 	fixture_send(f, 2, FRL_WR_SEND, 10);
 	fixture_output(f);
 	f->now_ns += 10 * US;

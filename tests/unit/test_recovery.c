@@ -190,7 +190,7 @@ START_TEST(progress_restarts_timer_and_counts)
 		fixture_ack(f, 0x1f, i);
 		ck_assert_uint_eq(qp_next_deadline(&f->qp), f->now_ns + F_TIMEOUT_NS);
 		ck_assert_uint_eq(f->qp.recovery.retries, 2);
-		/* What is stale or malformed is no progress. */
+		/* Stale or malformed acknowledgements are no progress. */
 		f->now_ns += 100;
 		fixture_ack(f, 0x1f, i);
 		fixture_ack(f, 0x40, i + 1);

@@ -254,7 +254,8 @@ START_LOOP_TEST(states, ROWS(state_rows))
 }
 END_TEST
 
-/* What was taken is the message's, whatever is posted, taken and even posted again meanwhile. */
+/* A receive that was taken is the message's, whatever is posted, taken and even posted again
+ * meanwhile. */
 START_TEST(taken_from_a_shared_queue)
 {
 	struct fixture *f = new_srq(2, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What arriving requests do. */
+/* Arriving requests. */
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
@@ -35,7 +35,7 @@ static const struct opcode_row {
 	{ OP_SEND_ONLY_INV, { true, false, false } },
 };
 
-/* What the row's packet does where it is accepted. */
+/* The effect of the row's packet where it is accepted. */
 static void check_accepted(struct fixture *f, const struct opcode_row *row, int state, uint32_t psn)
 {
 	const struct opcode_info *op = &opcode_table[row->opcode];

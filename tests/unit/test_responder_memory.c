@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where arriving payload goes, and where it must not. */
+/* Arriving payload: where it goes, and where it must not. */
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
@@ -220,7 +220,8 @@ START_TEST(region_of_a_receive_gone)
 }
 END_TEST
 
-/* What was right when it was posted may not be any more: the region was registered anew. */
+/* A receive that was right when it was posted may be wrong later: the region was registered
+ * anew. */
 START_LOOP_TEST(region_of_a_receive_changed, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
@@ -460,7 +461,7 @@ START_TEST(window_gone_in_the_same_output)
 }
 END_TEST
 
-/* What leaves is the peer's to read; what comes back of it is bounded. */
+/* The peer may read what leaves; its size is bounded. */
 static void check_answers(const struct fixture *f)
 {
 	uint32_t pending = 0;

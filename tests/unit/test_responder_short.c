@@ -13,7 +13,7 @@
 
 enum { MTU = 256, PACKETS = 40, SEEDS = 2000, ABOVE_PSN = 1 << 24 };
 
-/* What has become of a packet. Cleared before it is filled in, since it is compared as a whole. */
+/* The outcome of a packet. Cleared before it is filled in, since it is compared as a whole. */
 struct outcome {
 	enum frl_qp_state state;
 	struct responder responder;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a send request waits for: fences, local requests and their order, a queue that drains. */
+/* The waits of send requests: fences, local requests and their order, a queue that drains. */
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
@@ -287,7 +287,7 @@ static void drain(struct fixture *f, bool notify)
 	check_invariants(f);
 }
 
-/* What was started is finished, lost packets and all; what was not waits for RTS. */
+/* Started requests are finished, lost packets and all; the others wait for RTS. */
 START_TEST(drain_with_requests_under_way)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){

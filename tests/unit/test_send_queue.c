@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What may be posted to a send queue. */
+/* Requests that may be posted to a send queue. */
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
@@ -49,7 +49,7 @@ static const struct post_row {
 	{ FRL_QPT_RC, (enum frl_wr_opcode)10, 0, .rc = -EINVAL },
 	{ FRL_QPT_RC, (enum frl_wr_opcode)256, 0, .rc = -EINVAL },
 	{ FRL_QPT_RC, (enum frl_wr_opcode)UINT32_MAX, 0, .rc = -EINVAL },
-	/* What other types take. */
+	/* Requests that other types take. */
 	{ FRL_QPT_UC, FRL_WR_SEND, 100, .rc = 0 },
 	{ FRL_QPT_UC, FRL_WR_SEND_WITH_IMM, 100, .rc = 0 },
 	{ FRL_QPT_UC, FRL_WR_SEND_WITH_INV, 100, .rc = -EINVAL },
@@ -108,7 +108,7 @@ static const struct post_row {
 	{ FRL_QPT_RC, FRL_WR_RDMA_READ, 8, -EINVAL, .no_rd_atomic = true },
 	{ FRL_QPT_RC, FRL_WR_ATOMIC_FETCH_AND_ADD, 8, -EINVAL, .no_rd_atomic = true },
 	{ FRL_QPT_RC, FRL_WR_SEND, 8, 0, .no_rd_atomic = true },
-	/* What handles stand for. */
+	/* Objects that handles stand for. */
 	{ FRL_QPT_UD, FRL_WR_SEND, 100, -EINVAL, .objects = NONE },
 	{ FRL_QPT_UD, FRL_WR_SEND, 100, -EINVAL, .objects = FOREIGN_AH },
 	{ FRL_QPT_UD, FRL_WR_SEND, 100, 0, .remote_qpn = QPN_GSI },
@@ -165,7 +165,7 @@ START_LOOP_TEST(what_is_taken, ROWS(rows))
 	struct wr_objects objects = objects_of(f, row->objects, &foreign);
 
 	ck_assert_int_eq(fixture_try_post(f, &wr, &objects), row->rc);
-	/* What is refused leaves nothing behind. */
+	/* A refused request leaves nothing behind. */
 	ck_assert_uint_eq(f->qp.requester.tail, row->rc ? 0 : 1);
 	ck_assert_int_eq(qp_wants_output(&f->qp), row->rc == 0);
 	if (row->rc)

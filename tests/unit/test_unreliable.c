@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What arrives where nothing is answered: UC, UD and GSI. */
+/* Arriving messages that nothing answers: UC, UD and GSI. */
 #include "tests/unit/program.h"
 #include "tests/unit/qp_fixture.h"
 
@@ -76,7 +76,7 @@ static const struct arrival sequences[][9] = {
 		{ W_LAST_IMM, 5, 'c' } },
 	{ { W_FIRST, 0, '+' }, { W_LAST, 1, '-' }, { W_MIDDLE, 2, '-' } }, /* too few bytes */
 	{ { W_FIRST, 0, '+' }, { W_MIDDLE, 1, '+' }, { W_MIDDLE, 2, '-' }, { ONLY, 3, 'c' } },
-	/* Of one kind and then the other. */
+	/* Messages of one kind and then the other. */
 	{ { FIRST, 0, '+' }, { W_MIDDLE, 1, '-' }, { LAST, 2, '-' } },
 	{ { W_FIRST, 0, '+' }, { LAST, 1, '-' }, { W_LAST, 2, '-' }, { ONLY, 3, 'c' } },
 	{ { FIRST, 0, '+' }, { W_ONLY, 1, '-' }, { FIRST, 2, '+' }, { LAST, 3, 'c' } },

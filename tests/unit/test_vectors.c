@@ -85,7 +85,7 @@ static struct wire_path path_like(const uint8_t *frame, const struct wire_packet
 	return path;
 }
 
-/* What our encoder makes of the packet, from the Ethernet header to the ICRC. */
+/* Our encoding of the packet, from the Ethernet header to the ICRC. */
 static size_t encode_like(uint8_t *out, const uint8_t *frame, const struct wire_packet *packet)
 {
 	struct wire_path path = path_like(frame, packet);
@@ -177,7 +177,7 @@ static void check_file(struct totals *totals, const char *dir, const char *name)
 	pcap_file_close(&file);
 }
 
-/* What was refused is what the table says; it is counted with the others from here on. */
+/* Refused packets are those of the table; they are counted with the others from here on. */
 static void add_refused(struct totals *totals, const char *name)
 {
 	unsigned int expected[VERDICTS] = { 0 };

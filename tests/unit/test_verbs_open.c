@@ -363,14 +363,14 @@ START_TEST(choice_by_peer)
 	plug_many();
 	verbs_ok(open_with("verbs", NULL, "127.0.0.1", 0, &device));
 	expect_address(device, 1, "the kernel reaches 127.0.0.1 from it");
-	/* Who names the device gets it, and an address of the peer's family. */
+	/* A caller that names the device gets it, and an address of the peer's family. */
 	verbs_ok(open_with("verbs:one", NULL, "::1", 0, &device));
 	expect_address(device, 5, "IPv6");
 	verbs_refused(open_with("verbs", NULL, "no such host", 0, &device), -EINVAL, "peer");
 	/* Two devices: the one of the interface that leads there. */
 	verbs_plug(&defaults);
 	verbs_refused(open_with("verbs", NULL, "127.0.0.1", 0, &device), -ENODEV, "for the peer");
-	/* Who names the device gets it. */
+	/* A caller that names the device gets it. */
 	verbs_ok(open_with("verbs:two", NULL, "127.0.0.1", 0, &device));
 	frl_device_query(device, &attr);
 	ck_assert_uint_eq(attr.ip.bytes[15], 2);

@@ -90,7 +90,7 @@ static void *query_one(void *arg)
 	return NULL;
 }
 
-/* What needs the guard, and nothing of the kernel. */
+/* A call that needs the guard, and nothing of the kernel. */
 static void *look_at_device(void *arg)
 {
 	struct frl_device_attr attr;
@@ -197,7 +197,7 @@ START_LOOP_TEST(no_windows, 2)
 }
 END_TEST
 
-/* Of another device they are other structs. */
+/* Windows of another device are other structs. */
 START_TEST(foreign_window)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_BIND_MW };

@@ -250,7 +250,7 @@ START_LOOP_TEST(concludes, ROWS(diagnosis_rows))
 }
 END_TEST
 
-/* What a stopped process published is not compared with what the other end sees now. */
+/* The page of a stopped process is not compared with what the other end sees now. */
 START_TEST(old_views_are_not_compared)
 {
 	Ctl__QpInfo qp = end(), peer = other_end();

@@ -32,7 +32,7 @@ struct verbs_end {
 	uint8_t *memory;
 };
 
-/* What may differ; zeros are right. */
+/* Properties of the devices and the ends; zeros are right. */
 struct verbs_wants {
 	enum frl_qp_type type; /* 0: RC */
 	bool is_plain;         /* a provider without ibv_wr_*() and extended queues */
@@ -79,7 +79,7 @@ struct frl_wc verbs_expect(struct verbs_end *end, enum frl_wc_status status);
 /* The next asynchronous event, which must be of this type. */
 struct frl_async_event verbs_event(struct verbs_end *end, enum frl_event_type type);
 
-/* Of the last line that was logged since the last call with this word in it; "" if none was. */
+/* Returns the last line since the last call that has this word in it; "" if there is none. */
 const char *verbs_logged(const char *word);
 
 /* 0, with the last error's text if not. */
