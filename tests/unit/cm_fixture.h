@@ -96,11 +96,9 @@ static inline void wait_ended(struct frl_conn *conn, int rc, const char *word)
 	refused(frl_conn_wait_end(conn, HANG_MS), rc, word);
 }
 
-/* Runs the suite, which is of one case. */
-static inline int run(Suite *suite, TCase *tcase)
+static inline int run(Suite *suite)
 {
 	stub_prepare();
-	suite_add_tcase(suite, tcase);
 	/* EAL starts once a process. */
 	return run_suite_unforked(suite);
 }

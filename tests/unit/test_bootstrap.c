@@ -290,7 +290,7 @@ static void gather_both(struct frl_bootstrap ranks[2])
 	ck_assert_ptr_nonnull(result);
 }
 
-START_TEST(a_group_outlives_its_daemon)
+START_LOOP_TEST(a_group_outlives_its_daemon, 2)
 {
 	struct frl_bootstrap ranks[2] = { join(0, 2), join(1, 2) };
 	int gone = -5;
@@ -338,21 +338,6 @@ END_TEST
 
 TEST_MAIN(bootstrap)
 {
-	Suite *suite = suite_create("bootstrap");
-	TCase *tcase = tcase_create("bootstrap");
-
 	set_socket_path();
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
-	tcase_add_test(tcase, allgather_between_threads);
-	tcase_add_test(tcase, mail_between_processes);
-	tcase_add_test(tcase, death_is_told_to_all);
-	tcase_add_test(tcase, death_ends_an_allgather);
-	tcase_add_test(tcase, giving_up_is_told_and_death_comes_first);
-	tcase_add_test(tcase, good_bye_is_no_death);
-	tcase_add_test(tcase, a_name_can_be_used_again);
-	tcase_add_test(tcase, the_end_of_the_daemon_is_noticed);
-	tcase_add_loop_test(tcase, a_group_outlives_its_daemon, 0, 2);
-	tcase_add_test(tcase, an_allgather_outlives_its_daemon);
-	return run_suite(suite);
+	return run_suite(all_tests(start_daemon, stop_daemon));
 }

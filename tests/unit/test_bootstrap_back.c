@@ -233,7 +233,7 @@ static void break_off(int how)
 
 /* ---- tests */
 
-START_TEST(in_the_middle_of_an_allgather)
+START_LOOP_TEST(in_the_middle_of_an_allgather, 2)
 {
 	join_as(1);
 	gather(0, 3);
@@ -273,7 +273,7 @@ START_TEST(in_the_middle_of_an_allgather)
 }
 END_TEST
 
-START_TEST(nothing_is_given_before_all_are_back)
+START_LOOP_TEST(nothing_is_given_before_all_are_back, 2)
 {
 	join_as(0);
 	say_met();
@@ -297,7 +297,7 @@ START_TEST(nothing_is_given_before_all_are_back)
 }
 END_TEST
 
-START_TEST(while_it_waits_for_its_turn)
+START_LOOP_TEST(while_it_waits_for_its_turn, 2)
 {
 	join_as(1);
 	gather(0, LARGE);
@@ -314,7 +314,7 @@ START_TEST(while_it_waits_for_its_turn)
 }
 END_TEST
 
-START_TEST(others_that_do_not_come_back)
+START_LOOP_TEST(others_that_do_not_come_back, 2)
 {
 	join_as(0);
 	frl_bootstrap_set_timeout(&rank, 200);
@@ -332,7 +332,7 @@ START_TEST(others_that_do_not_come_back)
 END_TEST
 
 /* Its last piece may be wanted. */
-START_TEST(who_leaves_waits_for_the_others)
+START_LOOP_TEST(who_leaves_waits_for_the_others, 2)
 {
 	join_as(0);
 	whole_round(0);
@@ -351,7 +351,7 @@ START_TEST(who_leaves_waits_for_the_others)
 }
 END_TEST
 
-START_TEST(a_daemon_that_does_not_come_back)
+START_LOOP_TEST(a_daemon_that_does_not_come_back, 2)
 {
 	int gone = 5;
 
@@ -384,17 +384,7 @@ END_TEST
 
 TEST_MAIN(bootstrap_back)
 {
-	Suite *suite = suite_create("bootstrap_back");
-	TCase *tcase = tcase_create("bootstrap_back");
-
 	fake_folder();
 	setenv("FRL_CONTROL_LOST_S", "600", 1);
-	suite_add_tcase(suite, tcase);
-	tcase_add_loop_test(tcase, in_the_middle_of_an_allgather, 0, 2);
-	tcase_add_loop_test(tcase, nothing_is_given_before_all_are_back, 0, 2);
-	tcase_add_loop_test(tcase, while_it_waits_for_its_turn, 0, 2);
-	tcase_add_loop_test(tcase, others_that_do_not_come_back, 0, 2);
-	tcase_add_loop_test(tcase, who_leaves_waits_for_the_others, 0, 2);
-	tcase_add_loop_test(tcase, a_daemon_that_does_not_come_back, 0, 2);
-	return run_suite(suite);
+	return run_suite(all_tests(NULL, NULL));
 }

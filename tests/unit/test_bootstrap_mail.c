@@ -280,7 +280,7 @@ START_TEST(keeps_what_nobody_receives)
 END_TEST
 
 /* Who is flooded before it has a receiver gets the first of it. */
-START_TEST(keeps_no_more_than_it_should)
+START_LOOP_TEST(keeps_no_more_than_it_should, 2)
 {
 	uint8_t full[FRL_MAIL_MAX] = { 1 };
 	struct inbox inbox;
@@ -464,20 +464,6 @@ END_TEST
 
 TEST_MAIN(bootstrap_mail)
 {
-	Suite *suite = suite_create("bootstrap_mail");
-	TCase *tcase = tcase_create("bootstrap_mail");
-
 	fake_folder();
-	suite_add_tcase(suite, tcase);
-	tcase_add_test(tcase, posts);
-	tcase_add_test(tcase, receives_and_answers);
-	tcase_add_test(tcase, keeps_what_nobody_receives);
-	tcase_add_loop_test(tcase, keeps_no_more_than_it_should, 0, 2);
-	tcase_add_test(tcase, waits_for_the_receiver_to_return);
-	tcase_add_test(tcase, a_receiver_sets_the_next_one);
-	tcase_add_test(tcase, an_old_daemon_carries_none);
-	tcase_add_test(tcase, nothing_for_the_dead);
-	tcase_add_test(tcase, mail_of_a_daemon_that_went_away);
-	tcase_add_test(tcase, gives_up_and_says_why);
-	return run_suite(suite);
+	return run_suite(all_tests(NULL, NULL));
 }

@@ -119,17 +119,6 @@ END_TEST
 
 TEST_MAIN(bootstrap_refusals)
 {
-	Suite *suite = suite_create("bootstrap_refusals");
-	TCase *tcase = tcase_create("bootstrap_refusals");
-
 	set_socket_path();
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, start_daemon, stop_daemon);
-	tcase_add_test(tcase, refusals);
-	tcase_add_test(tcase, no_daemon);
-	tcase_add_test(tcase, timeouts);
-	tcase_add_test(tcase, a_daemon_that_hangs);
-	tcase_add_test(tcase, no_timeout);
-	tcase_add_test(tcase, ranks_that_differ);
-	return run_suite(suite);
+	return run_suite(all_tests(start_daemon, stop_daemon));
 }

@@ -240,7 +240,7 @@ START_TEST(bad_arguments)
 END_TEST
 
 /* Who asks gives up, before or after the request was fetched. */
-START_TEST(cancelled)
+START_LOOP_TEST(cancelled, 2)
 {
 	struct frl_conn *active, *passive;
 
@@ -304,7 +304,7 @@ static const struct {
 		"did not get ready within 30 ms" },
 };
 
-START_TEST(timed_out)
+START_LOOP_TEST(timed_out, 3)
 {
 	struct frl_connect_config config;
 	struct frl_conn *active, *passive = NULL;
@@ -456,7 +456,7 @@ START_TEST(many)
 END_TEST
 
 /* Queue pairs that are destroyed while they are the connection's. */
-START_TEST(destroyed)
+START_LOOP_TEST(destroyed, 2)
 {
 	struct frl_conn *active, *passive;
 
@@ -505,22 +505,5 @@ END_TEST
 
 TEST_MAIN(cm)
 {
-	Suite *suite = suite_create("cm");
-	TCase *tcase = tcase_create("cm");
-
-	tcase_add_test(tcase, ends_meet);
-	tcase_add_test(tcase, acknowledged_before_the_end);
-	tcase_add_test(tcase, terms);
-	tcase_add_test(tcase, rejected);
-	tcase_add_test(tcase, no_service);
-	tcase_add_test(tcase, bad_arguments);
-	tcase_add_loop_test(tcase, cancelled, 0, 2);
-	tcase_add_loop_test(tcase, timed_out, 0, 3);
-	tcase_add_test(tcase, unanswered);
-	tcase_add_test(tcase, self);
-	tcase_add_test(tcase, crosswise);
-	tcase_add_test(tcase, many);
-	tcase_add_loop_test(tcase, destroyed, 0, 2);
-	tcase_add_test(tcase, closed_listener);
-	return run(suite, tcase);
+	return run(all_tests(NULL, NULL));
 }

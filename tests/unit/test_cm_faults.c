@@ -198,7 +198,7 @@ static void send_request(const Ctl__ConnRequest *request, uint32_t to)
 	stub_send(&envelope);
 }
 
-START_TEST(bad_reply)
+START_LOOP_TEST(bad_reply, 2)
 {
 	static const uint8_t zeros[FRL_ENDPOINT_SIZE];
 	struct frl_conn *conn;
@@ -310,7 +310,7 @@ START_TEST(senseless_end)
 END_TEST
 
 /* The end comes while the connection is being made, or later. */
-START_TEST(ended)
+START_LOOP_TEST(ended, 2)
 {
 	struct frl_conn *active, *passive;
 	Ctl__Envelope *last;
@@ -343,17 +343,5 @@ END_TEST
 
 TEST_MAIN(cm_faults)
 {
-	Suite *suite = suite_create("cm_faults");
-	TCase *tcase = tcase_create("cm_faults");
-
-	tcase_add_test(tcase, daemon_restarts);
-	tcase_add_test(tcase, listen_refused);
-	tcase_add_test(tcase, listen_without_waiting);
-	tcase_add_test(tcase, no_daemon);
-	tcase_add_loop_test(tcase, bad_reply, 0, 2);
-	tcase_add_test(tcase, smaller_mtu);
-	tcase_add_test(tcase, bad_request);
-	tcase_add_test(tcase, senseless_end);
-	tcase_add_loop_test(tcase, ended, 0, 2);
-	return run(suite, tcase);
+	return run(all_tests(NULL, NULL));
 }

@@ -73,7 +73,7 @@ static void run_row(struct rank *rank)
 	has_words(rank, row->words);
 }
 
-START_TEST(some_have_no_elements)
+START_LOOP_TEST(some_have_no_elements, ROWS(rows))
 {
 	struct row row = rows[_i];
 	struct job job = { .ranks = 2, .main = run_row, .arg = &row, .timeout_ms = HANGS_MS };
@@ -115,7 +115,7 @@ static void run_empty(struct rank *rank)
 	expect(rank, frl_barrier(rank->comm) == 0);
 }
 
-START_TEST(all_have_no_elements)
+START_RANGE_TEST(all_have_no_elements, 1, 4)
 {
 	struct job job = { .ranks = _i, .main = run_empty };
 
@@ -154,7 +154,7 @@ static void run_own(struct rank *rank)
 	}
 }
 
-START_TEST(to_itself_of_no_elements)
+START_LOOP_TEST(to_itself_of_no_elements, ROWS(owns))
 {
 	struct own own = owns[_i];
 	struct job job = { .ranks = 1, .main = run_own, .arg = &own };
@@ -194,14 +194,5 @@ END_TEST
 
 TEST_MAIN(comm_empty)
 {
-	Suite *suite = suite_create("comm_empty");
-	TCase *tcase = tcase_create("comm_empty");
-
-	tcase_add_loop_test(tcase, some_have_no_elements, 0, (int)(sizeof(rows) / sizeof(rows[0])));
-	tcase_add_loop_test(tcase, all_have_no_elements, 1, 4);
-	tcase_add_loop_test(
-		tcase, to_itself_of_no_elements, 0, (int)(sizeof(owns) / sizeof(owns[0])));
-	tcase_add_test(tcase, who_waits_in_vain_says_for_what);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -78,7 +78,7 @@ static void use_all(struct rank *rank)
 	}
 }
 
-START_TEST(threads_of_a_rank)
+START_LOOP_TEST(threads_of_a_rank, 2)
 {
 	struct job job = { .ranks = 2 + _i, .main = use_all };
 
@@ -153,7 +153,7 @@ static void cross(struct rank *rank)
 		expect(rank, clock_now_ns() - start_ns < SOON_MS * UINT64_C(1000000));
 }
 
-START_TEST(any_order)
+START_LOOP_TEST(any_order, 3)
 {
 	struct job job = { .ranks = 2 + _i, .main = cross, .rails = 1 + _i % 2 };
 
@@ -195,13 +195,5 @@ END_TEST
 
 TEST_MAIN(comm_family)
 {
-	Suite *suite = suite_create("comm_family");
-	TCase *tcase = tcase_create("comm_family");
-
-	tcase_add_loop_test(tcase, threads_of_a_rank, 0, 2);
-	tcase_add_test(tcase, one_fails_beside_others);
-	tcase_add_loop_test(tcase, any_order, 0, 3);
-	tcase_add_test(tcase, idle_runs_are_few);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -165,7 +165,7 @@ static void differ(struct rank *rank)
 		fails(rank, &c, -EPROTO, difference->words);
 }
 
-START_TEST(different_operations)
+START_LOOP_TEST(different_operations, ROWS(differences))
 {
 	struct difference difference = differences[_i];
 	struct job job = { .ranks = 3, .main = differ, .arg = &difference };
@@ -339,7 +339,7 @@ static void be_slow(struct rank *rank)
 	}
 }
 
-START_TEST(slow_is_not_late)
+START_TEST_IF(slow_is_not_late, job_can_simulate())
 {
 	struct job job = { .ranks = 3, .main = be_slow, .timeout_ms = 3000 };
 
@@ -412,22 +412,5 @@ END_TEST
 
 TEST_MAIN(comm_faults)
 {
-	Suite *suite = suite_create("comm_faults");
-	TCase *tcase = tcase_create("comm_faults");
-
-	tcase_add_test(tcase, bad_arguments);
-	tcase_add_loop_test(tcase, different_operations, 0,
-		(int)(sizeof(differences) / sizeof(differences[0])));
-	tcase_add_test(tcase, different_counts);
-	tcase_add_test(tcase, abort_ends_all);
-	tcase_add_test(tcase, abort_is_told_by_whoever_fails);
-	tcase_add_test(tcase, abort_of_a_part);
-	tcase_add_test(tcase, timeouts_name_who_is_late);
-	if (job_can_simulate())
-		tcase_add_test(tcase, slow_is_not_late);
-	tcase_add_test(tcase, a_rank_gives_up);
-	tcase_add_test(tcase, a_rank_leaves_early);
-	tcase_add_test(tcase, requests_left_behind);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -156,7 +156,7 @@ static const cu_result results[] = {
 enum { RESULTS = sizeof(results) / sizeof(results[0]) };
 
 /* The test's own GPU is there before, and after. */
-START_TEST(any_call)
+START_LOOP_TEST(any_call, 2 * RESULTS)
 {
 	struct fault fault = { .result = results[_i / 2], .count = lengths[_i % 2] };
 	unsigned failures = 0;
@@ -197,7 +197,7 @@ static void run_crashing(struct rank *rank)
 	/* The memory went with the context. */
 }
 
-START_TEST(crash)
+START_LOOP_TEST(crash, 8)
 {
 	struct fault fault = { .nth = 1 + (unsigned)_i, .count = lengths[_i % 2] };
 	struct job job = {
@@ -266,7 +266,7 @@ static void run_aborted(struct rank *rank)
 	free(got);
 }
 
-START_TEST(aborted)
+START_LOOP_TEST(aborted, 4)
 {
 	struct fault fault = { .count = lengths[_i % 2] };
 	struct job job = { .ranks = 2, .main = run_aborted, .arg = &fault };
@@ -357,7 +357,7 @@ static void run_destroyed(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(destroyed)
+START_LOOP_TEST(destroyed, 8)
 {
 	struct fault fault = { .count = lengths[_i % 2] };
 	struct job job = { .ranks = 2, .main = run_destroyed, .arg = &fault };
@@ -373,9 +373,6 @@ END_TEST
 
 TEST_MAIN(comm_gpu_faults)
 {
-	Suite *suite = suite_create("comm_gpu_faults");
-	TCase *tcase = tcase_create("comm_gpu_faults");
-
 	setenv("FAKE_CUDA_DEVICES", "2", 1);
 	if (!test_gpu_open())
 		return SKIPPED;
@@ -384,13 +381,5 @@ TEST_MAIN(comm_gpu_faults)
 		return SKIPPED;
 	}
 	let_go();
-	tcase_add_checked_fixture(tcase, renew, let_go);
-	tcase_add_test(tcase, refused);
-	tcase_add_loop_test(tcase, any_call, 0, 2 * RESULTS);
-	tcase_add_loop_test(tcase, crash, 0, 8);
-	tcase_add_loop_test(tcase, aborted, 0, 4);
-	tcase_add_test(tcase, left_alone);
-	tcase_add_loop_test(tcase, destroyed, 0, 8);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(renew, let_go));
 }

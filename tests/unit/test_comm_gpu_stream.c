@@ -172,7 +172,7 @@ static void run_late(struct rank *rank)
 
 static const size_t lengths[] = { SHORT, LONG };
 
-START_TEST(held_up)
+START_LOOP_TEST(held_up, 6)
 {
 	size_t count = lengths[_i % 2];
 	struct job job = { .ranks = 1 + _i / 2, .main = run_late, .arg = &count };
@@ -206,7 +206,7 @@ static void run_default(struct rank *rank)
 	part_end(&part);
 }
 
-START_TEST(default_stream)
+START_LOOP_TEST(default_stream, 2)
 {
 	size_t count = lengths[_i];
 	struct job job = { .ranks = 2, .main = run_default, .arg = &count };
@@ -421,7 +421,7 @@ static void run_beside_capture(struct rank *rank)
 	part_end(&part);
 }
 
-START_TEST(beside_a_capture)
+START_LOOP_TEST(beside_a_capture, 2)
 {
 	size_t count = lengths[_i];
 	struct job job = { .ranks = 2, .main = run_beside_capture, .arg = &count };
@@ -464,7 +464,7 @@ static void run_refused(struct rank *rank)
 	part_end(&part);
 }
 
-START_TEST(refused)
+START_LOOP_TEST(refused, ROWS(at_start))
 {
 	struct job job = { .ranks = 2, .main = run_refused, .arg = (void *)at_start[_i] };
 
@@ -566,26 +566,12 @@ END_TEST
 
 TEST_MAIN(comm_gpu_stream)
 {
-	Suite *suite = suite_create("comm_gpu_stream");
-	TCase *tcase = tcase_create("comm_gpu_stream");
 	int failed;
 
 	if (!test_gpu_open())
 		return SKIPPED;
 	find_more();
-	tcase_add_loop_test(tcase, held_up, 0, 6);
-	tcase_add_loop_test(tcase, default_stream, 0, 2);
-	tcase_add_test(tcase, in_order);
-	tcase_add_test(tcase, others_go_on);
-	tcase_add_test(tcase, host_memory);
-	tcase_add_test(tcase, captured);
-	tcase_add_loop_test(tcase, beside_a_capture, 0, 2);
-	tcase_add_loop_test(tcase, refused, 0, (int)(sizeof(at_start) / sizeof(at_start[0])));
-	tcase_add_test(tcase, failing);
-	tcase_add_test(tcase, too_late);
-	tcase_add_test(tcase, nowhere);
-	suite_add_tcase(suite, tcase);
-	failed = run_suite_unforked(suite);
+	failed = run_suite_unforked(all_tests(NULL, NULL));
 	failed += !test_gpu_close();
 	return failed;
 }

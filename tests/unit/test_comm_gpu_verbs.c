@@ -68,7 +68,7 @@ static void run_operations(struct rank *rank)
 	}
 }
 
-START_TEST(every_operation)
+START_LOOP_TEST(every_operation, 3 * KINDS)
 {
 	struct job job = { .ranks = 1 + _i % 3, .main = run_operations, .rails = 1 + _i / 3 % 2 };
 
@@ -78,7 +78,7 @@ END_TEST
 
 static const char *const algos[] = { "ring", "halving-doubling", "tree", "direct" };
 
-START_TEST(every_algorithm)
+START_LOOP_TEST(every_algorithm, ROWS(algos))
 {
 	struct job job = { .ranks = 3, .main = run_operations, .algos = algos[_i] };
 
@@ -144,7 +144,7 @@ static void run_rings(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(rings)
+START_LOOP_TEST(rings, 4)
 {
 	struct job job = { .ranks = 2 + _i % 2, .main = run_rings, .rails = 1 + _i / 2 };
 
@@ -219,7 +219,7 @@ static void run_many(struct rank *rank)
 	expect(rank, rank->comm->staging.n_rings > 0 && count_rings(rank->comm->computes) > 0);
 }
 
-START_TEST(many_at_once)
+START_LOOP_TEST(many_at_once, 2)
 {
 	struct job job = { .ranks = 2 + _i, .main = run_many };
 
@@ -229,7 +229,7 @@ END_TEST
 
 /* ---- a GPU that is slow: chunks wait, peers get no credits meanwhile, nothing is lost */
 
-START_TEST(slow)
+START_LOOP_TEST(slow, 2)
 {
 	struct job job = { .ranks = 3, .main = run_many, .rails = 1 + _i };
 
@@ -284,7 +284,7 @@ static void run_over_other_rail(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(other_rail)
+START_LOOP_TEST(other_rail, 8)
 {
 	enum ibv_event_type event = _i % 2 ? IBV_EVENT_DEVICE_FATAL : IBV_EVENT_PORT_ERR;
 	struct job job = {
@@ -324,7 +324,7 @@ static void run_aborted(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(aborted)
+START_LOOP_TEST(aborted, 8)
 {
 	struct job job = { .ranks = 2 + _i % 2, .main = run_aborted };
 
@@ -369,8 +369,6 @@ END_TEST
 
 TEST_MAIN(comm_gpu_verbs)
 {
-	Suite *suite = suite_create("comm_gpu_verbs");
-	TCase *tcase = tcase_create("comm_gpu_verbs");
 	int failed;
 
 	if (!test_gpu_open())
@@ -379,17 +377,7 @@ TEST_MAIN(comm_gpu_verbs)
 		fprintf(stderr, "skipped: the hardware of this test is none that a GPU knows\n");
 		return SKIPPED;
 	}
-	tcase_add_loop_test(tcase, every_operation, 0, 3 * KINDS);
-	tcase_add_loop_test(tcase, every_algorithm, 0, (int)(sizeof(algos) / sizeof(algos[0])));
-	tcase_add_loop_test(tcase, rings, 0, 4);
-	tcase_add_test(tcase, again);
-	tcase_add_loop_test(tcase, many_at_once, 0, 2);
-	tcase_add_loop_test(tcase, slow, 0, 2);
-	tcase_add_loop_test(tcase, other_rail, 0, 8);
-	tcase_add_loop_test(tcase, aborted, 0, 8);
-	tcase_add_test(tcase, no_memory);
-	suite_add_tcase(suite, tcase);
-	failed = run_suite_unforked(suite);
+	failed = run_suite_unforked(all_tests(NULL, NULL));
 	failed += !test_gpu_close();
 	return failed;
 }

@@ -97,7 +97,7 @@ static void run_pair(struct rank *rank)
 	check_failure(rank, run_group(rank, group, n), start_ns, pair->words);
 }
 
-START_TEST(pairs_of_different_lengths)
+START_LOOP_TEST(pairs_of_different_lengths, ROWS(pairs))
 {
 	struct pair pair = pairs[_i];
 	struct job job = { .ranks = 2, .main = run_pair, .arg = &pair, .timeout_ms = HANGS_MS };
@@ -131,7 +131,7 @@ static void run_absent(struct rank *rank)
 	job_meet(rank->job);
 }
 
-START_TEST(found_by_the_receiver_alone)
+START_LOOP_TEST(found_by_the_receiver_alone, 2)
 {
 	struct job job = { .ranks = 2, .main = run_absent, .arg = &_i, .timeout_ms = HANGS_MS };
 
@@ -187,7 +187,7 @@ static void run_pieces(struct rank *rank)
 	check_failure(rank, rc, start_ns, piece->words);
 }
 
-START_TEST(pieces_of_different_lengths)
+START_LOOP_TEST(pieces_of_different_lengths, ROWS(pieces))
 {
 	struct piece piece = pieces[_i];
 	struct job job = { .ranks = 3, .main = run_pieces, .arg = &piece, .timeout_ms = HANGS_MS };
@@ -244,15 +244,5 @@ END_TEST
 
 TEST_MAIN(comm_lengths)
 {
-	Suite *suite = suite_create("comm_lengths");
-	TCase *tcase = tcase_create("comm_lengths");
-
-	tcase_add_loop_test(
-		tcase, pairs_of_different_lengths, 0, (int)(sizeof(pairs) / sizeof(pairs[0])));
-	tcase_add_loop_test(
-		tcase, pieces_of_different_lengths, 0, (int)(sizeof(pieces) / sizeof(pieces[0])));
-	tcase_add_loop_test(tcase, found_by_the_receiver_alone, 0, 2);
-	tcase_add_test(tcase, many_that_fit);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

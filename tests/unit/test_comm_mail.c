@@ -311,7 +311,7 @@ static void differ_in_number(struct rank *rank)
 				strstr(frl_last_error(), "receive #4"));
 }
 
-START_TEST(numbers_are_told_where_they_differ)
+START_LOOP_TEST(numbers_are_told_where_they_differ, 2)
 {
 	struct job job = { .ranks = 1, .main = differ_in_number, .arg = (void *)(intptr_t)_i };
 
@@ -404,7 +404,7 @@ START_TEST(many_to_itself)
 }
 END_TEST
 
-START_TEST(hosts_are_numbered)
+START_LOOP_TEST(hosts_are_numbered, 3)
 {
 	struct topology_host *hosts = calloc(MANY_HOSTS, sizeof(*hosts));
 	uint32_t *numbers = calloc(MANY_HOSTS, sizeof(*numbers));
@@ -432,20 +432,5 @@ END_TEST
 
 TEST_MAIN(comm_mail)
 {
-	Suite *suite = suite_create("comm_mail");
-	TCase *tcase = tcase_create("comm_mail");
-
-	tcase_add_test(tcase, a_failure_is_never_lost);
-	tcase_add_test(tcase, every_type_arrives);
-	tcase_add_test(tcase, the_newest_replaces);
-	tcase_add_test(tcase, kept_for_those_to_come);
-	tcase_add_test(tcase, nothing_is_kept_for_those_that_ended);
-	tcase_add_test(tcase, asked_ever_later);
-	tcase_add_test(tcase, reasons_keep_their_letters);
-	tcase_add_loop_test(tcase, numbers_are_told_where_they_differ, 0, 2);
-	tcase_add_test(tcase, pieces_are_explained);
-	tcase_add_test(tcase, many_to_itself);
-	tcase_add_loop_test(tcase, hosts_are_numbered, 0, 3);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

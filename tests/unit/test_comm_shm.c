@@ -128,7 +128,7 @@ static void run_mixtures(struct rank *rank)
 	}
 }
 
-START_TEST(mixtures)
+START_RANGE_TEST(mixtures, 2, JOB_SHARE > 1 ? 4 : 5)
 {
 	struct job job = { .ranks = _i, .main = run_mixtures };
 
@@ -412,7 +412,7 @@ static void run_liar(struct rank *rank)
 	free(memory);
 }
 
-START_TEST(all_or_none)
+START_RANGE_TEST(all_or_none, NO_LIE, LIES)
 {
 	enum lie lie = (enum lie)_i;
 	struct job job = { .ranks = 3, .main = run_liar, .arg = &lie };
@@ -531,7 +531,7 @@ static void run_late(struct rank *rank)
 	pthread_barrier_wait(&meeting);
 }
 
-START_TEST(who_is_late)
+START_LOOP_TEST(who_is_late, 2)
 {
 	struct job job = { .ranks = 3, .main = run_late, .arg = &_i };
 
@@ -566,19 +566,5 @@ END_TEST
 
 TEST_MAIN(comm_shm)
 {
-	Suite *suite = suite_create("comm_shm");
-	TCase *tcase = tcase_create("comm_shm");
-
-	tcase_add_loop_test(tcase, mixtures, 2, JOB_SHARE > 1 ? 4 : 5);
-	tcase_add_test(tcase, scaled);
-	tcase_add_test(tcase, more_than_slots);
-	tcase_add_test(tcase, comes_and_goes);
-	tcase_add_loop_test(tcase, all_or_none, NO_LIE, LIES);
-	tcase_add_test(tcase, mismatch);
-	tcase_add_test(tcase, other_roots);
-	tcase_add_test(tcase, sends_beside);
-	tcase_add_loop_test(tcase, who_is_late, 0, 2);
-	tcase_add_test(tcase, parts);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

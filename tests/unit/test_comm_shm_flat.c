@@ -167,7 +167,7 @@ static void run_bits(struct rank *rank)
 	frl_mem_free(memory[1], bytes);
 }
 
-START_TEST(bits)
+START_RANGE_TEST(bits, 2, 5)
 {
 	struct job job = { .ranks = _i, .main = run_bits };
 
@@ -196,7 +196,7 @@ static void run_decision(struct rank *rank)
 	free(plain);
 }
 
-START_TEST(all_or_none)
+START_RANGE_TEST(all_or_none, 2, 5)
 {
 	struct job job = { .ranks = _i, .main = run_decision };
 
@@ -302,7 +302,7 @@ static void run_left(struct rank *rank)
 	free(plain);
 }
 
-START_TEST(left)
+START_RANGE_TEST(left, 2, 5)
 {
 	struct job job = { .ranks = _i, .main = run_left };
 
@@ -356,7 +356,7 @@ static void run_false_place(struct rank *rank)
 	expect(rank, strstr(frl_last_error(), "rank 0 cannot read the buffers of rank 1") != NULL);
 }
 
-START_TEST(false_places)
+START_LOOP_TEST(false_places, 8)
 {
 	struct job job = { .ranks = 2, .main = run_false_place, .arg = &_i };
 
@@ -533,7 +533,7 @@ static void run_unread(struct rank *rank)
 	frl_mem_free(recv, SHORT);
 }
 
-START_TEST(unread)
+START_LOOP_TEST(unread, 4)
 {
 	struct unread how = { .uses = _i / 2 ? 1 : SETTLED };
 	struct job job = {
@@ -566,7 +566,7 @@ static void run_overwritten(struct rank *rank)
 	frl_mem_free(recv, LONGEST);
 }
 
-START_TEST(overwritten)
+START_LOOP_TEST(overwritten, 2)
 {
 	static int lengths[] = { SHORT, LONGEST };
 	struct job job = { .ranks = 2, .main = run_overwritten, .arg = &lengths[_i] };
@@ -577,20 +577,5 @@ END_TEST
 
 TEST_MAIN(comm_shm_flat)
 {
-	Suite *suite = suite_create("comm_shm_flat");
-	TCase *tcase = tcase_create("comm_shm_flat");
-
-	tcase_add_loop_test(tcase, bits, 2, 5);
-	tcase_add_loop_test(tcase, all_or_none, 2, 5);
-	tcase_add_test(tcase, beyond);
-	tcase_add_test(tcase, unlike);
-	tcase_add_loop_test(tcase, left, 2, 5);
-	tcase_add_loop_test(tcase, false_places, 0, 8);
-	tcase_add_test(tcase, no_access);
-	tcase_add_test(tcase, in_turn);
-	tcase_add_test(tcase, out_of_files);
-	tcase_add_loop_test(tcase, unread, 0, 4);
-	tcase_add_loop_test(tcase, overwritten, 0, 2);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

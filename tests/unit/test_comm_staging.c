@@ -135,7 +135,7 @@ static void run_all(struct rank *rank)
 	check_device(rank, rank->comm, !rank->job->arg);
 }
 
-START_TEST(exact)
+START_LOOP_TEST(exact, 6)
 {
 	struct job job = {
 		.ranks = 2 + _i % 3, .main = run_all, .rails = 1 + _i / 3 % 2, .poor = masks[_i % 4]
@@ -146,7 +146,7 @@ START_TEST(exact)
 END_TEST
 
 /* A rank may have a device of each kind: then none of them reduces. */
-START_TEST(one_of_two)
+START_LOOP_TEST(one_of_two, 3)
 {
 	struct job job = { .ranks = 2 + _i % 2,
 		.main = run_all,
@@ -158,7 +158,7 @@ START_TEST(one_of_two)
 }
 END_TEST
 
-START_TEST(shorter)
+START_LOOP_TEST(shorter, 2)
 {
 	struct job job = { .ranks = 3,
 		.main = run_all,
@@ -173,7 +173,7 @@ END_TEST
 
 static const char *const algos[] = { "ring", "halving-doubling", "tree", "direct", "hierarchical" };
 
-START_TEST(every_algorithm)
+START_LOOP_TEST(every_algorithm, 5)
 {
 	struct job job = {
 		.ranks = 4 + _i % 2, .main = run_all, .algos = algos[_i % 5], .poor = masks[_i % 4]
@@ -217,7 +217,7 @@ static void run_crosswise(struct rank *rank)
 	frl_comm_destroy(comms[1]);
 }
 
-START_TEST(crosswise)
+START_LOOP_TEST(crosswise, 3)
 {
 	struct job job = { .ranks = 2 + _i % 3,
 		.main = run_crosswise,
@@ -258,7 +258,7 @@ static void run_aborted(struct rank *rank)
 	free(values);
 }
 
-START_TEST(aborted)
+START_LOOP_TEST(aborted, 2)
 {
 	struct job job = { .ranks = 2 + _i % 2, .main = run_aborted, .poor = 0x3f };
 
@@ -352,17 +352,5 @@ END_TEST
 
 TEST_MAIN(comm_staging)
 {
-	Suite *suite = suite_create("comm_staging");
-	TCase *tcase = tcase_create("comm_staging");
-
-	tcase_add_loop_test(tcase, exact, 0, 6);
-	tcase_add_loop_test(tcase, one_of_two, 0, 3);
-	tcase_add_loop_test(tcase, shorter, 0, 2);
-	tcase_add_loop_test(tcase, every_algorithm, 0, 5);
-	tcase_add_loop_test(tcase, crosswise, 0, 3);
-	tcase_add_loop_test(tcase, aborted, 0, 2);
-	tcase_add_test(tcase, no_memory);
-	tcase_add_test(tcase, ring);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

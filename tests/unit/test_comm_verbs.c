@@ -139,7 +139,7 @@ static void run_again(struct rank *rank)
 	munmap(values, BYTES);
 }
 
-START_TEST(registered_once)
+START_LOOP_TEST(registered_once, 4)
 {
 	const struct plug plug = { .is_one_device = _i % 2 };
 	struct job job = { .ranks = 2 + _i / 2 % 2, .rails = 1 + _i % 2, .main = run_again };
@@ -254,7 +254,7 @@ static void run_limited(struct rank *rank)
 	free(long_ones);
 }
 
-START_TEST(limited)
+START_LOOP_TEST(limited, 2)
 {
 	const struct plug plug = { .is_one_device = _i, .memlock = (uint64_t)LOCKED << _i };
 	struct job job = { .ranks = 2, .rails = 1 + _i, .main = run_limited };
@@ -282,7 +282,7 @@ static void run_child_limited(struct rank *rank)
 		munmap(values[i], BYTES);
 }
 
-START_TEST(child_limited)
+START_LOOP_TEST(child_limited, BYTES / LIMIT_STEP + 1)
 {
 	const struct plug plug = { .memlock = LOCKED + (uint64_t)_i * LIMIT_STEP };
 	struct job job = { .ranks = 2, .rails = 1, .main = run_child_limited };
@@ -304,7 +304,7 @@ static void run_short(struct rank *rank)
 	munmap(values, BYTES);
 }
 
-START_TEST(few_inline)
+START_LOOP_TEST(few_inline, 6)
 {
 	static const uint32_t bytes[] = { 0, 16, 31, 32, 96, 512 };
 	const struct plug plug = { .has_few_inline = true, .max_inline = bytes[_i] };
@@ -370,7 +370,7 @@ static void run_with_faults(struct rank *rank)
 	munmap(values, BYTES);
 }
 
-START_TEST(faults)
+START_LOOP_TEST(faults, 4)
 {
 	const struct plug plug = { .is_one_device = false };
 	struct job job = {
@@ -392,18 +392,5 @@ END_TEST
 
 TEST_MAIN(comm_verbs)
 {
-	Suite *suite = suite_create("comm_verbs");
-	TCase *tcase = tcase_create("comm_verbs");
-
-	tcase_add_checked_fixture(tcase, find_out, NULL);
-	tcase_add_loop_test(tcase, registered_once, 0, 4);
-	tcase_add_test(tcase, unmapped);
-	tcase_add_test(tcase, not_watched);
-	tcase_add_loop_test(tcase, limited, 0, 2);
-	tcase_add_test(tcase, cache_is_limited);
-	tcase_add_loop_test(tcase, child_limited, 0, BYTES / LIMIT_STEP + 1);
-	tcase_add_loop_test(tcase, few_inline, 0, 6);
-	tcase_add_loop_test(tcase, faults, 0, 4);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(find_out, NULL));
 }

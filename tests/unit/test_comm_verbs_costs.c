@@ -95,17 +95,13 @@ static void remove_folder(void)
 
 TEST_MAIN(comm_verbs_costs)
 {
-	Suite *suite = suite_create("comm_verbs_costs");
-	TCase *tcase = tcase_create("comm_verbs_costs");
 	int failed;
 
 	if (!mkdtemp(folder))
 		return EXIT_FAILURE;
 	setenv("FRL_TUNER_CACHE", folder, 1);
 	setenv("FRL_TUNER_COSTS", "", 1);
-	tcase_add_test(tcase, kinds);
-	suite_add_tcase(suite, tcase);
-	failed = run_suite_unforked(suite);
+	failed = run_suite_unforked(all_tests(NULL, NULL));
 	remove_folder();
 	return failed;
 }

@@ -154,7 +154,7 @@ static void run_on(struct rank *rank)
 	free(values);
 }
 
-START_TEST(goes_on)
+START_LOOP_TEST(goes_on, 25)
 {
 	struct trouble trouble = { .what = (enum what)(_i % CQ_OVERRUN),
 		.after = (uint32_t)_i * 37 % (MESSAGES * 2 / 3),
@@ -187,7 +187,7 @@ static void run_to_and_fro(struct rank *rank)
 	free(values);
 }
 
-START_TEST(to_and_fro)
+START_LOOP_TEST(to_and_fro, 4)
 {
 	const struct plug plug = { .is_one_device = _i % 2, .tells_late = _i / 2 % 2 };
 	struct job job = { .ranks = 2 + _i % 2, .rails = 2, .main = run_to_and_fro };
@@ -211,7 +211,7 @@ static void run_late(struct rank *rank)
 	free(values);
 }
 
-START_TEST(dead_before)
+START_LOOP_TEST(dead_before, 8)
 {
 	static const enum what whats[] = { PORT_DOWN, DEVICE_FATAL };
 	struct trouble trouble = { .what = whats[_i % 2], .rank = _i / 2 % 2, .rail = _i / 4 };
@@ -243,7 +243,7 @@ static void run_to_the_end(struct rank *rank)
 	free(values);
 }
 
-START_TEST(none_is_left)
+START_LOOP_TEST(none_is_left, 2 * WHATS)
 {
 	struct trouble trouble = { .what = (enum what)(_i % WHATS),
 		.after = (uint32_t)_i * 7,
@@ -262,17 +262,10 @@ END_TEST
 
 TEST_MAIN(comm_verbs_rails)
 {
-	Suite *suite = suite_create("comm_verbs_rails");
-	TCase *tcase = tcase_create("comm_verbs_rails");
 	char segment[16];
 
 	/* Many messages: there is a middle then. */
 	snprintf(segment, sizeof(segment), "%d", SEGMENT_KB);
 	setenv("FRL_SEGMENT_KB", segment, 1);
-	tcase_add_loop_test(tcase, goes_on, 0, 25);
-	tcase_add_loop_test(tcase, to_and_fro, 0, 4);
-	tcase_add_loop_test(tcase, dead_before, 0, 8);
-	tcase_add_loop_test(tcase, none_is_left, 0, 2 * WHATS);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

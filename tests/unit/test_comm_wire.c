@@ -133,7 +133,7 @@ static void copy_all(struct rank *rank)
 	free(memory);
 }
 
-START_TEST(copies_round_once)
+START_LOOP_TEST(copies_round_once, 4)
 {
 	static const int ranks[] = { 1, 2, 3, 5 };
 	struct job job = { .ranks = ranks[_i], .main = copy_all };
@@ -193,7 +193,7 @@ static void send_around(struct rank *rank)
 	}
 }
 
-START_TEST(sends_round_once)
+START_LOOP_TEST(sends_round_once, 2)
 {
 	struct job job = { .ranks = 1 + 2 * _i, .main = send_around };
 
@@ -238,7 +238,7 @@ static void send_differently(struct rank *rank)
 		complain(rank, "'%s' does not name both", text);
 }
 
-START_TEST(sends_in_other_formats)
+START_LOOP_TEST(sends_in_other_formats, 4)
 {
 	static const size_t lengths[] = { 10, 1500, COUNT_MAX }; /* 1500: small only encoded */
 	struct formats f = { .is_self = _i == 3, .count = lengths[_i % 3] };
@@ -307,7 +307,7 @@ static void reduce_others(struct rank *rank)
 	}
 }
 
-START_TEST(what_is_not_added)
+START_LOOP_TEST(what_is_not_added, 2)
 {
 	struct job job = { .ranks = 2 + 3 * _i, .main = reduce_others }; /* 2 or 5 */
 
@@ -540,20 +540,4 @@ START_TEST(too_many_connections)
 }
 END_TEST
 
-TEST_MAIN(comm_wire)
-{
-	Suite *suite = suite_create("comm_wire");
-	TCase *tcase = tcase_create("all");
-
-	tcase_add_loop_test(tcase, copies_round_once, 0, 4);
-	tcase_add_test(tcase, copies_over_few_connections);
-	tcase_add_loop_test(tcase, sends_round_once, 0, 2);
-	tcase_add_loop_test(tcase, sends_in_other_formats, 0, 4);
-	tcase_add_loop_test(tcase, what_is_not_added, 0, 2);
-	tcase_add_test(tcase, pieces_by_way_of_others);
-	tcase_add_test(tcase, pieces_that_differ);
-	tcase_add_test(tcase, pieces_without_end);
-	tcase_add_test(tcase, too_many_connections);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(comm_wire)

@@ -217,20 +217,6 @@ END_TEST
 
 TEST_MAIN(control_client)
 {
-	Suite *suite = suite_create("control client");
-	TCase *tcase = tcase_create("control client");
-
 	fake_folder();
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, nobody_there);
-	tcase_add_test(tcase, hello);
-	tcase_add_test(tcase, order);
-	tcase_add_test(tcase, order_of_latecomer);
-	tcase_add_test(tcase, order_while_telling);
-	tcase_add_test(tcase, call);
-	tcase_add_test(tcase, call_not_answered);
-	tcase_add_test(tcase, early_call);
-	tcase_add_test(tcase, descriptor);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

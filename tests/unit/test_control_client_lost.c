@@ -186,7 +186,7 @@ static const uint8_t garbage[][8] = {
 	{ 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff },
 };
 
-START_TEST(garbage_from_daemon)
+START_LOOP_TEST(garbage_from_daemon, 2)
 {
 	come_up(CONTROL_IF_THERE);
 	fake_write_bytes(&fake, garbage[_i], sizeof(garbage[_i]));
@@ -315,7 +315,7 @@ START_TEST(daemon_hangs)
 END_TEST
 
 /* A child has neither the connection nor the handlers, and may have its own. */
-START_TEST(after_fork)
+START_TEST_IF(after_fork, !THREAD_SANITIZER)
 {
 	struct control_handler own = { .message = on_message, .up = on_up };
 	Ctl__Envelope *envelope;
@@ -358,28 +358,6 @@ END_TEST
 
 TEST_MAIN(control_client_lost)
 {
-	Suite *suite = suite_create("control client lost");
-	TCase *tcase = tcase_create("control client lost");
-
 	fake_folder();
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, lost);
-	tcase_add_test(tcase, comes_back_at_once);
-	tcase_add_test(tcase, silent);
-	tcase_add_test(tcase, comes_back_late);
-	tcase_add_test(tcase, hopeless);
-	tcase_add_test(tcase, another_version);
-	tcase_add_test(tcase, refused);
-	tcase_add_test(tcase, no_daemon_at_all);
-	tcase_add_test(tcase, hangs_up_always);
-	tcase_add_loop_test(tcase, garbage_from_daemon, 0, 2);
-	tcase_add_test(tcase, messages);
-	tcase_add_test(tcase, many_messages);
-	tcase_add_test(tcase, ticks);
-	tcase_add_test(tcase, last_words);
-	tcase_add_test(tcase, daemon_hangs);
-	if (!THREAD_SANITIZER)
-		tcase_add_test(tcase, after_fork);
-	return run_suite(suite);
+	return run_suite(all_tests(setup, teardown));
 }

@@ -335,7 +335,7 @@ static int refuse_long_path(void)
 static int (*const refusals[])(
 	void) = { start_nothing, start_false, refuse_off, refuse_path, refuse_long_path };
 
-START_TEST(refusal)
+START_LOOP_TEST(refusal, ROWS(refusals))
 {
 	if (!system_daemon_runs())
 		ends_well(run_child(refusals[_i]));
@@ -417,22 +417,6 @@ static void setup(void)
 	ck_assert_ptr_nonnull(mkdtemp(folder));
 }
 
-static int run_tests(void)
-{
-	Suite *suite = suite_create("control spawn");
-	TCase *tcase = tcase_create("control spawn");
-
-	suite_add_tcase(suite, tcase);
-	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_add_test(tcase, started);
-	tcase_add_test(tcase, started_once);
-	tcase_add_loop_test(tcase, refusal, 0, (int)(sizeof(refusals) / sizeof(refusals[0])));
-	tcase_add_test(tcase, open_folder);
-	tcase_add_test(tcase, link_to_folder);
-	tcase_add_test(tcase, of_another_user);
-	return run_suite(suite);
-}
-
 TEST_MAIN(control_spawn)
 {
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
@@ -441,5 +425,5 @@ TEST_MAIN(control_spawn)
 		return run_daemon(argv[3]);
 	if (n < 0)
 		return EXIT_FAILURE;
-	return run_tests();
+	return run_suite(all_tests(setup, NULL));
 }

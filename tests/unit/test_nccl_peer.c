@@ -190,7 +190,7 @@ static void make_handle(uint64_t bytes[NCCL_HANDLE_SIZE / 8])
 	memcpy(bytes, &handle, sizeof(handle));
 }
 
-START_TEST(handles)
+START_LOOP_TEST(handles, ROWS(handle_rows))
 {
 	const struct handle_row *row = &handle_rows[_i];
 	uint64_t handle[NCCL_HANDLE_SIZE / 8];
@@ -272,7 +272,7 @@ static const struct hello_row {
 		"make no sense" },
 };
 
-START_TEST(hellos)
+START_LOOP_TEST(hellos, ROWS(hello_rows))
 {
 	const struct hello_row *row = &hello_rows[_i];
 	struct net_hello hello = good_hello;
@@ -340,7 +340,7 @@ static void write_to(uint64_t addr, uint32_t rkey, uint32_t bytes, uint32_t imm)
 	ok(frl_post_send(peer.qp, &wr, 1, NULL));
 }
 
-START_TEST(writes)
+START_LOOP_TEST(writes, ROWS(write_rows))
 {
 	const struct write_row *row = &write_rows[_i];
 	struct net_buffer to = { .size = RECEIVE, .tag = TAG };
@@ -465,7 +465,7 @@ static const struct net_welcome good_welcome = {
 	.version = SETUP_VERSION,
 };
 
-START_TEST(announcements)
+START_LOOP_TEST(announcements, ROWS(announcement_rows))
 {
 	const struct announcement_row *row = &announcement_rows[_i];
 	struct net_buffer from = { .size = SEND, .tag = TAG };
@@ -507,20 +507,9 @@ START_TEST(strange_welcome)
 }
 END_TEST
 
-#define COUNT(rows) ((int)(sizeof(rows) / sizeof((rows)[0])))
-
 TEST_MAIN(nccl_peer)
 {
-	Suite *suite = suite_create("nccl_peer");
-	TCase *tcase = tcase_create("nccl_peer");
-
 	set_socket_path();
 	setenv("FERRULE_DEVICES", "local", 1);
-	tcase_add_loop_test(tcase, handles, 0, COUNT(handle_rows));
-	tcase_add_loop_test(tcase, hellos, 0, COUNT(hello_rows));
-	tcase_add_loop_test(tcase, writes, 0, COUNT(write_rows));
-	tcase_add_loop_test(tcase, announcements, 0, COUNT(announcement_rows));
-	tcase_add_test(tcase, strange_welcome);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -40,7 +40,7 @@ static const struct row {
 	{ "verbs:none9", NULL, "no RDMA device verbs:none9", 0 },
 };
 
-START_TEST(devices)
+START_LOOP_TEST(devices, ROWS(rows))
 {
 	const struct row *row = &rows[_i];
 	static struct port_info ports[NET_MAX_PORTS];
@@ -97,14 +97,4 @@ START_TEST(any)
 }
 END_TEST
 
-TEST_MAIN(nccl_ports)
-{
-	Suite *suite = suite_create("nccl_ports");
-	TCase *tcase = tcase_create("nccl_ports");
-
-	tcase_add_loop_test(tcase, devices, 0, sizeof(rows) / sizeof(rows[0]));
-	tcase_add_test(tcase, too_many);
-	tcase_add_test(tcase, any);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(nccl_ports)

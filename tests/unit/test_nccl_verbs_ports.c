@@ -40,7 +40,7 @@ static const struct row {
 	{ "local ip=10.0.0.1", NULL, "one port of hardware", 0, 0 },
 };
 
-START_TEST(ports)
+START_LOOP_TEST(ports, ROWS(rows))
 {
 	const struct row *row = &rows[_i];
 	static struct port_info found[NET_MAX_PORTS];
@@ -127,13 +127,4 @@ START_TEST(pci)
 }
 END_TEST
 
-TEST_MAIN(nccl_verbs_ports)
-{
-	Suite *suite = suite_create("nccl_verbs_ports");
-	TCase *tcase = tcase_create("nccl_verbs_ports");
-
-	tcase_add_loop_test(tcase, ports, 0, sizeof(rows) / sizeof(rows[0]));
-	tcase_add_test(tcase, pci);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
-}
+TEST_FILE(nccl_verbs_ports)
