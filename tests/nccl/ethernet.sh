@@ -18,9 +18,11 @@ keep_settings='FERRULE_.*|FRL_.*|FAKE_.*'
 
 [ -r "$plugin" ] || skip "$plugin is not built"
 make_hosts "$bad"
+# Limits only end rows that hang.
+limits=(--dead "$event_limit" --seconds "$program_limit" --slow-ms "$((event_limit * 1000))")
 read -r -d '' -a options <<<"$(host_options)" || true
 status=0
-"$harness" --sides processes --dead 20 "${options[@]}" \
+"$harness" --sides processes "${limits[@]}" "${options[@]}" \
 	--set "0:FERRULE_DEVICES=$(ferrule_devices 0)" \
 	--set "1:FERRULE_DEVICES=$(ferrule_devices 1)" "$plugin" "$@" || status=$?
 if [ "$bad" != 0 ]; then

@@ -27,7 +27,7 @@ bytes_sent() {
 # start TIMEOUT: a message of 1 GiB begins. Its process is in $process.
 start() {
 	before=$(bytes_sent)
-	"$harness" --verbose --sides processes "${options[@]}" \
+	"$harness" --verbose --sides processes --seconds "$program_limit" "${options[@]}" \
 		--set "0:FERRULE_DEVICES=$(ferrule_devices 0)" \
 		--set "1:FERRULE_DEVICES=$(ferrule_devices 1)" --set "0:FERRULE_TIMEOUT_S=$1" \
 		--set "1:FERRULE_TIMEOUT_S=$1" "$plugin" gib-sparse >"$temp/row" 2>&1 &

@@ -12,7 +12,8 @@ trap 'rm -f "$log"' EXIT
 	exit 77
 }
 status=0
-NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=lo NCCL_NET=$3 timeout 60 "$1" "$(realpath "$2")" >"$log" 2>&1 ||
+NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=lo NCCL_NET=$3 timeout 360 "$1" "$(realpath "$2")" \
+	>"$log" 2>&1 ||
 	status=$?
 cat "$log"
 [ "$status" -eq 0 ] || exit "$status"

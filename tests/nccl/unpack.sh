@@ -14,6 +14,8 @@ keep_settings='FERRULE_.*|FRL_.*|FAKE_.*'
 
 [ -r "$plugin" ] || skip "$plugin is not built"
 
+# Limits only end rows that hang.
+limits=(--dead "$event_limit" --seconds "$program_limit" --slow-ms "$((event_limit * 1000))")
 player=$harness
 export FERRULE_TIMEOUT_S=5
 export FERRULE_UNPACK=1
@@ -28,7 +30,7 @@ rows() {
 		shift
 	done
 	shift
-	env "${settings[@]}" "$player" --dead 5 --mem cuda --expect pointers=gpu \
+	env "${settings[@]}" "$player" "${limits[@]}" --mem cuda --expect pointers=gpu \
 		"$@" || fail "rows with ${settings[*]:-no settings}: $*"
 }
 
