@@ -135,7 +135,7 @@ kill_joined() {
 # A daemon that is started again learns of the ranks from them, and the job goes on.
 restart_daemon() {
 	local rank status repeat
-	for repeat in 1000 10000 100000; do
+	for repeat in 200 2000 20000 200000; do
 		join_all 2 --min 4K --max 512K --iters 0 --repeat "$repeat"
 		stop_daemon
 		start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
@@ -183,7 +183,7 @@ kill_daemon() {
 ignoring() {
 	local launcher status late repeat out=$temp/ignored.out
 	for repeat in 100 1000 10000 100000; do
-		env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 64K --iters 0 \
+		env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 4K --iters 0 \
 			--repeat "$repeat" >"$out" 2>&1 &
 		launcher=$!
 		started+=("$launcher")
