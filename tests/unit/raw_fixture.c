@@ -14,6 +14,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
+#include "tests/unit/program.h"
 
 struct port *nic;
 uint8_t bytes[9100];
@@ -29,7 +30,7 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 void raw_setup(void)
 {
 	fake_verbs_reset();
-	snprintf(root, sizeof(root), "/tmp/raw_XXXXXX");
+	snprintf(root, sizeof(root), "%s/XXXXXX", test_folder());
 	ck_assert_ptr_nonnull(mkdtemp(root));
 }
 

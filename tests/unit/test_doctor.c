@@ -62,7 +62,7 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 
 static void set_up(void)
 {
-	strcpy(root, "/tmp/ferrule-doctor-XXXXXX");
+	snprintf(root, sizeof(root), "%s/XXXXXX", test_folder());
 	ck_assert_ptr_nonnull(mkdtemp(root));
 	memset(&doctor, 0, sizeof(doctor));
 	doctor.root = root;

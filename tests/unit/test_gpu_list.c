@@ -39,7 +39,7 @@ static void set_up(void)
 	ck_assert_ptr_nonnull(fake);
 	fake->reset();
 	cuda_forget();
-	strcpy(root, "/tmp/ferrule-gpus-XXXXXX");
+	snprintf(root, sizeof(root), "%s/XXXXXX", test_folder());
 	ck_assert_ptr_nonnull(mkdtemp(root));
 	probe_set_root(root);
 	frl_fail(-EINVAL, "nothing yet");

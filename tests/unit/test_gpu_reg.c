@@ -20,7 +20,7 @@ enum { REMOTE = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_RE
 
 static struct verbs_end ends[2];
 static cu_context own;
-static char root[] = "/tmp/gpu_reg_XXXXXX";
+static char root[64];
 
 static void setup(void)
 {
@@ -44,6 +44,7 @@ static void load_peermem(void)
 		"/sys/module/nvidia_peermem" };
 	char path[128];
 
+	snprintf(root, sizeof(root), "%s/XXXXXX", test_folder());
 	ck_assert_ptr_nonnull(mkdtemp(root));
 	for (int i = 0; i < 3; i++) {
 		snprintf(path, sizeof(path), "%s%s", root, folders[i]);
@@ -63,7 +64,6 @@ static void unload_peermem(void)
 		snprintf(path, sizeof(path), "%s%s", root, folders[i]);
 		rmdir(path);
 	}
-	memcpy(root + sizeof(root) - 7, "XXXXXX", 6);
 }
 
 static struct frl_mr_attr query(const struct frl_mr *mr)

@@ -13,12 +13,12 @@
 
 #include "tests/unit/program.h"
 
-static char folder[] = "/tmp/test_safetensors.XXXXXX";
+static char folder[64];
 static char path[sizeof(folder) + 32];
 
 static void set_up(void)
 {
-	strcpy(folder + sizeof(folder) - 7, "XXXXXX");
+	snprintf(folder, sizeof(folder), "%s/XXXXXX", test_folder());
 	ck_assert_ptr_nonnull(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/t.safetensors", folder);
 }
