@@ -6,10 +6,11 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/addr.h"
+#include "lib/base/limit.h"
 
 enum {
 	NS_PER_MS = 1000000,
-	FULL_NS = 1000 * NS_PER_MS, /* queue pairs that are about to go get so long */
+	FULL_MS = 1000, /* queue pairs that are about to go get so long */
 };
 
 void connecting_terms(const struct frl_qp *qp, const struct frl_connect_config *config,
@@ -166,7 +167,7 @@ static int open_link(struct connecting *c)
 	else if (!c->full_ns)
 		c->full_ns = now_ns;
 	if (link == -EADDRINUSE || link == -EBUSY ||
-		(link == -ENOSPC && now_ns < c->full_ns + FULL_NS))
+		(link == -ENOSPC && now_ns < limit_after_ms(c->full_ns, FULL_MS)))
 		return -EAGAIN;
 	if (link < 0)
 		return link;

@@ -11,6 +11,7 @@ enum {
 	LINKS = 31, /* of a process */
 	PEERS = 17,
 	ROUNDS = 3,
+	FULL_MS = 1000, /* lib/api/connecting.c */
 };
 
 /* Of `a`, the middle of a star; they have threads, as processes of their own would. */
@@ -49,15 +50,20 @@ static void renew(struct end *end)
 	ok(frl_qp_endpoint(end->qp, &end->mine));
 }
 
-static int connect_to(struct end *peer, int timeout_ms)
+static void start_connecting(struct end *peer, int timeout_ms)
 {
 	struct frl_connect_config config;
-	int rc = -EAGAIN, theirs = -EAGAIN;
 
 	frl_connect_config_init(a.device, &config);
 	config.timeout_ms = timeout_ms;
 	ok(frl_qp_connect_start(a.qp, &peer->mine, &config));
 	ok(frl_qp_connect_start(peer->qp, &a.mine, &config));
+}
+
+static int end_connecting(struct end *peer)
+{
+	int rc = -EAGAIN, theirs = -EAGAIN;
+
 	while (rc == -EAGAIN || theirs == -EAGAIN) {
 		if (rc == -EAGAIN)
 			rc = frl_qp_connect_test(a.qp);
@@ -67,6 +73,12 @@ static int connect_to(struct end *peer, int timeout_ms)
 			break;
 	}
 	return rc && rc != -EAGAIN ? rc : theirs;
+}
+
+static int connect_to(struct end *peer, int timeout_ms)
+{
+	start_connecting(peer, timeout_ms);
+	return end_connecting(peer);
 }
 
 static void write_to(struct end *peer)
@@ -154,7 +166,11 @@ START_TEST(all_in_use)
 	open_star();
 	for (; n < PEERS && !rc; n++) {
 		qps[n] = a.qp;
-		rc = connect_to(&peers[n], HANG_MS);
+		start_connecting(&peers[n], HANG_MS);
+		/* No queue pair is about to go. */
+		limits_expire(FULL_MS);
+		rc = end_connecting(&peers[n]);
+		limits_expire(0);
 		a.qp = add_qp(&a);
 		ok(frl_qp_endpoint(a.qp, &a.mine));
 	}
