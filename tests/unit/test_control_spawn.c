@@ -207,9 +207,21 @@ static void wait_gone(const char *path)
 	ck_assert_int_ne(access(path, F_OK), 0);
 }
 
-static bool system_daemon_runs(void)
+void __real_daemon_find_places(struct daemon_places *places);
+void __wrap_daemon_find_places(struct daemon_places *places);
+
+/* Without those of the system and in /tmp, where daemons may run that are not the test's. */
+void __wrap_daemon_find_places(struct daemon_places *places)
 {
-	return access("/run/ferrule/ferruled.sock", F_OK) == 0;
+	unsigned n = 0;
+
+	__real_daemon_find_places(places);
+	for (unsigned i = 0; i < places->n; i++)
+		if (strncmp(places->list[i].path, folder, strlen(folder)) == 0)
+			places->list[n++] = places->list[i];
+	places->n = n;
+	if (places->start > 0)
+		places->start = 0;
 }
 
 static int start_one(void)
@@ -236,8 +248,6 @@ START_TEST(started)
 	struct stat st;
 	FILE *log;
 
-	if (system_daemon_runs())
-		return;
 	ends_well(run_child(start_one));
 	/* A session of its own, not our descriptors, no terminal, no folder. */
 	ck_assert_uint_eq(count_started("1 0 0 /\n"), 1);
@@ -275,8 +285,6 @@ START_TEST(started_once)
 	pid_t pids[STARTERS];
 	char path[200], byte;
 
-	if (system_daemon_runs())
-		return;
 	ck_assert_int_eq(pipe(ready) | pipe(go), 0);
 	for (int i = 0; i < STARTERS; i++)
 		pids[i] = run_child(start_with_others);
@@ -337,8 +345,7 @@ static int (*const refusals[])(
 
 START_LOOP_TEST(refusal, ROWS(refusals))
 {
-	if (!system_daemon_runs())
-		ends_well(run_child(refusals[_i]));
+	ends_well(run_child(refusals[_i]));
 }
 END_TEST
 
