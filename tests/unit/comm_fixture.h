@@ -98,8 +98,6 @@ void job_run(struct job *job);
 
 /* The same in virtual time. With shared memory, and under ThreadSanitizer, it is job_run(). */
 void job_simulate(struct job *job);
-/* Rows that depend on time need it. */
-bool job_can_simulate(void);
 
 /* For `main`: the first complaint counts. Returns false, so that callers can give up. */
 bool complain(struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));

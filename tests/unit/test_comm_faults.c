@@ -328,25 +328,6 @@ START_TEST(timeouts_name_who_is_late)
 }
 END_TEST
 
-/* Who computes for longer than the timeout, but comes before the others wait so long, is fine. */
-static void be_slow(struct rank *rank)
-{
-	struct frl_collective c = allreduce_of(rank, LONG);
-
-	for (int i = 0; i < 7; i++) {
-		job_sleep_ms(rank->number == 1 ? 450 : 0);
-		expect(rank, frl_run(rank->comm, &c) == 0);
-	}
-}
-
-START_TEST_IF(slow_is_not_late, job_can_simulate())
-{
-	struct job job = { .ranks = 3, .main = be_slow, .timeout_ms = 3000 };
-
-	job_simulate(&job);
-}
-END_TEST
-
 static void one_gives_up(struct rank *rank)
 {
 	struct frl_collective c = allreduce_of(rank, LONG);
