@@ -210,8 +210,6 @@ END_TEST
 
 /* ---- the end, while the GPU is at work */
 
-static pthread_barrier_t meeting;
-
 /* Nothing is given back while the GPU may write to it; then nothing writes any more. */
 static void run_aborted(struct rank *rank)
 {
@@ -224,10 +222,10 @@ static void run_aborted(struct rank *rank)
 
 	test_gpu_put(memory, memset(pattern, 0, bytes), bytes);
 	expect(rank, sum_up(rank, memory, memory, fault->count) == 0);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	if (rank->number == 0)
 		fake->hold(true);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	err = frl_allreduce_start(
 		rank->comm, memory, memory, fault->count, FRL_INT32, FRL_SUM, &request);
 	/* Until something waits for the GPU: what the other one has sent in the first round is seen
@@ -238,7 +236,7 @@ static void run_aborted(struct rank *rank)
 			if (i % 16 == 0)
 				job_sleep_ms(1);
 		}
-		pthread_barrier_wait(&meeting);
+		job_meet(rank->job);
 	}
 	expect(rank, err == 0 && !done);
 	if (rank->number == 0)
@@ -251,13 +249,13 @@ static void run_aborted(struct rank *rank)
 	}
 	if (fault->nth == 0)
 		expect(rank, err == 0 && !done);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	if (rank->number == 0)
 		fake->hold(false);
 	err = frl_request_wait(request);
 	expect(rank, err == -ECANCELED);
 	test_gpu_put(memory, memset(pattern, 0xa5, bytes), bytes);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	fake->settle();
 	test_gpu_get(got, memory, bytes);
 	expect(rank, memcmp(got, pattern, bytes) == 0);
@@ -271,9 +269,7 @@ START_LOOP_TEST(aborted, 4)
 	struct fault fault = { .count = lengths[_i % 2] };
 	struct job job = { .ranks = 2, .main = run_aborted, .arg = &fault };
 
-	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
-	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 
@@ -320,7 +316,7 @@ static void run_left_alone(struct rank *rank)
 		if (!rank->failure[0])
 			expect(rank, frl_request_wait(request) == 0);
 	}
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	set_left(rank, false);
 	MUST(test_gpu->cuda->cuStreamSynchronize(stream));
 	MUST(test_gpu->cuda->cuStreamDestroy(stream));
@@ -332,9 +328,7 @@ START_TEST(left_alone)
 {
 	struct job job = { .ranks = 2, .main = run_left_alone };
 
-	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
-	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 
@@ -347,11 +341,11 @@ static void run_destroyed(struct rank *rank)
 	struct frl_request *request;
 
 	expect(rank, sum_up(rank, memory, memory, fault->count) == 0);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	expect(rank,
 		frl_allreduce_start(rank->comm, memory, memory, fault->count, FRL_INT32, FRL_SUM,
 			&request) == 0);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	frl_comm_destroy(rank->comm);
 	rank->comm = NULL;
 	test_gpu_free(memory);
@@ -363,9 +357,7 @@ START_LOOP_TEST(destroyed, 8)
 	struct job job = { .ranks = 2, .main = run_destroyed, .arg = &fault };
 
 	fake->set_delay(_i < 4 ? 500 : 0);
-	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
-	pthread_barrier_destroy(&meeting);
 	fake->set_delay(0);
 	ck_assert_str_eq(fake->fault(), "");
 }

@@ -474,7 +474,6 @@ START_LOOP_TEST(refused, ROWS(at_start))
 END_TEST
 
 /* Afterwards all ranks hear of it. */
-static pthread_barrier_t meeting;
 
 static void run_failing(struct rank *rank)
 {
@@ -484,7 +483,7 @@ static void run_failing(struct rank *rank)
 
 	part_init(&part, rank, LONG);
 	expect(rank, frl_barrier(rank->comm) == 0);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	if (rank->number == 0) {
 		fake->hold_stream(part.stream, true);
 		write_in_stream(part.memory, part.values, LONG * sizeof(int32_t), part.stream);
@@ -507,9 +506,7 @@ START_TEST(failing)
 
 	if (!has_double("failing"))
 		return;
-	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
-	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 

@@ -71,8 +71,8 @@ static int wait_and_break(
 	return rc;
 }
 
-/* One allreduce, in the middle of which a channel to the next rank breaks. In place, so that it is
- * seen if something is reduced twice. */
+/* One allreduce, in the middle of which a channel to the next rank breaks. In place, so that an
+ * element that is reduced twice is seen. */
 static bool sum_up(struct rank *rank, const struct breaks *breaks, size_t count)
 {
 	int32_t *sums = malloc(count * sizeof(*sums));
@@ -189,7 +189,6 @@ END_TEST
  * 0 has received it. */
 static void run_absent(struct rank *rank)
 {
-	pthread_barrier_t *meeting = rank->job->arg;
 	int32_t value = 7;
 	const struct frl_collective c = { .coll = rank->number == 1 ? FRL_SEND : FRL_RECV,
 		.send = &value,
@@ -203,22 +202,17 @@ static void run_absent(struct rank *rank)
 		if (rank->number == 0)
 			value = break_channel(rank->comm, 1, i % 2);
 		expect(rank, frl_run(rank->comm, &c) == 0 && value == 7);
-		pthread_barrier_wait(meeting);
+		job_meet(rank->job);
 	}
 }
 
 START_TEST(broken_while_absent)
 {
-	pthread_barrier_t meeting;
-	struct job job = { .ranks = 2,
-		.main = run_absent,
-		.rails = 2,
-		.progress = FRL_PROGRESS_THREAD,
-		.arg = &meeting };
+	struct job job = {
+		.ranks = 2, .main = run_absent, .rails = 2, .progress = FRL_PROGRESS_THREAD
+	};
 
-	pthread_barrier_init(&meeting, NULL, 2);
 	job_run(&job);
-	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 

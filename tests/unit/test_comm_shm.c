@@ -498,8 +498,6 @@ START_TEST(sends_beside)
 }
 END_TEST
 
-static pthread_barrier_t meeting;
-
 /* One that does not come until the others have given up is named. */
 static void run_late(struct rank *rank)
 {
@@ -517,9 +515,9 @@ static void run_late(struct rank *rank)
 	if (rank->number != 2)
 		expect(rank, frl_start(rank->comm, &c, &request) == 0);
 	/* Only now may anybody give up: however late one comes here, the others do not mind. */
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	if (rank->number == 2) {
-		pthread_barrier_wait(&meeting);
+		job_meet(rank->job);
 		/* Until it hears of their failure it may complete what they have given it. */
 		expect(rank, frl_run(rank->comm, &c) < 0 || frl_run(rank->comm, &c) < 0);
 		return;
@@ -528,16 +526,14 @@ static void run_late(struct rank *rank)
 	expect(rank, frl_request_wait(request) < 0);
 	if (rank->number == 0)
 		expect(rank, strstr(frl_last_error(), "waits for rank 2") != NULL);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 }
 
 START_LOOP_TEST(who_is_late, 2)
 {
 	struct job job = { .ranks = 3, .main = run_late, .arg = &_i };
 
-	pthread_barrier_init(&meeting, NULL, 3);
 	job_run(&job);
-	pthread_barrier_destroy(&meeting);
 }
 END_TEST
 

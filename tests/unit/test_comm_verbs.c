@@ -30,7 +30,6 @@ enum {
 };
 
 /* Where all ranks of a job meet without saying so by messages. */
-static pthread_barrier_t meeting;
 
 static void run(struct job *job, const struct plug *plug)
 {
@@ -38,9 +37,7 @@ static void run(struct job *job, const struct plug *plug)
 	job->port = plug_port;
 	if (job->timeout_ms == 0)
 		job->timeout_ms = TIMEOUT_MS;
-	pthread_barrier_init(&meeting, NULL, (unsigned)job->ranks);
 	job_run(job);
-	pthread_barrier_destroy(&meeting);
 	plug_out();
 }
 
@@ -120,14 +117,14 @@ static void run_again(struct rank *rank)
 	/* Makes the connections and the scratch memory. */
 	expect(rank, plug_allreduce(rank, values, COUNT) == 0);
 	atomic_store(&asked_for, 0);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	before = registrations();
 	asked_before = asked(rank);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	for (int i = 0; i < TIMES; i++)
 		expect(rank, plug_allreduce(rank, values, COUNT) == 0);
 	atomic_fetch_add(&asked_for, asked(rank) - asked_before);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	expect(rank, registrations() - before == atomic_load(&asked_for));
 	for (int rail = 0; can_keep && rail < rank->job->rails; rail++) {
 		struct frl_mr_cache_stats stats = stats_of(rank, rail);
@@ -135,7 +132,7 @@ static void run_again(struct rank *rank)
 		expect(rank, stats.misses == 1 + stats.unwatched);
 		expect(rank, stats.hits + stats.unwatched >= TIMES);
 	}
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	munmap(values, BYTES);
 }
 
@@ -154,12 +151,12 @@ END_TEST
 static void replace(struct rank *rank, int32_t *values)
 {
 	for (int turn = 0; turn < rank->ranks; turn++) {
-		pthread_barrier_wait(&meeting);
+		job_meet(rank->job);
 		if (turn == rank->number) {
 			munmap(values, BYTES);
 			expect(rank, map_private(values) == values);
 		}
-		pthread_barrier_wait(&meeting);
+		job_meet(rank->job);
 	}
 }
 
@@ -242,7 +239,7 @@ static void run_limited(struct rank *rank)
 		evicted += stats_of(rank, rail).evicted;
 	if (can_keep)
 		expect(rank, evicted > 0);
-	pthread_barrier_wait(&meeting);
+	job_meet(rank->job);
 	/* One alone is too long: the operation is refused, and the communicator goes on. */
 	expect(rank, plug_start(rank, long_ones, TOO_LONG / sizeof(int32_t), &request) == -ENOMEM);
 	expect(rank, strstr(frl_last_error(), "no memory") != NULL);
