@@ -28,6 +28,8 @@ struct progress {
 };
 
 static struct progress *progress;
+/* Of the process whose part this one is, by test_exec(). */
+static const char folder_setting[] = "FRL_TEST_FOLDER";
 static bool in_process;           /* cases run in this process */
 static unsigned n_skipped, n_met; /* cases to skip; cases that Check has called here */
 
@@ -141,11 +143,6 @@ int run_suite_unforked(Suite *suite)
 	return run_as(suite, CK_NOFORK);
 }
 
-void test_exec(const char *argument)
-{
-	execl("/proc/self/exe", "test", running, argument, (char *)NULL);
-}
-
 static struct test_file *find(const char *name)
 {
 	struct test_file *file = files;
@@ -157,17 +154,24 @@ static struct test_file *find(const char *name)
 
 const char *test_folder(void)
 {
-	static char own[32]; /* of a part of a case, which test_exec() has started */
-	char *folder = progress ? progress->folder : own;
+	char *folder = progress ? progress->folder : getenv(folder_setting);
 
-	if (*folder == '\0') {
-		snprintf(folder, sizeof(own), "/tmp/ferrule-test-XXXXXX");
-		if (!mkdtemp(folder)) {
-			perror(folder);
-			_exit(EXIT_FAILURE);
-		}
+	if (folder && *folder == '\0') {
+		snprintf(folder, sizeof(progress->folder), "/tmp/ferrule-test-XXXXXX");
+		if (!mkdtemp(folder))
+			folder = NULL;
+	}
+	if (!folder) {
+		perror("a folder for the test");
+		_exit(EXIT_FAILURE);
 	}
 	return folder;
+}
+
+void test_exec(const char *argument)
+{
+	setenv(folder_setting, test_folder(), 1);
+	execl("/proc/self/exe", "test", running, argument, (char *)NULL);
 }
 
 static void remove_folder(void)
