@@ -202,6 +202,7 @@ static void close_device(struct frl_device *base)
 	soft_stop_thread(device);
 	engine_fini(&device->engine);
 	device->port->ops->close(device->port);
+	fabric_forget_links(device);
 	engine_port_closed(&device->engine);
 	free_device(device);
 }

@@ -10,8 +10,12 @@
  * that it found, before this end has come to that. So it is asked, and until the answer this end
  * does not use the link either. An end that has no use for it closes it, which is the answer; else
  * it says KEEP. Who asks and is asked by the other one at the same time closes it as well.
+ *
+ * All devices of a process share the room. A device that has no link that could go waits while
+ * another one has asked: only a process in which nothing is under way has no room.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -32,6 +36,9 @@ enum {
 	ANSWER_NS = 5 * NS_PER_MS, /* an answer may take longer: then a second one is asked */
 	KEEP_NS = 50 * NS_PER_MS,  /* a peer that uses a link is not asked again before */
 };
+
+/* Links of the process that are `parting`: changed by set_parting() alone. */
+static atomic_uint n_parting;
 
 static int claim(const char *name)
 {
@@ -107,13 +114,26 @@ static void describe_link(struct port_link_request *request, const struct soft_d
 	request->server = server;
 }
 
+static void set_parting(struct fabric_link *known, bool is_parting)
+{
+	if (known->parting == is_parting)
+		return;
+	known->parting = is_parting;
+	if (is_parting)
+		atomic_fetch_add(&n_parting, 1);
+	else
+		atomic_fetch_sub(&n_parting, 1);
+}
+
 static void forget_link(struct soft_device *device, unsigned index)
 {
 	uint16_t link = device->links[index].link;
 
 	/* First the engine: the number may be another link's in a moment. */
 	engine_drop_link(&device->engine, link);
+	/* The port counts it among those that go before it is not parting any more. */
 	device->port->ops->link_close(device->port, link);
+	set_parting(&device->links[index], false);
 	device->links[index] = device->links[--device->n_links];
 }
 
@@ -163,6 +183,22 @@ static struct fabric_link *find_unused(
 	return oldest;
 }
 
+bool fabric_ask_to_part(struct soft_device *device, struct fabric_link *known, uint64_t now_ns)
+{
+	if (!engine_send_note(&device->engine, known->link, ENGINE_NOTE_PART))
+		return false;
+	set_parting(known, true);
+	known->asked_ns = now_ns;
+	return true;
+}
+
+void fabric_forget_links(struct soft_device *device)
+{
+	for (unsigned i = 0; i < device->n_links; i++)
+		set_parting(&device->links[i], false);
+	device->n_links = 0;
+}
+
 /* There are as many links as can be: sees that one goes. -EBUSY: that may be soon; -EAGAIN: it is
  * too early to look again; `full`: none can. */
 static int make_room(struct soft_device *device, int full)
@@ -176,11 +212,9 @@ static int make_room(struct soft_device *device, int full)
 	device->next_room_ns = now_ns + ROOM_NS;
 	known = find_unused(device, now_ns, &waits, &recent);
 	if (!known && !waits)
-		return full;
-	if (known && !recent && engine_send_note(&device->engine, known->link, ENGINE_NOTE_PART)) {
-		known->parting = true;
-		known->asked_ns = now_ns;
-	}
+		return atomic_load(&n_parting) ? -EBUSY : full;
+	if (known && !recent)
+		(void)fabric_ask_to_part(device, known, now_ns);
 	return -EBUSY;
 }
 
@@ -192,7 +226,7 @@ static bool take_notes(struct soft_device *device, unsigned index)
 	uint8_t notes = engine_take_notes(engine, known->link);
 
 	if (notes & ENGINE_NOTE_KEEP) {
-		known->parting = false;
+		set_parting(known, false);
 		known->kept_ns = clock_now_ns();
 	}
 	if (!(notes & ENGINE_NOTE_PART))

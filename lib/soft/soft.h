@@ -39,7 +39,8 @@ struct fabric_link {
 	uint16_t link;
 	unsigned holders; /* connections over it that are being made */
 	uint64_t used;    /* counts up: which one was asked for last */
-	bool parting;     /* the peer has been asked whether it can go, and nobody may use it */
+	/* The peer has been asked whether it can go, and nobody may use it. Set by fabric.c. */
+	bool parting;
 	uint64_t asked_ns;
 	uint64_t kept_ns; /* when the peer has said no; 0: never */
 };
@@ -263,8 +264,8 @@ void soft_describe_qps(struct frl_device *device, struct qp_batch *batch);
 int soft_find_way(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
 /* Makes sure that a link to the peer exists, on the local fabric, and holds it for a connection.
  * -EADDRINUSE: an earlier one is not gone yet, try again; -EBUSY: there are as many as can be, and
- * some may go, try again; -ENOSPC: all are in use now; -EAGAIN: asked again too early to say
- * which. */
+ * some of this process may go, try again; -ENOSPC: all are in use now; -EAGAIN: asked again too
+ * early to say which. */
 int soft_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 	const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE]);
 int soft_link_state(struct frl_device *device, uint16_t link);
@@ -274,6 +275,11 @@ void soft_link_release(struct frl_device *device, uint16_t link, bool failed);
 /* What peers have said of their links: closes those that neither end uses. With the guard held, by
  * whoever has driven the engine. */
 void fabric_take_notes(struct soft_device *device);
+/* Asks the peer of a link whether it can go: the link is `parting` then. False: not now. With the
+ * guard held. */
+bool fabric_ask_to_part(struct soft_device *device, struct fabric_link *known, uint64_t now_ns);
+/* The port is closed, and its links with it. */
+void fabric_forget_links(struct soft_device *device);
 /* Links that something here uses. With the guard held. */
 unsigned fabric_links_used(const struct soft_device *device);
 /* Fills in link and MAC where the MAC is missing, from the link to the device that has the GID.

@@ -4,8 +4,9 @@
 #include "lib/base/clock.h"
 #include "lib/soft/soft.h"
 #include "tests/unit/api_fixture.h"
-#include "tests/unit/wait_limits.h"
 #include "tests/unit/program.h"
+#include "tests/unit/stopped_clock.h"
+#include "tests/unit/wait_limits.h"
 
 enum {
 	LINKS = 31, /* of a process */
@@ -28,12 +29,17 @@ static void open_odd_link(void)
 	device_leave(a.device);
 }
 
-static void open_star(void)
+static void open_star_with(enum frl_progress progress)
 {
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_odd_link();
 	for (int i = 0; i < PEERS; i++)
-		open_end(&peers[i], false, FRL_PROGRESS_THREAD);
+		open_end(&peers[i], false, progress);
+}
+
+static void open_star(void)
+{
+	open_star_with(FRL_PROGRESS_THREAD);
 }
 
 static void close_star(void)
@@ -58,21 +64,29 @@ static void start_connecting(struct end *peer, int timeout_ms)
 	config.timeout_ms = timeout_ms;
 	ok(frl_qp_connect_start(a.qp, &peer->mine, &config));
 	ok(frl_qp_connect_start(peer->qp, &a.mine, &config));
+	a.rc = peer->rc = -EAGAIN;
+}
+
+/* Asks both ends. -EAGAIN: not yet. */
+static int test_connecting(struct end *peer)
+{
+	if (a.rc == -EAGAIN)
+		a.rc = frl_qp_connect_test(a.qp);
+	if (peer->rc == -EAGAIN)
+		peer->rc = frl_qp_connect_test(peer->qp);
+	if (a.rc && a.rc != -EAGAIN)
+		return a.rc;
+	return peer->rc ? peer->rc : a.rc;
 }
 
 static int end_connecting(struct end *peer)
 {
-	int rc = -EAGAIN, theirs = -EAGAIN;
+	int rc;
 
-	while (rc == -EAGAIN || theirs == -EAGAIN) {
-		if (rc == -EAGAIN)
-			rc = frl_qp_connect_test(a.qp);
-		if (theirs == -EAGAIN)
-			theirs = frl_qp_connect_test(peer->qp);
-		if ((rc && rc != -EAGAIN) || (theirs && theirs != -EAGAIN))
-			break;
-	}
-	return rc && rc != -EAGAIN ? rc : theirs;
+	do
+		rc = test_connecting(peer);
+	while (rc == -EAGAIN);
+	return rc;
 }
 
 static int connect_to(struct end *peer, int timeout_ms)
@@ -209,9 +223,7 @@ static void ask_to_part(struct end *peer)
 	device_enter(a.device);
 	link = link_to(peer);
 	ck_assert_ptr_nonnull(link);
-	ck_assert(engine_send_note(&soft_device(a.device)->engine, link->link, ENGINE_NOTE_PART));
-	link->parting = true;
-	link->asked_ns = clock_now_ns();
+	ck_assert(fabric_ask_to_part(soft_device(a.device), link, clock_now_ns()));
 	device_leave(a.device);
 }
 
@@ -317,6 +329,40 @@ START_TEST(silent_link)
 	limits_expire(0);
 	close_end(peer);
 	close_end(&a);
+}
+END_TEST
+
+/* The peer answers when this end has waited for longer than it would if no link could go. The other
+ * end of the new link is in this process as well, and has no link that could go: it waits, too. */
+START_TEST(late_answer)
+{
+	struct end *last = &peers[LINKS / 2];
+	int rc;
+
+	open_star_with(FRL_PROGRESS_INLINE);
+	for (int i = 0; i < LINKS / 2; i++) {
+		renew(&a);
+		ok(connect_to(&peers[i], HANG_MS));
+		renew(&peers[i]);
+	}
+	renew(&a);
+	start_connecting(last, HANG_MS);
+	while (!link_to(&peers[0])->parting)
+		ck_assert_int_eq(test_connecting(last), -EAGAIN);
+	limits_expire(FULL_MS);
+	for (int i = 0; i < 4; i++) {
+		/* It is time for the next look. */
+		clock_stop();
+		clock_advance_ms(10);
+		clock_go_on();
+		rc = test_connecting(last);
+		ck_assert_msg(rc == -EAGAIN, "%d: %s", rc, frl_last_error());
+	}
+	while ((rc = test_connecting(last)) == -EAGAIN)
+		frl_progress(peers[0].device);
+	limits_expire(0);
+	ok(rc);
+	close_star();
 }
 END_TEST
 
