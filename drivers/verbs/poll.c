@@ -258,6 +258,11 @@ static int poll_extended(struct verbs_cq *cq, int max, struct frl_wc wc[])
 	return n;
 }
 
+static bool is_fatal(const struct verbs_cq *cq)
+{
+	return atomic_load_explicit(&verbs_device(cq->base.device)->is_fatal, memory_order_acquire);
+}
+
 /* What there is to say of a queue that is empty, or cannot be polled. */
 static int explain(const struct verbs_cq *cq)
 {
@@ -266,7 +271,7 @@ static int explain(const struct verbs_cq *cq)
 
 	if (atomic_load_explicit(&cq->has_overrun, memory_order_acquire))
 		return frl_fail(-EOVERFLOW, "the completion queue overran: " OVERRUN_ADVICE);
-	if (atomic_load_explicit(&device->is_fatal, memory_order_acquire))
+	if (is_fatal(cq))
 		return verbs_fail(EIO, "%s: no completion comes any more", device->name);
 	if (!err)
 		return 0;
@@ -276,11 +281,19 @@ static int explain(const struct verbs_cq *cq)
 		device->name, err);
 }
 
+static int take(struct verbs_cq *cq, int max, struct frl_wc wc[])
+{
+	return cq->ex ? poll_extended(cq, max, wc) : poll_plain(cq, max, wc);
+}
+
 int verbs_poll_cq(struct frl_cq *base, int max, struct frl_wc wc[], bool *ret_moved)
 {
 	struct verbs_cq *cq = verbs_cq(base);
-	int n = cq->ex ? poll_extended(cq, max, wc) : poll_plain(cq, max, wc);
+	int n = take(cq, max, wc);
 
+	/* A completion may have come between that look and the failure of the device. */
+	if (n == 0 && is_fatal(cq))
+		n = take(cq, max, wc);
 	*ret_moved = n > 0;
 	return n > 0 ? n : explain(cq);
 }

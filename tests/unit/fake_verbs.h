@@ -153,7 +153,8 @@ const char *fake_verbs_failed(void);
 unsigned fake_verbs_calls(const char *function);
 
 /* Calls of this function stand still before they do anything, until another one, or NULL, is
- * named; those of "ibv_query_qp, done" and "ibv_modify_qp, done" when it has been done. */
+ * named; those of "ibv_query_qp, done" and "ibv_modify_qp, done" when it has been done, those of
+ * "ibv_poll_cq, empty" and "ibv_start_poll, empty" when no completion was found. */
 void fake_verbs_pause(const char *function);
 /* Until a call stands still. */
 void fake_verbs_wait_paused(void);

@@ -98,6 +98,8 @@ int fake_poll_cq(struct ibv_cq *ibv, int max, struct ibv_wc *wc)
 		return -err;
 	while (n < max && take(cq, &cqe))
 		wc[n++] = cqe.wc;
+	if (n == 0)
+		fake_stand_still("ibv_poll_cq, empty");
 	fake_leave();
 	return n;
 }
@@ -137,6 +139,7 @@ static int poll_one(const char *function, struct fake_cq *cq)
 		fake_world.stats.polled_ex++;
 	} else {
 		err = ENOENT;
+		fake_stand_still("ibv_start_poll, empty");
 	}
 	fake_leave();
 	return err;

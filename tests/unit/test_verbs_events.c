@@ -263,6 +263,40 @@ START_TEST(device_fatal)
 }
 END_TEST
 
+static void *poll_one(void *arg)
+{
+	int *ret_n = arg;
+	struct frl_wc wc;
+
+	*ret_n = frl_poll_cq(one->cq, 1, &wc);
+	return NULL;
+}
+
+/* A message that comes after a look into the completion queue, and before the device fails. */
+START_LOOP_TEST(fatal_while_polled, 2)
+{
+	const struct verbs_wants wants = { .is_plain = _i };
+	struct frl_sge from;
+	pthread_t thread;
+	int n;
+
+	verbs_setup(ends, &wants);
+	verbs_recv(one, 1, 0, 8);
+	fake_verbs_pause(_i ? "ibv_poll_cq, empty" : "ibv_start_poll, empty");
+	ck_assert_int_eq(pthread_create(&thread, NULL, poll_one, &n), 0);
+	fake_verbs_wait_paused();
+	from = verbs_sge(two, 0, 8);
+	ck_assert_int_eq(verbs_send(two, FRL_WR_SEND, &from, 0, 0), 1);
+	fake_verbs_raise("one", IBV_EVENT_DEVICE_FATAL, 1);
+	verbs_event(one, FRL_EVENT_QP_FATAL);
+	verbs_event(one, FRL_EVENT_DEVICE_FATAL);
+	fake_verbs_pause(NULL);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(n, 1);
+	verbs_teardown(ends);
+}
+END_TEST
+
 START_LOOP_TEST(overrun, 2)
 {
 	const struct verbs_wants wants = { .depth = 4, .is_plain = _i };
