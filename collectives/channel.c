@@ -345,13 +345,15 @@ static int become_up(struct channel *channel)
 	return err;
 }
 
-/* A rail that has failed tells nothing more. */
 static bool is_flushed(const struct channel *channel)
 {
 	const struct frl_comm *comm = channel->peer->comm;
+	const struct poller *poller;
 
-	return !channel->bulk || comm->rails[channel->rail].is_lost ||
-		(int32_t)(comm->pollers[channel->poller].emptied - channel->flushed_at) >= 0;
+	if (!channel->bulk)
+		return true;
+	poller = &comm->pollers[channel->poller];
+	return poller->is_over || (int32_t)(poller->emptied - channel->flushed_at) >= 0;
 }
 
 /* As far as it can go; 0, or the reason why it never will go on. */

@@ -92,6 +92,7 @@ struct poller {
 	unsigned rail;
 	uint32_t room;    /* for so many completions more */
 	uint32_t emptied; /* how often it has been found empty */
+	bool is_over;     /* no completion comes any more: the device has failed */
 };
 
 struct frl_comm {

@@ -137,9 +137,11 @@ static bool has_other(const struct frl_comm *comm, unsigned number)
 }
 
 /*
- * Completions that a device has not told are lost with it, so what it has received meanwhile is
- * received again. That must do no harm: nothing may have been reduced on receive. And the sender
- * must not have heard of it: a completion queue that overran has lost what was acknowledged.
+ * Completions that are in the queue of a device that has failed are polled before its channels go
+ * on (poll_one()). Those that it has not written are lost with it, so what it has received
+ * meanwhile is received again. That must do no harm: nothing may have been reduced on receive. And
+ * the sender must not have heard of it: a completion queue that overran has lost what was
+ * acknowledged.
  */
 static int lose(struct frl_comm *comm, unsigned number, int err)
 {

@@ -174,22 +174,28 @@ static int handle(unsigned poller, const struct frl_wc wc[], int n)
 	return 0;
 }
 
-/* Returns how many there were, or the communicator's error. */
+/* A completion queue tells all that it has before it fails. */
+static int poll_failed(struct frl_comm *comm, struct poller *poller, int err)
+{
+	poller->is_over = true;
+	err = rail_check(comm, poller->rail, err);
+	return err ? comm_fail(comm, err, "polling the completion queue: %s", frl_last_error()) : 0;
+}
+
+/* Returns how many there were, or the communicator's error. The completions of a rail that is lost
+ * still count: senders know that these messages have arrived. */
 static int poll_one(struct frl_comm *comm, unsigned number)
 {
-	const struct poller *poller = &comm->pollers[number];
+	struct poller *poller = &comm->pollers[number];
 	struct frl_wc wc[POLL_BATCH];
 	int n;
 
-	if (comm->rails[poller->rail].is_lost)
+	if (poller->is_over)
 		return 0;
 	comm->rails[poller->rail].has_posted = false;
 	n = frl_poll_cq(poller->cq, POLL_BATCH, wc);
-	if (n < 0) {
-		n = rail_check(comm, poller->rail, n);
-		return n ? comm_fail(comm, n, "polling the completion queue: %s", frl_last_error())
-			 : 0;
-	}
+	if (n < 0)
+		return poll_failed(comm, poller, n);
 	for (int i = 0; i < n; i++) {
 		int err = handle(number, &wc[i], n - i);
 

@@ -5,6 +5,7 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -166,6 +167,102 @@ START_LOOP_TEST(goes_on, 25)
 	struct job job = { .ranks = 2 + _i / 4 % 2, .rails = 2, .main = run_on, .arg = &trouble };
 
 	run(&job, &plug);
+}
+END_TEST
+
+/* ---- completions that are not polled yet */
+
+enum { PILE = 2 * LONG }; /* more messages than there are receives at a time */
+
+/* Rank 1's messages have come, and rank 1 knows that, before rank 0 looks. */
+struct pile {
+	enum what what;
+	sem_t can_come, have_come;
+};
+
+static struct channel *first_channel(const struct rank *rank)
+{
+	return rank->comm->peers[1 - rank->number]->channels[0];
+}
+
+/* Rank 0: there are receives for more messages than one poll returns; then the device fails. */
+static int let_come(struct rank *rank, struct frl_request *request, struct pile *pile)
+{
+	const struct channel *channel = first_channel(rank);
+	bool done = false;
+	int err = 0;
+
+	while (!err && channel->told_credits - channel->receives_done < 2 * POLL_BATCH)
+		err = frl_request_test(request, &done);
+	if (err)
+		return err;
+	sem_post(&pile->can_come);
+	sem_wait(&pile->have_come);
+	make_trouble(rank, pile->what, 0);
+	return 0;
+}
+
+/* Rank 1: until that many have been acknowledged. */
+static int come(struct rank *rank, struct frl_request *request, struct pile *pile, uint32_t before)
+{
+	const struct channel *channel = first_channel(rank);
+	bool done = false;
+	int err = 0;
+
+	while (!err && channel->sends_done - before <= POLL_BATCH)
+		err = frl_request_test(request, &done);
+	sem_post(&pile->have_come);
+	return err;
+}
+
+static void run_piled(struct rank *rank)
+{
+	struct pile *pile = rank->job->arg;
+	int32_t *values = malloc(PILE * sizeof(*values));
+	const struct frl_collective message = { .coll = rank->number ? FRL_SEND : FRL_RECV,
+		.send = values,
+		.recv = values,
+		.count = PILE,
+		.dtype = FRL_INT32,
+		.root = 1 - rank->number };
+	struct frl_request *request;
+	uint32_t before;
+	int err;
+
+	expect(rank, plug_allreduce(rank, values, 100) == 0);
+	before = first_channel(rank)->sends_done;
+	for (int32_t i = 0; i < PILE; i++)
+		values[i] = rank->number * i;
+	if (rank->number == 1)
+		sem_wait(&pile->can_come);
+	err = frl_start(rank->comm, &message, &request);
+	if (!err)
+		err = rank->number ? come(rank, request, pile, before)
+				   : let_come(rank, request, pile);
+	if (!err)
+		err = frl_request_wait(request);
+	expect(rank, err == 0);
+	for (int32_t i = 0; i < PILE && !err; i++)
+		err = values[i] != i;
+	expect(rank, err == 0);
+	/* Nobody waits for a rank that has failed. */
+	sem_post(&pile->can_come);
+	sem_post(&pile->have_come);
+	free(values);
+}
+
+START_LOOP_TEST(piled, 6)
+{
+	static const enum what whats[] = { PORT_DOWN, DEVICE_FATAL, QP_FATAL };
+	struct pile pile = { .what = whats[_i % 3] };
+	const struct plug plug = { .tells_late = _i / 3 };
+	struct job job = { .ranks = 2, .rails = 2, .main = run_piled, .arg = &pile };
+
+	sem_init(&pile.can_come, 0, 0);
+	sem_init(&pile.have_come, 0, 0);
+	run(&job, &plug);
+	sem_destroy(&pile.can_come);
+	sem_destroy(&pile.have_come);
 }
 END_TEST
 
