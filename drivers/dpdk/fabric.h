@@ -138,6 +138,7 @@ struct fabric_link {
 	struct relay relay; /* server */
 	uint16_t ethdev;    /* NO_ETHDEV: none */
 	uint32_t vdev_number;
+	uint32_t shakes;      /* passes since its deadline was set */
 	uint32_t max_frame;   /* the smaller one of both ends */
 	uint64_t retry_ns;    /* not before; nor is a socket looked at */
 	uint64_t deadline_ns; /* of the stage; UINT64_MAX: none */

@@ -147,6 +147,31 @@ START_LOOP_TEST(no_descriptors, 2)
 }
 END_TEST
 
+/* This thread did not run while a memif shook hands: that time does not count. */
+START_TEST(stalled_memif)
+{
+	unsigned passes = 0;
+
+	step(&client);
+	/* As if it had been answered; without EAL there is no memif behind it. */
+	client.link.stage = FABRIC_SHAKE;
+	client.link.carrier = &memif_carrier;
+	client.link.deadline_ns = now_ns;
+	for (int i = 0; i < 3; i++) {
+		now_ns += 10 * UINT64_C(1000000000);
+		step(&client);
+		ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
+	}
+	/* One that runs, and does not come up, starts over. */
+	for (; client.link.stage == FABRIC_SHAKE && passes < 100000; passes++) {
+		now_ns += 1000 * 1000;
+		step(&client);
+	}
+	ck_assert_uint_lt(passes, 100000);
+	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+}
+END_TEST
+
 /* ---- peers that are not ours */
 
 /* A hello with frames too short, then an answer. */
