@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 #
 # Sourced: removes settings of the caller from the environment, so that tests do the same for all
-# callers: those of Ferrule, NCCL, MPI, PMIx, Slurm, torchrun, systemd and the doubles, proxies and
-# the language. Variables that meson.build sets, and those that choose among cases, stay. So do
+# callers: those of Ferrule, Check, NCCL, MPI, PMIx, Slurm, torchrun, systemd and the doubles,
+# proxies and the language. Variables that meson.build sets, and those that choose among cases, stay. So do
 # names that match $keep_settings.
 
 clean_env() {
@@ -15,7 +15,7 @@ clean_env() {
 		[[ ! $name =~ ^($stays)$ ]] || continue
 		[[ -z ${keep_settings-} || ! $name =~ ^($keep_settings)$ ]] || continue
 		case $name in
-		FRL_* | FERRULE_* | FAKE_CUDA_* | FAKE_DEVICES | SOCKET_NET_* | NCCL_*) ;;
+		FRL_* | CK_* | FERRULE_* | FAKE_CUDA_* | FAKE_DEVICES | SOCKET_NET_* | NCCL_*) ;;
 		OMPI_* | OPAL_* | ORTE_* | PRTE_* | PMIX_* | PMI_* | HYDRA_* | MPI*_*) ;;
 		SLURM*_* | SRUN_* | SALLOC_* | SBATCH_* | UCX_* | FI_*) ;;
 		RANK | *_RANK | WORLD_SIZE | *_WORLD_SIZE | MASTER_* | TORCHELASTIC_*) ;;

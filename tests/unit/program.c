@@ -72,14 +72,17 @@ Suite *test_suite_add(
 static int run_as(Suite *suite, enum fork_status fork_status)
 {
 	SRunner *runner = srunner_create(suite);
-	int failed;
+	int failed, run;
 
 	srunner_set_fork_status(runner, fork_status);
 	in_process = srunner_fork_status(runner) == CK_NOFORK;
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
+	run = srunner_ntests_run(runner);
 	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	if (run == 0 && getenv("CK_RUN_CASE"))
+		printf("no case \"%s\"\n", getenv("CK_RUN_CASE"));
+	return failed || run == 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 bool test_begin(const char *name, int i)

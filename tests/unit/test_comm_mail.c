@@ -370,7 +370,7 @@ START_TEST(pieces_are_explained)
 }
 END_TEST
 
-/* ---- much at once: an algorithm of quadratic time would take longer than a case may */
+/* ---- much at once: an algorithm of quadratic time would take minutes */
 
 enum { QUEUED = 500000 / JOB_SHARE, MANY_HOSTS = 1 << 20 };
 
