@@ -41,21 +41,22 @@ runs=${1:-}
 [[ $runs =~ ^[1-9][0-9]*$ && $load =~ ^[0-9]+$ ]] || bad_usage
 shift
 
+[ -z "$keep" ] || keep=$(realpath -m "$keep")
 cd "$(dirname "$0")/.."
 [ "$load" -eq 0 ] || scripts/install-deps.sh soak
 logs=${keep:-soak}
 mkdir -p "$logs"
 temp=$(mktemp -d)
 stress=
+other=
 
-# end_stress: stress-ng and its children are a process group.
-end_stress() {
-	[ -n "$stress" ] || return 0
-	kill -- "-$stress" 2>/dev/null || true
-	wait "$stress" 2>/dev/null || true
-	stress=
+# end_group PID: ends a job and all that it has started. Jobs are process groups (set -m).
+end_group() {
+	[ -n "$1" ] || return 0
+	kill -- "-$1" 2>/dev/null || true
+	wait "$1" 2>/dev/null || true
 }
-trap 'end_stress; rm -rf "$temp"' EXIT
+trap 'end_group "$stress"; end_group "$other"; rm -rf "$temp"' EXIT
 trap 'exit 1' INT TERM HUP
 
 begin_stress() {
@@ -75,15 +76,19 @@ for ((run = 1; run <= runs; run++)); do
 		begin_stress
 	fi
 	begin=$SECONDS
-	other=
 	if [ -n "$clone" ]; then
-		"$temp/clone/tests/run.sh" "$@" >"$logs/run-$run-clone.log" 2>&1 </dev/null &
+		set -m
+		env -u FRL_BUILD_DIR "$temp/clone/tests/run.sh" "$@" \
+			>"$logs/run-$run-clone.log" 2>&1 </dev/null &
 		other=$!
+		set +m
 	fi
 	result=passed
 	tests/run.sh "$@" >"$logs/run-$run.log" 2>&1 </dev/null || result=FAILED
 	[ -z "$other" ] || wait "$other" || result="FAILED in the clone"
-	end_stress
+	other=
+	end_group "$stress"
+	stress=
 	echo "run $run of $runs, $name: $result, $((SECONDS - begin)) s:" \
 		"$(tail -qn 1 "$logs/run-$run"*.log | paste -sd ';')"
 	if [ "$result" != passed ]; then
