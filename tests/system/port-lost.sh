@@ -45,24 +45,26 @@ sent_over() {
 # lose RANKS OP COUNT REPEAT HOW: rank 1 loses its port e1, by pull or by silence. Where all was
 # done before, it is tried again with more to do.
 lose() {
-	local repeat=$4
-	while ! lose_once "$1" "$2" "$3" "$repeat" "$5"; do
-		repeat=$((repeat * 4))
+	local repeat
+	for repeat in "$4" $(($4 * 4)) $(($4 * 16)) $(($4 * 64)); do
+		! lose_once "$1" "$2" "$3" "$repeat" "$5" || return 0
 		echo "all was done before the loss: $repeat results"
 	done
+	fail "$2 of $1 ranks, $5: all was always done before the loss"
 }
 
+# errexit is off in here, since the status is asked for.
 lose_once() {
 	local n=$1 op=$2 how=$5 what="$2 of $1 ranks, $5" before rail
 	start_ranks "$n" --op "$op" --count "$3" --iters 0 --repeat "$4"
 	runs "$what" || return 0
-	"$how" 1 e1
+	"$how" 1 e1 || fail "$what: $how fails"
 	before=$(rows)
 	# The next ones may have been under way.
 	wait_until has_rows_or_ended $((before + 8)) || fail "$what: no result after the loss"
-	[ "$how" = silence ] || plug 1 e1
+	[ "$how" = silence ] || plug 1 e1 || fail "$what: plug fails"
 	end_with 0 "$what"
-	[ "$how" = pull ] || listen 1 e1
+	[ "$how" = pull ] || listen 1 e1 || fail "$what: listen fails"
 	grep -q '# OK: every result was right' "$temp/rank0.out" || fail "$what: not right"
 	[ "$(rows)" -eq "$4" ] || fail "$what: $(rows) of $4 results"
 	[ "$((before + 8))" -le "$4" ] || return 1
@@ -78,23 +80,25 @@ lose_once() {
 # lose_in_turn TURNS REPEAT: rank 1 loses one of its ports, then the other one when the first is
 # back, and so on. Where all was done before the last loss, it is tried again with more to do.
 lose_in_turn() {
-	local repeat=$2
-	while ! lose_in_turn_once "$1" "$repeat"; do
-		repeat=$((repeat * 4))
+	local repeat
+	for repeat in "$2" $(($2 * 4)) $(($2 * 16)) $(($2 * 64)); do
+		! lose_in_turn_once "$1" "$repeat" || return 0
 		echo "in turn: all was done before the last loss: $repeat results"
 	done
+	fail "in turn: all was always done before the last loss"
 }
 
+# errexit is off in here, too.
 lose_in_turn_once() {
 	local turns=$1 repeat=$2 turn before too_late=
 	start_ranks 2 --count 512K --iters 0 --repeat "$repeat"
 	runs "in turn" || return 0
 	for turn in $(seq 0 $((turns - 1))); do
-		pull 1 "e$((turn % 2))"
+		pull 1 "e$((turn % 2))" || fail "in turn: pull fails"
 		before=$(rows)
 		wait_until has_rows_or_ended $((before + 4)) ||
 			fail "in turn: no result after the loss of e$((turn % 2)), loss $turn"
-		plug 1 "e$((turn % 2))"
+		plug 1 "e$((turn % 2))" || fail "in turn: plug fails"
 		before=$(rows)
 		wait_until has_rows_or_ended $((before + 4)) || fail "in turn: no result"
 		[ "$((before + 4))" -le "$repeat" ] || too_late=1
