@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 
 #include <ferrule/connect.h>
 
+#include "lib/api/bootstrap.h"
 #include "lib/control/client.h"
 #include "tests/unit/fake_daemon.h"
 #include "tests/unit/program.h"
@@ -305,12 +308,40 @@ START_LOOP_TEST(keeps_no_more_than_it_should, 2)
 END_TEST
 
 static sem_t has_set;
+static atomic_int setter; /* thread id */
 
 static void *set_none(void *arg)
 {
+	setter = gettid();
 	bootstrap.set_receiver(bootstrap.ctx, NULL, NULL);
 	sem_post(&has_set);
 	return NULL;
+}
+
+static bool has_receiver(void)
+{
+	struct bootstrap_mail *mail = &((struct bootstrap *)bootstrap.ctx)->mail;
+	bool has;
+
+	pthread_mutex_lock(&mail->mutex);
+	has = mail->receive;
+	pthread_mutex_unlock(&mail->mutex);
+	return has;
+}
+
+/* The state of a thread of this process, as ps(1) has it; 'X': there is none. */
+static char thread_state(int id)
+{
+	char path[64], state = 'X';
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", id);
+	file = fopen(path, "r");
+	if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+		state = 'X';
+	if (file)
+		fclose(file);
+	return state;
 }
 
 START_TEST(waits_for_the_receiver_to_return)
@@ -329,7 +360,11 @@ START_TEST(waits_for_the_receiver_to_return)
 	send_text(0, "a");
 	wait_mail(&inbox, 1);
 	pthread_create(&thread, NULL, set_none, NULL);
-	usleep(20000);
+	/* It takes the receiver away, and then either sleeps until that returns, or ends. */
+	while (has_receiver())
+		usleep(100);
+	while (!strchr("SXZ", thread_state(setter)))
+		usleep(100);
 	sem_getvalue(&has_set, &value);
 	ck_assert_int_eq(value, 0);
 	/* Others post all the while. */
