@@ -20,8 +20,10 @@ enum {
 	AWAITED_MS = 20, /* so long nothing has moved before somebody counts as awaited */
 	PROBE_AFTER_MS = 200,
 	PROBE_EVERY_MS = 1000,
-	ANSWERS_MS = 1000, /* how long reports are awaited */
-	ABSENT_MS = 1000,  /* since when nobody has called the library */
+	/* How long reports are awaited: for the timeout again, within these limits. */
+	ANSWERS_LEAST_MS = 1000,
+	ANSWERS_MOST_MS = 10000,
+	ABSENT_MS = 1000, /* since when nobody has called the library */
 };
 
 /* What a rank says it is doing; see struct state_note. */
@@ -385,6 +387,18 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 	return comm_fail(comm, -ETIMEDOUT, "%s", all);
 }
 
+/* A living rank that gets no processor must not be reported as stopped. */
+static bool has_awaited_answers(const struct frl_comm *comm, uint64_t now_ns)
+{
+	uint64_t ms = (uint64_t)comm->config.timeout_ms;
+
+	if (ms < ANSWERS_LEAST_MS)
+		ms = ANSWERS_LEAST_MS;
+	if (ms > ANSWERS_MOST_MS)
+		ms = ANSWERS_MOST_MS;
+	return have_all_answered(comm) || now_ns - comm->stall.asked_ns >= ms * NS_PER_MS;
+}
+
 /* Asks first, and fails when the answers are there. */
 static int time_out(struct frl_comm *comm, const struct frl_request *request, uint64_t now_ns)
 {
@@ -392,8 +406,7 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 
 	if (comm->ranks > 1 && !comm->stall.asked_ns)
 		return ask_all(comm, now_ns);
-	if (comm->ranks > 1 && !have_all_answered(comm) &&
-		now_ns - comm->stall.asked_ns < (uint64_t)ANSWERS_MS * NS_PER_MS)
+	if (comm->ranks > 1 && !has_awaited_answers(comm, now_ns))
 		return 0;
 	while (run->left == 0 && run->next)
 		run = run->next;

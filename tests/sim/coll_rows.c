@@ -204,6 +204,20 @@ static void sum_held(struct frl_comm *comm, int rank)
 	EXPECT(frl_barrier(comm) == 0);
 }
 
+/* Rank 1 lives, and its answer comes late. */
+static void answer_late(struct frl_comm *comm, int rank)
+{
+	static const char *const text = "rank 1 has not started it";
+	int rc;
+
+	EXPECT(frl_barrier(comm) == 0);
+	if (rank == 1)
+		coll_compute(10 * ns_per_s);
+	rc = frl_allreduce(comm, numbers[rank][0], numbers[rank][0], 1, FRL_INT32, FRL_SUM);
+	SIM_CHECK(rc == -ETIMEDOUT && strstr(frl_last_error(), text), "rank %d: %d, %s", rank, rc,
+		frl_last_error());
+}
+
 /* ---- rails */
 
 /* The others wait in a child for rank 0, which waits for what they have to mend. */
@@ -434,6 +448,8 @@ static const struct row rows[] = {
 		{ .ranks = 2, .to = { .rate_bps = 100000000 }, .from = { .rate_bps = 100000000 } },
 		.timeout_ms = 300, .most_ms = 3000 },
 	{ "compute", compute, { .ranks = 2 }, .timeout_ms = 2000, .most_ms = 6000 },
+	{ "answer_late", answer_late, { .ranks = 2, .mail_ns = MS(1000), .may_fail = true },
+		.timeout_ms = 3000, .most_ms = 20000 },
 	{ "nic_holds_memory", sum_held, { .ranks = 3, .hold_ns = MS(20) }, .most_ms = 2500 },
 	{ "nic_holds_it_long", sum_held, { .ranks = 3, .hold_ns = MS(1000) }, .most_ms = 3000 },
 	{ "wait_in_child", wait_in_child,
