@@ -27,50 +27,51 @@ check_report() {
 	done
 }
 
-# blames_others RANKS VICTIM: a rank that lives is said to give no answer. Ranks have a second to
-# answer, in which one may get no processor.
-blames_others() {
-	local other
-	for other in $(others "$1" "$2"); do
-		! grep -qs "rank $other: no answer" "$temp"/rank?.out || return 0
-	done
-	return 1
-}
-
 is_stopped() {
 	grep -q '^State:.*stopped' "/proc/$1/status"
 }
 
-# stand_still: rank 0 has no result for a while.
-stand_still() {
-	local before
+# go_on RANKS OP VICTIM: while the rank is stopped another job begins and ends, and rank 0 prints no
+# more than what was under way.
+go_on() {
+	local n=$1 op=$2 victim=$3 before what="$2 of $1 ranks"
+	local -x FRL_COLL_TIMEOUT_S=$program_limit
+	start_ranks "$n" "$op" 1000000
+	kill -STOP "${pids[$victim]}"
+	wait_until is_stopped "${pids[$victim]}" || fail "$what: rank $victim goes on"
 	before=$(rows)
-	sleep 0.2
-	[ "$(rows)" -eq "$before" ]
+	passes other "$bench" -n 2 --max 64K --iters 20
+	[ "$(rows)" -le $((before + 4)) ] || fail "$what: the others do not wait"
+	kill -CONT "${pids[$victim]}"
+	wait_until has_rows_or_ended $((before + 8))
+	has_rows $((before + 8)) || fail "$what: the job does not go on"
+	kill -9 "${pids[@]}"
+	wait "${pids[@]}" 2>/dev/null || true
+	started=()
+}
+
+# stop_for_good RANKS OP VICTIM: the others report it, and nobody else.
+stop_for_good() {
+	local n=$1 op=$2 victim=$3 what="$2 of $1 ranks" other
+	local -x FRL_COLL_TIMEOUT_S=10
+	start_ranks "$n" "$op" 1000000
+	kill -STOP "${pids[$victim]}"
+	# shellcheck disable=SC2046
+	end_with 1 "$what" $(others "$n" "$victim")
+	kill -CONT "${pids[$victim]}"
+	end_with 1 "$what, which went on," "$victim"
+	for other in $(others "$n" "$victim"); do
+		! grep -qs "rank $other: no answer" "$temp"/rank?.out ||
+			fail "$what: rank $other is said to give no answer"
+	done
+	check_report "$n" "$victim" "$what"
 }
 
 stop_one() {
-	local n=$1 op=$2 victim=$(($1 / 2)) before what="$2 of $1 ranks" try
-	export FRL_COLL_TIMEOUT_S=10
-	for try in 1 2 3 4 5; do
-		start_ranks "$n" "$op" 1000000
-		kill -STOP "${pids[$victim]}"
-		wait_until is_stopped "${pids[$victim]}" || fail "$what: rank $victim goes on"
-		wait_until stand_still || fail "$what: the others do not wait"
-		before=$(rows)
-		kill -CONT "${pids[$victim]}"
-		wait_until has_rows $((before + 4)) || fail "$what: the job does not go on"
-		kill -STOP "${pids[$victim]}"
-		# shellcheck disable=SC2046
-		end_with 1 "$what" $(others "$n" "$victim")
-		kill -CONT "${pids[$victim]}"
-		end_with 1 "$what, which went on," "$victim"
-		blames_others "$n" "$victim" || break
-		echo "$what: a rank that lives has not answered in time, try $try"
-	done
-	! blames_others "$n" "$victim" || fail "$what: another rank than $victim is blamed"
-	check_report "$n" "$victim" "$what"
-	echo "$what: rank $victim stopped for good, the others have ended"
+	local victim=$(($1 / 2))
+	go_on "$1" "$2" "$victim"
+	stop_for_good "$1" "$2" "$victim"
+	echo "$2 of $1 ranks: rank $victim stopped for good, the others have ended"
 }
 
 for_each_fault stop_one
