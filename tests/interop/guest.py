@@ -34,6 +34,11 @@ def silence(interface):
         file.write("1")
 
 
+class GuestSilent(RuntimeError):
+    """The guest does not end a command. Those that could hang have a time limit there: what hangs
+    is a tool in the kernel, which no signal ends."""
+
+
 class Guest:
     """A running guest. `number` tells guests apart: 10.9.0.NUMBER, fd09::NUMBER, on VLAN 7
     10.9.70.NUMBER, and on the second rail 10.9.80.NUMBER."""
@@ -123,7 +128,7 @@ class Guest:
         self.process.stdin.flush()
         lines, match = self._wait(r"__DONE__ (\d+)", seconds)
         if not match:
-            raise RuntimeError(f"no answer from the guest to: {command}\n" + "\n".join(lines))
+            raise GuestSilent(f"no answer from the guest to: {command}\n" + "\n".join(lines))
         return int(match.group(1)), "\n".join(lines)
 
     def stop(self):

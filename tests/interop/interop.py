@@ -13,7 +13,7 @@ import rows_data
 import rows_errors
 import rows_loss
 import rows_tools
-from guest import Guest, run, silence
+from guest import Guest, GuestSilent, run, silence
 from link import Failure
 from peer import Peer, PeerError, PeerGone
 
@@ -26,7 +26,7 @@ class Runner:
     stalled. A row that met a stall of rxe is begun again, a few times in all."""
 
     MAX_STALLS = 6
-    MAX_SECONDS = 380  # no row is begun after that
+    MAX_SECONDS = 1500  # no row is begun after that: it catches hangs
 
     def __init__(self, only, repeat):
         self.only = re.compile(only) if only else None
@@ -53,7 +53,7 @@ class Runner:
         start, reason = time.monotonic(), None
         try:
             rows_loss.unless_stalled(function, arguments)
-        except rows_loss.RxeStalled as error:
+        except (rows_loss.RxeStalled, GuestSilent) as error:
             reason = f"rxe has stalled: {error}"
             self.revive()
             if self.stalls < self.MAX_STALLS * self.repeat:
@@ -138,6 +138,13 @@ def against_ferrule(options, runner):
         status = process.stop(10)
         if status:
             runner.failed.append(f"ferrule-peer ended with status {status}")
+
+        def revive_guest():
+            guest.stop()
+            guest.start()
+            guest.wait_booted()
+
+        runner.revive = revive_guest
         runner.run(rows_tools.rows(options.pingpong, guest))
     finally:
         process.stop(0)

@@ -56,7 +56,7 @@ def ferrule_serves(program, guest, kind, size, mtu, gid):
         wait_for("listening ferrule-pingpong",
                  lambda: process.poll() is not None or listening_here())
         status, text = guest.shell(
-            f"timeout {SECONDS} " + guest_command(kind, size, mtu, gid, guest.host), SECONDS + 10)
+            f"timeout {SECONDS} " + guest_command(kind, size, mtu, gid, guest.host), 4 * SECONDS)
         if not status:
             process.wait(timeout=10)
     except subprocess.TimeoutExpired:
