@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ferruled knows and decides, without I/O but for reading pages (lib/control/page.h), which
- * never waits: messages and time come in; messages, closed sessions, dialled hosts and one deadline
- * come out. No socket, clock, thread, log file or getenv; it allocates, for it is in no data path.
+ * The knowledge and the decisions of ferruled, without I/O but for reading pages, which never waits
+ * (lib/control/page.h): messages and time come in; messages, closed sessions, dialled hosts and one
+ * deadline come out. No socket, clock, thread, log file or getenv; it allocates, for it is in no data path.
  * The I/O around it is daemon/loop.c; tests join several cores by queues, in virtual time.
  *
  * A session is one stream: of a process or an operator over the Unix socket, or of another daemon.

@@ -37,13 +37,8 @@ static void take_slots(struct core *core, struct port *port, uint32_t more)
 
 uint32_t qp_slots(struct core *core, struct port *port)
 {
-	struct page head;
-	uint32_t used = 0;
+	uint32_t used = port->page.close ? page_used_slots(&port->page) : 0;
 
-	if (port->page.close && page_read_head(&port->page, &head))
-		used = atomic_load(&head.used_slots);
-	if (used > port->page.slots)
-		used = port->page.slots;
 	/* They are never given back: whoever took them now here and now there would have all. */
 	if (used > port->slots)
 		take_slots(core, port, used - port->slots);

@@ -59,9 +59,21 @@ bool page_read_head(const struct page_view *view, struct page *ret)
 
 uint64_t page_published_ns(const struct page_view *view)
 {
-	struct page head;
+	uint64_t published_ns;
 
-	return page_read_head(view, &head) ? atomic_load(&head.published_ns) : 0;
+	return read_at(view, offsetof(struct page, published_ns), &published_ns,
+		       sizeof(published_ns))
+		? published_ns
+		: 0;
+}
+
+uint32_t page_used_slots(const struct page_view *view)
+{
+	uint32_t used;
+
+	if (!read_at(view, offsetof(struct page, used_slots), &used, sizeof(used)))
+		return 0;
+	return used < view->slots ? used : view->slots;
 }
 
 bool page_read_qp(const struct page_view *view, uint32_t slot, struct page_qp *ret)

@@ -121,6 +121,9 @@ bool page_read_head(const struct page_view *view, struct page *ret);
 /* When all of it was last brought up to date; 0: not yet, or it cannot be read. */
 uint64_t page_published_ns(const struct page_view *view);
 
+/* No slot at this index or above has a queue pair; at most view->slots. */
+uint32_t page_used_slots(const struct page_view *view);
+
 /* Copies a slot as it was at one moment; false: it could not be had, or has no queue pair. Texts
  * end in the copy. */
 bool page_read_qp(const struct page_view *view, uint32_t slot, struct page_qp *ret);
