@@ -146,7 +146,7 @@ build() {
 	set_up "$dir" "$@" || return 1
 	# shellcheck disable=SC2086 # both are lists of words
 	if [ -n "$only" ]; then
-		# What introspection tells is up to date then.
+		# Brings what meson knows of targets up to date.
 		ninja -C "$dir" --quiet build.ninja || return 1
 		names=$(targets "$dir" $only) || return 1
 		[ -n "$names" ] || return 0
@@ -290,7 +290,7 @@ echo "== built in $((SECONDS - begin)) s"
 
 # ---- tests
 
-# What the caller has set for its own programs is not for these.
+# Removes settings that the caller has for its own programs.
 . tests/system/clean_env.sh
 # These are for who runs one simulation by hand.
 unset FRL_SEED FRL_SEED_FROM FRL_SEEDS

@@ -48,7 +48,7 @@ met() {
 	done
 }
 
-# What launch-peer says where Open MPI 4.1 has forgotten a rank that joins again, or that comes
+# Words of launch-peer where Open MPI 4.1 has forgotten a rank that joins again, or that comes
 # while another one leaves. The others then wait in vain for the one that could not join.
 forgotten='the launcher has no name of the job from it'
 forgotten+='|the PMIx server of the launcher .*has not answered'

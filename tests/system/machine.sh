@@ -45,7 +45,7 @@ empty_folder() {
 # set_up_machine: in the new namespaces.
 set_up_machine() {
 	ip link set lo up
-	# Where loopback alone has an address, some launchers resolve no name.
+	# Some launchers resolve no name when loopback alone has an address.
 	if ip link add own0 type veth peer name own1; then
 		ip link set own1 up
 		ip addr add 198.51.100.1/24 dev own0

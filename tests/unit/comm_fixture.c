@@ -234,7 +234,7 @@ static int open_devices(struct rank *rank)
 	return err;
 }
 
-/* What a rank does that has a bootstrap and devices. */
+/* Runs a rank that has a bootstrap and devices. */
 static void rank_run(struct rank *rank)
 {
 	struct frl_comm_config config;

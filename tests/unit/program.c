@@ -28,7 +28,7 @@ struct progress {
 };
 
 static struct progress *progress;
-/* Of the process whose part this one is, by test_exec(). */
+/* Names the folder of the process whose part this one is (test_exec()). */
 static const char folder_setting[] = "FRL_TEST_FOLDER";
 static bool in_process;           /* cases run in this process */
 static unsigned n_skipped, n_met; /* cases to skip; cases that Check has called here */
@@ -59,7 +59,7 @@ Suite *test_suite_add(
 		suite = suite_create(running);
 	for (struct test_case *one = cases; one; one = one->next) {
 		struct test_range range = one->range();
-		/* Of one test, so that CK_RUN_CASE selects it. */
+		/* Each test has a case of its own, so that CK_RUN_CASE selects it. */
 		TCase *tcase = tcase_create(one->test.name);
 
 		tcase_add_checked_fixture(tcase, before, after);

@@ -250,7 +250,7 @@ START_TEST(stopped_before_the_answer)
 }
 END_TEST
 
-/* Those who say nothing fill the places. */
+/* Silent connections fill the places. */
 START_TEST(silent_ones_are_few)
 {
 	enum { SILENT = 40 };

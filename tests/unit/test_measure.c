@@ -21,7 +21,7 @@ enum { TIMEOUT_MS = 20000, HOUR = 3600 };
 
 /* What rank 1 does instead of measuring. */
 static enum { MEASURES, FAILS, SLEEPS } rank_1;
-/* What a pair has measured. */
+/* The results of a pair. */
 static const struct tuner_costs costs_of_pair = { .step = { [TUNER_LATENCY] = 80,
 							  [TUNER_BYTE] = 52,
 							  [TUNER_LARGE] = 84,
