@@ -2,8 +2,9 @@
 /*
  * The knowledge and the decisions of ferruled, without I/O but for reading pages, which never waits
  * (lib/control/page.h): messages and time come in; messages, closed sessions, dialled hosts and one
- * deadline come out. No socket, clock, thread, log file or getenv; it allocates, for it is in no data path.
- * The I/O around it is daemon/loop.c; tests join several cores by queues, in virtual time.
+ * deadline come out. No socket, clock, thread, log file or getenv; it allocates, for it is in no
+ * data path. The I/O around it is daemon/loop.c; tests join several cores by queues, in virtual
+ * time.
  *
  * A session is one stream: of a process or an operator over the Unix socket, or of another daemon.
  * The core names what it wants done through struct core_ops, also from within its own functions:
