@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs that are measured: how each is started, and what its output says."""
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import time
 from table import Unavailable
 
 TIMEOUT_S = 300
+READY_S = 60
 
 
 def find(program):
@@ -36,16 +38,24 @@ def start(command, cpus, env, **streams):
                             **streams)
 
 
-def signal_session(leader, number):
-    """Everybody in it: launchers give their processes groups of their own."""
+def in_session(leader):
+    """[(process, name of its program)]: launchers give their processes groups of their own."""
+    found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
                 session = int(f.read().rpartition(")")[2].split()[3])
             if session == leader:
-                os.kill(int(pid), number)
+                found.append((int(pid), os.path.basename(os.readlink(f"/proc/{pid}/exe"))))
         except (OSError, IndexError):
             pass # it has gone
+    return found
+
+
+def signal_session(leader, number):
+    for pid, _ in in_session(leader):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def end(process):
@@ -91,10 +101,10 @@ class Pair:
         fd = self.output.fileno()
         return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
-    def wait_for(self, text):
+    def wait_for(self, pattern):
         """Until the server has said so."""
-        limit = time.monotonic() + 10
-        while text not in self.said():
+        limit = time.monotonic() + READY_S
+        while not re.search(pattern, self.said(), re.MULTILINE):
             if self.server.poll() is not None or time.monotonic() > limit:
                 raise RuntimeError(f"{' '.join(self.server.args)}: not ready:\n{self.said()}")
             time.sleep(0.02)

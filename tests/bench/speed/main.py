@@ -34,7 +34,7 @@ class Bench:
     def subfolder(self):
         self.folders += 1
         path = os.path.join(self.work, str(self.folders))
-        os.mkdir(path)
+        os.mkdir(path, mode=0o700)
         return path
 
     def explain(self, group, again):

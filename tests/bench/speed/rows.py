@@ -4,6 +4,7 @@ import re
 import time
 
 import allreduce
+import faults
 import jobs
 from ethernet import Hosts
 from table import FAILURES, Group, Result, Unavailable, alternate, median, number
@@ -204,4 +205,5 @@ ROWS = {
     "ethernet": ethernet,
     "instructions": instructions,
     "idle": idle,
+    "faults": faults.group,
 }
