@@ -148,11 +148,31 @@ static bool restore_tag(struct rte_mbuf *mbuf)
 	return true;
 }
 
+/* A device whose buffers are shorter than ours fills several with a frame: all of it goes into the
+ * first one, which has room for the longest. */
+static bool join_segments(struct rte_mbuf *mbuf)
+{
+	while (mbuf->next) {
+		struct rte_mbuf *segment = mbuf->next;
+
+		if (segment->data_len > rte_pktmbuf_tailroom(mbuf))
+			return false;
+		memcpy(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len),
+			rte_pktmbuf_mtod(segment, void *), segment->data_len);
+		mbuf->data_len += segment->data_len;
+		mbuf->next = segment->next;
+		mbuf->nb_segs--;
+		segment->next = NULL;
+		rte_pktmbuf_free_seg(segment);
+	}
+	return true;
+}
+
 /* What the driver makes of a frame before its owner sees it. False: drop it. */
 static bool take_frame(struct dpdk_port *port, const struct in_place *in_place,
 	struct rte_mbuf *mbuf, struct port_frame *frame)
 {
-	if (unlikely(mbuf->nb_segs != 1))
+	if (unlikely(mbuf->nb_segs != 1) && !join_segments(mbuf))
 		return false;
 	if (unlikely(mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) && !restore_tag(mbuf))
 		return false;
@@ -339,6 +359,8 @@ static struct rte_mbuf *build_one(
 {
 	if (in_place && !packet->copy && in_place_can_send(port, in_place, packet))
 		return in_place_build(port, in_place, packet);
+	if (unlikely(port->cuts))
+		return segments_build(port, packet);
 	if (port->linear_tx || (packet->copy && packet->n_pieces) ||
 		packet->n_pieces > MAX_REFERENCES)
 		return build_copy(port, packet);

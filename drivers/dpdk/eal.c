@@ -2,9 +2,11 @@
 /*
  * Starts EAL as a guest in the host's process: in a temporary thread (EAL binds the thread that
  * starts it and makes it the main lcore), with all signals blocked (its control threads inherit
- * the mask, so the host's handlers never run there), and without files, telemetry or hugepages.
+ * the mask, so the host's handlers never run there), and without files, telemetry or, unless a
+ * device asks for them, hugepages.
  */
 #include "drivers/dpdk/internal.h"
+#include "drivers/dpdk/pci.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -21,6 +23,7 @@
 #include <rte_log.h>
 
 #include "lib/base/error.h"
+#include "lib/base/share.h"
 
 enum {
 	MAX_ARGS = 64,
@@ -112,16 +115,6 @@ static bool has_word(const char *text, const char *word)
 	return false;
 }
 
-/* "0000:3b:00.0" or "3b:00.0", devargs may follow. */
-static bool is_pci_address(const char *devargs)
-{
-	unsigned int domain, bus, device, function;
-
-	return devargs &&
-		(sscanf(devargs, "%x:%x:%x.%x", &domain, &bus, &device, &function) == 4 ||
-			sscanf(devargs, "%x:%x.%x", &bus, &device, &function) == 3);
-}
-
 static void add_extra(struct arguments *args, const char *text)
 {
 	while (text && *text) {
@@ -149,10 +142,16 @@ static void build(struct arguments *args, const struct dpdk_port_config *config)
 	const char *extra = config->eal_args;
 	bool lists_devices = has_word(extra, "-a") || has_word(extra, "--allow") ||
 		has_word(extra, "-b") || has_word(extra, "--block");
-	bool pci = lists_devices || is_pci_address(config->devargs);
 	bool hugepages = has_word(extra, "--huge-dir") || has_word(extra, "--socket-mem") ||
 		has_word(extra, "--in-memory");
-	char text[64];
+	struct pci_device device = { 0 };
+	char address[PCI_ADDRESS], text[64];
+	bool pci = lists_devices;
+
+	if (pci_address(config->devargs, address)) {
+		pci = true;
+		pci_look("", address, &device);
+	}
 
 	add_word(args, "ferrule");
 	add_lcores(args);
@@ -165,7 +164,12 @@ static void build(struct arguments *args, const struct dpdk_port_config *config)
 	snprintf(text, sizeof(text), "--file-prefix=ferrule%ld", (long)getpid());
 	add_word(args, hugepages ? text : "--file-prefix=ferrule");
 	if (!has_word(extra, "--iova-mode"))
-		add_word(args, "--iova-mode=va");
+		add_word(args, device.by_physical ? "--iova-mode=pa" : "--iova-mode=va");
+	/* Physical addresses are those of huge pages: no others stay where they are. */
+	if (device.by_physical && !hugepages && !has_word(extra, "--no-huge")) {
+		hugepages = true;
+		add_word(args, "--in-memory");
+	}
 	if (!hugepages)
 		add_word(args, "--no-huge");
 	if (!hugepages && !has_word(extra, "-m")) {
@@ -220,7 +224,28 @@ static void *start_thread(void *arg)
 	remove_runtime_folder();
 	if (!start->err)
 		start->err = pool_register_ops();
+	/* What the application allocates for its payload is to be within the reach of devices. */
+	if (!start->err && rte_eal_iova_mode() == RTE_IOVA_PA)
+		share_prefer_huge();
 	return NULL;
+}
+
+static void say_why(const struct dpdk_port_config *config, const char *detail)
+{
+	char address[PCI_ADDRESS], cause[256] = "";
+	struct pci_device device;
+
+	if (pci_address(config->devargs, address)) {
+		pci_look("", address, &device);
+		pci_explain("", &device, cause, sizeof(cause));
+	}
+	if (cause[0])
+		snprintf(eal.text, sizeof(eal.text), "%s (DPDK's EAL did not start: %.100s)", cause,
+			detail);
+	else
+		snprintf(eal.text, sizeof(eal.text),
+			"DPDK's EAL did not start: %s; check eal_args (\"%s\") and eal_mem_mb (%u)",
+			detail, config->eal_args ? config->eal_args : "", config->eal_mem_mb);
 }
 
 static int start_once(const struct dpdk_port_config *config)
@@ -246,9 +271,7 @@ static int start_once(const struct dpdk_port_config *config)
 	}
 	pthread_join(thread, NULL);
 	if (start.err)
-		snprintf(eal.text, sizeof(eal.text),
-			"DPDK's EAL did not start: %s; check eal_args (\"%s\") and eal_mem_mb (%u)",
-			start.detail, config->eal_args ? config->eal_args : "", config->eal_mem_mb);
+		say_why(config, start.detail);
 	return start.err;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One ethdev by its devargs: probe, queues, MTU, and errors that say what is wrong. */
 #include "drivers/dpdk/internal.h"
+#include "drivers/dpdk/pci.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,16 +29,53 @@ static bool is_af_packet(const char *devargs)
 		strncmp(devargs, "eth_af_packet", 13) == 0;
 }
 
+static bool is_one_of(const char *driver, const char *const names[], size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(driver, names[i]) == 0)
+			return true;
+	return false;
+}
+
 /* Drivers that read packets with the CPU before tx_burst returns, or copy what is not theirs. */
 static bool reads_with_cpu(const char *driver)
 {
 	static const char *const names[] = { "net_af_packet", "net_af_xdp", "net_tap", "net_pcap",
-		"net_memif", "net_null" };
+		"net_memif", "net_null", "net_vhost", "net_ring" };
 
-	for (size_t i = 0; i < RTE_DIM(names); i++)
-		if (strcmp(driver, names[i]) == 0)
-			return true;
-	return false;
+	return is_one_of(driver, names, RTE_DIM(names));
+}
+
+/*
+ * Drivers that packets go to in one buffer, which is an object of an ordinary pool. Of packed rings
+ * with indirect descriptors net_virtio marks the header as if the device were to write it (DPDK
+ * 22.11 to 26.07: vring_desc_init_indirect_packed()), and QEMU then takes no packet any more; it
+ * does without indirect descriptors only for such a buffer.
+ */
+static bool wants_one_buffer(const char *driver)
+{
+	static const char *const names[] = { "net_virtio" };
+
+	return is_one_of(driver, names, RTE_DIM(names));
+}
+
+/* Drivers that make the pool's objects known to the kernel, or look for packets in them. */
+static bool wants_objects(const char *driver)
+{
+	static const char *const names[] = { "net_af_xdp" };
+
+	return is_one_of(driver, names, RTE_DIM(names)) || wants_one_buffer(driver);
+}
+
+/*
+ * Drivers of NICs that mostly are a hypervisor's: QEMU takes no segment that crosses from a page to
+ * one that lies elsewhere (it drops the frame without a word).
+ */
+static bool wants_pages(const char *driver)
+{
+	static const char *const names[] = { "net_e1000_em", "net_e1000_igb", "net_vmxnet3" };
+
+	return is_one_of(driver, names, RTE_DIM(names));
 }
 
 static uint32_t power_of_two(uint32_t least)
@@ -69,6 +107,33 @@ static void complete_devargs(char *text, size_t size, const char *devargs, uint3
 		snprintf(text + n, size - n, ",qdisc_bypass=0");
 }
 
+static int probe_failed(int err, const char *devargs)
+{
+	char address[PCI_ADDRESS], cause[256] = "";
+	struct pci_device device = { 0 };
+
+	if (pci_address(devargs, address)) {
+		pci_look("", address, &device);
+		pci_explain("", &device, cause, sizeof(cause));
+	}
+	if (cause[0])
+		return frl_fail(err == -EACCES ? -EPERM : -ENODEV, "DPDK cannot open %s: %s (%s)",
+			address, cause, log_error());
+	if (device.exists && device.by_physical && rte_eal_iova_mode() != RTE_IOVA_PA)
+		return frl_fail(-ENODEV,
+			"%s has %s, which takes physical addresses, and DPDK's EAL has started "
+			"with virtual ones in this process: open this port first, or set "
+			"FRL_EAL_ARGS=\"--iova-mode=pa --in-memory\"",
+			device.driver, address);
+	if (err == -EACCES)
+		return frl_fail(-EPERM, "no permission to open \"%s\": %s", devargs, log_error());
+	return frl_fail(-ENODEV,
+		"DPDK cannot open \"%s\": %s; check the name and the arguments, that "
+		"the driver is installed (DPDK's folder of drivers has a file for each), and for a "
+		"PCI device that the first port or eal_args named it",
+		devargs, log_error());
+}
+
 static int probe(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethdev)
 {
 	size_t len = strcspn(devargs, ",");
@@ -85,14 +150,8 @@ static int probe(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethd
 			port->name, port->name);
 	log_clear_error();
 	err = rte_dev_probe(devargs);
-	if (err == -EACCES)
-		return frl_fail(-EPERM, "no permission to open \"%s\": %s", devargs, log_error());
 	if (err)
-		return frl_fail(-ENODEV,
-			"DPDK cannot open \"%s\": %s; check the name and the arguments, that "
-			"the driver is installed, and for a PCI device that the first port or "
-			"eal_args named it and that it is bound to vfio-pci",
-			devargs, log_error());
+		return probe_failed(err, devargs);
 	if (rte_eth_dev_get_port_by_name(port->name, ret_ethdev))
 		return frl_fail(-ENODEV, "\"%s\" is not a network device", devargs);
 	return 0;
@@ -107,13 +166,14 @@ int ethdev_queues(
 
 	if (err)
 		return err;
-	conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	if (!port->linear_tx)
+		conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	/* The kernel takes tags off anyway; bursts put them back. */
 	if (is_af_packet(port->name))
 		conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
 	/* Links are alike, and one may be opened while others are sent over. */
-	if (port->linear_tx != !conf.txmode.offloads)
-		port->linear_tx = !conf.txmode.offloads;
+	if (!port->linear_tx && !conf.txmode.offloads)
+		port->linear_tx = true;
 	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
 	if (err)
 		return err;
@@ -161,11 +221,37 @@ static void take_multicast(struct dpdk_port *port, uint16_t ethdev)
 			frl_strerror(err));
 }
 
+/* Segments that a packet to send may have. */
+static uint16_t most_segments(const struct rte_eth_dev_info *info)
+{
+	uint16_t whole = info->tx_desc_lim.nb_seg_max, mtu = info->tx_desc_lim.nb_mtu_seg_max;
+	uint16_t most = UINT16_MAX;
+
+	if (!(info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS))
+		return 1;
+	/* 0: the driver does not say. */
+	if (whole)
+		most = RTE_MIN(most, whole);
+	if (mtu)
+		most = RTE_MIN(most, mtu);
+	return most;
+}
+
 static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info, bool af_packet)
 {
 	port->device = info->device;
-	port->cpu_reads_payload = port->linear_tx || reads_with_cpu(info->driver_name);
 	port->needs_dma = strcmp(rte_bus_name(rte_dev_bus(info->device)), "vdev") != 0;
+	port->max_segments = most_segments(info);
+	/* What is neither a NIC nor known to copy may share DPDK's memory with others, not ours. */
+	port->linear_tx = port->max_segments == 1 || wants_one_buffer(info->driver_name) ||
+		(!port->needs_dma && !reads_with_cpu(info->driver_name));
+	port->cpu_reads_payload = port->linear_tx || reads_with_cpu(info->driver_name);
+	if (port->needs_dma && wants_pages(info->driver_name))
+		port->page = (uint32_t)sysconf(_SC_PAGESIZE);
+	port->cuts = !port->cpu_reads_payload &&
+		(port->page || rte_eal_iova_mode() == RTE_IOVA_PA ||
+			port->max_segments < 2 + MAX_REFERENCES);
+	port->wants_objects = wants_objects(info->driver_name);
 	port->base.caps.kind = info->driver_name;
 	port->base.caps.lossless = false;
 	port->base.caps.on_demand = false;
@@ -196,6 +282,15 @@ static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wante
 	return 0;
 }
 
+/*
+ * A buffer's room for such a frame. NICs count in KiB what a buffer holds, and round down; some in
+ * powers of two: what then comes in two segments burst.c joins.
+ */
+static uint32_t round_room(uint32_t frame, const struct rte_eth_dev_info *info)
+{
+	return RTE_ALIGN_CEIL(RTE_MAX(frame, info->min_rx_bufsize), 1024u);
+}
+
 static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config, uint16_t ethdev,
 	uint32_t mtu, bool af_packet)
 {
@@ -206,7 +301,6 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	if (err)
 		return frl_fail(err, "\"%s\" tells nothing about itself: %s", port->name,
 			frl_strerror(err));
-	port->linear_tx = !(info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
 	describe(port, &info, af_packet);
 	err = af_packet ? 0 : choose_mtu(port, &info, &mtu);
 	if (err)
@@ -214,8 +308,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	/* net_af_packet insists that a whole ring frame fits a buffer. */
 	frame = af_packet ? power_of_two(mtu + ETH_HEADER + PACKET_RING_OVERHEAD)
 			  : mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
-	frame = RTE_MIN(
-		RTE_ALIGN_CEIL(frame, 64u), (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM);
+	frame = RTE_MIN(round_room(frame, &info), (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM);
 	/* A NIC may hold copies in all of its transmit ring for as long as nothing more is sent. */
 	err = pool_create(port,
 		config->max_kept + (af_packet ? 2 * RX_SLACK : 2 * DESCRIPTORS + 4 * RX_SLACK),

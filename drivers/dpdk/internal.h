@@ -62,7 +62,13 @@ struct dpdk_port {
 	struct port_guard guard;
 	struct rte_mempool *rx_pool; /* whole frames: received ones, and copies to send */
 	struct rte_mempool *tx_pool; /* headers, trailers, references to payload */
-	bool linear_tx;    /* the PMD takes one segment only: packets are copied into one mbuf */
+	bool linear_tx;     /* packets are copied into one mbuf */
+	bool wants_objects; /* the PMD's memory is the rx pool's objects themselves */
+	/* Packets are built by segments.c: references do not reach all memory, or a segment must
+	 * not cross multiples of `page` bytes (0: it may). */
+	bool cuts;
+	uint32_t page;
+	uint16_t max_segments;
 	uint16_t n_active; /* links that frames can come in from: state UP */
 	uint16_t next_rx;  /* where rx_burst starts: an index into active[] */
 	uint16_t active[PORT_MAX_LINKS];
@@ -135,18 +141,28 @@ void burst_drop_stash(struct dpdk_port *port, uint16_t link);
 /* No burst sees the link's ring after this. Guard held. */
 void burst_hide_ring(struct dpdk_port *port, uint16_t link);
 
+/* segments.c: a packet as the device wants it. NULL: no buffers. */
+struct rte_mbuf *segments_build(struct dpdk_port *port, const struct port_packet *packet);
+
 /* mem.c: payload by reference. */
 struct port_mem {
 	LIST_ENTRY(port_mem) next;
 	struct rte_mbuf_ext_shared_info shared; /* 1 and the references of packets */
 	uint8_t *addr;
 	size_t len;
-	struct port_mem *whole;   /* the mapping that covers this one: its device map is used */
-	uint32_t users;           /* of this one's device map, itself included */
+	struct port_mem *whole; /* the mapping that covers this one: its device map is used */
+	rte_iova_t *pages; /* physical addresses of the pages; NULL: the device has `addr` itself */
+	bool is_copied;    /* the device does not reach it: packets have copies */
+	uint32_t users;    /* of this one's device map, itself included */
 	struct port_share *share; /* NULL: peers cannot map it */
 };
 
 int mem_map(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);
+/* False: packets cannot refer to it. */
+bool mem_is_reachable(const struct port_mem *mem);
+/* The device's address of `addr` in reachable memory; *len becomes what lies together from there.
+ */
+rte_iova_t mem_bus_address(const struct port_mem *mem, const uint8_t *addr, uint32_t *len);
 bool mem_idle(struct port *port, const struct port_mem *mem);
 void mem_unmap(struct port *port, struct port_mem *mem);
 /* The device is closed: nothing refers to any memory now. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Payload by reference. A port whose PMD copies with the CPU takes any memory; a device that reads
- * it itself needs the pages mapped for its DMA, once however many registrations share them.
+ * it itself needs the pages mapped for its DMA, once however many registrations share them, or,
+ * where it goes by physical addresses, pages that stay where they are.
  */
 #include "drivers/dpdk/in_place.h"
+#include "drivers/dpdk/physical.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -35,11 +37,6 @@ static int map_for_device(struct dpdk_port *port, uint8_t *addr, size_t len)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	if (rte_eal_iova_mode() != RTE_IOVA_VA)
-		return frl_fail(-ENOTSUP,
-			"%s needs physical addresses, which the driver has for EAL's memory only: "
-			"bind it to vfio-pci with an IOMMU, or send copies",
-			port->name);
 	if (rte_extmem_register(addr, len, NULL, 0, page)) {
 		int err = -rte_errno;
 
@@ -64,6 +61,32 @@ static int map_for_device(struct dpdk_port *port, uint8_t *addr, size_t len)
 	return 0;
 }
 
+/* Has the device reach the memory, or decides that it does not. */
+static int reach(struct dpdk_port *port, struct port_mem *mem)
+{
+	if (!port->needs_dma || port->cpu_reads_payload)
+		return 0;
+	if (rte_eal_iova_mode() == RTE_IOVA_VA) {
+		mem->whole = find_cover(port, mem->addr, mem->len);
+		if (mem->whole)
+			mem->whole->users++;
+		return mem->whole ? 0 : map_for_device(port, mem->addr, mem->len);
+	}
+	mem->pages = physical_pages(mem->addr, mem->len);
+	mem->is_copied = !mem->pages;
+	return 0;
+}
+
+bool mem_is_reachable(const struct port_mem *mem)
+{
+	return !mem->is_copied;
+}
+
+rte_iova_t mem_bus_address(const struct port_mem *mem, const uint8_t *addr, uint32_t *len)
+{
+	return mem->pages ? physical_address(mem->pages, addr - mem->addr, len) : (uintptr_t)addr;
+}
+
 int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem)
 {
 	struct dpdk_port *port = (struct dpdk_port *)base;
@@ -73,11 +96,6 @@ int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem
 	struct port_mem *mem;
 	int err;
 
-	if (!port->cpu_reads_payload && !port->needs_dma)
-		return frl_fail(-ENOTSUP,
-			"%s (%s) cannot send from memory outside of DPDK's own: payload has to be "
-			"copied",
-			port->name, port->base.caps.kind);
 	mem = calloc(1, sizeof(*mem));
 	if (!mem)
 		return frl_fail(-ENOMEM, "no memory for a memory registration");
@@ -86,14 +104,9 @@ int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem
 	mem->users = 1;
 	mem->shared.free_cb = never_freed;
 	rte_mbuf_ext_refcnt_set(&mem->shared, 1);
-	if (port->needs_dma && !port->cpu_reads_payload) {
-		mem->whole = find_cover(port, mem->addr, mem->len);
-		if (mem->whole)
-			mem->whole->users++;
-		err = mem->whole ? 0 : map_for_device(port, mem->addr, mem->len);
-		if (err)
-			goto err_free;
-	}
+	err = reach(port, mem);
+	if (err)
+		goto err_free;
 	err = in_place_use(port, addr, len, &mem->share);
 	if (err)
 		frl_log(FRL_LOG_WARNING, "no memory to share a registration: it is copied");
@@ -119,11 +132,12 @@ static void put(struct dpdk_port *port, struct port_mem *mem)
 {
 	if (--mem->users)
 		return;
-	if (port->needs_dma && !port->cpu_reads_payload) {
+	if (port->needs_dma && !port->cpu_reads_payload && !mem->pages && !mem->is_copied) {
 		rte_dev_dma_unmap(port->device, mem->addr, (uintptr_t)mem->addr, mem->len);
 		rte_extmem_unregister(mem->addr, mem->len);
 	}
 	LIST_REMOVE(mem, next);
+	free(mem->pages);
 	free(mem);
 }
 

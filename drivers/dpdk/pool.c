@@ -27,6 +27,7 @@ enum {
 	 */
 	RX_SKEW = (64 - (RTE_PKTMBUF_HEADROOM + HEADER_TO_PAYLOAD) % 64) % 64,
 	TX_ROOM = RTE_ALIGN_CEIL(PORT_HEADER_ROOM + PORT_TRAILER_ROOM, 64),
+	HUGE_PAGE = 2 << 20, /* at least */
 };
 
 struct stack {
@@ -94,10 +95,11 @@ int pool_register_ops(void)
 	return index < 0 ? index : 0;
 }
 
+/* Where the next buffer may lie. */
 struct buffers {
-	uint8_t *start;
-	rte_iova_t iova;
+	uint8_t *next, *end;
 	uint32_t stride;
+	bool too_few;
 };
 
 /* Our payload buffers are pinned: the mbuf never lets go of its own. */
@@ -106,17 +108,35 @@ static void never_freed(void *addr, void *opaque)
 	assert(!"the base reference of a pinned buffer is never dropped");
 }
 
+/* The address that the device has for `len` bytes in EAL's memory. RTE_BAD_IOVA: none, or they do
+ * not lie together for it. */
+static rte_iova_t bus_address(const uint8_t *addr, uint32_t len)
+{
+	rte_iova_t first = rte_mem_virt2iova(addr);
+
+	if (first == RTE_BAD_IOVA || rte_mem_virt2iova(addr + len - 1) != first + len - 1)
+		return RTE_BAD_IOVA;
+	return first;
+}
+
 static void init_rx_mbuf(struct rte_mempool *pool, void *arg, void *object, unsigned int i)
 {
 	struct buffers *buffers = arg;
 	struct rte_mbuf *mbuf = object;
 	struct rte_mbuf_ext_shared_info *shared = (void *)(mbuf + 1);
-	size_t offset = (size_t)i * buffers->stride + RX_SKEW;
+	uint16_t room = rte_pktmbuf_data_room_size(pool);
+	rte_iova_t iova = RTE_BAD_IOVA;
 
 	rte_pktmbuf_init(pool, NULL, mbuf, i);
-	mbuf->buf_addr = buffers->start + offset;
-	rte_mbuf_iova_set(mbuf, buffers->iova + offset);
-	mbuf->buf_len = rte_pktmbuf_data_room_size(pool);
+	while (iova == RTE_BAD_IOVA && buffers->end - buffers->next >= buffers->stride) {
+		mbuf->buf_addr = buffers->next + RX_SKEW;
+		iova = bus_address(mbuf->buf_addr, room);
+		buffers->next += buffers->stride;
+	}
+	if (iova == RTE_BAD_IOVA)
+		buffers->too_few = true;
+	rte_mbuf_iova_set(mbuf, iova);
+	mbuf->buf_len = room;
 	mbuf->ol_flags = RTE_MBUF_F_EXTERNAL;
 	shared->free_cb = never_freed;
 	shared->fcb_opaque = mbuf;
@@ -131,13 +151,16 @@ static uint32_t next_number(void)
 	return atomic_fetch_add(&number, 1);
 }
 
-static const struct rte_memzone *reserve_buffers(const char *name, size_t len)
+/* Buffers lie together, but with physical addresses those that would cross from a page to one that
+ * is elsewhere are left out: one in a page at most. */
+static const struct rte_memzone *reserve_buffers(const char *name, uint32_t n, uint32_t stride)
 {
-	unsigned int flags = RTE_MEMZONE_SIZE_HINT_ONLY;
+	size_t len = (size_t)n * stride;
 
 	if (rte_eal_iova_mode() == RTE_IOVA_PA)
-		flags |= RTE_MEMZONE_IOVA_CONTIG;
-	return rte_memzone_reserve_aligned(name, len, SOCKET_ID_ANY, flags, 4096);
+		len += (len / (HUGE_PAGE - stride) + 1) * stride;
+	return rte_memzone_reserve_aligned(
+		name, len, SOCKET_ID_ANY, RTE_MEMZONE_SIZE_HINT_ONLY, 4096);
 }
 
 /*
@@ -157,14 +180,15 @@ static struct rte_mempool *create_rx_pool(const char *name, uint32_t n, uint32_t
 	int err;
 
 	assert(room <= UINT16_MAX);
-	zone = reserve_buffers(name, (size_t)n * buffers.stride);
+	zone = reserve_buffers(name, n, buffers.stride);
 	if (!zone)
 		return NULL;
-	buffers.start = zone->addr;
-	buffers.iova = zone->iova;
+	buffers.next = zone->addr;
+	buffers.end = buffers.next + zone->len;
+	/* No device reads the objects themselves. */
 	pool = rte_mempool_create_empty(name, n,
 		sizeof(struct rte_mbuf) + sizeof(struct rte_mbuf_ext_shared_info), 0,
-		sizeof(private), SOCKET_ID_ANY, 0);
+		sizeof(private), SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
 	if (!pool) {
 		err = rte_errno;
 		goto err_free_zone;
@@ -177,6 +201,9 @@ static struct rte_mempool *create_rx_pool(const char *name, uint32_t n, uint32_t
 	if (err > 0)
 		goto err_free_pool;
 	rte_mempool_obj_iter(pool, init_rx_mbuf, &buffers);
+	err = ENOMEM;
+	if (buffers.too_few)
+		goto err_free_pool;
 	return pool;
 
 err_free_pool:
@@ -192,7 +219,8 @@ static void destroy_rx_pool(struct rte_mempool *pool)
 	const struct rte_memzone *zone = rte_memzone_lookup(pool->name);
 
 	rte_mempool_free(pool);
-	rte_memzone_free(zone);
+	if (zone)
+		rte_memzone_free(zone);
 }
 
 int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room)
@@ -201,7 +229,11 @@ int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t f
 	char name[RTE_MEMPOOL_NAMESIZE];
 
 	snprintf(name, sizeof(name), "frl_rx%u", number);
-	port->rx_pool = create_rx_pool(name, n_rx, frame_room);
+	if (port->wants_objects)
+		port->rx_pool = rte_pktmbuf_pool_create_by_ops(name, n_rx, 0, 0,
+			RTE_PKTMBUF_HEADROOM + frame_room, SOCKET_ID_ANY, STACK_OPS);
+	else
+		port->rx_pool = create_rx_pool(name, n_rx, frame_room);
 	if (!port->rx_pool)
 		goto err_fail;
 	snprintf(name, sizeof(name), "frl_tx%u", number);
@@ -221,15 +253,38 @@ err_fail:
 		n_rx, frame_room, n_tx, frl_strerror(rte_errno));
 }
 
+/* The piece of a pool's memory that is sought. */
+struct piece {
+	unsigned index;
+	void *addr;
+	size_t len;
+};
+
+static void find_piece(
+	struct rte_mempool *pool, void *arg, struct rte_mempool_memhdr *memory, unsigned index)
+{
+	struct piece *piece = arg;
+
+	if (index == piece->index) {
+		piece->addr = memory->addr;
+		piece->len = memory->len;
+	}
+}
+
 bool pool_memory(struct port *base, unsigned index, void **ret_addr, size_t *ret_len)
 {
 	struct dpdk_port *port = (struct dpdk_port *)base;
-	const struct rte_memzone *zone = index ? NULL : rte_memzone_lookup(port->rx_pool->name);
+	const struct rte_memzone *zone = rte_memzone_lookup(port->rx_pool->name);
+	struct piece piece = { .index = index };
 
 	if (!zone)
+		rte_mempool_mem_iter(port->rx_pool, find_piece, &piece);
+	else if (index == 0)
+		piece = (struct piece){ .addr = zone->addr, .len = zone->len };
+	if (!piece.addr)
 		return false;
-	*ret_addr = zone->addr;
-	*ret_len = zone->len;
+	*ret_addr = piece.addr;
+	*ret_len = piece.len;
 	return true;
 }
 

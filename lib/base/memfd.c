@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/error.h"
@@ -63,6 +64,31 @@ int memfd_make(const char *name, size_t size)
 		close(fd);
 		return err;
 	}
+	return fd;
+}
+
+int memfd_make_huge(const char *name, size_t *size)
+{
+	int err, fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+	size_t page, whole;
+	struct stat status;
+
+	if (fd < 0)
+		return -errno;
+	err = fstat(fd, &status) ? -errno : 0;
+	page = err ? 1 : (size_t)status.st_blksize;
+	whole = (*size + page - 1) / page * page;
+	if (!err && whole / 2 > *size)
+		err = -E2BIG;
+	if (!err && !file_limit_allows(whole))
+		err = -EFBIG;
+	if (!err && ftruncate(fd, (off_t)whole))
+		err = -errno;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*size = whole;
 	return fd;
 }
 

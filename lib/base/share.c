@@ -20,13 +20,22 @@ static struct {
 	_Atomic uint64_t n_freed;
 } shares = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* A memfd of `size` bytes, mapped here. The seals come after the mapping, which may stay writable:
- * others get read-only ones, and nobody can take pages away. */
-static int map_memfd(size_t size, struct share *share)
+static atomic_bool prefers_huge;
+
+void share_prefer_huge(void)
 {
-	int err, fd = memfd_make("ferrule", size);
+	atomic_store(&prefers_huge, true);
+}
+
+/* Maps a memfd of share->size bytes, or closes it; a negative `fd` is passed on. The seals come
+ * after the mapping, which may stay writable: others get read-only ones, and nobody can take pages
+ * away. */
+static int map_memfd(struct share *share, int fd)
+{
+	size_t size = share->size;
 	struct stat status;
 	uint8_t *addr;
+	int err;
 
 	if (fd < 0)
 		return fd;
@@ -54,6 +63,20 @@ err_close:
 	return err;
 }
 
+/* Of huge pages, if that is wanted and there are so many. */
+static int map_any(struct share *share)
+{
+	size_t wanted = share->size;
+	int fd = -1;
+
+	if (atomic_load(&prefers_huge))
+		fd = map_memfd(share, memfd_make_huge("ferrule", &share->size));
+	if (fd >= 0)
+		return fd;
+	share->size = wanted;
+	return map_memfd(share, memfd_make("ferrule", wanted));
+}
+
 void *share_alloc(size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -68,13 +91,13 @@ void *share_alloc(size_t size)
 	share = calloc(1, sizeof(*share));
 	if (!share)
 		return NULL;
-	fd = map_memfd(whole, share);
+	share->size = whole;
+	fd = map_any(share);
 	if (fd < 0) {
 		free(share);
 		errno = -fd;
 		return NULL;
 	}
-	share->size = whole;
 	share->fd = fd;
 	share->users = 1;
 	pthread_mutex_lock(&shares.mutex);

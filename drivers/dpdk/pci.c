@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "drivers/dpdk/pci.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS])
+{
+	unsigned int domain = 0, bus, device, function;
+
+	if (!devargs ||
+		(sscanf(devargs, "%4x:%2x:%2x.%1x", &domain, &bus, &device, &function) != 4 &&
+			sscanf(devargs, "%2x:%2x.%1x", &bus, &device, &function) != 3))
+		return false;
+	snprintf(ret_address, PCI_ADDRESS, "%04x:%02x:%02x.%x", domain & 0xffff, bus & 0xff,
+		device & 0xff, function & 0xf);
+	return true;
+}
+
+static bool exists(const char *root, const char *path)
+{
+	char whole[PATH_MAX];
+
+	snprintf(whole, sizeof(whole), "%s%s", root, path);
+	return access(whole, F_OK) == 0;
+}
+
+/* The last part of what a link leads to; "": there is no such link. */
+static void link_name(
+	const char *root, const char *address, const char *link, char *name, size_t size)
+{
+	char path[PATH_MAX], target[PATH_MAX];
+	const char *last;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/%s", root, address, link);
+	n = readlink(path, target, sizeof(target) - 1);
+	target[n > 0 ? n : 0] = '\0';
+	last = strrchr(target, '/');
+	snprintf(name, size, "%.*s", (int)size - 1, last ? last + 1 : target);
+}
+
+/* Its IOMMU group is a real one. */
+static bool has_iommu(const char *root, const char *address)
+{
+	char group[PCI_WORD], path[PATH_MAX], name[PCI_WORD] = "";
+	FILE *file;
+
+	link_name(root, address, "iommu_group", group, sizeof(group));
+	if (!group[0])
+		return false;
+	snprintf(path, sizeof(path), "%s/sys/kernel/iommu_groups/%s/name", root, group);
+	file = fopen(path, "re");
+	if (file && !fgets(name, sizeof(name), file))
+		name[0] = '\0';
+	if (file)
+		fclose(file);
+	return strncmp(name, "vfio-noiommu", strlen("vfio-noiommu")) != 0;
+}
+
+void pci_look(const char *root, const char *address, struct pci_device *ret_device)
+{
+	char path[PATH_MAX];
+
+	*ret_device = (struct pci_device){ 0 };
+	snprintf(ret_device->address, sizeof(ret_device->address), "%s", address);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", address);
+	ret_device->exists = exists(root, path);
+	link_name(root, address, "driver", ret_device->driver, sizeof(ret_device->driver));
+	ret_device->by_physical = strcmp(ret_device->driver, "uio_pci_generic") == 0 ||
+		strcmp(ret_device->driver, "igb_uio") == 0 ||
+		(strcmp(ret_device->driver, "vfio-pci") == 0 && !has_iommu(root, address));
+}
+
+void pci_explain(const char *root, const struct pci_device *device, char *ret_text, unsigned size)
+{
+	const char *address = device->address;
+	bool is_vfio = strcmp(device->driver, "vfio-pci") == 0;
+
+	ret_text[0] = '\0';
+	if (!device->exists)
+		snprintf(ret_text, size, "there is no PCI device %s: `lspci -D` lists them",
+			address);
+	else if (!device->driver[0])
+		snprintf(ret_text, size,
+			"no driver has %s: bind it to vfio-pci (`driverctl set-override %s "
+			"vfio-pci`)",
+			address, address);
+	else if (is_vfio && !device->by_physical && !exists(root, "/sys/module/vfio_iommu_type1"))
+		snprintf(ret_text, size,
+			"the kernel's part of VFIO for IOMMUs is not loaded: `modprobe "
+			"vfio_iommu_type1`");
+	else if (device->by_physical && !pci_free_huge_pages(root))
+		snprintf(ret_text, size,
+			"%s has %s, and so goes by physical addresses, which takes huge pages, of "
+			"which none is free: `sysctl vm.nr_hugepages=128`",
+			device->driver, address);
+	else if (device->by_physical && geteuid() != 0)
+		snprintf(ret_text, size,
+			"%s has %s, and so goes by physical addresses, which only root may know: "
+			"run as root, or bind it to vfio-pci on a machine with an IOMMU",
+			device->driver, address);
+	else if (!is_vfio && !device->by_physical)
+		snprintf(ret_text, size,
+			"the kernel's %s has %s: bind it to vfio-pci (`driverctl set-override %s "
+			"vfio-pci`), which takes it away from the kernel, or use `packet:` and "
+			"the name of its interface",
+			device->driver, address, address);
+}
+
+long pci_free_huge_pages(const char *root)
+{
+	char path[PATH_MAX], file_path[PATH_MAX + 300];
+	struct dirent *entry;
+	long sum = 0;
+	DIR *folder;
+
+	snprintf(path, sizeof(path), "%s/sys/kernel/mm/hugepages", root);
+	folder = opendir(path);
+	while (folder && (entry = readdir(folder))) {
+		long n = 0;
+		FILE *file;
+
+		snprintf(file_path, sizeof(file_path), "%s/%s/free_hugepages", path, entry->d_name);
+		file = fopen(file_path, "re");
+		if (file && fscanf(file, "%ld", &n) == 1)
+			sum += n;
+		if (file)
+			fclose(file);
+	}
+	if (folder)
+		closedir(folder);
+	return sum;
+}

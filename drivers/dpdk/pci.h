@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the kernel lets DPDK do with a PCI device: which of its drivers has the device, and which
+ * addresses the device's DMA goes by then. Any thread.
+ */
+#ifndef FERRULE_DRIVERS_DPDK_PCI_H
+#define FERRULE_DRIVERS_DPDK_PCI_H
+
+#include <stdbool.h>
+
+enum {
+	PCI_ADDRESS = 16, /* "0000:3b:00.0" */
+	PCI_WORD = 64,
+};
+
+struct pci_device {
+	char address[PCI_ADDRESS];
+	bool exists;
+	char driver[PCI_WORD]; /* of the kernel; "": none */
+	bool by_physical;      /* its driver leaves no other addresses */
+};
+
+/* True, and the whole address, where devargs begin with a PCI address: "0000:3b:00.0" or "3b:00.0".
+ */
+bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS]);
+/* What there is at an address. `root` is "" but in tests. */
+void pci_look(const char *root, const char *address, struct pci_device *ret_device);
+/* Why DPDK has not opened it, and what to do: one sentence; "" where nothing is seen to be wrong.
+ */
+void pci_explain(const char *root, const struct pci_device *device, char *ret_text, unsigned size);
+/* How many huge pages are free, of all sizes. */
+long pci_free_huge_pages(const char *root);
+
+#endif
