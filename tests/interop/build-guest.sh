@@ -1,30 +1,33 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# tests/interop/build-guest.sh DIR PROGRAM... [-- FILE...]: makes the Linux guest of the interop
-# tests out of this machine's Debian packages: DIR/kernel and DIR/initrd.gz (busybox, rxe and what
-# it needs, the ibv_*_pingpong tools, tc, the programs with their libraries, and the files, which
-# are then in /data). Does nothing when none of what goes in has changed. Says "SKIP: why" and ends
-# with status 77 where something is missing.
+# tests/interop/build-guest.sh DIR KIND PROGRAM... [-- FILE...]: makes a Linux guest out of this
+# machine's Debian packages: DIR/kernel and DIR/initrd.gz (busybox, rxe and what it needs, the
+# ibv_*_pingpong tools, tc, the programs with their libraries, and the files, which are then in
+# /data). KIND is rxe, or pmd: then with DPDK's drivers for the NICs that QEMU emulates, and what
+# hands these over to them. Does nothing when none of what goes in has changed. Says "SKIP: why" and
+# ends with status 77 where something is missing.
 set -eu
 
-modules=(crc32_generic rdma_rxe ib_uverbs virtio_net virtio_pci 8021q
-	sch_netem sch_ingress cls_matchall act_mirred ifb)
+modules=(crc32_generic rdma_rxe ib_uverbs virtio_net virtio_pci 8021q)
 tools=(rdma tc ibv_devinfo ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong)
 applets=(sh mount cat echo ip sleep dmesg modprobe ping kill poweroff ls head tail grep stty timeout
 	rm ps free nc su chmod mv mkdir touch sha256sum)
+libraries=() # that nothing is linked with
+pmds=()
 
 skip() {
 	echo "SKIP: $*; \`scripts/install-deps.sh interop\` installs it"
 	exit 77
 }
 
-[ $# -ge 2 ] || {
-	echo "usage: build-guest.sh DIR PROGRAM... [-- FILE...]" >&2
+[ $# -ge 3 ] || {
+	echo "usage: build-guest.sh DIR KIND PROGRAM... [-- FILE...]" >&2
 	exit 2
 }
 dir=$1
-shift
+kind=$2
+shift 2
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	programs+=("$1")
@@ -33,6 +36,29 @@ done
 [ $# -eq 0 ] || shift
 data=("$@")
 here=$(cd "$(dirname "$0")" && pwd)
+libs=/usr/lib/$(uname -m)-linux-gnu
+case $kind in
+rxe)
+	init=$here/guest-init.sh
+	modules+=(sch_netem sch_ingress cls_matchall act_mirred ifb)
+	;;
+pmd)
+	init=$here/pmd-init.sh
+	modules+=(vfio-pci vfio_iommu_type1 uio_pci_generic e1000 e1000e vmxnet3 af_packet)
+	applets+=(basename readlink sysctl mkfifo killall seq)
+	# EAL loads what is in this folder, and 150 drivers take long in a guest. glibc wants
+	# libgcc_s when a thread is cancelled.
+	folder=$(find "$libs/dpdk" -maxdepth 1 -name 'pmds-*' 2>/dev/null | sort -V | tail -n 1)
+	for name in bus_pci bus_vdev mempool_ring net_e1000 net_vmxnet3 net_virtio; do
+		pmds+=("$folder/librte_$name.so") # a link to the name with the version
+	done
+	libraries=("$libs/libgcc_s.so.1")
+	;;
+*)
+	echo "build-guest.sh: there is no kind $kind" >&2
+	exit 2
+	;;
+esac
 
 # The newest kernel that is here with its modules, whatever kernel this machine runs.
 version=
@@ -57,6 +83,9 @@ done
 busybox=$(command -v busybox) || skip "no busybox (package busybox-static)"
 driver=$(find /usr/lib -path '*/libibverbs/librxe-*.so' 2>/dev/null | head -n 1)
 [ -n "$driver" ] || skip "no rxe driver of libibverbs (package ibverbs-providers)"
+for file in "${pmds[@]}"; do
+	[ -e "$file" ] || skip "no ${file##*/} of DPDK (package libdpdk-dev)"
+done
 for program in "${programs[@]}"; do
 	[ -x "$program" ] || {
 		echo "SKIP: $program is not built"
@@ -70,7 +99,7 @@ for tool in "${tools[@]}"; do
 done
 list() {
 	local program module file
-	echo "$here/guest-init.sh /init"
+	echo "$init /init"
 	echo "$busybox /bin/busybox"
 	for program in "${programs[@]}"; do
 		echo "$program /usr/bin/${program##*/}"
@@ -78,9 +107,14 @@ list() {
 	for file in "${data[@]}"; do
 		echo "$file /data/${file##*/}"
 	done
-	echo "$driver $driver"
+	for file in "$driver" "${libraries[@]}"; do
+		echo "$file $file"
+	done
+	for file in "${pmds[@]}"; do
+		echo "$file ${libs#/usr}/$(readlink "$file")"
+	done
 	echo "/etc/libibverbs.d/rxe.driver /etc/libibverbs.d/rxe.driver"
-	ldd "${programs[@]}" "$driver" |
+	ldd "${programs[@]}" "$driver" "${pmds[@]}" |
 		awk '/=> \/(usr\/)?lib/ { print $3, $3; next } /^\t\/lib/ { print $1, $1 }
 			/=> \// { print $3, "/usr/lib/" $1 }'
 	for module in "${modules[@]}"; do
@@ -114,6 +148,11 @@ for applet in "${applets[@]}"; do
 done
 for index in modules.order modules.builtin modules.builtin.modinfo; do
 	cp "/lib/modules/$version/$index" "$root/lib/modules/$version/"
+done
+# Links to the files that drivers are linked with: one that is loaded twice ends the program.
+for file in "${pmds[@]}"; do
+	mkdir -p "$root${file%/*}"
+	ln -s "${libs#/usr}/$(readlink "$file")" "$root$file"
 done
 depmod -b "$root" "$version"
 chmod 755 "$root/init"

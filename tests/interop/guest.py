@@ -39,59 +39,31 @@ class GuestSilent(RuntimeError):
     is a tool in the kernel, which no signal ends."""
 
 
-class Guest:
-    """A running guest. `number` tells guests apart: 10.9.0.NUMBER, fd09::NUMBER, on VLAN 7
-    10.9.70.NUMBER, and on the second rail 10.9.80.NUMBER."""
+class Machine:
+    """A virtual machine with one processor, without KVM: it is started, runs lines of shell, and is
+    ended. Subclasses say by which command(), what they have besides."""
 
-    CONTROL_PORT = 7000
-
-    def __init__(self, folder, number, log, bridge=None, dump=None, rails=1):
-        self.folder, self.number, self.dump = folder, number, dump
-        self.roce = f"roce{number}"
-        self.control = f"10.9.{number}.2"
-        self.host = f"10.9.{number}.1"
-        make_tap(self.roce, bridge)
-        self.rail = f"rail{number}" if rails > 1 else None
-        if self.rail:
-            make_tap(self.rail)
-        run("ip", "tuntap", "add", "dev", f"ctl{number}", "mode", "tap")
-        run("ip", "addr", "add", f"{self.host}/24", "dev", f"ctl{number}")
-        run("ip", "link", "set", f"ctl{number}", "up")
+    def __init__(self, folder, log):
+        self.folder = folder
         self.log = open(log, "wb")
-        self.start()
+
+    def qemu(self, mib, append):
+        """The command without its NICs: so much memory, and the kernel's arguments."""
+        return [
+            "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1",
+            "-m", str(mib), "-display", "none", "-monitor", "none", "-serial", "stdio",
+            "-no-reboot", "-kernel", os.path.join(self.folder, "kernel"),
+            "-initrd", os.path.join(self.folder, "initrd.gz"), "-append",
+            f"console=ttyS0 quiet panic=-1 {append}"]
 
     def start(self):
         """Boots it (again, after stop()); wait_booted() waits for it."""
         self.lines = queue.Queue()
         self.process = subprocess.Popen(
-            self._command(self.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT)
         threading.Thread(target=self._read, args=(self.process.stdout, self.lines),
                          daemon=True).start()
-
-    def _command(self, folder):
-        number = self.number
-        append = (f"console=ttyS0 quiet panic=-1 ferrule.ip4=10.9.0.{number}/24 "
-                  f"ferrule.ip6=fd09::{number}/64 ferrule.vlan=10.9.70.{number}/24 "
-                  f"ferrule.control={self.control}/24 ferrule.port={self.CONTROL_PORT}")
-        taps = [self.roce, f"ctl{number}"]
-        if self.rail:
-            taps.append(self.rail)
-            append += f" ferrule.rail=10.9.80.{number}/24"
-        command = [
-            "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1",
-            "-m", "400", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
-            "-kernel", os.path.join(folder, "kernel"),
-            "-initrd", os.path.join(folder, "initrd.gz"), "-append", append]
-        # Frames as they are: no checksum or segment left to the other end.
-        for index, tap in enumerate(taps):
-            command += [
-                "-netdev", f"tap,id=n{index},ifname={tap},script=no,downscript=no,vnet_hdr=off",
-                "-device", f"virtio-net-pci,netdev=n{index},mac=52:54:00:0{index}:00:0{number},"
-                "host_mtu=9000,romfile="]
-        if self.dump:
-            command += ["-object", f"filter-dump,id=dump,netdev=n0,file={self.dump}"]
-        return command
 
     def _read(self, stdout, lines):
         for line in stdout:
@@ -135,3 +107,45 @@ class Guest:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+class Guest(Machine):
+    """A running guest. `number` tells guests apart: 10.9.0.NUMBER, fd09::NUMBER, on VLAN 7
+    10.9.70.NUMBER, and on the second rail 10.9.80.NUMBER."""
+
+    CONTROL_PORT = 7000
+
+    def __init__(self, folder, number, log, bridge=None, dump=None, rails=1):
+        super().__init__(folder, log)
+        self.number, self.dump = number, dump
+        self.roce = f"roce{number}"
+        self.control = f"10.9.{number}.2"
+        self.host = f"10.9.{number}.1"
+        make_tap(self.roce, bridge)
+        self.rail = f"rail{number}" if rails > 1 else None
+        if self.rail:
+            make_tap(self.rail)
+        run("ip", "tuntap", "add", "dev", f"ctl{number}", "mode", "tap")
+        run("ip", "addr", "add", f"{self.host}/24", "dev", f"ctl{number}")
+        run("ip", "link", "set", f"ctl{number}", "up")
+        self.start()
+
+    def command(self):
+        number = self.number
+        append = (f"ferrule.ip4=10.9.0.{number}/24 "
+                  f"ferrule.ip6=fd09::{number}/64 ferrule.vlan=10.9.70.{number}/24 "
+                  f"ferrule.control={self.control}/24 ferrule.port={self.CONTROL_PORT}")
+        taps = [self.roce, f"ctl{number}"]
+        if self.rail:
+            taps.append(self.rail)
+            append += f" ferrule.rail=10.9.80.{number}/24"
+        command = self.qemu(400, append)
+        # Frames as they are: no checksum or segment left to the other end.
+        for index, tap in enumerate(taps):
+            command += [
+                "-netdev", f"tap,id=n{index},ifname={tap},script=no,downscript=no,vnet_hdr=off",
+                "-device", f"virtio-net-pci,netdev=n{index},mac=52:54:00:0{index}:00:0{number},"
+                "host_mtu=9000,romfile="]
+        if self.dump:
+            command += ["-object", f"filter-dump,id=dump,netdev=n0,file={self.dump}"]
+        return command

@@ -24,7 +24,7 @@ for program in "$build/ferrule-peer" "$bin/ferrule-pingpong"; do
 	[ -x "$program" ] || skip "SKIP: $program is not built"
 done
 guest=$build/guest
-build_guest "$guest" "$build/rxe-peer"
+build_guest "$guest" rxe "$build/rxe-peer"
 # It goes before what else runs on the machine, where nice does not say that this is not allowed: of
 # unreliable connections nothing may be lost while a side does not get a processor.
 first=()

@@ -26,7 +26,7 @@ need_namespaces() {
 		skip "SKIP: cannot make namespaces with a tap: $reason"
 }
 
-# build_guest FOLDER PROGRAM...: kernel and initrd.gz with these programs.
+# build_guest FOLDER KIND PROGRAM...: kernel and initrd.gz with these programs.
 build_guest() {
 	local status=0 said
 	said=$("$here/build-guest.sh" "$@") || status=$?

@@ -28,6 +28,6 @@ for program in "${programs[@]}"; do
 done
 guest=$tests/interop/guest-verbs
 data=$(cd "$here/../../examples/data" && pwd)
-build_guest "$guest" "${programs[@]}" -- "$data"/*.safetensors
+build_guest "$guest" rxe "${programs[@]}" -- "$data"/*.safetensors
 in_namespaces python3 -B "$here/verbs.py" --guest "$guest" --build "$build" \
 	--data "$data" "$@"
