@@ -62,8 +62,8 @@ struct dpdk_port {
 	struct port_guard guard;
 	struct rte_mempool *rx_pool; /* whole frames: received ones, and copies to send */
 	struct rte_mempool *tx_pool; /* headers, trailers, references to payload */
-	bool linear_tx;     /* packets are copied into one mbuf */
-	bool wants_objects; /* the PMD's memory is the rx pool's objects themselves */
+	bool linear_tx;              /* packets are copied into one mbuf */
+	bool wants_objects;          /* the PMD's memory is the rx pool's objects themselves */
 	/* Packets are built by segments.c: references do not reach all memory, or a segment must
 	 * not cross multiples of `page` bytes (0: it may). */
 	bool cuts;
