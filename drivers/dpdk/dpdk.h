@@ -10,6 +10,7 @@
 #define FERRULE_DRIVERS_DPDK_DPDK_H
 
 #include "drivers/port.h"
+#include "lib/base/gids.h"
 
 enum {
 	/* On the local fabric; on a network no payload is longer than 4096 bytes. */
@@ -23,6 +24,9 @@ struct dpdk_port_config {
 	/* The local fabric's own MAC (its links carry frames to and from it). Of devargs the MAC
 	 * that the device is given; zero: its own. */
 	uint8_t mac[6];
+	/* Of devargs: the port's addresses, whose VLANs the device is to let in. NULL: none. Read
+	 * during the open only. */
+	const struct gid_table *gids;
 	/* The longest RoCE payload wanted, bytes, a power of two; what the port's MTU cannot carry
 	 * is halved, down to `min_payload`. Buffers are sized for the result, see caps.max_frame.
 	 */

@@ -125,6 +125,10 @@ static int probe_failed(int err, const char *devargs)
 			"with virtual ones in this process: open this port first, or set "
 			"FRL_EAL_ARGS=\"--iova-mode=pa --in-memory\"",
 			device.driver, address);
+	if (device.exists && strstr(log_error(), strerror(EBUSY)))
+		return frl_fail(-EBUSY,
+			"%s is another process': one at a time drives a NIC by DPDK (%s)", address,
+			log_error());
 	if (err == -EACCES)
 		return frl_fail(-EPERM, "no permission to open \"%s\": %s", devargs, log_error());
 	return frl_fail(-ENODEV,
@@ -157,23 +161,49 @@ static int probe(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethd
 	return 0;
 }
 
+static bool has_vlans(const struct dpdk_port *port)
+{
+	for (unsigned i = 0; port->gids && i < port->gids->n; i++)
+		if (port->gids->gids[i].vlan)
+			return true;
+	return false;
+}
+
+/* NICs that filter VLANs, as virtio's always do, let in those that they are told. */
+static void take_vlans(struct dpdk_port *port, uint16_t ethdev)
+{
+	if (!(rte_eth_dev_get_vlan_offload(ethdev) & RTE_ETH_VLAN_FILTER_OFFLOAD))
+		return;
+	for (unsigned i = 0; i < port->gids->n; i++) {
+		uint16_t vlan = port->gids->gids[i].vlan;
+		int err = vlan ? rte_eth_dev_vlan_filter(ethdev, vlan, 1) : 0;
+
+		if (err)
+			frl_log(FRL_LOG_WARNING, "\"%s\" does not let VLAN %u in: %s", port->name,
+				vlan, frl_strerror(err));
+	}
+}
+
 int ethdev_queues(
 	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu)
 {
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf = { .rxmode.mtu = mtu };
+	struct rte_eth_txconf tx;
 	int err = rte_eth_dev_info_get(ethdev, &info);
 
 	if (err)
 		return err;
-	if (!port->linear_tx)
+	if (!port->copies || port->page)
 		conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	/* The kernel takes tags off anyway; bursts put them back. */
 	if (is_af_packet(port->name))
 		conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
+	if (has_vlans(port))
+		conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
 	/* Links are alike, and one may be opened while others are sent over. */
-	if (!port->linear_tx && !conf.txmode.offloads)
-		port->linear_tx = true;
+	if (!port->copies && !conf.txmode.offloads)
+		port->copies = true;
 	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
 	if (err)
 		return err;
@@ -183,7 +213,12 @@ int ethdev_queues(
 	err = rte_eth_rx_queue_setup(ethdev, 0, n_rx, SOCKET_ID_ANY, NULL, port->rx_pool);
 	if (err)
 		return err;
-	err = rte_eth_tx_queue_setup(ethdev, 0, n_tx, SOCKET_ID_ANY, NULL);
+	/* Each packet's end is told, so that it can be asked for by mem_idle(). */
+	tx = info.default_txconf;
+	tx.tx_rs_thresh = port->needs_dma && !port->copies ? 1 : tx.tx_rs_thresh;
+	err = rte_eth_tx_queue_setup(ethdev, 0, n_tx, SOCKET_ID_ANY, &tx);
+	if (err == -EINVAL)
+		err = rte_eth_tx_queue_setup(ethdev, 0, n_tx, SOCKET_ID_ANY, NULL);
 	if (err)
 		return err;
 	return rte_eth_dev_start(ethdev);
@@ -243,20 +278,35 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
 	port->needs_dma = strcmp(rte_bus_name(rte_dev_bus(info->device)), "vdev") != 0;
 	port->max_segments = most_segments(info);
 	/* What is neither a NIC nor known to copy may share DPDK's memory with others, not ours. */
-	port->linear_tx = port->max_segments == 1 || wants_one_buffer(info->driver_name) ||
+	port->copies = port->max_segments == 1 || wants_one_buffer(info->driver_name) ||
 		(!port->needs_dma && !reads_with_cpu(info->driver_name));
-	port->cpu_reads_payload = port->linear_tx || reads_with_cpu(info->driver_name);
 	if (port->needs_dma && wants_pages(info->driver_name))
 		port->page = (uint32_t)sysconf(_SC_PAGESIZE);
-	port->cuts = !port->cpu_reads_payload &&
-		(port->page || rte_eal_iova_mode() == RTE_IOVA_PA ||
-			port->max_segments < 2 + MAX_REFERENCES);
 	port->wants_objects = wants_objects(info->driver_name);
 	port->base.caps.kind = info->driver_name;
 	port->base.caps.lossless = false;
 	port->base.caps.on_demand = false;
 	if (!af_packet && info->if_index)
 		if_indextoname(info->if_index, port->interface);
+}
+
+/*
+ * How payload leaves, once the device has its queues. A driver that cannot be asked to give up what
+ * is sent would keep references to the application's memory for as long as nothing more is sent:
+ * with such ones payload is copied.
+ */
+static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethdev)
+{
+	bool by_cpu = reads_with_cpu(driver);
+
+	if (!port->copies && !by_cpu && rte_eth_tx_done_cleanup(ethdev, 0, 0) < 0)
+		port->copies = true;
+	port->cpu_reads_payload = port->copies || by_cpu;
+	port->holds_payload = !port->cpu_reads_payload;
+	port->cuts = port->page ||
+		(port->holds_payload &&
+			(rte_eal_iova_mode() == RTE_IOVA_PA ||
+				port->max_segments < 2 + MAX_REFERENCES));
 }
 
 /* The one that is wanted (zero: any), or the device's own. */
@@ -320,7 +370,11 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	if (err)
 		return frl_fail(err, "\"%s\" does not start: %s (%s)", port->name, log_error(),
 			frl_strerror(err));
+	choose_way(port, info.driver_name, ethdev);
 	take_multicast(port, ethdev);
+	if (has_vlans(port))
+		take_vlans(port, ethdev);
+	port->gids = NULL;
 	err = take_mac(port, ethdev, config->mac);
 	if (err)
 		return err;

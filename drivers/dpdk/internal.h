@@ -62,10 +62,10 @@ struct dpdk_port {
 	struct port_guard guard;
 	struct rte_mempool *rx_pool; /* whole frames: received ones, and copies to send */
 	struct rte_mempool *tx_pool; /* headers, trailers, references to payload */
-	bool linear_tx;              /* packets are copied into one mbuf */
+	bool copies;                 /* payload is always copied */
 	bool wants_objects;          /* the PMD's memory is the rx pool's objects themselves */
 	/* Packets are built by segments.c: references do not reach all memory, or a segment must
-	 * not cross multiples of `page` bytes (0: it may). */
+	 * not cross multiples of `page` bytes (0: it may), or there are few to a packet. */
 	bool cuts;
 	uint32_t page;
 	uint16_t max_segments;
@@ -93,10 +93,12 @@ struct dpdk_port {
 
 	/* One ethdev. */
 	struct rte_device *device;
+	const struct gid_table *gids; /* while it is opened */
 	char name[RTE_ETH_NAME_MAX_LEN];
 	char interface[IF_NAMESIZE]; /* of the kernel; empty: none */
 	bool needs_dma;              /* payload must be mapped for the device */
-	bool cpu_reads_payload;      /* by reference works for any memory of the process */
+	bool cpu_reads_payload;      /* packets may refer to any memory of the process */
+	bool holds_payload;          /* the PMD has to be asked to give up what is sent */
 	LIST_HEAD(, port_mem) mapped;
 	LIST_HEAD(, port_mem) covered; /* that lie in one of these, and use its map */
 	int multicast_fd; /* has the interface take all multicast while it is open; or -1 */
@@ -120,7 +122,7 @@ bool pool_take(struct port *port, struct port_frame *ret_frame);
 /* ethdev.c: one ethdev by devargs. */
 int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config);
 void ethdev_close(struct dpdk_port *port);
-/* Configures and starts one queue pair; `stopped` ethdevs only. Sets linear_tx. */
+/* Configures and starts one queue pair; `stopped` ethdevs only. Sets `copies`. */
 int ethdev_queues(
 	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu);
 enum port_link_state ethdev_link_state(struct port *port, uint16_t link);

@@ -119,9 +119,9 @@ static bool build(struct chain *chain, const struct port_packet *packet, bool re
 	return done && chain_copy(chain, packet->trailer, packet->trailer_len);
 }
 
-static bool can_refer(const struct port_packet *packet)
+static bool can_refer(const struct dpdk_port *port, const struct port_packet *packet)
 {
-	if (packet->copy)
+	if (port->copies || packet->copy)
 		return false;
 	for (uint8_t i = 0; i < packet->n_pieces; i++)
 		if (!mem_is_reachable(packet->pieces[i].mem))
@@ -133,7 +133,7 @@ struct rte_mbuf *segments_build(struct dpdk_port *port, const struct port_packet
 {
 	struct chain chain = { .port = port, .pool = port->tx_pool };
 
-	if (packet->n_pieces && can_refer(packet)) {
+	if (packet->n_pieces && can_refer(port, packet)) {
 		if (build(&chain, packet, true))
 			return chain.head;
 		rte_pktmbuf_free(chain.head);

@@ -91,6 +91,7 @@ static int open_port(struct soft_device *device, const struct frl_device_config 
 	const struct settings *settings = settings_get();
 	struct dpdk_port_config port = {
 		.devargs = config->port,
+		.gids = gids,
 		.max_payload = wanted_mtu(config),
 		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
 		.max_kept = config->held_frames,
