@@ -48,11 +48,14 @@ rxe_on() {
 	modprobe ib_uverbs && modprobe rdma_rxe && rdma link add rxe0 type rxe netdev "$data"
 }
 
-# huge N: reserves so many pages of 2 MiB, of which no two lie together. Says how many it has.
+# huge N: N huge pages of 2 MiB are free, of which no two lie together.
 huge() {
-	pages=/sys/kernel/mm/hugepages/hugepages-2048kB
-	echo $((2 * $1)) >$pages/nr_hugepages
-	cat $pages/nr_hugepages
+	echo $((2 * $1)) >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
+	huge-holes "$1" >/tmp/huge &
+	while ! grep -q free /tmp/huge; do
+		sleep 0.1
+	done
+	cat /tmp/huge
 }
 
 control=

@@ -7,6 +7,7 @@ from guest import Machine, make_tap, run
 from link import Failure
 
 NIC = "0000:00:10.0"
+HUGE_PAGES = 60
 
 # QEMU's device, and the kernel's driver for it.
 MODELS = {
@@ -26,8 +27,8 @@ class PmdGuest(Machine):
     10.9.200.NUMBER is the kernel's. With an IOMMU the NIC goes by virtual addresses (vfio-pci),
     without by physical ones (uio_pci_generic)."""
 
-    def __init__(self, folder, number, log, model, iommu, bridges):
-        super().__init__(folder, log)
+    def __init__(self, image, folder, number, model, iommu, bridges):
+        super().__init__(image, f"{folder}/console{number}.log")
         self.number, self.iommu = number, iommu
         self.device, self.kernel_driver = MODELS[model]
         if iommu and "virtio" in self.device:
@@ -93,7 +94,8 @@ class PmdGuest(Machine):
         return text
 
     def bind(self):
-        """Gives the NIC to DPDK."""
+        """Gives the NIC to DPDK. Returns what there is for it."""
         driver = "vfio-pci" if self.iommu else "uio_pci_generic"
         if self.must(f"bind {driver}") != driver:
             raise RuntimeError(f"guest {self.number}: {driver} does not take the NIC")
+        return driver if self.iommu else f"{driver}, {self.must(f'huge {HUGE_PAGES}')}"

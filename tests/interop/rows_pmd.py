@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows over NICs that DPDK drives: every operation at sizes around the path MTU, the programs, and
+a link that goes down and comes back."""
+import hashlib
+import re
+import subprocess
+
+import peer as p
+import rows_data
+from link import Failure, expect
+from pmd_guest import NIC
+
+SECONDS = 120
+
+
+def data_rows(pairs, mtus):
+    for active, passive in pairs:
+        way = f"{active.name}->{passive.name}"
+        for mtu in mtus:
+            for opcode, name in rows_data.NAMES.items():
+                yield (f"RC {name} {mtu} {way}", rows_data.transfers,
+                       (active, passive, p.RC, opcode, "IPv4", mtu))
+        for kind, opcode in ((p.UC, p.WRITE_IMM), (p.UD, p.SEND_IMM)):
+            for mtu in (mtus[0], mtus[-1]):
+                yield (f"{rows_data.KINDS[kind]} {rows_data.NAMES[opcode]} IPv6 {mtu} {way}",
+                       rows_data.transfers, (active, passive, kind, opcode, "IPv6", mtu))
+        yield f"RC atomics {way}", rows_data.atomics, (active, passive, "IPv4")
+        yield f"RC, UC, UD, VLAN {way}", rows_data.network, (active, passive, "VLAN")
+        yield f"RC, UC, UD, link-local {way}", rows_data.network, (active, passive, "link-local")
+        yield (f"UD multicast IPv6 {way}", rows_data.multicast,
+               (active, passive, "IPv6", "ff1e::4711", "ff1e::4712"))
+        yield f"RC 16 elements {way}", rows_data.many_pieces, (active, passive)
+        yield f"RC both ways {way}", rows_data.both_ways, (active, passive)
+
+
+# ---- programs, one in each guest
+
+
+def free_nic(guest, program):
+    """Ends a program that may run there, and waits for its end."""
+    guest.must(f"killall -q {program}; while killall -q -0 {program}; do sleep 0.1; done; :")
+
+
+def port(guest):
+    return f"--port {NIC} --ip {guest.ip}/24"
+
+
+def begin(guest, command, log):
+    """In the background; finish() waits for it."""
+    guest.must(f"rm -f {log}.status; (timeout {SECONDS} {command} >{log} 2>&1; "
+               f"echo $? >{log}.status) & :")
+
+
+def finish(guest, log):
+    text = guest.must(f"while [ ! -e {log}.status ]; do sleep 0.2; done; cat {log}", SECONDS + 30)
+    status = guest.must(f"cat {log}.status")
+    if status != "0":
+        raise Failure(f"guest {guest.number}: status {status}: "
+                      + " / ".join(text.split("\n")[-8:]))
+    return text
+
+
+def pingpong(server, client, options):
+    begin(server, f"ferrule-pingpong --listen pp {port(server)}", "/tmp/server")
+    try:
+        begin(client, f"ferrule-pingpong --connect {server.control}:pp {port(client)} {options}",
+              "/tmp/client")
+        text = finish(client, "/tmp/client")
+        finish(server, "/tmp/server")
+    finally:
+        free_nic(server, "ferrule-pingpong")
+    return text
+
+
+def all_operations(server, client, mtu):
+    sizes = f"--verify --sizes 8,{mtu - 1},{mtu},{mtu + 1},64K"
+    text = pingpong(server, client, f"--mtu {mtu} {sizes} --iters 30")
+    expect("results", len(re.findall(r"^ +\d+ +30 ", text, re.MULTILINE)), 4 * 5)
+
+
+def from_many_places(server, client):
+    pingpong(server, client, "--op write --sizes 5000 --places 64 --iters 300")
+
+
+def benchmark(guests):
+    # The second guest's rank reaches the job at the first one's daemon.
+    for rank, guest in enumerate(guests):
+        begin(guest, f"ferrule-bench -n 2 --rank {rank} --job bench@{guests[0].control} "
+                     f"{port(guest)} --op allreduce,alltoall --min 8 --max 256K --factor 32 "
+                     "--iters 3", "/tmp/bench")
+    for guest in guests:
+        finish(guest, "/tmp/bench")
+
+
+def gradients(guests, options):
+    """The example's, summed by the guests and by processes of this machine: the same bytes."""
+    expected = f"{options.folder}/sum%r.safetensors"
+    subprocess.run(
+        [f"{options.build}/examples/ferrule-allreduce", "-n", "2", "--input",
+         f"{options.data}/rank%r.safetensors", "--output", expected], check=True,
+        stdout=subprocess.DEVNULL)
+    for rank, guest in enumerate(guests):
+        begin(guest, f"ferrule-allreduce -n 2 --rank {rank} --job sum@{guests[0].control} "
+                     f"{port(guest)} --input /data/rank%r.safetensors "
+                     "--output /tmp/sum%r.safetensors", "/tmp/sum")
+    for rank, guest in enumerate(guests):
+        finish(guest, "/tmp/sum")
+        with open(expected.replace("%r", str(rank)), "rb") as file:
+            wanted = hashlib.sha256(file.read()).hexdigest()
+        got = guest.must(f"sha256sum /tmp/sum{rank}.safetensors").split()[0]
+        expect(f"sum of rank {rank}", got, wanted)
+
+
+def program_rows(guests, options):
+    one, two = guests
+    for mtu in (512, 1024, 2048, 4096):
+        yield f"ferrule-pingpong {mtu}", all_operations, (one, two, mtu)
+    yield "ferrule-pingpong from 64 places", from_many_places, (one, two)
+    yield "ferrule-bench", benchmark, (guests,)
+    yield "allreduce of the example's gradients", gradients, (guests, options)
