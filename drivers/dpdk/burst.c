@@ -361,8 +361,7 @@ static struct rte_mbuf *build_one(
 		return in_place_build(port, in_place, packet);
 	if (unlikely(port->cuts))
 		return segments_build(port, packet);
-	if (port->copies || (packet->copy && packet->n_pieces) ||
-		packet->n_pieces > MAX_REFERENCES)
+	if (port->copies || (packet->copy && packet->n_pieces) || packet->n_pieces > MAX_REFERENCES)
 		return build_copy(port, packet);
 	return build_chain(port, packet);
 }
