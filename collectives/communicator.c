@@ -162,6 +162,10 @@ int frl_comm_create(
 
 void comm_free(struct frl_comm *comm)
 {
+	char why[ERROR_TEXT_MAX];
+
+	/* What fails here comes after what the caller is to know. */
+	error_save(why);
 	if (comm->board)
 		board_remove(comm->board, &comm->post);
 	channels_destroy_queue_pairs(comm);
@@ -182,6 +186,7 @@ void comm_free(struct frl_comm *comm)
 	topology_fini(&comm->topology);
 	board_put(comm->board);
 	free(comm);
+	error_restore(why);
 }
 
 void frl_comm_destroy(struct frl_comm *comm)

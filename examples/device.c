@@ -199,6 +199,16 @@ static int open_for_peer(const struct device_options *options, struct frl_device
 	return rc ? frl_device_open(config, ret_device) : 0;
 }
 
+/* Nothing will arrive until it has: whoever waits is to know why. */
+static void check_carrier(const char *name, struct frl_device *device)
+{
+	struct frl_device_attr attr;
+
+	frl_device_query(device, &attr);
+	if (!attr.local_fabric && attr.port_state == FRL_PORT_DOWN)
+		say("%s has no link: check its cable, and that its interface is up", name);
+}
+
 static int open_rail(const struct device_options *options, struct frl_device_config *config,
 	int number, struct frl_device **ret_device)
 {
@@ -216,6 +226,8 @@ static int open_rail(const struct device_options *options, struct frl_device_con
 		say_failure(rc, "cannot open %s, rail %d", name, number);
 	else if (rc)
 		say_failure(rc, "cannot open %s", name);
+	else
+		check_carrier(name, *ret_device);
 	return rc;
 }
 

@@ -159,6 +159,8 @@ int link_sync(struct link *link);
 
 /* Says when the peer is gone. */
 int link_check_peer(struct link *link);
+/* Says that a request of the queue pair has failed, and why. */
+void link_say_failed(struct frl_qp *qp, const struct frl_wc *wc);
 
 /* Connections of `qp`: the client asks, and tries again while the service is not there yet; the
  * server answers. `greeting` is this end's, and then the peer's. *ret_conn is to be closed whatever

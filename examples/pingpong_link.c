@@ -290,13 +290,21 @@ int link_check_peer(struct link *link)
 	return rc;
 }
 
+void link_say_failed(struct frl_qp *qp, const struct frl_wc *wc)
+{
+	char why[256];
+
+	say("a request failed: %s",
+		*frl_qp_error(qp, why, sizeof(why)) ? why : frl_wc_status_str(wc->status));
+}
+
 /* Requests fail for many reasons when the connection has ended; why it has explains them all, and
  * is known soon after. */
 static int bad_completion(struct link *link, const struct frl_wc *wc)
 {
 	frl_conn_wait_end(link->conn, REASON_MS);
 	if (link_check_peer(link) == 0)
-		say("a request failed: %s", frl_wc_status_str(wc->status));
+		link_say_failed(link->qp, wc);
 	return -EIO;
 }
 

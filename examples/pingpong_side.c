@@ -184,10 +184,14 @@ static int post_both(struct link *link, size_t size)
 	return rc < 0 ? rc : frl_post_send(side->qp, &send, 1, NULL);
 }
 
-static int bad_exchange(int n, const struct frl_wc *wc)
+static int bad_exchange(const struct link *link, int n, const struct frl_wc *wc)
 {
-	say("what the other end says cannot be understood: %s",
-		n < 0 ? frl_last_error() : frl_wc_status_str(wc->status));
+	if (n < 0)
+		say_failure(n, "cannot poll for completions");
+	else if (wc->status != FRL_WC_SUCCESS)
+		link_say_failed(link->side.qp, wc);
+	else
+		say("what the other end says cannot be understood: %u bytes", wc->byte_len);
 	return -EIO;
 }
 
@@ -208,7 +212,7 @@ static int wait_both(struct link *link, size_t size)
 	while (!received || !sent) {
 		/* In this order: what came before the end has come. */
 		bool alive = frl_conn_test(link->side.conn) == 0;
-		struct frl_wc wc;
+		struct frl_wc wc = { 0 };
 		int n = frl_poll_cq(link->side.cq, 1, &wc);
 
 		if (n > 0 && is_message(&wc, size))
@@ -220,7 +224,7 @@ static int wait_both(struct link *link, size_t size)
 		else if (received)
 			return 0;
 		else
-			return link_check_peer(link) ? -ECONNRESET : bad_exchange(n, &wc);
+			return link_check_peer(link) ? -ECONNRESET : bad_exchange(link, n, &wc);
 		if (n > 0)
 			frl_backoff_reset(&link->backoff);
 	}

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rte_bus.h>
@@ -13,7 +14,9 @@
 #include <rte_errno.h>
 
 #include "drivers/nic.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/limit.h"
 
 enum {
 	DESCRIPTORS = 1024,
@@ -21,6 +24,8 @@ enum {
 	TX_SLACK = PORT_BURST * (2 + MAX_REFERENCES),
 	PACKET_RING_OVERHEAD = 80, /* tpacket2_hdr, sockaddr_ll, alignment, VLAN tag */
 	PACKET_RING_BYTES = 4 << 20,
+	CARRIER_WAIT_MS = 5000,
+	CARRIER_PAUSE_NS = 10000000,
 };
 
 static bool is_af_packet(const char *devargs)
@@ -390,6 +395,22 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	return 0;
 }
 
+/* A NIC that is started trains its link anew, which takes it up to some seconds: whoever sends
+ * before that asks for neighbours in vain. */
+static void wait_for_carrier(struct dpdk_port *port)
+{
+	const struct timespec pause = { .tv_nsec = CARRIER_PAUSE_NS };
+	uint64_t end_ns = limit_after_ms(clock_now_ns(), CARRIER_WAIT_MS);
+
+	while (ethdev_link_state(&port->base, 0) != PORT_LINK_UP && clock_now_ns() < end_ns)
+		nanosleep(&pause, NULL);
+	if (ethdev_link_state(&port->base, 0) != PORT_LINK_UP)
+		frl_log(FRL_LOG_WARNING,
+			"%s has no link yet: check its cable and the switch's port; it is used as "
+			"soon as it has one",
+			port->name);
+}
+
 int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 {
 	bool af_packet = is_af_packet(config->devargs);
@@ -428,6 +449,8 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	err = set_up(port, config, ethdev, mtu, af_packet);
 	if (err)
 		ethdev_close(port);
+	else if (port->needs_dma)
+		wait_for_carrier(port);
 	return err;
 }
 

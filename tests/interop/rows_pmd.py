@@ -111,6 +111,51 @@ def gradients(guests, options):
         expect(f"sum of rank {rank}", got, wanted)
 
 
+def status_of(guest, log):
+    return guest.must(f"while [ ! -e {log}.status ]; do sleep 0.2; done; cat {log}.status",
+                      SECONDS + 30)
+
+
+def without_link(server, client):
+    """The NIC has no link from the start: the program says so, and so does its failure."""
+    server.set_link(False)
+    try:
+        begin(client, f"ferrule-pingpong --listen pp {port(client)}", "/tmp/client")
+        begin(server, f"ferrule-pingpong --connect {client.control}:pp {port(server)} --sizes 8",
+              "/tmp/server")
+        expect("status", status_of(server, "/tmp/server"), "1")
+        said = server.must("cat /tmp/server")
+        if f"{NIC} has no link: check its cable" not in said:
+            raise Failure(f"it does not say that the NIC has no link, but: {said}")
+    finally:
+        server.set_link(True)
+        free_nic(server, "ferrule-pingpong")
+        free_nic(client, "ferrule-pingpong")
+
+
+def link_comes_back(server, client):
+    """The link goes away under way, until nothing is sent any more, and comes back: nothing is
+    lost. Retries go on for far longer."""
+    count = 5000
+    begin(server, f"env FRL_ACK_TIMEOUT=22 ferrule-pingpong --listen pp {port(server)}",
+          "/tmp/server")
+    begin(client, f"env FRL_ACK_TIMEOUT=22 ferrule-pingpong --connect {server.control}:pp "
+                  f"{port(client)} --verify --op send --test latency --sizes 8,1000 "
+                  f"--iters {count}", "/tmp/client")
+    try:
+        client.must("while ! grep -q '^ *8 ' /tmp/client && [ ! -e /tmp/client.status ]; do "
+                    "sleep 0.1; done")
+        server.set_link(False)
+        client.must("sleep 1")
+        server.set_link(True)
+        text = finish(client, "/tmp/client")
+        expect("results", len(re.findall(rf"^ +(8|1000) +{count} ", text, re.MULTILINE)), 2)
+        finish(server, "/tmp/server")
+    finally:
+        server.set_link(True)
+        free_nic(server, "ferrule-pingpong")
+
+
 def program_rows(guests, options):
     one, two = guests
     for mtu in (512, 1024, 2048, 4096):
@@ -118,3 +163,5 @@ def program_rows(guests, options):
     yield "ferrule-pingpong from 64 places", from_many_places, (one, two)
     yield "ferrule-bench", benchmark, (guests,)
     yield "allreduce of the example's gradients", gradients, (guests, options)
+    yield "no link from the start", without_link, (one, two)
+    yield "a link that comes back", link_comes_back, (one, two)
