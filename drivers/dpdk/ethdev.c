@@ -486,6 +486,18 @@ enum port_link_state ethdev_link_state(struct port *base, uint16_t link)
 	return status.link_status == RTE_ETH_LINK_UP ? PORT_LINK_UP : PORT_LINK_DOWN;
 }
 
+void ethdev_restart(struct dpdk_port *port)
+{
+	uint16_t ethdev = port->links[0].ethdev;
+	int err = rte_eth_dev_stop(ethdev);
+
+	if (!err)
+		err = rte_eth_dev_start(ethdev);
+	if (err)
+		frl_log(FRL_LOG_ERROR, "\"%s\" does not start again: %s; open it anew", port->name,
+			frl_strerror(err));
+}
+
 void ethdev_stats(struct port *base, struct port_stats *ret_stats)
 {
 	struct dpdk_port *port = (struct dpdk_port *)base;

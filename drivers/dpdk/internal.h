@@ -126,6 +126,8 @@ void ethdev_close(struct dpdk_port *port);
 int ethdev_queues(
 	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu);
 enum port_link_state ethdev_link_state(struct port *port, uint16_t link);
+/* Frees all that waits to be sent, and what has come and was not asked for. Guard held. */
+void ethdev_restart(struct dpdk_port *port);
 void ethdev_stats(struct port *port, struct port_stats *ret_stats);
 
 /* burst.c: the data path. */

@@ -122,14 +122,23 @@ err_free:
 	return err;
 }
 
-/* NICs' drivers keep what is sent until they want its place in their ring. */
+static bool is_referred_to(const struct port_mem *mem)
+{
+	return rte_mbuf_ext_refcnt_read(&mem->shared) > 1;
+}
+
+/* NICs' drivers keep what is sent until they want its place in their ring. What waits there for a
+ * link is not worth waiting for: it is sent again. */
 bool mem_idle(struct port *base, const struct port_mem *mem)
 {
 	struct dpdk_port *port = (struct dpdk_port *)base;
 
-	if (rte_mbuf_ext_refcnt_read(&mem->shared) > 1 && port->holds_payload)
+	if (is_referred_to(mem) && port->holds_payload)
 		rte_eth_tx_done_cleanup(port->links[0].ethdev, 0, 0);
-	return rte_mbuf_ext_refcnt_read(&mem->shared) == 1;
+	if (is_referred_to(mem) && port->holds_payload &&
+		ethdev_link_state(base, 0) == PORT_LINK_DOWN)
+		ethdev_restart(port);
+	return !is_referred_to(mem);
 }
 
 /* Drops one use of a device map; the last one undoes it. */
