@@ -60,8 +60,7 @@ class Machine:
         """Boots it (again, after stop()); wait_booted() waits for it."""
         self.lines = queue.Queue()
         self.process = subprocess.Popen(
-            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT)
+            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
         threading.Thread(target=self._read, args=(self.process.stdout, self.lines),
                          daemon=True).start()
 
