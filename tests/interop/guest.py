@@ -89,9 +89,11 @@ class Machine:
             lines.append(line)
 
     def wait_booted(self):
-        lines, match = self._wait(r"__READY__", BOOT_SECONDS)
-        if not match:
-            raise RuntimeError("the guest does not boot:\n" + "\n".join(lines[-20:]))
+        if self._wait(r"__READY__", BOOT_SECONDS)[1]:
+            return
+        # With what QEMU says.
+        with open(self.log.name, encoding="utf-8", errors="replace") as log:
+            raise RuntimeError("the guest does not boot:\n" + log.read()[-2000:])
 
     def shell(self, command, seconds=30):
         """Runs a line in the guest; its exit status and what it wrote."""
