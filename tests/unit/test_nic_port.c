@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ports over NICs that DPDK drives: what such a NIC asks of buffers, segments and addresses. */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ferrule/error.h>
+
+#include "lib/base/gids.h"
+#include "tests/unit/nic_double.h"
+#include "tests/unit/program.h"
+
+enum {
+	PAGE = 4096,
+	PAYLOAD = 4096,
+	HEADER = 54,
+	TRAILER = 4,
+	MEMORY = 64 << 10,
+};
+
+static struct port *port;
+static struct port_mem *mem;
+static uint8_t *memory;
+static bool is_huge; /* physical_pages() finds the memory's pages to stay */
+static const struct gid_table *gids;
+
+static void lock(void *arg)
+{
+}
+
+/* Each page is below the one before it. */
+rte_iova_t *__wrap_physical_pages(const uint8_t *addr, size_t len);
+rte_iova_t *__wrap_physical_pages(const uint8_t *addr, size_t len)
+{
+	rte_iova_t *pages = is_huge ? malloc(len / PAGE * sizeof(pages[0])) : NULL;
+
+	for (size_t i = 0; pages && i < len / PAGE; i++)
+		pages[i] = (UINT64_C(1) << 40) - i * PAGE;
+	return pages;
+}
+
+static int open_port(void)
+{
+	const struct dpdk_port_config config = {
+		.devargs = "nic_double0",
+		.gids = gids,
+		.max_payload = PAYLOAD,
+		.min_payload = 256,
+		.guard = { lock, lock, NULL },
+	};
+
+	return dpdk_port_open(&config, &port);
+}
+
+static void must_open(void)
+{
+	int rc = open_port();
+
+	ck_assert_msg(rc == 0, "%s", frl_last_error());
+}
+
+static void map_memory(void)
+{
+	ck_assert_int_eq(port->ops->mem_map(port, memory, MEMORY, &mem), 0);
+}
+
+static void setup(void)
+{
+	nic = (struct nic_double){ 0 };
+	nic_go_physical(false);
+	is_huge = false;
+	gids = NULL;
+	memory = aligned_alloc(PAGE, MEMORY);
+	ck_assert_ptr_nonnull(memory);
+	for (size_t i = 0; i < MEMORY; i++)
+		memory[i] = (uint8_t)(i * 7 + i / 251);
+}
+
+/* Nothing refers to the memory, and all buffers of the port are where they were. */
+static void close_port(unsigned free_buffers)
+{
+	nic_let_go();
+	ck_assert_uint_eq(rte_mempool_avail_count(nic.pool), free_buffers);
+	if (mem) {
+		ck_assert(port->ops->mem_idle(port, mem));
+		port->ops->mem_unmap(port, mem);
+		mem = NULL;
+	}
+	port->ops->close(port);
+	ck_assert_uint_eq(nic.mapped, 0);
+	free(memory);
+}
+
+static unsigned free_buffers(void)
+{
+	return rte_mempool_avail_count(nic.pool);
+}
+
+static struct port_packet packet_of(uint32_t at, uint32_t len)
+{
+	struct port_packet packet = {
+		.header_len = HEADER,
+		.trailer_len = TRAILER,
+		.n_pieces = len ? 1 : 0,
+		.pieces[0] = { memory + at, len, mem },
+	};
+
+	memset(packet.header, 0x11, HEADER);
+	memset(packet.trailer, 0x22, TRAILER);
+	return packet;
+}
+
+/* The n-th packet that the driver has taken is the one of packet_of(). */
+static void check_sent(unsigned n, uint32_t at, uint32_t len)
+{
+	const struct nic_sent *sent = &nic.sent[n];
+	uint8_t header[HEADER], trailer[TRAILER];
+
+	memset(header, 0x11, HEADER);
+	memset(trailer, 0x22, TRAILER);
+	ck_assert_uint_eq(sent->len, HEADER + len + TRAILER);
+	ck_assert_mem_eq(sent->bytes, header, HEADER);
+	ck_assert_mem_eq(sent->bytes + HEADER, memory + at, len);
+	ck_assert_mem_eq(sent->bytes + HEADER + len, trailer, TRAILER);
+}
+
+static unsigned segments_of(uint32_t at, uint32_t len)
+{
+	struct port_packet packet = packet_of(at, len);
+	unsigned n = nic.n_sent;
+
+	ck_assert_uint_eq(port->ops->tx_burst(port, 0, &packet, 1), 1);
+	check_sent(n, at, len);
+	return nic.sent[n].segments;
+}
+
+/* Payloads of all kinds of lengths and places, with the NIC's rules checked by its double. */
+static void send_all_kinds(void)
+{
+	static const uint32_t lens[] = { 1, 3, 255, 256, 1024, PAYLOAD - 1, PAYLOAD };
+
+	for (uint32_t at = 0; at < 3 * PAGE; at += 509) {
+		for (size_t i = 0; i < RTE_DIM(lens); i++) {
+			segments_of(at, lens[i]);
+			nic_let_go();
+		}
+	}
+	segments_of(0, 0);
+}
+
+static uint32_t room_of(void)
+{
+	return rte_pktmbuf_data_room_size(nic.pool) - RTE_PKTMBUF_HEADROOM;
+}
+
+/* ---- receiving */
+
+START_TEST(buffers_in_kib)
+{
+	setup();
+	must_open();
+	ck_assert_uint_ge(room_of(), port->caps.max_frame);
+	ck_assert_uint_eq(room_of() % 1024, 0);
+	close_port(free_buffers());
+}
+END_TEST
+
+START_TEST(buffers_as_large_as_asked)
+{
+	setup();
+	nic.min_buffer = 7000;
+	must_open();
+	ck_assert_uint_ge(room_of(), 7000);
+	close_port(free_buffers());
+}
+END_TEST
+
+START_TEST(mtu_of_the_nic)
+{
+	setup();
+	nic.max_mtu = 1500;
+	must_open();
+	ck_assert_uint_le(nic.mtu, 1500);
+	ck_assert_uint_eq(port->caps.max_frame, 1514);
+	close_port(free_buffers());
+}
+END_TEST
+
+/* The NIC's buffers are shorter than ours. */
+START_TEST(frames_in_pieces)
+{
+	struct port_frame frame;
+	unsigned before;
+
+	setup();
+	nic.buffer = 1000;
+	must_open();
+	before = free_buffers();
+	for (uint32_t len = 60; len <= port->caps.max_frame; len += 97) {
+		nic_receive(memory + len, len);
+		ck_assert_uint_eq(port->ops->rx_burst(port, &frame, 1), 1);
+		ck_assert_uint_eq(frame.len, len);
+		ck_assert_mem_eq(frame.data, memory + len, len);
+		ck_assert_uint_eq(free_buffers(), before - 1);
+		port->ops->rx_free(port, &frame, 1);
+	}
+	close_port(before);
+}
+END_TEST
+
+START_TEST(frame_without_room)
+{
+	struct port_frame frame;
+	struct port_stats stats;
+	unsigned before;
+
+	setup();
+	nic.buffer = 2048;
+	must_open();
+	before = free_buffers();
+	nic_receive(memory, room_of() + 1);
+	nic_receive(memory, 100);
+	/* The one behind it arrives. */
+	ck_assert_uint_eq(port->ops->rx_burst(port, &frame, 1), 0);
+	ck_assert_uint_eq(port->ops->rx_burst(port, &frame, 1), 1);
+	ck_assert_uint_eq(frame.len, 100);
+	port->ops->rx_free(port, &frame, 1);
+	port->ops->stats(port, &stats);
+	ck_assert_uint_eq(stats.rx_dropped, 1);
+	close_port(before);
+}
+END_TEST
+
+/* ---- sending */
+
+START_TEST(references)
+{
+	unsigned before;
+
+	setup();
+	must_open();
+	before = free_buffers();
+	map_memory();
+	ck_assert_uint_eq(nic.mapped, 1);
+	ck_assert_uint_eq(segments_of(100, 3000), 3);
+	ck_assert_uint_eq(free_buffers(), before);
+	send_all_kinds();
+	close_port(before);
+}
+END_TEST
+
+START_TEST(few_segments)
+{
+	unsigned before;
+
+	setup();
+	nic.segments = 2;
+	must_open();
+	before = free_buffers();
+	map_memory();
+	ck_assert_uint_eq(segments_of(100, 3000), 1);
+	send_all_kinds();
+	close_port(before);
+}
+END_TEST
+
+START_TEST(one_segment)
+{
+	unsigned before;
+
+	setup();
+	nic.has_no_chains = true;
+	nic.segments = 1;
+	must_open();
+	before = free_buffers();
+	map_memory();
+	ck_assert_uint_eq(nic.mapped, 0);
+	ck_assert_uint_eq(nic.tx_offloads, 0);
+	send_all_kinds();
+	close_port(before);
+}
+END_TEST
+
+/* Without and with a driver that gives up what is sent: copies and references. */
+START_LOOP_TEST(segments_within_pages, 2)
+{
+	unsigned before;
+
+	setup();
+	nic.driver = "net_e1000_igb";
+	nic.has_no_cleanup = _i == 0;
+	nic.page = PAGE;
+	must_open();
+	before = free_buffers();
+	map_memory();
+	ck_assert_uint_eq(nic.mapped, _i);
+	send_all_kinds();
+	close_port(before);
+}
+END_TEST
+
+/* In the middle of a packet: none of it stays. */
+START_TEST(buffers_run_out)
+{
+	struct rte_mbuf *taken[4096];
+	struct port_packet packet;
+	unsigned before, n = 0;
+
+	setup();
+	nic.driver = "net_e1000_em";
+	nic.has_no_cleanup = true;
+	must_open();
+	before = free_buffers();
+	map_memory();
+	packet = packet_of(0, PAYLOAD);
+	for (; free_buffers() > 1; n++)
+		taken[n] = rte_pktmbuf_alloc(nic.pool);
+	ck_assert_uint_eq(port->ops->tx_burst(port, 0, &packet, 1), 0);
+	ck_assert_uint_eq(free_buffers(), 1);
+	while (n > 0)
+		rte_pktmbuf_free(taken[--n]);
+	segments_of(0, PAYLOAD);
+	close_port(before);
+}
+END_TEST
+
+/* What virtio's driver needs to do without indirect descriptors. */
+START_TEST(one_buffer_for_virtio)
+{
+	unsigned before;
+
+	setup();
+	nic.driver = "net_virtio";
+	must_open();
+	before = free_buffers();
+	map_memory();
+	for (uint32_t len = 0; len <= PAYLOAD; len += 512) {
+		ck_assert_uint_eq(segments_of(1, len), 1);
+		ck_assert(RTE_MBUF_DIRECT(nic.sent[nic.n_sent - 1].mbuf));
+		ck_assert_uint_ge(rte_pktmbuf_headroom(nic.sent[nic.n_sent - 1].mbuf), 12);
+	}
+	close_port(before);
+}
+END_TEST
+
+/* Its memory may be shared with somebody, the application's is not. */
+START_TEST(unknown_vdev)
+{
+	unsigned before;
+
+	setup();
+	nic.is_vdev = true;
+	must_open();
+	before = free_buffers();
+	map_memory();
+	ck_assert_uint_eq(segments_of(100, 3000), 1);
+	close_port(before);
+}
+END_TEST
+
+START_TEST(driver_that_takes_nothing)
+{
+	struct port_packet packets[3];
+	unsigned before;
+
+	setup();
+	must_open();
+	before = free_buffers();
+	map_memory();
+	for (unsigned i = 0; i < 3; i++)
+		packets[i] = packet_of(100 * i, 1000);
+	nic.takes_nothing = true;
+	for (int i = 0; i < 5000; i++)
+		ck_assert_uint_eq(port->ops->tx_burst(port, 0, packets, 3), 0);
+	ck_assert(port->ops->mem_idle(port, mem));
+	nic.takes_nothing = false;
+	for (unsigned sent = 0; sent < 3;)
+		sent += port->ops->tx_burst(port, 0, packets + sent, (uint16_t)(3 - sent));
+	for (unsigned i = 0; i < 3; i++)
+		check_sent(i, 100 * i, 1000);
+	close_port(before);
+}
+END_TEST
+
+/* ---- memory that is to go */
+
+START_TEST(sent_packets_are_given_up)
+{
+	setup();
+	must_open();
+	map_memory();
+	nic.is_stuck = true;
+	segments_of(0, 1000);
+	ck_assert(!port->ops->mem_idle(port, mem));
+	nic.is_stuck = false;
+	ck_assert(port->ops->mem_idle(port, mem));
+	ck_assert_uint_eq(nic.starts, 1);
+	close_port(free_buffers());
+}
+END_TEST
+
+/* Nothing leaves before the link is back. */
+START_TEST(packets_that_wait_for_a_link)
+{
+	setup();
+	must_open();
+	map_memory();
+	nic.is_stuck = true;
+	segments_of(0, 1000);
+	nic.is_down = true;
+	ck_assert(port->ops->mem_idle(port, mem));
+	ck_assert_uint_eq(nic.starts, 2);
+	close_port(free_buffers());
+}
+END_TEST
+
+START_TEST(driver_that_keeps_what_is_sent)
+{
+	setup();
+	nic.has_no_cleanup = true;
+	must_open();
+	map_memory();
+	ck_assert_uint_eq(nic.mapped, 0);
+	ck_assert_uint_eq(segments_of(100, 3000), 1);
+	ck_assert(port->ops->mem_idle(port, mem));
+	close_port(nic.n_sent + free_buffers());
+}
+END_TEST
+
+/* ---- physical addresses */
+
+static void open_by_physical(void)
+{
+	/* EAL has started by virtual ones, with memory of no huge pages. */
+	must_open();
+	port->ops->close(port);
+	nic_go_physical(true);
+	must_open();
+}
+
+START_TEST(memory_that_may_move)
+{
+	unsigned before;
+
+	setup();
+	nic.page = 2 << 20;
+	open_by_physical();
+	before = free_buffers();
+	map_memory();
+	ck_assert_uint_eq(nic.mapped, 0);
+	ck_assert_uint_eq(segments_of(100, 3000), 1);
+	send_all_kinds();
+	close_port(before);
+}
+END_TEST
+
+START_TEST(memory_that_stays)
+{
+	unsigned before;
+
+	setup();
+	is_huge = true;
+	open_by_physical();
+	before = free_buffers();
+	map_memory();
+	/* Header, three references, trailer: no page is followed by the next one. */
+	ck_assert_uint_eq(segments_of(PAGE - 10, 10 + PAGE - 20), 4);
+	ck_assert_uint_eq(
+		rte_mbuf_data_iova(nic.sent[0].mbuf->next), (UINT64_C(1) << 40) + PAGE - 10);
+	ck_assert_uint_eq(
+		rte_mbuf_data_iova(nic.sent[0].mbuf->next->next), (UINT64_C(1) << 40) - PAGE);
+	ck_assert_uint_eq(free_buffers(), before);
+	send_all_kinds();
+	close_port(before);
+}
+END_TEST
+
+START_TEST(buffers_lie_together)
+{
+	struct rte_mbuf *all[4096];
+	unsigned n = 0;
+
+	setup();
+	open_by_physical();
+	while (n < RTE_DIM(all) && (all[n] = rte_pktmbuf_alloc(nic.pool)))
+		n++;
+	ck_assert_uint_gt(n, 2048);
+	for (unsigned i = 0; i < n; i++) {
+		const uint8_t *first = all[i]->buf_addr;
+
+		ck_assert_uint_eq(all[i]->buf_iova, rte_mem_virt2iova(first));
+		ck_assert_uint_eq(rte_mem_virt2iova(first + all[i]->buf_len - 1),
+			all[i]->buf_iova + all[i]->buf_len - 1);
+		rte_pktmbuf_free(all[i]);
+	}
+	close_port(n);
+}
+END_TEST
+
+/* ---- opening */
+
+START_TEST(vlans_are_let_in)
+{
+	const struct gid_table table = { .n = 3, .gids = { [1].vlan = 7, [2].vlan = 4094 } };
+
+	setup();
+	nic.filters_vlans = true;
+	gids = &table;
+	must_open();
+	ck_assert_uint_eq(nic.n_vlans, 2);
+	ck_assert_uint_eq(nic.vlans[0], 7);
+	ck_assert_uint_eq(nic.vlans[1], 4094);
+	close_port(free_buffers());
+}
+END_TEST
+
+START_TEST(no_filter_without_vlans)
+{
+	setup();
+	nic.filters_vlans = true;
+	must_open();
+	ck_assert_uint_eq(nic.rx_offloads, 0);
+	close_port(free_buffers());
+}
+END_TEST
+
+START_TEST(any_call_may_fail)
+{
+	static const char *const calls[] = { "rte_dev_probe", "rte_eth_dev_configure",
+		"rte_eth_rx_queue_setup", "rte_eth_tx_queue_setup", "rte_eth_dev_start",
+		"rte_eth_macaddr_get" };
+
+	setup();
+	for (size_t i = 0; i < RTE_DIM(calls); i++) {
+		nic.fails = calls[i];
+		ck_assert_msg(open_port() < 0, "%s", calls[i]);
+		ck_assert_msg(strstr(frl_last_error(), "nic_double0"), "%s: %s", calls[i],
+			frl_last_error());
+	}
+	nic.fails = "rte_dev_dma_map";
+	must_open();
+	ck_assert_int_lt(port->ops->mem_map(port, memory, MEMORY, &mem), 0);
+	nic.mapped = 0;
+	mem = NULL;
+	close_port(free_buffers());
+}
+END_TEST
+
+TEST_MAIN(nic_port)
+{
+	return run_suite_unforked(all_tests(NULL, NULL));
+}
