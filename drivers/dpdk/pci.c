@@ -10,14 +10,17 @@
 
 bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS])
 {
-	unsigned int domain = 0, bus, device, function;
+	unsigned int domain, bus, device, function;
 
-	if (!devargs ||
-		(sscanf(devargs, "%4x:%2x:%2x.%1x", &domain, &bus, &device, &function) != 4 &&
-			sscanf(devargs, "%2x:%2x.%1x", &bus, &device, &function) != 3))
+	if (!devargs)
 		return false;
-	snprintf(ret_address, PCI_ADDRESS, "%04x:%02x:%02x.%x", domain & 0xffff, bus & 0xff,
-		device & 0xff, function & 0xf);
+	if (sscanf(devargs, "%8x:%2x:%2x.%1x", &domain, &bus, &device, &function) != 4) {
+		domain = 0;
+		if (sscanf(devargs, "%2x:%2x.%1x", &bus, &device, &function) != 3)
+			return false;
+	}
+	snprintf(ret_address, PCI_ADDRESS, "%04x:%02x:%02x.%x", domain, bus & 0xff, device & 0xff,
+		function & 0xf);
 	return true;
 }
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 enum {
-	PCI_ADDRESS = 16, /* "0000:3b:00.0" */
+	PCI_ADDRESS = 20, /* "0000:3b:00.0" */
 	PCI_WORD = 64,
 };
 
