@@ -56,13 +56,21 @@ void doctor_add_fabric(struct doctor *doctor, const char *line);
 
 /* ---- doctor_host.c */
 void doctor_hugepages(struct doctor *doctor);
-void doctor_iommu(struct doctor *doctor);
 void doctor_limits(struct doctor *doctor);
 void doctor_governor(struct doctor *doctor);
 void doctor_rights(struct doctor *doctor);
 void doctor_infiniband(struct doctor *doctor);
 void doctor_cuda(struct doctor *doctor);
 void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid);
+
+/* ---- doctor_pci.c */
+
+/* The IOMMU and VFIO, as the fabrics' PCI devices need them. */
+void doctor_iommu(struct doctor *doctor);
+/* Which driver has the port's PCI device. */
+void doctor_pci(struct doctor *doctor, const struct doctor_port *port);
+/* How many ports go by physical addresses. */
+unsigned doctor_physical_ports(const struct doctor *doctor);
 
 /* ---- doctor_gpu.c */
 struct frl_gpu_info;

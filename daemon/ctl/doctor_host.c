@@ -12,7 +12,8 @@
 
 enum {
 	NAMES = 512,
-	MEMLOCK_WANTED = 64 << 20, /* what EAL takes by default, twice */
+	MEMLOCK_WANTED = 256 << 20, /* what EAL takes by default, twice */
+	PORT_HUGE_MIB = 32,         /* packet buffers for a path MTU of 4096 take half of it */
 	NOFILE_WANTED = 4096,
 	CAP_NET_RAW_BIT = 13,
 };
@@ -30,9 +31,27 @@ static bool has_driver(const struct doctor *doctor, const char *driver)
 
 /* ---- memory */
 
+/* What ports need that go by physical addresses, for their packet buffers. */
+static void check_hugepages_of_ports(struct doctor *doctor, unsigned n_ports, long long free_mib)
+{
+	const char *ports = n_ports == 1 ? "port that goes" : "ports that go";
+	long long wanted = (long long)n_ports * PORT_HUGE_MIB;
+
+	if (free_mib < wanted)
+		doctor_say(doctor, DOCTOR_FAIL, "hugepages", "sysctl vm.nr_hugepages=128, or more",
+			"%lld MiB are free, and %u %s by physical addresses need %lld", free_mib,
+			n_ports, ports, wanted);
+	else
+		doctor_say(doctor, DOCTOR_OK, "hugepages", NULL,
+			"%lld MiB are free for %u %s by physical addresses", free_mib, n_ports,
+			ports);
+}
+
 void doctor_hugepages(struct doctor *doctor)
 {
+	unsigned n_ports = doctor_physical_ports(doctor);
 	char names[NAMES / 32][DOCTOR_NAME];
+	long long free_kib = 0;
 	size_t count, i;
 	bool any = false;
 
@@ -48,11 +67,14 @@ void doctor_hugepages(struct doctor *doctor)
 			total == 0)
 			continue;
 		any = true;
+		free_kib += left * strtoll(size, NULL, 10);
 		doctor_say(doctor, left ? DOCTOR_OK : DOCTOR_WARN, "hugepages",
 			left ? NULL : "reserve more: sysctl vm.nr_hugepages=N",
 			"%lld of %lld pages of %s are free", left, total, size);
 	}
-	if (!any)
+	if (n_ports)
+		check_hugepages_of_ports(doctor, n_ports, free_kib >> 10);
+	else if (!any)
 		doctor_say(doctor, DOCTOR_OK, "hugepages", NULL,
 			"none are reserved, and none are needed unless FRL_EAL_ARGS asks for them");
 }
@@ -157,76 +179,6 @@ void doctor_governor(struct doctor *doctor)
 }
 
 /* ---- devices */
-
-static void check_vfio_files(struct doctor *doctor)
-{
-	char names[NAMES / 32][DOCTOR_NAME];
-	size_t count, i, denied = 0;
-
-	if (!root_exists(doctor, "/dev/vfio/vfio")) {
-		doctor_say(doctor, DOCTOR_FAIL, "vfio", "modprobe vfio-pci",
-			"/dev/vfio/vfio is not there");
-		return;
-	}
-	if (!root_access(doctor, R_OK | W_OK, "/dev/vfio/vfio")) {
-		doctor_say(doctor, DOCTOR_FAIL, "vfio",
-			"chmod 0666 /dev/vfio/vfio: it gives no right but to make empty containers",
-			"/dev/vfio/vfio cannot be opened by this user");
-		return;
-	}
-	count = root_list(doctor, "/dev/vfio", "", names, NAMES / 32);
-	for (i = 0; i < count; i++) {
-		if (strcmp(names[i], "vfio") != 0 &&
-			!root_access(doctor, R_OK | W_OK, "/dev/vfio/%s", names[i]))
-			denied++;
-	}
-	if (denied)
-		doctor_say(doctor, DOCTOR_WARN, "vfio",
-			"give the groups' files in /dev/vfio to the users of the fabric (chown, or "
-			"a "
-			"udev rule)",
-			"%zu of the groups in /dev/vfio cannot be opened by this user", denied);
-	else
-		doctor_say(doctor, DOCTOR_OK, "vfio", NULL, "/dev/vfio: %zu groups can be opened",
-			count ? count - 1 : 0);
-}
-
-void doctor_iommu(struct doctor *doctor)
-{
-	static char names[NAMES][DOCTOR_NAME];
-	size_t units = root_list(doctor, "/sys/class/iommu", "", names, NAMES);
-	size_t groups = root_list(doctor, "/sys/kernel/iommu_groups", "", names, NAMES);
-	char unsafe[8] = "";
-
-	if (!has_driver(doctor, "pci")) {
-		doctor_say(doctor, DOCTOR_SKIP, "iommu", NULL,
-			"no fabric has a PCI device (%zu IOMMUs, %zu groups are there)", units,
-			groups);
-		return;
-	}
-	root_text(doctor, unsafe, sizeof(unsafe),
-		"/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
-	if (groups)
-		doctor_say(
-			doctor, DOCTOR_OK, "iommu", NULL, "%zu IOMMUs, %zu groups", units, groups);
-	else if (unsafe[0] == 'Y' || unsafe[0] == '1')
-		doctor_say(doctor, DOCTOR_WARN, "iommu",
-			"turn the IOMMU on in the firmware and by intel_iommu=on or amd_iommu=on",
-			"none, and VFIO is in its unsafe mode without: devices can write "
-			"everywhere");
-	else
-		doctor_say(doctor, DOCTOR_FAIL, "iommu",
-			"turn it on in the firmware and by intel_iommu=on or amd_iommu=on; in a "
-			"virtual machine: modprobe vfio enable_unsafe_noiommu_mode=1",
-			"there is none, so VFIO gives out no device");
-	if (!root_exists(doctor, "/sys/module/vfio_pci"))
-		doctor_say(doctor, DOCTOR_WARN, "vfio", "modprobe vfio-pci",
-			"the module vfio-pci is not loaded (NICs of bifurcated drivers, as mlx5, "
-			"do "
-			"without)");
-	else
-		check_vfio_files(doctor);
-}
 
 void doctor_rights(struct doctor *doctor)
 {

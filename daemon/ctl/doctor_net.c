@@ -118,34 +118,6 @@ static void check_interface(struct doctor *doctor, const struct doctor_port *por
 	check_forwarding(doctor, port);
 }
 
-/* A PCI device must have a driver that DPDK can use: VFIO's or UIO's, or one that shares. */
-static void check_pci(struct doctor *doctor, const struct doctor_port *port)
-{
-	static const char *const good[] = { "vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core",
-		"mlx4_core", "mana" };
-	char driver[DOCTOR_NAME] = "";
-	size_t i;
-
-	if (!root_exists(doctor, "/sys/bus/pci/devices/%s", port->pci)) {
-		doctor_say(doctor, DOCTOR_FAIL, "nic",
-			"correct the address in the configuration (lspci -D shows them)",
-			"there is no PCI device %s (fabric %s)", port->pci, port->fabric);
-		return;
-	}
-	root_link(doctor, driver, sizeof(driver), "/sys/bus/pci/devices/%s/driver", port->pci);
-	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-		if (strcmp(driver, good[i]) == 0) {
-			doctor_say(
-				doctor, DOCTOR_OK, "nic", NULL, "%s: driver %s", port->pci, driver);
-			return;
-		}
-	}
-	doctor_say(doctor, DOCTOR_FAIL, "nic",
-		"dpdk-devbind.py --bind=vfio-pci ADDRESS (its kernel interface goes away)",
-		"%s: %s%s", port->pci, driver[0] ? "driver of the kernel: " : "it has no driver",
-		driver);
-}
-
 void doctor_nics(struct doctor *doctor)
 {
 	size_t i;
@@ -158,7 +130,7 @@ void doctor_nics(struct doctor *doctor)
 		const struct doctor_port *port = &doctor->ports[i];
 
 		if (port->pci[0])
-			check_pci(doctor, port);
+			doctor_pci(doctor, port);
 		else if (port->interface[0])
 			check_interface(doctor, port);
 		else

@@ -93,6 +93,17 @@ static void check_found(enum doctor_status status, const char *name, const char 
 		doctor.n_findings ? doctor.findings[doctor.n_findings - 1].text : "none");
 }
 
+/* Some finding of this name has this advice. */
+static void check_advice(const char *name, const char *advice)
+{
+	for (size_t i = 0; i < doctor.n_findings; i++)
+		if (strcmp(doctor.findings[i].name, name) == 0 &&
+			strstr(doctor.findings[i].advice, advice))
+			return;
+	ck_abort_msg("no finding of %s advises \"%s\"; the last one: %s", name, advice,
+		doctor.n_findings ? doctor.findings[doctor.n_findings - 1].advice : "none");
+}
+
 /* ---- devargs */
 
 static const struct {
@@ -175,7 +186,7 @@ START_TEST(an_empty_machine)
 	doctor_numa(&doctor);
 	doctor_gateways(&doctor);
 	check_found(DOCTOR_OK, "hugepages", "none are needed");
-	check_found(DOCTOR_SKIP, "iommu", "no fabric has a PCI device");
+	check_found(DOCTOR_SKIP, "iommu", "no fabric has a PCI device that must be bound");
 	check_found(DOCTOR_SKIP, "limits", "not there");
 	check_found(DOCTOR_SKIP, "governor", "virtual machine");
 	check_found(DOCTOR_SKIP, "packet sockets", "no fabric");
@@ -201,6 +212,44 @@ START_TEST(hugepages)
 }
 END_TEST
 
+/* Ports by physical addresses, free pages of 2 MiB and of 1 GiB. */
+static const struct {
+	unsigned n_ports, free, free_large;
+	enum doctor_status status;
+	const char *text;
+} hugepage_rows[] = {
+	{ 1, 0, 0, DOCTOR_FAIL, "0 MiB are free, and 1 port that goes by physical" },
+	{ 1, 15, 0, DOCTOR_FAIL, "30 MiB are free, and 1 port that goes by physical" },
+	{ 1, 16, 0, DOCTOR_OK, "32 MiB are free" },
+	{ 3, 47, 0, DOCTOR_FAIL, "94 MiB are free, and 3 ports that go by physical" },
+	{ 3, 48, 0, DOCTOR_OK, "96 MiB are free" },
+	{ 3, 0, 1, DOCTOR_OK, "1024 MiB are free" },
+};
+
+START_LOOP_TEST(hugepages_of_ports, ROWS(hugepage_rows))
+{
+	char text[128];
+
+	for (unsigned i = 0; i < hugepage_rows[_i].n_ports; i++) {
+		snprintf(text, sizeof(text), "0000:%02x:00.0", i);
+		doctor_add_port(&doctor, "f", text);
+		snprintf(text, sizeof(text), "/sys/bus/pci/devices/0000:%02x:00.0/driver", i);
+		put_link(text, "../drivers/uio_pci_generic");
+	}
+	/* This one needs none. */
+	doctor_add_port(&doctor, "g", "0000:17:00.0");
+	put_link("/sys/bus/pci/devices/0000:17:00.0/driver", "../drivers/mlx5_core");
+	put("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "64\n");
+	snprintf(text, sizeof(text), "%u\n", hugepage_rows[_i].free);
+	put("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", text);
+	snprintf(text, sizeof(text), "%u\n", hugepage_rows[_i].free_large);
+	put("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "1\n");
+	put("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", text);
+	doctor_hugepages(&doctor);
+	check_found(hugepage_rows[_i].status, "hugepages", hugepage_rows[_i].text);
+}
+END_TEST
+
 #define LIMITS(memlock, files)                                                                 \
 	"Limit                     Soft Limit           Hard Limit           Units     \n"     \
 	"Max cpu time              unlimited            unlimited            seconds   \n"     \
@@ -217,15 +266,20 @@ START_TEST(limits)
 	doctor.n_findings = 0;
 	doctor_limits(&doctor);
 	check_found(DOCTOR_FAIL, "memlock", "only 64 KiB may be locked");
+	/* EAL's memory alone is as much. */
+	put("/proc/self/limits", LIMITS("134217728", "1024"));
+	doctor.n_findings = 0;
+	doctor_limits(&doctor);
+	check_found(DOCTOR_FAIL, "memlock", "only 131072 KiB may be locked");
 	put("/proc/self/limits", LIMITS("unlimited", "unlimited"));
 	doctor.n_findings = 0;
 	doctor_limits(&doctor);
 	check_found(DOCTOR_OK, "memlock", "no limit");
 	check_found(DOCTOR_OK, "nofile", "more than 1048576");
-	put("/proc/self/limits", LIMITS("99999999", "65536"));
+	put("/proc/self/limits", LIMITS("399999999", "65536"));
 	doctor.n_findings = 0;
 	doctor_limits(&doctor);
-	check_found(DOCTOR_OK, "memlock", "95 MiB");
+	check_found(DOCTOR_OK, "memlock", "381 MiB");
 	check_found(DOCTOR_OK, "nofile", "65536 files");
 }
 END_TEST
@@ -252,18 +306,58 @@ START_TEST(iommu_and_vfio)
 	doctor.n_findings = 0;
 	put("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
 	put("/sys/module/vfio_pci/refcnt", "0\n");
+	put("/sys/kernel/iommu_groups/0/name", "vfio-noiommu\n");
 	doctor_iommu(&doctor);
 	check_found(DOCTOR_WARN, "iommu", "unsafe");
 	check_found(DOCTOR_FAIL, "vfio", "/dev/vfio/vfio is not there");
 	doctor.n_findings = 0;
 	put("/sys/class/iommu/dmar0/x", "");
-	put("/sys/kernel/iommu_groups/0/type", "DMA\n");
 	put("/sys/kernel/iommu_groups/1/type", "DMA\n");
+	put("/sys/kernel/iommu_groups/2/type", "DMA\n");
 	put("/dev/vfio/vfio", "");
 	put("/dev/vfio/1", "");
 	doctor_iommu(&doctor);
 	check_found(DOCTOR_OK, "iommu", "1 IOMMUs, 2 groups");
 	check_found(DOCTOR_OK, "vfio", "1 groups can be opened");
+}
+END_TEST
+
+/* Without an IOMMU: what is advised goes by the kernel's configuration, and by what has the NIC. */
+static const struct {
+	const char *file, *text; /* of the machine; NULL: none */
+	const char *driver;      /* of the NIC */
+	enum doctor_status status;
+	const char *advice;
+} noiommu_rows[] = {
+	{ "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n", "ice", DOCTOR_FAIL,
+		"modprobe vfio enable_unsafe_noiommu_mode=1" },
+	{ "/sys/module/vfio/refcnt", "1\n", "ice", DOCTOR_FAIL, "bind it to uio_pci_generic" },
+	{ "/boot/config-6.1.0-56-amd64", "CONFIG_VFIO=m\nCONFIG_VFIO_NOIOMMU=y\n", "ice",
+		DOCTOR_FAIL, "modprobe vfio enable_unsafe_noiommu_mode=1" },
+	{ "/boot/config-6.1.0-56-amd64", "CONFIG_VFIO=m\n# CONFIG_VFIO_NOIOMMU is not set\n", "ice",
+		DOCTOR_FAIL, "bind it to uio_pci_generic" },
+	{ "/boot/config-5.10.0-1-amd64", "CONFIG_VFIO_NOIOMMU=y\n", "ice", DOCTOR_FAIL,
+		"if the kernel has CONFIG_VFIO_NOIOMMU" },
+	{ NULL, NULL, "ice", DOCTOR_FAIL, "if the kernel has CONFIG_VFIO_NOIOMMU" },
+	{ NULL, NULL, "uio_pci_generic", DOCTOR_WARN, "turn it on" },
+	{ NULL, NULL, "mlx5_core", DOCTOR_SKIP, "" },
+};
+
+START_LOOP_TEST(no_iommu, ROWS(noiommu_rows))
+{
+	char driver[64];
+
+	snprintf(driver, sizeof(driver), "../drivers/%s", noiommu_rows[_i].driver);
+	put("/proc/sys/kernel/osrelease", "6.1.0-56-amd64\n");
+	doctor_add_port(&doctor, "f", "0000:17:00.0");
+	put_link("/sys/bus/pci/devices/0000:17:00.0/driver", driver);
+	if (noiommu_rows[_i].file)
+		put(noiommu_rows[_i].file, noiommu_rows[_i].text);
+	doctor_iommu(&doctor);
+	check_found(noiommu_rows[_i].status, "iommu", "");
+	check_advice("iommu", noiommu_rows[_i].advice);
+	/* VFIO is nothing to those that other drivers have. */
+	ck_assert_uint_eq(doctor.n_findings, strcmp(noiommu_rows[_i].driver, "ice") == 0 ? 2 : 1);
 }
 END_TEST
 
@@ -402,21 +496,65 @@ START_LOOP_TEST(forwards, 3)
 }
 END_TEST
 
-START_TEST(pci_devices)
+START_TEST(missing_pci_devices)
 {
 	doctor_add_port(&doctor, "f", "0000:17:00.0");
 	doctor_nics(&doctor);
 	check_found(DOCTOR_FAIL, "nic", "there is no PCI device 0000:17:00.0");
 	put("/sys/bus/pci/devices/0000:17:00.0/vendor", "0x8086\n");
 	doctor_nics(&doctor);
-	check_found(DOCTOR_FAIL, "nic", "it has no driver");
-	put_link("/sys/bus/pci/devices/0000:17:00.0/driver", "../drivers/ice");
+	check_found(DOCTOR_FAIL, "nic", "no driver has it");
+}
+END_TEST
+
+#define TYPE1 "/sys/module/vfio_iommu_type1/refcnt"
+
+/* Who has a PCI device: a driver, in a group, with a file of the machine. */
+static const struct {
+	const char *driver, *group_file, *group_text, *file, *file_text;
+	enum doctor_status status;
+	const char *text;
+} pci_rows[] = {
+	{ "ice", "type", "DMA\n", TYPE1, "0\n", DOCTOR_FAIL, "the kernel's ice has it" },
+	{ "mlx5_core", "type", "DMA\n", NULL, NULL, DOCTOR_OK, "mlx5_core, beside the kernel" },
+	{ "vfio-pci", "type", "DMA\n", TYPE1, "0\n", DOCTOR_OK,
+		"vfio-pci, IOMMU group 7: virtual addresses" },
+	{ "vfio-pci", "type", "DMA\n", NULL, NULL, DOCTOR_FAIL, "vfio_iommu_type1 is not loaded" },
+	{ "vfio-pci", "name", "vfio-noiommu\n", NULL, NULL, DOCTOR_OK,
+		"vfio-pci, without an IOMMU: physical addresses" },
+	{ "vfio-pci", NULL, NULL, NULL, NULL, DOCTOR_OK,
+		"vfio-pci, without an IOMMU: physical addresses" },
+	{ "igb_uio", NULL, NULL, NULL, NULL, DOCTOR_OK,
+		"igb_uio, without an IOMMU: physical addresses" },
+	{ "uio_pci_generic", "type", "identity\n", NULL, NULL, DOCTOR_OK,
+		"uio_pci_generic, without an IOMMU: physical addresses" },
+	{ "uio_pci_generic", "type", "DMA-FQ\n", NULL, NULL, DOCTOR_WARN,
+		"uio_pci_generic, behind an IOMMU" },
+	{ "uio_pci_generic", NULL, NULL, "/proc/self/status", "CapEff:\t00000000001fffff\n",
+		DOCTOR_WARN, "this user lacks CAP_SYS_ADMIN" },
+	{ "uio_pci_generic", NULL, NULL, "/proc/self/status", "CapEff:\t0000000000200000\n",
+		DOCTOR_OK, "physical addresses" },
+};
+
+START_LOOP_TEST(pci_devices, ROWS(pci_rows))
+{
+	char text[128];
+
+	doctor_add_port(&doctor, "f", "17:00.0");
+	snprintf(text, sizeof(text), "../drivers/%s", pci_rows[_i].driver);
+	put_link("/sys/bus/pci/devices/0000:17:00.0/driver", text);
+	if (pci_rows[_i].group_file) {
+		put_link("/sys/bus/pci/devices/0000:17:00.0/iommu_group",
+			"../../kernel/iommu_groups/7");
+		snprintf(text, sizeof(text), "/sys/kernel/iommu_groups/7/%s",
+			pci_rows[_i].group_file);
+		put(text, pci_rows[_i].group_text);
+	}
+	if (pci_rows[_i].file)
+		put(pci_rows[_i].file, pci_rows[_i].file_text);
 	doctor_nics(&doctor);
-	check_found(DOCTOR_FAIL, "nic", "driver of the kernel: ice");
-	doctor_add_port(&doctor, "g", "18:00.0");
-	put_link("/sys/bus/pci/devices/0000:18:00.0/driver", "../drivers/vfio-pci");
-	doctor_nics(&doctor);
-	check_found(DOCTOR_OK, "nic", "0000:18:00.0: driver vfio-pci");
+	check_found(pci_rows[_i].status, "nic", pci_rows[_i].text);
+	ck_assert_uint_eq(doctor.n_findings, 1);
 }
 END_TEST
 
