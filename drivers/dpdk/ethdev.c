@@ -128,7 +128,7 @@ static int probe_failed(int err, const char *devargs)
 		return frl_fail(-ENODEV,
 			"%s has %s, which takes physical addresses, and DPDK's EAL has started "
 			"with virtual ones in this process: open this port first, or set "
-			"FRL_EAL_ARGS=\"--iova-mode=pa --in-memory\"",
+			"FRL_EAL_ARGS=\"--iova-mode=pa --in-memory --allow=0000:00:00.0\"",
 			device.driver, address);
 	if (device.exists && strstr(log_error(), strerror(EBUSY)))
 		return frl_fail(-EBUSY,
@@ -143,10 +143,28 @@ static int probe_failed(int err, const char *devargs)
 		devargs, log_error());
 }
 
+/* Some of DPDK's drivers would try a NIC that the kernel uses, as virtio's by its I/O ports. */
+static int leave_to_kernel(const char *devargs)
+{
+	char address[PCI_ADDRESS], cause[256];
+	struct pci_device device;
+
+	if (!pci_address(devargs, address))
+		return 0;
+	pci_look("", address, &device);
+	if (!device.is_kernels)
+		return 0;
+	pci_explain("", &device, cause, sizeof(cause));
+	return frl_fail(-EBUSY, "DPDK does not open %s: %s", address, cause);
+}
+
 static int probe(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethdev)
 {
 	size_t len = strcspn(devargs, ",");
-	int err;
+	int err = leave_to_kernel(devargs);
+
+	if (err)
+		return err;
 
 	if (len == 0 || len >= sizeof(port->name))
 		return frl_fail(-ENODEV, "\"%s\" does not start with a device's name", devargs);

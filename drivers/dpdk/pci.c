@@ -65,6 +65,18 @@ static bool has_iommu(const char *root, const char *address)
 	return strncmp(name, "vfio-noiommu", strlen("vfio-noiommu")) != 0;
 }
 
+/* The drivers that DPDK gets devices from, and those that it uses beside the kernel. */
+static bool is_kernels(const char *driver)
+{
+	static const char *const others[] = { "", "vfio-pci", "uio_pci_generic", "igb_uio",
+		"mlx4_core", "mlx5_core", "mana" };
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (strcmp(driver, others[i]) == 0)
+			return false;
+	return true;
+}
+
 void pci_look(const char *root, const char *address, struct pci_device *ret_device)
 {
 	char path[PATH_MAX];
@@ -77,6 +89,7 @@ void pci_look(const char *root, const char *address, struct pci_device *ret_devi
 	ret_device->by_physical = strcmp(ret_device->driver, "uio_pci_generic") == 0 ||
 		strcmp(ret_device->driver, "igb_uio") == 0 ||
 		(strcmp(ret_device->driver, "vfio-pci") == 0 && !has_iommu(root, address));
+	ret_device->is_kernels = is_kernels(ret_device->driver);
 }
 
 void pci_explain(const char *root, const struct pci_device *device, char *ret_text, unsigned size)
@@ -107,7 +120,7 @@ void pci_explain(const char *root, const struct pci_device *device, char *ret_te
 			"%s has %s, and so goes by physical addresses, which only root may know: "
 			"run as root, or bind it to vfio-pci on a machine with an IOMMU",
 			device->driver, address);
-	else if (!is_vfio && !device->by_physical)
+	else if (device->is_kernels)
 		snprintf(ret_text, size,
 			"the kernel's %s has %s: bind it to vfio-pci (`driverctl set-override %s "
 			"vfio-pci`), which takes it away from the kernel, or use `packet:` and "

@@ -18,6 +18,7 @@ struct pci_device {
 	bool exists;
 	char driver[PCI_WORD]; /* of the kernel; "": none */
 	bool by_physical;      /* its driver leaves no other addresses */
+	bool is_kernels;       /* its driver neither hands it over nor shares it */
 };
 
 /* True, and the whole address, where devargs begin with a PCI address: "0000:3b:00.0" or "3b:00.0".

@@ -92,6 +92,7 @@ static const struct {
 	{ { .driver = "uio_pci_generic" }, true, "sysctl vm.nr_hugepages" },
 	{ { .driver = "igb_uio", .huge_pages = "1\n" }, true, "?" },
 	{ { .driver = "ixgbe" }, false, "the kernel's ixgbe has " ADDRESS },
+	{ { .driver = "mlx5_core", .group = "" }, false, "" },
 	{ { .driver = NULL }, false, "no driver has " ADDRESS },
 	{ { .is_absent = true }, false, "there is no PCI device " ADDRESS },
 };
