@@ -4,7 +4,8 @@ import ipaddress
 import struct
 
 import peer as p
-from link import QKEY, SOURCE, TARGET, Failure, Link, expect, message, one_completion
+from link import (QKEY, SOURCE, TARGET, Failure, Link, Unfinished, expect, message,
+                  one_completion)
 from rows_loss import mix
 
 NAMES = {p.SEND: "SEND", p.SEND_IMM: "SEND_IMM", p.WRITE: "WRITE", p.WRITE_IMM: "WRITE_IMM",
@@ -66,7 +67,10 @@ def flags(active, passive):
     # What the READ brings is sent back at once: only behind a fence is it there by then.
     a.post(a.send(1, p.READ, [(TARGET, 30000)], **link.remote(SOURCE)),
            a.send(2, p.SEND, [(TARGET, 30000)], p.SIGNALED | p.FENCE))
-    expect("completions", [(wc.id, wc.status) for wc in a.poll_send(2)], [(1, 0), (2, 0)])
+    done = a.poll_send(2)
+    if len(done) < 2:
+        raise Unfinished(a.peer, f"{len(done)} completions of a READ and a fenced SEND")
+    expect("completions", [(wc.id, wc.status) for wc in done], [(1, 0), (2, 0)])
     one_completion("fenced SEND", b.poll_recv(), len=30000)
     bad = b.peer.number("check", "bad", off=TARGET, len=30000, seed=9)
     expect("first wrong byte of the fenced SEND", bad, -1)
