@@ -99,6 +99,7 @@ struct dpdk_port {
 	bool needs_dma;              /* payload must be mapped for the device */
 	bool cpu_reads_payload;      /* packets may refer to any memory of the process */
 	bool holds_payload;          /* the PMD has to be asked to give up what is sent */
+	bool gave_up;                /* what waited in its ring, since the link is down */
 	LIST_HEAD(, port_mem) mapped;
 	LIST_HEAD(, port_mem) covered; /* that lie in one of these, and use its map */
 	int multicast_fd; /* has the interface take all multicast while it is open; or -1 */

@@ -127,17 +127,26 @@ static bool is_referred_to(const struct port_mem *mem)
 	return rte_mbuf_ext_refcnt_read(&mem->shared) > 1;
 }
 
-/* NICs' drivers keep what is sent until they want its place in their ring. What waits there for a
- * link is not worth waiting for: it is sent again. */
+/* Packets that wait in the ring for a link are sent again anyway. Once for each time that the link
+ * is down: a NIC that is started trains its link anew. */
+static void give_up_waiting(struct dpdk_port *port)
+{
+	bool is_down = ethdev_link_state(&port->base, 0) == PORT_LINK_DOWN;
+
+	if (is_down && !port->gave_up)
+		ethdev_restart(port);
+	port->gave_up = is_down;
+}
+
+/* NICs' drivers keep what is sent until they want its place in their ring. */
 bool mem_idle(struct port *base, const struct port_mem *mem)
 {
 	struct dpdk_port *port = (struct dpdk_port *)base;
 
 	if (is_referred_to(mem) && port->holds_payload)
 		rte_eth_tx_done_cleanup(port->links[0].ethdev, 0, 0);
-	if (is_referred_to(mem) && port->holds_payload &&
-		ethdev_link_state(base, 0) == PORT_LINK_DOWN)
-		ethdev_restart(port);
+	if (is_referred_to(mem) && port->holds_payload)
+		give_up_waiting(port);
 	return !is_referred_to(mem);
 }
 

@@ -411,6 +411,11 @@ START_TEST(packets_that_wait_for_a_link)
 	nic.is_down = true;
 	ck_assert(port->ops->mem_idle(port, mem));
 	ck_assert_uint_eq(nic.starts, 2);
+	/* The link is not to be trained anew again and again. */
+	nic.n_sent = 0;
+	segments_of(0, 1000);
+	ck_assert(!port->ops->mem_idle(port, mem));
+	ck_assert_uint_eq(nic.starts, 2);
 	close_port(free_buffers());
 }
 END_TEST
