@@ -164,7 +164,7 @@ void comm_free(struct frl_comm *comm)
 {
 	char why[ERROR_TEXT_MAX];
 
-	/* What fails here comes after what the caller is to know. */
+	/* The caller is to know the first failure, not those of taking the rest apart. */
 	error_save(why);
 	if (comm->board)
 		board_remove(comm->board, &comm->post);

@@ -24,7 +24,7 @@ struct dpdk_port_config {
 	/* The local fabric's own MAC (its links carry frames to and from it). Of devargs the MAC
 	 * that the device is given; zero: its own. */
 	uint8_t mac[6];
-	/* Of devargs: the port's addresses, whose VLANs the device is to let in. NULL: none. Read
+	/* The port's addresses, whose VLANs a device by devargs is to let in. NULL: none. Read
 	 * during the open only. */
 	const struct gid_table *gids;
 	/* The longest RoCE payload wanted, bytes, a power of two; what the port's MTU cannot carry

@@ -224,7 +224,7 @@ static void *start_thread(void *arg)
 	remove_runtime_folder();
 	if (!start->err)
 		start->err = pool_register_ops();
-	/* What the application allocates for its payload is to be within the reach of devices. */
+	/* Devices are to reach what the application allocates for its payload. */
 	if (!start->err && rte_eal_iova_mode() == RTE_IOVA_PA)
 		share_prefer_huge();
 	return NULL;

@@ -300,7 +300,7 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
 	port->device = info->device;
 	port->needs_dma = strcmp(rte_bus_name(rte_dev_bus(info->device)), "vdev") != 0;
 	port->max_segments = most_segments(info);
-	/* What is neither a NIC nor known to copy may share DPDK's memory with others, not ours. */
+	/* A vdev that is not known to copy may share DPDK's memory with others, not ours. */
 	port->copies = port->max_segments == 1 || wants_one_buffer(info->driver_name) ||
 		(!port->needs_dma && !reads_with_cpu(info->driver_name));
 	if (port->needs_dma && wants_pages(info->driver_name))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the kernel lets DPDK do with a PCI device: which of its drivers has the device, and which
+ * A PCI device as the kernel lets DPDK have it: which of its drivers has the device, and which
  * addresses the device's DMA goes by then. Any thread.
  */
 #ifndef FERRULE_DRIVERS_DPDK_PCI_H
@@ -24,7 +24,7 @@ struct pci_device {
 /* True, and the whole address, where devargs begin with a PCI address: "0000:3b:00.0" or "3b:00.0".
  */
 bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS]);
-/* What there is at an address. `root` is "" but in tests. */
+/* Looks at an address. `root` is "" but in tests. */
 void pci_look(const char *root, const char *address, struct pci_device *ret_device);
 /* Why DPDK has not opened it, and what to do: one sentence; "" where nothing is seen to be wrong.
  */

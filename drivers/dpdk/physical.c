@@ -8,11 +8,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Of an entry of /proc/self/pagemap. */
+/* Bits of an entry of /proc/self/pagemap. */
 #define PFN_MASK   ((UINT64_C(1) << 55) - 1)
 #define IS_FILE    (UINT64_C(1) << 61) /* or shared anonymous memory */
 #define IS_PRESENT (UINT64_C(1) << 63)
-/* Of an entry of /proc/kpageflags: of hugetlbfs. */
+/* A bit of an entry of /proc/kpageflags: the page is hugetlbfs'. */
 #define IS_HUGE (UINT64_C(1) << 17)
 
 enum { BATCH = 512 };

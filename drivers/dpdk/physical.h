@@ -17,7 +17,8 @@
  * free() it. NULL: some of it may move, or this process may not ask (it takes CAP_SYS_ADMIN). */
 rte_iova_t *physical_pages(const uint8_t *addr, size_t len);
 
-/* Of the byte at `offset`; *len becomes what lies together from there, at most what it was. */
+/* Returns that of the byte at `offset`; *len becomes what lies together from there, at most what it
+ * was. */
 rte_iova_t physical_address(const rte_iova_t pages[], size_t offset, uint32_t *len);
 
 #endif

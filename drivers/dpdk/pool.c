@@ -95,7 +95,7 @@ int pool_register_ops(void)
 	return index < 0 ? index : 0;
 }
 
-/* Where the next buffer may lie. */
+/* The memory that is left for buffers. */
 struct buffers {
 	uint8_t *next, *end;
 	uint32_t stride;
