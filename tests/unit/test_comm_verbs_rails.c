@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
+#include "collectives/family.h"
 #include "tests/unit/comm_verbs_fixture.h"
 #include "tests/unit/program.h"
 
@@ -46,16 +47,23 @@ static void cut(const struct rank *rank, int rail)
 		fake_verbs_cut(plug_device(rank->number, rail), plug_device(other, rail), true);
 }
 
+/* Here and below: the recovery thread may be using the communicator unless it is entered. */
 static bool fail_queue_pair(const struct rank *rank, int rail)
 {
 	int other = (rank->number + 1) % rank->ranks;
-	const struct peer *peer = rank->comm->peers[other];
-	const struct channel *channel = peer ? peer->channels[rail] : NULL;
+	const struct channel *channel;
+	const struct peer *peer;
+	uint32_t qpn = 0;
 
-	if (!channel || channel->state != CHANNEL_UP)
+	comm_enter(rank->comm);
+	peer = rank->comm->peers[other];
+	channel = peer ? peer->channels[rail] : NULL;
+	if (channel && channel->state == CHANNEL_UP)
+		qpn = frl_qp_num(channel->bulk);
+	comm_leave(rank->comm);
+	if (!qpn)
 		return false;
-	fake_verbs_raise_qp(
-		plug_device(rank->number, rail), frl_qp_num(channel->bulk), IBV_EVENT_QP_FATAL);
+	fake_verbs_raise_qp(plug_device(rank->number, rail), qpn, IBV_EVENT_QP_FATAL);
 	return true;
 }
 
@@ -82,12 +90,14 @@ static bool make_trouble(const struct rank *rank, enum what what, int rail)
 }
 
 /* Large messages that this rank has received. */
-static uint32_t received(const struct frl_comm *comm)
+static uint32_t received(struct frl_comm *comm)
 {
 	uint32_t n = 0;
 
+	comm_enter(comm);
 	for (const struct peer *peer = comm->first_peer; peer; peer = peer->next)
 		n += peer->receives.first;
+	comm_leave(comm);
 	return n;
 }
 
@@ -180,20 +190,31 @@ struct pile {
 	sem_t can_come, have_come;
 };
 
-static struct channel *first_channel(const struct rank *rank)
+/* Of the first channel: receives that the other knows of and has not used, and sends that are done.
+ */
+static void look(const struct rank *rank, uint32_t *ret_receives, uint32_t *ret_sends)
 {
-	return rank->comm->peers[1 - rank->number]->channels[0];
+	const struct channel *channel;
+
+	comm_enter(rank->comm);
+	channel = rank->comm->peers[1 - rank->number]->channels[0];
+	*ret_receives = channel->told_credits - channel->receives_done;
+	*ret_sends = channel->sends_done;
+	comm_leave(rank->comm);
 }
 
 /* Rank 0: there are receives for more messages than one poll returns; then the device fails. */
 static int let_come(struct rank *rank, struct frl_request *request, struct pile *pile)
 {
-	const struct channel *channel = first_channel(rank);
+	uint32_t receives, sends;
 	bool done = false;
 	int err = 0;
 
-	while (!err && channel->told_credits - channel->receives_done < 2 * POLL_BATCH)
+	look(rank, &receives, &sends);
+	while (!err && receives < 2 * POLL_BATCH) {
 		err = frl_request_test(request, &done);
+		look(rank, &receives, &sends);
+	}
 	if (err)
 		return err;
 	sem_post(&pile->can_come);
@@ -205,12 +226,15 @@ static int let_come(struct rank *rank, struct frl_request *request, struct pile 
 /* Rank 1: until that many have been acknowledged. */
 static int come(struct rank *rank, struct frl_request *request, struct pile *pile, uint32_t before)
 {
-	const struct channel *channel = first_channel(rank);
+	uint32_t receives, sends;
 	bool done = false;
 	int err = 0;
 
-	while (!err && channel->sends_done - before <= POLL_BATCH)
+	look(rank, &receives, &sends);
+	while (!err && sends - before <= POLL_BATCH) {
 		err = frl_request_test(request, &done);
+		look(rank, &receives, &sends);
+	}
 	sem_post(&pile->have_come);
 	return err;
 }
@@ -226,11 +250,11 @@ static void run_piled(struct rank *rank)
 		.dtype = FRL_INT32,
 		.root = 1 - rank->number };
 	struct frl_request *request;
-	uint32_t before;
+	uint32_t receives, before;
 	int err;
 
 	expect(rank, plug_allreduce(rank, values, 100) == 0);
-	before = first_channel(rank)->sends_done;
+	look(rank, &receives, &before);
 	for (int32_t i = 0; i < PILE; i++)
 		values[i] = rank->number * i;
 	if (rank->number == 1)
