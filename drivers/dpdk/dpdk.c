@@ -125,7 +125,6 @@ int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port
 	port->guard = config->guard;
 	port->multicast_fd = -1;
 	port->wake_fd = -1;
-	port->gids = config->gids;
 	port->max_payload = config->max_payload;
 	port->min_payload = config->min_payload;
 	LIST_INIT(&port->mapped);

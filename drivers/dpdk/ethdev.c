@@ -397,7 +397,6 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	take_multicast(port, ethdev);
 	if (has_vlans(port))
 		take_vlans(port, ethdev);
-	port->gids = NULL;
 	err = take_mac(port, ethdev, config->mac);
 	if (err)
 		return err;
@@ -464,7 +463,10 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	if (err)
 		return err;
 	port->links[0].ethdev = ethdev;
+	/* The caller's, who keeps it no longer; ports of the fabric, whose links start later, have none. */
+	port->gids = config->gids;
 	err = set_up(port, config, ethdev, mtu, af_packet);
+	port->gids = NULL;
 	if (err)
 		ethdev_close(port);
 	else if (port->needs_dma)
