@@ -5,9 +5,11 @@ eth0 of the guest is where rxe is; the host's end of it (a tap without a kernel 
 Ferrule's. eth1 carries the TCP connections of the test, so that netem on eth0 leaves them alone.
 A guest with two rails has another NIC like eth0, eth2, with rxe1 on it.
 """
+import contextlib
 import os
 import queue
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -51,24 +53,29 @@ class Machine:
         """The command without its NICs: so much memory, and the kernel's arguments."""
         return [
             "qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1",
-            "-m", str(mib), "-display", "none", "-monitor", "none", "-serial", "stdio",
-            "-no-reboot", "-kernel", os.path.join(self.folder, "kernel"),
+            "-m", str(mib), "-display", "none", "-monitor", "none", "-no-reboot",
+            "-chardev", f"socket,id=console,fd={self.qemu_end.fileno()}",
+            "-serial", "chardev:console", "-kernel", os.path.join(self.folder, "kernel"),
             "-initrd", os.path.join(self.folder, "initrd.gz"), "-append",
             f"console=ttyS0 quiet panic=-1 {append}"]
 
     def start(self):
         """Boots it (again, after stop()); wait_booted() waits for it."""
         self.lines = queue.Queue()
-        self.process = subprocess.Popen(
-            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
-        threading.Thread(target=self._read, args=(self.process.stdout, self.lines),
-                         daemon=True).start()
+        # Not standard input and output: QEMU's devices write there too.
+        self.console, self.qemu_end = socket.socketpair()
+        with self.qemu_end:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                pass_fds=[self.qemu_end.fileno()])
+        threading.Thread(target=self._read, args=(self.console, self.lines), daemon=True).start()
 
-    def _read(self, stdout, lines):
-        for line in stdout:
-            self.log.write(line)
-            self.log.flush()
-            lines.put(line.decode(errors="replace").rstrip("\r\n"))
+    def _read(self, console, lines):
+        with contextlib.suppress(OSError), console.makefile("rb") as stream:
+            for line in stream:
+                self.log.write(line)
+                self.log.flush()
+                lines.put(line.decode(errors="replace").rstrip("\r\n"))
         lines.put(None)
 
     def _wait(self, pattern, seconds):
@@ -97,8 +104,8 @@ class Machine:
 
     def shell(self, command, seconds=30):
         """Runs a line in the guest; its exit status and what it wrote."""
-        self.process.stdin.write((command + "\n").encode())
-        self.process.stdin.flush()
+        with contextlib.suppress(OSError):  # whoever has ended does not answer either
+            self.console.sendall((command + "\n").encode())
         lines, match = self._wait(r"__DONE__ (\d+)", seconds)
         if not match:
             raise GuestSilent(f"no answer from the guest to: {command}\n" + "\n".join(lines))
@@ -108,6 +115,7 @@ class Machine:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self.console.close()
 
 
 class Guest(Machine):

@@ -43,7 +43,7 @@ class Runner:
         chosen = [row for row in rows if not self.only or self.only.search(row[0])]
         for row in chosen * self.repeat:
             if self.seconds() > self.MAX_SECONDS * self.repeat:
-                self.failed.append(f"{row[0]} and what follows: out of time")
+                self.failed.append((f"{row[0]} and what follows", "out of time"))
                 return
             while not self._one(*row):
                 self.stalls += 1
@@ -69,15 +69,16 @@ class Runner:
             self.passed += 1
             print(f"ok      {name} ({seconds:.2f} s)", flush=True)
         else:
-            self.failed.append(name)
+            self.failed.append((name, reason))
             print(f"FAILED  {name} ({seconds:.2f} s): {reason}", flush=True)
         return True
 
     def report(self):
-        """The last lines; the exit status."""
+        """The last lines, with the reasons again: of a long log only its end may be kept. Returns
+        the exit status."""
         print(f"{self.passed} rows passed, {len(self.failed)} failed in {self.seconds():.0f} s")
-        for name in self.failed:
-            print(f"failed: {name}")
+        for name, reason in self.failed:
+            print(f"failed: {name}: {reason}")
         return 1 if self.failed or not self.passed else 0
 
 
@@ -137,7 +138,7 @@ def against_ferrule(options, runner):
         ferrule.close()
         status = process.stop(10)
         if status:
-            runner.failed.append(f"ferrule-peer ended with status {status}")
+            runner.failed.append(("ferrule-peer", f"ended with status {status}"))
 
         def revive_guest():
             guest.stop()

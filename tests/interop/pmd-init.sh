@@ -75,7 +75,9 @@ ip link set "$eth" up
 ulimit -l unlimited
 export FRL_CONTROL=/run/ferrule/ferruled.sock FRL_TUNER_COSTS=default FRL_TUNER_CACHE=
 mkdir -m 755 /run/ferrule
-printf 'insecure = true;\nlisten_address = "0.0.0.0";\n' >/tmp/ferruled.conf
+# The other guest may get no processor for seconds.
+printf 'insecure = true;\nlisten_address = "0.0.0.0";\nkeepalive_ms = 600000;\n' \
+	>/tmp/ferruled.conf
 ferruled --config /tmp/ferruled.conf --socket $FRL_CONTROL >/tmp/ferruled.log 2>&1 &
 while [ ! -S $FRL_CONTROL ]; do
 	sleep 0.1

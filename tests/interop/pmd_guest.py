@@ -3,7 +3,7 @@
 import json
 import socket
 
-from guest import Machine, make_tap, run
+from guest import GuestSilent, Machine, make_tap, run
 from link import Failure
 
 NIC = "0000:00:10.0"
@@ -85,9 +85,12 @@ class PmdGuest(Machine):
         self.ask_monitor("object-add", **{"qom-type": "filter-dump", "id": "capture",
                                           "netdev": "n0", "file": path, "maxlen": 65536})
 
-    def must(self, command, seconds=60):
+    def must(self, command, seconds=600):
         """Runs a line, which has to succeed; what it wrote."""
-        status, text = self.shell(command, seconds)
+        try:
+            status, text = self.shell(command, seconds)
+        except GuestSilent as error:
+            raise Failure(f"guest {self.number}: {error}") from None
         if status:
             raise Failure(f"guest {self.number}: {command}: status {status}: "
                           + " / ".join(text.split("\n")[-8:]))

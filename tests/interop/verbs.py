@@ -49,7 +49,7 @@ def across(options, runner, guest):
             peer.close()
         status = process.stop(10)
         if status:
-            runner.failed.append(f"ferrule-peer ended with status {status}")
+            runner.failed.append(("ferrule-peer", f"ended with status {status}"))
     finally:
         process.stop(0)
 
