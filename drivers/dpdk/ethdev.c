@@ -463,7 +463,7 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	if (err)
 		return err;
 	port->links[0].ethdev = ethdev;
-	/* The caller's, who keeps it no longer; ports of the fabric, whose links start later, have none. */
+	/* The caller's, for now. Ports of the fabric, whose links start later, have none. */
 	port->gids = config->gids;
 	err = set_up(port, config, ethdev, mtu, af_packet);
 	port->gids = NULL;
