@@ -12,25 +12,6 @@
 
 #include "lib/base/error.h"
 
-int interface_from_devargs(const char *devargs, char ret_name[IF_NAMESIZE])
-{
-	const char *key = strstr(devargs, ",iface=");
-	size_t len;
-
-	ret_name[0] = '\0';
-	if (!key)
-		return 0;
-	key += strlen(",iface=");
-	len = strcspn(key, ",");
-	if (len == 0 || len >= IF_NAMESIZE)
-		return frl_fail(-ENODEV,
-			"\"%s\": an interface's name has 1 to %d characters; `ip link` lists them",
-			devargs, IF_NAMESIZE - 1);
-	memcpy(ret_name, key, len);
-	ret_name[len] = '\0';
-	return 0;
-}
-
 static int ask(const char *name, unsigned long request, struct ifreq *ret_answer)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -17,9 +17,6 @@ enum {
 	MAX_PAYLOAD = 4096, /* on a network */
 };
 
-/* The name in "...,iface=NAME,..."; empty when the devargs name no interface. -ENODEV: it cannot be
- * a name. */
-int interface_from_devargs(const char *devargs, char ret_name[IF_NAMESIZE]);
 /* Bytes behind the Ethernet header. -ENODEV, with a sentence. */
 int interface_mtu(const char *name, uint32_t *ret_mtu);
 /* Up, and with a carrier. */

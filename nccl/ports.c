@@ -23,6 +23,7 @@
 
 #include <ferrule/device.h>
 
+#include "lib/base/devargs.h"
 #include "nccl/log.h"
 
 enum {
@@ -90,15 +91,10 @@ static void find_pci(const char *address, struct port_info *port)
 /* Of a port of DPDK what can be known before it is opened. */
 static void describe_software(struct port_info *port)
 {
-	const char *iface = strstr(port->port, "iface=");
-	char name[32] = "";
+	char name[IF_NAMESIZE];
 
-	if (strncmp(port->port, "packet:", strlen("packet:")) == 0)
-		iface = port->port + strlen("packet:");
-	else if (iface)
-		iface += strlen("iface=");
-	if (iface) {
-		snprintf(name, sizeof(name), "%.*s", (int)strcspn(iface, ", "), iface);
+	devargs_interface(port->port, name);
+	if (name[0]) {
 		if (!port->speed_mbps)
 			port->speed_mbps = read_sysfs(name);
 		snprintf(port->name, sizeof(port->name), "%s", name);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/devargs.h"
+
 void doctor_say(struct doctor *doctor, enum doctor_status status, const char *name,
 	const char *advice, const char *format, ...)
 {
@@ -43,24 +45,17 @@ static bool take_pci(const char *text, char pci[16])
 static void take_virtual(const char *devargs, struct doctor_port *port)
 {
 	size_t length = strcspn(devargs, ",");
-	const char *interface = strstr(devargs, "iface=");
+	char interface[IF_NAMESIZE];
 
-	if (strncmp(devargs, "packet:", 7) == 0) {
+	devargs_interface(devargs, interface);
+	snprintf(port->interface, sizeof(port->interface), "%s", interface);
+	if (strncmp(devargs, "packet:", 7) == 0)
 		strcpy(port->driver, "packet");
-		snprintf(port->interface, sizeof(port->interface), "%.*s",
-			(int)strcspn(devargs + 7, ","), devargs + 7);
-		return;
-	}
 	if (strncmp(devargs, "net_", 4) != 0)
 		return;
 	while (length > 4 && isdigit((unsigned char)devargs[length - 1]))
 		length--;
 	snprintf(port->driver, sizeof(port->driver), "%.*s", (int)(length - 4), devargs + 4);
-	if (interface) {
-		interface += strlen("iface=");
-		snprintf(port->interface, sizeof(port->interface), "%.*s",
-			(int)strcspn(interface, ","), interface);
-	}
 }
 
 struct doctor_port *doctor_add_port(struct doctor *doctor, const char *fabric, const char *devargs)

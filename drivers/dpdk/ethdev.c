@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One ethdev by its devargs: probe, queues, MTU, and errors that say what is wrong. */
 #include "drivers/dpdk/internal.h"
+#include "drivers/dpdk/known.h"
 #include "drivers/dpdk/pci.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 
 #include "drivers/nic.h"
 #include "lib/base/clock.h"
+#include "lib/base/devargs.h"
 #include "lib/base/error.h"
 #include "lib/base/limit.h"
 
@@ -24,6 +26,7 @@ enum {
 	TX_SLACK = PORT_BURST * (2 + MAX_REFERENCES),
 	PACKET_RING_OVERHEAD = 80, /* tpacket2_hdr, sockaddr_ll, alignment, VLAN tag */
 	PACKET_RING_BYTES = 4 << 20,
+	XDP_MTU = 3000, /* that all drivers of the kernel take which have XDP */
 	CARRIER_WAIT_MS = 5000,
 	CARRIER_PAUSE_NS = 10000000,
 };
@@ -32,55 +35,6 @@ static bool is_af_packet(const char *devargs)
 {
 	return strncmp(devargs, "net_af_packet", 13) == 0 ||
 		strncmp(devargs, "eth_af_packet", 13) == 0;
-}
-
-static bool is_one_of(const char *driver, const char *const names[], size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(driver, names[i]) == 0)
-			return true;
-	return false;
-}
-
-/* Drivers that read packets with the CPU before tx_burst returns, or copy what is not theirs. */
-static bool reads_with_cpu(const char *driver)
-{
-	static const char *const names[] = { "net_af_packet", "net_af_xdp", "net_tap", "net_pcap",
-		"net_memif", "net_null", "net_vhost", "net_ring" };
-
-	return is_one_of(driver, names, RTE_DIM(names));
-}
-
-/*
- * Drivers that packets go to in one buffer, which is an object of an ordinary pool. Of packed rings
- * with indirect descriptors net_virtio marks the header as if the device were to write it (DPDK
- * 22.11 to 26.07: vring_desc_init_indirect_packed()), and QEMU then takes no packet any more; it
- * does without indirect descriptors only for such a buffer.
- */
-static bool wants_one_buffer(const char *driver)
-{
-	static const char *const names[] = { "net_virtio" };
-
-	return is_one_of(driver, names, RTE_DIM(names));
-}
-
-/* Drivers that make the pool's objects known to the kernel, or look for packets in them. */
-static bool wants_objects(const char *driver)
-{
-	static const char *const names[] = { "net_af_xdp" };
-
-	return is_one_of(driver, names, RTE_DIM(names)) || wants_one_buffer(driver);
-}
-
-/*
- * Drivers of NICs that mostly are a hypervisor's: QEMU takes no segment that crosses from a page to
- * one that lies elsewhere (it drops the frame without a word).
- */
-static bool wants_pages(const char *driver)
-{
-	static const char *const names[] = { "net_e1000_em", "net_e1000_igb", "net_vmxnet3" };
-
-	return is_one_of(driver, names, RTE_DIM(names));
 }
 
 static uint32_t power_of_two(uint32_t least)
@@ -247,15 +201,27 @@ int ethdev_queues(
 	return rte_eth_dev_start(ethdev);
 }
 
-/* The MTU to ask a PMD for that has no kernel interface beneath it. */
+/* The most that rte_eth_dev_configure() lets a device have, by its MTU and by its longest frame. */
+static uint32_t most_mtu(const struct rte_eth_dev_info *info)
+{
+	uint32_t most = info->max_mtu, overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+
+	if (!most || most == UINT16_MAX)
+		most = UINT16_MAX - RTE_PKTMBUF_HEADROOM;
+	else if (info->max_rx_pktlen > most)
+		overhead = info->max_rx_pktlen - most;
+	if (info->max_rx_pktlen > overhead)
+		most = RTE_MIN(most, info->max_rx_pktlen - overhead);
+	return most;
+}
+
+/* The MTU to ask a PMD for. The kernel's interface beneath it, if there is one, keeps its own. */
 static int choose_mtu(
 	struct dpdk_port *port, const struct rte_eth_dev_info *info, uint32_t *ret_mtu)
 {
 	uint32_t need = port->max_payload + MTU_OVERHEAD;
-	uint32_t most = info->max_mtu;
+	uint32_t most = most_mtu(info);
 
-	if (!most || most == UINT16_MAX)
-		most = UINT16_MAX - RTE_PKTMBUF_HEADROOM;
 	*ret_mtu = RTE_MAX(need, (uint32_t)RTE_ETHER_MTU);
 	*ret_mtu = RTE_MIN(*ret_mtu, most);
 	return nic_fit_payload(port->name, *ret_mtu, port->min_payload, &port->max_payload);
@@ -295,21 +261,23 @@ static uint16_t most_segments(const struct rte_eth_dev_info *info)
 	return most;
 }
 
-static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info, bool af_packet)
+static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info)
 {
+	const struct known_driver *driver = known_driver(info->driver_name);
+
 	port->device = info->device;
 	port->needs_dma = strcmp(rte_bus_name(rte_dev_bus(info->device)), "vdev") != 0;
 	port->max_segments = most_segments(info);
 	/* A vdev that is not known to copy may share DPDK's memory with others, not ours. */
-	port->copies = port->max_segments == 1 || wants_one_buffer(info->driver_name) ||
-		(!port->needs_dma && !reads_with_cpu(info->driver_name));
-	if (port->needs_dma && wants_pages(info->driver_name))
+	port->copies = port->max_segments == 1 || driver->wants_one_buffer ||
+		(!port->needs_dma && !driver->reads_with_cpu);
+	if (port->needs_dma && driver->wants_pages)
 		port->page = (uint32_t)sysconf(_SC_PAGESIZE);
-	port->wants_objects = wants_objects(info->driver_name);
+	port->wants_objects = driver->wants_objects;
 	port->base.caps.kind = info->driver_name;
 	port->base.caps.lossless = false;
 	port->base.caps.on_demand = false;
-	if (!af_packet && info->if_index)
+	if (!port->interface[0] && info->if_index)
 		if_indextoname(info->if_index, port->interface);
 }
 
@@ -320,7 +288,7 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
  */
 static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethdev)
 {
-	bool by_cpu = reads_with_cpu(driver);
+	bool by_cpu = known_driver(driver)->reads_with_cpu;
 
 	if (!port->copies && !by_cpu && rte_eth_tx_done_cleanup(ethdev, 0, 0) < 0)
 		port->copies = true;
@@ -355,44 +323,73 @@ static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wante
 	return 0;
 }
 
-/*
- * A buffer's room for such a frame. NICs count in KiB what a buffer holds, and round down; some in
- * powers of two: what then comes in two segments burst.c joins.
- */
-static uint32_t round_room(uint32_t frame, const struct rte_eth_dev_info *info)
+/* A buffer's room in objects that fill a page, but for what a pool puts between them. */
+static uint32_t page_room(void)
 {
-	return RTE_ALIGN_CEIL(RTE_MAX(frame, info->min_rx_bufsize), 1024u);
+	const uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
+	uint32_t object = page;
+
+	while (rte_mempool_calc_obj_size(object, 0, NULL) > page)
+		object -= RTE_CACHE_LINE_SIZE;
+	return object - sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM;
+}
+
+/*
+ * A buffer's room for the frames of such an MTU. NICs count in KiB what a buffer holds, and round
+ * down; some in powers of two: what then comes in two segments burst.c joins. net_af_packet insists
+ * that a whole ring frame fits.
+ */
+static uint32_t buffer_room(const struct rte_eth_dev_info *info, uint32_t mtu, bool af_packet)
+{
+	uint32_t most = (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM;
+	uint32_t frame = af_packet
+		? power_of_two(mtu + ETH_HEADER + PACKET_RING_OVERHEAD)
+		: mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
+
+	if (known_driver(info->driver_name)->wants_page_objects)
+		return page_room();
+	return RTE_MIN(RTE_ALIGN_CEIL(RTE_MAX(frame, info->min_rx_bufsize), 1024u), most);
+}
+
+/* Some of the kernel's drivers let XDP have longer frames, most do not. */
+static int start_failed(const struct dpdk_port *port, const struct rte_eth_dev_info *info, int err)
+{
+	char advice[160] = "";
+	uint32_t mtu;
+
+	if (known_driver(info->driver_name)->wants_page_objects && port->interface[0] &&
+		interface_mtu(port->interface, &mtu) == 0 && mtu > XDP_MTU)
+		snprintf(advice, sizeof(advice),
+			"; the MTU of %s is %u, and XDP takes no frames that need more than a "
+			"page: `ip link set %s mtu %d`",
+			port->interface, mtu, port->interface, XDP_MTU);
+	return frl_fail(err, "\"%s\" does not start: %s (%s)%s", port->name, log_error(),
+		frl_strerror(err), advice);
 }
 
 static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config, uint16_t ethdev,
 	uint32_t mtu, bool af_packet)
 {
 	struct rte_eth_dev_info info;
-	uint32_t frame;
 	int err = rte_eth_dev_info_get(ethdev, &info);
 
 	if (err)
 		return frl_fail(err, "\"%s\" tells nothing about itself: %s", port->name,
 			frl_strerror(err));
-	describe(port, &info, af_packet);
+	describe(port, &info);
 	err = af_packet ? 0 : choose_mtu(port, &info, &mtu);
 	if (err)
 		return err;
-	/* net_af_packet insists that a whole ring frame fits a buffer. */
-	frame = af_packet ? power_of_two(mtu + ETH_HEADER + PACKET_RING_OVERHEAD)
-			  : mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
-	frame = RTE_MIN(round_room(frame, &info), (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM);
 	/* A NIC may hold copies in all of its transmit ring for as long as nothing more is sent. */
 	err = pool_create(port,
 		config->max_kept + (af_packet ? 2 * RX_SLACK : 2 * DESCRIPTORS + 4 * RX_SLACK),
-		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK, frame);
+		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK, buffer_room(&info, mtu, af_packet));
 	if (err)
 		return err;
 	log_clear_error();
 	err = ethdev_queues(port, ethdev, DESCRIPTORS, DESCRIPTORS, af_packet ? 0 : mtu);
 	if (err)
-		return frl_fail(err, "\"%s\" does not start: %s (%s)", port->name, log_error(),
-			frl_strerror(err));
+		return start_failed(port, &info, err);
 	choose_way(port, info.driver_name, ethdev);
 	take_multicast(port, ethdev);
 	if (has_vlans(port))
@@ -428,16 +425,23 @@ static void wait_for_carrier(struct dpdk_port *port)
 			port->name);
 }
 
+static int take_interface(struct dpdk_port *port, const char *devargs, uint32_t *ret_mtu)
+{
+	if (devargs_interface(devargs, port->interface))
+		return frl_fail(-ENODEV,
+			"\"%s\": an interface's name has 1 to %d characters; `ip link` lists them",
+			devargs, IF_NAMESIZE - 1);
+	return port->interface[0] ? interface_mtu(port->interface, ret_mtu) : 0;
+}
+
 int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 {
 	bool af_packet = is_af_packet(config->devargs);
 	char devargs[512];
 	uint16_t ethdev;
 	uint32_t mtu = 0;
-	int err = interface_from_devargs(config->devargs, port->interface);
+	int err = take_interface(port, config->devargs, &mtu);
 
-	if (!err && port->interface[0])
-		err = interface_mtu(port->interface, &mtu);
 	if (!err && port->interface[0])
 		err = nic_fit_payload(port->interface, mtu, port->min_payload, &port->max_payload);
 	if (!err && af_packet && !port->interface[0])

@@ -114,6 +114,8 @@ static const struct {
 	{ "packet:roce0", "packet", "roce0", "" },
 	{ "packet:eth0.7,gso=off", "packet", "eth0.7", "" },
 	{ "net_af_xdp,iface=ens1", "af_xdp", "ens1", "" },
+	{ "net_vhost0,iface=vhost.sock", "vhost", "", "" },
+	{ "net_tap0,iface=tap0,remote=ens1", "tap", "ens1", "" },
 	{ "net_memif3,role=client", "memif", "", "" },
 	{ "0000:17:00.0", "pci", "", "0000:17:00.0" },
 	{ "17:00.1", "pci", "", "0000:17:00.1" },

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "drivers/dpdk/known.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const struct known_driver drivers[] = {
+	{ .name = "net_af_packet", .reads_with_cpu = true },
+	{ .name = "net_af_xdp",
+		.reads_with_cpu = true,
+		.wants_objects = true,
+		.wants_page_objects = true },
+	{ .name = "net_memif", .reads_with_cpu = true },
+	{ .name = "net_null", .reads_with_cpu = true },
+	{ .name = "net_pcap", .reads_with_cpu = true },
+	{ .name = "net_ring", .reads_with_cpu = true },
+	{ .name = "net_tap", .reads_with_cpu = true },
+	{ .name = "net_vhost", .reads_with_cpu = true },
+	/*
+	 * Of packed rings with indirect descriptors it marks the header as if the device were to
+	 * write it (DPDK 22.11 to 26.07: vring_desc_init_indirect_packed()), and QEMU then takes no
+	 * packet any more. It does without indirect descriptors only for one buffer.
+	 */
+	{ .name = "net_virtio", .wants_one_buffer = true, .wants_objects = true },
+	{ .name = "net_virtio_user", .wants_one_buffer = true, .wants_objects = true },
+	/* Mostly a hypervisor's. QEMU drops a frame with a segment that crosses, without a word. */
+	{ .name = "net_e1000_em", .wants_pages = true },
+	{ .name = "net_e1000_igb", .wants_pages = true },
+	{ .name = "net_vmxnet3", .wants_pages = true },
+};
+
+const struct known_driver *known_driver(const char *name)
+{
+	static const struct known_driver unknown = { .name = "" };
+
+	for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
+		if (strcmp(name, drivers[i].name) == 0)
+			return &drivers[i];
+	return &unknown;
+}
