@@ -66,7 +66,8 @@ struct port_packet {
 	uint16_t header_len;
 	uint8_t trailer_len;
 	uint8_t n_pieces;
-	bool copy; /* the payload is the application's again once the packet was taken: copy it */
+	bool copy;  /* the payload is the application's again once the packet was taken: copy it */
+	bool alone; /* it leaves as a frame of its own, with ports that have caps.train too */
 	uint8_t trailer[PORT_TRAILER_ROOM];
 	struct port_piece pieces[PORT_MAX_PIECES];
 	uint8_t header[PORT_HEADER_ROOM];

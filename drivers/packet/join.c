@@ -102,7 +102,7 @@ void packet_join(const struct port_packet packets[], uint16_t n, struct packet_t
 	uint32_t most;
 
 	*train = (struct packet_train){ .n = 1 };
-	if (!can_lead(&packets[0], train))
+	if (packets[0].alone || !can_lead(&packets[0], train))
 		return;
 	train->body_sum = train->body;
 	/* IPv6 does not count its own header. */
@@ -112,8 +112,9 @@ void packet_join(const struct port_packet packets[], uint16_t n, struct packet_t
 		uint32_t len = packet_len(packet);
 		uint32_t body = len - train->layout.body;
 
-		if (packet->header_len < train->layout.body || len <= train->layout.body ||
-			body > train->body || train->body_sum + body > most ||
+		if (packet->alone || packet->header_len < train->layout.body ||
+			len <= train->layout.body || body > train->body ||
+			train->body_sum + body > most ||
 			get_be16(packet->header + train->layout.udp + 4) != body + UDP_HEADER ||
 			!is_alike(&train->layout, packets[0].header, packet->header))
 			return;

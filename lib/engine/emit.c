@@ -47,6 +47,7 @@ bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, s
 	packet->trailer_len = 0;
 	packet->n_pieces = 0;
 	packet->copy = true;
+	packet->alone = false;
 	memcpy(packet->header, frame, header_len);
 	if (len > header_len)
 		packet->pieces[packet->n_pieces++] = (struct port_piece){
@@ -209,9 +210,10 @@ static void enqueue(
 	 * and the end of a region that the peer reads must not wait for one that does so in place.
 	 */
 	packet->flow = is_answer(out) ? 0 : qp->core.qpn;
+	packet->alone = false;
 	packet->copy = beside || (out->response ? e->port->caps.in_place : is_told(qp));
 	if (e->port->caps.train && !beside && link != ENGINE_LOOP_LINK)
-		train_follow(e, qp, e->tx[link], packet);
+		train_follow(e, qp, e->tx[link], out, packet);
 	if (is_told(qp)) {
 		qp->queued++;
 		qp->queued_link = link;
@@ -240,6 +242,7 @@ void engine_refuse(struct engine *e, uint16_t link, const struct time_wait *entr
 	qp_refusal(&out, entry->dest_qpn, psn);
 	tx_slot(q, q->tail)->flow = 0;
 	tx_slot(q, q->tail)->copy = false;
+	tx_slot(q, q->tail)->alone = false;
 	encode(&entry->path, entry->has_icrc, &out, tx_slot(q, q->tail));
 	q->tail++;
 	q->n_coupled = 0;

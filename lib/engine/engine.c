@@ -459,6 +459,7 @@ static void check_links(struct engine *e, uint64_t now_ns)
 		(on_demand ? LINK_CHECK_INTERVAL_NS : CARRIER_CHECK_INTERVAL_NS);
 	if (!on_demand) {
 		check_carrier(e);
+		train_report(e);
 		return;
 	}
 	for (uint16_t i = 0; i < e->n_links; i++) {

@@ -70,6 +70,20 @@ struct engine_path {
 };
 
 /* A queue pair as the engine keeps it. */
+/*
+ * Whether packets that leave together (caps.train) arrive, of a reliable connection. They do not
+ * where whoever reads frames of many packets does not take them apart. See trains.c.
+ */
+struct train_trial {
+	bool has_begun;
+	bool has_first;
+	uint8_t failures;    /* in a row */
+	struct psn at;       /* behind the packet that was queued last */
+	struct psn end;      /* behind the newest one */
+	struct psn first;    /* of those together since it last went back to older ones */
+	uint32_t alone_left; /* so many packets leave alone, before it is tried again */
+};
+
 struct engine_qp {
 	struct qp core;
 	struct list ready; /* on engine.ready while it has something to send */
@@ -92,6 +106,7 @@ struct engine_qp {
 	uint32_t parked[2]; /* requests and answers: see parked.h */
 	struct qp_loss loss;
 	uint32_t starved_mask;
+	struct train_trial trials[2]; /* requests and answers */
 	struct list starved;
 };
 
@@ -154,6 +169,9 @@ struct engine {
 	bool has_notes;                /* some may have */
 	bool port_up;
 	bool revoked; /* see engine_revoke() */
+	/* The last queue pair whose packets have to leave alone, or 0; whether it was said. */
+	uint32_t alone_qpn;
+	bool told_alone;
 	/* No deadline of any queue pair is earlier: they are looked at when it is reached. */
 	uint64_t next_deadline_ns;
 	uint64_t next_probes_ns; /* they have been looked at: before that not for probes alone */

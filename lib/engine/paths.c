@@ -247,6 +247,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 		release_path(e, qp);
 		/* What it has placed stays marked until it is there. */
 		qp->used_mask = 0;
+		memset(qp->trials, 0, sizeof(qp->trials));
 		parked_forget(e, qp);
 		if (e->transfers)
 			offload_forget(e, qp);

@@ -51,9 +51,11 @@ void flush_tx(struct engine *e, uint64_t now_ns);
  * before the queue has left.
  */
 void train_begin(struct engine *e);
-void train_follow(const struct engine *e, const struct engine_qp *qp, struct tx_queue *q,
-	const struct port_packet *packet);
+void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
+	const struct packet_out *out, struct port_packet *packet);
 uint32_t train_turn(const struct engine *e, const struct engine_qp *qp);
+/* Says once, outside of the data path, that packets have to leave alone. */
+void train_report(struct engine *e);
 
 /* Takes the packets at the head of a queue out of it: `taken` of them, which somebody has copied or
  * keeps. Their queue pairs are told where they are to be. */

@@ -2,11 +2,19 @@
 /*
  * Ports that send packets together, as one frame of the kernel: a round consists of whole trains,
  * as far as there is enough to send. How long packets are decides which are one train; here that is
- * a guess, the port decides.
+ * a guess, the port decides. A queue pair whose trains do not arrive has its packets leave alone.
  */
 #include "lib/engine/stages.h"
 
-enum { TRAIN_OVERHEAD = 16 /* BTH and ICRC */ };
+#include "lib/base/error.h"
+
+enum {
+	TRAIN_OVERHEAD = 16, /* BTH and ICRC */
+	TRIAL_FAILURES = 3,  /* before packets leave alone */
+	TRIAL_FAILURES_MAX = 11,
+	TRIAL_ALONE = 1 << 15, /* so many packets then; twice as many each time after it */
+	TRIAL_LONG = 1 << 20,
+};
 
 static uint32_t frame_len(const struct port_packet *packet)
 {
@@ -27,14 +35,92 @@ static uint32_t train_packets(const struct engine *e, const struct engine_qp *qp
 	return n ? n : 1;
 }
 
-/* The last packet of the queue goes on with the train that ends there, or starts one. */
-void train_follow(const struct engine *e, const struct engine_qp *qp, struct tx_queue *q,
-	const struct port_packet *packet)
+/* ---- whether they arrive */
+
+void train_report(struct engine *e)
 {
+	if (!e->alone_qpn || e->told_alone)
+		return;
+	e->told_alone = true;
+	frl_log(FRL_LOG_WARNING,
+		"%s: %d frames of several packets in a row were lost (queue pair 0x%x): its "
+		"packets "
+		"leave one by one for now. At the other end of a veth, net_af_packet, AF_XDP and "
+		"libpcap do not take such frames apart: use packet: there too, or gso=off here",
+		e->port->caps.kind, TRIAL_FAILURES, e->alone_qpn);
+}
+
+/*
+ * Packets from `psn` on are sent again. Those behind the first one that left together were lost on
+ * their way as any packet is. A receiver that was not ready has seen it.
+ */
+static void went_back(
+	struct engine *e, struct engine_qp *qp, struct train_trial *trial, struct psn psn)
+{
+	bool is_refused = trial == &qp->trials[0] && qp->core.recovery.refused;
+
+	if (trial->has_first && !is_refused) {
+		if (psn_diff(psn, trial->first) > 0)
+			trial->failures = 0;
+		else if (trial->failures < TRIAL_FAILURES_MAX)
+			trial->failures++;
+		if (trial->failures >= TRIAL_FAILURES) {
+			trial->alone_left = TRIAL_ALONE << (trial->failures - TRIAL_FAILURES);
+			e->alone_qpn = qp->core.qpn;
+		}
+	}
+	trial->has_first = false;
+}
+
+/* Whether the next packet is to leave alone: what is sent again is, as nobody knows what it was
+ * lost of. */
+static bool is_alone(
+	struct engine *e, struct engine_qp *qp, struct train_trial *trial, struct psn psn)
+{
+	bool is_alone;
+
+	if (trial->has_begun && psn_diff(psn, trial->at) < 0)
+		went_back(e, qp, trial, psn);
+	is_alone = trial->alone_left || (trial->has_begun && psn_diff(psn, trial->end) < 0);
+	trial->alone_left -= trial->alone_left > 0;
+	trial->at = psn_next(psn);
+	if (!trial->has_begun || psn_diff(trial->at, trial->end) > 0)
+		trial->end = trial->at;
+	trial->has_begun = true;
+	/* So far behind it is neither missing any more, nor can PSNs be told apart. */
+	if (trial->has_first && psn_diff(psn, trial->first) > TRIAL_LONG)
+		trial->has_first = false;
+	return is_alone;
+}
+
+/* NULL: nobody would see that it is lost, or it is too short to be one of many. */
+static struct train_trial *trial_of(struct engine_qp *qp, const struct packet_out *out)
+{
+	bool is_answer = opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
+
+	if (opcode_transport(out->h.bth.opcode) != TRANSPORT_RC || (is_answer && !out->response))
+		return NULL;
+	return &qp->trials[is_answer];
+}
+
+/* The last packet of the queue goes on with the train that ends there, or starts one. */
+void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
+	const struct packet_out *out, struct port_packet *packet)
+{
+	struct train_trial *trial = trial_of(qp, out);
 	uint32_t len = frame_len(packet);
 	bool follows = q->n_coupled && q->coupled_flow == packet->flow && len <= q->coupled_len;
 	bool ends = follows && len < q->coupled_len;
 
+	packet->alone = trial && is_alone(e, qp, trial, out->h.bth.psn);
+	if (packet->alone) {
+		q->n_coupled = 0;
+		return;
+	}
+	if (trial && follows && !trial->has_first) {
+		trial->has_first = true;
+		trial->first = psn_add(out->h.bth.psn, PSN_MASK); /* the one before */
+	}
 	q->n_coupled = follows ? q->n_coupled + 1 : 1;
 	q->coupled_len = len;
 	q->coupled_flow = packet->flow;

@@ -203,4 +203,183 @@ START_TEST(unsignaled)
 }
 END_TEST
 
+/* ---- whether they arrive */
+
+enum { MESSAGES = 6, TIMEOUT_NS = 100000000, FAILURES = 3 };
+
+struct road {
+	struct host *from, *to;
+	bool cuts;         /* frames of many packets arrive as these */
+	unsigned lost;     /* so many rounds lose their second packet yet */
+	bool reads;        /* `to` reads, so that answers are on the road */
+	bool is_not_ready; /* `to` has no receive at first */
+};
+
+/* Of answers it is in the header, which has room for it. */
+static bool may_join(const struct port_packet *packet)
+{
+	return (packet->n_pieces > 0 || packet->header_len > HOST_MTU) && !packet->alone;
+}
+
+static bool is_joined(const struct host *from, uint32_t k)
+{
+	const struct fake_sent *sent = from->port.sent;
+
+	return may_join(&sent[k].packet) &&
+		((k > 0 && may_join(&sent[k - 1].packet)) ||
+			(k + 1 < from->port.n_sent && may_join(&sent[k + 1].packet)));
+}
+
+static uint32_t carry_on(struct road *road)
+{
+	struct fake_port *port = &road->from->port;
+	bool loses = road->lost && port->n_sent > 2;
+	uint8_t frame[FAKE_MAX_FRAME];
+	uint32_t n = port->n_sent;
+
+	for (uint32_t k = 0; k < n; k++) {
+		if ((!road->cuts && is_joined(road->from, k)) || (loses && k == 1))
+			continue;
+		fake_port_receive(&road->to->port, 0, frame,
+			(uint32_t)fake_port_flatten(&port->sent[k].packet, frame));
+	}
+	road->lost -= loses;
+	port->n_sent = 0;
+	return n;
+}
+
+/* Until nothing moves, not even by time. Returns how many packets went to `to`. */
+static uint32_t settle(struct road *road)
+{
+	struct host *from = road->from, *to = road->to;
+	uint32_t n = 0;
+
+	for (unsigned idle = 0; idle < 4;) {
+		uint32_t moved, carried;
+
+		from->now_ns += 1000;
+		to->now_ns = from->now_ns;
+		moved = engine_poll(&from->engine, from->now_ns);
+		moved += engine_poll(&to->engine, to->now_ns);
+		carried = carry_on(road);
+		n += carried;
+		moved += carried + host_carry(to, from);
+		idle = moved ? 0 : idle + 1;
+		from->now_ns += moved ? 0 : TIMEOUT_NS;
+	}
+	return n;
+}
+
+/* Returns how many packets it took. */
+static uint32_t send_one(struct road *road, unsigned number)
+{
+	struct frl_send_wr wr = { .wr_id = number, .opcode = FRL_WR_SEND };
+	uint32_t n = 0;
+
+	if (road->reads) {
+		wr.opcode = FRL_WR_RDMA_READ;
+		wr.remote_addr = (uintptr_t)road->from->memory;
+		wr.rkey = road->from->region.key;
+		host_post(road->to, 0, wr, 0, LONG, NULL);
+		n = settle(road);
+		host_expect_wc(&road->to->cqs[0], number, FRL_WC_SUCCESS);
+		return n;
+	}
+	if (!road->is_not_ready)
+		host_post_recv(road->to, 0, number, 0, HOST_MEMORY);
+	/* One round's, so that all of it is refused. */
+	host_post(road->from, 0, wr, 0, road->is_not_ready ? 2 * TRAIN * HOST_MTU : LONG, NULL);
+	if (road->is_not_ready) {
+		host_step(road->from, road->to);
+		host_step(road->from, road->to);
+		host_post_recv(road->to, 0, number, 0, HOST_MEMORY);
+	}
+	n += settle(road);
+	host_expect_wc(&road->from->cqs[0], number, FRL_WC_SUCCESS);
+	host_expect_wc(&road->to->cqs[0], number, FRL_WC_SUCCESS);
+	return n;
+}
+
+static void build(struct road *road)
+{
+	static const struct host_config second = { .second = true };
+
+	road->from = host_new(NULL);
+	road->to = host_new(&second);
+	road->from->port.base.caps.train = TRAIN_BYTES;
+	host_pair(road->from, 0, road->to, 0, NULL);
+}
+
+static void take_down(struct road *road)
+{
+	host_free(road->from);
+	host_free(road->to);
+}
+
+/* Requests, or answers: nothing is lost, and after three messages nothing is sent twice. */
+START_LOOP_TEST(not_taken_apart, 2)
+{
+	struct road road = { .reads = _i };
+	struct train_trial *trial;
+	const uint32_t least = LONG / HOST_MTU + 1;
+
+	build(&road);
+	trial = &road.from->qps[0].qp.trials[_i];
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		uint32_t n = send_one(&road, i);
+
+		ck_assert_msg(i < FAILURES ? n > least : n <= least + 1, "%u: %u packets", i, n);
+		ck_assert_uint_eq(trial->failures, i < FAILURES ? i + 1 : FAILURES);
+	}
+	ck_assert_uint_eq(road.from->engine.alone_qpn, road.from->qps[0].qp.core.qpn);
+	ck_assert(road.from->engine.told_alone);
+	/* It is tried again later, then for less often. */
+	trial->alone_left = 1;
+	ck_assert_uint_gt(send_one(&road, MESSAGES), least + 1);
+	ck_assert_uint_eq(trial->failures, FAILURES + 1);
+	ck_assert_uint_gt(trial->alone_left, 1 << 15);
+	trial->alone_left = 0;
+	road.cuts = true;
+	send_one(&road, MESSAGES + 1);
+	road.lost = 1;
+	send_one(&road, MESSAGES + 2);
+	ck_assert_uint_eq(trial->failures, 0);
+	take_down(&road);
+}
+END_TEST
+
+/* What is lost behind the first packet, or finds no receive, has been taken apart. */
+START_LOOP_TEST(lost_otherwise, 3)
+{
+	struct road road = { .cuts = true, .reads = _i == 1, .is_not_ready = _i == 2 };
+
+	build(&road);
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		road.lost = _i < 2;
+		send_one(&road, i);
+		ck_assert_uint_eq(road.lost, 0);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(road.from->qps[0].qp.trials[i].failures, 0);
+		ck_assert_uint_eq(road.from->qps[0].qp.trials[i].alone_left, 0);
+	}
+	take_down(&road);
+}
+END_TEST
+
+START_TEST(reset_forgets)
+{
+	const struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
+	struct road road = { .cuts = false };
+
+	build(&road);
+	send_one(&road, 0);
+	ck_assert(road.from->qps[0].qp.trials[0].has_begun);
+	ck_assert_int_eq(host_modify(road.from, 0, &attr, FRL_QP_STATE, NULL), 0);
+	ck_assert(!road.from->qps[0].qp.trials[0].has_begun);
+	ck_assert_uint_eq(road.from->qps[0].qp.trials[0].failures, 0);
+	take_down(&road);
+}
+END_TEST
+
 TEST_FILE(engine_trains)

@@ -146,6 +146,18 @@ START_LOOP_TEST(joined, ROWS(joins))
 }
 END_TEST
 
+START_LOOP_TEST(alone, 5)
+{
+	struct port_packet packets[5];
+	struct packet_train train;
+
+	make_packets(packets, 5, true, 1024);
+	packets[_i].alone = true;
+	packet_join(packets, 5, &train);
+	ck_assert_uint_eq(train.n, _i ? _i : 1);
+}
+END_TEST
+
 /* No frame is longer than IP can tell. */
 START_TEST(joined_at_most)
 {
