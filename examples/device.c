@@ -231,6 +231,13 @@ static int open_rail(const struct device_options *options, struct frl_device_con
 	return rc;
 }
 
+/* Warnings and errors that no call reports, with the program's name in front. */
+static void say_line(enum frl_log_level level, const char *line, void *arg)
+{
+	(void)arg;
+	say("%s: %s", level == FRL_LOG_ERROR ? "error" : "warning", line);
+}
+
 int device_options_open(
 	const struct device_options *options, int number, int rank, struct frl_device **ret_device)
 {
@@ -244,6 +251,9 @@ int device_options_open(
 		rc = name_of_rank(rail->ip, rank, &ip);
 	if (rc)
 		say("no memory");
+	/* Before the first one, as frl_set_log() asks for. */
+	if (number == 0)
+		frl_set_log(say_line, FRL_LOG_WARNING, NULL);
 	frl_device_config_init(&config);
 	if (rail->port) {
 		config.fabric = NULL; /* FRL_FABRIC is for those who say nothing */
