@@ -5,6 +5,8 @@
 #include "drivers/dpdk/pci.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -478,21 +480,54 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	return err;
 }
 
+struct held_sigpipe {
+	sigset_t before;
+	bool was_pending;
+};
+
+/* net_virtio_user writes to a socket that its other end may have closed, and does not ask for an
+ * error instead of the signal, which ends processes. */
+static void hold_sigpipe(struct held_sigpipe *held)
+{
+	sigset_t pending, sigpipe;
+
+	sigemptyset(&sigpipe);
+	sigaddset(&sigpipe, SIGPIPE);
+	sigpending(&pending);
+	held->was_pending = sigismember(&pending, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &sigpipe, &held->before);
+}
+
+static void release_sigpipe(const struct held_sigpipe *held)
+{
+	const struct timespec at_once = { 0 };
+	sigset_t sigpipe;
+
+	sigemptyset(&sigpipe);
+	sigaddset(&sigpipe, SIGPIPE);
+	while (!held->was_pending && sigtimedwait(&sigpipe, NULL, &at_once) > 0)
+		;
+	pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+}
+
 void ethdev_close(struct dpdk_port *port)
 {
 	uint16_t ethdev = port->links[0].ethdev;
 	struct rte_eth_dev_info info;
 	struct rte_device *device = NULL;
+	struct held_sigpipe held;
 
 	if (rte_eth_dev_info_get(ethdev, &info) == 0)
 		device = info.device;
 	if (port->multicast_fd >= 0)
 		close(port->multicast_fd);
+	hold_sigpipe(&held);
 	rte_eth_dev_stop(ethdev);
 	rte_eth_dev_close(ethdev);
 	mem_forget(port);
 	if (device)
 		rte_dev_remove(device);
+	release_sigpipe(&held);
 	pool_destroy(port);
 }
 
