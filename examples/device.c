@@ -231,11 +231,13 @@ static int open_rail(const struct device_options *options, struct frl_device_con
 	return rc;
 }
 
-/* Warnings and errors that no call reports, with the program's name in front. */
+/* Warnings and errors that no call reports, with the program's name in front. DPDK's own lines are
+ * about its inside; what matters of them is in the errors of calls. */
 static void say_line(enum frl_log_level level, const char *line, void *arg)
 {
 	(void)arg;
-	say("%s: %s", level == FRL_LOG_ERROR ? "error" : "warning", line);
+	if (strncmp(line, "dpdk: ", strlen("dpdk: ")) != 0)
+		say("%s: %s", level == FRL_LOG_ERROR ? "error" : "warning", line);
 }
 
 int device_options_open(
