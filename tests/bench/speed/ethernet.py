@@ -77,6 +77,10 @@ class Hosts:
                self.switch)
             ip(*inside, "link", "set", port, "mtu", "9000", "up", "master", "switch")
 
+    def set_mtu(self, mtu):
+        for name in self.names:
+            ip("-n", name, "link", "set", "e0", "mtu", str(mtu))
+
     def lossy(self):
         """Where packets are dropped: namespace and link, of what comes to each host."""
         if self.switch:

@@ -94,6 +94,24 @@ def short_messages(b, iters):
     return jobs.pingpong(b.build, "write", "bandwidth", 64, b.cpus(2), iters=iters)[2] / 1e6
 
 
+# Beside packet:, over a veth.
+OTHER_PORTS = ("packet:e0,gso=off", "net_af_packet0,iface=e0", "net_af_xdp0,iface=e0",
+               "net_pcap0,iface=e0")
+
+
+def ports(b):
+    """Ferrule's ports over an interface of the kernel's, in turns. The MTU is one that XDP takes."""
+    mtu, size, iters = 3000, 1 << 20, 300 if b.quick else 1000
+    with Hosts(b.build, b.subfolder()) as hosts:
+        hosts.set_mtu(mtu)
+        peers = {port: lambda port=port: hosts.ferrule(port, size, iters, b.cpus(2))[0]
+                 for port in ("packet:e0", *OTHER_PORTS)}
+        values = medians(b, peers, "ports")
+    first = {"packet:e0": values.pop("packet:e0")}
+    return Group(f"RDMA WRITE of 1 MiB over a veth with MTU {mtu}, by the kinds of ports",
+                 [Result(port, value, first, "GB/s") for port, value in values.items()])
+
+
 def rate(b):
     peers = {
         "ferrule": lambda: short_messages(b, 100000 if b.quick else 1000000),
@@ -203,6 +221,7 @@ ROWS = {
     "latency": latency,
     "rate": rate,
     "ethernet": ethernet,
+    "ports": ports,
     "instructions": instructions,
     "idle": idle,
     "faults": faults.group,
