@@ -70,6 +70,10 @@ bool report_send(struct core *core, struct request *request, uint64_t now_ns);
 /* `is_last`: with all that takes a while to count. */
 Ctl__DaemonInfo *report_daemon(struct rows *rows, bool is_last);
 Ctl__ConnInfo *report_conn(struct rows *rows, const struct conn *conn);
+/* The counters of a port's page whose names begin with `prefix`; returns how many. 0 without
+ * memory, with rows->no_memory set. The list lives as long as the rows. */
+size_t report_counters(
+	struct rows *rows, const struct page *page, const char *prefix, Ctl__Counter ***ret_list);
 
 /* ---- query_qp.c */
 

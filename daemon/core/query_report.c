@@ -26,28 +26,34 @@ static char *mac_text(struct rows *rows, const uint8_t mac[6])
 		mac[4], mac[5]);
 }
 
-static void add_port_counters(struct rows *rows, Ctl__PortInfo *info, const struct page *page)
+size_t report_counters(
+	struct rows *rows, const struct page *page, const char *prefix, Ctl__Counter ***ret_list)
 {
 	uint32_t count = page->counters, i;
-	Ctl__Counter *counters;
+	Ctl__Counter *counters, **list;
+	size_t n = 0;
 
 	if (count > PAGE_COUNTERS)
 		count = PAGE_COUNTERS;
 	counters = rows_alloc(rows, count * sizeof(*counters));
-	info->counters = rows_alloc(rows, count * sizeof(*info->counters));
-	if (!counters || !info->counters)
-		return;
-	info->n_counters = count;
+	list = rows_alloc(rows, count * sizeof(*list));
+	if (!counters || !list)
+		return 0;
 	for (i = 0; i < count; i++) {
 		char name[PAGE_COUNTER_NAME];
 
 		memcpy(name, page->counter[i].name, sizeof(name));
 		name[sizeof(name) - 1] = '\0';
-		ctl__counter__init(&counters[i]);
-		counters[i].name = rows_text(rows, "%s", name);
-		counters[i].value = page->counter[i].value;
-		info->counters[i] = &counters[i];
+		if (strncmp(name, prefix, strlen(prefix)) != 0)
+			continue;
+		ctl__counter__init(&counters[n]);
+		counters[n].name = rows_text(rows, "%s", name);
+		counters[n].value = page->counter[i].value;
+		list[n] = &counters[n];
+		n++;
 	}
+	*ret_list = list;
+	return n;
 }
 
 static void add_lease(struct rows *rows, Ctl__PortInfo *info, const struct lease *lease)
@@ -103,7 +109,7 @@ static void add_port(struct rows *rows, struct port *port)
 	if (port->page.close && page_read_head(&port->page, &head)) {
 		info->qps = count_qps(rows, port);
 		info->published_age_s = rows_age_s(rows, atomic_load(&head.published_ns));
-		add_port_counters(rows, info, &head);
+		info->n_counters = report_counters(rows, &head, "", &info->counters);
 	}
 	rows_add(rows, &info->base);
 }

@@ -10,6 +10,16 @@
 
 #define PEER_NS UINT64_C(1000000000) /* how long another daemon may take for its view */
 
+static Ctl__QpInfo *info_with_drops(struct rows *rows, const struct found_qp *found)
+{
+	Ctl__QpInfo *info = qp_info(rows, found);
+	struct page head;
+
+	if (info && page_read_head(&found->port->page, &head))
+		info->n_port_drops = report_counters(rows, &head, "drop_", &info->port_drops);
+	return info;
+}
+
 static void view_from_page(
 	struct core *core, struct request *request, const struct conn *other, uint64_t now_ns)
 {
@@ -27,7 +37,7 @@ static void view_from_page(
 		!qp_of_port(core, other->port, other->qpn, &found.qp))
 		snprintf(request->peer_error, sizeof(request->peer_error),
 			"its process publishes no queue pair %u", other->qpn);
-	else if (!(view.qp = qp_info(&rows, &found)))
+	else if (!(view.qp = info_with_drops(&rows, &found)) || rows.no_memory)
 		snprintf(request->peer_error, sizeof(request->peer_error), "%s", strerror(ENOMEM));
 	else if (!(request->view = envelope_copy(&envelope)))
 		snprintf(request->peer_error, sizeof(request->peer_error), "%s", strerror(ENOMEM));
@@ -80,7 +90,7 @@ static void why_answer(
 	envelope.seq = request->seq;
 	envelope.body_case = CTL__ENVELOPE__BODY_REPORT;
 	envelope.report = &report;
-	qp = qp_info(&rows, found);
+	qp = info_with_drops(&rows, found);
 	report.n_qps = 1;
 	report.qps = &qp;
 	if (conn)

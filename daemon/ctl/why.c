@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <ferrule/stats.h>
+
 #include "daemon/ctl/table.h"
 #include "lib/control/page.h"
 
@@ -25,6 +27,14 @@ static const char *const hints[] = {
 #define WAIT_HINT(name, what, hint) hint,
 	PAGE_WAITS(WAIT_HINT)
 #undef WAIT_HINT
+};
+
+static const struct {
+	const char *name, *what;
+} counters[] = {
+#define COUNTER(name, what) { #name, what },
+	FRL_COUNTERS(COUNTER)
+#undef COUNTER
 };
 
 /* As the daemon names it; -1: this release does not know it. */
@@ -187,6 +197,36 @@ static void say_error(struct why *why, const Ctl__QpInfo *qp, const char *whose)
 			qp->last_error);
 }
 
+static const char *what_is_counted(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
+		if (strcmp(counters[i].name, name) == 0)
+			return counters[i].what;
+	}
+	return "this ferrulectl does not know the reason";
+}
+
+static void say_drops(struct why *why, const Ctl__QpInfo *qp, const char *whose)
+{
+	char text[WHY_TEXT - 64];
+	size_t length = 0, i;
+
+	for (i = 0; i < qp->n_port_drops && length < sizeof(text); i++) {
+		const Ctl__Counter *drops = qp->port_drops[i];
+
+		/* Frames of others are no loss. */
+		if (drops->value && strcmp(drops->name, "drop_not_for_us") != 0)
+			length += (size_t)snprintf(text + length, sizeof(text) - length,
+				"%s%llu %s (%s)", length ? ", " : "",
+				(unsigned long long)drops->value, drops->name,
+				what_is_counted(drops->name));
+	}
+	if (length)
+		say(why, "%s port has dropped, since it was opened: %s.", whose, text);
+}
+
 static void say_direction(struct why *why, const Ctl__QpInfo *from, const Ctl__QpInfo *to,
 	const char *sender, const char *receiver)
 {
@@ -238,6 +278,7 @@ static void say_peer(
 		say_direction(why, peer, qp, "the peer", "This end");
 	}
 	say_error(why, peer, "The peer's");
+	say_drops(why, peer, "The peer's");
 }
 
 /* ---- the diagnosis */
@@ -442,6 +483,7 @@ void why_explain(struct why *why, const Ctl__QpInfo *qp, const Ctl__ConnInfo *co
 	say_sent(why, qp);
 	say_timers(why, qp);
 	say_error(why, qp, "Its");
+	say_drops(why, qp, "Its");
 	say_peer(why, qp, peer, peer_error);
 	diagnose(why, qp, peer);
 }

@@ -12,7 +12,7 @@
 #include "lib/control/control.pb-c.h"
 
 enum {
-	WHY_LINES = 16,
+	WHY_LINES = 20,
 	WHY_TEXT = 400,
 };
 

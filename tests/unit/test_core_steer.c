@@ -129,6 +129,22 @@ struct pair {
 	struct page *pages[2];
 };
 
+static void count_drops(struct page *page, uint64_t drops)
+{
+	page->counters = 2;
+	strcpy(page->counter[0].name, "rx_packets");
+	page->counter[0].value = 1000;
+	strcpy(page->counter[1].name, "drop_port");
+	page->counter[1].value = drops;
+}
+
+static void check_drops(const Ctl__QpInfo *qp, uint64_t drops)
+{
+	ck_assert_uint_eq(qp->n_port_drops, 1);
+	ck_assert_str_eq(qp->port_drops[0]->name, "drop_port");
+	ck_assert_uint_eq(qp->port_drops[0]->value, drops);
+}
+
 static struct pair connect_pair(int other_host)
 {
 	struct pair pair = { .active = conns_process(world, alpha, ALICE, 10),
@@ -139,6 +155,8 @@ static struct pair connect_pair(int other_host)
 	pair.pages[1] = give_page(pair.passive, SLOTS);
 	set_qp(pair.pages[0], 0, qpn_of(1));
 	set_qp(pair.pages[1], 0, qpn_of(1) + 100000)->recv_psn = 0x13;
+	count_drops(pair.pages[0], 3);
+	count_drops(pair.pages[1], 4);
 	offer(pair.passive, "store", 1, true);
 	establish(pair.active, pair.passive, 1, other_host == alpha ? "" : "beta", "store");
 	world_run(world, WORLD_S);
@@ -163,6 +181,8 @@ static void expect_why(struct pair *pair, uint64_t seq, const char *error)
 		ck_assert_uint_eq(got->peer_view->recv_psn, 0x13);
 		ck_assert_uint_eq(got->n_connections, 1);
 		ck_assert_str_eq(got->connections[0]->service, "store");
+		check_drops(got->qps[0], 3);
+		check_drops(got->peer_view, 4);
 	}
 	ctl__envelope__free_unpacked(answer, NULL);
 }

@@ -111,6 +111,15 @@ static void check_says(const struct why *why, const char *text)
 		why->lines[why->n_lines - 1]);
 }
 
+static Ctl__Counter counter(const char *name, uint64_t value)
+{
+	Ctl__Counter counter = CTL__COUNTER__INIT;
+
+	counter.name = (char *)(uintptr_t)name;
+	counter.value = value;
+	return counter;
+}
+
 START_TEST(tells_what_it_knows)
 {
 	Ctl__QpInfo qp = end(), peer = other_end();
@@ -140,6 +149,48 @@ START_TEST(tells_what_it_knows)
 		"are lost or on their way");
 	check_says(&why, "The peer has accepted 1 packet more than this end knows of");
 	check_says(&why, "All that the peer has sent has arrived");
+}
+END_TEST
+
+START_TEST(tells_what_the_ports_have_dropped)
+{
+	Ctl__QpInfo qp = end(), peer = other_end();
+	Ctl__Counter of_qp[] = { counter("drop_port", 12), counter("drop_bad_icrc", 0),
+		counter("drop_not_for_us", 7), counter("drop_later", 1) };
+	Ctl__Counter *list[] = { &of_qp[0], &of_qp[1], &of_qp[2], &of_qp[3] };
+	struct why why;
+
+	qp.port_drops = list;
+	qp.n_port_drops = 4;
+	why_explain(&why, &qp, NULL, &peer, NULL);
+	check_says(&why,
+		"Its port has dropped, since it was opened: 12 drop_port (frames that the port "
+		"driver lost or refused), 1 drop_later (this ferrulectl does not know the "
+		"reason).");
+	ck_assert(!says(&why, "The peer's port"));
+	peer.port_drops = list;
+	peer.n_port_drops = 1;
+	qp.n_port_drops = 0;
+	why_explain(&why, &qp, NULL, &peer, NULL);
+	check_says(&why, "The peer's port has dropped, since it was opened: 12 drop_port (frames");
+	ck_assert(!says(&why, "Its port"));
+}
+END_TEST
+
+/* Whatever is said has an end. */
+START_TEST(many_reasons_are_cut)
+{
+	enum { MANY = 200 };
+	Ctl__QpInfo qp = end();
+	Ctl__Counter drops = counter("drop_port", UINT64_MAX), *list[MANY];
+	struct why why;
+
+	for (int i = 0; i < MANY; i++)
+		list[i] = &drops;
+	qp.port_drops = list;
+	qp.n_port_drops = MANY;
+	why_explain(&why, &qp, NULL, NULL, "x");
+	check_says(&why, "Its port has dropped");
 }
 END_TEST
 
