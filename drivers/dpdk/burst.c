@@ -172,8 +172,11 @@ static bool join_segments(struct rte_mbuf *mbuf)
 static bool take_frame(struct dpdk_port *port, const struct in_place *in_place,
 	struct rte_mbuf *mbuf, struct port_frame *frame)
 {
-	if (unlikely(mbuf->nb_segs != 1) && !join_segments(mbuf))
+	if (unlikely(mbuf->nb_segs != 1) && !join_segments(mbuf)) {
+		if (!port->refused_len)
+			port->refused_len = mbuf->pkt_len;
 		return false;
+	}
 	if (unlikely(mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) && !restore_tag(mbuf))
 		return false;
 	frame->data = rte_pktmbuf_mtod(mbuf, uint8_t *);

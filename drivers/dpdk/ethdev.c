@@ -3,6 +3,7 @@
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/known.h"
 #include "drivers/dpdk/pci.h"
+#include "drivers/dpdk/rx_buffers.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -26,7 +27,6 @@ enum {
 	DESCRIPTORS = 1024,
 	RX_SLACK = 128, /* frames in the engine's hands, copies to send */
 	TX_SLACK = PORT_BURST * (2 + MAX_REFERENCES),
-	PACKET_RING_OVERHEAD = 80, /* tpacket2_hdr, sockaddr_ll, alignment, VLAN tag */
 	PACKET_RING_BYTES = 4 << 20,
 	XDP_MTU = 3000, /* that all drivers of the kernel take which have XDP */
 	CARRIER_WAIT_MS = 5000,
@@ -39,15 +39,6 @@ static bool is_af_packet(const char *devargs)
 		strncmp(devargs, "eth_af_packet", 13) == 0;
 }
 
-static uint32_t power_of_two(uint32_t least)
-{
-	uint32_t value = 2048;
-
-	while (value < least)
-		value *= 2;
-	return value;
-}
-
 /*
  * Ring sizes for net_af_packet, unless the devargs give them. Frames of others on the interface
  * may be longer than ours: the kernel cuts them, nobody misses them. The PMD wants frames to fill
@@ -55,7 +46,7 @@ static uint32_t power_of_two(uint32_t least)
  */
 static void complete_devargs(char *text, size_t size, const char *devargs, uint32_t mtu)
 {
-	uint32_t frame = power_of_two(mtu + ETH_HEADER + PACKET_RING_OVERHEAD);
+	uint32_t frame = af_packet_frame(mtu);
 	uint32_t count = RTE_MAX(PACKET_RING_BYTES / frame, 512u);
 	bool sized = strstr(devargs, "framesz=") || strstr(devargs, "blocksz=") ||
 		strstr(devargs, "framecnt=");
@@ -325,34 +316,6 @@ static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wante
 	return 0;
 }
 
-/* A buffer's room in objects that fill a page, but for what a pool puts between them. */
-static uint32_t page_room(void)
-{
-	const uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
-	uint32_t object = page;
-
-	while (rte_mempool_calc_obj_size(object, 0, NULL) > page)
-		object -= RTE_CACHE_LINE_SIZE;
-	return object - sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM;
-}
-
-/*
- * A buffer's room for the frames of such an MTU. NICs count in KiB what a buffer holds, and round
- * down; some in powers of two: what then comes in two segments burst.c joins. net_af_packet insists
- * that a whole ring frame fits.
- */
-static uint32_t buffer_room(const struct rte_eth_dev_info *info, uint32_t mtu, bool af_packet)
-{
-	uint32_t most = (uint32_t)UINT16_MAX - 2 * RTE_PKTMBUF_HEADROOM;
-	uint32_t frame = af_packet
-		? power_of_two(mtu + ETH_HEADER + PACKET_RING_OVERHEAD)
-		: mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
-
-	if (known_driver(info->driver_name)->wants_page_objects)
-		return page_room();
-	return RTE_MIN(RTE_ALIGN_CEIL(RTE_MAX(frame, info->min_rx_bufsize), 1024u), most);
-}
-
 /* Some of the kernel's drivers let XDP have longer frames, most do not. */
 static int start_failed(const struct dpdk_port *port, const struct rte_eth_dev_info *info, int err)
 {
@@ -385,13 +348,17 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	/* A NIC may hold copies in all of its transmit ring for as long as nothing more is sent. */
 	err = pool_create(port,
 		config->max_kept + (af_packet ? 2 * RX_SLACK : 2 * DESCRIPTORS + 4 * RX_SLACK),
-		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK, buffer_room(&info, mtu, af_packet));
+		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK,
+		rx_buffers_room(&info, mtu, af_packet));
 	if (err)
 		return err;
 	log_clear_error();
 	err = ethdev_queues(port, ethdev, DESCRIPTORS, DESCRIPTORS, af_packet ? 0 : mtu);
 	if (err)
 		return start_failed(port, &info, err);
+	err = af_packet ? 0 : rx_buffers_check(port, ethdev);
+	if (err)
+		return err;
 	choose_way(port, info.driver_name, ethdev);
 	take_multicast(port, ethdev);
 	if (has_vlans(port))
@@ -531,6 +498,17 @@ void ethdev_close(struct dpdk_port *port)
 	pool_destroy(port);
 }
 
+static void report_refusal(struct dpdk_port *port)
+{
+	if (!port->refused_len || port->reported_refusal)
+		return;
+	port->reported_refusal = true;
+	frl_log(FRL_LOG_WARNING,
+		"\"%s\" dropped a frame of %u bytes, its path MTU allows %u: set the same "
+		"FRL_PATH_MTU at both ends. drop_port counts such frames",
+		port->name, port->refused_len, port->base.caps.max_frame);
+}
+
 enum port_link_state ethdev_link_state(struct port *base, uint16_t link)
 {
 	struct dpdk_port *port = (struct dpdk_port *)base;
@@ -538,6 +516,8 @@ enum port_link_state ethdev_link_state(struct port *base, uint16_t link)
 
 	if (link != 0)
 		return PORT_LINK_CLOSED;
+	/* Here, since bursts do not log, and the engine asks for the state regularly. */
+	report_refusal(port);
 	if (port->interface[0])
 		return interface_is_running(port->interface) ? PORT_LINK_UP : PORT_LINK_DOWN;
 	if (rte_eth_link_get_nowait(port->links[0].ethdev, &status))
@@ -565,6 +545,13 @@ void ethdev_stats(struct port *base, struct port_stats *ret_stats)
 	*ret_stats = port->dropped;
 	if (rte_eth_stats_get(port->links[0].ethdev, &stats))
 		return;
+	if (stats.ierrors && !port->reported_errors) {
+		port->reported_errors = true;
+		frl_log(FRL_LOG_WARNING,
+			"\"%s\" dropped %llu received frames, damaged or longer than its MTU: set "
+			"the same FRL_PATH_MTU at both ends, check cable and switch",
+			port->name, (unsigned long long)stats.ierrors);
+	}
 	ret_stats->rx_dropped += stats.imissed + stats.rx_nombuf + stats.ierrors;
 	ret_stats->tx_dropped += stats.oerrors;
 }

@@ -74,6 +74,8 @@ struct dpdk_port {
 	uint16_t active[PORT_MAX_LINKS];
 	struct burst_link links[PORT_MAX_LINKS];
 	struct port_stats dropped;
+	/* The first received frame that no buffer holds; 0: none so far. */
+	uint32_t refused_len;
 	bool armed;           /* somebody sleeps until frames come */
 	uint32_t max_payload; /* as wanted, then as the MTU allows */
 	uint32_t min_payload;
@@ -100,6 +102,7 @@ struct dpdk_port {
 	bool cpu_reads_payload;      /* packets may refer to any memory of the process */
 	bool holds_payload;          /* the PMD has to be asked to give up what is sent */
 	bool gave_up;                /* what waited in its ring, since the link is down */
+	bool reported_refusal, reported_errors; /* each is logged once */
 	LIST_HEAD(, port_mem) mapped;
 	LIST_HEAD(, port_mem) covered; /* that lie in one of these, and use its map */
 	int multicast_fd; /* has the interface take all multicast while it is open; or -1 */

@@ -31,6 +31,19 @@ pingpong alone packet:e0,gso=off 10.1.1.1/24 packet:e0 10.1.1.2/24 "${sizes[@]}"
 # Over a veth it would get frames of 64 KiB, and checksums that nobody has finished.
 pingpong meets net_af_packet0,iface=e0 10.1.1.1/24 packet:e0,gso=off 10.1.1.2/24 "${sizes[@]}"
 
+# Only the daemons reach each other: whichever end gives up first says why.
+env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "$pingpong" --listen vlan --port packet:e0 \
+	--ip 10.1.1.1/24@7 >"$temp/vlan-a.out" 2>&1 &
+started+=("$!")
+refuses vlan . -- env "FRL_CONTROL=$temp/$b.sock" ip netns exec "$b" \
+	"$pingpong" --connect 10.9.1.1:vlan --port packet:e0 --ip 10.1.1.2/24
+all_end "${started[-1]}"
+grep -q 'a request failed: transport retries exhausted: the peer does not answer' \
+	"$temp/vlan-a.out" "$temp/vlan.out" || {
+	fail "vlan: neither end says why it gave up"
+	show "$temp/vlan-a.out" "$temp/vlan.out"
+}
+
 payload_in_buffers packet:e1 packet:e2
 
 # From here on no frame of more than one packet leaves: the kernel cuts it before.

@@ -188,8 +188,17 @@ int rte_eth_link_get_nowait(uint16_t port, struct rte_eth_link *link)
 
 int rte_eth_stats_get(uint16_t port, struct rte_eth_stats *stats)
 {
-	*stats = (struct rte_eth_stats){ 0 };
+	*stats = (struct rte_eth_stats){ .ierrors = nic.bad_frames };
 	return 0;
+}
+
+int rte_eth_rx_queue_info_get(uint16_t port, uint16_t queue, struct rte_eth_rxq_info *info)
+{
+	*info = (struct rte_eth_rxq_info){
+		.scattered_rx = nic.scatters,
+		.rx_buf_size = (uint16_t)nic.holds,
+	};
+	return result("rte_eth_rx_queue_info_get");
 }
 
 /* ---- frames */

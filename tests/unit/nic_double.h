@@ -31,8 +31,11 @@ struct nic_double {
 	uint16_t segments; /* of a packet at most; 0: it does not say */
 	uint32_t min_buffer;
 	uint32_t max_mtu;
-	uint32_t buffer; /* what the NIC puts into one; 0: as much as there is */
-	uint32_t page;   /* asserts that no segment crosses a multiple; 0: it may */
+	uint32_t buffer;     /* what the NIC puts into one; 0: as much as there is */
+	uint32_t page;       /* asserts that no segment crosses a multiple; 0: it may */
+	uint32_t holds;      /* what it says that it puts into one; 0: it does not say */
+	bool scatters;       /* it says that it fills several with a frame */
+	uint64_t bad_frames; /* its own count of those that it dropped */
 	bool is_down;
 	bool takes_nothing; /* its queue is full */
 	bool is_stuck;      /* nothing leaves */

@@ -2,6 +2,7 @@
 /* Ports over NICs that DPDK drives: what such a NIC asks of buffers, segments and addresses. */
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +26,26 @@ static uint8_t *memory;
 static bool is_huge; /* physical_pages() finds the memory's pages to stay */
 static const struct gid_table *gids;
 
+static struct {
+	unsigned lines;
+	char last[256];
+} logged;
+
 static void lock(void *arg)
 {
+}
+
+static void keep_line(enum frl_log_level level, const char *line, void *arg)
+{
+	logged.lines++;
+	snprintf(logged.last, sizeof(logged.last), "%s", line);
+}
+
+/* A warning that has all of `text` in it, and no other one. */
+static void check_logged(const char *text)
+{
+	ck_assert_uint_eq(logged.lines, 1);
+	ck_assert_msg(strstr(logged.last, text), "%s", logged.last);
 }
 
 /* Each page is below the one before it. */
@@ -71,6 +90,8 @@ static void setup(void)
 	nic_go_physical(false);
 	is_huge = false;
 	gids = NULL;
+	logged.lines = 0;
+	frl_set_log(keep_line, FRL_LOG_WARNING, NULL);
 	memory = aligned_alloc(PAGE, MEMORY);
 	ck_assert_ptr_nonnull(memory);
 	for (size_t i = 0; i < MEMORY; i++)
@@ -187,6 +208,41 @@ START_TEST(mtu_of_the_nic)
 }
 END_TEST
 
+static const struct buffer_row {
+	uint32_t holds; /* as rte_eth_rx_queue_info_get() has it */
+	bool scatters;
+	const char *advice; /* NULL: the port opens */
+	const char *fails;
+} buffer_rows[] = {
+	{ 0, false, NULL, NULL },
+	{ 4194, false, NULL, NULL },
+	{ 4193, true, NULL, NULL },
+	{ 4193, false, "set FRL_PATH_MTU=2048", NULL },
+	{ 2048, false, "set FRL_PATH_MTU=1024", NULL },
+	{ 500, false, "set FRL_PATH_MTU=256", NULL },
+	{ 500, false, NULL, "rte_eth_rx_queue_info_get" },
+};
+
+START_LOOP_TEST(buffers_that_the_driver_has, ROWS(buffer_rows))
+{
+	const struct buffer_row *row = &buffer_rows[_i];
+
+	setup();
+	nic.holds = row->holds;
+	nic.scatters = row->scatters;
+	nic.fails = row->fails;
+	if (!row->advice) {
+		must_open();
+		ck_assert_uint_eq(port->caps.max_frame, 4194);
+		close_port(free_buffers());
+		return;
+	}
+	ck_assert_int_eq(open_port(), -EMSGSIZE);
+	ck_assert_msg(strstr(frl_last_error(), row->advice), "%s", frl_last_error());
+	free(memory);
+}
+END_TEST
+
 /* The NIC's buffers are shorter than ours. */
 START_TEST(frames_in_pieces)
 {
@@ -228,7 +284,31 @@ START_TEST(frame_without_room)
 	port->ops->rx_free(port, &frame, 1);
 	port->ops->stats(port, &stats);
 	ck_assert_uint_eq(stats.rx_dropped, 1);
+	/* The first one is reported, once, and not by a burst. */
+	ck_assert_uint_eq(logged.lines, 0);
+	port->ops->link_state(port, 0);
+	nic_receive(memory, room_of() + 2);
+	ck_assert_uint_eq(port->ops->rx_burst(port, &frame, 1), 0);
+	port->ops->link_state(port, 0);
+	check_logged("dropped a frame of 5121 bytes, its path MTU allows 4194");
 	close_port(before);
+}
+END_TEST
+
+START_TEST(frames_that_the_driver_drops)
+{
+	struct port_stats stats;
+
+	setup();
+	must_open();
+	port->ops->stats(port, &stats);
+	ck_assert_uint_eq(logged.lines, 0);
+	nic.bad_frames = 12;
+	port->ops->stats(port, &stats);
+	port->ops->stats(port, &stats);
+	ck_assert_uint_eq(stats.rx_dropped, 12);
+	check_logged("dropped 12 received frames");
+	close_port(free_buffers());
 }
 END_TEST
 
