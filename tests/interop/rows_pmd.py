@@ -156,8 +156,15 @@ def link_comes_back(server, client):
         free_nic(server, "ferrule-pingpong")
 
 
+def huge_pages(guest):
+    """Which memory has physical addresses that stay, with pages that do not lie together."""
+    guest.must("CK_RUN_CASE=shared_huge_pages_stay test_drivers physical")
+
+
 def program_rows(guests, options):
     one, two = guests
+    if not one.iommu:
+        yield "physical addresses of huge pages", huge_pages, (one,)
     for mtu in (512, 1024, 2048, 4096):
         yield f"ferrule-pingpong {mtu}", all_operations, (one, two, mtu)
     yield "ferrule-pingpong from 64 places", from_many_places, (one, two)
