@@ -53,7 +53,7 @@ class Peer:
         self.name, self.address = name, (address, port)
         self.connect()
 
-    def connect(self, seconds=15):
+    def connect(self, seconds=120):
         end = time.monotonic() + seconds
         while True:
             try:
@@ -63,7 +63,7 @@ class Peer:
                 if time.monotonic() > end:
                     raise PeerGone(f"{self.name}: no connection: {error}") from None
                 time.sleep(0.1)
-        self.socket.settimeout(45)
+        self.socket.settimeout(120)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self.socket.makefile("rw", encoding="ascii")
         fields = self.call("hello")

@@ -7,7 +7,7 @@ import subprocess
 
 from link import Failure, expect
 
-SECONDS = 90
+SECONDS = 180
 
 # What hardware, or rxe, does not have: the reasons are in the tests.
 SKIPPED = {

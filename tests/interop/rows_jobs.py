@@ -13,7 +13,7 @@ from guest import run, silence
 from job import SETTINGS, Job, words
 from link import Failure, expect
 
-SECONDS = 60
+SECONDS = 180
 BRIDGE = "jobs"
 PORTS = ("job0", "job1")  # leased from the fabric: see rows_names.py
 HERE = "--fabric jobs"

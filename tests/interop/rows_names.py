@@ -9,10 +9,12 @@ import time
 
 from link import Failure, expect
 
-SECONDS = 30
+SECONDS = 180  # catches hangs
 CM_PORT = 7002
 GUEST_SOCKET = "/tmp/ferruled.sock"
-CONFIG = 'host = "{name}"; listen_address = "{address}"; insecure = true;'
+# The guest, or this end, may get no processor for seconds.
+CONFIG = ('host = "{name}"; listen_address = "{address}"; insecure = true; '
+          'keepalive_ms = 600000;')
 FABRIC = """fabrics = ( { name = "jobs"; any_user = true;
     ports = ( "packet:job0", "packet:job1" );
     addresses = [ "10.9.0.11-10.9.0.18/24" ]; } );
@@ -55,10 +57,10 @@ class Hosts:
 
 
 def wait_for(what, condition):
-    end = time.monotonic() + 10
+    end = time.monotonic() + SECONDS
     while not condition():
         if time.monotonic() > end:
-            raise Failure(f"no {what} within 10 s")
+            raise Failure(f"no {what} within {SECONDS} s")
         time.sleep(0.05)
 
 

@@ -9,7 +9,7 @@ from link import Failure
 
 TCP_PORT = 18515
 LISTENING = f":{TCP_PORT:04X} 0*:0000 0A"  # a line of /proc/net/tcp
-SECONDS = 30
+SECONDS = 60
 ITERS = 200
 
 
@@ -58,7 +58,7 @@ def ferrule_serves(program, guest, kind, size, mtu, gid):
         status, text = guest.shell(
             f"timeout {SECONDS} " + guest_command(kind, size, mtu, gid, guest.host), 4 * SECONDS)
         if not status:
-            process.wait(timeout=10)
+            process.wait(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         raise Failure("ferrule-pingpong does not end") from None
     finally:
