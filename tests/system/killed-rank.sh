@@ -103,6 +103,7 @@ kill_launcher() {
 join_all() {
 	local rank
 	pids=()
+	rm -f "$temp"/joined?.out
 	for rank in $(seq 0 $(($1 - 1))); do
 		"$bench" -n "$1" --rank "$rank" --job meet "${@:2}" \
 			>"$temp/joined$rank.out" 2>&1 &
@@ -183,6 +184,8 @@ kill_daemon() {
 ignoring() {
 	local launcher status late repeat out=$temp/ignored.out
 	for repeat in 100 1000 10000 100000; do
+		# What the last one printed must not be taken for this one's.
+		rm -f "$out"
 		env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 4K --iters 0 \
 			--repeat "$repeat" >"$out" 2>&1 &
 		launcher=$!
