@@ -6,8 +6,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,25 +210,33 @@ static void try_next(struct dial *dial)
 
 /* ---- names */
 
-/* What the daemon's thread did before it closed the pipe has happened for who finds it closed. */
-static atomic_uint destroyed;
+/* An answer is written either before dials_destroy() reads the last ones, or to a pipe that it has
+ * closed: none is left in the pipe. */
+static pthread_mutex_t answering = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct addrinfo tcp_hints = { .ai_socktype = SOCK_STREAM };
+
+static void free_lookup(struct lookup *lookup)
+{
+	if (lookup->result == 0)
+		freeaddrinfo(lookup->found);
+	free(lookup);
+}
 
 static void *look_up(void *arg)
 {
 	struct lookup *lookup = arg;
 	int pipe = lookup->pipe;
+	bool is_written;
 
 	lookup->result = getaddrinfo(lookup->host, lookup->service, &tcp_hints, &lookup->found);
 	lookup->error = errno;
-	/* A pointer is written in whole; without the daemon's end there is nobody to free it. */
-	if (write(pipe, &lookup, sizeof(lookup)) != sizeof(lookup)) {
-		(void)atomic_load_explicit(&destroyed, memory_order_acquire);
-		if (lookup->result == 0)
-			freeaddrinfo(lookup->found);
-		free(lookup);
-	}
+	/* A pointer is written in whole, and a pipe has room for all that there may be. */
+	pthread_mutex_lock(&answering);
+	is_written = write(pipe, &lookup, sizeof(lookup)) == sizeof(lookup);
+	pthread_mutex_unlock(&answering);
+	if (!is_written)
+		free_lookup(lookup);
 	close(pipe);
 	return NULL;
 }
@@ -396,13 +404,11 @@ void dials_destroy(struct dials *dials)
 	while (dials->by_id)
 		dial_free(dials->by_id);
 	event_del(&dials->answered);
-	while (read(dials->pipe[0], &lookup, sizeof(lookup)) == sizeof(lookup)) {
-		if (lookup->result == 0)
-			freeaddrinfo(lookup->found);
-		free(lookup);
-	}
-	atomic_fetch_add_explicit(&destroyed, 1, memory_order_release);
+	pthread_mutex_lock(&answering);
+	while (read(dials->pipe[0], &lookup, sizeof(lookup)) == sizeof(lookup))
+		free_lookup(lookup);
 	close(dials->pipe[0]);
+	pthread_mutex_unlock(&answering);
 	close(dials->pipe[1]);
 	free(dials);
 }

@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,6 +42,24 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static bool is_slow;
 static unsigned n_looking, most_looking;
+static int n_results; /* that are not freed */
+
+static void count_results(int more)
+{
+	pthread_mutex_lock(&lock);
+	n_results += more;
+	pthread_mutex_unlock(&lock);
+}
+
+static int results(void)
+{
+	int count;
+
+	pthread_mutex_lock(&lock);
+	count = n_results;
+	pthread_mutex_unlock(&lock);
+	return count;
+}
 
 static struct addrinfo *make_result(const char *address, const char *service, struct addrinfo *next)
 {
@@ -54,6 +73,7 @@ static struct addrinfo *make_result(const char *address, const char *service, st
 	result->ai_addr = (struct sockaddr *)to;
 	result->ai_addrlen = sizeof(*to);
 	result->ai_next = next;
+	count_results(1);
 	return result;
 }
 
@@ -103,6 +123,7 @@ void __wrap_freeaddrinfo(struct addrinfo *found)
 		struct addrinfo *next = found->ai_next;
 
 		free(found);
+		count_results(-1);
 		found = next;
 	}
 }
@@ -182,9 +203,9 @@ static void teardown(void)
 	dials_destroy(dials);
 	listener_stop(listener);
 	event_base_free(base);
-	/* Threads that nobody waits for any more. */
-	while (looking())
-		usleep(1000);
+	/* Threads that nobody waits for any more, and what they have found. */
+	for (uint64_t last_ns = hang_limit_ns(); looking() || results(); usleep(100))
+		ck_assert_msg(clock_now_ns() < last_ns, "%d results are not freed", results());
 }
 
 static void wait_for_answers(unsigned count)
@@ -305,6 +326,16 @@ END_TEST
 START_TEST(destroyed_meanwhile)
 {
 	start_slow_names();
+}
+END_TEST
+
+/* Each answer is freed, whether it comes just before the end or just after it. */
+START_LOOP_TEST(destroyed_as_they_answer, 100)
+{
+	start_slow_names();
+	set_slow(false);
+	if (_i % 2)
+		sched_yield();
 }
 END_TEST
 
