@@ -107,6 +107,7 @@ struct port_caps {
 	 * PORT_SPLIT bytes are at `data`. Only where has_far is set. */
 	bool has_far;
 	int far_gpu;
+	uint32_t speed_mbps; /* of the link, once it is up; 0: not known, or none */
 	const char *kind; /* "ring", "memif" (both local), "net_af_packet", ...: for logs, tables */
 };
 

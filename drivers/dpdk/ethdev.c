@@ -367,6 +367,8 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	if (err)
 		return err;
 	port->base.caps.max_frame = mtu + ETH_HEADER;
+	if (port->interface[0])
+		port->base.caps.speed_mbps = interface_speed(port->interface);
 	port->base.caps.max_held = RX_SLACK;
 	port->base.caps.max_kept = config->max_kept;
 	port->links[0] = (struct burst_link){
@@ -384,9 +386,13 @@ static void wait_for_carrier(struct dpdk_port *port)
 {
 	const struct timespec pause = { .tv_nsec = CARRIER_PAUSE_NS };
 	uint64_t end_ns = limit_after_ms(clock_now_ns(), CARRIER_WAIT_MS);
+	struct rte_eth_link status;
 
 	while (ethdev_link_state(&port->base, 0) != PORT_LINK_UP && clock_now_ns() < end_ns)
 		nanosleep(&pause, NULL);
+	if (rte_eth_link_get_nowait(port->links[0].ethdev, &status) == 0 &&
+		status.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
+		port->base.caps.speed_mbps = status.link_speed;
 	if (ethdev_link_state(&port->base, 0) != PORT_LINK_UP)
 		frl_log(FRL_LOG_WARNING,
 			"%s has no link yet: check its cable and the switch's port; it is used as "

@@ -139,6 +139,7 @@ static void describe(struct verbs_device *device, const struct verbs_port *port,
 	struct frl_device_attr *attr = &device->base.attr;
 
 	attr->ip = port->gids[port->main].gid.ip;
+	attr->speed_mbps = port->info.speed_mbps;
 	attr->path_mtu = path_mtu ? path_mtu : device->active_mtu;
 	snprintf(attr->port, sizeof(attr->port), "%s", port->info.name);
 	attr->progresses = true;

@@ -141,6 +141,7 @@ static void describe(struct soft_device *device, const struct frl_device_config 
 	memcpy(attr->mac, caps->mac, sizeof(attr->mac));
 	attr->path_mtu = config->path_mtu && config->path_mtu < mtu ? config->path_mtu : mtu;
 	attr->held_frames = caps->has_far ? 0 : caps->max_kept;
+	attr->speed_mbps = caps->speed_mbps;
 	attr->lossless = caps->lossless;
 	attr->local_fabric = caps->on_demand;
 	snprintf(attr->port, sizeof(attr->port), "%s", config->port ? config->port : caps->kind);

@@ -182,7 +182,10 @@ int rte_eth_dev_vlan_filter(uint16_t port, uint16_t vlan, int on)
 
 int rte_eth_link_get_nowait(uint16_t port, struct rte_eth_link *link)
 {
-	*link = (struct rte_eth_link){ .link_status = !nic.is_down };
+	*link = (struct rte_eth_link){
+		.link_status = !nic.is_down,
+		.link_speed = nic.is_down ? RTE_ETH_SPEED_NUM_NONE : RTE_ETH_SPEED_NUM_25G,
+	};
 	return 0;
 }
 

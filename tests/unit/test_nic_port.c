@@ -204,6 +204,7 @@ START_TEST(mtu_of_the_nic)
 	must_open();
 	ck_assert_uint_le(nic.mtu, 1500);
 	ck_assert_uint_eq(port->caps.max_frame, 1514);
+	ck_assert_uint_eq(port->caps.speed_mbps, 25000);
 	close_port(free_buffers());
 }
 END_TEST

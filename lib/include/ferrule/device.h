@@ -134,8 +134,9 @@ struct frl_device_attr {
 	char fabric[64];  /* that it was leased on, or "" */
 	struct frl_ip ip; /* this device's main address: GID 1 */
 	uint8_t mac[6];
-	uint32_t path_mtu; /* bytes, the largest a queue pair can use; also of datagrams */
-	bool lossless;     /* links of this device lose nothing */
+	uint32_t path_mtu;   /* bytes, the largest a queue pair can use; also of datagrams */
+	uint64_t speed_mbps; /* of the link when the device was opened; 0: not known, or none */
+	bool lossless;       /* links of this device lose nothing */
 	bool local_fabric;
 	bool progresses;         /* without calls: by a progress thread, or in hardware */
 	bool reduces_on_receive; /* takes receives with FRL_ACTION_REDUCE; hardware does not */
