@@ -39,6 +39,8 @@ struct listener {
 	struct net_device *device;
 	int dev;
 	int traffic_class;
+	bool has_comm_id; /* of the communicator, from table v11 on */
+	uint64_t comm_id;
 	uint64_t name;
 	struct opening opening; /* its end offers the services */
 	struct frl_listener *rails[NET_MAX_RAILS];
@@ -81,8 +83,8 @@ static int prepare(struct net_device *device, int traffic_class, char place[FRL_
 	return err;
 }
 
-int net_listener_open(struct net_device *device, int dev, int traffic_class, void *bytes,
-	struct listener **ret_listener)
+int net_listener_open(struct net_device *device, int dev, int traffic_class,
+	const uint64_t *comm_id, void *bytes, struct listener **ret_listener)
 {
 	struct net_handle handle = {
 		.magic = SETUP_MAGIC,
@@ -104,6 +106,8 @@ int net_listener_open(struct net_device *device, int dev, int traffic_class, voi
 	listener->device = device;
 	listener->dev = dev;
 	listener->traffic_class = traffic_class;
+	listener->has_comm_id = comm_id != NULL;
+	listener->comm_id = comm_id ? *comm_id : 0;
 	listener->name = handle.name;
 	listener->opening = (struct opening){ .device = device, .then = offer, .arg = listener };
 	net_opening_start(&listener->opening);
@@ -212,6 +216,8 @@ static const char *find(
 		free(incoming);
 		return "the receiver cannot make its end, and its log says why";
 	}
+	incoming->comm->has_comm_id = listener->has_comm_id;
+	incoming->comm->comm_id = listener->comm_id;
 	incoming->connection = hello->connection;
 	incoming->next = listener->incoming;
 	listener->incoming = incoming;

@@ -161,6 +161,8 @@ struct comm {
 	size_t slot_size;
 	struct frl_mr *slots_mr;
 	struct comm *next_started;
+	bool has_comm_id; /* of NCCL's communicator: of receivers, from table v11 on */
+	uint64_t comm_id;
 	struct unpack *unpack; /* NULL: NCCL's kernels unpack nothing that comes here */
 	uint32_t path_mtu;     /* the smallest; only with `unpack` */
 	struct chore closing;  /* the reaper's, with the time that is left */

@@ -18,6 +18,8 @@ enum {
 	/* Packet buffers of a port for receives that are unpacked, unless FRL_HELD_FRAMES says:
 	 * for some forty connections with a path MTU of 4096. */
 	UNPACK_FRAMES = 16384,
+	/* What NCCL is told where nobody knows: as it assumes itself. */
+	UNKNOWN_MBPS = 10000,
 };
 
 static struct {
@@ -35,6 +37,7 @@ static void add_port(const struct port_info *info)
 	struct net_port *port = &all.ports[all.n_ports];
 
 	port->info = *info;
+	atomic_store(&port->speed_mbps, info->speed_mbps);
 	pthread_mutex_init(&port->lock, NULL);
 	snprintf(device->name, sizeof(device->name), "%s", info->name);
 	device->n_rails = 1;
@@ -139,6 +142,29 @@ struct net_port *net_port_at(const struct net_device *device, int rail)
 	return &all.ports[device->rails[rail]];
 }
 
+bool net_devices_have_software(void)
+{
+	bool have = false;
+
+	pthread_mutex_lock(&all.lock);
+	for (int i = 0; i < all.n_ports; i++)
+		have |= !all.ports[i].info.is_hardware;
+	pthread_mutex_unlock(&all.lock);
+	return have;
+}
+
+float net_devices_step_us(void)
+{
+	float most = 0;
+
+	pthread_mutex_lock(&all.lock);
+	for (int i = 0; i < all.n_ports; i++)
+		if (all.ports[i].info.step_us > most)
+			most = all.ports[i].info.step_us;
+	pthread_mutex_unlock(&all.lock);
+	return most;
+}
+
 int net_device_pointers(const struct net_device *device)
 {
 	int pointers = NCCL_PTR_CUDA | NCCL_PTR_DMABUF;
@@ -165,36 +191,50 @@ int net_devices(int *ret_n)
 	return NCCL_SUCCESS;
 }
 
+/*
+ * The speed of a software port is known once it is open, and NCCL chooses the number of its
+ * channels by it. Who asks for it uses the device soon.
+ */
+static void find_speed(struct net_device *device)
+{
+	bool is_known = true;
+
+	for (int i = 0; i < device->n_rails; i++)
+		is_known &= atomic_load(&net_port_at(device, i)->speed_mbps) != 0;
+	if (!is_known && !net_devices_are_refused() && !net_device_acquire(device))
+		net_device_release(device);
+}
+
 int net_properties(int dev, struct net_properties *ret_properties)
 {
-	const struct net_device *device = net_device_at(dev);
+	struct net_device *device = net_device_at(dev);
 	struct port_info *first;
 
 	if (!device) {
 		net_log_warning("there is no device %d", dev);
 		return NCCL_INVALID_ARGUMENT;
 	}
+	find_speed(device);
 	first = &net_port_at(device, 0)->info;
 	*ret_properties = (struct net_properties){
 		.name = (char *)device->name,
 		.pci_path = *first->pci_path ? first->pci_path : NULL,
 		.guid = first->guid,
 		.port = first->port_number,
-		.latency_us = first->latency_us,
 		.max_comms = MAX_QPS / net_settings()->qps,
 		.n_rails = device->n_rails,
 		.pointers = NCCL_PTR_HOST | net_device_pointers(device),
 		.unpacks = net_device_unpacks(device),
 	};
 	for (int i = 0; i < device->n_rails; i++) {
-		const struct port_info *info = &net_port_at(device, i)->info;
+		struct net_port *port = net_port_at(device, i);
+		const struct port_info *info = &port->info;
+		int speed_mbps = atomic_load(&port->speed_mbps);
 
 		/* The first devices are the ports, in their order. */
 		ret_properties->rails[i] = device->rails[i];
-		ret_properties->speed_mbps += info->speed_mbps;
+		ret_properties->speed_mbps += speed_mbps ? speed_mbps : UNKNOWN_MBPS;
 		ret_properties->needs_flush |= info->needs_flush;
-		if (info->latency_us > ret_properties->latency_us)
-			ret_properties->latency_us = info->latency_us;
 	}
 	return NCCL_SUCCESS;
 }
@@ -318,6 +358,16 @@ static int open_device(
 	return frl_device_open(config, ret);
 }
 
+static void take_speed(struct net_port *port)
+{
+	if (!port->attr.speed_mbps)
+		net_log_info("the speed of %s is not known: NCCL is told %d Mbit/s, speed=MBIT in "
+			     "FERRULE_DEVICES says another",
+			port->info.name, UNKNOWN_MBPS);
+	atomic_store(&port->speed_mbps,
+		port->attr.speed_mbps ? (int)port->attr.speed_mbps : UNKNOWN_MBPS);
+}
+
 static int open_port(struct net_port *port)
 {
 	const struct port_info *info = &port->info;
@@ -333,6 +383,8 @@ static int open_port(struct net_port *port)
 		err = open_device(info, &config, &port->device);
 	if (!err)
 		frl_device_query(port->device, &port->attr);
+	if (!err && !port->info.speed_mbps)
+		take_speed(port);
 	if (!err && !port->pd)
 		err = frl_pd_create(port->device, &port->pd);
 	if (!err && !port->cache)

@@ -26,6 +26,7 @@ struct net_port {
 	struct frl_mr_cache *cache;
 	struct net_hold *holds; /* hold.c's */
 	struct frl_device_attr attr;
+	atomic_int speed_mbps;   /* 0: not known before it is open */
 	unsigned users;          /* connections and listeners */
 	atomic_uint held_frames; /* unpack.c's, of those that the device has */
 };
@@ -51,6 +52,11 @@ bool net_devices_are_refused(void);
 /* NULL: there is none of this number. Both stay as long as something uses a device. */
 struct net_device *net_device_at(int dev);
 struct net_port *net_port_at(const struct net_device *device, int rail);
+
+/* One of the ports is no NIC: processors or kernels place what it receives. */
+bool net_devices_have_software(void);
+/* The most that a message takes longer over one of the ports than over a NIC that NCCL knows. */
+float net_devices_step_us(void);
 
 /* NCCL_PTR_CUDA and NCCL_PTR_DMABUF, as far as all its ports take them. */
 int net_device_pointers(const struct net_device *device);

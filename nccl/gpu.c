@@ -130,9 +130,9 @@ void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus)
 	}
 	port->needs_flush = port->is_hardware && gpus->needs_flush;
 	/*
-	 * NCCL polls flags inside the data with LL128, which kernels do not write in order. It does
-	 * so where NIC and GPU are near each other; software ports that take memory of GPUs are
-	 * near to none.
+	 * NCCL polls flags inside the data with LL128, which kernels do not write in order. Where
+	 * the tuner is not asked (before 2.22) NCCL chooses LL128 if NIC and GPU are near each
+	 * other: software ports that take memory of GPUs are near to none.
 	 */
 	if (!port->is_hardware)
 		port->pci_path[0] = '\0';
@@ -182,8 +182,8 @@ static bool can_unpack(const struct port_info *ports, int n, char *why, size_t s
 			ports[i].name);
 		return false;
 	}
-	if (net_settings()->prevents_unpack) {
-		snprintf(why, size, "%s", net_settings()->prevents_unpack);
+	if (net_settings()->unpack_rule == NET_UNPACK_NEVER) {
+		snprintf(why, size, "%s", net_settings()->unpack_why);
 		return false;
 	}
 	if (net_settings()->gpu == NET_GPU_NEVER || strcmp(net_settings()->gpu_tier, "off") == 0) {
@@ -203,13 +203,12 @@ void net_ports_choose_unpack(struct port_info *ports, int n)
 		net_log_warning("UNPACK is off, though FERRULE_UNPACK=1: %s", why);
 		return;
 	}
-	net_log_info("UNPACK is on: NCCL's kernels fetch what comes out of its packets. That needs "
-		     "NCCL_NET_GDR_LEVEL=SYS, NCCL_PROTO=^LL128 and, unless FERRULE_GPU=1, "
-		     "NCCL_NET_GDR_READ=0");
+	net_log_info("UNPACK is on: NCCL's kernels fetch what comes out of its packets, as %s. It "
+		     "needs NCCL_NET_GDR_LEVEL=SYS and, unless FERRULE_GPU=1, NCCL_NET_GDR_READ=0",
+		net_settings()->unpack_why);
 	for (int i = 0; i < n; i++) {
 		ports[i].unpacks = true;
-		/* Near to no GPU, as where kernels of Ferrule's move what comes: so that NCCL does
-		 * not choose LL128. */
+		/* Near to no GPU, as where kernels of Ferrule's move what comes. */
 		ports[i].pci_path[0] = '\0';
 	}
 }

@@ -2,6 +2,7 @@
 /* The start and the end, and the calls that only pass something on. */
 #include "nccl/net.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@ enum { WHY = 400 };
 
 struct net_context {
 	int traffic_class;
+	uint64_t comm_id;
 	nccl_profiler_fn profiler;
 };
 
@@ -41,12 +43,20 @@ static const char *memory_of(const struct port_info *info)
 				 : "the host and GPUs (kernels move it)";
 }
 
+static const char *speed_of(const struct port_info *info, char *text, size_t size)
+{
+	if (!info->speed_mbps)
+		return "speed known when open";
+	snprintf(text, size, "%d Mbit/s", info->speed_mbps);
+	return text;
+}
+
 static void warn_of_order(void)
 {
-	if (net_settings()->forces_ll128 && net_settings()->gpu == NET_GPU_ALWAYS)
-		net_log_warning("NCCL_PROTO has LL128 and FERRULE_GPU=1: on software ports kernels "
-				"place data in any order, and LL128 looks at it before its "
-				"completion: data may be wrong. Leave LL128 out");
+	if (net_settings()->nccl.protocols.forces_ll128 && net_devices_have_software())
+		net_log_warning("NCCL_PROTO forces LL128 (^LL does, too): over software ports data "
+				"may be wrong, since LL128 reads it before it is complete. Exclude "
+				"LL128");
 	if (net_settings()->is_relaxed)
 		net_log_warning(
 			"FRL_RELAXED_ORDERING=on lets a NIC write the end of a line before "
@@ -60,6 +70,7 @@ static void introduce(void)
 	static atomic_flag is_done = ATOMIC_FLAG_INIT;
 	static const char *const gpu_names[] = { "0", "", "1" };
 	const struct net_settings *settings = net_settings();
+	char speed[32];
 	int n;
 
 	if (atomic_flag_test_and_set(&is_done))
@@ -70,9 +81,10 @@ static void introduce(void)
 	for (int i = 0; i < n; i++) {
 		const struct port_info *info = &net_port_at(net_device_at(i), 0)->info;
 
-		net_log_info("device %d: %s, %d Mbit/s, PCI %s, memory of %s, progress: %s", i,
-			info->name, info->speed_mbps, *info->pci_path ? info->pci_path : "none",
-			memory_of(info), progress_of(info));
+		net_log_info("device %d: %s, %s, PCI %s, memory of %s, progress: %s", i, info->name,
+			speed_of(info, speed, sizeof(speed)),
+			*info->pci_path ? info->pci_path : "none", memory_of(info),
+			progress_of(info));
 	}
 	net_log_info("settings: FERRULE_DEVICES=\"%s\" FERRULE_QPS=%d FERRULE_TIMEOUT_S=%d "
 		     "FERRULE_REQUIRE=%d FERRULE_GPU=%s FERRULE_UNPACK=%d FERRULE_LOG=%s",
@@ -146,6 +158,7 @@ int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn 
 		return NCCL_SUCCESS;
 	}
 	context->traffic_class = config ? config->traffic_class : NCCL_TRAFFIC_CLASS_UNDEFINED;
+	context->comm_id = config ? config->comm_id : 0;
 	context->profiler = profiler;
 	*ret_context = context;
 	return NCCL_SUCCESS;
@@ -166,6 +179,20 @@ int net_finalize(struct net_context *context)
 	}
 	pthread_mutex_unlock(&life);
 	return NCCL_SUCCESS;
+}
+
+void net_warn_of_name(const struct nccl_net_v11 *table)
+{
+	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+	void *library = dlopen("libnccl-net.so", RTLD_LAZY | RTLD_NOLOAD);
+	bool is_here = library && dlsym(library, "ncclNetPlugin_v11") == table;
+
+	if (library)
+		dlclose(library);
+	if (!is_here && !net_settings()->keeps_plugin && !atomic_flag_test_and_set(&is_told))
+		net_log_warning("NCCL forgets NCCL_NET_PLUGIN with its last communicator, and %s: "
+				"set NCCL_NET_PLUGIN_REF_COUNT=1 if more communicators follow",
+			library ? "another libnccl-net.so is loaded" : "finds no libnccl-net.so");
 }
 
 static struct net_device *find_device(int dev)
@@ -190,8 +217,8 @@ int net_listen(struct net_context *context, int dev, void *handle, struct listen
 
 	if (!device)
 		return NCCL_INVALID_ARGUMENT;
-	return net_result_of(
-		net_listener_open(device, dev, choose_class(context, NULL), handle, ret_listener));
+	return net_result_of(net_listener_open(device, dev, choose_class(context, NULL),
+		context ? &context->comm_id : NULL, handle, ret_listener));
 }
 
 int net_connect(struct net_context *context, const struct net_config *config, int dev, void *handle,

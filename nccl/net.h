@@ -10,6 +10,8 @@
  *	gpu.c        which of them take memory of GPUs
  *	hold.c       what software ports keep for a GPU until they are closed
  *	unpack.c     receives that stay in packets, which NCCL's kernels unpack
+ *	unpack_rule.c  whether NCCL's settings allow that; protocols.c what NCCL_PROTO says
+ *	tuner.c      what NCCL's collectives must not use, and costs; tuner_tables.c for NCCL
  *	bounce.c     what those kernels see of packet buffers
  *	memory.c     registrations
  *	opening.c    what is slow when a port is first used, in a thread
@@ -54,7 +56,6 @@ struct net_properties {
 	uint64_t guid;
 	int port;
 	int speed_mbps;
-	float latency_us;
 	int max_comms;
 	int pointers;     /* NCCL_PTR_* */
 	bool needs_flush; /* what has come to memory of a GPU is to be flushed on any GPU */
@@ -65,6 +66,7 @@ struct net_properties {
 
 struct net_config {
 	int traffic_class; /* NCCL_TRAFFIC_CLASS_UNDEFINED: the device's default */
+	uint64_t comm_id;  /* for net_init(): the communicator */
 };
 
 /* A message's memory; `registration` covers it. */
@@ -86,6 +88,12 @@ int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn 
 /* Connections that are being set up for the context are given up. The last one waits for what is
  * still being closed; then the ports are closed, if no connection uses them. */
 int net_finalize(struct net_context *context);
+
+/*
+ * NCCL 2.28.3 to 2.29.7 forgets NCCL_NET_PLUGIN with the last communicator and opens the next one's
+ * network as libnccl-net.so. Warns where that is another file than the one with `table`.
+ */
+void net_warn_of_name(const struct nccl_net_v11 *table);
 
 int net_devices(int *ret_n);
 int net_properties(int dev, struct net_properties *ret_properties);

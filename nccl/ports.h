@@ -22,8 +22,8 @@ struct port_info {
 	char pci_path[256]; /* in /sys; "": none */
 	uint64_t guid;      /* ports of one card have the same */
 	int port_number;
-	int speed_mbps;
-	float latency_us;
+	int speed_mbps; /* 0: not known before it is opened */
+	float step_us;  /* a message takes so much longer than NCCL assumes: the tuner's */
 	bool is_hardware;
 	bool takes_dmabuf;
 	int pointers;     /* NCCL_PTR_* that it takes besides the host's; gpu.h sets them, */

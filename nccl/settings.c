@@ -90,39 +90,32 @@ static long long read_nccl(const char *name, long long fallback)
 	return value && (errno || end == value) ? fallback : number;
 }
 
-static const char *what_prevents_unpack(const struct net_settings *values)
-{
-	if (values->forces_ll128)
-		return "NCCL_PROTO names LL128, of which NCCL unpacks nothing";
-	/* Otherwise receives of LL128 say what they are. */
-	if (!read_nccl("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1))
-		return "with NCCL_NET_OPTIONAL_RECV_COMPLETION=0 receives of LL128, of which NCCL "
-		       "unpacks nothing, look like others";
-	/* 2: NCCL chooses, and not with devices that unpack. */
-	if (read_nccl("NCCL_PAT_ENABLE", 2) != 2 && read_nccl("NCCL_PAT_ENABLE", 2))
-		return "NCCL_PAT_ENABLE is set, and kernels of the algorithm PAT unpack nothing";
-	return NULL;
-}
-
 static void read_unpack(struct net_settings *values)
 {
 	long long buffer = read_nccl("NCCL_BUFFSIZE", NCCL_BUFFER);
+	long long pat = read_nccl("NCCL_PAT_ENABLE", 2);
 
 	values->unpack = read_number("FERRULE_UNPACK", 0, 1, 0) != 0;
-	values->prevents_unpack = what_prevents_unpack(values);
+	net_protocols_read(look_up("NCCL_PROTO"), &values->nccl.protocols);
+	/* -2: NCCL chooses. */
+	values->nccl.shares_buffers = read_nccl("NCCL_NET_SHARED_BUFFERS", -2) != 0;
+	values->nccl.has_ll_on_host = read_nccl("NCCL_ALLOC_P2P_NET_LL_BUFFERS", 0) != 0;
+	values->nccl.tells_optional = read_nccl("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1) != 0;
+	/* 2: NCCL chooses, and not with devices that unpack. */
+	values->nccl.forces_pat = pat && pat != 2;
+	values->unpack_rule = net_unpack_rule(&values->nccl, &values->unpack_why);
 	values->nccl_slice = (size_t)(buffer > 0 ? buffer : NCCL_BUFFER) / NCCL_SLICES;
 }
 
 /* The library says what is wrong with its own setting. */
 static void read_gpu(struct net_settings *values)
 {
-	const char *tier = look_up("FRL_GPU_TIER"), *proto = look_up("NCCL_PROTO");
+	const char *tier = look_up("FRL_GPU_TIER");
 
 	values->gpu = NET_GPU_NICS;
 	if (look_up("FERRULE_GPU"))
 		values->gpu = read_number("FERRULE_GPU", 0, 1, 0) ? NET_GPU_ALWAYS : NET_GPU_NEVER;
 	values->gpu_tier = tier ? tier : "auto";
-	values->forces_ll128 = proto && *proto != '^' && strcasestr(proto, "LL128");
 }
 
 static bool is_named(void)
@@ -143,6 +136,7 @@ static void read_all(void)
 	/* What makes no sense there was meant to mean something. */
 	values->is_required = read_number("FERRULE_REQUIRE", 0, 1, 1) && look_up("FERRULE_REQUIRE");
 	values->is_named = values->is_required || is_named();
+	values->keeps_plugin = read_nccl("NCCL_NET_PLUGIN_REF_COUNT", 0) != 0;
 	values->is_relaxed = is_one_of(look_up("FRL_RELAXED_ORDERING"), "on", "on");
 	read_gpu(values);
 	read_unpack(values);

@@ -11,6 +11,8 @@
 
 #include <ferrule/error.h>
 
+#include "nccl/unpack_rule.h"
+
 /* Which ports take memory of GPUs. */
 enum net_gpu {
 	NET_GPU_NEVER,  /* 0 */
@@ -27,13 +29,15 @@ struct net_settings {
 	 * libnccl-net.so, for jobs of many hosts as well, which the local fabric does not
 	 * connect. */
 	bool is_named;
+	bool keeps_plugin;    /* NCCL_NET_PLUGIN_REF_COUNT is not 0 */
 	bool is_relaxed;      /* FRL_RELAXED_ORDERING=on */
 	enum net_gpu gpu;     /* FERRULE_GPU */
 	bool unpack;          /* FERRULE_UNPACK */
 	const char *gpu_tier; /* FRL_GPU_TIER */
-	bool forces_ll128;    /* NCCL_PROTO names it */
-	/* A setting of NCCL's with which its kernels unpack nothing, as a sentence; or NULL. */
-	const char *prevents_unpack;
+	/* NCCL's own settings, and what follows for UNPACK, with the reason. */
+	struct net_unpack_settings nccl;
+	enum net_unpack_rule unpack_rule;
+	const char *unpack_why;
 	size_t nccl_slice;   /* bytes of NCCL's largest receive by protocol Simple */
 	const char *log;     /* FERRULE_LOG */
 	bool shows_info;     /* FERRULE_LOG is info or debug, and NCCL shows no such lines */

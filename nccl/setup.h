@@ -59,9 +59,9 @@ int net_connect_step(struct net_context *context, struct net_device *device, int
 	int traffic_class, nccl_profiler_fn profiler, void *handle, struct comm **ret_comm);
 /* Gives up those of the context, which ends; NULL: all that there are. */
 void net_connects_end(const struct net_context *context);
-/* accept.c: as net_listen(), likewise. */
-int net_listener_open(struct net_device *device, int dev, int traffic_class, void *handle,
-	struct listener **ret_listener);
+/* accept.c: as net_listen(), likewise. `comm_id`: the communicator's, or NULL. */
+int net_listener_open(struct net_device *device, int dev, int traffic_class,
+	const uint64_t *comm_id, void *handle, struct listener **ret_listener);
 
 uint64_t net_random(void);
 uint64_t net_now_ns(void);

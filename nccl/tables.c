@@ -2,7 +2,10 @@
 /* The functions of the tables that several versions have. */
 #include "nccl/tables.h"
 
+#include <stdatomic.h>
+
 #include "nccl/log.h"
+#include "nccl/settings.h"
 
 int table_init_v6(nccl_log_fn log)
 {
@@ -134,13 +137,36 @@ int table_close_listen(void *listen_comm)
 	return listen_comm ? net_close_listen(listen_comm) : NCCL_SUCCESS;
 }
 
-int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties)
+static void warn_of_unpack(const char *version)
+{
+	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&is_told))
+		net_log_warning(
+			"UNPACK is off, though FERRULE_UNPACK=1: this NCCL takes %s", version);
+}
+
+/* From v9 on a receive of LL or LL128 says so, which is needed where only a tuner keeps them
+ * away. */
+static bool can_unpack(const struct net_properties *net, int version)
+{
+	bool needs_tuner = net_settings()->unpack_rule == NET_UNPACK_WITH_TUNER;
+
+	if (!net->unpacks || (version >= 7 && !needs_tuner) || version >= 9)
+		return net->unpacks;
+	warn_of_unpack(version < 7 ? "table v6, and 2.19 is the first that can"
+				   : "table v7 or v8, and can only with NCCL_PROTO=Simple");
+	return false;
+}
+
+int table_get_properties(int version, int dev, struct nccl_properties_v9 *properties)
 {
 	struct net_properties net;
 	int rc = net_properties(dev, &net);
 
 	if (rc)
 		return rc;
+	net.unpacks = can_unpack(&net, version);
 	*properties = (struct nccl_properties_v9){
 		.name = net.name,
 		.pci_path = net.pci_path,
@@ -151,7 +177,9 @@ int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties)
 		.force_flush = net.needs_flush,
 		.speed = net.speed_mbps,
 		.port = net.port,
-		.latency = net.latency_us,
+		/* Not set: NCCL adds it to constants of its own (before 2.18: takes it instead of
+		 * them). What is more here the tuner adds. */
+		.latency = 0,
 		.max_comms = net.max_comms,
 		.max_recvs = net.unpacks ? 1 : NET_MAX_RECEIVES,
 		.net_device_type = net.unpacks ? NCCL_DEVICE_UNPACK : NCCL_DEVICE_HOST,
@@ -164,6 +192,11 @@ int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties)
 	for (int i = 0; i < properties->vdevice.n; i++)
 		properties->vdevice.devices[i] = net.rails[i];
 	return NCCL_SUCCESS;
+}
+
+int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties)
+{
+	return table_get_properties(9, dev, properties);
 }
 
 int table_make_vdevice_v9(int *dev, struct nccl_vdevice_v9 *vdevice)

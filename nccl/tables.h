@@ -6,6 +6,7 @@
 #ifndef FERRULE_NCCL_TABLES_H
 #define FERRULE_NCCL_TABLES_H
 
+#include "nccl/abi_tuner.h"
 #include "nccl/net.h"
 
 #define TABLE __attribute__((visibility("default")))
@@ -17,6 +18,9 @@ extern TABLE const struct nccl_net_v9 ncclNetPlugin_v9;
 extern TABLE const struct nccl_net_v10 ncclNetPlugin_v10;
 extern TABLE const struct nccl_net_v11 ncclNetPlugin_v11;
 extern TABLE const struct nccl_net_v12 ncclNetPlugin_v12;
+extern TABLE const struct nccl_tuner_v3 ncclTunerPlugin_v3;
+extern TABLE const struct nccl_tuner_v4 ncclTunerPlugin_v4;
+extern TABLE const struct nccl_tuner_v5 ncclTunerPlugin_v5;
 
 /*
  * get_device_mr and irecv_consumed are for receives that NCCL's kernels unpack. NCCL calls the
@@ -51,6 +55,8 @@ int table_get_device_mr(void *comm, void *mhandle, void **device_mhandle);
 int table_irecv_consumed(void *comm, int n, void *request);
 int table_close(void *comm);
 int table_close_listen(void *listen_comm);
+/* As of v9, of which older versions have a part: `version` is theirs. */
+int table_get_properties(int version, int dev, struct nccl_properties_v9 *properties);
 int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties);
 int table_make_vdevice_v9(int *dev, struct nccl_vdevice_v9 *vdevice);
 

@@ -7,6 +7,7 @@ static int init_v11(void **ctx, uint64_t comm_id, struct nccl_config_v10 *config
 {
 	const struct net_config net = {
 		.traffic_class = config ? config->traffic_class : NCCL_TRAFFIC_CLASS_UNDEFINED,
+		.comm_id = comm_id,
 	};
 
 	return net_init(&net, log, profiler, (struct net_context **)ctx);
@@ -100,6 +101,15 @@ static int finalize(void *ctx)
 	return net_finalize(ctx);
 }
 
+/* 2.28 and 2.29. */
+static int finalize_v11(void *ctx)
+{
+	int rc = net_finalize(ctx);
+
+	net_warn_of_name(&ncclNetPlugin_v11);
+	return rc;
+}
+
 /* What NCCL expects of the network changes nothing here. */
 static int set_net_attr(void *ctx, struct nccl_attr_v11 *attr)
 {
@@ -127,7 +137,7 @@ const struct nccl_net_v11 ncclNetPlugin_v11 = {
 	.get_device_mr = table_get_device_mr,
 	.irecv_consumed = table_irecv_consumed,
 	.make_vdevice = table_make_vdevice_v9,
-	.finalize = finalize,
+	.finalize = finalize_v11,
 	.set_net_attr = set_net_attr,
 };
 

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Versions 6, 7 and 8: sizes of messages are int. */
-#include <stdatomic.h>
-
 #include "nccl/log.h"
 #include "nccl/tables.h"
 
 static int get_properties_v8(int dev, struct nccl_properties_v8 *properties)
 {
 	struct nccl_properties_v9 v9;
-	int rc = table_get_properties_v9(dev, &v9);
+	int rc = table_get_properties(8, dev, &v9);
 
 	if (rc)
 		return rc;
@@ -32,7 +30,7 @@ static int get_properties_v8(int dev, struct nccl_properties_v8 *properties)
 static int get_properties_v7(int dev, struct nccl_properties_v7 *properties)
 {
 	struct nccl_properties_v9 v9;
-	int rc = table_get_properties_v9(dev, &v9);
+	int rc = table_get_properties(7, dev, &v9);
 
 	if (rc)
 		return rc;
@@ -52,38 +50,24 @@ static int get_properties_v7(int dev, struct nccl_properties_v7 *properties)
 	return NCCL_SUCCESS;
 }
 
-static void warn_of_unpack(void)
-{
-	static atomic_flag is_told = ATOMIC_FLAG_INIT;
-
-	if (!atomic_flag_test_and_set(&is_told))
-		net_log_warning("UNPACK is off, though FERRULE_UNPACK=1: this NCCL takes table v6, "
-				"and 2.19 is the first that can");
-}
-
 /* No part of a plugin runs on a GPU yet. */
 static int get_properties_v6(int dev, struct nccl_properties_v6 *properties)
 {
-	struct net_properties net;
 	struct nccl_properties_v9 v9;
-	int rc = net_properties(dev, &net);
+	int rc = table_get_properties(6, dev, &v9);
 
-	if (!rc)
-		rc = table_get_properties_v9(dev, &v9);
 	if (rc)
 		return rc;
-	if (net.unpacks)
-		warn_of_unpack();
 	*properties = (struct nccl_properties_v6){
 		.name = v9.name,
 		.pci_path = v9.pci_path,
 		.guid = v9.guid,
-		.ptr_support = net.pointers,
+		.ptr_support = v9.ptr_support,
 		.speed = v9.speed,
 		.port = v9.port,
 		.latency = v9.latency,
 		.max_comms = v9.max_comms,
-		.max_recvs = NET_MAX_RECEIVES,
+		.max_recvs = v9.max_recvs,
 	};
 	return NCCL_SUCCESS;
 }

@@ -15,6 +15,7 @@
 #include "nccl/failure.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
+#include "nccl/tuner.h"
 
 enum {
 	MOST_SLICES = 4, /* of NCCL's buffer, which are under way at once */
@@ -45,6 +46,7 @@ struct unpack {
 	uint32_t least;  /* frames: for NCCL's largest receive, whichever rail it comes over */
 	uint32_t frames; /* of each share: `least`, twice that, or MOST_SLICES times */
 	bool is_refused;
+	char refused[WHY];     /* why the last receive was, or "" */
 	struct bounce *bounce; /* NULL: not decided, or refused */
 	struct bounce_block *block;
 	bool is_in_doubt; /* a kernel that was aborted may still use the block */
@@ -224,11 +226,27 @@ static void unmake(struct unpack *unpack)
 	unpack->bounce = NULL;
 }
 
+/* Without its tuner NCCL would use protocols that unpack nothing. It is loaded after connections
+ * that are made with the communicator, and before those that are made when first needed. */
+static int check_tuner(const struct comm *comm, char *why, size_t size)
+{
+	if (net_settings()->unpack_rule != NET_UNPACK_WITH_TUNER ||
+		net_tuner_is_used(comm->has_comm_id ? &comm->comm_id : NULL))
+		return 0;
+	snprintf(why, size,
+		"NCCL does not use Ferrule's tuner, as it has loaded another one "
+		"(NCCL_TUNER_PLUGIN, libnccl-tuner.so) or connects too early "
+		"(NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0): set NCCL_PROTO=Simple");
+	return -ENOTSUP;
+}
+
 static int make(const struct comm *comm, const void *data, size_t size, char *why, size_t why_size)
 {
 	struct unpack *unpack = comm->unpack;
-	int err = choose_least(comm, why, why_size);
+	int err = check_tuner(comm, why, why_size);
 
+	if (!err)
+		err = choose_least(comm, why, why_size);
 	if (!err)
 		err = net_bounce_get(unpack->ports, data, size, &unpack->bounce, why, why_size);
 	if (!err)
@@ -332,10 +350,15 @@ static struct slot *slot_of(struct comm *comm, const struct request *request)
 	return &comm->unpack->slots[request - comm->receive.requests - ANNOUNCEMENTS];
 }
 
+/* NCCL 2.19 to 2.25 calls again and again, for ever: it is logged once. */
 static int refuse(const struct comm *comm, const char *reason)
 {
-	net_log_warning("a receive on %s cannot be unpacked by NCCL's kernel: %s",
-		comm->device->name, reason);
+	struct unpack *unpack = comm->unpack;
+
+	if (strcmp(unpack->refused, reason) != 0)
+		net_log_warning("a receive on %s cannot be unpacked by NCCL's kernel: %s",
+			comm->device->name, reason);
+	snprintf(unpack->refused, sizeof(unpack->refused), "%s", reason);
 	return NCCL_INVALID_USAGE;
 }
 
@@ -351,8 +374,8 @@ int net_unpack_check(const struct comm *comm, int n, const struct net_buffer *bu
 		return refuse(comm, "its memory was registered for another connection");
 	if (buffer->is_optional)
 		return refuse(comm,
-			"it is of protocol LL128, of which NCCL unpacks nothing: set "
-			"NCCL_PROTO=^LL128");
+			"it is of protocol LL or LL128, of which NCCL unpacks nothing: set "
+			"NCCL_PROTO=Simple");
 	frames = frames_for(comm, buffer->size);
 	most = comm->unpack->frames < NCCL_UNPACK_PIECES ? comm->unpack->frames
 							 : NCCL_UNPACK_PIECES;

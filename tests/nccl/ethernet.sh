@@ -36,4 +36,28 @@ if [ "$bad" != 0 ]; then
 	fi
 fi
 [ "$status" -eq 0 ] || fail "rows of the harness"
+
+# set_speed MBIT: of the tap t0 in $a, as `ethtool -s` does (ETHTOOL_SSET).
+set_speed() {
+	ip netns exec "$a" python3 -c '
+import ctypes, fcntl, socket, struct, sys
+low, high = int(sys.argv[1]) & 0xffff, int(sys.argv[1]) >> 16
+command = ctypes.create_string_buffer(struct.pack(
+	"<IIIHBBBBBBIIHBBI8x", 2, 0, 0, low, 1, 0, 0, 0, 0, 0, 0, 0, high, 0, 0, 0))
+request = struct.pack("<16sQ16x", b"t0", ctypes.addressof(command))
+fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)' "$1"
+}
+
+# The speed of a leased port is that of its link, and not the 10 Gbit/s that NCCL assumes where none
+# is told.
+if [ "$bad" = 0 ]; then
+	ip -n "$a" tuntap add dev t0 mode tap 2>"$temp/tap" ||
+		skip "cannot make a tap: $(tr '\n' ' ' <"$temp/tap")"
+	ip -n "$a" link set t0 up
+	set_speed 40000 2>"$temp/speed" ||
+		skip "cannot set the speed of a tap: $(tail -n 1 "$temp/speed")"
+	ip netns exec "$a" env "FRL_CONTROL=$temp/$a/sock" FERRULE_DEVICES=fabric:taps \
+		"$harness" "${limits[@]}" --expect speed=40000 "$plugin" properties ||
+		fail "the speed of a leased port"
+fi
 finish

@@ -49,6 +49,8 @@ make_hosts() {
 		ip -n "$name" link set c0 up
 		printf 'host = "%s";\nlisten_address = "10.9.2.%s";\ninsecure = true;\n%s\n' \
 			"$name" "$i" 'keepalive_ms = 60000; hello_ms = 60000;' >"$temp/$name.conf"
+		echo 'fabrics = ( { name = "taps"; ports = ( "packet:t0" );' \
+			'addresses = [ "10.1.3.1-10.1.3.2/24" ]; } );' >>"$temp/$name.conf"
 		# Daemons whose sockets share a folder would be taken for one.
 		mkdir "$temp/$name"
 		start_daemon "$temp/$name/sock" ip netns exec "$name" "$ferruled" \

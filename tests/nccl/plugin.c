@@ -135,6 +135,15 @@ void plugin_close(struct plugin *p)
 	p->table = NULL;
 }
 
+bool plugin_stays(const char *path)
+{
+	void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+
+	if (library)
+		dlclose(library);
+	return library;
+}
+
 /* NCCL calls these one after the other, whatever the number of its communicators' threads. */
 static pthread_mutex_t calm = PTHREAD_MUTEX_INITIALIZER;
 
@@ -158,6 +167,32 @@ static int init_once(struct plugin *p, nccl_logger log, nccl_profiler profiler)
 	return result;
 }
 
+bool plugin_has_no_tuner;
+
+/* Of one communicator more. A plugin without tuner is fine. */
+static int begin_tuner(struct plugin *p, uint64_t comm_id, nccl_logger log)
+{
+	/* NCCL 2.20 takes table v8, too, and knows no tuner that can exclude. */
+	if (plugin_has_no_tuner || p->version < 9)
+		return NCCL_SUCCESS;
+	for (unsigned int i = 0; i < PLUGIN_MAX_TUNERS; i++) {
+		if (p->tuners[i].context)
+			continue;
+		if (!tuner_load(&p->tuners[i], p->library, tuner_version_for(p->version)))
+			return NCCL_SUCCESS;
+		return tuner_init(&p->tuners[i], comm_id, 2, log);
+	}
+	return NCCL_SUCCESS;
+}
+
+static int end_tuner(struct plugin *p)
+{
+	for (unsigned int i = PLUGIN_MAX_TUNERS; i > 0; i--)
+		if (p->tuners[i - 1].context)
+			return tuner_end(&p->tuners[i - 1]);
+	return NCCL_SUCCESS;
+}
+
 int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler profiler)
 {
 	static uint64_t comm_id = 0x0123456789abcdef; /* under `calm` */
@@ -172,6 +207,8 @@ int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler
 		result = p->v11->init(context, ++comm_id, &config, log, profiler);
 	else
 		result = p->v12->init(context, ++comm_id, &config, log, profiler);
+	if (result == NCCL_SUCCESS)
+		result = begin_tuner(p, comm_id, log);
 	pthread_mutex_unlock(&calm);
 	return result;
 }
@@ -184,7 +221,8 @@ int plugin_finalize(struct plugin *p, void *context)
 	if (p->version >= 11)
 		finalize = p->version == 11 ? p->v11->finalize : p->v12->finalize;
 	pthread_mutex_lock(&calm);
-	if (finalize)
+	result = end_tuner(p);
+	if (finalize && result == NCCL_SUCCESS)
 		result = finalize(context);
 	pthread_mutex_unlock(&calm);
 	return result;

@@ -13,7 +13,9 @@
 
 #include <stdbool.h>
 
-#include "tests/nccl/abi.h"
+#include "tests/nccl/tuner.h"
+
+enum { PLUGIN_MAX_TUNERS = 32 };
 
 enum plugin_call {
 	CALL_LISTEN,
@@ -55,12 +57,19 @@ struct plugin {
 	int (*close_listen)(void *comm);
 	int (*irecv_consumed)(void *comm, int n, void *request);      /* NULL before version 7 */
 	int (*get_device_mr)(void *comm, void *mr, void **device_mr); /* as well */
+	struct tuner tuners[PLUGIN_MAX_TUNERS];                       /* of communicators */
 	bool unpacks; /* NCCL's kernels are to unpack receives: accept offers a handle */
 	_Atomic uint64_t slowest_ns[N_CALLS];
 };
 
 /* Of the configuration that init and connect get; -1: none. */
 extern int plugin_traffic_class;
+
+/*
+ * NCCL loads the tuner of the plugin's file behind each init, before it connects (2.22 on, where
+ * connections are made when they are first used), unless this is set.
+ */
+extern bool plugin_has_no_tuner;
 
 /* Nanoseconds of the monotonic clock. */
 uint64_t now_ns(void);
@@ -71,6 +80,8 @@ uint64_t now_ns(void);
  */
 const char *plugin_load(struct plugin *p, const char *path, int version);
 void plugin_close(struct plugin *p);
+/* It is still loaded. */
+bool plugin_stays(const char *path);
 
 /* For each: nccl_result. `context` is NULL up to version 10. */
 int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler profiler);

@@ -38,7 +38,7 @@ failure+=' (unacknowledged from|sent up to|expecting) PSN [0-9]+: [a-z].*[a-z]'
 expected=("failure=$failure" maxRecvs=8 regIsGlobal=1)
 # As documented; what is not there has none.
 case $FERRULE_DEVICES in
-local*) expected+=(speed=100000 latency=3) ;;
+local*) expected+=(speed=100000 latency=0) ;;
 esac
 status=0
 "$harness" "${options[@]}" "${expected[@]/#/--expect=}" "$plugin" "${rows[@]}" || status=$?

@@ -109,6 +109,7 @@ extern const struct row thread_rows[];
 extern const struct row fault_rows[];
 extern const struct row life_rows[];
 extern const struct row end_rows[];
+extern const struct row tuner_rows[];
 extern const struct row unpack_rows[];
 extern const struct row share_rows[];
 

@@ -356,6 +356,30 @@ static void reload(struct side *side)
 	}
 }
 
+/* NCCL 2.28.3 to 2.29.7 forgets NCCL_NET_PLUGIN when its last communicator ends, and opens the next
+ * one's network by the default name (src/plugin/net.cc, v2.28.9; issue 1978). */
+static void forgotten(struct side *side)
+{
+	struct plugin net = { 0 };
+	struct setup later = *side->setup;
+	void *send, *recv;
+
+	side_open(side, &net);
+	side_close(side);
+	plugin_close(&net);
+	if (!plugin_stays(side->setup->path))
+		skip("it is unloaded");
+	later.path = "libnccl-net.so";
+	side->setup = &later;
+	side_open(side, &net);
+	self_connect(side, &send, &recv);
+	self_transfer(side, send, recv, 70000);
+	MUST(plugin_close_send(&net, send));
+	MUST(plugin_close_recv(&net, recv));
+	side_close(side);
+	plugin_close(&net);
+}
+
 static void registration(struct side *side)
 {
 	static const size_t offsets[] = { 0, 1, 4095, 4096, 100001 };
@@ -462,6 +486,9 @@ const struct row setup_rows[] = {
 	{ .name = "interleaved", .what = "eight connections, interleaved", .solo = interleaved },
 	{ .name = "cancelled", .what = "connections given up half-way", .solo = cancelled },
 	{ .name = "bad-handle", .what = "handles that nobody gave", .solo = bad_handle },
+	{ .name = "forgotten",
+		.what = "closed, and opened by the default name",
+		.solo = forgotten },
 	{ .name = "reload", .what = "dlclose, dlopen, three times", .solo = reload },
 	{ .name = "registration", .what = "regMr, overlapping and odd", .solo = registration },
 	{ .name = "virtual", .what = "two devices made one", .solo = virtual_device },

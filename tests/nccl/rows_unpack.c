@@ -311,7 +311,7 @@ static void limit_recv(struct side *side)
 	refuse(side, side->comms[1], 1, &slots, SMALL, NULL, "registered for another connection");
 	if (side->net->version >= 9)
 		refuse(side, comm, 1, &slots, SMALL, NCCL_OPTIONAL_RECV_COMPLETION,
-			"NCCL_PROTO=\\^LL128");
+			"protocol LL or LL128.*NCCL_PROTO=Simple");
 	request = post_receive_now(side, &slots, 0, SMALL);
 	await(side, request, NULL, "a receive");
 	fetch_receive(side, &slots, 0, SMALL, 0, "after what was refused");

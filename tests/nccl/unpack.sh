@@ -42,10 +42,19 @@ off() {
 		unpack-properties || fail "off because of $*"
 }
 
-# What devices say, with all tables; and whether it is refused where it cannot be.
-rows -- --abi all --expect unpack=1 "$plugin" unpack-properties
+# What devices say; and whether it is refused where it cannot be. Tables before v9 do not say of a
+# receive that its protocol is LL (src/transport/net.cc, v2.24.3), so there a tuner is not enough.
+rows -- --abi 12,11,10,9 --expect unpack=1 "$plugin" unpack-properties
+rows -- --abi 8,7,6 --expect unpack=0 --expect 'warning=off.*table v[67]' "$plugin" \
+	unpack-properties
+rows NCCL_PROTO=Simple -- --abi all --expect unpack=1 "$plugin" unpack-properties
+rows NCCL_PROTO=^LL128 NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 -- --abi all --expect unpack=1 "$plugin" \
+	unpack-properties
 rows FERRULE_UNPACK=0 -- --abi 12,7 --expect unpack=0 "$plugin" unpack-properties
-off 'off.*NCCL_PROTO names LL128' NCCL_PROTO=Simple,LL128
+off 'off.*NCCL_PROTO forces LL128' NCCL_PROTO=Simple,LL128
+off 'off.*NCCL_PROTO forces LL128' NCCL_PROTO=^LL
+off 'off.*NCCL_PROTO excludes Simple' NCCL_PROTO=LL
+off 'off.*NCCL_NET_SHARED_BUFFERS=0' NCCL_NET_SHARED_BUFFERS=0
 off 'off.*NCCL_PAT_ENABLE is set' NCCL_PAT_ENABLE=1
 off 'off.*OPTIONAL_RECV_COMPLETION=0' NCCL_NET_OPTIONAL_RECV_COMPLETION=0
 rows NCCL_PAT_ENABLE=0 -- --expect unpack=1 "$plugin" unpack-properties
@@ -59,8 +68,33 @@ rows FAKE_CUDA_HOST_APART=1 -- --sides threads "$plugin" self sizes zero flush u
 	unpack-late unpack-limit unpack-forget unpack-host unpack-again
 rows -- --sides processes "$plugin" unpack-starve truncated abort abort-recv killed-send \
 	killed-recv
-rows -- --abi 9,7 --sides threads "$plugin" unpack-mixed unpack-limit
-rows -- --abi 11,10,8 --sides threads "$plugin" unpack-mixed
+rows -- --abi 9 --sides threads "$plugin" unpack-mixed unpack-limit
+rows NCCL_PROTO=Simple -- --abi 7 --sides threads "$plugin" unpack-mixed unpack-limit
+rows -- --abi 11,10 --sides threads "$plugin" unpack-mixed
+rows NCCL_PROTO=Simple -- --abi 8 --sides threads "$plugin" unpack-mixed
+
+# Without its tuner NCCL would receive by LL into memory of the GPU: a connection is without UNPACK,
+# unless NCCL's settings say that it does not.
+rows -- --no-tuner --abi 12,10,9 --sides threads --expect on=0 \
+	--expect "warning=does not use Ferrule's tuner.*NCCL_PROTO=Simple" "$plugin" unpack-quota
+rows NCCL_PROTO=Simple -- --no-tuner --sides threads "$plugin" unpack-mixed
+rows NCCL_PROTO=^LL128 NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 -- --no-tuner --sides threads "$plugin" \
+	unpack-mixed
+
+# What the tuner excludes. LL stays where its buffers are in memory of the host.
+player=$harness
+tuner() {
+	local excluded=$1 step=$2
+	shift 2
+	env "$@" "$player" --expect "excluded=$excluded" --expect "step=$step" "$plugin" tuner ||
+		fail "the tuner with $*"
+}
+tuner ll+ll128 2 FERRULE_UNPACK=1
+tuner ll128 2 NCCL_ALLOC_P2P_NET_LL_BUFFERS=1
+tuner ll128 2 NCCL_PROTO=Simple
+tuner ll128 2 FERRULE_UNPACK=0
+tuner none 2 FERRULE_UNPACK=0 NCCL_PROTO=^LL
+player=$harness_verbs tuner none 0 FERRULE_DEVICES=verbs FERRULE_UNPACK=0
 rows FERRULE_QPS=4 FERRULE_DEVICES='local;local' -- --fuse 2 --sides threads "$plugin" \
 	unpack-mixed abort leaks
 

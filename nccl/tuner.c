@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "nccl/tuner.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "nccl/devices.h"
+#include "nccl/log.h"
+#include "nccl/settings.h"
+
+struct net_tuner {
+	struct net_tuner *next;
+	bool has_id;
+	uint64_t comm_id;
+	size_t n_nodes;
+	bool excludes[NCCL_PROTOCOLS];
+	float step_us; /* a step from host to host takes so much longer */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct net_tuner *first;
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static bool excludes(enum nccl_protocol protocol)
+{
+	const struct net_settings *settings = net_settings();
+
+	if (settings->unpack && settings->unpack_rule == NET_UNPACK_WITH_TUNER &&
+		net_unpack_forbids(&settings->nccl, protocol))
+		return true;
+	/*
+	 * LL128 needs lines of 128 bytes whose flag is never seen before the data. For memory of
+	 * the host, and for what kernels move into memory of a GPU, nobody guarantees that. Who
+	 * forces LL128 gets it, and a warning (net.c).
+	 */
+	return protocol == NCCL_PROTOCOL_LL128 && net_devices_have_software() &&
+		!settings->nccl.protocols.forces_ll128;
+}
+
+static void introduce(const struct net_tuner *tuner)
+{
+	if (!tuner->excludes[NCCL_PROTOCOL_LL128] && tuner->step_us <= 0)
+		return;
+	net_log_info("tuner: between hosts NCCL uses %s, a step takes %.0f us more than it assumes",
+		tuner->excludes[NCCL_PROTOCOL_LL]              ? "neither LL nor LL128"
+			: tuner->excludes[NCCL_PROTOCOL_LL128] ? "no LL128"
+							       : "all protocols",
+		(double)tuner->step_us);
+}
+
+struct net_tuner *net_tuner_open(const uint64_t *comm_id, size_t n_nodes)
+{
+	struct net_tuner *tuner = calloc(1, sizeof(*tuner));
+	int n_devices = 0;
+
+	if (!tuner)
+		return NULL;
+	net_devices(&n_devices);
+	tuner->has_id = comm_id != NULL;
+	tuner->comm_id = comm_id ? *comm_id : 0;
+	tuner->n_nodes = n_nodes;
+	/* Within a host, and where this plugin is not in use, nothing changes. */
+	if (n_nodes > 1 && n_devices) {
+		for (int p = 0; p < NCCL_PROTOCOLS; p++)
+			tuner->excludes[p] = excludes((enum nccl_protocol)p);
+		tuner->step_us = net_devices_step_us();
+		introduce(tuner);
+	}
+	pthread_mutex_lock(&all.lock);
+	tuner->next = all.first;
+	all.first = tuner;
+	pthread_mutex_unlock(&all.lock);
+	return tuner;
+}
+
+void net_tuner_close(struct net_tuner *tuner)
+{
+	struct net_tuner **link = &all.first;
+
+	if (!tuner)
+		return;
+	pthread_mutex_lock(&all.lock);
+	while (*link && *link != tuner)
+		link = &(*link)->next;
+	if (*link)
+		*link = tuner->next;
+	pthread_mutex_unlock(&all.lock);
+	free(tuner);
+}
+
+bool net_tuner_is_used(const uint64_t *comm_id)
+{
+	bool is_used = false;
+
+	pthread_mutex_lock(&all.lock);
+	for (const struct net_tuner *tuner = all.first; tuner && !is_used; tuner = tuner->next)
+		is_used = comm_id && tuner->has_id ? tuner->comm_id == *comm_id
+						   : tuner->n_nodes > 1;
+	pthread_mutex_unlock(&all.lock);
+	return is_used;
+}
+
+/* ---- costs */
+
+static unsigned log2_of(size_t n)
+{
+	unsigned log = 0;
+
+	while (n >>= 1)
+		log++;
+	return log;
+}
+
+/* From host to host, one after the other, as NCCL's model counts them (src/graph/tuning.cc). */
+static unsigned steps(
+	enum nccl_algorithm algorithm, enum nccl_collective collective, size_t n_nodes)
+{
+	switch (algorithm) {
+	case NCCL_RING: return (unsigned)(n_nodes - 1) * (collective == NCCL_ALL_REDUCE ? 2 : 1);
+	case NCCL_TREE:
+	case NCCL_NVLS_TREE: return 2 * log2_of(n_nodes);
+	case NCCL_PAT: return log2_of(n_nodes);
+	default: return 1;
+	}
+}
+
+static bool has_other(const float *costs, int n_algorithms, int n_protocols, const bool *excludes)
+{
+	for (int a = 0; a < n_algorithms; a++)
+		for (int p = 0; p < n_protocols; p++)
+			if (!excludes[p] && costs[a * n_protocols + p] >= 0)
+				return true;
+	return false;
+}
+
+void net_tuner_advise(const struct net_tuner *tuner, enum nccl_collective collective, float *costs,
+	int n_algorithms, int n_protocols)
+{
+	if (n_protocols != NCCL_PROTOCOLS || tuner->n_nodes < 2)
+		return;
+	for (int a = 0; a < n_algorithms; a++) {
+		float more_us = tuner->step_us *
+			(float)steps((enum nccl_algorithm)a, collective, tuner->n_nodes);
+
+		for (int p = 0; p < n_protocols; p++)
+			if (costs[a * n_protocols + p] >= 0)
+				costs[a * n_protocols + p] += more_us;
+	}
+	/* NCCL would fail. The setting that leaves nothing else is the user's. */
+	if (!has_other(costs, n_algorithms, n_protocols, tuner->excludes))
+		return;
+	for (int a = 0; a < n_algorithms; a++)
+		for (int p = 0; p < n_protocols; p++)
+			if (tuner->excludes[p])
+				costs[a * n_protocols + p] = NCCL_COST_IGNORE;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The tuner in the form of each version of NCCL's interface. */
+#include "nccl/log.h"
+#include "nccl/tables.h"
+#include "nccl/tuner.h"
+
+static int open_tuner(const uint64_t *comm_id, size_t n_nodes, nccl_log_fn log, void **ctx)
+{
+	net_log_to(log);
+	*ctx = net_tuner_open(comm_id, n_nodes);
+	if (*ctx)
+		return NCCL_SUCCESS;
+	net_log_warning("there is no memory for a communicator's tuner");
+	return NCCL_SYSTEM_ERROR;
+}
+
+static int init_v3(size_t n_ranks, size_t n_nodes, nccl_log_fn log, void **ctx)
+{
+	return open_tuner(NULL, n_nodes, log, ctx);
+}
+
+static int init_v5(void **ctx, uint64_t comm_id, size_t n_ranks, size_t n_nodes, nccl_log_fn log,
+	void *domains, void *constants)
+{
+	return open_tuner(&comm_id, n_nodes, log, ctx);
+}
+
+/* An error would end the collective in NCCL, whatever its header says: there is none. */
+static int get_info_v4(void *ctx, int collective, size_t bytes, int n_ops, float **costs,
+	int n_algorithms, int n_protocols, int is_registered, int *n_channels)
+{
+	net_tuner_advise(ctx, (enum nccl_collective)collective, (float *)(void *)costs,
+		n_algorithms, n_protocols);
+	return NCCL_SUCCESS;
+}
+
+static int get_info_v3(void *ctx, int collective, size_t bytes, int n_ops, float **costs,
+	int n_algorithms, int n_protocols, int *n_channels)
+{
+	return get_info_v4(
+		ctx, collective, bytes, n_ops, costs, n_algorithms, n_protocols, 0, n_channels);
+}
+
+static int destroy(void *ctx)
+{
+	net_tuner_close(ctx);
+	return NCCL_SUCCESS;
+}
+
+const struct nccl_tuner_v3 ncclTunerPlugin_v3 = {
+	.name = TABLE_NAME,
+	.init = init_v3,
+	.get_info = get_info_v3,
+	.destroy = destroy,
+};
+
+const struct nccl_tuner_v4 ncclTunerPlugin_v4 = {
+	.name = TABLE_NAME,
+	.init = init_v3,
+	.get_info = get_info_v4,
+	.destroy = destroy,
+};
+
+const struct nccl_tuner_v5 ncclTunerPlugin_v5 = {
+	.name = TABLE_NAME,
+	.init = init_v5,
+	.get_info = get_info_v4,
+	.finalize = destroy,
+};
