@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Traffic as NCCL's rings make it, of host memory, through two plugins in turns: eight channels,
- * each with slices of 1 MiB, four in flight, all driven by one progress thread a side. Two
- * processes a run. Prints bandwidth and what it cost: seconds of processor a GB of the two
+ * each with slices of 1 MiB, four in flight, all driven by one progress thread a side, or with
+ * --sets divided among several communicators with a thread each. Two processes a run. Prints bandwidth and what it cost: seconds of processor a GB of the two
  * processes together, and of the whole machine (a kernel works for sockets outside of processes).
  * A progress thread never sleeps, as NCCL's does not: of the processes' cost most is its time.
  * With --latency small messages instead, one at a time (latency.h).
  */
 #include <getopt.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,13 +20,14 @@
 #include "tests/nccl/latency.h"
 #include "tests/nccl/runner.h"
 
-enum { MAX_ROUNDS = 64, MAX_IN_FLIGHT = NCCL_MAX_REQUESTS };
+enum { MAX_ROUNDS = 64, MAX_IN_FLIGHT = NCCL_MAX_REQUESTS, MAX_SETS = 16 };
 
 struct options {
 	struct setup setup;
 	const char *paths[2];
 	unsigned int rounds;
 	unsigned int channels;
+	unsigned int sets; /* of channels: a communicator each, with a progress thread */
 	unsigned int in_flight;
 	size_t slice;
 	size_t mib; /* of each direction and run */
@@ -55,8 +57,17 @@ struct channel {
 	unsigned int done;
 };
 
+/* The channels of a communicator. */
+struct set {
+	struct side sides[2]; /* a direction each */
+	struct channel channels[2][MAX_COMMS];
+	unsigned int n_channels;
+	unsigned int total; /* slices through each channel */
+};
+
 static struct options o = { .rounds = 5,
 	.channels = 8,
+	.sets = 1,
 	.in_flight = 4,
 	.slice = 1 << 20,
 	.mib = 2048,
@@ -120,30 +131,49 @@ static bool step(struct side *side, unsigned int index, struct channel *channel,
 	return !is_idle || done;
 }
 
-/* `total` slices through each channel of each direction. */
-static void move(struct side *sides, struct channel (*channels)[MAX_COMMS], unsigned int n,
-	unsigned int total)
+static unsigned int directions(void)
 {
+	return o.is_both_ways ? 2 : 1;
+}
+
+/* `total` slices through each channel of each direction. */
+static void *move(void *argument)
+{
+	struct set *set = argument;
 	bool is_finished = false;
 
-	for (unsigned int i = 0; i < n; i++)
-		for (unsigned int j = 0; j < o.channels; j++)
-			channels[i][j].posted = channels[i][j].done = 0;
+	for (unsigned int i = 0; i < directions(); i++)
+		for (unsigned int j = 0; j < set->n_channels; j++)
+			set->channels[i][j].posted = set->channels[i][j].done = 0;
 	while (!is_finished) {
 		bool is_idle = true;
 
 		is_finished = true;
-		for (unsigned int i = 0; i < n; i++) {
-			for (unsigned int j = 0; j < o.channels; j++) {
-				if (step(&sides[i], j, &channels[i][j], total))
+		for (unsigned int i = 0; i < directions(); i++) {
+			for (unsigned int j = 0; j < set->n_channels; j++) {
+				if (step(&set->sides[i], j, &set->channels[i][j], set->total))
 					is_idle = false;
-				if (channels[i][j].done < total)
+				if (set->channels[i][j].done < set->total)
 					is_finished = false;
 			}
 		}
 		if (is_idle)
 			sched_yield();
 	}
+	return NULL;
+}
+
+static void move_all(struct set *sets, unsigned int total)
+{
+	pthread_t threads[MAX_SETS];
+
+	for (unsigned int k = 0; k < o.sets; k++)
+		sets[k].total = total;
+	for (unsigned int k = 1; k < o.sets; k++)
+		REQUIRE(!pthread_create(&threads[k], NULL, move, &sets[k]), "no thread");
+	move(&sets[0]);
+	for (unsigned int k = 1; k < o.sets; k++)
+		pthread_join(threads[k], NULL);
 }
 
 static void meet(struct side *side)
@@ -152,60 +182,80 @@ static void meet(struct side *side)
 	hear(side, 'm');
 }
 
-static void measure(struct side *sides, struct channel (*channels)[MAX_COMMS], unsigned int n)
+static void measure(struct side *side, struct set *sets)
 {
 	unsigned int total = (unsigned int)((o.mib << 20) / o.slice / o.channels);
 	double cpu, machine;
 	uint64_t start_ns;
 
-	move(sides, channels, n, total / 8 + 1);
-	meet(&sides[0]);
+	move_all(sets, total / 8 + 1);
+	meet(side);
 	machine = machine_seconds();
 	cpu = cpu_seconds();
 	start_ns = now_ns();
-	move(sides, channels, n, total);
-	shared->seconds[sides[0].index] = (double)(now_ns() - start_ns) / 1e9;
-	shared->cpu[sides[0].index] = cpu_seconds() - cpu;
-	meet(&sides[0]);
-	if (sides[0].index == 0)
+	move_all(sets, total);
+	shared->seconds[side->index] = (double)(now_ns() - start_ns) / 1e9;
+	shared->cpu[side->index] = cpu_seconds() - cpu;
+	meet(side);
+	if (side->index == 0)
 		shared->machine = machine_seconds() - machine;
 }
 
-static void run_side(struct side *side)
+/* Of the devices that there are each set uses the next one. */
+static void open_set(struct side *side, struct plugin *net, struct set *set, unsigned int number)
 {
-	static struct channel channels[2][MAX_COMMS];
-	unsigned int n = o.is_both_ways ? 2 : 1;
-	struct plugin net = { 0 };
-	struct side sides[2];
+	struct side own = *side;
+	int n = 0;
 
-	side_open(side, &net);
-	for (unsigned int i = 0; i < n; i++) {
-		memcpy(&sides[i], side, sizeof(*side));
-		sides[i].index = side->index ^ i;
-		side_connect(&sides[i], o.channels);
-		for (unsigned int j = 0; j < o.channels; j++) {
-			struct slots *slots = &channels[i][j].slots;
+	side_open(&own, net);
+	MUST(net->devices(&n));
+	own.dev = (int)number % n;
+	set->n_channels = o.channels / o.sets;
+	for (unsigned int i = 0; i < directions(); i++) {
+		memcpy(&set->sides[i], &own, sizeof(own));
+		set->sides[i].index = side->index ^ i;
+		side_connect(&set->sides[i], set->n_channels);
+		for (unsigned int j = 0; j < set->n_channels; j++) {
+			struct slots *slots = &set->channels[i][j].slots;
 
 			slots_create(slots, o.in_flight, o.slice);
-			slots_register(slots, side, sides[i].comms[j]);
-			for (unsigned int k = 0; k < o.in_flight && sides[i].index == 0; k++)
+			slots_register(slots, &own, set->sides[i].comms[j]);
+			for (unsigned int k = 0; k < o.in_flight && set->sides[i].index == 0; k++)
 				pattern_fill(slot_at(slots, k), o.slice, j * 100 + k);
 		}
 	}
-	measure(sides, channels, n);
-	for (unsigned int i = 0; i < n; i++) {
-		for (unsigned int j = 0; j < o.channels; j++) {
-			struct slots *slots = &channels[i][j].slots;
+}
+
+static void close_set(struct set *set)
+{
+	for (unsigned int i = 0; i < directions(); i++) {
+		struct side *side = &set->sides[i];
+
+		for (unsigned int j = 0; j < set->n_channels; j++) {
+			struct slots *slots = &set->channels[i][j].slots;
 
 			for (unsigned int k = 0; k < o.in_flight; k++)
 				REQUIRE(pattern_find(slot_at(slots, k), o.slice, j * 100 + k) < 0,
 					"wrong bytes");
-			slots_deregister(slots, side, sides[i].comms[j]);
+			slots_deregister(slots, side, side->comms[j]);
 			slots_destroy(slots);
 		}
-		side_disconnect(&sides[i]);
+		side_disconnect(side);
 	}
-	side_close(side);
+	side_close(&set->sides[0]);
+}
+
+static void run_side(struct side *side)
+{
+	static struct set sets[MAX_SETS];
+	struct plugin net = { 0 };
+
+	for (unsigned int k = 0; k < o.sets; k++)
+		open_set(side, &net, &sets[k], k);
+	side->net = &net;
+	measure(side, sets);
+	for (unsigned int k = 0; k < o.sets; k++)
+		close_set(&sets[k]);
 	plugin_close(&net);
 }
 
@@ -314,6 +364,7 @@ static void usage(FILE *to)
 	fputs("nccl-bench [options] PLUGIN-A.so PLUGIN-B.so\n"
 	      "  --rounds N      runs of each, in turns (5)\n"
 	      "  --channels N    connections of a direction (8)\n"
+	      "  --sets N        communicators that share the connections, each with a thread (1)\n"
 	      "  --slice BYTES   of a message (1048576)\n"
 	      "  --in-flight N   messages at once on a channel (4)\n"
 	      "  --mib N         MiB of a run, and direction (2048)\n"
@@ -333,6 +384,7 @@ static bool read_option(int option, char *argument)
 	switch (option) {
 	case 'r': o.rounds = (unsigned int)atoi(argument); break;
 	case 'c': o.channels = (unsigned int)atoi(argument); break;
+	case 'S': o.sets = (unsigned int)atoi(argument); break;
 	case 'f': o.in_flight = (unsigned int)atoi(argument); break;
 	case 's': o.slice = (size_t)atol(argument); break;
 	case 'm': o.mib = (size_t)atol(argument); break;
@@ -362,9 +414,10 @@ static bool read_option(int option, char *argument)
 static bool read_options(int argc, char **argv)
 {
 	static const struct option known[] = { { "rounds", 1, 0, 'r' }, { "channels", 1, 0, 'c' },
-		{ "in-flight", 1, 0, 'f' }, { "slice", 1, 0, 's' }, { "mib", 1, 0, 'm' },
-		{ "both", 0, 0, 'b' }, { "latency", 0, 0, 'l' }, { "json", 1, 0, 'j' },
-		{ "netns", 1, 0, 'n' }, { "set", 1, 0, 'e' }, { "help", 0, 0, 'h' }, { 0 } };
+		{ "sets", 1, 0, 'S' }, { "in-flight", 1, 0, 'f' }, { "slice", 1, 0, 's' },
+		{ "mib", 1, 0, 'm' }, { "both", 0, 0, 'b' }, { "latency", 0, 0, 'l' },
+		{ "json", 1, 0, 'j' }, { "netns", 1, 0, 'n' }, { "set", 1, 0, 'e' },
+		{ "help", 0, 0, 'h' }, { 0 } };
 	int option;
 
 	while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1)
@@ -372,7 +425,8 @@ static bool read_options(int argc, char **argv)
 			return false;
 	if (optind + 2 != argc || o.rounds < 1 || o.rounds > MAX_ROUNDS || o.channels < 1 ||
 		o.channels > MAX_COMMS || o.in_flight < 1 || o.in_flight > MAX_IN_FLIGHT ||
-		o.slice < 8 || (o.mib << 20) / o.slice / o.channels < o.in_flight)
+		o.sets < 1 || o.sets > MAX_SETS || o.channels % o.sets || o.slice < 8 ||
+		(o.mib << 20) / o.slice / o.channels < o.in_flight)
 		return false;
 	for (unsigned int i = 0; i < 2; i++) {
 		o.paths[i] = realpath(argv[optind + (int)i], NULL);

@@ -11,7 +11,7 @@
 #	--paths LIST    of local,veth (both)
 #	--what LIST     of bandwidth,latency (both)
 #	--json FOLDER   keeps every single run of the bandwidth there, a file for each path
-# Other options are nccl-bench's: --rounds, --mib, --both, --slice, --channels, --in-flight.
+# Other options are nccl-bench's: --rounds, --mib, --both, --slice, --channels, --sets, --in-flight.
 build=$(cd "$(dirname "$0")/../.." && pwd)/build
 paths=local,veth
 what=bandwidth,latency
