@@ -9,10 +9,6 @@
 #include "gpudirect/gpu.h"
 #include "lib/base/error.h"
 
-/* The oldest GPUs that the image has code for; for later than NEWEST_CODE ones the driver compiles
- * its PTX. */
-enum { OLDEST_MAJOR = 8, NEWEST_CODE_MAJOR = 9 };
-
 struct gpu_image {
 	cu_module module;
 	cu_function function;
@@ -22,39 +18,57 @@ struct gpu_image {
 /* A context's image is loaded once, whichever thread comes first. */
 static pthread_mutex_t load_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* Whether the driver compiles the kernels: for GPUs that the image has no code for, which are also
- * those of Tegra (Orin and its like), where code for others of the same major version does not
- * run. */
-static bool is_compiled_by_driver(int major, int minor)
+static const struct image_data *used = &image_data;
+
+/* Tegra (Orin; Thor, which CUDA 13 calls 11.0): code for other GPUs of the same major version
+ * does not run there. */
+static bool is_tegra(int major, int minor)
 {
-	return major > NEWEST_CODE_MAJOR || (major == 8 && (minor == 7 || minor == 8));
+	return (major == 8 && (minor == 7 || minor == 8)) || (major == 10 && minor == 1);
 }
 
-int image_oldest_driver(int compute_major, int compute_minor, int toolkit)
+/* Code runs on GPUs of the same major version that are not older. */
+static bool has_code(const struct image_data *image, int major, int minor)
 {
-	return is_compiled_by_driver(compute_major, compute_minor) ? toolkit
-								   : toolkit / 1000 * 1000;
+	const size_t n = sizeof(image->codes) / sizeof(image->codes[0]);
+
+	for (size_t i = 0; i < n && image->codes[i]; i++)
+		if (image->codes[i] / 10 == major && image->codes[i] % 10 <= minor)
+			return !is_tegra(major, minor);
+	return false;
+}
+
+int image_oldest_driver(const struct image_data *image, int compute_major, int compute_minor)
+{
+	if (has_code(image, compute_major, compute_minor))
+		return image->toolkit / 1000 * 1000;
+	return 10 * compute_major + compute_minor < image->ptx ? 0 : image->toolkit;
+}
+
+void image_use(const struct image_data *image)
+{
+	used = image ? image : &image_data;
 }
 
 bool image_is_built(void)
 {
-	return image_data.bytes != NULL;
+	return used->bytes != NULL;
 }
 
 const char *image_why_not(int compute_major, int compute_minor, int driver_version)
 {
 	static __thread char text[320];
-	int toolkit = image_data.toolkit;
-	int needed = image_oldest_driver(compute_major, compute_minor, toolkit);
+	int toolkit = used->toolkit;
+	int needed = image_oldest_driver(used, compute_major, compute_minor);
 
 	if (!image_is_built())
 		return "this Ferrule was built without kernels for GPUs: build it where nvcc is "
 		       "(CUDA 11.8 or later) and without -Dcuda=disabled";
-	if (compute_major < OLDEST_MAJOR) {
+	if (!needed) {
 		snprintf(text, sizeof(text),
-			"the GPU has compute capability %d.%d, Ferrule's kernels are for %d.0 "
-			"(A100) and later",
-			compute_major, compute_minor, OLDEST_MAJOR);
+			"the GPU has compute capability %d.%d, Ferrule's kernels are for %d.%d and "
+			"later; FRL_GPU_TIER=staged works without them, slowly",
+			compute_major, compute_minor, used->ptx / 10, used->ptx % 10);
 		return text;
 	}
 	if (driver_version < needed) {
@@ -71,6 +85,7 @@ const char *image_why_not(int compute_major, int compute_minor, int driver_versi
 
 static int refused(const struct gpu *gpu, cu_result result, const char *call)
 {
+	char text[96];
 	const char *why;
 
 	switch (result) {
@@ -79,8 +94,11 @@ static int refused(const struct gpu *gpu, cu_result result, const char *call)
 		      "install a newer driver, or build Ferrule with an older CUDA";
 		break;
 	case CUDA_ERROR_NO_BINARY_FOR_GPU:
-		why = "they are not for this GPU: Ferrule's are for compute capability 8.0 and "
-		      "later";
+		snprintf(text, sizeof(text),
+			"they are not for this GPU: Ferrule's are for compute capability %d.%d and "
+			"later",
+			used->ptx / 10, used->ptx % 10);
+		why = text;
 		break;
 	case CUDA_ERROR_INVALID_PTX:
 		why = "the driver cannot compile them for this GPU: install a newer driver";
@@ -103,8 +121,8 @@ static int refused(const struct gpu *gpu, cu_result result, const char *call)
 	return frl_fail(-ENOTSUP,
 		"%s: %s (%d): the kernels (CUDA %d.%d) do not run on GPU %d with compute "
 		"capability %d.%d and a driver of CUDA %d.%d: %s",
-		call, cuda_result_name(result), result, image_data.toolkit / 1000,
-		image_data.toolkit % 1000 / 10, gpu->ordinal, gpu->caps.compute_major,
+		call, cuda_result_name(result), result, used->toolkit / 1000,
+		used->toolkit % 1000 / 10, gpu->ordinal, gpu->caps.compute_major,
 		gpu->caps.compute_minor, gpu->cuda->version / 1000, gpu->cuda->version % 1000 / 10,
 		why);
 }
@@ -113,7 +131,7 @@ static int refused(const struct gpu *gpu, cu_result result, const char *call)
 static int load(struct gpu *gpu, struct gpu_image *image)
 {
 	const struct cuda_api *cuda = gpu->cuda;
-	cu_result result = cuda->cuModuleLoadData(&image->module, image_data.bytes);
+	cu_result result = cuda->cuModuleLoadData(&image->module, used->bytes);
 
 	if (result)
 		return refused(gpu, result, "cuModuleLoadData");

@@ -19,6 +19,9 @@ struct image_data {
 	const void *bytes; /* a fat binary, or NULL: none */
 	size_t size;
 	int toolkit; /* the nvcc that made it: 13000 is 13.0 */
+	/* Compute capabilities that it has code for, 75 is 7.5, in ascending order; 0: no more. */
+	uint16_t codes[8];
+	uint16_t ptx; /* the compute capability of its PTX, which drivers compile for later GPUs */
 };
 
 /* Generated from kernels.cu, or image_none.c's. */
@@ -26,9 +29,10 @@ extern const struct image_data image_data;
 
 bool image_is_built(void);
 
-/* The oldest driver with which an image of this nvcc runs on such a GPU: code runs with any driver
- * of the same major version, PTX with those that know it. Both as cuDriverGetVersion() has it. */
-int image_oldest_driver(int compute_major, int compute_minor, int toolkit);
+/* The oldest driver, as cuDriverGetVersion() has it, with which an image runs on such a GPU: code
+ * runs with any driver of the toolkit's major version; PTX needs one that is not older than the
+ * toolkit. 0: the image is not for such a GPU. */
+int image_oldest_driver(const struct image_data *image, int compute_major, int compute_minor);
 
 /* NULL: the kernels run on GPUs of this compute capability with this driver (as
  * cuDriverGetVersion() has it). Else a sentence that says why not, and what to do; it is valid
@@ -44,6 +48,9 @@ int image_load(struct gpu *gpu, cu_function *ret_function);
 
 /* The same of `ferrule_ring`. */
 int image_load_ring(struct gpu *gpu, cu_function *ret_function);
+
+/* For tests: this image in place of the embedded one; NULL: the embedded one again. */
+void image_use(const struct image_data *image);
 
 /* Nothing of it runs any more. Nothing is done where it was not loaded. */
 void image_unload(struct gpu *gpu);

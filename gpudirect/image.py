@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiles kernels.cu by nvcc, looks at what the assembler says of it, and writes it as C.
 
-The image is a fat binary: code for compute capability 8.x and 9.0, and PTX from which a driver makes
-code for later ones, and for Tegra's, on which the code of other GPUs does not run: so it is that of
-the oldest. A kernel that spills registers or has a stack fails the build: both are memory
-traffic that nobody has asked for.
+The image is a fat binary. It has code for those of CODE that nvcc knows. Its PTX is that of the
+oldest of them: from that a driver makes code for later GPUs, and for Tegra's, on which the code of
+other GPUs does not run. A kernel that spills registers or has a stack fails the build: both are
+memory traffic that nobody has asked for.
 """
 import argparse
 import re
@@ -13,8 +13,7 @@ import struct
 import subprocess
 import sys
 
-CODE = ("80", "90")
-PTX = "80"
+CODE = ("75", "80", "90", "100", "120")
 KERNELS = ("ferrule_ring", "ferrule_work")
 
 
@@ -43,32 +42,42 @@ def toolkit_version(nvcc):
     return int(found.group(1)) * 1000 + int(found.group(2)) * 10
 
 
-def compile_image(nvcc, source, includes, image):
-    """Returns what the assembler says."""
+def known_code(nvcc):
+    """Those of CODE that this nvcc has, the oldest first."""
+    known = run([nvcc, "--list-gpu-code"]).split()
+    found = [code for code in CODE if "sm_" + code in known]
+    if not found:
+        fail("%s has code for none of sm_%s" % (nvcc, ", sm_".join(CODE)))
+    return found
+
+
+def compile_image(nvcc, codes, source, includes, image):
+    """Returns what the assembler says. That nvcc will drop a target some day is no failure."""
     command = [nvcc, "-fatbin", "-std=c++17", "-fmad=false", "-Werror", "all-warnings"]
+    command += ["-Wno-deprecated-gpu-targets"]
     command += ["-Xptxas", "-v", "-Xfatbin", "-compress-all", "--threads", "2", "-o", image]
     for include in includes:
         command += ["-I", include]
-    for code in CODE:
+    for code in codes:
         command += ["-gencode", "arch=compute_%s,code=sm_%s" % (code, code)]
-    command += ["-gencode", "arch=compute_%s,code=compute_%s" % (PTX, PTX)]
+    command += ["-gencode", "arch=compute_%s,code=compute_%s" % (codes[0], codes[0])]
     return run(command + [source])
 
 
-def check_log(log):
+def check_log(log, codes):
     """Every target has the kernels, without a stack."""
     compiled = re.findall(r"Compiling entry function '(\w+)' for 'sm_(\d+)'", log)
-    if sorted(compiled) != [(kernel, code) for kernel in KERNELS for code in CODE]:
-        fail("expected %s for sm_%s, but the assembler says:\n%s" % (KERNELS, CODE, log))
+    if sorted(compiled) != sorted((kernel, code) for kernel in KERNELS for code in codes):
+        fail("expected %s for sm_%s, but the assembler says:\n%s" % (KERNELS, codes, log))
     frames = re.findall(
         r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
     )
-    wanted = len(KERNELS) * len(CODE)
+    wanted = len(KERNELS) * len(codes)
     if len(frames) != wanted or any(int(number) for frame in frames for number in frame):
         fail("a kernel spills registers or has a stack:\n%s" % log)
 
 
-def write_c(path, image, toolkit):
+def write_c(path, image, toolkit, codes):
     size = len(image)
     image += bytes(-size % 8)
     words = struct.unpack("<%dQ" % (len(image) // 8), image)
@@ -80,7 +89,8 @@ def write_c(path, image, toolkit):
             out.write("\t" + " ".join("0x%016xu," % word for word in words[i : i + 4]) + "\n")
         out.write("};\n\n")
         out.write("const struct image_data image_data = {\n")
-        out.write("\t.bytes = words,\n\t.size = %d,\n\t.toolkit = %d,\n};\n" % (size, toolkit))
+        out.write("\t.bytes = words,\n\t.size = %d,\n\t.toolkit = %d,\n" % (size, toolkit))
+        out.write("\t.codes = { %s },\n\t.ptx = %s,\n};\n" % (", ".join(codes), codes[0]))
 
 
 def main():
@@ -93,12 +103,13 @@ def main():
     parser.add_argument("source")
     options = parser.parse_args()
 
-    log = compile_image(options.nvcc, options.source, options.include, options.image)
-    check_log(log)
+    codes = known_code(options.nvcc)
+    log = compile_image(options.nvcc, codes, options.source, options.include, options.image)
+    check_log(log, codes)
     with open(options.log, "w", encoding="utf-8") as out:
         out.write(log)
     with open(options.image, "rb") as file:
-        write_c(options.c, file.read(), toolkit_version(options.nvcc))
+        write_c(options.c, file.read(), toolkit_version(options.nvcc), codes)
 
 
 if __name__ == "__main__":

@@ -6,4 +6,6 @@ const struct image_data image_data = {
 	.bytes = "for the double of the driver",
 	.size = 28,
 	.toolkit = 13000,
+	.codes = { 75, 80, 90, 100, 120 },
+	.ptx = 75,
 };

@@ -32,21 +32,42 @@ static size_t read_built(const char *name, char *text, size_t room)
 	return n;
 }
 
+/* The compute capabilities that nvcc had code for when it compiled the image, with a 0 behind them:
+ * those of Blackwell came with CUDA 12.8. */
+static const uint16_t *wanted_codes(void)
+{
+	static const uint16_t all[] = { 75, 80, 90, 100, 120, 0 }, before[] = { 75, 80, 90, 0 };
+
+	return image_data.toolkit < 12080 ? before : all;
+}
+
+START_TEST(image_codes)
+{
+	const uint16_t *wanted = wanted_codes();
+	unsigned n = 0;
+
+	do
+		ck_assert_uint_eq(image_data.codes[n], wanted[n]);
+	while (wanted[n++]);
+	ck_assert_uint_eq(image_data.ptx, wanted[0]);
+}
+END_TEST
+
 /* What the assembler says about each target. */
 START_TEST(resources)
 {
-	static const char *const targets[] = { "sm_80", "sm_90" };
 	static const char clean[] =
 		"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
 	static char log[LOG_MAX];
 	static const char *const kernels[] = { "ferrule_work", "ferrule_ring" };
+	const uint16_t *codes = wanted_codes();
 	char wanted[128];
-	int registers, n = 0;
+	int registers, n_wanted = 0, n = 0;
 
 	log[read_built("kernels.log", log, LOG_MAX)] = '\0';
-	for (int i = 0; i < 4; i++) {
-		snprintf(wanted, sizeof(wanted), "Compiling entry function '%s' for '%s'",
-			kernels[i / 2], targets[i % 2]);
+	for (unsigned i = 0; codes[i / 2]; i++, n_wanted++) {
+		snprintf(wanted, sizeof(wanted), "Compiling entry function '%s' for 'sm_%u'",
+			kernels[i % 2], codes[i / 2]);
 		ck_assert_msg(strstr(log, wanted), "no '%s' in:\n%s", wanted, log);
 	}
 	for (const char *at = log; (at = strstr(at, "stack frame")); at++, n++) {
@@ -57,7 +78,7 @@ START_TEST(resources)
 		ck_assert_msg(strncmp(line + strspn(line, " "), clean, strlen(clean)) == 0,
 			"it has a stack:\n%s", log);
 	}
-	ck_assert_int_eq(n, 4);
+	ck_assert_int_eq(n, n_wanted);
 	/* Up to 64 leave room for four blocks on a multiprocessor. */
 	for (const char *at = log; (at = strstr(at, "Used ")); at++) {
 		ck_assert_int_eq(sscanf(at, "Used %d registers", &registers), 1);
@@ -81,36 +102,44 @@ START_TEST(embedded)
 }
 END_TEST
 
-/* What is in the image: code for GPUs of a desktop's kind, and PTX that all others can compile, the
- * Tegra ones among them, on which the code of others does not run. */
+/* Which entry of the image this is: the one of codes[], or the last one of all, the PTX. */
+static unsigned entry_of(const uint16_t *codes, uint16_t kind, uint32_t compute)
+{
+	enum { PTX = 1, CODE = 2 };
+	unsigned i = 0;
+
+	while (codes[i] && (kind != CODE || codes[i] != compute))
+		i++;
+	ck_assert_msg(codes[i] || (kind == PTX && compute == codes[0]),
+		"kind %u for compute capability %u", kind, compute);
+	return i;
+}
+
+/* What is in the image: code for each target, and PTX that all others can compile, the Tegra ones
+ * among them, on which the code of others does not run. */
 START_TEST(targets)
 {
-	enum { HEADER = 16, PTX = 1, CODE = 2 };
-	static const struct {
-		uint16_t kind;
-		uint32_t compute;
-	} wanted[] = { { CODE, 80 }, { CODE, 90 }, { PTX, 80 } };
+	enum { HEADER = 16 };
+	const uint16_t *codes = wanted_codes();
 	const uint8_t *image = image_data.bytes;
-	unsigned found = 0;
+	unsigned found = 0, n = 0;
 
 	for (size_t at = HEADER; at + 32 <= image_data.size;) {
 		uint16_t kind;
 		uint32_t compute, header;
 		uint64_t length;
-		unsigned i = 0;
 
 		memcpy(&kind, image + at, sizeof(kind));
 		memcpy(&header, image + at + 4, sizeof(header));
 		memcpy(&length, image + at + 8, sizeof(length));
 		memcpy(&compute, image + at + 28, sizeof(compute));
-		while (i < 3 && (wanted[i].kind != kind || wanted[i].compute != compute))
-			i++;
-		ck_assert_msg(i < 3, "kind %u for compute capability %u", kind, compute);
-		found |= 1U << i;
+		found |= 1U << entry_of(codes, kind, compute);
 		ck_assert_uint_gt(header, 0);
 		at += header + length;
 	}
-	ck_assert_uint_eq(found, 7);
+	while (codes[n])
+		n++;
+	ck_assert_uint_eq(found, (2U << n) - 1);
 }
 END_TEST
 
@@ -119,6 +148,8 @@ static const struct {
 	int major, minor, behind;
 	const char *word; /* NULL: it works */
 } gpus[] = {
+	{ 7, 5, 0, NULL },
+	{ 7, 5, -1000, NULL },
 	{ 8, 0, 0, NULL },
 	{ 8, 9, 0, NULL },
 	{ 9, 0, 0, NULL },
@@ -127,14 +158,17 @@ static const struct {
 	{ 8, 6, -10, NULL },
 	{ 8, 7, 0, NULL },
 	{ 11, 0, 0, NULL },
-	{ 7, 5, 0, "compute capability 7.5" },
+	{ 13, 0, 0, NULL },
+	{ 7, 2, 0, "compute capability 7.2" },
+	{ 7, 0, 0, "kernels are for 7.5 and later" },
 	{ 0, 0, 0, "compute capability 0.0" },
+	{ 7, 5, 1000, "install a newer driver" },
 	{ 9, 0, 1000, "install a newer driver" },
 	{ 8, 7, 10, "install a newer driver" },
 	{ 8, 8, 10, "install a newer driver" },
 	{ 8, 7, 1000, "install a newer driver" },
 	{ 12, 0, 1000, "install a newer driver" },
-	{ 12, 0, 10, "install a newer driver" },
+	{ 13, 0, 10, "install a newer driver" },
 };
 
 START_LOOP_TEST(which_gpus, ROWS(gpus))
@@ -150,24 +184,51 @@ START_LOOP_TEST(which_gpus, ROWS(gpus))
 }
 END_TEST
 
+/* What compilers of some versions make. */
+static const struct image_data cuda_12_4 = { .toolkit = 12040, .codes = { 75, 80, 90 }, .ptx = 75 };
+static const struct image_data cuda_13_2 = {
+	.toolkit = 13020, .codes = { 75, 80, 90, 100, 120 }, .ptx = 75
+};
+static const struct image_data without_75 = {
+	.toolkit = 14010, .codes = { 80, 90, 100, 120 }, .ptx = 80
+};
+
+/* Where the driver compiles nothing any of the same major version will do. */
 static const struct {
-	int major, minor, toolkit, oldest;
+	const struct image_data *image;
+	int major, minor, oldest;
 } drivers[] = {
-	{ 8, 0, 12040, 12000 },
-	{ 8, 6, 12040, 12000 },
-	{ 8, 7, 12040, 12040 }, /* Orin */
-	{ 8, 8, 13010, 13010 },
-	{ 8, 9, 12040, 12000 },
-	{ 9, 0, 13020, 13000 },
-	{ 10, 0, 13020, 13020 },
-	{ 11, 0, 13000, 13000 }, /* Thor */
-	{ 12, 1, 13010, 13010 },
+	{ &cuda_12_4, 6, 1, 0 },
+	{ &cuda_12_4, 7, 0, 0 },
+	{ &cuda_12_4, 7, 2, 0 },
+	{ &cuda_12_4, 7, 5, 12000 }, /* T4 */
+	{ &cuda_12_4, 8, 0, 12000 },
+	{ &cuda_12_4, 8, 6, 12000 },
+	{ &cuda_12_4, 8, 7, 12040 }, /* Orin */
+	{ &cuda_12_4, 8, 9, 12000 },
+	{ &cuda_12_4, 9, 0, 12000 },
+	{ &cuda_12_4, 10, 0, 12040 },
+	{ &cuda_12_4, 12, 0, 12040 },
+	{ &cuda_13_2, 7, 2, 0 },
+	{ &cuda_13_2, 7, 5, 13000 },
+	{ &cuda_13_2, 8, 7, 13020 },
+	{ &cuda_13_2, 8, 8, 13020 },
+	{ &cuda_13_2, 9, 0, 13000 },
+	{ &cuda_13_2, 10, 0, 13000 },
+	{ &cuda_13_2, 10, 1, 13020 }, /* Thor, */
+	{ &cuda_13_2, 10, 3, 13000 },
+	{ &cuda_13_2, 11, 0, 13020 }, /* Thor */
+	{ &cuda_13_2, 12, 0, 13000 },
+	{ &cuda_13_2, 12, 1, 13000 },
+	{ &cuda_13_2, 13, 0, 13020 },
+	{ &without_75, 7, 5, 0 },
+	{ &without_75, 8, 6, 14000 },
 };
 
 START_LOOP_TEST(which_drivers, ROWS(drivers))
 {
 	ck_assert_int_eq(
-		image_oldest_driver(drivers[_i].major, drivers[_i].minor, drivers[_i].toolkit),
+		image_oldest_driver(drivers[_i].image, drivers[_i].major, drivers[_i].minor),
 		drivers[_i].oldest);
 }
 END_TEST

@@ -257,6 +257,56 @@ START_TEST(ways)
 }
 END_TEST
 
+/* Images of two compilers, of which the second one is newer than the driver: that compiles no PTX
+ * of such a one. */
+static const struct image_data same_cuda = { .bytes = "for the double of the driver",
+	.size = 28,
+	.toolkit = 13000,
+	.codes = { 75, 80, 90, 100, 120 },
+	.ptx = 75 };
+static const struct image_data newer_cuda = { .bytes = "for the double of the driver",
+	.size = 28,
+	.toolkit = 13010,
+	.codes = { 75, 80, 90, 100, 120 },
+	.ptx = 75 };
+
+static const struct {
+	const struct image_data *image;
+	int major, minor;
+	const char *words; /* NULL: kernels run */
+} capability_rows[] = {
+	{ &same_cuda, 7, 0, "compute capability 7.0, Ferrule's kernels are for 7.5 and later" },
+	{ &same_cuda, 7, 2, "compute capability 7.2" },
+	{ &newer_cuda, 7, 5, NULL },
+	{ &newer_cuda, 8, 9, NULL },
+	{ &newer_cuda, 10, 3, NULL },
+	{ &newer_cuda, 12, 1, NULL },
+	{ &newer_cuda, 8, 7, "need a driver of CUDA 13.1 or later" },
+	{ &same_cuda, 8, 7, NULL },
+	{ &newer_cuda, 11, 0, "need a driver of CUDA 13.1 or later" },
+	{ &same_cuda, 11, 0, NULL },
+	{ &same_cuda, 13, 0, NULL },
+};
+
+START_TEST(capabilities)
+{
+	const char *words = capability_rows[_i].words;
+	struct frl_gpu_info *infos;
+
+	image_use(capability_rows[_i].image);
+	fake->set_attribute(
+		-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability_rows[_i].major);
+	fake->set_attribute(
+		-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, capability_rows[_i].minor);
+	infos = list(1);
+	ck_assert_int_eq(infos[0].has_kernels, !words);
+	ck_assert_msg(words ? strstr(infos[0].reason, words) != NULL : !infos[0].reason[0], "%s",
+		infos[0].reason);
+	frl_gpu_list_free(infos);
+	image_use(NULL);
+}
+END_TEST
+
 /* The attribute says yes, and the function is not there. */
 START_TEST(dma_bufs_without_their_function)
 {
@@ -413,6 +463,8 @@ static TCase *make_tests(void)
 	tcase_add_test(tests, one_that_is_not_there_any_more);
 	tcase_add_loop_test(tests, questions_that_fail, 0, 4);
 	tcase_add_loop_test(tests, ways, 0, sizeof(ways_rows) / sizeof(ways_rows[0]));
+	tcase_add_loop_test(
+		tests, capabilities, 0, sizeof(capability_rows) / sizeof(capability_rows[0]));
 	tcase_add_test(tests, dma_bufs_without_their_function);
 	tcase_add_test(tests, no_way_at_all);
 	tcase_add_loop_test(tests, tiers, 0, sizeof(tier_rows) / sizeof(tier_rows[0]));

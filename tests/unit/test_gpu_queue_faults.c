@@ -548,9 +548,9 @@ END_TEST
 START_TEST(gpu_is_older)
 {
 	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 7);
-	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 5);
+	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 2);
 	gpu = hold(0);
-	is_refused(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, "compute capability 7.5");
+	is_refused(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, "compute capability 7.2");
 	gpu_release(gpu);
 }
 END_TEST

@@ -126,9 +126,10 @@ static const struct row {
 	{ "1", NULL, "local", NULL, NCCL_PTR_CUDA, 0, NULL },
 	{ "1", "mapped", "local", "118=0", NCCL_PTR_CUDA, 0, NULL },
 	{ "1", "staged", "local", NULL, NCCL_PTR_CUDA, 0, NULL },
-	/* Too old for kernels. */
+	/* Too old for kernels, and just not: a T4. */
 	{ "1", "staged", "local", "75=7", NCCL_PTR_CUDA, 0, NULL },
-	{ "1", NULL, "local", "75=7", 0, 0, "local takes no memory .*compute capability 7" },
+	{ "1", NULL, "local", "75=7", 0, 0, "local takes no memory .*compute capability 7.0" },
+	{ "1", NULL, "local", "75=7,76=5", NCCL_PTR_CUDA, 0, NULL },
 	{ NULL, "staged", "local", NULL, 0, 0, NULL },
 	{ "1", "staged", "verbs:nic0", NULL, 0, 0, "nic0 takes no memory .*FRL_GPU_TIER=staged" },
 	{ "1", "dma-buf", "local", NULL, 0, 0,
