@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What one launch of `ferrule_work` is given: pieces of work, by value, and where it says that they
- * are done. A kernel's parameters are copied by the launch, so that nothing has to be kept for it.
- * Plain C that is also CUDA.
+ * What one launch of `ferrule_work` or `ferrule_work_many` is given: pieces of work, by value, and
+ * where it says that they are done. A kernel's parameters are copied by the launch, so that nothing
+ * has to be kept for it. Plain C that is also CUDA.
  *
  * Blocks of GPU_BLOCK_THREADS threads are dealt out to the pieces: piece i has those from
  * first_block[i] up to, not including, first_block[i + 1]. Blocks and threads may run in any order:
@@ -24,12 +24,13 @@
 #endif
 
 enum {
-	GPU_BATCH_PIECES = 60,   /* parameters are 4096 bytes at most before CUDA 12.1 */
+	GPU_BATCH_PIECES = 60,   /* parameters are 4096 bytes at most before CUDA 12.1, */
+	GPU_BATCH_MANY = 480,    /* and 32764 bytes since */
 	GPU_BLOCK_THREADS = 256, /* a vector of 16 bytes each: a packet of 4 KiB */
 	GPU_WIRE_BLOCK_BYTES = 2 + FRL_WIRE_BLOCK,
 };
 
-/* The kernel's one parameter. Addresses are the GPU's. */
+/* The one parameter of `ferrule_work`. Addresses are the GPU's. */
 struct gpu_batch {
 	uint64_t done;     /* of a uint64_t in host memory that the GPU reaches: */
 	uint64_t sequence; /* the last block writes this there, when all the rest is visible */
@@ -38,6 +39,18 @@ struct gpu_batch {
 	uint32_t n_blocks; /* of the launch's grid: first_block[n_pieces] */
 	uint16_t first_block[GPU_BATCH_PIECES + 1];
 	struct gpu_work pieces[GPU_BATCH_PIECES];
+};
+
+/* That of `ferrule_work_many`. A launch copies the whole of its parameter: few pieces go with the
+ * smaller one. What is ahead of the pieces begins as it does there. */
+struct gpu_batch_many {
+	uint64_t done;
+	uint64_t sequence;
+	uint64_t counter;
+	uint32_t n_pieces;
+	uint32_t n_blocks;
+	uint16_t first_block[GPU_BATCH_MANY + 1];
+	struct gpu_work pieces[GPU_BATCH_MANY];
 };
 
 /* Bytes of an element; 0 for a value that is no type. */

@@ -9,16 +9,19 @@
 #include "gpudirect/gpu.h"
 #include "lib/base/error.h"
 
+/* Since this version of CUDA a kernel's parameter may be as long as that of ferrule_work_many. */
+enum { MANY_SINCE = 12010 };
+
 struct gpu_image {
-	cu_module module;
-	cu_function function;
-	cu_function ring; /* NULL: nobody has asked for it yet */
+	cu_module module, many_module; /* the second one may be NULL, */
+	cu_function function, many;    /* and so its function */
+	cu_function ring;              /* NULL: nobody has asked for it yet */
 };
 
 /* A context's image is loaded once, whichever thread comes first. */
 static pthread_mutex_t load_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static const struct image_data *used = &image_data;
+static const struct image_data *used = &image_data, *used_many = &image_many;
 
 /* Tegra (Orin; Thor, which CUDA 13 calls 11.0): code for other GPUs of the same major version
  * does not run there. */
@@ -45,9 +48,10 @@ int image_oldest_driver(const struct image_data *image, int compute_major, int c
 	return 10 * compute_major + compute_minor < image->ptx ? 0 : image->toolkit;
 }
 
-void image_use(const struct image_data *image)
+void image_use(const struct image_data *image, const struct image_data *many)
 {
 	used = image ? image : &image_data;
+	used_many = many ? many : &image_many;
 }
 
 bool image_is_built(void)
@@ -128,20 +132,37 @@ static int refused(const struct gpu *gpu, cu_result result, const char *call)
 }
 
 /* In the GPU's context. */
-static int load(struct gpu *gpu, struct gpu_image *image)
+static int load_module(struct gpu *gpu, const struct image_data *data, const char *name,
+	cu_module *ret_module, cu_function *ret_function)
 {
 	const struct cuda_api *cuda = gpu->cuda;
-	cu_result result = cuda->cuModuleLoadData(&image->module, used->bytes);
+	cu_module module;
+	cu_result result = cuda->cuModuleLoadData(&module, data->bytes);
 
 	if (result)
 		return refused(gpu, result, "cuModuleLoadData");
 	/* Where modules are loaded lazily this loads the function: not its first launch, which
 	 * would then wait for whatever runs in the context. */
-	result = cuda->cuModuleGetFunction(&image->function, image->module, "ferrule_work");
-	if (!result)
+	result = cuda->cuModuleGetFunction(ret_function, module, name);
+	if (!result) {
+		*ret_module = module;
 		return 0;
-	cuda->cuModuleUnload(image->module);
+	}
+	cuda->cuModuleUnload(module);
 	return refused(gpu, result, "cuModuleGetFunction");
+}
+
+/* Likewise. */
+static int load(struct gpu *gpu, struct gpu_image *image)
+{
+	int rc = load_module(gpu, used, "ferrule_work", &image->module, &image->function);
+
+	if (rc || !used_many->bytes || gpu->cuda->version < MANY_SINCE)
+		return rc;
+	rc = load_module(gpu, used_many, "ferrule_work_many", &image->many_module, &image->many);
+	if (rc)
+		gpu->cuda->cuModuleUnload(image->module);
+	return rc;
 }
 
 static int load_once(struct gpu *gpu)
@@ -199,13 +220,15 @@ static int load_locked(struct gpu *gpu, bool wants_ring)
 	return rc;
 }
 
-int image_load(struct gpu *gpu, cu_function *ret_function)
+int image_load(struct gpu *gpu, cu_function *ret_function, cu_function *ret_many)
 {
 	int rc = load_locked(gpu, false);
 
-	if (!rc)
-		*ret_function = gpu->image->function;
-	return rc;
+	if (rc)
+		return rc;
+	*ret_function = gpu->image->function;
+	*ret_many = gpu->image->many;
+	return 0;
 }
 
 int image_load_ring(struct gpu *gpu, cu_function *ret_function)
@@ -224,6 +247,8 @@ void image_unload(struct gpu *gpu)
 	if (!gpu->image)
 		return;
 	if (!gpu_enter(gpu, &scope)) {
+		if (gpu->image->many_module)
+			gpu->cuda->cuModuleUnload(gpu->image->many_module);
 		gpu->cuda->cuModuleUnload(gpu->image->module);
 		gpu_leave(&scope);
 	}

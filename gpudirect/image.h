@@ -24,8 +24,9 @@ struct image_data {
 	uint16_t ptx; /* the compute capability of its PTX, which drivers compile for later GPUs */
 };
 
-/* Generated from kernels.cu, or image_none.c's. */
-extern const struct image_data image_data;
+/* Generated from kernels.cu, or image_none.c's. The second one has `ferrule_work_many`, where nvcc
+ * is of CUDA 12.1 or later. */
+extern const struct image_data image_data, image_many;
 
 bool image_is_built(void);
 
@@ -41,16 +42,17 @@ const char *image_why_not(int compute_major, int compute_minor, int driver_versi
 
 /*
  * The function `ferrule_work`, loaded into the GPU's context if it is not there yet, where it stays
- * until image_unload(). -ENOTSUP: as image_why_not(), or the driver refuses the image; -ENOMEM, and
- * as gpu_enter() and cuda_fail().
+ * until image_unload(). And `ferrule_work_many`, or NULL: this Ferrule or the driver is of a CUDA
+ * before 12.1, in which parameters of kernels have 4096 bytes at most. -ENOTSUP: as
+ * image_why_not(), or the driver refuses the image; -ENOMEM, and as gpu_enter() and cuda_fail().
  */
-int image_load(struct gpu *gpu, cu_function *ret_function);
+int image_load(struct gpu *gpu, cu_function *ret_function, cu_function *ret_many);
 
-/* The same of `ferrule_ring`. */
+/* The function `ferrule_ring`, likewise. */
 int image_load_ring(struct gpu *gpu, cu_function *ret_function);
 
-/* For tests: this image in place of the embedded one; NULL: the embedded one again. */
-void image_use(const struct image_data *image);
+/* For tests: these images in place of image_data and image_many; NULL: the embedded one again. */
+void image_use(const struct image_data *image, const struct image_data *many);
 
 /* Nothing of it runs any more. Nothing is done where it was not loaded. */
 void image_unload(struct gpu *gpu);

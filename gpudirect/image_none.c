@@ -3,3 +3,4 @@
 #include "gpudirect/image.h"
 
 const struct image_data image_data = { .bytes = NULL };
+const struct image_data image_many = { .bytes = NULL };

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpudirect/launch.h"
 
-/* What a thread handles in one turn, times the threads of a block: less would leave some idle. */
-enum { BLOCK_BYTES = 16 * GPU_BLOCK_THREADS };
+enum {
+	/* What a thread handles in one turn, times the threads of a block: less would leave some
+	 * idle. */
+	BLOCK_BYTES = 16 * GPU_BLOCK_THREADS,
+	/* How many ranges a check goes through: as many as GPU_BATCH_PIECES pieces may have. A
+	 * piece that would take longer begins a new launch, which costs less than the checks of
+	 * all that would follow it. */
+	RANGES_CHECKED = 2 * GPU_BATCH_PIECES,
+	/* How many of the last ranges may go on: the packets of so many messages, in turns. */
+	RANGES_OPEN = 16,
+};
 
 static void clear(struct launch_ranges *ranges)
 {
@@ -11,12 +20,15 @@ static void clear(struct launch_ranges *ranges)
 	ranges->high = 0;
 }
 
+/* True as well where it would take long to find out. */
 static bool touch(const struct launch_ranges *ranges, uint64_t begin, uint64_t end)
 {
 	bool found = false;
 
 	if (begin >= ranges->high || end <= ranges->low || begin == end)
 		return false;
+	if (ranges->n > RANGES_CHECKED)
+		return true;
 	for (uint32_t i = 0; i < ranges->n; i++)
 		found |= begin < ranges->end[i] && end > ranges->begin[i];
 	return found;
@@ -24,17 +36,17 @@ static bool touch(const struct launch_ranges *ranges, uint64_t begin, uint64_t e
 
 static void insert(struct launch_ranges *ranges, uint64_t begin, uint64_t end)
 {
-	uint32_t last = ranges->n - 1; /* of none: not looked at */
-
 	if (begin == end)
 		return;
 	if (begin < ranges->low)
 		ranges->low = begin;
 	if (end > ranges->high)
 		ranges->high = end;
-	if (ranges->n && begin == ranges->end[last]) {
-		ranges->end[last] = end;
-		return;
+	for (uint32_t i = ranges->n; i > 0 && ranges->n - i < RANGES_OPEN; i--) {
+		if (begin == ranges->end[i - 1]) {
+			ranges->end[i - 1] = end;
+			return;
+		}
 	}
 	ranges->begin[ranges->n] = begin;
 	ranges->end[ranges->n] = end;
@@ -65,7 +77,7 @@ bool launch_takes(const struct launch *launch, const struct gpu_work *work)
 	uint64_t dst = gpu_work_dst_bytes(work), src = gpu_work_src_bytes(work);
 	uint64_t operand = gpu_work_operand_bytes(work);
 
-	if (launch->batch.n_pieces == GPU_BATCH_PIECES)
+	if (launch->batch.n_pieces == launch->max_pieces)
 		return false;
 	if (is_used(launch, work->dst, work->dst + dst) ||
 		is_written(launch, work->src, work->src + src))
@@ -105,7 +117,7 @@ static uint64_t wanted_blocks(const struct gpu_work *work)
 
 void launch_deal(struct launch *launch, uint32_t max_blocks)
 {
-	struct gpu_batch *batch = &launch->batch;
+	struct gpu_batch_many *batch = &launch->batch;
 	uint64_t sum = 0;
 	uint32_t first = 0;
 

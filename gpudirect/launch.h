@@ -8,16 +8,17 @@
 
 #include "gpudirect/batch.h"
 
-/* Ranges of addresses; those that touch the one before are one with it, as those of packets in a
- * row are. */
+/* Ranges of addresses; those that follow one of the last ones are one with it, as those of packets
+ * in a row are. */
 struct launch_ranges {
 	uint64_t low, high; /* all of them lie in between */
 	uint32_t n;
-	uint64_t begin[2 * GPU_BATCH_PIECES], end[2 * GPU_BATCH_PIECES];
+	uint64_t begin[2 * GPU_BATCH_MANY], end[2 * GPU_BATCH_MANY];
 };
 
 struct launch {
-	struct gpu_batch batch;
+	uint32_t max_pieces; /* set once: GPU_BATCH_MANY, or less */
+	struct gpu_batch_many batch;
 	struct launch_ranges writes, reads;
 	struct launch_ranges also; /* what is written besides, which lies elsewhere */
 };
@@ -26,7 +27,8 @@ struct launch {
 void launch_clear(struct launch *launch);
 
 /* Whether it has room for the piece, and whether that may run beside those that are there: it
- * touches nothing that they write, and writes nothing that they read. */
+ * touches nothing that they write, and writes nothing that they read. False as well where there are
+ * more than GPU_BATCH_PIECES and it would take long to find out. */
 bool launch_takes(const struct launch *launch, const struct gpu_work *work);
 
 /* Only what launch_takes(). */

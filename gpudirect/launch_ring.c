@@ -10,6 +10,9 @@ static_assert(offsetof(struct gpu_batch, n_pieces) % 8 == 0 &&
 		offsetof(struct gpu_batch, n_blocks) == offsetof(struct gpu_batch, n_pieces) + 4,
 	"they are read and written as one");
 static_assert(offsetof(struct gpu_batch, pieces) % 8 == 0, "what is ahead is whole words");
+static_assert(
+	offsetof(struct gpu_batch, first_block) == offsetof(struct gpu_batch_many, first_block),
+	"what is ahead is the same in both");
 
 static struct ring_launcher *of(struct launcher *launcher)
 {
@@ -100,10 +103,12 @@ void launch_ring_forget(struct ring_launcher *own)
 uint64_t launch_ring_fill(
 	struct ring_launcher *own, uint64_t number, struct launch *open, uint64_t sequence)
 {
-	struct gpu_batch *batch = &open->batch, *slot = &own->ring->slots[number % GPU_RING_SLOTS];
+	struct gpu_batch *slot = &own->ring->slots[number % GPU_RING_SLOTS];
+	struct gpu_batch_many *batch = &open->batch;
 	const size_t word = offsetof(struct gpu_batch, n_pieces) / sizeof(uint64_t);
 	uint64_t words[offsetof(struct gpu_batch, pieces) / sizeof(uint64_t)];
 
+	assert(batch->n_pieces <= GPU_BATCH_PIECES);
 	launch_deal(open, own->n_blocks);
 	batch->done = launcher_done_address(&own->base);
 	batch->sequence = sequence;

@@ -163,8 +163,8 @@ static enum launch_answer launch(struct launcher *launcher, struct launch *open,
 	struct staged_plan *plan = &own->plans[sequence % MAX_BATCHES];
 	enum launch_answer answer;
 
-	if (staged_plan_make(
-		    plan, launcher->gpu, &open->batch, own->scratch, SCRATCH_BYTES, sequence, own))
+	if (staged_plan_make(plan, launcher->gpu, open->batch.pieces, open->batch.n_pieces,
+		    own->scratch, SCRATCH_BYTES, sequence, own))
 		return LAUNCH_PUT_OFF;
 	own->last = plan;
 	own->next_op = 0;

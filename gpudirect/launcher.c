@@ -50,6 +50,7 @@ int launcher_prepare(struct launcher *launcher, const struct launcher_ops *ops, 
 	launcher->ops = ops;
 	launcher->gpu = gpu;
 	launcher->owner = getpid();
+	launcher->max_pieces = GPU_BATCH_PIECES;
 	rc = launcher_map(gpu, sizeof(*launcher->shared), &shared, &launcher->shared_address);
 	if (!rc)
 		launcher->shared = shared;

@@ -81,6 +81,7 @@ struct launcher {
 	cu_stream stream;
 	struct launcher_shared *shared;
 	uint64_t shared_address; /* the GPU's */
+	uint32_t max_pieces;     /* of a launch; GPU_BATCH_PIECES, unless make() says otherwise */
 	pid_t owner;             /* the process that has made it */
 	bool is_unmade;          /* nothing of it is in the context any more */
 };

@@ -178,7 +178,7 @@ uint64_t gpu_queue_add(struct gpu_queue *queue, const struct gpu_work *work)
 	queue->stats.pieces++;
 	queue->stats.bytes += gpu_work_dst_bytes(work);
 	queue->given++;
-	if (queue->open.batch.n_pieces == GPU_BATCH_PIECES)
+	if (queue->open.batch.n_pieces == queue->open.max_pieces)
 		gpu_queue_launch(queue);
 	return queue->given;
 }
@@ -316,6 +316,11 @@ uint64_t gpu_queue_done(struct gpu_queue *queue)
 	return queue->is_idle ? queue->given : queue->done;
 }
 
+uint32_t gpu_queue_max_pieces(const struct gpu_queue *queue)
+{
+	return queue->open.max_pieces;
+}
+
 int gpu_queue_error(const struct gpu_queue *queue, const char **ret_why)
 {
 	if (!queue->has_failed)
@@ -374,6 +379,7 @@ int gpu_queue_new(struct gpu *gpu, enum gpu_queue_mode mode, struct gpu_queue **
 		free(queue);
 		return rc;
 	}
+	queue->open.max_pieces = queue->launcher->max_pieces;
 	launch_clear(&queue->open);
 	gpu_hold_again(gpu);
 	*ret_queue = queue;

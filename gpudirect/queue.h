@@ -64,6 +64,9 @@ void gpu_queue_drop(struct gpu_queue *queue);
  * launches what waits, too. */
 uint64_t gpu_queue_done(struct gpu_queue *queue);
 
+/* How many pieces one launch carries, at most. */
+uint32_t gpu_queue_max_pieces(const struct gpu_queue *queue);
+
 /* 0, or why nothing works any more: -EIO, with the sentence in *ret_why, which lives as long as
  * the queue. */
 int gpu_queue_error(const struct gpu_queue *queue, const char **ret_why);

@@ -251,8 +251,8 @@ static void copy(struct maker *m, const struct gpu_work *work, uint64_t target)
 
 /* ---- plans */
 
-int staged_plan_make(struct staged_plan *plan, const struct gpu *gpu, const struct gpu_batch *batch,
-	uint8_t *scratch, size_t scratch_bytes, uint64_t sequence, void *owner)
+int staged_plan_make(struct staged_plan *plan, const struct gpu *gpu, const struct gpu_work *pieces,
+	uint32_t n_pieces, uint8_t *scratch, size_t scratch_bytes, uint64_t sequence, void *owner)
 {
 	struct maker m = { .plan = plan,
 		.gpu = gpu,
@@ -262,8 +262,8 @@ int staged_plan_make(struct staged_plan *plan, const struct gpu *gpu, const stru
 		.has_memory = true };
 
 	plan->n_ops = plan->n_slices = plan->n_calls = 0;
-	for (uint32_t i = 0; i < batch->n_pieces; i++) {
-		const struct gpu_work *work = &batch->pieces[i];
+	for (uint32_t i = 0; i < n_pieces; i++) {
+		const struct gpu_work *work = &pieces[i];
 
 		if (does_nothing(work))
 			continue;

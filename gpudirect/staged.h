@@ -59,11 +59,11 @@ struct staged_plan {
 	uint32_t room_ops, room_slices, room_calls;
 };
 
-/* Of a batch: `scratch` is host memory of at least STAGED_SCRATCH_LEAST bytes, a multiple of 64,
- * which plans of batches in one stream share. The last op is a call that has the batch's number.
- * `plan` is empty (all zeros) or one that is not needed any more. -ENOMEM. */
-int staged_plan_make(struct staged_plan *plan, const struct gpu *gpu, const struct gpu_batch *batch,
-	uint8_t *scratch, size_t scratch_bytes, uint64_t sequence, void *owner);
+/* Of a batch's pieces: `scratch` is host memory of at least STAGED_SCRATCH_LEAST bytes, a multiple
+ * of 64, which plans of batches in one stream share. The last op is a call that has the batch's
+ * number. `plan` is empty (all zeros) or one that is not needed any more. -ENOMEM. */
+int staged_plan_make(struct staged_plan *plan, const struct gpu *gpu, const struct gpu_work *pieces,
+	uint32_t n_pieces, uint8_t *scratch, size_t scratch_bytes, uint64_t sequence, void *owner);
 /* It is empty then. */
 void staged_plan_free(struct staged_plan *plan);
 

@@ -560,23 +560,23 @@ GPU_BODY void gpu_work_share(const struct gpu_work *w, uint64_t index, uint64_t 
 	}
 }
 
-/* The share of a thread of a block of a batch. */
-GPU_BODY void gpu_batch_share(const struct gpu_batch *batch, uint32_t block, uint32_t thread)
+/* The share of a thread of a block of a batch that has these pieces. */
+GPU_BODY void gpu_pieces_share(const struct gpu_work *pieces, const uint16_t *first_block,
+	uint32_t n_pieces, uint32_t block, uint32_t thread)
 {
-	uint32_t low = 0, high = batch->n_pieces;
+	uint32_t low = 0, high = n_pieces;
 
 	while (high - low > 1) {
 		uint32_t middle = (low + high) / 2;
 
-		if (batch->first_block[middle] <= block)
+		if (first_block[middle] <= block)
 			low = middle;
 		else
 			high = middle;
 	}
-	gpu_work_share(&batch->pieces[low],
-		(uint64_t)(block - batch->first_block[low]) * GPU_BLOCK_THREADS + thread,
-		(uint64_t)(batch->first_block[low + 1] - batch->first_block[low]) *
-			GPU_BLOCK_THREADS);
+	gpu_work_share(&pieces[low],
+		(uint64_t)(block - first_block[low]) * GPU_BLOCK_THREADS + thread,
+		(uint64_t)(first_block[low + 1] - first_block[low]) * GPU_BLOCK_THREADS);
 }
 
 #undef GPU_AT_ONCE

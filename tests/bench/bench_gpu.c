@@ -194,9 +194,11 @@ static double median(double *values, int n)
 }
 
 /* As gather-reduce has them. */
-static size_t launches_of(size_t size)
+static size_t launches_of(const struct bench *b, size_t size)
 {
-	return (size / PACKET + GPU_BATCH_PIECES - 1) / GPU_BATCH_PIECES;
+	size_t most = gpu_queue_max_pieces(b->queue);
+
+	return (size / PACKET + most - 1) / most;
 }
 
 /* What gather-reduce is to reach of the copy engine, from TARGET_FROM bytes on. */
@@ -231,7 +233,7 @@ static void bench_bandwidth(struct bench *b, bool is_gpu)
 			printf("| %zu KiB | %zu | %.1f | %.1f | %.1f | %.0f %% | %.0f %% | %.1f | "
 			       "%.1f | "
 			       "%.0f %% |\n",
-				sizes[s] >> 10, launches_of(sizes[s]), is[GATHER_REDUCE],
+				sizes[s] >> 10, launches_of(b, sizes[s]), is[GATHER_REDUCE],
 				is[LONG_REDUCE], is[WAYS], is[GATHER_REDUCE] / is[WAYS] * 100,
 				is[GATHER_REDUCE] / is[LONG_REDUCE] * 100, is[SCATTER],
 				is[WAYS + 1], is[SCATTER] / is[WAYS + 1] * 100);
@@ -431,14 +433,14 @@ static void run(struct bench *b, bool is_gpu)
 	if (is_gpu)
 		printf("Packets of %d bytes, float32 sum; GB/s, medians of %d rounds in turns. "
 		       "Kernels "
-		       "move so many bytes together, %d times that ahead: a launch carries %d "
+		       "move so many bytes together, %d times that ahead: a launch carries %u "
 		       "packets "
 		       "or long pieces at most. Copies are all queued ahead.\n\n"
 		       "| bytes together | gather-reduce, launches | gather-reduce | long pieces | "
 		       "copy engine | of the engine | of "
 		       "long pieces | to packets | copy engine back | of it |\n"
 		       "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-			PACKET, b->rounds, AHEAD, GPU_BATCH_PIECES);
+			PACKET, b->rounds, AHEAD, gpu_queue_max_pieces(b->queue));
 	bench_bandwidth(b, is_gpu);
 	if (is_gpu)
 		printf("\n| work gets there by | one packet of | adding and launching, us | until "

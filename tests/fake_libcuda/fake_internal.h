@@ -104,7 +104,7 @@ struct fake_work {
 	struct fake_event *event;
 	uint64_t generation; /* of the event */
 	unsigned grid, block;
-	struct gpu_batch *batch;
+	struct gpu_batch_many *batch; /* of a small parameter as well */
 	struct gpu_ring_call call;
 	uint8_t *staged;    /* the source, where it was taken at once */
 	uint8_t *to, *from; /* while it runs */
@@ -138,7 +138,9 @@ struct fake_event {
 struct fake_module {
 	struct fake_context *context;
 	bool is_loaded; /* a kernel of it has been launched once */
-	char ring;      /* its address stands for ferrule_ring, the module's for ferrule_work */
+	/* The addresses of these stand for ferrule_ring and ferrule_work_many, the module's for
+	 * ferrule_work. */
+	char ring, many;
 	struct fake_module *next;
 };
 
@@ -314,10 +316,16 @@ uint8_t *fake_reach(const struct fake_context *context, uint64_t address, uint64
 
 /* ---- fake_kernel.c */
 
-/* A batch with the places of its bytes; false: some of it is not to be touched. */
-bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch *batch);
+/* Pieces with the places of their bytes; false: some of it is not to be touched. */
+bool fake_pieces_translate(
+	const struct fake_context *context, struct gpu_work *pieces, uint32_t n_pieces);
+/* The same of the word that says done. */
+bool fake_done_translate(const struct fake_context *context, uint64_t *done);
+/* The same of a batch. */
+bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch_many *batch);
 /* Without the lock. */
-void fake_kernel_run(const struct gpu_batch *batch, unsigned grid, unsigned block, uint64_t seed);
+void fake_kernel_run(
+	const struct gpu_batch_many *batch, unsigned grid, unsigned block, uint64_t seed);
 
 /* ---- fake_ring.c */
 bool fake_ring_translate(const struct fake_context *context, struct gpu_ring_call *call);

@@ -19,10 +19,11 @@ static bool reach(const struct fake_context *context, uint64_t *address, uint64_
 	return at != NULL;
 }
 
-bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch *batch)
+bool fake_pieces_translate(
+	const struct fake_context *context, struct gpu_work *pieces, uint32_t n_pieces)
 {
-	for (uint32_t i = 0; i < batch->n_pieces; i++) {
-		struct gpu_work *work = &batch->pieces[i];
+	for (uint32_t i = 0; i < n_pieces; i++) {
+		struct gpu_work *work = &pieces[i];
 		uint64_t operand = gpu_work_operand_bytes(work);
 
 		if (!reach(context, &work->src, gpu_work_src_bytes(work), false, "the source", i) ||
@@ -35,7 +36,18 @@ bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch 
 				!reach(context, &work->operand, operand, false, "the operand", i)))
 			return false;
 	}
-	return reach(context, &batch->done, 8, true, "the word that says done", 0) &&
+	return true;
+}
+
+bool fake_done_translate(const struct fake_context *context, uint64_t *done)
+{
+	return reach(context, done, 8, true, "the word that says done", 0);
+}
+
+bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch_many *batch)
+{
+	return fake_pieces_translate(context, batch->pieces, batch->n_pieces) &&
+		fake_done_translate(context, &batch->done) &&
 		(batch->n_blocks == 1 ||
 			reach(context, &batch->counter, 4, true, "the counter of blocks", 0));
 }
@@ -74,7 +86,8 @@ static uint64_t order_next(struct order *order)
 	return at;
 }
 
-void fake_kernel_run(const struct gpu_batch *batch, unsigned grid, unsigned block, uint64_t seed)
+void fake_kernel_run(
+	const struct gpu_batch_many *batch, unsigned grid, unsigned block, uint64_t seed)
 {
 	uint32_t *counter = (uint32_t *)(uintptr_t)batch->counter;
 	uint64_t *done = (uint64_t *)(uintptr_t)batch->done;
@@ -85,7 +98,8 @@ void fake_kernel_run(const struct gpu_batch *batch, unsigned grid, unsigned bloc
 		struct order threads = order_begin(block, seed / (at + 1) + at);
 
 		for (unsigned j = 0; j < block; j++)
-			gpu_batch_share(batch, at, (uint32_t)order_next(&threads));
+			gpu_pieces_share(batch->pieces, batch->first_block, batch->n_pieces, at,
+				(uint32_t)order_next(&threads));
 		/* As in kernels.cu: who counts last tells. */
 		if (grid > 1 && (*counter)++ != grid - 1)
 			continue;

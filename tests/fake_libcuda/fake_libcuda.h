@@ -23,8 +23,11 @@
  *    register, load, query or synchronize fail with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900),
  *    and end the capture, unless their thread has exchanged its mode.
  *  - A process that was forked after cuInit() gets CUDA_ERROR_NOT_INITIALIZED.
- *  - The kernel ferrule_work is gpudirect/work_body.h, all threads in random order; ferrule_ring is
- *    gpudirect/ring_body.h, and stays as long as that says. Any image will do for a module.
+ *  - The kernels ferrule_work and ferrule_work_many are gpudirect/work_body.h, all threads in
+ *    random order; ferrule_ring is gpudirect/ring_body.h, and stays as long as that says. Any image
+ *    will do for a module, and has all of them.
+ *  - A kernel's parameters have 4096 bytes at most before CUDA 12.1, and 32764 since: others are
+ *    CUDA_ERROR_NOT_SUPPORTED when they are launched.
  *  - A stream that waits for a word (cuStreamWaitValue64()) looks at it until it is there, however
  *    long that takes: who waits for the stream waits as well.
  *
@@ -76,6 +79,7 @@ enum fake_cuda_kind {
 
 struct fake_cuda_stats {
 	uint64_t launches;        /* kernels, as they were launched */
+	uint64_t large_launches;  /* those of them whose parameter has more than 4096 bytes */
 	uint64_t kernels;         /* kernels that ran to their end */
 	uint64_t pieces;          /* in them */
 	uint64_t copies;          /* copies and sets that ran */

@@ -30,13 +30,33 @@ static struct fake_module *module_of(cu_module handle)
 	return NULL;
 }
 
-/* ferrule_work has the address of its module. */
-static struct fake_module *module_of_function(cu_function function, bool *ret_is_ring)
+enum kernel { WORK, MANY, RING, KERNELS };
+
+static const struct {
+	const char *name;
+	size_t parameter; /* bytes */
+} kernels[KERNELS] = {
+	[WORK] = { "ferrule_work", sizeof(struct gpu_batch) },
+	[MANY] = { "ferrule_work_many", sizeof(struct gpu_batch_many) },
+	[RING] = { "ferrule_ring", sizeof(struct gpu_ring_call) },
+};
+
+/* ferrule_work has the address of its module, the others that of a byte in it. */
+static cu_function function_of(struct fake_module *module, enum kernel kernel)
+{
+	if (kernel == WORK)
+		return (cu_function)(void *)module;
+	return (cu_function)(void *)(kernel == MANY ? &module->many : &module->ring);
+}
+
+static struct fake_module *module_of_function(cu_function function, enum kernel *ret_kernel)
 {
 	for (struct fake_module *module = fake.modules; module; module = module->next) {
-		*ret_is_ring = (cu_function)(void *)&module->ring == function;
-		if (*ret_is_ring || (cu_function)(void *)module == function)
-			return module;
+		for (enum kernel kernel = WORK; kernel < KERNELS; kernel++) {
+			*ret_kernel = kernel;
+			if (function_of(module, kernel) == function)
+				return module;
+		}
 	}
 	return NULL;
 }
@@ -105,23 +125,23 @@ cu_result cuModuleGetFunction(cu_function *ret_function, cu_module handle, const
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!ret_function || !name)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	if (strcmp(name, "ferrule_work") == 0)
-		*ret_function = (cu_function)(void *)module;
-	else if (strcmp(name, "ferrule_ring") == 0)
-		*ret_function = (cu_function)(void *)&module->ring;
-	else
-		return fake_leave(CUDA_ERROR_NOT_FOUND);
-	return fake_leave(CUDA_SUCCESS);
+	for (enum kernel kernel = WORK; kernel < KERNELS; kernel++) {
+		if (strcmp(name, kernels[kernel].name) != 0)
+			continue;
+		*ret_function = function_of(module, kernel);
+		return fake_leave(CUDA_SUCCESS);
+	}
+	return fake_leave(CUDA_ERROR_NOT_FOUND);
 }
 
 cu_result cuFuncGetAttribute(int *ret_value, int attribute, cu_function function)
 {
 	cu_result result = fake_enter("cuFuncGetAttribute", FAKE_CONTEXTED);
-	bool is_ring;
+	enum kernel kernel;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!module_of_function(function, &is_ring))
+	if (!module_of_function(function, &kernel))
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!ret_value)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
@@ -132,12 +152,12 @@ cu_result cuFuncGetAttribute(int *ret_value, int attribute, cu_function function
 cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
 {
 	cu_result result = fake_enter("cuFuncSetAttribute", FAKE_CONTEXTED);
-	bool is_ring;
+	enum kernel kernel;
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	return fake_leave(
-		module_of_function(function, &is_ring) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+		module_of_function(function, &kernel) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 
 cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -145,11 +165,11 @@ cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
 {
 	cu_result result = fake_enter(
 		"cuOccupancyMaxActiveBlocksPerMultiprocessor", FAKE_CONTEXTED);
-	bool is_ring;
+	enum kernel kernel;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!module_of_function(function, &is_ring))
+	if (!module_of_function(function, &kernel))
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!ret_blocks || block_size <= 0)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
@@ -176,36 +196,54 @@ static cu_result launch(
 	return result;
 }
 
-/* A GPU would go wrong with others, in some way or other. */
-static bool is_sound(
-	bool is_ring, const void *parameter, unsigned grid, unsigned block, struct fake_work *work)
+/* Bytes of a kernel's parameters, at most. */
+static size_t parameter_limit(void)
 {
-	const struct gpu_batch *batch = parameter;
+	return fake.version < 12010 ? 4096 : 32764;
+}
+
+/* A GPU would go wrong with others, in some way or other. */
+static bool is_sound(enum kernel kernel, const void *parameter, unsigned grid, unsigned block,
+	struct fake_work *work)
+{
+	const uint32_t max_pieces = kernel == MANY ? GPU_BATCH_MANY : GPU_BATCH_PIECES;
+	const struct gpu_batch *batch = parameter; /* both begin like this */
 	const struct gpu_ring_call *call = parameter;
 
 	*work = (struct fake_work){ .kind = FAKE_RING, .grid = grid, .block = block };
 	if (block != GPU_BLOCK_THREADS)
 		return false;
-	if (is_ring) {
+	if (kernel == RING) {
 		work->call = *call;
 		return grid <= GPU_RING_BLOCKS && (call->last != 0) != (call->generation != 0) &&
 			(call->last != 0) == (call->total_ns == 0);
 	}
 	work->kind = FAKE_KERNEL;
-	return batch->n_pieces > 0 && batch->n_pieces <= GPU_BATCH_PIECES &&
-		batch->n_blocks == grid;
+	return batch->n_pieces > 0 && batch->n_pieces <= max_pieces && batch->n_blocks == grid;
 }
 
-static cu_result launch_work(struct fake_module *module, struct fake_stream *stream,
-	struct fake_work *work, const struct gpu_batch *batch)
+/* A small batch as a large one. */
+static void copy_batch(struct gpu_batch_many *to, const struct gpu_batch *from)
+{
+	memcpy(to, from, offsetof(struct gpu_batch, pieces));
+	memcpy(to->pieces, from->pieces, sizeof(from->pieces));
+}
+
+static cu_result launch_work(struct fake_module *module, enum kernel kernel,
+	struct fake_stream *stream, struct fake_work *work, const void *parameter)
 {
 	cu_result result;
 
 	work->batch = malloc(sizeof(*work->batch));
 	if (!work->batch)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*work->batch = *batch;
+	if (kernel == MANY)
+		memcpy(work->batch, parameter, sizeof(*work->batch));
+	else
+		copy_batch(work->batch, parameter);
 	result = launch(module, stream, work);
+	if (result == CUDA_SUCCESS && kernel == MANY)
+		fake.stats.large_launches++;
 	if (result != CUDA_SUCCESS || stream->capture != CU_STREAM_CAPTURE_STATUS_NONE)
 		free(work->batch);
 	return result;
@@ -219,13 +257,13 @@ cu_result cuLaunchKernel(cu_function function, unsigned int grid_x, unsigned int
 	struct fake_context *context;
 	struct fake_module *module;
 	struct fake_stream *stream;
+	enum kernel kernel;
 	struct fake_work work;
-	bool is_ring;
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	fake_current(&context);
-	module = module_of_function(function, &is_ring);
+	module = module_of_function(function, &kernel);
 	if (!module || module->context != context)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 || block_y != 1 ||
@@ -233,11 +271,13 @@ cu_result cuLaunchKernel(cu_function function, unsigned int grid_x, unsigned int
 		block_x > (unsigned)fake_attribute(
 				  context->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) ||
 		shared_bytes != 0 || extra || !parameters || !parameters[0] ||
-		!is_sound(is_ring, parameters[0], grid_x, block_x, &work))
+		!is_sound(kernel, parameters[0], grid_x, block_x, &work))
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	if (kernels[kernel].parameter > parameter_limit())
+		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
 	result = fake_stream_of(handle, &stream);
 	if (result == CUDA_SUCCESS)
-		result = is_ring ? launch(module, stream, &work)
-				 : launch_work(module, stream, &work, parameters[0]);
+		result = kernel == RING ? launch(module, stream, &work)
+					: launch_work(module, kernel, stream, &work, parameters[0]);
 	return fake_leave(result);
 }

@@ -117,22 +117,19 @@ static void take(struct run *run, struct block *block)
 static bool find_piece(struct run *run, struct block *block, uint32_t unit, uint32_t *ret_piece)
 {
 	const struct gpu_batch *slot = slot_of(run, block);
-	struct gpu_batch one = block->batch;
+	struct gpu_batch *batch = &block->batch;
 	uint32_t piece = 0;
 	bool is_there;
 
-	while (unit >= one.first_block[piece + 1])
+	while (unit >= batch->first_block[piece + 1])
 		piece++;
-	one.n_pieces = 1;
-	one.n_blocks = 1;
-	one.pieces[0] = slot->pieces[piece];
+	batch->pieces[0] = slot->pieces[piece];
 	pthread_mutex_lock(&fake.lock);
-	is_there = fake_kernel_translate(run->context, &one);
+	is_there = fake_pieces_translate(run->context, batch->pieces, 1) &&
+		fake_done_translate(run->context, &batch->done);
 	if (unit == 0)
-		fake.stats.pieces += block->batch.n_pieces;
+		fake.stats.pieces += batch->n_pieces;
 	pthread_mutex_unlock(&fake.lock);
-	block->batch.pieces[0] = one.pieces[0];
-	block->batch.done = one.done;
 	*ret_piece = piece;
 	return is_there;
 }

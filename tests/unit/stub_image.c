@@ -2,10 +2,10 @@
 /* In place of the kernels, where there is no nvcc: the double of the driver takes any image. */
 #include "gpudirect/image.h"
 
-const struct image_data image_data = {
-	.bytes = "for the double of the driver",
-	.size = 28,
-	.toolkit = 13000,
-	.codes = { 75, 80, 90, 100, 120 },
-	.ptx = 75,
-};
+#define STUB                                                                           \
+	{                                                                              \
+		.bytes = "for the double of the driver", .size = 28, .toolkit = 13000, \
+		.codes = { 75, 80, 90, 100, 120 }, .ptx = 75                           \
+	}
+
+const struct image_data image_data = STUB, image_many = STUB;

@@ -111,6 +111,52 @@ START_LOOP_TEST(kernel_copies, 6)
 }
 END_TEST
 
+/* Of a driver of this version; the result of a kernel with a parameter of more than 4096 bytes. */
+static const struct {
+	int version;
+	cu_result result;
+} parameters_rows[] = {
+	{ 12000, CUDA_ERROR_NOT_SUPPORTED },
+	{ 12010, CUDA_SUCCESS },
+	{ 13000, CUDA_SUCCESS },
+};
+
+START_LOOP_TEST(large_parameter, ROWS(parameters_rows))
+{
+	struct gpu_batch_many *batch = calloc(1, sizeof(*batch));
+	void *parameters[] = { batch };
+	struct fake_cuda_stats stats;
+	uint8_t in[GPU_BATCH_MANY], out[GPU_BATCH_MANY];
+	cu_function many;
+
+	cuda_fake->set_version(parameters_rows[_i].version);
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work_many"));
+	for (unsigned i = 0; i < GPU_BATCH_MANY; i++) {
+		in[i] = (uint8_t)(i * 31 + 1);
+		batch->pieces[i] = copy(memory + SIZE / 2 + i, memory + i, 1);
+		batch->first_block[i + 1] = (uint16_t)(i + 1);
+	}
+	ck_cu_ok(cu.cuMemcpyHtoD(memory, in, sizeof(in)));
+	batch->done = (uint64_t)(uintptr_t)done;
+	batch->counter = counter;
+	batch->sequence = 7;
+	batch->n_pieces = batch->n_blocks = GPU_BATCH_MANY;
+	ck_cu(cu.cuLaunchKernel(many, batch->n_blocks, 1, 1, GPU_BLOCK_THREADS, 1, 1, 0, stream,
+		      parameters, NULL),
+		parameters_rows[_i].result);
+	free(batch);
+	ck_cu_ok(cu.cuStreamSynchronize(stream));
+	cuda_fake->stats(&stats);
+	ck_assert_uint_eq(stats.large_launches, parameters_rows[_i].result == CUDA_SUCCESS);
+	if (parameters_rows[_i].result == CUDA_SUCCESS) {
+		ck_assert_uint_eq(atomic_load(done), 7);
+		ck_cu_ok(cu.cuMemcpyDtoH(out, memory + SIZE / 2, sizeof(out)));
+		ck_assert_mem_eq(in, out, sizeof(in));
+	}
+	cuda_fake->set_version(13000);
+}
+END_TEST
+
 START_LOOP_TEST(kernel_reduces_host_memory, 2)
 {
 	float *host = cuda_pages(2 * PAGE), sum[8];

@@ -41,33 +41,59 @@ static const uint16_t *wanted_codes(void)
 	return image_data.toolkit < 12080 ? before : all;
 }
 
-START_TEST(image_codes)
+/* The images; before CUDA 12.1 the second one is empty. */
+static const struct {
+	const struct image_data *data;
+	const char *log, *file;
+	const char *kernels[2];
+	int n_kernels;
+} images[] = {
+	{ &image_data, "kernels.log", "kernels.fatbin", { "ferrule_work", "ferrule_ring" }, 2 },
+	{ &image_many, "kernels_many.log", "kernels_many.fatbin", { "ferrule_work_many" }, 1 },
+};
+
+static bool is_empty(int i)
 {
+	if (images[i].data->bytes)
+		return false;
+	ck_assert_int_eq(i, 1);
+	ck_assert_int_lt(image_data.toolkit, 12010);
+	return true;
+}
+
+START_LOOP_TEST(image_codes, ROWS(images))
+{
+	const struct image_data *data = images[_i].data;
 	const uint16_t *wanted = wanted_codes();
 	unsigned n = 0;
 
+	if (is_empty(_i))
+		return;
 	do
-		ck_assert_uint_eq(image_data.codes[n], wanted[n]);
+		ck_assert_uint_eq(data->codes[n], wanted[n]);
 	while (wanted[n++]);
-	ck_assert_uint_eq(image_data.ptx, wanted[0]);
+	ck_assert_uint_eq(data->ptx, wanted[0]);
+	ck_assert_int_eq(data->toolkit, image_data.toolkit);
 }
 END_TEST
 
 /* What the assembler says about each target. */
-START_TEST(resources)
+START_LOOP_TEST(resources, ROWS(images))
 {
 	static const char clean[] =
 		"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
 	static char log[LOG_MAX];
-	static const char *const kernels[] = { "ferrule_work", "ferrule_ring" };
 	const uint16_t *codes = wanted_codes();
+	const int n_kernels = images[_i].n_kernels;
 	char wanted[128];
 	int registers, n_wanted = 0, n = 0;
 
-	log[read_built("kernels.log", log, LOG_MAX)] = '\0';
-	for (unsigned i = 0; codes[i / 2]; i++, n_wanted++) {
+	if (is_empty(_i))
+		return;
+	log[read_built(images[_i].log, log, LOG_MAX)] = '\0';
+	for (; codes[n_wanted / n_kernels]; n_wanted++) {
 		snprintf(wanted, sizeof(wanted), "Compiling entry function '%s' for 'sm_%u'",
-			kernels[i % 2], codes[i / 2]);
+			images[_i].kernels[n_wanted % n_kernels], codes[n_wanted / n_kernels]);
 		ck_assert_msg(strstr(log, wanted), "no '%s' in:\n%s", wanted, log);
 	}
 	for (const char *at = log; (at = strstr(at, "stack frame")); at++, n++) {
@@ -87,16 +113,19 @@ START_TEST(resources)
 }
 END_TEST
 
-START_TEST(embedded)
+START_LOOP_TEST(embedded, ROWS(images))
 {
 	static const unsigned char magic[] = { 0x50, 0xed, 0x55, 0xba };
-	size_t room = image_data.size + 1;
+	const struct image_data *data = images[_i].data;
+	size_t room = data->size + 1;
 	char *file = malloc(room);
 
 	ck_assert_ptr_nonnull(file);
-	ck_assert_uint_eq(read_built("kernels.fatbin", file, room), image_data.size);
-	ck_assert_mem_eq(image_data.bytes, file, image_data.size);
-	ck_assert_mem_eq(image_data.bytes, magic, sizeof(magic));
+	ck_assert_uint_eq(read_built(images[_i].file, file, room), data->size);
+	if (!is_empty(_i)) {
+		ck_assert_mem_eq(data->bytes, file, data->size);
+		ck_assert_mem_eq(data->bytes, magic, sizeof(magic));
+	}
 	ck_assert_int_ge(image_data.toolkit, 11080);
 	free(file);
 }
@@ -115,16 +144,18 @@ static unsigned entry_of(const uint16_t *codes, uint16_t kind, uint32_t compute)
 	return i;
 }
 
-/* What is in the image: code for each target, and PTX that all others can compile, the Tegra ones
+/* What is in an image: code for each target, and PTX that all others can compile, the Tegra ones
  * among them, on which the code of others does not run. */
-START_TEST(targets)
+START_LOOP_TEST(targets, ROWS(images))
 {
 	enum { HEADER = 16 };
 	const uint16_t *codes = wanted_codes();
-	const uint8_t *image = image_data.bytes;
+	const uint8_t *image = images[_i].data->bytes;
 	unsigned found = 0, n = 0;
 
-	for (size_t at = HEADER; at + 32 <= image_data.size;) {
+	if (is_empty(_i))
+		return;
+	for (size_t at = HEADER; at + 32 <= images[_i].data->size;) {
 		uint16_t kind;
 		uint32_t compute, header;
 		uint64_t length;

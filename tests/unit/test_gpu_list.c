@@ -293,7 +293,7 @@ START_TEST(capabilities)
 	const char *words = capability_rows[_i].words;
 	struct frl_gpu_info *infos;
 
-	image_use(capability_rows[_i].image);
+	image_use(capability_rows[_i].image, NULL);
 	fake->set_attribute(
 		-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability_rows[_i].major);
 	fake->set_attribute(
@@ -303,7 +303,7 @@ START_TEST(capabilities)
 	ck_assert_msg(words ? strstr(infos[0].reason, words) != NULL : !infos[0].reason[0], "%s",
 		infos[0].reason);
 	frl_gpu_list_free(infos);
-	image_use(NULL);
+	image_use(NULL, NULL);
 }
 END_TEST
 

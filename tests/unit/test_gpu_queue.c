@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpudirect/batch.h"
+#include "gpudirect/image.h"
 #include "lib/base/random.h"
 #include "tests/unit/gpu_queue_fixture.h"
 #include "tests/unit/program.h"
@@ -194,31 +195,94 @@ START_LOOP_TEST(pieces_go_together, QUEUE_MODES)
 {
 	struct gpu_queue_stats stats;
 	struct fake_cuda_stats driver;
+	uint64_t most;
 
 	queue_mode_of(_i);
 	queue_begin();
+	most = gpu_queue_max_pieces(queue);
+	ck_assert_uint_eq(most,
+		queue_mode == GPU_QUEUE_BATCH && image_many.bytes ? GPU_BATCH_MANY
+								  : GPU_BATCH_PIECES);
 	fake->hold(true);
-	for (uint64_t i = 0; i < GPU_BATCH_PIECES; i++)
-		ck_assert_uint_eq(add(copy(arena + i * 16, host + i * 16, 16)), i + 1);
+	for (uint64_t i = 0; i < most; i++)
+		ck_assert_uint_eq(add(copy(arena + i * 4, host + i * 4, 4)), i + 1);
 	/* It is full, so that it goes by itself; the next two are one more. */
-	ck_assert_uint_ne(add(copy(arena + 1024, host, 16)), 0);
-	ck_assert_uint_ne(add(copy(arena + 1040, host, 16)), 0);
+	ck_assert_uint_ne(add(copy(arena + 1936, host, 4)), 0);
+	ck_assert_uint_ne(add(copy(arena + 1940, host, 4)), 0);
 	gpu_queue_stats(queue, &stats);
 	ck_assert_uint_eq(stats.launches, 1);
 	gpu_queue_launch(queue);
 	gpu_queue_launch(queue);
 	fake->hold(false);
-	wait_done(queue, GPU_BATCH_PIECES + 2);
+	wait_done(queue, most + 2);
 	gpu_queue_stats(queue, &stats);
 	fake->stats(&driver);
 	ck_assert_uint_eq(stats.launches, 2);
 	/* The others launch ahead, or a kernel for several. */
 	if (queue_mode == GPU_QUEUE_BATCH || queue_mode == GPU_QUEUE_STAGED)
 		ck_assert_uint_eq(driver.launches, queue_mode == GPU_QUEUE_STAGED ? 0 : 2);
-	ck_assert_uint_eq(stats.pieces, GPU_BATCH_PIECES + 2);
-	ck_assert_uint_eq(stats.bytes, (GPU_BATCH_PIECES + 2) * 16);
+	ck_assert_uint_eq(driver.large_launches, most == GPU_BATCH_MANY);
+	ck_assert_uint_eq(stats.pieces, most + 2);
+	ck_assert_uint_eq(stats.bytes, (most + 2) * 4);
 	ck_assert_uint_eq(stats.retries, 0);
 	queue_end();
+}
+END_TEST
+
+/* What an nvcc of CUDA 12 has made. */
+static const struct image_data cuda_12 = { .bytes = "for the double of the driver",
+	.size = 28,
+	.toolkit = 12000,
+	.codes = { 75, 80, 90 },
+	.ptx = 75 };
+static const struct image_data no_image = { .bytes = NULL };
+
+/* How many pieces a launch carries, and so how it is given so many. */
+static const struct {
+	const struct image_data *many;
+	int driver;
+	uint64_t pieces, launches, large;
+} counts[] = {
+	{ &cuda_12, 13000, 1, 1, 0 },
+	{ &cuda_12, 13000, 60, 1, 0 },
+	{ &cuda_12, 13000, 61, 1, 1 },
+	{ &cuda_12, 12010, 480, 1, 1 },
+	{ &cuda_12, 12010, 481, 2, 1 },
+	{ &cuda_12, 12010, 900, 2, 2 },
+	/* The driver takes no such parameter, or nvcc has made no kernel that has one. */
+	{ &cuda_12, 12000, 60, 1, 0 },
+	{ &cuda_12, 12000, 61, 2, 0 },
+	{ &cuda_12, 12000, 480, 8, 0 },
+	{ &no_image, 12010, 61, 2, 0 },
+	{ &no_image, 13000, 481, 9, 0 },
+};
+
+START_LOOP_TEST(pieces_of_a_launch, ROWS(counts))
+{
+	struct fake_cuda_stats driver;
+	uint64_t n = counts[_i].pieces;
+
+	queue_mode = GPU_QUEUE_BATCH;
+	image_use(&cuda_12, counts[_i].many);
+	fake->set_version(counts[_i].driver);
+	queue_begin();
+	for (uint64_t i = 0; i < ARENA; i++)
+		memory[i] = (uint8_t)(i * 7 + i / 256);
+	fake->hold(true);
+	/* Every second byte is written, so that no two ranges are one. */
+	for (uint64_t i = 0; i < n; i++)
+		ck_assert_uint_eq(add(copy(arena + 2 * i, host + i, 1)), i + 1);
+	gpu_queue_launch(queue);
+	fake->stats(&driver);
+	ck_assert_uint_eq(driver.launches, counts[_i].launches);
+	ck_assert_uint_eq(driver.large_launches, counts[_i].large);
+	fake->hold(false);
+	wait_done(queue, n);
+	ck_assert_str_eq(why(queue), "");
+	for (uint64_t i = 0; i < n; i++)
+		ck_assert_uint_eq(*(uint8_t *)fake->look(arena + 2 * i, 1), memory[i]);
+	queue_end();
+	image_use(NULL, NULL);
 }
 END_TEST
 

@@ -326,18 +326,19 @@ START_LOOP_TEST(all_pairs_of_bytes, 4)
 END_TEST
 
 /* Blocks and threads of a batch in random order: every piece is all done, and once. */
-START_LOOP_TEST(batches, 12)
+START_LOOP_TEST(batches, 13)
 {
 	enum { LENGTH = 9000 };
-	static uint8_t dst[GPU_BATCH_PIECES][LENGTH], src[GPU_BATCH_PIECES][LENGTH];
-	static struct gpu_batch batch;
-	static uint32_t order[GPU_BATCH_PIECES * 4 * GPU_BLOCK_THREADS];
+	static uint8_t dst[GPU_BATCH_MANY][LENGTH], src[GPU_BATCH_MANY][LENGTH];
+	static struct gpu_batch_many batch;
+	static uint32_t order[GPU_BATCH_MANY * 4 * GPU_BLOCK_THREADS];
 	struct random_state random;
 	uint32_t block = 0, n;
 
 	random_seed(&random, (uint64_t)_i);
 	memset(dst, 0, sizeof(dst));
-	batch.n_pieces = 1 + (uint32_t)_i * 7 % GPU_BATCH_PIECES;
+	/* The last one is full. */
+	batch.n_pieces = _i == 12 ? GPU_BATCH_MANY : 1 + (uint32_t)_i * 7 % GPU_BATCH_PIECES;
 	for (uint32_t i = 0; i < batch.n_pieces; i++) {
 		fill(src[i], LENGTH, FRL_UINT8, &random);
 		batch.pieces[i] = (struct gpu_work){ .action = GPU_REDUCE,
@@ -359,7 +360,8 @@ START_LOOP_TEST(batches, 12)
 		order[j] = i;
 	}
 	for (uint32_t i = 0; i < n; i++)
-		gpu_batch_share(&batch, order[i] / GPU_BLOCK_THREADS, order[i] % GPU_BLOCK_THREADS);
+		gpu_pieces_share(batch.pieces, batch.first_block, batch.n_pieces,
+			order[i] / GPU_BLOCK_THREADS, order[i] % GPU_BLOCK_THREADS);
 	for (uint32_t i = 0; i < batch.n_pieces; i++)
 		ck_assert_mem_eq(dst[i], src[i], LENGTH);
 }
@@ -367,8 +369,10 @@ END_TEST
 
 TEST_MAIN(gpu_work)
 {
-	/* A kernel's parameters of 4096 bytes, and pieces that the next one follows. */
+	/* What a kernel's parameters have at most, before CUDA 12.1 and since, and pieces that the
+	 * next one follows. */
 	_Static_assert(sizeof(struct gpu_batch) <= 4096, "more than a kernel is given");
+	_Static_assert(sizeof(struct gpu_batch_many) <= 32764, "more than a kernel is given");
 	_Static_assert(sizeof(struct gpu_work) == 64, "pieces lie close together");
 	return run_suite(all_tests(NULL, NULL));
 }
