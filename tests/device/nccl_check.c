@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One rank of a job of NCCL, all on GPU 0: collectives with results checked to the last element,
- * or (--bench) an allreduce timed, or (--die) one rank that ends in the middle. --about says what
- * is installed. nccl.sh builds it with the CUDA toolkit and runs it; it knows nothing of plugins.
+ * or (--bench) an allreduce timed, or (--die) one rank that ends in the middle. --lives makes
+ * several communicators, one after the other. --about says what is installed. Each run says which
+ * libnccl the process has loaded. nccl.sh builds it with the CUDA toolkit and runs it; it knows
+ * nothing of plugins.
  *
  * Exit status: 0 as it should be, 1 a wrong result, 2 usage or CUDA, 3 NCCL reported an error,
  * 4 with --die: NCCL reported one when the other rank had gone, which is as it should be.
  */
+#include <limits.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +21,24 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-enum { MAX_ELEMENTS = 1 << 23, ITERATIONS = 20, WARM_UP = 3, MAX_SIZES = 16, LIFE = 5 };
+enum {
+	MAX_ELEMENTS = 1 << 23,
+	ITERATIONS = 20,
+	WARM_UP = 3,
+	MAX_SIZES = 16,
+	LIFE = 5,
+	MAX_LIVES = 9
+};
 
 static int rank, n_ranks;
 static const char *id_path;
 static size_t bench_bytes[MAX_SIZES];
 static int n_sizes;
 static bool dies, is_about;
-static int lived;          /* allreduces that were done before one rank died */
-static double last_result; /* when the last of them was there */
+static size_t most = MAX_ELEMENTS; /* elements of the largest checked operation */
+static int lives = 1;              /* communicators, one after the other */
+static int lived;                  /* allreduces that were done before one rank died */
+static double last_result;         /* when the last of them was there */
 
 static ncclComm_t comm;
 static cudaStream_t stream;
@@ -220,7 +233,8 @@ static void check(void)
 		double start = seconds();
 
 		for (size_t j = 0; j < sizeof(counts) / sizeof(counts[0]); j++)
-			all[i].run(counts[j]);
+			if (counts[j] <= most)
+				all[i].run(counts[j]);
 		/* If a later one hangs, this is what is known. */
 		printf("rank %d: %s: right, %.1f s\n", rank, all[i].name, seconds() - start);
 		fflush(stdout);
@@ -267,40 +281,69 @@ static void die(void)
 	exit(1);
 }
 
+/* A library of the process. */
+static int say_if_nccl(struct dl_phdr_info *library, size_t size, void *ctx)
+{
+	const char *name = strrchr(library->dlpi_name, '/');
+	char path[PATH_MAX];
+
+	if (name && strncmp(name, "/libnccl.so", 11) == 0 && realpath(library->dlpi_name, path)) {
+		printf("loaded: %s\n", path);
+		*(bool *)ctx = true;
+	}
+	return 0;
+}
+
+static void say_nccl(void)
+{
+	bool is_there = false;
+	int nccl = 0;
+
+	NCCL(ncclGetVersion(&nccl));
+	printf("NCCL %d.%d.%d\n", nccl / 10000, nccl / 100 % 100, nccl % 100);
+	dl_iterate_phdr(say_if_nccl, &is_there);
+	if (!is_there)
+		puts("loaded: no libnccl.so: it is linked statically");
+	fflush(stdout);
+}
+
 static void about(void)
 {
 	struct cudaDeviceProp gpu;
-	int nccl = 0, driver = 0, runtime = 0;
+	int driver = 0, runtime = 0, rdma = 0;
 
-	NCCL(ncclGetVersion(&nccl));
+	say_nccl();
 	CUDA(cudaDriverGetVersion(&driver));
 	CUDA(cudaRuntimeGetVersion(&runtime));
 	CUDA(cudaGetDeviceProperties(&gpu, 0));
-	printf("NCCL %d.%d.%d\n", nccl / 10000, nccl / 100 % 100, nccl % 100);
+	CUDA(cudaDeviceGetAttribute(&rdma, cudaDevAttrGPUDirectRDMASupported, 0));
 	printf("CUDA %d.%d, the driver's %d.%d\n", runtime / 1000, runtime / 10 % 100,
 		driver / 1000, driver / 10 % 100);
 	printf("GPU 0: %s\n", gpu.name);
+	/* NCCL registers memory of GPUs with a plugin only where this is 1. */
+	printf("GPUDirect RDMA: %d\n", rdma);
 }
 
-/* By way of a file, which rank 0 puts in place whole. */
-static void share_id(ncclUniqueId *id)
+/* By way of a file for each communicator, which rank 0 puts in place whole. */
+static void share_id(ncclUniqueId *id, int life)
 {
-	char path[4096];
+	char path[PATH_MAX], fresh[PATH_MAX + 8];
 	FILE *file;
 
+	snprintf(path, sizeof(path), "%s.%d", id_path, life);
 	if (rank == 0) {
 		NCCL(ncclGetUniqueId(id));
-		snprintf(path, sizeof(path), "%s.new", id_path);
-		file = fopen(path, "wb");
+		snprintf(fresh, sizeof(fresh), "%s.new", path);
+		file = fopen(fresh, "wb");
 		if (!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) ||
-			rename(path, id_path)) {
+			rename(fresh, path)) {
 			perror(path);
 			exit(2);
 		}
 		return;
 	}
 	for (double until = seconds() + 60; seconds() < until; usleep(10000)) {
-		file = fopen(id_path, "rb");
+		file = fopen(path, "rb");
 		if (!file)
 			continue;
 		if (fread(id, sizeof(*id), 1, file) == 1) {
@@ -309,7 +352,7 @@ static void share_id(ncclUniqueId *id)
 		}
 		fclose(file);
 	}
-	fprintf(stderr, "rank %d: there is no id in %s\n", rank, id_path);
+	fprintf(stderr, "rank %d: there is no id in %s\n", rank, path);
 	exit(2);
 }
 
@@ -345,21 +388,45 @@ static bool read_arguments(int argc, char **argv)
 			n_ranks = atoi(argv[++i]);
 		else if (i + 1 < argc && strcmp(argv[i], "--id") == 0)
 			id_path = argv[++i];
+		else if (i + 1 < argc && strcmp(argv[i], "--most") == 0)
+			most = strtoul(argv[++i], NULL, 10);
+		else if (i + 1 < argc && strcmp(argv[i], "--lives") == 0)
+			lives = atoi(argv[++i]);
 		else if (i + 1 < argc && strcmp(argv[i], "--bench") == 0 && read_sizes(argv[i + 1]))
 			i++;
 		else
 			return false;
 	}
-	return is_about || (id_path && n_ranks >= 2 && rank >= 0 && rank < n_ranks);
+	return is_about ||
+		(id_path && n_ranks >= 2 && rank >= 0 && rank < n_ranks && most && lives >= 1 &&
+			lives <= MAX_LIVES);
+}
+
+/* One communicator, from its creation to its end. */
+static void live(int life)
+{
+	ncclUniqueId id;
+
+	share_id(&id, life);
+	NCCL(ncclCommInitRank(&comm, n_ranks, id, rank));
+	if (dies)
+		die();
+	else if (!n_sizes)
+		check();
+	for (int i = 0; i < n_sizes; i++)
+		bench(bench_bytes[i]);
+	NCCL(ncclCommDestroy(comm));
+	comm = NULL;
+	printf("rank %d: communicator %d has ended\n", rank, life + 1);
+	fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
-	ncclUniqueId id;
-
 	if (!read_arguments(argc, argv)) {
 		fputs("nccl_check --about\n"
-		      "nccl_check --rank R --ranks N --id FILE [--bench BYTES,... | --die]\n",
+		      "nccl_check --rank R --ranks N --id FILE [--most ELEMENTS] [--lives N]\n"
+		      "           [--bench BYTES,... | --die]\n",
 			stderr);
 		return 2;
 	}
@@ -374,15 +441,10 @@ int main(int argc, char **argv)
 	CUDA(cudaStreamCreate(&stream));
 	CUDA(cudaMalloc((void **)&device_in, (size_t)MAX_ELEMENTS * sizeof(float)));
 	CUDA(cudaMalloc((void **)&device_out, (size_t)MAX_ELEMENTS * sizeof(float)));
-	share_id(&id);
-	NCCL(ncclCommInitRank(&comm, n_ranks, id, rank));
-	if (dies)
-		die();
-	else if (!n_sizes)
-		check();
-	for (int i = 0; i < n_sizes; i++)
-		bench(bench_bytes[i]);
-	NCCL(ncclCommDestroy(comm));
+	if (rank == 0)
+		say_nccl();
+	for (int life = 0; life < lives; life++)
+		live(life);
 	CUDA(cudaFree(device_in));
 	CUDA(cudaFree(device_out));
 	free(host);

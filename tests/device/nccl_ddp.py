@@ -40,6 +40,13 @@ def train(model, ranks, rows):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+def loaded_nccl():
+    """The libnccl that this process uses: PyTorch brings one of its own."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        paths = {line.split(None, 5)[5].strip() for line in maps if "/libnccl.so" in line}
+    return ", ".join(sorted(paths)) or "no libnccl.so: it is linked statically"
+
+
 def main():
     torch.cuda.set_device(0)
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -59,6 +66,7 @@ def main():
         print(f"DDP: {mine.numel()} parameters, the same on {ranks} ranks; "
               f"{error:.1e} from one process; NCCL {torch.cuda.nccl.version()}, "
               f"PyTorch {torch.__version__}")
+        print(f"loaded: {loaded_nccl()}")
     dist.destroy_process_group()
 
 
