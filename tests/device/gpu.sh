@@ -3,12 +3,13 @@
 #
 # Memory of a GPU, on a machine that has one: what Ferrule finds there, the test binaries of CI
 # unchanged on the real driver, collectives of several ranks that share the GPU, checked against
-# long double, NVIDIA's sanitizer, and how fast kernels move packets. Prints a report in markdown
-# that fits into docs/performance.md. Skipped (status 77), with the reason, where there is no GPU or
-# something is missing that the tests need.
+# long double, NVIDIA's sanitizer, and how fast kernels move packets. The most telling rows come
+# first. Prints a report in markdown: a verdict line for each row, the totals, figures that fit into
+# docs/performance.md, and the end of the logs of failed rows. Skipped (status 77), with the reason,
+# where there is no GPU or something is missing that the tests need.
 #
-# What runs against the double of the driver (tests/fake_libcuda) is no row here: it is looked
-# which libcuda.so.1 a row's processes had, and the row fails if that is not the system's.
+# No row runs on the double of the driver (tests/fake_libcuda): the script looks which libcuda.so.1
+# the processes of a row had, and the row fails if that is not the system's.
 #
 # Not yet run on a GPU by anybody.
 set -eu
@@ -19,14 +20,15 @@ usage() {
 	  --build FOLDER   the build of Ferrule, or what tests/device/pack.sh made (default: build)
 	  --libs FOLDER    libraries, in folders of any depth, for what the system has not: DPDK,
 	                   ISA-L, protobuf-c, Check (default: libs in the build folder)
-	  --seconds N      nothing is started later than that (500); one step takes 120 at the most
-	  --keep FOLDER    keeps what programs have said there
+	  --cuda FOLDER    the CUDA toolkit, for compute-sanitizer (default: where nvcc is, or
+	                   /usr/local/cuda*)
+	END
+	common_usage
+	cat <<-'END'
 
 	Settings of Ferrule and of CUDA's double are not taken from the caller, and of
 	LD_LIBRARY_PATH only the folder with the driver, for containers where the loader finds it
 	by that alone.
-	A machine without DPDK and without internet: tests/device/pack.sh makes a folder to take
-	along where Ferrule was built.
 	END
 }
 
@@ -36,21 +38,27 @@ source_root=$PWD
 # shellcheck source=tests/device/lib.sh
 . tests/device/lib.sh
 
-# There are no other options.
+cuda=
 take() {
-	return 1
+	case $1 in
+	--cuda) cuda=$(absolute "$2") ;;
+	*) return 1 ;;
+	esac
 }
 
-seconds=500
+rows_total=440
 take_options "$@"
 caller_libraries=${LD_LIBRARY_PATH:-}
-for name in LD_LIBRARY_PATH LD_PRELOAD "${!FRL_@}" "${!FERRULE_@}" "${!NCCL_@}" "${!FAKE_@}"; do
+for name in LD_LIBRARY_PATH LD_PRELOAD CUDA_MODULE_LOADING CUDA_LAUNCH_BLOCKING "${!FRL_@}" \
+	"${!FERRULE_@}" "${!NCCL_@}" "${!FAKE_@}"; do
 	unset "$name"
 done
 
 # ---- what is there
 
 find_gpu
+find_cuda
+find_sanitizer
 programs=("$build"/examples/{ferrule-allreduce,ferrule-bench,ferrule-info,ferrule-pingpong}
 	"$build/examples/gpu_allreduce" "$build/daemon/ferruled" "$build/daemon/ctl/ferrulectl")
 for file in "${programs[@]}"; do
@@ -71,234 +79,246 @@ find_driver "$caller_libraries"
 export LD_LIBRARY_PATH=$own_libraries${driver_folder:+:$driver_folder}
 export CUDA_VISIBLE_DEVICES=$gpu_number
 
+# Ends a row in which an event never comes.
+[ -n "$rehearsal" ] || export FRL_TEST_LIMIT=30
 export FRL_BIN=$build/examples
 own_machine=unwanted
 # shellcheck source=tests/system/lib.sh
 . tests/system/lib.sh
 at_exit+=(remove_borrowed)
-[ -z "$keep" ] || mkdir -p "$keep"
+# shellcheck source=tests/device/rows.sh
+. tests/device/rows.sh
 
-# ---- steps
+# ---- rows
 
-limit=120
-n_steps=0
-n_right=0
-n_skipped=0
-n_not_run=0
-
-# step NAME COMMAND...: runs it within the limit. What it says: $temp/NAME.out. $outcome is "right",
-# with the number of cases that the program has left out, "skipped: REASON", "not run: REASON" or
-# "failed: ..."; processes that use CUDA have the system's driver.
-step() {
-	local name=$1 status=0 left=$((seconds - SECONDS)) most drivers said
-	shift
-	n_steps=$((n_steps + 1))
-	: >"$temp/$name.out"
-	if [ "$left" -le 0 ]; then
-		outcome="not run: $seconds s are over"
-		n_not_run=$((n_not_run + 1))
-		return 0
-	fi
-	rm -f "$temp/$name.ld".*
-	most=$((left < limit ? left + 5 : limit))
-	LD_DEBUG=files LD_DEBUG_OUTPUT=$temp/$name.ld timeout -k 5 "$most" "$@" \
-		>"$temp/$name.out" 2>&1 || status=$?
-	drivers=$(cat "$temp/$name.ld".* 2>/dev/null |
+# cuda_drivers NAME: the libcuda.so files that the row's processes have loaded.
+cuda_drivers() {
+	cat "$temp/$1.ld".* 2>/dev/null |
 		sed -n 's/.*calling init: \(.*\/libcuda\.so[^ ]*\)$/\1/p' | sort -u |
-		while read -r file; do readlink -f "$file"; done | sort -u)
-	rm -f "$temp/$name.ld".*
-	[ -z "$keep" ] || cp "$temp/$name.out" "$keep/"
-	if [ -n "$drivers" ] && [ "$drivers" != "$(readlink -f "$driver_library")" ]; then
-		outcome="failed: it had $drivers for libcuda.so.1, which is not the driver"
-	elif [ "$status" -eq 77 ]; then
-		outcome="skipped: $(grep -m 1 -ioE 'skip(ped)?:? .*' "$temp/$name.out" |
-			sed 's/^[^:]*: *//' || true)"
-	elif [ "$status" -ne 0 ] &&
-		said=$(grep -m 1 '^=====.*not supported' "$temp/$name.out"); then
-		outcome="skipped: ${said#*= }"
-	elif [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
-		outcome="failed: no end within $most s"
-	elif [ "$status" -ne 0 ]; then
-		outcome="failed: status $status"
-	elif [ -z "$drivers" ]; then
-		outcome="failed: it has not used CUDA"
-	else
-		outcome=right
-	fi
-	if [ "$name" = harness ] && [ "${outcome%%:*}" = skipped ]; then
-		outcome="failed: there is a GPU, and the plugin takes none of its memory"
-	fi
-	left=$(grep -c '^left out: ' "$temp/$name.out" || true)
-	[ "$outcome" != right ] || [ "$left" -eq 0 ] || outcome="right, left out: $left"
-	case $outcome in
-	right*) n_right=$((n_right + 1)) ;;
-	skipped*) n_skipped=$((n_skipped + 1)) ;;
-	failed*)
-		fail "$name: ${outcome#failed: }: $*" >&2
-		tail -n 30 "$temp/$name.out" | sed "s|^|    $name: |" >&2
-		;;
-	esac
+		while read -r file; do readlink -f "$file"; done | sort -u
 }
 
-# row WHAT NAME COMMAND...: a step, as a line of a table.
-row() {
-	local what=$1 begin=$SECONDS
+# skip_reason NAME: what the program gave as its reason.
+skip_reason() {
+	grep -m 1 -ioE 'skip(ped)?:? .*' "$temp/$1.out" | sed 's/^[^:]*: *//' || true
+}
+
+# step NAME COMMAND...: the function of most rows. The processes that use CUDA have the system's
+# driver. What they say: $temp/NAME.out.
+step() {
+	local name=$1 status=0 drivers left
 	shift
-	step "$@"
-	echo "| $what | $outcome | $((SECONDS - begin)) |"
+	LD_DEBUG=files LD_DEBUG_OUTPUT=$temp/$name.ld limited "$row_limit" "$@" \
+		>"$temp/$name.out" 2>&1 || status=$?
+	drivers=$(cuda_drivers "$name")
+	rm -f "$temp/$name.ld".*
+	outcome=fail
+	if [ -n "$drivers" ] && [ "$drivers" != "$(readlink -f "$driver_library")" ]; then
+		said="it had $drivers for libcuda.so.1, which is not the driver"
+	elif [ "$status" -eq 77 ]; then
+		outcome=skip
+		said=$(skip_reason "$name")
+	elif [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
+		outcome=hang
+		said=
+	elif [ "$status" -ne 0 ] && grep -q '^=====.*not supported' "$temp/$name.out"; then
+		outcome=skip
+		said=$(grep -m 1 '^=====.*not supported' "$temp/$name.out" | sed 's/^=* *//')
+	elif [ "$status" -ne 0 ]; then
+		said="status $status"
+	elif [ -z "$drivers" ]; then
+		said="no process has used CUDA"
+	else
+		outcome=pass
+		said=$(grep -m 1 -oE 'reached by way of: [a-z, ]*[a-z]' "$temp/$name.out" || true)
+		left=$(grep -c '^left out: ' "$temp/$name.out" || true)
+		[ "$left" -eq 0 ] || said="$left cases left out, which need the double"
+	fi
 }
 
-table() {
-	echo
-	echo "| $1 | result | s |"
-	echo "|---|---|---:|"
+# harness_step NAME ARGUMENT...: where there is a GPU, the plugin must take its memory.
+harness_step() {
+	local name=$1
+	shift
+	# Without EAGER the plugin takes no memory of GPUs: docs/nccl.md.
+	step "$name" env CUDA_MODULE_LOADING=EAGER FERRULE_GPU=1 FERRULE_DEVICES=local \
+		"$harness" --mem cuda --expect pointers=gpu "$@"
+	[ "$outcome" != skip ] || outcome=fail
 }
+
+# inspect NAME TOOL COMMAND...: under compute-sanitizer. Calls of the driver that fail are no
+# finding: host memory is known by one that does. Test programs run cases in child processes.
+inspect() {
+	local name=$1 tool=$2
+	shift 2
+	if [ -z "$sanitizer" ]; then
+		outcome=skip
+		said="there is no compute-sanitizer here"
+		return
+	fi
+	step "$name" "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no \
+		--error-exitcode 9 "$@"
+	said=$(grep -m 1 -oE '(ERROR|RACECHECK) SUMMARY: .*' "$temp/$name.out" || echo "$said")
+	[ "$outcome" != fail ] || grep -E '^=========' "$temp/$name.out" >"$temp/$name.why" || true
+}
+
+# unit_row NAME PROGRAM: a file of a test program, as CI runs it on the double.
+unit_row() {
+	[ -x "$build/tests/unit/test_$2" ] || return 0
+	"$build/tests/unit/test_$2" -l | grep -qx "$1" || return 0
+	is_done[$1]=1
+	row "$1" 90 "the test of CI" step env FRL_CONTROL=off FRL_BUILD_ROOT="$build" \
+		FRL_SOURCE_ROOT="$source_root" "$build/tests/unit/test_$2" "$1"
+}
+
+# unit_rows PROGRAM: those of its files that use CUDA and have not been run yet.
+unit_rows() {
+	local name
+	[ -x "$build/tests/unit/test_$1" ] || return 0
+	for name in $("$build/tests/unit/test_$1" -l); do
+		case $name in
+		# The kernels' code on the processor, nvcc's output, cuda.h: no driver is called.
+		gpu_work | gpu_kernels | cuda_abi) ;;
+		cuda* | gpu_* | comm_gpu* | nccl_gpu)
+			[ -n "${is_done[$name]-}" ] || unit_row "$name" "$1"
+			;;
+		esac
+	done
+}
+declare -A is_done=()
+
+harness_rows() {
+	local rows=(small sizes pipeline group flush)
+	if [ ! -x "$harness" ] || [ ! -r "$plugin" ]; then
+		skip_row harness "the NCCL plugin" "it is not built, or its harness"
+		return
+	fi
+	row harness 60 "the NCCL plugin, both sides in one process" harness_step \
+		--sides threads "$plugin" "${rows[@]}"
+	row harness-processes 60 "the NCCL plugin, a process for each side" harness_step \
+		--sides processes "$plugin" "${rows[@]}"
+}
+
+# collective_rows N: collectives of N processes.
+collective_rows() {
+	local most=64M
+	[ "$1" -lt 8 ] || most=4M
+	row "types-$1" 60 "allreduce, $1 processes: all types and reductions" step "$bench" \
+		-n "$1" --mem cuda:0 --dtype all --redop all --data random --iters 0 --quiet \
+		--count 1,1000,100003
+	row "sizes-$1" 60 "allreduce, $1 processes: float32, 4 B and more" step "$bench" -n "$1" \
+		--mem cuda:0 --min 4 --max "$most" --factor 16 --iters 0 --data random
+}
+
+operation_rows() {
+	row operations 60 "3 processes: all operations" step "$bench" -n 3 --mem cuda:0 --op all \
+		--count 1,10007 --iters 0 --quiet --offset 3
+	row wires 60 "2 processes: wire types" step "$bench" -n 2 --mem cuda:0 --wire all \
+		--data random --iters 0 --quiet --count 1000,100003
+	row pingpong 60 "single messages, every byte" step "$pingpong" --local --mem cuda:0 \
+		--verify --sizes 1,8,4095,4K,64K,1M,16M --iters 50
+}
+
+# launch_rows: ways of work to the GPU that are not the default.
+launch_rows() {
+	local mode
+	for mode in memop persistent; do
+		row "threads-$mode" 60 "FRL_GPU_LAUNCH=$mode, 2 threads" step \
+			env FRL_GPU_LAUNCH="$mode" "$gpu_allreduce" 2 1000003
+		row "processes-$mode" 60 "FRL_GPU_LAUNCH=$mode, 2 processes" step \
+			env FRL_GPU_LAUNCH="$mode" "$bench" -n 2 --mem cuda:0 --min 4 --max 16M \
+			--factor 16 --iters 0 --data random
+	done
+}
+
+staged_rows() {
+	row threads-staged 60 "FRL_GPU_TIER=staged, 2 threads" step env FRL_GPU_TIER=staged \
+		"$gpu_allreduce" 2 1000003
+	row operations-staged 60 "staged, 2 processes: all operations" step \
+		env FRL_GPU_TIER=staged "$bench" -n 2 --mem cuda:0 --op all --count 1,1000003 \
+		--iters 0 --quiet
+	row types-staged 60 "staged, 2 processes: all types" step env FRL_GPU_TIER=staged \
+		"$bench" -n 2 --mem cuda:0 --dtype all --redop all --data random --iters 0 \
+		--quiet --count 1000,100003
+	row pingpong-staged 60 "staged, single messages" step env FRL_GPU_TIER=staged \
+		"$pingpong" --local --mem cuda:0 --verify --sizes 1,4095,64K,16M --iters 20
+}
+
+# sanitizer_rows TOOL...: ranks are threads, so that one process has all kernels.
+sanitizer_rows() {
+	local tool count
+	for tool in "$@"; do
+		# Small: shadows, packed and unpacked. Long: packets, reductions and an odd end.
+		for count in 1000 50001; do
+			row "$tool-$count" 60 "$tool, 2 threads, $count elements" inspect "$tool" \
+				"$gpu_allreduce" 2 "$count"
+		done
+	done
+}
+
+# sanitizer_reports: the sanitizer lets kernels run one after the other, and slowly: programs that
+# rely on more may not end, which says nothing of Ferrule.
+sanitizer_reports() {
+	local tool
+	for tool in memcheck racecheck; do
+		report "$tool-persistent" 30 "$tool, FRL_GPU_LAUNCH=persistent" inspect "$tool" \
+			env FRL_GPU_LAUNCH=persistent "$gpu_allreduce" 2 1000
+		[ ! -x "$build/tests/unit/test_comm" ] ||
+			report "$tool-comm_gpu" 60 "$tool, the test comm_gpu" inspect "$tool" \
+				env FRL_CONTROL=off "$build/tests/unit/test_comm" comm_gpu
+	done
+}
+
+meter_row() {
+	if [ -x "$meter" ]; then
+		row meter 90 "how fast kernels move packets" step "$meter"
+	else
+		skip_row meter "how fast kernels move packets" "$meter is not built"
+	fi
+}
+
+# times_row N: figures of N processes.
+times_row() {
+	row "times-$1" 60 "allreduce, $1 processes on one GPU, timed" step "$bench" -n "$1" \
+		--mem cuda:0 --min 1K --max 64M --factor 4
+}
+
+# ---- the report
 
 about() {
 	local commit
 	commit=$(cat "$build/commit" 2>/dev/null ||
 		git -C "$source_root" rev-parse --short HEAD 2>/dev/null || echo unknown)
+	[ -z "$rehearsal" ] ||
+		echo "**REHEARSAL: programs of $rehearsal are in the place of NVIDIA's.**"
 	echo "$(date +%F): $gpu_name, driver $driver ($driver_library), commit $commit,"
 	echo "$(nproc) processors ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)),"
 	echo "Linux $(uname -r), $(ask pcie.link.gen.current,pcie.link.width.current |
-		sed 's/, / x/; s/^/PCIe /')."
+		sed 's/, / x/; s/^/PCIe /'), sanitizer: ${sanitizer:-none}."
 }
 
+# probe: what Ferrule finds, all of it in the logs.
 probe() {
-	echo
-	echo '```'
-	timeout -k 5 60 "$build/daemon/ctl/ferrulectl" doctor 2>&1 | sed 's/[[:blank:]]*$//' || true
-	timeout -k 5 60 "$build/examples/ferrule-info" 2>&1 | grep -iE -A 8 'gpu' || true
-	echo '```'
+	limited 60 "$build/daemon/ctl/ferrulectl" doctor >"$temp/doctor.out" 2>&1 || true
+	limited 60 "$build/examples/ferrule-info" >"$temp/info.out" 2>&1 || true
+	keep_logs doctor
+	keep_logs info
+	grep -iE 'gpu|cuda' "$temp/doctor.out" | sed 's/[[:blank:]]*$//' | head -n 12 || true
+	grep -iE -A 8 'gpu' "$temp/info.out" | head -n 20 || true
 }
 
-same_tests() {
-	local program name
-	table "test of CI"
-	# The rules that the double follows come first.
-	for program in gpu comm nccl; do
-		program=$build/tests/unit/test_$program
-		[ -x "$program" ] || continue
-		for name in $("$program" -l); do
-			case $name in
-			# The kernels' code on the processor, and the output of nvcc: no CUDA.
-			gpu_work | gpu_kernels) ;;
-			cuda* | gpu_* | comm_gpu* | nccl_gpu)
-				row "$name" "$name" env FRL_CONTROL=off FRL_BUILD_ROOT="$build" \
-					FRL_SOURCE_ROOT="$source_root" "$program" "$name"
-				;;
-			esac
-		done
-	done
-	[ ! -x "$harness" ] || [ ! -r "$plugin" ] ||
-		row "NCCL plugin, harness" harness env FERRULE_GPU=1 FERRULE_DEVICES=local \
-			"$harness" --mem cuda --expect pointers=gpu --sides threads "$plugin" \
-			small sizes pipeline group flush
-}
-
-collectives() {
+figures() {
 	local n
-	table "collectives on one GPU: allreduce of $*, where nothing else is said"
-	for n in "$@"; do
-		row "$n processes: all types and reductions" "types-$n" "$bench" -n "$n" \
-			--mem cuda:0 --dtype all --redop all --data random --iters 0 --quiet \
-			--count 1,1000,100003
-		row "$n processes: float32, 4 B and more" "sizes-$n" "$bench" -n "$n" \
-			--mem cuda:0 --min 4 --max "$([ "$n" -lt 8 ] && echo 64M || echo 4M)" \
-			--factor 16 --iters 0 --data random
-		row "$n threads" "threads-$n" "$build/examples/gpu_allreduce" "$n" 1000003
-	done
-}
-
-operations() {
-	table "more of them"
-	row "3 processes: all operations" operations "$bench" -n 3 --mem cuda:0 --op all \
-		--count 1,10007 --iters 0 --quiet --offset 3
-	row "2 processes: wire types" wires "$bench" -n 2 --mem cuda:0 --wire all --data random \
-		--iters 0 --quiet --count 1000,100003
-	row "single messages, every byte" pingpong "$pingpong" --local --mem cuda:0 --verify \
-		--sizes 1,8,4095,4K,64K,1M,16M --iters 50
-}
-
-# The ways of work to the GPU that are not the default.
-launches() {
-	local mode
-	table "FRL_GPU_LAUNCH"
-	for mode in memop persistent; do
-		row "$mode, 2 threads" "threads-$mode" env FRL_GPU_LAUNCH="$mode" \
-			"$build/examples/gpu_allreduce" 2 1000003
-		row "$mode, 2 processes" "processes-$mode" env FRL_GPU_LAUNCH="$mode" "$bench" \
-			-n 2 --mem cuda:0 --min 4 --max 16M --factor 16 --iters 0 --data random
-	done
-}
-
-# Without kernels.
-staged() {
-	table "FRL_GPU_TIER=staged"
-	row "staged, 2 threads" threads-staged env FRL_GPU_TIER=staged \
-		"$build/examples/gpu_allreduce" 2 1000003
-	row "staged, 2 processes: all operations" operations-staged env FRL_GPU_TIER=staged \
-		"$bench" -n 2 --mem cuda:0 --op all --count 1,1000003 --iters 0 --quiet
-	row "staged, 2 processes: all types" types-staged env FRL_GPU_TIER=staged "$bench" -n 2 \
-		--mem cuda:0 --dtype all --redop all --data random --iters 0 --quiet \
-		--count 1000,100003
-	row "staged, single messages" pingpong-staged env FRL_GPU_TIER=staged "$pingpong" \
-		--local --mem cuda:0 --verify --sizes 1,4095,64K,16M --iters 20
-}
-
-sanitized() {
-	local tool sanitizer count program
-	sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer \
-		2>/dev/null || true)
-	if [ -z "$sanitizer" ]; then
+	if grep -q '^|' "$temp/meter.out" 2>/dev/null; then
 		echo
-		echo "Not run: there is no compute-sanitizer here."
-		return
-	fi
-	table "compute-sanitizer"
-	for tool in memcheck racecheck initcheck synccheck; do
-		# Small: shadows, packed and unpacked. Long: packets, reductions and an odd end.
-		for count in 1000 50001; do
-			inspected "$tool: 2 threads, $count elements" "$tool-$count" "$tool" \
-				"$build/examples/gpu_allreduce" 2 "$count"
-		done
-	done
-	# Ranks are threads there.
-	program=$build/tests/unit/test_comm
-	[ -f "$program" ] || return 0
-	limit=240
-	inspected "memcheck: comm_gpu" memcheck-tests memcheck \
-		env FRL_CONTROL=off "$program" comm_gpu
-	limit=120
-}
-
-# inspected WHAT NAME TOOL COMMAND...: a row under compute-sanitizer. Calls of the driver that fail
-# are no finding: host memory is known by one that does.
-inspected() {
-	local what=$1 name=$2 tool=$3 begin=$SECONDS
-	shift 3
-	# Test programs run their cases in a process of their own.
-	step "$name" "$sanitizer" --tool "$tool" --target-processes all --report-api-errors no \
-		--error-exitcode 9 "$@"
-	echo "| $what | $outcome | $((SECONDS - begin)) |"
-}
-
-speeds() {
-	local n
-	echo
-	if [ -x "$meter" ]; then
-		step meter "$meter"
 		cat "$temp/meter.out"
-		[ "$outcome" = right ] || echo "$outcome"
-	else
-		echo "Not run: $meter is not built."
 	fi
 	for n in 2 4; do
+		[ -s "$temp/times-$n.out" ] || continue
 		echo
 		echo "Allreduce, $n processes on one GPU:"
 		echo
 		echo '```'
-		step "times-$n" "$bench" -n "$n" --mem cuda:0 --min 1K --max 64M --factor 4
 		sed 's/[[:blank:]]*$//' "$temp/times-$n.out"
 		echo '```'
 	done
@@ -307,18 +327,50 @@ speeds() {
 echo "## Memory of a GPU"
 echo
 about
-probe
-same_tests
-collectives 2
-operations
-launches
-staged
-speeds
-sanitized
-# These take turns on the GPU, and so the longest.
-collectives 4 8
 echo
-echo "$n_right of $n_steps steps right, $n_skipped skipped, $n_not_run not run," \
-	"$failures failed, in $SECONDS s."
-[ "$n_not_run" -eq 0 ] || fail "$n_not_run steps were not run: $seconds s are over" >&2
-finish >&2
+echo '```'
+probe
+echo
+
+gpu_allreduce=$build/examples/gpu_allreduce
+row threads-2 60 "allreduce, 2 threads" step "$gpu_allreduce" 2 1000003
+# The rules of the driver that the double follows, and all tests rely on.
+unit_row cuda_rules gpu
+unit_row cuda_rules_streams gpu
+unit_row cuda_rules_memory gpu
+harness_rows
+row pingpong-small 60 "single messages" step "$pingpong" --local --mem cuda:0 --verify \
+	--sizes 1,4K,1M --iters 20
+collective_rows 2
+sanitizer_rows memcheck racecheck
+unit_row comm_gpu comm
+unit_row comm_gpu_stream comm
+launch_rows
+meter_row
+times_row 2
+operation_rows
+staged_rows
+unit_rows gpu
+unit_rows comm
+unit_rows nccl
+sanitizer_reports
+sanitizer_rows initcheck synccheck
+# Ranks take turns on the GPU: the longest rows.
+row threads-4 60 "allreduce, 4 threads" step "$gpu_allreduce" 4 1000003
+collective_rows 4
+times_row 4
+collective_rows 8
+
+echo
+print_totals
+echo '```'
+figures
+if [ ${#failed_rows[@]} -gt 0 ]; then
+	echo
+	echo '```'
+	print_failed_logs
+	echo '```'
+fi
+echo
+echo "Ended after $(elapsed) s."
+rows_are_good || exit 1

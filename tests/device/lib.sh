@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the scripts for machines with a GPU share: the GPU, and libraries that such a machine has
-# not. Sourced with the caller's folder in $caller.
+# What the scripts for machines with a GPU share: the GPU, the toolkit, and libraries that such a
+# machine has not. Sourced with the caller's folder in $caller.
 
 # absolute FOLDER: what the caller means by it.
 absolute() {
@@ -12,13 +12,15 @@ absolute() {
 	esac
 }
 
-# take_options OPTION VALUE...: sets $build, $libs and $keep, and $seconds, whose default the caller
-# has set. Other options are given to take(), which the caller has: it returns 1 for those that it
-# does not know.
+# take_options OPTION VALUE...: sets $build, $libs, $keep, $only and $rehearsal, and $rows_total,
+# whose default the caller has set. Other options are given to take(), which the caller has: it
+# returns 1 for those that it does not know.
 take_options() {
 	build=${source_root:?}/build
 	libs=
 	keep=
+	only=
+	rehearsal=
 	while [ $# -gt 0 ]; do
 		case $1 in
 		-h | --help)
@@ -34,8 +36,13 @@ take_options() {
 		case $1 in
 		--build) build=$(absolute "$2") ;;
 		--libs) libs=$(absolute "$2") ;;
-		--seconds) seconds=$2 ;;
+		--seconds) rows_total=$2 ;;
 		--keep) keep=$(absolute "$2") ;;
+		--only) only=$2 ;;
+		--rehearse)
+			rehearsal=$(absolute "$2")
+			PATH=$rehearsal:$PATH
+			;;
 		*)
 			take "$1" "$2" || {
 				usage >&2
@@ -46,6 +53,29 @@ take_options() {
 		shift 2
 	done
 	libs=${libs:-$build/libs}
+	if [[ ! $rows_total =~ ^[1-9][0-9]{0,4}$ ]]; then
+		echo "--seconds is a number of seconds, not $rows_total" >&2
+		exit 2
+	fi
+}
+
+# What all the scripts' usage has at its end.
+common_usage() {
+	cat <<-'END'
+	  --seconds N      the total time: no row runs longer, or starts within its last 5 s (440)
+	  --only REGEX     only rows with such a name (an extended regular expression for the whole
+	                   name)
+	  --keep FOLDER    puts the logs of all rows there
+	  --rehearse FOLDER
+	                   for the self-test: programs of the FOLDER are used in the place of
+	                   NVIDIA's, and rows have no limits. The report says that it is none
+
+	Exit status: 0 all rows passed, 1 a row failed or was not run for want of time, 77 there is
+	no GPU, or something is missing that all rows need.
+
+	A machine without DPDK and without internet: tests/device/pack.sh makes a folder to take
+	along where Ferrule was built.
+	END
 }
 
 cannot() {
@@ -77,12 +107,51 @@ find_gpu() {
 	esac
 }
 
+# find_cuda: the toolkit's folder in $cuda, unless the caller has set it: where nvcc is, or the
+# newest of /usr/local.
+find_cuda() {
+	local nvcc folder folders
+	[ -z "$cuda" ] || return 0
+	if nvcc=$(command -v nvcc); then
+		cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+		return
+	fi
+	cuda=/usr/local/cuda
+	mapfile -t folders < <(compgen -G '/usr/local/cuda-*' | sort -rV)
+	for folder in /usr/local/cuda "${folders[@]}"; do
+		if [ -x "$folder/bin/nvcc" ]; then
+			cuda=$folder
+			return
+		fi
+	done
+}
+
+# find_sanitizer: NVIDIA's compute-sanitizer in $sanitizer; empty where there is none.
+find_sanitizer() {
+	local file
+	sanitizer=$(command -v compute-sanitizer || true)
+	[ -z "$sanitizer" ] || return 0
+	for file in "$cuda"/bin/compute-sanitizer "$cuda"/compute-sanitizer/compute-sanitizer \
+		/usr/local/cuda*/bin/compute-sanitizer /opt/nvidia/*/compute-sanitizer \
+		/opt/nvidia/*/*/compute-sanitizer; do
+		if [ -x "$file" ] && [ ! -d "$file" ]; then
+			sanitizer=$file
+			return
+		fi
+	done
+}
+
 # find_driver CALLERS: the driver in $driver_library, and its folder in $driver_folder where the
 # loader does not look by itself: that of a container is often in LD_LIBRARY_PATH alone, here
 # CALLERS. Never the double of Ferrule's tests, nor the toolkit's stubs.
 find_driver() {
 	local folder places
 	driver_folder=
+	if [ -n "${rehearsal:-}" ] && [ -r "$rehearsal/libcuda.so.1" ]; then
+		driver_folder=$rehearsal
+		driver_library=$rehearsal/libcuda.so.1
+		return
+	fi
 	IFS=: read -r -a places <<<"$1"
 	for folder in "${places[@]}"; do
 		is_driver "$folder/libcuda.so.1" || continue

@@ -53,7 +53,7 @@ rank_counts=2,3
 rounds=5
 bytes=4096,1048576,33554432
 python=python3
-seconds=450
+rows_total=450
 
 take() {
 	case $1 in
@@ -171,7 +171,7 @@ socket_settings=("LD_LIBRARY_PATH=$nccl_libraries" NCCL_NET=Socket NCCL_NET_PLUG
 
 # is_over: no further job is started.
 is_over() {
-	[ -n "$stopped" ] || [ "$SECONDS" -lt "$seconds" ] || stopped="$seconds s are over"
+	[ -n "$stopped" ] || [ "$SECONDS" -lt "$rows_total" ] || stopped="$rows_total s are over"
 	[ -n "$stopped" ]
 }
 
