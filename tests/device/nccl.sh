@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# NCCL itself over libnccl-net-ferrule.so, on a machine with one GPU: ranks are processes that share
-# it, each a host of its own to NCCL (NCCL_HOSTID), so that all between them goes by the network.
-# Every collective is checked in every protocol, a killed rank has to be noticed, PyTorch's DDP has
-# to learn what one process learns, and NCCL's own Socket transport runs in turns with it. Prints a
-# report in markdown, with a summary at the end that says how the ratios came about. Skipped (status
-# 77), with the reason, where there is no GPU or something is missing that the tests need.
+# NCCL itself over libnccl-net-ferrule.so, on a machine with one GPU. Ranks are processes that share
+# the GPU. Each is a host of its own to NCCL (NCCL_HOSTID), so that all between them goes by the
+# network. The rows check every collective with NCCL's buffers in memory of the host, in memory of
+# the GPU (FERRULE_GPU=1), and with receives that NCCL's kernels unpack (FERRULE_UNPACK=1). They
+# also show a killed rank, a second communicator, PyTorch's DDP, and times beside NCCL's own Socket
+# transport. The most telling rows come first. Prints a report in markdown: a verdict line for each
+# row, the totals, the times, and the end of the logs of failed rows. Skipped (status 77), with the
+# reason, where there is no GPU or something is missing that all rows need.
 #
-# What one GPU cannot show: grouped receives. NCCL makes them for several GPUs behind one proxy
-# (PXN) only; the harness (tests/nccl) has them.
+# One GPU cannot show grouped receives: NCCL makes them only for several GPUs behind one proxy
+# (PXN). The harness (tests/nccl) has them. LL128 needs 128 bytes that become visible together. As
+# nothing guarantees that for receives in memory of the host, its rows report and never fail.
 #
 # Not yet run on a GPU by anybody.
 set -eu
@@ -20,22 +23,20 @@ usage() {
 	  --build FOLDER   the build of Ferrule, or what tests/device/pack.sh made (default: build)
 	  --libs FOLDER    libraries, in folders of any depth, for what the system has not: DPDK,
 	                   ISA-L, protobuf-c (default: libs in the build folder)
-	  --cuda FOLDER    the CUDA toolkit (default: where nvcc is, or /usr/local/cuda)
-	  --nccl FOLDER    NCCL, with include/nccl.h and lib/ (default: the toolkit's, Python's or
-	                   the system's)
-	  --ranks LIST     numbers of ranks (2,3)
-	  --rounds N       timed runs of each transport, in turns (5)
+	  --cuda FOLDER    the CUDA toolkit (default: where nvcc is, or /usr/local/cuda*)
+	  --nccl FOLDER    NCCL, with include/nccl.h and lib/; the word pip: the one that pip has
+	                   brought (nvidia-nccl-cu12 or -cu13) for the Python of --python
+	                   (default: the toolkit's, pip's or the system's, the first that is there)
+	  --ranks LIST     numbers of ranks: all rows with the first, some with the others (2,3)
+	  --rounds N       timed runs of each transport, in turns (3)
 	  --bytes LIST     of the timed allreduce (4096,1048576,33554432)
-	  --python NAME    a Python with PyTorch for the DDP run (python3)
-	  --seconds N      no job is started later than that (450); one takes 60 at the most
-	                   (DDP: 120), and after one that did not end there is no other
-	  --keep FOLDER    keeps NCCL's logs there
+	  --python NAME    a Python with PyTorch for the DDP rows (python3)
+	END
+	common_usage
+	cat <<-'END'
 
 	Times say what one transport is beside the other here. Ranks take turns on the GPU, so they
 	say nothing about what it does with a GPU for each.
-
-	A machine without DPDK and without internet: tests/device/pack.sh makes a folder to take
-	along where Ferrule was built.
 	END
 }
 
@@ -50,15 +51,17 @@ source_root=$PWD
 cuda=
 nccl=
 rank_counts=2,3
-rounds=5
+rounds=3
 bytes=4096,1048576,33554432
 python=python3
-rows_total=450
 
 take() {
 	case $1 in
 	--cuda) cuda=$(absolute "$2") ;;
-	--nccl) nccl=$(absolute "$2") ;;
+	--nccl)
+		nccl=$2
+		[ "$nccl" = pip ] || nccl=$(absolute "$2")
+		;;
 	--ranks) rank_counts=$2 ;;
 	--rounds) rounds=$2 ;;
 	--bytes) bytes=$2 ;;
@@ -70,36 +73,45 @@ take() {
 	esac
 }
 
+rows_total=440
 take_options "$@"
 
-# What the caller's shell says to NCCL is not what is tested here.
-for name in "${!NCCL_@}" "${!FERRULE_@}"; do
+# What the caller's shell says to NCCL and CUDA is not what is tested here.
+for name in CUDA_MODULE_LOADING CUDA_LAUNCH_BLOCKING "${!NCCL_@}" "${!FERRULE_@}"; do
 	unset "$name"
 done
 
 # ---- what is there
 
 find_gpu
+find_cuda
 
-if [ -z "$cuda" ]; then
-	cuda=/usr/local/cuda
-	! nvcc=$(command -v nvcc) || cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-fi
+# pip's package has include/ and lib/ in nvidia/nccl, beside other packages of Python.
 nccl_of_python() {
-	"$python" -c 'import importlib.util as u
-print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/null || true
+	"$python" - 2>/dev/null <<'END' || true
+import os, sys
+for place in sys.path:
+    folder = os.path.join(place or ".", "nvidia", "nccl")
+    if os.path.isdir(os.path.join(folder, "lib")):
+        print(os.path.realpath(folder))
+        break
+END
 }
-places=("$nccl")
-[ -n "$nccl" ] || places=("$cuda" "$(nccl_of_python)" /usr /usr/local)
+case $nccl in
+'') places=("$cuda" "$(nccl_of_python)" /usr /usr/local) ;;
+pip) places=("$(nccl_of_python)") ;;
+*) places=("$nccl") ;;
+esac
 library=
 for nccl in "${places[@]}"; do
+	[ -n "$nccl" ] || continue
 	for file in "$nccl"/lib64/libnccl.so* "$nccl"/lib/libnccl.so* \
 		"$nccl"/lib/*-linux-gnu/libnccl.so*; do
 		[ ! -e "$file" ] || library=${library:-$file}
 	done
 	[ -z "$library" ] || break
 done
-[ -n "$library" ] || cannot "there is no libnccl in: ${places[*]}; see --nccl"
+[ -n "$library" ] || cannot "there is no libnccl in: ${places[*]:-(no folder)}; see --nccl"
 
 plugin=$build/libnccl-net-ferrule.so
 programs=("$build"/examples/ferrule-{allreduce,bench,pingpong} "$build/daemon/ferruled")
@@ -113,10 +125,14 @@ done
 borrow "$libs" "$caller_libraries" "$plugin" "${programs[@]}"
 export LD_LIBRARY_PATH=$own_libraries
 
+# Ends a row in which an event never comes.
+[ -n "$rehearsal" ] || export FRL_TEST_LIMIT=30
 export FRL_BIN=$build/examples
 own_machine=unwanted
 # shellcheck source=tests/system/lib.sh
 . tests/system/lib.sh
+# shellcheck source=tests/device/rows.sh
+. tests/device/rows.sh
 
 ranks_running=()
 # Each is a process group, with `timeout` at its head.
@@ -128,32 +144,37 @@ end_ranks() {
 }
 at_exit+=(end_ranks remove_borrowed)
 
-# ---- what can be said before the first job
+# ---- the program of a rank
 
 nccl_libraries=$(dirname "$library"):$cuda/lib64:$cuda/lib:$own_libraries
 check=$temp/nccl_check
-compiler=("$cuda/bin/nvcc")
-[ -x "${compiler[0]}" ] || compiler=(cc -L"$cuda/lib64" -L"$cuda/lib")
-runtime=()
-[ "${compiler[0]}" != cc ] || runtime=(-lcudart)
-if ! LD_LIBRARY_PATH=$caller_libraries "${compiler[@]}" -O2 -D_GNU_SOURCE -I"$cuda/include" \
-	-I"$nccl/include" -o "$check" tests/device/nccl_check.c "$library" "${runtime[@]}" \
-	>"$temp/compile.out" 2>&1; then
+
+# compile_check: links libnccl by its full path, as pip's package has no libnccl.so beside
+# libnccl.so.2. nvcc takes no such name, so it goes to the host's linker, and so does RPATH, which
+# counts before LD_LIBRARY_PATH.
+compile_check() {
+	local linked=(-Xlinker --disable-new-dtags -Xlinker --no-as-needed
+		-Xlinker -rpath -Xlinker "$(dirname "$library")" -Xlinker "$library")
+	local compiler=("$cuda/bin/nvcc") runtime=()
+	if [ ! -x "${compiler[0]}" ]; then
+		compiler=(cc -L"$cuda/lib64" -L"$cuda/lib")
+		runtime=(-lcudart)
+	fi
+	LD_LIBRARY_PATH=$caller_libraries limited 120 "${compiler[@]}" -O2 -D_GNU_SOURCE \
+		-I"$nccl/include" -I"$cuda/include" -o "$check" tests/device/nccl_check.c \
+		"${linked[@]}" "${runtime[@]}" >"$temp/compile.out" 2>&1
+}
+
+if [ -n "$rehearsal" ]; then
+	check=$rehearsal/nccl_check
+elif ! compile_check; then
+	show "$temp/compile.out"
 	# Built along with Ferrule, where NCCL was there.
 	check=$build/tests/nccl/nccl-check
-	if [ ! -x "$check" ]; then
-		show "$temp/compile.out"
+	[ -x "$check" ] ||
 		cannot "tests/device/nccl_check.c cannot be compiled; see --cuda and --nccl"
-	fi
+	echo "tests/device/nccl_check.c cannot be compiled here: the one of the build is used"
 fi
-if ! LD_LIBRARY_PATH=$nccl_libraries CUDA_VISIBLE_DEVICES=$gpu_number timeout -k 5 60 \
-	"$check" --about >"$temp/about.out" 2>&1; then
-	fail "CUDA or NCCL does not start"
-	show "$temp/about.out"
-	finish
-fi
-passes local "$pingpong" --local --test latency --sizes 8,64K --iters 200 --verify
-[ "$failures" -eq 0 ] || finish
 
 # ---- jobs
 
@@ -161,19 +182,14 @@ passes local "$pingpong" --local --test latency --sizes 8,64K --iters 200 --veri
 export FERRULE_TIMEOUT_S=5
 # Within which a dead rank has to be noticed: twice that, and NCCL's own ways.
 notice_s=15
-limit=60
-job=0
-stopped=
-ferrule_settings=("LD_LIBRARY_PATH=$nccl_libraries" NCCL_NET=Ferrule "NCCL_NET_PLUGIN=$plugin")
+n_jobs=0
+# For rows that need not move much.
+few=(--most 1048576)
+ferrule_settings=(NCCL_NET=Ferrule "NCCL_NET_PLUGIN=$plugin")
+socket_settings=(NCCL_NET=Socket NCCL_NET_PLUGIN=none)
 # As docs/nccl.md has it.
-unpack_settings=(FERRULE_UNPACK=1 NCCL_NET_GDR_LEVEL=SYS NCCL_NET_GDR_READ=0 NCCL_PROTO=^LL128)
-socket_settings=("LD_LIBRARY_PATH=$nccl_libraries" NCCL_NET=Socket NCCL_NET_PLUGIN=none)
-
-# is_over: no further job is started.
-is_over() {
-	[ -n "$stopped" ] || [ "$SECONDS" -lt "$rows_total" ] || stopped="$rows_total s are over"
-	[ -n "$stopped" ]
-}
+gpu_settings=(FERRULE_GPU=1 CUDA_MODULE_LOADING=EAGER NCCL_NET_GDR_LEVEL=SYS)
+unpack_settings=(FERRULE_UNPACK=1 NCCL_NET_GDR_LEVEL=SYS NCCL_NET_GDR_READ=0)
 
 # launch NAME RANKS SETTING... -- COMMAND...: runs the ranks; `%r` in the command is the rank.
 # Standard output and error of rank R: $temp/NAME-R.out, NCCL's log: $temp/NAME-R.log. The exit
@@ -186,204 +202,320 @@ launch() {
 		shift
 	done
 	shift
-	job=$((job + 1))
+	n_jobs=$((n_jobs + 1))
 	statuses=()
 	for ((rank = 0; rank < n; rank++)); do
 		command=("${@//%r/$rank}")
 		: >"$temp/$name-$rank.log"
-		timeout -k 5 "$limit" env CUDA_VISIBLE_DEVICES="$gpu_number" \
-			NCCL_HOSTID="ferrule-$rank" \
+		limited_rank env CUDA_VISIBLE_DEVICES="$gpu_number" \
+			LD_LIBRARY_PATH="$nccl_libraries" NCCL_HOSTID="ferrule-$rank" \
 			NCCL_SOCKET_IFNAME=lo NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 \
-			NCCL_MAX_CTAS=4 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH \
+			NCCL_MAX_CTAS=4 NCCL_DEBUG=INFO \
+			NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV,TUNING \
 			NCCL_DEBUG_FILE="$temp/$name-$rank.log" RANK="$rank" WORLD_SIZE="$n" \
-			LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((29500 + job % 400)) \
+			LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 \
+			MASTER_PORT=$((29500 + n_jobs % 400)) \
 			"${settings[@]}" "${command[@]}" >"$temp/$name-$rank.out" 2>&1 &
 		ranks_running+=($!)
 	done
 	for pid in "${ranks_running[@]}"; do
 		status=0
-		wait "$pid" || status=$?
+		# The shell would report ranks that were killed.
+		{ wait "$pid" || status=$?; } 2>/dev/null
 		statuses+=("$status")
-		case $status in
-		124 | 137) stopped="$name did not end within $limit s" ;;
-		esac
 	done
 	ranks_running=()
-	[ -z "$keep" ] || { mkdir -p "$keep" && cp "$temp/$name"-* "$keep"; }
 }
 
-# took NAME RANKS TRANSPORT: all ranks ended well, and NCCL's logs say by which way they spoke.
+# limited_rank COMMAND...: in the place of the shell that is the rank's, so that end_ranks finds it.
+limited_rank() {
+	exec timeout -k 5 "$(limit_of "$row_limit")" "$@"
+}
+
+# explain NAME RANKS: what is shown of a failed job.
+explain() {
+	local name=$1 n=$2 rank file
+	for ((rank = 0; rank < n; rank++)); do
+		file=$temp/$name-$rank
+		echo "rank $rank ended with ${statuses[$rank]}:"
+		tail -n 3 "$file.out"
+		grep -hE 'WARN|NET/Ferrule : ' "$file.log" |
+			grep -vE 'Ferrule : (version|settings|device [0-9])' | tail -n 3 || true
+	done >"$temp/$name.why" 2>/dev/null
+}
+
+# took NAME RANKS TRANSPORT: sets $outcome and $said: all ranks ended well, and NCCL's logs say by
+# which way they spoke. False where not.
 took() {
 	local name=$1 n=$2 wanted=$3 rank
-	if [[ ${statuses[*]} =~ [1-9] ]]; then
-		fail "$name: ranks ended with ${statuses[*]}"
-		for ((rank = 0; rank < n; rank++)); do
-			show "$temp/$name-$rank.out"
-			tail -n 8 "$temp/$name-$rank.log" | sed "s|^|    $name-$rank.log: |"
-			grep -E 'WARN' "$temp/$name-$rank.log" | tail -n 5 || true
-		done
+	outcome=fail
+	explain "$name" "$n"
+	if [[ " ${statuses[*]} " =~ \ (124|137)\  ]]; then
+		outcome=hang
+		said="ranks ended with ${statuses[*]}"
+		return 1
+	elif [[ ${statuses[*]} =~ [1-9] ]]; then
+		said="ranks ended with ${statuses[*]}; $(first_reason "$name")"
 		return 1
 	fi
 	for ((rank = 0; rank < n; rank++)); do
 		if ! grep -qE "via NET/$wanted/" "$temp/$name-$rank.log"; then
-			fail "$name: NCCL's log of rank $rank has no \"via NET/$wanted\""
-			grep -E 'NET/|via ' "$temp/$name-$rank.log" | head -n 10 || true
-			return 1
-		fi
-		if grep -E 'Channel .* via ' "$temp/$name-$rank.log" |
+			said="NCCL's log of rank $rank has no \"via NET/$wanted\""
+		elif grep -E 'Channel .* via ' "$temp/$name-$rank.log" |
 			grep -vqE "via NET/$wanted/"; then
-			fail "$name: rank $rank has connections beside NET/$wanted"
-			return 1
+			said="rank $rank has connections beside NET/$wanted: $(grep -ohE \
+				'via [A-Za-z/0-9]+' "$temp/$name-$rank.log" | sort -u |
+				grep -v "NET/$wanted" | head -n 1)"
+		else
+			continue
 		fi
+		return 1
 	done
+	outcome=pass
+	said=$(describe "$name")
 }
 
-n_rows=0
-n_right=0
-# row NAME RANKS WHAT SETTING...: a job whose results are checked; a line of the report.
-row() {
-	local name=$1 n=$2 what=$3 begin=$SECONDS way
-	local arguments=(--rank %r --ranks "$2" --id "$temp/$1.id")
+# first_reason NAME: the first line of a rank or of NCCL's log that says what was wrong.
+first_reason() {
+	{
+		grep -hE 'NCCL WARN|NET/Ferrule : .*(cannot|takes no|off, though)' \
+			"$temp/$1"-*.log |
+			sed 's/^.*NCCL WARN //; s/^.*NET\/Ferrule : /NET\/Ferrule: /'
+		grep -hvE '^(NCCL [0-9]|loaded: |rank [0-9]+: .*right)' "$temp/$1"-*.out
+	} 2>/dev/null | head -n 1 | cut -c 1-140
+}
+
+# describe NAME: the kinds of connections, protocols and tuner of NCCL's logs, in one line.
+describe() {
+	local text
+	text=$(grep -ohE 'via NET/[^ ]*' "$temp/$1"-*.log | sed 's/^via //' | sort -u |
+		tr '\n' ' ')
+	text+=$(grep -ohiE 'proto (LL128|LL|SIMPLE)' "$temp/$1"-*.log | sed 's/^proto //I' |
+		sort -u | tr '\n' ' ' || true)
+	text+=$(grep -ohE 'TUNER/Plugin: Using .*' "$temp/$1"-*.log | sed 's/^TUNER.*Using //' |
+		sort -u | tr '\n' ' ' || true)
+	echo "${text% }"
+}
+
+# job NAME RANKS JUDGE SETTING... [-- ARGUMENT...]: the function of most rows: a job whose results
+# are checked. JUDGE, a function, is called with NAME when all went well.
+job() {
+	local name=$1 n=$2 judge=$3 settings=()
 	shift 3
-	n_rows=$((n_rows + 1))
-	if is_over; then
-		echo "| $what | $n | not run | | |"
-		return
-	fi
-	launch "$name" "$n" "${ferrule_settings[@]}" "$@" -- "$check" "${arguments[@]}"
-	if ! took "$name" "$n" Ferrule; then
-		echo "| $what | $n | failed | $((SECONDS - begin)) | |"
-		return
-	fi
-	n_right=$((n_right + 1))
-	way=$(grep -ohE 'via NET/[^ ]*' "$temp/$name"-*.log | sort -u | tr '\n' ' ')
-	echo "| $what | $n | right | $((SECONDS - begin)) | $way|"
-}
-
-# is_shared NAME WANTED: are there connections that several channels share?
-is_shared() {
-	local is=no
-	! grep -qE 'via NET/Ferrule/.*/Shared' "$temp/$1"-*.log || is=yes
-	[ "$is" = "$2" ] || fail "$1: shared connections: $is, wanted: $2"
-}
-
-rows() {
-	local n=$1 proto right
-	echo
-	echo "| run | ranks | results | s | connections |"
-	echo "|---|---|---|---|---|"
-	right=$n_right
-	row "default-$n" "$n" "NCCL's own choice"
-	[ "$n_right" -eq "$right" ] || is_shared "default-$n" yes
-	for proto in LL LL128 Simple; do
-		row "$proto-$n" "$n" "NCCL_PROTO=$proto" NCCL_PROTO=$proto
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		settings+=("$1")
+		shift
 	done
-	row "ring-$n" "$n" "NCCL_ALGO=Ring" NCCL_ALGO=Ring
-	right=$n_right
-	row "unshared-$n" "$n" "a connection for each channel" NCCL_NET_SHARED_COMMS=0 \
-		NCCL_NET_SHARED_BUFFERS=0
-	[ "$n_right" -eq "$right" ] || is_shared "unshared-$n" no
-	right=$n_right
-	row "unpack-$n" "$n" "FERRULE_UNPACK=1" "${unpack_settings[@]}"
-	[ "$n_right" -eq "$right" ] || is_unpacked "unpack-$n"
+	[ $# -eq 0 ] || shift
+	launch "$name" "$n" "${ferrule_settings[@]}" "${settings[@]}" -- "$check" --rank %r \
+		--ranks "$n" --id "$temp/$name.id" "$@"
+	took "$name" "$n" Ferrule || return 0
+	$judge "$name"
 }
 
-# is_unpacked NAME: NCCL's kernels have fetched what came. Not where NCCL receives into memory of
-# the host, because it finds no GPUDirect RDMA.
+# Judges of jobs: they change $outcome and $said.
+
+any() {
+	:
+}
+
+# in_gpu NAME: NCCL has registered memory of the GPU.
+in_gpu() {
+	! grep -qF /GDRDMA "$temp/$1"-*.log || return 0
+	outcome=fail
+	said="NCCL's buffers are in memory of the host; $(first_reason "$1")"
+	[ "$has_rdma" = no ] || return 0
+	outcome=skip
+	said="CUDA says that this GPU has no GPUDirect RDMA: NCCL's buffers are the host's"
+}
+
+in_host() {
+	grep -qF /GDRDMA "$temp/$1"-*.log || return 0
+	outcome=fail
+	said="NCCL's buffers are in memory of the GPU: $said"
+}
+
 is_unpacked() {
-	if grep -qF "NCCL's kernels unpack what comes, up to" "$temp/$1"-*.log; then
-		return 0
-	elif grep -qF GDRDMA "$temp/$1"-*.log; then
-		fail "$1: no connection has unpacked anything"
+	grep -qF "NCCL's kernels unpack what comes, up to" "$temp/$1"-*.log
+}
+
+# unpacked NAME: NCCL's kernels have fetched what came.
+unpacked() {
+	! is_unpacked "$1" || return 0
+	in_gpu "$1"
+	[ "$outcome" = pass ] || return 0
+	outcome=fail
+	said="no connection has unpacked anything; $(unpack_reason "$1")"
+}
+
+# unpack_reason NAME: what the plugin says of UNPACK.
+unpack_reason() {
+	grep -hE 'NET/Ferrule : .*(UNPACK|unpack)' "$temp/$1"-*.log | grep -v ' settings: ' |
+		sed 's/^.*NET\/Ferrule : //' | head -n 1 | cut -c 1-120 || true
+}
+
+# seen_unpack NAME: only says whether anything was unpacked.
+seen_unpack() {
+	if is_unpacked "$1"; then
+		said="unpacked, $said"
 	else
-		echo
-		echo "NCCL received into memory of the host: with FERRULE_UNPACK=1, nothing was" \
-			"unpacked."
+		said="nothing unpacked, $said; $(unpack_reason "$1")"
 	fi
 }
 
-# deaths: rank 1 ends after five allreduces. $death is for the summary.
-deaths() {
-	local line
-	death="not run"
-	is_over && return
-	death=missed
-	launch die 2 "${ferrule_settings[@]}" -- "$check" --rank %r --ranks 2 \
-		--id "$temp/die.id" --die
-	line=$(grep -m 1 '^noticed' "$temp/die-0.out") || line="it did not notice"
-	if [ "${statuses[0]}" -ne 4 ] || [ "${statuses[1]}" -ne 0 ]; then
-		fail "a rank that dies: ranks ended with ${statuses[*]}, not with 4 0; $line"
-		show "$temp/die-0.out" "$temp/die-1.out"
+shared() {
+	grep -qE 'via NET/Ferrule/.*/Shared' "$temp/$1"-*.log || {
+		outcome=fail
+		said="no connections are shared: $said"
+	}
+}
+
+unshared() {
+	! grep -qE 'via NET/Ferrule/.*/Shared' "$temp/$1"-*.log || {
+		outcome=fail
+		said="connections are shared: $said"
+	}
+}
+
+# lazy NAME: whether the plugin refuses memory of GPUs, and says what to set.
+lazy() {
+	if grep -q 'NET/Ferrule : .*CUDA_MODULE_LOADING' "$temp/$1"-*.log; then
+		said="refused, and the log says what to set; $said"
+	else
+		said="not refused; $said"
+	fi
+}
+
+# start NAME: CUDA and NCCL start, and the libnccl of the process is the one that was chosen.
+start() {
+	local name=$1 status=0 wanted
+	LD_LIBRARY_PATH=$nccl_libraries CUDA_VISIBLE_DEVICES=$gpu_number limited "$row_limit" \
+		"$check" --about >"$temp/$name.out" 2>&1 || status=$?
+	case $status in
+	0) ;;
+	124 | 137) outcome=hang && return ;;
+	*) said="$(tail -n 1 "$temp/$name.out")" && return ;;
+	esac
+	version=$(sed -n 's/^NCCL //p' "$temp/$name.out")
+	loaded=$(sed -n 's/^loaded: //p' "$temp/$name.out" | tr '\n' ' ')
+	loaded=${loaded% }
+	! grep -qx 'GPUDirect RDMA: 0' "$temp/$name.out" || has_rdma=no
+	wanted=$(readlink -f "$library")
+	said="NCCL $version from $loaded"
+	if [ "$loaded" = "$wanted" ] || [ "$check" = "$build/tests/nccl/nccl-check" ]; then
+		outcome=pass
+	else
+		said="$said, not from $wanted"
+	fi
+}
+
+# fabric NAME: the local fabric works without NCCL.
+fabric() {
+	local status=0
+	limited "$row_limit" "$pingpong" --local --test latency --sizes 8,64K --iters 200 --verify \
+		>"$temp/$1.out" 2>&1 || status=$?
+	said=
+	case $status in
+	0) outcome=pass ;;
+	124 | 137) outcome=hang ;;
+	*) said="status $status" ;;
+	esac
+}
+
+# death NAME SETTING...: rank 1 ends after five allreduces, and rank 0 has to notice.
+death() {
+	local name=$1 line
+	shift
+	launch "$name" 2 "${ferrule_settings[@]}" "$@" -- "$check" --rank %r --ranks 2 \
+		--id "$temp/$name.id" --die
+	explain "$name" 2
+	line=$(grep -m 1 '^noticed' "$temp/$name-0.out") || line="it did not notice"
+	said="ranks ended with ${statuses[*]}, not with 4 0; $line"
+	outcome=fail
+	if [[ " ${statuses[*]} " =~ \ (124|137)\  ]]; then
+		outcome=hang
+	elif [ "${statuses[*]}" != "4 0" ]; then
+		:
 	elif ! awk -v line="$line" -v most="$notice_s" \
 		'BEGIN { split(line, part, ", "); exit !(part[2] + 0 <= most) }'; then
-		fail "a rank that dies: $line; $notice_s s are the most"
+		said="$line; $notice_s s are the most"
 	elif ! grep -qE 'NET/Ferrule : .*QP 0x[0-9a-f]+ to QP 0x[0-9a-f]+, .*PSN [0-9]+: ' \
-		"$temp/die-0.log"; then
-		fail "a rank that dies: the plugin names no peer and no QP in NCCL's log"
-		grep -E 'WARN|NET/Ferrule' "$temp/die-0.log" | tail -n 5 || true
+		"$temp/$name-0.log"; then
+		said="$line; but the plugin names no peer and no QP in NCCL's log"
 	else
-		death=${line##*, }
-		death=${death% later}
-		echo "Rank 0 has $line:"
-		echo
-		grep -hoE 'NET/Ferrule : .* PSN .*' "$temp/die-0.log" | head -n 3 |
-			sed 's/^/    /'
+		outcome=pass
+		said=$line
 	fi
 }
 
-# unpack_death: the same with FERRULE_UNPACK=1. It is known that NCCL's kernels may not end then:
-# the report says what happened, which is no failure of Ferrule's.
-unpack_death() {
-	local before=$limit
-	is_over && return
-	limit=30
-	launch die-unpack 2 "${ferrule_settings[@]}" "${unpack_settings[@]}" -- "$check" \
-		--rank %r --ranks 2 --id "$temp/die-unpack.id" --die
-	limit=$before
-	stopped=
-	echo
-	echo "With FERRULE_UNPACK=1 the ranks ended with ${statuses[*]}: 4 0 is right, 124 or 137" \
-		"that a kernel which was aborted did not end within 30 s."
+# again NAME SETTING...: create, destroy, create. NCCL 2.28 and 2.29 forget the plugin's name with
+# the last communicator (nccl issue 1978), and the next one would go by sockets. NCCL_NET is not
+# set, as it would turn that into an error.
+again() {
+	local name=$1 n
+	shift
+	launch "$name" 2 NCCL_NET_PLUGIN="$plugin" FERRULE_REQUIRE=1 "$@" -- "$check" --rank %r \
+		--ranks 2 --id "$temp/$name.id" --lives 2 --most 65537
+	took "$name" 2 Ferrule || return 0
+	n=$(grep -cE 'Using network Ferrule' "$temp/$name-0.log" || true)
+	[ "$n" -ge 2 ] && return
+	outcome=fail
+	said="NCCL's log has \"Using network Ferrule\" $n times for two communicators"
 }
 
-# ddp: PyTorch brings an NCCL of its own, and must not get another one's library.
+# ddp NAME SETTING...: PyTorch brings an NCCL of its own, and must not get another one's library.
 ddp() {
-	local status=0 before=$limit settings
-	settings=("LD_LIBRARY_PATH=$own_libraries" NCCL_NET=Ferrule "NCCL_NET_PLUGIN=$plugin")
-	trained="not run"
-	is_over && return
-	"$python" -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))' \
-		>"$temp/torch.out" 2>&1 || status=$?
-	if [ "$status" -ne 0 ]; then
-		echo "Not run: $python has no PyTorch; see --python."
+	local name=$1
+	shift
+	if ! limited 60 "$python" -c \
+		'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))' \
+		>"$temp/$name.out" 2>&1; then
+		outcome=skip
+		said="$python has no PyTorch; see --python"
 		return
 	fi
-	trained=failed
-	limit=120
-	launch ddp 2 "${settings[@]}" -- "$python" tests/device/nccl_ddp.py
-	limit=$before
-	took ddp 2 Ferrule || return 0
-	trained=right
-	cat "$temp/ddp-0.out"
+	launch "$name" 2 "${ferrule_settings[@]}" LD_LIBRARY_PATH="$own_libraries" "$@" -- \
+		"$python" tests/device/nccl_ddp.py
+	took "$name" 2 Ferrule || return 0
+	said="$(grep -h '^DDP: ' "$temp/$name-0.out" | sed 's/^DDP: //'); $said"
+	said+="; $(grep -h '^loaded: ' "$temp/$name-0.out")"
+	[[ " $* " != *" FERRULE_GPU=1 "* ]] || in_gpu "$name"
 }
 
-# timed NAME TRANSPORT ROUND SETTING...: its lines go to $temp/times.
+# timed NAME TRANSPORT COLUMN ROUND SETTING...: its lines go to $temp/times.
 timed() {
-	local name=$1 transport=$2 round=$3
-	shift 3
-	is_over && return
+	local name=$1 transport=$2 column=$3 round=$4
+	shift 4
 	launch "$name" 2 "$@" -- "$check" --rank %r --ranks 2 --id "$temp/$name.id" --bench "$bytes"
 	took "$name" 2 "$transport" || return 0
-	awk -v transport="$transport" -v round="$round" '
-		/^allreduce/ { print transport, round, $2, $4, $7 }' "$temp/$name-0.out" \
-		>>"$temp/times"
+	awk -v column="$column" -v round="$round" '
+		/^allreduce/ { print column, round, $2, $4 }' "$temp/$name-0.out" >>"$temp/times"
+	said=$(awk '/^allreduce/ { printf "%s%s B %s us", n++ ? ", " : "", $2, $4 }' \
+		"$temp/$name-0.out")
+}
+
+# times_rows ROUND: all transports once.
+times_rows() {
+	local i=$1
+	row "time-host-$i" 45 "timed, memory of the host" timed Ferrule host "$i" \
+		"${ferrule_settings[@]}"
+	row "time-socket-$i" 45 "timed, Socket" timed Socket Socket "$i" "${socket_settings[@]}"
+	row "time-gpu-$i" 45 "timed, FERRULE_GPU=1" timed Ferrule GPU "$i" \
+		"${ferrule_settings[@]}" "${gpu_settings[@]}"
+	row "time-unpack-$i" 45 "timed, UNPACK" timed Ferrule UNPACK "$i" \
+		"${ferrule_settings[@]}" "${unpack_settings[@]}" NCCL_PROTO=Simple
 }
 
 # speeds: the table of them, from $temp/times.
 speeds() {
 	awk '
+	function cell(format, value) {
+		return value ? sprintf(" " format " |", value) : " |"
+	}
 	function median(list, values, n, i, k, x) {
 		n = split(list, values, " ")
+		if (!n)
+			return 0
 		for (i = 2; i <= n; i++) {
 			x = values[i] + 0
 			for (k = i - 1; k > 0 && values[k] + 0 > x; k--)
@@ -397,104 +529,174 @@ speeds() {
 			sizes[++n_sizes] = $3
 		seen[$3] = 1
 		us[$1, $3] = us[$1, $3] " " $4
-		bw[$1, $3] = bw[$1, $3] " " $5
-		at[$1, $2, $3] = $4
-		rounds = $2 > rounds ? $2 : rounds
 	}
 	END {
-		print "| bytes | Ferrule us | Socket us | Ferrule GB/s | Socket GB/s " \
-			"| Ferrule / Socket | in single rounds |"
-		print "|---|---|---|---|---|---|---|"
+		n = split("host GPU UNPACK Socket", columns, " ")
+		line = "| bytes |"
+		rule = "|---:|"
+		for (c = 1; c <= n; c++) {
+			line = line " " columns[c] " us |"
+			rule = rule "---:|"
+		}
+		for (c = 1; c < n; c++) {
+			line = line " Socket / " columns[c] " |"
+			rule = rule "---:|"
+		}
+		print line
+		print rule
 		for (i = 1; i <= n_sizes; i++) {
 			s = sizes[i]
-			low = high = 0
-			for (r = 1; r <= rounds; r++) {
-				if (!(("Ferrule", r, s) in at) || !(("Socket", r, s) in at))
-					continue
-				ratio = at["Socket", r, s] / at["Ferrule", r, s]
-				low = !low || ratio < low ? ratio : low
-				high = ratio > high ? ratio : high
+			line = "| " s " |"
+			for (c = 1; c <= n; c++) {
+				at[c] = median(us[columns[c], s])
+				line = line cell("%.1f", at[c])
 			}
-			if (!low)
-				continue
-			a = median(us["Ferrule", s])
-			b = median(us["Socket", s])
-			printf "| %d | %.1f | %.1f | %.3f | %.3f | %.2f | %.2f to %.2f |\n", s, \
-				a, b, median(bw["Ferrule", s]), median(bw["Socket", s]), b / a, \
-				low, high
+			for (c = 1; c < n; c++)
+				line = line cell("%.2f", at[c] ? at[n] / at[c] : 0)
+			print line
 		}
 	}' "$temp/times"
 }
 
-# What was packed is what is run.
+# ---- rows
+
+# first_rows N: what a release must show.
+first_rows() {
+	local n=$1
+	row "host-$n" 60 "memory of the host" job "$n" in_host
+	row "gpu-simple-$n" 60 "FERRULE_GPU=1, Simple" job "$n" in_gpu "${gpu_settings[@]}" \
+		NCCL_PROTO=Simple
+	row "unpack-simple-$n" 60 "UNPACK, Simple" job "$n" unpacked "${unpack_settings[@]}" \
+		NCCL_PROTO=Simple
+}
+
+gpu_rows() {
+	local n=$1
+	row "again-$n" 45 "create, destroy, create" again
+	row "gpu-$n" 45 "FERRULE_GPU=1, NCCL's own protocols" job "$n" in_gpu \
+		"${gpu_settings[@]}"
+	# LL is received into memory of the host then, and not unpacked.
+	row "unpack-ll-$n" 45 "UNPACK, LL in memory of the host" job "$n" unpacked \
+		"${unpack_settings[@]}" NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 NCCL_PROTO=^LL128 -- \
+		"${few[@]}"
+	row "unpack-alone-$n" 45 "FERRULE_UNPACK=1 and nothing else" job "$n" seen_unpack \
+		FERRULE_UNPACK=1 -- "${few[@]}"
+}
+
+death_rows() {
+	row die 45 "a rank that dies" death
+	row die-gpu 45 "a rank that dies, FERRULE_GPU=1" death "${gpu_settings[@]}"
+}
+
+ddp_rows() {
+	row ddp 90 "PyTorch DDP" ddp
+	row ddp-gpu 60 "PyTorch DDP, FERRULE_GPU=1" ddp "${gpu_settings[@]}"
+}
+
+# more_rows N: NCCL's other ways.
+more_rows() {
+	local n=$1
+	row "gpu-ll-$n" 45 "FERRULE_GPU=1, LL" job "$n" in_gpu "${gpu_settings[@]}" \
+		NCCL_PROTO=LL -- "${few[@]}"
+	row "host-ll-$n" 45 "memory of the host, LL" job "$n" in_host NCCL_PROTO=LL -- "${few[@]}"
+	row "host-simple-$n" 45 "memory of the host, Simple" job "$n" in_host \
+		NCCL_PROTO=Simple -- "${few[@]}"
+	row "shared-$n" 45 "connections that channels share" job "$n" shared -- "${few[@]}"
+	row "unshared-$n" 45 "a connection for each channel" job "$n" unshared \
+		NCCL_NET_SHARED_COMMS=0 NCCL_NET_SHARED_BUFFERS=0 -- "${few[@]}"
+	row "ring-$n" 45 "NCCL_ALGO=Ring, FERRULE_GPU=1" job "$n" in_gpu "${gpu_settings[@]}" \
+		NCCL_ALGO=Ring -- "${few[@]}"
+	row "tree-$n" 45 "NCCL_ALGO=allreduce:Tree, FERRULE_GPU=1" job "$n" in_gpu \
+		"${gpu_settings[@]}" NCCL_ALGO=allreduce:Tree -- "${few[@]}"
+}
+
+# reports N: what has no guarantee. With UNPACK NCCL's kernels may not end after an abort.
+reports() {
+	local n=$1
+	report "lazy-$n" 30 "FERRULE_GPU=1, lazy loading" job "$n" lazy FERRULE_GPU=1 \
+		CUDA_MODULE_LOADING=LAZY NCCL_NET_GDR_LEVEL=SYS -- "${few[@]}"
+	report "unpack-gdr-$n" 30 "UNPACK, NCCL's own protocols" job "$n" seen_unpack \
+		"${unpack_settings[@]}" -- "${few[@]}"
+	report "host-ll128-$n" 30 "memory of the host, LL128" job "$n" any NCCL_PROTO=LL128 -- \
+		"${few[@]}"
+	report "gpu-ll128-$n" 30 "FERRULE_GPU=1, LL128" job "$n" any "${gpu_settings[@]}" \
+		NCCL_PROTO=LL128 -- "${few[@]}"
+	report again-counted 30 "create, destroy, create, NCCL_NET_PLUGIN_REF_COUNT=1" again \
+		NCCL_NET_PLUGIN_REF_COUNT=1
+	report die-unpack 30 "a rank that dies, UNPACK" death "${unpack_settings[@]}" \
+		NCCL_PROTO=Simple
+}
+
+# ---- the report
+
+# The report names what was packed.
 if [ -r "$build/commit" ]; then
 	commit=$(cat "$build/commit")
 elif commit=$(git rev-parse --short HEAD 2>/dev/null); then
 	git diff --quiet HEAD 2>/dev/null || commit="$commit, changed"
 fi
-version=$(sed -n 's/^NCCL //p' "$temp/about.out")
-cat <<-END
-# NCCL over Ferrule
-
-- date: $(date -u +%Y-%m-%d)
-- commit: ${commit:-unknown}
-- GPU, driver: $gpu_name, $driver
-- $(sed -n 's/^CUDA/CUDA:/p' "$temp/about.out")
-- NCCL: $version ($library)
-- kernel: $(uname -r), $(nproc) processors, load $(cut -d ' ' -f 1 /proc/loadavg)
-
-## Results
-
-AllReduce, AllGather, ReduceScatter, Broadcast, Send/Recv and alltoall, 1 element a rank to 32 MiB.
-END
+has_rdma=yes
+version=unknown
+loaded=unknown
 IFS=, read -r -a rank_counts <<<"$rank_counts"
-rows "${rank_counts[0]}"
-
-echo
-echo "## A rank that dies"
-echo
-deaths
-unpack_death
-
-echo
-echo "## AllReduce, 2 ranks on one GPU, Ferrule and Socket in turns"
-echo
 : >"$temp/times"
-for ((i = 1; i <= rounds; i++)); do
-	timed "time-ferrule-$i" Ferrule "$i" "${ferrule_settings[@]}"
-	timed "time-socket-$i" Socket "$i" "${socket_settings[@]}"
-done
-speeds >"$temp/speeds"
-cat "$temp/speeds"
 
+echo "## NCCL over Ferrule"
 echo
-echo "## PyTorch DDP"
+[ -z "$rehearsal" ] ||
+	echo "**REHEARSAL: programs of $rehearsal are in the place of NVIDIA's.**"
+echo "$(date -u +%F): $gpu_name, driver $driver, commit ${commit:-unknown},"
+echo "Linux $(uname -r), $(nproc) processors, load $(cut -d ' ' -f 1 /proc/loadavg)."
 echo
-ddp
-
-if [ ${#rank_counts[@]} -gt 1 ]; then
-	echo
-	echo "## Results with more ranks"
-	for n in "${rank_counts[@]:1}"; do
-		rows "$n"
-	done
+echo '```'
+# Other rows need what it finds.
+selected=$only
+only=
+row start 60 "CUDA and NCCL start" start
+only=$selected
+if [ "$n_failed" -gt 0 ]; then
+	print_totals
+	print_failed_logs
+	echo '```'
+	exit 1
 fi
-[ -z "$stopped" ] || fail "not everything was run: $stopped"
-
-cat <<-END
-
-## Summary
-
-| date | commit | GPU | driver | NCCL | results right | death noticed after | DDP |
-|---|---|---|---|---|---|---|---|
-| $(date -u +%Y-%m-%d) | ${commit:-unknown} | $gpu_name | $driver | $version | $n_right of $n_rows \
-| $death | $trained |
-
-AllReduce of 2 ranks that share the GPU, over Ferrule's local fabric and over NCCL's Socket
-transport, median of up to $rounds rounds in turns; above 1 Ferrule is faster. Ranks take turns
-on the GPU, so only the ratios say something.
-
-END
-cat "$temp/speeds"
+sed -n '/^CUDA/p; /^GPU/p' "$temp/start.out" 2>/dev/null || true
+row fabric 30 "the local fabric, without NCCL" fabric
+n=${rank_counts[0]}
+first_rows "$n"
+gpu_rows "$n"
+death_rows
+ddp_rows
+times_rows 1
+more_rows "$n"
+for n in "${rank_counts[@]:1}"; do
+	first_rows "$n"
+done
+reports "${rank_counts[0]}"
+for ((i = 2; i <= rounds; i++)); do
+	times_rows "$i"
+done
 echo
-finish
+print_totals
+echo '```'
+
+if [ -s "$temp/times" ]; then
+	cat <<-'END'
+
+	AllReduce of 2 ranks that share the GPU, over Ferrule's local fabric with NCCL's buffers in
+	memory of the host, in memory of the GPU, and unpacked by NCCL's kernels, and over NCCL's
+	Socket transport: medians of runs in turns; a ratio above 1: Ferrule is faster. Ranks take
+	turns on the GPU, so only the ratios say something.
+
+	END
+	speeds || true
+fi
+if [ ${#failed_rows[@]} -gt 0 ]; then
+	echo
+	echo '```'
+	print_failed_logs
+	echo '```'
+fi
+echo
+echo "NCCL $version, loaded from $loaded; ended after $(elapsed) s."
+rows_are_good || exit 1

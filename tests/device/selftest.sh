@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Shows what the runner of rows of the scripts for machines with a GPU prints and counts, with
-# injected rows and a clock of its own. No GPU is needed.
+# selftest.sh [BUILD]: the scripts for machines with a GPU, where there is none. Shows what the
+# runner of rows prints and counts, with injected rows and a clock of its own. With BUILD, a build
+# of Ferrule, gpu.sh and nccl.sh run too: against the double of the driver, and with a program in
+# the place of NCCL's ranks. Says nothing about a GPU or about NCCL.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
+build=${1:-}
 own=$(mktemp -d)
 trap 'rm -rf "$own"' EXIT
 failures=0
@@ -230,5 +233,181 @@ status 124
 status 0
 END
 
-[ "$failures" -eq 0 ] || exit 1
-echo "$n_cases cases, all right"
+# ---- the scripts, without a GPU
+
+fakes=$own/fakes
+mkdir -p "$fakes/nccl/lib" "$own/none"
+: >"$fakes/nccl/lib/libnccl.so.2"
+
+cat >"$own/none/nvidia-smi" <<'END'
+#!/bin/sh
+echo "No devices were found"
+exit 6
+END
+cat >"$fakes/nvidia-smi" <<'END'
+#!/bin/sh
+case "$*" in
+*name,driver_version*) echo "No GPU, 0.0" ;;
+*compute_mode*) echo Default ;;
+*pcie*) echo "0, 0" ;;
+esac
+END
+# Its options come before the program.
+cat >"$fakes/compute-sanitizer" <<'END'
+#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+while [ "${1#--}" != "$1" ]; do
+	shift 2
+done
+"$@" || exit
+echo "========= ERROR SUMMARY: 0 errors"
+END
+# The place of pip's NCCL, PyTorch, and a rank of DDP.
+cat >"$fakes/python3" <<'END'
+#!/bin/sh
+folder=$(dirname "$0")
+case $1 in
+-) echo "$folder/nccl" ;;
+-c) ;;
+*) exec "$folder/nccl_check" --rank "$RANK" --ddp ;;
+esac
+END
+# A rank: says and logs what NCCL would. The file `scenario` has the mistake that it makes.
+cat >"$fakes/nccl_check" <<'END'
+#!/bin/bash
+folder=$(dirname "$0")
+scenario=$(cat "$folder/scenario")
+loaded=$(readlink -f "$folder/nccl/lib/libnccl.so.2")
+[ "$scenario" != other-nccl ] || loaded=/elsewhere/libnccl.so.2
+[ "$scenario" = no-rdma ] && rdma=0 || rdma=1
+printf '%s\n' "NCCL 2.99.0" "loaded: $loaded"
+case " $* " in
+*" --about "*)
+	printf '%s\n' "CUDA 13.0, the driver's 13.0" "GPU 0: none" "GPUDirect RDMA: $rdma"
+	exit 0
+	;;
+*" --ddp "*) echo "DDP: 7 parameters" ;;
+*" --bench "*) echo "allreduce 4096 bytes 10.0 us busbw 1.0 GB/s" ;;
+esac
+net=${NCCL_NET:-Ferrule}
+way=$net/0
+if [ "${FERRULE_GPU:-}${FERRULE_UNPACK:-}" ] && [ "${NCCL_NET_GDR_LEVEL:-}" = SYS ] &&
+	[ "$rdma" = 1 ]; then
+	way+=/GDRDMA
+fi
+[ "${NCCL_NET_SHARED_COMMS:-1}" = 0 ] || way+=/Shared
+say() {
+	echo "host:1:1 [0] NCCL INFO $*" >>"$NCCL_DEBUG_FILE"
+}
+say "Using network $net"
+say "Channel 00/0 : 0[0] -> 1[0] [send] via NET/$way"
+say "AllReduce: 4096 Bytes -> Algo RING proto ${NCCL_PROTO:-LL} channel{Lo..Hi}={0..0}"
+[ "${FERRULE_UNPACK:-0}${NCCL_NET_GDR_LEVEL:-}" != 1SYS ] ||
+	say "NET/Ferrule : a connection to x: NCCL's kernels unpack what comes, up to 9 packets"
+case " $* " in
+*" --lives 2 "*)
+	if [ "$scenario" = forgotten ]; then
+		say "Using network Socket"
+		say "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
+	else
+		say "Using network Ferrule"
+	fi
+	;;
+*" --die "*)
+	[ "$RANK" = 0 ] || exit 0
+	[ "$scenario" != deaf ] || exit 1
+	say "NET/Ferrule : sending to x over y, QP 0x1 to QP 0x2, unacknowledged from PSN 7: gone"
+	echo "noticed after allreduce 5, 0.7 s later"
+	exit 4
+	;;
+esac
+[ "$scenario" != wrong-ll128 ] || [ "${NCCL_PROTO:-}" != LL128 ] || exit 1
+# As timeout has it.
+[ "$scenario" != stuck ] || [ "${NCCL_PROTO:-}" != Simple ] || exit 124
+exit 0
+END
+chmod +x "$fakes"/{nvidia-smi,compute-sanitizer,python3,nccl_check} "$own/none/nvidia-smi"
+
+# says NAME STATUS PATTERN... -- COMMAND...: the command's status and what is in its output.
+says() {
+	local name=$1 wanted=$2 patterns=() pattern status=0 output
+	shift 2
+	while [ "$1" != -- ]; do
+		patterns+=("$1")
+		shift
+	done
+	shift
+	n_cases=$((n_cases + 1))
+	output=$("$@" 2>&1) || status=$?
+	[ "$status" -eq "$wanted" ] || {
+		complain "$name: status $status, not $wanted"
+		echo "$output"
+		return 0
+	}
+	for pattern in "${patterns[@]}"; do
+		grep -qE -- "$pattern" <<<"$output" && continue
+		complain "$name: nothing matches '$pattern'"
+		echo "$output"
+		return 0
+	done
+}
+
+for script in gpu nccl; do
+	says "$script.sh without a GPU" 77 '^SKIP: no GPU: No devices were found' -- \
+		env PATH="$own/none:$PATH" "$here/$script.sh" --build "${build:-$own}"
+	says "$script.sh --help" 0 '--seconds N' '--only REGEX' -- "$here/$script.sh" --help
+	says "$script.sh, an option too many" 2 'report.md' -- "$here/$script.sh" --no-such 1
+	says "$script.sh, no number" 2 'number of seconds' -- "$here/$script.sh" --seconds soon
+done
+
+finish() {
+	[ "$failures" -eq 0 ] || exit 1
+	echo "$n_cases cases, all right"
+	exit 0
+}
+[ -n "$build" ] || finish
+
+# rehearse SCENARIO STATUS PATTERN... -- OPTION...: nccl.sh with the programs above.
+rehearse() {
+	local scenario=$1 wanted=$2 patterns=()
+	shift 2
+	while [ "$1" != -- ]; do
+		patterns+=("$1")
+		shift
+	done
+	shift
+	echo "$scenario" >"$fakes/scenario"
+	says "nccl.sh, $scenario" "$wanted" "${patterns[@]}" -- "$here/nccl.sh" --build "$build" \
+		--rehearse "$fakes" --nccl pip --seconds 86400 "$@"
+}
+
+rehearse good 0 '^\*\*REHEARSAL' "NCCL 2.99.0 from $fakes/nccl/lib/libnccl.so.2" \
+	'^PASS  host-2 .*memory of the host: NET/Ferrule/0/Shared LL$' \
+	'^PASS  gpu-simple-2 .*NET/Ferrule/0/GDRDMA' '^PASS  unpack-simple-2 ' \
+	'^PASS  again-2 ' '^PASS  unpack-alone-2 .*nothing unpacked' \
+	'^PASS  die .*noticed after' '^PASS  ddp-gpu .*7 parameters' '^PASS  unshared-2 ' \
+	'^PASS  gpu-simple-3 ' '^NOTE  host-ll128-2 ' '^NOTE  lazy-2 .*not refused' \
+	'^[0-9]+ passed, 0 failed, 0 skipped; 6 reported$' \
+	'^\| 4096 \| 10.0 \| 10.0 \| 10.0 \| 10.0 \| 1.00 \| 1.00 \| 1.00 \|$' -- --rounds 1 \
+	--keep "$own/logs"
+[ -f "$own/logs/gpu-simple-2-1.log" ] || complain "--keep keeps no log of rank 1"
+rehearse other-nccl 1 '^FAIL  start .*elsewhere.*, not from ' '^0 passed, 1 failed' -- \
+	--only start
+rehearse no-rdma 0 '^SKIP  gpu-simple-2 .*no GPUDirect RDMA' '^2 passed, 0 failed, 1 skipped' -- \
+	--only 'host-2|gpu-simple-2'
+rehearse forgotten 1 '^FAIL  again-2 .*connections beside NET/Ferrule: via NET/Socket' \
+	'rank 0 ended with 0:' -- --only again-2
+rehearse deaf 1 '^FAIL  die .*ranks ended with 1 0, not with 4 0; it did not notice' -- --only die
+rehearse wrong-ll128 0 '^NOTE  host-ll128-2 .*ranks ended with 1 1.*no failure of this run' \
+	'^1 passed, 0 failed, 0 skipped; 1 reported' -- --only host-ll128-2
+rehearse stuck 1 '^FAIL  gpu-simple-2 .*no end within 60 s; ranks ended with 124 124' \
+	'^PASS  host-2 ' -- --only 'host-2|gpu-simple-2'
+
+double=$build/tests/fake_libcuda/libcuda.so.1
+if [ -r "$double" ] && [ -x "$build/tests/unit/test_gpu" ]; then
+	ln -s "$(readlink -f "$double")" "$fakes/libcuda.so.1"
+	says "gpu.sh, on the double" 0 '^\*\*REHEARSAL' '^PASS  cuda_rules ' \
+		'^1 passed, 0 failed, 0 skipped$' -- "$here/gpu.sh" --build "$build" \
+		--rehearse "$fakes" --seconds 86400 --only cuda_rules
+fi
+finish
