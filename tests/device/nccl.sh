@@ -348,6 +348,16 @@ unpacked() {
 	said="no connection has unpacked anything; $(unpack_reason "$1")"
 }
 
+# by_tuner NAME: the same, and NCCL has used nothing but Simple, which the tuner leaves.
+by_tuner() {
+	unpacked "$1"
+	[ "$outcome" = pass ] || return 0
+	! grep -qE 'proto LL' "$temp/$1"-*.log || {
+		outcome=fail
+		said="NCCL used LL, which its kernels do not unpack: $said"
+	}
+}
+
 # unpack_reason NAME: what the plugin says of UNPACK.
 unpack_reason() {
 	grep -hE 'NET/Ferrule : .*(UNPACK|unpack)' "$temp/$1"-*.log | grep -v ' settings: ' |
@@ -579,6 +589,8 @@ gpu_rows() {
 	row "unpack-ll-$n" 45 "UNPACK, LL in memory of the host" job "$n" unpacked \
 		"${unpack_settings[@]}" NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 NCCL_PROTO=^LL128 -- \
 		"${few[@]}"
+	row "unpack-tuner-$n" 45 "UNPACK, NCCL's own protocols" job "$n" by_tuner \
+		"${unpack_settings[@]}" -- "${few[@]}"
 	row "unpack-alone-$n" 45 "FERRULE_UNPACK=1 and nothing else" job "$n" seen_unpack \
 		FERRULE_UNPACK=1 -- "${few[@]}"
 }
@@ -615,8 +627,6 @@ reports() {
 	local n=$1
 	report "lazy-$n" 30 "FERRULE_GPU=1, lazy loading" job "$n" lazy FERRULE_GPU=1 \
 		CUDA_MODULE_LOADING=LAZY NCCL_NET_GDR_LEVEL=SYS -- "${few[@]}"
-	report "unpack-gdr-$n" 30 "UNPACK, NCCL's own protocols" job "$n" seen_unpack \
-		"${unpack_settings[@]}" -- "${few[@]}"
 	report "host-ll128-$n" 30 "memory of the host, LL128" job "$n" any NCCL_PROTO=LL128 -- \
 		"${few[@]}"
 	report "gpu-ll128-$n" 30 "FERRULE_GPU=1, LL128" job "$n" any "${gpu_settings[@]}" \
