@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One ethdev by its devargs: probe, queues, MTU, and errors that say what is wrong. */
+/* One ethdev: queues, MTU, link state, and errors that say what is wrong. */
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/known.h"
-#include "drivers/dpdk/pci.h"
 #include "drivers/dpdk/rx_buffers.h"
+#include "drivers/dpdk/sigpipe.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,7 +13,6 @@
 
 #include <rte_bus.h>
 #include <rte_dev.h>
-#include <rte_errno.h>
 
 #include "drivers/nic.h"
 #include "lib/base/clock.h"
@@ -27,7 +24,6 @@ enum {
 	DESCRIPTORS = 1024,
 	RX_SLACK = 128, /* frames in the engine's hands, copies to send */
 	TX_SLACK = PORT_BURST * (2 + MAX_REFERENCES),
-	PACKET_RING_BYTES = 4 << 20,
 	XDP_MTU = 3000, /* that all drivers of the kernel take which have XDP */
 	CARRIER_WAIT_MS = 5000,
 	CARRIER_PAUSE_NS = 10000000,
@@ -37,98 +33,6 @@ static bool is_af_packet(const char *devargs)
 {
 	return strncmp(devargs, "net_af_packet", 13) == 0 ||
 		strncmp(devargs, "eth_af_packet", 13) == 0;
-}
-
-/*
- * Ring sizes for net_af_packet, unless the devargs give them. Frames of others on the interface
- * may be longer than ours: the kernel cuts them, nobody misses them. The PMD wants frames to fill
- * blocks exactly. Its default, qdisc_bypass, would skip what tc does on egress.
- */
-static void complete_devargs(char *text, size_t size, const char *devargs, uint32_t mtu)
-{
-	uint32_t frame = af_packet_frame(mtu);
-	uint32_t count = RTE_MAX(PACKET_RING_BYTES / frame, 512u);
-	bool sized = strstr(devargs, "framesz=") || strstr(devargs, "blocksz=") ||
-		strstr(devargs, "framecnt=");
-	int n = snprintf(text, size, "%s", devargs);
-
-	if (!sized && n >= 0 && (size_t)n < size)
-		n += snprintf(text + n, size - n, ",framesz=%u,blocksz=%u,framecnt=%u", frame,
-			RTE_MAX(frame, 16384u), RTE_MIN(count, 1024u));
-	if (!strstr(devargs, "qdisc_bypass=") && n >= 0 && (size_t)n < size)
-		snprintf(text + n, size - n, ",qdisc_bypass=0");
-}
-
-static int probe_failed(int err, const char *devargs)
-{
-	char address[PCI_ADDRESS], cause[256] = "";
-	struct pci_device device = { 0 };
-
-	if (pci_address(devargs, address)) {
-		pci_look("", address, &device);
-		pci_explain("", &device, cause, sizeof(cause));
-	}
-	if (cause[0])
-		return frl_fail(err == -EACCES ? -EPERM : -ENODEV, "DPDK cannot open %s: %s (%s)",
-			address, cause, log_error());
-	if (device.exists && device.by_physical && rte_eal_iova_mode() != RTE_IOVA_PA)
-		return frl_fail(-ENODEV,
-			"%s has %s, which takes physical addresses, and DPDK's EAL has started "
-			"with virtual ones in this process: open this port first, or set "
-			"FRL_EAL_ARGS=\"--iova-mode=pa --in-memory --allow=0000:00:00.0\"",
-			device.driver, address);
-	if (device.exists && strstr(log_error(), strerror(EBUSY)))
-		return frl_fail(-EBUSY,
-			"%s is another process': one at a time drives a NIC by DPDK (%s)", address,
-			log_error());
-	if (err == -EACCES)
-		return frl_fail(-EPERM, "no permission to open \"%s\": %s", devargs, log_error());
-	return frl_fail(-ENODEV,
-		"DPDK cannot open \"%s\": %s; check the name and the arguments, that "
-		"the driver is installed (DPDK's folder of drivers has a file for each), and for a "
-		"PCI device that the first port or eal_args named it",
-		devargs, log_error());
-}
-
-/* Some of DPDK's drivers would try a NIC that the kernel uses, as virtio's by its I/O ports. */
-static int leave_to_kernel(const char *devargs)
-{
-	char address[PCI_ADDRESS], cause[256];
-	struct pci_device device;
-
-	if (!pci_address(devargs, address))
-		return 0;
-	pci_look("", address, &device);
-	if (!device.is_kernels)
-		return 0;
-	pci_explain("", &device, cause, sizeof(cause));
-	return frl_fail(-EBUSY, "DPDK does not open %s: %s", address, cause);
-}
-
-static int probe(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethdev)
-{
-	size_t len = strcspn(devargs, ",");
-	int err = leave_to_kernel(devargs);
-
-	if (err)
-		return err;
-
-	if (len == 0 || len >= sizeof(port->name))
-		return frl_fail(-ENODEV, "\"%s\" does not start with a device's name", devargs);
-	memcpy(port->name, devargs, len);
-	port->name[len] = '\0';
-	if (rte_eth_dev_get_port_by_name(port->name, ret_ethdev) == 0)
-		return frl_fail(-EEXIST,
-			"this process has opened \"%s\" already; another vdev needs another name, "
-			"for example %s1",
-			port->name, port->name);
-	log_clear_error();
-	err = rte_dev_probe(devargs);
-	if (err)
-		return probe_failed(err, devargs);
-	if (rte_eth_dev_get_port_by_name(port->name, ret_ethdev))
-		return frl_fail(-ENODEV, "\"%s\" is not a network device", devargs);
-	return 0;
 }
 
 static bool has_vlans(const struct dpdk_port *port)
@@ -435,10 +339,10 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	/* Longer frames than both we and the interface send need no room. */
 	mtu = RTE_MIN(mtu, port->max_payload + MTU_OVERHEAD);
 	if (af_packet)
-		complete_devargs(devargs, sizeof(devargs), config->devargs, mtu);
+		probe_complete(devargs, sizeof(devargs), config->devargs, mtu);
 	else
 		snprintf(devargs, sizeof(devargs), "%s", config->devargs);
-	err = probe(port, devargs, &ethdev);
+	err = probe_ethdev(port, devargs, &ethdev);
 	if (err)
 		return err;
 	port->links[0].ethdev = ethdev;
@@ -453,36 +357,6 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	return err;
 }
 
-struct held_sigpipe {
-	sigset_t before;
-	bool was_pending;
-};
-
-/* net_virtio_user writes to a socket that its other end may have closed, and does not ask for an
- * error instead of the signal, which ends processes. */
-static void hold_sigpipe(struct held_sigpipe *held)
-{
-	sigset_t pending, sigpipe;
-
-	sigemptyset(&sigpipe);
-	sigaddset(&sigpipe, SIGPIPE);
-	sigpending(&pending);
-	held->was_pending = sigismember(&pending, SIGPIPE);
-	pthread_sigmask(SIG_BLOCK, &sigpipe, &held->before);
-}
-
-static void release_sigpipe(const struct held_sigpipe *held)
-{
-	const struct timespec at_once = { 0 };
-	sigset_t sigpipe;
-
-	sigemptyset(&sigpipe);
-	sigaddset(&sigpipe, SIGPIPE);
-	while (!held->was_pending && sigtimedwait(&sigpipe, NULL, &at_once) > 0)
-		;
-	pthread_sigmask(SIG_SETMASK, &held->before, NULL);
-}
-
 void ethdev_close(struct dpdk_port *port)
 {
 	uint16_t ethdev = port->links[0].ethdev;
@@ -494,13 +368,13 @@ void ethdev_close(struct dpdk_port *port)
 		device = info.device;
 	if (port->multicast_fd >= 0)
 		close(port->multicast_fd);
-	hold_sigpipe(&held);
+	sigpipe_hold(&held);
 	rte_eth_dev_stop(ethdev);
 	rte_eth_dev_close(ethdev);
 	mem_forget(port);
 	if (device)
 		rte_dev_remove(device);
-	release_sigpipe(&held);
+	sigpipe_release(&held);
 	pool_destroy(port);
 }
 

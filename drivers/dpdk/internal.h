@@ -123,6 +123,12 @@ void pool_destroy(struct dpdk_port *port);
 bool pool_memory(struct port *port, unsigned index, void **ret_addr, size_t *ret_len);
 bool pool_take(struct port *port, struct port_frame *ret_frame);
 
+/* probe.c */
+/* Writes the devargs of net_af_packet, with the ring sizes that they leave out. */
+void probe_complete(char *text, size_t size, const char *devargs, uint32_t mtu);
+/* Has DPDK open the device. Sets the port's name. */
+int probe_ethdev(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethdev);
+
 /* ethdev.c: one ethdev by devargs. */
 int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config);
 void ethdev_close(struct dpdk_port *port);
