@@ -74,7 +74,7 @@ static void went_back(
 
 /* Whether the next packet is to leave alone: what is sent again is, as nobody knows what it was
  * lost of. */
-static bool is_alone(
+static bool trial_next(
 	struct engine *e, struct engine_qp *qp, struct train_trial *trial, struct psn psn)
 {
 	bool is_alone;
@@ -112,7 +112,7 @@ void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
 	bool follows = q->n_coupled && q->coupled_flow == packet->flow && len <= q->coupled_len;
 	bool ends = follows && len < q->coupled_len;
 
-	packet->alone = trial && is_alone(e, qp, trial, out->h.bth.psn);
+	packet->alone = trial && trial_next(e, qp, trial, out->h.bth.psn);
 	if (packet->alone) {
 		q->n_coupled = 0;
 		return;
