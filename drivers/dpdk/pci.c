@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <linux/capability.h>
+
 bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS])
 {
 	unsigned int domain, bus, device, function;
@@ -77,6 +79,23 @@ static bool is_kernels(const char *driver)
 	return true;
 }
 
+/* False only when /proc says so. */
+static bool may_see_physical(const char *root)
+{
+	char path[PATH_MAX], line[128];
+	unsigned long long effective = ~0ULL;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/proc/self/status", root);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file) &&
+		sscanf(line, "CapEff: %llx", &effective) != 1)
+		;
+	if (file)
+		fclose(file);
+	return effective >> CAP_SYS_ADMIN & 1;
+}
+
 void pci_look(const char *root, const char *address, struct pci_device *ret_device)
 {
 	char path[PATH_MAX];
@@ -115,11 +134,11 @@ void pci_explain(const char *root, const struct pci_device *device, char *ret_te
 			"%s has %s, and so goes by physical addresses, which takes huge pages, of "
 			"which none is free: `sysctl vm.nr_hugepages=128`",
 			device->driver, address);
-	else if (device->by_physical && geteuid() != 0)
+	else if (device->by_physical && !may_see_physical(root))
 		snprintf(ret_text, size,
-			"%s has %s, and so goes by physical addresses, which only root may know: "
-			"run as root, or bind it to vfio-pci on a machine with an IOMMU",
-			device->driver, address);
+			"%s is bound to %s and uses physical addresses (IOVA as PA), which need "
+			"CAP_SYS_ADMIN: run as root, or use vfio-pci with an IOMMU",
+			address, device->driver);
 	else if (device->is_kernels)
 		snprintf(ret_text, size,
 			"the kernel's %s has %s: bind it to vfio-pci (`driverctl set-override %s "
