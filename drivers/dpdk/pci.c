@@ -49,22 +49,37 @@ static void link_name(
 	snprintf(name, size, "%.*s", (int)size - 1, last ? last + 1 : target);
 }
 
-/* Its IOMMU group is a real one. */
-static bool has_iommu(const char *root, const char *address)
+/* Reads a file of an IOMMU group; "": there is none. */
+static void group_text(const char *root, const char *group, const char *name, char text[PCI_WORD])
 {
-	char group[PCI_WORD], path[PATH_MAX], name[PCI_WORD] = "";
+	char path[PATH_MAX];
 	FILE *file;
 
-	link_name(root, address, "iommu_group", group, sizeof(group));
-	if (!group[0])
-		return false;
-	snprintf(path, sizeof(path), "%s/sys/kernel/iommu_groups/%s/name", root, group);
+	snprintf(path, sizeof(path), "%s/sys/kernel/iommu_groups/%s/%s", root, group, name);
 	file = fopen(path, "re");
-	if (file && !fgets(name, sizeof(name), file))
-		name[0] = '\0';
+	if (!file || !fgets(text, PCI_WORD, file))
+		text[0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
 	if (file)
 		fclose(file);
-	return strncmp(name, "vfio-noiommu", strlen("vfio-noiommu")) != 0;
+}
+
+/* Groups of VFIO's noiommu mode are called so. */
+static bool is_real_group(const char *root, const char *group)
+{
+	char name[PCI_WORD];
+
+	group_text(root, group, "name", name);
+	return group[0] && strncmp(name, "vfio-noiommu", strlen("vfio-noiommu")) != 0;
+}
+
+/* An IOMMU that passes addresses through is of the type "identity". */
+static bool is_translated(const char *root, const char *group)
+{
+	char type[PCI_WORD];
+
+	group_text(root, group, "type", type);
+	return is_real_group(root, group) && type[0] && strcmp(type, "identity") != 0;
 }
 
 /* The drivers that DPDK gets devices from, and those that it uses beside the kernel. */
@@ -98,16 +113,20 @@ static bool may_see_physical(const char *root)
 
 void pci_look(const char *root, const char *address, struct pci_device *ret_device)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], group[PCI_WORD];
+	bool is_uio;
 
 	*ret_device = (struct pci_device){ 0 };
 	snprintf(ret_device->address, sizeof(ret_device->address), "%s", address);
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", address);
 	ret_device->exists = exists(root, path);
 	link_name(root, address, "driver", ret_device->driver, sizeof(ret_device->driver));
-	ret_device->by_physical = strcmp(ret_device->driver, "uio_pci_generic") == 0 ||
-		strcmp(ret_device->driver, "igb_uio") == 0 ||
-		(strcmp(ret_device->driver, "vfio-pci") == 0 && !has_iommu(root, address));
+	link_name(root, address, "iommu_group", group, sizeof(group));
+	is_uio = strcmp(ret_device->driver, "uio_pci_generic") == 0 ||
+		strcmp(ret_device->driver, "igb_uio") == 0;
+	ret_device->by_physical = is_uio ||
+		(strcmp(ret_device->driver, "vfio-pci") == 0 && !is_real_group(root, group));
+	ret_device->is_translated = is_uio && is_translated(root, group);
 	ret_device->is_kernels = is_kernels(ret_device->driver);
 }
 
@@ -129,6 +148,11 @@ void pci_explain(const char *root, const struct pci_device *device, char *ret_te
 		snprintf(ret_text, size,
 			"the kernel's part of VFIO for IOMMUs is not loaded: `modprobe "
 			"vfio_iommu_type1`");
+	else if (device->is_translated)
+		snprintf(ret_text, size,
+			"%s is bound to %s behind an IOMMU: bind it to vfio-pci, or boot with "
+			"iommu=pt",
+			address, device->driver);
 	else if (device->by_physical && !pci_free_huge_pages(root))
 		snprintf(ret_text, size,
 			"%s has %s, and so goes by physical addresses, which takes huge pages, of "

@@ -18,6 +18,7 @@ struct pci_device {
 	bool exists;
 	char driver[PCI_WORD]; /* of the kernel; "": none */
 	bool by_physical;      /* its driver leaves no other addresses */
+	bool is_translated;    /* its driver is UIO, and an IOMMU translates its addresses */
 	bool is_kernels;       /* its driver neither hands it over nor shares it */
 };
 

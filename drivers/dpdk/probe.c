@@ -65,8 +65,9 @@ static int probe_failed(int err, const char *devargs)
 		devargs, log_error());
 }
 
-/* Some of DPDK's drivers would try a NIC that the kernel uses, as virtio's by its I/O ports. */
-static int leave_to_kernel(const char *devargs)
+/* Some of DPDK's drivers would try a NIC that the kernel uses, as virtio's by its I/O ports. Behind
+ * an IOMMU that translates, a NIC under UIO opens and then moves no packet. */
+static int refuse_bound(const char *devargs)
 {
 	char address[PCI_ADDRESS], cause[256];
 	struct pci_device device;
@@ -74,7 +75,7 @@ static int leave_to_kernel(const char *devargs)
 	if (!pci_address(devargs, address))
 		return 0;
 	pci_look("", address, &device);
-	if (!device.is_kernels)
+	if (!device.is_kernels && !device.is_translated)
 		return 0;
 	pci_explain("", &device, cause, sizeof(cause));
 	return frl_fail(-EBUSY, "DPDK does not open %s: %s", address, cause);
@@ -83,7 +84,7 @@ static int leave_to_kernel(const char *devargs)
 int probe_ethdev(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethdev)
 {
 	size_t len = strcspn(devargs, ",");
-	int err = leave_to_kernel(devargs);
+	int err = refuse_bound(devargs);
 
 	if (err)
 		return err;

@@ -8,6 +8,7 @@
 
 #include <ferrule/error.h>
 
+#include "drivers/dpdk/pci.h"
 #include "lib/base/gids.h"
 #include "tests/unit/nic_double.h"
 #include "tests/unit/program.h"
@@ -25,6 +26,9 @@ static struct port_mem *mem;
 static uint8_t *memory;
 static bool is_huge; /* physical_pages() finds the memory's pages to stay */
 static const struct gid_table *gids;
+static const char *devargs;
+/* What /sys says of a PCI device; `exists`: it is asked for here. */
+static struct pci_device pci;
 
 static struct {
 	unsigned lines;
@@ -59,10 +63,25 @@ rte_iova_t *__wrap_physical_pages(const uint8_t *addr, size_t len)
 	return pages;
 }
 
+void __wrap_pci_look(const char *root, const char *address, struct pci_device *ret_device);
+void __wrap_pci_look(const char *root, const char *address, struct pci_device *ret_device)
+{
+	*ret_device = pci;
+	snprintf(ret_device->address, sizeof(ret_device->address), "%s", address);
+}
+
+void __wrap_pci_explain(
+	const char *root, const struct pci_device *device, char *ret_text, unsigned size);
+void __wrap_pci_explain(
+	const char *root, const struct pci_device *device, char *ret_text, unsigned size)
+{
+	snprintf(ret_text, size, "%s has a cause", device->address);
+}
+
 static int open_port(void)
 {
 	const struct dpdk_port_config config = {
-		.devargs = "nic_double0",
+		.devargs = devargs,
 		.gids = gids,
 		.max_payload = PAYLOAD,
 		.min_payload = 256,
@@ -90,6 +109,8 @@ static void setup(void)
 	nic_go_physical(false);
 	is_huge = false;
 	gids = NULL;
+	devargs = "nic_double0";
+	pci = (struct pci_device){ 0 };
 	logged.lines = 0;
 	frl_set_log(keep_line, FRL_LOG_WARNING, NULL);
 	memory = aligned_alloc(PAGE, MEMORY);
@@ -630,6 +651,38 @@ START_TEST(any_call_may_fail)
 	nic.mapped = 0;
 	mem = NULL;
 	close_port(free_buffers());
+}
+END_TEST
+
+/* ---- PCI devices that DPDK does not open */
+
+static void check_refused(int err, const char *text)
+{
+	int rc;
+
+	must_open(); /* EAL starts */
+	port->ops->close(port);
+	devargs = "0000:3b:00.1";
+	pci.exists = true;
+	nic.fails = "rte_dev_probe";
+	rc = open_port();
+	ck_assert_msg(rc == err, "%d: %s", rc, frl_last_error());
+	ck_assert_msg(strstr(frl_last_error(), text), "%s", frl_last_error());
+	free(memory);
+}
+
+START_TEST(cause_that_is_found)
+{
+	setup();
+	check_refused(-ENODEV, "0000:3b:00.1 has a cause");
+}
+END_TEST
+
+START_TEST(uio_behind_an_iommu)
+{
+	setup();
+	pci.by_physical = pci.is_translated = true;
+	check_refused(-EBUSY, "0000:3b:00.1 has a cause");
 }
 END_TEST
 

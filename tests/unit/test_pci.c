@@ -19,7 +19,8 @@ struct machine {
 	bool has_type1;
 	const char *huge_pages; /* free; NULL: there are no such */
 	bool is_absent;
-	const char *status; /* of this process; NULL: there is no such file */
+	const char *group_type; /* NULL: the kernel has no such file */
+	const char *status;     /* of this process; NULL: there is no such file */
 };
 
 static char root[PATH_MAX];
@@ -73,6 +74,8 @@ static void make_machine(const struct machine *machine)
 		make_link("/sys/bus/pci/devices/" ADDRESS, "iommu_group", "groups/12");
 		make_file("/sys/kernel/iommu_groups/12", "name", machine->group);
 	}
+	if (machine->group_type)
+		make_file("/sys/kernel/iommu_groups/12", "type", machine->group_type);
 	if (machine->status)
 		make_file("/proc/self", "status", machine->status);
 	if (machine->has_type1)
@@ -98,6 +101,18 @@ static const struct {
 		true, "" },
 	{ { .driver = "igb_uio", .huge_pages = "1\n", .status = "CapEff:\t000001ffffdfffff\n" },
 		true, "CAP_SYS_ADMIN" },
+	{ { .driver = "uio_pci_generic",
+		  .group = "",
+		  .group_type = "DMA-FQ\n",
+		  .huge_pages = "1\n" },
+		true, "behind an IOMMU: bind it to vfio-pci, or boot with iommu=pt" },
+	{ { .driver = "uio_pci_generic",
+		  .group = "",
+		  .group_type = "identity\n",
+		  .huge_pages = "1\n" },
+		true, "" },
+	{ { .driver = "vfio-pci", .group = "", .group_type = "DMA\n", .has_type1 = true }, false,
+		"" },
 	{ { .driver = "ixgbe" }, false, "the kernel's ixgbe has " ADDRESS },
 	{ { .driver = "mlx5_core", .group = "" }, false, "" },
 	{ { .driver = NULL }, false, "no driver has " ADDRESS },
