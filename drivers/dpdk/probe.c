@@ -43,9 +43,6 @@ static int probe_failed(int err, const char *devargs)
 		pci_look("", address, &device);
 		pci_explain("", &device, cause, sizeof(cause));
 	}
-	if (cause[0])
-		return frl_fail(err == -EACCES ? -EPERM : -ENODEV, "DPDK cannot open %s: %s (%s)",
-			address, cause, log_error());
 	if (device.exists && device.by_physical && rte_eal_iova_mode() != RTE_IOVA_PA)
 		return frl_fail(-ENODEV,
 			"%s has %s, which takes physical addresses, and DPDK's EAL has started "
@@ -56,6 +53,9 @@ static int probe_failed(int err, const char *devargs)
 		return frl_fail(-EBUSY,
 			"%s is another process': one at a time drives a NIC by DPDK (%s)", address,
 			log_error());
+	if (cause[0])
+		return frl_fail(err == -EACCES ? -EPERM : -ENODEV, "DPDK cannot open %s: %s (%s)",
+			address, cause, log_error());
 	if (err == -EACCES)
 		return frl_fail(-EPERM, "no permission to open \"%s\": %s", devargs, log_error());
 	return frl_fail(-ENODEV,

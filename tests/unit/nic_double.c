@@ -7,6 +7,7 @@
 
 #include <rte_bus.h>
 #include <rte_dev.h>
+#include <rte_log.h>
 
 enum { PORT = 7, HUGE = 2 << 20 };
 
@@ -42,6 +43,8 @@ rte_iova_t rte_mem_virt2iova(const void *addr)
 int rte_dev_probe(const char *devargs)
 {
 	is_probed = result("rte_dev_probe") == 0;
+	if (!is_probed && nic.says)
+		rte_log(RTE_LOG_ERR, RTE_LOGTYPE_EAL, "%s\n", nic.says);
 	return is_probed ? 0 : -EIO;
 }
 

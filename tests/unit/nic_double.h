@@ -40,6 +40,7 @@ struct nic_double {
 	bool takes_nothing; /* its queue is full */
 	bool is_stuck;      /* nothing leaves */
 	const char *fails;  /* the function that fails, with -EIO */
+	const char *says;   /* what the driver then logs as an error; NULL: nothing */
 
 	struct rte_mempool *pool; /* of the receive queue */
 	uint32_t mtu;

@@ -678,10 +678,27 @@ START_TEST(cause_that_is_found)
 }
 END_TEST
 
+START_TEST(other_process_before_the_cause)
+{
+	setup();
+	nic.says = "cannot open it: Device or resource busy";
+	check_refused(-EBUSY, "0000:3b:00.1 is");
+}
+END_TEST
+
+START_TEST(mode_of_eal_before_the_cause)
+{
+	setup();
+	pci.by_physical = true;
+	check_refused(-ENODEV, "--iova-mode=pa");
+}
+END_TEST
+
 START_TEST(uio_behind_an_iommu)
 {
 	setup();
 	pci.by_physical = pci.is_translated = true;
+	nic.says = "probed";
 	check_refused(-EBUSY, "0000:3b:00.1 has a cause");
 }
 END_TEST
