@@ -244,7 +244,8 @@ static void say_why(const struct dpdk_port_config *config, const char *detail)
 			detail);
 	else
 		snprintf(eal.text, sizeof(eal.text),
-			"DPDK's EAL did not start: %s; check eal_args (\"%s\") and eal_mem_mb (%u)",
+			"DPDK's EAL did not start: %s; check FRL_EAL_ARGS (\"%s\") and "
+			"FRL_EAL_MEM_MB (%u)",
 			detail, config->eal_args ? config->eal_args : "", config->eal_mem_mb);
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_malloc.h>
 #include <rte_mempool.h>
@@ -248,9 +249,9 @@ err_destroy_rx:
 	port->rx_pool = NULL;
 err_fail:
 	return frl_fail(-ENOMEM,
-		"no memory for %u receive buffers of %u bytes and %u send buffers (%s); raise "
-		"eal_mem_mb",
-		n_rx, frame_room, n_tx, frl_strerror(rte_errno));
+		"no memory for %u receive buffers of %u bytes and %u send buffers (%s): %s", n_rx,
+		frame_room, n_tx, frl_strerror(rte_errno),
+		rte_eal_has_hugepages() ? "reserve more huge pages" : "raise FRL_EAL_MEM_MB");
 }
 
 /* The piece of a pool's memory that is sought. */

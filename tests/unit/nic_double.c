@@ -13,7 +13,7 @@ enum { PORT = 7, HUGE = 2 << 20 };
 
 struct nic_double nic;
 
-static bool is_probed, is_physical;
+static bool is_probed, is_physical, has_huge;
 static int a_device; /* its address is all that matters */
 
 static int result(const char *function)
@@ -26,6 +26,16 @@ static int result(const char *function)
 void nic_go_physical(bool wanted)
 {
 	is_physical = wanted;
+}
+
+void nic_say_huge(bool wanted)
+{
+	has_huge = wanted;
+}
+
+int rte_eal_has_hugepages(void)
+{
+	return has_huge;
 }
 
 enum rte_iova_mode rte_eal_iova_mode(void)

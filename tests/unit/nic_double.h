@@ -62,5 +62,7 @@ void nic_let_go(void);
 /* EAL goes by physical addresses from here on: memory lies in pages of 2 MiB, of which each is
  * below the one before it. */
 void nic_go_physical(bool is_physical);
+/* EAL's memory is of huge pages from here on, as far as it says. */
+void nic_say_huge(bool has_huge);
 
 #endif

@@ -107,6 +107,7 @@ static void setup(void)
 {
 	nic = (struct nic_double){ 0 };
 	nic_go_physical(false);
+	nic_say_huge(false);
 	is_huge = false;
 	gids = NULL;
 	devargs = "nic_double0";
@@ -700,6 +701,20 @@ START_TEST(uio_behind_an_iommu)
 	pci.by_physical = pci.is_translated = true;
 	nic.says = "probed";
 	check_refused(-EBUSY, "0000:3b:00.1 has a cause");
+}
+END_TEST
+
+/* ---- memory that is missing */
+
+START_LOOP_TEST(too_little_memory, 2)
+{
+	setup();
+	nic.min_buffer = 60000;
+	nic_say_huge(_i == 1);
+	ck_assert_int_eq(open_port(), -ENOMEM);
+	ck_assert_msg(strstr(frl_last_error(), _i ? "huge pages" : "raise FRL_EAL_MEM_MB"), "%s",
+		frl_last_error());
+	free(memory);
 }
 END_TEST
 
