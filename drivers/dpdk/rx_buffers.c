@@ -43,7 +43,7 @@ uint32_t rx_buffers_room(const struct rte_eth_dev_info *info, uint32_t mtu, bool
 
 int rx_buffers_check(const struct dpdk_port *port, uint16_t ethdev)
 {
-	const uint32_t overhead = MTU_OVERHEAD + ETH_HEADER;
+	const uint32_t overhead = MTU_OVERHEAD + ETH_HEADER + VLAN_TAG;
 	uint32_t fits = port->max_payload, frame = fits + overhead;
 	struct rte_eth_rxq_info queue;
 
@@ -51,7 +51,7 @@ int rx_buffers_check(const struct dpdk_port *port, uint16_t ethdev)
 	if (rte_eth_rx_queue_info_get(ethdev, 0, &queue) || queue.scattered_rx ||
 		!queue.rx_buf_size || queue.rx_buf_size >= frame)
 		return 0;
-	while (fits > 256 && fits + overhead > queue.rx_buf_size)
+	while (fits > MIN_PAYLOAD && fits + overhead > queue.rx_buf_size)
 		fits /= 2;
 	return frl_fail(-EMSGSIZE,
 		"\"%s\" takes %u bytes into a buffer, frames have up to %u: set FRL_PATH_MTU=%u",

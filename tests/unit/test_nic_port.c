@@ -238,9 +238,11 @@ static const struct buffer_row {
 	const char *fails;
 } buffer_rows[] = {
 	{ 0, false, NULL, NULL },
-	{ 4194, false, NULL, NULL },
-	{ 4193, true, NULL, NULL },
-	{ 4193, false, "set FRL_PATH_MTU=2048", NULL },
+	/* A frame of path MTU 4096, with a VLAN tag. */
+	{ 4198, false, NULL, NULL },
+	{ 4197, true, NULL, NULL },
+	{ 4197, false, "set FRL_PATH_MTU=2048", NULL },
+	{ 4194, false, "set FRL_PATH_MTU=2048", NULL },
 	{ 2048, false, "set FRL_PATH_MTU=1024", NULL },
 	{ 500, false, "set FRL_PATH_MTU=256", NULL },
 	{ 500, false, NULL, "rte_eth_rx_queue_info_get" },
