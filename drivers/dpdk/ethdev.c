@@ -197,6 +197,33 @@ static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethd
 				port->max_segments < 2 + MAX_REFERENCES));
 }
 
+static const char *why_copied(const struct dpdk_port *port, const struct known_driver *driver)
+{
+	if (driver->wants_one_buffer || port->max_segments == 1)
+		return "the driver takes one buffer for each packet";
+	if (!port->needs_dma)
+		return "the driver may share its memory with other processes";
+	return "the driver frees no transmitted packets on request";
+}
+
+static void log_way(const struct dpdk_port *port, const char *driver_name)
+{
+	const struct known_driver *driver = known_driver(driver_name);
+
+	if (port->copies)
+		frl_log(FRL_LOG_INFO, "\"%s\": payload is copied: %s", port->name,
+			why_copied(port, driver));
+	else if (driver->reads_with_cpu)
+		frl_log(FRL_LOG_INFO, "\"%s\": the driver copies payload", port->name);
+	else if (rte_eal_iova_mode() == RTE_IOVA_PA)
+		frl_log(FRL_LOG_INFO,
+			"\"%s\": the NIC reads payload in place from shared huge pages only (IOVA "
+			"as PA); other payload is copied",
+			port->name);
+	else
+		frl_log(FRL_LOG_INFO, "\"%s\": the NIC reads payload in place", port->name);
+}
+
 /* The one that is wanted (zero: any), or the device's own. */
 static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wanted[6])
 {
@@ -264,6 +291,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	if (err)
 		return err;
 	choose_way(port, info.driver_name, ethdev);
+	log_way(port, info.driver_name);
 	take_multicast(port, ethdev);
 	if (has_vlans(port))
 		take_vlans(port, ethdev);

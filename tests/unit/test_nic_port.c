@@ -657,6 +657,43 @@ START_TEST(any_call_may_fail)
 }
 END_TEST
 
+/* How payload leaves is logged. */
+static const struct way_row {
+	const char *driver;
+	uint16_t segments;
+	bool is_vdev, has_no_cleanup, is_physical;
+	const char *text;
+} way_rows[] = {
+	{ .text = "\"nic_double0\": the NIC reads payload in place" },
+	{ .is_physical = true, .text = "in place from shared huge pages only (IOVA as PA)" },
+	{ .has_no_cleanup = true, .text = "copied: the driver frees no transmitted packets" },
+	{ .segments = 1, .text = "copied: the driver takes one buffer for each packet" },
+	{ .driver = "net_virtio", .text = "copied: the driver takes one buffer for each packet" },
+	{ .is_vdev = true, .text = "copied: the driver may share its memory" },
+	{ .driver = "net_pcap", .is_vdev = true, .text = "the driver copies payload" },
+};
+
+START_LOOP_TEST(way_is_logged, ROWS(way_rows))
+{
+	const struct way_row *row = &way_rows[_i];
+
+	setup();
+	must_open(); /* EAL starts, and logs */
+	port->ops->close(port);
+	nic.driver = row->driver;
+	nic.segments = row->segments;
+	nic.has_no_chains = row->segments == 1;
+	nic.is_vdev = row->is_vdev;
+	nic.has_no_cleanup = row->has_no_cleanup;
+	nic_go_physical(row->is_physical);
+	frl_set_log(keep_line, FRL_LOG_INFO, NULL);
+	logged.lines = 0;
+	must_open();
+	check_logged(row->text);
+	close_port(free_buffers());
+}
+END_TEST
+
 /* ---- PCI devices that DPDK does not open */
 
 static void check_refused(int err, const char *text)
