@@ -16,6 +16,11 @@ enum {
 	CAP_SYS_ADMIN_BIT = 21,
 };
 
+#define TURN_ON "turn it on in the firmware (VT-d, AMD-Vi); Intel may also need intel_iommu=on"
+/* As a parameter of modprobe it has no effect once the module is loaded. */
+#define NOIOMMU_ON "modprobe vfio; echo 1 >/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+#define UNSAFE     "with huge pages and as root (unsafe: the NIC can write everywhere)"
+
 struct holder {
 	char driver[DOCTOR_NAME]; /* of the kernel; "": none */
 	char group[DOCTOR_NAME];  /* the IOMMU's; "": none */
@@ -110,8 +115,9 @@ static void check_physical(
 			port->pci, holder->driver);
 	else
 		doctor_say(doctor, DOCTOR_OK, "nic", NULL,
-			"%s: %s, without an IOMMU: physical addresses, huge pages", port->pci,
-			holder->driver);
+			"%s: %s, %s: physical addresses, huge pages", port->pci, holder->driver,
+			holder->group[0] ? "behind an IOMMU that passes addresses through"
+					 : "without an IOMMU");
 }
 
 void doctor_pci(struct doctor *doctor, const struct doctor_port *port)
@@ -197,30 +203,21 @@ static enum support noiommu_mode(const struct doctor *doctor)
 static void check_no_iommu(struct doctor *doctor, bool is_bound)
 {
 	static const char *const advice[] = {
-		[SUPPORTED] = "turn it on in the firmware and by intel_iommu=on or amd_iommu=on; "
-			      "where there is none: modprobe vfio enable_unsafe_noiommu_mode=1, "
-			      "with huge pages and as root (unsafe: the NIC can write everywhere)",
-		[UNSUPPORTED] = "turn it on in the firmware and by intel_iommu=on or amd_iommu=on; "
-				"where there is none: bind it to uio_pci_generic, with huge pages "
-				"and as root (unsafe: the NIC can write everywhere)",
-		[UNKNOWN] = "turn it on in the firmware and by intel_iommu=on or amd_iommu=on; "
-			    "where there is none: modprobe vfio enable_unsafe_noiommu_mode=1 if "
-			    "the kernel has CONFIG_VFIO_NOIOMMU, else uio_pci_generic; with huge "
-			    "pages and as root (unsafe: the NIC can write everywhere)",
+		[SUPPORTED] = TURN_ON "; without one: " NOIOMMU_ON ", " UNSAFE,
+		[UNSUPPORTED] = TURN_ON "; without one: bind it to uio_pci_generic, " UNSAFE,
+		[UNKNOWN] = TURN_ON "; without one: " NOIOMMU_ON " if the kernel has "
+				    "CONFIG_VFIO_NOIOMMU, else uio_pci_generic; " UNSAFE,
 	};
 	char unsafe[8] = "";
 
 	root_text(doctor, unsafe, sizeof(unsafe),
 		"/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
 	if (unsafe[0] == 'Y' || unsafe[0] == '1')
-		doctor_say(doctor, DOCTOR_WARN, "iommu",
-			"turn the IOMMU on in the firmware and by intel_iommu=on or amd_iommu=on",
+		doctor_say(doctor, DOCTOR_WARN, "iommu", TURN_ON,
 			"none, and VFIO is in its unsafe mode without: devices can write "
 			"everywhere");
 	else if (is_bound)
-		doctor_say(doctor, DOCTOR_WARN, "iommu",
-			"if the machine has one, turn it on in the firmware and by intel_iommu=on "
-			"or amd_iommu=on",
+		doctor_say(doctor, DOCTOR_WARN, "iommu", "if the machine has one, " TURN_ON,
 			"none, and UIO has the fabrics' PCI devices: they can write everywhere");
 	else
 		doctor_say(doctor, DOCTOR_FAIL, "iommu", advice[noiommu_mode(doctor)],

@@ -332,16 +332,20 @@ static const struct {
 	const char *advice;
 } noiommu_rows[] = {
 	{ "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n", "ice", DOCTOR_FAIL,
-		"modprobe vfio enable_unsafe_noiommu_mode=1" },
+		"modprobe vfio; echo 1 "
+		">/sys/module/vfio/parameters/enable_unsafe_noiommu_mode" },
 	{ "/sys/module/vfio/refcnt", "1\n", "ice", DOCTOR_FAIL, "bind it to uio_pci_generic" },
 	{ "/boot/config-6.1.0-56-amd64", "CONFIG_VFIO=m\nCONFIG_VFIO_NOIOMMU=y\n", "ice",
-		DOCTOR_FAIL, "modprobe vfio enable_unsafe_noiommu_mode=1" },
+		DOCTOR_FAIL,
+		"modprobe vfio; echo 1 "
+		">/sys/module/vfio/parameters/enable_unsafe_noiommu_mode" },
 	{ "/boot/config-6.1.0-56-amd64", "CONFIG_VFIO=m\n# CONFIG_VFIO_NOIOMMU is not set\n", "ice",
 		DOCTOR_FAIL, "bind it to uio_pci_generic" },
 	{ "/boot/config-5.10.0-1-amd64", "CONFIG_VFIO_NOIOMMU=y\n", "ice", DOCTOR_FAIL,
 		"if the kernel has CONFIG_VFIO_NOIOMMU" },
 	{ NULL, NULL, "ice", DOCTOR_FAIL, "if the kernel has CONFIG_VFIO_NOIOMMU" },
-	{ NULL, NULL, "uio_pci_generic", DOCTOR_WARN, "turn it on" },
+	{ NULL, NULL, "uio_pci_generic", DOCTOR_WARN,
+		"turn it on in the firmware (VT-d, AMD-Vi); Intel may also need intel_iommu=on" },
 	{ NULL, NULL, "mlx5_core", DOCTOR_SKIP, "" },
 };
 
@@ -529,7 +533,7 @@ static const struct {
 	{ "igb_uio", NULL, NULL, NULL, NULL, DOCTOR_OK,
 		"igb_uio, without an IOMMU: physical addresses" },
 	{ "uio_pci_generic", "type", "identity\n", NULL, NULL, DOCTOR_OK,
-		"uio_pci_generic, without an IOMMU: physical addresses" },
+		"uio_pci_generic, behind an IOMMU that passes addresses through: physical" },
 	{ "uio_pci_generic", "type", "DMA-FQ\n", NULL, NULL, DOCTOR_WARN,
 		"uio_pci_generic, behind an IOMMU" },
 	{ "uio_pci_generic", NULL, NULL, "/proc/self/status", "CapEff:\t00000000001fffff\n",
