@@ -239,7 +239,7 @@ void doctor_iommu(struct doctor *doctor)
 {
 	static char names[GROUPS][DOCTOR_NAME];
 	size_t units = root_list(doctor, "/sys/class/iommu", "", names, GROUPS);
-	size_t groups = count_groups(doctor), n_own = 0, n_uio = 0;
+	size_t groups = count_groups(doctor), n_need_binding = 0, n_bound_to_uio = 0;
 
 	for (size_t i = 0; i < doctor->n_ports; i++) {
 		struct holder holder;
@@ -247,10 +247,10 @@ void doctor_iommu(struct doctor *doctor)
 		if (!doctor->ports[i].pci[0])
 			continue;
 		holder = find_holder(doctor, &doctor->ports[i]);
-		n_own += !holder.shares;
-		n_uio += holder.by_physical && strcmp(holder.driver, "vfio-pci") != 0;
+		n_need_binding += !holder.shares;
+		n_bound_to_uio += holder.by_physical && strcmp(holder.driver, "vfio-pci") != 0;
 	}
-	if (!n_own) {
+	if (!n_need_binding) {
 		doctor_say(doctor, DOCTOR_SKIP, "iommu", NULL,
 			"no fabric has a PCI device that must be bound (%zu IOMMUs, %zu groups are "
 			"there)",
@@ -261,8 +261,8 @@ void doctor_iommu(struct doctor *doctor)
 		doctor_say(
 			doctor, DOCTOR_OK, "iommu", NULL, "%zu IOMMUs, %zu groups", units, groups);
 	else
-		check_no_iommu(doctor, n_uio == n_own);
-	if (n_uio == n_own)
+		check_no_iommu(doctor, n_bound_to_uio == n_need_binding);
+	if (n_bound_to_uio == n_need_binding)
 		return;
 	if (!root_exists(doctor, "/sys/module/vfio_pci"))
 		doctor_say(doctor, DOCTOR_WARN, "vfio", "modprobe vfio-pci",
