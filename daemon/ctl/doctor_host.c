@@ -34,17 +34,16 @@ static bool has_driver(const struct doctor *doctor, const char *driver)
 /* Ports that go by physical addresses need huge pages for their packet buffers. */
 static void check_hugepages_of_ports(struct doctor *doctor, unsigned n_ports, long long free_mib)
 {
-	const char *ports = n_ports == 1 ? "port that goes" : "ports that go";
+	const char *ports = n_ports == 1 ? "port that uses" : "ports that use";
 	long long wanted = (long long)n_ports * PORT_HUGE_MIB;
 
 	if (free_mib < wanted)
 		doctor_say(doctor, DOCTOR_FAIL, "hugepages", "sysctl vm.nr_hugepages=128, or more",
-			"%lld MiB are free, and %u %s by physical addresses need %lld", free_mib,
-			n_ports, ports, wanted);
+			"%lld MiB are free, %lld are needed for %u %s physical addresses", free_mib,
+			wanted, n_ports, ports);
 	else
 		doctor_say(doctor, DOCTOR_OK, "hugepages", NULL,
-			"%lld MiB are free for %u %s by physical addresses", free_mib, n_ports,
-			ports);
+			"%lld MiB are free for %u %s physical addresses", free_mib, n_ports, ports);
 }
 
 void doctor_hugepages(struct doctor *doctor)

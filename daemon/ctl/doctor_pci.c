@@ -133,14 +133,14 @@ void doctor_pci(struct doctor *doctor, const struct doctor_port *port)
 			"correct the address in the configuration (lspci -D shows them)",
 			"there is no PCI device %s (fabric %s)", port->pci, port->fabric);
 	else if (!holder.driver[0])
-		doctor_say(doctor, DOCTOR_FAIL, "nic", bind, "%s: no driver has it", port->pci);
+		doctor_say(doctor, DOCTOR_FAIL, "nic", bind, "%s: bound to no driver", port->pci);
 	else if (holder.shares)
 		doctor_say(doctor, DOCTOR_OK, "nic", NULL, "%s: %s, beside the kernel", port->pci,
 			holder.driver);
 	else if (holder.by_physical)
 		check_physical(doctor, port, &holder);
 	else if (strcmp(holder.driver, "vfio-pci") != 0)
-		doctor_say(doctor, DOCTOR_FAIL, "nic", bind, "%s: the kernel's %s has it",
+		doctor_say(doctor, DOCTOR_FAIL, "nic", bind, "%s: bound to the kernel's %s",
 			port->pci, holder.driver);
 	else if (!root_exists(doctor, "/sys/module/vfio_iommu_type1"))
 		doctor_say(doctor, DOCTOR_FAIL, "nic", "modprobe vfio_iommu_type1",
@@ -164,7 +164,7 @@ static void check_vfio_files(struct doctor *doctor)
 	}
 	if (!root_access(doctor, R_OK | W_OK, "/dev/vfio/vfio")) {
 		doctor_say(doctor, DOCTOR_FAIL, "vfio",
-			"chmod 0666 /dev/vfio/vfio: it gives no right but to make empty containers",
+			"chmod 0666 /dev/vfio/vfio: it only allows creating empty containers",
 			"/dev/vfio/vfio cannot be opened by this user");
 		return;
 	}
@@ -218,7 +218,8 @@ static void check_no_iommu(struct doctor *doctor, bool is_bound)
 			"everywhere");
 	else if (is_bound)
 		doctor_say(doctor, DOCTOR_WARN, "iommu", "if the machine has one, " TURN_ON,
-			"none, and UIO has the fabrics' PCI devices: they can write everywhere");
+			"none, and the fabrics' PCI devices are bound to UIO: they can write "
+			"everywhere");
 	else
 		doctor_say(doctor, DOCTOR_FAIL, "iommu", advice[noiommu_mode(doctor)],
 			"there is none, so VFIO gives out no device");

@@ -270,7 +270,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	int err = rte_eth_dev_info_get(ethdev, &info);
 
 	if (err)
-		return frl_fail(err, "\"%s\" tells nothing about itself: %s", port->name,
+		return frl_fail(err, "\"%s\": rte_eth_dev_info_get() failed: %s", port->name,
 			frl_strerror(err));
 	describe(port, &info);
 	err = af_packet ? 0 : choose_mtu(port, &info, &mtu);

@@ -42,9 +42,8 @@ static int map_for_device(struct dpdk_port *port, uint8_t *addr, size_t len)
 
 		if (err == -EEXIST)
 			return frl_fail(err,
-				"%s: some pages of the %zu bytes at %p are registered already: for "
-				"this device registrations may be equal, or lie within an earlier "
-				"one, but not overlap in part; register the whole first",
+				"%s: %zu bytes at %p overlap a registration in part: register the "
+				"larger region first",
 				port->name, len, (void *)addr);
 		return frl_fail(err, "%s: EAL does not take the %zu bytes at %p: %s", port->name,
 			len, (void *)addr, frl_strerror(err));

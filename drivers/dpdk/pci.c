@@ -141,7 +141,7 @@ void pci_explain(const char *root, const struct pci_device *device, char *ret_te
 			address);
 	else if (!device->driver[0])
 		snprintf(ret_text, size,
-			"no driver has %s: bind it to vfio-pci (`driverctl set-override %s "
+			"%s is bound to no driver: bind it to vfio-pci (`driverctl set-override %s "
 			"vfio-pci`)",
 			address, address);
 	else if (is_vfio && !device->by_physical && !exists(root, "/sys/module/vfio_iommu_type1"))
@@ -155,9 +155,9 @@ void pci_explain(const char *root, const struct pci_device *device, char *ret_te
 			address, device->driver);
 	else if (device->by_physical && !pci_free_huge_pages(root))
 		snprintf(ret_text, size,
-			"%s has %s, and so goes by physical addresses, which takes huge pages, of "
-			"which none is free: `sysctl vm.nr_hugepages=128`",
-			device->driver, address);
+			"%s is bound to %s and uses physical addresses (IOVA as PA), which need "
+			"huge pages; none is free: `sysctl vm.nr_hugepages=128`",
+			address, device->driver);
 	else if (device->by_physical && !may_see_physical(root))
 		snprintf(ret_text, size,
 			"%s is bound to %s and uses physical addresses (IOVA as PA), which need "
@@ -165,10 +165,10 @@ void pci_explain(const char *root, const struct pci_device *device, char *ret_te
 			address, device->driver);
 	else if (device->is_kernels)
 		snprintf(ret_text, size,
-			"the kernel's %s has %s: bind it to vfio-pci (`driverctl set-override %s "
-			"vfio-pci`), which takes it away from the kernel, or use `packet:` and "
-			"the name of its interface",
-			device->driver, address, address);
+			"%s is bound to the kernel's %s: bind it to vfio-pci (`driverctl "
+			"set-override %s vfio-pci`), which takes it from the kernel, or use "
+			"`packet:INTERFACE`",
+			address, device->driver, address);
 }
 
 long pci_free_huge_pages(const char *root)

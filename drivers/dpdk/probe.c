@@ -45,23 +45,20 @@ static int probe_failed(int err, const char *devargs)
 	}
 	if (device.exists && device.by_physical && rte_eal_iova_mode() != RTE_IOVA_PA)
 		return frl_fail(-ENODEV,
-			"%s has %s, which takes physical addresses, and DPDK's EAL has started "
-			"with virtual ones in this process: open this port first, or set "
+			"%s needs IOVA as PA, EAL runs as VA: open it first, or set "
 			"FRL_EAL_ARGS=\"--iova-mode=pa --in-memory --allow=0000:00:00.0\"",
-			device.driver, address);
+			address);
 	if (device.exists && strstr(log_error(), strerror(EBUSY)))
-		return frl_fail(-EBUSY,
-			"%s is another process': one at a time drives a NIC by DPDK (%s)", address,
-			log_error());
+		return frl_fail(
+			-EBUSY, "%s is in use by another process (%s)", address, log_error());
 	if (cause[0])
 		return frl_fail(err == -EACCES ? -EPERM : -ENODEV, "DPDK cannot open %s: %s (%s)",
 			address, cause, log_error());
 	if (err == -EACCES)
 		return frl_fail(-EPERM, "no permission to open \"%s\": %s", devargs, log_error());
 	return frl_fail(-ENODEV,
-		"DPDK cannot open \"%s\": %s; check the name and the arguments, that "
-		"the driver is installed (DPDK's folder of drivers has a file for each), and for a "
-		"PCI device that the first port or eal_args named it",
+		"DPDK cannot open \"%s\": %s; check name, arguments and the driver's package; open "
+		"PCI ports first",
 		devargs, log_error());
 }
 

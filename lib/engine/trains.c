@@ -43,10 +43,8 @@ void train_report(struct engine *e)
 		return;
 	e->told_alone = true;
 	frl_log(FRL_LOG_WARNING,
-		"%s: %d frames of several packets in a row were lost (queue pair 0x%x): its "
-		"packets "
-		"leave one by one for now. At the other end of a veth, net_af_packet, AF_XDP and "
-		"libpcap do not take such frames apart: use packet: there too, or gso=off here",
+		"%s: %d frames of several packets in a row were lost (QP 0x%x): sending single "
+		"packets. At the other end of a veth use packet: too, or gso=off here",
 		e->port->caps.kind, TRIAL_FAILURES, e->alone_qpn);
 }
 

@@ -220,10 +220,10 @@ static const struct {
 	enum doctor_status status;
 	const char *text;
 } hugepage_rows[] = {
-	{ 1, 0, 0, DOCTOR_FAIL, "0 MiB are free, and 1 port that goes by physical" },
-	{ 1, 15, 0, DOCTOR_FAIL, "30 MiB are free, and 1 port that goes by physical" },
+	{ 1, 0, 0, DOCTOR_FAIL, "0 MiB are free, 32 are needed for 1 port that uses" },
+	{ 1, 15, 0, DOCTOR_FAIL, "30 MiB are free, 32 are needed for 1 port that uses" },
 	{ 1, 16, 0, DOCTOR_OK, "32 MiB are free" },
-	{ 3, 47, 0, DOCTOR_FAIL, "94 MiB are free, and 3 ports that go by physical" },
+	{ 3, 47, 0, DOCTOR_FAIL, "94 MiB are free, 96 are needed for 3 ports that use" },
 	{ 3, 48, 0, DOCTOR_OK, "96 MiB are free" },
 	{ 3, 0, 1, DOCTOR_OK, "1024 MiB are free" },
 };
@@ -509,7 +509,7 @@ START_TEST(missing_pci_devices)
 	check_found(DOCTOR_FAIL, "nic", "there is no PCI device 0000:17:00.0");
 	put("/sys/bus/pci/devices/0000:17:00.0/vendor", "0x8086\n");
 	doctor_nics(&doctor);
-	check_found(DOCTOR_FAIL, "nic", "no driver has it");
+	check_found(DOCTOR_FAIL, "nic", "bound to no driver");
 }
 END_TEST
 
@@ -521,7 +521,7 @@ static const struct {
 	enum doctor_status status;
 	const char *text;
 } pci_rows[] = {
-	{ "ice", "type", "DMA\n", TYPE1, "0\n", DOCTOR_FAIL, "the kernel's ice has it" },
+	{ "ice", "type", "DMA\n", TYPE1, "0\n", DOCTOR_FAIL, "bound to the kernel's ice" },
 	{ "mlx5_core", "type", "DMA\n", NULL, NULL, DOCTOR_OK, "mlx5_core, beside the kernel" },
 	{ "vfio-pci", "type", "DMA\n", TYPE1, "0\n", DOCTOR_OK,
 		"vfio-pci, IOMMU group 7: virtual addresses" },

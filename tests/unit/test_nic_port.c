@@ -722,7 +722,7 @@ START_TEST(other_process_before_the_cause)
 {
 	setup();
 	nic.says = "cannot open it: Device or resource busy";
-	check_refused(-EBUSY, "0000:3b:00.1 is");
+	check_refused(-EBUSY, "0000:3b:00.1 is in use by another process");
 }
 END_TEST
 

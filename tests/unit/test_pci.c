@@ -113,9 +113,9 @@ static const struct {
 		true, "" },
 	{ { .driver = "vfio-pci", .group = "", .group_type = "DMA\n", .has_type1 = true }, false,
 		"" },
-	{ { .driver = "ixgbe" }, false, "the kernel's ixgbe has " ADDRESS },
+	{ { .driver = "ixgbe" }, false, ADDRESS " is bound to the kernel's ixgbe" },
 	{ { .driver = "mlx5_core", .group = "" }, false, "" },
-	{ { .driver = NULL }, false, "no driver has " ADDRESS },
+	{ { .driver = NULL }, false, ADDRESS " is bound to no driver" },
 	{ { .is_absent = true }, false, "there is no PCI device " ADDRESS },
 };
 
