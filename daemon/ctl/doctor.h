@@ -67,9 +67,9 @@ void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid)
 
 /* The IOMMU and VFIO, as the fabrics' PCI devices need them. */
 void doctor_iommu(struct doctor *doctor);
-/* Which driver has the port's PCI device. */
+/* The driver that the port's PCI device is bound to. */
 void doctor_pci(struct doctor *doctor, const struct doctor_port *port);
-/* How many ports go by physical addresses. */
+/* How many ports use physical addresses (IOVA as PA). */
 unsigned doctor_physical_ports(const struct doctor *doctor);
 
 /* ---- doctor_gpu.c */

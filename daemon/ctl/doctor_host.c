@@ -31,7 +31,7 @@ static bool has_driver(const struct doctor *doctor, const char *driver)
 
 /* ---- memory */
 
-/* Ports that go by physical addresses need huge pages for their packet buffers. */
+/* Ports that use physical addresses (IOVA as PA) need huge pages for their packet buffers. */
 static void check_hugepages_of_ports(struct doctor *doctor, unsigned n_ports, long long free_mib)
 {
 	const char *ports = n_ports == 1 ? "port that uses" : "ports that use";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * PCI devices of fabrics: which driver has them, and what that needs of the machine. The library
- * decides by the same facts (drivers/dpdk/pci.c), which this program does not see.
+ * PCI devices of fabrics: the drivers they are bound to, and what that needs of the machine. The
+ * library decides by the same facts (drivers/dpdk/pci.c), which this program does not see.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct holder {
 	char driver[DOCTOR_NAME]; /* of the kernel; "": none */
 	char group[DOCTOR_NAME];  /* the IOMMU's; "": none */
 	bool shares;              /* the kernel keeps the device: nothing is bound */
-	bool by_physical;         /* DPDK goes by physical addresses then */
+	bool by_physical;         /* DPDK uses physical addresses then */
 };
 
 enum support { SUPPORTED, UNSUPPORTED, UNKNOWN };

@@ -3,7 +3,7 @@
  * Ports over DPDK: any ethdev by its devargs, and the local fabric of links within a machine.
  *
  * EAL starts with the first port, once a process, in a thread of its own (so that the caller's CPU
- * affinity stays as it is), without root, hugepages, PCI or telemetry unless configured otherwise.
+ * affinity stays as it is), without root, huge pages, PCI or telemetry unless configured otherwise.
  * It cannot be restarted and lives until the process ends.
  */
 #ifndef FERRULE_DRIVERS_DPDK_DPDK_H

@@ -3,7 +3,7 @@
  * Starts EAL as a guest in the host's process: in a temporary thread (EAL binds the thread that
  * starts it and makes it the main lcore), with all signals blocked (its control threads inherit
  * the mask, so the host's handlers never run there), and without files, telemetry or, unless a
- * device asks for them, hugepages.
+ * device asks for them, huge pages.
  */
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/pci.h"
@@ -160,7 +160,7 @@ static void build(struct arguments *args, const struct dpdk_port_config *config)
 	/* It warns at every link that --no-shconf leaves it without secondary processes. */
 	add_word(args, "--log-level=pmd.net.memif:error");
 	/* The prefix names a folder that EAL makes even if it puts nothing there; one for all, so
-	 * that processes killed while they start leave no more than that. Hugepages are files. */
+	 * that processes killed while they start leave no more than that. Huge pages are files. */
 	snprintf(text, sizeof(text), "--file-prefix=ferrule%ld", (long)getpid());
 	add_word(args, hugepages ? text : "--file-prefix=ferrule");
 	if (!has_word(extra, "--iova-mode"))

@@ -24,7 +24,7 @@ enum {
 	DESCRIPTORS = 1024,
 	RX_SLACK = 128, /* frames in the engine's hands, copies to send */
 	TX_SLACK = PORT_BURST * (2 + MAX_REFERENCES),
-	XDP_MTU = 3000, /* that all drivers of the kernel take which have XDP */
+	XDP_MTU = 3000, /* MTU that kernel drivers with XDP accept */
 	CARRIER_WAIT_MS = 5000,
 	CARRIER_PAUSE_NS = 10000000,
 };
@@ -43,7 +43,7 @@ static bool has_vlans(const struct dpdk_port *port)
 	return false;
 }
 
-/* NICs that filter VLANs, as virtio's always do, let in those that they are told. */
+/* NICs that filter VLANs, as virtio's always do, accept only the configured ones. */
 static void take_vlans(struct dpdk_port *port, uint16_t ethdev)
 {
 	if (!(rte_eth_dev_get_vlan_offload(ethdev) & RTE_ETH_VLAN_FILTER_OFFLOAD))
@@ -75,7 +75,7 @@ int ethdev_queues(
 		conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
 	if (has_vlans(port))
 		conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
-	/* Links are alike, and one may be opened while others are sent over. */
+	/* Write only on change: bursts of other links read it. */
 	if (!port->copies && !conf.txmode.offloads)
 		port->copies = true;
 	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
@@ -87,7 +87,7 @@ int ethdev_queues(
 	err = rte_eth_rx_queue_setup(ethdev, 0, n_rx, SOCKET_ID_ANY, NULL, port->rx_pool);
 	if (err)
 		return err;
-	/* Each packet's end is told, so that it can be asked for by mem_idle(). */
+	/* Report every completion, so that mem_idle() can free at once. */
 	tx = info.default_txconf;
 	tx.tx_rs_thresh = port->needs_dma && !port->copies ? 1 : tx.tx_rs_thresh;
 	err = rte_eth_tx_queue_setup(ethdev, 0, n_tx, SOCKET_ID_ANY, &tx);
@@ -178,11 +178,8 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
 		if_indextoname(info->if_index, port->interface);
 }
 
-/*
- * How payload leaves, once the device has its queues. A driver that cannot be asked to give up what
- * is sent would keep references to the application's memory for as long as nothing more is sent:
- * with such ones payload is copied.
- */
+/* How payload leaves, once the device has its queues. Without tx_done_cleanup() an idle driver
+ * keeps references to the application's memory: copy. */
 static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethdev)
 {
 	bool by_cpu = known_driver(driver)->reads_with_cpu;
@@ -312,8 +309,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	return 0;
 }
 
-/* A NIC that is started trains its link anew, which takes it up to some seconds: whoever sends
- * before that asks for neighbours in vain. */
+/* A started NIC needs seconds for its link; ARP sent before that is lost. */
 static void wait_for_carrier(struct dpdk_port *port)
 {
 	const struct timespec pause = { .tv_nsec = CARRIER_PAUSE_NS };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What DPDK does not tell of its drivers, and how packets are sent depends on. Reentrant. */
+/* Driver properties that rte_eth_dev_info does not report. Reentrant. */
 #ifndef FERRULE_DRIVERS_DPDK_KNOWN_H
 #define FERRULE_DRIVERS_DPDK_KNOWN_H
 

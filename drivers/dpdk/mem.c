@@ -2,7 +2,7 @@
 /*
  * Payload by reference. A port whose PMD copies with the CPU takes any memory; a device that reads
  * it itself needs the pages mapped for its DMA, once however many registrations share them, or,
- * where it goes by physical addresses, pages that stay where they are.
+ * with physical addresses (IOVA as PA), pages that stay where they are.
  */
 #include "drivers/dpdk/in_place.h"
 #include "drivers/dpdk/physical.h"

@@ -82,7 +82,7 @@ static bool is_translated(const char *root, const char *group)
 	return is_real_group(root, group) && type[0] && strcmp(type, "identity") != 0;
 }
 
-/* The drivers that DPDK gets devices from, and those that it uses beside the kernel. */
+/* False for drivers that hand the device to DPDK or share it. */
 static bool is_kernels(const char *driver)
 {
 	static const char *const others[] = { "", "vfio-pci", "uio_pci_generic", "igb_uio",

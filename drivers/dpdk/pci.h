@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A PCI device as the kernel lets DPDK have it: which of its drivers has the device, and which
- * addresses the device's DMA goes by then. Any thread.
+ * A PCI device as the kernel presents it: the driver that it is bound to, and the addresses that
+ * its DMA then uses. Any thread.
  */
 #ifndef FERRULE_DRIVERS_DPDK_PCI_H
 #define FERRULE_DRIVERS_DPDK_PCI_H
@@ -22,13 +22,12 @@ struct pci_device {
 	bool is_kernels;       /* its driver neither hands it over nor shares it */
 };
 
-/* True, and the whole address, where devargs begin with a PCI address: "0000:3b:00.0" or "3b:00.0".
+/* Parses a PCI address at the start of devargs ("0000:3b:00.0" or "3b:00.0"); writes its full form.
  */
 bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS]);
 /* Looks at an address. `root` is "" but in tests. */
 void pci_look(const char *root, const char *address, struct pci_device *ret_device);
-/* Why DPDK has not opened it, and what to do: one sentence; "" where nothing is seen to be wrong.
- */
+/* Writes why DPDK cannot open it and the remedy, or "" if nothing is wrong. */
 void pci_explain(const char *root, const struct pci_device *device, char *ret_text, unsigned size);
 /* How many huge pages are free, of all sizes. */
 long pci_free_huge_pages(const char *root);

@@ -30,7 +30,7 @@ static bool read_entries(int fd, uint64_t first, uint64_t entries[], size_t n)
 	return pread(fd, entries, size, (off_t)(first * sizeof(entries[0]))) == (ssize_t)size;
 }
 
-/* All pages that lie together from the first of `n` on are huge. How many these are; 0: not. */
+/* Returns the length of the contiguous run of hugetlbfs pages, or 0. */
 static size_t huge_run(int flags_fd, const uint64_t frames[], size_t n)
 {
 	uint64_t flags[BATCH];

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Physical addresses of this process' memory, for devices without an IOMMU (IOVA as PA): only of
- * what stays where it is. That are huge pages that are shared (frl_mem_alloc(), EAL's memory,
- * hugetlbfs): the kernel moves all others as it likes, and gives private ones another place when
- * they are written to after a fork(). Any thread.
+ * Physical addresses of this process' memory, for devices without an IOMMU (IOVA as PA). Only
+ * shared huge pages (frl_mem_alloc(), EAL's memory, hugetlbfs) have a stable physical address; the
+ * kernel migrates others and copies private pages on write after fork(). Any thread.
  */
 #ifndef FERRULE_DRIVERS_DPDK_PHYSICAL_H
 #define FERRULE_DRIVERS_DPDK_PHYSICAL_H
@@ -17,8 +16,7 @@
  * free() it. NULL: some of it may move, or this process may not ask (it takes CAP_SYS_ADMIN). */
 rte_iova_t *physical_pages(const uint8_t *addr, size_t len);
 
-/* Returns that of the byte at `offset`; *len becomes what lies together from there, at most what it
- * was. */
+/* Returns the address of the byte at `offset`; limits *len to the contiguous part. */
 rte_iova_t physical_address(const rte_iova_t pages[], size_t offset, uint32_t *len);
 
 #endif

@@ -15,10 +15,8 @@ uint32_t af_packet_frame(uint32_t mtu);
  */
 uint32_t rx_buffers_room(const struct rte_eth_dev_info *info, uint32_t mtu, bool af_packet);
 
-/*
- * 0, or -EMSGSIZE with the remedy: a driver that neither fills several buffers with a frame, nor
- * all of one, loses long frames without a word. The queue is set up.
- */
+/* Returns -EMSGSIZE, with the remedy, if the driver cannot scatter and its buffer is shorter than a
+ * frame. The queue is set up. */
 int rx_buffers_check(const struct dpdk_port *port, uint16_t ethdev);
 
 #endif

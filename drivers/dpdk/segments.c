@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets for devices that burst.c's plain chain of header, references and trailer does not suit:
- * their DMA reaches a part of the memory only (physical addresses), takes few segments a packet, or
- * none that cross a page. Slower, and only for these.
+ * Builds packets for devices with IOVA as PA, few segments, or segments within a page. Slower than
+ * burst.c's chain of header, references and trailer, and only for these.
  */
 #include "drivers/dpdk/internal.h"
 
@@ -60,7 +59,7 @@ static bool chain_add_buffer(struct chain *chain)
 	if (!chain_add(chain, chain->pool))
 		return false;
 	mbuf = chain->last;
-	/* Headers fill such a buffer. */
+	/* tx_pool buffers have no headroom. */
 	if (chain->pool == chain->port->tx_pool)
 		mbuf->data_off = 0;
 	chain->room = on_page(

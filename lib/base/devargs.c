@@ -23,7 +23,7 @@ enum { VDEVS = sizeof(vdevs) / sizeof(vdevs[0]) };
 
 static const char packet[] = "packet:";
 
-/* What follows "KEY=", until a comma or a space; NULL: it is not there. */
+/* Returns the value of KEY, or NULL. A comma or a space ends it. */
 static const char *value_of(const char *devargs, const char *key)
 {
 	size_t len = strlen(key);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a port's text says before the port is opened. Reentrant. */
+/* Parses a port's text. Reentrant. */
 #ifndef FERRULE_LIB_BASE_DEVARGS_H
 #define FERRULE_LIB_BASE_DEVARGS_H
 

@@ -18,8 +18,8 @@
  */
 int memfd_make(const char *name, size_t size);
 
-/* The same of huge pages; *size becomes a multiple of their size. -E2BIG: more than half of it
- * would be lost. Whether there are so many of them only mmap() says. */
+/* Like memfd_make() with huge pages; *size becomes a multiple of their size. -E2BIG: more than half
+ * of it would be lost. mmap() fails if too few are free. */
 int memfd_make_huge(const char *name, size_t *size);
 
 /* Reserves the first `size` bytes of a file, which has them. Returns 0 or a negative errno. */

@@ -63,7 +63,7 @@ err_close:
 	return err;
 }
 
-/* Of huge pages, if that is wanted and there are so many. */
+/* Maps huge pages if preferred and free. */
 static int map_any(struct share *share)
 {
 	size_t wanted = share->size;

@@ -26,7 +26,7 @@ struct share {
 /* Zeroed memory, or NULL with errno; memfd_strerror() explains it. */
 void *share_alloc(size_t size);
 
-/* From here on memory is of huge pages, which stay where they are, if as many are free. */
+/* Later allocations use huge pages if enough are free. */
 void share_prefer_huge(void);
 
 /* False when `addr` is not the start of an allocation. */

@@ -69,10 +69,9 @@ struct engine_path {
 	int neighbor;  /* whose MAC it has, or -1 */
 };
 
-/* A queue pair as the engine keeps it. */
 /*
- * Whether packets that leave together (caps.train) arrive, of a reliable connection. They do not
- * where whoever reads frames of many packets does not take them apart. See trains.c.
+ * Whether packets that leave together (caps.train) arrive, of a reliable connection. They are lost
+ * at receivers that do not split such frames. See trains.c.
  */
 struct train_trial {
 	bool has_begun;
@@ -84,6 +83,7 @@ struct train_trial {
 	uint32_t alone_left; /* so many packets leave alone, before it is tried again */
 };
 
+/* A queue pair as the engine keeps it. */
 struct engine_qp {
 	struct qp core;
 	struct list ready; /* on engine.ready while it has something to send */

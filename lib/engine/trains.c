@@ -70,8 +70,8 @@ static void went_back(
 	trial->has_first = false;
 }
 
-/* Whether the next packet is to leave alone: what is sent again is, as nobody knows what it was
- * lost of. */
+/* Sends retransmissions as single packets: the cause of the loss is not known. Returns true if the
+ * packet must be sent alone. */
 static bool trial_next(
 	struct engine *e, struct engine_qp *qp, struct train_trial *trial, struct psn psn)
 {
@@ -91,7 +91,7 @@ static bool trial_next(
 	return is_alone;
 }
 
-/* NULL: nobody would see that it is lost, or it is too short to be one of many. */
+/* Returns NULL for packets without retransmission. */
 static struct train_trial *trial_of(struct engine_qp *qp, const struct packet_out *out)
 {
 	bool is_answer = opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
@@ -139,8 +139,7 @@ static uint32_t ready_packets(const struct requester *r)
 /*
  * How many packets a queue pair sends before the next one's turn. Where the port sends trains: what
  * is missing of the last one, or all of one; if that has no room any more behind others, which
- * leave before the next round, none. Who has less to send, as an acknowledgement, does not wait for
- * that much room.
+ * leave before the next round, none. A queue pair with fewer packets uses the remaining room.
  */
 uint32_t train_turn(const struct engine *e, const struct engine_qp *qp)
 {

@@ -11,7 +11,7 @@
  *	bench_memif packets          64-byte packets one way
  *
  * Two numbers behind that are the processors of receiver and sender; the first two otherwise.
- * Unprivileged, without hugepages. Prints one line of JSON.
+ * Unprivileged, without huge pages. Prints one line of JSON.
  */
 #include <rte_dev.h>
 #include <rte_eal.h>

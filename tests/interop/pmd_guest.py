@@ -24,8 +24,8 @@ MODELS = {
 
 class PmdGuest(Machine):
     """`number` tells guests apart, as Guest's does: 10.9.0.NUMBER and fd09::NUMBER are for the NIC.
-    10.9.200.NUMBER is the kernel's. With an IOMMU the NIC goes by virtual addresses (vfio-pci),
-    without by physical ones (uio_pci_generic)."""
+    10.9.200.NUMBER is the kernel's. With an IOMMU the NIC uses virtual addresses (vfio-pci),
+    without one physical addresses (uio_pci_generic)."""
 
     def __init__(self, image, folder, number, model, iommu, bridges):
         super().__init__(image, f"{folder}/console{number}.log")

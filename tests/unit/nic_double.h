@@ -59,7 +59,7 @@ void nic_receive(const uint8_t *frame, uint32_t len);
 /* Gives up the packets that have left. */
 void nic_let_go(void);
 
-/* EAL goes by physical addresses from here on: memory lies in pages of 2 MiB, of which each is
+/* EAL uses physical addresses from here on: memory lies in pages of 2 MiB, of which each is
  * below the one before it. */
 void nic_go_physical(bool is_physical);
 /* EAL's memory is of huge pages from here on, as far as it says. */

@@ -324,7 +324,7 @@ START_TEST(iommu_and_vfio)
 }
 END_TEST
 
-/* Without an IOMMU: what is advised goes by the kernel's configuration, and by what has the NIC. */
+/* Without an IOMMU: the advice depends on the kernel's configuration, and on the NIC's driver. */
 static const struct {
 	const char *file, *text; /* of the machine; NULL: none */
 	const char *driver;      /* of the NIC */
@@ -515,7 +515,7 @@ END_TEST
 
 #define TYPE1 "/sys/module/vfio_iommu_type1/refcnt"
 
-/* Who has a PCI device: a driver, in a group, with a file of the machine. */
+/* What a PCI device is bound to, in a group, with a file of the machine. */
 static const struct {
 	const char *driver, *group_file, *group_text, *file, *file_text;
 	enum doctor_status status;
