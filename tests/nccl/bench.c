@@ -2,10 +2,11 @@
 /*
  * Traffic as NCCL's rings make it, of host memory, through two plugins in turns: eight channels,
  * each with slices of 1 MiB, four in flight, all driven by one progress thread a side, or with
- * --sets divided among several communicators with a thread each. Two processes a run. Prints bandwidth and what it cost: seconds of processor a GB of the two
- * processes together, and of the whole machine (a kernel works for sockets outside of processes).
- * A progress thread never sleeps, as NCCL's does not: of the processes' cost most is its time.
- * With --latency small messages instead, one at a time (latency.h).
+ * --sets by one thread for each of several communicators. Two processes a run. Prints bandwidth and
+ * what it cost: seconds of processor a GB of the two processes together, and of the whole machine
+ * (a kernel works for sockets outside of processes). A progress thread never sleeps, as NCCL's does
+ * not: of the processes' cost most is its time. With --latency small messages instead, one at a
+ * time (latency.h).
  */
 #include <getopt.h>
 #include <pthread.h>
