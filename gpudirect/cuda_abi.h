@@ -35,6 +35,7 @@ typedef int cu_range_handle_type;
 typedef int cu_flush_target;
 typedef int cu_flush_scope;
 typedef int cu_jit_option;
+typedef int cu_module_loading_mode;
 typedef int cu_proc_status;
 
 /* Results: cuda_results.inc. */
@@ -160,6 +161,12 @@ enum {
 	CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
 	CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
 	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+};
+
+/* cu_module_loading_mode */
+enum {
+	CU_MODULE_EAGER_LOADING = 1,
+	CU_MODULE_LAZY_LOADING = 2,
 };
 
 /* The two streams that are no objects. */

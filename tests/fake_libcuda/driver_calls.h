@@ -151,6 +151,8 @@ DRIVER_CALL(cuEventSynchronize, cuEventSynchronize, 2000, 0, (cu_event event))
 DRIVER_CALL(cuEventDestroy, cuEventDestroy_v2, 4000, 0, (cu_event event))
 
 /* Kernels. */
+DRIVER_CALL(cuModuleGetLoadingMode, cuModuleGetLoadingMode, 11070, 0,
+	(cu_module_loading_mode *ret_mode))
 DRIVER_CALL(cuModuleLoadData, cuModuleLoadData, 2000, 0, (cu_module *ret_module, const void *image))
 DRIVER_CALL(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, 0,
 	(cu_module *ret_module, const void *image, unsigned int n, cu_jit_option

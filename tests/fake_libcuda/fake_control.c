@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "tests/fake_libcuda/fake_internal.h"
@@ -54,6 +55,18 @@ static long number_of(const char *name, long otherwise)
 	return text && text[0] ? strtol(text, NULL, 10) : otherwise;
 }
 
+/* CUDA_MODULE_LOADING is the driver's own setting. */
+static cu_module_loading_mode loading_of_environment(void)
+{
+	const char *text = getenv("FAKE_CUDA_LOADING");
+
+	if (!text || !*text)
+		text = getenv("CUDA_MODULE_LOADING");
+	if (text && strcasecmp(text, "eager") == 0)
+		return CU_MODULE_EAGER_LOADING;
+	return text && strcasecmp(text, "lazy") == 0 ? CU_MODULE_LAZY_LOADING : 0;
+}
+
 void fake_settings(void)
 {
 	if (fake.is_set)
@@ -64,6 +77,7 @@ void fake_settings(void)
 	if (fake.n_devices > FAKE_CUDA_MAX_DEVICES)
 		fake.n_devices = FAKE_CUDA_MAX_DEVICES;
 	fake.version = (int)number_of("FAKE_CUDA_VERSION", 13000);
+	fake.loading = loading_of_environment();
 	fake.memory = (uint64_t)number_of("FAKE_CUDA_MEMORY", 1024) << 20;
 	fake.is_host_apart = number_of("FAKE_CUDA_HOST_APART", 0) != 0;
 	fake.delay_us = (unsigned)number_of("FAKE_CUDA_DELAY_US", 0);

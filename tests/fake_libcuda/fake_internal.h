@@ -137,7 +137,8 @@ struct fake_event {
 
 struct fake_module {
 	struct fake_context *context;
-	bool is_loaded; /* a kernel of it has been launched once */
+	bool is_loaded[3]; /* the functions, ferrule_work first */
+	bool is_launched;  /* one of them, once */
 	/* The addresses of these stand for ferrule_ring and ferrule_work_many, the module's for
 	 * ferrule_work. */
 	char ring, many;
@@ -156,6 +157,7 @@ struct fake_world {
 	/* Settings; they are there before cuInit(). */
 	bool is_set;
 	int n_devices, version;
+	cu_module_loading_mode loading; /* 0: as drivers of this version by default */
 	uint64_t memory;
 	bool is_host_apart, is_pcie, is_held, is_one_id;
 	uint64_t host_limit;
@@ -178,8 +180,8 @@ struct fake_world {
 	uint8_t *device_window, *real_window; /* of FAKE_WINDOW bytes */
 
 	bool is_capture_elsewhere;
-	bool has_locks;     /* who waits for all work of a context keeps calls of others out */
-	unsigned n_keepers; /* who does so just now */
+	bool has_locks;     /* cuMemFree() and cuCtxSynchronize() keep calls of others out */
+	unsigned n_keepers; /* calls that do so just now */
 	pthread_t keeper;
 	bool is_thread_running, is_ending;
 	unsigned pausing; /* who waits for that to end: nothing else begins meanwhile */
@@ -234,8 +236,8 @@ cu_context fake_context_handle(const struct fake_context *context);
 void fake_contexts_reset(void);
 unsigned fake_context_depth(void);
 
-/* Until all work of it is done; with has_locks no other thread's call begins meanwhile. */
-cu_result fake_context_wait(struct fake_context *context);
+/* Until all work of it is done. `is_locked`: no other thread's call begins meanwhile. */
+cu_result fake_context_wait(struct fake_context *context, bool is_locked);
 
 /* ---- fake_memory.c */
 int fake_windows_make(void);

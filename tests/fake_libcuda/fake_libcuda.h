@@ -22,6 +22,8 @@
  *  - While a stream is captured in the global mode, in any thread, calls that allocate, free,
  *    register, load, query or synchronize fail with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900),
  *    and end the capture, unless their thread has exchanged its mode.
+ *  - A function whose module is loaded lazily is loaded when it is first asked for, which waits for
+ *    all that is queued in its context; calls of other threads begin only after that.
  *  - A process that was forked after cuInit() gets CUDA_ERROR_NOT_INITIALIZED.
  *  - The kernels ferrule_work and ferrule_work_many are gpudirect/work_body.h, all threads in
  *    random order; ferrule_ring is gpudirect/ring_body.h, and stays as long as that says. Any image
@@ -37,6 +39,8 @@
  * For tests of programs, some things are in the environment, read at the first call and by reset():
  *   FAKE_CUDA_DEVICES      how many devices (1); 0: cuInit() gives CUDA_ERROR_NO_DEVICE
  *   FAKE_CUDA_VERSION      of the driver (13000)
+ *   FAKE_CUDA_LOADING      of modules: eager or lazy (else as CUDA_MODULE_LOADING says, as with
+ *                          NVIDIA's driver; else lazy from version 12020 on)
  *   FAKE_CUDA_MEMORY       MiB of a device (1024)
  *   FAKE_CUDA_ATTRIBUTES   "124=0,116=0": attributes of all devices
  *   FAKE_CUDA_MISSING      "cuCtxGetId,...": functions that cuGetProcAddress() does not find

@@ -360,7 +360,7 @@ cu_result cuMemFree_v2(cu_deviceptr address)
 		return fake_leave(CUDA_SUCCESS);
 	fake_current(&context);
 	if (fake.has_locks)
-		result = fake_context_wait(context);
+		result = fake_context_wait(context, true);
 	if (result != CUDA_SUCCESS)
 		return fake_leave(result);
 	fake_worker_pause();

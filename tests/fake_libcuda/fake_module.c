@@ -6,6 +6,8 @@
 #include "tests/fake_libcuda/fake_exports.h"
 #include "tests/fake_libcuda/fake_internal.h"
 
+enum { LAZY_SINCE = 12020 };
+
 void fake_modules_drop(const struct fake_context *context)
 {
 	struct fake_module **at = &fake.modules;
@@ -61,6 +63,26 @@ static struct fake_module *module_of_function(cu_function function, enum kernel 
 	return NULL;
 }
 
+/* Drivers of CUDA 12.2 and later load lazily unless told otherwise. */
+static cu_module_loading_mode loading_mode(void)
+{
+	if (fake.loading)
+		return fake.loading;
+	return fake.version >= LAZY_SINCE ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
+}
+
+cu_result cuModuleGetLoadingMode(cu_module_loading_mode *ret_mode)
+{
+	cu_result result = fake_enter("cuModuleGetLoadingMode", 0);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!ret_mode)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	*ret_mode = loading_mode();
+	return fake_leave(CUDA_SUCCESS);
+}
+
 static cu_result load(cu_module *ret_module, const void *image)
 {
 	struct fake_module *module;
@@ -71,6 +93,8 @@ static cu_result load(cu_module *ret_module, const void *image)
 	if (!module)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	fake_current(&module->context);
+	for (enum kernel kernel = WORK; kernel < KERNELS; kernel++)
+		module->is_loaded[kernel] = loading_mode() == CU_MODULE_EAGER_LOADING;
 	module->next = fake.modules;
 	fake.modules = module;
 	*ret_module = (cu_module)(void *)module;
@@ -113,10 +137,43 @@ cu_result cuModuleUnload(cu_module handle)
 	return fake_leave(CUDA_SUCCESS);
 }
 
+/*
+ * The first time of a function whose module was loaded lazily: "Loading kernels might require
+ * context synchronization" (CUDA C++ Programming Guide, Lazy Loading). The double always does so,
+ * with the context's lock. The module may be unloaded meanwhile.
+ */
+static cu_result load_function(cu_module handle, enum kernel kernel)
+{
+	struct fake_module *module = module_of(handle);
+	cu_result result = CUDA_SUCCESS;
+
+	if (!module->is_loaded[kernel]) {
+		result = fake_capture_check();
+		if (result == CUDA_SUCCESS)
+			result = fake_context_wait(module->context, true);
+		module = module_of(handle);
+		if (result == CUDA_SUCCESS && !module)
+			result = CUDA_ERROR_INVALID_HANDLE;
+	}
+	if (result == CUDA_SUCCESS)
+		module_of(handle)->is_loaded[kernel] = true;
+	return result;
+}
+
+static enum kernel kernel_of(const char *name)
+{
+	enum kernel kernel = WORK;
+
+	while (kernel < KERNELS && strcmp(name, kernels[kernel].name) != 0)
+		kernel++;
+	return kernel;
+}
+
 cu_result cuModuleGetFunction(cu_function *ret_function, cu_module handle, const char *name)
 {
 	cu_result result = fake_enter("cuModuleGetFunction", FAKE_CONTEXTED);
 	struct fake_module *module;
+	enum kernel kernel;
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -125,13 +182,13 @@ cu_result cuModuleGetFunction(cu_function *ret_function, cu_module handle, const
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!ret_function || !name)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	for (enum kernel kernel = WORK; kernel < KERNELS; kernel++) {
-		if (strcmp(name, kernels[kernel].name) != 0)
-			continue;
+	kernel = kernel_of(name);
+	if (kernel == KERNELS)
+		return fake_leave(CUDA_ERROR_NOT_FOUND);
+	result = load_function(handle, kernel);
+	if (result == CUDA_SUCCESS)
 		*ret_function = function_of(module, kernel);
-		return fake_leave(CUDA_SUCCESS);
-	}
-	return fake_leave(CUDA_ERROR_NOT_FOUND);
+	return fake_leave(result);
 }
 
 cu_result cuFuncGetAttribute(int *ret_value, int attribute, cu_function function)
@@ -182,15 +239,15 @@ static cu_result launch(
 {
 	cu_result result;
 
-	/* A kernel is loaded when it is launched for the first time, which takes memory. */
-	if (!module->is_loaded) {
+	/* The first launch may take memory. */
+	if (!module->is_launched) {
 		result = fake_capture_check();
 		if (result != CUDA_SUCCESS)
 			return result;
 	}
 	result = fake_queue(stream, work);
 	if (result == CUDA_SUCCESS) {
-		module->is_loaded = true;
+		module->is_launched = true;
 		fake.stats.launches++;
 	}
 	return result;

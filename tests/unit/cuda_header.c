@@ -16,24 +16,25 @@
 #undef CUDA_RESULT
 
 /* Signatures, each of the version by which it is asked for; cudaTypedefs.h has them all. */
-#define cu_result            CUresult
-#define cu_device            CUdevice_v1
-#define cu_context           CUcontext
-#define cu_module            CUmodule
-#define cu_function          CUfunction
-#define cu_stream            CUstream
-#define cu_event             CUevent
-#define cu_deviceptr         CUdeviceptr_v2
-#define cu_uuid              CUuuid
-#define cu_host_function     CUhostFn
-#define cu_device_attribute  CUdevice_attribute
-#define cu_pointer_attribute CUpointer_attribute
-#define cu_capture_mode      CUstreamCaptureMode
-#define cu_capture_status    CUstreamCaptureStatus
-#define cu_range_handle_type CUmemRangeHandleType
-#define cu_flush_target      CUflushGPUDirectRDMAWritesTarget
-#define cu_flush_scope       CUflushGPUDirectRDMAWritesScope
-#define cu_jit_option        CUjit_option
+#define cu_result              CUresult
+#define cu_device              CUdevice_v1
+#define cu_context             CUcontext
+#define cu_module              CUmodule
+#define cu_function            CUfunction
+#define cu_stream              CUstream
+#define cu_event               CUevent
+#define cu_deviceptr           CUdeviceptr_v2
+#define cu_uuid                CUuuid
+#define cu_host_function       CUhostFn
+#define cu_device_attribute    CUdevice_attribute
+#define cu_pointer_attribute   CUpointer_attribute
+#define cu_capture_mode        CUstreamCaptureMode
+#define cu_capture_status      CUstreamCaptureStatus
+#define cu_range_handle_type   CUmemRangeHandleType
+#define cu_flush_target        CUflushGPUDirectRDMAWritesTarget
+#define cu_flush_scope         CUflushGPUDirectRDMAWritesScope
+#define cu_jit_option          CUjit_option
+#define cu_module_loading_mode CUmoduleLoadingMode
 #define CUDA_CALL(name, version, args)                                                          \
 	static_assert(__builtin_types_compatible_p(PFN_##name##_v##version, cu_result(*) args), \
 		#name " of version " #version " has other arguments in cuda.h");
@@ -46,6 +47,7 @@ static_assert(sizeof(CUuuid) == 16 && sizeof(CUdevice_attribute) == 4, "");
 static_assert(sizeof(CUpointer_attribute) == 4 && sizeof(CUstreamCaptureMode) == 4, "");
 static_assert(sizeof(CUmemRangeHandleType) == 4 && sizeof(CUjit_option) == 4, "");
 static_assert(sizeof(CUflushGPUDirectRDMAWritesTarget) == 4, "");
+static_assert(sizeof(CUmoduleLoadingMode) == 4, "");
 
 static const struct cuda_number numbers[] = {
 #define NUMBER(name) { #name, (long)(name) },

@@ -39,6 +39,7 @@ START_TEST(sizes)
 	ck_assert_uint_eq(sizeof(cu_uuid), 16);
 	ck_assert_uint_eq(sizeof(cu_device_attribute), 4);
 	ck_assert_uint_eq(sizeof(cu_capture_mode), 4);
+	ck_assert_uint_eq(sizeof(cu_module_loading_mode), 4);
 }
 END_TEST
 

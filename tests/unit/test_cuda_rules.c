@@ -79,6 +79,19 @@ START_TEST(devices)
 }
 END_TEST
 
+/* The driver says how it loads modules, and CUDA_MODULE_LOADING decides. */
+START_TEST(loading_mode)
+{
+	const char *wanted = getenv("CUDA_MODULE_LOADING");
+	cu_module_loading_mode mode = 0;
+
+	ck_cu_ok(cu.cuModuleGetLoadingMode(&mode));
+	ck_assert(mode == CU_MODULE_EAGER_LOADING || mode == CU_MODULE_LAZY_LOADING);
+	if (wanted && strcmp(wanted, "EAGER") == 0)
+		ck_assert_int_eq(mode, CU_MODULE_EAGER_LOADING);
+}
+END_TEST
+
 START_TEST(names)
 {
 	const char *name = NULL;

@@ -126,6 +126,48 @@ START_TEST(environment)
 }
 END_TEST
 
+/* The double's own setting, the driver's, and the driver's default. */
+static const struct {
+	const char *fake, *cuda;
+	int version;
+	cu_module_loading_mode mode;
+} loadings[] = {
+	{ NULL, NULL, 12010, CU_MODULE_EAGER_LOADING },
+	{ NULL, NULL, 12020, CU_MODULE_LAZY_LOADING },
+	{ NULL, "DEFAULT", 13000, CU_MODULE_LAZY_LOADING },
+	{ NULL, "EAGER", 13000, CU_MODULE_EAGER_LOADING },
+	{ NULL, "LAZY", 12010, CU_MODULE_LAZY_LOADING },
+	{ "eager", "LAZY", 13000, CU_MODULE_EAGER_LOADING },
+	{ "lazy", NULL, 12010, CU_MODULE_LAZY_LOADING },
+};
+
+static void set_or_unset(const char *name, const char *value)
+{
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+START_LOOP_TEST(loading_modes, ROWS(loadings))
+{
+	cu_module_loading_mode mode = 0;
+
+	set_or_unset("FAKE_CUDA_LOADING", loadings[_i].fake);
+	set_or_unset("CUDA_MODULE_LOADING", loadings[_i].cuda);
+	cuda_fake->reset();
+	cuda_fake->set_version(loadings[_i].version);
+	ck_cu(cu.cuModuleGetLoadingMode(&mode), CUDA_ERROR_NOT_INITIALIZED);
+	ck_cu_ok(cu.cuInit(0));
+	ck_cu_ok(cu.cuModuleGetLoadingMode(&mode));
+	ck_assert_int_eq(mode, loadings[_i].mode);
+	ck_cu(cu.cuModuleGetLoadingMode(NULL), CUDA_ERROR_INVALID_VALUE);
+	unsetenv("FAKE_CUDA_LOADING");
+	unsetenv("CUDA_MODULE_LOADING");
+	cuda_setup();
+}
+END_TEST
+
 START_TEST(no_devices)
 {
 	cuda_fake->reset();

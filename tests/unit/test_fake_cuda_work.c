@@ -385,6 +385,67 @@ START_TEST(freed_in_order)
 }
 END_TEST
 
+/* ---- loading */
+
+/* Begins while the call of another thread loads a function. Returns how much is queued then. */
+static void *ask_meanwhile(void *ret_queued)
+{
+	int n;
+
+	while (cuda_fake->calls("cuModuleGetFunction") < 2) /* that of setup(), and this one */
+		cuda_nap();
+	ck_cu_ok(cu.cuDeviceGetCount(&n));
+	*(unsigned *)ret_queued = cuda_fake->queued();
+	return NULL;
+}
+
+static void queue_slow_work(void)
+{
+	cuda_fake->set_delay(10000);
+	for (int i = 0; i < 20; i++)
+		ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
+}
+
+/* The first time that a lazily loaded function is wanted, the call waits for what is queued, and
+ * calls of other threads wait for it. */
+START_TEST(lazy_loading_waits)
+{
+	unsigned queued = 1;
+	cu_function ring;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_meanwhile, &queued), 0);
+	queue_slow_work();
+	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_ring"));
+	ck_assert_uint_eq(cuda_fake->queued(), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(queued, 0);
+	/* Once. */
+	cuda_fake->hold(true);
+	ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
+	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_ring"));
+	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_work"));
+	ck_assert_uint_eq(cuda_fake->queued(), 1);
+	cuda_fake->hold(false);
+}
+END_TEST
+
+START_TEST(eager_loading_does_not)
+{
+	cu_function ring;
+
+	teardown();
+	setenv("FAKE_CUDA_LOADING", "eager", 1);
+	setup();
+	unsetenv("FAKE_CUDA_LOADING");
+	cuda_fake->hold(true);
+	ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
+	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_ring"));
+	ck_assert_uint_eq(cuda_fake->queued(), 1);
+	cuda_fake->hold(false);
+}
+END_TEST
+
 /* ---- captures elsewhere */
 
 START_TEST(capture_elsewhere)
@@ -393,7 +454,7 @@ START_TEST(capture_elsewhere)
 	struct fake_cuda_stats stats;
 	cu_deviceptr address;
 
-	/* The first launch loads the kernel. */
+	/* The first launch may take memory. */
 	cuda_fake->set_capture(true);
 	ck_cu(launch(stream, batch_of(copy(memory, memory + 4096, 64), 1, 1)),
 		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
