@@ -257,6 +257,16 @@ int cuda_get(const struct cuda_api **ret_cuda)
 	return err;
 }
 
+bool cuda_loads_lazily(const struct cuda_api *cuda)
+{
+	cu_module_loading_mode mode = CU_MODULE_LAZY_LOADING;
+
+	if (!cuda->cuModuleGetLoadingMode)
+		return false;
+	return cuda->cuModuleGetLoadingMode(&mode) != CUDA_SUCCESS ||
+		mode != CU_MODULE_EAGER_LOADING;
+}
+
 void cuda_forget(void)
 {
 	void *noticed = atomic_exchange(&the_cuda.noticed, NULL);

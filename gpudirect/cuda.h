@@ -51,6 +51,13 @@ int cuda_look(const struct cuda_api **ret_cuda);
 const struct cuda_api *cuda_if_looked(void);
 
 /*
+ * Whether CUDA loads modules lazily in this process (CUDA_MODULE_LOADING). Loading a function then
+ * waits for what runs in its context, with the context's lock: a launch by another thread waits as
+ * long. Drivers before CUDA 11.7 load eagerly. A driver that does not answer counts as lazy.
+ */
+bool cuda_loads_lazily(const struct cuda_api *cuda);
+
+/*
  * frl_fail() about a call: "registering 2 MiB of host memory with GPU 0: cuMemHostRegister:
  * CUDA_ERROR_OUT_OF_MEMORY (2): <what it means and what to do>". `what` says what was being done;
  * NULL: the call says it all. Returns -ENOMEM, -EINVAL, -ENODEV, -ENOSYS, -EPERM, -ENOTSUP, -EBUSY

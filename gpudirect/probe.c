@@ -155,6 +155,7 @@ static void describe(const struct cuda_api *cuda, int ordinal, struct frl_gpu_in
 	info->compute_major = caps.compute_major;
 	info->compute_minor = caps.compute_minor;
 	info->needs_flush = caps.needs_flush;
+	info->loads_lazily = cuda_loads_lazily(cuda);
 	if (is_prohibited(cuda, device)) {
 		add_reason(info, "its compute mode is prohibited: nvidia-smi -i %s -c DEFAULT",
 			info->pci);

@@ -48,4 +48,9 @@ void doctor_gpus(struct doctor *doctor, const struct frl_gpu_info *infos, size_t
 	}
 	for (size_t i = 0; i < n; i++)
 		say_gpu(doctor, &infos[i]);
+	/* Of the process, so it is the same for all. */
+	if (n && infos[0].loads_lazily)
+		doctor_say(doctor, DOCTOR_OK, "gpu", NULL,
+			"CUDA loads modules lazily: NCCL with FERRULE_GPU=1 needs "
+			"CUDA_MODULE_LOADING=EAGER");
 }

@@ -437,6 +437,11 @@ START_TEST(gpus_by_the_driver)
 	doctor_gpus(&doctor, infos + 1, 1);
 	check_found(DOCTOR_OK, "gpu", "usable: NICs by nvidia-peermem");
 	ck_assert_str_eq(doctor.findings[0].advice, infos[1].reason);
+	doctor.n_findings = 0;
+	infos[0].loads_lazily = infos[1].loads_lazily = true;
+	doctor_gpus(&doctor, infos, 2);
+	ck_assert_uint_eq(doctor.n_findings, 3);
+	check_found(DOCTOR_OK, "gpu", "CUDA loads modules lazily: NCCL with FERRULE_GPU=1 needs");
 }
 END_TEST
 

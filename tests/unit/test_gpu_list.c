@@ -307,6 +307,34 @@ START_TEST(capabilities)
 }
 END_TEST
 
+/* How modules are loaded: a fact, no reason why a GPU could not be used. */
+static const struct {
+	int version;
+	const char *missing, *failing;
+	bool is_lazy;
+} loading_rows[] = {
+	{ 12010, NULL, NULL, false },
+	{ 12020, NULL, NULL, true },
+	{ 13000, "cuModuleGetLoadingMode", NULL, false },
+	{ 13000, NULL, "cuModuleGetLoadingMode", true },
+};
+
+START_LOOP_TEST(loading, ROWS(loading_rows))
+{
+	struct frl_gpu_info *infos;
+
+	fake->set_version(loading_rows[_i].version);
+	fake->set_missing(loading_rows[_i].missing);
+	if (loading_rows[_i].failing)
+		fake->fail_call(loading_rows[_i].failing, 1, CUDA_ERROR_UNKNOWN, 0);
+	infos = list(1);
+	ck_assert_int_eq(infos[0].loads_lazily, loading_rows[_i].is_lazy);
+	ck_assert(infos[0].usable);
+	ck_assert_ptr_null(strstr(infos[0].reason, "lazily"));
+	frl_gpu_list_free(infos);
+}
+END_TEST
+
 /* The attribute says yes, and the function is not there. */
 START_TEST(dma_bufs_without_their_function)
 {

@@ -51,7 +51,8 @@ struct frl_gpu_info {
 	bool exports_dmabuf;              /* tier A by dma-buf, with a NIC that takes one */
 	bool has_peermem;                 /* tier A by nvidia-peermem */
 	bool needs_flush;                 /* see frl_mr_flush() */
-	char reason[512]; /* what does not work, why, and what to do about it; "" if all does */
+	bool loads_lazily; /* CUDA loads modules lazily: matters to NCCL only, docs/nccl.md */
+	char reason[512];  /* what does not work, why, and what to do about it; "" if all does */
 };
 
 /*
