@@ -8,6 +8,7 @@
 
 #include "gpudirect/host.h"
 #include "gpudirect/image.h"
+#include "gpudirect/stream.h"
 #include "lib/base/error.h"
 
 /* Those that somebody holds. */
@@ -222,6 +223,26 @@ int gpu_hold(cu_context context, int ordinal, struct gpu **ret_gpu)
 	if (!rc)
 		*ret_gpu = gpu;
 	return rc;
+}
+
+int gpu_hold_current(struct gpu **ret_gpu)
+{
+	const struct cuda_api *cuda;
+	cu_context context = NULL;
+	cu_result result;
+	int ordinal, rc = cuda_get(&cuda);
+
+	if (rc)
+		return rc;
+	result = cuda->cuCtxGetCurrent(&context);
+	if (result)
+		return cuda_fail(result, "cuCtxGetCurrent", "looking for a thread's GPU");
+	if (!context) {
+		*ret_gpu = NULL;
+		return 0;
+	}
+	rc = gpu_context_ordinal(context, &ordinal);
+	return rc ? rc : gpu_hold(context, ordinal, ret_gpu);
 }
 
 void gpu_hold_again(struct gpu *gpu)

@@ -56,6 +56,8 @@ struct gpu {
 /* The GPU of a context (NULL: the primary one of the device of this ordinal), one more holder.
  * -ENODEV, -ENOMEM, and as cuda_get(). */
 int gpu_hold(cu_context context, int ordinal, struct gpu **ret_gpu);
+/* The same of the calling thread's current context. *ret_gpu is NULL where it has none. */
+int gpu_hold_current(struct gpu **ret_gpu);
 /* One more. */
 void gpu_hold_again(struct gpu *gpu);
 /* The last holder has nothing under way in it. NULL is fine. */

@@ -24,7 +24,8 @@ struct net_port {
 	struct frl_device *device;
 	struct frl_pd *pd;
 	struct frl_mr_cache *cache;
-	struct net_hold *holds; /* hold.c's */
+	struct net_hold *holds;      /* hold.c's */
+	atomic_bool is_hold_refused; /* hold.c's: net_hold_current_gpu() has failed */
 	struct frl_device_attr attr;
 	atomic_int speed_mbps;   /* 0: not known before it is open */
 	unsigned users;          /* connections and listeners */

@@ -56,28 +56,81 @@ static int make_hold(struct net_port *port, struct gpu *gpu)
 	return 0;
 }
 
-void net_hold_gpu(struct net_port *port, const void *data, size_t size)
+static int hold(struct net_port *port, struct gpu *gpu)
 {
-	struct gpu_memory memory;
-	struct gpu *gpu = NULL;
-	int err;
+	int err = 0;
 
 	pthread_mutex_lock(&holds_lock);
-	err = gpu_memory_look(data, size, &memory);
-	if (!err)
-		err = gpu_hold(memory.context, memory.ordinal, &gpu);
-	if (!err && is_held(port, gpu)) {
-		gpu_release(gpu);
-	} else if (!err) {
+	if (!is_held(port, gpu)) {
+		gpu_hold_again(gpu);
 		err = make_hold(port, gpu);
 		if (err)
 			gpu_release(gpu);
 	}
 	pthread_mutex_unlock(&holds_lock);
+	return err;
+}
+
+void net_hold_gpu(struct net_port *port, const void *data, size_t size)
+{
+	struct gpu_memory memory;
+	struct gpu *gpu = NULL;
+	int err = gpu_memory_look(data, size, &memory);
+
+	if (!err)
+		err = gpu_hold(memory.context, memory.ordinal, &gpu);
+	if (!err)
+		err = hold(port, gpu);
 	if (err)
 		net_log_warning("%s gives up a GPU with the last of its memory, which may wait for "
 				"NCCL's kernels: %s",
 			port->info.name, frl_last_error());
+	gpu_release(gpu);
+}
+
+static bool moves_by_gpu(const struct net_device *device)
+{
+	const struct port_info *info = &net_port_at(device, 0)->info;
+
+	return device->n_rails == 1 && !info->is_hardware && (info->pointers & NCCL_PTR_CUDA);
+}
+
+static int hold_for_device(struct net_device *device, struct gpu *gpu)
+{
+	int err = net_device_acquire(device);
+
+	/* The log says why. */
+	if (err)
+		return err;
+	err = hold(net_port_at(device, 0), gpu);
+	if (err)
+		net_log_warning("%s is not set up for GPU %d yet, which is tried again when its "
+				"memory is registered: %s",
+			device->name, gpu->ordinal, frl_last_error());
+	net_device_release(device);
+	return err;
+}
+
+void net_hold_current_gpu(bool tries_again)
+{
+	struct gpu *gpu = NULL;
+	int n;
+
+	net_devices(&n);
+	for (int i = 0; i < n; i++) {
+		struct net_device *device = net_device_at(i);
+		struct net_port *port = device ? net_port_at(device, 0) : NULL;
+
+		if (!device || !moves_by_gpu(device) ||
+			(!tries_again && atomic_load(&port->is_hold_refused)))
+			continue;
+		if (!gpu && gpu_hold_current(&gpu))
+			net_log_warning("no GPU is set up yet: %s", frl_last_error());
+		if (!gpu)
+			return;
+		atomic_store(&port->is_hold_refused, hold_for_device(device, gpu) != 0);
+	}
+	gpu_release(gpu);
 }
 
 bool net_let_gpus_go(struct net_port *port)

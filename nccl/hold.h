@@ -2,9 +2,9 @@
 /*
  * What a software device has set up for a GPU: packet buffers that it reaches, a queue, kernels.
  * The library does so for the first region of the GPU's memory and takes it down with the last
- * one, by calls of the driver that wait until the GPU is idle. While NCCL's kernels wait for the
- * network that may be never, so a region of the plugin's own keeps it from the first registration
- * on until the port is closed. Any thread.
+ * one, by calls of the driver that may wait until the GPU is idle. While NCCL's kernels wait for
+ * the network that may be never. So a region of the plugin's own keeps it from the communicator's
+ * init on, before its kernels run, until the port is closed. Any thread.
  */
 #ifndef FERRULE_NCCL_HOLD_H
 #define FERRULE_NCCL_HOLD_H
@@ -13,6 +13,14 @@
 #include <stddef.h>
 
 struct net_port;
+
+/*
+ * Opens the software ports that take memory of GPUs and sets them up for the GPU of the calling
+ * thread's current context, which is the communicator's while NCCL calls init. Does nothing without
+ * a context, or without such a port. `tries_again`: also for ports where that has failed before.
+ * The log says what went wrong; net_hold_gpu() tries again.
+ */
+void net_hold_current_gpu(bool tries_again);
 
 /* The memory was registered with the port: what the port has for its GPU stays. If that does not
  * succeed it goes with the last region, and the log says so. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "nccl/comm.h"
+#include "nccl/hold.h"
 #include "nccl/log.h"
 #include "nccl/place.h"
 #include "nccl/settings.h"
@@ -153,6 +154,7 @@ int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn 
 		free(context);
 		return net_result_of(err);
 	}
+	net_hold_current_gpu(true);
 	if (!context) {
 		atomic_store(&profiler_of_all, profiler);
 		return NCCL_SUCCESS;

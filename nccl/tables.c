@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "nccl/hold.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
 
@@ -167,6 +168,9 @@ int table_get_properties(int version, int dev, struct nccl_properties_v9 *proper
 	if (rc)
 		return rc;
 	net.unpacks = can_unpack(&net, version);
+	/* Before v11 NCCL calls init once in a process. Each communicator asks for properties, with
+	 * its GPU current (ncclTopoPopulateNics() in topo.cc, NCCL 2.13 to 2.27). */
+	net_hold_current_gpu(false);
 	*properties = (struct nccl_properties_v9){
 		.name = net.name,
 		.pci_path = net.pci_path,

@@ -2,6 +2,7 @@
 #include "tests/nccl/cuda.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/nccl/row.h"
@@ -21,6 +22,7 @@
 
 static struct {
 	pthread_once_t once;
+	char why_not[200];
 	int device;
 	void *context;
 #define DECLARE(name, symbol, args) int(*name) args;
@@ -45,16 +47,21 @@ static void load(void)
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 	int result;
 
-	if (!library)
-		skip("no CUDA here: %s", dlerror());
+	if (!library) {
+		snprintf(cuda.why_not, sizeof(cuda.why_not), "no CUDA here: %s", dlerror());
+		return;
+	}
 #define FIND(name, symbol, args)                       \
 	*(void **)&cuda.name = dlsym(library, symbol); \
 	REQUIRE(cuda.name, "libcuda.so.1 has no " symbol);
 	CUDA_CALLS(FIND)
 #undef FIND
 	result = cuda.cuInit(0);
-	if (result)
-		skip("CUDA cannot be used: cuInit gave %d", result);
+	if (result) {
+		snprintf(cuda.why_not, sizeof(cuda.why_not), "CUDA cannot be used: cuInit gave %d",
+			result);
+		return;
+	}
 	CUDA_MUST(cuda.cuDeviceGet(&cuda.device, 0));
 	CUDA_MUST(cuda.cuDevicePrimaryCtxRetain(&cuda.context, cuda.device));
 	atexit(let_go);
@@ -63,6 +70,8 @@ static void load(void)
 static void enter(void)
 {
 	pthread_once(&cuda.once, load);
+	if (*cuda.why_not)
+		skip("%s", cuda.why_not);
 	CUDA_MUST(cuda.cuCtxPushCurrent(cuda.context));
 }
 
@@ -71,6 +80,20 @@ static void leave(void)
 	void *context;
 
 	CUDA_MUST(cuda.cuCtxPopCurrent(&context));
+}
+
+bool cuda_set_current(void)
+{
+	pthread_once(&cuda.once, load);
+	if (*cuda.why_not)
+		return false;
+	enter();
+	return true;
+}
+
+void cuda_unset_current(void)
+{
+	leave();
 }
 
 uint8_t *cuda_alloc(size_t size)

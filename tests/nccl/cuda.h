@@ -6,6 +6,7 @@
 #ifndef TESTS_NCCL_CUDA_H
 #define TESTS_NCCL_CUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,10 @@ uint8_t *cuda_alloc(size_t size);
 void cuda_free(uint8_t *memory);
 void cuda_give(uint8_t *to, const void *from, size_t size);
 void cuda_take(void *to, const uint8_t *from, size_t size);
+
+/* The GPU is the calling thread's current one, until it is unset. False: there is no CUDA. */
+bool cuda_set_current(void);
+void cuda_unset_current(void);
 
 /* Waits for all that the GPU does, and fails if it has failed: a kernel has touched memory that is
  * not there any more. */

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/nccl/cuda.h"
 #include "tests/nccl/plugin.h"
+#include "tests/nccl/row.h"
 #include "tests/nccl/unpack.h"
 
 const char *const plugin_call_name[N_CALLS] = {
@@ -197,6 +199,10 @@ int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler
 {
 	static uint64_t comm_id = 0x0123456789abcdef; /* under `calm` */
 	struct nccl_comm_config config = { .traffic_class = plugin_traffic_class };
+	/* The communicator's GPU is current by then: ncclCommInitRankFunc() calls cudaSetDevice(),
+	 * then commAlloc(), which calls ncclNetInit() (init.cc, 2.13.4:1036 and 311, 2.28.9:1527
+	 * and 421). */
+	bool has_gpu = slots_are_on_gpu && cuda_set_current();
 	int result;
 
 	*context = NULL;
@@ -210,6 +216,8 @@ int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler
 	if (result == NCCL_SUCCESS)
 		result = begin_tuner(p, comm_id, log);
 	pthread_mutex_unlock(&calm);
+	if (has_gpu)
+		cuda_unset_current();
 	return result;
 }
 

@@ -15,6 +15,9 @@ enum {
 
 /* ---- which pointers */
 
+/* The library's own line, when a port is set up for a GPU. */
+#define IS_SLOW "FRL_GPU_TIER is staged, .* which is slow"
+
 static const struct row {
 	const char *gpu, *tier; /* FERRULE_GPU, FRL_GPU_TIER; NULL: not set */
 	const char *devices;
@@ -38,9 +41,9 @@ static const struct row {
 	{ "0", NULL, "local", NULL, 0, 0, NULL },
 	{ "1", NULL, "local", NULL, NCCL_PTR_CUDA, 0, NULL },
 	{ "1", "mapped", "local", "118=0", NCCL_PTR_CUDA, 0, NULL },
-	{ "1", "staged", "local", NULL, NCCL_PTR_CUDA, 0, NULL },
+	{ "1", "staged", "local", NULL, NCCL_PTR_CUDA, 0, IS_SLOW },
 	/* Too old for kernels, and just not: a T4. */
-	{ "1", "staged", "local", "75=7", NCCL_PTR_CUDA, 0, NULL },
+	{ "1", "staged", "local", "75=7", NCCL_PTR_CUDA, 0, IS_SLOW },
 	{ "1", NULL, "local", "75=7", 0, 0, "local takes no memory .*compute capability 7.0" },
 	{ "1", NULL, "local", "75=7,76=5", NCCL_PTR_CUDA, 0, NULL },
 	{ NULL, "staged", "local", NULL, 0, 0, NULL },
