@@ -2,6 +2,7 @@
 #include "nccl/gpu.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ void net_gpus_look(struct net_gpus *ret_gpus)
 		gpus.has_kernels &= info->usable && info->has_kernels;
 		gpus.has_copies &= info->usable && info->has_copies;
 		gpus.needs_flush |= info->needs_flush;
+		gpus.is_lazy |= info->loads_lazily;
 		note(&gpus, info->reason);
 	}
 	frl_gpu_list_free(infos);
@@ -78,9 +80,9 @@ bool net_port_may_take_gpus(const struct port_info *port)
 void net_port_explain_setting(const struct port_info *port)
 {
 	if (net_settings()->gpu == NET_GPU_ALWAYS)
-		net_log_warning("%s takes no memory of GPUs, though FERRULE_GPU=1: with "
+		net_log_warning("%s takes no memory of GPUs, though FERRULE_GPU=%s: with "
 				"FRL_GPU_TIER=%s there is no way for it",
-			port->name, net_settings()->gpu_tier);
+			port->name, net_gpu_setting(), net_settings()->gpu_tier);
 }
 
 /* nvidia-peermem translates for drivers that ask it: of those in use that is mlx5. */
@@ -108,27 +110,54 @@ static int pointers_of_nic(const struct port_info *port, const struct net_gpus *
 	return gpus->has_peermem && is_tier("peermem") && asks_peermem(port) ? NCCL_PTR_CUDA : 0;
 }
 
+static bool can_move(const struct net_gpus *gpus)
+{
+	return is_staged() ? gpus->has_copies : gpus->has_kernels;
+}
+
 /* What is said of a GPU may be of what a NIC does not need: kernels. */
 static const char *reason_of(const struct port_info *port, const struct net_gpus *gpus)
 {
+	if (!port->is_hardware && can_move(gpus))
+		return "CUDA loads modules lazily, which can deadlock with NCCL's kernels: set "
+		       "CUDA_MODULE_LOADING=EAGER before the process starts, or FERRULE_GPU=force "
+		       "to take it all the same";
 	if (*gpus->why_not && !(port->is_hardware && gpus->exports_dmabuf))
 		return gpus->why_not;
 	return "its driver takes no dma-buf here, and nvidia-peermem is not there for it";
+}
+
+/* Once in a process. net_flush() calls the driver. */
+static void warn_of_flushes(const struct port_info *port)
+{
+	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&is_told))
+		net_log_warning("%s: flushes of GPU memory call CUDA, which loads modules lazily "
+				"and may then wait for NCCL's kernels: set "
+				"CUDA_MODULE_LOADING=EAGER before the process starts",
+			port->name);
 }
 
 void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus)
 {
 	if (port->is_hardware)
 		port->pointers |= pointers_of_nic(port, gpus);
-	else if (is_staged() ? gpus->has_copies : gpus->has_kernels)
+	else if (can_move(gpus) && (!gpus->is_lazy || net_settings()->forces_gpu))
 		port->pointers |= NCCL_PTR_CUDA;
 	if (!(port->pointers & NCCL_PTR_CUDA)) {
 		if (net_settings()->gpu == NET_GPU_ALWAYS)
-			net_log_warning("%s takes no memory of GPUs, though FERRULE_GPU=1: %s",
-				port->name, reason_of(port, gpus));
+			net_log_warning("%s takes no memory of GPUs, though FERRULE_GPU=%s: %s",
+				port->name, net_gpu_setting(), reason_of(port, gpus));
 		return;
 	}
 	port->needs_flush = port->is_hardware && gpus->needs_flush;
+	if (port->needs_flush && gpus->is_lazy)
+		warn_of_flushes(port);
+	if (!port->is_hardware && gpus->is_lazy)
+		net_log_info("%s takes memory of GPUs by FERRULE_GPU=force, though CUDA loads "
+			     "modules lazily: the job may hang",
+			port->name);
 	/*
 	 * NCCL polls flags inside the data with LL128, which kernels do not write in order. Where
 	 * the tuner is not asked (before 2.22) NCCL chooses LL128 if NIC and GPU are near each

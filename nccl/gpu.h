@@ -3,6 +3,10 @@
  * Which ports take memory of GPUs: NICs that reach it by themselves, and with FERRULE_GPU=1
  * software ports, whose payload kernels of Ferrule move. NCCL says of no pointer which GPU it is
  * of before it registers it, so a port takes them only if all GPUs that this process sees will do.
+ *
+ * Software ports take none where CUDA loads modules lazily. A first launch of the application then
+ * holds the context's lock while it waits for what runs. NCCL's kernels run until Ferrule's next
+ * launch, and that waits for the lock.
  */
 #ifndef FERRULE_NCCL_GPU_H
 #define FERRULE_NCCL_GPU_H
@@ -15,6 +19,7 @@
 struct net_gpus {
 	bool exports_dmabuf, has_peermem, has_kernels, has_copies;
 	bool needs_flush;  /* one of them does, at least */
+	bool is_lazy;      /* CUDA loads modules lazily */
 	char why_not[512]; /* the first reason that a GPU, or the library, has given; or "" */
 };
 

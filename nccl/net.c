@@ -69,7 +69,6 @@ static void warn_of_order(void)
 static void introduce(void)
 {
 	static atomic_flag is_done = ATOMIC_FLAG_INIT;
-	static const char *const gpu_names[] = { "0", "", "1" };
 	const struct net_settings *settings = net_settings();
 	char speed[32];
 	int n;
@@ -90,7 +89,7 @@ static void introduce(void)
 	net_log_info("settings: FERRULE_DEVICES=\"%s\" FERRULE_QPS=%d FERRULE_TIMEOUT_S=%d "
 		     "FERRULE_REQUIRE=%d FERRULE_GPU=%s FERRULE_UNPACK=%d FERRULE_LOG=%s",
 		settings->devices, settings->qps, settings->timeout_s, settings->is_required,
-		gpu_names[settings->gpu], settings->unpack, settings->log);
+		net_gpu_setting(), settings->unpack, settings->log);
 	warn_of_order();
 }
 

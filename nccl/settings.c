@@ -107,14 +107,26 @@ static void read_unpack(struct net_settings *values)
 	values->nccl_slice = (size_t)(buffer > 0 ? buffer : NCCL_BUFFER) / NCCL_SLICES;
 }
 
+static enum net_gpu read_which_gpus(bool *ret_is_forced)
+{
+	const char *value = look_up("FERRULE_GPU");
+
+	*ret_is_forced = value && strcmp(value, "force") == 0;
+	if (!value)
+		return NET_GPU_NICS;
+	if (*ret_is_forced || strcmp(value, "1") == 0)
+		return NET_GPU_ALWAYS;
+	if (strcmp(value, "0") != 0)
+		complain("FERRULE_GPU", value, "0, 1 or force");
+	return NET_GPU_NEVER;
+}
+
 /* The library says what is wrong with its own setting. */
 static void read_gpu(struct net_settings *values)
 {
 	const char *tier = look_up("FRL_GPU_TIER");
 
-	values->gpu = NET_GPU_NICS;
-	if (look_up("FERRULE_GPU"))
-		values->gpu = read_number("FERRULE_GPU", 0, 1, 0) ? NET_GPU_ALWAYS : NET_GPU_NEVER;
+	values->gpu = read_which_gpus(&values->forces_gpu);
 	values->gpu_tier = tier ? tier : "auto";
 }
 
@@ -147,6 +159,13 @@ const struct net_settings *net_settings(void)
 {
 	pthread_once(&settings.once, read_all);
 	return &settings.values;
+}
+
+const char *net_gpu_setting(void)
+{
+	static const char *const names[] = { "0", "", "1" };
+
+	return net_settings()->forces_gpu ? "force" : names[net_settings()->gpu];
 }
 
 const char *net_settings_error(void)

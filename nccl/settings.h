@@ -17,7 +17,7 @@
 enum net_gpu {
 	NET_GPU_NEVER,  /* 0 */
 	NET_GPU_NICS,   /* not set: NICs that reach it by themselves */
-	NET_GPU_ALWAYS, /* 1: software ports as well */
+	NET_GPU_ALWAYS, /* 1, force: software ports as well */
 };
 
 struct net_settings {
@@ -32,6 +32,7 @@ struct net_settings {
 	bool keeps_plugin;    /* NCCL_NET_PLUGIN_REF_COUNT is not 0 */
 	bool is_relaxed;      /* FRL_RELAXED_ORDERING=on */
 	enum net_gpu gpu;     /* FERRULE_GPU */
+	bool forces_gpu;      /* FERRULE_GPU=force: also if CUDA loads modules lazily */
 	bool unpack;          /* FERRULE_UNPACK */
 	const char *gpu_tier; /* FRL_GPU_TIER */
 	/* NCCL's own settings, and what follows for UNPACK, with the reason. */
@@ -49,6 +50,9 @@ enum { NET_MAX_QPS = 4 };
 
 /* The defaults, unless net_settings_error() says otherwise. */
 const struct net_settings *net_settings(void);
+
+/* FERRULE_GPU: "", "0", "1" or "force". */
+const char *net_gpu_setting(void);
 
 /* A sentence about the first variable that makes no sense, or NULL. */
 const char *net_settings_error(void);

@@ -261,6 +261,42 @@ static void again(struct side *side)
 	plugin_close(&net);
 }
 
+/* ---- messages call no function of the driver: it might wait for the kernel that waits for them */
+
+static void quiet(struct side *side)
+{
+	void *sending = NULL, *receiving;
+	struct plugin net = { 0 };
+	unsigned int before;
+	struct slots from;
+	struct pair pair;
+
+	side_open(side, &net);
+	need_unpack(side);
+	open_pair(side, &pair, "new");
+	slots_create(&from, 1, SMALL);
+	slots_register(&from, side, pair.send);
+	side->comms[0] = pair.recv;
+	before = calls(NULL);
+	for (unsigned int i = 0; i < KEPT; i++) {
+		receiving = post_receive_now(side, &pair.slots, 0, SMALL);
+		while (!sending)
+			MUST(plugin_isend(side->net, pair.send, slot_data(&from, 0), SMALL,
+				UNPACK_TAG, from.mr, NULL, &sending));
+		await(side, receiving, NULL, "a receive");
+		await(side, sending, NULL, "a send");
+		unpack_fetch(pair.recv, slot_data(&pair.slots, 0), SMALL);
+		MUST(plugin_consumed(side->net, pair.recv, 1, receiving));
+		sending = NULL;
+	}
+	REQUIRE(calls(NULL) == before, "%u calls of the driver", calls(NULL) - before);
+	slots_deregister(&from, side, pair.send);
+	slots_destroy(&from);
+	close_pair(side, &pair);
+	side_close(side);
+	plugin_close(&net);
+}
+
 #define PAIR(n, function, w)                                                    \
 	.name = n, .what = w, .send = function##_send, .recv = function##_recv, \
 	.flags = ROW_BY_NAME | ROW_GPU, .min_version = 7
@@ -279,6 +315,11 @@ const struct row share_rows[] = {
 	{ .name = "unpack-again",
 		.what = "what kernels read, after the connection",
 		.solo = again,
+		.flags = ROW_BY_NAME | ROW_GPU,
+		.min_version = 7 },
+	{ .name = "unpack-quiet",
+		.what = "messages call no function of the driver",
+		.solo = quiet,
 		.flags = ROW_BY_NAME | ROW_GPU,
 		.min_version = 7 },
 	{ .name = "unpack-far",

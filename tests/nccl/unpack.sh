@@ -98,6 +98,10 @@ player=$harness_verbs tuner none 0 FERRULE_DEVICES=verbs FERRULE_UNPACK=0
 rows FERRULE_QPS=4 FERRULE_DEVICES='local;local' -- --fuse 2 --sides threads "$plugin" \
 	unpack-mixed abort leaks
 
+# Kernels that wait are no hazard to what calls no driver.
+rows FAKE_CUDA_LOADING=lazy -- --expect unpack=1 "$plugin" unpack-properties
+rows FAKE_CUDA_LOADING=lazy -- --sides threads "$plugin" unpack-quiet unpack-mixed
+
 # With a smaller MTU a slice is of more packets: the least that a connection has, or it is off.
 rows FRL_PATH_MTU=1024 FRL_HELD_FRAMES=1030 -- --sides threads "$plugin" unpack-slice
 rows FRL_PATH_MTU=1024 NCCL_BUFFSIZE=16777216 -- --sides threads --expect on=0 "$plugin" \
@@ -112,5 +116,6 @@ rows FAKE_CUDA_HOST_APART=1 FAKE_CUDA_MEMORY=8192 FERRULE_DEVICES='local;local' 
 rows FRL_HELD_FRAMES=0 FRL_EAL_MEM_MB=64 FERRULE_DEVICES='local;local;local' -- --fuse 3 \
 	--sides threads --expect on=0 "$plugin" unpack-quota
 [ -z "$kernels" ] ||
-	rows FRL_HELD_FRAMES=816 FERRULE_GPU=1 -- --sides threads "$plugin" channels
+	rows FRL_HELD_FRAMES=816 FERRULE_GPU=1 FAKE_CUDA_LOADING=eager -- --sides threads \
+		"$plugin" channels
 finish

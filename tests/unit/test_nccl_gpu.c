@@ -84,6 +84,89 @@ START_TEST(pointers)
 }
 END_TEST
 
+#define IS_LAZY                                                                                  \
+	"local takes no memory of GPUs, though FERRULE_GPU=1: CUDA loads modules lazily, which " \
+	"can deadlock .*set CUDA_MODULE_LOADING=EAGER before the process starts, or "            \
+	"FERRULE_GPU=force to take it all the same$"
+#define FLUSHES_LAZILY "nic0: flushes of GPU memory call CUDA, .*set CUDA_MODULE_LOADING=EAGER"
+
+/* How CUDA loads modules matters where kernels or copies of Ferrule's move the payload. */
+static const struct {
+	const char *gpu, *tier, *devices;
+	const char *names[2], *values[2]; /* of the environment: the driver */
+	int pointers;
+	const char *logged;
+} loading_rows[] = {
+	{ "1", NULL, "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, 0, IS_LAZY },
+	{ "1", NULL, "local", { "FAKE_CUDA_LOADING" }, { "eager" }, NCCL_PTR_CUDA, NULL },
+	{ "force", NULL, "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, NCCL_PTR_CUDA, NULL },
+	{ "1", "staged", "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, 0, IS_LAZY },
+	{ "force", "staged", "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, NCCL_PTR_CUDA, IS_SLOW },
+	{ NULL, NULL, "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, 0, NULL },
+	/* A reason of NICs' is none here. */
+	{ "1", NULL, "local", { "FAKE_CUDA_LOADING", "FAKE_CUDA_ATTRIBUTES" }, { "lazy", "124=0" },
+		0, IS_LAZY },
+	/* The driver's default, and what users set. */
+	{ "1", NULL, "local", { NULL }, { NULL }, 0, IS_LAZY },
+	{ "1", NULL, "local", { "CUDA_MODULE_LOADING" }, { "EAGER" }, NCCL_PTR_CUDA, NULL },
+	{ "1", "staged", "local", { "FAKE_CUDA_VERSION" }, { "12020" }, 0, IS_LAZY },
+	{ "1", "staged", "local", { "FAKE_CUDA_VERSION" }, { "12010" }, NCCL_PTR_CUDA, IS_SLOW },
+	{ "1", "staged", "local", { "FAKE_CUDA_VERSION", "CUDA_MODULE_LOADING" },
+		{ "12010", "LAZY" }, 0, IS_LAZY },
+	/* A driver that cannot say has no lazy loading. */
+	{ "1", NULL, "local", { "FAKE_CUDA_LOADING", "FAKE_CUDA_MISSING" },
+		{ "lazy", "cuModuleGetLoadingMode" }, NCCL_PTR_CUDA, NULL },
+	{ NULL, NULL, "verbs:nic0", { "FAKE_CUDA_LOADING" }, { "lazy" }, PTR_GPU, NULL },
+	{ "1", NULL, "verbs:nic0", { "FAKE_CUDA_LOADING" }, { "lazy" }, PTR_GPU, NULL },
+	{ NULL, NULL, "verbs:nic0;verbs:nic1", { "FAKE_CUDA_LOADING", "FAKE_CUDA_ATTRIBUTES" },
+		{ "lazy", "118=0" }, PTR_GPU, FLUSHES_LAZILY },
+	{ NULL, NULL, "verbs:nic0", { "FAKE_CUDA_LOADING", "FAKE_CUDA_ATTRIBUTES" },
+		{ "eager", "118=0" }, PTR_GPU, NULL },
+};
+
+START_TEST(loading)
+{
+	struct nccl_properties_v12 is;
+
+	unsetenv("FAKE_CUDA_LOADING");
+	unsetenv("CUDA_MODULE_LOADING");
+	setenv("FERRULE_DEVICES", loading_rows[_i].devices, 1);
+	if (loading_rows[_i].gpu)
+		setenv("FERRULE_GPU", loading_rows[_i].gpu, 1);
+	if (loading_rows[_i].tier)
+		setenv("FRL_GPU_TIER", loading_rows[_i].tier, 1);
+	for (int k = 0; k < 2; k++)
+		if (loading_rows[_i].names[k])
+			setenv(loading_rows[_i].names[k], loading_rows[_i].values[k], 1);
+	begin();
+	ck_assert_int_eq(ncclNetPlugin_v12.get_properties(NIC, &is), NCCL_SUCCESS);
+	ck_assert_int_eq(is.ptr_support, NCCL_PTR_HOST | loading_rows[_i].pointers);
+	if (loading_rows[_i].logged) {
+		expect_logged(loading_rows[_i].logged);
+		/* It is said once. */
+		ck_assert_ptr_eq(strchr(warnings, '\n'), warnings + strlen(warnings) - 1);
+	} else {
+		ck_assert_str_eq(warnings, "");
+	}
+	end();
+}
+END_TEST
+
+/* FERRULE_GPU is 0, 1 or force. */
+START_TEST(bad_setting)
+{
+	static const char *const values[] = { "2", "Force", "01" };
+
+	setenv("FERRULE_DEVICES", "local", 1);
+	setenv("FERRULE_GPU", values[_i], 1);
+	start_cuda();
+	plug_in(64, false);
+	ck_assert_int_ne(ncclNetPlugin_v12.init(&net, 1, NULL, take_line, NULL), NCCL_SUCCESS);
+	expect_logged("FERRULE_GPU is \"[^\"]+\"; it may be 0, 1 or force");
+	fake_verbs_reset();
+}
+END_TEST
+
 /* A NIC that takes no dma-buf, alone and with one that does. */
 START_TEST(unlike_nics)
 {
@@ -369,8 +452,12 @@ TEST_MAIN(nccl_gpu)
 	}
 	set_socket_path();
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
+	/* As users have to; no row is to pass by a default that newer drivers do not have. */
+	setenv("FAKE_CUDA_LOADING", "eager", 1);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
 	tcase_add_loop_test(tcase, pointers, 0, sizeof(rows) / sizeof(rows[0]));
+	tcase_add_loop_test(tcase, loading, 0, sizeof(loading_rows) / sizeof(loading_rows[0]));
+	tcase_add_loop_test(tcase, bad_setting, 0, 3);
 	tcase_add_test(tcase, unlike_nics);
 	tcase_add_test(tcase, no_gpu);
 	tcase_add_test(tcase, left_alone);

@@ -93,7 +93,7 @@ START_TEST(beside_a_kernel_that_waits)
 	cu_deviceptr memory;
 	cu_stream stream;
 
-	set_local("1");
+	set_local("force");
 	setenv("FAKE_CUDA_LOADING", "lazy", 1);
 	begin();
 	memory = take_memory(BYTES);
@@ -119,6 +119,7 @@ static const struct {
 } idle_rows[] = {
 	{ NULL, "local", "eager" },
 	{ "0", "local", "eager" },
+	{ "1", "local", "lazy" },
 	{ "1", "verbs:nic0", "eager" },
 };
 
