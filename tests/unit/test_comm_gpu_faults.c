@@ -368,6 +368,9 @@ END_TEST
 TEST_MAIN(comm_gpu_faults)
 {
 	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	/* Streams of the application stand still until the test goes on: loading Ferrule's kernels
+	 * lazily would wait for them. */
+	setenv("FAKE_CUDA_LOADING", "eager", 1);
 	if (!test_gpu_open())
 		return SKIPPED;
 	if (!fake) {

@@ -19,8 +19,8 @@ static const struct row {
 	const char *what;  /* of the refusal's sentence, or the last port of the library's */
 	int speed, number; /* of the last one */
 } rows[] = {
-	{ "", "nic0 nic1 two/1 two/2", "verbs:two/2", 10000, 2 },
-	{ "verbs", "nic0 nic1 two/1 two/2", "verbs:two/2", 10000, 2 },
+	{ "", "nic0 nic1 two/1 two/2", "verbs:two/2", 0, 2 },
+	{ "verbs", "nic0 nic1 two/1 two/2", "verbs:two/2", 0, 2 },
 	{ "verbs speed=7", "nic0 nic1 two/1 two/2", "verbs:two/2", 7, 2 },
 	{ "verbs:nic0", "nic0", "verbs:nic0", 100000, 1 },
 	{ "verbs:nic0/1", "nic0", "verbs:nic0", 100000, 1 },
@@ -28,8 +28,8 @@ static const struct row {
 	{ "verbs:nic0 ip=10.0.0.1", "nic0", "verbs:nic0", 100000, 1 },
 	{ "verbs:nic0;verbs:nic1", "nic0 nic1", "verbs:nic1", 400000, 1 },
 	{ "local;verbs:nic1", "local nic1", "verbs:nic1", 400000, 1 },
-	{ "verbs:two", "two/1 two/2", "verbs:two/2", 10000, 2 },
-	{ "verbs:two/1", "two/1", "verbs:two/1", 10000, 1 },
+	{ "verbs:two", "two/1 two/2", "verbs:two/2", 0, 2 },
+	{ "verbs:two/1", "two/1", "verbs:two/1", 0, 1 },
 	{ "verbs:nic", NULL, "no RDMA device verbs:nic", 0, 0 },
 	{ "verbs:nic0/2", NULL, "no RDMA device verbs:nic0/2", 0, 0 },
 	{ "verbs:two/3", NULL, "no RDMA device verbs:two/3", 0, 0 },
