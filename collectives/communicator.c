@@ -166,6 +166,7 @@ void comm_free(struct frl_comm *comm)
 
 	/* The caller is to know the first failure, not those of taking the rest apart. */
 	error_save(why);
+	error_restore((const char[ERROR_TEXT_MAX]){ "" });
 	if (comm->board)
 		board_remove(comm->board, &comm->post);
 	channels_destroy_queue_pairs(comm);

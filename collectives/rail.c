@@ -56,6 +56,10 @@ int rails_open(struct frl_comm *comm, const struct frl_comm_config *config)
 
 void rails_close(struct frl_comm *comm)
 {
+	char why[ERROR_TEXT_MAX];
+
+	/* Why something could not go, which then keeps its protection domain. */
+	error_save(why);
 	for (unsigned i = 0; i < comm->n_rails; i++) {
 		int err = frl_mr_cache_destroy(comm->rails[i].cache);
 
@@ -63,7 +67,7 @@ void rails_close(struct frl_comm *comm)
 			err = frl_pd_destroy(comm->rails[i].pd);
 		if (err)
 			frl_log(FRL_LOG_WARNING, "communicator, rank %d: left behind: %s",
-				comm->rank, frl_last_error());
+				comm->rank, *why ? why : frl_last_error());
 	}
 }
 

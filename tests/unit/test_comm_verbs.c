@@ -9,12 +9,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <sys/mman.h>
 
 #include "collectives/communicator.h"
+#include "lib/base/error.h"
 #include "lib/base/unmap_watch.h"
 #include "tests/unit/comm_verbs_fixture.h"
 #include "tests/unit/program.h"
@@ -343,6 +345,47 @@ START_TEST(cache_is_limited)
 	ck_assert_int_eq(frl_mr_cache_destroy(cache), 0);
 	ck_assert_int_eq(frl_pd_destroy(pd), 0);
 	ck_assert_int_eq(frl_device_close(device), 0);
+	plug_out();
+}
+END_TEST
+
+/* ---- what cannot be destroyed */
+
+static char line[512];
+
+static void keep_line(enum frl_log_level level, const char *text, void *arg)
+{
+	snprintf(line, sizeof(line), "%s", text);
+}
+
+/* The log has why, not that the protection domain still has something. */
+START_LOOP_TEST(what_stays, 2)
+{
+	static const char why[ERROR_TEXT_MAX] = "cannot deregister memory";
+	const struct plug plug = { .is_one_device = false };
+	struct frl_comm *comm = calloc(1, sizeof(*comm));
+	struct frl_device_config config;
+	struct frl_mr *mr;
+	struct frl_pd *pd;
+
+	plug_in(&plug);
+	frl_device_config_init(&config);
+	config.port = plug_port(0, 0);
+	comm->n_rails = 1;
+	ck_assert_int_eq(frl_device_open(&config, &comm->rails[0].device), 0);
+	ck_assert_int_eq(frl_pd_create(comm->rails[0].device, &pd), 0);
+	ck_assert_int_eq(frl_reg_mr(pd, line, sizeof(line), FRL_ACCESS_LOCAL_WRITE, &mr), 0);
+	comm->rails[0].pd = pd;
+	frl_set_log(keep_line, FRL_LOG_WARNING, NULL);
+	error_restore(_i == 0 ? why : (const char[ERROR_TEXT_MAX]){ "" });
+	rails_close(comm);
+	ck_assert_msg(
+		strstr(line, _i == 0 ? why : "the protection domain still has 1"), "%s", line);
+	frl_set_log(NULL, FRL_LOG_WARNING, NULL);
+	ck_assert_int_eq(frl_dereg_mr(mr), 0);
+	ck_assert_int_eq(frl_pd_destroy(pd), 0);
+	ck_assert_int_eq(frl_device_close(comm->rails[0].device), 0);
+	free(comm);
 	plug_out();
 }
 END_TEST
