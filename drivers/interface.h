@@ -12,6 +12,7 @@ enum {
 	 * 16, immediate 4, ICRC 4. */
 	MTU_OVERHEAD = 84,
 	ETH_HEADER = 14,
+	ETH_MIN_FRAME = 60, /* without FCS */
 	VLAN_TAG = 4,
 	MIN_PAYLOAD = 256,
 	MAX_PAYLOAD = 4096, /* on a network */

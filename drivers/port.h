@@ -183,6 +183,9 @@ struct port_ops {
 		struct port_mem **ret_mem);
 	/* True when no packet in the driver's hands refers to the memory any more. */
 	bool (*mem_idle)(struct port *port, const struct port_mem *mem);
+	/* The same, once the driver was made to give up what it has sent, or cannot send: by a
+	 * frame that says nothing, or a restart. Not for the data path. NULL: mem_idle does. */
+	bool (*mem_flush)(struct port *port, const struct port_mem *mem);
 	/* Only when idle. */
 	void (*mem_unmap)(struct port *port, struct port_mem *mem);
 
@@ -206,5 +209,11 @@ struct port {
 	const struct port_ops *ops;
 	struct port_caps caps;
 };
+
+static inline bool port_mem_flush(struct port *port, const struct port_mem *mem)
+{
+	return port->ops->mem_flush ? port->ops->mem_flush(port, mem)
+				    : port->ops->mem_idle(port, mem);
+}
 
 #endif

@@ -49,7 +49,7 @@ static bool is_real_group(const struct doctor *doctor, const char *group)
 
 static struct holder find_holder(const struct doctor *doctor, const struct doctor_port *port)
 {
-	static const char *const sharing[] = { "mlx5_core", "mlx4_core", "mana" };
+	static const char *const sharing[] = { "mlx5_core", "mlx4_core", "mana", "nfb" };
 	static const char *const uio[] = { "uio_pci_generic", "igb_uio" };
 	struct holder holder = { .driver = "" };
 	const char *device = port->pci;
@@ -60,7 +60,7 @@ static struct holder find_holder(const struct doctor *doctor, const struct docto
 		device);
 	if (holder.group[0] && !is_real_group(doctor, holder.group))
 		holder.group[0] = '\0';
-	holder.shares = is_one_of(holder.driver, sharing, 3);
+	holder.shares = is_one_of(holder.driver, sharing, 4);
 	holder.by_physical = is_one_of(holder.driver, uio, 2) ||
 		(strcmp(holder.driver, "vfio-pci") == 0 && !holder.group[0]);
 	return holder;

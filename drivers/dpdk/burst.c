@@ -168,17 +168,24 @@ static bool join_segments(struct rte_mbuf *mbuf)
 	return true;
 }
 
+/* The first one is logged: not here, where time counts. */
+static bool refuse(struct dpdk_port *port, uint32_t len)
+{
+	if (!port->refused_len)
+		port->refused_len = len;
+	return false;
+}
+
 /* What the driver makes of a frame before its owner sees it. False: drop it. */
 static bool take_frame(struct dpdk_port *port, const struct in_place *in_place,
 	struct rte_mbuf *mbuf, struct port_frame *frame)
 {
-	if (unlikely(mbuf->nb_segs != 1) && !join_segments(mbuf)) {
-		if (!port->refused_len)
-			port->refused_len = mbuf->pkt_len;
-		return false;
-	}
+	uint32_t len = mbuf->pkt_len;
+
+	if (unlikely(mbuf->nb_segs != 1) && !join_segments(mbuf))
+		return refuse(port, len);
 	if (unlikely(mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) && !restore_tag(mbuf))
-		return false;
+		return refuse(port, len);
 	frame->data = rte_pktmbuf_mtod(mbuf, uint8_t *);
 	frame->len = rte_pktmbuf_data_len(mbuf);
 	return !in_place || !in_place_is_reference(mbuf) ||
@@ -387,6 +394,23 @@ static void check_packet(const struct port_packet *packet)
 		packet->n_pieces <= PORT_MAX_PIECES);
 }
 
+/* Not all NICs lengthen a frame that is too short for Ethernet. ARP's, and those of a SEND without
+ * payload, have no pieces. */
+static struct rte_mbuf *build_padded(struct dpdk_port *port, const struct port_packet *packet)
+{
+	struct port_packet padded = { .header_len = ETH_MIN_FRAME };
+
+	memcpy(padded.header, packet->header, packet->header_len);
+	memcpy(padded.header + packet->header_len, packet->trailer, packet->trailer_len);
+	return build_one(port, NULL, &padded);
+}
+
+static bool is_too_short(const struct dpdk_port *port, const struct port_packet *packet)
+{
+	return port->needs_dma && !packet->n_pieces &&
+		packet->header_len + packet->trailer_len < ETH_MIN_FRAME;
+}
+
 /* Builds up to `n` packets; stops before one that is too long or finds no buffer. */
 static uint16_t build(struct dpdk_port *port, const struct burst_link *link,
 	const struct port_packet packets[], uint16_t n, struct rte_mbuf *mbufs[])
@@ -397,7 +421,10 @@ static uint16_t build(struct dpdk_port *port, const struct burst_link *link,
 		check_packet(packet);
 		if (unlikely(is_too_long(link, packet)))
 			return i;
-		mbufs[i] = build_one(port, link->in_place, packet);
+		if (unlikely(is_too_short(port, packet)))
+			mbufs[i] = build_padded(port, packet);
+		else
+			mbufs[i] = build_one(port, link->in_place, packet);
 		if (unlikely(!mbufs[i]))
 			return i;
 	}
@@ -493,6 +520,7 @@ uint16_t burst_tx(
 		for (uint16_t i = built; i > sent; i--)
 			rte_pktmbuf_free(mbufs[i - 1]);
 		taken += sent;
+		port->queued += sent;
 		if (sent < built) {
 			link->batch = RTE_MAX(sent, 1);
 			break;

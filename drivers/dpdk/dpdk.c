@@ -75,6 +75,7 @@ static const struct port_ops device_ops = {
 	.tx_burst = burst_tx,
 	.mem_map = mem_map,
 	.mem_idle = mem_idle,
+	.mem_flush = mem_flush,
 	.mem_unmap = mem_unmap,
 	.link_open = nic_link_open,
 	.link_close = nic_link_close,

@@ -2,6 +2,7 @@
 /* One ethdev: queues, MTU, link state, and errors that say what is wrong. */
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/known.h"
+#include "drivers/dpdk/pci.h"
 #include "drivers/dpdk/rx_buffers.h"
 #include "drivers/dpdk/sigpipe.h"
 
@@ -58,6 +59,21 @@ static void take_vlans(struct dpdk_port *port, uint16_t ethdev)
 	}
 }
 
+/* A NIC that stays with the kernel, whose interface has the MTU. */
+static bool has_kernels_mtu(const struct dpdk_port *port)
+{
+	return port->needs_dma && port->interface[0];
+}
+
+/* Some drivers read the MTU of rte_eth_conf, others (ena, gve) know only that of this call. */
+static int set_mtu(const struct dpdk_port *port, uint16_t ethdev, uint32_t mtu)
+{
+	bool is_ours = port->needs_dma && !port->interface[0];
+	int err = is_ours ? rte_eth_dev_set_mtu(ethdev, (uint16_t)mtu) : 0;
+
+	return err == -ENOTSUP ? 0 : err;
+}
+
 int ethdev_queues(
 	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu)
 {
@@ -79,6 +95,9 @@ int ethdev_queues(
 	if (!port->copies && !conf.txmode.offloads)
 		port->copies = true;
 	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
+	if (err)
+		return err;
+	err = set_mtu(port, ethdev, mtu);
 	if (err)
 		return err;
 	err = rte_eth_dev_adjust_nb_rx_tx_desc(ethdev, &n_rx, &n_tx);
@@ -112,16 +131,20 @@ static uint32_t most_mtu(const struct rte_eth_dev_info *info)
 	return most;
 }
 
-/* The MTU to ask a PMD for. The kernel's interface beneath it, if there is one, keeps its own. */
+/* The MTU to ask a PMD for. The kernel's interface beneath it, if there is one, keeps its own: mlx5
+ * would set it, which takes CAP_NET_ADMIN, if it were not what it is. */
 static int choose_mtu(
 	struct dpdk_port *port, const struct rte_eth_dev_info *info, uint32_t *ret_mtu)
 {
 	uint32_t need = port->max_payload + MTU_OVERHEAD;
-	uint32_t most = most_mtu(info);
+	uint32_t most = most_mtu(info), mtu = RTE_MAX(need, (uint32_t)RTE_ETHER_MTU);
+	int err = has_kernels_mtu(port) ? interface_mtu(port->interface, &mtu) : 0;
 
-	*ret_mtu = RTE_MAX(need, (uint32_t)RTE_ETHER_MTU);
-	*ret_mtu = RTE_MIN(*ret_mtu, most);
-	return nic_fit_payload(port->name, *ret_mtu, port->min_payload, &port->max_payload);
+	if (err)
+		return err;
+	*ret_mtu = RTE_MIN(mtu, most);
+	return nic_fit_payload(has_kernels_mtu(port) ? port->interface : port->name, *ret_mtu,
+		port->min_payload, &port->max_payload);
 }
 
 /* IPv6 finds its neighbors by multicast, of groups that the port does not know. */
@@ -182,9 +205,12 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
  * keeps references to the application's memory: copy. */
 static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethdev)
 {
-	bool by_cpu = known_driver(driver)->reads_with_cpu;
+	const struct known_driver *known = known_driver(driver);
+	bool by_cpu = known->reads_with_cpu;
 
-	if (!port->copies && !by_cpu && rte_eth_tx_done_cleanup(ethdev, 0, 0) < 0)
+	/* A driver may return packets with some of its ways of sending only. */
+	if (!port->copies && !by_cpu &&
+		(!known->returns_sent || rte_eth_tx_done_cleanup(ethdev, 0, 0) < 0))
 		port->copies = true;
 	port->cpu_reads_payload = port->copies || by_cpu;
 	port->holds_payload = !port->cpu_reads_payload;
@@ -337,7 +363,7 @@ static int take_interface(struct dpdk_port *port, const char *devargs, uint32_t 
 	return port->interface[0] ? interface_mtu(port->interface, ret_mtu) : 0;
 }
 
-int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
+static int open_held(struct dpdk_port *port, const struct dpdk_port_config *config)
 {
 	bool af_packet = is_af_packet(config->devargs);
 	char devargs[512];
@@ -365,7 +391,7 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	if (af_packet)
 		probe_complete(devargs, sizeof(devargs), config->devargs, mtu);
 	else
-		snprintf(devargs, sizeof(devargs), "%s", config->devargs);
+		pci_complete(config->devargs, devargs, sizeof(devargs));
 	err = probe_ethdev(port, devargs, &ethdev);
 	if (err)
 		return err;
@@ -378,6 +404,17 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 		ethdev_close(port);
 	else if (port->needs_dma)
 		wait_for_carrier(port);
+	return err;
+}
+
+int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
+{
+	struct held_sigpipe held;
+	int err;
+
+	sigpipe_hold(&held);
+	err = open_held(port, config);
+	sigpipe_release(&held);
 	return err;
 }
 
@@ -407,6 +444,13 @@ static void report_refusal(struct dpdk_port *port)
 	if (!port->refused_len || port->reported_refusal)
 		return;
 	port->reported_refusal = true;
+	if (port->refused_len <= port->base.caps.max_frame) {
+		frl_log(FRL_LOG_WARNING,
+			"\"%s\" dropped a frame of %u bytes, whose VLAN tag it cannot put back. "
+			"drop_port counts such frames",
+			port->name, port->refused_len);
+		return;
+	}
 	frl_log(FRL_LOG_WARNING,
 		"\"%s\" dropped a frame of %u bytes, its path MTU allows %u: set the same "
 		"FRL_PATH_MTU at both ends. drop_port counts such frames",

@@ -47,9 +47,22 @@ struct message {
  * interrupt thread's own. */
 static LIST_HEAD(, port_share) dropped = LIST_HEAD_INITIALIZER(dropped);
 
-int in_place_use(struct dpdk_port *port, void *addr, size_t len, struct port_share **ret_share)
+/* NULL: peers would not map it. They refuse huge pages (imports.c): reading one that the owner has
+ * given back raises SIGBUS if no other is free. */
+static struct share *find_share(const struct dpdk_port *port, const void *addr, size_t len)
 {
 	struct share *share = port->base.caps.in_place ? share_find(addr, len) : NULL;
+
+	if (share && share->is_huge) {
+		share_put(share);
+		return NULL;
+	}
+	return share;
+}
+
+int in_place_use(struct dpdk_port *port, void *addr, size_t len, struct port_share **ret_share)
+{
+	struct share *share = find_share(port, addr, len);
 	struct port_share *use;
 
 	*ret_share = NULL;

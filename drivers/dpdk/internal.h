@@ -101,7 +101,8 @@ struct dpdk_port {
 	bool needs_dma;              /* payload must be mapped for the device */
 	bool cpu_reads_payload;      /* packets may refer to any memory of the process */
 	bool holds_payload;          /* the PMD has to be asked to give up what is sent */
-	bool gave_up;                /* what waited in its ring, since the link is down */
+	uint64_t queued;             /* packets that the PMD has taken */
+	uint64_t flushed, restarted; /* the same when mem_flush() did so last */
 	bool reported_refusal, reported_errors; /* each is logged once */
 	LIST_HEAD(, port_mem) mapped;
 	LIST_HEAD(, port_mem) covered; /* that lie in one of these, and use its map */
@@ -178,6 +179,7 @@ bool mem_is_reachable(const struct port_mem *mem);
  */
 rte_iova_t mem_bus_address(const struct port_mem *mem, const uint8_t *addr, uint32_t *len);
 bool mem_idle(struct port *port, const struct port_mem *mem);
+bool mem_flush(struct port *port, const struct port_mem *mem);
 void mem_unmap(struct port *port, struct port_mem *mem);
 /* The device is closed: nothing refers to any memory now. */
 void mem_forget(struct dpdk_port *port);

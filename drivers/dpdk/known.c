@@ -13,7 +13,6 @@ static const struct known_driver drivers[] = {
 	{ .name = "net_memif", .reads_with_cpu = true },
 	{ .name = "net_null", .reads_with_cpu = true },
 	{ .name = "net_pcap", .reads_with_cpu = true },
-	{ .name = "net_ring", .reads_with_cpu = true },
 	{ .name = "net_tap", .reads_with_cpu = true },
 	{ .name = "net_vhost", .reads_with_cpu = true },
 	/*
@@ -25,8 +24,19 @@ static const struct known_driver drivers[] = {
 	{ .name = "net_virtio_user", .wants_one_buffer = true, .wants_objects = true },
 	/* Mostly a hypervisor's. QEMU silently drops a frame with a segment that crosses a page. */
 	{ .name = "net_e1000_em", .wants_pages = true },
-	{ .name = "net_e1000_igb", .wants_pages = true },
+	{ .name = "net_e1000_igb", .wants_pages = true, .returns_sent = true },
 	{ .name = "net_vmxnet3", .wants_pages = true },
+	{ .name = "net_e1000_igb_vf", .returns_sent = true },
+	{ .name = "net_ena", .returns_sent = true },
+	{ .name = "net_hns3", .returns_sent = true },
+	{ .name = "net_hns3_vf", .returns_sent = true },
+	{ .name = "net_i40e", .returns_sent = true },
+	{ .name = "net_ice", .returns_sent = true },
+	{ .name = "net_ixgbe", .returns_sent = true },
+	{ .name = "net_ixgbe_vf", .returns_sent = true },
+	{ .name = "net_ngbe", .returns_sent = true },
+	{ .name = "net_txgbe", .returns_sent = true },
+	{ .name = "net_txgbe_vf", .returns_sent = true },
 };
 
 const struct known_driver *known_driver(const char *name)

@@ -17,6 +17,10 @@ struct known_driver {
 	bool wants_page_objects;
 	/* No segment may cross from a page to one that lies elsewhere. */
 	bool wants_pages;
+	/* rte_eth_tx_done_cleanup() frees sent packets, but for the one at the tail of the ring.
+	 * The function must not be tried with other drivers: net_iavf's damages a ring in which
+	 * nothing was sent, net_netvsc's and net_cn10k's devices cannot read other memory. */
+	bool returns_sent;
 };
 
 /* Never NULL: a driver that is not listed has an empty name, and none of this. */

@@ -10,12 +10,15 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <rte_dev.h>
 #include <rte_errno.h>
 
 #include "lib/base/error.h"
+
+enum { ETHERTYPE_EXPERIMENT = 0x88b5 /* IEEE 802: for local experiments */ };
 
 /* The base reference is never dropped, so the last reference is never a packet's. */
 static void never_freed(void *addr, void *opaque)
@@ -126,17 +129,6 @@ static bool is_referred_to(const struct port_mem *mem)
 	return rte_mbuf_ext_refcnt_read(&mem->shared) > 1;
 }
 
-/* Packets that wait in the ring for a link are sent again anyway. Once for each time that the link
- * is down: a NIC that is started trains its link anew. */
-static void give_up_waiting(struct dpdk_port *port)
-{
-	bool is_down = ethdev_link_state(&port->base, 0) == PORT_LINK_DOWN;
-
-	if (is_down && !port->gave_up)
-		ethdev_restart(port);
-	port->gave_up = is_down;
-}
-
 /* NICs' drivers keep what is sent until they want its place in their ring. */
 bool mem_idle(struct port *base, const struct port_mem *mem)
 {
@@ -144,9 +136,51 @@ bool mem_idle(struct port *base, const struct port_mem *mem)
 
 	if (is_referred_to(mem) && port->holds_payload)
 		rte_eth_tx_done_cleanup(port->links[0].ethdev, 0, 0);
-	if (is_referred_to(mem) && port->holds_payload)
-		give_up_waiting(port);
 	return !is_referred_to(mem);
+}
+
+/* A frame from the port to itself, which no switch forwards. False: there is no room for it. */
+static bool send_filler(struct dpdk_port *port)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
+	struct rte_ether_hdr *ether;
+
+	if (!mbuf)
+		return false;
+	mbuf->data_len = mbuf->pkt_len = ETH_MIN_FRAME;
+	ether = rte_pktmbuf_mtod(mbuf, struct rte_ether_hdr *);
+	memset(ether, 0, ETH_MIN_FRAME);
+	memcpy(&ether->dst_addr, port->base.caps.mac, sizeof(ether->dst_addr));
+	memcpy(&ether->src_addr, port->base.caps.mac, sizeof(ether->src_addr));
+	ether->ether_type = rte_cpu_to_be_16(ETHERTYPE_EXPERIMENT);
+	if (rte_eth_tx_burst(port->links[0].ethdev, 0, &mbuf, 1) == 1)
+		return true;
+	rte_pktmbuf_free(mbuf);
+	return false;
+}
+
+/*
+ * Most drivers' rte_eth_tx_done_cleanup() leaves alone the place in the ring that is next, in which
+ * there may be a packet of a round before: another packet takes it. The place behind that one is
+ * free then, so one such frame is enough.
+ *
+ * Without a link nothing leaves. What waits is sent again anyway, so the device is restarted, which
+ * also trains the link anew: only if packets have been queued since the last time.
+ */
+bool mem_flush(struct port *base, const struct port_mem *mem)
+{
+	struct dpdk_port *port = (struct dpdk_port *)base;
+
+	if (mem_idle(base, mem) || !port->holds_payload)
+		return !is_referred_to(mem);
+	if (ethdev_link_state(base, 0) == PORT_LINK_DOWN) {
+		if (port->restarted != port->queued)
+			ethdev_restart(port);
+		port->restarted = port->queued;
+	} else if (port->flushed != port->queued && send_filler(port)) {
+		port->flushed = port->queued;
+	}
+	return mem_idle(base, mem);
 }
 
 /* Drops one use of a device map; the last one undoes it. */

@@ -26,6 +26,16 @@ bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS])
 	return true;
 }
 
+void pci_complete(const char *devargs, char *ret_devargs, unsigned size)
+{
+	char address[PCI_ADDRESS];
+
+	if (pci_address(devargs, address))
+		snprintf(ret_devargs, size, "%s%s", address, devargs + strcspn(devargs, ","));
+	else
+		snprintf(ret_devargs, size, "%s", devargs);
+}
+
 static bool exists(const char *root, const char *path)
 {
 	char whole[PATH_MAX];
@@ -86,7 +96,7 @@ static bool is_translated(const char *root, const char *group)
 static bool is_kernels(const char *driver)
 {
 	static const char *const others[] = { "", "vfio-pci", "uio_pci_generic", "igb_uio",
-		"mlx4_core", "mlx5_core", "mana" };
+		"mlx4_core", "mlx5_core", "mana", "nfb" };
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (strcmp(driver, others[i]) == 0)

@@ -25,6 +25,8 @@ struct pci_device {
 /* Parses a PCI address at the start of devargs ("0000:3b:00.0" or "3b:00.0"); writes its full form.
  */
 bool pci_address(const char *devargs, char ret_address[PCI_ADDRESS]);
+/* Copies devargs, with the whole address where they begin with a PCI address: EAL compares text. */
+void pci_complete(const char *devargs, char *ret_devargs, unsigned size);
 /* Looks at an address. `root` is "" but in tests. */
 void pci_look(const char *root, const char *address, struct pci_device *ret_device);
 /* Writes why DPDK cannot open it and the remedy, or "" if nothing is wrong. */

@@ -224,11 +224,27 @@ static void destroy_rx_pool(struct rte_mempool *pool)
 		rte_memzone_free(zone);
 }
 
+static int create_failed(int err, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room)
+{
+	/* DPDK names its own free list for each pool before it is given ours. */
+	if (err == EINVAL)
+		return frl_fail(-ENODEV,
+			"DPDK makes no packet buffers (%s): is librte_mempool_ring installed, in "
+			"DPDK's folder of drivers?",
+			log_error());
+	return frl_fail(-ENOMEM,
+		"no memory for %u receive buffers of %u bytes and %u send buffers (%s): %s", n_rx,
+		frame_room, n_tx, frl_strerror(err),
+		rte_eal_has_hugepages() ? "reserve more huge pages" : "raise FRL_EAL_MEM_MB");
+}
+
 int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room)
 {
 	uint32_t number = next_number();
 	char name[RTE_MEMPOOL_NAMESIZE];
+	int err;
 
+	log_clear_error();
 	snprintf(name, sizeof(name), "frl_rx%u", number);
 	if (port->wants_objects)
 		port->rx_pool = rte_pktmbuf_pool_create_by_ops(name, n_rx, 0, 0,
@@ -236,22 +252,16 @@ int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t f
 	else
 		port->rx_pool = create_rx_pool(name, n_rx, frame_room);
 	if (!port->rx_pool)
-		goto err_fail;
+		return create_failed(rte_errno, n_rx, n_tx, frame_room);
 	snprintf(name, sizeof(name), "frl_tx%u", number);
 	port->tx_pool = rte_pktmbuf_pool_create_by_ops(
 		name, n_tx, 0, 0, TX_ROOM, SOCKET_ID_ANY, STACK_OPS);
-	if (!port->tx_pool)
-		goto err_destroy_rx;
-	return 0;
-
-err_destroy_rx:
+	if (port->tx_pool)
+		return 0;
+	err = rte_errno;
 	destroy_rx_pool(port->rx_pool);
 	port->rx_pool = NULL;
-err_fail:
-	return frl_fail(-ENOMEM,
-		"no memory for %u receive buffers of %u bytes and %u send buffers (%s): %s", n_rx,
-		frame_room, n_tx, frl_strerror(rte_errno),
-		rte_eal_has_hugepages() ? "reserve more huge pages" : "raise FRL_EAL_MEM_MB");
+	return create_failed(err, n_rx, n_tx, frame_room);
 }
 
 /* The piece of a pool's memory that is sought. */

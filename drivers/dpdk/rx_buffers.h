@@ -15,8 +15,11 @@ uint32_t af_packet_frame(uint32_t mtu);
  */
 uint32_t rx_buffers_room(const struct rte_eth_dev_info *info, uint32_t mtu, bool af_packet);
 
-/* Returns -EMSGSIZE, with the remedy, if the driver cannot scatter and its buffer is shorter than a
- * frame. The queue is set up. */
+/*
+ * Returns -EMSGSIZE, with the remedy, if the driver cannot scatter and its buffer is shorter than a
+ * frame. In DPDK 22.11 only hns3, dpaa and dpaa2 say how much they fill; with all others it returns
+ * 0. The queue is set up.
+ */
 int rx_buffers_check(const struct dpdk_port *port, uint16_t ethdev);
 
 #endif

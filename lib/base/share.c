@@ -71,7 +71,8 @@ static int map_any(struct share *share)
 
 	if (atomic_load(&prefers_huge))
 		fd = map_memfd(share, memfd_make_huge("ferrule", &share->size));
-	if (fd >= 0)
+	share->is_huge = fd >= 0;
+	if (share->is_huge)
 		return fd;
 	share->size = wanted;
 	return map_memfd(share, memfd_make("ferrule", wanted));

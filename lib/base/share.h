@@ -19,6 +19,7 @@ struct share {
 	int fd;
 	uint64_t id;       /* no other allocation of this process has it, or has had it */
 	uint64_t inode;    /* of the memfd */
+	bool is_huge;      /* other processes cannot count on its pages: see in_place_use() */
 	uint32_t users;    /* share_find() without share_put(), and one while it is allocated */
 	atomic_bool freed; /* share_free() was called: others should let go of it */
 };

@@ -69,7 +69,7 @@ bool lend_unmap(struct engine *e)
 
 		if (!buffer->mem)
 			continue;
-		if (!ops->mem_idle(e->port, buffer->mem)) {
+		if (!port_mem_flush(e->port, buffer->mem)) {
 			is_idle = false;
 			continue;
 		}

@@ -71,8 +71,7 @@ static int check_idle(struct soft_device *device, const struct soft_mr *mr)
 				  "a part of the region is armed: frl_fragments_release() it first")
 			: 0;
 	if (engine_region_queued(&device->engine, &mr->region) ||
-		(mr->region.port_mem &&
-			!device->port->ops->mem_idle(device->port, mr->region.port_mem)))
+		(mr->region.port_mem && !port_mem_flush(device->port, mr->region.port_mem)))
 		return frl_fail(-EBUSY, "packets that refer to the memory region are still queued");
 	return 0;
 }

@@ -3,6 +3,8 @@
 
 #include <check.h>
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <rte_bus.h>
@@ -13,11 +15,13 @@ enum { PORT = 7, HUGE = 2 << 20 };
 
 struct nic_double nic;
 
-static bool is_probed, is_physical, has_huge;
+static bool is_probed, is_started, is_physical, has_huge;
 static int a_device; /* its address is all that matters */
 
 static int result(const char *function)
 {
+	if (nic.raises && strcmp(nic.raises, function) == 0)
+		raise(SIGPIPE);
 	return nic.fails && strcmp(nic.fails, function) == 0 ? -EIO : 0;
 }
 
@@ -52,6 +56,7 @@ rte_iova_t rte_mem_virt2iova(const void *addr)
 
 int rte_dev_probe(const char *devargs)
 {
+	snprintf(nic.devargs, sizeof(nic.devargs), "%s", devargs);
 	is_probed = result("rte_dev_probe") == 0;
 	if (!is_probed && nic.says)
 		rte_log(RTE_LOG_ERR, RTE_LOGTYPE_EAL, "%s\n", nic.says);
@@ -90,17 +95,20 @@ int rte_dev_dma_unmap(struct rte_device *device, void *addr, uint64_t iova, size
 
 int rte_eth_dev_get_port_by_name(const char *name, uint16_t *ret_port)
 {
+	size_t len = strlen(name);
+
 	*ret_port = PORT;
-	return is_probed ? 0 : -ENODEV;
+	return is_probed && strncmp(nic.devargs, name, len) == 0 ? 0 : -ENODEV;
 }
 
 int rte_eth_dev_info_get(uint16_t port, struct rte_eth_dev_info *info)
 {
 	*info = (struct rte_eth_dev_info){
 		.device = (struct rte_device *)&a_device,
-		.driver_name = nic.driver ? nic.driver : "net_double",
+		.driver_name = nic.driver ? nic.driver : "net_ice",
 		.tx_offload_capa = nic.has_no_chains ? 0 : RTE_ETH_TX_OFFLOAD_MULTI_SEGS,
 		.rx_offload_capa = nic.filters_vlans ? RTE_ETH_RX_OFFLOAD_VLAN_FILTER : 0,
+		.if_index = nic.interface,
 		.min_rx_bufsize = nic.min_buffer,
 		.max_mtu = nic.max_mtu ? nic.max_mtu : 9000,
 		.tx_desc_lim.nb_mtu_seg_max = nic.segments,
@@ -128,6 +136,15 @@ int rte_eth_dev_configure(
 	return result("rte_eth_dev_configure");
 }
 
+int rte_eth_dev_set_mtu(uint16_t port, uint16_t mtu)
+{
+	ck_assert(!is_started);
+	if (nic.has_no_set_mtu)
+		return -ENOTSUP;
+	nic.set_mtu = mtu;
+	return result("rte_eth_dev_set_mtu");
+}
+
 int rte_eth_dev_adjust_nb_rx_tx_desc(uint16_t port, uint16_t *n_rx, uint16_t *n_tx)
 {
 	return 0;
@@ -149,15 +166,27 @@ int rte_eth_tx_queue_setup(uint16_t port, uint16_t queue, uint16_t n, unsigned i
 int rte_eth_dev_start(uint16_t port)
 {
 	nic.starts++;
+	is_started = true;
 	return result("rte_eth_dev_start");
+}
+
+static void give_up(struct nic_sent *sent)
+{
+	rte_pktmbuf_free(sent->mbuf);
+	sent->mbuf = NULL;
+}
+
+static void give_up_all(void)
+{
+	for (unsigned i = 0; i < nic.n_sent; i++)
+		give_up(&nic.sent[i]);
+	nic.tail = NULL;
 }
 
 int rte_eth_dev_stop(uint16_t port)
 {
-	for (unsigned i = 0; i < nic.n_sent; i++) {
-		rte_pktmbuf_free(nic.sent[i].mbuf);
-		nic.sent[i].mbuf = NULL;
-	}
+	give_up_all();
+	is_started = false;
 	return 0;
 }
 
@@ -253,6 +282,11 @@ static uint16_t take(void *queue, struct rte_mbuf **mbufs, uint16_t n)
 {
 	uint16_t i;
 
+	if (nic.tail && n && !nic.takes_nothing) {
+		give_up(nic.tail);
+		nic.tail = NULL;
+		nic.keeps_tail = false;
+	}
 	for (i = 0; i < n && !nic.takes_nothing && nic.n_sent < NIC_RING; i++)
 		keep(&nic.sent[nic.n_sent++], mbufs[i]);
 	return i;
@@ -260,16 +294,21 @@ static uint16_t take(void *queue, struct rte_mbuf **mbufs, uint16_t n)
 
 void nic_let_go(void)
 {
-	rte_eth_dev_stop(PORT);
+	give_up_all();
 	nic.n_sent = 0;
 }
 
 int rte_eth_tx_done_cleanup(uint16_t port, uint16_t queue, uint32_t n)
 {
+	nic.cleanups++;
 	if (nic.has_no_cleanup)
 		return -ENOTSUP;
-	if (!nic.is_stuck)
-		rte_eth_dev_stop(PORT);
+	for (unsigned i = 0; i < nic.n_sent && !nic.is_stuck; i++) {
+		if (nic.keeps_tail && !nic.tail)
+			nic.tail = &nic.sent[i];
+		if (nic.tail != &nic.sent[i])
+			give_up(&nic.sent[i]);
+	}
 	return 0;
 }
 

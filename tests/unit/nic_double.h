@@ -23,7 +23,7 @@ struct nic_sent {
 
 /* Set before the port is opened, and looked at later. Zeros are a NIC as most are. */
 struct nic_double {
-	const char *driver; /* NULL: "net_double" */
+	const char *driver; /* NULL: "net_ice" */
 	bool is_vdev;
 	bool has_no_chains;  /* no MULTI_SEGS */
 	bool has_no_cleanup; /* no tx_done_cleanup */
@@ -31,6 +31,9 @@ struct nic_double {
 	uint16_t segments; /* of a packet at most; 0: it does not say */
 	uint32_t min_buffer;
 	uint32_t max_mtu;
+	uint32_t set_mtu; /* by the call for it */
+	bool has_no_set_mtu;
+	unsigned interface;  /* the kernel's, by its number; 0: none */
 	uint32_t buffer;     /* what the NIC puts into one; 0: as much as there is */
 	uint32_t page;       /* asserts that no segment crosses a multiple; 0: it may */
 	uint32_t holds;      /* what it says that it puts into one; 0: it does not say */
@@ -39,15 +42,21 @@ struct nic_double {
 	bool is_down;
 	bool takes_nothing; /* its queue is full */
 	bool is_stuck;      /* nothing leaves */
+	/* tx_done_cleanup leaves a packet at the tail of the ring, until another one is sent. */
+	bool keeps_tail;
+	const char *raises; /* the function that raises SIGPIPE */
 	const char *fails;  /* the function that fails, with -EIO */
 	const char *says;   /* what the driver then logs as an error; NULL: nothing */
 
+	char devargs[64];         /* that it was probed by */
 	struct rte_mempool *pool; /* of the receive queue */
 	uint32_t mtu;
 	uint64_t rx_offloads, tx_offloads;
 	unsigned starts, vlans[4], n_vlans, mapped;
+	unsigned cleanups; /* calls of tx_done_cleanup */
 	struct nic_sent sent[NIC_RING];
 	unsigned n_sent;
+	struct nic_sent *tail;
 	struct rte_mbuf *arrived[NIC_RING];
 	unsigned n_arrived;
 };

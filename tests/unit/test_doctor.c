@@ -528,6 +528,7 @@ static const struct {
 } pci_rows[] = {
 	{ "ice", "type", "DMA\n", TYPE1, "0\n", DOCTOR_FAIL, "bound to the kernel's ice" },
 	{ "mlx5_core", "type", "DMA\n", NULL, NULL, DOCTOR_OK, "mlx5_core, beside the kernel" },
+	{ "nfb", "type", "DMA\n", NULL, NULL, DOCTOR_OK, "nfb, beside the kernel" },
 	{ "vfio-pci", "type", "DMA\n", TYPE1, "0\n", DOCTOR_OK,
 		"vfio-pci, IOMMU group 7: virtual addresses" },
 	{ "vfio-pci", "type", "DMA\n", NULL, NULL, DOCTOR_FAIL, "vfio_iommu_type1 is not loaded" },

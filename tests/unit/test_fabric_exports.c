@@ -31,6 +31,7 @@ struct export_message {
 };
 
 static struct import_limits usual_limits;
+static bool plays_huge; /* memfd_make_huge() finds huge pages */
 
 /* Until each has what the other exports by itself. */
 static void come_together_for_exports(void)
@@ -155,6 +156,37 @@ START_TEST(sparse_memory_waits)
 	memset(memory, 1, size);
 	fabric_publish(&client.link);
 	ck_assert_int_eq(in_place->exports[use->id], EXPORT_TO_SEND);
+	share_free(memory);
+}
+END_TEST
+
+/* Ordinary pages, so that none need be reserved. */
+int __real_memfd_make_huge(const char *name, size_t *size);
+int __wrap_memfd_make_huge(const char *name, size_t *size);
+int __wrap_memfd_make_huge(const char *name, size_t *size)
+{
+	return plays_huge ? memfd_make(name, *size) : __real_memfd_make_huge(name, size);
+}
+
+/* Peers would refuse it, with a warning. */
+START_TEST(huge_pages_are_not_exported)
+{
+	struct port_share *use = NULL;
+	size_t size = PAGES * PAGE;
+	char *memory, *huge;
+
+	LIST_INIT(&client.port.shares);
+	memory = share_alloc(size);
+	plays_huge = true;
+	share_prefer_huge();
+	huge = share_alloc(size);
+	ck_assert_int_eq(in_place_use(&client.port, huge, size, &use), 0);
+	ck_assert_ptr_null(use);
+	/* What there was before is passed on as before. */
+	ck_assert_int_eq(in_place_use(&client.port, memory, size, &use), 0);
+	ck_assert_ptr_nonnull(use);
+	in_place_unuse(&client.port, use);
+	share_free(huge);
 	share_free(memory);
 }
 END_TEST

@@ -162,7 +162,7 @@ static void check_sent(unsigned n, uint32_t at, uint32_t len)
 
 	memset(header, 0x11, HEADER);
 	memset(trailer, 0x22, TRAILER);
-	ck_assert_uint_eq(sent->len, HEADER + len + TRAILER);
+	ck_assert_uint_eq(sent->len, len ? HEADER + len + TRAILER : 60);
 	ck_assert_mem_eq(sent->bytes, header, HEADER);
 	ck_assert_mem_eq(sent->bytes + HEADER, memory + at, len);
 	ck_assert_mem_eq(sent->bytes + HEADER + len, trailer, TRAILER);
@@ -320,6 +320,30 @@ START_TEST(frame_without_room)
 }
 END_TEST
 
+/* Without the addresses that a tag comes behind. */
+START_TEST(tag_of_a_short_frame)
+{
+	struct port_frame frame;
+	unsigned before;
+
+	setup();
+	must_open();
+	before = free_buffers();
+	nic_receive(memory, 13);
+	nic.arrived[0]->ol_flags |= RTE_MBUF_F_RX_VLAN_STRIPPED;
+	nic_receive(memory, 100);
+	nic.arrived[1]->ol_flags |= RTE_MBUF_F_RX_VLAN_STRIPPED;
+	nic.arrived[1]->vlan_tci = 7;
+	ck_assert_uint_eq(port->ops->rx_burst(port, &frame, 2), 1);
+	ck_assert_uint_eq(frame.len, 104);
+	port->ops->rx_free(port, &frame, 1);
+	port->ops->link_state(port, 0);
+	port->ops->link_state(port, 0);
+	check_logged("dropped a frame of 13 bytes, whose VLAN tag");
+	close_port(before);
+}
+END_TEST
+
 START_TEST(frames_that_the_driver_drops)
 {
 	struct port_stats stats;
@@ -387,6 +411,38 @@ START_TEST(one_segment)
 }
 END_TEST
 
+/* As Ethernet wants it, with zeros behind what was to be sent. A software port leaves that to the
+ * next one that sends. */
+START_LOOP_TEST(short_frames, 3)
+{
+	static const char *const drivers[] = { "net_ice", "net_e1000_em", "net_double" };
+	static const uint32_t lens[] = { 42, 58, 59, 60, 61 };
+	const uint8_t zeros[60] = { 0 };
+	unsigned before;
+
+	setup();
+	nic.driver = drivers[_i];
+	nic.is_vdev = _i == 2;
+	nic.page = _i == 1 ? PAGE : 0;
+	must_open();
+	before = free_buffers();
+	for (size_t i = 0; i < RTE_DIM(lens); i++) {
+		struct port_packet packet = packet_of(0, 0);
+		uint32_t len = nic.is_vdev ? lens[i] : RTE_MAX(lens[i], 60u);
+		const struct nic_sent *sent = &nic.sent[i];
+
+		packet.header_len = (uint16_t)(lens[i] - TRAILER);
+		memset(packet.header, 0x11, packet.header_len);
+		ck_assert_uint_eq(port->ops->tx_burst(port, 0, &packet, 1), 1);
+		ck_assert_uint_eq(sent->len, len);
+		ck_assert_mem_eq(sent->bytes, packet.header, packet.header_len);
+		ck_assert_mem_eq(sent->bytes + packet.header_len, packet.trailer, TRAILER);
+		ck_assert_mem_eq(sent->bytes + lens[i], zeros, len - lens[i]);
+	}
+	close_port(before);
+}
+END_TEST
+
 /* Without and with a driver that gives up what is sent: copies and references. */
 START_LOOP_TEST(segments_within_pages, 2)
 {
@@ -449,13 +505,15 @@ START_TEST(one_buffer_for_virtio)
 }
 END_TEST
 
-/* Its memory may be shared with somebody, the application's is not. */
-START_TEST(unknown_vdev)
+/* Its memory may be shared with somebody, the application's is not. net_ring passes packets on as
+ * they are. */
+START_LOOP_TEST(unknown_vdev, 2)
 {
 	unsigned before;
 
 	setup();
 	nic.is_vdev = true;
+	nic.driver = _i == 0 ? "net_double" : "net_ring";
 	must_open();
 	before = free_buffers();
 	map_memory();
@@ -505,6 +563,68 @@ START_TEST(sent_packets_are_given_up)
 }
 END_TEST
 
+static void check_filler(const struct nic_sent *sent)
+{
+	uint8_t frame[60] = { 0 };
+
+	memcpy(frame, port->caps.mac, 6);
+	memcpy(frame + 6, port->caps.mac, 6);
+	frame[12] = 0x88;
+	frame[13] = 0xb5;
+	ck_assert_uint_eq(sent->len, sizeof(frame));
+	ck_assert_mem_eq(sent->bytes, frame, sizeof(frame));
+}
+
+START_TEST(packet_that_stays_at_the_tail)
+{
+	unsigned before;
+
+	setup();
+	must_open();
+	before = free_buffers();
+	map_memory();
+	for (int i = 0; i < 3; i++)
+		segments_of(1000 * i, 1000);
+	nic.keeps_tail = true;
+	ck_assert(!port->ops->mem_idle(port, mem));
+	ck_assert_uint_eq(nic.n_sent, 3);
+	ck_assert(port_mem_flush(port, mem));
+	ck_assert_uint_eq(nic.n_sent, 4);
+	check_filler(&nic.sent[3]);
+	ck_assert_uint_eq(nic.starts, 1);
+	close_port(before);
+}
+END_TEST
+
+/* One frame for what was sent before it, however often the memory is asked for. */
+START_TEST(packets_under_way)
+{
+	unsigned before;
+
+	setup();
+	must_open();
+	before = free_buffers();
+	map_memory();
+	nic.is_stuck = true;
+	segments_of(0, 1000);
+	nic.takes_nothing = true;
+	ck_assert(!port_mem_flush(port, mem));
+	nic.takes_nothing = false;
+	for (int i = 0; i < 3; i++)
+		ck_assert(!port_mem_flush(port, mem));
+	ck_assert_uint_eq(nic.n_sent, 2);
+	segments_of(0, 1000);
+	for (int i = 0; i < 3; i++)
+		ck_assert(!port_mem_flush(port, mem));
+	ck_assert_uint_eq(nic.n_sent, 4);
+	/* The link goes down: they never leave. */
+	nic.is_down = true;
+	ck_assert(port_mem_flush(port, mem));
+	ck_assert_uint_eq(nic.starts, 2);
+	close_port(before);
+}
+END_TEST
+
 /* Nothing leaves before the link is back. */
 START_TEST(packets_that_wait_for_a_link)
 {
@@ -514,13 +634,19 @@ START_TEST(packets_that_wait_for_a_link)
 	nic.is_stuck = true;
 	segments_of(0, 1000);
 	nic.is_down = true;
-	ck_assert(port->ops->mem_idle(port, mem));
+	ck_assert(!port->ops->mem_idle(port, mem));
+	ck_assert_uint_eq(nic.starts, 1);
+	ck_assert(port_mem_flush(port, mem));
 	ck_assert_uint_eq(nic.starts, 2);
 	/* The link is not to be trained anew again and again. */
+	ck_assert(port_mem_flush(port, mem));
+	ck_assert_uint_eq(nic.starts, 2);
+	/* A queue pair tries again. */
 	nic.n_sent = 0;
 	segments_of(0, 1000);
-	ck_assert(!port->ops->mem_idle(port, mem));
-	ck_assert_uint_eq(nic.starts, 2);
+	ck_assert(port_mem_flush(port, mem));
+	ck_assert_uint_eq(nic.starts, 3);
+	ck_assert_uint_eq(nic.n_sent, 1);
 	close_port(free_buffers());
 }
 END_TEST
@@ -534,6 +660,24 @@ START_TEST(driver_that_keeps_what_is_sent)
 	ck_assert_uint_eq(nic.mapped, 0);
 	ck_assert_uint_eq(segments_of(100, 3000), 1);
 	ck_assert(port->ops->mem_idle(port, mem));
+	close_port(nic.n_sent + free_buffers());
+}
+END_TEST
+
+/* The function would damage the ring of the first one, and the others' devices do not read memory
+ * of the application. */
+START_LOOP_TEST(drivers_that_are_not_asked, 3)
+{
+	static const char *const drivers[] = { "net_iavf", "net_cn10k", "net_netvsc" };
+
+	setup();
+	nic.driver = drivers[_i];
+	must_open();
+	map_memory();
+	ck_assert_uint_eq(nic.mapped, 0);
+	ck_assert_uint_eq(segments_of(100, 3000), 1);
+	ck_assert(port->ops->mem_idle(port, mem));
+	ck_assert_uint_eq(nic.cleanups, 0);
 	close_port(nic.n_sent + free_buffers());
 }
 END_TEST
@@ -638,8 +782,8 @@ END_TEST
 START_TEST(any_call_may_fail)
 {
 	static const char *const calls[] = { "rte_dev_probe", "rte_eth_dev_configure",
-		"rte_eth_rx_queue_setup", "rte_eth_tx_queue_setup", "rte_eth_dev_start",
-		"rte_eth_macaddr_get" };
+		"rte_eth_dev_set_mtu", "rte_eth_rx_queue_setup", "rte_eth_tx_queue_setup",
+		"rte_eth_dev_start", "rte_eth_macaddr_get" };
 
 	setup();
 	for (size_t i = 0; i < RTE_DIM(calls); i++) {

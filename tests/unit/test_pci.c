@@ -115,6 +115,7 @@ static const struct {
 		"" },
 	{ { .driver = "ixgbe" }, false, ADDRESS " is bound to the kernel's ixgbe" },
 	{ { .driver = "mlx5_core", .group = "" }, false, "" },
+	{ { .driver = "nfb", .group = "" }, false, "" },
 	{ { .driver = NULL }, false, ADDRESS " is bound to no driver" },
 	{ { .is_absent = true }, false, "there is no PCI device " ADDRESS },
 };
@@ -151,6 +152,22 @@ START_TEST(addresses)
 	ck_assert(!pci_address("net_af_packet0,iface=eth0", address));
 	ck_assert(!pci_address("", address));
 	ck_assert(!pci_address(NULL, address));
+}
+END_TEST
+
+static const char *const complete_rows[][2] = {
+	{ "3b:00.1", ADDRESS },
+	{ "3b:00.1,arg=1,b=2", ADDRESS ",arg=1,b=2" },
+	{ "0000:3B:00.1,arg=1", ADDRESS ",arg=1" },
+	{ "net_af_packet0,iface=eth0", "net_af_packet0,iface=eth0" },
+};
+
+START_LOOP_TEST(whole_addresses, ROWS(complete_rows))
+{
+	char devargs[64];
+
+	pci_complete(complete_rows[_i][0], devargs, sizeof(devargs));
+	ck_assert_str_eq(devargs, complete_rows[_i][1]);
 }
 END_TEST
 
