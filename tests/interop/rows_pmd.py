@@ -2,6 +2,7 @@
 """Rows over NICs that DPDK drives: every operation at sizes around the path MTU, the programs, and
 a link that goes down and comes back."""
 import hashlib
+import itertools
 import re
 import subprocess
 
@@ -10,6 +11,7 @@ import rows_data
 from link import Failure, expect
 from pmd_guest import NIC
 
+numbers = itertools.count()  # of logs
 SECONDS = 600  # catches hangs: the guests may get a small part of a processor
 
 
@@ -45,10 +47,13 @@ def port(guest):
     return f"--port {NIC} --ip {guest.ip}/24"
 
 
-def begin(guest, command, log):
-    """In the background; finish() waits for it."""
-    guest.must(f"rm -f {log}.status; (timeout {SECONDS} {command} >{log} 2>&1; "
-               f"echo $? >{log}.status) & :")
+def begin(guest, command, name):
+    """In the background. Returns its log, of a name of its own: a program that was ended may still
+    write its status when the next one runs. finish() waits for it."""
+    log = f"/tmp/{name}-{next(numbers)}"
+    guest.must(f"(timeout {SECONDS} {command} >{log} 2>&1; echo $? >{log}.new; "
+               f"mv {log}.new {log}.status) & :")
+    return log
 
 
 def finish(guest, log):
@@ -61,12 +66,13 @@ def finish(guest, log):
 
 
 def pingpong(server, client, options):
-    begin(server, f"ferrule-pingpong --listen pp {port(server)}", "/tmp/server")
+    served = begin(server, f"ferrule-pingpong --listen pp {port(server)}", "server")
     try:
-        begin(client, f"ferrule-pingpong --connect {server.control}:pp {port(client)} {options}",
-              "/tmp/client")
-        text = finish(client, "/tmp/client")
-        finish(server, "/tmp/server")
+        asked = begin(
+            client, f"ferrule-pingpong --connect {server.control}:pp {port(client)} {options}",
+            "client")
+        text = finish(client, asked)
+        finish(server, served)
     finally:
         free_nic(server, "ferrule-pingpong")
     return text
@@ -84,12 +90,12 @@ def from_many_places(server, client):
 
 def benchmark(guests):
     # The second guest's rank reaches the job at the first one's daemon.
-    for rank, guest in enumerate(guests):
-        begin(guest, f"ferrule-bench -n 2 --rank {rank} --job bench@{guests[0].control} "
-                     f"{port(guest)} --op allreduce,alltoall --min 8 --max 256K --factor 32 "
-                     "--iters 3", "/tmp/bench")
-    for guest in guests:
-        finish(guest, "/tmp/bench")
+    logs = [begin(guest, f"ferrule-bench -n 2 --rank {rank} --job bench@{guests[0].control} "
+                         f"{port(guest)} --op allreduce,alltoall --min 8 --max 256K --factor 32 "
+                         "--iters 3", "bench")
+            for rank, guest in enumerate(guests)]
+    for guest, log in zip(guests, logs):
+        finish(guest, log)
 
 
 def gradients(guests, options):
@@ -99,12 +105,12 @@ def gradients(guests, options):
         [f"{options.build}/examples/ferrule-allreduce", "-n", "2", "--input",
          f"{options.data}/rank%r.safetensors", "--output", expected], check=True,
         stdout=subprocess.DEVNULL)
+    logs = [begin(guest, f"ferrule-allreduce -n 2 --rank {rank} --job sum@{guests[0].control} "
+                         f"{port(guest)} --input /data/rank%r.safetensors "
+                         "--output /tmp/sum%r.safetensors", "sum")
+            for rank, guest in enumerate(guests)]
     for rank, guest in enumerate(guests):
-        begin(guest, f"ferrule-allreduce -n 2 --rank {rank} --job sum@{guests[0].control} "
-                     f"{port(guest)} --input /data/rank%r.safetensors "
-                     "--output /tmp/sum%r.safetensors", "/tmp/sum")
-    for rank, guest in enumerate(guests):
-        finish(guest, "/tmp/sum")
+        finish(guest, logs[rank])
         with open(expected.replace("%r", str(rank)), "rb") as file:
             wanted = hashlib.sha256(file.read()).hexdigest()
         got = guest.must(f"sha256sum /tmp/sum{rank}.safetensors").split()[0]
@@ -120,11 +126,12 @@ def without_link(server, client):
     """The NIC has no link from the start: the program says so, and so does its failure."""
     server.set_link(False)
     try:
-        begin(client, f"ferrule-pingpong --listen pp {port(client)}", "/tmp/client")
-        begin(server, f"ferrule-pingpong --connect {client.control}:pp {port(server)} --sizes 8",
-              "/tmp/server")
-        expect("status", status_of(server, "/tmp/server"), "1")
-        said = server.must("cat /tmp/server")
+        begin(client, f"ferrule-pingpong --listen pp {port(client)}", "client")
+        log = begin(
+            server, f"ferrule-pingpong --connect {client.control}:pp {port(server)} --sizes 8",
+            "server")
+        expect("status", status_of(server, log), "1")
+        said = server.must(f"cat {log}")
         if f"{NIC} has no link: check its cable" not in said:
             raise Failure(f"it does not say that the NIC has no link, but: {said}")
     finally:
@@ -137,20 +144,21 @@ def link_comes_back(server, client):
     """The link goes away under way, until nothing is sent any more, and comes back: nothing is
     lost. Retries go on for far longer: eight times 4.3 s at least."""
     count = 5000
-    begin(server, f"env FRL_ACK_TIMEOUT=20 ferrule-pingpong --listen pp {port(server)}",
-          "/tmp/server")
-    begin(client, f"env FRL_ACK_TIMEOUT=20 ferrule-pingpong --connect {server.control}:pp "
-                  f"{port(client)} --verify --op send --test latency --sizes 8,1000 "
-                  f"--iters {count}", "/tmp/client")
+    served = begin(server, f"env FRL_ACK_TIMEOUT=20 ferrule-pingpong --listen pp {port(server)}",
+                   "server")
+    asked = begin(
+        client, f"env FRL_ACK_TIMEOUT=20 ferrule-pingpong --connect {server.control}:pp "
+                f"{port(client)} --verify --op send --test latency --sizes 8,1000 "
+                f"--iters {count}", "client")
     try:
-        client.must("while ! grep -q '^ *8 ' /tmp/client && [ ! -e /tmp/client.status ]; do "
+        client.must(f"while ! grep -q '^ *8 ' {asked} && [ ! -e {asked}.status ]; do "
                     "sleep 0.1; done")
         server.set_link(False)
         client.must("sleep 1")
         server.set_link(True)
-        text = finish(client, "/tmp/client")
+        text = finish(client, asked)
         expect("results", len(re.findall(rf"^ +(8|1000) +{count} ", text, re.MULTILINE)), 2)
-        finish(server, "/tmp/server")
+        finish(server, served)
     finally:
         server.set_link(True)
         free_nic(server, "ferrule-pingpong")
