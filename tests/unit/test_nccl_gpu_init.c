@@ -197,18 +197,21 @@ START_TEST(second_gpu)
 	struct nccl_properties_v8 v8;
 	cu_context first, second;
 	void *other = NULL;
+	unsigned loads;
 
 	set_local("1");
 	setenv("FAKE_CUDA_DEVICES", "2", 1);
 	begin();
+	loads = fake->calls("cuModuleLoadData");
 	ck_assert_int_eq(cuda->cuDevicePrimaryCtxRetain(&second, 1), CUDA_SUCCESS);
 	ck_assert_int_eq(cuda->cuCtxPushCurrent(second), CUDA_SUCCESS);
 	if (_i == 0)
 		ck_assert_int_eq(ncclNetPlugin_v12.init(&other, 2, NULL, take_line, NULL), 0);
 	else
 		ck_assert_int_eq(ncclNetPlugin_v8.get_properties(NIC, &v8), 0);
-	/* Twice as many as the first one has, whose driver takes both images. */
-	ck_assert_uint_eq(fake->calls("cuModuleLoadData"), 4);
+	/* As many as for the first one: the second image is not in all builds. */
+	ck_assert_uint_gt(loads, 0);
+	ck_assert_uint_eq(fake->calls("cuModuleLoadData"), 2 * loads);
 	use_what_is_there();
 	if (other)
 		ck_assert_int_eq(ncclNetPlugin_v12.finalize(other), NCCL_SUCCESS);
