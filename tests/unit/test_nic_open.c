@@ -7,13 +7,9 @@
 
 #include <ferrule/error.h>
 
-#include "tests/unit/nic_double.h"
+#include "tests/unit/nic_fixture.h"
 #include "tests/unit/program.h"
 
-enum { PAYLOAD = 4096 };
-
-static struct port *port;
-static const char *devargs;
 static uint32_t kernels_mtu;
 static int pool_fails = -1; /* which of the functions that make pools, with pool_error; -1: none */
 static int pool_error;
@@ -25,40 +21,17 @@ int __wrap_interface_mtu(const char *name, uint32_t *ret_mtu)
 	return 0;
 }
 
-static void lock(void *arg)
-{
-}
-
-static int open_port(void)
-{
-	const struct dpdk_port_config config = {
-		.devargs = devargs,
-		.max_payload = PAYLOAD,
-		.min_payload = 256,
-		.guard = { lock, lock, NULL },
-	};
-
-	return dpdk_port_open(&config, &port);
-}
-
-static void must_open(void)
-{
-	int rc = open_port();
-
-	ck_assert_msg(rc == 0, "%s", frl_last_error());
-}
-
 static void setup(void)
 {
 	nic = (struct nic_double){ 0 };
 	nic_go_physical(false);
-	devargs = "nic_double0";
+	nic_devargs = "nic_double0";
 	pool_fails = -1;
 }
 
 static void close_port(void)
 {
-	port->ops->close(port);
+	nic_port->ops->close(nic_port);
 }
 
 /* ---- MTU */
@@ -68,7 +41,7 @@ START_LOOP_TEST(mtu_is_set, 3)
 {
 	nic.has_no_set_mtu = _i == 1;
 	nic.is_vdev = _i == 2;
-	must_open();
+	nic_must_open();
 	ck_assert_uint_eq(nic.mtu, PAYLOAD + 84);
 	ck_assert_uint_eq(nic.set_mtu, _i == 0 ? PAYLOAD + 84 : 0);
 	close_port();
@@ -84,12 +57,12 @@ START_LOOP_TEST(mtu_of_the_kernel, ROWS(kernel_rows))
 {
 	nic.interface = if_nametoindex("lo");
 	kernels_mtu = kernel_rows[_i].kernels;
-	must_open();
+	nic_must_open();
 	ck_assert_uint_eq(nic.mtu, kernels_mtu);
 	ck_assert_uint_eq(nic.set_mtu, 0);
-	ck_assert_uint_eq(port->caps.max_frame, kernel_rows[_i].max_frame);
-	ck_assert_uint_ge(
-		rte_pktmbuf_data_room_size(nic.pool) - RTE_PKTMBUF_HEADROOM, port->caps.max_frame);
+	ck_assert_uint_eq(nic_port->caps.max_frame, kernel_rows[_i].max_frame);
+	ck_assert_uint_ge(rte_pktmbuf_data_room_size(nic.pool) - RTE_PKTMBUF_HEADROOM,
+		nic_port->caps.max_frame);
 	close_port();
 }
 END_TEST
@@ -105,8 +78,8 @@ START_LOOP_TEST(short_addresses, 3)
 		{ "0000:FF:1f.7,a=b", "0000:ff:1f.7,a=b" },
 	};
 
-	devargs = rows[_i][0];
-	must_open();
+	nic_devargs = rows[_i][0];
+	nic_must_open();
 	ck_assert_str_eq(nic.devargs, rows[_i][1]);
 	close_port();
 }
@@ -155,13 +128,13 @@ START_LOOP_TEST(no_packet_buffers, 4)
 {
 	pool_fails = _i % 2;
 	pool_error = _i / 2 ? EINVAL : ENOMEM;
-	ck_assert_int_eq(open_port(), _i / 2 ? -ENODEV : -ENOMEM);
+	ck_assert_int_eq(nic_open_port(), _i / 2 ? -ENODEV : -ENOMEM);
 	ck_assert_msg(
 		strstr(frl_last_error(),
 			_i / 2 ? "is librte_mempool_ring installed" : "(Cannot allocate memory)"),
 		"%s", frl_last_error());
 	pool_fails = -1;
-	must_open();
+	nic_must_open();
 	close_port();
 }
 END_TEST
@@ -186,7 +159,7 @@ START_TEST(no_signal_while_opening)
 	nic.is_vdev = true;
 	for (size_t i = 0; i < RTE_DIM(calls); i++) {
 		nic.raises = nic.fails = calls[i];
-		ck_assert_int_lt(open_port(), 0);
+		ck_assert_int_lt(nic_open_port(), 0);
 		ck_assert_msg(n_signals == 0, "%s", calls[i]);
 	}
 	/* That of somebody else arrives. */
@@ -194,7 +167,7 @@ START_TEST(no_signal_while_opening)
 	ck_assert_uint_eq(n_signals, 1);
 	signal(SIGPIPE, before);
 	nic.raises = nic.fails = NULL;
-	must_open();
+	nic_must_open();
 	close_port();
 }
 END_TEST
