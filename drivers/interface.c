@@ -47,23 +47,6 @@ bool interface_is_running(const char *name)
 		(answer.ifr_flags & IFF_RUNNING);
 }
 
-uint32_t interface_speed(const char *name)
-{
-	char path[64];
-	int speed = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/sys/class/net/%.*s/speed", IF_NAMESIZE - 1, name);
-	file = fopen(path, "re");
-	if (!file)
-		return 0;
-	/* -1: it has none, or no link. */
-	if (fscanf(file, "%d", &speed) != 1 || speed < 0)
-		speed = 0;
-	fclose(file);
-	return (uint32_t)speed;
-}
-
 int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload)
 {
 	uint32_t need = max_payload + MTU_OVERHEAD;

@@ -22,8 +22,6 @@ enum {
 int interface_mtu(const char *name, uint32_t *ret_mtu);
 /* Up, and with a carrier. */
 bool interface_is_running(const char *name);
-/* Of its link, in Mbit/s; 0: the kernel does not know. */
-uint32_t interface_speed(const char *name);
 /* -EMSGSIZE, with what to do: `mtu` bytes do not carry packets of `max_payload` bytes. */
 int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload);
 /* Whether packet sockets can be opened. -EPERM, with what to do. */

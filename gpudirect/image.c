@@ -159,10 +159,11 @@ static int load(struct gpu *gpu, struct gpu_image *image)
 
 	if (rc || !used_many->bytes || gpu->cuda->version < MANY_SINCE)
 		return rc;
-	rc = load_module(gpu, used_many, "ferrule_work_many", &image->many_module, &image->many);
-	if (rc)
-		gpu->cuda->cuModuleUnload(image->module);
-	return rc;
+	/* It only makes launches fewer. */
+	if (load_module(gpu, used_many, "ferrule_work_many", &image->many_module, &image->many))
+		frl_log(FRL_LOG_WARNING, "GPU %d gets more and smaller launches: %s", gpu->ordinal,
+			frl_last_error());
+	return 0;
 }
 
 static int load_once(struct gpu *gpu)

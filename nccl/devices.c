@@ -142,15 +142,16 @@ struct net_port *net_port_at(const struct net_device *device, int rail)
 	return &all.ports[device->rails[rail]];
 }
 
-bool net_devices_have_software(void)
+bool net_devices_receive_on_host(void)
 {
-	bool have = false;
+	bool do_receive = net_settings()->gpu == NET_GPU_NEVER ||
+		strcmp(net_settings()->gpu_tier, "off") == 0;
 
 	pthread_mutex_lock(&all.lock);
 	for (int i = 0; i < all.n_ports; i++)
-		have |= !all.ports[i].info.is_hardware;
+		do_receive |= !all.ports[i].info.is_hardware;
 	pthread_mutex_unlock(&all.lock);
-	return have;
+	return do_receive;
 }
 
 float net_devices_step_us(void)
@@ -192,16 +193,19 @@ int net_devices(int *ret_n)
 }
 
 /*
- * The speed of a software port is known once it is open, and NCCL chooses the number of its
- * channels by it. Who asks for it uses the device soon.
+ * The speed of a leased port, or one of DPDK's by its PCI address, is known once it is open, and
+ * NCCL chooses the number of its channels by it. The only port there is will be used. Of several
+ * NCCL uses some, and others are for other processes: one that is open is theirs no more.
  */
 static void find_speed(struct net_device *device)
 {
-	bool is_known = true;
+	struct net_port *port = net_port_at(device, 0);
 
-	for (int i = 0; i < device->n_rails; i++)
-		is_known &= atomic_load(&net_port_at(device, i)->speed_mbps) != 0;
-	if (!is_known && !net_devices_are_refused() && !net_device_acquire(device))
+	if (all.n_ports != 1 || atomic_load(&port->speed_mbps) || net_devices_are_refused())
+		return;
+	if (net_device_acquire(device))
+		atomic_store(&port->speed_mbps, UNKNOWN_MBPS); /* not again and again */
+	else
 		net_device_release(device);
 }
 

@@ -54,8 +54,9 @@ bool net_devices_are_refused(void);
 struct net_device *net_device_at(int dev);
 struct net_port *net_port_at(const struct net_device *device, int rail);
 
-/* One of the ports is no NIC: processors or kernels place what it receives. */
-bool net_devices_have_software(void);
+/* No NIC writes what a port receives into memory of GPUs: the port is no NIC, or the settings say
+ * so. (A NIC that cannot is not counted: other ranks' may.) */
+bool net_devices_receive_on_host(void);
 /* The most that a message takes longer over one of the ports than over a NIC that NCCL knows. */
 float net_devices_step_us(void);
 

@@ -95,10 +95,16 @@ static bool moves_by_gpu(const struct net_device *device)
 	return device->n_rails == 1 && !info->is_hardware && (info->pointers & NCCL_PTR_CUDA);
 }
 
-static int hold_for_device(struct net_device *device, struct gpu *gpu)
+/* `is_only`: the only device is used, so it is opened if need be. Others may be for other
+ * processes. */
+static int hold_for_device(struct net_device *device, bool is_only, struct gpu *gpu)
 {
-	int err = net_device_acquire(device);
+	int err = 0;
 
+	if (!is_only && !net_device_acquire_open(device))
+		return 0;
+	if (is_only)
+		err = net_device_acquire(device);
 	/* The log says why. */
 	if (err)
 		return err;
@@ -128,7 +134,7 @@ void net_hold_current_gpu(bool tries_again)
 			net_log_warning("no GPU is set up yet: %s", frl_last_error());
 		if (!gpu)
 			return;
-		atomic_store(&port->is_hold_refused, hold_for_device(device, gpu) != 0);
+		atomic_store(&port->is_hold_refused, hold_for_device(device, n == 1, gpu) != 0);
 	}
 	gpu_release(gpu);
 }

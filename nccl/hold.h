@@ -15,10 +15,10 @@
 struct net_port;
 
 /*
- * Opens the software ports that take memory of GPUs and sets them up for the GPU of the calling
- * thread's current context, which is the communicator's while NCCL calls init. Does nothing without
- * a context, or without such a port. `tries_again`: also for ports where that has failed before.
- * The log says what went wrong; net_hold_gpu() tries again.
+ * Sets the open software ports that take memory of GPUs up for the GPU of the calling thread's
+ * current context, which is the communicator's while NCCL calls init. If there is one device only,
+ * its port is opened. Does nothing without a context, or without such a port. `tries_again`: also
+ * for ports where that has failed before. The log says what went wrong; net_hold_gpu() tries again.
  */
 void net_hold_current_gpu(bool tries_again);
 

@@ -15,6 +15,7 @@
 #include "nccl/place.h"
 #include "nccl/settings.h"
 #include "nccl/setup.h"
+#include "nccl/tuner.h"
 
 enum { WHY = 400 };
 
@@ -54,10 +55,10 @@ static const char *speed_of(const struct port_info *info, char *text, size_t siz
 
 static void warn_of_order(void)
 {
-	if (net_settings()->nccl.protocols.forces_ll128 && net_devices_have_software())
-		net_log_warning("NCCL_PROTO forces LL128 (^LL does, too): over software ports data "
-				"may be wrong, since LL128 reads it before it is complete. Exclude "
-				"LL128");
+	if (net_settings()->nccl.protocols.forces_ll128 && net_devices_receive_on_host())
+		net_log_warning("NCCL_PROTO forces LL128 (^LL does, too): where no NIC writes into "
+				"memory of GPUs data may be wrong, since LL128 reads it before it "
+				"is complete. Exclude LL128");
 	if (net_settings()->is_relaxed)
 		net_log_warning(
 			"FRL_RELAXED_ORDERING=on lets a NIC write the end of a line before "
@@ -171,8 +172,10 @@ int net_finalize(struct net_context *context)
 		return NCCL_SUCCESS;
 	pthread_mutex_lock(&life);
 	net_connects_end(context);
+	net_tuner_forget(&context->comm_id);
 	free(context);
 	if (--contexts == 0) {
+		net_tuner_forget(NULL);
 		net_connects_end(NULL);
 		net_reaper_finish();
 		net_place_finish();

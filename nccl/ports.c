@@ -24,6 +24,7 @@
 #include <ferrule/device.h>
 
 #include "lib/base/devargs.h"
+#include "lib/base/link_speed.h"
 #include "nccl/log.h"
 
 enum {
@@ -82,6 +83,8 @@ static void describe_software(struct port_info *port)
 
 	devargs_interface(port->port, name);
 	if (name[0]) {
+		if (!port->speed_mbps)
+			port->speed_mbps = (int)link_speed_mbps(name);
 		snprintf(port->name, sizeof(port->name), "%s", name);
 	} else {
 		snprintf(port->name, sizeof(port->name), "%.*s", (int)strcspn(port->port, ", "),

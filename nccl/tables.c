@@ -155,8 +155,9 @@ static bool can_unpack(const struct net_properties *net, int version)
 
 	if (!net->unpacks || (version >= 7 && !needs_tuner) || version >= 9)
 		return net->unpacks;
-	warn_of_unpack(version < 7 ? "table v6, and 2.19 is the first that can"
-				   : "table v7 or v8, and can only with NCCL_PROTO=Simple");
+	warn_of_unpack(version < 7
+			? "table v6, and 2.19 is the first that can"
+			: "table v7 or v8, and can without a tuner only: NCCL_PROTO=Simple");
 	return false;
 }
 

@@ -10,7 +10,7 @@
 
 struct net_tuner {
 	struct net_tuner *next;
-	bool has_id;
+	bool has_id, is_closed, is_forgotten;
 	uint64_t comm_id;
 	size_t n_nodes;
 	bool excludes[NCCL_PROTOCOLS];
@@ -22,11 +22,11 @@ static struct {
 	struct net_tuner *first;
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static bool excludes(enum nccl_protocol protocol)
+static bool excludes(enum nccl_protocol protocol, bool for_unpack)
 {
 	const struct net_settings *settings = net_settings();
 
-	if (settings->unpack && settings->unpack_rule == NET_UNPACK_WITH_TUNER &&
+	if (for_unpack && settings->unpack && settings->unpack_rule == NET_UNPACK_WITH_TUNER &&
 		net_unpack_forbids(&settings->nccl, protocol))
 		return true;
 	/*
@@ -34,7 +34,7 @@ static bool excludes(enum nccl_protocol protocol)
 	 * the host, and for what kernels move into memory of a GPU, nobody guarantees that. Who
 	 * forces LL128 gets it, and a warning (net.c).
 	 */
-	return protocol == NCCL_PROTOCOL_LL128 && net_devices_have_software() &&
+	return protocol == NCCL_PROTOCOL_LL128 && net_devices_receive_on_host() &&
 		!settings->nccl.protocols.forces_ll128;
 }
 
@@ -49,7 +49,7 @@ static void introduce(const struct net_tuner *tuner)
 		(double)tuner->step_us);
 }
 
-struct net_tuner *net_tuner_open(const uint64_t *comm_id, size_t n_nodes)
+struct net_tuner *net_tuner_open(const uint64_t *comm_id, bool for_unpack, size_t n_nodes)
 {
 	struct net_tuner *tuner = calloc(1, sizeof(*tuner));
 	int n_devices = 0;
@@ -60,10 +60,12 @@ struct net_tuner *net_tuner_open(const uint64_t *comm_id, size_t n_nodes)
 	tuner->has_id = comm_id != NULL;
 	tuner->comm_id = comm_id ? *comm_id : 0;
 	tuner->n_nodes = n_nodes;
+	/* Otherwise there is no context of the network's. */
+	tuner->is_forgotten = !comm_id || !n_devices;
 	/* Within a host, and where this plugin is not in use, nothing changes. */
 	if (n_nodes > 1 && n_devices) {
 		for (int p = 0; p < NCCL_PROTOCOLS; p++)
-			tuner->excludes[p] = excludes((enum nccl_protocol)p);
+			tuner->excludes[p] = excludes((enum nccl_protocol)p, for_unpack);
 		tuner->step_us = net_devices_step_us();
 		introduce(tuner);
 	}
@@ -74,19 +76,38 @@ struct net_tuner *net_tuner_open(const uint64_t *comm_id, size_t n_nodes)
 	return tuner;
 }
 
+/* Frees those that nobody needs any more; with the lock held. */
+static void free_unused(void)
+{
+	struct net_tuner **link = &all.first, *tuner;
+
+	while ((tuner = *link)) {
+		if (!tuner->is_closed || !tuner->is_forgotten) {
+			link = &tuner->next;
+			continue;
+		}
+		*link = tuner->next;
+		free(tuner);
+	}
+}
+
 void net_tuner_close(struct net_tuner *tuner)
 {
-	struct net_tuner **link = &all.first;
-
 	if (!tuner)
 		return;
 	pthread_mutex_lock(&all.lock);
-	while (*link && *link != tuner)
-		link = &(*link)->next;
-	if (*link)
-		*link = tuner->next;
+	tuner->is_closed = true;
+	free_unused();
 	pthread_mutex_unlock(&all.lock);
-	free(tuner);
+}
+
+void net_tuner_forget(const uint64_t *comm_id)
+{
+	pthread_mutex_lock(&all.lock);
+	for (struct net_tuner *tuner = all.first; tuner; tuner = tuner->next)
+		tuner->is_forgotten |= !comm_id || (tuner->has_id && tuner->comm_id == *comm_id);
+	free_unused();
+	pthread_mutex_unlock(&all.lock);
 }
 
 bool net_tuner_is_used(const uint64_t *comm_id)

@@ -19,10 +19,14 @@
 
 struct net_tuner;
 
-/* `comm_id`: the communicator, as table v11 names it; NULL: the version does not say. NULL is
- * returned without memory. */
-struct net_tuner *net_tuner_open(const uint64_t *comm_id, size_t n_nodes);
+/* `comm_id`: the communicator, as table v11 names it; NULL: the version does not say. `for_unpack`:
+ * NCCL takes table v9, with which UNPACK can rest on a tuner. NULL is returned without memory. */
+struct net_tuner *net_tuner_open(const uint64_t *comm_id, bool for_unpack, size_t n_nodes);
 void net_tuner_close(struct net_tuner *tuner);
+/* The network's context of this communicator is gone. Until then the tuner counts as used after its
+ * close, too: a communicator that was split off goes on by its parent's context. NULL: all
+ * contexts are gone. */
+void net_tuner_forget(const uint64_t *comm_id);
 
 /* Changes the costs of a collective: `costs` has n_algorithms rows of n_protocols. Something always
  * remains that NCCL can use. */

@@ -4,10 +4,11 @@
 #include "nccl/tables.h"
 #include "nccl/tuner.h"
 
-static int open_tuner(const uint64_t *comm_id, size_t n_nodes, nccl_log_fn log, void **ctx)
+static int open_tuner(
+	const uint64_t *comm_id, bool for_unpack, size_t n_nodes, nccl_log_fn log, void **ctx)
 {
 	net_log_to(log);
-	*ctx = net_tuner_open(comm_id, n_nodes);
+	*ctx = net_tuner_open(comm_id, for_unpack, n_nodes);
 	if (*ctx)
 		return NCCL_SUCCESS;
 	net_log_warning("there is no memory for a communicator's tuner");
@@ -16,13 +17,19 @@ static int open_tuner(const uint64_t *comm_id, size_t n_nodes, nccl_log_fn log, 
 
 static int init_v3(size_t n_ranks, size_t n_nodes, nccl_log_fn log, void **ctx)
 {
-	return open_tuner(NULL, n_nodes, log, ctx);
+	return open_tuner(NULL, false, n_nodes, log, ctx);
+}
+
+/* NCCL 2.24 is the first that takes v4, and table v9 of the network's. */
+static int init_v4(size_t n_ranks, size_t n_nodes, nccl_log_fn log, void **ctx)
+{
+	return open_tuner(NULL, true, n_nodes, log, ctx);
 }
 
 static int init_v5(void **ctx, uint64_t comm_id, size_t n_ranks, size_t n_nodes, nccl_log_fn log,
 	void *domains, void *constants)
 {
-	return open_tuner(&comm_id, n_nodes, log, ctx);
+	return open_tuner(&comm_id, true, n_nodes, log, ctx);
 }
 
 /* An error would end the collective in NCCL, whatever its header says: there is none. */
@@ -56,7 +63,7 @@ const struct nccl_tuner_v3 ncclTunerPlugin_v3 = {
 
 const struct nccl_tuner_v4 ncclTunerPlugin_v4 = {
 	.name = TABLE_NAME,
-	.init = init_v3,
+	.init = init_v4,
 	.get_info = get_info_v4,
 	.destroy = destroy,
 };

@@ -26,7 +26,7 @@ struct net_unpack_settings {
 enum net_unpack_rule {
 	NET_UNPACK_NEVER,
 	NET_UNPACK_ALWAYS,
-	/* Where Ferrule's tuner keeps NCCL from the protocols of net_unpack_forbidden(), and from
+	/* Where Ferrule's tuner keeps NCCL from the protocols of net_unpack_forbids(), and from
 	 * table v9 on, with which a receive of another protocol says what it is. */
 	NET_UNPACK_WITH_TUNER,
 };

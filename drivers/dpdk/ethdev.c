@@ -20,6 +20,7 @@
 #include "lib/base/devargs.h"
 #include "lib/base/error.h"
 #include "lib/base/limit.h"
+#include "lib/base/link_speed.h"
 
 enum {
 	DESCRIPTORS = 1024,
@@ -323,7 +324,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 		return err;
 	port->base.caps.max_frame = mtu + ETH_HEADER;
 	if (port->interface[0])
-		port->base.caps.speed_mbps = interface_speed(port->interface);
+		port->base.caps.speed_mbps = link_speed_mbps(port->interface);
 	port->base.caps.max_held = RX_SLACK;
 	port->base.caps.max_kept = config->max_kept;
 	port->links[0] = (struct burst_link){

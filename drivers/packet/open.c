@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/base/link_speed.h"
 
 #ifndef PACKET_IGNORE_OUTGOING /* Linux 4.20 */
 #define PACKET_IGNORE_OUTGOING 23
@@ -217,7 +218,7 @@ static int look_at(struct packet_port *port, const struct nic_config *config)
 		return rc;
 	caps->max_frame = nic_max_frame(mtu, port->max_payload);
 	caps->kind = "packet";
-	caps->speed_mbps = interface_speed(port->wanted.interface);
+	caps->speed_mbps = link_speed_mbps(port->wanted.interface);
 	caps->train = port->joins ? PACKET_TRAIN_MAX : 0;
 	caps->max_held = PACKET_SLOTS / 4;
 	caps->max_kept = config->max_kept;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/base/link_speed.h"
 
 /* ---- one of each port */
 
@@ -116,7 +117,7 @@ static void describe(struct raw_port *port, uint32_t max_kept)
 	memcpy(caps->mac, port->netdev.mac, sizeof(caps->mac));
 	caps->max_frame = nic_max_frame(port->netdev.mtu, port->max_payload);
 	caps->kind = "raw";
-	caps->speed_mbps = interface_speed(port->netdev.name);
+	caps->speed_mbps = link_speed_mbps(port->netdev.name);
 	caps->has_far = port->wanted.gpu >= 0;
 	caps->far_gpu = caps->has_far ? port->wanted.gpu : -1;
 	caps->max_kept = caps->has_far ? 0 : max_kept;

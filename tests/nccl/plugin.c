@@ -169,7 +169,10 @@ static int init_once(struct plugin *p, nccl_logger log, nccl_profiler profiler)
 	return result;
 }
 
-bool plugin_has_no_tuner;
+bool plugin_has_no_tuner, plugin_splits;
+
+/* From a parent's number to that of the communicator that is split off. */
+#define SPLIT_OFF ((uint64_t)1 << 32)
 
 /* Of one communicator more. A plugin without tuner is fine. */
 static int begin_tuner(struct plugin *p, uint64_t comm_id, nccl_logger log)
@@ -215,6 +218,10 @@ int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler
 		result = p->v12->init(context, ++comm_id, &config, log, profiler);
 	if (result == NCCL_SUCCESS)
 		result = begin_tuner(p, comm_id, log);
+	if (result == NCCL_SUCCESS && plugin_splits)
+		result = end_tuner(p);
+	if (result == NCCL_SUCCESS && plugin_splits)
+		result = begin_tuner(p, comm_id + SPLIT_OFF, log);
 	pthread_mutex_unlock(&calm);
 	if (has_gpu)
 		cuda_unset_current();

@@ -70,6 +70,9 @@ extern int plugin_traffic_class;
  * connections are made when they are first used), unless this is set.
  */
 extern bool plugin_has_no_tuner;
+/* ncclCommSplit(), and the parent is destroyed: the child has a tuner of its own and goes on by the
+ * parent's context of the network's (ncclNetInitFromParent() of src/plugin/net.cc, v2.30.3). */
+extern bool plugin_splits;
 
 /* Nanoseconds of the monotonic clock. */
 uint64_t now_ns(void);

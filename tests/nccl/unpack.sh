@@ -73,6 +73,8 @@ rows NCCL_PROTO=Simple -- --abi 7 --sides threads "$plugin" unpack-mixed unpack-
 rows -- --abi 11,10 --sides threads "$plugin" unpack-mixed
 rows NCCL_PROTO=Simple -- --abi 8 --sides threads "$plugin" unpack-mixed
 
+rows -- --split --abi 12,11,10,9 --sides threads "$plugin" unpack-mixed
+
 # Without its tuner NCCL would receive by LL into memory of the GPU: a connection is without UNPACK,
 # unless NCCL's settings say that it does not.
 rows -- --no-tuner --abi 12,10,9 --sides threads --expect on=0 \
@@ -95,6 +97,8 @@ tuner ll128 2 NCCL_PROTO=Simple
 tuner ll128 2 FERRULE_UNPACK=0
 tuner none 2 FERRULE_UNPACK=0 NCCL_PROTO=^LL
 player=$harness_verbs tuner none 0 FERRULE_DEVICES=verbs FERRULE_UNPACK=0
+player=$harness_verbs tuner ll128 0 FERRULE_DEVICES=verbs FERRULE_UNPACK=0 FERRULE_GPU=0
+player=$harness_verbs tuner ll128 0 FERRULE_DEVICES=verbs FERRULE_UNPACK=0 FRL_GPU_TIER=off
 rows FERRULE_QPS=4 FERRULE_DEVICES='local;local' -- --fuse 2 --sides threads "$plugin" \
 	unpack-mixed abort leaks
 

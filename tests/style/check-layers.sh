@@ -111,7 +111,7 @@ BEGIN {
 	allowed["collectives/"] = allowed["collectives/"] " lib/reduce/past_cache.h"
 	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/host.h" \
 		" gpudirect/memory.h lib/base/devargs.h lib/base/ip.h lib/base/limit.h" \
-		" lib/base/time_budget.h"
+		" lib/base/link_speed.h lib/base/time_budget.h"
 	allowed["examples/"] = ""
 	# ferrule-pcap decodes with the code of the library.
 	allowed["examples/pcap"] = "lib/base/bytes.h lib/wire/ examples/pcap_file.h" \
