@@ -56,8 +56,15 @@ if [ "$bad" = 0 ]; then
 	ip -n "$a" link set t0 up
 	set_speed 40000 2>"$temp/speed" ||
 		skip "cannot set the speed of a tap: $(tail -n 1 "$temp/speed")"
-	ip netns exec "$a" env "FRL_CONTROL=$temp/$a/sock" FERRULE_DEVICES=fabric:taps \
-		"$harness" "${limits[@]}" --expect speed=40000 "$plugin" properties ||
-		fail "the speed of a leased port"
+	# first_speed MBIT DEVICES
+	first_speed() {
+		ip netns exec "$a" env "FRL_CONTROL=$temp/$a/sock" "FERRULE_DEVICES=$2" \
+			"$harness" "${limits[@]}" --expect "speed=$1" "$plugin" properties ||
+			fail "the speed of the first port of $2"
+	}
+	first_speed 40000 fabric:taps
+	# Of several ports none is opened for it, as it may be for another process.
+	first_speed 10000 'fabric:taps;packet:t0 ip=10.9.0.9/24'
+	first_speed 40000 'packet:t0 ip=10.9.0.9/24;fabric:taps'
 fi
 finish
