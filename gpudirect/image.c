@@ -137,15 +137,17 @@ static int load_module(struct gpu *gpu, const struct image_data *data, const cha
 {
 	const struct cuda_api *cuda = gpu->cuda;
 	cu_module module;
+	cu_function function;
 	cu_result result = cuda->cuModuleLoadData(&module, data->bytes);
 
 	if (result)
 		return refused(gpu, result, "cuModuleLoadData");
 	/* Where modules are loaded lazily this loads the function: not its first launch, which
 	 * would then wait for whatever runs in the context. */
-	result = cuda->cuModuleGetFunction(ret_function, module, name);
+	result = cuda->cuModuleGetFunction(&function, module, name);
 	if (!result) {
 		*ret_module = module;
+		*ret_function = function;
 		return 0;
 	}
 	cuda->cuModuleUnload(module);
