@@ -13,6 +13,7 @@ enum {
 	IDLE_ROUNDS = 64,     /* between two looks at the clock */
 	PROGRESS_ROUNDS = 8,
 	REASON_MS = 200,
+	DAEMON_MS = 10000,
 };
 
 static const uint64_t plan_magic = 0x4665725070003101; /* also tells byte orders apart */
@@ -298,11 +299,14 @@ void link_say_failed(struct frl_qp *qp, const struct frl_wc *wc)
 		*frl_qp_error(qp, why, sizeof(why)) ? why : frl_wc_status_str(wc->status));
 }
 
-/* Requests fail for many reasons when the connection has ended; why it has explains them all, and
- * is known soon after. */
+/*
+ * Requests fail for many reasons when the connection has ended; why it has explains them all, and
+ * is known soon after. Where the peer's process has ended the daemon will say which one: the limit
+ * is for a daemon that hangs.
+ */
 static int bad_completion(struct link *link, const struct frl_wc *wc)
 {
-	frl_conn_wait_end(link->conn, REASON_MS);
+	frl_conn_wait_end(link->conn, wc->status == FRL_WC_REM_ABORT_ERR ? DAEMON_MS : REASON_MS);
 	if (link_check_peer(link) == 0)
 		link_say_failed(link->qp, wc);
 	return -EIO;
