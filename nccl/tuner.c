@@ -116,8 +116,8 @@ bool net_tuner_is_used(const uint64_t *comm_id)
 
 	pthread_mutex_lock(&all.lock);
 	for (const struct net_tuner *tuner = all.first; tuner && !is_used; tuner = tuner->next)
-		is_used = comm_id && tuner->has_id ? tuner->comm_id == *comm_id
-						   : tuner->n_nodes > 1;
+		is_used = tuner->n_nodes > 1 &&
+			(!comm_id || !tuner->has_id || tuner->comm_id == *comm_id);
 	pthread_mutex_unlock(&all.lock);
 	return is_used;
 }

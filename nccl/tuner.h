@@ -33,8 +33,8 @@ void net_tuner_forget(const uint64_t *comm_id);
 void net_tuner_advise(const struct net_tuner *tuner, enum nccl_collective collective, float *costs,
 	int n_algorithms, int n_protocols);
 
-/* NCCL asks a tuner of this plugin about the communicator. `comm_id` NULL: about any that spans
- * hosts. */
+/* NCCL asks a tuner of this plugin about the communicator, which spans hosts: within a host it
+ * excludes nothing. `comm_id` NULL: about any. */
 bool net_tuner_is_used(const uint64_t *comm_id);
 
 #endif

@@ -235,8 +235,9 @@ static int check_tuner(const struct comm *comm, char *why, size_t size)
 		return 0;
 	snprintf(why, size,
 		"NCCL does not use Ferrule's tuner, as it has loaded another one "
-		"(NCCL_TUNER_PLUGIN, libnccl-tuner.so) or connects too early "
-		"(NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0): set NCCL_PROTO=Simple");
+		"(NCCL_TUNER_PLUGIN, libnccl-tuner.so), connects too early "
+		"(NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0) or has all ranks on one host: "
+		"set NCCL_PROTO=Simple");
 	return -ENOTSUP;
 }
 

@@ -63,6 +63,7 @@ static void usage(FILE *to)
 	      "  --threads-only  rows for ThreadSanitizer\n"
 	      "  --expect N=V    what the plugin is known to say, see expected() in row.h\n"
 	      "  --no-tuner      NCCL loads no tuner of the plugin's, or later than it connects\n"
+	      "  --one-host      all ranks are on one host, and use the network all the same\n"
 	      "  --split         a communicator that was split off, by its parent's context\n"
 	      "  --traffic-class N  of NCCL's configuration\n"
 	      "  --verbose       what the plugin logs\n"
@@ -236,6 +237,7 @@ static bool read_option(struct options *o, int option, char *argument)
 	case 'c': o->setup.traffic_class = atoi(argument); return true;
 	case 'N': plugin_has_no_tuner = true; return true;
 	case 'P': plugin_splits = true; return true;
+	case 'O': plugin_is_on_one_host = true; return true;
 	case 'S': o->is_slow = true; return true;
 	case 'T': o->only_threads = true; return true;
 	case 'v': o->setup.is_verbose = true; return true;
@@ -253,8 +255,8 @@ static bool read_options(struct options *o, int argc, char **argv)
 		{ "seconds", 1, 0, 't' }, { "dead", 1, 0, 'D' }, { "slow-ms", 1, 0, 'b' },
 		{ "mem", 1, 0, 'M' }, { "expect", 1, 0, 'x' }, { "traffic-class", 1, 0, 'c' },
 		{ "no-tuner", 0, 0, 'N' }, { "slow", 0, 0, 'S' }, { "split", 0, 0, 'P' },
-		{ "threads-only", 0, 0, 'T' }, { "verbose", 0, 0, 'v' }, { "list", 0, 0, 'l' },
-		{ "help", 0, 0, 'h' }, { 0 } };
+		{ "one-host", 0, 0, 'O' }, { "threads-only", 0, 0, 'T' }, { "verbose", 0, 0, 'v' },
+		{ "list", 0, 0, 'l' }, { "help", 0, 0, 'h' }, { 0 } };
 	int option;
 
 	while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1)

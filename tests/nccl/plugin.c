@@ -169,7 +169,7 @@ static int init_once(struct plugin *p, nccl_logger log, nccl_profiler profiler)
 	return result;
 }
 
-bool plugin_has_no_tuner, plugin_splits;
+bool plugin_has_no_tuner, plugin_splits, plugin_is_on_one_host;
 
 /* From a parent's number to that of the communicator that is split off. */
 #define SPLIT_OFF ((uint64_t)1 << 32)
@@ -185,7 +185,7 @@ static int begin_tuner(struct plugin *p, uint64_t comm_id, nccl_logger log)
 			continue;
 		if (!tuner_load(&p->tuners[i], p->library, tuner_version_for(p->version)))
 			return NCCL_SUCCESS;
-		return tuner_init(&p->tuners[i], comm_id, 2, log);
+		return tuner_init(&p->tuners[i], comm_id, plugin_is_on_one_host ? 1 : 2, log);
 	}
 	return NCCL_SUCCESS;
 }

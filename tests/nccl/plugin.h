@@ -73,6 +73,8 @@ extern bool plugin_has_no_tuner;
 /* ncclCommSplit(), and the parent is destroyed: the child has a tuner of its own and goes on by the
  * parent's context of the network's (ncclNetInitFromParent() of src/plugin/net.cc, v2.30.3). */
 extern bool plugin_splits;
+/* All ranks are on one host, and have to use the network (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE). */
+extern bool plugin_is_on_one_host;
 
 /* Nanoseconds of the monotonic clock. */
 uint64_t now_ns(void);

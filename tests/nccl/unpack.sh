@@ -79,6 +79,9 @@ rows -- --split --abi 12,11,10,9 --sides threads "$plugin" unpack-mixed
 # unless NCCL's settings say that it does not.
 rows -- --no-tuner --abi 12,10,9 --sides threads --expect on=0 \
 	--expect "warning=does not use Ferrule's tuner.*NCCL_PROTO=Simple" "$plugin" unpack-quota
+# Within a host the tuner excludes nothing.
+rows -- --one-host --abi 12,10,9 --sides threads --expect on=0 \
+	--expect "warning=does not use Ferrule's tuner.*NCCL_PROTO=Simple" "$plugin" unpack-quota
 rows NCCL_PROTO=Simple -- --no-tuner --sides threads "$plugin" unpack-mixed
 rows NCCL_PROTO=^LL128 NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 -- --no-tuner --sides threads "$plugin" \
 	unpack-mixed
