@@ -186,6 +186,8 @@ const char *expected(const struct side *side, const char *name);
 void self_connect(struct side *side, void **ret_send, void **ret_recv);
 /* Sends `size` bytes over it and checks them. */
 void self_transfer(struct side *side, void *send, void *recv, size_t size);
+/* Both, and ends the connection. */
+void self_try(struct side *side, size_t size);
 
 /* Memory whose bytes say where they are: of message `key`, at `offset`. */
 void pattern_fill(void *data, size_t size, uint64_t key);

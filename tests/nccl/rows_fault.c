@@ -129,16 +129,12 @@ static void check_log(const struct side *side, pid_t other)
 /* What failed is one comm's: others work, and new ones. */
 static void survive(struct side *side)
 {
-	void *send, *recv;
 	pid_t other;
 
 	hear_bytes(side, &other, sizeof(other));
 	go_on(side);
 	check_log(side, other);
-	self_connect(side, &send, &recv);
-	self_transfer(side, send, recv, 100000);
-	MUST(plugin_close_send(side->net, send));
-	MUST(plugin_close_recv(side->net, recv));
+	self_try(side, 100000);
 }
 
 static void die(struct side *side)

@@ -25,15 +25,11 @@ static void init_twice(struct side *side)
 {
 	struct plugin net = { 0 };
 	struct side other = *side;
-	void *send, *recv;
 
 	side_open(side, &net);
 	side_open(&other, &net);
 	MUST(plugin_finalize(&net, other.context));
-	self_connect(side, &send, &recv);
-	self_transfer(side, send, recv, 4096);
-	MUST(plugin_close_send(&net, send));
-	MUST(plugin_close_recv(&net, recv));
+	self_try(side, 4096);
 	side_close(side);
 	plugin_close(&net);
 }
@@ -299,10 +295,7 @@ static void cancelled(struct side *side)
 	if (send)
 		MUST(plugin_close_send(&net, send));
 
-	self_connect(side, &send, &recv);
-	self_transfer(side, send, recv, 4096);
-	MUST(plugin_close_send(&net, send));
-	MUST(plugin_close_recv(&net, recv));
+	self_try(side, 4096);
 	side_close(side);
 	plugin_close(&net);
 }
@@ -362,7 +355,6 @@ static void forgotten(struct side *side)
 {
 	struct plugin net = { 0 };
 	struct setup later = *side->setup;
-	void *send, *recv;
 
 	side_open(side, &net);
 	side_close(side);
@@ -372,10 +364,7 @@ static void forgotten(struct side *side)
 	later.path = "libnccl-net.so";
 	side->setup = &later;
 	side_open(side, &net);
-	self_connect(side, &send, &recv);
-	self_transfer(side, send, recv, 70000);
-	MUST(plugin_close_send(&net, send));
-	MUST(plugin_close_recv(&net, recv));
+	self_try(side, 70000);
 	side_close(side);
 	plugin_close(&net);
 }
@@ -454,7 +443,6 @@ static void attributes(struct side *side)
 {
 	struct nccl_net_attributes hints;
 	struct plugin net = { 0 };
-	void *send, *recv;
 
 	side_open(side, &net);
 	if (!plugin_has_attributes(&net))
@@ -465,10 +453,7 @@ static void attributes(struct side *side)
 	hints.recv = hints.send;
 	hints.op = hints.algorithm = hints.protocol = 1;
 	MUST(plugin_set_attributes(&net, side->context, &hints));
-	self_connect(side, &send, &recv);
-	self_transfer(side, send, recv, 4096);
-	MUST(plugin_close_send(&net, send));
-	MUST(plugin_close_recv(&net, recv));
+	self_try(side, 4096);
 	side_close(side);
 	plugin_close(&net);
 }
