@@ -30,7 +30,7 @@ enum nccl_algorithm {
 	NCCL_PAT,
 };
 
-/* Of an entry that NCCL does not use. All others are microseconds. */
+/* NCCL does not use an entry with this cost. All others are microseconds. */
 #define NCCL_COST_IGNORE (-1.0f)
 
 /* `costs` is declared as float ** and is an array of n_algorithms times n_protocols floats. */

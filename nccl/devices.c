@@ -18,7 +18,7 @@ enum {
 	/* Packet buffers of a port for receives that are unpacked, unless FRL_HELD_FRAMES says:
 	 * for some forty connections with a path MTU of 4096. */
 	UNPACK_FRAMES = 16384,
-	/* What NCCL is told where nobody knows: as it assumes itself. */
+	/* NCCL is told this where nobody knows: it assumes the same. */
 	UNKNOWN_MBPS = 10000,
 };
 

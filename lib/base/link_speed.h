@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Of the link of a network interface of the kernel's, in Mbit/s; 0: the kernel does not know. Any
- * thread. */
+/* The speed of the link of the kernel's network interface, in Mbit/s; 0: the kernel does not know.
+ * Any thread. */
 uint32_t link_speed_mbps(const char *interface);
 
 #endif

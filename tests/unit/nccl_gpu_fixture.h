@@ -7,7 +7,6 @@
 #define FERRULE_TESTS_UNIT_NCCL_GPU_FIXTURE_H
 
 #include <check.h>
-#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,19 +30,6 @@ static const struct fake_cuda *fake;
 static const struct cuda_api *cuda;
 static cu_context context;
 static void *net;
-
-static inline void expect_logged(const char *pattern)
-{
-	regex_t regex;
-	int rc;
-
-	ck_assert_int_eq(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB | REG_NEWLINE), 0);
-	pthread_mutex_lock(&log_lock);
-	rc = regexec(&regex, warnings, 0, NULL, 0);
-	pthread_mutex_unlock(&log_lock);
-	regfree(&regex);
-	ck_assert_msg(rc == 0, "'%s' does not match: %s", pattern, warnings);
-}
 
 /* What NCCL has done before it asks a plugin for anything. */
 static inline void start_cuda(void)

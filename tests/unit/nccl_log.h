@@ -3,7 +3,9 @@
 #ifndef FERRULE_TESTS_UNIT_NCCL_LOG_H
 #define FERRULE_TESTS_UNIT_NCCL_LOG_H
 
+#include <check.h>
 #include <pthread.h>
+#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +31,20 @@ static void take_line(
 	length = strlen(warnings);
 	snprintf(warnings + length, sizeof(warnings) - length, "%s\n", text);
 	pthread_mutex_unlock(&log_lock);
+}
+
+/* A warning matches. */
+static inline void expect_logged(const char *pattern)
+{
+	regex_t regex;
+	int rc;
+
+	ck_assert_int_eq(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB | REG_NEWLINE), 0);
+	pthread_mutex_lock(&log_lock);
+	rc = regexec(&regex, warnings, 0, NULL, 0);
+	pthread_mutex_unlock(&log_lock);
+	regfree(&regex);
+	ck_assert_msg(rc == 0, "'%s' does not match: %s", pattern, warnings);
 }
 
 #endif

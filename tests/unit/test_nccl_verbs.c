@@ -7,7 +7,6 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
-#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,21 +26,6 @@ enum {
 	ALIKE = 44, /* these calls, from the 45th on, post receives */
 	N_ALIKE = 32,
 };
-
-/* ---- NCCL's log */
-
-static void expect_logged(const char *pattern)
-{
-	regex_t regex;
-	int rc;
-
-	ck_assert_int_eq(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB | REG_NEWLINE), 0);
-	pthread_mutex_lock(&log_lock);
-	rc = regexec(&regex, warnings, 0, NULL, 0);
-	pthread_mutex_unlock(&log_lock);
-	regfree(&regex);
-	ck_assert_msg(rc == 0, "'%s' does not match: %s", pattern, warnings);
-}
 
 /* ---- two ends */
 
