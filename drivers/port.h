@@ -108,16 +108,15 @@ struct port_caps {
 	bool has_far;
 	int far_gpu;
 	uint32_t speed_mbps; /* of the link, once it is up; 0: not known, or none */
-	const char *kind; /* "ring", "memif" (both local), "net_af_packet", ...: for logs, tables */
+	const char *kind; /* "ring" (local), "net_af_packet", ...: for logs, tables */
 };
 
 /*
- * Excludes the driver's own background activity (a control thread that maps and unmaps shared
- * memory) from bursts: the engine's owner holds the guard around every ops call but close, and the
- * driver takes it around such activity. The driver may hold the guards of several ports at once: a
- * thread that holds one must not wait for another, nor close a port. `lock` must get in soon even
- * while the owner takes and releases the guard in a tight loop, which a plain mutex does not
- * promise.
+ * Excludes the driver's own background activity (a thread that maps and unmaps shared memory) from
+ * bursts: the engine's owner holds the guard around every ops call but close, and the driver takes
+ * it around such activity. A port is closed by a thread that does not hold it. `lock` must get in
+ * soon even while the owner takes and releases the guard in a tight loop, which a plain mutex does
+ * not promise.
  */
 struct port_guard {
 	void (*lock)(void *arg);

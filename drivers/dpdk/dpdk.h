@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ports over DPDK: any ethdev by its devargs, and the local fabric of links within a machine.
+ * Ports over DPDK: any ethdev by its devargs.
  *
  * EAL starts with the first port, once a process, in a thread of its own (so that the caller's CPU
  * affinity stays as it is), without root, huge pages, PCI or telemetry unless configured otherwise.
@@ -12,17 +12,10 @@
 #include "drivers/port.h"
 #include "lib/base/gids.h"
 
-enum {
-	/* On the local fabric; on a network no payload is longer than 4096 bytes. */
-	DPDK_FABRIC_PAYLOAD = 16384,
-};
-
 struct dpdk_port_config {
-	/* NULL: the local fabric. Otherwise devargs of one ethdev ("net_af_packet0,iface=veth0"),
-	 * or a PCI address. */
+	/* Of one ethdev ("net_af_packet0,iface=veth0"), or a PCI address. */
 	const char *devargs;
-	/* The local fabric's own MAC (its links carry frames to and from it). Of devargs the MAC
-	 * that the device is given; zero: its own. */
+	/* That the device is given; zero: its own. */
 	uint8_t mac[6];
 	/* The port's addresses, whose VLANs a device by devargs is to let in. NULL: none. Read
 	 * during the open only. */
@@ -38,7 +31,6 @@ struct dpdk_port_config {
 	 */
 	uint32_t eal_mem_mb;
 	const char *eal_args;
-	struct port_guard guard;
 };
 
 /*

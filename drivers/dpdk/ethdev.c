@@ -75,7 +75,8 @@ static int set_mtu(const struct dpdk_port *port, uint16_t ethdev, uint32_t mtu)
 	return err == -ENOTSUP ? 0 : err;
 }
 
-int ethdev_queues(
+/* Configures and starts one queue pair of a stopped ethdev. */
+static int set_up_queues(
 	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu)
 {
 	struct rte_eth_dev_info info;
@@ -92,7 +93,6 @@ int ethdev_queues(
 		conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
 	if (has_vlans(port))
 		conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
-	/* Write only on change: bursts of other links read it. */
 	if (!port->copies && !conf.txmode.offloads)
 		port->copies = true;
 	err = rte_eth_dev_configure(ethdev, 1, 1, &conf);
@@ -308,7 +308,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	if (err)
 		return err;
 	log_clear_error();
-	err = ethdev_queues(port, ethdev, DESCRIPTORS, DESCRIPTORS, af_packet ? 0 : mtu);
+	err = set_up_queues(port, ethdev, DESCRIPTORS, DESCRIPTORS, af_packet ? 0 : mtu);
 	if (err)
 		return start_failed(port, &info, err);
 	err = af_packet ? 0 : rx_buffers_check(port, ethdev);
@@ -327,12 +327,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 		port->base.caps.speed_mbps = link_speed_mbps(port->interface);
 	port->base.caps.max_held = RX_SLACK;
 	port->base.caps.max_kept = config->max_kept;
-	port->links[0] = (struct burst_link){
-		.ethdev = ethdev,
-		.batch = PORT_BURST,
-		.max_frame = port->base.caps.max_frame,
-	};
-	burst_set_state(port, 0, PORT_LINK_UP);
+	port->batch = PORT_BURST;
 	return 0;
 }
 
@@ -345,7 +340,7 @@ static void wait_for_carrier(struct dpdk_port *port)
 
 	while (ethdev_link_state(&port->base, 0) != PORT_LINK_UP && clock_now_ns() < end_ns)
 		nanosleep(&pause, NULL);
-	if (rte_eth_link_get_nowait(port->links[0].ethdev, &status) == 0 &&
+	if (rte_eth_link_get_nowait(port->ethdev, &status) == 0 &&
 		status.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
 		port->base.caps.speed_mbps = status.link_speed;
 	if (ethdev_link_state(&port->base, 0) != PORT_LINK_UP)
@@ -396,8 +391,8 @@ static int open_held(struct dpdk_port *port, const struct dpdk_port_config *conf
 	err = probe_ethdev(port, devargs, &ethdev);
 	if (err)
 		return err;
-	port->links[0].ethdev = ethdev;
-	/* The caller's, for now. Ports of the fabric, whose links start later, have none. */
+	port->ethdev = ethdev;
+	/* The caller's, for now. */
 	port->gids = config->gids;
 	err = set_up(port, config, ethdev, mtu, af_packet);
 	port->gids = NULL;
@@ -421,7 +416,7 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 
 void ethdev_close(struct dpdk_port *port)
 {
-	uint16_t ethdev = port->links[0].ethdev;
+	uint16_t ethdev = port->ethdev;
 	struct rte_eth_dev_info info;
 	struct rte_device *device = NULL;
 	struct held_sigpipe held;
@@ -469,14 +464,14 @@ enum port_link_state ethdev_link_state(struct port *base, uint16_t link)
 	report_refusal(port);
 	if (port->interface[0])
 		return interface_is_running(port->interface) ? PORT_LINK_UP : PORT_LINK_DOWN;
-	if (rte_eth_link_get_nowait(port->links[0].ethdev, &status))
+	if (rte_eth_link_get_nowait(port->ethdev, &status))
 		return PORT_LINK_DOWN;
 	return status.link_status == RTE_ETH_LINK_UP ? PORT_LINK_UP : PORT_LINK_DOWN;
 }
 
 void ethdev_restart(struct dpdk_port *port)
 {
-	uint16_t ethdev = port->links[0].ethdev;
+	uint16_t ethdev = port->ethdev;
 	int err = rte_eth_dev_stop(ethdev);
 
 	if (!err)
@@ -492,7 +487,7 @@ void ethdev_stats(struct port *base, struct port_stats *ret_stats)
 	struct rte_eth_stats stats;
 
 	*ret_stats = port->dropped;
-	if (rte_eth_stats_get(port->links[0].ethdev, &stats))
+	if (rte_eth_stats_get(port->ethdev, &stats))
 		return;
 	if (stats.ierrors && !port->reported_errors) {
 		port->reported_errors = true;

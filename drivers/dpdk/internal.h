@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of this driver share. A dpdk_port is either one ethdev (link 0) or the local
- * fabric (rings or a memif ethdev a link); bursts see both as a table of links and a list of active
- * ones.
- *
- * The table is read and written under the port's guard only: by the owner of the engine in bursts,
- * and by the gate (gate.c) when links come and go.
+ * What the files of this driver share. A port is one ethdev, which is link 0; its state is read and
+ * written under the port's guard only.
  */
 #ifndef FERRULE_DRIVERS_DPDK_INTERNAL_H
 #define FERRULE_DRIVERS_DPDK_INTERNAL_H
@@ -24,42 +20,10 @@
 
 enum {
 	MAX_REFERENCES = 4, /* payload pieces of a packet; of one with more all are copied */
-	NO_ETHDEV = RTE_MAX_ETHPORTS,
-	IN_PLACE_MAX = 64, /* memories of a port that peers have mapped: bits of a mask */
-};
-
-struct in_place;
-struct port_share;
-struct ring_link;
-struct burst_stash;
-
-/* One link as bursts see it. */
-struct burst_link {
-	enum port_link_state state;
-	uint16_t ethdev;
-	uint16_t batch;     /* packets to build for one tx burst: follows what the queue takes */
-	uint32_t max_frame; /* both ends take frames of this length */
-	struct in_place *in_place; /* NULL: all payload is copied */
-	struct ring_link *ring;    /* instead of an ethdev, or NULL */
-	uint32_t wake;             /* of its peer, see wake.c; 0: it cannot be woken, nor wake */
-	bool broken;               /* the peer has written nonsense into it: no more of it */
-	/* When the peer is gone, the link is UP until its owner has seen all that it had sent: of
-	 * an ethdev what was saved, then without the ethdev, of a ring at most so many frames. */
-	struct burst_stash *stash;
-	bool draining;
-	uint32_t left;
-	bool drained;
-};
-
-/* Frames that were saved from a ring: a uint16_t of length and the bytes, each. */
-struct burst_stash {
-	size_t at, len;
-	uint8_t bytes[];
 };
 
 struct dpdk_port {
 	struct port base;
-	struct port_guard guard;
 	struct rte_mempool *rx_pool; /* whole frames: received ones, and copies to send */
 	struct rte_mempool *tx_pool; /* headers, trailers, references to payload */
 	bool copies;                 /* payload is always copied */
@@ -69,31 +33,14 @@ struct dpdk_port {
 	bool cuts;
 	uint32_t page;
 	uint16_t max_segments;
-	uint16_t n_active; /* links that frames can come in from: state UP */
-	uint16_t next_rx;  /* where rx_burst starts: an index into active[] */
-	uint16_t active[PORT_MAX_LINKS];
-	struct burst_link links[PORT_MAX_LINKS];
+	uint16_t ethdev;
+	uint16_t batch; /* packets to build for one tx burst: follows what the queue takes */
 	struct port_stats dropped;
 	/* The first received frame that no buffer holds; 0: none so far. */
 	uint32_t refused_len;
-	bool armed;           /* somebody sleeps until frames come */
 	uint32_t max_payload; /* as wanted, then as the MTU allows */
 	uint32_t min_payload;
 
-	/* The local fabric. Counters: under the gate's mutex. */
-	int wake_fd; /* or -1: this process had no descriptor left, or may not have such a one */
-	uint32_t wake;
-	struct fabric_link *fabric[PORT_MAX_LINKS];
-	uint32_t n_fabric_links; /* being torn down included */
-	bool gate_holds;         /* the gate holds the guard or is about to take it */
-	bool gate_locks;         /* by this port's own hooks: the interrupt thread's */
-	/* Shared memory that the port sends from (in_place.h); ids are bits of the masks. */
-	LIST_HEAD(, port_share) shares;
-	struct port_share *exports[IN_PLACE_MAX];
-	uint64_t exports_used; /* ids with a memory */
-	uint64_t exports_busy; /* those that a peer knows; the gate's, within one publish */
-
-	/* One ethdev. */
 	struct rte_device *device;
 	const struct gid_table *gids; /* while it is opened */
 	char name[RTE_ETH_NAME_MAX_LEN];
@@ -133,9 +80,6 @@ int probe_ethdev(struct dpdk_port *port, const char *devargs, uint16_t *ret_ethd
 /* ethdev.c: one ethdev by devargs. */
 int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config);
 void ethdev_close(struct dpdk_port *port);
-/* Configures and starts one queue pair; `stopped` ethdevs only. Sets `copies`. */
-int ethdev_queues(
-	struct dpdk_port *port, uint16_t ethdev, uint16_t n_rx, uint16_t n_tx, uint32_t mtu);
 enum port_link_state ethdev_link_state(struct port *port, uint16_t link);
 /* Frees all that waits to be sent, and what has come and was not asked for. Guard held. */
 void ethdev_restart(struct dpdk_port *port);
@@ -145,16 +89,6 @@ void ethdev_stats(struct port *port, struct port_stats *ret_stats);
 uint16_t burst_rx(struct port *port, struct port_frame frames[], uint16_t max);
 void burst_rx_free(struct port *port, const struct port_frame frames[], uint16_t n);
 uint16_t burst_tx(struct port *port, uint16_t link, const struct port_packet packets[], uint16_t n);
-/* As arm and disarm of the port. */
-int burst_arm(struct port *port);
-void burst_disarm(struct port *port);
-/* Something has come that is not a frame: whoever sleeps looks after it. Guard held. */
-void burst_rouse(struct dpdk_port *port);
-/* Changes a link's state and what rx_burst polls. Guard held. */
-void burst_set_state(struct dpdk_port *port, uint16_t link, enum port_link_state state);
-void burst_drop_stash(struct dpdk_port *port, uint16_t link);
-/* No burst sees the link's ring after this. Guard held. */
-void burst_hide_ring(struct dpdk_port *port, uint16_t link);
 
 /* segments.c: a packet as the device wants it. NULL: no buffers. */
 struct rte_mbuf *segments_build(struct dpdk_port *port, const struct port_packet *packet);
@@ -169,7 +103,6 @@ struct port_mem {
 	rte_iova_t *pages; /* physical addresses of the pages; NULL: the device has `addr` itself */
 	bool is_copied;    /* the device does not reach it: packets have copies */
 	uint32_t users;    /* of this one's device map, itself included */
-	struct port_share *share; /* NULL: peers cannot map it */
 };
 
 int mem_map(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);

@@ -4,7 +4,7 @@
  * it itself needs the pages mapped for its DMA, once however many registrations share them, or,
  * with physical addresses (IOVA as PA), pages that stay where they are.
  */
-#include "drivers/dpdk/in_place.h"
+#include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/physical.h"
 
 #include <assert.h>
@@ -109,9 +109,6 @@ int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem
 	err = reach(port, mem);
 	if (err)
 		goto err_free;
-	err = in_place_use(port, addr, len, &mem->share);
-	if (err)
-		frl_log(FRL_LOG_WARNING, "no memory to share a registration: it is copied");
 	if (mem->whole)
 		LIST_INSERT_HEAD(&port->covered, mem, next);
 	else
@@ -135,7 +132,7 @@ bool mem_idle(struct port *base, const struct port_mem *mem)
 	struct dpdk_port *port = (struct dpdk_port *)base;
 
 	if (is_referred_to(mem) && port->holds_payload)
-		rte_eth_tx_done_cleanup(port->links[0].ethdev, 0, 0);
+		rte_eth_tx_done_cleanup(port->ethdev, 0, 0);
 	return !is_referred_to(mem);
 }
 
@@ -153,7 +150,7 @@ static bool send_filler(struct dpdk_port *port)
 	memcpy(&ether->dst_addr, port->base.caps.mac, sizeof(ether->dst_addr));
 	memcpy(&ether->src_addr, port->base.caps.mac, sizeof(ether->src_addr));
 	ether->ether_type = rte_cpu_to_be_16(ETHERTYPE_EXPERIMENT);
-	if (rte_eth_tx_burst(port->links[0].ethdev, 0, &mbuf, 1) == 1)
+	if (rte_eth_tx_burst(port->ethdev, 0, &mbuf, 1) == 1)
 		return true;
 	rte_pktmbuf_free(mbuf);
 	return false;
@@ -201,8 +198,6 @@ static void unmap(struct dpdk_port *port, struct port_mem *mem)
 {
 	struct port_mem *whole = mem->whole;
 
-	if (mem->share)
-		in_place_unuse(port, mem->share);
 	if (!whole) {
 		put(port, mem);
 		return;

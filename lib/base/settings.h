@@ -39,8 +39,6 @@
 /* X(member, "NAME", "default", "choices", "help") - words; choices are separated by |, none: any */
 #define SETTINGS_WORDS(X)                                                                       \
 	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")                 \
-	X(local_link, "FRL_LOCAL_LINK", "ring", "ring|memif",                                   \
-		"what carries packets between processes of one machine")                        \
 	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory")       \
 	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")        \
 	X(fabric, "FRL_FABRIC", "", "", "fabric of which a device leases its port")             \

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "drivers/dpdk/dpdk.h"
+#include "drivers/local/local.h"
 #include "drivers/packet/packet.h"
 #include "drivers/raw/raw.h"
 #include "lib/base/error.h"
@@ -22,7 +23,7 @@ enum {
 	MIN_PAYLOAD = 256, /* of a path MTU that nobody has asked for */
 };
 
-static_assert((int)DPDK_FABRIC_PAYLOAD == (int)WIRE_MAX_MTU, "the local fabric carries it");
+static_assert((int)LOCAL_MAX_PAYLOAD == (int)WIRE_MAX_MTU, "the local fabric carries it");
 
 static void guard_lock(void *arg)
 {
@@ -85,7 +86,20 @@ static int open_nic_port(struct soft_device *device, const struct frl_device_con
 					 : packet_port_open(&port, &device->port);
 }
 
-static int open_port(struct soft_device *device, const struct frl_device_config *config,
+static int open_local_port(
+	struct soft_device *device, const struct frl_device_config *config, const uint8_t mac[6])
+{
+	struct local_port_config port = {
+		.max_payload = wanted_mtu(config),
+		.max_kept = config->held_frames,
+		.guard = { guard_lock, guard_unlock, &device->base.guard },
+	};
+
+	memcpy(port.mac, mac, sizeof(port.mac));
+	return local_port_open(&port, &device->port);
+}
+
+static int open_dpdk_port(struct soft_device *device, const struct frl_device_config *config,
 	const struct gid_table *gids, const uint8_t mac[6])
 {
 	const struct settings *settings = settings_get();
@@ -97,13 +111,20 @@ static int open_port(struct soft_device *device, const struct frl_device_config 
 		.max_kept = config->held_frames,
 		.eal_mem_mb = (uint32_t)settings->eal_mem_mb,
 		.eal_args = settings->eal_args,
-		.guard = { guard_lock, guard_unlock, &device->base.guard },
 	};
 
-	if (raw_is_port(config->port) || packet_is_port(config->port))
-		return open_nic_port(device, config, gids, mac);
 	memcpy(port.mac, mac, sizeof(port.mac));
 	return dpdk_port_open(&port, &device->port);
+}
+
+static int open_port(struct soft_device *device, const struct frl_device_config *config,
+	const struct gid_table *gids, const uint8_t mac[6])
+{
+	if (!config->port)
+		return open_local_port(device, config, mac);
+	if (raw_is_port(config->port) || packet_is_port(config->port))
+		return open_nic_port(device, config, gids, mac);
+	return open_dpdk_port(device, config, gids, mac);
 }
 
 static void describe_limits(struct frl_device_attr *attr)

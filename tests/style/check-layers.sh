@@ -44,7 +44,7 @@ function check_include(text,    path, list) {
 	}
 	# Ports know nothing of devices; what makes a device has its public meaning.
 	if (path ~ /^ferrule\// && path != "ferrule/error.h" && \
-			(folder ~ /^drivers\/(dpdk|packet|raw)\/$/ || \
+			(folder ~ /^drivers\/(dpdk|local|packet|raw)\/$/ || \
 				FILENAME ~ /drivers\/port\.h$/))
 		finding("ports see ferrule/error.h of the public headers, not " path)
 	if (path ~ /^rte_/ && folder != "drivers/dpdk/")
@@ -86,7 +86,7 @@ BEGIN {
 		"lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ drivers/port.h"
 	allowed["lib/soft/"] = "lib/base/ lib/wire/ lib/protocol/ lib/engine/ lib/soft/" \
 		" lib/control/page.h drivers/port.h drivers/device.h drivers/dpdk/dpdk.h" \
-		" drivers/raw/raw.h drivers/packet/packet.h"
+		" drivers/local/local.h drivers/raw/raw.h drivers/packet/packet.h"
 	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/api/ lib/control/" \
 		" lib/soft/soft.h lib/engine/offload.h drivers/device.h drivers/verbs/verbs.h" \
 		" gpudirect/"
@@ -97,6 +97,7 @@ BEGIN {
 	allowed["daemon/ctl/"] = "lib/base/ lib/control/ daemon/ctl/ daemon/config.h"
 	allowed["drivers/"] = "lib/base/ drivers/"
 	allowed["drivers/dpdk/"] = "lib/base/ drivers/"
+	allowed["drivers/local/"] = "lib/base/ drivers/local/ drivers/port.h"
 	allowed["drivers/packet/"] = "lib/base/ drivers/"
 	allowed["drivers/raw/"] = "lib/base/ drivers/ gpudirect/alloc.h gpudirect/gpu.h" \
 		" gpudirect/memory.h gpudirect/probe.h"

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "drivers/local/in_place.h"
+
 struct side server, client;
 struct fabric_pass pass;
 uint64_t now_ns;
@@ -15,7 +17,9 @@ void open_side(struct side *side, bool is_server)
 	memset(side, 0, sizeof(*side));
 	side->port.base.caps.max_frame = MAX_FRAME;
 	side->port.base.caps.in_place = true;
-	side->port.links[0].ethdev = NO_ETHDEV;
+	side->port.wake_fd = -1;
+	TAILQ_INIT(&side->port.all_links);
+	LIST_INIT(&side->port.shares);
 	side->link = (struct fabric_link){
 		.port = &side->port,
 		.request.server = is_server,
@@ -23,8 +27,6 @@ void open_side(struct side *side, bool is_server)
 		.meet_fd = -1,
 		.peer_fd = -1,
 		.proof_fd = -1,
-		.relay = { .listen_fd = -1, .client_fd = -1, .memif_fd = -1 },
-		.ethdev = NO_ETHDEV,
 		.deadline_ns = UINT64_MAX,
 	};
 	snprintf(side->link.request.name, sizeof(side->link.request.name), "test_fabric-%ld",
@@ -44,6 +46,7 @@ void close_side(struct side *side)
 	side->link.closing = true;
 	fabric_publish(&side->link);
 	ck_assert(fabric_take_apart(&side->link, &pass));
+	in_place_forget(&side->port);
 }
 
 void fabric_teardown(void)

@@ -3,12 +3,12 @@
 #ifndef FERRULE_TESTS_FABRIC_FIXTURE_H
 #define FERRULE_TESTS_FABRIC_FIXTURE_H
 
-#include "drivers/dpdk/fabric.h"
+#include "drivers/local/link.h"
 
-enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c37 };
+enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c38 };
 
 struct side {
-	struct dpdk_port port;
+	struct local_port port;
 	struct fabric_link link;
 };
 
@@ -21,9 +21,9 @@ void fabric_setup(void);
 void fabric_teardown(void);
 
 void open_side(struct side *side, bool is_server);
-/* The owner closes the link, and the gate has passed. */
+/* The owner closes the link, and the link thread has published. */
 void close_side(struct side *side);
-/* One step, in a pass of its own. */
+/* One step of the link. */
 void step(struct side *side);
 /* Steps until the server has answered and the client has read the answer. */
 void come_together(void);

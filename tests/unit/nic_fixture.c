@@ -17,10 +17,6 @@ const char *nic_devargs;
 struct pci_device nic_pci;
 struct nic_logged nic_logged;
 
-static void lock(void *arg)
-{
-}
-
 void nic_keep_line(enum frl_log_level level, const char *line, void *arg)
 {
 	nic_logged.lines++;
@@ -66,7 +62,6 @@ int nic_open_port(void)
 		.gids = nic_gids,
 		.max_payload = PAYLOAD,
 		.min_payload = 256,
-		.guard = { lock, lock, NULL },
 	};
 
 	return dpdk_port_open(&config, &nic_port);

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/ring.h"
+#include "drivers/local/ring.h"
 
 static struct ring_way *way;
 static struct ring_tx tx;

@@ -9,10 +9,8 @@
 #include "tests/unit/wait_limits.h"
 
 enum {
-	LINKS = 31, /* of a process */
 	PEERS = 17,
 	ROUNDS = 3,
-	FULL_MS = 1000, /* lib/api/connecting.c */
 };
 
 /* Of `a`, the middle of a star; they have threads, as processes of their own would. */
@@ -171,36 +169,6 @@ START_TEST(peer_keeps_it)
 }
 END_TEST
 
-/* All in use: the next one is refused, and can be had when one has been given up. */
-START_TEST(all_in_use)
-{
-	struct frl_qp *qps[PEERS];
-	int n = 0, rc = 0;
-
-	open_star();
-	for (; n < PEERS && !rc; n++) {
-		qps[n] = a.qp;
-		start_connecting(&peers[n], HANG_MS);
-		/* No queue pair is about to go. */
-		limits_expire(FULL_MS);
-		rc = end_connecting(&peers[n]);
-		limits_expire(0);
-		a.qp = add_qp(&a);
-		ok(frl_qp_endpoint(a.qp, &a.mine));
-	}
-	refused(rc, -ENOSPC, "31 local links");
-	ck_assert_int_eq(n, LINKS / 2 + 1);
-	ck_assert_uint_eq(links_used(&a), LINKS / 2 + 1);
-	frl_qp_destroy(qps[3]);
-	renew(&peers[3]);
-	exchange(&peers[n - 1]);
-	for (int i = 0; i < n; i++)
-		if (i != 3)
-			frl_qp_destroy(qps[i]);
-	close_star();
-}
-END_TEST
-
 /* ---- while the other end is asked whether a link can go */
 
 static struct fabric_link *link_to(const struct end *peer)
@@ -329,40 +297,6 @@ START_TEST(silent_link)
 	limits_expire(0);
 	close_end(peer);
 	close_end(&a);
-}
-END_TEST
-
-/* The peer answers when this end has waited for longer than it would if no link could go. The other
- * end of the new link is in this process as well, and has no link that could go: it waits, too. */
-START_TEST(late_answer)
-{
-	struct end *last = &peers[LINKS / 2];
-	int rc;
-
-	open_star_with(FRL_PROGRESS_INLINE);
-	for (int i = 0; i < LINKS / 2; i++) {
-		renew(&a);
-		ok(connect_to(&peers[i], HANG_MS));
-		renew(&peers[i]);
-	}
-	renew(&a);
-	start_connecting(last, HANG_MS);
-	while (!link_to(&peers[0])->parting)
-		ck_assert_int_eq(test_connecting(last), -EAGAIN);
-	limits_expire(FULL_MS);
-	for (int i = 0; i < 4; i++) {
-		/* It is time for the next look. */
-		clock_stop();
-		clock_advance_ms(10);
-		clock_go_on();
-		rc = test_connecting(last);
-		ck_assert_msg(rc == -EAGAIN, "%d: %s", rc, frl_last_error());
-	}
-	while ((rc = test_connecting(last)) == -EAGAIN)
-		frl_progress(peers[0].device);
-	limits_expire(0);
-	ok(rc);
-	close_star();
 }
 END_TEST
 

@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/in_place.h"
-#include "drivers/dpdk/ring.h"
+#include "drivers/local/in_place.h"
+#include "drivers/local/ring.h"
 #include "lib/base/rights.h"
 #include "tests/unit/fabric_fixture.h"
 #include "tests/unit/program.h"
@@ -32,7 +32,7 @@ static void come_send_and_go(void)
 	ck_assert_int_eq(ring_begin(&client.link.ring->tx, frame, FRAME, 0, &rest), 0);
 	ring_show(&client.link.ring->tx);
 	/* Left unread: the kernel reports that before all else. */
-	ck_assert_int_eq(in_place_say_leaving(&server.link), 0);
+	ck_assert_int_eq(in_place_say_mapped(&server.link), 0);
 	close_side(&client);
 }
 
@@ -66,7 +66,8 @@ START_LOOP_TEST(client_that_is_gone, 2)
 	ck_assert_int_eq(server.port.links[0].state, PORT_LINK_UP);
 	step(&server);
 	ck_assert(server.link.to_drain);
-	fabric_drain(&server.link, &pass);
+	fabric_publish(&server.link);
+	ck_assert_int_eq(server.link.stage, FABRIC_DRAIN);
 	ck_assert(!server.port.links[0].drained);
 	ck_assert_int_eq(ring_look(&server.port.links[0].ring->rx, MAX_FRAME), FRAME);
 	ring_take(&server.port.links[0].ring->rx, frame);
@@ -147,38 +148,13 @@ START_LOOP_TEST(no_descriptors, 2)
 }
 END_TEST
 
-/* This thread did not run while a memif shook hands: that time does not count. */
-START_TEST(stalled_memif)
-{
-	unsigned passes = 0;
-
-	step(&client);
-	/* As if it had been answered; without EAL there is no memif behind it. */
-	client.link.stage = FABRIC_SHAKE;
-	client.link.carrier = &memif_carrier;
-	client.link.deadline_ns = now_ns;
-	for (int i = 0; i < 3; i++) {
-		now_ns += 10 * UINT64_C(1000000000);
-		step(&client);
-		ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
-	}
-	/* One that runs, and does not come up, starts over. */
-	for (; client.link.stage == FABRIC_SHAKE && passes < 100000; passes++) {
-		now_ns += 1000 * 1000;
-		step(&client);
-	}
-	ck_assert_uint_lt(passes, 100000);
-	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
-}
-END_TEST
-
 /* ---- peers that are not ours */
 
 /* A hello with frames too short, then an answer. */
 START_LOOP_TEST(frames_too_short, 2)
 {
 	struct meet_hello hello;
-	struct meet_answer answer = { .magic = MAGIC, .max_frame = RING_STEM, .ring = 1 };
+	struct meet_answer answer = { .magic = MAGIC, .max_frame = RING_STEM };
 	struct ring_link *rings;
 	int fd, passed;
 
@@ -213,7 +189,7 @@ END_TEST
 /* A descriptor of something else is no reason to give the link up. */
 START_TEST(wrong_descriptor)
 {
-	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME, .ring = 1 };
+	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
 	int zero = open("/dev/zero", O_RDWR | O_CLOEXEC), fd;
 
 	step(&client);
@@ -227,34 +203,6 @@ START_TEST(wrong_descriptor)
 	close(zero);
 	now_ns += 1000 * 1000 * 1000;
 	come_together();
-}
-END_TEST
-
-/* Names are words of a device's arguments: a comma would begin the next one. */
-START_LOOP_TEST(wrong_memif, 5)
-{
-	static const struct {
-		const char *socket, *secret;
-	} rows[] = {
-		{ "ferrule-memif/1-a,role=server", "secret" },
-		{ "ferrule-memif/1-a", "secret,zero-copy=yes" },
-		{ "/run/somebody", "secret" },
-		{ "", "secret" },
-		{ "ferrule-memif/1-a", "" },
-	};
-	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
-	int fd;
-
-	step(&client);
-	fd = meet_accept(server.link.meet_fd);
-	ck_assert_int_ge(fd, 0);
-	snprintf(answer.memif_socket, sizeof(answer.memif_socket), "%s", rows[_i].socket);
-	snprintf(answer.memif_secret, sizeof(answer.memif_secret), "%s", rows[_i].secret);
-	ck_assert_int_eq(meet_send_fd(fd, &answer, sizeof(answer), -1), 0);
-	step(&client);
-	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
-	ck_assert_int_eq(client.link.error, 0);
-	close(fd);
 }
 END_TEST
 
@@ -364,7 +312,7 @@ END_TEST
 /* As the memory of the rings. */
 START_LOOP_TEST(slow_file_of_the_server, 2)
 {
-	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME, .ring = 1 };
+	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
 	int fd, slow = make_slow();
 
 	step(&client);
@@ -389,7 +337,7 @@ START_LOOP_TEST(slow_file_of_the_peer, 4)
 		uint32_t magic;
 		uint16_t type, id;
 		uint64_t size;
-	} export = { 0x46524c73, (uint16_t)(_i / 2 ? 6 : 1), 0, 4096 };
+	} export = { 0x46524c74, (uint16_t)(_i / 2 ? 7 : 1), 0, 4096 };
 	struct side *from = _i % 2 ? &client : &server, *to = _i % 2 ? &server : &client;
 	int slow = make_slow();
 
@@ -399,7 +347,6 @@ START_LOOP_TEST(slow_file_of_the_peer, 4)
 	close(slow);
 	step(to);
 	ck_assert_int_eq(to->link.stage, FABRIC_SHAKE);
-	ck_assert_int_eq(to->link.peer_leaves, _i / 2);
 }
 END_TEST
 

@@ -6,14 +6,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/in_place.h"
+#include "drivers/local/in_place.h"
 #include "lib/base/memfd.h"
 #include "lib/base/share.h"
 #include "tests/unit/fabric_fixture.h"
 #include "tests/unit/program.h"
 
 enum {
-	EXPORT_MAGIC = 0x46524c73,
+	EXPORT_MAGIC = 0x46524c74,
 	EXPORT = 1,
 	READY,
 	REFUSED,

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/wake.h"
+#include "drivers/local/wake.h"
 #include "tests/unit/fabric_fixture.h"
 #include "tests/unit/program.h"
 

@@ -20,7 +20,7 @@
 
 enum { NOW = 2000000000, HOUR = 3600, DAY = 24 * HOUR, PATH = 300 };
 
-static const char key[] = "0.1.0 memif fabric - mtu 4096 lossless 1 rails 1 on here";
+static const char key[] = "0.1.0 ring fabric - mtu 4096 lossless 1 rails 1 on here";
 static char base[] = "/tmp/ferrule-measure-XXXXXX", folder[PATH / 2], file[PATH];
 static struct tuner_costs costs;
 
@@ -97,14 +97,14 @@ static void set_port(unsigned rail, const char *port)
 static const struct {
 	const char *ports[2], *kinds;
 } kinds[] = {
-	{ { "memif" }, "memif" },
-	{ { "memif", "memif" }, "memif" },
+	{ { "ring" }, "ring" },
+	{ { "ring", "ring" }, "ring" },
 	{ { "net_tap0,iface=x" }, "net_tap" },
 	{ { "0000:3b:00.0", "0000:3b:00.1" }, "pci" },
 	{ { "verbs:mlx5_0", "verbs:mlx5_12/2" }, "verbs:mlx5" },
 	{ { "verbs:rxe0" }, "verbs:rxe" },
 	{ { "verbs:rocep59s0f1" }, "verbs:rocep59s0f" },
-	{ { "verbs:mlx5_0", "memif" }, "verbs:mlx5+memif" },
+	{ { "verbs:mlx5_0", "ring" }, "verbs:mlx5+ring" },
 	{ { "verbs:0" }, "verbs:" },
 };
 
@@ -124,7 +124,7 @@ START_TEST(test_keys)
 {
 	char keys[4][MEASURE_KEY];
 
-	set_port(0, "memif");
+	set_port(0, "ring");
 	measure_key(&comm, keys[0]);
 	comm.staging.is_needed = true;
 	measure_key(&comm, keys[1]);

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/ring.h"
+#include "drivers/local/ring.h"
 #include "tests/unit/limited_child.h"
 #include "tests/unit/program.h"
 #include "tests/unit/ring_fixture.h"

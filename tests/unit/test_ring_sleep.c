@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/ring.h"
-#include "drivers/dpdk/wake.h"
+#include "drivers/local/ring.h"
+#include "drivers/local/wake.h"
 #include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "tests/unit/program.h"

@@ -130,7 +130,7 @@ FRL_API int frl_device_list(struct frl_device_info **ret_infos, size_t *ret_n);
 FRL_API void frl_device_list_free(struct frl_device_info *infos);
 
 struct frl_device_attr {
-	char port[64];    /* "ring", "memif": the local fabric; devargs, or "verbs:mlx5_0" */
+	char port[64];    /* "ring": the local fabric; devargs, or "verbs:mlx5_0" */
 	char fabric[64];  /* that it was leased on, or "" */
 	struct frl_ip ip; /* this device's main address: GID 1 */
 	uint8_t mac[6];

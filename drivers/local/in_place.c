@@ -2,13 +2,12 @@
 /*
  * Which memory both ends of a link can read, and how they agree on it.
  *
- * Three parties touch this. Packets of the owner ask for exports (`wanted`); the gate's phase 1
- * moves what was agreed into the tables of bursts and out of them; its phase 3 talks with the peer
- * and maps and unmaps, without a guard. So memory is mapped before a burst can see it, and unmapped
- * after a phase 1 has hidden it: a frame's payload is looked at under the guard alone, and phase 1
- * has the guard.
+ * Packets of the owner ask for exports (`wanted`). The link thread talks with the peer, maps and
+ * unmaps, without a guard. When it publishes, it has the guard: then it moves what was agreed into
+ * the tables of bursts and out of them. So memory is mapped before a burst can see it, and unmapped
+ * after a publish has hidden it. A frame's payload is looked at under the guard alone.
  */
-#include "drivers/dpdk/in_place.h"
+#include "drivers/local/in_place.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,12 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/fabric.h"
+#include "drivers/local/link.h"
+#include "drivers/local/ring.h"
 #include "lib/base/error.h"
 #include "lib/base/memfd.h"
 
 enum {
-	MAGIC = 0x46524c73, /* "FRLs" */
+	MAGIC = 0x46524c74, /* "FRLt" */
 	MESSAGES_A_PASS = 2 * IN_PLACE_IDS,
 	RETRY_NS = 1000 * 1000,
 };
@@ -32,7 +32,6 @@ enum message_type {
 	MESSAGE_REFUSED,
 	MESSAGE_WITHDRAW,
 	MESSAGE_GONE,
-	MESSAGE_LEAVING,
 	MESSAGE_MAPPED, /* id: 1: the client can wake the server */
 };
 
@@ -43,13 +42,13 @@ struct message {
 	uint64_t size; /* EXPORT: of the memory */
 };
 
-/* Released in a phase 1 and put in phase 3: the last user of a large memory has pages to free. The
- * interrupt thread's own. */
+/* Released in a publish and put without the guard: the last user of a large memory has pages to
+ * free. The link thread's own. */
 static LIST_HEAD(, port_share) dropped = LIST_HEAD_INITIALIZER(dropped);
 
 /* NULL: peers would not map it. They refuse huge pages (imports.c): reading one that the owner has
  * given back raises SIGBUS if no other is free. */
-static struct share *find_share(const struct dpdk_port *port, const void *addr, size_t len)
+static struct share *find_share(const struct local_port *port, const void *addr, size_t len)
 {
 	struct share *share = port->base.caps.in_place ? share_find(addr, len) : NULL;
 
@@ -60,7 +59,7 @@ static struct share *find_share(const struct dpdk_port *port, const void *addr, 
 	return share;
 }
 
-int in_place_use(struct dpdk_port *port, void *addr, size_t len, struct port_share **ret_share)
+int in_place_use(struct local_port *port, void *addr, size_t len, struct port_share **ret_share)
 {
 	struct share *share = find_share(port, addr, len);
 	struct port_share *use;
@@ -98,18 +97,18 @@ static void put_use(struct port_share *use)
 }
 
 /* An export stays for the next registration of the same memory. */
-void in_place_unuse(struct dpdk_port *port, struct port_share *use)
+void in_place_unuse(struct local_port *port, struct port_share *use)
 {
 	use->users--;
 	if (use->users == 0 && use->id < 0)
 		put_use(use);
 }
 
-void in_place_want(struct dpdk_port *port, struct in_place *in_place, struct port_share *use)
+void in_place_want(struct local_port *port, struct in_place *in_place, struct port_share *use)
 {
 	if (use->id >= 0 && (in_place->wanted >> use->id & 1))
 		return;
-	if (!in_place->epochs || use->leaving ||
+	if (!port->epochs || use->leaving ||
 		atomic_load_explicit(&use->share->freed, memory_order_relaxed))
 		return;
 	if (use->id < 0) {
@@ -120,18 +119,22 @@ void in_place_want(struct dpdk_port *port, struct in_place *in_place, struct por
 		port->exports[use->id] = use;
 	}
 	in_place->wanted |= (uint64_t)1 << use->id;
-	gate_ask();
+	link_thread_ask(port);
 }
 
-void in_place_forget(struct dpdk_port *port)
+void in_place_forget(struct local_port *port)
 {
 	while (!LIST_EMPTY(&port->shares))
 		put_use(LIST_FIRST(&port->shares));
+	if (!port->epochs)
+		return;
+	share_free(port->epochs);
+	share_put(port->epochs_share);
 }
 
 /* What the application has freed has to be let go of, and what it no longer uses while other memory
  * finds no id. */
-void in_place_publish_begin(struct dpdk_port *port)
+void in_place_publish_begin(struct local_port *port)
 {
 	bool full = port->exports_used == UINT64_MAX;
 
@@ -144,7 +147,7 @@ void in_place_publish_begin(struct dpdk_port *port)
 	}
 }
 
-void in_place_publish_end(struct dpdk_port *port)
+void in_place_publish_end(struct local_port *port)
 {
 	for (uint64_t left = port->exports_used & ~port->exports_busy; left; left &= left - 1) {
 		int id = __builtin_ctzll(left);
@@ -178,7 +181,7 @@ static bool is_filled(const struct share *share)
 		(uint64_t)st.st_blocks * 512 + import_limits.link.holes >= share->size;
 }
 
-static void publish_export(struct dpdk_port *port, struct in_place *in_place, int id)
+static void publish_export(struct local_port *port, struct in_place *in_place, int id)
 {
 	struct port_share *use = port->exports[id];
 	enum export_state *state = &in_place->exports[id];
@@ -221,7 +224,7 @@ static void publish_import(struct in_place *in_place, int id)
 	import->state = show ? IMPORT_TO_ANSWER : IMPORT_TO_UNMAP;
 }
 
-void in_place_publish(struct dpdk_port *port, struct in_place *in_place)
+void in_place_publish(struct local_port *port, struct in_place *in_place)
 {
 	if (in_place->detached)
 		return;
@@ -231,35 +234,42 @@ void in_place_publish(struct dpdk_port *port, struct in_place *in_place)
 		publish_import(in_place, id);
 }
 
-void in_place_hide(struct dpdk_port *port, uint16_t link)
+void in_place_hide(struct local_port *port, uint16_t link)
 {
-	struct in_place *in_place = port->links[link].in_place;
+	struct burst_link *seen = &port->links[link];
 
-	if (!in_place)
+	if (!seen->in_place)
 		return;
-	port->links[link].in_place = NULL;
-	for (int i = 0; in_place->epochs && i < PORT_FLOWS; i++)
-		atomic_fetch_add_explicit(&in_place->epochs[i], 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	seen->in_place = NULL;
+	ring_void(&seen->ring->tx);
 }
 
-struct in_place *in_place_create(void)
+/* The counters of revocations, once for all links of the port. */
+static void make_epochs(struct local_port *port)
+{
+	size_t size = PORT_FLOWS * sizeof(*port->epochs);
+
+	port->epochs = share_alloc(size);
+	if (port->epochs)
+		port->epochs_share = share_find(port->epochs, size);
+	else
+		frl_log(FRL_LOG_WARNING,
+			"payload is copied for peers on this machine: no memory to share with them "
+			"(%s)",
+			memfd_strerror(errno));
+}
+
+struct in_place *in_place_create(struct local_port *port)
 {
 	struct in_place *in_place = calloc(1, sizeof(*in_place));
-	size_t size = PORT_FLOWS * sizeof(*in_place->epochs);
 
 	if (!in_place)
 		return NULL;
-	in_place->epochs = share_alloc(size);
-	if (!in_place->epochs) {
-		frl_log(FRL_LOG_WARNING,
-			"payload is copied for a peer on this machine: no memory to "
-			"share with it (%s)",
-			memfd_strerror(errno));
+	if (!port->epochs)
+		make_epochs(port);
+	if (!port->epochs)
 		return in_place;
-	}
-	in_place->control = share_find(in_place->epochs, size);
-	in_place->shares[IN_PLACE_CONTROL] = in_place->control;
+	in_place->shares[IN_PLACE_CONTROL] = port->epochs_share;
 	in_place->exports[IN_PLACE_CONTROL] = EXPORT_TO_SEND;
 	return in_place;
 }
@@ -274,10 +284,6 @@ bool in_place_destroy(struct in_place **ref)
 		return false;
 	for (int id = 0; id < IN_PLACE_IDS; id++)
 		import_unmap(in_place, &in_place->imports[id]);
-	if (in_place->control) {
-		share_free(in_place->epochs);
-		share_put(in_place->control);
-	}
 	free(in_place);
 	*ref = NULL;
 	return true;
@@ -417,9 +423,7 @@ static void hear_mapped(struct fabric_link *link, bool wakes, struct fabric_pass
 static int take_any(
 	struct fabric_link *link, const struct message *message, int *fd, struct fabric_pass *pass)
 {
-	if (message->magic == MAGIC && message->type == MESSAGE_LEAVING)
-		link->peer_leaves = true;
-	else if (message->magic == MAGIC && message->type == MESSAGE_MAPPED)
+	if (message->magic == MAGIC && message->type == MESSAGE_MAPPED)
 		hear_mapped(link, message->id == 1, pass);
 	else if (!link->closing && !link->in_place)
 		return -EPROTO;
@@ -443,12 +447,8 @@ static int listen_to_peer(struct fabric_link *link, struct fabric_pass *pass)
 		if (err)
 			return err;
 	}
+	pass->wake_ns = pass->now_ns;
 	return 0;
-}
-
-int in_place_say_leaving(struct fabric_link *link)
-{
-	return say(link->peer_fd, MESSAGE_LEAVING, 0, NULL);
 }
 
 int in_place_say_mapped(struct fabric_link *link)
@@ -466,7 +466,7 @@ int in_place_step(struct fabric_link *link, struct fabric_pass *pass)
 	struct in_place *in_place = link->in_place;
 	int err = listen_to_peer(link, pass);
 
-	if (err || !in_place || link->peer_leaves)
+	if (err || !in_place)
 		return err;
 	/* The epochs first: without them nothing else is of use. */
 	for (int id = IN_PLACE_IDS - 1; id >= 0 && !err; id--) {
@@ -476,6 +476,6 @@ int in_place_step(struct fabric_link *link, struct fabric_pass *pass)
 	}
 	if (err != -EAGAIN)
 		return err;
-	pass->wake_ns = RTE_MIN(pass->wake_ns, pass->now_ns + RETRY_NS);
+	pass->wake_ns = least(pass->wake_ns, pass->now_ns + RETRY_NS);
 	return 0;
 }

@@ -4,7 +4,7 @@
  * Unix sockets these take no descriptors along, which this process would have to close, however
  * long that takes; and what nobody reads is charged to its receiver, not to everybody who sends.
  */
-#include "drivers/dpdk/wake.h"
+#include "drivers/local/wake.h"
 
 #include <errno.h>
 #include <linux/netlink.h>

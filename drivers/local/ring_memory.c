@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Links over rings of our own. The server makes the memory and passes its descriptor on with the
- * answer to the hello; the client maps it, says so (MAPPED) and is up; the server is when it hears
- * that. Unlike a memif's the memory outlives the peer: nothing has to be saved from it in a hurry,
- * and an end that closes the link just hangs up.
+ * The memory of a link's rings. The server makes it and passes its descriptor on with the answer to
+ * the hello; the client maps it. It outlives the peer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,12 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/fabric.h"
-#include "drivers/dpdk/in_place.h"
-#include "drivers/dpdk/ring.h"
+#include "drivers/local/in_place.h"
+#include "drivers/local/ring.h"
 #include "lib/base/memfd.h"
-
-enum { RETRY_NS = 1000 * 1000 };
 
 struct ring_memory {
 	struct ring_way to_server, to_client;
@@ -105,78 +100,3 @@ void ring_link_destroy(struct ring_link *link)
 	munmap(link->memory, memory_size());
 	free(link);
 }
-
-/* ---- the carrier */
-
-static int offer(struct fabric_link *link, struct meet_answer *answer, int *ret_passed)
-{
-	return ring_link_make(&link->ring, ret_passed);
-}
-
-static int take_up(struct fabric_link *link, const struct meet_answer *answer, int passed)
-{
-	int err = ring_link_join(passed, &link->ring);
-
-	/* This process had no room for the descriptor, or the peer is not one of ours: the next
-	 * one may be better. */
-	return err == -EINVAL ? -EAGAIN : err;
-}
-
-static int step(struct fabric_link *link, struct fabric_pass *pass)
-{
-	int err;
-
-	if (link->request.server || link->mapped)
-		return 0;
-	err = in_place_say_mapped(link);
-	if (!err) {
-		link->mapped = true;
-		pass->publish = true;
-	} else if (err == -EAGAIN) {
-		pass->wake_ns = RTE_MIN(pass->wake_ns, pass->now_ns + RETRY_NS);
-		err = 0;
-	}
-	return err;
-}
-
-static bool is_up(const struct fabric_link *link)
-{
-	return link->mapped;
-}
-
-static void show(struct fabric_link *link, struct burst_link *seen)
-{
-	seen->ring = link->ring;
-	seen->wake = link->peer_wake;
-	seen->draining = false;
-}
-
-/* A peer that writes on and on after it has hung up gets no more than a ring of it through. */
-static void drain(struct fabric_link *link, struct burst_link *seen)
-{
-	seen->draining = true;
-	seen->left = RING_BYTES / RING_LINE;
-	/* Its owner may be asleep. */
-	seen->drained = seen->broken || ring_look(&link->ring->rx, RING_MAX_FRAME) == -EAGAIN;
-}
-
-static bool stop(struct fabric_link *link, struct fabric_pass *pass)
-{
-	if (link->ring)
-		ring_link_destroy(link->ring);
-	link->ring = NULL;
-	link->mapped = false;
-	return true;
-}
-
-const struct carrier ring_carrier = {
-	.name = "ring",
-	.offer = offer,
-	.take_up = take_up,
-	.step = step,
-	.is_up = is_up,
-	.show = show,
-	.drain = drain,
-	.stop = stop,
-	.outlives_peer = true,
-};

@@ -4,16 +4,14 @@
  * its own, and a block that says where the payload is. It never leaves the machine: fields are in
  * its byte order.
  */
-#include "drivers/dpdk/in_place.h"
+#include "drivers/local/in_place.h"
+#include "drivers/local/ring.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "drivers/dpdk/fabric.h"
-
 enum {
 	MAGIC = 0x46524c70, /* "FRLp" */
-	AT_ETHERTYPE = 12,
 	/* Less is copied faster than another process's cache lines are found. */
 	MIN_REFERRED = 1024,
 };
@@ -33,10 +31,10 @@ struct reference {
 static_assert((int)PORT_FLOWS <= UINT16_MAX + 1, "a slot for each flow");
 static_assert(sizeof(struct reference) == 32, "no padding: all of it is sent");
 static_assert(IN_PLACE_HEADER + sizeof(struct reference) == IN_PLACE_FRAME, "as long as it says");
-static_assert((int)IN_PLACE_FRAME <= (int)PORT_HEADER_ROOM, "fits a buffer for headers");
+static_assert((int)IN_PLACE_FRAME <= (int)PORT_HEADER_ROOM, "fits where a packet's headers do");
 
 bool in_place_can_send(
-	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
+	struct local_port *port, struct in_place *in_place, const struct port_packet *packet)
 {
 	const struct port_piece *piece = &packet->pieces[0];
 	struct port_share *share;
@@ -47,13 +45,13 @@ bool in_place_can_send(
 	share = piece->mem->share;
 	if (!share)
 		return false;
-	if (likely(share->id >= 0 && (in_place->ready >> share->id & 1)))
+	if (share->id >= 0 && (in_place->ready >> share->id & 1))
 		return true;
 	in_place_want(port, in_place, share);
 	return false;
 }
 
-uint32_t in_place_encode(struct in_place *in_place, const struct port_packet *packet,
+uint32_t in_place_encode(const struct local_port *port, const struct port_packet *packet,
 	uint8_t frame[static IN_PLACE_FRAME])
 {
 	const struct port_piece *piece = &packet->pieces[0];
@@ -66,8 +64,7 @@ uint32_t in_place_encode(struct in_place *in_place, const struct port_packet *pa
 		.magic = MAGIC,
 	};
 
-	reference.epoch = atomic_load_explicit(
-		&in_place->epochs[reference.slot], memory_order_relaxed);
+	reference.epoch = atomic_load_explicit(&port->epochs[reference.slot], memory_order_relaxed);
 	memcpy(frame, packet->header, packet->header_len);
 	memcpy(&reference.ethertype, frame + AT_ETHERTYPE, sizeof(reference.ethertype));
 	memcpy(frame + AT_ETHERTYPE, reference_ethertype, sizeof(reference_ethertype));
@@ -75,61 +72,48 @@ uint32_t in_place_encode(struct in_place *in_place, const struct port_packet *pa
 	return packet->header_len + (uint32_t)sizeof(reference);
 }
 
-struct rte_mbuf *in_place_build(
-	struct dpdk_port *port, struct in_place *in_place, const struct port_packet *packet)
+bool in_place_is_reference(const struct port_frame *frame)
 {
-	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->tx_pool);
-
-	if (unlikely(!mbuf))
-		return NULL;
-	mbuf->data_off = 0;
-	mbuf->pkt_len = in_place_encode(in_place, packet, rte_pktmbuf_mtod(mbuf, uint8_t *));
-	mbuf->data_len = (uint16_t)mbuf->pkt_len;
-	return mbuf;
-}
-
-bool in_place_is_reference(const struct rte_mbuf *mbuf)
-{
-	const uint8_t *data = rte_pktmbuf_mtod(mbuf, const uint8_t *);
-
-	return mbuf->data_len >= ETH_HEADER &&
-		memcmp(data + AT_ETHERTYPE, reference_ethertype, sizeof(reference_ethertype)) == 0;
+	return frame->len >= ETH_HEADER &&
+		memcmp(frame->data + AT_ETHERTYPE, reference_ethertype,
+			sizeof(reference_ethertype)) == 0;
 }
 
 /* The block stays in the buffer behind the header, where in_place_intact finds it again. */
-static void load_reference(const struct rte_mbuf *mbuf, struct reference *ret_reference)
+static void load_reference(const struct packet_buffer *buffer, struct reference *ret_reference)
 {
-	size_t at = mbuf->data_len - sizeof(*ret_reference);
-
-	memcpy(ret_reference, rte_pktmbuf_mtod_offset(mbuf, const uint8_t *, at),
+	memcpy(ret_reference, buffer->bytes + buffer->len - sizeof(*ret_reference),
 		sizeof(*ret_reference));
 }
 
-static bool is_current(
-	const struct in_place *in_place, const struct reference *reference, memory_order order)
+static bool is_current(const struct local_port *port, uint16_t number,
+	const struct reference *reference, memory_order order)
 {
-	return atomic_load_explicit(&in_place->peer_epochs[reference->slot], order) ==
+	const struct burst_link *link = &port->links[number];
+
+	return !ring_is_void(&link->ring->rx) &&
+		atomic_load_explicit(&link->in_place->peer_epochs[reference->slot], order) ==
 		reference->epoch;
 }
 
-bool in_place_accept(struct dpdk_port *port, const struct in_place *in_place,
-	const struct rte_mbuf *mbuf, struct port_frame *frame)
+bool in_place_accept(const struct local_port *port, struct port_frame *frame)
 {
+	const struct in_place *in_place = port->links[frame->link].in_place;
 	struct reference reference;
 	uint64_t size;
 
-	if (mbuf->data_len < ETH_HEADER + sizeof(reference) || !in_place->peer_epochs)
+	if (frame->len < ETH_HEADER + sizeof(reference) || !in_place->peer_epochs)
 		return false;
-	load_reference(mbuf, &reference);
+	load_reference(frame->handle, &reference);
 	if (reference.magic != MAGIC || reference.id >= IN_PLACE_MAX ||
 		reference.slot >= PORT_FLOWS || reference.len == 0 ||
 		reference.len > port->max_payload || !in_place->imported[reference.id].addr)
 		return false;
 	size = in_place->imported[reference.id].size;
 	if (reference.offset > size || reference.len > size - reference.offset ||
-		!is_current(in_place, &reference, memory_order_acquire))
+		!is_current(port, frame->link, &reference, memory_order_acquire))
 		return false;
-	frame->len = mbuf->data_len - (uint32_t)sizeof(reference);
+	frame->len -= (uint32_t)sizeof(reference);
 	memcpy(frame->data + AT_ETHERTYPE, &reference.ethertype, sizeof(reference.ethertype));
 	frame->payload = in_place->imported[reference.id].addr + reference.offset;
 	frame->payload_len = reference.len;
@@ -138,18 +122,19 @@ bool in_place_accept(struct dpdk_port *port, const struct in_place *in_place,
 
 void in_place_revoke(struct port *base, uint16_t link, uint32_t flow)
 {
-	struct in_place *in_place = ((struct dpdk_port *)base)->links[link].in_place;
+	struct local_port *port = (struct local_port *)base;
 
-	if (!in_place || !in_place->epochs)
+	if (!port->links[link].in_place || !port->epochs)
 		return;
-	atomic_fetch_add_explicit(&in_place->epochs[flow % PORT_FLOWS], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&port->epochs[flow % PORT_FLOWS], 1, memory_order_relaxed);
 	/* What the application writes next is seen by nobody before the new epoch is. */
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
 bool in_place_intact(struct port *base, const struct port_frame *frame)
 {
-	const struct in_place *in_place = ((struct dpdk_port *)base)->links[frame->link].in_place;
+	const struct local_port *port = (const struct local_port *)base;
+	const struct in_place *in_place = port->links[frame->link].in_place;
 	struct reference reference;
 
 	if (!frame->payload)
@@ -159,5 +144,5 @@ bool in_place_intact(struct port *base, const struct port_frame *frame)
 	load_reference(frame->handle, &reference);
 	/* The reads of the payload come before that of the epoch. */
 	atomic_thread_fence(memory_order_acquire);
-	return is_current(in_place, &reference, memory_order_relaxed);
+	return is_current(port, frame->link, &reference, memory_order_relaxed);
 }

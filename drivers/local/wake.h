@@ -12,8 +12,8 @@
  *
  * Any thread.
  */
-#ifndef FERRULE_DRIVERS_DPDK_WAKE_H
-#define FERRULE_DRIVERS_DPDK_WAKE_H
+#ifndef FERRULE_DRIVERS_LOCAL_WAKE_H
+#define FERRULE_DRIVERS_LOCAL_WAKE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,23 +5,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/fabric.h"
-#include "drivers/dpdk/in_place.h"
-#include "drivers/dpdk/wake.h"
+#include "drivers/local/in_place.h"
+#include "drivers/local/link.h"
+#include "drivers/local/ring.h"
+#include "drivers/local/wake.h"
 #include "lib/base/closer.h"
 #include "lib/base/error.h"
 #include "lib/base/memfd.h"
 #include "lib/base/rights.h"
-#include "lib/base/settings.h"
 
 enum {
-	MAGIC = 0x46524c37, /* "FRL7" */
+	MAGIC = 0x46524c38, /* "FRL8" */
 	ASK_NS = 1000 * 1000 * 1000,
 	SHAKE_NS = 2000 * 1000 * 1000,
-	SHAKE_PASSES = 1000, /* at least in that time; there are some 10,000 on an idle processor */
 	RETRY_NS = 1000 * 1000,
 	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
-	LEAVE_NS = 100 * 1000 * 1000,
 	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
 	MOST_CLOSING = 32, /* sockets that are still being closed, before more are accepted */
 };
@@ -37,8 +35,11 @@ int fabric_listen(struct fabric_link *link)
 
 	meeting_place(link, place);
 	/* No descriptors before the secret: see answer_hello(). */
-	link->meet_fd = meet_listen(place, false);
-	return link->meet_fd < 0 ? link->meet_fd : 0;
+	link->meet_fd = meet_listen(place);
+	if (link->meet_fd < 0)
+		return link->meet_fd;
+	link_thread_watch(link, link->meet_fd);
+	return 0;
 }
 
 static void set_stage(struct fabric_link *link, enum fabric_stage stage, uint64_t deadline_ns)
@@ -80,34 +81,25 @@ static void prove(struct fabric_link *link, uint64_t wake, uint64_t proof)
 	wake_prove(link->port->wake_fd, proof, link->request.name, link->request.server);
 }
 
-static bool stop_carrier(struct fabric_link *link, struct fabric_pass *pass)
+static void destroy_ring(struct fabric_link *link)
 {
-	if (link->carrier && !link->carrier->stop(link, pass))
-		return false;
-	link->carrier = NULL;
-	return true;
+	if (link->ring)
+		ring_link_destroy(link->ring);
+	link->ring = NULL;
+	link->mapped = false;
 }
 
-/* Back to the start: the peer may come again. */
+/* Back to the start: the peer may come again. No burst has seen the link. */
 static void start_over(struct fabric_link *link, struct fabric_pass *pass, uint64_t pause_ns)
 {
-	if (!stop_carrier(link, pass)) {
-		set_stage(link, FABRIC_SHAKE, pass->now_ns);
-		link->shakes = SHAKE_PASSES;
-		return;
-	}
+	destroy_ring(link);
 	in_place_destroy(&link->in_place);
 	meet_hang_up(&link->peer_fd);
 	drop_proof(link);
 	link->lost = false;
-	link->peer_leaves = false;
 	link->retry_ns = pass->now_ns + pause_ns;
 	set_stage(link, FABRIC_MEET, UINT64_MAX);
-}
-
-static bool has_rings(void)
-{
-	return strcmp(settings_get()->local_link, "ring") == 0;
+	pass->wake_ns = link->retry_ns;
 }
 
 static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
@@ -116,7 +108,6 @@ static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 		.magic = MAGIC,
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
-		.ring = has_rings(),
 		.wake = link->port->wake,
 	};
 	char place[96];
@@ -130,6 +121,7 @@ static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 		return;
 	}
 	link->peer_fd = fd;
+	link_thread_watch(link, fd);
 	set_stage(link, FABRIC_ASK, pass->now_ns + ASK_NS);
 	memcpy(hello.secret, link->request.secret, sizeof(hello.secret));
 	hello.proof = await_proof(link, 0);
@@ -137,25 +129,24 @@ static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 		start_over(link, pass, RETRY_NS);
 }
 
-/* The ends have agreed on a carrier. Its first step is in the next turn, which comes at once. */
+/* The ends have rings. The first step is the next one, which comes at once. */
 static void shake(struct fabric_link *link, struct fabric_pass *pass)
 {
 	set_stage(link, FABRIC_SHAKE, pass->now_ns + SHAKE_NS);
-	link->shakes = 0;
 	pass->wake_ns = pass->now_ns;
 }
 
-/* Before the carrier is made: what the ends have agreed on. */
-static int agree(
-	struct fabric_link *link, uint32_t peer_max_frame, bool peer_in_place, bool peer_ring)
+/* What both ends can do. */
+static int agree(struct fabric_link *link, uint32_t peer_max_frame, bool peer_in_place)
 {
+	const struct port_caps *caps = &link->port->base.caps;
+
 	if (peer_max_frame < LEAST_FRAME)
 		return -EPROTO;
-	link->carrier = peer_ring && has_rings() ? &ring_carrier : &memif_carrier;
-	link->max_frame = RTE_MIN(link->port->base.caps.max_frame, peer_max_frame);
-	if (!peer_in_place || !link->port->base.caps.in_place)
+	link->max_frame = (uint32_t)least(caps->max_frame, peer_max_frame);
+	if (!peer_in_place || !caps->in_place)
 		return 0;
-	link->in_place = in_place_create();
+	link->in_place = in_place_create(link->port);
 	if (link->in_place)
 		return 0;
 	frl_log(FRL_LOG_ERROR, "no memory for the local link \"%s\"", link->request.name);
@@ -163,44 +154,37 @@ static int agree(
 	return link->error;
 }
 
-/* The carrier cannot be had, at this end: for now (-EAGAIN) or for good. */
+/* Rings cannot be had, at this end: for now (-EAGAIN) or for good. */
 static void complain(struct fabric_link *link, int err)
 {
 	if (err != -EAGAIN) {
-		frl_log(FRL_LOG_ERROR, "the local link \"%s\" gets no %s: %s", link->request.name,
-			link->carrier->name, memfd_strerror(err));
+		frl_log(FRL_LOG_ERROR, "the local link \"%s\" gets no shared memory: %s",
+			link->request.name, memfd_strerror(err));
 		link->error = err;
 	} else if (!link->said_trying) {
 		frl_log(FRL_LOG_WARNING,
-			"the local link \"%s\" gets no %s yet, and tries again; has the process "
-			"no descriptors left?",
-			link->request.name, link->carrier->name);
+			"the local link \"%s\" gets no shared memory yet, and tries again; has the "
+			"process no descriptors left?",
+			link->request.name);
 		link->said_trying = true;
 	}
 }
 
-/* The interrupt thread may hold events of descriptors that were closed in this turn: a new socket
- * with the same number must not get them. */
-static bool must_wait(struct fabric_pass *pass)
-{
-	if (pass->stopped)
-		pass->wake_ns = pass->now_ns;
-	return pass->stopped;
-}
-
 static int take_answer(struct fabric_link *link, const struct meet_answer *answer, int passed)
 {
-	int err;
+	int err = answer->magic == MAGIC ? 0 : -EPROTO;
 
-	if (answer->magic != MAGIC || (answer->ring == 1 && !has_rings()))
-		return -EPROTO;
-	err = agree(link, answer->max_frame, answer->in_place == 1, answer->ring == 1);
+	if (!err)
+		err = agree(link, answer->max_frame, answer->in_place == 1);
 	if (err)
 		return err;
-	if (link->carrier == &ring_carrier)
-		prove(link, answer->wake, answer->proof);
+	prove(link, answer->wake, answer->proof);
 	fabric_take_proof(link);
-	err = link->carrier->take_up(link, answer, passed);
+	err = ring_link_join(passed, &link->ring);
+	/* This process had no room for the descriptor, or the peer is not one of ours: the next
+	 * one may be better. */
+	if (err == -EINVAL)
+		err = -EAGAIN;
 	if (err)
 		complain(link, err);
 	return err;
@@ -209,11 +193,9 @@ static int take_answer(struct fabric_link *link, const struct meet_answer *answe
 static void ask(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct meet_answer answer;
-	int passed = -1, err;
+	int passed = -1;
+	int err = meet_receive_fd(link->peer_fd, &answer, sizeof(answer), &passed);
 
-	if (must_wait(pass))
-		return;
-	err = meet_receive_fd(link->peer_fd, &answer, sizeof(answer), &passed);
 	if (err == -EAGAIN && pass->now_ns < link->deadline_ns)
 		return;
 	if (!err)
@@ -234,25 +216,22 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 		.wake = link->port->wake,
 	};
 	int passed = -1;
-	int err = agree(link, hello->max_frame, hello->in_place == 1, hello->ring == 1);
+	int err = agree(link, hello->max_frame, hello->in_place == 1);
 
 	if (err)
 		return err;
 	/* The client's memory, once it has the answer. */
 	if (link->in_place)
 		rights_allow(link->peer_fd, true);
-	answer.ring = link->carrier == &ring_carrier;
-	if (answer.ring) {
-		answer.proof = await_proof(link, hello->wake);
-		prove(link, hello->wake, hello->proof);
-	}
-	err = link->carrier->offer(link, &answer, &passed);
-	if (err)
+	answer.proof = await_proof(link, hello->wake);
+	prove(link, hello->wake, hello->proof);
+	err = ring_link_make(&link->ring, &passed);
+	if (err) {
 		complain(link, err);
-	if (!err)
-		err = meet_send_fd(link->peer_fd, &answer, sizeof(answer), passed);
-	if (passed >= 0)
-		close(passed);
+		return err;
+	}
+	err = meet_send_fd(link->peer_fd, &answer, sizeof(answer), passed);
+	close(passed);
 	return err;
 }
 
@@ -290,11 +269,13 @@ static void accept_strangers(struct fabric_link *link, struct fabric_pass *pass)
 			link->retry_ns = pass->now_ns + RETRY_NS;
 			return;
 		}
+		link_thread_watch(link, fd);
 		if (link->n_strangers == FABRIC_STRANGERS)
 			drop_stranger(link, 0);
 		link->strangers[link->n_strangers++] = (struct fabric_stranger){ .fd = fd,
 			.deadline_ns = pass->now_ns + ASK_NS };
 	}
+	pass->wake_ns = pass->now_ns; /* there may be more */
 }
 
 static bool knows_secret(struct fabric_link *link, const struct meet_hello *hello)
@@ -331,7 +312,7 @@ static void hear_strangers(struct fabric_link *link, struct fabric_pass *pass)
 		int err = meet_receive(stranger->fd, &hello, sizeof(hello));
 
 		if (err == -EAGAIN && pass->now_ns < stranger->deadline_ns) {
-			pass->wake_ns = RTE_MIN(pass->wake_ns, stranger->deadline_ns);
+			pass->wake_ns = least(pass->wake_ns, stranger->deadline_ns);
 			i++;
 		} else if (!err && knows_secret(link, &hello)) {
 			welcome(link, i, &hello, pass);
@@ -351,40 +332,42 @@ static void meet(struct fabric_link *link, struct fabric_pass *pass)
 			meet_as_client(link, pass);
 		return;
 	}
-	if (must_wait(pass))
-		return;
 	if (is_due)
 		accept_strangers(link, pass);
 	hear_strangers(link, pass);
 }
 
-/* The time of a memif counts as far as this thread has run: its peer's end may be up already, and
- * would be down for good. */
-static bool shook_too_long(struct fabric_link *link, const struct fabric_pass *pass)
+/* The client says that it has mapped the rings. Negative when the peer is gone. */
+static int say_mapped(struct fabric_link *link, struct fabric_pass *pass)
 {
-	link->shakes++;
-	if (pass->now_ns < link->deadline_ns)
-		return false;
-	if (link->carrier != &memif_carrier || link->shakes >= SHAKE_PASSES)
-		return true;
-	link->deadline_ns = pass->now_ns + SHAKE_NS;
-	link->shakes = 0;
-	return false;
+	int err;
+
+	if (link->request.server || link->mapped)
+		return 0;
+	err = in_place_say_mapped(link);
+	if (!err) {
+		link->mapped = true;
+		pass->publish = true;
+	} else if (err == -EAGAIN) {
+		pass->wake_ns = least(pass->wake_ns, pass->now_ns + RETRY_NS);
+		err = 0;
+	}
+	return err;
 }
 
 static void handshake(struct fabric_link *link, struct fabric_pass *pass)
 {
 	int err = in_place_step(link, pass);
 
-	if (!err && link->carrier)
-		err = link->carrier->step(link, pass);
-	if (err >= 0 && !shook_too_long(link, pass) && !meet_is_closed(link->peer_fd))
+	if (!err)
+		err = say_mapped(link, pass);
+	if (err >= 0 && pass->now_ns < link->deadline_ns && !meet_is_closed(link->peer_fd))
 		return;
 	/* A client may have said that it is up, have sent something and be gone again, all of it
 	 * since we listened. */
-	if (link->ring && !link->mapped)
+	if (!link->mapped)
 		in_place_listen(link, pass);
-	if (!link->ring || !link->mapped)
+	if (!link->mapped)
 		start_over(link, pass, RETRY_AFTER_FAILURE_NS);
 }
 
@@ -396,25 +379,22 @@ static void hang_up(struct fabric_link *link)
 	drop_proof(link);
 }
 
-/* What the two ends have together goes; no burst sees it. False: not yet. */
-static bool part(struct fabric_link *link, struct fabric_pass *pass)
-{
-	if (!stop_carrier(link, pass))
-		return false;
-	hang_up(link);
-	return true;
-}
-
+/* No burst sees it any more. False: not yet. */
 static bool destroy(struct fabric_link *link, struct fabric_pass *pass)
 {
 	if (!in_place_destroy(&link->in_place)) {
 		pass->publish = true;
 		return false;
 	}
-	if (!part(link, pass))
-		return false;
+	destroy_ring(link);
+	hang_up(link);
 	set_stage(link, FABRIC_DOWN, UINT64_MAX);
 	return true;
+}
+
+bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass)
+{
+	return destroy(link, pass);
 }
 
 void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
@@ -424,43 +404,33 @@ void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
 	case FABRIC_ASK: ask(link, pass); break;
 	case FABRIC_SHAKE: handshake(link, pass); break;
 	case FABRIC_UP:
-		/* The server's memif is up a message before the client's: keep passing on. */
 		link->lost = link->lost || meet_is_closed(link->peer_fd) ||
-			in_place_step(link, pass) < 0 || link->carrier->step(link, pass) < 0;
-		link->to_drain = link->lost || link->peer_leaves;
-		pass->drain = pass->drain || link->to_drain;
+			in_place_step(link, pass) < 0;
+		link->to_drain = link->lost;
+		pass->publish = pass->publish || link->to_drain;
 		break;
-	case FABRIC_DRAIN:
-		if (link->carrier && link->carrier->outlives_peer)
-			hang_up(link);
-		else
-			part(link, pass);
-		break;
+	case FABRIC_DRAIN: hang_up(link); break;
 	case FABRIC_DOWN: destroy(link, pass); break;
 	}
 	pass->publish = pass->publish || (link->error && link->stage != FABRIC_DOWN);
-	pass->shaking = pass->shaking ||
-		(link->stage == FABRIC_SHAKE && link->carrier == &memif_carrier);
-	pass->wake_ns = RTE_MIN(pass->wake_ns, link->deadline_ns);
+	pass->wake_ns = least(pass->wake_ns, link->deadline_ns);
 	if (link->retry_ns > pass->now_ns)
-		pass->wake_ns = RTE_MIN(pass->wake_ns, link->retry_ns);
+		pass->wake_ns = least(pass->wake_ns, link->retry_ns);
 }
 
 static void go_down(struct fabric_link *link)
 {
-	struct burst_link *seen = &link->port->links[link->number];
+	struct local_port *port = link->port;
 
 	set_stage(link, FABRIC_DOWN, UINT64_MAX);
-	burst_set_state(link->port, link->number, PORT_LINK_DOWN);
-	burst_drop_stash(link->port, link->number);
-	seen->ethdev = NO_ETHDEV;
-	burst_hide_ring(link->port, link->number);
-	in_place_hide(link->port, link->number);
+	local_set_state(port, link->number, PORT_LINK_DOWN);
+	in_place_hide(port, link->number);
+	local_hide_ring(port, link->number);
 	if (link->in_place)
 		link->in_place->detached = true;
 }
 
-/* Before it is up bursts have not seen it, and the guard may not be held: its port may be new. */
+/* Before it is up bursts have not seen it. */
 static bool is_over(const struct fabric_link *link, const struct burst_link *seen)
 {
 	if (link->stage == FABRIC_UP)
@@ -468,77 +438,51 @@ static bool is_over(const struct fabric_link *link, const struct burst_link *see
 	return link->stage == FABRIC_DRAIN && (seen->broken || seen->drained);
 }
 
+static void come_up(struct fabric_link *link, struct burst_link *seen)
+{
+	set_stage(link, FABRIC_UP, UINT64_MAX);
+	meet_hang_up(&link->meet_fd);
+	seen->ring = link->ring;
+	seen->wake = link->peer_wake;
+	seen->draining = seen->drained = false;
+	seen->max_frame = link->max_frame;
+	seen->in_place = link->in_place;
+	if (link->in_place)
+		link->in_place->visible = true;
+	local_set_state(link->port, link->number, PORT_LINK_UP);
+}
+
+/* The peer is gone: bursts are to take what it has sent. One that writes on and on after it has
+ * hung up gets no more than a ring of it through. */
+static void drain(struct fabric_link *link, struct burst_link *seen)
+{
+	link->to_drain = false;
+	seen->draining = true;
+	seen->left = RING_BYTES / RING_LINE;
+	seen->drained = seen->broken || ring_look(&link->ring->rx, RING_MAX_FRAME) == -EAGAIN;
+	set_stage(link, FABRIC_DRAIN, UINT64_MAX);
+	/* Its owner may be asleep. */
+	local_rouse(link->port);
+}
+
 void fabric_publish(struct fabric_link *link)
 {
 	struct burst_link *seen = &link->port->links[link->number];
-	bool up;
 
 	/* Its owner has taken it out of the table: no burst sees its memory after this. */
 	if (link->closing && link->in_place)
 		link->in_place->detached = true;
 	if (link->closing || link->stage == FABRIC_DOWN)
 		return;
+	if (link->to_drain)
+		drain(link, seen);
 	if (link->error || is_over(link, seen))
 		go_down(link);
 	/* Exports are not looked at any more: their ids are free. */
-	if (!link->carrier || link->stage == FABRIC_DRAIN)
+	if (!link->ring || link->stage == FABRIC_DRAIN || link->stage == FABRIC_DOWN)
 		return;
-	up = link->carrier->is_up(link);
-	if (link->stage == FABRIC_SHAKE && up) {
-		set_stage(link, FABRIC_UP, UINT64_MAX);
-		meet_hang_up(&link->meet_fd);
-		link->carrier->show(link, seen);
-		seen->drained = false;
-		seen->max_frame = link->max_frame;
-		seen->in_place = link->in_place;
-		if (link->in_place)
-			link->in_place->visible = true;
-		burst_set_state(link->port, link->number, PORT_LINK_UP);
-	} else if (link->stage == FABRIC_UP && !up) {
-		go_down(link);
-	}
+	if (link->stage == FABRIC_SHAKE && link->mapped)
+		come_up(link, seen);
 	if (link->in_place)
 		in_place_publish(link->port, link->in_place);
-}
-
-void fabric_drain(struct fabric_link *link, struct fabric_pass *pass)
-{
-	struct burst_link *seen = &link->port->links[link->number];
-
-	link->carrier->drain(link, seen);
-	burst_rouse(link->port);
-	link->to_drain = false;
-	set_stage(link, FABRIC_DRAIN, UINT64_MAX);
-	pass->publish = pass->publish || seen->drained;
-	pass->wake_ns = pass->now_ns;
-}
-
-/* Until the peer has what is in the ring, or will not have it. */
-static bool leave(struct fabric_link *link, struct fabric_pass *pass)
-{
-	int err;
-
-	if (link->stage != FABRIC_UP || link->lost || link->carrier->outlives_peer)
-		return true;
-	if (link->deadline_ns == UINT64_MAX)
-		link->deadline_ns = pass->now_ns + LEAVE_NS;
-	err = link->said_leaving ? 0 : in_place_say_leaving(link);
-	link->said_leaving = err == 0;
-	if (!err)
-		err = in_place_listen(link, pass);
-	if (!err)
-		err = link->carrier->step(link, pass);
-	if ((err && err != -EAGAIN) || link->peer_leaves || pass->now_ns >= link->deadline_ns ||
-		meet_is_closed(link->peer_fd)) {
-		link->lost = true;
-		return true;
-	}
-	pass->wake_ns = RTE_MIN(
-		pass->wake_ns, link->said_leaving ? link->deadline_ns : pass->now_ns + RETRY_NS);
-	return false;
-}
-
-bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass)
-{
-	return leave(link, pass) && destroy(link, pass);
 }

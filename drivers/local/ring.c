@@ -15,7 +15,7 @@
  * On x86 the fence costs hardly anything: who shows a frame holds a mutex, and whoever lets go of
  * that waits for the same stores.
  */
-#include "drivers/dpdk/ring.h"
+#include "drivers/local/ring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -153,6 +153,17 @@ bool ring_must_wake(struct ring_tx *tx)
 void ring_set_asleep(struct ring_rx *rx, bool asleep)
 {
 	atomic_store_explicit(&rx->way->asleep, asleep, memory_order_relaxed);
+}
+
+void ring_void(struct ring_tx *tx)
+{
+	atomic_store_explicit(&tx->way->is_void, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool ring_is_void(const struct ring_rx *rx)
+{
+	return atomic_load_explicit(&rx->way->is_void, memory_order_acquire);
 }
 
 int ring_look(struct ring_rx *rx, uint32_t max)

@@ -16,7 +16,7 @@
  * fallocate() whose process it ends. It then has this process charged for as many bytes as it had
  * been charged for itself.
  */
-#include "drivers/dpdk/in_place.h"
+#include "drivers/local/in_place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ struct import_limits import_limits = {
 	.process = { .bytes = 8 * TIB, .holes = 1024 * MIB },
 };
 
-/* Sums over all links. Under the gate's mutex, as the links' own. */
+/* Sums over all links. Under the link thread's mutex, as the links' own. */
 static struct import_sum mapped;
 
 /* Reads of the mapping must not fail: it is memory (not huge pages, of which there may be none
@@ -97,8 +97,8 @@ static bool is_mapped(const struct in_place *in_place, const struct stat *st)
 static bool fits(
 	const struct import_sum *sum, const struct import_sum *limit, uint64_t size, uint64_t holes)
 {
-	return size <= limit->bytes - RTE_MIN(sum->bytes, limit->bytes) &&
-		holes <= limit->holes - RTE_MIN(sum->holes, limit->holes);
+	return size <= limit->bytes - least(sum->bytes, limit->bytes) &&
+		holes <= limit->holes - least(sum->holes, limit->holes);
 }
 
 static const char *too_much(const struct in_place *in_place, uint64_t size, uint64_t holes)

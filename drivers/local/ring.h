@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rings in memory that two processes share: one for each direction, a producer and a consumer each.
- * Pure data structure over the memory; ring_link.c makes links of it.
+ * Pure data structure over the memory; ring_memory.c makes links of it.
  *
  * A ring is a row of records, which begin at cache lines. A record is a word that says what it is,
  * and behind it the frame. The word is written last and looked at first, so a frame of up to 60
@@ -18,8 +18,8 @@
  * Nobody here trusts what the other end writes: it is read once, looked at in memory of one's own,
  * and nonsense ends in -EPROTO.
  */
-#ifndef FERRULE_DRIVERS_DPDK_RING_H
-#define FERRULE_DRIVERS_DPDK_RING_H
+#ifndef FERRULE_DRIVERS_LOCAL_RING_H
+#define FERRULE_DRIVERS_LOCAL_RING_H
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -39,7 +39,8 @@ enum {
 /* One direction, in shared memory. Pairs of lines, which processors fetch together. */
 struct ring_way {
 	alignas(2 * RING_LINE) _Atomic(uint32_t) taken; /* where the consumer says that it is */
-	_Atomic(uint32_t) asleep; /* it is to be woken: set by itself, and taken back by either */
+	_Atomic(uint32_t) asleep;  /* it is to be woken: set by itself, and taken back by either */
+	_Atomic(uint32_t) is_void; /* the producer is gone from the link: see ring_void() */
 	alignas(2 * RING_LINE) uint8_t records[RING_ROOM];
 };
 
@@ -85,6 +86,11 @@ void ring_show(struct ring_tx *tx);
  * woken whenever it is asked. */
 bool ring_must_wake(struct ring_tx *tx);
 
+/* The producer lets go of the link. What frames in the ring refer to elsewhere is the application's
+ * again: it sees nothing written after this in a frame that ring_is_void() has let pass. */
+void ring_void(struct ring_tx *tx);
+bool ring_is_void(const struct ring_rx *rx);
+
 /*
  * The length of the next frame, at most `max`, which is at least RING_STEM. -EAGAIN: there is none.
  * -EPROTO: the producer has written nonsense, and nothing that comes after it can be had:
@@ -100,7 +106,7 @@ void ring_take(struct ring_rx *rx, uint8_t *frame);
 void ring_set_asleep(struct ring_rx *rx, bool asleep);
 void ring_fence(void);
 
-/* ring_link.c: the memory. One end's view of both directions. */
+/* ring_memory.c: the memory. One end's view of both directions. */
 struct ring_link {
 	struct ring_tx tx;
 	struct ring_rx rx;

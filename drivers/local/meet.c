@@ -3,7 +3,7 @@
  * Sockets on which the two ends of a local link meet: abstract Unix addresses, whole messages.
  * Every process of the machine can connect to them, and send descriptors: lib/base/rights.h.
  */
-#include "drivers/dpdk/fabric.h"
+#include "drivers/local/link.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ static int new_socket(void)
 	return fd < 0 ? -errno : fd;
 }
 
-int meet_listen(const char *name, bool take_fds)
+int meet_listen(const char *name)
 {
 	struct sockaddr_un address;
 	socklen_t len = address_of(name, &address);
@@ -46,8 +46,7 @@ int meet_listen(const char *name, bool take_fds)
 	if (fd < 0)
 		return fd;
 	/* Before anybody can connect: sockets that are accepted have it from the listener. */
-	if (!take_fds)
-		rights_allow(fd, false);
+	rights_allow(fd, false);
 	if (bind(fd, (struct sockaddr *)&address, len) || listen(fd, BACKLOG)) {
 		err = -errno;
 		close(fd);
@@ -129,6 +128,7 @@ void meet_hang_up(int *fd)
 {
 	if (*fd < 0)
 		return;
+	link_thread_unwatch(*fd);
 	rights_close(*fd);
 	*fd = -1;
 }

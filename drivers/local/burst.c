@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The data path: frames in, packets out, in bursts. Guard held. No system call, but one to wake a
+ * peer that sleeps, and a few, when this end has slept, to take what has woken it; no allocation,
+ * no log.
+ */
+#include "drivers/local/internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "drivers/local/in_place.h"
+#include "drivers/local/link.h"
+#include "drivers/local/ring.h"
+#include "drivers/local/wake.h"
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+static const uint8_t vlan_ethertype[2] = { 0x81, 0x00 };
+
+void local_set_state(struct local_port *port, uint16_t link, enum port_link_state state)
+{
+	port->links[link].state = state;
+	port->n_active = 0;
+	port->next_rx = 0;
+	for (uint16_t i = 0; i < PORT_MAX_LINKS; i++)
+		if (port->links[i].state == PORT_LINK_UP)
+			port->active[port->n_active++] = i;
+	local_rouse(port);
+}
+
+void local_rouse(struct local_port *port)
+{
+	if (port->armed)
+		wake_up(port->wake_fd, port->wake);
+}
+
+void local_hide_ring(struct local_port *port, uint16_t link)
+{
+	struct burst_link *seen = &port->links[link];
+
+	seen->ring = NULL;
+	seen->broken = false;
+	seen->draining = false;
+}
+
+/* The link thread takes the link down. */
+static void break_ring(struct local_port *port, struct burst_link *link)
+{
+	link->broken = true;
+	link_thread_ask(port);
+}
+
+/* ---- in */
+
+static void drop(struct local_port *port, struct packet_buffer *buffer)
+{
+	port->dropped.rx_dropped++;
+	packet_pool_put(&port->pool, buffer);
+}
+
+static uint16_t rx_ring(
+	struct local_port *port, uint16_t number, struct port_frame frames[], uint16_t max)
+{
+	struct burst_link *link = &port->links[number];
+	struct ring_rx *rx = &link->ring->rx;
+	uint16_t n = 0;
+	int len = 0;
+
+	if (unlikely(link->broken))
+		return 0;
+	while (n < max && (len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0) {
+		struct packet_buffer *buffer = packet_pool_get(&port->pool);
+		struct port_frame *frame = &frames[n];
+
+		if (unlikely(!buffer))
+			break;
+		ring_take(rx, buffer->bytes);
+		buffer->len = (uint32_t)len;
+		*frame = (struct port_frame){
+			.data = buffer->bytes,
+			.len = buffer->len,
+			.link = number,
+			.handle = buffer,
+		};
+		if (link->in_place && in_place_is_reference(frame) &&
+			unlikely(!in_place_accept(port, frame)))
+			drop(port, buffer);
+		else
+			n++;
+	}
+	if (unlikely(len == -EPROTO))
+		break_ring(port, link);
+	return n;
+}
+
+/* From a link whose peer is gone. Once it is empty the link thread is told, and the link goes DOWN:
+ * not before the owner has seen the last frames. */
+static uint16_t rx_last(
+	struct local_port *port, uint16_t number, struct port_frame frames[], uint16_t max)
+{
+	struct burst_link *link = &port->links[number];
+	uint16_t n;
+
+	if (link->drained || link->broken)
+		return 0;
+	n = rx_ring(port, number, frames, (uint16_t)(max < link->left ? max : link->left));
+	link->left -= n;
+	if (link->broken || link->left == 0 ||
+		ring_look(&link->ring->rx, link->max_frame + VLAN_TAG) < 0) {
+		link->drained = true;
+		link_thread_ask(port);
+	}
+	return n;
+}
+
+uint16_t local_rx_burst(struct port *base, struct port_frame frames[], uint16_t max)
+{
+	struct local_port *port = (struct local_port *)base;
+	uint16_t n = 0, at = port->next_rx;
+
+	if (max > PORT_BURST)
+		max = PORT_BURST;
+	for (uint16_t i = 0; i < port->n_active && n < max; i++) {
+		uint16_t number = port->active[at];
+
+		if (likely(!port->links[number].draining))
+			n += rx_ring(port, number, frames + n, max - n);
+		else
+			n += rx_last(port, number, frames + n, max - n);
+		at = at + 1u == port->n_active ? 0 : at + 1;
+	}
+	/* After the link that was served last, so that a busy one does not shut the others out. */
+	port->next_rx = at;
+	return n;
+}
+
+void local_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
+{
+	/* Backwards: the stack then hands the buffers out in the order in which they came. */
+	for (uint16_t i = n; i > 0; i--)
+		packet_pool_put(&((struct local_port *)base)->pool, frames[i - 1].handle);
+}
+
+/* A frame of the link waits, or may. */
+static bool has_frames(const struct burst_link *link)
+{
+	if (link->broken || (link->draining && link->drained))
+		return false;
+	return ring_look(&link->ring->rx, link->max_frame + VLAN_TAG) != -EAGAIN;
+}
+
+int local_arm(struct port *base)
+{
+	struct local_port *port = (struct local_port *)base;
+
+	for (uint16_t i = 0; i < port->n_active; i++)
+		if (!port->links[port->active[i]].wake)
+			return -ENOTSUP;
+	if (port->wake_fd < 0)
+		return -ENOTSUP;
+	port->armed = true;
+	for (uint16_t i = 0; i < port->n_active; i++)
+		ring_set_asleep(&port->links[port->active[i]].ring->rx, true);
+	ring_fence();
+	for (uint16_t i = 0; i < port->n_active; i++)
+		if (has_frames(&port->links[port->active[i]]))
+			return -EAGAIN;
+	return port->wake_fd;
+}
+
+void local_disarm(struct port *base)
+{
+	struct local_port *port = (struct local_port *)base;
+
+	if (!port->armed)
+		return;
+	port->armed = false;
+	for (uint16_t i = 0; i < port->n_active; i++)
+		ring_set_asleep(&port->links[port->active[i]].ring->rx, false);
+	wake_drain(port->wake_fd);
+}
+
+/* ---- out */
+
+static uint32_t packet_len(const struct port_packet *packet)
+{
+	uint32_t len = packet->header_len + packet->trailer_len;
+
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		len += packet->pieces[i].len;
+	return len;
+}
+
+/* A tag does not count, as on any Ethernet. */
+static bool is_too_long(const struct burst_link *link, const struct port_packet *packet)
+{
+	uint32_t len = packet_len(packet);
+
+	if (likely(len <= link->max_frame))
+		return false;
+	return len > link->max_frame + VLAN_TAG ||
+		memcmp(packet->header + AT_ETHERTYPE, vlan_ethertype, sizeof(vlan_ethertype)) != 0;
+}
+
+static uint16_t swallow(struct local_port *port, uint16_t n)
+{
+	port->dropped.tx_dropped += n;
+	return n;
+}
+
+static void put_rest(const struct port_packet *packet, uint8_t *to)
+{
+	for (uint8_t i = 0; i < packet->n_pieces; i++) {
+		memcpy(to, packet->pieces[i].addr, packet->pieces[i].len);
+		to += packet->pieces[i].len;
+	}
+	memcpy(to, packet->trailer, packet->trailer_len);
+}
+
+/* Into the ring, from where the packet's parts lie. As ring_begin. */
+static int put(struct local_port *port, struct burst_link *link, const struct port_packet *packet)
+{
+	struct ring_tx *tx = &link->ring->tx;
+	uint8_t frame[IN_PLACE_FRAME], *rest;
+	int err;
+
+	if (link->in_place && !packet->copy && in_place_can_send(port, link->in_place, packet)) {
+		uint32_t len = in_place_encode(port, packet, frame);
+
+		err = ring_begin(tx, frame, len, 0, &rest);
+	} else {
+		err = ring_begin(tx, packet->header, packet->header_len,
+			packet_len(packet) - packet->header_len, &rest);
+		if (!err)
+			put_rest(packet, rest);
+	}
+	if (!err)
+		ring_show(tx);
+	return err;
+}
+
+static uint16_t put_all(struct local_port *port, struct burst_link *link,
+	const struct port_packet packets[], uint16_t n)
+{
+	for (uint16_t i = 0; i < n; i++) {
+		const struct port_packet *packet = &packets[i];
+		int err;
+
+		assert(packet->header_len <= PORT_HEADER_ROOM &&
+			packet->trailer_len <= PORT_TRAILER_ROOM &&
+			packet->n_pieces <= PORT_MAX_PIECES);
+		if (unlikely(is_too_long(link, packet))) {
+			swallow(port, 1);
+			continue;
+		}
+		err = put(port, link, packet);
+		if (likely(!err))
+			continue;
+		if (err == -EPROTO)
+			break_ring(port, link);
+		return i;
+	}
+	return n;
+}
+
+uint16_t local_tx_burst(
+	struct port *base, uint16_t number, const struct port_packet packets[], uint16_t n)
+{
+	struct local_port *port = (struct local_port *)base;
+	struct burst_link *link = &port->links[number];
+	uint16_t taken;
+
+	if (unlikely(link->state == PORT_LINK_CONNECTING))
+		return 0;
+	if (unlikely(link->state != PORT_LINK_UP || link->draining || link->broken))
+		return swallow(port, n);
+	taken = put_all(port, link, packets, n);
+	if (taken > 0 && unlikely(ring_must_wake(&link->ring->tx)))
+		wake_up(port->wake_fd, link->wake);
+	return taken;
+}
