@@ -13,16 +13,11 @@
 
 #include "collectives/measure.h"
 #include "collectives/place.h"
-#include "collectives/plan_bruck.h"
 #include "lib/base/error.h"
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
-enum {
-	RECORD_VERSION = 7,
-	FABRIC_LINKS = 31, /* that a process can have on the local fabric, see fabric.c */
-	TREE_LINKS = 6,
-};
+enum { RECORD_VERSION = 8 };
 
 /* What each rank tells the others; numbers are big-endian. */
 struct record {
@@ -33,7 +28,6 @@ struct record {
 	uint8_t segment_bytes[4];
 	uint8_t bulk_receives[2];
 	uint8_t eager_data[2];
-	uint8_t links[4]; /* to how many others it can be connected */
 	uint8_t numa[4];
 	uint8_t algos[8]; /* a hash of FRL_ALGO */
 	uint8_t host[HOST_ID_SIZE];
@@ -47,42 +41,11 @@ struct record {
 	uint8_t processors[4];
 	uint8_t kinds[4];  /* a hash of what its devices are */
 	uint8_t is_staged; /* what it reduces goes through rings */
-	uint8_t zero[3];
+	uint8_t zero[7];
 };
 
 _Static_assert((int)TOPOLOGY_HOST_ID == (int)HOST_ID_SIZE, "hosts have one kind of id");
 _Static_assert(sizeof(struct record) == 96, "the record has no holes");
-
-uint32_t comm_links_left(const struct frl_comm *comm, uint32_t shared)
-{
-	uint32_t links = (uint32_t)comm->ranks - 1, used = 0, left;
-	bool are_scarce = false;
-
-	for (unsigned i = 0; i < comm->n_rails; i++) {
-		struct frl_device_attr attr;
-
-		frl_device_query(comm->rails[i].device, &attr);
-		are_scarce = are_scarce || attr.local_fabric;
-		used += attr.links_used;
-	}
-	used -= shared * comm->n_rails < used ? shared * comm->n_rails : used;
-	left = used < FABRIC_LINKS ? (FABRIC_LINKS - used) / comm->n_rails : 0;
-	return are_scarce && left < links ? left : links;
-}
-
-uint32_t comm_links_least(const struct frl_comm *comm, uint32_t links)
-{
-	uint32_t least = plan_bruck_peers((uint32_t)comm->ranks);
-	uint32_t most = FABRIC_LINKS / comm->n_rails, others = (uint32_t)comm->ranks - 1;
-
-	if (least < TREE_LINKS)
-		least = TREE_LINKS;
-	if (least > most)
-		least = most;
-	if (least > others)
-		least = others;
-	return links > least ? links : least;
-}
 
 /* FNV-1a. */
 static uint64_t hash_of(const char *text)
@@ -131,7 +94,6 @@ static int make_record(const struct frl_comm *comm, struct record *record)
 		record->segment_bytes, sizeof(record->segment_bytes), comm->config.segment_bytes);
 	put_number(record->bulk_receives, sizeof(record->bulk_receives), BULK_RECEIVES);
 	put_number(record->eager_data, sizeof(record->eager_data), EAGER_DATA);
-	put_number(record->links, sizeof(record->links), comm_links_left(comm, 0));
 	put_number(record->numa, sizeof(record->numa), place_numa());
 	put_number(record->algos, sizeof(record->algos), hash_of(comm->config.algos));
 	place_host(record->host);
@@ -179,19 +141,19 @@ static int check_record(const struct record *mine, const struct record *record, 
 }
 
 /* Hosts are numbered in the order of their lowest ranks. */
-static int find_places(const struct record *records, struct topology_place *places, int ranks)
+static int find_places(const struct record *records, struct topology_place *places, uint32_t ranks)
 {
-	struct topology_host *hosts = calloc((size_t)ranks, sizeof(*hosts));
-	uint32_t *numbers = calloc((size_t)ranks, sizeof(*numbers));
+	struct topology_host *hosts = calloc(ranks, sizeof(*hosts));
+	uint32_t *numbers = calloc(ranks, sizeof(*numbers));
 	bool has_memory = hosts && numbers;
 
-	for (int rank = 0; rank < ranks && has_memory; rank++) {
-		hosts[rank].rank = (uint32_t)rank;
+	for (uint32_t rank = 0; rank < ranks && has_memory; rank++) {
+		hosts[rank].rank = rank;
 		memcpy(hosts[rank].id, records[rank].host, sizeof(hosts[rank].id));
 	}
 	if (has_memory)
-		topology_number_hosts(hosts, (uint32_t)ranks, numbers);
-	for (int rank = 0; rank < ranks && has_memory; rank++) {
+		topology_number_hosts(hosts, ranks, numbers);
+	for (uint32_t rank = 0; rank < ranks && has_memory; rank++) {
 		const struct record *record = &records[rank];
 
 		places[rank] = (struct topology_place){
@@ -268,29 +230,21 @@ static void compare_devices(struct frl_comm *comm, const struct record *records)
 
 static int learn(struct frl_comm *comm, const struct record *mine, const struct record *records)
 {
-	size_t ranks = (size_t)comm->ranks;
+	uint32_t ranks = (uint32_t)comm->ranks;
 	struct topology_place *places = calloc(ranks, sizeof(*places));
-	uint32_t links = (uint32_t)comm->ranks - 1;
 	int err = places ? 0 : frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 
-	for (int rank = 0; rank < comm->ranks && !err; rank++) {
-		const struct record *record = &records[rank];
-		uint32_t theirs = (uint32_t)get_number(record->links, sizeof(record->links));
-
-		err = check_record(mine, record, rank);
-		if (theirs < links)
-			links = theirs;
-	}
-	links = comm_links_least(comm, links);
+	for (int rank = 0; rank < comm->ranks && !err; rank++)
+		err = check_record(mine, &records[rank], rank);
 	if (!err &&
-		(find_places(records, places, comm->ranks) < 0 ||
-			topology_init(&comm->topology, places, (uint32_t)comm->ranks, links) < 0))
+		(find_places(records, places, ranks) < 0 ||
+			topology_init(&comm->topology, places, ranks, ranks - 1) < 0))
 		err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 	if (!err)
 		err = take_costs(&comm->tuner, &records[0]);
 	if (!err) {
 		compare_devices(comm, records);
-		comm->tuner.crowd = find_crowd(records, places, (uint32_t)comm->ranks);
+		comm->tuner.crowd = find_crowd(records, places, ranks);
 		if (!(comm->tuner.crowd > 0))
 			err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 	}

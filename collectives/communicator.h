@@ -191,11 +191,6 @@ int rail_check(struct frl_comm *comm, unsigned rail, int err);
 
 /* agree.c: what the ranks must know of each other before anything else. */
 int comm_agree(struct frl_comm *comm);
-/* To how many others this rank can be connected: on the local fabric what all communicators of the
- * process have left of its links. `shared` of those in use are to ranks of this one. */
-uint32_t comm_links_left(const struct frl_comm *comm, uint32_t shared);
-/* From the least that one of the ranks has left: with less no plan would do. */
-uint32_t comm_links_least(const struct frl_comm *comm, uint32_t links);
 
 static inline int comm_member(const struct frl_comm *comm, int rank)
 {

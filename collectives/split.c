@@ -142,25 +142,6 @@ static int make_child(struct frl_comm *parent, const struct choice choices[], in
 	return 0;
 }
 
-/* Those whom the parent is connected to are not one more each. Where all ranks of the parent can be
- * connected, so can these. */
-static int32_t links_left(const struct frl_comm *child, struct frl_comm *parent)
-{
-	uint32_t shared = 0;
-
-	if (parent->topology.peers_max + 1 >= (uint32_t)parent->ranks)
-		return child->ranks - 1;
-	comm_enter(parent);
-	for (int rank = 0; rank < child->ranks; rank++) {
-		int of_parent = comm_rank_of_member(parent, child->members[rank]);
-		const struct peer *peer = of_parent < 0 ? NULL : parent->peers[of_parent];
-
-		shared += peer && peer->is_wanted;
-	}
-	comm_leave(parent);
-	return (int32_t)comm_links_left(child, shared);
-}
-
 /* Others may be waiting for this rank, and are not to wait for ever. */
 static int give_up(struct frl_comm *comm, int err)
 {
@@ -176,14 +157,12 @@ static int give_up(struct frl_comm *comm, int err)
 /*
  * Either all ranks of a color have made their part of the new communicator, or none of them has
  * it: who asks the others for connections would ask for ever. `err` is this rank's. Returns its
- * error, or that of one that could not. Who has made it says how many links it has left for it;
- * `child` is NULL where there is none.
+ * error, or that of one that could not.
  */
-static int agree(struct frl_comm *comm, struct frl_comm *child, const struct choice choices[],
-	int32_t results[], int err)
+static int agree(struct frl_comm *comm, const struct choice choices[], int32_t results[], int err)
 {
 	int color = choices[comm->rank].color;
-	int32_t mine = child ? links_left(child, comm) : err, least = mine;
+	int32_t mine = err;
 	char why[256];
 	int failed;
 
@@ -200,11 +179,7 @@ static int agree(struct frl_comm *comm, struct frl_comm *child, const struct cho
 			return frl_fail(results[rank],
 				"rank %d could not make its part of the new communicator: %s", rank,
 				frl_strerror(results[rank]));
-		if (results[rank] < least)
-			least = results[rank];
 	}
-	if (child)
-		child->topology.peers_max = comm_links_least(child, (uint32_t)least);
 	return 0;
 }
 
@@ -281,7 +256,7 @@ int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **
 		n = sort_members(split.choices, comm->ranks, color, split.members);
 		err = n < 0 ? n : make_child(comm, split.choices, split.members, n, &child);
 	}
-	err = agree(comm, child, split.choices, split.results, color < 0 ? 0 : err);
+	err = agree(comm, split.choices, split.results, color < 0 ? 0 : err);
 	if (!comm->error) {
 		failed = share_memory(comm, err ? NULL : child, split.members, n);
 		err = err ? err : failed;

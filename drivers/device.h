@@ -305,8 +305,7 @@ struct device_ops {
 	 * next hop. -EHOSTUNREACH: no route. */
 	int (*find_way)(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
 	/* The local fabric's links: holds one to the peer. Returns its number. -EADDRINUSE: an
-	 * earlier one is not gone yet, try again; -EBUSY: there are as many as can be, and some may
-	 * go, try again; -ENOSPC: all are in use now; -EAGAIN: asked again too early to say. */
+	 * earlier one is not gone yet, try again; -ENOSPC: there are as many as can be. */
 	int (*link_open)(struct frl_device *device, const struct frl_ip *peer_ip,
 		const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE]);
 	/* 0: up; -EAGAIN: not yet; -ECONNRESET. */

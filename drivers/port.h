@@ -24,7 +24,7 @@ enum {
 	PORT_HEADER_ROOM = 368, /* all headers, and a small payload that is copied behind them */
 	PORT_TRAILER_ROOM = 8,  /* pad (0 to 3) and ICRC */
 	PORT_MAX_PIECES = 16,   /* payload pieces of one packet */
-	PORT_MAX_LINKS = 128,
+	PORT_MAX_LINKS = 4096,
 	PORT_FLOWS = 1 << 14, /* at a time, on all links: told apart by their lowest bits */
 	PORT_BURST = 32,      /* the most frames one rx_burst is asked for */
 	PORT_SPLIT = 118,     /* all headers of any packet, so that GPU memory need not be parsed */
@@ -108,7 +108,7 @@ struct port_caps {
 	bool has_far;
 	int far_gpu;
 	uint32_t speed_mbps; /* of the link, once it is up; 0: not known, or none */
-	const char *kind; /* "ring" (local), "net_af_packet", ...: for logs, tables */
+	const char *kind;    /* "ring" (local), "net_af_packet", ...: for logs, tables */
 };
 
 /*
@@ -189,8 +189,7 @@ struct port_ops {
 	void (*mem_unmap)(struct port *port, struct port_mem *mem);
 
 	/* Opens a link; returns its number at once, it then connects on its own. -ENOTSUP when the
-	 * port has no links on demand; -ENOSPC: there are too many; -EBUSY: the same, but some that
-	 * were closed are not gone yet. */
+	 * port has no links on demand; -ENOSPC: there are as many as can be. */
 	int (*link_open)(struct port *port, const struct port_link_request *request);
 	void (*link_close)(struct port *port, uint16_t link);
 	enum port_link_state (*link_state)(struct port *port, uint16_t link);

@@ -10,7 +10,6 @@
 
 enum {
 	NS_PER_MS = 1000000,
-	FULL_MS = 1000, /* queue pairs that are about to go get so long */
 };
 
 void connecting_terms(const struct frl_qp *qp, const struct frl_connect_config *config,
@@ -159,15 +158,7 @@ static int open_link(struct connecting *c)
 		return -EAGAIN;
 	c->next_try_ns = now_ns + NS_PER_MS;
 	link = device->ops->link_open(device, &c->remote_ip, remote->mac, remote->nonce);
-	if (link == -EAGAIN)
-		return link;
-	c->is_full = link == -EBUSY || link == -ENOSPC;
-	if (link != -ENOSPC)
-		c->full_ns = 0;
-	else if (!c->full_ns)
-		c->full_ns = now_ns;
-	if (link == -EADDRINUSE || link == -EBUSY ||
-		(link == -ENOSPC && now_ns < limit_after_ms(c->full_ns, FULL_MS)))
+	if (link == -EADDRINUSE)
 		return -EAGAIN;
 	if (link < 0)
 		return link;
@@ -288,13 +279,7 @@ int connecting_give_up(struct connecting *c, int timeout_ms)
 {
 	int rc = -ETIMEDOUT;
 
-	if (c->stage == CONNECTING_LINK && c->is_full)
-		rc = frl_fail(-ENOSPC,
-			"this process has as many links of the local fabric as it can, and within "
-			"%d ms no other process has given up one: are queue pairs destroyed on one "
-			"side only?",
-			timeout_ms);
-	else if (c->stage == CONNECTING_LINK)
+	if (c->stage == CONNECTING_LINK)
 		frl_fail(rc,
 			"an earlier link to the peer %s is still not gone after %d ms: wait for "
 			"longer (timeout_ms), and see that both ends have closed it",

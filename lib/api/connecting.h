@@ -32,8 +32,6 @@ struct connecting {
 	struct frl_ip remote_ip; /* the one of its addresses that was chosen */
 	bool loop;               /* the peer is this device */
 	bool has_link;           /* and holds it */
-	bool is_full;            /* there is none until another one goes */
-	uint64_t full_ns;        /* since when none can; 0: that is not so */
 	unsigned next_state;     /* of those that lead to RTS */
 	uint64_t next_try_ns;    /* to open the link */
 	uint64_t deadline_ns;    /* the caller's */

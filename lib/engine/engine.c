@@ -17,7 +17,6 @@ enum {
 	LINK_CHECK_INTERVAL_NS = 1000000,      /* on the local fabric */
 	CARRIER_CHECK_INTERVAL_NS = 100000000, /* on Ethernet */
 	NOT_A_QPN_BELOW = 2,                   /* 0 is invalid, 1 is the GSI */
-	NOTE_FRAME = 64,                       /* bytes */
 	TRANSFER_CHECK_NS = 20000,             /* a launch of a GPU takes less */
 };
 
@@ -349,9 +348,6 @@ void engine_drop_link(struct engine *e, uint16_t link)
 		echo_forget_link(e, link);
 	}
 	parked_drop_link(e, link);
-	/* The number may be somebody else's in a moment. */
-	if (link < PORT_MAX_LINKS)
-		e->notes[link] = 0;
 	engine_drop_time_wait(e, link);
 }
 
@@ -405,27 +401,6 @@ bool engine_link_queued(const struct engine *e, uint16_t link)
 {
 	return (e->tx[link] && e->tx[link]->head != e->tx[link]->tail) ||
 		(e->transfers && sides_wait(e->transfers, link));
-}
-
-bool engine_send_note(struct engine *e, uint16_t link, enum engine_note note)
-{
-	uint8_t frame[NOTE_FRAME] = { 0 };
-	size_t at;
-
-	if (engine_use_link(e, link))
-		return false;
-	/* A link has two ends: the frame needs no address but the sender's. */
-	at = ether_encode(frame, e->port->caps.mac, e->port->caps.mac, 0, ETHERTYPE_NOTE);
-	frame[at] = (uint8_t)note;
-	return engine_queue_frame(e, link, frame, sizeof(frame));
-}
-
-uint8_t engine_take_notes(struct engine *e, uint16_t link)
-{
-	uint8_t notes = e->notes[link];
-
-	e->notes[link] = 0;
-	return notes;
 }
 
 bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)

@@ -164,9 +164,7 @@ struct engine {
 	uint32_t frames_shared;      /* packet buffers that shares have: fragments.h */
 	bool frame_kept;             /* of these: that which is being taken in */
 	struct engine_peer peers[PORT_MAX_LINKS];
-	uint16_t n_links;              /* of the port: no link at this number or above is in use */
-	uint8_t notes[PORT_MAX_LINKS]; /* enum engine_note: come, and not taken yet */
-	bool has_notes;                /* some may have */
+	uint16_t n_links; /* of the port: no link at this number or above is in use */
 	bool port_up;
 	bool revoked; /* see engine_revoke() */
 	/* The last queue pair whose packets have to leave alone, or 0; whether it was said. */
@@ -296,18 +294,6 @@ bool engine_link_used(const struct engine *engine, uint16_t link);
 
 /* True while packets wait for the link. */
 bool engine_link_queued(const struct engine *engine, uint16_t link);
-
-/*
- * What the two ends of a link of the local fabric tell each other, behind all packets that were
- * queued before: a frame of its own. False: no room, try again. Those that come are noted down by
- * engine_poll(); whoever takes them gets all that have come since, as bits.
- */
-enum engine_note {
-	ENGINE_NOTE_PART = 1 << 0, /* I have no more use for the link: close it if you have none */
-	ENGINE_NOTE_KEEP = 1 << 1, /* the answer: I have */
-};
-bool engine_send_note(struct engine *engine, uint16_t link, enum engine_note note);
-uint8_t engine_take_notes(struct engine *engine, uint16_t link);
 
 /* Gives the region or window its key. -ENOMEM, -ENOSPC. */
 int engine_add_region(struct engine *engine, struct region *region);

@@ -21,14 +21,21 @@
 
 enum {
 	SIDE_PACKETS = 512,
-	/* Every link can always have so many: peers that take nothing must not keep others, however
-	 * many there are, from being sent to. */
+	/* So many links, and the engine's own, can always have two: peers that take nothing must not
+	 * keep others from being sent to. Links beyond that have what is left. */
+	PROMISED_LINKS = 128,
 	SIDES_A_LINK = 2,
 	SIDES_MAX = 64, /* of a link, those in its transmit queue included */
-	SIDES_SHARED = SIDE_PACKETS - SIDES_A_LINK * (int)ENGINE_LINKS,
+	SIDES_PROMISED = SIDES_A_LINK * (PROMISED_LINKS + 1),
+	SIDES_SHARED = SIDE_PACKETS - SIDES_PROMISED,
 };
 
-static_assert(SIDES_A_LINK * ENGINE_LINKS < SIDE_PACKETS, "and some to share");
+static_assert((int)SIDES_PROMISED < (int)SIDE_PACKETS, "and some to share");
+
+static uint32_t promised_to(uint16_t link)
+{
+	return link < PROMISED_LINKS || link == ENGINE_LOOP_LINK ? SIDES_A_LINK : 0;
+}
 
 size_t sides_size(const struct transfers *t)
 {
@@ -41,7 +48,7 @@ int sides_init(struct transfers *t, uint8_t *memory)
 	if (!t->side || lend_init(t, SIDE_PACKETS, memory))
 		return -ENOMEM;
 	list_init(&t->sides);
-	t->n_promised = SIDES_A_LINK * ENGINE_LINKS;
+	t->n_promised = SIDES_PROMISED;
 	t->n_free_sides = SIDE_PACKETS;
 	for (uint32_t i = 0; i < SIDE_PACKETS; i++) {
 		struct side_packet *side = &t->side[i];
@@ -61,14 +68,14 @@ void sides_fini(struct transfers *t)
 
 static void take_of_link(struct transfers *t, uint16_t link)
 {
-	if (t->sides_of[link]++ < SIDES_A_LINK)
+	if (t->sides_of[link]++ < promised_to(link))
 		t->n_promised--;
 	t->n_free_sides--;
 }
 
 static void give_to_link(struct transfers *t, uint16_t link)
 {
-	if (--t->sides_of[link] < SIDES_A_LINK)
+	if (--t->sides_of[link] < promised_to(link))
 		t->n_promised++;
 	t->n_free_sides++;
 }
@@ -77,7 +84,7 @@ static void give_to_link(struct transfers *t, uint16_t link)
 static void set_owner(struct side_packet *side, struct attached *a)
 {
 	side->owner = a;
-	if (a->sides_of[side->link]++ >= SIDES_A_LINK)
+	if (a->sides_of[side->link]++ >= promised_to(side->link))
 		a->shared_sides++;
 }
 
@@ -85,7 +92,7 @@ static void clear_owner(struct side_packet *side)
 {
 	struct attached *a = side->owner;
 
-	if (--a->sides_of[side->link] >= SIDES_A_LINK)
+	if (--a->sides_of[side->link] >= promised_to(side->link))
 		a->shared_sides--;
 	side->owner = NULL;
 }
@@ -100,7 +107,7 @@ static uint32_t free_of(const struct transfers *t, uint16_t link, const struct a
 {
 	uint32_t has = a->sides_of[link];
 	uint32_t n = at_most(transfers_share(t, SIDES_MAX), has);
-	uint32_t shared = at_most(SIDES_A_LINK, has) +
+	uint32_t shared = at_most(promised_to(link), has) +
 		at_most(transfers_share(t, SIDES_SHARED), a->shared_sides);
 	uint32_t room = transfers_room(a);
 
@@ -113,7 +120,7 @@ static uint32_t free_of(const struct transfers *t, uint16_t link, const struct a
 static uint32_t free_for(const struct transfers *t, uint16_t link)
 {
 	uint32_t has = t->sides_of[link];
-	uint32_t own = has < SIDES_A_LINK ? SIDES_A_LINK - has : 0;
+	uint32_t own = at_most(promised_to(link), has);
 	uint32_t n = own + t->n_free_sides - t->n_promised;
 
 	if (has >= SIDES_MAX)

@@ -68,17 +68,6 @@ static bool handle_echo(struct engine *e, const struct port_frame *frame)
 	return true;
 }
 
-/* A note of the peer's, see engine_send_note(). */
-static bool handle_note(struct engine *e, const struct port_frame *frame)
-{
-	if (frame->payload || frame->len <= ETH_LEN || frame->link >= PORT_MAX_LINKS ||
-		get_be16(frame->data + ETH_LEN - 2) != ETHERTYPE_NOTE)
-		return false;
-	e->notes[frame->link] |= frame->data[ETH_LEN];
-	e->has_notes = true;
-	return true;
-}
-
 /* What is not RoCE but may be ours to handle. */
 static void handle_other(struct engine *e, const struct port_frame *frame,
 	enum wire_verdict verdict, uint64_t now_ns)
@@ -96,8 +85,6 @@ static void handle_other(struct engine *e, const struct port_frame *frame,
 		if (verdict == WIRE_IGMP || verdict == WIRE_NOT_ROCE)
 			taken = groups_input(
 				&e->groups, frame->data, frame->len, &e->random, now_ns);
-	} else {
-		taken = handle_note(e, frame);
 	}
 	if (!taken)
 		++*drop_counter(&e->stats, verdict);

@@ -148,7 +148,7 @@ struct transfers {
 	struct side_packet *side; /* SIDE_PACKETS */
 	struct side_packet *free_sides;
 	uint32_t n_free_sides;
-	uint32_t n_promised; /* that links with fewer than SIDES_A_LINK may still take */
+	uint32_t n_promised; /* that links with fewer than they were promised may take */
 	uint16_t sides_of[ENGINE_LINKS];
 	struct list sides;
 	struct side_buffer *buffers; /* lend.h: n_buffers of them */

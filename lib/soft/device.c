@@ -225,7 +225,6 @@ static void close_device(struct frl_device *base)
 	soft_stop_thread(device);
 	engine_fini(&device->engine);
 	device->port->ops->close(device->port);
-	fabric_forget_links(device);
 	engine_port_closed(&device->engine);
 	free_device(device);
 }
@@ -237,7 +236,6 @@ static void query(struct frl_device *base, struct frl_device_attr *attr)
 
 	/* The local fabric as such is always there; its links come and go. */
 	attr->port_state = is_up ? FRL_PORT_ACTIVE : FRL_PORT_DOWN;
-	attr->links_used = fabric_links_used(device);
 }
 
 static void stats(struct frl_device *base, struct frl_stats *ret_stats)

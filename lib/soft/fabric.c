@@ -4,15 +4,7 @@
  * connect get a link of shared memory, made on demand. The link's name and secret come from random
  * numbers that both ends told each other when they set up the connection.
  *
- * A link stays when its last queue pair is gone, for the next one. But a process can have few of
- * them (DPDK's ethdevs), so when one more is wanted, one that is not used has to go. Whether the
- * other end uses it only that end knows: it may have connected a queue pair already over the link
- * that it found, before this end has come to that. So it is asked, and until the answer this end
- * does not use the link either. An end that has no use for it closes it, which is the answer; else
- * it says KEEP. Who asks and is asked by the other one at the same time closes it as well.
- *
- * All devices of a process share the room. A device that has no link that could go waits while
- * another one has asked: only a process in which nothing is under way has no room.
+ * A link stays when its last queue pair is gone, for the next one, until its peer is gone.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -31,14 +23,7 @@
 enum {
 	ADDRESSES = 254 * 256, /* 169.254.1.0 to 169.254.254.255, RFC 3927 */
 	CLAIM_TRIES = 4096,
-	NS_PER_MS = 1000000,
-	ROOM_NS = NS_PER_MS,       /* between two looks for a link that can go */
-	ANSWER_NS = 5 * NS_PER_MS, /* an answer may take longer: then a second one is asked */
-	KEEP_NS = 50 * NS_PER_MS,  /* a peer that uses a link is not asked again before */
 };
-
-/* Links of the process that are `parting`: changed by set_parting() alone. */
-static atomic_uint n_parting;
 
 static int claim(const char *name)
 {
@@ -114,26 +99,13 @@ static void describe_link(struct port_link_request *request, const struct soft_d
 	request->server = server;
 }
 
-static void set_parting(struct fabric_link *known, bool is_parting)
-{
-	if (known->parting == is_parting)
-		return;
-	known->parting = is_parting;
-	if (is_parting)
-		atomic_fetch_add(&n_parting, 1);
-	else
-		atomic_fetch_sub(&n_parting, 1);
-}
-
 static void forget_link(struct soft_device *device, unsigned index)
 {
 	uint16_t link = device->links[index].link;
 
 	/* First the engine: the number may be another link's in a moment. */
 	engine_drop_link(&device->engine, link);
-	/* The port counts it among those that go before it is not parting any more. */
 	device->port->ops->link_close(device->port, link);
-	set_parting(&device->links[index], false);
 	device->links[index] = device->links[--device->n_links];
 }
 
@@ -154,111 +126,6 @@ static void forget_dead_links(struct soft_device *device)
 	}
 }
 
-static bool is_used(const struct soft_device *device, const struct fabric_link *known)
-{
-	return known->holders || engine_link_used(&device->engine, known->link);
-}
-
-/* The longest unused one whose peer may agree, or NULL. *ret_waits: an answer, or the time to ask
- * again, is awaited; *ret_recent: it is too early to ask another one. */
-static struct fabric_link *find_unused(
-	struct soft_device *device, uint64_t now_ns, bool *ret_waits, bool *ret_recent)
-{
-	struct fabric_link *oldest = NULL;
-
-	for (unsigned i = 0; i < device->n_links; i++) {
-		struct fabric_link *known = &device->links[i];
-
-		if (known->parting) {
-			*ret_waits = true;
-			*ret_recent |= now_ns < known->asked_ns + ANSWER_NS;
-		} else if (is_used(device, known)) {
-			continue;
-		} else if (known->kept_ns && now_ns < known->kept_ns + KEEP_NS) {
-			*ret_waits = true;
-		} else if (!oldest || known->used < oldest->used) {
-			oldest = known;
-		}
-	}
-	return oldest;
-}
-
-bool fabric_ask_to_part(struct soft_device *device, struct fabric_link *known, uint64_t now_ns)
-{
-	if (!engine_send_note(&device->engine, known->link, ENGINE_NOTE_PART))
-		return false;
-	set_parting(known, true);
-	known->asked_ns = now_ns;
-	return true;
-}
-
-void fabric_forget_links(struct soft_device *device)
-{
-	for (unsigned i = 0; i < device->n_links; i++)
-		set_parting(&device->links[i], false);
-	device->n_links = 0;
-}
-
-/* There are as many links as can be: sees that one goes. -EBUSY: that may be soon; -EAGAIN: it is
- * too early to look again; `full`: none can. */
-static int make_room(struct soft_device *device, int full)
-{
-	uint64_t now_ns = clock_now_ns();
-	bool waits = false, recent = false;
-	struct fabric_link *known;
-
-	if (now_ns < device->next_room_ns)
-		return -EAGAIN;
-	device->next_room_ns = now_ns + ROOM_NS;
-	known = find_unused(device, now_ns, &waits, &recent);
-	if (!known && !waits)
-		return atomic_load(&n_parting) ? -EBUSY : full;
-	if (known && !recent)
-		(void)fabric_ask_to_part(device, known, now_ns);
-	return -EBUSY;
-}
-
-/* True: the link is gone, and another one in its place. */
-static bool take_notes(struct soft_device *device, unsigned index)
-{
-	struct fabric_link *known = &device->links[index];
-	struct engine *engine = &device->engine;
-	uint8_t notes = engine_take_notes(engine, known->link);
-
-	if (notes & ENGINE_NOTE_KEEP) {
-		set_parting(known, false);
-		known->kept_ns = clock_now_ns();
-	}
-	if (!(notes & ENGINE_NOTE_PART))
-		return false;
-	/* What waits is not lost by it: acknowledgements of queue pairs that were here. */
-	if (!is_used(device, known) && !engine_link_queued(engine, known->link)) {
-		forget_link(device, index);
-		return true;
-	}
-	if (!engine_send_note(engine, known->link, ENGINE_NOTE_KEEP)) {
-		engine->notes[known->link] |= ENGINE_NOTE_PART;
-		engine->has_notes = true;
-	}
-	return false;
-}
-
-void fabric_take_notes(struct soft_device *device)
-{
-	device->engine.has_notes = false;
-	for (unsigned i = 0; i < device->n_links;)
-		i += !take_notes(device, i);
-}
-
-unsigned fabric_links_used(const struct soft_device *device)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < device->n_links; i++)
-		n += is_used(device, &device->links[i]);
-	return n;
-}
-
 int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const uint8_t peer_mac[6],
 	const uint8_t peer_nonce[NONCE_SIZE])
 {
@@ -274,17 +141,14 @@ int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const 
 		if (memcmp(known->peer_nonce, peer_nonce, NONCE_SIZE) != 0)
 			continue;
 		/* Whoever holds it has yet to find out. */
-		if (is_dead(device, known) || known->parting)
+		if (is_dead(device, known))
 			return frl_fail(-EADDRINUSE, "the old link to the peer is not gone yet");
 		known->holders++;
-		known->used = ++device->link_uses;
 		return known->link;
 	}
 	describe_link(&request, device, peer_ip, peer_nonce);
 	memcpy(request.peer_mac, peer_mac, sizeof(request.peer_mac));
 	link = ops->link_open(device->port, &request);
-	if (link == -ENOSPC)
-		return make_room(device, link);
 	if (link < 0)
 		return link;
 	known = &device->links[device->n_links++];
@@ -292,7 +156,6 @@ int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const 
 		.peer_ip = *peer_ip,
 		.link = (uint16_t)link,
 		.holders = 1,
-		.used = ++device->link_uses,
 	};
 	memcpy(known->peer_nonce, peer_nonce, NONCE_SIZE);
 	memcpy(known->peer_mac, peer_mac, sizeof(known->peer_mac));
@@ -359,12 +222,9 @@ int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr)
 	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0)
 		return 0;
 	known = find_link(device, attr, is_chosen);
-	/* The peer will say whether it stays. */
-	if (known && known->parting && !is_dead(device, known))
-		return -EAGAIN;
-	if (is_chosen && !(known && known->parting))
+	if (is_chosen)
 		return 0;
-	if (!known || known->parting)
+	if (!known)
 		return frl_fail(-EHOSTUNREACH,
 			"there is no link to %s: on the local fabric, connect a queue pair to that "
 			"device first",

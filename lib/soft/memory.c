@@ -229,13 +229,6 @@ void soft_describe_silence(
 {
 	struct frl_ip hop;
 
-	if (device->base.attr.local_fabric) {
-		snprintf(out, size,
-			"the link to %s is to make room for others, and the device at its other "
-			"end does not say whether it needs it: does its process run?",
-			format_ip(&attr->dgid));
-		return;
-	}
 	if (!neighbors_next_hop(&device->engine.neighbors, attr->sgid_index, &attr->dgid, &hop))
 		hop = attr->dgid;
 	snprintf(out, size, "%s does not answer %s: check that it is on this port's network",
@@ -247,7 +240,7 @@ struct making {
 	bool is_added; /* to the engine */
 };
 
-/* -EAGAIN: the next hop has been asked for, or a link is not to be used yet. Guard held. */
+/* -EAGAIN: the next hop has been asked for. Guard held. */
 static int try_ah(struct frl_device *base, void *arg)
 {
 	struct soft_device *device = soft_device(base);

@@ -65,8 +65,6 @@ uint32_t soft_poll(struct frl_device *base)
 		return 0;
 	moved = engine_poll(engine, clock_now_ns());
 	device->moved += moved;
-	if (engine->has_notes)
-		fabric_take_notes(device);
 	return moved;
 }
 

@@ -38,11 +38,6 @@ struct fabric_link {
 	uint8_t peer_mac[6];
 	uint16_t link;
 	unsigned holders; /* connections over it that are being made */
-	uint64_t used;    /* counts up: which one was asked for last */
-	/* The peer has been asked whether it can go, and nobody may use it. Set by fabric.c. */
-	bool parting;
-	uint64_t asked_ns;
-	uint64_t kept_ns; /* when the peer has said no; 0: never */
 };
 
 /* Somebody who sleeps: sleep.c. */
@@ -65,8 +60,6 @@ struct soft_device {
 	int claim_fd;
 	struct fabric_link links[PORT_MAX_LINKS];
 	unsigned n_links;
-	uint64_t link_uses;
-	uint64_t next_room_ns; /* when to look for links that can go */
 
 	uint64_t moved; /* all that rounds have done, whoever drove them */
 	/* Rounds that found nothing to do since the clock was read, and the kernel's tick then. */
@@ -263,28 +256,15 @@ void soft_describe_qps(struct frl_device *device, struct qp_batch *batch);
 /* On Ethernet, in one subnet, the peer has told its MAC address already. */
 int soft_find_way(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
 /* Makes sure that a link to the peer exists, on the local fabric, and holds it for a connection.
- * -EADDRINUSE: an earlier one is not gone yet, try again; -EBUSY: there are as many as can be, and
- * some of this process may go, try again; -ENOSPC: all are in use now; -EAGAIN: asked again too
- * early to say which. */
+ * -EADDRINUSE: an earlier one is not gone yet, try again; -ENOSPC: there are as many as can be. */
 int soft_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 	const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE]);
 int soft_link_state(struct frl_device *device, uint16_t link);
 /* A connection over the link is made, or has failed: then closes it if there is no other one, nor
  * anybody who makes one. */
 void soft_link_release(struct frl_device *device, uint16_t link, bool failed);
-/* What peers have said of their links: closes those that neither end uses. With the guard held, by
- * whoever has driven the engine. */
-void fabric_take_notes(struct soft_device *device);
-/* Asks the peer of a link whether it can go: the link is `parting` then. False: not now. With the
- * guard held. */
-bool fabric_ask_to_part(struct soft_device *device, struct fabric_link *known, uint64_t now_ns);
-/* The port is closed, and its links with it. */
-void fabric_forget_links(struct soft_device *device);
-/* Links that something here uses. With the guard held. */
-unsigned fabric_links_used(const struct soft_device *device);
 /* Fills in link and MAC where the MAC is missing, from the link to the device that has the GID.
- * -EHOSTUNREACH; -EAGAIN: the link may be gone in a moment, and until then nobody may use it. Guard
- * held. */
+ * -EHOSTUNREACH. Guard held. */
 int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr);
 /* Claims an address of 169.254.0.0/16 for a device: a socket whose name the kernel keeps unique and
  * gives back when the process ends. Returns the socket. -EADDRINUSE, or another errno. */

@@ -24,7 +24,6 @@ enum {
 	ETHERTYPE_VLAN = 0x8100,
 	ETHERTYPE_SERVICE_VLAN = 0x88a8,
 	ETHERTYPE_IPV6 = 0x86dd,
-	ETHERTYPE_NOTE = 0x88b6, /* IEEE 802: for local experiments; see engine_send_note() */
 	ETH_LEN = 14,
 	VLAN_LEN = 4,
 	IPV4_LEN = 20,

@@ -510,34 +510,4 @@ START_TEST(pieces_without_end)
 }
 END_TEST
 
-/* All ranks are threads of one process, whose local fabric has fewer links than this takes. */
-static void connect_all(struct rank *rank)
-{
-	int32_t in[JOB_RANKS] = { 0 }, out[JOB_RANKS];
-	struct frl_collective c = {
-		.coll = FRL_ALLTOALL, .send = in, .recv = out, .count = 1, .dtype = FRL_INT32
-	};
-
-	int rc = frl_run(rank->comm, &c);
-
-	/* Who hears of it late may only hear that the first ones have left. */
-	expect(rank, rc == -ENOSPC || rc == -ECONNRESET);
-	if (rc != -ENOSPC)
-		return;
-	atomic_fetch_add((atomic_int *)rank->job->arg, 1);
-	if (!strstr(frl_last_error(), "local links") ||
-		!strstr(frl_last_error(), "go by way of others"))
-		complain(rank, "'%s' does not say what to do", frl_last_error());
-}
-
-START_TEST(too_many_connections)
-{
-	atomic_int told = 0;
-	struct job job = { .ranks = 8, .main = connect_all, .arg = &told };
-
-	job_run(&job);
-	ck_assert_int_gt(told, 0);
-}
-END_TEST
-
 TEST_FILE(comm_wire)

@@ -446,45 +446,4 @@ START_TEST(only_the_peer_speaks)
 }
 END_TEST
 
-/* The ends of a link tell each other whether they need it. */
-START_TEST(notes)
-{
-	static uint8_t bytes[FAKE_MAX_FRAME];
-	struct frame frame = { .len = 64 };
-
-	host = host_new(&fabric);
-	ck_assert(engine_send_note(&host->engine, 1, ENGINE_NOTE_PART));
-	ck_assert(engine_link_queued(&host->engine, 1));
-	host_poll(host);
-	ck_assert(!engine_link_queued(&host->engine, 1));
-	ck_assert_uint_eq(sent_over(1), 1);
-	frame.len = fake_port_flatten(&host->port.sent[0].packet, bytes);
-	ck_assert_uint_eq(frame.len, 64);
-	memcpy(frame.bytes, bytes, frame.len);
-	/* Not from a network, and nothing else. */
-	receive(2, &frame);
-	frame.bytes[12] ^= 1;
-	receive(3, &frame);
-	ck_assert_uint_eq(host->engine.stats.drop_not_for_us, 1);
-	ck_assert(host->engine.has_notes);
-	ck_assert_uint_eq(engine_take_notes(&host->engine, 1), 0);
-	ck_assert_uint_eq(engine_take_notes(&host->engine, 2), ENGINE_NOTE_PART);
-	ck_assert_uint_eq(engine_take_notes(&host->engine, 2), 0);
-	ck_assert_uint_eq(engine_take_notes(&host->engine, 3), 0);
-	frame.bytes[12] ^= 1;
-	receive(2, &frame);
-	engine_drop_link(&host->engine, 2); /* not for the next one with its number */
-	ck_assert_uint_eq(engine_take_notes(&host->engine, 2), 0);
-	frame.len = 14;
-	receive(2, &frame);
-	ck_assert_uint_eq(engine_take_notes(&host->engine, 2), 0);
-	host_free(host);
-	host = host_new(NULL);
-	frame.len = 64;
-	receive(0, &frame);
-	ck_assert(!host->engine.has_notes);
-	host_free(host);
-}
-END_TEST
-
 TEST_FILE(engine_fabric)

@@ -157,9 +157,6 @@ struct frl_device_attr {
 	uint32_t max_rd_atomic; /* outstanding READs and atomics of a queue pair, each way */
 	uint32_t max_mcast_groups, max_mcast_attach; /* groups; queue pairs in all of them */
 	uint32_t n_gids, n_pkeys;
-	/* Local fabric: to so many other devices something of this one leads at the moment. Links
-	 * that nothing uses make room for others. */
-	uint32_t links_used;
 };
 
 FRL_API void frl_device_query(struct frl_device *device, struct frl_device_attr *ret_attr);
