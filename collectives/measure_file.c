@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #include "collectives/communicator.h"
-#include "collectives/version.h"
 #include "lib/base/file_limit.h"
 
 enum {

@@ -34,7 +34,7 @@ static const struct port_ops device_ops = {
 	.close = device_close,
 };
 
-int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port)
+int dpdk_driver_open(const struct dpdk_port_config *config, struct port **ret_port)
 {
 	struct dpdk_port *port;
 	int err;

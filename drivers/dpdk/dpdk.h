@@ -34,10 +34,14 @@ struct dpdk_port_config {
 };
 
 /*
- * Opens a port. Errors are negative errno with frl_last_error() naming the cause and the remedy:
- * -ENODEV (no such interface, bad devargs), -EPERM, -ENOMEM, -EMSGSIZE (the interface's MTU cannot
- * carry min_payload), -ENOTSUP (another MAC). Any thread; blocks for as long as EAL takes to start.
+ * Opens a port, by the module with this driver, which is loaded if need be. Errors are negative
+ * errno with frl_last_error() naming the cause and the remedy: -ENODEV (no such interface, bad
+ * devargs, no DPDK), -EPERM, -ENOMEM, -EMSGSIZE (the interface's MTU cannot carry min_payload),
+ * -ENOTSUP (another MAC). Any thread; blocks for as long as EAL takes to start.
  */
 int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port);
+
+/* The same in the module itself. */
+int dpdk_driver_open(const struct dpdk_port_config *config, struct port **ret_port);
 
 #endif

@@ -21,8 +21,8 @@
 
 enum {
 	SIDE_PACKETS = 512,
-	/* So many links, and the engine's own, can always have two: peers that take nothing must not
-	 * keep others from being sent to. Links beyond that have what is left. */
+	/* So many links, and the engine's own, can always have two: peers that take nothing must
+	 * not keep others from being sent to. Links beyond that have what is left. */
 	PROMISED_LINKS = 128,
 	SIDES_A_LINK = 2,
 	SIDES_MAX = 64, /* of a link, those in its transmit queue included */

@@ -190,10 +190,10 @@ remove_borrowed() {
 
 # borrow LIBS CALLERS FILE...: lets programs find in LIBS, a folder with libraries at any depth,
 # what the system has not; CALLERS, a path as in LD_LIBRARY_PATH, comes first. Skips if the FILEs
-# lack something then. Sets $borrowed, $own_libraries and, for DPDK's drivers, FRL_EAL_ARGS. The
-# driver of the GPU is the system's in any case.
+# lack something then. Sets $borrowed and $own_libraries. The driver of the GPU is the system's in
+# any case.
 borrow() {
-	local libs=$1 callers=$2 name files missing
+	local libs=$1 callers=$2 missing
 	shift 2
 	borrowed=$(mktemp -d)
 	trap remove_borrowed EXIT
@@ -214,15 +214,5 @@ borrow() {
 		cannot "libraries are missing on this machine. Where Ferrule was built," \
 			"\"tests/device/pack.sh BUILD FOLDER\" makes a folder to take along for" \
 			"--build; or unpack the distribution's packages into a folder: --libs"
-	fi
-	# EAL finds its drivers in a folder of the system; these are elsewhere.
-	if compgen -G "$borrowed/librte_eal.so.*" >/dev/null; then
-		for name in librte_mempool_ring librte_net_memif; do
-			files=("$borrowed/$name".so.*)
-			[ -e "${files[0]}" ] ||
-				cannot "there is no $name.so in $libs, which the local fabric needs"
-			FRL_EAL_ARGS="${FRL_EAL_ARGS:-} -d $(basename "${files[0]}")"
-		done
-		export FRL_EAL_ARGS
 	fi
 }

@@ -59,30 +59,12 @@ needs() {
 		grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^/]*)\.so' || true
 }
 
-# Drivers that EAL loads when it starts: the local fabric is memif, buffers are in a ring.
-eal=$(needs "$build/libnccl-net-ferrule.so" | grep -m 1 '/librte_eal\.so') || {
-	echo "$build/libnccl-net-ferrule.so is not linked with a DPDK that is shared" >&2
-	exit 1
-}
-version=${eal##*.so.}
-drivers=()
-for name in net_memif mempool_ring bus_vdev; do
-	driver=$(find "$(dirname "$eal")" -name "librte_$name.so.$version" | head -n 1)
-	if [ -z "$driver" ]; then
-		echo "there is no librte_$name.so.$version beneath $(dirname "$eal")" >&2
-		exit 1
-	fi
-	drivers+=("$driver")
-done
 while read -r library; do
 	case $(basename "$library") in
 	libferrule.so* | libnccl.so* | libcudart.so* | libcuda.so*) continue ;;
 	esac
 	cp -L "$library" "$folder/libs/"
-done < <(
-	cd "$build" && needs libnccl-net-ferrule.so "${programs[@]}" "${drivers[@]}"
-	printf '%s\n' "${drivers[@]}"
-)
+done < <(cd "$build" && needs libnccl-net-ferrule.so "${programs[@]}")
 
 commit=$(git -C "$source_root" rev-parse --short HEAD 2>/dev/null || echo unknown)
 git -C "$source_root" diff --quiet HEAD 2>/dev/null || commit="$commit, changed"

@@ -64,7 +64,7 @@ int nic_open_port(void)
 		.min_payload = 256,
 	};
 
-	return dpdk_port_open(&config, &nic_port);
+	return dpdk_driver_open(&config, &nic_port);
 }
 
 void nic_must_open(void)

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The library's end: finds the module when the first DPDK port is opened. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "drivers/dpdk/module.h"
+#include "lib/base/share.h"
+
+#define FILE_NAME "ferrule-dpdk.so"
+
+static struct {
+	pthread_mutex_t lock; /* protects the rest */
+	const struct dpdk_module *module;
+} loaded = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int set_error(int err, const char *text)
+{
+	return frl_fail(err, "%s", text);
+}
+
+static void log_line(enum frl_log_level level, const char *text)
+{
+	frl_log(level, "%s", text);
+}
+
+static const struct dpdk_host host = {
+	.set_error = set_error,
+	.log = log_line,
+	.strerror = frl_strerror,
+	.save_error = error_save,
+	.restore_error = error_restore,
+	.prefer_huge = share_prefer_huge,
+};
+
+/* The folder of the file that this code is in. */
+static int own_folder(char path[PATH_MAX])
+{
+	Dl_info info;
+	char *slash;
+
+	if (!dladdr(&loaded, &info) || !info.dli_fname)
+		return -1;
+	snprintf(path, PATH_MAX, "%s", info.dli_fname);
+	slash = strrchr(path, '/');
+	if (!slash)
+		return -1;
+	*slash = '\0';
+	return 0;
+}
+
+/* `why` is of the first one that is there, or of the last that is not. */
+static void *try(const char *path, char *why, size_t size)
+{
+	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+	if (!handle && (!why[0] || strstr(why, "No such file")))
+		snprintf(why, size, "%s", dlerror());
+	return handle;
+}
+
+/* Installed, it is in a folder beneath the library's; where it was built, beside it, or where the
+ * program's run path says. */
+static void *find(char *why, size_t size)
+{
+	char folder[PATH_MAX], path[PATH_MAX + 64];
+	void *handle = NULL;
+
+	why[0] = '\0';
+	if (own_folder(folder) == 0) {
+		snprintf(path, sizeof(path), "%s/ferrule/" FILE_NAME, folder);
+		handle = try(path, why, size);
+		snprintf(path, sizeof(path), "%s/" FILE_NAME, folder);
+		if (!handle)
+			handle = try(path, why, size);
+	}
+	return handle ? handle : try(FILE_NAME, why, size);
+}
+
+/* It is never unloaded: DPDK cannot be started again. */
+static int load(void)
+{
+	const struct dpdk_module *module;
+	char why[300];
+	void *handle = find(why, sizeof(why));
+
+	if (!handle)
+		return frl_fail(-ENODEV,
+			"ports of DPDK need " FILE_NAME " and DPDK (%s): install them, or use a "
+			"packet: port",
+			why);
+	module = dlsym(handle, DPDK_MODULE_SYMBOL);
+	if (!module || strcmp(module->version, FERRULE_VERSION) != 0)
+		return frl_fail(-ENODEV,
+			FILE_NAME " is of release %s, the library is of " FERRULE_VERSION
+				  ": install the same",
+			module ? module->version : "(none)");
+	module->set_host(&host);
+	loaded.module = module;
+	return 0;
+}
+
+int dpdk_port_open(const struct dpdk_port_config *config, struct port **ret_port)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&loaded.lock);
+	if (!loaded.module)
+		err = load();
+	pthread_mutex_unlock(&loaded.lock);
+	return err ? err : loaded.module->open(config, ret_port);
+}

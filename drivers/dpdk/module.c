@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The module's end: what the driver calls of the library goes through the library's table. */
+#include "drivers/dpdk/module.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "drivers/dpdk/internal.h"
+#include "lib/base/share.h"
+
+static const struct dpdk_host *library;
+
+int frl_fail(int err, const char *format, ...)
+{
+	char text[ERROR_TEXT_MAX];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	return library->set_error(err, text);
+}
+
+void frl_log(enum frl_log_level level, const char *format, ...)
+{
+	char text[ERROR_TEXT_MAX];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	library->log(level, text);
+}
+
+const char *frl_strerror(int err)
+{
+	return library->strerror(err);
+}
+
+void error_save(char text[ERROR_TEXT_MAX])
+{
+	library->save_error(text);
+}
+
+void error_restore(const char text[ERROR_TEXT_MAX])
+{
+	library->restore_error(text);
+}
+
+void share_prefer_huge(void)
+{
+	library->prefer_huge();
+}
+
+static void set_host(const struct dpdk_host *host)
+{
+	library = host;
+}
+
+__attribute__((visibility("default"))) extern const struct dpdk_module ferrule_dpdk_module;
+
+const struct dpdk_module ferrule_dpdk_module = {
+	.version = FERRULE_VERSION,
+	.set_host = set_host,
+	.open = dpdk_driver_open,
+};
