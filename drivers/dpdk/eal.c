@@ -289,8 +289,8 @@ int eal_start(const struct dpdk_port_config *config)
 	err = eal.err;
 	if (eal.pid != getpid())
 		err = frl_fail(-ENOTSUP,
-			"process %ld was forked from process %ld after that one had opened a "
-			"device; DPDK does not survive a fork: open devices only after the fork, "
+			"process %ld was forked from process %ld after that one had opened a port "
+			"of DPDK, which does not survive a fork: open it only after the fork, "
 			"or call exec in the child",
 			(long)getpid(), (long)eal.pid);
 	else if (err)

@@ -171,11 +171,10 @@ static inline void open_end_with(struct end *end, bool shared, enum frl_progress
 	make_end(end, shared, &config);
 }
 
-/* As on a network, where a MESSAGE is of more than two packets; over memifs, with which some run
- * once more, as it is by default. */
+/* As on a network, where a MESSAGE is of more than two packets. */
 static inline void open_end(struct end *end, bool shared, enum frl_progress progress)
 {
-	open_end_with(end, shared, progress, test_port() || getenv("FRL_LOCAL_LINK") ? 0 : 4096, 0);
+	open_end_with(end, shared, progress, test_port() ? 0 : 4096, 0);
 }
 
 /* A NIC may still have references for a while; the driver says so. */

@@ -321,8 +321,8 @@ static bool is_setting(const char *entry)
 static bool is_for_tests(const char *entry)
 {
 	static const char *const names[] = { "FRL_BUILD_ROOT=", "FRL_CORPUS=", "FRL_KERNELS=",
-		"FRL_LOCAL_LINK=", "FRL_PLAN_CHECKS=", "FRL_SEED",
-		"FRL_SHM=", "FRL_SOURCE_ROOT=", "FRL_TEST_", "FRL_VECTORS=" };
+		"FRL_PLAN_CHECKS=", "FRL_SEED", "FRL_SHM=", "FRL_SOURCE_ROOT=", "FRL_TEST_",
+		"FRL_VECTORS=" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (strncmp(entry, names[i], strlen(names[i])) == 0)

@@ -5,7 +5,8 @@
  * rxe), reached by libibverbs, and does it by itself. Both have the same functions and meanings;
  * frl_device_attr says how they differ.
  *
- * A process that forks goes on using its devices; the child must not use, or close, any of them.
+ * A process that forks goes on using its devices; the child must not use, or close, any of them. It
+ * may open devices of its own; ports of DPDK only if its parent has opened none.
  * What is registered with hardware stays the parent's: kernels from 5.12 on give the child a copy,
  * with older ones libibverbs hides the registered pages from it (ibv_fork_init(3)).
  *
@@ -89,8 +90,8 @@ FRL_API void frl_device_config_init(struct frl_device_config *config);
 
 /*
  * Opens a device. -EINVAL (a setting), -ENODEV, -EPERM, -ENOMEM, -EMSGSIZE (path MTU larger than
- * the port carries), -EADDRINUSE, -EEXIST (the port is open in this process), -ENOTSUP (in a child
- * forked after a device was opened); of a lease also -ENOENT (no such fabric), -EACCES (not for
+ * the port carries), -EADDRINUSE, -EEXIST (the port is open in this process), -ENOTSUP (DPDK in
+ * a child whose parent has opened a DPDK port); of a lease also -ENOENT (no such fabric), -EACCES (not for
  * this user), -EBUSY (all ports leased, or draining), -EDQUOT, -ENOTCONN (no daemon), -ETIMEDOUT;
  * frl_last_error() says what to do.
  */
