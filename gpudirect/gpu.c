@@ -51,10 +51,6 @@ void gpu_read_caps(const struct cuda_api *cuda, cu_device device, struct gpu_cap
 				CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0,
 		.flush_by_host = cuda->cuFlushGPUDirectRDMAWrites &&
 			(options & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST),
-		.wait_value = cuda->cuStreamWaitValue64 &&
-			attribute(cuda, device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS),
-		.flush_by_wait = attribute(cuda, device,
-					 CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES) != 0,
 		.needs_flush = ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER,
 		.integrated = attribute(cuda, device, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0,
 		.multiprocessors = attribute(

@@ -30,8 +30,6 @@ struct gpu_caps {
 	bool same_host_pointer; /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
 	bool flush_by_host;     /* cuFlushGPUDirectRDMAWrites() works here */
 	bool needs_flush;       /* writes of a NIC are not ordered for kernels that run already */
-	bool wait_value;        /* streams wait for 64-bit words: cuStreamWaitValue64() */
-	bool flush_by_wait;     /* CU_STREAM_WAIT_VALUE_FLUSH works here */
 	bool integrated;
 	int multiprocessors;
 };

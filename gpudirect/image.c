@@ -15,7 +15,6 @@ enum { MANY_SINCE = 12010 };
 struct gpu_image {
 	cu_module module, many_module; /* the second one may be NULL, */
 	cu_function function, many;    /* and so its function */
-	cu_function ring;              /* NULL: nobody has asked for it yet */
 };
 
 /* A context's image is loaded once, whichever thread comes first. */
@@ -189,24 +188,7 @@ static int load_once(struct gpu *gpu)
 	return rc;
 }
 
-static int find_ring(struct gpu *gpu)
-{
-	struct gpu_image *image = gpu->image;
-	struct gpu_scope scope;
-	cu_result result;
-	int rc;
-
-	if (image->ring)
-		return 0;
-	rc = gpu_enter(gpu, &scope);
-	if (rc)
-		return rc;
-	result = gpu->cuda->cuModuleGetFunction(&image->ring, image->module, "ferrule_ring");
-	gpu_leave(&scope);
-	return result ? refused(gpu, result, "cuModuleGetFunction") : 0;
-}
-
-static int load_locked(struct gpu *gpu, bool wants_ring)
+int image_load(struct gpu *gpu, cu_function *ret_function, cu_function *ret_many)
 {
 	const char *why = image_why_not(
 		gpu->caps.compute_major, gpu->caps.compute_minor, gpu->cuda->version);
@@ -217,30 +199,12 @@ static int load_locked(struct gpu *gpu, bool wants_ring)
 			-ENOTSUP, "GPU %d cannot move or reduce payload: %s", gpu->ordinal, why);
 	pthread_mutex_lock(&load_mutex);
 	rc = load_once(gpu);
-	if (!rc && wants_ring)
-		rc = find_ring(gpu);
 	pthread_mutex_unlock(&load_mutex);
-	return rc;
-}
-
-int image_load(struct gpu *gpu, cu_function *ret_function, cu_function *ret_many)
-{
-	int rc = load_locked(gpu, false);
-
 	if (rc)
 		return rc;
 	*ret_function = gpu->image->function;
 	*ret_many = gpu->image->many;
 	return 0;
-}
-
-int image_load_ring(struct gpu *gpu, cu_function *ret_function)
-{
-	int rc = load_locked(gpu, true);
-
-	if (!rc)
-		*ret_function = gpu->image->ring;
-	return rc;
 }
 
 void image_unload(struct gpu *gpu)

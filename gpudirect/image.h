@@ -48,9 +48,6 @@ const char *image_why_not(int compute_major, int compute_minor, int driver_versi
  */
 int image_load(struct gpu *gpu, cu_function *ret_function, cu_function *ret_many);
 
-/* The function `ferrule_ring`, likewise. */
-int image_load_ring(struct gpu *gpu, cu_function *ret_function);
-
 /* For tests: these images in place of image_data and image_many; NULL: the embedded one again. */
 void image_use(const struct image_data *image, const struct image_data *many);
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 CODE = ("75", "80", "90", "100", "120")
-KERNELS = ("ferrule_ring", "ferrule_work")
+KERNELS = ("ferrule_work",)
 # With --many, where nvcc takes parameters of kernels as long as that: since CUDA 12.1.
 MANY = ("ferrule_work_many",)
 MANY_SINCE = 12010

@@ -78,8 +78,6 @@ void launcher_end(struct launcher *launcher, uint64_t launched, bool is_idle)
 	const struct cuda_api *cuda = launcher->gpu->cuda;
 	const struct timespec pause = { .tv_nsec = 1000000 };
 
-	if (launcher->stream && !is_idle && launcher->ops->finish)
-		launcher->ops->finish(launcher, launched);
 	if (launcher->stream) {
 		/* Once in any case: what counters begin with may still be on its way. */
 		while (cuda_is_passing(cuda->cuStreamSynchronize(launcher->stream)) && !is_idle &&

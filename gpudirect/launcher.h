@@ -55,9 +55,6 @@ struct launcher_ops {
 	/* After the GPU has stopped; NULL: true. Whether nothing on the processor's side touches
 	 * what batches refer to any more, and will not. */
 	bool (*is_still)(struct launcher *launcher);
-	/* In the context; NULL: there is nothing to do. Waits until `launched` is done, or cannot
-	 * be any more, where the stream may come to its end before that. */
-	void (*finish)(struct launcher *launcher, uint64_t launched);
 	/* In the context. The stream has come to its end and is destroyed: gives back what else is
 	 * the driver's. Not called where the context is gone, or the GPU was given up. */
 	void (*unmake)(struct launcher *launcher);
@@ -86,8 +83,7 @@ struct launcher {
 	bool is_unmade;          /* nothing of it is in the context any more */
 };
 
-extern const struct launcher_ops launch_batch_ops, launch_memop_ops, launch_persistent_ops;
-extern const struct launcher_ops launch_staged_ops;
+extern const struct launcher_ops launch_batch_ops, launch_staged_ops;
 
 /*
  * Memory that the GPU and the processor share, all zeros, in whole pages: the process's own, and

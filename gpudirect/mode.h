@@ -5,8 +5,7 @@
 
 #include "gpudirect/queue.h"
 
-/* GPU_QUEUE_STAGED where FRL_GPU_TIER is staged; else what FRL_GPU_LAUNCH says, but GPU_QUEUE_BATCH
- * where CUDA_LAUNCH_BLOCKING makes launches wait for their end. */
+/* GPU_QUEUE_STAGED where FRL_GPU_TIER is staged; else GPU_QUEUE_BATCH. */
 enum gpu_queue_mode gpu_queue_mode_wanted(void);
 
 #endif

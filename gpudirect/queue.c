@@ -352,8 +352,6 @@ static const struct launcher_ops *ops_of(enum gpu_queue_mode mode)
 {
 	static const struct launcher_ops *const ops[GPU_QUEUE_MODES] = {
 		[GPU_QUEUE_BATCH] = &launch_batch_ops,
-		[GPU_QUEUE_MEMOP] = &launch_memop_ops,
-		[GPU_QUEUE_PERSISTENT] = &launch_persistent_ops,
 		[GPU_QUEUE_STAGED] = &launch_staged_ops,
 	};
 

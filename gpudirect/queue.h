@@ -5,9 +5,8 @@
  * touches bytes that an earlier piece writes, or writes what an earlier one reads, comes after it.
  * It has a stream of its own, which waits for none of the application's.
  *
- * Nothing here waits for work to be done but gpu_queue_free(). A call of the driver may wait for
- * one that another thread makes, which may wait for the GPU. What itself waits on the GPU for more
- * work, in modes in which something does, ends by itself, soon, whatever the application does.
+ * Nothing here waits for work to be done but gpu_queue_free(), and nothing on the GPU waits for
+ * more work. A call of the driver may wait for one of another thread, which may wait for the GPU.
  *
  * One thread at a time.
  */
@@ -28,10 +27,8 @@ enum {
 
 /* How work gets to the GPU. */
 enum gpu_queue_mode {
-	GPU_QUEUE_BATCH,      /* one launch for each burst */
-	GPU_QUEUE_MEMOP,      /* launched ahead, and let go by a word in host memory */
-	GPU_QUEUE_PERSISTENT, /* a kernel that stays, and ends by itself soon after the last work */
-	GPU_QUEUE_STAGED,     /* no kernels: copies by the driver, reductions by the processor */
+	GPU_QUEUE_BATCH,  /* one launch for each burst */
+	GPU_QUEUE_STAGED, /* no kernels: copies by the driver, reductions by the processor */
 	GPU_QUEUE_MODES
 };
 

@@ -12,10 +12,8 @@
  * `also` is written as it lies, in as many stores as that takes: it wants to be as far from a
  * multiple of 16 as `dst` is.
  *
- * Loads are ordinary ones. `ferrule_work` sees what was written before it was launched;
- * `ferrule_ring`, which may run already, what was written before its batch was there, since a
- * fence stands in between (ring_body.h). Those of constant data (__ldg()) would not do: packet
- * buffers are used again while others run.
+ * Loads are ordinary ones: `ferrule_work` sees what was written before it was launched. Loads of
+ * constant data (__ldg()) would not do: packet buffers are used again while others run.
  */
 #ifndef FERRULE_GPUDIRECT_WORK_BODY_H
 #define FERRULE_GPUDIRECT_WORK_BODY_H

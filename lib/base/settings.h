@@ -55,8 +55,6 @@
 		"hardware: PCIe writes may overtake each other")                                \
 	X(gpu_tier, "FRL_GPU_TIER", "auto", "auto|dma-buf|peermem|nic-queue|mapped|staged|off", \
 		"how GPU memory is reached")                                                    \
-	X(gpu_launch, "FRL_GPU_LAUNCH", "batch", "batch|memop|persistent",                      \
-		"how work gets to GPUs")                                                        \
 	X(rank, "FRL_RANK", "", "", "rank of this process")                                     \
 	X(ranks, "FRL_RANKS", "", "", "ranks of the job")
 

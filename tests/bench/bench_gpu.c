@@ -262,7 +262,7 @@ static void bench_launch(struct bench *b, bool is_gpu, const char *mode, size_t 
 			median(trips, n));
 }
 
-/* One after the other, as FRL_GPU_LAUNCH and FRL_GPU_TIER have them. */
+/* With kernels, and without, as FRL_GPU_TIER has them. */
 static void bench_modes(struct bench *b, bool is_gpu)
 {
 	static const struct {
@@ -270,8 +270,6 @@ static void bench_modes(struct bench *b, bool is_gpu)
 		const char *name;
 	} modes[] = {
 		{ GPU_QUEUE_BATCH, "batch" },
-		{ GPU_QUEUE_MEMOP, "memop" },
-		{ GPU_QUEUE_PERSISTENT, "persistent" },
 		{ GPU_QUEUE_STAGED, "staged" },
 	};
 	struct gpu_queue *usual = b->queue;

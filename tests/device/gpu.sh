@@ -219,18 +219,6 @@ operation_rows() {
 		--verify --sizes 1,8,4095,4K,64K,1M,16M --iters 50
 }
 
-# launch_rows: ways of work to the GPU that are not the default.
-launch_rows() {
-	local mode
-	for mode in memop persistent; do
-		row "threads-$mode" 60 "FRL_GPU_LAUNCH=$mode, 2 threads" step \
-			env FRL_GPU_LAUNCH="$mode" "$gpu_allreduce" 2 1000003
-		row "processes-$mode" 60 "FRL_GPU_LAUNCH=$mode, 2 processes" step \
-			env FRL_GPU_LAUNCH="$mode" "$bench" -n 2 --mem cuda:0 --min 4 --max 16M \
-			--factor 16 --iters 0 --data random
-	done
-}
-
 staged_rows() {
 	row threads-staged 60 "FRL_GPU_TIER=staged, 2 threads" step env FRL_GPU_TIER=staged \
 		"$gpu_allreduce" 2 1000003
@@ -261,8 +249,6 @@ sanitizer_rows() {
 sanitizer_reports() {
 	local tool
 	for tool in memcheck racecheck; do
-		report "$tool-persistent" 30 "$tool, FRL_GPU_LAUNCH=persistent" inspect "$tool" \
-			env FRL_GPU_LAUNCH=persistent "$gpu_allreduce" 2 1000
 		[ ! -x "$build/tests/unit/test_comm" ] ||
 			report "$tool-comm_gpu" 60 "$tool, the test comm_gpu" inspect "$tool" \
 				env FRL_CONTROL=off "$build/tests/unit/test_comm" comm_gpu
@@ -345,7 +331,6 @@ collective_rows 2
 sanitizer_rows memcheck racecheck
 unit_row comm_gpu comm
 unit_row comm_gpu_stream comm
-launch_rows
 meter_row
 times_row 2
 operation_rows

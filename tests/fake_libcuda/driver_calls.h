@@ -133,10 +133,6 @@ DRIVER_CALL(cuStreamGetPriority, cuStreamGetPriority, 5050, 0,
 	(cu_stream stream, int *ret_priority))
 DRIVER_CALL(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0,
 	(cu_stream stream, cu_event event, unsigned int flags))
-DRIVER_CALL(cuStreamWaitValue64, cuStreamWaitValue64_v2, 11070, 0,
-	(cu_stream stream, cu_deviceptr address, uint64_t value, unsigned int flags))
-DRIVER_CALL(cuStreamWriteValue64, cuStreamWriteValue64_v2, 11070, 0,
-	(cu_stream stream, cu_deviceptr address, uint64_t value, unsigned int flags))
 DRIVER_CALL(cuStreamIsCapturing, cuStreamIsCapturing, 10000, 0,
 	(cu_stream stream, cu_capture_status *ret_status))
 DRIVER_CALL(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, 0,

@@ -322,17 +322,14 @@ static bool context_is_idle(const void *what)
 	return true;
 }
 
-cu_result fake_context_wait(struct fake_context *context, bool is_locked)
+cu_result fake_context_wait(struct fake_context *context)
 {
 	cu_result result;
 
-	if (is_locked) {
-		fake.n_keepers++;
-		fake.keeper = pthread_self();
-	}
+	fake.n_keepers++;
+	fake.keeper = pthread_self();
 	result = fake_wait(context, context_is_idle, context);
-	if (is_locked)
-		fake.n_keepers--;
+	fake.n_keepers--;
 	pthread_cond_broadcast(&fake.changed);
 	return result;
 }
@@ -345,5 +342,5 @@ cu_result cuCtxSynchronize(void)
 	if (result != CUDA_SUCCESS)
 		return result;
 	fake_current(&context);
-	return fake_leave(fake_context_wait(context, fake.has_locks));
+	return fake_leave(fake_wait(context, context_is_idle, context));
 }

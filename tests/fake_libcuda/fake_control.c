@@ -86,7 +86,6 @@ void fake_settings(void)
 	fake.host_limit = UINT64_MAX;
 	fake.is_pcie = false;
 	fake.is_one_id = false;
-	fake.has_locks = false;
 	fake_failures_reset();
 	fake_attributes_reset();
 	attributes_of(getenv("FAKE_CUDA_ATTRIBUTES"));
@@ -129,7 +128,6 @@ SETTER(set_host_apart, bool, fake.is_host_apart = value)
 SETTER(set_host_limit, uint64_t, fake.host_limit = value)
 SETTER(set_pcie, bool, fake.is_pcie = value)
 SETTER(set_one_id, bool, fake.is_one_id = value)
-SETTER(set_locks, bool, fake.has_locks = value)
 SETTER(set_missing, const char *, fake_set_missing(value))
 SETTER(set_delay, unsigned, fake.delay_us = value)
 SETTER(set_seed, uint64_t, fake.random = value * 0x9e3779b97f4a7c15ull | 1)
@@ -375,7 +373,6 @@ const struct fake_cuda *fake_cuda_control(void)
 		.set_host_limit = set_host_limit,
 		.set_pcie = set_pcie,
 		.set_one_id = set_one_id,
-		.set_locks = set_locks,
 		.set_missing = set_missing,
 		.set_delay = set_delay,
 		.set_seed = set_seed,

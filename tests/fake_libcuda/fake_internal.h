@@ -10,7 +10,6 @@
 #include <sys/types.h>
 
 #include "gpudirect/batch.h"
-#include "gpudirect/ring.h"
 #include "tests/fake_libcuda/driver.h"
 #include "tests/fake_libcuda/fake_libcuda.h"
 
@@ -83,13 +82,11 @@ struct fake_range {
 
 enum fake_work_kind {
 	FAKE_KERNEL,
-	FAKE_RING,
 	FAKE_COPY,
 	FAKE_SET,
 	FAKE_FUNCTION,
 	FAKE_RECORD,
 	FAKE_WAIT,
-	FAKE_WAIT_VALUE, /* for the word at `dst`, until it is `src` or later */
 	FAKE_FREE,
 };
 
@@ -105,9 +102,8 @@ struct fake_work {
 	uint64_t generation; /* of the event */
 	unsigned grid, block;
 	struct gpu_batch_many *batch; /* of a small parameter as well */
-	struct gpu_ring_call call;
-	uint8_t *staged;    /* the source, where it was taken at once */
-	uint8_t *to, *from; /* while it runs */
+	uint8_t *staged;              /* the source, where it was taken at once */
+	uint8_t *to, *from;           /* while it runs */
 	struct fake_work *next;
 };
 
@@ -137,11 +133,9 @@ struct fake_event {
 
 struct fake_module {
 	struct fake_context *context;
-	bool is_loaded[3]; /* the functions, ferrule_work first */
+	bool is_loaded[2]; /* the functions, ferrule_work first */
 	bool is_launched;  /* one of them, once */
-	/* The addresses of these stand for ferrule_ring and ferrule_work_many, the module's for
-	 * ferrule_work. */
-	char ring, many;
+	char many; /* its address stands for ferrule_work_many, the module's for ferrule_work */
 	struct fake_module *next;
 };
 
@@ -180,8 +174,7 @@ struct fake_world {
 	uint8_t *device_window, *real_window; /* of FAKE_WINDOW bytes */
 
 	bool is_capture_elsewhere;
-	bool has_locks;     /* cuMemFree() and cuCtxSynchronize() keep calls of others out */
-	unsigned n_keepers; /* calls that do so just now */
+	unsigned n_keepers; /* calls that keep calls of other threads out just now */
 	pthread_t keeper;
 	bool is_thread_running, is_ending;
 	unsigned pausing; /* who waits for that to end: nothing else begins meanwhile */
@@ -236,8 +229,8 @@ cu_context fake_context_handle(const struct fake_context *context);
 void fake_contexts_reset(void);
 unsigned fake_context_depth(void);
 
-/* Until all work of it is done. `is_locked`: no other thread's call begins meanwhile. */
-cu_result fake_context_wait(struct fake_context *context, bool is_locked);
+/* Until all work of it is done. No other thread's call begins meanwhile. */
+cu_result fake_context_wait(struct fake_context *context);
 
 /* ---- fake_memory.c */
 int fake_windows_make(void);
@@ -283,7 +276,6 @@ cu_result fake_queue(struct fake_stream *stream, const struct fake_work *work);
 /* Waits until this is so, or the context has failed; lets the lock go meanwhile. */
 cu_result fake_wait(struct fake_context *context, bool (*is_so)(const void *), const void *what);
 bool fake_stream_is_idle(const void *stream);
-bool fake_value_is_there(const struct fake_context *context, const struct fake_work *work);
 void fake_streams_drop(const struct fake_context *context);
 
 /* ---- fake_event.c */
@@ -318,22 +310,11 @@ uint8_t *fake_reach(const struct fake_context *context, uint64_t address, uint64
 
 /* ---- fake_kernel.c */
 
-/* Pieces with the places of their bytes; false: some of it is not to be touched. */
-bool fake_pieces_translate(
-	const struct fake_context *context, struct gpu_work *pieces, uint32_t n_pieces);
-/* The same of the word that says done. */
-bool fake_done_translate(const struct fake_context *context, uint64_t *done);
-/* The same of a batch. */
+/* A batch with the places of its bytes; false: some of it is not to be touched. */
 bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch_many *batch);
 /* Without the lock. */
 void fake_kernel_run(
 	const struct gpu_batch_many *batch, unsigned grid, unsigned block, uint64_t seed);
-
-/* ---- fake_ring.c */
-bool fake_ring_translate(const struct fake_context *context, struct gpu_ring_call *call);
-/* Without the lock. */
-cu_result fake_ring_run(const struct fake_context *context, const struct gpu_ring_call *call,
-	unsigned grid, uint64_t seed);
 
 /* ---- fake_module.c */
 void fake_modules_drop(const struct fake_context *context);

@@ -19,7 +19,7 @@ static bool reach(const struct fake_context *context, uint64_t *address, uint64_
 	return at != NULL;
 }
 
-bool fake_pieces_translate(
+static bool pieces_translate(
 	const struct fake_context *context, struct gpu_work *pieces, uint32_t n_pieces)
 {
 	for (uint32_t i = 0; i < n_pieces; i++) {
@@ -39,15 +39,10 @@ bool fake_pieces_translate(
 	return true;
 }
 
-bool fake_done_translate(const struct fake_context *context, uint64_t *done)
-{
-	return reach(context, done, 8, true, "the word that says done", 0);
-}
-
 bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch_many *batch)
 {
-	return fake_pieces_translate(context, batch->pieces, batch->n_pieces) &&
-		fake_done_translate(context, &batch->done) &&
+	return pieces_translate(context, batch->pieces, batch->n_pieces) &&
+		reach(context, &batch->done, 8, true, "the word that says done", 0) &&
 		(batch->n_blocks == 1 ||
 			reach(context, &batch->counter, 4, true, "the counter of blocks", 0));
 }

@@ -26,12 +26,9 @@
  *    all that is queued in its context; calls of other threads begin only after that.
  *  - A process that was forked after cuInit() gets CUDA_ERROR_NOT_INITIALIZED.
  *  - The kernels ferrule_work and ferrule_work_many are gpudirect/work_body.h, all threads in
- *    random order; ferrule_ring is gpudirect/ring_body.h, and stays as long as that says. Any image
- *    will do for a module, and has all of them.
+ *    random order. Any image will do for a module, and has both.
  *  - A kernel's parameters have 4096 bytes at most before CUDA 12.1, and 32764 since: others are
  *    CUDA_ERROR_NOT_SUPPORTED when they are launched.
- *  - A stream that waits for a word (cuStreamWaitValue64()) looks at it until it is there, however
- *    long that takes: who waits for the stream waits as well.
  *
  * Tests find it by fake_cuda_find(), which loads libcuda.so.1 and returns NULL where that is not
  * the double. Every function of the table may be called from any thread. Tests call reset() first.
@@ -116,10 +113,6 @@ struct fake_cuda {
 	/* Whether what is mapped has the buffer ID of the range that was reserved, whatever is
 	 * mapped there (it has one of its own). */
 	void (*set_one_id)(bool is_one);
-	/* cuMemFree() and cuCtxSynchronize() wait for all that is queued in the context, and calls
-	 * of other threads begin only when they are through (cuMemFree() does not wait for what is
-	 * queued, and nobody keeps others out). */
-	void (*set_locks)(bool has_locks);
 	/* cuGetProcAddress() does not find this function; NULL: it finds all. */
 	void (*set_missing)(const char *name);
 	/* Each piece of work takes a random time up to this. */

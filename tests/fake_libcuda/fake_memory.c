@@ -351,18 +351,12 @@ cu_result cuMemAlloc_v2(cu_deviceptr *ret_address, size_t size)
 cu_result cuMemFree_v2(cu_deviceptr address)
 {
 	cu_result result = fake_enter("cuMemFree", FAKE_CONTEXTED | FAKE_UNSAFE);
-	struct fake_context *context;
 	struct fake_range *range;
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (address == 0)
 		return fake_leave(CUDA_SUCCESS);
-	fake_current(&context);
-	if (fake.has_locks)
-		result = fake_context_wait(context, true);
-	if (result != CUDA_SUCCESS)
-		return fake_leave(result);
 	fake_worker_pause();
 	range = fake_range_at(address, 1);
 	if (!range || range->base != address ||

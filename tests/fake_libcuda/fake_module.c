@@ -32,7 +32,7 @@ static struct fake_module *module_of(cu_module handle)
 	return NULL;
 }
 
-enum kernel { WORK, MANY, RING, KERNELS };
+enum kernel { WORK, MANY, KERNELS };
 
 static const struct {
 	const char *name;
@@ -40,15 +40,12 @@ static const struct {
 } kernels[KERNELS] = {
 	[WORK] = { "ferrule_work", sizeof(struct gpu_batch) },
 	[MANY] = { "ferrule_work_many", sizeof(struct gpu_batch_many) },
-	[RING] = { "ferrule_ring", sizeof(struct gpu_ring_call) },
 };
 
-/* ferrule_work has the address of its module, the others that of a byte in it. */
+/* ferrule_work has the address of its module, the other one that of a byte in it. */
 static cu_function function_of(struct fake_module *module, enum kernel kernel)
 {
-	if (kernel == WORK)
-		return (cu_function)(void *)module;
-	return (cu_function)(void *)(kernel == MANY ? &module->many : &module->ring);
+	return kernel == WORK ? (cu_function)(void *)module : (cu_function)(void *)&module->many;
 }
 
 static struct fake_module *module_of_function(cu_function function, enum kernel *ret_kernel)
@@ -150,7 +147,7 @@ static cu_result load_function(cu_module handle, enum kernel kernel)
 	if (!module->is_loaded[kernel]) {
 		result = fake_capture_check();
 		if (result == CUDA_SUCCESS)
-			result = fake_context_wait(module->context, true);
+			result = fake_context_wait(module->context);
 		module = module_of(handle);
 		if (result == CUDA_SUCCESS && !module)
 			result = CUDA_ERROR_INVALID_HANDLE;
@@ -260,23 +257,13 @@ static size_t parameter_limit(void)
 }
 
 /* A GPU would go wrong with others, in some way or other. */
-static bool is_sound(enum kernel kernel, const void *parameter, unsigned grid, unsigned block,
-	struct fake_work *work)
+static bool is_sound(enum kernel kernel, const void *parameter, unsigned grid, unsigned block)
 {
 	const uint32_t max_pieces = kernel == MANY ? GPU_BATCH_MANY : GPU_BATCH_PIECES;
 	const struct gpu_batch *batch = parameter; /* both begin like this */
-	const struct gpu_ring_call *call = parameter;
 
-	*work = (struct fake_work){ .kind = FAKE_RING, .grid = grid, .block = block };
-	if (block != GPU_BLOCK_THREADS)
-		return false;
-	if (kernel == RING) {
-		work->call = *call;
-		return grid <= GPU_RING_BLOCKS && (call->last != 0) != (call->generation != 0) &&
-			(call->last != 0) == (call->total_ns == 0);
-	}
-	work->kind = FAKE_KERNEL;
-	return batch->n_pieces > 0 && batch->n_pieces <= max_pieces && batch->n_blocks == grid;
+	return block == GPU_BLOCK_THREADS && batch->n_pieces > 0 && batch->n_pieces <= max_pieces &&
+		batch->n_blocks == grid;
 }
 
 /* A small batch as a large one. */
@@ -286,23 +273,24 @@ static void copy_batch(struct gpu_batch_many *to, const struct gpu_batch *from)
 	memcpy(to->pieces, from->pieces, sizeof(from->pieces));
 }
 
-static cu_result launch_work(struct fake_module *module, enum kernel kernel,
-	struct fake_stream *stream, struct fake_work *work, const void *parameter)
+static cu_result launch_batch(struct fake_module *module, enum kernel kernel,
+	struct fake_stream *stream, unsigned grid, const void *parameter)
 {
+	struct fake_work work = { .kind = FAKE_KERNEL, .grid = grid, .block = GPU_BLOCK_THREADS };
 	cu_result result;
 
-	work->batch = malloc(sizeof(*work->batch));
-	if (!work->batch)
+	work.batch = malloc(sizeof(*work.batch));
+	if (!work.batch)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (kernel == MANY)
-		memcpy(work->batch, parameter, sizeof(*work->batch));
+		memcpy(work.batch, parameter, sizeof(*work.batch));
 	else
-		copy_batch(work->batch, parameter);
-	result = launch(module, stream, work);
+		copy_batch(work.batch, parameter);
+	result = launch(module, stream, &work);
 	if (result == CUDA_SUCCESS && kernel == MANY)
 		fake.stats.large_launches++;
 	if (result != CUDA_SUCCESS || stream->capture != CU_STREAM_CAPTURE_STATUS_NONE)
-		free(work->batch);
+		free(work.batch);
 	return result;
 }
 
@@ -315,7 +303,6 @@ cu_result cuLaunchKernel(cu_function function, unsigned int grid_x, unsigned int
 	struct fake_module *module;
 	struct fake_stream *stream;
 	enum kernel kernel;
-	struct fake_work work;
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -328,13 +315,12 @@ cu_result cuLaunchKernel(cu_function function, unsigned int grid_x, unsigned int
 		block_x > (unsigned)fake_attribute(
 				  context->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) ||
 		shared_bytes != 0 || extra || !parameters || !parameters[0] ||
-		!is_sound(kernel, parameters[0], grid_x, block_x, &work))
+		!is_sound(kernel, parameters[0], grid_x, block_x))
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	if (kernels[kernel].parameter > parameter_limit())
 		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
 	result = fake_stream_of(handle, &stream);
 	if (result == CUDA_SUCCESS)
-		result = kernel == RING ? launch(module, stream, &work)
-					: launch_work(module, kernel, stream, &work, parameters[0]);
+		result = launch_batch(module, kernel, stream, grid_x, parameters[0]);
 	return fake_leave(result);
 }

@@ -9,7 +9,7 @@
 #include "tests/fake_libcuda/fake_exports.h"
 #include "tests/fake_libcuda/fake_internal.h"
 
-enum { PATIENCE_S = 120, LET_OTHERS_NS = 50000 };
+enum { PATIENCE_S = 120 };
 
 struct fake_stream *fake_stream_new(struct fake_context *context, unsigned flags, int priority)
 {
@@ -299,83 +299,5 @@ cu_result cuLaunchHostFunc(cu_stream handle, cu_host_function function, void *us
 			&(struct fake_work){ .kind = FAKE_FUNCTION,
 				.function = function,
 				.user_data = user_data });
-	return fake_leave(result);
-}
-
-/* ---- words in memory */
-
-bool fake_value_is_there(const struct fake_context *context, const struct fake_work *work)
-{
-	const uint8_t *at = fake_find_bytes(context, work->dst, sizeof(uint64_t), false);
-
-	/* Where there is no such word, it fails when it runs. */
-	return !at ||
-		(int64_t)(__atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE) -
-			work->src) >= 0;
-}
-
-/* What both have in common. */
-static cu_result check_value(
-	cu_stream handle, cu_deviceptr address, unsigned flags, struct fake_stream **ret_stream)
-{
-	struct fake_context *context;
-	cu_result result = fake_stream_of(handle, ret_stream);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	fake_current(&context);
-	if (!fake_attribute(context->device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) ||
-		((flags & CU_STREAM_WAIT_VALUE_FLUSH) &&
-			!fake_attribute(
-				context->device, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (address % sizeof(uint64_t) != 0 || (flags & ~(unsigned)CU_STREAM_WAIT_VALUE_FLUSH) ||
-		!fake_find_bytes(context, address, sizeof(uint64_t), false))
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
-}
-
-cu_result cuStreamWaitValue64_v2(
-	cu_stream handle, cu_deviceptr address, uint64_t value, unsigned int flags)
-{
-	cu_result result = fake_enter("cuStreamWaitValue64", FAKE_CONTEXTED);
-	struct fake_stream *stream;
-	bool has_locks;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = check_value(handle, address, flags, &stream);
-	if (result == CUDA_SUCCESS)
-		result = fake_queue(stream,
-			&(struct fake_work){
-				.kind = FAKE_WAIT_VALUE, .dst = address, .src = value });
-	has_locks = fake.has_locks;
-	fake_leave(result);
-	/* Who wants to wait for the stream does so now. */
-	if (has_locks)
-		nanosleep(&(struct timespec){ .tv_nsec = LET_OTHERS_NS }, NULL);
-	return result;
-}
-
-cu_result cuStreamWriteValue64_v2(
-	cu_stream handle, cu_deviceptr address, uint64_t value, unsigned int flags)
-{
-	cu_result result = fake_enter("cuStreamWriteValue64", FAKE_CONTEXTED);
-	struct fake_work work = { .kind = FAKE_COPY, .dst = address, .size = sizeof(value) };
-	struct fake_stream *stream;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = check_value(handle, address, flags, &stream);
-	if (result == CUDA_SUCCESS)
-		work.staged = malloc(sizeof(value));
-	if (result == CUDA_SUCCESS && !work.staged)
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	if (result == CUDA_SUCCESS) {
-		memcpy(work.staged, &value, sizeof(value));
-		result = fake_queue(stream, &work);
-	}
-	if (result != CUDA_SUCCESS)
-		free(work.staged);
 	return fake_leave(result);
 }

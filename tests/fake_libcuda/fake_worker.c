@@ -10,8 +10,6 @@
 
 #include "tests/fake_libcuda/fake_internal.h"
 
-enum { LOOK_NS = 20000 }; /* between two looks at a word */
-
 static pthread_t threads[2];
 static bool is_running[2]; /* of the GPU's work, and of functions */
 
@@ -66,8 +64,6 @@ static bool is_runnable(const struct fake_stream *stream)
 		return false;
 	if (work->kind == FAKE_WAIT && work->event->done < work->generation)
 		return false;
-	if (work->kind == FAKE_WAIT_VALUE && !fake_value_is_there(stream->context, work))
-		return false;
 	return !waits_for_others(stream, work->sequence);
 }
 
@@ -110,13 +106,11 @@ static cu_result finish(struct fake_work *work)
 		fake.stats.kernels++;
 		fake.stats.pieces += work->batch->n_pieces;
 		break;
-	case FAKE_RING: fake.stats.kernels++; break;
 	case FAKE_COPY:
 	case FAKE_SET: fake.stats.copies++; break;
 	case FAKE_FUNCTION: fake.stats.functions++; break;
 	case FAKE_RECORD:
-	case FAKE_WAIT:
-	case FAKE_WAIT_VALUE: break;
+	case FAKE_WAIT: break;
 	case FAKE_FREE:
 		range = fake_range_at(work->dst, 1);
 		if (!range || range->base != work->dst)
@@ -132,9 +126,6 @@ static bool translate(const struct fake_context *context, struct fake_work *work
 {
 	switch (work->kind) {
 	case FAKE_KERNEL: return fake_kernel_translate(context, work->batch);
-	case FAKE_RING: return fake_ring_translate(context, &work->call);
-	case FAKE_WAIT_VALUE:
-		return fake_reach(context, work->dst, sizeof(uint64_t), false, "a word's place");
 	case FAKE_COPY:
 	case FAKE_SET:
 		work->to = work->is_dst_host
@@ -152,18 +143,15 @@ static bool translate(const struct fake_context *context, struct fake_work *work
 }
 
 /* Without the lock. */
-static cu_result execute(
-	const struct fake_context *context, const struct fake_work *work, uint64_t seed)
+static void execute(const struct fake_work *work, uint64_t seed)
 {
 	switch (work->kind) {
-	case FAKE_RING: return fake_ring_run(context, &work->call, work->grid, seed);
 	case FAKE_KERNEL: fake_kernel_run(work->batch, work->grid, work->block, seed); break;
 	case FAKE_COPY: memmove(work->to, work->from, work->size); break;
 	case FAKE_SET: memset(work->to, work->value, work->size); break;
 	case FAKE_FUNCTION: work->function(work->user_data); break;
 	default: break;
 	}
-	return CUDA_SUCCESS;
 }
 
 static void run(struct fake_stream *stream)
@@ -187,10 +175,9 @@ static void run(struct fake_stream *stream)
 		pthread_mutex_unlock(&fake.lock);
 		if (pause)
 			sleep_us(pause);
-		result = execute(context, work, seed);
+		execute(work, seed);
 		pthread_mutex_lock(&fake.lock);
-		if (result == CUDA_SUCCESS)
-			result = finish(work);
+		result = finish(work);
 	}
 	stream->running = NULL;
 	is_running[work->kind == FAKE_FUNCTION] = false;
@@ -202,32 +189,6 @@ static void run(struct fake_stream *stream)
 	pthread_cond_broadcast(&fake.changed);
 }
 
-/* Nobody tells of a word that changes. */
-static bool is_any_looking(void)
-{
-	for (const struct fake_stream *s = fake.streams; s; s = s->next)
-		if (s->first && s->first->kind == FAKE_WAIT_VALUE)
-			return true;
-	return false;
-}
-
-static void wait_for_work(bool is_function)
-{
-	struct timespec until;
-
-	if (is_function || !is_any_looking()) {
-		pthread_cond_wait(&fake.changed, &fake.lock);
-		return;
-	}
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += LOOK_NS;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(&fake.changed, &fake.lock, &until);
-}
-
 static void *worker(void *is_function)
 {
 	pthread_mutex_lock(&fake.lock);
@@ -237,7 +198,7 @@ static void *worker(void *is_function)
 		if (stream)
 			run(stream);
 		else
-			wait_for_work(is_function != NULL);
+			pthread_cond_wait(&fake.changed, &fake.lock);
 	}
 	pthread_mutex_unlock(&fake.lock);
 	return is_function;

@@ -13,8 +13,7 @@ struct gpu_queue *queue;
 cu_deviceptr arena;
 uint64_t host;
 
-const enum gpu_queue_mode queue_modes[QUEUE_MODES] = { GPU_QUEUE_BATCH, GPU_QUEUE_STAGED,
-	GPU_QUEUE_MEMOP, GPU_QUEUE_PERSISTENT };
+const enum gpu_queue_mode queue_modes[QUEUE_MODES] = { GPU_QUEUE_BATCH, GPU_QUEUE_STAGED };
 enum gpu_queue_mode queue_mode = GPU_QUEUE_BATCH;
 
 int queue_mode_of(int index)

@@ -15,7 +15,7 @@ extern uint64_t host;      /* where the GPU sees `memory` */
 
 /* Those of queue_begin(): tests of all of them run in a loop, whose index is counted by mode first
  * (index % QUEUE_MODES). */
-enum { QUEUE_MODES = 4 };
+enum { QUEUE_MODES = 2 };
 extern const enum gpu_queue_mode queue_modes[QUEUE_MODES];
 extern enum gpu_queue_mode queue_mode;
 /* Sets it, and returns what is left of the index. */

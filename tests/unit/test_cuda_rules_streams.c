@@ -131,51 +131,6 @@ START_TEST(streams_wait_for_events)
 END_TEST
 
 /* The legacy stream waits for blocking ones, not for others. */
-/* A stream waits for a word in host memory, whoever writes it, and no other one with it. */
-START_TEST(streams_wait_for_words)
-{
-	atomic_int count = 0, others = 0;
-	_Atomic uint64_t *word;
-	cu_deviceptr address;
-	cu_device device;
-	void *host;
-	int can = 0;
-
-	ck_cu_ok(cu.cuCtxGetDevice(&device));
-	ck_cu_ok(cu.cuDeviceGetAttribute(
-		&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device));
-	if (!can) {
-		printf("left out: no CAN_USE_64_BIT_STREAM_MEM_OPS\n");
-		return;
-	}
-	ck_cu_ok(cu.cuMemAllocHost(&host, PAGE));
-	ck_cu_ok(cu.cuMemHostGetDevicePointer(&address, host, 0));
-	word = host;
-	atomic_store(word, 3);
-	ck_cu_ok(cu.cuStreamWaitValue64(stream, address, 3, CU_STREAM_WAIT_VALUE_GEQ));
-	ck_cu_ok(cu.cuStreamSynchronize(stream));
-	ck_cu_ok(cu.cuStreamWaitValue64(stream, address, 5, CU_STREAM_WAIT_VALUE_GEQ));
-	ck_cu_ok(cu.cuLaunchHostFunc(stream, cuda_count, &count));
-	ck_cu_ok(cu.cuLaunchHostFunc(other, cuda_count, &others));
-	ck_cu_ok(cu.cuStreamSynchronize(other));
-	ck_assert_int_eq(atomic_load(&others), 1);
-	atomic_store(word, 4);
-	for (int i = 0; i < 20; i++) {
-		ck_cu(cu.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-		usleep(500);
-	}
-	ck_assert_int_eq(atomic_load(&count), 0);
-	atomic_store(word, 7);
-	ck_cu_ok(cu.cuStreamSynchronize(stream));
-	ck_assert_int_eq(atomic_load(&count), 1);
-	ck_cu_ok(cu.cuStreamWaitValue64(stream, address, 9, CU_STREAM_WAIT_VALUE_GEQ));
-	ck_cu_ok(cu.cuStreamWriteValue64(other, address, 9, 0));
-	ck_cu_ok(cu.cuStreamSynchronize(stream));
-	ck_assert_uint_eq(atomic_load(word), 9);
-	ck_cu_ok(cu.cuMemFreeHost(host));
-}
-END_TEST
-
 START_LOOP_TEST(legacy_stream, 2)
 {
 	cu_deviceptr address;

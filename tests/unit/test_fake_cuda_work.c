@@ -411,20 +411,20 @@ static void queue_slow_work(void)
 START_TEST(lazy_loading_waits)
 {
 	unsigned queued = 1;
-	cu_function ring;
+	cu_function many;
 	pthread_t thread;
 
 	ck_assert_int_eq(pthread_create(&thread, NULL, ask_meanwhile, &queued), 0);
 	queue_slow_work();
-	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_ring"));
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work_many"));
 	ck_assert_uint_eq(cuda_fake->queued(), 0);
 	pthread_join(thread, NULL);
 	ck_assert_uint_eq(queued, 0);
 	/* Once. */
 	cuda_fake->hold(true);
 	ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
-	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_ring"));
-	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_work"));
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work_many"));
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work"));
 	ck_assert_uint_eq(cuda_fake->queued(), 1);
 	cuda_fake->hold(false);
 }
@@ -432,7 +432,7 @@ END_TEST
 
 START_TEST(eager_loading_does_not)
 {
-	cu_function ring;
+	cu_function many;
 
 	teardown();
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
@@ -440,7 +440,7 @@ START_TEST(eager_loading_does_not)
 	unsetenv("FAKE_CUDA_LOADING");
 	cuda_fake->hold(true);
 	ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
-	ck_cu_ok(cu.cuModuleGetFunction(&ring, module, "ferrule_ring"));
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work_many"));
 	ck_assert_uint_eq(cuda_fake->queued(), 1);
 	cuda_fake->hold(false);
 }

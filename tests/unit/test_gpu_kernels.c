@@ -45,11 +45,10 @@ static const uint16_t *wanted_codes(void)
 static const struct {
 	const struct image_data *data;
 	const char *log, *file;
-	const char *kernels[2];
-	int n_kernels;
+	const char *kernel;
 } images[] = {
-	{ &image_data, "kernels.log", "kernels.fatbin", { "ferrule_work", "ferrule_ring" }, 2 },
-	{ &image_many, "kernels_many.log", "kernels_many.fatbin", { "ferrule_work_many" }, 1 },
+	{ &image_data, "kernels.log", "kernels.fatbin", "ferrule_work" },
+	{ &image_many, "kernels_many.log", "kernels_many.fatbin", "ferrule_work_many" },
 };
 
 static bool is_empty(int i)
@@ -84,16 +83,15 @@ START_LOOP_TEST(resources, ROWS(images))
 		"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
 	static char log[LOG_MAX];
 	const uint16_t *codes = wanted_codes();
-	const int n_kernels = images[_i].n_kernels;
 	char wanted[128];
 	int registers, n_wanted = 0, n = 0;
 
 	if (is_empty(_i))
 		return;
 	log[read_built(images[_i].log, log, LOG_MAX)] = '\0';
-	for (; codes[n_wanted / n_kernels]; n_wanted++) {
+	for (; codes[n_wanted]; n_wanted++) {
 		snprintf(wanted, sizeof(wanted), "Compiling entry function '%s' for 'sm_%u'",
-			images[_i].kernels[n_wanted % n_kernels], codes[n_wanted / n_kernels]);
+			images[_i].kernel, codes[n_wanted]);
 		ck_assert_msg(strstr(log, wanted), "no '%s' in:\n%s", wanted, log);
 	}
 	for (const char *at = log; (at = strstr(at, "stack frame")); at++, n++) {

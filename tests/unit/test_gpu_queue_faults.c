@@ -60,8 +60,6 @@ START_LOOP_TEST(fatal_at_launch, PAIRS(QUEUE_MODES, ROWS(fatal)))
 {
 	int row = queue_mode_of(_i);
 
-	if (queue_mode == GPU_QUEUE_PERSISTENT)
-		return; /* its second batch takes no call: test_gpu_launch has its own */
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
@@ -78,26 +76,21 @@ START_LOOP_TEST(fatal_at_launch, PAIRS(QUEUE_MODES, ROWS(fatal)))
 }
 END_TEST
 
-/* A batch is launched, and held. Returns false in a mode whose second batch takes no call:
- * test_gpu_launch has tests of its own. */
-static bool begin_held(int index)
+/* A batch is launched, and held. */
+static void begin_held(int index)
 {
 	queue_mode_of(index);
-	if (queue_mode == GPU_QUEUE_PERSISTENT)
-		return false;
 	queue_begin();
 	fake->hold(true);
 	memset(memory, 9, 64);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
-	return true;
 }
 
 /* Launched work goes on after another failure: it is waited for. */
 START_LOOP_TEST(refused_for_good, QUEUE_MODES)
 {
-	if (!begin_held(_i))
-		return;
+	begin_held(_i);
 	add(copy(arena + 64, host, 64));
 	fake->fail_call(queue_call(), 1, CUDA_ERROR_INVALID_VALUE, 1);
 	gpu_queue_launch(queue);
@@ -120,8 +113,7 @@ START_LOOP_TEST(dropped, QUEUE_MODES)
 {
 	struct gpu_queue_stats stats;
 
-	if (!begin_held(_i))
-		return;
+	begin_held(_i);
 	fake->fail_call(queue_call(), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
 	add(copy(arena + 64, host, 64));
 	gpu_queue_launch(queue);

@@ -64,20 +64,13 @@ static void use_what_is_there(void)
 	close_pair(&pair);
 }
 
-/* With each way of giving work to a GPU, and without kernels. */
-static const struct {
-	const char *name, *value;
-} ways[] = {
-	{ "FRL_GPU_LAUNCH", "batch" },
-	{ "FRL_GPU_LAUNCH", "memop" },
-	{ "FRL_GPU_LAUNCH", "persistent" },
-	{ "FRL_GPU_TIER", "staged" },
-};
+/* With kernels, and without. */
+static const char *const tiers[] = { "mapped", "staged" };
 
 START_TEST(set_up_at_init)
 {
 	set_local("1");
-	setenv(ways[_i].name, ways[_i].value, 1);
+	setenv("FRL_GPU_TIER", tiers[_i], 1);
 	begin();
 	ck_assert(is_open());
 	ck_assert_uint_gt(fake->calls("cuMemHostRegister"), 0);
@@ -236,7 +229,7 @@ TEST_MAIN(nccl_gpu_init)
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
-	tcase_add_loop_test(tcase, set_up_at_init, 0, sizeof(ways) / sizeof(ways[0]));
+	tcase_add_loop_test(tcase, set_up_at_init, 0, sizeof(tiers) / sizeof(tiers[0]));
 	tcase_add_test(tcase, beside_a_kernel_that_waits);
 	tcase_add_loop_test(tcase, idle, 0, sizeof(idle_rows) / sizeof(idle_rows[0]));
 	tcase_add_test(tcase, no_context);
