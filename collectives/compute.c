@@ -8,7 +8,6 @@
 #include "collectives/communicator.h"
 #include "collectives/shadow.h"
 #include "gpudirect/gpu.h"
-#include "gpudirect/mode.h"
 #include "gpudirect/queue.h"
 #include "gpudirect/stream.h"
 #include "lib/base/clock.h"
@@ -50,11 +49,6 @@ int compute_get(
 	return 0;
 }
 
-bool compute_is_staged(void)
-{
-	return gpu_queue_mode_wanted() == GPU_QUEUE_STAGED;
-}
-
 int compute_need_queue(struct compute *compute)
 {
 	int err;
@@ -65,11 +59,11 @@ int compute_need_queue(struct compute *compute)
 		compute->tasks = calloc(GPU_QUEUE_PIECES, sizeof(*compute->tasks));
 	if (!compute->tasks)
 		return frl_fail(-ENOMEM, "no memory for what a GPU is to do");
-	err = gpu_queue_new(compute->gpu, gpu_queue_mode_wanted(), &compute->queue);
+	err = gpu_queue_new(compute->gpu, &compute->queue);
 	if (!err)
-		frl_log(FRL_LOG_INFO, "communicator, rank %d: works with memory of GPU %d, by %s",
-			compute->comm->rank, compute->gpu->ordinal,
-			compute_is_staged() ? "copies in host memory" : "its kernels");
+		frl_log(FRL_LOG_INFO,
+			"communicator, rank %d: works with memory of GPU %d, by its kernels",
+			compute->comm->rank, compute->gpu->ordinal);
 	return err;
 }
 

@@ -73,10 +73,6 @@ struct compute {
 int compute_get(
 	struct frl_comm *comm, cu_context context, int ordinal, struct compute **ret_compute);
 
-/* Without kernels the processor does all that is not copied: operations then work on copies in its
- * memory, as a whole, and devices are not given memory of a GPU. */
-bool compute_is_staged(void);
-
 /* Work can be added from here on. As gpu_queue_new(). */
 int compute_need_queue(struct compute *compute);
 

@@ -169,13 +169,13 @@ static int get_schedule(
 			     &operation->job, ret_schedule);
 }
 
-/* What the processor would have to touch is copied to where it can: all, where it does all. */
+/* What the processor would have to touch is copied to where it can. */
 static bool needs_shadow(
 	const struct operation *o, const struct where *where, const struct schedule *schedule)
 {
 	if (!where->on_gpu[PLAN_SEND] && !where->on_gpu[PLAN_RECV])
 		return false;
-	if (!schedule || schedule->has_eager || compute_is_staged())
+	if (!schedule || schedule->has_eager)
 		return true;
 	return (!where->on_gpu[PLAN_SEND] && o->bytes[PLAN_SEND] > 0) ||
 		(!where->on_gpu[PLAN_RECV] && o->bytes[PLAN_RECV] > 0);

@@ -19,9 +19,6 @@ static const char *ways(const struct frl_gpu_info *info)
 			{ "dma-buf, peermem", "dma-buf, peermem, kernels" } },
 	};
 
-	/* Only where FRL_GPU_TIER says so. */
-	if (info->usable && !info->exports_dmabuf && !info->has_peermem && !info->has_kernels)
-		return "copies";
 	return texts[info->exports_dmabuf][info->has_peermem][info->has_kernels];
 }
 
@@ -58,7 +55,7 @@ json_t *json_gpu(const struct frl_gpu_info *info)
 	char name[GPU_NAME_SIZE];
 
 	return json_pack(
-		"{s:s, s:s, s:b, s:o, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b}",
+		"{s:s, s:s, s:b, s:o, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:b, s:b, s:b, s:b}",
 		"name", gpu_name(info, name), "kind", "gpu", "usable", info->usable, "reason",
 		info->reason[0] ? json_string(info->reason) : json_null(), "model",
 		info->name[0] ? json_string(info->name) : json_null(), "pci",
@@ -66,6 +63,6 @@ json_t *json_gpu(const struct frl_gpu_info *info)
 		(json_int_t)info->memory_bytes, "compute_major", info->compute_major,
 		"compute_minor", info->compute_minor, "driver_version", info->driver_version,
 		"dma_buf", info->exports_dmabuf, "peermem", info->has_peermem, "kernels",
-		info->has_kernels, "copies", info->has_copies, "needs_flush", info->needs_flush,
-		"lazy_loading", info->loads_lazily);
+		info->has_kernels, "needs_flush", info->needs_flush, "lazy_loading",
+		info->loads_lazily);
 }

@@ -24,7 +24,6 @@ typedef uint64_t cu_deviceptr;
 typedef struct cu_uuid {
 	char bytes[16];
 } cu_uuid;
-typedef void (*cu_host_function)(void *user_data);
 
 /* Numbers of the lists below. */
 typedef int cu_device_attribute;

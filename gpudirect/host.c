@@ -86,11 +86,6 @@ uint64_t gpu_host_address(const struct gpu *gpu, const void *addr, size_t length
 	return gpu_rows_find(&gpu->host->rows, (uintptr_t)addr, length);
 }
 
-uint8_t *gpu_host_pointer(const struct gpu *gpu, uint64_t address, size_t length)
-{
-	return (uint8_t *)gpu_rows_find_host(&gpu->host->rows, address, length);
-}
-
 /* ---- pieces; with the mutex held */
 
 static void insert(struct piece *piece)

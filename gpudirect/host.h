@@ -27,10 +27,6 @@ void gpu_host_unmap(struct gpu *gpu, const void *addr, size_t length);
 /* Where the GPU sees it; 0: some of it is not registered. Quick: for each packet. */
 uint64_t gpu_host_address(const struct gpu *gpu, const void *addr, size_t length);
 
-/* The reverse: host memory that the GPU sees at [address, address + length); NULL: it is none that
- * was mapped, as memory of the GPU's own. */
-uint8_t *gpu_host_pointer(const struct gpu *gpu, uint64_t address, size_t length);
-
 /* gpu.c's: makes gpu->host, -ENOMEM; and frees it, when nobody holds the GPU any more. What is
  * mapped holds it. */
 int gpu_host_prepare(struct gpu *gpu);

@@ -108,40 +108,6 @@ uint64_t gpu_rows_find(const struct gpu_rows *rows, uintptr_t start, size_t leng
 	return found;
 }
 
-/* There are few, and they are sorted by the processor's addresses. */
-static uintptr_t look_back(const struct rows *rows, uint64_t device, size_t length)
-{
-	uint32_t n = atomic_load_explicit(&rows->n, memory_order_acquire);
-
-	for (uint32_t i = 0; i < n; i++) {
-		const struct row *row = &rows->row[i];
-		uintptr_t start = atomic_load_explicit(&row->start, memory_order_acquire);
-		uintptr_t end = atomic_load_explicit(&row->end, memory_order_acquire);
-		uint64_t first = atomic_load_explicit(&row->device, memory_order_acquire);
-
-		if (device >= first && device - first <= end - start &&
-			length <= end - start - (device - first))
-			return start + (device - first);
-	}
-	return 0;
-}
-
-uintptr_t gpu_rows_find_host(const struct gpu_rows *rows, uint64_t device, size_t length)
-{
-	uint64_t version;
-	uintptr_t found;
-
-	do {
-		const struct rows *now;
-
-		version = atomic_load_explicit(&rows->version, memory_order_acquire);
-		now = atomic_load_explicit(&rows->rows, memory_order_acquire);
-		found = now ? look_back(now, device, length) : 0;
-	} while ((version & 1) ||
-		atomic_load_explicit(&rows->version, memory_order_relaxed) != version);
-	return found;
-}
-
 void gpu_rows_free(struct gpu_rows *rows)
 {
 	struct rows *next = atomic_load(&rows->rows);

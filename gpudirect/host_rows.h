@@ -30,10 +30,6 @@ void gpu_rows_end(struct gpu_rows *rows);
 /* 0: it is not all in one row. */
 uint64_t gpu_rows_find(const struct gpu_rows *rows, uintptr_t start, size_t length);
 
-/* The reverse: the processor's address of [device, device + length); 0: it is not all in one row.
- */
-uintptr_t gpu_rows_find_host(const struct gpu_rows *rows, uint64_t device, size_t length);
-
 /* Nobody looks any more. */
 void gpu_rows_free(struct gpu_rows *rows);
 

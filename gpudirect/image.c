@@ -70,7 +70,7 @@ const char *image_why_not(int compute_major, int compute_minor, int driver_versi
 	if (!needed) {
 		snprintf(text, sizeof(text),
 			"the GPU has compute capability %d.%d, Ferrule's kernels are for %d.%d and "
-			"later; FRL_GPU_TIER=staged works without them, slowly",
+			"later",
 			compute_major, compute_minor, used->ptx / 10, used->ptx % 10);
 		return text;
 	}

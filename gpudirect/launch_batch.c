@@ -140,7 +140,6 @@ static void unmake(struct launcher *launcher)
 }
 
 const struct launcher_ops launch_batch_ops = {
-	.max_launches = LAUNCHES_MAX,
 	.make = make,
 	.launch = launch,
 	.unmake = unmake,

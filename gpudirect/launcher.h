@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How batches of a queue get to the GPU: one implementation for each enum gpu_queue_mode. The queue
- * keeps tickets, the open batch, retries and what is done; a launcher has a stream, puts batches
- * into it in the order of their numbers, and sees to it that `done` says how far it is.
+ * How batches of a queue get to the GPU. The queue keeps tickets, the open batch, retries and what
+ * is done; a launcher has a stream, puts batches into it in the order of their numbers, and sees to
+ * it that `done` says how far it is.
  *
  * Private to gpudirect/queue.c and the launchers. As the queue: one thread at a time.
  */
@@ -29,32 +29,14 @@ enum launch_answer {
 };
 
 struct launcher_ops {
-	unsigned max_launches; /* taken and not done, at most LAUNCHES_MAX */
 	/* Outside of the context. As gpu_queue_new(). */
 	int (*make)(struct gpu *gpu, struct launcher **ret_launcher);
-	/* NULL: true. Whether a batch is to be launched, as far as that is a matter of how many
-	 * are under way; asked again at every look at the queue. */
-	bool (*has_room)(struct launcher *launcher);
 	/* Outside of the context. The batch, which has at least one piece, with this number: they
 	 * count up by one from 1. It may be changed; when it was taken it is not referred to any
 	 * more. A batch that was put off comes again, with nothing added or taken away, or more
 	 * pieces at its end where it was said that this may be. */
 	enum launch_answer (*launch)(
 		struct launcher *launcher, struct launch *open, uint64_t sequence);
-	/* Outside of the context; NULL: there is nothing to do. While something is taken and not
-	 * done, at every look at the queue: sees to it that what was taken goes on. */
-	enum launch_answer (*poll)(struct launcher *launcher);
-	/* NULL: false. The stream may have come to its end before all that was taken is done: the
-	 * rest will be put into it. */
-	bool (*rests)(struct launcher *launcher);
-	/* Outside of the context; NULL: there is nothing to do. The queue has failed, was dropped
-	 * or is being freed: nothing is launched any more. What was taken before goes on, or what
-	 * is not in the stream of it is left out; its number comes all the same. May be called
-	 * several times. */
-	void (*drop)(struct launcher *launcher);
-	/* After the GPU has stopped; NULL: true. Whether nothing on the processor's side touches
-	 * what batches refer to any more, and will not. */
-	bool (*is_still)(struct launcher *launcher);
 	/* In the context. The stream has come to its end and is destroyed: gives back what else is
 	 * the driver's. Not called where the context is gone, or the GPU was given up. */
 	void (*unmake)(struct launcher *launcher);
@@ -63,7 +45,7 @@ struct launcher_ops {
 	void (*forget)(struct launcher *launcher);
 };
 
-enum { LAUNCHES_MAX = 128 };
+enum { LAUNCHES_MAX = 128 }; /* taken and not done */
 
 /* What the GPU and the processor share: launcher_map(). */
 struct launcher_shared {
@@ -83,7 +65,7 @@ struct launcher {
 	bool is_unmade;          /* nothing of it is in the context any more */
 };
 
-extern const struct launcher_ops launch_batch_ops, launch_staged_ops;
+extern const struct launcher_ops launch_batch_ops;
 
 /*
  * Memory that the GPU and the processor share, all zeros, in whole pages: the process's own, and

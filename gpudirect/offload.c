@@ -123,14 +123,14 @@ static const struct offload_ops ops = {
 	.unmap = unmap,
 };
 
-int gpu_offload_new(struct gpu *gpu, enum gpu_queue_mode mode, struct offload **ret_offload)
+int gpu_offload_new(struct gpu *gpu, struct offload **ret_offload)
 {
 	struct gpu_offload *offload = calloc(1, sizeof(*offload));
 	int rc;
 
 	if (!offload)
 		return frl_fail(-ENOMEM, "no memory for what moves payload to a GPU");
-	rc = gpu_queue_new(gpu, mode, &offload->queue);
+	rc = gpu_queue_new(gpu, &offload->queue);
 	if (rc) {
 		free(offload);
 		return rc;

@@ -3,13 +3,11 @@
 #ifndef FERRULE_GPUDIRECT_OFFLOAD_H
 #define FERRULE_GPUDIRECT_OFFLOAD_H
 
-#include "gpudirect/queue.h"
-
 struct gpu;
 struct offload;
 
 /* Errors as gpu_queue_new(). Holds the GPU. */
-int gpu_offload_new(struct gpu *gpu, enum gpu_queue_mode mode, struct offload **ret_offload);
+int gpu_offload_new(struct gpu *gpu, struct offload **ret_offload);
 /* As gpu_queue_free(). NULL is fine. */
 void gpu_offload_free(struct offload *offload);
 

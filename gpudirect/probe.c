@@ -95,7 +95,7 @@ static void judge_nics(
 			"nvidia-peermem");
 }
 
-/* Tiers C and D. False: packets cannot be moved by kernels. */
+/* Tier C. False: packets cannot be moved by kernels. */
 static bool judge_kernels(const struct gpu_caps *caps, struct frl_gpu_info *info)
 {
 	const char *why = image_why_not(
@@ -104,7 +104,6 @@ static bool judge_kernels(const struct gpu_caps *caps, struct frl_gpu_info *info
 	info->has_kernels = !why;
 	if (why)
 		add_reason(info, "%s", why);
-	info->has_copies = caps->host_register;
 	if (!caps->host_register)
 		add_reason(info, "host memory cannot be registered with this GPU");
 	return info->has_kernels && caps->host_register;
@@ -122,9 +121,7 @@ static bool has_way(const struct frl_gpu_info *info, bool is_mapped)
 
 	return (info->exports_dmabuf && is_allowed("dma-buf", setting)) ||
 		(info->has_peermem && is_allowed("peermem", setting)) ||
-		(is_mapped &&
-			(is_allowed("mapped", setting) || is_allowed("nic-queue", setting))) ||
-		(info->has_copies && strcmp(setting, "staged") == 0);
+		(is_mapped && (is_allowed("mapped", setting) || is_allowed("nic-queue", setting)));
 }
 
 static bool is_prohibited(const struct cuda_api *cuda, cu_device device)

@@ -54,38 +54,14 @@ struct gpu_queue {
 	uint64_t silent_ns, delayed_ns;
 	bool delay_is_told;
 
-	bool has_failed;
+	bool has_failed;  /* or was dropped: nothing is launched any more */
 	bool has_stopped; /* after that: the GPU touches nothing any more, */
-	bool is_given_up; /* or that is not to be found out; */
-	bool is_idle;     /* and nobody does */
+	bool is_given_up; /* or that is not to be found out */
 	char why[ERROR_TEXT_MAX];
 	struct gpu_queue_stats stats;
 };
 
 /* ---- failures */
-
-/* Nothing is launched any more. */
-static void drop(struct gpu_queue *queue)
-{
-	queue->has_failed = true;
-	if (queue->launcher->ops->drop)
-		queue->launcher->ops->drop(queue->launcher);
-}
-
-/* The GPU has stopped, or has done all; is it over for the processor, too? */
-static bool is_still(const struct gpu_queue *queue)
-{
-	const struct launcher_ops *ops = queue->launcher->ops;
-
-	return !ops->is_still || ops->is_still(queue->launcher);
-}
-
-static bool rests(const struct gpu_queue *queue)
-{
-	const struct launcher_ops *ops = queue->launcher->ops;
-
-	return ops->rests && ops->rests(queue->launcher);
-}
 
 /* The last error is why. */
 static void fail(struct gpu_queue *queue, bool has_stopped)
@@ -94,9 +70,8 @@ static void fail(struct gpu_queue *queue, bool has_stopped)
 		snprintf(queue->why, sizeof(queue->why), "%s", frl_last_error());
 		frl_log(FRL_LOG_ERROR, "%s", queue->why);
 	}
-	drop(queue);
+	queue->has_failed = true;
 	queue->has_stopped |= has_stopped || queue->finished == queue->launched;
-	queue->is_idle |= queue->has_stopped && is_still(queue);
 }
 
 /* ---- launching */
@@ -119,9 +94,13 @@ static void put_off(struct gpu_queue *queue, uint64_t now)
 		frl_last_error());
 }
 
-/* What an attempt has come to. False: not now, or never more. */
-static bool take_answer(struct gpu_queue *queue, enum launch_answer answer, uint64_t now)
+/* False: not now, or never more. */
+static bool launch(struct gpu_queue *queue, uint64_t now)
 {
+	struct launcher *launcher = queue->launcher;
+	enum launch_answer answer = launcher->ops->launch(
+		launcher, &queue->open, queue->launched + 1);
+
 	if (answer == LAUNCH_TAKEN)
 		return true;
 	if (answer == LAUNCH_PUT_OFF)
@@ -131,27 +110,12 @@ static bool take_answer(struct gpu_queue *queue, enum launch_answer answer, uint
 	return false;
 }
 
-static bool launch(struct gpu_queue *queue, uint64_t now)
-{
-	struct launcher *launcher = queue->launcher;
-
-	return take_answer(
-		queue, launcher->ops->launch(launcher, &queue->open, queue->launched + 1), now);
-}
-
-static bool has_room(const struct gpu_queue *queue)
-{
-	const struct launcher_ops *ops = queue->launcher->ops;
-
-	return queue->launched - queue->finished < ops->max_launches &&
-		(!ops->has_room || ops->has_room(queue->launcher));
-}
-
 void gpu_queue_launch(struct gpu_queue *queue)
 {
 	uint64_t now;
 
-	if (!queue->open.batch.n_pieces || queue->has_failed || !has_room(queue))
+	if (!queue->open.batch.n_pieces || queue->has_failed ||
+		queue->launched - queue->finished >= LAUNCHES_MAX)
 		return;
 	now = clock_now_ns();
 	if ((queue->refused_ns && now < queue->retry_ns) || !launch(queue, now))
@@ -195,7 +159,7 @@ static void collect(struct gpu_queue *queue, uint64_t now)
 		finished - queue->finished > queue->launched - queue->finished)
 		return;
 	queue->finished = finished;
-	/* After a failure some of a batch may have been left out, though its number came. */
+	/* After a failure nothing more counts as done until all has stopped. */
 	if (!queue->has_failed)
 		queue->done = queue->last_ticket[finished % LAUNCHES_MAX];
 	queue->moved_ns = now;
@@ -262,7 +226,7 @@ static void look(struct gpu_queue *queue, uint64_t now)
 	collect(queue, now);
 	if ((!result || cuda_is_passing(result)) && queue->finished == queue->launched)
 		return;
-	if (result == CUDA_ERROR_NOT_READY || (!result && rests(queue))) {
+	if (result == CUDA_ERROR_NOT_READY) {
 		queue->silent_ns = queue->delayed_ns = 0;
 		return;
 	}
@@ -281,39 +245,23 @@ static void look(struct gpu_queue *queue, uint64_t now)
 		note_silence(queue, now);
 }
 
-/* What was taken goes on. */
-static void push(struct gpu_queue *queue, uint64_t now)
-{
-	struct launcher *launcher = queue->launcher;
-
-	if (launcher->ops->poll && (!queue->refused_ns || now >= queue->retry_ns) &&
-		take_answer(queue, launcher->ops->poll(launcher), now) &&
-		!queue->open.batch.n_pieces) {
-		queue->refused_ns = 0;
-		queue->stall_is_told = false;
-	}
-}
-
 uint64_t gpu_queue_done(struct gpu_queue *queue)
 {
 	uint64_t now;
 
-	if (queue->is_idle)
+	if (queue->has_stopped)
 		return queue->given;
 	if (queue->launched != queue->finished) {
 		now = clock_now_ns();
 		collect(queue, now);
-		if (queue->launched != queue->finished)
-			push(queue, now);
 		if (queue->launched != queue->finished && now - queue->moved_ns >= LOOK_NS)
 			look(queue, now);
 	}
 	if (queue->has_failed)
-		queue->is_idle = (queue->has_stopped || queue->launched == queue->finished) &&
-			is_still(queue);
+		queue->has_stopped |= queue->launched == queue->finished;
 	else
 		gpu_queue_launch(queue); /* what was refused, or found no room in the stream */
-	return queue->is_idle ? queue->given : queue->done;
+	return queue->has_stopped ? queue->given : queue->done;
 }
 
 uint32_t gpu_queue_max_pieces(const struct gpu_queue *queue)
@@ -341,38 +289,21 @@ void gpu_queue_drop(struct gpu_queue *queue)
 		return;
 	snprintf(queue->why, sizeof(queue->why), "GPU %d: what was not launched yet was dropped",
 		queue->gpu->ordinal);
-	drop(queue);
-	queue->is_idle = queue->finished == queue->launched && is_still(queue);
+	queue->has_failed = true;
+	queue->has_stopped = queue->finished == queue->launched;
 }
 
 /* ---- beginning and end */
 
-/* NULL: there is no such mode here. */
-static const struct launcher_ops *ops_of(enum gpu_queue_mode mode)
+int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue)
 {
-	static const struct launcher_ops *const ops[GPU_QUEUE_MODES] = {
-		[GPU_QUEUE_BATCH] = &launch_batch_ops,
-		[GPU_QUEUE_STAGED] = &launch_staged_ops,
-	};
-
-	return (unsigned)mode < GPU_QUEUE_MODES ? ops[mode] : NULL;
-}
-
-int gpu_queue_new(struct gpu *gpu, enum gpu_queue_mode mode, struct gpu_queue **ret_queue)
-{
-	const struct launcher_ops *ops = ops_of(mode);
-	struct gpu_queue *queue;
+	struct gpu_queue *queue = calloc(1, sizeof(*queue));
 	int rc;
 
-	if (!ops)
-		return frl_fail(-ENOTSUP,
-			"work cannot be given to GPU %d in mode %d: there is no such mode",
-			gpu->ordinal, (int)mode);
-	queue = calloc(1, sizeof(*queue));
 	if (!queue)
 		return frl_fail(-ENOMEM, "no memory for a GPU's queue");
 	queue->gpu = gpu;
-	rc = ops->make(gpu, &queue->launcher);
+	rc = launch_batch_ops.make(gpu, &queue->launcher);
 	if (rc) {
 		free(queue);
 		return rc;
@@ -399,7 +330,6 @@ void gpu_queue_free(struct gpu_queue *queue)
 
 	if (!queue)
 		return;
-	drop(queue);
 	if (!gpu_enter(queue->gpu, &scope)) {
 		end(queue);
 		gpu_leave(&scope);

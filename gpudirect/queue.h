@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A queue of work for a GPU: pieces are added, launched together (as one kernel, where there are
- * kernels), and done in the order in which they were added, as far as anybody can tell: what
- * touches bytes that an earlier piece writes, or writes what an earlier one reads, comes after it.
- * It has a stream of its own, which waits for none of the application's.
+ * A queue of work for a GPU: pieces are added, launched together as one kernel, and done in the
+ * order in which they were added, as far as anybody can tell: what touches bytes that an earlier
+ * piece writes, or writes what an earlier one reads, comes after it. It has a stream of its own,
+ * which waits for none of the application's.
  *
  * Nothing here waits for work to be done but gpu_queue_free(), and nothing on the GPU waits for
  * more work. A call of the driver may wait for one of another thread, which may wait for the GPU.
@@ -25,17 +25,9 @@ enum {
 	GPU_QUEUE_PIECES = 4096, /* added and not done, at most */
 };
 
-/* How work gets to the GPU. */
-enum gpu_queue_mode {
-	GPU_QUEUE_BATCH,  /* one launch for each burst */
-	GPU_QUEUE_STAGED, /* no kernels: copies by the driver, reductions by the processor */
-	GPU_QUEUE_MODES
-};
-
-/* -ENOTSUP: this Ferrule was built without kernels, or they are not for this GPU or driver; or the
- * GPU cannot work in this mode, which the sentence says; -ENOMEM, and as cuda_fail(). The queue
- * holds the GPU. */
-int gpu_queue_new(struct gpu *gpu, enum gpu_queue_mode mode, struct gpu_queue **ret_queue);
+/* -ENOTSUP: this Ferrule was built without kernels, or they are not for this GPU or driver;
+ * -ENOMEM, and as cuda_fail(). The queue holds the GPU. */
+int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue);
 
 /* Waits until all that was launched is done, or cannot be any more. NULL is fine. */
 void gpu_queue_free(struct gpu_queue *queue);

@@ -22,9 +22,7 @@ static void note(struct net_gpus *gpus, const char *text)
 
 void net_gpus_look(struct net_gpus *ret_gpus)
 {
-	struct net_gpus gpus = {
-		.exports_dmabuf = true, .has_peermem = true, .has_kernels = true, .has_copies = true
-	};
+	struct net_gpus gpus = { .exports_dmabuf = true, .has_peermem = true, .has_kernels = true };
 	struct frl_gpu_info *infos;
 	size_t n = 0, usable = 0;
 
@@ -40,7 +38,6 @@ void net_gpus_look(struct net_gpus *ret_gpus)
 		gpus.exports_dmabuf &= info->usable && info->exports_dmabuf;
 		gpus.has_peermem &= info->usable && info->has_peermem;
 		gpus.has_kernels &= info->usable && info->has_kernels;
-		gpus.has_copies &= info->usable && info->has_copies;
 		gpus.needs_flush |= info->needs_flush;
 		gpus.is_lazy |= info->loads_lazily;
 		note(&gpus, info->reason);
@@ -48,7 +45,6 @@ void net_gpus_look(struct net_gpus *ret_gpus)
 	frl_gpu_list_free(infos);
 	if (!usable) {
 		gpus.exports_dmabuf = gpus.has_peermem = gpus.has_kernels = false;
-		gpus.has_copies = false;
 		note(&gpus, "there is no GPU that can be used");
 	}
 	*ret_gpus = gpus;
@@ -61,20 +57,13 @@ static bool is_tier(const char *name)
 	return strcmp(tier, "auto") == 0 || strcmp(tier, name) == 0;
 }
 
-/* By copies, without kernels: only where that is said. */
-static bool is_staged(void)
-{
-	return strcmp(net_settings()->gpu_tier, "staged") == 0;
-}
-
 bool net_port_may_take_gpus(const struct port_info *port)
 {
 	if (net_settings()->gpu == NET_GPU_NEVER)
 		return false;
 	if (port->is_hardware)
 		return is_tier("dma-buf") || is_tier("peermem");
-	return net_settings()->gpu == NET_GPU_ALWAYS &&
-		(is_tier("mapped") || is_tier("nic-queue") || is_staged());
+	return net_settings()->gpu == NET_GPU_ALWAYS && (is_tier("mapped") || is_tier("nic-queue"));
 }
 
 void net_port_explain_setting(const struct port_info *port)
@@ -110,15 +99,10 @@ static int pointers_of_nic(const struct port_info *port, const struct net_gpus *
 	return gpus->has_peermem && is_tier("peermem") && asks_peermem(port) ? NCCL_PTR_CUDA : 0;
 }
 
-static bool can_move(const struct net_gpus *gpus)
-{
-	return is_staged() ? gpus->has_copies : gpus->has_kernels;
-}
-
 /* What is said of a GPU may be of what a NIC does not need: kernels. */
 static const char *reason_of(const struct port_info *port, const struct net_gpus *gpus)
 {
-	if (!port->is_hardware && can_move(gpus))
+	if (!port->is_hardware && gpus->has_kernels)
 		return "CUDA loads modules lazily, which can deadlock with NCCL's kernels: set "
 		       "CUDA_MODULE_LOADING=EAGER before the process starts, or FERRULE_GPU=force "
 		       "to take it all the same";
@@ -143,7 +127,7 @@ void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus)
 {
 	if (port->is_hardware)
 		port->pointers |= pointers_of_nic(port, gpus);
-	else if (can_move(gpus) && (!gpus->is_lazy || net_settings()->forces_gpu))
+	else if (gpus->has_kernels && (!gpus->is_lazy || net_settings()->forces_gpu))
 		port->pointers |= NCCL_PTR_CUDA;
 	if (!(port->pointers & NCCL_PTR_CUDA)) {
 		if (net_settings()->gpu == NET_GPU_ALWAYS)

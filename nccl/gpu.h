@@ -17,7 +17,7 @@
 
 /* What all GPUs of the process have in common. */
 struct net_gpus {
-	bool exports_dmabuf, has_peermem, has_kernels, has_copies;
+	bool exports_dmabuf, has_peermem, has_kernels;
 	bool needs_flush;  /* one of them does, at least */
 	bool is_lazy;      /* CUDA loads modules lazily */
 	char why_not[512]; /* the first reason that a GPU, or the library, has given; or "" */

@@ -25,7 +25,6 @@ static void say_gpu(struct doctor *doctor, const struct frl_gpu_info *info)
 	add_way(ways, info->exports_dmabuf, "NICs by dma-buf");
 	add_way(ways, info->has_peermem, "NICs by nvidia-peermem");
 	add_way(ways, info->has_kernels, "kernels");
-	add_way(ways, info->has_copies, "staged copies (FRL_GPU_TIER=staged)");
 	doctor_say(doctor, info->usable ? DOCTOR_OK : DOCTOR_WARN, "gpu", info->reason,
 		"%d: %s, %s, %" PRIu64 " GiB, compute capability %d.%d, driver of CUDA %d.%d: %s%s",
 		info->ordinal, info->name, info->pci, info->memory_bytes >> 30, info->compute_major,

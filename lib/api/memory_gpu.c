@@ -21,7 +21,6 @@
 
 #include "gpudirect/gpu.h"
 #include "gpudirect/memory.h"
-#include "gpudirect/mode.h"
 #include "gpudirect/offload.h"
 #include "gpudirect/probe.h"
 #include "lib/api/objects.h"
@@ -179,7 +178,7 @@ static int make_device_gpu(struct frl_device *device, struct gpu *gpu, struct de
 	if (!made)
 		return frl_fail(-ENOMEM, "no memory to note that a device works with a GPU");
 	made->gpu = gpu;
-	rc = gpu_offload_new(gpu, gpu_queue_mode_wanted(), &made->offload);
+	rc = gpu_offload_new(gpu, &made->offload);
 	if (!rc) {
 		rc = device->ops->offload_attach(device, made->offload);
 		if (rc)
@@ -358,16 +357,15 @@ static void leave_region(struct frl_mr *mr)
 
 static int register_software(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
 {
-	const bool is_staged = gpu_queue_mode_wanted() == GPU_QUEUE_STAGED;
 	struct frl_device *device = mr->device;
 	int rc;
 
 	if (!device->ops->offload_attach)
 		return frl_fail(
 			-ENOTSUP, "a %s device cannot be given GPU memory", device->ops->kind);
-	if (!is_tier_wanted(FRL_MR_MAPPED) && !is_tier_wanted(FRL_MR_QUEUE) && !is_staged)
+	if (!is_tier_wanted(FRL_MR_MAPPED) && !is_tier_wanted(FRL_MR_QUEUE))
 		return refuse_by_setting(
-			mr, "with a software device there are mapped, nic-queue and staged");
+			mr, "with a software device there are mapped and nic-queue");
 	rc = gpu_memory_check_rights(
 		gpu, memory, mr->addr, mr->length, mr->access & FRL_ACCESS_LOCAL_WRITE);
 	if (rc)
@@ -375,12 +373,9 @@ static int register_software(struct frl_mr *mr, const struct gpu_memory *memory,
 	rc = join_gpu(device, gpu, &mr->offload);
 	if (rc)
 		return rc;
-	mr->attr.tier = is_staged ? FRL_MR_STAGED : FRL_MR_MAPPED;
-	if (is_staged)
-		snprintf(mr->attr.reason, sizeof(mr->attr.reason),
-			"FRL_GPU_TIER is staged: no kernels, nor a NIC that reaches the GPU");
+	mr->attr.tier = FRL_MR_MAPPED;
 	rc = device->ops->mr_reg(mr);
-	if (!rc && !is_staged) {
+	if (!rc) {
 		rc = upgrade(mr, memory, gpu);
 		if (rc)
 			device->ops->mr_dereg(mr);
@@ -537,7 +532,6 @@ const char *frl_mr_tier_name(enum frl_mr_tier tier)
 		[FRL_MR_PEERMEM] = "peermem",
 		[FRL_MR_MAPPED] = "mapped",
 		[FRL_MR_QUEUE] = "nic-queue",
-		[FRL_MR_STAGED] = "staged",
 	};
 
 	_Static_assert(sizeof(names) / sizeof(names[0]) == FRL_MR_TIERS, "each has a name");

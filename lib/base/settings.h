@@ -37,25 +37,25 @@
 		"of connections: 4.096 us times 2 to this power; 0: by device")
 
 /* X(member, "NAME", "default", "choices", "help") - words; choices are separated by |, none: any */
-#define SETTINGS_WORDS(X)                                                                       \
-	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")                 \
-	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory")       \
-	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")        \
-	X(fabric, "FRL_FABRIC", "", "", "fabric of which a device leases its port")             \
-	X(control, "FRL_CONTROL", "auto", "", "auto, off, or the daemon's socket")              \
-	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")             \
-	X(algo, "FRL_ALGO", "auto", "", "algorithms: ring or allreduce=ring,reduce=tree")       \
-	X(tuner_costs, "FRL_TUNER_COSTS", "", "", "latency=2048,byte=0.25, or default")         \
-	X(tuner_cache, "FRL_TUNER_CACHE", "auto", "", "folder of measured costs")               \
-	X(launcher, "FRL_LAUNCHER", "auto", "auto|settings|torchrun|pmix|hydra|slurm",          \
-		"who says which rank this is")                                                  \
-	X(job, "FRL_JOB", "", "", "name of the job in which ranks meet")                        \
-	X(job_host, "FRL_JOB_HOST", "", "", "host whose daemon keeps the job")                  \
-	X(relaxed_ordering, "FRL_RELAXED_ORDERING", "auto", "auto|on|off",                      \
-		"hardware: PCIe writes may overtake each other")                                \
-	X(gpu_tier, "FRL_GPU_TIER", "auto", "auto|dma-buf|peermem|nic-queue|mapped|staged|off", \
-		"how GPU memory is reached")                                                    \
-	X(rank, "FRL_RANK", "", "", "rank of this process")                                     \
+#define SETTINGS_WORDS(X)                                                                 \
+	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")           \
+	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory") \
+	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")  \
+	X(fabric, "FRL_FABRIC", "", "", "fabric of which a device leases its port")       \
+	X(control, "FRL_CONTROL", "auto", "", "auto, off, or the daemon's socket")        \
+	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")       \
+	X(algo, "FRL_ALGO", "auto", "", "algorithms: ring or allreduce=ring,reduce=tree") \
+	X(tuner_costs, "FRL_TUNER_COSTS", "", "", "latency=2048,byte=0.25, or default")   \
+	X(tuner_cache, "FRL_TUNER_CACHE", "auto", "", "folder of measured costs")         \
+	X(launcher, "FRL_LAUNCHER", "auto", "auto|settings|torchrun|pmix|hydra|slurm",    \
+		"who says which rank this is")                                            \
+	X(job, "FRL_JOB", "", "", "name of the job in which ranks meet")                  \
+	X(job_host, "FRL_JOB_HOST", "", "", "host whose daemon keeps the job")            \
+	X(relaxed_ordering, "FRL_RELAXED_ORDERING", "auto", "auto|on|off",                \
+		"hardware: PCIe writes may overtake each other")                          \
+	X(gpu_tier, "FRL_GPU_TIER", "auto", "auto|dma-buf|peermem|nic-queue|mapped|off",  \
+		"how GPU memory is reached")                                              \
+	X(rank, "FRL_RANK", "", "", "rank of this process")                               \
 	X(ranks, "FRL_RANKS", "", "", "ranks of the job")
 
 struct settings {

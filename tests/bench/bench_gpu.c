@@ -243,7 +243,7 @@ static void bench_bandwidth(struct bench *b, bool is_gpu)
 }
 
 /* One packet of so many bytes, there and seen to be there. */
-static void bench_launch(struct bench *b, bool is_gpu, const char *mode, size_t bytes)
+static void bench_launch(struct bench *b, bool is_gpu, size_t bytes)
 {
 	enum { MOST = LAUNCHES };
 	static double calls[MOST], trips[MOST];
@@ -258,34 +258,7 @@ static void bench_launch(struct bench *b, bool is_gpu, const char *mode, size_t 
 		trips[i] = (double)(clock_now_ns() - start) / 1e3;
 	}
 	if (is_gpu)
-		printf("| %s | %zu B | %.2f | %.2f |\n", mode, bytes, median(calls, n),
-			median(trips, n));
-}
-
-/* With kernels, and without, as FRL_GPU_TIER has them. */
-static void bench_modes(struct bench *b, bool is_gpu)
-{
-	static const struct {
-		enum gpu_queue_mode mode;
-		const char *name;
-	} modes[] = {
-		{ GPU_QUEUE_BATCH, "batch" },
-		{ GPU_QUEUE_STAGED, "staged" },
-	};
-	struct gpu_queue *usual = b->queue;
-
-	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-		if (gpu_queue_new(b->gpu, modes[i].mode, &b->queue)) {
-			if (is_gpu)
-				printf("| %s | not here: %s | | |\n", modes[i].name,
-					frl_last_error());
-			continue;
-		}
-		bench_launch(b, is_gpu, modes[i].name, 64);
-		bench_launch(b, is_gpu, modes[i].name, PACKET);
-		gpu_queue_free(b->queue);
-	}
-	b->queue = usual;
+		printf("| %zu B | %.2f | %.2f |\n", bytes, median(calls, n), median(trips, n));
 }
 
 static void bench_packets(struct bench *b, bool is_gpu, size_t bytes)
@@ -348,7 +321,7 @@ static void bench_beside_free(struct bench *b, bool is_gpu)
 	const char *why;
 	int n = 0;
 
-	must(gpu_queue_new(b->gpu, GPU_QUEUE_BATCH, &other), "queue");
+	must(gpu_queue_new(b->gpu, &other), "queue");
 	must_cuda(b->gpu->cuda->cuMemAlloc(&freeing.memory, PACKET), "cuMemAlloc");
 	for (int i = 0; i < (is_gpu ? BUSY : 1); i++) {
 		while (!gpu_queue_add(other, &busy))
@@ -406,7 +379,7 @@ static void prepare(struct bench *b)
 	must_cuda(b->gpu->cuda->cuMemAlloc(&b->tensor, POOL), "cuMemAlloc");
 	must_cuda(b->gpu->cuda->cuMemsetD8(b->tensor, 0, POOL), "cuMemsetD8");
 	gpu_leave(&scope);
-	must(gpu_queue_new(b->gpu, GPU_QUEUE_BATCH, &b->queue), "queue");
+	must(gpu_queue_new(b->gpu, &b->queue), "queue");
 }
 
 static void finish(struct bench *b)
@@ -441,10 +414,10 @@ static void run(struct bench *b, bool is_gpu)
 			PACKET, b->rounds, AHEAD, gpu_queue_max_pieces(b->queue));
 	bench_bandwidth(b, is_gpu);
 	if (is_gpu)
-		printf("\n| work gets there by | one packet of | adding and launching, us | until "
-		       "it "
-		       "is seen, us |\n|---|---:|---:|---:|\n");
-	bench_modes(b, is_gpu);
+		printf("\n| one packet of | adding and launching, us | until it is seen, us |\n"
+		       "|---:|---:|---:|\n");
+	bench_launch(b, is_gpu, 64);
+	bench_launch(b, is_gpu, PACKET);
 	if (is_gpu)
 		printf("\n| packets of | million a second | a launch |\n|---:|---:|---:|\n");
 	bench_packets(b, is_gpu, 64);

@@ -219,19 +219,6 @@ operation_rows() {
 		--verify --sizes 1,8,4095,4K,64K,1M,16M --iters 50
 }
 
-staged_rows() {
-	row threads-staged 60 "FRL_GPU_TIER=staged, 2 threads" step env FRL_GPU_TIER=staged \
-		"$gpu_allreduce" 2 1000003
-	row operations-staged 60 "staged, 2 processes: all operations" step \
-		env FRL_GPU_TIER=staged "$bench" -n 2 --mem cuda:0 --op all --count 1,1000003 \
-		--iters 0 --quiet
-	row types-staged 60 "staged, 2 processes: all types" step env FRL_GPU_TIER=staged \
-		"$bench" -n 2 --mem cuda:0 --dtype all --redop all --data random --iters 0 \
-		--quiet --count 1000,100003
-	row pingpong-staged 60 "staged, single messages" step env FRL_GPU_TIER=staged \
-		"$pingpong" --local --mem cuda:0 --verify --sizes 1,4095,64K,16M --iters 20
-}
-
 # sanitizer_rows TOOL...: ranks are threads, so that one process has all kernels.
 sanitizer_rows() {
 	local tool count
@@ -334,7 +321,6 @@ unit_row comm_gpu_stream comm
 meter_row
 times_row 2
 operation_rows
-staged_rows
 unit_rows gpu
 unit_rows comm
 unit_rows nccl

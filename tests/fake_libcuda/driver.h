@@ -19,6 +19,7 @@
 typedef struct CUgraph_st *cu_graph;
 typedef struct CUmemPoolHandle_st *cu_mem_pool;
 typedef unsigned long long cu_mem_handle;
+typedef void (*cu_host_function)(void *user_data);
 
 struct cu_mem_location {
 	int type;

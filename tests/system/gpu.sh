@@ -30,16 +30,6 @@ says() {
 	done
 }
 
-# ---- without kernels, also where there are none
-
-export FRL_GPU_TIER=staged FAKE_CUDA_ATTRIBUTES=75=7
-passes staged-2 "$gpu_allreduce" 2 100003
-says staged-2 'all ranks have the right sum' 'reached by way of: staged'
-passes staged-op "$bench" -n 2 --mem cuda --op all --count 1,60001 --iters 0 --quiet
-passes staged "$pingpong" --local --mem cuda --verify --sizes 1,4095,300001 --iters 5
-says staged 'memory of GPU 0 \(staged\), every byte checked|every byte checked, memory of GPU 0'
-unset FRL_GPU_TIER FAKE_CUDA_ATTRIBUTES
-
 if ! "$gpu_allreduce" 1 100 >"$temp/first.out" 2>&1 &&
 	grep -q 'built without kernels' "$temp/first.out"; then
 	skip "this Ferrule was built without kernels for GPUs (no nvcc, or -Dcuda=disabled)"

@@ -25,7 +25,6 @@
 #define cu_event               CUevent
 #define cu_deviceptr           CUdeviceptr_v2
 #define cu_uuid                CUuuid
-#define cu_host_function       CUhostFn
 #define cu_device_attribute    CUdevice_attribute
 #define cu_pointer_attribute   CUpointer_attribute
 #define cu_capture_mode        CUstreamCaptureMode

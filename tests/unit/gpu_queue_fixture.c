@@ -13,20 +13,6 @@ struct gpu_queue *queue;
 cu_deviceptr arena;
 uint64_t host;
 
-const enum gpu_queue_mode queue_modes[QUEUE_MODES] = { GPU_QUEUE_BATCH, GPU_QUEUE_STAGED };
-enum gpu_queue_mode queue_mode = GPU_QUEUE_BATCH;
-
-int queue_mode_of(int index)
-{
-	queue_mode = queue_modes[index % QUEUE_MODES];
-	return index / QUEUE_MODES;
-}
-
-const char *queue_call(void)
-{
-	return queue_mode == GPU_QUEUE_STAGED ? "cuMemcpyHtoDAsync" : "cuLaunchKernel";
-}
-
 void queue_begin(void)
 {
 	gpu = hold(0);
@@ -34,7 +20,7 @@ void queue_begin(void)
 	is_ok(gpu_host_map(gpu, memory, (size_t)PAGES * PAGE));
 	host = gpu_host_address(gpu, memory, ARENA);
 	ck_assert_uint_ne(host, 0);
-	is_ok(gpu_queue_new(gpu, queue_mode, &queue));
+	is_ok(gpu_queue_new(gpu, &queue));
 }
 
 void queue_end(void)

@@ -13,16 +13,6 @@ extern struct gpu_queue *queue;
 extern cu_deviceptr arena; /* ARENA bytes of the GPU's */
 extern uint64_t host;      /* where the GPU sees `memory` */
 
-/* Those of queue_begin(): tests of all of them run in a loop, whose index is counted by mode first
- * (index % QUEUE_MODES). */
-enum { QUEUE_MODES = 2 };
-extern const enum gpu_queue_mode queue_modes[QUEUE_MODES];
-extern enum gpu_queue_mode queue_mode;
-/* Sets it, and returns what is left of the index. */
-int queue_mode_of(int index);
-/* The call by which a copy to the GPU is given to the driver in this mode. */
-const char *queue_call(void);
-
 void queue_begin(void);
 /* Takes back what was to fail or to be held. */
 void queue_end(void);

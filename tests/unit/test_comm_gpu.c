@@ -15,7 +15,6 @@
 #include "tests/unit/comm_gpu_fixture.h"
 #include "tests/unit/comm_gpu_passed.h"
 #include "tests/unit/program.h"
-#include "tests/unit/run_self.h"
 
 enum { SEGMENTS = JOB_SHARE > 1 ? 35001 : 70001, MANY = 40 };
 /* As many ranks, at the least and at the most, where each number of them is tried. */
@@ -480,37 +479,6 @@ START_TEST(small_ones_take_two_launches)
 }
 END_TEST
 
-/* ---- without kernels: in a process of its own, since settings are read once */
-
-START_TEST(needs_no_kernels)
-{
-	ck_assert(compute_is_staged());
-	ck_assert(!fake || (fake->calls("cuLaunchHostFunc") && !fake->calls("cuLaunchKernel")));
-	ck_assert(!fake || !fake->calls("cuModuleLoadData"));
-}
-END_TEST
-
-static void add_staged(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, every_operation, 2 * PATTERNS, 3 * PATTERNS);
-	tcase_add_loop_test(tcase, every_type, 2, 3);
-	tcase_add_loop_test(tcase, every_format, FRL_WIRES - 1, 2 * (FRL_WIRES - 1));
-	tcase_add_loop_test(tcase, sends_and_receives, 2, 3);
-	tcase_add_loop_test(tcase, many_at_once, 1, 2);
-	tcase_add_test(tcase, is_kept);
-	tcase_add_test(tcase, small_ones_take_two_launches);
-	tcase_add_test(tcase, needs_no_kernels);
-}
-
-static bool passes_staged(void)
-{
-	char text[4096] = "";
-	int status = run_self("staged", "FRL_GPU_TIER", "staged", text, sizeof(text));
-
-	printf("%s", text);
-	return status == EXIT_SUCCESS || status == SKIPPED;
-}
-
 static void add_all(TCase *tcase)
 {
 	tcase_add_loop_test(tcase, every_operation, (FEWEST - 1) * PATTERNS, MOST * PATTERNS);
@@ -528,24 +496,17 @@ static void add_all(TCase *tcase)
 	tcase_add_test(tcase, small_ones_take_two_launches);
 }
 
-/* With an argument: staged. */
 TEST_MAIN(comm_gpu)
 {
-	Suite *suite = suite_create(argc > 1 ? "comm_gpu staged" : "comm_gpu");
+	Suite *suite = suite_create("comm_gpu");
 	TCase *tcase = tcase_create("comm_gpu");
-	int failed = argc > 1 || passes_staged() ? 0 : 1;
+	int failed;
 
-	/* Too old for kernels. */
-	if (argc > 1)
-		setenv("FAKE_CUDA_ATTRIBUTES", "75=7", 1);
 	if (!test_gpu_open())
 		return SKIPPED;
-	if (argc > 1)
-		add_staged(tcase);
-	else
-		add_all(tcase);
+	add_all(tcase);
 	suite_add_tcase(suite, tcase);
-	failed += run_suite_unforked(suite);
+	failed = run_suite_unforked(suite);
 	failed += !test_gpu_close();
 	return failed;
 }

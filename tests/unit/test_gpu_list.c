@@ -388,7 +388,6 @@ static const struct {
 	{ "dma-buf", false, "0 1 loaded", "" },
 	{ "peermem", false, "0 0 loaded", "FRL_GPU_TIER=peermem allows no way that is there" },
 	{ "mapped", true, "0 1 loaded", "" },
-	{ "staged", false, "0 1 loaded", "" },
 	{ "off", false, "-1 0 untouched", "FRL_GPU_TIER is off" },
 };
 

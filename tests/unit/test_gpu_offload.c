@@ -24,7 +24,7 @@ static void begin(void)
 {
 	gpu = hold(0);
 	there = allocate(gpu->context, ROOM);
-	is_ok(gpu_offload_new(gpu, GPU_QUEUE_BATCH, &offload));
+	is_ok(gpu_offload_new(gpu, &offload));
 }
 
 static void end(void)
@@ -270,8 +270,7 @@ START_TEST(cannot_be_made)
 {
 	gpu = hold(0);
 	fake->fail_call("cuStreamCreateWithPriority", 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-	is_refused(gpu_offload_new(gpu, GPU_QUEUE_BATCH, &offload), -ENOMEM,
-		"cuStreamCreateWithPriority");
+	is_refused(gpu_offload_new(gpu, &offload), -ENOMEM, "cuStreamCreateWithPriority");
 	gpu_release(gpu);
 	gpu_offload_free(NULL);
 }

@@ -19,7 +19,6 @@ enum {
 	MAX_PIECES = 150,
 	SEEDS = 1000,
 	SEEDS_EACH = 50, /* in one process */
-	SEEDS_STAGED = 12,
 };
 
 /* ---- against a model */
@@ -103,27 +102,19 @@ static bool is_as_after(uint64_t ticket)
 }
 
 /* What is there is what there was after the ticket that is done last, no less and no more: the GPU
- * stands still between the launches. Without kernels that is so when one has just been done; after
- * that it is in the midst of the next. */
-static void compare(uint64_t seed, uint64_t *last)
+ * stands still between the launches. */
+static void compare(uint64_t seed)
 {
 	uint64_t done = gpu_queue_done(queue);
 
-	if (queue_mode == GPU_QUEUE_STAGED && done == *last)
-		return;
-	*last = done;
 	ck_assert_msg(is_as_after(done), "seed %llu: not as it was after ticket %llu",
 		(unsigned long long)seed, (unsigned long long)done);
 }
 
 static void one_seed(uint64_t seed)
 {
-	/* Which one fails now and then; it takes several for a batch without kernels. */
-	static const char *const calls[] = { "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
-		"cuMemcpyDtoDAsync", "cuLaunchHostFunc" };
-	const unsigned n_calls = queue_mode == GPU_QUEUE_STAGED ? 4 : 1;
 	struct random_state random;
-	uint64_t given = 0, busy = 0, done = 0;
+	uint64_t given = 0, busy = 0;
 
 	random_seed(&random, seed);
 	fake->set_seed(seed);
@@ -150,13 +141,11 @@ static void one_seed(uint64_t seed)
 		if (!ticket || random_below(&random, 6) == 0) {
 			for (uint64_t i = random_below(&random, 3) + 1; i > 0; i--) {
 				fake->step(1);
-				compare(seed, &done);
+				compare(seed);
 			}
 		}
 		if (ticket && random_below(&random, 40) == 0)
-			fake->fail_call(
-				n_calls > 1 ? calls[random_below(&random, n_calls)] : queue_call(),
-				1, CUDA_ERROR_OUT_OF_MEMORY,
+			fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_OUT_OF_MEMORY,
 				1 + (unsigned)random_below(&random, 3));
 	}
 	ck_assert_msg(busy < 100000, "it has no room for long");
@@ -164,40 +153,33 @@ static void one_seed(uint64_t seed)
 	while (gpu_queue_done(queue) < given) {
 		gpu_queue_launch(queue);
 		fake->step(1);
-		compare(seed, &done);
+		compare(seed);
 	}
 	ck_assert_str_eq(why(queue), "");
 	ck_assert_str_eq(fake->fault(), "");
 	queue_end();
 }
 
-START_LOOP_TEST(random_pieces, PAIRS(QUEUE_MODES, SEEDS / SEEDS_EACH))
+START_LOOP_TEST(random_pieces, SEEDS / SEEDS_EACH)
 {
-	uint64_t first = 1 + (uint64_t)queue_mode_of(_i) * SEEDS_EACH;
-	/* Many steps instead of one take their time. */
-	static const uint64_t n[GPU_QUEUE_MODES] = {
-		[GPU_QUEUE_BATCH] = SEEDS_EACH, [GPU_QUEUE_STAGED] = SEEDS_STAGED
-	};
+	uint64_t first = 1 + (uint64_t)_i * SEEDS_EACH;
 
-	for (uint64_t seed = first; seed < first + n[queue_mode]; seed++)
+	for (uint64_t seed = first; seed < first + SEEDS_EACH; seed++)
 		one_seed(seed);
 }
 END_TEST
 
 /* ---- launches */
 
-START_LOOP_TEST(pieces_go_together, QUEUE_MODES)
+START_TEST(pieces_go_together)
 {
 	struct gpu_queue_stats stats;
 	struct fake_cuda_stats driver;
 	uint64_t most;
 
-	queue_mode_of(_i);
 	queue_begin();
 	most = gpu_queue_max_pieces(queue);
-	ck_assert_uint_eq(most,
-		queue_mode == GPU_QUEUE_BATCH && image_many.bytes ? GPU_BATCH_MANY
-								  : GPU_BATCH_PIECES);
+	ck_assert_uint_eq(most, image_many.bytes ? GPU_BATCH_MANY : GPU_BATCH_PIECES);
 	fake->hold(true);
 	for (uint64_t i = 0; i < most; i++)
 		ck_assert_uint_eq(add(copy(arena + i * 4, host + i * 4, 4)), i + 1);
@@ -213,7 +195,7 @@ START_LOOP_TEST(pieces_go_together, QUEUE_MODES)
 	gpu_queue_stats(queue, &stats);
 	fake->stats(&driver);
 	ck_assert_uint_eq(stats.launches, 2);
-	ck_assert_uint_eq(driver.launches, queue_mode == GPU_QUEUE_STAGED ? 0 : 2);
+	ck_assert_uint_eq(driver.launches, 2);
 	ck_assert_uint_eq(driver.large_launches, most == GPU_BATCH_MANY);
 	ck_assert_uint_eq(stats.pieces, most + 2);
 	ck_assert_uint_eq(stats.bytes, (most + 2) * 4);
@@ -255,7 +237,6 @@ START_LOOP_TEST(pieces_of_a_launch, ROWS(counts))
 	struct fake_cuda_stats driver;
 	uint64_t n = counts[_i].pieces;
 
-	queue_mode = GPU_QUEUE_BATCH;
 	image_use(&cuda_12, counts[_i].many);
 	fake->set_version(counts[_i].driver);
 	queue_begin();
@@ -303,9 +284,8 @@ static const struct {
 	{ "writes beside all that", 512, 640, true, 1088 },
 };
 
-START_LOOP_TEST(conflicts, PAIRS(QUEUE_MODES, ROWS(seconds)))
+START_LOOP_TEST(conflicts, ROWS(seconds))
 {
-	int row = queue_mode_of(_i);
 	uint64_t base = arena;
 	struct gpu_queue_stats stats;
 	struct gpu_work first, second;
@@ -314,27 +294,26 @@ START_LOOP_TEST(conflicts, PAIRS(QUEUE_MODES, ROWS(seconds)))
 	base = arena;
 	first = copy(base, base + 256, 64);
 	first.also = base + 1024;
-	second = copy(base + (uint64_t)seconds[row].dst, base + (uint64_t)seconds[row].src, 64);
-	second.also = seconds[row].also ? base + (uint64_t)seconds[row].also : 0;
+	second = copy(base + (uint64_t)seconds[_i].dst, base + (uint64_t)seconds[_i].src, 64);
+	second.also = seconds[_i].also ? base + (uint64_t)seconds[_i].also : 0;
 	add(first);
 	add(second);
 	gpu_queue_launch(queue);
 	wait_done(queue, 2);
 	gpu_queue_stats(queue, &stats);
-	ck_assert_msg(stats.launches == (seconds[row].is_apart ? 1 : 2), "%s: %llu launches",
-		seconds[row].name, (unsigned long long)stats.launches);
+	ck_assert_msg(stats.launches == (seconds[_i].is_apart ? 1 : 2), "%s: %llu launches",
+		seconds[_i].name, (unsigned long long)stats.launches);
 	queue_end();
 }
 END_TEST
 
 /* A long piece has several blocks, a short one beside it keeps its own. */
-START_LOOP_TEST(long_and_short, PAIRS(QUEUE_MODES, 4))
+START_LOOP_TEST(long_and_short, 4)
 {
 	enum { LONG = 40 * 4096 + 5 };
-	int row = queue_mode_of(_i);
 	cu_deviceptr large;
 
-	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 1 + row * 40);
+	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 1 + _i * 40);
 	queue_begin();
 	large = allocate(gpu->context, LONG);
 	for (int i = 0; i < LONG; i++)
@@ -353,20 +332,16 @@ START_LOOP_TEST(long_and_short, PAIRS(QUEUE_MODES, 4))
 }
 END_TEST
 
-START_LOOP_TEST(is_full, QUEUE_MODES)
+START_TEST(is_full)
 {
 	uint64_t n = 0, m = 0;
 
-	queue_mode_of(_i);
 	queue_begin();
 	fake->hold(true);
 	/* They touch nothing together: only their number counts. */
 	while (add(copy(arena, host, 0)))
 		n++;
-	if (queue_mode == GPU_QUEUE_STAGED)
-		ck_assert_uint_ge(n, 1000);
-	else
-		ck_assert_uint_eq(n, GPU_QUEUE_PIECES);
+	ck_assert_uint_eq(n, GPU_QUEUE_PIECES);
 	ck_assert_uint_eq(gpu_queue_done(queue), 0);
 	fake->hold(false);
 	gpu_queue_launch(queue);
@@ -375,7 +350,7 @@ START_LOOP_TEST(is_full, QUEUE_MODES)
 	fake->hold(true);
 	while (add(copy(arena, host, 8)))
 		m++;
-	ck_assert_uint_ge(m, queue_mode == GPU_QUEUE_STAGED ? 17 : 100);
+	ck_assert_uint_ge(m, 100);
 	ck_assert_uint_lt(m, 1000);
 	fake->hold(false);
 	gpu_queue_launch(queue);
@@ -389,13 +364,12 @@ START_LOOP_TEST(is_full, QUEUE_MODES)
 END_TEST
 
 /* What there was no room for in the stream leaves when there is, asked for once more or not. */
-START_LOOP_TEST(waits_for_the_stream, QUEUE_MODES)
+START_TEST(waits_for_the_stream)
 {
 	enum { N = 300 };
 	struct gpu_queue_stats stats;
 	uint64_t n = 0;
 
-	queue_mode_of(_i);
 	queue_begin();
 	fake->hold(true);
 	memset(memory, 7, 8);
@@ -417,9 +391,8 @@ START_LOOP_TEST(waits_for_the_stream, QUEUE_MODES)
 }
 END_TEST
 
-START_LOOP_TEST(done_is_never_early, QUEUE_MODES)
+START_TEST(done_is_never_early)
 {
-	queue_mode_of(_i);
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
@@ -435,14 +408,13 @@ START_LOOP_TEST(done_is_never_early, QUEUE_MODES)
 }
 END_TEST
 
-START_LOOP_TEST(two_queues, PAIRS(QUEUE_MODES, QUEUE_MODES))
+START_TEST(two_queues)
 {
 	struct gpu_queue *first, *second;
 
-	queue_mode_of(_i);
 	queue_begin();
 	first = queue;
-	is_ok(gpu_queue_new(gpu, queue_modes[_i / QUEUE_MODES], &second));
+	is_ok(gpu_queue_new(gpu, &second));
 	fake->hold(true);
 	memset(memory, 5, ARENA);
 	for (uint64_t i = 0; i < 200; i++) {
@@ -480,7 +452,7 @@ static void use_in_child(uint64_t given)
 	_exit(0);
 }
 
-START_LOOP_TEST(forks_at_work, QUEUE_MODES)
+START_TEST(forks_at_work)
 {
 	enum { LONG = 2 << 20, FORKS = 8 };
 	struct gpu_work work = {
@@ -489,7 +461,6 @@ START_LOOP_TEST(forks_at_work, QUEUE_MODES)
 	int status;
 	pid_t child;
 
-	queue_mode_of(_i);
 	queue_begin();
 	work.dst = work.src = allocate(gpu->context, LONG);
 	for (uint64_t i = 1; i <= FORKS; i++) {

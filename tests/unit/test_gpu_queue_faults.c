@@ -19,16 +19,15 @@ static const cu_result passing[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PE
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
 	CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD };
 
-START_LOOP_TEST(refused_for_now, PAIRS(QUEUE_MODES, 2 * ROWS(passing)))
+START_LOOP_TEST(refused_for_now, 2 * ROWS(passing))
 {
-	int row = queue_mode_of(_i);
-	const char *call = row % 2 ? "cuCtxPushCurrent" : queue_call();
+	const char *call = _i % 2 ? "cuCtxPushCurrent" : "cuLaunchKernel";
 	struct gpu_queue_stats stats;
 
-	if (row % 2 && passing[row / 2] == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+	if (_i % 2 && passing[_i / 2] == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
 		return; /* making a context current is no matter of captures */
 	queue_begin();
-	fake->fail_call(call, 1, passing[row / 2], 0);
+	fake->fail_call(call, 1, passing[_i / 2], 0);
 	memset(memory, 3, 64);
 	memset(memory + 64, 4, 64);
 	add(copy(arena, host, 64));
@@ -56,19 +55,17 @@ static const cu_result fatal[] = { CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH
 	CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_HANDLE };
 
 /* A launch tells of it: nothing runs any more, and all is over at once. */
-START_LOOP_TEST(fatal_at_launch, PAIRS(QUEUE_MODES, ROWS(fatal)))
+START_LOOP_TEST(fatal_at_launch, ROWS(fatal))
 {
-	int row = queue_mode_of(_i);
-
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	add(copy(arena, host, 64));
-	fake->fail_call(queue_call(), 1, fatal[row], 1);
+	fake->fail_call("cuLaunchKernel", 1, fatal[_i], 1);
 	gpu_queue_launch(queue);
 	ck_assert_uint_eq(gpu_queue_done(queue), 2);
-	ck_assert_ptr_nonnull(strstr(why(queue), queue_call()));
+	ck_assert_ptr_nonnull(strstr(why(queue), "cuLaunchKernel"));
 	ck_assert_uint_eq(add(copy(arena, host, 64)), 0);
 	gpu_queue_launch(queue);
 	ck_assert_uint_eq(gpu_queue_done(queue), 2);
@@ -77,9 +74,8 @@ START_LOOP_TEST(fatal_at_launch, PAIRS(QUEUE_MODES, ROWS(fatal)))
 END_TEST
 
 /* A batch is launched, and held. */
-static void begin_held(int index)
+static void begin_held(void)
 {
-	queue_mode_of(index);
 	queue_begin();
 	fake->hold(true);
 	memset(memory, 9, 64);
@@ -88,11 +84,11 @@ static void begin_held(int index)
 }
 
 /* Launched work goes on after another failure: it is waited for. */
-START_LOOP_TEST(refused_for_good, QUEUE_MODES)
+START_TEST(refused_for_good)
 {
-	begin_held(_i);
+	begin_held();
 	add(copy(arena + 64, host, 64));
-	fake->fail_call(queue_call(), 1, CUDA_ERROR_INVALID_VALUE, 1);
+	fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_INVALID_VALUE, 1);
 	gpu_queue_launch(queue);
 	for (int i = 0; i < 30; i++) {
 		ck_assert_uint_eq(gpu_queue_done(queue), 0);
@@ -109,12 +105,12 @@ START_LOOP_TEST(refused_for_good, QUEUE_MODES)
 END_TEST
 
 /* Dropped work is never launched, and counts as done with the launched work. */
-START_LOOP_TEST(dropped, QUEUE_MODES)
+START_TEST(dropped)
 {
 	struct gpu_queue_stats stats;
 
-	begin_held(_i);
-	fake->fail_call(queue_call(), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+	begin_held();
+	fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
 	add(copy(arena + 64, host, 64));
 	gpu_queue_launch(queue);
 	gpu_queue_drop(queue);
@@ -133,11 +129,10 @@ START_LOOP_TEST(dropped, QUEUE_MODES)
 END_TEST
 
 /* With nothing under way it is over at once. */
-START_LOOP_TEST(refused_for_good_when_idle, QUEUE_MODES)
+START_TEST(refused_for_good_when_idle)
 {
-	queue_mode_of(_i);
 	queue_begin();
-	fake->fail_call(queue_call(), 1, CUDA_ERROR_INVALID_VALUE, 1);
+	fake->fail_call("cuLaunchKernel", 1, CUDA_ERROR_INVALID_VALUE, 1);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	ck_assert_uint_eq(gpu_queue_done(queue), 1);
@@ -147,9 +142,8 @@ START_LOOP_TEST(refused_for_good_when_idle, QUEUE_MODES)
 END_TEST
 
 /* A kernel that fails says nothing; the stream does. */
-START_LOOP_TEST(fails_on_the_gpu, QUEUE_MODES)
+START_TEST(fails_on_the_gpu)
 {
-	queue_mode_of(_i);
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
@@ -210,8 +204,6 @@ START_LOOP_TEST(says_nothing_any_more, ROWS(silent))
 	struct told told = { .word = "given up" };
 	uint64_t begin;
 
-	/* It takes seconds: not all of them in all modes. */
-	queue_mode_of(_i);
 	frl_set_log(count_lines, FRL_LOG_WARNING, &told);
 	queue_begin();
 	fake->hold(true);
@@ -324,9 +316,8 @@ START_LOOP_TEST(looks_are_refused_for_long, 2)
 END_TEST
 
 /* Memory that is freed under a queue is a failure of the context's, not a crash. */
-START_LOOP_TEST(freed_memory, QUEUE_MODES)
+START_TEST(freed_memory)
 {
-	queue_mode_of(_i);
 	queue_begin();
 	fake->hold(true);
 	add(copy(arena, host, 64));
@@ -342,20 +333,19 @@ START_LOOP_TEST(freed_memory, QUEUE_MODES)
 }
 END_TEST
 
-START_LOOP_TEST(context_is_gone, PAIRS(QUEUE_MODES, 2))
+START_LOOP_TEST(context_is_gone, 2)
 {
-	int row = queue_mode_of(_i);
 	cu_context context = own_context();
 	cu_deviceptr mine = allocate(context, 64);
 
 	is_ok(gpu_hold(context, 0, &gpu));
 	is_ok(gpu_host_map(gpu, memory, PAGE));
 	host = gpu_host_address(gpu, memory, 64);
-	is_ok(gpu_queue_new(gpu, queue_mode, &queue));
+	is_ok(gpu_queue_new(gpu, &queue));
 	fake->hold(true);
 	add(copy(mine, host, 64));
 	gpu_queue_launch(queue);
-	if (row)
+	if (_i)
 		add(copy(mine, host, 32));
 	fake->hold(false);
 	fake->settle();
@@ -371,9 +361,9 @@ START_LOOP_TEST(context_is_gone, PAIRS(QUEUE_MODES, 2))
 END_TEST
 
 /* Who asks what is done is the first to notice: nothing that is read then went with the context. */
-START_LOOP_TEST(context_is_gone_unseen, PAIRS(QUEUE_MODES, 2))
+START_LOOP_TEST(context_is_gone_unseen, 2)
 {
-	bool is_reset = queue_mode_of(_i);
+	bool is_reset = _i;
 	cu_context context = is_reset ? NULL : own_context();
 	cu_deviceptr mine;
 
@@ -381,7 +371,7 @@ START_LOOP_TEST(context_is_gone_unseen, PAIRS(QUEUE_MODES, 2))
 	mine = allocate(gpu->context, 64);
 	is_ok(gpu_host_map(gpu, memory, PAGE));
 	host = gpu_host_address(gpu, memory, 64);
-	is_ok(gpu_queue_new(gpu, queue_mode, &queue));
+	is_ok(gpu_queue_new(gpu, &queue));
 	fake->hold(true);
 	ck_assert_uint_eq(add(copy(mine, host, 64)), 1);
 	gpu_queue_launch(queue);
@@ -399,11 +389,10 @@ START_LOOP_TEST(context_is_gone_unseen, PAIRS(QUEUE_MODES, 2))
 END_TEST
 
 /* An application captures a graph, in its thread's way or all: neither notices the other. */
-START_LOOP_TEST(capture, QUEUE_MODES)
+START_TEST(capture)
 {
 	struct fake_cuda_stats stats;
 
-	queue_mode_of(_i);
 	queue_begin();
 	fake->set_capture(true);
 	for (uint64_t i = 1; i <= 50; i++) {
@@ -424,7 +413,7 @@ START_LOOP_TEST(capture, QUEUE_MODES)
 	fake->hold(false);
 	wait_done(queue, 50);
 	gpu_queue_free(queue);
-	is_ok(gpu_queue_new(gpu, queue_mode, &queue));
+	is_ok(gpu_queue_new(gpu, &queue));
 	fake->stats(&stats);
 	ck_assert_uint_eq(stats.captures_broken, 0);
 	fake->set_capture(false);
@@ -440,9 +429,8 @@ static void *release_later(void *arg)
 	return NULL;
 }
 
-START_LOOP_TEST(free_waits, PAIRS(QUEUE_MODES, ROWS(passing) + 1))
+START_LOOP_TEST(free_waits, ROWS(passing) + 1)
 {
-	int row = queue_mode_of(_i);
 	pthread_t thread;
 
 	queue_begin();
@@ -451,8 +439,8 @@ START_LOOP_TEST(free_waits, PAIRS(QUEUE_MODES, ROWS(passing) + 1))
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	add(copy(arena, host, 8)); /* not launched: never done */
-	if (row)
-		fake->fail_call("cuStreamSynchronize", 1, passing[row - 1], 5);
+	if (_i)
+		fake->fail_call("cuStreamSynchronize", 1, passing[_i - 1], 5);
 	ck_assert_int_eq(pthread_create(&thread, NULL, release_later, NULL), 0);
 	gpu_queue_free(queue);
 	queue = NULL;
@@ -463,11 +451,10 @@ START_LOOP_TEST(free_waits, PAIRS(QUEUE_MODES, ROWS(passing) + 1))
 END_TEST
 
 /* Each call that makes a queue fails once: an error with its name, and nothing is left. */
-START_LOOP_TEST(cannot_be_made, PAIRS(QUEUE_MODES, 3))
+START_LOOP_TEST(cannot_be_made, 3)
 {
 	static const cu_result results[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
 		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED };
-	int row = queue_mode_of(_i);
 	unsigned n_failed = 0, n_spared = 0;
 	int rc;
 
@@ -477,8 +464,8 @@ START_LOOP_TEST(cannot_be_made, PAIRS(QUEUE_MODES, 3))
 
 		gpu = hold(0);
 		calls = fake->calls(NULL);
-		fake->fail_call(NULL, nth, results[row], 1);
-		rc = gpu_queue_new(gpu, queue_mode, &queue);
+		fake->fail_call(NULL, nth, results[_i], 1);
+		rc = gpu_queue_new(gpu, &queue);
 		calls = fake->calls(NULL) - calls;
 		failed = fake->failed();
 		fake->fail_call(NULL, 0, 0, 0);
@@ -503,9 +490,9 @@ START_LOOP_TEST(cannot_be_made, PAIRS(QUEUE_MODES, 3))
 		n_failed++;
 	}
 	/* Of the second image, which only makes launches fewer: the module and its function. */
-	ck_assert_uint_eq(n_spared, queue_mode == GPU_QUEUE_STAGED ? 0 : 2);
-	/* With kernels: the context twice, the module, its function, and six that a queue takes. */
-	ck_assert_uint_ge(n_failed, queue_mode == GPU_QUEUE_STAGED ? 6 : 9);
+	ck_assert_uint_eq(n_spared, 2);
+	/* The context twice, the module, its function, and six that a queue takes. */
+	ck_assert_uint_ge(n_failed, 9);
 }
 END_TEST
 
@@ -526,8 +513,8 @@ START_LOOP_TEST(image_is_refused, ROWS(images))
 {
 	gpu = hold(0);
 	fake->fail_call("cuModuleLoadData", 1, images[_i].result, 1);
-	is_refused(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, images[_i].word);
-	is_ok(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue));
+	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, images[_i].word);
+	is_ok(gpu_queue_new(gpu, &queue));
 	gpu_queue_free(queue);
 	gpu_release(gpu);
 }
@@ -537,8 +524,7 @@ START_TEST(driver_is_older)
 {
 	fake->set_version(12040);
 	gpu = hold(0);
-	is_refused(
-		gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, "this one is of CUDA 12.4");
+	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, "this one is of CUDA 12.4");
 	gpu_release(gpu);
 }
 END_TEST
@@ -548,7 +534,7 @@ START_TEST(gpu_is_older)
 	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 7);
 	fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 2);
 	gpu = hold(0);
-	is_refused(gpu_queue_new(gpu, GPU_QUEUE_BATCH, &queue), -ENOTSUP, "compute capability 7.2");
+	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, "compute capability 7.2");
 	gpu_release(gpu);
 }
 END_TEST

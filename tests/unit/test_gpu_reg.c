@@ -450,8 +450,7 @@ END_TEST
 
 START_TEST(names)
 {
-	static const char *const all[] = { "host", "dma-buf", "peermem", "mapped", "nic-queue",
-		"staged" };
+	static const char *const all[] = { "host", "dma-buf", "peermem", "mapped", "nic-queue" };
 
 	ck_assert_int_eq(FRL_MR_TIERS, sizeof(all) / sizeof(all[0]));
 	for (int i = 0; i < FRL_MR_TIERS; i++)
@@ -474,7 +473,6 @@ static const struct {
 	{ "peermem", true, FRL_MR_PEERMEM, "FRL_GPU_TIER is peermem" },
 	{ "peermem", false, FRL_MR_HOST, "nvidia_peermem" },
 	{ "mapped", true, FRL_MR_HOST, "FRL_GPU_TIER is mapped" },
-	{ "staged", true, FRL_MR_HOST, "FRL_GPU_TIER is staged" },
 	{ "off", true, FRL_MR_HOST, "is off: GPU memory is not to be used" },
 };
 

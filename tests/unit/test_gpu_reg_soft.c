@@ -380,57 +380,31 @@ END_TEST
 
 static const struct {
 	const char *setting;
-	const char *word; /* NULL: it is mapped, or staged */
+	const char *word; /* NULL: it is mapped */
 } settings[] = {
 	{ "auto", NULL },
 	{ "mapped", NULL },
 	{ "dma-buf", "FRL_GPU_TIER is dma-buf" },
 	{ "peermem", "FRL_GPU_TIER is peermem" },
 	{ "nic-queue", "gpu=N" },
-	{ "staged", NULL },
 	{ "off", "is off: GPU memory is not to be used" },
 };
 
 static int the_row;
 
-static bool is_staged(void)
-{
-	return strcmp(settings[the_row].setting, "staged") == 0;
-}
-
-static unsigned n_told;
-
-static void count_told(enum frl_log_level level, const char *line, void *arg)
-{
-	(void)level;
-	(void)arg;
-	n_told += strstr(line, "which is slow") != NULL;
-}
-
 START_TEST(row_of_a_child)
 {
-	cu_deviceptr address;
+	cu_deviceptr address = allocate(own, MIB);
 	struct frl_mr *mr = NULL;
 
-	/* Too old for kernels. */
-	if (is_staged())
-		fake->set_attribute(-1, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 7);
-	address = allocate(own, MIB);
-
-	frl_set_log(count_told, FRL_LOG_WARNING, NULL);
 	if (settings[the_row].word) {
 		refused(frl_reg_mr(a.pd, at(address), 4096, REMOTE, &mr), -ENOTSUP,
 			settings[the_row].word);
 	} else {
 		mr = reg(&a, address, 4096);
-		ck_assert_int_eq(query(mr).tier, is_staged() ? FRL_MR_STAGED : FRL_MR_MAPPED);
-		ck_assert(!is_staged() || strstr(query(mr).reason, "FRL_GPU_TIER is staged"));
+		ck_assert_int_eq(query(mr).tier, FRL_MR_MAPPED);
 		ok(frl_dereg_mr(mr));
-		/* That it is slow is told once. */
-		ok(frl_dereg_mr(reg(&a, address, 4096)));
-		ck_assert_uint_eq(n_told, is_staged() ? 1 : 0);
 	}
-	frl_set_log(NULL, FRL_LOG_WARNING, NULL);
 	nothing_is_left();
 	release(own, address);
 }
@@ -455,12 +429,6 @@ TEST_MAIN(gpu_reg_soft)
 	if (argc > 1) {
 		the_row = atoi(argv[1]);
 		tcase_add_test(tcase, row_of_a_child);
-		if (is_staged()) {
-			tcase_add_test(tcase, bytes);
-			tcase_add_test(tcase, busy);
-			tcase_add_test(tcase, gpu_that_failed);
-			tcase_add_loop_test(tcase, freed_first, 0, 2);
-		}
 		return run_rows(suite);
 	}
 	tcase_add_test(tcase, mapped);

@@ -15,9 +15,6 @@ enum {
 
 /* ---- which pointers */
 
-/* The library's own line, when a port is set up for a GPU. */
-#define IS_SLOW "FRL_GPU_TIER is staged, .* which is slow"
-
 static const struct row {
 	const char *gpu, *tier; /* FERRULE_GPU, FRL_GPU_TIER; NULL: not set */
 	const char *devices;
@@ -41,13 +38,9 @@ static const struct row {
 	{ "0", NULL, "local", NULL, 0, 0, NULL },
 	{ "1", NULL, "local", NULL, NCCL_PTR_CUDA, 0, NULL },
 	{ "1", "mapped", "local", "118=0", NCCL_PTR_CUDA, 0, NULL },
-	{ "1", "staged", "local", NULL, NCCL_PTR_CUDA, 0, IS_SLOW },
 	/* Too old for kernels, and just not: a T4. */
-	{ "1", "staged", "local", "75=7", NCCL_PTR_CUDA, 0, IS_SLOW },
 	{ "1", NULL, "local", "75=7", 0, 0, "local takes no memory .*compute capability 7.0" },
 	{ "1", NULL, "local", "75=7,76=5", NCCL_PTR_CUDA, 0, NULL },
-	{ NULL, "staged", "local", NULL, 0, 0, NULL },
-	{ "1", "staged", "verbs:nic0", NULL, 0, 0, "nic0 takes no memory .*FRL_GPU_TIER=staged" },
 	{ "1", "dma-buf", "local", NULL, 0, 0,
 		"local takes no memory of GPUs, though FERRULE_GPU=1: .*FRL_GPU_TIER=dma-buf" },
 	{ "1", "off", "local", NULL, 0, 0, "local takes no memory .*FRL_GPU_TIER=off" },
@@ -90,7 +83,7 @@ END_TEST
 	"FERRULE_GPU=force to take it all the same$"
 #define FLUSHES_LAZILY "nic0: flushes of GPU memory call CUDA, .*set CUDA_MODULE_LOADING=EAGER"
 
-/* How CUDA loads modules matters where kernels or copies of Ferrule's move the payload. */
+/* How CUDA loads modules matters where Ferrule's kernels move the payload. */
 static const struct {
 	const char *gpu, *tier, *devices;
 	const char *names[2], *values[2]; /* of the environment: the driver */
@@ -100,8 +93,6 @@ static const struct {
 	{ "1", NULL, "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, 0, IS_LAZY },
 	{ "1", NULL, "local", { "FAKE_CUDA_LOADING" }, { "eager" }, NCCL_PTR_CUDA, NULL },
 	{ "force", NULL, "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, NCCL_PTR_CUDA, NULL },
-	{ "1", "staged", "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, 0, IS_LAZY },
-	{ "force", "staged", "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, NCCL_PTR_CUDA, IS_SLOW },
 	{ NULL, NULL, "local", { "FAKE_CUDA_LOADING" }, { "lazy" }, 0, NULL },
 	/* A reason of NICs' is none here. */
 	{ "1", NULL, "local", { "FAKE_CUDA_LOADING", "FAKE_CUDA_ATTRIBUTES" }, { "lazy", "124=0" },
@@ -109,10 +100,6 @@ static const struct {
 	/* The driver's default, and what users set. */
 	{ "1", NULL, "local", { NULL }, { NULL }, 0, IS_LAZY },
 	{ "1", NULL, "local", { "CUDA_MODULE_LOADING" }, { "EAGER" }, NCCL_PTR_CUDA, NULL },
-	{ "1", "staged", "local", { "FAKE_CUDA_VERSION" }, { "12020" }, 0, IS_LAZY },
-	{ "1", "staged", "local", { "FAKE_CUDA_VERSION" }, { "12010" }, NCCL_PTR_CUDA, IS_SLOW },
-	{ "1", "staged", "local", { "FAKE_CUDA_VERSION", "CUDA_MODULE_LOADING" },
-		{ "12010", "LAZY" }, 0, IS_LAZY },
 	/* A driver that cannot say has no lazy loading. */
 	{ "1", NULL, "local", { "FAKE_CUDA_LOADING", "FAKE_CUDA_MISSING" },
 		{ "lazy", "cuModuleGetLoadingMode" }, NCCL_PTR_CUDA, NULL },

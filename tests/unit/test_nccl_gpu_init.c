@@ -64,13 +64,9 @@ static void use_what_is_there(void)
 	close_pair(&pair);
 }
 
-/* With kernels, and without. */
-static const char *const tiers[] = { "mapped", "staged" };
-
 START_TEST(set_up_at_init)
 {
 	set_local("1");
-	setenv("FRL_GPU_TIER", tiers[_i], 1);
 	begin();
 	ck_assert(is_open());
 	ck_assert_uint_gt(fake->calls("cuMemHostRegister"), 0);
@@ -94,7 +90,7 @@ START_TEST(beside_a_kernel_that_waits)
 		cuda->cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
 	fake->hold_stream(stream, true);
 	ck_assert_int_eq(
-		cuda->cuMemcpyDtoDAsync(memory, memory + 4096, 4096, stream), CUDA_SUCCESS);
+		cuda->cuMemcpyHtoDAsync(memory, &stream, sizeof(stream), stream), CUDA_SUCCESS);
 	use_what_is_there();
 	ck_assert_uint_eq(fake->queued(), 1);
 	fake->hold_stream(stream, false);
@@ -229,7 +225,7 @@ TEST_MAIN(nccl_gpu_init)
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
 	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
-	tcase_add_loop_test(tcase, set_up_at_init, 0, sizeof(tiers) / sizeof(tiers[0]));
+	tcase_add_test(tcase, set_up_at_init);
 	tcase_add_test(tcase, beside_a_kernel_that_waits);
 	tcase_add_loop_test(tcase, idle, 0, sizeof(idle_rows) / sizeof(idle_rows[0]));
 	tcase_add_test(tcase, no_context);

@@ -29,13 +29,10 @@ enum frl_mr_tier {
 	/* B: received payload lies in GPU memory already, and kernels move it within; the NIC sends
 	 * from there */
 	FRL_MR_QUEUE,
-	/* D: the driver copies between the two, and the processor reduces; only where FRL_GPU_TIER
-	 * says so */
-	FRL_MR_STAGED,
 	FRL_MR_TIERS /* how many there are */
 };
 
-/* "host", "dma-buf", "peermem", "mapped", "nic-queue", "staged"; NULL for a value that is none. */
+/* "host", "dma-buf", "peermem", "mapped", "nic-queue"; NULL for a value that is none. */
 FRL_API const char *frl_mr_tier_name(enum frl_mr_tier tier);
 
 struct frl_gpu_info {
@@ -47,7 +44,6 @@ struct frl_gpu_info {
 	int driver_version;               /* 13000: CUDA 13.0 */
 	bool usable;                      /* Ferrule can work with its memory */
 	bool has_kernels;                 /* and move and reduce payload there by kernels */
-	bool has_copies;                  /* tier D, if FRL_GPU_TIER is staged */
 	bool exports_dmabuf;              /* tier A by dma-buf, with a NIC that takes one */
 	bool has_peermem;                 /* tier A by nvidia-peermem */
 	bool needs_flush;                 /* see frl_mr_flush() */
