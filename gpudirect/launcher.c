@@ -1,17 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpudirect/launcher.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "gpudirect/host.h"
+#include "gpudirect/image.h"
 #include "lib/base/error.h"
 
-int launcher_map(struct gpu *gpu, size_t bytes, void **ret_memory, uint64_t *ret_address)
+enum {
+	/* Two for each multiprocessor keep PCIe and most of a GPU's memory busy, and leave room for
+	 * the application's. */
+	BLOCKS_PER_PROCESSOR = 2,
+	MAX_BLOCKS = 4096,
+};
+
+static_assert(
+	offsetof(struct gpu_batch, first_block) == offsetof(struct gpu_batch_many, first_block),
+	"what is ahead of the pieces is the same in both");
+
+/* ---- memory that is shared with the GPU */
+
+static int map_shared(struct launcher *launcher)
 {
+	const size_t bytes = sizeof(*launcher->shared);
+	struct gpu *gpu = launcher->gpu;
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int rc;
 
@@ -22,42 +41,31 @@ int launcher_map(struct gpu *gpu, size_t bytes, void **ret_memory, uint64_t *ret
 		munmap(memory, bytes);
 		return rc;
 	}
-	*ret_address = gpu_host_address(gpu, memory, bytes);
-	if (!*ret_address) {
-		launcher_unmap(gpu, memory, bytes);
-		return frl_fail(-EBUSY,
-			"%zu bytes of host memory for a queue of GPU %d are registered with CUDA "
-			"in parts, which that GPU does not see in a row",
-			bytes, gpu->ordinal);
-	}
-	*ret_memory = memory;
-	return 0;
+	launcher->shared = memory;
+	launcher->shared_address = gpu_host_address(gpu, memory, bytes);
+	if (launcher->shared_address)
+		return 0;
+	return frl_fail(-EBUSY,
+		"%zu bytes of host memory for a queue of GPU %d are registered with CUDA in parts, "
+		"which that GPU does not see in a row",
+		bytes, gpu->ordinal);
 }
 
-void launcher_unmap(struct gpu *gpu, void *memory, size_t bytes)
+static void unmap_shared(struct launcher *launcher)
 {
-	if (!memory)
+	if (!launcher->shared)
 		return;
-	gpu_host_unmap(gpu, memory, bytes);
-	munmap(memory, bytes);
+	gpu_host_unmap(launcher->gpu, launcher->shared, sizeof(*launcher->shared));
+	munmap(launcher->shared, sizeof(*launcher->shared));
+	launcher->shared = NULL;
 }
 
-int launcher_prepare(struct launcher *launcher, const struct launcher_ops *ops, struct gpu *gpu)
-{
-	void *shared = NULL;
-	int rc;
+/* ---- beginning and end */
 
-	launcher->ops = ops;
-	launcher->gpu = gpu;
-	launcher->owner = getpid();
-	launcher->max_pieces = GPU_BATCH_PIECES;
-	rc = launcher_map(gpu, sizeof(*launcher->shared), &shared, &launcher->shared_address);
-	if (!rc)
-		launcher->shared = shared;
-	return rc;
-}
-
-cu_result launcher_begin(struct launcher *launcher, const char **ret_call)
+/* In the context: the stream, which waits for no other one, and comes before others. The counter is
+ * set in the stream itself, ahead of all that uses it: other ways would wait for the application's
+ * streams, or not be waited for by this one. */
+static cu_result begin(struct launcher *launcher, const char **ret_call)
 {
 	const struct cuda_api *cuda = launcher->gpu->cuda;
 	int least, greatest;
@@ -68,8 +76,54 @@ cu_result launcher_begin(struct launcher *launcher, const char **ret_call)
 	if (result)
 		return result;
 	*ret_call = "cuStreamCreateWithPriority";
-	return cuda->cuStreamCreateWithPriority(
+	result = cuda->cuStreamCreateWithPriority(
 		&launcher->stream, CU_STREAM_NON_BLOCKING, greatest);
+	if (result)
+		return result;
+	*ret_call = "cuMemAlloc";
+	result = cuda->cuMemAlloc(&launcher->counter, sizeof(uint32_t));
+	if (result)
+		return result;
+	*ret_call = "cuMemcpyHtoDAsync";
+	return cuda->cuMemcpyHtoDAsync(
+		launcher->counter, &launcher->shared->zero, sizeof(uint32_t), launcher->stream);
+}
+
+static int begin_in_context(struct launcher *launcher)
+{
+	struct gpu_scope scope;
+	const char *call;
+	cu_result result;
+	int rc = gpu_enter(launcher->gpu, &scope);
+
+	if (rc)
+		return rc;
+	result = begin(launcher, &call);
+	if (result) {
+		rc = cuda_fail(result, call, "making a queue of work for a GPU");
+		launcher_end(launcher, 0, true);
+	}
+	gpu_leave(&scope);
+	return rc;
+}
+
+int launcher_make(struct launcher *launcher, struct gpu *gpu)
+{
+	uint32_t max_blocks = (uint32_t)gpu->caps.multiprocessors * BLOCKS_PER_PROCESSOR;
+	int rc = image_load(gpu, &launcher->function, &launcher->many);
+
+	if (rc)
+		return rc;
+	launcher->gpu = gpu;
+	launcher->owner = getpid();
+	launcher->max_blocks = max_blocks < MAX_BLOCKS ? max_blocks : MAX_BLOCKS;
+	launcher->max_pieces = launcher->many ? GPU_BATCH_MANY : GPU_BATCH_PIECES;
+	rc = map_shared(launcher);
+	if (!rc)
+		rc = begin_in_context(launcher);
+	if (rc)
+		launcher_forget(launcher);
+	return rc;
 }
 
 /* Failures mean that the context is gone already. */
@@ -79,35 +133,34 @@ void launcher_end(struct launcher *launcher, uint64_t launched, bool is_idle)
 	const struct timespec pause = { .tv_nsec = 1000000 };
 
 	if (launcher->stream) {
-		/* Once in any case: what counters begin with may still be on its way. */
+		/* Once in any case: what the counter begins with may still be on its way. */
 		while (cuda_is_passing(cuda->cuStreamSynchronize(launcher->stream)) && !is_idle &&
 			atomic_load_explicit(&launcher->shared->done, memory_order_acquire) !=
 				launched)
 			nanosleep(&pause, NULL);
 		cuda->cuStreamDestroy(launcher->stream);
 	}
-	launcher->ops->unmake(launcher);
+	if (launcher->counter)
+		cuda->cuMemFree(launcher->counter);
 	launcher->is_unmade = true;
 }
 
 /* Where it was not unmade the context is gone, or the GPU may still use it. */
-bool launcher_forget(struct launcher *launcher)
+void launcher_forget(struct launcher *launcher)
 {
 	struct gpu_scope scope;
 	int rc;
 
 	if (launcher->owner != getpid())
-		return false;
+		return;
 	if (!launcher->is_unmade && launcher->stream) {
 		rc = gpu_enter(launcher->gpu, &scope);
 		if (!rc)
 			gpu_leave(&scope);
 		if (rc != -ENODEV)
-			return false;
+			return;
 	}
-	launcher_unmap(launcher->gpu, launcher->shared, sizeof(*launcher->shared));
-	launcher->shared = NULL;
-	return true;
+	unmap_shared(launcher);
 }
 
 bool launcher_is_own(const struct launcher *launcher)
@@ -119,17 +172,15 @@ bool launcher_is_own(const struct launcher *launcher)
 	return false;
 }
 
-uint64_t launcher_done_address(const struct launcher *launcher)
-{
-	return launcher->shared_address + offsetof(struct launcher_shared, done);
-}
+/* ---- launching */
 
 bool launcher_is_gone(cu_result result)
 {
 	return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
-enum launch_answer launcher_enter(const struct launcher *launcher, struct gpu_scope *ret_scope)
+/* gpu_enter(), in the process that has made it; LAUNCH_TAKEN: to be ended by gpu_leave(). */
+static enum launch_answer enter(const struct launcher *launcher, struct gpu_scope *ret_scope)
 {
 	int rc;
 
@@ -143,16 +194,53 @@ enum launch_answer launcher_enter(const struct launcher *launcher, struct gpu_sc
 	return rc == -ENODEV ? LAUNCH_GONE : LAUNCH_BROKEN;
 }
 
-enum launch_answer launcher_answer(
-	const struct launcher *launcher, cu_result result, const char *call)
+/* What cuLaunchKernel() has returned means for the attempt. */
+static enum launch_answer answer_of(const struct launcher *launcher, cu_result result)
 {
 	char what[64];
 
 	if (!result)
 		return LAUNCH_TAKEN;
 	snprintf(what, sizeof(what), "giving work to GPU %d", launcher->gpu->ordinal);
-	cuda_fail(result, call, what);
+	cuda_fail(result, "cuLaunchKernel", what);
 	if (cuda_is_passing(result))
 		return LAUNCH_PUT_OFF;
 	return cuda_is_fatal(result) || launcher_is_gone(result) ? LAUNCH_GONE : LAUNCH_BROKEN;
+}
+
+/* The kernel for a batch of so many pieces, and its parameter. */
+static cu_function choose(
+	struct launcher *launcher, struct gpu_batch_many *batch, void **ret_parameter)
+{
+	if (batch->n_pieces > GPU_BATCH_PIECES) {
+		*ret_parameter = batch;
+		return launcher->many;
+	}
+	memcpy(&launcher->few, batch, offsetof(struct gpu_batch, pieces));
+	memcpy(launcher->few.pieces, batch->pieces, batch->n_pieces * sizeof(batch->pieces[0]));
+	*ret_parameter = &launcher->few;
+	return launcher->function;
+}
+
+enum launch_answer launcher_launch(
+	struct launcher *launcher, struct launch *open, uint64_t sequence)
+{
+	struct gpu_batch_many *batch = &open->batch;
+	void *parameters[1];
+	cu_function function;
+	struct gpu_scope scope;
+	cu_result result;
+	enum launch_answer answer = enter(launcher, &scope);
+
+	if (answer != LAUNCH_TAKEN)
+		return answer;
+	launch_deal(open, launcher->max_blocks);
+	batch->done = launcher->shared_address + offsetof(struct launcher_shared, done);
+	batch->counter = launcher->counter;
+	batch->sequence = sequence;
+	function = choose(launcher, batch, &parameters[0]);
+	result = launcher->gpu->cuda->cuLaunchKernel(function, batch->n_blocks, 1, 1,
+		GPU_BLOCK_THREADS, 1, 1, 0, launcher->stream, parameters, NULL);
+	gpu_leave(&scope);
+	return answer_of(launcher, result);
 }

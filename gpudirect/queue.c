@@ -20,6 +20,7 @@
 #include "lib/base/error.h"
 
 enum {
+	LAUNCHES_MAX = 128, /* launched and not done */
 	/* How long after a refused launch the next one is tried: from, and up to. */
 	RETRY_NS = 10000,
 	RETRY_MAX_NS = 1000000,
@@ -34,7 +35,7 @@ static const uint64_t SILENCE_NS = 2000000000;
 
 struct gpu_queue {
 	struct gpu *gpu;
-	struct launcher *launcher;
+	struct launcher launcher;
 
 	struct launch open;
 	uint64_t given; /* tickets: the last one that was given, */
@@ -97,9 +98,8 @@ static void put_off(struct gpu_queue *queue, uint64_t now)
 /* False: not now, or never more. */
 static bool launch(struct gpu_queue *queue, uint64_t now)
 {
-	struct launcher *launcher = queue->launcher;
-	enum launch_answer answer = launcher->ops->launch(
-		launcher, &queue->open, queue->launched + 1);
+	enum launch_answer answer = launcher_launch(
+		&queue->launcher, &queue->open, queue->launched + 1);
 
 	if (answer == LAUNCH_TAKEN)
 		return true;
@@ -153,7 +153,7 @@ uint64_t gpu_queue_add(struct gpu_queue *queue, const struct gpu_work *work)
 static void collect(struct gpu_queue *queue, uint64_t now)
 {
 	uint64_t finished = atomic_load_explicit(
-		&queue->launcher->shared->done, memory_order_acquire);
+		&queue->launcher.shared->done, memory_order_acquire);
 
 	if (finished == queue->finished ||
 		finished - queue->finished > queue->launched - queue->finished)
@@ -212,7 +212,7 @@ static void look(struct gpu_queue *queue, uint64_t now)
 	int rc;
 
 	queue->moved_ns = now;
-	rc = launcher_is_own(queue->launcher) ? gpu_enter(queue->gpu, &scope) : -ENODEV;
+	rc = launcher_is_own(&queue->launcher) ? gpu_enter(queue->gpu, &scope) : -ENODEV;
 	if (rc == -ENODEV)
 		fail(queue, true);
 	else if (cuda_is_passing_error(rc))
@@ -221,7 +221,7 @@ static void look(struct gpu_queue *queue, uint64_t now)
 		note_silence(queue, now);
 	if (rc)
 		return;
-	result = queue->gpu->cuda->cuStreamQuery(queue->launcher->stream);
+	result = queue->gpu->cuda->cuStreamQuery(queue->launcher.stream);
 	gpu_leave(&scope);
 	collect(queue, now);
 	if ((!result || cuda_is_passing(result)) && queue->finished == queue->launched)
@@ -303,12 +303,12 @@ int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue)
 	if (!queue)
 		return frl_fail(-ENOMEM, "no memory for a GPU's queue");
 	queue->gpu = gpu;
-	rc = launch_batch_ops.make(gpu, &queue->launcher);
+	rc = launcher_make(&queue->launcher, gpu);
 	if (rc) {
 		free(queue);
 		return rc;
 	}
-	queue->open.max_pieces = queue->launcher->max_pieces;
+	queue->open.max_pieces = queue->launcher.max_pieces;
 	launch_clear(&queue->open);
 	gpu_hold_again(gpu);
 	*ret_queue = queue;
@@ -318,7 +318,7 @@ int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue)
 /* In the context. What a kernel of a GPU that was given up may still write stays as it is. */
 static void end(struct gpu_queue *queue)
 {
-	struct launcher *launcher = queue->launcher;
+	struct launcher *launcher = &queue->launcher;
 
 	if (!queue->is_given_up || !queue->gpu->cuda->cuStreamQuery(launcher->stream))
 		launcher_end(launcher, queue->launched, queue->has_stopped);
@@ -334,7 +334,7 @@ void gpu_queue_free(struct gpu_queue *queue)
 		end(queue);
 		gpu_leave(&scope);
 	}
-	queue->launcher->ops->forget(queue->launcher);
+	launcher_forget(&queue->launcher);
 	gpu_release(queue->gpu);
 	free(queue);
 }
