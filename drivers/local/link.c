@@ -21,6 +21,7 @@ enum {
 	RETRY_NS = 1000 * 1000,
 	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
 	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
+	FEW_LINKS = 32,    /* of a device: these have large rings */
 	MOST_CLOSING = 32, /* sockets that are still being closed, before more are accepted */
 };
 
@@ -102,12 +103,18 @@ static void start_over(struct fabric_link *link, struct fabric_pass *pass, uint6
 	pass->wake_ns = link->retry_ns;
 }
 
+static bool has_many_links(const struct fabric_link *link)
+{
+	return link->number >= FEW_LINKS;
+}
+
 static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct meet_hello hello = {
 		.magic = MAGIC,
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
+		.is_small = has_many_links(link),
 		.wake = link->port->wake,
 	};
 	char place[96];
@@ -216,6 +223,7 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 		.wake = link->port->wake,
 	};
 	int passed = -1;
+	bool is_small;
 	int err = agree(link, hello->max_frame, hello->in_place == 1);
 
 	if (err)
@@ -225,7 +233,8 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 		rights_allow(link->peer_fd, true);
 	answer.proof = await_proof(link, hello->wake);
 	prove(link, hello->wake, hello->proof);
-	err = ring_link_make(&link->ring, &passed);
+	is_small = hello->is_small == 1 || has_many_links(link);
+	err = ring_link_make(is_small ? RING_SMALL_BYTES : RING_BYTES, &link->ring, &passed);
 	if (err) {
 		complain(link, err);
 		return err;
@@ -458,7 +467,7 @@ static void drain(struct fabric_link *link, struct burst_link *seen)
 {
 	link->to_drain = false;
 	seen->draining = true;
-	seen->left = RING_BYTES / RING_LINE;
+	seen->left = link->ring->rx.bytes / RING_LINE;
 	seen->drained = seen->broken || ring_look(&link->ring->rx, RING_MAX_FRAME) == -EAGAIN;
 	set_stage(link, FABRIC_DRAIN, UINT64_MAX);
 	/* Its owner may be asleep. */

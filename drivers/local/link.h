@@ -33,9 +33,9 @@ struct meet_hello {
 	uint32_t magic;
 	uint32_t max_frame;
 	uint32_t in_place; /* 1: payload may be read where the sender has it */
-	uint32_t unused;
-	uint64_t wake;  /* whom to wake when it sleeps; 0: nobody */
-	uint64_t proof; /* where to prove whom to wake: see wake.h; 0: nowhere */
+	uint32_t is_small; /* 1: small rings will do, as this end has many links */
+	uint64_t wake;     /* whom to wake when it sleeps; 0: nobody */
+	uint64_t proof;    /* where to prove whom to wake: see wake.h; 0: nowhere */
 	char secret[24];
 };
 

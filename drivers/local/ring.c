@@ -27,10 +27,9 @@ enum {
 	THERE = 1 << 16,     /* set in every word of a record */
 	SHORTENED = 1 << 17, /* the beginning is that of an earlier frame */
 	KEPT = 1 << 18,      /* this one's beginning is to be kept */
-	TELL_AFTER = RING_BYTES / 4,
 };
 
-static_assert(RING_BYTES - TELL_AFTER >= 2 * (RING_MAX_FRAME + 1) + 2 * RING_LINE,
+static_assert(RING_SMALL_BYTES * 3 / 4 >= 2 * (RING_MAX_FRAME + 1) + 2 * RING_LINE,
 	"the longest frame goes into an empty ring wherever it begins");
 static_assert(sizeof(_Atomic(uint32_t)) == sizeof(uint32_t), "shared between processes");
 
@@ -61,14 +60,14 @@ static void fetch_to_write(const uint8_t *line)
 #endif
 }
 
-void ring_tx_init(struct ring_tx *tx, struct ring_way *way)
+void ring_tx_init(struct ring_tx *tx, struct ring_way *way, uint32_t bytes)
 {
-	*tx = (struct ring_tx){ .way = way };
+	*tx = (struct ring_tx){ .way = way, .bytes = bytes };
 }
 
-void ring_rx_init(struct ring_rx *rx, struct ring_way *way)
+void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes)
 {
-	*rx = (struct ring_rx){ .way = way };
+	*rx = (struct ring_rx){ .way = way, .bytes = bytes };
 }
 
 /* Room for a record up to `end`, and for the word behind it. */
@@ -76,14 +75,14 @@ static bool has_room(const struct ring_tx *tx, uint32_t end)
 {
 	if (tx->at < tx->taken)
 		return end < tx->taken;
-	return end < RING_BYTES || tx->taken > 0;
+	return end < tx->bytes || tx->taken > 0;
 }
 
 static int look_for_room(struct ring_tx *tx, uint32_t end)
 {
 	uint32_t taken = atomic_load_explicit(&tx->way->taken, memory_order_acquire);
 
-	if (taken % RING_LINE || taken >= RING_BYTES)
+	if (taken % RING_LINE || taken >= tx->bytes)
 		return -EPROTO;
 	tx->taken = taken;
 	return has_room(tx, end) ? 0 : -EAGAIN;
@@ -115,7 +114,7 @@ int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, u
 	if (word & KEPT)
 		memcpy(stem->bytes, header, RING_STEM);
 	memcpy(to, header + skipped, header_len - skipped);
-	tx->next = end < RING_BYTES ? end : 0;
+	tx->next = end < tx->bytes ? end : 0;
 	tx->word = word;
 	*ret_rest = to + header_len - skipped;
 	return 0;
@@ -204,7 +203,7 @@ void ring_take(struct ring_rx *rx, uint8_t *frame)
 	const uint8_t *from = way->records + rx->at + WORD_SIZE;
 	uint32_t skipped = rx->word & SHORTENED ? RING_STEM : 0;
 	uint32_t end = end_of(rx->at, len - skipped);
-	uint32_t next = end < RING_BYTES ? end : 0;
+	uint32_t next = end < rx->bytes ? end : 0;
 
 	rx->untold += end - rx->at;
 	__builtin_prefetch(way->records + next);
@@ -214,7 +213,7 @@ void ring_take(struct ring_rx *rx, uint8_t *frame)
 	if (rx->word & KEPT)
 		memcpy(stem->bytes, frame, RING_STEM);
 	rx->at = next;
-	if (rx->untold < TELL_AFTER)
+	if (rx->untold < rx->bytes / 4)
 		return;
 	rx->untold = 0;
 	atomic_store_explicit(&way->taken, next, memory_order_release);

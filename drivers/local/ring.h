@@ -24,13 +24,18 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "drivers/local/local.h"
 
 enum {
 	RING_LINE = 64,
-	RING_MAX_FRAME = 65535,
-	RING_BYTES = 256 << 10, /* where records begin; the last one may go on behind that */
-	RING_ROOM = RING_BYTES + RING_MAX_FRAME + 1 + 2 * RING_LINE,
+	RING_MAX_FRAME = LOCAL_MAX_PAYLOAD + 512,
+	/* Where records begin; the last one may go on behind that. */
+	RING_BYTES = 256 << 10,
+	RING_SMALL_BYTES = 64 << 10, /* of an end that has many links */
+	RING_BEHIND = RING_MAX_FRAME + 2 * RING_LINE,
 	RING_SHORT = 256,
 	RING_STEM = 42,  /* bytes of a beginning */
 	RING_STEMS = 16, /* beginnings, by a frame's length */
@@ -41,7 +46,8 @@ struct ring_way {
 	alignas(2 * RING_LINE) _Atomic(uint32_t) taken; /* where the consumer says that it is */
 	_Atomic(uint32_t) asleep;  /* it is to be woken: set by itself, and taken back by either */
 	_Atomic(uint32_t) is_void; /* the producer is gone from the link: see ring_void() */
-	alignas(2 * RING_LINE) uint8_t records[RING_ROOM];
+	/* Of a small ring only the first RING_SMALL_BYTES + RING_BEHIND are there. */
+	alignas(2 * RING_LINE) uint8_t records[RING_BYTES + RING_BEHIND];
 };
 
 struct ring_stem {
@@ -51,6 +57,7 @@ struct ring_stem {
 /* The producer's end. One thread at a time. */
 struct ring_tx {
 	struct ring_way *way;
+	uint32_t bytes; /* of the ring */
 	uint32_t at;    /* where the next record begins */
 	uint32_t taken; /* where the consumer was last seen */
 	uint32_t next;  /* the record that is being written: what follows it ... */
@@ -61,15 +68,16 @@ struct ring_tx {
 /* The consumer's. One thread at a time. */
 struct ring_rx {
 	struct ring_way *way;
+	uint32_t bytes;
 	uint32_t at;
 	uint32_t word;   /* of the record there, as it was read */
 	uint32_t untold; /* bytes that were taken, and the producer does not know it */
 	struct ring_stem stems[RING_STEMS];
 };
 
-/* Over zeroed memory. */
-void ring_tx_init(struct ring_tx *tx, struct ring_way *way);
-void ring_rx_init(struct ring_rx *rx, struct ring_way *way);
+/* Over zeroed memory. `bytes`: RING_BYTES or RING_SMALL_BYTES, the same at both ends. */
+void ring_tx_init(struct ring_tx *tx, struct ring_way *way, uint32_t bytes);
+void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes);
 
 /*
  * Begins a frame of header_len + rest_len bytes, 1 to RING_MAX_FRAME. *ret_rest is where all of it
@@ -110,12 +118,13 @@ void ring_fence(void);
 struct ring_link {
 	struct ring_tx tx;
 	struct ring_rx rx;
-	struct ring_memory *memory;
+	void *memory;
+	size_t size;
 };
 
-/* Memory for a link's rings; *ret_fd is for the other end, and the caller's to close. -EAGAIN:
- * there is no descriptor to be had for now; -ENOMEM and the like. */
-int ring_link_make(struct ring_link **ret_link, int *ret_fd);
+/* Memory for a link's rings of `bytes`, as of ring_tx_init(); *ret_fd is for the other end, and the
+ * caller's to close. -EAGAIN: there is no descriptor to be had for now; -ENOMEM and the like. */
+int ring_link_make(uint32_t bytes, struct ring_link **ret_link, int *ret_fd);
 /* At the other end. -EINVAL: the descriptor is not of such memory; otherwise as above. */
 int ring_link_join(int fd, struct ring_link **ret_link);
 void ring_link_destroy(struct ring_link *link);

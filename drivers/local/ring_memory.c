@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,15 +14,27 @@
 #include "drivers/local/ring.h"
 #include "lib/base/memfd.h"
 
-struct ring_memory {
-	struct ring_way to_server, to_client;
-};
-
-static size_t memory_size(void)
+static size_t way_size(uint32_t bytes)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	return offsetof(struct ring_way, records) + bytes + RING_BEHIND;
+}
 
-	return (sizeof(struct ring_memory) + page - 1) & ~(page - 1);
+static size_t round_up(size_t size, size_t step)
+{
+	return (size + step - 1) & ~(step - 1);
+}
+
+/* First comes the way to the server. */
+static struct ring_way *to_client(void *memory, uint32_t bytes)
+{
+	return (void *)((uint8_t *)memory + round_up(way_size(bytes), alignof(struct ring_way)));
+}
+
+static size_t memory_size(uint32_t bytes)
+{
+	size_t ways = round_up(way_size(bytes), alignof(struct ring_way)) + way_size(bytes);
+
+	return round_up(ways, (size_t)sysconf(_SC_PAGESIZE));
 }
 
 /*
@@ -29,9 +42,9 @@ static size_t memory_size(void)
  * joins does not know what the other has done. Neither can keep the other from giving pages back
  * (with F_SEAL_WRITE it could not write either); new ones then come when they are touched.
  */
-static int map(int fd, struct ring_link **ret_link)
+static int map(int fd, size_t size, struct ring_link **ret_link)
 {
-	int err = memfd_reserve(fd, memory_size());
+	int err = memfd_reserve(fd, size);
 	struct ring_link *link = NULL;
 	void *memory;
 
@@ -41,8 +54,7 @@ static int map(int fd, struct ring_link **ret_link)
 	if (!link)
 		return -ENOMEM;
 	/* All of it now: no burst shall wait for a page. */
-	memory = mmap(
-		NULL, memory_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (memory == MAP_FAILED) {
 		/* EAGAIN: too much is locked, and trying again does not help. */
 		err = errno == EAGAIN ? -ENOMEM : errno == EPERM ? -EINVAL : -errno;
@@ -50,13 +62,14 @@ static int map(int fd, struct ring_link **ret_link)
 		return err;
 	}
 	link->memory = memory;
+	link->size = size;
 	*ret_link = link;
 	return 0;
 }
 
-int ring_link_make(struct ring_link **ret_link, int *ret_fd)
+int ring_link_make(uint32_t bytes, struct ring_link **ret_link, int *ret_fd)
 {
-	int err, fd = memfd_make("ferrule-link", memory_size());
+	int err, fd = memfd_make("ferrule-link", memory_size(bytes));
 	struct ring_link *link = NULL;
 
 	if (fd < 0)
@@ -64,39 +77,46 @@ int ring_link_make(struct ring_link **ret_link, int *ret_fd)
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		err = -errno;
 	else
-		err = map(fd, &link);
+		err = map(fd, memory_size(bytes), &link);
 	if (err) {
 		close(fd);
 		return err;
 	}
-	ring_tx_init(&link->tx, &link->memory->to_client);
-	ring_rx_init(&link->rx, &link->memory->to_server);
+	ring_tx_init(&link->tx, to_client(link->memory, bytes), bytes);
+	ring_rx_init(&link->rx, link->memory, bytes);
 	*ret_link = link;
 	*ret_fd = fd;
 	return 0;
 }
 
+/* By the size of the memory. 0: it is not that of rings. */
+static uint32_t ring_bytes(int fd)
+{
+	if (in_place_check_memory(fd, memory_size(RING_BYTES)) == 0)
+		return RING_BYTES;
+	return in_place_check_memory(fd, memory_size(RING_SMALL_BYTES)) == 0 ? RING_SMALL_BYTES : 0;
+}
+
 int ring_link_join(int fd, struct ring_link **ret_link)
 {
+	uint32_t bytes = fd < 0 ? 0 : ring_bytes(fd);
 	struct ring_link *link = NULL;
 	int err;
 
-	if (fd < 0 || in_place_check_memory(fd, memory_size()))
-		return -EINVAL;
 	/* Else the peer could hold the file's lock, which fallocate() takes, while it allocates. */
-	if (!(fcntl(fd, F_GET_SEALS) & F_SEAL_GROW))
+	if (!bytes || !(fcntl(fd, F_GET_SEALS) & F_SEAL_GROW))
 		return -EINVAL;
-	err = map(fd, &link);
+	err = map(fd, memory_size(bytes), &link);
 	if (err)
 		return err;
-	ring_tx_init(&link->tx, &link->memory->to_server);
-	ring_rx_init(&link->rx, &link->memory->to_client);
+	ring_tx_init(&link->tx, link->memory, bytes);
+	ring_rx_init(&link->rx, to_client(link->memory, bytes), bytes);
 	*ret_link = link;
 	return 0;
 }
 
 void ring_link_destroy(struct ring_link *link)
 {
-	munmap(link->memory, memory_size());
+	munmap(link->memory, link->size);
 	free(link);
 }

@@ -26,6 +26,16 @@ static inline uint32_t mix(uint32_t n)
 	return n ^ n >> 16;
 }
 
+/* A new ring, of RING_BYTES or RING_SMALL_BYTES. Its memory ends where that of all does. */
+static inline void ring_choose(uint32_t bytes)
+{
+	size_t size = offsetof(struct ring_way, records) + bytes + RING_BEHIND;
+
+	way = (void *)(ring_mapping + ring_mapping_size - ring_page - size);
+	ring_tx_init(&tx, way, bytes);
+	ring_rx_init(&rx, way, bytes);
+}
+
 static inline void ring_set_up(void)
 {
 	size_t way_size;
@@ -36,10 +46,7 @@ static inline void ring_set_up(void)
 	ring_mapping = mmap(NULL, ring_mapping_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ck_assert(ring_mapping != MAP_FAILED);
 	ck_assert_int_eq(mprotect(ring_mapping + ring_page, way_size, PROT_READ | PROT_WRITE), 0);
-	/* The records end where the page does. */
-	way = (void *)(ring_mapping + ring_page + way_size - sizeof(*way));
-	ring_tx_init(&tx, way);
-	ring_rx_init(&rx, way);
+	ring_choose(RING_BYTES);
 }
 
 static inline void ring_tear_down(void)

@@ -175,7 +175,7 @@ START_LOOP_TEST(frames_too_short, 2)
 	fd = meet_accept(server.link.meet_fd);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(meet_receive(fd, &hello, sizeof(hello)), 0);
-	ck_assert_int_eq(ring_link_make(&rings, &passed), 0);
+	ck_assert_int_eq(ring_link_make(RING_BYTES, &rings, &passed), 0);
 	ck_assert_int_eq(meet_send_fd(fd, &answer, sizeof(answer), passed), 0);
 	ring_link_destroy(rings);
 	close(passed);

@@ -76,11 +76,12 @@ enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
 
 /* More than once around, as frames with and without their beginning, and with headers of several
  * lengths, each to an empty ring. */
-START_LOOP_TEST(length, N_LENGTHS)
+START_LOOP_TEST(length, 2 * N_LENGTHS)
 {
-	const uint32_t len = lengths[_i];
+	const uint32_t len = lengths[_i % N_LENGTHS];
 	const uint32_t headers[] = { 0, 1, RING_STEM - 1, RING_STEM, 54, 86, len };
 
+	ring_choose(_i < N_LENGTHS ? RING_BYTES : RING_SMALL_BYTES);
 	ck_assert_int_eq(ring_look(&rx, MAX), -EAGAIN);
 	for (uint32_t n = 0, at = 0; at < 3 * RING_BYTES; n++, at += len + RING_LINE) {
 		uint32_t header_len = headers[n % 7] < len ? headers[n % 7] : len;
@@ -313,12 +314,12 @@ static void pass(struct ring_link *from, struct ring_link *to, uint32_t n)
 	ck_assert_int_eq(ring_look(&from->rx, MAX), -EAGAIN);
 }
 
-START_TEST(both_ends)
+START_LOOP_TEST(both_ends, 2)
 {
 	struct ring_link *server, *client;
 	int fd;
 
-	ck_assert_int_eq(ring_link_make(&server, &fd), 0);
+	ck_assert_int_eq(ring_link_make(_i ? RING_SMALL_BYTES : RING_BYTES, &server, &fd), 0);
 	ck_assert_int_eq(ring_link_join(fd, &client), 0);
 	/* Nobody takes pages away. */
 	ck_assert_int_eq(ftruncate(fd, 0), -1);
@@ -370,7 +371,7 @@ static bool is_refused(void)
 	struct ring_link *link = NULL;
 	int fd = -1;
 
-	return ring_link_make(&link, &fd) == -EFBIG && !link && fd == -1;
+	return ring_link_make(RING_BYTES, &link, &fd) == -EFBIG && !link && fd == -1;
 }
 
 START_TEST(limit_of_file_sizes)

@@ -90,10 +90,10 @@ FRL_API void frl_device_config_init(struct frl_device_config *config);
 
 /*
  * Opens a device. -EINVAL (a setting), -ENODEV, -EPERM, -ENOMEM, -EMSGSIZE (path MTU larger than
- * the port carries), -EADDRINUSE, -EEXIST (the port is open in this process), -ENOTSUP (DPDK in
- * a child whose parent has opened a DPDK port); of a lease also -ENOENT (no such fabric), -EACCES (not for
- * this user), -EBUSY (all ports leased, or draining), -EDQUOT, -ENOTCONN (no daemon), -ETIMEDOUT;
- * frl_last_error() says what to do.
+ * the port carries), -EADDRINUSE, -EEXIST (the port is open in this process), -ENOTSUP (DPDK in a
+ * child whose parent has opened a DPDK port); of a lease also -ENOENT (no such fabric), -EACCES
+ * (not for this user), -EBUSY (all ports leased, or draining), -EDQUOT, -ENOTCONN (no daemon),
+ * -ETIMEDOUT; frl_last_error() says what to do.
  */
 FRL_API int frl_device_open(const struct frl_device_config *config, struct frl_device **ret_device);
 
