@@ -12,7 +12,7 @@ enum {
 	QKEY = 0x11111111, /* of ibv_ud_pingpong */
 	SEND_ID = 1,       /* bit of what is still to come before the next send */
 	RECV_ID = 2,
-	WAIT_MS = 10000,
+	MAX_WAIT_S = 3600,
 	LINE_GAP = 64,
 };
 
@@ -20,7 +20,7 @@ struct options {
 	enum frl_qp_type type;
 	bool srq;
 	const char *server;
-	uint64_t port, size, iters, rx_depth, n_qps, gid_index, traffic_class, sl;
+	uint64_t port, size, iters, rx_depth, n_qps, gid_index, traffic_class, sl, wait_s;
 	struct device_options device;
 };
 
@@ -62,6 +62,7 @@ static const char help[] =
 	"  --gid-index N       which of our addresses: 0 is the link-local one (default: 1)\n"
 	"  --tclass N          traffic class, 0 to 255 (default: 0)\n"
 	"  --sl N              service level, 0 to 7 (default: 0)\n"
+	"  --wait S            fail if no message comes for S seconds (default: 10)\n"
 	"\n" DEVICE_HELP "\n"
 	"The path MTU is 1024 unless given, as theirs is.\n"
 	"\n"
@@ -78,6 +79,7 @@ enum {
 	OPT_GID_INDEX,
 	OPT_TCLASS,
 	OPT_SL,
+	OPT_WAIT,
 };
 
 static const struct option long_options[] = {
@@ -91,6 +93,7 @@ static const struct option long_options[] = {
 	{ "gid-index", required_argument, NULL, OPT_GID_INDEX },
 	{ "tclass", required_argument, NULL, OPT_TCLASS },
 	{ "sl", required_argument, NULL, OPT_SL },
+	{ "wait", required_argument, NULL, OPT_WAIT },
 	DEVICE_LONG_OPTIONS,
 	{ "help", no_argument, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
@@ -143,6 +146,7 @@ static int take_option(int code, const char *value, struct options *o)
 	case OPT_GID_INDEX: return take_number(code, value, 0, FRL_MAX_GIDS - 1, &o->gid_index);
 	case OPT_TCLASS: return take_number(code, value, 0, 255, &o->traffic_class);
 	case OPT_SL: return take_number(code, value, 0, 7, &o->sl);
+	case OPT_WAIT: return take_number(code, value, 1, MAX_WAIT_S, &o->wait_s);
 	case '?': return EXIT_USAGE;
 	}
 	return device_option(code, value, &o->device);
@@ -158,6 +162,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		.port = 18515,
 		.iters = 1000,
 		.rx_depth = 500,
+		.wait_s = 10,
 		.n_qps = COMPAT_MAX_QPS,
 		.gid_index = 1,
 	};
@@ -412,16 +417,17 @@ static int play(struct compat *c)
 			rc = post_send(c, i);
 	}
 	while (!rc && (c->sent < o->iters || c->received < o->iters)) {
-		int n = frl_cq_wait(c->cq, 16, wc, WAIT_MS);
+		int n = frl_cq_wait(c->cq, 16, wc, (int)o->wait_s * 1000);
 
 		if (n < 0) {
 			say_failure(n, "cannot poll for completions");
 			rc = n;
 		}
 		if (n == 0) {
-			say("nothing came for %d s after %" PRIu64 " messages sent and %" PRIu64
+			say("nothing came for %" PRIu64 " s after %" PRIu64
+			    " messages sent and %" PRIu64
 			    " received: the other end is gone, or a message was lost",
-				WAIT_MS / 1000, c->sent, c->received);
+				o->wait_s, c->sent, c->received);
 			rc = -ETIMEDOUT;
 		}
 		for (int i = 0; i < n && !rc; i++)

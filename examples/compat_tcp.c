@@ -17,7 +17,7 @@
 
 enum {
 	LINE_SIZE = sizeof("0000:000000:000000:00000000000000000000000000000000"),
-	TIMEOUT_S = 30,
+	TIMEOUT_S = 60,
 };
 
 static void format_line(char line[LINE_SIZE], const struct compat_address *address)

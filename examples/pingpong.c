@@ -47,6 +47,9 @@ static const char help[] =
 	"completes a receive. Bandwidth keeps up to 64 messages in flight, and its clock stops\n"
 	"when the server has said that it has them all; GB is 10^9 bytes.\n"
 	"\n"
+	"  --wait S            fail if the other end is not there for S seconds: the service is\n"
+	"                      not offered, or a connection is not answered (default: 10)\n"
+	"\n"
 	"Where messages are sent from and received into, at this end (with --local, at "
 	"both):\n" MEM_HELP "\n" DEVICE_HELP "\n"
 	"  -h, --help          this text\n"
@@ -62,6 +65,7 @@ struct options {
 	char host[FRL_HOST_MAX + 1]; /* of the server */
 	const char *sizes;
 	uint64_t min, max, factor;
+	uint64_t wait_s;
 	const char *plan_option; /* one that only the client may give, as given */
 	struct plan plan;
 	struct mem_option mem;
@@ -75,6 +79,7 @@ enum {
 	OPT_CONNECT,
 	OPT_VERSION,
 	OPT_MEM,
+	OPT_WAIT,
 	OPT_PLAN, /* from here on: what to measure */
 	OPT_OP = OPT_PLAN,
 	OPT_TEST,
@@ -102,6 +107,7 @@ static const struct option long_options[] = {
 	{ "places", required_argument, NULL, OPT_PLACES },
 	{ "verify", no_argument, NULL, OPT_VERIFY },
 	{ "mem", required_argument, NULL, OPT_MEM },
+	{ "wait", required_argument, NULL, OPT_WAIT },
 	DEVICE_LONG_OPTIONS,
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
@@ -192,6 +198,7 @@ static int take_option(int code, const char *value, const char *name, struct opt
 	case OPT_LISTEN: o->service = value; return mode_option(MODE_SERVER, o);
 	case OPT_CONNECT: return connect_option(value, o);
 	case OPT_MEM: return mem_option(value, &o->mem);
+	case OPT_WAIT: return number_option("--wait", value, 1, MAX_WAIT_S, &o->wait_s);
 	case '?': return EXIT_USAGE; /* getopt has said it */
 	}
 	if (code >= OPT_PLAN)
@@ -249,6 +256,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		.min = 8,
 		.max = 4 << 20,
 		.factor = 4,
+		.wait_s = 10,
 		.plan = { .ops = 3, .tests = 3 },
 	};
 	argv[0] = program_invocation_short_name; /* getopt says it in messages */
@@ -364,7 +372,13 @@ static size_t largest(const struct plan *plan)
 
 static int run_end(int rank, const char *service, bool announce, const struct options *o)
 {
-	struct link link = { .rank = rank, .host = o->host, .service = service, .mem = o->mem };
+	struct link link = {
+		.rank = rank,
+		.host = o->host,
+		.service = service,
+		.wait_ms = (int)o->wait_s * 1000,
+		.mem = o->mem,
+	};
 	struct plan plan = o->plan;
 	int rc = link_join(&link, &o->device, announce);
 

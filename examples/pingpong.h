@@ -23,6 +23,7 @@ enum {
 	PEERS = 2,
 
 	MAX_SIZES = 64,
+	MAX_WAIT_S = 3600,
 	MAX_SLOTS = 64,       /* messages in flight */
 	MAX_SIZE = 1 << 30,   /* of one message */
 	CREDIT_RECEIVES = 16, /* for messages without data */
@@ -77,6 +78,7 @@ struct link {
 	int rank;
 	const char *host; /* of the server; "": this one */
 	const char *service;
+	int wait_ms;                   /* for the service to be offered, and for each connection */
 	struct frl_listener *listener; /* the server's */
 	uint64_t token;                /* names the client */
 	struct side side;

@@ -14,7 +14,6 @@
 #include <sys/random.h>
 
 enum {
-	JOIN_TIMEOUT_MS = 10000, /* for the service to be offered, and for each connection */
 	FAREWELL_MS = 5000,
 	RETRY_MS = 20,
 	SIDE_DEPTH = 2,
@@ -22,9 +21,15 @@ enum {
 
 static const uint64_t greeting_magic = 0x4665725070003200; /* also tells byte orders apart */
 
-static uint64_t in_ms(unsigned ms)
+static uint64_t in_ms(int ms)
 {
 	return now_ns() + (uint64_t)ms * 1000000;
+}
+
+static void connect_config(struct link *link, struct frl_connect_config *ret_config)
+{
+	frl_connect_config_init(link->device, ret_config);
+	ret_config->timeout_ms = link->wait_ms;
 }
 
 static bool is_greeting(const struct link *link, struct frl_conn *conn, struct greeting *ret)
@@ -45,15 +50,17 @@ int link_ask(
 	struct link *link, struct frl_qp *qp, struct greeting *greeting, struct frl_conn **ret_conn)
 {
 	const struct timespec pause = { .tv_nsec = RETRY_MS * 1000000 };
-	uint64_t limit = in_ms(JOIN_TIMEOUT_MS);
+	uint64_t limit = in_ms(link->wait_ms);
+	struct frl_connect_config config;
 	struct greeting answer;
 	int rc;
 
+	connect_config(link, &config);
 	greeting->magic = greeting_magic;
 	greeting->token = link->token;
 	for (;;) {
-		rc = frl_connect(
-			qp, link->host, link->service, greeting, sizeof(*greeting), NULL, ret_conn);
+		rc = frl_connect(qp, link->host, link->service, greeting, sizeof(*greeting),
+			&config, ret_conn);
 		if (rc)
 			break;
 		rc = frl_conn_wait(*ret_conn, -1);
@@ -88,12 +95,13 @@ static int reject(struct frl_conn *conn, const char *reason)
 int link_answer(
 	struct link *link, struct frl_qp *qp, struct greeting *greeting, struct frl_conn **ret_conn)
 {
+	struct frl_connect_config config;
 	struct greeting question;
 	struct frl_conn *conn;
 	int rc;
 
 	for (;;) {
-		rc = frl_wait_request(link->listener, link->token ? JOIN_TIMEOUT_MS : -1, &conn);
+		rc = frl_wait_request(link->listener, link->token ? link->wait_ms : -1, &conn);
 		if (rc) {
 			say_failure(rc, "waiting for the client");
 			return rc;
@@ -108,7 +116,8 @@ int link_answer(
 	greeting->magic = greeting_magic;
 	greeting->token = link->token;
 	*ret_conn = conn;
-	rc = frl_accept(conn, qp, greeting, sizeof(*greeting), NULL);
+	connect_config(link, &config);
+	rc = frl_accept(conn, qp, greeting, sizeof(*greeting), &config);
 	if (!rc)
 		rc = frl_conn_wait(conn, -1);
 	if (rc)

@@ -218,6 +218,7 @@ test_options() {
 	refuses one 'uses one port' -- "$pingpong" --listen a --fabric blue --fabric red
 	refuses places 'needs a place for each message' -- "$pingpong" --local --verify --places 2
 	refuses places "--places '65'" -- "$pingpong" --local --places 65
+	refuses wait "--wait '0'" -- "$pingpong" --local --wait 0
 	refuses memory 'no memory for [0-9]+ bytes' -- "$bench" -n 1 --max 1024G --inflight 64
 }
 

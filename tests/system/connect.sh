@@ -165,19 +165,19 @@ test_daemon_killed() {
 # ferrule-pingpong meets by name, whoever is there first, and says who is gone.
 test_pingpong() {
 	local out=$temp/listen.out status=0 client
-	"$pingpong" --listen demo >"$out" 2>&1 &
+	"$pingpong" --listen demo --wait "$event_limit" >"$out" 2>&1 &
 	started+=("$!")
-	passes pingpong-connect "$pingpong" --connect localhost:demo --sizes 8,5000 --iters 50 \
-		--verify
+	passes pingpong-connect "$pingpong" --connect localhost:demo --wait "$event_limit" \
+		--sizes 8,5000 --iters 50 --verify
 	wait $! || fail "ferrule-pingpong --listen: exit status $?"
 	grep -q 'served it' "$out" || fail "ferrule-pingpong --listen says: $(cat "$out")"
 
-	"$pingpong" --connect :demo --op send --test latency --sizes 8,64M --iters 200 \
-		>"$temp/victim.out" 2>&1 &
+	"$pingpong" --connect :demo --wait "$event_limit" --op send --test latency --sizes 8,64M \
+		--iters 200 >"$temp/victim.out" 2>&1 &
 	client=$!
 	started+=("$client")
 	disown "$client"
-	"$pingpong" --listen demo >"$out" 2>&1 &
+	"$pingpong" --listen demo --wait "$event_limit" >"$out" 2>&1 &
 	started+=("$!")
 	wait_until grep -q '^ *8 ' "$temp/victim.out" || fail "the client does not start"
 	kill -9 "$client"
@@ -185,6 +185,9 @@ test_pingpong() {
 	[ "$status" -eq 1 ] || fail "the server of a killed client: exit status $status"
 	grep -q "client) is gone: process $client (ferrule-pingpong) .* has ended" "$out" ||
 		fail "the server of a killed client says: $(cat "$out")"
+
+	refuses pingpong-wait 'cannot connect to service demo' -- \
+		"$pingpong" --connect :demo --wait 1
 }
 
 test_private_daemon
