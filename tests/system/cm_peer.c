@@ -35,7 +35,7 @@ enum {
 	DEPTH = 4,
 	CQ_DEPTH = 8192,
 	MESSAGE = 64,
-	WAIT_MS = 10000,
+	WAIT_MS = 120000,
 };
 
 struct end {

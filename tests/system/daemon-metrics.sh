@@ -63,7 +63,7 @@ expect empty -gt 0 empty process_resident_memory_bytes
 expect empty -gt 5 empty process_open_fds
 
 # Two that measure, until one of them is killed.
-"$pingpong" --server >"$temp/server.out" 2>&1 &
+"$pingpong" --server --wait "$event_limit" >"$temp/server.out" 2>&1 &
 server=$!
 started+=("$server")
 two_ports() {
@@ -73,8 +73,8 @@ two_ports() {
 wait_until two_ports 1 || fail "the server's port does not show"
 expect server -eq 1 now ferrule_listeners
 expect server -eq 1 now ferrule_sessions 'role="process"'
-"$pingpong" --connect :pingpong --op send --test bandwidth --sizes 1M --iters 100000000 \
-	>"$temp/client.out" 2>&1 &
+"$pingpong" --connect :pingpong --wait "$event_limit" --op send --test bandwidth --sizes 1M \
+	--iters 100000000 >"$temp/client.out" 2>&1 &
 client=$!
 started+=("$client")
 # moved NUMBER: one more scrape shows that many bytes at least.

@@ -70,9 +70,10 @@ passes pingpong "$pingpong" --local --mem cuda --verify --sizes 1,8,4095,4K,64K,
 says pingpong 'memory of GPU 0 \(mapped\), every byte checked|every byte checked, memory of GPU 0'
 passes host "$pingpong" --local --mem host --verify --sizes 8 --iters 5
 # One end of each kind.
-"$pingpong" --listen mixed --mem cuda >"$temp/server.out" 2>&1 &
+"$pingpong" --listen mixed --mem cuda --wait "$event_limit" >"$temp/server.out" 2>&1 &
 started=("$!")
-passes mixed "$pingpong" --connect localhost:mixed --verify --sizes 8,64K --iters 20
+passes mixed "$pingpong" --connect localhost:mixed --wait "$event_limit" --verify \
+	--sizes 8,64K --iters 20
 wait "${started[0]}" || fail "the server with GPU memory: $?"
 started=()
 

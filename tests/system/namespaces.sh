@@ -17,9 +17,11 @@ for mtu in 1500 9000; do
 	ip -n "$b" link set e0 mtu "$mtu"
 	for op in send write; do
 		on_hosts "pingpong-$op-$mtu" -- \
-			"$pingpong" --server --port "$port" --ip 10.1.1.1/24 -- \
+			"$pingpong" --server --port "$port" --ip 10.1.1.1/24 \
+			--wait "$event_limit" -- \
 			"$pingpong" --connect 10.9.1.1 --port "$port" --ip 10.1.1.2/24 \
-			--op "$op" --verify --sizes 1,64,4097,100000 --iters 200
+			--wait "$event_limit" --op "$op" --verify \
+			--sizes 1,64,4097,100000 --iters 200
 	done
 	job_options=(-n 2 --job train@10.9.1.1 --port "$port" --input "$data/rank%r.safetensors")
 	on_hosts "allreduce-$mtu" -- \

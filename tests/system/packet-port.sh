@@ -18,8 +18,8 @@ start_hosts e0
 pingpong() {
 	local name=$1 server=(--port "$2" --ip "$3") client=(--port "$4" --ip "$5")
 	shift 5
-	on_hosts "$name" -- "$pingpong" --server "${server[@]}" -- \
-		"$pingpong" --connect 10.9.1.1 "${client[@]}" --verify "$@"
+	on_hosts "$name" -- "$pingpong" --server "${server[@]}" --wait "$event_limit" -- \
+		"$pingpong" --connect 10.9.1.1 "${client[@]}" --wait "$event_limit" --verify "$@"
 }
 
 sizes=(--sizes '1,64,4097,100000,1048577' --iters 50)

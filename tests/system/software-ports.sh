@@ -21,10 +21,11 @@ set_mtu() {
 
 # run NAME PORT-IN-A PORT-IN-B BEFORE: BEFORE is a line of shell that the client waits for in B.
 run() {
-	on_hosts "$1" -- "$pingpong" --listen "$1" --port "$2" --ip 10.1.1.1/24 -- \
+	on_hosts "$1" -- "$pingpong" --listen "$1" --port "$2" --ip 10.1.1.1/24 \
+		--wait "$event_limit" -- \
 		sh -c "$4"' && exec "$@"' client \
 		"$pingpong" --connect "10.9.1.1:$1" --port "$3" --ip 10.1.1.2/24 --verify \
-		"${sizes[@]}"
+		--wait "$event_limit" "${sizes[@]}"
 }
 
 # has_mtu NAME MTU: the client of that row used this path MTU.
