@@ -11,7 +11,9 @@ USER = "user"
 IP = "10.9.0.1/24"
 BENCH = "--op allreduce --min 256K --max 256K --iters 0"
 REPEAT = 60
-TIMEOUT = {"FRL_COLL_TIMEOUT_S": "10"}  # rxe may have stalled: docs/testing.md
+# For jobs that lose their only rail: nothing else ends one whose requests rxe does not complete
+# (docs/testing.md). Its end is accepted in any way. A job that must succeed has no such limit.
+TIMEOUT = {"FRL_COLL_TIMEOUT_S": "60"}
 ADVICE = {
     "no permission": ("no permission to open", "/dev/infiniband/uverbs*", "group", "udev"),
     "no files": ("there is no /dev/infiniband/uverbs0", "--device=/dev/infiniband"),
@@ -69,10 +71,10 @@ def first_usable(guest):
     expect("exit status", status, 0)
 
 
-def start(hosts, rails, repeat=REPEAT):
+def start(hosts, rails, repeat=REPEAT, **settings):
     """Rank 0 in the guest and rank 1 here, with so many rails."""
     guest = hosts.guest
-    job = Job(hosts, "ferrule-bench", 2, f"{BENCH} --repeat {repeat}", **TIMEOUT)
+    job = Job(hosts, "ferrule-bench", 2, f"{BENCH} --repeat {repeat}", **settings)
     inside = ["--port verbs:rxe0", "--port verbs:rxe1"]
     here = [f"--port net_af_packet0,iface={guest.roce} --ip {IP}",
             f"--port net_af_packet1,iface={guest.rail} --ip 10.9.80.1/24"]
@@ -82,7 +84,9 @@ def start(hosts, rails, repeat=REPEAT):
 
 
 def goes_on(hosts, before, after):
-    """Of two rails one has a fault; the job goes on over the other one."""
+    """One of two rails has a fault; the job goes on over the other one. While an interface is down,
+    rxe may take 50 s to destroy a queue pair on it (docs/testing.md): rank 0 is in the kernel for
+    so long, and the job waits for it."""
     job = start(hosts, 2)
     try:
         there = job.wait_results(5)
@@ -101,7 +105,7 @@ def goes_on(hosts, before, after):
 
 def only_rail_down(hosts):
     """The one rail goes down and stays so: both ranks fail in time, and say what it is about."""
-    job = start(hosts, 1, 100000)
+    job = start(hosts, 1, 100000, **TIMEOUT)
     try:
         job.wait_results(5)
         hosts.guest.shell("ip link set eth0 down")
@@ -120,7 +124,7 @@ def only_rail_down(hosts):
 def only_rail_flaps(hosts):
     """The one rail goes down for a moment. rxe fails what it would send meanwhile; what it would
     not is done. In any case the ranks end, and the next job has all it needs."""
-    job = start(hosts, 1)
+    job = start(hosts, 1, **TIMEOUT)
     try:
         job.wait_results(5)
         hosts.guest.shell("ip link set eth0 down; ip link set eth0 up")
@@ -151,7 +155,7 @@ def removed(hosts):
     finally:
         job.end()
     says(said[0], "# OK: every result was right")
-    guest.shell("for i in 1 2 3 4 5 6 7 8 9 10; do [ -e /tmp/removed ] && break; sleep 0.2; done")
+    guest.shell("until [ -s /tmp/removed ]; do sleep 0.2; done")
     expect("rdma link del", guest.shell("cat /tmp/removed")[1].strip(), "0")
     status, text = guest.shell(bench("--port verbs:rxe1 --count 1"), SECONDS + 10)
     says(text, "there is no RDMA device 'rxe1', but rxe0")
