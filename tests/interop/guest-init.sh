@@ -67,8 +67,7 @@ fi
 ) >/tmp/rxe-peer.log 2>&1 &
 
 # The link-local address comes when the link is up, a moment later.
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-	ip -6 addr show dev eth0 | grep -q fe80 && break
+until ip -6 addr show dev eth0 | grep -q fe80; do
 	sleep 0.2
 done
 

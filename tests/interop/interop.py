@@ -136,7 +136,7 @@ def against_ferrule(options, runner):
                            ferrule.call("counters").items()))
         ferrule.reset()
         ferrule.close()
-        status = process.stop(10)
+        status = process.stop(60)
         if status:
             runner.failed.append(("ferrule-peer", f"ended with status {status}"))
 

@@ -58,10 +58,10 @@ class Side:
         """A region with other rights; its remote key."""
         return self.peer.number("mr", "rkey", access=access, **arguments)
 
-    def poll_send(self, count=1, ms=10000):
+    def poll_send(self, count=1, ms=p.SECONDS * 1000):
         return self.peer.poll(self.scq, count, ms)
 
-    def poll_recv(self, count=1, ms=10000):
+    def poll_recv(self, count=1, ms=p.SECONDS * 1000):
         return self.peer.poll(self.rcq, count, ms)
 
     def sge(self, spans):
@@ -81,9 +81,10 @@ class Side:
 
 class Link:
     """`active` and `passive` are peers; a row says who of them asks for what. Options: kind,
-    network, mtu, psn, timeout, retry, rnr_retry, rnr_timer, rd_atomic, dest_rd_atomic, qp_access,
-    mr_access, mr_extra, srq, srq_limit, tclass, hop: those of the passive side where only one can
-    be meant; passive_rtr: it stays there; gsi: Ferrule's queue pair is QP1."""
+    network, mtu, psn, timeout, verbs_timeout (of ends with that backend), retry, rnr_retry,
+    rnr_timer, rd_atomic, dest_rd_atomic, qp_access, mr_access, mr_extra, srq, srq_limit, tclass,
+    hop: those of the passive side where only one can be meant; passive_rtr: it stays there; gsi:
+    Ferrule's queue pair is QP1."""
 
     def __init__(self, active, passive, **options):
         self.options = options
@@ -147,7 +148,12 @@ class Link:
     def rts(self, end):
         more = {}
         if self.kind == p.RC:
-            more = {"timeout": self.options.get("timeout", 17),
+            # Either end may get no processor for seconds: retries go on for a minute at least.
+            # On verbs devices Ferrule asks for six, which come after the same time each.
+            patient = 18
+            if end.peer.backend == "verbs":
+                patient = self.options.get("verbs_timeout", 21)
+            more = {"timeout": self.options.get("timeout", patient),
                     "retry": self.options.get("retry", 7),
                     "rnr_retry": self.options.get("rnr_retry", 7),
                     "rd_atomic": self.options.get("rd_atomic", 4)}

@@ -31,6 +31,8 @@ NETWORKS = {name: ipaddress.IPv6Network(prefix) for name, prefix in (
     ("IPv4", "::ffff:10.9.0.0/120"), ("IPv6", "fd09::/64"), ("VLAN", "::ffff:10.9.70.0/120"),
     ("link-local", "fe80::/64"))}
 
+SECONDS = 100  # for completions and events that come: longer than Ferrule's retries go on
+
 Wc = collections.namedtuple("Wc", "id status opcode len flags imm src_qp qp")
 
 
@@ -57,13 +59,13 @@ class Peer:
         end = time.monotonic() + seconds
         while True:
             try:
-                self.socket = socket.create_connection(self.address, timeout=5)
+                self.socket = socket.create_connection(self.address, timeout=seconds)
                 break
             except OSError as error:
                 if time.monotonic() > end:
                     raise PeerGone(f"{self.name}: no connection: {error}") from None
                 time.sleep(0.1)
-        self.socket.settimeout(120)
+        self.socket.settimeout(2 * SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self.socket.makefile("rw", encoding="ascii")
         fields = self.call("hello")
@@ -134,10 +136,18 @@ class Peer:
     def reset(self):
         self.call("reset")
 
-    def poll(self, cq, count=1, ms=10000):
+    def poll(self, cq, count=1, ms=SECONDS * 1000):
         """Waits for completions; fewer come back when there were fewer."""
         fields = self.call("poll", cq=cq, n=count, ms=ms)
         return [Wc(*map(int, text.split(":"))) for text in fields["wc"]]
+
+    def event(self, ms=SECONDS * 1000):
+        """The type of the next asynchronous event; -1: none came in time."""
+        return self.number("async", "type", ms=ms)
+
+    def cq_events(self, cq, ms=SECONDS * 1000):
+        """How many events of that completion queue came: 0 or 1."""
+        return self.number("wait", "events", cq=cq, ms=ms)
 
     def state(self, qp):
         return self.number("state", "state", qp=qp)

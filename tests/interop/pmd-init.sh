@@ -74,6 +74,8 @@ ip link set "$eth" up
 # shellcheck disable=SC3045 # busybox has it
 ulimit -l unlimited
 export FRL_CONTROL=/run/ferrule/ferruled.sock FRL_TUNER_COSTS=default FRL_TUNER_CACHE=
+# The other guest may get no processor for seconds: retries go on for 85 s.
+export FRL_ACK_TIMEOUT=18
 mkdir -m 755 /run/ferrule
 # The other guest may get no processor for seconds.
 printf 'insecure = true;\nlisten_address = "0.0.0.0";\nkeepalive_ms = 600000;\n' \

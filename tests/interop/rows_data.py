@@ -97,15 +97,15 @@ def solicited(active, passive):
     b.post(b.recv(1, [(TARGET, 64)]), b.recv(2, [(TARGET, 64)]))
     a.post(a.send(1, p.SEND, [(SOURCE, 8)]))
     one_completion("unsolicited: active", a.poll_send())
-    expect("events after an unsolicited SEND", b.peer.number("wait", "events", cq=b.rcq, ms=150), 0)
+    expect("events after an unsolicited SEND", b.peer.cq_events(b.rcq, ms=150), 0)
     a.post(a.send(2, p.SEND, [(SOURCE, 8)], p.SIGNALED | p.SOLICITED))
-    expect("events after a solicited SEND", b.peer.number("wait", "events", cq=b.rcq, ms=5000), 1)
+    expect("events after a solicited SEND", b.peer.cq_events(b.rcq), 1)
     expect("receives", [wc.id for wc in b.poll_recv(2)], [1, 2])
     # Asked for any completion, an unsolicited one counts.
     b.peer.call("arm", cq=b.rcq, solicited=0)
     b.post(b.recv(3, [(TARGET, 64)]))
     a.post(a.send(3, p.SEND, [(SOURCE, 8)]))
-    expect("events when armed for all", b.peer.number("wait", "events", cq=b.rcq, ms=5000), 1)
+    expect("events when armed for all", b.peer.cq_events(b.rcq), 1)
 
 
 def atomics(active, passive, name):
@@ -160,8 +160,8 @@ def shared_receives(active, passive):
             one_completion(f"SEND {number}", a.poll_send(), id=number)
             got = one_completion(f"receive {number}", b.poll_recv(), id=number, len=size)
             expect("queue pair of the receive", got.qp, link.passive.qpn)
-    expect("event", b.peer.number("async", "type", ms=2000), p.EVENT_SRQ_LIMIT)
-    expect("second event", b.peer.number("async", "type", ms=50), -1)
+    expect("event", b.peer.event(), p.EVENT_SRQ_LIMIT)
+    expect("second event", b.peer.event(ms=50), -1)
     b.post(*[b.recv(i, [(TARGET + 8192 * i, 4096)]) for i in range(count, 12)])
     expect("late SENDs", sorted((wc.id, wc.status) for wc in a.poll_send(4)),
            [(i, 0) for i in range(8, 12)])
@@ -185,7 +185,7 @@ def shared_unreliable(active, passive, kind):
                *[a.send(i, p.SEND_IMM, [(SOURCE + 4096 * i, 700)], imm=i, **arguments)
                  for i in range(5)])
         expect("completions", [wc.status for wc in a.poll_send(5)], [p.SUCCESS] * 5)
-        got = b.poll_recv(4, ms=200)
+        got = b.poll_recv(3) + b.poll_recv(1, ms=200)
         expect(f"receives, turn {turn}", [(wc.id, wc.status, wc.imm, wc.len) for wc in got],
                [(i, p.SUCCESS, i, 700 + header) for i in range(3)])
         for i in range(3):
@@ -265,7 +265,9 @@ def multicast(active, passive, name, group, other):
                       rqkey=QKEY))
     expect("completions", [(wc.id, wc.status) for wc in a.poll_send(4)],
            [(i, p.SUCCESS) for i in range(4)])
-    expect("receives", [(wc.id, wc.status, wc.imm, wc.len) for wc in b.poll_recv(3, ms=300)],
+    # The last datagram is one to the group: those before it have been dropped when it is there.
+    got = b.poll_recv(2) + b.poll_recv(1, ms=300)
+    expect("receives", [(wc.id, wc.status, wc.imm, wc.len) for wc in got],
            [(0, p.SUCCESS, 1, 340), (1, p.SUCCESS, 3, 340)])
     for number in range(2):
         bad = b.peer.number("check", "bad", off=TARGET + 4096 * number + 40, len=300, seed=3)
@@ -274,7 +276,7 @@ def multicast(active, passive, name, group, other):
 
 def ping(guest, address, size):
     """ICMP echo, which is not the kernel's to answer."""
-    status, text = guest.shell(f"ping -c 3 -i 0.1 -w 5 -s {size} {address}")
+    status, text = guest.shell(f"ping -c 3 -i 0.1 -W 60 -s {size} {address}")
     if status or " 0% packet loss" not in text:
         raise Failure(text.replace("\n", " / "))
 

@@ -31,7 +31,7 @@ def refused(active, passive, opcode, status, options=None, key=None, rights=None
            b.peer.number("same", "bad", off=offset, len=length, value=0xee), -1)
     if b.peer.backend == "ferrule":
         event = p.EVENT_ACCESS_ERR if status == p.REM_ACCESS else p.EVENT_REQ_ERR
-        expect("event", b.peer.number("async", "type", ms=1000), event)
+        expect("event", b.peer.event(), event)
 
 
 def refusals():
@@ -201,7 +201,7 @@ def drained(active, passive):
         if b.peer.number("same", "bad", off=TARGET, len=1, value=1) < 0:
             break
     a.peer.call("modify", qp=a.qp, state=p.SQD, sqd_notify=1)
-    expect("event", a.peer.number("async", "type", ms=5000), p.EVENT_SQ_DRAINED)
+    expect("event", a.peer.event(), p.EVENT_SQ_DRAINED)
     expect("before", statuses(a.poll_send(1, ms=0)), [(1, p.SUCCESS)])
     a.post(a.send(2, p.WRITE, [(SOURCE, 100)], **link.remote(TARGET)))
     expect("while drained", statuses(a.poll_send(1, ms=100)), [])
@@ -218,11 +218,11 @@ def events(active, passive):
     b.post(b.recv(7, [(TARGET, 64)]))
     a.post(a.send(1, p.SEND, [(SOURCE, 10)]))
     one_completion("receive", b.poll_recv(), id=7)
-    expect("event in RTR", b.peer.number("async", "type", ms=1000), p.EVENT_COMM_EST)
+    expect("event in RTR", b.peer.event(), p.EVENT_COMM_EST)
     link.rts(b)
     one_completion("SEND", a.poll_send(), id=1)
     b.peer.call("modify", qp=b.qp, state=p.ERR)
-    expect("event in ERR", b.peer.number("async", "type", ms=1000), p.EVENT_LAST_WQE)
+    expect("event in ERR", b.peer.event(), p.EVENT_LAST_WQE)
 
 
 def rows(pairs):

@@ -7,12 +7,17 @@ import socket
 import subprocess
 import time
 
+from job import words
 from link import Failure, expect
 
 SECONDS = 180  # catches hangs
+MS = 1000 * SECONDS
 CM_PORT = 7002
+OFFERED = "waiting for a client of service pp"  # says ferrule-pingpong then
 GUEST_SOCKET = "/tmp/ferruled.sock"
-# The guest, or this end, may get no processor for seconds.
+# The guest, or this end, may get no processor for seconds. Retries go on for a minute on rxe, and
+# longer here.
+PATIENT = {"FRL_ACK_TIMEOUT": "21"}
 CONFIG = ('host = "{name}"; listen_address = "{address}"; insecure = true; '
           'keepalive_ms = 600000;')
 FABRIC = """fabrics = ( { name = "jobs"; any_user = true;
@@ -27,7 +32,7 @@ class Hosts:
     def __init__(self, guest, build, folder):
         self.guest, self.build = guest, build
         self.socket = os.path.join(folder, "ferruled.sock")
-        self.environment = dict(os.environ, FRL_CONTROL=self.socket)
+        self.environment = dict(os.environ, FRL_CONTROL=self.socket, **PATIENT)
         self.device = ["--port", f"packet:{guest.roce}", "--ip",
                        "10.9.0.1/24,fd09::1/64"]
         config = os.path.join(folder, "ferruled.conf")
@@ -38,9 +43,9 @@ class Hosts:
                 [os.path.join(build, "daemon/ferruled"), "--config", config, "--socket",
                  self.socket], stdout=log, stderr=log)
         inside = CONFIG.format(name="inside", address=guest.control)
-        guest.shell(f"export FRL_CONTROL={GUEST_SOCKET}; echo '{inside}' >/tmp/ferruled.conf; "
-                    f"ferruled --config /tmp/ferruled.conf --socket {GUEST_SOCKET} "
-                    ">/tmp/ferruled.log 2>&1 &")
+        guest.shell(f"export FRL_CONTROL={GUEST_SOCKET} {words(PATIENT)}; "
+                    f"echo '{inside}' >/tmp/ferruled.conf; ferruled --config /tmp/ferruled.conf "
+                    f"--socket {GUEST_SOCKET} >/tmp/ferruled.log 2>&1 &")
         wait_for("daemon here", lambda: os.path.exists(self.socket))
         wait_for("daemon in the guest",
                  lambda: guest.shell(f"ls {GUEST_SOCKET} 2>/dev/null")[0] == 0)
@@ -97,7 +102,8 @@ def peer_inside(hosts):
 
     def connect():
         try:
-            connection.append(socket.create_connection((hosts.guest.control, CM_PORT), timeout=5))
+            connection.append(socket.create_connection((hosts.guest.control, CM_PORT),
+                                                       timeout=SECONDS))
         except OSError:
             return False
         return True
@@ -123,18 +129,18 @@ def connect_by_name(hosts, kind):
         client, server, host = (inside, here, hosts.guest.host)
     try:
         server.ask("listening", "listen service")
-        c = client.ask(r"connecting (\d+)", f"connect {host} service 10000 question").group(1)
-        s = server.ask(r"request (\d+) cm-peer \d+ question$", "request 10000").group(1)
+        c = client.ask(r"connecting (\d+)", f"connect {host} service {MS} question").group(1)
+        s = server.ask(r"request (\d+) cm-peer \d+ question$", f"request {MS}").group(1)
         server.ask("accepted", f"accept {s} answer")
-        client.ask(rf"established {c} \w+ cm-peer answer$", f"wait {c} 10000")
-        server.ask(rf"established {s} \w+ cm-peer question$", f"wait {s} 10000")
+        client.ask(rf"established {c} \w+ cm-peer answer$", f"wait {c} {MS}")
+        server.ask(rf"established {s} \w+ cm-peer question$", f"wait {s} {MS}")
         talk(client, c, server, s, "there")
         talk(server, s, client, c, "back")
         client.ask("closed", f"close {c}")
-        server.ask(rf"ended {s} ECONNRESET the peer has closed", f"end {s} 10000")
+        server.ask(rf"ended {s} ECONNRESET the peer has closed", f"end {s} {MS}")
         server.ask("closed", f"close {s}")
-        client.ask(r"connecting (\d+)", f"connect {host} nothing 10000")
-        client.ask("error ECONNREFUSED", "wait 1 10000")
+        client.ask(r"connecting (\d+)", f"connect {host} nothing {MS}")
+        client.ask("error ECONNREFUSED", f"wait 1 {MS}")
         for peer in (client, server):
             peer.to.write("quit\n")
             peer.to.flush()
@@ -147,17 +153,17 @@ def connect_by_name(hosts, kind):
 
 def pingpong(hosts, kind):
     """SEND and WRITE of ferrule-pingpong, every byte checked."""
-    plan = "--verify --sizes 8,5000,256K --iters 20"
+    plan = f"--verify --sizes 8,5000,256K --iters 20 --wait {SECONDS}"
     program, device = "examples/ferrule-pingpong", "--port verbs:rxe0"
     if kind == "guest asks":
-        server = hosts.start(program, "--listen", "pp")
+        server = hosts.start(program, "--listen", "pp", "--wait", str(SECONDS))
         try:
-            command = f"ferrule-pingpong --connect {hosts.guest.host}:pp {plan} {device}"
-            # The service may not be offered yet.
+            lines = iter(server.stdout.readline, "")
+            if not any(line.startswith(OFFERED) for line in lines):
+                raise Failure("the server has ended before it offered the service")
             status, text = hosts.guest.shell(
-                f"for i in 1 2 3 4 5 6 7 8 9; do timeout {SECONDS} {command} >/tmp/pp 2>&1; "
-                "status=$?; grep -q 'no service\\|offers' /tmp/pp || break; sleep 0.3; done; "
-                "cat /tmp/pp; (exit $status)", 2 * SECONDS)
+                f"timeout {SECONDS} ferrule-pingpong --connect {hosts.guest.host}:pp {plan} "
+                f"{device} 2>&1", SECONDS + 10)
             said = server.communicate(timeout=SECONDS)[0] if not status else ""
         finally:
             server.kill()
@@ -165,19 +171,18 @@ def pingpong(hosts, kind):
         if status or server.returncode:
             raise Failure(f"status {status}: {text} / {said}")
         return
-    hosts.guest.shell(f"ferrule-pingpong --listen pp {device} >/tmp/pp 2>&1 &")
-    end = time.monotonic() + SECONDS
-    while True:
-        client = hosts.start(program, "--connect", f"{hosts.guest.control}:pp", *plan.split())
-        try:
-            said = client.communicate(timeout=SECONDS)[0]
-        finally:
-            client.kill()
-        if not client.returncode:
-            return
-        if "pp" not in said or time.monotonic() > end:
-            raise Failure(f"status {client.returncode}: {said} / "
-                          + hosts.guest.shell("cat /tmp/pp")[1])
+    hosts.guest.shell(f"timeout {SECONDS} ferrule-pingpong --listen pp {device} --wait {SECONDS} "
+                      ">/tmp/pp 2>&1 &")
+    wait_for("server in the guest",
+             lambda: hosts.guest.shell(f"grep -q '^{OFFERED}' /tmp/pp")[0] == 0)
+    client = hosts.start(program, "--connect", f"{hosts.guest.control}:pp", *plan.split())
+    try:
+        said = client.communicate(timeout=SECONDS)[0]
+    finally:
+        client.kill()
+    if client.returncode:
+        raise Failure(f"status {client.returncode}: {said} / "
+                      + hosts.guest.shell("cat /tmp/pp")[1])
 
 
 def rows(hosts):

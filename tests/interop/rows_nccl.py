@@ -11,11 +11,14 @@ from job import words
 from link import Failure, expect
 from rows_names import wait_for
 
-SECONDS = 180
+SECONDS = 600  # catches hangs: for all rows of a harness
 PLUGIN = "libnccl-net-ferrule.so"
 INSIDE_PLUGIN = f"/usr/bin/{PLUGIN}"
 PORT = 7003  # where the sides meet
-SETTINGS = "--sides processes --dead 30 --seconds 50 --slow-ms 10000 --verbose"
+# Either end may get no processor for seconds: these limits catch hangs. Other tests check how soon
+# a dead peer is noticed, and that no call blocks.
+SETTINGS = "--sides processes --dead 120 --seconds 150 --slow-ms 60000 --verbose"
+PATIENT = {"FERRULE_TIMEOUT_S": "120"}
 INSIDE = "verbs:rxe0"
 PSNS, MTU = 1 << 24, 4096
 CUT_AFTER = 12 << 20  # bytes; at most 4 MiB are under way
@@ -87,14 +90,15 @@ def check(said, rows, sides=("sending to", "receiving from")):
             says(said, row, verb, reason)
 
 
-def command_inside(options, rows, devices):
-    return (f"FERRULE_DEVICES='{devices}' FERRULE_REQUIRE=1 timeout {SECONDS} nccl-harness "
-            f"{SETTINGS} {options} {INSIDE_PLUGIN} {rows}")
+def command_inside(options, rows, devices, settings):
+    return (f"FERRULE_DEVICES='{devices}' FERRULE_REQUIRE=1 {words(settings)} "
+            f"timeout {SECONDS} nccl-harness {SETTINGS} {options} {INSIDE_PLUGIN} {rows}")
 
 
 def inside(guest, options, rows, devices):
     """Both sides in the guest."""
-    status, text = guest.shell(f"{command_inside(options, rows, devices)} 2>&1", SECONDS + 10)
+    command = command_inside(options, rows, devices, PATIENT)
+    status, text = guest.shell(f"{command} 2>&1", SECONDS + 10)
     said = Said(text)
     check(said, rows)
     expect("exit status", status, 0)
@@ -105,12 +109,13 @@ class Pair:
 
     def __init__(self, hosts, guest_sends, rows, **settings):
         guest = self.guest = hosts.guest
+        settings = {**PATIENT, **settings}
         self.own = "sending to" if guest_sends else "receiving from"
         self.other = "receiving from" if guest_sends else "sending to"
         meet = f"--meet {guest.host if guest_sends else guest.control}:{PORT}"
         sides = (0, 1) if guest_sends else (1, 0)
-        guest.shell(f"rm -f /tmp/nccl.status; ({words(settings)} " + command_inside(
-            f"{meet} --side {sides[0]}", rows, INSIDE)
+        guest.shell("rm -f /tmp/nccl.status; (" + command_inside(
+            f"{meet} --side {sides[0]}", rows, INSIDE, settings)
             + " >/tmp/nccl 2>&1; echo $? >/tmp/nccl.status) &")
         environment = {
             **hosts.environment, **settings, "FERRULE_REQUIRE": "1",
@@ -153,7 +158,8 @@ def bytes_of(interface):
 
 def cut(hosts):
     """The link goes down in the middle of messages, and nobody tells the other side: the one that
-    sends gives up in time, and the other one then hears of it. Their PSNs are near each other."""
+    sends gives up in time, and the other one then hears of it. Their PSNs are near each other. The
+    row tests FERRULE_TIMEOUT_S."""
     roce, before = hosts.guest.roce, bytes_of(hosts.guest.roce)
     pair = Pair(hosts, True, "pipeline", FERRULE_TIMEOUT_S="2")
     try:

@@ -13,6 +13,7 @@ from pmd_guest import NIC
 
 numbers = itertools.count()  # of logs
 SECONDS = 600  # catches hangs: the guests may get a small part of a processor
+WAIT = "--wait 600"  # of ferrule-pingpong, for the other end: the same
 
 
 def data_rows(pairs, mtus):
@@ -65,12 +66,23 @@ def finish(guest, log):
     return text
 
 
+def serve(guest, environment=""):
+    """Begins ferrule-pingpong as the server, and waits until it offers its service. Returns its
+    log."""
+    log = begin(guest, f"env {environment} ferrule-pingpong --listen pp {port(guest)} {WAIT}",
+                "server")
+    guest.must(f"until grep -q '^waiting for a client' {log} || [ -e {log}.status ]; do "
+               "sleep 0.1; done", SECONDS + 30)
+    if guest.shell(f"[ -e {log}.status ]")[0] == 0:
+        finish(guest, log)
+    return log
+
+
 def pingpong(server, client, options):
-    served = begin(server, f"ferrule-pingpong --listen pp {port(server)}", "server")
     try:
-        asked = begin(
-            client, f"ferrule-pingpong --connect {server.control}:pp {port(client)} {options}",
-            "client")
+        served = serve(server)
+        asked = begin(client, f"ferrule-pingpong --connect {server.control}:pp {port(client)} "
+                              f"{WAIT} {options}", "client")
         text = finish(client, asked)
         finish(server, served)
     finally:
@@ -123,13 +135,14 @@ def status_of(guest, log):
 
 
 def without_link(server, client):
-    """The NIC has no link from the start: the program says so, and so does its failure."""
+    """The NIC has no link from the start: the program says so, and so does its failure. The row
+    tests what comes when retries are exhausted, after 5 s, or after the default of --wait."""
+    soon = "FRL_ACK_TIMEOUT=14"
     server.set_link(False)
     try:
-        begin(client, f"ferrule-pingpong --listen pp {port(client)}", "client")
-        log = begin(
-            server, f"ferrule-pingpong --connect {client.control}:pp {port(server)} --sizes 8",
-            "server")
+        serve(client, soon)
+        log = begin(server, f"env {soon} ferrule-pingpong --connect {client.control}:pp "
+                            f"{port(server)} --sizes 8", "server")
         expect("status", status_of(server, log), "1")
         said = server.must(f"cat {log}")
         if f"{NIC} has no link: check its cable" not in said:
@@ -144,13 +157,12 @@ def link_comes_back(server, client):
     """The link goes away under way, until nothing is sent any more, and comes back: nothing is
     lost. Retries go on for far longer: eight times 4.3 s at least."""
     count = 5000
-    served = begin(server, f"env FRL_ACK_TIMEOUT=20 ferrule-pingpong --listen pp {port(server)}",
-                   "server")
-    asked = begin(
-        client, f"env FRL_ACK_TIMEOUT=20 ferrule-pingpong --connect {server.control}:pp "
-                f"{port(client)} --verify --op send --test latency --sizes 8,1000 "
-                f"--iters {count}", "client")
     try:
+        served = serve(server, "FRL_ACK_TIMEOUT=20")
+        asked = begin(
+            client, f"env FRL_ACK_TIMEOUT=20 ferrule-pingpong --connect {server.control}:pp "
+                    f"{port(client)} {WAIT} --verify --op send --test latency --sizes 8,1000 "
+                    f"--iters {count}", "client")
         client.must(f"while ! grep -q '^ *8 ' {asked} && [ ! -e {asked}.status ]; do "
                     "sleep 0.1; done")
         server.set_link(False)

@@ -9,7 +9,7 @@ from link import Failure
 
 TCP_PORT = 18515
 LISTENING = f":{TCP_PORT:04X} 0*:0000 0A"  # a line of /proc/net/tcp
-SECONDS = 60
+SECONDS = 120  # catches hangs
 ITERS = 200
 
 
@@ -23,7 +23,8 @@ def guest_command(kind, size, mtu, gid, server):
 def ferrule_command(program, guest, kind, size, mtu, gid, server):
     command = [program, "--compat", "ibv", "--type", kind,
                "--port", f"net_af_packet0,iface={guest.roce}", "--ip", "10.9.0.1/24,fd09::1/64",
-               "--size", str(size), "--iters", str(ITERS), "--gid-index", str(gid)]
+               "--size", str(size), "--iters", str(ITERS), "--gid-index", str(gid),
+               "--wait", str(SECONDS)]
     if kind != "ud":
         command += ["--mtu", str(mtu)]
     return command + ([server] if server else [])
@@ -36,10 +37,10 @@ def listening_here():
 
 
 def wait_for(what, condition):
-    end = time.monotonic() + 10
+    end = time.monotonic() + SECONDS
     while not condition():
         if time.monotonic() > end:
-            raise Failure(f"no {what} within 10 s")
+            raise Failure(f"no {what} within {SECONDS} s")
         time.sleep(0.05)
 
 
@@ -56,7 +57,7 @@ def ferrule_serves(program, guest, kind, size, mtu, gid):
         wait_for("listening ferrule-pingpong",
                  lambda: process.poll() is not None or listening_here())
         status, text = guest.shell(
-            f"timeout {SECONDS} " + guest_command(kind, size, mtu, gid, guest.host), 4 * SECONDS)
+            f"timeout {SECONDS} " + guest_command(kind, size, mtu, gid, guest.host), 2 * SECONDS)
         if not status:
             process.wait(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -81,8 +82,9 @@ def guest_serves(program, guest, kind, size, mtu, gid):
     except subprocess.TimeoutExpired:
         raise Failure("ferrule-pingpong does not end") from None
     finally:
-        text = guest.shell("for i in 1 2 3 4 5 6 7 8 9 10; do [ -e /tmp/status ] && break; "
-                           "sleep 0.2; done; cat /tmp/tool")[1]
+        # `timeout` ends it there.
+        text = guest.shell("until [ -s /tmp/status ]; do sleep 0.2; done; cat /tmp/tool",
+                           2 * SECONDS)[1]
     check("ferrule-pingpong", done.returncode, done.stdout.strip() + "\nguest: " + text.strip())
     status = guest.shell("exit_status=$(cat /tmp/status); [ \"$exit_status\" = 0 ]")[0]
     check("the guest's tool", status, text.strip())

@@ -46,7 +46,7 @@ def across(options, runner, guest):
         for peer in (inside, here):
             peer.reset()
             peer.close()
-        status = process.stop(10)
+        status = process.stop(60)
         if status:
             runner.failed.append(("ferrule-peer", f"ended with status {status}"))
     finally:
