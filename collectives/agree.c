@@ -238,7 +238,7 @@ static int learn(struct frl_comm *comm, const struct record *mine, const struct 
 		err = check_record(mine, &records[rank], rank);
 	if (!err &&
 		(find_places(records, places, ranks) < 0 ||
-			topology_init(&comm->topology, places, ranks, ranks - 1) < 0))
+			topology_init(&comm->topology, places, ranks) < 0))
 		err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 	if (!err)
 		err = take_costs(&comm->tuner, &records[0]);

@@ -7,7 +7,6 @@
  *	run.c        one plan at work: what is complete, what may go on
  *	bulk.c, eager.c, local.c, self.c
  *	             the ways in which steps are done
- *	pairs.c      ALLTOALLV where some forward what others send to each other
  *	transfer.c   do both ends of a SEND and RECV mean the same?
  *	shm*.c       operations of ranks of one machine, in memory that they share
  *	staging.c    where chunks are that the device does not reduce
@@ -65,9 +64,8 @@ struct frl_request {
 	struct request_list *list; /* the one that it is in */
 	struct frl_request *previous, *next;
 	struct run *runs;
-	struct run *waiting; /* the first one that is not in its lanes yet */
-	uint32_t left;       /* runs that are not complete */
-	uint32_t moves;      /* counts what has moved, for stall.c */
+	uint32_t left;  /* runs that are not complete */
+	uint32_t moves; /* counts what has moved, for stall.c */
 	uint32_t seen_moves;
 	uint64_t since_ns;   /* nothing has moved; 0: not looked at yet */
 	uint64_t busy_by_ns; /* its registrations end, or it does without that; 0: not tried yet */
@@ -133,9 +131,7 @@ struct frl_comm {
 	uint64_t still_by_ns;       /* after a failure: so long GPUs may take; 0: not looked yet */
 	uint32_t started;           /* collectives */
 	struct signature history[HISTORY];
-	struct run *held; /* what comes after it waits until its plan is made, see pairs.c */
-	bool has_pairs;   /* now it can be */
-	bool has_selves;  /* one of those below is not blocked any more */
+	bool has_selves; /* one of those below is not blocked any more */
 	struct self_list {
 		struct run *first, *last;
 		uint32_t started;    /* also those of no elements */
@@ -225,12 +221,6 @@ void request_run_done(struct frl_request *request);
 void comm_finish_requests(struct frl_comm *comm);
 void requests_free(struct frl_comm *comm);
 
-/* Some ranks have no connection to each other: ALLTOALLV goes by way of others. */
-static inline bool comm_forwards(const struct frl_comm *comm)
-{
-	return comm->topology.peers_max + 1 < (uint32_t)comm->ranks;
-}
-
 /* operation.c: may this be asked for? Fills in what follows from it. */
 struct operation {
 	struct schedule_key key;
@@ -257,20 +247,6 @@ struct where {
  * and as gpu_memory_of(), gpu_hold(), gpu_queue_new(). */
 int where_find(struct where *ret_where, struct frl_comm *comm, const struct operation *operation,
 	const struct frl_collective *collective, bool has_cuda);
-
-/* Another run of the request, put in at `at`, that is ready to be started. When it fails the run is
- * part of the request, or *at is as it was. */
-int request_add_run(struct frl_request *request, struct run **at, struct operation *operation,
-	const struct frl_collective *collective, struct where *where, struct pairs *pairs);
-/* Puts what has waited into lanes, up to the next one that holds the others up. */
-int requests_go_on(struct frl_comm *comm);
-
-/* pairs.c: adds the run in which all tell each other what they send. */
-int pairs_add_run(struct frl_request *request, struct run **at, const struct operation *operation,
-	const struct frl_collective *collective, struct where *where);
-/* They have: plans and starts the operation. 0 or the communicator's error. */
-int pairs_go_on(struct frl_comm *comm);
-void pairs_free(struct run *run);
 
 /* choose.c: by which algorithm, and in which segments: job->segment_bytes. */
 int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo);

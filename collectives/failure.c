@@ -337,11 +337,7 @@ int comm_fail_connecting(struct frl_comm *comm, int peer, int err)
 	reason = wait_for_reason(comm, why);
 	if (reason)
 		return reason;
-	return comm_fail(comm, err, "rank %d cannot connect to rank %d: %s%s", comm->rank, peer,
-		why,
-		err == -ENOSPC ? "; collectives go by way of others, so alltoallv can do what so "
-				 "many SENDs and RECVs cannot"
-			       : "");
+	return comm_fail(comm, err, "rank %d cannot connect to rank %d: %s", comm->rank, peer, why);
 }
 
 /* Its memory goes with it. */

@@ -266,7 +266,6 @@ static void set_job(struct operation *o, const struct frl_comm *comm,
 		.send_displs = c->send_displs,
 		.recv_counts = c->recv_counts,
 		.recv_displs = c->recv_displs,
-		.knows_pairs = key->coll == FRL_ALLTOALLV && comm_forwards(comm),
 		.topology = &comm->topology,
 		.segment_bytes = comm->config.segment_bytes,
 	};

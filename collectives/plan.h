@@ -121,10 +121,6 @@ struct plan_job {
 	bool in_place;        /* as the collective defines it */
 	/* FRL_ALLTOALLV: elements to and from each rank, and where they begin. */
 	const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
-	/* FRL_ALLTOALLV where some have to forward what others send to each other: when the plan is
-	 * made, all ranks know from each other what rank a sends to rank b, at [a * ranks + b]. */
-	bool knows_pairs;
-	const uint64_t *pair_counts;
 	const struct topology *topology;
 	size_t segment_bytes; /* the longest message that is wished */
 };

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Gather and scatter over a binomial tree; where connections are scarce, over a chain. */
+/* Gather and scatter over a binomial tree. */
 #include "collectives/plan_binomial.h"
-
-#include "collectives/plan_bruck.h"
 
 struct binomial {
 	struct plan_builder *b;
@@ -10,7 +8,6 @@ struct binomial {
 	uint32_t root;   /* its place */
 	uint32_t me;     /* number of this rank, counted from the root's place */
 	uint32_t blocks; /* of this rank and those below it */
-	bool is_chain;   /* each rank has but one below it */
 	size_t spacing;  /* elements of a block in scratch */
 	/* Scratch for these blocks: of a rank that others are below; encoded of all ranks. */
 	struct plan_range held;
@@ -25,14 +22,14 @@ static uint32_t rank_of(const struct binomial *t, uint32_t v)
 /* How many ranks are at and below number `v`. */
 static uint32_t blocks_of(const struct binomial *t, uint32_t v)
 {
-	uint32_t blocks = v == 0 || t->is_chain ? t->n : v & -v;
+	uint32_t blocks = v == 0 ? t->n : v & -v;
 
 	return blocks < t->n - v ? blocks : t->n - v;
 }
 
 static uint32_t parent_of(const struct binomial *t)
 {
-	return t->me - (t->is_chain ? 1 : t->me & -t->me);
+	return t->me - (t->me & -t->me);
 }
 
 /* The ranks from number `v` on (before `end`) whose blocks follow each other at the root: both ends
@@ -85,7 +82,7 @@ static uint32_t gather(struct binomial *t, uint32_t own)
 	uint32_t step = own;
 
 	/* Each waits for the one before it, so that the last stands for all. */
-	for (uint32_t bit = 1; bit < (t->is_chain && t->blocks > 2 ? 2 : t->blocks); bit *= 2)
+	for (uint32_t bit = 1; bit < t->blocks; bit *= 2)
 		step = exchange(t, PLAN_RECV, false, t->me + bit, t->me + bit,
 			t->me + bit + blocks_of(t, t->me + bit), step);
 	if (t->me > 0)
@@ -108,18 +105,13 @@ static void scatter(struct binomial *t, uint32_t received)
 			plan_at(b, PLAN_RECV, 0), t->held, b->job->count);
 		plan_wait_whole(b, step, received);
 	}
-	while (2 * bit < t->blocks && !t->is_chain)
+	while (2 * bit < t->blocks)
 		bit *= 2;
 	/* Those with most below them first. */
 	for (; bit > 0; bit /= 2)
 		if (t->me + bit < t->n && bit < t->blocks)
 			exchange(t, PLAN_SEND, true, t->me + bit, t->me + bit,
 				t->me + bit + blocks_of(t, t->me + bit), received);
-}
-
-const char *plan_binomial_why_not(const struct plan_job *job)
-{
-	return job->topology->peers_max < 2 && job->ranks > 2 ? "needs 2 connections a rank" : NULL;
 }
 
 /* Each block is encoded by whom it comes from, and decoded by whom it is for. */
@@ -156,7 +148,7 @@ void plan_binomial_make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 	bool gathers = job->coll == FRL_GATHER;
-	struct binomial t = { .b = b, .n = (uint32_t)job->ranks, .is_chain = plan_is_scarce(job) };
+	struct binomial t = { .b = b, .n = (uint32_t)job->ranks };
 	uint32_t own = PLAN_NOTHING;
 
 	t.root = plan_position(job, (uint32_t)job->root);

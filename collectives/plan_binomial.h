@@ -9,6 +9,5 @@
 
 #include "collectives/plan_build.h"
 
-const char *plan_binomial_why_not(const struct plan_job *job);
 void plan_binomial_make(struct plan_builder *b);
 #endif

@@ -261,13 +261,6 @@ double plan_block_bytes(const struct plan_job *job)
 	return (double)job->count * (double)job->elem_size;
 }
 
-const char *plan_why_not_all(const struct plan_job *job)
-{
-	if (job->topology->peers_max + 1 >= (uint32_t)job->ranks)
-		return NULL;
-	return "needs connections between all ranks";
-}
-
 bool plan_reduces(enum frl_coll coll)
 {
 	return coll == FRL_ALLREDUCE || coll == FRL_REDUCE_SCATTER || coll == FRL_REDUCE;
@@ -330,12 +323,4 @@ uint32_t plan_position(const struct plan_job *job, uint32_t rank)
 	while (job->topology->order[position] != rank)
 		position++;
 	return position;
-}
-
-bool plan_order_is_identity(const struct plan_job *job)
-{
-	for (uint32_t i = 0; i < (uint32_t)job->ranks; i++)
-		if (job->topology->order[i] != i)
-			return false;
-	return true;
 }

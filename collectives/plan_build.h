@@ -88,9 +88,6 @@ size_t plan_spacing(const struct plan_job *job, size_t count);
 /* What a rank sends to another one in these. ALLTOALLV: some number, the same on all ranks. */
 double plan_block_bytes(const struct plan_job *job);
 
-/* NULL, or why not all ranks can be connected to each other. */
-const char *plan_why_not_all(const struct plan_job *job);
-
 /* What the job asks for. */
 bool plan_reduces(enum frl_coll coll);
 bool plan_is_encoded(const struct plan_job *job);
@@ -107,6 +104,5 @@ size_t plan_segment(const struct plan_job *job, size_t elements);
 /* Place of the rank in the order of the topology. */
 uint32_t plan_position(const struct plan_job *job, uint32_t rank);
 uint32_t plan_rank_at(const struct plan_job *job, uint32_t position);
-bool plan_order_is_identity(const struct plan_job *job);
 
 #endif

@@ -6,16 +6,14 @@
  *  - all-gather: sends the blocks that it has; blocks of the 2^k places from its own on.
  *  - all-to-all: block i, which has to go i places on, goes in the rounds of the bits of i. Those
  *    of a round are packed, sent as one message, and unpacked: half of all blocks each time.
- *    Blocks of different lengths (all-to-all-v) are in plan_bruck.c.
  *  - barrier: a message says that 2^k ranks have entered.
- *  - int8 reductions where not all ranks are connected: contributions, encoded once, go by
- *    all-to-all; their owners sum them up, encode the sums once, and these go by all-gather.
+ *  - int8 reductions: contributions, encoded once, go by all-to-all; their owners sum them up,
+ *    encode the sums once, and these go by all-gather.
  */
 #include "collectives/plan_algos.h"
 
 #include <stdlib.h>
 
-#include "collectives/plan_bruck.h"
 #include "collectives/plan_direct.h"
 
 static const char *why_not(const struct plan_job *job)
@@ -26,19 +24,37 @@ static const char *why_not(const struct plan_job *job)
 	case FRL_REDUCE:
 		if (job->wire != FRL_WIRE_INT8)
 			return "reduces in the int8 wire format only";
-		break;
-	case FRL_ALLTOALLV:
-		if (!job->knows_pairs)
-			return "needs to know what the others send to each other";
-		break;
+		return NULL;
 	case FRL_ALLTOALL:
 	case FRL_ALLGATHER:
-	case FRL_BARRIER: break;
+	case FRL_BARRIER: return NULL;
 	default: return "does not do this collective";
 	}
-	if (plan_is_scarce(job))
-		return "needs more connections a rank than there may be";
-	return NULL;
+}
+
+/* Places in the order of the topology, counted from this rank's own. */
+struct bruck {
+	struct plan_builder *b;
+	uint32_t n;
+	uint32_t position;
+};
+
+static struct bruck bruck_of(struct plan_builder *b)
+{
+	return (struct bruck){ .b = b,
+		.n = (uint32_t)b->job->ranks,
+		.position = plan_position(b->job, (uint32_t)b->job->rank) };
+}
+
+/* The rank so many places after this one, and before it; at most n. */
+static uint32_t rank_after(const struct bruck *k, uint32_t places)
+{
+	return plan_rank_at(k->b->job, (k->position + places) % k->n);
+}
+
+static uint32_t rank_before(const struct bruck *k, uint32_t places)
+{
+	return plan_rank_at(k->b->job, (k->position + k->n - places) % k->n);
 }
 
 /* Blocks in one buffer, one for each rank, in the order of the ranks. */
@@ -56,14 +72,13 @@ static struct plan_range block_of(
 
 /* How many blocks from the one `places` on lie side by side, at most `most`. */
 static uint32_t run_of(
-	const struct plan_bruck *k, const struct blocks *blocks, uint32_t places, uint32_t most)
+	const struct bruck *k, const struct blocks *blocks, uint32_t places, uint32_t most)
 {
 	uint32_t length = 1;
 
 	if (blocks->spacing != blocks->count)
 		return 1;
-	while (length < most &&
-		plan_bruck_after(k, places + length) == plan_bruck_after(k, places) + length)
+	while (length < most && rank_after(k, places + length) == rank_after(k, places) + length)
 		length++;
 	return length;
 }
@@ -73,14 +88,12 @@ static uint32_t run_of(
  * first, when `ready` is complete, and `placed` puts it among the others. Returns the last receive:
  * each waits for those before it.
  */
-static uint32_t gather(const struct plan_bruck *k, const struct blocks *blocks,
-	struct plan_range own, uint32_t ready, uint32_t placed)
+static uint32_t gather(const struct bruck *k, const struct blocks *blocks, struct plan_range own,
+	uint32_t ready, uint32_t placed)
 {
 	struct plan_builder *b = k->b;
 	uint32_t received = PLAN_NOTHING;
 
-	if (k->is_around)
-		return plan_around_gather(k, blocks->start, blocks->count, ready);
 	for (uint32_t distance = 1; distance < k->n; distance *= 2) {
 		uint32_t count = distance < k->n - distance ? distance : k->n - distance;
 		uint32_t before = received;
@@ -88,16 +101,16 @@ static uint32_t gather(const struct plan_bruck *k, const struct blocks *blocks,
 
 		for (uint32_t i = 0; i < count; i += run) {
 			run = run_of(k, blocks, i, count - i);
-			step = plan_add_send(b, plan_bruck_before(k, distance),
-				distance == 1 ? own : block_of(b, blocks, plan_bruck_after(k, i)),
+			step = plan_add_send(b, rank_before(k, distance),
+				distance == 1 ? own : block_of(b, blocks, rank_after(k, i)),
 				run * blocks->count);
 			plan_wait_whole(b, step, distance == 1 ? ready : placed);
 			plan_wait_whole(b, step, before);
 		}
 		for (uint32_t i = distance; i < distance + count; i += run) {
 			run = run_of(k, blocks, i, distance + count - i);
-			step = plan_add_receive(b, plan_bruck_after(k, distance),
-				block_of(b, blocks, plan_bruck_after(k, i)), run * blocks->count);
+			step = plan_add_receive(b, rank_after(k, distance),
+				block_of(b, blocks, rank_after(k, i)), run * blocks->count);
 			plan_wait_whole(b, step, received);
 			received = step;
 		}
@@ -106,7 +119,7 @@ static uint32_t gather(const struct plan_bruck *k, const struct blocks *blocks,
 }
 
 /* Copies between packed blocks and those whose index has the bit `distance`. */
-static uint32_t pack(const struct plan_bruck *k, struct plan_range blocks, struct plan_range packed,
+static uint32_t pack(const struct bruck *k, struct plan_range blocks, struct plan_range packed,
 	size_t count, uint32_t distance, bool unpacks, uint32_t after)
 {
 	struct plan_builder *b = k->b;
@@ -139,15 +152,13 @@ static uint32_t with_bit(uint32_t n, uint32_t distance)
  * step `made` is. Returns the last step.
  */
 static uint32_t exchange(
-	const struct plan_bruck *k, struct plan_range blocks, size_t count, uint32_t made)
+	const struct bruck *k, struct plan_range blocks, size_t count, uint32_t made)
 {
 	struct plan_builder *b = k->b;
 	size_t half = (k->n + 1) / 2 * count;
 	uint32_t sent = PLAN_NOTHING, unpacked = PLAN_NOTHING;
 	struct plan_range out, in;
 
-	if (k->is_around)
-		return plan_around_exchange(k, blocks, count, made);
 	out = blocks.encoded ? plan_scratch_encoded(b, half) : plan_scratch(b, half);
 	in = blocks.encoded ? plan_scratch_encoded(b, half) : plan_scratch(b, half);
 	for (uint32_t distance = 1; distance < k->n; distance *= 2) {
@@ -155,9 +166,9 @@ static uint32_t exchange(
 		uint32_t packed = pack(k, blocks, out, count, distance, false, sent);
 		uint32_t received;
 
-		sent = plan_add_send(b, plan_bruck_after(k, distance), out, elements);
+		sent = plan_add_send(b, rank_after(k, distance), out, elements);
 		plan_wait_whole(b, sent, packed);
-		received = plan_add_receive(b, plan_bruck_before(k, distance), in, elements);
+		received = plan_add_receive(b, rank_before(k, distance), in, elements);
 		plan_wait_whole(b, received, unpacked);
 		unpacked = pack(k, blocks, in, count, distance, true, received);
 	}
@@ -166,7 +177,7 @@ static uint32_t exchange(
 
 /* The blocks of the ranks from the one `i` places on are put into scratch: copied, or encoded.
  * Returns the last step. */
-static uint32_t put_blocks(const struct plan_bruck *k, struct plan_range blocks, size_t spacing)
+static uint32_t put_blocks(const struct bruck *k, struct plan_range blocks, size_t spacing)
 {
 	struct plan_builder *b = k->b;
 	const struct plan_job *job = b->job;
@@ -179,7 +190,7 @@ static uint32_t put_blocks(const struct plan_bruck *k, struct plan_range blocks,
 		step = plan_add_local(b, encodes ? PLAN_ENCODE : PLAN_COPY,
 			plan_plus(b, blocks, i * spacing),
 			plan_at(b, job->in_place ? PLAN_RECV : PLAN_SEND,
-				plan_bruck_after(k, i) * job->count),
+				rank_after(k, i) * job->count),
 			run * job->count);
 	}
 	return step;
@@ -189,7 +200,7 @@ static void alltoall(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 	bool encodes = plan_is_encoded(job);
-	struct plan_bruck k = plan_bruck_of(b);
+	struct bruck k = bruck_of(b);
 	size_t spacing = plan_spacing(job, job->count);
 	struct plan_range blocks = encodes ? plan_scratch_encoded(b, spacing * k.n)
 					   : plan_scratch(b, spacing * k.n);
@@ -199,22 +210,22 @@ static void alltoall(struct plan_builder *b)
 	exchange(&k, blocks, spacing, put_blocks(&k, blocks, spacing));
 	for (uint32_t i = encodes ? 0 : 1; i < k.n; i++)
 		plan_add_local(b, encodes ? PLAN_DECODE : PLAN_COPY,
-			plan_at(b, PLAN_RECV, plan_bruck_before(&k, i) * job->count),
+			plan_at(b, PLAN_RECV, rank_before(&k, i) * job->count),
 			plan_plus(b, blocks, i * spacing), job->count);
 }
 
 static void barrier(struct plan_builder *b)
 {
-	struct plan_bruck k = plan_bruck_of(b);
+	struct bruck k = bruck_of(b);
 	struct plan_range out = plan_scratch(b, 1);
 	uint32_t received = PLAN_NOTHING;
 
 	for (uint32_t distance = 1; distance < k.n; distance *= 2) {
-		uint32_t send = plan_add_send(b, plan_bruck_after(&k, distance), out, 1);
+		uint32_t send = plan_add_send(b, rank_after(&k, distance), out, 1);
 		uint32_t step;
 
 		plan_wait_whole(b, send, received);
-		step = plan_add_receive(b, plan_bruck_before(&k, distance), plan_scratch(b, 1), 1);
+		step = plan_add_receive(b, rank_before(&k, distance), plan_scratch(b, 1), 1);
 		plan_wait_whole(b, step, received);
 		received = step;
 	}
@@ -250,15 +261,15 @@ static size_t chunk_count(const struct plan_job *job, uint32_t rank)
 }
 
 /* Sums up what the all-to-all brought, in the order of the ranks. */
-static uint32_t add_up(const struct plan_bruck *k, struct plan_range blocks,
-	struct plan_range target, struct plan_addend addends[])
+static uint32_t add_up(const struct bruck *k, struct plan_range blocks, struct plan_range target,
+	struct plan_addend addends[])
 {
 	struct plan_builder *b = k->b;
 	uint32_t me = (uint32_t)b->job->rank;
 	size_t count = chunk_count(b->job, me);
 
 	for (uint32_t i = 0; i < k->n; i++)
-		addends[plan_bruck_before(k, i)] = (struct plan_addend){
+		addends[rank_before(k, i)] = (struct plan_addend){
 			.range = i == 0 ? plan_input(b, chunk_start(b->job, me))
 					: plan_plus(b, blocks, i * chunk_elements(b->job)),
 			.ready = PLAN_NOTHING,
@@ -267,7 +278,7 @@ static uint32_t add_up(const struct plan_bruck *k, struct plan_range blocks,
 }
 
 /* Gathers the encoded sums; who needs them decodes them, also its own. */
-static void share(const struct plan_bruck *k, struct plan_range sum, uint32_t made)
+static void share(const struct bruck *k, struct plan_range sum, uint32_t made)
 {
 	struct plan_builder *b = k->b;
 	const struct plan_job *job = b->job;
@@ -297,7 +308,7 @@ static void share(const struct plan_bruck *k, struct plan_range sum, uint32_t ma
 static void reduce(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	struct plan_bruck k = plan_bruck_of(b);
+	struct bruck k = bruck_of(b);
 	bool keeps = job->coll != FRL_REDUCE || job->rank == job->root;
 	size_t all = job->coll == FRL_REDUCE_SCATTER ? job->count * k.n : job->count;
 	size_t chunk = chunk_elements(job);
@@ -313,7 +324,7 @@ static void reduce(struct plan_builder *b)
 	plan_take_input(
 		b, all, keeps && job->coll != FRL_REDUCE_SCATTER ? PLAN_RECV : PLAN_BUFFERS);
 	for (uint32_t i = 1; i < k.n; i++) {
-		uint32_t rank = plan_bruck_after(&k, i);
+		uint32_t rank = rank_after(&k, i);
 		size_t first = chunk_start(job, rank);
 
 		step = plan_add_local(b, PLAN_ENCODE, plan_plus(b, blocks, i * chunk),
@@ -336,7 +347,7 @@ static void reduce(struct plan_builder *b)
 static void allgather_encoded(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	struct plan_bruck k = plan_bruck_of(b);
+	struct bruck k = bruck_of(b);
 	uint32_t me = (uint32_t)job->rank;
 	size_t chunk = plan_spacing(job, job->count);
 	struct blocks blocks = {
@@ -358,7 +369,7 @@ static void allgather_encoded(struct plan_builder *b)
 static void allgather(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	struct plan_bruck k = plan_bruck_of(b);
+	struct bruck k = bruck_of(b);
 	struct blocks blocks = {
 		.start = plan_at(b, PLAN_RECV, 0), .count = job->count, .spacing = job->count
 	};
@@ -369,13 +380,11 @@ static void allgather(struct plan_builder *b)
 	gather(&k, &blocks, own, PLAN_NOTHING, placed);
 }
 
-void plan_bruck_make(struct plan_builder *b)
+static void make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 
-	b->plan->segment = plan_segment(job,
-		job->coll == FRL_ALLTOALLV ? job->segment_bytes
-					   : job->count * ((size_t)job->ranks / 2));
+	b->plan->segment = plan_segment(job, job->count * ((size_t)job->ranks / 2));
 	switch (job->coll) {
 	case FRL_ALLGATHER:
 		if (plan_is_encoded(job))
@@ -384,15 +393,9 @@ void plan_bruck_make(struct plan_builder *b)
 			allgather(b);
 		break;
 	case FRL_ALLTOALL: alltoall(b); break;
-	case FRL_ALLTOALLV:
-		if (b->plan->algo == FRL_ALGO_RING)
-			plan_around_alltoallv(b);
-		else
-			plan_bruck_alltoallv(b);
-		break;
 	case FRL_BARRIER: barrier(b); break;
 	default: reduce(b); break;
 	}
 }
 
-const struct plan_algo plan_bruck_algo = { why_not, plan_bruck_make };
+const struct plan_algo plan_bruck_algo = { why_not, make };

@@ -10,8 +10,6 @@
  */
 #include "collectives/plan_algos.h"
 
-#include "collectives/plan_bruck.h"
-
 /* Places or ranks of the power of two, and which one this is; and what is cut into chunks. */
 struct halving {
 	struct plan_builder *b;
@@ -38,23 +36,13 @@ static uint32_t power_below(uint32_t n)
 
 static const char *why_not(const struct plan_job *job)
 {
-	uint32_t n = (uint32_t)job->ranks;
-	uint32_t peers = plan_log2_up(power_below(n)) + (plan_is_power_of_two(n) ? 0 : 1);
-
 	if (job->coll != FRL_ALLREDUCE && job->coll != FRL_REDUCE_SCATTER &&
 		job->coll != FRL_ALLGATHER)
 		return "does not do this collective";
 	if (plan_is_encoded(job))
 		return "sends elements as they are only";
-	if (job->topology->peers_max < peers || plan_is_scarce(job))
-		return "needs more connections a rank than there may be";
-	if (job->coll == FRL_ALLREDUCE)
-		return NULL;
-	if (!plan_is_power_of_two(n))
+	if (job->coll != FRL_ALLREDUCE && !plan_is_power_of_two((uint32_t)job->ranks))
 		return "does this for a power of two of ranks only";
-	/* Blocks belong to ranks, so ranges of blocks are contiguous by rank, not by place. */
-	if (job->topology->peers_max + 1 < n && !plan_order_is_identity(job))
-		return "cannot reach distant ranks that are not in the order of the hosts";
 	return NULL;
 }
 
@@ -216,6 +204,7 @@ static void allreduce(struct plan_builder *b)
 	}
 }
 
+/* Partners are ranks: ranges of blocks are contiguous by rank, not by place. */
 static void reduce_scatter(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;

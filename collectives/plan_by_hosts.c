@@ -50,7 +50,7 @@ uint32_t plan_hosts_common(const struct plan_job *job, uint32_t *ret_largest)
 static const char *why_not(const struct plan_job *job)
 {
 	uint32_t hosts = job->topology->hosts;
-	uint32_t largest, common, peers = 4;
+	uint32_t largest;
 
 	switch (job->coll) {
 	case FRL_ALLREDUCE:
@@ -67,13 +67,9 @@ static const char *why_not(const struct plan_job *job)
 		return "needs several hosts";
 	if (hosts == (uint32_t)job->ranks)
 		return "needs several ranks on a host";
-	common = plan_hosts_common(job, &largest);
-	if (common == 0 && (job->coll == FRL_REDUCE_SCATTER || job->coll == FRL_ALLGATHER))
+	if ((job->coll == FRL_REDUCE_SCATTER || job->coll == FRL_ALLGATHER) &&
+		plan_hosts_common(job, &largest) == 0)
 		return "does this for hosts with the same number of ranks only";
-	if (job->coll == FRL_BARRIER)
-		peers = largest - 1 + 2 * plan_log2_up(hosts);
-	if (job->topology->peers_max < peers && job->topology->peers_max + 1 < (uint32_t)job->ranks)
-		return "needs more connections a rank than there may be";
 	return NULL;
 }
 

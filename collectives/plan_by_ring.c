@@ -2,14 +2,12 @@
 /*
  * The ring algorithm: allreduce is reduce-scatter and all-gather around the ring of all ranks, in
  * the order of the topology; each link carries 2(n-1)/n of the data. Broadcast and reduce are a
- * chain. Large operations of more than two ranks go half one way and half the other. Where ranks
- * have no connections for anything else, all-to-all and int8 reductions go around as well.
+ * chain. Large operations of more than two ranks go half one way and half the other.
  */
 #include "collectives/plan_algos.h"
 
 #include <stdlib.h>
 
-#include "collectives/plan_bruck.h"
 #include "collectives/plan_ring.h"
 
 enum {
@@ -24,21 +22,13 @@ static const char *why_not(const struct plan_job *job)
 	case FRL_ALLREDUCE:
 	case FRL_REDUCE_SCATTER:
 	case FRL_REDUCE:
-		if (job->wire == FRL_WIRE_INT8 && !plan_is_scarce(job))
+		if (job->wire == FRL_WIRE_INT8)
 			return "would round int8 again at every hop";
-		break;
+		return NULL;
 	case FRL_ALLGATHER:
-	case FRL_BROADCAST: break;
-	case FRL_ALLTOALLV:
-	case FRL_ALLTOALL:
-		if (!plan_is_scarce(job))
-			return "does this where ranks have fewer connections only";
-		if (job->coll == FRL_ALLTOALLV && !job->knows_pairs)
-			return "needs to know what the others send to each other";
-		break;
+	case FRL_BROADCAST: return NULL;
 	default: return "does not do this collective";
 	}
-	return job->topology->peers_max < 2 && job->ranks > 2 ? "needs 2 connections a rank" : NULL;
 }
 
 uint32_t plan_ring_count(const struct plan_job *job)
@@ -192,12 +182,6 @@ static void make(struct plan_builder *b)
 
 	if (!ranks) {
 		b->failed = true;
-		return;
-	}
-	if (job->coll == FRL_ALLTOALL || job->coll == FRL_ALLTOALLV ||
-		(plan_reduces(job->coll) && job->wire == FRL_WIRE_INT8)) {
-		free(ranks);
-		plan_bruck_make(b);
 		return;
 	}
 	for (uint32_t i = 0; i < n; i++)

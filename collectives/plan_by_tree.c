@@ -15,18 +15,14 @@
  *               1   3 5                6   4     2
  *
  * Allreduce: all ranks are nodes. Broadcast and reduce: all but the root, which is above both.
- *
- * Barrier: up and down the first tree, where ranks have no connections for a faster one.
  */
 #include "collectives/plan_algos.h"
 
 #include "collectives/plan_binomial.h"
-#include "collectives/plan_bruck.h"
 
 enum {
 	TREES = 2,
 	NOBODY = -1,
-	ABOVE_TREES = 2,    /* distances of a root from the tops of the trees that no other has */
 	PIECE_SEGMENTS = 8, /* of what a node keeps in scratch at a time */
 };
 
@@ -127,22 +123,12 @@ static struct node find_node(const struct plan_job *job, int tree)
 static const char *why_not(const struct plan_job *job)
 {
 	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER)
-		return plan_binomial_why_not(job);
-	if (job->coll != FRL_ALLREDUCE && job->coll != FRL_BARRIER && !has_top(job))
+		return NULL;
+	if (job->coll != FRL_ALLREDUCE && !has_top(job))
 		return "does not do this collective";
 	if (plan_is_encoded(job))
 		return "sends elements as they are only";
-	if (job->coll == FRL_BARRIER && !plan_is_scarce(job))
-		return "does this where ranks have fewer connections only";
-	if (!plan_why_not_all(job))
-		return NULL;
-	/* Connections stay, and each root has trees of its own. */
-	if (has_top(job) &&
-		job->topology->peers_max < plan_bruck_peers((uint32_t)job->ranks) + ABOVE_TREES)
-		return "needs more connections a rank than there may be";
-	if (job->coll == FRL_BARRIER)
-		return job->topology->peers_max < 3 ? "needs 3 connections a rank" : NULL;
-	return job->topology->peers_max < 6 ? "needs 6 connections a rank" : NULL;
+	return NULL;
 }
 
 /* Up a tree: what the children send is added to this rank's own, in their order. Elements `first`
@@ -259,33 +245,6 @@ static void reduce(struct plan_builder *b, const struct node nodes[])
 		}
 }
 
-static void barrier(struct plan_builder *b, const struct node *node)
-{
-	struct plan_range out = plan_scratch(b, 1);
-	uint32_t entered = PLAN_NOTHING, step;
-
-	for (int c = 0; c < 2; c++) {
-		if (node->child[c] == NOBODY)
-			continue;
-		step = plan_add_receive(b, (uint32_t)node->child[c], plan_scratch(b, 1), 1);
-		plan_wait_whole(b, step, entered);
-		entered = step;
-	}
-	if (node->parent != NOBODY) {
-		step = plan_add_send(b, (uint32_t)node->parent, out, 1);
-		plan_wait_whole(b, step, entered);
-		step = plan_add_receive(b, (uint32_t)node->parent, plan_scratch(b, 1), 1);
-		plan_wait_whole(b, step, entered);
-		entered = step;
-	}
-	for (int c = 0; c < 2; c++) {
-		if (node->child[c] == NOBODY)
-			continue;
-		step = plan_add_send(b, (uint32_t)node->child[c], out, 1);
-		plan_wait_whole(b, step, entered);
-	}
-}
-
 static void make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -298,9 +257,7 @@ static void make(struct plan_builder *b)
 	b->plan->segment = plan_segment(job, job->count / TREES);
 	for (int t = 0; t < TREES; t++)
 		nodes[t] = find_node(job, t);
-	if (job->coll == FRL_BARRIER)
-		barrier(b, &nodes[0]);
-	else if (job->coll == FRL_ALLREDUCE)
+	if (job->coll == FRL_ALLREDUCE)
 		allreduce(b, nodes);
 	else if (job->coll == FRL_BROADCAST)
 		broadcast(b, nodes);

@@ -8,7 +8,6 @@
  * are factors for it, `overlap` and `stretch`, that were found with tests/sim/coll_choice.c.
  */
 #include "collectives/plan_algos.h"
-#include "collectives/plan_bruck.h"
 #include "collectives/plan_direct.h"
 #include "collectives/plan_hosts.h"
 #include "collectives/plan_ring.h"
@@ -128,29 +127,10 @@ static void chain(struct count *c, bool is_far, double hops, double stages)
 	send(c, is_far, c->bytes + (stages - 1) * segment);
 }
 
-/* Bruck's blocks around the ring: all-to-all, and then, of int8 sums, all-gather. */
-static bool count_around(struct count *c)
-{
-	enum frl_coll coll = c->job->coll;
-	bool reduces = plan_reduces(coll) && c->job->wire == FRL_WIRE_INT8;
-	bool is_vector = reduces && coll != FRL_REDUCE_SCATTER;
-	double block = is_vector ? c->bytes / c->n : c->bytes;
-
-	if (coll != FRL_ALLTOALL && coll != FRL_ALLTOALLV && !reduces)
-		return false;
-	around(c, c->n - 1, c->n / 2 * block, false);
-	if (is_vector)
-		around(c, c->n - 1, block, false);
-	c->cost->reduced = 4 * c->n * block;
-	return true;
-}
-
 static void count_ring(struct count *c)
 {
 	double bytes = c->job->coll == FRL_ALLREDUCE ? c->bytes / c->n : c->bytes;
 
-	if (count_around(c))
-		return;
 	switch (c->job->coll) {
 	case FRL_ALLREDUCE:
 		around(c, 2 * (c->n - 1), bytes, true);
@@ -230,10 +210,6 @@ static void count_binomial(struct count *c)
 	bool is_far = has_hosts(c->job);
 
 	c->cost->reduced = c->bytes;
-	if (plan_is_scarce(c->job)) { /* a chain */
-		rounds(c, is_far, c->n - 1, c->n / 2 * c->bytes, false);
-		return;
-	}
 	follow(c, is_far, levels, c->n / 2 * c->bytes, false);
 	send(c, is_far, (c->n - 1) * c->bytes + c->n / 2 * c->bytes);
 	send_mean(c, (c->n - 1) / c->n, levels / 2 * c->bytes);
@@ -249,11 +225,6 @@ static void count_tree(struct count *c)
 
 	if (c->job->coll == FRL_GATHER || c->job->coll == FRL_SCATTER) {
 		count_binomial(c);
-		return;
-	}
-	if (c->job->coll == FRL_BARRIER) {
-		follow(c, is_far, 2 * levels, c->bytes, false);
-		send_mean(c, 2 * (c->n - 1) / c->n, c->bytes);
 		return;
 	}
 	if (half > segment)
@@ -367,7 +338,6 @@ static void count_bruck(struct count *c)
 		c->cost->reduced = bytes;
 		break;
 	case FRL_ALLTOALL:
-	case FRL_ALLTOALLV:
 		rounds(c, is_far, levels, c->n / 2 * bytes, false);
 		c->cost->reduced = c->n * (levels + 2) * bytes;
 		break;
@@ -427,6 +397,16 @@ static void count_hosts(struct count *c)
 
 /* ---- all of them */
 
+/* To how many others a rank of n is connected at distances of powers of two, both ways. */
+static uint32_t bruck_peers(uint32_t n)
+{
+	uint32_t peers = 0;
+
+	for (uint32_t places = 1; places < n; places++)
+		peers += plan_is_power_of_two(places) || plan_is_power_of_two(n - places);
+	return peers;
+}
+
 /* At the rank that has most. */
 static double peers_of(enum frl_algo algo, const struct plan_job *job)
 {
@@ -438,17 +418,13 @@ static double peers_of(enum frl_algo algo, const struct plan_job *job)
 	case FRL_ALGO_RING: peers = 2; break;
 	case FRL_ALGO_HALVING_DOUBLING: peers = levels; break;
 	case FRL_ALGO_TREE:
-		peers = job->coll == FRL_BARRIER                              ? 3
-			: job->coll != FRL_GATHER && job->coll != FRL_SCATTER ? 4
-			: plan_is_scarce(job)                                 ? 2
-									      : levels;
+		peers = job->coll == FRL_GATHER || job->coll == FRL_SCATTER ? levels : 4;
 		break;
-	case FRL_ALGO_BRUCK: peers = plan_bruck_peers(n); break;
+	case FRL_ALGO_BRUCK: peers = bruck_peers(n); break;
 	case FRL_ALGO_HIERARCHICAL:
 		plan_hosts_common(job, &largest);
-		peers = job->coll == FRL_BARRIER
-			? largest - 1 + plan_bruck_peers(job->topology->hosts)
-			: 4;
+		peers = job->coll == FRL_BARRIER ? largest - 1 + bruck_peers(job->topology->hosts)
+						 : 4;
 		break;
 	case FRL_ALGO_DIRECT:
 		if (job->coll == FRL_SEND || job->coll == FRL_RECV)

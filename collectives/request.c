@@ -83,7 +83,6 @@ static void request_release(struct frl_request *request)
 		struct run *run = request->runs;
 
 		request->runs = run->next;
-		pairs_free(run);
 		run_put(run);
 	}
 	request_append(&comm->idle, request);
@@ -211,19 +210,22 @@ static int register_run(struct run *run)
 	return err;
 }
 
-int request_add_run(struct frl_request *request, struct run **at, struct operation *operation,
-	const struct frl_collective *collective, struct where *where, struct pairs *pairs)
+/* Appends a run, ready to be started. After a failure the request may have the run already. */
+static int append_run(struct frl_request *request, struct operation *operation,
+	const struct frl_collective *collective, struct where *where)
 {
+	struct run **last = &request->runs;
 	bool has_shadow;
 	struct run *run;
 	int err = get_run(request->comm, operation, where, &has_shadow, &run);
 
 	if (err)
 		return err;
+	while (*last)
+		last = &(*last)->next;
 	run->gate = where->gate;
 	where->gate = NULL;
 	run->request = request;
-	run->pairs = pairs;
 	run->signature = operation->signature;
 	run->coll = collective->coll;
 	run->dtype = operation->key.dtype;
@@ -236,8 +238,8 @@ int request_add_run(struct frl_request *request, struct run **at, struct operati
 	run->base[PLAN_RECV] = collective->recv;
 	run->bytes[PLAN_SEND] = operation->bytes[PLAN_SEND];
 	run->bytes[PLAN_RECV] = operation->bytes[PLAN_RECV];
-	run->next = *at;
-	*at = run;
+	run->next = NULL;
+	*last = run;
 	request->left++;
 	if (has_shadow)
 		err = shadow_make(run, where->compute, where->on_gpu, operation->key.in_place);
@@ -249,7 +251,6 @@ static int add_run(
 	struct frl_request *request, const struct frl_collective *collective, bool has_cuda)
 {
 	struct operation operation;
-	struct run **last = &request->runs;
 	struct where where;
 	int err = operation_init(&operation, request->comm, collective);
 
@@ -257,12 +258,7 @@ static int add_run(
 		err = where_find(&where, request->comm, &operation, collective, has_cuda);
 	if (err)
 		return err;
-	while (*last)
-		last = &(*last)->next;
-	if (operation.job.knows_pairs)
-		err = pairs_add_run(request, last, &operation, collective, &where);
-	else
-		err = request_add_run(request, last, &operation, collective, &where, NULL);
+	err = append_run(request, &operation, collective, &where);
 	gate_put(where.gate);
 	return err;
 }
@@ -280,39 +276,15 @@ static void give_number(struct frl_comm *comm, struct run *run)
 	comm->history[comm->started++ % HISTORY] = run->signature;
 }
 
-/* What comes after an operation whose plan is not made yet waits for that: lanes keep the order. */
-static int enqueue(struct frl_request *request)
+static int enqueue(struct run *run)
 {
-	struct frl_comm *comm = request->comm;
-	int err = 0;
-
-	while (request->waiting && !comm->held && !err) {
-		struct run *run = request->waiting;
-
-		request->waiting = run->next;
-		if (run->pairs)
-			comm->held = run;
-		if (run->is_shm)
-			shm_enqueue(run);
-		else if (!run->schedule)
-			err = self_enqueue(run);
-		else
-			run_begin(run);
-	}
-	return err;
-}
-
-int requests_go_on(struct frl_comm *comm)
-{
-	struct frl_request *next;
-	int err = 0;
-
-	for (struct frl_request *request = comm->active.first; request && !comm->held && !err;
-		request = next) {
-		next = request->next;
-		err = enqueue(request);
-	}
-	return err;
+	if (run->is_shm)
+		shm_enqueue(run);
+	else if (!run->schedule)
+		return self_enqueue(run);
+	else
+		run_begin(run);
+	return 0;
 }
 
 static int begin(struct frl_request *request)
@@ -323,9 +295,8 @@ static int begin(struct frl_request *request)
 	request_append(request->left > 0 ? &comm->active : &comm->finishing, request);
 	for (struct run *run = request->runs; run; run = run->next)
 		give_number(comm, run);
-	request->waiting = request->runs;
-	if (!comm->held)
-		err = enqueue(request);
+	for (struct run *run = request->runs; run && !err; run = run->next)
+		err = enqueue(run);
 	comm_note_operation(comm);
 	if (!err)
 		err = comm_advance(comm);

@@ -317,10 +317,7 @@ void run_advance(struct run *run, uint32_t step, size_t count)
 	}
 	if (run->done[step] < schedule->plan.steps[step].count || --run->left > 0)
 		return;
-	if (run->pairs)
-		run->comm->has_pairs = true;
-	else
-		run_complete(run);
+	run_complete(run);
 }
 
 void run_begin(struct run *run)

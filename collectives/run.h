@@ -18,7 +18,6 @@ struct block;
 struct compute;
 struct frl_comm;
 struct gate;
-struct pairs;
 struct peer;
 struct shadow;
 struct run;
@@ -63,7 +62,6 @@ struct run {
 	struct frl_request *request;
 	struct frl_comm *comm;
 	struct schedule *schedule; /* NULL: this rank sends to itself, see self.c */
-	struct pairs *pairs;       /* what comes after it, see pairs.c; or NULL */
 	struct signature signature;
 	enum frl_coll coll; /* the caller's: SEND and RECV have one signature */
 	enum frl_dtype dtype;

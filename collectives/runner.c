@@ -94,12 +94,6 @@ static int advance_lanes(struct frl_comm *comm, int *share)
 		if (err)
 			return err;
 	}
-	if (comm->has_pairs) {
-		int err = pairs_go_on(comm);
-
-		if (err)
-			return err;
-	}
 	return tell_news(comm);
 }
 
@@ -256,7 +250,7 @@ static int shared_round(struct frl_comm *comm)
 {
 	int n = shm_go_on(comm->shm, true);
 
-	if (n <= 0 || comm->has_pairs || shm_is_due(comm->shm))
+	if (n <= 0 || shm_is_due(comm->shm))
 		return n < 0 ? n : 0;
 	comm_finish_requests(comm);
 	comm->member.quiet_rounds = 0;

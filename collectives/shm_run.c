@@ -153,10 +153,7 @@ static void complete(struct shm_operation *operation)
 	operation->run = NULL;
 	run->left = 0;
 	run->request->moves++;
-	if (run->pairs)
-		run->comm->has_pairs = true;
-	else
-		run_complete(run);
+	run_complete(run);
 }
 
 static void done_reading(struct shm *shm)

@@ -78,7 +78,7 @@ static int copy_places(struct frl_comm *child, const struct frl_comm *parent, co
 	for (uint32_t rank = 0; rank < ranks && !err; rank++)
 		places[rank].host = numbers[rank];
 	if (!err)
-		err = topology_init(&child->topology, places, ranks, parent->topology.peers_max);
+		err = topology_init(&child->topology, places, ranks);
 	free(places);
 	free(hosts);
 	free(numbers);

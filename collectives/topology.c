@@ -52,8 +52,7 @@ void topology_number_hosts(struct topology_host *hosts, uint32_t ranks, uint32_t
 	}
 }
 
-int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks,
-	uint32_t peers_max)
+int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks)
 {
 	struct placed *sorted = calloc(ranks, sizeof(sorted[0]));
 
@@ -61,7 +60,6 @@ int topology_init(struct topology *topology, const struct topology_place *places
 		.ranks = ranks,
 		.places = calloc(ranks, sizeof(places[0])),
 		.order = calloc(ranks, sizeof(topology->order[0])),
-		.peers_max = peers_max,
 	};
 	if (!sorted || !topology->places || !topology->order) {
 		free(sorted);

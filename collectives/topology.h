@@ -22,10 +22,6 @@ struct topology {
 	struct topology_place *places; /* by rank */
 	/* Ranks, host by host, within a host by NUMA node, then by number: ring order. */
 	uint32_t *order;
-	/* How many other ranks each may be connected to: less than ranks - 1 where links are
-	 * scarce (the local fabric). Ranks that are near in `order` and at distances of powers of
-	 * two can be reached then. */
-	uint32_t peers_max;
 };
 
 /* A rank, and what names its host. */
@@ -38,8 +34,7 @@ struct topology_host {
 void topology_number_hosts(struct topology_host hosts[], uint32_t ranks, uint32_t ret_numbers[]);
 
 /* From the places of all ranks; copies them. -ENOMEM. */
-int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks,
-	uint32_t peers_max);
+int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks);
 void topology_fini(struct topology *topology);
 
 #endif

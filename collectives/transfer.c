@@ -63,9 +63,6 @@ void transfers_note(struct run *run)
 		note_empty(run);
 		return;
 	}
-	/* There the ranks have told each other. */
-	if (signature->coll == FRL_ALLTOALLV && comm_forwards(run->comm))
-		return;
 	for (uint32_t i = 0; i < run->schedule->n_lanes; i++) {
 		const struct schedule_lane *lane = &run->schedule->lanes[i];
 		bool is_sent = lane->kind == LANE_SEND_EAGER || lane->kind == LANE_SEND_BULK;
@@ -137,8 +134,6 @@ int transfer_compare(struct peer *peer, enum transfer_way way, const struct tran
 	const struct transfer *mine = find(peer, way, theirs->coll, theirs->number, theirs->index);
 	struct transfer none = *theirs;
 
-	if (theirs->coll == FRL_ALLTOALLV && comm_forwards(peer->comm))
-		return 0;
 	if (!mine && theirs->coll == FRL_ALLTOALLV && has_none(peer, way, theirs->number)) {
 		none.count = none.bytes = 0;
 		mine = &none;

@@ -260,24 +260,6 @@ static enum frl_algo choose(const struct tuner *tuner, const struct plan_job *jo
 	return best;
 }
 
-/* Says of each algorithm that knows the collective why it cannot. */
-static int none_can(const struct plan_job *job)
-{
-	char text[512] = "";
-	size_t used = 0;
-
-	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {
-		const char *why = plan_why_not(algo, job);
-
-		if (!why || strstr(why, "this collective") || used >= sizeof(text))
-			continue;
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %s",
-			used > 0 ? "; " : "", frl_algo_name(algo), why);
-	}
-	return frl_fail(-ENOTSUP, "no algorithm can do %s of %d ranks with wire type %s (%s)",
-		frl_coll_name(job->coll), job->ranks, frl_wire_name(job->wire), text);
-}
-
 int tuner_choose(const struct tuner *tuner, const struct plan_job *job, enum frl_algo *ret_algo,
 	size_t *ret_segment_bytes)
 {
@@ -294,7 +276,8 @@ int tuner_choose(const struct tuner *tuner, const struct plan_job *job, enum frl
 	if (algo == FRL_ALGO_AUTO)
 		algo = choose(tuner, &copy);
 	if (algo == FRL_ALGO_AUTO)
-		return none_can(&copy);
+		return frl_fail(-ENOTSUP, "no algorithm can do %s of %d ranks with wire type %s",
+			frl_coll_name(job->coll), job->ranks, frl_wire_name(job->wire));
 	*ret_algo = algo;
 	*ret_segment_bytes = segment_for(tuner, algo, job);
 	return 0;

@@ -369,9 +369,6 @@ void coll_script_run(struct frl_bootstrap *bootstrap, struct frl_device *const d
 	script->tally.algos[algo] += bootstrap->rank == 0;
 	SIM_CHECK(frl_comm_create_with(bootstrap, &config, &comm) == 0, "rank %d: %s",
 		bootstrap->rank, frl_last_error());
-	/* As if connections were few: then some pass on what others send to each other. */
-	if (comm->ranks >= 6 && comm->ranks % 2 == 0 && script->seed % 2 == 0)
-		comm->topology.peers_max = (uint32_t)comm->ranks - 2;
 	run_batches(script, comm, script->seed, bootstrap->rank);
 	if (random_below(&random, 4) == 0)
 		run_split(script, comm, bootstrap->rank);

@@ -27,8 +27,8 @@ pairs() {
 	done
 }
 
-# able RANKS: what algorithms can do on one host where all ranks can be connected. (With several
-# hosts there is hierarchical besides: tests/sim.)
+# able RANKS: what algorithms can do on one host. (With several hosts there is hierarchical besides:
+# tests/sim.)
 able() {
 	local n=$1 wire
 	local reducing=(allreduce reduce_scatter reduce)
@@ -107,9 +107,9 @@ for ranks in 1 2 3 4 5 8; do
 	matrix "n$ranks-wires" "$ranks" "${sample[$ranks]}" --algo all "${short[@]}" \
 		--count 1,127,129,1000,4099 --iters 0 --offset 1
 done
-# More ranks than a process has connections on the local fabric: some pass on what others send.
-matrix n40-each 40 1 "${one[@]}" --op allreduce,alltoallv,barrier --wire same,int8 --algo bruck
-has_all n40-each "$(pairs bruck same alltoallv barrier && pairs bruck int8 allreduce alltoallv)" \
+# Many ranks: the algorithm for them, and some of all cases.
+matrix n40-each 40 1 "${one[@]}" --op allreduce,alltoall,barrier --wire same,int8 --algo bruck
+has_all n40-each "$(pairs bruck same alltoall barrier && pairs bruck int8 allreduce alltoall)" \
 	"$(ran n40-each)"
 matrix n40 40 400 --count 1,1000 --iters 0
 finish

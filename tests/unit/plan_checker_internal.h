@@ -83,7 +83,6 @@ struct world {
 	struct random_state random;
 	uint64_t short_bytes; /* messages up to so long may overtake others */
 	struct node *nodes;
-	uint64_t *pairs; /* ALLTOALLV: job.pair_counts, or NULL */
 	struct progress *steps;
 	uint32_t n_steps;
 	uint32_t *events_of; /* that complete segments of steps */

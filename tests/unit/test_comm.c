@@ -174,28 +174,6 @@ static void run_all(struct rank *rank)
 	}
 }
 
-/* As with four rails of the local fabric and many ranks: there is a way, also to leave. */
-static void run_with_few(struct rank *rank)
-{
-	enum { FEW = 4, NEEDED = 5 }; /* 2 of the ring, 3 of the barrier's tree */
-	int connected = 0;
-
-	rank->comm->topology.peers_max = FEW;
-	run_all(rank);
-	expect(rank, frl_barrier(rank->comm) == 0);
-	for (int peer = 0; peer < rank->ranks; peer++)
-		connected += rank->comm->peers[peer] && rank->comm->peers[peer]->is_up;
-	expect(rank, connected <= NEEDED);
-}
-
-START_TEST(few_connections)
-{
-	struct job job = { .ranks = JOB_RANKS, .main = run_with_few };
-
-	job_simulate(&job);
-}
-END_TEST
-
 START_TEST(every_operation)
 {
 	struct job job = { .ranks = _i, .main = run_all };
@@ -447,7 +425,6 @@ TEST_MAIN(comm)
 
 	/* The most are the slowest, and no code that fewer do not run. */
 	tcase_add_loop_test(tcase, every_operation, JOB_SHARE > 1 ? 3 : 1, JOB_SHARE > 1 ? 4 : 6);
-	tcase_add_test(tcase, few_connections);
 	for (int ranks = JOB_SHARE > 1 ? 4 : 3; ranks <= 4; ranks++)
 		tcase_add_loop_test(
 			tcase, every_algorithm, 10 * ranks + FRL_ALGO_RING, 10 * ranks + FRL_ALGOS);

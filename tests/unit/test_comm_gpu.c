@@ -246,31 +246,6 @@ START_TEST(sends_and_receives)
 }
 END_TEST
 
-/* ---- all-to-all-v where some forward what others send to each other */
-
-static void run_forwarded(struct rank *rank)
-{
-	rank->comm->topology.peers_max = 3;
-	for (unsigned i = 0; i < 2 * PATTERNS && !rank->failure[0]; i++) {
-		struct trial trial = { .c = { .coll = FRL_ALLTOALLV,
-					       .count = i % 2 ? 3001 : 50,
-					       .dtype = FRL_FLOAT32,
-					       .wire = i % 4 == 3 ? FRL_WIRE_INT8 : FRL_WIRE_SAME },
-			.where = where((enum pattern)(i / 2), rank, false),
-			.seed = i };
-
-		trial_run(rank, &trial);
-	}
-}
-
-START_TEST(forwarded)
-{
-	struct job job = { .ranks = 6, .main = run_forwarded };
-
-	job_run(&job);
-}
-END_TEST
-
 /* ---- many at once, on host memory and GPU memory, waited for in any order */
 
 static void run_many(struct rank *rank)
@@ -488,7 +463,6 @@ static void add_all(TCase *tcase)
 	tcase_add_loop_test(
 		tcase, every_format, (FEWEST - 1) * (FRL_WIRES - 1), MOST * (FRL_WIRES - 1));
 	tcase_add_loop_test(tcase, sends_and_receives, FEWEST - 1, MOST);
-	tcase_add_test(tcase, forwarded);
 	tcase_add_loop_test(tcase, many_at_once, 0, 3);
 	tcase_add_test(tcase, split_and_duplicate);
 	tcase_add_test(tcase, is_kept);
