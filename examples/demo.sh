@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What to run first: installs what is missing, builds, and sums real gradients over four processes
-# that talk RoCEv2 through shared memory. No NIC, and no root but for the installation.
+# What to run first: installs what is missing, builds, and sums real gradients, over four processes
+# that share memory, and then over two DPDK ports that are joined by a memif, as over a network: by
+# RoCEv2 packets with ICRC. No NIC, and no root but for the installation.
 set -eu
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,7 +15,44 @@ scripts/install-deps.sh build
 ninja -C build
 
 echo
-exec build/examples/ferrule-allreduce -n 4 \
+build/examples/ferrule-allreduce -n 4 \
 	--input 'examples/data/rank%r.safetensors' \
 	--output 'out/rank%r.safetensors' \
 	--check examples/data/sum.safetensors
+
+echo
+if [ ! -e build/ferrule-dpdk.so ]; then
+	echo "The sum over DPDK ports is left out: DPDK was not there when this was built."
+	exit
+fi
+
+# The first two ranks alone, once through shared memory, to compare with.
+mkdir -p out/memory out/dpdk
+build/examples/ferrule-allreduce -n 2 --input 'examples/data/rank%r.safetensors' \
+	--output 'out/memory/rank%r.safetensors' >out/memory/log
+
+# rank NUMBER ROLE: without shared memory, which is for ranks of one machine.
+socket=$(mktemp -u)
+rank() {
+	FRL_SHM=0 build/examples/ferrule-allreduce -n 2 --rank "$1" --job "demo-$$" \
+		--port "net_memif0,role=$2,socket=$socket,socket-abstract=yes" \
+		--ip "10.77.0.$(($1 + 1))/24" \
+		--input 'examples/data/rank%r.safetensors' --output 'out/dpdk/rank%r.safetensors'
+}
+rank 1 client >out/dpdk/log 2>&1 &
+if ! rank 0 server 2>out/dpdk/log0 || ! wait $!; then
+	cat out/dpdk/log0 out/dpdk/log >&2
+	exit 1
+fi
+cmp out/memory/rank0.safetensors out/dpdk/rank0.safetensors
+cmp out/memory/rank0.safetensors out/dpdk/rank1.safetensors
+echo "The sums of the two ways are the same, bit by bit."
+if [ -x build/tests/bench/bench_protocol ]; then
+	# Counted step by step, so on any machine.
+	build/tests/bench/bench_protocol --counts | awk '
+		/^WRITE 4 KiB/ && $4 ~ /^(r|e|d)/ { n += $6 }
+		END {
+			print "A packet with 4 KiB takes", n, "instructions of the protocol, both" \
+				" ends together, ICRC included."
+		}'
+fi

@@ -6,6 +6,8 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+needs_dpdk
+
 # on_port NAME PATTERN... -- PORT OPTION...
 on_port() {
 	local name=$1 patterns=()

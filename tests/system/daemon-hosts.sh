@@ -10,6 +10,8 @@
 # shellcheck source=tests/system/peer_lib.sh
 . "$(dirname "$0")/peer_lib.sh"
 
+needs_dpdk
+
 ctl=$bin/../daemon/ctl/ferrulectl
 [ -x "$ctl" ] || skip "$ctl is not built"
 two_hosts m0 e0 e1

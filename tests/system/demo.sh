@@ -23,9 +23,11 @@ fake() {
 	chmod +x "$1"
 }
 fake "$project/scripts/install-deps.sh" </dev/null
+module=:
+! has_dpdk || module="ln -sfn '$bin/../ferrule-dpdk.so' \"\$2/\""
 # shellcheck disable=SC2016
 fake "$temp/fake/meson" <<<'mkdir -p "$2" && : >"$2/build.ninja"'
-fake "$temp/fake/ninja" <<<"ln -sfn '$bin' \"\$2/examples\""
+fake "$temp/fake/ninja" <<<"ln -sfn '$bin' \"\$2/examples\"; $module"
 
 # runs NAME CALL...: the demonstration makes these calls, and all ranks have the right sums.
 runs() {
@@ -40,6 +42,10 @@ runs() {
 	}
 	grep -q 'OK' "$temp/$name.out" || {
 		fail "$name: no OK"
+		show "$temp/$name.out"
+	}
+	! has_dpdk || grep -qz 'packets  *[1-9].*ways are the same' "$temp/$name.out" || {
+		fail "$name: no sum over DPDK ports"
 		show "$temp/$name.out"
 	}
 	for rank in 0 1 2 3; do

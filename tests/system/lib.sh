@@ -62,6 +62,15 @@ skip() {
 	exit 77
 }
 
+# needs_dpdk: skips the test where Ferrule was built without DPDK's ports.
+needs_dpdk() {
+	has_dpdk || skip "Ferrule was built without DPDK's ports (-Ddpdk)"
+}
+
+has_dpdk() {
+	[ -e "$bin/../ferrule-dpdk.so" ]
+}
+
 fail() {
 	echo "FAILED: $*"
 	failures=$((failures + 1))

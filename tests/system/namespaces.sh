@@ -8,6 +8,8 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+needs_dpdk
+
 port='net_af_packet0,iface=e0'
 two_hosts e0
 start_hosts e0

@@ -9,6 +9,8 @@
 # shellcheck source=tests/system/rails_lib.sh
 . "$(dirname "$0")/rails_lib.sh"
 
+needs_dpdk
+
 # runs WHAT: there are results; otherwise the ranks are ended.
 runs() {
 	wait_until has_rows_or_ended 5

@@ -8,6 +8,8 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+needs_dpdk
+
 two_hosts e0 e1
 start_hosts e0
 

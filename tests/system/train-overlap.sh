@@ -9,6 +9,8 @@
 # shellcheck source=tests/system/rails_lib.sh
 . "$(dirname "$0")/rails_lib.sh"
 
+needs_dpdk
+
 train=$bin/ferrule-train
 [ -x "$train" ] || skip "$train is not built"
 command -v tc >/dev/null || skip "there is no tc command (package iproute2)"

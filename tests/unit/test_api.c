@@ -60,6 +60,10 @@ START_LOOP_TEST(bad_config, ROWS(configs))
 	config.gateway = configs[_i].gateway;
 	config.path_mtu = configs[_i].mtu;
 	rc = frl_device_open(&config, &device);
+	if (rc == -ENODEV && strstr(frl_last_error(), "ports of DPDK need")) {
+		say_skipped(__func__, _i, "DPDK's ports were not built");
+		return;
+	}
 	refused(rc, configs[_i].want, configs[_i].word);
 	ck_assert_ptr_eq(device, (void *)&config);
 }
