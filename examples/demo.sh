@@ -32,18 +32,26 @@ build/examples/ferrule-allreduce -n 2 --input 'examples/data/rank%r.safetensors'
 	--output 'out/memory/rank%r.safetensors' >out/memory/log
 
 # rank NUMBER ROLE: without shared memory, which is for ranks of one machine.
-socket=$(mktemp -u)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+socket=$folder/memif
 rank() {
 	FRL_SHM=0 build/examples/ferrule-allreduce -n 2 --rank "$1" --job "demo-$$" \
-		--port "net_memif0,role=$2,socket=$socket,socket-abstract=yes" \
+		--port "net_memif0,role=$2,socket=$socket,socket-abstract=no" \
 		--ip "10.77.0.$(($1 + 1))/24" \
 		--input 'examples/data/rank%r.safetensors' --output 'out/dpdk/rank%r.safetensors'
 }
-rank 1 client >out/dpdk/log 2>&1 &
-if ! rank 0 server 2>out/dpdk/log0 || ! wait $!; then
-	cat out/dpdk/log0 out/dpdk/log >&2
+rank 0 server >out/dpdk/log0 2>out/dpdk/errors0 &
+server=$!
+# A memif's client does not wait for its server.
+until [ -S "$socket" ] || ! kill -0 "$server" 2>/dev/null; do
+	sleep 0.01
+done
+if ! rank 1 client >out/dpdk/log1 2>&1 || ! wait "$server"; then
+	cat out/dpdk/errors0 out/dpdk/log1 >&2
 	exit 1
 fi
+cat out/dpdk/log0
 cmp out/memory/rank0.safetensors out/dpdk/rank0.safetensors
 cmp out/memory/rank0.safetensors out/dpdk/rank1.safetensors
 echo "The sums of the two ways are the same, bit by bit."
