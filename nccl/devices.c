@@ -26,35 +26,55 @@ static struct {
 	pthread_mutex_t lock; /* protects the counts and the making of what they count */
 	int n_ports, n_devices;
 	struct port_info found[NET_MAX_PORTS];
-	struct net_port ports[NET_MAX_PORTS];
+	/* Shard s of port p is at s * NET_MAX_PORTS + p, and of the device that is port p alone
+	 * shards[s - 1][p]. */
+	struct net_port ports[NET_SHARDS * NET_MAX_PORTS];
 	struct net_device devices[NET_MAX_DEVICES];
+	struct net_device shards[NET_SHARDS - 1][NET_MAX_PORTS];
 	char refusal[512];
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void add_port(const struct port_info *info)
+static void fill(struct net_device *device, int index, const struct port_info *info)
 {
-	struct net_device *device = &all.devices[all.n_devices++];
-	struct net_port *port = &all.ports[all.n_ports];
+	struct net_port *port = &all.ports[index];
 
 	port->info = *info;
 	atomic_store(&port->speed_mbps, info->speed_mbps);
 	pthread_mutex_init(&port->lock, NULL);
 	snprintf(device->name, sizeof(device->name), "%s", info->name);
 	device->n_rails = 1;
-	device->rails[0] = all.n_ports++;
+	device->rails[0] = index;
+}
+
+static void add_port(const struct port_info *info)
+{
+	int number = all.n_ports++;
+
+	fill(&all.devices[all.n_devices++], number, info);
+	for (int s = 1; s < NET_SHARDS; s++)
+		fill(&all.shards[s - 1][number], s * NET_MAX_PORTS + number, info);
+}
+
+/* Index `i` of the ports and their shards, or NULL behind the last one. */
+static struct net_port *any_port(int i)
+{
+	if (i >= NET_SHARDS * all.n_ports)
+		return NULL;
+	return &all.ports[i / all.n_ports * NET_MAX_PORTS + i % all.n_ports];
 }
 
 /* With the lock held. Somebody who opens or closes a port has its lock: that is a user as well. */
 static bool is_idle(void)
 {
+	struct net_port *port;
 	bool idle = true;
 
-	for (int i = 0; i < all.n_ports && idle; i++) {
-		idle = pthread_mutex_trylock(&all.ports[i].lock) == 0;
+	for (int i = 0; idle && (port = any_port(i)); i++) {
+		idle = pthread_mutex_trylock(&port->lock) == 0;
 		if (!idle)
 			break;
-		idle = !all.ports[i].users;
-		pthread_mutex_unlock(&all.ports[i].lock);
+		idle = !port->users;
+		pthread_mutex_unlock(&port->lock);
 	}
 	return idle;
 }
@@ -140,6 +160,20 @@ struct net_device *net_device_at(int dev)
 struct net_port *net_port_at(const struct net_device *device, int rail)
 {
 	return &all.ports[device->rails[rail]];
+}
+
+/* What GPUs have to do with stays in one device: its memory is not there twice. */
+static bool has_shards(const struct net_device *device)
+{
+	const struct port_info *info = &net_port_at(device, 0)->info;
+
+	return device->n_rails == 1 && strcmp(info->fabric, "local") == 0 && !*info->port &&
+		!info->pointers;
+}
+
+struct net_device *net_device_shard(struct net_device *device, unsigned shard)
+{
+	return shard && has_shards(device) ? &all.shards[shard - 1][device->rails[0]] : device;
 }
 
 bool net_devices_receive_on_host(void)
@@ -471,9 +505,9 @@ void net_device_release(struct net_device *device)
 
 void net_devices_close(void)
 {
-	for (int i = 0; i < all.n_ports; i++) {
-		struct net_port *port = &all.ports[i];
+	struct net_port *port;
 
+	for (int i = 0; (port = any_port(i)); i++) {
 		pthread_mutex_lock(&port->lock);
 		if (!port->users)
 			close_port(port);

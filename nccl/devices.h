@@ -3,6 +3,10 @@
  * Devices as NCCL sees them: a port each, and those that it fuses from several. A port is opened
  * when something is first wanted of it, and then shared by all connections of the process: one
  * Ferrule device, one protection domain, one cache of registrations.
+ *
+ * A device of the local fabric costs next to nothing to have several times, and one thread at a
+ * time is in a device. There are NET_SHARDS of it, of which NCCL sees one: each communicator has
+ * one.
  */
 #ifndef FERRULE_NCCL_DEVICES_H
 #define FERRULE_NCCL_DEVICES_H
@@ -16,7 +20,10 @@
 #include "nccl/net.h"
 #include "nccl/ports.h"
 
-enum { NET_MAX_DEVICES = 64 };
+enum {
+	NET_MAX_DEVICES = 64,
+	NET_SHARDS = 4,
+};
 
 struct net_port {
 	struct port_info info;
@@ -53,6 +60,8 @@ bool net_devices_are_refused(void);
 /* NULL: there is none of this number. Both stay as long as something uses a device. */
 struct net_device *net_device_at(int dev);
 struct net_port *net_port_at(const struct net_device *device, int rail);
+/* The one of its shards that has the number, or itself where there are none. Stays as well. */
+struct net_device *net_device_shard(struct net_device *device, unsigned shard);
 
 /* No NIC writes what a port receives into memory of GPUs: the port is no NIC, or the settings say
  * so. (A NIC that cannot is not counted: other ranks' may.) */

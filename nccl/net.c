@@ -23,11 +23,13 @@ struct net_context {
 	int traffic_class;
 	uint64_t comm_id;
 	nccl_profiler_fn profiler;
+	unsigned shard; /* of the devices that have shards */
 };
 
 /* Making and ending one at a time: the last one ends what all have used. */
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;
 static unsigned contexts;
+static unsigned contexts_of[NET_SHARDS];
 static _Atomic(nccl_profiler_fn) profiler_of_all; /* before v11 */
 
 static const char *progress_of(const struct port_info *info)
@@ -116,6 +118,18 @@ static int find_devices(void)
 	return 0;
 }
 
+/* That which the fewest have. With `life` held. */
+static unsigned take_shard(void)
+{
+	unsigned least = 0;
+
+	for (unsigned s = 1; s < NET_SHARDS; s++)
+		if (contexts_of[s] < contexts_of[least])
+			least = s;
+	contexts_of[least]++;
+	return least;
+}
+
 /* With `life` held. */
 static int start(void)
 {
@@ -148,7 +162,10 @@ int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn 
 	}
 	pthread_mutex_lock(&life);
 	err = start();
-	contexts += !err && context;
+	if (!err && context) {
+		contexts++;
+		context->shard = take_shard();
+	}
 	pthread_mutex_unlock(&life);
 	if (err) {
 		free(context);
@@ -173,6 +190,7 @@ int net_finalize(struct net_context *context)
 	pthread_mutex_lock(&life);
 	net_connects_end(context);
 	net_tuner_forget(&context->comm_id);
+	contexts_of[context->shard]--;
 	free(context);
 	if (--contexts == 0) {
 		net_tuner_forget(NULL);
@@ -199,13 +217,13 @@ void net_warn_of_name(const struct nccl_net_v11 *table)
 			library ? "another libnccl-net.so is loaded" : "finds no libnccl-net.so");
 }
 
-static struct net_device *find_device(int dev)
+static struct net_device *find_device(const struct net_context *context, int dev)
 {
 	struct net_device *device = net_device_at(dev);
 
 	if (!device)
 		net_log_warning("there is no device %d", dev);
-	return device;
+	return device && context ? net_device_shard(device, context->shard) : device;
 }
 
 static int choose_class(const struct net_context *context, const struct net_config *config)
@@ -217,7 +235,7 @@ static int choose_class(const struct net_context *context, const struct net_conf
 
 int net_listen(struct net_context *context, int dev, void *handle, struct listener **ret_listener)
 {
-	struct net_device *device = find_device(dev);
+	struct net_device *device = find_device(context, dev);
 
 	if (!device)
 		return NCCL_INVALID_ARGUMENT;
@@ -228,7 +246,7 @@ int net_listen(struct net_context *context, int dev, void *handle, struct listen
 int net_connect(struct net_context *context, const struct net_config *config, int dev, void *handle,
 	struct comm **ret_comm)
 {
-	struct net_device *device = find_device(dev);
+	struct net_device *device = find_device(context, dev);
 
 	if (!device)
 		return NCCL_INVALID_ARGUMENT;

@@ -392,6 +392,61 @@ START_TEST(chores)
 }
 END_TEST
 
+/* ---- devices that communicators share */
+
+static unsigned users_of(unsigned shard)
+{
+	struct net_port *port = net_port_at(net_device_shard(net_device_at(DEV), shard), 0);
+	unsigned users;
+
+	pthread_mutex_lock(&port->lock);
+	users = port->users;
+	pthread_mutex_unlock(&port->lock);
+	return users;
+}
+
+/* What listens has its device once that is open. */
+static void await_users(unsigned shard, unsigned users)
+{
+	uint64_t until = now_ms() + HANG_MS;
+
+	while (users_of(shard) != users)
+		ck_assert_msg(now_ms() < until, "shard %u has %u users", shard, users_of(shard));
+}
+
+/* Each has the device that the fewest others have. */
+START_TEST(communicators_share)
+{
+	const struct net_config config = { .traffic_class = NCCL_TRAFFIC_CLASS_UNDEFINED };
+	static const unsigned shards[] = { 0, 1, 2, 3, 0, 1 };
+	uint64_t handles[6][NCCL_HANDLE_SIZE / 8] = { { 0 } };
+	struct net_context *contexts[6];
+	struct listener *listeners[6];
+	unsigned users[NET_SHARDS] = { 0 };
+
+	for (int i = 0; i < 6; i++) {
+		if (i == 5) {
+			/* The second one has ended: its device has none now. */
+			ck_assert_int_eq(net_close_listen(listeners[1]), NCCL_SUCCESS);
+			ck_assert_int_eq(net_finalize(contexts[1]), NCCL_SUCCESS);
+			await_users(1, --users[1]);
+		}
+		ck_assert_int_eq(net_init(&config, take_line, NULL, &contexts[i]), NCCL_SUCCESS);
+		ck_assert_int_eq(
+			net_listen(contexts[i], DEV, handles[i], &listeners[i]), NCCL_SUCCESS);
+		await_users(shards[i], ++users[shards[i]]);
+	}
+	for (int i = 0; i < 6; i++) {
+		if (i == 1)
+			continue;
+		ck_assert_int_eq(net_close_listen(listeners[i]), NCCL_SUCCESS);
+		ck_assert_int_eq(net_finalize(contexts[i]), NCCL_SUCCESS);
+	}
+	for (unsigned s = 0; s < NET_SHARDS; s++)
+		ck_assert_uint_eq(users_of(s), 0);
+}
+END_TEST
+
 /* It knows no threads that a child starts after fork(). */
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER true
@@ -444,6 +499,7 @@ TEST_MAIN(nccl_setup)
 	tcase_add_test(tcase, other_host);
 	tcase_add_test(tcase, other_release);
 	tcase_add_loop_test(tcase, timeouts, 0, 3);
+	tcase_add_test(tcase, communicators_share);
 	tcase_add_test(tcase, chores);
 	tcase_add_test(tcase, child);
 	suite_add_tcase(suite, tcase);
