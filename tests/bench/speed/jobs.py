@@ -228,6 +228,12 @@ def wake(build, how, messages, cpus):
     return json.loads(run(own([program, how, str(messages)]), cpus, {"FRL_CONTROL": "off"}))
 
 
+def local(build, links):
+    """What the local fabric costs a process: first_open_ms, resident_kb, and with links to so many
+    devices connect_ms and kb_a_link."""
+    return json.loads(run([f"{build}/tests/bench/bench_local", str(links)]))
+
+
 _port = [23000 + os.getpid() % 2000]
 
 

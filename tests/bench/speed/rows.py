@@ -188,6 +188,26 @@ def instructions(b):
         Result("beyond the ICRC (and the copy)", now - 2 * counts["icrc"], limit=1500)])
 
 
+def local(b):
+    """A process of the local fabric: its first device, its memory, many links."""
+    links = 256 if b.quick else 4096
+    runs = [jobs.local(b.build, 0) for _ in range(b.rounds)]
+    many = jobs.local(b.build, links)
+
+    def middle(key):
+        return median([run[key] for run in runs])
+
+    return Group("The local fabric", [
+        Result("the first device of a process opens", middle("first_open_ms"), None, "ms",
+               less_is_better=True, limit=2),
+        Result("a process with a device, resident", middle("resident_kb") / 1024, None, "MiB",
+               less_is_better=True, limit=8),
+        Result(f"{links} links of a device, memory of each", many["kb_a_link"], None, "KiB",
+               less_is_better=True),
+        Result(f"{links} links of a device, connected within", many["connect_ms"], None, "ms",
+               less_is_better=True)])
+
+
 def idle(b):
     """Two processes with a connected queue pair; one waits, by an event or in a call."""
     messages = 10 if b.quick else 60
@@ -223,6 +243,7 @@ ROWS = {
     "ethernet": ethernet,
     "ports": ports,
     "instructions": instructions,
+    "local": local,
     "idle": idle,
     "faults": faults.group,
 }
