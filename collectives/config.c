@@ -18,7 +18,6 @@ void collective_config_init(struct collective_config *config)
 {
 	*config = (struct collective_config){
 		.segment_bytes = (uint32_t)settings_get()->segment_kb * 1024,
-		.reduces_on_receive = settings_get()->reduce_on_receive,
 		.uses_shm = settings_get()->shm && settings_get()->in_place,
 		.algos = settings_get()->algo,
 		.tuner_costs = settings_get()->tuner_costs,

@@ -11,7 +11,6 @@
 
 struct collective_config {
 	uint32_t segment_bytes;   /* longest message; the same on all ranks */
-	bool reduces_on_receive;  /* if the devices can */
 	bool uses_shm;            /* where all ranks can */
 	const char *algos;        /* FRL_ALGO; the same on all ranks */
 	const char *tuner_costs;  /* FRL_TUNER_COSTS, or "" */

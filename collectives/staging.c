@@ -27,7 +27,7 @@ void staging_init(struct frl_comm *comm)
 {
 	struct staging *staging = &comm->staging;
 
-	staging->is_needed = !comm->config.reduces_on_receive;
+	staging->is_needed = false;
 	for (unsigned i = 0; i < comm->n_rails; i++) {
 		if (!comm->rails[i].attr.reduces_on_receive)
 			staging->is_needed = true;
@@ -76,10 +76,8 @@ static int ring_new(struct frl_comm *comm, struct staging_ring **ret_ring)
 	if (staging->n_rings++ == 0)
 		frl_log(FRL_LOG_INFO,
 			"communicator, rank %d: what is reduced goes through rings of %zu KiB, as "
-			"%s",
-			comm->rank, staging->ring_bytes / 1024,
-			comm->config.reduces_on_receive ? "its devices do not reduce on receive"
-							: "FRL_REDUCE_ON_RECEIVE says");
+			"its devices do not reduce on receive",
+			comm->rank, staging->ring_bytes / 1024);
 	*ret_ring = ring;
 	return 0;
 }

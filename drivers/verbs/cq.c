@@ -8,10 +8,8 @@
 #include <sys/epoll.h>
 
 #include "lib/base/error.h"
-#include "lib/base/settings.h"
 
 enum {
-	MODERATION_US = 50,
 	/* What a completion is asked for. */
 	WC_FLAGS = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
 		IBV_WC_EX_WITH_SRC_QP,
@@ -192,20 +190,6 @@ static int create(struct verbs_cq *cq, uint32_t depth, struct ibv_comp_channel *
 	return cq->cq ? 0 : verbs_null_errno();
 }
 
-/* Fewer events at the price of later ones; a device that cannot do it sends all of them. */
-static void moderate(struct verbs_cq *cq)
-{
-	struct ibv_modify_cq_attr attr = {
-		.attr_mask = IBV_CQ_ATTR_MODERATE,
-		.moderate = { .cq_count = (uint16_t)settings_get()->cq_moderation,
-			.cq_period = MODERATION_US },
-	};
-	int rc = ibv_modify_cq(cq->cq, &attr);
-
-	if (rc)
-		verbs_warn(verbs_errno(rc), "FRL_VERBS_CQ_MODERATION is without effect");
-}
-
 int verbs_cq_create(struct frl_cq *base, uint32_t depth)
 {
 	struct verbs_cq *cq = verbs_cq(base);
@@ -223,8 +207,6 @@ int verbs_cq_create(struct frl_cq *base, uint32_t depth)
 	if (err)
 		return verbs_fail(err, "%s: no completion queue of %u entries (at most %u)",
 			verbs_device(base->device)->name, depth, base->device->attr.max_cqe);
-	if (channel && settings_get()->cq_moderation)
-		moderate(cq);
 	device_enter(base->device);
 	if (channel)
 		list_add_tail(&verbs_device(base->device)->cqs, &cq->node);

@@ -5,9 +5,10 @@
 #include <time.h>
 
 #include "lib/base/clock.h"
-#include "lib/base/settings.h"
 
 enum {
+	SPIN_ROUNDS = 200,   /* idle rounds before yielding */
+	YIELD_ROUNDS = 2000, /* further rounds before sleeping */
 	SLEEP_MIN_US = 10,
 	SLEEP_MAX_US = 100,
 	LONG_SLEEP_MAX_US = 250,
@@ -50,15 +51,14 @@ void frl_backoff_reset(struct frl_backoff *backoff)
 
 static void idle(struct frl_backoff *backoff, uint32_t max_us)
 {
-	const struct settings *settings = settings_get();
 	struct timespec pause = { 0 };
 
-	if (backoff->rounds < settings->spin_rounds && !processor.crowded) {
+	if (backoff->rounds < SPIN_ROUNDS && !processor.crowded) {
 		backoff->rounds++;
 		backoff_relax();
 		return;
 	}
-	if (backoff->rounds < settings->spin_rounds + settings->yield_rounds) {
+	if (backoff->rounds < SPIN_ROUNDS + YIELD_ROUNDS) {
 		backoff->rounds++;
 		yield();
 		return;

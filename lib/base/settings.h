@@ -14,22 +14,16 @@
 #define SETTINGS_NUMBERS(X)                                                                        \
 	X(eal_mem_mb, "FRL_EAL_MEM_MB", 128, 16, 65536, "memory of DPDK, MiB, taken at first use") \
 	X(segment_kb, "FRL_SEGMENT_KB", 128, 4, 16384, "pipeline segment of a collective, KiB")    \
-	X(reduce_on_receive, "FRL_REDUCE_ON_RECEIVE", 1, 0, 1,                                     \
-		"collectives have devices that can do it reduce what they receive")                \
 	X(window, "FRL_WINDOW", 256, 1, 4096, "request packets in flight of one queue pair")       \
 	X(path_mtu, "FRL_PATH_MTU", 0, 0, 16384, "largest path MTU to use, bytes; 0: what fits")   \
 	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                       \
 		"let peers on this machine read shared payload in place")                          \
 	X(shm, "FRL_SHM", 1, 0, 1,                                                                 \
 		"collectives of ranks on one machine go by memory that they share")                \
-	X(spin_rounds, "FRL_SPIN_ROUNDS", 200, 0, 1000000, "idle rounds before yielding")          \
-	X(yield_rounds, "FRL_YIELD_ROUNDS", 2000, 0, 1000000, "idle rounds before sleeping")       \
 	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \
 		"how long ranks of a job do without the control daemon, s")                        \
 	X(coll_timeout_s, "FRL_COLL_TIMEOUT_S", 0, 0, 86400,                                       \
 		"a collective without progress fails after so long, s; 0: never")                  \
-	X(cq_moderation, "FRL_VERBS_CQ_MODERATION", 0, 0, 65535,                                   \
-		"hardware: completions per event of a channel; 0: one")                            \
 	X(held_frames, "FRL_HELD_FRAMES", 0, 0, 65536,                                             \
 		"packet buffers of a port for payload that stays in them")                         \
 	X(traffic_class, "FRL_TRAFFIC_CLASS", 0, 0, 255, "of connections: DSCP (times 4) and ECN") \

@@ -19,9 +19,8 @@ static void add_as_wanted(struct fake_verbs_device *device)
 
 	if (wanted && strcmp(wanted, "old") == 0) {
 		device->has_verbs_context = device->has_cq_ex = device->has_qp_ex = false;
-		device->has_query_device_ex = device->has_modify_cq = false;
-		device->has_iova2 = device->has_dmabuf = false;
-		device->has_mw = false;
+		device->has_query_device_ex = device->has_iova2 = false;
+		device->has_dmabuf = device->has_mw = false;
 		device->keeps_completions = device->flushes_late = true;
 		device->max_inline = 0;
 	}

@@ -70,11 +70,10 @@ struct fake_verbs_device {
 	const char *sysfs; /* its folder there, such as "/sys/class/infiniband/NAME"; NULL: that */
 	enum ibv_node_type node_type;
 	enum ibv_transport_type transport_type;
-	bool has_verbs_context;   /* off: an old provider, without any of the four below */
+	bool has_verbs_context;   /* off: an old provider, without any of the three below */
 	bool has_cq_ex;           /* ibv_create_cq_ex() */
 	bool has_qp_ex;           /* ibv_create_qp_ex() with ibv_wr_*() */
 	bool has_query_device_ex; /* off: ibv_query_device_ex() asks ibv_query_device() */
-	bool has_modify_cq;       /* moderation of completions; accepted, without effect */
 	bool has_gid_table;       /* off: an old kernel: EOPNOTSUPP for ibv_query_gid_table/_ex() */
 	bool has_iova2;           /* off: an old kernel: optional access flags are taken off */
 	bool has_dmabuf;          /* ibv_reg_dmabuf_mr(); any file that mmap() takes will do */

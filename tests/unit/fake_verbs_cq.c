@@ -322,19 +322,6 @@ struct ibv_cq_ex *fake_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 	return &cq->ex;
 }
 
-int fake_modify_cq(struct ibv_cq *ibv, struct ibv_modify_cq_attr *attr)
-{
-	struct fake_cq *cq = FAKE_OF(struct fake_cq, ibv, ibv);
-	int err = fake_enter("ibv_modify_cq", FAKE_CALL_MAKES, cq->object.device);
-
-	if (err != 0)
-		return err;
-	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
-		err = EINVAL;
-	fake_leave();
-	return err;
-}
-
 int ibv_destroy_cq(struct ibv_cq *ibv)
 {
 	struct fake_cq *cq = FAKE_OF(struct fake_cq, ibv, ibv);

@@ -93,10 +93,6 @@ static int query_device_ex(struct ibv_context *context,
 		return err;
 	tell(device, &is.orig_attr);
 	is.phys_port_cnt_ex = device->is.attr.phys_port_cnt;
-	if (device->is.has_modify_cq) {
-		is.cq_mod_caps.max_cq_count = UINT16_MAX;
-		is.cq_mod_caps.max_cq_period = 4095;
-	}
 	memcpy(attr, &is, size < sizeof(is) ? size : sizeof(is));
 	fake_leave();
 	return 0;
@@ -208,7 +204,6 @@ static void set_ops(struct fake_context *context)
 	verbs->query_device_ex = is->has_query_device_ex ? query_device_ex : NULL;
 	verbs->create_cq_ex = is->has_cq_ex ? fake_create_cq_ex : NULL;
 	verbs->create_qp_ex = is->has_qp_ex ? fake_create_qp_ex : NULL;
-	verbs->modify_cq = is->has_modify_cq ? fake_modify_cq : NULL;
 	verbs->ibv_create_flow = fake_create_flow;
 	verbs->ibv_destroy_flow = fake_destroy_flow;
 }

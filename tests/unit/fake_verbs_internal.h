@@ -321,7 +321,6 @@ void fake_cq_forget(struct fake_cq *cq, const struct fake_object *object, bool k
 int fake_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int fake_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *fake_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
-int fake_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 
 /* --- fake_verbs_qp.c */
 

@@ -13,7 +13,6 @@
 #include "lib/base/guard.h"
 #include "lib/base/list.h"
 #include "lib/base/random.h"
-#include "lib/base/settings.h"
 #include "lib/base/time_budget.h"
 #include "tests/unit/program.h"
 
@@ -22,6 +21,7 @@ enum {
 	POLLERS = 3,
 	ENTRIES = 20,
 	BELOW_TRIES = 60000,
+	AWAKE = 200 + 2000, /* rounds of a backoff before it sleeps */
 };
 
 struct item {
@@ -280,15 +280,13 @@ END_TEST
 
 START_TEST(backoff_phases)
 {
-	const struct settings *settings = settings_get();
-	uint32_t awake = (uint32_t)(settings->spin_rounds + settings->yield_rounds);
 	static const uint32_t sleeps[] = { 20, 40, 80, 100, 100 };
 	struct frl_backoff backoff;
 	double start;
 
 	frl_backoff_reset(&backoff);
 	ck_assert_uint_eq(backoff.rounds, 0);
-	for (uint32_t i = 0; i < awake; i++) {
+	for (uint32_t i = 0; i < AWAKE; i++) {
 		uint32_t sleep_us = backoff.sleep_us;
 
 		frl_backoff_idle(&backoff);
@@ -297,7 +295,7 @@ START_TEST(backoff_phases)
 	}
 	for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++) {
 		frl_backoff_idle(&backoff);
-		ck_assert_uint_eq(backoff.rounds, awake);
+		ck_assert_uint_eq(backoff.rounds, AWAKE);
 		ck_assert_uint_eq(backoff.sleep_us, sleeps[i]);
 	}
 	start = now_ms();
@@ -308,7 +306,7 @@ START_TEST(backoff_phases)
 	ck_assert_uint_eq(backoff.rounds, 0);
 	ck_assert_uint_eq(backoff.sleep_us, 10);
 	/* Cleared instead of reset. */
-	backoff = (struct frl_backoff){ .rounds = awake };
+	backoff = (struct frl_backoff){ .rounds = AWAKE };
 	frl_backoff_idle(&backoff);
 	ck_assert_uint_eq(backoff.sleep_us, 20);
 }
@@ -317,13 +315,11 @@ END_TEST
 /* A loop that may be idle for hours sleeps longer, by a 64th each time. */
 START_TEST(backoff_long)
 {
-	const struct settings *settings = settings_get();
-	uint32_t awake = (uint32_t)(settings->spin_rounds + settings->yield_rounds);
 	static const uint32_t sleeps[][2] = { { 80, 100 }, { 100, 101 }, { 192, 195 }, { 249, 250 },
 		{ 250, 250 } };
 
 	for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++) {
-		struct frl_backoff backoff = { .rounds = awake, .sleep_us = sleeps[i][0] };
+		struct frl_backoff backoff = { .rounds = AWAKE, .sleep_us = sleeps[i][0] };
 
 		ck_assert_int_eq(backoff_is_long(&backoff), i > 0);
 		backoff_idle_long(&backoff);

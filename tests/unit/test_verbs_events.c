@@ -466,18 +466,9 @@ START_TEST(connection_defaults)
 }
 END_TEST
 
-START_TEST(moderation)
-{
-	verbs_setup(ends, &defaults);
-	ck_assert_uint_eq(fake_verbs_calls("ibv_modify_cq"), 2);
-	verbs_teardown(ends);
-}
-END_TEST
-
 TEST_MAIN(verbs_events)
 {
 	/* Settings are read once. */
-	setenv("FRL_VERBS_CQ_MODERATION", "16", 1);
 	setenv("FRL_TRAFFIC_CLASS", "104", 1);
 	setenv("FRL_ACK_TIMEOUT", "20", 1);
 	return run_suite_unforked(all_tests(NULL, NULL));
