@@ -102,7 +102,11 @@ list() {
 	echo "$init /init"
 	echo "$busybox /bin/busybox"
 	for program in "${programs[@]}"; do
-		echo "$program /usr/bin/${program##*/}"
+		case $program in
+		# Where the loader finds it.
+		*/ferrule-dpdk.so) echo "$program /usr/lib/${program##*/}" ;;
+		*) echo "$program /usr/bin/${program##*/}" ;;
+		esac
 	done
 	for file in "${data[@]}"; do
 		echo "$file /data/${file##*/}"

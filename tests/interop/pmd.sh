@@ -19,7 +19,7 @@
 build=${FRL_BUILD:-$here/../../build}
 interop=$build/tests/interop
 programs=("$interop/ferrule-peer" "$interop/huge-holes" "$build/daemon/ferruled"
-	"$build/daemon/ctl/ferrulectl" "$build/tests/unit/test_drivers")
+	"$build/daemon/ctl/ferrulectl" "$build/tests/unit/test_dpdk" "$build/ferrule-dpdk.so")
 for name in info pingpong allreduce bench; do
 	programs+=("$build/examples/ferrule-$name")
 done

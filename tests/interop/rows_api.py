@@ -36,6 +36,7 @@ SKIPPED = {
 # Tests that are about the software device alone, or need no device.
 NOT_HERE = {
     "api_endpoint": "it needs no device", "api_ethernet": "it is about the DPDK driver",
+    "api_fork": "a child does not use its parent's hardware",
     "api_fragments": "only software devices have packet buffers",
     "api_links": "only the local fabric has links",
     "api_mtu": "it is about path MTUs that networks do not have",

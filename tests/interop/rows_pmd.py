@@ -178,7 +178,7 @@ def link_comes_back(server, client):
 
 def huge_pages(guest):
     """Which memory has physical addresses that stay, with pages that do not lie together."""
-    guest.must("CK_RUN_CASE=shared_huge_pages_stay test_drivers physical")
+    guest.must("CK_RUN_CASE=shared_huge_pages_stay test_dpdk physical")
 
 
 def program_rows(guests, options):

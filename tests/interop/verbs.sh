@@ -18,6 +18,7 @@ tests=$build/tests
 programs=("$tests/interop/rxe-peer" "$tests/interop/ferrule-peer" "$tests/cm-peer"
 	"$tests/unit/test_api" "$tests/nccl/nccl-harness"
 	"$build/daemon/ferruled" "$build/libnccl-net-ferrule.so")
+[ ! -e "$build/ferrule-dpdk.so" ] || programs+=("$build/ferrule-dpdk.so")
 for name in info pingpong allreduce bench; do
 	programs+=("$build/examples/ferrule-$name")
 done
