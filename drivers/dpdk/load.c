@@ -42,7 +42,8 @@ static int own_folder(char path[PATH_MAX])
 	Dl_info info;
 	char *slash;
 
-	if (!dladdr(&loaded, &info) || !info.dli_fname)
+	/* Of a relative path nobody knows what it is relative to by now. */
+	if (!dladdr(&loaded, &info) || !info.dli_fname || info.dli_fname[0] != '/')
 		return -1;
 	snprintf(path, PATH_MAX, "%s", info.dli_fname);
 	slash = strrchr(path, '/');

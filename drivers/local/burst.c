@@ -66,12 +66,13 @@ static uint16_t rx_ring(
 {
 	struct burst_link *link = &port->links[number];
 	struct ring_rx *rx = &link->ring->rx;
-	uint16_t n = 0;
+	uint16_t n = 0, looked = 0;
 	int len = 0;
 
 	if (unlikely(link->broken))
 		return 0;
-	while (n < max && (len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0) {
+	/* Those that are dropped count: a peer may have filled the ring with them, all around. */
+	for (; looked < max && (len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0; looked++) {
 		struct packet_buffer *buffer = packet_pool_get(&port->pool);
 		struct port_frame *frame = &frames[n];
 
@@ -93,6 +94,8 @@ static uint16_t rx_ring(
 	}
 	if (unlikely(len == -EPROTO))
 		break_ring(port, link);
+	if (unlikely(link->draining))
+		link->left -= looked;
 	return n;
 }
 
@@ -107,7 +110,6 @@ static uint16_t rx_last(
 	if (link->drained || link->broken)
 		return 0;
 	n = rx_ring(port, number, frames, (uint16_t)(max < link->left ? max : link->left));
-	link->left -= n;
 	if (link->broken || link->left == 0 ||
 		ring_look(&link->ring->rx, link->max_frame + VLAN_TAG) < 0) {
 		link->drained = true;

@@ -22,7 +22,7 @@
 
 enum {
 	MAGIC = 0x46524c74, /* "FRLt" */
-	MESSAGES_A_PASS = 2 * IN_PLACE_IDS,
+	MESSAGES_A_PASS = 16,
 	RETRY_NS = 1000 * 1000,
 };
 
@@ -130,6 +130,8 @@ void in_place_forget(struct local_port *port)
 		return;
 	share_free(port->epochs);
 	share_put(port->epochs_share);
+	port->epochs = NULL;
+	port->epochs_share = NULL;
 }
 
 /* What the application has freed has to be let go of, and what it no longer uses while other memory
@@ -138,6 +140,7 @@ void in_place_publish_begin(struct local_port *port)
 {
 	bool full = port->exports_used == UINT64_MAX;
 
+	port->exports_wait = full;
 	port->exports_busy = 0;
 	for (uint64_t left = port->exports_used; left; left &= left - 1) {
 		struct port_share *use = port->exports[__builtin_ctzll(left)];
@@ -198,7 +201,8 @@ static void publish_export(struct local_port *port, struct in_place *in_place, i
 			return;
 		}
 	} else if (*state == EXPORT_NONE && !is_filled(use->share)) {
-		return; /* still wanted: the next publish looks again */
+		port->exports_wait = true; /* still wanted: the next publish looks again */
+		return;
 	} else if (*state == EXPORT_NONE) {
 		in_place->shares[id] = use->share;
 		*state = EXPORT_TO_SEND;
@@ -208,13 +212,13 @@ static void publish_export(struct local_port *port, struct in_place *in_place, i
 	port->exports_busy |= bit;
 }
 
-static void publish_import(struct in_place *in_place, int id)
+static bool publish_import(struct in_place *in_place, int id)
 {
 	struct import *import = &in_place->imports[id];
 	bool show = import->state == IMPORT_TO_PUBLISH;
 
 	if (!show && import->state != IMPORT_TO_HIDE)
-		return;
+		return false;
 	if (id == IN_PLACE_CONTROL) {
 		in_place->peer_epochs = show ? import->addr : NULL;
 	} else {
@@ -222,16 +226,25 @@ static void publish_import(struct in_place *in_place, int id)
 		in_place->imported[id].size = import->size;
 	}
 	import->state = show ? IMPORT_TO_ANSWER : IMPORT_TO_UNMAP;
+	return true;
 }
 
-void in_place_publish(struct local_port *port, struct in_place *in_place)
+bool in_place_publish(struct local_port *port, struct in_place *in_place)
 {
+	bool has_changed = false;
+
 	if (in_place->detached)
-		return;
-	for (uint64_t left = in_place->wanted; left; left &= left - 1)
-		publish_export(port, in_place, __builtin_ctzll(left));
+		return false;
+	for (uint64_t left = in_place->wanted; left; left &= left - 1) {
+		int id = __builtin_ctzll(left);
+		enum export_state before = in_place->exports[id];
+
+		publish_export(port, in_place, id);
+		has_changed |= in_place->exports[id] != before;
+	}
 	for (int id = 0; id < IN_PLACE_IDS; id++)
-		publish_import(in_place, id);
+		has_changed |= publish_import(in_place, id);
+	return has_changed;
 }
 
 void in_place_hide(struct local_port *port, uint16_t link)

@@ -114,9 +114,9 @@ void in_place_want(struct local_port *port, struct in_place *in_place, struct po
 void in_place_forget(struct local_port *port);
 
 /* For the link thread, with the port's guard and the mutex held: begin, each link of the port, end.
- */
+ * True: the peer is to be told. */
 void in_place_publish_begin(struct local_port *port);
-void in_place_publish(struct local_port *port, struct in_place *in_place);
+bool in_place_publish(struct local_port *port, struct in_place *in_place);
 void in_place_publish_end(struct local_port *port);
 /* Takes it out of bursts' sight and voids every reference. Guard held. */
 void in_place_hide(struct local_port *port, uint16_t link);

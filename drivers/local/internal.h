@@ -60,8 +60,10 @@ struct local_port {
 	/* Under the link thread's mutex. */
 	LIST_ENTRY(local_port) next;         /* of those with links */
 	TAILQ_HEAD(, fabric_link) all_links; /* being torn down included */
-	bool is_held;     /* the link thread has the guard, or is about to take it */
-	bool has_exports; /* since the last publish */
+	bool is_held; /* the link thread has the guard, or is about to take it */
+	/* Since the last publish: peers have memory; some is wanted and cannot be exported yet. */
+	bool has_exports, exports_wait;
+	uint64_t frees_seen; /* share_frees() then */
 
 	/* Memory that the port sends from. Ids of shared memory (in_place.h) are bits of the masks.
 	 */

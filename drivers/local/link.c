@@ -19,6 +19,7 @@ enum {
 	ASK_NS = 1000 * 1000 * 1000,
 	SHAKE_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,
+	RETRY_DOUBLINGS = 4, /* of a client whose server does not come: up to 16 ms */
 	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
 	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
 	FEW_LINKS = 32,    /* of a device: these have large rings */
@@ -124,9 +125,11 @@ static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 	fd = meet_connect(place);
 	if (fd < 0) {
 		/* No server yet, and nothing tells when it comes; or no descriptors left. */
-		link->retry_ns = pass->now_ns + RETRY_NS;
+		link->retry_ns = pass->now_ns + ((uint64_t)RETRY_NS << link->n_retries);
+		link->n_retries += link->n_retries < RETRY_DOUBLINGS;
 		return;
 	}
+	link->n_retries = 0;
 	link->peer_fd = fd;
 	link_thread_watch(link, fd);
 	set_stage(link, FABRIC_ASK, pass->now_ns + ASK_NS);
@@ -474,24 +477,26 @@ static void drain(struct fabric_link *link, struct burst_link *seen)
 	local_rouse(link->port);
 }
 
-void fabric_publish(struct fabric_link *link)
+bool fabric_publish(struct fabric_link *link)
 {
 	struct burst_link *seen = &link->port->links[link->number];
+	enum fabric_stage before = link->stage;
+	bool has_changed = false;
 
 	/* Its owner has taken it out of the table: no burst sees its memory after this. */
 	if (link->closing && link->in_place)
 		link->in_place->detached = true;
 	if (link->closing || link->stage == FABRIC_DOWN)
-		return;
+		return link->closing;
 	if (link->to_drain)
 		drain(link, seen);
 	if (link->error || is_over(link, seen))
 		go_down(link);
-	/* Exports are not looked at any more: their ids are free. */
-	if (!link->ring || link->stage == FABRIC_DRAIN || link->stage == FABRIC_DOWN)
-		return;
 	if (link->stage == FABRIC_SHAKE && link->mapped)
 		come_up(link, seen);
-	if (link->in_place)
-		in_place_publish(link->port, link->in_place);
+	/* Exports of one that drains are not looked at any more: their ids are free. */
+	if (link->ring && link->in_place &&
+		(link->stage == FABRIC_SHAKE || link->stage == FABRIC_UP))
+		has_changed = in_place_publish(link->port, link->in_place);
+	return has_changed || link->stage != before;
 }

@@ -85,6 +85,7 @@ struct fabric_link {
 	uint32_t peer_wake;        /* 0: it cannot be woken, nor wake */
 	uint32_t max_frame;        /* the smaller one of both ends */
 	uint64_t retry_ns;         /* not before */
+	unsigned n_retries;        /* client: since a server was there */
 	uint64_t deadline_ns;      /* of the stage; UINT64_MAX: none */
 	uint64_t wake_ns;          /* the link thread's: when to advance it without an event */
 };
@@ -124,8 +125,8 @@ void fabric_advance(struct fabric_link *link, struct fabric_pass *pass);
 /* Takes a link that is `closing` apart. False: not yet, after the next publish. */
 bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass);
 /* Takes the link's true state over into the port's table; of one whose peer is gone leaves to
- * bursts what it has sent. The guard and the mutex held. */
-void fabric_publish(struct fabric_link *link);
+ * bursts what it has sent. True: a step of the link is to follow. The guard and the mutex held. */
+bool fabric_publish(struct fabric_link *link);
 /* The peer has proved by now what it is to be woken by, or will not. */
 void fabric_take_proof(struct fabric_link *link);
 

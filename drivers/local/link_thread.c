@@ -21,7 +21,7 @@
  * thread that does not hold its guard.
  *
  * Memory that the application has freed is let go of by peers after FREED_NS at most: nobody tells
- * this thread of that, so it looks while peers have any.
+ * this thread of that, so it looks while peers have any. It looks at a counter, not at the links.
  *
  * In a child that was forked there is no such thread, and the links are the parent's: the child
  * closes its copies of their sockets, so that peers still see when the parent is gone, and begins
@@ -41,6 +41,8 @@
 #include "drivers/local/link.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/guard.h"
+#include "lib/base/share.h"
 #include "lib/base/thread.h"
 
 enum {
@@ -51,32 +53,48 @@ enum {
 };
 
 static struct {
-	pthread_once_t once;
-	pthread_mutex_t mutex;  /* protects the rest, and the links */
+	/* Protects the rest, and the links. The ops enter first: peers and strangers may keep the
+	 * thread busy without end. */
+	struct guard guard;
 	pthread_cond_t changed; /* a link is gone, a guard was released, or the thread has ended */
 	LIST_HEAD(, local_port) ports; /* that have links */
 	bool has_thread;
 	int epoll_fd, kick_fd; /* or -1 */
 	atomic_bool asked;     /* by a burst; no mutex */
 } all = {
-	.once = PTHREAD_ONCE_INIT,
-	.mutex = PTHREAD_MUTEX_INITIALIZER,
+	.guard = { .mutex = PTHREAD_MUTEX_INITIALIZER },
 	.changed = PTHREAD_COND_INITIALIZER,
 	.ports = LIST_HEAD_INITIALIZER(all.ports),
 	.epoll_fd = -1,
 	.kick_fd = -1,
 };
 
+/* The thread's: whoever else wants the mutex comes first. */
+static void lock(void)
+{
+	guard_enter(&all.guard);
+}
+
+static void lock_first(void)
+{
+	guard_enter_first(&all.guard);
+}
+
+static void unlock(void)
+{
+	guard_leave(&all.guard);
+}
+
 /* ---- fork */
 
 static void before_fork(void)
 {
-	pthread_mutex_lock(&all.mutex);
+	lock_first();
 }
 
 static void after_fork(void)
 {
-	pthread_mutex_unlock(&all.mutex);
+	unlock();
 }
 
 static void close_copy(int fd)
@@ -127,10 +145,16 @@ static void after_fork_in_child(void)
 	all.has_thread = false;
 	atomic_store(&all.asked, false);
 	pthread_cond_init(&all.changed, NULL);
-	pthread_mutex_unlock(&all.mutex);
+	atomic_store(&all.guard.wanted, 0);
+	unlock();
 }
 
-static void init_once(void)
+/*
+ * As the library is loaded: of fork handlers those that were registered first lock last. Others
+ * hold their locks while they wait for a device's guard, whose owner may wait for this mutex. Only
+ * the locks of lib/base that are taken with this one held come after it, and are registered before.
+ */
+__attribute__((constructor(202))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
@@ -176,9 +200,9 @@ static void sleep_until(uint64_t until_ns)
 
 		timeout_ms = (int)least((left_ns + NS_PER_MS - 1) / NS_PER_MS, INT_MAX);
 	}
-	pthread_mutex_unlock(&all.mutex);
+	unlock();
 	n = epoll_wait(all.epoll_fd, events, EVENTS, timeout_ms);
-	pthread_mutex_lock(&all.mutex);
+	lock();
 	for (int i = 0; i < n; i++) {
 		struct fabric_link *link = events[i].data.ptr;
 
@@ -198,20 +222,18 @@ static void publish(struct local_port *port)
 	struct fabric_link *link;
 
 	port->is_held = true;
-	pthread_mutex_unlock(&all.mutex);
+	unlock();
 	guard->lock(guard->arg);
-	pthread_mutex_lock(&all.mutex);
+	lock();
+	port->frees_seen = share_frees();
 	in_place_publish_begin(port);
 	TAILQ_FOREACH(link, &port->all_links, next)
-	{
-		fabric_publish(link);
-		link->is_ready = true;
-	}
+	link->is_ready |= fabric_publish(link);
 	in_place_publish_end(port);
 	port->has_exports = port->exports_used != 0;
-	pthread_mutex_unlock(&all.mutex);
+	unlock();
 	guard->unlock(guard->arg);
-	pthread_mutex_lock(&all.mutex);
+	lock();
 	port->is_held = false;
 	pthread_cond_broadcast(&all.changed);
 }
@@ -270,7 +292,13 @@ static uint64_t advance_all(uint64_t now_ns)
 	return wake_ns;
 }
 
-/* Returns when to look next for memory that was freed. */
+/* Memory that the application has freed is to be let go of, and some may be exported by now. */
+static bool exports_have_changed(const struct local_port *port)
+{
+	return port->has_exports && (port->exports_wait || share_frees() != port->frees_seen);
+}
+
+/* Returns when to look next for such memory. */
 static uint64_t publish_all(uint64_t now_ns, uint64_t freed_ns)
 {
 	struct local_port *port;
@@ -279,7 +307,7 @@ static uint64_t publish_all(uint64_t now_ns, uint64_t freed_ns)
 	atomic_store(&all.asked, false);
 	LIST_FOREACH(port, &all.ports, next)
 	{
-		if (atomic_exchange(&port->asked, false) || (is_due && port->has_exports))
+		if (atomic_exchange(&port->asked, false) || (is_due && exports_have_changed(port)))
 			publish(port);
 		has_exports = has_exports || port->has_exports;
 	}
@@ -292,17 +320,22 @@ static void *run(void *arg)
 {
 	uint64_t freed_ns = UINT64_MAX;
 
-	pthread_mutex_lock(&all.mutex);
+	lock();
 	while (!LIST_EMPTY(&all.ports)) {
 		uint64_t now_ns = clock_now_ns(), wake_ns;
 
+		/* Also when there is no end of work. */
+		if (atomic_load(&all.guard.wanted)) {
+			unlock();
+			lock();
+		}
 		freed_ns = publish_all(now_ns, freed_ns);
 		wake_ns = least(advance_all(now_ns), freed_ns);
 		if (wake_ns > now_ns && !LIST_EMPTY(&all.ports) && !atomic_load(&all.asked))
 			sleep_until(wake_ns);
 	}
 	all.has_thread = false;
-	pthread_mutex_unlock(&all.mutex);
+	unlock();
 	return arg;
 }
 
@@ -315,21 +348,29 @@ void link_thread_ask(struct local_port *port)
 		kick();
 }
 
-static int make_descriptors(void)
+static int make_kick(void)
 {
 	struct epoll_event event = { .events = EPOLLIN };
+	int err;
 
+	all.kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (all.kick_fd < 0)
+		return -errno;
+	if (epoll_ctl(all.epoll_fd, EPOLL_CTL_ADD, all.kick_fd, &event) == 0)
+		return 0;
+	err = -errno;
+	close(all.kick_fd);
+	all.kick_fd = -1;
+	return err;
+}
+
+static int make_descriptors(void)
+{
 	if (all.epoll_fd < 0)
 		all.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (all.kick_fd < 0 && all.epoll_fd >= 0) {
-		all.kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		if (all.kick_fd >= 0 &&
-			epoll_ctl(all.epoll_fd, EPOLL_CTL_ADD, all.kick_fd, &event) == 0)
-			return 0;
-	} else if (all.kick_fd >= 0) {
-		return 0;
-	}
-	return -errno;
+	if (all.epoll_fd < 0)
+		return -errno;
+	return all.kick_fd < 0 ? make_kick() : 0;
 }
 
 /* Before the first link of a process, and of a child. */
@@ -431,13 +472,12 @@ int link_open(struct port *base, const struct port_link_request *request)
 
 	if (rc)
 		return rc;
-	pthread_once(&all.once, init_once);
-	pthread_mutex_lock(&all.mutex);
+	lock_first();
 	rc = start_thread();
 	if (!rc)
 		rc = make_link(port, request);
 	kick();
-	pthread_mutex_unlock(&all.mutex);
+	unlock();
 	return rc;
 }
 
@@ -452,10 +492,10 @@ void link_close(struct port *base, uint16_t number)
 	in_place_hide(port, number);
 	local_hide_ring(port, number);
 	local_set_state(port, number, PORT_LINK_CLOSED);
-	pthread_mutex_lock(&all.mutex);
+	lock_first();
 	link->closing = true;
 	kick();
-	pthread_mutex_unlock(&all.mutex);
+	unlock();
 }
 
 enum port_link_state link_state(struct port *base, uint16_t link)
@@ -476,8 +516,8 @@ void link_close_all(struct local_port *port)
 	for (uint16_t i = 0; i < PORT_MAX_LINKS; i++)
 		link_close(&port->base, i);
 	port->guard.unlock(port->guard.arg);
-	pthread_mutex_lock(&all.mutex);
+	lock_first();
 	while (!TAILQ_EMPTY(&port->all_links) || port->is_held)
-		pthread_cond_wait(&all.changed, &all.mutex);
-	pthread_mutex_unlock(&all.mutex);
+		pthread_cond_wait(&all.changed, &all.guard.mutex);
+	unlock();
 }

@@ -29,6 +29,30 @@ static struct {
 	int signal; /* 0: none */
 } closer = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
+static void before_fork(void)
+{
+	pthread_mutex_lock(&closer.mutex);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&closer.mutex);
+}
+
+/* It has copies of what waits, which go with the next one. */
+static void after_fork_in_child(void)
+{
+	closer.threads = 0;
+	closer.pending = closer.n;
+	after_fork();
+}
+
+/* As the library is loaded, so before all others' who call with their locks held. */
+__attribute__((constructor(201))) static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
 static void interrupt_every(timer_t timer, long ns)
 {
 	const struct itimerspec times = { { 0, ns }, { 0, ns } };

@@ -22,6 +22,22 @@ static struct {
 
 static atomic_bool prefers_huge;
 
+static void before_fork(void)
+{
+	pthread_mutex_lock(&shares.mutex);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&shares.mutex);
+}
+
+/* As the library is loaded, so before all others' who call with their locks held. */
+__attribute__((constructor(201))) static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 void share_prefer_huge(void)
 {
 	atomic_store(&prefers_huge, true);

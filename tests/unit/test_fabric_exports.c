@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "drivers/local/in_place.h"
+#include "drivers/local/ring.h"
 #include "lib/base/memfd.h"
 #include "lib/base/share.h"
 #include "tests/unit/fabric_fixture.h"
@@ -157,6 +158,44 @@ START_TEST(sparse_memory_waits)
 	fabric_publish(&client.link);
 	ck_assert_int_eq(in_place->exports[use->id], EXPORT_TO_SEND);
 	share_free(memory);
+}
+END_TEST
+
+/* A peer that fills its ring with references to nothing, and goes: each burst looks at no more than
+ * it was asked for, and the link ends when the ring has been looked at once around. */
+START_TEST(ring_of_wrong_references)
+{
+	struct local_port *port = &server.port;
+	struct port_frame frames[PORT_BURST];
+	uint8_t frame[ETH_HEADER + 46] = { [AT_ETHERTYPE] = 0x88, 0xb5 }, *rest;
+	uint32_t n_sent = 0, n_bursts = 0;
+
+	fabric_publish(&client.link);
+	step(&client);
+	fabric_publish(&client.link);
+	step(&server);
+	fabric_publish(&server.link);
+	ck_assert_int_eq(port->links[0].state, PORT_LINK_UP);
+	ck_assert_int_eq(packet_pool_create(&port->pool, PORT_BURST, MAX_FRAME), 0);
+	while (ring_begin(&client.link.ring->tx, frame, sizeof(frame), 0, &rest) == 0) {
+		ring_show(&client.link.ring->tx);
+		n_sent++;
+	}
+	ck_assert_uint_gt(n_sent, 10 * PORT_BURST);
+	ck_assert_uint_eq(local_rx_burst(&port->base, frames, PORT_BURST), 0);
+	ck_assert_uint_eq(port->dropped.rx_dropped, PORT_BURST);
+	close_side(&client);
+	step(&server);
+	fabric_publish(&server.link);
+	ck_assert_int_eq(server.link.stage, FABRIC_DRAIN);
+	while (!port->links[0].drained) {
+		ck_assert_uint_eq(local_rx_burst(&port->base, frames, PORT_BURST), 0);
+		ck_assert_uint_le(++n_bursts, RING_BYTES / RING_LINE / PORT_BURST);
+	}
+	fabric_publish(&server.link);
+	ck_assert_int_eq(port->links[0].state, PORT_LINK_DOWN);
+	packet_pool_destroy(&port->pool);
+	open_side(&client, false);
 }
 END_TEST
 

@@ -2,6 +2,8 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/base/memfd.h"
@@ -304,6 +307,37 @@ static bool is_refused_above_the_limit(void)
 START_TEST(limit_of_file_sizes)
 {
 	check_in_limited_child(page, is_refused_above_the_limit);
+}
+END_TEST
+
+static void *allocate_and_free(void *arg)
+{
+	const atomic_bool *stop = arg;
+
+	while (!atomic_load(stop))
+		share_free(share_alloc(page));
+	return NULL;
+}
+
+/* A child that was forked while another thread was in here can allocate. */
+START_TEST(children)
+{
+	atomic_bool stop = false;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, allocate_and_free, &stop), 0);
+	for (int i = 0; i < 200; i++) {
+		pid_t pid = fork();
+		int status;
+
+		ck_assert_int_ge(pid, 0);
+		if (pid == 0)
+			_exit(!share_free(share_alloc(page)));
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_int_eq(status, 0);
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
 }
 END_TEST
 
