@@ -204,7 +204,7 @@ struct device_ops {
 	int (*sleep)(struct frl_device *device, struct awaited *awaited);
 	/* The application polls, whatever comes of it. NULL as above. */
 	void (*note_poll)(struct frl_device *device);
-	/* [guard] Fills in what changes: port_state, links_used. */
+	/* [guard] Fills in what changes: port_state. */
 	void (*query)(struct frl_device *device, struct frl_device_attr *attr);
 	void (*stats)(struct frl_device *device, struct frl_stats *ret_stats);
 	/* [guard] The queue pair of that number, or NULL. */

@@ -3,7 +3,8 @@
 #
 # What to run first: installs what is missing, builds, and sums real gradients, over four processes
 # that share memory, and then over two DPDK ports that are joined by a memif, as over a network: by
-# RoCEv2 packets with ICRC. No NIC, and no root but for the installation.
+# RoCEv2 packets with ICRC. Then it says what a packet costs. No NIC, and no root but for the
+# installation.
 set -eu
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -48,6 +49,7 @@ until [ -S "$socket" ] || ! kill -0 "$server" 2>/dev/null; do
 	sleep 0.01
 done
 if ! rank 1 client >out/dpdk/log1 2>&1 || ! wait "$server"; then
+	kill "$server" 2>/dev/null || true
 	cat out/dpdk/errors0 out/dpdk/log1 >&2
 	exit 1
 fi

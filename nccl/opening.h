@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The slow part of setting up: to open a port starts DPDK the first time, and to find a host asks
+ * The slow part of setting up: the first DPDK port starts DPDK, and to find a host asks
  * the control daemon, which may have to be started. NCCL must not wait for it, so where anything of
  * it is left to do a thread does it, and ends. Who started an opening ends it, by one thread.
  */

@@ -157,7 +157,7 @@ static void build(struct arguments *args, const struct dpdk_port_config *config)
 	add_lcores(args);
 	add_word(args, "--no-shconf");
 	add_word(args, "--no-telemetry");
-	/* It warns at every link that --no-shconf leaves it without secondary processes. */
+	/* The memif driver warns at each port that --no-shconf leaves out other processes. */
 	add_word(args, "--log-level=pmd.net.memif:error");
 	/* The prefix names a folder that EAL makes even if it puts nothing there; one for all, so
 	 * that processes killed while they start leave no more than that. Huge pages are files. */

@@ -6,8 +6,7 @@
 #ifndef FERRULE_DRIVERS_DPDK_INTERNAL_H
 #define FERRULE_DRIVERS_DPDK_INTERNAL_H
 
-/* For interrupt handles and device DMA maps, which DPDK 22.11 calls experimental and later releases
- * keep as they are. */
+/* For device DMA maps, which DPDK 22.11 calls experimental and later releases keep as they are. */
 #define ALLOW_EXPERIMENTAL_API
 
 #include <sys/queue.h>

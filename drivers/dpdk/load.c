@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,14 +54,18 @@ static int own_folder(char path[PATH_MAX])
 	return 0;
 }
 
-/* `why` is of the first one that is there, or of the last that is not. */
-static void *try(const char *path, char *why, size_t size)
+/* `why` is of the first file that is there, or of the last that is not. `is_there`: it was. */
+static void *try(const char *path, char *why, size_t size, bool *is_there)
 {
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	const char *said = handle ? "" : dlerror();
 
-	if (!handle && (!why[0] || strstr(why, "No such file")))
-		snprintf(why, size, "%s", dlerror());
-	return handle;
+	if (handle || *is_there)
+		return handle;
+	snprintf(why, size, "%s", said);
+	/* Else it names a library that this one needs, or says what is wrong with it. */
+	*is_there = strncmp(said, path, strlen(path)) != 0 || !strstr(said, "No such file");
+	return NULL;
 }
 
 /* Installed, it is in a folder beneath the library's; where it was built, beside it, or where the
@@ -69,16 +74,16 @@ static void *find(char *why, size_t size)
 {
 	char folder[PATH_MAX], path[PATH_MAX + 64];
 	void *handle = NULL;
+	bool is_there = false;
 
-	why[0] = '\0';
 	if (own_folder(folder) == 0) {
 		snprintf(path, sizeof(path), "%s/ferrule/" FILE_NAME, folder);
-		handle = try(path, why, size);
+		handle = try(path, why, size, &is_there);
 		snprintf(path, sizeof(path), "%s/" FILE_NAME, folder);
 		if (!handle)
-			handle = try(path, why, size);
+			handle = try(path, why, size, &is_there);
 	}
-	return handle ? handle : try(FILE_NAME, why, size);
+	return handle ? handle : try(FILE_NAME, why, size, &is_there);
 }
 
 /* It is never unloaded: DPDK cannot be started again. */
@@ -99,7 +104,10 @@ static int load(void)
 			FILE_NAME " is of release %s, the library is of " FERRULE_VERSION
 				  ": install the same",
 			module ? module->version : "(none)");
-	module->set_host(&host);
+	if (!module->set_host(&host))
+		return frl_fail(-EBUSY,
+			"DPDK serves another copy of Ferrule in this process (the NCCL plugin has "
+			"one inside): use ports of DPDK in one of them, and others elsewhere");
 	loaded.module = module;
 	return 0;
 }

@@ -3,12 +3,12 @@
 #include "drivers/dpdk/module.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
-#include "drivers/dpdk/internal.h"
 #include "lib/base/share.h"
 
-static const struct dpdk_host *library;
+static _Atomic(const struct dpdk_host *) library;
 
 int frl_fail(int err, const char *format, ...)
 {
@@ -18,7 +18,7 @@ int frl_fail(int err, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	return library->set_error(err, text);
+	return atomic_load(&library)->set_error(err, text);
 }
 
 void frl_log(enum frl_log_level level, const char *format, ...)
@@ -29,32 +29,34 @@ void frl_log(enum frl_log_level level, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	library->log(level, text);
+	atomic_load(&library)->log(level, text);
 }
 
 const char *frl_strerror(int err)
 {
-	return library->strerror(err);
+	return atomic_load(&library)->strerror(err);
 }
 
 void error_save(char text[ERROR_TEXT_MAX])
 {
-	library->save_error(text);
+	atomic_load(&library)->save_error(text);
 }
 
 void error_restore(const char text[ERROR_TEXT_MAX])
 {
-	library->restore_error(text);
+	atomic_load(&library)->restore_error(text);
 }
 
 void share_prefer_huge(void)
 {
-	library->prefer_huge();
+	atomic_load(&library)->prefer_huge();
 }
 
-static void set_host(const struct dpdk_host *host)
+static bool set_host(const struct dpdk_host *host)
 {
-	library = host;
+	const struct dpdk_host *none = NULL;
+
+	return atomic_compare_exchange_strong(&library, &none, host);
 }
 
 __attribute__((visibility("default"))) extern const struct dpdk_module ferrule_dpdk_module;

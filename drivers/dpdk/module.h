@@ -25,8 +25,9 @@ struct dpdk_host {
 struct dpdk_module {
 	/* The library's must be the same: then all structures are. Never moves. */
 	const char *version;
-	/* Before anything else, once. */
-	void (*set_host)(const struct dpdk_host *host);
+	/* Before anything else. False: another copy of the library in this process has done so. The
+	 * NCCL plugin has one inside, and finds the same module. */
+	bool (*set_host)(const struct dpdk_host *host);
 	int (*open)(const struct dpdk_port_config *config, struct port **ret_port);
 };
 

@@ -9,11 +9,9 @@
  */
 #include "drivers/local/in_place.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "drivers/local/link.h"
 #include "drivers/local/ring.h"
@@ -420,7 +418,8 @@ static int take_message(struct in_place *in_place, const struct message *message
 	return 0;
 }
 
-/* An end that the other one does not wake must not wait for that, so it must not wake either. */
+/* If the client cannot wake the server, the server must not wake the client: neither may rely on
+ * it. */
 static void hear_mapped(struct fabric_link *link, bool wakes, struct fabric_pass *pass)
 {
 	if (link->mapped || !link->ring)
@@ -447,7 +446,7 @@ static int take_any(
 
 static int listen_to_peer(struct fabric_link *link, struct fabric_pass *pass)
 {
-	/* A peer that talks without end must not keep the gate from its other work. */
+	/* A peer that sends without end must not keep the link thread from its other work. */
 	for (int i = 0; i < MESSAGES_A_PASS; i++) {
 		struct message message;
 		int fd = -1;

@@ -120,7 +120,7 @@ bool in_place_publish(struct local_port *port, struct in_place *in_place);
 void in_place_publish_end(struct local_port *port);
 /* Takes it out of bursts' sight and voids every reference. Guard held. */
 void in_place_hide(struct local_port *port, uint16_t link);
-/* The same, with the mutex alone: */
+/* Lets go of memory that a publish has dropped. The mutex held, and no guard. */
 void in_place_put_dropped(void);
 /* NULL: no memory. */
 struct in_place *in_place_create(struct local_port *port);

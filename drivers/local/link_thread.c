@@ -56,7 +56,7 @@ static struct {
 	/* Protects the rest, and the links. The ops enter first: peers and strangers may keep the
 	 * thread busy without end. */
 	struct guard guard;
-	pthread_cond_t changed; /* a link is gone, a guard was released, or the thread has ended */
+	pthread_cond_t changed;        /* a link is gone, or a guard was released */
 	LIST_HEAD(, local_port) ports; /* that have links */
 	bool has_thread;
 	int epoll_fd, kick_fd; /* or -1 */
@@ -443,7 +443,7 @@ static int make_link(struct local_port *port, const struct port_link_request *re
 {
 	int number = free_number(port);
 	struct fabric_link *link;
-	int err;
+	int err = 0;
 
 	if (number < 0)
 		return frl_fail(-ENOSPC, "this device has %u local links, all that it can have",
@@ -451,8 +451,7 @@ static int make_link(struct local_port *port, const struct port_link_request *re
 	link = new_link(port, request, (uint16_t)number);
 	if (!link)
 		return frl_fail(-ENOMEM, "no memory for a local link");
-	err = make_descriptors();
-	if (!err && request->server)
+	if (request->server)
 		err = fabric_listen(link);
 	if (err) {
 		frl_fail(err, "cannot listen for the local link \"%s\": %s%s", request->name,

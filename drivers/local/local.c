@@ -146,7 +146,7 @@ int local_port_open(const struct local_port_config *config, struct port **ret_po
 	LIST_INIT(&port->mapped);
 	LIST_INIT(&port->shares);
 	describe(port, config);
-	/* Who has none can do without: it looks now and then. */
+	/* Without a socket to be woken by, who waits looks now and then. */
 	port->wake_fd = wake_open(&port->wake);
 	err = packet_pool_create(
 		&port->pool, RX_BUFFERS + config->max_kept, port->base.caps.max_frame + VLAN_TAG);

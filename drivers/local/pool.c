@@ -23,7 +23,7 @@ int packet_pool_create(struct packet_pool *pool, uint32_t n, uint32_t max_frame)
 {
 	size_t stride = round_up(SKEW + max_frame + LINE, LINE);
 
-	*pool = (struct packet_pool){ .n = n, .size = round_up(n * stride, 4096) };
+	*pool = (struct packet_pool){ .size = round_up(n * stride, 4096) };
 	pool->buffers = calloc(n, sizeof(*pool->buffers));
 	pool->free = calloc(n, sizeof(struct packet_buffer *));
 	pool->memory = mmap(

@@ -18,7 +18,7 @@ struct packet_buffer {
 struct packet_pool {
 	uint8_t *memory;
 	size_t size;
-	uint32_t n, n_free;
+	uint32_t n_free;
 	struct packet_buffer *buffers;
 	struct packet_buffer **free;
 };

@@ -7,14 +7,13 @@
  * A link stays when its last queue pair is gone, for the next one, until its peer is gone.
  */
 #include <errno.h>
-#include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
 #include "lib/base/random.h"

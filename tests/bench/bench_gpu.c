@@ -2,7 +2,7 @@
 /*
  * What moving packets by kernels costs on GPU 0: bandwidth of gathering packets out of host
  * memory and adding them to a tensor, and of gathering a tensor into packets, beside what a copy
- * engine and a kernel with long pieces reach over the same bus in the same run; launches by mode,
+ * engine and a kernel with long pieces reach over the same bus in the same run; launches,
  * packets a second, and launches while another thread waits in the driver.
  *
  *	bench_gpu [--quick]

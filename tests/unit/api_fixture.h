@@ -90,7 +90,7 @@ static inline int soon_ms(void)
 /* Runs a suite and frees it. Returns an exit status. */
 static inline int run_rows(Suite *suite)
 {
-	/* EAL starts once a process. Hardware needs none, and a row may hang in the kernel. */
+	/* On hardware a row may hang in the kernel. */
 	return test_port() ? run_suite_forked(suite) : run_suite_unforked(suite);
 }
 

@@ -99,7 +99,6 @@ static inline void wait_ended(struct frl_conn *conn, int rc, const char *word)
 static inline int run(Suite *suite)
 {
 	stub_prepare();
-	/* EAL starts once a process. */
 	return run_suite_unforked(suite);
 }
 

@@ -4,20 +4,22 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "drivers/dpdk/module.h"
 #include "tests/unit/program.h"
 
 /* What there is in the place of the module. */
-static enum { MISSING, BROKEN, FOREIGN, OTHER_RELEASE, RIGHT } found;
+static enum { MISSING, NEEDY, BROKEN, FOREIGN, OTHER_RELEASE, TAKEN, RIGHT } found;
 static unsigned n_tried, n_hosts;
 static const struct dpdk_host *given_host;
 
-static void set_host(const struct dpdk_host *host)
+static bool set_host(const struct dpdk_host *host)
 {
 	given_host = host;
 	n_hosts++;
+	return found != TAKEN;
 }
 
 /* As the driver does. */
@@ -43,12 +45,18 @@ void *__real_dlopen(const char *path, int flags);
 void *__wrap_dlopen(const char *path, int flags);
 void *__wrap_dlopen(const char *path, int flags)
 {
+	char nowhere[4096];
+
 	if (!is_module(path))
 		return __real_dlopen(path, flags);
 	n_tried++;
-	/* The loader says why in dlerror(). */
-	if (found == MISSING)
-		return __real_dlopen("/nowhere/ferrule-dpdk.so.0", flags);
+	/* The loader says why in dlerror(). One that is there lacks a library: the first one. */
+	if (found == MISSING || (found == NEEDY && n_tried > 1)) {
+		snprintf(nowhere, sizeof(nowhere), "%s.nowhere", path);
+		return __real_dlopen(nowhere, flags);
+	}
+	if (found == NEEDY)
+		return __real_dlopen("librte_of_nobody.so.1", flags);
 	if (found == BROKEN)
 		return __real_dlopen("/dev/null", flags);
 	return &module;
@@ -61,7 +69,7 @@ void *__wrap_dlsym(void *handle, const char *name)
 	if (handle != &module)
 		return __real_dlsym(handle, name);
 	ck_assert_str_eq(name, "ferrule_dpdk_module");
-	module.version = found == RIGHT ? FERRULE_VERSION : "0.0.1";
+	module.version = found >= TAKEN ? FERRULE_VERSION : "0.0.1";
 	return found == FOREIGN ? NULL : &module;
 }
 
@@ -73,18 +81,21 @@ static int open_named(const char *devargs)
 	return dpdk_port_open(&config, &port);
 }
 
-START_LOOP_TEST(refused, 4)
+START_LOOP_TEST(refused, 6)
 {
 	static const char *const words[] = {
 		[MISSING] = "need ferrule-dpdk.so and DPDK",
+		[NEEDY] = "librte_of_nobody",
 		[BROKEN] = "/dev/null",
 		[FOREIGN] = "of release (none)",
 		[OTHER_RELEASE] = "of release 0.0.1",
+		[TAKEN] = "another copy",
 	};
 
 	found = _i;
 	for (int i = 0; i < 2; i++) {
-		ck_assert_int_eq(open_named("net_null0"), -ENODEV);
+		n_tried = 0;
+		ck_assert_int_eq(open_named("net_null0"), _i == TAKEN ? -EBUSY : -ENODEV);
 		ck_assert_msg(strstr(frl_last_error(), words[_i]), "%s", frl_last_error());
 	}
 	/* It is there by now. */
