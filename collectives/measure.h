@@ -50,7 +50,7 @@ static inline double measure_least(double ns)
 
 /* Which they are: of what they depend on. */
 enum { MEASURE_KEY = 384, MEASURE_KINDS = 128 };
-/* What kinds of devices the rails are: "ring", "verbs:mlx5", "pci+net_tap". */
+/* The kinds of the rails' devices: "ring", "verbs:mlx5", "pci+net_tap". */
 void measure_kinds(const struct frl_comm *comm, char kinds[MEASURE_KINDS]);
 void measure_key(const struct frl_comm *comm, char key[MEASURE_KEY]);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What to run first: installs what is missing, builds, and sums real gradients, over four processes
+# Run this first. It installs what is missing, builds, and sums real gradients, over four processes
 # that share memory, and then over two DPDK ports that are joined by a memif, as over a network: by
 # RoCEv2 packets with ICRC. Then it says what a packet costs. No NIC, and no root but for the
 # installation.

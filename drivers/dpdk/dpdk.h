@@ -13,9 +13,9 @@
 #include "lib/base/gids.h"
 
 struct dpdk_port_config {
-	/* Of one ethdev ("net_af_packet0,iface=veth0"), or a PCI address. */
+	/* Devargs of one ethdev ("net_af_packet0,iface=veth0"), or a PCI address. */
 	const char *devargs;
-	/* That the device is given; zero: its own. */
+	/* The MAC to give the device; zero: it keeps its own. */
 	uint8_t mac[6];
 	/* The port's addresses, whose VLANs a device by devargs is to let in. NULL: none. Read
 	 * during the open only. */

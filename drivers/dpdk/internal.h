@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of this driver share. A port is one ethdev, which is link 0; its state is read and
+ * Shared by the files of this driver. A port is one ethdev, which is link 0; its state is read and
  * written under the port's guard only.
  */
 #ifndef FERRULE_DRIVERS_DPDK_INTERNAL_H

@@ -43,7 +43,7 @@ static int own_folder(char path[PATH_MAX])
 	Dl_info info;
 	char *slash;
 
-	/* Of a relative path nobody knows what it is relative to by now. */
+	/* A relative path may lead elsewhere by now. */
 	if (!dladdr(&loaded, &info) || !info.dli_fname || info.dli_fname[0] != '/')
 		return -1;
 	snprintf(path, PATH_MAX, "%s", info.dli_fname);

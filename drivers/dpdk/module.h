@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the library and the module with this driver have of each other. The module is a file beside
+ * The contract between the library and the module with this driver. The module is a file beside
  * the library, ferrule-dpdk.so, which is linked with DPDK: processes without DPDK ports load
  * neither, and need not have DPDK.
  */

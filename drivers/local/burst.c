@@ -71,7 +71,7 @@ static uint16_t rx_ring(
 
 	if (unlikely(link->broken))
 		return 0;
-	/* Those that are dropped count: a peer may have filled the ring with them, all around. */
+	/* Dropped frames count: a peer may have filled the ring with them, all around. */
 	for (; looked < max && (len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0; looked++) {
 		struct packet_buffer *buffer = packet_pool_get(&port->pool);
 		struct port_frame *frame = &frames[n];

@@ -444,7 +444,7 @@ static int take_any(
 	return 0;
 }
 
-static int listen_to_peer(struct fabric_link *link, struct fabric_pass *pass)
+int in_place_listen(struct fabric_link *link, struct fabric_pass *pass)
 {
 	/* A peer that sends without end must not keep the link thread from its other work. */
 	for (int i = 0; i < MESSAGES_A_PASS; i++) {
@@ -468,15 +468,10 @@ int in_place_say_mapped(struct fabric_link *link)
 	return say(link->peer_fd, MESSAGE_MAPPED, link->peer_wake != 0, NULL);
 }
 
-int in_place_listen(struct fabric_link *link, struct fabric_pass *pass)
-{
-	return listen_to_peer(link, pass);
-}
-
 int in_place_step(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct in_place *in_place = link->in_place;
-	int err = listen_to_peer(link, pass);
+	int err = in_place_listen(link, pass);
 
 	if (err || !in_place)
 		return err;

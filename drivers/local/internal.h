@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of this driver share. The table of links is read and written under the port's
+ * Shared by the files of this driver. The table of links is read and written under the port's
  * guard only: by the owner of the engine in bursts, and by the link thread (link_thread.c) when
  * links come and go.
  */

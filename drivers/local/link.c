@@ -146,7 +146,7 @@ static void shake(struct fabric_link *link, struct fabric_pass *pass)
 	pass->wake_ns = pass->now_ns;
 }
 
-/* What both ends can do. */
+/* Both ends do what both can. */
 static int agree(struct fabric_link *link, uint32_t peer_max_frame, bool peer_in_place)
 {
 	const struct port_caps *caps = &link->port->base.caps;
@@ -391,8 +391,7 @@ static void hang_up(struct fabric_link *link)
 	drop_proof(link);
 }
 
-/* No burst sees it any more. False: not yet. */
-static bool destroy(struct fabric_link *link, struct fabric_pass *pass)
+bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass)
 {
 	if (!in_place_destroy(&link->in_place)) {
 		pass->publish = true;
@@ -402,11 +401,6 @@ static bool destroy(struct fabric_link *link, struct fabric_pass *pass)
 	hang_up(link);
 	set_stage(link, FABRIC_DOWN, UINT64_MAX);
 	return true;
-}
-
-bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass)
-{
-	return destroy(link, pass);
 }
 
 void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
@@ -422,7 +416,7 @@ void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
 		pass->publish = pass->publish || link->to_drain;
 		break;
 	case FABRIC_DRAIN: hang_up(link); break;
-	case FABRIC_DOWN: destroy(link, pass); break;
+	case FABRIC_DOWN: fabric_take_apart(link, pass); break;
 	}
 	pass->publish = pass->publish || (link->error && link->stage != FABRIC_DOWN);
 	pass->wake_ns = least(pass->wake_ns, link->deadline_ns);

@@ -90,7 +90,7 @@ struct fabric_link {
 	uint64_t wake_ns;          /* the link thread's: when to advance it without an event */
 };
 
-/* What a step of one link has come to. */
+/* The result of a step of one link. */
 struct fabric_pass {
 	uint64_t now_ns;
 	uint64_t wake_ns; /* when the link wants the next step, if nothing comes before */
@@ -122,7 +122,7 @@ int fabric_listen(struct fabric_link *link);
 /* A step: after an event on one of its sockets, when pass->wake_ns of the last step has come, and
  * after a publish. */
 void fabric_advance(struct fabric_link *link, struct fabric_pass *pass);
-/* Takes a link that is `closing` apart. False: not yet, after the next publish. */
+/* Takes a link apart that is `closing` or DOWN. False: not yet, after the next publish. */
 bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass);
 /* Takes the link's true state over into the port's table; of one whose peer is gone leaves to
  * bursts what it has sent. True: a step of the link is to follow. The guard and the mutex held. */

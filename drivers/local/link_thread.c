@@ -131,7 +131,7 @@ static void disown(struct local_port *port)
 	port->is_held = false;
 }
 
-/* What the links have stays in memory: the parent's devices lead to it. */
+/* Memory of the links stays: the parent's devices lead to it. */
 static void after_fork_in_child(void)
 {
 	struct local_port *port;

@@ -32,7 +32,7 @@
 enum {
 	RING_LINE = 64,
 	RING_MAX_FRAME = LOCAL_MAX_PAYLOAD + 512,
-	/* Where records begin; the last one may go on behind that. */
+	/* Records begin within so many bytes; the last one may go on behind that. */
 	RING_BYTES = 256 << 10,
 	RING_SMALL_BYTES = 64 << 10, /* of an end that has many links */
 	RING_BEHIND = RING_MAX_FRAME + 2 * RING_LINE,
@@ -46,7 +46,7 @@ struct ring_way {
 	alignas(2 * RING_LINE) _Atomic(uint32_t) taken; /* where the consumer says that it is */
 	_Atomic(uint32_t) asleep;  /* it is to be woken: set by itself, and taken back by either */
 	_Atomic(uint32_t) is_void; /* the producer is gone from the link: see ring_void() */
-	/* Of a small ring only the first RING_SMALL_BYTES + RING_BEHIND are there. */
+	/* A small ring has the first RING_SMALL_BYTES + RING_BEHIND alone. */
 	alignas(2 * RING_LINE) uint8_t records[RING_BYTES + RING_BEHIND];
 };
 
