@@ -11,7 +11,6 @@
 #include "lib/base/error.h"
 
 enum {
-	SPINS = 50,    /* looks at what is about to come */
 	VAIN_MOST = 8, /* times in a row */
 	WORK_DUE = 16, /* short operations that are done between two looks at everything else */
 	STEPS = 8,     /* in one call */
@@ -237,8 +236,9 @@ static void help(struct shm *shm)
 
 /* What this rank waits for: another one that has not come yet, or still reads this one's buffers.
  * Also true of a rank that waits for nothing of the kind. */
-static bool has_come(struct shm *shm)
+static bool has_come(void *arg)
 {
+	struct shm *shm = arg;
 	const struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
 	const struct shm_slot *slot;
 
@@ -259,12 +259,8 @@ static void wait_a_moment(struct shm *shm)
 	if (comm->tuner.crowd > 1 || comm->active.first != comm->active.last ||
 		shm->in_vain >= VAIN_MOST)
 		return;
-	for (int i = 0; i < SPINS; i++) {
-		if (has_come(shm))
-			return;
-		backoff_relax();
-	}
-	shm->in_vain++;
+	if (!backoff_spin(has_come, shm))
+		shm->in_vain++;
 }
 
 int shm_go_on(struct shm *shm, bool spins)

@@ -77,7 +77,7 @@ void device_idle(struct frl_device *device, struct frl_backoff *backoff, struct 
 	if (device->ops->sleep && backoff_is_long(backoff))
 		moved = device->ops->sleep(device, awaited);
 	if (moved < 0)
-		backoff_idle_long(backoff);
+		backoff_idle(backoff, BACKOFF_IDLE_US);
 	else if (moved > 0)
 		frl_backoff_reset(backoff);
 }

@@ -9,9 +9,8 @@
 enum {
 	SPIN_ROUNDS = 200,   /* idle rounds before yielding */
 	YIELD_ROUNDS = 2000, /* further rounds before sleeping */
+	SPIN_LOOKS = 50,
 	SLEEP_MIN_US = 10,
-	SLEEP_MAX_US = 100,
-	LONG_SLEEP_MAX_US = 250,
 	/* Each such sleep is longer by that share of itself, so it is this share of all before. */
 	LONG_SHARE = 64,
 	/* A yield that takes longer than this gave the processor to somebody. */
@@ -49,46 +48,66 @@ void frl_backoff_reset(struct frl_backoff *backoff)
 	backoff->sleep_us = SLEEP_MIN_US;
 }
 
-static void idle(struct frl_backoff *backoff, uint32_t max_us)
+/* Tells the processor that this is a spinning loop. */
+static void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static void nap(struct frl_backoff *backoff, uint32_t max_us)
 {
 	struct timespec pause = { 0 };
 
-	if (backoff->rounds < SPIN_ROUNDS && !processor.crowded) {
-		backoff->rounds++;
-		backoff_relax();
-		return;
-	}
-	if (backoff->rounds < SPIN_ROUNDS + YIELD_ROUNDS) {
-		backoff->rounds++;
-		yield();
-		return;
-	}
 	/* Zero when the caller cleared the struct instead of resetting it. */
 	if (backoff->sleep_us < SLEEP_MIN_US)
 		backoff->sleep_us = SLEEP_MIN_US;
+	if (backoff->sleep_us > max_us)
+		backoff->sleep_us = max_us;
 	pause.tv_nsec = (long)backoff->sleep_us * 1000;
 	nanosleep(&pause, NULL);
-	if (backoff->sleep_us < SLEEP_MAX_US / 2)
+	if (backoff->sleep_us < BACKOFF_US / 2)
 		backoff->sleep_us *= 2;
-	else if (backoff->sleep_us < SLEEP_MAX_US)
-		backoff->sleep_us = SLEEP_MAX_US;
+	else if (backoff->sleep_us < BACKOFF_US)
+		backoff->sleep_us = BACKOFF_US;
 	else
 		backoff->sleep_us += backoff->sleep_us / LONG_SHARE;
 	if (backoff->sleep_us > max_us)
 		backoff->sleep_us = max_us;
 }
 
+void backoff_idle(struct frl_backoff *backoff, uint32_t max_us)
+{
+	if (backoff->rounds < SPIN_ROUNDS && !processor.crowded) {
+		backoff->rounds++;
+		relax();
+	} else if (backoff->rounds < SPIN_ROUNDS + YIELD_ROUNDS) {
+		backoff->rounds++;
+		yield();
+	} else {
+		nap(backoff, max_us);
+	}
+}
+
 void frl_backoff_idle(struct frl_backoff *backoff)
 {
-	idle(backoff, SLEEP_MAX_US);
+	backoff_idle(backoff, BACKOFF_US);
 }
 
 bool backoff_is_long(const struct frl_backoff *backoff)
 {
-	return backoff->sleep_us >= SLEEP_MAX_US;
+	return backoff->sleep_us >= BACKOFF_US;
 }
 
-void backoff_idle_long(struct frl_backoff *backoff)
+bool backoff_spin(bool (*has_come)(void *arg), void *arg)
 {
-	idle(backoff, LONG_SLEEP_MAX_US);
+	for (int i = 0; i < SPIN_LOOKS; i++) {
+		if (has_come(arg))
+			return true;
+		relax();
+	}
+	return false;
 }

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/thread.h"
@@ -15,10 +16,8 @@ enum {
 	NS_PER_MS = 1000000,
 	NS_PER_S = 1000000000,
 	PAUSE_NS = NS_PER_MS, /* while the application polls; also the longest wait for an event */
-	TRANSFER_US =
-		20, /* the longest sleep while a GPU is at work: nobody tells when it is done */
-	LAST_POLLS = 16,   /* that are made between asking for an event and going to sleep */
-	QUIET_ROUNDS = 32, /* in a row that may go without a look at the clock */
+	LAST_POLLS = 16,      /* that are made between asking for an event and going to sleep */
+	QUIET_ROUNDS = 32,    /* in a row that may go without a look at the clock */
 };
 
 void soft_leaving(struct frl_device *device)
@@ -130,10 +129,10 @@ static void *progress_main(void *arg)
 		/* Who was told may be waiting for this processor. */
 		if (has_told)
 			sched_yield();
-		if (transfers && backoff.sleep_us > TRANSFER_US)
-			backoff.sleep_us = TRANSFER_US;
 		if (moved)
 			frl_backoff_reset(&backoff);
+		else if (transfers)
+			backoff_idle(&backoff, BACKOFF_GPU_US);
 		else
 			device_idle(&device->base, &backoff, &awaited);
 	}

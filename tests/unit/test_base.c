@@ -322,9 +322,41 @@ START_TEST(backoff_long)
 		struct frl_backoff backoff = { .rounds = AWAKE, .sleep_us = sleeps[i][0] };
 
 		ck_assert_int_eq(backoff_is_long(&backoff), i > 0);
-		backoff_idle_long(&backoff);
+		backoff_idle(&backoff, BACKOFF_IDLE_US);
 		ck_assert_uint_eq(backoff.sleep_us, sleeps[i][1]);
 	}
+}
+END_TEST
+
+/* Who has slept for long already, and now waits for something short, does not do so again. */
+START_TEST(backoff_short)
+{
+	struct frl_backoff backoff = { .rounds = AWAKE, .sleep_us = 250 };
+
+	for (int i = 0; i < 3; i++) {
+		backoff_idle(&backoff, BACKOFF_GPU_US);
+		ck_assert_uint_eq(backoff.sleep_us, BACKOFF_GPU_US);
+		ck_assert(!backoff_is_long(&backoff));
+	}
+}
+END_TEST
+
+static bool has_come_at_0(void *arg)
+{
+	int *looks = arg;
+
+	return (*looks)-- == 0;
+}
+
+START_TEST(backoff_spins)
+{
+	int soon = 3, late = 1000;
+
+	ck_assert(backoff_spin(has_come_at_0, &soon));
+	ck_assert_int_eq(soon, -1);
+	ck_assert(!backoff_spin(has_come_at_0, &late));
+	ck_assert_int_lt(late, 1000);
+	ck_assert_int_gt(late, 0);
 }
 END_TEST
 

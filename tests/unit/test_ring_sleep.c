@@ -12,7 +12,6 @@
 
 #include "drivers/local/ring.h"
 #include "drivers/local/wake.h"
-#include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "tests/unit/program.h"
 #include "tests/unit/ring_fixture.h"
@@ -62,8 +61,8 @@ static void *wake_consumer(void *arg)
 			if (mix(n) % 64 == 0)
 				sched_yield();
 		/* So that it comes now before the consumer looks, now after, now just then. */
-		for (uint32_t i = mix(~n) % 64; i > 0; i--)
-			backoff_relax();
+		for (uint32_t i = mix(~n) % 1024; i > 0; i--)
+			atomic_load_explicit(&sleeper->seen, memory_order_relaxed);
 		if (ring_begin(&tx, &byte, 1, 0, &rest))
 			return NULL; /* which the consumer waits for in vain */
 		ring_show(&tx);
