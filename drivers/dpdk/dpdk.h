@@ -27,9 +27,7 @@ struct dpdk_port_config {
 	uint32_t min_payload;
 	/* caps.max_kept: the port gets so many packet buffers more. */
 	uint32_t max_kept;
-	/* Memory for EAL in MiB, and further EAL arguments, from the settings; used by the first.
-	 */
-	uint32_t eal_mem_mb;
+	/* Further EAL arguments, from the settings; used by the first port. */
 	const char *eal_args;
 };
 

@@ -28,7 +28,7 @@
 enum {
 	MAX_ARGS = 64,
 	ARG_TEXT = 4096,
-	DEFAULT_MEM_MB = 64,
+	MEMORY_MB = 128,
 	KEPT_OVERHEAD = 1024, /* headers, and the mbuf */
 };
 
@@ -127,14 +127,13 @@ static void add_extra(struct arguments *args, const char *text)
 	}
 }
 
-/* What is configured, and besides what this first port wants to have for long. A buffer is at most
- * twice as large as payload and headers: see set_up(). */
+/* With what this first port wants to have for long. A buffer is at most twice as large as payload
+ * and headers: see set_up(). */
 static uint32_t memory_mb(const struct dpdk_port_config *config)
 {
-	uint32_t mb = config->eal_mem_mb ? config->eal_mem_mb : DEFAULT_MEM_MB;
 	uint64_t kept = (uint64_t)config->max_kept * 2 * (config->max_payload + KEPT_OVERHEAD);
 
-	return mb + (uint32_t)((kept + (1 << 20) - 1) >> 20);
+	return MEMORY_MB + (uint32_t)((kept + (1 << 20) - 1) >> 20);
 }
 
 static void build(struct arguments *args, const struct dpdk_port_config *config)
@@ -244,9 +243,8 @@ static void say_why(const struct dpdk_port_config *config, const char *detail)
 			detail);
 	else
 		snprintf(eal.text, sizeof(eal.text),
-			"DPDK's EAL did not start: %s; check FRL_EAL_ARGS (\"%s\") and "
-			"FRL_EAL_MEM_MB (%u)",
-			detail, config->eal_args ? config->eal_args : "", config->eal_mem_mb);
+			"DPDK's EAL did not start: %s; check FRL_EAL_ARGS (\"%s\")", detail,
+			config->eal_args ? config->eal_args : "");
 }
 
 static int start_once(const struct dpdk_port_config *config)

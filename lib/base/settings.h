@@ -12,7 +12,6 @@
 
 /* X(member, "NAME", default, min, max, "help") - numbers */
 #define SETTINGS_NUMBERS(X)                                                                        \
-	X(eal_mem_mb, "FRL_EAL_MEM_MB", 128, 16, 65536, "memory of DPDK, MiB, taken at first use") \
 	X(segment_kb, "FRL_SEGMENT_KB", 128, 4, 16384, "pipeline segment of a collective, KiB")    \
 	X(window, "FRL_WINDOW", 256, 1, 4096, "request packets in flight of one queue pair")       \
 	X(path_mtu, "FRL_PATH_MTU", 0, 0, 16384, "largest path MTU to use, bytes; 0: what fits")   \

@@ -109,7 +109,6 @@ static int open_dpdk_port(struct soft_device *device, const struct frl_device_co
 		.max_payload = wanted_mtu(config),
 		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
 		.max_kept = config->held_frames,
-		.eal_mem_mb = (uint32_t)settings->eal_mem_mb,
 		.eal_args = settings->eal_args,
 	};
 
