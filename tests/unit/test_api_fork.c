@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface in processes that fork: devices of the local fabric. */
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/program.h"
+
+enum { FORKS = 50 };
 
 static void write_one(void)
 {
@@ -100,6 +103,44 @@ START_TEST(grandchildren)
 }
 END_TEST
 
+static void *make_links(void *arg)
+{
+	atomic_bool *is_over = arg;
+
+	do {
+		start(true, FRL_PROGRESS_THREAD);
+		write_one();
+		finish();
+	} while (!atomic_load(is_over));
+	return NULL;
+}
+
+/* Whatever other threads are about: all locks are free in the child, and no fork waits for a lock
+ * whose owner waits for the fork. */
+START_TEST(forks_while_links_are_made)
+{
+	struct frl_device_config config;
+	struct frl_device *device;
+	atomic_bool is_over = false;
+	pthread_t thread;
+
+	frl_device_config_init(&config);
+	ck_assert_int_eq(pthread_create(&thread, NULL, make_links, &is_over), 0);
+	for (int i = 0; i < FORKS; i++) {
+		pid_t pid = start_child();
+
+		if (pid == 0) {
+			ok(frl_device_open(&config, &device));
+			ok(frl_device_close(device));
+			_exit(0);
+		}
+		child_is_well(pid);
+	}
+	atomic_store(&is_over, true);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 /* What the child finds of its parent's: links that are down. It takes none of the parent's frames
  * and sends none. */
 START_TEST(parents_link_in_child)
@@ -158,6 +199,8 @@ static void connect_fork_and_die(const struct pipes *pipes)
 	must_read(pipes->to[0], &b.theirs, sizeof(b.theirs));
 	connect_end(&b);
 	ok(b.rc);
+	/* The other end may be on its way still. */
+	must_read(pipes->to[0], &byte, 1);
 	if (start_child() == 0)
 		(void)!read(pipes->keep[0], &byte, 1);
 	_exit(0);
@@ -179,6 +222,7 @@ START_TEST(peer_sees_that_the_parent_is_gone)
 	must_write(pipes.to[1], &a.mine, sizeof(a.mine));
 	connect_end(&a);
 	ok(a.rc);
+	must_write(pipes.to[1], "", 1);
 	child_is_well(pid);
 	do {
 		frl_progress(a.device);
