@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "collectives/shapes.h"
 #include "lib/base/error.h"
 
 int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo)
@@ -52,7 +53,7 @@ int frl_comm_explain(
 			shm_is_long(comm, &operation) ? "each reducing a part for all"
 						      : "in one exchange");
 	length = tuner_explain(&comm->tuner, &operation.job, text, size);
-	if (length < 0 || collective->coll != FRL_ALLTOALLV)
+	if (length < 0 || !shape_has_pieces(collective->coll))
 		return length;
 	more = explain_pieces(&operation.job, (size_t)length < size ? text + length : NULL,
 		(size_t)length < size ? size - (size_t)length : 0);

@@ -346,7 +346,7 @@ static int compare_arrival(struct peer *peer, const struct signature *theirs, si
 		.count = count_of(theirs, bytes),
 		.bytes = bytes };
 
-	if (theirs->coll != FRL_SEND && theirs->coll != FRL_ALLTOALLV)
+	if (!signature_has_two_lengths(theirs->coll))
 		return 0;
 	return transfer_compare(peer, TRANSFER_RECEIVED, &transfer);
 }
@@ -382,8 +382,7 @@ int channel_check_arrivals(struct channel *channel)
 	struct signature theirs;
 
 	if (channel->arrivals_taken == channel->arrivals_come ||
-		peer->lanes[LANE_RECV_EAGER].first ||
-		(header->coll != FRL_SEND && header->coll != FRL_ALLTOALLV))
+		peer->lanes[LANE_RECV_EAGER].first || !signature_has_two_lengths(header->coll))
 		return 0;
 	theirs = signature_of(header);
 	return compare_arrival(peer, &theirs, first->bytes);
@@ -457,7 +456,7 @@ static int take_length(struct channel *channel, const struct signature *theirs)
 		.count = theirs->count };
 
 	if (theirs->op >= TRANSFER_WAYS || theirs->count == TRANSFER_UNKNOWN ||
-		(theirs->coll != FRL_SEND && theirs->coll != FRL_ALLTOALLV))
+		!signature_has_two_lengths(theirs->coll))
 		return channel_nonsense(channel);
 	return transfer_compare(channel->peer,
 		theirs->op == TRANSFER_SENT ? TRANSFER_RECEIVED : TRANSFER_SENT, &transfer);

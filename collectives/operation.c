@@ -6,44 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/shapes.h"
 #include "lib/base/error.h"
-
-/* What the collectives have in common; see the table in collective.h. */
-struct shape {
-	const char *name;
-	bool reduces, has_root;
-	bool many_sent, many_received;            /* ranks times count elements, else count */
-	bool only_root_sends, only_root_receives; /* looked at */
-};
-
-static const struct shape shapes[FRL_COLLS] = {
-	[FRL_ALLREDUCE] = { .name = "allreduce", .reduces = true },
-	[FRL_REDUCE_SCATTER] = { .name = "reduce_scatter", .reduces = true, .many_sent = true },
-	[FRL_ALLGATHER] = { .name = "allgather", .many_received = true },
-	[FRL_BROADCAST] = { .name = "broadcast", .has_root = true, .only_root_sends = true },
-	[FRL_REDUCE] = { .name = "reduce",
-		.reduces = true,
-		.has_root = true,
-		.only_root_receives = true },
-	[FRL_ALLTOALL] = { .name = "alltoall", .many_sent = true, .many_received = true },
-	[FRL_ALLTOALLV] = { .name = "alltoallv" },
-	[FRL_GATHER] = { .name = "gather",
-		.has_root = true,
-		.many_received = true,
-		.only_root_receives = true },
-	[FRL_SCATTER] = { .name = "scatter",
-		.has_root = true,
-		.many_sent = true,
-		.only_root_sends = true },
-	[FRL_BARRIER] = { .name = "barrier" },
-	[FRL_SEND] = { .name = "send", .has_root = true },
-	[FRL_RECV] = { .name = "recv", .has_root = true },
-};
-
-const char *frl_coll_name(enum frl_coll coll)
-{
-	return (unsigned)coll < FRL_COLLS ? shapes[coll].name : NULL;
-}
 
 static int check_kind(const struct frl_comm *comm, const struct frl_collective *c)
 {
@@ -51,13 +15,13 @@ static int check_kind(const struct frl_comm *comm, const struct frl_collective *
 
 	if ((unsigned)c->coll >= FRL_COLLS)
 		return frl_fail(-EINVAL, "%u is no collective", (unsigned)c->coll);
-	shape = &shapes[c->coll];
+	shape = shape_of(c->coll);
 	if (c->coll == FRL_BARRIER)
 		return 0;
 	if ((unsigned)c->dtype >= FRL_DTYPES)
 		return frl_fail(
 			-EINVAL, "%s: %u is no element type", shape->name, (unsigned)c->dtype);
-	if (shape->has_root && (c->root < 0 || c->root >= comm->ranks))
+	if (shape_has_root(c->coll) && (c->root < 0 || c->root >= comm->ranks))
 		return frl_fail(-EINVAL, "%s: there is no rank %d, ranks are 0 to %d", shape->name,
 			c->root, comm->ranks - 1);
 	if ((unsigned)c->wire >= FRL_WIRES)
@@ -165,52 +129,27 @@ static int count_pieces(
 static int count_elements(
 	const struct frl_comm *comm, const struct frl_collective *c, size_t ret_elements[2])
 {
-	const struct shape *shape = &shapes[c->coll];
-	size_t ranks = (size_t)comm->ranks, many;
-	bool is_root = c->root == comm->rank;
+	const struct shape *shape = shape_of(c->coll);
+	const struct shape_buffer *buffers[] = { &shape->send, &shape->recv };
+	size_t ranks = (size_t)comm->ranks, most;
 
-	if (c->coll == FRL_ALLTOALLV)
+	if (!shape_is_counted(c->coll))
 		return count_pieces(comm, c, ret_elements);
-	if (__builtin_mul_overflow(c->count, ranks, &many))
+	if (__builtin_mul_overflow(c->count, ranks, &most))
 		return frl_fail(-EINVAL, "%s: %zu elements do not fit the address space",
 			shape->name, c->count);
-	ret_elements[0] = shape->many_sent ? many : c->count;
-	ret_elements[1] = shape->many_received ? many : c->count;
-	if (c->coll == FRL_RECV || (shape->only_root_sends && !is_root))
-		ret_elements[0] = 0;
-	if (c->coll == FRL_SEND || (shape->only_root_receives && !is_root))
-		ret_elements[1] = 0;
-	return 0;
-}
+	for (int i = 0; i < 2; i++) {
+		bool is_used = shape_uses(buffers[i], c->root == comm->rank);
 
-static bool is_in_place(
-	const struct frl_comm *comm, const struct frl_collective *c, size_t elem_size)
-{
-	uintptr_t send = (uintptr_t)c->send, recv = (uintptr_t)c->recv;
-	size_t own = c->count * elem_size * (size_t)comm->rank;
-
-	switch (c->coll) {
-	case FRL_ALLREDUCE:
-	case FRL_ALLTOALL: return send == recv;
-	case FRL_BROADCAST:
-	case FRL_REDUCE: return c->root == comm->rank && send == recv;
-	case FRL_REDUCE_SCATTER: return recv == send + own;
-	case FRL_ALLGATHER: return send == recv + own;
-	case FRL_GATHER: return c->root == comm->rank && send == recv + own;
-	case FRL_SCATTER: return c->root == comm->rank && recv == send + own;
-	case FRL_ALLTOALLV:
-	case FRL_BARRIER:
-	case FRL_SEND:
-	case FRL_RECV:
-	case FRL_COLLS: break;
+		ret_elements[i] = is_used ? shape_blocks(buffers[i], ranks) * c->count : 0;
 	}
-	return false;
+	return 0;
 }
 
 static int check_buffers(struct operation *o, const struct frl_comm *comm,
 	const struct frl_collective *c, size_t elem_size)
 {
-	const char *name = shapes[c->coll].name;
+	const char *name = frl_coll_name(c->coll);
 	uintptr_t send = (uintptr_t)c->send, recv = (uintptr_t)c->recv;
 	size_t elements[2] = { 0 };
 	int err = count_elements(comm, c, elements);
@@ -225,13 +164,13 @@ static int check_buffers(struct operation *o, const struct frl_comm *comm,
 	if ((elements[0] > 0 && !c->send) || (elements[1] > 0 && !c->recv))
 		return frl_fail(-EINVAL, "%s: the %s buffer is NULL", name,
 			elements[0] > 0 && !c->send ? "send" : "receive");
-	o->key.in_place = elements[0] > 0 && elements[1] > 0 && is_in_place(comm, c, elem_size);
+	o->key.in_place = elements[0] > 0 && elements[1] > 0 &&
+		shape_is_in_place(c->coll, send, recv, (size_t)comm->rank, c->count * elem_size);
 	if (!o->key.in_place && send < recv + o->bytes[PLAN_RECV] &&
 		recv < send + o->bytes[PLAN_SEND] && elements[0] > 0 && elements[1] > 0)
 		return frl_fail(-EINVAL,
 			"%s: the buffers overlap, but not as an operation in place has them", name);
-	o->is_empty = elements[0] == 0 && elements[1] == 0 && c->count == 0 &&
-		c->coll != FRL_BARRIER && c->coll != FRL_ALLTOALLV;
+	o->is_empty = shape_is_counted(c->coll) && c->count == 0;
 	return 0;
 }
 
@@ -275,7 +214,7 @@ static void set_job(struct operation *o, const struct frl_comm *comm,
 static void set_signature(struct operation *o)
 {
 	const struct schedule_key *key = &o->key;
-	bool is_pair = key->coll == FRL_SEND || key->coll == FRL_RECV;
+	bool is_pair = shape_is_pair(key->coll);
 
 	o->signature = (struct signature){
 		.coll = (uint8_t)(is_pair ? FRL_SEND : key->coll),
@@ -290,13 +229,11 @@ static void set_signature(struct operation *o)
 int operation_init(struct operation *o, const struct frl_comm *comm, const struct frl_collective *c)
 {
 	int err = check_kind(comm, c);
-	const struct shape *shape;
 	bool is_barrier;
 	size_t elem_size;
 
 	if (err)
 		return err;
-	shape = &shapes[c->coll];
 	is_barrier = c->coll == FRL_BARRIER;
 	elem_size = is_barrier ? 1 : frl_dtype_size(c->dtype);
 	memset(o, 0, sizeof(*o)); /* the key has holes */
@@ -306,16 +243,16 @@ int operation_init(struct operation *o, const struct frl_comm *comm, const struc
 		return err;
 	o->key.coll = c->coll;
 	if (!is_barrier) {
-		o->key.count = c->coll == FRL_ALLTOALLV ? 0 : c->count;
+		o->key.count = shape_is_counted(c->coll) ? c->count : 0;
 		o->key.dtype = c->dtype;
 		o->key.wire = c->wire;
 	}
-	if (shape->reduces)
+	if (shape_reduces(c->coll))
 		o->key.op = c->op;
-	if (shape->has_root)
+	if (shape_has_root(c->coll))
 		o->key.root = c->root;
 	o->op = o->key.op == FRL_AVG || o->key.op == FRL_PREMUL_SUM ? FRL_SUM : o->key.op;
-	o->to_self = (c->coll == FRL_SEND || c->coll == FRL_RECV) && c->root == comm->rank;
+	o->to_self = shape_is_pair(c->coll) && c->root == comm->rank;
 	set_job(o, comm, c, elem_size);
 	set_signature(o);
 	return 0;

@@ -26,23 +26,19 @@ static const struct plan_algo *find_algo(enum frl_algo algo)
 
 static bool has_nothing_to_do(const struct plan_job *job)
 {
-	return job->count == 0 && job->coll != FRL_ALLTOALLV && job->coll != FRL_BARRIER;
+	return job->count == 0 && shape_is_counted(job->coll);
 }
 
 /* One rank: its input is the result, rounded where it is only copied. */
 static void make_alone(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	bool scales = plan_reduces(job->coll) && job->op == FRL_PREMUL_SUM;
+	bool scales = shape_reduces(job->coll) && job->op == FRL_PREMUL_SUM;
 
-	switch (job->coll) {
-	case FRL_BARRIER:
-	case FRL_SEND:
-	case FRL_RECV: return;
-	default: break;
-	}
+	if (shape_is_empty(job->coll) || shape_is_pair(job->coll))
+		return;
 	b->plan->segment = plan_segment(
-		job, job->coll == FRL_ALLTOALLV ? job->segment_bytes : job->count);
+		job, shape_has_pieces(job->coll) ? job->segment_bytes : job->count);
 	if (scales)
 		plan_add_local(b, PLAN_SCALE, plan_at(b, PLAN_RECV, 0),
 			plan_at(b, job->in_place ? PLAN_RECV : PLAN_SEND, 0), job->count);

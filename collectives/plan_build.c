@@ -143,7 +143,7 @@ struct plan_range plan_scratch_encoded(struct plan_builder *b, size_t elements)
 
 static bool scales_first(const struct plan_job *job)
 {
-	return plan_reduces(job->coll) &&
+	return shape_reduces(job->coll) &&
 		(job->op == FRL_PREMUL_SUM || (job->op == FRL_AVG && job->is_float_narrow));
 }
 
@@ -219,14 +219,12 @@ size_t plan_spacing(const struct plan_job *job, size_t count)
 /* Where this rank's block for itself is in the longer one of the buffers. */
 static void find_own_block(const struct plan_job *job, size_t *ret_from, size_t *ret_to)
 {
+	const struct shape *shape = shape_of(job->coll);
 	size_t rank = (size_t)job->rank;
 
-	*ret_from = *ret_to = 0;
-	if (job->coll == FRL_ALLTOALL || job->coll == FRL_SCATTER)
-		*ret_from = rank * job->count;
-	if (job->coll == FRL_ALLTOALL || job->coll == FRL_GATHER || job->coll == FRL_ALLGATHER)
-		*ret_to = rank * job->count;
-	if (job->coll == FRL_ALLTOALLV) {
+	*ret_from = shape_block_of(&shape->send, rank) * job->count;
+	*ret_to = shape_block_of(&shape->recv, rank) * job->count;
+	if (shape_has_pieces(job->coll)) {
 		*ret_from = job->send_displs[rank];
 		*ret_to = job->recv_displs[rank];
 	}
@@ -235,8 +233,8 @@ static void find_own_block(const struct plan_job *job, size_t *ret_from, size_t 
 uint32_t plan_copy_own_block(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	bool rounds = plan_is_encoded(job) && !plan_reduces(job->coll);
-	size_t count = job->coll == FRL_ALLTOALLV ? job->send_counts[job->rank] : job->count;
+	bool rounds = plan_is_encoded(job) && !shape_reduces(job->coll);
+	size_t count = shape_has_pieces(job->coll) ? job->send_counts[job->rank] : job->count;
 	struct plan_range source, target;
 	uint32_t made, step;
 	size_t from, to;
@@ -256,14 +254,9 @@ uint32_t plan_copy_own_block(struct plan_builder *b)
 
 double plan_block_bytes(const struct plan_job *job)
 {
-	if (job->coll == FRL_ALLTOALLV)
+	if (shape_has_pieces(job->coll))
 		return (double)job->segment_bytes;
 	return (double)job->count * (double)job->elem_size;
-}
-
-bool plan_reduces(enum frl_coll coll)
-{
-	return coll == FRL_ALLREDUCE || coll == FRL_REDUCE_SCATTER || coll == FRL_REDUCE;
 }
 
 bool plan_is_encoded(const struct plan_job *job)

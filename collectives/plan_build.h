@@ -8,6 +8,7 @@
 #define FERRULE_COLLECTIVES_PLAN_BUILD_H
 
 #include "collectives/plan.h"
+#include "collectives/shapes.h"
 
 enum {
 	PLAN_SEGMENT_SMALLEST = 16 * 1024, /* shorter ones cost more in messages than they hide */
@@ -89,7 +90,6 @@ size_t plan_spacing(const struct plan_job *job, size_t count);
 double plan_block_bytes(const struct plan_job *job);
 
 /* What the job asks for. */
-bool plan_reduces(enum frl_coll coll);
 bool plan_is_encoded(const struct plan_job *job);
 bool plan_is_power_of_two(uint32_t n);
 /* Rounds of doubling until n ranks are reached. */

@@ -45,7 +45,7 @@ static void alltoall_in_place(struct plan_builder *b)
 static void alltoall(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
-	bool is_v = job->coll == FRL_ALLTOALLV;
+	bool is_v = shape_has_pieces(job->coll);
 	uint32_t n = (uint32_t)job->ranks;
 
 	plan_copy_own_block(b);
@@ -155,7 +155,7 @@ static void make(struct plan_builder *b)
 	const struct plan_job *job = b->job;
 
 	b->plan->segment = plan_segment(
-		job, job->coll == FRL_ALLTOALLV ? job->segment_bytes : job->count);
+		job, shape_has_pieces(job->coll) ? job->segment_bytes : job->count);
 	switch (job->coll) {
 	case FRL_ALLTOALL:
 	case FRL_ALLTOALLV: alltoall(b); break;

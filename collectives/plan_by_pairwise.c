@@ -143,7 +143,7 @@ static void make(struct plan_builder *b)
 
 	/* Counts of others are not known, so nothing may depend on this rank's. */
 	b->plan->segment = plan_segment(
-		job, job->coll == FRL_ALLTOALLV ? job->segment_bytes : job->count);
+		job, shape_has_pieces(job->coll) ? job->segment_bytes : job->count);
 	if (job->coll == FRL_REDUCE_SCATTER)
 		plan_take_input(b, job->count * (size_t)job->ranks, PLAN_BUFFERS);
 	else

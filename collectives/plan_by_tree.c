@@ -86,15 +86,10 @@ static int rank_of(const struct plan_job *job, uint32_t number, uint32_t start)
 	return (int)plan_rank_at(job, (number + start) % (uint32_t)job->ranks);
 }
 
-/* The root stands above both trees. */
-static bool has_top(const struct plan_job *job)
-{
-	return job->coll == FRL_BROADCAST || job->coll == FRL_REDUCE;
-}
-
 static struct node find_node(const struct plan_job *job, int tree)
 {
-	bool has_root = has_top(job);
+	/* The root stands above both trees. */
+	bool has_root = shape_is_rooted_block(job->coll);
 	uint32_t n = (uint32_t)job->ranks;
 	uint32_t m = has_root ? n - 1 : n;
 	uint32_t start = has_root ? plan_position(job, (uint32_t)job->root) : n - 1;
@@ -122,9 +117,9 @@ static struct node find_node(const struct plan_job *job, int tree)
 
 static const char *why_not(const struct plan_job *job)
 {
-	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER)
+	if (shape_is_rooted_blocks(job->coll))
 		return NULL;
-	if (job->coll != FRL_ALLREDUCE && !has_top(job))
+	if (!shape_is_shared_sum(job->coll) && !shape_is_rooted_block(job->coll))
 		return "does not do this collective";
 	if (plan_is_encoded(job))
 		return "sends elements as they are only";
@@ -250,7 +245,7 @@ static void make(struct plan_builder *b)
 	const struct plan_job *job = b->job;
 	struct node nodes[TREES];
 
-	if (job->coll == FRL_GATHER || job->coll == FRL_SCATTER) {
+	if (shape_is_rooted_blocks(job->coll)) {
 		plan_binomial_make(b);
 		return;
 	}

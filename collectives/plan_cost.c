@@ -223,7 +223,7 @@ static void count_tree(struct count *c)
 	bool is_far = has_hosts(c->job);
 	double most = c->n > 2 ? ways * c->bytes : c->bytes;
 
-	if (c->job->coll == FRL_GATHER || c->job->coll == FRL_SCATTER) {
+	if (shape_is_rooted_blocks(c->job->coll)) {
 		count_binomial(c);
 		return;
 	}
@@ -417,9 +417,7 @@ static double peers_of(enum frl_algo algo, const struct plan_job *job)
 	switch (algo) {
 	case FRL_ALGO_RING: peers = 2; break;
 	case FRL_ALGO_HALVING_DOUBLING: peers = levels; break;
-	case FRL_ALGO_TREE:
-		peers = job->coll == FRL_GATHER || job->coll == FRL_SCATTER ? levels : 4;
-		break;
+	case FRL_ALGO_TREE: peers = shape_is_rooted_blocks(job->coll) ? levels : 4; break;
 	case FRL_ALGO_BRUCK: peers = bruck_peers(n); break;
 	case FRL_ALGO_HIERARCHICAL:
 		plan_hosts_common(job, &largest);
@@ -427,7 +425,7 @@ static double peers_of(enum frl_algo algo, const struct plan_job *job)
 						 : 4;
 		break;
 	case FRL_ALGO_DIRECT:
-		if (job->coll == FRL_SEND || job->coll == FRL_RECV)
+		if (shape_is_pair(job->coll))
 			peers = 1;
 		break;
 	case FRL_ALGO_AUTO:
@@ -441,7 +439,7 @@ static double peers_of(enum frl_algo algo, const struct plan_job *job)
 static bool arrives_to_be_reduced(
 	enum frl_algo algo, const struct plan_job *job, const struct plan_cost *cost)
 {
-	if (!plan_reduces(job->coll) || plan_is_encoded(job))
+	if (!shape_reduces(job->coll) || plan_is_encoded(job))
 		return false;
 	if (algo == FRL_ALGO_DIRECT && plan_direct_is_small(job))
 		return false;
@@ -455,7 +453,7 @@ void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost 
 
 	*ret_cost = (struct plan_cost){ .peers = 0 };
 	if (job->ranks == 1 || !plan_can(algo, job) ||
-		(job->count == 0 && job->coll != FRL_ALLTOALLV && job->coll != FRL_BARRIER))
+		(job->count == 0 && shape_is_counted(job->coll)))
 		return;
 	c.bytes = plan_block_bytes(job);
 	if (plan_is_encoded(job) && job->count > 0)

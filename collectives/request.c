@@ -8,6 +8,7 @@
 
 #include "collectives/compute.h"
 #include "collectives/shadow.h"
+#include "collectives/shapes.h"
 #include "gpudirect/cuda.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -155,7 +156,7 @@ static int get_schedule(
 	struct frl_comm *comm, struct operation *operation, struct schedule **ret_schedule)
 {
 	/* Where the counts are many there is no telling whether a plan fits again. */
-	bool is_kept = operation->key.coll != FRL_ALLTOALLV;
+	bool is_kept = !shape_has_pieces(operation->key.coll);
 	enum frl_algo algo;
 	int err;
 

@@ -13,6 +13,7 @@
 #include <ferrule/memory.h>
 
 #include "collectives/schedule.h"
+#include "collectives/shapes.h"
 
 struct block;
 struct compute;
@@ -36,6 +37,13 @@ struct signature {
 	uint32_t zero;
 	uint64_t count;
 };
+
+/* The callers at both ends give the length of a message, and may not agree. `coll` is that of a
+ * signature, which may be a peer's: any number. */
+static inline bool signature_has_two_lengths(uint8_t coll)
+{
+	return coll == FRL_SEND || (coll < FRL_COLLS && shape_has_pieces(coll));
+}
 
 /* The steps of one run in one lane, in order. */
 struct lane_work {

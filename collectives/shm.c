@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "collectives/shapes.h"
 #include "collectives/shm_internal.h"
 #include "gpudirect/cuda.h"
 #include "lib/base/error.h"
@@ -184,25 +185,19 @@ bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
 {
 	const struct schedule_key *key = &operation->key;
 	size_t ranks = (size_t)comm->ranks, bytes = key->count * operation->job.elem_size;
-	bool is_by_rank = key->coll == FRL_REDUCE_SCATTER || key->coll == FRL_ALLTOALL ||
-		key->coll == FRL_SCATTER;
+	const struct shape *shape = shape_of(key->coll);
 
-	return bytes > SHM_INLINE || bytes * (is_by_rank ? ranks : 1) * (ranks - 1) > SHM_INLINE;
+	return bytes > SHM_INLINE ||
+		bytes * shape_blocks(&shape->send, ranks) * (ranks - 1) > SHM_INLINE;
 }
 
-/* Of those that are long. */
+/* A long operation that scales its input first has no place for the scaled input. */
 static bool can_long(const struct schedule_key *key)
 {
-	switch (key->coll) {
-	case FRL_ALLREDUCE:
-	case FRL_REDUCE_SCATTER:
-		/* What is scaled first needs a place for that. */
-		return !operation_scales_first(key->op, key->dtype);
-	case FRL_ALLGATHER:
-	case FRL_BROADCAST:
-	case FRL_ALLTOALL: return true;
-	default: return false;
-	}
+	const struct shape *shape = shape_of(key->coll);
+
+	return shape->shm == SHAPE_SHM_ANY &&
+		!(shape->reduces && operation_scales_first(key->op, key->dtype));
 }
 
 bool shm_can(const struct frl_comm *comm, const struct operation *operation)
@@ -212,7 +207,7 @@ bool shm_can(const struct frl_comm *comm, const struct operation *operation)
 	if (!comm->shm || comm->tuner.forced[key->coll] != FRL_ALGO_AUTO ||
 		key->wire != FRL_WIRE_SAME || operation->is_empty)
 		return false;
-	if (key->coll == FRL_SEND || key->coll == FRL_RECV || key->coll == FRL_ALLTOALLV)
+	if (shape_of(key->coll)->shm == SHAPE_SHM_NEVER)
 		return false;
 	return !shm_is_long(comm, operation) || can_long(key);
 }

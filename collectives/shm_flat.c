@@ -37,7 +37,7 @@ bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation
 {
 	const struct run *run = operation->run;
 
-	return run->coll == FRL_ALLREDUCE && operation->keeping == shm_all(shm) &&
+	return shape_is_shared_sum(run->coll) && operation->keeping == shm_all(shm) &&
 		shm->ranks <= FLAT_RANKS &&
 		(passes_cache(shm, operation) ||
 			run->bytes[PLAN_SEND] <= (shm->ranks == 2 ? FLAT_MOST_OF_TWO : FLAT_MOST));

@@ -8,6 +8,7 @@
 #define FERRULE_COLLECTIVES_SHM_INTERNAL_H
 
 #include "collectives/communicator.h"
+#include "collectives/shapes.h"
 #include "collectives/shm.h"
 #include "collectives/shm_page.h"
 
@@ -86,6 +87,14 @@ static inline uint32_t shm_bit(uint32_t rank)
 static inline uint32_t shm_all(const struct shm *shm)
 {
 	return (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
+}
+
+/* Ranks that send in the operation. */
+static inline uint32_t shm_senders(const struct shm *shm, const struct run *run)
+{
+	bool all = shape_of(run->coll)->send.ranks == SHAPE_ALL_RANKS;
+
+	return all ? shm_all(shm) : shm_bit(run->signature.root);
 }
 
 /* All inputs are scaled before, or the result is after. */

@@ -29,7 +29,14 @@ enum {
 
 static bool is_in_chunks(const struct run *run)
 {
-	return run->coll == FRL_ALLREDUCE;
+	return shape_is_shared_sum(run->coll);
+}
+
+/* The block of `rank` in a buffer. */
+static struct shm_span block_of(
+	const struct run *run, const struct shape_buffer *buffer, uint32_t rank)
+{
+	return (struct shm_span){ shape_block_of(buffer, rank) * run->count, run->count };
 }
 
 /* Part `part` in a send buffer. */
@@ -41,9 +48,7 @@ static struct shm_span sent_part(const struct shm *shm, const struct run *run, u
 		first = plan_chunk(count, shm->ranks, part);
 		return (struct shm_span){ first, plan_chunk(count, shm->ranks, part + 1) - first };
 	}
-	if (run->coll == FRL_REDUCE_SCATTER || run->coll == FRL_ALLTOALL)
-		return (struct shm_span){ part * count, count };
-	return (struct shm_span){ 0, count };
+	return block_of(run, &shape_of(run->coll)->send, part);
 }
 
 /* What rank `rank` has made, in the buffer that it has it in. */
@@ -57,17 +62,15 @@ static struct shm_span made_part(const struct shm *shm, const struct run *run, u
 /* Where it goes in a receive buffer. */
 static struct shm_span taken_part(const struct shm *shm, const struct run *run, uint32_t rank)
 {
-	size_t count = run->count;
-
 	if (is_in_chunks(run))
 		return sent_part(shm, run, rank);
-	return (struct shm_span){ run->coll == FRL_BROADCAST ? 0 : rank * count, count };
+	return block_of(run, &shape_of(run->coll)->recv, rank);
 }
 
 /* What others take of this rank lies there when it is made. */
 static enum plan_buffer out_buffer(const struct run *run)
 {
-	return run->coll == FRL_ALLREDUCE ? PLAN_RECV : PLAN_SEND;
+	return is_in_chunks(run) ? PLAN_RECV : PLAN_SEND;
 }
 
 /* ---- beginning */
@@ -94,8 +97,10 @@ static void begin_progress(struct shm *shm, struct shm_operation *operation)
 /* Something that all others take. */
 static bool has_out(const struct shm *shm, const struct run *run)
 {
-	return run->coll == FRL_ALLREDUCE || run->coll == FRL_ALLGATHER ||
-		(run->coll == FRL_BROADCAST && run->signature.root == shm->me);
+	const struct shape *shape = shape_of(run->coll);
+
+	return shape->send.size == SHAPE_ONE_BLOCK &&
+		shape_uses(&shape->send, run->signature.root == shm->me);
 }
 
 /* What this rank would take of itself is there. */
@@ -111,16 +116,18 @@ static bool is_where_it_goes(const struct shm *shm, const struct shm_operation *
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
 {
 	const struct run *run = operation->run;
-	uint32_t all = shm_all(shm), mine = shm_bit(shm->me);
+	const struct shape *shape = shape_of(run->coll);
+	uint32_t mine = shm_bit(shm->me);
 	enum plan_buffer out = out_buffer(run);
 	bool is_in_place = is_where_it_goes(shm, operation);
 
 	operation->rounds = count_rounds(shm, operation);
-	operation->reduces = run->coll == FRL_ALLREDUCE || run->coll == FRL_REDUCE_SCATTER;
-	operation->takes_parts = run->coll == FRL_ALLTOALL;
-	operation->sources = run->coll == FRL_BROADCAST ? shm_bit(run->signature.root) : all;
+	operation->reduces = shape->reduces;
+	operation->takes_parts = !shape->reduces && shape->send.size == SHAPE_ALL_BLOCKS;
+	operation->sources = shm_senders(shm, run);
 	operation->awaited = operation->sources & ~mine;
-	if (run->coll == FRL_REDUCE_SCATTER)
+	/* What this rank makes is its result. */
+	if (operation->reduces && !is_in_chunks(run))
 		operation->sources = 0;
 	if (operation->reduces || is_in_place)
 		operation->sources &= ~mine;

@@ -61,7 +61,7 @@ static void publish(struct shm *shm, struct run *run)
 	*operation = (struct shm_operation){
 		.run = run,
 		.number = number,
-		.elem_size = run->coll == FRL_BARRIER ? 1 : (uint32_t)frl_dtype_size(run->dtype),
+		.elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype),
 		.is_long = run->is_long,
 	};
 	shm_tell_freed(shm->page);

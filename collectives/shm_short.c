@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "collectives/shapes.h"
 #include "collectives/shm_internal.h"
 #include "lib/base/error.h"
 #include "lib/base/share.h"
@@ -21,24 +22,6 @@ enum {
 };
 
 _Static_assert(SHM_INLINE <= SHM_BLOCK, "what was left fits into a block of the ring");
-
-/* What a rank brings, in blocks of the operation's count; and who takes. */
-struct shape {
-	bool all_bring, root_brings, by_rank; /* by_rank: one block for each */
-	bool all_take, root_takes;
-};
-
-static const struct shape shapes[FRL_COLLS] = {
-	[FRL_ALLREDUCE] = { .all_bring = true, .all_take = true },
-	[FRL_REDUCE_SCATTER] = { .all_bring = true, .by_rank = true, .all_take = true },
-	[FRL_ALLGATHER] = { .all_bring = true, .all_take = true },
-	[FRL_BROADCAST] = { .root_brings = true, .all_take = true },
-	[FRL_REDUCE] = { .all_bring = true, .root_takes = true },
-	[FRL_ALLTOALL] = { .all_bring = true, .by_rank = true, .all_take = true },
-	[FRL_GATHER] = { .all_bring = true, .root_takes = true },
-	[FRL_SCATTER] = { .root_brings = true, .by_rank = true, .all_take = true },
-	[FRL_BARRIER] = { .all_bring = true, .all_take = true },
-};
 
 static struct shm_seen *entry_of(struct shm *shm, const uint8_t *send)
 {
@@ -78,7 +61,7 @@ static bool leave_it(struct shm *shm, struct shm_operation *operation, struct sh
 	size_t bytes = run->bytes[PLAN_SEND];
 	const struct shm_place *place;
 
-	if (bytes <= LEFT || run->coll != FRL_ALLREDUCE || send == run->base[PLAN_RECV] ||
+	if (bytes <= LEFT || !shape_is_shared_sum(run->coll) || send == run->base[PLAN_RECV] ||
 		shm_scales_first(run) || shm->comm->tuner.crowd > 1)
 		return false;
 	place = place_of(shm, send, bytes);
@@ -93,7 +76,7 @@ static bool leave_it(struct shm *shm, struct shm_operation *operation, struct sh
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
 {
 	const struct run *run = operation->run;
-	const struct shape *shape = &shapes[run->coll];
+	const struct shape *shape = shape_of(run->coll);
 	uint32_t root = run->signature.root;
 	size_t bytes = run->bytes[PLAN_SEND];
 	bool is_left = leave_it(shm, operation, slot);
@@ -106,8 +89,8 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 		run_scale(run, slot->data, run->base[PLAN_SEND], bytes / operation->elem_size);
 	else if (bytes > 0)
 		memcpy(slot->data, run->base[PLAN_SEND], bytes);
-	if (shape->all_take || (shape->root_takes && root == shm->me))
-		operation->sources = shape->all_bring ? shm_all(shm) : shm_bit(root);
+	if (shape_uses(&shape->recv, root == shm->me))
+		operation->sources = shm_senders(shm, run);
 	operation->awaited = operation->sources & ~shm_bit(shm->me);
 }
 
@@ -149,9 +132,9 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	struct shm_peer *peer = &shm->peers[rank];
 	int err = 0;
 
-	if (run->coll == FRL_ALLREDUCE && where == SHM_IN_RING) {
+	if (shape_is_shared_sum(run->coll) && where == SHM_IN_RING) {
 		operation->peer[rank].send = shm_ring_of(shm, rank, shm->ranks, 0);
-	} else if (run->coll == FRL_ALLREDUCE && where == SHM_IN_PLACE) {
+	} else if (shape_is_shared_sum(run->coll) && where == SHM_IN_PLACE) {
 		/* Who has failed does not help either. */
 		if (atomic_load_explicit(&peer->page->failed, memory_order_relaxed))
 			return comm_fail_taken_back(shm->comm, (int)rank);
@@ -219,14 +202,14 @@ static void reduce(struct shm *shm, const struct shm_operation *operation, size_
 void shm_short_take(struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
+	const struct shape *shape = shape_of(run->coll);
 	size_t bytes = run->count * operation->elem_size;
-	size_t from = shapes[run->coll].by_rank ? shm->me * bytes : 0;
+	size_t from = shape_block_of(&shape->send, shm->me) * bytes;
 	uint8_t *target = run->base[PLAN_RECV];
 
 	if (run->bytes[PLAN_RECV] == 0)
 		return;
-	if (run->coll == FRL_ALLREDUCE || run->coll == FRL_REDUCE_SCATTER ||
-		run->coll == FRL_REDUCE) {
+	if (shape->reduces) {
 		reduce(shm, operation, from);
 		return;
 	}

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/shapes.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
@@ -59,7 +60,7 @@ static enum frl_coll coll_of(const struct run *run)
 
 static bool is_pair(uint32_t coll)
 {
-	return coll == FRL_SEND || coll == FRL_RECV;
+	return coll < FRL_COLLS && shape_is_pair(coll);
 }
 
 /* The peer of a SEND or RECV. */

@@ -57,7 +57,7 @@ void transfers_note(struct run *run)
 {
 	struct signature *signature = &run->signature;
 
-	if (!run->schedule || (signature->coll != FRL_SEND && signature->coll != FRL_ALLTOALLV))
+	if (!run->schedule || !signature_has_two_lengths(signature->coll))
 		return;
 	if (signature->coll == FRL_SEND && run->schedule->n_lanes == 0) {
 		note_empty(run);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "collectives/shapes.h"
 #include "lib/base/error.h"
 
 enum {
@@ -154,7 +155,7 @@ static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const s
 
 	if (algo == FRL_ALGO_TREE)
 		hops = levels(job->ranks);
-	else if (algo != FRL_ALGO_RING || (job->coll != FRL_BROADCAST && job->coll != FRL_REDUCE))
+	else if (algo != FRL_ALGO_RING || !shape_is_rooted_block(job->coll))
 		return tuner->segment_bytes;
 	/* The power of two below the square root of bytes * segment_ns / (hops * byte_ns). */
 	while (segment < tuner->segment_bytes &&

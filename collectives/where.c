@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/compute.h"
+#include "collectives/shapes.h"
 #include "gpudirect/memory.h"
 #include "lib/base/error.h"
 #include "lib/base/settings.h"
@@ -118,7 +119,7 @@ int where_find(struct where *ret_where, struct frl_comm *comm, const struct oper
 		return err;
 	err = gate_make(comm, c->stream, ret_where->compute, &ret_where->gate);
 	/* A rank without elements in a collective of others that have some waits for nothing. */
-	if (err == -EINVAL && c->coll == FRL_ALLTOALLV && operation->bytes[PLAN_SEND] == 0 &&
+	if (err == -EINVAL && shape_has_pieces(c->coll) && operation->bytes[PLAN_SEND] == 0 &&
 		operation->bytes[PLAN_RECV] == 0)
 		return 0;
 	return err;
