@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 #include "collectives/shapes.h"
+#include "collectives/shm.h"
+#include "collectives/thresholds.h"
 #include "lib/base/error.h"
 
 int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo)
@@ -34,11 +36,65 @@ static int explain_pieces(const struct plan_job *job, char *text, size_t size)
 		job->segment_bytes);
 }
 
+/* What is left of a text that several functions write, as snprintf() does, one behind the other. */
+struct explanation {
+	char *at;
+	size_t room;
+	int length; /* so far; negative: an error */
+};
+
+static void advance(struct explanation *e, int length)
+{
+	size_t written = length < 0 ? 0 : (size_t)length;
+
+	if (written > e->room)
+		written = e->room;
+	if (e->at)
+		e->at += written;
+	e->room -= written;
+	e->length = length < 0 ? length : e->length + length;
+}
+
+static const char *way_in_shm(const struct frl_comm *comm, const struct operation *operation)
+{
+	enum frl_coll coll = operation->key.coll;
+
+	if (!shm_is_long(comm, operation))
+		return "in one exchange";
+	if (shm_may_be_flat(comm, operation))
+		return "each reducing all of it if all can read all inputs in place, otherwise a "
+		       "part for all";
+	if (shape_is_shared_sum(coll))
+		return "each reducing a part for all";
+	return shape_reduces(coll) ? "each reducing its block" : "block by block";
+}
+
+static void explain_shm(
+	const struct frl_comm *comm, const struct operation *operation, struct explanation *e)
+{
+	advance(e,
+		snprintf(e->at, e->room,
+			"in memory that the ranks of this machine share (FRL_SHM), %s\n",
+			way_in_shm(comm, operation)));
+	advance(e, thresholds_of_shm(e->at, e->room));
+}
+
+static void explain_packets(
+	const struct frl_comm *comm, const struct operation *operation, struct explanation *e)
+{
+	advance(e, tuner_explain(&comm->tuner, &operation->job, e->at, e->room));
+	if (e->length >= 0 && shape_has_pieces(operation->key.coll))
+		advance(e, explain_pieces(&operation->job, e->at, e->room));
+	if (e->length >= 0)
+		advance(e, thresholds_of_packets(e->at, e->room));
+}
+
 int frl_comm_explain(
 	struct frl_comm *comm, const struct frl_collective *collective, char *text, size_t size)
 {
+	struct explanation e = { .at = text, .room = size };
 	struct operation operation;
-	int err, length, more;
+	int err;
 
 	if (!comm || !collective || (!text && size > 0))
 		return frl_fail(-EINVAL, "the communicator, the collective or text is NULL");
@@ -48,14 +104,8 @@ int frl_comm_explain(
 	if (operation.is_empty || operation.to_self)
 		return snprintf(text, size, "nothing is sent\n");
 	if (shm_can(comm, &operation))
-		return snprintf(text, size,
-			"in memory that the ranks of this machine share (FRL_SHM), %s\n",
-			shm_is_long(comm, &operation) ? "each reducing a part for all"
-						      : "in one exchange");
-	length = tuner_explain(&comm->tuner, &operation.job, text, size);
-	if (length < 0 || !shape_has_pieces(collective->coll))
-		return length;
-	more = explain_pieces(&operation.job, (size_t)length < size ? text + length : NULL,
-		(size_t)length < size ? size - (size_t)length : 0);
-	return more < 0 ? -EINVAL : length + more;
+		explain_shm(comm, &operation, &e);
+	else
+		explain_packets(comm, &operation, &e);
+	return e.length;
 }

@@ -8,7 +8,6 @@
 enum {
 	STEPS_FIRST = 16,
 	SCRATCH_ALIGN = 64,
-	SEGMENTS_WANTED = 4, /* of a step, so that receiving, reducing and sending overlap */
 };
 
 static bool grow(struct plan_builder *b)
@@ -289,11 +288,11 @@ size_t plan_segment(const struct plan_job *job, size_t elements)
 {
 	size_t size = job->elem_size > 0 ? job->elem_size : 1;
 	/* A multiple of 4 KiB: no packet of any MTU is left partly empty within a step. */
-	size_t bytes = (elements * size / SEGMENTS_WANTED + 4095) & ~(size_t)4095;
+	size_t bytes = (elements * size / SEGMENTS_OF_STEP + 4095) & ~(size_t)4095;
 	size_t segment;
 
-	if (bytes < PLAN_SEGMENT_SMALLEST)
-		bytes = PLAN_SEGMENT_SMALLEST;
+	if (bytes < SEGMENT_LEAST)
+		bytes = SEGMENT_LEAST;
 	if (bytes > job->segment_bytes)
 		bytes = job->segment_bytes;
 	segment = bytes / size;

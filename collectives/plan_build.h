@@ -9,9 +9,10 @@
 
 #include "collectives/plan.h"
 #include "collectives/shapes.h"
+#include "collectives/thresholds.h"
 
 enum {
-	PLAN_SEGMENT_SMALLEST = 16 * 1024, /* shorter ones cost more in messages than they hide */
+	PLAN_PIECE_SEGMENTS = 8, /* that chains and trees keep in scratch at a time */
 };
 
 struct plan_builder {

@@ -10,11 +10,7 @@
 
 #include "collectives/plan_ring.h"
 
-enum {
-	RINGS_MAX = 2,
-	TWO_RINGS_SEGMENTS = 8, /* of the longest; from here on rings go both ways */
-	PIECE_SEGMENTS = 8,     /* of what a chain keeps in scratch at a time */
-};
+enum { RINGS_MAX = 2 };
 
 static const char *why_not(const struct plan_job *job)
 {
@@ -37,7 +33,7 @@ uint32_t plan_ring_count(const struct plan_job *job)
 
 	if (job->coll != FRL_ALLREDUCE)
 		bytes *= (size_t)job->ranks;
-	return job->ranks > 2 && bytes >= TWO_RINGS_SEGMENTS * job->segment_bytes ? 2 : 1;
+	return job->ranks > 2 && bytes >= RINGS_BOTH_WAYS * job->segment_bytes ? 2 : 1;
 }
 
 /* Elements of a part of the longest ring: what a step sends. */
@@ -151,7 +147,7 @@ static void make_chain(struct plan_builder *b, const struct plan_group *group)
 	struct plan_chain chain = { .b = b,
 		.group = group,
 		.count = job->count,
-		.piece = b->plan->segment * PIECE_SEGMENTS,
+		.piece = b->plan->segment * PLAN_PIECE_SEGMENTS,
 		.has_slots = true,
 		.ready = PLAN_NOTHING,
 		.also = PLAN_NOTHING,

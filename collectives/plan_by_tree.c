@@ -23,7 +23,6 @@
 enum {
 	TREES = 2,
 	NOBODY = -1,
-	PIECE_SEGMENTS = 8, /* of what a node keeps in scratch at a time */
 };
 
 /* Neighbours of this rank in one tree, by rank. */
@@ -214,7 +213,7 @@ static void reduce(struct plan_builder *b, const struct node nodes[])
 	const struct plan_job *job = b->job;
 	bool is_root = job->rank == job->root;
 	size_t half = plan_chunk(job->count, TREES, 1);
-	size_t piece = b->plan->segment * PIECE_SEGMENTS;
+	size_t piece = b->plan->segment * PLAN_PIECE_SEGMENTS;
 	uint32_t used[TREES][2] = { { PLAN_NOTHING, PLAN_NOTHING },
 		{ PLAN_NOTHING, PLAN_NOTHING } };
 	struct plan_range slot[TREES][2];

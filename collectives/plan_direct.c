@@ -17,7 +17,8 @@
 bool plan_direct_is_small(const struct plan_job *job)
 {
 	return !plan_is_encoded(job) &&
-		job->count * job->elem_size * (size_t)(job->ranks - 1) <= job->segment_bytes / 2;
+		job->count * job->elem_size * (size_t)(job->ranks - 1) <=
+		job->segment_bytes * DIRECT_PERCENT / 100;
 }
 
 uint32_t plan_add_up(struct plan_builder *b, const struct plan_addend addends[], uint32_t n,

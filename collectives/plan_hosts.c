@@ -14,7 +14,6 @@
 
 enum {
 	PIECES = 4, /* of a long vector: one is within the hosts while another is between them */
-	PIECES_SEGMENTS = 32, /* from so many of the longest on */
 };
 
 static struct plan_ring ring_over(
@@ -192,7 +191,7 @@ static void allgather(struct plan_builder *b, const struct plan_hosts *h, struct
 
 static uint32_t piece_count(const struct plan_job *job)
 {
-	return job->count * job->elem_size >= PIECES_SEGMENTS * job->segment_bytes ? PIECES : 1;
+	return job->count * job->elem_size >= HOSTS_PIECES_FROM * job->segment_bytes ? PIECES : 1;
 }
 
 void plan_hosts_rings(struct plan_builder *b, const struct plan_hosts *h)

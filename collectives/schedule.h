@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "collectives/plan.h"
+#include "collectives/thresholds.h"
 
 struct run;
 struct written;
@@ -31,9 +32,8 @@ enum lane_kind {
 };
 
 enum {
-	EAGER_SLOT = 4096, /* bytes: header and payload of one small message */
 	EAGER_HEADER = 32,
-	EAGER_BYTES = EAGER_SLOT - EAGER_HEADER, /* the longest step that goes as one */
+	EAGER_SLOT = EAGER_HEADER + EAGER_BYTES, /* header and payload of one small message */
 	SCHEDULES_KEPT = 32,
 	IDLE_RUNS = 16,
 };

@@ -51,6 +51,9 @@ bool shm_can(const struct frl_comm *comm, const struct operation *operation);
 /* Such a one: whether it goes block by block, or is one exchange. */
 bool shm_is_long(const struct frl_comm *comm, const struct operation *operation);
 
+/* A long one: each rank reduces all of it, where the buffers of all ranks allow that. */
+bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operation);
+
 /* A run for one; -ENOMEM. run_put() gives it back. */
 int shm_get_run(struct frl_comm *comm, bool is_long, struct run **ret_run);
 /* Also of one that failed in the middle. */

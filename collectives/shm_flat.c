@@ -9,27 +9,31 @@
 #include "lib/reduce/past_cache.h"
 
 enum {
-	/* Of more than two ranks parts mean less to read for each, which counts where vectors are
-	 * longer than waiting takes; of two they mean less traffic with memory, which counts where
-	 * vectors are longer than caches, and where results have to go through these. As measured;
-	 * bytes. */
-	FLAT_RANKS = 4,
-	FLAT_MOST = 64 << 10,
-	FLAT_MOST_OF_TWO = 8 << 20,
-	CACHED = 4 << 20, /* bytes: of longer results the caches hold little when all is done */
-	PIECE = 4 << 10,  /* bytes: a page */
+	PIECE = 4 << 10, /* bytes: a page */
 	LINE = 64,
 	LINES_AHEAD = 8, /* hardware fetches what follows, but does not begin with a page */
 };
 
-/* Those of two ranks write each line once, and read none of what they overwrite. Whether a process
- * has the function for that is its own matter (a debugger that hides instructions, another build),
- * so all have told: they come to the same. */
+/* Two ranks write each line of a long result once, and read none of what they overwrite. */
+static bool may_pass_cache(size_t ranks, size_t bytes, enum frl_op op)
+{
+	return ranks == 2 && bytes > SHM_CACHED_BYTES && op != FRL_AVG;
+}
+
+static bool is_whole(size_t ranks, size_t bytes, bool passes_cache)
+{
+	size_t most = ranks == 2 ? SHM_WHOLE_BYTES_OF_TWO : SHM_WHOLE_BYTES;
+
+	return ranks <= SHM_WHOLE_RANKS && (passes_cache || bytes <= most);
+}
+
+/* Whether a process has the function for that is its own matter (a debugger that hides
+ * instructions, another build), so all have told: they come to the same. */
 static bool passes_cache(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 
-	return shm->ranks == 2 && run->bytes[PLAN_SEND] > CACHED && run->scaled != FRL_AVG &&
+	return may_pass_cache(shm->ranks, run->bytes[PLAN_SEND], run->scaled) &&
 		operation->passing == shm_all(shm);
 }
 
@@ -38,9 +42,17 @@ bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation
 	const struct run *run = operation->run;
 
 	return shape_is_shared_sum(run->coll) && operation->keeping == shm_all(shm) &&
-		shm->ranks <= FLAT_RANKS &&
-		(passes_cache(shm, operation) ||
-			run->bytes[PLAN_SEND] <= (shm->ranks == 2 ? FLAT_MOST_OF_TWO : FLAT_MOST));
+		is_whole(shm->ranks, run->bytes[PLAN_SEND], passes_cache(shm, operation));
+}
+
+bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operation)
+{
+	const struct schedule_key *key = &operation->key;
+	size_t ranks = (size_t)comm->ranks, bytes = operation->bytes[PLAN_SEND];
+	bool passes = may_pass_cache(ranks, bytes, key->op) &&
+		reduce_can_pass_cache(key->dtype, operation->op);
+
+	return shape_is_shared_sum(key->coll) && is_whole(ranks, bytes, passes);
 }
 
 void shm_flat_begin(struct shm_operation *operation)

@@ -21,8 +21,7 @@
 
 enum {
 	ROUNDS_ONCE = 8,
-	CACHED = 4 << 20, /* bytes: what is received is no longer in the cache when it is done */
-	PIECE = 8 << 10,  /* bytes: stays in the first-level cache while several are added */
+	PIECE = 8 << 10, /* bytes: stays in the first-level cache while several are added */
 };
 
 /* ---- where things are */
@@ -320,7 +319,7 @@ static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t
 	from = offered_by(shm, operation, rank, round);
 	if (!from)
 		return false;
-	if (operation->run->bytes[PLAN_RECV] < CACHED)
+	if (operation->run->bytes[PLAN_RECV] < SHM_CACHED_BYTES)
 		memcpy(shm_at(operation, PLAN_RECV, to.first), from,
 			to.count * operation->elem_size);
 	else

@@ -14,15 +14,13 @@
 #include <stdint.h>
 
 #include "collectives/run.h"
+#include "collectives/thresholds.h"
 
 enum {
-	SHM_RANKS_MAX = 16,
 	SHM_SLOTS = 8, /* operations that are under way at most */
-	SHM_SLOT_BYTES = 32 << 10,
 	SHM_HEADER = 48,
-	SHM_INLINE = SHM_SLOT_BYTES - SHM_HEADER, /* what a short one may bring */
-	SHM_BLOCK = 64 << 10,                     /* of a long one, at a time */
-	SHM_RING = 4,                             /* blocks */
+	SHM_SLOT_BYTES = SHM_HEADER + SHM_INLINE,
+	SHM_RING = 4, /* blocks */
 	SHM_EXPORTS = 128,
 };
 
@@ -68,6 +66,7 @@ struct shm_slot {
 };
 
 _Static_assert(sizeof(struct shm_slot) == SHM_SLOT_BYTES, "the first line has some data, too");
+_Static_assert(SHM_SLOT_BYTES == 32 << 10, "slots are whole pages");
 _Static_assert(offsetof(struct shm_slot, data) == SHM_HEADER, "no holes");
 
 /* How far a long operation is, in rounds of one block of each part: SHM_AT(number, rounds). */

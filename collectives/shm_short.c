@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Short operations in shared memory: each rank puts what it brings into its slot, and takes what it
- * needs out of those of others. What is longer than LEFT bytes, if others can read it where it is,
- * stays there until they have: a line goes from processor to processor once, not twice. Each rank
- * decides that for itself, for buffers that it uses again and again: finding one, and mapping it
- * where it is read, takes longer than copying it.
+ * needs out of those of others. Input of more than SHM_LEFT_FROM bytes stays where it is, if others
+ * can read it there, until they have: a line goes from processor to processor once, not twice. Each
+ * rank decides that for itself, for buffers that it uses again and again: finding one, and mapping
+ * it where it is read, takes longer than copying it.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,8 +15,6 @@
 #include "lib/base/share.h"
 
 enum {
-	/* Bytes: waiting for who reads them costs as much as copying them twice, as measured. */
-	LEFT = 1 << 10,
 	AGAIN = 256, /* uses of a buffer that was in plain memory, or had no room */
 	GRAIN = 64,  /* bytes: buffers are hardly ever closer to each other */
 };
@@ -61,8 +59,8 @@ static bool leave_it(struct shm *shm, struct shm_operation *operation, struct sh
 	size_t bytes = run->bytes[PLAN_SEND];
 	const struct shm_place *place;
 
-	if (bytes <= LEFT || !shape_is_shared_sum(run->coll) || send == run->base[PLAN_RECV] ||
-		shm_scales_first(run) || shm->comm->tuner.crowd > 1)
+	if (bytes <= SHM_LEFT_FROM || !shape_is_shared_sum(run->coll) ||
+		send == run->base[PLAN_RECV] || shm_scales_first(run) || shm->comm->tuner.crowd > 1)
 		return false;
 	place = place_of(shm, send, bytes);
 	if (!place)

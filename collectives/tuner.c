@@ -8,14 +8,10 @@
 #include <time.h>
 
 #include "collectives/shapes.h"
+#include "collectives/thresholds.h"
 #include "lib/base/error.h"
 
-enum {
-	NAME = 32,
-	SEGMENT_SMALLEST = 16 * 1024,
-};
-
-static const double about_the_same = 1.05;
+enum { NAME = 32 };
 
 /* Where ranks share a processor a message costs both ends' time, and that of changing between
  * them: so many latencies. */
@@ -151,7 +147,7 @@ static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const s
 	double byte_ns = cost_ns(tuner, TUNER_BYTE + far);
 	double segment_ns = cost_ns(tuner, TUNER_MESSAGE) + cost_ns(tuner, TUNER_LARGE + far);
 	double hops = job->ranks;
-	size_t segment = SEGMENT_SMALLEST;
+	size_t segment = SEGMENT_LEAST;
 
 	if (algo == FRL_ALGO_TREE)
 		hops = levels(job->ranks);
@@ -246,7 +242,7 @@ static enum frl_algo choose(const struct tuner *tuner, const struct plan_job *jo
 
 	if (best == FRL_ALGO_AUTO)
 		return best;
-	most = tuner_time_ns(tuner, best, job) * about_the_same;
+	most = tuner_time_ns(tuner, best, job) * (100 + ALIKE_PERCENT) / 100;
 	plan_cost(best, job, &cost);
 	peers = cost.peers;
 	for (enum frl_algo algo = FRL_ALGO_AUTO + 1; algo < FRL_ALGOS; algo++) {

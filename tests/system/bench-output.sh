@@ -36,8 +36,10 @@ test_table() {
 	lines 'none +2 ' 2 "$temp/roots.out"
 	passes shared "$bench" "${small[@]}" --explain
 	lines 'ranks of this machine share .FRL_SHM., in one exchange' 4 "$temp/shared.out"
+	lines '^#   thresholds: ranks 16, short 32720 bytes, ' 4 "$temp/shared.out"
 	FRL_SHM=0 passes explain "$bench" "${small[@]}" --explain
 	lines '^#   (ring|tree) +[0-9.]+ us' 8 "$temp/explain.out"
+	lines '^#   thresholds: eager 4064 bytes, ' 4 "$temp/explain.out"
 	passes algos "$bench" -n 4 --op allreduce,barrier --count 1000 --iters 2 --algo ring,tree
 	lines '^# allreduce, algorithm (ring|tree)$' 2 "$temp/algos.out"
 }

@@ -136,6 +136,52 @@ START_RANGE_TEST(mixtures, 2, JOB_SHARE > 1 ? 4 : 5)
 }
 END_TEST
 
+/* ---- what frl_comm_explain() says of it */
+
+static const struct {
+	enum frl_coll coll;
+	int ranks;
+	size_t count; /* of int32 */
+	const char *text;
+} explained[] = {
+	{ FRL_ALLREDUCE, 2, 100, "in one exchange\n" },
+	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4, "each reducing all of it if" },
+	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4, "each reducing all of it if" },
+	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4 + 1, "each reducing a part for all\n" },
+	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4 + 1, "each reducing a part for all\n" },
+	{ FRL_REDUCE_SCATTER, 3, 100000, "each reducing its block\n" },
+	{ FRL_BROADCAST, 3, 100000, "block by block\n" },
+	{ FRL_ALLTOALL, 3, 100000, "block by block\n" },
+	{ FRL_GATHER, 3, 100, "in one exchange\n" },
+	/* Too long for one exchange: by packets. */
+	{ FRL_GATHER, 3, 100000, "thresholds: eager 4064 bytes" },
+};
+
+static void explain(struct rank *rank)
+{
+	const int row = *(const int *)rank->job->arg;
+	int32_t *memory = calloc(explained[row].count, 2 * 4 * sizeof(*memory));
+	struct frl_collective c = { .coll = explained[row].coll,
+		.send = memory,
+		.recv = memory + 4 * explained[row].count,
+		.count = explained[row].count,
+		.dtype = FRL_INT32 };
+	char text[2048];
+
+	expect(rank, frl_comm_explain(rank->comm, &c, text, sizeof(text)) > 0);
+	if (!strstr(text, explained[row].text))
+		complain(rank, "%s of %zu: %s", frl_coll_name(c.coll), c.count, text);
+	free(memory);
+}
+
+START_LOOP_TEST(ways_are_explained, ROWS(explained))
+{
+	struct job job = { .ranks = explained[_i].ranks, .main = explain, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
 /* ---- what is computed */
 
 /* Numbers that the type has, and their sums and products with scalars as well. */

@@ -256,7 +256,8 @@ FRL_API int frl_barrier(struct frl_comm *comm);
  * its name, the time that the model expects, and "<-" at the one that is chosen, and why. The
  * choice does not depend on the counts of ALLTOALLV, which other ranks do not know; a line more
  * says then what this rank sends and receives. Another line says what messages cost, in the form
- * of FRL_TUNER_COSTS, and where that is from.
+ * of FRL_TUNER_COSTS, and where that is from; the last one has the thresholds at which operations
+ * are done another way.
  */
 FRL_API int frl_comm_explain(
 	struct frl_comm *comm, const struct frl_collective *collective, char *text, size_t size);
