@@ -25,7 +25,8 @@
  * What it is not: a message is a whole, taken up in the moment it is posted, so most completions
  * are there when ibv_post_send() returns; fake_verbs_hold() is there against tests that count on
  * it. What needs time (RNR, a peer that does not answer) is done by a thread, started by the first
- * ibv_open_device() and ended by fake_verbs_reset().
+ * ibv_open_device() and ended by fake_verbs_reset(). Datagrams to a group are lost, and a queue in
+ * SQD is never said to be drained.
  *
  * Everything may be called from any thread. Tests call fake_verbs_reset() first and last.
  */

@@ -29,25 +29,15 @@ void fixture_plug(struct fixture *fixture, uint16_t pkey, enum ibv_mtu active_mt
 
 static void make_qp(struct fixture_end *end, const struct fixture_wants *wants)
 {
-	struct ibv_qp_init_attr_ex attr = {
+	struct ibv_qp_init_attr attr = {
 		.send_cq = end->cq,
 		.recv_cq = end->cq,
 		.srq = end->srq,
 		.cap = { 16, 16, 4, 4, 64 },
 		.qp_type = wants->type ? wants->type : IBV_QPT_RC,
-		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.pd = end->pd,
 	};
 
-	if (wants->is_ex) {
-		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-		attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-		if (attr.qp_type == IBV_QPT_RC)
-			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE |
-				IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-				IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
-	}
-	end->qp = ibv_create_qp_ex(end->context, &attr);
+	end->qp = ibv_create_qp(end->pd, &attr);
 	ck_assert_ptr_nonnull(end->qp);
 }
 
@@ -55,20 +45,12 @@ static void open_end(
 	struct fixture_end *end, struct ibv_device *device, const struct fixture_wants *wants)
 {
 	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 4 } };
-	struct ibv_cq_init_attr_ex ex = { .cqe = wants->cqe ? wants->cqe : 64 };
 
 	end->context = ibv_open_device(device);
 	ck_assert_ptr_nonnull(end->context);
 	end->pd = ibv_alloc_pd(end->context);
 	end->channel = ibv_create_comp_channel(end->context);
-	ex.channel = end->channel;
-	ex.wc_flags = IBV_WC_STANDARD_FLAGS;
-	if (wants->is_ex)
-		end->cq_ex = ibv_create_cq_ex(end->context, &ex);
-	if (end->cq_ex)
-		end->cq = ibv_cq_ex_to_cq(end->cq_ex);
-	else
-		end->cq = ibv_create_cq(end->context, (int)ex.cqe, NULL, end->channel, 0);
+	end->cq = ibv_create_cq(end->context, 64, NULL, end->channel, 0);
 	ck_assert(end->pd && end->channel && end->cq);
 	end->srq = wants->has_srq ? ibv_create_srq(end->pd, &srq) : NULL;
 	end->mr = ibv_reg_mr(end->pd, end->bytes, sizeof(end->bytes), ALL_ACCESS);
@@ -225,47 +207,18 @@ int fixture_post(struct fixture_end *end, enum ibv_wr_opcode opcode, unsigned fl
 	return ibv_post_send(end->qp, &wr, &bad);
 }
 
-static int poll_ex(struct ibv_cq_ex *cq, struct ibv_wc *wc)
-{
-	struct ibv_poll_cq_attr attr = { 0 };
-	int err = ibv_start_poll(cq, &attr);
-
-	if (err != 0) {
-		ck_assert_int_eq(err, ENOENT);
-		return 0;
-	}
-	*wc = (struct ibv_wc){
-		.wr_id = cq->wr_id,
-		.status = cq->status,
-		.opcode = ibv_wc_read_opcode(cq),
-		.byte_len = ibv_wc_read_byte_len(cq),
-		.imm_data = ibv_wc_read_imm_data(cq),
-		.qp_num = ibv_wc_read_qp_num(cq),
-		.wc_flags = ibv_wc_read_wc_flags(cq),
-	};
-	ibv_end_poll(cq);
-	return 1;
-}
-
-struct ibv_wc fixture_wait(struct fixture_end *end)
+struct ibv_wc fixture_expect(struct fixture_end *end, enum ibv_wc_status status)
 {
 	struct timespec pause = { 0, 100000 };
 	struct ibv_wc wc = { 0 };
 	int n = 0;
 
 	for (uint64_t limit_ns = hang_limit_ns(); n == 0 && may_wait(limit_ns);) {
-		n = end->cq_ex ? poll_ex(end->cq_ex, &wc) : ibv_poll_cq(end->cq, 1, &wc);
+		n = ibv_poll_cq(end->cq, 1, &wc);
 		if (n == 0)
 			nanosleep(&pause, NULL);
 	}
 	ck_assert_int_eq(n, 1);
-	return wc;
-}
-
-struct ibv_wc fixture_expect(struct fixture_end *end, enum ibv_wc_status status)
-{
-	struct ibv_wc wc = fixture_wait(end);
-
 	ck_assert_str_eq(ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
 	ck_assert_uint_eq(wc.qp_num, end->qp->qp_num);
 	return wc;

@@ -12,8 +12,7 @@ struct fixture_end {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	struct ibv_cq_ex *cq_ex; /* the same, or NULL */
-	struct ibv_srq *srq;     /* NULL: none */
+	struct ibv_srq *srq; /* NULL: none */
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	int sgid_index;
@@ -28,10 +27,8 @@ struct fixture {
 /* Properties of the ends; zeros are right. */
 struct fixture_wants {
 	enum ibv_qp_type type; /* 0: RC */
-	bool is_ex;            /* QPs for ibv_wr_*(), extended CQs */
 	bool has_srq;
 	bool is_connected;                     /* up to RTS */
-	uint32_t cqe;                          /* 0: 64 */
 	uint8_t timeout, retry_cnt, rnr_retry; /* 0: 1, 1, 0 */
 	uint32_t psn_gap;                      /* how far the first PSNs are off */
 	enum ibv_mtu mtu;                      /* of the second end; 0: 1024, as of the first */
@@ -54,9 +51,7 @@ struct ibv_sge fixture_sge(const struct fixture_end *end, uint32_t offset, uint3
 void fixture_post_recv(struct fixture_end *end, uint64_t wr_id, uint32_t offset, uint32_t length);
 int fixture_post(struct fixture_end *end, enum ibv_wr_opcode opcode, unsigned flags,
 	const struct ibv_sge *sge, uint64_t remote_addr, uint32_t rkey);
-/* The next completion, within five seconds. */
-struct ibv_wc fixture_wait(struct fixture_end *end);
-/* It must have this status. */
+/* The next completion, which must have this status. */
 struct ibv_wc fixture_expect(struct fixture_end *end, enum ibv_wc_status status);
 void fixture_expect_none(struct fixture_end *end);
 /* The next asynchronous event, acknowledged; it must be of this type. */

@@ -204,8 +204,7 @@ struct fake_qp {
 	struct fake_recv_ring recvs;
 	uint32_t psn, expected_psn;
 	bool has_heard, is_cut;
-	bool is_draining; /* in SQD, with a send that had begun */
-	bool is_late;     /* what it has left is flushed when it is destroyed */
+	bool is_late; /* what it has left is flushed when it is destroyed */
 	enum fake_blocked blocked;
 	uint64_t deadline_ns; /* 0: none */
 	/* ibv_wr_*() */

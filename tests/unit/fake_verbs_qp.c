@@ -181,7 +181,6 @@ int ibv_query_qp(
 	attr->qp_state = attr->cur_qp_state = ibv->state;
 	attr->rq_psn = qp->expected_psn;
 	attr->sq_psn = qp->psn;
-	attr->sq_draining = qp->is_draining;
 	attr->cap = qp->init.cap;
 	*init = qp->init;
 	fake_stand_still("ibv_query_qp, done");

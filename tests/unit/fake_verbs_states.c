@@ -177,7 +177,6 @@ void fake_qp_fail(struct fake_qp *qp, enum ibv_qp_state state)
 		return;
 	qp->ibv.state = state;
 	qp->blocked = FAKE_RUNS;
-	qp->is_draining = false;
 	fake_qp_flush(qp);
 	/* No more receives of the SRQ will be taken. */
 	if (state == IBV_QPS_ERR && qp->ibv.srq && was != IBV_QPS_RESET && was != IBV_QPS_INIT)
@@ -193,19 +192,9 @@ static void reset(struct fake_qp *qp)
 	qp->posted = qp->done = qp->freed = 0;
 	qp->recvs.posted = qp->recvs.taken = qp->recvs.polled = 0;
 	qp->psn = qp->expected_psn = 0;
-	qp->has_heard = qp->is_draining = false;
+	qp->has_heard = false;
 	qp->blocked = FAKE_RUNS;
 	memset(&qp->attr, 0, sizeof(qp->attr));
-}
-
-/* A send that has begun (it waits for the peer) is ended; others stay. */
-static void drain(struct fake_qp *qp, bool notifies)
-{
-	if (!notifies)
-		qp->attr.en_sqd_async_notify = 0;
-	qp->is_draining = qp->blocked != FAKE_RUNS;
-	if (!qp->is_draining && qp->attr.en_sqd_async_notify)
-		fake_event_raise(&qp->object, IBV_EVENT_SQ_DRAINED);
 }
 
 int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
@@ -231,10 +220,6 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		if (to == IBV_QPS_RESET)
 			reset(qp);
 		ibv->state = to;
-		if (from == IBV_QPS_RTS && to == IBV_QPS_SQD)
-			drain(qp, mask & IBV_QP_EN_SQD_ASYNC_NOTIFY);
-		if (from == IBV_QPS_SQD && to == IBV_QPS_RTS)
-			qp->is_draining = false;
 		fake_wire_run();
 	}
 	fake_stand_still("ibv_modify_qp, done");

@@ -1,219 +1,109 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of CUDA's driver: what tests do with it, and what it refuses. */
+/* The double of CUDA's driver refuses, notices and waits for what a driver does, and Ferrule does
+ * not do: the tests that use it do not see that. What it does for those who use it well is shown by
+ * them, and by test_cuda_rules*.c, also on a GPU. */
 #include <check.h>
 #include <errno.h>
-#include <stdio.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpudirect/batch.h"
 #include "tests/unit/cuda_fixture.h"
 #include "tests/unit/program.h"
 
-enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 4 << 20 };
+enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 1 << 20 };
 
-static void leaks_are(const char *text)
+/* What a kernel needs. */
+static cu_stream stream;
+static cu_module module;
+static cu_function kernel;
+static _Atomic uint64_t *done;
+static cu_deviceptr counter, memory;
+static bool has_failed; /* nothing can be given back one by one */
+
+static void setup(void)
 {
-	ck_assert_str_eq(cuda_fake->leaks(), text);
+	has_failed = false;
+	cuda_setup();
+	ck_cu_ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ck_cu_ok(cu.cuModuleLoadData(&module, "any image"));
+	ck_cu_ok(cu.cuModuleGetFunction(&kernel, module, "ferrule_work"));
+	ck_cu_ok(cu.cuMemAllocHost((void **)(void *)&done, PAGE));
+	ck_cu_ok(cu.cuMemAlloc(&counter, 4));
+	ck_cu_ok(cu.cuMemsetD8(counter, 0, 4));
+	ck_cu_ok(cu.cuMemAlloc(&memory, SIZE));
 }
 
-/* ---- failures and settings */
-
-static const struct {
-	const char *name;
-	unsigned nth, times;
-	const char *expected; /* of eight calls of cuMemAlloc(): x fails */
-} failures[] = {
-	{ "cuMemAlloc", 1, 1, "x......." },
-	{ "cuMemAlloc", 3, 1, "..x....." },
-	{ "cuMemAlloc", 2, 3, ".xxx...." },
-	{ "cuMemAlloc", 4, 0, "...xxxxx" },
-	{ "cuMemAllocHost", 1, 1, "........" },
-	{ NULL, 2, 2, ".xx....." },
-};
-
-START_LOOP_TEST(failing_calls, ROWS(failures))
+static void teardown(void)
 {
-	cu_deviceptr addresses[8];
-	char seen[9] = "";
-
-	cuda_fake->fail_call(
-		failures[_i].name, failures[_i].nth, CUDA_ERROR_UNKNOWN, failures[_i].times);
-	for (unsigned i = 0; i < 8; i++) {
-		addresses[i] = 0;
-		cu_result result = cu.cuMemAlloc(&addresses[i], SIZE);
-		ck_assert(result == CUDA_SUCCESS || result == CUDA_ERROR_UNKNOWN);
-		seen[i] = result == CUDA_SUCCESS ? '.' : 'x';
+	cuda_fake->hold(false);
+	if (has_failed) {
+		cuda_fake->reset();
+		return;
 	}
-	ck_assert_str_eq(seen, failures[_i].expected);
-	ck_assert_uint_eq(cuda_fake->calls("cuMemAlloc"), 8);
-	if (strchr(seen, 'x'))
-		ck_assert_str_eq(cuda_fake->failed(), "cuMemAlloc");
-	else
-		ck_assert_ptr_null(cuda_fake->failed());
-	cuda_fake->fail_call(NULL, 0, 0, 0);
-	for (unsigned i = 0; i < 8; i++)
-		ck_cu_ok(cu.cuMemFree(addresses[i]));
+	ck_cu_ok(cu.cuCtxSynchronize());
+	ck_cu_ok(cu.cuMemFree(memory));
+	ck_cu_ok(cu.cuMemFree(counter));
+	ck_cu_ok(cu.cuMemFreeHost((void *)done));
+	ck_cu_ok(cu.cuModuleUnload(module));
+	ck_cu_ok(cu.cuStreamDestroy(stream));
+	cuda_teardown();
 }
-END_TEST
+
+static struct gpu_batch batch_of(struct gpu_work work, uint16_t blocks, uint64_t sequence)
+{
+	struct gpu_batch batch = {
+		.done = (uint64_t)(uintptr_t)done,
+		.sequence = sequence,
+		.counter = counter,
+		.n_pieces = 1,
+		.n_blocks = blocks,
+		.first_block = { 0, blocks },
+	};
+
+	batch.pieces[0] = work;
+	return batch;
+}
+
+static cu_result launch(cu_stream at, struct gpu_batch batch)
+{
+	void *parameters[] = { &batch };
+	cu_result result = cu.cuLaunchKernel(
+		kernel, batch.n_blocks, 1, 1, GPU_BLOCK_THREADS, 1, 1, 0, at, parameters, NULL);
+
+	/* It was copied. */
+	memset(&batch, 0xff, sizeof(batch));
+	return result;
+}
+
+static struct gpu_work copy(cu_deviceptr dst, cu_deviceptr src, uint64_t bytes)
+{
+	return (struct gpu_work){ .action = GPU_COPY, .dst = dst, .src = src, .count = bytes };
+}
+
+/* ---- what is left behind */
 
 START_TEST(leaks)
 {
-	cu_deviceptr address;
-	cu_stream streams[2];
+	cu_stream another;
 	cu_event event;
-	cu_module module;
 
-	leaks_are("1 retained primary context");
-	ck_cu_ok(cu.cuMemAlloc(&address, SIZE));
-	ck_cu_ok(cu.cuStreamCreate(&streams[0], 0));
-	ck_cu_ok(cu.cuStreamCreate(&streams[1], 0));
+	ck_assert_str_eq(cuda_fake->leaks(),
+		"2 allocations, 1 host allocation, 1 retained primary context, 1 stream, 1 module");
+	ck_cu_ok(cu.cuStreamCreate(&another, 0));
 	ck_cu_ok(cu.cuEventCreate(&event, 0));
-	ck_cu_ok(cu.cuModuleLoadData(&module, "any"));
-	leaks_are("1 allocation, 1 retained primary context, 2 streams, 1 event, 1 module");
 	ck_assert_uint_eq(cuda_fake->live(FAKE_CUDA_STREAM), 2);
-	ck_assert_uint_eq(cuda_fake->live(FAKE_CUDA_KINDS), 6);
+	ck_assert_uint_eq(cuda_fake->live(FAKE_CUDA_EVENT), 1);
+	ck_assert_uint_eq(cuda_fake->live(FAKE_CUDA_KINDS), 8);
 	/* A context takes with it what is its own. */
 	ck_cu_ok(cu.cuDevicePrimaryCtxRelease(0));
-	leaks_are("");
-	ck_cu_ok(cu.cuDevicePrimaryCtxRetain(&cuda_context, 0));
-}
-END_TEST
-
-START_TEST(environment)
-{
-	cu_device_attribute attribute = CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED;
-	cu_get_proc_address_v2 get;
-	cu_deviceptr address;
-	int value;
-	void *at;
-
-	*(void **)(void *)&get = dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2");
-	setenv("FAKE_CUDA_DEVICES", "3", 1);
-	setenv("FAKE_CUDA_VERSION", "12020", 1);
-	setenv("FAKE_CUDA_MEMORY", "8", 1);
-	setenv("FAKE_CUDA_ATTRIBUTES", "124=0,116=7", 1);
-	setenv("FAKE_CUDA_MISSING", "cuCtxGetId,cuMemAlloc", 1);
-	setenv("FAKE_CUDA_FAIL", "cuMemAlloc:2:2:1,cuMemFree:1:1:1", 1);
-	cuda_fake->reset();
-	ck_cu_ok(cu.cuInit(0));
-	ck_cu_ok(cu.cuDeviceGetCount(&value));
-	ck_assert_int_eq(value, 3);
-	ck_cu_ok(cu.cuDriverGetVersion(&value));
-	ck_assert_int_eq(value, 12020);
-	ck_cu_ok(cu.cuDeviceGetAttribute(&value, attribute, 2));
-	ck_assert_int_eq(value, 0);
-	ck_cu_ok(cu.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 1));
-	ck_assert_int_eq(value, 7);
-	ck_cu_ok(get("cuMemFree", &at, 12000, 0, NULL));
-	ck_cu(get("cuMemAlloc", &at, 12000, 0, NULL), CUDA_ERROR_NOT_FOUND);
-	ck_cu(get("cuCtxGetId", &at, 12000, 0, NULL), CUDA_ERROR_NOT_FOUND);
-	ck_cu_ok(cu.cuDevicePrimaryCtxRetain(&cuda_context, 0));
-	ck_cu_ok(cu.cuCtxPushCurrent(cuda_context));
-	ck_cu_ok(cu.cuMemAlloc(&address, 6 << 20));
-	ck_cu(cu.cuMemAlloc(&address, 1), CUDA_ERROR_OUT_OF_MEMORY); /* the failure */
-	ck_cu(cu.cuMemAlloc(&address, 4 << 20), CUDA_ERROR_OUT_OF_MEMORY);
-	ck_cu(cu.cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
-	ck_cu_ok(cu.cuMemFree(address));
-	unsetenv("FAKE_CUDA_DEVICES");
-	unsetenv("FAKE_CUDA_VERSION");
-	unsetenv("FAKE_CUDA_MEMORY");
-	unsetenv("FAKE_CUDA_ATTRIBUTES");
-	unsetenv("FAKE_CUDA_MISSING");
-	unsetenv("FAKE_CUDA_FAIL");
-}
-END_TEST
-
-/* The double's own setting, the driver's, and the driver's default. */
-static const struct {
-	const char *fake, *cuda;
-	int version;
-	cu_module_loading_mode mode;
-} loadings[] = {
-	{ NULL, NULL, 12010, CU_MODULE_EAGER_LOADING },
-	{ NULL, NULL, 12020, CU_MODULE_LAZY_LOADING },
-	{ NULL, "DEFAULT", 13000, CU_MODULE_LAZY_LOADING },
-	{ NULL, "EAGER", 13000, CU_MODULE_EAGER_LOADING },
-	{ NULL, "LAZY", 12010, CU_MODULE_LAZY_LOADING },
-	{ "eager", "LAZY", 13000, CU_MODULE_EAGER_LOADING },
-	{ "lazy", NULL, 12010, CU_MODULE_LAZY_LOADING },
-};
-
-static void set_or_unset(const char *name, const char *value)
-{
-	if (value)
-		setenv(name, value, 1);
-	else
-		unsetenv(name);
-}
-
-START_LOOP_TEST(loading_modes, ROWS(loadings))
-{
-	cu_module_loading_mode mode = 0;
-
-	set_or_unset("FAKE_CUDA_LOADING", loadings[_i].fake);
-	set_or_unset("CUDA_MODULE_LOADING", loadings[_i].cuda);
-	cuda_fake->reset();
-	cuda_fake->set_version(loadings[_i].version);
-	ck_cu(cu.cuModuleGetLoadingMode(&mode), CUDA_ERROR_NOT_INITIALIZED);
-	ck_cu_ok(cu.cuInit(0));
-	ck_cu_ok(cu.cuModuleGetLoadingMode(&mode));
-	ck_assert_int_eq(mode, loadings[_i].mode);
-	ck_cu(cu.cuModuleGetLoadingMode(NULL), CUDA_ERROR_INVALID_VALUE);
-	unsetenv("FAKE_CUDA_LOADING");
-	unsetenv("CUDA_MODULE_LOADING");
-	cuda_setup();
-}
-END_TEST
-
-START_TEST(no_devices)
-{
-	cuda_fake->reset();
-	cuda_fake->set_devices(0);
-	ck_cu(cu.cuInit(0), CUDA_ERROR_NO_DEVICE);
-	ck_cu(cu.cuDevicePrimaryCtxRetain(&cuda_context, 0), CUDA_ERROR_NOT_INITIALIZED);
-	cuda_setup();
-}
-END_TEST
-
-static const struct {
-	int driver, asked;
-	const char *name;
-	bool is_found;
-} versions[] = {
-	{ 13000, 12000, "cuCtxGetId", true },
-	{ 13000, 11080, "cuCtxGetId", false },
-	{ 11080, 11080, "cuCtxGetId", false },
-	{ 11060, 11060, "cuMemGetHandleForAddressRange", false },
-	{ 11070, 11070, "cuMemGetHandleForAddressRange", true },
-	{ 13000, 2000, "cuCtxSynchronize", true },
-};
-
-START_LOOP_TEST(old_drivers, ROWS(versions))
-{
-	cu_get_proc_address get;
-	void *at = NULL;
-
-	*(void **)(void *)&get = dlsym(RTLD_DEFAULT, "cuGetProcAddress");
-	cuda_fake->set_version(versions[_i].driver);
-	ck_cu(get(versions[_i].name, &at, versions[_i].asked, 0),
-		versions[_i].is_found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
-	ck_assert(!!at == versions[_i].is_found);
-}
-END_TEST
-
-START_TEST(after_a_fork)
-{
-	int status = 0, n;
-	pid_t child = fork();
-
-	if (child == 0)
-		_exit(cu.cuDeviceGetCount(&n));
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert(WIFEXITED(status));
-	ck_assert_int_eq(WEXITSTATUS(status), CUDA_ERROR_NOT_INITIALIZED);
+	ck_assert_str_eq(cuda_fake->leaks(), "");
+	has_failed = true;
 }
 END_TEST
 
@@ -266,7 +156,7 @@ START_TEST(not_the_processors)
 
 	ck_cu_ok(cu.cuMemAlloc(&addresses[0], SIZE));
 	ck_cu_ok(cu.cuMemAlloc(&addresses[1], 100));
-	ck_cu_ok(cuda_fake->make_virtual(0, SIZE, 1, true, &addresses[2]));
+	ck_cu_ok(cuda_fake->make_virtual(0, 4 << 20, 1, true, &addresses[2]));
 	ck_assert_int_eq(pipe(ends), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		ck_assert_int_eq(write(ends[1], (void *)(uintptr_t)addresses[i], 1), -1);
@@ -280,188 +170,220 @@ START_TEST(not_the_processors)
 }
 END_TEST
 
-START_LOOP_TEST(addresses_come_again, 2)
-{
-	static const size_t sizes[] = { 100, SIZE };
-	cu_deviceptr first, again, behind;
-	unsigned long long id, id_again;
-	cu_context made, made_again;
+/* ---- kernels */
 
-	ck_cu_ok(cu.cuMemAlloc(&first, sizes[_i]));
-	ck_cu_ok(cu.cuMemAlloc(&behind, sizes[_i]));
-	ck_assert_uint_ge(behind, first + sizes[_i]);
-	ck_cu_ok(cu.cuMemFree(first));
-	ck_cu_ok(cu.cuMemAlloc(&again, sizes[_i]));
-	ck_assert_uint_eq(again, first);
-	ck_cu_ok(cu.cuMemFree(again));
-	ck_cu_ok(cu.cuMemFree(behind));
-	ck_cu_ok(cu.cuCtxCreate(&made, 0, 0));
-	ck_cu_ok(cu.cuCtxGetId(made, &id));
-	ck_cu_ok(cu.cuCtxDestroy(made));
-	ck_cu_ok(cu.cuCtxCreate(&made_again, 0, 0));
-	ck_cu_ok(cu.cuCtxGetId(made_again, &id_again));
-	ck_cu_ok(cu.cuCtxDestroy(made_again));
-	ck_assert_ptr_eq(made, made_again);
-	ck_assert_uint_ne(id, id_again);
-}
-END_TEST
-
-START_TEST(limits)
-{
-	cu_deviceptr address;
-	size_t left, total;
-	void *host = cuda_pages(SIZE), *other;
-
-	cuda_fake->set_memory(16 << 20);
-	ck_cu(cu.cuMemAlloc(&address, 32 << 20), CUDA_ERROR_OUT_OF_MEMORY);
-	ck_cu_ok(cu.cuMemAlloc(&address, 10 << 20));
-	ck_cu_ok(cu.cuMemGetInfo(&left, &total));
-	ck_assert_uint_eq(left, 6 << 20);
-	ck_assert_uint_eq(total, 16 << 20);
-	ck_cu_ok(cu.cuMemFree(address));
-	cuda_fake->set_host_limit(SIZE);
-	ck_cu_ok(cu.cuMemHostRegister(host, SIZE, 0));
-	ck_cu(cu.cuMemAllocHost(&other, PAGE), CUDA_ERROR_OUT_OF_MEMORY);
-	ck_cu_ok(cu.cuMemHostUnregister(host));
-	ck_cu_ok(cu.cuMemAllocHost(&other, PAGE));
-	ck_cu_ok(cu.cuMemFreeHost(other));
-	munmap(host, SIZE);
-}
-END_TEST
-
-START_TEST(host_apart)
-{
-	enum { MAPPED = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP };
-	uint8_t *host = cuda_pages(2 * PAGE);
-	cu_deviceptr at, back = 0;
-	void *is = NULL;
-
-	cuda_fake->set_host_apart(true);
-	ck_cu_ok(cu.cuMemHostRegister(host, 2 * PAGE, MAPPED));
-	ck_cu_ok(cu.cuMemHostGetDevicePointer(&at, host + 5, 0));
-	ck_assert_uint_ne(at, (cu_deviceptr)(uintptr_t)host + 5);
-	ck_cu_ok(cu.cuMemsetD8(at, 9, 10));
-	ck_assert_uint_eq(host[4], 1);
-	ck_assert_uint_eq(host[5], 9);
-	ck_assert_uint_eq(host[15], 1);
-	/* By the host's address, a GPU does not get there. */
-	ck_cu(cu.cuMemsetD8((cu_deviceptr)(uintptr_t)host, 9, 10), CUDA_ERROR_INVALID_VALUE);
-	ck_cu_ok(cu.cuPointerGetAttribute(&is, CU_POINTER_ATTRIBUTE_HOST_POINTER, at));
-	ck_assert_ptr_eq(is, host + 5);
-	ck_cu_ok(cu.cuPointerGetAttribute(
-		&back, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (cu_deviceptr)(uintptr_t)host + 5));
-	ck_assert_uint_eq(back, at);
-	ck_cu_ok(cu.cuMemHostUnregister(host));
-	munmap(host, 2 * PAGE);
-}
-END_TEST
-
-/* Where a dma-buf begins in its file is where its descriptor stands. */
-START_LOOP_TEST(dma_buf, 2)
-{
-	static const size_t sizes[] = { SIZE, 60000 };
-	cu_deviceptr address, range, is;
-	uint8_t bytes[64];
-	size_t size;
-	uint8_t *at;
-	off_t offset;
-	int fd = -1;
-
-	ck_cu_ok(cu.cuMemAlloc(&address, sizes[_i]));
-	range = address / PAGE * PAGE + 3 * PAGE;
-	ck_cu_ok(cu.cuMemGetHandleForAddressRange(
-		&fd, range, 2 * PAGE, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
-	ck_assert_uint_eq(cuda_fake->live(FAKE_CUDA_FD), 1);
-	ck_assert(cuda_fake->dma_buf(fd, &is, &size));
-	ck_assert_uint_eq(is, range);
-	ck_assert_uint_eq(size, 2 * PAGE);
-	ck_assert(!cuda_fake->dma_buf(0, &is, &size));
-	offset = lseek(fd, 0, SEEK_CUR);
-	at = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
-	ck_assert_ptr_ne(at, MAP_FAILED);
-	ck_cu_ok(cu.cuMemsetD8(range + 10, 0x77, 30));
-	ck_assert_uint_eq(at[10], 0x77);
-	ck_assert_uint_eq(at[39], 0x77);
-	ck_assert_uint_ne(at[40], 0x77);
-	memset(at + PAGE, 0x66, 64);
-	ck_cu_ok(cu.cuMemcpyDtoH(bytes, range + PAGE, 64));
-	ck_assert_uint_eq(bytes[63], 0x66);
-	munmap(at, 2 * PAGE);
-	close(fd);
-	ck_assert_uint_eq(cuda_fake->live(FAKE_CUDA_FD), 0);
-	ck_cu_ok(cu.cuMemFree(address));
-}
-END_TEST
-
+/* Of a driver of this version; the result of a kernel with a parameter of more than 4096 bytes. */
 static const struct {
-	const char *name;
-	cu_device_attribute attribute;
-	unsigned long long flags;
-	bool is_pcie, is_virtual, is_capable;
-	size_t size;
+	int version;
 	cu_result result;
-} exports[] = {
-	{ "no dma-bufs", CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0, false, false, true, PAGE,
-		CUDA_ERROR_NOT_SUPPORTED },
-	{ "PCIe", 0, 1, false, false, true, PAGE, CUDA_ERROR_NOT_SUPPORTED },
-	{ "PCIe works", 0, 1, true, false, true, PAGE, CUDA_SUCCESS },
-	{ "no such flag", 0, 2, true, false, true, PAGE, CUDA_ERROR_INVALID_VALUE },
-	{ "beyond the end", 0, 0, false, false, true, SIZE + PAGE, CUDA_ERROR_INVALID_VALUE },
-	{ "of one handle", 0, 0, false, true, true, FAKE_CUDA_BLOCK, CUDA_SUCCESS },
-	{ "not for NICs", 0, 0, false, true, false, PAGE, CUDA_ERROR_NOT_SUPPORTED },
-	{ "of two handles", 0, 0, false, true, true, SIZE, CUDA_ERROR_INVALID_VALUE },
+} parameters_rows[] = {
+	{ 12000, CUDA_ERROR_NOT_SUPPORTED },
+	{ 12010, CUDA_SUCCESS },
+	{ 13000, CUDA_SUCCESS },
 };
 
-START_LOOP_TEST(exporting, ROWS(exports))
+START_LOOP_TEST(large_parameter, ROWS(parameters_rows))
 {
-	cu_deviceptr address;
-	int fd = -1;
+	struct gpu_batch_many batch = {
+		.done = (uint64_t)(uintptr_t)done,
+		.sequence = 7,
+		.counter = counter,
+		.n_pieces = 1,
+		.n_blocks = 1,
+		.first_block = { 0, 1 },
+		.pieces = { copy(memory + SIZE / 2, memory, 1) },
+	};
+	void *parameters[] = { &batch };
+	cu_function many;
 
-	if (exports[_i].attribute)
-		cuda_fake->set_attribute(-1, exports[_i].attribute, 0);
-	cuda_fake->set_pcie(exports[_i].is_pcie);
-	if (exports[_i].is_virtual)
-		ck_cu_ok(cuda_fake->make_virtual(0, 2 * SIZE, 2, exports[_i].is_capable, &address));
-	else
-		ck_cu_ok(cu.cuMemAlloc(&address, SIZE));
-	ck_cu(cu.cuMemGetHandleForAddressRange(&fd, address, exports[_i].size,
-		      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, exports[_i].flags),
-		exports[_i].result);
-	ck_assert_int_eq(fd >= 0, exports[_i].result == CUDA_SUCCESS);
-	if (fd >= 0)
-		close(fd);
-	if (exports[_i].is_virtual)
-		ck_cu_ok(cuda_fake->free_virtual(address));
-	else
-		ck_cu_ok(cu.cuMemFree(address));
+	cuda_fake->set_version(parameters_rows[_i].version);
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work_many"));
+	ck_cu(cu.cuLaunchKernel(
+		      many, 1, 1, 1, GPU_BLOCK_THREADS, 1, 1, 0, stream, parameters, NULL),
+		parameters_rows[_i].result);
+	ck_cu_ok(cu.cuStreamSynchronize(stream));
+	ck_assert_uint_eq(atomic_load(done), parameters_rows[_i].result == CUDA_SUCCESS ? 7 : 0);
+	cuda_fake->set_version(13000);
 }
 END_TEST
 
-START_TEST(several_devices)
+START_TEST(bad_launches)
 {
-	cu_deviceptr first, second;
-	cu_context contexts[2];
-	int ordinal;
+	struct gpu_batch batch = batch_of(copy(memory, memory + 4096, 16), 2, 1);
+	void *parameters[] = { &batch };
+	cu_function none;
 
-	cuda_fake->reset();
-	cuda_fake->set_devices(2);
-	ck_cu_ok(cu.cuInit(0));
-	ck_cu_ok(cu.cuDevicePrimaryCtxRetain(&contexts[0], 0));
-	ck_cu_ok(cu.cuDevicePrimaryCtxRetain(&contexts[1], 1));
-	ck_assert_ptr_ne(contexts[0], contexts[1]);
-	ck_cu_ok(cu.cuCtxPushCurrent(contexts[0]));
-	ck_cu_ok(cu.cuMemAlloc(&first, SIZE));
-	ck_cu_ok(cu.cuCtxPushCurrent(contexts[1]));
-	ck_cu_ok(cu.cuMemAlloc(&second, SIZE));
-	ck_cu_ok(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, second));
-	ck_assert_int_eq(ordinal, 1);
-	/* Memory of one context is not the other's. */
-	ck_cu(cu.cuMemsetD8(first, 0, 1), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_uint_eq(cuda_fake->context_depth(), 2);
-	ck_cu_ok(cu.cuMemFree(first));
-	ck_cu_ok(cu.cuMemFree(second));
-	ck_cu_ok(cu.cuCtxPopCurrent(NULL));
-	ck_cu_ok(cu.cuDevicePrimaryCtxRelease(1));
+	ck_cu(cu.cuModuleGetFunction(&none, module, "no_kernel"), CUDA_ERROR_NOT_FOUND);
+	ck_cu(cu.cuLaunchKernel(
+		      kernel, 1, 1, 1, GPU_BLOCK_THREADS, 1, 1, 0, stream, parameters, NULL),
+		CUDA_ERROR_INVALID_VALUE);
+	ck_cu(cu.cuLaunchKernel(kernel, 2, 1, 1, 2048, 1, 1, 0, stream, parameters, NULL),
+		CUDA_ERROR_INVALID_VALUE);
+	ck_cu(cu.cuLaunchKernel((cu_function)(void *)&batch, 2, 1, 1, GPU_BLOCK_THREADS, 1, 1, 0,
+		      stream, parameters, NULL),
+		CUDA_ERROR_INVALID_HANDLE);
+	ck_cu(cu.cuLaunchKernel(kernel, 2, 1, 1, GPU_BLOCK_THREADS, 1, 1, 0,
+		      (cu_stream)(void *)&batch, parameters, NULL),
+		CUDA_ERROR_INVALID_HANDLE);
+}
+END_TEST
+
+enum wrong {
+	FREED,
+	ORDINARY,
+	BEYOND,
+	FOREIGN,
+	UNMAPPED,
+	NO_WORD,
+	UNREGISTERED,
+	APART,
+	INJECTED,
+	WRONGS
+};
+
+static struct gpu_batch wrong_batch(enum wrong wrong)
+{
+	struct gpu_batch batch = batch_of(copy(memory, memory + 4096, 64), 2, 1);
+	static uint8_t ordinary[64];
+	cu_context made;
+
+	switch (wrong) {
+	case FREED:
+	case INJECTED:
+	case WRONGS: break;
+	case ORDINARY: batch.pieces[0].src = (uint64_t)(uintptr_t)ordinary; break;
+	case BEYOND: batch.pieces[0].dst = memory + SIZE - 63; break;
+	case FOREIGN:
+		ck_cu_ok(cu.cuCtxCreate(&made, 0, 0));
+		ck_cu_ok(cu.cuMemAlloc(&batch.pieces[0].dst, SIZE));
+		ck_cu_ok(cu.cuCtxPopCurrent(NULL));
+		break;
+	case UNMAPPED:
+		ck_cu_ok(cuda_fake->make_virtual(0, 4 << 20, 1, true, &batch.pieces[0].also));
+		batch.pieces[0].also += FAKE_CUDA_BLOCK - 10;
+		break;
+	case NO_WORD: batch.done = (uint64_t)(uintptr_t)ordinary; break;
+	case UNREGISTERED:
+	case APART: batch.pieces[0].dst = (uint64_t)(uintptr_t)cuda_pages(PAGE); break;
+	}
+	return batch;
+}
+
+/* It is for good, for all that is in the context, and for no other one. */
+START_LOOP_TEST(faults, WRONGS)
+{
+	struct gpu_batch batch = wrong_batch(_i);
+	struct cuda_gate unused;
+	cu_deviceptr address;
+	cu_context made;
+	cu_event event;
+
+	has_failed = true;
+	ck_cu_ok(cu.cuEventCreate(&event, 0));
+	cuda_fake->hold(true);
+	/* A GPU does not get there by the host's address then. */
+	cuda_fake->set_host_apart(_i == APART);
+	if (_i == UNREGISTERED || _i == APART)
+		ck_cu_ok(cu.cuMemHostRegister((void *)(uintptr_t)batch.pieces[0].dst, PAGE,
+			CU_MEMHOSTREGISTER_DEVICEMAP));
+	ck_cu_ok(launch(stream, batch));
+	ck_cu_ok(cu.cuEventRecord(event, stream));
+	ck_cu_ok(cu.cuLaunchHostFunc(stream, cuda_gate, &unused));
+	/* Nothing waits for what is queued. */
+	if (_i == FREED)
+		ck_cu_ok(cu.cuMemFree(memory));
+	if (_i == UNREGISTERED)
+		ck_cu_ok(cu.cuMemHostUnregister((void *)(uintptr_t)batch.pieces[0].dst));
+	if (_i == INJECTED)
+		cuda_fake->fail_call("work", 1, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+	ck_assert_str_eq(cuda_fake->fault(), "");
+	cuda_fake->hold(false);
+	ck_cu(cu.cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_assert_int_eq(cuda_fake->fault()[0] != '\0', _i != INJECTED);
+	ck_assert_uint_eq(atomic_load(done), 0);
+	ck_assert_uint_eq(cuda_fake->queued(), 0);
+	ck_cu(cu.cuEventQuery(event), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_cu(cu.cuStreamQuery(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_cu(cu.cuMemAlloc(&address, SIZE), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_cu(cu.cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_cu_ok(cu.cuCtxCreate(&made, 0, 0));
+	ck_cu_ok(cu.cuMemAlloc(&address, SIZE));
+	ck_cu_ok(cu.cuMemsetD8(address, 1, SIZE));
+}
+END_TEST
+
+/* ---- loading */
+
+/* Begins while the call of another thread loads a function. Returns how much is queued then. */
+static void *ask_meanwhile(void *ret_queued)
+{
+	int n;
+
+	while (cuda_fake->calls("cuModuleGetFunction") < 2) /* that of setup(), and this one */
+		cuda_nap();
+	ck_cu_ok(cu.cuDeviceGetCount(&n));
+	*(unsigned *)ret_queued = cuda_fake->queued();
+	return NULL;
+}
+
+static void queue_slow_work(void)
+{
+	cuda_fake->set_delay(10000);
+	for (int i = 0; i < 20; i++)
+		ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
+}
+
+/* The first time that a lazily loaded function is wanted, the call waits for what is queued, and
+ * calls of other threads wait for it. */
+START_TEST(lazy_loading_waits)
+{
+	unsigned queued = 1;
+	cu_function many;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_meanwhile, &queued), 0);
+	queue_slow_work();
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work_many"));
+	ck_assert_uint_eq(cuda_fake->queued(), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(queued, 0);
+	/* Once. */
+	cuda_fake->hold(true);
+	ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work_many"));
+	ck_cu_ok(cu.cuModuleGetFunction(&many, module, "ferrule_work"));
+	ck_assert_uint_eq(cuda_fake->queued(), 1);
+	cuda_fake->hold(false);
+}
+END_TEST
+
+/* ---- captures elsewhere */
+
+START_TEST(capture_elsewhere)
+{
+	cu_capture_mode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct fake_cuda_stats stats;
+	cu_deviceptr address;
+
+	/* The first launch may take memory. */
+	cuda_fake->set_capture(true);
+	ck_cu(launch(stream, batch_of(copy(memory, memory + 4096, 64), 1, 1)),
+		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	ck_cu(cu.cuMemAlloc(&address, SIZE), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	cuda_fake->stats(&stats);
+	ck_assert_uint_eq(stats.captures_broken, 2);
+	ck_cu_ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	ck_assert_int_eq(cuda_fake->capture_mode(), CU_STREAM_CAPTURE_MODE_RELAXED);
+	ck_cu_ok(cu.cuMemAlloc(&address, SIZE));
+	ck_cu_ok(cu.cuMemFree(address));
+	ck_cu_ok(launch(stream, batch_of(copy(memory, memory + 4096, 64), 1, 1)));
+	ck_cu_ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
+	ck_cu_ok(launch(stream, batch_of(copy(memory, memory + 4096, 64), 1, 2)));
+	while (atomic_load(done) != 2)
+		cuda_nap();
+	cuda_fake->set_capture(false);
+	cuda_fake->stats(&stats);
+	ck_assert_uint_eq(stats.captures_broken, 2);
 }
 END_TEST
 
@@ -469,5 +391,5 @@ TEST_MAIN(fake_cuda)
 {
 	if (argc > 1)
 		return leave_something(strcmp(argv[1], "free") == 0);
-	return cuda_double_main(all_tests(cuda_setup, cuda_teardown));
+	return cuda_double_main(all_tests(setup, teardown));
 }
