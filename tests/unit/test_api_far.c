@@ -124,20 +124,25 @@ static void see(cu_deviceptr address, uint32_t length)
 	ck_assert(fake->read(found, address, length));
 }
 
-/* From a's memory, of that kind, to b's; `offset` in both. */
+/* From a's memory, of that kind, to b's, which is aligned in another way. Nothing is written beside
+ * it. */
 static void carry(enum frl_wr_opcode opcode, bool from_gpu, bool to_gpu, uint32_t offset)
 {
 	struct frl_sge from = sge_of(&a, offset, LENGTH), to;
 	struct frl_recv_wr recv = { .wr_id = 1, .sge = &to, .n_sge = 1 };
+	cu_deviceptr far = there + 2 * MIB + 3 * offset;
+	uint8_t *near = b.memory + 3 * offset;
 	struct frl_send_wr wr;
 
 	if (from_gpu) {
 		ck_assert(fake->write(there + offset, a.memory + offset, LENGTH));
 		from = (struct frl_sge){ at(there + offset), LENGTH, frl_mr_lkey(mine) };
 	}
-	to = (struct frl_sge){ b.memory + offset, LENGTH, frl_mr_lkey(b.mr) };
+	to = (struct frl_sge){ near, LENGTH, frl_mr_lkey(b.mr) };
+	memset(found, 0, sizeof(found));
+	ck_assert(fake->write(far - 1, found, LENGTH + 2));
 	if (to_gpu)
-		to = (struct frl_sge){ at(there + 2 * MIB + offset), LENGTH, frl_mr_lkey(theirs) };
+		to = (struct frl_sge){ at(far), LENGTH, frl_mr_lkey(theirs) };
 	wr = send_wr(2, opcode, &from);
 	wr.remote_addr = (uintptr_t)to.addr;
 	wr.rkey = to_gpu ? frl_mr_rkey(theirs) : frl_mr_rkey(b.mr);
@@ -149,9 +154,9 @@ static void carry(enum frl_wr_opcode opcode, bool from_gpu, bool to_gpu, uint32_
 		expect(&b, 1, FRL_WC_SUCCESS);
 	for (unsigned n = 0; to_gpu && n < 1000; n++)
 		frl_progress(b.device);
-	if (to_gpu)
-		see(there + 2 * MIB + offset, LENGTH);
-	ck_assert_mem_eq(to_gpu ? found : b.memory + offset, a.memory + offset, LENGTH);
+	see(far - 1, LENGTH + 2);
+	ck_assert(found[0] == 0 && found[LENGTH + 1] == 0);
+	ck_assert_mem_eq(to_gpu ? found + 1 : near, a.memory + offset, LENGTH);
 }
 
 /* b's memory, of that kind, is read into a's. */
@@ -217,6 +222,9 @@ START_LOOP_TEST(moves, ROWS(pairs))
 	struct frl_qp_attr qp;
 
 	start_pair((unsigned)_i);
+	/* Of each end: packets, the application's memory, and all of the engine's buffers at once.
+	 * Memory of GPUs is registered by dma-bufs. */
+	ck_assert_uint_eq(fake_verbs_calls("ibv_reg_mr"), 2 * 3);
 	expect_tier(mine, far_a);
 	expect_tier(theirs, far_b);
 	frl_qp_query(a.qp, &qp);

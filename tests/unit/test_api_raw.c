@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public interface over ports of raw packets, on a libibverbs in memory, and with a double of
- * CUDA's driver: nothing here says anything about NICs or GPUs. */
+/* The public interface over ports of raw packets, on a libibverbs in memory: nothing here says
+ * anything about NICs. Memory of GPUs: test_api_far.c. */
 #include "tests/unit/program.h"
 #include "tests/unit/raw_fixture.h"
 
@@ -9,9 +9,6 @@
 #include <sys/stat.h>
 
 #include "tests/unit/api_fixture.h"
-#include "tests/unit/gpu_fixture.h"
-
-static enum frl_icrc_mode icrc; /* of what open_raw() opens */
 
 static void open_raw(struct end *end, const char *name, const char *ip, enum frl_progress progress)
 {
@@ -21,7 +18,6 @@ static void open_raw(struct end *end, const char *name, const char *ip, enum frl
 	config.port = name;
 	config.ip = ip;
 	config.progress = progress;
-	config.icrc = icrc;
 	/* More than networks have: what the port carries, too. */
 	config.path_mtu = end == &b ? 16384 : 0;
 	make_end(end, false, &config);
@@ -157,199 +153,6 @@ START_TEST(waits_for_nic)
 }
 END_TEST
 
-/* ---- memory of a GPU */
-
-enum { GPU_BYTES = 65536 };
-
-/* The ends' ports, how the ICRC is, and whether frames are lost. */
-static const struct {
-	const char *ports[2];
-	enum frl_icrc_mode icrc;
-	bool loses;
-} gpu_pairs[] = {
-	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_AUTO, false },
-	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_ALWAYS, false },
-	{ { "raw:nic0,gpu=0", "raw:nic1" }, FRL_ICRC_AUTO, false },
-	{ { "raw:nic0", "raw:nic1,gpu=0" }, FRL_ICRC_AUTO, false },
-	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_AUTO, true },
-	{ { "raw:nic0,gpu=0", "raw:nic1,gpu=0" }, FRL_ICRC_ALWAYS, true },
-};
-
-static struct gpu *gpu;
-
-struct buffer {
-	cu_deviceptr address;
-	struct frl_mr *mr;
-	uint8_t bytes[GPU_BYTES]; /* what should be there */
-};
-
-/* Small floats, which can be summed, of 4 bytes each. */
-static void fill_buffer(struct buffer *buffer, unsigned seed)
-{
-	for (unsigned i = 0; i < GPU_BYTES / 4; i++) {
-		float value = (float)((i * 7 + seed) % 1000);
-
-		memcpy(buffer->bytes + 4 * i, &value, 4);
-	}
-	ck_assert(fake->write(buffer->address, buffer->bytes, GPU_BYTES));
-}
-
-static void make_buffer(struct buffer *buffer, const struct end *end, bool has_far)
-{
-	struct frl_mr_attr attr;
-
-	buffer->address = allocate(gpu->context, GPU_BYTES);
-	ok(frl_reg_mr(end->pd, at(buffer->address), GPU_BYTES,
-		FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ,
-		&buffer->mr));
-	frl_mr_query(buffer->mr, &attr);
-	ck_assert_msg(attr.tier == (has_far ? FRL_MR_QUEUE : FRL_MR_MAPPED), "%s: %s",
-		frl_mr_tier_name(attr.tier), attr.reason);
-}
-
-static void drop_buffer(struct buffer *buffer, struct end *end)
-{
-	int rc;
-
-	while ((rc = frl_dereg_mr(buffer->mr)) == -EBUSY)
-		frl_progress(end->device);
-	ok(rc);
-	release(gpu->context, buffer->address);
-}
-
-static void is_as_it_should(const struct buffer *buffer)
-{
-	static uint8_t found[GPU_BYTES];
-
-	ck_assert(fake->read(found, buffer->address, GPU_BYTES));
-	ck_assert_mem_eq(found, buffer->bytes, GPU_BYTES);
-}
-
-/* From `from` of a, which is memory of the GPU or (NULL) of the host, to b's. */
-static void send_gpu(struct buffer *from, uint32_t offset, struct buffer *to, uint32_t to_offset,
-	uint32_t length, bool reduces)
-{
-	struct frl_sge sge = { from ? at(from->address + offset) : a.memory + offset, length,
-		frl_mr_lkey(from ? from->mr : a.mr) };
-	struct frl_sge into = { to ? at(to->address + to_offset) : b.memory + to_offset, length,
-		frl_mr_lkey(to ? to->mr : b.mr) };
-	struct frl_recv_wr recv = { .wr_id = 1, .sge = &into, .n_sge = 1 };
-	struct frl_send_wr wr = send_wr(2, FRL_WR_SEND, &sge);
-	uint8_t *now = to ? to->bytes + to_offset : NULL;
-	const uint8_t *is = from ? from->bytes + offset : a.memory + offset;
-
-	if (reduces)
-		recv.action = (struct frl_recv_action){
-			.type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32, .op = FRL_SUM
-		};
-	ck_assert_msg(frl_post_recv(b.qp, &recv, 1, NULL) == 1, "%s", frl_last_error());
-	post_send(&wr);
-	expect(&a, 2, FRL_WC_SUCCESS);
-	expect(&b, 1, FRL_WC_SUCCESS);
-	if (!to) {
-		ck_assert_mem_eq(b.memory + to_offset, is, length);
-		return;
-	}
-	for (uint32_t i = 0; reduces && i < length; i += 4) {
-		float mine, theirs;
-
-		memcpy(&mine, now + i, 4);
-		memcpy(&theirs, is + i, 4);
-		mine += theirs;
-		memcpy(now + i, &mine, 4);
-	}
-	if (!reduces)
-		memcpy(now, is, length);
-	is_as_it_should(to);
-}
-
-static void write_and_read(struct buffer *from, struct buffer *to)
-{
-	struct frl_sge sge = { at(from->address + 12), MESSAGE, frl_mr_lkey(from->mr) };
-	struct frl_send_wr wr = send_wr(3, FRL_WR_RDMA_WRITE, &sge);
-
-	wr.remote_addr = to->address + 40;
-	wr.rkey = frl_mr_rkey(to->mr);
-	post_send(&wr);
-	expect(&a, 3, FRL_WC_SUCCESS);
-	memcpy(to->bytes + 40, from->bytes + 12, MESSAGE);
-	/* The answer is what was written. */
-	sge.addr = at(from->address + 30004);
-	wr.wr_id = 4;
-	wr.opcode = FRL_WR_RDMA_READ;
-	post_send(&wr);
-	expect(&a, 4, FRL_WC_SUCCESS);
-	memcpy(from->bytes + 30004, to->bytes + 40, MESSAGE);
-	is_as_it_should(from);
-	is_as_it_should(to);
-}
-
-/* Without an ICRC the kernel takes payload from where the NIC has put it. */
-static void took_its_way(int i)
-{
-	bool is_far = strstr(gpu_pairs[i].ports[1], "gpu=");
-	bool has_icrc = gpu_pairs[i].icrc == FRL_ICRC_ALWAYS ||
-		!strstr(gpu_pairs[i].ports[0], "gpu=");
-	struct frl_stats stats;
-
-	frl_device_stats(b.device, &stats);
-	ck_assert_int_eq(stats.offload_direct > 0, is_far && !has_icrc);
-	/* There was payload for host memory as well. */
-	ck_assert_int_eq(stats.offload_fetched > 0, is_far);
-}
-
-static void start_gpu(int i, unsigned *n_lost)
-{
-	gpu_setup();
-	gpu = hold(0);
-	raw_setup();
-	raw_plug(0);
-	raw_plug(1);
-	icrc = gpu_pairs[i].icrc;
-	open_raw(&a, gpu_pairs[i].ports[0], "10.0.0.1/24", FRL_PROGRESS_INLINE);
-	open_raw(&b, gpu_pairs[i].ports[1], "10.0.0.2/24", FRL_PROGRESS_INLINE);
-	connect_both();
-	fill();
-	if (gpu_pairs[i].loses)
-		fake_verbs_tap(lose, n_lost);
-}
-
-static void finish_gpu(void)
-{
-	icrc = FRL_ICRC_AUTO;
-	finish_pair();
-	gpu_release(gpu);
-	gpu_teardown();
-}
-
-START_LOOP_TEST(moves_gpu_memory, ROWS(gpu_pairs))
-{
-	static struct buffer from, to;
-	unsigned n_lost = 0;
-
-	start_gpu(_i, &n_lost);
-	make_buffer(&from, &a, strstr(gpu_pairs[_i].ports[0], "gpu="));
-	make_buffer(&to, &b, strstr(gpu_pairs[_i].ports[1], "gpu="));
-	/* Of each end: packets, the application's memory, and all of the engine's buffers at once.
-	 * Memory of GPUs is registered by dma-bufs. */
-	ck_assert_uint_eq(fake_verbs_calls("ibv_reg_mr"), 2 * 3);
-	fill_buffer(&from, 1);
-	fill_buffer(&to, 2);
-	send_gpu(&from, 0, &to, 0, MESSAGE, false);
-	send_gpu(&from, 4, &to, 8, 20, false);
-	send_gpu(&from, 101, &to, 30003, 9001, false);
-	send_gpu(&from, 400, &to, 40000, MESSAGE, true);
-	send_gpu(NULL, 5, &to, 77, MESSAGE, false);
-	send_gpu(&from, 5, NULL, 77, MESSAGE, false);
-	send_gpu(NULL, 5, NULL, 30001, MESSAGE, false);
-	write_and_read(&from, &to);
-	took_its_way(_i);
-	drop_buffer(&from, &a);
-	drop_buffer(&to, &b);
-	finish_gpu();
-}
-END_TEST
-
 /* ---- what fails */
 
 /* The device fails while it is used: it says so, and everything can be closed. */
@@ -456,7 +259,5 @@ END_TEST
 
 TEST_MAIN(api_raw)
 {
-	if (!gpu_is_fake())
-		return 77;
 	return run_rows(all_tests(NULL, NULL));
 }
