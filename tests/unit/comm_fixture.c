@@ -413,3 +413,38 @@ void job_simulate(struct job *job)
 	coll_world_free(&world);
 	check_ranks(job);
 }
+
+/* ---- inputs */
+
+int32_t job_input(int rank, size_t i)
+{
+	return (int32_t)((i * 31 + (size_t)rank * 7919) % 1000) - 500;
+}
+
+int32_t job_sum(int ranks, size_t i)
+{
+	int32_t sum = 0;
+
+	for (int r = 0; r < ranks; r++)
+		sum += job_input(r, i);
+	return sum;
+}
+
+/* How many rank `from` sends to rank `to`, and where that begins at both. */
+static size_t v_count(int from, int to, size_t count)
+{
+	return (size_t)((from * 3 + to * 5) % 4) * count / 2;
+}
+
+void job_make_vectors(struct job_vectors *v, const struct rank *rank, size_t count)
+{
+	*v = (struct job_vectors){ 0 };
+	for (int r = 0; r < rank->ranks; r++) {
+		v->send_counts[r] = v_count(rank->number, r, count);
+		v->recv_counts[r] = v_count(r, rank->number, count);
+		v->send_displs[r] = v->sent + 1; /* there may be gaps */
+		v->recv_displs[r] = v->received + 2;
+		v->sent = v->send_displs[r] + v->send_counts[r];
+		v->received = v->recv_displs[r] + v->recv_counts[r];
+	}
+}

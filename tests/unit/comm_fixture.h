@@ -20,6 +20,8 @@
 
 #include <ferrule/ferrule.h>
 
+#include "tests/unit/program.h"
+
 enum { JOB_RANKS = 8, JOB_RAILS = 4, JOB_TEXT = 1024 };
 
 /* Tests are shorter where a sanitizer makes all slow. */
@@ -99,6 +101,17 @@ void job_run(struct job *job);
 /* The same in virtual time. With shared memory, and under ThreadSanitizer, it is job_run(). */
 void job_simulate(struct job *job);
 
+/* A case for each _i from `first` to `end` - 1, or from 0 to `n` - 1, that is one job: `run` is one
+ * of the two above, the rest are members of the job. */
+#define JOB_RANGE_TEST(name, first, end, run, ...) \
+	START_RANGE_TEST(name, first, end)         \
+	{                                          \
+		struct job job = { __VA_ARGS__ };  \
+		run(&job);                         \
+	}                                          \
+	struct job
+#define JOB_TEST(name, n, run, ...) JOB_RANGE_TEST(name, 0, n, run, __VA_ARGS__)
+
 /* For `main`: the first complaint counts. Returns false, so that callers can give up. */
 bool complain(struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -109,6 +122,18 @@ static inline bool expect_that(
 }
 
 #define expect(rank, condition) expect_that((rank), (condition), #condition, __FILE__, __LINE__)
+
+/* Of the ranks' inputs: small whole numbers, so that whatever is summed is exact. */
+int32_t job_input(int rank, size_t i);
+int32_t job_sum(int ranks, size_t i);
+
+/* What a rank sends to and receives from others in ALLTOALLV, for about `count` elements. */
+struct job_vectors {
+	size_t send_counts[JOB_RANKS], send_displs[JOB_RANKS];
+	size_t recv_counts[JOB_RANKS], recv_displs[JOB_RANKS];
+	size_t sent, received;
+};
+void job_make_vectors(struct job_vectors *v, const struct rank *rank, size_t count);
 
 /* For `main`: waits without using the library. */
 void job_sleep_ms(int ms);

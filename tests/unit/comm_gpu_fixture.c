@@ -94,33 +94,8 @@ struct layout {
 	size_t sent; /* bytes at `send` */
 };
 
-/* What a rank sends to another in ALLTOALLV, and where that begins at both. */
-struct vectors {
-	size_t send_counts[JOB_RANKS], send_displs[JOB_RANKS];
-	size_t recv_counts[JOB_RANKS], recv_displs[JOB_RANKS];
-	size_t sent, received;
-};
-
-static size_t v_count(int from, int to, size_t count)
-{
-	return (size_t)((from * 3 + to * 5) % 4) * count / 2;
-}
-
-static void make_vectors(struct vectors *v, const struct rank *rank, size_t count)
-{
-	*v = (struct vectors){ 0 };
-	for (int r = 0; r < rank->ranks; r++) {
-		v->send_counts[r] = v_count(rank->number, r, count);
-		v->recv_counts[r] = v_count(r, rank->number, count);
-		v->send_displs[r] = v->sent + 1; /* there may be gaps */
-		v->recv_displs[r] = v->received + 2;
-		v->sent = v->send_displs[r] + v->send_counts[r];
-		v->received = v->recv_displs[r] + v->recv_counts[r];
-	}
-}
-
 static void lay_out(struct layout *l, const struct rank *rank, const struct trial *trial,
-	const struct vectors *v)
+	const struct job_vectors *v)
 {
 	enum frl_coll coll = trial->c.coll;
 	bool many_out = coll == FRL_REDUCE_SCATTER || coll == FRL_ALLTOALL || coll == FRL_SCATTER;
@@ -173,7 +148,7 @@ static void fill(
 
 /* ---- both runs */
 
-static int run_at(struct rank *rank, const struct trial *trial, const struct vectors *v,
+static int run_at(struct rank *rank, const struct trial *trial, const struct job_vectors *v,
 	const uint8_t *send, uint8_t *recv)
 {
 	struct frl_collective c = trial->c;
@@ -222,12 +197,12 @@ static void compare(struct rank *rank, const struct trial *trial, const struct l
 
 bool trial_run(struct rank *rank, const struct trial *trial)
 {
-	struct vectors v;
+	struct job_vectors v;
 	struct layout l;
 	struct memory m;
 	uint8_t *before;
 
-	make_vectors(&v, rank, trial->c.count);
+	job_make_vectors(&v, rank, trial->c.count);
 	lay_out(&l, rank, trial, &v);
 	m.expected = malloc(l.total);
 	m.host = malloc(l.total);

@@ -39,13 +39,7 @@ static void run_passed(struct rank *rank)
 	}
 }
 
-START_TEST(passed_on)
-{
-	struct job job = { .ranks = 2 + _i, .main = run_passed };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(passed_on, 3, job_run, .ranks = 2 + _i, .main = run_passed);
 
 /* Nothing is asked for that cannot be found: of another device, or out of a ring. */
 static void run_otherwise(struct rank *rank)
@@ -71,13 +65,8 @@ static void run_otherwise(struct rank *rank)
 	}
 }
 
-START_TEST(otherwise)
-{
-	struct job job = { .ranks = 3, .main = run_otherwise, .rails = 1 + _i, .poor = _i ? 0 : 2 };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(otherwise, 2, job_run, .ranks = 3, .main = run_otherwise, .rails = 1 + _i,
+	.poor = _i ? 0 : 2);
 
 /* Packets leave as they have come only where both connections have one path MTU, whatever that of
  * the device is: here between ranks 3, 0 and 1, and 1, 2 and 3. */
@@ -97,13 +86,7 @@ static void run_mixed(struct rank *rank)
 			(size_t)stats.offload_forwarded, (size_t)stats.echo_missed);
 }
 
-START_TEST(mixed_mtu)
-{
-	struct job job = { .ranks = 4, .main = run_mixed, .short_mtu = 1 };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(mixed_mtu, 1, job_run, .ranks = 4, .main = run_mixed, .short_mtu = 1);
 
 /* Far more is on its way at one time than a device keeps: what is kept is found, all of it, and a
  * good part of that which passes. */
@@ -127,19 +110,10 @@ static void run_long(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(long_ones)
-{
-	struct job job = { .ranks = 3, .main = run_long, .short_mtu = _i ? 6 : 0 };
+JOB_TEST(long_ones, JOB_SHARE == 1 ? 2 : 0, job_run, .ranks = 3, .main = run_long,
+	.short_mtu = _i ? 6 : 0);
 
-	job_run(&job);
-}
-END_TEST
-
-void comm_gpu_add_passed(TCase *tcase)
+void comm_gpu_add_passed(Suite *suite)
 {
-	tcase_add_loop_test(tcase, passed_on, 0, 3);
-	tcase_add_loop_test(tcase, otherwise, 0, 2);
-	tcase_add_test(tcase, mixed_mtu);
-	if (JOB_SHARE == 1)
-		tcase_add_loop_test(tcase, long_ones, 0, 2);
+	add_tests(suite, NULL, NULL);
 }

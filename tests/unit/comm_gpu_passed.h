@@ -5,6 +5,6 @@
 
 #include "tests/unit/program.h"
 
-void comm_gpu_add_passed(TCase *tcase);
+void comm_gpu_add_passed(Suite *suite);
 
 #endif

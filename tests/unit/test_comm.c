@@ -13,46 +13,6 @@
 
 enum { CANARY = 0x5a5a5a5a, MARGIN = 16, MANY = 40 };
 
-/* Small numbers: whatever is summed is exact. */
-static int32_t input(int rank, size_t i)
-{
-	return (int32_t)((i * 31 + (size_t)rank * 7919) % 1000) - 500;
-}
-
-static int32_t sum_of(int ranks, size_t i)
-{
-	int32_t sum = 0;
-
-	for (int r = 0; r < ranks; r++)
-		sum += input(r, i);
-	return sum;
-}
-
-/* How many rank `from` sends to rank `to`, and where that begins at both. */
-static size_t v_count(int from, int to, size_t count)
-{
-	return (size_t)((from * 3 + to * 5) % 4) * count / 2;
-}
-
-struct vectors {
-	size_t send_counts[JOB_RANKS], send_displs[JOB_RANKS];
-	size_t recv_counts[JOB_RANKS], recv_displs[JOB_RANKS];
-	size_t sent, received;
-};
-
-static void make_vectors(struct vectors *v, const struct rank *rank, size_t count)
-{
-	*v = (struct vectors){ 0 };
-	for (int r = 0; r < rank->ranks; r++) {
-		v->send_counts[r] = v_count(rank->number, r, count);
-		v->recv_counts[r] = v_count(r, rank->number, count);
-		v->send_displs[r] = v->sent + 1; /* there may be gaps */
-		v->recv_displs[r] = v->received + 2;
-		v->sent = v->send_displs[r] + v->send_counts[r];
-		v->received = v->recv_displs[r] + v->recv_counts[r];
-	}
-}
-
 static int32_t expected(const struct rank *rank, const struct frl_collective *c, size_t i)
 {
 	int from = c->count ? (int)(i / c->count) : 0;
@@ -60,19 +20,19 @@ static int32_t expected(const struct rank *rank, const struct frl_collective *c,
 
 	switch (c->coll) {
 	case FRL_ALLREDUCE:
-	case FRL_REDUCE: return sum_of(rank->ranks, i);
-	case FRL_REDUCE_SCATTER: return sum_of(rank->ranks, own + i);
+	case FRL_REDUCE: return job_sum(rank->ranks, i);
+	case FRL_REDUCE_SCATTER: return job_sum(rank->ranks, own + i);
 	case FRL_ALLGATHER:
-	case FRL_GATHER: return input(from, at);
-	case FRL_BROADCAST: return input(c->root, i);
-	case FRL_ALLTOALL: return input(from, own + at);
-	case FRL_SCATTER: return input(c->root, own + i);
+	case FRL_GATHER: return job_input(from, at);
+	case FRL_BROADCAST: return job_input(c->root, i);
+	case FRL_ALLTOALL: return job_input(from, own + at);
+	case FRL_SCATTER: return job_input(c->root, own + i);
 	case FRL_ALLTOALLV:
 		for (int r = 0; r < rank->ranks; r++) {
 			size_t displ = c->recv_displs[r];
 
 			if (i >= displ && i < displ + c->recv_counts[r])
-				return input(r, i - displ);
+				return job_input(r, i - displ);
 		}
 		return CANARY;
 	default: return CANARY;
@@ -90,7 +50,7 @@ static size_t elements(const struct rank *rank, const struct frl_collective *c, 
 }
 
 static void make_buffers(struct buffers *b, const struct rank *rank, const struct frl_collective *c,
-	const struct vectors *v, bool in_place)
+	const struct job_vectors *v, bool in_place)
 {
 	bool many_out = c->coll == FRL_REDUCE_SCATTER || c->coll == FRL_ALLTOALL ||
 		c->coll == FRL_SCATTER;
@@ -113,10 +73,10 @@ static void make_buffers(struct buffers *b, const struct rank *rank, const struc
 		b->send = b->recv + (many_in && !many_out ? own : 0);
 	}
 	for (size_t i = 0; i < sent && !is_v; i++)
-		b->send[i] = input(rank->number, i);
+		b->send[i] = job_input(rank->number, i);
 	for (int r = 0; r < rank->ranks && is_v; r++) {
 		for (size_t i = 0; i < v->send_counts[r]; i++)
-			b->send[v->send_displs[r] + i] = input(rank->number, i);
+			b->send[v->send_displs[r] + i] = job_input(rank->number, i);
 	}
 }
 
@@ -127,10 +87,10 @@ static bool gets_result(const struct rank *rank, const struct frl_collective *c)
 
 static void check_one(struct rank *rank, struct frl_collective c, bool in_place)
 {
-	struct vectors v;
+	struct job_vectors v;
 	struct buffers b;
 
-	make_vectors(&v, rank, c.count);
+	job_make_vectors(&v, rank, c.count);
 	c.send_counts = v.send_counts;
 	c.send_displs = v.send_displs;
 	c.recv_counts = v.recv_counts;
@@ -174,13 +134,9 @@ static void run_all(struct rank *rank)
 	}
 }
 
-START_TEST(every_operation)
-{
-	struct job job = { .ranks = _i, .main = run_all };
-
-	job_simulate(&job);
-}
-END_TEST
+/* The most are the slowest, and no code that fewer do not run. */
+JOB_RANGE_TEST(every_operation, JOB_SHARE > 1 ? 3 : 1, JOB_SHARE > 1 ? 4 : 6, job_simulate,
+	.ranks = _i, .main = run_all);
 
 /* ---- by every algorithm, where it can; else by another one */
 
@@ -203,10 +159,12 @@ static void run_by(struct rank *rank)
 	}
 }
 
-START_TEST(every_algorithm)
+enum { ALGOS = FRL_ALGOS - FRL_ALGO_RING, FEWEST = JOB_SHARE > 1 ? 4 : 3, MOST = 4 };
+
+START_LOOP_TEST(every_algorithm, PAIRS(MOST - FEWEST + 1, ALGOS))
 {
-	enum frl_algo algo = (enum frl_algo)(_i % 10);
-	struct job job = { .ranks = _i / 10, .main = run_by, .arg = &algo };
+	enum frl_algo algo = (enum frl_algo)(FRL_ALGO_RING + _i % ALGOS);
+	struct job job = { .ranks = FEWEST + _i / ALGOS, .main = run_by, .arg = &algo };
 
 	job_simulate(&job);
 }
@@ -257,7 +215,7 @@ static void run_many(struct rank *rank)
 
 		buffers[k] = malloc(count * sizeof(int32_t));
 		for (size_t i = 0; i < count; i++)
-			buffers[k][i] = input(rank->number, i + (size_t)k);
+			buffers[k][i] = job_input(rank->number, i + (size_t)k);
 		expect(rank,
 			frl_allreduce_start(rank->comm, buffers[k], buffers[k], count, FRL_INT32,
 				FRL_SUM, &requests[k]) == 0);
@@ -266,19 +224,13 @@ static void run_many(struct rank *rank)
 	for (int k = MANY - 1; k >= 0 && !rank->failure[0]; k--) {
 		expect(rank, frl_request_wait(requests[k]) == 0);
 		for (size_t i = 0; i < sizes[k % 4] && !rank->failure[0]; i++)
-			expect(rank, buffers[k][i] == sum_of(rank->ranks, i + (size_t)k));
+			expect(rank, buffers[k][i] == job_sum(rank->ranks, i + (size_t)k));
 	}
 	for (int k = 0; k < MANY; k++)
 		free(buffers[k]);
 }
 
-START_TEST(several_in_flight)
-{
-	struct job job = { .ranks = _i, .main = run_many };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_RANGE_TEST(several_in_flight, 2, 5, job_simulate, .ranks = _i, .main = run_many);
 
 /* ---- pairs and groups */
 
@@ -317,14 +269,14 @@ static void run_pairs(struct rank *rank)
 
 	for (int round = 0; round < 3 && !rank->failure[0]; round++) {
 		for (size_t i = 0; i < LONG; i++)
-			out[i] = input(rank->number, i + (size_t)round);
+			out[i] = job_input(rank->number, i + (size_t)round);
 		if (!expect(rank,
 			    frl_start_group(rank->comm, group, sizeof(group) / sizeof(group[0]),
 				    &request) == 0) ||
 			!expect(rank, frl_request_wait(request) == 0))
 			break;
 		for (size_t i = 0; i < LONG && !rank->failure[0]; i++)
-			expect(rank, in[i] == input(previous, i + (size_t)round));
+			expect(rank, in[i] == job_input(previous, i + (size_t)round));
 		expect(rank, got[0] == 17 + previous);
 		expect(rank, got[1] == self);
 		/* Collectives and pairs in between. */
@@ -334,13 +286,7 @@ static void run_pairs(struct rank *rank)
 	free(in);
 }
 
-START_TEST(pairs_and_groups)
-{
-	struct job job = { .ranks = _i, .main = run_pairs };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_RANGE_TEST(pairs_and_groups, 1, 5, job_simulate, .ranks = _i, .main = run_pairs);
 
 /* To itself, across requests: in the order of starting. */
 static void run_alone(struct rank *rank)
@@ -363,13 +309,7 @@ static void run_alone(struct rank *rank)
 	expect(rank, in[0] == 1 && in[1] == 2);
 }
 
-START_TEST(to_itself)
-{
-	struct job job = { .ranks = 1, .main = run_alone };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(to_itself, 1, job_simulate, .ranks = 1, .main = run_alone);
 
 /* ---- communicators made of others */
 
@@ -400,40 +340,13 @@ static void run_split(struct rank *rank)
 	expect(rank, sum == rank->ranks * (rank->ranks - 1) / 2);
 }
 
-START_TEST(split_and_duplicate)
-{
-	struct job job = { .ranks = _i, .main = run_split };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_RANGE_TEST(split_and_duplicate, 1, 6, job_simulate, .ranks = _i, .main = run_split);
 
 /* ---- mail that is lost is asked for again */
 
-START_TEST(lost_mail)
-{
-	struct job job = { .ranks = 3, .main = run_many, .losses = 3 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(lost_mail, 1, job_simulate, .ranks = 3, .main = run_many, .losses = 3);
 
 TEST_MAIN(comm)
 {
-	Suite *suite = suite_create("comm");
-	TCase *tcase = tcase_create("comm");
-
-	/* The most are the slowest, and no code that fewer do not run. */
-	tcase_add_loop_test(tcase, every_operation, JOB_SHARE > 1 ? 3 : 1, JOB_SHARE > 1 ? 4 : 6);
-	for (int ranks = JOB_SHARE > 1 ? 4 : 3; ranks <= 4; ranks++)
-		tcase_add_loop_test(
-			tcase, every_algorithm, 10 * ranks + FRL_ALGO_RING, 10 * ranks + FRL_ALGOS);
-	tcase_add_test(tcase, results_are_the_same_bits);
-	tcase_add_loop_test(tcase, several_in_flight, 2, 5);
-	tcase_add_loop_test(tcase, pairs_and_groups, 1, 5);
-	tcase_add_test(tcase, to_itself);
-	tcase_add_loop_test(tcase, split_and_duplicate, 1, 6);
-	tcase_add_test(tcase, lost_mail);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

@@ -37,7 +37,7 @@ static bool has_words(struct rank *rank, const char *const words[3])
 }
 
 /* What ranks 0 and 1 do, one after the other; -1: no more. */
-static const struct row {
+static struct row {
 	enum frl_coll coll;
 	int counts[2][OPERATIONS];
 	const char *words[3];
@@ -73,14 +73,8 @@ static void run_row(struct rank *rank)
 	has_words(rank, row->words);
 }
 
-START_LOOP_TEST(some_have_no_elements, ROWS(rows))
-{
-	struct row row = rows[_i];
-	struct job job = { .ranks = 2, .main = run_row, .arg = &row, .timeout_ms = HANGS_MS };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(some_have_no_elements, ROWS(rows), job_simulate, .ranks = 2, .main = run_row,
+	.arg = &rows[_i], .timeout_ms = HANGS_MS);
 
 /* They need nobody, and what comes between is as it was. */
 static void run_empty(struct rank *rank)
@@ -115,16 +109,10 @@ static void run_empty(struct rank *rank)
 	expect(rank, frl_barrier(rank->comm) == 0);
 }
 
-START_RANGE_TEST(all_have_no_elements, 1, 4)
-{
-	struct job job = { .ranks = _i, .main = run_empty };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_RANGE_TEST(all_have_no_elements, 1, 4, job_simulate, .ranks = _i, .main = run_empty);
 
 /* Sends and receives to and from this rank, as counts. */
-static const struct own {
+static struct own {
 	int counts[OPERATIONS]; /* sent; negative: received; more than MUCH: of none */
 	int fails_at;
 } owns[] = {
@@ -154,14 +142,8 @@ static void run_own(struct rank *rank)
 	}
 }
 
-START_LOOP_TEST(to_itself_of_no_elements, ROWS(owns))
-{
-	struct own own = owns[_i];
-	struct job job = { .ranks = 1, .main = run_own, .arg = &own };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(to_itself_of_no_elements, ROWS(owns), job_simulate, .ranks = 1, .main = run_own,
+	.arg = &owns[_i]);
 
 /* Each waits for what the other does not send. */
 static void run_in_vain(struct rank *rank)
@@ -184,13 +166,8 @@ static void run_in_vain(struct rank *rank)
 		has_words(rank, words);
 }
 
-START_TEST(who_waits_in_vain_says_for_what)
-{
-	struct job job = { .ranks = 2, .main = run_in_vain, .timeout_ms = HANGS_MS };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(who_waits_in_vain_says_for_what, 1, job_simulate, .ranks = 2, .main = run_in_vain,
+	.timeout_ms = HANGS_MS);
 
 TEST_MAIN(comm_empty)
 {

@@ -78,13 +78,7 @@ static void use_all(struct rank *rank)
 	}
 }
 
-START_LOOP_TEST(threads_of_a_rank, 2)
-{
-	struct job job = { .ranks = 2 + _i, .main = use_all };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(threads_of_a_rank, 2, job_run, .ranks = 2 + _i, .main = use_all);
 
 /* One thread of the rank gives a communicator up while others use its siblings. */
 static void *give_up(void *arg)
@@ -113,13 +107,7 @@ static void fail_beside(struct rank *rank)
 	sum_ones(rank, rank->comm, 1);
 }
 
-START_TEST(one_fails_beside_others)
-{
-	struct job job = { .ranks = 3, .main = fail_beside };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(one_fails_beside_others, 1, job_run, .ranks = 3, .main = fail_beside);
 
 /* A program may wait for its communicators in any order, and destroy them in any. */
 static void cross(struct rank *rank)
@@ -153,13 +141,7 @@ static void cross(struct rank *rank)
 		expect(rank, clock_now_ns() - start_ns < SOON_MS * UINT64_C(1000000));
 }
 
-START_LOOP_TEST(any_order, 3)
-{
-	struct job job = { .ranks = 2 + _i, .main = cross, .rails = 1 + _i % 2 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(any_order, 3, job_simulate, .ranks = 2 + _i, .main = cross, .rails = 1 + _i % 2);
 
 /* Runs that nobody uses any more are kept for the next ones, but not all of them. */
 static void start_many(struct rank *rank)
@@ -185,13 +167,7 @@ static void start_many(struct rank *rank)
 	}
 }
 
-START_TEST(idle_runs_are_few)
-{
-	struct job job = { .ranks = 2, .main = start_many };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(idle_runs_are_few, 1, job_simulate, .ranks = 2, .main = start_many);
 
 TEST_MAIN(comm_family)
 {

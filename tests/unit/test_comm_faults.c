@@ -127,13 +127,7 @@ static void misuse(struct rank *rank)
 	works(rank);
 }
 
-START_TEST(bad_arguments)
-{
-	struct job job = { .ranks = 2, .main = misuse };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(bad_arguments, 1, job_simulate, .ranks = 2, .main = misuse);
 
 /* ---- ranks that do different things */
 
@@ -143,7 +137,7 @@ struct difference {
 	const char *words[4];
 };
 
-static const struct difference differences[] = {
+static struct difference differences[] = {
 	{ FRL_BROADCAST, 4, 4, { "runs broadcast", "runs allreduce", "#1" } },
 	{ FRL_BROADCAST, LONG, LONG, { "runs broadcast", "runs allreduce", "#1" } },
 	{ FRL_BROADCAST, 4, LONG, { "runs broadcast", "runs allreduce" } },
@@ -165,14 +159,8 @@ static void differ(struct rank *rank)
 		fails(rank, &c, -EPROTO, difference->words);
 }
 
-START_LOOP_TEST(different_operations, ROWS(differences))
-{
-	struct difference difference = differences[_i];
-	struct job job = { .ranks = 3, .main = differ, .arg = &difference };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(different_operations, ROWS(differences), job_simulate, .ranks = 3, .main = differ,
+	.arg = &differences[_i]);
 
 /* Two ranks, a sender that means another number of elements than the receiver. */
 static void send_other_count(struct rank *rank)
@@ -191,13 +179,7 @@ static void send_other_count(struct rank *rank)
 	expect(rank, rc == 0 || rc == -EPROTO);
 }
 
-START_TEST(different_counts)
-{
-	struct job job = { .ranks = 2, .main = send_other_count };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(different_counts, 1, job_simulate, .ranks = 2, .main = send_other_count);
 
 /* ---- abort */
 
@@ -252,13 +234,7 @@ static void abort_untold(struct rank *rank)
 	fails(rank, &c, -ECANCELED, (const char *const[]){ "rank 0 aborted: for a try", NULL });
 }
 
-START_TEST(abort_is_told_by_whoever_fails)
-{
-	struct job job = { .ranks = 3, .main = abort_untold };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(abort_is_told_by_whoever_fails, 1, job_simulate, .ranks = 3, .main = abort_untold);
 
 /* A part that is aborted leaves the whole alone. */
 static void abort_part(struct rank *rank)
@@ -280,13 +256,7 @@ static void abort_part(struct rank *rank)
 	expect(rank, sum == 4);
 }
 
-START_TEST(abort_of_a_part)
-{
-	struct job job = { .ranks = 4, .main = abort_part };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(abort_of_a_part, 1, job_simulate, .ranks = 4, .main = abort_part);
 
 /* ---- ranks that are late, gone, or have left */
 
@@ -320,13 +290,7 @@ static void be_late(struct rank *rank)
 	expect(rank, now_ms() - start >= LATE_MS);
 }
 
-START_TEST(timeouts_name_who_is_late)
-{
-	struct job job = { .ranks = 3, .main = be_late };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(timeouts_name_who_is_late, 1, job_simulate, .ranks = 3, .main = be_late);
 
 static void one_gives_up(struct rank *rank)
 {
@@ -340,13 +304,7 @@ static void one_gives_up(struct rank *rank)
 		fails(rank, &c, -ECONNRESET, (const char *const[]){ "rank 1 is gone", NULL });
 }
 
-START_TEST(a_rank_gives_up)
-{
-	struct job job = { .ranks = 3, .main = one_gives_up };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(a_rank_gives_up, 1, job_simulate, .ranks = 3, .main = one_gives_up);
 
 /* Its drain must not hold the others up, nor their waiting its own. */
 static void one_leaves(struct rank *rank)
@@ -362,13 +320,7 @@ static void one_leaves(struct rank *rank)
 		expect(rank, frl_request_wait(request) < 0);
 }
 
-START_TEST(a_rank_leaves_early)
-{
-	struct job job = { .ranks = 3, .main = one_leaves };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(a_rank_leaves_early, 1, job_simulate, .ranks = 3, .main = one_leaves);
 
 /* Requests that nobody has tested to their end. */
 static void leave_requests(struct rank *rank)
@@ -383,13 +335,7 @@ static void leave_requests(struct rank *rank)
 	fails(rank, &c, -ECANCELED, (const char *const[]){ "destroyed its communicator", NULL });
 }
 
-START_TEST(requests_left_behind)
-{
-	struct job job = { .ranks = 3, .main = leave_requests };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(requests_left_behind, 1, job_simulate, .ranks = 3, .main = leave_requests);
 
 TEST_MAIN(comm_faults)
 {

@@ -72,7 +72,7 @@ static void run_operations(struct rank *rank)
 	}
 }
 
-START_TEST(every_operation)
+START_RANGE_TEST(every_operation, (FEWEST - 1) * PATTERNS, MOST *PATTERNS)
 {
 	enum pattern pattern = (enum pattern)(_i % PATTERNS);
 	struct job job = { .ranks = 1 + _i / PATTERNS, .main = run_operations, .arg = &pattern };
@@ -104,7 +104,7 @@ static void run_by(struct rank *rank)
 	}
 }
 
-START_TEST(every_algorithm)
+START_LOOP_TEST(every_algorithm, JOB_SHARE > 1 ? FRL_ALGOS : 2 * FRL_ALGOS)
 {
 	enum frl_algo algo = (enum frl_algo)(_i % FRL_ALGOS);
 	struct job job = { .ranks = 3 + _i / FRL_ALGOS, .main = run_by, .arg = &algo };
@@ -138,13 +138,7 @@ static void run_types(struct rank *rank)
 	}
 }
 
-START_TEST(every_type)
-{
-	struct job job = { .ranks = 1 + _i, .main = run_types };
-
-	job_run(&job);
-}
-END_TEST
+JOB_RANGE_TEST(every_type, FEWEST - 1, MOST, job_run, .ranks = 1 + _i, .main = run_types);
 
 static void run_formats(struct rank *rank)
 {
@@ -168,7 +162,7 @@ static void run_formats(struct rank *rank)
 	}
 }
 
-START_TEST(every_format)
+START_RANGE_TEST(every_format, (FEWEST - 1) * (FRL_WIRES - 1), MOST *(FRL_WIRES - 1))
 {
 	enum frl_wire wire = (enum frl_wire)(1 + _i % (FRL_WIRES - 1));
 	struct job job = { .ranks = 1 + _i / (FRL_WIRES - 1), .main = run_formats, .arg = &wire };
@@ -238,13 +232,7 @@ static void run_pairs(struct rank *rank)
 		exchange(rank, lengths[i % 4], (enum frl_wire)(i / 12), 1 + i / 4 % 3);
 }
 
-START_TEST(sends_and_receives)
-{
-	struct job job = { .ranks = 1 + _i, .main = run_pairs };
-
-	job_run(&job);
-}
-END_TEST
+JOB_RANGE_TEST(sends_and_receives, FEWEST - 1, MOST, job_run, .ranks = 1 + _i, .main = run_pairs);
 
 /* ---- many at once, on host memory and GPU memory, waited for in any order */
 
@@ -290,13 +278,7 @@ static void run_many(struct rank *rank)
 	free(got);
 }
 
-START_TEST(many_at_once)
-{
-	struct job job = { .ranks = 2 + _i, .main = run_many };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(many_at_once, 3, job_run, .ranks = 2 + _i, .main = run_many);
 
 /* ---- communicators made of one that is at work: each has what it needs of the GPU */
 
@@ -348,13 +330,7 @@ static void run_split(struct rank *rank)
 	free(values);
 }
 
-START_TEST(split_and_duplicate)
-{
-	struct job job = { .ranks = 4, .main = run_split };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(split_and_duplicate, 1, job_run, .ranks = 4, .main = run_split);
 
 /* ---- what is kept */
 
@@ -386,13 +362,7 @@ static void run_again(struct rank *rank)
 	test_gpu_free(recv);
 }
 
-START_TEST(is_kept)
-{
-	struct job job = { .ranks = 2, .main = run_again };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(is_kept, 1, job_run, .ranks = 2, .main = run_again);
 
 /* Nothing goes back to the driver but when it has no more; what is long enough is used again. */
 static void run_blocks(struct rank *rank)
@@ -446,40 +416,17 @@ static void run_counted(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(small_ones_take_two_launches)
-{
-	struct job job = { .ranks = 2, .main = run_counted };
-
-	job_run(&job);
-}
-END_TEST
-
-static void add_all(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, every_operation, (FEWEST - 1) * PATTERNS, MOST * PATTERNS);
-	tcase_add_loop_test(tcase, every_algorithm, 0, JOB_SHARE > 1 ? FRL_ALGOS : 2 * FRL_ALGOS);
-	comm_gpu_add_passed(tcase);
-	tcase_add_loop_test(tcase, every_type, FEWEST - 1, MOST);
-	tcase_add_loop_test(
-		tcase, every_format, (FEWEST - 1) * (FRL_WIRES - 1), MOST * (FRL_WIRES - 1));
-	tcase_add_loop_test(tcase, sends_and_receives, FEWEST - 1, MOST);
-	tcase_add_loop_test(tcase, many_at_once, 0, 3);
-	tcase_add_test(tcase, split_and_duplicate);
-	tcase_add_test(tcase, is_kept);
-	tcase_add_test(tcase, blocks);
-	tcase_add_test(tcase, small_ones_take_two_launches);
-}
+JOB_TEST(small_ones_take_two_launches, 1, job_run, .ranks = 2, .main = run_counted);
 
 TEST_MAIN(comm_gpu)
 {
-	Suite *suite = suite_create("comm_gpu");
-	TCase *tcase = tcase_create("comm_gpu");
+	Suite *suite;
 	int failed;
 
 	if (!test_gpu_open())
 		return SKIPPED;
-	add_all(tcase);
-	suite_add_tcase(suite, tcase);
+	suite = all_tests(NULL, NULL);
+	comm_gpu_add_passed(suite);
 	failed = run_suite_unforked(suite);
 	failed += !test_gpu_close();
 	return failed;

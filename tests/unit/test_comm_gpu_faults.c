@@ -83,13 +83,7 @@ static void run_refused(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(refused)
-{
-	struct job job = { .ranks = 2, .main = run_refused };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(refused, 1, job_run, .ranks = 2, .main = run_refused);
 
 /* ---- any call fails */
 
@@ -326,13 +320,7 @@ static void run_left_alone(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(left_alone)
-{
-	struct job job = { .ranks = 2, .main = run_left_alone };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(left_alone, 1, job_run, .ranks = 2, .main = run_left_alone);
 
 /* Destroyed with requests in flight: what they had is free when that returns. */
 static void run_destroyed(struct rank *rank)

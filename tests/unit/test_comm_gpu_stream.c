@@ -243,13 +243,7 @@ static void run_in_order(struct rank *rank)
 	part_end(&later);
 }
 
-START_TEST(in_order)
-{
-	struct job job = { .ranks = 2, .main = run_in_order };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(in_order, 1, job_run, .ranks = 2, .main = run_in_order);
 
 /* Rank 0 sends to 1 when its stream has come so far, and to 2 at once. */
 static atomic_bool has_come;
@@ -345,13 +339,7 @@ static void run_host(struct rank *rank)
 	part_end(&part);
 }
 
-START_TEST(host_memory)
-{
-	struct job job = { .ranks = 2, .main = run_host };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(host_memory, 1, job_run, .ranks = 2, .main = run_host);
 
 /* A captured stream is refused as if nothing had been asked, and goes on being captured. */
 static void run_captured(struct rank *rank)
@@ -395,13 +383,7 @@ static void run_captured(struct rank *rank)
 	part_end(&part);
 }
 
-START_TEST(captured)
-{
-	struct job job = { .ranks = 2, .main = run_captured };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(captured, 1, job_run, .ranks = 2, .main = run_captured);
 
 /* While some other thread captures something, all goes on, and its capture, too. */
 static void run_beside_capture(struct rank *rank)
@@ -553,13 +535,7 @@ static void run_nowhere(struct rank *rank)
 	expect(rank, frl_barrier(rank->comm) == 0);
 }
 
-START_TEST(nowhere)
-{
-	struct job job = { .ranks = 2, .main = run_nowhere };
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(nowhere, 1, job_run, .ranks = 2, .main = run_nowhere);
 
 TEST_MAIN(comm_gpu_stream)
 {

@@ -38,6 +38,11 @@ static const struct plug kinds[] = {
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
+static void run_plain(struct job *job)
+{
+	run(job, &kinds[0]);
+}
+
 /* ---- results */
 
 static void run_operations(struct rank *rank)
@@ -79,13 +84,8 @@ END_TEST
 
 static const char *const algos[] = { "ring", "halving-doubling", "tree", "direct" };
 
-START_LOOP_TEST(every_algorithm, ROWS(algos))
-{
-	struct job job = { .ranks = 3, .main = run_operations, .algos = algos[_i] };
-
-	run(&job, &kinds[0]);
-}
-END_TEST
+JOB_TEST(every_algorithm, ROWS(algos), run_plain, .ranks = 3, .main = run_operations,
+	.algos = algos[_i]);
 
 /* ---- where things are */
 
@@ -145,13 +145,7 @@ static void run_rings(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_LOOP_TEST(rings, 4)
-{
-	struct job job = { .ranks = 2 + _i % 2, .main = run_rings, .rails = 1 + _i / 2 };
-
-	run(&job, &kinds[0]);
-}
-END_TEST
+JOB_TEST(rings, 4, run_plain, .ranks = 2 + _i % 2, .main = run_rings, .rails = 1 + _i / 2);
 
 /* The same buffer is exported once; memory that has come to its address since is another one. */
 static void run_again(struct rank *rank)
@@ -178,13 +172,7 @@ static void run_again(struct rank *rank)
 	test_gpu_free(again);
 }
 
-START_TEST(again)
-{
-	struct job job = { .ranks = 2, .main = run_again };
-
-	run(&job, &kinds[0]);
-}
-END_TEST
+JOB_TEST(again, 1, run_plain, .ranks = 2, .main = run_again);
 
 /* On host and GPU memory at once, over the same connections: each has rings of its own. */
 static void run_many(struct rank *rank)
@@ -220,13 +208,7 @@ static void run_many(struct rank *rank)
 	expect(rank, rank->comm->staging.n_rings > 0 && count_rings(rank->comm->computes) > 0);
 }
 
-START_LOOP_TEST(many_at_once, 2)
-{
-	struct job job = { .ranks = 2 + _i, .main = run_many };
-
-	run(&job, &kinds[0]);
-}
-END_TEST
+JOB_TEST(many_at_once, 2, run_plain, .ranks = 2 + _i, .main = run_many);
 
 /* ---- a GPU that is slow: chunks wait, peers get no credits meanwhile, nothing is lost */
 
@@ -363,13 +345,7 @@ static void run_without_memory(struct rank *rank)
 	test_gpu_free(memory);
 }
 
-START_TEST(no_memory)
-{
-	struct job job = { .ranks = 3, .main = run_without_memory };
-
-	run(&job, &kinds[0]);
-}
-END_TEST
+JOB_TEST(no_memory, 1, run_plain, .ranks = 3, .main = run_without_memory);
 
 TEST_MAIN(comm_gpu_verbs)
 {

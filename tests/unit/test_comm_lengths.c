@@ -29,7 +29,7 @@ struct pair {
 	const char *words[3];
 };
 
-static const struct pair pairs[] = {
+static struct pair pairs[] = {
 	/* Small at one end only. */
 	{ { MUCH }, { -LITTLE }, { "of 2048 int32", "of 25 int32" } },
 	{ { LITTLE }, { -MUCH }, { "of 25 int32", "of 2048 int32" } },
@@ -97,14 +97,8 @@ static void run_pair(struct rank *rank)
 	check_failure(rank, run_group(rank, group, n), start_ns, pair->words);
 }
 
-START_LOOP_TEST(pairs_of_different_lengths, ROWS(pairs))
-{
-	struct pair pair = pairs[_i];
-	struct job job = { .ranks = 2, .main = run_pair, .arg = &pair, .timeout_ms = HANGS_MS };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(pairs_of_different_lengths, ROWS(pairs), job_simulate, .ranks = 2, .main = run_pair,
+	.arg = &pairs[_i], .timeout_ms = HANGS_MS);
 
 /* The sender has done its part, and computes until the other one knows: what came tells enough. */
 static void run_absent(struct rank *rank)
@@ -131,13 +125,8 @@ static void run_absent(struct rank *rank)
 	job_meet(rank->job);
 }
 
-START_LOOP_TEST(found_by_the_receiver_alone, 2)
-{
-	struct job job = { .ranks = 2, .main = run_absent, .arg = &_i, .timeout_ms = HANGS_MS };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(found_by_the_receiver_alone, 2, job_simulate, .ranks = 2, .main = run_absent, .arg = &_i,
+	.timeout_ms = HANGS_MS);
 
 /* ---- pieces of alltoallv: rank 1 sends `sent` to rank 2, which expects another length */
 
@@ -146,7 +135,7 @@ struct piece {
 	const char *words[3];
 };
 
-static const struct piece pieces[] = {
+static struct piece pieces[] = {
 	{ MUCH, LITTLE, { "2048 int32", "25 int32", "alltoallv #1" } },
 	{ LITTLE, MUCH, { "25 int32", "2048 int32", "alltoallv #1" } },
 	{ LITTLE, LITTLE - 1, { "25 int32", "24 int32", "alltoallv #1" } },
@@ -187,14 +176,8 @@ static void run_pieces(struct rank *rank)
 	check_failure(rank, rc, start_ns, piece->words);
 }
 
-START_LOOP_TEST(pieces_of_different_lengths, ROWS(pieces))
-{
-	struct piece piece = pieces[_i];
-	struct job job = { .ranks = 3, .main = run_pieces, .arg = &piece, .timeout_ms = HANGS_MS };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(pieces_of_different_lengths, ROWS(pieces), job_simulate, .ranks = 3, .main = run_pieces,
+	.arg = &pieces[_i], .timeout_ms = HANGS_MS);
 
 /* ---- what fits does, however much is under way, and whoever comes first */
 
@@ -234,13 +217,7 @@ static void run_fitting(struct rank *rank)
 	expect(rank, frl_barrier(rank->comm) == 0);
 }
 
-START_TEST(many_that_fit)
-{
-	struct job job = { .ranks = 3, .main = run_fitting };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(many_that_fit, 1, job_simulate, .ranks = 3, .main = run_fitting);
 
 TEST_MAIN(comm_lengths)
 {

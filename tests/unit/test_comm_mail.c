@@ -255,13 +255,7 @@ static void ask_ever_later(struct rank *rank)
 	frl_comm_destroy(comm);
 }
 
-START_TEST(asked_ever_later)
-{
-	struct job job = { .ranks = 2, .main = ask_ever_later };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(asked_ever_later, 1, job_simulate, .ranks = 2, .main = ask_ever_later);
 
 /* Rank 0 says in its own words why it gives up. */
 static void abort_in_words(struct rank *rank)
@@ -311,13 +305,8 @@ static void differ_in_number(struct rank *rank)
 				strstr(frl_last_error(), "receive #4"));
 }
 
-START_LOOP_TEST(numbers_are_told_where_they_differ, 2)
-{
-	struct job job = { .ranks = 1, .main = differ_in_number, .arg = (void *)(intptr_t)_i };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(numbers_are_told_where_they_differ, 2, job_simulate, .ranks = 1, .main = differ_in_number,
+	.arg = (void *)(intptr_t)_i);
 
 /* ---- the table of algorithms is of what runs */
 
@@ -362,13 +351,7 @@ static void explain_pieces(struct rank *rank)
 	}
 }
 
-START_TEST(pieces_are_explained)
-{
-	struct job job = { .ranks = 4, .main = explain_pieces };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(pieces_are_explained, 1, job_simulate, .ranks = 4, .main = explain_pieces);
 
 /* ---- much at once: an algorithm of quadratic time would take minutes */
 
@@ -396,13 +379,7 @@ static void send_to_self(struct rank *rank)
 	free(out);
 }
 
-START_TEST(many_to_itself)
-{
-	struct job job = { .ranks = 1, .main = send_to_self };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(many_to_itself, 1, job_simulate, .ranks = 1, .main = send_to_self);
 
 START_LOOP_TEST(hosts_are_numbered, 3)
 {

@@ -14,20 +14,6 @@
 
 enum { LONG = JOB_SHARE == 8 ? 250000 : 400000, WRAPPING = 1000000, ROUNDS = 6, FLAPS = 16 };
 
-static int32_t input(int rank, size_t i)
-{
-	return (int32_t)((i * 31 + (size_t)rank * 7919) % 1000) - 500;
-}
-
-static int32_t sum_of(int ranks, size_t i)
-{
-	int32_t sum = 0;
-
-	for (int r = 0; r < ranks; r++)
-		sum += input(r, i);
-	return sum;
-}
-
 /* As a port does that is gone for one of its queue pairs: whatever was posted comes back. */
 static bool break_channel(struct frl_comm *comm, int peer, unsigned number)
 {
@@ -79,14 +65,15 @@ static bool sum_up(struct rank *rank, const struct breaks *breaks, size_t count)
 	struct frl_request *request;
 
 	for (size_t i = 0; i < count; i++)
-		sums[i] = input(rank->number, i);
+		sums[i] = job_input(rank->number, i);
 	expect(rank,
 		frl_allreduce_start(rank->comm, sums, sums, count, FRL_INT32, FRL_SUM, &request) ==
 			0);
 	expect(rank, wait_and_break(rank, request, breaks) == 0);
 	for (size_t i = 0; i < count && !rank->failure[0]; i++) {
-		if (sums[i] != sum_of(rank->ranks, i))
-			complain(rank, "%zu: %d instead of %d", i, sums[i], sum_of(rank->ranks, i));
+		if (sums[i] != job_sum(rank->ranks, i))
+			complain(
+				rank, "%zu: %d instead of %d", i, sums[i], job_sum(rank->ranks, i));
 	}
 	free(sums);
 	return !rank->failure[0];
@@ -100,13 +87,7 @@ static void run_striped(struct rank *rank)
 		sum_up(rank, NULL, counts[i]);
 }
 
-START_TEST(striped)
-{
-	struct job job = { .ranks = _i % 10, .main = run_striped, .rails = _i / 10 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(striped, 5, job_simulate, .ranks = 2 + _i % 3, .main = run_striped, .rails = 2 + _i / 3);
 
 static void run_broken(struct rank *rank)
 {
@@ -118,7 +99,7 @@ static void run_broken(struct rank *rank)
 }
 
 /* At different moments, seen by one end, by the other, or by both. */
-START_TEST(broken_while_long)
+START_LOOP_TEST(broken_while_long, 27)
 {
 	struct breaks breaks = { .count = LONG,
 		.after = _i * 37 % 300,
@@ -144,7 +125,7 @@ static void run_broken_small(struct rank *rank)
 		sum_up(rank, i == breaks->sums ? breaks : NULL, breaks->count);
 }
 
-START_TEST(broken_while_small)
+START_LOOP_TEST(broken_while_small, 12)
 {
 	struct breaks breaks = { .count = 700,
 		.sums = 8 + _i % 4,
@@ -177,13 +158,8 @@ static void run_flapping(struct rank *rank)
 	expect(rank, rank->comm->peers[!rank->number]->channels[0]->epoch >= FLAPS / 4);
 }
 
-START_TEST(broken_again_and_again)
-{
-	struct job job = { .ranks = 2 + _i % 2, .main = run_flapping, .rails = 2 + _i / 2 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(broken_again_and_again, 4, job_simulate, .ranks = 2 + _i % 2, .main = run_flapping,
+	.rails = 2 + _i / 2);
 
 /* Rank 1 sends something short, which may be lost with the connection, and is elsewhere until rank
  * 0 has received it. */
@@ -206,15 +182,8 @@ static void run_absent(struct rank *rank)
 	}
 }
 
-START_TEST(broken_while_absent)
-{
-	struct job job = {
-		.ranks = 2, .main = run_absent, .rails = 2, .progress = FRL_PROGRESS_THREAD
-	};
-
-	job_run(&job);
-}
-END_TEST
+JOB_TEST(broken_while_absent, 1, job_run, .ranks = 2, .main = run_absent, .rails = 2,
+	.progress = FRL_PROGRESS_THREAD);
 
 /* A connection that breaks: whether the channel may have another one. */
 static bool moves_on(struct channel *channel)
@@ -279,13 +248,7 @@ static void run_counting(struct rank *rank)
 	expect(rank, frl_barrier(comm) == 0);
 }
 
-START_TEST(moves_are_counted)
-{
-	struct job job = { .ranks = 2, .main = run_counting, .rails = 3 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(moves_are_counted, 1, job_simulate, .ranks = 2, .main = run_counting, .rails = 3);
 
 /* Which rails new connections avoid, and until when. */
 static void run_suspecting(struct rank *rank)
@@ -323,13 +286,7 @@ static void run_suspecting(struct rank *rank)
 	frl_comm_destroy(child);
 }
 
-START_TEST(suspected)
-{
-	struct job job = { .ranks = 4, .main = run_suspecting, .rails = 2 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(suspected, 1, job_simulate, .ranks = 4, .main = run_suspecting, .rails = 2);
 
 /* ---- what is rare */
 
@@ -355,13 +312,13 @@ static uint32_t exchange(struct rank *rank)
 	struct frl_request *request;
 
 	for (size_t i = 0; i < WRAPPING; i++)
-		out[i] = input(rank->number, i);
+		out[i] = job_input(rank->number, i);
 	memset(in, 0, WRAPPING * sizeof(*in));
 	expect(rank, frl_start_group(rank->comm, pair, 2, &request) == 0);
 	if (!rank->failure[0])
 		expect(rank, frl_request_wait(request) == 0);
 	for (size_t i = 0; i < WRAPPING && !rank->failure[0]; i++)
-		expect(rank, in[i] == input(peer->rank, i));
+		expect(rank, in[i] == job_input(peer->rank, i));
 	return peer->sends.next - first;
 }
 
@@ -382,13 +339,8 @@ static void run_wrapping(struct rank *rank)
 	}
 }
 
-START_TEST(numbers_wrap)
-{
-	struct job job = { .ranks = 2, .main = run_wrapping, .rails = 3, .timeout_ms = 20000 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(numbers_wrap, 1, job_simulate, .ranks = 2, .main = run_wrapping, .rails = 3,
+	.timeout_ms = 20000);
 
 /* Completions of a channel's queue, until it is found empty. */
 static int drain_queue(struct frl_comm *comm, const struct channel *channel)
@@ -433,29 +385,10 @@ static void run_flushing(struct rank *rank)
 	frl_comm_abort(rank->comm, "its completions were taken away");
 }
 
-START_TEST(nothing_is_posted_to_what_broke)
-{
-	struct job job = { .ranks = 2, .main = run_flushing, .rails = 2 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(nothing_is_posted_to_what_broke, 1, job_simulate, .ranks = 2, .main = run_flushing,
+	.rails = 2);
 
 TEST_MAIN(comm_rails)
 {
-	Suite *suite = suite_create("comm_rails");
-	TCase *tcase = tcase_create("comm_rails");
-
-	tcase_add_loop_test(tcase, striped, 22, 25);
-	tcase_add_loop_test(tcase, striped, 32, 34);
-	tcase_add_loop_test(tcase, broken_while_long, 0, 27);
-	tcase_add_loop_test(tcase, broken_while_small, 0, 12);
-	tcase_add_test(tcase, broken_while_absent);
-	tcase_add_loop_test(tcase, broken_again_and_again, 0, 4);
-	tcase_add_test(tcase, moves_are_counted);
-	tcase_add_test(tcase, suspected);
-	tcase_add_test(tcase, numbers_wrap);
-	tcase_add_test(tcase, nothing_is_posted_to_what_broke);
-	suite_add_tcase(suite, tcase);
-	return run_suite_unforked(suite);
+	return run_suite_unforked(all_tests(NULL, NULL));
 }

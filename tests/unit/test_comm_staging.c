@@ -18,20 +18,6 @@ enum { LONG = 150000, AT_ONCE = 3, TESTS = 40 };
 /* Which ranks are poor: all, some of them, one. */
 static const unsigned masks[] = { 0xff, 0x55, 0xaa, 0x01 };
 
-static double input(int rank, size_t i)
-{
-	return (double)((i * 31 + (size_t)rank * 7919) % 1000) - 500;
-}
-
-static double sum_of(int ranks, size_t i)
-{
-	double sum = 0;
-
-	for (int r = 0; r < ranks; r++)
-		sum += input(r, i);
-	return sum;
-}
-
 static bool is_poor(const struct rank *rank)
 {
 	return rank->job->poor >> rank->number & 1;
@@ -109,14 +95,14 @@ static void sum_up(
 	struct frl_request *request;
 
 	for (size_t i = 0; i < total; i++)
-		send[i] = (float)input(me, i);
+		send[i] = (float)job_input(me, i);
 	memset(recv, 0xff, count * sizeof(*recv));
 	if (expect(rank, start(rank, comm, coll, send, target, count, &request) == 0))
 		expect(rank, frl_request_wait(request) == 0);
 	for (size_t i = 0; i < count && !rank->failure[0] && (coll != FRL_REDUCE || me == 0); i++) {
-		if (!is_right(rank, target[i], sum_of(ranks, own + i)))
-			complain(rank, "%s of %zu: %zu is %g instead of %g", frl_coll_name(coll),
-				count, i, target[i], sum_of(ranks, own + i));
+		if (!is_right(rank, target[i], job_sum(ranks, own + i)))
+			complain(rank, "%s of %zu: %zu is %g instead of %d", frl_coll_name(coll),
+				count, i, target[i], job_sum(ranks, own + i));
 	}
 	free(send);
 	free(recv);
@@ -135,53 +121,22 @@ static void run_all(struct rank *rank)
 	check_device(rank, rank->comm, !rank->job->arg);
 }
 
-START_LOOP_TEST(exact, 6)
-{
-	struct job job = {
-		.ranks = 2 + _i % 3, .main = run_all, .rails = 1 + _i / 3 % 2, .poor = masks[_i % 4]
-	};
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(exact, 6, job_simulate, .ranks = 2 + _i % 3, .main = run_all, .rails = 1 + _i / 3 % 2,
+	.poor = masks[_i % 4]);
 
 /* A rank may have a device of each kind: then none of them reduces. */
-START_LOOP_TEST(one_of_two, 3)
-{
-	struct job job = { .ranks = 2 + _i % 2,
-		.main = run_all,
-		.rails = 2,
-		.poor = masks[1 + _i % 3],
-		.rich_rails = 1 + (unsigned)_i / 2 % 2 };
+JOB_TEST(one_of_two, 3, job_simulate, .ranks = 2 + _i % 2, .main = run_all, .rails = 2,
+	.poor = masks[1 + _i % 3], .rich_rails = 1 + (unsigned)_i / 2 % 2);
 
-	job_simulate(&job);
-}
-END_TEST
-
-START_LOOP_TEST(shorter, 2)
-{
-	struct job job = { .ranks = 3,
-		.main = run_all,
-		.poor = masks[_i % 2],
-		.arg = (void *)(size_t)(_i % 2 ? FRL_WIRE_INT8 : FRL_WIRE_BFLOAT16) };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(shorter, 2, job_simulate, .ranks = 3, .main = run_all, .poor = masks[_i % 2],
+	.arg = (void *)(size_t)(_i % 2 ? FRL_WIRE_INT8 : FRL_WIRE_BFLOAT16));
 
 /* ---- every algorithm */
 
 static const char *const algos[] = { "ring", "halving-doubling", "tree", "direct", "hierarchical" };
 
-START_LOOP_TEST(every_algorithm, 5)
-{
-	struct job job = {
-		.ranks = 4 + _i % 2, .main = run_all, .algos = algos[_i % 5], .poor = masks[_i % 4]
-	};
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(every_algorithm, 5, job_simulate, .ranks = 4 + _i % 2, .main = run_all,
+	.algos = algos[_i % 5], .poor = masks[_i % 4]);
 
 /* ---- several at once */
 
@@ -198,7 +153,7 @@ static void run_crosswise(struct rank *rank)
 	for (int i = 0; i < 2 * AT_ONCE; i++) {
 		buffers[i] = malloc(LONG * sizeof(float));
 		for (size_t k = 0; k < LONG; k++)
-			buffers[i][k] = (float)input(rank->number, k);
+			buffers[i][k] = (float)job_input(rank->number, k);
 		expect(rank,
 			start(rank, comms[i % 2], FRL_ALLREDUCE, buffers[i], buffers[i], LONG,
 				&requests[i % 2][i / 2]) == 0);
@@ -209,7 +164,7 @@ static void run_crosswise(struct rank *rank)
 				0);
 	for (int i = 0; i < 2 * AT_ONCE; i++) {
 		for (size_t k = 0; k < LONG && !rank->failure[0]; k++)
-			expect(rank, buffers[i][k] == sum_of(rank->ranks, k));
+			expect(rank, buffers[i][k] == job_sum(rank->ranks, k));
 		free(buffers[i]);
 	}
 	for (int i = 0; i < 2; i++)
@@ -217,16 +172,8 @@ static void run_crosswise(struct rank *rank)
 	frl_comm_destroy(comms[1]);
 }
 
-START_LOOP_TEST(crosswise, 3)
-{
-	struct job job = { .ranks = 2 + _i % 3,
-		.main = run_crosswise,
-		.rails = 1 + _i % 2,
-		.poor = masks[_i % 4] };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(crosswise, 3, job_simulate, .ranks = 2 + _i % 3, .main = run_crosswise,
+	.rails = 1 + _i % 2, .poor = masks[_i % 4]);
 
 /* ---- when it ends before its time */
 
@@ -258,13 +205,7 @@ static void run_aborted(struct rank *rank)
 	free(values);
 }
 
-START_LOOP_TEST(aborted, 2)
-{
-	struct job job = { .ranks = 2 + _i % 2, .main = run_aborted, .poor = 0x3f };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(aborted, 2, job_simulate, .ranks = 2 + _i % 2, .main = run_aborted, .poor = 0x3f);
 
 /* Rank 0 cannot have a ring, which all ranks hear. */
 static void run_without_memory(struct rank *rank)
@@ -283,13 +224,7 @@ static void run_without_memory(struct rank *rank)
 	free(values);
 }
 
-START_TEST(no_memory)
-{
-	struct job job = { .ranks = 3, .main = run_without_memory, .poor = 7 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(no_memory, 1, job_simulate, .ranks = 3, .main = run_without_memory, .poor = 7);
 
 /* ---- the ring itself */
 
@@ -342,13 +277,7 @@ static void run_ring(struct rank *rank)
 	expect(rank, rank->comm->staging.n_rings == 1 && rings_left(&rank->comm->staging) == 1);
 }
 
-START_TEST(ring)
-{
-	struct job job = { .ranks = 2, .main = run_ring, .poor = 3 };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(ring, 1, job_simulate, .ranks = 2, .main = run_ring, .poor = 3);
 
 TEST_MAIN(comm_staging)
 {

@@ -43,6 +43,11 @@ static void run(struct job *job, const struct plug *plug)
 	plug_out();
 }
 
+static void run_plain(struct job *job)
+{
+	run(job, &(struct plug){ 0 });
+}
+
 static int32_t *map(void *at, int flags, int fd)
 {
 	void *addr = mmap(at, BYTES, PROT_READ | PROT_WRITE, flags | (at ? MAP_FIXED : 0), fd, 0);
@@ -184,14 +189,7 @@ static void run_unmapped(struct rank *rank)
 	munmap(values, BYTES);
 }
 
-START_TEST(unmapped)
-{
-	const struct plug plug = { .is_one_device = false };
-	struct job job = { .ranks = 2, .rails = 1, .main = run_unmapped };
-
-	run(&job, &plug);
-}
-END_TEST
+JOB_TEST(unmapped, 1, run_plain, .ranks = 2, .rails = 1, .main = run_unmapped);
 
 /* ---- memory that the kernel cannot tell of */
 
@@ -213,14 +211,7 @@ static void run_file(struct rank *rank)
 	fclose(file);
 }
 
-START_TEST(not_watched)
-{
-	const struct plug plug = { .is_one_device = false };
-	struct job job = { .ranks = 2, .rails = 1, .main = run_file };
-
-	run(&job, &plug);
-}
-END_TEST
+JOB_TEST(not_watched, 1, run_plain, .ranks = 2, .rails = 1, .main = run_file);
 
 /* ---- no more memory may be locked */
 

@@ -178,13 +178,7 @@ static void send_around(struct rank *rank)
 	}
 }
 
-START_LOOP_TEST(sends_round_once, 2)
-{
-	struct job job = { .ranks = 1 + 2 * _i, .main = send_around };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(sends_round_once, 2, job_simulate, .ranks = 1 + 2 * _i, .main = send_around);
 
 /* One end says float16, the other nothing; who receives finds out. What is small leaves the sender
  * before that. */
@@ -419,12 +413,6 @@ static void send_pieces(struct rank *rank)
 	}
 }
 
-START_TEST(pieces_among_others)
-{
-	struct job job = { .ranks = 6, .main = send_pieces };
-
-	job_simulate(&job);
-}
-END_TEST
+JOB_TEST(pieces_among_others, 1, job_simulate, .ranks = 6, .main = send_pieces);
 
 TEST_FILE(comm_wire)
