@@ -14,14 +14,13 @@
 
 enum { LOCAL = FRL_ACCESS_LOCAL_WRITE, REMOTE = LOCAL | FRL_ACCESS_REMOTE_WRITE };
 
-static struct verbs_end ends[2];
 static struct frl_mr_cache *cache;
 static cu_context own;
 
 static void setup(void)
 {
 	gpu_setup();
-	verbs_setup(ends, &(struct verbs_wants){ 0 });
+	verbs_setup(&(struct verbs_wants){ 0 });
 	own = own_context();
 	verbs_ok(frl_mr_cache_create(ends[0].pd, NULL, &cache));
 }
@@ -30,7 +29,7 @@ static void teardown(void)
 {
 	verbs_ok(frl_mr_cache_destroy(cache));
 	ck_assert_int_eq(cu.cuCtxDestroy(own), 0);
-	verbs_teardown(ends);
+	verbs_teardown();
 	gpu_teardown();
 }
 

@@ -18,14 +18,13 @@
 
 enum { REMOTE = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ };
 
-static struct verbs_end ends[2];
 static cu_context own;
 static char root[64];
 
 static void setup(void)
 {
 	gpu_setup();
-	verbs_setup(ends, &(struct verbs_wants){ 0 });
+	verbs_setup(&(struct verbs_wants){ 0 });
 	own = own_context();
 }
 
@@ -33,7 +32,7 @@ static void teardown(void)
 {
 	ck_assert_uint_eq(fake->live(FAKE_CUDA_FD), 0);
 	ck_assert_int_eq(cu.cuCtxDestroy(own), 0);
-	verbs_teardown(ends);
+	verbs_teardown();
 	gpu_teardown();
 }
 

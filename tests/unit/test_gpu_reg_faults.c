@@ -97,10 +97,11 @@ enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 /* What is to be ended stays if the driver does not end it, or does not let it be ended. */
 static bool is_an_end(const char *function)
 {
-	static const char *const ends[] = { "Destroy", "Release", "Unload", "Free", "PushCurrent" };
+	static const char *const endings[] = { "Destroy", "Release", "Unload", "Free",
+		"PushCurrent" };
 
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		if (function && strstr(function, ends[i]))
+	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+		if (function && strstr(function, endings[i]))
 			return true;
 	return false;
 }

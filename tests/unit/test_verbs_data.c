@@ -10,10 +10,6 @@
 #include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
-static struct verbs_end ends[2];
-static struct verbs_end *const one = &ends[0];
-static struct verbs_end *const two = &ends[1];
-
 enum { FAR = 32768 };
 
 static void fill(struct verbs_end *end, uint32_t offset, uint32_t length)
@@ -160,7 +156,7 @@ START_LOOP_TEST(reliable, 2)
 	const struct verbs_wants wants = { .is_plain = _i };
 	struct fake_verbs_stats stats;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	send_and_receive();
 	write_and_read();
 	atomics();
@@ -169,7 +165,6 @@ START_LOOP_TEST(reliable, 2)
 	fake_verbs_stats(&stats);
 	ck_assert_uint_eq(stats.wr_api, _i ? 0 : stats.posted);
 	ck_assert_uint_eq(stats.polled_ex, _i ? 0 : stats.polled);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -183,7 +178,7 @@ START_LOOP_TEST(batches, 2)
 	struct fake_verbs_stats before, after;
 	int posted = -1;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	from = verbs_sge(one, 0, 16);
 	to = verbs_sge(two, 0, 16);
 	for (uint32_t i = 0; i < VERBS_DEPTH + 8; i++) {
@@ -214,7 +209,6 @@ START_LOOP_TEST(batches, 2)
 	verbs_recv(two, 0, 0, 16);
 	verbs_refused(frl_post_send(one->qp, wr, 5, &posted), -EINVAL, "request 2");
 	ck_assert_int_eq(posted, 2);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -226,7 +220,7 @@ START_LOOP_TEST(unsignaled, 2)
 	struct frl_sge from;
 	struct frl_wc wc;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	from = verbs_sge(one, 0, 16);
 	wr.sge = &from;
 	wr.remote_addr = far_addr(two);
@@ -239,7 +233,6 @@ START_LOOP_TEST(unsignaled, 2)
 		verbs_expect(one, FRL_WC_SUCCESS);
 		ck_assert_int_eq(frl_poll_cq(one->cq, 1, &wc), 0);
 	}
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -248,12 +241,11 @@ START_LOOP_TEST(unreliable, 2)
 	const struct verbs_wants wants = { .type = FRL_QPT_UC, .is_plain = _i };
 	struct frl_sge from;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	send_and_receive();
 	inline_pieces();
 	from = verbs_sge(one, 0, 8);
 	verbs_refused(verbs_send(one, FRL_WR_RDMA_READ, &from, far_addr(two), 1), -EINVAL, "type");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -283,7 +275,7 @@ START_LOOP_TEST(datagrams, 2)
 	struct frl_sge from;
 	struct frl_wc wc;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	from = verbs_sge(one, 0, 1000);
 	fill(one, 0, 1000);
 	wr.sge = &from;
@@ -311,7 +303,6 @@ START_LOOP_TEST(datagrams, 2)
 	from.length = 4097;
 	verbs_refused(frl_post_send(one->qp, &wr, 1, NULL), -EINVAL, "MTU");
 	frl_ah_destroy(wr.ah);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -321,7 +312,7 @@ START_TEST(groups)
 	const struct frl_ip group = { { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
 	struct frl_ip host = { { [10] = 0xff, 0xff, 10, 1, 2, 3 } };
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	verbs_refused(frl_attach_mcast(two->qp, &host), -EINVAL, "no multicast group");
 	verbs_refused(frl_detach_mcast(two->qp, &group), -EINVAL, "not attached");
 	verbs_ok(frl_attach_mcast(two->qp, &group));
@@ -333,7 +324,6 @@ START_TEST(groups)
 	ck_assert_int_eq(frl_attach_mcast(two->qp, &group), -ENOMEM);
 	/* What it is still in it leaves when it is destroyed. */
 	verbs_ok(frl_attach_mcast(two->qp, &group));
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -347,7 +337,7 @@ START_LOOP_TEST(shared_receives, 2)
 	struct frl_sge from;
 	int posted = 7;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	verbs_refused(frl_post_recv(two->qp, &wr, 1, &posted), -EINVAL, "shared");
 	ck_assert_int_eq(posted, 0);
 	verbs_refused(frl_post_srq_recv(two->srq, &wr, 1, &posted), -EINVAL, "n_sge");
@@ -368,7 +358,6 @@ START_LOOP_TEST(shared_receives, 2)
 	ck_assert_ptr_eq(verbs_event(two, FRL_EVENT_SRQ_LIMIT_REACHED).srq, two->srq);
 	frl_srq_query(two->srq, &config);
 	ck_assert_uint_eq(config.limit, 0);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -381,7 +370,7 @@ START_LOOP_TEST(channels, 2)
 	struct frl_cq *cq;
 	struct frl_wc wc;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	fd = (struct pollfd){ .fd = frl_comp_channel_fd(two->channel), .events = POLLIN };
 	from = verbs_sge(one, 0, 8);
 	ck_assert_int_eq(frl_get_cq_event(two->channel, 0, &cq), -EAGAIN);
@@ -402,7 +391,6 @@ START_LOOP_TEST(channels, 2)
 	ck_assert_int_eq(frl_get_cq_event(two->channel, 0, &cq), -EAGAIN);
 	fake_verbs_fail("ibv_req_notify_cq", 1, EIO);
 	verbs_refused(frl_req_notify_cq(two->cq, true), -EIO, "event");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -416,7 +404,7 @@ START_LOOP_TEST(endpoints, 2)
 	struct frl_qp_attr attr;
 	int rc;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	for (int i = 0; i < 2; i++) {
 		verbs_ok(frl_qp_modify(ends[i].qp, &reset, FRL_QP_STATE));
 		verbs_ok(frl_qp_endpoint(ends[i].qp, &mine[i]));
@@ -443,7 +431,6 @@ START_LOOP_TEST(endpoints, 2)
 	}
 	send_and_receive();
 	write_and_read();
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -463,7 +450,7 @@ START_TEST(psns)
 	struct frl_sge from;
 	struct frl_qp_attr attr;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	expect_psns(one, 100, 100);
 	from = verbs_sge(one, 0, 5000);
 	verbs_recv(two, 1, 0, 5000);
@@ -478,7 +465,6 @@ START_TEST(psns)
 	ck_assert_int_eq(attr.state, FRL_QPS_ERR);
 	expect_psns(one, 105, 100);
 	verbs_expect(two, FRL_WC_SUCCESS);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -516,7 +502,7 @@ START_LOOP_TEST(refused_requests, 2)
 	const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
 	struct frl_send_wr send = { .opcode = FRL_WR_SEND };
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	refuse_sends();
 	verbs_refused(frl_post_recv(one->qp, &recv, 1, NULL), -ENOTSUP, "frl_reduce_local");
 	recv.action.type = 7;
@@ -532,11 +518,10 @@ START_LOOP_TEST(refused_requests, 2)
 	verbs_ok(frl_qp_modify(one->qp, &reset, FRL_QP_STATE));
 	verbs_refused(frl_post_recv(one->qp, &recv, 1, NULL), -EINVAL, "RESET");
 	verbs_refused(frl_post_send(one->qp, &send, 1, NULL), -EINVAL, "RTS");
-	verbs_teardown(ends);
 }
 END_TEST
 
 TEST_MAIN(verbs_data)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(NULL, verbs_teardown));
 }

@@ -16,11 +16,6 @@
 
 enum { SOON_MS = 50 }; /* drivers/verbs/poll.c */
 
-static struct verbs_end ends[2];
-static struct verbs_end *const one = &ends[0];
-static struct verbs_end *const two = &ends[1];
-static const struct verbs_wants defaults;
-
 static void expect_error(struct frl_qp *qp, const char *word)
 {
 	char text[256];
@@ -59,7 +54,7 @@ START_TEST(port_events)
 	struct frl_async_event event;
 	struct pollfd fd;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fd = (struct pollfd){ .fd = frl_async_fd(one->device), .events = POLLIN };
 	ck_assert_int_ge(fd.fd, 0);
 	ck_assert_int_eq(poll(&fd, 1, 0), 0);
@@ -77,7 +72,6 @@ START_TEST(port_events)
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
 	ck_assert_int_eq(port_state(one), FRL_PORT_ACTIVE);
 	ck_assert_int_eq(frl_get_async_event(one->device, 0, &event), -EAGAIN);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -86,13 +80,12 @@ START_TEST(link_flap)
 {
 	struct frl_async_event event;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 1);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
 	wait_for_log("link is up");
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
 	ck_assert_int_eq(frl_get_async_event(one->device, 0, &event), -EAGAIN);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -111,7 +104,7 @@ static const struct {
 
 START_LOOP_TEST(queue_pair_events, ROWS(qp_events))
 {
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	/* One that Ferrule has no name for is not told. */
 	fake_verbs_raise_qp("one", frl_qp_num(one->qp), IBV_EVENT_PATH_MIG);
 	fake_verbs_raise_qp("one", frl_qp_num(one->qp), qp_events[_i].from);
@@ -120,7 +113,6 @@ START_LOOP_TEST(queue_pair_events, ROWS(qp_events))
 	expect_error(one->qp, qp_events[_i].word ? qp_events[_i].word : "");
 	if (qp_events[_i].word)
 		ck_assert_str_ne(verbs_logged("has failed"), "");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -146,7 +138,7 @@ START_TEST(forgotten)
 	const struct verbs_wants wants = { .has_srq = true, .depth = 4 };
 	struct frl_async_event event;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	raise_all();
 	fake_verbs_raise_qp("one", frl_qp_num(one->qp), IBV_EVENT_QP_FATAL);
 	wait_for_log("has failed");
@@ -157,7 +149,6 @@ START_TEST(forgotten)
 	one->srq = NULL;
 	one->cq = NULL;
 	ck_assert_int_eq(frl_get_async_event(one->device, 0, &event), -EAGAIN);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -165,11 +156,10 @@ START_TEST(gid_change)
 {
 	struct fake_verbs_gid gid;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_gid_set(&gid, "10.0.0.3", IBV_GID_TYPE_ROCE_V2);
 	fake_verbs_change_gid("one", 1, 3, &gid);
 	wait_for_log("10.0.0.1 is gone");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -191,7 +181,7 @@ START_TEST(gid_moves)
 	struct ibv_qp_attr at;
 	struct frl_ah *ah;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	verbs_ok(frl_qp_modify(one->qp, &reset, FRL_QP_STATE));
 	fake_verbs_change_gid("one", 1, 3, &gone);
 	wait_for_log("10.0.0.1 is gone");
@@ -214,7 +204,6 @@ START_TEST(gid_moves)
 	verbs_ok(verbs_connect(one, two, &defaults));
 	ck_assert(fake_verbs_qp_attr("one", frl_qp_num(one->qp), &at));
 	ck_assert_uint_eq(at.ah_attr.grh.sgid_index, 5);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -223,7 +212,7 @@ START_TEST(mtu_change)
 {
 	const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	verbs_ok(frl_qp_modify(one->qp, &reset, FRL_QP_STATE));
 	fake_verbs_change_mtu("one", 1, IBV_MTU_512);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
@@ -234,7 +223,6 @@ START_TEST(mtu_change)
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
 	verbs_ok(verbs_connect(one, two, &defaults));
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -244,7 +232,7 @@ START_TEST(device_fatal)
 	struct frl_wc wc;
 	int n;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_raise("one", IBV_EVENT_DEVICE_FATAL, 1);
 	/* The queue pair's comes first. */
 	ck_assert_ptr_eq(verbs_event(one, FRL_EVENT_QP_FATAL).qp, one->qp);
@@ -259,7 +247,6 @@ START_TEST(device_fatal)
 		;
 	verbs_refused(n, -EIO, "no completion comes any more");
 	/* Everything can still be taken away. */
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -280,7 +267,7 @@ START_LOOP_TEST(fatal_while_polled, 2)
 	pthread_t thread;
 	int n;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	verbs_recv(one, 1, 0, 8);
 	fake_verbs_pause(_i ? "ibv_poll_cq, empty" : "ibv_start_poll, empty");
 	ck_assert_int_eq(pthread_create(&thread, NULL, poll_one, &n), 0);
@@ -293,7 +280,6 @@ START_LOOP_TEST(fatal_while_polled, 2)
 	fake_verbs_pause(NULL);
 	pthread_join(thread, NULL);
 	ck_assert_int_eq(n, 1);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -304,7 +290,7 @@ START_LOOP_TEST(overrun, 2)
 	struct frl_wc wc[8];
 	int n;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	from = verbs_sge(one, 0, 8);
 	for (int i = 0; i < 8; i++)
 		verbs_send(one, FRL_WR_RDMA_WRITE, &from, (uintptr_t)two->memory,
@@ -317,7 +303,6 @@ START_LOOP_TEST(overrun, 2)
 	verbs_refused(n < 0 ? n : frl_poll_cq(one->cq, 8, wc), -EOVERFLOW, "poll more often");
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_ERR);
 	expect_error(one->qp, "overran");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -328,7 +313,7 @@ START_LOOP_TEST(retries, 2)
 	struct frl_sge from;
 	struct frl_wc wc;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	from = verbs_sge(one, 0, 8);
 	fake_verbs_cut("one", "two", true);
 	verbs_send(one, FRL_WR_RDMA_WRITE, &from, (uintptr_t)two->memory, frl_mr_rkey(two->mr));
@@ -344,7 +329,6 @@ START_LOOP_TEST(retries, 2)
 	/* Requests are taken and flushed. */
 	ck_assert_int_eq(verbs_send(one, FRL_WR_SEND, &from, 0, 0), 1);
 	verbs_expect(one, FRL_WC_WR_FLUSH_ERR);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -357,7 +341,7 @@ START_LOOP_TEST(unreadable, 3)
 	struct frl_wc wc[4];
 	int n;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	from = verbs_sge(one, 0, 8);
 	for (int i = 0; i < 2; i++)
 		verbs_send(one, FRL_WR_RDMA_WRITE, &from, (uintptr_t)two->memory,
@@ -367,7 +351,6 @@ START_LOOP_TEST(unreadable, 3)
 		n = frl_poll_cq(one->cq, 4, wc);
 	while (n > 0);
 	verbs_refused(n, -EIO, "is lost");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -388,7 +371,7 @@ START_LOOP_TEST(rxe_without_link, 3)
 	const struct verbs_wants wants = { .is_rxe = true };
 	pthread_t thread;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	if (_i == 1) {
 		fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 1);
 		fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
@@ -404,7 +387,6 @@ START_LOOP_TEST(rxe_without_link, 3)
 	ck_assert_int_eq(*verbs_logged("told as retries") != 0, _i > 0);
 	if (_i == 2)
 		pthread_join(thread, NULL);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -413,7 +395,7 @@ START_TEST(access_error)
 	struct frl_sge from;
 	struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	from = verbs_sge(one, 0, 8);
 	verbs_send(one, FRL_WR_RDMA_WRITE, &from, (uintptr_t)two->memory, 0x777);
 	verbs_expect(one, FRL_WC_REM_ACCESS_ERR);
@@ -426,7 +408,6 @@ START_TEST(access_error)
 		verbs_ok(verbs_connect(&ends[i], &ends[1 - i], &defaults));
 	verbs_send(one, FRL_WR_RDMA_WRITE, &from, (uintptr_t)two->memory, frl_mr_rkey(two->mr));
 	verbs_expect(one, FRL_WC_SUCCESS);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -437,7 +418,7 @@ START_TEST(send_queue_error)
 	struct frl_sge bad;
 	struct frl_qp_attr attr = { .state = FRL_QPS_RTS };
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	bad = verbs_sge(one, 0, 8);
 	bad.lkey ^= 0x5500;
 	verbs_send(one, FRL_WR_SEND, &bad, 0, 0);
@@ -449,7 +430,6 @@ START_TEST(send_queue_error)
 	attr.state = FRL_QPS_RTS;
 	verbs_ok(frl_qp_modify(one->qp, &attr, FRL_QP_STATE));
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_RTS);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -458,11 +438,10 @@ START_TEST(connection_defaults)
 {
 	struct frl_connect_config config;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	frl_connect_config_init(one->device, &config);
 	ck_assert_uint_eq(config.traffic_class, 104);
 	ck_assert_uint_eq(config.timeout, 20);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -471,5 +450,5 @@ TEST_MAIN(verbs_events)
 	/* Settings are read once. */
 	setenv("FRL_TRAFFIC_CLASS", "104", 1);
 	setenv("FRL_ACK_TIMEOUT", "20", 1);
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(NULL, verbs_teardown));
 }

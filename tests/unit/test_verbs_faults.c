@@ -15,11 +15,6 @@
 #include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
-static struct verbs_end ends[2];
-static struct verbs_end *const one = &ends[0];
-static struct verbs_end *const two = &ends[1];
-static const struct verbs_wants defaults;
-
 /* ---- everything that can be made, used and taken away */
 
 struct extras {
@@ -106,7 +101,7 @@ START_LOOP_TEST(each_call, 2 * ROWS(errors))
 		const char *failed;
 		int rc;
 
-		verbs_plug_ends(ends, &wants);
+		verbs_plug_ends(&wants);
 		frl_strerror(0);
 		fake_verbs_fail_nth_made(n, err);
 		rc = run(&wants, &extras);
@@ -124,7 +119,6 @@ START_LOOP_TEST(each_call, 2 * ROWS(errors))
 			break;
 		}
 	}
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -140,7 +134,7 @@ START_LOOP_TEST(each_destruction, 7)
 	struct frl_async_event event;
 	uint32_t num;
 
-	verbs_plug_ends(ends, &wants);
+	verbs_plug_ends(&wants);
 	verbs_ok(run(&wants, &extras));
 	num = frl_qp_num(one->qp);
 	fake_verbs_fail(functions[_i], 1, EIO);
@@ -227,7 +221,7 @@ START_TEST(memory)
 {
 	struct frl_mr *mr;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	check_no_memory();
 	fake_verbs_fail("ibv_reg_mr", 1, EFAULT);
 	verbs_refused(frl_reg_mr(one->pd, one->memory, 100, VERBS_ACCESS, &mr), -EFAULT,
@@ -239,7 +233,6 @@ START_TEST(memory)
 		"register it anew");
 	fake_verbs_fail("ibv_alloc_mw", 1, EOPNOTSUPP);
 	verbs_refused(frl_mw_alloc(one->pd, &(struct frl_mw *){ 0 }), -ENOTSUP, "window");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -257,7 +250,7 @@ START_TEST(relaxed_ordering)
 		{ FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_MW_BIND, false },
 	};
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct frl_mr *mr;
 		unsigned access;
@@ -272,7 +265,6 @@ START_TEST(relaxed_ordering)
 		verbs_ok(frl_dereg_mr(mr));
 		fake_verbs_fail("ibv_reg_mr_iova2", 0, 0);
 	}
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -281,7 +273,7 @@ START_TEST(iova)
 	struct frl_sge from;
 	struct frl_mr *mr;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	verbs_ok(frl_reg_mr_iova(two->pd, two->memory, 4096, 0x1000000, VERBS_ACCESS, &mr));
 	from = verbs_sge(one, 0, 8);
 	memcpy(one->memory, "\1\2\3\4\5\6\7\10", 8);
@@ -289,7 +281,6 @@ START_TEST(iova)
 	verbs_expect(one, FRL_WC_SUCCESS);
 	ck_assert_mem_eq(two->memory + 0x10, one->memory, 8);
 	verbs_ok(frl_dereg_mr(mr));
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -300,13 +291,12 @@ START_TEST(dmabuf)
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ftruncate(fd, 8192), 0);
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	verbs_ok(frl_reg_dmabuf_mr(one->pd, fd, 4096, 4096, 0x4000, VERBS_ACCESS, &mr));
 	verbs_ok(frl_dereg_mr(mr));
 	fake_verbs_fail("ibv_reg_dmabuf_mr", 1, EOPNOTSUPP);
 	verbs_refused(frl_reg_dmabuf_mr(one->pd, fd, 4096, 4096, 0x4000, VERBS_ACCESS, &mr),
 		-ENOTSUP, "dma-buf");
-	verbs_teardown(ends);
 	close(fd);
 }
 END_TEST
@@ -359,7 +349,7 @@ static void plug_small(void)
 {
 	struct fake_verbs_device device;
 
-	verbs_plug_ends(ends, &defaults);
+	verbs_plug_ends(&defaults);
 	fake_verbs_reset();
 	fake_verbs_device_init(&device, "one", "10.0.0.1");
 	device.ports[0].active_mtu = IBV_MTU_1024;
@@ -386,9 +376,6 @@ START_LOOP_TEST(bad_transition, ROWS(transitions))
 	verbs_refused(frl_qp_modify(one->qp, &attr, mask), -EINVAL, transitions[_i].word);
 	frl_qp_query(one->qp, &attr);
 	ck_assert_int_eq(attr.state, transitions[_i].from);
-	verbs_drop_end(one);
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -421,9 +408,6 @@ START_LOOP_TEST(kernel_error, ROWS(kernel_errors))
 					      FRL_QP_MIN_RNR_TIMER),
 			kernel_errors[_i].rc, kernel_errors[_i].word);
 	}
-	verbs_drop_end(one);
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -433,7 +417,7 @@ START_TEST(no_answer)
 	struct frl_gid gid;
 	struct frl_ah *ah;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	verbs_ok(frl_query_gid(two->device, 1, &gid));
 	attr.dgid = gid.ip;
 	fake_verbs_fail("ibv_create_ah", 1, ETIMEDOUT);
@@ -451,7 +435,6 @@ START_TEST(no_answer)
 	attr.dmac[5] = 0;
 	attr.sgid_index = 0;
 	verbs_refused(frl_ah_create(one->pd, &attr, &ah), -EINVAL, "IPv4");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -461,7 +444,7 @@ START_TEST(translated)
 	struct ibv_qp_attr at;
 	struct frl_qp_attr own;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	ck_assert(fake_verbs_qp_attr("one", frl_qp_num(one->qp), &at));
 	ck_assert_int_eq(at.qp_state, IBV_QPS_RTS);
 	ck_assert_int_eq(at.path_mtu, IBV_MTU_1024);
@@ -477,7 +460,6 @@ START_TEST(translated)
 	ck_assert_uint_eq(own.path_mtu, 1024);
 	ck_assert_uint_eq(own.ah.sgid_index, 1);
 	ck_assert_uint_eq(own.dest_qpn, frl_qp_num(two->qp));
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -486,7 +468,7 @@ START_TEST(gsi)
 	struct frl_qp_config config = { .type = FRL_QPT_GSI, .max_send_wr = 1, .max_recv_wr = 1 };
 	struct frl_qp *qp;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	config.send_cq = config.recv_cq = one->cq;
 	verbs_refused(frl_qp_create(one->pd, &config, &qp), -ENOTSUP, "the kernel's");
 	fake_verbs_fail("ibv_create_qp_ex", 1, EINVAL);
@@ -494,11 +476,10 @@ START_TEST(gsi)
 	config.type = FRL_QPT_RC;
 	config.max_inline = 64; /* else it is tried with less */
 	verbs_refused(frl_qp_create(one->pd, &config, &qp), -EINVAL, "ask for less");
-	verbs_teardown(ends);
 }
 END_TEST
 
 TEST_MAIN(verbs_faults)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(NULL, verbs_teardown));
 }

@@ -8,8 +8,6 @@
 #include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
-static const struct verbs_wants defaults;
-
 static void plug(struct fake_verbs_device *device)
 {
 	fake_verbs_reset();
@@ -93,8 +91,6 @@ START_LOOP_TEST(dma_bufs, 3)
 	frl_device_query(device, &attr);
 	ck_assert_int_eq(attr.takes_dmabuf, _i == 1);
 	verbs_ok(frl_device_close(device));
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -156,7 +152,6 @@ START_TEST(list_without_v2)
 	device.ports[0].gids[2].type = -1;
 	plug(&device);
 	verbs_refused(verbs_open("verbs:one/1", &opened), -ENODEV, "of its 1:");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -196,8 +191,6 @@ START_TEST(list_many_ports)
 	ck_assert_uint_le(fake_verbs_calls("ibv_query_port"), 2 * 255);
 	verbs_refused(verbs_open("verbs", &opened), -ENODEV, "not active");
 	verbs_refused(verbs_open("verbs:one/255", &opened), -ENETDOWN, "not active");
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -225,8 +218,6 @@ START_LOOP_TEST(refused_by, ROWS(refusals))
 	verbs_plug(&defaults);
 	fake_verbs_fail(row->function, 1, row->err);
 	verbs_refused(verbs_open("verbs:one", &device), row->rc, row->word);
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -251,8 +242,6 @@ START_LOOP_TEST(bad_names, ROWS(names))
 
 	verbs_plug(&defaults);
 	verbs_refused(verbs_open(names[_i].port, &device), names[_i].rc, names[_i].word);
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -286,8 +275,6 @@ START_TEST(attributes)
 	ck_assert_int_eq(frl_query_gid(device, 2, &gid), -ENOENT);
 	ck_assert_str_ne(verbs_logged("first IPv4 address"), "");
 	verbs_ok(frl_device_close(device));
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -350,8 +337,6 @@ START_TEST(choice)
 	verbs_refused(open_with("verbs:one", "10.0.0.7", NULL, 0, &device), -EINVAL,
 		"10.0.0.1, 10.0.0.9, fd00::5");
 	verbs_refused(open_with("verbs:one", "ten", NULL, 0, &device), -EINVAL, "no IP address");
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -375,8 +360,6 @@ START_TEST(choice_by_peer)
 	frl_device_query(device, &attr);
 	ck_assert_uint_eq(attr.ip.bytes[15], 2);
 	verbs_ok(frl_device_close(device));
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -398,8 +381,6 @@ START_TEST(path_mtu)
 	frl_device_query(device, &attr);
 	ck_assert_uint_eq(attr.path_mtu, 1024);
 	verbs_ok(frl_device_close(device));
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -430,8 +411,6 @@ START_TEST(two_ports)
 		ck_assert_uint_eq(attr.ip.bytes[15], 7);
 		verbs_ok(frl_device_close(device));
 	}
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
 }
 END_TEST
 
@@ -450,11 +429,10 @@ START_TEST(only_link_local)
 	ck_assert_mem_eq(&gids[0], &gids[1], sizeof(gids[0]));
 	ck_assert_str_ne(verbs_logged("only link-local"), "");
 	verbs_ok(frl_device_close(device));
-	fake_verbs_reset();
 }
 END_TEST
 
 TEST_MAIN(verbs_open)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(NULL, verbs_teardown));
 }

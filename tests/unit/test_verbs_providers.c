@@ -12,11 +12,6 @@
 #include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
-static struct verbs_end ends[2];
-static struct verbs_end *const one = &ends[0];
-static struct verbs_end *const two = &ends[1];
-static const struct verbs_wants defaults;
-
 /* The devices' provider. */
 static uint32_t vendor_id;
 static bool needs_inline_flag;
@@ -42,7 +37,7 @@ START_LOOP_TEST(vendor, ROWS(vendors))
 	struct fake_verbs_stats stats;
 
 	vendor_id = vendors[_i].vendor;
-	verbs_setup(ends, &changed);
+	verbs_setup(&changed);
 	sge = verbs_sge(one, 0, 8);
 	ck_assert_int_eq(verbs_send(one, FRL_WR_RDMA_WRITE, &sge, (uintptr_t)two->memory,
 				 frl_mr_rkey(two->mr)),
@@ -51,7 +46,6 @@ START_LOOP_TEST(vendor, ROWS(vendors))
 	fake_verbs_stats(&stats);
 	ck_assert_uint_eq(stats.posted, 1);
 	ck_assert_uint_eq(stats.wr_api, vendors[_i].has_good_wr);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -65,7 +59,7 @@ START_TEST(inline_flag)
 
 	vendor_id = FAKE_VERBS_VENDOR;
 	needs_inline_flag = true;
-	verbs_setup(ends, &changed);
+	verbs_setup(&changed);
 	sge = verbs_sge(one, 0, 8);
 	wr.sge = &sge;
 	wr.remote_addr = (uintptr_t)two->memory;
@@ -75,7 +69,6 @@ START_TEST(inline_flag)
 	fake_verbs_stats(&stats);
 	ck_assert_uint_eq(stats.inlined, 1);
 	ck_assert_uint_eq(stats.wr_api, 1);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -91,7 +84,7 @@ START_LOOP_TEST(changed_region, 2)
 {
 	const uint32_t access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_READ;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_fail("ibv_rereg_mr", 1, IBV_REREG_MR_ERR_DO_FORK_OLD);
 	verbs_ok(give_rights(access));
 	ck_assert_uint_eq(fake_verbs_mr_access("one", frl_mr_lkey(one->mr)), access);
@@ -104,7 +97,6 @@ START_LOOP_TEST(changed_region, 2)
 	fake_verbs_fail("ibv_rereg_mr", 1, _i ? IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW : ENOMEM);
 	verbs_refused(give_rights(0), -ENOMEM, "no use any more");
 	verbs_refused(give_rights(access), -EIO, "deregister it");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -115,7 +107,7 @@ START_LOOP_TEST(relaxed_dmabuf, 2)
 	struct frl_mr *mr;
 
 	ck_assert_int_eq(ftruncate(fd, 4096), 0);
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	if (_i)
 		fake_verbs_fail("ibv_reg_dmabuf_mr", 1, EINVAL);
 	verbs_ok(frl_reg_dmabuf_mr(one->pd, fd, 0, 4096, 0x4000, FRL_ACCESS_LOCAL_WRITE, &mr));
@@ -123,7 +115,6 @@ START_LOOP_TEST(relaxed_dmabuf, 2)
 		!!(fake_verbs_mr_access("one", frl_mr_lkey(mr)) & IBV_ACCESS_RELAXED_ORDERING),
 		!_i);
 	verbs_ok(frl_dereg_mr(mr));
-	verbs_teardown(ends);
 	close(fd);
 }
 END_TEST
@@ -143,7 +134,7 @@ START_LOOP_TEST(left, ROWS(destroyers))
 	struct frl_ah *ah;
 	struct frl_pd *pd;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	verbs_ok(frl_query_gid(two->device, 1, &gid));
 	attr.dgid = gid.ip;
 	verbs_ok(frl_ah_create(one->pd, &attr, &ah));
@@ -168,12 +159,11 @@ START_TEST(pulled_out)
 {
 	struct frl_wc wc;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_pull_out("one");
 	verbs_event(one, FRL_EVENT_QP_FATAL);
 	verbs_event(one, FRL_EVENT_DEVICE_FATAL);
 	ck_assert_int_eq(frl_poll_cq(one->cq, 1, &wc), -EIO);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -183,7 +173,7 @@ START_TEST(full_and_gone)
 	struct frl_recv_wr receive = { 0 };
 	struct frl_sge sge;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	sge = verbs_sge(one, 0, 8);
 	fake_verbs_fail("ibv_wr_complete", 1, ENOMEM);
 	verbs_refused(verbs_send(one, FRL_WR_SEND, &sge, 0, 0), -ENOMEM, "queue is full");
@@ -206,5 +196,5 @@ END_TEST
 
 TEST_MAIN(verbs_providers)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(NULL, verbs_teardown));
 }

@@ -11,11 +11,6 @@
 #include "tests/unit/program.h"
 #include "tests/unit/verbs_fixture.h"
 
-static struct verbs_end ends[2];
-static struct verbs_end *const one = &ends[0];
-static struct verbs_end *const two = &ends[1];
-static const struct verbs_wants defaults;
-
 static enum frl_qp_state state_of(struct frl_qp *qp)
 {
 	struct frl_qp_attr attr;
@@ -123,13 +118,6 @@ static void open_small(uint32_t max_inline, bool is_silent)
 	verbs_ok(verbs_make_end(one, &defaults));
 }
 
-static void close_small(void)
-{
-	verbs_drop_end(one);
-	ck_assert_str_eq(fake_verbs_leaks(), "");
-	fake_verbs_reset();
-}
-
 START_LOOP_TEST(inline_bytes, 2 * ROWS(inlines))
 {
 	struct frl_qp_config config = { .max_send_wr = 4, .max_inline = FRL_MAX_INLINE };
@@ -149,7 +137,6 @@ START_LOOP_TEST(inline_bytes, 2 * ROWS(inlines))
 		ck_assert_uint_eq(attr.max_inline, FRL_MAX_INLINE);
 		frl_qp_destroy(qp);
 	}
-	close_small();
 }
 END_TEST
 
@@ -163,11 +150,10 @@ START_TEST(holes)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_LOCAL_INV, .flags = FRL_SEND_SIGNALED };
 
-	verbs_setup(ends, &(struct verbs_wants){ .change = take_wr_inv });
+	verbs_setup(&(struct verbs_wants){ .change = take_wr_inv });
 	wr.invalidate_rkey = 0x1234;
 	ck_assert_int_eq(frl_post_send(one->qp, &wr, 1, NULL), 1);
 	ck_assert_int_eq(frl_cq_wait(one->cq, 1, &(struct frl_wc){ 0 }, HANG_MS), 1);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -188,12 +174,11 @@ START_LOOP_TEST(no_windows, 2)
 	struct frl_send_wr wr = { .flags = FRL_SEND_SIGNALED };
 
 	has_qp_ex = !_i;
-	verbs_setup(ends, &(struct verbs_wants){ .change = take_windows });
+	verbs_setup(&(struct verbs_wants){ .change = take_windows });
 	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
 		wr.opcode = opcodes[i];
 		verbs_refused(frl_post_send(one->qp, &wr, 1, NULL), -EINVAL, "opcode");
 	}
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -203,7 +188,7 @@ START_TEST(foreign_window)
 	struct frl_send_wr wr = { .opcode = FRL_WR_BIND_MW };
 	struct frl_mw *mws[2];
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	for (int i = 0; i < 2; i++)
 		verbs_ok(frl_mw_alloc(ends[i].pd, &mws[i]));
 	wr.bind = (struct frl_mw_bind){ .mw = mws[1], .mr = one->mr };
@@ -212,7 +197,6 @@ START_TEST(foreign_window)
 	verbs_refused(frl_post_send(one->qp, &wr, 1, NULL), -EINVAL, "another device");
 	for (int i = 0; i < 2; i++)
 		frl_mw_dealloc(mws[i]);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -224,12 +208,11 @@ START_TEST(no_packet_buffers)
 	size_t length;
 	void *addr;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	frl_device_query(one->device, &attr);
 	ck_assert_uint_eq(attr.held_frames, 0);
 	verbs_refused(frl_fragments_create(one->pd, 1, &fragments), -ENOTSUP, "packet buffers");
 	verbs_refused(frl_fragments_memory(one->pd, 0, &addr, &length), -ENOTSUP, "frl_reg_mr");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -244,7 +227,7 @@ START_TEST(few_rd_atomic)
 	struct frl_connect_config config;
 	struct frl_endpoint mine[2];
 
-	verbs_plug_ends(ends, &(struct verbs_wants){ .change = take_rd_atomic });
+	verbs_plug_ends(&(struct verbs_wants){ .change = take_rd_atomic });
 	for (int i = 0; i < 2; i++) {
 		verbs_ok(verbs_make_end(&ends[i], &defaults));
 		verbs_ok(frl_qp_endpoint(ends[i].qp, &mine[i]));
@@ -257,7 +240,6 @@ START_TEST(few_rd_atomic)
 	verbs_ok(frl_qp_endpoint(one->qp, &mine[0]));
 	config.max_rd_atomic = 5;
 	verbs_refused(frl_qp_connect(one->qp, &mine[1], &config), -EINVAL, "rd_atomic 5");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -269,7 +251,7 @@ START_TEST(slow_kernel)
 	struct call connecting, looking;
 	bool is_free;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	reset(one->qp);
 	fake_verbs_pause("ibv_modify_qp");
 	start(&connecting, connect_one);
@@ -289,7 +271,6 @@ START_TEST(slow_kernel)
 	ck_assert(is_free);
 	ck_assert_msg(connecting.rc == 0, "%s", connecting.text);
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_RTS);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -314,14 +295,13 @@ START_TEST(two_movers)
 {
 	struct call connecting;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	reset(one->qp);
 	reset_during(&connecting, connect_one);
 	/* Either all of it came before, or the rest of it was refused. */
 	ck_assert_msg(connecting.rc == 0 || connecting.rc == -EINVAL, "%s", connecting.text);
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_RESET);
 	verbs_ok(verbs_connect(one, two, &defaults));
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -332,7 +312,7 @@ START_LOOP_TEST(fails_while_moved, 2)
 	struct ibv_qp_attr at;
 	char text[256];
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	reset(one->qp);
 	fake_verbs_pause("ibv_modify_qp, done");
 	start(&connecting, connect_one);
@@ -357,7 +337,6 @@ START_LOOP_TEST(fails_while_moved, 2)
 		reset(one->qp);
 		verbs_ok(verbs_connect(one, two, &defaults));
 	}
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -367,7 +346,7 @@ START_TEST(old_event_while_moved)
 	const struct frl_qp_attr to_init = { .state = FRL_QPS_INIT, .port_num = 1 };
 	struct call resetting;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_pause("ibv_modify_qp, done");
 	start(&resetting, reset_one);
 	fake_verbs_wait_paused();
@@ -379,7 +358,6 @@ START_TEST(old_event_while_moved)
 	ck_assert_msg(resetting.rc == 0, "%s", resetting.text);
 	verbs_ok(frl_qp_modify(one->qp, &to_init,
 		FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS));
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -389,7 +367,7 @@ START_TEST(stale_query)
 	struct frl_sge sge;
 	struct call query;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	reset(one->qp);
 	fake_verbs_pause("ibv_query_qp, done");
 	start(&query, query_one);
@@ -401,7 +379,6 @@ START_TEST(stale_query)
 	verbs_recv(two, 1, 0, 8);
 	ck_assert_msg(verbs_send(one, FRL_WR_SEND, &sge, 0, 0) == 1, "%s", frl_last_error());
 	verbs_expect(one, FRL_WC_SUCCESS);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -419,7 +396,7 @@ START_TEST(reset_while_connecting)
 	struct call connecting;
 	struct frl_endpoint mine;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	reset(one->qp);
 	reset(two->qp);
 	verbs_ok(frl_qp_endpoint(two->qp, &endpoint_of_two));
@@ -430,7 +407,6 @@ START_TEST(reset_while_connecting)
 	/* It can be connected again. */
 	verbs_ok(frl_qp_endpoint(one->qp, &mine));
 	verbs_ok(frl_qp_connect(one->qp, &endpoint_of_two, NULL));
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -449,11 +425,10 @@ START_LOOP_TEST(move_error, ROWS(moves))
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_fail("ibv_modify_qp", 1, moves[_i].err);
 	verbs_refused(frl_qp_modify(one->qp, &attr, FRL_QP_STATE), moves[_i].rc, moves[_i].word);
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_RTS);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -463,14 +438,13 @@ START_TEST(privileged_qkey)
 	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1, .qkey = 0x80010000 };
 	const uint32_t mask = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_QKEY;
 
-	verbs_setup(ends, &wants);
+	verbs_setup(&wants);
 	reset(one->qp);
 	fake_verbs_fail("ibv_modify_qp", 1, EPERM);
 	verbs_refused(frl_qp_modify(one->qp, &attr, mask), -EPERM, "CAP_NET_RAW");
 	attr.qkey = 1;
 	fake_verbs_fail("ibv_modify_qp", 1, EPERM);
 	verbs_refused(frl_qp_modify(one->qp, &attr, mask), -EPERM, "/dev/infiniband");
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -494,7 +468,7 @@ START_LOOP_TEST(sleeper, 2)
 	struct frl_wc wc;
 	int n;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	verbs_ok(frl_req_notify_cq(one->cq, false));
 	start(&sleeping, sleep_on_channel);
 	if (_i) {
@@ -514,7 +488,6 @@ START_LOOP_TEST(sleeper, 2)
 	ck_assert_int_eq(frl_get_cq_event(one->channel, 0, &cq), -EAGAIN);
 	n = frl_req_notify_cq(one->cq, false);
 	ck_assert_int_eq(frl_get_cq_event(one->channel, 0, &cq), n ? -EAGAIN : 0);
-	verbs_teardown(ends);
 }
 END_TEST
 
@@ -523,7 +496,7 @@ START_TEST(sleeper_and_no_queue)
 {
 	struct frl_cq *cq;
 
-	verbs_setup(ends, &defaults);
+	verbs_setup(&defaults);
 	fake_verbs_raise("one", IBV_EVENT_DEVICE_FATAL, 1);
 	verbs_event(one, FRL_EVENT_QP_FATAL);
 	verbs_event(one, FRL_EVENT_DEVICE_FATAL);
@@ -532,11 +505,10 @@ START_TEST(sleeper_and_no_queue)
 	one->qp = NULL;
 	one->cq = NULL;
 	ck_assert_int_eq(frl_get_cq_event(one->channel, 0, &cq), -EAGAIN);
-	verbs_teardown(ends);
 }
 END_TEST
 
 TEST_MAIN(verbs_queues)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(NULL, verbs_teardown));
 }

@@ -10,6 +10,9 @@
 
 enum { MAX_LINES = 64 };
 
+struct verbs_end ends[2], *const one = &ends[0], *const two = &ends[1];
+const struct verbs_wants defaults;
+
 static struct {
 	pthread_mutex_t mutex;
 	char lines[MAX_LINES][512];
@@ -182,17 +185,17 @@ int verbs_connect(
 	return frl_qp_modify(end->qp, &attr, mask);
 }
 
-void verbs_plug_ends(struct verbs_end ends[2], const struct verbs_wants *wants)
+void verbs_plug_ends(const struct verbs_wants *wants)
 {
 	verbs_plug(wants);
-	memset(ends, 0, 2 * sizeof(ends[0]));
+	memset(ends, 0, sizeof(ends));
 	ends[0].name = "one";
 	ends[1].name = "two";
 }
 
-void verbs_setup(struct verbs_end ends[2], const struct verbs_wants *wants)
+void verbs_setup(const struct verbs_wants *wants)
 {
-	verbs_plug_ends(ends, wants);
+	verbs_plug_ends(wants);
 	for (int i = 0; i < 2; i++)
 		verbs_ok(verbs_make_end(&ends[i], wants));
 	for (int i = 0; i < 2; i++)
@@ -212,7 +215,7 @@ void verbs_drop_end(struct verbs_end *end)
 	*end = (struct verbs_end){ .name = end->name };
 }
 
-void verbs_teardown(struct verbs_end ends[2])
+void verbs_teardown(void)
 {
 	for (int i = 0; i < 2; i++)
 		verbs_drop_end(&ends[i]);

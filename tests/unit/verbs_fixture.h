@@ -49,14 +49,19 @@ struct verbs_wants {
 	void (*change)(struct fake_verbs_device *device);
 };
 
+/* The ends of the case that runs. */
+extern struct verbs_end ends[2];
+extern struct verbs_end *const one, *const two;
+extern const struct verbs_wants defaults;
+
 /* Both devices plugged in; nothing is open yet. */
 void verbs_plug(const struct verbs_wants *wants);
-/* Also names the ends, ends[0] "one"; they have nothing else yet. */
-void verbs_plug_ends(struct verbs_end ends[2], const struct verbs_wants *wants);
-/* Also opens them, makes the objects, and connects: ends[0] is on "one". */
-void verbs_setup(struct verbs_end ends[2], const struct verbs_wants *wants);
-/* Everything away; there must be no leaks. */
-void verbs_teardown(struct verbs_end ends[2]);
+/* Also names the ends, which have nothing else yet. */
+void verbs_plug_ends(const struct verbs_wants *wants);
+/* Also opens them, makes the objects, and connects. */
+void verbs_setup(const struct verbs_wants *wants);
+/* At the end of each case: everything away; there must be no leaks. */
+void verbs_teardown(void);
 
 /* The steps of it, which may fail: 0, or what failed. What was made is in *end, and goes with
  * verbs_drop_end(), whatever it is. */
