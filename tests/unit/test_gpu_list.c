@@ -35,8 +35,6 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 /* A machine without any module of NVIDIA's. */
 static void set_up(void)
 {
-	fake = fake_cuda_find();
-	ck_assert_ptr_nonnull(fake);
 	fake->reset();
 	cuda_forget();
 	snprintf(root, sizeof(root), "%s/XXXXXX", test_folder());
@@ -178,7 +176,7 @@ START_TEST(one_that_is_not_there_any_more)
 END_TEST
 
 /* What is told where the driver does not answer: nothing, and the rest all the same. */
-START_TEST(questions_that_fail)
+START_LOOP_TEST(questions_that_fail, 4)
 {
 	static const char *const calls[] = { "cuDeviceGetName", "cuDeviceGetPCIBusId",
 		"cuDeviceTotalMem", "cuDeviceGetAttribute" };
@@ -235,7 +233,7 @@ static const struct {
 		false, true, NULL },
 };
 
-START_TEST(ways)
+START_LOOP_TEST(ways, ROWS(ways_rows))
 {
 	struct frl_gpu_info *infos;
 
@@ -288,7 +286,7 @@ static const struct {
 	{ &same_cuda, 13, 0, NULL },
 };
 
-START_TEST(capabilities)
+START_LOOP_TEST(capabilities, ROWS(capability_rows))
 {
 	const char *words = capability_rows[_i].words;
 	struct frl_gpu_info *infos;
@@ -391,7 +389,7 @@ static const struct {
 	{ "off", false, "-1 0 untouched", "FRL_GPU_TIER is off" },
 };
 
-START_TEST(tiers)
+START_LOOP_TEST(tiers, ROWS(tier_rows))
 {
 	char text[TEXT];
 
@@ -477,40 +475,10 @@ START_TEST(after_fork)
 }
 END_TEST
 
-static TCase *make_tests(void)
-{
-	TCase *tests = tcase_create("double");
-
-	tcase_add_checked_fixture(tests, set_up, tear_down);
-	tcase_add_test(tests, no_device);
-	tcase_add_test(tests, old_driver);
-	tcase_add_test(tests, devices_that_cannot_be_counted);
-	tcase_add_test(tests, freeing_nothing);
-	tcase_add_test(tests, two_of_them);
-	tcase_add_test(tests, one_that_is_not_there_any_more);
-	tcase_add_loop_test(tests, questions_that_fail, 0, 4);
-	tcase_add_loop_test(tests, ways, 0, sizeof(ways_rows) / sizeof(ways_rows[0]));
-	tcase_add_loop_test(
-		tests, capabilities, 0, sizeof(capability_rows) / sizeof(capability_rows[0]));
-	tcase_add_test(tests, dma_bufs_without_their_function);
-	tcase_add_test(tests, no_way_at_all);
-	tcase_add_loop_test(tests, tiers, 0, sizeof(tier_rows) / sizeof(tier_rows[0]));
-	tcase_add_test(tests, after_fork);
-	return tests;
-}
-
-/* What needs none of the double's controls. */
-static TCase *make_any_tests(void)
-{
-	TCase *tests = tcase_create("any");
-
-	tcase_add_test(tests, any_driver);
-	return tests;
-}
-
 TEST_MAIN(gpu_list)
 {
 	Suite *suite;
+	TCase *tests;
 
 	if (argc > 1 && strcmp(argv[1], "list") == 0)
 		return run_list();
@@ -520,11 +488,13 @@ TEST_MAIN(gpu_list)
 		fprintf(stderr, "skipped: there is no libcuda.so.1\n");
 		return SKIPPED;
 	}
+	fake = fake_cuda_find();
+	if (fake)
+		return run_suite(all_tests(set_up, tear_down));
+	fprintf(stderr, "left out: what needs the double of the driver\n");
 	suite = suite_create("gpu_list");
-	suite_add_tcase(suite, make_any_tests());
-	if (fake_cuda_find())
-		suite_add_tcase(suite, make_tests());
-	else
-		fprintf(stderr, "left out: what needs the double of the driver\n");
+	tests = tcase_create("any");
+	tcase_add_test(tests, any_driver);
+	suite_add_tcase(suite, tests);
 	return run_suite(suite);
 }
