@@ -4,13 +4,10 @@
 #include <string.h>
 
 #include "lib/wire/neighbor.h"
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 #include "tests/vectors/frame.h"
 
 enum { LENGTH = 64 };
-
-static struct host *host;
 
 static struct wire_headers headers(uint8_t opcode, uint32_t psn)
 {
@@ -243,7 +240,6 @@ START_LOOP_TEST(drop, N_DROPS)
 	struct wire_headers h;
 	struct frame frame;
 
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	host_post_recv(host, 0, 1, 0, 1024);
 	/* Something that an acknowledgement could be for. */
@@ -274,7 +270,6 @@ START_LOOP_TEST(drop, N_DROPS)
 	host_expect_no_wc(&host->cqs[0]);
 	if (state == FRL_QPS_RTS)
 		expect_accepted(0);
-	host_free(host);
 }
 END_TEST
 
@@ -291,7 +286,6 @@ START_LOOP_TEST(cut_frames, N_CUT)
 	struct frame frame;
 	uint64_t n = 0;
 
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	host_post_recv(host, 0, 1, 0, 1024);
 	h = headers(opcode, 0);
@@ -314,7 +308,6 @@ START_LOOP_TEST(cut_frames, N_CUT)
 	ck_assert_uint_eq(all_drops(), n);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	expect_accepted(0);
-	host_free(host);
 }
 END_TEST
 
@@ -329,7 +322,7 @@ START_LOOP_TEST(arp, 2)
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	size_t len;
 
-	host = host_new(&config);
+	host_restart(&config);
 	memcpy(message.sender_mac, mac_a, 6);
 	len = neighbor_encode(frame, &message);
 	fake_port_receive(&host->port, 0, frame, (uint32_t)len);
@@ -344,7 +337,6 @@ START_LOOP_TEST(arp, 2)
 		ck_assert(!message.request);
 		ck_assert(mac_equal(message.sender_mac, mac_b));
 	}
-	host_free(host);
 }
 END_TEST
 
@@ -352,7 +344,6 @@ START_TEST(asks_for_neighbors)
 {
 	struct frl_ip peer = ip_from_v4((const uint8_t[]){ 10, 9, 0, 7 });
 
-	host = host_new(NULL);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	ck_assert_int_ge(
@@ -366,7 +357,6 @@ START_TEST(asks_for_neighbors)
 	host->now_ns = engine_next_deadline(&host->engine);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 2);
-	host_free(host);
 }
 END_TEST
 
@@ -379,7 +369,7 @@ static void start_in_place(uint32_t capabilities)
 	static const struct host_config config = { .on_demand = true, .in_place = true };
 	struct host_qp_config qp = { .capabilities = capabilities };
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, &qp);
 	host_post_recv(host, 0, 1, 0, 1024);
 	host_post_recv(host, 0, 2, 1024, 1024);
@@ -422,7 +412,6 @@ START_TEST(in_place)
 	ck_assert_int_eq(memcmp(host->memory + 4096, elsewhere, LENGTH), 0);
 	ck_assert_uint_eq(host->port.asked, 2);
 	host_expect_no_wc(&host->cqs[0]);
-	host_free(host);
 }
 END_TEST
 
@@ -438,7 +427,6 @@ START_TEST(in_place_needs_no_icrc)
 	ck_assert_uint_eq(host->port.asked, 0);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	expect_accepted(0);
-	host_free(host);
 }
 END_TEST
 
@@ -456,7 +444,6 @@ START_TEST(in_place_cut)
 	ck_assert_uint_eq(host->port.asked, 0);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	expect_accepted(0);
-	host_free(host);
 }
 END_TEST
 
@@ -498,7 +485,6 @@ START_LOOP_TEST(payload_lost, N_LOSSES)
 		host_expect_wc(&host->cqs[0], 1, FRL_WC_WR_FLUSH_ERR);
 	host_expect_wc(&host->cqs[0], 2, FRL_WC_WR_FLUSH_ERR);
 	host_expect_no_wc(&host->cqs[0]);
-	host_free(host);
 }
 END_TEST
 
@@ -527,8 +513,7 @@ START_TEST(payload_not_read)
 	ck_assert_uint_eq(host->port.asked, 0);
 	ck_assert_uint_eq(host->memory[0], HOST_FILL);
 	host_expect_no_wc(&host->cqs[0]);
-	host_free(host);
 }
 END_TEST
 
-TEST_FILE(engine)
+HOST_TEST_FILE(engine)

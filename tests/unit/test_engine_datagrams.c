@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -19,8 +18,6 @@ enum {
 
 static const struct host_qp_config ud = { .type = FRL_QPT_UD };
 static const struct host_qp_config uc = { .type = FRL_QPT_UC };
-
-static struct host *host;
 
 static void fill(void)
 {
@@ -70,7 +67,6 @@ START_LOOP_TEST(ud_packet, 4)
 	const uint8_t *frame;
 	struct engine_ah ah;
 
-	host = host_new(NULL);
 	fill();
 	host_add(host, 0, &ud);
 	add_ah_to(&ah, sgid, 1, 5);
@@ -94,7 +90,6 @@ START_LOOP_TEST(ud_packet, 4)
 	ck_assert_int_eq(memcmp(packet.payload, host->memory, HOST_PORT_MTU), 0);
 	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
 	engine_remove_ah(&host->engine, &ah);
-	host_free(host);
 }
 END_TEST
 
@@ -108,7 +103,6 @@ START_LOOP_TEST(ud_end_to_end, 8)
 	struct frl_wc wc;
 	uint8_t *grh;
 
-	host = host_new(NULL);
 	peer = loop ? host : host_new(&(struct host_config){ .second = true });
 	fill();
 	host_add(host, 0, &ud);
@@ -136,7 +130,6 @@ START_LOOP_TEST(ud_end_to_end, 8)
 	engine_remove_ah(&host->engine, &ah);
 	if (!loop)
 		host_free(peer);
-	host_free(host);
 }
 END_TEST
 
@@ -149,7 +142,6 @@ START_TEST(gsi)
 	struct qp_config second = { .type = FRL_QPT_GSI };
 	struct engine_qp qp;
 
-	host = host_new(NULL);
 	peer = host_new(&(struct host_config){ .second = true });
 	ck_assert_uint_eq(host_add(host, 0, &config)->core.qpn, 1);
 	ck_assert_uint_eq(host_add(peer, 1, &config)->core.qpn, 1);
@@ -165,7 +157,6 @@ START_TEST(gsi)
 	ck_assert_uint_eq(host_create(host, 0, &config)->core.qpn, 1);
 	engine_remove_ah(&host->engine, &ah);
 	host_free(peer);
-	host_free(host);
 }
 END_TEST
 
@@ -175,7 +166,6 @@ START_TEST(done_when_taken)
 {
 	struct engine_ah ah;
 
-	host = host_new(NULL);
 	host_add(host, 0, &ud);
 	host_add(host, 1, &uc);
 	add_ah_to(&ah, HOST_GID_V4, 1, 0);
@@ -207,7 +197,6 @@ START_TEST(done_when_taken)
 	host_expect_wc(&host->cqs[1], 2, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(host->qps[1].qp.queued, 0);
 	engine_remove_ah(&host->engine, &ah);
-	host_free(host);
 }
 END_TEST
 
@@ -224,7 +213,6 @@ START_LOOP_TEST(taken_back, 2 * N_ENDINGS)
 	};
 	struct engine_ah ah;
 
-	host = host_new(NULL);
 	host_add(host, 0, config);
 	host_add(host, 1, &uc);
 	add_ah_to(&ah, HOST_GID_V4, 1, 0);
@@ -262,7 +250,6 @@ START_LOOP_TEST(taken_back, 2 * N_ENDINGS)
 	host_expect_no_wc(&host->cqs[0]);
 	ck_assert_uint_eq(host->port.n_sent, ending == TO_RESET ? 6 : 3);
 	engine_remove_ah(&host->engine, &ah);
-	host_free(host);
 }
 END_TEST
 
@@ -272,7 +259,6 @@ START_TEST(fails_while_it_is_told)
 	static const unsigned order[] = { 0, 0, 1, 0 };
 	struct engine_ah ah;
 
-	host = host_new(NULL);
 	cq_init(&host->cqs[7], host->wcs[7], 1, &host->engine.events);
 	host_add(host, 0, &(struct host_qp_config){ .type = FRL_QPT_UD, .send_cq = &host->cqs[7] });
 	host_add(host, 1, &ud);
@@ -290,7 +276,6 @@ START_TEST(fails_while_it_is_told)
 	ck_assert_uint_eq(host->qps[1].qp.queued, 0);
 	host_expect_wc(&host->cqs[1], 1, FRL_WC_SUCCESS);
 	engine_remove_ah(&host->engine, &ah);
-	host_free(host);
 }
 END_TEST
 
@@ -300,7 +285,6 @@ START_TEST(two_links_keep_order)
 	struct engine_ah wire, loop;
 	uint32_t self;
 
-	host = host_new(NULL);
 	self = host_add(host, 0, &ud)->core.qpn;
 	host_post_recv(host, 0, 9, TO, 1024);
 	add_ah_to(&wire, HOST_GID_V4, 1, 0);
@@ -320,7 +304,6 @@ START_TEST(two_links_keep_order)
 	host_expect_wc(&host->cqs[0], 9, FRL_WC_SUCCESS);
 	engine_remove_ah(&host->engine, &wire);
 	engine_remove_ah(&host->engine, &loop);
-	host_free(host);
 }
 END_TEST
 
@@ -331,7 +314,7 @@ START_TEST(link_down)
 	const struct frl_ip dgid = ip_from_v4((const uint8_t[]){ 10, 9, 0, 5 });
 	struct engine_ah ah[2];
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, &ud);
 	for (uint16_t i = 0; i < 2; i++) {
 		add_ah_over(&ah[i], HOST_GID_V4, &dgid, 0, i);
@@ -355,7 +338,6 @@ START_TEST(link_down)
 		engine_remove_ah(&host->engine, &ah[i]);
 		ck_assert(!engine_link_used(&host->engine, (uint16_t)i));
 	}
-	host_free(host);
 }
 END_TEST
 
@@ -366,7 +348,6 @@ START_LOOP_TEST(no_carrier, 2)
 	struct engine_ah ah;
 	uint32_t n = ENGINE_TX_QUEUE;
 
-	host = host_new(NULL);
 	host_add(host, 0, &ud);
 	host_add(host, 1, &uc);
 	host_add(host, 2, NULL);
@@ -402,7 +383,6 @@ START_LOOP_TEST(no_carrier, 2)
 	ck_assert_uint_eq(host->engine.stats.drop_datagram, n / 2 + n);
 	ck_assert_int_eq(host->qps[2].qp.core.state, FRL_QPS_RTS);
 	engine_remove_ah(&host->engine, &ah);
-	host_free(host);
 }
 END_TEST
 
@@ -431,7 +411,6 @@ START_LOOP_TEST(drop, N_DROPS)
 	struct frame frame;
 	uint64_t value;
 
-	host = host_new(NULL);
 	host_add(host, 0, &ud);
 	host_post_recv(host, 0, 9, TO, 1024);
 	h.bth.dest_qpn = host->qps[0].qp.core.qpn + (uint32_t)drops[_i].qpn;
@@ -450,7 +429,6 @@ START_LOOP_TEST(drop, N_DROPS)
 	fake_port_receive(&host->port, 0, frame.bytes, (uint32_t)frame.len);
 	host_poll(host);
 	host_expect_wc(&host->cqs[0], 9, FRL_WC_SUCCESS);
-	host_free(host);
 }
 END_TEST
 
@@ -464,7 +442,6 @@ START_TEST(noise)
 	struct random_state random;
 	const char *why = "";
 
-	host = host_new(NULL);
 	host_add(host, 0, &ud);
 	host_add(host, 1, NULL);
 	host_add(host, 2, &uc);
@@ -492,8 +469,7 @@ START_TEST(noise)
 	}
 	ck_assert_uint_eq(host->engine.stats.rx_packets, NOISE);
 	ck_assert_int_eq(host->qps[0].qp.core.state, FRL_QPS_RTS);
-	host_free(host);
 }
 END_TEST
 
-TEST_FILE(engine_datagrams)
+HOST_TEST_FILE(engine_datagrams)

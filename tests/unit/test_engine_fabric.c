@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 #include "tests/vectors/frame.h"
 
 #define MS_TO_NS(ms) ((ms)*UINT64_C(1000000))
@@ -22,8 +21,6 @@ enum {
 
 static const struct host_config fabric = { .on_demand = true };
 static const struct host_qp_config ud = { .type = FRL_QPT_UD };
-
-static struct host *host;
 
 static void modify(unsigned i, enum frl_qp_state state)
 {
@@ -77,7 +74,7 @@ START_LOOP_TEST(never_connected, N_MUTE)
 	struct engine_qp *qp;
 	struct frame frame;
 
-	host = host_new(&fabric);
+	host_restart(&fabric);
 	host_add(host, 1, NULL);
 	qp = host_create(host, 0, &config);
 	for (int state = FRL_QPS_INIT; mute[_i].state && state <= FRL_QPS_ERR; state++)
@@ -93,7 +90,6 @@ START_LOOP_TEST(never_connected, N_MUTE)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	ck_assert(!qp_wants_output(&qp->core));
-	host_free(host);
 }
 END_TEST
 
@@ -119,7 +115,7 @@ static uint32_t start_reset(uint32_t capabilities)
 	};
 	uint32_t qpn;
 
-	host = host_new(&fabric);
+	host_restart(&fabric);
 	host_add(host, 0, NULL);
 	qpn = host_add(host, 1, &config)->core.qpn;
 	modify(1, FRL_QPS_RESET);
@@ -158,7 +154,6 @@ START_LOOP_TEST(refused_after_reset, 8)
 		expect_refusal(!capabilities);
 	else
 		ck_assert_uint_eq(host->port.n_sent, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -192,7 +187,6 @@ START_LOOP_TEST(connected_again, 2)
 	ck_assert_uint_eq(host->port.n_sent, 1);
 	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.bth.dest_qpn, NEW_PEER);
 	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.aeth.syndrome & 0x60, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -217,7 +211,6 @@ START_TEST(place_taken_over)
 		ck_assert_uint_eq(host_sent(host, 0, NULL)->h.aeth.syndrome & 0x60, 0);
 	}
 	host_expect_wc(&host->cqs[1], 5, FRL_WC_SUCCESS);
-	host_free(host);
 }
 END_TEST
 
@@ -230,7 +223,6 @@ START_TEST(forgotten_with_its_link)
 	engine_drop_link(&host->engine, 1);
 	receive(1, &frame);
 	ck_assert_uint_eq(host->port.n_sent, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -239,7 +231,7 @@ START_TEST(down_is_dealt_with_once)
 {
 	static const struct host_qp_config config = { .link = 1 };
 
-	host = host_new(&fabric);
+	host_restart(&fabric);
 	host_add(host, 0, &config);
 	host->port.state[1] = PORT_LINK_DOWN;
 	host->now_ns += MS_TO_NS(1);
@@ -254,7 +246,6 @@ START_TEST(down_is_dealt_with_once)
 	host_poll(host);
 	ck_assert_int_eq(host->qps[1].qp.core.state, FRL_QPS_ERR);
 	ck_assert(!host->engine.tx[1]->blocked);
-	host_free(host);
 }
 END_TEST
 
@@ -310,7 +301,7 @@ START_LOOP_TEST(blocked, 2)
 	static const struct host_qp_config rc = { .link = 1 };
 	struct engine_ah ah[3];
 
-	host = host_new(&fabric);
+	host_restart(&fabric);
 	host_add(host, 0, &ud);
 	host_add(host, 1, &rc);
 	for (uint16_t i = 1; i < 3; i++)
@@ -355,7 +346,6 @@ START_LOOP_TEST(blocked, 2)
 	ck_assert_uint_eq(host->engine.stats.drop_datagram, 4);
 	for (uint16_t i = 1; i < 3; i++)
 		engine_remove_ah(&host->engine, &ah[i]);
-	host_free(host);
 }
 END_TEST
 
@@ -364,7 +354,6 @@ START_TEST(network_is_waited_for)
 {
 	struct engine_ah ah;
 
-	host = host_new(NULL);
 	host_add(host, 0, &ud);
 	add_ah(&ah, 0);
 	host->port.room[0] = 0;
@@ -376,7 +365,6 @@ START_TEST(network_is_waited_for)
 	ck_assert_uint_eq(host->port.n_sent, 1);
 	ck_assert_uint_eq(host->engine.stats.drop_datagram, 0);
 	engine_remove_ah(&host->engine, &ah);
-	host_free(host);
 }
 END_TEST
 
@@ -385,7 +373,7 @@ START_TEST(stale_handle)
 {
 	struct engine_ah stale, fresh;
 
-	host = host_new(&fabric);
+	host_restart(&fabric);
 	host_add(host, 0, &ud);
 	add_ah(&stale, 1);
 	ck_assert(engine_link_used(&host->engine, 1));
@@ -415,7 +403,6 @@ START_TEST(stale_handle)
 	engine_remove_ah(&host->engine, &fresh);
 	ck_assert(!engine_link_used(&host->engine, 1));
 	engine_remove_ah(&host->engine, &stale);
-	host_free(host);
 }
 END_TEST
 
@@ -430,7 +417,7 @@ START_TEST(only_the_peer_speaks)
 	};
 	struct frame frame;
 
-	host = host_new(&fabric);
+	host_restart(&fabric);
 	h.bth.dest_qpn = host_add(host, 0, &ud)->core.qpn;
 	host_post_recv(host, 0, 9, TO, 1024);
 	frame = make_frame(0, &h, LENGTH, true);
@@ -442,8 +429,7 @@ START_TEST(only_the_peer_speaks)
 	receive(2, &frame);
 	host_expect_wc(&host->cqs[0], 9, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(host->engine.stats.drop_wrong_peer, 1);
-	host_free(host);
 }
 END_TEST
 
-TEST_FILE(engine_fabric)
+HOST_TEST_FILE(engine_fabric)

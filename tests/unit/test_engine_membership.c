@@ -7,8 +7,7 @@
 #include "lib/wire/checksum.h"
 #include "lib/wire/ether.h"
 #include "lib/wire/group.h"
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 #include "tests/vectors/frame.h"
 
 #define MS_TO_NS(ms) ((ms)*UINT64_C(1000000))
@@ -17,11 +16,8 @@ static const struct host_qp_config ud = { .type = FRL_QPT_UD };
 static const struct frl_ip group_v4 = { { [10] = 0xff, 0xff, 239, 129, 2, 3 } };
 static const struct frl_ip group_v6 = { { 0xff, 0x0e, [14] = 0x12, 0x34 } };
 
-static struct host *host;
-
 static void start(unsigned n)
 {
-	host = host_new(NULL);
 	for (unsigned i = 0; i < n; i++)
 		host_add(host, i, &ud);
 }
@@ -86,7 +82,6 @@ START_LOOP_TEST(reports, 2)
 	host_poll(host);
 	expect_reports(group, false, false);
 	ck_assert_uint_eq(host->engine.groups.n_used, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -146,7 +141,6 @@ START_TEST(query_answered)
 	ck_assert_uint_lt(first, MS_TO_NS(500));
 	ck_assert_uint_gt(last, MS_TO_NS(1500));
 	ck_assert_uint_eq(host->engine.stats.drop_not_for_us, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -158,7 +152,6 @@ START_TEST(query_while_joining)
 	query(2, 255, 0);
 	expect_reports(&group_v4, true, false);
 	ck_assert_uint_eq(engine_next_deadline(&host->engine), host->now_ns + MS_TO_NS(10000));
-	host_free(host);
 }
 END_TEST
 
@@ -177,7 +170,6 @@ START_TEST(both_ask)
 	host->now_ns += MS_TO_NS(2000);
 	host_poll(host);
 	expect_reports(&group_v4, true, false);
-	host_free(host);
 }
 END_TEST
 
@@ -208,8 +200,7 @@ START_TEST(hasty_queries)
 	n = host->port.n_sent;
 	ck_assert_uint_ge(n, GROUPS_MAX);
 	ck_assert_uint_le(n, 2 * GROUPS_MAX);
-	host_free(host);
 }
 END_TEST
 
-TEST_FILE(engine_membership)
+HOST_TEST_FILE(engine_membership)

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "lib/wire/checksum.h"
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 #include "tests/vectors/frame.h"
 
 #define MS_TO_NS(ms) ((ms)*UINT64_C(1000000))
@@ -24,8 +23,6 @@ static const struct frl_ip group_v4 = { { [10] = 0xff, 0xff, 239, 129, 2, 3 } };
 static const struct frl_ip group_v6 = { { 0xff, 0x0e, [14] = 0x12, 0x34 } };
 static const struct frl_ip other_group = { { [10] = 0xff, 0xff, 239, 1, 2, 3 } }; /* same MAC */
 
-static struct host *host;
-
 static uint32_t at(unsigned i)
 {
 	return TO + 1024 * i;
@@ -33,7 +30,6 @@ static uint32_t at(unsigned i)
 
 static void start(unsigned n)
 {
-	host = host_new(NULL);
 	for (unsigned i = 0; i < n; i++) {
 		host_add(host, i, &ud);
 		host_post_recv(host, i, i, at(i), 1024);
@@ -110,7 +106,6 @@ START_LOOP_TEST(multicast, 4)
 	engine_remove_qp(&host->engine, &host->qps[0].qp);
 	arrive(&frame);
 	ck_assert_uint_eq(host->engine.stats.drop_not_for_us, 1);
-	host_free(host);
 }
 END_TEST
 
@@ -141,7 +136,6 @@ START_TEST(multicast_not_ours)
 	arrive(&frame);
 	ck_assert_uint_eq(host->engine.stats.drop_bad_icrc, 1);
 	host_expect_no_wc(&host->cqs[0]);
-	host_free(host);
 }
 END_TEST
 
@@ -191,7 +185,6 @@ START_LOOP_TEST(multicast_from_here, 2)
 	ck_assert_uint_eq(host->engine.stats.loopback_packets, 1);
 	ck_assert_uint_eq(host->engine.stats.drop_not_for_us, 0);
 	engine_remove_ah(&host->engine, &ah);
-	host_free(host);
 }
 END_TEST
 
@@ -200,7 +193,6 @@ START_TEST(bad_attach)
 	struct frl_ip group = group_v4;
 	const char *why = "";
 
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	host_add(host, 1, &ud);
 	ck_assert_int_eq(
@@ -221,7 +213,6 @@ START_TEST(bad_attach)
 	for (unsigned k = 0; k < 2 * GROUPS_MAX; k++)
 		host_poll(host);
 	ck_assert_uint_eq(host->engine.groups.n_used, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -231,7 +222,7 @@ START_TEST(silent_on_the_local_fabric)
 	const struct frl_ip peer = ip_from_v4((const uint8_t[]){ 10, 9, 0, 1 });
 	struct frame frame = make_datagram(&group_v4, 0, QPN_MULTICAST);
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, &ud);
 	host_post_recv(host, 0, 1, at(0), 1024);
 	host_attach(host, 0, &group_v4);
@@ -246,7 +237,6 @@ START_TEST(silent_on_the_local_fabric)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	ck_assert_uint_eq(host->engine.groups.n_used, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -300,7 +290,6 @@ static void start_jumbo(void)
 {
 	struct engine_config config = { .pkey = PKEY_DEFAULT, .mtu = HOST_PORT_MTU, .seed = 1 };
 
-	host = host_new(NULL);
 	config.gids = host->engine.gids;
 	config.port = &host->port.base;
 	engine_fini(&host->engine);
@@ -322,7 +311,6 @@ START_LOOP_TEST(echo, 7)
 		expect_echo(k, request, len);
 		ck_assert_uint_eq(host->engine.stats.echo_requests, k + 1);
 	}
-	host_free(host);
 }
 END_TEST
 
@@ -351,7 +339,6 @@ START_TEST(long_echoes)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 2);
 	ck_assert_uint_eq(host->engine.stats.echo_requests, 2);
-	host_free(host);
 }
 END_TEST
 
@@ -361,7 +348,6 @@ START_TEST(too_many_echoes)
 	uint8_t request[256];
 	size_t len;
 
-	host = host_new(NULL);
 	host->port.room[0] = 0;
 	len = make_echo(request, &host->engine.gids.gids[HOST_GID_V4].ip, 56);
 	for (unsigned k = 0; k < ENGINE_TX_QUEUE + 20; k++)
@@ -372,7 +358,6 @@ START_TEST(too_many_echoes)
 	host->port.room[0] = FAKE_UNLIMITED;
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, ENGINE_TX_QUEUE);
-	host_free(host);
 }
 END_TEST
 
@@ -382,7 +367,6 @@ START_TEST(echo_of_others)
 	uint8_t request[256];
 	size_t len;
 
-	host = host_new(NULL);
 	len = make_echo(request, &other, 56);
 	fake_port_receive(&host->port, 0, request, (uint32_t)len);
 	len = make_echo(request, &host->engine.gids.gids[HOST_GID_V4].ip, 56);
@@ -391,7 +375,6 @@ START_TEST(echo_of_others)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
 	ck_assert_uint_eq(host->engine.stats.drop_not_for_us, 2);
-	host_free(host);
 }
 END_TEST
 
@@ -407,7 +390,6 @@ START_TEST(carrier)
 {
 	struct event_source *source;
 
-	host = host_new(NULL);
 	source = &host->engine.port_events;
 	for (unsigned k = 0; k < 4; k++) {
 		host->port.state[0] = k % 2 ? PORT_LINK_UP : PORT_LINK_DOWN;
@@ -420,21 +402,18 @@ START_TEST(carrier)
 		pass_ms(CARRIER_CHECK_MS);
 		ck_assert(list_empty(&host->engine.events.async));
 	}
-	host_free(host);
 }
 END_TEST
 
 /* Nobody fetches events while it goes and comes back: one event is left, with the last state. */
 START_TEST(carrier_flaps)
 {
-	host = host_new(NULL);
 	for (unsigned k = 0; k < 4; k++) {
 		host->port.state[0] = k % 2 ? PORT_LINK_UP : PORT_LINK_DOWN;
 		pass_ms(CARRIER_CHECK_MS);
 	}
 	ck_assert_int_eq(event_take(&host->engine.port_events), FRL_EVENT_PORT_ACTIVE);
 	ck_assert(list_empty(&host->engine.events.async));
-	host_free(host);
 }
 END_TEST
 
@@ -464,7 +443,6 @@ START_LOOP_TEST(port_takes_nothing, 2)
 	unsigned last = ENGINE_TX_QUEUE / ENGINE_EMIT_QUANTUM;
 	uint64_t start_ns;
 
-	host = host_new(NULL);
 	host->port.room[0] = 0;
 	if (_i)
 		host->port.state[0] = PORT_LINK_DOWN;
@@ -487,14 +465,12 @@ START_LOOP_TEST(port_takes_nothing, 2)
 		ck_assert_msg(_i ? error && strstr(error, "no link") : !error, "%s", error);
 	}
 	ck_assert(!engine_link_queued(&host->engine, 0));
-	host_free(host);
 }
 END_TEST
 
 /* It comes back before the last try is over. */
 START_TEST(carrier_back_in_time)
 {
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	host_post_send(host, 0, 1, 100 * HOST_MTU, 0);
 	host->port.room[0] = 10;
@@ -510,7 +486,6 @@ START_TEST(carrier_back_in_time)
 	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(host->qps[0].qp.core.recovery.retries, 7);
 	ck_assert_uint_eq(qp_next_deadline(&host->qps[0].qp.core), DEADLINE_NONE);
-	host_free(host);
 }
 END_TEST
 
@@ -520,7 +495,7 @@ START_TEST(slow_peer_is_waited_for)
 	static const struct host_config config = { .on_demand = true };
 	static const struct host_qp_config patient = { .unlimited_retry = true };
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, &patient);
 	host->port.room[0] = 0;
 	host_post_send(host, 0, 1, 2 * ENGINE_TX_QUEUE * HOST_MTU, 0);
@@ -530,20 +505,17 @@ START_TEST(slow_peer_is_waited_for)
 	}
 	ck_assert_int_eq(host->qps[0].qp.core.state, FRL_QPS_RTS);
 	ck_assert_uint_le(host->engine.stats.timeouts, 1);
-	host_free(host);
 }
 END_TEST
 
 /* A queue pair that is removed leaves no event behind. */
 START_TEST(events_go_with_their_object)
 {
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	event_raise(&host->engine.events, &host->qps[0].qp.core.events, FRL_EVENT_COMM_EST);
 	engine_remove_qp(&host->engine, &host->qps[0].qp);
 	ck_assert(list_empty(&host->engine.events.async));
-	host_free(host);
 }
 END_TEST
 
-TEST_FILE(engine_network)
+HOST_TEST_FILE(engine_network)

@@ -5,15 +5,12 @@
 #include <string.h>
 
 #include "lib/wire/neighbor.h"
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 #include "tests/vectors/frame.h"
 
 static const uint8_t mac_c[6] = { 2, 0, 0, 0, 0, 3 };
 static const uint8_t mac_group[6] = { 1, 0, 0x5e, 0, 0, 3 };
 static const uint8_t no_mac[6];
-
-static struct host *host;
 
 static struct frl_ip v4(uint8_t a, uint8_t b, uint8_t c, uint8_t d)
 {
@@ -87,7 +84,7 @@ START_LOOP_TEST(bad_path, N_BAD_PATHS)
 	struct frl_qp_attr attr = host_attr(0, NULL);
 	const char *why = "";
 
-	host = host_new(&config);
+	host_restart(&config);
 	host->engine.mtu = 2048;
 	to_init(0, FRL_QPT_RC);
 	attr.state = FRL_QPS_RTR;
@@ -109,7 +106,6 @@ START_LOOP_TEST(bad_path, N_BAD_PATHS)
 	attr = host_attr(0, NULL);
 	attr.state = FRL_QPS_RTR;
 	ck_assert_int_eq(host_modify(host, 0, &attr, host_mask(FRL_QPT_RC, FRL_QPS_RTR), NULL), 0);
-	host_free(host);
 }
 END_TEST
 
@@ -129,7 +125,7 @@ START_LOOP_TEST(bad_ah, N_BAD_PATHS)
 	const char *why = "";
 	int rc;
 
-	host = host_new(&config);
+	host_restart(&config);
 	memcpy(attr.dmac, bad_paths[_i].dmac ? bad_paths[_i].dmac : mac_a, 6);
 	rc = engine_add_ah(&host->engine, &ah, &attr, host->now_ns, &why);
 	ck_assert_msg(rc == (group || bad_paths[_i].path_mtu ? 0 : bad_paths[_i].rc), "%s: %d",
@@ -137,7 +133,6 @@ START_LOOP_TEST(bad_ah, N_BAD_PATHS)
 	ck_assert_msg(!*why == !rc, "%s", bad_paths[_i].name);
 	engine_remove_ah(&host->engine, &ah);
 	ck_assert_int_eq(host->engine.neighbors.n_end, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -169,7 +164,6 @@ START_LOOP_TEST(headers, N_FORMS)
 	const uint8_t *frame;
 	bool ipv4;
 
-	host = host_new(NULL);
 	gid = &host->engine.gids.gids[forms[_i].sgid_index];
 	to_init(0, FRL_QPT_RC);
 	attr.ah.sl = forms[_i].sl;
@@ -197,7 +191,6 @@ START_LOOP_TEST(headers, N_FORMS)
 		ck_assert_uint_eq(get_be32(packet.l3) & 0xfffff, forms[_i].flow_label);
 	ck_assert_int_eq(wire_trim(&packet, true), WIRE_OK);
 	ck_assert(wire_icrc_ok(&packet));
-	host_free(host);
 }
 END_TEST
 
@@ -273,7 +266,6 @@ START_LOOP_TEST(resolve, N_WAYS)
 	const uint8_t *frame;
 	const char *why = "";
 
-	host = host_new(NULL);
 	to_init(0, FRL_QPT_RC);
 	ck_assert_int_eq(host_modify(host, 0, &attr, mask, &why), -EAGAIN);
 	ck_assert(*why);
@@ -301,7 +293,6 @@ START_LOOP_TEST(resolve, N_WAYS)
 		host_modify(host, 0, &(struct frl_qp_attr){ .state = FRL_QPS_RESET }, FRL_QP_STATE,
 			NULL);
 	ck_assert_uint_eq(host->engine.neighbors.n_end, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -309,7 +300,6 @@ START_TEST(give_up)
 {
 	struct frl_qp_attr attr = way_attr(0);
 
-	host = host_new(NULL);
 	to_init(0, FRL_QPT_RC);
 	ck_assert_int_eq(
 		host_modify(host, 0, &attr, host_mask(FRL_QPT_RC, FRL_QPS_RTR), NULL), -EAGAIN);
@@ -328,7 +318,6 @@ START_TEST(give_up)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 1);
 	expect_question(0, &ways[1].hop, HOST_GID_V4);
-	host_free(host);
 }
 END_TEST
 
@@ -343,7 +332,6 @@ START_TEST(neighbor_moves)
 	const char *why = "";
 	const uint8_t *frame;
 
-	host = host_new(NULL);
 	ah.core.pd = &host->pd;
 	to_init(0, FRL_QPT_RC);
 	host_add(host, 1, &(struct host_qp_config){ .type = FRL_QPT_UD });
@@ -371,7 +359,6 @@ START_TEST(neighbor_moves)
 	}
 	engine_remove_ah(&host->engine, &ah);
 	ck_assert_uint_eq(host->engine.neighbors.entries[0].users, 1);
-	host_free(host);
 }
 END_TEST
 
@@ -382,7 +369,6 @@ START_TEST(new_path_in_sqd)
 	struct frl_qp_attr attr = way_attr(0);
 	const uint8_t *frame;
 
-	host = host_new(NULL);
 	to_init(0, FRL_QPT_RC);
 	for (unsigned i = 0; i < 2; i++) {
 		const uint32_t mask = i ? FRL_QP_AV : host_mask(FRL_QPT_RC, FRL_QPS_RTR);
@@ -410,7 +396,6 @@ START_TEST(new_path_in_sqd)
 	host_poll(host);
 	ck_assert(ip_equal(&host_sent(host, 0, &frame)->dst_ip, &ways[1].dgid));
 	ck_assert(mac_equal(frame, mac_c));
-	host_free(host);
 }
 END_TEST
 
@@ -458,7 +443,6 @@ START_LOOP_TEST(own_gid, N_ARRIVALS)
 	const struct host_qp_config config = { .sgid_index = arrivals[_i].sgid_index };
 	struct frame frame;
 
-	host = host_new(NULL);
 	host_add(host, 0, &config);
 	host_post_recv(host, 0, 1, 0, 1024);
 	frame = make_send(arrivals[_i].variant);
@@ -473,7 +457,6 @@ START_LOOP_TEST(own_gid, N_ARRIVALS)
 		ck_assert_uint_eq(host->port.n_sent, 1);
 		ck_assert_uint_eq(host_sent(host, 0, NULL)->vlan, is_tagged(_i) ? HOST_VLAN : 0);
 	}
-	host_free(host);
 }
 END_TEST
 
@@ -482,7 +465,6 @@ START_TEST(not_our_vlan)
 	const struct host_qp_config config = { .sgid_index = HOST_GID_VLAN_V4 };
 	struct frame frame;
 
-	host = host_new(NULL);
 	host_add(host, 0, &config);
 	host_post_recv(host, 0, 1, 0, 1024);
 	frame = make_send(2);
@@ -499,7 +481,6 @@ START_TEST(not_our_vlan)
 	host_poll(host);
 	ck_assert_uint_eq(host->engine.stats.drop_not_for_us, 3);
 	host_expect_no_wc(&host->cqs[0]);
-	host_free(host);
 }
 END_TEST
 
@@ -509,7 +490,7 @@ START_LOOP_TEST(icrc_is_for_networks, 2)
 	const char *why = "";
 
 	attr.capabilities = FRL_CAP_NO_ICRC;
-	host = host_new(&(struct host_config){ .on_demand = _i });
+	host_restart(&(struct host_config){ .on_demand = _i });
 	host_create(host, 0, NULL);
 	attr.state = FRL_QPS_INIT;
 	ck_assert_int_eq(host_modify(host, 0, &attr, host_mask(FRL_QPT_RC, attr.state), &why), 0);
@@ -517,7 +498,6 @@ START_LOOP_TEST(icrc_is_for_networks, 2)
 	ck_assert_int_eq(host_modify(host, 0, &attr, host_mask(FRL_QPT_RC, attr.state), &why),
 		_i ? 0 : -EINVAL);
 	ck_assert(_i || *why);
-	host_free(host);
 }
 END_TEST
 
@@ -529,7 +509,6 @@ START_TEST(congestion_notification)
 					  .dest_qpn = 0x123 } };
 	struct frame frame;
 
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	for (unsigned k = 0; k < 3; k++) {
 		if (k)
@@ -544,8 +523,7 @@ START_TEST(congestion_notification)
 	ck_assert_uint_eq(host->engine.stats.cnps_received, 1);
 	ck_assert_uint_eq(host->engine.stats.drop_bad_icrc, 1);
 	ck_assert_uint_eq(host->port.n_sent, 0);
-	host_free(host);
 }
 END_TEST
 
-TEST_FILE(engine_paths)
+HOST_TEST_FILE(engine_paths)

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 #include "tests/vectors/frame.h"
 
 enum {
@@ -13,8 +12,6 @@ enum {
 	MANY_REGIONS = 1000,
 	LATER = 1000, /* queue pairs that come and go before a number may come again */
 };
-
-static struct host *host;
 
 static enum frl_qp_state state_of(unsigned i)
 {
@@ -47,7 +44,6 @@ static uint32_t count_in_order(unsigned i)
 
 START_TEST(backpressure_keeps_order)
 {
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	host_add(host, 1, NULL);
 	for (unsigned k = 0; k < 100; k++) {
@@ -62,7 +58,6 @@ START_TEST(backpressure_keeps_order)
 	ck_assert_uint_eq(host->port.n_sent, 400);
 	ck_assert_uint_eq(host->engine.stats.tx_packets, 400);
 	ck_assert_uint_eq(host->engine.stats.retransmits, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -71,7 +66,7 @@ START_TEST(links_do_not_wait_for_each_other)
 	static const struct host_config config = { .on_demand = true };
 	static const struct host_qp_config second = { .link = 1 }, third = { .link = 2 };
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, NULL);
 	host_add(host, 1, &second);
 	host_add(host, 2, &third);
@@ -88,7 +83,6 @@ START_TEST(links_do_not_wait_for_each_other)
 	for (unsigned round = 0; round < 50; round++)
 		host_poll(host);
 	ck_assert_uint_eq(count_in_order(0), 100);
-	host_free(host);
 }
 END_TEST
 
@@ -103,7 +97,6 @@ START_LOOP_TEST(withdraw, 3)
 					  .psn = psn_make(HOST_RQ_PSN) } };
 	struct frame request;
 
-	host = host_new(NULL);
 	h.bth.dest_qpn = host_add(host, 0, NULL)->core.qpn;
 	/* One that is accepted, or one that is refused. */
 	if (_i == 1)
@@ -146,7 +139,6 @@ START_LOOP_TEST(withdraw, 3)
 	if (_i)
 		ck_assert_uint_eq(host_sent(host, 3, NULL)->h.aeth.syndrome, _i == 1 ? 0x1f : 0x62);
 	ck_assert(!engine_region_queued(&host->engine, &host->region));
-	host_free(host);
 }
 END_TEST
 
@@ -159,7 +151,7 @@ START_LOOP_TEST(revoked_when_it_leaves_rts, N_ENDINGS)
 	static const struct host_qp_config third = { .link = 3 };
 	uint32_t qpn;
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, NULL);
 	qpn = host_add(host, 1, &third)->core.qpn;
 	host_post_send(host, 1, 1, HOST_MTU, 0);
@@ -188,7 +180,6 @@ START_LOOP_TEST(revoked_when_it_leaves_rts, N_ENDINGS)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_revoked, 1);
 	ck_assert_int_eq(state_of(0), FRL_QPS_RTS);
-	host_free(host);
 }
 END_TEST
 
@@ -225,7 +216,7 @@ START_LOOP_TEST(read_response, N_RESPONSES)
 	struct wire_packet packet;
 	struct frame frame;
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, &qp);
 	h.bth.dest_qpn = host->qps[0].qp.core.qpn;
 	h.reth = (struct reth){ (uintptr_t)host->memory, host->region.key, length };
@@ -249,7 +240,6 @@ START_LOOP_TEST(read_response, N_RESPONSES)
 	ck_assert_uint_eq(packet.h.bth.opcode, OP_READ_RESP_ONLY);
 	ck_assert_uint_eq(packet.payload_len, length);
 	ck_assert_uint_eq(packet.payload[length - 1], HOST_FILL);
-	host_free(host);
 }
 END_TEST
 
@@ -263,7 +253,7 @@ START_TEST(gone)
 					  .psn = psn_make(HOST_RQ_PSN) } };
 	struct frame frame;
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, NULL);
 	h.bth.dest_qpn = host_add(host, 1, &qp)->core.qpn;
 	engine_remove_qp(&host->engine, &host->qps[1].qp);
@@ -278,7 +268,6 @@ START_TEST(gone)
 	ck_assert_uint_eq(host->port.sent[0].link, 1);
 	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.aeth.syndrome, 0x63);
 	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.bth.dest_qpn, HOST_PEER_QPN + 1);
-	host_free(host);
 }
 END_TEST
 
@@ -287,7 +276,7 @@ START_TEST(link_down)
 	static const struct host_config config = { .on_demand = true };
 	static const struct host_qp_config second = { .link = 1 };
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, NULL);
 	host_add(host, 1, &second);
 	host_add(host, 2, &second);
@@ -316,7 +305,6 @@ START_TEST(link_down)
 	host->now_ns += LINK_CHECK_NS;
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -325,7 +313,7 @@ START_TEST(link_down_drops_what_waits)
 {
 	static const struct host_config config = { .on_demand = true };
 
-	host = host_new(&config);
+	host_restart(&config);
 	host_add(host, 0, NULL);
 	host->port.room[0] = 0;
 	host_post_send(host, 0, 1, 16, FRL_SEND_INLINE);
@@ -337,20 +325,17 @@ START_TEST(link_down_drops_what_waits)
 	host->port.room[0] = FAKE_UNLIMITED;
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);
-	host_free(host);
 }
 END_TEST
 
 /* A carrier comes back, and the addresses are the same then. */
 START_TEST(carrier_lost)
 {
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	host->port.state[0] = PORT_LINK_DOWN;
 	host->now_ns += LINK_CHECK_NS;
 	host_poll(host);
 	ck_assert_int_eq(state_of(0), FRL_QPS_RTS);
-	host_free(host);
 }
 END_TEST
 
@@ -369,7 +354,6 @@ START_TEST(cq_overrun)
 {
 	struct host_qp_config on_small = { 0 }, sends = { 0 }, receives = { 0 };
 
-	host = host_new(NULL);
 	on_small.send_cq = on_small.recv_cq = &host->cqs[7];
 	sends.send_cq = receives.recv_cq = &host->cqs[7];
 	host_add(host, 0, &sends);
@@ -381,7 +365,6 @@ START_TEST(cq_overrun)
 		ck_assert_msg(state_of(i) == FRL_QPS_ERR, "queue pair %u lives on", i);
 	ck_assert_int_eq(state_of(3), FRL_QPS_RTS);
 	ck_assert_uint_gt(host->engine.stats.cq_overruns, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -390,7 +373,6 @@ START_TEST(cq_overrun_spreads)
 {
 	struct host_qp_config bystander = { 0 }, culprit = { 0 }, between = { 0 };
 
-	host = host_new(NULL);
 	bystander.send_cq = bystander.recv_cq = &host->cqs[6];
 	culprit.send_cq = culprit.recv_cq = &host->cqs[7];
 	between.send_cq = &host->cqs[7];
@@ -407,7 +389,6 @@ START_TEST(cq_overrun_spreads)
 	ck_assert(host->cqs[6].overrun);
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_msg(state_of(i) == FRL_QPS_ERR, "queue pair %u lives on", i);
-	host_free(host);
 }
 END_TEST
 
@@ -430,7 +411,6 @@ START_TEST(qp_numbers)
 	unsigned n = 0, early = 0;
 
 	ck_assert_ptr_nonnull(qps);
-	host = host_new(NULL);
 	for (unsigned k = 0; k < 3 * ENGINE_MAX_QPS; k++) {
 		uint32_t qpn = add_bare(one)->core.qpn;
 
@@ -452,7 +432,6 @@ START_TEST(qp_numbers)
 	for (unsigned k = 0; k < n; k++)
 		engine_remove_qp(&host->engine, &qps[k]);
 	ck_assert_uint_eq(host->engine.n_qps, 0);
-	host_free(host);
 	free(qps);
 }
 END_TEST
@@ -464,7 +443,6 @@ START_TEST(region_keys)
 	uint32_t stale;
 
 	ck_assert_ptr_nonnull(regions);
-	host = host_new(NULL);
 	table = &host->engine.regions;
 	for (unsigned i = 0; i < MANY_REGIONS; i++) {
 		ck_assert_int_eq(engine_add_region(&host->engine, &regions[i]), 0);
@@ -489,7 +467,6 @@ START_TEST(region_keys)
 		ck_assert_uint_ne(one.key, stale);
 		engine_remove_region(&host->engine, &one);
 	}
-	host_free(host);
 	free(regions);
 }
 END_TEST
@@ -500,14 +477,12 @@ START_TEST(region_table_full)
 	unsigned n = 0;
 
 	ck_assert_ptr_nonnull(regions);
-	host = host_new(NULL);
 	while (n < REGION_MAX && engine_add_region(&host->engine, &regions[n]) == 0)
 		n++;
 	ck_assert_uint_eq(n, REGION_MAX - 1); /* one is the fixture's */
 	ck_assert_int_eq(engine_add_region(&host->engine, &regions[n]), -ENOSPC);
 	engine_remove_region(&host->engine, &regions[5]);
 	ck_assert_int_eq(engine_add_region(&host->engine, &regions[5]), 0);
-	host_free(host);
 	free(regions);
 }
 END_TEST
@@ -521,7 +496,6 @@ START_TEST(stale_keys)
 					  .ack_request = true } };
 	struct frame frame;
 
-	host = host_new(NULL);
 	host_add(host, 0, NULL);
 	host_add(host, 1, NULL);
 	h.bth.dest_qpn = host->qps[1].qp.core.qpn;
@@ -538,8 +512,7 @@ START_TEST(stale_keys)
 	ck_assert_uint_eq(host->memory[0], HOST_FILL);
 	ck_assert_uint_eq(host->port.n_sent, 1);
 	ck_assert_uint_eq(host_sent(host, 0, NULL)->h.aeth.syndrome, 0x62);
-	host_free(host);
 }
 END_TEST
 
-TEST_FILE(engine_queues)
+HOST_TEST_FILE(engine_queues)

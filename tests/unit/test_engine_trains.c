@@ -3,8 +3,7 @@
 #include <stdlib.h>
 
 #include "lib/engine/stages.h"
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/engine_host.h"
 
 enum {
 	TRAIN = 15,                                  /* packets */
@@ -15,11 +14,8 @@ enum {
 	ROUNDS = 1000,
 };
 
-static struct host *host;
-
 static void start(unsigned n_qps)
 {
-	host = host_new(NULL);
 	host->port.base.caps.train = TRAIN_BYTES;
 	for (unsigned i = 0; i < n_qps; i++)
 		host_add(host, i, NULL);
@@ -56,7 +52,6 @@ START_TEST(whole)
 	}
 	expect_in_order(HOST_MEMORY / HOST_MTU);
 	ck_assert_uint_eq(round_of(), 0);
-	host_free(host);
 }
 END_TEST
 
@@ -69,7 +64,6 @@ START_TEST(in_turns)
 	for (uint32_t k = 0; k < 4 * TRAIN; k++)
 		ck_assert_uint_eq(
 			host->port.sent[k].packet.flow, host->qps[k / TRAIN % 2].qp.core.qpn);
-	host_free(host);
 }
 END_TEST
 
@@ -88,7 +82,6 @@ START_LOOP_TEST(crowd, 2)
 			host_post_send(host, i, k, _i ? LONG : 1, 0);
 	}
 	ck_assert_uint_eq(round_of(), HOST_QPS * (_i ? 1 : EACH));
-	host_free(host);
 }
 END_TEST
 
@@ -114,7 +107,6 @@ START_LOOP_TEST(interrupted, 2)
 	host_poll(host);
 	ck_assert_uint_eq(host->engine.tx[ENGINE_LOOP_LINK]->n_coupled, 0);
 	ck_assert_uint_gt(host->engine.stats.loopback_packets, 1);
-	host_free(host);
 }
 END_TEST
 
@@ -133,7 +125,6 @@ START_TEST(not_taken)
 	for (unsigned i = 0; i < ROUNDS && engine_has_work(&host->engine); i++)
 		host_poll(host);
 	expect_in_order(HOST_MEMORY / HOST_MTU);
-	host_free(host);
 }
 END_TEST
 
@@ -173,7 +164,6 @@ START_TEST(window)
 	ck_assert_uint_eq(n, 8 * 235);
 	ck_assert_uint_eq(asked, n - 1);
 	ck_assert_uint_eq(host->engine.stats.timeouts, 0);
-	host_free(host);
 }
 END_TEST
 
@@ -199,7 +189,6 @@ START_TEST(unsignaled)
 	ck_assert_uint_ge(n, SMALL_WINDOW);
 	ck_assert_uint_lt(n, SMALL_WINDOW + TRAIN);
 	ck_assert_uint_eq(asked, n - 1);
-	host_free(host);
 }
 END_TEST
 
@@ -382,4 +371,4 @@ START_TEST(reset_forgets)
 }
 END_TEST
 
-TEST_FILE(engine_trains)
+HOST_TEST_FILE(engine_trains)
