@@ -6,6 +6,7 @@
 #ifndef FERRULE_TESTS_UNIT_BOOTSTRAP_FIXTURE_H
 #define FERRULE_TESTS_UNIT_BOOTSTRAP_FIXTURE_H
 
+#include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,6 +26,8 @@ uint64_t now_ms(void);
 void start_daemon(void);
 void kill_process(pid_t pid);
 void stop_daemon(void);
+/* Runs the suite, by one of the functions of program.h, beside a daemon. */
+int run_with_daemon(int (*run)(Suite *suite), Suite *suite);
 struct frl_bootstrap join(int rank, int ranks);
 /* A rank in a process of its own, which has joined and does nothing any more. */
 pid_t join_elsewhere(int rank, int ranks);

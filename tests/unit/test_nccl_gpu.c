@@ -47,7 +47,7 @@ static const struct row {
 	{ "1", "mapped", "verbs:nic0", NULL, 0, 0, "nic0 takes no memory .*FRL_GPU_TIER=mapped" },
 };
 
-START_TEST(pointers)
+START_LOOP_TEST(pointers, ROWS(rows))
 {
 	const struct row *row = &rows[_i];
 	struct nccl_properties_v6 v6;
@@ -111,7 +111,7 @@ static const struct {
 		{ "eager", "118=0" }, PTR_GPU, NULL },
 };
 
-START_TEST(loading)
+START_LOOP_TEST(loading, ROWS(loading_rows))
 {
 	struct nccl_properties_v12 is;
 
@@ -140,7 +140,7 @@ START_TEST(loading)
 END_TEST
 
 /* FERRULE_GPU is 0, 1 or force. */
-START_TEST(bad_setting)
+START_LOOP_TEST(bad_setting, 3)
 {
 	static const char *const values[] = { "2", "Force", "01" };
 
@@ -217,12 +217,11 @@ END_TEST
 
 /* ---- messages */
 
-START_TEST(messages)
+START_LOOP_TEST(messages, 2)
 {
 	static const size_t sizes[] = { 0, 1, 4097, 16385, 1000003, BYTES };
 	struct pair pair;
 
-	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	begin();
 	open_pair(&pair, _i);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -233,7 +232,7 @@ START_TEST(messages)
 END_TEST
 
 /* What a GPU does not order by itself is flushed, and nothing else. */
-START_TEST(flush)
+START_LOOP_TEST(flush, 2)
 {
 	static const char *const attributes[] = { "118=0,117=1", "118=200" };
 	struct fake_cuda_stats before, after;
@@ -241,7 +240,6 @@ START_TEST(flush)
 	void *data, *request = &pair;
 	int size = 1000;
 
-	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	setenv("FAKE_CUDA_ATTRIBUTES", attributes[_i], 1);
 	begin();
 	open_pair(&pair, true);
@@ -271,7 +269,6 @@ START_TEST(failed_flush)
 	void *data, *request;
 	int size = 1000;
 
-	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	setenv("FAKE_CUDA_ATTRIBUTES", "118=0,117=1", 1);
 	begin();
 	open_pair(&pair, false);
@@ -296,7 +293,6 @@ START_TEST(refused)
 	struct pair pair;
 	void *mr = NULL;
 
-	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	setenv("FERRULE_GPU", "0", 1);
 	begin();
 	ck_assert(connect_pair(&pair));
@@ -319,12 +315,11 @@ START_TEST(refused)
 END_TEST
 
 /* Any call may fail: an error, or nothing that matters; nothing stays, and all works afterwards. */
-START_TEST(calls)
+START_LOOP_TEST(calls, CALLS)
 {
 	struct pair pair;
 	int rc;
 
-	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	begin();
 	ck_assert(connect_pair(&pair));
 	fake->fail_call(NULL, (unsigned)_i + 2, CUDA_ERROR_UNKNOWN, 1);
@@ -352,7 +347,6 @@ START_TEST(other_memory)
 	struct pair pair;
 	cu_deviceptr old;
 
-	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	begin();
 	open_pair(&pair, false);
 	transfer(&pair, BYTES);
@@ -430,33 +424,15 @@ END_TEST
 
 TEST_MAIN(nccl_gpu)
 {
-	Suite *suite = suite_create("nccl_gpu");
-	TCase *tcase = tcase_create("nccl_gpu");
-
 	if (!fake_cuda_find()) {
 		printf("SKIP: it needs the double of CUDA's driver, to have it fail\n");
 		return 77;
 	}
 	set_socket_path();
+	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
 	/* As users have to; no row is to pass by a default that newer drivers do not have. */
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
-	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
-	tcase_add_loop_test(tcase, pointers, 0, sizeof(rows) / sizeof(rows[0]));
-	tcase_add_loop_test(tcase, loading, 0, sizeof(loading_rows) / sizeof(loading_rows[0]));
-	tcase_add_loop_test(tcase, bad_setting, 0, 3);
-	tcase_add_test(tcase, unlike_nics);
-	tcase_add_test(tcase, no_gpu);
-	tcase_add_test(tcase, left_alone);
-	tcase_add_loop_test(tcase, messages, 0, 2);
-	tcase_add_loop_test(tcase, flush, 0, 2);
-	tcase_add_test(tcase, failed_flush);
-	tcase_add_test(tcase, refused);
-	tcase_add_loop_test(tcase, calls, 0, CALLS);
-	tcase_add_test(tcase, other_memory);
-	tcase_add_test(tcase, stays_set_up);
-	tcase_add_test(tcase, busy);
-	suite_add_tcase(suite, tcase);
 	/* Settings are read once in a process. */
-	return run_suite_forked(suite);
+	return run_with_daemon(run_suite_forked, all_tests(NULL, NULL));
 }

@@ -112,7 +112,7 @@ static const struct {
 	{ "1", "verbs:nic0", "eager" },
 };
 
-START_TEST(idle)
+START_LOOP_TEST(idle, ROWS(idle_rows))
 {
 	set_local(idle_rows[_i].gpu);
 	setenv("FERRULE_DEVICES", idle_rows[_i].devices, 1);
@@ -148,7 +148,7 @@ START_TEST(no_context)
 END_TEST
 
 /* What fails at init is tried again when memory is registered, and does not end the job. */
-START_TEST(fails_at_init)
+START_LOOP_TEST(fails_at_init, 6)
 {
 	static const char *const failing[] = { "cuModuleLoadData", "cuMemAlloc",
 		"cuMemHostRegister" };
@@ -181,7 +181,7 @@ END_TEST
 
 /* A second communicator of the process, on another GPU. Tables before v11 have one init for both;
  * each communicator asks for properties. */
-START_TEST(second_gpu)
+START_LOOP_TEST(second_gpu, 2)
 {
 	struct nccl_properties_v8 v8;
 	cu_context first, second;
@@ -214,9 +214,6 @@ END_TEST
 
 TEST_MAIN(nccl_gpu_init)
 {
-	Suite *suite = suite_create("nccl_gpu_init");
-	TCase *tcase = tcase_create("nccl_gpu_init");
-
 	if (!fake_cuda_find()) {
 		printf("SKIP: it needs the double of CUDA's driver, to count its calls\n");
 		return 77;
@@ -224,14 +221,6 @@ TEST_MAIN(nccl_gpu_init)
 	set_socket_path();
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
-	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
-	tcase_add_test(tcase, set_up_at_init);
-	tcase_add_test(tcase, beside_a_kernel_that_waits);
-	tcase_add_loop_test(tcase, idle, 0, sizeof(idle_rows) / sizeof(idle_rows[0]));
-	tcase_add_test(tcase, no_context);
-	tcase_add_loop_test(tcase, fails_at_init, 0, 6);
-	tcase_add_loop_test(tcase, second_gpu, 0, 2);
-	suite_add_tcase(suite, tcase);
 	/* Settings are read once in a process. */
-	return run_suite_forked(suite);
+	return run_with_daemon(run_suite_forked, all_tests(NULL, NULL));
 }

@@ -46,6 +46,30 @@ static void end(void)
 	ck_assert_ptr_null(port->device);
 }
 
+/* ---- a control daemon that is slow to answer */
+
+/* NCCL's thread waits a little for it, once; as soon as it answers all is well. It comes before the
+ * process knows its place. */
+START_TEST(late_daemon)
+{
+	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + HANG_MS;
+	struct listener *listener;
+
+	ck_assert_int_eq(kill(daemon_pid, SIGSTOP), 0);
+	begin(NCCL_TRAFFIC_CLASS_UNDEFINED);
+	limits_expire(WAIT_MS);
+	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
+	ck_assert_msg(strstr(warnings, "does not answer"), "%s", warnings);
+	limits_expire(0);
+	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
+	ck_assert_int_eq(kill(daemon_pid, SIGCONT), 0);
+	while (net_listen(context, DEV, handle, &listener) != NCCL_SUCCESS)
+		ck_assert_msg(now_ms() < until, "%s", warnings);
+	net_close_listen(listener);
+	end();
+}
+END_TEST
+
 /* ---- a stranger, of this process */
 
 struct ask {
@@ -238,7 +262,7 @@ END_TEST
 
 /* ---- what is refused at once */
 
-START_TEST(traffic_class)
+START_LOOP_TEST(traffic_class, 3)
 {
 	static const int classes[] = { 256, -2, 1 << 30 };
 	const struct net_config config = { .traffic_class = classes[_i] };
@@ -276,28 +300,7 @@ START_TEST(other_release)
 }
 END_TEST
 
-/* ---- a control daemon that is slow to answer */
-
-/* NCCL's thread waits a little for it, once; as soon as it answers all is well. */
-START_TEST(late_daemon)
-{
-	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + HANG_MS;
-	struct listener *listener;
-
-	ck_assert_int_eq(kill(daemon_pid, SIGSTOP), 0);
-	begin(NCCL_TRAFFIC_CLASS_UNDEFINED);
-	limits_expire(WAIT_MS);
-	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
-	ck_assert_msg(strstr(warnings, "does not answer"), "%s", warnings);
-	limits_expire(0);
-	ck_assert_int_ne(net_listen(context, DEV, handle, &listener), NCCL_SUCCESS);
-	ck_assert_int_eq(kill(daemon_pid, SIGCONT), 0);
-	while (net_listen(context, DEV, handle, &listener) != NCCL_SUCCESS)
-		ck_assert_msg(now_ms() < until, "%s", warnings);
-	net_close_listen(listener);
-	end();
-}
-END_TEST
+/* ---- of another host */
 
 /* The local fabric does not lead there, which need not be found out by waiting. */
 START_TEST(other_host)
@@ -328,7 +331,7 @@ END_TEST
 /* ---- times */
 
 /* A queue pair gives up within the time of the setting, and not before half of it. */
-START_TEST(timeouts)
+START_LOOP_TEST(timeouts, 3)
 {
 	static const char *const settings[] = { "1", "5", "600" };
 	int wanted;
@@ -484,24 +487,7 @@ END_TEST
 
 TEST_MAIN(nccl_setup)
 {
-	Suite *suite = suite_create("nccl_setup");
-	TCase *tcase = tcase_create("nccl_setup");
-
 	set_socket_path();
 	setenv("FERRULE_DEVICES", "local", 1);
-	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
-	/* Before the process knows its place. */
-	tcase_add_test(tcase, late_daemon);
-	tcase_add_test(tcase, ends_half_way);
-	tcase_add_test(tcase, does_not_fit);
-	tcase_add_test(tcase, many_half_made);
-	tcase_add_loop_test(tcase, traffic_class, 0, 3);
-	tcase_add_test(tcase, other_host);
-	tcase_add_test(tcase, other_release);
-	tcase_add_loop_test(tcase, timeouts, 0, 3);
-	tcase_add_test(tcase, communicators_share);
-	tcase_add_test(tcase, chores);
-	tcase_add_test(tcase, child);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_with_daemon(run_suite, all_tests(NULL, NULL));
 }

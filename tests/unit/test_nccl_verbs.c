@@ -206,7 +206,7 @@ START_TEST(properties)
 END_TEST
 
 /* Some NICs take few bytes inline, or none. */
-START_TEST(data)
+START_LOOP_TEST(data, 8)
 {
 	static const uint32_t inlines[] = { 64, 0, 28, 512 };
 
@@ -292,7 +292,7 @@ static void mend(enum what what)
 
 /* Both ends hear of it, in the middle of messages, though a NIC may tell of no request that it has
  * given up; others go on, and new ones. */
-START_TEST(trouble)
+START_LOOP_TEST(trouble, 2 * WHATS)
 {
 	const struct trouble *what = &troubles[_i % WHATS];
 	int dev, sent = 0, received = 0;
@@ -328,7 +328,7 @@ START_TEST(trouble)
 END_TEST
 
 /* Of a process that is killed memory may go before queue pairs, and the news of it come last. */
-START_TEST(memory_gone)
+START_LOOP_TEST(memory_gone, 2)
 {
 	uint64_t until = now_ms() + HANG_MS;
 	struct pair pair;
@@ -359,7 +359,7 @@ START_TEST(memory_gone)
 END_TEST
 
 /* What NCCL gives up is over when its memory is gone, whoever still waits. */
-START_TEST(close_in_flight)
+START_LOOP_TEST(close_in_flight, 8)
 {
 	struct pair pair;
 
@@ -381,7 +381,7 @@ START_TEST(close_in_flight)
 END_TEST
 
 /* Any call may fail: an error, or nothing that matters; nothing stays, and all works afterwards. */
-START_TEST(calls)
+START_LOOP_TEST(calls, CALLS)
 {
 	struct pair pair;
 
@@ -397,19 +397,8 @@ END_TEST
 
 TEST_MAIN(nccl_verbs)
 {
-	Suite *suite = suite_create("nccl_verbs");
-	TCase *tcase = tcase_create("nccl_verbs");
-
 	set_socket_path();
 	setenv("FERRULE_DEVICES", "verbs:nic0;verbs:nic1", 1);
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
-	tcase_add_unchecked_fixture(tcase, start_daemon, stop_daemon);
-	tcase_add_test(tcase, properties);
-	tcase_add_loop_test(tcase, data, 0, 8);
-	tcase_add_loop_test(tcase, trouble, 0, 2 * WHATS);
-	tcase_add_loop_test(tcase, memory_gone, 0, 2);
-	tcase_add_loop_test(tcase, close_in_flight, 0, 8);
-	tcase_add_loop_test(tcase, calls, 0, CALLS);
-	suite_add_tcase(suite, tcase);
-	return run_suite(suite);
+	return run_with_daemon(run_suite, all_tests(NULL, NULL));
 }
