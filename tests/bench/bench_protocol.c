@@ -281,8 +281,7 @@ static void run_batch(const struct frl_send_wr *wr, uint32_t size, uint64_t batc
 	struct frl_wc wc;
 
 	memset(batch, 0, STAGES * sizeof(*batch));
-	/* As many READs as may be outstanding, of several packets each. */
-	post(wr, reads ? 4 * size : size, reads ? BATCH / 4 : BATCH, &batch[REQUESTER]);
+	post(wr, size, BATCH / (size > MTU ? size / MTU : 1), &batch[REQUESTER]);
 	while (sides[0].qp.requester.head != sides[0].qp.requester.tail) {
 		uint32_t n = carry(0, batch, !reads);
 		uint32_t m = carry(1, batch, reads);
@@ -398,8 +397,10 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	run("WRITE 4 KiB", FRL_WR_RDMA_WRITE, MTU, n);
 	if (!only_counts) {
+		run("WRITE 16 KiB", FRL_WR_RDMA_WRITE, 4 * MTU, n);
 		run("WRITE 64 B", FRL_WR_RDMA_WRITE, 64, n);
-		run("READ 4 KiB", FRL_WR_RDMA_READ, MTU, n);
+		/* As many as may be outstanding, of several packets each. */
+		run("READ 16 KiB", FRL_WR_RDMA_READ, 4 * MTU, n);
 	}
 	free(costs);
 	return 0;
