@@ -52,9 +52,9 @@ enum receive_verdict message_check_receive(const struct qp *qp, const struct wir
 	return receive_check(qp, receive_peek(qp), offset, packet->payload_len);
 }
 
-/* The whole range is checked with the first packet; later ones may find the region gone. Without
- * payload the address means nothing (C9-88). */
-bool message_may_write(const struct qp *qp, const struct wire_packet *packet)
+/* Returns the region that a WRITE's payload goes to, or NULL: not allowed. The whole range is
+ * checked with the first packet; later ones may find the region gone. */
+static const struct region *write_region(const struct qp *qp, const struct wire_packet *packet)
 {
 	const struct responder *r = &qp->responder;
 	bool first = packet->op->flags & OPCODE_FIRST;
@@ -62,8 +62,16 @@ bool message_may_write(const struct qp *qp, const struct wire_packet *packet)
 	uint32_t rkey = first ? packet->h.reth.rkey : r->write_rkey;
 	uint32_t length = first ? packet->h.reth.dma_length : r->write_length;
 
-	return length == 0 ||
-		region_remote(qp->regions, qp->pd, qp, rkey, va, length, FRL_ACCESS_REMOTE_WRITE);
+	return region_remote(qp->regions, qp->pd, qp, rkey, va, length, FRL_ACCESS_REMOTE_WRITE);
+}
+
+/* C9-88: without payload the address means nothing. */
+bool message_may_write(const struct qp *qp, const struct wire_packet *packet)
+{
+	bool first = packet->op->flags & OPCODE_FIRST;
+	uint32_t length = first ? packet->h.reth.dma_length : qp->responder.write_length;
+
+	return length == 0 || write_region(qp, packet);
 }
 
 static void start(struct qp *qp, const struct wire_packet *packet)
@@ -84,10 +92,12 @@ static void place_write(
 	const struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
 	const struct responder *r = &qp->responder;
-	const struct region *region = region_find(qp->regions, r->write_rkey);
+	const struct region *region;
 
 	if (packet->payload_len == 0)
 		return;
+	/* message_may_write() has seen that it is there. */
+	region = write_region(qp, packet);
 	placements->list[placements->count++] = (struct placement){
 		.dst = region_memory(region, r->write_va + r->offset),
 		.payload = packet->payload,

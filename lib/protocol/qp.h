@@ -69,7 +69,7 @@ struct send_wqe {
 		struct {
 			struct frl_mw_bind bind;
 			struct region *window;
-			struct region *parent;
+			uint32_t parent_key;
 		};
 		struct datagram_target *target; /* UD, GSI: the slot's own room */
 	};

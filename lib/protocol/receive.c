@@ -16,7 +16,7 @@ struct elements {
 	uint32_t n_sge;
 	const struct frl_recv_action *action; /* NULL: COPY */
 	const uint8_t *src;                   /* REDUCE: of byte 0; NULL: what is there */
-	const struct offload *offload;        /* who reaches `src` */
+	const struct region *src_region;
 	uint64_t keep;
 };
 
@@ -41,8 +41,9 @@ static bool walk(const struct elements *e, struct placements *placements, uint32
 			continue;
 		}
 		region = region_local(e->regions, e->pd, sge, FRL_ACCESS_LOCAL_WRITE);
-		/* Nobody reaches both operands then: the memory has become another one. */
-		if (!region || (e->src && region->offload != e->offload))
+		/* Neither the processor nor an offload reaches both operands: the memory has become
+		 * another one. */
+		if (!region || (e->src && !region_same_reach(region, e->src_region)))
 			return false;
 		dst = region_memory(region, (uintptr_t)sge->addr + skip);
 		n = sge->length - skip < length - done ? sge->length - skip : length - done;
@@ -136,7 +137,7 @@ static bool elements_of(const struct qp *qp, const struct recv_wqe *wqe, struct 
 	if (!region)
 		return false;
 	ret->src = region_memory(region, (uintptr_t)action->src);
-	ret->offload = region->offload;
+	ret->src_region = region;
 	return true;
 }
 

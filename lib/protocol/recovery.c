@@ -288,11 +288,9 @@ static bool may_probe(const struct qp *qp)
 
 	if (!qp_sends(qp) || psn_diff(q->next, q->una) <= 0 || wr_has_response(wqe->opcode))
 		return false;
-	for (unsigned i = 0; i < wqe->n_sge && !(wqe->flags & FRL_SEND_INLINE); i++) {
-		const struct region *region = region_local(qp->regions, qp->pd, &wqe->sge[i], 0);
-		if (!region || region->offload)
+	for (unsigned i = 0; i < wqe->n_sge && !(wqe->flags & FRL_SEND_INLINE); i++)
+		if (!region_local(qp->regions, qp->pd, &wqe->sge[i], REGION_HOST_READ))
 			return false;
-	}
 	return true;
 }
 

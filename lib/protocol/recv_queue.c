@@ -72,11 +72,7 @@ static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *
 		if (sge->length == 0 ||
 			region_local(queue->regions, queue->pd, sge, FRL_ACCESS_LOCAL_WRITE))
 			continue;
-		if (!region_find(queue->regions, sge->lkey))
-			return refuse(ret_why, "an element's lkey names no memory region");
-		return refuse(ret_why,
-			"an element does not lie inside its memory region, or the region is of "
-			"another protection domain or lacks local write");
+		return refuse(ret_why, region_local_refusal(queue->regions, sge));
 	}
 	if (total > WIRE_MAX_MESSAGE)
 		return refuse(ret_why, "a message has at most 2^31 bytes");
@@ -84,13 +80,13 @@ static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *
 	return 0;
 }
 
-/* Whoever reaches `src` must reach what the elements name, too. */
+/* The processor or the offload that reaches `src` must reach the elements, too. They were found. */
 static int check_operands(const struct recv_queue *queue, const struct frl_recv_wr *wr,
 	const struct region *src, const char **ret_why)
 {
 	for (int i = 0; i < wr->n_sge; i++)
 		if (wr->sge[i].length &&
-			region_find(queue->regions, wr->sge[i].lkey)->offload != src->offload)
+			!region_same_reach(region_find(queue->regions, wr->sge[i].lkey), src))
 			return refuse(ret_why,
 				"a reducing receive has its operand and its elements all in host "
 				"memory, or all in memory of one GPU");

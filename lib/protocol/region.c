@@ -31,6 +31,23 @@ bool region_add(struct region_table *table, struct region *region, uint32_t rand
 	return true;
 }
 
+const char *region_local_refusal(const struct region_table *table, const struct frl_sge *sge)
+{
+	if (!region_find(table, sge->lkey))
+		return "an element's lkey names no memory region";
+	return "an element does not lie inside its memory region, or the region is of another "
+	       "protection domain or lacks local write";
+}
+
+bool region_allows_inline(
+	const struct region_table *table, const void *pd, const struct frl_sge *sge)
+{
+	const struct region *region = region_find(table, sge->lkey);
+
+	return !region || region_is_host_memory(region) || region->pd != pd ||
+		!region_contains(region, (uintptr_t)sge->addr, sge->length);
+}
+
 static void unbind(struct region *window)
 {
 	window->parent->windows--;
@@ -47,7 +64,7 @@ void region_remove(struct region_table *table, struct region *region)
 {
 	if (region->parent)
 		unbind(region);
-	table->slots[region->key >> REGION_TAG_BITS & (REGION_MAX - 1)] = 0;
+	table->slots[region_index(region->key)] = 0;
 	table->used--;
 }
 
@@ -61,10 +78,11 @@ bool region_bind(struct region_table *table, struct region *window, struct regio
 
 	if (bind->access & writes)
 		needs |= FRL_ACCESS_LOCAL_WRITE;
+	if (bind->access & FRL_ACCESS_REMOTE_ATOMIC)
+		needs |= REGION_HOST_READ;
 	if (!window->is_window || window->parent || parent->is_window || window->pd != parent->pd ||
 		(bind->access & ~remote) || bind->length == 0 ||
-		!region_allows(parent, window->pd, bind->addr, bind->length, needs) ||
-		(parent->offload && (bind->access & FRL_ACCESS_REMOTE_ATOMIC)))
+		!region_allows(parent, window->pd, bind->addr, bind->length, needs))
 		return false;
 	if ((bind->rkey ^ window->key) & ~(uint32_t)TAG_MASK || bind->rkey == window->key)
 		return false;
@@ -79,6 +97,16 @@ bool region_bind(struct region_table *table, struct region *window, struct regio
 	window->qp = qp;
 	parent->windows++;
 	return true;
+}
+
+bool region_bind_posted(struct region_table *table, const void *pd, struct region *window,
+	uint32_t parent_key, const struct frl_mw_bind *bind, const void *qp)
+{
+	struct region *parent = region_find(table, parent_key);
+	uint32_t index = region_index(bind->rkey);
+
+	return parent && index < table->capacity && table->slots[index] == window &&
+		window->pd == pd && region_bind(table, window, parent, bind, qp);
 }
 
 bool region_invalidate(struct region_table *table, uint32_t rkey, const void *qp)

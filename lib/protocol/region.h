@@ -19,6 +19,8 @@ enum {
 	REGION_INDEX_BITS = 16,
 	REGION_MAX = 1 << REGION_INDEX_BITS,
 	REGION_TAG_BITS = 8, /* the low bits of a key: a window's user changes them */
+	/* Beside enum frl_access, for requests: the processor itself reads the memory. */
+	REGION_HOST_READ = 1 << 30,
 };
 
 /* A region, or a window: bound to a part of a region (the parent) and to one queue pair. A window
@@ -61,20 +63,64 @@ bool region_add(struct region_table *table, struct region *region, uint32_t rand
 /* A region must have no windows; a window is unbound first. */
 void region_remove(struct region_table *table, struct region *region);
 
+static inline uint32_t region_index(uint32_t key)
+{
+	return key >> REGION_TAG_BITS & (REGION_MAX - 1);
+}
+
 static inline struct region *region_find(const struct region_table *table, uint32_t key)
 {
-	uint32_t index = key >> REGION_TAG_BITS & (REGION_MAX - 1);
+	uint32_t index = region_index(key);
 	struct region *region = index < table->capacity ? table->slots[index] : 0;
 
 	return region && region->key == key ? region : 0;
 }
 
-/* True when [va, va + length) lies inside, the domain is the same and all of `access` is given. */
+/*
+ * What a region allows is decided here and in region_bind(), and nowhere else:
+ *
+ *	               host memory    of an offload  of fragments
+ *	local read     yes            yes            no
+ *	host read      yes            no             no
+ *	local write    LOCAL_WRITE    LOCAL_WRITE    no
+ *	remote write   REMOTE_WRITE   REMOTE_WRITE   REMOTE_WRITE
+ *	remote read    REMOTE_READ    REMOTE_READ    no
+ *	remote atomic  REMOTE_ATOMIC  no             no
+ *	bind           MW_BIND        MW_BIND        no
+ *
+ * A window allows its queue pair the remote accesses that it was bound with. A window that is not
+ * bound allows nothing. All of it is limited to the bounds and to the protection domain.
+ */
+
+static inline bool region_contains(const struct region *region, uint64_t va, uint64_t length)
+{
+	return va >= region->iova && length <= region->length &&
+		va - region->iova <= region->length - length;
+}
+
+/* The processor reads and writes the memory. */
+static inline bool region_is_host_memory(const struct region *region)
+{
+	return !region->offload && !region->fragments;
+}
+
+/* The processor, or one offload, reaches both. */
+static inline bool region_same_reach(const struct region *a, const struct region *b)
+{
+	return a->offload == b->offload;
+}
+
+/* Returns true if the region allows all of `access` to [va, va + length), whoever asks. */
 static inline bool region_allows(
 	const struct region *region, const void *pd, uint64_t va, uint64_t length, uint32_t access)
 {
-	return region->pd == pd && (region->access & access) == access && va >= region->iova &&
-		length <= region->length && va - region->iova <= region->length - length;
+	const uint32_t by_processor = FRL_ACCESS_REMOTE_ATOMIC | REGION_HOST_READ;
+	const uint32_t rights = access & ~(uint32_t)REGION_HOST_READ;
+
+	return region->pd == pd && (region->access & rights) == rights &&
+		region_contains(region, va, length) &&
+		(access == FRL_ACCESS_REMOTE_WRITE || !region->fragments) &&
+		(!(access & by_processor) || region_is_host_memory(region));
 }
 
 static inline uint8_t *region_memory(const struct region *region, uint64_t va)
@@ -82,20 +128,39 @@ static inline uint8_t *region_memory(const struct region *region, uint64_t va)
 	return region->addr + (va - region->iova);
 }
 
-/* What a work request's lkey names, if it allows this; NULL otherwise. Windows have no lkey, nor
- * has what is only a name. */
+/* Returns the region of a work request's lkey if it allows this, else NULL. `access` 0: local read.
+ */
 static inline const struct region *region_local(const struct region_table *table, const void *pd,
 	const struct frl_sge *sge, uint32_t access)
 {
 	const struct region *region = region_find(table, sge->lkey);
 
-	if (!region || region->is_window || region->fragments ||
+	if (!region || region->is_window ||
 		!region_allows(region, pd, (uintptr_t)sge->addr, sge->length, access))
 		return 0;
 	return region;
 }
 
-/* What a peer's rkey names, if it allows this to the queue pair; NULL otherwise. */
+/* The same for a local read. `last`: NULL, or the answer for another element just before, which is
+ * mostly the answer for this one. */
+static inline const struct region *region_local_read(const struct region_table *table,
+	const void *pd, const struct frl_sge *sge, const struct region *last)
+{
+	if (last && last->key == sge->lkey &&
+		region_contains(last, (uintptr_t)sge->addr, sge->length))
+		return last;
+	return region_local(table, pd, sge, 0);
+}
+
+/* Returns why region_local() returns NULL: a sentence for who posts. */
+const char *region_local_refusal(const struct region_table *table, const struct frl_sge *sge);
+
+/* Returns true if inline data may be copied from there. It needs no lkey; but with the key of
+ * memory that the processor does not reach, it lies there. */
+bool region_allows_inline(
+	const struct region_table *table, const void *pd, const struct frl_sge *sge);
+
+/* Returns the region or window of a peer's rkey if it allows this to the queue pair, else NULL. */
 static inline const struct region *region_remote(const struct region_table *table, const void *pd,
 	const void *qp, uint32_t rkey, uint64_t va, uint64_t length, uint32_t access)
 {
@@ -116,6 +181,11 @@ static inline const struct region *region_remote(const struct region_table *tabl
  */
 bool region_bind(struct region_table *table, struct region *window, struct region *parent,
 	const struct frl_mw_bind *bind, const void *qp);
+
+/* The same for a posted request, which outlives what it names: `window` may be gone by now, and then
+ * leads nowhere, and so may the region of `parent_key`. */
+bool region_bind_posted(struct region_table *table, const void *pd, struct region *window,
+	uint32_t parent_key, const struct frl_mw_bind *bind, const void *qp);
 
 /* Unbinds the window of this key. False: no window of this queue pair, or not bound. */
 bool region_invalidate(struct region_table *table, uint32_t rkey, const void *qp);

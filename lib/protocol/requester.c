@@ -195,24 +195,14 @@ bool requester_held_back(const struct qp *qp)
 		!may_start(qp, send_wqe_at(r, r->current));
 }
 
-/* The window and the region may be gone by now; then these pointers lead nowhere. */
-static bool bind_window(struct qp *qp, const struct send_wqe *wqe)
-{
-	struct region_table *table = qp->regions;
-	uint32_t index = wqe->bind.rkey >> REGION_TAG_BITS & (REGION_MAX - 1);
-
-	return index < table->capacity && table->slots[index] == wqe->window &&
-		wqe->window->pd == qp->pd && region_find(table, wqe->rkey) == wqe->parent &&
-		region_bind(table, wqe->window, wqe->parent, &wqe->bind, qp);
-}
-
 /* Everything before it is done. 10.6.7.2 and 10.6.7.2.2. */
 static void execute_local(struct qp *qp, const struct send_wqe *wqe)
 {
 	bool invalidate = wqe->opcode == FRL_WR_LOCAL_INV;
 
 	if (invalidate ? region_invalidate(qp->regions, wqe->invalidate_rkey, qp)
-		       : bind_window(qp, wqe))
+		       : region_bind_posted(
+				 qp->regions, qp->pd, wqe->window, wqe->parent_key, &wqe->bind, qp))
 		complete_head(qp);
 	else
 		qp_fail_send(qp, invalidate ? FRL_WC_LOC_QP_OP_ERR : FRL_WC_MW_BIND_ERR);
@@ -495,12 +485,8 @@ static __attribute__((noinline)) uint32_t output_plain(
 		const struct send_wqe *wqe = send_wqe_at(r, current);
 		const struct frl_sge *sge = wqe->sge;
 
-		/* The region is mostly that of the request before it. */
-		if (wqe->plain &&
-			(!region || region->key != sge->lkey ||
-				!region_allows(
-					region, qp->pd, (uintptr_t)sge->addr, sge->length, 0)))
-			region = region_local(qp->regions, qp->pd, sge, 0);
+		if (wqe->plain)
+			region = region_local_read(qp->regions, qp->pd, sge, region);
 		if (!wqe->plain || !region)
 			break;
 		last = wqe;

@@ -63,6 +63,12 @@ static enum verdict classify_read(const struct qp *qp, const struct wire_packet 
 	return ACCEPT;
 }
 
+static const struct region *atomic_region(const struct qp *qp, const struct atomic_eth *atomic)
+{
+	return region_remote(qp->regions, qp->pd, qp, atomic->rkey, atomic->va, ATOMIC_SIZE,
+		FRL_ACCESS_REMOTE_ATOMIC);
+}
+
 static enum verdict classify_atomic(const struct qp *qp, const struct wire_packet *packet)
 {
 	const struct atomic_eth *atomic = &packet->h.atomic;
@@ -70,10 +76,8 @@ static enum verdict classify_atomic(const struct qp *qp, const struct wire_packe
 
 	if (packet->payload_len)
 		return INVALID_REQUEST;
-	region = region_remote(qp->regions, qp->pd, qp, atomic->rkey, atomic->va, ATOMIC_SIZE,
-		FRL_ACCESS_REMOTE_ATOMIC);
-	/* Atomics are the processor's: memory that it does not reach has none. */
-	if (!region || region->offload)
+	region = atomic_region(qp, atomic);
+	if (!region)
 		return ACCESS_ERROR;
 	/* 9.4.5: aligned, in the peer's address space and in memory. */
 	if ((atomic->va | (uintptr_t)region_memory(region, atomic->va)) % ATOMIC_SIZE != 0)
@@ -236,7 +240,7 @@ static void accept_atomic(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
 	const struct atomic_eth *atomic = &packet->h.atomic;
-	const struct region *region = region_find(qp->regions, atomic->rkey);
+	const struct region *region = atomic_region(qp, atomic);
 	struct saved_request *saved = accept_saved(qp, packet, 1);
 
 	saved->atomic = true;

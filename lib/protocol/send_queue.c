@@ -67,16 +67,6 @@ static const char *check_request(
 	return NULL;
 }
 
-/* Inline data needs no lkey; but if it has the key of memory that the processor does not reach, it
- * lies there. */
-static bool is_out_of_reach(const struct qp *qp, const struct frl_sge *sge)
-{
-	const struct region *region = region_find(qp->regions, sge->lkey);
-
-	return region && (region->offload || region->fragments) &&
-		region_allows(region, qp->pd, (uintptr_t)sge->addr, sge->length, 0);
-}
-
 static int copy_inline(const struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr,
 	const char **ret_why)
 {
@@ -90,7 +80,7 @@ static int copy_inline(const struct qp *qp, struct send_wqe *wqe, const struct f
 				"more inline bytes than the queue pair's max_inline allows");
 		if (sge->length && !sge->addr)
 			return refuse(ret_why, "the addr of an inline element is NULL");
-		if (sge->length && is_out_of_reach(qp, sge))
+		if (sge->length && !region_allows_inline(qp->regions, qp->pd, sge))
 			return refuse(ret_why,
 				"inline data must be host memory: post this without "
 				"FRL_SEND_INLINE");
@@ -114,12 +104,8 @@ static int copy_elements(const struct qp *qp, struct send_wqe *wqe, const struct
 
 		if (sge->length == 0)
 			continue;
-		if (!region_find(qp->regions, sge->lkey))
-			return refuse(ret_why, "an element's lkey names no memory region");
 		if (!region_local(qp->regions, qp->pd, sge, access))
-			return refuse(ret_why,
-				"an element does not lie inside its memory region, or the region "
-				"is of another protection domain or lacks local write");
+			return refuse(ret_why, region_local_refusal(qp->regions, sge));
 		total += sge->length;
 		wqe->sge[wqe->n_sge++] = *sge;
 	}
@@ -200,8 +186,7 @@ static void take_operands(const struct qp *qp, struct send_wqe *wqe, const struc
 	} else if (wqe->opcode == FRL_WR_BIND_MW) {
 		wqe->bind = wr->bind;
 		wqe->window = objects->window;
-		wqe->parent = objects->parent;
-		wqe->rkey = objects->parent->key;
+		wqe->parent_key = objects->parent->key;
 	}
 }
 
