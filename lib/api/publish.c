@@ -99,20 +99,20 @@ static void after_fork_in_child(void)
 	after_fork();
 }
 
-static void watch_forks(void)
+/* As the library is loaded, since the locks are taken also where there is no daemon; after the
+ * client, whose lock is taken with these held. */
+__attribute__((constructor(204))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-/* `life` held. After control_register(): its fork handlers are to run inside of these. */
+/* `life` held. */
 static int acquire(struct publication *p, enum control_want want)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int rc = control_register(&publisher.handler, want);
 
 	if (rc)
 		return rc;
-	pthread_once(&once, watch_forks);
 	if (!p->counted) {
 		publisher.users++;
 		p->counted = true;

@@ -81,7 +81,8 @@ static void after_fork_in_child(void)
 	pthread_mutex_unlock(&c->mutex);
 }
 
-static void init_client(void)
+/* As the library is loaded: before those who take its lock with theirs held (lib/api/publish.c). */
+__attribute__((constructor(203))) static void init_client(void)
 {
 	struct client *c = &the_client;
 
@@ -97,9 +98,6 @@ static void init_client(void)
 
 static struct client *lock_client(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, init_client);
 	pthread_mutex_lock(&the_client.mutex);
 	return &the_client;
 }

@@ -182,8 +182,8 @@ static inline const struct region *region_remote(const struct region_table *tabl
 bool region_bind(struct region_table *table, struct region *window, struct region *parent,
 	const struct frl_mw_bind *bind, const void *qp);
 
-/* The same for a posted request, which outlives what it names: `window` may be gone by now, and then
- * leads nowhere, and so may the region of `parent_key`. */
+/* The same for a posted request, which outlives what it names: `window` may be gone by now, and
+ * then leads nowhere, and so may the region of `parent_key`. */
 bool region_bind_posted(struct region_table *table, const void *pd, struct region *window,
 	uint32_t parent_key, const struct frl_mw_bind *bind, const void *qp);
 
