@@ -246,9 +246,9 @@ static bool has_turn(const struct dial *dial)
 	const struct list *all = &dial->dials->lookups;
 	unsigned count = 0, own = 0;
 
-	for (const struct list *node = all->next; node != all; node = node->next) {
+	LIST_EACH(const struct lookup, lookup, all, node) {
 		count++;
-		own += container_of(node, struct lookup, node)->uid == dial->uid;
+		own += lookup->uid == dial->uid;
 	}
 	return count < MAX_LOOKUPS && own < MAX_EACH;
 }
@@ -287,9 +287,7 @@ static void start_lookup(struct dial *dial)
 /* A lookup has ended: that of the first dial that has its turn now begins. */
 static void start_next(struct dials *dials)
 {
-	for (struct list *node = dials->queue.next; node != &dials->queue; node = node->next) {
-		struct dial *next = container_of(node, struct dial, queued);
-
+	LIST_EACH(struct dial, next, &dials->queue, queued) {
 		if (!has_turn(next))
 			continue;
 		list_remove(&next->queued);

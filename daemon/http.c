@@ -80,13 +80,9 @@ static bool is_over(const struct visit *visit)
 static void sweep(evutil_socket_t unused, short what, void *arg)
 {
 	struct http *http = arg;
-	struct list *node = http->visits.next;
 	bool is_crowded = http->n_visits > CROWD;
 
-	while (node != &http->visits) {
-		struct visit *visit = container_of(node, struct visit, node);
-
-		node = node->next;
+	LIST_EACH(struct visit, visit, &http->visits, node) {
 		visit->age_ms += SWEEP_MS;
 		if (is_over(visit))
 			visit_end(http, visit);

@@ -339,15 +339,11 @@ void stream_close(struct stream *stream)
 static void say_why(struct stream *stream)
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
 	failure.error = EPROTO;
 	failure.text = stream->why;
-	envelope.body_case = CTL__ENVELOPE__BODY_FAILURE;
-	envelope.failure = &failure;
 	stream->state = STREAM_OPEN;
-	stream_send(stream, &envelope);
+	stream_send(stream, &ENVELOPE(0, FAILURE, failure, &failure));
 	start_leaving(stream);
 }
 
@@ -526,9 +522,7 @@ size_t streams_waiting(const struct streams *set)
 
 void streams_end_oldest_waiting(struct streams *set)
 {
-	for (struct list *node = set->all.next; node != &set->all; node = node->next) {
-		struct stream *stream = container_of(node, struct stream, all);
-
+	LIST_EACH(struct stream, stream, &set->all, all) {
 		if (stream->state != STREAM_HANDSHAKE || stream->local || stream->id & CORE_DIALLED)
 			continue;
 		stream_end(stream, CORE_END_TLS, "too many wait for their TLS handshakes");

@@ -311,10 +311,7 @@ void conns_session_lost(struct core *core, struct session *session, uint64_t now
 		conn_tell_other(core, conn, &ending);
 		conn_forget(core, conn);
 	}
-	while (!list_empty(&session->listeners)) {
-		const struct listener *listener = container_of(
-			session->listeners.next, struct listener, of_session);
-
+	LIST_EACH(const struct listener, listener, &session->listeners, of_session) {
 		conns_unlisten(core, session, listener->number, now_ns);
 	}
 }
@@ -322,13 +319,10 @@ void conns_session_lost(struct core *core, struct session *session, uint64_t now
 void conns_port_lost(struct core *core, struct port *port, uint64_t now_ns)
 {
 	struct session *session = port->session;
-	struct list *node = session->listeners.next, *next;
+	struct list *node, *next;
 	struct ending ending;
 
-	for (; node != &session->listeners; node = next) {
-		const struct listener *listener = container_of(node, struct listener, of_session);
-
-		next = node->next;
+	LIST_EACH(const struct listener, listener, &session->listeners, of_session) {
 		if (listener->port == port)
 			conns_unlisten(core, session, listener->number, now_ns);
 	}
@@ -351,15 +345,11 @@ void conns_port_lost(struct core *core, struct port *port, uint64_t now_ns)
 void conns_peer_gone(
 	struct core *core, struct peer *peer, bool all, int error, const char *why, uint64_t now_ns)
 {
-	struct list *node, *next;
 	struct ending ending;
 
 	ending_set(&ending, error, "%s", why);
-	for (node = peer->conns.next; node != &peer->conns; node = next) {
-		struct conn *conn = container_of(node, struct conn, of_peer);
-
+	LIST_EACH(struct conn, conn, &peer->conns, of_peer) {
 		/* Both ends are never with one peer: the next one stays where it is. */
-		next = node->next;
 		if (!all && (conn->key.passive || conn->state != CONN_REQUESTED))
 			continue;
 		if (all)

@@ -19,10 +19,7 @@ enum {
 
 static struct listener *listener_find(const struct session *session, uint32_t number)
 {
-	for (struct list *node = session->listeners.next; node != &session->listeners;
-		node = node->next) {
-		struct listener *listener = container_of(node, struct listener, of_session);
-
+	LIST_EACH(struct listener, listener, &session->listeners, of_session) {
 		if (listener->number == number)
 			return listener;
 	}
@@ -113,7 +110,6 @@ static bool offer_to(struct core *core, struct listener *listener, struct peer *
 	const Ctl__ConnRequest *request, uint64_t now_ns, struct ending *ret_refusal)
 {
 	Ctl__ConnRequest forwarded = *request;
-	Ctl__Envelope envelope;
 	struct conn *conn;
 	Ctl__Who who;
 
@@ -129,17 +125,13 @@ static bool offer_to(struct core *core, struct listener *listener, struct peer *
 	forwarded.who = &who;
 	forwarded.listener = listener->number;
 	forwarded.host = (char *)(uintptr_t) "";
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REQUEST;
-	envelope.conn_request = &forwarded;
-	conn_send(core, conn, &envelope);
+	conn_send(core, conn, &ENVELOPE(0, CONN_REQUEST, conn_request, &forwarded));
 	return true;
 }
 
 static bool park(struct core *core, struct peer *peer, const Ctl__ConnRequest *request,
 	uint64_t now_ns, struct ending *ret_refusal)
 {
-	Ctl__Envelope envelope;
 	struct conn *conn;
 
 	/* They are nobody's here yet, so no other limit holds them. */
@@ -152,10 +144,8 @@ static bool park(struct core *core, struct peer *peer, const Ctl__ConnRequest *r
 	conn = passive_new(core, peer, request, now_ns, ret_refusal);
 	if (!conn)
 		return false;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REQUEST;
-	envelope.conn_request = (Ctl__ConnRequest *)(uintptr_t)request;
-	conn_hold(conn, &envelope);
+	conn_hold(conn,
+		&ENVELOPE(0, CONN_REQUEST, conn_request, (Ctl__ConnRequest *)(uintptr_t)request));
 	conn->parked = true;
 	core->parked++;
 	return true;
@@ -266,7 +256,6 @@ void conns_listen(struct core *core, struct session *session, uint64_t seq,
 {
 	Ctl__Listening listening = CTL__LISTENING__INIT;
 	struct listener *listener;
-	Ctl__Envelope envelope;
 
 	if (!may_listen(core, session, seq, message))
 		return;
@@ -294,11 +283,7 @@ void conns_listen(struct core *core, struct session *session, uint64_t seq,
 	list_add_tail(&session->listeners, &listener->of_session);
 	session->user->usage.listeners++;
 	listening.service = listener->service;
-	envelope_init(&envelope);
-	envelope.seq = seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_LISTENING;
-	envelope.listening = &listening;
-	session_send(core, session, &envelope);
+	session_send(core, session, &ENVELOPE(seq, LISTENING, listening, &listening));
 	if (core->parked)
 		unpark(core, listener, now_ns);
 }
@@ -310,9 +295,7 @@ void conns_unlisten(struct core *core, struct session *session, uint32_t number,
 
 	if (!listener)
 		return;
-	for (struct list *node = session->conns.next; node != &session->conns; node = node->next) {
-		struct conn *conn = container_of(node, struct conn, of_session);
-
+	LIST_EACH(struct conn, conn, &session->conns, of_session) {
 		if (conn->listener == listener)
 			conn->listener = NULL;
 	}

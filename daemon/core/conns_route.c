@@ -114,7 +114,6 @@ static void request_of_process(struct core *core, struct session *session,
 {
 	Ctl__ConnRequest forwarded = *message;
 	struct ending refusal;
-	Ctl__Envelope envelope;
 	struct conn *conn;
 	uint32_t qpn = 0;
 	Ctl__Who who;
@@ -145,10 +144,8 @@ static void request_of_process(struct core *core, struct session *session,
 	who.uid = session->uid;
 	forwarded.host = (char *)(uintptr_t) "";
 	forwarded.who = &who;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REQUEST;
-	envelope.conn_request = &forwarded;
-	pass_request_on(core, conn, message->host, &envelope, now_ns);
+	pass_request_on(core, conn, message->host,
+		&ENVELOPE(0, CONN_REQUEST, conn_request, &forwarded), now_ns);
 }
 
 static void request_of_peer(struct core *core, struct session *session,
@@ -170,7 +167,6 @@ static void accept_active(struct core *core, struct conn *conn, const Ctl__ConnR
 	const struct who *passive)
 {
 	Ctl__ConnReply forwarded = *message;
-	Ctl__Envelope envelope;
 	Ctl__Who who;
 
 	conn->state = CONN_REPLIED;
@@ -179,10 +175,7 @@ static void accept_active(struct core *core, struct conn *conn, const Ctl__ConnR
 	conn_hold(conn, NULL);
 	who_fill(core, &conn->other, conn->peer, &who);
 	forwarded.who = &who;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REPLY;
-	envelope.conn_reply = &forwarded;
-	conn_send(core, conn, &envelope);
+	conn_send(core, conn, &ENVELOPE(0, CONN_REPLY, conn_reply, &forwarded));
 }
 
 static void reply_of_process(
@@ -220,9 +213,7 @@ static void reply_of_process(
 	who_fill(core, &session->who, NULL, &who);
 	who.uid = session->uid;
 	forwarded.who = &who;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REPLY;
-	envelope.conn_reply = &forwarded;
+	envelope = ENVELOPE(0, CONN_REPLY, conn_reply, &forwarded);
 	conn_hold(conn, &envelope);
 	peer_send(core, conn->peer, &envelope);
 }
@@ -264,9 +255,7 @@ static void on_ready(
 	if (!conn || conn->state != CONN_REPLIED)
 		return;
 	conn_established(core, conn, now_ns);
-	envelope_init(&out);
-	out.body_case = CTL__ENVELOPE__BODY_CONN_READY;
-	out.conn_ready = &forwarded;
+	out = ENVELOPE(0, CONN_READY, conn_ready, &forwarded);
 	if (!is_local) {
 		conn_send(core, conn, &out);
 		return;

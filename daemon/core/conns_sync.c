@@ -97,17 +97,13 @@ static struct peer *peer_of_resumed(struct core *core, const Ctl__ConnResume *me
 static void catch_up(struct core *core, struct conn *passive, uint64_t now_ns)
 {
 	Ctl__ConnReady ready = CTL__CONN_READY__INIT;
-	Ctl__Envelope envelope;
 
 	if (passive->state != CONN_REPLIED)
 		return;
 	conn_established(core, passive, now_ns);
 	ready.uuid.data = passive->key.uuid;
 	ready.uuid.len = UUID_SIZE;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_CONN_READY;
-	envelope.conn_ready = &ready;
-	conn_send(core, passive, &envelope);
+	conn_send(core, passive, &ENVELOPE(0, CONN_READY, conn_ready, &ready));
 }
 
 /* Of this host as well: it has the same time to come back. */
@@ -221,15 +217,11 @@ static void send_part(
 	struct core *core, const struct peer *peer, Ctl__Sync__Conn **rows, size_t count, bool more)
 {
 	Ctl__Sync sync = CTL__SYNC__INIT;
-	Ctl__Envelope envelope;
 
 	sync.conns = rows;
 	sync.n_conns = count;
 	sync.more = more;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_SYNC;
-	envelope.sync = &sync;
-	peer_send(core, peer, &envelope);
+	peer_send(core, peer, &ENVELOPE(0, SYNC, sync, &sync));
 }
 
 void conns_send_sync(struct core *core, struct peer *peer)
@@ -295,16 +287,12 @@ static void take_row(
 
 static void end_unnamed(struct core *core, struct peer *peer)
 {
-	struct list *node, *next;
 	struct ending ending;
 
 	ending_set(&ending, ECONNRESET,
 		"the other end on %s has ended while its daemon was out of reach",
 		peer->name[0] ? peer->name : peer->host);
-	for (node = peer->conns.next; node != &peer->conns; node = next) {
-		struct conn *conn = container_of(node, struct conn, of_peer);
-
-		next = node->next;
+	LIST_EACH(struct conn, conn, &peer->conns, of_peer) {
 		if (conn->synced == peer->sync_round)
 			continue;
 		/* Sent, or about to be; the peer may not have got it yet. */
@@ -331,9 +319,7 @@ void conns_sync(struct core *core, struct peer *peer, const Ctl__Sync *sync, uin
 
 static void send_held(struct core *core, struct peer *peer)
 {
-	for (struct list *node = peer->conns.next; node != &peer->conns; node = node->next) {
-		struct conn *conn = container_of(node, struct conn, of_peer);
-
+	LIST_EACH(struct conn, conn, &peer->conns, of_peer) {
 		if (conn->held && !conn->parked)
 			peer_send(core, peer, conn->held);
 	}

@@ -103,7 +103,6 @@ void joiner_refuse(
 {
 	char text[CORE_HOST + CORE_REASON];
 	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
-	Ctl__Envelope envelope;
 	va_list arguments;
 
 	va_start(arguments, format);
@@ -113,29 +112,22 @@ void joiner_refuse(
 		session_fail(core, joiner->session, joiner->seq, error, "%s", text);
 		return;
 	}
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_EVENT;
-	envelope.group_event = &event;
 	event.member = joiner->join->member;
 	event.kind = CTL__GROUP_EVENT_KIND__GROUP_REFUSED;
 	event.refusal = (uint32_t)error;
 	event.text = text;
-	session_send(core, joiner->session, &envelope);
+	session_send(core, joiner->session, &ENVELOPE(0, GROUP_EVENT, group_event, &event));
 }
 
 void joiner_welcome(struct core *core, const struct joiner *joiner, uint64_t group)
 {
 	Ctl__GroupJoined joined = CTL__GROUP_JOINED__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.seq = joiner->seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOINED;
-	envelope.group_joined = &joined;
 	joined.member = joiner->join->member;
 	joined.group = group;
 	joined.carries_mail = true;
-	session_send(core, joiner->session, &envelope);
+	session_send(
+		core, joiner->session, &ENVELOPE(joiner->seq, GROUP_JOINED, group_joined, &joined));
 }
 
 /* Who comes back over another daemon has its name already. */
@@ -334,12 +326,7 @@ void groups_session_lost(struct core *core, struct session *session, uint64_t no
 
 void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns)
 {
-	struct list *node, *next;
-
-	for (node = peer->members.next; node != &peer->members; node = next) {
-		struct member *member = container_of(node, struct member, of_peer);
-
-		next = node->next;
+	LIST_EACH(struct member, member, &peer->members, of_peer) {
 		if (session_find(core, member->peer_session))
 			continue;
 		if (member->group)
@@ -352,12 +339,7 @@ void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns)
 void groups_peer_gone(
 	struct core *core, struct peer *peer, bool all, const char *why, uint64_t now_ns)
 {
-	struct list *node, *next;
-
-	for (node = peer->members.next; node != &peer->members; node = next) {
-		struct member *member = container_of(node, struct member, of_peer);
-
-		next = node->next;
+	LIST_EACH(struct member, member, &peer->members, of_peer) {
 		if (!member->group)
 			proxied_gone(core, member, all, why, now_ns);
 		else if (all)

@@ -44,18 +44,14 @@ void again_from(struct group *group, uint32_t round)
 static void ask(struct core *core, struct member *member, uint32_t round, uint32_t rounds)
 {
 	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
-	Ctl__Envelope envelope;
 
 	member->again += rounds;
 	member->group->asked += rounds;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_EVENT;
-	envelope.group_event = &event;
 	member_name(&event.member, member);
 	event.kind = CTL__GROUP_EVENT_KIND__GROUP_AGAIN;
 	event.round = round;
 	event.rounds = rounds;
-	member_send(core, member, &envelope);
+	member_send(core, member, &ENVELOPE(0, GROUP_EVENT, group_event, &event));
 }
 
 static void ask_next(struct core *core, struct group *group)

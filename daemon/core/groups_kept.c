@@ -18,35 +18,27 @@ static void send_piece(struct core *core, const struct member *to, uint32_t rank
 	const ProtobufCBinaryData *data, bool all)
 {
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
-	envelope.group_piece = &piece;
 	member_name(&piece.member, to);
 	piece.rank = rank;
 	piece.round = round;
 	piece.data = *data;
 	piece.all = all;
 	piece.group = to->group->id;
-	member_send(core, to, &envelope);
+	member_send(core, to, &ENVELOPE(0, GROUP_PIECE, group_piece, &piece));
 }
 
 void kept_tell(struct core *core, const struct member *to, Ctl__GroupEventKind kind, uint32_t rank,
 	const char *text)
 {
 	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_EVENT;
-	envelope.group_event = &event;
 	member_name(&event.member, to);
 	event.kind = kind;
 	event.rank = rank;
 	if (text)
 		event.text = (char *)(uintptr_t)text;
-	member_send(core, to, &envelope);
+	member_send(core, to, &ENVELOPE(0, GROUP_EVENT, group_event, &event));
 }
 
 void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind)

@@ -17,7 +17,6 @@ static void pass_on(struct core *core, const struct session *session, const uint
 	uint32_t rank, const ProtobufCBinaryData *mail)
 {
 	Ctl__GroupMail message = CTL__GROUP_MAIL__INIT;
-	Ctl__Envelope envelope;
 
 	if (!session || session->lost)
 		return;
@@ -25,13 +24,10 @@ static void pass_on(struct core *core, const struct session *session, const uint
 		core->counters.mail_dropped++;
 		return;
 	}
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_MAIL;
-	envelope.group_mail = &message;
 	message.member = (ProtobufCBinaryData){ UUID_SIZE, (uint8_t *)(uintptr_t)member };
 	message.rank = rank;
 	message.mail = *mail;
-	session_send(core, session, &envelope);
+	session_send(core, session, &ENVELOPE(0, GROUP_MAIL, group_mail, &message));
 }
 
 static const struct session *session_of(struct core *core, const struct member *member)

@@ -49,18 +49,14 @@ static void say(
 {
 	char text[2 * CORE_HOST + CORE_REASON];
 	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
-	Ctl__Envelope envelope;
 
 	snprintf(text, sizeof(text), "the daemon of %s, which keeps the job, is %s: %s",
 		name_of(member->peer),
 		kind == CTL__GROUP_EVENT_KIND__GROUP_LOST ? "gone" : "out of reach", why);
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_EVENT;
-	envelope.group_event = &event;
 	member_name(&event.member, member);
 	event.kind = kind;
 	event.text = text;
-	member_send_to_process(core, member, &envelope);
+	member_send_to_process(core, member, &ENVELOPE(0, GROUP_EVENT, group_event, &event));
 }
 
 void proxied_lost(struct core *core, struct member *member, const char *why, uint64_t now_ns)
@@ -97,7 +93,6 @@ static Ctl__Envelope *join_to_pass_on(const struct core *core, const struct join
 	const struct who *who = &joiner->session->who;
 	Ctl__GroupJoin join = *joiner->join;
 	Ctl__Who sender = CTL__WHO__INIT;
-	Ctl__Envelope envelope;
 
 	sender.host = core->config->host;
 	sender.program = (char *)(uintptr_t)who->program;
@@ -105,10 +100,7 @@ static Ctl__Envelope *join_to_pass_on(const struct core *core, const struct join
 	sender.uid = joiner->uid;
 	join.host = (char *)(uintptr_t) "";
 	join.who = &sender;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_JOIN;
-	envelope.group_join = &join;
-	return envelope_copy(&envelope);
+	return envelope_copy(&ENVELOPE(0, GROUP_JOIN, group_join, &join));
 }
 
 static uint32_t count_proxied(const struct core *core, uint32_t uid)
@@ -155,22 +147,14 @@ void proxied_join(
 void proxied_pieces(struct core *core, const struct session *session, const Ctl__GroupPiece *piece)
 {
 	Ctl__GroupPiece copy = *piece;
-	Ctl__Envelope envelope;
-	struct list *node;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
-	envelope.group_piece = &copy;
 	copy.all = false;
-	for (node = session->peer->members.next; node != &session->peer->members;
-		node = node->next) {
-		const struct member *member = container_of(node, struct member, of_peer);
-
+	LIST_EACH(const struct member, member, &session->peer->members, of_peer) {
 		if (member->group || !member->joined || member->peer_session != session->id ||
 			member->group_id != piece->group || member->rank == piece->rank)
 			continue;
 		member_name(&copy.member, member);
-		member_send_to_process(core, member, &envelope);
+		member_send_to_process(core, member, &ENVELOPE(0, GROUP_PIECE, group_piece, &copy));
 	}
 }
 
@@ -226,15 +210,11 @@ void proxied_leave(
 void proxied_die(struct core *core, struct member *member, uint64_t now_ns)
 {
 	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_EVENT;
-	envelope.group_event = &event;
 	member_name(&event.member, member);
 	event.kind = CTL__GROUP_EVENT_KIND__GROUP_DEAD;
 	event.rank = member->rank;
-	member_send_to_peer(core, member, &envelope);
+	member_send_to_peer(core, member, &ENVELOPE(0, GROUP_EVENT, group_event, &event));
 	proxied_drop(core, member, now_ns);
 }
 

@@ -83,18 +83,9 @@ bool may_use_fabric(
 
 /* ---- what is taken */
 
-#define EACH_LEASE(core, lease)                                                              \
-	for (struct list *node_ = (core)->leases.next, *next_ = node_->next;                 \
-		node_ != &(core)->leases &&                                                  \
-		((lease) = container_of(node_, struct lease, node), next_ = node_->next, 1); \
-		node_ = next_)
-
 static bool address_taken(const struct core *core, const struct frl_ip *ip)
 {
-	const struct lease *lease;
-
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		for (uint32_t i = 0; i < lease->n_addresses; i++) {
 			if (memcmp(&lease->addresses[i], ip, sizeof(*ip)) == 0)
 				return true;
@@ -105,10 +96,7 @@ static bool address_taken(const struct core *core, const struct frl_ip *ip)
 
 static bool mac_taken(const struct core *core, const uint8_t mac[6])
 {
-	const struct lease *lease;
-
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (lease->has_mac && memcmp(lease->mac, mac, sizeof(lease->mac)) == 0)
 			return true;
 	}
@@ -117,10 +105,7 @@ static bool mac_taken(const struct core *core, const uint8_t mac[6])
 
 static bool qpns_taken(const struct core *core, const char *fabric, uint32_t first, uint32_t count)
 {
-	const struct lease *lease;
-
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (lease->qpn_count && strcmp(lease->fabric, fabric) == 0 &&
 			first < lease->qpn_first + lease->qpn_count &&
 			lease->qpn_first < first + count)
@@ -131,10 +116,7 @@ static bool qpns_taken(const struct core *core, const char *fabric, uint32_t fir
 
 static bool device_taken(const struct core *core, const char *devargs)
 {
-	const struct lease *lease;
-
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (lease->devargs && strcmp(lease->devargs, devargs) == 0)
 			return true;
 	}
@@ -281,15 +263,11 @@ static bool overlap(const struct lease *a, const struct lease *b)
 /* Leases whose things are among what is wanted: of this user, and resting, they make way. */
 static bool make_way(struct core *core, const struct session *session, const struct lease *wanted)
 {
-	struct lease *lease;
-
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (overlap(lease, wanted) && (lease->port || lease->uid != session->uid))
 			return false;
 	}
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (!overlap(lease, wanted))
 			continue;
 		list_remove(&lease->node);
@@ -443,10 +421,8 @@ void lease_end(struct core *core, struct lease *lease, uint64_t now_ns)
 uint64_t leases_tick(struct core *core, uint64_t now_ns)
 {
 	uint64_t due_ns = CORE_NEVER;
-	struct lease *lease;
 
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (lease->port)
 			continue;
 		if (lease->free_ns > now_ns) {
@@ -462,10 +438,8 @@ uint64_t leases_tick(struct core *core, uint64_t now_ns)
 void leases_destroy(struct core *core)
 {
 	struct pool *pool, *next;
-	struct lease *lease;
 
-	EACH_LEASE(core, lease)
-	{
+	LIST_EACH(struct lease, lease, &core->leases, node) {
 		list_remove(&lease->node);
 		free(lease->devargs);
 		free(lease);
@@ -479,10 +453,8 @@ void leases_destroy(struct core *core)
 
 bool core_has_leases(const struct core *core)
 {
-	const struct list *node;
-
-	for (node = core->leases.next; node != &core->leases; node = node->next) {
-		if (container_of(node, struct lease, node)->port)
+	LIST_EACH(const struct lease, lease, &core->leases, node) {
+		if (lease->port)
 			return true;
 	}
 	return false;

@@ -275,14 +275,11 @@ static void write_leases_of(const struct core *core, FILE *out, const char *fabr
 {
 	uint64_t counts[3] = { 0 }; /* in use, resting, free */
 	static const char *const states[3] = { "in_use", "resting", "free" };
-	const struct list *node;
 	size_t i;
 
 	if (strcmp(fabric, "local") == 0)
 		return;
-	for (node = core->leases.next; node != &core->leases; node = node->next) {
-		const struct lease *lease = container_of(node, struct lease, node);
-
+	LIST_EACH(const struct lease, lease, &core->leases, node) {
 		if (strcmp(lease->fabric, fabric) == 0)
 			counts[lease->port ? 0 : 1]++;
 	}

@@ -224,7 +224,6 @@ void send_hello(struct core *core, const struct session *session)
 {
 	const struct config *config = core->config;
 	Ctl__Hello hello = CTL__HELLO__INIT;
-	Ctl__Envelope envelope;
 
 	hello.role = CTL__ROLE__ROLE_DAEMON;
 	hello.name = config->host;
@@ -233,10 +232,7 @@ void send_hello(struct core *core, const struct session *session)
 	hello.port = config->listen_address ? config->listen_port : 0;
 	hello.release = (char *)(uintptr_t)FERRULE_RELEASE;
 	hello.keepalive_ms = config->keepalive_ms;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &hello;
-	session_send(core, session, &envelope);
+	session_send(core, session, &ENVELOPE(0, HELLO, hello, &hello));
 }
 
 /* ---- Hello */

@@ -271,17 +271,12 @@ void peers_message(
 {
 	struct peer *peer = session->peer;
 	Ctl__Pong pong = CTL__PONG__INIT;
-	Ctl__Envelope answer;
 
 	if (peer)
 		peer->heard_ns = now_ns;
 	switch (envelope->body_case) {
 	case CTL__ENVELOPE__BODY_PING:
-		envelope_init(&answer);
-		answer.seq = envelope->seq;
-		answer.body_case = CTL__ENVELOPE__BODY_PONG;
-		answer.pong = &pong;
-		session_send(core, session, &answer);
+		session_send(core, session, &ENVELOPE(envelope->seq, PONG, pong, &pong));
 		break;
 	case CTL__ENVELOPE__BODY_PONG:
 		if (peer)
@@ -314,21 +309,14 @@ static uint64_t keepalive_ns(const struct peer *peer)
 static void ping(struct core *core, struct peer *peer, uint64_t now_ns)
 {
 	Ctl__Ping message = CTL__PING__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_PING;
-	envelope.ping = &message;
-	peer_send(core, peer, &envelope);
+	peer_send(core, peer, &ENVELOPE(0, PING, ping, &message));
 	peer->pinged_ns = now_ns;
 }
 
 static bool old_session_is_used(const struct peer *peer)
 {
-	for (const struct list *node = peer->members.next; node != &peer->members;
-		node = node->next) {
-		const struct member *member = container_of(node, struct member, of_peer);
-
+	LIST_EACH(const struct member, member, &peer->members, of_peer) {
 		if (member->peer_session == peer->old_session)
 			return true;
 	}

@@ -23,11 +23,7 @@ struct open_wait {
 
 struct port *port_find(const struct session *session, uint32_t number)
 {
-	const struct list *node;
-
-	for (node = session->ports.next; node != &session->ports; node = node->next) {
-		struct port *port = container_of(node, struct port, of_session);
-
+	LIST_EACH(struct port, port, &session->ports, of_session) {
 		if (port->number == number)
 			return port;
 	}
@@ -42,7 +38,6 @@ static void answer_opened(
 	Ctl__PortOpened opened = CTL__PORT_OPENED__INIT;
 	struct lease *lease = port->lease;
 	Ctl__Lease message = CTL__LEASE__INIT;
-	Ctl__Envelope envelope;
 	char ip[LEASE_TEXT];
 
 	message.fabric = (char *)(uintptr_t)port->fabric;
@@ -60,11 +55,7 @@ static void answer_opened(
 	}
 	opened.port = port->number;
 	opened.lease = &message;
-	envelope_init(&envelope);
-	envelope.seq = seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_PORT_OPENED;
-	envelope.port_opened = &opened;
-	session_send(core, session, &envelope);
+	session_send(core, session, &ENVELOPE(seq, PORT_OPENED, port_opened, &opened));
 }
 
 /* What forbids a new port: NULL with a sentence in `why`. */
@@ -94,13 +85,9 @@ static const struct config_fabric *may_lease(const struct core *core, const stru
  * daemon before this one gave it, or it rests since the session was lost. */
 static bool may_have_had(const struct core *core, const struct session *session, uint64_t now_ns)
 {
-	const struct list *node;
-
 	if (now_ns < core->started_ns + core->config->relearn_ms * UINT64_C(1000000))
 		return true;
-	for (node = core->leases.next; node != &core->leases; node = node->next) {
-		const struct lease *lease = container_of(node, struct lease, node);
-
+	LIST_EACH(const struct lease, lease, &core->leases, node) {
 		if (!lease->port && lease->uid == session->uid)
 			return true;
 	}
@@ -165,22 +152,18 @@ static void open_port(struct core *core, struct session *session, uint64_t seq, 
 
 static uint32_t count_waits(const struct core *core, uid_t uid)
 {
-	const struct list *node;
 	uint32_t n = 0;
 
-	for (node = core->open_waits.next; node != &core->open_waits; node = node->next)
-		n += container_of(node, struct open_wait, node)->uid == uid;
+	LIST_EACH(const struct open_wait, wait, &core->open_waits, node) {
+		n += wait->uid == uid;
+	}
 	return n;
 }
 
 static struct open_wait *find_wait(
 	const struct core *core, const struct session *session, uint32_t number)
 {
-	const struct list *node;
-
-	for (node = core->open_waits.next; node != &core->open_waits; node = node->next) {
-		struct open_wait *wait = container_of(node, struct open_wait, node);
-
+	LIST_EACH(struct open_wait, wait, &core->open_waits, node) {
 		if (wait->session == session->id && wait->port == number)
 			return wait;
 	}
@@ -232,9 +215,7 @@ static uint64_t answer_waits(struct core *core, uint64_t now_ns)
 		return CORE_NEVER;
 	if (now_ns < core->relearn_until_ns)
 		return core->relearn_until_ns;
-	while (!list_empty(&core->open_waits)) {
-		struct open_wait *wait = container_of(
-			core->open_waits.next, struct open_wait, node);
+	LIST_EACH(struct open_wait, wait, &core->open_waits, node) {
 		struct session *session = session_find(core, wait->session);
 
 		list_remove(&wait->node);
@@ -251,12 +232,9 @@ static uint64_t answer_waits(struct core *core, uint64_t now_ns)
 static bool is_anothers(const struct core *core, const struct port *port, const uint8_t *nonce)
 {
 	const struct session *session;
-	const struct list *node;
 
 	for (session = core->sessions; session; session = session->hh.next) {
-		for (node = session->ports.next; node != &session->ports; node = node->next) {
-			const struct port *other = container_of(node, struct port, of_session);
-
+		LIST_EACH(const struct port, other, &session->ports, of_session) {
 			if (other != port && other->described &&
 				memcmp(other->nonce, nonce, sizeof(other->nonce)) == 0)
 				return true;
@@ -372,15 +350,10 @@ void ports_close(struct core *core, struct session *session, uint32_t number, ui
 
 void ports_session_lost(struct core *core, struct session *session, uint64_t now_ns)
 {
-	struct list *node = core->open_waits.next, *next;
-
-	while (!list_empty(&session->ports))
-		close_port(
-			core, container_of(session->ports.next, struct port, of_session), now_ns);
-	for (; node != &core->open_waits; node = next) {
-		struct open_wait *wait = container_of(node, struct open_wait, node);
-
-		next = node->next;
+	LIST_EACH(struct port, port, &session->ports, of_session) {
+		close_port(core, port, now_ns);
+	}
+	LIST_EACH(struct open_wait, wait, &core->open_waits, node) {
 		if (wait->session != session->id)
 			continue;
 		list_remove(&wait->node);
@@ -398,10 +371,7 @@ uint64_t ports_tick(struct core *core, uint64_t now_ns)
 
 void ports_destroy(struct core *core)
 {
-	while (!list_empty(&core->open_waits)) {
-		struct open_wait *wait = container_of(
-			core->open_waits.next, struct open_wait, node);
-
+	LIST_EACH(struct open_wait, wait, &core->open_waits, node) {
 		list_remove(&wait->node);
 		free(wait);
 	}

@@ -41,6 +41,12 @@ void request_free(struct request *request)
 
 /* ---- publishing */
 
+/* As LIST_EACH() has it: the end of the list, where there is none. */
+static struct request *first_request(struct core *core)
+{
+	return container_of(core->requests.next, struct request, node);
+}
+
 /* Is it of a process that the request is about? Also of one that is being taken apart. */
 static bool concerns(const struct request *request, const struct session *session)
 {
@@ -61,10 +67,7 @@ static bool is_awaited(const struct request *request, const struct session *sess
 
 static bool is_old(const struct session *session, uint64_t now_ns)
 {
-	const struct list *node;
-
-	for (node = session->ports.next; node != &session->ports; node = node->next) {
-		const struct port *port = container_of(node, struct port, of_session);
+	LIST_EACH(const struct port, port, &session->ports, of_session) {
 		uint64_t published_ns;
 
 		if (!port->page.close)
@@ -85,18 +88,14 @@ void request_publish(struct core *core, struct request *request, uint64_t now_ns
 	HASH_ITER(hh, core->sessions, session, next)
 	{
 		Ctl__Publish body = CTL__PUBLISH__INIT;
-		Ctl__Envelope envelope;
 
 		if (session->lost || session->publish_seq || !concerns(request, session) ||
 			!is_old(session, now_ns))
 			continue;
 		session->publish_seq = ++core->next_seq;
 		session->publish_by_ns = request->deadline_ns;
-		envelope_init(&envelope);
-		envelope.seq = session->publish_seq;
-		envelope.body_case = CTL__ENVELOPE__BODY_PUBLISH;
-		envelope.publish = &body;
-		session_send(core, session, &envelope);
+		session_send(
+			core, session, &ENVELOPE(session->publish_seq, PUBLISH, publish, &body));
 	}
 	request->publish_seq = core->next_seq;
 	request->awaited = 0;
@@ -110,23 +109,16 @@ void request_publish(struct core *core, struct request *request, uint64_t now_ns
 /* The process has published, or has gone. */
 static void published(struct core *core, struct session *session, uint64_t now_ns)
 {
-	struct list *node = core->requests.next;
-
-	while (node != &core->requests) {
-		struct request *request = container_of(node, struct request, node);
-
-		node = node->next;
+	LIST_EACH(struct request, request, &core->requests, node) {
 		if (is_awaited(request, session) && request->awaited)
 			request->awaited--;
 	}
 	session->publish_seq = 0;
 	/* To go on may end several requests: begin again after each. */
-	for (node = core->requests.next; node != &core->requests; node = node->next) {
-		struct request *request = container_of(node, struct request, node);
-
+	LIST_EACH(struct request, request, &core->requests, node) {
 		if (!request->awaited && !request->peer_session && !request->in_row &&
 			take_turn(core, request, now_ns))
-			node = &core->requests;
+			request_next = first_request(core);
 	}
 }
 
@@ -166,9 +158,7 @@ static void kill_go_on(struct core *core, struct request *request, uint64_t now_
 	fail.qpn = found.qp.qpn;
 	fail.error = ECANCELED;
 	fail.reason = reason;
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_FAIL_QP;
-	envelope.fail_qp = &fail;
+	envelope = ENVELOPE(0, FAIL_QP, fail_qp, &fail);
 	session_send(core, found.session, &envelope);
 	if (conn) {
 		memcpy(uuid, conn->key.uuid, UUID_SIZE);
@@ -247,12 +237,10 @@ static void go_on(struct core *core, struct request *request, uint64_t now_ns)
 static struct request *request_new(
 	struct core *core, struct session *session, uint64_t seq, enum request_kind kind)
 {
-	unsigned max = session->kind == CORE_LOCAL ? REQUESTS_MAX : REQUESTS_PEER, waiting = 0;
-	const struct list *node;
+	unsigned max = session->kind == CORE_LOCAL ? REQUESTS_MAX : REQUESTS_PEER;
+	unsigned waiting = list_length(&session->requests);
 	struct request *request;
 
-	for (node = session->requests.next; node != &session->requests; node = node->next)
-		waiting++;
 	if (waiting >= max) {
 		session_fail(core, session, seq, EBUSY,
 			"%u requests of yours wait for an answer already", waiting);
@@ -399,11 +387,7 @@ void query_message(
 static struct request *request_of_answer(
 	const struct core *core, const struct session *session, uint64_t seq)
 {
-	struct list *node;
-
-	for (node = core->requests.next; node != &core->requests; node = node->next) {
-		struct request *request = container_of(node, struct request, node);
-
+	LIST_EACH(struct request, request, &core->requests, node) {
 		if (request->peer_session == session->id && request->peer_seq == seq)
 			return request;
 	}
@@ -441,25 +425,19 @@ void query_answer(
 
 void query_session_lost(struct core *core, struct session *session, uint64_t now_ns)
 {
-	struct list *node;
-
 	while (!list_empty(&session->requests))
 		request_free(container_of(session->requests.next, struct request, of_session));
-	for (node = core->requests.next; node != &core->requests; node = node->next) {
-		struct request *request = container_of(node, struct request, node);
-
-		if (request->peer_session == session->id) {
-			copy_text(request->peer_error, sizeof(request->peer_error),
-				"the connection to its daemon was lost");
-			request->peer_session = 0;
-			if (take_turn(core, request, now_ns))
-				node = &core->requests;
-		}
+	LIST_EACH(struct request, request, &core->requests, node) {
+		if (request->peer_session != session->id)
+			continue;
+		copy_text(request->peer_error, sizeof(request->peer_error),
+			"the connection to its daemon was lost");
+		request->peer_session = 0;
+		if (take_turn(core, request, now_ns))
+			request_next = first_request(core);
 	}
 	published(core, session, now_ns);
-	for (node = core->requests.next; node != &core->requests; node = node->next) {
-		struct request *request = container_of(node, struct request, node);
-
+	LIST_EACH(struct request, request, &core->requests, node) {
 		if (request->process == session)
 			request->process = NULL;
 	}
@@ -467,16 +445,12 @@ void query_session_lost(struct core *core, struct session *session, uint64_t now
 
 uint64_t query_tick(struct core *core, uint64_t now_ns)
 {
-	struct list *node = core->requests.next;
 	uint64_t next_ns = CORE_NEVER;
 
-	while (node != &core->requests) {
-		struct request *request = container_of(node, struct request, node);
-
-		node = node->next;
+	LIST_EACH(struct request, request, &core->requests, node) {
 		if (request->deadline_ns <= now_ns) {
 			if (take_turn(core, request, now_ns))
-				node = core->requests.next; /* it may have ended others */
+				request_next = first_request(core); /* it may have ended others */
 			next_ns = now_ns + 1;
 		} else if (request->deadline_ns < next_ns) {
 			next_ns = request->deadline_ns;

@@ -163,10 +163,7 @@ struct search {
 static void search_session(struct core *core, const struct request *request,
 	struct session *session, struct search *search)
 {
-	struct list *node;
-
-	for (node = session->ports.next; node != &session->ports; node = node->next) {
-		struct port *port = container_of(node, struct port, of_session);
+	LIST_EACH(struct port, port, &session->ports, of_session) {
 		struct page_qp qp;
 		size_t length = strlen(search->where);
 

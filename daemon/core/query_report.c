@@ -145,17 +145,16 @@ static bool each_port(
 
 	HASH_ITER(hh, rows->core->sessions, session, next)
 	{
-		const struct list *node = session->ports.next;
 		uint32_t number = 0;
 
 		if (!is_asked(rows, session) || session->id < at->session)
 			continue;
 		if (session->id > at->session)
 			*at = (struct report_at){ .session = session->id };
-		for (; node != &session->ports; node = node->next) {
+		LIST_EACH(struct port, port, &session->ports, of_session) {
 			if (number++ < at->port)
 				continue;
-			if (!visit(rows, container_of(node, struct port, of_session)))
+			if (!visit(rows, port))
 				return false;
 			at->port = number;
 			at->slot = 0;
@@ -176,14 +175,13 @@ static bool visit_port(struct rows *rows, struct port *port)
 static void report_ports(struct rows *rows)
 {
 	struct report_at *at = &rows->request->at;
-	const struct list *node = rows->core->leases.next;
 
 	if (!each_port(rows, at, visit_port) || !rows->request->session->is_operator ||
 		rows->request->query.pid)
 		return;
-	for (; node != &rows->core->leases && !rows->is_full; node = node->next) {
-		const struct lease *lease = container_of(node, struct lease, node);
-
+	LIST_EACH(const struct lease, lease, &rows->core->leases, node) {
+		if (rows->is_full)
+			break;
 		if (lease->port || lease->id <= at->lease)
 			continue;
 		add_held(rows, lease);
@@ -292,12 +290,10 @@ static void report_conns(struct rows *rows)
 
 static uint32_t count_conns(const struct rows *rows, const struct peer *peer)
 {
-	const struct list *node;
 	uint32_t count = 0;
 
-	for (node = peer->conns.next; node != &peer->conns; node = node->next) {
-		if (is_my_conn(rows, container_of(node, struct conn, of_peer)))
-			count++;
+	LIST_EACH(const struct conn, conn, &peer->conns, of_peer) {
+		count += is_my_conn(rows, conn);
 	}
 	return count;
 }
@@ -350,7 +346,6 @@ static void count_things(struct rows *rows, Ctl__DaemonInfo *info)
 	struct core *core = rows->core;
 	struct session *session, *next;
 	struct conn *conn, *next_conn;
-	const struct list *node;
 
 	HASH_ITER(hh, core->sessions, session, next)
 	{
@@ -358,16 +353,12 @@ static void count_things(struct rows *rows, Ctl__DaemonInfo *info)
 			continue;
 		if (session->role == CTL__ROLE__ROLE_PROCESS)
 			info->processes++;
-		for (node = session->ports.next; node != &session->ports; node = node->next)
-			info->ports++;
-		node = session->listeners.next;
-		for (; node != &session->listeners; node = node->next)
-			info->listeners++;
+		info->ports += list_length(&session->ports);
+		info->listeners += list_length(&session->listeners);
 	}
 	HASH_ITER(hh, core->conns, conn, next_conn)
 	{
-		if (is_my_conn(rows, conn))
-			info->connections++;
+		info->connections += is_my_conn(rows, conn);
 	}
 }
 
@@ -480,7 +471,6 @@ static void report_rows(struct rows *rows)
 bool report_send(struct core *core, struct request *request, uint64_t now_ns)
 {
 	Ctl__Report report = CTL__REPORT__INIT;
-	Ctl__Envelope envelope;
 	struct rows rows;
 
 	rows_init(&rows, core, request, now_ns);
@@ -489,15 +479,12 @@ bool report_send(struct core *core, struct request *request, uint64_t now_ns)
 		rows_fini(&rows);
 		return false;
 	}
-	envelope_init(&envelope);
-	envelope.seq = request->seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_REPORT;
-	envelope.report = &report;
 	report.daemon = report_daemon(&rows, true);
 	if (rows.no_memory)
 		session_fail(core, request->session, request->seq, ENOMEM, "no memory");
 	else
-		session_send(core, request->session, &envelope);
+		session_send(
+			core, request->session, &ENVELOPE(request->seq, REPORT, report, &report));
 	rows_fini(&rows);
 	return true;
 }

@@ -89,12 +89,7 @@ double rows_age_s(const struct rows *rows, uint64_t then_ns)
 static void send_part(struct rows *rows, enum _Ctl__QueryKind kind)
 {
 	Ctl__Report report = CTL__REPORT__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.seq = rows->request->seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_REPORT;
-	envelope.report = &report;
 	report.more = true;
 	report.daemon = report_daemon(rows, false);
 	if (!report.daemon)
@@ -117,7 +112,8 @@ static void send_part(struct rows *rows, enum _Ctl__QueryKind kind)
 		report.peers = (Ctl__PeerInfo **)rows->list;
 		break;
 	}
-	session_send(rows->core, rows->request->session, &envelope);
+	session_send(rows->core, rows->request->session,
+		&ENVELOPE(rows->request->seq, REPORT, report, &report));
 }
 
 void rows_flush(struct rows *rows, enum _Ctl__QueryKind kind)

@@ -26,12 +26,7 @@ static void view_from_page(
 	struct found_qp found = { .session = other->session, .port = other->port };
 	struct rows rows;
 	Ctl__View view = CTL__VIEW__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.seq = request->seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_VIEW;
-	envelope.view = &view;
 	rows_init(&rows, core, request, now_ns);
 	if (!other->session || other->session->lost || !other->port || !other->port->page.close ||
 		!qp_of_port(core, other->port, other->qpn, &found.qp))
@@ -39,7 +34,7 @@ static void view_from_page(
 			"its process publishes no queue pair %u", other->qpn);
 	else if (!(view.qp = info_with_drops(&rows, &found)) || rows.no_memory)
 		snprintf(request->peer_error, sizeof(request->peer_error), "%s", strerror(ENOMEM));
-	else if (!(request->view = envelope_copy(&envelope)))
+	else if (!(request->view = envelope_copy(&ENVELOPE(request->seq, VIEW, view, &view))))
 		snprintf(request->peer_error, sizeof(request->peer_error), "%s", strerror(ENOMEM));
 	rows_fini(&rows);
 }
@@ -50,10 +45,7 @@ static void ask_daemon(
 	Ctl__ViewRequest body = CTL__VIEW_REQUEST__INIT;
 	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.seq = ++core->next_seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_VIEW_REQUEST;
-	envelope.view_request = &body;
+	envelope = ENVELOPE(++core->next_seq, VIEW_REQUEST, view_request, &body);
 	body.uuid.data = (uint8_t *)conn->key.uuid;
 	body.uuid.len = UUID_SIZE;
 	body.of_passive = !conn->key.passive;
@@ -81,15 +73,10 @@ static void why_answer(
 	const struct conn *conn = conn_of(found);
 	struct rows rows;
 	Ctl__Report report = CTL__REPORT__INIT;
-	Ctl__Envelope envelope;
 	Ctl__QpInfo *qp;
 	Ctl__ConnInfo *info = NULL;
 
 	rows_init(&rows, core, request, now_ns);
-	envelope_init(&envelope);
-	envelope.seq = request->seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_REPORT;
-	envelope.report = &report;
 	qp = info_with_drops(&rows, found);
 	report.n_qps = 1;
 	report.qps = &qp;
@@ -105,7 +92,8 @@ static void why_answer(
 	if (rows.no_memory)
 		session_fail(core, request->session, request->seq, ENOMEM, "no memory");
 	else
-		session_send(core, request->session, &envelope);
+		session_send(
+			core, request->session, &ENVELOPE(request->seq, REPORT, report, &report));
 	rows_fini(&rows);
 }
 

@@ -10,10 +10,7 @@
 
 static bool has_old_page(const struct session *session, uint64_t now_ns)
 {
-	const struct list *node;
-
-	for (node = session->ports.next; node != &session->ports; node = node->next) {
-		const struct port *port = container_of(node, struct port, of_session);
+	LIST_EACH(const struct port, port, &session->ports, of_session) {
 		uint64_t published_ns;
 
 		if (!port->page.close)
@@ -33,17 +30,13 @@ void core_refresh(struct core *core, uint64_t now_ns)
 	HASH_ITER(hh, core->sessions, session, next)
 	{
 		Ctl__Publish body = CTL__PUBLISH__INIT;
-		Ctl__Envelope envelope;
 
 		if (session->kind != CORE_LOCAL || session->lost || session->publish_seq ||
 			!has_old_page(session, now_ns))
 			continue;
 		session->publish_seq = ++core->next_seq;
 		session->publish_by_ns = now_ns + ANSWER_NS;
-		envelope_init(&envelope);
-		envelope.seq = session->publish_seq;
-		envelope.body_case = CTL__ENVELOPE__BODY_PUBLISH;
-		envelope.publish = &body;
-		session_send(core, session, &envelope);
+		session_send(
+			core, session, &ENVELOPE(session->publish_seq, PUBLISH, publish, &body));
 	}
 }

@@ -41,16 +41,11 @@ void session_send(struct core *core, const struct session *session, Ctl__Envelop
 static void send_failure(struct core *core, uint64_t id, uint64_t seq, int error, char *text)
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
-	Ctl__Envelope envelope;
 
 	frame_clean_text(text); /* it may end in the middle of a character */
 	failure.error = (uint32_t)error;
 	failure.text = text;
-	envelope_init(&envelope);
-	envelope.seq = seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_FAILURE;
-	envelope.failure = &failure;
-	send_to(core, id, &envelope);
+	send_to(core, id, &ENVELOPE(seq, FAILURE, failure, &failure));
 }
 
 void session_fail(struct core *core, const struct session *session, uint64_t seq, int error,
@@ -70,15 +65,10 @@ void session_fail(struct core *core, const struct session *session, uint64_t seq
 void session_done(struct core *core, const struct session *session, uint64_t seq)
 {
 	Ctl__Done done = CTL__DONE__INIT;
-	Ctl__Envelope envelope;
 
 	if (!seq)
 		return;
-	envelope_init(&envelope);
-	envelope.seq = seq;
-	envelope.body_case = CTL__ENVELOPE__BODY_DONE;
-	envelope.done = &done;
-	session_send(core, session, &envelope);
+	session_send(core, session, &ENVELOPE(seq, DONE, done, &done));
 }
 
 /* ---- users */

@@ -134,7 +134,6 @@ void totals_update(struct core *core)
 {
 	struct session *session, *next_session;
 	struct total *total, *next_total;
-	const struct list *node;
 
 	HASH_ITER(hh, core->totals, total, next_total)
 	{
@@ -147,8 +146,9 @@ void totals_update(struct core *core)
 	{
 		if (session->kind != CORE_LOCAL)
 			continue;
-		for (node = session->ports.next; node != &session->ports; node = node->next)
-			add_port(core, container_of(node, struct port, of_session));
+		LIST_EACH(struct port, port, &session->ports, of_session) {
+			add_port(core, port);
+		}
 	}
 }
 

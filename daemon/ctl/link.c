@@ -211,17 +211,13 @@ static int receive(struct link *link, uint64_t until_ns, Ctl__Envelope **ret)
 static int send_hello(struct link *link)
 {
 	Ctl__Hello hello = CTL__HELLO__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
-	envelope.hello = &hello;
 	hello.role = CTL__ROLE__ROLE_OPERATOR;
 	hello.name = (char *)"ferrulectl";
 	hello.instance = random_entropy();
 	hello.pid = (uint32_t)getpid();
 	hello.release = (char *)FERRULE_RELEASE;
-	return send_envelope(link, &envelope);
+	return send_envelope(link, &ENVELOPE(0, HELLO, hello, &hello));
 }
 
 int link_open(struct link *link, const char *path)

@@ -137,15 +137,11 @@ int show_ask(const struct show *show, struct link *link, uint32_t qpn, uint32_t 
 	struct answer *answer)
 {
 	Ctl__Query query = CTL__QUERY__INIT;
-	Ctl__Envelope envelope;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_QUERY;
-	envelope.query = &query;
 	query.kind = show->kind;
 	query.qpn = qpn;
 	query.pid = pid;
-	return link_ask(link, &envelope, answer);
+	return link_ask(link, &ENVELOPE(0, QUERY, query, &query), answer);
 }
 
 /* ---- rows in order */

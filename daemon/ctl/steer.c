@@ -92,19 +92,15 @@ int command_show(const struct ctl_options *options, const struct show *show)
 int command_kill(const struct ctl_options *options)
 {
 	Ctl__KillQp kill = CTL__KILL_QP__INIT;
-	Ctl__Envelope envelope;
 	struct answer answer;
 	int status = EXIT_OK;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_KILL_QP;
-	envelope.kill_qp = &kill;
 	kill.qpn = options->qpn;
 	kill.pid = options->pid;
 	kill.port = options->port;
 	if (options->reason)
 		kill.reason = (char *)options->reason;
-	if (ask(options, &envelope, &answer, &status) == 0) {
+	if (ask(options, &ENVELOPE(0, KILL_QP, kill_qp, &kill), &answer, &status) == 0) {
 		if (options->json)
 			print_json(stdout, json_pack("{s:{s:i}}", "killed", "qpn", (int)kill.qpn),
 				false);
@@ -171,17 +167,13 @@ static int wait_until_empty(const struct ctl_options *options)
 int command_drain(const struct ctl_options *options)
 {
 	Ctl__Drain drain = CTL__DRAIN__INIT;
-	Ctl__Envelope envelope;
 	struct answer answer;
 	int status = EXIT_OK, err;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_DRAIN;
-	envelope.drain = &drain;
 	drain.undo = options->undo;
 	if (options->reason)
 		drain.reason = (char *)options->reason;
-	err = ask(options, &envelope, &answer, &status);
+	err = ask(options, &ENVELOPE(0, DRAIN, drain, &drain), &answer, &status);
 	if (!err && answer.report.daemon && (!options->wait || options->undo))
 		say_drained(options, answer.report.daemon);
 	answer_free(&answer);
@@ -226,18 +218,14 @@ static void print_why(const struct ctl_options *options, const Ctl__Report *repo
 int command_why(const struct ctl_options *options)
 {
 	Ctl__Query query = CTL__QUERY__INIT;
-	Ctl__Envelope envelope;
 	struct answer answer;
 	int status = EXIT_OK;
 
-	envelope_init(&envelope);
-	envelope.body_case = CTL__ENVELOPE__BODY_QUERY;
-	envelope.query = &query;
 	query.kind = CTL__QUERY_KIND__QUERY_WHY;
 	query.qpn = options->qpn;
 	query.pid = options->pid;
 	query.port = options->port;
-	if (ask(options, &envelope, &answer, &status) == 0) {
+	if (ask(options, &ENVELOPE(0, QUERY, query, &query), &answer, &status) == 0) {
 		if (answer.report.n_qps)
 			print_why(options, &answer.report);
 		else

@@ -16,6 +16,14 @@ struct list {
 /* The struct of `type` whose `member` is at `ptr`. */
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
+/* Each struct of `type` whose `member` is in the list. The body may take the entry off and free it,
+ * but not the one after it. */
+#define LIST_EACH(type, entry, list, member)                                      \
+	for (type *entry = container_of((list)->next, type, member),              \
+		  *entry##_next = container_of(entry->member.next, type, member); \
+		&entry->member != (list); entry = entry##_next,                   \
+		  entry##_next = container_of(entry->member.next, type, member))
+
 static inline void list_init(struct list *list)
 {
 	list->next = list;
@@ -25,6 +33,15 @@ static inline void list_init(struct list *list)
 static inline bool list_empty(const struct list *list)
 {
 	return list->next == list;
+}
+
+static inline unsigned list_length(const struct list *list)
+{
+	unsigned length = 0;
+
+	for (const struct list *node = list->next; node != list; node = node->next)
+		length++;
+	return length;
 }
 
 static inline void list_add_tail(struct list *head, struct list *node)

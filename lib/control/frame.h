@@ -56,7 +56,16 @@ Ctl__Envelope *frame_unpack(const uint8_t *frame, size_t size, const char **ret_
  * apart: puts '?' for what is not printable UTF-8. */
 void frame_clean_text(char *text);
 
-/* An envelope to be filled in on the stack: version and no body. */
+/* An envelope on the stack: version, `seq_` and the body `member`, which CTL__ENVELOPE__BODY_ and
+ * `name` say is there. */
+#define ENVELOPE(seq_, name, member, value)                                            \
+	((Ctl__Envelope){ .base = PROTOBUF_C_MESSAGE_INIT(&ctl__envelope__descriptor), \
+		.version = CONTROL_VERSION,                                            \
+		.seq = (seq_),                                                         \
+		.body_case = CTL__ENVELOPE__BODY_##name,                               \
+		.member = (value) })
+
+/* The same to be filled in: without a body. */
 static inline void envelope_init(Ctl__Envelope *envelope)
 {
 	ctl__envelope__init(envelope);
