@@ -260,5 +260,13 @@ const char *config_fixed_difference(const struct config *now, const struct confi
 		return "socket";
 	if (!same_text(now->user, wanted->user))
 		return "user";
+	if (!same_text(now->listen_address, wanted->listen_address))
+		return "listen_address";
+	if (now->listen_port != wanted->listen_port)
+		return "listen_port";
+	if (!same_text(now->metrics_address, wanted->metrics_address))
+		return "metrics_address";
+	if (now->metrics_port != wanted->metrics_port)
+		return "metrics_port";
 	return NULL;
 }

@@ -94,7 +94,10 @@ struct config *config_load(const char *path, char *error, size_t size);
 void config_warnings(
 	const struct config *config, void (*say)(void *arg, const char *line), void *arg);
 
-/* What cannot change while the daemon runs (socket, user) and differs: its name, or NULL. */
+/* Do other hosts reach the daemon without TLS, though `insecure` does not allow it? */
+bool config_is_open(const struct config *config);
+
+/* What cannot change while the daemon runs and differs: its name, or NULL. */
 const char *config_fixed_difference(const struct config *now, const struct config *wanted);
 
 void config_free(struct config *config);

@@ -23,6 +23,12 @@ bool is_loopback(const char *address)
 
 /* ---- TLS */
 
+bool config_is_open(const struct config *config)
+{
+	return config->listen_address && !config->tls_certificate && !config->insecure &&
+		!is_loopback(config->listen_address);
+}
+
 static bool check_tls(
 	struct config_reader *reader, const config_setting_t *root, const struct config *config)
 {
@@ -43,8 +49,7 @@ static bool check_tls(
 			"tls_ca, "
 			"or none",
 			missing);
-	if (there || config->insecure || !config->listen_address ||
-		is_loopback(config->listen_address))
+	if (!config_is_open(config))
 		return true;
 	return refuse(reader, config_setting_get_member(root, "listen_address"),
 		"other hosts reach %s, and there is no TLS; must be a loopback address, or there "

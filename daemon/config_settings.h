@@ -22,7 +22,8 @@
 		"an IPv4 or IPv6 address, or \"\"",                                                \
 		"address on which daemons of other hosts are listened to; \"0.0.0.0\", \"::\": "   \
 		"all")                                                                             \
-	NUMBER(listen_port, 7476, 1, 65535, "TCP port that goes with it")                          \
+	NUMBER(listen_port, 7476, 1, 65535,                                                        \
+		"TCP port that goes with it; neither can change while the daemon runs")            \
 	VALUE(insecure, insecure, boolean, "false", "true or false",                               \
 		"other hosts may connect without TLS; else only over loopback addresses")          \
 	VALUE(tls_certificate, tls_certificate, path, "\"\" (no TLS)",                             \
@@ -35,7 +36,8 @@
 	VALUE(metrics_address, metrics_address, address,                                           \
 		"\"127.0.0.1\"; of a private daemon none", "an IPv4 or IPv6 address, or \"\"",     \
 		"where Prometheus gets /metrics over HTTP; \"\": nowhere")                         \
-	NUMBER(metrics_port, 9476, 1, 65535, "TCP port that goes with it")                         \
+	NUMBER(metrics_port, 9476, 1, 65535,                                                       \
+		"TCP port that goes with it; neither can change while the daemon runs")            \
 	VALUE(user, user, user, "\"\" (stays as started)", "a user of this host, or \"\"",         \
 		"whom the daemon becomes after start; cannot change while it runs")                \
 	VALUE(operators, operators, operators, "[] (root only)",                                   \

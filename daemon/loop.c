@@ -358,7 +358,7 @@ static bool read_again(struct loop *loop, char *error, size_t size)
 	if (fixed)
 		snprintf(error, size, "%s: `%s` cannot change while the daemon runs: restart it",
 			wanted->path ? wanted->path : "settings", fixed);
-	if (fixed || !services_apply(loop, wanted, error, size)) {
+	if (fixed || !services_reload(loop, wanted, error, size)) {
 		config_free(wanted);
 		return false;
 	}
@@ -436,7 +436,7 @@ static bool make_parts(struct loop *loop)
 }
 
 struct loop *loop_create(const struct options *options, struct config *config, struct local *local,
-	int tcp_fd, char *error, size_t size)
+	char *error, size_t size)
 {
 	struct loop *loop = calloc(1, sizeof(*loop));
 
@@ -452,8 +452,7 @@ struct loop *loop_create(const struct options *options, struct config *config, s
 	loop->armed_ns = CORE_NEVER;
 	if (!make_parts(loop)) {
 		snprintf(error, size, "no memory, or no descriptors");
-	} else if ((tcp_fd < 0 || services_adopt_tcp(loop, tcp_fd, error, size)) &&
-		services_apply(loop, config, error, size)) {
+	} else if (services_open(loop, error, size)) {
 		config_warnings(config, loop_warn, NULL);
 		return loop;
 	}

@@ -3,7 +3,7 @@
  * The loop of ferruled: the core, and everything that it is not: sockets, clock, signals, systemd.
  *
  *	loop.c      what the core wants done, what the streams bring, time and signals
- *	services.c  what the settings open: TLS, TCP, metrics; at start and again on SIGHUP
+ *	services.c  what the settings open: TLS, TCP, metrics
  *
  * One thread.
  */
@@ -37,8 +37,6 @@ struct loop {
 	struct streams *streams;
 	struct dials *dials;
 	struct listener_socket *local_listener, *tcp_listener;
-	bool tcp_activated; /* its socket is systemd's, whatever the settings say */
-	struct sockaddr_storage tcp_address;
 	char listens[PLACE_SIZE], metrics[PLACE_SIZE]; /* "10.1.2.3:7476", or empty */
 	struct tls *tls;
 	struct http *http;
@@ -47,10 +45,9 @@ struct loop {
 	struct event timer, watchdog, hangup, terminate, interrupt;
 };
 
-/* Takes over `config`, `local` and the socket `tcp_fd` (systemd's, or -1). NULL with a sentence in
- * `error`. */
+/* Takes over `config` and `local`. NULL with a sentence in `error`. */
 struct loop *loop_create(const struct options *options, struct config *config, struct local *local,
-	int tcp_fd, char *error, size_t size);
+	char *error, size_t size);
 
 /* Until a signal, or until a private one has nobody left. 0 or a negative errno. */
 int loop_run(struct loop *loop);
@@ -60,12 +57,12 @@ void loop_destroy(struct loop *loop);
 
 /* ---- services.c */
 
-/* Opens what `wanted` wants and closes what it does not; `config` is still the loop's. False with a
- * sentence, and all is as before. */
-bool services_apply(struct loop *loop, const struct config *wanted, char *error, size_t size);
+/* Opens what the loop's settings want. False with a sentence. */
+bool services_open(struct loop *loop, char *error, size_t size);
 
-/* A TCP socket that somebody else made listens: it is used as it is. */
-bool services_adopt_tcp(struct loop *loop, int fd, char *error, size_t size);
+/* Reads certificates and keys again, as `wanted` names them. False with a sentence, and all is as
+ * before. */
+bool services_reload(struct loop *loop, const struct config *wanted, char *error, size_t size);
 
 void services_stop(struct loop *loop);
 

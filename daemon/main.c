@@ -26,38 +26,28 @@ enum {
 	MMAP_BYTES = 1 << 17,
 };
 
-/* Sockets that systemd has opened for us (sd_listen_fds(3)). */
-struct given {
-	int local, tcp; /* or -1 */
-	char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
-};
-
-static bool take_given(struct given *given, char *error, size_t size)
+/* The socket that systemd has opened for us (sd_listen_fds(3)), or -1: none. Its path becomes the
+ * configuration's. */
+static bool take_given(struct config *config, int *ret_fd, char *error, size_t size)
 {
+	struct sockaddr_un address = { 0 };
+	socklen_t length = sizeof(address) - 1;
 	int count = sd_listen_fds(1);
 
-	given->local = given->tcp = -1;
-	for (int i = 0; i < count; i++) {
-		int fd = SD_LISTEN_FDS_START + i;
-		struct sockaddr_un address = { 0 };
-		socklen_t length = sizeof(address) - 1;
-
-		if (sd_is_socket_unix(fd, SOCK_STREAM, 1, NULL, 0) > 0 && given->local < 0 &&
-			getsockname(fd, (struct sockaddr *)&address, &length) == 0) {
-			given->local = fd;
-			snprintf(given->path, sizeof(given->path), "%s", address.sun_path);
-		} else if (sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1) > 0 &&
-			sd_is_socket(fd, AF_UNIX, 0, -1) == 0 && given->tcp < 0) {
-			given->tcp = fd;
-		} else {
-			snprintf(error, size,
-				"socket %d from systemd is not one that is wanted: one Unix stream "
-				"socket with a path and one TCP socket, both listening",
-				fd);
-			return false;
-		}
+	*ret_fd = count > 0 ? SD_LISTEN_FDS_START : -1;
+	if (count <= 0)
+		return true;
+	if (count > 1 || sd_is_socket_unix(*ret_fd, SOCK_STREAM, 1, NULL, 0) <= 0 ||
+		getsockname(*ret_fd, (struct sockaddr *)&address, &length) < 0) {
+		snprintf(error, size,
+			"the sockets from systemd are not what is wanted: one Unix stream socket "
+			"with a path, which listens");
+		return false;
 	}
-	return true;
+	free(config->socket);
+	config->socket = strdup(address.sun_path);
+	snprintf(error, size, "no memory");
+	return config->socket != NULL;
 }
 
 static void want_files(const struct config *config)
@@ -77,23 +67,15 @@ static int start(const struct options *options, struct loop **ret_loop)
 {
 	char error[ERROR_SIZE] = "";
 	struct config *config = options_config(options, error, sizeof(error));
-	struct given given;
 	struct local *local;
 	enum local_result result;
+	int given;
 
-	if (!config || !take_given(&given, error, sizeof(error)))
+	if (!config || !take_given(config, &given, error, sizeof(error)))
 		goto failed;
-	if (given.local >= 0) {
-		free(config->socket);
-		config->socket = strdup(given.path);
-	}
-	if (!config->socket) {
-		snprintf(error, sizeof(error), "no memory");
-		goto failed;
-	}
 	want_files(config);
 	result = local_take(
-		config->socket, options->is_private, given.local, &local, error, sizeof(error));
+		config->socket, options->is_private, given, &local, error, sizeof(error));
 	if (result == LOCAL_BUSY && options->is_private) {
 		/* Two programs wanted a daemon at once. They have one. */
 		log_line(CORE_LOG_INFO, "%s", error);
@@ -102,7 +84,7 @@ static int start(const struct options *options, struct loop **ret_loop)
 	}
 	if (result != LOCAL_TAKEN)
 		goto failed;
-	*ret_loop = loop_create(options, config, local, given.tcp, error, sizeof(error));
+	*ret_loop = loop_create(options, config, local, error, sizeof(error));
 	config = NULL;
 	if (*ret_loop && privileges_drop((*ret_loop)->config->user, error, sizeof(error)))
 		return EXIT_SUCCESS;

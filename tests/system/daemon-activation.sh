@@ -6,22 +6,19 @@
 # shellcheck source=tests/system/daemon_lib.sh
 . "$(dirname "$0")/daemon_lib.sh"
 
-# ---- sockets that are there already
+# ---- a socket that is there already
 
-port=$(free_port 1)
-"$client" listen "$temp/given.sock" "127.0.0.1:$port" -- "$ferruled" --log-level debug \
-	>"$temp/given.log" 2>&1 &
+"$client" listen "$temp/given.sock" -- "$ferruled" --log-level debug >"$temp/given.log" 2>&1 &
 given=$!
 started+=("$given")
-says given "ready on $temp/given.sock, 127.0.0.1:$port"
+says given "ready on $temp/given.sock"
 passes given-asked "$client" ask "$temp/given.sock" 3
-exec 5<>"/dev/tcp/127.0.0.1/$port" || fail "nobody listens on the TCP socket that was given"
-exec 5>&-
 stop_daemon "$given"
 # The path is whose it was.
 [ -S "$temp/given.sock" ] || fail "the socket of systemd was removed"
-refuses given-udp 'not one that is wanted' -- "$client" listen "$temp/a.sock" "$temp/b.sock" -- \
+refuses given-two 'not what is wanted' -- "$client" listen "$temp/a.sock" "$temp/b.sock" -- \
 	"$ferruled"
+refuses given-tcp 'not what is wanted' -- "$client" listen "127.0.0.1:$(free_port 1)" -- "$ferruled"
 
 # ---- what systemd is told
 

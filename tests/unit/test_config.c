@@ -304,6 +304,17 @@ START_TEST(fixed)
 	ck_assert_ptr_null(config_fixed_difference(a, b));
 	b->socket[1]++;
 	ck_assert_str_eq(config_fixed_difference(a, b), "socket");
+	a->socket[1]++;
+	ck_assert_ptr_null(config_fixed_difference(a, b));
+	b->metrics_port++;
+	ck_assert_str_eq(config_fixed_difference(a, b), "metrics_port");
+	free(b->metrics_address);
+	b->metrics_address = NULL;
+	ck_assert_str_eq(config_fixed_difference(a, b), "metrics_address");
+	b->listen_port++;
+	ck_assert_str_eq(config_fixed_difference(a, b), "listen_port");
+	b->listen_address = strdup("127.0.0.1");
+	ck_assert_str_eq(config_fixed_difference(a, b), "listen_address");
 	config_free(a);
 	config_free(b);
 }
