@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * `ferrulectl doctor`: is this host fit for what its fabrics want, and what is to be changed? The
- * checks read /proc, /sys and /dev under a root that tests make themselves; only what needs system
- * calls (reaching a gateway, the daemon) is left out there.
+ * checks read /proc, /sys and /dev under a root that tests make themselves; the daemon and CUDA are
+ * asked only without one. What any tool of the system says of any host (processors, routes) is not
+ * looked at.
  */
 #ifndef FERRULE_DAEMON_CTL_DOCTOR_H
 #define FERRULE_DAEMON_CTL_DOCTOR_H
@@ -35,7 +36,6 @@ struct doctor_port {
 	char interface[DOCTOR_NAME]; /* of the kernel, or "" */
 	char pci[16];                /* "0000:17:00.0", or "" */
 	uint32_t path_mtu;           /* that the fabric wants; 0: what fits */
-	char gateway[64];            /* or "" */
 };
 
 struct doctor {
@@ -57,7 +57,6 @@ void doctor_add_fabric(struct doctor *doctor, const char *line);
 /* ---- doctor_host.c */
 void doctor_hugepages(struct doctor *doctor);
 void doctor_limits(struct doctor *doctor);
-void doctor_governor(struct doctor *doctor);
 void doctor_rights(struct doctor *doctor);
 void doctor_infiniband(struct doctor *doctor);
 void doctor_cuda(struct doctor *doctor);
@@ -79,8 +78,6 @@ void doctor_gpus(struct doctor *doctor, const struct frl_gpu_info *infos, size_t
 
 /* ---- doctor_net.c */
 void doctor_nics(struct doctor *doctor);
-void doctor_numa(struct doctor *doctor);
-void doctor_gateways(struct doctor *doctor);
 
 /* ---- doctor_files.c: below the root; paths are formatted */
 
@@ -100,12 +97,5 @@ bool root_link(const struct doctor *doctor, char *text, size_t size, const char 
 /* Names in a folder that begin with `prefix`, sorted: how many, up to `max` of them. */
 size_t root_list(const struct doctor *doctor, const char *folder, const char *prefix,
 	char names[][DOCTOR_NAME], size_t max);
-
-/* Processors by number, of lists like "0-3,8". */
-struct cpu_set_text {
-	uint64_t bits[64];
-};
-bool cpus_parse(const char *text, struct cpu_set_text *ret);
-bool cpus_meet(const struct cpu_set_text *a, const struct cpu_set_text *b);
 
 #endif

@@ -136,37 +136,3 @@ size_t root_list(const struct doctor *doctor, const char *folder, const char *pr
 	qsort(names, count, DOCTOR_NAME, compare_names);
 	return count;
 }
-
-bool cpus_parse(const char *text, struct cpu_set_text *ret)
-{
-	enum { CPUS = sizeof(ret->bits) * 8 };
-
-	memset(ret, 0, sizeof(*ret));
-	while (*text) {
-		unsigned long first, last;
-		char *end;
-
-		if (!isdigit((unsigned char)*text))
-			return false;
-		first = last = strtoul(text, &end, 10);
-		if (*end == '-')
-			last = strtoul(end + 1, &end, 10);
-		if (last < first || last >= CPUS || (*end && *end != ','))
-			return false;
-		for (; first <= last; first++)
-			ret->bits[first / 64] |= UINT64_C(1) << first % 64;
-		text = *end ? end + 1 : end;
-	}
-	return true;
-}
-
-bool cpus_meet(const struct cpu_set_text *a, const struct cpu_set_text *b)
-{
-	size_t i;
-
-	for (i = 0; i < sizeof(a->bits) / sizeof(a->bits[0]); i++) {
-		if (a->bits[i] & b->bits[i])
-			return true;
-	}
-	return false;
-}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The host: memory, processors, rights, drivers. */
+/* The host: memory, rights, drivers. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -141,40 +141,6 @@ void doctor_limits(struct doctor *doctor)
 			"only %" PRIu64
 			" files may be open: each connection on this machine takes some",
 			value);
-}
-
-/* ---- processors */
-
-void doctor_governor(struct doctor *doctor)
-{
-	static char names[NAMES][DOCTOR_NAME];
-	char governor[64], other[64] = "";
-	unsigned known = 0, slow = 0;
-	size_t count, i;
-
-	count = root_list(doctor, "/sys/devices/system/cpu", "cpu", names, NAMES);
-	for (i = 0; i < count; i++) {
-		if (!isdigit((unsigned char)names[i][3]) ||
-			!root_text(doctor, governor, sizeof(governor),
-				"/sys/devices/system/cpu/%s/cpufreq/scaling_governor", names[i]))
-			continue;
-		known++;
-		if (strcmp(governor, "performance") != 0) {
-			slow++;
-			snprintf(other, sizeof(other), "%s", governor);
-		}
-	}
-	if (!known)
-		doctor_say(doctor, DOCTOR_SKIP, "governor", NULL,
-			"the kernel does not control the processors' frequency (a virtual "
-			"machine?)");
-	else if (slow)
-		doctor_say(doctor, DOCTOR_WARN, "governor", "cpupower frequency-set -g performance",
-			"%u of %u processors are governed by `%s`: latencies vary", slow, known,
-			other);
-	else
-		doctor_say(doctor, DOCTOR_OK, "governor", NULL,
-			"all %u processors are governed by `performance`", known);
 }
 
 /* ---- devices */

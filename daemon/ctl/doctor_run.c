@@ -29,9 +29,6 @@ static void add_config(struct doctor *doctor, const struct config *config)
 			if (!port)
 				return;
 			port->path_mtu = fabric->path_mtu;
-			if (fabric->gateway)
-				snprintf(port->gateway, sizeof(port->gateway), "%s",
-					fabric->gateway);
 		}
 	}
 }
@@ -160,9 +157,6 @@ int command_doctor(const struct ctl_options *options)
 	doctor_iommu(&doctor);
 	doctor_hugepages(&doctor);
 	doctor_limits(&doctor);
-	doctor_numa(&doctor);
-	doctor_governor(&doctor);
-	doctor_gateways(&doctor);
 	doctor_infiniband(&doctor);
 	doctor_cuda(&doctor);
 	if (!options->root[0])

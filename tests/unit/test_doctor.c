@@ -156,23 +156,6 @@ START_TEST(fabrics_of_reports)
 }
 END_TEST
 
-START_TEST(processors_of_lists)
-{
-	struct cpu_set_text a, b;
-
-	ck_assert(cpus_parse("0-3,8,64-65", &a));
-	ck_assert_uint_eq(a.bits[0], 0x10f);
-	ck_assert_uint_eq(a.bits[1], 3);
-	ck_assert(cpus_parse("4-7", &b) && !cpus_meet(&a, &b));
-	ck_assert(cpus_parse("4-8", &b) && cpus_meet(&a, &b));
-	ck_assert(cpus_parse("", &b) && !cpus_meet(&a, &b));
-	ck_assert(!cpus_parse("3-1", &b));
-	ck_assert(!cpus_parse("x", &b));
-	ck_assert(!cpus_parse("1;2", &b));
-	ck_assert(!cpus_parse("0-99999999999", &b));
-}
-END_TEST
-
 /* ---- a host without anything */
 
 START_TEST(an_empty_machine)
@@ -180,23 +163,17 @@ START_TEST(an_empty_machine)
 	doctor_hugepages(&doctor);
 	doctor_iommu(&doctor);
 	doctor_limits(&doctor);
-	doctor_governor(&doctor);
 	doctor_rights(&doctor);
 	doctor_infiniband(&doctor);
 	doctor_cuda(&doctor);
 	doctor_nics(&doctor);
-	doctor_numa(&doctor);
-	doctor_gateways(&doctor);
 	check_found(DOCTOR_OK, "hugepages", "none are needed");
 	check_found(DOCTOR_SKIP, "iommu", "no fabric has a PCI device that must be bound");
 	check_found(DOCTOR_SKIP, "limits", "not there");
-	check_found(DOCTOR_SKIP, "governor", "virtual machine");
 	check_found(DOCTOR_SKIP, "packet sockets", "no fabric");
 	check_found(DOCTOR_SKIP, "infiniband", "none are needed");
 	check_found(DOCTOR_SKIP, "cuda", "no NVIDIA driver");
 	check_found(DOCTOR_SKIP, "nic", "no fabric is configured");
-	check_found(DOCTOR_OK, "numa", "one node");
-	check_found(DOCTOR_SKIP, "gateway", "no default route");
 }
 END_TEST
 
@@ -283,19 +260,6 @@ START_TEST(limits)
 	doctor_limits(&doctor);
 	check_found(DOCTOR_OK, "memlock", "381 MiB");
 	check_found(DOCTOR_OK, "nofile", "65536 files");
-}
-END_TEST
-
-START_TEST(governors)
-{
-	put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
-	put("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n");
-	put("/sys/devices/system/cpu/cpufreq/policy0", "");
-	doctor_governor(&doctor);
-	check_found(DOCTOR_OK, "governor", "all 2 processors");
-	put("/sys/devices/system/cpu/cpu12/cpufreq/scaling_governor", "powersave\n");
-	doctor_governor(&doctor);
-	check_found(DOCTOR_WARN, "governor", "1 of 3 processors are governed by `powersave`");
 }
 END_TEST
 
@@ -570,24 +534,6 @@ START_LOOP_TEST(pci_devices, ROWS(pci_rows))
 }
 END_TEST
 
-START_TEST(numa_placement)
-{
-	put("/sys/devices/system/node/node0/cpulist", "0-7\n");
-	put("/sys/devices/system/node/node1/cpulist", "8-15\n");
-	put("/sys/bus/pci/devices/0000:17:00.0/numa_node", "1\n");
-	put("/proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\n");
-	doctor_numa(&doctor);
-	check_found(DOCTOR_OK, "numa", "2 nodes; no fabric has a NIC");
-	doctor_add_port(&doctor, "f", "0000:17:00.0");
-	doctor_numa(&doctor);
-	check_found(
-		DOCTOR_WARN, "numa", "0000:17:00.0 is at node 1; none of its processors (8-15)");
-	put("/proc/self/status", "Name:\tx\nCpus_allowed:\tffff\nCpus_allowed_list:\t0-15\n");
-	doctor_numa(&doctor);
-	check_found(DOCTOR_OK, "numa", "0000:17:00.0 is at node 1, whose processors");
-}
-END_TEST
-
 #define ROUTES                                                                                  \
 	"Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" \
 	"eth0\t00000000\t0102000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"                          \
@@ -597,29 +543,6 @@ END_TEST
 	"IP address       HW type     Flags       HW address            Mask     Device\n" \
 	"10.0.2.1         0x1         0x2         52:54:00:12:35:02     *        eth0\n"   \
 	"10.0.2.9         0x1         0x0         00:00:00:00:00:00     *        eth0\n"
-
-START_TEST(gateways)
-{
-	static const char *const addresses[] = { "10.0.2.1", "10.0.2.9", "10.0.2.8", "10.9.9.1",
-		"10.0.2.7,fd00::1" };
-	size_t i;
-
-	for (i = 0; i < 5; i++)
-		strcpy(doctor_add_port(&doctor, "f", "0000:17:00.0")->gateway, addresses[i]);
-	put("/proc/net/route", ROUTES);
-	put("/proc/net/arp", NEIGHBOURS);
-	doctor_gateways(&doctor);
-	check_found(DOCTOR_OK, "gateway", "10.0.2.1 (f) answers ARP");
-	check_found(DOCTOR_FAIL, "gateway", "10.0.2.9 (f) does not answer ARP");
-	check_found(DOCTOR_SKIP, "gateway",
-		"10.0.2.8 (f) could not be checked: the kernel has no entry");
-	check_found(DOCTOR_SKIP, "gateway",
-		"10.9.9.1 (f) could not be checked: the kernel has no address");
-	check_found(DOCTOR_SKIP, "gateway", "10.0.2.7 (f) could not be checked");
-	check_found(DOCTOR_SKIP, "gateway", "fd00::1 (f) could not be checked");
-	check_found(DOCTOR_OK, "gateway", "10.0.2.1 (the kernel's default route");
-}
-END_TEST
 
 START_TEST(runtime_folders)
 {
