@@ -8,16 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "lib/base/clock.h"
 #include "lib/base/random.h"
 #include "lib/control/install.h"
-
-#define SYSTEM_SOCKET "/run/ferrule/ferruled.sock"
+#include "lib/control/spawn.h"
 
 static int fail(struct link *link, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -34,82 +30,45 @@ static int fail(struct link *link, int error, const char *format, ...)
 
 /* ---- finding it */
 
-static void tried(struct link *link, const char *path, const char *why)
+/* Connects to the first one that there is. The error is that of the first place. */
+static int try_places(struct link *link, const struct daemon_places *places)
 {
-	size_t length = strlen(link->error);
+	int first = -ENOTCONN;
 
-	snprintf(link->error + length, sizeof(link->error) - length, "\n  %s: %s", path, why);
-}
+	for (unsigned i = 0; i < places->n; i++) {
+		size_t length = strlen(link->error);
+		char why[512];
+		int fd = daemon_connect(&places->list[i], why, sizeof(why));
 
-static int try_path(struct link *link, const char *path)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd, error;
-
-	if (strlen(path) >= sizeof(address.sun_path)) {
-		tried(link, path, "the path is too long for a socket");
-		return -EINVAL;
-	}
-	strcpy(address.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
-		link->fd = fd;
-		snprintf(link->path, sizeof(link->path), "%s", path);
-		return 0;
-	}
-	error = errno;
-	if (fd >= 0)
-		close(fd);
-	tried(link, path, error == ECONNREFUSED ? "nobody listens there" : strerror(error));
-	return -error;
-}
-
-/* A folder in /tmp is anybody's to make: only one's own counts. */
-static bool is_own(const char *folder)
-{
-	struct stat info;
-
-	return lstat(folder, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
-		(info.st_mode & 077) == 0;
-}
-
-static int search(struct link *link)
-{
-	const char *runtime = getenv("XDG_RUNTIME_DIR");
-	char folder[64], path[4096];
-	int first;
-
-	first = try_path(link, SYSTEM_SOCKET);
-	if (first == 0)
-		return 0;
-	if (runtime && runtime[0] == '/') {
-		snprintf(path, sizeof(path), "%s/ferrule/ferruled.sock", runtime);
-		if (try_path(link, path) == 0)
+		if (fd >= 0) {
+			link->socket.fd = fd;
+			memcpy(link->path, places->list[i].path, sizeof(link->path));
 			return 0;
+		}
+		if (i == 0)
+			first = fd;
+		snprintf(link->error + length, sizeof(link->error) - length, "\n  %s", why);
 	}
-	snprintf(folder, sizeof(folder), "/tmp/ferrule-%u", (unsigned)geteuid());
-	snprintf(path, sizeof(path), "%s/ferruled.sock", folder);
-	if (access(folder, F_OK) == 0 && !is_own(folder))
-		tried(link, path, "the folder is not this user's alone");
-	else if (try_path(link, path) == 0)
-		return 0;
-	return first == -EACCES ? first : -ENOTCONN;
+	return first;
 }
 
 static int find(struct link *link, const char *path)
 {
-	const char *control = getenv("FRL_CONTROL");
+	struct daemon_places places = { .n = 1 };
 	char tries[LINK_TEXT];
 	int err;
 
-	if (!path && control && control[0] && strcmp(control, "auto") != 0) {
-		if (strcmp(control, "off") == 0)
-			return fail(link, -ENOTCONN,
-				"FRL_CONTROL=off: there is to be no daemon. Unset it, or name the "
-				"socket with --socket PATH.");
-		path = control;
-	}
-	err = path ? try_path(link, path) : search(link);
+	if (!path)
+		daemon_find_places(&places);
+	else if (snprintf(places.list[0].path, LINK_PATH, "%s", path) >= LINK_PATH)
+		return fail(link, -ENOTCONN, "%s is too long for the path of a socket", path);
+	if (places.start == DAEMON_BAD_PATH)
+		return fail(link, -ENOTCONN, "FRL_CONTROL must be auto, off, or a socket's path");
+	if (!places.n)
+		return fail(link, -ENOTCONN,
+			"FRL_CONTROL=off: there is to be no daemon. Unset it, or name the socket "
+			"with --socket PATH.");
+	err = try_places(link, &places);
 	if (err == 0)
 		return 0;
 	snprintf(tries, sizeof(tries), "%s", link->error);
@@ -118,94 +77,73 @@ static int find(struct link *link, const char *path)
 			"this user may not connect to the daemon:%.1200s\nA private daemon is its "
 			"user's alone; the system's lets everybody in.",
 			tries);
-	fail(link, err,
+	return fail(link, -ENOTCONN,
 		"no daemon can be reached:%.1200s\n"
 		"Start the system's with `systemctl start ferruled`, one of your own with "
 		"`ferruled --private`,\nor name the socket with --socket PATH. (Programs that use "
 		"Ferrule start a private one when they\nconnect; it ends when they have.)",
 		tries);
-	return -ENOTCONN;
 }
 
 /* ---- frames */
 
+static bool await(struct link *link, short events, uint64_t until_ns)
+{
+	struct pollfd wait = { .fd = link->socket.fd, .events = events };
+	uint64_t now_ns = clock_now_ns();
+
+	return now_ns < until_ns && poll(&wait, 1, (int)((until_ns - now_ns) / 1000000) + 1) != 0;
+}
+
+static uint64_t time_limit(void)
+{
+	return clock_now_ns() + LINK_TIMEOUT_MS * UINT64_C(1000000);
+}
+
 static int send_envelope(struct link *link, const Ctl__Envelope *envelope)
 {
-	size_t size = frame_size(envelope), done = 0;
-	uint8_t *frame = malloc(size);
+	struct outgoing *out = outgoing_new(envelope, -1);
+	uint64_t until_ns = time_limit();
+	struct list queue;
+	size_t bytes = 0;
 
-	if (!frame)
+	if (!out)
 		return fail(link, -ENOMEM, "no memory");
-	frame_pack(envelope, frame);
-	while (done < size) {
-		ssize_t sent = send(link->fd, frame + done, size - done, MSG_NOSIGNAL);
-
-		if (sent < 0 && errno == EINTR)
-			continue;
-		if (sent < 0)
-			break;
-		done += (size_t)sent;
-	}
-	free(frame);
+	list_init(&queue);
+	list_add_tail(&queue, &out->node);
+	while (control_socket_send(&link->socket, &queue, &bytes) == -EAGAIN &&
+		await(link, POLLOUT, until_ns))
+		;
+	outgoing_drop(&queue);
 	/* What it said before it hung up is still to be read: it may be the reason. */
 	return 0;
 }
 
-/* Waits for more; -ETIMEDOUT, -ENOTCONN at the end of the stream. */
-static int receive_more(struct link *link, uint64_t until_ns)
+static int receive(struct link *link, Ctl__Envelope **ret)
 {
-	struct pollfd wait = { .fd = link->fd, .events = POLLIN };
-	uint64_t now_ns = clock_now_ns();
-	ssize_t got;
-
-	if (now_ns >= until_ns || poll(&wait, 1, (int)((until_ns - now_ns) / 1000000) + 1) == 0)
-		return fail(link, -ETIMEDOUT,
-			"the daemon at %s has not answered for %d s: it hangs, "
-			"or is stopped",
-			link->path, LINK_TIMEOUT_MS / 1000);
-	if (link->room - link->size < 65536) {
-		uint8_t *more = realloc(link->bytes, link->room + 262144);
-
-		if (!more)
-			return fail(link, -ENOMEM, "no memory");
-		link->bytes = more;
-		link->room += 262144;
-	}
-	got = recv(link->fd, link->bytes + link->size, link->room - link->size, 0);
-	if (got < 0 && errno == EINTR)
-		return 0;
-	if (got <= 0)
-		return fail(link, -ENOTCONN, "the daemon at %s has closed the connection%s%s",
-			link->path, got < 0 ? ": " : "", got < 0 ? strerror(errno) : "");
-	link->size += (size_t)got;
-	return 0;
-}
-
-static int receive(struct link *link, uint64_t until_ns, Ctl__Envelope **ret)
-{
-	const char *why = "";
-	int length;
+	uint64_t until_ns = time_limit();
 
 	for (;;) {
+		const char *why;
 		int err;
 
-		length = frame_length(link->bytes, link->size, FRAME_MAX);
-		if (length > 0)
-			break;
-		if (length < 0)
-			return fail(link, -EPROTO, "%s does not speak the protocol of ferruled",
-				link->path);
-		err = receive_more(link, until_ns);
-		if (err)
-			return err;
+		*ret = control_socket_next(&link->socket, &why);
+		if (*ret)
+			return 0;
+		if (why)
+			return fail(link, -EPROTO, "the daemon at %s sent a bad message: %s",
+				link->path, why);
+		err = control_socket_receive(&link->socket);
+		if (err == -EAGAIN && !await(link, POLLIN, until_ns))
+			return fail(link, -ETIMEDOUT,
+				"the daemon at %s has not answered for %d s: it hangs, or is "
+				"stopped",
+				link->path, LINK_TIMEOUT_MS / 1000);
+		if (err && err != -EAGAIN)
+			return fail(link, err == -ENOMEM ? err : -ENOTCONN,
+				"the daemon at %s has closed the connection: %s", link->path,
+				strerror(-err));
 	}
-	*ret = frame_unpack(link->bytes, (size_t)length, &why);
-	link->size -= (size_t)length;
-	memmove(link->bytes, link->bytes + length, link->size);
-	if (!*ret)
-		return fail(
-			link, -EPROTO, "the daemon at %s sent a bad message: %s", link->path, why);
-	return 0;
 }
 
 static int send_hello(struct link *link)
@@ -224,20 +162,15 @@ int link_open(struct link *link, const char *path)
 {
 	int err;
 
-	*link = (struct link){ .fd = -1 };
+	*link = (struct link){ .seq = 0 };
+	control_socket_init(&link->socket);
 	err = find(link, path);
-	if (err)
-		return err;
-	return send_hello(link);
+	return err ? err : send_hello(link);
 }
 
 void link_close(struct link *link)
 {
-	if (link->fd >= 0)
-		close(link->fd);
-	link->fd = -1;
-	free(link->bytes);
-	link->bytes = NULL;
+	control_socket_close(&link->socket);
 }
 
 /* ---- answers */
@@ -335,8 +268,7 @@ int link_ask(struct link *link, Ctl__Envelope *request, struct answer *answer)
 	while (!err && !done) {
 		Ctl__Envelope *envelope;
 
-		err = receive(
-			link, clock_now_ns() + LINK_TIMEOUT_MS * UINT64_C(1000000), &envelope);
+		err = receive(link, &envelope);
 		if (!err)
 			err = take(link, envelope, answer, &done);
 	}

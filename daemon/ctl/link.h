@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ferrulectl's connection to the daemon: found where the library finds it (lib/control/client.h),
+ * ferrulectl's connection to the daemon: found where the library finds it (lib/control/spawn.h),
  * but never started. Requests are sent and waited for, one at a time.
  */
 #ifndef FERRULE_DAEMON_CTL_LINK_H
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "lib/control/frame.h"
+#include "lib/control/socket.h"
 
 enum {
 	LINK_PATH = 108,
@@ -18,10 +19,8 @@ enum {
 };
 
 struct link {
-	int fd;
+	struct control_socket socket;
 	uint64_t seq;
-	uint8_t *bytes; /* what has arrived and is not a whole frame yet */
-	size_t size, room;
 	char path[LINK_PATH];
 	char error[LINK_TEXT]; /* what went wrong: a sentence and what to do */
 };

@@ -38,7 +38,7 @@ static const char usage[] =
 	"  connections        connections that were made by service names\n"
 	"  peers              other hosts' daemons\n"
 	"  stats              the daemon, and all counters\n"
-	"  watch [COMMAND]    one of these (qps), refreshed; counters as rates; q ends\n"
+	"  watch [COMMAND]    one of these (qps), refreshed; counters as rates; ^C ends\n"
 	"      --interval SECONDS  1; --count N: ends after so many\n"
 	"  why QPN            what a queue pair waits for, since when, and what to do\n"
 	"  kill-qp QPN        makes a queue pair fail, and its peer's\n"

@@ -124,43 +124,36 @@ test_traffic() {
 		fail "watch --json does not print an object a line"
 }
 
-# On a terminal it refreshes in place, ends with q or ^C, and leaves the terminal as it was.
+# On a terminal it refreshes in place, and ^C ends it; the terminal stays as it was.
 test_watch() {
 	cat >"$temp/terminal.py" <<-'END'
-		import fcntl, os, pty, struct, sys, termios
+		import fcntl, os, pty, signal, struct, sys, termios
 		start = os.pipe()
 		pid, fd = pty.fork()
 		if pid == 0:
 		    os.read(start[0], 1)
-		    os.execv(sys.argv[2], sys.argv[2:])
+		    os.execv(sys.argv[1], sys.argv[1:])
 		fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
 		before = termios.tcgetattr(fd)
 		os.write(start[1], b"!")
 		said = b""
 		while said.count(b"\x1b[H") < 3:  # three times drawn
 		    said += os.read(fd, 65536)
-		during = termios.tcgetattr(fd)
-		os.write(fd, sys.argv[1].encode())
+		assert termios.tcgetattr(fd) == before
+		os.write(fd, b"\003")
 		try:
-		    while data := os.read(fd, 65536):
-		        said += data
+		    while os.read(fd, 65536):
+		        pass
 		except OSError:
 		    pass
 		status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-		assert status == 0, status
-		assert before[3] & termios.ECHO and not during[3] & termios.ECHO
-		assert said.startswith(b"\x1b[?1049h\x1b[?25l"), said[:40]
-		assert said.endswith(b"\x1b[?25h\x1b[?1049l"), said[-40:]
-		assert b"TX/s" in said and b"(q ends)" in said, said
+		assert status == -signal.SIGINT, status
+		assert b"TX/s" in said and b"(^C ends)" in said, said
 		for line in said.split(b"\x1b[H")[2].split(b"\x1b[K")[2:]:
 		    assert len(line.strip()) <= 60, line
 	END
-	local key
-	for key in q $'\003'; do
-		timeout "$program_limit" python3 "$temp/terminal.py" "$key" "$ctl" watch \
-			--interval 0.1 ||
-			fail "watch on a terminal, ended by $(printf '%q' "$key")"
-	done
+	timeout "$program_limit" python3 "$temp/terminal.py" "$ctl" watch --interval 0.1 ||
+		fail "watch on a terminal"
 }
 
 # The server has posted no receive: the client's message waits for one.
