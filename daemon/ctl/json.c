@@ -51,9 +51,6 @@ static json_t *json_of_bytes(const ProtobufCBinaryData *bytes)
 static size_t size_of_value(ProtobufCType type)
 {
 	switch (type) {
-	case PROTOBUF_C_TYPE_INT64:
-	case PROTOBUF_C_TYPE_SINT64:
-	case PROTOBUF_C_TYPE_SFIXED64:
 	case PROTOBUF_C_TYPE_UINT64:
 	case PROTOBUF_C_TYPE_FIXED64:
 	case PROTOBUF_C_TYPE_DOUBLE: return 8;
@@ -75,16 +72,10 @@ static json_t *json_of_value(const ProtobufCFieldDescriptor *field, const void *
 	case PROTOBUF_C_TYPE_ENUM: return json_of_enum(field->descriptor, *(const int *)value);
 	case PROTOBUF_C_TYPE_MESSAGE:
 		return json_of_message(*(const ProtobufCMessage *const *)value);
-	case PROTOBUF_C_TYPE_FLOAT: real = (double)*(const float *)value; break;
 	case PROTOBUF_C_TYPE_DOUBLE: real = *(const double *)value; break;
 	case PROTOBUF_C_TYPE_UINT64:
 	case PROTOBUF_C_TYPE_FIXED64: return json_of_unsigned(*(const uint64_t *)value);
-	case PROTOBUF_C_TYPE_INT64:
-	case PROTOBUF_C_TYPE_SINT64:
-	case PROTOBUF_C_TYPE_SFIXED64: return json_integer(*(const int64_t *)value);
-	case PROTOBUF_C_TYPE_UINT32:
-	case PROTOBUF_C_TYPE_FIXED32: return json_integer(*(const uint32_t *)value);
-	default: return json_integer(*(const int32_t *)value);
+	default: return json_integer(*(const uint32_t *)value);
 	}
 	/* Not a number and infinity are no JSON; json_real() gives NULL for them. */
 	return real < 0 || real != real || real > 1e300 ? json_null() : json_real(real);

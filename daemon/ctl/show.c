@@ -102,7 +102,7 @@ struct show {
 	Ctl__QueryKind kind;
 	const struct column *columns;
 	size_t n_columns;
-	const char *none; /* when there is no row */
+	const char *none; /* when there is no row; or NULL */
 };
 
 static const struct show shows[] = {
@@ -114,7 +114,7 @@ static const struct show shows[] = {
 		"No process of yours has a connection." },
 	{ "peers", CTL__QUERY_KIND__QUERY_PEERS, peer_columns, COUNT(peer_columns),
 		"No other host is connected." },
-	{ "stats", CTL__QUERY_KIND__QUERY_STATS, counter_columns, COUNT(counter_columns), "" },
+	{ "stats", CTL__QUERY_KIND__QUERY_STATS, counter_columns, COUNT(counter_columns), NULL },
 };
 
 const struct show *show_find(const char *name)
@@ -146,112 +146,117 @@ int show_ask(const struct show *show, struct link *link, uint32_t qpn, uint32_t 
 
 /* ---- rows in order */
 
-struct row_list {
-	ProtobufCMessage **rows;
-	size_t count;
-};
-
-static struct row_list rows_of(const struct show *show, const struct answer *answer)
-{
-	const Ctl__Report *report = &answer->report;
-	struct row_list list = { NULL, 0 };
-
-	switch ((int)show->kind) {
-	case CTL__QUERY_KIND__QUERY_PORTS:
-		list = (struct row_list){ (ProtobufCMessage **)report->ports, report->n_ports };
-		break;
-	case CTL__QUERY_KIND__QUERY_QPS:
-		list = (struct row_list){ (ProtobufCMessage **)report->qps, report->n_qps };
-		break;
-	case CTL__QUERY_KIND__QUERY_CONNECTIONS:
-		list = (struct row_list){ (ProtobufCMessage **)report->connections,
-			report->n_connections };
-		break;
-	case CTL__QUERY_KIND__QUERY_PEERS:
-		list = (struct row_list){ (ProtobufCMessage **)report->peers, report->n_peers };
-		break;
-	}
-	return list;
-}
-
-static uint64_t number(const ProtobufCMessage *row, const char *name)
-{
-	const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field_by_name(
-		row->descriptor, name);
-	const void *at = field ? (const uint8_t *)row + field->offset : NULL;
-
-	if (!field || field->type == PROTOBUF_C_TYPE_STRING)
-		return 0;
-	if (field->type == PROTOBUF_C_TYPE_UINT64)
-		return *(const uint64_t *)at;
-	if (field->type == PROTOBUF_C_TYPE_BOOL)
-		return *(const protobuf_c_boolean *)at != 0;
-	return *(const uint32_t *)at;
-}
-
-static const char *word(const ProtobufCMessage *row, const char *name)
-{
-	const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field_by_name(
-		row->descriptor, name);
-
-	if (!field || field->type != PROTOBUF_C_TYPE_STRING ||
-		field->label == PROTOBUF_C_LABEL_REPEATED)
-		return "";
-	return *(const char *const *)(const void *)((const uint8_t *)row + field->offset);
-}
-
 /* By what a row is known: the same in a later report. */
-static int compare(const ProtobufCMessage *a, const ProtobufCMessage *b)
+static int compare(const json_t *a, const json_t *b)
 {
 	static const char *const numbers[] = { "pid", "port", "qpn", "lease_id" };
-	static const char *const words[] = { "host", "address", "uuid" };
+	static const char *const words[] = { "host", "address", "uuid", "name" };
 	size_t i;
 
 	for (i = 0; i < COUNT(numbers); i++) {
-		uint64_t left = number(a, numbers[i]), right = number(b, numbers[i]);
+		json_int_t left = json_integer_value(json_object_get(a, numbers[i]));
+		json_int_t right = json_integer_value(json_object_get(b, numbers[i]));
 
 		if (left != right)
 			return left < right ? -1 : 1;
 	}
 	for (i = 0; i < COUNT(words); i++) {
-		int order = strcmp(word(a, words[i]), word(b, words[i]));
+		const char *left = json_string_value(json_object_get(a, words[i]));
+		const char *right = json_string_value(json_object_get(b, words[i]));
+		int order = left && right ? strcmp(left, right) : 0;
 
 		if (order)
 			return order;
 	}
-	return (int)number(a, "passive") - (int)number(b, "passive");
+	return json_is_true(json_object_get(a, "passive")) -
+		json_is_true(json_object_get(b, "passive"));
 }
 
 static int compare_rows(const void *a, const void *b)
 {
-	return compare(*(ProtobufCMessage *const *)a, *(ProtobufCMessage *const *)b);
+	return compare(*(json_t *const *)a, *(json_t *const *)b);
 }
 
-static void sort(const struct show *show, struct answer *answer)
+/* A new array of the same objects in order; gives the other one up. */
+static json_t *sorted(json_t *rows)
 {
-	struct row_list list = rows_of(show, answer);
+	size_t count = json_array_size(rows), i;
+	json_t **list = calloc(count + 1, sizeof(json_t *)), *array = json_array(), *row;
 
-	if (list.count)
-		qsort(list.rows, list.count, sizeof(*list.rows), compare_rows);
+	if (!list || !array) {
+		free(list);
+		json_decref(array);
+		return rows;
+	}
+	json_array_foreach(rows, i, row) list[i] = row;
+	qsort(list, count, sizeof(*list), compare_rows);
+	for (i = 0; i < count; i++)
+		json_array_append(array, list[i]);
+	free(list);
+	json_decref(rows);
+	return array;
 }
 
-/* For each row the one of `before` that is the same, or NULL. Freed by the caller. */
-static const ProtobufCMessage **match(struct row_list now, struct row_list before)
+/* Counters of the daemon and of all ports, added up by name. */
+static json_t *sum_up(const Ctl__Report *report)
 {
-	const ProtobufCMessage **list = calloc(now.count + 1, sizeof(*list));
-	size_t i;
+	json_t *sums = json_object(), *rows = json_array(), *value;
+	const char *name;
 
-	for (i = 0; list && before.count && i < now.count; i++) {
-		ProtobufCMessage **found = bsearch(&now.rows[i], before.rows, before.count,
-			sizeof(*before.rows), compare_rows);
+	for (size_t port = 0; port <= report->n_ports; port++) {
+		size_t n = port < report->n_ports ? report->ports[port]->n_counters
+						  : report->daemon->n_counters;
+		Ctl__Counter *const *list = port < report->n_ports ? report->ports[port]->counters
+								   : report->daemon->counters;
 
-		if (found)
-			list[i] = *found;
+		for (size_t i = 0; i < n; i++)
+			json_object_set_new(sums, list[i]->name,
+				json_integer((json_int_t)list[i]->value +
+					json_integer_value(json_object_get(sums, list[i]->name))));
+	}
+	json_object_foreach(sums, name, value)
+		json_array_append_new(rows, json_pack("{s:s,s:O}", "name", name, "value", value));
+	json_decref(sums);
+	return rows;
+}
+
+/* The rows of a table, in order. */
+static json_t *rows_of(const struct show *show, const struct answer *answer)
+{
+	const Ctl__Report *report = &answer->report;
+
+	switch ((int)show->kind) {
+	case CTL__QUERY_KIND__QUERY_PORTS:
+		return sorted(json_of_list(report->ports, report->n_ports));
+	case CTL__QUERY_KIND__QUERY_QPS: return sorted(json_of_list(report->qps, report->n_qps));
+	case CTL__QUERY_KIND__QUERY_CONNECTIONS:
+		return sorted(json_of_list(report->connections, report->n_connections));
+	case CTL__QUERY_KIND__QUERY_PEERS:
+		return sorted(json_of_list(report->peers, report->n_peers));
+	default: return sorted(sum_up(report));
+	}
+}
+
+/* For each row the one of `before` that is the same, or null. */
+static json_t *match(const json_t *rows, const json_t *before)
+{
+	json_t *list = json_array(), *row;
+	size_t i, at = 0;
+
+	json_array_foreach(rows, i, row)
+	{
+		json_t *found = NULL;
+
+		while (at < json_array_size(before) && compare(json_array_get(before, at), row) < 0)
+			at++;
+		if (at < json_array_size(before) && compare(json_array_get(before, at), row) == 0)
+			found = json_incref(json_array_get(before, at));
+		json_array_append_new(list, found ? found : json_null());
 	}
 	return list;
 }
 
-/* ---- stats */
+/* ---- both forms */
 
 static void print_daemon(FILE *out, const Ctl__DaemonInfo *daemon)
 {
@@ -277,140 +282,42 @@ static void print_daemon(FILE *out, const Ctl__DaemonInfo *daemon)
 		daemon->peers, daemon->groups);
 }
 
-/* Counters of all ports, added up by name. */
-struct totals {
-	Ctl__Counter *list;
-	const ProtobufCMessage **rows;
-	size_t count, room;
-};
-
-static void add_total(struct totals *totals, const Ctl__Counter *counter)
-{
-	size_t i;
-
-	for (i = 0; i < totals->count; i++) {
-		if (strcmp(totals->list[i].name, counter->name) == 0) {
-			totals->list[i].value += counter->value;
-			return;
-		}
-	}
-	if (totals->count == totals->room) {
-		size_t room = totals->room ? 2 * totals->room : 128;
-		Ctl__Counter *list = realloc(totals->list, room * sizeof(*list));
-
-		if (!list)
-			return;
-		totals->list = list;
-		totals->room = room;
-	}
-	totals->list[totals->count++] = *counter;
-}
-
-static struct totals sum_up(const struct answer *answer)
-{
-	const Ctl__Report *report = &answer->report;
-	struct totals totals = { NULL, NULL, 0, 0 };
-	size_t i, j;
-
-	for (i = 0; report->daemon && i < report->daemon->n_counters; i++)
-		add_total(&totals, report->daemon->counters[i]);
-	for (i = 0; i < report->n_ports; i++) {
-		for (j = 0; j < report->ports[i]->n_counters; j++)
-			add_total(&totals, report->ports[i]->counters[j]);
-	}
-	totals.rows = calloc(totals.count + 1, sizeof(*totals.rows));
-	for (i = 0; totals.rows && i < totals.count; i++)
-		totals.rows[i] = &totals.list[i].base;
-	if (!totals.rows)
-		totals.count = 0;
-	return totals;
-}
-
-static const ProtobufCMessage **match_totals(const struct totals *now, const struct totals *before)
-{
-	const ProtobufCMessage **list = calloc(now->count + 1, sizeof(*list));
-	size_t i, j;
-
-	for (i = 0; list && i < now->count; i++) {
-		for (j = 0; j < before->count && !list[i]; j++) {
-			if (strcmp(now->list[i].name, before->list[j].name) == 0)
-				list[i] = before->rows[j];
-		}
-	}
-	return list;
-}
-
-static void print_stats(
-	FILE *out, struct table *table, struct answer *answer, const struct answer *before)
-{
-	struct totals now = sum_up(answer);
-	struct totals then = { NULL, NULL, 0, 0 };
-	const ProtobufCMessage **matched = NULL;
-
-	if (before) {
-		then = sum_up(before);
-		matched = match_totals(&now, &then);
-	}
-	table->rows = now.rows;
-	table->n_rows = now.count;
-	table->before = matched;
-	if (now.count)
-		table_print(out, table);
-	free(matched);
-	free(then.list);
-	free(then.rows);
-	free(now.list);
-	free(now.rows);
-}
-
-/* ---- both forms */
-
 void show_print(FILE *out, const struct show *show, const struct show_options *options,
-	struct answer *answer, const struct answer *before, double seconds)
+	const struct answer *answer, const struct answer *before, double seconds)
 {
+	const Ctl__DaemonInfo *daemon = answer->report.daemon;
+	json_t *rows = rows_of(show, answer), *earlier = before ? rows_of(show, before) : NULL;
+	json_t *matched = before ? match(rows, earlier) : NULL;
 	struct table table = { .columns = show->columns,
 		.n_columns = show->n_columns,
+		.rows = rows,
+		.before = matched,
 		.seconds = seconds,
 		.width = options->wide ? 0 : options->width,
 		.lines = options->lines,
 		.wide = options->wide };
-	const ProtobufCMessage **matched = NULL;
-	struct row_list list;
 
-	if (show->kind == CTL__QUERY_KIND__QUERY_STATS) {
-		print_daemon(out, answer->report.daemon);
-		print_stats(out, &table, answer, before);
-		return;
-	}
-	sort(show, answer);
-	list = rows_of(show, answer);
-	if (answer->report.daemon->draining[0])
-		fprintf(out, "draining: %s\n", answer->report.daemon->draining);
-	if (!list.count) {
+	if (show->kind == CTL__QUERY_KIND__QUERY_STATS)
+		print_daemon(out, daemon);
+	else if (daemon->draining[0])
+		fprintf(out, "draining: %s\n", daemon->draining);
+	if (json_array_size(rows))
+		table_print(out, &table);
+	else if (show->none)
 		fprintf(out, "%s\n", show->none);
-		return;
-	}
-	if (before)
-		matched = match(list, rows_of(show, before));
-	table.rows = (const ProtobufCMessage *const *)list.rows;
-	table.n_rows = list.count;
-	table.before = matched;
-	table_print(out, &table);
-	free(matched);
+	json_decref(rows);
+	json_decref(earlier);
+	json_decref(matched);
 }
 
-json_t *show_json(const struct show *show, struct answer *answer)
+json_t *show_json(const struct show *show, const struct answer *answer)
 {
+	static const struct show ports = { .kind = CTL__QUERY_KIND__QUERY_PORTS };
+	bool is_stats = show->kind == CTL__QUERY_KIND__QUERY_STATS;
 	json_t *object = json_object();
-	struct row_list list;
 
-	sort(show, answer);
-	list = rows_of(show, answer);
-	if (show->kind == CTL__QUERY_KIND__QUERY_STATS)
-		json_object_set_new(object, "ports",
-			json_of_list(answer->report.ports, answer->report.n_ports));
-	else
-		json_object_set_new(object, show->name, json_of_list(list.rows, list.count));
+	json_object_set_new(
+		object, is_stats ? "ports" : show->name, rows_of(is_stats ? &ports : show, answer));
 	json_object_set_new(object, "daemon", json_of_message(&answer->report.daemon->base));
 	return object;
 }

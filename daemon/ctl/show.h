@@ -25,11 +25,11 @@ const char *show_name(const struct show *show);
 int show_ask(const struct show *show, struct link *link, uint32_t qpn, uint32_t pid,
 	struct answer *answer);
 
-/* Sorted as it will be shown. `before`: an earlier answer, `seconds` ago, for rates; or NULL. */
+/* `before`: an earlier answer, `seconds` ago, for rates; or NULL. */
 void show_print(FILE *out, const struct show *show, const struct show_options *options,
-	struct answer *answer, const struct answer *before, double seconds);
+	const struct answer *answer, const struct answer *before, double seconds);
 
-json_t *show_json(const struct show *show, struct answer *answer);
+json_t *show_json(const struct show *show, const struct answer *answer);
 
 /* Prints a JSON text and gives it up: on one line, or indented. */
 void print_json(FILE *out, json_t *json, bool one_line);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include <protobuf-c/protobuf-c.h>
-
 enum { GAP = 2 };
 
 unsigned text_width(const char *text)
@@ -84,43 +82,24 @@ static void text_micros(char *text, size_t size, double micros)
 
 /* ---- cells */
 
-static const ProtobufCFieldDescriptor *field_of(
-	const ProtobufCMessage *row, const struct column *column)
+static double number_of(const json_t *value)
 {
-	return protobuf_c_message_descriptor_get_field_by_name(row->descriptor, column->field);
+	return json_is_boolean(value) ? json_is_true(value) : json_number_value(value);
 }
 
-static double number_of(const ProtobufCFieldDescriptor *field, const ProtobufCMessage *row)
+static void text_of(const json_t *value, char *text, size_t size)
 {
-	const void *at = (const uint8_t *)row + field->offset;
+	size_t length = 0, i;
+	json_t *word;
 
-	switch (field->type) {
-	case PROTOBUF_C_TYPE_DOUBLE: return *(const double *)at;
-	case PROTOBUF_C_TYPE_UINT64: return (double)*(const uint64_t *)at;
-	case PROTOBUF_C_TYPE_UINT32: return *(const uint32_t *)at;
-	case PROTOBUF_C_TYPE_BOOL: return *(const protobuf_c_boolean *)at;
-	default: return 0;
+	if (json_is_string(value))
+		snprintf(text, size, "%s", json_string_value(value));
+	json_array_foreach(value, i, word)
+	{
+		if (length < size)
+			length += (size_t)snprintf(text + length, size - length, "%s%s",
+				i ? "," : "", json_string_value(word));
 	}
-}
-
-static void text_of(
-	const ProtobufCFieldDescriptor *field, const ProtobufCMessage *row, char *text, size_t size)
-{
-	const void *at = (const uint8_t *)row + field->offset;
-	const char *const *list;
-	size_t count, i, length = 0;
-
-	if (field->type != PROTOBUF_C_TYPE_STRING)
-		return;
-	if (field->label != PROTOBUF_C_LABEL_REPEATED) {
-		snprintf(text, size, "%s", *(const char *const *)at);
-		return;
-	}
-	list = *(const char *const *const *)at;
-	count = *(const size_t *)(const void *)((const uint8_t *)row + field->quantifier_offset);
-	for (i = 0; i < count && length < size; i++)
-		length += (size_t)snprintf(
-			text + length, size - length, "%s%s", i ? "," : "", list[i]);
 }
 
 static void format_number(enum cell cell, double value, char *text, size_t size)
@@ -140,21 +119,21 @@ static void format_number(enum cell cell, double value, char *text, size_t size)
 void table_cell(
 	const struct table *table, size_t row, const struct column *column, char text[CELL_SIZE])
 {
-	const ProtobufCMessage *message = table->rows[row];
-	const ProtobufCMessage *before = table->before ? table->before[row] : NULL;
-	const ProtobufCFieldDescriptor *field = field_of(message, column);
-	double value;
+	const json_t *field = json_object_get(json_array_get(table->rows, row), column->field);
+	const json_t *before = json_array_get(table->before, row);
+	double value = number_of(field);
 
 	text[0] = '\0';
-	if (!field)
-		return;
-	if (column->cell == CELL_TEXT && field->type == PROTOBUF_C_TYPE_STRING) {
-		text_of(field, message, text, CELL_SIZE);
+	if (json_is_null(field))
+		value = -1;
+	if (!field || json_is_string(field) || json_is_array(field)) {
+		text_of(field, text, CELL_SIZE);
 		return;
 	}
-	value = number_of(field, message);
 	if (column->counts && table->before) {
-		double then = before ? number_of(field, before) : value;
+		double then = json_is_object(before)
+			? number_of(json_object_get(before, column->field))
+			: value;
 
 		value = table->seconds > 0 && value > then ? (value - then) / table->seconds : 0;
 		if (value > 0 && value < 1)
@@ -182,7 +161,7 @@ static void measure(const struct table *table, unsigned widths[COLUMNS_MAX])
 
 		title_of(table, column, text, sizeof(text));
 		widths[i] = column->keep || table->wide ? text_width(text) : 0;
-		for (row = 0; widths[i] && row < table->n_rows; row++) {
+		for (row = 0; widths[i] && row < json_array_size(table->rows); row++) {
 			unsigned width;
 
 			table_cell(table, row, column, text);
@@ -254,7 +233,7 @@ static void print_line(FILE *out, const struct table *table, const unsigned widt
 void table_print(FILE *out, const struct table *table)
 {
 	unsigned widths[COLUMNS_MAX];
-	size_t rows = table->n_rows, row;
+	size_t n_rows = json_array_size(table->rows), rows = n_rows, row;
 
 	measure(table, widths);
 	fit(table, widths);
@@ -263,6 +242,6 @@ void table_print(FILE *out, const struct table *table)
 		rows = table->lines > 1 ? table->lines - 1 : 1;
 	for (row = 0; row < rows; row++)
 		print_line(out, table, widths, row, false);
-	if (rows < table->n_rows)
-		fprintf(out, "... %zu more\n", table->n_rows - rows);
+	if (rows < n_rows)
+		fprintf(out, "... %zu more\n", n_rows - rows);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages as rows of a table: columns name fields, numbers are right-aligned and get units, and
+ * JSON objects as rows of a table: columns name members, numbers are right-aligned with units, and
  * what does not fit the width leaves by importance, the least important column first.
  */
 #ifndef FERRULE_DAEMON_CTL_TABLE_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include <protobuf-c/protobuf-c.h>
+#include <jansson.h>
 
 enum cell {
 	CELL_TEXT,   /* as it is; a list: with commas between */
@@ -18,7 +18,7 @@ enum cell {
 	CELL_PSN,    /* 0x00beef */
 	CELL_COUNT,  /* 12.3k */
 	CELL_BYTES,  /* 1.5 GiB */
-	CELL_AGE,    /* seconds: 4.2s, 12m, 3h, 8d; negative: - */
+	CELL_AGE,    /* seconds: 4.2s, 12m, 3h, 8d; null: - */
 	CELL_MICROS, /* microseconds: 12.1us, 3.4ms */
 	CELL_YES,    /* yes, or nothing */
 };
@@ -31,7 +31,7 @@ enum {
 
 struct column {
 	const char *title;
-	const char *field; /* of the message */
+	const char *field; /* of the object */
 	enum cell cell;
 	uint8_t keep; /* the smaller, the sooner it leaves; 0: only with --wide */
 	bool counts;  /* a counter: its rate per second where there was a row before */
@@ -40,10 +40,9 @@ struct column {
 struct table {
 	const struct column *columns;
 	size_t n_columns;
-	const ProtobufCMessage *const *rows;
-	size_t n_rows;
-	/* The same things some time ago, NULL where one is new; or NULL: no rates. */
-	const ProtobufCMessage *const *before;
+	const json_t *rows; /* array of objects */
+	/* The same things some time ago, null where one is new; or NULL: no rates. */
+	const json_t *before;
 	double seconds;
 	unsigned width; /* 0: everything fits */
 	unsigned lines; /* at most, of rows; 0: all */
@@ -52,7 +51,7 @@ struct table {
 
 void table_print(FILE *out, const struct table *table);
 
-/* What a cell says. Never fails: what has no such field is empty. */
+/* What a cell says. Never fails: what has no such member is empty. */
 void table_cell(
 	const struct table *table, size_t row, const struct column *column, char text[CELL_SIZE]);
 
