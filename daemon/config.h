@@ -97,6 +97,9 @@ void config_warnings(
 /* Do other hosts reach the daemon without TLS, though `insecure` does not allow it? */
 bool config_is_open(const struct config *config);
 
+/* How many addresses there are in it, or UINT64_MAX: more than that. */
+uint64_t config_range_size(const struct config_range *range);
+
 /* What cannot change while the daemon runs and differs: its name, or NULL. */
 const char *config_fixed_difference(const struct config *now, const struct config *wanted);
 

@@ -18,7 +18,7 @@ bool is_loopback(const char *address)
 
 	if (!parse_address(address, &ip))
 		return false;
-	return address_is_v4(&ip) ? ip.bytes[12] == 127 : memcmp(&ip, &v6, sizeof(ip)) == 0;
+	return ip_is_v4(&ip) ? ip.bytes[12] == 127 : memcmp(&ip, &v6, sizeof(ip)) == 0;
 }
 
 /* ---- TLS */
@@ -315,9 +315,7 @@ static bool check_gateway(struct config_reader *reader, const config_setting_t *
 	for (k = 0; k < fabric->n_addresses; k++) {
 		const struct config_range *range = &fabric->addresses[k];
 
-		if (address_is_v4(&gateway) == address_is_v4(&range->first) &&
-			same_subnet(&gateway, &range->first, range->prefix_len))
-			reached = true;
+		reached |= same_subnet(&range->first, &gateway, range->prefix_len);
 	}
 	if (!reached)
 		return refuse(reader, setting,

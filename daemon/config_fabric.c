@@ -201,22 +201,9 @@ bool read_mac_pool(struct config_reader *reader, const struct setting_row *row,
 
 /* ---- addresses */
 
-bool address_is_v4(const struct frl_ip *ip)
-{
-	static const uint8_t mapped[V4_BYTES] = { [10] = 0xff, [11] = 0xff };
-
-	return memcmp(ip->bytes, mapped, sizeof(mapped)) == 0;
-}
-
 bool same_subnet(const struct frl_ip *a, const struct frl_ip *b, uint8_t prefix_len)
 {
-	unsigned bits = prefix_len + (address_is_v4(a) ? 8 * V4_BYTES : 0);
-	unsigned bytes = bits / 8;
-	unsigned rest = bits % 8;
-
-	if (memcmp(a->bytes, b->bytes, bytes) != 0)
-		return false;
-	return !rest || (a->bytes[bytes] ^ b->bytes[bytes]) >> (8 - rest) == 0;
+	return in_subnet(&(struct frl_gid){ .ip = *a, .prefix_len = prefix_len }, b);
 }
 
 /* Can a port have it? */
@@ -225,7 +212,7 @@ static const char *why_unusable(const struct frl_ip *ip)
 	static const struct frl_ip zero;
 	const uint8_t *v4 = ip->bytes + V4_BYTES;
 
-	if (address_is_v4(ip)) {
+	if (ip_is_v4(ip)) {
 		if (v4[0] == 0 || v4[0] == 127 || v4[0] >= 224)
 			return "is no address that a port can have";
 		if (v4[0] == 169 && v4[1] == 254)
@@ -247,7 +234,7 @@ static bool is_edge_of_subnet(const struct frl_ip *ip, uint8_t prefix_len)
 		v4[3];
 	uint32_t host;
 
-	if (!address_is_v4(ip) || prefix_len > 30)
+	if (!ip_is_v4(ip) || prefix_len > 30)
 		return false;
 	host = UINT32_MAX >> prefix_len;
 	return (value & host) == 0 || (value & host) == host;
@@ -272,7 +259,7 @@ static bool parse_range(const char *text, struct config_range *ret)
 	if (*end || !parse_address(copy, &ret->first) ||
 		!parse_address(last ? last : copy, &ret->last))
 		return false;
-	if (length < 1 || length > (address_is_v4(&ret->first) ? 32 : 128))
+	if (length < 1 || length > (ip_is_v4(&ret->first) ? 32 : 128))
 		return false;
 	ret->prefix_len = (uint8_t)length;
 	return true;
@@ -347,7 +334,7 @@ bool read_gateway(struct config_reader *reader, const struct setting_row *row,
 		*comma++ = '\0';
 	if (!parse_address(copy, &first) || (comma && !parse_address(comma, &second)))
 		return refuse(reader, setting, "is \"%s\"; must be like \"10.1.0.1\"", text);
-	if (comma && address_is_v4(&first) == address_is_v4(&second))
+	if (comma && ip_is_v4(&first) == ip_is_v4(&second))
 		return refuse(reader, setting,
 			"\"%s\" has two of one family; must be one IPv4 and one IPv6 address",
 			text);

@@ -11,6 +11,8 @@
 #include <libconfig.h>
 
 #include "daemon/config.h"
+#include "lib/base/addr.h"
+#include "lib/base/ip.h"
 
 /* Where the error goes; there is one at most, for reading ends with it. */
 struct config_reader {
@@ -74,7 +76,6 @@ int read_length(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, int least, int most);
 /* "10.1.2.3" or "fd00::1". */
 bool parse_address(const char *text, struct frl_ip *ret_ip);
-bool address_is_v4(const struct frl_ip *ip);
 /* Are both in one subnet? The prefix as in struct config_range. */
 bool same_subnet(const struct frl_ip *a, const struct frl_ip *b, uint8_t prefix_len);
 

@@ -167,14 +167,7 @@ bool read_path(struct config_reader *reader, const struct setting_row *row,
 
 bool parse_address(const char *text, struct frl_ip *ret_ip)
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	if (inet_pton(AF_INET6, text, ret_ip->bytes) == 1)
-		return true;
-	if (inet_pton(AF_INET, text, ret_ip->bytes + 12) != 1)
-		return false;
-	memcpy(ret_ip->bytes, mapped, sizeof(mapped));
-	return true;
+	return !strchr(text, '/') && parse_ip(text, ret_ip, NULL) == 0;
 }
 
 bool read_address(struct config_reader *reader, const struct setting_row *row,

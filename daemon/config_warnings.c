@@ -4,6 +4,7 @@
  */
 #include "daemon/config_read.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,18 +52,16 @@ static void warn_of_addresses(const struct warned *to, const struct config *conf
 			config->metrics_address);
 }
 
-/* How many addresses the range has; many: UINT32_MAX. */
-static uint32_t range_size(const struct config_range *range)
+uint64_t config_range_size(const struct config_range *range)
 {
 	uint64_t difference = 0;
-	int i;
 
-	for (i = 0; i < 16; i++) {
-		if (difference >> 32)
-			return UINT32_MAX;
+	for (int i = 0; i < 16; i++) {
+		if (difference >> 56)
+			return UINT64_MAX;
 		difference = (difference << 8) + range->last.bytes[i] - range->first.bytes[i];
 	}
-	return difference < UINT32_MAX ? (uint32_t)difference + 1 : UINT32_MAX;
+	return difference == UINT64_MAX ? difference : difference + 1;
 }
 
 static void warn_of_fabric(const struct warned *to, const struct config_fabric *fabric)
@@ -76,11 +75,12 @@ static void warn_of_fabric(const struct warned *to, const struct config_fabric *
 		warn(to, "fabric %s: %zu ports share %u MAC addresses: some can never be leased",
 			fabric->name, without_mac, fabric->n_macs);
 	for (i = 0; i < fabric->n_addresses; i++) {
-		uint32_t count = range_size(&fabric->addresses[i]);
+		uint64_t count = config_range_size(&fabric->addresses[i]);
 
 		if (count < fabric->n_ports)
 			warn(to,
-				"fabric %s: %zu ports share the %u addresses of its range %zu: "
+				"fabric %s: %zu ports share the %" PRIu64
+				" addresses of its range %zu: "
 				"some can never be leased",
 				fabric->name, fabric->n_ports, count, i + 1);
 	}

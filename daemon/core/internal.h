@@ -455,10 +455,6 @@ void lease_print_ip(const struct lease *lease, char *out);
 
 /* ---- addresses.c */
 
-/* "10.1.1.5/24", "fd00::5/64" */
-bool address_parse(const char *text, struct frl_ip *ret_ip, uint8_t *ret_prefix_len);
-void address_print(const struct frl_ip *ip, char *out, size_t size); /* without prefix length */
-uint64_t range_size(const struct config_range *range);
 struct frl_ip range_at(const struct config_range *range, uint64_t index);
 bool in_range(const struct config_range *range, const struct frl_ip *ip);
 void pool_mac(const struct config_fabric *fabric, uint64_t index, uint8_t mac[6]);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "daemon/core/internal.h"
+#include "lib/base/ip.h"
 
 enum {
 	QPN_FIRST = 2,
@@ -130,7 +131,7 @@ static const char *take_addresses(struct core *core, const struct config_fabric 
 {
 	for (size_t i = 0; i < fabric->n_addresses && i < LEASE_ADDRESSES; i++) {
 		const struct config_range *range = &fabric->addresses[i];
-		uint64_t size = range_size(range), tried;
+		uint64_t size = config_range_size(range), tried;
 
 		/* No more can be taken than there are leases. */
 		for (tried = 0; tried < size; tried++) {
@@ -299,7 +300,7 @@ static bool read_addresses(
 
 		if (n >= LEASE_ADDRESSES || n >= fabric->n_addresses ||
 			number_behind(part, '@') != fabric->vlan ||
-			!address_parse(part, &lease->addresses[n], &lease->prefix_len[n]) ||
+			parse_ip(part, &lease->addresses[n], &lease->prefix_len[n]) ||
 			lease->prefix_len[n] != fabric->addresses[n].prefix_len ||
 			!in_range(&fabric->addresses[n], &lease->addresses[n]))
 			return false;
@@ -400,13 +401,12 @@ void lease_print_ip(const struct lease *lease, char *out)
 
 	out[0] = '\0';
 	for (uint32_t i = 0; i < lease->n_addresses; i++) {
-		char address[48], vlan[8] = "";
+		char vlan[8] = "";
 
-		address_print(&lease->addresses[i], address, sizeof(address));
 		if (lease->vlan)
 			snprintf(vlan, sizeof(vlan), "@%u", lease->vlan);
 		used += (size_t)snprintf(out + used, LEASE_TEXT - used, "%s%s/%u%s", i ? "," : "",
-			address, lease->prefix_len[i], vlan);
+			format_ip(&lease->addresses[i]), lease->prefix_len[i], vlan);
 	}
 }
 

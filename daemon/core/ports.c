@@ -9,6 +9,7 @@
 
 #include "daemon/core/internal.h"
 #include "lib/base/bytes.h"
+#include "lib/base/ip.h"
 #include "lib/control/endpoint.h"
 
 /* An OpenPort that waits until the processes of the daemon before have had time to come back. */
@@ -265,9 +266,7 @@ static const char *read_description(struct port *port, const Ctl__DescribePort *
 		memcmp(message->mac.data, lease->mac, sizeof(lease->mac)) != 0)
 		return "its MAC address is not the leased one";
 	for (size_t i = 0; i < message->n_addresses && i < PORT_ADDRESSES; i++) {
-		uint8_t prefix_len;
-
-		if (!address_parse(message->addresses[i], &port->ips[i], &prefix_len))
+		if (parse_ip(message->addresses[i], &port->ips[i], NULL))
 			return "one of its addresses cannot be read";
 		if (!may_have_address(port, &port->ips[i]))
 			return "one of its addresses is not a leased one";

@@ -97,6 +97,6 @@ Ctl__QpInfo *qp_info(struct rows *rows, const struct found_qp *found);
 bool qp_find(struct core *core, const struct request *request, struct found_qp *ret);
 
 /* An address, or "" for none. */
-char *ip_text(struct rows *rows, const uint8_t ip[16]);
+char *ip_text(struct rows *rows, const struct frl_ip *ip);
 
 #endif

@@ -2,9 +2,10 @@
 /* Queue pairs, as the pages of their processes show them. Nothing of a page is believed. */
 #include "daemon/core/query.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
+
+#include "lib/base/ip.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -61,18 +62,11 @@ static char *name_of(const char *const *names, size_t count, unsigned value)
 	return (char *)(value < count ? names[value] : "?");
 }
 
-char *ip_text(struct rows *rows, const uint8_t ip[16])
+char *ip_text(struct rows *rows, const struct frl_ip *ip)
 {
-	static const uint8_t v4[12] = { [10] = 0xff, [11] = 0xff }, none[16];
-	char text[INET6_ADDRSTRLEN];
+	static const struct frl_ip none;
 
-	if (memcmp(ip, none, 16) == 0)
-		return rows_text(rows, "%s", "");
-	if (memcmp(ip, v4, 12) == 0)
-		inet_ntop(AF_INET, ip + 12, text, sizeof(text));
-	else
-		inet_ntop(AF_INET6, ip, text, sizeof(text));
-	return rows_text(rows, "%s", text);
+	return rows_text(rows, "%s", memcmp(ip, &none, sizeof(none)) == 0 ? "" : format_ip(ip));
 }
 
 static void add_counters(Ctl__QpInfo *info, const struct page_qp *qp)
@@ -114,10 +108,12 @@ Ctl__QpInfo *qp_info(struct rows *rows, const struct found_qp *found)
 	const struct conn *conn = conn_of_qp(session, found->port, qp->qpn);
 	Ctl__QpInfo *info = rows_alloc(rows, sizeof(*info));
 	char error[PAGE_REASON];
+	struct frl_ip peer_ip;
 
 	if (!info)
 		return NULL;
 	ctl__qp_info__init(info);
+	memcpy(peer_ip.bytes, qp->remote_ip, sizeof(peer_ip.bytes));
 	info->pid = session->who.pid;
 	info->uid = session->uid;
 	info->program = rows_text(rows, "%s", session->who.program);
@@ -125,7 +121,7 @@ Ctl__QpInfo *qp_info(struct rows *rows, const struct found_qp *found)
 	info->qpn = qp->qpn;
 	info->type = name_of(type_names, COUNT(type_names), qp->type);
 	info->state = name_of(state_names, COUNT(state_names), qp->state);
-	info->peer_ip = ip_text(rows, qp->remote_ip);
+	info->peer_ip = ip_text(rows, &peer_ip);
 	info->peer_qpn = qp->dest_qpn;
 	if (conn) {
 		info->peer_host = rows_text(rows, "%s",

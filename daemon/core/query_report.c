@@ -2,7 +2,6 @@
 /* The tables of `ferrulectl ports|qps|connections|peers|stats`: what the asking user may see. */
 #include "daemon/core/query.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
@@ -132,7 +131,7 @@ static void add_held(struct rows *rows, const struct lease *lease)
 		info->mac = mac_text(rows, lease->mac);
 	info->addresses = rows_alloc(rows, 4 * sizeof(*info->addresses));
 	for (i = 0; info->addresses && i < lease->n_addresses && i < 4; i++)
-		info->addresses[info->n_addresses++] = ip_text(rows, lease->addresses[i].bytes);
+		info->addresses[info->n_addresses++] = ip_text(rows, &lease->addresses[i]);
 	rows_add(rows, &info->base);
 }
 

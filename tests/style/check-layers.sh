@@ -93,7 +93,7 @@ BEGIN {
 	allowed["gpudirect/"] = "lib/base/ lib/reduce/ lib/engine/offload.h gpudirect/"
 	allowed["daemon/"] = "lib/base/ lib/control/ daemon/"
 	allowed["daemon/core/"] = "lib/base/list.h lib/base/bytes.h lib/base/random.h" \
-		" lib/base/table.h lib/control/ daemon/core/ daemon/config.h"
+		" lib/base/table.h lib/base/ip.h lib/control/ daemon/core/ daemon/config.h"
 	allowed["daemon/ctl/"] = "lib/base/ lib/control/ daemon/ctl/ daemon/config.h"
 	allowed["drivers/"] = "lib/base/ drivers/"
 	allowed["drivers/dpdk/"] = "lib/base/ drivers/"

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/ip.h"
+
 static struct frl_ip ip_of(const char *text)
 {
 	struct frl_ip ip;
 	uint8_t prefix_len;
 
-	ck_assert(address_parse(text, &ip, &prefix_len));
+	ck_assert_int_eq(parse_ip(text, &ip, &prefix_len), 0);
 	return ip;
 }
 
