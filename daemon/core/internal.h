@@ -14,7 +14,6 @@
  *	           groups_again.c: what has got lost meanwhile
  *	query.c    what operators ask: kill-qp, drain; query_report.c, query_why.c: reports
  *	metrics.c  Prometheus text; totals.c: the sums in it that outlive processes
- *	refresh.c  has processes publish, for the next look at the metrics
  */
 #ifndef FERRULE_DAEMON_CORE_INTERNAL_H
 #define FERRULE_DAEMON_CORE_INTERNAL_H
@@ -132,9 +131,8 @@ struct port {
 	uint32_t n_addresses;
 	uint32_t path_mtu;
 	uint64_t since_ns;
-	struct page_view page;   /* page NULL: none */
-	uint32_t slots;          /* of it, that count in the user's usage */
-	struct counted *counted; /* totals.c: when its session was lost before; or NULL */
+	struct page_view page; /* page NULL: none */
+	uint32_t slots;        /* of it, that count in the user's usage */
 };
 
 /* ---- connections */
@@ -380,9 +378,7 @@ struct core {
 	struct core_facts facts; /* texts are in fact_texts */
 	char *fact_texts[3];
 	struct core_counters counters;
-	struct total *totals; /* totals.c, as the next ones */
-	struct counted *counted;
-	uint64_t n_counted;
+	struct total *totals; /* totals.c */
 };
 
 /* ---- core.c */
@@ -550,8 +546,6 @@ static inline bool may_see(const struct session *session, uid_t uid)
 /* What the port has counted is kept, so that no sum of the metrics goes down. To be called for each
  * described port before its page or its lease goes: it is closed, or its session is lost. */
 void metrics_port_lost(struct core *core, struct port *port);
-/* It is described: it may have been here before. */
-void metrics_port_found(struct core *core, struct port *port);
 /* core_destroy() calls it, after the sessions have gone. */
 void metrics_destroy(struct core *core);
 

@@ -310,7 +310,6 @@ void ports_describe(struct core *core, struct session *session, uint64_t seq,
 	port->described = true;
 	port->page = session->page;
 	session->page = (struct page_view){ 0 };
-	metrics_port_found(core, port);
 	session_done(core, session, seq);
 }
 

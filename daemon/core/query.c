@@ -19,6 +19,7 @@
 enum {
 	FRESH_MS = 100,      /* a page that is no older need not be published again */
 	PUBLISH_MS = 100,    /* how long a process may take for it */
+	REFRESH_MS = 1000,   /* both, for metrics */
 	REQUESTS_MAX = 16,   /* of one session, that wait */
 	REQUESTS_PEER = 256, /* of another daemon */
 	PAUSE_MIN_MS = 2,    /* when a part has not been read yet */
@@ -65,18 +66,40 @@ static bool is_awaited(const struct request *request, const struct session *sess
 		session->publish_by_ns > request->started_ns && concerns(request, session);
 }
 
-static bool is_old(const struct session *session, uint64_t now_ns)
+/* Of a time to come, a mistake or a trick, the difference is large as well. */
+static bool is_older(const struct session *session, uint64_t age_ns, uint64_t now_ns)
 {
 	LIST_EACH(const struct port, port, &session->ports, of_session) {
-		uint64_t published_ns;
-
-		if (!port->page.close)
-			continue;
-		published_ns = page_published_ns(&port->page);
-		if (published_ns > now_ns || now_ns - published_ns > FRESH_MS * MS)
+		if (port->page.close && now_ns - page_published_ns(&port->page) > age_ns)
 			return true;
 	}
 	return false;
+}
+
+/* Unless it has been told, and has not answered yet. */
+static void tell_to_publish(struct core *core, struct session *session, uint64_t age_ns,
+	uint64_t wait_ns, uint64_t now_ns)
+{
+	Ctl__Publish body = CTL__PUBLISH__INIT;
+
+	if (session->lost || session->publish_seq || !is_older(session, age_ns, now_ns))
+		return;
+	session->publish_seq = ++core->next_seq;
+	session->publish_by_ns = now_ns + wait_ns;
+	session_send(core, session, &ENVELOPE(session->publish_seq, PUBLISH, publish, &body));
+}
+
+/* Nobody waits for the answers, so one that is stopped delays nothing; its pages are then as they
+ * last were. */
+void core_refresh(struct core *core, uint64_t now_ns)
+{
+	struct session *session, *next;
+
+	HASH_ITER(hh, core->sessions, session, next)
+	{
+		if (session->kind == CORE_LOCAL)
+			tell_to_publish(core, session, REFRESH_MS * MS, REFRESH_MS * MS, now_ns);
+	}
 }
 
 void request_publish(struct core *core, struct request *request, uint64_t now_ns)
@@ -87,15 +110,8 @@ void request_publish(struct core *core, struct request *request, uint64_t now_ns
 	request->deadline_ns = now_ns + PUBLISH_MS * MS;
 	HASH_ITER(hh, core->sessions, session, next)
 	{
-		Ctl__Publish body = CTL__PUBLISH__INIT;
-
-		if (session->lost || session->publish_seq || !concerns(request, session) ||
-			!is_old(session, now_ns))
-			continue;
-		session->publish_seq = ++core->next_seq;
-		session->publish_by_ns = request->deadline_ns;
-		session_send(
-			core, session, &ENVELOPE(session->publish_seq, PUBLISH, publish, &body));
+		if (concerns(request, session))
+			tell_to_publish(core, session, FRESH_MS * MS, PUBLISH_MS * MS, now_ns);
 	}
 	request->publish_seq = core->next_seq;
 	request->awaited = 0;

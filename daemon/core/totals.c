@@ -56,8 +56,8 @@ static struct total *total_of_port(struct core *core, const struct port *port)
 	return total_get(core, &key);
 }
 
-/* Names and values as the process has them there at this moment; unknown ones do not count. */
-static void read_counters(uint64_t *values, const struct page_view *page)
+/* Adds what the process has there at this moment; unknown names do not count. */
+static void add_counters(uint64_t *sums, const struct page_view *page)
 {
 	uint32_t i, count, hint = 0;
 	struct page head;
@@ -79,25 +79,10 @@ static void read_counters(uint64_t *values, const struct page_view *page)
 
 			if (strcmp(name, counter_names[at]) != 0)
 				continue;
-			values[at] += head.counter[i].value;
+			sums[at] += head.counter[i].value;
 			hint = at + 1;
 			break;
 		}
-	}
-}
-
-/* What is on the port's page and has not been counted before it came back. */
-static void add_counters(uint64_t *sums, const struct port *port)
-{
-	const struct counted *before = port->counted;
-	uint64_t values[TOTAL_COUNTERS] = { 0 };
-
-	read_counters(values, &port->page);
-	for (size_t i = 0; i < TOTAL_COUNTERS; i++) {
-		if (!before)
-			sums[i] += values[i];
-		else if (values[i] > before->counters[i])
-			sums[i] += values[i] - before->counters[i];
 	}
 }
 
@@ -126,7 +111,7 @@ static void add_port(struct core *core, struct port *port)
 	total->ports++;
 	if (!port->page.close)
 		return;
-	add_counters(total->counters, port);
+	add_counters(total->counters, &port->page);
 	add_qps(core, total, port);
 }
 
@@ -152,52 +137,12 @@ void totals_update(struct core *core)
 	}
 }
 
-/* The port may come back. Without memory for that it counts twice. */
-static void remember(struct core *core, const struct port *port)
-{
-	struct counted *counted;
-
-	if (!core->counted)
-		core->counted = calloc(COUNTED_MAX, sizeof(*core->counted));
-	if (!core->counted)
-		return;
-	counted = &core->counted[core->n_counted++ % COUNTED_MAX];
-	memset(counted, 0, sizeof(*counted));
-	memcpy(counted->nonce, port->nonce, sizeof(counted->nonce));
-	counted->uid = port->session->uid;
-	read_counters(counted->counters, &port->page);
-}
-
 void metrics_port_lost(struct core *core, struct port *port)
 {
-	struct total *total;
+	struct total *total = port->page.close ? total_of_port(core, port) : NULL;
 
-	if (port->page.close) {
-		total = total_of_port(core, port);
-		if (total)
-			add_counters(total->gone, port);
-		remember(core, port);
-	}
-	free(port->counted);
-	port->counted = NULL;
-}
-
-void metrics_port_found(struct core *core, struct port *port)
-{
-	uint64_t n = core->n_counted < COUNTED_MAX ? core->n_counted : COUNTED_MAX;
-
-	/* The latest one, if it went several times. */
-	for (uint64_t i = 1; i <= n; i++) {
-		const struct counted *counted = &core->counted[(core->n_counted - i) % COUNTED_MAX];
-
-		if (counted->uid != port->session->uid ||
-			memcmp(counted->nonce, port->nonce, sizeof(counted->nonce)) != 0)
-			continue;
-		port->counted = malloc(sizeof(*port->counted));
-		if (port->counted)
-			*port->counted = *counted;
-		return;
-	}
+	if (total)
+		add_counters(total->gone, &port->page);
 }
 
 void metrics_destroy(struct core *core)
@@ -209,5 +154,4 @@ void metrics_destroy(struct core *core)
 		HASH_DEL(core->totals, total);
 		free(total);
 	}
-	free(core->counted);
 }

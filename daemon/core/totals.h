@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sums over ports for the metrics: one for each fabric, device and user. What ports that have gone
- * had counted stays in it, for a sum that goes down looks like a restart. A process that only lost
- * its session comes back with the same counters: what is in the sums already is remembered by port
- * for a while, and does not count again.
+ * had counted stays in it, for a sum that goes down looks like a restart. Should a process lose its
+ * session and come back, its counters count again.
  *
  * Nothing of a page is believed: a process can spoil the sums of its own user alone, and cannot
  * make up labels, for those come from the configuration and from the socket.
@@ -30,18 +29,10 @@ enum {
 	TOTAL_WAITS = 0 PAGE_WAITS(TOTAL_WAIT),
 #undef TOTAL_WAIT
 	TOTAL_DEVICE = 256,
-	TOTALS_MAX = 512,  /* further users share one */
-	COUNTED_MAX = 128, /* ports that have gone and may come back; the oldest one makes room */
+	TOTALS_MAX = 512, /* further users share one */
 };
 
 #define TOTAL_OTHERS UINT32_MAX /* for a user: all that came too late for a total of their own */
-
-/* What a port had counted when it went. */
-struct counted {
-	uint8_t nonce[16]; /* the port's */
-	uint32_t uid;
-	uint64_t counters[TOTAL_COUNTERS];
-};
 
 struct total {
 	struct total_key {

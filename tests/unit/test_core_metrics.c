@@ -295,47 +295,6 @@ START_TEST(sums)
 }
 END_TEST
 
-/* Its session was lost, and it has not begun to count anew: nothing counts twice. */
-START_TEST(who_comes_back)
-{
-	struct page *page = new_page();
-	struct process *process;
-
-	set_counter(page, "tx_bytes", 1000);
-	process = process_with(UID, 11, page);
-	for (unsigned i = 0; i < 3; i++) {
-		process_die(process);
-		world_settle(world);
-		scrape();
-		EXPECT("ferrule_port_tx_bytes_total" MINE "} 1000");
-		process_come_back(process);
-		free(open_port(process, "", page));
-		scrape();
-		EXPECT("ferrule_port_tx_bytes_total" MINE "} 1000");
-	}
-	set_counter(page, "tx_bytes", 1300);
-	scrape();
-	EXPECT("ferrule_port_tx_bytes_total" MINE "} 1300");
-	process_die(process);
-	world_settle(world);
-	scrape();
-	EXPECT("ferrule_port_tx_bytes_total" MINE "} 1300");
-	/* A new device counts from nothing, be it of the same process. */
-	process = process_with(UID, 12, page);
-	scrape();
-	EXPECT("ferrule_port_tx_bytes_total" MINE "} 2600");
-	process_die(process);
-	/* Ports that come after it make room: then it is another one. */
-	for (unsigned i = 0; i < COUNTED_MAX; i++) {
-		process_die(process_with(OTHER_UID, 100 + i, page));
-		world_settle(world);
-	}
-	process_with(UID, 12, page);
-	scrape();
-	EXPECT("ferrule_port_tx_bytes_total" MINE "} 3900");
-}
-END_TEST
-
 /* All of the library's counters are there. */
 START_TEST(all_counters)
 {
