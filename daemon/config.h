@@ -53,7 +53,7 @@ struct config {
 	char *socket;
 	char *listen_address; /* "0.0.0.0", "::1"; NULL: no TCP */
 	uint16_t listen_port;
-	bool insecure;         /* TCP without TLS on other addresses than loopback */
+	bool insecure;         /* TCP without TLS */
 	char *tls_certificate; /* all three or none */
 	char *tls_key;
 	char *tls_ca;
@@ -94,7 +94,7 @@ struct config *config_load(const char *path, char *error, size_t size);
 void config_warnings(
 	const struct config *config, void (*say)(void *arg, const char *line), void *arg);
 
-/* Do other hosts reach the daemon without TLS, though `insecure` does not allow it? */
+/* Could daemons connect without TLS, though `insecure` does not allow it? */
 bool config_is_open(const struct config *config);
 
 /* How many addresses there are in it, or UINT64_MAX: more than that. */

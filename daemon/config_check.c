@@ -25,8 +25,7 @@ bool is_loopback(const char *address)
 
 bool config_is_open(const struct config *config)
 {
-	return config->listen_address && !config->tls_certificate && !config->insecure &&
-		!is_loopback(config->listen_address);
+	return config->listen_address && !config->tls_certificate && !config->insecure;
 }
 
 static bool check_tls(
@@ -52,9 +51,9 @@ static bool check_tls(
 	if (!config_is_open(config))
 		return true;
 	return refuse(reader, config_setting_get_member(root, "listen_address"),
-		"other hosts reach %s, and there is no TLS; must be a loopback address, or there "
-		"must "
-		"be tls_certificate, tls_key and tls_ca, or insecure = true",
+		"is %s, and there is no TLS; must come with tls_certificate, tls_key and tls_ca, "
+		"or "
+		"insecure = true",
 		config->listen_address);
 }
 

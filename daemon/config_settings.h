@@ -25,7 +25,7 @@
 	NUMBER(listen_port, 7476, 1, 65535,                                                        \
 		"TCP port that goes with it; neither can change while the daemon runs")            \
 	VALUE(insecure, insecure, boolean, "false", "true or false",                               \
-		"other hosts may connect without TLS; else only over loopback addresses")          \
+		"daemons connect without TLS: whoever reaches the port speaks for any user")       \
 	VALUE(tls_certificate, tls_certificate, path, "\"\" (no TLS)",                             \
 		"an absolute path, or \"\"",                                                       \
 		"PEM file: this host's certificate and what is between it and the CA")             \

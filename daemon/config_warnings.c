@@ -41,8 +41,7 @@ static void warn_of_key(const struct warned *to, const char *path)
 
 static void warn_of_addresses(const struct warned *to, const struct config *config)
 {
-	if (config->listen_address && config->insecure && !config->tls_key &&
-		!is_loopback(config->listen_address))
+	if (config->listen_address && config->insecure && !config->tls_key)
 		warn(to,
 			"insecure: whoever reaches %s can connect to this host's processes, as any "
 			"user",

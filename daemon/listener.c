@@ -167,20 +167,3 @@ void address_text(const struct sockaddr_storage *address, char *text, size_t siz
 		inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, text,
 			(socklen_t)size);
 }
-
-int address_is_loopback(const struct sockaddr_storage *address)
-{
-	if (is_mapped(address))
-		return ipv6_bytes(address)[12] == 127;
-	if (address->ss_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
-	return address->ss_family == AF_INET &&
-		ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-}
-
-uint16_t address_port(const struct sockaddr_storage *address)
-{
-	if (address->ss_family == AF_INET6)
-		return ntohs(((const struct sockaddr_in6 *)address)->sin6_port);
-	return ntohs(((const struct sockaddr_in *)address)->sin_port);
-}

@@ -28,8 +28,5 @@ int listener_tcp(const char *address, uint16_t port, char *error, size_t size);
 
 /* "10.1.2.3" or "fe80::1" of a socket address, IPv4-mapped ones as IPv4. */
 void address_text(const struct sockaddr_storage *address, char *text, size_t size);
-/* Is it this machine only? */
-int address_is_loopback(const struct sockaddr_storage *address);
-uint16_t address_port(const struct sockaddr_storage *address);
 
 #endif

@@ -13,7 +13,6 @@
 #include <systemd/sd-daemon.h>
 
 #include "daemon/log.h"
-#include "daemon/owner.h"
 #include "lib/base/clock.h"
 #include "lib/base/closer.h"
 #include "lib/base/random.h"
@@ -85,33 +84,6 @@ static bool core_asks_certified(void *ctx, uint64_t session, const char *name)
 
 /* ---- what the streams bring */
 
-/* Over loopback and without TLS: only a daemon of root or of this user is believed. */
-static bool is_believed(const struct loop *loop, const struct stream *stream)
-{
-	struct sockaddr_storage address = { 0 };
-	socklen_t size = sizeof(address);
-	uid_t uid;
-
-	if (stream_ssl(stream) || loop->config->insecure)
-		return true;
-	if (getpeername(stream_fd(stream), (struct sockaddr *)&address, &size))
-		return false;
-	if (!address_is_loopback(&address))
-		return true; /* may not be there at all: services.c */
-	if (!owner_of_peer(stream_fd(stream), stream_id(stream) & CORE_DIALLED, &uid)) {
-		log_of_others(CORE_LOG_WARNING,
-			"a connection over loopback is refused: whose it is cannot be told");
-		return false;
-	}
-	if (uid == 0 || uid == getuid())
-		return true;
-	log_of_others(CORE_LOG_WARNING,
-		"user %u speaks as a daemon over loopback: refused; without TLS only root and "
-		"user %u are believed",
-		(unsigned)uid, (unsigned)getuid());
-	return false;
-}
-
 static bool stream_opened(void *ctx, struct stream *stream)
 {
 	struct core_session_info info = { .address = stream_address(stream) };
@@ -119,8 +91,6 @@ static bool stream_opened(void *ctx, struct stream *stream)
 	struct loop *loop = ctx;
 	char program[NAME_SIZE];
 
-	if (*info.address && !is_believed(loop, stream))
-		return false;
 	if (*info.address) {
 		info.kind = id & CORE_DIALLED ? CORE_PEER_DIALLED : CORE_PEER;
 		info.tls = stream_ssl(stream) != NULL;

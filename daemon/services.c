@@ -75,8 +75,8 @@ bool services_reload(struct loop *loop, const struct config *wanted, char *error
 
 	if (config_is_open(wanted)) {
 		snprintf(error, size,
-			"listening on %s needs TLS: set tls, or insecure = true if every host of "
-			"that network can be trusted",
+			"listening on %s needs TLS: set tls, or insecure = true if every user and "
+			"every host that reaches it can be trusted",
 			wanted->listen_address);
 		return false;
 	}
@@ -101,9 +101,10 @@ bool services_allow(void *ctx, const struct sockaddr_storage *address, const cha
 {
 	const struct loop *loop = ctx;
 
-	if (loop->tls || loop->config->insecure || address_is_loopback(address))
+	if (loop->tls || loop->config->insecure)
 		return true;
-	*why = "a daemon on another host is only connected to by TLS: set tls in ferruled.conf, or "
-	       "insecure = true";
+	*why = "another daemon is only connected to by TLS: set tls in ferruled.conf, or insecure "
+	       "= "
+	       "true";
 	return false;
 }

@@ -145,17 +145,26 @@ stop_daemon "$daemon"
 
 # TLS that meets a daemon without it, and that daemon's own dialling.
 "$ferruled" --version >/dev/null
-run_daemon plain --listen "127.0.0.1:$beta_port"
+echo 'insecure = true;' >open.conf
+run_daemon plain --config open.conf --listen "127.0.0.1:$beta_port"
 timeout "$program_limit" openssl s_client -connect "127.0.0.1:$beta_port" </dev/null \
 	>s_client.out 2>&1 || true
 says plain 'it speaks TLS, which is not configured here'
-"$client" join plain.sock 192.0.2.7 >join.out && fail "a daemon without TLS has left this host"
-grep -q 'only connected to by TLS' join.out || fail "plain says: $(cat join.out)"
-stop_daemon "$daemon"
+plain=$daemon
 
-# Without TLS only this machine may listen, unless it is said to be meant.
-refuses open 'needs TLS' -- "$ferruled" --socket "$temp/open.sock" --listen "0.0.0.0:$beta_port"
-echo 'insecure = true;' >open.conf
+# Without TLS none listens and none connects, this host's others included, unless that is said to be
+# meant.
+run_daemon shy
+for place in "localhost:$beta_port" 192.0.2.7; do
+	"$client" join shy.sock "$place" >join.out && fail "a daemon without TLS has connected"
+	grep -q 'only connected to by TLS' join.out || fail "shy says: $(cat join.out)"
+done
+stop_daemon "$daemon"
+stop_daemon "$plain"
+for place in 0.0.0.0 127.0.0.1; do
+	refuses "open-$place" 'needs TLS' -- "$ferruled" --socket "$temp/open.sock" \
+		--listen "$place:$beta_port"
+done
 run_daemon open --config open.conf --listen "0.0.0.0:$beta_port"
 stop_daemon "$daemon"
 # A key that is not the certificate's.

@@ -132,7 +132,8 @@ START_LOOP_TEST(string, ROWS(texts))
 	struct config *config;
 	const char *value;
 
-	snprintf(line, sizeof(line), "%s = \"%s\";\n", texts[_i].name, texts[_i].value);
+	snprintf(line, sizeof(line), "insecure = true; %s = \"%s\";\n", texts[_i].name,
+		texts[_i].value);
 	config = config_right(line);
 	memcpy(&value, (char *)config + texts[_i].offset, sizeof(value));
 	if (texts[_i].expected)
@@ -181,6 +182,7 @@ static const struct config_wrong_row wrong[] = {
 	/* TLS */
 	{ "\nlisten_address = \"0.0.0.0\";", "2: listen_address: ", "there is no TLS" },
 	{ "\nlisten_address = \"::\";", "2: listen_address: ", "there is no TLS" },
+	{ "\nlisten_address = \"127.0.0.1\";", "2: listen_address: ", "there is no TLS" },
 	{ "\nlisten_address = \"10.0.0.1\";", "2: listen_address: ", "insecure = true" },
 	{ "\ntls_key = \"/a\";", "2: tls_key: ", "all three" },
 	{ "tls_key = \"/a\";\ntls_ca = \"/b\";", "2: tls_ca: ", "without tls_certificate" },
@@ -361,7 +363,8 @@ START_TEST(warnings)
 	unlink(key);
 	warns(text, NULL);
 	warns("", NULL);
-	warns("insecure = true; listen_address = \"127.0.0.1\"; metrics_port = 9000;", NULL);
+	warns("insecure = true; metrics_port = 9000;", NULL);
+	warns("insecure = true; listen_address = \"127.0.0.1\";", "insecure: ");
 	warns("insecure = true; listen_address = \"0.0.0.0\";", "insecure: ");
 	warns("metrics_address = \"::\";", "metrics_address: ");
 	warns(PORTS("\"a\", \"b\""), "2 ports share the 1 addresses");
