@@ -59,7 +59,6 @@ void doctor_hugepages(struct doctor *doctor);
 void doctor_limits(struct doctor *doctor);
 void doctor_rights(struct doctor *doctor);
 void doctor_infiniband(struct doctor *doctor);
-void doctor_cuda(struct doctor *doctor);
 void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid);
 
 /* ---- doctor_pci.c */

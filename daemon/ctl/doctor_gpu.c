@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPUs: what the driver itself says, where doctor_cuda() has looked at files alone. */
+/* GPUs: what the driver says. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -197,51 +197,6 @@ void doctor_infiniband(struct doctor *doctor)
 	doctor_say(doctor, DOCTOR_OK, "infiniband", NULL, "%zu verbs devices can be opened", count);
 }
 
-static bool has_libcuda(const struct doctor *doctor)
-{
-	static const char *const folders[] = { "/usr/lib/x86_64-linux-gnu",
-		"/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/aarch64-linux-gnu",
-		"/usr/lib64", "/usr/lib", "/usr/local/cuda/compat", "/usr/local/nvidia/lib64" };
-	size_t i;
-
-	for (i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
-		if (root_exists(doctor, "%s/libcuda.so.1", folders[i]))
-			return true;
-	}
-	return false;
-}
-
-void doctor_cuda(struct doctor *doctor)
-{
-	bool module = root_exists(doctor, "/sys/module/nvidia"), library = has_libcuda(doctor);
-	bool peermem = root_exists(doctor, "/sys/module/nvidia_peermem");
-	char version[256] = "";
-
-	if (!module && !library) {
-		doctor_say(doctor, DOCTOR_SKIP, "cuda", NULL,
-			"no NVIDIA driver: buffers are in the host's memory");
-		return;
-	}
-	root_text(doctor, version, sizeof(version), "/proc/driver/nvidia/version");
-	version[strcspn(version, "\n")] = '\0';
-	if (!module)
-		doctor_say(doctor, DOCTOR_WARN, "cuda", "modprobe nvidia",
-			"libcuda.so.1 is there, the module nvidia is not loaded");
-	else if (!library)
-		doctor_say(doctor, DOCTOR_WARN, "cuda",
-			"install the driver's user-space part (libcuda1)",
-			"the module nvidia is loaded, libcuda.so.1 is not found");
-	else if (!root_access(doctor, R_OK | W_OK, "/dev/nvidiactl"))
-		doctor_say(doctor, DOCTOR_WARN, "cuda",
-			"nvidia-modprobe -c 0 -u, or put this user into the group of "
-			"/dev/nvidiactl",
-			"/dev/nvidiactl cannot be opened by this user");
-	else
-		doctor_say(doctor, DOCTOR_OK, "cuda", NULL, "%.200s%s",
-			version[0] ? version : "the NVIDIA driver is loaded",
-			peermem ? "; nvidia_peermem is loaded" : "");
-}
-
 void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid)
 {
 	struct stat info;

@@ -158,7 +158,6 @@ int command_doctor(const struct ctl_options *options)
 	doctor_hugepages(&doctor);
 	doctor_limits(&doctor);
 	doctor_infiniband(&doctor);
-	doctor_cuda(&doctor);
 	if (!options->root[0])
 		ask_driver(&doctor);
 	for (i = 0; i < doctor.n_findings; i++)

@@ -165,14 +165,12 @@ START_TEST(an_empty_machine)
 	doctor_limits(&doctor);
 	doctor_rights(&doctor);
 	doctor_infiniband(&doctor);
-	doctor_cuda(&doctor);
 	doctor_nics(&doctor);
 	check_found(DOCTOR_OK, "hugepages", "none are needed");
 	check_found(DOCTOR_SKIP, "iommu", "no fabric has a PCI device that must be bound");
 	check_found(DOCTOR_SKIP, "limits", "not there");
 	check_found(DOCTOR_SKIP, "packet sockets", "no fabric");
 	check_found(DOCTOR_SKIP, "infiniband", "none are needed");
-	check_found(DOCTOR_SKIP, "cuda", "no NVIDIA driver");
 	check_found(DOCTOR_SKIP, "nic", "no fabric is configured");
 }
 END_TEST
@@ -342,20 +340,6 @@ START_TEST(rights_to_packet_sockets)
 	put("/proc/self/status", "Name:\tx\nCapInh:\t0\nCapEff:\t0000000000002000\n");
 	doctor_rights(&doctor);
 	check_found(DOCTOR_OK, "packet sockets", "has CAP_NET_RAW");
-}
-END_TEST
-
-START_TEST(gpus)
-{
-	put("/sys/module/nvidia/refcnt", "1\n");
-	doctor_cuda(&doctor);
-	check_found(DOCTOR_WARN, "cuda", "libcuda.so.1 is not found");
-	put("/usr/lib/x86_64-linux-gnu/libcuda.so.1", "");
-	put("/dev/nvidiactl", "");
-	put("/sys/module/nvidia_peermem/refcnt", "0\n");
-	put("/proc/driver/nvidia/version", "NVRM version: 535.1\nGCC version: 12\n");
-	doctor_cuda(&doctor);
-	check_found(DOCTOR_OK, "cuda", "NVRM version: 535.1; nvidia_peermem is loaded");
 }
 END_TEST
 
