@@ -19,17 +19,16 @@
 enum {
 	BACKLOG = 1024,
 	SOCKET_PATH = sizeof(((struct sockaddr_un *)0)->sun_path),
-	PATH_SIZE = SOCKET_PATH + 16, /* with .lock or .running behind it */
+	PATH_SIZE = SOCKET_PATH + 16, /* with .lock behind it */
 	BOOT_ID = 40,
 	WAIT_MS = 3000, /* for a daemon that is about to end */
 	STEP_MS = 20,
 };
 
 struct local {
-	char path[SOCKET_PATH], lock_path[PATH_SIZE], marker_path[PATH_SIZE];
+	char path[SOCKET_PATH], lock_path[PATH_SIZE];
 	int socket;
 	int lock;
-	int marker;
 	bool activated; /* the socket is somebody else's */
 	bool crashed;
 };
@@ -128,7 +127,7 @@ static enum local_result lock_place(struct local *local, char *error, size_t siz
 	}
 }
 
-/* ---- the marker */
+/* ---- what is in it */
 
 static void boot_id(char id[BOOT_ID])
 {
@@ -144,22 +143,15 @@ static void boot_id(char id[BOOT_ID])
 static bool mark_running(struct local *local, char *error, size_t size)
 {
 	char now[BOOT_ID], then[BOOT_ID] = "";
-	ssize_t got;
+	ssize_t got = read(local->lock, then, sizeof(then) - 1);
 
 	boot_id(now);
-	local->marker = open(local->marker_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (local->marker < 0) {
-		snprintf(error, size, "cannot make %s: %s", local->marker_path, strerror(errno));
-		return false;
-	}
-	got = read(local->marker, then, sizeof(then) - 1);
 	local->crashed = got > 0 && strcmp(then, now) == 0;
-	if (ftruncate(local->marker, 0) < 0 ||
-		pwrite(local->marker, now, strlen(now), 0) != (ssize_t)strlen(now)) {
-		snprintf(error, size, "cannot write %s: %s", local->marker_path, strerror(errno));
-		return false;
-	}
-	return true;
+	if (ftruncate(local->lock, 0) == 0 &&
+		pwrite(local->lock, now, strlen(now), 0) == (ssize_t)strlen(now))
+		return true;
+	snprintf(error, size, "cannot write %s: %s", local->lock_path, strerror(errno));
+	return false;
 }
 
 /* ---- the socket */
@@ -195,8 +187,6 @@ static bool bind_socket(struct local *local, bool is_private, char *error, size_
 
 static void forget(struct local *local)
 {
-	if (local->marker >= 0)
-		close(local->marker);
 	if (local->lock >= 0)
 		close(local->lock);
 	free(local);
@@ -214,7 +204,7 @@ enum local_result local_take(const char *path, bool is_private, int fd, struct l
 	}
 	local->socket = fd;
 	local->activated = fd >= 0;
-	local->lock = local->marker = -1;
+	local->lock = -1;
 	if (snprintf(local->path, sizeof(local->path), "%s", path) >= SOCKET_PATH) {
 		snprintf(error, size, "the socket's path is longer than %d characters: %s",
 			SOCKET_PATH - 1, path);
@@ -223,7 +213,6 @@ enum local_result local_take(const char *path, bool is_private, int fd, struct l
 		result = LOCAL_FAILED;
 	} else {
 		snprintf(local->lock_path, PATH_SIZE, "%s.lock", local->path);
-		snprintf(local->marker_path, PATH_SIZE, "%s.running", local->path);
 		result = lock_place(local, error, size);
 	}
 	if (result != LOCAL_TAKEN) {
@@ -261,9 +250,8 @@ void local_leave(struct local *local, bool held)
 	if (!local->activated)
 		unlink(local->path);
 	/* Emptied as well: the folder may be one where this user can remove nothing. */
-	if (!held && (ftruncate(local->marker, 0) < 0 || unlink(local->marker_path) < 0))
+	if (!held && (ftruncate(local->lock, 0) < 0 || unlink(local->lock_path) < 0))
 		errno = 0;
-	unlink(local->lock_path);
 	forget(local);
 }
 

@@ -2,9 +2,9 @@
 /*
  * The place of the Unix socket: one daemon at a time has it.
  *
- *	PATH          the socket
- *	PATH.lock     flock()ed by the daemon that has the place
- *	PATH.running  there while a daemon runs: one that finds it follows one that crashed
+ *	PATH       the socket
+ *	PATH.lock  flock()ed by the daemon that has the place. While it runs its boot is written
+ *	           there: a daemon that finds that follows one that crashed
  */
 #ifndef FERRULE_DAEMON_LOCAL_H
 #define FERRULE_DAEMON_LOCAL_H

@@ -65,7 +65,7 @@ refuses not-a-socket 'is no socket' -- "$ferruled" --socket "$temp/file"
 run_daemon dead
 kill -KILL "$daemon"
 wait "$daemon" || true
-for trace in dead.sock dead.sock.running; do
+for trace in dead.sock dead.sock.lock; do
 	[ -e "$temp/$trace" ] || fail "killed: it has left no $trace"
 done
 : >"$temp/dead.log"
