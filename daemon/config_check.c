@@ -59,11 +59,9 @@ static bool check_tls(
 
 /* ---- what two claim */
 
-/* Something that is given out once: a device, or a range of addresses or MACs. */
+/* Something that is given out once: a device, by its name, or a range of addresses or MACs. */
 struct claim {
-	const char *device;
-	size_t device_length;
-	uint8_t first[16], last[16];
+	uint8_t first[256], last[256]; /* compared byte by byte; a device has one name */
 	const config_setting_t *setting;
 };
 
@@ -72,25 +70,11 @@ struct claims {
 	size_t count;
 };
 
-static int compare_ranges(const void *a, const void *b)
-{
-	const struct claim *one = a, *other = b;
-	int order = memcmp(one->first, other->first, sizeof(one->first));
-
-	return order ? order : memcmp(one->last, other->last, sizeof(one->last));
-}
-
-static int compare_devices(const void *a, const void *b)
+static int compare_claims(const void *a, const void *b)
 {
 	const struct claim *one = a, *other = b;
 
-	size_t length = one->device_length < other->device_length ? one->device_length
-								  : other->device_length;
-	int order = memcmp(one->device, other->device, length);
-
-	return order ? order
-		     : (one->device_length > other->device_length) -
-			(one->device_length < other->device_length);
+	return memcmp(one->first, other->first, sizeof(one->first) + sizeof(one->last));
 }
 
 static bool refuse_claim(
@@ -109,14 +93,14 @@ static bool refuse_claim(
 		(unsigned)config_setting_source_line(earlier));
 }
 
-static bool check_ranges(struct config_reader *reader, struct claims *claims)
+static bool check_overlap(struct config_reader *reader, struct claims *claims)
 {
 	const struct claim *widest = claims->claim;
 	size_t i;
 
 	if (!claims->count)
 		return true;
-	qsort(claims->claim, claims->count, sizeof(*claims->claim), compare_ranges);
+	qsort(claims->claim, claims->count, sizeof(*claims->claim), compare_claims);
 	for (i = 1; i < claims->count; i++) {
 		const struct claim *claim = &claims->claim[i];
 
@@ -127,40 +111,25 @@ static bool check_ranges(struct config_reader *reader, struct claims *claims)
 	return true;
 }
 
-static bool check_devices(struct config_reader *reader, struct claims *claims)
-{
-	size_t i;
-
-	qsort(claims->claim, claims->count, sizeof(*claims->claim), compare_devices);
-	for (i = 1; i < claims->count; i++) {
-		if (compare_devices(&claims->claim[i - 1], &claims->claim[i]) == 0)
-			return refuse_claim(reader, &claims->claim[i - 1], &claims->claim[i]);
-	}
-	return true;
-}
-
 /* Of "0000:3b:00.0,opt=1" the "3b:00.0": a PCI device is the same with whatever options. Of others
  * all: two of them may differ in an option alone. */
 static void claim_device(struct claim *claim, const char *devargs)
 {
 	unsigned domain, bus, slot, function;
+	bool is_pci = false;
 	int length = 0;
 
-	claim->device = devargs;
-	claim->device_length = strlen(devargs);
-	if (sscanf(devargs, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &length) == 4 &&
-		length) {
-		const char *bus_at = strchr(devargs, ':') + 1;
-
-		if (domain == 0)
-			claim->device = bus_at;
-	} else if (sscanf(devargs, "%2x:%2x.%1x%n", &bus, &slot, &function, &length) != 3) {
-		return;
-	}
-	if (devargs[length] == '\0' || devargs[length] == ',')
-		claim->device_length = (size_t)(devargs + length - claim->device);
+	/* Devargs are at most 255 characters. */
+	if (sscanf(devargs, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &length) == 4 ||
+		(domain = 0,
+			sscanf(devargs, "%2x:%2x.%1x%n", &bus, &slot, &function, &length) == 3))
+		is_pci = devargs[length] == '\0' || devargs[length] == ',';
+	if (is_pci)
+		snprintf((char *)claim->first, sizeof(claim->first), "%04x:%02x:%02x.%x", domain,
+			bus, slot, function);
 	else
-		claim->device = devargs;
+		snprintf((char *)claim->first, sizeof(claim->first), "%s", devargs);
+	memcpy(claim->last, claim->first, sizeof(claim->last));
 }
 
 static void claim_macs(struct claim *claim, const uint8_t first[6], uint32_t count)
@@ -171,9 +140,9 @@ static void claim_macs(struct claim *claim, const uint8_t first[6], uint32_t cou
 	for (i = 0; i < 6; i++)
 		last = last << 8 | first[i];
 	last += count - 1;
-	memcpy(claim->first + 10, first, 6);
+	memcpy(claim->first, first, 6);
 	for (i = 0; i < 6; i++)
-		claim->last[15 - i] = (uint8_t)(last >> 8 * i);
+		claim->last[5 - i] = (uint8_t)(last >> 8 * i);
 }
 
 static struct claim *add_claim(struct claims *claims, const config_setting_t *setting)
@@ -218,7 +187,7 @@ static bool check_ports(struct config_reader *reader, const config_setting_t *ro
 			claim_device(add_claim(claims, port_setting(root, i, k, "devargs")),
 				config->fabrics[i].ports[k].devargs);
 	}
-	return check_devices(reader, claims);
+	return check_overlap(reader, claims);
 }
 
 static bool check_macs(struct config_reader *reader, const config_setting_t *root,
@@ -239,7 +208,7 @@ static bool check_macs(struct config_reader *reader, const config_setting_t *roo
 					fabric->ports[k].mac, 1);
 		}
 	}
-	return check_ranges(reader, claims);
+	return check_overlap(reader, claims);
 }
 
 static bool check_addresses(struct config_reader *reader, const config_setting_t *root,
@@ -256,11 +225,11 @@ static bool check_addresses(struct config_reader *reader, const config_setting_t
 			struct claim *claim = add_claim(
 				claims, config_setting_get_elem(list, (unsigned)k));
 
-			memcpy(claim->first, range->first.bytes, sizeof(claim->first));
-			memcpy(claim->last, range->last.bytes, sizeof(claim->last));
+			memcpy(claim->first, range->first.bytes, sizeof(range->first.bytes));
+			memcpy(claim->last, range->last.bytes, sizeof(range->last.bytes));
 		}
 	}
-	return check_ranges(reader, claims);
+	return check_overlap(reader, claims);
 }
 
 static bool check_claims(
