@@ -15,6 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+	/* That may wait for a session when mail is added: a fraction of what ends a process's
+	 * session, and of what makes pieces wait for another daemon's. */
+	MAIL_QUEUED_MAX = 512 << 10,
+};
+
 /* ---- members */
 
 struct member *member_find(const struct core *core, const ProtobufCBinaryData *id)
@@ -63,6 +69,19 @@ void member_unlink(struct core *core, struct member *member, uint64_t now_ns)
 		peer->idle_ns = now_ns;
 	member->session = NULL;
 	member->peer = NULL;
+}
+
+void member_say(struct member *member, const char *format, ...)
+{
+	char *about = NULL;
+	va_list arguments;
+
+	va_start(arguments, format);
+	if (vasprintf(&about, format, arguments) < 0)
+		about = NULL;
+	va_end(arguments);
+	free(member->about);
+	member->about = about;
 }
 
 void member_free(struct member *member)
@@ -160,6 +179,57 @@ static bool makes_sense(struct core *core, const struct joiner *joiner)
 	else
 		return true;
 	return false;
+}
+
+/* ---- mail
+ *
+ * From rank to rank: passed on as it comes, by the daemon of the sender, the one that keeps the
+ * group and the one of the recipient, which may all be the same. Nothing is kept of it. What a
+ * recipient or the way to it does not take at once is dropped, so that neither a flood nor a
+ * process that does not read holds up others, fills memory or loses the recipient its session.
+ */
+
+static void pass_mail_on(struct core *core, const struct session *session, const uint8_t *member,
+	uint32_t rank, const ProtobufCBinaryData *mail)
+{
+	Ctl__GroupMail message = CTL__GROUP_MAIL__INIT;
+
+	if (!session || session->lost)
+		return;
+	if (core->ops.queued(core->ops.ctx, session->id) > MAIL_QUEUED_MAX) {
+		core->counters.mail_dropped++;
+		return;
+	}
+	message.member = (ProtobufCBinaryData){ UUID_SIZE, (uint8_t *)(uintptr_t)member };
+	message.rank = rank;
+	message.mail = *mail;
+	session_send(core, session, &ENVELOPE(0, GROUP_MAIL, group_mail, &message));
+}
+
+static const struct session *session_of(struct core *core, const struct member *member)
+{
+	return member->session ? member->session : session_find(core, member->peer_session);
+}
+
+/* Mail that a rank posts, from its process or the daemon of that. */
+static void mail_of_rank(struct core *core, const struct member *member, const Ctl__GroupMail *mail)
+{
+	const struct group *group = member->group;
+	const struct member *to;
+
+	if (!group) {
+		pass_mail_on(core, session_find(core, member->peer_session), member->id, mail->rank,
+			&mail->mail);
+		return;
+	}
+	to = mail->rank < group->ranks ? group->members[mail->rank] : NULL;
+	if (to && to != member && !to->left && !to->dead)
+		pass_mail_on(core, session_of(core, to), to->id, member->rank, &mail->mail);
+}
+
+void mail_of_keeper(struct core *core, const struct member *member, const Ctl__GroupMail *mail)
+{
+	pass_mail_on(core, member->session, member->id, mail->rank, &mail->mail);
 }
 
 /* ---- messages of processes */
@@ -361,4 +431,34 @@ void groups_destroy(struct core *core)
 	{
 		group_free(core, group);
 	}
+}
+
+/* ---- room
+ *
+ * Where a rank's piece goes, before it goes: pieces are long, there can be one of each rank of a
+ * host, and another daemon may be at the end of a slow link.
+ */
+
+static bool is_of_peer(const struct member *member)
+{
+	return member && !member->session && member->peer_session;
+}
+
+bool core_has_room(const struct core *core, uint64_t session, const Ctl__Envelope *envelope,
+	bool (*has_room)(void *ctx, uint64_t peer), void *ctx)
+{
+	const struct member *member = NULL;
+
+	if (envelope->body_case != CTL__ENVELOPE__BODY_GROUP_PIECE)
+		return true;
+	HASH_FIND(hh, core->members, envelope->group_piece->member.data, UUID_SIZE, member);
+	if (!member || !member->session || member->session->id != session)
+		return true;
+	if (!member->group)
+		return has_room(ctx, member->peer_session);
+	for (uint32_t i = 0; i < member->group->ranks; i++)
+		if (is_of_peer(member->group->members[i]) &&
+			!has_room(ctx, member->group->members[i]->peer_session))
+			return false;
+	return true;
 }

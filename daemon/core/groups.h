@@ -2,12 +2,10 @@
 /*
  * What the files of groups do for each other:
  *
- *	groups.c          who sent a message, and whom it is for
+ *	groups.c          whom a message is for; mail
  *	groups_kept.c     what happens in the groups that this daemon keeps
  *	groups_back.c     their ranks that are out of reach and come back, to this daemon or to the
- *	                  one that is started after it
- *	groups_again.c    pieces that have got lost meanwhile
- *	groups_mail.c     where mail goes
+ *	                  one that is started after it; pieces that have got lost meanwhile
  *	groups_proxied.c  ranks of this host in groups of other daemons
  */
 #ifndef FERRULE_DAEMON_CORE_GROUPS_H
@@ -62,6 +60,9 @@ struct member *member_new(struct core *core, const struct joiner *joiner);
 /* Out of all lists: nothing is sent to it any more. */
 void member_unlink(struct core *core, struct member *member, uint64_t now_ns);
 void member_free(struct member *member);
+/* What there is to say about it from now on; the old text may be among the arguments. */
+void member_say(struct member *member, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 /* To its process, over the daemon there if need be. */
 void member_send(struct core *core, const struct member *member, Ctl__Envelope *envelope);
 void member_send_to_process(
@@ -70,6 +71,8 @@ void member_send_to_peer(struct core *core, const struct member *member, Ctl__En
 void joiner_refuse(struct core *core, const struct joiner *joiner, int error, const char *format,
 	...) __attribute__((format(printf, 4, 5)));
 void joiner_welcome(struct core *core, const struct joiner *joiner, uint64_t group);
+/* Mail for a process of ours, from the daemon that keeps the group. */
+void mail_of_keeper(struct core *core, const struct member *member, const Ctl__GroupMail *mail);
 
 /* ---- groups_kept.c */
 
@@ -87,13 +90,6 @@ void group_free(struct core *core, struct group *group);
 void kept_tell(struct core *core, const struct member *to, Ctl__GroupEventKind kind, uint32_t rank,
 	const char *text);
 void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind);
-
-/* ---- groups_mail.c */
-
-/* Mail that a rank posts, from its process or the daemon of that. */
-void mail_of_rank(struct core *core, const struct member *member, const Ctl__GroupMail *mail);
-/* Mail for a process of ours, from the daemon that keeps the group. */
-void mail_of_keeper(struct core *core, const struct member *member, const Ctl__GroupMail *mail);
 
 /* ---- groups_back.c */
 
@@ -115,8 +111,6 @@ void back_lost(struct core *core, struct member *member, uint64_t now_ns);
 void back_unreachable(struct core *core, struct member *member);
 /* There is a way again: it has not long to come. */
 void back_reachable(struct core *core, struct member *member, uint64_t now_ns);
-
-/* ---- groups_again.c */
 
 /* Somebody has come, or is not waited for any more. */
 void again_check(struct core *core, struct group *group);

@@ -4,7 +4,7 @@
  * of an allgather goes to all other ranks as it comes, also to those that have not joined yet, for
  * whom it is kept. Since no rank may be more than one round ahead of another one that lives or is
  * still to come, that is one piece a rank. Once all have joined nothing is kept: what gets lost on
- * its way is asked for again (groups_again.c).
+ * its way is asked for again (groups_back.c).
  */
 #include "daemon/core/groups.h"
 
@@ -210,20 +210,17 @@ static struct group *group_for(struct core *core, const struct joiner *joiner)
 	return NULL;
 }
 
-static char *describe(const struct core *core, const struct joiner *joiner)
+static void describe(const struct core *core, const struct joiner *joiner, struct member *member)
 {
 	const struct session *session = joiner->session;
 	const Ctl__Who *who = joiner->join->who;
-	char *text = NULL;
-	int length;
 
 	if (session->kind == CORE_LOCAL)
-		length = asprintf(&text, "process %u (%s) on %s", session->who.pid,
-			session->who.program, core->config->host);
+		member_say(member, "process %u (%s) on %s", session->who.pid, session->who.program,
+			core->config->host);
 	else
-		length = asprintf(&text, "process %u (%s) on %s", who->pid, who->program,
+		member_say(member, "process %u (%s) on %s", who->pid, who->program,
 			who->host[0] ? who->host : session->address);
-	return length < 0 ? NULL : text;
 }
 
 /* A member at a place where none has been. NULL: it has been refused. */
@@ -243,7 +240,7 @@ static struct member *take_place(struct core *core, const struct joiner *joiner)
 	}
 	member->group = group;
 	member->joined = true;
-	member->about = describe(core, joiner);
+	describe(core, joiner, member);
 	group->members[member->rank] = member;
 	group->met++;
 	group->present++;
@@ -307,19 +304,14 @@ void kept_leave(struct core *core, struct member *member, uint64_t now_ns)
 void kept_die(struct core *core, struct member *member, uint64_t now_ns, const char *how, ...)
 {
 	char text[CORE_REASON + CORE_HOST];
-	char *about = NULL;
 	va_list arguments;
 
 	va_start(arguments, how);
 	vsnprintf(text, sizeof(text), how, arguments);
 	va_end(arguments);
 	/* Of one that had given up, that remains what there is to say. */
-	if (!member->aborted) {
-		if (asprintf(&about, "%s%s", member->about ? member->about : "it", text) < 0)
-			about = NULL;
-		free(member->about);
-		member->about = about;
-	}
+	if (!member->aborted)
+		member_say(member, "%s%s", member->about ? member->about : "it", text);
 	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD, now_ns);
 }
 
@@ -337,17 +329,14 @@ static void throw_out(struct core *core, struct member *member, const char *what
 
 void kept_abort(struct core *core, struct member *member, const char *why)
 {
-	char text[GROUP_WHY], *about = NULL;
+	char text[GROUP_WHY];
 
 	if (member->aborted)
 		return;
 	member->aborted = true;
 	copy_text(text, sizeof(text), why);
-	if (asprintf(&about, "%s gave up%s%s", member->about ? member->about : "it",
-		    text[0] ? ": " : "", text) < 0)
-		about = NULL;
-	free(member->about);
-	member->about = about;
+	member_say(member, "%s gave up%s%s", member->about ? member->about : "it",
+		text[0] ? ": " : "", text);
 	kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_ABORTED);
 }
 

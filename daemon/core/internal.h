@@ -10,8 +10,7 @@
  *	conns.c    listeners and connections
  *	peers.c    other daemons: dialled, kept alive, lost, synchronised
  *	groups.c   jobs whose ranks meet; groups_kept.c: those that this daemon keeps, and
- *	           groups_proxied.c others; groups_back.c: ranks that come back after a restart;
- *	           groups_again.c: what has got lost meanwhile
+ *	           groups_proxied.c others; groups_back.c: ranks that come back after a restart
  *	query.c    what operators ask: kill-qp, drain; query_report.c, query_why.c: reports
  *	metrics.c  Prometheus text; totals.c: the sums in it that outlive processes
  */
