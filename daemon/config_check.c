@@ -45,15 +45,13 @@ static bool check_tls(
 	if (there && missing)
 		return refuse(reader, config_setting_get_member(root, there),
 			"comes without %s; must be all three of tls_certificate, tls_key and "
-			"tls_ca, "
-			"or none",
+			"tls_ca, or none",
 			missing);
 	if (!config_is_open(config))
 		return true;
 	return refuse(reader, config_setting_get_member(root, "listen_address"),
 		"is %s, and there is no TLS; must come with tls_certificate, tls_key and tls_ca, "
-		"or "
-		"insecure = true",
+		"or insecure = true",
 		config->listen_address);
 }
 

@@ -79,8 +79,7 @@ static void warn_of_fabric(const struct warned *to, const struct config_fabric *
 		if (count < fabric->n_ports)
 			warn(to,
 				"fabric %s: %zu ports share the %" PRIu64
-				" addresses of its range %zu: "
-				"some can never be leased",
+				" addresses of its range %zu: some can never be leased",
 				fabric->name, fabric->n_ports, count, i + 1);
 	}
 }

@@ -59,8 +59,8 @@ static bool is_welcome(const struct core *core, const struct listener *listener,
 	/* Names are anybody's to take. */
 	if (!request->any_user && uid != session->uid && session->uid != 0) {
 		ending_set(ret_refusal, EACCES,
-			"service %s on %s is another user's: any_user of struct "
-			"frl_connect_config says that this is meant",
+			"service %s on %s is another user's: any_user of struct frl_connect_config "
+			"says that this is meant",
 			listener->service, core->config->host);
 		return false;
 	}

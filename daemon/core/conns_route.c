@@ -196,8 +196,7 @@ static void reply_of_process(
 		!port_owns_endpoint(port, message->endpoint.data, &qpn)) {
 		ending_set(&ending, EACCES,
 			"process %u (%s) on %s has accepted with an endpoint that is not one of "
-			"its "
-			"port %u",
+			"its port %u",
 			session->who.pid, session->who.program, core->config->host, message->port);
 		conn_end_both(core, conn, &ending);
 		return;

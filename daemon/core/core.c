@@ -35,8 +35,7 @@ struct core *core_create(
 		core->relearn_until_ns = now_ns + config->relearn_ms * UINT64_C(1000000);
 		core_say(core, CORE_LOG_WARNING,
 			"the ferruled before this one did not end in good order: its processes "
-			"have %u "
-			"ms to come back",
+			"have %u ms to come back",
 			config->relearn_ms);
 	}
 	return core;

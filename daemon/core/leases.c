@@ -215,8 +215,7 @@ static bool take_new(struct core *core, const struct config_fabric *fabric, stru
 	*ret_error = EBUSY;
 	if (!port) {
 		snprintf(why, size,
-			"all %zu ports of fabric %s are leased: ferrulectl ports shows "
-			"to whom",
+			"all %zu ports of fabric %s are leased: ferrulectl ports shows to whom",
 			fabric->n_ports, fabric->name);
 		return false;
 	}

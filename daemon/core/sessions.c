@@ -285,8 +285,8 @@ void session_hello(struct core *core, struct session *session, const Ctl__Envelo
 
 	if (envelope->version != CONTROL_VERSION) {
 		session_throw_out(core, session, EPROTO,
-			"%s speaks version %u of the control protocol (release %s), this "
-			"ferruled version %d (release %s): use releases that go together",
+			"%s speaks version %u of the control protocol (release %s), this ferruled "
+			"version %d (release %s): use releases that go together",
 			hello->name, envelope->version, hello->release, CONTROL_VERSION,
 			FERRULE_RELEASE);
 		return;

@@ -172,8 +172,8 @@ void doctor_rights(struct doctor *doctor)
 		doctor_say(doctor, DOCTOR_WARN, "packet sockets",
 			"setcap cap_net_raw+ep PROGRAM, or AmbientCapabilities=CAP_NET_RAW of its "
 			"service",
-			"this user lacks CAP_NET_RAW: its programs cannot open ports of "
-			"packet sockets");
+			"this user lacks CAP_NET_RAW: its programs cannot open ports of packet "
+			"sockets");
 }
 
 void doctor_infiniband(struct doctor *doctor)

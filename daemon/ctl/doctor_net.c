@@ -33,8 +33,7 @@ static void check_mtu(struct doctor *doctor, const struct doctor_port *port)
 	if (fits < port->path_mtu)
 		doctor_say(doctor, DOCTOR_FAIL, "mtu",
 			"ip link set mtu on it and on all of the path, or a smaller path_mtu in "
-			"the "
-			"configuration",
+			"the configuration",
 			"%s: MTU %lld carries a path MTU of %u, fabric %s wants %u",
 			port->interface, mtu, fits, port->fabric, port->path_mtu);
 	else if (fits < PATH_MTU_MAX && !port->path_mtu)

@@ -155,8 +155,7 @@ static void say_sent(struct why *why, const Ctl__QpInfo *qp)
 	if (qp->retransmits || qp->timeouts || qp->rnr_received || qp->rnr_sent)
 		say(why,
 			"So far %llu packets were sent again, its timer fired %llu times, %llu RNR "
-			"NAKs "
-			"came and %llu were sent.",
+			"NAKs came and %llu were sent.",
 			(unsigned long long)qp->retransmits, (unsigned long long)qp->timeouts,
 			(unsigned long long)qp->rnr_received, (unsigned long long)qp->rnr_sent);
 }
@@ -177,14 +176,12 @@ static void say_timers(struct why *why, const Ctl__QpInfo *qp)
 	if (qp->rnr_retries_left == 7)
 		say(why,
 			"Its timer fires in %s. %u tries are left (of RNR: without limit): it "
-			"gives up "
-			"about %s after the first one.",
+			"gives up about %s after the first one.",
 			until, qp->retries_left, total);
 	else
 		say(why,
 			"Its timer fires in %s. %u tries are left (%u of RNR): it gives up about "
-			"%s "
-			"after the first one.",
+			"%s after the first one.",
 			until, qp->retries_left, qp->rnr_retries_left, total);
 }
 
@@ -235,8 +232,7 @@ static void say_direction(struct why *why, const Ctl__QpInfo *from, const Ctl__Q
 	if (way.disagree)
 		say(why,
 			"%s expects PSN 0x%06x, which is none of what %s sends (0x%06x to 0x%06x): "
-			"they "
-			"do not mean each other, or one was connected anew.",
+			"they do not mean each other, or one was connected anew.",
 			receiver, to->recv_psn, sender, from->acked_psn, from->send_psn);
 	else if (way.missing)
 		say(why,
@@ -248,8 +244,7 @@ static void say_direction(struct why *why, const Ctl__QpInfo *from, const Ctl__Q
 	if (!way.disagree && way.unheard)
 		say(why,
 			"%s has accepted %u packet%s more than %s knows of: acknowledgements were "
-			"lost "
-			"or are on their way.",
+			"lost or are on their way.",
 			receiver, way.unheard, plural(way.unheard), sender);
 	if (!way.disagree && !way.missing && !way.unheard)
 		say(why, "All that %s has sent has arrived.", sender);
@@ -267,8 +262,7 @@ static void say_peer(
 	}
 	say(why,
 		"The peer: queue pair %u in %s, waits for %s; %u receive%s posted; its process %u "
-		"(%s) "
-		"published this %s ago.",
+		"(%s) published this %s ago.",
 		peer->qpn, peer->state, peer->waits_for, peer->recv_queue, plural(peer->recv_queue),
 		peer->pid, peer->program, age(published, peer->published_age_s));
 	if (is_stale(qp) || is_stale(peer)) {
@@ -305,8 +299,7 @@ static void conclude_rnr(struct why *why, const Ctl__QpInfo *peer)
 	if (peer && peer->recv_queue)
 		conclude(why,
 			"The peer had no receive posted when the message came; now it has %u: it "
-			"goes on "
-			"when the RNR timer fires.",
+			"goes on when the RNR timer fires.",
 			peer->recv_queue);
 	else if (peer)
 		conclude(why,
@@ -333,16 +326,13 @@ static void conclude_silence(struct why *why, const Ctl__QpInfo *qp, const Ctl__
 	else if (peer && way.missing && !way.unheard)
 		conclude(why,
 			"Nothing of what is outstanding has got into the peer's queue pair: the "
-			"packets "
-			"are lost on the way (path, MTU, firewall, MAC address), or the peer's "
-			"process "
-			"%u (%s) does not drive its device.",
+			"packets are lost on the way (path, MTU, firewall, MAC address), or the "
+			"peer's process %u (%s) does not drive its device.",
 			peer->pid, peer->program);
 	else if (peer && way.unheard && !way.missing)
 		conclude(why,
 			"The peer has accepted everything: its acknowledgements do not arrive "
-			"here. Look "
-			"at the way back.");
+			"here. Look at the way back.");
 	else if (peer && way.unheard)
 		conclude(why, "Some packets arrive and some are lost: the path drops packets.");
 	else if (qp->idle_rx_s < 0)
@@ -352,8 +342,7 @@ static void conclude_silence(struct why *why, const Ctl__QpInfo *qp, const Ctl__
 	else
 		conclude(why,
 			"The peer has not been heard for %s: its process may be stopped, or the "
-			"path is "
-			"broken.",
+			"path is broken.",
 			silence);
 }
 
@@ -362,8 +351,7 @@ static void conclude_read(struct why *why, const Ctl__QpInfo *peer)
 	if (peer)
 		conclude(why,
 			"The responder of process %u (%s) owes the answer: does it drive its "
-			"device "
-			"(published %s)?",
+			"device (published %s)?",
 			peer->pid, peer->program, is_stale(peer) ? "long ago" : "just now");
 	else
 		conclude(why, "The peer's responder owes the answer to a READ or an atomic.");
@@ -450,24 +438,23 @@ static void diagnose(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *
 	case PAGE_WAIT_NEIGHBOR:
 		conclude(why,
 			"Nobody answers ARP or ND for the next hop to %s: address, VLAN or gateway "
-			"are "
-			"wrong, or that host is down.",
+			"are wrong, or that host is down.",
 			qp->peer_ip);
 		break;
 	case PAGE_WAIT_PORT:
 		conclude(why,
-			"The port takes no frames: its link is down or full, or the memory link "
-			"to the peer is still being made.");
+			"The port takes no frames: its link is down or full, or the memory link to "
+			"the peer is still being made.");
 		break;
 	case PAGE_WAIT_FENCE:
 		conclude(why,
-			"READs and atomics before it are not done; max_rd_atomic decides how "
-			"many may be under way.");
+			"READs and atomics before it are not done; max_rd_atomic decides how many "
+			"may be under way.");
 		break;
 	case PAGE_WAIT_PROGRESS:
 		conclude(why,
-			"Its program does not drive the device: it has to poll a completion "
-			"queue, or FRL_PROGRESS=thread does it for it.");
+			"Its program does not drive the device: it has to poll a completion queue, "
+			"or FRL_PROGRESS=thread does it for it.");
 		break;
 	default: conclude(why, "This ferrulectl does not know that reason: is the daemon newer?");
 	}
