@@ -8,9 +8,11 @@
 #ifndef FERRULE_DAEMON_CTL_DOCTOR_H
 #define FERRULE_DAEMON_CTL_DOCTOR_H
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 enum doctor_status { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_SKIP };
 
@@ -80,19 +82,23 @@ void doctor_nics(struct doctor *doctor);
 
 /* ---- doctor_files.c: below the root; paths are formatted */
 
-/* The file's first bytes, without white space at the end. False: there is none, or no right. */
-bool root_text(const struct doctor *doctor, char *text, size_t size, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-bool root_number(const struct doctor *doctor, long long *ret, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-bool root_exists(const struct doctor *doctor, const char *format, ...)
+/* Good until the next call; "" if it is too long. */
+const char *root_path(const struct doctor *doctor, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* May this process do that (R_OK | W_OK)? */
-bool root_access(const struct doctor *doctor, int mode, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+/* The file's first bytes, without white space at the end. False: there is none, or no right. */
+bool file_text(const char *path, char *text, size_t size);
+bool file_number(const char *path, long long *ret);
 /* The last part of where a symbolic link leads. */
-bool root_link(const struct doctor *doctor, char *text, size_t size, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
+bool file_link(const char *path, char *text, size_t size);
+
+#define root_text(doctor, text, size, ...) file_text(root_path(doctor, __VA_ARGS__), text, size)
+#define root_number(doctor, ret, ...)      file_number(root_path(doctor, __VA_ARGS__), ret)
+#define root_link(doctor, text, size, ...) file_link(root_path(doctor, __VA_ARGS__), text, size)
+#define root_exists(doctor, ...)           (access(root_path(doctor, __VA_ARGS__), F_OK) == 0)
+/* May this process do that (R_OK | W_OK)? */
+#define root_access(doctor, mode, ...) \
+	(faccessat(AT_FDCWD, root_path(doctor, __VA_ARGS__), mode, AT_EACCESS) == 0)
+
 /* Names in a folder that begin with `prefix`, sorted: how many, up to `max` of them. */
 size_t root_list(const struct doctor *doctor, const char *folder, const char *prefix,
 	char names[][DOCTOR_NAME], size_t max);

@@ -10,18 +10,21 @@
 
 #include "daemon/ctl/doctor.h"
 
-static bool make_path(
-	const struct doctor *doctor, char path[DOCTOR_PATH], const char *format, va_list args)
+const char *root_path(const struct doctor *doctor, const char *format, ...)
 {
-	int length = snprintf(path, DOCTOR_PATH, "%s", doctor->root), more;
+	static char path[DOCTOR_PATH];
+	int length = snprintf(path, sizeof(path), "%s", doctor->root), more;
+	va_list args;
 
 	if (length < 0 || length >= DOCTOR_PATH)
-		return false;
-	more = vsnprintf(path + length, DOCTOR_PATH - (size_t)length, format, args);
-	return more >= 0 && more < DOCTOR_PATH - length;
+		return "";
+	va_start(args, format);
+	more = vsnprintf(path + length, sizeof(path) - (size_t)length, format, args);
+	va_end(args);
+	return more >= 0 && more < DOCTOR_PATH - length ? path : "";
 }
 
-static bool read_text(const char *path, char *text, size_t size)
+bool file_text(const char *path, char *text, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t length = 0;
@@ -38,69 +41,22 @@ static bool read_text(const char *path, char *text, size_t size)
 	return got >= 0;
 }
 
-bool root_text(const struct doctor *doctor, char *text, size_t size, const char *format, ...)
+bool file_number(const char *path, long long *ret)
 {
-	char path[DOCTOR_PATH];
-	va_list args;
-	bool fits;
+	char text[64], *end;
 
-	va_start(args, format);
-	fits = make_path(doctor, path, format, args);
-	va_end(args);
-	return fits && read_text(path, text, size);
-}
-
-bool root_number(const struct doctor *doctor, long long *ret, const char *format, ...)
-{
-	char path[DOCTOR_PATH], text[64], *end;
-	va_list args;
-	bool fits;
-
-	va_start(args, format);
-	fits = make_path(doctor, path, format, args);
-	va_end(args);
-	if (!fits || !read_text(path, text, sizeof(text)) || !text[0])
+	if (!file_text(path, text, sizeof(text)) || !text[0])
 		return false;
 	*ret = strtoll(text, &end, 10);
 	return *end == '\0';
 }
 
-bool root_exists(const struct doctor *doctor, const char *format, ...)
+bool file_link(const char *path, char *text, size_t size)
 {
-	char path[DOCTOR_PATH];
-	va_list args;
-	bool fits;
-
-	va_start(args, format);
-	fits = make_path(doctor, path, format, args);
-	va_end(args);
-	return fits && access(path, F_OK) == 0;
-}
-
-bool root_access(const struct doctor *doctor, int mode, const char *format, ...)
-{
-	char path[DOCTOR_PATH];
-	va_list args;
-	bool fits;
-
-	va_start(args, format);
-	fits = make_path(doctor, path, format, args);
-	va_end(args);
-	return fits && faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0;
-}
-
-bool root_link(const struct doctor *doctor, char *text, size_t size, const char *format, ...)
-{
-	char path[DOCTOR_PATH], target[DOCTOR_PATH];
+	char target[DOCTOR_PATH];
 	const char *last;
-	va_list args;
-	ssize_t length;
-	bool fits;
+	ssize_t length = readlink(path, target, sizeof(target) - 1);
 
-	va_start(args, format);
-	fits = make_path(doctor, path, format, args);
-	va_end(args);
-	length = fits ? readlink(path, target, sizeof(target) - 1) : -1;
 	if (length < 0)
 		return false;
 	target[length] = '\0';
