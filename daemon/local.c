@@ -15,6 +15,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/control/frame.h"
+#include "lib/control/spawn.h"
 
 enum {
 	BACKLOG = 1024,
@@ -70,17 +71,15 @@ static bool make_folder(const char *path, bool is_private, char *error, size_t s
 
 static bool is_served(const char path[SOCKET_PATH])
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool served;
+	struct daemon_place place = { .is_private = false };
+	char why[256];
+	int fd;
 
-	memcpy(address.sun_path, path, SOCKET_PATH);
-	/* EAGAIN: its backlog is full. */
-	served = fd >= 0 &&
-		(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN);
+	memcpy(place.path, path, SOCKET_PATH);
+	fd = daemon_connect(&place, why, sizeof(why));
 	if (fd >= 0)
 		close(fd);
-	return served;
+	return fd >= 0 || fd == -EAGAIN; /* its backlog is full */
 }
 
 /* The lock on the file that is at that path at the moment; -1 with errno. */
