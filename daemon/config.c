@@ -38,19 +38,28 @@ void setting_name(const config_setting_t *setting, char *name, size_t size)
 		snprintf(name, size, "%s[%d]", before, config_setting_index(setting));
 }
 
+static void explain(struct config_reader *reader, const char *place, const char *format,
+	va_list args) __attribute__((format(printf, 3, 0)));
+
+static void explain(
+	struct config_reader *reader, const char *place, const char *format, va_list args)
+{
+	int length = snprintf(reader->error, reader->size, "%s:%s ", reader->path, place);
+
+	if (length >= 0 && (size_t)length < reader->size)
+		vsnprintf(reader->error + length, reader->size - (size_t)length, format, args);
+}
+
 bool refuse(struct config_reader *reader, const config_setting_t *setting, const char *format, ...)
 {
-	char name[NAME_SIZE] = "";
+	char name[NAME_SIZE] = "", place[NAME_SIZE + 16];
 	va_list args;
-	int length;
 
 	setting_name(setting, name, sizeof(name));
-	length = snprintf(reader->error, reader->size, "%s:%u: %s: ", reader->path,
-		(unsigned)config_setting_source_line(setting), name);
-	if (length < 0 || (size_t)length >= reader->size)
-		return false;
+	snprintf(place, sizeof(place), "%u: %s:", (unsigned)config_setting_source_line(setting),
+		name);
 	va_start(args, format);
-	vsnprintf(reader->error + length, reader->size - (size_t)length, format, args);
+	explain(reader, place, format, args);
 	va_end(args);
 	return false;
 }
@@ -59,15 +68,11 @@ bool refuse_line(struct config_reader *reader, unsigned line, const char *format
 {
 	char place[16] = "";
 	va_list args;
-	int length;
 
 	if (line)
 		snprintf(place, sizeof(place), "%u:", line);
-	length = snprintf(reader->error, reader->size, "%s:%s ", reader->path, place);
-	if (length < 0 || (size_t)length >= reader->size)
-		return false;
 	va_start(args, format);
-	vsnprintf(reader->error + length, reader->size - (size_t)length, format, args);
+	explain(reader, place, format, args);
 	va_end(args);
 	return false;
 }
