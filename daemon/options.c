@@ -2,11 +2,15 @@
 #include "daemon/options.h"
 
 #include <getopt.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <event2/util.h>
+
+#include "daemon/listener.h"
 #include "daemon/log.h"
 #include "lib/control/frame.h"
 #include "lib/control/install.h"
@@ -39,30 +43,21 @@ static const char usage[] =
 static bool parse_address(
 	const char *text, uint16_t usual_port, char *address, size_t size, uint16_t *ret_port)
 {
-	bool bracket = *text == '[';
-	size_t length = bracket ? strcspn(++text, "]") : strcspn(text, ":");
-	const char *rest = text + length;
-	unsigned long port = usual_port;
-	char *end;
+	struct sockaddr_storage parsed = { 0 };
+	int length = sizeof(parsed);
+	uint16_t port;
 
 	*ret_port = usual_port;
 	*address = '\0';
 	if (strcmp(text, "none") == 0)
 		return true;
-	if (bracket && *rest++ != ']')
+	if (evutil_parse_sockaddr_port(text, (struct sockaddr *)&parsed, &length) < 0)
 		return false;
-	if (*rest == ':') {
-		port = strtoul(rest + 1, &end, 10);
-		if (end == rest + 1 || *end || rest[1] == '-' || port == 0 || port > 65535)
-			return false;
-	} else if (*rest) {
-		return false;
-	}
-	if (length == 0 || length >= size)
-		return false;
-	memcpy(address, text, length);
-	address[length] = '\0';
-	*ret_port = (uint16_t)port;
+	address_text(&parsed, address, size);
+	/* The port is at the same place for both families. */
+	port = ntohs(((const struct sockaddr_in *)&parsed)->sin_port);
+	if (port)
+		*ret_port = port;
 	return true;
 }
 
