@@ -200,6 +200,7 @@ static inline void close_end(struct end *end)
 		frl_mem_free(end->memory, MEMORY);
 	else
 		free(end->memory);
+	end->device = NULL;
 }
 
 static inline void *connect_end(void *arg)
@@ -241,6 +242,15 @@ static inline void finish(void)
 {
 	close_end(&a);
 	close_end(&b);
+}
+
+/* At the end of each case: those that are still open. */
+static inline void close_ends(void)
+{
+	if (a.device)
+		close_end(&a);
+	if (b.device)
+		close_end(&b);
 }
 
 /* Takes a completion. Both ends are driven by this thread. */

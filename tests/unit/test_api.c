@@ -146,7 +146,6 @@ START_TEST(arguments)
 	ck_assert_ptr_null(frl_mem_alloc(SIZE_MAX));
 	ck_assert_ptr_null(frl_mem_alloc(SIZE_MAX - 4096));
 	ck_assert_ptr_eq(frl_qp_context(a.qp), &a);
-	finish();
 }
 END_TEST
 
@@ -190,7 +189,6 @@ START_TEST(missing_queue_arguments)
 	refused(frl_cq_wait(a.cq, 1, NULL, 0), -EINVAL, "wc");
 	refused(frl_cq_wait(a.cq, -1, &wc, 0), -EINVAL, "max");
 	ok(frl_srq_destroy(srq));
-	finish();
 }
 END_TEST
 
@@ -222,7 +220,6 @@ START_TEST(missing_arguments)
 	refused(frl_get_async_event(a.device, 0, NULL), -EINVAL, "ret_event");
 	ck_assert_ptr_null(cq);
 	ok(frl_comp_channel_destroy(channel));
-	close_end(&a);
 }
 END_TEST
 
@@ -254,7 +251,6 @@ START_TEST(bad_posts)
 	sge.length = 16;
 	sge.addr = NULL;
 	refused(frl_post_send(a.qp, &wr[1], 1, NULL), -EINVAL, "NULL");
-	finish();
 }
 END_TEST
 
@@ -273,7 +269,6 @@ START_TEST(bad_memory)
 	sge.lkey ^= 1 << 20;
 	refused(frl_post_send(a.qp, &wr, 1, NULL), -EINVAL, "lkey");
 	refused(frl_post_recv(a.qp, &recv, 1, NULL), -EINVAL, "lkey");
-	finish();
 }
 END_TEST
 
@@ -290,7 +285,6 @@ START_TEST(full_queue)
 		posted++;
 	refused(rc, -ENOMEM, "full");
 	ck_assert(test_port() ? posted >= DEPTH : posted == DEPTH);
-	finish();
 }
 END_TEST
 
@@ -342,7 +336,6 @@ START_LOOP_TEST(traffic, 4)
 	expect(&b, 4, FRL_WC_SUCCESS);
 	expect(&a, 14, FRL_WC_SUCCESS);
 	ck_assert_int_eq(memcmp(b.memory, b.memory + 64, 64), 0);
-	finish();
 }
 END_TEST
 
@@ -369,7 +362,6 @@ START_LOOP_TEST(reduce_on_receive, 4)
 	for (int i = 0; i < MESSAGE / 4; i++)
 		ck_assert(theirs[i] == (float)i + 0.5f);
 	expect(&a, 13, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
@@ -441,11 +433,10 @@ START_LOOP_TEST(failure, N_FAILURES)
 		expect(&b, 1, want[1]);
 	for (uint32_t i = 0; i < MEMORY; i++)
 		ck_assert_uint_eq(b.memory[i], 0x11);
-	finish();
 }
 END_TEST
 
 TEST_MAIN(api)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -25,7 +25,6 @@ START_TEST(wait_times_out)
 		SHORT_MS - 1);
 	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, 0), 0);
 	ck_assert_int_eq(frl_poll_cq(a.cq, 1, &wc), 0);
-	close_end(&a);
 }
 END_TEST
 
@@ -77,7 +76,6 @@ START_LOOP_TEST(bad_modify, 2)
 	attr.state = (enum frl_qp_state)77;
 	refused(frl_qp_modify(a.qp, &attr, FRL_QP_STATE), -EINVAL, "state");
 	refused(frl_qp_modify(a.qp, NULL, FRL_QP_STATE), -EINVAL, "attr");
-	close_end(&a);
 }
 END_TEST
 
@@ -125,7 +123,6 @@ START_TEST(connect_fails)
 	ck_assert_int_eq(frl_qp_connect(other, &b.mine, &config), -ECANCELED);
 	ck_assert_int_eq(asked, 1);
 	frl_qp_destroy(other);
-	finish();
 }
 END_TEST
 
@@ -156,7 +153,6 @@ START_TEST(connect_twice)
 	connect_both();
 	post_send(&wr);
 	expect(&a, 1, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
@@ -181,7 +177,6 @@ START_TEST(connect_while_connecting)
 	config.interrupt_arg = &asked;
 	ck_assert_int_eq(frl_qp_connect(a.qp, &b.mine, &config), -ECANCELED);
 	ck_assert_int_eq(asked, 1);
-	finish();
 }
 END_TEST
 
@@ -233,7 +228,6 @@ START_LOOP_TEST(link_of_two_connections, 2)
 	let_go_of_link((uint16_t)link, _i);
 	ck_assert_int_eq(
 		state_of_link((uint16_t)link), _i ? PORT_LINK_CLOSED : PORT_LINK_CONNECTING);
-	finish();
 }
 END_TEST
 
@@ -288,7 +282,6 @@ START_TEST(connect_in_steps)
 	ok(frl_qp_connect_test(a.qp));
 	refused(frl_qp_connect_start(a.qp, &b.mine, NULL), -EINVAL, "RTS");
 	write_something();
-	finish();
 }
 END_TEST
 
@@ -307,7 +300,6 @@ START_TEST(connect_in_steps_fails)
 	start_connecting(&a, &b, SHORT_MS);
 	refused(test_until_over(&a, NULL), -ETIMEDOUT, "30 ms");
 	refused(frl_qp_connect_test(a.qp), -EINVAL, "ERR");
-	finish();
 }
 END_TEST
 
@@ -321,7 +313,6 @@ START_TEST(connect_reason)
 	frl_connect_config_init(a.device, &config);
 	config.access_flags = 0x4000;
 	refused(frl_qp_connect(a.qp, &b.mine, &config), -EINVAL, "access_flags");
-	finish();
 }
 END_TEST
 
@@ -353,7 +344,6 @@ START_LOOP_TEST(connect_abandoned, 2)
 	ok(frl_qp_endpoint(a.qp, &a.mine));
 	connect_both();
 	write_something();
-	finish();
 }
 END_TEST
 
@@ -381,7 +371,6 @@ START_TEST(link_that_goes_down)
 	let_go_of_link((uint16_t)link, true);
 	ck_assert_int_eq(open_link_to_b(), other);
 	ck_assert_int_eq(state_of_link((uint16_t)link), PORT_LINK_CLOSED);
-	finish();
 }
 END_TEST
 
@@ -429,7 +418,6 @@ START_TEST(name_of_link_in_use)
 	ck_assert_int_eq(asked, 1);
 	close(fd);
 	connect_both();
-	finish();
 }
 END_TEST
 
@@ -459,7 +447,6 @@ START_LOOP_TEST(damaged_endpoint, 3)
 	}
 	memset(&b.mine, 0, sizeof(b.mine));
 	refused(try_connect(&b.mine, 1), -EPROTO, "Ferrule");
-	finish();
 }
 END_TEST
 
@@ -491,11 +478,10 @@ START_TEST(stats_walk)
 	ck_assert_uint_ge(packets, 1);
 	ck_assert_int_eq(frl_stats_entry(&stats, n, NULL, NULL, NULL), -ENOENT);
 	ck_assert_int_eq(frl_stats_entry(&stats, 0, NULL, NULL, NULL), 0);
-	finish();
 }
 END_TEST
 
 TEST_MAIN(api_connect)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

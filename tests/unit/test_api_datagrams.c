@@ -104,7 +104,6 @@ START_LOOP_TEST(over_a_link, 2)
 {
 	start(false, FRL_PROGRESS_INLINE);
 	there_and_back(&b, (unsigned)_i);
-	finish();
 }
 END_TEST
 
@@ -113,7 +112,6 @@ START_LOOP_TEST(within_one_device, 2)
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	b = (struct end){ 0 };
 	there_and_back(&a, (unsigned)_i);
-	close_end(&a);
 }
 END_TEST
 
@@ -139,7 +137,6 @@ START_TEST(bad_handles)
 	refused(frl_ah_create(a.pd, &attr, &ah), -EINVAL, "flow_label");
 	ck_assert_ptr_null(ah);
 	frl_ah_destroy(NULL);
-	finish();
 }
 END_TEST
 
@@ -153,7 +150,6 @@ START_TEST(handle_without_a_link)
 	open_end(&b, false, FRL_PROGRESS_INLINE);
 	attr = way_to(&b, 1);
 	refused(frl_ah_create(a.pd, &attr, &ah), -EHOSTUNREACH, "connect a queue pair");
-	finish();
 }
 END_TEST
 
@@ -194,7 +190,6 @@ START_TEST(bad_posts)
 	frl_ah_destroy(ah);
 	ok(frl_pd_destroy(other));
 	frl_qp_destroy(qp);
-	close_end(&a);
 }
 END_TEST
 
@@ -236,7 +231,6 @@ START_LOOP_TEST(qkeys, 2)
 	frl_ah_destroy(ah);
 	frl_qp_destroy(from);
 	frl_qp_destroy(to);
-	close_end(&a);
 }
 END_TEST
 
@@ -276,7 +270,6 @@ START_TEST(management)
 	ok(frl_qp_create(a.pd, &config, &third));
 	frl_qp_destroy(third);
 	frl_qp_destroy(theirs);
-	finish();
 }
 END_TEST
 
@@ -331,7 +324,6 @@ START_LOOP_TEST(multicast, 2)
 	frl_qp_destroy(near);
 	frl_qp_destroy(first);
 	frl_qp_destroy(second);
-	finish();
 }
 END_TEST
 
@@ -397,11 +389,10 @@ START_TEST(bad_headers)
 	ck_assert_uint_eq(attr.dgid.bytes[1], 0x80);
 	grh[39] ^= 1;
 	refused(frl_ah_attr_from_wc(a.device, &wc, grh, &attr), -EINVAL, "no address");
-	close_end(&a);
 }
 END_TEST
 
 TEST_MAIN(api_datagrams)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

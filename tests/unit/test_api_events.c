@@ -307,7 +307,6 @@ START_TEST(waiting)
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(frl_async_fd(b.device), fd);
 	ck_assert(!readable(fd));
-	finish();
 }
 END_TEST
 
@@ -343,7 +342,6 @@ START_TEST(established)
 	ok(frl_qp_modify(b.qp, &own,
 		FRL_QP_STATE | FRL_QP_SQ_PSN | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT |
 			FRL_QP_RNR_RETRY | FRL_QP_MAX_QP_RD_ATOMIC));
-	finish();
 }
 END_TEST
 
@@ -390,7 +388,6 @@ START_TEST(drained)
 	expect(&b, 2, FRL_WC_SUCCESS);
 	if (is_rxe())
 		expect(&b, 3, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
@@ -447,7 +444,6 @@ START_LOOP_TEST(shared_queue, SHARED_QUEUES)
 	no_async();
 	if (_i == NOT_FETCHED)
 		ck_assert(!readable(frl_async_fd(b.device)));
-	finish();
 }
 END_TEST
 
@@ -489,7 +485,6 @@ START_TEST(overrun)
 	ok(frl_cq_destroy(b.cq));
 	b.cq = roomy;
 	no_async();
-	finish();
 }
 END_TEST
 
@@ -514,7 +509,6 @@ START_LOOP_TEST(refusals, 2)
 	expect(&a, 1, _i ? FRL_WC_REM_INV_REQ_ERR : FRL_WC_REM_ACCESS_ERR);
 	ck_assert_ptr_eq(async(_i ? FRL_EVENT_QP_REQ_ERR : FRL_EVENT_QP_ACCESS_ERR).qp, b.qp);
 	no_async();
-	finish();
 }
 END_TEST
 
@@ -546,7 +540,6 @@ START_TEST(sleeper)
 	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, HANG_MS), 1);
 	ck_assert_int_eq(wc.status, FRL_WC_REM_ACCESS_ERR);
 	pthread_join(thread, NULL);
-	finish();
 }
 END_TEST
 
@@ -564,5 +557,5 @@ END_TEST
 
 TEST_MAIN(api_events)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -344,5 +344,5 @@ TEST_MAIN(api_far)
 {
 	if (!gpu_is_fake())
 		return EXIT_FAILURE;
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -333,5 +333,5 @@ END_TEST
 
 TEST_MAIN(api_fragments)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -32,7 +32,6 @@ START_LOOP_TEST(send_to_a_destroyed_queue_pair, 2)
 	b.qp = NULL;
 	post_one(&a, MESSAGE);
 	expect(&a, 7, no_answer());
-	finish();
 }
 END_TEST
 
@@ -44,7 +43,6 @@ START_LOOP_TEST(send_to_a_failed_queue_pair, 2)
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
 	post_one(&a, MESSAGE);
 	expect(&a, 7, no_answer());
-	finish();
 }
 END_TEST
 
@@ -60,7 +58,6 @@ START_TEST(many_peers)
 		a.qp = add_qp(&a);
 		ok(frl_qp_endpoint(a.qp, &a.mine));
 	}
-	close_end(&a);
 }
 END_TEST
 
@@ -90,7 +87,6 @@ START_LOOP_TEST(last_message_before_closing, 2)
 		;
 	ck_assert_int_eq(n, 1);
 	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
-	close_end(&a);
 }
 END_TEST
 
@@ -198,7 +194,6 @@ START_LOOP_TEST(send_to_a_reset_queue_pair, REQUESTS)
 		requests[_i].moment != POSTED_AFTER, "hardware may answer before the reset");
 	start(true, FRL_PROGRESS_INLINE);
 	request_around(_i, reset_b);
-	finish();
 }
 END_TEST
 
@@ -216,7 +211,6 @@ START_LOOP_TEST(send_to_a_queue_pair_connected_anew, REQUESTS)
 	expect(&b, 9, FRL_WC_SUCCESS);
 	expect(&a, 7, FRL_WC_SUCCESS);
 	frl_qp_destroy(old);
-	finish();
 }
 END_TEST
 
@@ -244,7 +238,6 @@ START_TEST(send_to_a_queue_pair_that_went_long_ago)
 	expect_on(a.qp, no_answer());
 	for (int i = 0; i < OTHERS; i++)
 		frl_qp_destroy(others[i]);
-	finish();
 }
 END_TEST
 
@@ -318,7 +311,6 @@ START_LOOP_TEST(posting_while_it_fails, 2)
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
 	post_one(&a, MESSAGE);
 	pthread_join(thread, NULL);
-	finish();
 }
 END_TEST
 
@@ -392,11 +384,10 @@ START_TEST(others_keep_their_payload)
 	frl_progress(b.device);
 	ck_assert_uint_gt(dropped(&b), 0);
 	frl_qp_destroy(other);
-	finish();
 }
 END_TEST
 
 TEST_MAIN(api_gone)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -91,7 +91,6 @@ START_LOOP_TEST(window, 2)
 	frl_mw_dealloc(mw);
 	frl_mw_dealloc(never);
 	frl_mw_dealloc(NULL);
-	finish();
 }
 END_TEST
 
@@ -118,7 +117,6 @@ START_LOOP_TEST(window_of_a_destroyed_queue_pair, 2)
 	if (!_i)
 		frl_mw_dealloc(mw);
 	ok(frl_reg_mr(b.pd, b.memory, MEMORY, 0, &b.mr));
-	finish();
 }
 END_TEST
 
@@ -136,7 +134,6 @@ START_TEST(reregistration_under_a_window)
 	expect(&b, 0, FRL_WC_SUCCESS);
 	refused(frl_rereg_mr(b.mr, FRL_REREG_ACCESS, NULL, NULL, 0, 0), -EBUSY, "windows");
 	frl_mw_dealloc(mw);
-	finish();
 }
 END_TEST
 
@@ -180,7 +177,6 @@ START_LOOP_TEST(iova, 2)
 	expect(&a, 1, FRL_WC_REM_ACCESS_ERR);
 	ok(frl_dereg_mr(mine));
 	ok(frl_dereg_mr(theirs));
-	finish();
 }
 END_TEST
 
@@ -226,7 +222,6 @@ START_LOOP_TEST(reregistration, 3)
 		ok(frl_rereg_mr(b.mr, FRL_REREG_PD, b.pd, NULL, 0, 0));
 	}
 	ok(frl_pd_destroy(other));
-	finish();
 }
 END_TEST
 
@@ -290,7 +285,6 @@ START_TEST(reregistration_after_another)
 	pthread_join(thread, NULL);
 	ck_assert_uint_eq(soft_mr(b.mr)->region.length, MEMORY / 2);
 	ck_assert_uint_eq(soft_mr(b.mr)->region.access, FRL_ACCESS_LOCAL_WRITE);
-	close_end(&b);
 }
 END_TEST
 
@@ -314,7 +308,6 @@ START_LOOP_TEST(reregistration_in_two_threads, N_CHANGES)
 	pthread_join(thread, NULL);
 	ok(frl_rereg_mr(b.mr, FRL_REREG_PD, b.pd, NULL, 0, 0));
 	ok(frl_pd_destroy(other_pd));
-	finish();
 }
 END_TEST
 
@@ -346,7 +339,6 @@ START_TEST(windows_while_reregistering)
 	pthread_join(thread, NULL);
 	ok(change_region(ACCESS, 0));
 	frl_mw_dealloc(mw);
-	finish();
 }
 END_TEST
 
@@ -364,5 +356,5 @@ END_TEST
 
 TEST_MAIN(api_memory)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

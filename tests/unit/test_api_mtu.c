@@ -31,7 +31,6 @@ START_LOOP_TEST(device, ROWS(defaults))
 		&a, false, FRL_PROGRESS_INLINE, defaults[_i].wanted, defaults[_i].held_frames);
 	frl_device_query(a.device, &attr);
 	ck_assert_uint_eq(attr.path_mtu, defaults[_i].got);
-	close_end(&a);
 }
 END_TEST
 
@@ -88,7 +87,6 @@ START_LOOP_TEST(transfers, 2 * ROWS(pairs))
 		transfer(FRL_WR_RDMA_WRITE, i + 1);
 		transfer(FRL_WR_RDMA_READ, i + 2);
 	}
-	finish();
 }
 END_TEST
 
@@ -136,7 +134,6 @@ START_LOOP_TEST(datagrams, 2)
 	frl_ah_destroy(ah);
 	frl_qp_destroy(from);
 	frl_qp_destroy(to);
-	finish();
 }
 END_TEST
 
@@ -162,11 +159,10 @@ START_TEST(by_hand)
 	attr.path_mtu = NETWORK;
 	ok(frl_qp_modify(qp, &attr, rtr));
 	frl_qp_destroy(qp);
-	finish();
 }
 END_TEST
 
 TEST_MAIN(api_mtu)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -58,7 +58,6 @@ START_TEST(message_and_answer)
 	post_to(a.qp, &a, 2, FRL_SEND_SIGNALED);
 	expect_alone(&b, 1);
 	expect_alone(&a, 2);
-	finish();
 }
 END_TEST
 
@@ -109,7 +108,6 @@ START_TEST(never_empty_queue)
 	expect(&a, 1, FRL_WC_SUCCESS);
 	frl_qp_destroy(qp);
 	ok(frl_cq_destroy(cq));
-	finish();
 }
 END_TEST
 
@@ -133,7 +131,6 @@ START_TEST(rare_completions)
 	clock_go_on();
 	frl_qp_destroy(qp);
 	ok(frl_cq_destroy(cq));
-	finish();
 }
 END_TEST
 
@@ -167,7 +164,6 @@ START_TEST(nothing_but_time)
 	clock_go_on();
 	expect(&b, 1, FRL_WC_SUCCESS);
 	expect(&a, 2, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
@@ -211,11 +207,10 @@ START_TEST(unsignaled_messages)
 	receive_at(&b, 6);
 	expect(&b, 6, FRL_WC_SUCCESS);
 	expect(&a, 5, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
 TEST_MAIN(api_prompt)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -259,5 +259,5 @@ END_TEST
 
 TEST_MAIN(api_raw)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

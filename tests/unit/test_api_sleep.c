@@ -179,7 +179,6 @@ START_TEST(message)
 		end_wait(&waiter, i, FRL_WC_SUCCESS);
 		expect(&a, 100 + i, FRL_WC_SUCCESS);
 	}
-	finish();
 }
 END_TEST
 
@@ -206,7 +205,6 @@ START_TEST(crowd)
 		sum += waiters[i].wc.wr_id;
 	}
 	ck_assert_uint_eq(sum, (1u << CROWD) - 1);
-	finish();
 }
 END_TEST
 
@@ -267,7 +265,6 @@ START_TEST(two_queues)
 	}
 	close_second(&a2);
 	close_second(&b2);
-	finish();
 }
 END_TEST
 
@@ -283,7 +280,6 @@ START_TEST(other_thread)
 	await_sleepers(1);
 	ok(frl_qp_modify(b.qp, &failed, FRL_QP_STATE));
 	end_wait(&waiter, 1, FRL_WC_WR_FLUSH_ERR);
-	finish();
 }
 END_TEST
 
@@ -315,7 +311,6 @@ START_TEST(posted)
 	for (uint64_t i = 0; i < DEPTH; i++)
 		expect(&a, i, FRL_WC_SUCCESS);
 	end_wait(&waiter, 100, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
@@ -356,7 +351,6 @@ START_TEST(deadline)
 	ck_assert_uint_ge(stats.naks_received_rnr, 3);
 	receive_at(&a, 2);
 	end_wait(&waiter, 1, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
@@ -371,7 +365,6 @@ START_TEST(peer_goes)
 	await_sleepers(1);
 	close_end(&a);
 	end_wait(&waiter, 1, FRL_WC_WR_FLUSH_ERR);
-	close_end(&b);
 }
 END_TEST
 
@@ -448,7 +441,6 @@ START_TEST(event)
 	ok(frl_cq_destroy(b.cq));
 	b.cq = NULL;
 	ok(frl_comp_channel_destroy(channel));
-	finish();
 }
 END_TEST
 
@@ -484,12 +476,11 @@ START_TEST(served_by_another)
 	ck_assert(!awaited.was_vain);
 	expect(&b, 1, FRL_WC_SUCCESS);
 	expect(&a, 2, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
 TEST_MAIN(api_sleep)
 {
 	is_watching = true;
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }

@@ -92,7 +92,6 @@ START_LOOP_TEST(read_and_atomics, 2)
 
 	wr.remote_addr += 4;
 	refused(frl_post_send(a.qp, &wr, 1, NULL), -EINVAL, "multiple of 8");
-	finish();
 }
 END_TEST
 
@@ -116,7 +115,6 @@ START_TEST(many_reads)
 	for (uint32_t i = 0; i < DEPTH; i++)
 		expect(&a, i, FRL_WC_SUCCESS);
 	ck_assert_int_eq(memcmp(b.memory + 8192, b.memory, 4096), 0);
-	finish();
 }
 END_TEST
 
@@ -163,7 +161,6 @@ START_LOOP_TEST(loopback, 2)
 		refused(frl_post_send(a.qp, &wr, 1, NULL), -EINVAL, "opcode");
 	}
 	frl_qp_destroy(other);
-	close_end(&a);
 }
 END_TEST
 
@@ -206,7 +203,6 @@ START_TEST(unreliable)
 	/* No receive: nobody complains. */
 	post_send(&wr);
 	expect(&a, 2, FRL_WC_SUCCESS);
-	finish();
 }
 END_TEST
 
@@ -263,7 +259,6 @@ START_TEST(sixteen_pieces)
 	refused(frl_post_send(a.qp, &wr, 1, NULL), -EINVAL, "max_send_sge");
 	recv.n_sge = FRL_MAX_SGE + 1;
 	refused(frl_post_recv(b.qp, &recv, 1, NULL), -EINVAL, "sge");
-	finish();
 }
 END_TEST
 
@@ -340,7 +335,6 @@ START_TEST(shared_receives)
 	refused(frl_srq_set_limit(srq, 5), -EINVAL, "max_wr");
 	ok(frl_srq_destroy(srq));
 	ok(frl_srq_destroy(NULL));
-	finish();
 }
 END_TEST
 
@@ -381,7 +375,6 @@ START_TEST(limits_of_software)
 	ck_assert_uint_eq(attr.max_rd_atomic, FRL_MAX_RD_ATOMIC);
 	ck_assert_uint_eq(attr.max_msg_size, UINT32_C(1) << 31);
 	ck_assert_uint_eq(attr.n_gids, 2);
-	close_end(&a);
 }
 END_TEST
 
@@ -420,7 +413,6 @@ START_TEST(limits)
 	snprintf(number, sizeof(number), "%u GIDs", attr.n_gids);
 	refused(frl_query_gid(a.device, attr.n_gids, &gid), -ENOENT, number);
 	refused(frl_query_gid(NULL, 0, &gid), -EINVAL, "device");
-	close_end(&a);
 }
 END_TEST
 
@@ -455,7 +447,6 @@ START_TEST(full)
 		frl_mw_dealloc(mws[--n]);
 	free(qps);
 	free(mws);
-	close_end(&a);
 }
 END_TEST
 
@@ -497,11 +488,10 @@ START_TEST(query_queue_pair)
 	frl_qp_query(a.qp, &attr);
 	ck_assert_int_eq(attr.state, FRL_QPS_RESET);
 	ck_assert_uint_eq(attr.dest_qpn, 0);
-	finish();
 }
 END_TEST
 
 TEST_MAIN(api_verbs)
 {
-	return run_rows(all_tests(NULL, NULL));
+	return run_rows(all_tests(NULL, close_ends));
 }
