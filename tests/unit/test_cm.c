@@ -16,7 +16,6 @@ START_TEST(ends_meet)
 	char data[32];
 	int fd;
 
-	begin();
 	ck_assert_str_eq(frl_listener_service(listener), "test");
 	ck_assert(!readable(frl_listener_fd(listener)));
 	active = ask(a.qp, "test");
@@ -56,7 +55,6 @@ START_TEST(ends_meet)
 	ck_assert_int_eq(state_of(b.qp), FRL_QPS_ERR);
 	ck_assert_ptr_nonnull(strstr(frl_qp_error(a.qp, data, sizeof(data)), "closed"));
 	frl_conn_close(active);
-	end();
 }
 END_TEST
 
@@ -67,7 +65,6 @@ START_TEST(acknowledged_before_the_end)
 	struct frl_send_wr wr;
 	struct frl_sge sge;
 
-	begin();
 	meet(&active, &passive);
 	sge = sge_of(&a, 0, MESSAGE);
 	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
@@ -83,7 +80,6 @@ START_TEST(acknowledged_before_the_end)
 	ck_assert_int_eq(state_of(a.qp), FRL_QPS_ERR);
 	expect(&a, 1, FRL_WC_SUCCESS);
 	frl_conn_close(active);
-	end();
 }
 END_TEST
 
@@ -96,7 +92,6 @@ START_TEST(terms)
 	struct frl_device_config device;
 	Ctl__Envelope *request;
 
-	begin();
 	frl_device_config_init(&device);
 	close_end(&a);
 	device.path_mtu = 1024;
@@ -150,7 +145,6 @@ START_TEST(terms)
 	move_data();
 	frl_conn_close(active);
 	frl_conn_close(passive);
-	end();
 }
 END_TEST
 
@@ -159,7 +153,6 @@ START_TEST(rejected)
 	struct frl_conn *active, *passive;
 	char data[8];
 
-	begin();
 	active = ask(a.qp, "test");
 	passive = next_request();
 	ok(frl_reject(passive, "come back\ntomorrow", "no", 2));
@@ -178,7 +171,6 @@ START_TEST(rejected)
 	frl_conn_close(active);
 	refused(frl_conn_wait_end(passive, HANG_MS), -ECONNRESET, "closed");
 	frl_conn_close(passive);
-	end();
 }
 END_TEST
 
@@ -186,13 +178,11 @@ START_TEST(no_service)
 {
 	struct frl_conn *active;
 
-	begin();
 	active = ask(a.qp, "other");
 	refused(frl_conn_wait(active, HANG_MS), -ECONNREFUSED, "no such service");
 	frl_conn_close(active);
 	refused(frl_listen(a.device, "test", NULL, &(struct frl_listener *){ NULL }), -EADDRINUSE,
 		"offered");
-	end();
 }
 END_TEST
 
@@ -204,7 +194,6 @@ START_TEST(bad_arguments)
 	struct frl_listener *other;
 	char text[300];
 
-	begin();
 	memset(text, 'x', sizeof(text));
 	text[299] = '\0';
 	refused(frl_listen(NULL, "x", NULL, &other), -EINVAL, "device");
@@ -235,7 +224,6 @@ START_TEST(bad_arguments)
 	frl_conn_close(NULL);
 	refused(frl_device_close(b.device), -EBUSY, "listener");
 	refused(frl_wait_request(listener, 1, &conn), -ETIMEDOUT, "1 ms");
-	end();
 }
 END_TEST
 
@@ -244,7 +232,6 @@ START_LOOP_TEST(cancelled, 2)
 {
 	struct frl_conn *active, *passive;
 
-	begin();
 	active = ask(a.qp, "test");
 	if (_i) {
 		passive = next_request();
@@ -263,7 +250,6 @@ START_LOOP_TEST(cancelled, 2)
 	meet(&active, &passive);
 	frl_conn_close(passive);
 	frl_conn_close(active);
-	end();
 }
 END_TEST
 
@@ -309,7 +295,6 @@ START_LOOP_TEST(timed_out, 3)
 	struct frl_connect_config config;
 	struct frl_conn *active, *passive = NULL;
 
-	begin();
 	frl_connect_config_init(a.device, &config);
 	config.timeout_ms = SHORT_MS;
 	stub_hold(silences[_i].hold);
@@ -330,7 +315,6 @@ START_LOOP_TEST(timed_out, 3)
 	wait_ended(active, -ETIMEDOUT, silences[_i].active);
 	frl_conn_close(active);
 	frl_conn_close(passive);
-	end();
 }
 END_TEST
 
@@ -340,7 +324,6 @@ START_TEST(unanswered)
 	struct frl_connect_config config;
 	struct frl_conn *active, *passive;
 
-	begin();
 	frl_connect_config_init(a.device, &config);
 	config.timeout_ms = SHORT_MS;
 	stub_hold(STUB_BIT(CONN_END));
@@ -352,7 +335,6 @@ START_TEST(unanswered)
 	wait_ended(passive, -ETIMEDOUT, "30 ms");
 	frl_conn_close(active);
 	frl_conn_close(passive);
-	end();
 }
 END_TEST
 
@@ -362,7 +344,6 @@ START_TEST(self)
 	struct frl_qp *other;
 	char data[8];
 
-	begin();
 	other = add_qp(&b);
 	active = ask(other, "test");
 	passive = next_request();
@@ -375,7 +356,6 @@ START_TEST(self)
 	wait_ended(passive, -ECONNRESET, "closed");
 	frl_conn_close(passive);
 	frl_qp_destroy(other);
-	end();
 }
 END_TEST
 
@@ -386,7 +366,6 @@ START_TEST(crosswise)
 	struct frl_listener *other;
 	struct frl_qp *qps[2];
 
-	begin();
 	ok(frl_listen(a.device, NULL, NULL, &other));
 	ck_assert_str_eq(frl_listener_service(other), "chosen");
 	qps[0] = add_qp(&a);
@@ -410,7 +389,6 @@ START_TEST(crosswise)
 		frl_conn_close(passive[i]);
 	}
 	frl_listener_close(other);
-	end();
 }
 END_TEST
 
@@ -421,7 +399,6 @@ START_TEST(many)
 	struct frl_listener *other;
 	struct frl_qp *qps[MANY];
 
-	begin();
 	frl_listen_config_init(&config);
 	config.backlog = MANY - 1;
 	ok(frl_listen(b.device, "many", &config, &other));
@@ -451,7 +428,6 @@ START_TEST(many)
 		frl_conn_close(active[i]);
 		frl_qp_destroy(qps[i]);
 	}
-	end();
 }
 END_TEST
 
@@ -460,7 +436,6 @@ START_LOOP_TEST(destroyed, 2)
 {
 	struct frl_conn *active, *passive;
 
-	begin();
 	active = ask(a.qp, "test");
 	passive = next_request();
 	if (_i) {
@@ -484,7 +459,6 @@ START_LOOP_TEST(destroyed, 2)
 	move_data();
 	frl_conn_close(active);
 	frl_conn_close(passive);
-	end();
 }
 END_TEST
 
@@ -492,18 +466,16 @@ START_TEST(closed_listener)
 {
 	struct frl_conn *active;
 
-	begin();
 	active = ask(a.qp, "test");
 	ck_assert(becomes_readable(frl_listener_fd(listener)));
 	frl_listener_close(listener);
 	refused(frl_conn_wait(active, HANG_MS), -ECONNREFUSED, "has been closed");
 	frl_conn_close(active);
 	ok(frl_listen(b.device, "test", NULL, &listener));
-	end();
 }
 END_TEST
 
 TEST_MAIN(cm)
 {
-	return run(all_tests(NULL, NULL));
+	return run(all_tests(begin, end));
 }

@@ -53,7 +53,6 @@ START_TEST(daemon_restarts)
 	frl_conn_close(passive);
 	frl_qp_destroy(other);
 	frl_qp_destroy(third);
-	end();
 }
 END_TEST
 
@@ -73,7 +72,6 @@ START_TEST(listen_refused)
 	ck_assert(becomes_readable(frl_listener_fd(listener)));
 	refused(frl_get_request(listener, &conn), -EBUSY, "does not want");
 	refused(frl_wait_request(listener, HANG_MS, &conn), -EBUSY, "does not want");
-	end();
 }
 END_TEST
 
@@ -103,7 +101,6 @@ START_TEST(listen_without_waiting)
 	refused(frl_listener_test(other), -EDQUOT, "does not want");
 	frl_listener_close(other);
 	refused(frl_listener_test(NULL), -EINVAL, "no listener");
-	end();
 }
 END_TEST
 
@@ -126,7 +123,6 @@ START_TEST(no_daemon)
 	frl_conn_close(next_request());
 	wait_ended(conn, -ECONNREFUSED, "not answered");
 	frl_conn_close(conn);
-	end();
 }
 END_TEST
 
@@ -225,7 +221,6 @@ START_LOOP_TEST(bad_reply, 2)
 	send_end(last->conn_request, true, ECONNRESET, "late");
 	send_ready(last->conn_request);
 	ctl__envelope__free_unpacked(last, NULL);
-	end();
 }
 END_TEST
 
@@ -251,7 +246,6 @@ START_TEST(smaller_mtu)
 	ck_assert_int_eq(frl_conn_test(conn), -EAGAIN); /* b makes no link */
 	frl_conn_close(conn);
 	ck_assert_int_eq(state_of(a.qp), FRL_QPS_ERR);
-	end();
 }
 END_TEST
 
@@ -286,7 +280,6 @@ START_TEST(bad_request)
 	ctl__envelope__free_unpacked(last, NULL);
 	ck_assert_int_eq(frl_get_request(listener, &other), -EAGAIN);
 	frl_conn_close(conn);
-	end();
 }
 END_TEST
 
@@ -305,7 +298,6 @@ START_TEST(senseless_end)
 	ctl__envelope__free_unpacked(last, NULL);
 	wait_ended(conn, -EPROTO, "so it is");
 	frl_conn_close(conn);
-	end();
 }
 END_TEST
 
@@ -337,11 +329,10 @@ START_LOOP_TEST(ended, 2)
 	ck_assert_int_eq(state_of(a.qp), _i ? FRL_QPS_ERR : FRL_QPS_RESET);
 	frl_conn_close(active);
 	frl_conn_close(passive);
-	end();
 }
 END_TEST
 
 TEST_MAIN(cm_faults)
 {
-	return run(all_tests(NULL, NULL));
+	return run(all_tests(NULL, end));
 }

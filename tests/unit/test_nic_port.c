@@ -26,7 +26,6 @@ START_TEST(memory_that_may_move)
 {
 	unsigned before;
 
-	nic_setup();
 	nic.page = 2 << 20;
 	open_by_physical();
 	before = nic_free_buffers();
@@ -42,7 +41,6 @@ START_TEST(memory_that_stays)
 {
 	unsigned before;
 
-	nic_setup();
 	nic_is_huge = true;
 	open_by_physical();
 	before = nic_free_buffers();
@@ -64,7 +62,6 @@ START_TEST(buffers_lie_together)
 	struct rte_mbuf *all[4096];
 	unsigned n = 0;
 
-	nic_setup();
 	open_by_physical();
 	while (n < RTE_DIM(all) && (all[n] = rte_pktmbuf_alloc(nic.pool)))
 		n++;
@@ -87,7 +84,6 @@ START_TEST(vlans_are_let_in)
 {
 	const struct gid_table table = { .n = 3, .gids = { [1].vlan = 7, [2].vlan = 4094 } };
 
-	nic_setup();
 	nic.filters_vlans = true;
 	nic_gids = &table;
 	nic_must_open();
@@ -100,7 +96,6 @@ END_TEST
 
 START_TEST(no_filter_without_vlans)
 {
-	nic_setup();
 	nic.filters_vlans = true;
 	nic_must_open();
 	ck_assert_uint_eq(nic.rx_offloads, 0);
@@ -114,7 +109,6 @@ START_TEST(any_call_may_fail)
 		"rte_eth_dev_set_mtu", "rte_eth_rx_queue_setup", "rte_eth_tx_queue_setup",
 		"rte_eth_dev_start", "rte_eth_macaddr_get" };
 
-	nic_setup();
 	for (size_t i = 0; i < RTE_DIM(calls); i++) {
 		nic.fails = calls[i];
 		ck_assert_msg(nic_open_port() < 0, "%s", calls[i]);
@@ -150,7 +144,6 @@ START_LOOP_TEST(way_is_logged, ROWS(way_rows))
 {
 	const struct way_row *row = &way_rows[_i];
 
-	nic_setup();
 	nic_must_open(); /* EAL starts, and logs */
 	nic_port->ops->close(nic_port);
 	nic.driver = row->driver;
@@ -186,14 +179,12 @@ static void check_refused(int err, const char *text)
 
 START_TEST(cause_that_is_found)
 {
-	nic_setup();
 	check_refused(-ENODEV, "0000:3b:00.1 has a cause");
 }
 END_TEST
 
 START_TEST(other_process_before_the_cause)
 {
-	nic_setup();
 	nic.says = "cannot open it: Device or resource busy";
 	check_refused(-EBUSY, "0000:3b:00.1 is in use by another process");
 }
@@ -201,7 +192,6 @@ END_TEST
 
 START_TEST(mode_of_eal_before_the_cause)
 {
-	nic_setup();
 	nic_pci.by_physical = true;
 	check_refused(-ENODEV, "--iova-mode=pa");
 }
@@ -209,7 +199,6 @@ END_TEST
 
 START_TEST(uio_behind_an_iommu)
 {
-	nic_setup();
 	nic_pci.by_physical = nic_pci.is_translated = true;
 	nic.says = "probed";
 	check_refused(-EBUSY, "0000:3b:00.1 has a cause");
@@ -220,7 +209,6 @@ END_TEST
 
 START_LOOP_TEST(too_little_memory, 2)
 {
-	nic_setup();
 	nic.min_buffer = 60000;
 	nic_say_huge(_i == 1);
 	ck_assert_int_eq(nic_open_port(), -ENOMEM);
@@ -232,5 +220,5 @@ END_TEST
 
 TEST_MAIN(nic_port)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(nic_setup, NULL));
 }

@@ -11,7 +11,6 @@
 
 START_TEST(buffers_in_kib)
 {
-	nic_setup();
 	nic_must_open();
 	ck_assert_uint_ge(nic_room_of(), nic_port->caps.max_frame);
 	ck_assert_uint_eq(nic_room_of() % 1024, 0);
@@ -21,7 +20,6 @@ END_TEST
 
 START_TEST(buffers_as_large_as_asked)
 {
-	nic_setup();
 	nic.min_buffer = 7000;
 	nic_must_open();
 	ck_assert_uint_ge(nic_room_of(), 7000);
@@ -31,7 +29,6 @@ END_TEST
 
 START_TEST(mtu_of_the_nic)
 {
-	nic_setup();
 	nic.max_mtu = 1500;
 	nic_must_open();
 	ck_assert_uint_le(nic.mtu, 1500);
@@ -62,7 +59,6 @@ START_LOOP_TEST(buffers_that_the_driver_has, ROWS(buffer_rows))
 {
 	const struct buffer_row *row = &buffer_rows[_i];
 
-	nic_setup();
 	nic.holds = row->holds;
 	nic.scatters = row->scatters;
 	nic.fails = row->fails;
@@ -84,7 +80,6 @@ START_TEST(frames_in_pieces)
 	struct port_frame frame;
 	unsigned before;
 
-	nic_setup();
 	nic.buffer = 1000;
 	nic_must_open();
 	before = nic_free_buffers();
@@ -106,7 +101,6 @@ START_TEST(frame_without_room)
 	struct port_stats stats;
 	unsigned before;
 
-	nic_setup();
 	nic.buffer = 2048;
 	nic_must_open();
 	before = nic_free_buffers();
@@ -136,7 +130,6 @@ START_TEST(tag_of_a_short_frame)
 	struct port_frame frame;
 	unsigned before;
 
-	nic_setup();
 	nic_must_open();
 	before = nic_free_buffers();
 	nic_receive(nic_memory, 13);
@@ -158,7 +151,6 @@ START_TEST(frames_that_the_driver_drops)
 {
 	struct port_stats stats;
 
-	nic_setup();
 	nic_must_open();
 	nic_port->ops->stats(nic_port, &stats);
 	ck_assert_uint_eq(nic_logged.lines, 0);
@@ -173,5 +165,5 @@ END_TEST
 
 TEST_MAIN(nic_receive)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(nic_setup, NULL));
 }

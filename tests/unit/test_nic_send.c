@@ -15,7 +15,6 @@ START_TEST(references)
 {
 	unsigned before;
 
-	nic_setup();
 	nic_must_open();
 	before = nic_free_buffers();
 	nic_map_memory();
@@ -31,7 +30,6 @@ START_TEST(few_segments)
 {
 	unsigned before;
 
-	nic_setup();
 	nic.segments = 2;
 	nic_must_open();
 	before = nic_free_buffers();
@@ -46,7 +44,6 @@ START_TEST(one_segment)
 {
 	unsigned before;
 
-	nic_setup();
 	nic.has_no_chains = true;
 	nic.segments = 1;
 	nic_must_open();
@@ -68,7 +65,6 @@ START_LOOP_TEST(short_frames, 3)
 	const uint8_t zeros[60] = { 0 };
 	unsigned before;
 
-	nic_setup();
 	nic.driver = drivers[_i];
 	nic.is_vdev = _i == 2;
 	nic.page = _i == 1 ? PAGE : 0;
@@ -96,7 +92,6 @@ START_LOOP_TEST(segments_within_pages, 2)
 {
 	unsigned before;
 
-	nic_setup();
 	nic.driver = "net_e1000_igb";
 	nic.has_no_cleanup = _i == 0;
 	nic.page = PAGE;
@@ -116,7 +111,6 @@ START_TEST(buffers_run_out)
 	struct port_packet packet;
 	unsigned before, n = 0;
 
-	nic_setup();
 	nic.driver = "net_e1000_em";
 	nic.has_no_cleanup = true;
 	nic_must_open();
@@ -139,7 +133,6 @@ START_TEST(one_buffer_for_virtio)
 {
 	unsigned before;
 
-	nic_setup();
 	nic.driver = "net_virtio";
 	nic_must_open();
 	before = nic_free_buffers();
@@ -159,7 +152,6 @@ START_LOOP_TEST(unknown_vdev, 2)
 {
 	unsigned before;
 
-	nic_setup();
 	nic.is_vdev = true;
 	nic.driver = _i == 0 ? "net_double" : "net_ring";
 	nic_must_open();
@@ -175,7 +167,6 @@ START_TEST(driver_that_takes_nothing)
 	struct port_packet packets[3];
 	unsigned before;
 
-	nic_setup();
 	nic_must_open();
 	before = nic_free_buffers();
 	nic_map_memory();
@@ -198,7 +189,6 @@ END_TEST
 
 START_TEST(sent_packets_are_given_up)
 {
-	nic_setup();
 	nic_must_open();
 	nic_map_memory();
 	nic.is_stuck = true;
@@ -227,7 +217,6 @@ START_TEST(packet_that_stays_at_the_tail)
 {
 	unsigned before;
 
-	nic_setup();
 	nic_must_open();
 	before = nic_free_buffers();
 	nic_map_memory();
@@ -249,7 +238,6 @@ START_TEST(packets_under_way)
 {
 	unsigned before;
 
-	nic_setup();
 	nic_must_open();
 	before = nic_free_buffers();
 	nic_map_memory();
@@ -276,7 +264,6 @@ END_TEST
 /* Nothing leaves before the link is back. */
 START_TEST(packets_that_wait_for_a_link)
 {
-	nic_setup();
 	nic_must_open();
 	nic_map_memory();
 	nic.is_stuck = true;
@@ -301,7 +288,6 @@ END_TEST
 
 START_TEST(driver_that_keeps_what_is_sent)
 {
-	nic_setup();
 	nic.has_no_cleanup = true;
 	nic_must_open();
 	nic_map_memory();
@@ -318,7 +304,6 @@ START_LOOP_TEST(drivers_that_are_not_asked, 3)
 {
 	static const char *const drivers[] = { "net_iavf", "net_cn10k", "net_netvsc" };
 
-	nic_setup();
 	nic.driver = drivers[_i];
 	nic_must_open();
 	nic_map_memory();
@@ -332,5 +317,5 @@ END_TEST
 
 TEST_MAIN(nic_send)
 {
-	return run_suite_unforked(all_tests(NULL, NULL));
+	return run_suite_unforked(all_tests(nic_setup, NULL));
 }
