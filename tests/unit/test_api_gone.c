@@ -124,8 +124,6 @@ static const struct {
 	{ SEEN_BEFORE, FRL_WR_SEND }, /* there is no receive for it */
 };
 
-enum { REQUESTS = sizeof(requests) / sizeof(requests[0]) };
-
 static void move_to(struct frl_qp *qp, enum frl_qp_state state)
 {
 	const struct frl_qp_attr attr = { .state = state };
@@ -188,7 +186,7 @@ static void connect_b_anew(void)
 	connect_both();
 }
 
-START_LOOP_TEST(send_to_a_reset_queue_pair, REQUESTS)
+START_LOOP_TEST(send_to_a_reset_queue_pair, ROWS(requests))
 {
 	SOFTWARE_ONLY_IF(
 		requests[_i].moment != POSTED_AFTER, "hardware may answer before the reset");
@@ -198,7 +196,7 @@ START_LOOP_TEST(send_to_a_reset_queue_pair, REQUESTS)
 END_TEST
 
 /* The new connection stays as it is. */
-START_LOOP_TEST(send_to_a_queue_pair_connected_anew, REQUESTS)
+START_LOOP_TEST(send_to_a_queue_pair_connected_anew, ROWS(requests))
 {
 	struct frl_qp *old;
 

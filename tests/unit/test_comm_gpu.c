@@ -23,8 +23,6 @@ enum { FEWEST = JOB_SHARE > 1 ? 3 : 1, MOST = JOB_SHARE > 1 ? 3 : 4 };
 /* Small messages, those just too long for that, several segments. */
 static const size_t counts[] = { 0, 1, 3, 1000, 1017, 5000, SEGMENTS };
 
-enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
-
 /* Who has what on the GPU: all; every second rank; one buffer each, in turns. */
 enum pattern { ALL, SOME_RANKS, ONE_BUFFER, PATTERNS };
 
@@ -56,10 +54,10 @@ static void run_operations(struct rank *rank)
 {
 	enum pattern pattern = *(const enum pattern *)rank->job->arg;
 
-	for (unsigned i = 0; i < 2 * FRL_BARRIER * COUNTS && !rank->failure[0]; i++) {
+	for (unsigned i = 0; i < 2 * FRL_BARRIER * ROWS(counts) && !rank->failure[0]; i++) {
 		struct trial trial = {
-			.c = { .coll = (enum frl_coll)(i / 2 / COUNTS),
-				.count = counts[i / 2 % COUNTS],
+			.c = { .coll = (enum frl_coll)(i / 2 / ROWS(counts)),
+				.count = counts[i / 2 % ROWS(counts)],
 				.dtype = FRL_INT32,
 				.root = (int)(i / 2 % (unsigned)rank->ranks) },
 			.shift = i / 2 % 3 * 5,

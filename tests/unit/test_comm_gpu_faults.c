@@ -147,10 +147,8 @@ static const cu_result results[] = {
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
 };
 
-enum { RESULTS = sizeof(results) / sizeof(results[0]) };
-
 /* The test's own GPU is there before, and after. */
-START_LOOP_TEST(any_call, 2 * RESULTS)
+START_LOOP_TEST(any_call, 2 * ROWS(results))
 {
 	struct fault fault = { .result = results[_i / 2], .count = lengths[_i % 2] };
 	unsigned failures = 0;

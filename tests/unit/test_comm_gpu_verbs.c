@@ -36,8 +36,6 @@ static const struct plug kinds[] = {
 	{ .tells_late = true },
 };
 
-enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
-
 static void run_plain(struct job *job)
 {
 	run(job, &kinds[0]);
@@ -74,11 +72,11 @@ static void run_operations(struct rank *rank)
 	}
 }
 
-START_LOOP_TEST(every_operation, 3 * KINDS)
+START_LOOP_TEST(every_operation, 3 * ROWS(kinds))
 {
 	struct job job = { .ranks = 1 + _i % 3, .main = run_operations, .rails = 1 + _i / 3 % 2 };
 
-	run(&job, &kinds[_i / 3 % KINDS]);
+	run(&job, &kinds[_i / 3 % ROWS(kinds)]);
 }
 END_TEST
 

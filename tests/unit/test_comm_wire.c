@@ -19,8 +19,6 @@ enum { COUNT_MAX = 5000, BLOCKS_MAX = COUNT_MAX * JOB_RANKS, PIECE_MAX = 3000 };
 
 static const size_t counts[] = { 1, 127, 128, 129, 1000, COUNT_MAX };
 
-enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
-
 /* All magnitudes; with int8 infinities and NaN make a block of NaN. */
 static float input(int rank, size_t i)
 {
@@ -63,8 +61,6 @@ static const struct copy copies[] = {
 	{ FRL_GATHER, 1, JOB_RANKS, false, true },
 	{ FRL_SCATTER, JOB_RANKS, 1, true, false },
 };
-
-enum { COPIES = sizeof(copies) / sizeof(copies[0]) };
 
 /* The block that rank `me` must have received at place `block`: whose, and where it was. */
 static void block_of(
@@ -121,14 +117,15 @@ static void copy_all(struct rank *rank)
 {
 	float *memory = calloc(2 * (size_t)BLOCKS_MAX, sizeof(*memory));
 
-	for (int i = 0; i < COPIES * COUNTS * (FRL_WIRES - 1) * 2; i++) {
-		struct frl_collective c = { .coll = copies[i % COPIES].coll,
-			.count = counts[i / COPIES % COUNTS],
+	for (int i = 0; i < ROWS(copies) * ROWS(counts) * (FRL_WIRES - 1) * 2; i++) {
+		struct frl_collective c = { .coll = copies[i % ROWS(copies)].coll,
+			.count = counts[i / ROWS(copies) % ROWS(counts)],
 			.dtype = FRL_FLOAT32,
 			.root = i % rank->ranks,
-			.wire = (enum frl_wire)(1 + i / COPIES / COUNTS / 2) };
+			.wire = (enum frl_wire)(1 + i / ROWS(copies) / ROWS(counts) / 2) };
 
-		run_copy(rank, &copies[i % COPIES], c, i / COPIES / COUNTS % 2, memory);
+		run_copy(rank, &copies[i % ROWS(copies)], c, i / ROWS(copies) / ROWS(counts) % 2,
+			memory);
 	}
 	free(memory);
 }
@@ -155,10 +152,10 @@ static void send_around(struct rank *rank)
 
 	for (size_t i = 0; i < COUNT_MAX; i++)
 		in[i] = input(rank->number, i);
-	for (int i = 0; i < COUNTS * (FRL_WIRES - 1); i++) {
+	for (int i = 0; i < ROWS(counts) * (FRL_WIRES - 1); i++) {
 		struct frl_collective some[4];
 		struct frl_request *request;
-		size_t count = counts[i % COUNTS];
+		size_t count = counts[i % ROWS(counts)];
 
 		for (int k = 0; k < 4; k++)
 			some[k] = (struct frl_collective){ .coll = k % 2 ? FRL_RECV : FRL_SEND,
@@ -166,7 +163,7 @@ static void send_around(struct rank *rank)
 				.recv = out + (k < 2 ? 0 : COUNT_MAX),
 				.count = count,
 				.dtype = FRL_FLOAT32,
-				.wire = (enum frl_wire)(1 + i / COUNTS),
+				.wire = (enum frl_wire)(1 + i / ROWS(counts)),
 				.root = k < 2 ? (k ? previous : next) : rank->number };
 		if (!expect(rank, frl_start_group(rank->comm, some, 4, &request) == 0) ||
 			!expect(rank, frl_request_wait(request) == 0))
@@ -258,14 +255,14 @@ static void reduce_others(struct rank *rank)
 
 	for (size_t i = 0; i < COUNT_MAX; i++)
 		in[i] = positive(rank->number, i);
-	for (int i = 0; i < COUNTS * (FRL_WIRES - 1) * 3; i++) {
+	for (int i = 0; i < ROWS(counts) * (FRL_WIRES - 1) * 3; i++) {
 		struct frl_collective c = { .coll = FRL_ALLREDUCE,
 			.send = in,
 			.recv = out,
-			.count = counts[i % COUNTS],
+			.count = counts[i % ROWS(counts)],
 			.dtype = FRL_FLOAT32,
-			.op = (enum frl_op)(FRL_PROD + i / COUNTS % 3),
-			.wire = (enum frl_wire)(1 + i / COUNTS / 3) };
+			.op = (enum frl_op)(FRL_PROD + i / ROWS(counts) % 3),
+			.wire = (enum frl_wire)(1 + i / ROWS(counts) / 3) };
 		/* Of MAX and MIN: each rank's number, and with int8 the result, which is at most
 		 * 1.5; factors are at least 0.5, so an error is at most twice that much of the
 		 * product. */

@@ -206,10 +206,8 @@ static const struct refusal {
 	{ 0, 3 * HOST_MTU, 3, .no_buffer = true, .word = "no packet buffer" },
 };
 
-enum { REFUSALS = sizeof(refusals) / sizeof(refusals[0]) };
-
 /* Nothing is lost silently: nobody is told that it has come. */
-START_LOOP_TEST(refused, REFUSALS)
+START_LOOP_TEST(refused, ROWS(refusals))
 {
 	const struct refusal *row = &refusals[_i];
 	uint32_t token = 0;

@@ -115,9 +115,7 @@ static const struct {
 	{ FRL_LOG_DEBUG, FRL_LOG_DEBUG, 1 },
 };
 
-enum { N_LOGS = sizeof(log_rows) / sizeof(log_rows[0]) };
-
-START_LOOP_TEST(log_levels, N_LOGS)
+START_LOOP_TEST(log_levels, ROWS(log_rows))
 {
 	struct line line = { 0 };
 

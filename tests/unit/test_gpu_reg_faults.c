@@ -22,8 +22,6 @@ static const cu_result results[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALI
 	CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_UNKNOWN,
 	CUDA_ERROR_ILLEGAL_ADDRESS };
 
-enum { N_RESULTS = sizeof(results) / sizeof(results[0]) };
-
 static void open_on(bool is_hardware)
 {
 	gpu_setup();
@@ -92,8 +90,6 @@ static const enum fake_cuda_kind kinds[] = { FAKE_CUDA_ALLOCATION, FAKE_CUDA_HOS
 	FAKE_CUDA_REGISTRATION, FAKE_CUDA_RETAIN, FAKE_CUDA_STREAM, FAKE_CUDA_EVENT,
 	FAKE_CUDA_MODULE };
 
-enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
-
 /* What is to be ended stays if the driver does not end it, or does not let it be ended. */
 static bool is_an_end(const char *function)
 {
@@ -109,7 +105,7 @@ static bool is_an_end(const char *function)
 static void fail_each_call(cu_result result)
 {
 	cu_deviceptr address = allocate(own, 4 * MIB);
-	unsigned n_failed = 0, left[N_KINDS] = { 0 };
+	unsigned n_failed = 0, left[ROWS(kinds)] = { 0 };
 	const char *failed;
 
 	/* What was found out about the driver is kept, and so is a failure of that. */
@@ -126,7 +122,7 @@ static void fail_each_call(cu_result result)
 		ck_assert_int_eq(fake->capture_mode(), CU_STREAM_CAPTURE_MODE_GLOBAL);
 		ck_assert_uint_eq(fake->live(FAKE_CUDA_FD), 0);
 		ck_assert_msg(use(address), "after %s: %s", failed, frl_last_error());
-		for (unsigned i = 0; i < N_KINDS; i++) {
+		for (unsigned i = 0; i < ROWS(kinds); i++) {
 			unsigned live = fake->live(kinds[i]);
 
 			ck_assert_msg(live <= left[i] || is_an_end(failed), "after %s: %s", failed,
@@ -191,11 +187,11 @@ TEST_MAIN(gpu_reg_faults)
 	if (!gpu_is_fake())
 		return 77;
 	tcase_add_checked_fixture(verbs, open_verbs, close_verbs);
-	tcase_add_loop_test(verbs, driver, 0, N_RESULTS);
+	tcase_add_loop_test(verbs, driver, 0, ROWS(results));
 	tcase_add_loop_test(verbs, libibverbs, 0, 4);
 	suite_add_tcase(suite, verbs);
 	tcase_add_checked_fixture(soft, open_soft, close_soft);
-	tcase_add_loop_test(soft, driver, 0, N_RESULTS);
+	tcase_add_loop_test(soft, driver, 0, ROWS(results));
 	tcase_add_test(soft, no_memory_to_pin);
 	suite_add_tcase(suite, soft);
 	return run_suite_unforked(suite);

@@ -38,9 +38,7 @@ static const struct {
 		"3a00050200000100 84002f0e00000000ff120000000000000000000100020003" },
 };
 
-enum { N_REPORTS = sizeof(reports) / sizeof(reports[0]) };
-
-START_LOOP_TEST(encode_report, N_REPORTS)
+START_LOOP_TEST(encode_report, ROWS(reports))
 {
 	uint8_t want[128], out[GROUP_MAX_FRAME];
 	size_t len = from_hex(want, sizeof(want), reports[_i].bytes);
@@ -105,9 +103,7 @@ static const struct {
 	{ "::", false },
 };
 
-enum { N_GROUPS = sizeof(groups) / sizeof(groups[0]) };
-
-START_LOOP_TEST(reported, N_GROUPS)
+START_LOOP_TEST(reported, ROWS(groups))
 {
 	struct frl_ip group = ip(groups[_i].ip);
 
@@ -373,9 +369,7 @@ static const struct {
 	{ "fewer sources", MLDV2_SOURCES, 88, "0000", true },
 };
 
-enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
-
-START_LOOP_TEST(changed_bytes, N_ROWS)
+START_LOOP_TEST(changed_bytes, ROWS(rows))
 {
 	uint8_t frame[160], bytes[16];
 	struct group_query query;
@@ -411,9 +405,7 @@ static const struct {
 	{ MLDV2, "ffff", 8387584 },
 };
 
-enum { N_DELAYS = sizeof(delays) / sizeof(delays[0]) };
-
-START_LOOP_TEST(delay, N_DELAYS)
+START_LOOP_TEST(delay, ROWS(delays))
 {
 	int row = delays[_i].query;
 	uint8_t frame[160], *message = frame + queries[row].message;
@@ -449,9 +441,7 @@ static const struct {
 	{ MLDV1_GROUP, "ff12::1:2:4", 10, false },
 };
 
-enum { N_ASKED = sizeof(asked) / sizeof(asked[0]) };
-
-START_LOOP_TEST(is_asked, N_ASKED)
+START_LOOP_TEST(is_asked, ROWS(asked))
 {
 	uint8_t frame[160];
 	struct group_query query;

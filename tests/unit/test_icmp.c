@@ -229,9 +229,7 @@ static const struct {
 	{ "code", V6, V6_ICMP + 1, "01", false },
 };
 
-enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
-
-START_LOOP_TEST(changed_bytes, N_ROWS)
+START_LOOP_TEST(changed_bytes, ROWS(rows))
 {
 	uint8_t frame[128], bytes[16];
 	size_t len = from_hex(frame, sizeof(frame), families[rows[_i].family].request);
@@ -244,10 +242,8 @@ END_TEST
 
 static const size_t sizes[] = { 0, 1, 2, 3, 4, 5, 56, 63, 1471, 1472, 1473, 8951, 8952 };
 
-enum { N_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
-
 /* Up to what fits a jumbo frame. The reply, made a request again, is the other's. */
-START_LOOP_TEST(any_size, N_SIZES)
+START_LOOP_TEST(any_size, ROWS(sizes))
 {
 	static uint8_t frame[MAX_FRAME], out[MAX_FRAME];
 

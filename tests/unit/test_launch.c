@@ -110,9 +110,7 @@ static const struct {
 		-1 },
 };
 
-enum { N_GOOD = sizeof(good) / sizeof(good[0]) };
-
-START_LOOP_TEST(found, N_GOOD)
+START_LOOP_TEST(found, ROWS(good))
 {
 	struct frl_launch launch;
 	int err = detect(good[_i].variables, &launch);
@@ -200,9 +198,7 @@ static const struct {
 		"SLURM_STEP_NODELIST is \"n[0-\"" },
 };
 
-enum { N_BAD = sizeof(bad) / sizeof(bad[0]) };
-
-START_LOOP_TEST(refused, N_BAD)
+START_LOOP_TEST(refused, ROWS(bad))
 {
 	struct frl_launch launch = { .rank = 12345 };
 	int err = detect(bad[_i].variables, &launch);
@@ -288,9 +284,7 @@ static const struct {
 	{ "127.0.0.1:7476", false }, /* the daemon's to say */
 };
 
-enum { N_HOSTS = sizeof(host_rows) / sizeof(host_rows[0]) };
-
-START_LOOP_TEST(own_host, N_HOSTS)
+START_LOOP_TEST(own_host, ROWS(host_rows))
 {
 	ck_assert_int_eq(launch_is_this_host(host_rows[_i].host), host_rows[_i].is_here);
 }
@@ -350,9 +344,7 @@ static const char *const bad_ids[] = {
 	"\033[2Jfrl1:",
 };
 
-enum { N_BAD_IDS = sizeof(bad_ids) / sizeof(bad_ids[0]) };
-
-START_LOOP_TEST(bad_id, N_BAD_IDS)
+START_LOOP_TEST(bad_id, ROWS(bad_ids))
 {
 	struct frl_bootstrap bootstrap;
 	struct frl_unique_id id = { "" };

@@ -13,17 +13,15 @@ static const char *const setting_up[] = { "cuModuleLoadData", "cuModuleGetFuncti
 	"cuMemHostRegister", "cuMemAlloc", "cuStreamCreateWithPriority", "cuEventCreate",
 	"cuDevicePrimaryCtxRetain" };
 
-enum { SETTING_UP = sizeof(setting_up) / sizeof(setting_up[0]) };
-
-static void count_calls(unsigned counts[SETTING_UP])
+static void count_calls(unsigned counts[ROWS(setting_up)])
 {
-	for (int i = 0; i < SETTING_UP; i++)
+	for (int i = 0; i < ROWS(setting_up); i++)
 		counts[i] = fake->calls(setting_up[i]);
 }
 
-static void expect_no_calls_since(const unsigned counts[SETTING_UP])
+static void expect_no_calls_since(const unsigned counts[ROWS(setting_up)])
 {
-	for (int i = 0; i < SETTING_UP; i++)
+	for (int i = 0; i < ROWS(setting_up); i++)
 		ck_assert_msg(fake->calls(setting_up[i]) == counts[i], "%u calls of %s",
 			fake->calls(setting_up[i]) - counts[i], setting_up[i]);
 }
@@ -50,7 +48,7 @@ static int register_end(struct end *end)
 static void use_what_is_there(void)
 {
 	cu_deviceptr sent = take_memory(BYTES), received = take_memory(BYTES);
-	unsigned counts[SETTING_UP];
+	unsigned counts[ROWS(setting_up)];
 	struct pair pair;
 
 	count_calls(counts);

@@ -44,8 +44,6 @@ static const struct {
 	{ "advertisement", false, &v6_a, &v6_b, ND_FRAME, { 0x02, 0, 0, 0, 0, 0x0b } },
 };
 
-enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
-
 static size_t encode_row(uint8_t out[NEIGHBOR_MAX_FRAME], int row)
 {
 	struct neighbor_message message = {
@@ -87,7 +85,7 @@ static void fix_checksum(uint8_t *frame)
 	memcpy(frame + ICMP + 2, &sum, 2);
 }
 
-START_LOOP_TEST(roundtrip, N_ROWS)
+START_LOOP_TEST(roundtrip, ROWS(rows))
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME + 20];
 	struct neighbor_message message;
@@ -134,7 +132,7 @@ static const struct {
 	{ ETHERTYPE_SERVICE_VLAN, 10, 0, false },
 };
 
-START_LOOP_TEST(tagged, N_ROWS)
+START_LOOP_TEST(tagged, ROWS(rows))
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME + 2 * VLAN_LEN];
 	struct neighbor_message message;
@@ -158,7 +156,7 @@ START_LOOP_TEST(tagged, N_ROWS)
 END_TEST
 
 /* A tag is all that a VLAN adds. */
-START_LOOP_TEST(encoded_with_tag, N_ROWS)
+START_LOOP_TEST(encoded_with_tag, ROWS(rows))
 {
 	uint8_t want[NEIGHBOR_MAX_FRAME], frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -173,7 +171,7 @@ START_LOOP_TEST(encoded_with_tag, N_ROWS)
 END_TEST
 
 /* To the one that is known, to hear whether it is still there. */
-START_LOOP_TEST(unicast_request, N_ROWS)
+START_LOOP_TEST(unicast_request, ROWS(rows))
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message, again;
@@ -195,7 +193,7 @@ START_LOOP_TEST(unicast_request, N_ROWS)
 }
 END_TEST
 
-START_LOOP_TEST(cut_frame, N_ROWS)
+START_LOOP_TEST(cut_frame, ROWS(rows))
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -208,7 +206,7 @@ START_LOOP_TEST(cut_frame, N_ROWS)
 END_TEST
 
 /* The length in the IPv6 header and the checksum agree with the cut. */
-START_LOOP_TEST(cut_message, N_ROWS)
+START_LOOP_TEST(cut_message, ROWS(rows))
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -225,7 +223,7 @@ START_LOOP_TEST(cut_message, N_ROWS)
 END_TEST
 
 /* Any flipped bit of the addresses or of ICMPv6 spoils the checksum. */
-START_LOOP_TEST(flipped_bit, N_ROWS)
+START_LOOP_TEST(flipped_bit, ROWS(rows))
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -289,9 +287,7 @@ static const struct {
 	{ "solicited, but to all", ADVERTISEMENT, IP + 24, 0xff, false },
 };
 
-enum { N_BYTES = sizeof(byte_rows) / sizeof(byte_rows[0]) };
-
-START_LOOP_TEST(changed_byte, N_BYTES)
+START_LOOP_TEST(changed_byte, ROWS(byte_rows))
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;
@@ -457,9 +453,7 @@ static const struct {
 		"fe80000000000000505400fffeaa0001 0201525400aa0001" },
 };
 
-enum { N_LINUX = sizeof(linux_rows) / sizeof(linux_rows[0]) };
-
-START_LOOP_TEST(as_linux_does, N_LINUX)
+START_LOOP_TEST(as_linux_does, ROWS(linux_rows))
 {
 	uint8_t frame[128], out[NEIGHBOR_MAX_FRAME];
 	struct neighbor_message message;

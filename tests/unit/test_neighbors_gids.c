@@ -45,9 +45,7 @@ static const struct {
 	{ "fd00::1", 0, "fd00::ff", "10.1.1.1", NULL },
 };
 
-enum { N_HOPS = sizeof(hops) / sizeof(hops[0]) };
-
-START_LOOP_TEST(next_hop, N_HOPS)
+START_LOOP_TEST(next_hop, ROWS(hops))
 {
 	struct frl_ip to = ip(hops[_i].to), hop = { { 0x77 } }, wanted;
 
@@ -103,9 +101,7 @@ static const struct {
 	{ UINT8_MAX, "fd00::2", NULL },
 };
 
-enum { N_MANY_HOPS = sizeof(many_hops) / sizeof(many_hops[0]) };
-
-START_LOOP_TEST(next_hop_of_many, N_MANY_HOPS)
+START_LOOP_TEST(next_hop_of_many, ROWS(many_hops))
 {
 	struct frl_ip to = ip(many_hops[_i].to), hop, wanted;
 
@@ -181,9 +177,7 @@ static const struct {
 	{ 0, "10.1.1.2", "0.0.0.0", false },
 };
 
-enum { N_QUESTIONS = sizeof(questions) / sizeof(questions[0]) };
-
-START_LOOP_TEST(answers_for_every_gid, N_QUESTIONS)
+START_LOOP_TEST(answers_for_every_gid, ROWS(questions))
 {
 	uint8_t answer[NEIGHBOR_MAX_FRAME];
 	size_t len;

@@ -65,9 +65,7 @@ static const struct {
 	{ 0x81, "CNP", OPERATION_CNP, 0, 0, 0 },
 };
 
-enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
-
-START_LOOP_TEST(row, N_ROWS)
+START_LOOP_TEST(row, ROWS(rows))
 {
 	const struct opcode_info *info = &opcode_table[rows[_i].opcode];
 
@@ -89,7 +87,7 @@ START_TEST(nothing_else_is_known)
 		ck_assert_int_eq(opcode_known((uint8_t)i) || i == 0x1c || i == 0x1d,
 			opcode_table[i].operation != OPERATION_NONE);
 	}
-	ck_assert_int_eq(known, N_ROWS);
+	ck_assert_int_eq(known, ROWS(rows));
 	/* FLUSH and ATOMIC WRITE are taken in order to be refused. */
 	ck_assert_int_eq(opcode_table[0x1c].operation, OPERATION_UNSUPPORTED);
 	ck_assert_int_eq(opcode_table[0x1d].operation, OPERATION_UNSUPPORTED);

@@ -200,9 +200,7 @@ static const struct {
 	{ "reserved bits", BOTH, AT_BTH, 4, 0x3f00, WIRE_OK },
 };
 
-enum { N_WRONG = sizeof(wrong_rows) / sizeof(wrong_rows[0]) };
-
-START_LOOP_TEST(wrong, N_WRONG)
+START_LOOP_TEST(wrong, ROWS(wrong_rows))
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
 	struct wire_packet packet;
@@ -244,8 +242,6 @@ static const struct {
 	{ "three", { { 0x88a8, 1 }, { 0x8100, 2 }, { 0x8100, 3 } }, WIRE_NOT_ROCE, 0, 0, 0 },
 };
 
-enum { N_TAG_ROWS = sizeof(tag_rows) / sizeof(tag_rows[0]) };
-
 static struct frame tagged_frame(int variant, const uint16_t tags[3][2])
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);
@@ -261,7 +257,7 @@ static struct frame tagged_frame(int variant, const uint16_t tags[3][2])
 	return frame;
 }
 
-START_LOOP_TEST(tags, N_TAG_ROWS)
+START_LOOP_TEST(tags, ROWS(tag_rows))
 {
 	struct wire_packet packet;
 
@@ -287,7 +283,7 @@ START_LOOP_TEST(tags, N_TAG_ROWS)
 END_TEST
 
 /* ARP and ICMP are told as what they are behind tags as well. */
-START_LOOP_TEST(tagged_arp, N_TAG_ROWS)
+START_LOOP_TEST(tagged_arp, ROWS(tag_rows))
 {
 	struct frame frame = tagged_frame(0, tag_rows[_i].tags);
 	struct wire_packet packet;

@@ -119,9 +119,7 @@ static const struct {
 	{ OP_SEND_LAST_INV, { .invalidate_rkey = 0x01020304 }, { 1, 2, 3, 4 }, 4 },
 };
 
-enum { N_EXTENDED = sizeof(extended_rows) / sizeof(extended_rows[0]) };
-
-START_LOOP_TEST(golden_extended_headers, N_EXTENDED)
+START_LOOP_TEST(golden_extended_headers, ROWS(extended_rows))
 {
 	struct wire_headers h = extended_rows[_i].h;
 	size_t len = extended_rows[_i].len;
@@ -166,9 +164,7 @@ static const struct {
 	{ 0xf00000, 0x1a, 0x11, 49594 }, /* none of its 20 bits */
 };
 
-enum { N_PORTS = sizeof(port_rows) / sizeof(port_rows[0]) };
-
-START_LOOP_TEST(udp_src_port, N_PORTS)
+START_LOOP_TEST(udp_src_port, ROWS(port_rows))
 {
 	uint32_t label = port_rows[_i].flow_label;
 	uint32_t a = port_rows[_i].a;
@@ -196,9 +192,7 @@ static const struct {
 	{ { { 0 } }, false, { 0 } },
 };
 
-enum { N_GROUPS = sizeof(group_rows) / sizeof(group_rows[0]) };
-
-START_LOOP_TEST(multicast_mac, N_GROUPS)
+START_LOOP_TEST(multicast_mac, ROWS(group_rows))
 {
 	static const uint8_t untouched[6] = { 1, 2, 3, 4, 5, 6 };
 	uint8_t mac[6];

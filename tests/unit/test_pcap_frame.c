@@ -95,8 +95,6 @@ static const struct {
 	{ "OpenBSD loopback", DLT_LOOP, { 4, 4 }, { { [3] = 2 }, { [3] = 24 } }, 0, { 0 } },
 };
 
-enum { N_LINKS = sizeof(link_rows) / sizeof(link_rows[0]) };
-
 static struct recorded record(int row, int family)
 {
 	struct recorded r = { .len = 0 };
@@ -106,7 +104,7 @@ static struct recorded record(int row, int family)
 	return r;
 }
 
-START_LOOP_TEST(every_link, N_LINKS)
+START_LOOP_TEST(every_link, ROWS(link_rows))
 {
 	for (int family = 0; family < 2; family++) {
 		struct recorded r = record(_i, family);
@@ -130,7 +128,7 @@ START_LOOP_TEST(every_link, N_LINKS)
 END_TEST
 
 /* The capture kept fewer bytes: the packet is told as soon as its port is there. */
-START_LOOP_TEST(cut_by_the_capture, N_LINKS)
+START_LOOP_TEST(cut_by_the_capture, ROWS(link_rows))
 {
 	for (int family = 0; family < 2; family++) {
 		struct recorded r = record(_i, family);
@@ -153,7 +151,7 @@ START_LOOP_TEST(cut_by_the_capture, N_LINKS)
 END_TEST
 
 /* The frame itself was that short: what IP says is not true. */
-START_LOOP_TEST(cut_frame, N_LINKS)
+START_LOOP_TEST(cut_frame, ROWS(link_rows))
 {
 	for (int family = 0; family < 2; family++) {
 		struct recorded r = record(_i, family);
@@ -227,9 +225,7 @@ static const struct {
 	{ "IPv6 of length 0", false, 4, 0, false, false, 0 },
 };
 
-enum { N_WORDS = sizeof(word_rows) / sizeof(word_rows[0]) };
-
-START_LOOP_TEST(damaged, N_WORDS)
+START_LOOP_TEST(damaged, ROWS(word_rows))
 {
 	struct recorded r = record(0, !word_rows[_i].ipv4);
 	struct pcap_packet packet;
@@ -314,9 +310,7 @@ static const struct {
 	{ "longer than the frame", 60, { 17, 255 }, 8, false },
 };
 
-enum { N_EXTENSIONS = sizeof(extension_rows) / sizeof(extension_rows[0]) };
-
-START_LOOP_TEST(ipv6_extensions, N_EXTENSIONS)
+START_LOOP_TEST(ipv6_extensions, ROWS(extension_rows))
 {
 	struct recorded r = record(0, 1);
 	size_t len = extension_rows[_i].len;

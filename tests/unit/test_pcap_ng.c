@@ -183,8 +183,6 @@ static const struct {
 	{ DLT_LINUX_SLL, "whole", 5, 0 },
 };
 
-enum { N_EXPECTED = sizeof(expected) / sizeof(expected[0]) };
-
 /* How many packets there are until the end or, then *ret_error is set, what cannot be read. */
 static int read_all(const struct made *made, size_t len, bool compare, const char **ret_error)
 {
@@ -208,7 +206,7 @@ static int read_all(const struct made *made, size_t len, bool compare, const cha
 			sum ^= record.frame[i];
 		ck_assert_int_ge(sum, 0);
 		if (compare) {
-			ck_assert_int_lt(packets, N_EXPECTED);
+			ck_assert_int_lt(packets, ROWS(expected));
 			ck_assert_int_eq(record.link_type, expected[packets].link_type);
 			ck_assert_uint_eq(record.captured, strlen(expected[packets].text));
 			ck_assert_mem_eq(record.frame, expected[packets].text, record.captured);
@@ -228,7 +226,7 @@ START_LOOP_TEST(whole, 2)
 	struct made made = make_file(_i);
 	const char *error;
 
-	ck_assert_int_eq(read_all(&made, made.len, true, &error), N_EXPECTED);
+	ck_assert_int_eq(read_all(&made, made.len, true, &error), ROWS(expected));
 	ck_assert_ptr_null(error);
 }
 END_TEST
@@ -243,7 +241,7 @@ START_LOOP_TEST(cut, 2)
 		const char *error;
 		int packets = read_all(&made, len, true, &error);
 
-		ck_assert_int_lt(packets, N_EXPECTED);
+		ck_assert_int_lt(packets, ROWS(expected));
 		clean += !error;
 	}
 	ck_assert_int_eq(clean, 11); /* blocks but the last */

@@ -200,8 +200,6 @@ static const struct {
 	{ -NAN, NAN, NAN, NAN, NAN, NAN },
 };
 
-enum { N_FLOATS = sizeof(float_rows) / sizeof(float_rows[0]) };
-
 static void check_float(enum frl_op op, float a, float b, float expected)
 {
 	float plain, fast[70], x[70], y[70];
@@ -226,7 +224,7 @@ static void check_float(enum frl_op op, float a, float b, float expected)
 	}
 }
 
-START_LOOP_TEST(floats, N_FLOATS)
+START_LOOP_TEST(floats, ROWS(float_rows))
 {
 	check_float(FRL_SUM, float_rows[_i].a, float_rows[_i].b, float_rows[_i].sum);
 	check_float(FRL_PROD, float_rows[_i].a, float_rows[_i].b, float_rows[_i].prod);
@@ -251,8 +249,6 @@ static const struct {
 	{ FRL_UINT64, -1, 2, 1, -2, -1, 2, 6148914691236517205 },
 };
 
-enum { N_INTEGERS = sizeof(integer_rows) / sizeof(integer_rows[0]) };
-
 static void check_integer(enum frl_dtype dtype, int kind, int64_t a, int64_t b, int64_t expected)
 {
 	size_t size = frl_dtype_size(dtype);
@@ -273,7 +269,7 @@ static void check_integer(enum frl_dtype dtype, int kind, int64_t a, int64_t b, 
 			frl_dtype_name(dtype), kind);
 }
 
-START_LOOP_TEST(integers, N_INTEGERS)
+START_LOOP_TEST(integers, ROWS(integer_rows))
 {
 	enum frl_dtype dtype = integer_rows[_i].dtype;
 	int64_t a = integer_rows[_i].a, b = integer_rows[_i].b;

@@ -27,8 +27,6 @@ static const struct format {
 	{ FRL_FLOAT8_E5M2, 2, 15, 8, 0x7e, 0x7b, true, true },
 };
 
-enum { N_FORMATS = sizeof(formats) / sizeof(formats[0]) };
-
 static uint32_t sign_bit(const struct format *format)
 {
 	return 1u << (format->bits - 1);
@@ -99,7 +97,7 @@ static uint32_t narrow(enum frl_dtype dtype, float x)
 	}
 }
 
-START_LOOP_TEST(all_values, N_FORMATS)
+START_LOOP_TEST(all_values, ROWS(formats))
 {
 	const struct format *format = &formats[_i];
 
@@ -126,7 +124,7 @@ static void check_rounding(const struct format *format, float x)
 }
 
 /* At every value and at every midpoint, and one float32 to each side of both. */
-START_LOOP_TEST(rounding, N_FORMATS)
+START_LOOP_TEST(rounding, ROWS(formats))
 {
 	const struct format *format = &formats[_i];
 	struct random_state random;
@@ -216,7 +214,7 @@ static void check_definition(const struct format *format, int op, uint32_t y)
 	}
 }
 
-START_LOOP_TEST(operations, PAIRS(N_FORMATS, REDUCE_OPS))
+START_LOOP_TEST(operations, PAIRS(ROWS(formats), REDUCE_OPS))
 {
 	const struct format *format = &formats[_i / REDUCE_OPS];
 	int op = _i % REDUCE_OPS;
@@ -249,7 +247,7 @@ START_LOOP_TEST(operations, PAIRS(N_FORMATS, REDUCE_OPS))
 END_TEST
 
 /* Scaling is the product; a quotient is rounded once after float32. */
-START_LOOP_TEST(scaling, N_FORMATS)
+START_LOOP_TEST(scaling, ROWS(formats))
 {
 	static const uint32_t divisors[] = { 1, 2, 3, 5, 7, 8, 1000, 65537, UINT32_MAX };
 	const struct format *format = &formats[_i];

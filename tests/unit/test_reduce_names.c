@@ -70,9 +70,7 @@ static const struct {
 	{ NULL, -1, -1, -1 },
 };
 
-enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
-
-START_LOOP_TEST(parsed, N_ROWS)
+START_LOOP_TEST(parsed, ROWS(rows))
 {
 	enum frl_dtype dtype = FRL_DTYPES;
 	enum frl_wire wire = FRL_WIRES;

@@ -72,16 +72,14 @@ static const uint32_t lengths[] = { 1, 2, RING_STEM - 1, RING_STEM, RING_STEM + 
 	LINE_FRAME + RING_LINE, LINE_FRAME + RING_LINE + 1, RING_SHORT, RING_SHORT + 1,
 	RING_SHORT + RING_STEM, 4096, MAX - 1, MAX };
 
-enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
-
 /* More than once around, as frames with and without their beginning, and with headers of several
  * lengths, each to an empty ring. */
-START_LOOP_TEST(length, 2 * N_LENGTHS)
+START_LOOP_TEST(length, 2 * ROWS(lengths))
 {
-	const uint32_t len = lengths[_i % N_LENGTHS];
+	const uint32_t len = lengths[_i % ROWS(lengths)];
 	const uint32_t headers[] = { 0, 1, RING_STEM - 1, RING_STEM, 54, 86, len };
 
-	ring_choose(_i < N_LENGTHS ? RING_BYTES : RING_SMALL_BYTES);
+	ring_choose(_i < ROWS(lengths) ? RING_BYTES : RING_SMALL_BYTES);
 	ck_assert_int_eq(ring_look(&rx, MAX), -EAGAIN);
 	for (uint32_t n = 0, at = 0; at < 3 * RING_BYTES; n++, at += len + RING_LINE) {
 		uint32_t header_len = headers[n % 7] < len ? headers[n % 7] : len;
@@ -130,7 +128,7 @@ START_TEST(mixture)
 END_TEST
 
 /* A full ring takes nothing and loses nothing; emptied it has room for the longest frame. */
-START_LOOP_TEST(full, N_LENGTHS)
+START_LOOP_TEST(full, ROWS(lengths))
 {
 	const uint32_t len = lengths[_i];
 	uint32_t n_sent, n_got;

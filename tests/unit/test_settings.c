@@ -58,9 +58,7 @@ static const struct {
 	{ "99999999999999999999999999", 256, false },
 };
 
-enum { N_NUMBERS = sizeof(number_rows) / sizeof(number_rows[0]) };
-
-START_LOOP_TEST(number, N_NUMBERS)
+START_LOOP_TEST(number, ROWS(number_rows))
 {
 	struct settings settings;
 	char error[200] = "untouched";
@@ -98,9 +96,7 @@ static const struct {
 	{ "FRL_ICRC", "never", false },
 };
 
-enum { N_WORDS = sizeof(word_rows) / sizeof(word_rows[0]) };
-
-START_LOOP_TEST(word, N_WORDS)
+START_LOOP_TEST(word, ROWS(word_rows))
 {
 	struct settings settings;
 	char error[200];

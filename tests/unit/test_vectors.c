@@ -49,8 +49,6 @@ static const struct refused {
 	{ "peer_resp_keys.pcap", WIRE_BAD_OPCODE, 0x15, 1, false },
 };
 
-enum { N_REFUSED = sizeof(refused_rows) / sizeof(refused_rows[0]) };
-
 static const char *vectors_dir(void)
 {
 	const char *dir = getenv("FRL_VECTORS");
@@ -182,7 +180,7 @@ static void add_refused(struct totals *totals, const char *name)
 {
 	unsigned int expected[VERDICTS] = { 0 };
 
-	for (int i = 0; i < N_REFUSED; i++) {
+	for (int i = 0; i < ROWS(refused_rows); i++) {
 		const struct refused *row = &refused_rows[i];
 
 		if (strcmp(row->file, name) != 0)
