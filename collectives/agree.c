@@ -17,7 +17,7 @@
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
-enum { RECORD_VERSION = 8 };
+enum { RECORD_VERSION = 9 };
 
 /* What each rank tells the others; numbers are big-endian. */
 struct record {
@@ -57,7 +57,17 @@ static uint64_t hash_of(const char *text)
 	return hash;
 }
 
-/* As set, or as measured earlier, or none. */
+/* All rails are of the local fabric: messages cost there what memory and processors take, which is
+ * much the same on all machines. */
+static bool is_local(const struct frl_comm *comm)
+{
+	for (unsigned i = 0; i < comm->n_rails; i++)
+		if (!comm->rails[i].attr.local_fabric)
+			return false;
+	return true;
+}
+
+/* As set, or of the local fabric, or as measured earlier, or none. */
 static int find_costs(const struct frl_comm *comm, struct record *record)
 {
 	const char *text = comm->config.tuner_costs, *folder = comm->config.tuner_folder;
@@ -69,6 +79,10 @@ static int find_costs(const struct frl_comm *comm, struct record *record)
 	if (text[0] != '\0') {
 		record->costs_source = TUNER_GIVEN;
 		return tuner_read_costs(text, &record->costs);
+	}
+	if (is_local(comm)) {
+		record->costs_source = TUNER_LOCAL;
+		return 0;
 	}
 	if (comm->rank != 0 || comm->ranks == 1 || folder[0] == '\0')
 		return 0;
@@ -223,7 +237,7 @@ static void compare_devices(struct frl_comm *comm, const struct record *records)
 	if (!are_mixed)
 		return;
 	comm->config.tuner_folder = "";
-	if (tuner->source == TUNER_KEPT)
+	if (tuner->source == TUNER_KEPT || tuner->source == TUNER_LOCAL)
 		tuner_set_costs(tuner, &none, TUNER_DEFAULTS);
 	tuner->is_due = false;
 }

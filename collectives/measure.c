@@ -69,7 +69,7 @@ struct pairs {
 
 static bool is_known(const struct tuner *tuner, const struct pairs *pairs)
 {
-	if (tuner->source == TUNER_GIVEN)
+	if (tuner->source == TUNER_GIVEN || tuner->source == TUNER_LOCAL)
 		return true;
 	if (tuner->is_due)
 		return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What messages cost, measured when the first communicator of a bootstrap is made, unless
- * FRL_TUNER_COSTS says it or a file still knows it: see docs/collectives.md.
+ * What messages cost over a network, measured when the first communicator of a bootstrap is made,
+ * unless FRL_TUNER_COSTS says it or a file still knows it: see docs/collectives.md.
  */
 #ifndef FERRULE_COLLECTIVES_MEASURE_H
 #define FERRULE_COLLECTIVES_MEASURE_H

@@ -17,8 +17,8 @@ enum { NAME = 32 };
  * them: so many latencies. */
 static const double crowded_message = 2.5;
 
-/* Of ranks on one machine, and of machines that are near each other: better than nothing where
- * nothing was measured. */
+/* Of the local fabric, and of machines that are near each other: better than nothing where nothing
+ * was measured. */
 static const double defaults[TUNER_COSTS] = {
 	[TUNER_LATENCY] = 2500,
 	[TUNER_BYTE] = 0.25,
@@ -299,6 +299,7 @@ static const char *source_text(const struct tuner *tuner, char *text, size_t siz
 {
 	static const char *const texts[TUNER_SOURCES] = {
 		[TUNER_DEFAULTS] = "defaults",
+		[TUNER_LOCAL] = "those of the local fabric",
 		[TUNER_MEASURED] = "measured when the communicator was made",
 		[TUNER_GIVEN] = "FRL_TUNER_COSTS",
 	};

@@ -248,6 +248,30 @@ START_TEST(test_explained)
 }
 END_TEST
 
+/* Nobody measures: rank 1 would fail. */
+static void take_local(struct rank *rank)
+{
+	const struct tuner *tuner = &rank->comm->tuner;
+	const struct tuner_costs none = { .step = { 0 } };
+	struct tuner defaults;
+
+	ck_assert_int_eq(tuner_init(&defaults, NULL, tuner->segment_bytes), 0);
+	expect(rank, tuner->source == TUNER_LOCAL);
+	expect(rank, memcmp(&tuner->known, &none, sizeof(none)) == 0);
+	expect(rank, memcmp(&tuner->costs, &defaults.costs, sizeof(none)) == 0);
+	explain(rank);
+}
+
+START_TEST(test_local_fabric)
+{
+	static char words[] = "(those of the local fabric)";
+	struct job job = { .ranks = 3, .main = take_local, .arg = words };
+
+	rank_1 = FAILS;
+	job_run(&job);
+}
+END_TEST
+
 static void never(struct rank *rank)
 {
 	complain(rank, "has a communicator");

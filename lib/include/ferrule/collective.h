@@ -119,9 +119,9 @@ FRL_API void frl_comm_config_init(struct frl_comm_config *config);
  * Makes a communicator out of the ranks that `bootstrap` joins; all of them call it. The bootstrap
  * is lent until the communicator, and all that were made out of it, are destroyed: nobody else uses
  * it. Blocks while the others are awaited, as long as the bootstrap lets its allgather take (60 s
- * with frl_bootstrap_join() unless set). Connections are made when they are first needed; but two
- * or three ranks measure what messages cost, unless FRL_TUNER_COSTS or a file says it: see "What
- * messages cost" in docs/collectives.md.
+ * with frl_bootstrap_join() unless set). Connections are made when they are first needed; but over
+ * a network two or three ranks measure what messages cost, unless FRL_TUNER_COSTS or a file says
+ * it: see "What messages cost" in docs/collectives.md.
  * -EINVAL; -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, another Ferrule), -ENOMEM;
  * frl_last_error() names the rank.
  */
