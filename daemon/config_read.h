@@ -88,7 +88,5 @@ bool check_text(struct config_reader *reader, const char *text);
 /* What no setting alone can be blamed for. `root` tells the lines. */
 bool check_config(
 	struct config_reader *reader, const config_setting_t *root, const struct config *config);
-/* Of a numeric address: is it of this host only? */
-bool is_loopback(const char *address);
 
 #endif
