@@ -14,7 +14,8 @@
  * (READs and atomics as the responder keeps them), unreliable.c (receiving UC and UD), message.c
  * (SENDs and WRITEs, for both), receive.c (receive requests: take, place, complete), recv_queue.c,
  * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes), reach.c (whose
- * memory a packet is about), qp_stats.c (what it tells about itself).
+ * memory a packet is about), qp_stats.c (what it tells about itself). plain.h says what takes a
+ * fast path.
  */
 #ifndef FERRULE_PROTOCOL_QP_H
 #define FERRULE_PROTOCOL_QP_H

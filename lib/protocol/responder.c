@@ -7,7 +7,7 @@
  * acknowledgement or NAK, which waits for those before it. An ACK sent too early would tell the
  * requester that the responses before it are lost.
  */
-#include "lib/protocol/qp_internal.h"
+#include "lib/protocol/plain.h"
 
 enum {
 	ACK_EVERY = 64, /* packets: peers stop at some number of them that are not acknowledged */
@@ -352,90 +352,73 @@ static __attribute__((noinline)) void take_request(
 	}
 }
 
-/* A WRITE, or a part of one, that is all right, and has bytes for `va`. */
-static inline void accept_write(struct qp *qp, const struct wire_packet *packet,
-	struct placements *placements, const struct region *region, uint64_t va, bool last)
-{
-	placements->count = 1;
-	placements->list[0] = (struct placement){
-		.dst = region_memory(region, va),
-		.payload = packet->payload,
-		.length = packet->payload_len,
-		.region = region,
-	};
-	advance(&qp->responder, 1, last);
-	qp_accepted(qp);
-	acknowledge_when_due(qp, packet);
-}
-
-/* What classify() accepts of such WRITEs. False: another verdict, or nothing to place. */
-static inline bool take_whole_write(
-	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
-{
-	const struct responder *r = &qp->responder;
-	const struct reth *reth = &packet->h.reth;
-	uint32_t length = packet->payload_len;
-	const struct region *region;
-
-	if (r->message != MESSAGE_NONE || length == 0 || length > qp->path_mtu ||
-		length != reth->dma_length)
-		return false;
-	region = region_remote(
-		qp->regions, qp->pd, qp, reth->rkey, reth->va, length, FRL_ACCESS_REMOTE_WRITE);
-	if (!region)
-		return false;
-	accept_write(qp, packet, placements, region, reth->va, true);
-	return true;
-}
-
-static __attribute__((noinline)) bool take_write_part(
-	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+/* Takes a WRITE, or a part of one, on the fast path. False: take_request() is to take it. */
+static inline bool take_plain_write(struct qp *qp, const struct wire_packet *packet,
+	struct placements *placements, bool first, bool last)
 {
 	struct responder *r = &qp->responder;
 	const struct reth *reth = &packet->h.reth;
-	bool first = packet->op->flags & OPCODE_FIRST, last = packet->op->flags & OPCODE_LAST;
 	uint64_t va = first ? reth->va : r->write_va;
 	uint32_t rkey = first ? reth->rkey : r->write_rkey;
+	uint32_t length = packet->payload_len;
 	uint32_t total = first ? reth->dma_length : r->write_length;
 	uint32_t done = first ? 0 : r->offset;
-	uint32_t length = packet->payload_len, left = total - done;
 	const struct region *region;
 
-	if (r->message != (first ? MESSAGE_NONE : MESSAGE_WRITE) || length == 0 ||
-		total > WIRE_MAX_MESSAGE ||
-		(last ? length > qp->path_mtu || left != length
-		      : length != qp->path_mtu || left <= length))
+	if (!is_plain_write(qp, packet, first, last))
 		return false;
 	region = region_remote(qp->regions, qp->pd, qp, rkey, va, total, FRL_ACCESS_REMOTE_WRITE);
 	if (!region)
 		return false;
-	if (first) {
+	if (first && !last) {
 		r->write_va = va;
 		r->write_rkey = rkey;
 		r->write_length = total;
 	}
-	r->message = last ? MESSAGE_NONE : MESSAGE_WRITE;
-	r->offset = done + length;
-	accept_write(qp, packet, placements, region, va + done, last);
+	/* Between messages the rest of what start() writes has no meaning. */
+	if (!first || !last) {
+		r->message = last ? MESSAGE_NONE : MESSAGE_WRITE;
+		r->offset = done + length;
+	}
+	placements->count = 1;
+	placements->list[0] = (struct placement){
+		.dst = region_memory(region, va + done),
+		.payload = packet->payload,
+		.length = length,
+		.region = region,
+	};
+	advance(r, 1, last);
+	acknowledge_when_due(qp, packet);
+	qp_accepted(qp);
 	return true;
 }
 
-/* WRITEs without immediate, in order, are what nearly all requests are: they go a short way, as
- * long as there is nothing to say about them. */
-void responder_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+static __attribute__((noinline)) void take_write_part(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
-	uint8_t opcode = packet->h.bth.opcode;
-	bool taken = false;
+	bool taken;
 
-	if (psn_equal(packet->h.bth.psn, qp->responder.epsn) &&
-		(qp->attr.access_flags & FRL_ACCESS_REMOTE_WRITE)) {
-		if (opcode == OP_WRITE_ONLY)
-			taken = take_whole_write(qp, packet, placements);
-		else if (opcode >= OP_WRITE_FIRST && opcode <= OP_WRITE_LAST)
-			taken = take_write_part(qp, packet, placements);
+	switch (packet->h.bth.opcode) {
+	case OP_WRITE_FIRST: taken = take_plain_write(qp, packet, placements, true, false); break;
+	case OP_WRITE_MIDDLE: taken = take_plain_write(qp, packet, placements, false, false); break;
+	default: taken = take_plain_write(qp, packet, placements, false, true); break;
 	}
 	if (!taken)
 		take_request(qp, packet, placements);
+}
+
+void responder_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	uint8_t opcode = packet->h.bth.opcode;
+
+	if (opcode == OP_WRITE_ONLY) {
+		if (!take_plain_write(qp, packet, placements, true, true))
+			take_request(qp, packet, placements);
+	} else if (opcode >= OP_WRITE_FIRST && opcode <= OP_WRITE_LAST) {
+		take_write_part(qp, packet, placements);
+	} else {
+		take_request(qp, packet, placements);
+	}
 }
 
 /* On a link that tells of a dead peer, requests wait for as long as the peer lives: it must hear

@@ -88,15 +88,13 @@ void fixture_bring_up(struct fixture *f, const struct fixture_config *config)
 
 static void add_region(struct fixture *f, struct region *region, uint32_t access, const void *of)
 {
-	static uint32_t random = 0x1234;
-
 	if (!region->addr && !region->is_window)
 		*region = (struct region){ .addr = f->memory, .length = F_MEMORY };
 	if (!region->iova)
 		region->iova = (uintptr_t)region->addr;
 	region->access = access;
 	region->pd = of;
-	ck_assert(region_add(&f->table, region, random++));
+	ck_assert(region_add(&f->table, region, 0x1234 + f->table.used));
 }
 
 static void add_regions(struct fixture *f)
@@ -189,6 +187,7 @@ struct fixture *fixture_new(const struct fixture_config *config)
 		.max_inline = config->max_inline ? config->max_inline : FRL_MAX_INLINE,
 		.sq_sig_all = config->sq_sig_all,
 		.window = config->window ? config->window : F_WINDOW,
+		.slack = config->slack,
 		.unlimited_retry = config->unlimited_retry,
 		.storage = f->storage,
 	};
@@ -528,7 +527,7 @@ static void check_requester(const struct fixture *f)
 	ck_assert_uint_eq(r->outstanding, outstanding);
 	ck_assert_uint_le(outstanding, f->qp.attr.max_rd_atomic);
 	if (f->qp.type == FRL_QPT_RC && !reads)
-		ck_assert_uint_le((uint32_t)psn_diff(r->sent_end, r->una), r->window);
+		ck_assert_uint_le((uint32_t)psn_diff(r->sent_end, r->una), r->window + r->slack);
 	if (r->current != r->tail && qp_sends(&f->qp)) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->current);
 		int32_t k = psn_diff(r->next, wqe->first_psn);

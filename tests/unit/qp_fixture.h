@@ -38,6 +38,7 @@ struct fixture_config {
 	uint32_t sq_psn;            /* 0 */
 	uint32_t rq_psn;            /* 0 */
 	uint32_t window;            /* F_WINDOW */
+	uint32_t slack;             /* 0 */
 	uint32_t n_recv;            /* F_QUEUE; of the SRQ, if there is one */
 	uint32_t n_send;            /* F_QUEUE */
 	uint32_t n_cq;              /* F_CQ */
