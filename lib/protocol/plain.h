@@ -2,12 +2,43 @@
 /*
  * Which requests and packets take a fast path. Each decision is made here and nowhere else. The
  * general path takes all of them, too, with the same packets, placements and state, which
- * tests/unit/test_plain_receive.c checks. Private to lib/protocol.
+ * tests/unit/test_plain_send.c and test_plain_receive.c check. Private to lib/protocol.
  */
 #ifndef FERRULE_PROTOCOL_PLAIN_H
 #define FERRULE_PROTOCOL_PLAIN_H
 
 #include "lib/protocol/qp_internal.h"
+
+enum {
+	PLAIN_FLAGS = FRL_SEND_SIGNALED | FRL_SEND_SOLICITED,
+	PLAIN_OPCODES = 1 << FRL_WR_SEND | 1 << FRL_WR_SEND_WITH_IMM | 1 << FRL_WR_SEND_WITH_INV |
+		1 << FRL_WR_RDMA_WRITE | 1 << FRL_WR_RDMA_WRITE_WITH_IMM,
+};
+
+/*
+ * Posting: SENDs and WRITEs of RC with payload in one element, neither inline nor fenced. The
+ * general path, post(), also copies inline data, adds elements up, leaves out empty ones and writes
+ * what only some opcodes have. It flushes requests after an error, and reports why one is refused.
+ */
+static inline bool is_plain_send(const struct qp *qp, const struct frl_send_wr *wr)
+{
+	const struct frl_sge *sge = wr->sge;
+
+	return qp->type == FRL_QPT_RC && qp_sends(qp) &&
+		(unsigned)wr->opcode <= FRL_WR_SEND_WITH_INV && (PLAIN_OPCODES >> wr->opcode & 1) &&
+		!(wr->flags & ~(uint32_t)PLAIN_FLAGS) && wr->n_sge == 1 && sge && sge->length &&
+		qp->max_send_sge && region_local(qp->regions, qp->pd, sge, 0);
+}
+
+/*
+ * Sending: packets of such a request that are sent for the first time. The general path,
+ * build_packet(), also sends again, which is counted and keeps nothing, gathers several elements,
+ * builds READs, atomics and datagrams, and fails a request whose region is gone.
+ */
+static inline bool is_plain_output(const struct requester *r, const struct send_wqe *wqe)
+{
+	return wqe->plain && psn_equal(r->next, r->sent_end);
+}
 
 /*
  * Receiving: a WRITE without immediate, or a part of one, that is next in order and has as many

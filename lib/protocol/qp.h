@@ -57,8 +57,7 @@ struct send_wqe {
 	uint8_t opcode; /* enum frl_wr_opcode */
 	uint8_t flags;  /* enum frl_send_flags */
 	uint8_t n_sge;
-	/* A SEND or WRITE of RC with bytes, in one element, neither inline nor fenced. */
-	bool plain;
+	bool plain;           /* is_plain_send() was true of it */
 	struct frl_sge *sge;  /* the slot's own room */
 	uint8_t *inline_data; /* likewise */
 	uint64_t keep;        /* of struct frl_send_wr */
@@ -101,7 +100,7 @@ struct requester {
 	struct psn sent_end;
 	struct psn end;
 	uint32_t window;      /* PSNs in flight at most, below 2^23 */
-	uint32_t slack;       /* so many more may follow one for which there is room */
+	uint32_t slack;       /* so many more may leave at once with one that has room */
 	uint32_t outstanding; /* READs and atomics at positions [head, current) */
 	bool blocked;  /* the request at `current` will fail, when those before it are done */
 	bool draining; /* SQD: requests from `stop` on are not started */

@@ -3,7 +3,7 @@
  * The sending half: cuts requests into packets, keeps the window, and completes requests as they
  * are acknowledged or answered. IBTA volume 1, 9.7.2 and 9.7.3.
  */
-#include "lib/protocol/qp_internal.h"
+#include "lib/protocol/plain.h"
 #include "lib/protocol/recovery.h"
 
 enum {
@@ -55,8 +55,8 @@ void requester_check_drained(struct qp *qp)
 		event_raise(qp->queues, &qp->events, FRL_EVENT_SQ_DRAINED);
 }
 
-/* The oldest request is done, and `una` is behind it. */
-static void complete_head(struct qp *qp)
+/* Reports that the request is done, if that is wanted. False: the queue pair has failed. */
+static __attribute__((noinline)) bool report_done(struct qp *qp, const struct send_wqe *wqe)
 {
 	static const uint8_t opcodes[] = {
 		[FRL_WR_RDMA_WRITE] = FRL_WC_RDMA_WRITE,
@@ -70,8 +70,6 @@ static void complete_head(struct qp *qp)
 		[FRL_WR_BIND_MW] = FRL_WC_BIND_MW,
 		[FRL_WR_SEND_WITH_INV] = FRL_WC_SEND,
 	};
-	struct requester *r = &qp->requester;
-	const struct send_wqe *wqe = send_wqe_at(r, r->head);
 	struct frl_wc wc = {
 		.wr_id = wqe->wr_id,
 		.status = FRL_WC_SUCCESS,
@@ -80,23 +78,30 @@ static void complete_head(struct qp *qp)
 		.qp_num = qp->qpn,
 	};
 
+	if (wqe->flags & FRL_SEND_SIGNALED)
+		qp_complete(qp, qp->send_cq, &wc, false);
+	requester_check_drained(qp);
+	return qp_sends(qp);
+}
+
+/* The oldest request is done, and `una` is behind it. `responded`: wr_has_response(). False: the
+ * queue pair has failed. */
+static inline bool complete_head(struct qp *qp, bool responded)
+{
+	struct requester *r = &qp->requester;
+	const struct send_wqe *wqe = send_wqe_at(r, r->head);
+
 	/* It may be done before it was sent again. */
 	if (r->current == r->head) {
 		r->current++;
 		r->blocked = false;
-	} else if (wr_has_response(wqe->opcode))
-		r->outstanding--;
+	} else {
+		r->outstanding -= responded;
+	}
 	r->head++;
-	if (wqe->flags & FRL_SEND_SIGNALED)
-		qp_complete(qp, qp->send_cq, &wc, false);
-	requester_check_drained(qp);
-}
-
-/* complete_head() of the oldest request would move `head`, and nothing else. */
-static inline bool ends_silently(const struct qp *qp, const struct send_wqe *wqe)
-{
-	return wqe->plain && !(wqe->flags & FRL_SEND_SIGNALED) &&
-		qp->requester.current != qp->requester.head && qp->state == FRL_QPS_RTS;
+	if (!(wqe->flags & FRL_SEND_SIGNALED) && qp->state == FRL_QPS_RTS)
+		return true;
+	return report_done(qp, wqe);
 }
 
 /* What was about to be sent again may be acknowledged by now. */
@@ -109,24 +114,19 @@ static void catch_up(struct requester *r)
 bool requester_acknowledge(struct qp *qp, struct psn psn)
 {
 	struct requester *r = &qp->requester;
-	struct psn before = r->una;
+	struct psn before = r->una, una = before;
 
-	while (psn_diff(psn, r->una) > 0) {
+	while (psn_diff(psn, una) > 0) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->head);
 
-		if (!wqe->plain && wr_has_response(wqe->opcode))
+		if (wr_has_response(wqe->opcode))
 			break;
 		if (psn_diff(psn, wqe->first_psn) < (int32_t)wqe->packets) {
 			r->una = psn;
 			break;
 		}
-		r->una = psn_add(wqe->first_psn, wqe->packets);
-		if (ends_silently(qp, wqe)) {
-			r->head++;
-			continue;
-		}
-		complete_head(qp);
-		if (!qp_sends(qp))
+		r->una = una = psn_add(wqe->first_psn, wqe->packets);
+		if (!complete_head(qp, false))
 			return true;
 	}
 	catch_up(r);
@@ -140,7 +140,7 @@ void requester_response_taken(struct qp *qp)
 
 	r->una = psn_next(r->una);
 	if (psn_diff(r->una, wqe->first_psn) == (int32_t)wqe->packets)
-		complete_head(qp);
+		complete_head(qp, true);
 	if (qp_sends(qp))
 		catch_up(r);
 }
@@ -169,7 +169,8 @@ static bool may_start(const struct qp *qp, const struct send_wqe *wqe)
 		r->outstanding < qp->attr.max_rd_atomic;
 }
 
-bool requester_wants_output(const struct qp *qp)
+/* Something is to be done while fewer than `window` PSNs are in flight. */
+static inline bool may_output(const struct qp *qp, uint32_t window)
 {
 	const struct requester *r = &qp->requester;
 	const struct send_wqe *wqe;
@@ -182,9 +183,14 @@ bool requester_wants_output(const struct qp *qp)
 	wqe = send_wqe_at(r, r->current);
 	if (wr_is_local(wqe->opcode))
 		return r->current == r->head;
-	if (is_rc(qp) && packets_in_flight(r) >= r->window)
+	if (is_rc(qp) && packets_in_flight(r) >= window)
 		return false;
 	return may_start(qp, wqe);
+}
+
+bool requester_wants_output(const struct qp *qp)
+{
+	return may_output(qp, qp->requester.window);
 }
 
 bool requester_held_back(const struct qp *qp)
@@ -203,7 +209,7 @@ static void execute_local(struct qp *qp, const struct send_wqe *wqe)
 	if (invalidate ? region_invalidate(qp->regions, wqe->invalidate_rkey, qp)
 		       : region_bind_posted(
 				 qp->regions, qp->pd, wqe->window, wqe->parent_key, &wqe->bind, qp))
-		complete_head(qp);
+		complete_head(qp, false);
 	else
 		qp_fail_send(qp, invalidate ? FRL_WC_LOC_QP_OP_ERR : FRL_WC_MW_BIND_ERR);
 }
@@ -264,11 +270,14 @@ static uint32_t ask_interval(const struct requester *r)
 	return r->slack ? ACK_REQUEST_INTERVAL_LONG : ACK_REQUEST_INTERVAL;
 }
 
-/* Packet `k` of a message asks for an acknowledgement although more follow. */
-static bool asks_inside(const struct requester *r, uint32_t k)
+/* Packet `k` of a SEND or WRITE asks for an acknowledgement. At the end of what is sent at once
+ * requester_output() may have others ask. */
+static inline bool asks(
+	const struct requester *r, const struct send_wqe *wqe, uint32_t k, bool last)
 {
-	return (k & (ask_interval(r) - 1)) == ask_interval(r) - 1 ||
-		packets_in_flight(r) + 1 >= r->window;
+	uint32_t interval = ask_interval(r);
+
+	return (last && (wqe->flags & FRL_SEND_SIGNALED)) || (k & (interval - 1)) == interval - 1;
 }
 
 /* A packet of a SEND or WRITE. */
@@ -290,9 +299,7 @@ static bool build_message(const struct qp *qp, const struct send_wqe *wqe, struc
 	bth->opcode = transports[qp->type] | choose_opcode(wqe, k == 0, last);
 	bth->solicited = last && (wqe->flags & FRL_SEND_SOLICITED) &&
 		wqe->opcode != FRL_WR_RDMA_WRITE;
-	/* Of messages whose completion nobody waits for the last one asks, when they have left. */
-	bth->ack_request = is_rc(qp) &&
-		((last && (wqe->flags & FRL_SEND_SIGNALED)) || asks_inside(r, k));
+	bth->ack_request = is_rc(qp) && asks(r, wqe, k, last);
 	out->h.imm_data = wqe->imm_data; /* or the key to invalidate */
 	out->keep = is_rc(qp) && psn_diff(r->next, r->sent_end) >= 0 ? wqe->keep : 0;
 	if (qp_is_datagram(qp)) {
@@ -418,9 +425,7 @@ static inline void build_plain(const struct qp *qp, const struct send_wqe *wqe, 
 	out->h.bth.dest_qpn = qp->dest_qpn;
 	out->h.bth.psn = psn_add(wqe->first_psn, k);
 	out->h.bth.congestion = 0;
-	/* As build_message() has it. */
-	out->h.bth.ack_request = (last && (wqe->flags & FRL_SEND_SIGNALED)) ||
-		(k & (ask_interval(&qp->requester) - 1)) == ask_interval(&qp->requester) - 1;
+	out->h.bth.ack_request = asks(&qp->requester, wqe, k, last);
 	if (last && (wqe->flags & FRL_SEND_SOLICITED))
 		out->h.bth.solicited = wqe->opcode != FRL_WR_RDMA_WRITE;
 	out->h.reth = (struct reth){ wqe->remote_addr, wqe->rkey, wqe->length };
@@ -453,35 +458,21 @@ static __attribute__((noinline)) uint32_t output_long(const struct qp *qp,
 	return n + 1;
 }
 
-/* The window is used up in front of `next`: whether a packet of this message that is in flight has
- * asked for what opens it. Where that is dear, as little is used up at once, and would ask anew. */
-static bool has_asked(const struct requester *r, const struct send_wqe *wqe, struct psn next)
-{
-	uint32_t sent = (uint32_t)psn_diff(next, wqe->first_psn);
-
-	return r->slack && sent >= ask_interval(r) &&
-		sent % ask_interval(r) < (uint32_t)psn_diff(next, r->una);
-}
-
 /*
- * Packets of plain requests that are sent for the first time, which nothing holds back: as many of
- * them as the window has room for. What is special about one is left to build_packet(). `ended`: a
- * message has ended since an acknowledgement was asked for.
+ * The packets of the request at `current` and of those behind it, as long as they are plain: up to
+ * `max` of them, for which the window has room. `ended`: a message has ended since an
+ * acknowledgement was asked for. 0: its region is gone, as build_packet() will find.
  */
 static __attribute__((noinline)) uint32_t output_plain(
 	struct qp *qp, struct packet_out out[], uint32_t max, bool *ended)
 {
 	struct requester *r = &qp->requester;
-	uint32_t room = r->window - packets_in_flight(r), current = r->current;
-	/* Where packets leave together what has begun is not cut for the sake of the window. */
-	struct packet_out *at = out, *end = out + (max < room + r->slack ? max : room + r->slack);
-	const struct send_wqe *last = NULL;
+	uint32_t current = r->current, stop = r->draining ? r->stop : r->tail;
+	struct packet_out *at = out, *end = out + max;
 	const struct region *region = NULL;
 	struct psn next = r->next;
 
-	if (!is_rc(qp) || r->draining || !psn_equal(next, r->sent_end))
-		return 0;
-	while (at != end && current != r->tail) {
+	while (at != end && current != stop) {
 		const struct send_wqe *wqe = send_wqe_at(r, current);
 		const struct frl_sge *sge = wqe->sge;
 
@@ -489,7 +480,6 @@ static __attribute__((noinline)) uint32_t output_plain(
 			region = region_local_read(qp->regions, qp->pd, sge, region);
 		if (!wqe->plain || !region)
 			break;
-		last = wqe;
 		if (wqe->packets == 1) {
 			build_plain(qp, wqe, 0, 1, region,
 				region_memory(region, (uintptr_t)sge->addr), sge->length, at);
@@ -508,10 +498,6 @@ static __attribute__((noinline)) uint32_t output_plain(
 	}
 	if (at == out)
 		return 0;
-	if (at >= out + room && !has_asked(r, last, next)) {
-		at[-1].h.bth.ack_request = true;
-		*ended = false;
-	}
 	r->current = current;
 	r->next = r->sent_end = next;
 	r->blocked = false;
@@ -540,24 +526,50 @@ static __attribute__((noinline)) uint32_t output_probe(struct qp *qp, struct pac
 	return 1;
 }
 
+/* A packet of the message whose last packet was the one before `next` is in flight and has asked.
+ * Where acknowledgements are dear, as little is used up at once, and would ask anew. */
+static bool has_asked(const struct requester *r)
+{
+	const struct send_wqe *wqe = send_wqe_at(r, r->current);
+	uint32_t sent;
+
+	if (!r->slack)
+		return false;
+	if (r->current == r->tail || psn_equal(r->next, wqe->first_psn))
+		wqe = send_wqe_at(r, r->current - 1);
+	sent = (uint32_t)psn_diff(r->next, wqe->first_psn);
+	return sent >= ask_interval(r) && sent % ask_interval(r) < packets_in_flight(r);
+}
+
+/* The last packet of those that leave at once asks for an acknowledgement: nothing may come after
+ * them for a while, or what comes may have to wait for them. */
+static bool last_asks(const struct requester *r, bool ended)
+{
+	return ended || (packets_in_flight(r) >= r->window && !has_asked(r));
+}
+
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
 {
 	const struct requester *r = &qp->requester;
 	struct psn sent_end = r->sent_end;
 	bool idle = psn_equal(r->una, sent_end), ended = false;
-	uint32_t n = 0;
+	uint32_t window = r->window, n = 0;
 
 	if (qp->recovery.probe_due && max)
 		n = output_probe(qp, out);
-	while (n < max && qp_sends(qp) && requester_wants_output(qp)) {
+	while (n < max && qp_sends(qp) && may_output(qp, window)) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->current);
 		uint32_t current = r->current, plain = 0;
 
-		if (wqe->plain)
-			plain = output_plain(qp, out + n, max - n, &ended);
-		n += plain;
+		/* Where packets leave together, what has begun is not cut by the window. */
+		window = r->window + r->slack;
+		if (is_plain_output(r, wqe)) {
+			uint32_t room = window - packets_in_flight(r);
+
+			plain = output_plain(qp, out + n, max - n < room ? max - n : room, &ended);
+		}
 		if (plain) {
-			continue;
+			n += plain;
 		} else if (wr_is_local(wqe->opcode)) {
 			execute_local(qp, wqe);
 		} else if (build_packet(qp, wqe, &out[n])) {
@@ -567,8 +579,7 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 	}
 	if (!n)
 		return 0;
-	/* Nothing may come after these for a while, or what comes may have to wait for them. */
-	if (ended && is_rc(qp))
+	if (is_rc(qp) && last_asks(r, ended))
 		out[n - 1].h.bth.ack_request = true;
 	if (idle) {
 		qp->counts.progress_ns = now_ns;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/protocol/qp_internal.h"
+#include "lib/protocol/plain.h"
 
 enum {
 	KNOWN_FLAGS = FRL_SEND_FENCE | FRL_SEND_SIGNALED | FRL_SEND_SOLICITED | FRL_SEND_INLINE,
@@ -12,9 +12,6 @@ enum {
 	DATAGRAM_OPCODES = 1 << FRL_WR_SEND | 1 << FRL_WR_SEND_WITH_IMM,
 	UNRELIABLE_OPCODES = DATAGRAM_OPCODES | 1 << FRL_WR_RDMA_WRITE |
 		1 << FRL_WR_RDMA_WRITE_WITH_IMM | 1 << FRL_WR_LOCAL_INV | 1 << FRL_WR_BIND_MW,
-	PLAIN_FLAGS = FRL_SEND_SIGNALED | FRL_SEND_SOLICITED,
-	PLAIN_OPCODES = DATAGRAM_OPCODES | 1 << FRL_WR_RDMA_WRITE |
-		1 << FRL_WR_RDMA_WRITE_WITH_IMM | 1 << FRL_WR_SEND_WITH_INV,
 	OWN_QKEY = 1u << 31, /* 10.2.5: the queue pair's Q_Key in place of the request's */
 };
 
@@ -208,11 +205,8 @@ static inline void enter_queue(
 	r->tail++;
 }
 
-/*
- * What nearly all requests are, in few steps: plain ones (struct send_wqe) with nothing wrong about
- * them. False, and nothing done: it is another one, and goes the long way, which also tells what is
- * wrong with it.
- */
+/* Posts a request on the fast path. False: it is not plain, or too long, or there is no room; then
+ * post() does it, or reports why not. */
 static inline bool post_plain(struct qp *qp, const struct frl_send_wr *wr)
 {
 	struct requester *r = &qp->requester;
@@ -220,16 +214,12 @@ static inline bool post_plain(struct qp *qp, const struct frl_send_wr *wr)
 	struct send_wqe *wqe;
 	uint32_t packets = 1;
 
-	if (qp->type != FRL_QPT_RC || !qp_sends(qp) ||
-		(unsigned)wr->opcode > FRL_WR_SEND_WITH_INV || !(PLAIN_OPCODES >> wr->opcode & 1) ||
-		(wr->flags & ~(uint32_t)PLAIN_FLAGS) || wr->n_sge != 1 || !sge ||
-		sge->length == 0 || qp->max_send_sge == 0 ||
-		!region_local(qp->regions, qp->pd, sge, 0))
+	if (!is_plain_send(qp, wr))
 		return false;
 	if (sge->length > qp->path_mtu) {
-		packets = packets_for(sge->length, qp->path_mtu);
-		if (sge->length > WIRE_MAX_MESSAGE || packets > MAX_QUEUED_PACKETS)
+		if (sge->length > WIRE_MAX_MESSAGE)
 			return false;
+		packets = packets_for(sge->length, qp->path_mtu);
 	}
 	if (r->tail - r->head >= r->size || packets + packets_queued(r) > MAX_QUEUED_PACKETS)
 		return false;

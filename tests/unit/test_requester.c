@@ -471,6 +471,35 @@ START_LOOP_TEST(datagrams, 2)
 }
 END_TEST
 
+/* Where packets leave together, what has begun goes on behind the window: also if a message has two
+ * elements. The last one asks, unless one of those before it has. */
+START_LOOP_TEST(slack_is_for_all_messages, 2)
+{
+	struct fixture *f = fixture_new(
+		&(struct fixture_config){ .mtu = 256, .window = 8, .slack = 4 });
+	const struct frl_sge sges[] = { { f->memory, (uint32_t)(20 - 5 * _i) * 256, f->local.key },
+		{ f->memory, 5 * 256, f->local.key } };
+
+	fixture_post(f,
+		&(struct frl_send_wr){ .opcode = FRL_WR_SEND,
+			.flags = FRL_SEND_SIGNALED,
+			.sge = sges,
+			.n_sge = 1 + _i },
+		NULL);
+	ck_assert_uint_eq(fixture_output(f), 12);
+	for (uint32_t i = 0; i < 12; i++)
+		expect_out(f, i, i ? OP_SEND_MIDDLE : OP_SEND_FIRST, i, 256, i == 11);
+	fixture_ack(f, AETH_ACK | AETH_CREDITS_NONE, 2); /* nine are in flight */
+	expect_silence(f);
+	fixture_ack(f, AETH_ACK | AETH_CREDITS_NONE, 4);
+	ck_assert_uint_eq(fixture_output(f), 5);
+	expect_out(f, 4, OP_SEND_MIDDLE, 16, 256, true);
+	fixture_ack(f, AETH_ACK | AETH_CREDITS_NONE, 16);
+	ck_assert_uint_eq(fixture_output(f), 3);
+	expect_out(f, 2, OP_SEND_LAST, 19, 256, true);
+}
+END_TEST
+
 /* UC and UD: done when the port has taken the last packet; no window, no timer, no answer. */
 START_TEST(unreliable_requests_complete_when_transmitted)
 {
