@@ -81,6 +81,8 @@ void fixture_close(struct fixture *fixture)
 	for (int i = 0; i < 2; i++) {
 		struct fixture_end *end = &fixture->ends[i];
 
+		if (!end->context)
+			continue;
 		ck_assert_int_eq(ibv_destroy_qp(end->qp), 0);
 		ck_assert_int_eq(end->srq ? ibv_destroy_srq(end->srq) : 0, 0);
 		ck_assert_int_eq(ibv_destroy_cq(end->cq), 0);

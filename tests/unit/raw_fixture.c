@@ -36,6 +36,8 @@ void raw_setup(void)
 
 void raw_teardown(void)
 {
+	if (nic)
+		raw_stop();
 	ck_assert_str_eq(fake_verbs_leaks(), "");
 	fake_verbs_reset();
 	nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);

@@ -19,7 +19,7 @@ extern uint8_t bytes[9100]; /* of a frame that the test makes */
 
 extern const uint8_t own_mac[6], other_mac[6], broadcast[6], all_nodes[6];
 
-/* Setup and teardown of each test. */
+/* Setup and teardown of each test, with raw_stop() if it is to be. */
 void raw_setup(void);
 void raw_teardown(void);
 

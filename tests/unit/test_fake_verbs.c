@@ -20,6 +20,12 @@ static void setup(void)
 	fixture_plug(&fixture, 0xffff, IBV_MTU_4096);
 }
 
+static void teardown(void)
+{
+	fixture_close(&fixture);
+	fake_verbs_reset();
+}
+
 static uint64_t at(const struct fixture_end *end, uint32_t offset)
 {
 	return (uintptr_t)end->bytes + offset;
@@ -60,7 +66,6 @@ START_LOOP_TEST(ends_that_do_not_fit, ROWS(ends))
 	/* Fields that are not valid are wrong. */
 	if (ends[_i].status != IBV_WC_SUCCESS)
 		ck_assert_int_eq(wc.opcode, IBV_WC_RECV);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -76,7 +81,6 @@ START_TEST(mtu_of_the_port)
 				 IBV_QP_STATE),
 		0);
 	ck_assert_int_eq(fixture_move(b, a, &wants, 0, 0), 0);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -100,7 +104,6 @@ START_LOOP_TEST(stranger, 2)
 	sge = fixture_sge(a, 0, 8);
 	ck_assert_int_eq(fixture_post(a, IBV_WR_RDMA_WRITE, 0, &sge, at(b, 0), b->mr->rkey), 0);
 	fixture_expect(a, IBV_WC_RETRY_EXC_ERR);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -118,7 +121,6 @@ START_LOOP_TEST(unknown_addresses, ROWS(paths))
 	fake_verbs_gid_set(&gid, paths[_i].to, 0);
 	b->gid = gid.gid;
 	ck_assert_int_eq(fixture_move(a, b, &wants, 0, 0), paths[_i].err);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -177,7 +179,6 @@ START_LOOP_TEST(access_errors, ROWS(refused))
 	/* A QP that has failed takes sends, and flushes them. */
 	ck_assert_int_eq(fixture_post(a, IBV_WR_SEND, 0, &sge, 0, 0), 0);
 	fixture_expect(a, IBV_WC_WR_FLUSH_ERR);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -203,7 +204,6 @@ START_LOOP_TEST(receive_errors, ROWS(receives))
 	ck_assert_int_eq(fixture_post(a, IBV_WR_SEND, 0, &sge, 0, 0), 0);
 	fixture_expect(a, receives[_i].send);
 	ck_assert_uint_eq(fixture_expect(b, receives[_i].recv).wr_id, 4);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -225,7 +225,6 @@ START_LOOP_TEST(region_of_another_domain, 2)
 	fixture_expect(a, _i ? IBV_WC_REM_ACCESS_ERR : IBV_WC_LOC_PROT_ERR);
 	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
 	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -240,7 +239,6 @@ START_TEST(invalid_key)
 	ck_assert_int_eq(fixture_post(a, IBV_WR_SEND_WITH_INV, 0, &sge, 0, 0), 0);
 	ck_assert_uint_eq(fixture_expect(b, IBV_WC_REM_INV_REQ_ERR).wr_id, 5);
 	fixture_expect(a, IBV_WC_RETRY_EXC_ERR);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -264,7 +262,6 @@ START_TEST(window)
 		fixture_post(a, IBV_WR_RDMA_WRITE, 0, &sge, at(b, 121), wr.bind_mw.rkey), 0);
 	fixture_expect(a, IBV_WC_REM_ACCESS_ERR);
 	ck_assert_int_eq(ibv_dealloc_mw(wr.bind_mw.mw), 0);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -317,6 +314,7 @@ START_TEST(registration)
 	ck_assert_ptr_nonnull(ibv_alloc_pd(context));
 	ck_assert_int_eq(ibv_close_device(context), 0);
 	ck_assert_str_eq(fake_verbs_leaks(), "1 PD");
+	fake_verbs_reset();
 	close(fd);
 }
 END_TEST
@@ -344,7 +342,6 @@ START_TEST(places)
 	fixture_expect(a, IBV_WC_SUCCESS);
 	ck_assert_int_eq(fixture_post(a, IBV_WR_SEND, 0, &sge, 0, 0), 0);
 	ck_assert_int_eq(fixture_post(a, IBV_WR_SEND, 0, &sge, 0, 0), ENOMEM);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -369,7 +366,6 @@ START_LOOP_TEST(receiver_not_ready, 2)
 	} else {
 		fixture_expect(a, IBV_WC_RNR_RETRY_EXC_ERR);
 	}
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -388,7 +384,6 @@ START_TEST(late_answer)
 	fixture_expect_none(a);
 	fake_verbs_cut("fake0", "fake1", false);
 	fixture_expect(a, IBV_WC_SUCCESS);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -403,7 +398,6 @@ START_TEST(shared_receives)
 	ck_assert_int_eq(ibv_modify_qp(b->qp, &error, IBV_QP_STATE), 0);
 	ck_assert_ptr_eq(fixture_event(b, IBV_EVENT_QP_LAST_WQE_REACHED).element.qp, b->qp);
 	fixture_expect_none(b);
-	fixture_close(&fixture);
 }
 END_TEST
 
@@ -444,11 +438,10 @@ START_LOOP_TEST(states, ROWS(moves))
 	ck_assert_int_eq(a->qp->state, moves[_i].err == 0 ? moves[_i].state : IBV_QPS_RESET);
 	if (a->qp->state != IBV_QPS_ERR)
 		ck_assert_int_eq(fixture_post(a, IBV_WR_SEND, 0, &sge, 0, 0), EINVAL);
-	fixture_close(&fixture);
 }
 END_TEST
 
 TEST_MAIN(fake_verbs)
 {
-	return run_suite(all_tests(setup, fake_verbs_reset));
+	return run_suite(all_tests(setup, teardown));
 }

@@ -115,7 +115,6 @@ START_LOOP_TEST(sends, ROWS(ways))
 	ck_assert_mem_eq(seen.frame, want, length);
 	nic->ops->mem_unmap(nic, mem);
 	free(payload);
-	raw_stop();
 }
 END_TEST
 
@@ -167,7 +166,6 @@ START_TEST(sends_lengths)
 	ck_assert(nic->ops->mem_idle(nic, mem));
 	nic->ops->mem_unmap(nic, mem);
 	free(payload);
-	raw_stop();
 }
 END_TEST
 
@@ -200,7 +198,6 @@ START_TEST(fills_queue)
 		fake_verbs_hold(false);
 		ck_assert_uint_eq(seen.n, 513);
 	}
-	raw_stop();
 }
 END_TEST
 
@@ -228,7 +225,6 @@ START_TEST(meets_another)
 	ck_assert_mem_eq(frames[0].data, packet.header, 60);
 	other->ops->rx_free(other, frames, 1);
 	other->ops->close(other);
-	raw_stop();
 }
 END_TEST
 
@@ -368,7 +364,6 @@ START_TEST(sends_what_is_gone)
 	nic->ops->stats(nic, &stats);
 	ck_assert_uint_eq(stats.tx_dropped, 2);
 	nic->ops->mem_unmap(nic, mem);
-	raw_stop();
 }
 END_TEST
 
@@ -397,7 +392,6 @@ START_TEST(follows_carrier)
 	fake_verbs_raise("nic0", IBV_EVENT_PORT_ERR, 1);
 	fake_verbs_raise("nic0", IBV_EVENT_PORT_ACTIVE, 1);
 	must_be(PORT_LINK_UP);
-	raw_stop();
 }
 END_TEST
 
@@ -513,7 +507,6 @@ START_LOOP_TEST(breaks, 2 * ROWS(breakages))
 	nic->ops->rx_free(nic, held, 40);
 	ck_assert_uint_eq(receive(held, 32), 0);
 	nic->ops->mem_unmap(nic, mem);
-	raw_stop();
 }
 END_TEST
 
@@ -540,7 +533,6 @@ START_LOOP_TEST(fails_to_open, 2)
 		ck_assert_str_eq(fake->leaks(), "");
 	}
 	ck_assert_uint_gt(n, 15);
-	raw_stop();
 }
 END_TEST
 

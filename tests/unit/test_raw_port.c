@@ -158,7 +158,6 @@ START_TEST(refuses_mac)
 	memcpy(config.mac, own_mac, 6);
 	is_ok(raw_port_open(&config, &nic));
 	ck_assert_uint_eq(nic->caps.max_frame, 1024 + MTU_OVERHEAD + ETH_HEADER);
-	raw_stop();
 }
 END_TEST
 
@@ -187,7 +186,6 @@ START_TEST(describes)
 	ck_assert_uint_eq((uintptr_t)base % 4096, 0);
 	ck_assert(!nic->ops->rx_memory(nic, 1, &base, &length));
 	is_refused(nic->ops->link_open(nic, NULL), -ENOTSUP, "one link");
-	raw_stop();
 }
 END_TEST
 
@@ -218,7 +216,6 @@ START_LOOP_TEST(locks_memory, 2 * ROWS(locked))
 		return;
 	}
 	is_ok(rc);
-	raw_stop();
 }
 END_TEST
 
@@ -319,7 +316,6 @@ START_TEST(receives)
 	ck_assert_uint_eq(receive(frames, 2), 1);
 	ck_assert(!frames[0].is_checked);
 	nic->ops->rx_free(nic, frames, 1);
-	raw_stop();
 }
 END_TEST
 
@@ -354,7 +350,6 @@ START_TEST(holds_frames)
 	}
 	fake_verbs_stats(&stats);
 	ck_assert_uint_eq(stats.lost, 3 * 5);
-	raw_stop();
 }
 END_TEST
 
@@ -390,7 +385,6 @@ START_TEST(takes_buffers)
 				ck_assert_uint_eq(taken[i].data[j], i + 1);
 		nic->ops->rx_free(nic, taken, 10);
 	}
-	raw_stop();
 }
 END_TEST
 
@@ -454,7 +448,6 @@ START_RANGE_TEST(shares_registration, WHOLE_LAST, WHOLE_BETWEEN + 1)
 		nic->ops->mem_unmap(nic, whole);
 	ck_assert_uint_eq(fake_verbs_live(FAKE_VERBS_MR), live);
 	ck_assert_uint_eq(fake_verbs_calls("ibv_reg_mr"), calls + 1);
-	raw_stop();
 }
 END_TEST
 
@@ -485,7 +478,6 @@ START_LOOP_TEST(shares_what_lies_within, ROWS(others))
 	ck_assert_uint_eq(fake_verbs_calls("ibv_reg_mr"), calls + !others[_i].is_shared);
 	nic->ops->mem_unmap(nic, first);
 	nic->ops->mem_unmap(nic, second);
-	raw_stop();
 }
 END_TEST
 
@@ -508,7 +500,6 @@ START_TEST(shares_no_past)
 		"cannot register memory to send from");
 	nic->ops->mem_unmap(nic, part);
 	nic->ops->mem_unmap(nic, later);
-	raw_stop();
 }
 END_TEST
 
