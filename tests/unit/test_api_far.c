@@ -139,7 +139,7 @@ static void carry(enum frl_wr_opcode opcode, bool from_gpu, bool to_gpu, uint32_
 		from = (struct frl_sge){ at(there + offset), LENGTH, frl_mr_lkey(mine) };
 	}
 	to = (struct frl_sge){ near, LENGTH, frl_mr_lkey(b.mr) };
-	memset(found, 0, sizeof(found));
+	memset(found, 0x5c, sizeof(found));
 	ck_assert(fake->write(far - 1, found, LENGTH + 2));
 	if (to_gpu)
 		to = (struct frl_sge){ at(far), LENGTH, frl_mr_lkey(theirs) };
@@ -155,7 +155,7 @@ static void carry(enum frl_wr_opcode opcode, bool from_gpu, bool to_gpu, uint32_
 	for (unsigned n = 0; to_gpu && n < 1000; n++)
 		frl_progress(b.device);
 	see(far - 1, LENGTH + 2);
-	ck_assert(found[0] == 0 && found[LENGTH + 1] == 0);
+	ck_assert(found[0] == 0x5c && found[LENGTH + 1] == 0x5c);
 	ck_assert_mem_eq(to_gpu ? found + 1 : near, a.memory + offset, LENGTH);
 }
 

@@ -16,7 +16,7 @@
 #include "tests/unit/cuda_fixture.h"
 #include "tests/unit/program.h"
 
-enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 1 << 20 };
+enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 1 << 20, LONG = 4 << 20 };
 
 /* What a kernel needs. */
 static cu_stream stream;
@@ -156,7 +156,7 @@ START_TEST(not_the_processors)
 
 	ck_cu_ok(cu.cuMemAlloc(&addresses[0], SIZE));
 	ck_cu_ok(cu.cuMemAlloc(&addresses[1], 100));
-	ck_cu_ok(cuda_fake->make_virtual(0, 4 << 20, 1, true, &addresses[2]));
+	ck_cu_ok(cuda_fake->make_virtual(0, LONG, 1, true, &addresses[2]));
 	ck_assert_int_eq(pipe(ends), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		ck_assert_int_eq(write(ends[1], (void *)(uintptr_t)addresses[i], 1), -1);
@@ -167,6 +167,50 @@ START_TEST(not_the_processors)
 	ck_cu_ok(cu.cuMemFree(addresses[0]));
 	ck_cu_ok(cu.cuMemFree(addresses[1]));
 	ck_cu_ok(cuda_fake->free_virtual(addresses[2]));
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	cu_device_attribute attribute;
+	unsigned long long flags;
+	bool is_pcie, is_virtual, is_capable;
+	size_t size;
+	cu_result result;
+} exports[] = {
+	{ "no dma-bufs", CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0, false, false, true, PAGE,
+		CUDA_ERROR_NOT_SUPPORTED },
+	{ "PCIe", 0, 1, false, false, true, PAGE, CUDA_ERROR_NOT_SUPPORTED },
+	{ "PCIe works", 0, 1, true, false, true, PAGE, CUDA_SUCCESS },
+	{ "no such flag", 0, 2, true, false, true, PAGE, CUDA_ERROR_INVALID_VALUE },
+	{ "beyond the end", 0, 0, false, false, true, LONG + PAGE, CUDA_ERROR_INVALID_VALUE },
+	{ "of one handle", 0, 0, false, true, true, FAKE_CUDA_BLOCK, CUDA_SUCCESS },
+	{ "not for NICs", 0, 0, false, true, false, PAGE, CUDA_ERROR_NOT_SUPPORTED },
+	{ "of two handles", 0, 0, false, true, true, LONG, CUDA_ERROR_INVALID_VALUE },
+};
+
+START_LOOP_TEST(exporting, ROWS(exports))
+{
+	cu_deviceptr address;
+	int fd = -1;
+
+	if (exports[_i].attribute)
+		cuda_fake->set_attribute(-1, exports[_i].attribute, 0);
+	cuda_fake->set_pcie(exports[_i].is_pcie);
+	if (exports[_i].is_virtual)
+		ck_cu_ok(cuda_fake->make_virtual(0, 2 * LONG, 2, exports[_i].is_capable, &address));
+	else
+		ck_cu_ok(cu.cuMemAlloc(&address, LONG));
+	ck_cu(cu.cuMemGetHandleForAddressRange(&fd, address, exports[_i].size,
+		      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, exports[_i].flags),
+		exports[_i].result);
+	ck_assert_int_eq(fd >= 0, exports[_i].result == CUDA_SUCCESS);
+	if (fd >= 0)
+		close(fd);
+	if (exports[_i].is_virtual)
+		ck_cu_ok(cuda_fake->free_virtual(address));
+	else
+		ck_cu_ok(cu.cuMemFree(address));
 }
 END_TEST
 
@@ -259,7 +303,7 @@ static struct gpu_batch wrong_batch(enum wrong wrong)
 		ck_cu_ok(cu.cuCtxPopCurrent(NULL));
 		break;
 	case UNMAPPED:
-		ck_cu_ok(cuda_fake->make_virtual(0, 4 << 20, 1, true, &batch.pieces[0].also));
+		ck_cu_ok(cuda_fake->make_virtual(0, LONG, 1, true, &batch.pieces[0].also));
 		batch.pieces[0].also += FAKE_CUDA_BLOCK - 10;
 		break;
 	case NO_WORD: batch.done = (uint64_t)(uintptr_t)ordinary; break;

@@ -3,6 +3,7 @@
  * tests that use it do not see that. What it does for those who use it well is shown by them. */
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -384,6 +385,55 @@ START_TEST(late_answer)
 	fixture_expect_none(a);
 	fake_verbs_cut("fake0", "fake1", false);
 	fixture_expect(a, IBV_WC_SUCCESS);
+}
+END_TEST
+
+static const struct {
+	uint32_t room; /* of the receive, which has the GRH in front; 0: none */
+	uint32_t qkey;
+} lost[] = { { 0, FIXTURE_QKEY }, { 139, FIXTURE_QKEY }, { 140, FIXTURE_QKEY + 1 } };
+
+START_LOOP_TEST(lost_datagram, ROWS(lost))
+{
+	const struct fixture_wants wants = { .is_connected = true, .type = IBV_QPT_UD };
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1 };
+	struct ibv_send_wr wr = { .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_sge sge;
+
+	fixture_open(&fixture, &wants);
+	sge = fixture_sge(a, 0, 100);
+	to.grh.dgid = b->gid;
+	to.grh.sgid_index = (uint8_t)a->sgid_index;
+	wr.sg_list = &sge;
+	wr.send_flags = IBV_SEND_SIGNALED;
+	wr.wr.ud.ah = ibv_create_ah(a->pd, &to);
+	wr.wr.ud.remote_qpn = b->qp->qp_num;
+	wr.wr.ud.remote_qkey = lost[_i].qkey;
+	if (lost[_i].room)
+		fixture_post_recv(b, 1, 0, lost[_i].room);
+	ck_assert_int_eq(ibv_post_send(a->qp, &wr, &bad), 0);
+	fixture_expect(a, IBV_WC_SUCCESS);
+	fixture_expect_none(b);
+	ck_assert_int_eq(ibv_destroy_ah(wr.wr.ud.ah), 0);
+}
+END_TEST
+
+/* A completion that is there already is no event. */
+START_TEST(late_request_for_an_event)
+{
+	struct pollfd waits = { .events = POLLIN };
+	struct ibv_sge sge;
+
+	fixture_open(&fixture, &connected);
+	waits.fd = b->channel->fd;
+	sge = fixture_sge(a, 0, 1);
+	for (uint64_t i = 0; i < 2; i++) {
+		fixture_post_recv(b, i, 0, 1);
+		ck_assert_int_eq(fixture_post(a, IBV_WR_SEND, 0, &sge, 0, 0), 0);
+		ck_assert_int_eq(poll(&waits, 1, 0), (int)i);
+		ck_assert_int_eq(ibv_req_notify_cq(b->cq, 0), 0);
+		ck_assert_int_eq(poll(&waits, 1, 0), (int)i);
+	}
 }
 END_TEST
 
