@@ -183,6 +183,7 @@ START_TEST(no_gpu)
 {
 	struct nccl_properties_v12 is;
 
+	unsetenv("FERRULE_DEVICES");
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
 	setenv("FERRULE_GPU", "1", 1);
 	fake = fake_cuda_find();
