@@ -147,7 +147,7 @@ END_TEST
 /* Also what no NIC is given. */
 static const char *const kinds[] = { "pool", "virtual", "not for NICs" };
 
-START_TEST(any_kind)
+START_LOOP_TEST(any_kind, ROWS(kinds))
 {
 	struct gpu *gpu = hold(0);
 	cu_stream stream = NULL;
@@ -188,7 +188,7 @@ static const struct {
 	{ REMOTE | FRL_ACCESS_MW_BIND, "MW_BIND" },
 };
 
-START_TEST(rights_that_it_does_not_have)
+START_LOOP_TEST(rights_that_it_does_not_have, ROWS(rights))
 {
 	cu_deviceptr address = allocate(own, MIB);
 	struct frl_mr *mr = NULL;
@@ -231,7 +231,7 @@ static void set_access(cu_deviceptr address, int flags)
 	ck_assert_int_eq(cu.cuMemSetAccess(address, 2 * MIB, &access, 1), 0);
 }
 
-START_TEST(rights_of_the_gpu)
+START_LOOP_TEST(rights_of_the_gpu, ROWS(mappings))
 {
 	const char *word = mappings[_i].word;
 	struct frl_mr *mr = NULL;
@@ -360,7 +360,7 @@ START_TEST(gpu_that_failed)
 }
 END_TEST
 
-START_TEST(freed_first)
+START_LOOP_TEST(freed_first, 2)
 {
 	cu_deviceptr address = allocate(own, 4 * MIB);
 	struct frl_mr *mr = reg(&a, address, MIB);
@@ -390,9 +390,10 @@ static const struct {
 	{ "off", "is off: GPU memory is not to be used" },
 };
 
-static int the_row;
+static int the_row = -1;
 
-START_TEST(row_of_a_child)
+/* In a process that was started for a row. */
+START_TEST_IF(row_of_a_child, the_row >= 0)
 {
 	cu_deviceptr address = allocate(own, MIB);
 	struct frl_mr *mr = NULL;
@@ -410,38 +411,18 @@ START_TEST(row_of_a_child)
 }
 END_TEST
 
-START_TEST(setting)
+START_LOOP_TEST(setting, ROWS(settings))
 {
-	run_row(_i, "FRL_GPU_TIER", settings[_i].setting, NULL);
+	run_row(_i, "FRL_GPU_TIER", settings[_i].setting, "row_of_a_child");
 }
 END_TEST
 
 /* With an argument: that row of the settings. */
 TEST_MAIN(gpu_reg_soft)
 {
-	Suite *suite = suite_create("gpu_reg_soft");
-	TCase *tcase = tcase_create("reg");
-
 	if (!gpu_is_fake())
-		return 77;
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	suite_add_tcase(suite, tcase);
-	if (argc > 1) {
+		return TEST_SKIPPED;
+	if (argc > 1)
 		the_row = atoi(argv[1]);
-		tcase_add_test(tcase, row_of_a_child);
-		return run_rows(suite);
-	}
-	tcase_add_test(tcase, mapped);
-	tcase_add_test(tcase, mapped_without_guard);
-	tcase_add_test(tcase, two_devices_and_two_gpus);
-	tcase_add_loop_test(tcase, any_kind, 0, ROWS(kinds));
-	tcase_add_loop_test(tcase, rights_that_it_does_not_have, 0, ROWS(rights));
-	tcase_add_loop_test(tcase, rights_of_the_gpu, 0, ROWS(mappings));
-	tcase_add_test(tcase, gpu_without_kernels);
-	tcase_add_test(tcase, bytes);
-	tcase_add_test(tcase, busy);
-	tcase_add_test(tcase, gpu_that_failed);
-	tcase_add_loop_test(tcase, freed_first, 0, 2);
-	tcase_add_loop_test(tcase, setting, 0, ROWS(settings));
-	return run_rows(suite);
+	return run_rows(all_tests(setup, teardown));
 }
