@@ -57,8 +57,8 @@ static uint64_t hash_of(const char *text)
 	return hash;
 }
 
-/* All rails are of the local fabric: messages cost there what memory and processors take, which is
- * much the same on all machines. */
+/* True if all rails are of the local fabric: its costs are the constants of tuner.c (decision 59).
+ */
 static bool is_local(const struct frl_comm *comm)
 {
 	for (unsigned i = 0; i < comm->n_rails; i++)
@@ -67,7 +67,8 @@ static bool is_local(const struct frl_comm *comm)
 	return true;
 }
 
-/* As set, or of the local fabric, or as measured earlier, or none. */
+/* Finds the costs: FRL_TUNER_COSTS, else the local fabric's constants, else rank 0's file, else
+ * none. */
 static int find_costs(const struct frl_comm *comm, struct record *record)
 {
 	const char *text = comm->config.tuner_costs, *folder = comm->config.tuner_folder;

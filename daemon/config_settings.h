@@ -23,7 +23,8 @@
 		"address on which daemons of other hosts are listened to; \"0.0.0.0\", \"::\": "   \
 		"all")                                                                             \
 	NUMBER(listen_port, 7476, 1, 65535,                                                        \
-		"TCP port that goes with it; neither can change while the daemon runs")            \
+		"its TCP port; listen_address and listen_port cannot change while the daemon "     \
+		"runs")                                                                            \
 	VALUE(insecure, insecure, boolean, "false", "true or false",                               \
 		"daemons connect without TLS: whoever reaches the port speaks for any user")       \
 	VALUE(tls_certificate, tls_certificate, path, "\"\" (no TLS)",                             \
@@ -37,7 +38,7 @@
 		"\"127.0.0.1\"; of a private daemon none", "an IPv4 or IPv6 address, or \"\"",     \
 		"where Prometheus gets /metrics over HTTP; \"\": nowhere")                         \
 	NUMBER(metrics_port, 9476, 1, 65535,                                                       \
-		"TCP port that goes with it; neither can change while the daemon runs")            \
+		"its TCP port; metrics_address and metrics_port cannot change while it runs")      \
 	VALUE(user, user, user, "\"\" (stays as started)", "a user of this host, or \"\"",         \
 		"whom the daemon becomes after start; cannot change while it runs")                \
 	VALUE(operators, operators, operators, "[] (root only)",                                   \

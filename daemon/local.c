@@ -126,7 +126,7 @@ static enum local_result lock_place(struct local *local, char *error, size_t siz
 	}
 }
 
-/* ---- what is in it */
+/* ---- the boot ID in the lock file */
 
 static void boot_id(char id[BOOT_ID])
 {

@@ -3,8 +3,9 @@
  * The place of the Unix socket: one daemon at a time has it.
  *
  *	PATH       the socket
- *	PATH.lock  flock()ed by the daemon that has the place. While it runs its boot is written
- *	           there: a daemon that finds that follows one that crashed
+ *	PATH.lock  flock()ed by the daemon that has the place. Holds the boot ID while it runs, and
+ *	           after an end with leases held: the next daemon of the same boot then waits for
+ *	           processes (local_crashed())
  */
 #ifndef FERRULE_DAEMON_LOCAL_H
 #define FERRULE_DAEMON_LOCAL_H

@@ -75,8 +75,8 @@ bool services_reload(struct loop *loop, const struct config *wanted, char *error
 
 	if (config_is_open(wanted)) {
 		snprintf(error, size,
-			"listening on %s needs TLS: set tls, or insecure = true if every user and "
-			"every host that reaches it can be trusted",
+			"listening on %s needs TLS: set tls_certificate, tls_key and tls_ca, or "
+			"insecure = true if every user and host that reaches it can be trusted",
 			wanted->listen_address);
 		return false;
 	}
@@ -103,8 +103,7 @@ bool services_allow(void *ctx, const struct sockaddr_storage *address, const cha
 
 	if (loop->tls || loop->config->insecure)
 		return true;
-	*why = "another daemon is only connected to by TLS: set tls in ferruled.conf, or insecure "
-	       "= "
-	       "true";
+	*why = "TLS is not configured: set tls_certificate, tls_key and tls_ca in ferruled.conf, "
+	       "or insecure = true";
 	return false;
 }

@@ -112,7 +112,7 @@ static int load(void)
 		return 0;
 	library = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!library) {
-		say("there is no CUDA here: %s. ferrulectl doctor says more", dlerror());
+		say("there is no CUDA here: %s. Install NVIDIA's driver", dlerror());
 		return -ENODEV;
 	}
 	rc = find_calls(library);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sums over ports for the metrics: one for each fabric, device and user. What ports that have gone
- * had counted stays in it, for a sum that goes down looks like a restart. Should a process lose its
- * session and come back, its counters count again.
+ * had counted stays in it, for a sum that goes down looks like a restart. If a process loses its
+ * session and comes back, its counters are added again.
  *
  * Nothing of a page is believed: a process can spoil the sums of its own user alone, and cannot
  * make up labels, for those come from the configuration and from the socket.

@@ -127,8 +127,8 @@ static void add_extra(struct arguments *args, const char *text)
 	}
 }
 
-/* With what this first port wants to have for long. A buffer is at most twice as large as payload
- * and headers: see set_up(). */
+/* Returns the default size and room for the frames that the first port keeps; not used if
+ * FRL_EAL_ARGS has -m. A buffer is at most twice as large as payload and headers: see set_up(). */
 static uint32_t memory_mb(const struct dpdk_port_config *config)
 {
 	uint64_t kept = (uint64_t)config->max_kept * 2 * (config->max_payload + KEPT_OVERHEAD);

@@ -236,7 +236,7 @@ static int create_failed(int err, uint32_t n_rx, uint32_t n_tx, uint32_t frame_r
 		"no memory for %u receive buffers of %u bytes and %u send buffers (%s): %s", n_rx,
 		frame_room, n_tx, frl_strerror(err),
 		rte_eal_has_hugepages() ? "reserve more huge pages"
-					: "give DPDK more of it: FRL_EAL_ARGS=\"-m 1024\", in MiB");
+					: "raise DPDK's memory: FRL_EAL_ARGS=\"-m 1024\" (MiB)");
 }
 
 int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room)

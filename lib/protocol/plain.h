@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which requests and packets take a fast path. Each decision is made here and nowhere else. The
- * general path takes all of them, too, with the same packets, placements and state, which
+ * Predicates of the fast paths. A caller still takes the general path if there is no room in the
+ * queue, or if the region does not allow the access. The general path takes all of these requests
+ * and packets, too, with the same packets, placements and state, which
  * tests/unit/test_plain_send.c and test_plain_receive.c check. Private to lib/protocol.
  */
 #ifndef FERRULE_PROTOCOL_PLAIN_H

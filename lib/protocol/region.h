@@ -77,7 +77,7 @@ static inline struct region *region_find(const struct region_table *table, uint3
 }
 
 /*
- * What a region allows is decided here and in region_bind(), and nowhere else:
+ * What a region allows is decided by the functions of this file alone:
  *
  *	               host memory    of an offload  of fragments
  *	local read     yes            yes            no
@@ -88,8 +88,9 @@ static inline struct region *region_find(const struct region_table *table, uint3
  *	remote atomic  REMOTE_ATOMIC  no             no
  *	bind           MW_BIND        MW_BIND        no
  *
- * A window allows its queue pair the remote accesses that it was bound with. A window that is not
- * bound allows nothing. All of it is limited to the bounds and to the protection domain.
+ * A bind for remote writes or atomics needs LOCAL_WRITE as well, one for remote atomics host
+ * memory. A window allows its queue pair the remote accesses that it was bound with. A window that
+ * is not bound allows nothing. All of it is limited to the bounds and to the protection domain.
  */
 
 static inline bool region_contains(const struct region *region, uint64_t va, uint64_t length)

@@ -157,7 +157,7 @@ plain=$daemon
 run_daemon shy
 for place in "localhost:$beta_port" 192.0.2.7; do
 	"$client" join shy.sock "$place" >join.out && fail "a daemon without TLS has connected"
-	grep -q 'only connected to by TLS' join.out || fail "shy says: $(cat join.out)"
+	grep -q 'TLS is not configured' join.out || fail "shy says: $(cat join.out)"
 done
 stop_daemon "$daemon"
 stop_daemon "$plain"

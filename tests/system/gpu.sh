@@ -88,6 +88,6 @@ FRL_GPU_TIER=off refuses off "FRL_GPU_TIER" -- "$gpu_allreduce" 2
 FRL_GPU_TIER=dma-buf refuses tier "dma-buf" -- "$gpu_allreduce" 2
 LD_LIBRARY_PATH=$without
 if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libcuda\.so\.1'; then
-	refuses absent "there is no CUDA here" "doctor" -- "$gpu_allreduce" 2
+	refuses absent "there is no CUDA here" "driver" -- "$gpu_allreduce" 2
 fi
 finish

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/core/metrics.c, totals.c and refresh.c: what Prometheus reads, that sums do not go down
- * when processes end, and that no process can spoil it for others.
+ * daemon/core/metrics.c, totals.c and core_refresh() of query.c: what Prometheus reads, that sums
+ * do not go down when processes end, and that no process can spoil it for others.
  */
 #include <check.h>
 #include <ctype.h>

@@ -257,7 +257,8 @@ FRL_API int frl_barrier(struct frl_comm *comm);
  * choice does not depend on the counts of ALLTOALLV, which other ranks do not know; a line more
  * says then what this rank sends and receives. Another line says what messages cost, in the form
  * of FRL_TUNER_COSTS, and where that is from; the last one has the thresholds at which operations
- * are done another way.
+ * are done another way. For an operation in shared memory: a line that says how it is done, and the
+ * thresholds.
  */
 FRL_API int frl_comm_explain(
 	struct frl_comm *comm, const struct frl_collective *collective, char *text, size_t size);

@@ -80,8 +80,8 @@ struct frl_device_config {
 	enum frl_icrc_mode icrc;
 	/* Software devices: packet buffers for frl_fragments_create(), besides those that the
 	 * device needs itself; 0: none. Some 5 KiB each (with a path MTU of 16384: 17); with a DPDK
-	 * port of DPDK's memory, which the first DPDK port makes larger by that; of ports of raw
-	 * packets twice the interface's MTU. Hardware has none. */
+	 * port of DPDK's memory, which the first DPDK port makes larger by that unless FRL_EAL_ARGS
+	 * has -m; of ports of raw packets twice the interface's MTU. Hardware has none. */
 	uint32_t held_frames;
 };
 
