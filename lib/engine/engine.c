@@ -499,15 +499,6 @@ uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 	return moved;
 }
 
-bool engine_has_work(struct engine *e)
-{
-	if (e->transfers || e->unsent || !list_empty(&e->ready) ||
-		e->stats.cq_overruns != e->seen_overruns)
-		return true;
-	e->n_taken = e->port->ops->rx_burst(e->port, e->taken, PORT_BURST);
-	return e->n_taken > 0;
-}
-
 void engine_send(struct engine *e, uint64_t now_ns)
 {
 	e->now_ns = now_ns;

@@ -176,7 +176,7 @@ struct engine {
 	uint64_t next_link_check_ns;
 	uint64_t now_ns; /* of the last round */
 	bool unsent;     /* packets may wait in a transmit queue */
-	/* Frames that engine_has_work() took from the port, and that are not handled yet. */
+	/* Frames that engine_fetch() took from the port, and that are not handled yet. */
 	uint16_t n_taken;
 	struct port_frame taken[PORT_BURST];
 	uint32_t qpn_first, qpn_count; /* as configured */
@@ -207,11 +207,12 @@ void engine_port_closed(struct engine *engine);
 uint32_t engine_poll(struct engine *engine, uint64_t now_ns);
 
 /*
- * True when engine_poll() has something to do besides what a deadline brings, and looking after the
- * links now and then: so nobody has to read a clock to learn that nothing has happened. It may have
- * taken frames from the port by then, so after true engine_poll() is the next call.
+ * Takes frames from the port for the next engine_poll(), unless it has some of an earlier call.
+ * Returns how many it has. With engine_has_work() it saves a read of the clock: without frames and
+ * without work, engine_poll() has nothing to do before the next deadline, but to look after the
+ * links now and then.
  */
-bool engine_has_work(struct engine *engine);
+uint16_t engine_fetch(struct engine *engine);
 
 /* Emits packets and hands them to the port, without receiving: for whoever has just posted and does
  * not want to wait for the next round. */
@@ -326,12 +327,17 @@ void engine_unmap_offload(const struct engine *engine, struct offload *offload);
 /* True while offloads have something to do, which nobody tells of: to be polled then. */
 bool engine_is_transferring(const struct engine *engine);
 
-/* Nothing has to be done before something arrives, or the next deadline. False: something waits for
- * what nobody tells of, as room in the port's queue, or a GPU. */
-static inline bool engine_may_sleep(const struct engine *engine)
+/*
+ * True when engine_poll() has something to do now, apart from frames that are still at the port and
+ * from deadlines: a packet to send, or an event that nobody reports, as room in the port's queue or
+ * the end of a transfer. Changes nothing. False: the caller may sleep until a frame or the next
+ * deadline comes.
+ */
+static inline bool engine_has_work(const struct engine *engine)
 {
-	return !engine->unsent && list_empty(&engine->ready) && !engine_is_transferring(engine) &&
-		engine->stats.cq_overruns == engine->seen_overruns;
+	return engine->unsent || !list_empty(&engine->ready) || engine->n_taken ||
+		engine->stats.cq_overruns != engine->seen_overruns ||
+		(engine->transfers && engine_is_transferring(engine));
 }
 
 /* True while a packet with payload from the region waits for its port, or payload is on its way

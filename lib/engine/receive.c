@@ -301,15 +301,20 @@ static bool is_kept(struct engine *e)
 		(e->frames_shared && fragments_kept_frame(e));
 }
 
+uint16_t engine_fetch(struct engine *e)
+{
+	if (!e->n_taken)
+		e->n_taken = e->port->ops->rx_burst(e->port, e->taken, PORT_BURST);
+	return e->n_taken;
+}
+
 uint32_t receive_burst(struct engine *e, uint64_t now_ns)
 {
 	struct port_frame *frames = e->taken;
 	bool keeps = e->transfers || e->frames_shared;
-	uint16_t n = e->n_taken, n_free = 0;
+	uint16_t n = engine_fetch(e), n_free = 0;
 
 	e->n_taken = 0;
-	if (!n)
-		n = e->port->ops->rx_burst(e->port, frames, PORT_BURST);
 	for (uint16_t i = 0; i < n; i++) {
 		if (i + 1 < n)
 			prefetch_frame(&frames[i + 1]);

@@ -60,7 +60,7 @@ uint32_t soft_poll(struct frl_device *base)
 	struct engine *engine = &device->engine;
 	uint32_t moved;
 
-	if (!engine_has_work(engine) && is_quiet(device))
+	if (!engine_has_work(engine) && !engine_fetch(engine) && is_quiet(device))
 		return 0;
 	moved = engine_poll(engine, clock_now_ns());
 	device->moved += moved;

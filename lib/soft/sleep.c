@@ -96,7 +96,7 @@ static bool is_over(const struct cq *cq)
 void sleep_rouse(struct soft_device *device)
 {
 	uint64_t deadline_ns = engine_next_deadline(&device->engine);
-	bool has_work = !engine_may_sleep(&device->engine);
+	bool has_work = engine_has_work(&device->engine);
 
 	for (unsigned i = 0; i < SOFT_SLEEPERS; i++) {
 		struct soft_sleeper *sleeper = &device->sleepers[i];
@@ -157,7 +157,7 @@ static struct soft_sleeper *fall_asleep(
 
 	/* Who ends the progress thread sets `stop` before it wakes those who sleep. */
 	if (!port->ops->arm || atomic_load(&device->stop) || until_ns < now_ns + LEAST_NS ||
-		!engine_may_sleep(&device->engine) || is_over(cq))
+		engine_has_work(&device->engine) || is_over(cq))
 		return NULL;
 	sleeper = free_sleeper(device);
 	if (!sleeper)

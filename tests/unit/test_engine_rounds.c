@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The questions whether a round has anything to do, and sending without one. */
+/* Whether a round has anything to do, taking frames before it, and sending without one. */
 #include <stdlib.h>
 
 #include "tests/unit/engine_fixture.h"
@@ -15,6 +15,7 @@ static void start(void)
 	host_add(host, 0, NULL);
 	host_poll(host);
 	ck_assert(!engine_has_work(&host->engine));
+	ck_assert_uint_eq(engine_fetch(&host->engine), 0);
 }
 
 static void stop(void)
@@ -30,9 +31,14 @@ static void send_one(void)
 	host_acknowledge(host, 0, 0, true);
 }
 
+/* A frame stays at the port until it is fetched, and is handled in the next round. */
 START_TEST(frames)
 {
 	send_one();
+	ck_assert(!engine_has_work(&host->engine));
+	ck_assert_uint_eq(host->port.n_rx, 1);
+	ck_assert_uint_eq(engine_fetch(&host->engine), 1);
+	ck_assert_uint_eq(host->port.n_rx, 0);
 	ck_assert(engine_has_work(&host->engine));
 	host_expect_no_wc(&host->cqs[0]);
 	host_poll(host);
@@ -41,21 +47,23 @@ START_TEST(frames)
 	ck_assert_uint_eq(host->port.n_out, 0);
 	ck_assert_uint_eq(host->engine.stats.rx_packets, 1);
 	ck_assert(!engine_has_work(&host->engine));
+	ck_assert_uint_eq(engine_fetch(&host->engine), 0);
 }
 END_TEST
 
-/* Frames that came with the question, and those that come after it, are taken in order. */
+/* Fetched frames, and those that come after them, are handled in order. */
 START_TEST(more_frames)
 {
 	host_post_send(host, 0, 1, LENGTH, 0);
 	host_post_send(host, 0, 2, LENGTH, 0);
 	host_poll(host);
 	host_acknowledge(host, 0, 0, true);
-	ck_assert(engine_has_work(&host->engine));
+	ck_assert_uint_eq(engine_fetch(&host->engine), 1);
 	host_acknowledge(host, 0, 1, true);
+	ck_assert_uint_eq(engine_fetch(&host->engine), 1);
 	host_poll(host);
 	host_expect_wc(&host->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert(engine_has_work(&host->engine));
+	ck_assert_uint_eq(engine_fetch(&host->engine), 1);
 	host_poll(host);
 	host_expect_wc(&host->cqs[0], 2, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(host->engine.stats.rx_packets, 2);
