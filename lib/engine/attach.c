@@ -14,25 +14,6 @@
 
 static_assert((int)SLAB_MORE >= (int)WIRE_GRH_LEN, "any payload fits");
 
-static int watch_cq(struct cq *cq)
-{
-	if (cq->waits)
-		return 0;
-	cq->waits = calloc((size_t)cq->mask + 1, sizeof(cq->waits[0]));
-	if (!cq->waits)
-		return -ENOMEM;
-	cq->marked = cq->tail;
-	return 0;
-}
-
-/* Before anything is placed for one of its queue pairs: completions come before placements. */
-int offload_watch_cqs(struct cq *send_cq, struct cq *recv_cq)
-{
-	int rc = watch_cq(send_cq);
-
-	return rc ? rc : watch_cq(recv_cq);
-}
-
 static void init_slabs(struct transfers *t, uint8_t *memory)
 {
 	for (uint32_t i = 0; i < SLABS; i++) {
@@ -90,7 +71,8 @@ static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mt
 	memory = mmap(
 		NULL, t->memory_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	t->memory = memory == MAP_FAILED ? NULL : memory;
-	list_init(&t->hidden);
+	list_init(&t->gates);
+	list_init(&t->holding);
 	list_init(&t->starved);
 	if (!t->memory || sides_init(t, t->memory) ||
 		echoes_init(t, caps->max_held - parking_frames(caps)) ||
@@ -115,7 +97,7 @@ static int prepare(struct engine *e)
 		lend_map(e);
 	}
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
-		if (offload_watch_cqs(qp->core.send_cq, qp->core.recv_cq))
+		if (completions_watch(e, qp->core.send_cq, qp->core.recv_cq))
 			return -ENOMEM;
 	return 0;
 }
@@ -249,6 +231,8 @@ void offload_fini(struct engine *e)
 		engine_detach_offload(e, offload);
 		engine_unmap_offload(e, offload);
 	}
+	if (e->transfers)
+		completions_fini(e->transfers);
 	/* Else it has packets with the buffers' memory still. */
 	if (e->transfers && !lend_unmap(e))
 		return;

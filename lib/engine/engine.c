@@ -161,7 +161,7 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	int rc = 0;
 
 	if (e->transfers)
-		rc = offload_watch_cqs(config->send_cq, config->recv_cq);
+		rc = completions_watch(e, config->send_cq, config->recv_cq);
 	if (rc)
 		return rc;
 	if (config->type == FRL_QPT_GSI)
@@ -218,8 +218,6 @@ void engine_update(struct engine *e, struct engine_qp *qp)
 {
 	uint64_t deadline = qp_next_deadline(&qp->core);
 
-	if (e->transfers)
-		offload_mark(e, qp);
 	if (qp_sends(&qp->core)) {
 		qp->sending = true;
 	} else {
@@ -258,6 +256,14 @@ void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 	e->qps[qp->core.qpn & (ENGINE_MAX_QPS - 1)] = NULL;
 	if (qp->core.qpn != QPN_GSI)
 		e->n_qps--;
+}
+
+void engine_remove_cq(struct engine *e, struct cq *cq)
+{
+	list_remove(&cq->notify);
+	list_remove(&cq->events.node);
+	if (cq->gate)
+		completions_unwatch(cq);
 }
 
 int engine_attach(struct engine *e, struct engine_qp *qp, const struct frl_ip *group,

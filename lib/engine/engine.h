@@ -234,6 +234,9 @@ static inline void engine_check_links(struct engine *engine)
 int engine_add_qp(struct engine *engine, struct engine_qp *qp, struct qp_config *config);
 void engine_remove_qp(struct engine *engine, struct engine_qp *qp);
 
+/* The completion queue, which no queue pair uses any more, is about to go. */
+void engine_remove_cq(struct engine *engine, struct cq *cq);
+
 static inline struct engine_qp *engine_find_qp(const struct engine *engine, uint32_t qpn)
 {
 	struct engine_qp *qp = engine->qps[qpn & (ENGINE_MAX_QPS - 1)];

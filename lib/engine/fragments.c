@@ -203,7 +203,7 @@ static const char *place_fragment(struct engine *e, struct fragments *f,
 }
 
 void fragments_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
-	const struct placements *placements)
+	struct placements *placements)
 {
 	const struct placement *p = &placements->list[0];
 	struct fragments *f = p->region->fragments;

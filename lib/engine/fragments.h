@@ -77,7 +77,7 @@ bool fragments_region_armed(const struct region *region);
 /* The only placement of a packet in this frame is for a region of a share. What has no room there
  * makes the queue pair fail. */
 void fragments_place(struct engine *engine, struct engine_qp *qp, const struct port_frame *frame,
-	const struct placements *placements);
+	struct placements *placements);
 /* Its payload turned out not to have been the sender's any more. True: it was refused anyway, and
  * the queue pair has failed. */
 bool fragments_take_back(struct engine *engine, const struct placements *placements);

@@ -23,7 +23,7 @@ static void execute(const struct atomic_op *op)
 }
 
 void place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
-	const struct placements *placements)
+	struct placements *placements)
 {
 	struct frl_stats *stats = &e->stats;
 

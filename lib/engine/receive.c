@@ -121,8 +121,10 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 
 		echo_forget_placed(e, &placements);
 		if (!is_refused)
-			qp_payload_lost(&qp->core, &placements);
+			qp_payload_lost(&qp->core, packet, &placements);
 	}
+	if (placements.completes)
+		qp_placed(&qp->core, packet, &placements, now_ns);
 	engine_update(e, qp);
 }
 

@@ -113,6 +113,6 @@ void release_path(struct engine *e, struct engine_qp *qp);
 
 /* placement.c: carries placements out of a packet in this frame, in order. */
 void place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
-	const struct placements *placements);
+	struct placements *placements);
 
 #endif

@@ -212,83 +212,12 @@ static bool is_past(const struct attached *a, uint64_t seq)
 	return a->head == a->tail || transfer_at(a, a->head)->seq > seq;
 }
 
-static bool is_there(const struct transfers *t, uint64_t seq, uint32_t mask)
+bool transfers_done(const struct transfers *t, uint64_t seq, uint32_t mask)
 {
 	for (; mask; mask &= mask - 1)
 		if (!is_past(&t->attached[__builtin_ctz(mask)], seq))
 			return false;
 	return true;
-}
-
-/* In the order in which they were written, whatever the queue pair. */
-static void reveal(struct transfers *t, struct cq *cq)
-{
-	while (cq->hidden && cq->tail - cq->hidden != cq->marked) {
-		const struct cq_wait *wait = &cq->waits[(cq->tail - cq->hidden) & cq->mask];
-
-		if (!is_there(t, wait->seq, wait->mask))
-			break;
-		cq_reveal(cq);
-	}
-	if (!cq->hidden)
-		list_remove(&cq->waiting);
-	else if (list_empty(&cq->waiting))
-		list_add_tail(&t->hidden, &cq->waiting);
-}
-
-static void mark(struct transfers *t, struct cq *cq, const struct engine_qp *qp)
-{
-	if (!cq->waits || cq->marked == cq->tail)
-		return;
-	for (; cq->marked != cq->tail; cq->marked++) {
-		struct cq_wait *wait = &cq->waits[cq->marked & cq->mask];
-
-		wait->seq = qp->placed_seq;
-		wait->mask = qp->placed_mask;
-	}
-	reveal(t, cq);
-}
-
-/*
- * Completions of receives, READs and atomics wait for their bytes. What is flushed waits as well:
- * its memory is the application's again. Of what was sent there is nothing to wait for: it has been
- * fetched before it left.
- */
-void offload_mark(struct engine *e, struct engine_qp *qp)
-{
-	struct transfers *t = e->transfers;
-
-	if (qp->placed_mask && is_there(t, qp->placed_seq, qp->placed_mask))
-		qp->placed_mask = 0;
-	mark(t, qp->core.send_cq, qp);
-	mark(t, qp->core.recv_cq, qp);
-}
-
-/* Those that were hidden in the beginning: it changes while one walks. */
-static void reveal_all(struct transfers *t)
-{
-	struct list *node = t->hidden.next;
-
-	while (node != &t->hidden) {
-		struct list *next = node->next;
-
-		reveal(t, container_of(node, struct cq, waiting));
-		node = next;
-	}
-}
-
-/* What they tell of never came. */
-static void spoil(struct cq *cq, const struct attached *a, uint32_t bit)
-{
-	for (uint32_t at = cq->tail - cq->hidden; at != cq->marked; at++) {
-		struct cq_wait *wait = &cq->waits[at & cq->mask];
-		struct frl_wc *wc = &cq->entries[at & cq->mask];
-
-		if (!(wait->mask & bit) || is_past(a, wait->seq) || wc->status != FRL_WC_SUCCESS)
-			continue;
-		wc->status = FRL_WC_LOC_PROT_ERR;
-		wait->urgent = true;
-	}
 }
 
 void offload_fail_qp(struct engine *e, struct engine_qp *qp, const struct attached *a)
@@ -319,8 +248,7 @@ static void fail(struct engine *e, struct attached *a, const char *why)
 
 	a->failed = t->any_failed = true;
 	a->why = keep(t, why);
-	for (struct list *node = t->hidden.next; node != &t->hidden; node = node->next)
-		spoil(container_of(node, struct cq, waiting), a, bit);
+	completions_spoil(t, a);
 	sides_drop_failed(e, a);
 	echo_forget_offload(e, a);
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
@@ -359,7 +287,7 @@ uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 		if (t->attached[i].offload)
 			n += progress(e, &t->attached[i]);
 	if (n)
-		reveal_all(t);
+		completions_pass_on(t);
 	n += parked_deliver(e, now_ns);
 	if (!list_empty(&t->starved))
 		offload_ask_starved(e, now_ns);

@@ -6,7 +6,7 @@
  *
  *	receiving   packet -> placements -> ring of transfers -> offload -> memory
  *	            The frame is held, or its payload copied into a slab, until the offload has
- *	            taken it. Completions are hidden meanwhile.
+ *	            taken it. Completions wait at a gate meanwhile (completions.c).
  *	sending     memory -> offload -> side packet -> link's transmit queue
  *	            A packet waits beside the queues until its payload is there (gather.c).
  *
@@ -143,7 +143,8 @@ struct transfers {
 	uint32_t n_kept_frames;     /* that an echo alone uses */
 	struct held_frame *rx_held; /* of the packet that is being taken in; NULL: none */
 	struct parking *parking;    /* NULL: the port has no frames in two parts */
-	struct list hidden;         /* struct cq.waiting */
+	struct list gates;          /* of completion queues, */
+	struct list holding;        /* and those that hold completions back */
 	struct list starved;      /* struct engine_qp.starved: of which packets were thrown away */
 	struct side_packet *side; /* SIDE_PACKETS */
 	struct side_packet *free_sides;
@@ -176,14 +177,12 @@ void offload_placed(struct transfers *t);
 bool offload_hold(struct engine *e, struct attached *a, const struct port_frame *frame);
 /* True: the frame that was taken in is held, and comes back by itself. */
 bool offload_kept_frame(struct engine *e);
-/* The new entries of its completion queues wait for what was placed for the queue pair so far. */
-void offload_mark(struct engine *e, struct engine_qp *qp);
-/* -ENOMEM. Of a queue pair that is being added: what is written to them can wait from now on. */
-int offload_watch_cqs(struct cq *send_cq, struct cq *recv_cq);
 /* Of an engine that ends. */
 void offload_fini(struct engine *e);
 bool offload_region_busy(const struct engine *e, const struct region *region);
 
+/* All transfers up to `seq`, of the offloads of the mask, are done. */
+bool transfers_done(const struct transfers *t, uint64_t seq, uint32_t mask);
 /* The queue pair uses an offload that has failed. */
 void offload_fail_qp(struct engine *e, struct engine_qp *qp, const struct attached *a);
 /* NULL: it is none of the engine's. */
@@ -209,6 +208,20 @@ struct offload_needs {
 bool offload_note_need(const void *arg, const struct offload *offload);
 /* For qp_output_reaches(). */
 bool offload_is_any(const void *arg, const struct offload *offload);
+
+/* ---- completions.c */
+
+/* Gives the completion queues of a queue pair gates, if they have none. -ENOMEM. */
+int completions_watch(struct engine *e, struct cq *send_cq, struct cq *recv_cq);
+/* The queue has a gate: that goes, with the completions that it holds. */
+void completions_unwatch(struct cq *cq);
+void completions_fini(struct transfers *t);
+/* For tests: the i-th of the completions that the gate of the queue holds. */
+const struct frl_wc *completions_held(const struct cq *cq, uint32_t i);
+/* Writes the completions whose transfers are done. */
+void completions_pass_on(struct transfers *t);
+/* Turns those that wait for this offload, which has failed, into errors. */
+void completions_spoil(struct transfers *t, const struct attached *a);
 
 /* ---- admit.c */
 

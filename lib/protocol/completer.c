@@ -156,9 +156,12 @@ static void take_expected(struct qp *qp, const struct wire_packet *packet,
 		qp_fail_at(qp, r->head, FRL_WC_LOC_PROT_ERR);
 		return;
 	}
+	if (psn_diff(r->una, wqe->first_psn) + 1 == (int32_t)wqe->packets) {
+		placements->completes = COMPLETES_RESPONSE;
+		return;
+	}
 	requester_response_taken(qp);
-	if (qp_sends(qp))
-		recovery_on_progress(qp, now_ns);
+	recovery_on_progress(qp, now_ns);
 }
 
 static void take_response(struct qp *qp, const struct wire_packet *packet,

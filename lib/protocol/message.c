@@ -106,7 +106,7 @@ static void place_write(
 	};
 }
 
-static struct frl_wc *complete(struct qp *qp, const struct wire_packet *packet)
+void message_placed(struct qp *qp, const struct wire_packet *packet)
 {
 	struct frl_wc wc = {
 		.status = FRL_WC_SUCCESS,
@@ -123,8 +123,9 @@ static struct frl_wc *complete(struct qp *qp, const struct wire_packet *packet)
 		wc.flags = FRL_WC_WITH_INV;
 		wc.invalidated_rkey = packet->h.invalidate_rkey;
 	}
-	receive_take(qp);
-	return receive_complete(qp, &wc, packet->h.bth.solicited);
+	if (!qp->responder.recv)
+		receive_take(qp);
+	receive_complete(qp, &wc, packet->h.bth.solicited);
 }
 
 void message_accept(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
@@ -134,10 +135,9 @@ void message_accept(struct qp *qp, const struct wire_packet *packet, struct plac
 
 	if (packet->op->flags & OPCODE_FIRST)
 		start(qp, packet);
-	if (send) {
+	if (send)
 		receive_place(qp, placements, r->offset, packet->payload, packet->payload_len);
-		placements->received = qp->type == FRL_QPT_RC ? packet->payload_len : 0;
-	} else
+	else
 		place_write(qp, packet, placements);
 	r->offset += packet->payload_len;
 	qp_accepted(qp);
@@ -145,5 +145,5 @@ void message_accept(struct qp *qp, const struct wire_packet *packet, struct plac
 		return;
 	r->message = MESSAGE_NONE;
 	if (send || (packet->op->headers & HEADER_IMMDT))
-		placements->completion = complete(qp, packet);
+		placements->completes = COMPLETES_MESSAGE;
 }

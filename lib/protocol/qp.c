@@ -131,18 +131,15 @@ void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id, uint32_t placed)
 	qp_complete(qp, cq, &wc, false);
 }
 
-struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited)
+void qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited)
 {
-	struct frl_wc *entry = cq_push(cq, wc, solicited);
-
-	if (!entry) {
-		qp->stats->cq_overruns++;
-		qp_explain(qp, "its completion queue overran: make it larger, or poll more often");
-		/* What is lost here would have told: this does instead. */
-		event_raise(qp->queues, &qp->events, FRL_EVENT_QP_FATAL);
-		qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
-	}
-	return entry;
+	if (cq_push(cq, wc, solicited))
+		return;
+	qp->stats->cq_overruns++;
+	qp_explain(qp, "its completion queue overran: make it larger, or poll more often");
+	/* What is lost here would have told: this does instead. */
+	event_raise(qp->queues, &qp->events, FRL_EVENT_QP_FATAL);
+	qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
 }
 
 /* Every send request comes back: the one at `position` with `status`, the others flushed. */
@@ -290,8 +287,7 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 	uint64_t now_ns)
 {
 	placements->count = 0;
-	placements->completion = NULL;
-	placements->received = 0;
+	placements->completes = COMPLETES_NONE;
 	placements->atomic.addr = NULL;
 	if (packet->op->operation == OPERATION_CNP) {
 		/* Told, but there is no rate to lower. */
@@ -321,36 +317,47 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 	dispatch(qp, packet, placements, now_ns);
 }
 
-static void fail_payload(
-	struct qp *qp, const struct placements *placements, enum frl_wc_status status)
+void qp_placed(struct qp *qp, const struct wire_packet *packet, const struct placements *placements,
+	uint64_t now_ns)
 {
-	struct frl_wc *wc = placements->completion;
+	if (placements->completes == COMPLETES_MESSAGE)
+		message_placed(qp, packet);
+	else if (placements->completes == COMPLETES_DATAGRAM)
+		datagram_placed(qp, packet);
+	else
+		requester_response_placed(qp, now_ns);
+}
 
-	if (wc) {
-		wc->status = status;
-		wc->byte_len = placements->received ? wc->byte_len - placements->received : 0;
-		/* As a success it was perhaps nothing that the channel had asked for. */
-		cq_hurry(qp->recv_cq, wc);
-	} else if (placements->received && qp->responder.recv) {
-		receive_complete(qp,
-			&(struct frl_wc){
-				.status = status,
-				.byte_len = receive_placed(qp) - placements->received,
-			},
-			false);
-	}
+/* `received`: bytes of it that are for the receive request which is taken. */
+static void fail_payload(
+	struct qp *qp, struct placements *placements, uint32_t received, enum frl_wc_status status)
+{
+	bool completes = placements->completes == COMPLETES_MESSAGE ||
+		placements->completes == COMPLETES_DATAGRAM;
+	struct frl_wc wc = { .status = status };
+
+	if (received)
+		wc.byte_len = receive_placed(qp) - received;
+	/* A WRITE with immediate data takes a receive request when it completes. */
+	if (completes)
+		receive_take(qp);
+	if (received || completes)
+		receive_complete(qp, &wc, false);
+	placements->completes = COMPLETES_NONE;
 	qp_fail(qp, status);
 }
 
-void qp_payload_lost(struct qp *qp, struct placements *placements)
+void qp_payload_lost(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
-	fail_payload(qp, placements, FRL_WC_REM_ABORT_ERR);
+	bool receives = qp->type == FRL_QPT_RC && packet->op->operation == OPERATION_SEND;
+
+	fail_payload(qp, placements, receives ? packet->payload_len : 0, FRL_WC_REM_ABORT_ERR);
 }
 
-void qp_payload_refused(struct qp *qp, const struct placements *placements, const char *why)
+void qp_payload_refused(struct qp *qp, struct placements *placements, const char *why)
 {
 	qp_explain(qp, why);
-	fail_payload(qp, placements, FRL_WC_LOC_PROT_ERR);
+	fail_payload(qp, placements, 0, FRL_WC_LOC_PROT_ERR);
 }
 
 bool qp_wants_output(const struct qp *qp)

@@ -5,8 +5,9 @@
  * whoever owns the engine calls, with the time. IBTA volume 1, chapter 9.
  *
  *	post_send  -> [ send queue ] -> requester -> qp_output()  -> packets
- *	packets    -> qp_input() -> completer (acks, responses) -> placements, completions
- *	                         -> responder (requests) -> placements, completions, answers
+ *	packets    -> qp_input() -> completer (acks, responses) -> placements
+ *	                         -> responder (requests) -> placements, answers
+ *	placements are carried out -> qp_placed() -> completions
  *	post_recv  -> [ receive queue or SRQ ] ------^
  *
  * Each part has a file: send_queue.c (posting send requests), requester.c (packets of requests),
@@ -276,10 +277,8 @@ int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_ob
 	const char **ret_why);
 int qp_post_recv(struct qp *qp, const struct frl_recv_wr *wr, const char **ret_why);
 
-/*
- * "These bytes go there, in this way." To be carried out, in order, before anything else is done
- * with the queue pair: the completions that tell of them are in the queue already.
- */
+/* "These bytes go there, in this way." To be carried out, in order, before anything else is done
+ * with the queue pair. */
 struct placement {
 	uint8_t *dst;
 	const uint8_t *payload; /* of the packet, or `grh` or `value` below */
@@ -300,10 +299,17 @@ struct atomic_op {
 	uint64_t *ret_original;
 };
 
+/* A request that the packet completes. */
+enum completed {
+	COMPLETES_NONE,
+	COMPLETES_MESSAGE,  /* a receive, of RC or UC */
+	COMPLETES_DATAGRAM, /* a receive, of UD or GSI */
+	COMPLETES_RESPONSE, /* the oldest send request: a READ or atomic */
+};
+
 struct placements {
 	uint32_t count;
-	struct frl_wc *completion; /* of a receive, written for this packet; NULL: none */
-	uint32_t received;         /* RC: bytes of the payload that are for a receive */
+	enum completed completes; /* once the placements are carried out */
 	struct atomic_op atomic;
 	uint64_t value;            /* atomic response, in host order: payload of a placement */
 	uint8_t grh[WIRE_GRH_LEN]; /* datagrams: payload of the first placements */
@@ -312,21 +318,28 @@ struct placements {
 
 /*
  * Takes a packet that is trimmed, has a right ICRC and names this queue pair (or a group that it is
- * attached to). Fills `placements`, writes completions. Whatever is wrong with it is counted and
- * answered as the protocol says.
+ * attached to). Fills `placements`. Completes the requests that do not wait for them. Whatever is
+ * wrong with the packet is counted and answered as the protocol says.
  */
 void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements,
 	uint64_t now_ns);
 
-/*
- * To be called when payload turned out, after it was placed, not to have been the sender's any
- * more: the completion becomes an error, or the receive that the message is for completes with one,
- * and the queue pair fails.
- */
-void qp_payload_lost(struct qp *qp, struct placements *placements);
+/* Completes what the packet completes (`placements->completes`, not COMPLETES_NONE): to be called
+ * when the placements have been carried out, before anything else is done with the queue pair. */
+void qp_placed(struct qp *qp, const struct wire_packet *packet, const struct placements *placements,
+	uint64_t now_ns);
 
-/* The same of payload that has no place at this end, for the reason given: FRL_WC_LOC_PROT_ERR. */
-void qp_payload_refused(struct qp *qp, const struct placements *placements, const char *why);
+/*
+ * To be called instead of qp_placed() when payload turned out, after it was placed, not to have
+ * been the sender's any more: the request that the payload is for completes with an error, and the
+ * queue pair fails. The packet completes nothing then.
+ */
+void qp_payload_lost(
+	struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+
+/* The same of a WRITE whose payload has no place at this end, for the reason given:
+ * FRL_WC_LOC_PROT_ERR. */
+void qp_payload_refused(struct qp *qp, struct placements *placements, const char *why);
 
 struct packet_piece {
 	const uint8_t *addr;

@@ -93,8 +93,8 @@ static inline void qp_accepted(struct qp *qp)
 /* RC: where it is in both directions, unless it is in a state that has no such place. */
 void qp_note_psns(const struct qp *qp, struct frl_qp_attr *attr);
 
-/* Writes a completion; a full queue takes the queue pair to ERR. Returns the entry or NULL. */
-struct frl_wc *qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited);
+/* Writes a completion; a full queue takes the queue pair to ERR. */
+void qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited);
 
 /* A request comes back flushed, `placed` bytes of a message being in its memory. */
 void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id, uint32_t placed);
@@ -109,8 +109,10 @@ void requester_go_back(struct requester *r);
  * before `psn` still, that response was lost.
  */
 bool requester_acknowledge(struct qp *qp, struct psn psn);
-/* The response to PSN una has come. */
+/* The response to PSN una has come: it is not the last one of its request. */
 void requester_response_taken(struct qp *qp);
+/* COMPLETES_RESPONSE: the last one is placed, and its request completes. */
+void requester_response_placed(struct qp *qp, uint64_t now_ns);
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns);
 bool requester_wants_output(const struct qp *qp);
 /* The next request may not start: READs and atomics before it are not done, and it is fenced, or
@@ -175,13 +177,16 @@ bool message_length_fits(const struct qp *qp, const struct wire_packet *packet);
 enum receive_verdict message_check_receive(const struct qp *qp, const struct wire_packet *packet);
 /* A WRITE's bytes, from the first to the last, are memory that the peer may write to. */
 bool message_may_write(const struct qp *qp, const struct wire_packet *packet);
-/* Takes a packet to which all of the above applies: places it; the last one completes. */
+/* Takes a packet to which all of the above applies: adds its placements. */
 void message_accept(struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+/* COMPLETES_MESSAGE: the last packet of a message is placed. */
+void message_placed(struct qp *qp, const struct wire_packet *packet);
 
 /* unreliable.c: UC, and UD or GSI. */
 void unreliable_input(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements);
 void datagram_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+void datagram_placed(struct qp *qp, const struct wire_packet *packet);
 
 /* receive.c: the receive request of the message that is arriving. */
 
@@ -201,11 +206,9 @@ void receive_place(struct qp *qp, struct placements *placements, uint32_t offset
  * region is gone. */
 bool scatter(const struct qp *qp, const struct frl_sge sge[], uint32_t n_sge,
 	struct placements *placements, uint32_t offset, const uint8_t *payload, uint32_t length);
-/*
- * Completes the request that is taken; `wc` has what differs (status, opcode, byte_len, imm or
- * invalidated key, flags, datagram fields). Returns the entry or NULL.
- */
-struct frl_wc *receive_complete(struct qp *qp, const struct frl_wc *wc, bool solicited);
+/* Completes the request that is taken; `wc` has what differs (status, opcode, byte_len, imm or
+ * invalidated key, flags, datagram fields), and gets the rest. */
+void receive_complete(struct qp *qp, struct frl_wc *wc, bool solicited);
 /* RC: bytes of a message that are in the memory of the request that is taken, or will be as soon as
  * placements are carried out. 0 without one, and where a message that lost a packet is dropped. */
 uint32_t receive_placed(const struct qp *qp);

@@ -166,18 +166,17 @@ void receive_place(struct qp *qp, struct placements *placements, uint32_t offset
 		walk(&elements, placements, offset, payload, length);
 }
 
-struct frl_wc *receive_complete(struct qp *qp, const struct frl_wc *wc, bool solicited)
+void receive_complete(struct qp *qp, struct frl_wc *wc, bool solicited)
 {
 	struct responder *r = &qp->responder;
-	struct frl_wc entry = *wc;
 
-	entry.wr_id = r->recv->wr_id;
-	entry.qp_num = qp->qpn;
+	wc->wr_id = r->recv->wr_id;
+	wc->qp_num = qp->qpn;
 	/* First the request: its completion may overrun the queue and flush the others. */
 	if (!r->srq)
 		r->queue.head++;
 	r->recv = 0;
-	return qp_complete(qp, qp->recv_cq, &entry, solicited);
+	qp_complete(qp, qp->recv_cq, wc, solicited);
 }
 
 uint32_t receive_placed(const struct qp *qp)

@@ -135,14 +135,16 @@ bool requester_acknowledge(struct qp *qp, struct psn psn)
 
 void requester_response_taken(struct qp *qp)
 {
-	struct requester *r = &qp->requester;
-	const struct send_wqe *wqe = send_wqe_at(r, r->head);
+	qp->requester.una = psn_next(qp->requester.una);
+	catch_up(&qp->requester);
+}
 
-	r->una = psn_next(r->una);
-	if (psn_diff(r->una, wqe->first_psn) == (int32_t)wqe->packets)
-		complete_head(qp, true);
+void requester_response_placed(struct qp *qp, uint64_t now_ns)
+{
+	requester_response_taken(qp);
+	complete_head(qp, true);
 	if (qp_sends(qp))
-		catch_up(r);
+		recovery_on_progress(qp, now_ns);
 }
 
 void qp_transmitted(struct qp *qp, uint32_t packets)

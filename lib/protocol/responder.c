@@ -198,8 +198,7 @@ static void accept_message(
 	}
 	advance(r, 1, packet->op->flags & OPCODE_LAST);
 	message_accept(qp, packet, placements);
-	if (qp->state == FRL_QPS_ERR) /* the completion queue is full: no answer, 9.9.3 */
-		return;
+	/* If qp_placed() finds the completion queue full, there is no answer (9.9.3). */
 	acknowledge_when_due(qp, packet);
 }
 

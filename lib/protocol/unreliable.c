@@ -114,7 +114,6 @@ static void fill_grh(struct placements *placements, const struct wire_packet *pa
 void datagram_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
 	uint32_t length = WIRE_GRH_LEN + packet->payload_len;
-	bool imm = packet->op->headers & HEADER_IMMDT;
 
 	if (packet->h.deth.qkey != qp->qkey) {
 		qp->stats->drop_bad_qkey++;
@@ -129,11 +128,18 @@ void datagram_input(struct qp *qp, const struct wire_packet *packet, struct plac
 	receive_place(qp, placements, 0, placements->grh, WIRE_GRH_LEN);
 	receive_place(qp, placements, WIRE_GRH_LEN, packet->payload, packet->payload_len);
 	qp->stats->rx_requests++;
-	placements->completion = receive_complete(qp,
+	placements->completes = COMPLETES_DATAGRAM;
+}
+
+void datagram_placed(struct qp *qp, const struct wire_packet *packet)
+{
+	bool imm = packet->op->headers & HEADER_IMMDT;
+
+	receive_complete(qp,
 		&(struct frl_wc){
 			.status = FRL_WC_SUCCESS,
 			.opcode = FRL_WC_RECV,
-			.byte_len = length,
+			.byte_len = WIRE_GRH_LEN + packet->payload_len,
 			.imm_data = imm ? packet->h.imm_data : 0,
 			.src_qp = packet->h.deth.src_qpn,
 			.flags = FRL_WC_GRH | (imm ? FRL_WC_WITH_IMM : 0),

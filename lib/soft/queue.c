@@ -37,16 +37,13 @@ void soft_cq_destroy(struct frl_cq *base)
 	struct soft_cq *cq = soft_cq(base);
 
 	device_enter(base->device);
-	list_remove(&cq->core.notify);
-	list_remove(&cq->core.waiting);
-	list_remove(&cq->core.events.node);
+	engine_remove_cq(&soft_device(base->device)->engine, &cq->core);
 	if (base->channel) {
 		struct soft_channel *channel = soft_channel(base->channel);
 
 		bell_set(&channel->bell, !list_empty(&channel->pending));
 	}
 	device_leave(base->device);
-	free(cq->core.waits);
 	free(cq->core.entries);
 }
 
@@ -56,7 +53,7 @@ static int take_completions(struct cq *cq, int max, struct frl_wc wc[])
 
 	while (n < max && cq_pop(cq, &wc[n]))
 		n++;
-	if (n == 0 && cq->overrun && cq->head == cq->tail)
+	if (n == 0 && cq->overrun && !cq_used(cq))
 		return frl_fail(-EOVERFLOW,
 			"the completion queue overran: poll more often, or make it deeper than all "
 			"requests that can be outstanding on its queue pairs");

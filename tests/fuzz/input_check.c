@@ -42,8 +42,7 @@ static bool in_elements(uint32_t id, const struct placement *p)
 }
 
 /* The memory was given for this: by an element of the request, or by rights to the peer. */
-static void check_right(
-	const struct placements *all, const struct placement *p, uint8_t operation, uint32_t head)
+static void check_right(const struct placement *p, uint8_t operation, uint32_t head)
 {
 	const struct responder *r = &s.qp.responder;
 	bool found = false;
@@ -58,10 +57,7 @@ static void check_right(
 	}
 	MUST(!p->region->is_window && (p->region->access & FRL_ACCESS_LOCAL_WRITE));
 	if (operation == OPERATION_SEND) {
-		if (all->completion)
-			MUST(in_elements((uint32_t)all->completion->wr_id, p));
-		else if (r->recv)
-			MUST(in_elements((uint32_t)r->recv->wr_id, p));
+		MUST(r->recv && in_elements((uint32_t)r->recv->wr_id, p));
 		return;
 	}
 	MUST(operation == OPERATION_READ_RESPONSE || operation == OPERATION_ATOMIC_ACK);
@@ -141,7 +137,7 @@ void check_placements(
 	for (uint32_t i = 0; i < placements->count; i++) {
 		const struct placement *p = &placements->list[i];
 
-		check_right(placements, p, packet->op->operation, head);
+		check_right(p, packet->op->operation, head);
 		if (qp_is_datagram(&s.qp) && header < WIRE_GRH_LEN) {
 			MUST(p->payload == placements->grh + header);
 			header += p->length;

@@ -34,7 +34,9 @@ static void input(struct wire_packet *packet, uint8_t opcode, bool lost)
 	if (s.stats.reads_served != reads)
 		check_read(&packet->h.reth);
 	if (lost && placements->count && !qp_is_datagram(&s.qp))
-		qp_payload_lost(&s.qp, placements);
+		qp_payload_lost(&s.qp, packet, placements);
+	if (placements->completes)
+		qp_placed(&s.qp, packet, placements, s.now_ns);
 	free(placements);
 	free(payload);
 	free(l3);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/sim/oracle.h"
 
+#include "lib/engine/transfers.h"
 #include "tests/sim/fail.h"
 
 #include <string.h>
@@ -260,13 +261,21 @@ static void check_completion(
 	progress->last = ++progress->checked;
 }
 
+const struct frl_wc *oracle_completion_at(const struct sim_cq *cq, uint32_t at)
+{
+	uint32_t behind = at - cq->cq.tail;
+
+	return behind < cq_used(&cq->cq) ? completions_held(&cq->cq, behind)
+					 : &cq->cq.entries[at & cq->cq.mask];
+}
+
 void oracle_scan_cq(struct node *node, struct sim_cq *cq)
 {
-	SIM_CHECK(cq->cq.tail - cq->cq.head <= cq->cq.mask + 1, "a queue with too many entries");
-	for (; cq->scanned != cq->cq.tail; cq->scanned++)
-		check_completion(node, cq, &cq->cq.entries[cq->scanned & cq->cq.mask],
+	SIM_CHECK(cq_used(&cq->cq) <= cq->cq.mask + 1, "a queue with too many entries");
+	for (; cq->scanned != cq->cq.head + cq_used(&cq->cq); cq->scanned++)
+		check_completion(node, cq, oracle_completion_at(cq, cq->scanned),
 			&cq->notices[cq->scanned & (ENDPOINT_CQ - 1)]);
-	for (; cq->noted != cq->cq.tail - cq->cq.hidden; cq->noted++) {
+	for (; cq->noted != cq->cq.tail; cq->noted++) {
 		uint8_t notice = cq->notices[cq->noted & (ENDPOINT_CQ - 1)];
 
 		if (notice == NOTICE_UNKNOWN)

@@ -310,7 +310,8 @@ void endpoint_fini(struct endpoint *endpoint)
 		engine->port->ops->mem_unmap(engine->port, endpoint->counter.port_mem);
 	}
 	for (int i = 0; i < 2; i++) {
-		free(endpoint->own_cqs[i].cq.waits);
+		if (endpoint->own_cqs[i].cq.entries)
+			engine_remove_cq(engine, &endpoint->own_cqs[i].cq);
 		free(endpoint->own_cqs[i].cq.entries);
 	}
 	script_fini(&endpoint->script);

@@ -189,7 +189,8 @@ void node_fini(struct node *node)
 {
 	if (node->inbox.srq)
 		inbox_fini(&node->inbox);
-	free(node->shared_cq.cq.waits);
+	if (node->shared_cq.cq.entries)
+		engine_remove_cq(&node->engine, &node->shared_cq.cq);
 	free(node->shared_cq.cq.entries);
 	engine_fini(&node->engine);
 	if (node->has_offload)

@@ -131,8 +131,8 @@ void oracle_look_ahead(struct endpoint *endpoint)
 	endpoint->n_expected = endpoint->n_met = 0;
 	if (!endpoint->shares)
 		return;
-	for (uint32_t at = cq->scanned; at != cq->cq.tail; at++) {
-		const struct frl_wc *wc = &cq->cq.entries[at & cq->cq.mask];
+	for (uint32_t at = cq->scanned; at != cq->cq.head + cq_used(&cq->cq); at++) {
+		const struct frl_wc *wc = oracle_completion_at(cq, at);
 
 		if (!wc_is_recv(wc) || endpoint_of(endpoint->node, wc) != endpoint)
 			continue;

@@ -38,6 +38,8 @@ void oracle_on_send(struct node *node, const uint8_t *data, uint32_t len);
 
 /* completions.c: takes note of the completions that are new on a queue, and checks each. */
 void oracle_scan_cq(struct node *node, struct sim_cq *cq);
+/* The completion at a position from the queue's head on, also if a gate still holds it. */
+const struct frl_wc *oracle_completion_at(const struct sim_cq *cq, uint32_t at);
 
 /* The application takes this completion: what it tells of is there now, if not before. */
 void oracle_check_polled(struct endpoint *endpoint, const struct frl_wc *wc);

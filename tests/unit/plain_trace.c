@@ -300,8 +300,7 @@ void trace_placements(const struct fixture *f)
 	const struct placements *all = &f->placements;
 
 	NOTE(all->count);
-	NOTE(all->received);
-	NOTE_POINTER(all->completion);
+	NOTE(all->completes);
 	for (uint32_t i = 0; i < all->count; i++) {
 		NOTE_POINTER(all->list[i].dst);
 		NOTE_POINTER(all->list[i].payload);

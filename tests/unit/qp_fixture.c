@@ -343,10 +343,20 @@ static void check_placements(const struct fixture *f, const struct wire_packet *
 		ck_assert_uint_eq(payload, packet->payload_len);
 }
 
-void fixture_input(struct fixture *f, const struct wire_packet *packet)
+void fixture_input_unplaced(struct fixture *f, const struct wire_packet *packet)
 {
+	f->packet = *packet;
 	qp_input(&f->qp, packet, &f->placements, f->now_ns);
 	check_placements(f, packet);
+	check_invariants(f);
+}
+
+void fixture_input(struct fixture *f, const struct wire_packet *packet)
+{
+	fixture_input_unplaced(f, packet);
+	if (!f->placements.completes)
+		return;
+	qp_placed(&f->qp, packet, &f->placements, f->now_ns);
 	check_invariants(f);
 }
 

@@ -77,6 +77,7 @@ struct fixture {
 	struct region window;     /* not bound */
 	struct address_handle ah; /* leads to the peer */
 	struct frl_stats stats;
+	struct wire_packet packet;    /* that came last */
 	struct placements placements; /* of the last fixture_input() */
 	struct packet_out out[F_OUT]; /* of the last fixture_output() */
 	uint32_t n_out;
@@ -123,9 +124,11 @@ void fixture_transmitted(struct fixture *f, uint32_t packets);
 /* A packet as the peer sends it, with `length` bytes of f->peer; its AETH is an ACK without
  * credits, its DETH the right one. */
 struct wire_packet fixture_packet(struct fixture *f, uint8_t opcode, uint32_t psn, uint32_t length);
-/* qp_input() with a look at the invariants. */
+/* qp_input() with a look at the invariants, and qp_placed(). */
 void fixture_input(struct fixture *f, const struct wire_packet *packet);
-/* The two together. */
+/* Without qp_placed(). */
+void fixture_input_unplaced(struct fixture *f, const struct wire_packet *packet);
+/* fixture_packet() and fixture_input(). */
 void fixture_arrive(struct fixture *f, uint8_t opcode, uint32_t psn, uint32_t length);
 void fixture_arrive_write(struct fixture *f, uint8_t opcode, uint32_t psn, uint32_t length,
 	uint64_t va, uint32_t rkey, uint32_t dma_length);

@@ -232,6 +232,8 @@ void end_feed(const struct wire_packet *packet)
 
 	qp_input(&end.qp, packet, &placements, end.now_ns);
 	place(&placements);
+	if (placements.completes)
+		qp_placed(&end.qp, packet, &placements, end.now_ns);
 	end.n_out = qp_output(&end.qp, end.out, BURST, end.now_ns);
 	ck_assert_uint_lt(end.n_out, BURST);
 }

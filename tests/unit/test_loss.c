@@ -186,6 +186,8 @@ static bool arrive(struct world *w, struct pipe *pipe, unsigned who)
 			break;
 		pipe->head++;
 		qp_input(&w->end[who].qp, &packet, &placements, w->now_ns);
+		if (placements.completes)
+			qp_placed(&w->end[who].qp, &packet, &placements, w->now_ns);
 		any = true;
 	}
 	return any;

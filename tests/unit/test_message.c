@@ -121,7 +121,7 @@ START_TEST(receive_completions)
 			value = packet.h.invalidate_rkey = fixture_bind_window(f);
 		fixture_recv(f, 10 + i, 0, MTU);
 		fixture_input(f, &packet);
-		ck_assert_ptr_nonnull(f->placements.completion);
+		ck_assert_int_eq(f->placements.completes, COMPLETES_MESSAGE);
 		ck_assert(cq_pop(&f->recv_cq, &wc));
 		ck_assert_uint_eq(wc.wr_id, 10 + i);
 		ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
@@ -132,7 +132,7 @@ START_TEST(receive_completions)
 		ck_assert_uint_eq(wc.qp_num, F_QPN);
 	}
 	fixture_arrive_write(f, OP_WRITE_ONLY, 4, 50, fixture_va(f, 0), f->local.key, 50);
-	ck_assert_ptr_null(f->placements.completion);
+	ck_assert_int_eq(f->placements.completes, COMPLETES_NONE);
 	expect_no_wc(&f->recv_cq);
 }
 END_TEST

@@ -29,6 +29,13 @@ static uint32_t begin_message(struct fixture *f, uint32_t packets)
 	return packets;
 }
 
+static void arrive_unplaced(struct fixture *f, uint8_t opcode, uint32_t psn, uint32_t length)
+{
+	struct wire_packet packet = fixture_packet(f, opcode, psn, length);
+
+	fixture_input_unplaced(f, &packet);
+}
+
 /* By packets that had come: 0 to 3. */
 START_LOOP_TEST(flushed, 4)
 {
@@ -133,10 +140,10 @@ START_LOOP_TEST(payload_lost, 3)
 	fixture_output(f);
 	psn = begin_message(f, 3);
 	if (_i == 1)
-		fixture_arrive(f, OP_SEND_LAST, psn, 10);
+		arrive_unplaced(f, OP_SEND_LAST, psn, 10);
 	else if (_i == 2)
-		fixture_arrive(f, OP_READ_RESP_ONLY, 0, 100);
-	qp_payload_lost(&f->qp, &f->placements);
+		arrive_unplaced(f, OP_READ_RESP_ONLY, 0, 100);
+	qp_payload_lost(&f->qp, &f->packet, &f->placements);
 	switch (_i) {
 	case 0: expect_placed(&f->recv_cq, 1, FRL_WC_REM_ABORT_ERR, 2 * MTU); break;
 	case 2: expect_placed(&f->recv_cq, 1, FRL_WC_WR_FLUSH_ERR, 3 * MTU); break;
@@ -144,7 +151,24 @@ START_LOOP_TEST(payload_lost, 3)
 	}
 	expect_placed(&f->recv_cq, 2, FRL_WC_WR_FLUSH_ERR, 0);
 	expect_no_wc(&f->recv_cq);
+	expect_wc(&f->send_cq, 3, FRL_WC_REM_ABORT_ERR);
 	ck_assert_int_eq(f->qp.state, FRL_QPS_ERR);
+	ck_assert_int_eq(f->placements.completes, COMPLETES_NONE);
+}
+END_TEST
+
+/* A WRITE with immediate data has its receive request fail, which has none of the bytes. */
+START_TEST(payload_lost_of_write)
+{
+	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });
+	struct wire_packet packet = fixture_packet(f, OP_WRITE_ONLY_IMM, 0, 10);
+
+	packet.h.reth = (struct reth){ fixture_va(f, 0), f->local.key, 10 };
+	fixture_recv(f, 1, 0, ROOM);
+	fixture_input_unplaced(f, &packet);
+	qp_payload_lost(&f->qp, &f->packet, &f->placements);
+	expect_placed(&f->recv_cq, 1, FRL_WC_REM_ABORT_ERR, 0);
+	expect_no_wc(&f->recv_cq);
 }
 END_TEST
 
@@ -158,8 +182,8 @@ START_LOOP_TEST(payload_lost_and_queue_full, 2)
 	fixture_arrive(f, OP_SEND_ONLY, 0, 10);
 	fixture_arrive(f, OP_SEND_FIRST, 1, MTU);
 	if (_i)
-		fixture_arrive(f, OP_SEND_LAST, 2, 10);
-	qp_payload_lost(&f->qp, &f->placements);
+		arrive_unplaced(f, OP_SEND_LAST, 2, 10);
+	qp_payload_lost(&f->qp, &f->packet, &f->placements);
 	expect_placed(&f->recv_cq, 1, FRL_WC_SUCCESS, 10);
 	expect_no_wc(&f->recv_cq);
 }
@@ -173,7 +197,7 @@ START_LOOP_TEST(unreliable, 2)
 	fixture_recv(f, 1, 0, ROOM);
 	begin_message(f, 2);
 	if (_i)
-		qp_payload_lost(&f->qp, &f->placements);
+		qp_payload_lost(&f->qp, &f->packet, &f->placements);
 	else
 		fixture_move(f, FRL_QPS_ERR);
 	expect_placed(&f->recv_cq, 1, FRL_WC_WR_FLUSH_ERR, 0);

@@ -306,6 +306,8 @@ static void deliver(struct world *w)
 	memmove(&w->frames[i], &w->frames[i + 1], (--w->n_frames - i) * sizeof(w->frames[0]));
 	qp_input(&end->qp, &packet, &placements, w->now_ns);
 	place(end, &placements);
+	if (placements.completes)
+		qp_placed(&end->qp, &packet, &placements, w->now_ns);
 	poll(w, frame.to);
 	w->hash = (w->hash ^ frame.h.bth.psn.value ^ frame.h.bth.opcode << 24 ^ frame.to) *
 		UINT64_C(0x100000001b3);

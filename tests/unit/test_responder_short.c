@@ -21,7 +21,7 @@ struct outcome {
 	struct qp_counts counts;
 	uint32_t n_placements;
 	struct placement placement;
-	bool has_completion;
+	enum completed completes;
 };
 
 static uint32_t choose_length(struct random_state *random, bool last)
@@ -108,7 +108,7 @@ static void note_outcome(const struct fixture *f, struct outcome *ret)
 	memcpy(&ret->stats, &f->stats, sizeof(ret->stats));
 	ret->counts = f->qp.counts;
 	ret->n_placements = f->placements.count;
-	ret->has_completion = f->placements.completion;
+	ret->completes = f->placements.completes;
 	if (!f->placements.count)
 		return;
 	ret->placement.dst = p->dst;
@@ -163,7 +163,7 @@ static void expect_same(const struct outcome *a, const struct outcome *b, uint64
 	EXPECT_SAME(counts);
 	EXPECT_SAME(n_placements);
 	EXPECT_SAME(placement);
-	EXPECT_SAME(has_completion);
+	EXPECT_SAME(completes);
 }
 
 START_TEST(same_as_the_long_way)

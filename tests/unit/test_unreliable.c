@@ -104,7 +104,7 @@ START_LOOP_TEST(messages, ROWS(sequences))
 		if (a->fate != '-' && opcode_table[opcodes[a->step]].operation == OPERATION_SEND)
 			ck_assert_uint_eq(
 				(size_t)(f->placements.list[0].dst - f->memory) / 1000, recv);
-		ck_assert_int_eq(f->placements.completion != NULL, a->fate == 'c');
+		ck_assert_int_eq(f->placements.completes != COMPLETES_NONE, a->fate == 'c');
 		/* One after the other: what a lost message had taken serves the next. */
 		if (a->fate == 'c')
 			expect_wc(&f->recv_cq, recv++, FRL_WC_SUCCESS);
