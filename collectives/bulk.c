@@ -17,8 +17,8 @@
 #include "collectives/compute.h"
 #include "lib/base/error.h"
 
-/* Half of what a software device keeps (lib/engine/lend.h): what is received may be ahead of what
- * is sent, on one lane farther than on another. */
+/* Half of what a software device keeps (lib/engine/offload/lend.h): what is received may be ahead
+ * of what is sent, on one lane farther than on another. */
 enum { KEPT_PACKETS = 1024 };
 
 /* Which operation a message is of, and which message of the lane it is: its immediate data. Between

@@ -10,7 +10,7 @@
 #include "gpudirect/host.h"
 #include "gpudirect/queue.h"
 #include "lib/base/error.h"
-#include "lib/engine/offload.h"
+#include "lib/engine/offload/offload.h"
 
 struct gpu_offload {
 	struct offload base;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPU memory for the software device's engine: lib/engine/offload.h over a queue of work. */
+/* GPU memory for the engine: lib/engine/offload/offload.h over a queue of work. */
 #ifndef FERRULE_GPUDIRECT_OFFLOAD_H
 #define FERRULE_GPUDIRECT_OFFLOAD_H
 

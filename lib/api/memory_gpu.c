@@ -26,7 +26,7 @@
 #include "lib/api/objects.h"
 #include "lib/base/error.h"
 #include "lib/base/settings.h"
-#include "lib/engine/offload.h"
+#include "lib/engine/offload/offload.h"
 
 enum {
 	PEERMEM_ALIGNMENT = 64 << 10, /* the pages of the GPU, as nvidia_peermem maps them */

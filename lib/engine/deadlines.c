@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is due: of the queue pairs that wait for something, which are on a list of their own. */
+#include "lib/engine/offload/hooks.h"
 #include "lib/engine/stages.h"
-#include "lib/engine/transfers.h"
 
 /* Many peers that are slow at once are not each worth a walk of their own. */
 enum { PROBE_PATIENCE_NS = 250000 };
@@ -11,8 +11,7 @@ static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_n
 {
 	struct qp *core = &qp->core;
 
-	/* Nor is the peer to blame for what it has answered and there was no room for. */
-	if (e->transfers && (side_is_fetching(qp) || qp->loss.response || qp->parked[1]))
+	if (e->offloads && e->offloads->holds_timer(qp))
 		qp_hold_timer(core, now_ns);
 	if (qp_next_deadline(core) > now_ns)
 		return;

@@ -5,8 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "lib/engine/parked.h"
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/hooks.h"
 #include "lib/wire/icrc.h"
 
 enum {
@@ -31,17 +30,23 @@ bool engine_has_room(const struct engine *e, uint16_t link)
 	return e->tx[link] && tx_free(e->tx[link]) > 0;
 }
 
-bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, size_t len)
+struct port_packet *engine_queue_slot(struct engine *e, uint16_t link)
 {
 	struct tx_queue *q = e->tx[link];
+
+	q->n_coupled = 0;
+	e->unsent = true;
+	return tx_slot(q, q->tail++);
+}
+
+bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, size_t len)
+{
 	size_t header_len = len <= PORT_HEADER_ROOM ? len : SCRATCH_HEADER;
 	struct port_packet *packet;
 
-	if (!q || tx_free(q) == 0)
+	if (!engine_has_room(e, link))
 		return false;
-	packet = tx_slot(q, q->tail++);
-	q->n_coupled = 0;
-	e->unsent = true;
+	packet = engine_queue_slot(e, link);
 	packet->flow = 0;
 	packet->header_len = (uint16_t)header_len;
 	packet->trailer_len = 0;
@@ -72,7 +77,7 @@ bool engine_scratch_queued(const struct engine *e)
 }
 
 /* Over headers and payload; pad bytes are zero and covered as well. */
-static void store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t headers)
+void engine_store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t headers)
 {
 	const uint8_t *l3 = packet->header + l3_offset, *payload = packet->header + headers;
 	uint32_t len = packet->header_len - headers, i = 0;
@@ -93,22 +98,21 @@ static void store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t 
 	icrc_store(packet->trailer + pad, crc);
 }
 
-static bool has_offload_pieces(const struct packet_out *out)
+static bool is_readable(const struct packet_out *out)
 {
 	for (uint32_t i = 0; i < out->n_pieces; i++)
-		if (out->pieces[i].region && out->pieces[i].region->offload)
-			return true;
-	return false;
+		if (out->pieces[i].region && out->pieces[i].region->owner)
+			return false;
+	return true;
 }
 
-/* Payload that may be gone, or change, before the port takes the packet, and is short. */
-static bool is_copied(const struct packet_out *out)
+bool packet_is_copied(const struct packet_out *out)
 {
 	return (out->n_pieces && !out->pieces[0].region) ||
-		(out->response && out->payload_len <= FRL_MAX_INLINE && !has_offload_pieces(out));
+		(out->response && out->payload_len <= FRL_MAX_INLINE && is_readable(out));
 }
 
-static uint32_t encode_headers(const struct wire_path *path, bool has_icrc,
+uint32_t engine_encode_headers(const struct wire_path *path, bool has_icrc,
 	const struct packet_out *out, struct port_packet *packet)
 {
 	uint32_t headers = (uint32_t)wire_encode(
@@ -120,15 +124,15 @@ static uint32_t encode_headers(const struct wire_path *path, bool has_icrc,
 	return headers;
 }
 
-static void encode(const struct wire_path *path, bool has_icrc, const struct packet_out *out,
+void engine_encode(const struct wire_path *path, bool has_icrc, const struct packet_out *out,
 	struct port_packet *packet)
 {
-	uint32_t headers = encode_headers(path, has_icrc, out, packet);
+	uint32_t headers = engine_encode_headers(path, has_icrc, out, packet);
 
 	for (uint32_t i = 0; i < out->n_pieces; i++) {
 		const struct packet_piece *piece = &out->pieces[i];
 
-		if (is_copied(out)) {
+		if (packet_is_copied(out)) {
 			memcpy(packet->header + packet->header_len, piece->addr, piece->length);
 			packet->header_len += (uint16_t)piece->length;
 			continue;
@@ -140,7 +144,7 @@ static void encode(const struct wire_path *path, bool has_icrc, const struct pac
 		};
 	}
 	if (has_icrc)
-		store_icrc(packet, path->l3_offset, headers);
+		engine_store_icrc(packet, path->l3_offset, headers);
 }
 
 static_assert((int)WIRE_MAX_HEADERS + FRL_MAX_INLINE <= PORT_HEADER_ROOM, "inline payload fits");
@@ -152,42 +156,6 @@ static bool is_told(const struct engine_qp *qp)
 	return qp->core.type != FRL_QPT_RC;
 }
 
-static bool is_answer(const struct packet_out *out)
-{
-	return opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
-}
-
-/* What follows one that is beside the queue already, or is out of the processor's reach and, just
- * now, out of the NIC's. */
-static bool is_beside(struct engine *e, struct engine_qp *qp, const struct packet_out *out)
-{
-	if (!e->transfers)
-		return false;
-	if (qp->side_last[is_answer(out)])
-		return true;
-	return has_offload_pieces(out) && !parked_sends(e, qp, out);
-}
-
-/* Its payload is fetched, or copied now: by the time that the packet leaves the application may
- * have its memory back, or have changed it, and the ICRC is over what leaves. */
-static struct port_packet *enqueue_beside(
-	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
-{
-	const struct wire_path *path = out->target ? &out->target->path : &qp->path.wire;
-	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
-	struct side_packet *side = side_add(e, qp, link, is_answer(out));
-
-	if (!out->n_pieces || is_copied(out)) {
-		encode(path, has_icrc, out, &side->packet);
-		return &side->packet;
-	}
-	side->headers = (uint16_t)encode_headers(path, has_icrc, out, &side->packet);
-	side->l3_offset = (uint16_t)path->l3_offset;
-	side->has_icrc = has_icrc;
-	side_gather(e, qp, side, out);
-	return &side->packet;
-}
-
 static struct port_packet *enqueue_last(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
@@ -195,24 +163,26 @@ static struct port_packet *enqueue_last(
 	struct port_packet *packet = tx_slot(e->tx[link], e->tx[link]->tail++);
 
 	e->unsent = true;
-	encode(out->target ? &out->target->path : &qp->path.wire, has_icrc, out, packet);
+	engine_encode(out->target ? &out->target->path : &qp->path.wire, has_icrc, out, packet);
 	return packet;
 }
 
 static void enqueue(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
-	bool beside = is_beside(e, qp, out);
-	struct port_packet *packet = beside ? enqueue_beside(e, qp, link, out)
-					    : enqueue_last(e, qp, link, out);
+	struct port_packet *packet = e->offloads ? e->offloads->queue(e, qp, link, out) : NULL;
+	bool is_queued = !packet;
+
+	if (is_queued)
+		packet = enqueue_last(e, qp, link, out);
 
 	/* What the peer is told is not the queue pair's: its own end takes nothing of that back,
 	 * and the end of a region that the peer reads must not wait for one that does so in place.
 	 */
-	packet->flow = is_answer(out) ? 0 : qp->core.qpn;
+	packet->flow = packet_is_answer(out) ? 0 : qp->core.qpn;
 	packet->alone = false;
-	packet->copy = beside || (out->response ? e->port->caps.in_place : is_told(qp));
-	if (e->port->caps.train && !beside && link != ENGINE_LOOP_LINK)
+	packet->copy = !is_queued || (out->response ? e->port->caps.in_place : is_told(qp));
+	if (e->port->caps.train && is_queued && link != ENGINE_LOOP_LINK)
 		train_follow(e, qp, e->tx[link], out, packet);
 	if (is_told(qp)) {
 		qp->queued++;
@@ -220,40 +190,26 @@ static void enqueue(
 	}
 }
 
-void engine_queue_packet(struct engine *e, struct side_packet *side)
-{
-	struct tx_queue *q = e->tx[side->link];
-
-	if (side->has_icrc)
-		store_icrc(&side->packet, side->l3_offset, side->headers);
-	q->sides[q->tail % ENGINE_TX_QUEUE] = side->has_payload ? side : NULL;
-	*tx_slot(q, q->tail++) = side->packet;
-	q->n_coupled = 0;
-	e->unsent = true;
-}
-
 void engine_refuse(struct engine *e, uint16_t link, const struct time_wait *entry, struct psn psn)
 {
-	struct tx_queue *q = e->tx[link];
+	struct port_packet *packet;
 	struct packet_out out;
 
-	if (!q || tx_free(q) == 0)
+	if (!engine_has_room(e, link))
 		return;
 	qp_refusal(&out, entry->dest_qpn, psn);
-	tx_slot(q, q->tail)->flow = 0;
-	tx_slot(q, q->tail)->copy = false;
-	tx_slot(q, q->tail)->alone = false;
-	encode(&entry->path, entry->has_icrc, &out, tx_slot(q, q->tail));
-	q->tail++;
-	q->n_coupled = 0;
-	e->unsent = true;
+	packet = engine_queue_slot(e, link);
+	packet->flow = 0;
+	packet->copy = false;
+	packet->alone = false;
+	engine_encode(&entry->path, entry->has_icrc, &out, packet);
 }
 
 bool engine_region_queued(const struct engine *e, const struct region *region)
 {
-	if (region->offload && offload_region_busy(e, region))
+	if (e->offloads && e->offloads->region_busy(e, region))
 		return true;
-	if (region->offload && !region->port_mem)
+	if (region->owner && !region->port_mem)
 		return false;
 	for (uint16_t i = 0; i < ENGINE_LINKS; i++) {
 		const struct tx_queue *q = e->tx[i];
@@ -342,8 +298,8 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 			at_once = turn - total;
 		if (max > at_once)
 			max = at_once;
-		if (max && e->transfers)
-			max = side_room(e, qp, link, max, &waits);
+		if (max && e->offloads)
+			max = e->offloads->room(e, qp, link, max, &waits);
 		if (max) {
 			n = qp_output(&qp->core, out, max, now_ns);
 			for (uint32_t i = 0; i < n; i++)
@@ -386,31 +342,22 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 		list_remove(node);
 		list_add_tail(&e->ready, node);
 	}
-	if (e->transfers && e->transfers->may_leave)
-		sides_leave(e, now_ns);
+	if (e->offloads)
+		e->offloads->emitted(e, now_ns);
 	return total;
 }
 
 /* It is in its queue no more; `taken`: it is the port's. */
 static void release(struct engine *e, struct tx_queue *q, uint16_t position, bool taken)
 {
-	struct side_packet **side = &q->sides[position % ENGINE_TX_QUEUE];
-
-	if (!*side)
-		return;
-	side_release(e, *side, taken);
-	*side = NULL;
-	/* Its payload is not the application's: its queue pair is told as of a copied one. */
-	tx_slot(q, position)->copy = true;
+	if (e->offloads)
+		e->offloads->release(e, tx_slot(q, position), taken);
 }
 
 static void move(struct tx_queue *q, uint16_t to, uint16_t from)
 {
-	if (to == from)
-		return;
-	*tx_slot(q, to) = *tx_slot(q, from);
-	q->sides[to % ENGINE_TX_QUEUE] = q->sides[from % ENGINE_TX_QUEUE];
-	q->sides[from % ENGINE_TX_QUEUE] = NULL;
+	if (to != from)
+		*tx_slot(q, to) = *tx_slot(q, from);
 }
 
 static void withdraw(struct engine *e, struct tx_queue *q, uint32_t flow)
@@ -435,8 +382,8 @@ void engine_take_back(struct engine *e, struct engine_qp *qp)
 
 	if (e->tx[link])
 		withdraw(e, e->tx[link], qp->core.qpn);
-	if (e->transfers)
-		sides_withdraw(e, qp->core.qpn);
+	if (e->offloads)
+		e->offloads->withdraw(e, qp->core.qpn);
 	qp->queued = 0;
 	if (e->port->caps.in_place && !is_told(qp) && link != ENGINE_LOOP_LINK)
 		e->port->ops->revoke(e->port, link, qp->core.qpn);
@@ -460,7 +407,7 @@ void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
 
 	/* First the head: a queue pair that fails withdraws what is behind it. */
 	q->head += taken;
-	for (uint16_t i = 0; e->transfers && i < taken; i++)
+	for (uint16_t i = 0; e->offloads && i < taken; i++)
 		release(e, q, at + i, true);
 	while (taken) {
 		uint32_t flow = tx_slot(q, at)->flow;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/engine/engine.h"
-#include "lib/engine/echo.h"
-#include "lib/engine/parked.h"
+#include "lib/engine/offload/hooks.h"
 #include "lib/engine/stages.h"
-#include "lib/engine/transfers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +15,7 @@ enum {
 	LINK_CHECK_INTERVAL_NS = 1000000,      /* on the local fabric */
 	CARRIER_CHECK_INTERVAL_NS = 100000000, /* on Ethernet */
 	NOT_A_QPN_BELOW = 2,                   /* 0 is invalid, 1 is the GSI */
-	TRANSFER_CHECK_NS = 20000,             /* a launch of a GPU takes less */
+	OFFLOADS_CHECK_NS = 20000,             /* a launch of a GPU takes less */
 };
 
 static_assert((int)ENGINE_MAX_QPS == (int)PORT_FLOWS, "qps[] holds no two that a port confuses");
@@ -91,7 +89,8 @@ err_free_qps:
 
 void engine_fini(struct engine *e)
 {
-	offload_fini(e);
+	if (e->offloads)
+		e->offloads->fini(e);
 	for (uint16_t i = 0; i < ENGINE_LINKS; i++) {
 		free(e->tx[i]);
 		engine_drop_time_wait(e, i);
@@ -99,6 +98,12 @@ void engine_fini(struct engine *e)
 	free(e->scratch);
 	free(e->regions.slots);
 	free(e->qps);
+}
+
+void engine_port_closed(struct engine *e)
+{
+	if (e->offloads)
+		e->offloads->port_closed(e);
 }
 
 int engine_use_link(struct engine *e, uint16_t link)
@@ -158,18 +163,23 @@ static int choose_qpn(struct engine *e, uint32_t *ret_qpn)
 int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *config)
 {
 	uint32_t index;
-	int rc = 0;
+	int rc;
 
-	if (e->transfers)
-		rc = completions_watch(e, config->send_cq, config->recv_cq);
-	if (rc)
-		return rc;
+	*qp = (struct engine_qp){ .path.neighbor = -1, .asked = -1 };
+	if (e->offloads) {
+		rc = e->offloads->add_qp(e, qp, config);
+		if (rc)
+			return rc;
+	}
 	if (config->type == FRL_QPT_GSI)
 		rc = e->qps[QPN_GSI] ? -EBUSY : 0;
 	else
 		rc = choose_qpn(e, &config->qpn);
-	if (rc)
+	if (rc) {
+		if (e->offloads)
+			e->offloads->remove_qp(e, qp);
 		return rc;
+	}
 	if (config->type == FRL_QPT_GSI)
 		config->qpn = QPN_GSI;
 	config->pkey = e->pkey;
@@ -181,11 +191,9 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	config->slack = e->port->caps.train && config->window >= 4 * ENGINE_EMIT_QUANTUM
 		? ENGINE_EMIT_QUANTUM - 1
 		: 0;
-	*qp = (struct engine_qp){ .path.neighbor = -1, .asked = -1 };
 	qp_init(&qp->core, config);
 	list_init(&qp->ready);
 	list_init(&qp->timed);
-	list_init(&qp->starved);
 	index = config->qpn & (ENGINE_MAX_QPS - 1);
 	e->qps[index] = qp;
 	if (index >= e->qp_end)
@@ -223,8 +231,8 @@ void engine_update(struct engine *e, struct engine_qp *qp)
 	} else {
 		end_sending(e, qp);
 		note_failure(e, qp);
-		if (e->transfers && qp->failed_ns)
-			offload_forget(e, qp);
+		if (e->offloads && qp->failed_ns)
+			e->offloads->fail_qp(e, qp);
 	}
 	if (list_empty(&qp->ready) && qp_wants_output(&qp->core))
 		list_add_tail(&e->ready, &qp->ready);
@@ -244,14 +252,11 @@ void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 	end_sending(e, qp);
 	engine_enter_time_wait(e, qp);
 	groups_detach_all(&e->groups, qp);
-	parked_forget(e, qp);
 	release_path(e, qp);
 	list_remove(&qp->ready);
 	list_remove(&qp->timed);
-	if (e->transfers) {
-		offload_forget(e, qp);
-		echo_forget_qp(e, qp);
-	}
+	if (e->offloads)
+		e->offloads->remove_qp(e, qp);
 	list_remove(&qp->core.events.node);
 	e->qps[qp->core.qpn & (ENGINE_MAX_QPS - 1)] = NULL;
 	if (qp->core.qpn != QPN_GSI)
@@ -262,8 +267,8 @@ void engine_remove_cq(struct engine *e, struct cq *cq)
 {
 	list_remove(&cq->notify);
 	list_remove(&cq->events.node);
-	if (cq->gate)
-		completions_unwatch(cq);
+	if (e->offloads)
+		e->offloads->remove_cq(cq);
 }
 
 int engine_attach(struct engine *e, struct engine_qp *qp, const struct frl_ip *group,
@@ -314,8 +319,8 @@ int engine_add_region(struct engine *e, struct region *region)
 
 void engine_forget_region(struct engine *e, const struct region *region)
 {
-	if (region->offload)
-		echo_forget(e, region->addr, region->length);
+	if (e->offloads)
+		e->offloads->forget_region(e, region);
 }
 
 void engine_remove_region(struct engine *e, struct region *region)
@@ -349,11 +354,8 @@ void engine_drop_link(struct engine *e, uint16_t link)
 		engine_packets_taken(e, q, (uint16_t)(q->tail - q->head));
 		q->blocked = q->drops = false;
 	}
-	if (e->transfers) {
-		sides_drop_link(e, link);
-		echo_forget_link(e, link);
-	}
-	parked_drop_link(e, link);
+	if (e->offloads)
+		e->offloads->drop_link(e, link);
 	engine_drop_time_wait(e, link);
 }
 
@@ -406,7 +408,7 @@ bool engine_link_used(const struct engine *e, uint16_t link)
 bool engine_link_queued(const struct engine *e, uint16_t link)
 {
 	return (e->tx[link] && e->tx[link]->head != e->tx[link]->tail) ||
-		(e->transfers && sides_wait(e->transfers, link));
+		(e->offloads && e->offloads->link_queued(e, link));
 }
 
 bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)
@@ -484,11 +486,11 @@ uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 	uint32_t moved = 0;
 
 	e->now_ns = now_ns;
-	if (e->transfers)
-		moved = offload_progress(e, now_ns);
+	if (e->offloads)
+		moved = e->offloads->progress(e, now_ns);
 	moved += receive_burst(e, now_ns);
-	if (e->transfers)
-		offload_launch(e);
+	if (e->offloads)
+		e->offloads->launch(e);
 	follow_neighbors(e);
 	fire_deadlines(e, now_ns);
 	if (!e->port->caps.on_demand && !e->revoked) {
@@ -497,8 +499,8 @@ uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 	}
 	moved += emit_packets(e, now_ns);
 	flush_tx(e, now_ns);
-	if (e->transfers)
-		offload_launch(e);
+	if (e->offloads)
+		e->offloads->launch(e);
 	if (!e->revoked)
 		check_links(e, now_ns);
 	check_overruns(e);
@@ -512,12 +514,17 @@ void engine_send(struct engine *e, uint64_t now_ns)
 	flush_tx(e, now_ns);
 }
 
+bool engine_offloads_busy(const struct engine *e)
+{
+	return e->offloads && e->offloads->is_busy(e);
+}
+
 uint64_t engine_next_deadline(const struct engine *e)
 {
 	uint64_t next = e->next_deadline_ns;
 
-	if (engine_is_transferring(e) && e->now_ns + TRANSFER_CHECK_NS < next)
-		next = e->now_ns + TRANSFER_CHECK_NS;
+	if (engine_offloads_busy(e) && e->now_ns + OFFLOADS_CHECK_NS < next)
+		next = e->now_ns + OFFLOADS_CHECK_NS;
 	if (e->port->caps.on_demand || e->revoked)
 		return next;
 	if (neighbors_next_deadline(&e->neighbors) < next)

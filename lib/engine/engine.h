@@ -33,12 +33,10 @@ enum {
 	ENGINE_LINKS,
 	/* Where datagrams go whose link is no more. */
 	ENGINE_NO_LINK = ENGINE_LINKS,
-	ENGINE_OFFLOADS = 8, /* that an engine works with: bits of a mask */
 };
 
-struct offload;
-struct side_packet;
-struct transfers;
+struct offload_hooks;
+struct offload_qp;
 
 /*
  * Packets encoded but not yet taken by the port: slots [head, tail) modulo 2^16. Written in place
@@ -57,8 +55,6 @@ struct tx_queue {
 	uint16_t n_coupled;
 	uint32_t coupled_len;
 	uint32_t coupled_flow;
-	/* Whose they are; NULL: nobody's (which those outside are, too). gather.c */
-	struct side_packet *sides[ENGINE_TX_QUEUE];
 	struct port_packet packets[ENGINE_TX_QUEUE];
 };
 
@@ -96,18 +92,8 @@ struct engine_qp {
 	 * a time, so that they are told in order. */
 	uint16_t queued;
 	uint16_t queued_link;
-	/* Memory that the processor does not reach (transfers.h). What was placed for it last, and
-	 * by which offloads; those that it has used; its newest packets beside the queues, requests
-	 * and answers; and of what was thrown away, and the offloads that had no room for it. */
-	uint64_t placed_seq;
-	uint32_t placed_mask;
-	uint32_t used_mask;
-	struct side_packet *side_last[2];
-	uint32_t parked[2]; /* requests and answers: see parked.h */
-	struct qp_loss loss;
-	uint32_t starved_mask;
+	struct offload_qp *offloads;  /* theirs; NULL: engine.offloads is, too */
 	struct train_trial trials[2]; /* requests and answers */
-	struct list starved;
 };
 
 /* An address handle as the engine keeps it. */
@@ -160,9 +146,11 @@ struct engine {
 	struct list ahs;
 	struct groups groups;
 	struct tx_queue *tx[ENGINE_LINKS];
-	struct transfers *transfers; /* NULL: there has been no offload */
-	uint32_t frames_shared;      /* packet buffers that shares have: fragments.h */
-	bool frame_kept;             /* of these: that which is being taken in */
+	/* offload/hooks.h, for memory that the processor does not reach; NULL: there is none. */
+	const struct offload_hooks *offloads;
+	void *offload_state;    /* theirs */
+	uint32_t frames_shared; /* packet buffers that shares have: fragments.h */
+	bool frame_kept;        /* of these: that which is being taken in */
 	struct engine_peer peers[PORT_MAX_LINKS];
 	uint16_t n_links; /* of the port: no link at this number or above is in use */
 	bool port_up;
@@ -305,30 +293,8 @@ void engine_remove_region(struct engine *engine, struct region *region);
 /* Its memory is about to become another one. */
 void engine_forget_region(struct engine *engine, const struct region *region);
 
-/*
- * Regions may have this `offload` from now on: it reaches the engine's buffers, and the frames that
- * the port can spare. In three steps, of one offload at a time: prepared, which is -ENOMEM or
- * -ENOSPC (there are ENGINE_OFFLOADS); mapped, with the result of the offload's map(); attached,
- * which does not fail. The reason is in frl_last_error. Another one may be detached meanwhile.
- * Detached when there are no such regions any more and none of their transfers is under way, and
- * then unmapped; at the latest both by engine_fini().
- * To map host memory for a GPU takes long, and to unmap it may wait for all that the GPU has to do:
- * these two are called without the guard of the device, whose other queue pairs go on meanwhile.
- */
-int engine_prepare_offload(struct engine *engine);
-int engine_map_offload(const struct engine *engine, struct offload *offload);
-void engine_attach_offload(struct engine *engine, struct offload *offload);
-void engine_detach_offload(struct engine *engine, struct offload *offload);
-/* It is to be detached: frames that come from now on, and that it would have to fetch, are thrown
- * away, so that it becomes idle at some time. */
-void engine_retire_offload(struct engine *engine, struct offload *offload);
-/* Nothing that the offload was given is under way: not even frames that nobody waits for any more,
- * which it writes to memory that must stay mapped until then. Goes on with that. */
-bool engine_offload_is_idle(const struct engine *engine, struct offload *offload);
-void engine_unmap_offload(const struct engine *engine, struct offload *offload);
-
 /* True while offloads have something to do, which nobody tells of: to be polled then. */
-bool engine_is_transferring(const struct engine *engine);
+bool engine_offloads_busy(const struct engine *engine);
 
 /*
  * True when engine_poll() has something to do now, apart from frames that are still at the port and
@@ -340,7 +306,7 @@ static inline bool engine_has_work(const struct engine *engine)
 {
 	return engine->unsent || !list_empty(&engine->ready) || engine->n_taken ||
 		engine->stats.cq_overruns != engine->seen_overruns ||
-		(engine->transfers && engine_is_transferring(engine));
+		(engine->offloads && engine_offloads_busy(engine));
 }
 
 /* True while a packet with payload from the region waits for its port, or payload is on its way

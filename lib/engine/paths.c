@@ -5,8 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/engine/parked.h"
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/hooks.h"
 
 enum {
 	DEFAULT_HOP_LIMIT = 64,
@@ -245,12 +244,9 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 	engine_update(e, qp);
 	if (qp->core.state == FRL_QPS_RESET) {
 		release_path(e, qp);
-		/* What it has placed stays marked until it is there. */
-		qp->used_mask = 0;
 		memset(qp->trials, 0, sizeof(qp->trials));
-		parked_forget(e, qp);
-		if (e->transfers)
-			offload_forget(e, qp);
+		if (e->offloads)
+			e->offloads->reset_qp(e, qp);
 	}
 	return 0;
 }

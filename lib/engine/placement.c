@@ -7,7 +7,7 @@
 
 #include "lib/base/copy.h"
 #include "lib/engine/fragments.h"
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/hooks.h"
 
 /* Atomic with everybody on this machine, the application's own atomics included. */
 static void execute(const struct atomic_op *op)
@@ -33,9 +33,9 @@ void place(struct engine *e, struct engine_qp *qp, const struct port_frame *fram
 
 		if (p->region->fragments) {
 			fragments_place(e, qp, frame, placements);
-		} else if (p->region->offload) {
+		} else if (p->region->owner) {
 			*(action ? &stats->bytes_reduced : &stats->bytes_placed) += p->length;
-			offload_place(e, qp, frame, p);
+			e->offloads->place(e, qp, frame, p);
 		} else if (action) {
 			frl_reduce_local(p->dst, p->src, p->payload,
 				p->length / frl_dtype_size(action->dtype), action->dtype,
@@ -47,8 +47,8 @@ void place(struct engine *e, struct engine_qp *qp, const struct port_frame *fram
 			stats->bytes_placed += p->length;
 		}
 	}
-	if (e->transfers)
-		offload_placed(e->transfers);
+	if (e->offloads)
+		e->offloads->placed(e);
 	if (placements->atomic.addr)
 		execute(&placements->atomic);
 }

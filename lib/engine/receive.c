@@ -5,10 +5,8 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
-#include "lib/engine/echo.h"
 #include "lib/engine/fragments.h"
-#include "lib/engine/parked.h"
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/hooks.h"
 #include "lib/wire/icmp.h"
 
 enum { PREFETCH_BYTES = 1024 };
@@ -111,7 +109,7 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 {
 	struct placements placements;
 
-	if (e->transfers && !offload_admits(e, qp, packet, now_ns))
+	if (e->offloads && !e->offloads->admits(e, qp, packet, now_ns))
 		return;
 	qp_input(&qp->core, packet, &placements, now_ns);
 	place(e, qp, frame, &placements);
@@ -119,7 +117,8 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 	if (frame->payload && placements.count && !e->port->ops->payload_intact(e->port, frame)) {
 		bool is_refused = fragments_take_back(e, &placements);
 
-		echo_forget_placed(e, &placements);
+		if (e->offloads)
+			e->offloads->forget_placed(e, &placements);
 		if (!is_refused)
 			qp_payload_lost(&qp->core, packet, &placements);
 	}
@@ -155,6 +154,26 @@ static bool is_from_peer(
 	return false;
 }
 
+/* A part that nobody here reaches: the frame is of no use. */
+static bool is_cut(struct engine *e, const struct port_frame *frame)
+{
+	if (frame->far_len)
+		e->stats.offload_waits++;
+	return frame->far_len;
+}
+
+/* True: the packet is not to be received now. */
+static bool is_deferred(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+	const struct wire_packet *packet)
+{
+	return e->offloads ? e->offloads->defers(e, qp, frame, packet) : is_cut(e, frame);
+}
+
+static bool is_other_deferred(struct engine *e, const struct port_frame *frame)
+{
+	return e->offloads ? e->offloads->defers_other(e, frame) : is_cut(e, frame);
+}
+
 static void receive_multicast(struct engine *e, const struct port_frame *frame,
 	struct wire_packet *packet, uint64_t now_ns)
 {
@@ -172,7 +191,7 @@ static void receive_multicast(struct engine *e, const struct port_frame *frame,
 		e->stats.drop_unknown_qp++;
 		return;
 	}
-	if (!is_from_peer(e, frame, packet) || is_parked(e, NULL, frame, packet) ||
+	if (!is_from_peer(e, frame, packet) || is_deferred(e, NULL, frame, packet) ||
 		!finish_packet(&e->stats, frame, packet, true))
 		return;
 	while ((qp = groups_next_member(&e->groups, group, &at)))
@@ -236,7 +255,7 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 		e->stats.drop_wrong_peer++;
 		return;
 	}
-	if (is_parked(e, qp, frame, packet) ||
+	if (is_deferred(e, qp, frame, packet) ||
 		!finish_packet(
 			&e->stats, frame, packet, !(qp->core.capabilities & FRL_CAP_NO_ICRC)))
 		return;
@@ -246,7 +265,7 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 static enum wire_verdict decode(struct wire_packet *packet, const struct port_frame *frame)
 {
 	if (frame->far_len)
-		return wire_decode_far(packet, frame->data, frame->len, frame->far_len);
+		return wire_decode_part(packet, frame->data, frame->len, frame->far_len);
 	if (frame->payload)
 		return wire_decode_split(
 			packet, frame->data, frame->len, frame->payload, frame->payload_len);
@@ -265,7 +284,7 @@ void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t no
 	}
 	verdict = decode(&packet, frame);
 	if (verdict != WIRE_OK) {
-		if ((verdict == WIRE_ICMP || verdict == WIRE_IGMP) && park_other(e, frame))
+		if ((verdict == WIRE_ICMP || verdict == WIRE_IGMP) && is_other_deferred(e, frame))
 			return;
 		handle_other(e, frame, verdict, now_ns);
 		return;
@@ -299,7 +318,7 @@ static void prefetch_frame(const struct port_frame *frame)
 /* Whether the frame that was taken in comes back by itself. */
 static bool is_kept(struct engine *e)
 {
-	return (e->transfers && offload_kept_frame(e)) ||
+	return (e->offloads && e->offloads->keeps_frame(e)) ||
 		(e->frames_shared && fragments_kept_frame(e));
 }
 
@@ -313,7 +332,7 @@ uint16_t engine_fetch(struct engine *e)
 uint32_t receive_burst(struct engine *e, uint64_t now_ns)
 {
 	struct port_frame *frames = e->taken;
-	bool keeps = e->transfers || e->frames_shared;
+	bool keeps = e->offloads || e->frames_shared;
 	uint16_t n = engine_fetch(e), n_free = 0;
 
 	e->n_taken = 0;

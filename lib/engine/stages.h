@@ -70,8 +70,23 @@ bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, s
 /* True while a frame in e->scratch waits. */
 bool engine_scratch_queued(const struct engine *e);
 
-/* A packet whose payload has come goes to its link's queue, which has room. */
-void engine_queue_packet(struct engine *e, struct side_packet *side);
+/* The slot behind the last one of the link's queue, which has room: for a packet that is sent as it
+ * is then. */
+struct port_packet *engine_queue_slot(struct engine *e, uint16_t link);
+
+/* Headers and pieces, and the ICRC over them; headers alone, of so many bytes; the ICRC. */
+void engine_encode(const struct wire_path *path, bool has_icrc, const struct packet_out *out,
+	struct port_packet *packet);
+uint32_t engine_encode_headers(const struct wire_path *path, bool has_icrc,
+	const struct packet_out *out, struct port_packet *packet);
+void engine_store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t headers);
+
+/* Payload that may be gone, or change, before the port takes the packet, and is short. */
+bool packet_is_copied(const struct packet_out *out);
+static inline bool packet_is_answer(const struct packet_out *out)
+{
+	return opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
+}
 /* UC, UD, GSI: `n` more packets of the flow were taken, or dropped. */
 void engine_tell(struct engine *e, uint32_t flow, uint16_t n);
 

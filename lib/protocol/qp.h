@@ -14,8 +14,8 @@
  * completer.c (what answers mean), recovery.c (every timer), responder.c (RC requests), saved.c
  * (READs and atomics as the responder keeps them), unreliable.c (receiving UC and UD), message.c
  * (SENDs and WRITEs, for both), receive.c (receive requests: take, place, complete), recv_queue.c,
- * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes), reach.c (whose
- * memory a packet is about), qp_stats.c (what it tells about itself). plain.h says what takes a
+ * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes), touch.c (which
+ * regions a packet touches), qp_stats.c (what it tells about itself). plain.h says what takes a
  * fast path.
  */
 #ifndef FERRULE_PROTOCOL_QP_H
@@ -383,20 +383,20 @@ void qp_restart_timer(struct qp *qp, uint64_t now_ns);
  * as qp_restart_timer() has it. */
 void qp_hold_timer(struct qp *qp, uint64_t now_ns);
 
-/* Whether an offload is one of those that the caller means. */
-typedef bool (*qp_offload_test)(const void *arg, const struct offload *offload);
+/* Whether a region is one of those that the caller means. */
+typedef bool (*qp_region_test)(const void *arg, const struct region *region);
 
-/* True when taking this packet in may place bytes into memory of such an offload; and when the next
- * packet of qp_output() may have payload from there. In doubt they say so. */
-bool qp_input_reaches(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
+/* True when taking this packet in may place bytes into such a region; and when the next packet of
+ * qp_output() may have payload from one. In doubt it is true. */
+bool qp_input_touches(const struct qp *qp, const struct wire_packet *packet, qp_region_test test,
 	const void *arg);
-bool qp_output_reaches(const struct qp *qp, qp_offload_test test, const void *arg);
+bool qp_output_touches(const struct qp *qp, qp_region_test test, const void *arg);
 /*
- * True when everything that taking this packet in may place goes to memory of such an offload; and
- * payload may be cut in two there at multiples of *ret_unit bytes, counted from its beginning. In
- * doubt it is false.
+ * True when everything that taking this packet in may place goes to such regions; and payload may
+ * be cut in two there at multiples of *ret_unit bytes, counted from its beginning. In doubt it is
+ * false.
  */
-bool qp_input_stays(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
+bool qp_input_within(const struct qp *qp, const struct wire_packet *packet, qp_region_test test,
 	const void *arg, uint32_t *ret_unit);
 
 /* What was thrown away of a queue pair before qp_input() could see it. */
@@ -407,7 +407,7 @@ struct qp_loss {
 	struct psn response_psn;
 };
 
-/* Notes that this packet, which qp_input_reaches() is true of, is thrown away. */
+/* Notes that this packet, which qp_input_touches() is true of, is thrown away. */
 void qp_note_loss(struct qp *qp, const struct wire_packet *packet, struct qp_loss *loss);
 /* Forgets what has come again by itself. False: nothing is missing any more. PSNs wrap: to be
  * called again before 2^23 of them are over. */

@@ -41,7 +41,7 @@ static bool walk(const struct elements *e, struct placements *placements, uint32
 			continue;
 		}
 		region = region_local(e->regions, e->pd, sge, FRL_ACCESS_LOCAL_WRITE);
-		/* Neither the processor nor an offload reaches both operands: the memory has become
+		/* Neither the processor nor one device reaches both operands: the memory has become
 		 * another one. */
 		if (!region || (e->src && !region_same_reach(region, e->src_region)))
 			return false;

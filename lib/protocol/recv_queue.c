@@ -80,7 +80,7 @@ static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *
 	return 0;
 }
 
-/* The processor or the offload that reaches `src` must reach the elements, too. They were found. */
+/* The processor or the device that reaches `src` must reach the elements, too. They were found. */
 static int check_operands(const struct recv_queue *queue, const struct frl_recv_wr *wr,
 	const struct region *src, const char **ret_why)
 {

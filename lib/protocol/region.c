@@ -54,7 +54,7 @@ static void unbind(struct region *window)
 	window->parent = 0;
 	window->addr = 0;
 	window->port_mem = 0;
-	window->offload = 0;
+	window->owner = 0;
 	window->length = 0;
 	window->access = 0;
 	window->qp = 0;
@@ -92,7 +92,7 @@ bool region_bind(struct region_table *table, struct region *window, struct regio
 	window->length = bind->length;
 	window->access = bind->access;
 	window->port_mem = parent->port_mem;
-	window->offload = parent->offload;
+	window->owner = parent->owner;
 	window->parent = parent;
 	window->qp = qp;
 	parent->windows++;

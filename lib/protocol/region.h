@@ -13,7 +13,6 @@
 #include <ferrule/memory.h>
 
 struct fragments;
-struct offload;
 
 enum {
 	REGION_INDEX_BITS = 16,
@@ -33,9 +32,10 @@ struct region {
 	uint32_t access; /* enum frl_access */
 	const void *pd;  /* identity of the protection domain */
 	void *port_mem; /* the engine's: what the port made of the memory; a window: its parent's */
-	/* NULL, or who reaches the memory in the processor's place (port_mem is then NULL, or what
-	 * only a NIC reads by). A window: its parent's. */
-	struct offload *offload;
+	/* NULL: the processor reaches the memory. Else it does not, and this is the identity of the
+	 * device that does (port_mem is then NULL, or what only a NIC reads by): no atomics, and no
+	 * reductions with memory of another owner. A window: its parent's. */
+	void *owner;
 	/* NULL, or where its payload stays; then `addr` is only a name, and the region has neither
 	 * an lkey nor windows nor other rights than REMOTE_WRITE. */
 	struct fragments *fragments;
@@ -79,7 +79,7 @@ static inline struct region *region_find(const struct region_table *table, uint3
 /*
  * What a region allows is decided by the functions of this file alone:
  *
- *	               host memory    of an offload  of fragments
+ *	               host memory    of an owner    of fragments
  *	local read     yes            yes            no
  *	host read      yes            no             no
  *	local write    LOCAL_WRITE    LOCAL_WRITE    no
@@ -102,13 +102,13 @@ static inline bool region_contains(const struct region *region, uint64_t va, uin
 /* The processor reads and writes the memory. */
 static inline bool region_is_host_memory(const struct region *region)
 {
-	return !region->offload && !region->fragments;
+	return !region->owner && !region->fragments;
 }
 
-/* The processor, or one offload, reaches both. */
+/* The processor, or one device, reaches both. */
 static inline bool region_same_reach(const struct region *a, const struct region *b)
 {
-	return a->offload == b->offload;
+	return a->owner == b->owner;
 }
 
 /* Returns true if the region allows all of `access` to [va, va + length), whoever asks. */

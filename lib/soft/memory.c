@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
 #include "lib/base/limit.h"
+#include "lib/engine/offload/attach.h"
 #include "lib/soft/soft.h"
 
 /* The port never sees memory that it cannot read: its payload is in the engine's buffers then, or
@@ -39,7 +40,7 @@ int soft_mr_reg(struct frl_mr *base)
 		.iova = base->iova,
 		.access = base->access,
 		.pd = base->pd,
-		.offload = base->offload,
+		.owner = base->offload,
 		.fragments = base->fragments ? &soft_fragments(base->fragments)->core : NULL,
 	};
 	device_enter(&device->base);
@@ -83,7 +84,7 @@ static void change_region(struct region *region, uint32_t flags, const struct fr
 		region->addr = wanted->addr;
 		region->length = wanted->length;
 		region->iova = wanted->iova;
-		region->offload = wanted->offload;
+		region->owner = wanted->offload;
 	}
 	if (flags & FRL_REREG_ACCESS)
 		region->access = wanted->access;

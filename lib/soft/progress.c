@@ -122,7 +122,7 @@ static void *progress_main(void *arg)
 		seen = polls;
 		device_enter(&device->base);
 		moved = soft_poll(&device->base);
-		transfers = engine_is_transferring(&device->engine);
+		transfers = engine_offloads_busy(&device->engine);
 		has_told = device->has_told;
 		device->has_told = false;
 		device_leave(&device->base);

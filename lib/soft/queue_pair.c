@@ -281,7 +281,7 @@ static bool may_send_at_once(const struct soft_device *device, const struct soft
 
 	/* A link that takes nothing holds up nobody on another one. */
 	return qp_n_requests(&qp->engine.core) < FEW_REQUESTS && list_empty(&engine->ready) &&
-		!engine_link_queued(engine, qp->engine.path.link) && !engine->transfers;
+		!engine_link_queued(engine, qp->engine.path.link) && !engine->offloads;
 }
 
 int soft_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, int *ret_posted)

@@ -190,13 +190,12 @@ enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *f
 	const uint8_t *payload, size_t payload_len);
 
 /*
- * The same for a frame of which this processor can read the first `len` bytes only; `far_len` more
- * follow in memory of somebody else's. No byte of those is looked at: the UDP checksum of a packet
- * that reaches in there is for somebody else to verify. The payload is at packet->payload up to
- * frame + len, and goes on in the far part; wire_icrc_ok() is not for it then.
+ * The same for a frame of which only the first `len` bytes are readable; `rest_len` more follow.
+ * The UDP checksum of a packet that has bytes among these is not verified. The payload is at
+ * packet->payload up to frame + len; wire_icrc_ok() must not be called if it is longer.
  */
-enum wire_verdict wire_decode_far(
-	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t far_len);
+enum wire_verdict wire_decode_part(
+	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t rest_len);
 
 /* Whether a packet that was decoded, but by wire_decode_split(), has a UDP checksum. */
 bool wire_has_udp_checksum(const struct wire_packet *packet);

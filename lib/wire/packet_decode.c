@@ -404,11 +404,11 @@ enum wire_verdict wire_decode(struct wire_packet *packet, const uint8_t *frame, 
 	return decode_common(packet, frame, len) ? WIRE_OK : decode_other(packet, frame, len);
 }
 
-enum wire_verdict wire_decode_far(
-	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t far_len)
+enum wire_verdict wire_decode_part(
+	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t rest_len)
 {
 	return decode(packet,
-		(struct rest){ .at = frame, .len = len, .elsewhere = far_len, .is_frame = true });
+		(struct rest){ .at = frame, .len = len, .elsewhere = rest_len, .is_frame = true });
 }
 
 bool wire_has_udp_checksum(const struct wire_packet *packet)

@@ -113,7 +113,7 @@ static void check_far(
 	enum wire_verdict verdict;
 	struct wire_packet far;
 
-	verdict = wire_decode_far(&far, frame, near_len, len - near_len);
+	verdict = wire_decode_part(&far, frame, near_len, len - near_len);
 	if (whole == WIRE_OK) {
 		require(verdict == WIRE_OK);
 		require(far.payload == packet->payload);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/sim/oracle.h"
 
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 #include "tests/sim/fail.h"
 
 #include <string.h>

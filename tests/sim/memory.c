@@ -20,7 +20,7 @@ static void region_init(struct sim_memory *memory, struct region *region, const 
 		.addr = start + MEMORY_GUARD,
 		.length = size,
 		.iova = (uintptr_t)start + MEMORY_GUARD,
-		.offload = memory->mock ? &memory->mock->base : NULL,
+		.owner = memory->mock ? &memory->mock->base : NULL,
 		.access = access,
 		.pd = pd,
 	};
@@ -92,7 +92,7 @@ bool memory_is_due(const struct sim_memory *memory, uint32_t offset, uint32_t le
 	bytes = (struct region){
 		.addr = memory->mapped->there + offset,
 		.length = len,
-		.offload = &memory->mock->base,
+		.owner = &memory->mock->base,
 	};
 	return engine_region_queued(memory->engine, &bytes);
 }

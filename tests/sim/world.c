@@ -287,8 +287,7 @@ static bool is_quiet(const struct world *world)
 		const struct node *node = &world->nodes[i];
 
 		if (node->poll_at_ns != CLOCK_NEVER || sim_port_has_rx(&node->port) ||
-			engine_holds_packets(&node->engine) ||
-			engine_is_transferring(&node->engine))
+			engine_holds_packets(&node->engine) || engine_offloads_busy(&node->engine))
 			return false;
 	}
 	return clock_next(&world->clock) == CLOCK_NEVER;

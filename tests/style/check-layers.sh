@@ -37,6 +37,9 @@ function check_include(text,    path, list) {
 				finding("examples see public headers and their own, not " path)
 		} else if (path ~ /\.\./ || path !~ /\//) {
 			finding("include \"" path "\" is not written from the repository root")
+		} else if (folder == "lib/engine/" && path ~ /^lib\/engine\/offload\// && \
+				path != "lib/engine/offload/hooks.h") {
+			finding("the engine knows of its offloads hooks.h alone, not " path)
 		} else if (!is_allowed(path, list)) {
 			finding(folder " must not include " path)
 		}
@@ -84,13 +87,14 @@ BEGIN {
 	allowed["lib/protocol/"] = "lib/base/ lib/wire/ lib/protocol/"
 	allowed["lib/engine/"] = \
 		"lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ drivers/port.h"
+	allowed["lib/engine/offload/"] = allowed["lib/engine/"]
 	allowed["lib/soft/"] = "lib/base/ lib/wire/ lib/protocol/ lib/engine/ lib/soft/" \
 		" lib/control/page.h drivers/port.h drivers/device.h drivers/dpdk/dpdk.h" \
 		" drivers/local/local.h drivers/raw/raw.h drivers/packet/packet.h"
 	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/api/ lib/control/" \
-		" lib/soft/soft.h lib/engine/offload.h drivers/device.h drivers/verbs/verbs.h" \
-		" gpudirect/"
-	allowed["gpudirect/"] = "lib/base/ lib/reduce/ lib/engine/offload.h gpudirect/"
+		" lib/soft/soft.h lib/engine/offload/offload.h drivers/device.h" \
+		" drivers/verbs/verbs.h gpudirect/"
+	allowed["gpudirect/"] = "lib/base/ lib/reduce/ lib/engine/offload/offload.h gpudirect/"
 	allowed["daemon/"] = "lib/base/ lib/control/ daemon/"
 	allowed["daemon/core/"] = "lib/base/list.h lib/base/bytes.h lib/base/random.h" \
 		" lib/base/table.h lib/base/ip.h lib/control/ daemon/core/ daemon/config.h"

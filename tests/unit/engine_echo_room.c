@@ -2,7 +2,7 @@
 /* How much is kept, and what becomes of it when the room is needed. */
 #include <string.h>
 
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 #include "tests/unit/engine_echo.h"
 
 enum {
@@ -55,7 +55,7 @@ static void add_other(uint32_t length)
 	other_region.addr = other_memory->there;
 	other_region.length = length;
 	other_region.iova = (uintptr_t)other_memory->there;
-	other_region.offload = &other.base;
+	other_region.owner = &other.base;
 	ck_assert_int_eq(engine_add_region(&echo_pair.b->engine, &other_region), 0);
 	sge.addr = other_memory->there;
 	sge.lkey = other_region.key;
@@ -156,7 +156,7 @@ START_LOOP_TEST(another_needs_the_room, RESULTS)
 	write_beside(length);
 	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? 2 * share : 0);
 	ck_assert_uint_eq(
-		echo_pair.b->engine.transfers->n_free_slabs, echo_test == FRAMES ? SLABS : 0);
+		transfers_of(&echo_pair.b->engine)->n_free_slabs, echo_test == FRAMES ? SLABS : 0);
 	echo_pair.mock.speed = UINT32_MAX;
 	offload_settle(&echo_pair);
 	host_expect_wc(&echo_pair.a->cqs[0], 4, FRL_WC_SUCCESS);

@@ -14,7 +14,8 @@
 
 #include "lib/base/random.h"
 #include "lib/engine/engine.h"
-#include "lib/engine/offload.h"
+#include "lib/engine/offload/attach.h"
+#include "lib/engine/offload/offload.h"
 
 enum {
 	MOCK_MEMORIES = 64,

@@ -41,7 +41,7 @@ static void add_region(struct offload_pair *pair, const struct offload_config *c
 		.access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE |
 			FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND,
 		.pd = &host->pd,
-		.offload = &pair->mock.base,
+		.owner = &pair->mock.base,
 	};
 	ck_assert_int_eq(engine_add_region(&host->engine, &pair->region), 0);
 }
@@ -77,7 +77,7 @@ void offload_pair_close(struct offload_pair *pair)
 	engine_remove_region(&pair->b->engine, &pair->region);
 	pair->mock.speed = UINT32_MAX;
 	offload_settle(pair);
-	ck_assert(!engine_is_transferring(&pair->b->engine));
+	ck_assert(!engine_offloads_busy(&pair->b->engine));
 	mock_offload_detach(&pair->mock, &pair->b->engine);
 	if (pair->a != pair->b)
 		host_free(pair->a);

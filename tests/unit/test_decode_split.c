@@ -375,7 +375,7 @@ static enum wire_verdict decode_far(
 
 	ck_assert_ptr_nonnull(copy);
 	memcpy(copy, frame->bytes, near_len);
-	verdict = wire_decode_far(packet, near_len ? copy : copy + 1, near_len, far_len);
+	verdict = wire_decode_part(packet, near_len ? copy : copy + 1, near_len, far_len);
 	if (verdict == WIRE_OK) {
 		ck_assert_uint_eq(packet->payload - copy, frame->payload);
 		ck_assert_uint_eq(packet->l3 - copy, frame->l3);
@@ -474,7 +474,7 @@ START_LOOP_TEST(checksum_of_two_parts, VARIANTS)
 		ck_assert_ptr_nonnull(copy);
 		put_be16(frame.bytes + frame.udp + 6, has ? 0x1234 : 0);
 		memcpy(copy, frame.bytes, near_len);
-		expect(wire_decode_far(&packet, copy, near_len, frame.len - near_len), WIRE_OK,
+		expect(wire_decode_part(&packet, copy, near_len, frame.len - near_len), WIRE_OK,
 			"not seen here");
 		ck_assert_int_eq(wire_has_udp_checksum(&packet), has);
 		free(copy);
@@ -503,7 +503,7 @@ START_TEST(damaged_parts)
 		fix_ip_checksum(&frame);
 		far_len = random_u64(&random) >> random_below(&random, 64);
 		memcpy(copy, frame.bytes, near_len);
-		if (wire_decode_far(&packet, near_len ? copy : copy + 1, near_len, far_len) ==
+		if (wire_decode_part(&packet, near_len ? copy : copy + 1, near_len, far_len) ==
 			WIRE_OK) {
 			ck_assert(packet.payload <= copy + near_len);
 			ck_assert_uint_le(packet.payload_len, 65535);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/engine/offload/transfers.h"
 #include "lib/wire/checksum.h"
 #include "tests/unit/engine_far.h"
 #include "tests/unit/program.h"
@@ -165,12 +166,12 @@ START_LOOP_TEST(host_memory_is_written_first, 2)
 	offload_settle(&pair);
 	host_expect_no_wc(&pair.a->cqs[0]);
 	ck_assert_uint_eq(pair.b->memory[2000], HOST_FILL);
-	ck_assert(engine_is_transferring(&pair.b->engine));
+	ck_assert(engine_offloads_busy(&pair.b->engine));
 	release_all();
 	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
 	offload_expect(pair.b->memory + 2000, 0, 300);
 	ck_assert_uint_eq(pair.b->memory[2300], HOST_FILL);
-	ck_assert(!engine_is_transferring(&pair.b->engine));
+	ck_assert(!engine_offloads_busy(&pair.b->engine));
 	offload_pair_close(&pair);
 }
 END_TEST
@@ -279,16 +280,16 @@ START_TEST(order_of_a_stream)
 	offload_settle(&pair);
 	host_expect_wc(&pair.b->cqs[2], 6, FRL_WC_SUCCESS);
 	host_expect_no_wc(&pair.b->cqs[1]);
-	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 2);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 2);
 	/* So does one that could go directly. */
 	offload_post_recv(pair.b, 1, 7, 0, 200);
 	send_from_a(0, FRL_WR_SEND, 200);
 	offload_settle(&pair);
-	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 3);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 3);
 	release_all();
 	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
 	host_expect_wc(&pair.b->cqs[1], 7, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 0);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 0);
 	ck_assert_uint_eq(pair.b->engine.stats.out_of_sequence, 0);
 	offload_pair_close(&pair);
 }
@@ -306,7 +307,7 @@ START_TEST(answers_wait)
 	wr.wr_id = 4;
 	host_post(pair.b, 1, wr, 1000, 8, NULL);
 	offload_settle(&pair);
-	ck_assert_uint_eq(pair.b->qps[1].qp.parked[1], 2);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[1], 2);
 	for (unsigned k = 0; k < 20; k++) {
 		pair.a->now_ns += 500 * MS;
 		offload_settle(&pair);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/parked.h"
+#include "lib/engine/offload/parked.h"
 #include "lib/wire/checksum.h"
 #include "tests/unit/engine_far.h"
 #include "tests/unit/program.h"
@@ -22,7 +22,7 @@ static void connect_again(void)
 		.psn = 7000,
 	};
 
-	ck_assert_uint_eq(pair.b->qps[1].qp.parked[0], 0);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 0);
 	host_connect(pair.b, 1, &config);
 }
 
@@ -193,7 +193,7 @@ static void add_other(uint32_t length)
 	other_region.addr = other_view->there;
 	other_region.iova = (uintptr_t)other_view->there;
 	other_region.length = length;
-	other_region.offload = &other.base;
+	other_region.owner = &other.base;
 	ck_assert_int_eq(engine_add_region(&pair.b->engine, &other_region), 0);
 }
 
@@ -234,14 +234,14 @@ START_TEST(other_stands_still)
 	write_to(0, &other_region, 0, LENGTH);
 	offload_settle(&pair);
 	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert_uint_ge(pair.b->engine.transfers->parking->n_free, 16);
+	ck_assert_uint_ge(transfers_of(&pair.b->engine)->parking->n_free, 16);
 	write_to(0, &pair.b->region, 2000, 600);
 	offload_settle(&pair);
 	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
 	offload_expect(pair.b->memory + 2000, 0, 600);
 	other.speed = UINT32_MAX;
 	offload_settle(&pair);
-	ck_assert_uint_eq(pair.b->engine.transfers->parking->n_free, 32);
+	ck_assert_uint_eq(transfers_of(&pair.b->engine)->parking->n_free, 32);
 	remove_other(LENGTH);
 	offload_pair_close(&pair);
 }

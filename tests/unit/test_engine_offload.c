@@ -7,6 +7,7 @@
 
 #include <sys/wait.h>
 
+#include "lib/engine/offload/transfers.h"
 #include "tests/unit/offload_fixture.h"
 #include "tests/unit/program.h"
 #include "tests/vectors/frame.h"
@@ -40,7 +41,7 @@ START_RANGE_TEST(receive_waits, HELD, WAYS)
 	/* All of a burst at once. */
 	ck_assert_uint_eq(p.mock.launches, 1);
 	ck_assert_uint_eq(p.b->port.n_out, _i == HELD ? 4 : 0);
-	ck_assert(engine_is_transferring(&p.b->engine));
+	ck_assert(engine_offloads_busy(&p.b->engine));
 	ck_assert_uint_le(engine_next_deadline(&p.b->engine), p.b->now_ns + 20000);
 	for (uint32_t k = 0; k < 4; k++) {
 		host_expect_no_wc(&p.b->cqs[1]);
@@ -52,7 +53,7 @@ START_RANGE_TEST(receive_waits, HELD, WAYS)
 	ck_assert_uint_eq(p.memory->view[99], 0);
 	ck_assert_uint_eq(p.memory->view[100 + LENGTH], 0);
 	ck_assert_uint_eq(p.b->port.n_out, 0);
-	ck_assert(!engine_is_transferring(&p.b->engine));
+	ck_assert(!engine_offloads_busy(&p.b->engine));
 	ck_assert_uint_eq(p.b->engine.stats.offload_placed, LENGTH);
 	offload_pair_close(&p);
 }

@@ -88,7 +88,7 @@ static void fail_one(struct mock_offload *mock, unsigned i, const char *why)
 	region.addr = memory->there;
 	region.iova = (uintptr_t)memory->there;
 	region.length = 4096;
-	region.offload = &mock->base;
+	region.owner = &mock->base;
 	ck_assert_int_eq(engine_add_region(&p.b->engine, &region), 0);
 	sge = (struct frl_sge){ memory->there, 64, region.key };
 	ck_assert_int_eq(qp_post_recv(&p.b->qps[i].qp.core, &wr, &refusal), 0);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/base/error.h"
+#include "lib/engine/offload/transfers.h"
 #include "tests/unit/offload_fixture.h"
 #include "tests/unit/program.h"
 
@@ -134,7 +135,7 @@ START_LOOP_TEST(asked_and_gone, 2)
 	p.mock.speed = 100;
 	offload_settle(&p);
 	/* Polling shows what the engine waits for. */
-	while (engine_is_transferring(&p.b->engine)) {
+	while (engine_offloads_busy(&p.b->engine)) {
 		p.a->now_ns += 1000000;
 		offload_settle(&p);
 	}
@@ -159,17 +160,17 @@ START_TEST(comes_again_by_itself)
 		host_post(p.a, 0, wr, 0, LENGTH, NULL);
 		offload_settle(&p);
 	}
-	ck_assert(!list_empty(&p.b->qps[1].qp.starved));
+	ck_assert(!list_empty(&p.b->qps[1].qp.offloads->starved));
 	/* Room for the message, but too little to ask for it. */
 	mock_offload_step(&p.mock, OFFLOAD_HELD + 8);
 	offload_settle(&p);
-	ck_assert(!list_empty(&p.b->qps[1].qp.starved));
+	ck_assert(!list_empty(&p.b->qps[1].qp.offloads->starved));
 	while (sender->head != sender->tail) {
 		p.a->now_ns += 1000000;
 		offload_settle(&p);
 	}
-	ck_assert(list_empty(&p.b->qps[1].qp.starved));
-	ck_assert(!p.b->qps[1].qp.loss.request);
+	ck_assert(list_empty(&p.b->qps[1].qp.offloads->starved));
+	ck_assert(!p.b->qps[1].qp.offloads->loss.request);
 	ck_assert_uint_eq(p.b->engine.stats.naks_sent_seq, 0);
 	p.mock.speed = 50;
 	offload_settle(&p);
@@ -194,7 +195,7 @@ static void add_other(void)
 	other_region = p.region;
 	other_region.addr = other_memory->there;
 	other_region.iova = (uintptr_t)other_memory->there;
-	other_region.offload = &other.base;
+	other_region.owner = &other.base;
 	ck_assert_int_eq(engine_add_region(&p.b->engine, &other_region), 0);
 	other.speed = 5;
 }

@@ -279,7 +279,7 @@ START_TEST(blocked_peers)
 		.length = OFFLOAD_MEMORY,
 		.iova = (uintptr_t)memory->there,
 		.pd = &host->pd,
-		.offload = &p.mock.base };
+		.owner = &p.mock.base };
 	ck_assert_int_eq(engine_add_region(&host->engine, &region), 0);
 	sge = (struct frl_sge){ memory->there, LENGTH, region.key };
 	for (unsigned i = 0; i < FAKE_LINKS; i++) {

@@ -10,7 +10,7 @@
 #include "gpudirect/offload.h"
 #include "gpudirect/queue.h"
 #include "lib/base/clock.h"
-#include "lib/engine/offload.h"
+#include "lib/engine/offload/offload.h"
 #include "tests/unit/gpu_fixture.h"
 #include "tests/unit/program.h"
 

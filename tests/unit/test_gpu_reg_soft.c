@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "drivers/device.h"
-#include "lib/engine/offload.h"
+#include "lib/engine/offload/offload.h"
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/gpu_fixture.h"
 #include "tests/unit/program.h"

@@ -459,7 +459,7 @@ START_LOOP_TEST(not_at_hand, 2)
 	if (_i == 0)
 		region_remove(&f->table, &f->local);
 	else
-		f->local.offload = (struct offload *)(void *)&somewhere;
+		f->local.owner = &somewhere;
 	fixture_deadline(f);
 	expect_silence(f);
 	ck_assert_int_eq(f->qp.state, FRL_QPS_RTS);

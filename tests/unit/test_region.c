@@ -387,7 +387,7 @@ static uint32_t make_kind(
 	windows_init(w, row->flags & WINDOW ? ALL_RIGHTS - 1 : access);
 	w->parent.iova = row->iova;
 	w->parent.length = row->flags & WINDOW ? sizeof(memory) : length;
-	w->parent.offload = row->flags & OF_OFFLOAD ? (struct offload *)memory : NULL;
+	w->parent.owner = row->flags & OF_OFFLOAD ? (struct offload *)memory : NULL;
 	w->parent.fragments = row->flags & OF_FRAGMENTS ? (struct fragments *)memory : NULL;
 	w->parent.pd = w->window.pd = row->flags & FOREIGN ? &other : &pd;
 	key = row->flags & WINDOW ? w->window.key : w->parent.key;

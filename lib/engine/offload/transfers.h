@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Payload in memory that the processor does not reach, of a GPU for example: it is moved by
- * offloads (offload.h), in their time. Private to lib/engine, and there only of an engine that has
- * an offload.
+ * offloads (offload.h), in their time. Private to this folder. An engine that has had an offload
+ * has this as its offload_state, and calls by hooks.h.
  *
  *	receiving   packet -> placements -> ring of transfers -> offload -> memory
  *	            The frame is held, or its payload copied into a slab, until the offload has
@@ -22,12 +22,14 @@
 #ifndef FERRULE_ENGINE_TRANSFERS_H
 #define FERRULE_ENGINE_TRANSFERS_H
 
+#include "lib/base/list.h"
 #include "lib/engine/engine.h"
-#include "lib/engine/offload.h"
+#include "lib/engine/offload/offload.h"
 #include "lib/protocol/qp.h"
 
 enum {
-	TRANSFERS = 2048, /* of an offload, not done; a power of two */
+	ENGINE_OFFLOADS = 8, /* that an engine works with: bits of a mask */
+	TRANSFERS = 2048,    /* of an offload, not done; a power of two */
 	/* Placements and gathers share a ring, and neither can take the other's half. */
 	TRANSFERS_SHARE = TRANSFERS / 2,
 	/* One of them may be cut in two, where the far part of a frame begins. */
@@ -64,7 +66,6 @@ struct side_packet {
 	uint32_t qpn;
 	uint16_t link;
 	uint8_t stream;           /* 1: answers; 0: requests */
-	bool is_queued;           /* it has gone to the transmit queue, which refers to `buffer` */
 	bool has_payload;         /* in `buffer` */
 	bool has_icrc;            /* that is to be computed when the payload is there */
 	uint16_t headers;         /* bytes of the packet's header that are headers, */
@@ -74,7 +75,8 @@ struct side_packet {
 	struct side_packet *next; /* free ones */
 	struct port_packet packet;
 	struct side_buffer *buffer;
-	/* In the queue: the port is to have `buffer`, and this takes its place; NULL: it copies. */
+	/* In the link's queue: the port is to have `buffer`, and this takes its place; NULL: it
+	 * copies. */
 	struct side_buffer *spare;
 };
 
@@ -124,6 +126,24 @@ struct failure {
 	char why[OFFLOAD_WHY];
 };
 
+/* What is kept of a queue pair: engine_qp.offloads. */
+struct offload_qp {
+	struct engine_qp *qp;
+	/* The last transfer that was placed for it, the offloads that place for it, and those that
+	 * it has used. */
+	uint64_t placed_seq;
+	uint32_t placed_mask;
+	uint32_t used_mask;
+	/* Its newest packets beside the queues, and how many are parked (parked.h): requests and
+	 * answers. */
+	struct side_packet *side_last[2];
+	uint32_t parked[2];
+	/* What was thrown away of it, and the offloads that had no room for that. */
+	struct qp_loss loss;
+	uint32_t starved_mask;
+	struct list starved;
+};
+
 struct transfers {
 	struct attached attached[ENGINE_OFFLOADS];
 	uint32_t n_attached;
@@ -145,7 +165,7 @@ struct transfers {
 	struct parking *parking;    /* NULL: the port has no frames in two parts */
 	struct list gates;          /* of completion queues, */
 	struct list holding;        /* and those that hold completions back */
-	struct list starved;      /* struct engine_qp.starved: of which packets were thrown away */
+	struct list starved;      /* struct offload_qp.starved: of which packets were thrown away */
 	struct side_packet *side; /* SIDE_PACKETS */
 	struct side_packet *free_sides;
 	uint32_t n_free_sides;
@@ -162,6 +182,11 @@ struct transfers {
 	bool may_leave; /* a packet beside the queues has waited for nothing */
 };
 
+static inline struct transfers *transfers_of(const struct engine *e)
+{
+	return e->offload_state;
+}
+
 /* ---- transfers.c */
 
 /* What has been done since the last time is dealt with. Returns how much. */
@@ -172,14 +197,15 @@ void offload_launch(struct engine *e);
 void offload_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct placement *p);
 /* All placements of a packet were made. */
-void offload_placed(struct transfers *t);
+void offload_placed(struct engine *e);
 /* The frame that is being taken in is held for the offload. False: it cannot be. */
 bool offload_hold(struct engine *e, struct attached *a, const struct port_frame *frame);
 /* True: the frame that was taken in is held, and comes back by itself. */
 bool offload_kept_frame(struct engine *e);
-/* Of an engine that ends. */
-void offload_fini(struct engine *e);
+/* A payload is on its way into the region's memory or out of it. */
 bool offload_region_busy(const struct engine *e, const struct region *region);
+/* Something is under way, or packets are to be asked for again. */
+bool offload_is_busy(const struct engine *e);
 
 /* All transfers up to `seq`, of the offloads of the mask, are done. */
 bool transfers_done(const struct transfers *t, uint64_t seq, uint32_t mask);
@@ -199,21 +225,21 @@ void transfer_give(struct attached *a);
 uint32_t transfers_room(const struct attached *a);
 /* What each offload may have of so much. */
 uint32_t transfers_share(const struct transfers *t, uint32_t all);
-/* Collects the offloads that qp_output_reaches() or qp_input_reaches() find, as bits of the mask:
- * its answer is no, so they look at all of them. */
+/* Collects the offloads of regions that qp_output_touches() or qp_input_touches() find, as bits of
+ * the mask: its answer is no, so they look at all of them. */
 struct offload_needs {
 	const struct transfers *transfers;
 	uint32_t *mask;
 };
-bool offload_note_need(const void *arg, const struct offload *offload);
-/* For qp_output_reaches(). */
-bool offload_is_any(const void *arg, const struct offload *offload);
+bool offload_note_need(const void *arg, const struct region *region);
+/* For qp_output_touches(). */
+bool offload_is_any(const void *arg, const struct region *region);
 
 /* ---- completions.c */
 
 /* Gives the completion queues of a queue pair gates, if they have none. -ENOMEM. */
 int completions_watch(struct engine *e, struct cq *send_cq, struct cq *recv_cq);
-/* The queue has a gate: that goes, with the completions that it holds. */
+/* The gate of the queue, if it has one, goes with the completions that it holds. */
 void completions_unwatch(struct cq *cq);
 void completions_fini(struct transfers *t);
 /* For tests: the i-th of the completions that the gate of the queue holds. */
@@ -245,20 +271,21 @@ void sides_fini(struct transfers *t);
  * because what the next one needs is not free. */
 uint32_t side_room(
 	struct engine *e, struct engine_qp *qp, uint16_t link, uint32_t max, bool *ret_waits);
-/* The room for it, to be filled in, and then its payload fetched. */
-struct side_packet *side_add(struct engine *e, struct engine_qp *qp, uint16_t link, bool answer);
-void side_gather(struct engine *e, struct engine_qp *qp, struct side_packet *side,
-	const struct packet_out *out);
+/* As offload_hooks.queue. */
+struct port_packet *side_queue(
+	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out);
 /* A transfer is done. */
 void side_transfer_done(struct transfers *t, struct side_packet *side);
 /* Those whose turn it is go to their queues. Returns how many. */
 uint32_t sides_leave(struct engine *e, uint64_t now_ns);
+/* The same, if one has waited for nothing. */
+void sides_leave_early(struct engine *e, uint64_t now_ns);
 /* Requests of the queue pair wait for their payload. */
 bool side_is_fetching(const struct engine_qp *qp);
 /* Some wait for the link's queue, or for what is to be there then. */
-bool sides_wait(const struct transfers *t, uint16_t link);
-/* The packet has left its transmit queue: `taken` by the port, or dropped. */
-void side_release(struct engine *e, struct side_packet *side, bool taken);
+bool sides_wait(const struct engine *e, uint16_t link);
+/* As offload_hooks.release. */
+void side_release(struct engine *e, struct port_packet *packet, bool taken);
 /* What has not gone to a queue is dropped: of a flow; of a link; of an offload that has failed. */
 void sides_withdraw(struct engine *e, uint32_t flow);
 void sides_drop_link(struct engine *e, uint16_t link);

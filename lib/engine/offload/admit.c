@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which packets are taken in by an engine with offloads, and what becomes of the others. */
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 
 #include <assert.h>
 
-#include "lib/engine/parked.h"
+#include "lib/engine/offload/parked.h"
 #include "lib/engine/stages.h"
 
 enum {
@@ -73,20 +73,20 @@ static void end_turn(struct transfers *t, const struct engine_qp *qp)
 
 void offload_forget(struct engine *e, struct engine_qp *qp)
 {
-	list_remove(&qp->starved);
-	qp->loss = (struct qp_loss){ 0 };
-	end_turn(e->transfers, qp);
+	list_remove(&qp->offloads->starved);
+	qp->offloads->loss = (struct qp_loss){ 0 };
+	end_turn(transfers_of(e), qp);
 }
 
 /* It is the next one's turn when its packet has come, or does not come. */
 static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
-	const struct qp_loss loss = qp->loss;
+	const struct qp_loss loss = qp->offloads->loss;
 
-	list_remove(&qp->starved);
-	qp->loss = (struct qp_loss){ 0 };
-	for (uint32_t mask = qp->starved_mask; mask; mask &= mask - 1) {
-		struct attached *a = &e->transfers->attached[__builtin_ctz(mask)];
+	list_remove(&qp->offloads->starved);
+	qp->offloads->loss = (struct qp_loss){ 0 };
+	for (uint32_t mask = qp->offloads->starved_mask; mask; mask &= mask - 1) {
+		struct attached *a = &transfers_of(e)->attached[__builtin_ctz(mask)];
 
 		a->asked = qp;
 		a->asked_until_ns = now_ns + TURN_NS;
@@ -99,24 +99,25 @@ static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
  * asking for it would be asking too early. */
 static bool is_behind_parked(const struct engine_qp *qp)
 {
-	return (qp->loss.request && qp->parked[0]) || (qp->loss.response && qp->parked[1]);
+	return (qp->offloads->loss.request && qp->offloads->parked[0]) ||
+		(qp->offloads->loss.response && qp->offloads->parked[1]);
 }
 
 void offload_ask_starved(struct engine *e, uint64_t now_ns)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct list *node = t->starved.next;
 
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
 		if (t->attached[i].asked && now_ns >= t->attached[i].asked_until_ns)
 			t->attached[i].asked = NULL;
 	while (node != &t->starved) {
-		struct engine_qp *qp = container_of(node, struct engine_qp, starved);
+		struct engine_qp *qp = container_of(node, struct offload_qp, starved)->qp;
 
 		node = node->next;
-		if (!qp_trim_loss(&qp->core, &qp->loss))
+		if (!qp_trim_loss(&qp->core, &qp->offloads->loss))
 			offload_forget(e, qp);
-		else if (may_be_asked(t, qp->starved_mask) && !is_behind_parked(qp))
+		else if (may_be_asked(t, qp->offloads->starved_mask) && !is_behind_parked(qp))
 			ask_again(e, qp, now_ns);
 	}
 }
@@ -126,11 +127,14 @@ struct search {
 	const struct attached **ret_found;
 };
 
-static bool is_failed(const void *arg, const struct offload *offload)
+static bool is_failed(const void *arg, const struct region *region)
 {
 	const struct search *search = arg;
-	const struct attached *a = attached_of(search->transfers, offload);
+	const struct attached *a;
 
+	if (!region->owner)
+		return false;
+	a = attached_of(search->transfers, region->owner);
 	*search->ret_found = a;
 	return a->failed;
 }
@@ -138,9 +142,9 @@ static bool is_failed(const void *arg, const struct offload *offload)
 bool offload_fails_output(struct engine *e, struct engine_qp *qp)
 {
 	const struct attached *failed;
-	const struct search search = { e->transfers, &failed };
+	const struct search search = { transfers_of(e), &failed };
 
-	if (!e->transfers->any_failed || !qp_output_reaches(&qp->core, is_failed, &search))
+	if (!transfers_of(e)->any_failed || !qp_output_touches(&qp->core, is_failed, &search))
 		return false;
 	offload_fail_qp(e, qp, failed);
 	return true;
@@ -164,7 +168,7 @@ static bool is_too_long(
 bool offload_admits(
 	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	const struct attached *failed;
 	const struct search search = { t, &failed };
 	bool room = all_have_room(t);
@@ -173,27 +177,27 @@ bool offload_admits(
 
 	if (room && !t->any_failed && !is_too_long(t, qp, packet))
 		return true;
-	if (t->any_failed && qp_input_reaches(&qp->core, packet, is_failed, &search)) {
+	if (t->any_failed && qp_input_touches(&qp->core, packet, is_failed, &search)) {
 		offload_fail_qp(e, qp, failed);
 		return false;
 	}
 	if (is_too_long(t, qp, packet) &&
-		qp_input_reaches(&qp->core, packet, offload_is_any, NULL)) {
+		qp_input_touches(&qp->core, packet, offload_is_any, NULL)) {
 		e->stats.drop_bad_length++;
 		return false;
 	}
 	if (room)
 		return true;
-	qp_input_reaches(&qp->core, packet, offload_note_need, &needs);
+	qp_input_touches(&qp->core, packet, offload_note_need, &needs);
 	if (finds_room(t, qp, mask)) {
 		if (mask)
 			end_turn(t, qp);
 		return true;
 	}
 	e->stats.offload_waits++;
-	qp_note_loss(&qp->core, packet, &qp->loss);
-	qp->starved_mask = mask;
-	if (list_empty(&qp->starved))
-		list_add_tail(&t->starved, &qp->starved);
+	qp_note_loss(&qp->core, packet, &qp->offloads->loss);
+	qp->offloads->starved_mask = mask;
+	if (list_empty(&qp->offloads->starved))
+		list_add_tail(&t->starved, &qp->offloads->starved);
 	return false;
 }

@@ -1,18 +1,71 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offloads come and go. */
+/* Offloads come and go; the first one brings the hooks. */
+#include "lib/engine/offload/attach.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "lib/base/error.h"
-#include "lib/engine/echo.h"
-#include "lib/engine/lend.h"
-#include "lib/engine/parked.h"
+#include "lib/engine/offload/echo.h"
+#include "lib/engine/offload/hooks.h"
+#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/parked.h"
+#include "lib/engine/offload/transfers.h"
 #include "lib/engine/stages.h"
-#include "lib/engine/transfers.h"
 
 static_assert((int)SLAB_MORE >= (int)WIRE_GRH_LEN, "any payload fits");
+
+static int add_qp(struct engine *e, struct engine_qp *qp, const struct qp_config *config)
+{
+	int rc = completions_watch(e, config->send_cq, config->recv_cq);
+
+	if (rc)
+		return rc;
+	qp->offloads = calloc(1, sizeof(*qp->offloads));
+	if (!qp->offloads)
+		return -ENOMEM;
+	qp->offloads->qp = qp;
+	list_init(&qp->offloads->starved);
+	return 0;
+}
+
+static void remove_qp(struct engine *e, struct engine_qp *qp)
+{
+	parked_forget(e, qp);
+	offload_forget(e, qp);
+	echo_forget_qp(e, qp);
+	free(qp->offloads);
+	qp->offloads = NULL;
+}
+
+/* What it has placed still holds completions back until it is there. */
+static void reset_qp(struct engine *e, struct engine_qp *qp)
+{
+	qp->offloads->used_mask = 0;
+	parked_forget(e, qp);
+	offload_forget(e, qp);
+}
+
+static void forget_region(struct engine *e, const struct region *region)
+{
+	if (region->owner)
+		echo_forget(e, region->addr, region->length);
+}
+
+static void drop_link(struct engine *e, uint16_t link)
+{
+	sides_drop_link(e, link);
+	echo_forget_link(e, link);
+	parked_drop_link(e, link);
+}
+
+/* Nor is the peer to blame for an answer that there was no room for. */
+static bool holds_timer(const struct engine_qp *qp)
+{
+	return side_is_fetching(qp) || qp->offloads->loss.response || qp->offloads->parked[1];
+}
 
 static void init_slabs(struct transfers *t, uint8_t *memory)
 {
@@ -85,20 +138,108 @@ static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mt
 	return t;
 }
 
-/* The first offload makes the engine one that works with them; it stays that. */
-static int prepare(struct engine *e)
+static void end(struct engine *e)
+{
+	free_transfers(transfers_of(e));
+	e->offload_state = NULL;
+	e->offloads = NULL;
+}
+
+static void free_qps(struct engine *e)
 {
 	struct engine_qp *qp;
 
-	if (!e->transfers) {
-		e->transfers = new_transfers(&e->port->caps, e->mtu);
-		if (!e->transfers)
-			return -ENOMEM;
-		lend_map(e);
+	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
+		free(qp->offloads);
+		qp->offloads = NULL;
 	}
-	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
-		if (completions_watch(e, qp->core.send_cq, qp->core.recv_cq))
-			return -ENOMEM;
+}
+
+static void fini(struct engine *e)
+{
+	struct transfers *t = transfers_of(e);
+
+	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++) {
+		struct offload *offload = t->attached[i].offload;
+
+		if (!offload)
+			continue;
+		engine_detach_offload(e, offload);
+		engine_unmap_offload(e, offload);
+	}
+	completions_fini(t);
+	free_qps(e);
+	/* Else it has packets with the buffers' memory still. */
+	if (lend_unmap(e))
+		end(e);
+}
+
+static const struct offload_hooks hooks = {
+	.add_qp = add_qp,
+	.remove_qp = remove_qp,
+	.reset_qp = reset_qp,
+	.fail_qp = offload_forget,
+	.remove_cq = completions_unwatch,
+	.forget_region = forget_region,
+	.region_busy = offload_region_busy,
+	.drop_link = drop_link,
+	.link_queued = sides_wait,
+	.fini = fini,
+	.port_closed = end,
+	.progress = offload_progress,
+	.launch = offload_launch,
+	.is_busy = offload_is_busy,
+	.holds_timer = holds_timer,
+	.defers = parked_defers,
+	.defers_other = parked_defers_other,
+	.admits = offload_admits,
+	.place = offload_place,
+	.placed = offload_placed,
+	.forget_placed = echo_forget_placed,
+	.keeps_frame = offload_kept_frame,
+	.room = side_room,
+	.queue = side_queue,
+	.emitted = sides_leave_early,
+	.withdraw = sides_withdraw,
+	.release = side_release,
+};
+
+/* Queue pairs that exist get what those get that are made from now on. */
+static int add_qps(struct engine *e)
+{
+	struct engine_qp *qp;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && (qp = engine_next_qp(e, &i));) {
+		const struct qp_config config = {
+			.send_cq = qp->core.send_cq,
+			.recv_cq = qp->core.recv_cq,
+		};
+
+		rc = add_qp(e, qp, &config);
+	}
+	return rc;
+}
+
+/* The first offload makes the engine one that works with them; it stays that. */
+static int prepare(struct engine *e)
+{
+	int rc;
+
+	if (e->offloads)
+		return 0;
+	e->offload_state = new_transfers(&e->port->caps, e->mtu);
+	if (!e->offload_state)
+		return -ENOMEM;
+	rc = add_qps(e);
+	if (rc) {
+		completions_fini(transfers_of(e));
+		free_qps(e);
+		end(e);
+		return rc;
+	}
+	lend_map(e);
+	e->offloads = &hooks;
 	return 0;
 }
 
@@ -106,8 +247,8 @@ static int prepare(struct engine *e)
 static bool host_memory(const struct engine *e, unsigned i, void **ret_addr, size_t *ret_len)
 {
 	if (i == 0) {
-		*ret_addr = e->transfers->memory;
-		*ret_len = e->transfers->memory_size;
+		*ret_addr = transfers_of(e)->memory;
+		*ret_len = transfers_of(e)->memory_size;
 		return true;
 	}
 	/* Frames that are not held are not reached. */
@@ -151,7 +292,7 @@ int engine_prepare_offload(struct engine *e)
 
 	if (rc)
 		return frl_fail(rc, "no memory for the buffers between a device and a GPU");
-	a = attached_of(e->transfers, NULL);
+	a = attached_of(transfers_of(e), NULL);
 	if (!a)
 		return frl_fail(-ENOSPC, "a device works with at most %d GPUs", ENGINE_OFFLOADS);
 	if (!a->ring)
@@ -161,19 +302,19 @@ int engine_prepare_offload(struct engine *e)
 
 void engine_attach_offload(struct engine *e, struct offload *offload)
 {
-	struct attached *a = e->transfers->attached;
+	struct attached *a = transfers_of(e)->attached;
 
 	/* The one that is prepared: another may have become free meanwhile. */
 	while (a->offload || !a->ring)
 		a++;
 	a->offload = offload;
-	e->transfers->n_attached++;
+	transfers_of(e)->n_attached++;
 	parking_attach(e, a);
 }
 
 void engine_retire_offload(struct engine *e, struct offload *offload)
 {
-	struct attached *a = e->transfers ? attached_of(e->transfers, offload) : NULL;
+	struct attached *a = e->offloads ? attached_of(transfers_of(e), offload) : NULL;
 
 	if (a)
 		a->is_leaving = true;
@@ -184,14 +325,14 @@ static void forget(struct engine *e, uint32_t bit)
 	struct engine_qp *qp;
 
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
-		qp->used_mask &= ~bit;
-		qp->placed_mask &= ~bit;
+		qp->offloads->used_mask &= ~bit;
+		qp->offloads->placed_mask &= ~bit;
 	}
 }
 
 bool engine_offload_is_idle(const struct engine *e, struct offload *offload)
 {
-	struct attached *a = e->transfers ? attached_of(e->transfers, offload) : NULL;
+	struct attached *a = e->offloads ? attached_of(transfers_of(e), offload) : NULL;
 
 	if (!a || a->head == a->given)
 		return true;
@@ -201,7 +342,7 @@ bool engine_offload_is_idle(const struct engine *e, struct offload *offload)
 
 void engine_detach_offload(struct engine *e, struct offload *offload)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct attached *a = t ? attached_of(t, offload) : NULL;
 
 	if (!a)
@@ -219,29 +360,4 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 	t->any_failed = false;
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
 		t->any_failed |= t->attached[i].failed;
-}
-
-void offload_fini(struct engine *e)
-{
-	for (unsigned i = 0; e->transfers && i < ENGINE_OFFLOADS; i++) {
-		struct offload *offload = e->transfers->attached[i].offload;
-
-		if (!offload)
-			continue;
-		engine_detach_offload(e, offload);
-		engine_unmap_offload(e, offload);
-	}
-	if (e->transfers)
-		completions_fini(e->transfers);
-	/* Else it has packets with the buffers' memory still. */
-	if (e->transfers && !lend_unmap(e))
-		return;
-	free_transfers(e->transfers);
-	e->transfers = NULL;
-}
-
-void engine_port_closed(struct engine *e)
-{
-	free_transfers(e->transfers);
-	e->transfers = NULL;
 }

@@ -6,12 +6,12 @@
  * more. Some NICs' drivers say so late, or not before they have more to send: so there are only so
  * many to lend, and what finds none is copied by the port, as on ports that send no references.
  *
- * Private to lib/engine, and there only of an engine that has an offload.
+ * Private to this folder.
  */
 #ifndef FERRULE_ENGINE_LEND_H
 #define FERRULE_ENGINE_LEND_H
 
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 
 enum {
 	LENT_BUFFERS = 256,  /* that ports have at most */
@@ -25,6 +25,7 @@ struct side_buffer {
 	/* Of echo.c: written by a transfer, and which echo it is then (NULL: none any more). */
 	bool is_written;
 	struct echo *echo;
+	struct side_packet *side; /* in its link's queue; NULL: none */
 };
 
 /* All buffers: `n` of packets, the first ones, and the spare ones behind them. -ENOMEM. */

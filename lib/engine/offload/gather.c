@@ -14,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/echo.h"
-#include "lib/engine/lend.h"
+#include "lib/engine/offload/echo.h"
+#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/parked.h"
+#include "lib/engine/offload/transfers.h"
 #include "lib/engine/stages.h"
-#include "lib/engine/transfers.h"
 
 enum {
 	SIDE_PACKETS = 512,
@@ -148,17 +149,17 @@ static uint32_t next_needs(const struct transfers *t, const struct engine_qp *qp
 	uint32_t mask = 0;
 	const struct offload_needs needs = { t, &mask };
 
-	qp_output_reaches(&qp->core, offload_note_need, &needs);
+	qp_output_touches(&qp->core, offload_note_need, &needs);
 	for (unsigned i = 0; i < 2; i++)
-		if (qp->side_last[i])
-			mask |= UINT32_C(1) << (qp->side_last[i]->owner - t->attached);
+		if (qp->offloads->side_last[i])
+			mask |= UINT32_C(1) << (qp->offloads->side_last[i]->owner - t->attached);
 	return mask;
 }
 
 uint32_t side_room(
 	struct engine *e, struct engine_qp *qp, uint16_t link, uint32_t max, bool *ret_waits)
 {
-	const struct transfers *t = e->transfers;
+	const struct transfers *t = transfers_of(e);
 	uint32_t n = room_of(t, link, (UINT32_C(1) << ENGINE_OFFLOADS) - 1), mask;
 
 	*ret_waits = false;
@@ -180,9 +181,9 @@ uint32_t side_room(
 	return 0;
 }
 
-struct side_packet *side_add(struct engine *e, struct engine_qp *qp, uint16_t link, bool answer)
+static struct side_packet *add(struct engine *e, struct engine_qp *qp, uint16_t link, bool answer)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct side_packet *side = t->free_sides;
 
 	assert(side && t->sides_of[link] < SIDES_MAX);
@@ -191,14 +192,14 @@ struct side_packet *side_add(struct engine *e, struct engine_qp *qp, uint16_t li
 	side->qpn = qp->core.qpn;
 	side->link = link;
 	side->stream = answer;
-	side->is_queued = side->has_payload = side->has_icrc = false;
-	side->behind = qp->side_last[answer];
+	side->has_payload = side->has_icrc = false;
+	side->behind = qp->offloads->side_last[answer];
 	side->before = NULL;
 	if (side->behind)
 		side->behind->before = side;
 	if (side->behind)
 		set_owner(side, side->behind->owner);
-	qp->side_last[answer] = side;
+	qp->offloads->side_last[answer] = side;
 	list_add_tail(&t->sides, &side->node);
 	return side;
 }
@@ -207,12 +208,12 @@ struct side_packet *side_add(struct engine *e, struct engine_qp *qp, uint16_t li
 static struct attached *note_offload(struct engine *e, struct engine_qp *qp,
 	struct side_packet *side, const struct packet_piece *piece)
 {
-	const struct transfers *t = e->transfers;
-	struct attached *a = attached_of(t, piece->region->offload);
+	const struct transfers *t = transfers_of(e);
+	struct attached *a = attached_of(t, piece->region->owner);
 
 	if (!side->owner)
 		set_owner(side, a);
-	qp->used_mask |= UINT32_C(1) << (a - t->attached);
+	qp->offloads->used_mask |= UINT32_C(1) << (a - t->attached);
 	return a;
 }
 
@@ -220,7 +221,7 @@ static void fetch(struct engine *e, struct engine_qp *qp, struct side_packet *si
 	const struct packet_piece *piece, uint8_t *to)
 {
 	struct attached *a = note_offload(e, qp, side, piece);
-	struct transfer *transfer = transfer_add(e->transfers, a);
+	struct transfer *transfer = transfer_add(transfers_of(e), a);
 
 	transfer->dst = to;
 	transfer->payload = piece->addr;
@@ -232,7 +233,7 @@ static void fetch(struct engine *e, struct engine_qp *qp, struct side_packet *si
 }
 
 /* Host memory among it is copied now: the packet is to have one piece. */
-void side_gather(struct engine *e, struct engine_qp *qp, struct side_packet *side,
+static void gather(struct engine *e, struct engine_qp *qp, struct side_packet *side,
 	const struct packet_out *out)
 {
 	const struct packet_piece *first = &out->pieces[0];
@@ -241,21 +242,59 @@ void side_gather(struct engine *e, struct engine_qp *qp, struct side_packet *sid
 	side->has_payload = true;
 	side->packet.n_pieces = 1;
 	if (!out->response && out->keep && out->n_pieces == 1 && first->region &&
-		first->region->offload && echo_send(e, side, first, out->keep)) {
+		first->region->owner && echo_send(e, side, first, out->keep)) {
 		note_offload(e, qp, side, first);
-		e->transfers->may_leave = true;
+		transfers_of(e)->may_leave = true;
 		return;
 	}
 	for (uint32_t i = 0; i < out->n_pieces; i++) {
 		const struct packet_piece *piece = &out->pieces[i];
 
-		if (piece->region && piece->region->offload)
+		if (piece->region && piece->region->owner)
 			fetch(e, qp, side, piece, side->buffer->bytes + used);
 		else
 			memcpy(side->buffer->bytes + used, piece->addr, piece->length);
 		used += piece->length;
 	}
 	side->packet.pieces[0] = (struct port_piece){ .addr = side->buffer->bytes, .len = used };
+}
+
+static bool has_owned_pieces(const struct packet_out *out)
+{
+	for (uint32_t i = 0; i < out->n_pieces; i++)
+		if (out->pieces[i].region && out->pieces[i].region->owner)
+			return true;
+	return false;
+}
+
+/* Its payload is fetched, or copied now: by the time that the packet leaves the application may
+ * have its memory back, or have changed it, and the ICRC is over what leaves. */
+static struct port_packet *make(
+	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
+{
+	const struct wire_path *path = out->target ? &out->target->path : &qp->path.wire;
+	bool has_icrc = !(qp->core.capabilities & FRL_CAP_NO_ICRC);
+	struct side_packet *side = add(e, qp, link, packet_is_answer(out));
+
+	if (!out->n_pieces || packet_is_copied(out)) {
+		engine_encode(path, has_icrc, out, &side->packet);
+		return &side->packet;
+	}
+	side->headers = (uint16_t)engine_encode_headers(path, has_icrc, out, &side->packet);
+	side->l3_offset = (uint16_t)path->l3_offset;
+	side->has_icrc = has_icrc;
+	gather(e, qp, side, out);
+	return &side->packet;
+}
+
+/* What follows one that is beside the queue already is, too. */
+struct port_packet *side_queue(
+	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
+{
+	bool waits = qp->offloads->side_last[packet_is_answer(out)] ||
+		(has_owned_pieces(out) && !parked_sends(e, qp, out));
+
+	return waits ? make(e, qp, link, out) : NULL;
 }
 
 static void free_side(struct transfers *t, struct side_packet *side)
@@ -272,8 +311,8 @@ static void unlink_side(struct engine *e, struct side_packet *side)
 	struct engine_qp *qp = engine_find_qp(e, side->qpn);
 
 	list_remove(&side->node);
-	if (qp && qp->side_last[side->stream] == side)
-		qp->side_last[side->stream] = side->behind;
+	if (qp && qp->offloads->side_last[side->stream] == side)
+		qp->offloads->side_last[side->stream] = side->behind;
 	if (side->before)
 		side->before->behind = side->behind;
 	if (side->behind)
@@ -286,7 +325,7 @@ static void drop(struct engine *e, struct side_packet *side)
 {
 	unlink_side(e, side);
 	if (!side->transfers)
-		free_side(e->transfers, side);
+		free_side(transfers_of(e), side);
 }
 
 void side_transfer_done(struct transfers *t, struct side_packet *side)
@@ -304,20 +343,23 @@ static void leave(struct engine *e, struct side_packet *side, uint64_t now_ns)
 	unlink_side(e, side);
 	if (side->has_payload)
 		lend_offer(e, side);
-	engine_queue_packet(e, side);
-	side->is_queued = side->has_payload;
-	if (!side->has_payload)
-		free_side(e->transfers, side);
+	if (side->has_icrc)
+		engine_store_icrc(&side->packet, side->l3_offset, side->headers);
+	*engine_queue_slot(e, side->link) = side->packet;
+	if (side->has_payload)
+		side->buffer->side = side;
+	else
+		free_side(transfers_of(e), side);
 	if (qp)
 		qp_restart_timer(&qp->core, now_ns);
 }
 
 uint32_t sides_leave(struct engine *e, uint64_t now_ns)
 {
-	struct list *sides = &e->transfers->sides, *node = sides->next;
+	struct list *sides = &transfers_of(e)->sides, *node = sides->next;
 	uint32_t n = 0;
 
-	e->transfers->may_leave = false;
+	transfers_of(e)->may_leave = false;
 	while (node != sides) {
 		struct side_packet *side = container_of(node, struct side_packet, node);
 
@@ -330,32 +372,57 @@ uint32_t sides_leave(struct engine *e, uint64_t now_ns)
 	return n;
 }
 
+void sides_leave_early(struct engine *e, uint64_t now_ns)
+{
+	if (transfers_of(e)->may_leave)
+		sides_leave(e, now_ns);
+}
+
 bool side_is_fetching(const struct engine_qp *qp)
 {
-	for (const struct side_packet *side = qp->side_last[0]; side; side = side->behind)
+	for (const struct side_packet *side = qp->offloads->side_last[0]; side; side = side->behind)
 		if (side->transfers)
 			return true;
 	return false;
 }
 
-bool sides_wait(const struct transfers *t, uint16_t link)
+bool sides_wait(const struct engine *e, uint16_t link)
 {
+	const struct transfers *t = transfers_of(e);
+
 	for (struct list *node = t->sides.next; node != &t->sides; node = node->next)
 		if (container_of(node, struct side_packet, node)->link == link)
 			return true;
 	return false;
 }
 
-void side_release(struct engine *e, struct side_packet *side, bool taken)
+/* NULL: its payload is in no buffer. */
+static struct side_packet *side_of(const struct transfers *t, const struct port_packet *packet)
 {
+	uintptr_t at = packet->n_pieces == 1 ? (uintptr_t)packet->pieces[0].addr : 0;
+	uintptr_t first = (uintptr_t)t->memory;
+
+	if (at < first || at - first >= t->n_buffers * t->slab_size)
+		return NULL;
+	return t->buffers[(at - first) / t->slab_size].side;
+}
+
+/* Its payload is not the application's: its queue pair is told as of a copied one. */
+void side_release(struct engine *e, struct port_packet *packet, bool taken)
+{
+	struct side_packet *side = side_of(transfers_of(e), packet);
+
+	if (!side)
+		return;
+	side->buffer->side = NULL;
 	lend_settle(e, side, taken);
-	side->is_queued = false;
-	free_side(e->transfers, side);
+	free_side(transfers_of(e), side);
+	packet->copy = true;
 }
 
 void sides_withdraw(struct engine *e, uint32_t flow)
 {
-	struct list *sides = &e->transfers->sides, *node = sides->next;
+	struct list *sides = &transfers_of(e)->sides, *node = sides->next;
 
 	while (node != sides) {
 		struct side_packet *side = container_of(node, struct side_packet, node);
@@ -368,7 +435,7 @@ void sides_withdraw(struct engine *e, uint32_t flow)
 
 void sides_drop_link(struct engine *e, uint16_t link)
 {
-	struct list *sides = &e->transfers->sides, *node = sides->next;
+	struct list *sides = &transfers_of(e)->sides, *node = sides->next;
 	uint32_t flows[SIDES_MAX];
 	uint32_t n = 0;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/engine/echo.h"
+#include "lib/engine/offload/echo.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/lend.h"
+#include "lib/engine/offload/lend.h"
 
 enum {
 	/* Echoes are found by where they begin. None is longer than such a part of the memory: so
@@ -114,17 +114,17 @@ static void let_go(struct engine *e, struct echo *echo)
 {
 	switch (echo->kind) {
 	case ECHO_FRAME: frame_unkeep(e, echo->held); break;
-	case ECHO_SLAB: slab_unkeep(e->transfers, echo->slab); break;
+	case ECHO_SLAB: slab_unkeep(transfers_of(e), echo->slab); break;
 	default:
 		echo->buffer->echo = NULL;
 		if (!echo->buffer->is_written)
-			give_back(e->transfers, echo->buffer);
+			give_back(transfers_of(e), echo->buffer);
 	}
 }
 
 static void drop(struct engine *e, struct echo *echo)
 {
-	unlink_echo(e->transfers->echoes, echo);
+	unlink_echo(transfers_of(e)->echoes, echo);
 	let_go(e, echo);
 }
 
@@ -137,7 +137,7 @@ static void pass_over(struct list *list, struct echo *echo)
 
 static void drop_oldest_alone(struct engine *e)
 {
-	struct list *list = &e->transfers->echoes->kinds[ECHO_BUFFER];
+	struct list *list = &transfers_of(e)->echoes->kinds[ECHO_BUFFER];
 
 	for (unsigned i = 0; i < LOOKS && !list_empty(list); i++) {
 		struct echo *echo = container_of(list->next, struct echo, node);
@@ -153,20 +153,20 @@ static void drop_oldest_alone(struct engine *e)
 /* NULL: the oldest ones are still being written. */
 static struct side_buffer *take_buffer(struct engine *e)
 {
-	struct echoes *echoes = e->transfers->echoes;
+	struct echoes *echoes = transfers_of(e)->echoes;
 
 	if (echoes->n_buffers == ECHO_BUFFERS)
 		drop_oldest_alone(e);
 	if (echoes->n_buffers == ECHO_BUFFERS)
 		return NULL;
 	echoes->n_buffers++;
-	return lend_take_spare(e->transfers);
+	return lend_take_spare(transfers_of(e));
 }
 
 /* What it is in is needed: its bytes move, if they can. */
 static void move(struct engine *e, struct echo *echo)
 {
-	struct echoes *echoes = e->transfers->echoes;
+	struct echoes *echoes = transfers_of(e)->echoes;
 	struct side_buffer *buffer = take_buffer(e);
 
 	if (!buffer) {
@@ -187,7 +187,7 @@ static void move(struct engine *e, struct echo *echo)
 
 bool echo_vacate(struct engine *e, enum echo_kind kind)
 {
-	const struct transfers *t = e->transfers;
+	const struct transfers *t = transfers_of(e);
 	struct list *list = &t->echoes->kinds[kind];
 	struct echo *echo;
 
@@ -206,7 +206,7 @@ bool echo_vacate(struct engine *e, enum echo_kind kind)
 /* In one part of the memory. */
 static void forget_part(struct engine *e, uint64_t part, const uint8_t *there, uint64_t length)
 {
-	struct echo **at = bucket_of(e->transfers->echoes, part);
+	struct echo **at = bucket_of(transfers_of(e)->echoes, part);
 
 	while (*at) {
 		struct echo *echo = *at;
@@ -228,9 +228,9 @@ static void forget_range(struct engine *e, const uint8_t *there, uint64_t length
 
 void echo_forget(struct engine *e, const uint8_t *there, uint64_t length)
 {
-	struct echoes *echoes = e->transfers ? e->transfers->echoes : NULL;
+	struct echoes *echoes = transfers_of(e)->echoes;
 
-	if (!echoes || !echoes->n_all || !length)
+	if (!echoes->n_all || !length)
 		return;
 	if (length >> PART_BITS < BUCKETS) {
 		forget_range(e, there, length);
@@ -249,7 +249,7 @@ void echo_forget_placed(struct engine *e, const struct placements *placements)
 static void forget_if(
 	struct engine *e, bool (*is_one)(const struct echo *echo, const void *arg), const void *arg)
 {
-	struct echoes *echoes = e->transfers->echoes;
+	struct echoes *echoes = transfers_of(e)->echoes;
 
 	for (unsigned i = 0; i < ECHO_KINDS; i++) {
 		struct list *node = echoes->kinds[i].next;
@@ -350,7 +350,7 @@ static bool can_be_kept(
 void echo_place(struct engine *e, struct engine_qp *qp, struct transfer *transfer,
 	const struct placement *p)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct echoes *echoes = t->echoes;
 	struct echo **bucket = bucket_of(echoes, part_of(transfer->dst));
 	struct echo *echo;
@@ -366,7 +366,7 @@ void echo_place(struct engine *e, struct engine_qp *qp, struct transfer *transfe
 		.length = transfer->length,
 		.qpn = qp->core.qpn,
 		.link = qp->path.link,
-		.owner = attached_of(t, p->region->offload),
+		.owner = attached_of(t, p->region->owner),
 	};
 	if (transfer->has_action ? !keep_result(e, echo, transfer)
 				 : !keep_payload(t, echo, transfer)) {
@@ -429,8 +429,8 @@ static const uint8_t *take_payload(struct engine *e, struct side_packet *side, s
 bool echo_send(
 	struct engine *e, struct side_packet *side, const struct packet_piece *piece, uint64_t keep)
 {
-	struct transfers *t = e->transfers;
-	struct echo *echo = find(t->echoes, piece, attached_of(t, piece->region->offload), keep);
+	struct transfers *t = transfers_of(e);
+	struct echo *echo = find(t->echoes, piece, attached_of(t, piece->region->owner), keep);
 	const uint8_t *bytes;
 
 	if (!echo) {

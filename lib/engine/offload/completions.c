@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 
 struct held_completion {
 	struct frl_wc wc;
@@ -43,8 +43,8 @@ static struct held_completion *completion_at(struct gate *gate, uint32_t positio
 static void take(struct cq *cq, const struct frl_wc *wc, bool urgent)
 {
 	struct gate *gate = gate_of(cq);
-	struct transfers *t = gate->engine->transfers;
-	struct engine_qp *qp = engine_find_qp(gate->engine, wc->qp_num);
+	struct transfers *t = transfers_of(gate->engine);
+	struct offload_qp *qp = engine_find_qp(gate->engine, wc->qp_num)->offloads;
 
 	if (qp->placed_mask && transfers_done(t, qp->placed_seq, qp->placed_mask))
 		qp->placed_mask = 0;
@@ -130,7 +130,7 @@ static int add_gate(struct engine *e, struct cq *cq)
 	gate->engine = e;
 	list_init(&gate->holding);
 	list_init(&gate->node);
-	list_add_tail(&e->transfers->gates, &gate->node);
+	list_add_tail(&transfers_of(e)->gates, &gate->node);
 	cq->gate = &gate->base;
 	return 0;
 }
@@ -144,8 +144,11 @@ int completions_watch(struct engine *e, struct cq *send_cq, struct cq *recv_cq)
 
 void completions_unwatch(struct cq *cq)
 {
-	struct gate *gate = gate_of(cq);
+	struct gate *gate;
 
+	if (!cq->gate)
+		return;
+	gate = gate_of(cq);
 	list_remove(&gate->node);
 	list_remove(&gate->holding);
 	cq->gate = NULL;

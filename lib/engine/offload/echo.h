@@ -16,12 +16,12 @@
  * else is placed where they came from; with the region, the offload, the queue pair and the link;
  * when there are too many, the oldest first.
  *
- * Private to lib/engine, and there only of an engine that has an offload.
+ * Private to this folder.
  */
 #ifndef FERRULE_ENGINE_ECHO_H
 #define FERRULE_ENGINE_ECHO_H
 
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 
 struct echoes;
 struct side_buffer;
@@ -50,8 +50,7 @@ bool echo_send(struct engine *e, struct side_packet *side, const struct packet_p
 bool echo_vacate(struct engine *e, enum echo_kind kind);
 
 /* Ends those of bytes of this memory; of what was placed, and should not have been; of an offload;
- * of what a queue pair received; of what came over a link. The first two also where there is no
- * offload. */
+ * of what a queue pair received; of what came over a link. */
 void echo_forget(struct engine *e, const uint8_t *there, uint64_t length);
 void echo_forget_placed(struct engine *e, const struct placements *placements);
 void echo_forget_offload(struct engine *e, const struct attached *a);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which memory a packet is about, before it is taken in or made: for an engine that is short of
- * what memory out of the processor's reach needs. And packets that it throws away because of that.
+ * Which regions a packet touches, before it is taken in or made; and packets that were thrown away
+ * before they were taken in.
  */
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
 
 struct question {
 	const struct region_table *regions;
-	qp_offload_test test;
+	qp_region_test test;
 	const void *arg;
 };
 
@@ -16,7 +16,7 @@ static bool is_meant(const struct question *question, uint32_t key)
 {
 	const struct region *region = region_find(question->regions, key);
 
-	return region && region->offload && question->test(question->arg, region->offload);
+	return region && question->test(question->arg, region);
 }
 
 static bool any_is_meant(const struct question *question, const struct frl_sge sge[], uint32_t n)
@@ -71,8 +71,8 @@ static bool result_is_meant(const struct qp *qp, const struct question *question
 	return wqe && any_is_meant(question, wqe->sge, wqe->n_sge);
 }
 
-bool qp_input_reaches(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
-	const void *arg)
+bool qp_input_touches(
+	const struct qp *qp, const struct wire_packet *packet, qp_region_test test, const void *arg)
 {
 	const struct question question = { qp->regions, test, arg };
 	bool first = packet->op->flags & OPCODE_FIRST;
@@ -121,7 +121,7 @@ static bool result_stays(const struct qp *qp, const struct question *question)
 	return wqe && all_are_meant(question, wqe->sge, wqe->n_sge);
 }
 
-bool qp_input_stays(const struct qp *qp, const struct wire_packet *packet, qp_offload_test test,
+bool qp_input_within(const struct qp *qp, const struct wire_packet *packet, qp_region_test test,
 	const void *arg, uint32_t *ret_unit)
 {
 	const struct question question = { qp->regions, test, arg };
@@ -157,7 +157,7 @@ static bool source_is_meant(const struct send_wqe *wqe, const struct question *q
 		any_is_meant(question, wqe->sge, wqe->n_sge);
 }
 
-bool qp_output_reaches(const struct qp *qp, qp_offload_test test, const void *arg)
+bool qp_output_touches(const struct qp *qp, qp_region_test test, const void *arg)
 {
 	const struct question question = { qp->regions, test, arg };
 	const struct requester *r = &qp->requester;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames that go on in the memory of a GPU (port_frame.far). Private to lib/engine, and there only
- * of an engine whose port has such frames.
+ * Frames that go on in the memory of a GPU (port_frame.far). Private to this folder, and only
+ * for engines whose port has such frames.
  *
  *	direct	all that the packet may place goes to memory that the far part's offload reaches,
  *		and nobody has to see its bytes before: it is taken in at once, and the offload
@@ -18,7 +18,7 @@
 #ifndef FERRULE_ENGINE_PARKED_H
 #define FERRULE_ENGINE_PARKED_H
 
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 
 enum {
 	PARKED = 256, /* frames, at most */
@@ -67,18 +67,10 @@ void parking_attach(struct engine *e, struct attached *a);
  * memory stays until the offload has no use for it any more (engine_unmap_offload()). */
 void parking_detach(struct engine *e, struct attached *a);
 
-/* True: the packet was parked, or had to be thrown away. False: it is to be taken in now. To a
- * group: no queue pair. */
-bool park_packet(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+/* As offload_hooks.defers, and defers_other. */
+bool parked_defers(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct wire_packet *packet);
-static inline bool is_parked(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
-	const struct wire_packet *packet)
-{
-	return (frame->far_len || (e->transfers && e->transfers->parking)) &&
-		park_packet(e, qp, frame, packet);
-}
-/* The same of what is not RoCE. */
-bool park_other(struct engine *e, const struct port_frame *frame);
+bool parked_defers_other(struct engine *e, const struct port_frame *frame);
 /* The far part is there, or its offload has failed. */
 void parked_fetched(struct engine *e, struct parked *parked);
 /* Those whose turn it is are taken in. Returns how many. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/engine/parked.h"
+#include "lib/engine/offload/parked.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -58,7 +58,7 @@ void parking_fini(struct transfers *t)
 
 void parking_attach(struct engine *e, struct attached *a)
 {
-	struct parking *parking = e->transfers->parking;
+	struct parking *parking = transfers_of(e)->parking;
 
 	if (parking && !parking->far && a->offload->gpu == e->port->caps.far_gpu)
 		parking->far = a;
@@ -67,7 +67,7 @@ void parking_attach(struct engine *e, struct attached *a)
 /* How many of the stream are parked. */
 static uint32_t *waiting(struct parking *parking, struct engine_qp *qp, unsigned stream)
 {
-	return qp ? &qp->parked[stream] : &parking->n_other;
+	return qp ? &qp->offloads->parked[stream] : &parking->n_other;
 }
 
 static void put(struct transfers *t, struct parked *parked)
@@ -83,11 +83,11 @@ static void leave(struct engine *e, struct parked *parked)
 
 	list_remove(&parked->node);
 	if (parked->qpn == PARKED_OTHER)
-		e->transfers->parking->n_other--;
+		transfers_of(e)->parking->n_other--;
 	else if (parked->qpn)
 		qp = engine_find_qp(e, parked->qpn);
 	if (qp)
-		qp->parked[parked->stream]--;
+		qp->offloads->parked[parked->stream]--;
 }
 
 static void give_back(struct engine *e, struct parked *parked)
@@ -99,7 +99,7 @@ static void give_back(struct engine *e, struct parked *parked)
 
 void parking_detach(struct engine *e, struct attached *a)
 {
-	struct parking *parking = e->transfers->parking;
+	struct parking *parking = transfers_of(e)->parking;
 
 	if (!parking || parking->far != a)
 		return;
@@ -108,7 +108,7 @@ void parking_detach(struct engine *e, struct attached *a)
 
 		give_back(e, parked);
 		leave(e, parked);
-		put(e->transfers, parked);
+		put(transfers_of(e), parked);
 	}
 	while (a->head != a->tail && a->ring[a->head % TRANSFERS].parked) {
 		a->head++;
@@ -161,9 +161,9 @@ struct slab *parked_slab(
 	return &parked->slab;
 }
 
-static bool is_far(const void *arg, const struct offload *offload)
+static bool is_far(const void *arg, const struct region *region)
 {
-	return offload == arg;
+	return region->owner == arg;
 }
 
 /*
@@ -175,13 +175,13 @@ static bool is_far(const void *arg, const struct offload *offload)
 static bool is_direct(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct wire_packet *packet)
 {
-	struct attached *far = e->transfers->parking->far;
+	struct attached *far = transfers_of(e)->parking->far;
 	size_t near_len = (size_t)(frame->data + frame->len - packet->payload);
 	uint32_t unit;
 
 	if (!qp || !(qp->core.capabilities & FRL_CAP_NO_ICRC) ||
 		(!frame->is_checked && wire_has_udp_checksum(packet)) ||
-		!qp_input_stays(&qp->core, packet, is_far, far->offload, &unit))
+		!qp_input_within(&qp->core, packet, is_far, far->offload, &unit))
 		return false;
 	/* An element in both parts is nothing that the offload could reduce. */
 	if (near_len % unit)
@@ -192,15 +192,15 @@ static bool is_direct(struct engine *e, struct engine_qp *qp, const struct port_
 /* As if the network had lost it; RC is asked for it again, see offload_admits(). */
 static void refuse(struct engine *e, struct engine_qp *qp, const struct wire_packet *packet)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 
 	e->stats.offload_waits++;
 	/* That which came first is what is missing first. */
-	if (!qp || qp->core.type != FRL_QPT_RC || !list_empty(&qp->starved))
+	if (!qp || qp->core.type != FRL_QPT_RC || !list_empty(&qp->offloads->starved))
 		return;
-	qp_note_loss(&qp->core, packet, &qp->loss);
-	qp->starved_mask = UINT32_C(1) << (t->parking->far - t->attached);
-	list_add_tail(&t->starved, &qp->starved);
+	qp_note_loss(&qp->core, packet, &qp->offloads->loss);
+	qp->offloads->starved_mask = UINT32_C(1) << (t->parking->far - t->attached);
+	list_add_tail(&t->starved, &qp->offloads->starved);
 }
 
 /* Datagrams, which anybody may send, leave half of the room to connections. */
@@ -216,7 +216,7 @@ static bool has_room(
 static void fetch(struct engine *e, struct engine_qp *qp, struct parked *parked,
 	const struct port_frame *frame)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct attached *far = t->parking->far;
 	struct transfer *transfer = transfer_add(t, far);
 
@@ -228,14 +228,14 @@ static void fetch(struct engine *e, struct engine_qp *qp, struct parked *parked,
 	parked->frame = *frame;
 	t->parking->took_frame = true;
 	if (qp)
-		qp->used_mask |= UINT32_C(1) << (far - t->attached);
+		qp->offloads->used_mask |= UINT32_C(1) << (far - t->attached);
 	transfer_give(far);
 }
 
 static void park(
 	struct engine *e, struct engine_qp *qp, const struct port_frame *frame, unsigned stream)
 {
-	struct parking *parking = e->transfers->parking;
+	struct parking *parking = transfers_of(e)->parking;
 	struct parked *parked = parking->free;
 
 	parking->free = parked->next;
@@ -259,13 +259,13 @@ static void fail(struct engine *e, struct engine_qp *qp)
 {
 	e->stats.offload_waits++;
 	if (qp && !qp_is_datagram(&qp->core))
-		offload_fail_qp(e, qp, e->transfers->parking->far);
+		offload_fail_qp(e, qp, transfers_of(e)->parking->far);
 }
 
 /* False: nobody reaches the far part, which is then of no use. */
 static bool is_within_reach(struct engine *e, struct engine_qp *qp, const struct port_frame *frame)
 {
-	struct parking *parking = e->transfers ? e->transfers->parking : NULL;
+	struct parking *parking = transfers_of(e)->parking;
 
 	if (!parking || !parking->far || parking->far->is_leaving)
 		e->stats.offload_waits++;
@@ -278,18 +278,17 @@ static bool is_within_reach(struct engine *e, struct engine_qp *qp, const struct
 	return false;
 }
 
-bool park_packet(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+bool parked_defers(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct wire_packet *packet)
 {
 	unsigned stream = packet->op->flags & OPCODE_RESPONSE ? 1 : 0;
-	struct parking *parking;
+	struct parking *parking = transfers_of(e)->parking;
 	bool waits;
 
 	if (frame->far_len && !is_within_reach(e, qp, frame))
 		return true;
 	/* Of an engine's own packets none is in a stream with those of the port. */
-	parking = e->transfers->parking;
-	if (parking->delivering || frame->link == ENGINE_LOOP_LINK)
+	if (!parking || parking->delivering || frame->link == ENGINE_LOOP_LINK)
 		return false;
 	waits = *waiting(parking, qp, stream) != 0;
 	if (!waits && (!frame->far_len || is_direct(e, qp, frame, packet)))
@@ -304,11 +303,11 @@ bool park_packet(struct engine *e, struct engine_qp *qp, const struct port_frame
 	return true;
 }
 
-bool park_other(struct engine *e, const struct port_frame *frame)
+bool parked_defers_other(struct engine *e, const struct port_frame *frame)
 {
 	if (!frame->far_len)
 		return false;
-	if (is_within_reach(e, NULL, frame) && has_room(e->transfers->parking, NULL, frame))
+	if (is_within_reach(e, NULL, frame) && has_room(transfers_of(e)->parking, NULL, frame))
 		park(e, NULL, frame, 0);
 	return true;
 }
@@ -317,13 +316,13 @@ void parked_fetched(struct engine *e, struct parked *parked)
 {
 	give_back(e, parked);
 	parked->is_ready = true;
-	if (e->transfers->parking->far->failed)
+	if (transfers_of(e)->parking->far->failed)
 		parked->is_dropped = true;
 }
 
 uint32_t parked_deliver(struct engine *e, uint64_t now_ns)
 {
-	struct parking *parking = e->transfers->parking;
+	struct parking *parking = transfers_of(e)->parking;
 	uint32_t n = 0;
 
 	while (parking && !list_empty(&parking->order)) {
@@ -341,7 +340,7 @@ uint32_t parked_deliver(struct engine *e, uint64_t now_ns)
 		if (!parked->is_dropped)
 			receive_frame(e, &frame, now_ns);
 		parking->delivering = NULL;
-		put(e->transfers, parked);
+		put(transfers_of(e), parked);
 		n++;
 	}
 	return n;
@@ -349,9 +348,9 @@ uint32_t parked_deliver(struct engine *e, uint64_t now_ns)
 
 void parked_forget(struct engine *e, struct engine_qp *qp)
 {
-	struct parking *parking = e->transfers ? e->transfers->parking : NULL;
+	struct parking *parking = transfers_of(e)->parking;
 
-	if (!parking || !(qp->parked[0] + qp->parked[1]))
+	if (!parking || !(qp->offloads->parked[0] + qp->offloads->parked[1]))
 		return;
 	for (struct list *node = parking->order.next; node != &parking->order; node = node->next) {
 		struct parked *parked = container_of(node, struct parked, node);
@@ -361,12 +360,12 @@ void parked_forget(struct engine *e, struct engine_qp *qp)
 		parked->qpn = 0;
 		parked->is_dropped = true;
 	}
-	qp->parked[0] = qp->parked[1] = 0;
+	qp->offloads->parked[0] = qp->offloads->parked[1] = 0;
 }
 
 void parked_drop_link(struct engine *e, uint16_t link)
 {
-	struct parking *parking = e->transfers ? e->transfers->parking : NULL;
+	struct parking *parking = transfers_of(e)->parking;
 
 	if (!parking)
 		return;
@@ -406,7 +405,7 @@ static bool is_there(const struct attached *a, const struct packet_piece *piece)
  */
 bool parked_sends(struct engine *e, struct engine_qp *qp, const struct packet_out *out)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	uint32_t used = 0;
 
 	if (qp->core.type != FRL_QPT_RC || !(qp->core.capabilities & FRL_CAP_NO_ICRC) ||
@@ -416,15 +415,15 @@ bool parked_sends(struct engine *e, struct engine_qp *qp, const struct packet_ou
 		const struct packet_piece *piece = &out->pieces[i];
 		const struct attached *a;
 
-		if (!piece->region || !piece->region->offload)
+		if (!piece->region || !piece->region->owner)
 			continue;
 		if (!piece->region->port_mem)
 			return false;
-		a = attached_of(t, piece->region->offload);
+		a = attached_of(t, piece->region->owner);
 		if (a->failed || !is_there(a, piece))
 			return false;
 		used |= UINT32_C(1) << (a - t->attached);
 	}
-	qp->used_mask |= used;
+	qp->offloads->used_mask |= used;
 	return true;
 }

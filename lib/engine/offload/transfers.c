@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Transfers: given to offloads, waited for, and what is done when they are. */
-#include "lib/engine/transfers.h"
+#include "lib/engine/offload/transfers.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/echo.h"
-#include "lib/engine/lend.h"
-#include "lib/engine/parked.h"
+#include "lib/engine/offload/echo.h"
+#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/parked.h"
 #include "lib/engine/stages.h"
 
 struct attached *attached_of(const struct transfers *t, const struct offload *offload)
@@ -25,18 +25,21 @@ uint32_t transfers_share(const struct transfers *t, uint32_t all)
 	return t->n_attached ? all / t->n_attached : all;
 }
 
-bool offload_note_need(const void *arg, const struct offload *offload)
+bool offload_note_need(const void *arg, const struct region *region)
 {
 	const struct offload_needs *needs = arg;
-	const struct attached *a = attached_of(needs->transfers, offload);
+	const struct attached *a;
 
+	if (!region->owner)
+		return false;
+	a = attached_of(needs->transfers, region->owner);
 	*needs->mask |= UINT32_C(1) << (a - needs->transfers->attached);
 	return false;
 }
 
-bool offload_is_any(const void *arg, const struct offload *offload)
+bool offload_is_any(const void *arg, const struct region *region)
 {
-	return true;
+	return region->owner;
 }
 
 static struct transfer *transfer_at(const struct attached *a, uint64_t position)
@@ -90,7 +93,7 @@ void transfer_give(struct attached *a)
 void offload_launch(struct engine *e)
 {
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++) {
-		struct attached *a = &e->transfers->attached[i];
+		struct attached *a = &transfers_of(e)->attached[i];
 
 		/* Also what it had no room for when it was told the last time. */
 		if (a->head != a->given)
@@ -101,8 +104,8 @@ void offload_launch(struct engine *e)
 static void free_frame(struct engine *e, struct held_frame *held)
 {
 	e->port->ops->rx_free(e->port, &held->frame, 1);
-	held->next = e->transfers->free_held;
-	e->transfers->free_held = held;
+	held->next = transfers_of(e)->free_held;
+	transfers_of(e)->free_held = held;
 }
 
 /* One that an echo alone still uses is anybody's who needs it, and counts as nobody's. */
@@ -113,7 +116,7 @@ static void put_frame(struct engine *e, struct held_frame *held)
 		return;
 	held->owner->held--;
 	if (held->is_kept)
-		e->transfers->n_kept_frames++;
+		transfers_of(e)->n_kept_frames++;
 	else
 		free_frame(e, held);
 }
@@ -129,7 +132,7 @@ void frame_unkeep(struct engine *e, struct held_frame *held)
 	held->is_kept = false;
 	if (--held->users)
 		return;
-	e->transfers->n_kept_frames--;
+	transfers_of(e)->n_kept_frames--;
 	free_frame(e, held);
 }
 
@@ -182,7 +185,7 @@ static uint64_t *count_of(struct frl_stats *stats, const struct transfer *transf
 
 static void finish(struct engine *e, struct attached *a)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct transfer *transfer = transfer_at(a, a->head++);
 
 	if (!a->failed)
@@ -242,7 +245,7 @@ static const char *keep(struct transfers *t, const char *why)
 /* Queue pairs that have not used it yet fail when they do. */
 static void fail(struct engine *e, struct attached *a, const char *why)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	uint32_t bit = UINT32_C(1) << (a - t->attached);
 	struct engine_qp *qp;
 
@@ -252,7 +255,7 @@ static void fail(struct engine *e, struct attached *a, const char *why)
 	sides_drop_failed(e, a);
 	echo_forget_offload(e, a);
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
-		if (qp->used_mask & bit)
+		if (qp->offloads->used_mask & bit)
 			offload_fail_qp(e, qp, a);
 }
 
@@ -280,7 +283,7 @@ static uint32_t progress(struct engine *e, struct attached *a)
 
 uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	uint32_t n = 0;
 
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
@@ -297,7 +300,7 @@ uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 /* NULL: it cannot be held. */
 static struct held_frame *hold(struct engine *e, struct attached *a, const struct port_frame *frame)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct held_frame *held;
 
 	if (t->rx_held)
@@ -321,11 +324,11 @@ bool offload_hold(struct engine *e, struct attached *a, const struct port_frame 
 
 bool offload_kept_frame(struct engine *e)
 {
-	struct held_frame *held = e->transfers->rx_held;
+	struct held_frame *held = transfers_of(e)->rx_held;
 
-	if (parked_kept_frame(e->transfers))
+	if (parked_kept_frame(transfers_of(e)))
 		return true;
-	e->transfers->rx_held = NULL;
+	transfers_of(e)->rx_held = NULL;
 	if (held)
 		put_frame(e, held);
 	return held;
@@ -333,7 +336,7 @@ bool offload_kept_frame(struct engine *e)
 
 static uint8_t *copy(struct engine *e, struct attached *a, const uint8_t *payload, uint32_t length)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct slab *slab = a->rx_slab;
 	uint8_t *at;
 
@@ -357,8 +360,10 @@ static uint8_t *copy(struct engine *e, struct attached *a, const uint8_t *payloa
 	return at;
 }
 
-void offload_placed(struct transfers *t)
+void offload_placed(struct engine *e)
 {
+	struct transfers *t = transfers_of(e);
+
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++) {
 		struct attached *a = &t->attached[i];
 
@@ -379,7 +384,7 @@ static void set_payload(struct engine *e, struct attached *a, const struct port_
 	const struct placement *p, struct transfer *transfer)
 {
 	transfer->payload = p->payload;
-	transfer->slab = parked_slab(e->transfers, a, p->payload);
+	transfer->slab = parked_slab(transfers_of(e), a, p->payload);
 	if (transfer->slab) {
 		transfer->slab->users++;
 		return;
@@ -422,8 +427,8 @@ static void count_placement(struct attached *a, const struct placement *p)
 static void place_part(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct placement *p)
 {
-	struct transfers *t = e->transfers;
-	struct attached *a = attached_of(t, p->region->offload);
+	struct transfers *t = transfers_of(e);
+	struct attached *a = attached_of(t, p->region->owner);
 	struct transfer *transfer = transfer_add(t, a);
 
 	transfer->dst = p->dst;
@@ -439,9 +444,9 @@ static void place_part(struct engine *e, struct engine_qp *qp, const struct port
 		set_payload(e, a, frame, p, transfer);
 	echo_place(e, qp, transfer, p);
 	count_placement(a, p);
-	qp->placed_seq = transfer->seq;
-	qp->placed_mask |= UINT32_C(1) << (a - t->attached);
-	qp->used_mask |= UINT32_C(1) << (a - t->attached);
+	qp->offloads->placed_seq = transfer->seq;
+	qp->offloads->placed_mask |= UINT32_C(1) << (a - t->attached);
+	qp->offloads->used_mask |= UINT32_C(1) << (a - t->attached);
 	transfer_give(a);
 }
 
@@ -480,7 +485,8 @@ static bool overlaps(const struct region *region, const uint8_t *addr, uint32_t 
 /* Also by another key of the same memory, which does no harm. */
 bool offload_region_busy(const struct engine *e, const struct region *region)
 {
-	const struct attached *a = attached_of(e->transfers, region->offload);
+	const struct attached *a = region->owner ? attached_of(transfers_of(e), region->owner)
+						 : NULL;
 
 	for (uint64_t at = a ? a->head : 0; a && at != a->tail; at++) {
 		const struct transfer *transfer = transfer_at(a, at);
@@ -494,12 +500,14 @@ bool offload_region_busy(const struct engine *e, const struct region *region)
 }
 
 /* Who is starved is asked soon. */
-bool engine_is_transferring(const struct engine *e)
+bool offload_is_busy(const struct engine *e)
 {
-	if (e->transfers && !list_empty(&e->transfers->starved))
+	const struct transfers *t = transfers_of(e);
+
+	if (!list_empty(&t->starved))
 		return true;
-	for (unsigned i = 0; e->transfers && i < ENGINE_OFFLOADS; i++)
-		if (e->transfers->attached[i].head != e->transfers->attached[i].tail)
+	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
+		if (t->attached[i].head != t->attached[i].tail)
 			return true;
 	return false;
 }

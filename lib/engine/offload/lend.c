@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/engine/lend.h"
+#include "lib/engine/offload/lend.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ int lend_init(struct transfers *t, uint32_t n, uint8_t *memory)
  */
 static int map_all(struct engine *e)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	const struct port_ops *ops = e->port->ops;
 	int rc = ops->mem_map(e->port, t->memory, t->memory_size, &t->port_mem);
 
@@ -60,7 +60,7 @@ void lend_map(struct engine *e)
 
 bool lend_unmap(struct engine *e)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	const struct port_ops *ops = e->port->ops;
 	bool is_idle = true;
 
@@ -105,7 +105,7 @@ void lend_put_spare(struct transfers *t, struct side_buffer *buffer)
 /* There is one link, and what was sent first comes back first. */
 static void take_back(struct engine *e)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 
 	while (t->lent && e->port->ops->mem_idle(e->port, t->lent->mem)) {
 		struct side_buffer *buffer = t->lent;
@@ -118,7 +118,7 @@ static void take_back(struct engine *e)
 
 void lend_offer(struct engine *e, struct side_packet *side)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 
 	if (!side->buffer->mem || side->link == ENGINE_LOOP_LINK)
 		return;
@@ -134,7 +134,7 @@ void lend_offer(struct engine *e, struct side_packet *side)
 
 void lend_settle(struct engine *e, struct side_packet *side, bool taken)
 {
-	struct transfers *t = e->transfers;
+	struct transfers *t = transfers_of(e);
 	struct side_buffer *buffer = side->buffer;
 
 	if (!side->spare)
