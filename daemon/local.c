@@ -139,15 +139,23 @@ static void boot_id(char id[BOOT_ID])
 }
 
 /* Of this boot: what ran before the last one has no processes that could come back. */
-static bool mark_running(struct local *local, char *error, size_t size)
+static void look_for_crash(struct local *local)
 {
 	char now[BOOT_ID], then[BOOT_ID] = "";
-	ssize_t got = read(local->lock, then, sizeof(then) - 1);
+	ssize_t got = pread(local->lock, then, sizeof(then) - 1, 0);
 
 	boot_id(now);
 	local->crashed = got > 0 && strcmp(then, now) == 0;
-	if (ftruncate(local->lock, 0) == 0 &&
-		pwrite(local->lock, now, strlen(now), 0) == (ssize_t)strlen(now))
+}
+
+/* In this order a crash is not forgotten if it fails. */
+static bool mark_running(const struct local *local, char *error, size_t size)
+{
+	char now[BOOT_ID];
+
+	boot_id(now);
+	if (pwrite(local->lock, now, strlen(now), 0) == (ssize_t)strlen(now) &&
+		ftruncate(local->lock, (off_t)strlen(now)) == 0)
 		return true;
 	snprintf(error, size, "cannot write %s: %s", local->lock_path, strerror(errno));
 	return false;
@@ -218,13 +226,15 @@ enum local_result local_take(const char *path, bool is_private, int fd, struct l
 		forget(local);
 		return result;
 	}
+	look_for_crash(local);
 	if ((fd < 0 && !bind_socket(local, is_private, error, size)) ||
 		!mark_running(local, error, size)) {
 		if (fd < 0 && local->socket >= 0) {
 			close(local->socket);
 			unlink(local->path);
 		}
-		unlink(local->lock_path);
+		if (!local->crashed)
+			unlink(local->lock_path);
 		forget(local);
 		return LOCAL_FAILED;
 	}

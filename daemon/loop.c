@@ -283,8 +283,15 @@ static void dial_connected(
 {
 	struct loop *loop = ctx;
 	SSL *ssl = NULL;
+	const char *why;
 	char text[64];
 
+	/* Settings may have been read again since the dial began. */
+	if (!services_allow(loop, address, &why)) {
+		close(fd);
+		dial_failed(loop, id, CORE_END_TLS, why);
+		return;
+	}
 	address_text(address, text, sizeof(text));
 	if (loop->tls)
 		ssl = tls_connection(loop->tls, fd, host);
@@ -413,7 +420,7 @@ struct loop *loop_create(const struct options *options, struct config *config, s
 	if (!loop) {
 		snprintf(error, size, "no memory");
 		config_free(config);
-		local_leave(local, false);
+		local_leave(local, local_crashed(local));
 		return NULL;
 	}
 	loop->options = options;
@@ -451,7 +458,8 @@ void loop_destroy(struct loop *loop)
 
 	if (!loop)
 		return;
-	held = loop->core && core_has_leases(loop->core);
+	held = loop->core ? core_has_leases(loop->core, clock_now_ns())
+			  : local_crashed(loop->local);
 	core_destroy(loop->core);
 	streams_destroy(loop->streams);
 	dials_destroy(loop->dials);

@@ -114,8 +114,8 @@ void core_closed(
 void core_tick(struct core *core, uint64_t now_ns);
 uint64_t core_deadline(const struct core *core);
 
-/* Does a process have a lease? */
-bool core_has_leases(const struct core *core);
+/* Does a process have a lease, or may one have it that has still time to come back? */
+bool core_has_leases(const struct core *core, uint64_t now_ns);
 
 /* The time since when no process and no operator is there; 0: somebody is. */
 uint64_t core_idle_since(const struct core *core);

@@ -450,8 +450,10 @@ void leases_destroy(struct core *core)
 	}
 }
 
-bool core_has_leases(const struct core *core)
+bool core_has_leases(const struct core *core, uint64_t now_ns)
 {
+	if (now_ns < core->relearn_until_ns)
+		return true;
 	LIST_EACH(const struct lease, lease, &core->leases, node) {
 		if (lease->port)
 			return true;

@@ -197,6 +197,16 @@ static json_t *sorted(json_t *rows)
 	return array;
 }
 
+/* Processes say their counters themselves: no sum is more than JSON's integers can be. */
+static void add_counter(json_t *sums, const Ctl__Counter *counter)
+{
+	uint64_t sum = (uint64_t)json_integer_value(json_object_get(sums, counter->name));
+
+	if (__builtin_add_overflow(sum, counter->value, &sum) || sum > INT64_MAX)
+		sum = INT64_MAX;
+	json_object_set_new(sums, counter->name, json_integer((json_int_t)sum));
+}
+
 /* Counters of the daemon and of all ports, added up by name. */
 static json_t *sum_up(const Ctl__Report *report)
 {
@@ -210,9 +220,7 @@ static json_t *sum_up(const Ctl__Report *report)
 								   : report->daemon->counters;
 
 		for (size_t i = 0; i < n; i++)
-			json_object_set_new(sums, list[i]->name,
-				json_integer((json_int_t)list[i]->value +
-					json_integer_value(json_object_get(sums, list[i]->name))));
+			add_counter(sums, list[i]);
 	}
 	json_object_foreach(sums, name, value)
 		json_array_append_new(rows, json_pack("{s:s,s:O}", "name", name, "value", value));

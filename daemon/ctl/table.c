@@ -37,7 +37,7 @@ void text_count(char *text, size_t size, double value)
 {
 	static const char *const units[] = { "", "k", "M", "G", "T", "P", "E" };
 
-	if (value < 10000 && value == (double)(uint64_t)value)
+	if (value >= 0 && value < 10000 && value == (double)(uint64_t)value)
 		snprintf(text, size, "%.0f", value);
 	else
 		with_unit(text, size, value, 1000, units, 7);

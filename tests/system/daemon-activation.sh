@@ -62,6 +62,7 @@ refuses not-a-socket 'is no socket' -- "$ferruled" --socket "$temp/file"
 [ "$(cat "$temp/file")" = precious ] || fail "the daemon has removed a file"
 
 # A dead one leaves its path, which is taken over.
+echo 'listen_address = "192.0.2.1"; insecure = true;' >"$temp/nowhere.conf"
 run_daemon dead
 kill -KILL "$daemon"
 wait "$daemon" || true
@@ -71,7 +72,24 @@ done
 : >"$temp/dead.log"
 run_daemon dead
 passes dead-asked "$client" ask "$temp/dead.sock" 3
-stop_daemon "$daemon"
+says dead 'did not end in good order'
+
+# Its trace stays until processes have had their time to come back, also if a start fails.
+kill -KILL "$daemon"
+wait "$daemon" || true
+rm "$temp/dead.sock"
+mkdir "$temp/dead.sock"
+refuses in-the-way 'is no socket' -- "$ferruled" --socket "$temp/dead.sock"
+rmdir "$temp/dead.sock"
+refuses no-address 'cannot listen' -- "$ferruled" --socket "$temp/dead.sock" \
+	--config "$temp/nowhere.conf"
+for again in once twice; do
+	: >"$temp/dead.log"
+	run_daemon dead
+	says dead 'did not end in good order'
+	stop_daemon "$daemon"
+	[ -e "$temp/dead.sock.lock" ] || fail "ended early, $again: it has left no trace"
+done
 
 # ---- the private one
 
