@@ -15,7 +15,7 @@
  * (READs and atomics as the responder keeps them), unreliable.c (receiving UC and UD), message.c
  * (SENDs and WRITEs, for both), receive.c (receive requests: take, place, complete), recv_queue.c,
  * region.c, qp.c (init, errors, dispatch), qp_modify.c (states and attributes), touch.c (which
- * regions a packet touches), qp_stats.c (what it tells about itself). plain.h says what takes a
+ * regions a packet touches), qp_stats.c (what it tells about itself). fast_path.h says what takes a
  * fast path.
  */
 #ifndef FERRULE_PROTOCOL_QP_H
@@ -58,7 +58,7 @@ struct send_wqe {
 	uint8_t opcode; /* enum frl_wr_opcode */
 	uint8_t flags;  /* enum frl_send_flags */
 	uint8_t n_sge;
-	bool plain;           /* is_plain_send() was true of it */
+	bool fast;            /* posted on the fast path */
 	struct frl_sge *sge;  /* the slot's own room */
 	uint8_t *inline_data; /* likewise */
 	uint64_t keep;        /* of struct frl_send_wr */
@@ -101,7 +101,7 @@ struct requester {
 	struct psn sent_end;
 	struct psn end;
 	uint32_t window;      /* PSNs in flight at most, below 2^23 */
-	uint32_t slack;       /* so many more may leave at once with one that has room */
+	uint32_t slack;       /* PSNs by which a batch may exceed the window */
 	uint32_t outstanding; /* READs and atomics at positions [head, current) */
 	bool blocked;  /* the request at `current` will fail, when those before it are done */
 	bool draining; /* SQD: requests from `stop` on are not started */

@@ -111,7 +111,8 @@ static inline bool region_same_reach(const struct region *a, const struct region
 	return a->owner == b->owner;
 }
 
-/* Returns true if the region allows all of `access` to [va, va + length), whoever asks. */
+/* Returns true if the region allows all of `access` to [va, va + length), regardless of the
+ * queue pair. */
 static inline bool region_allows(
 	const struct region *region, const void *pd, uint64_t va, uint64_t length, uint32_t access)
 {
@@ -142,8 +143,8 @@ static inline const struct region *region_local(const struct region_table *table
 	return region;
 }
 
-/* The same for a local read. `last`: NULL, or the answer for another element just before, which is
- * mostly the answer for this one. */
+/* Same for a local read. `last`, if not NULL, is the result for the previous element and is tried
+ * first. */
 static inline const struct region *region_local_read(const struct region_table *table,
 	const void *pd, const struct frl_sge *sge, const struct region *last)
 {
@@ -183,8 +184,8 @@ static inline const struct region *region_remote(const struct region_table *tabl
 bool region_bind(struct region_table *table, struct region *window, struct region *parent,
 	const struct frl_mw_bind *bind, const void *qp);
 
-/* The same for a posted request, which outlives what it names: `window` may be gone by now, and
- * then leads nowhere, and so may the region of `parent_key`. */
+/* Same for a posted request. `window` may be dangling: it is only compared until the table is known
+ * to hold it. */
 bool region_bind_posted(struct region_table *table, const void *pd, struct region *window,
 	uint32_t parent_key, const struct frl_mw_bind *bind, const void *qp);
 

@@ -3,7 +3,7 @@
  * The sending half: cuts requests into packets, keeps the window, and completes requests as they
  * are acknowledged or answered. IBTA volume 1, 9.7.2 and 9.7.3.
  */
-#include "lib/protocol/plain.h"
+#include "lib/protocol/fast_path.h"
 #include "lib/protocol/recovery.h"
 
 enum {
@@ -414,8 +414,8 @@ static void time_packet(struct qp *qp, const struct packet_out out[], uint32_t n
 	}
 }
 
-/* Packet `k` of a plain request that has `packets` of them, with `length` bytes at `addr`. */
-static inline void build_plain(const struct qp *qp, const struct send_wqe *wqe, uint32_t k,
+/* Packet `k` of the `packets` of a request on the fast path, with `length` bytes at `addr`. */
+static inline void build_fast(const struct qp *qp, const struct send_wqe *wqe, uint32_t k,
 	uint32_t packets, const struct region *region, const uint8_t *addr, uint32_t length,
 	struct packet_out *out)
 {
@@ -440,7 +440,7 @@ static inline void build_plain(const struct qp *qp, const struct send_wqe *wqe, 
 	out->pieces[0] = (struct packet_piece){ addr, length, region };
 }
 
-/* The packets of a plain request from its `k`th on, at most `max` of them; returns how many. */
+/* The packets of a request on the fast path from its `k`th on, at most `max`. Returns how many. */
 static __attribute__((noinline)) uint32_t output_long(const struct qp *qp,
 	const struct send_wqe *wqe, const struct region *region, uint32_t k,
 	struct packet_out out[], uint32_t max, bool *ended)
@@ -449,23 +449,23 @@ static __attribute__((noinline)) uint32_t output_long(const struct qp *qp,
 	uint32_t mtu = qp->path_mtu, packets = wqe->packets, n = 0;
 
 	for (; n < max && k + 1 < packets; n++, k++) {
-		build_plain(qp, wqe, k, packets, region, addr + (size_t)k * mtu, mtu, &out[n]);
+		build_fast(qp, wqe, k, packets, region, addr + (size_t)k * mtu, mtu, &out[n]);
 		*ended = *ended && !out[n].h.bth.ack_request;
 	}
 	if (n == max)
 		return n;
-	build_plain(qp, wqe, k, packets, region, addr + (size_t)k * mtu, wqe->length - k * mtu,
+	build_fast(qp, wqe, k, packets, region, addr + (size_t)k * mtu, wqe->length - k * mtu,
 		&out[n]);
 	*ended = !out[n].h.bth.ack_request;
 	return n + 1;
 }
 
 /*
- * The packets of the request at `current` and of those behind it, as long as they are plain: up to
- * `max` of them, for which the window has room. `ended`: a message has ended since an
+ * The packets of the request at `current` and of those behind it, as long as they take the fast
+ * path: up to `max` of them, for which the window has room. `ended`: a message has ended since an
  * acknowledgement was asked for. 0: its region is gone, as build_packet() will find.
  */
-static __attribute__((noinline)) uint32_t output_plain(
+static __attribute__((noinline)) uint32_t output_fast(
 	struct qp *qp, struct packet_out out[], uint32_t max, bool *ended)
 {
 	struct requester *r = &qp->requester;
@@ -478,12 +478,12 @@ static __attribute__((noinline)) uint32_t output_plain(
 		const struct send_wqe *wqe = send_wqe_at(r, current);
 		const struct frl_sge *sge = wqe->sge;
 
-		if (wqe->plain)
+		if (wqe->fast)
 			region = region_local_read(qp->regions, qp->pd, sge, region);
-		if (!wqe->plain || !region)
+		if (!wqe->fast || !region)
 			break;
 		if (wqe->packets == 1) {
-			build_plain(qp, wqe, 0, 1, region,
+			build_fast(qp, wqe, 0, 1, region,
 				region_memory(region, (uintptr_t)sge->addr), sge->length, at);
 			*ended = !at++->h.bth.ack_request;
 			next = psn_next(next);
@@ -528,8 +528,8 @@ static __attribute__((noinline)) uint32_t output_probe(struct qp *qp, struct pac
 	return 1;
 }
 
-/* A packet of the message whose last packet was the one before `next` is in flight and has asked.
- * Where acknowledgements are dear, as little is used up at once, and would ask anew. */
+/* Returns true if an earlier packet of the message sent last is in flight and has AckReq set. With
+ * slack a new AckReq would only cost an ACK. */
 static bool has_asked(const struct requester *r)
 {
 	const struct send_wqe *wqe = send_wqe_at(r, r->current);
@@ -543,8 +543,8 @@ static bool has_asked(const struct requester *r)
 	return sent >= ask_interval(r) && sent % ask_interval(r) < packets_in_flight(r);
 }
 
-/* The last packet of those that leave at once asks for an acknowledgement: nothing may come after
- * them for a while, or what comes may have to wait for them. */
+/* Returns true if the last packet of this batch must set AckReq: a message ended, or the window is
+ * full. No later packet may come to ask. */
 static bool last_asks(const struct requester *r, bool ended)
 {
 	return ended || (packets_in_flight(r) >= r->window && !has_asked(r));
@@ -561,17 +561,17 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 		n = output_probe(qp, out);
 	while (n < max && qp_sends(qp) && may_output(qp, window)) {
 		const struct send_wqe *wqe = send_wqe_at(r, r->current);
-		uint32_t current = r->current, plain = 0;
+		uint32_t current = r->current, fast = 0;
 
 		/* Where packets leave together, what has begun is not cut by the window. */
 		window = r->window + r->slack;
-		if (is_plain_output(r, wqe)) {
+		if (takes_fast_output(r, wqe)) {
 			uint32_t room = window - packets_in_flight(r);
 
-			plain = output_plain(qp, out + n, max - n < room ? max - n : room, &ended);
+			fast = output_fast(qp, out + n, max - n < room ? max - n : room, &ended);
 		}
-		if (plain) {
-			n += plain;
+		if (fast) {
+			n += fast;
 		} else if (wr_is_local(wqe->opcode)) {
 			execute_local(qp, wqe);
 		} else if (build_packet(qp, wqe, &out[n])) {

@@ -7,7 +7,7 @@
  * acknowledgement or NAK, which waits for those before it. An ACK sent too early would tell the
  * requester that the responses before it are lost.
  */
-#include "lib/protocol/plain.h"
+#include "lib/protocol/fast_path.h"
 
 enum {
 	ACK_EVERY = 64, /* packets: peers stop at some number of them that are not acknowledged */
@@ -352,7 +352,7 @@ static __attribute__((noinline)) void take_request(
 }
 
 /* Takes a WRITE, or a part of one, on the fast path. False: take_request() is to take it. */
-static inline bool take_plain_write(struct qp *qp, const struct wire_packet *packet,
+static inline bool write_fast(struct qp *qp, const struct wire_packet *packet,
 	struct placements *placements, bool first, bool last)
 {
 	struct responder *r = &qp->responder;
@@ -364,7 +364,7 @@ static inline bool take_plain_write(struct qp *qp, const struct wire_packet *pac
 	uint32_t done = first ? 0 : r->offset;
 	const struct region *region;
 
-	if (!is_plain_write(qp, packet, first, last))
+	if (!takes_fast_write(qp, packet, first, last))
 		return false;
 	region = region_remote(qp->regions, qp->pd, qp, rkey, va, total, FRL_ACCESS_REMOTE_WRITE);
 	if (!region)
@@ -374,7 +374,7 @@ static inline bool take_plain_write(struct qp *qp, const struct wire_packet *pac
 		r->write_rkey = rkey;
 		r->write_length = total;
 	}
-	/* Between messages the rest of what start() writes has no meaning. */
+	/* A whole WRITE leaves no message state behind. */
 	if (!first || !last) {
 		r->message = last ? MESSAGE_NONE : MESSAGE_WRITE;
 		r->offset = done + length;
@@ -398,9 +398,9 @@ static __attribute__((noinline)) void take_write_part(
 	bool taken;
 
 	switch (packet->h.bth.opcode) {
-	case OP_WRITE_FIRST: taken = take_plain_write(qp, packet, placements, true, false); break;
-	case OP_WRITE_MIDDLE: taken = take_plain_write(qp, packet, placements, false, false); break;
-	default: taken = take_plain_write(qp, packet, placements, false, true); break;
+	case OP_WRITE_FIRST: taken = write_fast(qp, packet, placements, true, false); break;
+	case OP_WRITE_MIDDLE: taken = write_fast(qp, packet, placements, false, false); break;
+	default: taken = write_fast(qp, packet, placements, false, true); break;
 	}
 	if (!taken)
 		take_request(qp, packet, placements);
@@ -411,7 +411,7 @@ void responder_input(struct qp *qp, const struct wire_packet *packet, struct pla
 	uint8_t opcode = packet->h.bth.opcode;
 
 	if (opcode == OP_WRITE_ONLY) {
-		if (!take_plain_write(qp, packet, placements, true, true))
+		if (!write_fast(qp, packet, placements, true, true))
 			take_request(qp, packet, placements);
 	} else if (opcode >= OP_WRITE_FIRST && opcode <= OP_WRITE_LAST) {
 		take_write_part(qp, packet, placements);

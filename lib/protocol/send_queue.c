@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/protocol/plain.h"
+#include "lib/protocol/fast_path.h"
 
 enum {
 	KNOWN_FLAGS = FRL_SEND_FENCE | FRL_SEND_SIGNALED | FRL_SEND_SOLICITED | FRL_SEND_INLINE,
@@ -189,7 +189,7 @@ static void take_operands(const struct qp *qp, struct send_wqe *wqe, const struc
 
 /* The last step of posting. */
 static inline void enter_queue(
-	struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr, bool plain)
+	struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr, bool fast)
 {
 	struct requester *r = &qp->requester;
 
@@ -199,22 +199,22 @@ static inline void enter_queue(
 	wqe->rkey = wr->rkey;
 	wqe->imm_data = wr->imm_data; /* or the key to invalidate */
 	wqe->keep = wr->keep;
-	wqe->plain = plain;
+	wqe->fast = fast;
 	wqe->first_psn = r->end;
 	r->end = psn_add(r->end, wqe->packets);
 	r->tail++;
 }
 
-/* Posts a request on the fast path. False: it is not plain, or too long, or there is no room; then
- * post() does it, or reports why not. */
-static inline bool post_plain(struct qp *qp, const struct frl_send_wr *wr)
+/* Posts a request on the fast path. False: it does not take it, or is too long, or there is no
+ * room; then post() does it, or reports why not. */
+static inline bool post_fast(struct qp *qp, const struct frl_send_wr *wr)
 {
 	struct requester *r = &qp->requester;
 	const struct frl_sge *sge = wr->sge;
 	struct send_wqe *wqe;
 	uint32_t packets = 1;
 
-	if (!is_plain_send(qp, wr))
+	if (!takes_fast_post(qp, wr))
 		return false;
 	if (sge->length > qp->path_mtu) {
 		if (sge->length > WIRE_MAX_MESSAGE)
@@ -268,5 +268,5 @@ static __attribute__((noinline)) int post(struct qp *qp, const struct frl_send_w
 int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_objects *objects,
 	const char **ret_why)
 {
-	return post_plain(qp, wr) ? 0 : post(qp, wr, objects, ret_why);
+	return post_fast(qp, wr) ? 0 : post(qp, wr, objects, ret_why);
 }

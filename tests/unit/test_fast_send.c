@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Send requests that is_plain_send() is true of take a fast path through posting and sending. With
- * an empty element behind the other one, which is left out, the same requests take the general
+ * Send requests that takes_fast_post() is true of take a fast path through posting and sending.
+ * With an empty element behind the other one, which is left out, the same requests take the general
  * path. Whatever happens to them, all that comes of both is the same: packets, completions and
  * every field of the queue pair, after each step. FRL_SEED=n runs seed n alone.
  */
-#include "tests/unit/plain_trace.h"
+#include "tests/unit/fast_trace.h"
 #include "tests/unit/program.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ struct run {
 	struct fixture_config config;
 	struct random_state random;
 	bool general;
-	uint32_t n_plain;
+	uint32_t n_fast;
 };
 
 /* They come and go; each is all of the fixture's memory, or nothing of it. */
@@ -145,7 +145,7 @@ static void post(struct run *run, uint64_t wr_id)
 		wr.n_sge = 2;
 	trace_note("posted", (uint64_t)-fixture_try_post(f, &wr, &objects));
 	if (f->qp.requester.tail != tail)
-		run->n_plain += send_wqe_at(&f->qp.requester, tail)->plain;
+		run->n_fast += send_wqe_at(&f->qp.requester, tail)->fast;
 }
 
 static void output(struct run *run)
@@ -315,9 +315,9 @@ static void run_seed(bool general, uint64_t seed)
 	}
 	/* Each run takes its path. */
 	if (general)
-		ck_assert_uint_eq(run.n_plain, 0);
+		ck_assert_uint_eq(run.n_fast, 0);
 	else
-		ck_assert_uint_gt(run.n_plain, 0);
+		ck_assert_uint_gt(run.n_fast, 0);
 }
 
 START_LOOP_TEST(both_paths_do_the_same, trace_cases(SEEDS))
@@ -326,4 +326,4 @@ START_LOOP_TEST(both_paths_do_the_same, trace_cases(SEEDS))
 }
 END_TEST
 
-TEST_FILE(plain_send)
+TEST_FILE(fast_send)

@@ -3,16 +3,16 @@
  * Predicates of the fast paths. A caller still takes the general path if there is no room in the
  * queue, or if the region does not allow the access. The general path takes all of these requests
  * and packets, too, with the same packets, placements and state, which
- * tests/unit/test_plain_send.c and test_plain_receive.c check. Private to lib/protocol.
+ * tests/unit/test_fast_send.c and test_fast_receive.c check. Private to lib/protocol.
  */
-#ifndef FERRULE_PROTOCOL_PLAIN_H
-#define FERRULE_PROTOCOL_PLAIN_H
+#ifndef FERRULE_PROTOCOL_FAST_PATH_H
+#define FERRULE_PROTOCOL_FAST_PATH_H
 
 #include "lib/protocol/qp_internal.h"
 
 enum {
-	PLAIN_FLAGS = FRL_SEND_SIGNALED | FRL_SEND_SOLICITED,
-	PLAIN_OPCODES = 1 << FRL_WR_SEND | 1 << FRL_WR_SEND_WITH_IMM | 1 << FRL_WR_SEND_WITH_INV |
+	FAST_FLAGS = FRL_SEND_SIGNALED | FRL_SEND_SOLICITED,
+	FAST_OPCODES = 1 << FRL_WR_SEND | 1 << FRL_WR_SEND_WITH_IMM | 1 << FRL_WR_SEND_WITH_INV |
 		1 << FRL_WR_RDMA_WRITE | 1 << FRL_WR_RDMA_WRITE_WITH_IMM,
 };
 
@@ -21,13 +21,13 @@ enum {
  * general path, post(), also copies inline data, adds elements up, leaves out empty ones and writes
  * what only some opcodes have. It flushes requests after an error, and reports why one is refused.
  */
-static inline bool is_plain_send(const struct qp *qp, const struct frl_send_wr *wr)
+static inline bool takes_fast_post(const struct qp *qp, const struct frl_send_wr *wr)
 {
 	const struct frl_sge *sge = wr->sge;
 
 	return qp->type == FRL_QPT_RC && qp_sends(qp) &&
-		(unsigned)wr->opcode <= FRL_WR_SEND_WITH_INV && (PLAIN_OPCODES >> wr->opcode & 1) &&
-		!(wr->flags & ~(uint32_t)PLAIN_FLAGS) && wr->n_sge == 1 && sge && sge->length &&
+		(unsigned)wr->opcode <= FRL_WR_SEND_WITH_INV && (FAST_OPCODES >> wr->opcode & 1) &&
+		!(wr->flags & ~(uint32_t)FAST_FLAGS) && wr->n_sge == 1 && sge && sge->length &&
 		qp->max_send_sge && region_local(qp->regions, qp->pd, sge, 0);
 }
 
@@ -36,9 +36,9 @@ static inline bool is_plain_send(const struct qp *qp, const struct frl_send_wr *
  * build_packet(), also sends again, which is counted and keeps nothing, gathers several elements,
  * builds READs, atomics and datagrams, and fails a request whose region is gone.
  */
-static inline bool is_plain_output(const struct requester *r, const struct send_wqe *wqe)
+static inline bool takes_fast_output(const struct requester *r, const struct send_wqe *wqe)
 {
-	return wqe->plain && psn_equal(r->next, r->sent_end);
+	return wqe->fast && psn_equal(r->next, r->sent_end);
 }
 
 /*
@@ -47,7 +47,7 @@ static inline bool is_plain_output(const struct requester *r, const struct send_
  * `first` and the `last` packet. The general path, take_request(), also takes empty WRITEs and all
  * other opcodes, answers repetitions and gaps, and refuses what is wrong.
  */
-static inline bool is_plain_write(
+static inline bool takes_fast_write(
 	const struct qp *qp, const struct wire_packet *packet, bool first, bool last)
 {
 	const struct responder *r = &qp->responder;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tests/unit/plain_trace.h"
+#include "tests/unit/fast_trace.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -101,7 +101,7 @@ static void note_sges(const struct frl_sge sge[], uint32_t n)
 	}
 }
 
-/* All but `plain`, which is what differs. */
+/* All but `fast`, which is what differs. */
 static void note_wqe(const struct send_wqe *wqe)
 {
 	ALL_FIELDS(struct send_wqe, 120);

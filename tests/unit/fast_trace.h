@@ -3,8 +3,8 @@
  * Runs of the same steps, one on the general path and one on the fast path: the first run records
  * what it does, the second one must do the same. One pair of runs in a process.
  */
-#ifndef FERRULE_TESTS_PLAIN_TRACE_H
-#define FERRULE_TESTS_PLAIN_TRACE_H
+#ifndef FERRULE_TESTS_FAST_TRACE_H
+#define FERRULE_TESTS_FAST_TRACE_H
 
 #include "lib/base/random.h"
 #include "tests/unit/qp_fixture.h"
