@@ -94,10 +94,10 @@ struct config *config_load(const char *path, char *error, size_t size);
 void config_warnings(
 	const struct config *config, void (*say)(void *arg, const char *line), void *arg);
 
-/* Could daemons connect without TLS, though `insecure` does not allow it? */
-bool config_is_open(const struct config *config);
+/* Returns true if listen_address is set with neither TLS nor insecure = true. */
+bool config_lacks_tls(const struct config *config);
 
-/* How many addresses there are in it, or UINT64_MAX: more than that. */
+/* Returns the number of addresses in the range, at most UINT64_MAX. */
 uint64_t config_range_size(const struct config_range *range);
 
 /* What cannot change while the daemon runs and differs: its name, or NULL. */

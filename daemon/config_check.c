@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What settings of ferruled.conf have to do with each other: things that two fabrics claim,
- * gateways that nobody reaches, an open door without TLS.
+ * Checks across settings: overlapping claims, unreachable gateways, TCP without TLS. Then the
+ * warnings.
  */
 #include "daemon/config_read.h"
 
@@ -16,7 +16,7 @@ enum { NAME_SIZE = 160 };
 
 /* ---- TLS */
 
-bool config_is_open(const struct config *config)
+bool config_lacks_tls(const struct config *config)
 {
 	return config->listen_address && !config->tls_certificate && !config->insecure;
 }
@@ -40,7 +40,7 @@ static bool check_tls(
 			"comes without %s; must be all three of tls_certificate, tls_key and "
 			"tls_ca, or none",
 			missing);
-	if (!config_is_open(config))
+	if (!config_lacks_tls(config))
 		return true;
 	return refuse(reader, config_setting_get_member(root, "listen_address"),
 		"is %s, and there is no TLS; must come with tls_certificate, tls_key and tls_ca, "
@@ -48,7 +48,7 @@ static bool check_tls(
 		config->listen_address);
 }
 
-/* ---- what two claim */
+/* ---- overlapping claims */
 
 /* Something that is given out once: a device, by its name, or a range of addresses or MACs. */
 struct claim {
@@ -102,8 +102,8 @@ static bool check_overlap(struct config_reader *reader, struct claims *claims)
 	return true;
 }
 
-/* Of "0000:3b:00.0,opt=1" the "3b:00.0": a PCI device is the same with whatever options. Of others
- * all: two of them may differ in an option alone. */
+/* Writes "0000:3b:00.0" for a PCI device: options do not matter. Other devargs are compared whole.
+ */
 static void claim_device(struct claim *claim, const char *devargs)
 {
 	unsigned domain, bus, slot, function;
@@ -326,7 +326,7 @@ bool check_config(
 		check_claims(reader, root, config) && check_gateways(reader, root, config);
 }
 
-/* ---- what may be, but had better not */
+/* ---- warnings */
 
 struct warned {
 	void (*say)(void *arg, const char *line);
@@ -351,7 +351,7 @@ static void warn_of_key(const struct warned *to, const char *path)
 {
 	struct stat key;
 
-	/* That it is not there is for the one to say who needs it. */
+	/* A missing key is reported when it is loaded. */
 	if (stat(path, &key) == 0 && (key.st_mode & (S_IRWXO | S_IWGRP)))
 		warn(to, "tls_key: others than its owner may read or write %s: chmod 640 or 600",
 			path);
@@ -378,18 +378,6 @@ static void warn_of_addresses(const struct warned *to, const struct config *conf
 	if (config->metrics_address && !is_loopback(config->metrics_address))
 		warn(to, "metrics_address: whoever reaches %s can read the metrics",
 			config->metrics_address);
-}
-
-uint64_t config_range_size(const struct config_range *range)
-{
-	uint64_t difference = 0;
-
-	for (int i = 0; i < 16; i++) {
-		if (difference >> 56)
-			return UINT64_MAX;
-		difference = (difference << 8) + range->last.bytes[i] - range->first.bytes[i];
-	}
-	return difference == UINT64_MAX ? difference : difference + 1;
 }
 
 static void warn_of_fabric(const struct warned *to, const struct config_fabric *fabric)

@@ -316,6 +316,18 @@ bool read_addresses(struct config_reader *reader, const struct setting_row *row,
 	return true;
 }
 
+uint64_t config_range_size(const struct config_range *range)
+{
+	uint64_t difference = 0;
+
+	for (int i = 0; i < 16; i++) {
+		if (difference >> 56)
+			return UINT64_MAX;
+		difference = (difference << 8) + range->last.bytes[i] - range->first.bytes[i];
+	}
+	return difference == UINT64_MAX ? difference : difference + 1;
+}
+
 /* Whether they lie in a subnet is looked at when all settings are read. */
 bool read_gateway(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, void *target)

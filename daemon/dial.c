@@ -174,7 +174,7 @@ static bool try_address(struct dial *dial, const struct addrinfo *found)
 	int on = 1;
 
 	memcpy(&dial->address, found->ai_addr, found->ai_addrlen);
-	if (!handler->allowed(handler->ctx, &dial->address, &why)) {
+	if (!handler->allowed(handler->ctx, &why)) {
 		note(dial, CORE_END_TLS, "%s", why);
 		return false;
 	}

@@ -17,8 +17,8 @@
 struct dials;
 
 struct dial_handler {
-	/* May the address be connected to? Otherwise a sentence in `why`. */
-	bool (*allowed)(void *ctx, const struct sockaddr_storage *address, const char **why);
+	/* May other daemons be dialled? Otherwise a sentence in `why`. */
+	bool (*allowed)(void *ctx, const char **why);
 	/* Connected: the socket is the handler's. */
 	void (*connected)(void *ctx, uint64_t id, int fd, const char *host,
 		const struct sockaddr_storage *address);

@@ -287,7 +287,7 @@ static void dial_connected(
 	char text[64];
 
 	/* Settings may have been read again since the dial began. */
-	if (!services_allow(loop, address, &why)) {
+	if (!services_allow(loop, &why)) {
 		close(fd);
 		dial_failed(loop, id, CORE_END_TLS, why);
 		return;

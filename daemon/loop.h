@@ -66,8 +66,8 @@ bool services_reload(struct loop *loop, const struct config *wanted, char *error
 
 void services_stop(struct loop *loop);
 
-/* May another daemon be connected to at this address, with TLS or without? */
-bool services_allow(void *ctx, const struct sockaddr_storage *address, const char **why);
+/* May other daemons be dialled? Needs TLS or insecure = true. Otherwise a sentence in `why`. */
+bool services_allow(void *ctx, const char **why);
 
 /* For the listener of services.c. */
 void loop_accept_peer(void *arg, int fd, const struct sockaddr_storage *peer);

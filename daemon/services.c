@@ -73,7 +73,7 @@ bool services_reload(struct loop *loop, const struct config *wanted, char *error
 {
 	struct tls *tls = NULL;
 
-	if (config_is_open(wanted)) {
+	if (config_lacks_tls(wanted)) {
 		snprintf(error, size,
 			"listening on %s needs TLS: set tls_certificate, tls_key and tls_ca, or "
 			"insecure = true if every user and host that reaches it can be trusted",
@@ -97,7 +97,7 @@ void services_stop(struct loop *loop)
 	tls_destroy(loop->tls);
 }
 
-bool services_allow(void *ctx, const struct sockaddr_storage *address, const char **why)
+bool services_allow(void *ctx, const char **why)
 {
 	const struct loop *loop = ctx;
 

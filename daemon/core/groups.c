@@ -71,7 +71,7 @@ void member_unlink(struct core *core, struct member *member, uint64_t now_ns)
 	member->peer = NULL;
 }
 
-void member_say(struct member *member, const char *format, ...)
+void member_describe(struct member *member, const char *format, ...)
 {
 	char *about = NULL;
 	va_list arguments;

@@ -60,8 +60,8 @@ struct member *member_new(struct core *core, const struct joiner *joiner);
 /* Out of all lists: nothing is sent to it any more. */
 void member_unlink(struct core *core, struct member *member, uint64_t now_ns);
 void member_free(struct member *member);
-/* What there is to say about it from now on; the old text may be among the arguments. */
-void member_say(struct member *member, const char *format, ...)
+/* Replaces the description; `about` itself may be an argument. */
+void member_describe(struct member *member, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* To its process, over the daemon there if need be. */
 void member_send(struct core *core, const struct member *member, Ctl__Envelope *envelope);

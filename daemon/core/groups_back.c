@@ -180,7 +180,7 @@ static uint64_t give_up_missing(struct core *core, struct group *group, uint64_t
 			complete = false;
 			continue;
 		}
-		member_say(member, "it did not come back after its daemon was started again");
+		member_describe(member, "it did not come back after its daemon was started again");
 		kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD);
 	}
 	if (!complete) {

@@ -216,10 +216,10 @@ static void describe(const struct core *core, const struct joiner *joiner, struc
 	const Ctl__Who *who = joiner->join->who;
 
 	if (session->kind == CORE_LOCAL)
-		member_say(member, "process %u (%s) on %s", session->who.pid, session->who.program,
-			core->config->host);
+		member_describe(member, "process %u (%s) on %s", session->who.pid,
+			session->who.program, core->config->host);
 	else
-		member_say(member, "process %u (%s) on %s", who->pid, who->program,
+		member_describe(member, "process %u (%s) on %s", who->pid, who->program,
 			who->host[0] ? who->host : session->address);
 }
 
@@ -311,7 +311,7 @@ void kept_die(struct core *core, struct member *member, uint64_t now_ns, const c
 	va_end(arguments);
 	/* Of one that had given up, that remains what there is to say. */
 	if (!member->aborted)
-		member_say(member, "%s%s", member->about ? member->about : "it", text);
+		member_describe(member, "%s%s", member->about ? member->about : "it", text);
 	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD, now_ns);
 }
 
@@ -335,7 +335,7 @@ void kept_abort(struct core *core, struct member *member, const char *why)
 		return;
 	member->aborted = true;
 	copy_text(text, sizeof(text), why);
-	member_say(member, "%s gave up%s%s", member->about ? member->about : "it",
+	member_describe(member, "%s gave up%s%s", member->about ? member->about : "it",
 		text[0] ? ": " : "", text);
 	kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_ABORTED);
 }

@@ -9,9 +9,11 @@
  *	leases.c   pools of what is leased, rights, hold times
  *	conns.c    listeners and connections
  *	peers.c    other daemons: dialled, kept alive, lost, synchronised
- *	groups.c   jobs whose ranks meet; groups_kept.c: those that this daemon keeps, and
- *	           groups_proxied.c others; groups_back.c: ranks that come back after a restart
- *	query.c    what operators ask: kill-qp, drain; query_report.c, query_why.c: reports
+ *	groups.c   jobs whose ranks meet, mail; groups_kept.c: those that this daemon keeps, and
+ *	           groups_proxied.c others; groups_back.c: ranks that come back after a restart,
+ *	           lost pieces
+ *	query.c    requests to publish, core_refresh(); kill-qp, drain; query_report.c,
+ *	           query_why.c: reports
  *	metrics.c  Prometheus text; totals.c: the sums in it that outlive processes
  */
 #ifndef FERRULE_DAEMON_CORE_INTERNAL_H

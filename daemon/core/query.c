@@ -19,7 +19,7 @@
 enum {
 	FRESH_MS = 100,      /* a page that is no older need not be published again */
 	PUBLISH_MS = 100,    /* how long a process may take for it */
-	REFRESH_MS = 1000,   /* both, for metrics */
+	REFRESH_MS = 1000,   /* age and time limit for core_refresh() */
 	REQUESTS_MAX = 16,   /* of one session, that wait */
 	REQUESTS_PEER = 256, /* of another daemon */
 	PAUSE_MIN_MS = 2,    /* when a part has not been read yet */
@@ -42,7 +42,7 @@ void request_free(struct request *request)
 
 /* ---- publishing */
 
-/* As LIST_EACH() has it: the end of the list, where there is none. */
+/* Returns the first request, or the list head as LIST_EACH() ends on it. */
 static struct request *first_request(struct core *core)
 {
 	return container_of(core->requests.next, struct request, node);
@@ -66,7 +66,7 @@ static bool is_awaited(const struct request *request, const struct session *sess
 		session->publish_by_ns > request->started_ns && concerns(request, session);
 }
 
-/* Of a time to come, a mistake or a trick, the difference is large as well. */
+/* Returns true if a page is older than `age_ns`. A time in the future wraps to a large age. */
 static bool is_older(const struct session *session, uint64_t age_ns, uint64_t now_ns)
 {
 	LIST_EACH(const struct port, port, &session->ports, of_session) {
@@ -76,8 +76,8 @@ static bool is_older(const struct session *session, uint64_t age_ns, uint64_t no
 	return false;
 }
 
-/* Unless it has been told, and has not answered yet. */
-static void tell_to_publish(struct core *core, struct session *session, uint64_t age_ns,
+/* Asks the process to publish unless a request is pending. */
+static void request_page(struct core *core, struct session *session, uint64_t age_ns,
 	uint64_t wait_ns, uint64_t now_ns)
 {
 	Ctl__Publish body = CTL__PUBLISH__INIT;
@@ -89,8 +89,7 @@ static void tell_to_publish(struct core *core, struct session *session, uint64_t
 	session_send(core, session, &ENVELOPE(session->publish_seq, PUBLISH, publish, &body));
 }
 
-/* Nobody waits for the answers, so one that is stopped delays nothing; its pages are then as they
- * last were. */
+/* Does not wait: a stopped process keeps its old page. */
 void core_refresh(struct core *core, uint64_t now_ns)
 {
 	struct session *session, *next;
@@ -98,7 +97,7 @@ void core_refresh(struct core *core, uint64_t now_ns)
 	HASH_ITER(hh, core->sessions, session, next)
 	{
 		if (session->kind == CORE_LOCAL)
-			tell_to_publish(core, session, REFRESH_MS * MS, REFRESH_MS * MS, now_ns);
+			request_page(core, session, REFRESH_MS * MS, REFRESH_MS * MS, now_ns);
 	}
 }
 
@@ -111,7 +110,7 @@ void request_publish(struct core *core, struct request *request, uint64_t now_ns
 	HASH_ITER(hh, core->sessions, session, next)
 	{
 		if (concerns(request, session))
-			tell_to_publish(core, session, FRESH_MS * MS, PUBLISH_MS * MS, now_ns);
+			request_page(core, session, FRESH_MS * MS, PUBLISH_MS * MS, now_ns);
 	}
 	request->publish_seq = core->next_seq;
 	request->awaited = 0;
@@ -130,7 +129,7 @@ static void published(struct core *core, struct session *session, uint64_t now_n
 			request->awaited--;
 	}
 	session->publish_seq = 0;
-	/* To go on may end several requests: begin again after each. */
+	/* take_turn() may free other requests: start over. */
 	LIST_EACH(struct request, request, &core->requests, node) {
 		if (!request->awaited && !request->peer_session && !request->in_row &&
 			take_turn(core, request, now_ns))

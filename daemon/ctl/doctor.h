@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * `ferrulectl doctor`: is this host fit for what its fabrics want, and what is to be changed? The
- * checks read /proc, /sys and /dev under a root that tests make themselves; the daemon and CUDA are
- * asked only without one. What any tool of the system says of any host (processors, routes) is not
- * looked at.
+ * checks read /proc, /sys and /dev under a root that tests make themselves. With a root, the daemon
+ * and CUDA are not asked. Processors and routes are not checked: the system's own tools show them.
  */
 #ifndef FERRULE_DAEMON_CTL_DOCTOR_H
 #define FERRULE_DAEMON_CTL_DOCTOR_H

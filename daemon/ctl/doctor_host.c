@@ -11,7 +11,7 @@
 #include "daemon/ctl/doctor.h"
 
 enum {
-	NAMES = 512,
+	NAMES = 16,
 	MEMLOCK_WANTED = 256 << 20, /* what EAL takes by default, twice */
 	PORT_HUGE_MIB = 32,         /* packet buffers for a path MTU of 4096 take half of it */
 	NOFILE_WANTED = 4096,
@@ -49,12 +49,12 @@ static void check_hugepages_of_ports(struct doctor *doctor, unsigned n_ports, lo
 void doctor_hugepages(struct doctor *doctor)
 {
 	unsigned n_ports = doctor_physical_ports(doctor);
-	char names[NAMES / 32][DOCTOR_NAME];
+	char names[NAMES][DOCTOR_NAME];
 	long long free_kib = 0;
 	size_t count, i;
 	bool any = false;
 
-	count = root_list(doctor, "/sys/kernel/mm/hugepages", "hugepages-", names, NAMES / 32);
+	count = root_list(doctor, "/sys/kernel/mm/hugepages", "hugepages-", names, NAMES);
 	for (i = 0; i < count; i++) {
 		const char *size = names[i] + strlen("hugepages-");
 		long long total = 0, left = 0;
@@ -178,8 +178,8 @@ void doctor_rights(struct doctor *doctor)
 
 void doctor_infiniband(struct doctor *doctor)
 {
-	char names[NAMES / 32][DOCTOR_NAME];
-	size_t count = root_list(doctor, "/dev/infiniband", "uverbs", names, NAMES / 32), i;
+	char names[NAMES][DOCTOR_NAME];
+	size_t count = root_list(doctor, "/dev/infiniband", "uverbs", names, NAMES), i;
 
 	if (!count) {
 		doctor_say(doctor, DOCTOR_SKIP, "infiniband", NULL,

@@ -99,8 +99,8 @@ static void after_fork_in_child(void)
 	after_fork();
 }
 
-/* As the library is loaded, since the locks are taken also where there is no daemon; after the
- * client, whose lock is taken with these held. */
+/* Runs after init_client() (203): prepare handlers run in reverse order, so these locks are taken
+ * before the client's. At load, because devices take them without a daemon, too. */
 __attribute__((constructor(204))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);

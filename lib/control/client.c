@@ -81,7 +81,7 @@ static void after_fork_in_child(void)
 	pthread_mutex_unlock(&c->mutex);
 }
 
-/* As the library is loaded: before those who take its lock with theirs held (lib/api/publish.c). */
+/* At load, before lib/api/publish.c registers its fork handlers (204). */
 __attribute__((constructor(203))) static void init_client(void)
 {
 	struct client *c = &the_client;

@@ -56,8 +56,8 @@ Ctl__Envelope *frame_unpack(const uint8_t *frame, size_t size, const char **ret_
  * apart: puts '?' for what is not printable UTF-8. */
 void frame_clean_text(char *text);
 
-/* An envelope on the stack: version, `seq_` and the body `member`, which CTL__ENVELOPE__BODY_ and
- * `name` say is there. */
+/* Returns an envelope with CONTROL_VERSION, `seq_` and a body: `name` is the suffix of
+ * CTL__ENVELOPE__BODY_, `member` its field. */
 #define ENVELOPE(seq_, name, member, value)                                            \
 	((Ctl__Envelope){ .base = PROTOBUF_C_MESSAGE_INIT(&ctl__envelope__descriptor), \
 		.version = CONTROL_VERSION,                                            \

@@ -152,12 +152,11 @@ timeout "$program_limit" openssl s_client -connect "127.0.0.1:$beta_port" </dev/
 says plain 'it speaks TLS, which is not configured here'
 plain=$daemon
 
-# Without TLS none listens and none connects, this host's others included, unless that is said to be
-# meant.
-run_daemon shy
+# Without TLS and without insecure = true a daemon neither listens nor connects, on loopback either.
+run_daemon no_tls
 for place in "localhost:$beta_port" 192.0.2.7; do
-	"$client" join shy.sock "$place" >join.out && fail "a daemon without TLS has connected"
-	grep -q 'TLS is not configured' join.out || fail "shy says: $(cat join.out)"
+	"$client" join no_tls.sock "$place" >join.out && fail "a daemon without TLS has connected"
+	grep -q 'TLS is not configured' join.out || fail "no_tls says: $(cat join.out)"
 done
 stop_daemon "$daemon"
 stop_daemon "$plain"
