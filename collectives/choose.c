@@ -36,7 +36,7 @@ static int explain_pieces(const struct plan_job *job, char *text, size_t size)
 		job->segment_bytes);
 }
 
-/* What is left of a text that several functions write, as snprintf() does, one behind the other. */
+/* Where the next snprintf() of an explanation writes. */
 struct explanation {
 	char *at;
 	size_t room;
@@ -62,11 +62,11 @@ static const char *way_in_shm(const struct frl_comm *comm, const struct operatio
 	if (!shm_is_long(comm, operation))
 		return "in one exchange";
 	if (shm_may_be_flat(comm, operation))
-		return "each reducing all of it if all can read all inputs in place, otherwise a "
-		       "part for all";
-	if (shape_is_shared_sum(coll))
-		return "each reducing a part for all";
-	return shape_reduces(coll) ? "each reducing its block" : "block by block";
+		return "each rank reduces the whole vector if all inputs can be read in place, "
+		       "else one part";
+	if (shape_reduces_to_all(coll))
+		return "each rank reduces one part";
+	return shape_reduces(coll) ? "each rank reduces its block" : "block by block";
 }
 
 static void explain_shm(

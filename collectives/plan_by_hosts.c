@@ -130,7 +130,7 @@ static void find_leaders(struct plan_hosts *h, const struct plan_job *job, uint3
 static int find_groups(struct plan_hosts *h, const struct plan_job *job)
 {
 	uint32_t position = plan_position(job, (uint32_t)job->rank);
-	bool has_root = shape_is_rooted_block(job->coll);
+	bool has_root = shape_root_one_block(job->coll);
 	uint32_t largest;
 
 	h->room = calloc(2 * (size_t)job->ranks, sizeof(h->room[0]));

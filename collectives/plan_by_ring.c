@@ -170,7 +170,7 @@ static void make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 	uint32_t n = (uint32_t)job->ranks;
-	bool is_chain = shape_is_rooted_block(job->coll);
+	bool is_chain = shape_root_one_block(job->coll);
 	/* A chain begins (or ends) with the root. */
 	uint32_t start = is_chain ? plan_position(job, (uint32_t)job->root) : 0;
 	uint32_t *ranks = calloc(n, sizeof(ranks[0]));

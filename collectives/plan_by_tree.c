@@ -88,7 +88,7 @@ static int rank_of(const struct plan_job *job, uint32_t number, uint32_t start)
 static struct node find_node(const struct plan_job *job, int tree)
 {
 	/* The root stands above both trees. */
-	bool has_root = shape_is_rooted_block(job->coll);
+	bool has_root = shape_root_one_block(job->coll);
 	uint32_t n = (uint32_t)job->ranks;
 	uint32_t m = has_root ? n - 1 : n;
 	uint32_t start = has_root ? plan_position(job, (uint32_t)job->root) : n - 1;
@@ -116,9 +116,9 @@ static struct node find_node(const struct plan_job *job, int tree)
 
 static const char *why_not(const struct plan_job *job)
 {
-	if (shape_is_rooted_blocks(job->coll))
+	if (shape_root_all_blocks(job->coll))
 		return NULL;
-	if (!shape_is_shared_sum(job->coll) && !shape_is_rooted_block(job->coll))
+	if (!shape_reduces_to_all(job->coll) && !shape_root_one_block(job->coll))
 		return "does not do this collective";
 	if (plan_is_encoded(job))
 		return "sends elements as they are only";
@@ -244,7 +244,7 @@ static void make(struct plan_builder *b)
 	const struct plan_job *job = b->job;
 	struct node nodes[TREES];
 
-	if (shape_is_rooted_blocks(job->coll)) {
+	if (shape_root_all_blocks(job->coll)) {
 		plan_binomial_make(b);
 		return;
 	}

@@ -223,7 +223,7 @@ static void count_tree(struct count *c)
 	bool is_far = has_hosts(c->job);
 	double most = c->n > 2 ? ways * c->bytes : c->bytes;
 
-	if (shape_is_rooted_blocks(c->job->coll)) {
+	if (shape_root_all_blocks(c->job->coll)) {
 		count_binomial(c);
 		return;
 	}
@@ -417,7 +417,7 @@ static double peers_of(enum frl_algo algo, const struct plan_job *job)
 	switch (algo) {
 	case FRL_ALGO_RING: peers = 2; break;
 	case FRL_ALGO_HALVING_DOUBLING: peers = levels; break;
-	case FRL_ALGO_TREE: peers = shape_is_rooted_blocks(job->coll) ? levels : 4; break;
+	case FRL_ALGO_TREE: peers = shape_root_all_blocks(job->coll) ? levels : 4; break;
 	case FRL_ALGO_BRUCK: peers = bruck_peers(n); break;
 	case FRL_ALGO_HIERARCHICAL:
 		plan_hosts_common(job, &largest);

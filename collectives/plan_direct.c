@@ -50,9 +50,9 @@ uint32_t plan_add_up(struct plan_builder *b, const struct plan_addend addends[],
 /* The blocks: block r is rank r's. */
 static size_t block_start(const struct plan_job *job, uint32_t rank)
 {
-	if (shape_is_shared_sum(job->coll))
+	if (shape_reduces_to_all(job->coll))
 		return plan_chunk(job->count, (uint32_t)job->ranks, rank);
-	return shape_is_rooted_block(job->coll) ? 0 : rank * job->count;
+	return shape_root_one_block(job->coll) ? 0 : rank * job->count;
 }
 
 static size_t block_count(const struct plan_job *job, uint32_t rank)

@@ -44,7 +44,7 @@ enum shape_shm {
 struct shape {
 	const char *name;
 	struct shape_buffer send, recv;
-	bool reduces; /* a block that is received is a sum of all ranks' blocks */
+	bool reduces; /* each block received is the reduction of all ranks' blocks */
 	bool is_pair; /* between this rank and another one, `root` */
 	enum shape_shm shm;
 };
@@ -81,19 +81,19 @@ static inline bool shape_has_root(enum frl_coll coll)
 }
 
 /* One block goes from the root to all ranks, or from all ranks to the root: broadcast, reduce. */
-static inline bool shape_is_rooted_block(enum frl_coll coll)
+static inline bool shape_root_one_block(enum frl_coll coll)
 {
 	return shape_is_rooted(coll) && coll_shapes[coll].send.size == coll_shapes[coll].recv.size;
 }
 
 /* The same with a block for each rank: scatter, gather. */
-static inline bool shape_is_rooted_blocks(enum frl_coll coll)
+static inline bool shape_root_all_blocks(enum frl_coll coll)
 {
 	return shape_is_rooted(coll) && coll_shapes[coll].send.size != coll_shapes[coll].recv.size;
 }
 
 /* All ranks get the sum of one block, of which each may make a chunk: allreduce. */
-static inline bool shape_is_shared_sum(enum frl_coll coll)
+static inline bool shape_reduces_to_all(enum frl_coll coll)
 {
 	return coll_shapes[coll].reduces && !shape_is_rooted(coll) &&
 		coll_shapes[coll].send.size == SHAPE_ONE_BLOCK;

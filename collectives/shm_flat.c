@@ -17,7 +17,7 @@ enum {
 /* Two ranks write each line of a long result once, and read none of what they overwrite. */
 static bool may_pass_cache(size_t ranks, size_t bytes, enum frl_op op)
 {
-	return ranks == 2 && bytes > SHM_CACHED_BYTES && op != FRL_AVG;
+	return ranks == 2 && bytes > SHM_STREAM_BYTES && op != FRL_AVG;
 }
 
 static bool is_whole(size_t ranks, size_t bytes, bool passes_cache)
@@ -41,7 +41,7 @@ bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation
 {
 	const struct run *run = operation->run;
 
-	return shape_is_shared_sum(run->coll) && operation->keeping == shm_all(shm) &&
+	return shape_reduces_to_all(run->coll) && operation->keeping == shm_all(shm) &&
 		is_whole(shm->ranks, run->bytes[PLAN_SEND], passes_cache(shm, operation));
 }
 
@@ -52,7 +52,7 @@ bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operat
 	bool passes = may_pass_cache(ranks, bytes, key->op) &&
 		reduce_can_pass_cache(key->dtype, operation->op);
 
-	return shape_is_shared_sum(key->coll) && is_whole(ranks, bytes, passes);
+	return shape_reduces_to_all(key->coll) && is_whole(ranks, bytes, passes);
 }
 
 void shm_flat_begin(struct shm_operation *operation)

@@ -28,7 +28,7 @@ enum {
 
 static bool is_in_chunks(const struct run *run)
 {
-	return shape_is_shared_sum(run->coll);
+	return shape_reduces_to_all(run->coll);
 }
 
 /* The block of `rank` in a buffer. */
@@ -319,7 +319,7 @@ static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t
 	from = offered_by(shm, operation, rank, round);
 	if (!from)
 		return false;
-	if (operation->run->bytes[PLAN_RECV] < SHM_CACHED_BYTES)
+	if (operation->run->bytes[PLAN_RECV] < SHM_STREAM_BYTES)
 		memcpy(shm_at(operation, PLAN_RECV, to.first), from,
 			to.count * operation->elem_size);
 	else

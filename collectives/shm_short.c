@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Short operations in shared memory: each rank puts what it brings into its slot, and takes what it
- * needs out of those of others. Input of more than SHM_LEFT_FROM bytes stays where it is, if others
- * can read it there, until they have: a line goes from processor to processor once, not twice. Each
- * rank decides that for itself, for buffers that it uses again and again: finding one, and mapping
- * it where it is read, takes longer than copying it.
+ * needs out of those of others. Input of more than SHM_IN_PLACE_FROM bytes stays where it is, if
+ * others can read it there, until they have: a line goes from processor to processor once, not
+ * twice. Each rank decides that for itself, for buffers that it uses again and again: finding one,
+ * and mapping it where it is read, takes longer than copying it.
  */
 #include <errno.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static bool leave_it(struct shm *shm, struct shm_operation *operation, struct sh
 	size_t bytes = run->bytes[PLAN_SEND];
 	const struct shm_place *place;
 
-	if (bytes <= SHM_LEFT_FROM || !shape_is_shared_sum(run->coll) ||
+	if (bytes <= SHM_IN_PLACE_FROM || !shape_reduces_to_all(run->coll) ||
 		send == run->base[PLAN_RECV] || shm_scales_first(run) || shm->comm->tuner.crowd > 1)
 		return false;
 	place = place_of(shm, send, bytes);
@@ -130,9 +130,9 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	struct shm_peer *peer = &shm->peers[rank];
 	int err = 0;
 
-	if (shape_is_shared_sum(run->coll) && where == SHM_IN_RING) {
+	if (shape_reduces_to_all(run->coll) && where == SHM_IN_RING) {
 		operation->peer[rank].send = shm_ring_of(shm, rank, shm->ranks, 0);
-	} else if (shape_is_shared_sum(run->coll) && where == SHM_IN_PLACE) {
+	} else if (shape_reduces_to_all(run->coll) && where == SHM_IN_PLACE) {
 		/* Who has failed does not help either. */
 		if (atomic_load_explicit(&peer->page->failed, memory_order_relaxed))
 			return comm_fail_taken_back(shm->comm, (int)rank);

@@ -21,18 +21,18 @@
 	X(HOSTS_PIECES_FROM, 32, "pieces", " segments")       \
 	X(ALIKE_PERCENT, 5, "alike", "%")
 
-/* Measured: see "What was tried" in docs/performance.md. Of more than two ranks parts mean less to
- * read for each, which counts where vectors are longer than waiting takes; of two they mean less
- * traffic with memory, which counts where vectors are longer than caches. */
+/* Measured: docs/performance.md, What was tried. With three ranks or more, reducing parts means
+ * fewer bytes read by each, which counts once that takes longer than waiting. With two it means
+ * less memory traffic, which counts once vectors exceed the caches. */
 #define THRESHOLDS_OF_SHM(X)                                       \
 	X(SHM_RANKS_MAX, 16, "ranks", "")                          \
 	X(SHM_INLINE, (32 << 10) - 48, "short", " bytes")          \
-	X(SHM_LEFT_FROM, 1 << 10, "in-place", " bytes")            \
+	X(SHM_IN_PLACE_FROM, 1 << 10, "in-place", " bytes")        \
 	X(SHM_BLOCK, 64 << 10, "block", " bytes")                  \
 	X(SHM_WHOLE_RANKS, 4, "whole-ranks", "")                   \
 	X(SHM_WHOLE_BYTES, 64 << 10, "whole", " bytes")            \
 	X(SHM_WHOLE_BYTES_OF_TWO, 8 << 20, "whole-of-2", " bytes") \
-	X(SHM_CACHED_BYTES, 4 << 20, "cached", " bytes")
+	X(SHM_STREAM_BYTES, 4 << 20, "non-temporal", " bytes")
 
 #define THRESHOLD_CONSTANT(constant, value, name, unit) constant = (value),
 

@@ -17,8 +17,7 @@ enum { NAME = 32 };
  * them: so many latencies. */
 static const double crowded_message = 2.5;
 
-/* Of the local fabric, and of machines that are near each other: better than nothing where nothing
- * was measured. */
+/* Costs of the local fabric; also used for networks that were not measured. */
 static const double defaults[TUNER_COSTS] = {
 	[TUNER_LATENCY] = 2500,
 	[TUNER_BYTE] = 0.25,
@@ -151,7 +150,7 @@ static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const s
 
 	if (algo == FRL_ALGO_TREE)
 		hops = levels(job->ranks);
-	else if (algo != FRL_ALGO_RING || !shape_is_rooted_block(job->coll))
+	else if (algo != FRL_ALGO_RING || !shape_root_one_block(job->coll))
 		return tuner->segment_bytes;
 	/* The power of two below the square root of bytes * segment_ns / (hops * byte_ns). */
 	while (segment < tuner->segment_bytes &&

@@ -42,7 +42,7 @@ struct tuner_costs {
 
 enum tuner_source {
 	TUNER_DEFAULTS, /* fixed numbers */
-	TUNER_LOCAL,    /* the same, which are those of the local fabric */
+	TUNER_LOCAL,    /* defaults, chosen because all rails are local */
 	TUNER_MEASURED, /* when the communicator was made */
 	TUNER_KEPT,     /* in a file, earlier */
 	TUNER_GIVEN,    /* FRL_TUNER_COSTS */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How threads wait by looking: the one policy of devices, queues and collectives. A wait first
- * looks again at once, then gives the processor away between two looks, then sleeps, longer each
- * time. Who has found that others want the processor leaves the first out. Waits differ in their
- * longest sleep alone. What can tell that it has something is waited for by device_idle()
- * (drivers/device.h). Any thread.
+ * The one way in which threads wait by polling. A wait spins, then yields, then sleeps, longer each
+ * time. A thread skips spinning while its yields show that others want the processor. Callers
+ * choose the longest sleep; backoff_spin() never sleeps. Waits that a wake-up can end use
+ * device_idle() (drivers/device.h). Any thread.
  */
 #ifndef FERRULE_BASE_BACKOFF_H
 #define FERRULE_BASE_BACKOFF_H
@@ -15,21 +14,21 @@
 #include <ferrule/device.h>
 
 enum {
-	BACKOFF_GPU_US = 20,   /* for what a GPU does, and nobody tells of */
+	BACKOFF_GPU_US = 20,   /* GPU work: nothing signals its end */
 	BACKOFF_US = 100,      /* of frl_backoff_idle() */
-	BACKOFF_IDLE_US = 250, /* for who may be idle for hours */
+	BACKOFF_IDLE_US = 250, /* threads that may be idle for hours */
 };
 
-/* As frl_backoff_idle(), with another longest sleep. Beyond 100 us sleeps grow by a 64th of what
- * was slept since. */
+/* Same as frl_backoff_idle() with a longest sleep of `max_us`. Sleeps beyond 100 us grow by 1/64
+ * each. */
 void backoff_idle(struct frl_backoff *backoff, uint32_t max_us);
 
 /* So many looks and yields came to nothing that sleeping for long is right, where something ends
  * that early. */
 bool backoff_is_long(const struct frl_backoff *backoff);
 
-/* For what comes within a microsecond, or not soon: looks until it has come, a few times at most.
- * Returns whether it has. */
+/* Polls up to 50 times without yielding. Returns true once has_come() does. For events due within a
+ * microsecond. */
 bool backoff_spin(bool (*has_come)(void *arg), void *arg);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copies to memory that other threads poll, and past the caches. Any thread.
+ * Copies to memory that other threads poll, and copies with non-temporal stores. Any thread.
  *
  * copy_in_order() guarantees to a thread that reads with acquire order:
  * - An aligned word of 8, 4, 2 or 1 bytes that lies inside the copy is seen as it was or as it is
@@ -27,8 +27,8 @@ void copy_in_order(void *dst, const void *src, size_t n);
  */
 void copy_past_cache(void *dst, const void *src, size_t n);
 
-/* What this thread has written past the caches, by whatever means, is visible before anything that
- * it writes later. */
+/* Makes what this thread has written with non-temporal stores, by whatever means, visible before
+ * anything that it writes later. */
 static inline void copy_settle(void)
 {
 #if defined(__x86_64__)

@@ -17,7 +17,8 @@ struct list {
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 /* Each struct of `type` whose `member` is in the list. The body may take the entry off and free it,
- * but not the one after it. */
+ * but not the one after it. `ENTRY_next` is the entry that follows; the body may set it to go on
+ * elsewhere. */
 #define LIST_EACH(type, entry, list, member)                                      \
 	for (type *entry = container_of((list)->next, type, member),              \
 		  *entry##_next = container_of(entry->member.next, type, member); \

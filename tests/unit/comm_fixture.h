@@ -102,7 +102,8 @@ void job_run(struct job *job);
 void job_simulate(struct job *job);
 
 /* A case for each _i from `first` to `end` - 1, or from 0 to `n` - 1, that is one job: `run` is one
- * of the two above, the rest are members of the job. */
+ * of the two above, the rest are members of the job. The closing `struct job` takes the semicolon.
+ */
 #define JOB_RANGE_TEST(name, first, end, run, ...) \
 	START_RANGE_TEST(name, first, end)         \
 	{                                          \

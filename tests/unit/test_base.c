@@ -328,8 +328,8 @@ START_TEST(backoff_long)
 }
 END_TEST
 
-/* Who has slept for long already, and now waits for something short, does not do so again. */
-START_TEST(backoff_short)
+/* A thread that slept long sleeps at most the new limit. */
+START_TEST(shorter_limit_shortens_the_sleep)
 {
 	struct frl_backoff backoff = { .rounds = AWAKE, .sleep_us = 250 };
 

@@ -145,11 +145,11 @@ static const struct {
 	const char *text;
 } explained[] = {
 	{ FRL_ALLREDUCE, 2, 100, "in one exchange\n" },
-	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4, "each reducing all of it if" },
-	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4, "each reducing all of it if" },
-	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4 + 1, "each reducing a part for all\n" },
-	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4 + 1, "each reducing a part for all\n" },
-	{ FRL_REDUCE_SCATTER, 3, 100000, "each reducing its block\n" },
+	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4, "each rank reduces the whole vector if" },
+	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4, "each rank reduces the whole vector if" },
+	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4 + 1, "each rank reduces one part\n" },
+	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4 + 1, "each rank reduces one part\n" },
+	{ FRL_REDUCE_SCATTER, 3, 100000, "each rank reduces its block\n" },
 	{ FRL_BROADCAST, 3, 100000, "block by block\n" },
 	{ FRL_ALLTOALL, 3, 100000, "block by block\n" },
 	{ FRL_GATHER, 3, 100, "in one exchange\n" },

@@ -19,7 +19,7 @@
 enum {
 	LONGEST = 64 << 10, /* bytes; more than two ranks do no more than that so */
 	BLOCKS = 4 << 20,   /* more blocks than are done in one call */
-	BEYOND = 12 << 20,  /* of two: only what goes past the caches */
+	BEYOND = 12 << 20,  /* of two: only with non-temporal stores */
 	SHORT = 6000,       /* bytes: not copied into the slot */
 	SETTLED = 3,        /* uses of a buffer by when it is known where it lies */
 	IN_TURN = 3 * SHM_SEEN,
@@ -204,7 +204,7 @@ START_RANGE_TEST(all_or_none, 2, 5)
 }
 END_TEST
 
-/* What is too long for that otherwise: what goes past the caches. */
+/* Vectors beyond SHM_WHOLE_BYTES_OF_TWO: only with non-temporal stores. */
 static void run_beyond(struct rank *rank)
 {
 	size_t count = BEYOND / sizeof(float);

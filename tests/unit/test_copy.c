@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The copy whose bytes become visible in order, and the one past the caches. */
+/* The copy whose bytes become visible in order, and the one with non-temporal stores. */
 #include <check.h>
 #include <signal.h>
 #include <stdbool.h>

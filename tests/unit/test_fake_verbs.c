@@ -86,7 +86,7 @@ START_TEST(mtu_of_the_port)
 END_TEST
 
 /* The responder was connected to somebody else, or has been reset since. */
-START_LOOP_TEST(stranger, 2)
+START_LOOP_TEST(unconnected_responder_times_out, 2)
 {
 	struct fixture_wants wants = { 0 };
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
@@ -323,7 +323,7 @@ END_TEST
 /* ---- queues and states */
 
 /* Places are free when somebody has seen the completion. */
-START_TEST(places)
+START_TEST(queue_slots_free_on_poll)
 {
 	struct ibv_recv_wr wr = { 0 }, *bad;
 	struct ibv_sge sge;
@@ -473,7 +473,7 @@ static const struct {
 	{ IBV_QPT_UD, IBV_QPS_ERR, 0, { 0 }, 0 },
 };
 
-START_LOOP_TEST(states, ROWS(moves))
+START_LOOP_TEST(invalid_modify_is_refused, ROWS(moves))
 {
 	struct fixture_wants wants = { .type = moves[_i].type };
 	struct ibv_recv_wr wr = { 0 }, *bad;

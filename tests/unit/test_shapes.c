@@ -101,9 +101,9 @@ static const struct {
 	{ "has_root", shape_has_root,
 		1 << FRL_BROADCAST | 1 << FRL_REDUCE | 1 << FRL_GATHER | 1 << FRL_SCATTER |
 			1 << FRL_SEND | 1 << FRL_RECV },
-	{ "is_rooted_block", shape_is_rooted_block, 1 << FRL_BROADCAST | 1 << FRL_REDUCE },
-	{ "is_rooted_blocks", shape_is_rooted_blocks, 1 << FRL_GATHER | 1 << FRL_SCATTER },
-	{ "is_shared_sum", shape_is_shared_sum, 1 << FRL_ALLREDUCE },
+	{ "root_one_block", shape_root_one_block, 1 << FRL_BROADCAST | 1 << FRL_REDUCE },
+	{ "root_all_blocks", shape_root_all_blocks, 1 << FRL_GATHER | 1 << FRL_SCATTER },
+	{ "reduces_to_all", shape_reduces_to_all, 1 << FRL_ALLREDUCE },
 	{ "has_pieces", shape_has_pieces, 1 << FRL_ALLTOALLV },
 	{ "is_empty", shape_is_empty, 1 << FRL_BARRIER },
 };
@@ -133,7 +133,7 @@ static const struct {
 	{ FRL_BARRIER, -1 },
 };
 
-START_LOOP_TEST(places_are_told, ROWS(in_place))
+START_LOOP_TEST(in_place_where_own_blocks_meet, ROWS(in_place))
 {
 	for (int at = 90; at < 110; at++)
 		ck_assert_int_eq(shape_is_in_place(in_place[_i].coll, 100 * SIZE,
@@ -154,7 +154,7 @@ START_TEST(shared_memory_knows_lengths)
 		 * that only the root has. */
 		ck_assert_int_eq(shape->shm == SHAPE_SHM_ANY,
 			shape->recv.ranks == SHAPE_ALL_RANKS && shape_is_counted(coll) &&
-				!shape_is_pair(coll) && !shape_is_rooted_blocks(coll));
+				!shape_is_pair(coll) && !shape_root_all_blocks(coll));
 	}
 }
 END_TEST

@@ -19,7 +19,7 @@ static const struct {
 	{ thresholds_of_shm,
 		"thresholds: ranks 16, short 32720 bytes, in-place 1024 bytes, block 65536 bytes, "
 		"whole-ranks 4, whole 65536 bytes, whole-of-2 8388608 bytes, "
-		"cached 4194304 bytes\n" },
+		"non-temporal 4194304 bytes\n" },
 };
 
 START_LOOP_TEST(text_names_all, ROWS(texts))
@@ -38,12 +38,12 @@ END_TEST
 START_TEST(values_fit_each_other)
 {
 	/* What is short, or left in place, fits into a block of a ring. */
-	ck_assert_int_lt(SHM_LEFT_FROM, SHM_INLINE);
+	ck_assert_int_lt(SHM_IN_PLACE_FROM, SHM_INLINE);
 	ck_assert_int_le(SHM_INLINE, SHM_BLOCK);
 	ck_assert_int_le(SHM_BLOCK, SHM_WHOLE_BYTES);
 	ck_assert_int_lt(SHM_WHOLE_BYTES, SHM_WHOLE_BYTES_OF_TWO);
-	/* Results that pass the caches begin below the end of those that need not. */
-	ck_assert_int_le(SHM_CACHED_BYTES, SHM_WHOLE_BYTES_OF_TWO);
+	/* Non-temporal stores begin below the end of what is reduced whole without them. */
+	ck_assert_int_le(SHM_STREAM_BYTES, SHM_WHOLE_BYTES_OF_TWO);
 	ck_assert_int_le(SHM_WHOLE_RANKS, SHM_RANKS_MAX);
 	/* A segment is a large message. */
 	ck_assert_int_lt(EAGER_BYTES, SEGMENT_LEAST);
