@@ -50,6 +50,8 @@ static int add_to_engine(struct soft_qp *qp, struct qp_config *config)
 	device_leave(device);
 	if (rc == -EBUSY)
 		frl_fail(rc, "there is a GSI queue pair already: a device has one");
+	else if (rc == -ENOMEM)
+		frl_fail(rc, "no memory for a queue pair");
 	else if (rc)
 		frl_fail(rc, "no queue pair number is left (at most %u a device)",
 			device->attr.max_qp);

@@ -88,7 +88,9 @@ BEGIN {
 	allowed["lib/engine/"] = \
 		"lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ drivers/port.h"
 	allowed["lib/engine/offload/"] = allowed["lib/engine/"]
-	allowed["lib/soft/"] = "lib/base/ lib/wire/ lib/protocol/ lib/engine/ lib/soft/" \
+	allowed["lib/soft/"] = "lib/base/ lib/wire/ lib/protocol/ lib/soft/" \
+		" lib/engine/engine.h lib/engine/fragments.h" \
+		" lib/engine/offload/attach.h" \
 		" lib/control/page.h drivers/port.h drivers/device.h drivers/dpdk/dpdk.h" \
 		" drivers/local/local.h drivers/raw/raw.h drivers/packet/packet.h"
 	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/api/ lib/control/" \

@@ -308,6 +308,36 @@ START_TEST(blocked_peers)
 }
 END_TEST
 
+/* What waits beside a queue that has just become empty is work: whoever asks does not sleep. */
+START_TEST(waits_beside_a_full_queue)
+{
+	open_pair(FRL_QPT_RC, false);
+	host_pair(p.a, 2, p.b, 2, NULL);
+	host_post_recv(p.a, 0, 5, 0, 64);
+	host_post_recv(p.a, 2, 9, 0, ENGINE_TX_QUEUE * HOST_MTU);
+	p.b->port.room[0] = 0;
+	offload_post(p.b, 1, send, 0, 64);
+	host_poll(p.b);
+	host_post(p.b, 2, send, 0, ENGINE_TX_QUEUE * HOST_MTU, NULL);
+	for (unsigned round = 0; round < 8; round++)
+		host_poll(p.b);
+	p.mock.speed = 100;
+	for (unsigned round = 0; round < 8; round++)
+		host_poll(p.b);
+	ck_assert_uint_eq(p.b->port.n_sent, 0);
+	p.b->port.room[0] = FAKE_UNLIMITED;
+	host_poll(p.b);
+	ck_assert_uint_eq(p.b->port.n_sent, ENGINE_TX_QUEUE);
+	ck_assert(engine_has_work(&p.b->engine));
+	host_poll(p.b);
+	ck_assert_uint_eq(p.b->port.n_sent, ENGINE_TX_QUEUE + 1);
+	offload_settle(&p);
+	host_expect_wc(&p.a->cqs[2], 9, FRL_WC_SUCCESS);
+	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
+	offload_pair_close(&p);
+}
+END_TEST
+
 /* An offload that stands still does not keep host memory from being sent, however much waits. */
 START_LOOP_TEST(stands_still, 2)
 {

@@ -348,6 +348,8 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 	if (!a)
 		return;
 	parking_detach(e, a);
+	/* That may have been the last that a completion waits for. */
+	completions_pass_on(t);
 	assert(a->head == a->tail);
 	echo_forget_offload(e, a);
 	forget(e, UINT32_C(1) << (a - t->attached));

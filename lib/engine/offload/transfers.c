@@ -499,12 +499,12 @@ bool offload_region_busy(const struct engine *e, const struct region *region)
 	return false;
 }
 
-/* Who is starved is asked soon. */
+/* Who is starved is asked soon, and packets beside the queues leave when these have room. */
 bool offload_is_busy(const struct engine *e)
 {
 	const struct transfers *t = transfers_of(e);
 
-	if (!list_empty(&t->starved))
+	if (!list_empty(&t->starved) || !list_empty(&t->sides))
 		return true;
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
 		if (t->attached[i].head != t->attached[i].tail)

@@ -141,8 +141,9 @@ struct frl_qp_config {
 FRL_API int frl_qp_create(
 	struct frl_pd *pd, const struct frl_qp_config *config, struct frl_qp **ret_qp);
 
-/* Drops whatever is in flight, and ends its connection (cm.h); no completion is written. NULL is
- * fine. */
+/* Drops whatever is in flight, and ends its connection (cm.h); nothing completes by that. What has
+ * completed already may still come out of the completion queue, also later if a GPU has yet to
+ * write its bytes. NULL is fine. */
 FRL_API void frl_qp_destroy(struct frl_qp *qp);
 
 FRL_API void *frl_qp_context(const struct frl_qp *qp);
