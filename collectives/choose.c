@@ -36,7 +36,7 @@ static int explain_pieces(const struct plan_job *job, char *text, size_t size)
 		job->segment_bytes);
 }
 
-/* Where the next snprintf() of an explanation writes. */
+/* An explanation that is written piece by piece, by snprintf(). */
 struct explanation {
 	char *at;
 	size_t room;

@@ -125,7 +125,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	operation->takes_parts = !shape->reduces && shape->send.size == SHAPE_ALL_BLOCKS;
 	operation->sources = shm_senders(shm, run);
 	operation->awaited = operation->sources & ~mine;
-	/* What this rank makes is its result. */
+	/* The sum that this rank makes is its result: no other rank's part is taken. */
 	if (operation->reduces && !is_in_chunks(run))
 		operation->sources = 0;
 	if (operation->reduces || is_in_place)

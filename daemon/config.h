@@ -100,7 +100,7 @@ bool config_lacks_tls(const struct config *config);
 /* Returns the number of addresses in the range, at most UINT64_MAX. */
 uint64_t config_range_size(const struct config_range *range);
 
-/* What cannot change while the daemon runs and differs: its name, or NULL. */
+/* Returns the name of a setting that differs and cannot change while the daemon runs, or NULL. */
 const char *config_fixed_difference(const struct config *now, const struct config *wanted);
 
 void config_free(struct config *config);

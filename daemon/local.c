@@ -139,21 +139,17 @@ static void boot_id(char id[BOOT_ID])
 }
 
 /* Of this boot: what ran before the last one has no processes that could come back. */
-static void look_for_crash(struct local *local)
+static void look_for_crash(struct local *local, const char *now)
 {
-	char now[BOOT_ID], then[BOOT_ID] = "";
+	char then[BOOT_ID] = "";
 	ssize_t got = pread(local->lock, then, sizeof(then) - 1, 0);
 
-	boot_id(now);
 	local->crashed = got > 0 && strcmp(then, now) == 0;
 }
 
 /* In this order a crash is not forgotten if it fails. */
-static bool mark_running(const struct local *local, char *error, size_t size)
+static bool mark_running(const struct local *local, const char *now, char *error, size_t size)
 {
-	char now[BOOT_ID];
-
-	boot_id(now);
 	if (pwrite(local->lock, now, strlen(now), 0) == (ssize_t)strlen(now) &&
 		ftruncate(local->lock, (off_t)strlen(now)) == 0)
 		return true;
@@ -204,6 +200,7 @@ enum local_result local_take(const char *path, bool is_private, int fd, struct l
 {
 	struct local *local = calloc(1, sizeof(*local));
 	enum local_result result;
+	char now[BOOT_ID];
 
 	if (!local) {
 		snprintf(error, size, "no memory");
@@ -226,9 +223,10 @@ enum local_result local_take(const char *path, bool is_private, int fd, struct l
 		forget(local);
 		return result;
 	}
-	look_for_crash(local);
+	boot_id(now);
+	look_for_crash(local, now);
 	if ((fd < 0 && !bind_socket(local, is_private, error, size)) ||
-		!mark_running(local, error, size)) {
+		!mark_running(local, now, error, size)) {
 		if (fd < 0 && local->socket >= 0) {
 			close(local->socket);
 			unlink(local->path);

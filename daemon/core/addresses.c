@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is in a fabric's ranges of addresses and of MACs. */
+/* The addresses and MACs in a fabric's ranges. */
 #include <string.h>
 
 #include "daemon/core/internal.h"

@@ -51,7 +51,7 @@ struct table {
 
 void table_print(FILE *out, const struct table *table);
 
-/* What a cell says. Never fails: what has no such member is empty. */
+/* Writes the text of a cell. Never fails: a row without such a member has an empty one. */
 void table_cell(
 	const struct table *table, size_t row, const struct column *column, char text[CELL_SIZE]);
 

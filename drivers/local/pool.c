@@ -32,7 +32,7 @@ static uint8_t *map_at(uintptr_t place, size_t size)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Where others can follow on both sides; 0: anywhere. */
+/* Returns a place with room on both sides, or 0: anywhere. */
 static uintptr_t find_room(void)
 {
 	void *room = mmap(

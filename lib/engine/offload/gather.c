@@ -287,7 +287,7 @@ static struct port_packet *make(
 	return &side->packet;
 }
 
-/* What follows one that is beside the queue already is, too. */
+/* A packet behind one that is beside the queue goes there, too. */
 struct port_packet *side_queue(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {

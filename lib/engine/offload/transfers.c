@@ -499,7 +499,7 @@ bool offload_region_busy(const struct engine *e, const struct region *region)
 	return false;
 }
 
-/* Who is starved is asked soon, and packets beside the queues leave when these have room. */
+/* Starved queue pairs are asked soon, and packets beside the queues leave when these have room. */
 bool offload_is_busy(const struct engine *e)
 {
 	const struct transfers *t = transfers_of(e);

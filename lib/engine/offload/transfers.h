@@ -126,7 +126,7 @@ struct failure {
 	char why[OFFLOAD_WHY];
 };
 
-/* What is kept of a queue pair: engine_qp.offloads. */
+/* The state of a queue pair: engine_qp.offloads. */
 struct offload_qp {
 	struct engine_qp *qp;
 	/* The last transfer that was placed for it, the offloads that place for it, and those that
@@ -138,7 +138,7 @@ struct offload_qp {
 	 * answers. */
 	struct side_packet *side_last[2];
 	uint32_t parked[2];
-	/* What was thrown away of it, and the offloads that had no room for that. */
+	/* Packets of it that were thrown away, and the offloads that had no room for them. */
 	struct qp_loss loss;
 	uint32_t starved_mask;
 	struct list starved;
