@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which packets are taken in by an engine with offloads, and what becomes of the others. */
+/* Decides which packets an engine with offloads receives, and handles the dropped ones. */
 #include "lib/engine/offload/transfers.h"
 
 #include <assert.h>
@@ -8,11 +8,11 @@
 #include "lib/engine/stages.h"
 
 enum {
-	/* Thrown away packets are asked for again when there are at most so many placements under
-	 * way, and so many slabs for what comes then. */
+	/* Dropped packets are requested again when at most AGAIN placements are under way and at
+	 * least AGAIN_SLABS slabs are free. */
 	AGAIN = TRANSFERS_SHARE / 2,
 	AGAIN_SLABS = 16,
-	TURN_NS = 5000000, /* so long the room is kept for a peer that was asked */
+	TURN_NS = 5000000, /* how long room is reserved for a requested packet */
 };
 
 static_assert((int)SLABS / (int)ENGINE_OFFLOADS >= (int)AGAIN_SLABS, "or nobody is asked");
@@ -25,14 +25,14 @@ static uint32_t slab_room(const struct transfers *t, const struct attached *a)
 	return n < n_free ? n : n_free;
 }
 
-/* A packet for it finds room, and `more` behind it. */
+/* Returns true if there is room for a packet to this offload, and for `more` packets after it. */
 static bool has_room(const struct transfers *t, const struct attached *a, uint32_t more)
 {
 	return a->placements + (1 + more) * TRANSFERS_A_PACKET <= TRANSFERS_SHARE &&
 		slab_room(t, a) > more;
 }
 
-/* Whatever it is for, and no room is kept for another one. */
+/* Returns true if there is room for a packet to any memory, and none is reserved. */
 static bool all_have_room(const struct transfers *t)
 {
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
@@ -78,7 +78,7 @@ void offload_forget(struct engine *e, struct engine_qp *qp)
 	end_turn(transfers_of(e), qp);
 }
 
-/* It is the next one's turn when its packet has come, or does not come. */
+/* The turn ends when the packet has arrived, or after TURN_NS. */
 static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	const struct qp_loss loss = qp->offloads->loss;
@@ -95,8 +95,8 @@ static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 	engine_update(e, qp);
 }
 
-/* What came before it is parked still: what is missing is not the next one of its stream yet, and
- * asking for it would be asking too early. */
+/* Returns true if an earlier packet of the stream is still deferred. The missing packet is not the
+ * next one then, so a NAK would be too early. */
 static bool is_behind_parked(const struct engine_qp *qp)
 {
 	return (qp->offloads->loss.request && qp->offloads->parked[0]) ||
@@ -150,7 +150,7 @@ bool offload_fails_output(struct engine *e, struct engine_qp *qp)
 	return true;
 }
 
-/* Datagrams alone may be longer than any MTU, and still be taken in. */
+/* Only datagrams can exceed the MTU and still be received. */
 static bool is_too_long(
 	const struct transfers *t, const struct engine_qp *qp, const struct wire_packet *packet)
 {
@@ -158,12 +158,11 @@ static bool is_too_long(
 }
 
 /*
- * A packet that may need room which there is not is thrown away, as if the network had lost it: not
- * polling the port would keep packets from queue pairs that do not use the offload, and no queue is
- * long enough for an offload that stands still. RC has it sent again; but on a link that loses
- * nothing the peer's timer may be a long one, so as soon as there is room this end asks for it
- * itself, by the NAK that a gap would have brought: one queue pair after the other, and for the
- * packet of that one there is room then.
+ * Drops a packet that may need room that is not there, as if the network had lost it. Not polling
+ * the port would also stop queue pairs that do not use the offload, and no queue is long enough
+ * for an offload that stalls. RC resends the packet. The peer's timer may be long on a lossless
+ * link, so this end requests the packet with a NAK as soon as there is room. One queue pair is
+ * asked at a time, so that its packet finds room.
  */
 bool offload_admits(
 	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offloads come and go; the first one brings the hooks. */
+/* Attaches and detaches offloads. The first one installs the hooks. */
 #include "lib/engine/offload/attach.h"
 
 #include <assert.h>
@@ -40,7 +40,7 @@ static void remove_qp(struct engine *e, struct engine_qp *qp)
 	qp->offloads = NULL;
 }
 
-/* What it has placed still holds completions back until it is there. */
+/* Completions of earlier placements stay held until these are done. */
 static void reset_qp(struct engine *e, struct engine_qp *qp)
 {
 	qp->offloads->used_mask = 0;
@@ -61,7 +61,7 @@ static void drop_link(struct engine *e, uint16_t link)
 	parked_drop_link(e, link);
 }
 
-/* Nor is the peer to blame for an answer that there was no room for. */
+/* A response that was dropped or deferred here is not the peer's delay either. */
 static bool holds_timer(const struct engine_qp *qp)
 {
 	return side_is_fetching(qp) || qp->offloads->loss.response || qp->offloads->parked[1];
@@ -107,9 +107,8 @@ static void free_transfers(struct transfers *t)
 	free(t);
 }
 
-/* Whole pages of its own: what is next to it is none of the offload's business. And shared ones: a
- * child of the application's would have the next write of a private page give this process another
- * one, while a GPU goes on with that which was there. */
+/* Whole pages, since the offload can access all of a page. Shared pages: after a fork a write to a
+ * private page would give this process a copy, while the GPU keeps the original. */
 static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mtu)
 {
 	struct transfers *t = calloc(1, sizeof(*t));
@@ -169,7 +168,7 @@ static void fini(struct engine *e)
 	}
 	completions_fini(t);
 	free_qps(e);
-	/* Else it has packets with the buffers' memory still. */
+	/* Otherwise the port still has packets that refer to the buffers. */
 	if (lend_unmap(e))
 		end(e);
 }
@@ -204,7 +203,7 @@ static const struct offload_hooks hooks = {
 	.release = side_release,
 };
 
-/* Queue pairs that exist get what those get that are made from now on. */
+/* Prepares existing queue pairs as new ones are prepared. */
 static int add_qps(struct engine *e)
 {
 	struct engine_qp *qp;
@@ -221,7 +220,7 @@ static int add_qps(struct engine *e)
 	return rc;
 }
 
-/* The first offload makes the engine one that works with them; it stays that. */
+/* Installs the hooks with the first offload. They stay installed. */
 static int prepare(struct engine *e)
 {
 	int rc;
@@ -243,7 +242,8 @@ static int prepare(struct engine *e)
 	return 0;
 }
 
-/* The i-th piece of host memory that an offload is to reach; false: there are no more. */
+/* Returns the i-th range of host memory that an offload must reach, or false if there are no more.
+ */
 static bool host_memory(const struct engine *e, unsigned i, void **ret_addr, size_t *ret_len)
 {
 	if (i == 0) {
@@ -251,7 +251,7 @@ static bool host_memory(const struct engine *e, unsigned i, void **ret_addr, siz
 		*ret_len = transfers_of(e)->memory_size;
 		return true;
 	}
-	/* Frames that are not held are not reached. */
+	/* If the port spares no frames, offloads need not reach them. */
 	return e->port->caps.max_held && e->port->ops->rx_memory(e->port, i - 1, ret_addr, ret_len);
 }
 
@@ -304,7 +304,7 @@ void engine_attach_offload(struct engine *e, struct offload *offload)
 {
 	struct attached *a = transfers_of(e)->attached;
 
-	/* The one that is prepared: another may have become free meanwhile. */
+	/* Finds the prepared entry; another entry may be free as well. */
 	while (a->offload || !a->ring)
 		a++;
 	a->offload = offload;
@@ -348,7 +348,7 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 	if (!a)
 		return;
 	parking_detach(e, a);
-	/* That may have been the last that a completion waits for. */
+	/* Completions may have waited for the transfers that just ended. */
 	completions_pass_on(t);
 	assert(a->head == a->tail);
 	echo_forget_offload(e, a);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Completions wait until the bytes that they report are in memory. Each completion queue of an
- * engine with offloads has a gate, which holds a completion back until all transfers that were
- * under way for its queue pair have been done. So completions of a queue pair stay in order.
+ * Holds completions back until the payload that they report is in memory. Each completion queue of
+ * an engine with offloads has a gate. The gate holds a completion until all earlier transfers of
+ * its queue pair are done, so completions of a queue pair stay in order.
  *
- * Receives, READs and atomics wait for what was placed. Flushed requests wait as well, as their
- * memory is the application's again.
+ * Receives, READs and atomics wait for their placements. Flushed requests wait as well, because
+ * their memory returns to the application.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,20 +14,20 @@
 
 struct held_completion {
 	struct frl_wc wc;
-	bool urgent;   /* as cq_put() has it */
-	uint32_t mask; /* waits for these offloads, */
+	bool urgent;   /* as for cq_put() */
+	uint32_t mask; /* waits for these offloads */
 	uint64_t seq;  /* up to this transfer */
 };
 
-/* Holds completions [head, head + base.held). */
+/* Gate of a completion queue. Holds completions [head, head + base.held). */
 struct gate {
 	struct cq_gate base;
 	struct cq *cq;
 	struct engine *engine;
 	struct list node;    /* in transfers.gates */
-	struct list holding; /* in transfers.holding while it holds some */
+	struct list holding; /* in transfers.holding while it holds completions */
 	uint32_t head;
-	struct held_completion ring[]; /* as many as the queue has entries */
+	struct held_completion ring[]; /* one entry for each entry of the queue */
 };
 
 static struct gate *gate_of(const struct cq *cq)
@@ -69,7 +69,7 @@ const struct frl_wc *completions_held(const struct cq *cq, uint32_t i)
 	return &completion_at(gate, gate->head + i)->wc;
 }
 
-/* In the order in which they came, whatever the queue pair. */
+/* Writes completions in the order in which they came, over all queue pairs. */
 static void pass_on(struct transfers *t, struct gate *gate)
 {
 	while (gate->base.held) {
@@ -96,7 +96,7 @@ void completions_pass_on(struct transfers *t)
 	}
 }
 
-/* The bytes that they report never came. */
+/* Their payload will never arrive. */
 void completions_spoil(struct transfers *t, const struct attached *a)
 {
 	uint32_t bit = UINT32_C(1) << (a - t->attached);

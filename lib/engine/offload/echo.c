@@ -9,35 +9,36 @@
 #include "lib/engine/offload/lend.h"
 
 enum {
-	/* Echoes are found by where they begin. None is longer than such a part of the memory: so
-	 * what overlaps with a range begins in its parts, or in the one before. */
+	/* Entries are hashed by the part of memory in which they begin. No entry is longer than a
+	 * part, so an entry that overlaps a range begins in the parts of the range or in the part
+	 * before. */
 	PART_BITS = 14,
 	BUCKETS = 2048,
-	/* A buffer's bytes are as far from a multiple of this as those of the offload, which writes
-	 * both then in the same steps. */
+	/* A buffer has the same alignment modulo this as the offload's memory, so the offload
+	 * writes both with the same vector steps. */
 	ALIGNMENT = 16,
-	ECHO_MAX = WIRE_MAX_MTU, /* any packet's payload */
-	/* As many as there may be, and the one before the oldest goes for it. */
+	ECHO_MAX = WIRE_MAX_MTU, /* payload of any packet */
+	/* All that can exist, plus one that is added before the oldest is dropped. */
 	ECHOES = HELD_FRAMES / 2 + SLABS / 2 + ECHO_BUFFERS + 1,
-	LOOKS = 4, /* at buffers that may be written still, for one that is not */
+	LOOKS = 4, /* entries to examine for a buffer that is not being written */
 };
 
 static_assert((int)ECHO_MAX <= 1 << PART_BITS, "so none begins farther away");
 static_assert((int)ALIGNMENT <= (int)SLAB_MORE, "so a buffer has room for that as well");
 
 struct echo {
-	struct list node;  /* of its kind, the oldest first */
-	struct echo *next; /* in its bucket, or free */
+	struct list node;  /* in the list of its kind, oldest first */
+	struct echo *next; /* in its bucket or in the free list */
 	uint64_t keep;
 	const uint8_t *there;
 	uint32_t length;
 	enum echo_kind kind;
-	uint32_t qpn;  /* that received it */
-	uint16_t link; /* over which it came */
+	uint32_t qpn;  /* queue pair that received it */
+	uint16_t link; /* link over which it came */
 	const struct attached *owner;
 	const uint8_t *bytes;
-	bool is_ready;  /* they are there */
-	bool is_result; /* of a reduction */
+	bool is_ready;  /* `bytes` is valid */
+	bool is_result; /* result of a reduction */
 	union {
 		struct held_frame *held;
 		struct slab *slab;
@@ -51,7 +52,7 @@ struct echoes {
 	struct list kinds[ECHO_KINDS];
 	uint32_t n[ECHO_KINDS], max[ECHO_KINDS];
 	uint32_t n_all;
-	uint32_t n_buffers; /* that are an echo's, or were, and are still being written */
+	uint32_t n_buffers; /* buffers of entries, or still being written */
 	struct echo pool[ECHOES];
 };
 
@@ -109,7 +110,7 @@ static void give_back(struct transfers *t, struct side_buffer *buffer)
 	lend_put_spare(t, buffer);
 }
 
-/* What it is in goes back as soon as no transfer needs it. */
+/* Releases the memory of the entry; it is free when no transfer uses it. */
 static void let_go(struct engine *e, struct echo *echo)
 {
 	switch (echo->kind) {
@@ -128,7 +129,7 @@ static void drop(struct engine *e, struct echo *echo)
 	let_go(e, echo);
 }
 
-/* It is used by an offload that is behind: the next one may be another's. */
+/* A slow offload still uses it; the next entry may belong to another offload. */
 static void pass_over(struct list *list, struct echo *echo)
 {
 	list_remove(&echo->node);
@@ -150,7 +151,7 @@ static void drop_oldest_alone(struct engine *e)
 	}
 }
 
-/* NULL: the oldest ones are still being written. */
+/* Returns NULL if the oldest buffers are still being written. */
 static struct side_buffer *take_buffer(struct engine *e)
 {
 	struct echoes *echoes = transfers_of(e)->echoes;
@@ -163,7 +164,7 @@ static struct side_buffer *take_buffer(struct engine *e)
 	return lend_take_spare(transfers_of(e));
 }
 
-/* What it is in is needed: its bytes move, if they can. */
+/* Moves the bytes to a buffer to free their frame or slab. Ends the entry if there is no buffer. */
 static void move(struct engine *e, struct echo *echo)
 {
 	struct echoes *echoes = transfers_of(e)->echoes;
@@ -203,7 +204,7 @@ bool echo_vacate(struct engine *e, enum echo_kind kind)
 	return true;
 }
 
-/* In one part of the memory. */
+/* Ends the entries that overlap the range and begin in one part of the memory. */
 static void forget_part(struct engine *e, uint64_t part, const uint8_t *there, uint64_t length)
 {
 	struct echo **at = bucket_of(transfers_of(e)->echoes, part);
@@ -299,7 +300,7 @@ uint8_t *echo_result(const struct transfer *transfer)
 	return transfer->also->bytes + (uintptr_t)transfer->dst % ALIGNMENT;
 }
 
-/* The result of the reduction is to be written there, too. False: not of this one. */
+/* Retains the result of the reduction in a second destination. Returns false without a buffer. */
 static bool keep_result(struct engine *e, struct echo *echo, struct transfer *transfer)
 {
 	struct side_buffer *buffer = take_buffer(e);
@@ -318,7 +319,7 @@ static bool keep_result(struct engine *e, struct echo *echo, struct transfer *tr
 
 static bool keep_payload(struct transfers *t, struct echo *echo, const struct transfer *transfer)
 {
-	/* Frames of this engine itself are not a slab's or a frame's of the port. */
+	/* Frames that this engine sent to itself are neither slabs nor frames of the port. */
 	if (transfer->held) {
 		echo->kind = ECHO_FRAME;
 		echo->held = transfer->held;
@@ -342,7 +343,7 @@ static bool can_be_kept(
 {
 	if (!p->keep || qp->core.type != FRL_QPT_RC || transfer->length > ECHO_MAX)
 		return false;
-	/* Payload that this processor does not see, or that is in a parked frame. */
+	/* Excludes payload that the processor cannot read, or that is in a deferred frame. */
 	return transfer->has_action || transfer->held ? !transfer->is_there
 						      : transfer->slab->owner != NULL;
 }
@@ -405,7 +406,7 @@ static struct echo *find(struct echoes *echoes, const struct packet_piece *piece
 	return echo;
 }
 
-/* The packet gets the buffer itself, for its own. */
+/* Gives the buffer of the entry to the packet. */
 static const uint8_t *take_buffer_of(
 	struct transfers *t, struct side_packet *side, struct echo *echo)
 {
@@ -418,7 +419,7 @@ static const uint8_t *take_buffer_of(
 	return echo->bytes;
 }
 
-/* A frame is the port's, and a slab is for what comes: the bytes leave them now. */
+/* Copies the bytes: frames belong to the port, and slabs are for received payload. */
 static const uint8_t *take_payload(struct engine *e, struct side_packet *side, struct echo *echo)
 {
 	memcpy(side->buffer->bytes, echo->bytes, echo->length);

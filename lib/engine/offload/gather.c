@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets whose payload an offload has to fetch. They wait beside the transmit queues, so that
- * those of other queue pairs do not wait behind them; what follows in the same stream of PSNs
- * (requests, or answers to the peer's) waits there, too, and so the order of a queue pair's packets
- * stays.
+ * Side packets: packets whose payload an offload must fetch. They wait beside the transmit queues,
+ * so that they do not block other queue pairs. Later packets of the same stream of PSNs (requests
+ * or responses) wait there too, which keeps the order.
  *
- * Payload is fetched into a buffer of the side packet, or is there already (echo.h). The port gets
- * it out of there, by a copy or by reference (lend.h): the ICRC is over exactly the bytes that
- * leave, and the memory that they come from is nobody's concern any more.
+ * Payload is fetched into a buffer of the side packet, unless it was retained (echo.h). The port
+ * takes the buffer by copy or by reference (lend.h). The ICRC therefore covers exactly the bytes
+ * that are sent, and the source memory can change.
  */
 #include <assert.h>
 #include <errno.h>
@@ -22,11 +21,11 @@
 
 enum {
 	SIDE_PACKETS = 512,
-	/* So many links, and the engine's own, can always have two: peers that take nothing must
-	 * not keep others from being sent to. Links beyond that have what is left. */
+	/* The first PROMISED_LINKS links and the loop link can always have SIDES_A_LINK packets,
+	 * so a peer that takes nothing does not block the others. Further links share the rest. */
 	PROMISED_LINKS = 128,
 	SIDES_A_LINK = 2,
-	SIDES_MAX = 64, /* of a link, those in its transmit queue included */
+	SIDES_MAX = 64, /* of a link, including those in its transmit queue */
 	SIDES_PROMISED = SIDES_A_LINK * (PROMISED_LINKS + 1),
 	SIDES_SHARED = SIDE_PACKETS - SIDES_PROMISED,
 };
@@ -81,7 +80,7 @@ static void give_to_link(struct transfers *t, uint16_t link)
 	t->n_free_sides++;
 }
 
-/* By what it waits for, or waits behind. */
+/* Charges the packet to the offload that it waits for, directly or behind another packet. */
 static void set_owner(struct side_packet *side, struct attached *a)
 {
 	side->owner = a;
@@ -103,7 +102,7 @@ static uint32_t at_most(uint32_t limit, uint32_t used)
 	return used < limit ? limit - used : 0;
 }
 
-/* What else the link has free is not this offload's if it has its share. */
+/* Returns how many more packets of the link this offload may have within its share. */
 static uint32_t free_of(const struct transfers *t, uint16_t link, const struct attached *a)
 {
 	uint32_t has = a->sides_of[link];
@@ -117,7 +116,7 @@ static uint32_t free_of(const struct transfers *t, uint16_t link, const struct a
 	return n < room ? n : room;
 }
 
-/* What is promised to others is not free. */
+/* Returns how many more packets the link may have. Packets promised to other links are not free. */
 static uint32_t free_for(const struct transfers *t, uint16_t link)
 {
 	uint32_t has = t->sides_of[link];
@@ -129,7 +128,7 @@ static uint32_t free_for(const struct transfers *t, uint16_t link)
 	return n < SIDES_MAX - has ? n : SIDES_MAX - has;
 }
 
-/* Packets for the link, if each is from one of these offloads. */
+/* Returns how many packets may be built for the link if each needs all these offloads. */
 static uint32_t room_of(const struct transfers *t, uint16_t link, uint32_t mask)
 {
 	uint32_t n = free_for(t, link);
@@ -143,7 +142,7 @@ static uint32_t room_of(const struct transfers *t, uint16_t link, uint32_t mask)
 	return n;
 }
 
-/* Those that the next packet waits for. */
+/* Returns the offloads that the next packet waits for. */
 static uint32_t next_needs(const struct transfers *t, const struct engine_qp *qp)
 {
 	uint32_t mask = 0;
@@ -167,7 +166,7 @@ uint32_t side_room(
 		*ret_waits = true;
 		return 0;
 	}
-	/* The one after the next may be from anywhere. */
+	/* The packet after the next one may use any offload. */
 	if (t->any_failed && max > 1)
 		max = 1;
 	if (n >= max)
@@ -204,7 +203,7 @@ static struct side_packet *add(struct engine *e, struct engine_qp *qp, uint16_t 
 	return side;
 }
 
-/* Its bytes are an offload's, from which they come. */
+/* Charges the packet to the offload that owns the piece, and marks that as used. */
 static struct attached *note_offload(struct engine *e, struct engine_qp *qp,
 	struct side_packet *side, const struct packet_piece *piece)
 {
@@ -232,7 +231,7 @@ static void fetch(struct engine *e, struct engine_qp *qp, struct side_packet *si
 	transfer_give(a);
 }
 
-/* Host memory among it is copied now: the packet is to have one piece. */
+/* Gathers all pieces into one. Pieces of host memory are copied now. */
 static void gather(struct engine *e, struct engine_qp *qp, struct side_packet *side,
 	const struct packet_out *out)
 {
@@ -267,8 +266,8 @@ static bool has_owned_pieces(const struct packet_out *out)
 	return false;
 }
 
-/* Its payload is fetched, or copied now: by the time that the packet leaves the application may
- * have its memory back, or have changed it, and the ICRC is over what leaves. */
+/* Builds a side packet. Its payload is fetched or copied now: before the packet leaves, the
+ * application may reuse or change its memory, and the ICRC must match the bytes sent. */
 static struct port_packet *make(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
@@ -287,7 +286,6 @@ static struct port_packet *make(
 	return &side->packet;
 }
 
-/* A packet behind one that is beside the queue goes there, too. */
 struct port_packet *side_queue(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
@@ -305,7 +303,7 @@ static void free_side(struct transfers *t, struct side_packet *side)
 	t->free_sides = side;
 }
 
-/* Takes it out of its stream: the one behind it has nothing before it any more. */
+/* Unlinks the packet from its stream; the next packet waits for nothing in front of it then. */
 static void unlink_side(struct engine *e, struct side_packet *side)
 {
 	struct engine_qp *qp = engine_find_qp(e, side->qpn);
@@ -320,7 +318,7 @@ static void unlink_side(struct engine *e, struct side_packet *side)
 	side->before = side->behind = NULL;
 }
 
-/* Its buffer is written until its transfers are done. */
+/* The buffer stays in use until its transfers are done. */
 static void drop(struct engine *e, struct side_packet *side)
 {
 	unlink_side(e, side);
@@ -335,7 +333,8 @@ void side_transfer_done(struct transfers *t, struct side_packet *side)
 		free_side(t, side);
 }
 
-/* The time until now was not the peer's. */
+/* Moves the packet to its queue and restarts the ACK timer: the time until now was not the peer's.
+ */
 static void leave(struct engine *e, struct side_packet *side, uint64_t now_ns)
 {
 	struct engine_qp *qp = side->packet.flow ? engine_find_qp(e, side->packet.flow) : NULL;
@@ -396,7 +395,7 @@ bool sides_wait(const struct engine *e, uint16_t link)
 	return false;
 }
 
-/* NULL: its payload is in no buffer. */
+/* Returns NULL if the payload is in no buffer. */
 static struct side_packet *side_of(const struct transfers *t, const struct port_packet *packet)
 {
 	uintptr_t at = packet->n_pieces == 1 ? (uintptr_t)packet->pieces[0].addr : 0;
@@ -407,7 +406,8 @@ static struct side_packet *side_of(const struct transfers *t, const struct port_
 	return t->buffers[(at - first) / t->slab_size].side;
 }
 
-/* Its payload is not the application's: its queue pair is told as of a copied one. */
+/* The payload is not the application's memory, so the queue pair is notified as for a copied
+ * packet. */
 void side_release(struct engine *e, struct port_packet *packet, bool taken)
 {
 	struct side_packet *side = side_of(transfers_of(e), packet);
@@ -453,7 +453,7 @@ void sides_drop_link(struct engine *e, uint16_t link)
 		engine_tell(e, flows[i], 1);
 }
 
-/* Their queue pairs fail, but answers would go out. */
+/* Their queue pairs fail, but responses would still be sent. */
 void sides_drop_failed(struct engine *e, const struct attached *a)
 {
 	for (uint64_t at = a->head; at != a->tail; at++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Hooks of the engine for memory that the processor does not reach (struct region.owner). The
- * engine calls them where engine.offloads is set, and knows nothing else of this folder.
- * engine_prepare_offload() sets it, with the first offload. All are called with the device's guard
- * held.
+ * Hooks that the engine calls for memory that the processor cannot reach (struct region.owner).
+ * engine_prepare_offload() sets engine.offloads when the first offload is prepared; until then it
+ * is NULL. The engine includes no other header of this folder. Every hook is called with the
+ * device's guard held.
  */
 #ifndef FERRULE_ENGINE_OFFLOAD_HOOKS_H
 #define FERRULE_ENGINE_OFFLOAD_HOOKS_H
@@ -24,66 +24,68 @@ struct region;
 struct wire_packet;
 
 struct offload_hooks {
-	/* A queue pair is being made: sets qp->offloads. -ENOMEM. */
+	/* Called while a queue pair is created; sets qp->offloads. -ENOMEM. */
 	int (*add_qp)(struct engine *e, struct engine_qp *qp, const struct qp_config *config);
-	/* It is removed; it has come to RESET, or ERR. */
+	/* Called when a queue pair is removed, enters RESET, or enters ERR. */
 	void (*remove_qp)(struct engine *e, struct engine_qp *qp);
 	void (*reset_qp)(struct engine *e, struct engine_qp *qp);
 	void (*fail_qp)(struct engine *e, struct engine_qp *qp);
-	/* A completion queue that no queue pair uses is removed. */
+	/* Called when a completion queue is removed; no queue pair uses it. */
 	void (*remove_cq)(struct cq *cq);
-	/* A region is about to be removed, or to become another one. */
+	/* Called before a region is removed or rebound to other memory. */
 	void (*forget_region)(struct engine *e, const struct region *region);
-	/* True while its memory is read or written. */
+	/* Returns true while a transfer reads or writes the memory of the region. */
 	bool (*region_busy)(const struct engine *e, const struct region *region);
-	/* A link is gone, or is about to be closed. */
+	/* Called when a link is gone or about to be closed. */
 	void (*drop_link)(struct engine *e, uint16_t link);
-	/* True while packets for it are not in its queue yet. */
+	/* Returns true while packets for the link wait outside its transmit queue. */
 	bool (*link_queued)(const struct engine *e, uint16_t link);
-	/* engine_fini(), engine_port_closed(). */
+	/* Called by engine_fini() and engine_port_closed(). */
 	void (*fini)(struct engine *e);
 	void (*port_closed)(struct engine *e);
 
-	/* A round begins: handles what has been done since the last one. Returns how much. */
+	/* Called at the start of a round: handles finished transfers. Returns how many. */
 	uint32_t (*progress)(struct engine *e, uint64_t now_ns);
-	/* Has the work begin that a stage has given. */
+	/* Starts the work that a stage has queued. */
 	void (*launch)(struct engine *e);
-	/* True while work is not done. */
+	/* Returns true while work is unfinished. */
 	bool (*is_busy)(const struct engine *e);
-	/* True while this end keeps the peer of the queue pair from answering. */
+	/* Returns true while this end keeps the peer from answering; the ACK timer is stopped
+	 * then. */
 	bool (*holds_timer)(const struct engine_qp *qp);
 
-	/* Receiving. True: the frame is received later, or was dropped; `qp` NULL: for a group. */
+	/* Receiving. Returns true if the frame is received later or was dropped. `qp` is NULL for
+	 * a multicast packet. */
 	bool (*defers)(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 		const struct wire_packet *packet);
-	/* The same of a frame that is not RoCE. */
+	/* The same for a frame that is not RoCE. */
 	bool (*defers_other)(struct engine *e, const struct port_frame *frame);
-	/* False: the packet was dropped: there is no room for it. */
+	/* Returns false if the packet was dropped for lack of room. */
 	bool (*admits)(struct engine *e, struct engine_qp *qp, const struct wire_packet *packet,
 		uint64_t now_ns);
-	/* A placement into memory of an owner. */
+	/* Carries out a placement into memory that has an owner. */
 	void (*place)(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 		const struct placement *placement);
-	/* All placements of a packet were made. */
+	/* Called after the last placement of a packet. */
 	void (*placed)(struct engine *e);
-	/* Their payload was lost. */
+	/* Called when the payload of these placements turns out to be lost. */
 	void (*forget_placed)(struct engine *e, const struct placements *placements);
-	/* True: the frame that was received is kept, and freed later. */
+	/* Returns true if the received frame is held; the hook frees it later. */
 	bool (*keeps_frame)(struct engine *e);
 
-	/* Sending. Returns how many packets of the queue pair may be made for the link now, up to
-	 * `max`; *ret_waits: none, because this end is not ready. */
+	/* Sending. Returns how many packets of the queue pair may be built for the link now, up to
+	 * `max`. Sets *ret_waits if the result is 0 because this end is not ready. */
 	uint32_t (*room)(struct engine *e, struct engine_qp *qp, uint16_t link, uint32_t max,
 		bool *ret_waits);
-	/* Makes a packet that cannot go to its link's queue yet. NULL: it can, and none was made.
-	 */
+	/* Builds a packet whose payload is not yet in host memory. Returns NULL, and builds none,
+	 * if the packet can go to its link's queue at once. */
 	struct port_packet *(*queue)(struct engine *e, struct engine_qp *qp, uint16_t link,
 		const struct packet_out *out);
-	/* All packets of a round are made. */
+	/* Called after all packets of a round are built. */
 	void (*emitted)(struct engine *e, uint64_t now_ns);
-	/* Requests of the flow that are not in a queue yet are dropped. */
+	/* Drops requests of the flow that are not in a transmit queue yet. */
 	void (*withdraw)(struct engine *e, uint32_t flow);
-	/* The packet has left its queue: `taken` by the port, or dropped. */
+	/* Called when a packet leaves its queue: `taken` by the port, or dropped. */
 	void (*release)(struct engine *e, struct port_packet *packet, bool taken);
 };
 

@@ -26,9 +26,9 @@ int lend_init(struct transfers *t, uint32_t n, uint8_t *memory)
 }
 
 /*
- * Peers of the local fabric read payload in place where it belongs to the application, and copy
- * what does not; for them nothing would be won. First all of the memory: registrations that lie
- * within an earlier one cost a NIC nothing more.
+ * Registers the memory for sending by reference. All of it is registered first: buffers within an
+ * earlier registration cost a NIC nothing more. Not used on the local fabric, where peers read
+ * only the application's own memory in place and copy the rest.
  */
 static int map_all(struct engine *e)
 {
@@ -44,7 +44,7 @@ static int map_all(struct engine *e)
 	return rc;
 }
 
-/* Without it packets are copied: the caller has not failed. */
+/* A failure is only logged: packets are copied then. */
 void lend_map(struct engine *e)
 {
 	char before[ERROR_TEXT_MAX];
@@ -102,7 +102,7 @@ void lend_put_spare(struct transfers *t, struct side_buffer *buffer)
 	t->spare = buffer;
 }
 
-/* There is one link, and what was sent first comes back first. */
+/* There is one link, so loans return in the order in which they were sent. */
 static void take_back(struct engine *e)
 {
 	struct transfers *t = transfers_of(e);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Buffers of packets beside the queues, and what the port has of them. A port that sends by
- * reference (drivers/port.h) is lent the buffer of a packet when it takes that; the packet gets a
- * spare one in its place, and the other comes back when the port says that nothing refers to it any
- * more. Some NICs' drivers say so late, or not before they have more to send: so there are only so
- * many to lend, and what finds none is copied by the port, as on ports that send no references.
+ * Loaned buffers: zero-copy transmit of gathered payload. A port that sends by reference
+ * (drivers/port.h) takes the buffer of a packet as a loan, and the packet gets a spare buffer in
+ * its place. The loaned buffer returns when the port reports it idle. Some NIC drivers report that
+ * late, or only when they have more to send. The number of loans is therefore limited; beyond it
+ * the port copies, as ports without references always do.
  *
  * Private to this folder.
  */
@@ -14,38 +14,40 @@
 #include "lib/engine/offload/transfers.h"
 
 enum {
-	LENT_BUFFERS = 256,  /* that ports have at most */
-	ECHO_BUFFERS = 2048, /* of echo.c, at most; collectives/bulk.c goes by it */
+	LENT_BUFFERS = 256,  /* upper limit of loans */
+	ECHO_BUFFERS = 2048, /* upper limit of echo.c; collectives/bulk.c relies on it */
 };
 
 struct side_buffer {
-	uint8_t *bytes;           /* slab_size, of t->memory */
+	uint8_t *bytes;           /* slab_size bytes of t->memory */
 	struct port_mem *mem;     /* NULL: the port takes no references to it */
-	struct side_buffer *next; /* of those that are spare, or lent: then the next younger one */
-	/* Of echo.c: written by a transfer, and which echo it is then (NULL: none any more). */
+	struct side_buffer *next; /* in the list of spare or loaned buffers (the next younger loan)
+				   */
+	/* For echo.c: a transfer writes the buffer; the entry it belongs to, NULL if that has
+	 * ended. */
 	bool is_written;
 	struct echo *echo;
-	struct side_packet *side; /* in its link's queue; NULL: none */
+	struct side_packet *side; /* packet in its link's queue; NULL: none */
 };
 
-/* All buffers: `n` of packets, the first ones, and the spare ones behind them. -ENOMEM. */
+/* Allocates all buffers: first `n` for packets, then the spare ones. -ENOMEM. */
 int lend_init(struct transfers *t, uint32_t n, uint8_t *memory);
-/* So much `memory`. */
+/* Returns the bytes of `memory` needed. */
 size_t lend_size(const struct transfers *t, uint32_t n);
-/* Makes t->memory known to the port, if that sends by reference. */
+/* Registers t->memory with the port, if the port sends by reference. */
 void lend_map(struct engine *e);
-/* The port is about to be closed. False: it still refers to some, and the memory must stay until it
- * is closed. */
+/* Called before the port is closed. Returns false if the port still refers to buffers; their
+ * memory must stay until it is closed. */
 bool lend_unmap(struct engine *e);
 void lend_fini(struct transfers *t);
 
-/* There always is one for those who keep to their numbers above. */
+/* Takes a spare buffer. There is always one for callers that keep to the limits above. */
 struct side_buffer *lend_take_spare(struct transfers *t);
 void lend_put_spare(struct transfers *t, struct side_buffer *buffer);
 
-/* The packet goes to its queue: by reference, if that is possible. */
+/* Offers the buffer of a packet that goes to its queue as a loan, if possible. */
 void lend_offer(struct engine *e, struct side_packet *side);
-/* It has left the queue. `taken`: the port has it, else it was dropped. */
+/* Called when the packet has left the queue. `taken`: by the port; otherwise it was dropped. */
 void lend_settle(struct engine *e, struct side_packet *side, bool taken);
 
 #endif

@@ -64,7 +64,7 @@ void parking_attach(struct engine *e, struct attached *a)
 		parking->far = a;
 }
 
-/* How many of the stream are parked. */
+/* Returns the counter of deferred frames of the stream. */
 static uint32_t *waiting(struct parking *parking, struct engine_qp *qp, unsigned stream)
 {
 	return qp ? &qp->offloads->parked[stream] : &parking->n_other;
@@ -76,7 +76,7 @@ static void put(struct transfers *t, struct parked *parked)
 		parked_release(t, &parked->slab);
 }
 
-/* In any case the port has its frame back before. */
+/* Unlinks the entry. The port has its frame back already. */
 static void leave(struct engine *e, struct parked *parked)
 {
 	struct engine_qp *qp = NULL;
@@ -155,7 +155,7 @@ struct slab *parked_slab(
 
 	if (!parked || payload < parked->slab.bytes || payload >= parked->slab.bytes + parked->len)
 		return NULL;
-	/* Another offload may stand still, and has a share of its own of what is copied for it. */
+	/* Copy for another offload, which may stall; the copy is counted for its own share. */
 	if (a != t->parking->far && is_half_taken(t->parking))
 		return NULL;
 	return &parked->slab;
@@ -167,10 +167,10 @@ static bool is_far(const void *arg, const struct region *region)
 }
 
 /*
- * Without an ICRC nobody has to see the payload before it is placed, unless there is a UDP checksum
- * which the NIC has not verified. What may be placed is known for certain for the packet that is
- * next in its stream only. The offload reads the frame until it has moved it: where the frame
- * cannot be held, it is fetched.
+ * Returns true if the frame can be received directly. Without an ICRC no code reads the payload
+ * before it is placed, unless the NIC has not verified a UDP checksum. The destination is known
+ * for certain only for the next packet of the stream. The offload reads from the frame, so the
+ * frame must be held; otherwise it is fetched.
  */
 static bool is_direct(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct wire_packet *packet)
@@ -183,19 +183,19 @@ static bool is_direct(struct engine *e, struct engine_qp *qp, const struct port_
 		(!frame->is_checked && wire_has_udp_checksum(packet)) ||
 		!qp_input_within(&qp->core, packet, is_far, far->offload, &unit))
 		return false;
-	/* An element in both parts is nothing that the offload could reduce. */
+	/* The offload cannot reduce an element that lies in both parts. */
 	if (near_len % unit)
 		return false;
 	return offload_hold(e, far, frame);
 }
 
-/* As if the network had lost it; RC is asked for it again, see offload_admits(). */
+/* Drops the packet as if the network had lost it. RC requests it again; see offload_admits(). */
 static void refuse(struct engine *e, struct engine_qp *qp, const struct wire_packet *packet)
 {
 	struct transfers *t = transfers_of(e);
 
 	e->stats.offload_waits++;
-	/* That which came first is what is missing first. */
+	/* Only the first missing packet is recorded. */
 	if (!qp || qp->core.type != FRL_QPT_RC || !list_empty(&qp->offloads->starved))
 		return;
 	qp_note_loss(&qp->core, packet, &qp->offloads->loss);
@@ -203,7 +203,7 @@ static void refuse(struct engine *e, struct engine_qp *qp, const struct wire_pac
 	list_add_tail(&t->starved, &qp->offloads->starved);
 }
 
-/* Datagrams, which anybody may send, leave half of the room to connections. */
+/* Any peer can send datagrams, so they leave half of the room to connections. */
 static bool has_room(
 	const struct parking *parking, const struct engine_qp *qp, const struct port_frame *frame)
 {
@@ -254,7 +254,7 @@ static void park(
 		fetch(e, qp, parked, frame);
 }
 
-/* Nobody can read the far part any more, nor that of any frame that comes. */
+/* The far part cannot be read, nor that of any later frame. */
 static void fail(struct engine *e, struct engine_qp *qp)
 {
 	e->stats.offload_waits++;
@@ -262,7 +262,7 @@ static void fail(struct engine *e, struct engine_qp *qp)
 		offload_fail_qp(e, qp, transfers_of(e)->parking->far);
 }
 
-/* False: nobody reaches the far part, which is then of no use. */
+/* Returns false if no offload can fetch the far part. The frame is then useless. */
 static bool is_within_reach(struct engine *e, struct engine_qp *qp, const struct port_frame *frame)
 {
 	struct parking *parking = transfers_of(e)->parking;
@@ -287,7 +287,7 @@ bool parked_defers(struct engine *e, struct engine_qp *qp, const struct port_fra
 
 	if (frame->far_len && !is_within_reach(e, qp, frame))
 		return true;
-	/* Of an engine's own packets none is in a stream with those of the port. */
+	/* Packets from this engine itself share no stream with those of the port. */
 	if (!parking || parking->delivering || frame->link == ENGINE_LOOP_LINK)
 		return false;
 	waits = *waiting(parking, qp, stream) != 0;
@@ -383,8 +383,8 @@ static bool overlaps(const struct transfer *transfer, const struct packet_piece 
 		piece->addr < transfer->dst + transfer->length;
 }
 
-/* What was placed before is to be sent: a NIC asks nobody whether it is there already, other than
- * an offload that gathers it. */
+/* Returns true if no placement into this memory is under way. The NIC does not wait for
+ * placements; an offload that gathers does. */
 static bool is_there(const struct attached *a, const struct packet_piece *piece)
 {
 	if (!a->placements || piece->addr >= a->placed_end ||
@@ -400,8 +400,8 @@ static bool is_there(const struct attached *a, const struct packet_piece *piece)
 }
 
 /*
- * Only what need not be summed up, by a connection, over the port: packets that the port copies, or
- * that come back here, are none for it.
+ * Restricted to RC without ICRC, over the port. Packets that the port copies, or that return to
+ * this engine, cannot be sent this way.
  */
 bool parked_sends(struct engine *e, struct engine_qp *qp, const struct packet_out *out)
 {

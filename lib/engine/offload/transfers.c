@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Transfers: given to offloads, waited for, and what is done when they are. */
+/* Gives transfers to offloads and handles their end. */
 #include "lib/engine/offload/transfers.h"
 
 #include <assert.h>
@@ -95,7 +95,7 @@ void offload_launch(struct engine *e)
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++) {
 		struct attached *a = &transfers_of(e)->attached[i];
 
-		/* Also what it had no room for when it was told the last time. */
+		/* Includes transfers that the offload had no room for at the last launch. */
 		if (a->head != a->given)
 			a->offload->ops->launch(a->offload);
 	}
@@ -108,7 +108,7 @@ static void free_frame(struct engine *e, struct held_frame *held)
 	transfers_of(e)->free_held = held;
 }
 
-/* One that an echo alone still uses is anybody's who needs it, and counts as nobody's. */
+/* A frame that only retained payload uses counts for no share, and can be reclaimed. */
 static void put_frame(struct engine *e, struct held_frame *held)
 {
 	held->users--;
@@ -209,7 +209,7 @@ static void finish(struct engine *e, struct attached *a)
 		put_slab(t, transfer->slab);
 }
 
-/* Everything that was placed before `seq` by this offload is there. */
+/* Returns true if all transfers of the offload up to `seq` are done. */
 static bool is_past(const struct attached *a, uint64_t seq)
 {
 	return a->head == a->tail || transfer_at(a, a->head)->seq > seq;
@@ -242,7 +242,7 @@ static const char *keep(struct transfers *t, const char *why)
 	return failure->why;
 }
 
-/* Queue pairs that have not used it yet fail when they do. */
+/* Queue pairs that have not used the offload yet fail at their first use. */
 static void fail(struct engine *e, struct attached *a, const char *why)
 {
 	struct transfers *t = transfers_of(e);
@@ -266,13 +266,13 @@ static uint32_t progress(struct engine *e, struct attached *a)
 
 	if (a->head != a->given)
 		done = a->offload->ops->done(a->offload);
-	/* Not before: after a failure all of them count as done. */
+	/* Checked after done(): after a failure all transfers count as done. */
 	why = a->failed ? NULL : a->offload->ops->error(a->offload);
 	if (why)
 		fail(e, a, why);
 	while (a->head != a->given && transfer_at(a, a->head)->ticket <= done)
 		finish(e, a);
-	/* What was never given touches nothing. */
+	/* Transfers that the offload never got touch no memory. */
 	while (a->failed && a->head == a->given && a->head != a->tail) {
 		a->given++;
 		finish(e, a);
@@ -297,7 +297,7 @@ uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 	return n + sides_leave(e, now_ns);
 }
 
-/* NULL: it cannot be held. */
+/* Returns NULL if the frame cannot be held. */
 static struct held_frame *hold(struct engine *e, struct attached *a, const struct port_frame *frame)
 {
 	struct transfers *t = transfers_of(e);
@@ -343,7 +343,7 @@ static uint8_t *copy(struct engine *e, struct attached *a, const uint8_t *payloa
 	if (!slab) {
 		if (!t->free_slabs)
 			echo_vacate(e, ECHO_SLAB);
-		/* Or the packet would not have been taken in. */
+		/* offload_admits() has checked that there is one. */
 		assert(t->free_slabs);
 		slab = a->rx_slab = t->free_slabs;
 		t->free_slabs = slab->next;
@@ -378,8 +378,8 @@ static bool is_of(const struct port_frame *frame, const struct placement *p)
 	return p->payload >= frame->data && p->payload < frame->data + frame->len;
 }
 
-/* The payload of a transfer. What the sender can take back, or is on the stack, is copied now; the
- * caller asks after that whether it was there still. */
+/* Sets the payload of a transfer. Payload that the sender can reclaim, or that is on the stack, is
+ * copied now; the caller then checks that it was still valid. */
 static void set_payload(struct engine *e, struct attached *a, const struct port_frame *frame,
 	const struct placement *p, struct transfer *transfer)
 {
@@ -400,7 +400,7 @@ static void set_payload(struct engine *e, struct attached *a, const struct port_
 	transfer->slab->users++;
 }
 
-/* Of a frame that is held. */
+/* The frame is held already. */
 static void set_far_payload(struct transfers *t, const struct port_frame *frame,
 	const struct placement *p, struct transfer *transfer)
 {
@@ -423,7 +423,7 @@ static void count_placement(struct attached *a, const struct placement *p)
 		a->placed_end = end;
 }
 
-/* Payload in one part of the frame. */
+/* Places payload that lies in one part of the frame. */
 static void place_part(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct placement *p)
 {
@@ -450,7 +450,7 @@ static void place_part(struct engine *e, struct engine_qp *qp, const struct port
 	transfer_give(a);
 }
 
-/* What is in both parts of the frame is two transfers. */
+/* Payload that spans both parts of the frame becomes two transfers. */
 void offload_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct placement *p)
 {
@@ -482,7 +482,7 @@ static bool overlaps(const struct region *region, const uint8_t *addr, uint32_t 
 	return addr && addr < region->addr + region->length && region->addr < addr + length;
 }
 
-/* Also by another key of the same memory, which does no harm. */
+/* Also true if the transfer used another key for the same memory, which is harmless. */
 bool offload_region_busy(const struct engine *e, const struct region *region)
 {
 	const struct attached *a = region->owner ? attached_of(transfers_of(e), region->owner)
@@ -499,7 +499,7 @@ bool offload_region_busy(const struct engine *e, const struct region *region)
 	return false;
 }
 
-/* Starved queue pairs are asked soon, and packets beside the queues leave when these have room. */
+/* Also true if packets are to be requested again or wait for room in their queue. */
 bool offload_is_busy(const struct engine *e)
 {
 	const struct transfers *t = transfers_of(e);

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Payload in memory that the processor does not reach, of a GPU for example: it is moved by
- * offloads (offload.h), in their time. Private to this folder. An engine that has had an offload
- * has this as its offload_state, and calls by hooks.h.
+ * Transfers: payload that offloads (offload.h) move into and out of memory that the processor
+ * cannot reach, for example of a GPU. Private to this folder. struct transfers is the engine's
+ * offload_state.
  *
  *	receiving   packet -> placements -> ring of transfers -> offload -> memory
  *	            The frame is held, or its payload copied into a slab, until the offload has
- *	            taken it. Completions wait at a gate meanwhile (completions.c).
+ *	            taken it. Completions are held back meanwhile (completions.c).
  *	sending     memory -> offload -> side packet -> link's transmit queue
  *	            A packet waits beside the queues until its payload is there (gather.c).
  *
- * All transfers of an offload are in one ring, in the order of the packets that they are of. The
- * offload does in that order what touches the same bytes: so the response to a READ has what the
- * WRITE before it has brought, of the same queue pair or another one, and nothing here needs to
- * wait for that.
+ * Each offload has one ring. It holds all transfers in the order of their packets. The offload
+ * keeps that order for transfers that touch the same bytes. A READ response therefore returns the
+ * data of an earlier WRITE, also when another queue pair received the WRITE.
  *
- * Nothing waits for an offload. Where there is no room for what a packet may need, it is not taken
- * in, or not made (offload_admits(), side_room()); what the processor reaches goes on. Each offload
- * has its share of the room, so that one that stands still does not stop the others.
+ * Nothing waits for an offload. A packet that needs room that is not there is dropped when
+ * received, and not built when sent (offload_admits(), side_room()). Traffic of host memory goes
+ * on. Each offload has a share of the room, so a stalled offload does not stop the others.
  */
 #ifndef FERRULE_ENGINE_TRANSFERS_H
 #define FERRULE_ENGINE_TRANSFERS_H
@@ -28,117 +27,118 @@
 #include "lib/protocol/qp.h"
 
 enum {
-	ENGINE_OFFLOADS = 8, /* that an engine works with: bits of a mask */
-	TRANSFERS = 2048,    /* of an offload, not done; a power of two */
-	/* Placements and gathers share a ring, and neither can take the other's half. */
+	ENGINE_OFFLOADS = 8, /* per engine; bits of a mask */
+	TRANSFERS = 2048,    /* unfinished ones per offload; a power of two */
+	/* Placements and gathers share a ring. Each may use half of it. */
 	TRANSFERS_SHARE = TRANSFERS / 2,
-	/* One of them may be cut in two, where the far part of a frame begins. */
+	/* A placement is split in two where the far part of a frame begins. */
 	TRANSFERS_A_PACKET = FRL_MAX_SGE + 2,
-	SLAB_MORE = 64, /* bytes of a slab beyond those of the largest payload: a GRH before it */
-	SLABS = 256,    /* of payload that came in a frame that cannot be held */
-	HELD_FRAMES = 256, /* at most, if the port has so many to spare */
+	SLAB_MORE = 64,    /* bytes of a slab beyond the largest payload: room for a GRH */
+	SLABS = 256,       /* for payload of frames that cannot be held */
+	HELD_FRAMES = 256, /* upper limit; the port may spare fewer */
 	OFFLOAD_WHY = 256,
 };
 
-/* Payload of a packet that came in; in use until all transfers out of it are done. */
+/* Payload of a received packet. In use until all transfers from it are done. */
 struct slab {
 	uint8_t *bytes;
 	uint32_t used;          /* bytes */
-	uint32_t users;         /* transfers, the packet while it is being placed, and an echo */
-	bool is_kept;           /* by an echo; if that alone uses it, it is nobody's share */
-	struct attached *owner; /* NULL: it is that of a struct parked */
+	uint32_t users;         /* transfers, the packet while it is being placed, retained payload
+				 */
+	bool is_kept;           /* by retained payload; counts for no share if that is the only
+				 * user */
+	struct attached *owner; /* NULL: belongs to a deferred frame */
 	struct slab *next;
 };
 
 struct held_frame {
 	struct port_frame frame;
-	uint32_t users; /* transfers, the burst that it came with, and an echo */
-	bool is_kept;   /* as of a slab */
+	uint32_t users; /* transfers, the burst it came with, retained payload */
+	bool is_kept;   /* as in struct slab */
 	struct attached *owner;
 	struct held_frame *next;
 };
 
-/* A packet that waits for its payload, or behind one that does. gather.c */
+/* A packet that waits for its payload, or behind another one that does. See gather.c. */
 struct side_packet {
-	struct list node; /* in `sides`, in the order in which they were made; or in no list */
-	struct side_packet *behind; /* the one before it of the same stream is still here */
-	struct side_packet *before; /* the reverse */
+	struct list node; /* in transfers.sides, in the order of creation; or in no list */
+	struct side_packet *behind; /* previous packet of the same stream that still waits */
+	struct side_packet *before; /* next packet of the same stream */
 	uint32_t qpn;
 	uint16_t link;
-	uint8_t stream;           /* 1: answers; 0: requests */
+	uint8_t stream;           /* 1: responses; 0: requests */
 	bool has_payload;         /* in `buffer` */
-	bool has_icrc;            /* that is to be computed when the payload is there */
-	uint16_t headers;         /* bytes of the packet's header that are headers, */
-	uint16_t l3_offset;       /* and where in them the ICRC starts */
-	uint32_t transfers;       /* that are not done */
-	struct attached *owner;   /* whose share it is of: what it waits for */
-	struct side_packet *next; /* free ones */
+	bool has_icrc;            /* to be computed when the payload is there */
+	uint16_t headers;         /* bytes of headers in packet.header */
+	uint16_t l3_offset;       /* where the ICRC starts in the headers */
+	uint32_t transfers;       /* unfinished ones */
+	struct attached *owner;   /* offload that it waits for; counts for its share */
+	struct side_packet *next; /* in the free list */
 	struct port_packet packet;
 	struct side_buffer *buffer;
-	/* In the link's queue: the port is to have `buffer`, and this takes its place; NULL: it
-	 * copies. */
+	/* Replaces `buffer` if the port takes that by reference. NULL: the port copies. */
 	struct side_buffer *spare;
 };
 
 struct transfer {
 	uint64_t seq; /* counts up over all offloads of the engine */
 	uint64_t ticket;
-	uint8_t *dst;           /* there; of a gather host memory */
-	const uint8_t *src;     /* REDUCE: the first operand, there */
-	const uint8_t *payload; /* host memory; of a gather memory there, */
-	bool is_there;          /* and that of a frame's far part, too */
+	uint8_t *dst;           /* there; host memory for a gather */
+	const uint8_t *src;     /* REDUCE: first operand, there */
+	const uint8_t *payload; /* host memory; memory there for a gather */
+	bool is_there;          /* `payload` is there: the far part of a frame */
 	uint32_t length;
 	bool has_action;
 	struct frl_recv_action action;
-	struct side_packet *side; /* a gather; then none of these: */
-	struct parked *parked;    /* the same, of the far part of a frame; then neither of these: */
+	struct side_packet *side; /* set for a gather, and none of the following */
+	struct parked *parked;    /* set for the far part of a frame, and none of the following */
 	struct slab *slab;
 	struct held_frame *held;
-	struct side_buffer *also; /* where the result goes besides (echo.h), or NULL */
+	struct side_buffer *also; /* second destination of the result (echo.h), or NULL */
 };
 
-/* An offload. Its transfers are at positions [head, tail) modulo 2^64; it has been given those
- * before `given`, and finds no room for the others yet. */
+/* An attached offload. Its unfinished transfers are at positions [head, tail) of the ring, modulo
+ * 2^64. Those before `given` were handed to the offload; it has no room for the others yet. */
 struct attached {
-	struct offload *offload; /* NULL: this place is free */
-	struct transfer *ring;   /* TRANSFERS */
+	struct offload *offload; /* NULL: free entry */
+	struct transfer *ring;   /* TRANSFERS entries */
 	uint64_t head, given, tail;
-	uint32_t placements, gathers; /* under way: each at most half of the ring */
-	/* Where placements go, if there are any: all since there were none before. */
+	uint32_t placements, gathers; /* unfinished ones; at most half of the ring each */
+	/* Address range of all placements since the last time that none was under way. */
 	const uint8_t *placed_first, *placed_end;
-	/* What it has of the room. */
+	/* Its use of shared room. */
 	uint32_t slabs, held;
-	uint32_t shared_sides; /* more than any link has anyway */
+	uint32_t shared_sides; /* side packets beyond those promised to each link */
 	uint8_t sides_of[ENGINE_LINKS];
-	struct slab *rx_slab; /* of the packet that is being taken in; NULL: it needed none */
-	/* Whose packet, thrown away before, finds room until then: one at a time, and the others
-	 * leave it that. NULL: nobody's. */
+	struct slab *rx_slab; /* of the packet being received; NULL: none needed */
+	/* Queue pair that was asked to resend a dropped packet. Room is reserved for that packet
+	 * until the deadline. One at a time; NULL: none. */
 	struct engine_qp *asked;
 	uint64_t asked_until_ns;
-	bool is_leaving; /* it fetches no frame that comes from now on */
+	bool is_leaving; /* new frames that it would have to fetch are dropped */
 	bool failed;
-	const char *why; /* then */
+	const char *why; /* reason of the failure */
 };
 
-/* Why one has failed. Queue pairs refer to it, also when that offload has gone. */
+/* Reason of a failure. Queue pairs refer to it even after the offload is detached. */
 struct failure {
 	struct failure *next;
 	char why[OFFLOAD_WHY];
 };
 
-/* The state of a queue pair: engine_qp.offloads. */
+/* State of a queue pair: engine_qp.offloads. */
 struct offload_qp {
 	struct engine_qp *qp;
-	/* The last transfer that was placed for it, the offloads that place for it, and those that
-	 * it has used. */
+	/* The last transfer placed for it, the offloads with unfinished placements for it, and all
+	 * offloads that it has used. */
 	uint64_t placed_seq;
 	uint32_t placed_mask;
 	uint32_t used_mask;
-	/* Its newest packets beside the queues, and how many are parked (parked.h): requests and
-	 * answers. */
+	/* Its newest packets beside the queues, and the number of its deferred frames (parked.h).
+	 * Index 0: requests; 1: responses. */
 	struct side_packet *side_last[2];
 	uint32_t parked[2];
-	/* Packets of it that were thrown away, and the offloads that had no room for them. */
+	/* Its dropped packets, and the offloads that had no room for them. */
 	struct qp_loss loss;
 	uint32_t starved_mask;
 	struct list starved;
@@ -150,36 +150,36 @@ struct transfers {
 	bool any_failed;
 	struct failure *failures;
 	uint64_t seq;    /* of the last transfer */
-	uint8_t *memory; /* of slabs and side packets, which the offloads reach */
+	uint8_t *memory; /* for slabs and side packets; the offloads reach it */
 	size_t memory_size;
-	size_t slab_size; /* of slabs and buffers: payload of any packet, and a GRH */
+	size_t slab_size; /* of slabs and buffers: any payload and a GRH */
 	struct slab slabs[SLABS];
 	struct slab *free_slabs;
 	uint32_t n_free_slabs;
-	uint32_t n_kept_slabs; /* that an echo alone uses */
+	uint32_t n_kept_slabs; /* used by retained payload alone */
 	struct held_frame held[HELD_FRAMES];
 	struct held_frame *free_held;
 	uint32_t n_held;            /* in use or free */
-	uint32_t n_kept_frames;     /* that an echo alone uses */
-	struct held_frame *rx_held; /* of the packet that is being taken in; NULL: none */
-	struct parking *parking;    /* NULL: the port has no frames in two parts */
-	struct list gates;          /* of completion queues, */
-	struct list holding;        /* and those that hold completions back */
-	struct list starved;      /* struct offload_qp.starved: of which packets were thrown away */
-	struct side_packet *side; /* SIDE_PACKETS */
+	uint32_t n_kept_frames;     /* used by retained payload alone */
+	struct held_frame *rx_held; /* the frame being received; NULL: not held */
+	struct parking *parking;    /* NULL: the port has no frames with a far part */
+	struct list gates;          /* of all completion queues */
+	struct list holding;        /* those that hold completions back */
+	struct list starved;      /* struct offload_qp.starved: queue pairs with dropped packets */
+	struct side_packet *side; /* SIDE_PACKETS entries */
 	struct side_packet *free_sides;
 	uint32_t n_free_sides;
-	uint32_t n_promised; /* that links with fewer than they were promised may take */
+	uint32_t n_promised; /* side packets reserved for links that use less than their minimum */
 	uint16_t sides_of[ENGINE_LINKS];
 	struct list sides;
-	struct side_buffer *buffers; /* lend.h: n_buffers of them */
+	struct side_buffer *buffers; /* n_buffers entries; see lend.h */
 	uint32_t n_buffers;
-	struct port_mem *port_mem; /* what the port made of `memory`; NULL: nothing */
+	struct port_mem *port_mem; /* registration of `memory` with the port; NULL: none */
 	struct side_buffer *spare;
-	struct side_buffer *lent, *lent_last; /* to the port, the oldest first */
-	uint32_t n_lent;                      /* and those that it will have */
+	struct side_buffer *lent, *lent_last; /* loaned to the port, oldest first */
+	uint32_t n_lent;                      /* loaned, or offered and about to be */
 	struct echoes *echoes;
-	bool may_leave; /* a packet beside the queues has waited for nothing */
+	bool may_leave; /* a packet beside the queues waits for nothing */
 };
 
 static inline struct transfers *transfers_of(const struct engine *e)
@@ -189,104 +189,104 @@ static inline struct transfers *transfers_of(const struct engine *e)
 
 /* ---- transfers.c */
 
-/* What has been done since the last time is dealt with. Returns how much. */
+/* As offload_hooks.progress. */
 uint32_t offload_progress(struct engine *e, uint64_t now_ns);
-/* What was given is begun at the latest now. */
+/* As offload_hooks.launch. */
 void offload_launch(struct engine *e);
-/* A placement into memory of an offload. */
+/* As offload_hooks.place. */
 void offload_place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct placement *p);
-/* All placements of a packet were made. */
+/* As offload_hooks.placed. */
 void offload_placed(struct engine *e);
-/* The frame that is being taken in is held for the offload. False: it cannot be. */
+/* Holds the frame being received for the offload. Returns false if it cannot be held. */
 bool offload_hold(struct engine *e, struct attached *a, const struct port_frame *frame);
-/* True: the frame that was taken in is held, and comes back by itself. */
+/* As offload_hooks.keeps_frame. */
 bool offload_kept_frame(struct engine *e);
-/* A payload is on its way into the region's memory or out of it. */
+/* As offload_hooks.region_busy. */
 bool offload_region_busy(const struct engine *e, const struct region *region);
-/* Something is under way, or packets are to be asked for again. */
+/* As offload_hooks.is_busy: transfers are unfinished, or packets are to be requested again. */
 bool offload_is_busy(const struct engine *e);
 
-/* All transfers up to `seq`, of the offloads of the mask, are done. */
+/* Returns true if all transfers up to `seq` of the offloads in the mask are done. */
 bool transfers_done(const struct transfers *t, uint64_t seq, uint32_t mask);
-/* The queue pair uses an offload that has failed. */
+/* Moves the queue pair to ERR: it uses an offload that has failed. */
 void offload_fail_qp(struct engine *e, struct engine_qp *qp, const struct attached *a);
-/* NULL: it is none of the engine's. */
+/* Returns NULL if the offload is not attached to the engine. */
 struct attached *attached_of(const struct transfers *t, const struct offload *offload);
-/* An echo uses a frame or slab which something else uses already; and does not any more. */
+/* Mark a frame or slab that is in use as retained, and undo that. The last user frees it. */
 void frame_keep(struct held_frame *held);
 void frame_unkeep(struct engine *e, struct held_frame *held);
 void slab_keep(struct slab *slab);
 void slab_unkeep(struct transfers *t, struct slab *slab);
-/* A new transfer, which there is room for, is filled in and then given. */
+/* Appends a transfer; the ring must have room. The caller fills it in, then calls transfer_give().
+ */
 struct transfer *transfer_add(struct transfers *t, struct attached *a);
 void transfer_give(struct attached *a);
-/* So many packets find room for what is fetched for them. */
+/* Returns how many more packets the ring has room to gather payload for. */
 uint32_t transfers_room(const struct attached *a);
-/* What each offload may have of so much. */
+/* Returns the share of each offload out of `all`. */
 uint32_t transfers_share(const struct transfers *t, uint32_t all);
-/* Collects the offloads of regions that qp_output_touches() or qp_input_touches() find, as bits of
- * the mask: its answer is no, so they look at all of them. */
+/* Collects the offloads of all regions that qp_output_touches() or qp_input_touches() visit, as
+ * bits of a mask. offload_note_need() returns false so that the visit goes on. */
 struct offload_needs {
 	const struct transfers *transfers;
 	uint32_t *mask;
 };
 bool offload_note_need(const void *arg, const struct region *region);
-/* For qp_output_touches(). */
+/* Predicate for qp_output_touches(): the region has an owner. */
 bool offload_is_any(const void *arg, const struct region *region);
 
 /* ---- completions.c */
 
-/* Gives the completion queues of a queue pair gates, if they have none. -ENOMEM. */
+/* Adds gates to the completion queues of a queue pair that have none. -ENOMEM. */
 int completions_watch(struct engine *e, struct cq *send_cq, struct cq *recv_cq);
-/* The gate of the queue, if it has one, goes with the completions that it holds. */
+/* Frees the gate of the queue, if any, with the completions that it holds. */
 void completions_unwatch(struct cq *cq);
 void completions_fini(struct transfers *t);
-/* For tests: the i-th of the completions that the gate of the queue holds. */
+/* For tests: returns the i-th completion that the gate of the queue holds. */
 const struct frl_wc *completions_held(const struct cq *cq, uint32_t i);
-/* Writes the completions whose transfers are done. */
+/* Writes held completions whose transfers are done. */
 void completions_pass_on(struct transfers *t);
-/* Turns those that wait for this offload, which has failed, into errors. */
+/* Turns held completions that wait for the failed offload into errors. */
 void completions_spoil(struct transfers *t, const struct attached *a);
 
 /* ---- admit.c */
 
-/* Whether the packet may be taken in. False: it was thrown away, for want of room or because the
- * memory that it is for is out of reach for good. */
+/* Returns true if the packet may be received. Otherwise it was dropped: there is no room, or the
+ * offload that owns the memory has failed. */
 bool offload_admits(
 	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns);
-/* Nothing of the queue pair's is asked for again any more. */
+/* Cancels requests to resend packets to the queue pair. */
 void offload_forget(struct engine *e, struct engine_qp *qp);
-/* Whose packets were thrown away for want of room is asked for them again when there is some. */
+/* Requests dropped packets again where there is room now. */
 void offload_ask_starved(struct engine *e, uint64_t now_ns);
-/* If the next packet of the queue pair is from an offload that has failed, so does it. */
+/* Returns true, and moves the queue pair to ERR, if its next packet reads from a failed offload. */
 bool offload_fails_output(struct engine *e, struct engine_qp *qp);
 
 /* ---- gather.c */
 
 int sides_init(struct transfers *t, uint8_t *memory);
-size_t sides_size(const struct transfers *t); /* bytes of `memory` that they need */
+size_t sides_size(const struct transfers *t); /* bytes of `memory` needed */
 void sides_fini(struct transfers *t);
-/* How many packets of the queue pair for that link may be made now, out of `max`; *ret_waits: none,
- * because what the next one needs is not free. */
+/* As offload_hooks.room. */
 uint32_t side_room(
 	struct engine *e, struct engine_qp *qp, uint16_t link, uint32_t max, bool *ret_waits);
 /* As offload_hooks.queue. */
 struct port_packet *side_queue(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out);
-/* A transfer is done. */
+/* Called when a transfer of the packet is done. */
 void side_transfer_done(struct transfers *t, struct side_packet *side);
-/* Those whose turn it is go to their queues. Returns how many. */
+/* Moves packets that wait for nothing to their queues. Returns how many. */
 uint32_t sides_leave(struct engine *e, uint64_t now_ns);
-/* The same, if one has waited for nothing. */
+/* The same, if such a packet was just built. */
 void sides_leave_early(struct engine *e, uint64_t now_ns);
-/* Requests of the queue pair wait for their payload. */
+/* Returns true while requests of the queue pair wait for their payload. */
 bool side_is_fetching(const struct engine_qp *qp);
-/* Some wait for the link's queue, or for what is to be there then. */
+/* As offload_hooks.link_queued. */
 bool sides_wait(const struct engine *e, uint16_t link);
 /* As offload_hooks.release. */
 void side_release(struct engine *e, struct port_packet *packet, bool taken);
-/* What has not gone to a queue is dropped: of a flow; of a link; of an offload that has failed. */
+/* Drop packets beside the queues: of a flow; of a link; of a failed offload. */
 void sides_withdraw(struct engine *e, uint32_t flow);
 void sides_drop_link(struct engine *e, uint16_t link);
 void sides_drop_failed(struct engine *e, const struct attached *a);
