@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is due: of the queue pairs that wait for something, which are on a list of their own. */
+/* Deadlines of queue pairs. Those that wait for something are on a list. */
 #include "lib/engine/offload/hooks.h"
 #include "lib/engine/stages.h"
 
-/* Many peers that are slow at once are not each worth a walk of their own. */
+/* Many slow peers share one visit. */
 enum { PROBE_PATIENCE_NS = 250000 };
 
-/* Nobody else can tell a peer that does not answer from a cable that has been pulled out here. */
+/* Expires a deadline. Only the engine can distinguish a silent peer from a link that is down at
+ * this end. */
 static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	struct qp *core = &qp->core;

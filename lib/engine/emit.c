@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sending: from queue pairs that have something to say into the transmit queues of their links. */
+/* Transmit: from queue pairs with pending output to the transmit queues of their links. */
 #include "lib/engine/stages.h"
 
 #include <assert.h>
@@ -10,8 +10,8 @@
 
 enum {
 	EMIT_BUDGET = 64,    /* packets a round, so that receiving gets its turn */
-	SCRATCH_HEADER = 64, /* of a frame in e->scratch: goes into the packet's header */
-	/* On the local fabric a process that has stopped must not keep datagrams from others. */
+	SCRATCH_HEADER = 64, /* bytes of a frame in e->scratch that go into the packet's header */
+	/* On the local fabric a stopped process must not block datagrams to other processes. */
 	DATAGRAM_PATIENCE_NS = 10000000,
 };
 
@@ -62,7 +62,7 @@ bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, s
 	return true;
 }
 
-/* It has no region. */
+/* The scratch buffer has no region, so its address identifies it. */
 bool engine_scratch_queued(const struct engine *e)
 {
 	const struct tx_queue *q = e->tx[0];
@@ -76,7 +76,7 @@ bool engine_scratch_queued(const struct engine *e)
 	return false;
 }
 
-/* Over headers and payload; pad bytes are zero and covered as well. */
+/* Covers headers and payload, including the pad bytes, which are zero. */
 void engine_store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t headers)
 {
 	const uint8_t *l3 = packet->header + l3_offset, *payload = packet->header + headers;
@@ -84,7 +84,7 @@ void engine_store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t 
 	uint8_t pad = packet->trailer_len - ICRC_LEN;
 	uint32_t crc;
 
-	/* What follows the headers first, which is mostly all of the payload. */
+	/* The first block follows the headers and is usually the whole payload. */
 	if (len == 0 && packet->n_pieces) {
 		payload = packet->pieces[0].addr;
 		len = packet->pieces[0].len;
@@ -150,7 +150,7 @@ void engine_encode(const struct wire_path *path, bool has_icrc, const struct pac
 static_assert((int)WIRE_MAX_HEADERS + FRL_MAX_INLINE <= PORT_HEADER_ROOM, "inline payload fits");
 static_assert((int)FRL_MAX_SGE <= PORT_MAX_PIECES, "all elements fit a packet");
 
-/* UC, UD, GSI: requests are done when the port has their packets. */
+/* UC, UD, GSI: requests complete when the port has taken their packets. */
 static bool is_told(const struct engine_qp *qp)
 {
 	return qp->core.type != FRL_QPT_RC;
@@ -176,9 +176,8 @@ static void enqueue(
 	if (is_queued)
 		packet = enqueue_last(e, qp, link, out);
 
-	/* What the peer is told is not the queue pair's: its own end takes nothing of that back,
-	 * and the end of a region that the peer reads must not wait for one that does so in place.
-	 */
+	/* Responses have no flow. The end of this queue pair does not withdraw them, and the end
+	 * of a region that the peer reads must not wait for a peer that reads in place. */
 	packet->flow = packet_is_answer(out) ? 0 : qp->core.qpn;
 	packet->alone = false;
 	packet->copy = !is_queued || (out->response ? e->port->caps.in_place : is_told(qp));
@@ -225,7 +224,7 @@ bool engine_region_queued(const struct engine *e, const struct region *region)
 	return false;
 }
 
-/* The link of the queue pair's next packets; false when there are none. */
+/* Gets the link of the next packets. Returns false if there are none. */
 static bool next_link(const struct engine_qp *qp, uint16_t *ret_link)
 {
 	const struct datagram_target *target;
@@ -239,7 +238,7 @@ static bool next_link(const struct engine_qp *qp, uint16_t *ret_link)
 	return target != NULL;
 }
 
-/* How many of them can be queued. */
+/* Returns how many packets can be queued for the link. */
 static uint32_t room_for(const struct engine *e, const struct engine_qp *qp, uint16_t link)
 {
 	const struct tx_queue *q = link < ENGINE_LINKS ? e->tx[link] : NULL;
@@ -250,13 +249,14 @@ static uint32_t room_for(const struct engine *e, const struct engine_qp *qp, uin
 	return room;
 }
 
-/* Datagrams, and on a network what is unreliable besides. */
+/* Returns true for datagrams, and on a network also for UC. */
 static bool may_be_lost(const struct engine *e, const struct engine_qp *qp)
 {
 	return qp_is_datagram(&qp->core) || (is_told(qp) && !e->port->caps.on_demand);
 }
 
-/* No room, and none to wait for: the next packet is dropped, if all before it are told of. */
+/* Returns true if the next packet must be dropped: there is no room and no hope of room. All
+ * earlier packets must have been reported. */
 static bool is_hopeless(const struct engine *e, const struct engine_qp *qp, uint16_t link)
 {
 	if (!may_be_lost(e, qp) || qp->queued)
@@ -276,14 +276,14 @@ static void drop_packet(
 static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	struct packet_out out[ENGINE_EMIT_QUANTUM];
-	/* Datagrams may go somewhere else each. */
+	/* Each datagram may have another destination. */
 	uint32_t most = qp_is_datagram(&qp->core) ? 1 : ENGINE_EMIT_QUANTUM;
 	uint32_t turn = ENGINE_EMIT_QUANTUM;
 	uint32_t total = 0, at_once = most, n;
 	bool waits = false;
 	uint16_t link;
 
-	/* Whatever it wants to say, it has nobody to say it to. */
+	/* No path: completes local requests and discards packets. */
 	if (!qp_is_datagram(&qp->core) && !engine_is_connected(qp)) {
 		qp_output(&qp->core, out, at_once, now_ns);
 		engine_update(e, qp);
@@ -309,7 +309,7 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 			drop_packet(e, qp, out, now_ns);
 			total++;
 		} else {
-			/* Unless it is this end that it waits for. */
+			/* Not if this end is the reason for the delay. */
 			if (!waits)
 				qp_not_taken(&qp->core, now_ns);
 			break;
@@ -321,7 +321,7 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 
 uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 {
-	struct list waiting; /* for room in their links' queues */
+	struct list waiting; /* queue pairs without room in their link's queue */
 	uint32_t total = 0;
 
 	list_init(&waiting);
@@ -347,7 +347,7 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 	return total;
 }
 
-/* It is in its queue no more; `taken`: it is the port's. */
+/* Called when a packet leaves its queue. `taken`: by the port. */
 static void release(struct engine *e, struct tx_queue *q, uint16_t position, bool taken)
 {
 	if (e->offloads)
@@ -393,7 +393,8 @@ void engine_tell(struct engine *e, uint32_t flow, uint16_t n)
 {
 	struct engine_qp *qp = engine_find_qp(e, flow);
 
-	/* Telling of the ones before may have made it fail: then it wants to know no more. */
+	/* An earlier report may have failed the queue pair, which has then withdrawn its packets.
+	 */
 	if (!qp || qp->queued < n)
 		return;
 	qp->queued -= n;
@@ -405,7 +406,7 @@ void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
 {
 	uint16_t at = q->head;
 
-	/* First the head: a queue pair that fails withdraws what is behind it. */
+	/* Advances the head first: a queue pair that fails withdraws the packets behind it. */
 	q->head += taken;
 	for (uint16_t i = 0; e->offloads && i < taken; i++)
 		release(e, q, at + i, true);
@@ -488,8 +489,8 @@ static void flush_link(struct engine *e, uint16_t link, struct tx_queue *q, uint
 			q->blocked = q->drops = false;
 		count_sent(&e->stats, &q->packets[start], taken);
 		engine_packets_taken(e, q, taken);
-		/* Behind it: what is delivered may fail queue pairs, whose packets leave the queue.
-		 * Buffers that have gone back by now are filled again by new packets only. */
+		/* After the queue was updated: a delivery may fail queue pairs, which withdraw
+		 * packets. Released buffers are refilled only by new packets. */
 		loop_groups(e, &q->packets[start], taken, now_ns);
 		if (taken < n)
 			break;
@@ -511,7 +512,7 @@ void flush_tx(struct engine *e, uint64_t now_ns)
 {
 	if (!e->unsent)
 		return;
-	/* What is queued meanwhile sets it again. */
+	/* Set again by packets that are queued meanwhile. */
 	e->unsent = false;
 	for (uint16_t i = 0; i < e->n_links; i++) {
 		struct tx_queue *q = e->tx[i];
@@ -519,7 +520,7 @@ void flush_tx(struct engine *e, uint64_t now_ns)
 		if (!q || q->head == q->tail)
 			continue;
 		flush_link(e, i, q, now_ns);
-		/* On a network there is one link, whose queue moves on but without a carrier. */
+		/* A network has one link, whose queue stops only without a carrier. */
 		if (q->head != q->tail && (e->port->caps.on_demand || !e->port_up))
 			give_up_datagrams(e, q, now_ns);
 		if (q->head != q->tail)

@@ -11,11 +11,11 @@
 #include "lib/wire/ether.h"
 
 enum {
-	REGIONS_FIRST = 256,                   /* slots of the memory table at the start */
+	REGIONS_FIRST = 256,                   /* initial slots of the region table */
 	LINK_CHECK_INTERVAL_NS = 1000000,      /* on the local fabric */
 	CARRIER_CHECK_INTERVAL_NS = 100000000, /* on Ethernet */
 	NOT_A_QPN_BELOW = 2,                   /* 0 is invalid, 1 is the GSI */
-	OFFLOADS_CHECK_NS = 20000,             /* a launch of a GPU takes less */
+	OFFLOADS_CHECK_NS = 20000,             /* shorter than a GPU launch */
 };
 
 static_assert((int)ENGINE_MAX_QPS == (int)PORT_FLOWS, "qps[] holds no two that a port confuses");
@@ -31,8 +31,8 @@ static void init_addresses(struct engine *e, const struct engine_config *config)
 	groups_init(&e->groups, e->port->caps.on_demand);
 }
 
-/* A network port has one link, which also carries ARP and the like; those of the local fabric come
- * later. */
+/* A network port has one link, which also carries ARP and ICMP. Links of the local fabric are
+ * added later. */
 static int init_port(struct engine *e)
 {
 	const struct port *port = e->port;
@@ -114,7 +114,7 @@ int engine_use_link(struct engine *e, uint16_t link)
 		e->tx[link] = calloc(1, sizeof(*e->tx[link]));
 	if (!e->tx[link])
 		return -ENOMEM;
-	/* Who comes when it is down already has to hear that too. */
+	/* A new user of a link that is down must also see the link-down event. */
 	e->tx[link]->down = false;
 	if (link != ENGINE_LOOP_LINK && link >= e->n_links)
 		e->n_links = link + 1;
@@ -126,7 +126,8 @@ static uint32_t next_index(uint32_t index)
 	return index + 1 < ENGINE_MAX_QPS ? index + 1 : NOT_A_QPN_BELOW;
 }
 
-/* The next of the numbers that are this engine's; so many of them share slots at most. */
+/* Picks the next free number of the configured range. At most ENGINE_MAX_QPS numbers are tried, as
+ * slots are shared. */
 static int choose_own_qpn(struct engine *e, uint32_t *ret_qpn)
 {
 	for (uint32_t i = 0; i < e->qpn_count && i < ENGINE_MAX_QPS; i++) {
@@ -143,7 +144,7 @@ static int choose_own_qpn(struct engine *e, uint32_t *ret_qpn)
 	return -ENOSPC;
 }
 
-/* Any number whose low bits are those of a free slot. -ENOSPC. */
+/* Picks a number with the low bits of a free slot. -ENOSPC. */
 static int choose_qpn(struct engine *e, uint32_t *ret_qpn)
 {
 	uint32_t high = (uint32_t)random_u64(&e->random) << ENGINE_QP_INDEX_BITS;
@@ -187,7 +188,7 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	config->regions = &e->regions;
 	config->stats = &e->stats;
 	config->queues = &e->events;
-	/* Who asks for a small window gets it. */
+	/* A small window is kept exactly. */
 	config->slack = e->port->caps.train && config->window >= 4 * ENGINE_EMIT_QUANTUM
 		? ENGINE_EMIT_QUANTUM - 1
 		: 0;
@@ -202,9 +203,9 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 }
 
 /*
- * The requests of a queue pair that has left the states that send are over, and their memory is the
- * application's as soon as the guard is released: nothing of it may be sent any more, or be taken
- * by a peer that reads it in place. Without an ICRC nobody could tell that it has changed.
+ * Withdraws the requests of a queue pair that cannot send any more. Their memory returns to the
+ * application when the guard is released, so it must not be sent or read in place any more.
+ * Without an ICRC the peer could not detect that it has changed.
  */
 static void end_sending(struct engine *e, struct engine_qp *qp)
 {
@@ -236,7 +237,8 @@ void engine_update(struct engine *e, struct engine_qp *qp)
 	}
 	if (list_empty(&qp->ready) && qp_wants_output(&qp->core))
 		list_add_tail(&e->ready, &qp->ready);
-	/* A later deadline may be noted too early: one walk finds nothing due, and mends it. */
+	/* A deadline that moves later is not updated here. One visit then finds nothing to do and
+	 * corrects it. */
 	if (deadline < e->next_deadline_ns) {
 		uint64_t look_ns = qp_next_look(&qp->core, e->next_probes_ns);
 
@@ -339,7 +341,7 @@ void engine_drop_link(struct engine *e, uint16_t link)
 	struct tx_queue *q = e->tx[link];
 	struct engine_qp *qp;
 
-	/* Connections first: what they have under way comes back as failed. */
+	/* Connections first: their outstanding requests complete with errors. */
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
 		if (!engine_is_connected(qp) || qp->path.link != link)
 			continue;
@@ -369,21 +371,21 @@ void engine_revoke(struct engine *e)
 	event_raise(&e->events, &e->port_events, FRL_EVENT_DEVICE_FATAL);
 }
 
-/* A queue that lost completions is of no more use to any queue pair on it. */
+/* Fails all queue pairs of a completion queue that lost completions. */
 static void check_overruns(struct engine *e)
 {
 	struct engine_qp *qp;
 
 	if (e->stats.cq_overruns == e->seen_overruns)
 		return;
-	/* Flushing may overrun other queues, of queue pairs that were passed: the next round sees
-	 * to them. */
+	/* Flushing may overrun further queues, of queue pairs already visited. The next round
+	 * handles them. */
 	e->seen_overruns = e->stats.cq_overruns;
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
 		if (!qp->core.send_cq->overrun && !qp->core.recv_cq->overrun)
 			continue;
 		qp_explain(&qp->core, "its completion queue overran with another queue pair's");
-		/* The queue has no room for what would tell. */
+		/* The event reports the failure, as the queue has no room for a completion. */
 		if (qp->core.state != FRL_QPS_RESET && qp->core.state != FRL_QPS_ERR)
 			event_raise(&e->events, &qp->core.events, FRL_EVENT_QP_FATAL);
 		qp_fail(&qp->core, FRL_WC_WR_FLUSH_ERR);
@@ -419,7 +421,8 @@ bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)
 	return !engine_has_room(e, qp->path.link) || !engine_has_link(e, qp);
 }
 
-/* On Ethernet a carrier comes back, and timers tell what it has lost: it is only told of. */
+/* Reports a change of the carrier. Connections stay: the carrier may return, and timers detect
+ * losses. */
 static void check_carrier(struct engine *e)
 {
 	bool up = e->port->ops->link_state(e->port, 0) == PORT_LINK_UP;
@@ -427,7 +430,7 @@ static void check_carrier(struct engine *e)
 	if (up == e->port_up)
 		return;
 	e->port_up = up;
-	/* Of changes that nobody has fetched the last one is what counts. */
+	/* Only the last of the unread changes counts. */
 	event_replace(&e->events, &e->port_events, up ? FRL_EVENT_PORT_ERR : FRL_EVENT_PORT_ACTIVE,
 		up ? FRL_EVENT_PORT_ACTIVE : FRL_EVENT_PORT_ERR);
 }

@@ -9,8 +9,8 @@
 #include "lib/engine/stages.h"
 
 enum {
-	INDEX_BITS = 4,     /* of a token: which of the armed; the others count its uses */
-	PAYLOAD_ALIGN = 64, /* of what is copied; received payload of IPv4 lies like that, too */
+	INDEX_BITS = 4,     /* bits of a token for the index; the others count its uses */
+	PAYLOAD_ALIGN = 64, /* of copies; received IPv4 payload is aligned like that, too */
 };
 
 static_assert(1 << INDEX_BITS == FRL_MAX_ARMED, "a token has the index in its low bits");
@@ -83,7 +83,7 @@ int fragments_arm(struct fragments *f, const struct fragments_part *part, uint32
 
 		if (a->region && overlaps(a, part))
 			return -EBUSY;
-		/* That which has been free for the longest time, so that tokens come again late. */
+		/* The slot that was free for the longest time, so tokens repeat late. */
 		if (!a->region && (!place || a->uses < place->uses))
 			place = a;
 	}
@@ -154,8 +154,8 @@ static bool is_in(const struct port_frame *frame, const uint8_t *payload)
 	return payload >= frame->data && payload < frame->data + frame->len;
 }
 
-/* The frame itself, or an empty one with the payload; returns where that is now. NULL: the port has
- * no buffer, which is not to be, since it has as many as there are shares of. */
+/* Keeps the frame, or copies the payload into an empty one. Returns the address of the payload.
+ * NULL: the port has no buffer, which cannot happen, since shares are limited to its buffers. */
 static const uint8_t *keep(struct engine *e, const struct port_frame *frame,
 	const struct placement *p, struct port_frame *ret_kept)
 {

@@ -135,7 +135,7 @@ struct engine_qp *groups_next_member(const struct groups *g, int group, unsigned
 	return NULL;
 }
 
-/* RFC 2236, 3: a report that comes early enough anyway is the answer. */
+/* Schedules a report in answer to a query. An earlier report is the answer, too (RFC 2236, 3). */
 static void is_asked(struct groups *g, struct group *group, uint16_t vlan, uint64_t at_ns)
 {
 	if (group->reports == 0) {
@@ -170,7 +170,7 @@ bool groups_input(struct groups *g, const uint8_t *frame, size_t len, struct ran
 	return true;
 }
 
-/* The next GID whose turn it is that is the first of its family on its VLAN. */
+/* Returns the next GID that is the first of its address family on its VLAN. */
 static unsigned next_sender(const struct gid_table *gids, const struct group *group)
 {
 	bool v4 = ip_is_v4(&group->ip);
@@ -205,7 +205,7 @@ static void reported(struct groups *g, struct group *group, uint64_t now_ns)
 					     : UINT64_MAX;
 }
 
-/* The report from the next GID whose turn it is; 0 when all have sent theirs. */
+/* Encodes the report of the next GID. Returns 0 when all have sent theirs. */
 static size_t report(struct groups *g, struct group *group, const struct gid_table *gids,
 	const uint8_t mac[6], uint8_t frame[GROUP_MAX_FRAME], uint64_t now_ns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Loopback: packets between queue pairs of this engine. They are made like all others and wait in a
- * queue of their own, whose other end is the receiving stage: no port is involved.
+ * Loopback: packets between queue pairs of this engine. They are built like all others and wait in
+ * a queue of their own. Its other end is the receiving stage; no port is involved.
  */
 #include "lib/engine/stages.h"
 
@@ -10,7 +10,8 @@
 
 enum { LOOP_MAX_FRAME = PORT_HEADER_ROOM + WIRE_MAX_MTU + PORT_TRAILER_ROOM };
 
-/* The packet in one piece: handling it may change the memory that it refers to, and its slot. */
+/* Copies the packet into one buffer: receiving it may change the memory that it refers to, and its
+ * slot. */
 static uint32_t flatten(const struct port_packet *packet, uint8_t out[LOOP_MAX_FRAME])
 {
 	uint32_t len = packet->header_len;
@@ -39,8 +40,8 @@ void flush_loop(struct engine *e, uint64_t now_ns)
 {
 	struct tx_queue *q = e->tx[ENGINE_LOOP_LINK];
 	uint8_t bytes[LOOP_MAX_FRAME];
-	/* Answers to these wait for the next round. A queue pair that fails takes its own back, so
-	 * there may be fewer in the end. */
+	/* Responses to these packets wait for the next round. A queue pair that fails withdraws
+	 * its packets, so fewer may be left. */
 	uint16_t n = q ? (uint16_t)(q->tail - q->head) : 0;
 
 	for (; n && q->head != q->tail; n--) {

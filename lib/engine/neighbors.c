@@ -19,7 +19,7 @@ void neighbors_init(struct neighbors *n, const struct neighbors_config *config)
 	*n = (struct neighbors){ .own = *config, .next_ask_ns = UINT64_MAX };
 }
 
-/* Whether an address is in the subnet of a GID of that VLAN. */
+/* Returns true if the address is in the subnet of a GID of that VLAN. */
 static bool on_link(const struct neighbors *n, const struct frl_ip *ip, uint16_t vlan)
 {
 	bool v4 = ip_is_v4(ip);
@@ -49,7 +49,7 @@ bool neighbors_next_hop(const struct neighbors *n, uint8_t sgid_index, const str
 		*ret_hop = *ip;
 		return true;
 	}
-	/* RFC 4291, 2.5.6: routers don't forward those. */
+	/* Routers do not forward link-local addresses (RFC 4291, 2.5.6). */
 	if (ip_is_link_local(&from->ip) || ip_is_link_local(ip))
 		return false;
 	if (!n->own.has_gateway[v6] || !on_link(n, &n->own.gateway[v6], from->vlan))
@@ -144,7 +144,8 @@ bool neighbors_mac(const struct neighbors *n, int index, uint8_t ret_mac[6])
 	return entry->resolved;
 }
 
-/* RFC 4861, 7.2.5: what does not override is for those who don't know, or whose MAC is silent. */
+/* Without the override flag an advertisement only fills in an unknown MAC address, or replaces one
+ * that does not answer (RFC 4861, 7.2.5). */
 static bool is_believed(const struct neighbor_entry *entry, const struct neighbor_message *in)
 {
 	if (!in->mac_told)
@@ -152,14 +153,13 @@ static bool is_believed(const struct neighbor_entry *entry, const struct neighbo
 	return in->override || !entry->resolved || entry->probes > NEIGHBOR_UNICAST_PROBES;
 }
 
-/* What a message tells about its sender, a question as well as an answer: believed only where
- * somebody wants to know it. */
+/* Learns the sender's MAC address from a request or a reply, if the address is in the table. */
 static void learn(struct neighbors *n, const struct neighbor_message *in, uint64_t now_ns)
 {
 	int index = find(n, &in->sender_ip, in->vlan);
 	struct neighbor_entry *entry;
 
-	/* Our own addresses are nobody else's to tell. */
+	/* Other hosts cannot claim our own addresses. */
 	if (index < 0 || gid_find(n->own.gids, &in->sender_ip, in->vlan) >= 0)
 		return;
 	entry = &n->entries[index];
@@ -167,7 +167,7 @@ static void learn(struct neighbors *n, const struct neighbor_message *in, uint64
 		set_mac(n, entry, in->sender_mac);
 		ask_at(n, entry, now_ns + MS_TO_NS(NEIGHBOR_REACHABLE_MS));
 	} else if (in->mac_told && entry->probes == 0) {
-		/* Somebody else offers itself: the one that is known is asked now. */
+		/* Another host claims the address: probe the known MAC address now. */
 		ask_at(n, entry, now_ns);
 	}
 }
@@ -195,7 +195,7 @@ size_t neighbors_input(struct neighbors *n, const uint8_t *frame, size_t len,
 	return neighbor_encode(answer, &out);
 }
 
-/* Who is known is asked alone first, so that others are not bothered. */
+/* Encodes a request. A known MAC address is probed by unicast first. */
 static size_t ask(const struct neighbors *n, struct neighbor_entry *entry,
 	uint8_t frame[NEIGHBOR_MAX_FRAME], uint64_t now_ns)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ways to destinations: of connected queue pairs, and of address handles. */
+/* Paths of connected queue pairs and address handles. */
 #include "lib/engine/stages.h"
 
 #include <errno.h>
@@ -13,17 +13,17 @@ enum {
 	MAX_FLOW_LABEL = 0xfffff,
 };
 
-/* What of a way is not in the attributes. */
+/* Parts of a path that are not in the attributes. */
 struct way {
 	uint16_t link;
-	int neighbor; /* with one user more, or -1 */
-	bool known;   /* the MAC */
+	int neighbor; /* with a user added, or -1 */
+	bool known;   /* `dmac` is resolved */
 	uint8_t dmac[6];
 };
 
 static const uint8_t no_mac[6];
 
-/* The address of a single host: neither unspecified nor loopback nor a group. */
+/* Returns true for an address of a single host: not unspecified, loopback or multicast. */
 static bool is_host_address(const struct frl_ip *ip)
 {
 	static const struct frl_ip unspecified, loopback = { { [15] = 1 } };
@@ -39,7 +39,7 @@ static bool is_own(const struct engine *e, const struct frl_ah_attr *attr)
 	return gid_find(&e->gids, &attr->dgid, e->gids.gids[attr->sgid_index].vlan) >= 0;
 }
 
-/* What is wrong with the attributes, or NULL. */
+/* Returns what is wrong with the attributes, or NULL. */
 static const char *check_attr(const struct engine *e, const struct frl_ah_attr *attr)
 {
 	const struct port_ops *ops = e->port->ops;
@@ -88,7 +88,7 @@ static int resolve(struct engine *e, const struct frl_ah_attr *attr, uint64_t no
 	return 0;
 }
 
-/* Fills `way`; the attributes have been checked. */
+/* Fills `way` from attributes that were checked. */
 static int find_way(struct engine *e, const struct frl_ah_attr *attr, uint64_t now_ns,
 	struct way *way, const char **ret_why)
 {
@@ -147,12 +147,13 @@ void release_path(struct engine *e, struct engine_qp *qp)
 	qp->path = (struct engine_path){ .neighbor = -1 };
 }
 
-/* Takes over the neighbour that was asked for. */
+/* Takes over the neighbor entry that was requested. */
 static void set_path(struct engine *e, struct engine_qp *qp, const struct way *way)
 {
 	const struct frl_qp_attr *own = &qp->core.attr;
 
-	/* What waits to go the old way is sent again; datagrams and UC are let go first. */
+	/* Requests queued for the old path are sent again. UC and datagrams leave by the old path.
+	 */
 	if (qp->sending && qp->core.type == FRL_QPT_RC && qp->path.link != way->link)
 		engine_take_back(e, qp);
 	init_path(e, &own->ah, way,
@@ -186,7 +187,7 @@ static const char *check_modify(const struct engine *e, const struct engine_qp *
 	return check_attr(e, &attr->ah);
 }
 
-/* Of which nothing would arrive. */
+/* Returns true if packets of that MTU would not arrive. */
 static bool is_too_long_for(const struct engine *e, uint16_t link, uint32_t path_mtu)
 {
 	uint32_t frame = 0;
@@ -220,7 +221,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 		rc = find_way(e, &attr->ah, now_ns, &way, ret_why);
 		if (rc)
 			return rc;
-		/* The new one first: it may be the same, and lives on then. */
+		/* The new entry was taken first: it may be the same, and must survive. */
 		neighbors_put(&e->neighbors, qp->asked);
 		qp->asked = way.neighbor;
 		if (!way.known) {
@@ -233,7 +234,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 		*ret_why = "path_mtu is larger than that of the device at the link's other end";
 		return -EINVAL;
 	}
-	/* While it still knows whose peer it was. */
+	/* Before the reset erases the peer. */
 	if ((mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET)
 		engine_enter_time_wait(e, qp);
 	rc = qp_modify(&qp->core, attr, mask, ret_why);
@@ -316,7 +317,7 @@ void follow_neighbors(struct engine *e)
 	}
 }
 
-/* Those of a queue pair that are posted and not yet sent. */
+/* Redirects datagrams that are posted and not yet sent. */
 static void forget_targets(struct qp *qp, uint16_t link)
 {
 	struct requester *r = &qp->requester;

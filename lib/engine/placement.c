@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one copy of a received payload: from the packet buffer to where it belongs; or the order to
- * make it, where that is out of the processor's reach. */
+/* Places received payload: the one copy from the packet buffer to its destination, or a request to
+ * the offload that owns the destination. */
 #include "lib/engine/stages.h"
 
 #include <ferrule/reduce.h>
@@ -9,7 +9,7 @@
 #include "lib/engine/fragments.h"
 #include "lib/engine/offload/hooks.h"
 
-/* Atomic with everybody on this machine, the application's own atomics included. */
+/* Atomic to everything on this machine, including the application's own atomics. */
 static void execute(const struct atomic_op *op)
 {
 	uint64_t original = op->compare;
@@ -42,7 +42,7 @@ void place(struct engine *e, struct engine_qp *qp, const struct port_frame *fram
 				action->op);
 			stats->bytes_reduced += p->length;
 		} else {
-			/* Somebody may watch the memory that a WRITE goes to. */
+			/* In address order, as the application may poll the memory of a WRITE. */
 			copy_in_order(p->dst, p->payload, p->length);
 			stats->bytes_placed += p->length;
 		}

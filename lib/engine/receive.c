@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving: frames from the port to queue pairs, payload to its place. */
+/* Receive: from frames of the port to queue pairs and placements. */
 #include "lib/engine/stages.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ static void handle_neighbor(struct engine *e, const struct port_frame *frame, ui
 		e->stats.neighbor_requests++;
 }
 
-/* False: it is no echo request. */
+/* Answers an ICMP echo request. Returns false if it is none. */
 static bool handle_echo(struct engine *e, const struct port_frame *frame)
 {
 	uint8_t answer[PORT_HEADER_ROOM];
@@ -57,7 +57,7 @@ static bool handle_echo(struct engine *e, const struct port_frame *frame)
 	if (len) {
 		queued = engine_queue_frame(e, frame->link, answer, len);
 	} else if (!engine_scratch_queued(e)) {
-		/* One at a time: who asks with so much can ask again. */
+		/* One at a time; the requester of a large echo can retry. */
 		len = icmp_echo_reply(e->scratch, e->scratch_size, &echo);
 		queued = len && engine_queue_frame(e, frame->link, e->scratch, len);
 	}
@@ -66,7 +66,7 @@ static bool handle_echo(struct engine *e, const struct port_frame *frame)
 	return true;
 }
 
-/* What is not RoCE but may be ours to handle. */
+/* Handles frames that are not RoCE. */
 static void handle_other(struct engine *e, const struct port_frame *frame,
 	enum wire_verdict verdict, uint64_t now_ns)
 {
@@ -79,7 +79,7 @@ static void handle_other(struct engine *e, const struct port_frame *frame,
 			handle_neighbor(e, frame, now_ns);
 			taken = true;
 		}
-		/* Queries of MLD come behind hop-by-hop options. */
+		/* MLD queries have hop-by-hop options. */
 		if (verdict == WIRE_IGMP || verdict == WIRE_NOT_ROCE)
 			taken = groups_input(
 				&e->groups, frame->data, frame->len, &e->random, now_ns);
@@ -88,11 +88,11 @@ static void handle_other(struct engine *e, const struct port_frame *frame,
 		++*drop_counter(&e->stats, verdict);
 }
 
-/* Takes pad and ICRC off; false when they are not right. */
+/* Removes pad and ICRC. Returns false if they are wrong. */
 static bool finish_packet(struct frl_stats *stats, const struct port_frame *frame,
 	struct wire_packet *packet, bool has_icrc)
 {
-	/* Payload that lies elsewhere is for connections without ICRC only, and has no pad. */
+	/* Payload outside the frame is for connections without ICRC only, and has no pad. */
 	if (frame->payload ? has_icrc : wire_trim(packet, has_icrc) != WIRE_OK) {
 		stats->drop_bad_length++;
 		return false;
@@ -113,7 +113,7 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 		return;
 	qp_input(&qp->core, packet, &placements, now_ns);
 	place(e, qp, frame, &placements);
-	/* Payload of a packet that was refused or is a repetition was not read. */
+	/* Without placements (refused or duplicate packet) the payload was not read. */
 	if (frame->payload && placements.count && !e->port->ops->payload_intact(e->port, frame)) {
 		bool is_refused = fragments_take_back(e, &placements);
 
@@ -127,7 +127,7 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 	engine_update(e, qp);
 }
 
-/* On a VLAN where the device has no address of the family it is not there. */
+/* Returns true if the device has an address of the family on the VLAN. */
 static bool is_on_vlan(const struct engine *e, const struct wire_packet *packet)
 {
 	bool v4 = ip_is_v4(&packet->dst_ip);
@@ -138,7 +138,8 @@ static bool is_on_vlan(const struct engine *e, const struct wire_packet *packet)
 	return false;
 }
 
-/* On the local fabric a link is a process: another one must not speak for it. */
+/* Returns true if the source is the peer of the link. On the local fabric a link is a process,
+ * which must not send with another one's address. */
 static bool is_from_peer(
 	struct engine *e, const struct port_frame *frame, const struct wire_packet *packet)
 {
@@ -154,7 +155,7 @@ static bool is_from_peer(
 	return false;
 }
 
-/* A part that nobody here reaches: the frame is of no use. */
+/* Without an offload the far part of a frame is unreachable, and the frame useless. */
 static bool is_cut(struct engine *e, const struct port_frame *frame)
 {
 	if (frame->far_len)
@@ -162,7 +163,7 @@ static bool is_cut(struct engine *e, const struct port_frame *frame)
 	return frame->far_len;
 }
 
-/* True: the packet is not to be received now. */
+/* Returns true if the packet is not to be received now. */
 static bool is_deferred(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	const struct wire_packet *packet)
 {
@@ -199,9 +200,9 @@ static void receive_multicast(struct engine *e, const struct port_frame *frame,
 }
 
 /*
- * Refuses a request for a connection that ended here, as its sender waits for an answer. `qp` has
- * the number now, or NULL; it may be connected to another queue pair of the same peer. False: the
- * request is none of these.
+ * Refuses a request to a connection in time-wait, as its sender waits for an answer. `qp` has the
+ * number now, or is NULL; it may be connected to another queue pair of the same peer. Returns
+ * false if there is no such connection.
  */
 static bool refuse_late(struct engine *e, const struct engine_qp *qp,
 	const struct port_frame *frame, const struct wire_packet *packet)
@@ -218,9 +219,9 @@ static bool refuse_late(struct engine *e, const struct engine_qp *qp,
 }
 
 /*
- * Whether a packet to our GID at `gid` comes from the queue pair's peer. Another queue pair of the
- * same process, to which it was connected before, comes the same way; PSNs that are next in order
- * are not looked at for that, as they are random.
+ * Returns true if a packet to our GID at `gid` comes from the queue pair's peer. An earlier peer
+ * in the same process uses the same path. A packet with the expected PSN skips that check, as PSNs
+ * are random.
  */
 static bool is_from_own_peer(struct engine *e, const struct engine_qp *qp,
 	const struct port_frame *frame, const struct wire_packet *packet, unsigned gid)
@@ -232,7 +233,7 @@ static bool is_from_own_peer(struct engine *e, const struct engine_qp *qp,
 	return !refuse_late(e, qp, frame, packet) && on_path;
 }
 
-/* The destination is our GID at `gid`. */
+/* Receives a packet to our GID at `gid`. */
 static void receive_unicast(struct engine *e, const struct port_frame *frame,
 	struct wire_packet *packet, unsigned gid, uint64_t now_ns)
 {
@@ -251,7 +252,7 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 		refuse_late(e, qp, frame, packet);
 		return;
 	} else if (!is_from_own_peer(e, qp, frame, packet, gid)) {
-		/* Nor must the network speak for this device. */
+		/* The network must not send in the name of this device either. */
 		e->stats.drop_wrong_peer++;
 		return;
 	}
@@ -289,7 +290,7 @@ void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t no
 		handle_other(e, frame, verdict, now_ns);
 		return;
 	}
-	/* Networks of providers are not ours, and one in another is none at all. */
+	/* Provider tags, and tags within tags, are for other networks. */
 	if (packet.n_tags > 1 ||
 		(packet.n_tags && get_be16(frame->data + ETH_LEN - 2) != ETHERTYPE_VLAN)) {
 		e->stats.drop_not_for_us++;
@@ -307,7 +308,8 @@ void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t no
 	receive_unicast(e, frame, &packet, (unsigned)gid, now_ns);
 }
 
-/* Payload that lies elsewhere is in another processor's cache; the hardware goes on from here. */
+/* Payload outside the frame is in another processor's cache. The hardware prefetcher continues
+ * from here. */
 static void prefetch_frame(const struct port_frame *frame)
 {
 	__builtin_prefetch(frame->data);
@@ -315,7 +317,7 @@ static void prefetch_frame(const struct port_frame *frame)
 		__builtin_prefetch(frame->payload + at);
 }
 
-/* Whether the frame that was taken in comes back by itself. */
+/* Returns true if the received frame is held and freed later. */
 static bool is_kept(struct engine *e)
 {
 	return (e->offloads && e->offloads->keeps_frame(e)) ||

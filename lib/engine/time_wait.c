@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Connections of the local fabric that ended here, by removal or RESET, while the peer may still
- * send over them. A link that reports its peer's death lets requests wait for as long as the peer
- * lives, so they have to be refused.
+ * Time-wait entries: connections of the local fabric that ended here, by removal or RESET, while
+ * the peer may still send. On a link that reports its peer's death, requests have no timeout. They
+ * must therefore be refused.
  *
- * Each link has a table with a place for each queue pair that the peer can have. The UDP source
- * port of a connection on the local fabric is the low bits of its sender's number, so it tells
- * which of them has sent a packet. A queue pair has one connection at a time, so a place is taken
- * over only when its entry is of no more use: the peer's queue pair is connected anew, or is
- * another one.
+ * Each link has a table with an entry for each queue pair of the peer. The UDP source port of a
+ * connection on the local fabric is the low bits of the sender's number, and selects the entry. A
+ * queue pair has one connection at a time. An entry is overwritten only when the peer's queue pair
+ * was reconnected or replaced, so it is obsolete then.
  */
 #include "lib/engine/stages.h"
 
@@ -19,9 +18,9 @@
 
 enum {
 	SLOT_MASK = ENGINE_MAX_QPS - 1,
-	FABRIC_PORTS = 0xc000, /* the first one */
+	FABRIC_PORTS = 0xc000, /* first port */
 	NEAR_PSNS = 4096,      /* a peer's window, in request packets */
-	FAR_PSNS = 1 << 22,    /* PSNs of another connection shall be told from these */
+	FAR_PSNS = 1 << 22,    /* distance at which PSNs belong to another connection */
 };
 
 static_assert(
@@ -32,7 +31,7 @@ uint16_t engine_fabric_port(uint32_t qpn)
 	return (uint16_t)(FABRIC_PORTS | (qpn & SLOT_MASK));
 }
 
-/* The sender has as much under way as its window allows, and the answers to READs. */
+/* The sender has at most its window and the responses to READs outstanding. */
 static uint32_t psns_behind(const struct engine_qp *qp)
 {
 	uint32_t n = NEAR_PSNS + qp_saved_psns(&qp->core);
@@ -46,7 +45,7 @@ void engine_enter_time_wait(struct engine *e, const struct engine_qp *qp)
 
 	if (!qp->core.unlimited_retry || qp->core.type != FRL_QPT_RC || !engine_is_connected(qp))
 		return;
-	/* Pages of it are allocated as places are used. Without it the peer waits. */
+	/* The kernel allocates its pages on first use. If there is no memory, the peer waits. */
 	if (!*table)
 		*table = calloc(ENGINE_MAX_QPS, sizeof(**table));
 	if (!*table)
@@ -62,7 +61,7 @@ void engine_enter_time_wait(struct engine *e, const struct engine_qp *qp)
 	};
 }
 
-/* The entry of the sender's queue pair, if that is the one which the packet is for. */
+/* Returns the entry of the sender's queue pair, if the packet is for that connection. */
 static const struct time_wait *find(
 	const struct engine *e, uint16_t link, const struct wire_packet *packet)
 {
@@ -81,14 +80,14 @@ const struct time_wait *engine_find_time_wait(const struct engine *e, const stru
 	const struct time_wait *entry = find(e, link, packet);
 	int32_t ahead;
 
-	/* The number of a queue pair that is gone tells enough. */
+	/* The number is free, so the packet is for the old connection. */
 	if (!entry || !qp)
 		return entry;
-	/* Connected to that queue pair of the peer, or to the one that has its place now. */
+	/* The queue pair is connected to that queue pair of the peer, or to its successor. */
 	if (engine_is_connected(qp) && qp->path.link == link &&
 		((qp->core.dest_qpn ^ entry->dest_qpn) & SLOT_MASK) == 0)
 		return NULL;
-	/* The two may be about to be connected anew, with other PSNs. */
+	/* The same two queue pairs may reconnect, with other PSNs. */
 	ahead = psn_diff(packet->h.bth.psn, entry->epsn);
 	return ahead >= -(int32_t)entry->behind && ahead <= NEAR_PSNS ? entry : NULL;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ports that send packets together, as one frame of the kernel: a round consists of whole trains,
- * as far as there is enough to send. How long packets are decides which are one train; here that is
- * a guess, the port decides. A queue pair whose trains do not arrive has its packets leave alone.
+ * Batches, for ports that send several packets as one frame of the kernel (GSO). A round sends
+ * whole batches if there is enough to send. The port decides which packets form a batch, by their
+ * length; this file only predicts it. A queue pair whose batches do not arrive sends single
+ * packets.
  */
 #include "lib/engine/stages.h"
 
@@ -10,9 +11,9 @@
 
 enum {
 	TRAIN_OVERHEAD = 16, /* BTH and ICRC */
-	TRIAL_FAILURES = 3,  /* before packets leave alone */
+	TRIAL_FAILURES = 3,  /* before packets are sent singly */
 	TRIAL_FAILURES_MAX = 11,
-	TRIAL_ALONE = 1 << 15, /* so many packets then; twice as many each time after it */
+	TRIAL_ALONE = 1 << 15, /* packets to send singly; doubles each time */
 	TRIAL_LONG = 1 << 20,
 };
 
@@ -25,7 +26,7 @@ static uint32_t frame_len(const struct port_packet *packet)
 	return len;
 }
 
-/* Of the queue pair's longest packets, so many make a train; 1 where there are none. */
+/* Returns the number of full-size packets in a batch; 1 if the port sends no batches. */
 static uint32_t train_packets(const struct engine *e, const struct engine_qp *qp)
 {
 	uint32_t n = e->port->caps.train / (qp->core.path_mtu + TRAIN_OVERHEAD);
@@ -35,7 +36,7 @@ static uint32_t train_packets(const struct engine *e, const struct engine_qp *qp
 	return n ? n : 1;
 }
 
-/* ---- whether they arrive */
+/* ---- detection of lost batches */
 
 void train_report(struct engine *e)
 {
@@ -49,8 +50,8 @@ void train_report(struct engine *e)
 }
 
 /*
- * Packets from `psn` on are sent again. Those behind the first one that left together were lost on
- * their way as any packet is. A receiver that was not ready has seen it.
+ * Packets from `psn` on are sent again. Counts a failure if the first batched packet was lost;
+ * losses after it are ordinary. An RNR NAK shows that the packet has arrived.
  */
 static void went_back(
 	struct engine *e, struct engine_qp *qp, struct train_trial *trial, struct psn psn)
@@ -85,7 +86,7 @@ static bool trial_next(
 	if (!trial->has_begun || psn_diff(trial->at, trial->end) > 0)
 		trial->end = trial->at;
 	trial->has_begun = true;
-	/* So far behind it is neither missing any more, nor can PSNs be told apart. */
+	/* Too far ahead to be missing still, or to compare PSNs. */
 	if (trial->has_first && psn_diff(psn, trial->first) > TRIAL_LONG)
 		trial->has_first = false;
 	return is_alone;
@@ -101,7 +102,7 @@ static struct train_trial *trial_of(struct engine_qp *qp, const struct packet_ou
 	return &qp->trials[is_answer];
 }
 
-/* The last packet of the queue goes on with the train that ends there, or starts one. */
+/* Appends the last packet of the queue to the batch at the tail, or starts a new one. */
 void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
 	const struct packet_out *out, struct port_packet *packet)
 {
@@ -117,7 +118,7 @@ void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
 	}
 	if (trial && follows && !trial->has_first) {
 		trial->has_first = true;
-		trial->first = psn_add(out->h.bth.psn, PSN_MASK); /* the one before */
+		trial->first = psn_add(out->h.bth.psn, PSN_MASK); /* first packet of the batch */
 	}
 	q->n_coupled = follows ? q->n_coupled + 1 : 1;
 	q->coupled_len = len;
@@ -126,7 +127,7 @@ void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
 		q->n_coupled = 0;
 }
 
-/* Of requests, as far as the window is open. */
+/* Returns the number of requests that the window allows to send. */
 static uint32_t ready_packets(const struct requester *r)
 {
 	uint32_t in_flight = (uint32_t)psn_diff(r->next, r->una);
@@ -137,9 +138,9 @@ static uint32_t ready_packets(const struct requester *r)
 }
 
 /*
- * How many packets a queue pair sends before the next one's turn. Where the port sends trains: what
- * is missing of the last one, or all of one; if that has no room any more behind others, which
- * leave before the next round, none. A queue pair with fewer packets uses the remaining room.
+ * Returns how many packets a queue pair may send in its turn. On a port with batches: the rest of
+ * the last batch, or a whole one. If the queue has no room for it behind other packets, which
+ * leave before the next round, 0. A queue pair with fewer packets uses the remaining room.
  */
 uint32_t train_turn(const struct engine *e, const struct engine_qp *qp)
 {
@@ -159,8 +160,8 @@ uint32_t train_turn(const struct engine *e, const struct engine_qp *qp)
 	return room < ENGINE_EMIT_QUANTUM ? room : ENGINE_EMIT_QUANTUM;
 }
 
-/* Before a round: queues that have nothing to wait for begin at their start, for what goes around
- * their end is offered to the port in two parts. */
+/* Starts a round. Resets empty queues to their start, since a batch that wraps around would be
+ * offered to the port in two parts. */
 void train_begin(struct engine *e)
 {
 	for (uint16_t i = 0; i < e->n_links; i++) {

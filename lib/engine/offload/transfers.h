@@ -98,7 +98,7 @@ struct transfer {
 };
 
 /* An attached offload. Its unfinished transfers are at positions [head, tail) of the ring, modulo
- * 2^64. Those before `given` were handed to the offload; it has no room for the others yet. */
+ * 2^64. The offload has accepted those before `given`, and has no room for the others yet. */
 struct attached {
 	struct offload *offload; /* NULL: free entry */
 	struct transfer *ring;   /* TRANSFERS entries */
