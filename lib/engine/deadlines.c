@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Deadlines of queue pairs. Those that wait for something are on a list. */
+/* Deadlines of queue pairs. engine.timed lists the queue pairs that have one. */
 #include "lib/engine/offload/hooks.h"
 #include "lib/engine/stages.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Acknowledgements and responses, as the requester takes them. IBTA volume 1, 9.7.5, 9.8 and 9.9.2.
+ * Completer: ACKs, NAKs and responses as the requester receives them. IBTA volume 1, 9.7.5, 9.8
+ * and 9.9.2.
  *
- * Every answer also says that the responder has executed all that came before its PSN. Where that
- * includes a READ or atomic whose response has not come, the response was lost: an implied NAK.
+ * Every response acknowledges all packets before its PSN. If these include a READ or atomic
+ * without a response, that response was lost: an implied NAK.
  */
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
@@ -14,8 +15,8 @@ enum verdict {
 	ANSWER_SEQUENCE_NAK,
 	ANSWER_RNR_NAK,
 	ANSWER_FATAL_NAK,
-	ANSWER_STALE,     /* of a PSN outside the window: delayed, duplicated or made up */
-	ANSWER_MALFORMED, /* a reserved syndrome, or one that does not go with the opcode */
+	ANSWER_STALE,     /* PSN outside the window: delayed, duplicate or forged */
+	ANSWER_MALFORMED, /* reserved syndrome, or one that does not match the opcode */
 };
 
 static enum verdict classify_nak(uint8_t code)
@@ -53,7 +54,7 @@ static enum verdict classify(const struct qp *qp, const struct wire_packet *pack
 	}
 }
 
-/* Everything before `psn` has been executed. False: the queue pair has failed meanwhile. */
+/* Completes everything before `psn`. Returns false if the queue pair has failed. */
 static bool advance(struct qp *qp, struct psn psn, uint64_t now_ns)
 {
 	bool moved = requester_acknowledge(qp, psn);
@@ -72,7 +73,7 @@ static bool response_lost(const struct qp *qp, struct psn psn)
 	return psn_diff(qp->requester.una, psn) < 0;
 }
 
-/* 9.7.5.2.9: the response that is missing was lost. Those behind it say the same again. */
+/* The missing response was lost (9.7.5.2.9). Later responses imply the same loss again. */
 static void take_implied_nak(struct qp *qp, uint64_t now_ns)
 {
 	if (recovery_on_loss(qp, now_ns))
@@ -97,7 +98,7 @@ static enum frl_wc_status fatal_status(uint8_t syndrome)
 	}
 }
 
-/* The request that this PSN, which was sent, belongs to is the one that fails. */
+/* Fails the request that the PSN belongs to. */
 static void take_fatal_nak(struct qp *qp, struct psn psn, uint8_t syndrome, uint64_t now_ns)
 {
 	const struct requester *r = &qp->requester;
@@ -114,8 +115,8 @@ static void take_fatal_nak(struct qp *qp, struct psn psn, uint8_t syndrome, uint
 	qp_fail_at(qp, position, fatal_status(syndrome));
 }
 
-/* As the position in the response wants it. FIRST and MIDDLE, and LAST and ONLY, are as good as
- * each other: peers differ in what they send when a READ was repeated from its middle. */
+/* Returns true if opcode and length match the position in the response. FIRST and MIDDLE are
+ * equivalent, as are LAST and ONLY: implementations differ when a READ restarts in its middle. */
 static bool is_read_response(
 	const struct qp *qp, const struct send_wqe *wqe, const struct wire_packet *packet)
 {
@@ -127,7 +128,7 @@ static bool is_read_response(
 		packet->payload_len == (last ? wqe->length - k * qp->path_mtu : qp->path_mtu);
 }
 
-/* The response to PSN una. */
+/* Handles the response with PSN una. */
 static void take_expected(struct qp *qp, const struct wire_packet *packet,
 	struct placements *placements, uint64_t now_ns)
 {
@@ -188,7 +189,7 @@ void completer_input(struct qp *qp, const struct wire_packet *packet, struct pla
 	case ANSWER_RESPONSE: take_response(qp, packet, placements, now_ns); break;
 	case ANSWER_SEQUENCE_NAK:
 		qp->stats->naks_received_seq++;
-		/* rxe refuses what follows a packet that found no receive request a second time. */
+		/* After an RNR NAK, rxe also sends sequence NAKs for the packets that follow. */
 		if (!recovery_waits_for_receiver(qp) && advance(qp, psn, now_ns))
 			recovery_on_nak(qp, psn, now_ns);
 		break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A completion queue: a ring of completions that may be taken, and what is to be noted when one is
- * written. A gate may stand before it and hold completions back.
+ * Completion queue: a ring of completions, and the notification when one is written. An optional
+ * gate holds completions back.
  */
 #ifndef FERRULE_PROTOCOL_CQ_H
 #define FERRULE_PROTOCOL_CQ_H
@@ -21,22 +21,22 @@ enum cq_armed {
 
 struct cq;
 
-/* Holds completions back while the memory that they report on is not written yet. Its owner embeds
- * this, and passes each completion on by cq_put(), in the order in which they came. */
+/* Holds completions back until the memory that they report on is written. Its owner embeds this
+ * struct, and passes completions on with cq_put() in their order. */
 struct cq_gate {
 	void (*take)(struct cq *cq, const struct frl_wc *wc, bool urgent);
-	uint32_t held; /* completions: an entry of the queue is free for each */
+	uint32_t held; /* completions held; each has a free entry in the queue */
 };
 
-/* Entries [head, tail); head and tail run freely, modulo 2^32. */
+/* Entries [head, tail); both indices run freely, modulo 2^32. */
 struct cq {
 	struct frl_wc *entries;
-	uint32_t mask; /* entries - 1, a power of two minus one */
+	uint32_t mask; /* number of entries - 1; entries are a power of two */
 	uint32_t head;
 	uint32_t tail;
-	bool overrun;       /* a completion did not fit; nothing is written any more */
+	bool overrun;       /* a completion did not fit; no more are written */
 	uint8_t armed;      /* enum cq_armed */
-	struct list notify; /* in queues->completions: the channel is to be told */
+	struct list notify; /* in queues->completions while a notification is pending */
 	struct event_source events;
 	struct event_queues *queues;
 	struct cq_gate *gate; /* or NULL */
@@ -51,7 +51,7 @@ static inline void cq_init(
 	event_source_init(&cq->events, EVENT_OF_CQ, NULL);
 }
 
-/* A completion is there, `urgent` or not: the channel is told if it asked for that. */
+/* Notifies the completion channel if the queue is armed for this completion. */
 static inline void cq_notify(struct cq *cq, bool urgent)
 {
 	if (cq->armed != CQ_ARMED && !(cq->armed && urgent))
@@ -68,14 +68,14 @@ static inline void cq_put(struct cq *cq, const struct frl_wc *wc, bool urgent)
 	cq_notify(cq, urgent);
 }
 
-/* Entries that are written, or that a gate holds. */
+/* Returns the number of entries that are written or reserved by a gate. */
 static inline uint32_t cq_used(const struct cq *cq)
 {
 	return cq->tail - cq->head + (cq->gate ? cq->gate->held : 0);
 }
 
-/* False when the queue is full, which it then remembers. `solicited`: a receive that the sender has
- * flagged so. */
+/* Returns false if the queue is full; it is then marked as overrun. `solicited` is the sender's
+ * flag of a receive. */
 static inline bool cq_push(struct cq *cq, const struct frl_wc *wc, bool solicited)
 {
 	bool urgent = solicited || wc->status != FRL_WC_SUCCESS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where datagrams go. IBTA volume 1, 11.2.2. */
+/* Destinations of datagrams. IBTA volume 1, 11.2.2. */
 #ifndef FERRULE_PROTOCOL_DATAGRAM_H
 #define FERRULE_PROTOCOL_DATAGRAM_H
 
@@ -7,15 +7,15 @@
 
 #include "lib/wire/packet.h"
 
-/* An address handle: headers but for the UDP source port, which depends on both queue pairs. */
+/* An address handle: headers without the UDP source port, which depends on both queue pairs. */
 struct address_handle {
 	const void *pd;
-	uint16_t link; /* the port's, or that of loopback */
+	uint16_t link; /* of the port, or the loopback link */
 	uint32_t flow_label;
 	struct wire_path path;
 };
 
-/* The same for one request, which thus outlives the handle. */
+/* Copy for one request, so the request outlives the handle. */
 struct datagram_target {
 	struct wire_path path;
 	uint16_t link;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Predicates of the fast paths. A caller still takes the general path if there is no room in the
- * queue, or if the region does not allow the access. The general path takes all of these requests
- * and packets, too, with the same packets, placements and state, which
- * tests/unit/test_fast_send.c and test_fast_receive.c check. Private to lib/protocol.
+ * queue, or if the region does not allow the access. The general path gives the same result for
+ * all of these requests: same packets, placements and state. tests/unit/test_fast_send.c and
+ * test_fast_receive.c check that. Private to lib/protocol.
  */
 #ifndef FERRULE_PROTOCOL_FAST_PATH_H
 #define FERRULE_PROTOCOL_FAST_PATH_H
@@ -18,8 +18,8 @@ enum {
 
 /*
  * Posting: SENDs and WRITEs of RC with payload in one element, neither inline nor fenced. The
- * general path, post(), also copies inline data, adds elements up, leaves out empty ones and writes
- * what only some opcodes have. It flushes requests after an error, and reports why one is refused.
+ * general path, post(), also copies inline data, sums the elements, skips empty ones and stores
+ * operands of other opcodes. It flushes requests after an error, and reports why one is refused.
  */
 static inline bool takes_fast_post(const struct qp *qp, const struct frl_send_wr *wr)
 {
@@ -33,8 +33,8 @@ static inline bool takes_fast_post(const struct qp *qp, const struct frl_send_wr
 
 /*
  * Sending: packets of such a request that are sent for the first time. The general path,
- * build_packet(), also sends again, which is counted and keeps nothing, gathers several elements,
- * builds READs, atomics and datagrams, and fails a request whose region is gone.
+ * build_packet(), also retransmits (which counts it and retains no payload), gathers several
+ * elements, builds READs, atomics and datagrams, and fails a request whose region is gone.
  */
 static inline bool takes_fast_output(const struct requester *r, const struct send_wqe *wqe)
 {
@@ -42,10 +42,10 @@ static inline bool takes_fast_output(const struct requester *r, const struct sen
 }
 
 /*
- * Receiving: a WRITE without immediate, or a part of one, that is next in order and has as many
- * bytes as its place in the message requires, at least one. The opcode says whether it is the
- * `first` and the `last` packet. The general path, take_request(), also takes empty WRITEs and all
- * other opcodes, answers repetitions and gaps, and refuses what is wrong.
+ * Receiving: a WRITE packet without immediate data, next in order, with the length that its
+ * position in the message requires, at least one byte. `first` and `last` come from the opcode.
+ * The general path, take_request(), also handles empty WRITEs and all other opcodes, answers
+ * duplicates and gaps, and refuses invalid requests.
  */
 static inline bool takes_fast_write(
 	const struct qp *qp, const struct wire_packet *packet, bool first, bool last)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * SENDs and WRITEs as they arrive, reliable or not: what is allowed of a packet, and what is done
- * with one that is. The state of the message is in struct responder.
+ * Received SENDs and WRITEs, of RC and UC: checks of a packet, and how it is accepted. The state
+ * of the message is in struct responder.
  */
 #include "lib/protocol/qp_internal.h"
 
@@ -14,7 +14,7 @@ enum responder_message message_kind(const struct wire_packet *packet)
 	}
 }
 
-/* C9-92 and following: first and middle packets carry exactly one MTU, last ones 1 byte to one. */
+/* C9-92 and following: first and middle packets carry one MTU, last ones 1 byte to one MTU. */
 static bool payload_fits_position(const struct qp *qp, const struct wire_packet *packet)
 {
 	uint32_t length = packet->payload_len;
@@ -37,7 +37,7 @@ bool message_length_fits(const struct qp *qp, const struct wire_packet *packet)
 		return false;
 	if (packet->op->operation == OPERATION_SEND)
 		return true;
-	/* The payload of all packets together is what the RETH announced. */
+	/* All packets together must have the length of the RETH. */
 	if (total > WIRE_MAX_MESSAGE)
 		return false;
 	if (packet->op->flags & OPCODE_LAST)
@@ -52,8 +52,8 @@ enum receive_verdict message_check_receive(const struct qp *qp, const struct wir
 	return receive_check(qp, receive_peek(qp), offset, packet->payload_len);
 }
 
-/* Returns the region that a WRITE's payload goes to, or NULL: not allowed. The whole range is
- * checked with the first packet; later ones may find the region gone. */
+/* Returns the region of a WRITE's payload, or NULL if the WRITE is not allowed. The first packet
+ * checks the whole range. The region may be gone when later packets arrive. */
 static const struct region *write_region(const struct qp *qp, const struct wire_packet *packet)
 {
 	const struct responder *r = &qp->responder;
@@ -65,7 +65,7 @@ static const struct region *write_region(const struct qp *qp, const struct wire_
 	return region_remote(qp->regions, qp->pd, qp, rkey, va, length, FRL_ACCESS_REMOTE_WRITE);
 }
 
-/* C9-88: without payload the address means nothing. */
+/* Without payload the address is not checked (C9-88). */
 bool message_may_write(const struct qp *qp, const struct wire_packet *packet)
 {
 	bool first = packet->op->flags & OPCODE_FIRST;
@@ -96,7 +96,7 @@ static void place_write(
 
 	if (packet->payload_len == 0)
 		return;
-	/* message_may_write() has seen that it is there. */
+	/* message_may_write() has checked that it exists. */
 	region = write_region(qp, packet);
 	placements->list[placements->count++] = (struct placement){
 		.dst = region_memory(region, r->write_va + r->offset),

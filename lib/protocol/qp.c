@@ -4,7 +4,7 @@
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
 
-/* Cuts pieces off a block of memory; without one it adds up what is needed. */
+/* Allocates parts of a block of memory. Without a block it computes the size. */
 struct arena {
 	uint8_t *base;
 	size_t used;
@@ -41,7 +41,7 @@ static uint32_t slots_for(uint32_t size)
 	return slots;
 }
 
-/* The room of each slot of the send queue. `wqes` NULL: there is no memory yet. */
+/* Lays out the memory of the send queue's slots. `wqes` is NULL while only computing the size. */
 static void lay_out_slots(
 	const struct qp_config *config, struct arena *arena, struct send_wqe *wqes, uint32_t slots)
 {
@@ -58,7 +58,7 @@ static void lay_out_slots(
 	}
 }
 
-/* `qp` NULL: only adds up. */
+/* `qp` is NULL while only computing the size. */
 static void lay_out(const struct qp_config *config, struct arena *arena, struct qp *qp)
 {
 	uint32_t slots = slots_for(config->max_send_wr);
@@ -137,12 +137,12 @@ void qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool sol
 		return;
 	qp->stats->cq_overruns++;
 	qp_explain(qp, "its completion queue overran: make it larger, or poll more often");
-	/* What is lost here would have told: this does instead. */
+	/* The event replaces the completion that is lost. */
 	event_raise(qp->queues, &qp->events, FRL_EVENT_QP_FATAL);
 	qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
 }
 
-/* Every send request comes back: the one at `position` with `status`, the others flushed. */
+/* Completes all send requests: the one at `position` with `status`, the others flushed. */
 static void flush_sends(struct qp *qp, uint32_t position, enum frl_wc_status status)
 {
 	struct requester *r = &qp->requester;
@@ -174,7 +174,7 @@ void qp_note_psns(const struct qp *qp, struct frl_qp_attr *attr)
 		attr->sq_psn = qp->requester.una.value;
 }
 
-/* Answers to READs and atomics that were accepted stay. */
+/* Pending responses to READs and atomics are kept. */
 static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status status)
 {
 	bool tells = status == FRL_WC_WR_FLUSH_ERR || qp->requester.head != qp->requester.tail;
@@ -182,7 +182,7 @@ static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status sta
 	if (status != FRL_WC_WR_FLUSH_ERR && !qp->error)
 		qp->error_status = status;
 	qp_note_psns(qp, &qp->attr);
-	/* First the state: completions below may overrun their queue and come back here. */
+	/* State first: the completions below may overrun their queue and recurse. */
 	qp->state = FRL_QPS_ERR;
 	qp->attr.state = FRL_QPS_ERR;
 	qp->responder.ack_pending = false;
@@ -246,7 +246,7 @@ void qp_established(struct qp *qp)
 	event_raise(qp->queues, &qp->events, FRL_EVENT_COMM_EST);
 }
 
-/* IBTA 10.9.3: equal but for the membership bit, and not limited members both. */
+/* P_Keys match if equal without the membership bit, and not both limited members (IBTA 10.9.3). */
 static bool pkey_matches(uint16_t a, uint16_t b)
 {
 	return ((a ^ b) & 0x7fff) == 0 && ((a | b) & 0x8000);
@@ -290,7 +290,7 @@ void qp_input(struct qp *qp, const struct wire_packet *packet, struct placements
 	placements->completes = COMPLETES_NONE;
 	placements->atomic.addr = NULL;
 	if (packet->op->operation == OPERATION_CNP) {
-		/* Told, but there is no rate to lower. */
+		/* Counted only; there is no rate control. */
 		qp->stats->cnps_received++;
 		return;
 	}
@@ -328,7 +328,7 @@ void qp_placed(struct qp *qp, const struct wire_packet *packet, const struct pla
 		requester_response_placed(qp, now_ns);
 }
 
-/* `received`: bytes of it that are for the receive request which is taken. */
+/* `received`: payload bytes of the packet for the current receive request. */
 static void fail_payload(
 	struct qp *qp, struct placements *placements, uint32_t received, enum frl_wc_status status)
 {
@@ -338,7 +338,7 @@ static void fail_payload(
 
 	if (received)
 		wc.byte_len = receive_placed(qp) - received;
-	/* A WRITE with immediate data takes a receive request when it completes. */
+	/* A WRITE with immediate data consumes a receive request when it completes. */
 	if (completes)
 		receive_take(qp);
 	if (received || completes)
@@ -366,8 +366,8 @@ bool qp_wants_output(const struct qp *qp)
 		(qp_sends(qp) && requester_wants_output(qp));
 }
 
-/* How many of `max` packets may be answers: a peer that reads without end must not keep this end's
- * own requests from being sent. */
+/* Returns how many of `max` packets may be responses. A peer that reads without end must not block
+ * this end's own requests. */
 static uint32_t answers_share(struct qp *qp, uint32_t max)
 {
 	if (!qp_sends(qp) || !requester_wants_output(qp))
@@ -393,7 +393,7 @@ uint32_t qp_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_
 {
 	uint32_t n = 0;
 
-	/* Answers come first, and may be the last thing that a queue pair says. */
+	/* Responses come first. A queue pair in ERR may still have some. */
 	if (qp->type == FRL_QPT_RC && responder_wants_output(qp))
 		n = responder_output(qp, out, answers_share(qp, max));
 	if (qp_sends(qp) && n < max)

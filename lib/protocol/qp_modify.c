@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* States and attributes of a queue pair: what a transition does. IBTA volume 1, 11.2.5.2. */
+/* State transitions and attributes of a queue pair. IBTA volume 1, 11.2.5.2. */
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
 
@@ -44,7 +44,7 @@ static void take_path(struct qp *qp, const struct frl_qp_attr *attr, uint32_t ma
 	qp->qkey = own->qkey;
 }
 
-/* Linux' rxe rounds what was agreed up to a power of two, and has as many outstanding. */
+/* rxe rounds the negotiated number up to a power of two, and has as many outstanding. */
 static uint32_t slots_for(uint32_t depth)
 {
 	uint32_t slots = 1;
@@ -90,7 +90,7 @@ static void take_requester(struct qp *qp, const struct frl_qp_attr *attr, uint32
 		own->rnr_retry = attr->rnr_retry;
 	if (mask & FRL_QP_MAX_QP_RD_ATOMIC)
 		own->max_rd_atomic = attr->max_rd_atomic;
-	/* From RTR to RTS, or drained: no timer runs. */
+	/* No timer runs from RTR to RTS, or when drained. */
 	if (mask & (FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY))
 		recovery_init(qp);
 }
@@ -128,7 +128,7 @@ static void reset(struct qp *qp)
 	recovery_stop(qp);
 }
 
-/* What a change of state does, besides the attributes. */
+/* Changes the state, apart from the attributes. */
 static void enter(struct qp *qp, enum frl_qp_state to)
 {
 	struct requester *r = &qp->requester;

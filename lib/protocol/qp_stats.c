@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A queue pair's view of itself. */
+/* Describes a queue pair for operators. */
 #include "lib/protocol/qp_stats.h"
 
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
 
-/* Sent again, or about to be. */
+/* Returns true if packets are retransmitted, or about to be. */
 static bool repeats(const struct qp *qp)
 {
 	const struct requester *r = &qp->requester;
@@ -17,7 +17,7 @@ static enum qp_wait wait_of_requests(const struct qp *qp)
 {
 	const struct requester *r = &qp->requester;
 
-	/* Also while the next try is on its way. */
+	/* Also while the retry is in flight. */
 	if (qp->recovery.refused)
 		return QP_WAIT_RNR;
 	if (qp->type == FRL_QPT_RC && !psn_equal(r->una, r->sent_end)) {
@@ -47,14 +47,14 @@ static enum qp_wait wait_of(const struct qp *qp)
 	return qp_wants_output(qp) ? QP_WAIT_PROGRESS : QP_WAIT_NOTHING;
 }
 
-/* Something is on its way, or refused, since the window moved last. */
+/* Returns true for waits that began when the window last moved. */
 static bool is_since_progress(enum qp_wait wait)
 {
 	return wait == QP_WAIT_RNR || wait == QP_WAIT_RETRY || wait == QP_WAIT_FENCE ||
 		wait == QP_WAIT_READ || wait == QP_WAIT_ACK;
 }
 
-/* When something fails or is tried again: a probe is neither. */
+/* Returns the time of the next timeout or retry; a probe is neither. */
 static uint64_t deadline_of(const struct recovery *r)
 {
 	uint64_t ack_ns = r->ack_deadline_ns == DEADLINE_NONE ? DEADLINE_NONE : r->ack_expires_ns;

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The receive request of the message that is arriving. One of the queue pair's own queue stays in
- * the queue, at its head, until it completes; one of a shared queue is copied out when it is taken,
- * since other queue pairs take the next ones meanwhile.
+ * The receive request of the message being received. A request of the queue pair's own queue stays
+ * at the head of the queue until it completes. A request of a shared queue is copied when it is
+ * taken, because other queue pairs take the next ones meanwhile.
  */
 #include "lib/protocol/qp_internal.h"
 
 #include <errno.h>
 
-/* Elements, and what is done with the bytes that go there. */
+/* Scatter elements and the action on their bytes. */
 struct elements {
 	const void *pd;
 	const struct region_table *regions;
 	const struct frl_sge *sge;
 	uint32_t n_sge;
 	const struct frl_recv_action *action; /* NULL: COPY */
-	const uint8_t *src;                   /* REDUCE: of byte 0; NULL: what is there */
+	const uint8_t *src;                   /* REDUCE: operand for byte 0; NULL: the destination
+					       * itself */
 	const struct region *src_region;
 	uint64_t keep;
 };
 
 /*
- * Walks over the elements that bytes [offset, offset + length) belong to and adds their placements;
- * `placements` NULL: only looks. False: the memory of one of them is gone, or there are too few.
+ * Adds placements for bytes [offset, offset + length) of the elements. Only checks them if
+ * `placements` is NULL. Returns false if the memory of an element is gone, or if there are too
+ * few.
  */
 static bool walk(const struct elements *e, struct placements *placements, uint32_t offset,
 	const uint8_t *payload, uint32_t length)
@@ -41,8 +43,8 @@ static bool walk(const struct elements *e, struct placements *placements, uint32
 			continue;
 		}
 		region = region_local(e->regions, e->pd, sge, FRL_ACCESS_LOCAL_WRITE);
-		/* Neither the processor nor one device reaches both operands: the memory has become
-		 * another one. */
+		/* A region was replaced: neither the processor nor one device reaches both
+		 * operands now. */
 		if (!region || (e->src && !region_same_reach(region, e->src_region)))
 			return false;
 		dst = region_memory(region, (uintptr_t)sge->addr + skip);
@@ -112,7 +114,7 @@ void receive_take(struct qp *qp)
 		r->recv = recv_queue_front(&r->queue);
 }
 
-/* False: the operand of a reducing request is gone. */
+/* Returns false if the operand of a reducing request is gone. */
 static bool elements_of(const struct qp *qp, const struct recv_wqe *wqe, struct elements *ret)
 {
 	const struct recv_queue *queue = queue_of(qp);
@@ -161,7 +163,7 @@ void receive_place(struct qp *qp, struct placements *placements, uint32_t offset
 {
 	struct elements elements;
 
-	/* receive_check() has seen that all of it is there. */
+	/* receive_check() has checked all of it. */
 	if (elements_of(qp, qp->responder.recv, &elements))
 		walk(&elements, placements, offset, payload, length);
 }
@@ -172,7 +174,7 @@ void receive_complete(struct qp *qp, struct frl_wc *wc, bool solicited)
 
 	wc->wr_id = r->recv->wr_id;
 	wc->qp_num = qp->qpn;
-	/* First the request: its completion may overrun the queue and flush the others. */
+	/* Removes the request first: its completion may overrun the queue and flush the others. */
 	if (!r->srq)
 		r->queue.head++;
 	r->recv = 0;
@@ -195,7 +197,7 @@ void receive_flush(struct qp *qp)
 	r->recv = 0;
 	if (r->srq && recv)
 		qp_flush_one(qp, qp->recv_cq, recv->wr_id, placed);
-	/* Without an SRQ it is the first one here. */
+	/* Without an SRQ the current request is the first one here. */
 	while (!recv_queue_empty(&r->queue)) {
 		uint64_t wr_id = recv_queue_front(&r->queue)->wr_id;
 

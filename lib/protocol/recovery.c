@@ -6,10 +6,11 @@ enum {
 	BACKOFF_MAX = 4, /* the ACK timeout grows to 2^4 times its value */
 	RNR_RETRY_UNLIMITED = 7,
 	HELD_MOST = 2,
-	PROBE_LEAST_NS = 1000000, /* processors that do something else take as long as that */
+	PROBE_LEAST_NS = 1000000, /* how long a busy processor may delay an ACK */
 };
 
-/* The ACK timer fires for a probe, or for what a probe made suspected, if there is time for one. */
+/* Sets the ACK deadline to the next probe, or to the retransmission after a probe, if that comes
+ * before the timeout. */
 static void set_ack_deadline(struct qp *qp, uint64_t now_ns)
 {
 	struct recovery *r = &qp->recovery;
@@ -37,7 +38,7 @@ static void start_ack_timer(struct qp *qp, uint64_t now_ns)
 	set_ack_deadline(qp, now_ns);
 }
 
-/* False when none was left: the queue pair has failed then. */
+/* Returns false if no retry was left and the queue pair has failed. */
 static bool use_up_retry(struct qp *qp)
 {
 	struct recovery *r = &qp->recovery;
@@ -57,7 +58,7 @@ static void end_probe(struct recovery *r)
 	r->probe_due = r->probing = r->suspected = false;
 }
 
-/* What is answered from now on may be the answer to what was sent first, or again. */
+/* Later ACKs may be for the original or the retransmission, so no round trip is measured. */
 static void go_back(struct qp *qp)
 {
 	qp->counts.timed_ns = 0;
@@ -66,8 +67,8 @@ static void go_back(struct qp *qp)
 	requester_go_back(&qp->requester);
 }
 
-/* RFC 6298: an eighth of what is new. But what was so short that probes were sent for nothing since
- * is not told by eighths, each of which would cost a probe again. */
+/* RFC 6298: weighs the sample by an eighth. A longer sample after needless probes replaces the
+ * value at once, since each step by eighths would cost another probe. */
 static void take_sample(struct qp *qp, uint64_t rtt_ns)
 {
 	struct qp_counts *counts = &qp->counts;
@@ -100,17 +101,17 @@ void recovery_stop(struct qp *qp)
 	end_probe(&qp->recovery);
 }
 
-/* The peer may be at a READ or atomic, which is not to be done again without need. */
+/* Returns true if a READ or atomic is outstanding. It should not be repeated without need. */
 static bool awaits_response(const struct requester *q)
 {
 	return q->outstanding || wr_has_response(send_wqe_at(q, q->head)->opcode);
 }
 
 /*
- * An acknowledgement that ends with the probe: perhaps that was what the peer waited for, and what
- * was sent behind it is lost, too; or the peer acknowledges each packet, and the next one comes
- * soon. Where a response is awaited nothing is suspected; but then such acknowledgements, of which
- * each probe brings one, must not put off the timeout again and again.
+ * Handles an ACK while a probe is out or due. If it ends with the probe, later packets may be lost
+ * as well, or the peer acknowledges each packet and the next ACK follows. While a response is
+ * awaited, no loss is suspected. Such ACKs must then not postpone the timeout again and again,
+ * since each probe causes one.
  */
 static void take_probe(struct qp *qp)
 {
@@ -136,7 +137,7 @@ void recovery_on_probe(struct qp *qp)
 	r->probing = true;
 	r->probe_psn = qp->requester.una;
 	r->probe_end = qp->requester.sent_end;
-	/* Its acknowledgement may be that of either. */
+	/* Its ACK may be for the original or the probe. */
 	qp->counts.timed_ns = 0;
 }
 
@@ -166,10 +167,10 @@ void recovery_on_progress(struct qp *qp, uint64_t now_ns)
 	r->refused = recovery_waits_for_receiver(qp);
 	r->ack_deadline_ns = DEADLINE_NONE;
 	if (recovery_waits_for_receiver(qp)) {
-		/* Responses that were missing before it say nothing about what was refused. */
+		/* Progress before the refused PSN does not end the RNR wait. */
 		if (psn_diff(q->una, r->rnr_psn) <= 0)
 			return;
-		/* It has been taken after all. */
+		/* The refused packet was accepted after all. */
 		r->rnr_deadline_ns = DEADLINE_NONE;
 		r->refused = false;
 	}
@@ -185,8 +186,7 @@ bool recovery_on_loss(struct qp *qp, uint64_t now_ns)
 {
 	struct recovery *r = &qp->recovery;
 
-	/* The packets are on their way again already, or will be; only the timer may doubt that
-	 * they arrive. */
+	/* Retransmission is in progress or scheduled. Only the timer may start another one. */
 	if (r->went_back || recovery_waits_for_receiver(qp) || !use_up_retry(qp))
 		return false;
 	r->went_back = true;
@@ -199,8 +199,8 @@ void recovery_on_nak(struct qp *qp, struct psn psn, uint64_t now_ns)
 {
 	const struct requester *q = &qp->requester;
 
-	/* Where nothing is lost or repeated on the way, the packet has come again since the first
-	 * one, and found no room again. */
+	/* On a lossless link a second NAK means that the retransmitted packet was dropped again
+	 * for lack of room. */
 	if (qp->unlimited_retry && psn_equal(psn, q->una) && psn_diff(q->next, q->una) > 0)
 		qp->recovery.went_back = false;
 	recovery_on_loss(qp, now_ns);
@@ -208,7 +208,7 @@ void recovery_on_nak(struct qp *qp, struct psn psn, uint64_t now_ns)
 
 void recovery_repeat(struct qp *qp, uint64_t now_ns)
 {
-	/* After an RNR wait everything is sent again. */
+	/* Everything is sent again after an RNR wait anyway. */
 	if (recovery_waits_for_receiver(qp))
 		return;
 	qp->recovery.went_back = true;
@@ -220,7 +220,7 @@ void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint
 {
 	struct recovery *r = &qp->recovery;
 
-	/* One refusal is one try, however many packets behind it were refused as well. */
+	/* One RNR NAK counts as one try, even if later packets are refused, too. */
 	if (recovery_waits_for_receiver(qp))
 		return;
 	if (qp->attr.rnr_retry != RNR_RETRY_UNLIMITED) {
@@ -237,8 +237,8 @@ void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint
 	r->refused = true;
 }
 
-/* Where time alone ends nothing, a port without room is a peer that is slow: there is nothing to be
- * sent again. */
+/* Where retries are unlimited, a port without room is like a slow peer: there is nothing to
+ * retransmit. */
 void qp_not_taken(struct qp *qp, uint64_t now_ns)
 {
 	if (qp->type == FRL_QPT_RC && !qp->unlimited_retry && qp_sends(qp) &&
@@ -257,7 +257,7 @@ void qp_hold_timer(struct qp *qp, uint64_t now_ns)
 	const struct recovery *r = &qp->recovery;
 
 	if (r->ack_deadline_ns <= now_ns && now_ns < r->ack_expires_ns)
-		set_ack_deadline(qp, now_ns); /* what is due is a probe */
+		set_ack_deadline(qp, now_ns); /* a probe is due */
 	else
 		qp_restart_timer(qp, now_ns);
 }
@@ -279,8 +279,8 @@ uint64_t qp_next_look(const struct qp *qp, uint64_t least_ns)
 	return ack_ns < r->rnr_deadline_ns ? ack_ns : r->rnr_deadline_ns;
 }
 
-/* What has not left yet, or has to be sent again anyway, tells nothing. What would have to be
- * fetched first takes too long. */
+/* Returns false if the oldest packet was not sent yet or will be retransmitted anyway, or if its
+ * payload must be fetched first, which takes too long. */
 static bool may_probe(const struct qp *qp)
 {
 	const struct requester *q = &qp->requester;
@@ -294,8 +294,8 @@ static bool may_probe(const struct qp *qp)
 	return true;
 }
 
-/* Before the timeout. What has been sent again because of this may be asked for by a NAK that is on
- * its way already. */
+/* Handles a probe deadline, which comes before the timeout. A NAK that is already in flight may
+ * ask for the same packets. */
 static void on_probe_time(struct qp *qp, uint64_t now_ns)
 {
 	const struct requester *q = &qp->requester;
@@ -326,10 +326,10 @@ void qp_on_deadline(struct qp *qp, uint64_t now_ns)
 		return;
 	}
 	r->ack_deadline_ns = DEADLINE_NONE;
-	r->refused = false; /* by now the try after it would have been, too */
+	r->refused = false; /* the retry has timed out as well */
 	qp->stats->timeouts++;
 	qp->counts.timeouts++;
-	/* There was progress meanwhile, which alone would have put it off. */
+	/* There was progress meanwhile, which would have postponed the timeout. */
 	if (r->n_held < HELD_MOST && !use_up_retry(qp))
 		return;
 	if (r->n_held < HELD_MOST && r->backoff < BACKOFF_MAX)

@@ -8,7 +8,7 @@
 
 enum { STORAGE_ALIGNMENT = 16 };
 
-/* Slots for `size` requests: a power of two. */
+/* Returns the number of slots for `size` requests: a power of two. */
 static uint32_t slots_for(uint32_t size)
 {
 	uint32_t slots = 1;
@@ -55,7 +55,7 @@ static int refuse(const char **ret_why, const char *why)
 	return -EINVAL;
 }
 
-/* Checks the elements and adds them up. Empty ones need no region. */
+/* Checks the elements and sums their lengths. Empty ones need no region. */
 static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *wr,
 	uint32_t *ret_length, const char **ret_why)
 {
@@ -80,7 +80,7 @@ static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *
 	return 0;
 }
 
-/* The processor or the device that reaches `src` must reach the elements, too. They were found. */
+/* The processor or device that reaches `src` must reach all elements. Their regions exist. */
 static int check_operands(const struct recv_queue *queue, const struct frl_recv_wr *wr,
 	const struct region *src, const char **ret_why)
 {
@@ -141,7 +141,7 @@ int recv_queue_post(struct recv_queue *queue, const struct frl_recv_wr *wr, cons
 	wqe->action = wr->action;
 	wqe->keep = wr->keep;
 	if (length == 0 || wqe->action.type == FRL_ACTION_COPY)
-		wqe->action.src = 0; /* nothing is read from there */
+		wqe->action.src = 0; /* not read */
 	wqe->n_sge = 0;
 	for (int i = 0; i < wr->n_sge; i++)
 		if (wr->sge[i].length)

@@ -22,7 +22,7 @@ bool region_add(struct region_table *table, struct region *region, uint32_t rand
 		return false;
 	while (table->slots[table->cursor])
 		table->cursor = (table->cursor + 1) % table->capacity;
-	/* Never 0, which is what a forgotten lkey is, whatever tag a window is given. */
+	/* Never 0, the value of an lkey that was not set, even after a window's tag changes. */
 	region->key = (high ? high : 1) << (REGION_TAG_BITS + REGION_INDEX_BITS) |
 		table->cursor << REGION_TAG_BITS | (random & TAG_MASK);
 	table->slots[table->cursor] = region;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The sending half: cuts requests into packets, keeps the window, and completes requests as they
- * are acknowledged or answered. IBTA volume 1, 9.7.2 and 9.7.3.
+ * Requester: splits requests into packets, keeps the window, and completes requests as they are
+ * acknowledged or answered. IBTA volume 1, 9.7.2 and 9.7.3.
  */
 #include "lib/protocol/fast_path.h"
 #include "lib/protocol/recovery.h"
 
 enum {
-	/* An acknowledgement is asked for at least this often inside a long message, so that the
-	 * window moves before it is used up. */
+	/* Packets between AckReqs in a long message, so that the window moves before it is full. */
 	ACK_REQUEST_INTERVAL = 32,
-	/* Where an acknowledgement costs as much as many packets that leave together. */
+	/* Used where an ACK costs as much as a batch of packets. */
 	ACK_REQUEST_INTERVAL_LONG = 64,
 };
 
@@ -55,7 +54,8 @@ void requester_check_drained(struct qp *qp)
 		event_raise(qp->queues, &qp->events, FRL_EVENT_SQ_DRAINED);
 }
 
-/* Reports that the request is done, if that is wanted. False: the queue pair has failed. */
+/* Writes the completion of a request, if it is signaled. Returns false if the queue pair has
+ * failed. */
 static __attribute__((noinline)) bool report_done(struct qp *qp, const struct send_wqe *wqe)
 {
 	static const uint8_t opcodes[] = {
@@ -84,14 +84,14 @@ static __attribute__((noinline)) bool report_done(struct qp *qp, const struct se
 	return qp_sends(qp);
 }
 
-/* The oldest request is done, and `una` is behind it. `responded`: wr_has_response(). False: the
- * queue pair has failed. */
+/* Removes the oldest request, which is done; `una` is past it. `responded`: wr_has_response().
+ * Returns false if the queue pair has failed. */
 static inline bool complete_head(struct qp *qp, bool responded)
 {
 	struct requester *r = &qp->requester;
 	const struct send_wqe *wqe = send_wqe_at(r, r->head);
 
-	/* It may be done before it was sent again. */
+	/* It was done before its retransmission started. */
 	if (r->current == r->head) {
 		r->current++;
 		r->blocked = false;
@@ -104,7 +104,7 @@ static inline bool complete_head(struct qp *qp, bool responded)
 	return report_done(qp, wqe);
 }
 
-/* What was about to be sent again may be acknowledged by now. */
+/* Skips retransmissions that were acknowledged meanwhile. */
 static void catch_up(struct requester *r)
 {
 	if (psn_diff(r->next, r->una) < 0)
@@ -152,26 +152,26 @@ void qp_transmitted(struct qp *qp, uint32_t packets)
 	const struct requester *r = &qp->requester;
 	uint32_t in_flight = packets_in_flight(r);
 
-	/* After an error nothing is in flight. */
+	/* Nothing is in flight after an error. */
 	if (!is_rc(qp))
 		requester_acknowledge(
 			qp, psn_add(r->una, packets < in_flight ? packets : in_flight));
 }
 
-/* The request that `current` stands at may be started, sent again or, as what holds one back cannot
- * happen in its middle, go on. */
+/* Returns true if the request at `current` may be started or continued. A request that has started
+ * is never held back. */
 static bool may_start(const struct qp *qp, const struct send_wqe *wqe)
 {
 	const struct requester *r = &qp->requester;
 
 	if ((wqe->flags & FRL_SEND_FENCE) && r->outstanding)
 		return false;
-	/* A limit of 0 that was set after the request was posted: build_packet() refuses it. */
+	/* The limit became 0 after the request was posted; build_packet() refuses it. */
 	return !wr_has_response(wqe->opcode) || r->outstanding == 0 ||
 		r->outstanding < qp->attr.max_rd_atomic;
 }
 
-/* Something is to be done while fewer than `window` PSNs are in flight. */
+/* Returns true if there is something to do while fewer than `window` PSNs are in flight. */
 static inline bool may_output(const struct qp *qp, uint32_t window)
 {
 	const struct requester *r = &qp->requester;
@@ -203,7 +203,7 @@ bool requester_held_back(const struct qp *qp)
 		!may_start(qp, send_wqe_at(r, r->current));
 }
 
-/* Everything before it is done. 10.6.7.2 and 10.6.7.2.2. */
+/* Executes a local request; everything before it is done. 10.6.7.2 and 10.6.7.2.2. */
 static void execute_local(struct qp *qp, const struct send_wqe *wqe)
 {
 	bool invalidate = wqe->opcode == FRL_WR_LOCAL_INV;
@@ -216,7 +216,7 @@ static void execute_local(struct qp *qp, const struct send_wqe *wqe)
 		qp_fail_send(qp, invalidate ? FRL_WC_LOC_QP_OP_ERR : FRL_WC_MW_BIND_ERR);
 }
 
-/* The opcode of a packet of a SEND or WRITE, by its place in the message. */
+/* Returns the opcode of a SEND or WRITE packet by its position in the message. */
 static inline uint8_t choose_opcode(const struct send_wqe *wqe, bool first, bool last)
 {
 	static const uint8_t opcodes[][4] = {
@@ -234,7 +234,8 @@ static inline uint8_t choose_opcode(const struct send_wqe *wqe, bool first, bool
 	return opcodes[wqe->opcode][2 * first + last];
 }
 
-/* Names the payload [offset, offset + length) of the request. False: a region is gone. */
+/* Adds the pieces of payload [offset, offset + length) of the request. Returns false if a region
+ * is gone. */
 static bool gather(const struct qp *qp, const struct send_wqe *wqe, uint32_t offset,
 	uint32_t length, struct packet_out *out)
 {
@@ -272,8 +273,8 @@ static uint32_t ask_interval(const struct requester *r)
 	return r->slack ? ACK_REQUEST_INTERVAL_LONG : ACK_REQUEST_INTERVAL;
 }
 
-/* Packet `k` of a SEND or WRITE asks for an acknowledgement. At the end of what is sent at once
- * requester_output() may have others ask. */
+/* Returns true if packet `k` of a SEND or WRITE sets AckReq. requester_output() may set it in the
+ * last packet of a batch as well. */
 static inline bool asks(
 	const struct requester *r, const struct send_wqe *wqe, uint32_t k, bool last)
 {
@@ -282,7 +283,7 @@ static inline bool asks(
 	return (last && (wqe->flags & FRL_SEND_SIGNALED)) || (k & (interval - 1)) == interval - 1;
 }
 
-/* A packet of a SEND or WRITE. */
+/* Builds a packet of a SEND or WRITE. */
 static bool build_message(const struct qp *qp, const struct send_wqe *wqe, struct packet_out *out)
 {
 	static const uint8_t transports[] = {
@@ -314,7 +315,7 @@ static bool build_message(const struct qp *qp, const struct send_wqe *wqe, struc
 	return gather(qp, wqe, offset, out->payload_len, out);
 }
 
-/* The request of a READ, or what is missing of it (9.7.5.1.3), or of an atomic. */
+/* Builds the request of an atomic or of a READ, or of the missing part of a READ (9.7.5.1.3). */
 static void build_request(const struct qp *qp, const struct send_wqe *wqe, struct packet_out *out)
 {
 	uint32_t k = (uint32_t)psn_diff(qp->requester.next, wqe->first_psn);
@@ -337,7 +338,7 @@ static void build_request(const struct qp *qp, const struct send_wqe *wqe, struc
 	};
 }
 
-/* `end` is where the next packet starts. */
+/* Advances `next` to `end`, the start of the next packet. */
 static void move_on(struct qp *qp, const struct send_wqe *wqe, struct psn end)
 {
 	struct requester *r = &qp->requester;
@@ -355,8 +356,8 @@ static void move_on(struct qp *qp, const struct send_wqe *wqe, struct psn end)
 	r->outstanding += wr_has_response(wqe->opcode);
 }
 
-/* The request cannot be sent. It fails when those before it are done, whose turn it is to tell what
- * became of them (10.8.5.1). */
+/* The request cannot be sent. It fails after earlier requests are done, as completions must be in
+ * order (10.8.5.1). */
 static void fail_current(struct qp *qp, enum frl_wc_status status)
 {
 	struct requester *r = &qp->requester;
@@ -367,7 +368,7 @@ static void fail_current(struct qp *qp, enum frl_wc_status status)
 		r->blocked = true;
 }
 
-/* False: not now, or the queue pair has failed. */
+/* Returns false if no packet can be sent now, or if the queue pair has failed. */
 static bool build_packet(struct qp *qp, const struct send_wqe *wqe, struct packet_out *out)
 {
 	struct requester *r = &qp->requester;
@@ -400,8 +401,7 @@ static bool build_packet(struct qp *qp, const struct send_wqe *wqe, struct packe
 	return true;
 }
 
-/* The last of these packets that is sent for the first time and will be answered at once tells the
- * round trip time. */
+/* Times the last of these packets that is sent for the first time and sets AckReq. */
 static void time_packet(struct qp *qp, const struct packet_out out[], uint32_t n,
 	struct psn sent_end, uint64_t now_ns)
 {
@@ -414,7 +414,7 @@ static void time_packet(struct qp *qp, const struct packet_out out[], uint32_t n
 	}
 }
 
-/* Packet `k` of the `packets` of a request on the fast path, with `length` bytes at `addr`. */
+/* Builds packet `k` of `packets` of a request on the fast path, with `length` bytes at `addr`. */
 static inline void build_fast(const struct qp *qp, const struct send_wqe *wqe, uint32_t k,
 	uint32_t packets, const struct region *region, const uint8_t *addr, uint32_t length,
 	struct packet_out *out)
@@ -440,7 +440,7 @@ static inline void build_fast(const struct qp *qp, const struct send_wqe *wqe, u
 	out->pieces[0] = (struct packet_piece){ addr, length, region };
 }
 
-/* The packets of a request on the fast path from its `k`th on, at most `max`. Returns how many. */
+/* Builds at most `max` packets of a request on the fast path, from packet `k`. Returns how many. */
 static __attribute__((noinline)) uint32_t output_long(const struct qp *qp,
 	const struct send_wqe *wqe, const struct region *region, uint32_t k,
 	struct packet_out out[], uint32_t max, bool *ended)
@@ -461,9 +461,9 @@ static __attribute__((noinline)) uint32_t output_long(const struct qp *qp,
 }
 
 /*
- * The packets of the request at `current` and of those behind it, as long as they take the fast
- * path: up to `max` of them, for which the window has room. `ended`: a message has ended since an
- * acknowledgement was asked for. 0: its region is gone, as build_packet() will find.
+ * Builds packets of the request at `current` and of later ones, while they take the fast path: at
+ * most `max`, for which the window has room. Sets `ended` if a message has ended since the last
+ * AckReq. Returns 0 if its region is gone; build_packet() then reports that.
  */
 static __attribute__((noinline)) uint32_t output_fast(
 	struct qp *qp, struct packet_out out[], uint32_t max, bool *ended)
@@ -506,8 +506,8 @@ static __attribute__((noinline)) uint32_t output_fast(
 	return (uint32_t)(at - out);
 }
 
-/* The packet at `una` once more; what is sent next stays what it was. Returns 1, or 0 when it
- * cannot be sent: the queue pair has failed then. */
+/* Sends the packet at `una` again, without changing what is sent next. Returns 1, or 0 if it
+ * cannot be sent and the queue pair has failed. */
 static __attribute__((noinline)) uint32_t output_probe(struct qp *qp, struct packet_out *out)
 {
 	struct requester *r = &qp->requester;
@@ -544,7 +544,7 @@ static bool has_asked(const struct requester *r)
 }
 
 /* Returns true if the last packet of this batch must set AckReq: a message ended, or the window is
- * full. No later packet may come to ask. */
+ * full. There may be no later packet that does. */
 static bool last_asks(const struct requester *r, bool ended)
 {
 	return ended || (packets_in_flight(r) >= r->window && !has_asked(r));
@@ -563,7 +563,7 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 		const struct send_wqe *wqe = send_wqe_at(r, r->current);
 		uint32_t current = r->current, fast = 0;
 
-		/* Where packets leave together, what has begun is not cut by the window. */
+		/* The window does not cut a batch that has started. */
 		window = r->window + r->slack;
 		if (takes_fast_output(r, wqe)) {
 			uint32_t room = window - packets_in_flight(r);
@@ -585,7 +585,7 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 		out[n - 1].h.bth.ack_request = true;
 	if (idle) {
 		qp->counts.progress_ns = now_ns;
-		/* It may run since there was no room for these. */
+		/* It may run because there was no room for these packets. */
 		qp->recovery.ack_deadline_ns = DEADLINE_NONE;
 	}
 	if (is_rc(qp) && qp_sends(qp)) {

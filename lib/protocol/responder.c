@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The receiving half of RC: classifies a request packet, then acts on the verdict. The order of the
- * checks is that of IBTA volume 1, 9.7.4.1 (figure 89 and what follows).
+ * Responder of RC: classifies a request packet, then acts on the verdict. The order of the checks
+ * is that of IBTA volume 1, 9.7.4.1 (figure 89 and following).
  *
- * Answers leave in PSN order: those to READs and atomics, which saved.c keeps, and one
- * acknowledgement or NAK, which waits for those before it. An ACK sent too early would tell the
- * requester that the responses before it are lost.
+ * Answers leave in PSN order: responses to READs and atomics (see saved.c), and one ACK or NAK,
+ * which waits for the responses before it. An ACK sent too early would tell the requester that the
+ * responses before it are lost.
  */
 #include "lib/protocol/fast_path.h"
 
 enum {
-	ACK_EVERY = 64, /* packets: peers stop at some number of them that are not acknowledged */
+	ACK_EVERY = 64, /* packets; some peers stop at a number of unacknowledged packets */
 	POSITIVE = AETH_ACK | AETH_CREDITS_NONE,
 };
 
@@ -18,16 +18,16 @@ enum verdict {
 	ACCEPT,
 	DUPLICATE,
 	GAP,              /* the first packet ahead of the expected one: NAK */
-	GAP_REPEATED,     /* further ones: silence, 9.7.5.2.8 */
+	GAP_REPEATED,     /* further ones: no answer (9.7.5.2.8) */
 	NOT_READY,        /* no receive request */
-	INVALID_SEQUENCE, /* an opcode that cannot follow, or is not allowed at all */
+	INVALID_SEQUENCE, /* opcode out of sequence, or not allowed */
 	INVALID_REQUEST,
-	TOO_LONG, /* for the receive request, or no whole number of its elements */
+	TOO_LONG, /* for the receive request, or not a multiple of its element size */
 	ACCESS_ERROR,
-	OPERATIONAL_ERROR, /* the receive request's memory is gone */
+	OPERATIONAL_ERROR, /* the memory of the receive request is gone */
 };
 
-/* What the queue pair must allow its peer. */
+/* Returns the access right of the queue pair that the request needs. */
 static uint32_t access_needed(const struct wire_packet *packet)
 {
 	switch (packet->op->operation) {
@@ -48,7 +48,7 @@ static enum verdict classify_send(const struct qp *qp, const struct wire_packet 
 	return ACCEPT;
 }
 
-/* C9-88: without payload the address means nothing. */
+/* Without payload the address is not checked (C9-88). */
 static enum verdict classify_read(const struct qp *qp, const struct wire_packet *packet)
 {
 	const struct reth *reth = &packet->h.reth;
@@ -79,7 +79,7 @@ static enum verdict classify_atomic(const struct qp *qp, const struct wire_packe
 	region = atomic_region(qp, atomic);
 	if (!region)
 		return ACCESS_ERROR;
-	/* 9.4.5: aligned, in the peer's address space and in memory. */
+	/* Aligned both in the peer's address space and in memory (9.4.5). */
 	if ((atomic->va | (uintptr_t)region_memory(region, atomic->va)) % ATOMIC_SIZE != 0)
 		return INVALID_REQUEST;
 	return ACCEPT;
@@ -164,7 +164,7 @@ void responder_refuse(
 	qp->stats->naks_sent_fatal++;
 }
 
-/* The packet takes `packets` PSNs; with `last` it ends a message. */
+/* Accepts `packets` PSNs. `last`: they end a message. */
 static void advance(struct responder *r, uint32_t packets, bool last)
 {
 	r->epsn = psn_add(r->epsn, packets);
@@ -174,13 +174,13 @@ static void advance(struct responder *r, uint32_t packets, bool last)
 		r->msn = (r->msn + 1) & PSN_MASK;
 }
 
-/* A packet of a message was accepted. */
+/* Schedules an ACK if the accepted packet of a message needs one. */
 static inline void acknowledge_when_due(struct qp *qp, const struct wire_packet *packet)
 {
 	struct responder *r = &qp->responder;
 
 	r->unacked++;
-	/* A NAK that still waits refuses this very packet: it must not go out any more. */
+	/* A pending NAK refused this very packet and must not be sent any more. */
 	if (packet->h.bth.ack_request || nak_pending(r) || r->unacked >= ACK_EVERY)
 		answer(qp, POSITIVE, packet->h.bth.psn);
 }
@@ -190,7 +190,7 @@ static void accept_message(
 {
 	struct responder *r = &qp->responder;
 
-	/* 9.9.3, class J: the message cannot complete as its sender wants it to. */
+	/* The message cannot complete as its sender requested (9.9.3, class J). */
 	if ((packet->op->headers & HEADER_IETH) &&
 		!region_invalidate(qp->regions, packet->h.invalidate_rkey, qp)) {
 		responder_refuse(qp, NAK_REMOTE_ACCESS, FRL_WC_REM_INV_REQ_ERR, packet->h.bth.psn);
@@ -198,12 +198,11 @@ static void accept_message(
 	}
 	advance(r, 1, packet->op->flags & OPCODE_LAST);
 	message_accept(qp, packet, placements);
-	/* If qp_placed() finds the completion queue full, there is no answer (9.9.3). */
+	/* If qp_placed() finds the completion queue full, no answer is sent (9.9.3). */
 	acknowledge_when_due(qp, packet);
 }
 
-/* A READ or atomic counts as executed now, and its answer is an acknowledgement of all
- * that was before it. */
+/* A READ or atomic counts as executed now. Its response acknowledges everything before it. */
 static struct saved_request *accept_saved(
 	struct qp *qp, const struct wire_packet *packet, uint32_t packets)
 {
@@ -266,9 +265,9 @@ static void accept_packet(
 }
 
 /*
- * 9.7.5.1: the PSN of the last packet accepted says most. But if READs or atomics came after the
- * duplicate, that would tell that their responses are lost, or even (to Linux, when it is a READ's
- * own PSN) stand for one: then the duplicate's PSN is acknowledged, and nothing else.
+ * Acknowledges a duplicate, normally with the PSN of the last accepted packet (9.7.5.1). If READs
+ * or atomics came after the duplicate, such an ACK would imply that their responses are lost;
+ * Linux even takes a READ's own PSN for a response. Only the duplicate is acknowledged then.
  */
 static void acknowledge_again(struct qp *qp, struct psn psn)
 {
@@ -276,7 +275,7 @@ static void acknowledge_again(struct qp *qp, struct psn psn)
 
 	if (!saved_newer(qp, psn))
 		psn = psn_add(r->epsn, PSN_MASK);
-	/* A pending NAK is for a later PSN; it acknowledges the same packets, and says more. */
+	/* A pending NAK has a later PSN and acknowledges the same packets. */
 	if (!r->ack_pending || psn_diff(psn, r->ack_psn) > 0)
 		answer(qp, POSITIVE, psn);
 }
@@ -301,7 +300,7 @@ static void repeat(struct qp *qp, const struct wire_packet *packet)
 		acknowledge_again(qp, packet->h.bth.psn);
 }
 
-/* The status for the receive request that the packet was for, if it was for one: 9.9.3, class C. */
+/* Returns `status` if the packet is for a receive request (9.9.3, class C), else SUCCESS. */
 static enum frl_wc_status current_receive(
 	const struct qp *qp, const struct wire_packet *packet, enum frl_wc_status status)
 {
@@ -351,7 +350,7 @@ static __attribute__((noinline)) void take_request(
 	}
 }
 
-/* Takes a WRITE, or a part of one, on the fast path. False: take_request() is to take it. */
+/* Accepts a WRITE packet on the fast path. Returns false if take_request() must handle it. */
 static inline bool write_fast(struct qp *qp, const struct wire_packet *packet,
 	struct placements *placements, bool first, bool last)
 {
@@ -374,7 +373,7 @@ static inline bool write_fast(struct qp *qp, const struct wire_packet *packet,
 		r->write_rkey = rkey;
 		r->write_length = total;
 	}
-	/* A whole WRITE leaves no message state behind. */
+	/* A WRITE of one packet leaves no message state. */
 	if (!first || !last) {
 		r->message = last ? MESSAGE_NONE : MESSAGE_WRITE;
 		r->offset = done + length;
@@ -420,8 +419,8 @@ void responder_input(struct qp *qp, const struct wire_packet *packet, struct pla
 	}
 }
 
-/* On a link that tells of a dead peer, requests wait for as long as the peer lives: it must hear
- * that this end has failed. */
+/* On a link that reports a dead peer, requests have no timeout. The peer must learn that this end
+ * has failed. */
 void responder_refuse_late(struct qp *qp, const struct wire_packet *packet)
 {
 	if (!qp->responder.ack_pending)
@@ -452,8 +451,8 @@ void qp_refusal(struct packet_out *out, uint32_t dest_qpn, struct psn psn)
 	make_answer(out, dest_qpn, psn, AETH_NAK | NAK_REMOTE_OPERATIONAL, 0);
 }
 
-/* Also in ERR: a queue pair that refuses a request answers those before it first. One that has
- * failed for other reasons has at most responder_refuse_late()'s NAK to send. */
+/* Also true in ERR: a queue pair that refuses a request sends earlier responses first. One that
+ * failed for other reasons has at most the NAK of responder_refuse_late() to send. */
 bool responder_wants_output(const struct qp *qp)
 {
 	const struct responder *r = &qp->responder;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * READs and atomics as the responder keeps them: to stream their answers, and to answer again when
- * a request comes again. A READ is read again then; an atomic is never carried out twice (9.4.5).
+ * Responder resources: READs and atomics, kept to send their responses and to answer duplicate
+ * requests. A READ is executed again for a duplicate; an atomic is executed only once (9.4.5).
  *
  *	 saved_tail - FRL_MAX_RD_ATOMIC          first pending             saved_tail
  *	----|--------------------------------------|-------------------------|----
- *	    | kept for when they are asked again   | answers to be sent,     |
+ *	    | kept for duplicates                  | responses to be sent,   |
  *	    |                                      | oldest PSN first        |
  *
- * All slots of the ring keep something, whatever max_dest_rd_atomic (n_saved) is; that limits how
- * many may wait for their first answer. A repeated one is pending again wherever it stands.
+ * All slots of the ring stay in use, whatever max_dest_rd_atomic (n_saved) is. That limits how
+ * many may wait for their first response. A replay is pending wherever its entry is.
  */
 #include "lib/protocol/qp_internal.h"
 
@@ -21,8 +21,8 @@ enum { SLOT_MASK = FRL_MAX_RD_ATOMIC - 1 };
 _Static_assert((FRL_MAX_RD_ATOMIC & SLOT_MASK) == 0, "positions in the ring run freely");
 
 /*
- * What is kept may be of any age, while psn_diff() is right for distances below 2^23 only. So
- * PSNs that arrive, which are compared with the expected one first, become ordinals.
+ * Converts the PSN of an arriving packet to an ordinal. Entries may be of any age, but psn_diff()
+ * is valid only for distances below 2^23. Arriving PSNs are compared with the expected PSN first.
  */
 static uint64_t ordinal_of(const struct responder *r, struct psn psn)
 {
@@ -34,7 +34,7 @@ static struct saved_request *slot_at(const struct responder *r, uint32_t positio
 	return &r->saved[position & SLOT_MASK];
 }
 
-/* The oldest pending one, which has the oldest PSN; NULL when none is. */
+/* Returns the pending entry with the oldest PSN, or NULL. */
 static struct saved_request *oldest_pending(const struct responder *r)
 {
 	if (r->n_pending == 0)
@@ -66,7 +66,7 @@ struct saved_request *saved_add(struct qp *qp)
 	struct saved_request *saved = slot_at(r, r->saved_tail);
 
 	assert(saved_has_room(qp));
-	/* What is given up here was answered once. */
+	/* An entry that is replaced was answered once. */
 	r->n_pending -= saved->pending;
 	*saved = (struct saved_request){ 0 };
 	if (r->saved_tail - r->saved_cursor == FRL_MAX_RD_ATOMIC)
@@ -82,7 +82,7 @@ static uint32_t position_of(const struct responder *r, const struct saved_reques
 	return r->saved_tail - 1 - newer;
 }
 
-/* Its answer is to be sent from `psn` to before `end`. */
+/* Schedules the response packets [psn, end). */
 static void start(struct responder *r, struct saved_request *saved, struct psn psn, struct psn end)
 {
 	uint32_t position = position_of(r, saved);
@@ -118,7 +118,7 @@ bool saved_newer(const struct qp *qp, struct psn psn)
 	return newest->packets && (int64_t)(newest->first_ordinal - ordinal_of(r, psn)) > 0;
 }
 
-/* The one that has this PSN, which was accepted less than 2^23 PSNs ago; or NULL. */
+/* Returns the entry with this PSN, which must be within 2^23 of the expected PSN, or NULL. */
 static struct saved_request *find(const struct responder *r, struct psn psn)
 {
 	uint64_t ordinal = ordinal_of(r, psn);
@@ -132,8 +132,8 @@ static struct saved_request *find(const struct responder *r, struct psn psn)
 	return 0;
 }
 
-/* Where in the bytes of the READ this repetition of it, or of its end, starts; false when it asks
- * for something else. */
+/* Computes where a duplicate of the READ, or of its tail, starts. Returns false if it differs from
+ * the original request. */
 static bool read_offset(const struct qp *qp, const struct saved_request *saved,
 	const struct wire_packet *packet, uint32_t *ret_offset)
 {
@@ -141,7 +141,7 @@ static bool read_offset(const struct qp *qp, const struct saved_request *saved,
 	uint32_t k = (uint32_t)psn_diff(packet->h.bth.psn, saved->first_psn);
 	uint32_t offset = k * qp->path_mtu;
 
-	/* Without bytes there is no key to compare: only what was so itself is repeated so. */
+	/* Without bytes there is no key to compare: only an empty READ has an empty duplicate. */
 	if (reth->dma_length == 0 && saved->length != 0)
 		return false;
 	if (reth->dma_length > saved->length - offset)
@@ -204,7 +204,7 @@ static uint8_t read_opcode(bool first, bool last)
 	return last ? OP_READ_RESP_LAST : OP_READ_RESP_MIDDLE;
 }
 
-/* The headers of a response; no payload yet. Pieces behind n_pieces are left as they are. */
+/* Fills in the headers of a response, without payload. Unused pieces are not cleared. */
 static void make_response(const struct qp *qp, const struct saved_request *saved, uint8_t opcode,
 	struct packet_out *out)
 {
@@ -224,8 +224,8 @@ static void make_response(const struct qp *qp, const struct saved_request *saved
 	out->target = 0;
 }
 
-/* 9.7.5.2: a READ that fails in the middle has a NAK in place of the response. A repetition of one
- * that was answered may be anybody's: the region had every right to go. */
+/* A READ that fails in the middle gets a NAK in place of a response (9.7.5.2). A replay may fail
+ * legitimately, since the region may be removed after the first response. */
 static void give_up_read(struct qp *qp, struct saved_request *saved)
 {
 	struct psn psn = saved->next;
@@ -259,8 +259,8 @@ static bool output_read(struct qp *qp, struct saved_request *saved, struct packe
 	if (length) {
 		out->payload_len = length;
 		out->n_pieces = 1;
-		/* A window may be gone when the packet is looked at: invalidated in the same
-		 * output. Its region cannot. */
+		/* A window may be invalidated by the time the packet is sent. Its region cannot be
+		 * gone. */
 		out->pieces[0] = (struct packet_piece){
 			.addr = region_memory(region, saved->va + offset),
 			.length = length,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Posting send requests: what can be wrong with one is found here, before it is in the queue. IBTA
- * volume 1, 10.8.2 and 11.4.1.1. */
+/* Posting of send requests, with all checks of a request. IBTA volume 1, 10.8.2 and 11.4.1.1. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@ enum {
 	DATAGRAM_OPCODES = 1 << FRL_WR_SEND | 1 << FRL_WR_SEND_WITH_IMM,
 	UNRELIABLE_OPCODES = DATAGRAM_OPCODES | 1 << FRL_WR_RDMA_WRITE |
 		1 << FRL_WR_RDMA_WRITE_WITH_IMM | 1 << FRL_WR_LOCAL_INV | 1 << FRL_WR_BIND_MW,
-	OWN_QKEY = 1u << 31, /* 10.2.5: the queue pair's Q_Key in place of the request's */
+	OWN_QKEY = 1u << 31, /* use the queue pair's Q_Key instead of the request's (10.2.5) */
 };
 
 static int refuse(const char **ret_why, const char *why)
@@ -89,7 +88,7 @@ static int copy_inline(const struct qp *qp, struct send_wqe *wqe, const struct f
 	return 0;
 }
 
-/* Empty elements need no region; they are left out. */
+/* Empty elements need no region and are skipped. */
 static int copy_elements(const struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr,
 	const char **ret_why)
 {
@@ -137,8 +136,8 @@ static int take_payload(const struct qp *qp, struct send_wqe *wqe, const struct 
 	return 0;
 }
 
-/* From the start of the oldest request on, and not from `una`: every PSN of a queued request must
- * compare with every other. */
+/* Counts from the start of the oldest request, not from `una`: all PSNs of queued requests must be
+ * comparable. */
 static uint32_t packets_queued(const struct requester *r)
 {
 	struct psn start = r->head == r->tail ? r->end : send_wqe_at(r, r->head)->first_psn;
@@ -171,7 +170,7 @@ static void set_target(const struct qp *qp, struct datagram_target *target,
 	target->qkey = wr->remote_qkey & OWN_QKEY ? qp->qkey : wr->remote_qkey;
 }
 
-/* What only some opcodes have. */
+/* Stores operands that only some opcodes have. */
 static void take_operands(const struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr,
 	const struct wr_objects *objects)
 {
@@ -187,7 +186,7 @@ static void take_operands(const struct qp *qp, struct send_wqe *wqe, const struc
 	}
 }
 
-/* The last step of posting. */
+/* Appends the request: the last step of posting. */
 static inline void enter_queue(
 	struct qp *qp, struct send_wqe *wqe, const struct frl_send_wr *wr, bool fast)
 {
@@ -205,8 +204,8 @@ static inline void enter_queue(
 	r->tail++;
 }
 
-/* Posts a request on the fast path. False: it does not take it, or is too long, or there is no
- * room; then post() does it, or reports why not. */
+/* Posts a request on the fast path. Returns false if post() must handle it: other requests, too
+ * long, or no room. */
 static inline bool post_fast(struct qp *qp, const struct frl_send_wr *wr)
 {
 	struct requester *r = &qp->requester;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receive requests: how they are kept, in a queue pair's own queue or in a shared one. */
+/* Receive queues: of a queue pair, and shared ones. */
 #ifndef FERRULE_PROTOCOL_SRQ_H
 #define FERRULE_PROTOCOL_SRQ_H
 
@@ -12,7 +12,7 @@
 #include "lib/base/event.h"
 #include "lib/protocol/region.h"
 
-/* A receive request. `sge` points to the slot's own room; empty elements are left out. */
+/* A receive request. `sge` points to memory of the slot; empty elements are omitted. */
 struct recv_wqe {
 	uint64_t wr_id;
 	uint32_t length;
@@ -22,11 +22,11 @@ struct recv_wqe {
 	uint64_t keep;
 };
 
-/* Requests [head, tail); both run freely, modulo 2^32. */
+/* Requests [head, tail); both indices run freely, modulo 2^32. */
 struct recv_queue {
 	struct recv_wqe *wqes;
-	uint32_t mask; /* of slots; meaningless when there are none */
-	uint32_t size; /* requests that may be in it: 0 to mask + 1 */
+	uint32_t mask; /* of slots; undefined if there are none */
+	uint32_t size; /* capacity: 0 to mask + 1 */
 	uint32_t max_sge;
 	uint32_t head;
 	uint32_t tail;
@@ -34,14 +34,14 @@ struct recv_queue {
 	const struct region_table *regions;
 };
 
-/* Bytes of memory, aligned as malloc does, that a queue of so many requests and elements needs. */
+/* Returns the bytes of memory, aligned as by malloc(), for a queue of this size. */
 size_t recv_queue_storage(uint32_t size, uint32_t max_sge);
 
-/* `storage` is zeroed. pd and regions as in struct recv_queue. */
+/* `storage` must be zeroed. pd and regions as in struct recv_queue. */
 void recv_queue_init(struct recv_queue *queue, void *storage, uint32_t size, uint32_t max_sge,
 	const void *pd, const struct region_table *regions);
 
-/* -EINVAL with *ret_why, -ENOMEM when it is full. */
+/* -EINVAL with *ret_why; -ENOMEM if the queue is full. */
 int recv_queue_post(struct recv_queue *queue, const struct frl_recv_wr *wr, const char **ret_why);
 
 static inline bool recv_queue_empty(const struct recv_queue *queue)
@@ -62,7 +62,7 @@ struct srq {
 };
 
 /* Takes the oldest request, which must exist: copies it to `wqe`, whose `sge` has room for
- * FRL_MAX_SGE, and raises the limit event. */
+ * FRL_MAX_SGE. Raises the limit event. */
 void srq_take(struct srq *srq, struct recv_wqe *wqe);
 
 #endif

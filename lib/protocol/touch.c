@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which regions a packet touches, before it is taken in or made; and packets that were thrown away
- * before they were taken in.
+ * Determines the regions that a packet accesses, before it is received or built. Also tracks
+ * packets that were dropped before they were received.
  */
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
@@ -34,8 +34,8 @@ static bool receive_is_meant(const struct qp *qp, const struct question *questio
 	return wqe && any_is_meant(question, wqe->sge, wqe->n_sge);
 }
 
-/* The request that the next response is to, and its PSN; requests before it may be acknowledged by
- * it. NULL: none is missing. */
+/* Returns the request that the next response belongs to, and its PSN. The response may acknowledge
+ * earlier requests. Returns NULL if no response is missing. */
 static const struct send_wqe *next_response(const struct qp *qp, struct psn *ret_psn)
 {
 	const struct requester *r = &qp->requester;
@@ -51,7 +51,7 @@ static const struct send_wqe *next_response(const struct qp *qp, struct psn *ret
 	return NULL;
 }
 
-/* Others are repetitions, or come after a gap: nothing of them is placed. */
+/* Returns false for duplicates and packets after a gap; they place nothing. */
 static bool is_next(const struct qp *qp, const struct wire_packet *packet)
 {
 	struct psn psn = qp->responder.epsn;
@@ -77,7 +77,7 @@ bool qp_input_touches(
 	const struct question question = { qp->regions, test, arg };
 	bool first = packet->op->flags & OPCODE_FIRST;
 
-	/* Of strangers nothing is taken in. */
+	/* Datagrams with another Q_Key are not received. */
 	if (qp_is_datagram(qp) && packet->h.deth.qkey != qp->qkey)
 		return false;
 	if (!is_next(qp, packet))
@@ -92,7 +92,7 @@ bool qp_input_touches(
 	}
 }
 
-/* All elements, of which there is one at least. */
+/* Returns true if all elements match, and there is at least one. */
 static bool all_are_meant(const struct question *question, const struct frl_sge sge[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -150,7 +150,7 @@ static bool answer_is_meant(const struct qp *qp, const struct question *question
 	return false;
 }
 
-/* Of a SEND or WRITE: it has payload from there. */
+/* Returns true if a SEND or WRITE has payload from such a region. */
 static bool source_is_meant(const struct send_wqe *wqe, const struct question *question)
 {
 	return !(wqe->flags & FRL_SEND_INLINE) && !wr_has_response(wqe->opcode) &&
@@ -165,7 +165,7 @@ bool qp_output_touches(const struct qp *qp, qp_region_test test, const void *arg
 
 	if (answer_is_meant(qp, &question))
 		return true;
-	/* What is executed here makes no packet. */
+	/* Local requests have no packet. */
 	while (next != r->tail && wr_is_local(send_wqe_at(r, next)->opcode))
 		next++;
 	if (!qp_sends(qp))
@@ -175,8 +175,8 @@ bool qp_output_touches(const struct qp *qp, qp_region_test test, const void *arg
 	return next != r->tail && source_is_meant(send_wqe_at(r, next), &question);
 }
 
-/* What follows brings neither a NAK nor an implied one: that the packet is to come again is said
- * when there is room for it. */
+/* Suppresses NAKs and implied NAKs for later packets. The packet is requested again when there is
+ * room for it. */
 void qp_note_loss(struct qp *qp, const struct wire_packet *packet, struct qp_loss *loss)
 {
 	if (packet->op->flags & OPCODE_RESPONSE) {
@@ -205,7 +205,7 @@ bool qp_trim_loss(const struct qp *qp, struct qp_loss *loss)
 
 void qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns)
 {
-	/* If a packet before it was lost in the network, then that is what is missing. */
+	/* If the network lost an earlier packet, that one is requested instead. */
 	if (loss->request)
 		responder_ask_again(qp);
 	if (loss->response)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Receiving where nothing is answered: UC, and UD or GSI. What is wrong with a packet is counted.
+ * Receiving for UC, and UD or GSI, without answers. Errors of packets are counted.
  *
- * A UC message that loses a packet is dropped; the receive request that it had taken is used for
- * the next one, or, when it came from a shared queue, completes with an error (9.9.3, classes D1
- * and E). IBTA volume 1, 9.8.
+ * A UC message that loses a packet is dropped. Its receive request is used for the next message
+ * or, if it came from a shared queue, completes with an error (9.9.3, classes D1 and E). IBTA
+ * volume 1, 9.8.
  */
 #include "lib/protocol/qp_internal.h"
 
 #include <string.h>
 
-/* The receive request is of no use for the message. One of the queue pair's own stays for another
- * message, unless it cannot be used for any; a shared one must not be kept. */
+/* The receive request does not fit the message. A request of the own queue stays for another
+ * message unless it is unusable. A request of a shared queue completes with an error. */
 static void refuse_receive(struct qp *qp, enum frl_wc_status status)
 {
 	bool useless = status == FRL_WC_LOC_PROT_ERR;
@@ -24,12 +24,12 @@ static void refuse_receive(struct qp *qp, enum frl_wc_status status)
 		qp_fail(qp, FRL_WC_WR_FLUSH_ERR);
 }
 
-/* Would the bytes go into the receive request that is there? If not, it is refused. */
+/* Returns true if the bytes fit the receive request, else refuses the request. */
 static bool receive_takes(struct qp *qp, uint32_t offset, uint32_t length)
 {
 	const struct recv_wqe *wqe = receive_peek(qp);
 
-	/* Messages that may come in part, or not at all, are nothing to compute with. */
+	/* Messages that may be incomplete or lost must not be reduced. */
 	if (wqe->action.type == FRL_ACTION_REDUCE) {
 		refuse_receive(qp, FRL_WC_LOC_QP_OP_ERR);
 		return false;
@@ -42,7 +42,7 @@ static bool receive_takes(struct qp *qp, uint32_t offset, uint32_t length)
 	return false;
 }
 
-/* The message that was arriving ends here. */
+/* Ends the message being received. */
 static void give_up_message(struct qp *qp)
 {
 	struct responder *r = &qp->responder;
@@ -52,7 +52,7 @@ static void give_up_message(struct qp *qp)
 	r->message = MESSAGE_DROPPED;
 }
 
-/* What UC requires of a packet of a message that has lost none; counts what it refuses. */
+/* Checks a packet of a UC message without losses. Counts packets that it refuses. */
 static bool may_accept(struct qp *qp, const struct wire_packet *packet)
 {
 	bool send = packet->op->operation == OPERATION_SEND;
@@ -86,10 +86,10 @@ void unreliable_input(
 
 	r->epsn = psn_next(packet->h.bth.psn);
 	if (first) {
-		/* The end of the one before is lost. */
+		/* The end of the previous message is lost. */
 		if (r->message == MESSAGE_SEND || r->message == MESSAGE_WRITE)
 			give_up_message(qp);
-		if (qp->state == FRL_QPS_ERR) /* that did not fit into the completion queue */
+		if (qp->state == FRL_QPS_ERR) /* its completion queue has overrun */
 			return;
 	} else if (!in_order || r->message != message_kind(packet)) {
 		qp->stats->drop_message++;
@@ -102,7 +102,8 @@ void unreliable_input(
 		give_up_message(qp);
 }
 
-/* Annex A17: the header is in the 40 bytes before the payload; an IPv4 header lies at their end. */
+/* The IP header is in the 40 bytes before the payload; an IPv4 header is at their end (Annex A17).
+ */
 static void fill_grh(struct placements *placements, const struct wire_packet *packet)
 {
 	uint32_t length = ip_is_v4(&packet->src_ip) ? IPV4_LEN : IPV6_LEN;
