@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What all devices have in common: see device.h. */
+/* Functions common to all devices, see device.h. */
 #include "drivers/device.h"
 
 #include <errno.h>
@@ -108,7 +108,7 @@ void bell_set(struct bell *bell, bool raised)
 	if (bell->raised == raised || bell->fd < 0)
 		return;
 	bell->raised = raised;
-	/* Neither can fail: the count is 0 or 1. */
+	/* Cannot fail: the count is 0 or 1. */
 	n = raised ? write(bell->fd, &count, sizeof(count)) : read(bell->fd, &count, sizeof(count));
 	(void)n;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The device ops table: what lib/api asks of a device, be it software (lib/soft: the engine over a
- * port) or hardware (drivers/verbs). And what all devices have in common: the structs behind the
- * public handles. A driver's own object begins with the common one; lib/api allocates it, zeroed,
- * in the driver's size, fills in the common part, and has the driver do the rest.
+ * Interface between lib/api and devices: the ops table, and the structs behind the public handles.
+ * Devices are software (lib/soft: the engine over a port) or hardware (drivers/verbs). A driver's
+ * object begins with the common struct. lib/api allocates it, zeroed, with the driver's size, sets
+ * the common part, and calls the driver for the rest.
  *
- * lib/api checks the arguments (NULL, ranges against the device's attributes, objects of one device
- * and domain), counts the objects that depend on each other, and refuses with -EBUSY. What depends
- * on a queue pair's type and state (its transitions, what can be posted) the driver checks. A
- * driver that fails has said why by frl_fail(), and has changed nothing.
+ * lib/api checks the arguments (NULL, ranges against the device's attributes, objects of one
+ * device and domain), counts dependent objects, and refuses with -EBUSY. The driver checks
+ * conditions of a queue pair's type and state (transitions, requests that can be posted). A driver
+ * that fails sets the reason with frl_fail() and changes nothing.
  *
- * The guard protects what lib/api notes here and, in the software device, the engine. Functions
- * marked [guard] are called with it held; all others without, by any thread. Who holds a handle
- * sees to it that nobody destroys it meanwhile.
+ * The guard protects the data of lib/api here and, in the software device, the engine. Functions
+ * marked [guard] are called with it held; all others without it, by any thread. A thread that uses
+ * a handle must make sure that it is not destroyed meanwhile.
  */
 #ifndef FERRULE_DRIVERS_DEVICE_H
 #define FERRULE_DRIVERS_DEVICE_H
@@ -41,10 +41,10 @@ struct page_qp;
 
 enum {
 	NONCE_SIZE = 16,
-	RESOLVE_MS = 3000, /* how long ARP or ND may take where the caller did not say */
+	RESOLVE_MS = 3000, /* timeout of ARP or ND if the caller gave none */
 };
 
-/* A descriptor that is readable while there is something to fetch. */
+/* An event descriptor: readable while there is an event to read. */
 struct bell {
 	int fd; /* an eventfd, or -1 */
 	bool raised;
@@ -53,21 +53,22 @@ struct bell {
 struct frl_device {
 	const struct device_ops *ops;
 	struct guard guard;
-	struct frl_device_attr attr; /* the driver's to fill in, but for what changes */
-	struct gid_table gids;       /* the driver's to fill in; of an open device it stays */
-	uint32_t capabilities;       /* enum frl_capability that it offers */
-	uint8_t ack_timeout;         /* the driver's: of connections by default; 0: as others */
-	uint8_t nonce[NONCE_SIZE];   /* tells it from all others */
+	struct frl_device_attr attr; /* set by the driver, except values that change */
+	struct gid_table gids;       /* set by the driver; constant while the device is open */
+	uint32_t capabilities;       /* supported enum frl_capability */
+	uint8_t ack_timeout;         /* set by the driver: default of connections; 0: common
+				      * default */
+	uint8_t nonce[NONCE_SIZE];   /* identifies the device */
 	unsigned objects;            /* domains, completion queues, channels, connections */
-	/* Asynchronous events that were not fetched yet: struct event_source. The driver adds, with
-	 * the guard held; `async` is raised when the guard is released. */
+	/* Asynchronous events that were not read yet: struct event_source. The driver adds events
+	 * with the guard held; releasing the guard raises `async`. */
 	struct list *events;
-	struct bell async; /* made when it is asked for */
+	struct bell async; /* created on demand */
 	struct publication *publication;
-	struct device_gpu *gpus; /* memory_gpu.c's: that it works with */
-	/* The driver's to fill in: the port has payload go on in memory of this GPU, as CUDA
-	 * counts, and needs its offload while it is open: `far_offload`, which is memory_gpu.c's.
-	 */
+	struct device_gpu *gpus; /* GPUs that it works with; owned by memory_gpu.c */
+	/* Set by the driver: the port puts the end of frames into memory of this GPU (CUDA
+	 * ordinal). It needs the GPU's offload while it is open: `far_offload`, owned by
+	 * memory_gpu.c. */
 	bool has_far;
 	int far_gpu;
 	struct offload *far_offload;
@@ -75,23 +76,24 @@ struct frl_device {
 
 struct frl_pd {
 	struct frl_device *device;
-	unsigned objects; /* whatever was made in it */
+	unsigned objects; /* all objects of the domain */
 };
 
 struct frl_mr {
 	struct frl_device *device;
-	struct frl_pd *pd; /* may become another one of the device */
+	struct frl_pd *pd; /* another domain of the device after a change */
 	void *addr;
 	size_t length;
 	uint64_t iova;
 	uint32_t access;
-	uint32_t lkey, rkey;     /* the driver's to fill in */
-	void *cached;            /* mr_cache.c's, of a region in a cache */
-	struct frl_mr_attr attr; /* memory_gpu.c's, as `gpu` */
-	struct gpu *gpu;         /* whose memory it is; NULL: host memory */
-	uint64_t gpu_buffer;     /* which memory of it; 0: that is not known */
-	struct offload *offload; /* who moves payload in and out of it; NULL: the device itself */
-	struct frl_fragments *fragments; /* it is a name, and its payload stays in those; or NULL */
+	uint32_t lkey, rkey;             /* set by the driver */
+	void *cached;                    /* owned by mr_cache.c, for a region in a cache */
+	struct frl_mr_attr attr;         /* owned by memory_gpu.c, as `gpu` */
+	struct gpu *gpu;                 /* GPU that has the memory; NULL: host memory */
+	uint64_t gpu_buffer;             /* buffer ID of the memory; 0: unknown */
+	struct offload *offload;         /* moves payload in and out; NULL: the device itself */
+	struct frl_fragments *fragments; /* share that keeps the payload, `addr` is only a name; or
+					  * NULL */
 };
 
 struct frl_fragments {
@@ -99,7 +101,7 @@ struct frl_fragments {
 	unsigned regions;
 };
 
-/* What frl_fragments_arm() is given. */
+/* Arguments of frl_fragments_arm(). */
 struct fragments_range {
 	const void *addr;
 	size_t length;
@@ -118,7 +120,7 @@ struct frl_ah {
 
 struct frl_comp_channel {
 	struct frl_device *device;
-	int fd; /* the driver's to fill in: readable while there is an event */
+	int fd; /* set by the driver: readable while there is an event */
 	unsigned cqs;
 };
 
@@ -131,7 +133,7 @@ struct frl_cq {
 
 struct frl_srq {
 	struct frl_pd *pd;
-	struct frl_srq_config config; /* its `limit` is not kept up to date */
+	struct frl_srq_config config; /* its `limit` is not updated */
 	unsigned qps;
 };
 
@@ -142,103 +144,105 @@ struct frl_qp {
 	struct frl_srq *srq; /* or NULL */
 	void *context;
 	enum frl_qp_type type;
-	uint32_t num;        /* the driver's to fill in */
-	uint32_t max_inline; /* as in the configuration; a driver that has more may say so */
+	uint32_t num;        /* set by the driver */
+	uint32_t max_inline; /* as configured; a driver may set a larger value */
 
-	/* lib/api's, for connecting it. */
+	/* Owned by lib/api, for connecting. */
 	bool has_endpoint;       /* frl_qp_endpoint() chose the PSN below */
-	bool connecting;         /* frl_qp_connect() is at work, or a connection is being made */
-	struct attempt *attempt; /* of frl_qp_connect_start(), until it is over; or NULL */
-	struct frl_conn *conn;   /* that it belongs to, or NULL: cm.mutex protects it */
+	bool connecting;         /* frl_qp_connect() is running, or a connection is being made */
+	struct attempt *attempt; /* of frl_qp_connect_start(), until it ends; or NULL */
+	struct frl_conn *conn;   /* its connection, or NULL; protected by cm.mutex */
 	uint32_t local_psn;
 };
 
-/* What is told to a control daemon of some queue pairs: see describe_qps(). */
+/* Descriptions of some queue pairs for a control daemon, see describe_qps(). */
 struct qp_batch {
-	uint32_t first; /* the slot to begin with */
-	uint32_t room;  /* for so many */
-	uint32_t n;     /* so many were found, */
-	uint32_t end;   /* in the slots before this one, */
-	uint32_t last;  /* and none is at this slot or above, ever so far */
+	uint32_t first; /* first slot to visit */
+	uint32_t room;  /* capacity */
+	uint32_t n;     /* number of queue pairs found */
+	uint32_t end;   /* in the slots before this one */
+	uint32_t last;  /* slots at or above this were never used */
 	uint32_t *slots;
-	struct page_qp *qps; /* but for their sequence numbers */
+	struct page_qp *qps; /* without their sequence numbers */
 };
 
-/* What ends a wait for a device. */
+/* Conditions that end a wait for a device. */
 struct awaited {
 	const struct frl_cq *cq; /* a completion in it; or NULL */
-	uint64_t until_ns;       /* UINT64_MAX: no time does */
-	bool was_vain;           /* the device's: it was woken for nothing; false at first */
+	uint64_t until_ns;       /* UINT64_MAX: no time limit */
+	bool was_vain;           /* state of the device: the last wake-up was spurious; false at
+				  * first */
 };
 
 struct device_ops {
 	const char *kind; /* "software", "verbs" */
-	/* Its port is the kernel's, and of other processes as well: addresses, MACs, routes. */
+	/* The kernel and other processes share its port: addresses, MAC addresses, routes. */
 	bool is_hardware;
-	/* Of its objects, the common part included. */
+	/* Sizes of its objects, including the common struct. */
 	size_t pd_size, mr_size, mw_size, ah_size, channel_size, cq_size, srq_size, qp_size;
 	size_t fragments_size;
 
 	/* ---- the device */
 
-	/* No object is left. Frees it, too. */
+	/* Closes and frees the device. No objects are left. */
 	void (*close)(struct frl_device *device);
-	/* [guard] The guard is about to be released: completion channels are told, if that is the
-	 * driver's way. May be NULL. */
+	/* [guard] Called before the guard is released: notifies completion channels, if the driver
+	 * does. May be NULL. */
 	void (*leaving)(struct frl_device *device);
-	/* [guard] What has to be done by software; returns how much was done. NULL: nothing has. */
+	/* [guard] Runs a round of software work. Returns how much was done. NULL: hardware. */
 	uint32_t (*poll)(struct frl_device *device);
-	/* Somebody is going to sleep until there is an event, and drives nothing. [guard] for the
-	 * first, which may start a thread. NULL: hardware needs nobody. */
+	/* The caller will sleep until there is an event, without driving the device.
+	 * start_thread() is called with the guard and may start a thread. NULL: hardware. */
 	int (*start_thread)(struct frl_device *device);
 	void (*expect_sleep)(struct frl_device *device);
-	/* While the thread sleeps for long this descriptor is readable as soon as there may be
-	 * something to drive the device for: who waits for an event can do that himself, and need
-	 * not be woken by the thread, which lets those go first who are between watch() and
-	 * unwatch(). -1: there is none. Both NULL: never. */
+	/* Returns a descriptor that is readable when there may be work, while the progress thread
+	 * is in a long sleep; -1: none. A thread that waits for an event can then do the work
+	 * itself and need not be woken. The progress thread yields to threads between watch() and
+	 * unwatch(). Both NULL: not supported. */
 	int (*watch)(struct frl_device *device);
 	void (*unwatch)(struct frl_device *device);
-	/* Nothing has come for a while: sleeps until something may have, for nobody longer than
-	 * about 50 ms, and drives the device then. Returns how much was done, or negative: it has
-	 * not slept, as nobody would tell. NULL: never. */
+	/* Sleeps until there may be work, at most about 50 ms, then drives the device. Called
+	 * after the device was idle for a while. Returns how much was done, or a negative error if
+	 * it did not sleep, because nothing would wake it. NULL: not supported. */
 	int (*sleep)(struct frl_device *device, struct awaited *awaited);
-	/* The application polls, whatever comes of it. NULL as above. */
+	/* Notes that the application polls. NULL: hardware. */
 	void (*note_poll)(struct frl_device *device);
-	/* [guard] Fills in what changes: port_state. */
+	/* [guard] Sets attributes that change: port_state. */
 	void (*query)(struct frl_device *device, struct frl_device_attr *attr);
 	void (*stats)(struct frl_device *device, struct frl_stats *ret_stats);
-	/* [guard] The queue pair of that number, or NULL. */
+	/* [guard] Returns the queue pair of that number, or NULL. */
 	struct frl_qp *(*find_qp)(struct frl_device *device, uint32_t num);
-	/* [guard] Describes some, from slot `first` on. */
+	/* [guard] Describes queue pairs, from slot `first` on. */
 	void (*describe_qps)(struct frl_device *device, struct qp_batch *batch);
-	/* [guard] Its addresses are another's: fails all, for good. NULL: it has none on lease. */
+	/* [guard] The device has lost its addresses: fails all queue pairs for good. NULL: the
+	 * device leases none. */
 	void (*revoke)(struct frl_device *device, const char *reason);
 
-	/* ---- memory; NULL: nothing to be done */
+	/* ---- memory; NULL: nothing to do */
 
 	int (*pd_create)(struct frl_pd *pd);
 	int (*pd_destroy)(struct frl_pd *pd);
-	/* Fills in the keys. `rereg` is given what is to be true then; flags as frl_rereg_mr(). */
+	/* Sets the keys. `rereg` gets the new values; flags as for frl_rereg_mr(). */
 	int (*mr_reg)(struct frl_mr *mr);
 	int (*mr_reg_dmabuf)(struct frl_mr *mr, int fd, uint64_t offset);
-	/* Regions with this `offload` are about to be registered: it is to reach the port's packet
-	 * buffers. NULL: the device has no use for one. Detached when no such region is left, which
-	 * waits until nothing is under way for it; others have the device meanwhile. Attached one
-	 * at a time. Both without the guard, and so are the offload's map() and unmap(). */
+	/* Makes the port's packet buffers reachable for an offload, before regions with it are
+	 * registered. NULL: the device needs no offloads. Detached when no such region is left.
+	 * Detaching waits until all its work is done, without blocking other threads. One offload
+	 * is attached at a time. Both are called without the guard, as are the offload's map() and
+	 * unmap(). */
 	int (*offload_attach)(struct frl_device *device, struct offload *offload);
 	void (*offload_detach)(struct frl_device *device, struct offload *offload);
-	/* A region with an offload, of memory of `far_gpu`, is sent from by the NIC itself from now
-	 * on, where that can be: by the dma-buf `fd`, which stays the caller's, from `offset` in
-	 * it; fd -1: by its address. -ENOTSUP and the like. */
+	/* Lets the NIC send directly from a region of `far_gpu` that has an offload. Uses `offset`
+	 * in the dma-buf `fd`, which stays the caller's; with fd -1 the address. -ENOTSUP or
+	 * another error. */
 	int (*mr_map_far)(struct frl_mr *mr, int fd, uint64_t offset);
 	int (*mr_rereg)(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 	int (*mr_dereg)(struct frl_mr *mr); /* -EBUSY: still in use */
 	int (*mw_alloc)(struct frl_mw *mw);
 	void (*mw_dealloc)(struct frl_mw *mw);
 	uint32_t (*mw_rkey)(struct frl_mw *mw);
-	/* Shares of packet buffers, as in ferrule/fragments.h; all NULL: there are none. Of
-	 * memory -ENOENT, of arm -EAGAIN, of count and release all failures come without a
-	 * sentence. */
+	/* Shares of packet buffers, see ferrule/fragments.h. All NULL: not supported. No error
+	 * text is set for -ENOENT of memory, -EAGAIN of arm, and any error of count and release. */
 	int (*fragments_create)(struct frl_fragments *fragments, uint32_t frames);
 	void (*fragments_destroy)(struct frl_fragments *fragments);
 	int (*fragments_memory)(
@@ -248,7 +252,7 @@ struct device_ops {
 	int (*fragments_count)(struct frl_fragments *fragments, uint32_t token, uint32_t *ret_n,
 		size_t *ret_bytes);
 	int (*fragments_release)(struct frl_fragments *fragments, uint32_t token);
-	/* May block while the next hop is asked for its MAC, 3 s at most. `ah->attr` is given. */
+	/* May block up to 3 s to resolve the next hop's MAC address. `ah->attr` is set. */
 	int (*ah_create)(struct frl_ah *ah);
 	void (*ah_destroy)(struct frl_ah *ah);
 
@@ -256,13 +260,14 @@ struct device_ops {
 
 	int (*channel_create)(struct frl_comp_channel *channel);
 	void (*channel_destroy)(struct frl_comp_channel *channel);
-	/* Never waits: the queue that an event is about, or NULL. */
+	/* Never blocks. Returns the queue of the next event, or NULL. */
 	struct frl_cq *(*channel_take)(struct frl_comp_channel *channel);
-	/* At least so deep. */
+	/* The depth is a minimum. */
 	int (*cq_create)(struct frl_cq *cq, uint32_t depth);
 	void (*cq_destroy)(struct frl_cq *cq);
 	int (*req_notify)(struct frl_cq *cq, bool solicited_only);
-	/* As frl_poll_cq(); *ret_moved: whether anything else was done, worth not sleeping. */
+	/* As frl_poll_cq(). Sets *ret_moved if other work was done, so that the caller polls
+	 * again. */
 	int (*poll_cq)(struct frl_cq *cq, int max, struct frl_wc wc[], bool *ret_moved);
 
 	/* ---- receive queues and queue pairs; `ret_posted` is never NULL */
@@ -270,42 +275,43 @@ struct device_ops {
 	int (*srq_create)(struct frl_srq *srq);
 	void (*srq_destroy)(struct frl_srq *srq);
 	int (*srq_set_limit)(struct frl_srq *srq, uint32_t limit);
-	uint32_t (*srq_limit)(struct frl_srq *srq); /* the armed one */
+	uint32_t (*srq_limit)(struct frl_srq *srq); /* the armed limit */
 	int (*srq_post)(struct frl_srq *srq, const struct frl_recv_wr wr[], int n, int *ret_posted);
 
-	/* `config` is complete: no field stands for a default. */
+	/* `config` is complete: no field is 0 for a default. */
 	int (*qp_create)(struct frl_qp *qp, const struct frl_qp_config *config);
 	void (*qp_destroy)(struct frl_qp *qp);
-	/* [guard] frl_qp_modify() once. -EAGAIN: the next hop was asked for its MAC, nothing has
-	 * changed: try again while polling, or give up, which says why: -EHOSTUNREACH. A driver
-	 * whose kernel finds the MAC never says so; it may block for that time, and releases the
-	 * guard meanwhile: what was found under it before is to be looked at again. */
+	/* [guard] One step of frl_qp_modify(). -EAGAIN: the next hop's MAC address was requested
+	 * and nothing was changed. Call again while polling, or give up with qp_unanswered(),
+	 * which returns -EHOSTUNREACH. A driver whose kernel resolves the address never returns
+	 * -EAGAIN. It may block, and releases the guard meanwhile; the caller must check its state
+	 * again. */
 	int (*qp_modify)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 	/* [guard] */
 	int (*qp_unanswered)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
-	/* [guard] What was asked for is not wanted any more. May be NULL. */
+	/* [guard] Cancels the request for the MAC address. May be NULL. */
 	void (*qp_forget_path)(struct frl_qp *qp);
 	/* [guard] */
 	enum frl_qp_state (*qp_state)(const struct frl_qp *qp);
 	void (*qp_query)(struct frl_qp *qp, struct frl_qp_attr *ret_attr);
-	/* [guard] Moves it to ERR for a reason that is not the protocol's: flushes, raises
-	 * FRL_EVENT_QP_FATAL, keeps the sentence (never empty). Of one that is in ERR without a
-	 * sentence only that; of one in RESET nothing. */
+	/* [guard] Moves the queue pair to ERR for a reason outside the protocol: flushes, raises
+	 * FRL_EVENT_QP_FATAL, and keeps the text (never empty). In ERR without a text it only
+	 * keeps the text; in RESET it does nothing. */
 	void (*qp_fail)(struct frl_qp *qp, const char *reason);
-	/* [guard] Why it failed, in the words of frl_qp_error(). */
+	/* [guard] Writes the reason of the failure, as frl_qp_error() returns it. */
 	void (*qp_describe_error)(const struct frl_qp *qp, char *text, size_t size);
 	int (*attach_mcast)(struct frl_qp *qp, const struct frl_ip *group);
 	int (*detach_mcast)(struct frl_qp *qp, const struct frl_ip *group);
 	int (*post_send)(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
 	int (*post_recv)(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);
 
-	/* ---- the way to a peer that is about to be connected; [guard]; NULL: the kernel's */
+	/* ---- the path to a peer, before connecting; [guard]; NULL: the kernel resolves it */
 
-	/* Ethernet: fills in attr->dmac from what the peer told, unless ARP or ND is to find the
-	 * next hop. -EHOSTUNREACH: no route. */
+	/* Ethernet: sets attr->dmac to the address that the peer reported, unless ARP or ND must
+	 * resolve a gateway. -EHOSTUNREACH: no route. */
 	int (*find_way)(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
-	/* The local fabric's links: holds one to the peer. Returns its number. -EADDRINUSE: an
-	 * earlier one is not gone yet, try again; -ENOSPC: there are as many as can be. */
+	/* Local fabric: opens or finds the link to the peer and holds it. Returns its number.
+	 * -EADDRINUSE: an earlier link is not gone yet, try again; -ENOSPC: too many links. */
 	int (*link_open)(struct frl_device *device, const struct frl_ip *peer_ip,
 		const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE]);
 	/* 0: up; -EAGAIN: not yet; -ECONNRESET. */
@@ -313,48 +319,48 @@ struct device_ops {
 	void (*link_release)(struct frl_device *device, uint16_t link, bool failed);
 };
 
-/* ---- device.c: what all devices have in common */
+/* ---- device.c: common to all devices */
 
 static inline void device_enter(struct frl_device *device)
 {
 	guard_enter(&device->guard);
 }
 
-/* For who must not starve while the application polls. */
+/* For threads that must not starve while the application polls. */
 static inline void device_enter_first(struct frl_device *device)
 {
 	guard_enter_first(&device->guard);
 }
 
-/* Tells about the events that were noted, and releases the guard. */
+/* Reports pending events, and releases the guard. */
 void device_leave(struct frl_device *device);
 
-/* Fills in what every device needs before anything else: ops, guard, nonce, no events. */
+/* Initializes the common part: ops, guard, nonce, no events. */
 void device_init(struct frl_device *device, const struct device_ops *ops, struct list *events);
-/* The reverse; the driver frees the memory. */
+/* Undoes device_init(); the driver frees the memory. */
 void device_fini(struct frl_device *device);
 
-/* Notes an event of an object, whose handle the source knows. With the guard held. */
+/* Adds an event of an object. Guard held. */
 static inline void device_raise(
 	struct frl_device *device, struct event_source *source, enum frl_event_type type)
 {
 	event_note(device->events, source, type);
 }
 
-/* Drives it one round, with the guard held. Returns how much was done. */
+/* Drives the device for one round. Guard held. Returns how much was done. */
 static inline uint32_t device_poll(struct frl_device *device)
 {
 	return device->ops->poll ? device->ops->poll(device) : 0;
 }
 
 /*
- * One round of a wait that found nothing to do: as frl_backoff_idle(), and if the wait is long it
- * sleeps until there is something, where the device can tell, and drives the device then. All
- * rounds of a wait have the same `awaited`. Without the guard.
+ * Handles an idle round of a wait: like frl_backoff_idle(). In a long wait it sleeps until there
+ * is work, if the device can signal that, and then drives the device. All rounds of a wait use the
+ * same `awaited`. Called without the guard.
  */
 void device_idle(struct frl_device *device, struct frl_backoff *backoff, struct awaited *awaited);
 
-/* Until when to wait, and what may end it early, as in struct frl_connect_config. */
+/* Time limit of a wait, and the function that may interrupt it, as in struct frl_connect_config. */
 struct patience {
 	uint64_t limit_ns;
 	int (*interrupt)(void *arg);
@@ -362,17 +368,17 @@ struct patience {
 };
 
 /*
- * Drives the device until `try`, which is called with the guard held, gives anything but -EAGAIN,
- * which is the result. -ETIMEDOUT, or what the interrupt function said.
+ * Drives the device until `try` returns anything but -EAGAIN, and returns that. `try` is called
+ * with the guard held. -ETIMEDOUT, or the error of the interrupt function.
  */
 int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void *), void *arg,
 	const struct patience *patience);
 
-/* -EMFILE, ... */
+/* Creates the descriptor. -EMFILE or another errno. */
 int bell_make(struct bell *bell);
-/* Also for one without a descriptor. */
+/* Closes the descriptor, if there is one. */
 void bell_fini(struct bell *bell);
-/* Sets whether the descriptor is readable. With the lock held that protects it. */
+/* Sets whether the descriptor is readable. The caller holds the lock that protects it. */
 void bell_set(struct bell *bell, bool raised);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The addresses that a network port is configured with. */
+/* Parses the addresses and gateways of a network port. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum {
 	WORD_SIZE = INET6_ADDRSTRLEN + 16,
 };
 
-/* Neither unspecified, loopback nor multicast. */
+/* Returns true for an address of a single host: not unspecified, loopback or multicast. */
 static bool is_host_address(const struct frl_ip *ip)
 {
 	static const struct frl_ip unspecified, loopback = { { [15] = 1 } };
@@ -34,7 +34,8 @@ static int parse_host(const char *word, struct frl_ip *ret_ip, uint8_t *ret_pref
 	return rc;
 }
 
-/* Takes the next of the words between commas; *text is then behind it, or NULL after the last. */
+/* Copies the next word of a comma-separated list. *text is then after it, or NULL after the last.
+ */
 static int next_word(const char **text, char word[WORD_SIZE])
 {
 	size_t len = strcspn(*text, ",");
@@ -147,7 +148,7 @@ int add_link_local(struct gid_table *gids, const uint8_t mac[6])
 {
 	struct frl_gid gid = { gid_link_local(mac), 64, 0 };
 
-	/* Not in the table while it is looked for. */
+	/* Not in the table during the search. */
 	gids->gids[0] = (struct frl_gid){ 0 };
 	if (gid_find(gids, &gid.ip, gid.vlan) >= 0)
 		return frl_fail(-EINVAL,

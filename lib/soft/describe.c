@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs as the control daemon is told of them: see lib/control/page.h. */
+/* Describes queue pairs for the control daemon. See lib/control/page.h. */
 #include <assert.h>
 #include <string.h>
 
 #include "lib/control/page.h"
 #include "lib/soft/soft.h"
 
-enum { STRIDE = 2048 }; /* slots that are looked at while the guard is held */
+enum { STRIDE = 2048 }; /* slots visited while the guard is held */
 
 static_assert((int)PAGE_SLOTS >= (int)ENGINE_MAX_QPS, "each queue pair has a slot");
 
@@ -48,7 +48,7 @@ static enum page_wait describe_wait(
 	return wait_in_words(wait);
 }
 
-/* All but the sequence number. */
+/* Fills in everything but the sequence number. */
 static void describe(struct engine *engine, struct engine_qp *qp, struct page_qp *to)
 {
 	const struct soft_qp *owner = container_of(qp, struct soft_qp, engine);

@@ -20,7 +20,7 @@
 enum {
 	MAX_CQ_DEPTH = 65536,
 	MAX_WR = 16384,
-	MIN_PAYLOAD = 256, /* of a path MTU that nobody has asked for */
+	MIN_PAYLOAD = 256, /* of a path MTU that the caller did not choose */
 };
 
 static_assert((int)LOCAL_MAX_PAYLOAD == (int)WIRE_MAX_MTU, "the local fabric carries it");
@@ -35,8 +35,9 @@ static void guard_unlock(void *arg)
 	guard_leave(arg);
 }
 
-/* Addresses: given for a network port, claimed on the local fabric. The link-local one follows from
- * the MAC, which a network port tells later; `mac` is that of the local fabric. */
+/* Sets the addresses: configured for a network port, claimed on the local fabric. The link-local
+ * address follows from the MAC address, which a network port reports later. `mac` is that of the
+ * local fabric. */
 static int take_addresses(struct soft_device *device, const struct frl_device_config *config,
 	struct engine_config *engine, uint8_t mac[6])
 {
@@ -59,9 +60,9 @@ static int take_addresses(struct soft_device *device, const struct frl_device_co
 }
 
 /*
- * The largest path MTU, as far as it is for this end to say. Longer packets than networks have cost
- * less on the local fabric; but who keeps packet buffers wants many, not long ones, each of which
- * has room for any packet.
+ * Returns the largest path MTU that this end wants. The local fabric is most efficient with
+ * packets longer than a network's. Applications that hold packet buffers want many short ones,
+ * since each has room for any packet.
  */
 static uint32_t wanted_mtu(const struct frl_device_config *config)
 {
@@ -128,7 +129,7 @@ static int open_port(struct soft_device *device, const struct frl_device_config 
 
 static void describe_limits(struct frl_device_attr *attr)
 {
-	/* Numbers 0 and 1 are no queue pair's but the GSI's. */
+	/* Numbers 0 and 1 (the GSI) are not available. */
 	attr->max_qp = ENGINE_MAX_QPS - 2;
 	attr->max_qp_wr = MAX_WR;
 	attr->max_sge = FRL_MAX_SGE;
@@ -172,7 +173,7 @@ static void describe(struct soft_device *device, const struct frl_device_config 
 	describe_limits(attr);
 }
 
-/* What the engine is to know, and the engine itself. */
+/* Completes the engine's configuration and creates the engine. */
 static int start_engine(struct soft_device *device, const struct frl_device_config *config,
 	struct engine_config *engine)
 {
@@ -233,7 +234,7 @@ static void query(struct frl_device *base, struct frl_device_attr *attr)
 	const struct soft_device *device = soft_device(base);
 	bool is_up = attr->local_fabric || device->engine.port_up;
 
-	/* The local fabric as such is always there; its links come and go. */
+	/* The local fabric is always up; its links come and go. */
 	attr->port_state = is_up ? FRL_PORT_ACTIVE : FRL_PORT_DOWN;
 }
 
@@ -336,7 +337,7 @@ static struct soft_device *new_device(void)
 	return device;
 }
 
-/* Port and engine. */
+/* Opens the port and creates the engine. */
 static int start_device(struct soft_device *device, const struct soft_open *wanted)
 {
 	struct engine_config engine = {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The local fabric: every device of the machine has an address in 169.254.0.0/16, and two that
- * connect get a link of shared memory, made on demand. The link's name and secret come from random
- * numbers that both ends told each other when they set up the connection.
+ * The local fabric: each device of the machine has an address in 169.254.0.0/16. Two devices that
+ * connect get a link of shared memory on demand. The name and secret of the link come from random
+ * numbers that the ends exchange when they connect.
  *
- * A link stays when its last queue pair is gone, for the next one, until its peer is gone.
+ * A link outlives its last queue pair, for the next one, until its peer is gone.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -33,9 +33,10 @@ static int claim(const char *name)
 
 	if (fd < 0)
 		return frl_fail(errno, "cannot make a socket: %s", frl_strerror(errno));
-	/* Nobody can send to it, above all no descriptors, which would be closed with it. */
+	/* Nothing can be sent to the socket. Descriptors sent to it would stay open in its queue.
+	 */
 	shutdown(fd, SHUT_RD);
-	/* A name in the abstract namespace: no file, gone with its last descriptor. */
+	/* A name in the abstract namespace: no file; released with the last descriptor. */
 	memcpy(address.sun_path + 1, name, len);
 	if (bind(fd, (struct sockaddr *)&address,
 		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)) == 0)
@@ -75,7 +76,8 @@ static void hex(char *out, const uint8_t *bytes, size_t n)
 		snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The same at both ends: the end with the lower address comes first, and is the server. */
+/* Computes the same name and secret at both ends. The end with the lower address comes first and
+ * is the server. */
 static void describe_link(struct port_link_request *request, const struct soft_device *device,
 	const struct frl_ip *peer_ip, const uint8_t peer_nonce[NONCE_SIZE])
 {
@@ -102,7 +104,7 @@ static void forget_link(struct soft_device *device, unsigned index)
 {
 	uint16_t link = device->links[index].link;
 
-	/* First the engine: the number may be another link's in a moment. */
+	/* Engine first: the link number may be reused at once. */
 	engine_drop_link(&device->engine, link);
 	device->port->ops->link_close(device->port, link);
 	device->links[index] = device->links[--device->n_links];
@@ -113,8 +115,8 @@ static bool is_dead(const struct soft_device *device, const struct fabric_link *
 	return device->port->ops->link_state(device->port, known->link) == PORT_LINK_DOWN;
 }
 
-/* Links whose peers are gone make room for new ones; but who holds one must not come upon another
- * link of the same number. */
+/* Closes links with dead peers to make room. A link with holders stays, so that its number is not
+ * reused under them. */
 static void forget_dead_links(struct soft_device *device)
 {
 	for (unsigned i = 0; i < device->n_links;) {
@@ -139,7 +141,7 @@ int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const 
 		known = &device->links[i];
 		if (memcmp(known->peer_nonce, peer_nonce, NONCE_SIZE) != 0)
 			continue;
-		/* Whoever holds it has yet to find out. */
+		/* Its holders have not noticed yet. */
 		if (is_dead(device, known))
 			return frl_fail(-EADDRINUSE, "the old link to the peer is not gone yet");
 		known->holders++;
@@ -166,8 +168,8 @@ int soft_link_state(struct frl_device *base, uint16_t link)
 {
 	struct port *port = soft_device(base)->port;
 
-	/* The peer's end, if it is in this process, may wait for the place of one that has died
-	 * since ours was opened. */
+	/* The peer's end, if in this process, may wait for the slot of a link that died since ours
+	 * was opened. */
 	forget_dead_links(soft_device(base));
 	switch (port->ops->link_state(port, link)) {
 	case PORT_LINK_CONNECTING: return -EAGAIN;
@@ -194,7 +196,7 @@ void soft_link_release(struct frl_device *base, uint16_t link, bool failed)
 	}
 }
 
-/* That of the caller's choice, or the one to the device that has the GID. */
+/* Returns the link with the caller's number, or the link to the device with the GID. */
 static const struct fabric_link *find_link(
 	const struct soft_device *device, const struct frl_ah_attr *attr, bool is_chosen)
 {
@@ -213,11 +215,11 @@ static const struct fabric_link *find_link(
 int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr)
 {
 	static const uint8_t no_mac[6];
-	/* Of a group's links the caller chooses one. */
+	/* The caller chooses the link of a multicast group. */
 	bool is_chosen = !mac_equal(attr->dmac, no_mac) || ip_is_multicast(&attr->dgid);
 	const struct fabric_link *known;
 
-	/* A device's own addresses need no link. */
+	/* Its own addresses need no link. */
 	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0)
 		return 0;
 	known = find_link(device, attr, is_chosen);

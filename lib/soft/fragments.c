@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Payload that stays in packet buffers: shares of the port's. */
+/* Shares of the port's packet buffers, for payload that stays in them. */
 #include <errno.h>
 
 #include "lib/base/error.h"

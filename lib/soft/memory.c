@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory regions and windows, and address handles. */
+/* Memory regions, memory windows and address handles. */
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
@@ -11,8 +11,8 @@
 #include "lib/engine/offload/attach.h"
 #include "lib/soft/soft.h"
 
-/* The port never sees memory that it cannot read: its payload is in the engine's buffers then, or
- * stays in the port's. */
+/* Registers the memory with the port, unless the port cannot read it. Payload is then in the
+ * engine's buffers, or stays in the port's. */
 static int map(struct soft_device *device, const struct frl_mr *mr, struct port_mem **ret_mem)
 {
 	*ret_mem = NULL;
@@ -60,7 +60,7 @@ leave:
 	return rc;
 }
 
-/* Whether somebody still needs the region as it is. With the guard held. */
+/* Returns -EBUSY while the region is in use. Guard held. */
 static int check_idle(struct soft_device *device, const struct soft_mr *mr)
 {
 	if (mr->region.windows)
@@ -77,7 +77,7 @@ static int check_idle(struct soft_device *device, const struct soft_mr *mr)
 	return 0;
 }
 
-/* Only what the flags name is written: the keys are read without the guard. */
+/* Writes only the fields that the flags name, since keys are read without the guard. */
 static void change_region(struct region *region, uint32_t flags, const struct frl_mr *wanted)
 {
 	if (flags & FRL_REREG_TRANSLATION) {
@@ -176,8 +176,8 @@ void soft_offload_detach(struct frl_device *base, struct offload *offload)
 
 	device_enter(base);
 	engine_retire_offload(engine, offload);
-	/* As long as the GPU takes: others have the device meanwhile. One that says no more what it
-	 * does is idle when its queue has given it up. */
+	/* Waits as long as the GPU takes; other threads have the device meanwhile. A GPU that does
+	 * not respond becomes idle when its queue gives up. */
 	while (!engine_offload_is_idle(engine, offload)) {
 		device_leave(base);
 		nanosleep(&pause, NULL);
@@ -241,7 +241,7 @@ struct making {
 	bool is_added; /* to the engine */
 };
 
-/* -EAGAIN: the next hop has been asked for. Guard held. */
+/* -EAGAIN: the next hop was requested. Guard held. */
 static int try_ah(struct frl_device *base, void *arg)
 {
 	struct soft_device *device = soft_device(base);

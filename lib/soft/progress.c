@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who drives the engine: whoever polls or waits, and the progress thread where there is one.
- * Whoever has done something with the engine tells the events that came of it as he leaves.
+ * Progress: threads that poll or wait drive the engine, and the progress thread if there is one. A
+ * thread that used the engine reports the resulting events when it releases the guard.
  */
 #include <sched.h>
 #include <time.h>
@@ -15,9 +15,9 @@
 enum {
 	NS_PER_MS = 1000000,
 	NS_PER_S = 1000000000,
-	PAUSE_NS = NS_PER_MS, /* while the application polls; also the longest wait for an event */
-	LAST_POLLS = 16,      /* that are made between asking for an event and going to sleep */
-	QUIET_ROUNDS = 32,    /* in a row that may go without a look at the clock */
+	PAUSE_NS = NS_PER_MS, /* pause while the application polls; longest wait for an event */
+	LAST_POLLS = 16,      /* polls allowed between a request for an event and the sleep */
+	QUIET_ROUNDS = 32,    /* consecutive rounds without a read of the clock */
 };
 
 void soft_leaving(struct frl_device *device)
@@ -39,8 +39,9 @@ void soft_leaving(struct frl_device *device)
 }
 
 /*
- * Nothing came and nothing waits, and no deadline is near: then there is no need to know the time,
- * which costs more than all the rest of a round. Who polls rarely still finds out with every tick.
+ * Returns true if a round can be skipped: nothing arrived, nothing waits and no deadline is near.
+ * Reading the clock would cost more than the rest of the round. A tick of the kernel ends this,
+ * for threads that poll rarely.
  */
 static bool is_quiet(struct soft_device *device)
 {
@@ -67,20 +68,21 @@ uint32_t soft_poll(struct frl_device *base)
 	return moved;
 }
 
-/* Without the guard, too, and by several threads: the number never goes back, since what counts is
- * how far it has come since somebody asked for an event. */
+/* Several threads call this without the guard. The counter never decreases; only the difference
+ * since the last request for an event is used. */
 void soft_note_poll(struct frl_device *device)
 {
 	atomic_fetch_add_explicit(&soft_device(device)->polls, 1, memory_order_relaxed);
 }
 
-/* Who asks for an event, polls once more and sleeps would else be taken for somebody who polls. */
+/* A thread that requests an event polls once more before it sleeps. That must not count as
+ * polling. */
 static bool somebody_sleeps(struct soft_device *device)
 {
 	return atomic_load(&device->polls) - atomic_load(&device->asked_at) <= LAST_POLLS;
 }
 
-/* While the application polls it does the work; a second poller would only be in its way. */
+/* Pauses the thread while the application polls and does the work itself. */
 static void stand_back(struct soft_device *device)
 {
 	uint64_t until = clock_now_ns() + PAUSE_NS;
@@ -126,7 +128,7 @@ static void *progress_main(void *arg)
 		has_told = device->has_told;
 		device->has_told = false;
 		device_leave(&device->base);
-		/* Who was told may be waiting for this processor. */
+		/* The notified thread may need this processor. */
 		if (has_told)
 			sched_yield();
 		if (moved)

@@ -7,7 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/soft/soft.h"
 
-enum { UNDRIVEN_POLLS = 8 }; /* at most, in a row, that only take what is there */
+enum { UNDRIVEN_POLLS = 8 }; /* consecutive polls that do not drive the engine */
 
 static uint32_t round_up_pow2(uint32_t n)
 {
@@ -61,9 +61,9 @@ static int take_completions(struct cq *cq, int max, struct frl_wc wc[])
 }
 
 /*
- * What is there already need not wait for more. But who makes completions of his own, by datagrams
- * that are sent and done with the call, must not keep the engine from being driven for good; nor
- * who takes one now and then and computes in between, for longer than a tick of the kernel's.
+ * Returns true if the poll may take completions without driving the engine. Limited in number and
+ * to a tick of the kernel. Otherwise a caller whose own datagrams complete at once, or one that
+ * computes between polls, would never drive the engine.
  */
 static bool has_plenty(struct soft_device *device, const struct cq *cq, int max)
 {
@@ -82,8 +82,8 @@ static bool has_plenty(struct soft_device *device, const struct cq *cq, int max)
 }
 
 /*
- * A progress thread that is inside is to stand back now: it would be in again before who waits for
- * it. Returns whether it was told so, by noting this poll.
+ * Enters the guard. Makes the progress thread pause if it is inside: it would enter again before a
+ * waiting thread does. Returns true if this poll was counted for that.
  */
 static bool enter_to_poll(struct frl_device *device)
 {
@@ -102,7 +102,7 @@ int soft_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[], bool *ret_moved
 	bool plenty = has_plenty(soft_device(device), core, max);
 	int n;
 
-	/* Who only takes what is there does not do the progress thread's work. */
+	/* A poll that only takes completions does not replace the progress thread. */
 	if (!plenty && !is_noted)
 		soft_note_poll(device);
 	*ret_moved = plenty || soft_poll(device) > 0;

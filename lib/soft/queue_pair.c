@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs: lib/api has checked the arguments, the engine and the protocol do the rest. */
+/* Queue pairs of the software device. lib/api has checked the arguments; the engine and the
+ * protocol do the rest. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,8 +76,7 @@ int soft_qp_create(struct frl_qp *base, const struct frl_qp_config *config)
 	return rc;
 }
 
-/* A window that was bound to the queue pair is for no other one that is made in its place, and for
- * no other peer. */
+/* Unbinds windows of the queue pair, so that no later queue pair or peer can use them. */
 static void unbind_windows(struct soft_device *device, const struct soft_qp *qp)
 {
 	const struct region_table *table = &device->engine.regions;
@@ -130,8 +130,7 @@ int soft_qp_modify(struct frl_qp *base, const struct frl_qp_attr *wanted, uint32
 	if (rc == -EAGAIN)
 		return rc;
 	if (rc) {
-		/* A failure may leave the neighbour that was asked, or found, for a path that is
-		 * not taken. */
+		/* Releases the neighbor entry that the failed change has requested. */
 		soft_qp_forget_path(base);
 		return complain(base, &attr, mask, rc, why);
 	}
@@ -187,7 +186,7 @@ void soft_qp_fail(struct frl_qp *base, const char *reason)
 
 	if (core->state == FRL_QPS_RESET)
 		return;
-	/* Who knows more than the protocol, which only saw the link end, may say so later. */
+	/* The daemon's reason replaces none, and one that was set before the failure. */
 	if (!core->error || core->state != FRL_QPS_ERR) {
 		snprintf(qp->error, sizeof(qp->error), "%s", reason);
 		core->error = qp->error;
@@ -248,7 +247,7 @@ int soft_detach_mcast(struct frl_qp *qp, const struct frl_ip *group)
 	return finish_membership(qp, group, rc, why);
 }
 
-/* With the guard held: the reason names the state. */
+/* Guard held, since the text names the state. */
 static int finish_post(const struct frl_qp *qp, int rc, int done, const char *why, int *ret_posted)
 {
 	*ret_posted = done;
@@ -258,7 +257,7 @@ static int finish_post(const struct frl_qp *qp, int rc, int done, const char *wh
 	return done;
 }
 
-/* What a request's handles stand for. Of those that its kind does not use nothing is read. */
+/* Resolves the handles of a request; handles that its opcode does not use are not read. */
 static struct wr_objects objects_of(const struct qp *qp, const struct frl_send_wr *wr)
 {
 	struct wr_objects objects = { 0 };
@@ -273,15 +272,15 @@ static struct wr_objects objects_of(const struct qp *qp, const struct frl_send_w
 }
 
 /*
- * Who has hardly anything under way waits for this request, and it leaves with the call. Of those
- * who have more, many leave together with the next round, which costs less; and whatever else waits
- * there is first.
+ * Returns true if the call should send at once. A queue pair with few requests probably waits for
+ * this one. With more requests the next round sends many together, which costs less. Packets that
+ * wait already go first.
  */
 static bool may_send_at_once(const struct soft_device *device, const struct soft_qp *qp)
 {
 	const struct engine *engine = &device->engine;
 
-	/* A link that takes nothing holds up nobody on another one. */
+	/* A blocked link does not delay sends over other links. */
 	return qp_n_requests(&qp->engine.core) < FEW_REQUESTS && list_empty(&engine->ready) &&
 		!engine_link_queued(engine, qp->engine.path.link) && !engine->offloads;
 }
@@ -319,7 +318,7 @@ int soft_post_recv(struct frl_qp *base, const struct frl_recv_wr wr[], int n, in
 	device_enter(base->pd->device);
 	while (done < n && !(rc = qp_post_recv(&qp->engine.core, &wr[done], &why)))
 		done++;
-	/* Only then something is there to be looked at: what comes back at once. */
+	/* Only a queue pair in ERR has something to update: flushed requests. */
 	if (qp->engine.core.state == FRL_QPS_ERR)
 		engine_update(&device_of(base)->engine, &qp->engine);
 	rc = finish_post(base, rc, done, why, ret_posted);

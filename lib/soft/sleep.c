@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sleeping until there is something to do, where the port can tell (port_ops.arm).
+ * Sleeps until there is work, if the port can signal it (port_ops.arm).
  *
- * Who sleeps has let go of the guard. What wakes it:
- *  - the port: frames, or links that come or go. Whoever is awake first takes that back, so it
- *    wakes the others by descriptors of their own: any of them may be the one that goes on;
- *  - whoever has done something with the engine, when he releases the guard: there is a completion
- *    in the queue that the sleeper waits for, something to be sent that the port did not take, or a
- *    deadline that is earlier than what the sleeper knows of;
- *  - that deadline, or the end of its wait;
- *  - NET_NS, for a peer that should have told and did not.
- * All but the first are looked at under the guard, by the sleeper before it sleeps and by the
- * others after what they did, so nothing gets lost in between. For the first see port_ops.arm.
+ * A waiter does not hold the guard. It wakes up for:
+ * - The port: frames, or links that come or go. The first thread awake disarms the port, and wakes
+ *   the others through their own descriptors, as any of them may have to continue.
+ * - A thread that used the engine, when it releases the guard: the waiter's queue has a
+ *   completion, the port did not take a packet, or a deadline is earlier than the waiter knows.
+ * - Its deadline, or the end of its wait.
+ * - NET_NS, in case a peer failed to signal.
+ * The waiter checks all but the first under the guard before it sleeps. The other threads check
+ * them under the guard after their work. No wake-up is lost in between. For the first see
+ * port_ops.arm.
  *
- * A descriptor that is readable while there is nothing to be had, as somebody wakes others for fun,
- * or frames wait for buffers, must not make a loop of this: after a wake-up in vain the next sleep
- * of that waiter is one by the clock. It is not in vain when another thread has done what there was
- * to do.
+ * A descriptor may be readable without work, because of a malicious peer or while frames wait for
+ * buffers. To avoid a busy loop, a waiter sleeps by the clock after a spurious wake-up. A wake-up
+ * is not spurious if another thread has done the work.
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,7 +29,7 @@
 enum {
 	NS_PER_S = 1000000000,
 	NET_NS = 50000000,
-	LEAST_NS = 200000, /* less is slept by the clock */
+	LEAST_NS = 200000, /* shorter sleeps use the clock */
 	WATCHER_NS = 20000,
 };
 
@@ -52,8 +51,8 @@ void soft_unwatch(struct frl_device *device)
 	atomic_fetch_sub(&soft_device(device)->watchers, 1);
 }
 
-/* Somebody who waits for an event was woken as well, and does what there is to be done if he is let
- * in: else he would have to be woken once more, as soon as this thread is done. */
+/* Yields to threads that wait for an event. The port woke them as well, and they do the work if
+ * they get the guard first. Otherwise they would have to be woken again after this thread. */
 static void let_watcher_in(const struct soft_device *device)
 {
 	const struct timespec moment = { .tv_nsec = WATCHER_NS };
@@ -87,7 +86,7 @@ void sleep_rouse_all(struct soft_device *device)
 		rouse(&device->sleepers[i]);
 }
 
-/* Nobody has to wait for that queue any more: a completion, or the end of all. */
+/* Returns true if the wait for the queue is over: a completion, or an overrun. */
 static bool is_over(const struct cq *cq)
 {
 	return cq && (!cq_is_empty(cq) || cq->overrun);
@@ -106,7 +105,7 @@ void sleep_rouse(struct soft_device *device)
 	}
 }
 
-/* When to be awake at the latest. */
+/* Returns when the waiter must be awake. */
 static uint64_t awake_by(
 	const struct soft_device *device, const struct awaited *awaited, uint64_t now_ns)
 {
@@ -118,7 +117,7 @@ static uint64_t awake_by(
 	return awaited->until_ns < until_ns ? awaited->until_ns : until_ns;
 }
 
-/* A place among those that sleep. NULL: there are too many, or no descriptors. */
+/* Returns a free waiter entry, or NULL if there are too many or no descriptor. */
 static struct soft_sleeper *free_sleeper(struct soft_device *device)
 {
 	for (unsigned i = 0; i < SOFT_SLEEPERS; i++) {
@@ -133,7 +132,7 @@ static struct soft_sleeper *free_sleeper(struct soft_device *device)
 	return NULL;
 }
 
-/* Nobody sleeps, or all are being woken. */
+/* Called when no thread sleeps, or all are being woken. */
 static void disarm(struct soft_device *device)
 {
 	if (device->port->ops->disarm)
@@ -145,7 +144,8 @@ static const struct cq *cq_of(const struct awaited *awaited)
 	return awaited->cq ? &soft_cq(awaited->cq)->core : NULL;
 }
 
-/* NULL: not now. *ret_fd is the port's descriptor. Guard held. */
+/* Prepares to sleep. Returns NULL if the thread must not sleep now. *ret_fd is the port's
+ * descriptor. Guard held. */
 static struct soft_sleeper *fall_asleep(
 	struct soft_device *device, const struct awaited *awaited, int *ret_fd)
 {
@@ -155,7 +155,7 @@ static struct soft_sleeper *fall_asleep(
 	struct port *port = device->port;
 	struct soft_sleeper *sleeper;
 
-	/* Who ends the progress thread sets `stop` before it wakes those who sleep. */
+	/* `stop` is set before the waiters are woken. */
 	if (!port->ops->arm || atomic_load(&device->stop) || until_ns < now_ns + LEAST_NS ||
 		engine_has_work(&device->engine) || is_over(cq))
 		return NULL;
@@ -188,7 +188,7 @@ static void wake_up(struct soft_device *device, struct soft_sleeper *sleeper, bo
 	ssize_t n;
 
 	if (sleeper->is_roused) {
-		n = read(sleeper->fd, &count, sizeof(count)); /* cannot fail: it is 1 */
+		n = read(sleeper->fd, &count, sizeof(count)); /* cannot fail: the count is 1 */
 		(void)n;
 	}
 	*sleeper = (struct soft_sleeper){ .fd = sleeper->fd };
@@ -199,7 +199,7 @@ static void wake_up(struct soft_device *device, struct soft_sleeper *sleeper, bo
 		sleep_rouse_all(device);
 }
 
-/* One round that looks at everything. Guard held. */
+/* Runs one round that checks everything. Guard held. */
 static uint32_t drive(struct soft_device *device)
 {
 	device->tick_ns = 0;
@@ -208,7 +208,8 @@ static uint32_t drive(struct soft_device *device)
 	return soft_poll(&device->base);
 }
 
-/* Until one of the descriptors is readable, or that time. Returns whether the first one is. */
+/* Waits until a descriptor is readable or the time has come. Returns true for the port's
+ * descriptor. */
 static bool wait_for(int port_fd, int own_fd, uint64_t until_ns)
 {
 	uint64_t now_ns = clock_now_ns();
@@ -225,7 +226,8 @@ static bool wait_for(int port_fd, int own_fd, uint64_t until_ns)
 	return ppoll(fds, 2, &left, NULL) > 0 && fds[0].revents;
 }
 
-/* Of who does not sleep after all: it came while he was about to, or there is more to be done. */
+/* Returns the result for a thread that does not sleep: an event came meanwhile, or there is more
+ * to do. */
 static int awake_for(
 	const struct soft_device *device, const struct awaited *awaited, uint32_t moved)
 {
@@ -245,7 +247,7 @@ int soft_sleep(struct frl_device *base, struct awaited *awaited)
 	bool by_port;
 
 	device_enter(base);
-	/* Links that came or went while nobody slept have roused nobody. */
+	/* Links that came or went while no thread slept have woken none. */
 	if (device->port->ops->arm)
 		moved = (int)drive(device);
 	if (moved == 0 && !awaited->was_vain)

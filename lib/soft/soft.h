@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The software device: an engine over a port, behind the ops table of drivers/device.h. Everything
- * below a device is protected by its guard.
+ * The software device: an engine over a port, behind the ops table of drivers/device.h. The guard
+ * of the device protects everything below it.
  *
- *	device.c      opened over a port, closed, described
- *	progress.c    who drives the engine
- *	sleep.c       who waits until there is something to drive it for
+ *	device.c      opening over a port, closing, description
+ *	progress.c    the threads that drive the engine
+ *	sleep.c       waiting for work
  *	queue.c       completion queues and channels, receive queues
  *	queue_pair.c  queue pairs
  *	memory.c      regions, windows, address handles
  *	fragments.c   shares of the port's packet buffers
  *	fabric.c      links of the local fabric
- *	address.c     the addresses of a network port
+ *	address.c     addresses of a network port
  *	describe.c    queue pairs, for the control daemon
  */
 #ifndef FERRULE_SOFT_SOFT_H
@@ -28,26 +28,26 @@
 
 enum {
 	QP_REASON = 256,
-	SOFT_SLEEPERS = 4, /* at a time; more look now and then */
+	SOFT_SLEEPERS = 4, /* at a time; further ones poll periodically */
 };
 
-/* A link of the local fabric to one other device. */
+/* A link of the local fabric to another device. */
 struct fabric_link {
 	uint8_t peer_nonce[NONCE_SIZE];
 	struct frl_ip peer_ip;
 	uint8_t peer_mac[6];
 	uint16_t link;
-	unsigned holders; /* connections over it that are being made */
+	unsigned holders; /* connections being made over it */
 };
 
-/* Somebody who sleeps: sleep.c. */
+/* A waiter, see sleep.c. */
 struct soft_sleeper {
-	int fd; /* an eventfd by which others wake it; -1: not made yet */
+	int fd; /* eventfd that wakes it; -1: not created yet */
 	bool is_used;
 	bool is_roused;      /* `fd` is readable */
 	const struct cq *cq; /* a completion in it ends the sleep; or NULL */
 	uint64_t until_ns;
-	uint64_t moved; /* as the device's, when it fell asleep */
+	uint64_t moved; /* of the device when it fell asleep */
 };
 
 struct soft_device {
@@ -56,17 +56,17 @@ struct soft_device {
 	struct port *port;
 	unsigned windows; /* memory windows */
 
-	/* Local fabric: the socket that holds the address, and what is known of others. */
+	/* Local fabric: the socket that holds the address, and the links to other devices. */
 	int claim_fd;
 	struct fabric_link links[PORT_MAX_LINKS];
 	unsigned n_links;
 
-	uint64_t moved; /* all that rounds have done, whoever drove them */
-	/* Rounds that found nothing to do since the clock was read, and the kernel's tick then. */
+	uint64_t moved; /* total of all rounds, of any thread */
+	/* Idle rounds since the clock was read, and the kernel's tick then. */
 	unsigned quiet;
 	uint64_t tick_ns;
-	/* Polls in a row that left the engine alone, and the kernel's tick when one last did not
-	 * although there were completions. */
+	/* Consecutive polls that did not drive the engine, and the kernel's tick of the last one
+	 * that did although there were completions. */
 	unsigned undriven;
 	uint64_t driven_tick_ns;
 
@@ -77,15 +77,15 @@ struct soft_device {
 	atomic_bool stop;
 	atomic_bool pausing;
 	atomic_uint polls;    /* rounds that the application drove */
-	bool has_told;        /* somebody of an event, since the thread has looked */
-	atomic_uint asked_at; /* what that was when somebody asked for an event last */
+	bool has_told;        /* an event was reported since the thread last checked */
+	atomic_uint asked_at; /* value of `polls` at the last request for an event */
 
-	/* Those that sleep until something comes. */
+	/* Waiters. */
 	struct soft_sleeper sleepers[SOFT_SLEEPERS];
 	unsigned n_asleep;
-	atomic_int wake_fd; /* of the port, when somebody has slept; -1: nobody yet, or it tells at
-			     * any time, and not just of what ends a sleep */
-	atomic_uint watchers; /* that are woken by it, too, and sleep in wait for an event */
+	atomic_int wake_fd;   /* Port's descriptor after the first sleep; -1 before, and if the port
+			     * signals at any time, not only at the end of a sleep. */
+	atomic_uint watchers; /* threads woken by it that wait for an event */
 };
 
 struct soft_mr {
@@ -111,7 +111,7 @@ struct soft_ah {
 struct soft_channel {
 	struct frl_comp_channel base;
 	struct bell bell;
-	struct list pending; /* struct cq.notify: queues whose event was not fetched yet */
+	struct list pending; /* struct cq.notify: queues whose event was not read yet */
 };
 
 struct soft_cq {
@@ -129,10 +129,10 @@ struct soft_qp {
 	struct frl_qp base;
 	struct engine_qp engine;
 	void *storage;
-	char error[QP_REASON]; /* the sentence of soft_qp_fail() */
+	char error[QP_REASON]; /* text of soft_qp_fail() */
 };
 
-/* The common part comes first in each of them. */
+/* The common struct is the first member of each of them. */
 #define SOFT_OBJECTS(X) X(device) X(mr) X(mw) X(fragments) X(ah) X(cq) X(srq) X(qp)
 #define SOFT_CAST(name)                                                              \
 	static inline struct soft_##name *soft_##name(const struct frl_##name *base) \
@@ -148,14 +148,14 @@ static inline struct soft_channel *soft_channel(const struct frl_comp_channel *b
 	return container_of(base, struct soft_channel, base);
 }
 
-/* What a device is opened with: the configuration, checked, and what a lease says besides. */
+/* Arguments for opening a device: the checked configuration, and the data of a lease. */
 struct soft_open {
 	const struct frl_device_config *config;
 	uint8_t mac[6]; /* zero: the port's own */
 	uint32_t qpn_first, qpn_count;
 };
 
-/* Errors as frl_device_open(). */
+/* Errors as for frl_device_open(). */
 int soft_device_open(const struct soft_open *wanted, struct frl_device **ret_device);
 
 /* progress.c */
@@ -163,7 +163,7 @@ int soft_device_open(const struct soft_open *wanted, struct frl_device **ret_dev
 uint32_t soft_poll(struct frl_device *device);
 void soft_leaving(struct frl_device *device);
 int soft_start_thread(struct frl_device *device);
-/* Ends it, if there is one. Without the guard. */
+/* Stops the thread, if any. Called without the guard. */
 void soft_stop_thread(struct soft_device *device);
 void soft_expect_sleep(struct frl_device *device);
 void soft_note_poll(struct frl_device *device);
@@ -175,9 +175,9 @@ void sleep_fini(struct soft_device *device);
 int soft_sleep(struct frl_device *device, struct awaited *awaited);
 int soft_watch(struct frl_device *device);
 void soft_unwatch(struct frl_device *device);
-/* Wakes those who have something to do now. Guard held; it is about to be released. */
+/* Wakes waiters that have work now. Called before the guard is released. */
 void sleep_rouse(struct soft_device *device);
-/* Wakes all. Guard held. */
+/* Wakes all waiters. Guard held. */
 void sleep_rouse_all(struct soft_device *device);
 
 /* memory.c */
@@ -186,7 +186,7 @@ int soft_mr_reg(struct frl_mr *mr);
 int soft_mr_rereg(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 int soft_mr_dereg(struct frl_mr *mr);
 int soft_mr_map_far(struct frl_mr *mr, int fd, uint64_t offset);
-/* Attached one at a time; the offload maps and unmaps memory without the guard. */
+/* One offload is attached at a time. The offload maps and unmaps memory without the guard. */
 int soft_offload_attach(struct frl_device *device, struct offload *offload);
 void soft_offload_detach(struct frl_device *device, struct offload *offload);
 int soft_mw_alloc(struct frl_mw *mw);
@@ -194,8 +194,7 @@ void soft_mw_dealloc(struct frl_mw *mw);
 uint32_t soft_mw_rkey(struct frl_mw *mw);
 int soft_ah_create(struct frl_ah *ah);
 void soft_ah_destroy(struct frl_ah *ah);
-/* A sentence about a next hop, or the other end of a link, that has not answered. With the guard
- * held. */
+/* Writes a text about a next hop that has not answered. Guard held. */
 enum { SILENCE = 200 };
 void soft_describe_silence(
 	const struct soft_device *device, const struct frl_ah_attr *attr, char *out, size_t size);
@@ -243,8 +242,8 @@ int soft_detach_mcast(struct frl_qp *qp, const struct frl_ip *group);
 int soft_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
 int soft_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);
 struct frl_qp *soft_find_qp(struct frl_device *device, uint32_t num);
-/* The addresses of a network port are another's: fails all queue pairs and raises
- * FRL_EVENT_DEVICE_FATAL; the device is of no more use. */
+/* The addresses of the network port are lost: fails all queue pairs and raises
+ * FRL_EVENT_DEVICE_FATAL. The device cannot be used any more. */
 void soft_revoke(struct frl_device *device, const char *reason);
 
 /* describe.c */
@@ -253,30 +252,30 @@ void soft_describe_qps(struct frl_device *device, struct qp_batch *batch);
 
 /* fabric.c */
 
-/* On Ethernet, in one subnet, the peer has told its MAC address already. */
+/* On Ethernet, in one subnet, the peer has reported its MAC address. */
 int soft_find_way(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
-/* Makes sure that a link to the peer exists, on the local fabric, and holds it for a connection.
- * -EADDRINUSE: an earlier one is not gone yet, try again; -ENOSPC: there are as many as can be. */
+/* On the local fabric: opens a link to the peer unless there is one, and holds it for a
+ * connection. -EADDRINUSE: an earlier link is not gone yet, try again; -ENOSPC: too many links. */
 int soft_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
 	const uint8_t peer_mac[6], const uint8_t peer_nonce[NONCE_SIZE]);
 int soft_link_state(struct frl_device *device, uint16_t link);
-/* A connection over the link is made, or has failed: then closes it if there is no other one, nor
- * anybody who makes one. */
+/* Ends the hold of a connection. If it has failed and the link has no other user, closes the link.
+ */
 void soft_link_release(struct frl_device *device, uint16_t link, bool failed);
-/* Fills in link and MAC where the MAC is missing, from the link to the device that has the GID.
+/* Sets link and MAC address, if the latter is missing, from the link to the device with the GID.
  * -EHOSTUNREACH. Guard held. */
 int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr);
-/* Claims an address of 169.254.0.0/16 for a device: a socket whose name the kernel keeps unique and
- * gives back when the process ends. Returns the socket. -EADDRINUSE, or another errno. */
+/* Claims an address of 169.254.0.0/16: binds a socket to a name that the kernel keeps unique and
+ * releases when the process ends. Returns the socket. -EADDRINUSE, or another errno. */
 int fabric_claim_address(struct frl_ip *ret_ip, uint8_t ret_mac[6]);
 
 /* address.c */
 
-/* As in struct frl_device_config: `ip` becomes GIDs 1 and up. -EINVAL. */
+/* Parses `ip` of struct frl_device_config to GIDs 1 and up. -EINVAL. */
 int parse_addresses(const char *text, struct gid_table *ret_gids);
-/* The gateways, which must be in subnets of the addresses. -EINVAL. */
+/* Parses the gateways, which must be in subnets of the addresses. -EINVAL. */
 int parse_gateways(const char *text, const struct gid_table *gids, struct neighbors_config *ret);
-/* Puts the link-local address of the MAC into slot 0. -EINVAL: it is in another one too. */
+/* Sets GID 0 to the link-local address of the MAC address. -EINVAL: another GID has it, too. */
 int add_link_local(struct gid_table *gids, const uint8_t mac[6]);
 
 #endif
