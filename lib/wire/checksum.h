@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The Internet checksum (RFC 1071). Sums are taken over the bytes as they lie in memory, so that a
- * folded sum is stored with memcpy() whatever the byte order of the machine. Any thread.
+ * The Internet checksum (RFC 1071). Sums are taken over bytes in memory order, so a folded sum is
+ * stored with memcpy() on machines of any byte order. Any thread.
  */
 #ifndef FERRULE_WIRE_CHECKSUM_H
 #define FERRULE_WIRE_CHECKSUM_H
@@ -12,7 +12,7 @@
 
 #include "lib/base/addr.h"
 
-/* Adds `len` bytes to a sum; only the last piece may have an odd number. */
+/* Adds `len` bytes to a sum; only the last part may have an odd length. */
 static inline uint64_t checksum_add(uint64_t sum, const void *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -27,7 +27,7 @@ static inline uint64_t checksum_add(uint64_t sum, const void *data, size_t len)
 	return sum + word;
 }
 
-/* The 16-bit sum; 0xffff over data that contain their own checksum when that is right. */
+/* Returns the 16-bit sum. It is 0xffff for data that contain their own correct checksum. */
 static inline uint16_t checksum_fold(uint64_t sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -37,7 +37,7 @@ static inline uint16_t checksum_fold(uint64_t sum)
 	return (uint16_t)sum;
 }
 
-/* Stores a sum's checksum in the two bytes that were zero in it. */
+/* Stores the checksum of a sum in two bytes that were zero when summed. */
 static inline void checksum_store(uint8_t at[2], uint64_t sum)
 {
 	uint16_t checksum = (uint16_t)~checksum_fold(sum);
@@ -45,7 +45,7 @@ static inline void checksum_store(uint8_t at[2], uint64_t sum)
 	memcpy(at, &checksum, sizeof(checksum));
 }
 
-/* The sum of the pseudo header of UDP or ICMPv6 over either IP (RFC 768; RFC 8200, 8.1). */
+/* Returns the sum of the pseudo header of UDP or ICMPv6 (RFC 768; RFC 8200, 8.1). */
 static inline uint64_t checksum_pseudo(
 	const struct frl_ip *src, const struct frl_ip *dst, uint8_t protocol, uint16_t length)
 {

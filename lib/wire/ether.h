@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The Ethernet header of the protocols that keep a port reachable (neighbor.h, icmp.h, group.h),
- * with at most one VLAN tag. IEEE 802.1Q. Any thread.
+ * Ethernet header of ARP, ICMP and group membership frames (neighbor.h, icmp.h, group.h), with at
+ * most one VLAN tag. IEEE 802.1Q. Any thread.
  */
 #ifndef FERRULE_WIRE_ETHER_H
 #define FERRULE_WIRE_ETHER_H
@@ -18,14 +18,14 @@
 enum { ETHER_VLAN_MASK = 0x0fff };
 
 struct ether {
-	const uint8_t *l3; /* what follows, with padding */
+	const uint8_t *l3; /* payload, including padding */
 	size_t l3_len;
 	uint16_t ethertype;
 	uint16_t vlan; /* identifier; 0: untagged, or priority only */
 };
 
-/* False when the frame is too short or has the reserved identifier. What is behind a second tag, or
- * one of a provider, is no ethertype that anybody here knows. */
+/* Returns false if the frame is too short or has the reserved VLAN identifier. After a second tag,
+ * or a provider tag, the ethertype is one that no caller handles. */
 static inline bool ether_decode(struct ether *ether, const uint8_t *frame, size_t len)
 {
 	size_t header_len = ETH_LEN;
@@ -46,7 +46,7 @@ static inline bool ether_decode(struct ether *ether, const uint8_t *frame, size_
 	return ether->vlan != ETHER_VLAN_MASK;
 }
 
-/* Writes up to ETH_LEN + VLAN_LEN bytes; returns how many. */
+/* Writes up to ETH_LEN + VLAN_LEN bytes. Returns how many. */
 static inline size_t ether_encode(uint8_t *out, const uint8_t dst_mac[6], const uint8_t src_mac[6],
 	uint16_t vlan, uint16_t ethertype)
 {
@@ -63,7 +63,7 @@ static inline size_t ether_encode(uint8_t *out, const uint8_t dst_mac[6], const 
 	return at + 2;
 }
 
-/* An Ethernet address that a single station can have. */
+/* Returns true for the address of a single station. */
 static inline bool mac_is_station(const uint8_t mac[6])
 {
 	static const uint8_t zero[6];

@@ -17,7 +17,7 @@ enum {
 	IGMP_QUERY = 0x11,
 	IGMPV2_REPORT = 0x16,
 	IGMPV2_LEAVE = 0x17,
-	IGMPV1_DELAY_MS = 10000, /* RFC 2236, 4: what a query of version 1 stands for */
+	IGMPV1_DELAY_MS = 10000, /* of a version 1 query (RFC 2236, 4) */
 	IPV4_ALERT_LEN = IPV4_LEN + 4,
 	IPV4_VERSION_IHL = 0x46,
 	IPV4_CONTROL = 0xc0, /* precedence: internetwork control */
@@ -32,7 +32,8 @@ enum {
 	HOP_BY_HOP_LEN = 8, /* with one router alert */
 	OPTION_PAD1 = 0,
 	OPTION_ROUTER_ALERT = 5,
-	OPTION_UNKNOWN_DROP = 0xc0, /* either bit: don't skip an unknown option (RFC 8200, 4.2) */
+	OPTION_UNKNOWN_DROP = 0xc0, /* either bit: an unknown option must not be skipped (RFC 8200,
+				     * 4.2) */
 };
 
 static const struct frl_ip all_systems = { { [10] = 0xff, 0xff, 224, 0, 0, 1 } };
@@ -48,7 +49,7 @@ bool group_is_reported(const struct frl_ip *ip)
 		return false;
 	if (ip_is_v4(ip))
 		return !ip_equal(ip, &all_systems);
-	/* Scope 0 is reserved, 1 is the interface. */
+	/* Scope 0 is reserved; scope 1 is the interface. */
 	return !ip_equal(ip, &all_nodes) && (ip->bytes[1] & 0x0f) > 1;
 }
 
@@ -77,7 +78,7 @@ static size_t encode_igmp(uint8_t *ip, const struct group_report *report, const 
 
 static size_t encode_mld(uint8_t *ip, const struct group_report *report, const struct frl_ip *dst)
 {
-	/* RFC 2711, with PadN behind it. */
+	/* RFC 2711, followed by PadN. */
 	static const uint8_t hop_by_hop[HOP_BY_HOP_LEN] = { PROTOCOL_ICMPV6, 0, OPTION_ROUTER_ALERT,
 		2, 0, 0, 1, 0 };
 	uint8_t *mld = ip + IPV6_LEN + HOP_BY_HOP_LEN;
@@ -117,8 +118,8 @@ size_t group_encode_report(uint8_t out[GROUP_MAX_FRAME], const struct group_repo
 }
 
 /*
- * A delay in which codes with the top bit set are floating point: that bit, three bits of exponent,
- * and the rest mantissa (RFC 3376, 4.1.1; RFC 3810, 5.1.3).
+ * Decodes a delay. Codes with the top bit set are floating point: that bit, three bits of
+ * exponent, the rest mantissa (RFC 3376, 4.1.1; RFC 3810, 5.1.3).
  */
 static uint32_t decode_delay(uint32_t code, unsigned bits)
 {
@@ -131,8 +132,8 @@ static uint32_t decode_delay(uint32_t code, unsigned bits)
 	return (mantissa | 1u << mantissa_bits) << (exponent + 3);
 }
 
-/* A general query goes to everybody and one for a group to that (RFC 2236, 9 and 10), so that no
- * host is made to report by frames to it alone. */
+/* Checks the destination: all hosts for a general query, the group for a specific one (RFC 2236, 9
+ * and 10). No host can then be made to report by a frame to it alone. */
 static bool finish_query(struct group_query *query, const struct frl_ip *dst)
 {
 	query->all = ip_equal(&query->group, query->ipv4 ? &no_group_v4 : &no_group);
@@ -145,7 +146,7 @@ static bool decode_igmp(struct group_query *query, const uint8_t *igmp, size_t l
 {
 	if (len < IGMP_LEN || igmp[0] != IGMP_QUERY)
 		return false;
-	/* RFC 3376, 7.1: the length tells the version. */
+	/* The length determines the version (RFC 3376, 7.1). */
 	if (len != IGMP_LEN && len < IGMPV3_QUERY_LEN)
 		return false;
 	if (checksum_fold(checksum_add(0, igmp, len)) != 0xffff)
@@ -181,7 +182,8 @@ static bool decode_igmp_query(struct group_query *query, const uint8_t *ip, size
 	return decode_igmp(query, ip + header_len, total - header_len) && finish_query(query, &dst);
 }
 
-/* Whether hop-by-hop options are those of MLD: a router alert, whatever else can be skipped. */
+/* Returns true if the hop-by-hop options have a router alert, as MLD requires, and no option that
+ * must not be skipped. */
 static bool has_router_alert(const uint8_t *option, size_t len)
 {
 	bool found = false;
@@ -210,7 +212,7 @@ static bool decode_mld(struct group_query *query, const uint8_t *mld, size_t len
 {
 	if (len < MLD_LEN || mld[0] != MLD_QUERY || mld[1] != 0)
 		return false;
-	/* RFC 3810, 8.1: the length tells the version. */
+	/* The length determines the version (RFC 3810, 8.1). */
 	if (len != MLD_LEN && len < MLDV2_QUERY_LEN)
 		return false;
 	query->max_delay_ms = get_be16(mld + 4);
@@ -224,7 +226,8 @@ static bool decode_mld(struct group_query *query, const uint8_t *mld, size_t len
 	return true;
 }
 
-/* RFC 2710, 4 and RFC 3810, 6.2: from a link-local address, over one hop, with a router alert. */
+/* A valid query has a link-local source, hop limit 1 and a router alert (RFC 2710, 4; RFC 3810,
+ * 6.2). */
 static bool decode_mld_query(struct group_query *query, const uint8_t *ip, size_t len)
 {
 	const uint8_t *options = ip + IPV6_LEN;

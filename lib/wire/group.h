@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Membership in multicast groups, for routers and for switches that listen in: reports of IGMPv2
- * (RFC 2236) and MLDv1 (RFC 2710) are encoded, which newer ones understand too; queries of all
- * versions are decoded. When to send is the caller's business: on joining, again some time later,
- * at a random time within max_delay_ms after a query, and on leaving. Reports of others are not
- * looked at: a switch that listens in wants to hear every member. No state; any thread.
+ * Multicast group membership, for routers and snooping switches. Encodes reports of IGMPv2 (RFC
+ * 2236) and MLDv1 (RFC 2710), which newer versions understand. Decodes queries of all versions.
+ * The caller decides when to send: on joining, again some time later, at a random time within
+ * max_delay_ms after a query, and on leaving. Reports of other hosts are ignored, because snooping
+ * switches need a report from each member. No state; any thread.
  */
 #ifndef FERRULE_WIRE_GROUP_H
 #define FERRULE_WIRE_GROUP_H
@@ -20,33 +20,34 @@ enum {
 };
 
 struct group_report {
-	bool leave; /* else: we are a member */
+	bool leave; /* otherwise: a member */
 	struct frl_ip group;
-	struct frl_ip src_ip; /* own, of the group's family; IPv6: link-local (RFC 2710, 3) */
+	struct frl_ip src_ip; /* own address of the group's family; IPv6: link-local (RFC 2710, 3)
+			       */
 	uint8_t src_mac[6];
 	uint16_t vlan; /* 0: untagged */
 };
 
 struct group_query {
-	bool all; /* which groups are joined; else who is in `group` */
+	bool all; /* queries all groups; otherwise the members of `group` */
 	bool ipv4;
 	struct frl_ip group;
 	uint16_t vlan; /* 0: untagged, or priority only */
 	uint32_t max_delay_ms;
 };
 
-/* Whether an address is a group whose members report. Those that everybody is in, and those of one
- * machine, are not (RFC 2236, 6; RFC 2710, 5). */
+/* Returns true if members of the group send reports. Members of the all-hosts groups and of groups
+ * within one machine do not (RFC 2236, 6; RFC 2710, 5). */
 bool group_is_reported(const struct frl_ip *ip);
 
-/* Encodes a report for a group; returns the frame's bytes. */
+/* Encodes a report for a group. Returns the length of the frame. */
 size_t group_encode_report(uint8_t out[GROUP_MAX_FRAME], const struct group_report *report);
 
-/* Decodes a frame; false when it is no IGMP or MLD query, is malformed or has a wrong checksum, or
- * could come from beyond this link; *query is undefined then. */
+/* Decodes a frame. Returns false if it is no IGMP or MLD query, is malformed, has a wrong
+ * checksum, or could come from beyond this link. *query is undefined then. */
 bool group_decode_query(struct group_query *query, const uint8_t *frame, size_t len);
 
-/* Whether a query wants a report from the members of a group on a VLAN. */
+/* Returns true if a query asks the members of a group on a VLAN for a report. */
 bool group_is_asked(const struct group_query *query, const struct frl_ip *group, uint16_t vlan);
 
 #endif

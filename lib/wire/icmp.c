@@ -17,10 +17,10 @@ enum {
 	IPV4_VERSION_IHL = 0x45,
 	IPV4_DONT_FRAGMENT = 0x4000,
 	REPLY_HOP_LIMIT = 64,
-	DSCP_MASK = 0xfc, /* of a traffic class: without ECN */
+	DSCP_MASK = 0xfc, /* of a traffic class, without ECN */
 };
 
-/* Whether an address can be that of one station beyond this machine (RFC 1122, 3.2.1.3). */
+/* Returns true for the address of a single other station (RFC 1122, 3.2.1.3). */
 static bool is_station_v4(const uint8_t ip[4])
 {
 	return ip[0] != 0 && ip[0] != 127 && ip[0] < 224;
@@ -43,7 +43,7 @@ static bool decode_v4(struct icmp_echo *echo, const uint8_t *ip, size_t len)
 	total = get_be16(ip + 2);
 	if (total > len || total < IPV4_LEN + ECHO_LEN)
 		return false;
-	/* Fragments, and the bit that must be zero. */
+	/* Fragments, and the reserved bit. */
 	if (get_be16(ip + 6) & ~(unsigned)IPV4_DONT_FRAGMENT)
 		return false;
 	if (checksum_fold(checksum_add(0, ip, IPV4_LEN)) != 0xffff)

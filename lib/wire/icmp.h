@@ -14,28 +14,29 @@
 
 /* An echo request. Points into the frame, which must outlive it. */
 struct icmp_echo {
-	struct frl_ip src_ip; /* of one station, as is src_mac */
+	struct frl_ip src_ip; /* of a single station, as is src_mac */
 	struct frl_ip
-		dst_ip; /* not a group or broadcast, as dst_mac; whose it is, the caller tells */
+		dst_ip; /* not a group or broadcast, as dst_mac; the caller checks that it is its
+			 * own */
 	uint8_t src_mac[6];
 	uint8_t dst_mac[6];
 	uint16_t vlan; /* 0: untagged, or priority only */
 	uint8_t traffic_class;
-	const uint8_t *message; /* from its type on */
+	const uint8_t *message; /* starts with the type */
 	size_t message_len;
 };
 
 /*
- * Decodes a frame of up to any length; false when it is not an echo request, is malformed, a
- * fragment, has IP options or extension headers or a wrong checksum, or when nobody could be
- * answered; *echo is undefined then.
+ * Decodes a frame of any length. Returns false if it is not an echo request, is malformed, a
+ * fragment, has IP options, extension headers or a wrong checksum, or has a source that cannot be
+ * answered. *echo is undefined then.
  */
 bool icmp_echo_decode(struct icmp_echo *echo, const uint8_t *frame, size_t len);
 
 /*
- * Encodes the reply, from whom the request was sent to. The caller has checked that dst_mac, and
- * dst_ip on that VLAN, are its own. Returns the bytes of the frame, 0 when they are more than
- * `room`. `out` does not overlap the request.
+ * Encodes the reply, with source and destination swapped. The caller has checked that dst_mac, and
+ * dst_ip on that VLAN, are its own. Returns the length of the frame, or 0 if it exceeds `room`.
+ * `out` must not overlap the request.
  */
 size_t icmp_echo_reply(uint8_t *out, size_t room, const struct icmp_echo *echo);
 

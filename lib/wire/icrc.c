@@ -83,7 +83,7 @@ typedef uint32_t whole_fn(
 static update_fn first_update;
 static whole_fn first_whole;
 
-/* The first call finds out what is best; threads that do so at the same time find the same. */
+/* The first call selects the implementation. Concurrent first calls select the same one. */
 static _Atomic(update_fn *) best_update = first_update;
 static _Atomic(whole_fn *) best_whole = first_whole;
 

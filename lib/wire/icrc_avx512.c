@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The CRC, 64 bytes at a time, with the carry-less products of AVX-512.
+ * The CRC, 64 bytes at a time, with carry-less multiplication of AVX-512.
  *
- * Bytes are polynomials over GF(2), the first bit being the highest power, and all numbers here are
- * bit-reversed: bit 0 of a register is its highest power. 64 bytes that stand `d` bits before
- * others are worth x^d times as much: they are folded onto those by multiplying each half of their
- * four lanes by a remainder of 32 bits, which changes nothing modulo the polynomial. The last 64
- * bytes are folded lane by lane to 128 bits, and those are divided (Barrett). Zeros in front change
- * no CRC, so that headers of any length are one block or two that end where the payload begins.
+ * Bytes are polynomials over GF(2); the first bit is the highest power. All numbers here are
+ * bit-reversed: bit 0 of a register is its highest power. A block of 64 bytes that is `d` bits
+ * before another has x^d times its weight. It is folded onto the other by multiplying both halves
+ * of its four lanes by a 32-bit remainder, which changes nothing modulo the polynomial. The last
+ * block is folded lane by lane to 128 bits, which are divided (Barrett). Leading zeros do not
+ * change the CRC. Headers of any length are therefore one or two blocks that end where the payload
+ * begins.
  */
 #include "lib/wire/icrc_kernels.h"
 
@@ -21,16 +22,16 @@
 
 enum {
 	BLOCK = 64,
-	WIDE = 8, /* blocks that are folded side by side: a product takes several cycles */
-	LEAST = IPV4_LEN + UDP_LEN + BTH_LEN, /* bytes of headers */
+	WIDE = 8, /* blocks that are folded in parallel, since a product takes several cycles */
+	LEAST = IPV4_LEN + UDP_LEN + BTH_LEN, /* minimum length of the headers */
 };
 
-/* What the two halves of a lane are multiplied by: x^(d + 32) and x^(d - 32). */
+/* Factors for the two halves of a lane: x^(d + 32) and x^(d - 32). */
 static const uint64_t by_512[] = { 0x154442bd4, 0x1c6e41596 };
 static const uint64_t by_1024[] = { 0x1e88ef372, 0x14a7fe880 };
 static const uint64_t by_2048[] = { 0x11542778a, 0x1322d1430 };
 static const uint64_t by_4096[] = { 0x1072db28, 0x1d741f35c };
-/* The same for each lane of a block, onto the last one, which stays. */
+/* The same for each lane of a block, to fold it onto the last lane, which stays. */
 static const uint64_t by_lane[] = { 0x03db1ecdc, 0x174359406, 0x0f1da05aa, 0x15a546366, 0x1751997d0,
 	0x0ccaa009e, 0, 0 };
 /* x^96; x^96 divided by the polynomial without its last bit; the polynomial. */
@@ -38,8 +39,8 @@ static const uint64_t divisors[] = { 0x0ccaa009e, 0xb4e5b025f7011641 };
 static const uint64_t polynomial[] = { 0x1db710641, 0 };
 
 /*
- * What is done to the block that ends with the headers, by where it begins: byte i of the headers
- * is at BLOCK + i. `set` is what routers change; `inverted` is the state after the link header.
+ * Masks for the block that ends with the headers, at any offset: byte i of the headers is at BLOCK
+ * + i. `set` are the fields that routers change; `inverted` is the state after the link header.
  */
 struct mask {
 	uint8_t set[BLOCK + WIRE_MAX_HEADERS];
@@ -73,8 +74,8 @@ static const struct mask mask_ipv6 = {
 	.inverted = STATE,
 };
 
-/* Over IPv4, in one block: which bytes of the headers stay (bit i: byte i), and what stands for the
- * others, with the state, by where the block begins as above. */
+/* IPv4 headers in one block: the bytes that are kept (bit i: byte i), and the values of the others
+ * including the state, at the offset as above. */
 #define BIT(i) (UINT64_C(1) << (i))
 static const uint64_t ipv4_kept = ~(BIT(1) | BIT(8) | BIT(10) | BIT(11) | BIT(IPV4_LEN + 6) |
 	BIT(IPV4_LEN + 7) | BIT(IPV4_LEN + UDP_LEN + 4));
@@ -106,14 +107,14 @@ FN __m512i xor3(__m512i a, __m512i b, __m512i c)
 	return _mm512_ternarylogic_epi64(a, b, c, 0x96);
 }
 
-/* `block` moved onto `next`, which stands as far behind it as `k` is for. */
+/* Folds `block` onto `next`; `k` is for the distance between them. */
 FN __m512i fold(__m512i block, __m512i k, __m512i next)
 {
 	return xor3(_mm512_clmulepi64_epi128(block, k, 0x00),
 		_mm512_clmulepi64_epi128(block, k, 0x11), next);
 }
 
-/* The WIDE blocks of `v` onto the last one of them. */
+/* Folds the WIDE blocks of `v` onto the last one. */
 FN __m512i fold_wide(const __m512i v[WIDE])
 {
 	__m512i k = lanes(by_2048);
@@ -124,7 +125,7 @@ FN __m512i fold_wide(const __m512i v[WIDE])
 	return fold(fold(a, k, c), lanes(by_512), fold(b, k, d));
 }
 
-/* Each of WIDE blocks onto the one that is so many behind it. */
+/* Folds each of WIDE blocks onto the block WIDE positions after it. */
 FN void fold_all(__m512i v[WIDE], __m512i k, const uint8_t *p)
 {
 #pragma GCC unroll 8
@@ -132,7 +133,7 @@ FN void fold_all(__m512i v[WIDE], __m512i k, const uint8_t *p)
 		v[i] = fold(v[i], k, load(p + i * BLOCK));
 }
 
-/* `n` bytes, a multiple of WIDE blocks and not 0, behind `acc`. */
+/* Folds `acc` and the `n` bytes after it; `n` is a multiple of WIDE blocks and not 0. */
 FN __m512i fold_long(__m512i acc, const uint8_t *p, size_t n)
 {
 	const __m512i k = lanes(by_4096);
@@ -148,7 +149,7 @@ FN __m512i fold_long(__m512i acc, const uint8_t *p, size_t n)
 	return fold_wide(v);
 }
 
-/* The remainder of all bytes up to the end of `block`, inverted. */
+/* Returns the inverted remainder of all bytes up to the end of `block`. */
 FN uint32_t divide(__m512i block)
 {
 	const __m128i by = _mm_loadu_si128((const __m128i *)(const void *)divisors);
@@ -168,14 +169,14 @@ FN uint32_t divide(__m512i block)
 	return ~(uint32_t)_mm_extract_epi32(_mm_xor_si128(q, x), 2);
 }
 
-/* The same of `n` more bytes, fewer than a block, behind it. */
+/* The same with `n` more bytes, fewer than a block. */
 __attribute__((target(TARGET), noinline)) static uint32_t divide_with_rest(
 	__m512i block, const uint8_t *p, size_t n)
 {
 	uint8_t room[3 * BLOCK], *bytes = room;
 	__mmask64 mask = (UINT64_C(1) << n) - 1;
 
-	/* GCC takes for granted that it has aligned what its address sanitizer then moves. */
+	/* GCC relies on an alignment that the address sanitizer breaks. */
 	__asm__("" : "+r"(bytes));
 	_mm512_storeu_si512(bytes, _mm512_setzero_si512());
 	_mm512_storeu_si512(bytes + BLOCK, block);
@@ -183,13 +184,13 @@ __attribute__((target(TARGET), noinline)) static uint32_t divide_with_rest(
 	return divide(fold(load(bytes + n), lanes(by_512), load(bytes + BLOCK + n)));
 }
 
-/* Payload of `n` bytes behind `acc`. */
+/* Returns the CRC of `acc` and a payload of `n` bytes. */
 FN uint32_t finish(__m512i acc, const uint8_t *p, size_t n)
 {
 	const __m512i k = lanes(by_512);
 	const uint8_t *end;
 
-	/* The most common length, which is known when this is compiled: no loop is left. */
+	/* The most common length is a compile-time constant, so all loops are unrolled. */
 	if (n == WIRE_IBTA_MTU)
 		return divide(fold_long(acc, p, WIRE_IBTA_MTU));
 	if (n >= WIDE * BLOCK) {
@@ -204,7 +205,7 @@ FN uint32_t finish(__m512i acc, const uint8_t *p, size_t n)
 	return n % BLOCK ? divide_with_rest(acc, p, n % BLOCK) : divide(acc);
 }
 
-/* A block of headers, or its end, with a mask that begins there. */
+/* Masks a block of headers, or its end, with the mask at that offset. */
 FN __m512i masked(__m512i block, const struct mask *mask, size_t at)
 {
 	/* (a | b) ^ c */
@@ -229,12 +230,12 @@ __attribute__((target(TARGET))) uint32_t icrc_update_avx512(
 		(const uint8_t *)data + BLOCK, len - BLOCK);
 }
 
-/* Of any packet. */
+/* Handles any packet. */
 __attribute__((target(TARGET), noinline)) static uint32_t whole(
 	const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len)
 {
 	const struct mask *mask = l3[0] >> 4 == 4 ? &mask_ipv4 : &mask_ipv6;
-	/* The block may begin before the packet: those bytes are not read. */
+	/* The block may start before the packet; those bytes are not read. */
 	const uint8_t *last = (const uint8_t *)((uintptr_t)l3 + headers_len - BLOCK);
 	__mmask64 present = ~UINT64_C(0) << (-headers_len % BLOCK);
 	__m512i acc;
@@ -250,7 +251,7 @@ __attribute__((target(TARGET), noinline)) static uint32_t whole(
 	return finish(acc, payload, payload_len);
 }
 
-/* Most packets are over IPv4, their headers one block, and their length the most common one. */
+/* Handles the common case: IPv4, headers in one block, the most common length. */
 __attribute__((target(TARGET))) uint32_t icrc_whole_avx512(
 	const uint8_t *l3, size_t headers_len, const void *payload, size_t payload_len)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sixteen bytes at once, put into another order: how header fields are swapped together, in one
- * instruction where the processor has one (SSSE3, NEON). Of any alignment. Any thread.
+ * Permutes sixteen bytes at once. Swaps several header fields with one instruction if the
+ * processor has one (SSSE3, NEON). Any alignment. Any thread.
  */
 #ifndef FERRULE_WIRE_LANES_H
 #define FERRULE_WIRE_LANES_H
@@ -25,7 +25,7 @@ static inline void store16(void *p, bytes16 bytes)
 	memcpy(p, &bytes, sizeof(bytes));
 }
 
-/* Byte i of the result is the one of `bytes` that the i-th argument names, 0 to 15. */
+/* Byte i of the result is the byte of `bytes` at the index given by argument i, 0 to 15. */
 #define order16(bytes, ...) __builtin_shufflevector(bytes, bytes, __VA_ARGS__)
 
 #endif

@@ -56,8 +56,8 @@ static bool decode_arp(struct neighbor_message *message, const uint8_t *arp, siz
 }
 
 /*
- * Looks for the MAC address in options; *ret_mac is NULL when there is none. False when an option
- * has length 0 or runs past the end (RFC 4861, 7.1).
+ * Finds the MAC address in options; *ret_mac is NULL if there is none. Returns false if an option
+ * has length 0 or exceeds the message (RFC 4861, 7.1).
  */
 static bool find_mac(const uint8_t *option, size_t len, uint8_t type, const uint8_t **ret_mac)
 {
@@ -78,7 +78,7 @@ static bool find_mac(const uint8_t *option, size_t len, uint8_t type, const uint
 	return true;
 }
 
-/* RFC 4861, 7.1.1. A probe for a duplicate address has no sender and thus no option. */
+/* RFC 4861, 7.1.1. A duplicate address probe has no source address and no option. */
 static bool check_solicitation(const struct neighbor_message *message, const struct frl_ip *dst)
 {
 	const struct frl_ip group = neighbor_solicited_node(&message->target_ip);
@@ -88,7 +88,7 @@ static bool check_solicitation(const struct neighbor_message *message, const str
 	return !message->mac_told && ip_equal(dst, &group);
 }
 
-/* RFC 4861, 7.1.2. The answer to a question that went to one MAC alone may leave the option out. */
+/* RFC 4861, 7.1.2. The answer to a unicast solicitation may omit the option. */
 static bool check_advertisement(
 	struct neighbor_message *message, const struct frl_ip *dst, uint8_t flags)
 {
@@ -100,7 +100,8 @@ static bool check_advertisement(
 	return true;
 }
 
-/* The addresses of a solicitation or advertisement, and whether its checksum fits them. */
+/* Decodes the addresses of a solicitation or advertisement. Returns false if the checksum is
+ * wrong. */
 static bool decode_nd_addresses(
 	struct neighbor_message *message, struct frl_ip *dst, const uint8_t *ip, uint16_t icmp_len)
 {
@@ -110,8 +111,8 @@ static bool decode_nd_addresses(
 	memcpy(message->sender_ip.bytes, ip + 8, 16);
 	memcpy(dst->bytes, ip + 24, 16);
 	memcpy(message->target_ip.bytes, icmp + 8, 16);
-	/* Addresses of IPv4 are not on the wire in this form (RFC 4291, 2.5.5.2 gives them no use
-	 * there), and would be taken for what ARP tells. */
+	/* IPv4-mapped addresses must not occur on the wire (RFC 4291, 2.5.5.2), and would be
+	 * mistaken for addresses of ARP. */
 	if (ip_is_v4(&message->sender_ip) || ip_is_v4(dst) || ip_is_v4(&message->target_ip))
 		return false;
 	if (ip_is_multicast(&message->target_ip) || ip_is_multicast(&message->sender_ip))
@@ -185,13 +186,13 @@ static size_t encode_arp(uint8_t *out, const struct neighbor_message *message)
 	return header_len + ARP_LEN;
 }
 
-/* Where a solicitation or advertisement goes. */
+/* Returns the destination of a solicitation or advertisement. */
 static struct frl_ip nd_destination(const struct neighbor_message *message)
 {
 	if (message->request)
 		return message->unicast ? message->target_ip
 					: neighbor_solicited_node(&message->target_ip);
-	/* Who has no address yet cannot be answered alone (RFC 4861, 7.2.4). */
+	/* A station without an address cannot be answered by unicast (RFC 4861, 7.2.4). */
 	return ip_equal(&message->target_ip, &unspecified) ? all_nodes : message->target_ip;
 }
 

@@ -78,12 +78,12 @@ const struct opcode_info opcode_table[256] = {
 	RELIABLE_OPCODES(ENTRY, RC)
 	CONNECTED_OPCODES(ENTRY, UC)
 	DATAGRAM_OPCODES(ENTRY, UD)
-	/* IBTA 1.5: to be answered, by a refusal. What follows the BTH is payload to us. */
+	/* IBTA 1.5: requests that must be refused. Everything after the BTH counts as payload. */
 	[TRANSPORT_RC | 0x1c] = {.name = "RC_FLUSH", .operation = OPERATION_UNSUPPORTED,
 		.flags = ONLY},
 	[TRANSPORT_RC | 0x1d] = {.name = "RC_ATOMIC_WRITE", .operation = OPERATION_UNSUPPORTED,
 		.flags = ONLY},
-	/* Annex A17.9.3: 16 reserved bytes follow, which are payload to us. */
+	/* Annex A17.9.3: 16 reserved bytes follow, which count as payload. */
 	[TRANSPORT_CNP | 0x01] = {.name = "CNP", .operation = OPERATION_CNP},
 };
 /* clang-format on */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The BTH opcodes in one const table, which drives encoding, decoding, validation and names.
- * IBTA volume 1, table 38. No state; any thread.
+ * Table of BTH opcodes for encoding, decoding, validation and names. IBTA volume 1, table 38. No
+ * state; any thread.
  */
 #ifndef FERRULE_WIRE_OPCODE_H
 #define FERRULE_WIRE_OPCODE_H
@@ -18,7 +18,7 @@ enum wire_transport {
 	TRANSPORT_MASK = 0xe0,
 };
 
-/* Low five bits; what they mean for UC and UD is the same. */
+/* The low five bits. UC and UD use the same values. */
 enum wire_opcode {
 	OP_SEND_FIRST = 0x00,
 	OP_SEND_MIDDLE = 0x01,
@@ -45,7 +45,7 @@ enum wire_opcode {
 	OP_SEND_ONLY_INV = 0x17,
 };
 
-/* Extended headers behind the BTH, in the order in which they stand on the wire. */
+/* Extended headers after the BTH, in the order on the wire. */
 enum wire_header {
 	HEADER_DETH = 1 << 0,
 	HEADER_RETH = 1 << 1,
@@ -67,7 +67,7 @@ enum wire_operation {
 	OPERATION_ATOMIC,
 	OPERATION_ATOMIC_ACK,
 	OPERATION_CNP,
-	OPERATION_UNSUPPORTED, /* the last: known to newer peers, to be refused */
+	OPERATION_UNSUPPORTED, /* last value: known to newer peers; refused */
 };
 
 enum wire_opcode_flags {
@@ -86,10 +86,10 @@ struct opcode_info {
 	uint8_t flags;       /* enum wire_opcode_flags */
 };
 
-/* Indexed by the whole opcode byte. */
+/* Indexed by the opcode byte. */
 extern const struct opcode_info opcode_table[256];
 
-/* Packets with it can be sent, and understood. */
+/* Returns true if packets with the opcode can be sent and received. */
 static inline bool opcode_known(uint8_t opcode)
 {
 	return opcode_table[opcode].operation > OPERATION_NONE &&

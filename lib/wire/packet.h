@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A RoCEv2 frame, from the Ethernet header to the ICRC, decoded once into host order and encoded
- * from it. Nothing behind this header sees raw header bytes. No state, no I/O, no allocation; any
- * thread. Annex A17; IBTA volume 1, chapter 9.
+ * A RoCEv2 frame, from the Ethernet header to the ICRC. Frames are decoded into host order and
+ * encoded from it; no code above this header sees raw header bytes. No state, I/O or allocation;
+ * any thread. Annex A17; IBTA volume 1, chapter 9.
  *
- *   Eth 14 (+4 VLAN) | IPv4 20 or IPv6 40 | UDP 8 | BTH 12 | extended | payload | pad 0-3 | ICRC 4
+ *    Eth 14 (+4 VLAN) | IPv4 20 or IPv6 40 | UDP 8 | BTH 12 | extended | payload | pad 0-3 | ICRC 4
  */
 #ifndef FERRULE_WIRE_PACKET_H
 #define FERRULE_WIRE_PACKET_H
@@ -38,11 +38,11 @@ enum {
 	IMMDT_LEN = 4,
 	IETH_LEN = 4,
 	ICRC_LEN = 4,
-	WIRE_IBTA_MTU = 4096, /* the largest path MTU of networks; IBTA volume 1, 9.4 */
-	WIRE_MAX_MTU = 16384, /* and between Ferrule's own ends where the link is memory */
+	WIRE_IBTA_MTU = 4096, /* largest path MTU of networks; IBTA volume 1, 9.4 */
+	WIRE_MAX_MTU = 16384, /* largest path MTU between Ferrule devices on the local fabric */
 	WIRE_MAX_HEADERS = 112,
-	WIRE_GRH_LEN = 40, /* what stands before the payload in a receive of a datagram */
-	/* What a frame can hold besides the payload: WRITE_ONLY_IMM over IPv6 with a VLAN tag. */
+	WIRE_GRH_LEN = 40, /* bytes before the payload in a receive of a datagram */
+	/* Maximum length of a frame without payload: WRITE_ONLY_IMM over IPv6 with a VLAN tag. */
 	WIRE_MAX_OVERHEAD = ETH_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN + BTH_LEN + RETH_LEN +
 		IMMDT_LEN + 3 + ICRC_LEN,
 	WIRE_MAX_MESSAGE = 1u << 31, /* bytes; IBTA C9-91 */
@@ -59,7 +59,7 @@ enum {
 	BTH_ACK_REQUEST = 0x80,     /* of struct bth.ack_bits */
 };
 
-/* Bits are where the wire has them, so that they are copied and not taken apart. */
+/* Bits are at their positions on the wire, so that bytes are copied whole. */
 struct bth {
 	uint8_t opcode;
 	union {
@@ -116,12 +116,12 @@ struct atomic_eth {
 	uint64_t va;
 	uint32_t rkey;
 	uint64_t swap_add;
-	uint64_t compare; /* FETCH_ADD: not looked at, 0 when sent */
+	uint64_t compare; /* FETCH_ADD: ignored, 0 when sent */
 };
 
 /*
- * The headers of a packet; which of the extended ones are there is in the opcode table, and what
- * the others hold is undefined: a packet has a DETH, a RETH or an AtomicETH, and ImmDt or IETH.
+ * Headers of a packet. The opcode table says which extended headers are valid; the others are
+ * undefined. A packet has one of DETH, RETH and AtomicETH, and one of ImmDt and IETH.
  */
 struct wire_headers {
 	struct bth bth;
@@ -133,7 +133,7 @@ struct wire_headers {
 	};
 	struct aeth aeth;
 	union {
-		uint32_t imm_data; /* as it stands on the wire, unswapped */
+		uint32_t imm_data; /* in network byte order */
 		uint32_t invalidate_rkey;
 	};
 };
@@ -144,70 +144,73 @@ struct wire_packet {
 	const struct opcode_info *op;
 	struct frl_ip src_ip;
 	struct frl_ip dst_ip;
-	uint16_t vlan;         /* VLAN identifier of the outer tag; 0 without, or priority only */
+	uint16_t vlan;         /* VLAN identifier of the outer tag; 0 if untagged or priority only
+			        */
 	uint8_t n_tags;        /* VLAN tags, 0 to 2 */
-	uint8_t priority;      /* PCP of the outer tag; 0 without */
+	uint8_t priority;      /* PCP of the outer tag; 0 if untagged */
 	uint8_t traffic_class; /* DSCP and ECN */
-	const uint8_t *l3;     /* IP header: the ICRC starts there */
+	const uint8_t *l3;     /* IP header, where the ICRC starts */
 	uint32_t headers_len;  /* bytes from l3 to the payload */
 	const uint8_t *payload;
-	uint32_t payload_len; /* after wire_decode: with pad and ICRC; after wire_trim: without */
+	uint32_t payload_len; /* after wire_decode() with pad and ICRC; after wire_trim() without */
 };
 
-/* Why a frame is no RoCE packet for us. One list with the counters of struct frl_stats. */
+/* Reason why a frame is not a valid RoCE packet. Matches the counters of struct frl_stats. */
 enum wire_verdict {
 	WIRE_OK,
-	WIRE_ARP,      /* not RoCE but ours to handle: see neighbor.h */
-	WIRE_ICMP,     /* over IPv4 or IPv6: likewise, see also icmp.h */
-	WIRE_IGMP,     /* likewise: see group.h */
-	WIRE_NOT_ROCE, /* another protocol or port */
-	WIRE_SHORT,    /* ends before its headers do */
-	WIRE_BAD_IP,   /* version, options, checksum, fragment, length past the frame; over IPv6: an
-			    IPv4 address */
-	WIRE_BAD_UDP,  /* UDP length past the IP length or below 8 */
+	WIRE_ARP,        /* not RoCE: see neighbor.h */
+	WIRE_ICMP,       /* IPv4 or IPv6: see neighbor.h and icmp.h */
+	WIRE_IGMP,       /* see group.h */
+	WIRE_NOT_ROCE,   /* another protocol or port */
+	WIRE_SHORT,      /* ends before its headers */
+	WIRE_BAD_IP,     /* version, options, checksum, fragment, length beyond the frame,
+		        * IPv4-mapped address in IPv6 */
+	WIRE_BAD_UDP,    /* UDP length beyond the IP length or below 8 */
 	WIRE_BAD_LENGTH, /* BTH to ICRC not a multiple of 4, or pad longer than the payload */
 	WIRE_BAD_VERSION,
 	WIRE_BAD_OPCODE, /* not in the table */
 };
 
-/* Name of a verdict, for tests and traces. */
+/* Returns the name of a verdict, for tests and traces. */
 const char *wire_verdict_name(enum wire_verdict verdict);
 
 /*
- * Decodes the headers of a frame of `len` bytes. Takes the end of the packet from the UDP length,
- * never from the frame (short frames are padded). A non-zero UDP checksum is verified. Every length
- * is checked before it is used. On anything but WIRE_OK *packet is undefined. payload_len still
- * contains pad and ICRC, since whether there is an ICRC depends on the connection: see wire_trim().
- * OPCODE_NO_PAYLOAD is not enforced here.
+ * Decodes the headers of a frame of `len` bytes. The UDP length determines the end of the packet,
+ * since short frames are padded. A non-zero UDP checksum is verified. Every length is checked
+ * before use. *packet is undefined unless the result is WIRE_OK. payload_len includes pad and
+ * ICRC, because the connection determines whether there is an ICRC; see wire_trim().
+ * OPCODE_NO_PAYLOAD is not checked here.
  */
 enum wire_verdict wire_decode(struct wire_packet *packet, const uint8_t *frame, size_t len);
 
 /*
- * The same for a frame whose payload lies elsewhere: `frame` holds the headers only. Such packets
- * have neither pad nor ICRC, and are trimmed already.
+ * The same for a frame with payload in other memory: `frame` holds only the headers. Such packets
+ * have no pad or ICRC and are trimmed already.
  */
 enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *frame, size_t len,
 	const uint8_t *payload, size_t payload_len);
 
 /*
- * The same for a frame of which only the first `len` bytes are readable; `rest_len` more follow.
- * The UDP checksum of a packet that has bytes among these is not verified. The payload is at
- * packet->payload up to frame + len; wire_icrc_ok() must not be called if it is longer.
+ * The same for a frame of which only the first `len` bytes are readable; `rest_len` bytes follow.
+ * The UDP checksum of a packet that extends into these is not verified. The payload at
+ * packet->payload is readable up to frame + len; wire_icrc_ok() must not be called if it is
+ * longer.
  */
 enum wire_verdict wire_decode_part(
 	struct wire_packet *packet, const uint8_t *frame, size_t len, size_t rest_len);
 
-/* Whether a packet that was decoded, but by wire_decode_split(), has a UDP checksum. */
+/* Returns true if a decoded packet has a UDP checksum. Not for wire_decode_split(). */
 bool wire_has_udp_checksum(const struct wire_packet *packet);
 
 /*
- * The BTH and what follows it, of an opcode in the table (of another one: the BTH alone); all of it
- * is there. wire_decode() does this with checks; this alone is for tools that show what is wrong.
+ * Decodes the BTH and its extended headers without checks; all bytes must be present. For an
+ * opcode that is not in the table, decodes the BTH alone. For tools that show invalid packets.
  */
 void wire_decode_headers(struct wire_headers *h, const uint8_t *bth);
 
 /*
- * Takes pad and, with `has_icrc`, the ICRC off payload_len; WIRE_BAD_LENGTH when they are missing.
+ * Removes the pad and, with `has_icrc`, the ICRC from payload_len. Returns WIRE_BAD_LENGTH if they
+ * are missing.
  */
 static inline enum wire_verdict wire_trim(struct wire_packet *packet, bool has_icrc)
 {
@@ -219,19 +222,19 @@ static inline enum wire_verdict wire_trim(struct wire_packet *packet, bool has_i
 	return WIRE_OK;
 }
 
-/* True when the ICRC behind a trimmed packet is right. */
+/* Returns true if the ICRC of a trimmed packet is correct. */
 bool wire_icrc_ok(const struct wire_packet *packet);
 
 /*
- * Where the packets of a connection go: the constant part of its headers, made once. `headers` is
- * Ethernet to UDP with lengths and checksums zero.
+ * The constant part of a connection's headers, built once. `headers` is Ethernet to UDP, with
+ * lengths and checksums zero.
  */
 struct wire_path {
 	uint8_t headers[ETH_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN];
 	uint8_t headers_len;
 	uint8_t l3_offset;
 	bool ipv4;
-	/* IPv4: one's complement sum, folded, of the header's words as they lie in memory. */
+	/* IPv4: folded one's complement sum of the header, in memory order. */
 	uint32_t checksum;
 };
 
@@ -250,12 +253,13 @@ struct wire_path_config {
 
 void wire_path_init(struct wire_path *path, const struct wire_path_config *config);
 
-/* Changes the UDP source port, or the destination MAC. */
+/* Change the UDP source port, or the destination MAC address. */
 void wire_path_set_src_port(struct wire_path *path, uint16_t udp_src_port);
 void wire_path_set_dst_mac(struct wire_path *path, const uint8_t mac[6]);
 
-/* The largest path MTU whose packets fit frames of `max_frame` bytes, untagged, whatever headers
- * they have; 0 when none does. A port that takes a frame takes the four bytes of a tag as well. */
+/* Returns the largest path MTU whose packets fit untagged frames of `max_frame` bytes with any
+ * headers; 0 if there is none. A port that takes such a frame takes the four bytes of a tag as
+ * well. */
 static inline uint32_t wire_largest_mtu(uint32_t max_frame)
 {
 	/* A payload of a full MTU has no pad. */
@@ -268,18 +272,19 @@ static inline uint32_t wire_largest_mtu(uint32_t max_frame)
 }
 
 /*
- * The UDP source port that Linux chooses, as entropy for ECMP: from a flow label that is not 0, or
- * else from the pair of QPNs (both directions get the same). Within 0xC000 to 0xFFFF.
+ * Returns the UDP source port that Linux would choose, as entropy for ECMP: from a nonzero flow
+ * label, or else from the pair of QPNs (the same for both directions). Within 0xC000 to 0xFFFF.
  */
 uint16_t wire_udp_src_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn);
 
-/* The Ethernet address of an IP multicast group (RFC 1112, RFC 2464). False: `ip` is no group. */
+/* Gets the Ethernet address of an IP multicast group (RFC 1112, RFC 2464). Returns false if `ip`
+ * is no group. */
 bool wire_multicast_mac(const struct frl_ip *ip, uint8_t ret_mac[6]);
 
 /*
- * Writes the headers of a packet whose payload has `payload_len` bytes without pad: h->bth.pad is
- * not looked at but computed. Returns the bytes written to `out` (room for WIRE_MAX_HEADERS).
- * `trailer_len` is the pad plus, with an ICRC, ICRC_LEN.
+ * Writes the headers of a packet with `payload_len` bytes of payload without pad; h->bth.pad is
+ * ignored and computed. Returns the bytes written to `out` (at most WIRE_MAX_HEADERS).
+ * *ret_trailer_len is the pad plus ICRC_LEN if there is an ICRC.
  */
 size_t wire_encode(uint8_t *out, const struct wire_path *path, const struct wire_headers *h,
 	uint32_t payload_len, bool has_icrc, uint8_t *ret_trailer_len);

@@ -12,24 +12,24 @@ enum {
 	PROTOCOL_IGMP = 2,
 	PROTOCOL_UDP = 17,
 	PROTOCOL_ICMPV6 = 58,
-	ROCE_PORT_BYTES = (ROCE_UDP_PORT & 0xff) << 8 | ROCE_UDP_PORT >> 8, /* as they lie */
+	ROCE_PORT_BYTES = (ROCE_UDP_PORT & 0xff) << 8 | ROCE_UDP_PORT >> 8, /* in memory order */
 	MAX_TAGS = 2,
 	BTH_VERSION_MASK = 0x0f,
 };
 
-/* What is left of the frame: `len` bytes at `at`, and `elsewhere` more behind them that lie
- * elsewhere. Lengths in headers count both, and only the former are looked at. */
+/* The remaining frame: `len` bytes at `at`, followed by `elsewhere` bytes in other memory. Lengths
+ * in headers count both; only the first part is read. */
 struct rest {
 	const uint8_t *at;
 	size_t len;
 	size_t elsewhere;
-	/* All of that is the frame, which may go on behind the packet; else what lies elsewhere is
-	 * its payload and nothing else. */
+	/* Both parts are the frame, which may extend beyond the packet. Otherwise the second part
+	 * is exactly the payload. */
 	bool is_frame;
 };
 
-/* Cuts what is left to `len` bytes in all, as a header says. False when there are fewer, or when it
- * cuts off payload. */
+/* Reduces the rest to `len` bytes, as a header says. Returns false if there are fewer, or if
+ * payload would be cut off. */
 static inline bool cut(struct rest *rest, size_t len)
 {
 	if (len > rest->len + rest->elsewhere || (len < rest->elsewhere && !rest->is_frame))
@@ -70,7 +70,7 @@ const char *wire_verdict_name(enum wire_verdict verdict)
 	return verdict < sizeof(names) / sizeof(names[0]) ? names[verdict] : "unknown";
 }
 
-/* What an IPv4 packet is that is not UDP; IGMP comes with an option (RFC 2236, 2). */
+/* Classifies an IPv4 packet that is not UDP. IGMP has an IP option (RFC 2236, 2). */
 static enum wire_verdict other_ipv4(uint8_t protocol)
 {
 	switch (protocol) {
@@ -91,7 +91,7 @@ static inline enum wire_verdict decode_ipv4(struct wire_packet *packet, struct r
 		return WIRE_BAD_IP;
 	if (ip[9] != PROTOCOL_UDP)
 		return other_ipv4(ip[9]);
-	/* Annex A17.3.1: no options; and no fragments. */
+	/* No options (Annex A17.3.1) and no fragments. */
 	if (ip[0] != 0x45 || (get_be16(ip + 6) & 0xbfff) != 0)
 		return WIRE_BAD_IP;
 	if (checksum_fold(checksum_add(0, ip, IPV4_LEN)) != 0xffff)
@@ -120,14 +120,15 @@ static inline enum wire_verdict decode_ipv6(struct wire_packet *packet, struct r
 		return WIRE_BAD_IP;
 	if (ip[6] == PROTOCOL_ICMPV6)
 		return WIRE_ICMP;
-	/* Multicast listener discovery comes with an option (RFC 2710, 3). */
+	/* Multicast listener discovery has a hop-by-hop option (RFC 2710, 3). */
 	if (ip[6] == PROTOCOL_HOP_BY_HOP && rest->len > IPV6_LEN && ip[IPV6_LEN] == PROTOCOL_ICMPV6)
 		return WIRE_ICMP;
 	if (ip[6] != PROTOCOL_UDP)
 		return WIRE_NOT_ROCE;
 	memcpy(packet->src_ip.bytes, ip + 8, 16);
 	memcpy(packet->dst_ip.bytes, ip + 24, 16);
-	/* These mean IPv4 from here on, and are no addresses to send from or to (RFC 6890). */
+	/* IPv4-mapped addresses stand for IPv4 from here on, and are invalid on the wire (RFC
+	 * 6890). */
 	if (ip_is_v4(&packet->src_ip) || ip_is_v4(&packet->dst_ip))
 		return WIRE_BAD_IP;
 	packet->traffic_class = (uint8_t)(get_be16(ip) >> 4);
@@ -155,8 +156,8 @@ static inline enum wire_verdict decode_udp(struct wire_packet *packet, struct re
 	len = get_be16(udp + 4);
 	if (!cut(rest, len) || rest->len < UDP_LEN)
 		return WIRE_BAD_UDP;
-	/* Payload that lies elsewhere is not read here. What lies elsewhere on purpose is sent
-	 * without a checksum; a frame in two parts may have one: see wire_has_udp_checksum(). */
+	/* Payload in other memory is not read here. A split frame is sent without a checksum; a
+	 * frame with a far part may have one, see wire_has_udp_checksum(). */
 	if (get_be16(udp + 6) != 0 &&
 		!(rest->elsewhere ? rest->is_frame : udp_checksum_ok(packet, rest)))
 		return WIRE_BAD_UDP;
@@ -164,7 +165,7 @@ static inline enum wire_verdict decode_udp(struct wire_packet *packet, struct re
 	return WIRE_OK;
 }
 
-/* The four bytes before it are read as well. */
+/* Also reads the four bytes before `p`. */
 static inline void decode_bth(struct bth *bth, const uint8_t *p)
 {
 	const bytes16 keep = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0,
@@ -253,7 +254,7 @@ static inline bool is_tag(uint16_t ethertype)
 	return ethertype == ETHERTYPE_VLAN || ethertype == ETHERTYPE_SERVICE_VLAN;
 }
 
-/* Takes the tags off; the type behind them, which may be that of a tag too many. */
+/* Removes the tags. Returns the following type, which may be that of another tag. */
 static enum wire_verdict decode_tags(
 	struct wire_packet *packet, struct rest *rest, uint16_t *ethertype)
 {
@@ -307,7 +308,7 @@ static inline enum wire_verdict decode(struct wire_packet *packet, struct rest r
 	return WIRE_OK;
 }
 
-/* Bytes as the processor has them. */
+/* Loads in the processor's byte order. */
 static inline uint32_t word32(const uint8_t *p)
 {
 	uint32_t word;
@@ -325,8 +326,9 @@ static inline uint64_t word64(const uint8_t *p)
 }
 
 /*
- * An IPv4 header without options sums up to 0xffff in one's complement: any multiple of that but 0,
- * which a header with a version does not. Carries come round, for 2^64 is one more than a multiple.
+ * Returns true if the checksum is correct. An IPv4 header without options then sums up to a
+ * multiple of 0xffff in one's complement; not 0, since the version is not 0. Carries wrap around,
+ * as 2^64 - 1 is a multiple of 0xffff.
  */
 static inline bool ipv4_checksum_ok(const uint8_t *ip)
 {
@@ -339,20 +341,20 @@ static inline bool ipv4_checksum_ok(const uint8_t *ip)
 	return a % 0xffff == 0;
 }
 
-/* As ip_from_v4() of both addresses. */
+/* The same as ip_from_v4() for both addresses. */
 static inline void decode_ipv4_addresses(struct wire_packet *packet, const uint8_t *ip)
 {
 	const words16 prefix = { 0, UINT64_C(0xffff) << 16 };
 	const words16 keep = { 0, UINT64_C(0xffffffff) << 32 };
 
-	/* They are the last four of these bytes. */
+	/* The last four of the bytes loaded. */
 	store16(&packet->src_ip, (bytes16)(((words16)load16(ip) & keep) | prefix));
 	store16(&packet->dst_ip, (bytes16)(((words16)load16(ip + 4) & keep) | prefix));
 }
 
 /*
- * The packet that nearly all are: over IPv4 without tag, options and UDP checksum, and as long as
- * its headers say. False: it is another one, or something is wrong with it, and decode() tells.
+ * Decodes the most common packet: IPv4 without tag, options or UDP checksum, with matching
+ * lengths. Returns false for any other packet and any error; decode() then finds the verdict.
  */
 static inline bool decode_common(struct wire_packet *packet, const uint8_t *frame, size_t len)
 {
@@ -361,7 +363,7 @@ static inline bool decode_common(struct wire_packet *packet, const uint8_t *fram
 	uint32_t udp_len, headers_len;
 
 	/* Ethertype, version and length of the IPv4 header; fragment and protocol; destination
-	 * port and checksum of UDP, version of the BTH. */
+	 * port and checksum of UDP; version of the BTH. */
 	if (len < ETH_LEN + IPV4_LEN + UDP_LEN + BTH_LEN ||
 		(word32(ip - 2) & 0x00ffffff) != 0x00450008 ||
 		(word32(ip + 6) & 0xff00ffbf) != PROTOCOL_UDP << 24 ||
@@ -424,7 +426,7 @@ enum wire_verdict wire_decode_split(struct wire_packet *packet, const uint8_t *f
 
 	if (verdict != WIRE_OK)
 		return verdict;
-	/* Of the packet, the frame holds the headers and nothing else; there is no pad or ICRC. */
+	/* The frame must hold only the headers, and the packet has no pad or ICRC. */
 	if (packet->payload_len != payload_len || packet->h.bth.pad != 0)
 		return WIRE_BAD_LENGTH;
 	packet->payload = payload;

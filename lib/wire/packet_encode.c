@@ -12,7 +12,8 @@ enum {
 	IPV4_DONT_FRAGMENT = 0x4000,
 	FLOW_LABEL_MASK = 0xfffff,
 	BTH_PAD_BITS = 3 << 4,
-	/* Bytes of the template, in registers: over IPv4, and more of them over IPv6. */
+	/* Bytes of the template that are copied in registers: over IPv4, and the additional ones
+	 * over IPv6. */
 	PATH_COPIED = 48,
 	PATH_COPIED_IPV6 = 16,
 };
@@ -112,7 +113,7 @@ bool wire_multicast_mac(const struct frl_ip *ip, uint8_t ret_mac[6])
 	return true;
 }
 
-/* The last four bytes of UDP, its length and no checksum, and the BTH, which follows at `p`. */
+/* Writes length and checksum (none) of UDP, and the BTH, which starts at `p`. */
 static inline void encode_bth(uint8_t *p, const struct bth *bth, uint32_t pad, uint32_t udp_len)
 {
 	const bytes16 keep = { 0, 0, 0, 0, 0xff, (uint8_t)~BTH_PAD_BITS, 0xff, 0xff,
@@ -142,7 +143,7 @@ static inline void encode_atomic_eth(uint8_t *p, const struct atomic_eth *atomic
 	put_be64(p + 20, atomic->compare);
 }
 
-/* In the order of enum wire_header. Returns `len`: it is the last step of encoding. */
+/* In the order of enum wire_header. Returns `len`, as this is the last step of encoding. */
 static __attribute__((noinline)) size_t encode_extended(
 	uint8_t *p, const struct wire_headers *h, uint8_t headers, size_t len)
 {
@@ -177,8 +178,8 @@ static __attribute__((noinline)) size_t encode_extended(
 	return len;
 }
 
-/* The length in the IP header, which ends at `udp`, and the IPv4 checksum that changes with it (RFC
- * 1624). */
+/* Sets the length in the IP header, which ends at `udp`, and updates the IPv4 checksum (RFC 1624).
+ */
 static inline void patch_ip(
 	uint8_t *out, uint8_t *udp, const struct wire_path *path, uint32_t udp_len)
 {

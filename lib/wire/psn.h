@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packet sequence numbers: 24 bits, circular. A type of their own, so that the compiler refuses to
+ * Packet sequence numbers: 24 bits, wrapping. A type of its own, so that the compiler refuses to
  * mix them with other integers. IBTA volume 1, 9.7.2.
  */
 #ifndef FERRULE_WIRE_PSN_H
@@ -30,7 +30,7 @@ static inline struct psn psn_next(struct psn psn)
 	return psn_add(psn, 1);
 }
 
-/* How far a is ahead of b: negative when it is behind. Right for distances below 2^23. */
+/* Returns how far a is ahead of b; negative if it is behind. Valid for distances below 2^23. */
 static inline int32_t psn_diff(struct psn a, struct psn b)
 {
 	return (int32_t)((a.value - b.value) << 8) >> 8;
