@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the element types and the operations mean, one element at a time: conversions between
- * float32 and the shorter floats, sum, product, maximum, minimum, scaling. ferrule/reduce.h says
- * what they promise. Plain C that is also CUDA, without a library call, so that the loops of every
- * instruction set and of a GPU are compiled from these lines.
+ * Element types and operations, one element at a time: conversions between float32 and the shorter
+ * floats, sum, product, maximum, minimum, scaling. ferrule/reduce.h defines the results. Plain C
+ * that is also CUDA, without library calls. The loops of all instruction sets and of GPUs are
+ * compiled from this file.
  *
- * They must give bitwise the same everywhere. So nothing here depends on denormal operands being
- * respected where a shorter float is denormal, and between a multiplication and an addition there
- * is always a step on integers: compilers may otherwise contract the two to one that rounds once.
+ * The results must be bitwise the same everywhere. Nothing here depends on denormal operands being
+ * respected where a shorter float is denormal. There is always an integer step between a
+ * multiplication and an addition; otherwise compilers may contract them to one operation that
+ * rounds once.
  */
 #ifndef FERRULE_REDUCE_ELEMENT_H
 #define FERRULE_REDUCE_ELEMENT_H
@@ -74,7 +75,7 @@ FRL_ELEMENT double element_value_f64(uint64_t bits)
 	return u.value;
 }
 
-/* Without a branch, which would keep compilers from making vectors of a loop. */
+/* Without a branch, since a branch keeps compilers from vectorizing a loop. */
 FRL_ELEMENT uint32_t element_choose(int condition, uint32_t x, uint32_t otherwise)
 {
 	return otherwise ^ ((x ^ otherwise) & -(uint32_t)condition);
@@ -88,8 +89,8 @@ FRL_ELEMENT uint64_t element_choose_64(int condition, uint64_t x, uint64_t other
 /* ---- conversions */
 
 /*
- * A float of `mantissa` bits of mantissa whose exponents are biased by `bias`, without its sign:
- * the float32 bits of its value, if all exponents are those of numbers.
+ * Converts a float with `mantissa` bits of mantissa and exponents biased by `bias`, without its
+ * sign, to float32 bits. All exponents must be those of numbers.
  */
 FRL_ELEMENT uint32_t element_widen(uint32_t magnitude, int mantissa, int bias)
 {
@@ -101,9 +102,9 @@ FRL_ELEMENT uint32_t element_widen(uint32_t magnitude, int mantissa, int bias)
 }
 
 /*
- * The reverse, of a magnitude that is no NaN: rounded to nearest even, as if exponents had no upper
- * end. A normal number is rounded by a carry out of the bits that go; a denormal one by adding a
- * number whose last bit is the denormals' unit.
+ * The reverse, for a magnitude that is no NaN: rounds to nearest even, without an upper limit of
+ * the exponent. A normal number is rounded by a carry out of the removed bits; a denormal one by
+ * adding a number whose last bit is the denormals' unit.
  */
 FRL_ELEMENT uint32_t element_narrow(uint32_t magnitude, int mantissa, int bias)
 {
@@ -119,7 +120,7 @@ FRL_ELEMENT uint32_t element_narrow(uint32_t magnitude, int mantissa, int bias)
 	return element_choose(magnitude < (uint32_t)(128 - bias) << 23, denormal, normal);
 }
 
-/* So that loops can treat all floats alike. */
+/* For loops that handle all floats alike. */
 FRL_ELEMENT float element_from_f32(float x)
 {
 	return x;
@@ -167,7 +168,7 @@ FRL_ELEMENT float element_from_e4m3(uint8_t x)
 	return element_value_f32(element_choose(magnitude == 0x7f, ELEMENT_NAN_F32, bits));
 }
 
-/* Saturates; an infinity, which the type has not, becomes NaN. */
+/* Saturates. An infinity becomes NaN, as the type has none. */
 FRL_ELEMENT uint8_t element_to_e4m3(float x)
 {
 	uint32_t sign = element_bits_f32(x) >> 24 & 0x80;
@@ -197,7 +198,7 @@ FRL_ELEMENT uint8_t element_to_e5m2(float x)
 
 /* ---- float32 and float64 */
 
-/* Of equal operands max and min take the bits apart for the two zeros: the others are the same. */
+/* The bits of equal operands matter only for the two zeros in max and min. */
 #define ELEMENT_FLOAT(name, type, bits_type, nan, choose)                                 \
 	FRL_ELEMENT type element_canonical_##name(type x)                                 \
 	{                                                                                 \
@@ -261,10 +262,10 @@ ELEMENT_NARROW(e5m2, uint8_t)
 
 /* ---- integers */
 
-/* Arithmetic in `modular`, which is unsigned and at least as wide as int: it wraps, where signed
- * numbers must not overflow. Quotients in `wide`, cut off by the conversion to `whole`: where that
- * is a float, whose division processors do many at a time, its mantissa is longer than the
- * integers, so that no quotient is rounded up to the next whole number. */
+/* `modular` is unsigned and at least as wide as int: arithmetic wraps, since signed overflow is
+ * undefined. Quotients are computed in `wide` and truncated to `whole`. Where `wide` is a float,
+ * for its vector division, its mantissa is longer than the integers, so no quotient is rounded up.
+ */
 #define ELEMENT_INTEGER(name, type, modular, wide, whole)            \
 	FRL_ELEMENT type element_sum_##name(type a, type b)          \
 	{                                                            \
@@ -296,7 +297,7 @@ ELEMENT_INTEGER(u64, uint64_t, uint64_t, uint64_t, uint64_t)
 
 /* ---- wire types */
 
-/* Finite numbers from `limit` on (their bits) would become infinite: they become `largest`. */
+/* Finite numbers from `limit` on (as bits) would become infinite; they become `largest`. */
 #define ELEMENT_LIMIT_F16    0x477ff000u /* 65520 */
 #define ELEMENT_LARGEST_F16  0x477fe000u /* 65504 */
 #define ELEMENT_LIMIT_BF16   0x7f7f8000u
@@ -318,10 +319,10 @@ FRL_ELEMENT float element_saturate(float x, uint32_t limit, uint32_t largest)
 }
 
 /*
- * The scale of a block of int8, as bfloat16: amax / 127 rounded up, or NaN. `amax` are the bits of
- * the block's largest magnitude: NaNs and infinities are larger than all numbers. It is at least
- * 2^-126, so that no denormal number takes part and the inverse is finite; a block of nothing but
- * zeros is thus no special case.
+ * Returns the scale of a block of int8, as bfloat16: amax / 127 rounded up, or NaN. `amax` are the
+ * bits of the block's largest magnitude; NaNs and infinities are larger than all numbers. The
+ * scale is at least 2^-126, so there are no denormal numbers and the inverse is finite. A block of
+ * zeros is no special case.
  */
 FRL_ELEMENT uint16_t element_block_scale(uint32_t amax)
 {
@@ -332,8 +333,8 @@ FRL_ELEMENT uint16_t element_block_scale(uint32_t amax)
 	return (uint16_t)(amax >= ELEMENT_INF_F32 ? ELEMENT_NAN_BF16 : bits);
 }
 
-/* x / scale to the nearest integer, ties to even; `inverse` is 1 / scale. Magnitudes are at most
- * 127, to which the addition gives a last bit of 1. */
+/* Rounds x / scale to the nearest integer, ties to even; `inverse` is 1 / scale. Magnitudes are at
+ * most 127, so the addition leaves a last bit of 1. */
 FRL_ELEMENT int8_t element_to_block(float x, float inverse)
 {
 	uint32_t bits = element_bits_f32(x * inverse);
@@ -343,7 +344,7 @@ FRL_ELEMENT int8_t element_to_block(float x, float inverse)
 	return (int8_t)(bits >> 31 ? -integer : integer);
 }
 
-/* Exact, so that an addition that is contracted with it makes no difference. */
+/* Exact, so contraction with an addition makes no difference. */
 FRL_ELEMENT float element_from_block(int8_t x, float scale)
 {
 	return (float)x * scale;

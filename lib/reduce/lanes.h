@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loops over vectors of float32 that AVX2 and AVX-512 have in common: macros that define static
- * functions, and rows for their tables. The including file has LANES (how many), the type `lanes`,
- * lanes_sum() and so on, canonical(), saturate(), and load_f16(), store_f16() and so on. What does
- * not fill a vector is left to plain C.
+ * Loops over vectors of float32 that AVX2 and AVX-512 share: macros that define static functions,
+ * and rows for their tables. The including file defines LANES (the number), the type `lanes`,
+ * lanes_sum() and similar functions, canonical(), saturate(), load_f16(), store_f16() and so on.
+ * Plain C handles the elements that do not fill a vector.
  */
 #ifndef FERRULE_REDUCE_LANES_H
 #define FERRULE_REDUCE_LANES_H
@@ -66,8 +66,8 @@ enum {
 	LANES_REDUCE(dtype, name, sum, FRL_SUM) \
 	LANES_OTHERS(dtype, name)
 
-/* What most gradients are: four vectors a turn, which are looked at for NaN together, and stores
- * that do not cross a cache line, which cost two. */
+/* Optimized for gradients: four vectors per iteration with one check for NaN, and stores that do
+ * not cross a cache line, which would cost two. */
 #define LANES_SUM_F32                                                                          \
 	LANES_FN void sum_four(lanes s[4], const any_f32 *x, const any_f32 *y)                 \
 	{                                                                                      \
@@ -97,9 +97,9 @@ enum {
 			sum_some(out + i, x + i, y + i, count - i);                            \
 	}
 
-/* The same for what is longer than the caches. Stores of whole lines, one line after the other;
- * what is not a whole one, and what lies at addresses that no element is aligned to, is done the
- * plain way. Fetches ahead: hardware does not do so beyond the end of a page. */
+/* The same for vectors longer than the caches. Stores whole lines in sequence; incomplete lines
+ * and unaligned elements take the plain way. Prefetches, since hardware does not prefetch beyond
+ * the end of a page. */
 #define LANES_SUM_PAST_CACHE_F32                                                    \
 	LOOP_TARGET static void sum_past_cache_f32(                                 \
 		void *dst, const void *a, const void *b, size_t count)              \
@@ -123,8 +123,8 @@ enum {
 		_mm_sfence();                                                       \
 	}
 
-/* Two vectors of bfloat16 lie in one vector: those at odd places are float32 once the others are
- * blanked out, and those at even places once they are moved there. */
+/* A vector has two vectors of bfloat16. Elements at odd positions are float32 after clearing the
+ * others; elements at even positions after a shift. */
 #define LANES_REDUCE_PAIRS(op, capitals)                                                         \
 	LOOP_TARGET static void op##_bf16(void *dst, const void *a, const void *b, size_t count) \
 	{                                                                                        \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Loops over lib/reduce/element.h, for the compiler to turn into vector code of the instruction set
- * that the including file names first (none: the one that all processors have):
+ * Loops over lib/reduce/element.h, which the compiler vectorizes for the instruction set that the
+ * including file sets (default: the common one of all processors):
  *
  *	#define LOOP_TARGET __attribute__((target("avx2")))
  *
@@ -19,7 +19,7 @@
 #define LOOP_TARGET
 #endif
 
-/* Elements as they lie in buffers: at any address, and of whatever type the caller has. */
+/* Elements in buffers: any alignment, and any type of the caller. */
 #define LOOP_ANY(name, type) typedef type any_##name __attribute__((aligned(1), may_alias));
 
 LOOP_ANY(i8, int8_t)
@@ -35,10 +35,11 @@ LOOP_ANY(bf16, uint16_t)
 LOOP_ANY(e4m3, uint8_t)
 LOOP_ANY(e5m2, uint8_t)
 
-/* Buffers are the same or apart, so each element depends on none before it. */
+/* Buffers are the same or do not overlap, so no element depends on an earlier one. */
 #ifdef __clang__
 #define LOOP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-/* With sanitizers, or without optimization, it would say for each loop that it made no vectors. */
+/* With sanitizers or without optimization, clang warns about each loop that it does not vectorize.
+ */
 #pragma clang diagnostic ignored "-Wpass-failed"
 #else
 #define LOOP_INDEPENDENT _Pragma("GCC ivdep")
@@ -54,7 +55,7 @@ LOOP_ANY(e5m2, uint8_t)
 			out[i] = element_##op##_##name(x[i], y[i]);                                \
 	}
 
-/* The scalar is read once: it may lie in dst. */
+/* The scalar is read once, as it may be in dst. */
 #define LOOP_SCALE(name)                                                      \
 	LOOP_TARGET static void scale_##name(                                 \
 		void *dst, const void *src, size_t count, const void *scalar) \

@@ -10,7 +10,7 @@
 
 static_assert(sizeof(float) == 4 && sizeof(double) == 8, "they are FRL_FLOAT32 and FRL_FLOAT64");
 
-/* The first is the value's own name; further ones are taken as well. */
+/* the first one is the value's name; the others are accepted as well */
 enum { MAX_NAMES = 7 };
 
 struct names {
@@ -65,7 +65,7 @@ static const struct names wire_names[FRL_WIRES] = {
 	[FRL_WIRE_INT8] = { { "int8", "i8" } },
 };
 
-/* The index of the row that has `name`, or -1. */
+/* Returns the index of the row that has `name`, or -1. */
 static int find(const struct names rows[], int n, const char *name)
 {
 	for (int i = 0; name && i < n; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chooses for each function of ferrule/reduce.h the fastest code that this processor has. */
+/* Selects the fastest code that the processor supports for each function of ferrule/reduce.h. */
 #include "lib/reduce/past_cache.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@ static struct reduce_kernels best;
 static _Atomic(const struct reduce_kernels *) best_ready;
 static pthread_once_t best_once = PTHREAD_ONCE_INIT;
 
-/* What `kernels` has replaces what a slower set has. */
+/* Functions of `kernels` replace those of slower instruction sets. */
 static void take(const struct reduce_kernels *kernels)
 {
 	for (int dtype = 0; dtype < FRL_DTYPES; dtype++) {

@@ -21,7 +21,7 @@ LANES_FN lanes lanes_all(float x)
 	return _mm256_set1_ps(x);
 }
 
-/* `x` in the lanes that are all ones in `mask`, `other` in those that are zero. */
+/* Selects `x` in lanes where `mask` is all ones, `other` where it is zero. */
 LANES_FN __m256i choose(__m256i mask, __m256i x, __m256i other)
 {
 	return _mm256_blendv_epi8(other, x, mask);
@@ -55,7 +55,7 @@ LANES_FN bool any_nan(const lanes x[4])
 	return __builtin_expect(_mm256_movemask_ps(_mm256_or_ps(low, high)), 0);
 }
 
-/* Fewer than LANES elements. */
+/* For fewer than LANES elements. */
 LANES_FN void sum_some(any_f32 *dst, const any_f32 *a, const any_f32 *b, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -77,15 +77,15 @@ LANES_FN __m256i magnitude_of(lanes x)
 	return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
 }
 
-/* No comparison of floats: clang makes one of float16 of it where a float16 was widened, lane by
- * lane. */
+/* Not a float comparison: clang would narrow it to float16, lane by lane, if the operands were
+ * widened from float16. */
 LANES_FN lanes is_nan(lanes x)
 {
 	return _mm256_castsi256_ps(
 		_mm256_cmpgt_epi32(magnitude_of(x), _mm256_set1_epi32(ELEMENT_INF_F32)));
 }
 
-/* Of two zeros the instruction gives the second operand, and of a NaN and a number as well. */
+/* The instruction returns the second operand for two zeros, and for a NaN and a number. */
 LANES_FN lanes lanes_max(lanes a, lanes b)
 {
 	lanes nan_a = is_nan(a), nan_b = is_nan(b);
@@ -104,13 +104,13 @@ LANES_FN lanes lanes_min(lanes a, lanes b)
 	return _mm256_blendv_ps(min, lanes_nan(), _mm256_and_ps(nan_a, nan_b));
 }
 
-/* The lower half of each lane; none is larger than a half. */
+/* Returns the lower half of each lane; no value exceeds a half. */
 LANES_FN __m128i halves(__m256i x)
 {
 	return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
 
-/* The lowest byte of each lane. */
+/* Stores the lowest byte of each lane. */
 LANES_FN void store_bytes(void *p, __m256i x)
 {
 	__m128i words = halves(_mm256_and_si256(x, _mm256_set1_epi32(0xff)));
@@ -118,7 +118,7 @@ LANES_FN void store_bytes(void *p, __m256i x)
 	_mm_storel_epi64(p, _mm_packus_epi16(words, words));
 }
 
-/* ---- loads and stores of each type; what is stored is canonical */
+/* ---- loads and stores of each type; stored values are canonical */
 
 LANES_FN lanes load_f32(const void *p)
 {
@@ -130,7 +130,7 @@ LANES_FN void store_f32(void *p, lanes x)
 	_mm256_storeu_ps(p, x);
 }
 
-/* Past the caches; aligned. */
+/* Non-temporal; aligned. */
 LANES_FN void stream_f32(void *p, lanes x)
 {
 	_mm256_stream_ps(p, x);
@@ -184,7 +184,7 @@ LANES_FN void store_pairs(void *p, lanes even, lanes odd)
 	_mm256_storeu_si256(p, _mm256_blend_epi16(low, round_bf16(odd), 0xaa));
 }
 
-/* Has the exponent of float16, so the eight bits are its upper half. */
+/* The exponent is that of float16, so the eight bits are its upper half. */
 LANES_FN lanes load_e5m2(const void *p)
 {
 	__m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(p));
@@ -192,7 +192,7 @@ LANES_FN lanes load_e5m2(const void *p)
 	return _mm256_cvtph_ps(_mm_slli_epi16(bits, 8));
 }
 
-/* Moved to where float16 has its exponent, which makes the value smaller by 2^8. */
+/* Shifted to the exponent of float16, which divides the value by 2^8. */
 LANES_FN lanes load_e4m3(const void *p)
 {
 	__m128i bits = _mm_cvtepi8_epi16(_mm_loadl_epi64(p));
@@ -201,12 +201,12 @@ LANES_FN lanes load_e4m3(const void *p)
 	__m128i half = _mm_or_si128(sign, _mm_slli_epi16(magnitude, 7));
 	__m128i nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f));
 
-	/* The NaN of float16 stays one. */
+	/* A NaN of float16 stays a NaN. */
 	half = _mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(ELEMENT_NAN_F16)));
 	return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
 }
 
-/* As element_narrow(). */
+/* The same as element_narrow(). */
 LANES_FN __m256i narrow(__m256i magnitude, int mantissa, int bias)
 {
 	const int cut = 23 - mantissa;
@@ -231,7 +231,7 @@ LANES_FN __m256i sign_of_byte(lanes x)
 		_mm256_srli_epi32(_mm256_castps_si256(x), 24), _mm256_set1_epi32(0x80));
 }
 
-/* NaN, and here infinity too, is larger than all numbers. */
+/* NaN and infinity are larger than all numbers. */
 LANES_FN void store_e4m3(void *p, lanes x)
 {
 	__m256i magnitude = magnitude_of(x);
@@ -255,7 +255,7 @@ LANES_FN void store_e5m2(void *p, lanes x)
 			byte));
 }
 
-/* Adds to *over in how many lanes. */
+/* Adds the number of lanes that saturate to *over. */
 LANES_FN lanes saturate(lanes x, uint32_t limit, uint32_t largest, size_t *over)
 {
 	__m256i magnitude = magnitude_of(x);

@@ -48,7 +48,7 @@ LANES_FN bool any_nan(const lanes x[4])
 	return __builtin_expect(!_mm512_kortestz(low, high), 0);
 }
 
-/* Fewer than LANES elements. */
+/* For fewer than LANES elements. */
 LANES_FN void sum_some(any_f32 *dst, const any_f32 *a, const any_f32 *b, size_t count)
 {
 	__mmask16 mask = (__mmask16)((1u << count) - 1);
@@ -67,13 +67,14 @@ LANES_FN lanes lanes_quotient(lanes a, lanes b)
 	return canonical(_mm512_div_ps(a, b));
 }
 
-/* Not a comparison: clang makes one of float16 of it where a float16 was widened, lane by lane. */
+/* Not a float comparison: clang would narrow it to float16, lane by lane, if the operands were
+ * widened from float16. */
 LANES_FN __mmask16 is_nan(lanes x)
 {
 	return _mm512_fpclass_ps_mask(x, 0x81);
 }
 
-/* Of two zeros the instruction gives the second operand, and of a NaN and a number as well. */
+/* The instruction returns the second operand for two zeros, and for a NaN and a number. */
 LANES_FN lanes lanes_max(lanes a, lanes b)
 {
 	__mmask16 nan_a = is_nan(a), nan_b = is_nan(b);
@@ -92,13 +93,13 @@ LANES_FN lanes lanes_min(lanes a, lanes b)
 	return _mm512_mask_mov_ps(min, nan_a & nan_b, lanes_nan());
 }
 
-/* The lowest byte of each lane. */
+/* Stores the lowest byte of each lane. */
 LANES_FN void store_bytes(void *p, __m512i x)
 {
 	_mm_storeu_si128(p, _mm512_cvtepi32_epi8(x));
 }
 
-/* ---- loads and stores of each type; what is stored is canonical */
+/* ---- loads and stores of each type; stored values are canonical */
 
 LANES_FN lanes load_f32(const void *p)
 {
@@ -110,7 +111,7 @@ LANES_FN void store_f32(void *p, lanes x)
 	_mm512_storeu_ps(p, x);
 }
 
-/* Past the caches; aligned. */
+/* Non-temporal; aligned. */
 LANES_FN void stream_f32(void *p, lanes x)
 {
 	_mm512_stream_ps(p, x);
@@ -164,7 +165,7 @@ LANES_FN void store_pairs(void *p, lanes even, lanes odd)
 			0xaaaaaaaa, _mm512_srli_epi32(round_bf16(even), 16), round_bf16(odd)));
 }
 
-/* Has the exponent of float16, so the eight bits are its upper half. */
+/* The exponent is that of float16, so the eight bits are its upper half. */
 LANES_FN lanes load_e5m2(const void *p)
 {
 	__m256i bits = _mm256_cvtepu8_epi16(_mm_loadu_si128(p));
@@ -172,7 +173,7 @@ LANES_FN lanes load_e5m2(const void *p)
 	return _mm512_cvtph_ps(_mm256_slli_epi16(bits, 8));
 }
 
-/* Moved to where float16 has its exponent, which makes the value smaller by 2^8. */
+/* Shifted to the exponent of float16, which divides the value by 2^8. */
 LANES_FN lanes load_e4m3(const void *p)
 {
 	__m256i bits = _mm256_cvtepi8_epi16(_mm_loadu_si128(p));
@@ -185,7 +186,7 @@ LANES_FN lanes load_e4m3(const void *p)
 		_mm512_castsi512_ps(_mm512_set1_epi32(ELEMENT_NAN_F32)));
 }
 
-/* As element_narrow(). */
+/* The same as element_narrow(). */
 LANES_FN __m512i narrow(__m512i magnitude, int mantissa, int bias)
 {
 	const int cut = 23 - mantissa;
@@ -216,7 +217,7 @@ LANES_FN __m512i sign_of_byte(lanes x)
 		_mm512_srli_epi32(_mm512_castps_si512(x), 24), _mm512_set1_epi32(0x80));
 }
 
-/* NaN, and here infinity too, is larger than all numbers. */
+/* NaN and infinity are larger than all numbers. */
 LANES_FN void store_e4m3(void *p, lanes x)
 {
 	__m512i magnitude = magnitude_of(x);
@@ -241,7 +242,7 @@ LANES_FN void store_e5m2(void *p, lanes x)
 	store_bytes(p, byte);
 }
 
-/* Adds to *over in how many lanes. */
+/* Adds the number of lanes that saturate to *over. */
 LANES_FN lanes saturate(lanes x, uint32_t limit, uint32_t largest, size_t *over)
 {
 	__m512i bits = _mm512_castps_si512(x), magnitude = magnitude_of(x);

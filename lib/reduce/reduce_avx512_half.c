@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * AVX-512 with arithmetic on float16: vectors of 32. A sum and a product of two float16 are rounded
- * once here, and twice where they are computed in float32; that makes no difference, because 24
- * bits of mantissa are at least twice 11 and two more (Figueroa, "When is double rounding
- * innocuous?", 1995).
+ * AVX-512 with float16 arithmetic: vectors of 32. A sum or product of two float16 is rounded once
+ * here, and twice if computed in float32. The results are equal, because 24 bits of mantissa are
+ * at least twice 11 plus 2 (Figueroa, "When is double rounding innocuous?", 1995).
  *
- * bfloat16 has no such file: the conversion of avx512_bf16 flushes denormal numbers to zero, and
- * with a test for them it is slower than rounding with integers.
+ * There is no such file for bfloat16: the conversion of avx512_bf16 flushes denormal numbers to
+ * zero, and with a test for them it is slower than rounding with integers.
  */
 #include "lib/reduce/kernels.h"
 
@@ -44,7 +43,7 @@ HALVES_FN __m512h replace_nan(__m512h x, __m512h other)
 		_mm512_cmp_ph_mask(x, x, _CMP_UNORD_Q), _mm512_castph_si512(other)));
 }
 
-/* Of two zeros the instruction gives the second operand, and of a NaN and a number as well. */
+/* The instruction returns the second operand for two zeros, and for a NaN and a number. */
 HALVES_FN __m512h halves_max(__m512h a, __m512h b)
 {
 	__m512h p = replace_nan(a, b), q = replace_nan(b, a);
@@ -86,7 +85,7 @@ HALVES_REDUCE(prod, FRL_PROD)
 HALVES_REDUCE(max, FRL_MAX)
 HALVES_REDUCE(min, FRL_MIN)
 
-/* Not every compiler knows the feature by name. */
+/* Some compilers do not know the name of the feature. */
 static bool supported(void)
 {
 	unsigned int a, b, c, d;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Instead of lib/reduce/reduce_avx512_half.c where the compiler has no arithmetic on float16. */
+/* Replaces lib/reduce/reduce_avx512_half.c if the compiler has no float16 arithmetic. */
 #include "lib/reduce/kernels.h"
 
 static bool never(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every type and operation in plain C, for any processor: what the others are tested against. */
+/* All types and operations in plain C, for any processor. Reference for tests of the other tables.
+ */
 #include "lib/reduce/kernels.h"
 
 #include "lib/reduce/loops.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Loops of the wire types, as lib/reduce/loops.h has those of the operations: macros that define
+ * Loops of the wire types, like those of the operations in lib/reduce/loops.h: macros that define
  * static functions, functions for blocks of int8, and rows for the tables.
  */
 #ifndef FERRULE_REDUCE_WIRE_LOOPS_H
@@ -121,7 +121,7 @@ LOOP_TARGET static inline void decode_add_block(
 		dst[i] = element_sum_f32(a[i], element_from_block(x[i], scale));
 }
 
-/* With a function for whole blocks, which may be a faster one. */
+/* Uses a given function for whole blocks, which may be faster. */
 #define WIRE_LOOPS_BLOCKS(whole_encode, whole_decode, whole_decode_add)                   \
 	LOOP_TARGET static size_t encode_blocks(void *dst, const void *src, size_t count) \
 	{                                                                                 \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The wire types' public functions; lib/reduce/wire_loops.h and lanes.h have the loops. */
+/* Public functions of the wire types. The loops are in lib/reduce/wire_loops.h and lanes.h. */
 #include "lib/reduce/kernels.h"
 
 #include "lib/reduce/loops.h"
 
-enum { DECODED = 8 * FRL_WIRE_BLOCK }; /* elements at a time: they stay in the first-level cache */
+enum { DECODED = 8 * FRL_WIRE_BLOCK }; /* elements at a time; they fit the first-level cache */
 
 static bool is_wire(enum frl_wire wire)
 {
@@ -41,7 +41,7 @@ void frl_wire_decode_add(
 		reduce_best_kernels()->decode_add[wire](dst, a, src, count);
 }
 
-/* MAX and MIN ignore a NaN; here it is the result. `b` is decoded int8. */
+/* Returns NaN if an operand is NaN, which MAX and MIN would ignore. `b` is decoded int8. */
 static void reduce_or_nan(
 	any_f32 *dst, const any_f32 *a, const float *b, size_t count, enum frl_op op)
 {
