@@ -18,7 +18,8 @@ enum {
 	OFFLOADS_CHECK_NS = 20000,             /* shorter than a GPU launch */
 };
 
-static_assert((int)ENGINE_MAX_QPS == (int)PORT_FLOWS, "qps[] holds no two that a port confuses");
+static_assert((int)ENGINE_MAX_QPS == (int)PORT_FLOWS,
+	"no two entries of qps[] are the same flow to a port");
 
 static void init_addresses(struct engine *e, const struct engine_config *config)
 {
@@ -283,7 +284,8 @@ int engine_attach(struct engine *e, struct engine_qp *qp, const struct frl_ip *g
 		return -EINVAL;
 	}
 	if (!ip_is_multicast(group)) {
-		*ret_why = "that is no multicast group: 224.0.0.0 to 239.255.255.255, or ff00::/8";
+		*ret_why = "not a multicast group: use 224.0.0.0 to 239.255.255.255, or "
+			   "ff00::/8";
 		return -EINVAL;
 	}
 	rc = groups_attach(&e->groups, group, qp, now_ns);

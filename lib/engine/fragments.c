@@ -181,14 +181,14 @@ static const char *place_fragment(struct engine *e, struct fragments *f,
 	const uint8_t *at;
 
 	if (!a)
-		return "the peer wrote to memory whose payload stays in packet buffers, where "
-		       "nothing was armed for it (frl_fragments_arm())";
+		return "the peer wrote to a part of a fragments region that is not armed: "
+		       "call frl_fragments_arm() first";
 	if (a->n == a->frames)
-		return "the peer wrote by more packets than were armed for "
-		       "(frl_fragments_arm()): it sends smaller ones, or more than was agreed on";
+		return "the peer wrote more packets than frl_fragments_arm() reserved: "
+		       "its packets are smaller, or it wrote more than agreed";
 	at = keep(e, frame, p, &kept->frame);
 	if (!at)
-		return "the port has no packet buffer for payload that is to stay in one";
+		return "the port has no free packet buffer to keep the payload in";
 	f->free = kept->next;
 	kept->next = a->kept;
 	a->kept = kept;

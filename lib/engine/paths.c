@@ -49,7 +49,7 @@ static const char *check_attr(const struct engine *e, const struct frl_ah_attr *
 	if (ip_is_v4(&attr->dgid) != ip_is_v4(&e->gids.gids[attr->sgid_index].ip))
 		return "dgid is not of the same family as the GID at sgid_index";
 	if (!ip_is_multicast(&attr->dgid) && !is_host_address(&attr->dgid))
-		return "dgid is no address that a host can have";
+		return "dgid is not a host address";
 	if (attr->sl > MAX_SERVICE_LEVEL)
 		return "sl is larger than 7";
 	if (attr->flow_label > MAX_FLOW_LABEL)
@@ -65,7 +65,7 @@ static const char *check_attr(const struct engine *e, const struct frl_ah_attr *
 	if (attr->dmac[0] & 1)
 		return "dmac is the address of a group";
 	if (e->port->caps.on_demand && mac_equal(attr->dmac, no_mac))
-		return "dmac is missing: the local fabric has nobody to ask for it";
+		return "dmac is missing: the local fabric has no address resolution";
 	return NULL;
 }
 
@@ -81,7 +81,7 @@ static int resolve(struct engine *e, const struct frl_ah_attr *attr, uint64_t no
 	}
 	way->neighbor = neighbors_get(&e->neighbors, &hop, attr->sgid_index, now_ns);
 	if (way->neighbor < 0) {
-		*ret_why = "too many neighbours are in use";
+		*ret_why = "too many neighbors are in use";
 		return -ENOMEM;
 	}
 	way->known = neighbors_mac(&e->neighbors, way->neighbor, way->dmac);
@@ -214,7 +214,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 		return -EINVAL;
 	}
 	if (e->revoked && (mask & FRL_QP_STATE) && needs_port(attr->state)) {
-		*ret_why = "the addresses of this device are its own no more: open another one";
+		*ret_why = "the device has lost its addresses: open another device";
 		return -ENETDOWN;
 	}
 	if (mask & FRL_QP_AV) {

@@ -44,8 +44,9 @@ void train_report(struct engine *e)
 		return;
 	e->told_alone = true;
 	frl_log(FRL_LOG_WARNING,
-		"%s: %d frames of several packets in a row were lost (QP 0x%x): sending single "
-		"packets. At the other end of a veth use packet: too, or gso=off here",
+		"%s: %d batched frames in a row were lost (QP 0x%x), sending "
+		"single packets: use packet: at both ends of a veth, or gso=off "
+		"here",
 		e->port->caps.kind, TRIAL_FAILURES, e->alone_qpn);
 }
 

@@ -88,7 +88,7 @@ static int check_operands(const struct recv_queue *queue, const struct frl_recv_
 		if (wr->sge[i].length &&
 			!region_same_reach(region_find(queue->regions, wr->sge[i].lkey), src))
 			return refuse(ret_why,
-				"a reducing receive has its operand and its elements all in host "
+				"operand and elements of a reducing receive must all be in host "
 				"memory, or all in memory of one GPU");
 	return 0;
 }
@@ -110,13 +110,12 @@ static int check_action(const struct recv_queue *queue, const struct frl_recv_wr
 		return refuse(ret_why, "unknown element type, or no element-wise operation");
 	for (int i = 0; i < wr->n_sge; i++)
 		if (wr->sge[i].length % size != 0)
-			return refuse(ret_why, "a reducing receive takes whole elements only");
+			return refuse(ret_why, "a reducing receive must have whole elements");
 	if (!action->src || !length)
 		return 0;
 	region = region_local(queue->regions, queue->pd, &src, 0);
 	if (!region)
-		return refuse(
-			ret_why, "the action's src does not lie inside the region of src_lkey");
+		return refuse(ret_why, "the action's src is not inside the region of src_lkey");
 	return check_operands(queue, wr, region, ret_why);
 }
 

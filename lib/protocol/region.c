@@ -35,8 +35,8 @@ const char *region_local_refusal(const struct region_table *table, const struct 
 {
 	if (!region_find(table, sge->lkey))
 		return "an element's lkey names no memory region";
-	return "an element does not lie inside its memory region, or the region is of another "
-	       "protection domain or lacks local write";
+	return "an element is not inside its memory region, or the region has "
+	       "another protection domain or lacks local write";
 }
 
 bool region_allows_inline(

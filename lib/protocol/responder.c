@@ -143,10 +143,11 @@ void responder_refuse(
 	};
 	static const char *const reasons[] = {
 		[NAK_INVALID_REQUEST] =
-			"the peer sent a request that cannot be carried out here: not allowed by "
-			"the access flags, more READs than agreed, or longer than the receive",
-		[NAK_REMOTE_ACCESS] = "the peer asked for memory that it has no right to: wrong "
-				      "key, range or access rights",
+			"the peer sent an invalid request: access flags forbid it, more "
+			"READs than agreed, or longer than the receive",
+		[NAK_REMOTE_ACCESS] =
+			"the peer requested memory that it may not access: wrong key, "
+			"range or access rights",
 		[NAK_REMOTE_OPERATIONAL] =
 			"the memory of a posted receive is gone: it was deregistered too early",
 	};

@@ -130,7 +130,7 @@ static int take_payload(const struct qp *qp, struct send_wqe *wqe, const struct 
 	if (rc)
 		return rc;
 	if (qp_is_datagram(qp) && wqe->length > qp->path_mtu)
-		return refuse(ret_why, "a datagram has at most as many bytes as the MTU");
+		return refuse(ret_why, "a datagram can have at most MTU bytes");
 	if (wr_is_atomic((uint8_t)wr->opcode) && wqe->length != ATOMIC_SIZE)
 		return refuse(ret_why, "the elements of an atomic have 8 bytes together");
 	return 0;

@@ -106,8 +106,9 @@ int frl_dtype_parse(const char *name, enum frl_dtype *ret_dtype)
 
 	if (found < 0)
 		return frl_fail(-EINVAL,
-			"\"%s\" is no element type: int8, uint8, int32, uint32, int64, uint64, "
-			"float16, float32, float64, bfloat16, float8_e4m3 and float8_e5m2 are",
+			"\"%s\" is not an element type: use int8, uint8, int32, uint32, "
+			"int64, uint64, float16, float32, float64, bfloat16, float8_e4m3 "
+			"or float8_e5m2",
 			or_nothing(name));
 	*ret_dtype = (enum frl_dtype)found;
 	return 0;
@@ -119,7 +120,8 @@ int frl_op_parse(const char *name, enum frl_op *ret_op)
 
 	if (found < 0)
 		return frl_fail(-EINVAL,
-			"\"%s\" is no operation: sum, prod, max, min, avg and premul_sum are",
+			"\"%s\" is not an operation: use sum, prod, max, min, avg or "
+			"premul_sum",
 			or_nothing(name));
 	*ret_op = (enum frl_op)found;
 	return 0;
@@ -131,7 +133,7 @@ int frl_wire_parse(const char *name, enum frl_wire *ret_wire)
 
 	if (found < 0)
 		return frl_fail(-EINVAL,
-			"\"%s\" is no wire type: same, float16, bfloat16 and int8 are",
+			"\"%s\" is not a wire type: use same, float16, bfloat16 or int8",
 			or_nothing(name));
 	*ret_wire = (enum frl_wire)found;
 	return 0;

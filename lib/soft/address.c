@@ -30,7 +30,7 @@ static int parse_host(const char *word, struct frl_ip *ret_ip, uint8_t *ret_pref
 	int rc = parse_ip(word, ret_ip, ret_prefix_len);
 
 	if (!rc && !is_host_address(ret_ip))
-		return frl_fail(-EINVAL, "%s is no address that a host can have", word);
+		return frl_fail(-EINVAL, "%s is not a host address", word);
 	return rc;
 }
 
@@ -82,8 +82,8 @@ int parse_addresses(const char *text, struct gid_table *ret_gids)
 			return frl_fail(-EINVAL, "address %s is given twice", format_ip(&gid.ip));
 		if (gids.n == FRL_MAX_GIDS)
 			return frl_fail(-EINVAL,
-				"'%s' are too many addresses: a port can have %d besides its "
-				"link-local one",
+				"'%s' has too many addresses: a port can have %d and its "
+				"link-local address",
 				text, FRL_MAX_GIDS - 1);
 		gids.gids[gids.n++] = gid;
 	}
@@ -105,7 +105,8 @@ static int check_gateway(const struct gid_table *gids, const struct frl_ip *gate
 				format_ip(gateway));
 	}
 	if (!has_family)
-		return frl_fail(-EINVAL, "gateway %s is of another family than every address",
+		return frl_fail(-EINVAL,
+			"gateway %s is of another address family than all addresses",
 			format_ip(gateway));
 	if (in_subnet(&link_local, gateway))
 		return 0;
@@ -152,8 +153,8 @@ int add_link_local(struct gid_table *gids, const uint8_t mac[6])
 	gids->gids[0] = (struct frl_gid){ 0 };
 	if (gid_find(gids, &gid.ip, gid.vlan) >= 0)
 		return frl_fail(-EINVAL,
-			"address %s is given twice: it is the port's link-local one, which it has "
-			"anyway",
+			"address %s is the port's link-local address, which is always set: "
+			"remove it",
 			format_ip(&gid.ip));
 	gids->gids[0] = gid;
 	return 0;

@@ -227,7 +227,7 @@ int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr)
 		return 0;
 	if (!known)
 		return frl_fail(-EHOSTUNREACH,
-			"there is no link to %s: on the local fabric, connect a queue pair to that "
+			"no link to %s: on the local fabric, connect a queue pair to that "
 			"device first",
 			format_ip(&attr->dgid));
 	attr->link = known->link;

@@ -8,8 +8,8 @@
 static int refuse_far(void)
 {
 	return frl_fail(-ENOTSUP,
-		"the port has payload go to GPU memory: none of it is in packet buffers that this "
-		"process could keep");
+		"the port receives payload into GPU memory: it has no packet "
+		"buffers to keep payload in");
 }
 
 int soft_fragments_create(struct frl_fragments *base, uint32_t frames)
@@ -26,11 +26,10 @@ int soft_fragments_create(struct frl_fragments *base, uint32_t frames)
 	device_leave(&device->base);
 	if (rc == -ENOSPC)
 		return frl_fail(rc,
-			"%u packet buffers to keep payload in, and the device has %u left of the "
-			"%u that it was opened with (held_frames, FRL_HELD_FRAMES): raise that, or "
-			"ask for fewer",
+			"%u packet buffers requested, but the device has %u left of %u: "
+			"request fewer, or open it with more held_frames (FRL_HELD_FRAMES)",
 			frames, left, device->port->caps.max_kept);
-	return rc ? frl_fail(rc, "no memory to note %u packet buffers", frames) : 0;
+	return rc ? frl_fail(rc, "no memory to track %u packet buffers", frames) : 0;
 }
 
 void soft_fragments_destroy(struct frl_fragments *base)
@@ -69,7 +68,7 @@ int soft_fragments_arm(struct frl_fragments *base, const struct frl_mr *mr,
 
 	if (part.frames > core->quota)
 		return frl_fail(-EINVAL,
-			"frl_fragments_arm: %u frames, and the share has %u: they will never do",
+			"frl_fragments_arm: %u frames requested, but the share has only %u",
 			part.frames, core->quota);
 	device_enter(base->pd->device);
 	rc = fragments_arm(core, &part, ret_token);

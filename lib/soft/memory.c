@@ -141,8 +141,8 @@ int soft_mr_map_far(struct frl_mr *base, int fd, uint64_t offset)
 	int rc;
 
 	if (!port->ops->mem_map_far)
-		return frl_fail(-ENOTSUP, "port %s sends nothing out of GPU memory by itself",
-			port->caps.kind);
+		return frl_fail(
+			-ENOTSUP, "port %s cannot send from GPU memory directly", port->caps.kind);
 	device_enter(&device->base);
 	rc = port->ops->mem_map_far(port, base->addr, base->length, fd, offset, &mem);
 	if (!rc)

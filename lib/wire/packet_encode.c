@@ -123,7 +123,7 @@ static inline void encode_bth(uint8_t *p, const struct bth *bth, uint32_t pad, u
 
 	static_assert(offsetof(struct bth, pkey) == 2 && offsetof(struct bth, dest_qpn) == 4 &&
 			offsetof(struct bth, psn) == 8,
-		"they are where their bytes are taken from");
+		"the fields are at the offsets used below");
 	bytes = order16(bytes, 0, 0, 0, 0, 0, 1, 3, 2, 12, 6, 5, 4, 13, 10, 9, 8) & keep;
 	store16(p - 4, bytes | (bytes16)computed);
 }
@@ -131,7 +131,7 @@ static inline void encode_bth(uint8_t *p, const struct bth *bth, uint32_t pad, u
 static inline void encode_reth(uint8_t *p, const struct reth *reth)
 {
 	static_assert(offsetof(struct reth, rkey) == 8 && offsetof(struct reth, dma_length) == 12,
-		"they follow each other as they do on the wire");
+		"the fields have the order of the wire");
 	store16(p, order16(load16(reth), 7, 6, 5, 4, 3, 2, 1, 0, 11, 10, 9, 8, 15, 14, 13, 12));
 }
 
@@ -212,7 +212,8 @@ size_t wire_encode(uint8_t *out, const struct wire_path *path, const struct wire
 	static_assert((int)PATH_COPIED + PATH_COPIED_IPV6 <= WIRE_MAX_HEADERS &&
 			ETH_LEN + VLAN_LEN + IPV4_LEN + UDP_LEN - 4 <= PATH_COPIED &&
 			sizeof(path->headers) - 4 <= PATH_COPIED + PATH_COPIED_IPV6,
-		"all of the template can be copied but what encode_bth() writes anyway");
+		"the copies cover the template, except for bytes that encode_bth() "
+		"writes");
 	*ret_trailer_len = (uint8_t)trailer_len;
 	assert(udp_len <= UINT16_MAX - IPV4_LEN);
 	memcpy(out, path->headers, PATH_COPIED);

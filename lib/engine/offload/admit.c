@@ -15,7 +15,8 @@ enum {
 	TURN_NS = 5000000, /* how long room is reserved for a requested packet */
 };
 
-static_assert((int)SLABS / (int)ENGINE_OFFLOADS >= (int)AGAIN_SLABS, "or nobody is asked");
+static_assert((int)SLABS / (int)ENGINE_OFFLOADS >= (int)AGAIN_SLABS,
+	"dropped packets can be requested again");
 
 static uint32_t slab_room(const struct transfers *t, const struct attached *a)
 {

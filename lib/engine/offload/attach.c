@@ -297,7 +297,7 @@ int engine_prepare_offload(struct engine *e)
 		return frl_fail(-ENOSPC, "a device works with at most %d GPUs", ENGINE_OFFLOADS);
 	if (!a->ring)
 		a->ring = calloc(TRANSFERS, sizeof(a->ring[0]));
-	return a->ring ? 0 : frl_fail(-ENOMEM, "no memory for what a GPU is to move");
+	return a->ring ? 0 : frl_fail(-ENOMEM, "no memory for the transfers of a GPU");
 }
 
 void engine_attach_offload(struct engine *e, struct offload *offload)

@@ -23,8 +23,8 @@ enum {
 	LOOKS = 4, /* entries to examine for a buffer that is not being written */
 };
 
-static_assert((int)ECHO_MAX <= 1 << PART_BITS, "so none begins farther away");
-static_assert((int)ALIGNMENT <= (int)SLAB_MORE, "so a buffer has room for that as well");
+static_assert((int)ECHO_MAX <= 1 << PART_BITS, "an entry is in two parts at most");
+static_assert((int)ALIGNMENT <= (int)SLAB_MORE, "a buffer has room for the alignment");
 
 struct echo {
 	struct list node;  /* in the list of its kind, oldest first */

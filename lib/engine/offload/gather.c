@@ -30,7 +30,7 @@ enum {
 	SIDES_SHARED = SIDE_PACKETS - SIDES_PROMISED,
 };
 
-static_assert((int)SIDES_PROMISED < (int)SIDE_PACKETS, "and some to share");
+static_assert((int)SIDES_PROMISED < (int)SIDE_PACKETS, "some packets are shared");
 
 static uint32_t promised_to(uint16_t link)
 {

@@ -53,7 +53,9 @@ void lend_map(struct engine *e)
 		return;
 	error_save(before);
 	if (map_all(e))
-		frl_log(FRL_LOG_INFO, "packets out of memory of a GPU are copied once more: %s",
+		frl_log(FRL_LOG_INFO,
+			"packets with GPU data are copied, because the port cannot send "
+			"them by reference: %s",
 			frl_last_error());
 	error_restore(before);
 }

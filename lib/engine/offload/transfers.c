@@ -235,7 +235,7 @@ static const char *keep(struct transfers *t, const char *why)
 	struct failure *failure = malloc(sizeof(*failure));
 
 	if (!failure)
-		return "a GPU whose memory it uses has failed";
+		return "a GPU whose memory the queue pair uses has failed";
 	snprintf(failure->why, sizeof(failure->why), "%s", why);
 	failure->next = t->failures;
 	t->failures = failure;
