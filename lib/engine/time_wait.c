@@ -34,7 +34,7 @@ uint16_t engine_fabric_port(uint32_t qpn)
 /* The sender has at most its window and the responses to READs outstanding. */
 static uint32_t psns_behind(const struct engine_qp *qp)
 {
-	uint32_t n = NEAR_PSNS + qp_saved_psns(&qp->core);
+	uint32_t n = NEAR_PSNS + qp_resource_psns(&qp->core);
 
 	return n < FAR_PSNS ? n : FAR_PSNS;
 }

@@ -64,8 +64,8 @@ static void lay_out(const struct qp_config *config, struct arena *arena, struct 
 	uint32_t slots = slots_for(config->max_send_wr);
 	uint32_t n_recv = config->srq ? 0 : config->max_recv_wr;
 	struct send_wqe *wqes = carve(arena, slots * sizeof(*wqes));
-	struct saved_request *saved = carve(
-		arena, config->type == FRL_QPT_RC ? FRL_MAX_RD_ATOMIC * sizeof(*saved) : 0);
+	struct responder_resource *resource = carve(
+		arena, config->type == FRL_QPT_RC ? FRL_MAX_RD_ATOMIC * sizeof(*resource) : 0);
 	struct frl_sge *srq_sge = carve(arena, config->srq ? FRL_MAX_SGE * sizeof(*srq_sge) : 0);
 	void *queue = carve(arena, recv_queue_storage(n_recv, config->max_recv_sge));
 
@@ -75,7 +75,7 @@ static void lay_out(const struct qp_config *config, struct arena *arena, struct 
 	qp->requester.wqes = wqes;
 	qp->requester.mask = slots - 1;
 	qp->requester.size = config->max_send_wr;
-	qp->responder.saved = saved;
+	qp->responder.resources = resource;
 	qp->responder.srq_wqe.sge = srq_sge;
 	recv_queue_init(&qp->responder.queue, queue, n_recv, config->max_recv_sge, config->pd,
 		config->regions);
@@ -205,7 +205,7 @@ void qp_fail_at(struct qp *qp, uint32_t position, enum frl_wc_status status)
 {
 	if (!can_fail(qp))
 		return;
-	saved_reset(qp);
+	resource_reset(qp);
 	enter_error(qp, position, status);
 }
 

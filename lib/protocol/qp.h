@@ -16,10 +16,10 @@
  * - completer.c: ACKs, NAKs and responses
  * - recovery.c: all timers, retransmission
  * - responder.c: requests of RC peers
- * - saved.c: responder resources (READs and atomics)
+ * - responder_resources.c: responder resources (READs and atomics)
  * - unreliable.c: receiving UC and UD
  * - message.c: received SENDs and WRITEs
- * - receive.c: the current receive request
+ * - recv_request.c: the current receive request
  * - recv_queue.c: receive queues
  * - region.c: memory regions and windows
  * - qp.c: initialization, errors, dispatch
@@ -151,7 +151,7 @@ enum responder_message {
  * 9.4.5). While `pending`, the response is to be sent: packets [next, reply_end) of a READ, whose
  * bytes end at `reply_length`, or the ATOMIC ACKNOWLEDGE.
  */
-struct saved_request {
+struct responder_resource {
 	struct psn first_psn;
 	uint64_t first_ordinal; /* ordinal of first_psn, see struct responder */
 	uint32_t packets;
@@ -189,11 +189,11 @@ struct responder {
 	uint8_t ack_syndrome;
 	struct psn ack_psn;
 	uint32_t unacked; /* packets accepted since the last ACK was generated */
-	/* READs and atomics at positions [saved_tail - FRL_MAX_RD_ATOMIC, saved_tail). */
-	struct saved_request *saved; /* RC: FRL_MAX_RD_ATOMIC entries */
-	uint32_t n_saved;            /* max_dest_rd_atomic: how many may wait for a response */
-	uint32_t saved_tail;         /* runs freely; unused slots have packets 0 */
-	uint32_t saved_cursor;       /* no entry before this position has a pending response */
+	/* READs and atomics at positions [resource_tail - FRL_MAX_RD_ATOMIC, resource_tail). */
+	struct responder_resource *resources; /* RC: FRL_MAX_RD_ATOMIC entries */
+	uint32_t n_resources;     /* max_dest_rd_atomic: how many may wait for a response */
+	uint32_t resource_tail;   /* runs freely; unused slots have packets 0 */
+	uint32_t resource_cursor; /* no entry before this position has a pending response */
 	uint32_t n_pending;
 };
 
@@ -421,7 +421,7 @@ void qp_note_loss(struct qp *qp, const struct wire_packet *packet, struct qp_los
  * Call it at least once every 2^23 PSNs, since PSNs wrap. */
 bool qp_trim_loss(const struct qp *qp, struct qp_loss *loss);
 /* RC: requests the missing packets again, without waiting for a timer or using up a retry. */
-void qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns);
+void qp_request_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns);
 
 /* Returns true if qp_output() has something to do. */
 bool qp_wants_output(const struct qp *qp);
@@ -464,7 +464,7 @@ void qp_fail(struct qp *qp, enum frl_wc_status status);
 void qp_explain(struct qp *qp, const char *sentence);
 
 /* RC: returns the PSNs of the READs and atomics that the peer may repeat. */
-uint32_t qp_saved_psns(const struct qp *qp);
+uint32_t qp_resource_psns(const struct qp *qp);
 
 /* Builds a NAK "remote operational error" for a request without a queue pair to take it. */
 void qp_refusal(struct packet_out *out, uint32_t dest_qpn, struct psn psn);

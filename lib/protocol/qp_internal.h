@@ -133,7 +133,7 @@ void responder_input(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements);
 /* The expected packet arrived and was dropped: sends a NAK as if a later packet had revealed the
  * loss. */
-void responder_ask_again(struct qp *qp);
+void responder_request_again(struct qp *qp);
 /* Answers a request to a queue pair in ERR. */
 void responder_refuse_late(struct qp *qp, const struct wire_packet *packet);
 /* Returns true if an ACK, NAK or response is to be sent. */
@@ -147,27 +147,27 @@ uint32_t responder_output(struct qp *qp, struct packet_out out[], uint32_t max);
 void responder_refuse(
 	struct qp *qp, enum nak_code code, enum frl_wc_status recv_status, struct psn psn);
 
-/* saved.c: responder resources of READs and atomics, and their responses */
+/* responder_resources.c: responder resources of READs and atomics, and their responses */
 
 /* Returns true if fewer than max_dest_rd_atomic responses are pending. */
-bool saved_has_room(const struct qp *qp);
+bool resource_has_room(const struct qp *qp);
 /* Returns a slot for a new request, in place of the oldest; there must be room. */
-struct saved_request *saved_add(struct qp *qp);
+struct responder_resource *resource_add(struct qp *qp);
 /* Schedules the whole response. */
-void saved_start(struct qp *qp, struct saved_request *saved);
+void resource_start(struct qp *qp, struct responder_resource *resource);
 /* Answers a duplicate READ or atomic request from its PSN on, if it is known. */
-void saved_replay(struct qp *qp, const struct wire_packet *packet);
+void resource_replay(struct qp *qp, const struct wire_packet *packet);
 /* Returns true if the newest entry came after `psn`, which must be within 2^23 of the expected
  * PSN. */
-bool saved_newer(const struct qp *qp, struct psn psn);
+bool resource_newer(const struct qp *qp, struct psn psn);
 /* Returns true if a response is pending whose next packet has `psn` or an older PSN; `psn` as for
- * saved_newer(). */
-bool saved_pending_until(const struct qp *qp, struct psn psn);
+ * resource_newer(). */
+bool resource_pending_until(const struct qp *qp, struct psn psn);
 /* Builds the next response packet; one must be pending. Returns false if a READ's memory is gone.
  * The queue pair has then failed, or the replay was dropped. */
-bool saved_output(struct qp *qp, struct packet_out *out);
+bool resource_output(struct qp *qp, struct packet_out *out);
 /* Drops all entries. */
-void saved_reset(struct qp *qp);
+void resource_reset(struct qp *qp);
 
 /* message.c: SENDs and WRITEs of RC and UC */
 
@@ -191,7 +191,7 @@ void unreliable_input(
 void datagram_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements);
 void datagram_placed(struct qp *qp, const struct wire_packet *packet);
 
-/* receive.c: the receive request of the message being received */
+/* recv_request.c: the receive request of the message being received */
 
 /* Returns true if there is a receive request in the queue or the SRQ. */
 bool receive_available(const struct qp *qp);

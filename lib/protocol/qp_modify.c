@@ -68,7 +68,7 @@ static void take_responder(struct qp *qp, const struct frl_qp_attr *attr, uint32
 		own->min_rnr_timer = attr->min_rnr_timer;
 	if (mask & FRL_QP_MAX_DEST_RD_ATOMIC) {
 		own->max_dest_rd_atomic = attr->max_dest_rd_atomic;
-		qp->responder.n_saved = slots_for(attr->max_dest_rd_atomic);
+		qp->responder.n_resources = slots_for(attr->max_dest_rd_atomic);
 	}
 }
 
@@ -107,13 +107,13 @@ static void reset(struct qp *qp)
 		.window = r->window,
 		.slack = r->slack,
 	};
-	saved_reset(qp);
+	resource_reset(qp);
 	q->queue.head = q->queue.tail = 0;
 	*q = (struct responder){
 		.queue = q->queue,
 		.srq = q->srq,
 		.srq_wqe = { .sge = q->srq_wqe.sge },
-		.saved = q->saved,
+		.resources = q->resources,
 	};
 	qp->attr = (struct frl_qp_attr){ 0 };
 	qp->remote_ip = (struct frl_ip){ { 0 } };

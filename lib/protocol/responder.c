@@ -3,7 +3,7 @@
  * Responder of RC: classifies a request packet, then acts on the verdict. The order of the checks
  * is that of IBTA volume 1, 9.7.4.1 (figure 89 and following).
  *
- * Answers leave in PSN order: responses to READs and atomics (see saved.c), and one ACK or NAK,
+ * Answers leave in PSN order: responses to READs and atomics (see responder_resources.c), and one ACK or NAK,
  * which waits for the responses before it. An ACK sent too early would tell the requester that the
  * responses before it are lost.
  */
@@ -101,7 +101,7 @@ static enum verdict classify(const struct qp *qp, const struct wire_packet *pack
 		return INVALID_SEQUENCE;
 	if (access_needed(packet) & ~qp->attr.access_flags)
 		return INVALID_SEQUENCE;
-	if (kind == MESSAGE_NONE && !saved_has_room(qp))
+	if (kind == MESSAGE_NONE && !resource_has_room(qp))
 		return INVALID_SEQUENCE;
 	if ((packet->op->flags & OPCODE_TAKES_RECV) && !receive_available(qp))
 		return NOT_READY;
@@ -204,34 +204,34 @@ static void accept_message(
 }
 
 /* A READ or atomic counts as executed now. Its response acknowledges everything before it. */
-static struct saved_request *accept_saved(
+static struct responder_resource *accept_resource(
 	struct qp *qp, const struct wire_packet *packet, uint32_t packets)
 {
 	struct responder *r = &qp->responder;
-	struct saved_request *saved = saved_add(qp);
+	struct responder_resource *resource = resource_add(qp);
 
-	saved->first_ordinal = r->ordinal;
+	resource->first_ordinal = r->ordinal;
 	advance(r, packets, true);
-	saved->first_psn = packet->h.bth.psn;
-	saved->packets = packets;
-	saved->msn = r->msn;
+	resource->first_psn = packet->h.bth.psn;
+	resource->packets = packets;
+	resource->msn = r->msn;
 	r->ack_pending = false;
 	r->unacked = 0;
 	qp_accepted(qp);
-	return saved;
+	return resource;
 }
 
 static void accept_read(struct qp *qp, const struct wire_packet *packet)
 {
 	const struct reth *reth = &packet->h.reth;
-	struct saved_request *saved = accept_saved(
+	struct responder_resource *resource = accept_resource(
 		qp, packet, packets_for(reth->dma_length, qp->path_mtu));
 
-	saved->atomic = false;
-	saved->va = reth->va;
-	saved->rkey = reth->rkey;
-	saved->length = reth->dma_length;
-	saved_start(qp, saved);
+	resource->atomic = false;
+	resource->va = reth->va;
+	resource->rkey = reth->rkey;
+	resource->length = reth->dma_length;
+	resource_start(qp, resource);
 	qp->stats->reads_served++;
 }
 
@@ -240,17 +240,17 @@ static void accept_atomic(
 {
 	const struct atomic_eth *atomic = &packet->h.atomic;
 	const struct region *region = atomic_region(qp, atomic);
-	struct saved_request *saved = accept_saved(qp, packet, 1);
+	struct responder_resource *resource = accept_resource(qp, packet, 1);
 
-	saved->atomic = true;
-	saved_start(qp, saved);
+	resource->atomic = true;
+	resource_start(qp, resource);
 	placements->atomic = (struct atomic_op){
 		.addr = (uint64_t *)(void *)region_memory(region, atomic->va),
 		.compare_swap = packet->h.bth.opcode == OP_CMP_SWAP,
 		.compare = atomic->compare,
 		.swap_add = atomic->swap_add,
 		.region = region,
-		.ret_original = &saved->original,
+		.ret_original = &resource->original,
 	};
 	qp->stats->atomics_executed++;
 }
@@ -274,14 +274,14 @@ static void acknowledge_again(struct qp *qp, struct psn psn)
 {
 	struct responder *r = &qp->responder;
 
-	if (!saved_newer(qp, psn))
+	if (!resource_newer(qp, psn))
 		psn = psn_add(r->epsn, PSN_MASK);
 	/* A pending NAK has a later PSN and acknowledges the same packets. */
 	if (!r->ack_pending || psn_diff(psn, r->ack_psn) > 0)
 		answer(qp, POSITIVE, psn);
 }
 
-void responder_ask_again(struct qp *qp)
+void responder_request_again(struct qp *qp)
 {
 	struct responder *r = &qp->responder;
 
@@ -296,7 +296,7 @@ static void repeat(struct qp *qp, const struct wire_packet *packet)
 	if (packet->op->operation == OPERATION_UNSUPPORTED)
 		qp->stats->drop_no_replay++;
 	else if (message_kind(packet) == MESSAGE_NONE)
-		saved_replay(qp, packet);
+		resource_replay(qp, packet);
 	else
 		acknowledge_again(qp, packet->h.bth.psn);
 }
@@ -467,8 +467,8 @@ uint32_t responder_output(struct qp *qp, struct packet_out out[], uint32_t max)
 	uint32_t n = 0;
 
 	while (n < max && responder_wants_output(qp)) {
-		if (r->ack_pending ? saved_pending_until(qp, r->ack_psn) : r->n_pending) {
-			n += saved_output(qp, &out[n]);
+		if (r->ack_pending ? resource_pending_until(qp, r->ack_psn) : r->n_pending) {
+			n += resource_output(qp, &out[n]);
 			continue;
 		}
 		make_answer(&out[n++], qp->dest_qpn, r->ack_psn, r->ack_syndrome, r->msn);

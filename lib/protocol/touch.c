@@ -142,9 +142,9 @@ bool qp_input_within(const struct qp *qp, const struct wire_packet *packet, qp_r
 static bool answer_is_meant(const struct qp *qp, const struct question *question)
 {
 	for (uint32_t i = 0; qp->responder.n_pending && i < FRL_MAX_RD_ATOMIC; i++) {
-		const struct saved_request *saved = &qp->responder.saved[i];
+		const struct responder_resource *resource = &qp->responder.resources[i];
 
-		if (saved->pending && !saved->atomic && is_meant(question, saved->rkey))
+		if (resource->pending && !resource->atomic && is_meant(question, resource->rkey))
 			return true;
 	}
 	return false;
@@ -203,11 +203,11 @@ bool qp_trim_loss(const struct qp *qp, struct qp_loss *loss)
 	return loss->request || loss->response;
 }
 
-void qp_ask_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns)
+void qp_request_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns)
 {
 	/* If the network lost an earlier packet, that one is requested instead. */
 	if (loss->request)
-		responder_ask_again(qp);
+		responder_request_again(qp);
 	if (loss->response)
 		recovery_repeat(qp, now_ns);
 }

@@ -218,8 +218,8 @@ static void modify(const struct frl_qp_attr *attr, uint32_t mask)
 	}
 	if (s.qp.state == FRL_QPS_RTS)
 		s.send_error = s.send_failed = false;
-	if (s.qp.responder.n_saved > s.max_saved)
-		s.max_saved = s.qp.responder.n_saved;
+	if (s.qp.responder.n_resources > s.max_resources)
+		s.max_resources = s.qp.responder.n_resources;
 }
 
 static void change(struct script *script)

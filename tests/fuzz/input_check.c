@@ -327,8 +327,8 @@ void check_order(const struct packet_out *last)
 	if (last->h.bth.opcode != OP_ACKNOWLEDGE || s.qp.unlimited_retry)
 		return;
 	for (int i = 0; i < FRL_MAX_RD_ATOMIC; i++)
-		if (q->saved[i].pending)
-			MUST(psn_diff(q->saved[i].next, last->h.bth.psn) > 0);
+		if (q->resources[i].pending)
+			MUST(psn_diff(q->resources[i].next, last->h.bth.psn) > 0);
 }
 
 /* State. */
@@ -373,7 +373,7 @@ static void check_requester(void)
 		MUST(qp_wants_output(&s.qp) || qp_next_deadline(&s.qp) != DEADLINE_NONE);
 }
 
-static void check_saved(void)
+static void check_resources(void)
 {
 	const struct responder *q = &s.qp.responder;
 	uint32_t pending = 0, waiting = 0;
@@ -382,23 +382,24 @@ static void check_saved(void)
 		MUST(q->n_pending == 0 && !q->ack_pending);
 		return;
 	}
-	MUST(q->saved_tail - q->saved_cursor <= FRL_MAX_RD_ATOMIC);
+	MUST(q->resource_tail - q->resource_cursor <= FRL_MAX_RD_ATOMIC);
 	for (uint32_t back = 1; back <= FRL_MAX_RD_ATOMIC; back++) {
-		const struct saved_request *saved =
-			&q->saved[(q->saved_tail - back) % FRL_MAX_RD_ATOMIC];
+		const struct responder_resource *resource =
+			&q->resources[(q->resource_tail - back) % FRL_MAX_RD_ATOMIC];
 
-		if (!saved->pending)
+		if (!resource->pending)
 			continue;
 		pending++;
-		waiting += !saved->answered;
-		MUST(back <= q->saved_tail - q->saved_cursor);
-		MUST(psn_diff(saved->next, saved->reply_first) >= 0);
-		MUST(psn_diff(saved->next, saved->reply_end) < 0);
-		MUST(psn_diff(saved->reply_first, saved->first_psn) >= 0);
-		MUST(psn_diff(saved->reply_end, saved->first_psn) <= (int32_t)saved->packets);
-		MUST(saved->reply_length <= saved->length);
+		waiting += !resource->answered;
+		MUST(back <= q->resource_tail - q->resource_cursor);
+		MUST(psn_diff(resource->next, resource->reply_first) >= 0);
+		MUST(psn_diff(resource->next, resource->reply_end) < 0);
+		MUST(psn_diff(resource->reply_first, resource->first_psn) >= 0);
+		MUST(psn_diff(resource->reply_end, resource->first_psn) <=
+			(int32_t)resource->packets);
+		MUST(resource->reply_length <= resource->length);
 	}
-	MUST(pending == q->n_pending && waiting <= s.max_saved);
+	MUST(pending == q->n_pending && waiting <= s.max_resources);
 }
 
 static void check_responder(void)
@@ -414,7 +415,7 @@ static void check_responder(void)
 		MUST(q->queue.head == q->queue.tail && !q->recv);
 		MUST(q->message == MESSAGE_NONE || q->message == MESSAGE_DROPPED);
 	}
-	check_saved();
+	check_resources();
 }
 
 static void check_windows(void)

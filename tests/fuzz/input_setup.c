@@ -118,7 +118,7 @@ void bring_up(enum frl_qp_state state)
 		MUST(qp_modify(&s.qp, &attr, FRL_QP_STATE | masks[attr.state - FRL_QPS_INIT],
 			     &why) == 0);
 	s.send_error = s.send_failed = false;
-	s.max_saved = s.qp.responder.n_saved;
+	s.max_resources = s.qp.responder.n_resources;
 }
 
 void make_cqs(void)

@@ -89,7 +89,7 @@ struct state {
 	bool send_failed;
 	bool send_error;    /* a send completed with an error: all others will, too */
 	uint32_t untold;    /* not RC: packets that qp_transmitted() is to be told of */
-	uint32_t max_saved; /* the largest n_saved of the responder since RESET */
+	uint32_t max_resources; /* the largest n_resources of the responder since RESET */
 	uint32_t n_requests;
 	uint64_t now_ns;
 	uint8_t setup[8];

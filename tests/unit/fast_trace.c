@@ -172,24 +172,24 @@ static void note_recovery(const struct recovery *r)
 	NOTE(r->refused);
 }
 
-static void note_saved(const struct saved_request *saved)
+static void note_resource(const struct responder_resource *resource)
 {
-	ALL_FIELDS(struct saved_request, 72);
-	NOTE(saved->packets);
-	NOTE(saved->first_psn.value);
-	NOTE(saved->first_ordinal);
-	NOTE(saved->atomic);
-	NOTE(saved->pending);
-	NOTE(saved->answered);
-	NOTE(saved->msn);
-	NOTE(saved->va);
-	NOTE(saved->rkey);
-	NOTE(saved->length);
-	NOTE(saved->original);
-	NOTE(saved->next.value);
-	NOTE(saved->reply_first.value);
-	NOTE(saved->reply_end.value);
-	NOTE(saved->reply_length);
+	ALL_FIELDS(struct responder_resource, 72);
+	NOTE(resource->packets);
+	NOTE(resource->first_psn.value);
+	NOTE(resource->first_ordinal);
+	NOTE(resource->atomic);
+	NOTE(resource->pending);
+	NOTE(resource->answered);
+	NOTE(resource->msn);
+	NOTE(resource->va);
+	NOTE(resource->rkey);
+	NOTE(resource->length);
+	NOTE(resource->original);
+	NOTE(resource->next.value);
+	NOTE(resource->reply_first.value);
+	NOTE(resource->reply_end.value);
+	NOTE(resource->reply_length);
 }
 
 static void note_recv_queue(const struct recv_queue *queue)
@@ -229,13 +229,13 @@ static void note_responder(const struct responder *r)
 	NOTE(r->ack_syndrome);
 	NOTE(r->ack_psn.value);
 	NOTE(r->unacked);
-	NOTE(r->n_saved);
-	NOTE(r->saved_tail);
-	NOTE(r->saved_cursor);
+	NOTE(r->n_resources);
+	NOTE(r->resource_tail);
+	NOTE(r->resource_cursor);
 	NOTE(r->n_pending);
 	for (uint32_t i = 0; i < FRL_MAX_RD_ATOMIC; i++)
-		if (r->saved[i].packets)
-			note_saved(&r->saved[i]);
+		if (r->resources[i].packets)
+			note_resource(&r->resources[i]);
 }
 
 static void note_counts(const struct qp_counts *counts)

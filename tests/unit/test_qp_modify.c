@@ -334,7 +334,7 @@ START_TEST(attributes_take_effect)
 	ck_assert_mem_eq(&f->qp.remote_ip, &attr.ah.dgid, sizeof(attr.ah.dgid));
 	ck_assert_mem_eq(&f->qp.attr.ah, &attr.ah, sizeof(attr.ah));
 	ck_assert_uint_eq(f->qp.attr.max_dest_rd_atomic, 7);
-	ck_assert_uint_eq(f->qp.responder.n_saved, 8); /* what rxe makes of it */
+	ck_assert_uint_eq(f->qp.responder.n_resources, 8); /* what rxe makes of it */
 	attr.state = FRL_QPS_RTS;
 	accepted(f, &attr, FRL_QP_STATE | RTS);
 	ck_assert_uint_eq(f->qp.requester.una.value, 0xabcdef);

@@ -465,7 +465,7 @@ END_TEST
 static void check_answers(const struct fixture *f)
 {
 	uint32_t pending = 0;
-	bool waits = saved_pending_until(&f->qp, f->qp.responder.epsn);
+	bool waits = resource_pending_until(&f->qp, f->qp.responder.epsn);
 
 	for (uint32_t i = 0; i < f->n_out; i++)
 		for (uint32_t k = 0; k < f->out[i].n_pieces; k++) {
@@ -478,12 +478,12 @@ static void check_answers(const struct fixture *f)
 			ck_assert_uint_le(piece->length, MTU);
 		}
 	for (uint32_t i = 0; i < FRL_MAX_RD_ATOMIC; i++) {
-		const struct saved_request *saved = &f->qp.responder.saved[i];
+		const struct responder_resource *resource = &f->qp.responder.resources[i];
 
-		pending += saved->pending;
+		pending += resource->pending;
 		/* The oldest comes first. */
-		if (saved->pending)
-			ck_assert(saved_pending_until(&f->qp, saved->next));
+		if (resource->pending)
+			ck_assert(resource_pending_until(&f->qp, resource->next));
 	}
 	ck_assert_uint_eq(pending, f->qp.responder.n_pending);
 	ck_assert_int_eq(pending != 0, waits);
@@ -504,7 +504,7 @@ START_TEST(malicious_peer)
 			&(struct fixture_config){ .mtu = MTU, .rq_psn = BASE });
 
 		f->huge.access = 0; /* does not exist */
-		f->qp.responder.saved_tail = f->qp.responder.saved_cursor = UINT32_MAX -
+		f->qp.responder.resource_tail = f->qp.responder.resource_cursor = UINT32_MAX -
 			(uint32_t)(round % 20);
 		for (int i = 0; i < 60 && f->qp.state == FRL_QPS_RTS; i++) {
 			uint64_t dice = random_u64(&random);

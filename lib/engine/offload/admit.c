@@ -92,7 +92,7 @@ static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 		a->asked = qp;
 		a->asked_until_ns = now_ns + TURN_NS;
 	}
-	qp_ask_again(&qp->core, &loss, now_ns);
+	qp_request_again(&qp->core, &loss, now_ns);
 	engine_update(e, qp);
 }
 

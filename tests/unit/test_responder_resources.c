@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* READs and atomics that arrive, and their answers. Repeats of READs: test_saved_repeats.c. */
+/* READs and atomics that arrive, and their answers. Repeats of READs: test_responder_resources_repeats.c. */
 #include "tests/unit/program.h"
-#include "tests/unit/saved_fixture.h"
+#include "tests/unit/resource_fixture.h"
 
 #include <string.h>
 
@@ -310,4 +310,4 @@ START_TEST(as_many_as_are_kept)
 }
 END_TEST
 
-TEST_FILE(saved)
+TEST_FILE(responder_resources)

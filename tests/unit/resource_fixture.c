@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tests/unit/saved_fixture.h"
+#include "tests/unit/resource_fixture.h"
 
 #include <check.h>
 #include <string.h>

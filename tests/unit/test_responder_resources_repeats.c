@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Requests that arrive again, of any age, beside READs that were answered. */
 #include "tests/unit/program.h"
-#include "tests/unit/saved_fixture.h"
+#include "tests/unit/resource_fixture.h"
 
 /* A duplicate is answered with the last PSN, but not past READs and atomics: a requester would
  * believe their responses lost, and Linux that the last one of a READ has come. */
@@ -98,11 +98,11 @@ struct model {
 	struct fixture *f;
 	uint64_t end; /* of what was accepted */
 	uint32_t msn;
-	uint32_t n_saved;
+	uint32_t n_resources;
 	struct {
 		uint64_t first;
 		uint32_t packets;
-	} saved[FRL_MAX_RD_ATOMIC];
+	} resources[FRL_MAX_RD_ATOMIC];
 	uint64_t random;
 };
 
@@ -120,10 +120,10 @@ static uint32_t draw_size(struct model *m)
 
 static void model_read(struct model *m)
 {
-	uint32_t packets = draw_size(m), slot = m->n_saved++ % FRL_MAX_RD_ATOMIC;
+	uint32_t packets = draw_size(m), slot = m->n_resources++ % FRL_MAX_RD_ATOMIC;
 
-	m->saved[slot].first = m->end;
-	m->saved[slot].packets = packets;
+	m->resources[slot].first = m->end;
+	m->resources[slot].packets = packets;
 	read_long(m->f, (uint32_t)m->end, packets);
 	m->end += packets;
 	m->msn++;
@@ -139,7 +139,8 @@ static void model_write(struct model *m)
 
 static void model_repeat_write(struct model *m, uint64_t at)
 {
-	bool newer = m->n_saved && m->saved[(m->n_saved - 1) % FRL_MAX_RD_ATOMIC].first > at;
+	bool newer = m->n_resources &&
+		m->resources[(m->n_resources - 1) % FRL_MAX_RD_ATOMIC].first > at;
 
 	arrive_write(m->f, (uint32_t)at, 0, m->f->local.key);
 	expect_answer(m->f, ACK, (uint32_t)(newer ? at : m->end - 1), m->msn);
@@ -151,14 +152,14 @@ static void model_repeat_read(struct model *m, uint64_t at)
 	uint64_t alike = 0;
 	bool known = false;
 
-	for (uint32_t i = 0; i < FRL_MAX_RD_ATOMIC && i < m->n_saved; i++) {
-		uint64_t offset = (at - m->saved[i].first) & PSN_MASK;
+	for (uint32_t i = 0; i < FRL_MAX_RD_ATOMIC && i < m->n_resources; i++) {
+		uint64_t offset = (at - m->resources[i].first) & PSN_MASK;
 
-		if (offset >= m->saved[i].packets)
+		if (offset >= m->resources[i].packets)
 			continue;
 		/* The READ at this position, or else one at the same PSN a circle ago. */
-		known = known || at - m->saved[i].first == offset;
-		if (!alike || at - m->saved[i].first == offset)
+		known = known || at - m->resources[i].first == offset;
+		if (!alike || at - m->resources[i].first == offset)
 			alike = m->f->huge.iova + offset * MTU;
 	}
 	arrive_read_key(m->f, (uint32_t)at, alike, MTU, m->f->huge.key);
@@ -309,4 +310,4 @@ START_TEST(repeated_while_streaming)
 }
 END_TEST
 
-TEST_FILE(saved_repeats)
+TEST_FILE(responder_resources_repeats)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* READs and atomics that arrive at a queue pair, and their answers. */
-#ifndef FERRULE_TESTS_SAVED_FIXTURE_H
-#define FERRULE_TESTS_SAVED_FIXTURE_H
+#ifndef FERRULE_TESTS_RESOURCE_FIXTURE_H
+#define FERRULE_TESTS_RESOURCE_FIXTURE_H
 
 #include "tests/unit/qp_fixture.h"
 
