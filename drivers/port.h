@@ -67,7 +67,7 @@ struct port_packet {
 	uint8_t trailer_len;
 	uint8_t n_pieces;
 	bool copy;  /* the payload is the application's again once the packet was taken: copy it */
-	bool alone; /* it leaves as a frame of its own, with ports that have caps.train too */
+	bool alone; /* it leaves as a frame of its own, with ports that have caps.max_batch too */
 	uint8_t trailer[PORT_TRAILER_ROOM];
 	struct port_piece pieces[PORT_MAX_PIECES];
 	uint8_t header[PORT_HEADER_ROOM];
@@ -97,7 +97,7 @@ struct port_caps {
 	/* Consecutive packets of a flow that are equally long, of which the last may be shorter,
 	 * leave together and cost hardly more than one: so many bytes behind UDP's header at most.
 	 * 0: each leaves on its own. */
-	uint32_t train;
+	uint32_t max_batch;
 	/* So many frames may be kept longer than until the next rx_burst, and come back one by one;
 	 * and so many more for as long as anybody likes, rx_take's among them. Both 0: none, and
 	 * there is no rx_memory. */

@@ -219,7 +219,7 @@ static int look_at(struct packet_port *port, const struct nic_config *config)
 	caps->max_frame = nic_max_frame(mtu, port->max_payload);
 	caps->kind = "packet";
 	caps->speed_mbps = link_speed_mbps(port->wanted.interface);
-	caps->train = port->joins ? PACKET_TRAIN_MAX : 0;
+	caps->max_batch = port->joins ? PACKET_TRAIN_MAX : 0;
 	caps->max_held = PACKET_SLOTS / 4;
 	caps->max_kept = config->max_kept;
 	return 0;

@@ -215,7 +215,7 @@ static uint16_t refused(
 				"should be Linux 6.2 or later): each packet goes on its own",
 				port->name);
 			port->joins = false;
-			port->base.caps.train = 0;
+			port->base.caps.max_batch = 0;
 			return 0;
 		}
 		return swallow(port, n);

@@ -190,7 +190,7 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	config->stats = &e->stats;
 	config->queues = &e->events;
 	/* A small window is kept exactly. */
-	config->slack = e->port->caps.train && config->window >= 4 * ENGINE_EMIT_QUANTUM
+	config->slack = e->port->caps.max_batch && config->window >= 4 * ENGINE_EMIT_QUANTUM
 		? ENGINE_EMIT_QUANTUM - 1
 		: 0;
 	qp_init(&qp->core, config);
@@ -213,7 +213,7 @@ static void end_sending(struct engine *e, struct engine_qp *qp)
 	if (!qp->sending)
 		return;
 	qp->sending = false;
-	engine_take_back(e, qp);
+	engine_withdraw(e, qp);
 }
 
 static void note_failure(const struct engine *e, struct engine_qp *qp)
@@ -447,7 +447,7 @@ static void check_links(struct engine *e, uint64_t now_ns)
 		(on_demand ? LINK_CHECK_INTERVAL_NS : CARRIER_CHECK_INTERVAL_NS);
 	if (!on_demand) {
 		check_carrier(e);
-		train_report(e);
+		batch_report(e);
 		return;
 	}
 	for (uint16_t i = 0; i < e->n_links; i++) {

@@ -53,9 +53,9 @@ struct tx_queue {
 	 * number of packets at the tail that form an incomplete batch, their length and their
 	 * flow. */
 	bool was_empty;
-	uint16_t n_coupled;
-	uint32_t coupled_len;
-	uint32_t coupled_flow;
+	uint16_t n_batched;
+	uint32_t batch_len;
+	uint32_t batch_flow;
 	struct port_packet packets[ENGINE_TX_QUEUE];
 };
 
@@ -67,10 +67,10 @@ struct engine_path {
 };
 
 /*
- * Whether the batches (caps.train) of a reliable connection arrive. Receivers that do not split
- * such frames lose them. See trains.c.
+ * Whether the batches (caps.max_batch) of a reliable connection arrive. Receivers that do not split
+ * such frames lose them. See batches.c.
  */
-struct train_trial {
+struct batch_trial {
 	bool has_begun;
 	bool has_first;
 	uint8_t failures;    /* in a row */
@@ -95,7 +95,7 @@ struct engine_qp {
 	uint16_t queued;
 	uint16_t queued_link;
 	struct offload_qp *offloads;  /* state of the offloads; NULL if engine.offloads is NULL */
-	struct train_trial trials[2]; /* requests and responses */
+	struct batch_trial trials[2]; /* requests and responses */
 };
 
 /* An address handle and the engine's state of it. */
@@ -159,7 +159,7 @@ struct engine {
 	bool revoked; /* see engine_revoke() */
 	/* The last queue pair that must send single packets, or 0; and whether this was logged. */
 	uint32_t alone_qpn;
-	bool told_alone;
+	bool alone_logged;
 	/* Lower bound of all deadlines. Queue pairs are visited when it is reached. */
 	uint64_t next_deadline_ns;
 	uint64_t next_probes_ns; /* probes alone cause no visit before this time */

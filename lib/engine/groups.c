@@ -49,10 +49,12 @@ static void join(struct groups *g, struct group *group, const struct frl_ip *ip,
 
 static void leave(struct groups *g, struct group *group)
 {
-	bool told = !g->silent && group_is_reported(&group->ip);
+	bool is_reported = !g->silent && group_is_reported(&group->ip);
 
-	*group = (struct group){ .ip = group->ip, .leaving = told, .report_at_ns = UINT64_MAX };
-	if (told)
+	*group = (struct group){
+		.ip = group->ip, .leaving = is_reported, .report_at_ns = UINT64_MAX
+	};
+	if (is_reported)
 		report_at(g, group, 0);
 	else
 		g->n_used--;

@@ -148,7 +148,7 @@ bool neighbors_mac(const struct neighbors *n, int index, uint8_t ret_mac[6])
  * that does not answer (RFC 4861, 7.2.5). */
 static bool is_believed(const struct neighbor_entry *entry, const struct neighbor_message *in)
 {
-	if (!in->mac_told)
+	if (!in->has_mac)
 		return false;
 	return in->override || !entry->resolved || entry->probes > NEIGHBOR_UNICAST_PROBES;
 }
@@ -166,7 +166,7 @@ static void learn(struct neighbors *n, const struct neighbor_message *in, uint64
 	if ((entry->resolved && mac_equal(entry->mac, in->sender_mac)) || is_believed(entry, in)) {
 		set_mac(n, entry, in->sender_mac);
 		ask_at(n, entry, now_ns + MS_TO_NS(NEIGHBOR_REACHABLE_MS));
-	} else if (in->mac_told && entry->probes == 0) {
+	} else if (in->has_mac && entry->probes == 0) {
 		/* Another host claims the address: probe the known MAC address now. */
 		ask_at(n, entry, now_ns);
 	}

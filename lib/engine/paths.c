@@ -155,7 +155,7 @@ static void set_path(struct engine *e, struct engine_qp *qp, const struct way *w
 	/* Requests queued for the old path are sent again. UC and datagrams leave by the old path.
 	 */
 	if (qp->sending && qp->core.type == FRL_QPT_RC && qp->path.link != way->link)
-		engine_take_back(e, qp);
+		engine_withdraw(e, qp);
 	init_path(e, &own->ah, way,
 		e->port->caps.on_demand
 			? engine_fabric_port(qp->core.qpn)

@@ -26,7 +26,7 @@ static inline bool engine_is_connected(const struct engine_qp *qp)
 	return qp->path.wire.headers_len != 0;
 }
 
-/* receive.c: receives a burst. Returns the number of frames. */
+/* rx.c: receives a burst. Returns the number of frames. */
 uint32_t receive_burst(struct engine *e, uint64_t now_ns);
 /* Receives one frame of the port or of this engine itself. */
 void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t now_ns);
@@ -41,21 +41,21 @@ static inline bool engine_has_link(const struct engine *e, const struct engine_q
 /* deadlines.c: fires expired deadlines. */
 void fire_deadlines(struct engine *e, uint64_t now_ns);
 
-/* emit.c: encodes packets into transmit queues, and hands them to the port. */
+/* tx.c: encodes packets into transmit queues, and hands them to the port. */
 uint32_t emit_packets(struct engine *e, uint64_t now_ns);
 void flush_tx(struct engine *e, uint64_t now_ns);
 
 /*
- * trains.c: batches, for ports that send packets together (caps.train). train_begin() starts a
- * round. train_follow() records the packet that `qp` appended to `q`. train_turn() returns how
+ * batches.c: batches, for ports that send packets together (caps.max_batch). batch_begin() starts a
+ * round. batch_follow() records the packet that `qp` appended to `q`. batch_turn() returns how
  * many packets the queue pair may send in its turn; 0: none before the queue is flushed.
  */
-void train_begin(struct engine *e);
-void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
+void batch_begin(struct engine *e);
+void batch_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
 	const struct packet_out *out, struct port_packet *packet);
-uint32_t train_turn(const struct engine *e, const struct engine_qp *qp);
+uint32_t batch_turn(const struct engine *e, const struct engine_qp *qp);
 /* Logs once, outside the data path, that a queue pair must send single packets. */
-void train_report(struct engine *e);
+void batch_report(struct engine *e);
 
 /* Removes the first `taken` packets of a queue: they were copied, or are kept. Notifies their
  * queue pairs. */
@@ -88,7 +88,7 @@ static inline bool packet_is_answer(const struct packet_out *out)
 	return opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
 }
 /* UC, UD, GSI: reports `n` more packets of the flow as taken or dropped. */
-void engine_tell(struct engine *e, uint32_t flow, uint16_t n);
+void engine_report_sent(struct engine *e, uint32_t flow, uint16_t n);
 
 /* Creates the transmit queue of a link. -ENOMEM, -EINVAL. */
 int engine_use_link(struct engine *e, uint16_t link);
@@ -98,7 +98,7 @@ void engine_refuse(struct engine *e, uint16_t link, const struct time_wait *entr
 
 /* Withdraws requests that wait in the link's queue, and payload that the peer would read in place.
  * Responses stay. */
-void engine_take_back(struct engine *e, struct engine_qp *qp);
+void engine_withdraw(struct engine *e, struct engine_qp *qp);
 
 /* Drops datagrams in a queue, and on a network also UC packets. They are reported as sent. */
 void engine_drop_datagrams(struct engine *e, struct tx_queue *q);

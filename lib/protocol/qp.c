@@ -177,7 +177,8 @@ void qp_note_psns(const struct qp *qp, struct frl_qp_attr *attr)
 /* Pending responses to READs and atomics are kept. */
 static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status status)
 {
-	bool tells = status == FRL_WC_WR_FLUSH_ERR || qp->requester.head != qp->requester.tail;
+	bool is_reported = status == FRL_WC_WR_FLUSH_ERR ||
+		qp->requester.head != qp->requester.tail;
 
 	if (status != FRL_WC_WR_FLUSH_ERR && !qp->error)
 		qp->error_status = status;
@@ -188,7 +189,7 @@ static void enter_error(struct qp *qp, uint32_t position, enum frl_wc_status sta
 	qp->responder.ack_pending = false;
 	qp->responder.message = MESSAGE_NONE;
 	recovery_stop(qp);
-	if (!tells)
+	if (!is_reported)
 		event_raise(qp->queues, &qp->events, FRL_EVENT_QP_FATAL);
 	flush_sends(qp, position, status);
 	receive_flush(qp);

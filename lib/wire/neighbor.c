@@ -49,7 +49,7 @@ static bool decode_arp(struct neighbor_message *message, const uint8_t *arp, siz
 	message->request = operation == ARP_REQUEST;
 	memcpy(message->sender_mac, arp + 8, 6);
 	message->sender_ip = ip_from_v4(arp + 14);
-	message->mac_told = !ip_equal(&message->sender_ip, &unspecified_v4);
+	message->has_mac = !ip_equal(&message->sender_ip, &unspecified_v4);
 	message->override = true;
 	message->target_ip = ip_from_v4(arp + 24);
 	return mac_is_station(message->sender_mac) && !ip_is_multicast(&message->sender_ip);
@@ -85,14 +85,14 @@ static bool check_solicitation(const struct neighbor_message *message, const str
 
 	if (!ip_equal(&message->sender_ip, &unspecified))
 		return true;
-	return !message->mac_told && ip_equal(dst, &group);
+	return !message->has_mac && ip_equal(dst, &group);
 }
 
 /* RFC 4861, 7.1.2. The answer to a unicast solicitation may omit the option. */
 static bool check_advertisement(
 	struct neighbor_message *message, const struct frl_ip *dst, uint8_t flags)
 {
-	if (flags & ND_SOLICITED ? ip_is_multicast(dst) : !message->mac_told)
+	if (flags & ND_SOLICITED ? ip_is_multicast(dst) : !message->has_mac)
 		return false;
 	message->override = flags & ND_OVERRIDE;
 	message->sender_ip = message->target_ip;
@@ -143,7 +143,7 @@ static bool decode_nd(
 	option = message->request ? OPTION_SOURCE_MAC : OPTION_TARGET_MAC;
 	if (!find_mac(icmp + ND_LEN, icmp_len - (size_t)ND_LEN, option, &mac))
 		return false;
-	message->mac_told = mac != NULL;
+	message->has_mac = mac != NULL;
 	message->override = true;
 	memcpy(message->sender_mac, mac ? mac : frame_src, 6);
 	if (!mac_is_station(message->sender_mac))

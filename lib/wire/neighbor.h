@@ -23,7 +23,7 @@ enum {
 struct neighbor_message {
 	bool request;  /* ARP request or solicitation; otherwise reply or advertisement */
 	bool unicast;  /* request: sent to dst_mac alone to confirm it; replies: not encoded */
-	bool mac_told; /* false: sender_mac is only the source of the frame. It may confirm a known
+	bool has_mac;  /* false: sender_mac is only the source of the frame. It may confirm a known
 		        * MAC address but does not report one. Not encoded: our messages always
 		        * have it. */
 	bool override; /* may replace a known MAC address; not encoded: always set */

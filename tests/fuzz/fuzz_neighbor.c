@@ -150,7 +150,7 @@ static void check_learned(
 		MUST(new->resolved >= old->resolved);
 		if (new->resolved == old->resolved && mac_equal(new->mac, old->mac))
 			continue;
-		MUST(in->mac_told && mac_equal(new->mac, in->sender_mac));
+		MUST(in->has_mac && mac_equal(new->mac, in->sender_mac));
 		MUST(in->override || !old->resolved || old->probes > NEIGHBOR_UNICAST_PROBES);
 		changes++;
 	}
@@ -163,7 +163,7 @@ static void check_answer(const struct neighbor_message *in, const uint8_t *answe
 
 	MUST(len <= NEIGHBOR_MAX_FRAME && in->request);
 	MUST(neighbor_decode(&out, answer, len));
-	MUST(!out.request && out.vlan == in->vlan && out.mac_told);
+	MUST(!out.request && out.vlan == in->vlan && out.has_mac);
 	MUST(mac_equal(out.sender_mac, own_mac) && mac_equal(answer + 6, own_mac));
 	MUST(ip_equal(&out.sender_ip, &in->target_ip));
 	MUST(gid_find(&gids, &out.sender_ip, out.vlan) >= 0);

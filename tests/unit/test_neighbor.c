@@ -102,7 +102,7 @@ START_LOOP_TEST(roundtrip, ROWS(rows))
 	ck_assert_mem_eq(message.sender_mac, mac_a, 6);
 	ck_assert_mem_eq(message.dst_mac, rows[_i].dst_mac, 6);
 	ck_assert_int_eq(message.unicast, !rows[_i].request);
-	ck_assert_int_eq(message.mac_told, rows[_i].sender != &v4_none);
+	ck_assert_int_eq(message.has_mac, rows[_i].sender != &v4_none);
 	ck_assert_int_eq(message.override, 1);
 	ck_assert_uint_eq(message.vlan, 0);
 
@@ -331,7 +331,7 @@ START_TEST(advertisement_without_option)
 		ck_assert_int_eq(decode_copy(&message, frame, OPTION), solicited);
 		if (!solicited)
 			continue;
-		ck_assert(!message.mac_told);
+		ck_assert(!message.has_mac);
 		ck_assert_int_eq(message.override, (flags & 0x20) != 0);
 		ck_assert_mem_eq(message.sender_mac, mac_a, 6);
 	}
@@ -422,7 +422,7 @@ END_TEST
 /* Frames of Linux, recorded from its network stack: A is 52:54:00:aa:00:01 and B ends in 02. */
 static const struct {
 	const char *bytes;
-	bool request, unicast, mac_told, override;
+	bool request, unicast, has_mac, override;
 	uint16_t vlan;
 	const char *sender, *target; /* 16 bytes each */
 	const char *encoded;         /* by us; NULL: the same */
@@ -465,7 +465,7 @@ START_LOOP_TEST(as_linux_does, ROWS(linux_rows))
 	ck_assert(decode_copy(&message, frame, len));
 	ck_assert_int_eq(message.request, linux_rows[_i].request);
 	ck_assert_int_eq(message.unicast, linux_rows[_i].unicast);
-	ck_assert_int_eq(message.mac_told, linux_rows[_i].mac_told);
+	ck_assert_int_eq(message.has_mac, linux_rows[_i].has_mac);
 	ck_assert_int_eq(message.override, linux_rows[_i].override);
 	ck_assert_uint_eq(message.vlan, linux_rows[_i].vlan);
 	ck_assert_mem_eq(message.sender_mac, frame + 6, 6);

@@ -450,7 +450,7 @@ void sides_drop_link(struct engine *e, uint16_t link)
 		drop(e, side);
 	}
 	for (uint32_t i = 0; i < n; i++)
-		engine_tell(e, flows[i], 1);
+		engine_report_sent(e, flows[i], 1);
 }
 
 /* Their queue pairs fail, but responses would still be sent. */

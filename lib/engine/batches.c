@@ -10,8 +10,8 @@
 #include "lib/base/error.h"
 
 enum {
-	TRAIN_OVERHEAD = 16, /* BTH and ICRC */
-	TRIAL_FAILURES = 3,  /* before packets are sent singly */
+	PACKET_OVERHEAD = 16, /* BTH and ICRC */
+	TRIAL_FAILURES = 3,   /* before packets are sent singly */
 	TRIAL_FAILURES_MAX = 11,
 	TRIAL_ALONE = 1 << 15, /* packets to send singly; doubles each time */
 	TRIAL_LONG = 1 << 20,
@@ -27,9 +27,9 @@ static uint32_t frame_len(const struct port_packet *packet)
 }
 
 /* Returns the number of full-size packets in a batch; 1 if the port sends no batches. */
-static uint32_t train_packets(const struct engine *e, const struct engine_qp *qp)
+static uint32_t batch_packets(const struct engine *e, const struct engine_qp *qp)
 {
-	uint32_t n = e->port->caps.train / (qp->core.path_mtu + TRAIN_OVERHEAD);
+	uint32_t n = e->port->caps.max_batch / (qp->core.path_mtu + PACKET_OVERHEAD);
 
 	if (n > ENGINE_TX_QUEUE)
 		n = ENGINE_TX_QUEUE;
@@ -38,11 +38,11 @@ static uint32_t train_packets(const struct engine *e, const struct engine_qp *qp
 
 /* ---- detection of lost batches */
 
-void train_report(struct engine *e)
+void batch_report(struct engine *e)
 {
-	if (!e->alone_qpn || e->told_alone)
+	if (!e->alone_qpn || e->alone_logged)
 		return;
-	e->told_alone = true;
+	e->alone_logged = true;
 	frl_log(FRL_LOG_WARNING,
 		"%s: %d batched frames in a row were lost (QP 0x%x), sending "
 		"single packets: use packet: at both ends of a veth, or gso=off "
@@ -55,7 +55,7 @@ void train_report(struct engine *e)
  * losses after it are ordinary. An RNR NAK shows that the packet has arrived.
  */
 static void went_back(
-	struct engine *e, struct engine_qp *qp, struct train_trial *trial, struct psn psn)
+	struct engine *e, struct engine_qp *qp, struct batch_trial *trial, struct psn psn)
 {
 	bool is_refused = trial == &qp->trials[0] && qp->core.recovery.refused;
 
@@ -75,7 +75,7 @@ static void went_back(
 /* Sends retransmissions as single packets: the cause of the loss is not known. Returns true if the
  * packet must be sent alone. */
 static bool trial_next(
-	struct engine *e, struct engine_qp *qp, struct train_trial *trial, struct psn psn)
+	struct engine *e, struct engine_qp *qp, struct batch_trial *trial, struct psn psn)
 {
 	bool is_alone;
 
@@ -94,7 +94,7 @@ static bool trial_next(
 }
 
 /* Returns NULL for packets without retransmission. */
-static struct train_trial *trial_of(struct engine_qp *qp, const struct packet_out *out)
+static struct batch_trial *trial_of(struct engine_qp *qp, const struct packet_out *out)
 {
 	bool is_answer = opcode_table[out->h.bth.opcode].flags & OPCODE_RESPONSE;
 
@@ -104,28 +104,28 @@ static struct train_trial *trial_of(struct engine_qp *qp, const struct packet_ou
 }
 
 /* Appends the last packet of the queue to the batch at the tail, or starts a new one. */
-void train_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
+void batch_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
 	const struct packet_out *out, struct port_packet *packet)
 {
-	struct train_trial *trial = trial_of(qp, out);
+	struct batch_trial *trial = trial_of(qp, out);
 	uint32_t len = frame_len(packet);
-	bool follows = q->n_coupled && q->coupled_flow == packet->flow && len <= q->coupled_len;
-	bool ends = follows && len < q->coupled_len;
+	bool follows = q->n_batched && q->batch_flow == packet->flow && len <= q->batch_len;
+	bool ends = follows && len < q->batch_len;
 
 	packet->alone = trial && trial_next(e, qp, trial, out->h.bth.psn);
 	if (packet->alone) {
-		q->n_coupled = 0;
+		q->n_batched = 0;
 		return;
 	}
 	if (trial && follows && !trial->has_first) {
 		trial->has_first = true;
 		trial->first = psn_add(out->h.bth.psn, PSN_MASK); /* first packet of the batch */
 	}
-	q->n_coupled = follows ? q->n_coupled + 1 : 1;
-	q->coupled_len = len;
-	q->coupled_flow = packet->flow;
-	if (ends || q->n_coupled >= train_packets(e, qp))
-		q->n_coupled = 0;
+	q->n_batched = follows ? q->n_batched + 1 : 1;
+	q->batch_len = len;
+	q->batch_flow = packet->flow;
+	if (ends || q->n_batched >= batch_packets(e, qp))
+		q->n_batched = 0;
 }
 
 /* Returns the number of requests that the window allows to send. */
@@ -143,17 +143,17 @@ static uint32_t ready_packets(const struct requester *r)
  * the last batch, or a whole one. If the queue has no room for it behind other packets, which
  * leave before the next round, 0. A queue pair with fewer packets uses the remaining room.
  */
-uint32_t train_turn(const struct engine *e, const struct engine_qp *qp)
+uint32_t batch_turn(const struct engine *e, const struct engine_qp *qp)
 {
 	uint16_t link = qp->path.link;
 	const struct tx_queue *q = link < ENGINE_LOOP_LINK ? e->tx[link] : NULL;
-	uint32_t n = train_packets(e, qp), room;
+	uint32_t n = batch_packets(e, qp), room;
 
 	if (n == 1 || !q)
 		return ENGINE_EMIT_QUANTUM;
 	room = ENGINE_TX_QUEUE - (uint16_t)(q->tail - q->head);
-	if (q->n_coupled && q->n_coupled < n && q->coupled_flow == qp->core.qpn)
-		n -= q->n_coupled;
+	if (q->n_batched && q->n_batched < n && q->batch_flow == qp->core.qpn)
+		n -= q->n_batched;
 	if (n <= room || !q->was_empty)
 		return n;
 	if (ready_packets(&qp->core.requester) > room)
@@ -163,7 +163,7 @@ uint32_t train_turn(const struct engine *e, const struct engine_qp *qp)
 
 /* Starts a round. Resets empty queues to their start, since a batch that wraps around would be
  * offered to the port in two parts. */
-void train_begin(struct engine *e)
+void batch_begin(struct engine *e)
 {
 	for (uint16_t i = 0; i < e->n_links; i++) {
 		struct tx_queue *q = e->tx[i];
@@ -171,7 +171,7 @@ void train_begin(struct engine *e)
 		if (!q)
 			continue;
 		q->was_empty = q->head == q->tail;
-		q->n_coupled = 0;
+		q->n_batched = 0;
 		if (q->was_empty)
 			q->head = q->tail = 0;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports that send packets together: rounds of whole trains, and a window that cuts none. */
+/* Ports that send packets together: rounds of whole batches, and a window that splits none. */
 #include <stdlib.h>
 
 #include "lib/engine/stages.h"
@@ -7,7 +7,7 @@
 
 enum {
 	TRAIN = 15,                                  /* packets */
-	TRAIN_BYTES = TRAIN * (HOST_MTU + 16) + 100, /* BTH and ICRC */
+	BATCH_BYTES = TRAIN * (HOST_MTU + 16) + 100, /* BTH and ICRC */
 	WINDOW = 1024,                               /* of the fixture */
 	SMALL_WINDOW = 64,
 	LONG = 60000, /* bytes: 235 packets */
@@ -16,7 +16,7 @@ enum {
 
 static void start(unsigned n_qps)
 {
-	host->port.base.caps.train = TRAIN_BYTES;
+	host->port.base.caps.max_batch = BATCH_BYTES;
 	for (unsigned i = 0; i < n_qps; i++)
 		host_add(host, i, NULL);
 	host_poll(host);
@@ -38,7 +38,7 @@ static void expect_in_order(uint32_t n)
 		ck_assert_uint_eq(host_sent(host, k, NULL)->h.bth.psn.value, HOST_SQ_PSN + k);
 }
 
-/* The first packet has a header that the others lack: with the one behind it, it is a train. */
+/* The first packet has a header that the others lack: with the one behind it, it is a batch. */
 START_TEST(whole)
 {
 	static const uint32_t expected[] = { 2 + 4 * TRAIN, 4 * TRAIN, 4 * TRAIN, 4 * TRAIN, 14 };
@@ -67,14 +67,14 @@ START_TEST(in_turns)
 }
 END_TEST
 
-/* Queue pairs that have no train to send do not wait until one has room. */
+/* Queue pairs that have no batch to send do not wait until one has room. */
 START_LOOP_TEST(crowd, 2)
 {
 	enum { EACH = 5 };
 	uint16_t window = _i ? 1 : WINDOW;
 
 	start(HOST_QPS);
-	host->port.base.caps.train = 65000; /* 238 packets: more than a round */
+	host->port.base.caps.max_batch = 65000; /* 238 packets: more than a round */
 	for (unsigned i = 0; i < HOST_QPS; i++) {
 		host->qps[i].qp.core.requester.window = window;
 		host->qps[i].qp.core.requester.slack = 0;
@@ -85,7 +85,7 @@ START_LOOP_TEST(crowd, 2)
 }
 END_TEST
 
-/* A train does not go on behind what came in between, and loopback has none. */
+/* A batch does not continue after other packets, and loopback has none. */
 START_LOOP_TEST(interrupted, 2)
 {
 	static const uint8_t frame[64];
@@ -96,16 +96,16 @@ START_LOOP_TEST(interrupted, 2)
 	host->port.room[0] = 0;
 	host_poll(host);
 	q = host->engine.tx[0];
-	ck_assert_uint_eq(q->n_coupled, 1);
+	ck_assert_uint_eq(q->n_batched, 1);
 	if (_i == 0)
 		ck_assert(engine_queue_frame(&host->engine, 0, frame, sizeof(frame)));
 	else
-		engine_take_back(&host->engine, &host->qps[0].qp);
-	ck_assert_uint_eq(q->n_coupled, 0);
+		engine_withdraw(&host->engine, &host->qps[0].qp);
+	ck_assert_uint_eq(q->n_batched, 0);
 	host_pair(host, 1, host, 2, NULL);
 	host_post_send(host, 1, 1, LONG, 0);
 	host_poll(host);
-	ck_assert_uint_eq(host->engine.tx[ENGINE_LOOP_LINK]->n_coupled, 0);
+	ck_assert_uint_eq(host->engine.tx[ENGINE_LOOP_LINK]->n_batched, 0);
 	ck_assert_uint_gt(host->engine.stats.loopback_packets, 1);
 }
 END_TEST
@@ -144,7 +144,7 @@ static uint32_t send_all(uint32_t from, uint32_t *ret_asked)
 	return n;
 }
 
-/* The last train is not cut, and something in flight will have the window opened. */
+/* The last batch is not cut, and something in flight will have the window opened. */
 START_TEST(window)
 {
 	uint32_t asked = 0, n, before;
@@ -295,7 +295,7 @@ static void build(struct road *road)
 
 	road->from = host_new(NULL);
 	road->to = host_new(&second);
-	road->from->port.base.caps.train = TRAIN_BYTES;
+	road->from->port.base.caps.max_batch = BATCH_BYTES;
 	host_pair(road->from, 0, road->to, 0, NULL);
 }
 
@@ -309,7 +309,7 @@ static void take_down(struct road *road)
 START_LOOP_TEST(not_taken_apart, 2)
 {
 	struct road road = { .reads = _i };
-	struct train_trial *trial;
+	struct batch_trial *trial;
 	const uint32_t least = LONG / HOST_MTU + 1;
 
 	build(&road);
@@ -321,7 +321,7 @@ START_LOOP_TEST(not_taken_apart, 2)
 		ck_assert_uint_eq(trial->failures, i < FAILURES ? i + 1 : FAILURES);
 	}
 	ck_assert_uint_eq(road.from->engine.alone_qpn, road.from->qps[0].qp.core.qpn);
-	ck_assert(road.from->engine.told_alone);
+	ck_assert(road.from->engine.alone_logged);
 	/* It is tried again later, then for less often. */
 	trial->alone_left = 1;
 	ck_assert_uint_gt(send_one(&road, MESSAGES), least + 1);
@@ -371,4 +371,4 @@ START_TEST(reset_forgets)
 }
 END_TEST
 
-HOST_TEST_FILE(engine_trains)
+HOST_TEST_FILE(engine_batches)

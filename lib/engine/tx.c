@@ -34,7 +34,7 @@ struct port_packet *engine_queue_slot(struct engine *e, uint16_t link)
 {
 	struct tx_queue *q = e->tx[link];
 
-	q->n_coupled = 0;
+	q->n_batched = 0;
 	e->unsent = true;
 	return tx_slot(q, q->tail++);
 }
@@ -151,7 +151,7 @@ static_assert((int)WIRE_MAX_HEADERS + FRL_MAX_INLINE <= PORT_HEADER_ROOM, "inlin
 static_assert((int)FRL_MAX_SGE <= PORT_MAX_PIECES, "all elements fit a packet");
 
 /* UC, UD, GSI: requests complete when the port has taken their packets. */
-static bool is_told(const struct engine_qp *qp)
+static bool is_reported(const struct engine_qp *qp)
 {
 	return qp->core.type != FRL_QPT_RC;
 }
@@ -180,10 +180,10 @@ static void enqueue(
 	 * of a region that the peer reads must not wait for a peer that reads in place. */
 	packet->flow = packet_is_answer(out) ? 0 : qp->core.qpn;
 	packet->alone = false;
-	packet->copy = !is_queued || (out->response ? e->port->caps.in_place : is_told(qp));
-	if (e->port->caps.train && is_queued && link != ENGINE_LOOP_LINK)
-		train_follow(e, qp, e->tx[link], out, packet);
-	if (is_told(qp)) {
+	packet->copy = !is_queued || (out->response ? e->port->caps.in_place : is_reported(qp));
+	if (e->port->caps.max_batch && is_queued && link != ENGINE_LOOP_LINK)
+		batch_follow(e, qp, e->tx[link], out, packet);
+	if (is_reported(qp)) {
 		qp->queued++;
 		qp->queued_link = link;
 	}
@@ -252,7 +252,7 @@ static uint32_t room_for(const struct engine *e, const struct engine_qp *qp, uin
 /* Returns true for datagrams, and on a network also for UC. */
 static bool may_be_lost(const struct engine *e, const struct engine_qp *qp)
 {
-	return qp_is_datagram(&qp->core) || (is_told(qp) && !e->port->caps.on_demand);
+	return qp_is_datagram(&qp->core) || (is_reported(qp) && !e->port->caps.on_demand);
 }
 
 /* Returns true if the next packet must be dropped: there is no room and no hope of room. All
@@ -289,8 +289,8 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 		engine_update(e, qp);
 		return 0;
 	}
-	if (e->port->caps.train && !qp_is_datagram(&qp->core))
-		turn = train_turn(e, qp);
+	if (e->port->caps.max_batch && !qp_is_datagram(&qp->core))
+		turn = batch_turn(e, qp);
 	for (n = at_once; n == at_once && total < turn && next_link(qp, &link);) {
 		uint32_t max = room_for(e, qp, link);
 
@@ -325,8 +325,8 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns)
 	uint32_t total = 0;
 
 	list_init(&waiting);
-	if (e->port->caps.train)
-		train_begin(e);
+	if (e->port->caps.max_batch)
+		batch_begin(e);
 	while (!list_empty(&e->ready) && total < EMIT_BUDGET) {
 		struct engine_qp *qp = container_of(e->ready.next, struct engine_qp, ready);
 		uint32_t n = emit_qp(e, qp, now_ns);
@@ -373,10 +373,10 @@ static void withdraw(struct engine *e, struct tx_queue *q, uint32_t flow)
 			move(q, to++, at);
 	}
 	q->tail = to;
-	q->n_coupled = 0;
+	q->n_batched = 0;
 }
 
-void engine_take_back(struct engine *e, struct engine_qp *qp)
+void engine_withdraw(struct engine *e, struct engine_qp *qp)
 {
 	uint16_t link = qp->queued ? qp->queued_link : qp->path.link;
 
@@ -385,11 +385,11 @@ void engine_take_back(struct engine *e, struct engine_qp *qp)
 	if (e->offloads)
 		e->offloads->withdraw(e, qp->core.qpn);
 	qp->queued = 0;
-	if (e->port->caps.in_place && !is_told(qp) && link != ENGINE_LOOP_LINK)
+	if (e->port->caps.in_place && !is_reported(qp) && link != ENGINE_LOOP_LINK)
 		e->port->ops->revoke(e->port, link, qp->core.qpn);
 }
 
-void engine_tell(struct engine *e, uint32_t flow, uint16_t n)
+void engine_report_sent(struct engine *e, uint32_t flow, uint16_t n)
 {
 	struct engine_qp *qp = engine_find_qp(e, flow);
 
@@ -419,7 +419,7 @@ void engine_packets_taken(struct engine *e, struct tx_queue *q, uint16_t taken)
 			at++;
 		}
 		if (n && flow)
-			engine_tell(e, flow, n);
+			engine_report_sent(e, flow, n);
 		taken -= n;
 		if (!n) {
 			taken--;
@@ -452,10 +452,10 @@ void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
 		move(q, to++, at);
 	}
 	q->tail = to;
-	q->n_coupled = 0;
+	q->n_batched = 0;
 	e->stats.drop_datagram += n;
 	for (unsigned i = 0; i < n; i++)
-		engine_tell(e, flows[i], 1);
+		engine_report_sent(e, flows[i], 1);
 }
 
 static void count_sent(struct frl_stats *stats, const struct port_packet packets[], uint16_t n)
