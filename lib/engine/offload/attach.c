@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "lib/base/error.h"
-#include "lib/engine/offload/echo.h"
+#include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/hooks.h"
 #include "lib/engine/offload/lend.h"
 #include "lib/engine/offload/parked.h"
@@ -35,7 +35,7 @@ static void remove_qp(struct engine *e, struct engine_qp *qp)
 {
 	parked_forget(e, qp);
 	offload_forget(e, qp);
-	echo_forget_qp(e, qp);
+	retained_forget_qp(e, qp);
 	free(qp->offloads);
 	qp->offloads = NULL;
 }
@@ -51,13 +51,13 @@ static void reset_qp(struct engine *e, struct engine_qp *qp)
 static void forget_region(struct engine *e, const struct region *region)
 {
 	if (region->owner)
-		echo_forget(e, region->addr, region->length);
+		retained_forget(e, region->addr, region->length);
 }
 
 static void drop_link(struct engine *e, uint16_t link)
 {
 	sides_drop_link(e, link);
-	echo_forget_link(e, link);
+	retained_forget_link(e, link);
 	parked_drop_link(e, link);
 }
 
@@ -101,7 +101,7 @@ static void free_transfers(struct transfers *t)
 	if (t) {
 		sides_fini(t);
 		lend_fini(t);
-		echoes_fini(t);
+		retained_fini(t);
 		parking_fini(t);
 	}
 	free(t);
@@ -127,7 +127,7 @@ static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mt
 	list_init(&t->holding);
 	list_init(&t->starved);
 	if (!t->memory || sides_init(t, t->memory) ||
-		echoes_init(t, caps->max_held - parking_frames(caps)) ||
+		retained_init(t, caps->max_held - parking_frames(caps)) ||
 		parking_init(t, caps, t->memory + slabs_end)) {
 		free_transfers(t);
 		return NULL;
@@ -194,7 +194,7 @@ static const struct offload_hooks hooks = {
 	.admits = offload_admits,
 	.place = offload_place,
 	.placed = offload_placed,
-	.forget_placed = echo_forget_placed,
+	.forget_placed = retained_forget_placed,
 	.keeps_frame = offload_kept_frame,
 	.room = side_room,
 	.queue = side_queue,
@@ -351,7 +351,7 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 	/* Completions may have waited for the transfers that just ended. */
 	completions_pass_on(t);
 	assert(a->head == a->tail);
-	echo_forget_offload(e, a);
+	retained_forget_offload(e, a);
 	forget(e, UINT32_C(1) << (a - t->attached));
 	free(a->ring);
 	a->ring = NULL;

@@ -4,7 +4,7 @@
  * so that they do not block other queue pairs. Later packets of the same stream of PSNs (requests
  * or responses) wait there too, which keeps the order.
  *
- * Payload is fetched into a buffer of the side packet, unless it was retained (echo.h). The port
+ * Payload is fetched into a buffer of the side packet, unless it was retained (retained.h). The port
  * takes the buffer by copy or by reference (lend.h). The ICRC therefore covers exactly the bytes
  * that are sent, and the source memory can change.
  */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/offload/echo.h"
+#include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/lend.h"
 #include "lib/engine/offload/parked.h"
 #include "lib/engine/offload/transfers.h"
@@ -241,7 +241,7 @@ static void gather(struct engine *e, struct engine_qp *qp, struct side_packet *s
 	side->has_payload = true;
 	side->packet.n_pieces = 1;
 	if (!out->response && out->keep && out->n_pieces == 1 && first->region &&
-		first->region->owner && echo_send(e, side, first, out->keep)) {
+		first->region->owner && retained_send(e, side, first, out->keep)) {
 		note_offload(e, qp, side, first);
 		transfers_of(e)->may_leave = true;
 		return;

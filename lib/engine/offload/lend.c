@@ -8,12 +8,12 @@
 
 size_t lend_size(const struct transfers *t, uint32_t n)
 {
-	return (size_t)(n + LENT_BUFFERS + ECHO_BUFFERS) * t->slab_size;
+	return (size_t)(n + LENT_BUFFERS + RETAINED_BUFFERS) * t->slab_size;
 }
 
 int lend_init(struct transfers *t, uint32_t n, uint8_t *memory)
 {
-	t->n_buffers = n + LENT_BUFFERS + ECHO_BUFFERS;
+	t->n_buffers = n + LENT_BUFFERS + RETAINED_BUFFERS;
 	t->buffers = calloc(t->n_buffers, sizeof(t->buffers[0]));
 	if (!t->buffers)
 		return -ENOMEM;

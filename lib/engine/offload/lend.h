@@ -14,8 +14,8 @@
 #include "lib/engine/offload/transfers.h"
 
 enum {
-	LENT_BUFFERS = 256,  /* upper limit of loans */
-	ECHO_BUFFERS = 2048, /* upper limit of echo.c; collectives/bulk.c relies on it */
+	LENT_BUFFERS = 256,      /* upper limit of loans */
+	RETAINED_BUFFERS = 2048, /* upper limit of retained.c; collectives/bulk.c relies on it */
 };
 
 struct side_buffer {
@@ -23,10 +23,10 @@ struct side_buffer {
 	struct port_mem *mem;     /* NULL: the port takes no references to it */
 	struct side_buffer *next; /* in the list of spare or loaned buffers (the next younger loan)
 				   */
-	/* For echo.c: a transfer writes the buffer; the entry it belongs to, NULL if that has
+	/* For retained.c: a transfer writes the buffer; the entry it belongs to, NULL if that has
 	 * ended. */
 	bool is_written;
-	struct echo *echo;
+	struct retained *entry;
 	struct side_packet *side; /* packet in its link's queue; NULL: none */
 };
 

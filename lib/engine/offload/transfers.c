@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/offload/echo.h"
+#include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/lend.h"
 #include "lib/engine/offload/parked.h"
 #include "lib/engine/stages.h"
@@ -64,7 +64,7 @@ static uint64_t give_placement(struct offload *offload, const struct transfer *t
 		.src = transfer->src,
 		.payload = transfer->payload,
 		.is_there = transfer->is_there,
-		.also = transfer->also ? echo_result(transfer) : NULL,
+		.also = transfer->also ? retained_result(transfer) : NULL,
 		.length = transfer->length,
 		.action = transfer->has_action ? &transfer->action : NULL,
 	};
@@ -202,7 +202,7 @@ static void finish(struct engine *e, struct attached *a)
 	}
 	a->placements--;
 	if (transfer->also)
-		echo_written(t, transfer->also, !a->failed);
+		retained_written(t, transfer->also, !a->failed);
 	if (transfer->held)
 		put_frame(e, transfer->held);
 	else
@@ -253,7 +253,7 @@ static void fail(struct engine *e, struct attached *a, const char *why)
 	a->why = keep(t, why);
 	completions_spoil(t, a);
 	sides_drop_failed(e, a);
-	echo_forget_offload(e, a);
+	retained_forget_offload(e, a);
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
 		if (qp->offloads->used_mask & bit)
 			offload_fail_qp(e, qp, a);
@@ -307,7 +307,7 @@ static struct held_frame *hold(struct engine *e, struct attached *a, const struc
 		return t->rx_held;
 	if (!frame->handle || a->held >= transfers_share(t, t->n_held))
 		return NULL;
-	if (!t->free_held && !echo_vacate(e, ECHO_FRAME))
+	if (!t->free_held && !retained_vacate(e, RETAINED_FRAME))
 		return NULL;
 	held = t->free_held;
 	t->free_held = held->next;
@@ -342,7 +342,7 @@ static uint8_t *copy(struct engine *e, struct attached *a, const uint8_t *payloa
 
 	if (!slab) {
 		if (!t->free_slabs)
-			echo_vacate(e, ECHO_SLAB);
+			retained_vacate(e, RETAINED_SLAB);
 		/* offload_admits() has checked that there is one. */
 		assert(t->free_slabs);
 		slab = a->rx_slab = t->free_slabs;
@@ -442,7 +442,7 @@ static void place_part(struct engine *e, struct engine_qp *qp, const struct port
 		set_far_payload(t, frame, p, transfer);
 	else
 		set_payload(e, a, frame, p, transfer);
-	echo_place(e, qp, transfer, p);
+	retained_place(e, qp, transfer, p);
 	count_placement(a, p);
 	qp->offloads->placed_seq = transfer->seq;
 	qp->offloads->placed_mask |= UINT32_C(1) << (a - t->attached);

@@ -94,7 +94,7 @@ struct transfer {
 	struct parked *parked;    /* set for the far part of a frame, and none of the following */
 	struct slab *slab;
 	struct held_frame *held;
-	struct side_buffer *also; /* second destination of the result (echo.h), or NULL */
+	struct side_buffer *also; /* second destination of the result (retained.h), or NULL */
 };
 
 /* An attached offload. Its unfinished transfers are at positions [head, tail) of the ring, modulo
@@ -178,7 +178,7 @@ struct transfers {
 	struct side_buffer *spare;
 	struct side_buffer *lent, *lent_last; /* loaned to the port, oldest first */
 	uint32_t n_lent;                      /* loaned, or offered and about to be */
-	struct echoes *echoes;
+	struct retained_table *retained;
 	bool may_leave; /* a packet beside the queues waits for nothing */
 };
 

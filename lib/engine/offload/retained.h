@@ -18,44 +18,44 @@
  *
  * Private to this folder.
  */
-#ifndef FERRULE_ENGINE_ECHO_H
-#define FERRULE_ENGINE_ECHO_H
+#ifndef FERRULE_ENGINE_RETAINED_H
+#define FERRULE_ENGINE_RETAINED_H
 
 #include "lib/engine/offload/transfers.h"
 
-struct echoes;
+struct retained_table;
 struct side_buffer;
 
 /* Kind of memory that holds the bytes. */
-enum echo_kind { ECHO_FRAME, ECHO_SLAB, ECHO_BUFFER, ECHO_KINDS };
+enum retained_kind { RETAINED_FRAME, RETAINED_SLAB, RETAINED_BUFFER, RETAINED_KINDS };
 
 /* `n_held` is the number of frames that the port spares. -ENOMEM. */
-int echoes_init(struct transfers *t, uint32_t n_held);
-void echoes_fini(struct transfers *t);
+int retained_init(struct transfers *t, uint32_t n_held);
+void retained_fini(struct transfers *t);
 
 /* Called before a placement is given to the offload. Ends entries of the same bytes. Adds an entry
  * if the payload is to be retained. */
-void echo_place(struct engine *e, struct engine_qp *qp, struct transfer *transfer,
+void retained_place(struct engine *e, struct engine_qp *qp, struct transfer *transfer,
 	const struct placement *p);
 /* Returns the second destination of the result of such a transfer. */
-uint8_t *echo_result(const struct transfer *transfer);
+uint8_t *retained_result(const struct transfer *transfer);
 /* Called when the transfer that wrote the buffer is over. `ok`: the bytes are valid. */
-void echo_written(struct transfers *t, struct side_buffer *buffer, bool ok);
+void retained_written(struct transfers *t, struct side_buffer *buffer, bool ok);
 /* Fills the side packet with the retained bytes of its only piece. Returns false if there are
  * none. */
-bool echo_send(struct engine *e, struct side_packet *side, const struct packet_piece *piece,
+bool retained_send(struct engine *e, struct side_packet *side, const struct packet_piece *piece,
 	uint64_t keep);
 
 /* Frees the oldest frame or slab that only retained payload uses; the payload moves to a buffer,
  * or the entry ends. Returns false if there is none. */
-bool echo_vacate(struct engine *e, enum echo_kind kind);
+bool retained_vacate(struct engine *e, enum retained_kind kind);
 
 /* End entries: of this memory; of placements that are void; of an offload; of a queue pair's
  * receives; of a link. */
-void echo_forget(struct engine *e, const uint8_t *there, uint64_t length);
-void echo_forget_placed(struct engine *e, const struct placements *placements);
-void echo_forget_offload(struct engine *e, const struct attached *a);
-void echo_forget_qp(struct engine *e, const struct engine_qp *qp);
-void echo_forget_link(struct engine *e, uint16_t link);
+void retained_forget(struct engine *e, const uint8_t *there, uint64_t length);
+void retained_forget_placed(struct engine *e, const struct placements *placements);
+void retained_forget_offload(struct engine *e, const struct attached *a);
+void retained_forget_qp(struct engine *e, const struct engine_qp *qp);
+void retained_forget_link(struct engine *e, uint16_t link);
 
 #endif

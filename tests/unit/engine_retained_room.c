@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "lib/engine/offload/transfers.h"
-#include "tests/unit/engine_echo.h"
+#include "tests/unit/engine_retained.h"
 
 enum {
 	/* In which packets are kept, at most. */
@@ -19,19 +19,20 @@ START_LOOP_TEST(too_many, KINDS)
 	const uint32_t batch = OFFLOAD_HELD, length = OFFLOAD_HELD * HOST_MTU;
 	uint32_t batches = most[_i] / batch + 2, gone = batches * batch - most[_i];
 
-	echo_open(_i, &(struct offload_config){ .memory = batches * length });
+	retained_open(_i, &(struct offload_config){ .memory = batches * length });
 	for (uint32_t k = 0; k < batches; k++)
-		echo_receive(k * length, length, KEEP);
-	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? OFFLOAD_HELD / 2 : 0);
+		retained_receive(k * length, length, KEEP);
+	ck_assert_uint_eq(
+		retained_pair.b->port.n_out, retained_test == FRAMES ? OFFLOAD_HELD / 2 : 0);
 	for (uint32_t k = 0; k < batches; k++) {
 		uint32_t first = gone < batch ? gone : batch;
 
 		gone -= first;
-		echo_post(k * length, length, KEEP);
-		echo_check(length, first * HOST_MTU, length);
+		retained_post(k * length, length, KEEP);
+		retained_check(length, first * HOST_MTU, length);
 	}
-	ck_assert_uint_eq(echo_count(), most[_i] * HOST_MTU);
-	offload_pair_close(&echo_pair);
+	ck_assert_uint_eq(retained_count(), most[_i] * HOST_MTU);
+	offload_pair_close(&retained_pair);
 }
 END_TEST
 
@@ -48,37 +49,37 @@ static void add_other(uint32_t length)
 	const char *why = "";
 
 	mock_offload_init(&other, 2);
-	other.reaches_one_in = echo_pair.mock.reaches_one_in;
-	ck_assert_int_eq(mock_offload_attach(&other, &echo_pair.b->engine), 0);
+	other.reaches_one_in = retained_pair.mock.reaches_one_in;
+	ck_assert_int_eq(mock_offload_attach(&other, &retained_pair.b->engine), 0);
 	other_memory = mock_offload_memory(&other, length);
-	other_region = echo_pair.region;
+	other_region = retained_pair.region;
 	other_region.addr = other_memory->there;
 	other_region.length = length;
 	other_region.iova = (uintptr_t)other_memory->there;
 	other_region.owner = &other.base;
-	ck_assert_int_eq(engine_add_region(&echo_pair.b->engine, &other_region), 0);
+	ck_assert_int_eq(engine_add_region(&retained_pair.b->engine, &other_region), 0);
 	sge.addr = other_memory->there;
 	sge.lkey = other_region.key;
-	if (echo_test == RESULTS)
+	if (retained_test == RESULTS)
 		wr.action = (struct frl_recv_action){
 			.type = FRL_ACTION_REDUCE, .dtype = FRL_FLOAT32, .op = FRL_SUM
 		};
-	host_pair(echo_pair.a, 3, echo_pair.b, 3, NULL);
-	ck_assert_msg(qp_post_recv(&echo_pair.b->qps[3].qp.core, &wr, &why) == 0, "%s", why);
-	engine_update(&echo_pair.b->engine, &echo_pair.b->qps[3].qp);
+	host_pair(retained_pair.a, 3, retained_pair.b, 3, NULL);
+	ck_assert_msg(qp_post_recv(&retained_pair.b->qps[3].qp.core, &wr, &why) == 0, "%s", why);
+	engine_update(&retained_pair.b->engine, &retained_pair.b->qps[3].qp);
 	for (uint32_t i = 0; i < length / sizeof(float); i++) {
-		const float one = echo_value(i);
+		const float one = retained_value(i);
 
-		memcpy(echo_pair.a->memory + i * sizeof(one), &one, sizeof(one));
+		memcpy(retained_pair.a->memory + i * sizeof(one), &one, sizeof(one));
 	}
-	host_post(echo_pair.a, 3, send, 0, length, NULL);
-	offload_settle(&echo_pair);
+	host_post(retained_pair.a, 3, send, 0, length, NULL);
+	offload_settle(&retained_pair);
 }
 
 static void remove_other(void)
 {
-	engine_remove_region(&echo_pair.b->engine, &other_region);
-	mock_offload_detach(&other, &echo_pair.b->engine);
+	engine_remove_region(&retained_pair.b->engine, &other_region);
+	mock_offload_detach(&other, &retained_pair.b->engine);
 	mock_offload_fini(&other);
 }
 
@@ -96,14 +97,15 @@ static void finish_other(uint32_t length)
 	const char *why = "";
 
 	other.speed = UINT32_MAX;
-	offload_settle(&echo_pair);
-	host_expect_wc(&echo_pair.a->cqs[3], 1, FRL_WC_SUCCESS);
-	host_expect_wc(&echo_pair.b->cqs[3], 7, FRL_WC_SUCCESS);
+	offload_settle(&retained_pair);
+	host_expect_wc(&retained_pair.a->cqs[3], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&retained_pair.b->cqs[3], 7, FRL_WC_SUCCESS);
 	memset(other_memory->view, CHANGED, length);
-	host_post_recv(echo_pair.a, 2, 6, 32768, length);
-	ck_assert_msg(qp_post_send(&echo_pair.b->qps[2].qp.core, &wr, &none, &why) == 0, "%s", why);
-	engine_update(&echo_pair.b->engine, &echo_pair.b->qps[2].qp);
-	echo_check(length, 0, length);
+	host_post_recv(retained_pair.a, 2, 6, 32768, length);
+	ck_assert_msg(
+		qp_post_send(&retained_pair.b->qps[2].qp.core, &wr, &none, &why) == 0, "%s", why);
+	engine_update(&retained_pair.b->engine, &retained_pair.b->qps[2].qp);
+	retained_check(length, 0, length);
 }
 
 /* Of a GPU that is behind everything is still being written, and it came first: the other one has
@@ -113,19 +115,19 @@ START_TEST(another_is_behind)
 	enum { BATCH = OFFLOAD_HELD, LENGTH_OF_ONE = BATCH * HOST_MTU };
 	enum { OTHERS = 4 * BATCH, FULL = (BUFFERS - OTHERS) / BATCH };
 
-	echo_open(RESULTS, &(struct offload_config){ .memory = (FULL + 2) * LENGTH_OF_ONE });
+	retained_open(RESULTS, &(struct offload_config){ .memory = (FULL + 2) * LENGTH_OF_ONE });
 	add_other(OTHERS * HOST_MTU);
 	for (uint32_t k = 0; k < FULL + 2; k++)
-		echo_receive(k * LENGTH_OF_ONE, LENGTH_OF_ONE, KEEP);
+		retained_receive(k * LENGTH_OF_ONE, LENGTH_OF_ONE, KEEP);
 	for (uint32_t k = 0; k < FULL + 2; k++) {
 		bool is_gone = k == 0 || k == FULL;
 
-		echo_post(k * LENGTH_OF_ONE, LENGTH_OF_ONE, KEEP);
-		echo_check(LENGTH_OF_ONE, 0, is_gone ? 0 : LENGTH_OF_ONE);
+		retained_post(k * LENGTH_OF_ONE, LENGTH_OF_ONE, KEEP);
+		retained_check(LENGTH_OF_ONE, 0, is_gone ? 0 : LENGTH_OF_ONE);
 	}
 	finish_other(OTHERS * HOST_MTU);
 	remove_other();
-	offload_pair_close(&echo_pair);
+	offload_pair_close(&retained_pair);
 }
 END_TEST
 
@@ -134,12 +136,12 @@ static void write_beside(uint32_t length)
 {
 	struct frl_send_wr write = { .wr_id = 4, .opcode = FRL_WR_RDMA_WRITE };
 
-	echo_pair.mock.speed = 0;
-	write.remote_addr = (uintptr_t)echo_pair.memory->there + 65536;
-	write.rkey = echo_pair.region.key;
-	host_post(echo_pair.a, 0, write, 0, length, NULL);
-	offload_settle(&echo_pair);
-	ck_assert_uint_eq(echo_pair.b->engine.stats.offload_waits, 0);
+	retained_pair.mock.speed = 0;
+	write.remote_addr = (uintptr_t)retained_pair.memory->there + 65536;
+	write.rkey = retained_pair.region.key;
+	host_post(retained_pair.a, 0, write, 0, length, NULL);
+	offload_settle(&retained_pair);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.offload_waits, 0);
 }
 
 /* Frames that one GPU still uses are passed over, though they are the oldest, for unused ones. */
@@ -148,24 +150,24 @@ START_LOOP_TEST(another_needs_the_room, RESULTS)
 	enum { MINE = 40 * HOST_MTU };
 	uint32_t share, length;
 
-	echo_open(_i, &(struct offload_config){ .held = 192 });
-	share = echo_test == FRAMES ? 96 : SLABS_KEPT;
+	retained_open(_i, &(struct offload_config){ .held = 192 });
+	share = retained_test == FRAMES ? 96 : SLABS_KEPT;
 	length = share * HOST_MTU;
 	add_other(length);
-	echo_receive(0, MINE, KEEP);
+	retained_receive(0, MINE, KEEP);
 	write_beside(length);
-	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? 2 * share : 0);
-	ck_assert_uint_eq(
-		transfers_of(&echo_pair.b->engine)->n_free_slabs, echo_test == FRAMES ? SLABS : 0);
-	echo_pair.mock.speed = UINT32_MAX;
-	offload_settle(&echo_pair);
-	host_expect_wc(&echo_pair.a->cqs[0], 4, FRL_WC_SUCCESS);
-	echo_post(0, MINE, KEEP);
-	echo_check(MINE, 0, MINE);
+	ck_assert_uint_eq(retained_pair.b->port.n_out, retained_test == FRAMES ? 2 * share : 0);
+	ck_assert_uint_eq(transfers_of(&retained_pair.b->engine)->n_free_slabs,
+		retained_test == FRAMES ? SLABS : 0);
+	retained_pair.mock.speed = UINT32_MAX;
+	offload_settle(&retained_pair);
+	host_expect_wc(&retained_pair.a->cqs[0], 4, FRL_WC_SUCCESS);
+	retained_post(0, MINE, KEEP);
+	retained_check(MINE, 0, MINE);
 	finish_other(length);
-	ck_assert_uint_eq(echo_pair.b->port.n_out, 0);
+	ck_assert_uint_eq(retained_pair.b->port.n_out, 0);
 	remove_other();
-	offload_pair_close(&echo_pair);
+	offload_pair_close(&retained_pair);
 }
 END_TEST
 
@@ -176,24 +178,24 @@ START_LOOP_TEST(others_need_the_room, RESULTS)
 	enum { SLABS_ALL = 256 };
 	uint32_t kept, length;
 
-	echo_open(_i, NULL);
-	kept = echo_test == FRAMES ? OFFLOAD_HELD / 2 * HOST_MTU : SLABS_KEPT / 4 * HOST_MTU;
-	length = echo_test == FRAMES ? OFFLOAD_HELD * HOST_MTU : SLABS_ALL * HOST_MTU;
+	retained_open(_i, NULL);
+	kept = retained_test == FRAMES ? OFFLOAD_HELD / 2 * HOST_MTU : SLABS_KEPT / 4 * HOST_MTU;
+	length = retained_test == FRAMES ? OFFLOAD_HELD * HOST_MTU : SLABS_ALL * HOST_MTU;
 	for (unsigned k = 0; k < 4; k++)
-		echo_receive(k * 8192, kept, KEEP);
+		retained_receive(k * 8192, kept, KEEP);
 	write_beside(length);
-	ck_assert_uint_eq(echo_pair.b->port.n_out, echo_test == FRAMES ? OFFLOAD_HELD : 0);
-	echo_pair.mock.speed = UINT32_MAX;
-	offload_settle(&echo_pair);
-	host_expect_wc(&echo_pair.a->cqs[0], 4, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(echo_pair.b->port.n_out, 0);
-	echo_post(3 * 8192, kept, KEEP);
-	echo_check(kept, 0, kept);
-	offload_pair_close(&echo_pair);
+	ck_assert_uint_eq(retained_pair.b->port.n_out, retained_test == FRAMES ? OFFLOAD_HELD : 0);
+	retained_pair.mock.speed = UINT32_MAX;
+	offload_settle(&retained_pair);
+	host_expect_wc(&retained_pair.a->cqs[0], 4, FRL_WC_SUCCESS);
+	ck_assert_uint_eq(retained_pair.b->port.n_out, 0);
+	retained_post(3 * 8192, kept, KEEP);
+	retained_check(kept, 0, kept);
+	offload_pair_close(&retained_pair);
 }
 END_TEST
 
-Suite *echo_add_room(Suite *suite)
+Suite *retained_add_room(Suite *suite)
 {
 	return add_tests(suite, NULL, NULL);
 }
