@@ -280,16 +280,16 @@ START_TEST(order_of_a_stream)
 	offload_settle(&pair);
 	host_expect_wc(&pair.b->cqs[2], 6, FRL_WC_SUCCESS);
 	host_expect_no_wc(&pair.b->cqs[1]);
-	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 2);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->deferred[0], 2);
 	/* So does one that could go directly. */
 	offload_post_recv(pair.b, 1, 7, 0, 200);
 	send_from_a(0, FRL_WR_SEND, 200);
 	offload_settle(&pair);
-	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 3);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->deferred[0], 3);
 	release_all();
 	host_expect_wc(&pair.b->cqs[1], 5, FRL_WC_SUCCESS);
 	host_expect_wc(&pair.b->cqs[1], 7, FRL_WC_SUCCESS);
-	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 0);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->deferred[0], 0);
 	ck_assert_uint_eq(pair.b->engine.stats.out_of_sequence, 0);
 	offload_pair_close(&pair);
 }
@@ -307,7 +307,7 @@ START_TEST(answers_wait)
 	wr.wr_id = 4;
 	host_post(pair.b, 1, wr, 1000, 8, NULL);
 	offload_settle(&pair);
-	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[1], 2);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->deferred[1], 2);
 	for (unsigned k = 0; k < 20; k++) {
 		pair.a->now_ns += 500 * MS;
 		offload_settle(&pair);
@@ -321,7 +321,7 @@ START_TEST(answers_wait)
 }
 END_TEST
 
-/* All of it comes twice while it is parked. */
+/* All of it comes twice while it is deferred. */
 START_LOOP_TEST(twice, 2)
 {
 	open_far(_i);

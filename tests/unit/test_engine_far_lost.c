@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/offload/parked.h"
+#include "lib/engine/offload/deferred.h"
 #include "lib/wire/checksum.h"
 #include "tests/unit/engine_far.h"
 #include "tests/unit/program.h"
@@ -22,12 +22,12 @@ static void connect_again(void)
 		.psn = 7000,
 	};
 
-	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->parked[0], 0);
+	ck_assert_uint_eq(pair.b->qps[1].qp.offloads->deferred[0], 0);
 	host_connect(pair.b, 1, &config);
 }
 
-/* Frames that are parked for a queue pair that is gone come back. */
-START_LOOP_TEST(lost_while_parked, LOSSES)
+/* Frames that are deferred for a queue pair that is gone come back. */
+START_LOOP_TEST(lost_while_deferred, LOSSES)
 {
 	struct frl_qp_attr attr = { .state = _i == ERROR ? FRL_QPS_ERR : FRL_QPS_RESET };
 
@@ -102,7 +102,7 @@ START_TEST(offload_fails)
 }
 END_TEST
 
-/* More than can be parked: the others come again when they are asked for, without a timer; also
+/* More than can be deferred: the others come again when they are asked for, without a timer; also
  * where there is room again long before all that came first has been taken in. */
 START_LOOP_TEST(no_room, 4)
 {
@@ -234,14 +234,14 @@ START_TEST(other_stands_still)
 	write_to(0, &other_region, 0, LENGTH);
 	offload_settle(&pair);
 	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
-	ck_assert_uint_ge(transfers_of(&pair.b->engine)->parking->n_free, 16);
+	ck_assert_uint_ge(transfers_of(&pair.b->engine)->deferred->n_free, 16);
 	write_to(0, &pair.b->region, 2000, 600);
 	offload_settle(&pair);
 	host_expect_wc(&pair.a->cqs[0], 1, FRL_WC_SUCCESS);
 	offload_expect(pair.b->memory + 2000, 0, 600);
 	other.speed = UINT32_MAX;
 	offload_settle(&pair);
-	ck_assert_uint_eq(transfers_of(&pair.b->engine)->parking->n_free, 32);
+	ck_assert_uint_eq(transfers_of(&pair.b->engine)->deferred->n_free, 32);
 	remove_other(LENGTH);
 	offload_pair_close(&pair);
 }

@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-#include "lib/engine/offload/parked.h"
+#include "lib/engine/offload/deferred.h"
 #include "lib/engine/stages.h"
 
 enum {
@@ -59,7 +59,7 @@ static bool may_be_asked(const struct transfers *t, uint32_t mask)
 		const struct attached *a = &t->attached[__builtin_ctz(mask)];
 
 		if (a->asked || a->placements > AGAIN || slab_room(t, a) < AGAIN_SLABS ||
-			!parked_may_ask(t, a))
+			!deferred_has_room(t, a))
 			return false;
 	}
 	return true;
@@ -98,10 +98,10 @@ static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 
 /* Returns true if an earlier packet of the stream is still deferred. The missing packet is not the
  * next one then, so a NAK would be too early. */
-static bool is_behind_parked(const struct engine_qp *qp)
+static bool is_behind_deferred(const struct engine_qp *qp)
 {
-	return (qp->offloads->loss.request && qp->offloads->parked[0]) ||
-		(qp->offloads->loss.response && qp->offloads->parked[1]);
+	return (qp->offloads->loss.request && qp->offloads->deferred[0]) ||
+		(qp->offloads->loss.response && qp->offloads->deferred[1]);
 }
 
 void offload_ask_starved(struct engine *e, uint64_t now_ns)
@@ -118,7 +118,7 @@ void offload_ask_starved(struct engine *e, uint64_t now_ns)
 		node = node->next;
 		if (!qp_trim_loss(&qp->core, &qp->offloads->loss))
 			offload_forget(e, qp);
-		else if (may_be_asked(t, qp->offloads->starved_mask) && !is_behind_parked(qp))
+		else if (may_be_asked(t, qp->offloads->starved_mask) && !is_behind_deferred(qp))
 			ask_again(e, qp, now_ns);
 	}
 }

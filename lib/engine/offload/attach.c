@@ -11,7 +11,7 @@
 #include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/hooks.h"
 #include "lib/engine/offload/lend.h"
-#include "lib/engine/offload/parked.h"
+#include "lib/engine/offload/deferred.h"
 #include "lib/engine/offload/transfers.h"
 #include "lib/engine/stages.h"
 
@@ -33,7 +33,7 @@ static int add_qp(struct engine *e, struct engine_qp *qp, const struct qp_config
 
 static void remove_qp(struct engine *e, struct engine_qp *qp)
 {
-	parked_forget(e, qp);
+	deferred_forget(e, qp);
 	offload_forget(e, qp);
 	retained_forget_qp(e, qp);
 	free(qp->offloads);
@@ -44,7 +44,7 @@ static void remove_qp(struct engine *e, struct engine_qp *qp)
 static void reset_qp(struct engine *e, struct engine_qp *qp)
 {
 	qp->offloads->used_mask = 0;
-	parked_forget(e, qp);
+	deferred_forget(e, qp);
 	offload_forget(e, qp);
 }
 
@@ -58,13 +58,13 @@ static void drop_link(struct engine *e, uint16_t link)
 {
 	sides_drop_link(e, link);
 	retained_forget_link(e, link);
-	parked_drop_link(e, link);
+	deferred_drop_link(e, link);
 }
 
 /* A response that was dropped or deferred here is not the peer's delay either. */
 static bool holds_timer(const struct engine_qp *qp)
 {
-	return side_is_fetching(qp) || qp->offloads->loss.response || qp->offloads->parked[1];
+	return side_is_fetching(qp) || qp->offloads->loss.response || qp->offloads->deferred[1];
 }
 
 static void init_slabs(struct transfers *t, uint8_t *memory)
@@ -102,7 +102,7 @@ static void free_transfers(struct transfers *t)
 		sides_fini(t);
 		lend_fini(t);
 		retained_fini(t);
-		parking_fini(t);
+		deferred_fini(t);
 	}
 	free(t);
 }
@@ -119,7 +119,7 @@ static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mt
 		return NULL;
 	t->slab_size = (mtu > WIRE_IBTA_MTU ? mtu : WIRE_IBTA_MTU) + SLAB_MORE;
 	slabs_end = sides_size(t) + SLABS * t->slab_size;
-	t->memory_size = slabs_end + parking_size(caps);
+	t->memory_size = slabs_end + deferred_size(caps);
 	memory = mmap(
 		NULL, t->memory_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	t->memory = memory == MAP_FAILED ? NULL : memory;
@@ -127,13 +127,13 @@ static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mt
 	list_init(&t->holding);
 	list_init(&t->starved);
 	if (!t->memory || sides_init(t, t->memory) ||
-		retained_init(t, caps->max_held - parking_frames(caps)) ||
-		parking_init(t, caps, t->memory + slabs_end)) {
+		retained_init(t, caps->max_held - deferred_frames(caps)) ||
+		deferred_init(t, caps, t->memory + slabs_end)) {
 		free_transfers(t);
 		return NULL;
 	}
 	init_slabs(t, t->memory + sides_size(t));
-	init_held(t, caps->max_held - parking_frames(caps));
+	init_held(t, caps->max_held - deferred_frames(caps));
 	return t;
 }
 
@@ -189,8 +189,8 @@ static const struct offload_hooks hooks = {
 	.launch = offload_launch,
 	.is_busy = offload_is_busy,
 	.holds_timer = holds_timer,
-	.defers = parked_defers,
-	.defers_other = parked_defers_other,
+	.defers = defer_frame,
+	.defers_other = defer_other_frame,
 	.admits = offload_admits,
 	.place = offload_place,
 	.placed = offload_placed,
@@ -309,7 +309,7 @@ void engine_attach_offload(struct engine *e, struct offload *offload)
 		a++;
 	a->offload = offload;
 	transfers_of(e)->n_attached++;
-	parking_attach(e, a);
+	deferred_attach(e, a);
 }
 
 void engine_retire_offload(struct engine *e, struct offload *offload)
@@ -347,7 +347,7 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 
 	if (!a)
 		return;
-	parking_detach(e, a);
+	deferred_detach(e, a);
 	/* Completions may have waited for the transfers that just ended. */
 	completions_pass_on(t);
 	assert(a->head == a->tail);

@@ -15,7 +15,7 @@
 
 #include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/lend.h"
-#include "lib/engine/offload/parked.h"
+#include "lib/engine/offload/deferred.h"
 #include "lib/engine/offload/transfers.h"
 #include "lib/engine/stages.h"
 
@@ -290,7 +290,7 @@ struct port_packet *side_queue(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
 	bool waits = qp->offloads->side_last[packet_is_answer(out)] ||
-		(has_owned_pieces(out) && !parked_sends(e, qp, out));
+		(has_owned_pieces(out) && !can_send_far(e, qp, out));
 
 	return waits ? make(e, qp, link, out) : NULL;
 }

@@ -9,7 +9,7 @@
 
 #include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/lend.h"
-#include "lib/engine/offload/parked.h"
+#include "lib/engine/offload/deferred.h"
 #include "lib/engine/stages.h"
 
 struct attached *attached_of(const struct transfers *t, const struct offload *offload)
@@ -79,7 +79,7 @@ void transfer_give(struct attached *a)
 	while (a->given != a->tail && !a->failed) {
 		struct transfer *transfer = transfer_at(a, a->given);
 
-		if (transfer->side || transfer->parked)
+		if (transfer->side || transfer->deferred)
 			transfer->ticket = offload->ops->gather(
 				offload, transfer->dst, transfer->payload, transfer->length);
 		else
@@ -149,7 +149,7 @@ static void put_slab(struct transfers *t, struct slab *slab)
 	if (slab->users > slab->is_kept)
 		return;
 	if (!slab->owner) {
-		parked_release(t, slab);
+		deferred_release(t, slab);
 		return;
 	}
 	slab->owner->slabs--;
@@ -176,7 +176,7 @@ void slab_unkeep(struct transfers *t, struct slab *slab)
 
 static uint64_t *count_of(struct frl_stats *stats, const struct transfer *transfer)
 {
-	if (transfer->parked)
+	if (transfer->deferred)
 		return &stats->offload_fetched;
 	if (transfer->side)
 		return &stats->offload_gathered;
@@ -195,9 +195,9 @@ static void finish(struct engine *e, struct attached *a)
 		side_transfer_done(t, transfer->side);
 		return;
 	}
-	if (transfer->parked) {
+	if (transfer->deferred) {
 		a->gathers--;
-		parked_fetched(e, transfer->parked);
+		deferred_fetched(e, transfer->deferred);
 		return;
 	}
 	a->placements--;
@@ -291,7 +291,7 @@ uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 			n += progress(e, &t->attached[i]);
 	if (n)
 		completions_pass_on(t);
-	n += parked_deliver(e, now_ns);
+	n += deferred_deliver(e, now_ns);
 	if (!list_empty(&t->starved))
 		offload_ask_starved(e, now_ns);
 	return n + sides_leave(e, now_ns);
@@ -326,7 +326,7 @@ bool offload_kept_frame(struct engine *e)
 {
 	struct held_frame *held = transfers_of(e)->rx_held;
 
-	if (parked_kept_frame(transfers_of(e)))
+	if (deferred_kept_frame(transfers_of(e)))
 		return true;
 	transfers_of(e)->rx_held = NULL;
 	if (held)
@@ -384,7 +384,7 @@ static void set_payload(struct engine *e, struct attached *a, const struct port_
 	const struct placement *p, struct transfer *transfer)
 {
 	transfer->payload = p->payload;
-	transfer->slab = parked_slab(transfers_of(e), a, p->payload);
+	transfer->slab = deferred_slab(transfers_of(e), a, p->payload);
 	if (transfer->slab) {
 		transfer->slab->users++;
 		return;

@@ -90,8 +90,8 @@ struct transfer {
 	uint32_t length;
 	bool has_action;
 	struct frl_recv_action action;
-	struct side_packet *side; /* set for a gather, and none of the following */
-	struct parked *parked;    /* set for the far part of a frame, and none of the following */
+	struct side_packet *side;  /* set for a gather, and none of the following */
+	struct deferred *deferred; /* set for the far part of a frame, and none of the following */
 	struct slab *slab;
 	struct held_frame *held;
 	struct side_buffer *also; /* second destination of the result (retained.h), or NULL */
@@ -134,10 +134,10 @@ struct offload_qp {
 	uint64_t placed_seq;
 	uint32_t placed_mask;
 	uint32_t used_mask;
-	/* Its newest packets beside the queues, and the number of its deferred frames (parked.h).
+	/* Its newest packets beside the queues, and the number of its deferred frames (deferred.h).
 	 * Index 0: requests; 1: responses. */
 	struct side_packet *side_last[2];
-	uint32_t parked[2];
+	uint32_t deferred[2];
 	/* Its dropped packets, and the offloads that had no room for them. */
 	struct qp_loss loss;
 	uint32_t starved_mask;
@@ -159,12 +159,12 @@ struct transfers {
 	uint32_t n_kept_slabs; /* used by retained payload alone */
 	struct held_frame held[HELD_FRAMES];
 	struct held_frame *free_held;
-	uint32_t n_held;            /* in use or free */
-	uint32_t n_kept_frames;     /* used by retained payload alone */
-	struct held_frame *rx_held; /* the frame being received; NULL: not held */
-	struct parking *parking;    /* NULL: the port has no frames with a far part */
-	struct list gates;          /* of all completion queues */
-	struct list holding;        /* those that hold completions back */
+	uint32_t n_held;                 /* in use or free */
+	uint32_t n_kept_frames;          /* used by retained payload alone */
+	struct held_frame *rx_held;      /* the frame being received; NULL: not held */
+	struct deferred_queue *deferred; /* NULL: the port has no frames with a far part */
+	struct list gates;               /* of all completion queues */
+	struct list holding;             /* those that hold completions back */
 	struct list starved;      /* struct offload_qp.starved: queue pairs with dropped packets */
 	struct side_packet *side; /* SIDE_PACKETS entries */
 	struct side_packet *free_sides;
