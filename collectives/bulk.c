@@ -17,7 +17,7 @@
 #include "collectives/compute.h"
 #include "lib/base/error.h"
 
-/* Half of what a software device keeps (lib/engine/offload/lend.h): what is received may be ahead
+/* Half of what a software device keeps (lib/engine/offload/loan.h): what is received may be ahead
  * of what is sent, on one lane farther than on another. */
 enum { KEPT_PACKETS = 1024 };
 

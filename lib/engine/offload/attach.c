@@ -10,7 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/hooks.h"
-#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/loan.h"
 #include "lib/engine/offload/deferred.h"
 #include "lib/engine/offload/transfers.h"
 #include "lib/engine/stages.h"
@@ -100,7 +100,7 @@ static void free_transfers(struct transfers *t)
 		munmap(t->memory, t->memory_size);
 	if (t) {
 		sides_fini(t);
-		lend_fini(t);
+		loan_fini(t);
 		retained_fini(t);
 		deferred_fini(t);
 	}
@@ -169,7 +169,7 @@ static void fini(struct engine *e)
 	completions_fini(t);
 	free_qps(e);
 	/* Otherwise the port still has packets that refer to the buffers. */
-	if (lend_unmap(e))
+	if (loan_unmap(e))
 		end(e);
 }
 
@@ -237,7 +237,7 @@ static int prepare(struct engine *e)
 		end(e);
 		return rc;
 	}
-	lend_map(e);
+	loan_map(e);
 	e->offloads = &hooks;
 	return 0;
 }

@@ -5,7 +5,7 @@
  * or responses) wait there too, which keeps the order.
  *
  * Payload is fetched into a buffer of the side packet, unless it was retained (retained.h). The port
- * takes the buffer by copy or by reference (lend.h). The ICRC therefore covers exactly the bytes
+ * takes the buffer by copy or by reference (loan.h). The ICRC therefore covers exactly the bytes
  * that are sent, and the source memory can change.
  */
 #include <assert.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "lib/engine/offload/retained.h"
-#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/loan.h"
 #include "lib/engine/offload/deferred.h"
 #include "lib/engine/offload/transfers.h"
 #include "lib/engine/stages.h"
@@ -39,13 +39,13 @@ static uint32_t promised_to(uint16_t link)
 
 size_t sides_size(const struct transfers *t)
 {
-	return lend_size(t, SIDE_PACKETS);
+	return loan_size(t, SIDE_PACKETS);
 }
 
 int sides_init(struct transfers *t, uint8_t *memory)
 {
 	t->side = calloc(SIDE_PACKETS, sizeof(t->side[0]));
-	if (!t->side || lend_init(t, SIDE_PACKETS, memory))
+	if (!t->side || loan_init(t, SIDE_PACKETS, memory))
 		return -ENOMEM;
 	list_init(&t->sides);
 	t->n_promised = SIDES_PROMISED;
@@ -341,7 +341,7 @@ static void leave(struct engine *e, struct side_packet *side, uint64_t now_ns)
 
 	unlink_side(e, side);
 	if (side->has_payload)
-		lend_offer(e, side);
+		loan_offer(e, side);
 	if (side->has_icrc)
 		engine_store_icrc(&side->packet, side->l3_offset, side->headers);
 	*engine_queue_slot(e, side->link) = side->packet;
@@ -415,7 +415,7 @@ void side_release(struct engine *e, struct port_packet *packet, bool taken)
 	if (!side)
 		return;
 	side->buffer->side = NULL;
-	lend_settle(e, side, taken);
+	loan_settle(e, side, taken);
 	free_side(transfers_of(e), side);
 	packet->copy = true;
 }

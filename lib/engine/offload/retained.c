@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/loan.h"
 
 enum {
 	/* Entries are hashed by the part of memory in which they begin. No entry is longer than a
@@ -107,7 +107,7 @@ static void unlink_entry(struct retained_table *table, struct retained *entry)
 static void give_back(struct transfers *t, struct side_buffer *buffer)
 {
 	t->retained->n_buffers--;
-	lend_put_spare(t, buffer);
+	loan_put_spare(t, buffer);
 }
 
 /* Releases the memory of the entry; it is free when no transfer uses it. */
@@ -161,7 +161,7 @@ static struct side_buffer *take_buffer(struct engine *e)
 	if (table->n_buffers == RETAINED_BUFFERS)
 		return NULL;
 	table->n_buffers++;
-	return lend_take_spare(transfers_of(e));
+	return loan_take_spare(transfers_of(e));
 }
 
 /* Moves the bytes to a buffer to free their frame or slab. Ends the entry if there is no buffer. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "lib/engine/offload/retained.h"
-#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/loan.h"
 #include "lib/engine/offload/deferred.h"
 #include "lib/engine/stages.h"
 

@@ -172,12 +172,12 @@ struct transfers {
 	uint32_t n_promised; /* side packets reserved for links that use less than their minimum */
 	uint16_t sides_of[ENGINE_LINKS];
 	struct list sides;
-	struct side_buffer *buffers; /* n_buffers entries; see lend.h */
+	struct side_buffer *buffers; /* n_buffers entries; see loan.h */
 	uint32_t n_buffers;
 	struct port_mem *port_mem; /* registration of `memory` with the port; NULL: none */
 	struct side_buffer *spare;
-	struct side_buffer *lent, *lent_last; /* loaned to the port, oldest first */
-	uint32_t n_lent;                      /* loaned, or offered and about to be */
+	struct side_buffer *loaned, *loaned_last; /* loaned to the port, oldest first */
+	uint32_t n_loaned;                        /* loaned, or offered and about to be */
 	struct retained_table *retained;
 	bool may_leave; /* a packet beside the queues waits for nothing */
 };

@@ -8,13 +8,13 @@
  *
  * Private to this folder.
  */
-#ifndef FERRULE_ENGINE_LEND_H
-#define FERRULE_ENGINE_LEND_H
+#ifndef FERRULE_ENGINE_LOAN_H
+#define FERRULE_ENGINE_LOAN_H
 
 #include "lib/engine/offload/transfers.h"
 
 enum {
-	LENT_BUFFERS = 256,      /* upper limit of loans */
+	LOANED_BUFFERS = 256,    /* upper limit of loans */
 	RETAINED_BUFFERS = 2048, /* upper limit of retained.c; collectives/bulk.c relies on it */
 };
 
@@ -31,23 +31,23 @@ struct side_buffer {
 };
 
 /* Allocates all buffers: first `n` for packets, then the spare ones. -ENOMEM. */
-int lend_init(struct transfers *t, uint32_t n, uint8_t *memory);
+int loan_init(struct transfers *t, uint32_t n, uint8_t *memory);
 /* Returns the bytes of `memory` needed. */
-size_t lend_size(const struct transfers *t, uint32_t n);
+size_t loan_size(const struct transfers *t, uint32_t n);
 /* Registers t->memory with the port, if the port sends by reference. */
-void lend_map(struct engine *e);
+void loan_map(struct engine *e);
 /* Called before the port is closed. Returns false if the port still refers to buffers; their
  * memory must stay until it is closed. */
-bool lend_unmap(struct engine *e);
-void lend_fini(struct transfers *t);
+bool loan_unmap(struct engine *e);
+void loan_fini(struct transfers *t);
 
 /* Takes a spare buffer. There is always one for callers that keep to the limits above. */
-struct side_buffer *lend_take_spare(struct transfers *t);
-void lend_put_spare(struct transfers *t, struct side_buffer *buffer);
+struct side_buffer *loan_take_spare(struct transfers *t);
+void loan_put_spare(struct transfers *t, struct side_buffer *buffer);
 
 /* Offers the buffer of a packet that goes to its queue as a loan, if possible. */
-void lend_offer(struct engine *e, struct side_packet *side);
+void loan_offer(struct engine *e, struct side_packet *side);
 /* Called when the packet has left the queue. `taken`: by the port; otherwise it was dropped. */
-void lend_settle(struct engine *e, struct side_packet *side, bool taken);
+void loan_settle(struct engine *e, struct side_packet *side, bool taken);
 
 #endif

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/engine/offload/lend.h"
+#include "lib/engine/offload/loan.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "lib/base/error.h"
 
-size_t lend_size(const struct transfers *t, uint32_t n)
+size_t loan_size(const struct transfers *t, uint32_t n)
 {
-	return (size_t)(n + LENT_BUFFERS + RETAINED_BUFFERS) * t->slab_size;
+	return (size_t)(n + LOANED_BUFFERS + RETAINED_BUFFERS) * t->slab_size;
 }
 
-int lend_init(struct transfers *t, uint32_t n, uint8_t *memory)
+int loan_init(struct transfers *t, uint32_t n, uint8_t *memory)
 {
-	t->n_buffers = n + LENT_BUFFERS + RETAINED_BUFFERS;
+	t->n_buffers = n + LOANED_BUFFERS + RETAINED_BUFFERS;
 	t->buffers = calloc(t->n_buffers, sizeof(t->buffers[0]));
 	if (!t->buffers)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < t->n_buffers; i++) {
 		t->buffers[i].bytes = memory + i * t->slab_size;
 		if (i >= n)
-			lend_put_spare(t, &t->buffers[i]);
+			loan_put_spare(t, &t->buffers[i]);
 	}
 	return 0;
 }
@@ -45,7 +45,7 @@ static int map_all(struct engine *e)
 }
 
 /* A failure is only logged: packets are copied then. */
-void lend_map(struct engine *e)
+void loan_map(struct engine *e)
 {
 	char before[ERROR_TEXT_MAX];
 
@@ -60,7 +60,7 @@ void lend_map(struct engine *e)
 	error_restore(before);
 }
 
-bool lend_unmap(struct engine *e)
+bool loan_unmap(struct engine *e)
 {
 	struct transfers *t = transfers_of(e);
 	const struct port_ops *ops = e->port->ops;
@@ -85,12 +85,12 @@ bool lend_unmap(struct engine *e)
 	return is_idle;
 }
 
-void lend_fini(struct transfers *t)
+void loan_fini(struct transfers *t)
 {
 	free(t->buffers);
 }
 
-struct side_buffer *lend_take_spare(struct transfers *t)
+struct side_buffer *loan_take_spare(struct transfers *t)
 {
 	struct side_buffer *buffer = t->spare;
 
@@ -98,7 +98,7 @@ struct side_buffer *lend_take_spare(struct transfers *t)
 	return buffer;
 }
 
-void lend_put_spare(struct transfers *t, struct side_buffer *buffer)
+void loan_put_spare(struct transfers *t, struct side_buffer *buffer)
 {
 	buffer->next = t->spare;
 	t->spare = buffer;
@@ -109,32 +109,32 @@ static void take_back(struct engine *e)
 {
 	struct transfers *t = transfers_of(e);
 
-	while (t->lent && e->port->ops->mem_idle(e->port, t->lent->mem)) {
-		struct side_buffer *buffer = t->lent;
+	while (t->loaned && e->port->ops->mem_idle(e->port, t->loaned->mem)) {
+		struct side_buffer *buffer = t->loaned;
 
-		t->lent = buffer->next;
-		t->n_lent--;
-		lend_put_spare(t, buffer);
+		t->loaned = buffer->next;
+		t->n_loaned--;
+		loan_put_spare(t, buffer);
 	}
 }
 
-void lend_offer(struct engine *e, struct side_packet *side)
+void loan_offer(struct engine *e, struct side_packet *side)
 {
 	struct transfers *t = transfers_of(e);
 
 	if (!side->buffer->mem || side->link == ENGINE_LOOP_LINK)
 		return;
-	if (t->n_lent == LENT_BUFFERS)
+	if (t->n_loaned == LOANED_BUFFERS)
 		take_back(e);
-	if (t->n_lent == LENT_BUFFERS)
+	if (t->n_loaned == LOANED_BUFFERS)
 		return;
-	t->n_lent++;
-	side->spare = lend_take_spare(t);
+	t->n_loaned++;
+	side->spare = loan_take_spare(t);
 	side->packet.pieces[0].mem = side->buffer->mem;
 	side->packet.copy = false;
 }
 
-void lend_settle(struct engine *e, struct side_packet *side, bool taken)
+void loan_settle(struct engine *e, struct side_packet *side, bool taken)
 {
 	struct transfers *t = transfers_of(e);
 	struct side_buffer *buffer = side->buffer;
@@ -143,15 +143,15 @@ void lend_settle(struct engine *e, struct side_packet *side, bool taken)
 		return;
 	if (taken) {
 		buffer->next = NULL;
-		if (t->lent)
-			t->lent_last->next = buffer;
+		if (t->loaned)
+			t->loaned_last->next = buffer;
 		else
-			t->lent = buffer;
-		t->lent_last = buffer;
+			t->loaned = buffer;
+		t->loaned_last = buffer;
 		side->buffer = side->spare;
 	} else {
-		lend_put_spare(t, side->spare);
-		t->n_lent--;
+		loan_put_spare(t, side->spare);
+		t->n_loaned--;
 	}
 	side->spare = NULL;
 }
