@@ -170,7 +170,7 @@ struct qp_batch {
 struct awaited {
 	const struct frl_cq *cq; /* a completion in it; or NULL */
 	uint64_t until_ns;       /* UINT64_MAX: no time limit */
-	bool was_vain;           /* state of the device: the last wake-up was spurious; false at
+	bool was_spurious;       /* state of the device: the last wake-up was spurious; false at
 				  * first */
 };
 

@@ -225,7 +225,7 @@ uint32_t soft_mw_rkey(struct frl_mw *mw)
 	return rkey;
 }
 
-void soft_describe_silence(
+void soft_describe_no_answer(
 	const struct soft_device *device, const struct frl_ah_attr *attr, char *out, size_t size)
 {
 	struct frl_ip hop;
@@ -268,7 +268,7 @@ int soft_ah_create(struct frl_ah *base)
 	struct patience patience = { .limit_ns = 0 };
 	struct soft_device *device = soft_device(base->pd->device);
 	struct making making = { .ah = soft_ah(base) };
-	char silent[SILENCE];
+	char no_answer[NO_ANSWER_SIZE];
 	int rc;
 
 	making.ah->engine.core.pd = base->pd;
@@ -282,11 +282,11 @@ int soft_ah_create(struct frl_ah *base)
 	if (rc != -ETIMEDOUT)
 		return rc;
 	device_enter(&device->base);
-	soft_describe_silence(device, &base->attr, silent, sizeof(silent));
+	soft_describe_no_answer(device, &base->attr, no_answer, sizeof(no_answer));
 	device_leave(&device->base);
 	if (making.is_added)
 		soft_ah_destroy(base);
-	return frl_fail(-EHOSTUNREACH, "%s", silent);
+	return frl_fail(-EHOSTUNREACH, "%s", no_answer);
 }
 
 void soft_ah_destroy(struct frl_ah *ah)

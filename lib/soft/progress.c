@@ -32,10 +32,10 @@ void soft_leaving(struct frl_device *device)
 		list_remove(&core->notify);
 		list_add_tail(&channel->pending, &core->notify);
 		bell_set(&channel->bell, true);
-		soft_device(device)->has_told = true;
+		soft_device(device)->has_reported = true;
 	}
 	if (soft_device(device)->n_asleep)
-		sleep_rouse(soft_device(device));
+		wake_waiters(soft_device(device));
 }
 
 /*
@@ -77,13 +77,13 @@ void soft_note_poll(struct frl_device *device)
 
 /* A thread that requests an event polls once more before it sleeps. That must not count as
  * polling. */
-static bool somebody_sleeps(struct soft_device *device)
+static bool has_waiter(struct soft_device *device)
 {
 	return atomic_load(&device->polls) - atomic_load(&device->asked_at) <= LAST_POLLS;
 }
 
 /* Pauses the thread while the application polls and does the work itself. */
-static void stand_back(struct soft_device *device)
+static void pause_thread(struct soft_device *device)
 {
 	uint64_t until = clock_now_ns() + PAUSE_NS;
 	const struct timespec deadline = {
@@ -92,7 +92,7 @@ static void stand_back(struct soft_device *device)
 	};
 
 	atomic_store(&device->pausing, true);
-	if (!somebody_sleeps(device) && !atomic_load(&device->stop))
+	if (!has_waiter(device) && !atomic_load(&device->stop))
 		sem_clockwait(&device->wake, CLOCK_MONOTONIC, &deadline);
 	atomic_store(&device->pausing, false);
 }
@@ -113,23 +113,23 @@ static void *progress_main(void *arg)
 	frl_backoff_reset(&backoff);
 	while (!atomic_load_explicit(&device->stop, memory_order_relaxed)) {
 		unsigned polls = atomic_load_explicit(&device->polls, memory_order_relaxed);
-		bool transfers, has_told;
+		bool transfers, has_reported;
 		uint32_t moved;
 
-		if (polls != seen && !somebody_sleeps(device)) {
+		if (polls != seen && !has_waiter(device)) {
 			seen = polls;
-			stand_back(device);
+			pause_thread(device);
 			continue;
 		}
 		seen = polls;
 		device_enter(&device->base);
 		moved = soft_poll(&device->base);
 		transfers = engine_offloads_busy(&device->engine);
-		has_told = device->has_told;
-		device->has_told = false;
+		has_reported = device->has_reported;
+		device->has_reported = false;
 		device_leave(&device->base);
 		/* The notified thread may need this processor. */
-		if (has_told)
+		if (has_reported)
 			sched_yield();
 		if (moved)
 			frl_backoff_reset(&backoff);
@@ -162,7 +162,7 @@ void soft_stop_thread(struct soft_device *device)
 	atomic_store(&device->stop, true);
 	end_pause(device);
 	device_enter_first(&device->base);
-	sleep_rouse_all(device);
+	wake_all_waiters(device);
 	device_leave(&device->base);
 	pthread_join(device->thread, NULL);
 	device->has_thread = false;

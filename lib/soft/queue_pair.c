@@ -106,8 +106,8 @@ void soft_qp_destroy(struct frl_qp *base)
 	free(qp->storage);
 }
 
-static int complain(const struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask, int rc,
-	const char *why)
+static int fail_modify(const struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask,
+	int rc, const char *why)
 {
 	return frl_fail(rc, "queue pair 0x%x, %s to %s: %s", qp->num,
 		frl_qp_state_str(soft_qp_state(qp)),
@@ -132,7 +132,7 @@ int soft_qp_modify(struct frl_qp *base, const struct frl_qp_attr *wanted, uint32
 	if (rc) {
 		/* Releases the neighbor entry that the failed change has requested. */
 		soft_qp_forget_path(base);
-		return complain(base, &attr, mask, rc, why);
+		return fail_modify(base, &attr, mask, rc, why);
 	}
 	if ((mask & FRL_QP_STATE) && attr.state == FRL_QPS_RESET)
 		unbind_windows(device, qp);
@@ -141,11 +141,11 @@ int soft_qp_modify(struct frl_qp *base, const struct frl_qp_attr *wanted, uint32
 
 int soft_qp_unanswered(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
-	char silent[SILENCE];
+	char no_answer[NO_ANSWER_SIZE];
 
 	soft_qp_forget_path(qp);
-	soft_describe_silence(device_of(qp), &attr->ah, silent, sizeof(silent));
-	return complain(qp, attr, mask, -EHOSTUNREACH, silent);
+	soft_describe_no_answer(device_of(qp), &attr->ah, no_answer, sizeof(no_answer));
+	return fail_modify(qp, attr, mask, -EHOSTUNREACH, no_answer);
 }
 
 void soft_qp_forget_path(struct frl_qp *qp)

@@ -35,8 +35,8 @@ enum {
 
 void sleep_init(struct soft_device *device)
 {
-	for (unsigned i = 0; i < SOFT_SLEEPERS; i++)
-		device->sleepers[i].fd = -1;
+	for (unsigned i = 0; i < SOFT_WAITERS; i++)
+		device->waiters[i].fd = -1;
 	atomic_init(&device->wake_fd, -1);
 }
 
@@ -53,7 +53,7 @@ void soft_unwatch(struct frl_device *device)
 
 /* Yields to threads that wait for an event. The port woke them as well, and they do the work if
  * they get the guard first. Otherwise they would have to be woken again after this thread. */
-static void let_watcher_in(const struct soft_device *device)
+static void yield_to_watchers(const struct soft_device *device)
 {
 	const struct timespec moment = { .tv_nsec = WATCHER_NS };
 
@@ -63,27 +63,27 @@ static void let_watcher_in(const struct soft_device *device)
 
 void sleep_fini(struct soft_device *device)
 {
-	for (unsigned i = 0; i < SOFT_SLEEPERS; i++)
-		if (device->sleepers[i].fd >= 0)
-			close(device->sleepers[i].fd);
+	for (unsigned i = 0; i < SOFT_WAITERS; i++)
+		if (device->waiters[i].fd >= 0)
+			close(device->waiters[i].fd);
 }
 
-static void rouse(struct soft_sleeper *sleeper)
+static void wake(struct soft_waiter *waiter)
 {
 	uint64_t one = 1;
 	ssize_t n;
 
-	if (!sleeper->is_used || sleeper->is_roused)
+	if (!waiter->is_used || waiter->is_woken)
 		return;
-	sleeper->is_roused = true;
-	n = write(sleeper->fd, &one, sizeof(one)); /* cannot fail: the count is 0 */
+	waiter->is_woken = true;
+	n = write(waiter->fd, &one, sizeof(one)); /* cannot fail: the count is 0 */
 	(void)n;
 }
 
-void sleep_rouse_all(struct soft_device *device)
+void wake_all_waiters(struct soft_device *device)
 {
-	for (unsigned i = 0; i < SOFT_SLEEPERS; i++)
-		rouse(&device->sleepers[i]);
+	for (unsigned i = 0; i < SOFT_WAITERS; i++)
+		wake(&device->waiters[i]);
 }
 
 /* Returns true if the wait for the queue is over: a completion, or an overrun. */
@@ -92,16 +92,16 @@ static bool is_over(const struct cq *cq)
 	return cq && (!cq_is_empty(cq) || cq->overrun);
 }
 
-void sleep_rouse(struct soft_device *device)
+void wake_waiters(struct soft_device *device)
 {
 	uint64_t deadline_ns = engine_next_deadline(&device->engine);
 	bool has_work = engine_has_work(&device->engine);
 
-	for (unsigned i = 0; i < SOFT_SLEEPERS; i++) {
-		struct soft_sleeper *sleeper = &device->sleepers[i];
+	for (unsigned i = 0; i < SOFT_WAITERS; i++) {
+		struct soft_waiter *waiter = &device->waiters[i];
 
-		if (has_work || deadline_ns < sleeper->until_ns || is_over(sleeper->cq))
-			rouse(sleeper);
+		if (has_work || deadline_ns < waiter->until_ns || is_over(waiter->cq))
+			wake(waiter);
 	}
 }
 
@@ -118,16 +118,16 @@ static uint64_t awake_by(
 }
 
 /* Returns a free waiter entry, or NULL if there are too many or no descriptor. */
-static struct soft_sleeper *free_sleeper(struct soft_device *device)
+static struct soft_waiter *free_waiter(struct soft_device *device)
 {
-	for (unsigned i = 0; i < SOFT_SLEEPERS; i++) {
-		struct soft_sleeper *sleeper = &device->sleepers[i];
+	for (unsigned i = 0; i < SOFT_WAITERS; i++) {
+		struct soft_waiter *waiter = &device->waiters[i];
 
-		if (sleeper->is_used)
+		if (waiter->is_used)
 			continue;
-		if (sleeper->fd < 0)
-			sleeper->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		return sleeper->fd < 0 ? NULL : sleeper;
+		if (waiter->fd < 0)
+			waiter->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		return waiter->fd < 0 ? NULL : waiter;
 	}
 	return NULL;
 }
@@ -146,21 +146,21 @@ static const struct cq *cq_of(const struct awaited *awaited)
 
 /* Prepares to sleep. Returns NULL if the thread must not sleep now. *ret_fd is the port's
  * descriptor. Guard held. */
-static struct soft_sleeper *fall_asleep(
+static struct soft_waiter *fall_asleep(
 	struct soft_device *device, const struct awaited *awaited, int *ret_fd)
 {
 	const struct cq *cq = cq_of(awaited);
 	uint64_t now_ns = clock_now_ns();
 	uint64_t until_ns = awake_by(device, awaited, now_ns);
 	struct port *port = device->port;
-	struct soft_sleeper *sleeper;
+	struct soft_waiter *waiter;
 
 	/* `stop` is set before the waiters are woken. */
 	if (!port->ops->arm || atomic_load(&device->stop) || until_ns < now_ns + LEAST_NS ||
 		engine_has_work(&device->engine) || is_over(cq))
 		return NULL;
-	sleeper = free_sleeper(device);
-	if (!sleeper)
+	waiter = free_waiter(device);
+	if (!waiter)
 		return NULL;
 	*ret_fd = port->ops->arm(port);
 	if (*ret_fd < 0) {
@@ -168,8 +168,8 @@ static struct soft_sleeper *fall_asleep(
 			disarm(device);
 		return NULL;
 	}
-	*sleeper = (struct soft_sleeper){
-		.fd = sleeper->fd,
+	*waiter = (struct soft_waiter){
+		.fd = waiter->fd,
 		.is_used = true,
 		.cq = cq,
 		.until_ns = until_ns,
@@ -178,25 +178,25 @@ static struct soft_sleeper *fall_asleep(
 	device->n_asleep++;
 	if (port->ops->disarm)
 		atomic_store(&device->wake_fd, *ret_fd);
-	return sleeper;
+	return waiter;
 }
 
 /* Guard held. */
-static void wake_up(struct soft_device *device, struct soft_sleeper *sleeper, bool by_port)
+static void wake_up(struct soft_device *device, struct soft_waiter *waiter, bool by_port)
 {
 	uint64_t count;
 	ssize_t n;
 
-	if (sleeper->is_roused) {
-		n = read(sleeper->fd, &count, sizeof(count)); /* cannot fail: the count is 1 */
+	if (waiter->is_woken) {
+		n = read(waiter->fd, &count, sizeof(count)); /* cannot fail: the count is 1 */
 		(void)n;
 	}
-	*sleeper = (struct soft_sleeper){ .fd = sleeper->fd };
+	*waiter = (struct soft_waiter){ .fd = waiter->fd };
 	device->n_asleep--;
 	if (by_port || device->n_asleep == 0)
 		disarm(device);
 	if (by_port)
-		sleep_rouse_all(device);
+		wake_all_waiters(device);
 }
 
 /* Runs one round that checks everything. Guard held. */
@@ -242,7 +242,7 @@ int soft_sleep(struct frl_device *base, struct awaited *awaited)
 {
 	struct soft_device *device = soft_device(base);
 	uint64_t until_ns = 0, moved_before;
-	struct soft_sleeper *sleeper = NULL;
+	struct soft_waiter *waiter = NULL;
 	int port_fd = -1, moved = 0;
 	bool by_port;
 
@@ -250,24 +250,24 @@ int soft_sleep(struct frl_device *base, struct awaited *awaited)
 	/* Links that came or went while no thread slept have woken none. */
 	if (device->port->ops->arm)
 		moved = (int)drive(device);
-	if (moved == 0 && !awaited->was_vain)
-		sleeper = fall_asleep(device, awaited, &port_fd);
-	awaited->was_vain = false;
-	if (sleeper)
-		until_ns = sleeper->until_ns;
+	if (moved == 0 && !awaited->was_spurious)
+		waiter = fall_asleep(device, awaited, &port_fd);
+	awaited->was_spurious = false;
+	if (waiter)
+		until_ns = waiter->until_ns;
 	else
 		moved = awake_for(device, awaited, (uint32_t)moved);
 	device_leave(base);
-	if (!sleeper)
+	if (!waiter)
 		return moved;
-	by_port = wait_for(port_fd, sleeper->fd, until_ns);
+	by_port = wait_for(port_fd, waiter->fd, until_ns);
 	if (by_port && !awaited->cq)
-		let_watcher_in(device);
+		yield_to_watchers(device);
 	device_enter(base);
-	moved_before = sleeper->moved;
-	wake_up(device, sleeper, by_port);
+	moved_before = waiter->moved;
+	wake_up(device, waiter, by_port);
 	moved = (int)drive(device);
-	awaited->was_vain = by_port && device->moved == moved_before;
+	awaited->was_spurious = by_port && device->moved == moved_before;
 	device_leave(base);
 	return moved;
 }

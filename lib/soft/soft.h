@@ -28,7 +28,7 @@
 
 enum {
 	QP_REASON = 256,
-	SOFT_SLEEPERS = 4, /* at a time; further ones poll periodically */
+	SOFT_WAITERS = 4, /* at a time; further ones poll periodically */
 };
 
 /* A link of the local fabric to another device. */
@@ -41,10 +41,10 @@ struct fabric_link {
 };
 
 /* A waiter, see sleep.c. */
-struct soft_sleeper {
+struct soft_waiter {
 	int fd; /* eventfd that wakes it; -1: not created yet */
 	bool is_used;
-	bool is_roused;      /* `fd` is readable */
+	bool is_woken;       /* `fd` is readable */
 	const struct cq *cq; /* a completion in it ends the sleep; or NULL */
 	uint64_t until_ns;
 	uint64_t moved; /* of the device when it fell asleep */
@@ -77,11 +77,11 @@ struct soft_device {
 	atomic_bool stop;
 	atomic_bool pausing;
 	atomic_uint polls;    /* rounds that the application drove */
-	bool has_told;        /* an event was reported since the thread last checked */
+	bool has_reported;    /* an event was reported since the thread last checked */
 	atomic_uint asked_at; /* value of `polls` at the last request for an event */
 
 	/* Waiters. */
-	struct soft_sleeper sleepers[SOFT_SLEEPERS];
+	struct soft_waiter waiters[SOFT_WAITERS];
 	unsigned n_asleep;
 	atomic_int wake_fd;   /* Port's descriptor after the first sleep; -1 before, and if the port
 			     * signals at any time, not only at the end of a sleep. */
@@ -176,9 +176,9 @@ int soft_sleep(struct frl_device *device, struct awaited *awaited);
 int soft_watch(struct frl_device *device);
 void soft_unwatch(struct frl_device *device);
 /* Wakes waiters that have work now. Called before the guard is released. */
-void sleep_rouse(struct soft_device *device);
+void wake_waiters(struct soft_device *device);
 /* Wakes all waiters. Guard held. */
-void sleep_rouse_all(struct soft_device *device);
+void wake_all_waiters(struct soft_device *device);
 
 /* memory.c */
 
@@ -195,8 +195,8 @@ uint32_t soft_mw_rkey(struct frl_mw *mw);
 int soft_ah_create(struct frl_ah *ah);
 void soft_ah_destroy(struct frl_ah *ah);
 /* Writes a text about a next hop that has not answered. Guard held. */
-enum { SILENCE = 200 };
-void soft_describe_silence(
+enum { NO_ANSWER_SIZE = 200 };
+void soft_describe_no_answer(
 	const struct soft_device *device, const struct frl_ah_attr *attr, char *out, size_t size);
 
 /* fragments.c */

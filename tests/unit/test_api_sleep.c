@@ -473,7 +473,7 @@ START_TEST(served_by_another)
 	await_sleepers(1);
 	send_from(&a, 2);
 	pthread_join(thread, NULL);
-	ck_assert(!awaited.was_vain);
+	ck_assert(!awaited.was_spurious);
 	expect(&b, 1, FRL_WC_SUCCESS);
 	expect(&a, 2, FRL_WC_SUCCESS);
 }
