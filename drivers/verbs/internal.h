@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The hardware driver's own structs. Each begins with the common one of drivers/device.h, and the
+ * The hardware driver's own structs. Each begins with the common one of lib/device/device.h, and the
  * calls are those of libibverbs one to one; what is done besides:
  *
  *	device.c, port.c, list.c	finding a port that can be used, and saying why not
@@ -27,7 +27,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "drivers/device.h"
+#include "lib/device/device.h"
 #include "drivers/verbs/verbs.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include "lib/api/objects.h"
 #include "lib/api/publish.h"
 #include "lib/base/settings.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 void frl_device_config_init(struct frl_device_config *config)
 {

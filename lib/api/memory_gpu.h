@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "drivers/device.h"
+#include "lib/device/device.h"
 
 /*
  * A device whose port has payload go on in memory of a GPU was opened: somebody is to move it there

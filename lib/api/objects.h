@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What the public functions share. They check their arguments and count what depends on what; a
- * device's driver does the rest: see drivers/device.h, where the structs behind the handles are.
+ * device's driver does the rest: see lib/device/device.h, where the structs behind the handles are.
  */
 #ifndef FERRULE_API_OBJECTS_H
 #define FERRULE_API_OBJECTS_H
@@ -14,7 +14,7 @@
 #include <ferrule/event.h>
 #include <ferrule/memory.h>
 
-#include "drivers/device.h"
+#include "lib/device/device.h"
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
 

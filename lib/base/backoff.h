@@ -3,7 +3,7 @@
  * The one way in which threads wait by polling. A wait spins, then yields, then sleeps, longer each
  * time. A thread skips spinning while its yields show that others want the processor. Callers
  * choose the longest sleep; backoff_spin() never sleeps. Waits that a wake-up can end use
- * device_idle() (drivers/device.h). Any thread.
+ * device_idle() (lib/device/device.h). Any thread.
  */
 #ifndef FERRULE_BASE_BACKOFF_H
 #define FERRULE_BASE_BACKOFF_H

@@ -4,7 +4,7 @@
 
 #include "collectives/measure.h"
 #include "collectives/place.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 #include "tests/sim/fail.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: states, connections that fail, waiting and counters. */
 #include "lib/api/endpoint.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "lib/api/endpoint.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 #include "tests/unit/program.h"
 
 /* The addresses of two ends, and the pair that both are to find; -1: none. */

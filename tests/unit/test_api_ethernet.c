@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface over a network port behind which there is nobody: addresses, and waiting. */
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/wait_limits.h"

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "drivers/device.h"
+#include "lib/device/device.h"
 #include "lib/wire/packet.h"
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/gpu_fixture.h"

@@ -4,7 +4,7 @@
  * over Ethernet, where FRL_TEST_ENDS names two ports that are connected with each other:
  * "net_af_packet0,iface=e0 net_af_packet1,iface=e1".
  */
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/program.h"

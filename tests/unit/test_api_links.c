@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: links of the local fabric to many devices. */
 #include "drivers/local/internal.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 #include "tests/unit/api_fixture.h"
 #include "tests/unit/program.h"
 

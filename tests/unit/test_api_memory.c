@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The public interface: memory regions that are not as they were made, and memory windows. */
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * that got lost ends the test.
  */
 /* Before the fixture's `a` and `b`. */
-#include "drivers/device.h"
+#include "lib/device/device.h"
 #include "lib/base/clock.h"
 #include "lib/engine/engine.h"
 
@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 
 enum {
-	NET_NS = 50000000, /* as in lib/soft/sleep.c: at most so long, for nothing else */
+	NET_NS = 50000000, /* as in lib/device/sleep.c: at most so long, for nothing else */
 	AWAKE_MS = 500,    /* for what is likely to */
 	ROUNDS = 20,
 	CROWD = 6,      /* more than can sleep at a time */

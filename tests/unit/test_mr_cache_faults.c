@@ -11,7 +11,7 @@
 
 #include <sys/mman.h>
 
-#include "drivers/device.h"
+#include "lib/device/device.h"
 #include "lib/base/error.h"
 #include "tests/unit/mr_cache_fixture.h"
 #include "tests/unit/program.h"

@@ -2,7 +2,7 @@
 /* What the daemon, which is the test, is told of devices, and what it can do with them. */
 #include "lib/api/objects.h"
 #include "lib/api/publish.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 /* Devices whose port the daemon, which is the test, leases to them. */
 #include "lib/api/objects.h"
 #include "lib/api/publish.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum { UNDRIVEN_POLLS = 8 }; /* consecutive polls that do not drive the engine */
 

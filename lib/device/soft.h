@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The software device: an engine over a port, behind the ops table of drivers/device.h. The guard
- * of the device protects everything below it.
+ * The software device: an engine over a port, behind the ops table of device.h. The guard of the
+ * device protects everything below it.
  *
- *	device.c      opening over a port, closing, description
- *	progress.c    the threads that drive the engine
- *	sleep.c       waiting for work
- *	queue.c       completion queues and channels, receive queues
- *	queue_pair.c  queue pairs
- *	memory.c      regions, windows, address handles
- *	fragments.c   shares of the port's packet buffers
- *	fabric.c      links of the local fabric
- *	address.c     addresses of a network port
- *	describe.c    queue pairs, for the control daemon
+ *	soft_device.c  opening over a port, closing, description
+ *	progress.c     the threads that drive the engine
+ *	sleep.c        waiting for work
+ *	queue.c        completion queues and channels, receive queues
+ *	queue_pair.c   queue pairs
+ *	memory.c       regions, windows, address handles
+ *	fragments.c    shares of the port's packet buffers
+ *	fabric.c       links of the local fabric
+ *	address.c      addresses of a network port
+ *	describe.c     queue pairs, for the control daemon
  */
-#ifndef FERRULE_SOFT_SOFT_H
-#define FERRULE_SOFT_SOFT_H
+#ifndef FERRULE_DEVICE_SOFT_H
+#define FERRULE_DEVICE_SOFT_H
 
 #include <semaphore.h>
 #include <stdatomic.h>
 
 #include <ferrule/connect.h>
 
-#include "drivers/device.h"
+#include "lib/device/device.h"
 #include "lib/engine/engine.h"
 #include "lib/engine/fragments.h"
 

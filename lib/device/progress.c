@@ -10,7 +10,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/thread.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum {
 	NS_PER_MS = 1000000,

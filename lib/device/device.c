@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Functions common to all devices, see device.h. */
-#include "drivers/device.h"
+#include "lib/device/device.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum {
 	MAX_VLAN = 4094,

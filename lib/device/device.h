@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Interface between lib/api and devices: the ops table, and the structs behind the public handles.
- * Devices are software (lib/soft: the engine over a port) or hardware (drivers/verbs). A driver's
- * object begins with the common struct. lib/api allocates it, zeroed, with the driver's size, sets
- * the common part, and calls the driver for the rest.
+ * Devices are software (lib/device/soft.h: the engine over a port) or hardware (drivers/verbs). A
+ * driver's object begins with the common struct. lib/api allocates it, zeroed, with the driver's
+ * size, sets the common part, and calls the driver for the rest.
  *
  * lib/api checks the arguments (NULL, ranges against the device's attributes, objects of one
  * device and domain), counts dependent objects, and refuses with -EBUSY. The driver checks
@@ -14,8 +14,8 @@
  * marked [guard] are called with it held; all others without it, by any thread. A thread that uses
  * a handle must make sure that it is not destroyed meanwhile.
  */
-#ifndef FERRULE_DRIVERS_DEVICE_H
-#define FERRULE_DRIVERS_DEVICE_H
+#ifndef FERRULE_DEVICE_DEVICE_H
+#define FERRULE_DEVICE_DEVICE_H
 
 #include <stdbool.h>
 #include <stddef.h>

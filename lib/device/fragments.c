@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "lib/base/error.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 static int refuse_far(void)
 {

@@ -9,7 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
 #include "lib/base/settings.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum { FEW_REQUESTS = 2 };
 

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum {
 	NS_PER_S = 1000000000,

@@ -9,7 +9,7 @@
 #include "lib/base/ip.h"
 #include "lib/base/limit.h"
 #include "lib/engine/offload/attach.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 /* Registers the memory with the port, unless the port cannot read it. Payload is then in the
  * engine's buffers, or stays in the port's. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "lib/control/page.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum { STRIDE = 2048 }; /* slots visited while the guard is held */
 

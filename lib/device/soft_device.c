@@ -15,7 +15,7 @@
 #include "lib/base/error.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum {
 	MAX_CQ_DEPTH = 65536,

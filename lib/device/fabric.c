@@ -17,7 +17,7 @@
 #include "lib/base/error.h"
 #include "lib/base/ip.h"
 #include "lib/base/random.h"
-#include "lib/soft/soft.h"
+#include "lib/device/soft.h"
 
 enum {
 	ADDRESSES = 254 * 256, /* 169.254.1.0 to 169.254.254.255, RFC 3927 */
