@@ -284,8 +284,8 @@ struct device_ops {
 	/* [guard] One step of frl_qp_modify(). -EAGAIN: the next hop's MAC address was requested
 	 * and nothing was changed. Call again while polling, or give up with qp_unanswered(),
 	 * which returns -EHOSTUNREACH. A driver whose kernel resolves the address never returns
-	 * -EAGAIN. It may block, and releases the guard meanwhile; the caller must check its state
-	 * again. */
+	 * -EAGAIN. Such a driver may block, and releases the guard meanwhile; the caller must
+	 * check its state again. */
 	int (*qp_modify)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 	/* [guard] */
 	int (*qp_unanswered)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);

@@ -75,8 +75,8 @@ void soft_note_poll(struct frl_device *device)
 	atomic_fetch_add_explicit(&soft_device(device)->polls, 1, memory_order_relaxed);
 }
 
-/* A thread that requests an event polls once more before it sleeps. That must not count as
- * polling. */
+/* Returns true while a thread is about to sleep. Such a thread requests an event, polls once more,
+ * and sleeps; these polls must not count as polling. */
 static bool has_waiter(struct soft_device *device)
 {
 	return atomic_load(&device->polls) - atomic_load(&device->asked_at) <= LAST_POLLS;

@@ -186,7 +186,8 @@ void soft_qp_fail(struct frl_qp *base, const char *reason)
 
 	if (core->state == FRL_QPS_RESET)
 		return;
-	/* The daemon's reason replaces none, and one that was set before the failure. */
+	/* Keeps the reason of a queue pair that failed with one. In ERR without a reason the
+	 * protocol has only seen the link end, and the caller knows more. */
 	if (!core->error || core->state != FRL_QPS_ERR) {
 		snprintf(qp->error, sizeof(qp->error), "%s", reason);
 		core->error = qp->error;

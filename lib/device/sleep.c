@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sleeps until there is work, if the port can signal it (port_ops.arm).
+ * Sleeps until there is work, if the port can signal work (port_ops.arm).
  *
- * A waiter does not hold the guard. It wakes up for:
- * - The port: frames, or links that come or go. The first thread awake disarms the port, and wakes
- *   the others through their own descriptors, as any of them may have to continue.
- * - A thread that used the engine, when it releases the guard: the waiter's queue has a
- *   completion, the port did not take a packet, or a deadline is earlier than the waiter knows.
- * - Its deadline, or the end of its wait.
- * - NET_NS, in case a peer failed to signal.
+ * A waiter does not hold the guard. These events wake a waiter:
+ * - The port signals: frames, or links that come or go. The first thread awake disarms the port,
+ *   and wakes the others through their own descriptors, as any of them may have to continue.
+ * - A thread that used the engine releases the guard, and the waiter's queue has a completion, the
+ *   port did not take a packet, or a deadline is earlier than the waiter knows.
+ * - The deadline of the waiter, or the end of its wait.
+ * - NET_NS has passed, in case a peer failed to signal.
  * The waiter checks all but the first under the guard before it sleeps. The other threads check
  * them under the guard after their work. No wake-up is lost in between. For the first see
  * port_ops.arm.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The engine: moves packets between one port and its queue pairs, one round a call of
- * engine_poll(). It reads no clock and never blocks. The time is an argument, so the same code
- * runs on a NIC and in simulated time.
+ * engine_poll(). The engine reads no clock and never blocks. The time is an argument, so the same
+ * code runs on a NIC and in simulated time.
  *
  * Not thread-safe: every function needs the owner's guard (the mutex of the device).
  */
@@ -49,9 +49,8 @@ struct tx_queue {
 	bool blocked;           /* the port did not take everything, and nothing since */
 	bool drops;             /* blocked for so long that datagrams are dropped */
 	uint64_t blocked_at_ns; /* when it was blocked, or when the port last took a packet */
-	/* For ports that send batches: whether the queue was empty when the round began; the
-	 * number of packets at the tail that form an incomplete batch, their length and their
-	 * flow. */
+	/* For ports that send batches: whether the queue was empty when the round began. Then the
+	 * incomplete batch at the tail: number of packets, their length and their flow. */
 	bool was_empty;
 	uint16_t n_batched;
 	uint32_t batch_len;
@@ -199,9 +198,9 @@ uint32_t engine_poll(struct engine *engine, uint64_t now_ns);
 
 /*
  * Takes frames from the port for the next engine_poll(), unless some are left from an earlier
- * call. Returns the number of frames. Saves a read of the clock: without frames and if
- * engine_has_work() is false, engine_poll() has nothing to do before the next deadline but the
- * periodic link check.
+ * call. Returns the number of frames. This can save a read of the clock: if there are no frames
+ * and engine_has_work() is false, engine_poll() has nothing to do before the next deadline. Only
+ * the periodic link check is delayed.
  */
 uint16_t engine_fetch(struct engine *engine);
 
@@ -306,10 +305,10 @@ void engine_forget_region(struct engine *engine, const struct region *region);
 bool engine_offloads_busy(const struct engine *engine);
 
 /*
- * Returns true if engine_poll() has work now, apart from frames at the port and from deadlines: a
- * packet to send, or something that only polling detects (room in the port's queue, the end of a
- * transfer). Changes nothing. If false, the caller may sleep until a frame arrives or the next
- * deadline.
+ * Returns true if engine_poll() has work now, apart from frames at the port and from deadlines.
+ * That is a packet to send, or an event that only polling detects: room in the port's queue, or
+ * the end of a transfer. Changes nothing. If false, the caller may sleep until a frame arrives or
+ * the next deadline.
  */
 static inline bool engine_has_work(const struct engine *engine)
 {

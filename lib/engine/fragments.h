@@ -4,10 +4,10 @@
  * port's buffers. Arming a part of a region reserves as many of the share's buffers as its message
  * may need. A message to an armed part therefore always finds room.
  *
- * A frame of the port is kept as it is. Payload that cannot be kept (it lies in the sender's
- * memory, or in a loopback packet on the stack) is copied into an empty buffer of the port, which
- * counts the same. One packet is one buffer and one fragment. Only WRITEs of peers get here:
- * regions of shares have no lkey, and a packet of a WRITE has one destination.
+ * A frame of the port is kept as it is. Some payload cannot be kept: it lies in the sender's
+ * memory, or in a loopback packet on the stack. Such payload is copied into an empty buffer of the
+ * port, which counts the same. One packet is one buffer and one fragment. Only WRITEs of peers get
+ * here: regions of shares have no lkey, and a packet of a WRITE has one destination.
  */
 #ifndef FERRULE_ENGINE_FRAGMENTS_H
 #define FERRULE_ENGINE_FRAGMENTS_H

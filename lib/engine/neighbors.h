@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Neighbor table: resolves IP addresses in the port's subnets to MAC addresses by ARP or neighbor
- * discovery, answers for the port's own addresses, and keeps entries in use current. No I/O:
- * frames are arguments and results.
+ * Neighbor table. Resolves IP addresses in the port's subnets to MAC addresses by ARP or neighbor
+ * discovery. Answers for the port's own addresses. Keeps entries in use current. No I/O: frames
+ * are arguments and results.
  *
  * An entry lives while it has users. A resolved entry is confirmed every NEIGHBOR_REACHABLE_MS:
  * first by unicast, then by broadcast. The last known MAC address stays in use until there is an

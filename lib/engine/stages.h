@@ -46,9 +46,11 @@ uint32_t emit_packets(struct engine *e, uint64_t now_ns);
 void flush_tx(struct engine *e, uint64_t now_ns);
 
 /*
- * batches.c: batches, for ports that send packets together (caps.max_batch). batch_begin() starts a
- * round. batch_follow() records the packet that `qp` appended to `q`. batch_turn() returns how
- * many packets the queue pair may send in its turn; 0: none before the queue is flushed.
+ * batches.c: batches, for ports that send packets together (caps.max_batch).
+ * - batch_begin() starts a round.
+ * - batch_follow() records the packet that `qp` appended to `q`.
+ * - batch_turn() returns how many packets the queue pair may send in its turn; 0: none before the
+ *   queue is flushed.
  */
 void batch_begin(struct engine *e);
 void batch_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
@@ -80,8 +82,8 @@ uint32_t engine_encode_headers(const struct wire_path *path, bool has_icrc,
 	const struct packet_out *out, struct port_packet *packet);
 void engine_store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t headers);
 
-/* Returns true if the payload is short, or may be gone or change before the port takes the packet.
- * It is copied then. */
+/* Returns true if the payload must be copied: it is short, or may be gone or change before the
+ * port takes the packet. */
 bool packet_is_copied(const struct packet_out *out);
 static inline bool packet_is_answer(const struct packet_out *out)
 {

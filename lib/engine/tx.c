@@ -176,8 +176,8 @@ static void enqueue(
 	if (is_queued)
 		packet = enqueue_last(e, qp, link, out);
 
-	/* Responses have no flow. The end of this queue pair does not withdraw them, and the end
-	 * of a region that the peer reads must not wait for a peer that reads in place. */
+	/* Responses have no flow. They are not withdrawn when this queue pair ends. The end of a
+	 * region that the peer reads must not wait for a peer that reads in place. */
 	packet->flow = packet_is_answer(out) ? 0 : qp->core.qpn;
 	packet->alone = false;
 	packet->copy = !is_queued || (out->response ? e->port->caps.in_place : is_reported(qp));

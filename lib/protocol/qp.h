@@ -93,10 +93,9 @@ struct send_wqe {
  *	----|---------------|----------------|---------------|----
  *	    | sent, unacked | to retransmit  | never sent    |
  *
- * Without loss next == sent_end. Going back moves next to una. [una, end) are the PSNs of the
- * requests in queue positions [head, tail), without the acknowledged part of the first one.
- * Sending a READ request moves next past the PSNs of all its responses; una follows as they
- * arrive.
+ * Without loss next == sent_end. Going back moves next to una. The requests in queue positions
+ * [head, tail) have the PSNs [una, end), without the acknowledged part of the first one. Sending a
+ * READ request moves next past the PSNs of all its responses; una follows as they arrive.
  * UC, UD: `una` is the end of what the port has taken; there is no window.
  */
 struct requester {

@@ -101,7 +101,7 @@ void recovery_stop(struct qp *qp)
 	end_probe(&qp->recovery);
 }
 
-/* Returns true if a READ or atomic is outstanding. It should not be repeated without need. */
+/* Returns true if a READ or atomic is outstanding, which should not be repeated without need. */
 static bool awaits_response(const struct requester *q)
 {
 	return q->outstanding || wr_has_response(send_wqe_at(q, q->head)->opcode);

@@ -9,17 +9,19 @@
  *   during an RNR wait. The first packet sent starts it, also a packet that the port had no room
  *   for. Progress restarts it. On expiry everything unacknowledged is sent again, and a retry is
  *   used up. Consecutive timeouts double it, up to 16 times, so that a busy peer is not flooded.
+ *
  * - Probe: runs within the ACK timeout and does not change it. If nothing is acknowledged for two
- *   round trips, the oldest unacknowledged packet is sent once more with AckReq; then again after
- *   twice that time, four times, and so on. A probe uses up no retry. If the packet was a
- *   duplicate, the ACK covers everything received before. If the ACK ends with the probe, the
- *   packet was missing, and later ones may be missing, too. If no other ACK follows for a round
- *   trip (at least 1 ms), everything unacknowledged is sent again. While a READ or atomic is
- *   outstanding there is no such retransmission; the second such ACK in a row and later ones then
- *   leave the ACK timeout running, and its expiry uses up no retry. The interval doubles until a
- *   round trip is measured. No probes are sent on lossless links, for READs and atomics (whose
- *   responses may be long), for payload that must be fetched first, or before a round trip was
- *   measured.
+ *   round trips, the oldest unacknowledged packet is sent once more with AckReq. Further probes
+ *   follow after twice that time, four times, and so on, until a round trip is measured. A probe
+ *   uses up no retry. If the packet was a duplicate, the ACK covers everything received before. If
+ *   the ACK ends with the probe, the packet was missing, and later ones may be missing, too. If no
+ *   other ACK follows for a round trip (at least 1 ms), everything unacknowledged is sent again.
+ *   While a READ or atomic is outstanding there is no such retransmission. The second such ACK in
+ *   a row and later ones then leave the ACK timeout running. Its expiry uses up no retry in that
+ *   case.
+ *   No probes are sent on lossless links, for READs and atomics (whose responses may be long), for
+ *   payload that must be fetched first, or before a round trip was measured.
+ *
  * - RNR wait: from a receiver-not-ready NAK until its time has passed, or until the window moves
  *   past the refused packet.
  */

@@ -178,9 +178,11 @@ static inline const struct region *region_remote(const struct region_table *tabl
 
 /*
  * Binds an unbound window to a part of a region, for one queue pair. Returns false, and changes
- * nothing, if the specification forbids it (10.6.7.2.2): other domain, no MW_BIND right, out of
- * bounds, length 0, remote rights without the local ones, a key of another window, or an unchanged
- * tag. Also refuses atomics in memory that the processor cannot reach.
+ * nothing, if the specification forbids it (10.6.7.2.2):
+ * - another domain, no MW_BIND right, out of bounds, or length 0
+ * - remote rights without the local ones
+ * - a key of another window, or an unchanged tag
+ * Also refuses atomics in memory that the processor cannot reach.
  */
 bool region_bind(struct region_table *table, struct region *window, struct region *parent,
 	const struct frl_mw_bind *bind, const void *qp);

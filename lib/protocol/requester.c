@@ -91,7 +91,7 @@ static inline bool complete_head(struct qp *qp, bool responded)
 	struct requester *r = &qp->requester;
 	const struct send_wqe *wqe = send_wqe_at(r, r->head);
 
-	/* It was done before its retransmission started. */
+	/* The request was done before its retransmission started. */
 	if (r->current == r->head) {
 		r->current++;
 		r->blocked = false;
@@ -356,7 +356,7 @@ static void move_on(struct qp *qp, const struct send_wqe *wqe, struct psn end)
 	r->outstanding += wr_has_response(wqe->opcode);
 }
 
-/* The request cannot be sent. It fails after earlier requests are done, as completions must be in
+/* The request cannot be sent. Its failure waits for earlier requests, as completions must be in
  * order (10.8.5.1). */
 static void fail_current(struct qp *qp, enum frl_wc_status status)
 {
@@ -585,7 +585,7 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 		out[n - 1].h.bth.ack_request = true;
 	if (idle) {
 		qp->counts.progress_ns = now_ns;
-		/* It may run because there was no room for these packets. */
+		/* The timer may run because there was no room for these packets. */
 		qp->recovery.ack_deadline_ns = DEADLINE_NONE;
 	}
 	if (is_rc(qp) && qp_sends(qp)) {

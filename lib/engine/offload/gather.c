@@ -4,9 +4,9 @@
  * so that they do not block other queue pairs. Later packets of the same stream of PSNs (requests
  * or responses) wait there too, which keeps the order.
  *
- * Payload is fetched into a buffer of the side packet, unless it was retained (retained.h). The port
- * takes the buffer by copy or by reference (loan.h). The ICRC therefore covers exactly the bytes
- * that are sent, and the source memory can change.
+ * Payload is fetched into a buffer of the side packet, unless it was retained (retained.h). The
+ * port takes the buffer by copy or by reference (loan.h). The ICRC therefore covers exactly the
+ * bytes that are sent, and the source memory can change.
  */
 #include <assert.h>
 #include <errno.h>
@@ -266,8 +266,8 @@ static bool has_owned_pieces(const struct packet_out *out)
 	return false;
 }
 
-/* Builds a side packet. Its payload is fetched or copied now: before the packet leaves, the
- * application may reuse or change its memory, and the ICRC must match the bytes sent. */
+/* Builds a side packet. Its payload is fetched or copied now, as the application may change its
+ * memory before the packet leaves. The ICRC must match the bytes sent. */
 static struct port_packet *make(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {

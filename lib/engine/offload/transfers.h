@@ -10,13 +10,13 @@
  *	sending     memory -> offload -> side packet -> link's transmit queue
  *	            A packet waits beside the queues until its payload is there (gather.c).
  *
- * Each offload has one ring. It holds all transfers in the order of their packets. The offload
- * keeps that order for transfers that touch the same bytes. A READ response therefore returns the
- * data of an earlier WRITE, also when another queue pair received the WRITE.
+ * Each offload has one ring. The ring holds all transfers in the order of their packets. The
+ * offload keeps that order for transfers that touch the same bytes. A READ response therefore
+ * returns the data of an earlier WRITE, also when another queue pair received the WRITE.
  *
- * Nothing waits for an offload. A packet that needs room that is not there is dropped when
- * received, and not built when sent (offload_admits(), side_room()). Traffic of host memory goes
- * on. Each offload has a share of the room, so a stalled offload does not stop the others.
+ * An offload never blocks other traffic. A packet that needs room that is not there is dropped
+ * when received, and not built when sent (offload_admits(), side_room()). Traffic of host memory
+ * goes on. Each offload has a share of the room, so a stalled offload does not stop the others.
  */
 #ifndef FERRULE_ENGINE_TRANSFERS_H
 #define FERRULE_ENGINE_TRANSFERS_H
