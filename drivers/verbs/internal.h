@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The hardware driver's own structs. Each begins with the common one of lib/device/device.h, and the
- * calls are those of libibverbs one to one; what is done besides:
+ * The hardware driver's own structs. Each begins with the common one of lib/device/device.h, and
+ * the calls are those of libibverbs one to one; what is done besides:
  *
  *	device.c, port.c, list.c	finding a port that can be used, and saying why not
  *	gid.c, route.c, netif.c		which of its addresses is the main one

@@ -3,9 +3,9 @@
  * Responder of RC: classifies a request packet, then acts on the verdict. The order of the checks
  * is that of IBTA volume 1, 9.7.4.1 (figure 89 and following).
  *
- * Answers leave in PSN order: responses to READs and atomics (see responder_resources.c), and one ACK or NAK,
- * which waits for the responses before it. An ACK sent too early would tell the requester that the
- * responses before it are lost.
+ * Answers leave in PSN order: responses to READs and atomics (see responder_resources.c), and one
+ * ACK or NAK, which waits for the responses before it. An ACK sent too early would tell the
+ * requester that the responses before it are lost.
  */
 #include "lib/protocol/fast_path.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* READs and atomics that arrive, and their answers. Repeats of READs: test_responder_resources_repeats.c. */
+/* READs and atomics that arrive, and their responses. For repeated READs see
+ * test_responder_resources_repeats.c. */
 #include "tests/unit/program.h"
 #include "tests/unit/resource_fixture.h"
 
