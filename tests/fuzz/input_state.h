@@ -87,8 +87,8 @@ struct state {
 	struct book sends, recvs;
 	uint32_t direct; /* the request that this step posted where it is flushed at once */
 	bool send_failed;
-	bool send_error;    /* a send completed with an error: all others will, too */
-	uint32_t untold;    /* not RC: packets that qp_transmitted() is to be told of */
+	bool send_error;        /* a send completed with an error: all others will, too */
+	uint32_t untold;        /* not RC: packets that qp_transmitted() is to be told of */
 	uint32_t max_resources; /* the largest n_resources of the responder since RESET */
 	uint32_t n_requests;
 	uint64_t now_ns;
