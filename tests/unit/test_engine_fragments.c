@@ -198,12 +198,12 @@ static const struct refusal {
 	uint32_t kept; /* packets that had room */
 	const char *word;
 } refusals[] = {
-	{ .word = "nothing was armed" },
-	{ 0, 3 * HOST_MTU - 1, 3, .kept = 2, .word = "nothing was armed" },
-	{ 1, 3 * HOST_MTU, 4, .word = "nothing was armed" },
+	{ .word = "not armed" },
+	{ 0, 3 * HOST_MTU - 1, 3, .kept = 2, .word = "not armed" },
+	{ 1, 3 * HOST_MTU, 4, .word = "not armed" },
 	{ 0, 3 * HOST_MTU, 2, .kept = 2, .word = "more packets" },
 	{ 0, 3 * HOST_MTU, 0, .word = "more packets" },
-	{ 0, 3 * HOST_MTU, 3, .no_buffer = true, .word = "no packet buffer" },
+	{ 0, 3 * HOST_MTU, 3, .no_buffer = true, .word = "no free packet buffer" },
 };
 
 /* Nothing is lost silently: nobody is told that it has come. */

@@ -336,7 +336,7 @@ START_TEST(errors_of_the_peer)
 	expect_sentence(f, "access flags");
 	f = fixture_new(NULL);
 	fixture_arrive_write(f, OP_WRITE_ONLY, 0, 10, fixture_va(f, 0), f->read_only.key, 10);
-	expect_sentence(f, "no right");
+	expect_sentence(f, "may not access");
 	fixture_move(f, FRL_QPS_RESET);
 	ck_assert_ptr_null(describe(f).error);
 }

@@ -49,12 +49,12 @@ static const struct sge_row {
 	{ 1, 1, 0, WRONG, "names no memory region" },
 	{ 1, 1, 0, READ_ONLY, "local write" },
 	{ 1, 1, 0, FOREIGN, "protection domain" },
-	{ 1, 1, 0, WINDOW, "does not lie inside" },
-	{ 1, F_MEMORY, 1, LOCAL, "does not lie inside" },
-	{ 1, 1, -1, LOCAL, "does not lie inside" },
-	{ 1, 1, F_MEMORY, MOVED, "does not lie inside" },
+	{ 1, 1, 0, WINDOW, "is not inside" },
+	{ 1, F_MEMORY, 1, LOCAL, "is not inside" },
+	{ 1, 1, -1, LOCAL, "is not inside" },
+	{ 1, 1, F_MEMORY, MOVED, "is not inside" },
 	{ 2, 1, F_MEMORY - 1, LOCAL, NULL },
-	{ 3, 2, F_MEMORY - 1, LOCAL, "does not lie inside" },
+	{ 3, 2, F_MEMORY - 1, LOCAL, "is not inside" },
 };
 
 START_LOOP_TEST(elements, ROWS(sge_rows))
