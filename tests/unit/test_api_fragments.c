@@ -293,7 +293,7 @@ START_TEST_IF(arguments, !ends())
 		"inside");
 	refused(frl_fragments_arm(share, region, name, 8, NULL, 1, &token), -EINVAL, "list");
 	refused(frl_fragments_arm(share, region, name, 8, list[0], FRAMES / 2 + 1, &token), -EINVAL,
-		"never");
+		"only 32");
 	ok(frl_fragments_arm(share, region, name, 8, list[0], 1, &token));
 	refused(frl_fragments_arm(share, region, name, 8, list[0], 1, &token), -EBUSY, "armed");
 	refused(frl_fragments_count(share, token + 1, &n, &length), -EINVAL, "token");
