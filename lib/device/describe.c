@@ -40,7 +40,7 @@ static enum page_wait describe_wait(
 			return PAGE_WAIT_PORT;
 		break;
 	case QP_WAIT_NOT_CONNECTED:
-		if (qp->asked >= 0)
+		if (qp->pending_neighbor >= 0)
 			return PAGE_WAIT_NEIGHBOR;
 		break;
 	default: break;

@@ -4,7 +4,7 @@
 #include "lib/engine/stages.h"
 
 /* Many slow peers share one visit. */
-enum { PROBE_PATIENCE_NS = 250000 };
+enum { PROBE_DELAY_NS = 250000 };
 
 /* Expires a deadline. Only the engine can distinguish a silent peer from a link that is down at
  * this end. */
@@ -27,7 +27,7 @@ void fire_deadlines(struct engine *e, uint64_t now_ns)
 	if (now_ns < e->next_deadline_ns)
 		return;
 	e->next_deadline_ns = DEADLINE_NONE;
-	e->next_probes_ns = now_ns + PROBE_PATIENCE_NS;
+	e->next_probes_ns = now_ns + PROBE_DELAY_NS;
 	for (struct list *node = e->timed.next, *next; node != &e->timed; node = next) {
 		struct engine_qp *qp = container_of(node, struct engine_qp, timed);
 

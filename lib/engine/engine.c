@@ -167,7 +167,7 @@ int engine_add_qp(struct engine *e, struct engine_qp *qp, struct qp_config *conf
 	uint32_t index;
 	int rc;
 
-	*qp = (struct engine_qp){ .path.neighbor = -1, .asked = -1 };
+	*qp = (struct engine_qp){ .path.neighbor = -1, .pending_neighbor = -1 };
 	if (e->offloads) {
 		rc = e->offloads->add_qp(e, qp, config);
 		if (rc)

@@ -85,9 +85,9 @@ struct engine_qp {
 	struct list ready; /* in engine.ready while it has something to send */
 	struct list timed; /* in engine.timed while it has a deadline; removed lazily */
 	struct engine_path path;
-	int asked;          /* neighbor that a change of the path waits for, or -1 */
-	uint64_t failed_ns; /* approximate time of the transition to ERR; 0: none */
-	bool sending;       /* it could send at the last update: packets of requests may be under
+	int pending_neighbor; /* neighbor that a change of the path waits for, or -1 */
+	uint64_t failed_ns;   /* approximate time of the transition to ERR; 0: none */
+	bool sending;         /* it could send at the last update: packets of requests may be under
 			     * way */
 	/* UC, UD, GSI: queued packets not yet reported to qp_transmitted(). They are all for one
 	 * link, which keeps the reports in order. */

@@ -14,7 +14,7 @@ enum {
 };
 
 /* Parts of a path that are not in the attributes. */
-struct way {
+struct route {
 	uint16_t link;
 	int neighbor; /* with a user added, or -1 */
 	bool known;   /* `dmac` is resolved */
@@ -70,7 +70,7 @@ static const char *check_attr(const struct engine *e, const struct frl_ah_attr *
 }
 
 static int resolve(struct engine *e, const struct frl_ah_attr *attr, uint64_t now_ns,
-	struct way *way, const char **ret_why)
+	struct route *route, const char **ret_why)
 {
 	struct frl_ip hop;
 
@@ -79,43 +79,43 @@ static int resolve(struct engine *e, const struct frl_ah_attr *attr, uint64_t no
 			   "the addresses and prefix lengths, or give a gateway";
 		return -EHOSTUNREACH;
 	}
-	way->neighbor = neighbors_get(&e->neighbors, &hop, attr->sgid_index, now_ns);
-	if (way->neighbor < 0) {
+	route->neighbor = neighbors_get(&e->neighbors, &hop, attr->sgid_index, now_ns);
+	if (route->neighbor < 0) {
 		*ret_why = "too many neighbors are in use";
 		return -ENOMEM;
 	}
-	way->known = neighbors_mac(&e->neighbors, way->neighbor, way->dmac);
+	route->known = neighbors_mac(&e->neighbors, route->neighbor, route->dmac);
 	return 0;
 }
 
-/* Fills `way` from attributes that were checked. */
-static int find_way(struct engine *e, const struct frl_ah_attr *attr, uint64_t now_ns,
-	struct way *way, const char **ret_why)
+/* Fills `route` from attributes that were checked. */
+static int find_route(struct engine *e, const struct frl_ah_attr *attr, uint64_t now_ns,
+	struct route *route, const char **ret_why)
 {
 	int rc = 0;
 
-	*way = (struct way){ .neighbor = -1, .known = true };
+	*route = (struct route){ .neighbor = -1, .known = true };
 	if (e->port->caps.on_demand)
-		way->link = attr->link;
+		route->link = attr->link;
 	if (is_own(e, attr)) {
-		way->link = ENGINE_LOOP_LINK;
-		memcpy(way->dmac, e->port->caps.mac, sizeof(way->dmac));
+		route->link = ENGINE_LOOP_LINK;
+		memcpy(route->dmac, e->port->caps.mac, sizeof(route->dmac));
 	} else if (ip_is_multicast(&attr->dgid)) {
-		wire_multicast_mac(&attr->dgid, way->dmac);
+		wire_multicast_mac(&attr->dgid, route->dmac);
 	} else if (!mac_equal(attr->dmac, no_mac)) {
-		memcpy(way->dmac, attr->dmac, sizeof(way->dmac));
+		memcpy(route->dmac, attr->dmac, sizeof(route->dmac));
 	} else {
-		rc = resolve(e, attr, now_ns, way, ret_why);
+		rc = resolve(e, attr, now_ns, route, ret_why);
 	}
-	if (rc || !engine_use_link(e, way->link))
+	if (rc || !engine_use_link(e, route->link))
 		return rc;
-	neighbors_put(&e->neighbors, way->neighbor);
+	neighbors_put(&e->neighbors, route->neighbor);
 	*ret_why = "no memory for the link's queue, or no such link";
 	return -ENOMEM;
 }
 
-static void init_path(const struct engine *e, const struct frl_ah_attr *attr, const struct way *way,
-	uint16_t udp_src_port, struct wire_path *path)
+static void init_path(const struct engine *e, const struct frl_ah_attr *attr,
+	const struct route *route, uint16_t udp_src_port, struct wire_path *path)
 {
 	const struct frl_gid *gid = &e->gids.gids[attr->sgid_index];
 	struct wire_path_config config = {
@@ -130,14 +130,14 @@ static void init_path(const struct engine *e, const struct frl_ah_attr *attr, co
 	};
 
 	memcpy(config.src_mac, e->port->caps.mac, sizeof(config.src_mac));
-	memcpy(config.dst_mac, way->dmac, sizeof(config.dst_mac));
+	memcpy(config.dst_mac, route->dmac, sizeof(config.dst_mac));
 	wire_path_init(path, &config);
 }
 
 void engine_forget_path(struct engine *e, struct engine_qp *qp)
 {
-	neighbors_put(&e->neighbors, qp->asked);
-	qp->asked = -1;
+	neighbors_put(&e->neighbors, qp->pending_neighbor);
+	qp->pending_neighbor = -1;
 }
 
 void release_path(struct engine *e, struct engine_qp *qp)
@@ -148,23 +148,23 @@ void release_path(struct engine *e, struct engine_qp *qp)
 }
 
 /* Takes over the neighbor entry that was requested. */
-static void set_path(struct engine *e, struct engine_qp *qp, const struct way *way)
+static void set_path(struct engine *e, struct engine_qp *qp, const struct route *route)
 {
 	const struct frl_qp_attr *own = &qp->core.attr;
 
 	/* Requests queued for the old path are sent again. UC and datagrams leave by the old path.
 	 */
-	if (qp->sending && qp->core.type == FRL_QPT_RC && qp->path.link != way->link)
+	if (qp->sending && qp->core.type == FRL_QPT_RC && qp->path.link != route->link)
 		engine_withdraw(e, qp);
-	init_path(e, &own->ah, way,
+	init_path(e, &own->ah, route,
 		e->port->caps.on_demand
 			? engine_fabric_port(qp->core.qpn)
 			: wire_udp_src_port(own->ah.flow_label, qp->core.qpn, own->dest_qpn),
 		&qp->path.wire);
-	qp->path.link = way->link;
+	qp->path.link = route->link;
 	neighbors_put(&e->neighbors, qp->path.neighbor);
-	qp->path.neighbor = qp->asked;
-	qp->asked = -1;
+	qp->path.neighbor = qp->pending_neighbor;
+	qp->pending_neighbor = -1;
 }
 
 static const char *check_modify(const struct engine *e, const struct engine_qp *qp,
@@ -206,7 +206,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 	uint32_t mask, uint64_t now_ns, const char **ret_why)
 {
 	const char *why = check_modify(e, qp, attr, mask);
-	struct way way;
+	struct route route;
 	int rc;
 
 	if (why) {
@@ -218,19 +218,19 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 		return -ENETDOWN;
 	}
 	if (mask & FRL_QP_AV) {
-		rc = find_way(e, &attr->ah, now_ns, &way, ret_why);
+		rc = find_route(e, &attr->ah, now_ns, &route, ret_why);
 		if (rc)
 			return rc;
 		/* The new entry was taken first: it may be the same, and must survive. */
-		neighbors_put(&e->neighbors, qp->asked);
-		qp->asked = way.neighbor;
-		if (!way.known) {
+		neighbors_put(&e->neighbors, qp->pending_neighbor);
+		qp->pending_neighbor = route.neighbor;
+		if (!route.known) {
 			*ret_why = "the next hop has not answered yet";
 			return -EAGAIN;
 		}
 	}
 	if ((mask & FRL_QP_AV) && (mask & FRL_QP_PATH_MTU) &&
-		is_too_long_for(e, way.link, attr->path_mtu)) {
+		is_too_long_for(e, route.link, attr->path_mtu)) {
 		*ret_why = "path_mtu is larger than that of the device at the link's other end";
 		return -EINVAL;
 	}
@@ -241,7 +241,7 @@ int engine_modify_qp(struct engine *e, struct engine_qp *qp, const struct frl_qp
 	if (rc)
 		return rc;
 	if (mask & FRL_QP_AV)
-		set_path(e, qp, &way);
+		set_path(e, qp, &route);
 	engine_update(e, qp);
 	if (qp->core.state == FRL_QPS_RESET) {
 		release_path(e, qp);
@@ -256,7 +256,7 @@ int engine_add_ah(struct engine *e, struct engine_ah *ah, const struct frl_ah_at
 	uint64_t now_ns, const char **ret_why)
 {
 	const char *why = check_attr(e, attr);
-	struct way way;
+	struct route route;
 	int rc;
 
 	list_init(&ah->node);
@@ -265,15 +265,15 @@ int engine_add_ah(struct engine *e, struct engine_ah *ah, const struct frl_ah_at
 		*ret_why = why;
 		return -EINVAL;
 	}
-	rc = find_way(e, attr, now_ns, &way, ret_why);
+	rc = find_route(e, attr, now_ns, &route, ret_why);
 	if (rc)
 		return rc;
-	ah->core.link = way.link;
+	ah->core.link = route.link;
 	ah->core.flow_label = attr->flow_label;
-	init_path(e, attr, &way, 0, &ah->core.path);
-	ah->neighbor = way.neighbor;
+	init_path(e, attr, &route, 0, &ah->core.path);
+	ah->neighbor = route.neighbor;
 	list_add_tail(&e->ahs, &ah->node);
-	if (way.known)
+	if (route.known)
 		return 0;
 	*ret_why = "the next hop has not answered yet";
 	return -EAGAIN;

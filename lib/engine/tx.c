@@ -12,7 +12,7 @@ enum {
 	EMIT_BUDGET = 64,    /* packets a round, so that receiving gets its turn */
 	SCRATCH_HEADER = 64, /* bytes of a frame in e->scratch that go into the packet's header */
 	/* On the local fabric a stopped process must not block datagrams to other processes. */
-	DATAGRAM_PATIENCE_NS = 10000000,
+	DATAGRAM_TIMEOUT_NS = 10000000,
 };
 
 static uint16_t tx_free(const struct tx_queue *q)
@@ -257,7 +257,7 @@ static bool may_be_lost(const struct engine *e, const struct engine_qp *qp)
 
 /* Returns true if the next packet must be dropped: there is no room and no hope of room. All
  * earlier packets must have been reported. */
-static bool is_hopeless(const struct engine *e, const struct engine_qp *qp, uint16_t link)
+static bool must_drop(const struct engine *e, const struct engine_qp *qp, uint16_t link)
 {
 	if (!may_be_lost(e, qp) || qp->queued)
 		return false;
@@ -305,7 +305,7 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 			for (uint32_t i = 0; i < n; i++)
 				enqueue(e, qp, link, &out[i]);
 			total += n;
-		} else if (is_hopeless(e, qp, link)) {
+		} else if (must_drop(e, qp, link)) {
 			drop_packet(e, qp, out, now_ns);
 			total++;
 		} else {
@@ -497,13 +497,13 @@ static void flush_link(struct engine *e, uint16_t link, struct tx_queue *q, uint
 	}
 }
 
-static void give_up_datagrams(struct engine *e, struct tx_queue *q, uint64_t now_ns)
+static void time_out_datagrams(struct engine *e, struct tx_queue *q, uint64_t now_ns)
 {
 	if (!q->blocked) {
 		q->blocked = true;
 		q->blocked_at_ns = now_ns;
 	}
-	q->drops = now_ns - q->blocked_at_ns >= DATAGRAM_PATIENCE_NS;
+	q->drops = now_ns - q->blocked_at_ns >= DATAGRAM_TIMEOUT_NS;
 	if (q->drops)
 		engine_drop_datagrams(e, q);
 }
@@ -522,7 +522,7 @@ void flush_tx(struct engine *e, uint64_t now_ns)
 		flush_link(e, i, q, now_ns);
 		/* A network has one link, whose queue stops only without a carrier. */
 		if (q->head != q->tail && (e->port->caps.on_demand || !e->port_up))
-			give_up_datagrams(e, q, now_ns);
+			time_out_datagrams(e, q, now_ns);
 		if (q->head != q->tail)
 			e->unsent = true;
 	}

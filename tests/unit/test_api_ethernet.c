@@ -183,7 +183,7 @@ static void *fail_while_it_asks(void *arg)
 
 	while (!is_asking && may_wait(limit_ns)) {
 		device_enter(a.device);
-		is_asking = soft_qp(a.qp)->engine.asked >= 0;
+		is_asking = soft_qp(a.qp)->engine.pending_neighbor >= 0;
 		device_leave(a.device);
 		sched_yield();
 	}
@@ -211,7 +211,7 @@ START_TEST(overtaken)
 				FRL_QP_RQ_PSN | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER),
 		-EINVAL, "ERR to RTR");
 	pthread_join(thread, NULL);
-	ck_assert_int_eq(soft_qp(a.qp)->engine.asked, -1);
+	ck_assert_int_eq(soft_qp(a.qp)->engine.pending_neighbor, -1);
 	close_end(&a);
 }
 END_TEST

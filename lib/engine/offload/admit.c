@@ -37,7 +37,7 @@ static bool has_room(const struct transfers *t, const struct attached *a, uint32
 static bool all_have_room(const struct transfers *t)
 {
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].asked || !has_room(t, &t->attached[i], 0))
+		if (t->attached[i].turn_qp || !has_room(t, &t->attached[i], 0))
 			return false;
 	return true;
 }
@@ -47,7 +47,7 @@ static bool finds_room(const struct transfers *t, const struct engine_qp *qp, ui
 	for (; mask; mask &= mask - 1) {
 		const struct attached *a = &t->attached[__builtin_ctz(mask)];
 
-		if (!has_room(t, a, a->asked && a->asked != qp))
+		if (!has_room(t, a, a->turn_qp && a->turn_qp != qp))
 			return false;
 	}
 	return true;
@@ -58,7 +58,7 @@ static bool may_be_asked(const struct transfers *t, uint32_t mask)
 	for (; mask; mask &= mask - 1) {
 		const struct attached *a = &t->attached[__builtin_ctz(mask)];
 
-		if (a->asked || a->placements > AGAIN || slab_room(t, a) < AGAIN_SLABS ||
+		if (a->turn_qp || a->placements > AGAIN || slab_room(t, a) < AGAIN_SLABS ||
 			!deferred_has_room(t, a))
 			return false;
 	}
@@ -68,8 +68,8 @@ static bool may_be_asked(const struct transfers *t, uint32_t mask)
 static void end_turn(struct transfers *t, const struct engine_qp *qp)
 {
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].asked == qp)
-			t->attached[i].asked = NULL;
+		if (t->attached[i].turn_qp == qp)
+			t->attached[i].turn_qp = NULL;
 }
 
 void offload_forget(struct engine *e, struct engine_qp *qp)
@@ -89,8 +89,8 @@ static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 	for (uint32_t mask = qp->offloads->starved_mask; mask; mask &= mask - 1) {
 		struct attached *a = &transfers_of(e)->attached[__builtin_ctz(mask)];
 
-		a->asked = qp;
-		a->asked_until_ns = now_ns + TURN_NS;
+		a->turn_qp = qp;
+		a->turn_until_ns = now_ns + TURN_NS;
 	}
 	qp_request_again(&qp->core, &loss, now_ns);
 	engine_update(e, qp);
@@ -110,8 +110,8 @@ void offload_ask_starved(struct engine *e, uint64_t now_ns)
 	struct list *node = t->starved.next;
 
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].asked && now_ns >= t->attached[i].asked_until_ns)
-			t->attached[i].asked = NULL;
+		if (t->attached[i].turn_qp && now_ns >= t->attached[i].turn_until_ns)
+			t->attached[i].turn_qp = NULL;
 	while (node != &t->starved) {
 		struct engine_qp *qp = container_of(node, struct offload_qp, starved)->qp;
 

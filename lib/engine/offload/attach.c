@@ -356,7 +356,7 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 	free(a->ring);
 	a->ring = NULL;
 	a->offload = NULL;
-	a->asked = NULL;
+	a->turn_qp = NULL;
 	a->is_leaving = a->failed = false;
 	t->n_attached--;
 	t->any_failed = false;

@@ -297,8 +297,8 @@ bool defer_frame(struct engine *e, struct engine_qp *qp, const struct port_frame
 		refuse(e, qp, packet);
 		return true;
 	}
-	if (qp && queue->far->asked == qp)
-		queue->far->asked = NULL;
+	if (qp && queue->far->turn_qp == qp)
+		queue->far->turn_qp = NULL;
 	defer(e, qp, frame, stream);
 	return true;
 }

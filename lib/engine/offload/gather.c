@@ -192,12 +192,12 @@ static struct side_packet *add(struct engine *e, struct engine_qp *qp, uint16_t 
 	side->link = link;
 	side->stream = answer;
 	side->has_payload = side->has_icrc = false;
-	side->behind = qp->offloads->side_last[answer];
-	side->before = NULL;
-	if (side->behind)
-		side->behind->before = side;
-	if (side->behind)
-		set_owner(side, side->behind->owner);
+	side->prev_in_stream = qp->offloads->side_last[answer];
+	side->next_in_stream = NULL;
+	if (side->prev_in_stream)
+		side->prev_in_stream->next_in_stream = side;
+	if (side->prev_in_stream)
+		set_owner(side, side->prev_in_stream->owner);
 	qp->offloads->side_last[answer] = side;
 	list_add_tail(&t->sides, &side->node);
 	return side;
@@ -310,12 +310,12 @@ static void unlink_side(struct engine *e, struct side_packet *side)
 
 	list_remove(&side->node);
 	if (qp && qp->offloads->side_last[side->stream] == side)
-		qp->offloads->side_last[side->stream] = side->behind;
-	if (side->before)
-		side->before->behind = side->behind;
-	if (side->behind)
-		side->behind->before = side->before;
-	side->before = side->behind = NULL;
+		qp->offloads->side_last[side->stream] = side->prev_in_stream;
+	if (side->next_in_stream)
+		side->next_in_stream->prev_in_stream = side->prev_in_stream;
+	if (side->prev_in_stream)
+		side->prev_in_stream->next_in_stream = side->next_in_stream;
+	side->next_in_stream = side->prev_in_stream = NULL;
 }
 
 /* The buffer stays in use until its transfers are done. */
@@ -363,7 +363,7 @@ uint32_t sides_leave(struct engine *e, uint64_t now_ns)
 		struct side_packet *side = container_of(node, struct side_packet, node);
 
 		node = node->next;
-		if (side->behind || side->transfers || !engine_has_room(e, side->link))
+		if (side->prev_in_stream || side->transfers || !engine_has_room(e, side->link))
 			continue;
 		leave(e, side, now_ns);
 		n++;
@@ -379,7 +379,8 @@ void sides_leave_early(struct engine *e, uint64_t now_ns)
 
 bool side_is_fetching(const struct engine_qp *qp)
 {
-	for (const struct side_packet *side = qp->offloads->side_last[0]; side; side = side->behind)
+	for (const struct side_packet *side = qp->offloads->side_last[0]; side;
+		side = side->prev_in_stream)
 		if (side->transfers)
 			return true;
 	return false;

@@ -62,8 +62,8 @@ struct held_frame {
 /* A packet that waits for its payload, or behind another one that does. See gather.c. */
 struct side_packet {
 	struct list node; /* in transfers.sides, in the order of creation; or in no list */
-	struct side_packet *behind; /* previous packet of the same stream that still waits */
-	struct side_packet *before; /* next packet of the same stream */
+	struct side_packet *prev_in_stream; /* waits as well; NULL: the first one that waits */
+	struct side_packet *next_in_stream;
 	uint32_t qpn;
 	uint16_t link;
 	uint8_t stream;           /* 1: responses; 0: requests */
@@ -113,8 +113,8 @@ struct attached {
 	struct slab *rx_slab; /* of the packet being received; NULL: none needed */
 	/* Queue pair that was asked to resend a dropped packet. Room is reserved for that packet
 	 * until the deadline. One at a time; NULL: none. */
-	struct engine_qp *asked;
-	uint64_t asked_until_ns;
+	struct engine_qp *turn_qp;
+	uint64_t turn_until_ns;
 	bool is_leaving; /* new frames that it would have to fetch are dropped */
 	bool failed;
 	const char *why; /* reason of the failure */
