@@ -42,21 +42,21 @@ static int make_descriptors(struct verbs_channel *channel)
 	int err = never_wait(channel->channel->fd);
 
 	if (!err)
-		err = -bell_make(&channel->bell);
+		err = -event_fd_create(&channel->event_fd);
 	if (err)
 		return err;
 	channel->base.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (channel->base.fd < 0)
 		return errno;
 	err = watch(channel->base.fd, channel->channel->fd);
-	return err ? err : watch(channel->base.fd, channel->bell.fd);
+	return err ? err : watch(channel->base.fd, channel->event_fd.fd);
 }
 
 static void close_descriptors(struct verbs_channel *channel)
 {
 	if (channel->base.fd >= 0)
 		close(channel->base.fd);
-	bell_fini(&channel->bell);
+	event_fd_fini(&channel->event_fd);
 }
 
 int verbs_channel_create(struct frl_comp_channel *base)
@@ -66,7 +66,7 @@ int verbs_channel_create(struct frl_comp_channel *base)
 	int err;
 
 	errno = 0;
-	base->fd = channel->bell.fd = -1;
+	base->fd = channel->event_fd.fd = -1;
 	channel->channel = ibv_create_comp_channel(device->context);
 	if (!channel->channel)
 		return verbs_fail(
@@ -107,7 +107,7 @@ static void ring(struct frl_comp_channel *base)
 {
 	bool is_needed = find_failed(verbs_device(base->device), base) != NULL;
 
-	bell_set(&verbs_channel(base)->bell, is_needed);
+	event_fd_set(&verbs_channel(base)->event_fd, is_needed);
 }
 
 void verbs_cq_wake(struct verbs_cq *cq)

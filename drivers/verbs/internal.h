@@ -138,7 +138,7 @@ struct verbs_ah {
 struct verbs_channel {
 	struct frl_comp_channel base; /* its descriptor is readable while one of these is: */
 	struct ibv_comp_channel *channel;
-	struct bell bell; /* a queue has failed: libibverbs says nothing here then */
+	struct event_fd event_fd; /* a queue has failed: libibverbs says nothing here then */
 };
 
 struct verbs_cq {

@@ -289,7 +289,7 @@ static int tell(struct frl_conn *conn)
 
 	if (rc != -EAGAIN) {
 		conn->news = false;
-		bell_set(&conn->bell, false);
+		event_fd_set(&conn->event_fd, false);
 	}
 	return rc;
 }
@@ -316,11 +316,11 @@ int frl_conn_fd(struct frl_conn *conn)
 	if (!conn)
 		return frl_fail(-EINVAL, "frl_conn_fd: conn is required");
 	pthread_mutex_lock(&cm.mutex);
-	if (conn->bell.fd < 0)
-		rc = bell_make(&conn->bell);
+	if (conn->event_fd.fd < 0)
+		rc = event_fd_create(&conn->event_fd);
 	if (!rc) {
-		bell_set(&conn->bell, conn->news);
-		rc = conn->bell.fd;
+		event_fd_set(&conn->event_fd, conn->news);
+		rc = conn->event_fd.fd;
 	}
 	pthread_mutex_unlock(&cm.mutex);
 	return rc;

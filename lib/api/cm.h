@@ -77,7 +77,7 @@ struct frl_conn {
 	int error; /* of CONN_ENDED: an errno, positive */
 	char reason[CM_REASON];
 	bool news; /* not told by frl_conn_test() yet */
-	struct bell bell;
+	struct event_fd event_fd;
 	pthread_cond_t changed;
 };
 
@@ -97,7 +97,7 @@ struct frl_listener {
 	uint32_t waiting;    /* in both */
 	int error;           /* an errno, positive: there is no daemon, or it refused it */
 	char reason[CM_REASON];
-	struct bell bell;
+	struct event_fd event_fd;
 	pthread_cond_t changed;
 };
 

@@ -36,7 +36,7 @@ struct frl_conn *conn_new(struct frl_device *device)
 	if (!conn)
 		return NULL;
 	conn->device = device;
-	conn->bell.fd = -1;
+	conn->event_fd.fd = -1;
 	list_init(&conn->node);
 	list_init(&conn->of_listener);
 	cm_init_condition(&conn->changed);
@@ -51,7 +51,7 @@ void conn_free(struct frl_conn *conn)
 	device_enter_first(conn->device);
 	conn->device->objects--;
 	device_leave(conn->device);
-	bell_fini(&conn->bell);
+	event_fd_fini(&conn->event_fd);
 	pthread_cond_destroy(&conn->changed);
 	free(conn);
 }
@@ -93,7 +93,7 @@ void conn_wait(struct frl_conn *conn, int timeout_ms)
 void conn_news(struct frl_conn *conn)
 {
 	conn->news = true;
-	bell_set(&conn->bell, true);
+	event_fd_set(&conn->event_fd, true);
 	pthread_cond_broadcast(&conn->changed);
 }
 

@@ -32,7 +32,7 @@ static struct frl_listener *find_listener(uint32_t number)
 
 static void ring(struct frl_listener *listener)
 {
-	bell_set(&listener->bell,
+	event_fd_set(&listener->event_fd,
 		listener->error || listener->news || !list_empty(&listener->queue));
 	pthread_cond_broadcast(&listener->changed);
 }
@@ -179,7 +179,7 @@ static int new_listener(struct frl_device *device, const char *service,
 
 	if (!listener)
 		return frl_fail(-ENOMEM, "no memory for a listener");
-	rc = bell_make(&listener->bell);
+	rc = event_fd_create(&listener->event_fd);
 	if (rc) {
 		free(listener);
 		return rc;
@@ -204,7 +204,7 @@ static void free_listener(struct frl_listener *listener)
 	device_enter(listener->device);
 	listener->device->objects--;
 	device_leave(listener->device);
-	bell_fini(&listener->bell);
+	event_fd_fini(&listener->event_fd);
 	pthread_cond_destroy(&listener->changed);
 	free(listener);
 }
@@ -336,7 +336,7 @@ const char *frl_listener_service(const struct frl_listener *listener)
 
 int frl_listener_fd(const struct frl_listener *listener)
 {
-	return listener->bell.fd;
+	return listener->event_fd.fd;
 }
 
 static void send_unlisten(const struct frl_listener *listener)

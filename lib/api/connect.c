@@ -229,7 +229,7 @@ int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	const struct frl_connect_config *config)
 {
 	struct frl_connect_config defaults;
-	struct patience patience;
+	struct wait_limit limit;
 	int rc;
 
 	if (!qp || !remote)
@@ -240,9 +240,9 @@ int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	rc = start(qp, remote, config);
 	if (rc)
 		return rc;
-	patience = (struct patience){ clock_now_ns() + (uint64_t)config->timeout_ms * NS_PER_MS,
+	limit = (struct wait_limit){ clock_now_ns() + (uint64_t)config->timeout_ms * NS_PER_MS,
 		config->interrupt, config->interrupt_arg };
-	rc = device_wait(qp->pd->device, test_attempt, qp, &patience);
+	rc = device_wait(qp->pd->device, test_attempt, qp, &limit);
 	if (!rc)
 		return 0;
 	/* Who interrupted has said why; in all other cases it is over already. */

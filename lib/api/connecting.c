@@ -137,13 +137,13 @@ int connecting_begin(struct connecting *c, struct frl_qp *qp, const struct frl_e
 }
 
 /* Ethernet: the driver's, or the kernel's, matter. */
-static int find_way(struct connecting *c)
+static int find_route(struct connecting *c)
 {
 	struct frl_device *device = c->qp->pd->device;
 
-	if (!device->ops->find_way)
+	if (!device->ops->find_route)
 		return 0;
-	return device->ops->find_way(device, &c->attr.ah, c->remote.mac);
+	return device->ops->find_route(device, &c->attr.ah, c->remote.mac);
 }
 
 /* A link that was closed a moment ago holds its name a little longer. */
@@ -170,7 +170,7 @@ static int open_link(struct connecting *c)
 static int open_path(struct connecting *c)
 {
 	if (!c->remote.local_fabric)
-		return find_way(c);
+		return find_route(c);
 	memcpy(c->attr.ah.dmac, c->remote.mac, sizeof(c->attr.ah.dmac));
 	return c->loop ? 0 : open_link(c);
 }

@@ -159,7 +159,7 @@ int frl_async_fd(struct frl_device *device)
 		return frl_fail(-EINVAL, "frl_async_fd: device is required");
 	device_enter(device);
 	if (device->async.fd < 0)
-		rc = bell_make(&device->async);
+		rc = event_fd_create(&device->async);
 	if (!rc)
 		rc = start_thread(device);
 	if (!rc)

@@ -175,7 +175,7 @@ static int try_modify(struct frl_device *device, void *arg)
 
 int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
-	struct patience patience = { .limit_ns = 0 };
+	struct wait_limit limit = { .limit_ns = 0 };
 	struct modification m = { .qp = qp, .mask = mask };
 	struct frl_device *device;
 	int rc;
@@ -191,8 +191,8 @@ int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t ma
 	device_leave(device);
 	if (rc != -EAGAIN)
 		return rc;
-	patience.limit_ns = limit_after_ms(clock_now_ns(), RESOLVE_MS);
-	rc = device_wait(device, try_modify, &m, &patience);
+	limit.limit_ns = limit_after_ms(clock_now_ns(), RESOLVE_MS);
+	rc = device_wait(device, try_modify, &m, &limit);
 	if (rc != -ETIMEDOUT)
 		return rc;
 	device_enter(device);

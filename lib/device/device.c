@@ -30,7 +30,7 @@ void device_init(struct frl_device *device, const struct device_ops *ops, struct
 
 void device_fini(struct frl_device *device)
 {
-	bell_fini(&device->async);
+	event_fd_fini(&device->async);
 	guard_fini(&device->guard);
 }
 
@@ -38,12 +38,12 @@ void device_leave(struct frl_device *device)
 {
 	if (device->ops->leaving)
 		device->ops->leaving(device);
-	bell_set(&device->async, !list_empty(device->events));
+	event_fd_set(&device->async, !list_empty(device->events));
 	guard_leave(&device->guard);
 }
 
 int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void *), void *arg,
-	const struct patience *patience)
+	const struct wait_limit *limit)
 {
 	uint64_t now_ns = clock_now_ns(), ask_ns = now_ns;
 	struct frl_backoff backoff;
@@ -58,10 +58,10 @@ int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void 
 		device_leave(device);
 		if (rc != -EAGAIN)
 			return rc;
-		if (now_ns >= patience->limit_ns)
+		if (now_ns >= limit->limit_ns)
 			return -ETIMEDOUT;
-		if (patience->interrupt && now_ns >= ask_ns) {
-			rc = patience->interrupt(patience->interrupt_arg);
+		if (limit->interrupt && now_ns >= ask_ns) {
+			rc = limit->interrupt(limit->interrupt_arg);
 			if (rc < 0)
 				return rc;
 			ask_ns = now_ns + NS_PER_MS;
@@ -82,33 +82,34 @@ void device_idle(struct frl_device *device, struct frl_backoff *backoff, struct 
 		frl_backoff_reset(backoff);
 }
 
-int bell_make(struct bell *bell)
+int event_fd_create(struct event_fd *event_fd)
 {
 	int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 
 	if (fd < 0)
 		return frl_fail(
 			errno, "cannot make a descriptor for events: %s", frl_strerror(errno));
-	*bell = (struct bell){ .fd = fd };
+	*event_fd = (struct event_fd){ .fd = fd };
 	return 0;
 }
 
-void bell_fini(struct bell *bell)
+void event_fd_fini(struct event_fd *event_fd)
 {
-	if (bell->fd >= 0)
-		close(bell->fd);
-	bell->fd = -1;
+	if (event_fd->fd >= 0)
+		close(event_fd->fd);
+	event_fd->fd = -1;
 }
 
-void bell_set(struct bell *bell, bool raised)
+void event_fd_set(struct event_fd *event_fd, bool raised)
 {
 	uint64_t count = 1;
 	ssize_t n;
 
-	if (bell->raised == raised || bell->fd < 0)
+	if (event_fd->raised == raised || event_fd->fd < 0)
 		return;
-	bell->raised = raised;
+	event_fd->raised = raised;
 	/* Cannot fail: the count is 0 or 1. */
-	n = raised ? write(bell->fd, &count, sizeof(count)) : read(bell->fd, &count, sizeof(count));
+	n = raised ? write(event_fd->fd, &count, sizeof(count))
+		   : read(event_fd->fd, &count, sizeof(count));
 	(void)n;
 }

@@ -45,7 +45,7 @@ enum {
 };
 
 /* An event descriptor: readable while there is an event to read. */
-struct bell {
+struct event_fd {
 	int fd; /* an eventfd, or -1 */
 	bool raised;
 };
@@ -63,7 +63,7 @@ struct frl_device {
 	/* Asynchronous events that were not read yet: struct event_source. The driver adds events
 	 * with the guard held; releasing the guard raises `async`. */
 	struct list *events;
-	struct bell async; /* created on demand */
+	struct event_fd async; /* created on demand */
 	struct publication *publication;
 	struct device_gpu *gpus; /* GPUs that it works with; owned by memory_gpu.c */
 	/* Set by the driver: the port puts the end of frames into memory of this GPU (CUDA
@@ -309,7 +309,8 @@ struct device_ops {
 
 	/* Ethernet: sets attr->dmac to the address that the peer reported, unless ARP or ND must
 	 * resolve a gateway. -EHOSTUNREACH: no route. */
-	int (*find_way)(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
+	int (*find_route)(
+		struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
 	/* Local fabric: opens or finds the link to the peer and holds it. Returns its number.
 	 * -EADDRINUSE: an earlier link is not gone yet, try again; -ENOSPC: too many links. */
 	int (*link_open)(struct frl_device *device, const struct frl_ip *peer_ip,
@@ -361,7 +362,7 @@ static inline uint32_t device_poll(struct frl_device *device)
 void device_idle(struct frl_device *device, struct frl_backoff *backoff, struct awaited *awaited);
 
 /* Time limit of a wait, and the function that may interrupt it, as in struct frl_connect_config. */
-struct patience {
+struct wait_limit {
 	uint64_t limit_ns;
 	int (*interrupt)(void *arg);
 	void *interrupt_arg;
@@ -372,13 +373,13 @@ struct patience {
  * with the guard held. -ETIMEDOUT, or the error of the interrupt function.
  */
 int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void *), void *arg,
-	const struct patience *patience);
+	const struct wait_limit *limit);
 
 /* Creates the descriptor. -EMFILE or another errno. */
-int bell_make(struct bell *bell);
+int event_fd_create(struct event_fd *event_fd);
 /* Closes the descriptor, if there is one. */
-void bell_fini(struct bell *bell);
+void event_fd_fini(struct event_fd *event_fd);
 /* Sets whether the descriptor is readable. The caller holds the lock that protects it. */
-void bell_set(struct bell *bell, bool raised);
+void event_fd_set(struct event_fd *event_fd, bool raised);
 
 #endif

@@ -212,7 +212,7 @@ static const struct fabric_link *find_link(
 	return NULL;
 }
 
-int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr)
+int fabric_find_route(const struct soft_device *device, struct frl_ah_attr *attr)
 {
 	static const uint8_t no_mac[6];
 	/* The caller chooses the link of a multicast group. */
@@ -235,7 +235,7 @@ int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr)
 	return 0;
 }
 
-int soft_find_way(struct frl_device *base, struct frl_ah_attr *attr, const uint8_t mac[6])
+int soft_find_route(struct frl_device *base, struct frl_ah_attr *attr, const uint8_t mac[6])
 {
 	struct frl_ip hop;
 

@@ -253,7 +253,7 @@ static int try_ah(struct frl_device *base, void *arg)
 	if (making->is_added)
 		return engine_ah_ready(&device->engine, &ah->engine) ? 0 : -EAGAIN;
 	if (base->attr.local_fabric)
-		rc = fabric_find_way(device, &ah->base.attr);
+		rc = fabric_find_route(device, &ah->base.attr);
 	if (rc)
 		return rc;
 	rc = engine_add_ah(&device->engine, &ah->engine, &ah->base.attr, clock_now_ns(), &why);
@@ -265,7 +265,7 @@ static int try_ah(struct frl_device *base, void *arg)
 
 int soft_ah_create(struct frl_ah *base)
 {
-	struct patience patience = { .limit_ns = 0 };
+	struct wait_limit limit = { .limit_ns = 0 };
 	struct soft_device *device = soft_device(base->pd->device);
 	struct making making = { .ah = soft_ah(base) };
 	char no_answer[NO_ANSWER_SIZE];
@@ -276,8 +276,8 @@ int soft_ah_create(struct frl_ah *base)
 	rc = try_ah(&device->base, &making);
 	device_leave(&device->base);
 	if (rc == -EAGAIN) {
-		patience.limit_ns = limit_after_ms(clock_now_ns(), RESOLVE_MS);
-		rc = device_wait(&device->base, try_ah, &making, &patience);
+		limit.limit_ns = limit_after_ms(clock_now_ns(), RESOLVE_MS);
+		rc = device_wait(&device->base, try_ah, &making, &limit);
 	}
 	if (rc != -ETIMEDOUT)
 		return rc;

@@ -31,7 +31,7 @@ void soft_leaving(struct frl_device *device)
 
 		list_remove(&core->notify);
 		list_add_tail(&channel->pending, &core->notify);
-		bell_set(&channel->bell, true);
+		event_fd_set(&channel->event_fd, true);
 		soft_device(device)->has_reported = true;
 	}
 	if (soft_device(device)->n_asleep)

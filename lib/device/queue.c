@@ -41,7 +41,7 @@ void soft_cq_destroy(struct frl_cq *base)
 	if (base->channel) {
 		struct soft_channel *channel = soft_channel(base->channel);
 
-		bell_set(&channel->bell, !list_empty(&channel->pending));
+		event_fd_set(&channel->event_fd, !list_empty(&channel->pending));
 	}
 	device_leave(base->device);
 	free(cq->core.entries);
@@ -128,18 +128,18 @@ int soft_req_notify(struct frl_cq *base, bool solicited_only)
 int soft_channel_create(struct frl_comp_channel *base)
 {
 	struct soft_channel *channel = soft_channel(base);
-	int rc = bell_make(&channel->bell);
+	int rc = event_fd_create(&channel->event_fd);
 
 	if (rc)
 		return rc;
 	list_init(&channel->pending);
-	base->fd = channel->bell.fd;
+	base->fd = channel->event_fd.fd;
 	return 0;
 }
 
 void soft_channel_destroy(struct frl_comp_channel *base)
 {
-	bell_fini(&soft_channel(base)->bell);
+	event_fd_fini(&soft_channel(base)->event_fd);
 }
 
 struct frl_cq *soft_channel_take(struct frl_comp_channel *base)
@@ -152,7 +152,7 @@ struct frl_cq *soft_channel_take(struct frl_comp_channel *base)
 		struct cq *core = container_of(channel->pending.next, struct cq, notify);
 
 		list_remove(&core->notify);
-		bell_set(&channel->bell, !list_empty(&channel->pending));
+		event_fd_set(&channel->event_fd, !list_empty(&channel->pending));
 		cq = &container_of(core, struct soft_cq, core)->base;
 	}
 	device_leave(base->device);

@@ -123,7 +123,7 @@ int soft_qp_modify(struct frl_qp *base, const struct frl_qp_attr *wanted, uint32
 	int rc = 0;
 
 	if (device->base.attr.local_fabric && (mask & FRL_QP_AV))
-		rc = fabric_find_way(device, &attr.ah);
+		rc = fabric_find_route(device, &attr.ah);
 	if (rc)
 		return rc;
 	rc = engine_modify_qp(&device->engine, &qp->engine, &attr, mask, clock_now_ns(), &why);

@@ -110,7 +110,7 @@ struct soft_ah {
 
 struct soft_channel {
 	struct frl_comp_channel base;
-	struct bell bell;
+	struct event_fd event_fd;
 	struct list pending; /* struct cq.notify: queues whose event was not read yet */
 };
 
@@ -253,7 +253,7 @@ void soft_describe_qps(struct frl_device *device, struct qp_batch *batch);
 /* fabric.c */
 
 /* On Ethernet, in one subnet, the peer has reported its MAC address. */
-int soft_find_way(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
+int soft_find_route(struct frl_device *device, struct frl_ah_attr *attr, const uint8_t mac[6]);
 /* On the local fabric: opens a link to the peer unless there is one, and holds it for a
  * connection. -EADDRINUSE: an earlier link is not gone yet, try again; -ENOSPC: too many links. */
 int soft_link_open(struct frl_device *device, const struct frl_ip *peer_ip,
@@ -264,7 +264,7 @@ int soft_link_state(struct frl_device *device, uint16_t link);
 void soft_link_release(struct frl_device *device, uint16_t link, bool failed);
 /* Sets link and MAC address, if the latter is missing, from the link to the device with the GID.
  * -EHOSTUNREACH. Guard held. */
-int fabric_find_way(const struct soft_device *device, struct frl_ah_attr *attr);
+int fabric_find_route(const struct soft_device *device, struct frl_ah_attr *attr);
 /* Claims an address of 169.254.0.0/16: binds a socket to a name that the kernel keeps unique and
  * releases when the process ends. Returns the socket. -EADDRINUSE, or another errno. */
 int fabric_claim_address(struct frl_ip *ret_ip, uint8_t ret_mac[6]);
