@@ -6,12 +6,12 @@
  */
 #include "daemon/http.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -19,6 +19,7 @@
 #include <event2/http.h>
 #include <event2/listener.h>
 
+#include "daemon/listener.h"
 #include "lib/base/list.h"
 
 enum {
@@ -263,11 +264,29 @@ static void on_other(struct evhttp_request *request, void *arg)
 
 /* ---- all */
 
+static bool listen_at(
+	struct http *http, const char *address, uint16_t port, char *error, size_t size)
+{
+	int length = snprintf(error, size, "metrics: ");
+	int fd = listener_tcp(address, port, error + length, size - (size_t)length);
+	struct evhttp_bound_socket *bound = NULL;
+
+	if (fd < 0)
+		return false;
+	bound = evhttp_accept_socket_with_handle(http->server, fd);
+	if (!bound) {
+		snprintf(error, size, "out of memory");
+		close(fd);
+		return false;
+	}
+	http->listener = evhttp_bound_socket_get_listener(bound);
+	return true;
+}
+
 struct http *http_start(struct event_base *base, const char *address, uint16_t port,
 	void (*write)(void *arg, FILE *out), void *arg, char *error, size_t size)
 {
 	struct http *http = calloc(1, sizeof(*http));
-	struct evhttp_bound_socket *bound;
 
 	if (!http || !(http->server = evhttp_new(base)) ||
 		!(http->sweeper = event_new(base, -1, EV_PERSIST, sweep, http)) ||
@@ -291,16 +310,10 @@ struct http *http_start(struct event_base *base, const char *address, uint16_t p
 	evhttp_set_bevcb(http->server, visit_begin, http);
 	evhttp_set_cb(http->server, "/metrics", on_metrics, http);
 	evhttp_set_gencb(http->server, on_other, http);
-	errno = 0;
-	bound = evhttp_bind_socket_with_handle(http->server, address, port);
-	if (!bound) {
-		snprintf(error, size, "metrics: cannot listen on %s port %u: %s", address, port,
-			strerror(errno ? errno : EADDRNOTAVAIL));
-		http_stop(http);
-		return NULL;
-	}
-	http->listener = evhttp_bound_socket_get_listener(bound);
-	return http;
+	if (listen_at(http, address, port, error, size))
+		return http;
+	http_stop(http);
+	return NULL;
 }
 
 void http_prepare(struct http *http, void (*ask)(void *arg))

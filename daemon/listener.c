@@ -116,6 +116,26 @@ void listener_stop(struct listener_socket *listener)
 	free(listener);
 }
 
+/* Binds also an address that no interface has yet, as during boot: connections arrive once one has
+ * it. */
+static bool bind_address(int fd, const struct addrinfo *found, const char *address)
+{
+	int on = 1;
+
+	if (bind(fd, found->ai_addr, found->ai_addrlen) == 0)
+		return true;
+	if (errno != EADDRNOTAVAIL)
+		return false;
+	/* The option also works for IPv6 sockets. */
+	if (setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on)) < 0 ||
+		bind(fd, found->ai_addr, found->ai_addrlen) < 0)
+		return false;
+	log_line(CORE_LOG_WARNING,
+		"no interface has the address %s yet: nobody can connect to it until one has",
+		address);
+	return true;
+}
+
 int listener_tcp(const char *address, uint16_t port, char *error, size_t size)
 {
 	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
@@ -134,7 +154,7 @@ int listener_tcp(const char *address, uint16_t port, char *error, size_t size)
 	fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd >= 0)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+	if (fd < 0 || !bind_address(fd, found, address) || listen(fd, BACKLOG) < 0) {
 		snprintf(error, size, "cannot listen on %s port %u: %s", address, port,
 			strerror(errno));
 		if (fd >= 0)

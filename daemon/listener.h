@@ -23,7 +23,8 @@ struct listener_socket *listener_start(struct event_base *base, int fd,
 /* Closes it. NULL is fine. */
 void listener_stop(struct listener_socket *listener);
 
-/* A TCP socket that listens at a numeric address, or -1 with a sentence in `error`. */
+/* A TCP socket that listens at a numeric address, or -1 with a sentence in `error`. The address may
+ * come later: the log then says that no interface has it yet. */
 int listener_tcp(const char *address, uint16_t port, char *error, size_t size);
 
 /* "10.1.2.3" or "fe80::1" of a socket address, IPv4-mapped ones as IPv4. */

@@ -62,7 +62,10 @@ refuses not-a-socket 'is no socket' -- "$ferruled" --socket "$temp/file"
 [ "$(cat "$temp/file")" = precious ] || fail "the daemon has removed a file"
 
 # A dead one leaves its path, which is taken over.
-echo 'listen_address = "192.0.2.1"; insecure = true;' >"$temp/nowhere.conf"
+echo "listen_address = \"127.0.0.1\"; listen_port = $(free_port 1); insecure = true;" \
+	>"$temp/taken.conf"
+run_daemon taken --config "$temp/taken.conf" --metrics none
+taken=$daemon
 run_daemon dead
 kill -KILL "$daemon"
 wait "$daemon" || true
@@ -81,8 +84,9 @@ rm "$temp/dead.sock"
 mkdir "$temp/dead.sock"
 refuses in-the-way 'is no socket' -- "$ferruled" --socket "$temp/dead.sock"
 rmdir "$temp/dead.sock"
-refuses no-address 'cannot listen' -- "$ferruled" --socket "$temp/dead.sock" \
-	--config "$temp/nowhere.conf"
+refuses taken-port 'cannot listen' -- "$ferruled" --socket "$temp/dead.sock" \
+	--config "$temp/taken.conf" --metrics none
+stop_daemon "$taken"
 for again in once twice; do
 	: >"$temp/dead.log"
 	run_daemon dead

@@ -324,6 +324,21 @@ START_TEST(address_in_use)
 }
 END_TEST
 
+/* At boot an address may come later than the daemon. No interface has this one (RFC 5737). */
+START_TEST(address_comes_later)
+{
+	char error[200] = "";
+	struct http *other;
+
+	other = http_start(base, "192.0.2.1", port, write_text, NULL, error, sizeof(error));
+	ck_assert_msg(other != NULL, "%s", error);
+	http_stop(other);
+	other = http_start(base, "2001:db8::1", port, write_text, NULL, error, sizeof(error));
+	ck_assert_msg(other != NULL, "%s", error);
+	http_stop(other);
+}
+END_TEST
+
 TEST_MAIN(http)
 {
 	return run_suite(all_tests(setup, teardown));
