@@ -122,6 +122,18 @@ static int make_record(const struct frl_comm *comm, struct record *record)
 	return find_costs(comm, record);
 }
 
+/* Links of the local fabric do not leave a host. */
+static int check_reach(const struct frl_comm *comm, const struct record *mine,
+	const struct record *record, int rank)
+{
+	if (!is_local(comm) || memcmp(record->host, mine->host, sizeof(mine->host)) == 0)
+		return 0;
+	return frl_fail(-EPROTO,
+		"rank %d is on another host or network namespace, which the local fabric does not "
+		"reach: set FRL_FABRIC, or name a port (packet:eth0)",
+		rank);
+}
+
 static int check_record(const struct record *mine, const struct record *record, int rank)
 {
 	uint64_t segment = get_number(record->segment_bytes, sizeof(record->segment_bytes));
@@ -251,6 +263,8 @@ static int learn(struct frl_comm *comm, const struct record *mine, const struct 
 
 	for (int rank = 0; rank < comm->ranks && !err; rank++)
 		err = check_record(mine, &records[rank], rank);
+	for (int rank = 0; rank < comm->ranks && !err; rank++)
+		err = check_reach(comm, mine, &records[rank], rank);
 	if (!err &&
 		(find_places(records, places, ranks) < 0 ||
 			topology_init(&comm->topology, places, ranks) < 0))

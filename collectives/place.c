@@ -8,36 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { NODES_MAX = 64, LINE = 4096 };
 
-/* The kernel chooses a random UUID when it boots. Ranks in different network namespaces reach each
- * other through ports only, so they count as hosts of their own. */
 void place_host(uint8_t ret_id[HOST_ID_SIZE])
 {
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-	char line[64] = "";
-	unsigned digits = 0;
-	struct stat network;
-
-	memset(ret_id, 0, HOST_ID_SIZE);
-	if (file && !fgets(line, sizeof(line), file))
-		line[0] = '\0';
-	if (file)
-		fclose(file);
-	for (const char *c = line; *c && digits < 2 * HOST_ID_SIZE; c++) {
-		if (!isxdigit((unsigned char)*c))
-			continue;
-		ret_id[digits / 2] = (uint8_t)(ret_id[digits / 2] << 4 |
-			(isdigit((unsigned char)*c) ? *c - '0' : tolower(*c) - 'a' + 10));
-		digits++;
-	}
-	if (stat("/proc/self/ns/net", &network) != 0)
-		return;
-	for (unsigned i = 0; i < 8; i++)
-		ret_id[i] ^= (uint8_t)((uint64_t)network.st_ino >> 8 * i);
+	host_id(ret_id);
 }
 
 /* Does a list like "0-3,8" hold all of the set? */

@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-enum { HOST_ID_SIZE = 16 };
+#include "lib/base/host.h"
 
-/* The same in all processes that share a kernel and its network, and in no others. */
+/* As host_id(). */
 void place_host(uint8_t ret_id[HOST_ID_SIZE]);
 
 /* The node that holds all processors this process may run on; 0 where they are of several. */

@@ -73,6 +73,16 @@ static bool is_same_hardware(const struct frl_device *device, const struct endpo
 		memcmp(remote->mac, device->attr.mac, sizeof(remote->mac)) == 0;
 }
 
+/* Links of the local fabric reach no further than this kernel and this network namespace. */
+static bool is_out_of_reach(const struct endpoint *own, const struct endpoint *remote)
+{
+	static const uint8_t unknown[ENDPOINT_HOST_SIZE];
+
+	return own->local_fabric && memcmp(own->host, unknown, sizeof(unknown)) != 0 &&
+		memcmp(remote->host, unknown, sizeof(unknown)) != 0 &&
+		memcmp(own->host, remote->host, sizeof(own->host)) != 0;
+}
+
 /* What the two ends must have in common, and which addresses they use. */
 static int check_pair(struct connecting *c)
 {
@@ -86,6 +96,10 @@ static int check_pair(struct connecting *c)
 		return frl_fail(-EPROTO,
 			"one end is on the local fabric, the other on a network port: "
 			"give both a port, or neither");
+	if (is_out_of_reach(&own, remote))
+		return frl_fail(-EHOSTUNREACH,
+			"the peer is on another host or network namespace, which the local fabric "
+			"does not reach: set FRL_FABRIC, or name a port (packet:eth0)");
 	if (remote->type != own.type)
 		return frl_fail(-EPROTO,
 			"the ends' queue pairs are not of one type: this one is %d, the peer's %d",

@@ -151,6 +151,15 @@ static void close_device(struct frl_device *device)
 	publish_drop(publication);
 }
 
+/* Links of the local fabric are made by names of this network namespace. */
+static void note_host(struct frl_device *device)
+{
+	uint8_t id[HOST_ID_SIZE];
+
+	if (device->attr.local_fabric && host_id(id))
+		memcpy(device->host, id, sizeof(id));
+}
+
 static int open_device(const struct frl_device_config *wanted, struct frl_device **ret_device)
 {
 	struct publication *publication = NULL;
@@ -165,6 +174,7 @@ static int open_device(const struct frl_device_config *wanted, struct frl_device
 	}
 	if (publication)
 		snprintf(device->attr.fabric, sizeof(device->attr.fabric), "%s", wanted->fabric);
+	note_host(device);
 	device->publication = publication;
 	rc = publish_device(device, publication);
 	if (rc)

@@ -8,12 +8,13 @@
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
 #include "lib/base/addr.h"
-#include "lib/control/endpoint.h"
 #include "lib/wire/packet.h"
 
 _Static_assert(ENDPOINT_AT_MORE_IPS + (ENDPOINT_ADDRESSES - 1) * sizeof(struct frl_ip) <=
-		FRL_ENDPOINT_SIZE,
+			ENDPOINT_AT_HOST &&
+		(int)ENDPOINT_AT_HOST + (int)ENDPOINT_HOST_SIZE <= (int)FRL_ENDPOINT_SIZE,
 	"all of it fits");
+_Static_assert((int)ENDPOINT_HOST_SIZE <= (int)HOST_ID_SIZE, "the beginning of an id");
 
 void endpoint_describe(const struct frl_qp *qp, struct endpoint *ret)
 {
@@ -31,6 +32,7 @@ void endpoint_describe(const struct frl_qp *qp, struct endpoint *ret)
 	};
 	memcpy(ret->mac, device->attr.mac, sizeof(ret->mac));
 	memcpy(ret->nonce, device->nonce, NONCE_SIZE);
+	memcpy(ret->host, device->host, sizeof(ret->host));
 	for (unsigned i = 1; i < gids->n && ret->n_addresses < ENDPOINT_ADDRESSES; i++)
 		ret->addresses[ret->n_addresses++] = gids->gids[i];
 }
@@ -49,6 +51,7 @@ void endpoint_encode(const struct endpoint *endpoint, struct frl_endpoint *ret)
 	put_be16(out + ENDPOINT_AT_MTU, (uint16_t)endpoint->path_mtu);
 	put_be32(out + ENDPOINT_AT_CAPABILITIES, endpoint->capabilities);
 	memcpy(out + ENDPOINT_AT_NONCE, endpoint->nonce, NONCE_SIZE);
+	memcpy(out + ENDPOINT_AT_HOST, endpoint->host, sizeof(endpoint->host));
 	out[ENDPOINT_AT_TYPE] = (uint8_t)endpoint->type;
 	out[ENDPOINT_AT_RD_ATOMIC] = endpoint->max_rd_atomic;
 	out[ENDPOINT_AT_ADDRESSES] = (uint8_t)endpoint->n_addresses;
@@ -97,6 +100,7 @@ int endpoint_decode(const struct frl_endpoint *from, struct endpoint *ret)
 	};
 	memcpy(ret->mac, in + ENDPOINT_AT_MAC, sizeof(ret->mac));
 	memcpy(ret->nonce, in + ENDPOINT_AT_NONCE, NONCE_SIZE);
+	memcpy(ret->host, in + ENDPOINT_AT_HOST, sizeof(ret->host));
 	if (mtu < 256 || mtu > WIRE_MAX_MTU || (mtu & (mtu - 1)) || ret->psn > PSN_MASK ||
 		ret->qpn == 0 || ret->qpn >= QPN_MULTICAST)
 		return frl_fail(-EPROTO,

@@ -4,6 +4,7 @@
 #define FERRULE_API_ENDPOINT_H
 
 #include "lib/api/objects.h"
+#include "lib/control/endpoint.h"
 
 enum { ENDPOINT_ADDRESSES = 4 };
 
@@ -18,6 +19,7 @@ struct endpoint {
 	uint32_t capabilities;
 	uint8_t max_rd_atomic; /* of the device; 0: not known */
 	uint8_t nonce[NONCE_SIZE];
+	uint8_t host[ENDPOINT_HOST_SIZE]; /* of the local fabric; zero: not known */
 	unsigned n_addresses;
 	struct frl_gid addresses[ENDPOINT_ADDRESSES]; /* GIDs 1 and up; VLANs are not told */
 };

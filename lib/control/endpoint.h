@@ -30,6 +30,9 @@ enum {
 	ENDPOINT_AT_RD_ATOMIC = 66,  /* what the device can; 0: not told */
 	ENDPOINT_AT_MORE_IPS = 68,   /* but for the main one */
 	ENDPOINT_IP_SIZE = 16,
+	/* On the local fabric, where it reaches: the beginning of host_id(); zero: not told. */
+	ENDPOINT_AT_HOST = 116,
+	ENDPOINT_HOST_SIZE = 12,
 };
 
 /* Where address `index` is. */

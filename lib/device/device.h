@@ -32,6 +32,7 @@
 #include "lib/base/event.h"
 #include "lib/base/gids.h"
 #include "lib/base/guard.h"
+#include "lib/base/host.h"
 
 struct device_gpu;
 struct device_ops;
@@ -59,6 +60,7 @@ struct frl_device {
 	uint8_t ack_timeout;         /* set by the driver: default of connections; 0: common
 				      * default */
 	uint8_t nonce[NONCE_SIZE];   /* identifies the device */
+	uint8_t host[HOST_ID_SIZE];  /* of the local fabric; zero: unknown */
 	unsigned objects;            /* domains, completion queues, channels, connections */
 	/* Asynchronous events that were not read yet: struct event_source. The driver adds events
 	 * with the guard held; releasing the guard raises `async`. */

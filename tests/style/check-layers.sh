@@ -116,7 +116,7 @@ BEGIN {
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/backoff.h lib/base/copy.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/share.h lib/base/time_budget.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/memfd.h lib/base/file_limit.h"
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/thread.h"
+	allowed["collectives/"] = allowed["collectives/"] " lib/base/thread.h lib/base/host.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/reduce/past_cache.h"
 	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/host.h" \
 		" gpudirect/memory.h lib/base/devargs.h lib/base/ip.h lib/base/limit.h" \

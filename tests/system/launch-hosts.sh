@@ -156,12 +156,30 @@ test_listening() {
 	grep -q ":-$b$" "$temp/id" || fail "the id leads to a loopback address: $(cat "$temp/id")"
 }
 
+# Without a fabric between the hosts: who says which setting is missing, and nobody waits.
+test_local_fabric() {
+	local pid
+	on "$a" "$bench" -n 2 --rank 0 --job local@10.9.2.1 >"$temp/local-0.out" 2>&1 &
+	pid=$!
+	refuses local-1 'rank 0 is on another host .*FRL_FABRIC' -- \
+		"${on_b[@]}" "$bench" -n 2 --rank 1 --job local@10.9.2.1
+	wait "$pid" && fail "rank 0 succeeds without a way to rank 1"
+	grep -qE 'rank 1 is on another host .*FRL_FABRIC' "$temp/local-0.out" ||
+		fail "rank 0 does not name the setting: $(cat "$temp/local-0.out")"
+	on "$a" "$pingpong" --listen local >"$temp/listen.out" 2>&1 &
+	pid=$!
+	refuses connect 'peer is on another host .*FRL_FABRIC' -- \
+		"${on_b[@]}" "$pingpong" --connect 10.9.2.1:local
+	kill "$pid" 2>/dev/null || true
+	wait "$pid" 2>/dev/null || true
+}
+
 on_b=(env "FRL_CONTROL=$temp/$b/ferruled.sock" ip netns exec "$b")
 host "$a" --config "$temp/$a.conf"
 daemon_a=$daemon
 host "$b" --config "$temp/$b.conf"
 daemon_b=$daemon
-for name in address job_host unique_id place; do
+for name in address job_host unique_id place local_fabric; do
 	before=$failures
 	"test_$name"
 	[ "$failures" -eq "$before" ] || echo "in test_$name"

@@ -450,6 +450,23 @@ START_LOOP_TEST(damaged_endpoint, 3)
 }
 END_TEST
 
+/* Both ends are on local fabrics of different hosts: refused at once, with the setting to use. */
+START_TEST(elsewhere)
+{
+	struct frl_endpoint there;
+
+	SOFTWARE_ONLY("only the local fabric ends with its host");
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	there = b.mine;
+	there.bytes[ENDPOINT_AT_HOST] ^= 1;
+	refused(try_connect(&there, HANG_MS), -EHOSTUNREACH, "FRL_FABRIC");
+	/* That of a peer that cannot tell is tried. */
+	memset(there.bytes + ENDPOINT_AT_HOST, 0, ENDPOINT_HOST_SIZE);
+	ck_assert_int_eq(try_connect(&there, 1), -ETIMEDOUT);
+}
+END_TEST
+
 START_TEST(stats_walk)
 {
 	const char *name, *what;

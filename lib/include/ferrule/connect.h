@@ -72,9 +72,10 @@ FRL_API void frl_connect_config_init(struct frl_device *device, struct frl_conne
  * to config->timeout_ms. `config` NULL: defaults.
  * A queue pair that is not in RESET, or has no endpoint, is left alone: -EINVAL. After any other
  * failure it is to be reset or destroyed. -EPROTO: `remote` is no endpoint of a Ferrule that this
- * one can speak to; -EHOSTUNREACH; -ETIMEDOUT; -EINVAL; -ECONNRESET: the peer has ended; -ENOSPC:
- * the device has all the links that it can have; -ENOMEM; -ECANCELED: another thread has reset it
- * meanwhile; -EIO, -EPERM, -EBUSY of hardware; and what config->interrupt says.
+ * one can speak to; -EHOSTUNREACH (also: it is on another host's local fabric); -ETIMEDOUT;
+ * -EINVAL; -ECONNRESET: the peer has ended; -ENOSPC: the device has all the links that it can have;
+ * -ENOMEM; -ECANCELED: another thread has reset it meanwhile; -EIO, -EPERM, -EBUSY of hardware; and
+ * what config->interrupt says.
  */
 FRL_API int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	const struct frl_connect_config *config);
