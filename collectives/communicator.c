@@ -215,8 +215,11 @@ void frl_comm_abort(struct frl_comm *comm, const char *reason)
 	snprintf(text, sizeof(text), "rank %d aborted: %.*s", comm->rank, REASON_MAX - 64,
 		reason ? reason : "for no reason that was given");
 	/* The communicator's thread may be busy with something else for long. */
-	if (board_abort(comm->board, &comm->post, text))
-		comm_tell_failure(comm, -ECANCELED, text);
+	if (!board_abort(comm->board, &comm->post, text))
+		return;
+	comm_tell_failure(comm, -ECANCELED, text);
+	/* Before this returns: the process may end at once, and would be a rank that has died. */
+	comm_give_up_job(comm, text);
 }
 
 static int take_mail(struct frl_comm *comm, const struct mail *mail)

@@ -267,6 +267,9 @@ int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
 int comm_fail_aborted(struct frl_comm *comm, const char *reason);
 /* Any thread: mails to all other ranks that this one's communicator fails. */
 void comm_tell_failure(const struct frl_comm *comm, int err, const char *text);
+/* Any thread: gives up the whole job, unless the communicator is part of another one. Mail may be
+ * lost; this is not. */
+void comm_give_up_job(const struct frl_comm *comm, const char *why);
 /* The error of a communicator that failed, with its text. */
 int comm_error(const struct frl_comm *comm);
 /* A completion with an error, on the connection to rank `peer`. */

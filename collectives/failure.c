@@ -46,11 +46,10 @@ void comm_tell_failure(const struct frl_comm *comm, int err, const char *text)
 	}
 }
 
-/* Mail may be lost; this is not. But it ends the whole job. */
-static void give_up_job(struct frl_comm *comm)
+void comm_give_up_job(const struct frl_comm *comm, const char *why)
 {
 	if (!comm->is_child)
-		comm->bootstrap->abort(comm->bootstrap->ctx, comm->error_text);
+		comm->bootstrap->abort(comm->bootstrap->ctx, why);
 }
 
 static int fail(struct frl_comm *comm, int err, bool tells, const char *format, va_list args)
@@ -63,7 +62,7 @@ static int fail(struct frl_comm *comm, int err, bool tells, const char *format, 
 		frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, comm->error_text);
 	if (!comm->draining && tells && comm->ranks > 1) {
 		comm_tell_failure(comm, comm->error, comm->error_text);
-		give_up_job(comm);
+		comm_give_up_job(comm, comm->error_text);
 	}
 	/* The buffers go back to the caller with the error: nothing may touch them from here on. */
 	computes_drop(comm);
@@ -101,7 +100,7 @@ int comm_fail_aborted(struct frl_comm *comm, const char *reason)
 	if (!comm->error)
 		comm_tell_failure(comm, -ECANCELED, reason);
 	err = comm_fail_quietly(comm, -ECANCELED, "%s", reason);
-	give_up_job(comm);
+	comm_give_up_job(comm, reason);
 	return err;
 }
 

@@ -147,7 +147,7 @@ void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin 
 	again_from(group, from);
 	member->rounds = join->done + join->gives;
 	if (join->aborted)
-		kept_abort(core, member, "");
+		kept_abort(core, member, join->why);
 	for (uint32_t rank = 0; rank < group->ranks && rank / 8 < join->left.len; rank++) {
 		struct member *other = NULL;
 

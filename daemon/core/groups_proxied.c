@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *name_of(const struct peer *peer)
 {
@@ -197,6 +198,19 @@ void proxied_message(
 	}
 }
 
+/* For the join that is sent once the keeper can be reached. */
+static void hold_abort(Ctl__GroupJoin *join, const char *why)
+{
+	char *copy = join->aborted ? NULL : strdup(why);
+
+	join->aborted = true;
+	if (!copy)
+		return;
+	if (join->why != protobuf_c_empty_string)
+		free(join->why);
+	join->why = copy;
+}
+
 void proxied_leave(
 	struct core *core, struct member *member, Ctl__Envelope *envelope, uint64_t now_ns)
 {
@@ -204,7 +218,7 @@ void proxied_leave(
 	if (!envelope->group_leave->aborts)
 		proxied_drop(core, member, now_ns);
 	else if (member->held)
-		member->held->group_join->aborted = true;
+		hold_abort(member->held->group_join, envelope->group_leave->why);
 }
 
 void proxied_die(struct core *core, struct member *member, uint64_t now_ns)

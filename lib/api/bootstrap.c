@@ -252,6 +252,9 @@ static void bootstrap_abort(void *ctx, const char *why)
 	leave.aborts = true;
 	leave.why = text;
 	pthread_mutex_lock(&bootstrap->mutex);
+	/* The first reason counts, also for a daemon that comes later. */
+	if (!bootstrap->gave_up)
+		memcpy(bootstrap->gave_up_why, text, sizeof(text));
 	bootstrap->gave_up = true;
 	control_post(&envelope, -1);
 	pthread_mutex_unlock(&bootstrap->mutex);

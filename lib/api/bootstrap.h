@@ -73,6 +73,7 @@ struct bootstrap {
 	uint64_t group;            /* what the daemon calls the job */
 	bool met;                  /* all ranks have joined */
 	bool gave_up;
+	char gave_up_why[BOOTSTRAP_WHY];
 	int error; /* negative errno */
 	char why[BOOTSTRAP_TEXT];
 	int timeout_ms; /* of an allgather; negative: none */

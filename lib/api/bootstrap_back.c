@@ -61,6 +61,7 @@ static int post_return(struct bootstrap *bootstrap, Ctl__GroupJoin *join, Ctl__E
 	join->met = bootstrap->met;
 	join->left = (ProtobufCBinaryData){ size, left };
 	join->aborted = bootstrap->gave_up;
+	join->why = bootstrap->gave_up_why;
 	err = control_post(envelope, -1);
 	free(left);
 	return err;

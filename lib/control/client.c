@@ -3,6 +3,7 @@
 #include "lib/control/client.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -155,9 +156,11 @@ static int begin(struct client *c, enum control_want want)
 		c->next_seq = 1;
 	if (want == CONTROL_IF_THERE) {
 		fd = client_search(&c->places, -1, &place, why, sizeof(why));
-		if (fd < 0)
+		/* One that is busy is there: the thread tries again. */
+		if (fd < 0 && fd != -EAGAIN)
 			return frl_fail(-ENOTCONN, "%s", why);
-		client_greet(c, fd, place);
+		if (fd >= 0)
+			client_greet(c, fd, place);
 	}
 	rc = start_thread(c);
 	if (rc) {
@@ -274,7 +277,11 @@ static int post(struct client *c, const Ctl__Envelope *envelope, int fd)
 	}
 	c->queued += out->size;
 	list_add_tail(c->telling ? &c->first : &c->queue, &out->node);
-	client_wake(c);
+	/* At once, since this process may end before the thread has its turn: what the socket has
+	 * taken, the daemon reads all the same. */
+	client_send(c);
+	if (c->queued)
+		client_wake(c);
 	return 0;
 }
 
@@ -315,6 +322,24 @@ static bool wait_change(struct client *c, uint64_t limit_ns)
 
 	return pthread_cond_timedwait(&c->changed, &c->mutex, &limit) != ETIMEDOUT ||
 		clock_now_ns() < limit_ns;
+}
+
+/* At exit: what the socket did not take at once goes out, as long as the daemon reads. */
+__attribute__((destructor)) static void hand_over(void)
+{
+	uint64_t limit_ns = limit_after_ms(clock_now_ns(), END_MS);
+	struct client *c = &the_client;
+
+	/* A signal handler that calls exit() may have interrupted the mutex's owner. */
+	while (pthread_mutex_trylock(&c->mutex)) {
+		if (clock_now_ns() >= limit_ns)
+			return;
+		sched_yield();
+	}
+	while (c->has_thread && c->state == CLIENT_UP && c->queued &&
+		!pthread_equal(c->thread, pthread_self()) && wait_change(c, limit_ns))
+		;
+	unlock_client(c);
 }
 
 /* A request may be about what a handler has yet to tell. Mutex held. */

@@ -7,7 +7,7 @@
  *
  *	FRL_CONTROL=auto  /run/ferrule/ferruled.sock, else $XDG_RUNTIME_DIR/ferrule/ferruled.sock,
  *	                  else /tmp/ferrule-UID/ferruled.sock: the first of the latter two that can
- *	                  be is started on demand
+ *	                  be is started on demand, but not in place of the system's that went away
  *	FRL_CONTROL=off   no daemon
  *	FRL_CONTROL=PATH  only that one, never started
  *
@@ -74,9 +74,10 @@ int control_register(struct control_handler *handler, enum control_want want);
  * gone the thread ends, having sent what was posted. */
 void control_unregister(struct control_handler *handler);
 
-/* Queues a message; `fd` goes with it and is duplicated, or -1. 0 also when the daemon is lost at
- * that moment: see up(). -ENOTCONN: there is none, and will be none. -ENOMEM: no memory, or so much
- * is queued that the daemon does not seem to read. */
+/* Sends a message, or queues it if the socket is full; exit() waits for the queue as long as the
+ * daemon reads. `fd` goes with it and is duplicated, or -1. 0 also when the daemon is lost at that
+ * moment: see up(). -ENOTCONN: there is none, and will be none. -ENOMEM: no memory, or so much is
+ * queued that the daemon does not seem to read. */
 int control_post(const Ctl__Envelope *envelope, int fd);
 
 /* Bytes that were posted and have not left. */

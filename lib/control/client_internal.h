@@ -32,9 +32,10 @@ struct call {
 };
 
 struct client {
-	pthread_mutex_t mutex;  /* protects all but the socket's input */
-	pthread_cond_t changed; /* state, `calling`, calls, the end of the thread */
-	bool ready;             /* mutex and the like are made */
+	pthread_mutex_t mutex; /* protects all but the socket's input */
+	/* State, `calling`, calls, the end of the thread, and that all has been sent. */
+	pthread_cond_t changed;
+	bool ready; /* mutex and the like are made */
 	bool has_thread;
 	bool ends; /* the thread is to end: it has no handlers left */
 	pthread_t thread;
@@ -83,6 +84,10 @@ void client_greet(struct client *c, int fd, int place);
 
 /* Mutex held. */
 void client_wake(struct client *c);
+
+/* Mutex held. Sends of what was posted as much as the socket takes, without waiting. -EAGAIN: it
+ * takes no more now. Another error: the thread finds it, too, and loses the daemon. */
+int client_send(struct client *c);
 
 /* client_connect.c, all with the mutex held; client_keep() may release it meanwhile. */
 

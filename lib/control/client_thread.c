@@ -191,14 +191,13 @@ static void append(struct list *to, struct list *from)
 	}
 }
 
-/* True: the socket takes no more now. */
-static bool send_queued(struct client *c, uint64_t now_ns)
+int client_send(struct client *c)
 {
 	size_t sent = 0;
 	int rc;
 
 	if (c->state == CLIENT_DOWN)
-		return false;
+		return 0;
 	if (c->state == CLIENT_UP) {
 		append(&c->sending, &c->first);
 		if (!c->telling)
@@ -206,6 +205,16 @@ static bool send_queued(struct client *c, uint64_t now_ns)
 	}
 	rc = control_socket_send(&c->socket, &c->sending, &sent);
 	c->queued -= sent;
+	if (sent && !c->queued)
+		pthread_cond_broadcast(&c->changed);
+	return rc;
+}
+
+/* True: the socket takes no more now. */
+static bool send_queued(struct client *c, uint64_t now_ns)
+{
+	int rc = client_send(c);
+
 	if (rc && rc != -EAGAIN)
 		client_lose(c, frl_strerror(rc), now_ns);
 	return rc == -EAGAIN;

@@ -5,9 +5,11 @@
  *	comm-peer shuffle RANKS TIMES    uses so many communicators of all ranks one after the
  *	                                 other, each with the ranks in another order
  *	comm-peer pairs RANKS            all send to all others at once, and receive
+ *	comm-peer abort RANKS            rank 1 aborts and ends at once: the others hear why
  *
  * Rank 0 says what has been done, a rank that fails says why. Status 1 if one has failed.
  */
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +116,18 @@ static int pairs(struct rank *rank)
 	return EXIT_SUCCESS;
 }
 
+static int abort_at_once(struct rank *rank)
+{
+	if (rank->bootstrap.rank == 1) {
+		frl_comm_abort(rank->comm, "the disk is full");
+		_exit(EXIT_SUCCESS);
+	}
+	if (frl_barrier(rank->comm) == -ECANCELED &&
+		strcmp(frl_last_error(), "rank 1 aborted: the disk is full") == 0)
+		return EXIT_SUCCESS;
+	return fail(rank, "why rank 1 has aborted is not known");
+}
+
 static int be_rank(const char *job, int number, int ranks, int argc, char **argv)
 {
 	static struct rank rank;
@@ -127,8 +141,12 @@ static int be_rank(const char *job, int number, int ranks, int argc, char **argv
 		return fail(&rank, "device");
 	if (frl_comm_create(rank.device, &rank.bootstrap, &rank.comm))
 		return fail(&rank, "communicator");
-	status = strcmp(argv[1], "pairs") == 0 ? pairs(&rank)
-					       : shuffle(&rank, argc > 3 ? atoi(argv[3]) : 1);
+	if (strcmp(argv[1], "pairs") == 0)
+		status = pairs(&rank);
+	else if (strcmp(argv[1], "abort") == 0)
+		status = abort_at_once(&rank);
+	else
+		status = shuffle(&rank, argc > 3 ? atoi(argv[3]) : 1);
 	frl_comm_destroy(rank.comm);
 	frl_device_close(rank.device);
 	rank.bootstrap.close(rank.bootstrap.ctx);
@@ -141,7 +159,7 @@ int main(int argc, char **argv)
 	char job[40];
 
 	if (ranks < 2 || ranks > RANKS_MAX) {
-		fprintf(stderr, "comm-peer shuffle RANKS TIMES | pairs RANKS\n");
+		fprintf(stderr, "comm-peer shuffle RANKS TIMES | pairs RANKS | abort RANKS\n");
 		return 2;
 	}
 	snprintf(job, sizeof(job), "comm-peer-%d", (int)getpid());

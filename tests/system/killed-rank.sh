@@ -228,6 +228,16 @@ is_folder_of_driver() {
 	esac
 }
 
+# A rank that aborts and ends at once: the others hear the reason each time.
+abort_at_once() {
+	local peer=$bin/../tests/comm-peer try
+	[ -x "$peer" ] || return 0
+	for try in 1 2 3 4 5 6 7 8 9 10; do
+		passes "abort$try" "$peer" abort 4
+		FRL_SHM=0 passes "abort-packets$try" "$peer" abort 4
+	done
+}
+
 job=()
 for rank in 0 2 3; do
 	kill_one "$rank"
@@ -244,6 +254,7 @@ if env --ignore-signal=HUP true 2>/dev/null; then
 else
 	echo "not tried: ignored signals (env has no --ignore-signal)"
 fi
+abort_at_once
 restart_daemon
 kill_daemon
 # The driver's own folder may stay, while nothing is in it.

@@ -208,6 +208,9 @@ int rank_return(struct rank *rank, uint32_t ranks, uint32_t done, uint8_t left, 
 	join.left = (ProtobufCBinaryData){ 1, &left };
 	join.gives = rank->gives;
 	join.met = rank->has_met;
+	join.aborted = rank->gave_up != NULL;
+	if (rank->gave_up)
+		join.why = (char *)(uintptr_t)rank->gave_up;
 	answer = process_ask(rank->process, CTL__ENVELOPE__BODY_GROUP_JOIN, &join);
 	ck_assert_ptr_nonnull(answer);
 	if (answer->body_case == CTL__ENVELOPE__BODY_FAILURE)

@@ -22,6 +22,7 @@ struct rank {
 	uint8_t id[UUID_SIZE];
 	uint32_t number;
 	bool gives, has_met; /* for rank_return() */
+	const char *gave_up; /* why, for rank_return(); NULL: it has not */
 	unsigned met; /* how often it has been told that all have met, as far as it has looked */
 };
 

@@ -52,6 +52,33 @@ START_TEST(hello)
 }
 END_TEST
 
+static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
+
+static bool takes_long(struct control_handler *me, const Ctl__Envelope *envelope)
+{
+	bool taken = on_message(me, envelope);
+
+	pthread_mutex_lock(&busy);
+	pthread_mutex_unlock(&busy);
+	return taken;
+}
+
+/* The client's thread is busy, or has no processor: what is posted leaves all the same, as the
+ * process may end right after it. */
+START_TEST(posted_while_the_thread_is_busy)
+{
+	come_up(CONTROL_IF_THERE);
+	handler.message = takes_long;
+	pthread_mutex_lock(&busy);
+	fake_done(&fake, 77);
+	await('M', 1);
+	ck_assert_int_eq(post_number(5), 0);
+	expect_number(5);
+	ck_assert_uint_eq(control_queued(), 0);
+	pthread_mutex_unlock(&busy);
+}
+END_TEST
+
 /* What was posted before there was a daemon comes after what the handler says in up(). */
 START_TEST(order)
 {

@@ -61,6 +61,23 @@ START_TEST(all_come_back)
 }
 END_TEST
 
+/* One has given up while its daemon was away. The next one hears why, and tells the others. */
+START_TEST(one_gave_up_meanwhile)
+{
+	ranks[1].gave_up = "the disk is full";
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(come(i, 0), 0);
+	rank_die(&ranks[1]);
+	expect_event(&ranks[0], ABORTED, 1, "gave up: the disk is full");
+	expect_event(&ranks[2], ABORTED, 1, "gave up: the disk is full");
+	expect_silence(&ranks[0]);
+	expect_silence(&ranks[2]);
+	rank_leave(&ranks[0], false);
+	rank_leave(&ranks[2], false);
+	ck_assert_uint_eq(count_groups(0) + count_members(0), 0);
+}
+END_TEST
+
 static void expect_question(struct rank *rank, uint32_t round, uint32_t rounds)
 {
 	Ctl__Envelope *envelope;

@@ -156,7 +156,8 @@ FRL_API void frl_comm_destroy(struct frl_comm *comm);
 
 /*
  * Makes all operations fail, here at once and soon on all other ranks, with -ECANCELED and
- * `reason` (a sentence; may be NULL). Never blocks; any thread. The communicator is of no more use
+ * `reason` (a sentence; may be NULL). Never blocks; any thread. The others hear it also if this
+ * process ends at once. The communicator is of no more use
  * but for frl_comm_destroy(), which does not wait then.
  */
 FRL_API void frl_comm_abort(struct frl_comm *comm, const char *reason);
