@@ -18,6 +18,7 @@
 #include "lib/base/random.h"
 #include "lib/base/rights.h"
 #include "lib/base/table.h"
+#include "lib/control/spawn.h"
 
 enum {
 	ERROR_SIZE = 512,
@@ -311,6 +312,7 @@ static void tell_facts(struct loop *loop)
 		.listen = loop->listens,
 		.metrics = loop->metrics,
 		.is_private = loop->options->is_private,
+		.has_system = daemon_is_configured(),
 		.pid = getpid(),
 		.uid = geteuid(),
 	};

@@ -14,8 +14,7 @@
 #include "daemon/log.h"
 #include "lib/control/frame.h"
 #include "lib/control/install.h"
-
-#define SYSTEM_CONFIG "/etc/ferrule/ferruled.conf"
+#include "lib/control/spawn.h"
 
 enum {
 	METRICS_PORT = 9476,
@@ -26,7 +25,7 @@ static const char usage[] =
 	"Usage: ferruled [OPTION]...\n"
 	"Ferrule's control daemon: leases ports, sets connections up, knows every queue pair.\n"
 	"\n"
-	"  --config FILE        settings (ferruled.conf(5)); default: " SYSTEM_CONFIG "\n"
+	"  --config FILE        settings (ferruled.conf(5)); default: " DAEMON_CONFIG "\n"
 	"                       if it is there, and not with --private\n"
 	"  --check-config       read the settings, say whether they are right, and end\n"
 	"  --socket PATH        where processes connect to\n"
@@ -126,8 +125,8 @@ int options_parse(struct options *options, int argc, char **argv)
 	}
 	if (optind < argc)
 		return complain("an argument that is no option", argv[optind]);
-	if (!options->config && !options->is_private && access(SYSTEM_CONFIG, F_OK) == 0)
-		options->config = SYSTEM_CONFIG;
+	if (!options->config && !options->is_private && access(DAEMON_CONFIG, F_OK) == 0)
+		options->config = DAEMON_CONFIG;
 	return -1;
 }
 

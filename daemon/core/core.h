@@ -124,6 +124,7 @@ uint64_t core_idle_since(const struct core *core);
 struct core_facts {
 	const char *socket, *listen, *metrics;
 	bool is_private; /* of one user, who steers everything */
+	bool has_system; /* the machine has a daemon of the system, which may not run */
 	pid_t pid;
 	uid_t uid; /* of the daemon: whose it is if private; may use fabrics that name nobody */
 };

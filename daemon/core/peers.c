@@ -160,6 +160,19 @@ static bool has_share(const struct core *core)
 	return n < max - max / SHARE_LEFT;
 }
 
+/* A sentence if this is a private daemon without settings: it has no TLS. NULL: it may dial. */
+static const char *private_reaches_none(const struct core *core)
+{
+	const struct config *config = core->config;
+
+	if (!core->facts.is_private || config->tls_certificate || config->insecure)
+		return NULL;
+	return core->facts.has_system ? "this user's private daemon reaches no other host, and the "
+					"system's ferruled does not run: systemctl start ferruled"
+				      : "this user's private daemon reaches no other host: set up "
+					"the system's ferruled (man ferruled)";
+}
+
 struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *ret_error,
 	const char **ret_why, uint64_t now_ns)
 {
@@ -183,6 +196,10 @@ struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *
 		peer = peer->same_as;
 	*ret_self = is_this_host(core, &place) || (peer && peer->is_self);
 	if (*ret_self)
+		return NULL;
+	*ret_error = EHOSTUNREACH;
+	*ret_why = private_reaches_none(core);
+	if (*ret_why)
 		return NULL;
 	if (!peer) {
 		*ret_error = EDQUOT;

@@ -59,6 +59,25 @@ static void answer_opened(
 	session_send(core, session, &ENVELOPE(seq, PORT_OPENED, port_opened, &opened));
 }
 
+static void no_fabric(const struct core *core, const char *name, char *why, size_t size)
+{
+	if (!core->facts.is_private || core->config->n_fabrics)
+		snprintf(why, size,
+			"there is no fabric \"%s\": see fabrics in the configuration of ferruled",
+			name);
+	else if (core->facts.has_system)
+		snprintf(why, size,
+			"this user's private daemon has no fabric \"%s\": the system's ferruled "
+			"does "
+			"not run; systemctl start ferruled",
+			name);
+	else
+		snprintf(why, size,
+			"this user's private daemon has no fabric \"%s\": set up the system's "
+			"ferruled (man ferruled)",
+			name);
+}
+
 /* What forbids a new port: NULL with a sentence in `why`. */
 static const struct config_fabric *may_lease(const struct core *core, const struct session *session,
 	const char *name, bool again, int *ret_error, char *why, size_t size)
@@ -66,8 +85,7 @@ static const struct config_fabric *may_lease(const struct core *core, const stru
 	const struct config_fabric *fabric = fabric_find(core, name);
 
 	*ret_error = ENOENT;
-	snprintf(why, size,
-		"there is no fabric \"%s\": see fabrics in the configuration of ferruled", name);
+	no_fabric(core, name, why, size);
 	if (!fabric)
 		return NULL;
 	*ret_error = EACCES;

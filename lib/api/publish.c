@@ -423,7 +423,8 @@ int publish_lease(const char *fabric, struct publication **ret_publication)
 	if (!p)
 		return frl_fail(-ENOMEM, "no memory for a port");
 	pthread_mutex_lock(&publisher.life);
-	rc = acquire(p, CONTROL_START);
+	/* A private daemon would have no fabrics: none is started for that. */
+	rc = acquire(p, CONTROL_IF_THERE);
 	pthread_mutex_unlock(&publisher.life);
 	if (!rc) {
 		add_publication(p);
@@ -508,7 +509,7 @@ int publish_device(struct frl_device *device, struct publication *publication)
 	int rc;
 
 	pthread_mutex_lock(&publisher.life);
-	rc = publish(device, publication, publication ? CONTROL_START : CONTROL_IF_THERE);
+	rc = publish(device, publication, CONTROL_IF_THERE);
 	pthread_mutex_unlock(&publisher.life);
 	return rc == -EINVAL || rc == -ENOMEM || publication ? rc : 0;
 }

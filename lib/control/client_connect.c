@@ -204,7 +204,12 @@ int client_search(
 		}
 		rc = fd;
 	}
-	if (last > first)
+	if (last > first && daemon_is_configured())
+		snprintf(why, size,
+			"the system's ferruled does not run (nobody answers at %s): systemctl "
+			"start ferruled",
+			places->list[first].path);
+	else if (last > first)
 		snprintf(why, size,
 			"no control daemon runs (looked for from %s to %s): start ferruled",
 			places->list[first].path, places->list[last].path);
@@ -221,6 +226,13 @@ static bool lost_lately(const struct client *c, uint64_t now_ns)
 static bool is_patient(const struct client *c, uint64_t now_ns)
 {
 	return lost_lately(c, now_ns) && !c->places.list[c->place].is_private;
+}
+
+/* Its daemon is, or was last, the system's: a private one would know nothing of its leases and of
+ * other hosts. */
+static bool is_of_system(const struct client *c)
+{
+	return c->places.start >= 0 && c->place >= 0 && !c->places.list[c->place].is_private;
 }
 
 static bool is_slow(const struct client *c, uint64_t now_ns)
@@ -256,6 +268,10 @@ static void start(struct client *c, uint64_t now_ns)
 	fd = daemon_start(place, &alive, why, sizeof(why));
 	pthread_mutex_lock(&c->mutex);
 	c->alive = alive;
+	if (fd >= 0 && daemon_is_configured())
+		frl_log(FRL_LOG_WARNING,
+			"the system's ferruled does not run: started a private one, which serves "
+			"this host alone; systemctl start ferruled");
 	if (fd >= 0)
 		c->start_fd = fd;
 	else if (fd != -EALREADY)
@@ -264,12 +280,12 @@ static void start(struct client *c, uint64_t now_ns)
 
 static void look_for_daemon(struct client *c, uint64_t now_ns)
 {
-	bool patient = is_patient(c, now_ns);
+	bool patient = is_patient(c, now_ns), of_system = is_of_system(c);
+	int fd, place = -1, only = patient || of_system ? c->place : -1;
 	char why[WHY_SIZE] = "";
-	int fd, place = -1;
 
 	pthread_mutex_unlock(&c->mutex);
-	fd = client_search(&c->places, patient ? c->place : -1, &place, why, sizeof(why));
+	fd = client_search(&c->places, only, &place, why, sizeof(why));
 	pthread_mutex_lock(&c->mutex);
 	if (fd >= 0) {
 		client_greet(c, fd, place);
@@ -278,9 +294,14 @@ static void look_for_daemon(struct client *c, uint64_t now_ns)
 	c->retry_ns = in_ms(now_ns, is_slow(c, now_ns) ? SLOW_RETRY_MS : RETRY_MS);
 	if (fd == -EAGAIN || patient || c->error)
 		return;
-	if (wants_start(c) && c->places.start >= 0)
+	if (of_system)
+		snprintf(why, sizeof(why),
+			"the system's ferruled does not run any more (nobody answers at %s): "
+			"systemctl start ferruled",
+			c->places.list[c->place].path);
+	if (wants_start(c) && c->places.start >= 0 && !of_system)
 		start(c, now_ns);
-	else if (!c->lost_ns && wants_start(c))
+	else if (wants_start(c) && (!c->lost_ns || of_system))
 		give_up(c, -ENOTCONN, why, now_ns); /* that is nobody's to start */
 }
 

@@ -31,7 +31,7 @@
 #include "lib/base/settings.h"
 #include "lib/control/install.h"
 
-#define SYSTEM_SOCKET "/run/ferrule/ferruled.sock"
+#define SYSTEM_FOLDER "/run/ferrule"
 #define SOCKET_NAME   "ferruled.sock"
 
 enum {
@@ -81,12 +81,17 @@ void daemon_find_places(struct daemon_places *places)
 			places->start = DAEMON_BAD_PATH;
 		return;
 	}
-	add_place(places, false, "%s", SYSTEM_SOCKET);
+	add_place(places, false, "%s/%s", SYSTEM_FOLDER, SOCKET_NAME);
 	places->start = (int)places->n;
 	/* The first of the user's own is the one that is started. */
 	if (runtime && runtime[0] == '/')
 		add_place(places, true, "%s/ferrule/%s", runtime, SOCKET_NAME);
 	add_place(places, true, "/tmp/ferrule-%u/%s", (unsigned)geteuid(), SOCKET_NAME);
+}
+
+bool daemon_is_configured(void)
+{
+	return access(DAEMON_CONFIG, F_OK) == 0 || access(SYSTEM_FOLDER, F_OK) == 0;
 }
 
 static void folder_of(const struct daemon_place *place, char folder[DAEMON_PATH])

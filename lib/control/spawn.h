@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define DAEMON_CONFIG "/etc/ferrule/ferruled.conf" /* of the system's */
+
 enum {
 	DAEMON_PATH = 108, /* of a Unix socket, with its end */
 	DAEMON_PLACES = 3,
@@ -31,6 +33,13 @@ struct daemon_places {
 
 /* In the order of search. */
 void daemon_find_places(struct daemon_places *ret_places);
+
+/*
+ * Returns true if this machine has a daemon of the system, running or not: its configuration file
+ * or the folder of its socket is there. Processes may still start a private one for what concerns
+ * this host alone (decision 66).
+ */
+bool daemon_is_configured(void);
 
 /*
  * A connected socket, non-blocking and closed on exec. -ENOENT, -ECONNREFUSED: no daemon there;

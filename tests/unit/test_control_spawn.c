@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +24,12 @@
 #include "lib/control/frame.h"
 #include "lib/control/spawn.h"
 #include "tests/unit/program.h"
+#include "tests/unit/wait_limits.h"
 
 enum {
 	STARTERS = 6,
-	EXIT_OK = 10, /* nothing else ends so */
+	PATIENCE_MS = 30000, /* as client_connect.c has it */
+	EXIT_OK = 10,        /* nothing else ends so */
 };
 
 static char folder[64];
@@ -210,18 +213,27 @@ static void wait_gone(const char *path)
 void __real_daemon_find_places(struct daemon_places *places);
 void __wrap_daemon_find_places(struct daemon_places *places);
 
+static bool has_system;
+
+static void system_path(char path[DAEMON_PATH])
+{
+	snprintf(path, DAEMON_PATH, "%s/system.sock", folder);
+}
+
 /* Without those of the system and in /tmp, where daemons may run that are not the test's. */
 void __wrap_daemon_find_places(struct daemon_places *places)
 {
-	unsigned n = 0;
+	unsigned n = has_system;
 
 	__real_daemon_find_places(places);
-	for (unsigned i = 0; i < places->n; i++)
+	if (has_system)
+		system_path(places->list[0].path);
+	for (unsigned i = n; i < places->n; i++)
 		if (strncmp(places->list[i].path, folder, strlen(folder)) == 0)
 			places->list[n++] = places->list[i];
 	places->n = n;
 	if (places->start > 0)
-		places->start = 0;
+		places->start = has_system;
 }
 
 static int start_one(void)
@@ -299,6 +311,41 @@ START_TEST(started_once)
 	ck_assert_uint_eq(count_started("1 0 0 /\n"), 1);
 	in_folder(path, sizeof(path), "ferruled.sock");
 	wait_gone(path);
+}
+END_TEST
+
+/* The system's daemon ends for good: no private one takes its place, which would know nothing of
+ * its leases and of other hosts. */
+static int lose_system(void)
+{
+	char path[DAEMON_PATH];
+	pid_t daemon;
+
+	has_system = true;
+	limits_expire(PATIENCE_MS);
+	system_path(path);
+	daemon = fork();
+	if (daemon == 0)
+		_exit(run_daemon(path));
+	while (access(path, F_OK))
+		poll(NULL, 0, 1);
+	if (start_and_wait() != 1)
+		return 1;
+	outcome = 0;
+	kill(daemon, SIGKILL);
+	waitpid(daemon, NULL, 0);
+	if (start_and_wait() != -ENOTCONN)
+		return 2;
+	if (!strstr(outcome_why, "systemctl start ferruled"))
+		return 3;
+	control_unregister(&handler);
+	return EXIT_OK;
+}
+
+START_TEST(no_private_one_after_the_system)
+{
+	ends_well(run_child(lose_system));
+	ck_assert_uint_eq(count_started("1 0 0 /\n"), 0);
 }
 END_TEST
 

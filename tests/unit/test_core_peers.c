@@ -88,6 +88,34 @@ START_LOOP_TEST(names, ROWS(places))
 }
 END_TEST
 
+/* A private daemon without settings says so before it dials. */
+START_LOOP_TEST(private_alone, 2)
+{
+	const struct core_facts facts = { .is_private = true, .has_system = _i == 1 };
+	struct config *config = world_config("a");
+	struct world *world = world_create(1);
+	struct core *core;
+	bool is_self = false;
+	const char *why = NULL;
+	int error = 0;
+
+	config->insecure = false;
+	world_add_host(world, "a", config);
+	core = world_core(world, 0);
+	core_set_facts(core, &facts);
+	ck_assert_ptr_null(peer_get(core, "b", &is_self, &error, &why, world_now(world)));
+	ck_assert_int_eq(error, EHOSTUNREACH);
+	ck_assert_ptr_nonnull(
+		strstr(why, _i ? "systemctl start ferruled" : "set up the system's ferruled"));
+	ck_assert_ptr_null(peer_get(core, "a", &is_self, &error, &why, world_now(world)));
+	ck_assert(is_self);
+	config->insecure = true;
+	ck_assert_ptr_nonnull(peer_get(core, "b", &is_self, &error, &why, world_now(world)));
+	world_destroy(world);
+	config_free(config);
+}
+END_TEST
+
 /* A long name is none; one that just fits is one. */
 START_TEST(long_names)
 {

@@ -40,6 +40,23 @@ START_TEST(bad_requests_are_refused)
 }
 END_TEST
 
+/* A private daemon has no fabrics, and says who has. */
+START_LOOP_TEST(private_without_fabrics, 2)
+{
+	struct town town = town_new();
+	struct core_facts facts = { .is_private = true, .has_system = _i == 1, .uid = UID };
+	size_t fabrics = town.config->n_fabrics;
+
+	core_set_facts(world_core(town.world, 0), &facts);
+	check_failure(open_port(town.process, 1, "ib", NULL), ENOENT, "there is no fabric \"ib\"");
+	town.config->n_fabrics = 0;
+	check_failure(open_port(town.process, 1, "eth", NULL), ENOENT,
+		_i ? "systemctl start ferruled" : "set up the system's ferruled");
+	town.config->n_fabrics = fabrics;
+	town_free(&town);
+}
+END_TEST
+
 START_TEST(limit_is_per_user)
 {
 	struct town town = town_new();
