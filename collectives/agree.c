@@ -17,7 +17,7 @@
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
-enum { RECORD_VERSION = 9 };
+enum { RECORD_VERSION = 10 };
 
 /* What each rank tells the others; numbers are big-endian. */
 struct record {

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -33,11 +34,13 @@ struct channel_mail {
 	uint8_t epoch[4];
 	uint8_t resume[5][4]; /* struct resume */
 	uint8_t more_zero[4];
+	char host[CHANNEL_HOST]; /* the sender's, for operators */
 	struct frl_endpoint endpoints[2];
 };
 
 _Static_assert((int)MAIL_CHANNELS == (int)RAILS_MAX, "the board knows all channels of a peer");
-_Static_assert(sizeof(struct channel_mail) == 32 + 2 * FRL_ENDPOINT_SIZE, "the mail has no holes");
+_Static_assert(sizeof(struct channel_mail) == 32 + CHANNEL_HOST + 2 * FRL_ENDPOINT_SIZE,
+	"the mail has no holes");
 
 /* What could not be posted because the device has failed is posted to the next connection. */
 int channel_post_failed(struct channel *channel, int err)
@@ -140,6 +143,8 @@ void channel_send_mail(struct channel *channel, bool asks)
 	if (asks)
 		mail.flags |= CHANNEL_ASKS;
 	memcpy(mail.endpoints, channel->mine, sizeof(mail.endpoints));
+	/* One that does not fit is cut, or stays empty. */
+	gethostname(mail.host, sizeof(mail.host) - 1);
 	board_send(comm->board, comm_member(comm, channel->peer->rank), MAIL_CONNECT, &comm->post,
 		&mail, sizeof(mail));
 }
@@ -156,6 +161,7 @@ static void take_theirs(struct channel *channel, const struct channel_mail *mail
 		.credits = numbers[3],
 		.returned = numbers[4] };
 	memcpy(channel->theirs, mail->endpoints, sizeof(channel->theirs));
+	memcpy(channel->their_host, mail->host, sizeof(channel->their_host) - 1);
 	channel->has_theirs = true;
 }
 
@@ -272,8 +278,8 @@ int peer_want(struct peer *peer)
 static int start_connecting(struct channel *channel)
 {
 	struct frl_comm *comm = channel->peer->comm;
+	int member = comm_member(comm, channel->peer->rank), err;
 	struct frl_connect_config config;
-	int err;
 
 	frl_connect_config_init(comm->rails[channel->rail].device, &config);
 	config.access_flags = 0;
@@ -281,9 +287,12 @@ static int start_connecting(struct channel *channel)
 	err = frl_qp_connect_start(channel->bulk, &channel->theirs[0], &config);
 	if (!err)
 		err = frl_qp_connect_start(channel->eager, &channel->theirs[1], &config);
-	if (!err)
-		channel->state = CHANNEL_CONNECTING;
-	return err;
+	if (err)
+		return err;
+	channel->state = CHANNEL_CONNECTING;
+	frl_qp_set_peer(channel->bulk, member, channel->their_host);
+	frl_qp_set_peer(channel->eager, member, channel->their_host);
+	return 0;
 }
 
 /* 0 when both are connected, -EAGAIN not yet. */

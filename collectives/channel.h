@@ -38,6 +38,7 @@ enum {
 	EAGER_SENDS = 16, /* not acknowledged yet */
 	EAGER_SIGNALS = 4,
 	CHANNEL_COMPLETIONS = BULK_RECEIVES + BULK_SENDS + EAGER_RECEIVES + EAGER_SENDS,
+	CHANNEL_HOST = 64, /* of a host's name */
 	WORK_SLOTS = 32,
 	CHANNEL_ALIGN = 4 * WORK_SLOTS, /* room for a work kind and a slot in a wr_id */
 	TRANSFERS = 16,                 /* that are remembered of each peer and way */
@@ -151,6 +152,7 @@ struct channel {
 	uint32_t path_mtu;                      /* of the connection; 0: there has been none */
 	struct frl_endpoint mine[2], theirs[2]; /* of bulk and eager */
 	bool has_theirs;
+	char their_host[CHANNEL_HOST];
 	bool peer_ready; /* its queue pairs can receive */
 	bool is_asked;   /* it wants to hear of ours */
 	uint64_t asked_ns;

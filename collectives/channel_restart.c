@@ -7,8 +7,12 @@
 #include "collectives/communicator.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "lib/base/error.h"
+
+/* As ferruled begins the reason that it gives to a queue pair which an operator ends. */
+static const char killed[] = "killed by an operator";
 
 static void stop(struct frl_qp *qp)
 {
@@ -126,6 +130,10 @@ static int fail_without_rail(
 	if (cause == FRL_WC_LOC_PROT_ERR && comm->computes && how[0])
 		return comm_fail(comm, -EIO, "the connection to rank %d failed: %s",
 			channel->peer->rank, how);
+	/* Both ranks live: nobody is waited for. */
+	if (strncmp(how, killed, strlen(killed)) == 0)
+		return comm_fail(comm, -ECANCELED, "the connection of rank %d to rank %d was %s",
+			comm->rank, channel->peer->rank, how);
 	if (!is_broken(cause) || !may_be_rail(channel))
 		return comm_fail_completion(comm, channel->peer->rank, cause);
 	err = comm_find_reason(comm, channel->peer->rank, cause);

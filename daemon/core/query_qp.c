@@ -100,6 +100,20 @@ static void add_waiting(struct rows *rows, Ctl__QpInfo *info, const struct page_
 		: (uint32_t)(qp->give_up_ns / 1000000);
 }
 
+/* Nothing for a process that is in several jobs: any of them may use the queue pair. */
+static void add_job(struct rows *rows, Ctl__QpInfo *info, const struct session *session)
+{
+	const struct member *member;
+
+	if (list_length(&session->members) != 1)
+		return;
+	member = container_of(session->members.next, struct member, of_session);
+	/* A group's key begins with the user. */
+	info->job = rows_text(
+		rows, "%s", member->group ? strchr(member->group->key, '/') + 1 : member->job);
+	info->rank = rows_text(rows, "%u", member->rank);
+}
+
 Ctl__QpInfo *qp_info(struct rows *rows, const struct found_qp *found)
 {
 	const struct session *session = found->session;
@@ -126,7 +140,11 @@ Ctl__QpInfo *qp_info(struct rows *rows, const struct found_qp *found)
 		info->peer_host = rows_text(rows, "%s",
 			conn->other.host[0] ? conn->other.host : rows->core->config->host);
 		info->service = rows_text(rows, "%s", conn->service);
+	} else if (qp->peer_rank) {
+		info->peer_rank = rows_text(rows, "%u", qp->peer_rank - 1);
+		info->peer_host = rows_text(rows, "%s", qp->peer_host);
 	}
+	add_job(rows, info, session);
 	info->path_mtu = qp->path_mtu;
 	info->send_psn = qp->send_psn & 0xffffff;
 	info->acked_psn = qp->acked_psn & 0xffffff;

@@ -105,6 +105,8 @@ static void say_who(struct why *why, const Ctl__QpInfo *qp, const Ctl__ConnInfo 
 {
 	say(why, "Queue pair %u (%s, %s) of process %u (%s), port %u.", qp->qpn, qp->type,
 		qp->state, qp->pid, qp->program, qp->port);
+	if (qp->job[0])
+		say(why, "The process is rank %s of job %s.", qp->rank, qp->job);
 	if (conn)
 		say(why,
 			"Connected as the %s end of service %s to queue pair %u of %s, process %u "
@@ -112,6 +114,9 @@ static void say_who(struct why *why, const Ctl__QpInfo *qp, const Ctl__ConnInfo 
 			conn->passive ? "passive" : "active",
 			conn->service[0] ? conn->service : "?", conn->peer_qpn, conn->peer_host,
 			conn->peer_pid, conn->peer_program, conn->state);
+	else if (qp->peer_rank[0])
+		say(why, "Its peer is queue pair %u of rank %s on %s (%s).", qp->peer_qpn,
+			qp->peer_rank, qp->peer_host, qp->peer_ip);
 	else if (qp->peer_ip[0])
 		say(why, "Its peer is queue pair %u of %s.", qp->peer_qpn, qp->peer_ip);
 	else

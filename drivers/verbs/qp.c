@@ -488,7 +488,9 @@ static void describe(const struct verbs_qp *qp, struct page_qp *to)
 		.wait = (uint8_t)wait_of(state),
 		.dest_qpn = qp->attr.dest_qpn,
 		.path_mtu = qp->attr.path_mtu,
+		.peer_rank = qp->base.peer_rank,
 	};
+	memcpy(to->peer_host, qp->base.peer_host, sizeof(to->peer_host));
 	memcpy(to->remote_ip, &qp->attr.ah.dgid, sizeof(to->remote_ip));
 	verbs_qp_describe_error(&qp->base, to->error, sizeof(to->error));
 	to->error_ns = to->error[0] ? qp->error_ns : 0;

@@ -3,6 +3,8 @@
  * protocol's. */
 #include "lib/api/objects.h"
 
+#include <stdio.h>
+
 const char *frl_qp_error(struct frl_qp *qp, char *text, size_t size)
 {
 	struct frl_device *device = qp->pd->device;
@@ -11,6 +13,16 @@ const char *frl_qp_error(struct frl_qp *qp, char *text, size_t size)
 	device->ops->qp_describe_error(qp, text, size);
 	device_leave(device);
 	return text;
+}
+
+void frl_qp_set_peer(struct frl_qp *qp, int rank, const char *host)
+{
+	struct frl_device *device = qp->pd->device;
+
+	device_enter(device);
+	qp->peer_rank = rank < 0 ? 0 : (uint32_t)rank + 1;
+	snprintf(qp->peer_host, sizeof(qp->peer_host), "%s", rank < 0 ? "" : host);
+	device_leave(device);
 }
 
 void qp_fail_held(struct frl_qp *qp, int error, const char *reason)

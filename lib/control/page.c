@@ -101,6 +101,7 @@ bool page_read_qp(const struct page_view *view, uint32_t slot, struct page_qp *r
 		if (before.sequence != after.sequence)
 			continue;
 		ret->error[PAGE_REASON - 1] = '\0';
+		ret->peer_host[PAGE_HOST - 1] = '\0';
 		return ret->qpn != 0;
 	}
 	return false;

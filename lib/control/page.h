@@ -24,10 +24,11 @@
 
 enum {
 	PAGE_MAGIC = 0x46525047, /* "FRPG" */
-	PAGE_VERSION = 1,
+	PAGE_VERSION = 2,
 	PAGE_COUNTERS = 64,
 	PAGE_COUNTER_NAME = 32,
 	PAGE_REASON = 120,
+	PAGE_HOST = 60,
 	PAGE_SLOTS = 16384, /* as many as queue pairs: sparse, touched as they are used */
 };
 
@@ -78,7 +79,9 @@ struct page_qp {
 	uint64_t give_up_ns; /* how long it tries in all; 0: for ever */
 	uint64_t last_rx_ns, last_tx_ns;
 	uint64_t error_ns;
-	char error[PAGE_REASON]; /* a sentence, or empty */
+	char error[PAGE_REASON];   /* a sentence, or empty */
+	char peer_host[PAGE_HOST]; /* of a peer that is a rank; or empty */
+	uint32_t peer_rank;        /* of the same job, plus 1; 0: it is none */
 };
 
 struct page_counter {

@@ -8,6 +8,7 @@
 
 enum { STRIDE = 2048 }; /* slots visited while the guard is held */
 
+static_assert((int)PAGE_HOST == (int)QP_PEER_HOST, "a host has one length");
 static_assert((int)PAGE_SLOTS >= (int)ENGINE_MAX_QPS, "each queue pair has a slot");
 
 static enum page_wait wait_in_words(enum qp_wait wait)
@@ -85,8 +86,10 @@ static void describe(struct engine *engine, struct engine_qp *qp, struct page_qp
 		.give_up_ns = stats.give_up_ns,
 		.last_rx_ns = stats.counts.last_rx_ns,
 		.last_tx_ns = stats.counts.last_tx_ns,
+		.peer_rank = owner->base.peer_rank,
 	};
 	memcpy(to->remote_ip, &core->remote_ip, sizeof(to->remote_ip));
+	memcpy(to->peer_host, owner->base.peer_host, sizeof(to->peer_host));
 	soft_qp_describe_error(&owner->base, to->error, sizeof(to->error));
 	to->error_ns = to->error[0] ? qp->failed_ns : 0;
 }

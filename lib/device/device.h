@@ -42,6 +42,7 @@ struct page_qp;
 
 enum {
 	NONCE_SIZE = 16,
+	QP_PEER_HOST = 60, /* with the rank one cache line: later fields keep their alignment */
 	RESOLVE_MS = 3000, /* timeout of ARP or ND if the caller gave none */
 };
 
@@ -155,6 +156,10 @@ struct frl_qp {
 	struct attempt *attempt; /* of frl_qp_connect_start(), until it ends; or NULL */
 	struct frl_conn *conn;   /* its connection, or NULL; protected by cm.mutex */
 	uint32_t local_psn;
+
+	/* Set by frl_qp_set_peer(). */
+	uint32_t peer_rank; /* plus 1; 0: not set */
+	char peer_host[QP_PEER_HOST];
 };
 
 /* Descriptions of some queue pairs for a control daemon, see describe_qps(). */

@@ -222,6 +222,38 @@ test_kill() {
 	ask server '^closed' close "$s"
 }
 
+# The queue pairs of a job: whose they are and who is at the other end. An operator ends one of
+# them, and all ranks say why; none of them is taken for dead.
+test_job() {
+	local rank qpn job=() up="if q['state'] == 'RTS'" status
+	for rank in 0 1 2; do
+		FRL_SHM=0 "$bench" -n 3 --rank "$rank" --job sum --min 4K --max 4K --iters 0 \
+			--repeat 1000000 >"$temp/job$rank.out" 2>&1 &
+		job+=("$!")
+	done
+	started+=("${job[@]}")
+	wait_until grep -qE '^ +[0-9]+ ' "$temp/job0.out" || fail "the job does not run"
+	holds "all(q['job'] == 'sum' and q['rank'] in '012' for q in d['qps'] $up)" qps
+	holds "all(q['peer_host'] == '$(hostname)' for q in d['qps'] $up)" qps
+	holds "{q['peer_rank'] for q in d['qps'] $up and q['rank'] == '1'} <= {'0', '2'}" qps
+	has '^ *QPN .* JOB .* PEER RANK' --wide qps
+	qpn=$(field "[q['qpn'] for q in d['qps'] $up and
+		(q['rank'], q['peer_rank']) == ('1', '2') and q['recv_queue']][0]" qps)
+	has 'is rank 1 of job sum' why "$qpn" --pid "${job[1]}"
+	has "of rank 2 on $(hostname)" why "$qpn" --pid "${job[1]}"
+	status_of 0 "$ctl" kill-qp "$qpn" --pid "${job[1]}" --reason "a new switch"
+	for rank in 0 1 2; do
+		status=0
+		wait "${job[$rank]}" || status=$?
+		[ "$status" -eq 1 ] || fail "rank $rank: exit status $status"
+		grep -q 'rank 1 to rank 2 was killed by an operator .*: a new switch' \
+			"$temp/job$rank.out" || fail "rank $rank does not say why"
+		! grep -q 'is gone' "$temp/job$rank.out" ||
+			fail "rank $rank takes another one for dead"
+	done
+	show "$temp/job"?.out
+}
+
 test_drain() {
 	status_of 0 "$ctl" drain --reason "new kernel"
 	has '^draining: new kernel' stats
@@ -297,6 +329,7 @@ qpn=$(field "[q['qpn'] for q in d['qps'] if q['pid'] == ${pids[client]}][0]" qps
 run test_why "$qpn"
 run test_other_user "$qpn"
 run test_kill "$qpn"
+run test_job
 run test_drain
 run test_doctor
 run test_doctor_gpus

@@ -47,6 +47,44 @@ START_TEST(a_fresh_page_is_reported_at_once)
 }
 END_TEST
 
+/* Its process is a rank of a job, and has said which rank is at the other end. */
+START_TEST(a_queue_pair_of_a_job)
+{
+	struct process *owner = conns_process(world, alpha, ALICE, 10);
+	struct process *asks = world_operator(world, alpha, ALICE);
+	uint8_t id[2][UUID_SIZE] = { "first", "second" };
+	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
+	struct page *page = give_page(owner, SLOTS);
+	struct page_qp *qp = set_qp(page, 3, 17);
+	Ctl__Envelope *answer;
+
+	qp->peer_rank = 2 + 1;
+	strcpy(qp->peer_host, "node-2");
+	join.member = (ProtobufCBinaryData){ UUID_SIZE, id[0] };
+	join.job = (char *)"sum";
+	join.rank = 1;
+	join.ranks = 3;
+	ctl__envelope__free_unpacked(
+		process_ask(owner, CTL__ENVELOPE__BODY_GROUP_JOIN, &join), NULL);
+	answer = report(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	ck_assert_str_eq(answer->report->qps[0]->job, "sum");
+	ck_assert_str_eq(answer->report->qps[0]->rank, "1");
+	ck_assert_str_eq(answer->report->qps[0]->peer_rank, "2");
+	ck_assert_str_eq(answer->report->qps[0]->peer_host, "node-2");
+	ctl__envelope__free_unpacked(answer, NULL);
+	/* It may be for either job now. */
+	join.member.data = id[1];
+	join.job = (char *)"other";
+	ctl__envelope__free_unpacked(
+		process_ask(owner, CTL__ENVELOPE__BODY_GROUP_JOIN, &join), NULL);
+	answer = report(asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
+	ck_assert_str_eq(answer->report->qps[0]->job, "");
+	ck_assert_str_eq(answer->report->qps[0]->rank, "");
+	ck_assert_str_eq(answer->report->qps[0]->peer_rank, "2");
+	ctl__envelope__free_unpacked(answer, NULL);
+}
+END_TEST
+
 struct old {
 	struct process *owner, *asks;
 	struct page *page;

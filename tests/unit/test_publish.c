@@ -88,6 +88,9 @@ START_TEST(page)
 	read_port(&ports[1]);
 	ck_assert_uint_ne(ports[0].number, ports[1].number);
 	expect_wait(&ports[0], a.qp, PAGE_WAIT_NOT_CONNECTED);
+	frl_qp_set_peer(a.qp, 3, "node-2");
+	frl_qp_set_peer(b.qp, 3, "node-2");
+	frl_qp_set_peer(b.qp, -1, NULL);
 	connect_both();
 	post_recv(1, 0, MESSAGE, false);
 	send_message(2);
@@ -99,6 +102,8 @@ START_TEST(page)
 	ck_assert_int_eq(qp.state, FRL_QPS_RTS);
 	ck_assert_int_eq(qp.wait, PAGE_WAIT_NOTHING);
 	ck_assert_uint_eq(qp.dest_qpn, frl_qp_num(b.qp));
+	ck_assert_uint_eq(qp.peer_rank, 3 + 1);
+	ck_assert_str_eq(qp.peer_host, "node-2");
 	ck_assert_int_eq(memcmp(qp.remote_ip, &b.device->attr.ip, 16), 0);
 	ck_assert_uint_eq(qp.tx_bytes, MESSAGE);
 	ck_assert_uint_ge(qp.rx_packets, 1);

@@ -152,6 +152,21 @@ START_TEST(tells_what_it_knows)
 }
 END_TEST
 
+START_TEST(tells_of_the_job)
+{
+	Ctl__QpInfo qp = end();
+	struct why why;
+
+	qp.job = (char *)"sum";
+	qp.rank = (char *)"0";
+	qp.peer_rank = (char *)"1";
+	qp.peer_host = (char *)"node-2";
+	why_explain(&why, &qp, NULL, NULL, "no view");
+	check_says(&why, "The process is rank 0 of job sum.");
+	check_says(&why, "of rank 1 on node-2");
+}
+END_TEST
+
 START_TEST(tells_what_the_ports_have_dropped)
 {
 	Ctl__QpInfo qp = end(), peer = other_end();

@@ -220,6 +220,13 @@ FRL_API int frl_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uin
  */
 FRL_API const char *frl_qp_error(struct frl_qp *qp, char *text, size_t size);
 
+/*
+ * Says which rank of this process's job is at the other end, and on which host (cut to 59
+ * characters), for `ferrulectl qps` and `ferrulectl why`. Queue pairs of frl_connect() do not need
+ * it. A negative rank takes it back.
+ */
+FRL_API void frl_qp_set_peer(struct frl_qp *qp, int rank, const char *host);
+
 /* The current attributes. */
 FRL_API void frl_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr);
 
