@@ -47,7 +47,8 @@
 	NUMBER(hold_ms, 10000, 0, 3600000,                                                         \
 		"milliseconds for which addresses rest when their lease has ended")                \
 	NUMBER(keepalive_ms, 3000, 100, 600000,                                                    \
-		"milliseconds of silence after which another host is taken for dead")              \
+		"milliseconds for which another host may be out of reach; it is dead after 1.5 "   \
+		"times as long")                                                                   \
 	NUMBER(relearn_ms, 2000, 0, 60000,                                                         \
 		"milliseconds that processes have to come back to a daemon started after a crash") \
 	NUMBER(idle_exit_ms, 10000, 0, 86400000,                                                   \

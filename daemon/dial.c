@@ -22,6 +22,9 @@
 
 enum {
 	CONNECT_MS = 3000, /* for each address */
+	/* TCP repeats a SYN after 1 s and 3 s. A connection that is begun anew every so often finds
+	 * a network that comes back sooner. The first one stays for peers that are far away. */
+	FRESH_MS = 250,
 	HOST_SIZE = 256,
 	WHY_SIZE = 400,
 	MAX_LOOKUPS = 32, /* threads at once; who comes then waits for one to end */
@@ -50,10 +53,15 @@ struct dial {
 	char host[HOST_SIZE];
 	uint16_t port;
 	uid_t uid;
-	int fd;
 	struct addrinfo *found, *next; /* the address to be tried after this one */
-	struct sockaddr_storage address;
-	struct event connected, timer;
+	const struct addrinfo *tried;
+	struct sockaddr_storage address; /* of that */
+	/* The first connection to it, and the freshest one. */
+	struct attempt {
+		int fd; /* -1: none */
+		struct event connected;
+	} first, fresh;
+	struct event timer, again;
 	/* What comes of it when no address is left: that of the address that told most. */
 	enum core_end end;
 	char why[WHY_SIZE];
@@ -68,14 +76,28 @@ struct dials {
 	struct list lookups, queue;
 };
 
+static void drop_attempt(struct attempt *attempt)
+{
+	if (attempt->fd < 0)
+		return;
+	event_del(&attempt->connected);
+	close(attempt->fd);
+	attempt->fd = -1;
+}
+
+static void drop_attempts(struct dial *dial)
+{
+	drop_attempt(&dial->first);
+	drop_attempt(&dial->fresh);
+	event_del(&dial->timer);
+	event_del(&dial->again);
+}
+
 static void dial_free(struct dial *dial)
 {
 	HASH_DEL(dial->dials->by_id, dial);
 	list_remove(&dial->queued);
-	event_del(&dial->connected);
-	event_del(&dial->timer);
-	if (dial->fd >= 0)
-		close(dial->fd);
+	drop_attempts(dial);
 	if (dial->found)
 		freeaddrinfo(dial->found);
 	free(dial);
@@ -122,20 +144,13 @@ static void note_errno(struct dial *dial, int error)
 		"cannot connect to %s port %u: %s", text, dial->port, strerror(error));
 }
 
-static void drop_socket(struct dial *dial)
-{
-	event_del(&dial->connected);
-	event_del(&dial->timer);
-	close(dial->fd);
-	dial->fd = -1;
-}
-
 static void on_connected(evutil_socket_t fd, short what, void *arg)
 {
 	struct dial *dial = arg;
 	struct dial_handler handler = dial->dials->handler;
 	struct sockaddr_storage address = dial->address;
 	socklen_t length = sizeof(int);
+	struct attempt *attempt;
 	char host[HOST_SIZE];
 	uint64_t id = dial->id;
 	int error = 0;
@@ -143,13 +158,14 @@ static void on_connected(evutil_socket_t fd, short what, void *arg)
 	getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
 	if (error) {
 		note_errno(dial, error);
-		drop_socket(dial);
+		drop_attempts(dial);
 		try_next(dial);
 		return;
 	}
 	memcpy(host, dial->host, sizeof(host));
-	event_del(&dial->connected);
-	dial->fd = -1;
+	attempt = fd == dial->first.fd ? &dial->first : &dial->fresh;
+	event_del(&attempt->connected);
+	attempt->fd = -1; /* the handler's */
 	dial_free(dial);
 	handler.connected(handler.ctx, id, fd, host, &address);
 }
@@ -158,41 +174,72 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
 	struct dial *dial = arg;
 
-	if (dial->fd >= 0) {
+	if (dial->first.fd >= 0) {
 		note_errno(dial, ETIMEDOUT);
-		drop_socket(dial);
+		drop_attempts(dial);
 	}
 	try_next(dial);
+}
+
+/* Begins a connection to the address. Returns 0 or a positive errno. */
+static int begin(struct dial *dial, struct attempt *attempt)
+{
+	const struct addrinfo *to = dial->tried;
+	int on = 1, error = 0;
+
+	attempt->fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (attempt->fd < 0)
+		return errno;
+	setsockopt(attempt->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (connect(attempt->fd, to->ai_addr, to->ai_addrlen) < 0 && errno != EINPROGRESS) {
+		error = errno;
+		close(attempt->fd);
+		attempt->fd = -1;
+		return error;
+	}
+	event_assign(
+		&attempt->connected, dial->dials->base, attempt->fd, EV_WRITE, on_connected, dial);
+	event_add(&attempt->connected, NULL);
+	return 0;
+}
+
+static void set_timer(struct event *timer, unsigned ms)
+{
+	struct timeval after = { ms / 1000, ms % 1000 * 1000 };
+
+	event_add(timer, &after);
+}
+
+/* The first connection tells of errors; those that the fresh one meets may pass. */
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+	struct dial *dial = arg;
+
+	drop_attempt(&dial->fresh);
+	(void)begin(dial, &dial->fresh);
+	set_timer(&dial->again, FRESH_MS);
 }
 
 /* False: not with this address. */
 static bool try_address(struct dial *dial, const struct addrinfo *found)
 {
 	const struct dial_handler *handler = &dial->dials->handler;
-	struct timeval after = { CONNECT_MS / 1000, CONNECT_MS % 1000 * 1000 };
 	const char *why = "";
-	int on = 1;
+	int error;
 
 	memcpy(&dial->address, found->ai_addr, found->ai_addrlen);
+	dial->tried = found;
 	if (!handler->allowed(handler->ctx, &why)) {
 		note(dial, CORE_END_TLS, "%s", why);
 		return false;
 	}
-	dial->fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (dial->fd < 0) {
-		note_errno(dial, errno);
+	error = begin(dial, &dial->first);
+	if (error) {
+		note_errno(dial, error);
 		return false;
 	}
-	setsockopt(dial->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (connect(dial->fd, found->ai_addr, found->ai_addrlen) < 0 && errno != EINPROGRESS) {
-		note_errno(dial, errno);
-		close(dial->fd);
-		dial->fd = -1;
-		return false;
-	}
-	event_assign(&dial->connected, dial->dials->base, dial->fd, EV_WRITE, on_connected, dial);
-	event_add(&dial->connected, NULL);
-	event_add(&dial->timer, &after);
+	set_timer(&dial->timer, CONNECT_MS);
+	set_timer(&dial->again, FRESH_MS);
 	return true;
 }
 
@@ -324,7 +371,8 @@ static void on_answered(evutil_socket_t fd, short what, void *arg)
 
 /* ---- all of them */
 
-void dial_start(struct dials *dials, uint64_t id, const char *host, uint16_t port, uid_t uid)
+void dial_start(struct dials *dials, uint64_t id, const char *host, const char *address,
+	uint16_t port, uid_t uid)
 {
 	struct addrinfo hints = tcp_hints;
 	struct dial *dial = calloc(1, sizeof(*dial));
@@ -341,18 +389,18 @@ void dial_start(struct dials *dials, uint64_t id, const char *host, uint16_t por
 	}
 	dial->dials = dials;
 	list_init(&dial->queued);
-	dial->fd = -1;
+	dial->first.fd = -1;
+	dial->fresh.fd = -1;
 	dial->port = port;
 	dial->uid = uid;
 	dial->end = CORE_END_UNREACHABLE;
 	snprintf(dial->host, sizeof(dial->host), "%s", host);
 	snprintf(dial->why, sizeof(dial->why), "%s has no address", host);
 	evtimer_assign(&dial->timer, dials->base, on_timer, dial);
-	/* So that it can be taken off the loop before it is known what it waits for. */
-	evtimer_assign(&dial->connected, dials->base, on_timer, dial);
+	evtimer_assign(&dial->again, dials->base, on_again, dial);
 	hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
 	snprintf(service, sizeof(service), "%u", port);
-	if (getaddrinfo(host, service, &hints, &dial->found) == 0) {
+	if (getaddrinfo(address ? address : host, service, &hints, &dial->found) == 0) {
 		dial->next = dial->found;
 		/* Nobody is told anything from within here. */
 		event_active(&dial->timer, EV_TIMEOUT, 0);

@@ -31,9 +31,11 @@ struct dials *dials_create(struct event_base *base, const struct dial_handler *h
 /* Ends all without telling anybody. */
 void dials_destroy(struct dials *dials);
 
-/* Answered by one of the handler's functions, later. `uid`: whom it is for; who wants names that
- * are long in being looked up keeps nobody else from his. */
-void dial_start(struct dials *dials, uint64_t id, const char *host, uint16_t port, uid_t uid);
+/* Answered by one of the handler's functions, later. `address`: the numeric address of `host`, or
+ * NULL: it is looked up. `uid`: whom it is for; who wants names that are long in being looked up
+ * keeps nobody else from his. */
+void dial_start(struct dials *dials, uint64_t id, const char *host, const char *address,
+	uint16_t port, uid_t uid);
 
 /* No answer is wanted any more. False: there is no such dial. */
 bool dial_cancel(struct dials *dials, uint64_t id);

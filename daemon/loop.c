@@ -51,11 +51,12 @@ static void core_wants_close(void *ctx, uint64_t session)
 		dial_cancel(loop->dials, session);
 }
 
-static void core_wants_dial(void *ctx, uint64_t session, const char *host, uint16_t port, uid_t uid)
+static void core_wants_dial(void *ctx, uint64_t session, const char *host, const char *address,
+	uint16_t port, uid_t uid)
 {
 	struct loop *loop = ctx;
 
-	dial_start(loop->dials, session, host, port, uid);
+	dial_start(loop->dials, session, host, address, port, uid);
 }
 
 static void core_wants_log(void *ctx, enum core_log level, const char *line)
@@ -73,6 +74,13 @@ static size_t core_asks_queued(void *ctx, uint64_t session)
 	const struct stream *stream = stream_find(((struct loop *)ctx)->streams, session);
 
 	return stream ? stream_queued(stream) : 0;
+}
+
+static bool core_asks_stuck(void *ctx, uint64_t session)
+{
+	const struct stream *stream = stream_find(((struct loop *)ctx)->streams, session);
+
+	return stream && stream_is_stuck(stream);
 }
 
 static bool core_asks_certified(void *ctx, uint64_t session, const char *name)
@@ -397,7 +405,7 @@ static void add_events(struct loop *loop)
 static bool make_parts(struct loop *loop)
 {
 	const struct core_ops ops = { core_wants_send, core_wants_close, core_wants_dial,
-		core_wants_log, core_wants_random, core_asks_queued, loop };
+		core_wants_log, core_wants_random, core_asks_queued, core_asks_stuck, loop };
 	const struct stream_handler of_streams = { stream_opened, stream_passes_to, stream_message,
 		stream_ended, streams_settled, loop };
 	const struct dial_handler of_dials = { services_allow, dial_connected, dial_failed, loop };

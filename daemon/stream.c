@@ -8,6 +8,8 @@
  * nothing of it afterwards.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -274,6 +276,16 @@ void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
 size_t stream_queued(const struct stream *stream)
 {
 	return evbuffer_get_length(stream->out);
+}
+
+bool stream_is_stuck(const struct stream *stream)
+{
+	struct tcp_info info = { 0 };
+	socklen_t size = sizeof(info);
+
+	/* Without a route nothing is on its way: then it is probes that are repeated. */
+	return getsockopt(stream->wire.fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+		(info.tcpi_retransmits > 1 || info.tcpi_probes > 1);
 }
 
 /* What it was told has left. */

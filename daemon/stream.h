@@ -77,6 +77,9 @@ bool stream_has_room(const struct stream *stream, size_t size);
 /* Bytes that were put in and have not left. */
 size_t stream_queued(const struct stream *stream);
 
+/* Returns true if TCP has sent its bytes again twice and more without an answer. */
+bool stream_is_stuck(const struct stream *stream);
+
 /* Puts a message in. What cannot be sent ends the stream. */
 void stream_send(struct stream *stream, const Ctl__Envelope *envelope);
 

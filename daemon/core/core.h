@@ -39,14 +39,19 @@ struct core_ops {
 	void (*close)(void *ctx, uint64_t session);
 	/* Makes a connection to another daemon, for this user. Answered by core_opened() with this
 	 * `session`, or by core_closed() with the reason; the number is the core's, with
-	 * CORE_DIALLED set. */
-	void (*dial)(void *ctx, uint64_t session, const char *host, uint16_t port, uid_t uid);
+	 * CORE_DIALLED set. `address`: numeric, is used instead of looking `host` up; or
+	 * NULL. */
+	void (*dial)(void *ctx, uint64_t session, const char *host, const char *address,
+		uint16_t port, uid_t uid);
 	/* A line for the log, never with private data, endpoints' nonces or keys. */
 	void (*log)(void *ctx, enum core_log level, const char *line);
 	/* 64 random bits that nobody can guess. */
 	uint64_t (*random)(void *ctx);
 	/* Bytes that were sent to a session and have not left yet. */
 	size_t (*queued)(void *ctx, uint64_t session);
+	/* Returns true if TCP retransmits over and over what was sent to another daemon. Its next
+	 * try may be as far away as its first one is ago. */
+	bool (*is_stuck)(void *ctx, uint64_t session);
 	void *ctx;
 };
 

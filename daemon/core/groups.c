@@ -406,10 +406,18 @@ void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns)
 	}
 }
 
+static bool is_first_join(const struct member *member)
+{
+	return member->held && !member->held->group_join->resumes;
+}
+
 void groups_peer_gone(
 	struct core *core, struct peer *peer, bool all, const char *why, uint64_t now_ns)
 {
 	LIST_EACH(struct member, member, &peer->members, of_peer) {
+		if (all && !is_first_join(member) &&
+			job_receives(core, member, peer_since_ns(peer, now_ns)))
+			continue;
 		if (!member->group)
 			proxied_gone(core, member, all, why, now_ns);
 		else if (all)

@@ -9,6 +9,7 @@
  *	leases.c   pools of what is leased, rights, hold times
  *	conns.c    listeners and connections
  *	peers.c    other daemons: dialled, kept alive, lost, synchronised
+ *	traffic.c  whether data flows with hosts whose daemons do not answer
  *	groups.c   jobs whose ranks meet, mail; groups_kept.c: those that this daemon keeps, and
  *	           groups_proxied.c others; groups_back.c: ranks that come back after a restart,
  *	           lost pieces
@@ -86,6 +87,8 @@ struct session {
 	/* Publish: asked and not answered yet, and by whom it is awaited. */
 	uint64_t publish_seq;
 	uint64_t publish_by_ns;
+	bool receives; /* data over a network, as its pages said in the call at: */
+	uint64_t received_at_ns;
 	/* CORE_PEER, CORE_PEER_DIALLED */
 	struct peer *peer; /* after its Hello */
 	uint64_t piece;    /* of a group: the last one it has got, as core.pieces counts them */
@@ -210,6 +213,7 @@ struct peer {
 	uint64_t old_session, old_until_ns;
 	struct peer *same_as; /* only another name for that one: no session, nothing in lists */
 	char address[64];     /* numeric, of its latest session */
+	char dialled_at[64];  /* the same, of the latest one that was dialled here; or "" */
 	char name[CORE_HOST]; /* by its Hello */
 	char release[32];
 	uint64_t instance;
@@ -218,6 +222,7 @@ struct peer {
 	/* struct member.of_peer: of its processes, in groups here; and of ours there */
 	struct list members;
 	uint64_t heard_ns;   /* when anything came */
+	uint64_t judged_ns;  /* when it was last taken for gone; 0: never */
 	uint64_t pinged_ns;  /* when the ping that waits for its pong was sent; 0: none waits */
 	uint64_t ping_ns;    /* when the next one is due */
 	uint64_t up_ns;      /* since when there is a session; 0: there has never been one */
@@ -470,7 +475,7 @@ void conns_port_lost(struct core *core, struct port *port, uint64_t now_ns);
 /* The peer is there: what was held is sent. */
 void conns_peer_up(struct core *core, struct peer *peer, uint64_t now_ns);
 /* The peer's host is gone, or it refuses: all its connections that have not been established end;
- * with `all` the others too. */
+ * with `all` the others too, unless they still receive data. */
 void conns_peer_gone(struct core *core, struct peer *peer, bool all, int error, const char *why,
 	uint64_t now_ns);
 /* What the peer has; what it has not has ended. */
@@ -508,6 +513,8 @@ void peers_session_lost(struct core *core, struct session *session, enum core_en
 void peers_dial_failed(
 	struct core *core, uint64_t session, enum core_end end, const char *why, uint64_t now_ns);
 uint64_t peers_tick(struct core *core, uint64_t now_ns);
+/* Data that came since then shows that its host lives. */
+uint64_t peer_since_ns(const struct peer *peer, uint64_t now_ns);
 void send_hello(struct core *core, const struct session *session);
 void peers_destroy(struct core *core);
 /* By what it says; NULL: no peer has this instance. */
@@ -519,8 +526,8 @@ void groups_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
 void groups_session_lost(struct core *core, struct session *session, uint64_t now_ns);
 void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns);
-/* As conns_peer_gone(): joins that were never answered end; with `all` every rank that needs it.
- * The latter is to come before the session is closed. */
+/* As conns_peer_gone(): joins that were never answered end; with `all` every rank that needs it,
+ * unless its job still receives data. The latter is to come before the session is closed. */
 void groups_peer_gone(
 	struct core *core, struct peer *peer, bool all, const char *why, uint64_t now_ns);
 /* Ranks that have not come back; the next deadline. */
@@ -536,11 +543,23 @@ void query_answer(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
 void query_session_lost(struct core *core, struct session *session, uint64_t now_ns);
 uint64_t query_tick(struct core *core, uint64_t now_ns);
+/* Has the process publish its pages if one is older than that. */
+void session_request_page(
+	struct core *core, struct session *session, uint64_t age_ns, uint64_t now_ns);
 /* May the session see and steer what belongs to this user? */
 static inline bool may_see(const struct session *session, uid_t uid)
 {
 	return session->is_operator || session->uid == uid;
 }
+
+/* ---- traffic.c */
+
+/* Has the connection's queue pair here received a packet since then? As of the last page. */
+bool conn_receives(const struct conn *conn, uint64_t since_ns);
+/* And the ranks here of the member's job, by any queue pair over a network? */
+bool job_receives(const struct core *core, const struct member *member, uint64_t since_ns);
+/* Has the processes concerned publish their pages, where these are older than that. */
+void traffic_refresh(struct core *core, const struct peer *peer, uint64_t age_ns, uint64_t now_ns);
 
 /* ---- totals.c */
 

@@ -407,6 +407,8 @@ static void use_session(struct peer *peer, const struct session *session, uint64
 	peer->pinged_ns = 0;
 	peer->ping_ns = now_ns;
 	copy_text(peer->address, sizeof(peer->address), session->address);
+	if (peer->is_dialled)
+		copy_text(peer->dialled_at, sizeof(peer->dialled_at), session->address);
 	peer_set_state(peer);
 }
 
@@ -463,7 +465,8 @@ static void take_session(struct core *core, struct peer *peer, struct session *s
 	bool is_new = peer->instance && peer->instance != hello->instance;
 
 	note_hello(core, peer, hello, now_ns);
-	if (peer->session && !is_new && now_ns - peer->up_ns < COLLISION_MS * PEER_MS) {
+	if (peer->session && !is_new && now_ns - peer->up_ns < COLLISION_MS * PEER_MS &&
+		!core->ops.is_stuck(core->ops.ctx, peer->session)) {
 		collide(core, peer, session, now_ns);
 		return;
 	}

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Whether other daemons, and their hosts, live. A host that closes a session, or refuses one,
- * lives: its daemon is being started again, its queue pairs go on, and it is dialled again. A host
- * of which nothing is heard for the keepalive time is gone, with all its connections.
+ * lives: its daemon is being started again, its queue pairs go on, and it is dialled again.
  *
- * Timers of a peer: ping_ns, the next ping; heard_ns and the keepalive time, the end of patience;
- * retry_ns, the next dial; idle_ns and IDLE_MS, nobody needs it; old_until_ns, a second session.
+ * An outage of the network that is shorter than the keepalive time ends nothing. TCP alone would
+ * not survive it: after 1.5 s without an answer its next retransmission is 1.6 s away. So a session
+ * that is stuck is not waited for. The peer is dialled anew, and the new session takes its place. A
+ * host that has not answered for 1.5 times the keepalive time is gone, with all its connections:
+ * the outage began up to one ping after the last answer, and the new session takes its time.
+ *
+ * Data may have a network of its own. What receives data goes on without the other daemon: a
+ * connection for as long as it does, ranks for as long as they do without daemons (groups_back.c).
+ *
+ * Timers of a peer: ping_ns, the next ping; gone_ns(), the end of patience; retry_ns, the next
+ * dial; idle_ns and IDLE_MS, nobody needs it; old_until_ns, a second session.
  */
 #include "daemon/core/peers.h"
 
@@ -25,15 +33,20 @@ bool peer_is_idle(const struct peer *peer)
 	return list_empty(&peer->conns) && list_empty(&peer->members);
 }
 
-void peer_dial(struct core *core, struct peer *peer, uint64_t now_ns)
+/* `address`: where it is, or NULL: its name is looked up. */
+static void dial(struct core *core, struct peer *peer, const char *address, uint64_t now_ns)
 {
-	if (peer->session || peer->dial || !peer->port)
-		return;
 	peer->dial = CORE_DIALLED | ++core->next_session;
 	peer->dialled_ns = now_ns;
 	peer->refusal = 0;
 	peer_set_state(peer);
-	core->ops.dial(core->ops.ctx, peer->dial, peer->host, peer->port, peer->uid);
+	core->ops.dial(core->ops.ctx, peer->dial, peer->host, address, peer->port, peer->uid);
+}
+
+void peer_dial(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	if (!peer->session && !peer->dial && peer->port)
+		dial(core, peer, NULL, now_ns);
 }
 
 void peer_close_session(struct core *core, uint64_t id, uint64_t now_ns)
@@ -109,30 +122,39 @@ void peer_lost(struct core *core, struct peer *peer, const char *why, uint64_t n
 	set_backoff(peer, now_ns);
 }
 
-/* Its host is gone: so is everything with it. */
+uint64_t peer_since_ns(const struct peer *peer, uint64_t now_ns)
+{
+	return now_ns - peer->keepalive_ms * PEER_MS;
+}
+
+/* Its host is gone, and so is everything with it; or only its daemon is, and what still receives
+ * data stays. */
 static void host_gone(struct core *core, struct peer *peer, uint64_t now_ns)
 {
 	const char *name = peer->name[0] ? peer->name : peer->host;
-	bool was_there = peer->up_ns != 0;
+	bool was_there = peer->up_ns != 0, was_idle = peer_is_idle(peer), stays;
 	char why[CORE_HOST + CORE_REASON];
 	uint64_t session = peer->session;
 	double seconds = (double)(now_ns - peer->heard_ns) / 1e9;
 
-	core->counters.peers_lost += was_there;
+	peer->judged_ns = now_ns;
 	snprintf(why, sizeof(why),
 		was_there ? "host %s is gone: nothing was heard of it for %.1f s"
 			  : "host %s cannot be reached: it has not answered for %.1f s",
 		name, seconds);
-	if (!peer_is_idle(peer))
-		core_say(core, CORE_LOG_WARNING, "%s", why);
 	/* Before the session: nobody is to wait for ranks that come back over another one. */
 	groups_peer_gone(core, peer, true, why, now_ns);
+	conns_peer_gone(core, peer, true, was_there ? EHOSTDOWN : EHOSTUNREACH, why, now_ns);
+	stays = !peer_is_idle(peer);
+	core->counters.peers_lost += was_there && !stays;
+	if (stays)
+		snprintf(why, sizeof(why), "no answer for %.1f s, but data flows", seconds);
+	else if (!was_idle)
+		core_say(core, CORE_LOG_WARNING, "%s", why);
 	if (session) {
 		peer_lost(core, peer, why, now_ns);
 		peer_close_session(core, session, now_ns);
 	}
-	peer->heard_ns = now_ns;
-	conns_peer_gone(core, peer, true, was_there ? EHOSTDOWN : EHOSTUNREACH, why, now_ns);
 }
 
 /* What waits for it to be reached waits no more. */
@@ -154,9 +176,14 @@ static void dial_failed(
 
 	peer->dial = 0;
 	peer_set_state(peer);
-	set_backoff(peer, now_ns);
 	if (end != CORE_END_UNREACHABLE)
 		peer->heard_ns = now_ns;
+	/* It was dialled beside a session that is stuck, or has dialled itself meanwhile. */
+	if (peer->session) {
+		peer->retry_ns = now_ns + REDIAL_MIN_MS * PEER_MS;
+		return;
+	}
+	set_backoff(peer, now_ns);
 	switch (end) {
 	case CORE_END_REFUSED:
 		error = ECONNREFUSED;
@@ -187,9 +214,6 @@ static void dial_failed(
 			peer->refusal ? peer->last_error : "");
 		break;
 	}
-	/* The other one has dialled meanwhile. */
-	if (peer->session)
-		return;
 	if (lost_for_ns >= patience_ns || peer->refusal)
 		refuse_waiting(core, peer, error, text, now_ns);
 	else
@@ -301,9 +325,25 @@ void peers_message(
 
 /* ---- time */
 
-static uint64_t keepalive_ns(const struct peer *peer)
+static uint64_t ping_interval_ns(const struct peer *peer)
 {
-	return peer->keepalive_ms * PEER_MS;
+	return peer->keepalive_ms * PEER_MS / 8;
+}
+
+/* When the host is gone unless something is heard of it. */
+static uint64_t gone_ns(const struct peer *peer)
+{
+	uint64_t since_ns = peer->heard_ns > peer->judged_ns ? peer->heard_ns : peer->judged_ns;
+	uint64_t keepalive_ns = peer->keepalive_ms * PEER_MS;
+
+	return since_ns + (peer->up_ns ? keepalive_ns + keepalive_ns / 2 : keepalive_ns);
+}
+
+/* It has missed an answer, and there is something that may receive data meanwhile. */
+static bool is_silent(const struct peer *peer, uint64_t now_ns)
+{
+	return peer->up_ns && !peer_is_idle(peer) &&
+		now_ns - peer->heard_ns > 2 * ping_interval_ns(peer);
 }
 
 static void ping(struct core *core, struct peer *peer, uint64_t now_ns)
@@ -312,6 +352,42 @@ static void ping(struct core *core, struct peer *peer, uint64_t now_ns)
 
 	peer_send(core, peer, &ENVELOPE(0, PING, ping, &message));
 	peer->pinged_ns = now_ns;
+}
+
+/* A dial beside a session that has come to life is not needed any more. Once the peer has seen its
+ * Hello it is too late for that. */
+static void end_needless_dial(struct core *core, struct peer *peer)
+{
+	if (!peer->dial || session_find(core, peer->dial))
+		return;
+	core->ops.close(core->ops.ctx, peer->dial);
+	peer->dial = 0;
+}
+
+/* Returns when a peer with a session is to be looked at next. */
+static uint64_t tick_session(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	uint64_t interval_ns = ping_interval_ns(peer);
+
+	if (!peer->pinged_ns) {
+		end_needless_dial(core, peer);
+		if (now_ns >= peer->ping_ns) {
+			ping(core, peer, now_ns);
+			peer->ping_ns = now_ns + interval_ns;
+		}
+		return peer->ping_ns;
+	}
+	if (!peer->dial && peer->port && now_ns >= peer->retry_ns &&
+		core->ops.is_stuck(core->ops.ctx, peer->session)) {
+		if (peer->dialled_ns < peer->heard_ns)
+			core_say(core, CORE_LOG_INFO,
+				"%s does not answer, TCP retransmits: connecting with it anew",
+				peer->name);
+		dial(core, peer, peer->dialled_at[0] ? peer->dialled_at : NULL, now_ns);
+	}
+	if (now_ns >= peer->ping_ns)
+		peer->ping_ns = now_ns + interval_ns;
+	return peer->ping_ns;
 }
 
 static bool old_session_is_used(const struct peer *peer)
@@ -345,22 +421,27 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 /* False: it is gone, and the struct with it. */
 static bool tick_idle(struct core *core, struct peer *peer, uint64_t now_ns, uint64_t *due_ns)
 {
+	uint64_t keep_ms = 0;
+
 	if (!peer_is_idle(peer)) {
 		peer->idle_ns = 0;
 		return true;
 	}
 	if (!peer->idle_ns)
 		peer->idle_ns = now_ns;
+	if (peer->dial)
+		return true;
 	/* A name, be it of this host, is kept for a while; a peer that is lost and that nobody
-	 * needs is not. */
-	if (!peer->dial &&
-		(now_ns - peer->idle_ns >= IDLE_MS * PEER_MS ||
-			(!peer->session && !peer->same_as && !peer->is_self))) {
+	 * needs only until its ranks have joined again. */
+	if (peer->session || peer->same_as || peer->is_self)
+		keep_ms = IDLE_MS;
+	else if (peer->up_ns)
+		keep_ms = RESTART_MS;
+	if (now_ns - peer->idle_ns >= keep_ms * PEER_MS) {
 		peer_free(core, peer, now_ns);
 		return false;
 	}
-	if (!peer->dial)
-		*due_ns = earlier(*due_ns, peer->idle_ns + IDLE_MS * PEER_MS);
+	*due_ns = earlier(*due_ns, peer->idle_ns + keep_ms * PEER_MS);
 	return true;
 }
 
@@ -368,26 +449,25 @@ static uint64_t tick(struct core *core, struct peer *peer, uint64_t now_ns)
 {
 	uint64_t due_ns = CORE_NEVER;
 
-	if (!peer->same_as && !peer->is_self && now_ns - peer->heard_ns >= keepalive_ns(peer) &&
+	if (!peer->same_as && !peer->is_self && now_ns >= gone_ns(peer) &&
 		(peer->session || !peer_is_idle(peer)))
 		host_gone(core, peer, now_ns);
 	if (!tick_idle(core, peer, now_ns, &due_ns))
 		return CORE_NEVER;
 	if (peer->same_as || peer->is_self)
 		return due_ns;
-	if (peer->session && now_ns >= peer->ping_ns) {
-		if (!peer->pinged_ns)
-			ping(core, peer, now_ns);
-		peer->ping_ns = now_ns + keepalive_ns(peer) / 3;
-	}
 	if (peer->session)
-		due_ns = earlier(due_ns, peer->ping_ns);
+		due_ns = earlier(due_ns, tick_session(core, peer, now_ns));
 	if (!peer->session && !peer->dial && peer->port && now_ns >= peer->retry_ns)
 		peer_dial(core, peer, now_ns);
 	if (!peer->session && !peer->dial && peer->port)
 		due_ns = earlier(due_ns, peer->retry_ns);
 	if (peer->session || !peer_is_idle(peer))
-		due_ns = earlier(due_ns, peer->heard_ns + keepalive_ns(peer));
+		due_ns = earlier(due_ns, gone_ns(peer));
+	if (is_silent(peer, now_ns)) {
+		traffic_refresh(core, peer, ping_interval_ns(peer), now_ns);
+		due_ns = earlier(due_ns, now_ns + ping_interval_ns(peer));
+	}
 	if (peer->old_session)
 		end_lingering(core, peer, now_ns);
 	return peer->old_session ? earlier(due_ns, peer->old_until_ns) : due_ns;

@@ -101,6 +101,12 @@ void core_refresh(struct core *core, uint64_t now_ns)
 	}
 }
 
+void session_request_page(
+	struct core *core, struct session *session, uint64_t age_ns, uint64_t now_ns)
+{
+	request_page(core, session, age_ns, PUBLISH_MS * MS, now_ns);
+}
+
 void request_publish(struct core *core, struct request *request, uint64_t now_ns)
 {
 	struct session *session, *next;

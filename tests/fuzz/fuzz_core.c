@@ -93,7 +93,8 @@ static void op_close(void *ctx, uint64_t id)
 	MUST(!"a session is closed that is not open");
 }
 
-static void op_dial(void *ctx, uint64_t id, const char *host, uint16_t port, uid_t uid)
+static void op_dial(
+	void *ctx, uint64_t id, const char *host, const char *address, uint16_t port, uid_t uid)
 {
 	MUST(id & CORE_DIALLED && *host && port && !find(id));
 	MUST(s.n_dials < DIALS);
@@ -114,6 +115,11 @@ static uint64_t op_random(void *ctx)
 static size_t op_queued(void *ctx, uint64_t id)
 {
 	return op_random(ctx) & 1 ? 1 << 20 : 0;
+}
+
+static bool op_is_stuck(void *ctx, uint64_t id)
+{
+	return op_random(ctx) & 1;
 }
 
 static bool certified(void *ctx, uint64_t id, const char *name)
@@ -297,7 +303,7 @@ static void fill_page(struct script *script)
 static void start(struct script *script)
 {
 	const struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued,
-		NULL };
+		op_is_stuck, NULL };
 	uint32_t flags = script_take(script, 1);
 	struct core_facts facts = { .socket = "/s",
 		.listen = "0.0.0.0:7476",

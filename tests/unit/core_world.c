@@ -9,7 +9,7 @@
 
 #include "tests/unit/core_world_internal.h"
 
-enum { DIAL_TIMEOUT_MS = 2000, SETTLE_S = 10 };
+enum { DIAL_TIMEOUT_MS = 2000, SETTLE_S = 10, RTO_MS = 200, FRESH_MS = 250 };
 
 static int index_of(const struct world_host *host)
 {
@@ -67,9 +67,15 @@ void world_transmit(
 {
 	struct event *event;
 
-	if (!pipe->process && world->cut[pipe->host[0]][pipe->host[1]])
+	uint64_t after_ns = latency(pipe);
+
+	if (!pipe->process && world->cut[pipe->host[0]][pipe->host[1]]) {
+		pipe->lost_ns = pipe->lost_ns ? pipe->lost_ns : world->now_ns;
 		return;
-	event = world_schedule(world, EVENT_MESSAGE, pipe, to_side, latency(pipe));
+	}
+	if (pipe->again_ns > world->now_ns + after_ns)
+		after_ns = pipe->again_ns - world->now_ns;
+	event = world_schedule(world, EVENT_MESSAGE, pipe, to_side, after_ns);
 	event->size = frame_size(envelope);
 	event->frame = malloc(event->size);
 	ck_assert_ptr_nonnull(event->frame);
@@ -118,7 +124,8 @@ static int host_by_name(const struct world *world, const char *name)
 	return -1;
 }
 
-static void op_dial(void *ctx, uint64_t session, const char *name, uint16_t port, uid_t uid)
+static void op_dial(void *ctx, uint64_t session, const char *name, const char *address,
+	uint16_t port, uid_t uid)
 {
 	struct world_host *host = ctx;
 	struct world *world = host->world;
@@ -129,6 +136,11 @@ static void op_dial(void *ctx, uint64_t session, const char *name, uint16_t port
 	pipe->host[0] = index_of(host);
 	pipe->session[0] = session;
 	pipe->host[1] = to;
+	if (host->no_route) {
+		world_schedule(world, EVENT_CLOSED, pipe, 0, WORLD_REMOTE_NS)->end =
+			CORE_END_UNREACHABLE;
+		return;
+	}
 	if (to < 0 || world->cut[pipe->host[0]][to]) {
 		world_schedule(world, EVENT_CLOSED, pipe, 0, DIAL_TIMEOUT_MS * WORLD_MS)->end =
 			CORE_END_UNREACHABLE;
@@ -180,6 +192,17 @@ static size_t op_queued(void *ctx, uint64_t session)
 	return size;
 }
 
+/* TCP has sent it again twice. */
+static bool op_is_stuck(void *ctx, uint64_t session)
+{
+	struct world_host *host = ctx;
+	int side;
+	struct pipe *pipe = world_pipe(host->world, index_of(host), session, &side);
+
+	return pipe && pipe->lost_ns &&
+		host->world->now_ns - pipe->lost_ns >= 3 * RTO_MS * WORLD_MS;
+}
+
 static bool certified(void *ctx, uint64_t session, const char *name)
 {
 	struct world_host *host = ctx;
@@ -225,6 +248,7 @@ static void deliver(struct world *world, const struct event *event)
 		return;
 	if (!pipe->open[event->side])
 		return;
+	pipe->lost_ns = 0;
 	ck_assert_int_eq(frame_length(event->frame, event->size, FRAME_MAX), (int)event->size);
 	envelope = frame_unpack(event->frame, event->size, &why);
 	ck_assert_msg(envelope != NULL, "a message that was sent cannot be read: %s", why);
@@ -299,6 +323,8 @@ static bool step(struct world *world, uint64_t limit_ns)
 	}
 	world->events = event->next;
 	if (is_stalled(world, event)) {
+		if (event->type == EVENT_MESSAGE && !event->pipe->lost_ns)
+			event->pipe->lost_ns = event->at_ns;
 		event->next = NULL;
 		*world->last_late = event;
 		world->last_late = &event->next;
@@ -349,7 +375,8 @@ struct world *world_create(uint64_t seed)
 
 static void start_core(struct world_host *host, bool crashed)
 {
-	struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued, host };
+	struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued,
+		op_is_stuck, host };
 
 	host->core = core_create(host->config, &ops, crashed, host->world->now_ns);
 	ck_assert_ptr_nonnull(host->core);
@@ -399,6 +426,50 @@ void world_partition(struct world *world, int a, int b, bool cut)
 	world->cut[b][a] = cut;
 }
 
+/* When a late event happens, by the back-off of TCP. */
+static uint64_t next_try(const struct world *world, const struct event *event)
+{
+	struct pipe *pipe = event->pipe;
+	uint64_t try_ns = event->at_ns, step_ns = FRESH_MS * WORLD_MS;
+
+	if (pipe->lost_ns) {
+		try_ns = pipe->lost_ns;
+		step_ns = RTO_MS * WORLD_MS;
+	}
+	while (try_ns <= world->now_ns) {
+		try_ns += step_ns;
+		step_ns *= pipe->lost_ns ? 2 : 1;
+	}
+	if (pipe->lost_ns)
+		pipe->again_ns = try_ns;
+	return try_ns;
+}
+
+void world_retransmit(struct world *world, int a, int b)
+{
+	struct event **at = &world->late, *event;
+
+	world->stalled[a][b] = false;
+	world->stalled[b][a] = false;
+	while ((event = *at) != NULL) {
+		struct event *again, rest;
+
+		if (is_stalled(world, event)) {
+			at = &event->next;
+			continue;
+		}
+		*at = event->next;
+		again = world_schedule(world, event->type, event->pipe, event->side,
+			next_try(world, event) - world->now_ns);
+		rest = *again;
+		*again = *event;
+		again->at_ns = rest.at_ns;
+		again->next = rest.next;
+		free(event);
+	}
+	world->last_late = at;
+}
+
 void world_stall(struct world *world, int a, int b, bool stalled)
 {
 	struct event **at = &world->late, **to = &world->events, *event;
@@ -419,6 +490,11 @@ void world_stall(struct world *world, int a, int b, bool stalled)
 		to = &event->next;
 	}
 	world->last_late = at;
+}
+
+void world_no_route(struct world *world, int host, bool none)
+{
+	world->hosts[host].no_route = none;
 }
 
 void world_refuse(struct world *world, int host, bool refuse)

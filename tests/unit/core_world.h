@@ -106,6 +106,12 @@ void world_partition(struct world *world, int a, int b, bool cut);
 /* Packets between the hosts are lost, but not for so long that the system gives their TCP up: what
  * is sent meanwhile arrives when this is over, in its order. Dialling takes that long as well. */
 void world_stall(struct world *world, int a, int b, bool stalled);
+/* Ends a stall as TCP does: what was sent to a session arrives with the next retransmission (200 ms
+ * after the first try, then 400, 800 ms and so on), and all that follows behind it. A dial is tried
+ * every 250 ms. */
+void world_retransmit(struct world *world, int a, int b);
+/* The host has no route to others: dialling fails at once. */
+void world_no_route(struct world *world, int host, bool none);
 /* The host lives but nobody listens there: dialling is refused. */
 void world_refuse(struct world *world, int host, bool refuse);
 /* The daemon dies: all its sessions end. Its processes live. */

@@ -16,6 +16,8 @@ struct pipe {
 	bool open[2]; /* this side takes messages; of a core: it has been told of the session */
 	bool core_closed[2];
 	struct process *process;
+	uint64_t lost_ns;  /* when what has not arrived yet was first sent; 0: all has */
+	uint64_t again_ns; /* when that is sent again: nothing arrives before */
 };
 
 enum event_type { EVENT_MESSAGE, EVENT_OPENED, EVENT_CLOSED };
@@ -43,6 +45,7 @@ struct world_host {
 	char name[TEXT];
 	struct core *core; /* NULL: the daemon is dead */
 	bool refuses;
+	bool no_route;
 	const char *certificate;
 	unsigned warnings;
 	char last_warning[TEXT * 2];

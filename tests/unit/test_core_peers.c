@@ -391,9 +391,9 @@ START_TEST(host_gone)
 	world_run(ends.world, 20 * WORLD_S);
 	expect_nothing(ends.active);
 	world_partition(ends.world, 0, 1, true);
-	world_run(ends.world, keepalive_ns / 2);
+	world_run(ends.world, keepalive_ns + keepalive_ns / 4);
 	expect_nothing(ends.active);
-	world_run(ends.world, keepalive_ns / 2 + WORLD_MS);
+	world_run(ends.world, keepalive_ns / 4 + WORLD_MS);
 	expect_end(ends.active, 1, EHOSTDOWN, "host b is gone: nothing was heard of it for");
 	expect_end(ends.passive, 1, EHOSTDOWN, "host a is gone: nothing was heard of it for");
 	world_run(ends.world, 60 * WORLD_S);
@@ -418,11 +418,39 @@ START_TEST(host_gone_after_its_daemon)
 	world_reset_sessions(ends.world, 0, 1);
 	world_run(ends.world, 0);
 	world_partition(ends.world, 0, 1, true);
-	world_run(ends.world, keepalive_ns / 2);
+	world_run(ends.world, keepalive_ns + keepalive_ns / 4);
 	expect_nothing(ends.active);
-	world_run(ends.world, keepalive_ns / 2 + 10 * WORLD_MS);
+	world_run(ends.world, keepalive_ns / 4 + 10 * WORLD_MS);
 	expect_end(ends.active, 1, EHOSTDOWN, "host b is gone");
 	expect_end(ends.passive, 1, EHOSTDOWN, "host a is gone");
+	ends_free(&ends);
+}
+END_TEST
+
+/* Packets are lost for up to the keepalive time, from every moment between two pings on. TCP's
+ * back-off lasts longer. Nothing ends, and the daemons speak to each other soon after that. */
+START_LOOP_TEST(outages, 30)
+{
+	struct ends ends = ends_new(TWO_HOSTS);
+	uint64_t keepalive_ns = keepalive_ms(ends.world) * WORLD_MS;
+	uint64_t outage_ns = keepalive_ns * (uint64_t)(_i / 10 + 1) / 3;
+
+	establish(ends.active, ends.passive, 1, "b", "echo");
+	/* Daemons that have just met may have dialled each other at once. */
+	world_run(ends.world, 7 * WORLD_S + (uint64_t)(_i % 10) * keepalive_ns / 80);
+	world_stall(ends.world, 0, 1, true);
+	world_run(ends.world, outage_ns);
+	world_retransmit(ends.world, 0, 1);
+	world_run(ends.world, keepalive_ns / 3);
+	expect_nothing(ends.active);
+	expect_nothing(ends.passive);
+	establish(ends.active, ends.passive, 2, "b", "echo");
+	world_run(ends.world, 10 * WORLD_S);
+	for (uint32_t i = 1; i <= 2; i++)
+		end(ends.active, i, true, ECONNRESET, "bye");
+	world_settle(ends.world);
+	for (uint32_t i = 1; i <= 2; i++)
+		expect_end(ends.passive, i, ECONNRESET, "bye");
 	ends_free(&ends);
 }
 END_TEST

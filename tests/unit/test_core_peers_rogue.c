@@ -196,7 +196,7 @@ START_TEST(falls_silent)
 	Ctl__Envelope *heard;
 
 	hello(rogue, INSTANCE, 1);
-	world_run(ends.world, 90 * WORLD_MS);
+	world_run(ends.world, 140 * WORLD_MS);
 	ck_assert(!rogue->ended);
 	world_run(ends.world, 20 * WORLD_MS);
 	ck_assert(rogue->ended);

@@ -284,7 +284,8 @@ static void wish_close(void *ctx, uint64_t session)
 	((struct wishes *)ctx)->closed++;
 }
 
-static void wish_dial(void *ctx, uint64_t session, const char *host, uint16_t port, uid_t uid)
+static void wish_dial(void *ctx, uint64_t session, const char *host, const char *address,
+	uint16_t port, uid_t uid)
 {
 }
 
@@ -305,6 +306,11 @@ static size_t wish_queued(void *ctx, uint64_t session)
 	return 0;
 }
 
+static bool wish_is_stuck(void *ctx, uint64_t session)
+{
+	return false;
+}
+
 struct alone {
 	struct config *config;
 	struct core *core;
@@ -316,7 +322,7 @@ static struct alone alone_new(void)
 	struct alone alone = { .config = small_config(),
 		.wishes = calloc(1, sizeof(struct wishes)) };
 	const struct core_ops ops = { wish_send, wish_close, wish_dial, wish_log, wish_random,
-		wish_queued, alone.wishes };
+		wish_queued, wish_is_stuck, alone.wishes };
 
 	ck_assert_ptr_nonnull(alone.wishes);
 	alone.core = core_create(alone.config, &ops, false, 1);

@@ -236,7 +236,7 @@ static void wait_for_threads(unsigned count)
 
 START_TEST(address_after_address)
 {
-	dial_start(dials, 1, "there", port, 0);
+	dial_start(dials, 1, "there", NULL, port, 0);
 	ck_assert_uint_eq(n_connected + n_failed, 0);
 	wait_for_answers(1);
 	ck_assert_uint_eq(n_connected, 1);
@@ -247,17 +247,72 @@ END_TEST
 /* The first address refuses, the second one cannot be reached: the host is alive. */
 START_TEST(refusal_is_reported)
 {
-	dial_start(dials, 1, "refusing", port, 0);
+	dial_start(dials, 1, "refusing", NULL, port, 0);
 	wait_for_answers(1);
 	ck_assert_int_eq(last_end, CORE_END_REFUSED);
 	ck_assert_ptr_nonnull(strstr(last_why, "127.0.0.2"));
 }
 END_TEST
 
+/* The address is known: the name is not looked up. */
+START_TEST(known_address)
+{
+	dial_start(dials, 1, "nowhere", "127.0.0.1", port, 0);
+	wait_for_answers(1);
+	ck_assert_uint_eq(n_connected, 1);
+	ck_assert_str_eq(last_address, "127.0.0.1");
+}
+END_TEST
+
+/* Sockets that wait for the answer to their SYN to this port of 127.0.0.1. */
+static unsigned syns_to(uint16_t to)
+{
+	FILE *table = fopen("/proc/self/net/tcp", "r");
+	char line[256], wanted[32];
+	unsigned count = 0;
+
+	ck_assert_ptr_nonnull(table);
+	snprintf(wanted, sizeof(wanted), "0100007F:%04X 02 ", to);
+	while (fgets(line, sizeof(line), table))
+		count += strstr(line, wanted) != NULL;
+	fclose(table);
+	return count;
+}
+
+/* The SYN is lost: the next one comes from a fresh connection, before TCP repeats the first one. */
+START_TEST(lost_syns)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t length = sizeof(address);
+	uint64_t last_ns = hang_limit_ns();
+	int full = socket(AF_INET, SOCK_STREAM, 0), first, taken;
+
+	/* A queue of one connection, which is there: SYNs are dropped. */
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	ck_assert_int_eq(bind(full, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(full, 0), 0);
+	ck_assert_int_eq(getsockname(full, (struct sockaddr *)&address, &length), 0);
+	first = socket(AF_INET, SOCK_STREAM, 0);
+	ck_assert_int_eq(connect(first, (struct sockaddr *)&address, sizeof(address)), 0);
+	dial_start(dials, 1, "127.0.0.1", NULL, ntohs(address.sin_port), 0);
+	while (syns_to(ntohs(address.sin_port)) < 2) {
+		ck_assert_msg(clock_now_ns() < last_ns, "no second SYN comes");
+		event_base_loop(base, EVLOOP_NONBLOCK);
+		usleep(100);
+	}
+	taken = accept(full, NULL, NULL);
+	wait_for_answers(1);
+	ck_assert_uint_eq(n_connected, 1);
+	close(taken);
+	close(first);
+	close(full);
+}
+END_TEST
+
 START_TEST(nothing_is_dialled_unless_allowed)
 {
 	is_forbidden = true;
-	dial_start(dials, 1, "there", port, 0);
+	dial_start(dials, 1, "there", NULL, port, 0);
 	wait_for_answers(1);
 	ck_assert_int_eq(last_end, CORE_END_TLS);
 	ck_assert_str_eq(last_why, "no TLS");
@@ -267,7 +322,7 @@ END_TEST
 
 START_TEST(unknown_name)
 {
-	dial_start(dials, 1, "nowhere", port, 0);
+	dial_start(dials, 1, "nowhere", NULL, port, 0);
 	wait_for_answers(1);
 	ck_assert_int_eq(last_end, CORE_END_UNREACHABLE);
 	ck_assert_ptr_nonnull(strstr(last_why, "cannot look up nowhere: "));
@@ -279,7 +334,7 @@ static void start_slow_names(void)
 {
 	set_slow(true);
 	for (uint64_t id = 1; id <= MANY; id++)
-		dial_start(dials, id, "there", port, (uid_t)id % USERS);
+		dial_start(dials, id, "there", NULL, port, (uid_t)id % USERS);
 	wait_for_threads(THREADS_MAX);
 }
 
@@ -287,7 +342,7 @@ static void start_slow_names(void)
 START_TEST(many_slow_names)
 {
 	start_slow_names();
-	dial_start(dials, MANY + 1, "127.0.0.1", port, 0);
+	dial_start(dials, MANY + 1, "127.0.0.1", NULL, port, 0);
 	wait_for_answers(1);
 	ck_assert_uint_eq(n_connected, 1);
 	set_slow(false);
@@ -302,9 +357,9 @@ START_TEST(slow_names_of_one_user)
 {
 	set_slow(true);
 	for (uint64_t id = 1; id <= MANY; id++)
-		dial_start(dials, id, "there", port, 1);
+		dial_start(dials, id, "there", NULL, port, 1);
 	wait_for_threads(THREADS_EACH);
-	dial_start(dials, MANY + 1, "there", port, 2);
+	dial_start(dials, MANY + 1, "there", NULL, port, 2);
 	wait_for_threads(THREADS_EACH + 1);
 	set_slow(false);
 	wait_for_answers(MANY + 1);
