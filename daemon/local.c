@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,20 +37,42 @@ struct local {
 
 /* ---- the folder */
 
-static bool make_folder(const char *path, bool is_private, char *error, size_t size)
+static bool folder_of(const char *path, char folder[PATH_SIZE])
+{
+	char *slash;
+
+	snprintf(folder, PATH_SIZE, "%s", path);
+	slash = strrchr(folder, '/');
+	if (slash)
+		slash[slash == folder] = '\0';
+	return slash;
+}
+
+/* `user` must be able to remove the socket and the lock when the daemon ends. */
+static bool give_folder(const char *folder, const char *user, char *error, size_t size)
+{
+	const struct passwd *entry = user && geteuid() == 0 ? getpwnam(user) : NULL;
+
+	if (!entry || lchown(folder, entry->pw_uid, entry->pw_gid) == 0)
+		return true;
+	snprintf(error, size, "cannot give the folder %s to user %s: %s", folder, user,
+		strerror(errno));
+	return false;
+}
+
+static bool make_folder(
+	const char *path, bool is_private, const char *user, char *error, size_t size)
 {
 	char folder[PATH_SIZE];
 	struct stat status;
-	char *slash;
 
-	snprintf(folder, sizeof(folder), "%s", path);
-	slash = strrchr(folder, '/');
-	if (!slash) {
+	if (!folder_of(path, folder)) {
 		snprintf(error, size, "the socket's path must be absolute, not %s", path);
 		return false;
 	}
-	slash[slash == folder] = '\0';
-	if (mkdir(folder, is_private ? 0700 : 0755) < 0 && errno != EEXIST) {
+	if (mkdir(folder, is_private ? 0700 : 0755) == 0)
+		return give_folder(folder, user, error, size);
+	if (errno != EEXIST) {
 		snprintf(error, size, "cannot make the folder %s: %s", folder, strerror(errno));
 		return false;
 	}
@@ -195,8 +218,8 @@ static void forget(struct local *local)
 	free(local);
 }
 
-enum local_result local_take(const char *path, bool is_private, int fd, struct local **ret_local,
-	char *error, size_t size)
+enum local_result local_take(const char *path, bool is_private, const char *user, int fd,
+	struct local **ret_local, char *error, size_t size)
 {
 	struct local *local = calloc(1, sizeof(*local));
 	enum local_result result;
@@ -213,7 +236,7 @@ enum local_result local_take(const char *path, bool is_private, int fd, struct l
 		snprintf(error, size, "the socket's path is longer than %d characters: %s",
 			SOCKET_PATH - 1, path);
 		result = LOCAL_FAILED;
-	} else if (!make_folder(path, is_private, error, size)) {
+	} else if (!make_folder(path, is_private, user, error, size)) {
 		result = LOCAL_FAILED;
 	} else {
 		snprintf(local->lock_path, PATH_SIZE, "%s.lock", local->path);
@@ -248,6 +271,16 @@ int local_socket(const struct local *local)
 bool local_crashed(const struct local *local)
 {
 	return local->crashed;
+}
+
+bool local_can_leave(const struct local *local, char folder[LOCAL_FOLDER])
+{
+	char own[PATH_SIZE];
+
+	if (!folder_of(local->path, own))
+		return true;
+	snprintf(folder, LOCAL_FOLDER, "%s", own);
+	return local->activated || faccessat(AT_FDCWD, own, W_OK, AT_EACCESS) == 0;
 }
 
 void local_leave(struct local *local, bool held)

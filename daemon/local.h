@@ -17,6 +17,8 @@
 
 struct local;
 
+enum { LOCAL_FOLDER = 128 };
+
 enum local_result {
 	LOCAL_TAKEN,
 	LOCAL_BUSY, /* another daemon has the place, and is well */
@@ -25,11 +27,16 @@ enum local_result {
 
 /*
  * Takes the place at `path`, and makes its folder if there is none. `is_private`: the folder
- * must be this user's alone. `fd`: a socket that listens there already (socket activation),
- * or -1: one is made. What is not LOCAL_TAKEN has a sentence in `error`.
+ * must be this user's alone. `user`: whom the daemon will become, or NULL; a folder that is made is
+ * that user's. `fd`: a socket that listens there already (socket activation), or -1: one is made.
+ * What is not LOCAL_TAKEN has a sentence in `error`.
  */
-enum local_result local_take(const char *path, bool is_private, int fd, struct local **ret_local,
-	char *error, size_t size);
+enum local_result local_take(const char *path, bool is_private, const char *user, int fd,
+	struct local **ret_local, char *error, size_t size);
+
+/* Returns false if the files cannot be removed at the end: the daemon's user may not write to
+ * `folder`. */
+bool local_can_leave(const struct local *local, char folder[LOCAL_FOLDER]);
 
 /* The socket, which listens; the caller's. */
 int local_socket(const struct local *local);

@@ -62,6 +62,17 @@ static void want_files(const struct config *config)
 			have, config->max_sessions, wanted);
 }
 
+static void warn_of_folder(const struct loop *loop)
+{
+	char folder[LOCAL_FOLDER];
+
+	if (!local_can_leave(loop->local, folder))
+		log_line(CORE_LOG_WARNING,
+			"the socket will stay when ferruled ends: its user may not write to %s: "
+			"`chown` the folder, or set `socket` elsewhere",
+			folder);
+}
+
 /* 0, or the status to exit with. */
 static int start(const struct options *options, struct loop **ret_loop)
 {
@@ -74,8 +85,8 @@ static int start(const struct options *options, struct loop **ret_loop)
 	if (!config || !take_given(config, &given, error, sizeof(error)))
 		goto failed;
 	want_files(config);
-	result = local_take(
-		config->socket, options->is_private, given, &local, error, sizeof(error));
+	result = local_take(config->socket, options->is_private, config->user, given, &local, error,
+		sizeof(error));
 	if (result == LOCAL_BUSY && options->is_private) {
 		/* Two programs wanted a daemon at once. They have one. */
 		log_line(CORE_LOG_INFO, "%s", error);
@@ -86,8 +97,10 @@ static int start(const struct options *options, struct loop **ret_loop)
 		goto failed;
 	*ret_loop = loop_create(options, config, local, error, sizeof(error));
 	config = NULL;
-	if (*ret_loop && privileges_drop((*ret_loop)->config->user, error, sizeof(error)))
+	if (*ret_loop && privileges_drop((*ret_loop)->config->user, error, sizeof(error))) {
+		warn_of_folder(*ret_loop);
 		return EXIT_SUCCESS;
+	}
 	loop_destroy(*ret_loop);
 	*ret_loop = NULL;
 failed:

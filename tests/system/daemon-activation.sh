@@ -170,5 +170,25 @@ if [ "$(id -u)" -eq 0 ] && getent passwd nobody >/dev/null; then
 	passes user-asked "$client" ask "$temp/run/user.sock" 3
 	stop_daemon "$daemon"
 	[ -z "$(ls "$temp/run")" ] || fail "left behind: $(ls "$temp/run")"
+
+	# A folder that it makes is the user's: nothing stays in it.
+	mkdir "$temp/roots"
+	"$ferruled" --config "$temp/user.conf" --socket "$temp/roots/made/user.sock" \
+		>"$temp/made.log" 2>&1 &
+	daemon=$!
+	started+=("$daemon")
+	says made 'ready on'
+	[ "$(stat -c %U:%a "$temp/roots/made")" = nobody:755 ] ||
+		fail "the folder is $(stat -c %U:%a "$temp/roots/made")"
+	stop_daemon "$daemon"
+	[ -z "$(ls "$temp/roots/made")" ] || fail "left behind: $(ls "$temp/roots/made")"
+	! grep -q 'will stay' "$temp/made.log" || fail "it says that the socket will stay"
+	# In one of root's they do, and it says so at start.
+	"$ferruled" --config "$temp/user.conf" --socket "$temp/roots/user.sock" \
+		>"$temp/roots.log" 2>&1 &
+	daemon=$!
+	started+=("$daemon")
+	says roots "the socket will stay .* may not write to $temp/roots"
+	stop_daemon "$daemon"
 fi
 finish
