@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices: opened over a port, closed, described. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,17 @@ void frl_device_config_init(struct frl_device_config *config)
 static bool is_leased(const struct frl_device_config *config)
 {
 	return config->fabric && *config->fabric && strcmp(config->fabric, "local") != 0;
+}
+
+static void warn_of_ignored(void)
+{
+	static atomic_flag done = ATOMIC_FLAG_INIT;
+
+	if (settings_ignored() && !atomic_flag_test_and_set(&done))
+		frl_log(FRL_LOG_WARNING,
+			"ignored, since this program has more rights than its user (setcap, "
+			"setuid): %s; a port leased from ferruled needs no rights",
+			settings_ignored());
 }
 
 static int check_config(const struct frl_device_config *config)
@@ -196,6 +208,7 @@ int frl_device_open(const struct frl_device_config *config, struct frl_device **
 	}
 	if (!ret_device)
 		return frl_fail(-EINVAL, "frl_device_open: ret_device is required");
+	warn_of_ignored();
 	rc = check_config(config);
 	if (rc)
 		return rc;

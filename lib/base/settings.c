@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 enum { WORD_MAX = 4096 };
@@ -182,21 +183,68 @@ static int effective_result;
 static char *runtime_dir;
 static char *cache_dir;
 
-/* Not where a program has more rights than its user: who sets FRL_EAL_ARGS has it load what he
- * likes. */
+/* ---- programs with more rights than their user */
+
+/*
+ * A user gains nothing by these: a fabric is leased by the system's daemon, which knows the user;
+ * the others are numbers, and choices of a list. Not among them: what names files, programs,
+ * libraries, sockets or hosts; what takes memory; what changes when memory is written.
+ */
+static const char *const harmless[] = {
+	"FRL_ACK_TIMEOUT",
+	"FRL_ALGO",
+	"FRL_COLL_TIMEOUT_S",
+	"FRL_CONTROL_LOST_S",
+	"FRL_FABRIC",
+	"FRL_ICRC",
+	"FRL_IN_PLACE",
+	"FRL_JOB",
+	"FRL_LAUNCHER",
+	"FRL_PATH_MTU",
+	"FRL_PROGRESS",
+	"FRL_RANK",
+	"FRL_RANKS",
+	"FRL_SEGMENT_KB",
+	"FRL_SHM",
+	"FRL_TRAFFIC_CLASS",
+	"FRL_TUNER_COSTS",
+	"FRL_WINDOW",
+};
+
+static char ignored[256]; /* "FRL_DAEMON, FRL_EAL_ARGS" */
+
+static bool is_harmless(const char *name)
+{
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++)
+		if (strcmp(harmless[i], name) == 0)
+			return true;
+	return false;
+}
+
+bool settings_are_guarded(void)
+{
+	return getauxval(AT_SECURE);
+}
+
 static const char *from_environment(const char *name)
 {
-	return secure_getenv(name);
+	const char *value = getenv(name);
+	size_t used = strlen(ignored);
+
+	if (!value || !settings_are_guarded() || is_harmless(name))
+		return value;
+	snprintf(ignored + used, sizeof(ignored) - used, "%s%s", used ? ", " : "", name);
+	return NULL;
 }
 
 /* Relative paths are none, says the XDG Base Directory Specification. */
 static void find_cache_dir(void)
 {
-	const char *base = from_environment("XDG_CACHE_HOME"), *below = "/ferrule";
+	const char *base = secure_getenv("XDG_CACHE_HOME"), *below = "/ferrule";
 	size_t size;
 
 	if (!base || base[0] != '/') {
-		base = from_environment("HOME");
+		base = secure_getenv("HOME");
 		below = "/.cache/ferrule";
 	}
 	if (!base || base[0] != '/')
@@ -211,8 +259,8 @@ static void read_environment(void)
 {
 	effective_result = settings_read(
 		&effective, from_environment, effective_error, sizeof(effective_error));
-	if (from_environment("XDG_RUNTIME_DIR"))
-		runtime_dir = strdup(from_environment("XDG_RUNTIME_DIR"));
+	if (secure_getenv("XDG_RUNTIME_DIR"))
+		runtime_dir = strdup(secure_getenv("XDG_RUNTIME_DIR"));
 	find_cache_dir();
 }
 
@@ -233,6 +281,12 @@ const char *settings_error(void)
 {
 	read_environment_once();
 	return effective_result < 0 ? effective_error : NULL;
+}
+
+const char *settings_ignored(void)
+{
+	read_environment_once();
+	return *ignored ? ignored : NULL;
 }
 
 const char *settings_foreign(const char *name)

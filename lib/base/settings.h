@@ -75,6 +75,12 @@ void settings_free(struct settings *settings);
  * by the default; settings_error() then says so. Never NULL. */
 const struct settings *settings_get(void);
 
+/* The program has more rights than its user (setuid, file capabilities): only settings by which the
+ * user gains nothing are read from the environment. */
+bool settings_are_guarded(void);
+/* The names of settings that are ignored for that reason, with commas between them; NULL: none. */
+const char *settings_ignored(void);
+
 /* Of the environment as it is now: a variable of somebody else's, such as a launcher; or NULL. */
 const char *settings_foreign(const char *name);
 
