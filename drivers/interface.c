@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/if_packet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -67,21 +68,52 @@ int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload)
 		name, mtu, max_payload, MTU_OVERHEAD, need, name, need, fits);
 }
 
-int interface_check_raw_socket(const char *name)
+static bool can_change_interfaces(int fd)
+{
+	int bytes = 4096;
+
+	/* It wants CAP_NET_ADMIN, too, and changes nothing but this socket. */
+	return !setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
+}
+
+int interface_check_af_packet(const char *name)
 {
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-	int err = errno;
+	int err = fd < 0 ? errno : can_change_interfaces(fd) ? 0 : EPERM;
 
-	if (fd >= 0) {
+	if (fd >= 0)
 		close(fd);
-		return 0;
-	}
 	if (err == EPERM || err == EACCES)
 		return frl_fail(-EPERM,
-			"%s: raw packets need the capability CAP_NET_RAW: run as root, or "
-			"`setcap cap_net_raw+ep` the program, or use the local fabric",
-			name);
-	return frl_fail(err, "%s: cannot open a packet socket: %s", name, frl_strerror(err));
+			"%s: net_af_packet needs CAP_NET_RAW and CAP_NET_ADMIN: run as root, or "
+			"use the port packet:%s",
+			name, name);
+	return err ? frl_fail(err, "%s: cannot open a packet socket: %s", name, frl_strerror(err))
+		   : 0;
+}
+
+/* A connected UDP socket sends nothing. The kernel gives it the peer's address as its own if that
+ * is local, and no other. */
+bool interface_is_kernels(const struct frl_ip *ip)
+{
+	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(9) };
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons(9) };
+	struct sockaddr *to = ip_is_v4(ip) ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
+	socklen_t length = ip_is_v4(ip) ? sizeof(v4) : sizeof(v6);
+	int fd = socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct frl_ip own = *ip;
+	bool is_local;
+
+	memcpy(&v4.sin_addr, ip->bytes + 12, 4);
+	memcpy(&v6.sin6_addr, ip->bytes, 16);
+	is_local = fd >= 0 && connect(fd, to, length) == 0 && getsockname(fd, to, &length) == 0;
+	if (fd >= 0)
+		close(fd);
+	if (ip_is_v4(ip))
+		memcpy(own.bytes + 12, &v4.sin_addr, 4);
+	else
+		memcpy(own.bytes, &v6.sin6_addr, 16);
+	return is_local && ip_equal(&own, ip);
 }
 
 /* The kernel counts such wishes, so they do not disturb those of others, and ends them with the

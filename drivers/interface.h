@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/base/addr.h"
+
 enum {
 	/* Headers of a RoCE packet as the interface's MTU counts them: IPv6 40, UDP 8, BTH 12, RETH
 	 * 16, immediate 4, ICRC 4. */
@@ -24,8 +26,10 @@ int interface_mtu(const char *name, uint32_t *ret_mtu);
 bool interface_is_running(const char *name);
 /* -EMSGSIZE, with what to do: `mtu` bytes do not carry packets of `max_payload` bytes. */
 int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload);
-/* Whether packet sockets can be opened. -EPERM, with what to do. */
-int interface_check_raw_socket(const char *name);
+/* Whether DPDK's net_af_packet can be started on it. -EPERM, with what to do. */
+int interface_check_af_packet(const char *name);
+/* Returns true if the kernel itself has this address, on any interface. */
+bool interface_is_kernels(const struct frl_ip *ip);
 /* A descriptor; the interface takes all multicast until it is closed. Or an errno, negative. */
 int interface_take_multicast(const char *name);
 

@@ -6,6 +6,7 @@
 #ifndef FERRULE_DRIVERS_NIC_H
 #define FERRULE_DRIVERS_NIC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "drivers/port.h"
@@ -13,7 +14,12 @@
 
 struct nic_config {
 	const char *text; /* the port's, as its driver has it */
-	/* That of the port's lease, which must be the interface's own; zero: that one. */
+	/* A packet socket that the control daemon has opened for this port, with its filter. It
+	 * stays the caller's. */
+	bool has_socket;
+	int socket;
+	/* That of the port's lease; of ports of raw packets it must be the interface's own. Zero:
+	 * the interface's. */
 	uint8_t mac[6];
 	/* The port's addresses: what it is to let in. The first is the link-local one, which need
 	 * not be filled in yet: it follows from the MAC. Read during the open only. */

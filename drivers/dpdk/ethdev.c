@@ -373,7 +373,7 @@ static int open_held(struct dpdk_port *port, const struct dpdk_port_config *conf
 		err = frl_fail(-ENODEV, "\"%s\" names no interface: net_af_packet0,iface=NAME",
 			config->devargs);
 	if (!err && af_packet)
-		err = interface_check_raw_socket(port->interface);
+		err = interface_check_af_packet(port->interface);
 	if (err)
 		return err;
 	if (strlen(config->devargs) > sizeof(devargs) - 80)

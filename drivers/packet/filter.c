@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the socket lets in, as a program of classic BPF: ARP; ICMP, IGMP and their like of IPv6; and
- * RoCE to the port's addresses and to groups. All else is the kernel's, or of another process on
- * this interface. An outer VLAN tag was taken off before.
+ * What the socket lets in, as a program of classic BPF: ARP and ICMP for the port's addresses, IGMP
+ * and their like of IPv6, and RoCE to the port's addresses and to groups. All else is the kernel's,
+ * or of another process on this interface. The kernel has taken the outer VLAN tag off what was
+ * received, and has left it in what other sockets send through the interface.
  */
 #include "drivers/packet/internal.h"
 
@@ -14,13 +15,21 @@
 
 enum {
 	ROCE_PORT = 4791,
-	IP4 = ETH_HEADER,
-	IP6 = ETH_HEADER,
-	MAX_PROGRAM = 64 + 9 * (FRL_MAX_GIDS + 1),
+	TYPE_ARP = 0x0806,
+	TYPE_IPV4 = 0x0800,
+	TYPE_IPV6 = 0x86dd,
+	TYPE_VLAN = 0x8100,
+	ETHERTYPE_AT = 12,
+	VLAN_ID = 0x0fff,
+	/* Of one block: each address is compared in ARP, in ICMP, and in RoCE. */
+	BLOCK_MAX = 96 + 18 * (FRL_MAX_GIDS + 1),
+	MAX_PROGRAM = 2 * BLOCK_MAX + 16,
 	ALL = 0x40000,
 };
 
 struct program {
+	const struct packet_scope *scope;
+	uint32_t l3; /* where the headers behind Ethernet's, and its tag, begin */
 	unsigned n;
 	struct sock_filter code[MAX_PROGRAM];
 };
@@ -76,22 +85,49 @@ static void end_skip(struct program *p, unsigned jump)
 	p->code[jump].k = p->n - jump - 1;
 }
 
-static void take_ipv4(struct program *p, const struct gid_table *gids)
+/* ---- a block: what is behind the Ethernet header, from `l3` on */
+
+static void take_if_own_ipv4(struct program *p)
 {
-	load(p, BPF_B, IP4 + 9);
-	take_if(p, 1); /* ICMP */
-	take_if(p, 2); /* IGMP */
-	refuse_unless(p, 17);
-	load(p, BPF_H, IP4 + 6);
-	add(p, BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 0, 1);
-	refuse(p);
-	add(p, BPF_LDX | BPF_B | BPF_MSH, IP4, 0, 0);
-	add(p, BPF_LD | BPF_H | BPF_IND, IP4 + 2, 0, 0);
-	refuse_unless(p, ROCE_PORT);
-	load(p, BPF_W, IP4 + 16);
+	const struct gid_table *gids = p->scope->gids;
+
 	for (unsigned i = 1; i < gids->n; i++)
 		if (ip_is_v4(&gids->gids[i].ip))
 			take_if(p, get_be32(gids->gids[i].ip.bytes + 12));
+}
+
+/* Questions and answers for the port's addresses, and what a host tells all of its own. */
+static void take_arp(struct program *p)
+{
+	load(p, BPF_W, p->l3 + 14);
+	add(p, BPF_MISC | BPF_TAX, 0, 0, 0);
+	load(p, BPF_W, p->l3 + 24);
+	add(p, BPF_JMP | BPF_JEQ | BPF_X, 0, 0, 1);
+	take(p);
+	take_if_own_ipv4(p);
+	refuse(p);
+}
+
+static void take_ipv4(struct program *p)
+{
+	unsigned jump;
+
+	load(p, BPF_B, p->l3 + 9);
+	take_if(p, 2);            /* IGMP */
+	jump = skip_unless(p, 1); /* ICMP */
+	load(p, BPF_W, p->l3 + 16);
+	take_if_own_ipv4(p);
+	refuse(p);
+	end_skip(p, jump);
+	refuse_unless(p, 17);
+	load(p, BPF_H, p->l3 + 6);
+	add(p, BPF_JMP | BPF_JSET | BPF_K, 0x1fff, 0, 1);
+	refuse(p);
+	add(p, BPF_LDX | BPF_B | BPF_MSH, p->l3, 0, 0);
+	add(p, BPF_LD | BPF_H | BPF_IND, p->l3 + 2, 0, 0);
+	refuse_unless(p, ROCE_PORT);
+	load(p, BPF_W, p->l3 + 16);
+	take_if_own_ipv4(p);
 	add(p, BPF_ALU | BPF_AND | BPF_K, UINT32_C(0xf0000000), 0, 0);
 	take_if(p, UINT32_C(0xe0000000));
 	refuse(p);
@@ -100,46 +136,114 @@ static void take_ipv4(struct program *p, const struct gid_table *gids)
 static void take_ipv6_address(struct program *p, const struct frl_ip *ip)
 {
 	for (unsigned i = 0; i < 4; i++) {
-		load(p, BPF_W, IP6 + 24 + 4 * i);
+		load(p, BPF_W, p->l3 + 24 + 4 * i);
 		need(p, get_be32(ip->bytes + 4 * i), 2 * (3 - i) + 1);
 	}
 	take(p);
 }
 
-static void take_ipv6(
-	struct program *p, const struct gid_table *gids, const struct frl_ip *link_local)
+/* Groups, and the port's addresses; the link-local one only where no other port has it. */
+static void take_if_own_ipv6(struct program *p)
 {
-	load(p, BPF_B, IP6 + 6);
-	take_if(p, 58); /* ICMPv6 */
-	take_if(p, 0);  /* with hop-by-hop options: listener discovery */
-	refuse_unless(p, 17);
-	load(p, BPF_H, IP6 + 40 + 2);
-	refuse_unless(p, ROCE_PORT);
-	load(p, BPF_B, IP6 + 24);
+	const struct gid_table *gids = p->scope->gids;
+
+	load(p, BPF_B, p->l3 + 24);
 	take_if(p, 0xff);
-	take_ipv6_address(p, link_local);
+	if (p->scope->mac) {
+		const struct frl_ip link_local = gid_link_local(p->scope->mac);
+
+		take_ipv6_address(p, &link_local);
+	}
 	for (unsigned i = 1; i < gids->n; i++)
 		if (!ip_is_v4(&gids->gids[i].ip))
 			take_ipv6_address(p, &gids->gids[i].ip);
 	refuse(p);
 }
 
-int packet_filter(int fd, const struct gid_table *gids, const uint8_t mac[6])
+static void take_ipv6(struct program *p)
 {
-	const struct frl_ip link_local = gid_link_local(mac);
-	struct program p = { 0 };
-	struct sock_fprog program;
 	unsigned jump;
 
-	load(&p, BPF_H, 12);
-	take_if(&p, 0x0806); /* ARP */
-	jump = skip_unless(&p, 0x0800);
-	take_ipv4(&p, gids);
-	end_skip(&p, jump);
-	jump = skip_unless(&p, 0x86dd);
-	take_ipv6(&p, gids, &link_local);
-	end_skip(&p, jump);
-	refuse(&p);
+	load(p, BPF_B, p->l3 + 6);
+	jump = skip_unless(p, 17);
+	load(p, BPF_H, p->l3 + 40 + 2);
+	refuse_unless(p, ROCE_PORT);
+	take_if_own_ipv6(p);
+	end_skip(p, jump);
+	jump = skip_unless(p, 58); /* ICMPv6 */
+	take_if_own_ipv6(p);
+	end_skip(p, jump);
+	refuse_unless(p, 0); /* with hop-by-hop options: listener discovery */
+	load(p, BPF_B, p->l3 + 24);
+	take_if(p, 0xff);
+	refuse(p);
+}
+
+static void block(struct program *p, uint32_t l3)
+{
+	unsigned jump;
+
+	p->l3 = l3;
+	load(p, BPF_H, l3 - 2);
+	jump = skip_unless(p, TYPE_ARP);
+	take_arp(p);
+	end_skip(p, jump);
+	jump = skip_unless(p, TYPE_IPV4);
+	take_ipv4(p);
+	end_skip(p, jump);
+	jump = skip_unless(p, TYPE_IPV6);
+	take_ipv6(p);
+	end_skip(p, jump);
+	refuse(p);
+}
+
+/* ---- the program */
+
+static void refuse_unless_vlan(struct program *p)
+{
+	add(p, BPF_ALU | BPF_AND | BPF_K, VLAN_ID, 0, 0);
+	refuse_unless(p, p->scope->vlan);
+}
+
+/* A frame with a tag in it, as other sockets send it. */
+static void take_tagged(struct program *p)
+{
+	unsigned jump;
+
+	load(p, BPF_H, ETHERTYPE_AT);
+	jump = skip_unless(p, TYPE_VLAN);
+	load(p, BPF_H, ETH_HEADER);
+	refuse_unless_vlan(p);
+	block(p, ETH_HEADER + VLAN_TAG);
+	end_skip(p, jump);
+}
+
+/* Only what is on the port's VLAN. */
+static void check_vlan(struct program *p)
+{
+	unsigned jump, over;
+
+	load(p, BPF_W, (uint32_t)SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT);
+	jump = skip_unless(p, 1);
+	load(p, BPF_W, (uint32_t)SKF_AD_OFF + SKF_AD_VLAN_TAG);
+	refuse_unless_vlan(p);
+	add(p, BPF_JMP | BPF_JA, 0, 0, 0);
+	over = p->n - 1;
+	end_skip(p, jump);
+	take_tagged(p);
+	if (p->scope->vlan)
+		refuse(p);
+	end_skip(p, over);
+}
+
+int packet_filter(int fd, const struct packet_scope *scope)
+{
+	struct program p = { .scope = scope };
+	struct sock_fprog program;
+
+	if (scope->is_lease)
+		check_vlan(&p);
+	block(&p, ETH_HEADER);
 	program = (struct sock_fprog){ .len = (unsigned short)p.n, .filter = p.code };
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) ? -errno : 0;
 }

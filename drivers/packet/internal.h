@@ -5,6 +5,7 @@
  *	parse.c     the port's text
  *	open.c      opened and closed; the interface
  *	filter.c    what the socket lets in
+ *	socket.c    a socket for another process, with its filter
  *	join.c      which packets become one frame, and its headers; pure
  *	split.c     which packets a frame stands for, and their headers; pure
  *	send.c      packets out
@@ -32,8 +33,9 @@ enum {
 	/* Longest headers up to UDP's: Ethernet, tag, IPv6. */
 	PACKET_HEADERS_MAX = ETH_HEADER + VLAN_TAG + 40 + 8,
 	PACKET_ICRC_LEN = 4,
-	PACKET_VNET_LEN = 10, /* of the header that the kernel puts before every frame */
-	PACKET_GSO_UDP = 5,   /* VIRTIO_NET_HDR_GSO_UDP_L4, which older headers lack */
+	PACKET_VNET_LEN = 10,       /* of the header that the kernel puts before every frame */
+	PACKET_GSO_UDP = 5,         /* VIRTIO_NET_HDR_GSO_UDP_L4, which older headers lack */
+	PACKET_EVERYTHING = 0x0003, /* ETH_P_ALL */
 
 	/* In a slot, so that payload behind Ethernet, IPv4, UDP and BTH is aligned to 64 bytes; a
 	 * tag is put back into the room in front. */
@@ -152,7 +154,8 @@ struct packet_port {
 	int ifindex;
 	int foreign_ifindex; /* of another MAC, under the same name: told once */
 	int fd;
-	bool joins; /* false: one packet a frame */
+	bool has_mac; /* of its own: the interface has another one */
+	bool joins;   /* false: one packet a frame */
 	uint32_t max_payload;
 	struct port_stats dropped;
 
@@ -182,8 +185,22 @@ struct packet_port {
 	uint8_t between[PACKET_TX_FRAMES][PORT_TRAILER_ROOM + PORT_HEADER_ROOM];
 };
 
+/* What a socket lets in. */
+struct packet_scope {
+	const struct gid_table *gids; /* addresses, from number 1 on */
+	const uint8_t *mac;           /* its link-local address, too; NULL: no such address */
+	/* Only what is on `vlan` (0: untagged); what is sent through the same interface, too. */
+	bool is_lease;
+	uint16_t vlan;
+};
+
 /* filter.c: has the socket let in what the device may want, no more. A negative errno. */
-int packet_filter(int fd, const struct gid_table *gids, const uint8_t mac[6]);
+int packet_filter(int fd, const struct packet_scope *scope);
+
+/* socket.c. -EADDRINUSE, with a sentence, if one of the addresses is the kernel's. */
+int packet_refuse_kernels(const char *port, const struct gid_table *gids);
+/* Frames come from that interface from now on. A negative errno. */
+int packet_bind(int fd, int ifindex);
 
 /* receive.c. Slots and what is to be received; -ENOMEM. The second also of a part. */
 int packet_rx_open(struct packet_port *port);

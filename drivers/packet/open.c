@@ -2,8 +2,8 @@
 /* A port over a packet socket: opened, described, closed. */
 #include "drivers/packet/internal.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if_arp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,6 @@
 #endif
 
 enum {
-	ETH_P_EVERYTHING = 0x0003, /* ETH_P_ALL */
 	/* Frames that wait to be taken: the windows of several queue pairs. The kernel doubles it,
 	 * for what it needs itself. */
 	RECEIVE_BYTES = 8 << 20,
@@ -64,33 +63,45 @@ static int bound_to(const struct packet_port *port)
 	return getsockname(port->fd, (struct sockaddr *)&address, &len) ? -1 : address.sll_ifindex;
 }
 
-static int bind_to(struct packet_port *port, int ifindex)
-{
-	struct packet_mreq wish = { .mr_ifindex = ifindex, .mr_type = PACKET_MR_ALLMULTI };
-	struct sockaddr_ll address = {
-		.sll_family = AF_PACKET,
-		.sll_protocol = htons(ETH_P_EVERYTHING),
-		.sll_ifindex = ifindex,
-	};
-
-	/* IPv6 finds its neighbors by groups that the kernel is not in. */
-	if (setsockopt(port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wish, sizeof(wish)))
-		frl_log(FRL_LOG_WARNING,
-			"%s does not take all multicast (%s): IPv6 may not find it", port->name,
-			frl_strerror(-errno));
-	if (bind(port->fd, (const struct sockaddr *)&address, sizeof(address)))
-		return -errno;
-	port->ifindex = ifindex;
-	return 0;
-}
-
-static bool has_mac(struct packet_port *port, const uint8_t mac[6])
+static bool is_interfaces_mac(struct packet_port *port, const uint8_t mac[6])
 {
 	struct ifreq answer;
 
 	return ask(port, SIOCGIFHWADDR, &answer) == 0 &&
 		answer.ifr_hwaddr.sa_family == ARPHRD_ETHER &&
 		memcmp(answer.ifr_hwaddr.sa_data, mac, 6) == 0;
+}
+
+/* The interface takes such frames until the socket is closed. */
+static int join(const struct packet_port *port, int ifindex, uint16_t type, const uint8_t *mac)
+{
+	struct packet_mreq wish = { .mr_ifindex = ifindex, .mr_type = type };
+
+	if (mac) {
+		wish.mr_alen = 6;
+		memcpy(wish.mr_address, mac, 6);
+	}
+	return setsockopt(port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wish, sizeof(wish)) ? -errno
+											    : 0;
+}
+
+static int bind_to(struct packet_port *port, int ifindex)
+{
+	const uint8_t *mac = port->base.caps.mac;
+	int rc = join(port, ifindex, PACKET_MR_ALLMULTI, NULL);
+
+	/* IPv6 finds its neighbors by groups that the kernel is not in. */
+	if (rc)
+		frl_log(FRL_LOG_WARNING,
+			"%s does not take all multicast (%s): IPv6 may not find it", port->name,
+			frl_strerror(rc));
+	rc = port->has_mac ? join(port, ifindex, PACKET_MR_UNICAST, mac) : 0;
+	if (rc)
+		return rc;
+	rc = packet_bind(port->fd, ifindex);
+	if (!rc)
+		port->ifindex = ifindex;
+	return rc;
 }
 
 /*
@@ -108,7 +119,7 @@ static bool is_attached(struct packet_port *port)
 	ifindex = answer.ifr_ifindex;
 	if (bound_to(port) == ifindex)
 		return true;
-	if (!has_mac(port, port->base.caps.mac)) {
+	if (!port->has_mac && !is_interfaces_mac(port, port->base.caps.mac)) {
 		if (port->foreign_ifindex != ifindex)
 			frl_log(FRL_LOG_WARNING,
 				"%s: another interface has that name now, with another MAC "
@@ -185,34 +196,46 @@ static int fail(const struct packet_port *port, int err, const char *what)
 	return frl_fail(err, "%s: %s: %s", port->name, what, frl_strerror(err));
 }
 
-/* Its index, MAC, and the longest payload that its MTU carries. */
-static int look_at(struct packet_port *port, const struct nic_config *config)
+/* The lease's, or the interface's. */
+static int take_mac(struct packet_port *port, const uint8_t wanted[6])
 {
 	static const uint8_t any[6];
-	struct port_caps *caps = &port->base.caps;
+	uint8_t *mac = port->base.caps.mac;
 	struct ifreq answer;
-	uint32_t mtu;
-	int rc = interface_mtu(port->wanted.interface, &mtu);
+	int rc = ask(port, SIOCGIFHWADDR, &answer);
 
-	if (rc)
-		return rc;
-	rc = ask(port, SIOCGIFINDEX, &answer);
-	if (rc)
-		return fail(port, rc, "cannot find the interface");
-	port->ifindex = answer.ifr_ifindex;
-	rc = ask(port, SIOCGIFHWADDR, &answer);
 	if (rc)
 		return fail(port, rc, "cannot find its MAC address");
 	if (answer.ifr_hwaddr.sa_family != ARPHRD_ETHER)
 		return frl_fail(-ENODEV, "%s is no Ethernet interface", port->wanted.interface);
-	memcpy(caps->mac, answer.ifr_hwaddr.sa_data, sizeof(caps->mac));
-	if (memcmp(config->mac, any, sizeof(any)) != 0 &&
-		memcmp(config->mac, caps->mac, sizeof(any)) != 0)
-		return frl_fail(-ENOTSUP,
-			"%s does not take the MAC address of its lease: it has the interface's; "
-			"leave the MAC addresses out of the fabric's configuration, or give this "
-			"port its own",
-			port->name);
+	memcpy(mac, answer.ifr_hwaddr.sa_data, 6);
+	port->has_mac = memcmp(wanted, any, 6) != 0 && memcmp(wanted, mac, 6) != 0;
+	if (port->has_mac)
+		memcpy(mac, wanted, 6);
+	return 0;
+}
+
+/* Its index, MAC, and the longest payload that its MTU carries: as the socket's network namespace
+ * has the interface. */
+static int look_at(struct packet_port *port, const struct nic_config *config)
+{
+	struct port_caps *caps = &port->base.caps;
+	struct ifreq answer;
+	uint32_t mtu;
+	int rc = ask(port, SIOCGIFMTU, &answer);
+
+	if (rc)
+		return frl_fail(rc,
+			"no interface \"%s\" in this network namespace (%s); `ip link` lists them",
+			port->wanted.interface, frl_strerror(rc));
+	mtu = (uint32_t)answer.ifr_mtu;
+	rc = ask(port, SIOCGIFINDEX, &answer);
+	if (rc)
+		return fail(port, rc, "cannot find the interface");
+	port->ifindex = answer.ifr_ifindex;
+	rc = take_mac(port, config->mac);
+	if (rc)
+		return rc;
 	rc = nic_fit_payload(port->wanted.interface, mtu, config->min_payload, &port->max_payload);
 	if (rc)
 		return rc;
@@ -243,37 +266,57 @@ static void set_room(struct packet_port *port)
 		(void)setsockopt(port->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-static int set_up_socket(struct packet_port *port, const struct gid_table *gids)
+/* `given`: it came with its filter. */
+static int set_up_socket(struct packet_port *port, const struct gid_table *gids, bool given)
 {
-	int on = 1, rc = packet_filter(port->fd, gids, port->base.caps.mac);
+	const struct packet_scope scope = { .gids = gids, .mac = port->base.caps.mac };
+	int on = 1, rc = given ? 0 : packet_filter(port->fd, &scope);
 
 	if (rc)
 		return fail(port, rc, "the kernel does not take the filter");
 	if (setsockopt(port->fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on)) ||
 		setsockopt(port->fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof(on)))
 		return fail(port, -errno, "the packet socket does not tell enough of its frames");
-	/* Of an older kernel those that are sent come back as well, and are not for this port. */
-	(void)setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on));
+	/* Of an older kernel those that are sent come back as well, and are not for this port.
+	 * Other leases of the interface are reached by them alone: no switch sends a frame back. */
+	if (!given)
+		(void)setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on));
 	set_room(port);
-	/* Of no protocol until now: nothing came before the filter was there. */
+	/* Of no protocol until now, or given: nothing came before the filter was there. */
 	rc = bind_to(port, port->ifindex);
 	return rc ? fail(port, rc, "cannot use the interface") : 0;
 }
 
+static int open_socket(struct packet_port *port, const struct nic_config *config)
+{
+	int rc;
+
+	if (config->has_socket) {
+		port->fd = fcntl(config->socket, F_DUPFD_CLOEXEC, 0);
+		return port->fd < 0 ? fail(port, -errno, "cannot keep its socket") : 0;
+	}
+	port->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	rc = port->fd < 0 ? -errno : 0;
+	if (rc == -EPERM || rc == -EACCES)
+		return frl_fail(-EPERM,
+			"%s: raw packets need CAP_NET_RAW: run as root, `setcap cap_net_raw+ep` "
+			"the program, or lease it from a ferruled that has CAP_NET_RAW",
+			port->name);
+	if (rc)
+		return fail(port, rc, "cannot open a packet socket");
+	return packet_refuse_kernels(port->name, config->gids);
+}
+
 static int start(struct packet_port *port, const struct nic_config *config)
 {
-	int rc = interface_check_raw_socket(port->wanted.interface);
+	int rc = open_socket(port, config);
 
-	if (rc)
-		return rc;
-	port->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (port->fd < 0)
-		return fail(port, -errno, "cannot open a packet socket");
-	rc = look_at(port, config);
+	if (!rc)
+		rc = look_at(port, config);
 	if (!rc)
 		rc = packet_rx_open(port);
 	if (!rc)
-		rc = set_up_socket(port, config->gids);
+		rc = set_up_socket(port, config->gids, config->has_socket);
 	if (!rc && !is_running(port))
 		frl_log(FRL_LOG_WARNING, "%s is down: `ip link set %s up`", port->wanted.interface,
 			port->wanted.interface);

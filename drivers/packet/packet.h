@@ -21,8 +21,8 @@ bool packet_is_port(const char *port);
  * Opens a port, "packet:IFACE[,gso=off]": the interface in this network namespace; gso=off: every
  * packet goes to the kernel on its own. It is closed by its ops. Errors are negative errno with
  * frl_last_error() naming the cause and the remedy: -EINVAL (text), -ENODEV (no such interface, or
- * not Ethernet), -EPERM (CAP_NET_RAW), -EMSGSIZE (MTU), -ENOTSUP (another MAC), -ENOMEM. Any
- * thread.
+ * not Ethernet), -EPERM (CAP_NET_RAW), -EMSGSIZE (MTU), -EADDRINUSE (an address is the kernel's),
+ * -ENOMEM. Any thread.
  */
 int packet_port_open(const struct nic_config *config, struct port **ret_port);
 
