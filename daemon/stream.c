@@ -45,6 +45,7 @@ static void drop_output(struct stream *stream)
 	size_t length = evbuffer_get_length(stream->out);
 
 	evbuffer_drain(stream->out, length);
+	wire_drop_given(&stream->wire);
 	stream->set->out_total -= length;
 }
 
@@ -271,6 +272,12 @@ void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
 	mark_dirty(stream);
 	if (!stream->local)
 		stream_filled(stream);
+}
+
+void stream_give_fd(struct stream *stream, int fd)
+{
+	if (!wire_give_fd(&stream->wire, fd, evbuffer_get_length(stream->out)))
+		stream_end(stream, CORE_END_BAD, "no memory for what is sent to it");
 }
 
 size_t stream_queued(const struct stream *stream)

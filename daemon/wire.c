@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ enum { TLS_CHUNK = 16384 };
 void wire_init(struct wire *wire, int fd, SSL *ssl, bool local)
 {
 	*wire = (struct wire){ .fd = fd, .ssl = ssl, .local = local, .passed = -1 };
+	list_init(&wire->given);
 	if (local)
 		rights_prepare(fd);
 }
@@ -29,6 +31,7 @@ void wire_close(struct wire *wire)
 
 	if (passed >= 0)
 		closer_close(passed);
+	wire_drop_given(wire);
 	SSL_free(wire->ssl);
 	wire->ssl = NULL;
 	if (wire->fd >= 0 && wire->local)
@@ -82,6 +85,87 @@ static ssize_t local_read(struct wire *wire, uint8_t *to)
 		return refuse(wire, passed, "it sent a descriptor that is no memfd");
 	wire->passed = passed;
 	return got;
+}
+
+/* ---- descriptors on their way out */
+
+/* The kernel may take some milliseconds for the last descriptor of a packet socket. */
+static void drop_given(struct wire_given *given)
+{
+	list_remove(&given->node);
+	closer_close(given->fd);
+	free(given);
+}
+
+void wire_drop_given(struct wire *wire)
+{
+	while (!list_empty(&wire->given))
+		drop_given(container_of(wire->given.next, struct wire_given, node));
+}
+
+bool wire_give_fd(struct wire *wire, int fd, size_t at)
+{
+	struct wire_given *given = malloc(sizeof(*given));
+
+	if (!given) {
+		closer_close(fd);
+		return false;
+	}
+	*given = (struct wire_given){ .fd = fd, .at = at };
+	list_add_tail(&wire->given, &given->node);
+	return true;
+}
+
+/* Sends up to `most` bytes, the first of them with the descriptor. */
+static ssize_t send_with_fd(int fd, struct evbuffer *out, int given, size_t most)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .header = { .cmsg_level = SOL_SOCKET,
+			      .cmsg_type = SCM_RIGHTS,
+			      .cmsg_len = CMSG_LEN(sizeof(int)) } };
+	struct evbuffer_iovec first;
+	struct iovec iov;
+	struct msghdr message = { .msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control.room) };
+	ssize_t sent;
+
+	evbuffer_peek(out, -1, NULL, &first, 1);
+	iov = (struct iovec){ first.iov_base, first.iov_len < most ? first.iov_len : most };
+	memcpy(CMSG_DATA(&control.header), &given, sizeof(given));
+	sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent > 0)
+		evbuffer_drain(out, (size_t)sent);
+	return sent;
+}
+
+static size_t given_at(const struct wire *wire, const struct list *node)
+{
+	return node == &wire->given ? SIZE_MAX : container_of(node, struct wire_given, node)->at;
+}
+
+static ssize_t local_write(struct wire *wire, struct evbuffer *out)
+{
+	struct list *first = wire->given.next;
+	size_t at = given_at(wire, first);
+	ssize_t sent;
+
+	if (at == SIZE_MAX)
+		return evbuffer_write(out, wire->fd);
+	if (at)
+		sent = evbuffer_write_atmost(out, wire->fd, (ev_ssize_t)at);
+	else
+		sent = send_with_fd(wire->fd, out, container_of(first, struct wire_given, node)->fd,
+			given_at(wire, first->next));
+	if (sent > 0 && at == 0)
+		drop_given(container_of(first, struct wire_given, node));
+	for (struct list *node = wire->given.next; sent > 0 && node != &wire->given;
+		node = node->next)
+		container_of(node, struct wire_given, node)->at -= (size_t)sent;
+	return sent;
 }
 
 /* ---- TLS */
@@ -194,7 +278,7 @@ ssize_t wire_write(struct wire *wire, struct evbuffer *out)
 		if (wire->ssl) {
 			sent = tls_write(wire, out);
 		} else {
-			sent = evbuffer_write(out, wire->fd);
+			sent = local_write(wire, out);
 			if (sent < 0)
 				sent = errno == EINTR ? -EAGAIN : -errno;
 		}

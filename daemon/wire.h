@@ -14,9 +14,18 @@
 #include <event2/buffer.h>
 #include <openssl/ssl.h>
 
+#include "lib/base/list.h"
+
 enum {
 	WIRE_READ_SIZE = 65536, /* at most that much is read at once */
 	WIRE_WHY = 240,
+};
+
+/* A descriptor on its way out, with the bytes behind the next `at` ones. */
+struct wire_given {
+	struct list node;
+	int fd;
+	size_t at;
 };
 
 struct wire {
@@ -24,6 +33,7 @@ struct wire {
 	SSL *ssl;           /* or NULL */
 	bool local;         /* a Unix socket */
 	int passed;         /* a memfd that waits for its message, or -1 */
+	struct list given;  /* struct wire_given, in the order of the bytes */
 	char why[WIRE_WHY]; /* of what failed last, where that is not errno's text */
 };
 
@@ -46,6 +56,12 @@ int wire_has_more(const struct wire *wire);
 
 /* Takes as much out of the buffer as leaves at once: how much, or as wire_read(). */
 ssize_t wire_write(struct wire *wire, struct evbuffer *out);
+
+/* Of a Unix socket: sends the descriptor, which the wire takes over, with the byte that follows the
+ * `at` ones that wait to be written. False: no memory; it is closed. */
+bool wire_give_fd(struct wire *wire, int fd, size_t at);
+/* What waits to be written will not be. */
+void wire_drop_given(struct wire *wire);
 
 /* Says that nothing more will be sent. */
 void wire_shutdown(struct wire *wire);

@@ -105,6 +105,7 @@ static int take_lease(const struct publication *publication, struct frl_device_c
 		config->path_mtu = lease->path_mtu;
 	if (lease->mac.len)
 		memcpy(open->mac, lease->mac.data, 6);
+	open->socket = publication_socket(publication);
 	open->qpn_first = lease->qpn_first;
 	open->qpn_count = lease->qpn_count;
 	config->fabric = NULL;
@@ -128,7 +129,7 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 	struct frl_device **ret_device)
 {
 	struct frl_device_config config = *wanted;
-	struct soft_open open = { .config = &config };
+	struct soft_open open = { .config = &config, .socket = -1 };
 	int rc = 0;
 
 	if (publication)
@@ -140,6 +141,8 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 		config.path_mtu = 0;
 	rc = verbs_is_port(config.port) ? open_verbs(&config, ret_device)
 					: soft_device_open(&open, ret_device);
+	if (publication)
+		publication_close_socket(publication);
 	if (rc)
 		return rc;
 	rc = device_join_far(*ret_device);

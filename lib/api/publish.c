@@ -34,6 +34,7 @@ struct publication {
 	struct frl_device *device; /* NULL: not open yet */
 	char fabric[64];           /* "": none was asked for */
 	Ctl__Envelope *opened;     /* PortOpened, with the lease; NULL: no lease */
+	int socket;                /* that came with it, until the device is open; or -1 */
 	bool told;                 /* that it is open, to the daemon that is there */
 	bool ended;                /* a restarted daemon gave its lease to nobody, or another */
 	uint64_t open_seq;         /* of the OpenPort that was posted last */
@@ -367,7 +368,7 @@ static struct publication *new_publication(const char *fabric)
 
 	if (!p)
 		return NULL;
-	p->page_fd = -1;
+	p->page_fd = p->socket = -1;
 	snprintf(p->fabric, sizeof(p->fabric), "%s", fabric);
 	list_init(&p->node);
 	return p;
@@ -393,7 +394,8 @@ static int lease(struct publication *p)
 	lock();
 	losses = publisher.losses;
 	unlock();
-	rc = control_call(&request, limit_after_ms(clock_now_ns(), LEASE_MS), &answer);
+	rc = control_call_fd(
+		&request, limit_after_ms(clock_now_ns(), LEASE_MS), &answer, &p->socket);
 	if (rc)
 		return rc;
 	if (answer->body_case != CTL__ENVELOPE__BODY_PORT_OPENED) {
@@ -442,10 +444,23 @@ const Ctl__Lease *publication_lease(const struct publication *p)
 	return p->opened->port_opened->lease;
 }
 
+int publication_socket(const struct publication *p)
+{
+	return p->socket;
+}
+
+void publication_close_socket(struct publication *p)
+{
+	if (p->socket >= 0)
+		close(p->socket);
+	p->socket = -1;
+}
+
 void publish_drop(struct publication *p)
 {
 	if (!p)
 		return;
+	publication_close_socket(p);
 	lock();
 	list_remove(&p->node);
 	if (p->counted && publisher.up && p->told)

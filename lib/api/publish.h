@@ -25,6 +25,10 @@ struct publication;
  */
 int publish_lease(const char *fabric, struct publication **ret_publication);
 const Ctl__Lease *publication_lease(const struct publication *publication);
+/* The packet socket that the daemon has opened for the lease; -1: none, or closed. */
+int publication_socket(const struct publication *publication);
+/* The device has its own descriptor of it. */
+void publication_close_socket(struct publication *publication);
 /* Gives the port back; NULL is fine. */
 void publish_drop(struct publication *publication);
 

@@ -379,9 +379,10 @@ static int send_call(struct client *c, Ctl__Envelope *request, struct call *call
 	return wait_answer(c, call, limit_ns);
 }
 
-int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer)
+int control_call_fd(
+	Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer, int *ret_fd)
 {
-	struct call call = { .rc = 0 };
+	struct call call = { .rc = 0, .fd = -1 };
 	struct client *c = lock_client();
 	int rc;
 
@@ -393,7 +394,17 @@ int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_
 		ctl__envelope__free_unpacked(call.answer, NULL);
 	} else if (!rc) {
 		*ret_answer = call.answer;
+		*ret_fd = call.fd;
 	}
+	return rc;
+}
+
+int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer)
+{
+	int fd = -1, rc = control_call_fd(request, limit_ns, ret_answer, &fd);
+
+	if (fd >= 0)
+		close(fd);
 	return rc;
 }
 

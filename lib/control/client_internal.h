@@ -28,6 +28,7 @@ struct call {
 	uint64_t seq;
 	bool done;
 	int rc;
+	int fd; /* that came with the answer, or -1 */
 	Ctl__Envelope *answer;
 };
 

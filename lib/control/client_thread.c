@@ -56,7 +56,7 @@ static void end_call(struct client *c)
 
 /* ---- messages */
 
-static bool take_answer(struct client *c, Ctl__Envelope *envelope)
+static bool take_answer(struct client *c, Ctl__Envelope *envelope, int fd)
 {
 	for (struct list *node = c->calls.next; node != &c->calls; node = node->next) {
 		struct call *call = container_of(node, struct call, node);
@@ -65,6 +65,7 @@ static bool take_answer(struct client *c, Ctl__Envelope *envelope)
 			continue;
 		list_remove(&call->node);
 		call->answer = envelope;
+		call->fd = fd;
 		call->done = true;
 		pthread_cond_broadcast(&c->changed);
 		return true;
@@ -139,13 +140,19 @@ static void offer(struct client *c, const Ctl__Envelope *envelope)
 
 static void take(struct client *c, Ctl__Envelope *envelope, uint64_t now_ns)
 {
+	bool has_fd = envelope->body_case == CTL__ENVELOPE__BODY_PORT_OPENED &&
+		envelope->port_opened->has_socket;
+	int fd = has_fd ? control_socket_take_fd(&c->socket) : -1;
+
 	if (c->state == CLIENT_GREETING)
 		client_take_hello(c, envelope, now_ns);
-	else if (envelope->seq && take_answer(c, envelope))
+	else if (envelope->seq && take_answer(c, envelope, fd))
 		return;
 	else
 		offer(c, envelope);
 	ctl__envelope__free_unpacked(envelope, NULL);
+	if (fd >= 0)
+		close(fd);
 }
 
 /* Mutex held in between. Up to BURST messages of what has been read; false: there are no more. */

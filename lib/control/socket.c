@@ -59,8 +59,22 @@ void control_socket_init(struct control_socket *s)
 	*s = (struct control_socket){ .fd = -1 };
 }
 
+int control_socket_take_fd(struct control_socket *s)
+{
+	int fd;
+
+	if (!s->n_passed)
+		return -1;
+	fd = s->passed[0];
+	s->n_passed--;
+	memmove(s->passed, s->passed + 1, s->n_passed * sizeof(s->passed[0]));
+	return fd;
+}
+
 void control_socket_close(struct control_socket *s)
 {
+	while (s->n_passed)
+		close(control_socket_take_fd(s));
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->in);
@@ -132,20 +146,56 @@ static int make_room(struct control_socket *s)
 	return 0;
 }
 
+/* Keeps the descriptors of a message. False: not all of them could be received, or kept. */
+static bool keep_passed(struct control_socket *s, struct msghdr *message)
+{
+	bool all = !(message->msg_flags & MSG_CTRUNC);
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+		size_t size = c->cmsg_len - CMSG_LEN(0);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; at < size; at += sizeof(int)) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+			if (s->n_passed == CONTROL_PASSED) {
+				close(fd);
+				all = false;
+			} else {
+				s->passed[s->n_passed++] = fd;
+			}
+		}
+	}
+	return all;
+}
+
 int control_socket_receive(struct control_socket *s)
 {
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(CONTROL_PASSED * sizeof(int))];
+	} control;
+	struct iovec iov;
+	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
 	int rc = make_room(s);
 	ssize_t n;
 
 	if (rc)
 		return rc;
-	do
-		n = recv(s->fd, s->in + s->in_used, s->in_room - s->in_used, MSG_DONTWAIT);
-	while (n < 0 && errno == EINTR);
-	if (n == 0)
-		return -ECONNRESET;
+	do {
+		iov = (struct iovec){ s->in + s->in_used, s->in_room - s->in_used };
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+		n = recvmsg(s->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+	if (!keep_passed(s, &message))
+		return -EMFILE;
+	if (n == 0)
+		return -ECONNRESET;
 	s->in_used += (size_t)n;
 	return 0;
 }

@@ -153,6 +153,7 @@ struct soft_open {
 	const struct frl_device_config *config;
 	uint8_t mac[6]; /* zero: the port's own */
 	uint32_t qpn_first, qpn_count;
+	int socket; /* of a packet: port that is leased, or -1; it stays the caller's */
 };
 
 /* Errors as for frl_device_open(). */

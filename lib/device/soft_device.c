@@ -72,10 +72,12 @@ static uint32_t wanted_mtu(const struct frl_device_config *config)
 }
 
 static int open_nic_port(struct soft_device *device, const struct frl_device_config *config,
-	const struct gid_table *gids, const uint8_t mac[6])
+	const struct gid_table *gids, const uint8_t mac[6], int socket)
 {
 	struct nic_config port = {
 		.text = config->port,
+		.has_socket = socket >= 0,
+		.socket = socket,
 		.gids = gids,
 		.max_payload = wanted_mtu(config),
 		.min_payload = config->path_mtu ? config->path_mtu : MIN_PAYLOAD,
@@ -118,12 +120,12 @@ static int open_dpdk_port(struct soft_device *device, const struct frl_device_co
 }
 
 static int open_port(struct soft_device *device, const struct frl_device_config *config,
-	const struct gid_table *gids, const uint8_t mac[6])
+	const struct gid_table *gids, const uint8_t mac[6], int socket)
 {
 	if (!config->port)
 		return open_local_port(device, config, mac);
 	if (raw_is_port(config->port) || packet_is_port(config->port))
-		return open_nic_port(device, config, gids, mac);
+		return open_nic_port(device, config, gids, mac, socket);
 	return open_dpdk_port(device, config, gids, mac);
 }
 
@@ -351,7 +353,7 @@ static int start_device(struct soft_device *device, const struct soft_open *want
 	memcpy(mac, wanted->mac, sizeof(mac));
 	rc = take_addresses(device, wanted->config, &engine, mac);
 	if (!rc)
-		rc = open_port(device, wanted->config, &engine.gids, mac);
+		rc = open_port(device, wanted->config, &engine.gids, mac, wanted->socket);
 	if (rc)
 		return rc;
 	rc = start_engine(device, wanted->config, &engine);

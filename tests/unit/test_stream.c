@@ -14,12 +14,14 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <check.h>
 
 #include "lib/base/clock.h"
 #include "lib/control/frame.h"
+#include "lib/control/socket.h"
 #include "tests/unit/program.h"
 #include "tests/unit/slow_file.h"
 
@@ -497,6 +499,98 @@ START_TEST(memfd_comes_with_its_message)
 	while (!n_ended)
 		turn();
 	ck_assert_uint_eq(n_passed, 3);
+}
+END_TEST
+
+/* ---- descriptors that the daemon sends */
+
+enum { LEASES = 6, LONG_TEXT = 1000 };
+
+/* A long answer, so that the socket takes few; with a memfd of `number` bytes, or none. */
+static void give(struct stream *stream, uint32_t number, bool has_socket)
+{
+	Ctl__PortOpened opened = CTL__PORT_OPENED__INIT;
+	Ctl__Lease lease = CTL__LEASE__INIT;
+	char text[LONG_TEXT + 1];
+
+	memset(text, 'x', LONG_TEXT);
+	text[LONG_TEXT] = '\0';
+	lease.devargs = text;
+	opened.port = number;
+	opened.lease = &lease;
+	opened.has_socket = has_socket;
+	if (has_socket) {
+		int fd = memfd_create("test_stream", MFD_CLOEXEC);
+
+		ck_assert_int_ge(fd, 0);
+		ck_assert_int_eq(ftruncate(fd, number), 0);
+		stream_give_fd(stream, fd);
+	}
+	stream_send(stream, &ENVELOPE(number, PORT_OPENED, port_opened, &opened));
+}
+
+static void check_given(struct control_socket *control, const Ctl__PortOpened *opened)
+{
+	int fd = opened->has_socket ? control_socket_take_fd(control) : -1;
+	struct stat status;
+
+	if (!opened->has_socket)
+		return;
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fstat(fd, &status), 0);
+	ck_assert_uint_eq((uint32_t)status.st_size, opened->port);
+	close(fd);
+}
+
+/* Also where the socket takes a part of a message, and where one follows the other. */
+START_TEST(descriptors_go_with_their_messages)
+{
+	struct stream *stream = stream_find(streams, ASKER);
+	struct control_socket control;
+	int small = 4096;
+	uint32_t seen = 0;
+
+	control_socket_init(&control);
+	control.fd = ends[ASKER];
+	ends[ASKER] = -1;
+	setsockopt(stream_fd(stream), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	for (uint32_t i = 1; i <= LEASES; i++)
+		give(stream, i, i != 2);
+	streams_settle(streams);
+	while (seen < LEASES) {
+		int rc = control_socket_receive(&control);
+		Ctl__Envelope *envelope;
+		const char *why;
+
+		ck_assert(rc == 0 || rc == -EAGAIN);
+		while ((envelope = control_socket_next(&control, &why)) != NULL) {
+			ck_assert_uint_eq(envelope->port_opened->port, ++seen);
+			check_given(&control, envelope->port_opened);
+			ctl__envelope__free_unpacked(envelope, NULL);
+		}
+		turn();
+	}
+	ck_assert_int_eq(control_socket_take_fd(&control), -1);
+	control_socket_close(&control);
+}
+END_TEST
+
+/* What was to be sent is closed with the stream. */
+START_TEST(descriptors_end_with_their_stream)
+{
+	struct pollfd reader = { .events = POLLIN };
+	int pipe_fds[2];
+
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	reader.fd = pipe_fds[0];
+	stream_give_fd(stream_find(streams, ASKER), pipe_fds[1]);
+	close(ends[ASKER]);
+	ends[ASKER] = -1;
+	while (!n_ended)
+		turn();
+	ck_assert_int_eq(poll(&reader, 1, HANG_MS), 1);
+	ck_assert(reader.revents & POLLHUP);
+	close(pipe_fds[0]);
 }
 END_TEST
 
