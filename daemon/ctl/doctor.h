@@ -40,7 +40,8 @@ struct doctor_port {
 };
 
 struct doctor {
-	const char *root; /* "": this machine */
+	const char *root;    /* "": this machine */
+	unsigned daemon_pid; /* 0: none answers, or it was not asked */
 	struct doctor_port ports[DOCTOR_PORTS];
 	size_t n_ports;
 	struct finding findings[DOCTOR_FINDINGS];

@@ -15,7 +15,9 @@ enum {
 	MEMLOCK_WANTED = 256 << 20, /* what EAL takes by default, twice */
 	PORT_HUGE_MIB = 32,         /* packet buffers for a path MTU of 4096 take half of it */
 	NOFILE_WANTED = 4096,
+	CAP_NET_ADMIN_BIT = 12,
 	CAP_NET_RAW_BIT = 13,
+	ROOM_WANTED = 1 << 20, /* of a packet socket; the kernel doubles it */
 };
 
 static bool has_driver(const struct doctor *doctor, const char *driver)
@@ -145,35 +147,92 @@ void doctor_limits(struct doctor *doctor)
 
 /* ---- devices */
 
-void doctor_rights(struct doctor *doctor)
+/* Of a process, by its folder in /proc. False: it cannot be read. */
+static bool capabilities_of(const struct doctor *doctor, const char *process, uint64_t *ret)
 {
 	char status[4096];
-	const char *line;
-	uint64_t effective;
-
-	if (!has_driver(doctor, "af_packet") && !has_driver(doctor, "packet")) {
-		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
-			"no fabric uses packet sockets");
-		return;
-	}
-	line = root_text(doctor, status, sizeof(status), "/proc/self/status")
+	const char *line = root_text(doctor, status, sizeof(status), "/proc/%s/status", process)
 		? strstr(status, "CapEff:")
 		: NULL;
-	if (!line) {
-		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
-			"/proc/self/status does not say which capabilities there are");
+
+	if (line)
+		*ret = strtoull(line + strlen("CapEff:"), NULL, 16);
+	return line;
+}
+
+static bool has_capability(uint64_t set, unsigned bit)
+{
+	return set >> bit & 1;
+}
+
+/* DPDK sets the MAC address of the interface when it starts the port. */
+static void check_af_packet(struct doctor *doctor, uint64_t own)
+{
+	if (has_capability(own, CAP_NET_RAW_BIT) && has_capability(own, CAP_NET_ADMIN_BIT))
+		doctor_say(doctor, DOCTOR_OK, "packet sockets", NULL,
+			"this user has CAP_NET_RAW and CAP_NET_ADMIN, which net_af_packet needs");
+	else
+		doctor_say(doctor, DOCTOR_WARN, "packet sockets",
+			"use packet:INTERFACE in the fabric's ports, or "
+			"AmbientCapabilities=CAP_NET_RAW CAP_NET_ADMIN of the program's service",
+			"this user lacks CAP_NET_RAW or CAP_NET_ADMIN: its programs cannot open "
+			"ports of net_af_packet");
+}
+
+static void check_room(struct doctor *doctor)
+{
+	long long room = 0;
+
+	if (!root_number(doctor, &room, "/proc/sys/net/core/rmem_max") || room >= ROOM_WANTED)
 		return;
-	}
-	effective = strtoull(line + strlen("CapEff:"), NULL, 16);
-	if (effective >> CAP_NET_RAW_BIT & 1)
+	doctor_say(doctor, DOCTOR_WARN, "packet sockets",
+		"sysctl net.core.rmem_max=8388608, and a file in /etc/sysctl.d",
+		"net.core.rmem_max is %lld: sockets of leases have no room for a window, and lose "
+		"frames",
+		room);
+}
+
+static void check_packet(struct doctor *doctor, uint64_t own)
+{
+	char process[16];
+	uint64_t daemons = 0;
+
+	snprintf(process, sizeof(process), "%u", doctor->daemon_pid);
+	if (doctor->daemon_pid && capabilities_of(doctor, process, &daemons) &&
+		has_capability(daemons, CAP_NET_RAW_BIT))
+		doctor_say(doctor, DOCTOR_OK, "packet sockets", NULL,
+			"ferruled opens them: programs need no capability");
+	else if (has_capability(own, CAP_NET_RAW_BIT))
 		doctor_say(doctor, DOCTOR_OK, "packet sockets", NULL,
 			"this user has CAP_NET_RAW, which packet sockets need");
 	else
 		doctor_say(doctor, DOCTOR_WARN, "packet sockets",
-			"setcap cap_net_raw+ep PROGRAM, or AmbientCapabilities=CAP_NET_RAW of its "
-			"service",
-			"this user lacks CAP_NET_RAW: its programs cannot open ports of packet "
-			"sockets");
+			"start ferruled with CAP_NET_RAW, as its unit does, and a fabric of "
+			"packet: ports; or setcap cap_net_raw+ep PROGRAM",
+			"neither ferruled nor this user has CAP_NET_RAW: programs cannot open "
+			"packet: ports");
+	check_room(doctor);
+}
+
+void doctor_rights(struct doctor *doctor)
+{
+	bool packet = has_driver(doctor, "packet"), af_packet = has_driver(doctor, "af_packet");
+	uint64_t own;
+
+	if (!af_packet && !packet) {
+		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
+			"no fabric uses packet sockets");
+		return;
+	}
+	if (!capabilities_of(doctor, "self", &own)) {
+		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
+			"/proc/self/status does not say which capabilities there are");
+		return;
+	}
+	if (af_packet)
+		check_af_packet(doctor, own);
+	if (packet)
+		check_packet(doctor, own);
 }
 
 void doctor_infiniband(struct doctor *doctor)

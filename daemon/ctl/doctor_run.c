@@ -84,6 +84,7 @@ static void ask_daemon(const struct ctl_options *options, struct doctor *doctor,
 	else
 		doctor_say(doctor, DOCTOR_OK, "daemon", NULL, "%s at %.108s answers",
 			daemon->release, link.path);
+	doctor->daemon_pid = daemon ? daemon->pid : 0;
 	for (i = 0; daemon && !known && i < daemon->n_fabrics; i++)
 		doctor_add_fabric(doctor, daemon->fabrics[i]);
 	answer_free(&answer);

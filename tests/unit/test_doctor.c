@@ -329,17 +329,56 @@ START_LOOP_TEST(no_iommu, ROWS(noiommu_rows))
 }
 END_TEST
 
-START_TEST(rights_to_packet_sockets)
+static const struct {
+	const char *port;
+	const char *own;     /* capabilities */
+	const char *daemons; /* NULL: none answers */
+	enum doctor_status status;
+	const char *text, *advice;
+} rights_rows[] = {
+	{ "net_af_packet0,iface=a", "ffffffffffffdfff", NULL, DOCTOR_WARN, "lacks CAP_NET_RAW",
+		"packet:INTERFACE" },
+	{ "net_af_packet0,iface=a", "2000", "2000", DOCTOR_WARN, "lacks", "CAP_NET_ADMIN" },
+	{ "net_af_packet0,iface=a", "3000", NULL, DOCTOR_OK, "and CAP_NET_ADMIN", "" },
+	{ "packet:a", "0", NULL, DOCTOR_WARN, "neither ferruled nor", "start ferruled with" },
+	{ "packet:a", "0", "1000", DOCTOR_WARN, "neither ferruled nor", "start ferruled with" },
+	{ "packet:a", "2000", NULL, DOCTOR_OK, "this user has CAP_NET_RAW", "" },
+	{ "packet:a", "0", "2000", DOCTOR_OK, "programs need no capability", "" },
+};
+
+static void put_status(const char *path, const char *capabilities)
 {
-	doctor_add_port(&doctor, "f", "net_af_packet0,iface=a");
+	char status[100];
+
+	snprintf(status, sizeof(status), "Name:\tx\nCapInh:\t0\nCapEff:\t%s\n", capabilities);
+	put(path, status);
+}
+
+START_LOOP_TEST(rights_to_packet_sockets, ROWS(rights_rows))
+{
+	doctor_add_port(&doctor, "f", rights_rows[_i].port);
 	doctor_rights(&doctor);
 	check_found(DOCTOR_SKIP, "packet sockets", "does not say");
-	put("/proc/self/status", "Name:\tx\nCapInh:\t0\nCapEff:\tffffffffffffdfff\n");
+	put_status("/proc/self/status", rights_rows[_i].own);
+	if (rights_rows[_i].daemons) {
+		put_status("/proc/77/status", rights_rows[_i].daemons);
+		doctor.daemon_pid = 77;
+	}
+	put("/proc/sys/net/core/rmem_max", "8388608\n");
 	doctor_rights(&doctor);
-	check_found(DOCTOR_WARN, "packet sockets", "lacks CAP_NET_RAW");
-	put("/proc/self/status", "Name:\tx\nCapInh:\t0\nCapEff:\t0000000000002000\n");
+	check_found(rights_rows[_i].status, "packet sockets", rights_rows[_i].text);
+	check_advice("packet sockets", rights_rows[_i].advice);
+}
+END_TEST
+
+START_TEST(room_of_packet_sockets)
+{
+	doctor_add_port(&doctor, "f", "packet:a");
+	put_status("/proc/self/status", "2000");
+	put("/proc/sys/net/core/rmem_max", "212992\n");
 	doctor_rights(&doctor);
-	check_found(DOCTOR_OK, "packet sockets", "has CAP_NET_RAW");
+	check_found(DOCTOR_WARN, "packet sockets", "212992");
+	check_advice("packet sockets", "net.core.rmem_max=8388608");
 }
 END_TEST
 
