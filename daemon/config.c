@@ -259,6 +259,25 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
+bool config_is_packet(const char *devargs)
+{
+	return strncmp(devargs, "packet:", strlen("packet:")) == 0;
+}
+
+bool config_is_shared(const struct config_port *port)
+{
+	return config_is_packet(port->devargs) && !port->has_mac;
+}
+
+bool config_has_packet(const struct config *config)
+{
+	for (size_t i = 0; i < config->n_fabrics; i++)
+		for (size_t k = 0; k < config->fabrics[i].n_ports; k++)
+			if (config_is_packet(config->fabrics[i].ports[k].devargs))
+				return true;
+	return false;
+}
+
 const char *config_fixed_difference(const struct config *now, const struct config *wanted)
 {
 	if (!same_text(now->socket, wanted->socket))

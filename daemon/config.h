@@ -13,9 +13,9 @@
 
 #include <ferrule/address.h>
 
-/* A port that one process at a time may have. */
+/* A port that is leased: of DPDK and others to one process at a time. */
 struct config_port {
-	char *devargs; /* "net_af_packet0,iface=roce0", or a PCI address */
+	char *devargs; /* "packet:roce0", or a PCI address */
 	bool has_mac;  /* else from the fabric's pool, if it has one, else the device's own */
 	uint8_t mac[6];
 };
@@ -93,6 +93,13 @@ struct config *config_load(const char *path, char *error, size_t size);
  * read, metrics for the whole network. For the log, at start and after SIGHUP. */
 void config_warnings(
 	const struct config *config, void (*say)(void *arg, const char *line), void *arg);
+
+/* The port is an interface of the kernel, whose packet socket the daemon opens: "packet:eth0". */
+bool config_is_packet(const char *devargs);
+/* Any number of leases may have the port at a time: the addresses are the limit. */
+bool config_is_shared(const struct config_port *port);
+/* A fabric has a port for which config_is_packet() holds. */
+bool config_has_packet(const struct config *config);
 
 /* Returns true if listen_address is set with neither TLS nor insecure = true. */
 bool config_lacks_tls(const struct config *config);

@@ -83,6 +83,32 @@ static bool core_asks_stuck(void *ctx, uint64_t session)
 	return stream && stream_is_stuck(stream);
 }
 
+static int core_opens_socket(void *ctx, uint64_t session, const struct core_socket *wanted,
+	uint64_t *ret_id, char *why, size_t size)
+{
+	struct loop *loop = ctx;
+	struct stream *stream = stream_find(loop->streams, session);
+	int fd = sockets_open(loop->sockets, wanted, ret_id, why, size);
+
+	if (fd < 0)
+		return fd;
+	if (stream)
+		stream_give_fd(stream, fd);
+	else
+		closer_close(fd);
+	return 0;
+}
+
+static bool core_asks_socket(void *ctx, uint64_t id)
+{
+	return sockets_has(((struct loop *)ctx)->sockets, id);
+}
+
+static void core_keeps(void *ctx, const char *text)
+{
+	sockets_keep(((struct loop *)ctx)->sockets, text);
+}
+
 static bool core_asks_certified(void *ctx, uint64_t session, const char *name)
 {
 	struct loop *loop = ctx;
@@ -405,7 +431,8 @@ static void add_events(struct loop *loop)
 static bool make_parts(struct loop *loop)
 {
 	const struct core_ops ops = { core_wants_send, core_wants_close, core_wants_dial,
-		core_wants_log, core_wants_random, core_asks_queued, core_asks_stuck, loop };
+		core_wants_log, core_wants_random, core_asks_queued, core_asks_stuck,
+		core_opens_socket, core_asks_socket, core_keeps, loop };
 	const struct stream_handler of_streams = { stream_opened, stream_passes_to, stream_message,
 		stream_ended, streams_settled, loop };
 	const struct dial_handler of_dials = { services_allow, dial_connected, dial_failed, loop };
@@ -418,8 +445,18 @@ static bool make_parts(struct loop *loop)
 	loop->dials = dials_create(loop->base, &of_dials);
 	loop->local_listener = listener_start(
 		loop->base, local_socket(loop->local), accept_process, loop);
+	loop->sockets = sockets_create(loop->config->socket);
 	loop->core = core_create(loop->config, &ops, local_crashed(loop->local), clock_now_ns());
-	return loop->streams && loop->dials && loop->local_listener && loop->core;
+	return loop->streams && loop->dials && loop->local_listener && loop->sockets && loop->core;
+}
+
+static void restore(struct loop *loop)
+{
+	char *text = sockets_kept(loop->sockets);
+
+	if (text)
+		core_restore(loop->core, text, clock_now_ns());
+	free(text);
 }
 
 struct loop *loop_create(const struct options *options, struct config *config, struct local *local,
@@ -439,7 +476,11 @@ struct loop *loop_create(const struct options *options, struct config *config, s
 	loop->armed_ns = CORE_NEVER;
 	if (!make_parts(loop)) {
 		snprintf(error, size, "no memory, or no descriptors");
-	} else if (services_open(loop, error, size)) {
+		loop_destroy(loop);
+		return NULL;
+	}
+	restore(loop);
+	if (services_open(loop, error, size)) {
 		config_warnings(config, loop_warn, NULL);
 		return loop;
 	}
@@ -470,7 +511,10 @@ void loop_destroy(struct loop *loop)
 		return;
 	held = loop->core ? core_has_leases(loop->core, clock_now_ns())
 			  : local_crashed(loop->local);
+	if (loop->core && loop->sockets)
+		core_keep(loop->core);
 	core_destroy(loop->core);
+	sockets_destroy(loop->sockets);
 	streams_destroy(loop->streams);
 	dials_destroy(loop->dials);
 	listener_stop(loop->local_listener);

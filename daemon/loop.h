@@ -23,6 +23,7 @@
 #include "daemon/listener.h"
 #include "daemon/local.h"
 #include "daemon/options.h"
+#include "daemon/sockets.h"
 #include "daemon/stream.h"
 #include "daemon/tls.h"
 
@@ -35,6 +36,7 @@ struct loop {
 	struct event_base *base;
 	struct core *core;
 	struct streams *streams;
+	struct sockets *sockets;
 	struct dials *dials;
 	struct listener_socket *local_listener, *tcp_listener;
 	char listens[PLACE_SIZE], metrics[PLACE_SIZE]; /* "10.1.2.3:7476", or empty */

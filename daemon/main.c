@@ -97,7 +97,9 @@ static int start(const struct options *options, struct loop **ret_loop)
 		goto failed;
 	*ret_loop = loop_create(options, config, local, error, sizeof(error));
 	config = NULL;
-	if (*ret_loop && privileges_drop((*ret_loop)->config->user, error, sizeof(error))) {
+	if (*ret_loop &&
+		privileges_drop((*ret_loop)->config->user, config_has_packet((*ret_loop)->config),
+			error, sizeof(error))) {
 		warn_of_folder(*ret_loop);
 		return EXIT_SUCCESS;
 	}

@@ -26,7 +26,8 @@ size_t privileges_raise_files(size_t wanted)
 	return limit.rlim_cur;
 }
 
-static bool become(const char *user, char *error, size_t size)
+/* `keeps`: capabilities stay permitted. */
+static bool become(const char *user, bool keeps, char *error, size_t size)
 {
 	const struct passwd *entry;
 
@@ -44,35 +45,56 @@ static bool become(const char *user, char *error, size_t size)
 		return false;
 	}
 	if (initgroups(user, entry->pw_gid) < 0 || setgid(entry->pw_gid) < 0 ||
-		setuid(entry->pw_uid) < 0) {
+		(keeps && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0) || setuid(entry->pw_uid) < 0) {
 		snprintf(error, size, "cannot become user %s: %s", user, strerror(errno));
 		return false;
 	}
 	return true;
 }
 
-bool privileges_drop(const char *user, char *error, size_t size)
+/* Capabilities that are left, but for CAP_NET_RAW where that `may` be. */
+static bool has_others(bool may)
 {
-	bool all = false;
+	static const capng_type_t sets[] = { CAPNG_EFFECTIVE, CAPNG_PERMITTED, CAPNG_INHERITABLE };
+
+	for (unsigned capability = 0; capability <= CAP_LAST_CAP; capability++)
+		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
+			if (capng_have_capability(sets[i], capability) &&
+				!(may && capability == CAP_NET_RAW))
+				return true;
+	return false;
+}
+
+bool privileges_drop(const char *user, bool wants_raw, char *error, size_t size)
+{
+	bool known, keeps;
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
 		snprintf(error, size, "cannot give up new privileges: %s", strerror(errno));
 		return false;
 	}
+	known = capng_get_caps_process() == 0;
+	keeps = known && wants_raw && capng_have_capability(CAPNG_EFFECTIVE, CAP_NET_RAW);
 	/* The bounding set only while that is allowed: without it there is nothing to gain either,
 	 * for no program can be started that would give more. */
-	all = capng_get_caps_process() == 0 && capng_have_capability(CAPNG_EFFECTIVE, CAP_SETPCAP);
-	if (all) {
+	if (known && capng_have_capability(CAPNG_EFFECTIVE, CAP_SETPCAP)) {
 		capng_clear(CAPNG_SELECT_BOUNDS);
 		capng_apply(CAPNG_SELECT_BOUNDS);
 	}
-	if (user && !become(user, error, size))
+	if (user && !become(user, keeps, error, size))
 		return false;
 	capng_clear(CAPNG_SELECT_CAPS);
-	if (capng_apply(CAPNG_SELECT_CAPS) != 0 ||
-		capng_have_capabilities(CAPNG_SELECT_CAPS) > CAPNG_NONE) {
+	if (keeps)
+		capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED, CAP_NET_RAW);
+	if (capng_apply(CAPNG_SELECT_CAPS) != 0 || capng_get_caps_process() != 0 ||
+		has_others(keeps)) {
 		snprintf(error, size, "cannot drop capabilities: %s", strerror(errno));
 		return false;
 	}
 	return true;
+}
+
+bool privileges_have_raw(void)
+{
+	return capng_get_caps_process() == 0 && capng_have_capability(CAPNG_EFFECTIVE, CAP_NET_RAW);
 }

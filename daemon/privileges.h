@@ -10,8 +10,10 @@
  * which is returned. */
 size_t privileges_raise_files(size_t wanted);
 
-/* Becomes `user` (NULL: stays who it is), and drops every capability and the way back to any. False
- * with a sentence in `error`. */
-bool privileges_drop(const char *user, char *error, size_t size);
+/* Becomes `user` (NULL: stays who it is), and drops every capability and the way back to any; with
+ * `wants_raw` CAP_NET_RAW stays, if it is there. False with a sentence in `error`. */
+bool privileges_drop(const char *user, bool wants_raw, char *error, size_t size);
+
+bool privileges_have_raw(void);
 
 #endif

@@ -30,6 +30,15 @@ struct core;
 
 enum core_log { CORE_LOG_ERROR, CORE_LOG_WARNING, CORE_LOG_INFO, CORE_LOG_DEBUG };
 
+/* The packet socket of a lease. */
+struct core_socket {
+	const char *port; /* "packet:eth0" */
+	const struct frl_ip *addresses;
+	uint32_t n_addresses;
+	uint16_t vlan;      /* 0: untagged */
+	const uint8_t *mac; /* that no other lease has; NULL: the interface's */
+};
+
 struct core_ops {
 	/* Sends a message; it is packed before this returns. What cannot be sent closes the session
 	 * later on. */
@@ -52,6 +61,15 @@ struct core_ops {
 	/* Returns true if TCP retransmits over and over what was sent to another daemon. Its next
 	 * try may be as far away as its first one is ago. */
 	bool (*is_stuck)(void *ctx, uint64_t session);
+	/* Opens a packet socket, whose descriptor goes with the next message to the session, and
+	 * names it in *ret_id. A negative errno with a sentence in `why`: -EADDRINUSE, if the lease
+	 * cannot be used; other processes open their sockets themselves. */
+	int (*open_socket)(void *ctx, uint64_t session, const struct core_socket *wanted,
+		uint64_t *ret_id, char *why, size_t size);
+	/* Does any process still have such a socket? */
+	bool (*has_socket)(void *ctx, uint64_t id);
+	/* Keeps a text for core_restore() of the next daemon, instead of the last one; "": none. */
+	void (*keep)(void *ctx, const char *text);
 	void *ctx;
 };
 
@@ -92,6 +110,11 @@ void core_destroy(struct core *core);
 
 /* The configuration has changed. What is leased stays leased. */
 void core_configure(struct core *core, const struct config *config, uint64_t now_ns);
+
+/* What the daemon before this one has kept: leases whose sockets there may still be. */
+void core_restore(struct core *core, const char *text, uint64_t now_ns);
+/* Keeps what is left of it: before core_destroy(). */
+void core_keep(struct core *core);
 
 /* A session is there. False: it is one too many, with a Failure sent that says so; close it. */
 bool core_opened(

@@ -6,7 +6,8 @@
  *	core.c     made and destroyed; messages to who they are for; deadlines
  *	sessions.c opened, Hello, refused, taken apart; what each user has, for limits
  *	ports.c    ports: opened, described, closed; whose an endpoint is
- *	leases.c   pools of what is leased, rights, hold times
+ *	leases.c   pools of what is leased, rights, hold times; lease_sockets.c: packet sockets of
+ *	           leases, which may outlive them
  *	conns.c    listeners and connections
  *	peers.c    other daemons: dialled, kept alive, lost, synchronised
  *	traffic.c  whether data flows with hosts whose daemons do not answer
@@ -118,6 +119,9 @@ struct lease {
 	uint32_t uid;
 	uint32_t qpn_first, qpn_count;
 	uint64_t since_ns;
+	bool is_shared;  /* others may have the device, too */
+	uint64_t socket; /* its packet socket, as core_ops.has_socket() knows it; 0: none */
+	bool is_kept;    /* rests because somebody has the socket still, and that has been said */
 };
 
 struct port {
@@ -379,6 +383,7 @@ struct core {
 	uint64_t conns_due_ns;                   /* no connection times out before */
 	uint64_t groups_due_ns;                  /* nor are ranks given up */
 	uint32_t parked;                         /* connections that wait for their service */
+	bool said_no_socket;                     /* of a lease, which could not be opened */
 	/* Until then other ends on this host may come back; 0: all have. */
 	uint64_t resumed_until_ns;
 	struct core_facts facts; /* texts are in fact_texts */
@@ -444,6 +449,8 @@ void ports_destroy(struct core *core);
 struct lease *lease_new(struct core *core, const struct session *session,
 	const struct config_fabric *fabric, const Ctl__Lease *wanted, uint64_t now_ns,
 	int *ret_error, char *why, size_t size);
+/* It has come to nothing. */
+void lease_drop(struct core *core, struct lease *lease);
 /* Nobody has it any more: it rests. */
 void lease_end(struct core *core, struct lease *lease, uint64_t now_ns);
 /* Forgets those that have rested enough; the next deadline. */
@@ -454,6 +461,23 @@ bool may_use_fabric(
 	const struct core *core, const struct session *session, const struct config_fabric *fabric);
 /* "10.1.1.5/24@7,fd00::5/64@7", as in struct frl_device_config; `out` has LEASE_TEXT bytes. */
 void lease_print_ip(const struct lease *lease, char *out);
+
+/* "10.1.1.5/24@7,fd00::5/64@7" into addresses, prefix lengths and the VLAN of all; false: it is
+ * none of that. */
+bool lease_read_ip(const char *text, struct lease *lease);
+
+/* ---- lease_sockets.c */
+
+/* Opens the packet socket of a new lease, if its device has one; *ret_has: it goes with the next
+ * message to the session. False, with errno, positive, and a sentence: nobody can use the lease. */
+bool lease_open_socket(struct core *core, const struct session *session, struct lease *lease,
+	bool *ret_has, int *ret_error, char *why, size_t size);
+/* The lease has rested enough, but for its socket: true as long as that is there. */
+bool lease_is_kept(struct core *core, struct lease *lease);
+/* A lease with a socket is new, or has gone. */
+void leases_keep(struct core *core);
+/* How many leases of a user rest for no other reason. */
+uint32_t leases_kept(const struct core *core, uid_t uid);
 
 /* ---- addresses.c */
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Leases: a device of a fabric, and an address of each of its ranges, a MAC and numbers of queue
- * pairs out of its pools. Each pool is gone through in a circle: nothing is given out again before
- * all else had its turn. What still rests is given out to nobody but the user who had it. Numbers
- * of queue pairs begin anywhere, and after a crash addresses too: nobody knows what the daemon
- * before this one has given out last.
+ * pairs out of its pools. Any number of leases may have one interface, if they have packet sockets.
+ * Each pool is gone through in a circle: nothing is given out again before all else had its turn.
+ * What still rests is given out to nobody but the user who had it. Numbers of queue pairs begin
+ * anywhere, and after a crash addresses too: nobody knows what the daemon before this one has given
+ * out last.
  *
- * A process that comes back says what it had. Nothing of that is written down: it must be what the
- * configuration could give to its user, free, and not resting after another user's lease. So of the
- * users of one fabric, and only of these, one could take what a daemon that crashed has leased to
- * another one, if it is faster; who keeps users apart gives them fabrics of their own.
+ * A process that comes back says what it had. But for leases with sockets (lease_sockets.c) nothing
+ * of that is written down: it must be what the configuration could give to its user, free, and not
+ * resting after another user's lease. So of the users of one fabric, and only of these, one could
+ * take what a daemon that crashed has leased to another one, if it is faster; who keeps users apart
+ * gives them fabrics of their own.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,6 +25,8 @@ enum {
 	QPN_FIRST = 2,
 	QPN_END = 0xffffff, /* the last number is that of multicast */
 };
+
+#define LOOK_AGAIN_NS UINT64_C(1000000000) /* whether a socket is still there */
 
 /* Where the search for the next free one begins. */
 struct pool {
@@ -115,13 +119,14 @@ static bool qpns_taken(const struct core *core, const char *fabric, uint32_t fir
 	return false;
 }
 
-static bool device_taken(const struct core *core, const char *devargs)
+static uint32_t leases_of_device(const struct core *core, const char *devargs)
 {
+	uint32_t n = 0;
+
 	LIST_EACH(struct lease, lease, &core->leases, node) {
-		if (lease->devargs && strcmp(lease->devargs, devargs) == 0)
-			return true;
+		n += lease->devargs && strcmp(lease->devargs, devargs) == 0;
 	}
-	return false;
+	return n;
 }
 
 /* ---- a new one */
@@ -195,14 +200,23 @@ static const char *take_qpns(struct core *core, const struct config_fabric *fabr
 	return "ranges of queue pair numbers";
 }
 
+/* The one with the fewest leases; one that is not shared has one at most. */
 static const struct config_port *free_device(
 	const struct core *core, const struct config_fabric *fabric)
 {
+	const struct config_port *best = NULL;
+	uint32_t least = UINT32_MAX;
+
 	for (size_t i = 0; i < fabric->n_ports; i++) {
-		if (!device_taken(core, fabric->ports[i].devargs))
-			return &fabric->ports[i];
+		const struct config_port *port = &fabric->ports[i];
+		uint32_t n = leases_of_device(core, port->devargs);
+
+		if (n < least && (n == 0 || config_is_shared(port))) {
+			best = port;
+			least = n;
+		}
 	}
-	return NULL;
+	return best;
 }
 
 static bool take_new(struct core *core, const struct config_fabric *fabric, struct lease *lease,
@@ -221,6 +235,7 @@ static bool take_new(struct core *core, const struct config_fabric *fabric, stru
 	}
 	*ret_error = ENOMEM;
 	lease->devargs = strdup(port->devargs);
+	lease->is_shared = config_is_shared(port);
 	if (!pool || !lease->devargs) {
 		snprintf(why, size, "ferruled has no memory left");
 		return false;
@@ -245,7 +260,8 @@ static bool take_new(struct core *core, const struct config_fabric *fabric, stru
 /* Have both something that only one can have? */
 static bool overlap(const struct lease *a, const struct lease *b)
 {
-	if (a->devargs && b->devargs && strcmp(a->devargs, b->devargs) == 0)
+	if (a->devargs && b->devargs && !(a->is_shared && b->is_shared) &&
+		strcmp(a->devargs, b->devargs) == 0)
 		return true;
 	for (uint32_t i = 0; i < a->n_addresses; i++) {
 		for (uint32_t j = 0; j < b->n_addresses; j++) {
@@ -260,16 +276,29 @@ static bool overlap(const struct lease *a, const struct lease *b)
 		b->qpn_first < a->qpn_first + a->qpn_count;
 }
 
-/* Leases whose things are among what is wanted: of this user, and resting, they make way. */
-static bool make_way(struct core *core, const struct session *session, const struct lease *wanted)
+/* What a packet socket lets in. */
+static bool has_same_addresses(const struct lease *a, const struct lease *b)
+{
+	return a->n_addresses == b->n_addresses &&
+		memcmp(a->addresses, b->addresses, a->n_addresses * sizeof(a->addresses[0])) == 0 &&
+		a->has_mac == b->has_mac && memcmp(a->mac, b->mac, sizeof(a->mac)) == 0;
+}
+
+/* Leases whose things are among what is wanted: of this user, and resting, they make way. A socket
+ * goes on with the lease. */
+static bool make_way(struct core *core, const struct session *session, struct lease *wanted)
 {
 	LIST_EACH(struct lease, lease, &core->leases, node) {
-		if (overlap(lease, wanted) && (lease->port || lease->uid != session->uid))
+		if (overlap(lease, wanted) &&
+			(lease->port || lease->uid != session->uid ||
+				(lease->socket && !has_same_addresses(lease, wanted))))
 			return false;
 	}
 	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (!overlap(lease, wanted))
 			continue;
+		if (lease->socket)
+			wanted->socket = lease->socket;
 		list_remove(&lease->node);
 		free(lease);
 	}
@@ -308,6 +337,23 @@ static bool read_addresses(
 		(fabric->n_addresses < LEASE_ADDRESSES ? fabric->n_addresses : LEASE_ADDRESSES);
 }
 
+bool lease_read_ip(const char *text, struct lease *lease)
+{
+	char copy[LEASE_TEXT], *rest = copy, *part;
+
+	copy_text(copy, sizeof(copy), text);
+	while ((part = strsep(&rest, ",")) != NULL) {
+		uint32_t n = lease->n_addresses++;
+
+		if (n >= LEASE_ADDRESSES)
+			return false;
+		lease->vlan = (uint16_t)number_behind(part, '@');
+		if (parse_ip(part, &lease->addresses[n], &lease->prefix_len[n]))
+			return false;
+	}
+	return true;
+}
+
 static bool read_mac(const struct config_fabric *fabric, const struct config_port *port,
 	const ProtobufCBinaryData *mac, struct lease *lease)
 {
@@ -339,6 +385,7 @@ static bool read_wanted(
 	if (!port || !read_addresses(fabric, wanted->ip, lease) ||
 		!read_mac(fabric, port, &wanted->mac, lease) || wanted->qpn_count != fabric->qpns)
 		return false;
+	lease->is_shared = config_is_shared(port);
 	lease->qpn_count = wanted->qpn_count;
 	lease->qpn_first = lease->qpn_count ? wanted->qpn_first : 0;
 	return !lease->qpn_count ||
@@ -409,6 +456,13 @@ void lease_print_ip(const struct lease *lease, char *out)
 	}
 }
 
+void lease_drop(struct core *core, struct lease *lease)
+{
+	list_remove(&lease->node);
+	free(lease->devargs);
+	free(lease);
+}
+
 void lease_end(struct core *core, struct lease *lease, uint64_t now_ns)
 {
 	lease->port = NULL;
@@ -420,17 +474,22 @@ void lease_end(struct core *core, struct lease *lease, uint64_t now_ns)
 uint64_t leases_tick(struct core *core, uint64_t now_ns)
 {
 	uint64_t due_ns = CORE_NEVER;
+	bool changed = false;
 
 	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (lease->port)
 			continue;
+		if (lease->free_ns <= now_ns && lease_is_kept(core, lease))
+			lease->free_ns = now_ns + LOOK_AGAIN_NS;
 		if (lease->free_ns > now_ns) {
 			due_ns = lease->free_ns < due_ns ? lease->free_ns : due_ns;
 			continue;
 		}
-		list_remove(&lease->node);
-		free(lease);
+		changed |= lease->socket != 0;
+		lease_drop(core, lease);
 	}
+	if (changed)
+		leases_keep(core);
 	return due_ns;
 }
 

@@ -33,8 +33,8 @@ struct port *port_find(const struct session *session, uint32_t number)
 
 /* ---- opened */
 
-static void answer_opened(
-	struct core *core, const struct session *session, uint64_t seq, const struct port *port)
+static void answer_opened(struct core *core, const struct session *session, uint64_t seq,
+	const struct port *port, bool has_socket)
 {
 	Ctl__PortOpened opened = CTL__PORT_OPENED__INIT;
 	struct lease *lease = port->lease;
@@ -55,6 +55,7 @@ static void answer_opened(
 			message.mac = (ProtobufCBinaryData){ sizeof(lease->mac), lease->mac };
 	}
 	opened.port = port->number;
+	opened.has_socket = has_socket;
 	opened.lease = &message;
 	session_send(core, session, &ENVELOPE(seq, PORT_OPENED, port_opened, &opened));
 }
@@ -124,6 +125,21 @@ static void log_lease(struct core *core, const struct port *port, const char *do
 		ip[0] ? ip : "without addresses");
 }
 
+/* A process that had the lease has its socket. */
+static struct lease *new_lease(struct core *core, const struct session *session,
+	const struct config_fabric *fabric, const Ctl__Lease *wanted, uint64_t now_ns,
+	bool *ret_has_socket, int *ret_error, char *why, size_t size)
+{
+	struct lease *lease = lease_new(
+		core, session, fabric, wanted, now_ns, ret_error, why, size);
+
+	if (!lease || wanted ||
+		lease_open_socket(core, session, lease, ret_has_socket, ret_error, why, size))
+		return lease;
+	lease_drop(core, lease);
+	return NULL;
+}
+
 static void open_port(struct core *core, struct session *session, uint64_t seq, uint32_t number,
 	const char *name, const Ctl__Lease *wanted, uint64_t now_ns)
 {
@@ -131,6 +147,7 @@ static void open_port(struct core *core, struct session *session, uint64_t seq, 
 	const struct config_fabric *fabric = NULL;
 	char why[CORE_REASON + CORE_HOST];
 	struct port *port;
+	bool has_socket = false;
 	int error;
 
 	if (!is_local) {
@@ -152,8 +169,8 @@ static void open_port(struct core *core, struct session *session, uint64_t seq, 
 	port->since_ns = now_ns;
 	copy_text(port->fabric, sizeof(port->fabric), is_local ? "local" : name);
 	if (fabric) {
-		port->lease = lease_new(
-			core, session, fabric, wanted, now_ns, &error, why, sizeof(why));
+		port->lease = new_lease(core, session, fabric, wanted, now_ns, &has_socket, &error,
+			why, sizeof(why));
 		if (!port->lease) {
 			core->counters.leases_refused++;
 			session_fail(core, session, seq, error, "%s", why);
@@ -166,7 +183,7 @@ static void open_port(struct core *core, struct session *session, uint64_t seq, 
 	}
 	list_add_tail(&session->ports, &port->of_session);
 	session->user->usage.ports++;
-	answer_opened(core, session, seq, port);
+	answer_opened(core, session, seq, port, has_socket);
 }
 
 static uint32_t count_waits(const struct core *core, uid_t uid)
@@ -204,7 +221,8 @@ void ports_open(struct core *core, struct session *session, uint64_t seq,
 		return;
 	}
 	if (session->uid != 0 &&
-		core_usage(core, session->uid).ports + count_waits(core, session->uid) >=
+		core_usage(core, session->uid).ports + count_waits(core, session->uid) +
+				leases_kept(core, session->uid) >=
 			core->config->max_ports_per_user) {
 		session_fail(core, session, seq, EDQUOT,
 			"user %u has %u ports already (max_ports_per_user)", session->uid,

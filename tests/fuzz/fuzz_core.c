@@ -15,6 +15,7 @@
  */
 #include "tests/fuzz/fuzz_core.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,26 @@ static size_t op_queued(void *ctx, uint64_t id)
 static bool op_is_stuck(void *ctx, uint64_t id)
 {
 	return op_random(ctx) & 1;
+}
+
+static int op_open_socket(void *ctx, uint64_t id, const struct core_socket *wanted,
+	uint64_t *ret_id, char *why, size_t size)
+{
+	MUST(find(id) && *wanted->port && wanted->n_addresses);
+	snprintf(why, size, "because");
+	*ret_id = op_random(ctx) | 1;
+	return *ret_id & 2 ? 0 : *ret_id & 4 ? -EADDRINUSE : -EPERM;
+}
+
+static bool op_has_socket(void *ctx, uint64_t id)
+{
+	MUST(id);
+	return op_random(ctx) & 1;
+}
+
+static void op_keep(void *ctx, const char *text)
+{
+	MUST(!*text || text[strlen(text) - 1] == '\n');
 }
 
 static bool certified(void *ctx, uint64_t id, const char *name)
@@ -303,7 +324,7 @@ static void fill_page(struct script *script)
 static void start(struct script *script)
 {
 	const struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued,
-		op_is_stuck, NULL };
+		op_is_stuck, op_open_socket, op_has_socket, op_keep, NULL };
 	uint32_t flags = script_take(script, 1);
 	struct core_facts facts = { .socket = "/s",
 		.listen = "0.0.0.0:7476",

@@ -203,6 +203,55 @@ static bool op_is_stuck(void *ctx, uint64_t session)
 		host->world->now_ns - pipe->lost_ns >= 3 * RTO_MS * WORLD_MS;
 }
 
+static int op_open_socket(void *ctx, uint64_t session, const struct core_socket *wanted,
+	uint64_t *ret_id, char *why, size_t size)
+{
+	struct world *world = ((struct world_host *)ctx)->world;
+
+	snprintf(why, size, "%s cannot be opened", wanted->port);
+	if (world->socket_error)
+		return world->socket_error;
+	ck_assert_uint_lt(world->n_sockets, WORLD_SOCKETS);
+	*ret_id = ++world->n_sockets;
+	world->socket_open[*ret_id - 1] = true;
+	return 0;
+}
+
+static bool op_has_socket(void *ctx, uint64_t id)
+{
+	const struct world *world = ((struct world_host *)ctx)->world;
+
+	ck_assert(id && id <= world->n_sockets);
+	return world->socket_open[id - 1];
+}
+
+static void op_keep(void *ctx, const char *text)
+{
+	struct world_host *host = ctx;
+
+	snprintf(host->kept, sizeof(host->kept), "%s", text);
+}
+
+void world_fail_sockets(struct world *world, int error)
+{
+	world->socket_error = error;
+}
+
+void world_close_sockets(struct world *world)
+{
+	memset(world->socket_open, 0, sizeof(world->socket_open));
+}
+
+unsigned world_sockets(const struct world *world)
+{
+	return world->n_sockets;
+}
+
+const char *world_kept(const struct world *world, int host)
+{
+	return world->hosts[host].kept;
+}
+
 static bool certified(void *ctx, uint64_t session, const char *name)
 {
 	struct world_host *host = ctx;
@@ -376,10 +425,11 @@ struct world *world_create(uint64_t seed)
 static void start_core(struct world_host *host, bool crashed)
 {
 	struct core_ops ops = { op_send, op_close, op_dial, op_log, op_random, op_queued,
-		op_is_stuck, host };
+		op_is_stuck, op_open_socket, op_has_socket, op_keep, host };
 
 	host->core = core_create(host->config, &ops, crashed, host->world->now_ns);
 	ck_assert_ptr_nonnull(host->core);
+	core_restore(host->core, host->kept, host->world->now_ns);
 }
 
 struct config *world_config(const char *name)

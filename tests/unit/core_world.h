@@ -122,6 +122,14 @@ void world_reset_sessions(struct world *world, int a, int b);
 /* Sessions between hosts are TLS, and the peer's certificate is for this name; NULL: no TLS. */
 void world_certificate(struct world *world, int host, const char *name);
 
+/* Packet sockets that were opened for leases, so far. They stay until the test closes all. */
+unsigned world_sockets(const struct world *world);
+void world_close_sockets(struct world *world);
+/* A negative errno, with which they are not opened from now on; 0: they are. */
+void world_fail_sockets(struct world *world, int error);
+/* What the host's daemon has kept for the next one. */
+const char *world_kept(const struct world *world, int host);
+
 /* Lines that the host's core has logged at warning or worse: how many, and the last one. */
 unsigned world_warnings(const struct world *world, int host);
 const char *world_last_warning(const struct world *world, int host);

@@ -6,7 +6,7 @@
 #include "lib/base/random.h"
 #include "tests/unit/core_world.h"
 
-enum { TEXT = 256 };
+enum { TEXT = 256, WORLD_SOCKETS = 64 };
 
 /* A session: of a process, or between two hosts. Side 1 of a local one is the process. */
 struct pipe {
@@ -48,6 +48,7 @@ struct world_host {
 	bool no_route;
 	const char *certificate;
 	unsigned warnings;
+	char kept[TEXT * 8]; /* for the next daemon */
 	char last_warning[TEXT * 2];
 };
 
@@ -62,6 +63,9 @@ struct world {
 	bool stalled[WORLD_HOSTS_MAX][WORLD_HOSTS_MAX];
 	struct pipe *pipes;
 	struct process *processes;
+	bool socket_open[WORLD_SOCKETS]; /* number 1 is the first one */
+	unsigned n_sockets;
+	int socket_error;
 	struct world_page *pages;
 	struct event *events;
 	struct event *late, **last_late; /* what stalled on its way, in its order */

@@ -311,6 +311,22 @@ static bool wish_is_stuck(void *ctx, uint64_t session)
 	return false;
 }
 
+static int wish_open_socket(void *ctx, uint64_t session, const struct core_socket *wanted,
+	uint64_t *ret_id, char *why, size_t size)
+{
+	snprintf(why, size, "there are none");
+	return -EPERM;
+}
+
+static bool wish_has_socket(void *ctx, uint64_t id)
+{
+	return false;
+}
+
+static void wish_keep(void *ctx, const char *text)
+{
+}
+
 struct alone {
 	struct config *config;
 	struct core *core;
@@ -322,7 +338,8 @@ static struct alone alone_new(void)
 	struct alone alone = { .config = small_config(),
 		.wishes = calloc(1, sizeof(struct wishes)) };
 	const struct core_ops ops = { wish_send, wish_close, wish_dial, wish_log, wish_random,
-		wish_queued, wish_is_stuck, alone.wishes };
+		wish_queued, wish_is_stuck, wish_open_socket, wish_has_socket, wish_keep,
+		alone.wishes };
 
 	ck_assert_ptr_nonnull(alone.wishes);
 	alone.core = core_create(alone.config, &ops, false, 1);

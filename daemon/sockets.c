@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "daemon/sockets.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+#include "daemon/privileges.h"
+#include "drivers/packet/socket.h"
+#include "lib/base/clock.h"
+#include "lib/base/gids.h"
+
+enum {
+	PATH_SIZE = sizeof(((struct sockaddr_un *)0)->sun_path) + 16,
+	KEPT_MAX = 1 << 22,
+};
+
+#define LIST_AGE_NS UINT64_C(20000000)
+
+struct sockets {
+	char path[PATH_SIZE], new_path[PATH_SIZE + 4];
+	/* /proc/net/packet, as it was a moment ago. */
+	uint64_t *ids;
+	size_t n_ids, room;
+	uint64_t read_ns; /* 0: not, since a socket was opened */
+	bool said_unlisted, said_unkept;
+};
+
+struct sockets *sockets_create(const char *path)
+{
+	struct sockets *sockets = calloc(1, sizeof(*sockets));
+
+	if (!sockets)
+		return NULL;
+	snprintf(sockets->path, sizeof(sockets->path), "%s.sockets", path);
+	snprintf(sockets->new_path, sizeof(sockets->new_path), "%s.new", sockets->path);
+	return sockets;
+}
+
+void sockets_destroy(struct sockets *sockets)
+{
+	if (!sockets)
+		return;
+	free(sockets->ids);
+	free(sockets);
+}
+
+int sockets_open(struct sockets *sockets, const struct core_socket *wanted, uint64_t *ret_id,
+	char *why, size_t size)
+{
+	struct gid_table gids = { .n = 1 };
+	const struct packet_lease lease = {
+		.port = wanted->port,
+		.gids = &gids,
+		.mac = wanted->mac,
+	};
+
+	if (!privileges_have_raw()) {
+		snprintf(why, size, "ferruled lacks CAP_NET_RAW");
+		return -EPERM;
+	}
+	for (uint32_t i = 0; i < wanted->n_addresses && gids.n < FRL_MAX_GIDS; i++)
+		gids.gids[gids.n++] = (struct frl_gid){ .ip = wanted->addresses[i],
+			.vlan = wanted->vlan };
+	sockets->read_ns = 0;
+	return packet_lease_socket(&lease, ret_id, why, size);
+}
+
+/* ---- the kernel's list */
+
+static bool add_id(struct sockets *sockets, uint64_t id)
+{
+	if (sockets->n_ids == sockets->room) {
+		size_t room = sockets->room ? 2 * sockets->room : 64;
+		uint64_t *ids = realloc(sockets->ids, room * sizeof(*ids));
+
+		if (!ids)
+			return false;
+		sockets->ids = ids;
+		sockets->room = room;
+	}
+	sockets->ids[sockets->n_ids++] = id;
+	return true;
+}
+
+/* The inode number ends each line but the first. */
+static bool read_list(struct sockets *sockets)
+{
+	FILE *file = fopen("/proc/self/net/packet", "re");
+	bool all = file != NULL;
+	char line[256];
+
+	sockets->n_ids = 0;
+	while (all && fgets(line, sizeof(line), file)) {
+		unsigned long long id;
+
+		if (sscanf(line, "%*s %*s %*s %*s %*s %*s %*s %*s %llu", &id) == 1)
+			all = add_id(sockets, id);
+	}
+	all = all && !ferror(file);
+	if (file)
+		fclose(file);
+	return all;
+}
+
+/* A socket that cannot be looked for is taken to be there. */
+bool sockets_has(struct sockets *sockets, uint64_t id)
+{
+	uint64_t now_ns = clock_now_ns();
+
+	if (!sockets->read_ns || now_ns - sockets->read_ns > LIST_AGE_NS) {
+		sockets->read_ns = 0;
+		if (!read_list(sockets)) {
+			if (!sockets->said_unlisted)
+				log_line(CORE_LOG_WARNING,
+					"cannot read /proc/self/net/packet: addresses of leases "
+					"with "
+					"sockets are not given out again");
+			sockets->said_unlisted = true;
+			return true;
+		}
+		sockets->read_ns = now_ns;
+	}
+	for (size_t i = 0; i < sockets->n_ids; i++)
+		if (sockets->ids[i] == id)
+			return true;
+	return false;
+}
+
+/* ---- what is kept */
+
+static bool write_file(const char *path, const char *text)
+{
+	size_t length = strlen(text);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	bool done = fd >= 0 && write(fd, text, length) == (ssize_t)length;
+
+	return fd >= 0 && close(fd) == 0 && done;
+}
+
+void sockets_keep(struct sockets *sockets, const char *text)
+{
+	bool done = *text
+		? write_file(sockets->new_path, text) && !rename(sockets->new_path, sockets->path)
+		: !unlink(sockets->path) || errno == ENOENT;
+
+	/* Emptied, where this user can remove nothing. */
+	if (!done && !*text)
+		done = truncate(sockets->path, 0) == 0;
+	if (!done && !sockets->said_unkept)
+		log_line(CORE_LOG_WARNING,
+			"cannot write %s (%s): after a crash, addresses may be given out while "
+			"processes still have their sockets",
+			sockets->path, strerror(errno));
+	sockets->said_unkept |= !done;
+}
+
+char *sockets_kept(const struct sockets *sockets)
+{
+	int fd = open(sockets->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	char *text = fd >= 0 ? calloc(1, KEPT_MAX) : NULL;
+	ssize_t got = text ? read(fd, text, KEPT_MAX - 1) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	if (got > 0)
+		return text;
+	free(text);
+	return NULL;
+}
