@@ -10,6 +10,7 @@
 #include "collectives/shadow.h"
 #include "collectives/shapes.h"
 #include "gpudirect/cuda.h"
+#include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
@@ -420,16 +421,23 @@ int request_conclude(struct frl_request *request, bool *ret_done)
 int frl_request_test(struct frl_request *request, bool *ret_done)
 {
 	struct frl_comm *comm = request ? request->comm : NULL;
-	int err;
+	int events = 0, err;
+	bool done = false;
 
 	if (!request || !ret_done)
 		return frl_fail(-EINVAL, "the request or ret_done is NULL");
 	comm_enter(comm);
 	if (!request->done)
-		comm_round(comm);
-	err = request_conclude(request, ret_done);
+		events = comm_round(comm);
+	err = request_conclude(request, &done);
 	comm_leave(comm);
-	return err;
+	if (err)
+		return err;
+	/* The rank that is awaited may need this processor. */
+	if (!done && events == 0)
+		backoff_test();
+	*ret_done = done;
+	return 0;
 }
 
 /* Of a communicator that was entered. */

@@ -26,6 +26,7 @@ enum {
 static _Thread_local struct {
 	bool crowded;
 	unsigned quick; /* yields in a row that came back at once */
+	unsigned tests; /* without a yield */
 } processor;
 
 static void yield(void)
@@ -95,6 +96,14 @@ void backoff_idle(struct frl_backoff *backoff, uint32_t max_us)
 void frl_backoff_idle(struct frl_backoff *backoff)
 {
 	backoff_idle(backoff, BACKOFF_US);
+}
+
+void backoff_test(void)
+{
+	if (!processor.crowded && ++processor.tests < SPIN_ROUNDS)
+		return;
+	processor.tests = 0;
+	yield();
 }
 
 bool backoff_is_long(const struct frl_backoff *backoff)

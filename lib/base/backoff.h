@@ -2,8 +2,8 @@
 /*
  * The one way in which threads wait by polling. A wait spins, then yields, then sleeps, longer each
  * time. A thread skips spinning while its yields show that others want the processor. Callers
- * choose the longest sleep; backoff_spin() never sleeps. Waits that a wake-up can end use
- * device_idle() (lib/device/device.h). Any thread.
+ * choose the longest sleep; backoff_spin() and backoff_test() never sleep. Waits that a wake-up can
+ * end use device_idle() (lib/device/device.h). Any thread.
  */
 #ifndef FERRULE_BASE_BACKOFF_H
 #define FERRULE_BASE_BACKOFF_H
@@ -26,6 +26,10 @@ void backoff_idle(struct frl_backoff *backoff, uint32_t max_us);
 /* So many looks and yields came to nothing that sleeping for long is right, where something ends
  * that early. */
 bool backoff_is_long(const struct frl_backoff *backoff);
+
+/* A test that its caller repeats has found nothing. Yields if others want the processor, and now
+ * and then to find out whether they do. Never sleeps. */
+void backoff_test(void);
 
 /* Polls up to 50 times without yielding. Returns true once has_come() does. For events due within a
  * microsecond. */

@@ -2,6 +2,7 @@
 /* Lists, random numbers, the guard, and waiting. */
 #include <check.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "lib/base/random.h"
 #include "lib/base/time_budget.h"
 #include "tests/unit/program.h"
+#include "tests/unit/stopped_clock.h"
 
 enum {
 	NODES = 5,
@@ -23,6 +25,20 @@ enum {
 	BELOW_TRIES = 60000,
 	AWAKE = 200 + 2000, /* rounds of a backoff before it sleeps */
 };
+
+/* Yields so far, and whether each gives the processor to somebody. */
+static _Thread_local unsigned n_yields;
+static _Thread_local bool is_wanted;
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void)
+{
+	n_yields++;
+	if (is_wanted)
+		clock_advance_ms(1);
+	return __real_sched_yield();
+}
 
 struct item {
 	int number;
@@ -357,6 +373,31 @@ START_TEST(backoff_spins)
 	ck_assert(!backoff_spin(has_come_at_0, &late));
 	ck_assert_int_lt(late, 1000);
 	ck_assert_int_gt(late, 0);
+}
+END_TEST
+
+static unsigned yields_of_tests(unsigned tests)
+{
+	unsigned before = n_yields;
+
+	while (tests--)
+		backoff_test();
+	return n_yields - before;
+}
+
+/* Tests that find nothing yield each time while others want the processor, else now and then. */
+START_TEST(backoff_tests)
+{
+	clock_stop();
+	yields_of_tests(20 * 200);
+	ck_assert_uint_eq(yields_of_tests(1000), 5);
+	is_wanted = true;
+	ck_assert_uint_eq(yields_of_tests(200), 1);
+	ck_assert_uint_eq(yields_of_tests(10), 10);
+	is_wanted = false;
+	ck_assert_uint_eq(yields_of_tests(16), 16);
+	ck_assert_uint_eq(yields_of_tests(199), 0);
+	clock_go_on();
 }
 END_TEST
 

@@ -4,6 +4,7 @@
  * once, in groups and in communicators made of others. Also between threads with shared memory.
  */
 #include <check.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -288,7 +289,17 @@ static void run_pairs(struct rank *rank)
 
 JOB_RANGE_TEST(pairs_and_groups, 1, 5, job_simulate, .ranks = _i, .main = run_pairs);
 
-/* To itself, across requests: in the order of starting. */
+static _Atomic unsigned n_yields;
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void)
+{
+	n_yields++;
+	return __real_sched_yield();
+}
+
+/* To itself, across requests: in the order of starting. Tests in vain yield now and then. */
 static void run_alone(struct rank *rank)
 {
 	int32_t out[2] = { 1, 2 }, in[2] = { 0 };
@@ -301,8 +312,12 @@ static void run_alone(struct rank *rank)
 		c.send = &out[i % 2];
 		c.recv = &in[i % 2];
 		expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
-		if (i == 1)
+		if (i != 1)
+			continue;
+		n_yields = 0;
+		for (int test = 0; test < 200; test++)
 			expect(rank, frl_request_test(requests[0], &done) == 0 && !done);
+		expect(rank, n_yields > 0);
 	}
 	for (int i = 0; i < 4; i++)
 		expect(rank, frl_request_wait(requests[i]) == 0);

@@ -223,7 +223,8 @@ FRL_API int frl_start_group(struct frl_comm *comm, const struct frl_collective c
  * -ECONNRESET when a rank is gone, -ETIMEDOUT (with what each rank waits for), -EPROTO when ranks
  * started different operations, -ENOSPC when a connection needs one more link of the local fabric
  * than a device can have (4,096), -ECANCELED, -EIO. After a failure the contents of recv are
- * undefined and the communicator is of no more use but for frl_comm_destroy().
+ * undefined and the communicator is of no more use but for frl_comm_destroy(). Without any event it
+ * yields the processor to others that want it.
  */
 FRL_API int frl_request_test(struct frl_request *request, bool *ret_done);
 
