@@ -231,12 +231,19 @@ static int open_rail(const struct device_options *options, struct frl_device_con
 	return rc;
 }
 
+static bool begins_with(const char *line, const char *word)
+{
+	return strncmp(line, word, strlen(word)) == 0;
+}
+
 /* Warnings and errors that no call reports, with the program's name in front. DPDK's own lines are
- * about its inside; what matters of them is in the errors of calls. */
+ * about its inside; what matters of them is in the errors of calls. Ranks share
+ * settings as a rule: rank 0 alone warns of them. */
 static void say_line(enum frl_log_level level, const char *line, void *arg)
 {
-	(void)arg;
-	if (strncmp(line, "dpdk: ", strlen("dpdk: ")) != 0)
+	const bool *is_first = arg;
+
+	if (!begins_with(line, "dpdk: ") && (*is_first || !begins_with(line, "settings: ")))
 		say("%s: %s", level == FRL_LOG_ERROR ? "error" : "warning", line);
 }
 
@@ -245,6 +252,7 @@ int device_options_open(
 {
 	/* Those that --rails asks for are alike. */
 	const struct device_rail *rail = &options->rails[options->n_rails > 0 ? 0 : number];
+	static bool is_first;
 	struct frl_device_config config;
 	char *port = NULL, *ip = NULL;
 	int rc = name_of_rank(rail->port, rank, &port);
@@ -254,8 +262,10 @@ int device_options_open(
 	if (rc)
 		say("no memory");
 	/* Before the first one, as frl_set_log() asks for. */
-	if (number == 0)
-		frl_set_log(say_line, FRL_LOG_WARNING, NULL);
+	if (number == 0) {
+		is_first = rank <= 0;
+		frl_set_log(say_line, FRL_LOG_WARNING, &is_first);
+	}
 	frl_device_config_init(&config);
 	if (rail->port) {
 		config.fabric = NULL; /* FRL_FABRIC is for those who say nothing */

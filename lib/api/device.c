@@ -36,15 +36,19 @@ static bool is_leased(const struct frl_device_config *config)
 	return config->fabric && *config->fabric && strcmp(config->fabric, "local") != 0;
 }
 
-static void warn_of_ignored(void)
+static void warn_of_settings(void)
 {
 	static atomic_flag done = ATOMIC_FLAG_INIT;
 
-	if (settings_ignored() && !atomic_flag_test_and_set(&done))
+	if (!(settings_ignored() || settings_misspelling()) || atomic_flag_test_and_set(&done))
+		return;
+	if (settings_ignored())
 		frl_log(FRL_LOG_WARNING,
 			"ignored, since this program has more rights than its user (setcap, "
 			"setuid): %s; a port leased from ferruled needs no rights",
 			settings_ignored());
+	if (settings_misspelling())
+		frl_log(FRL_LOG_WARNING, "settings: %s", settings_misspelling());
 }
 
 static int check_config(const struct frl_device_config *config)
@@ -211,7 +215,7 @@ int frl_device_open(const struct frl_device_config *config, struct frl_device **
 	}
 	if (!ret_device)
 		return frl_fail(-EINVAL, "frl_device_open: ret_device is required");
-	warn_of_ignored();
+	warn_of_settings();
 	rc = check_config(config);
 	if (rc)
 		return rc;

@@ -111,12 +111,19 @@ int frl_launch_detect(struct frl_launch *ret_launch)
 		.lookup = settings_foreign,
 		.has_prefix = settings_has_foreign,
 	};
+	char why[ERROR_TEXT_MAX];
+	int err;
 
 	if (!ret_launch)
 		return frl_fail(-EINVAL, "ret_launch is NULL");
 	if (settings_error())
 		return frl_fail(-EINVAL, "%s", settings_error());
-	return launch_detect(&env, ret_launch);
+	err = launch_detect(&env, ret_launch);
+	if (err == -ENOENT && settings_misspelling()) {
+		error_save(why);
+		frl_fail(err, "%s. %s", settings_misspelling(), why);
+	}
+	return err;
 }
 
 void frl_launch_close(struct frl_launch *launch)

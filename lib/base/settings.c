@@ -180,6 +180,7 @@ void settings_free(struct settings *settings)
 static struct settings effective;
 static char effective_error[256];
 static int effective_result;
+static char misspelt[400];
 static char *runtime_dir;
 static char *cache_dir;
 
@@ -259,6 +260,7 @@ static void read_environment(void)
 {
 	effective_result = settings_read(
 		&effective, from_environment, effective_error, sizeof(effective_error));
+	settings_misspelt(environ, misspelt, sizeof(misspelt));
 	if (secure_getenv("XDG_RUNTIME_DIR"))
 		runtime_dir = strdup(secure_getenv("XDG_RUNTIME_DIR"));
 	find_cache_dir();
@@ -287,6 +289,12 @@ const char *settings_ignored(void)
 {
 	read_environment_once();
 	return *ignored ? ignored : NULL;
+}
+
+const char *settings_misspelling(void)
+{
+	read_environment_once();
+	return *misspelt ? misspelt : NULL;
 }
 
 const char *settings_foreign(const char *name)

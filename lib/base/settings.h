@@ -51,6 +51,13 @@
 	X(rank, "FRL_RANK", "", "", "rank of this process")                               \
 	X(ranks, "FRL_RANKS", "", "", "ranks of the job")
 
+/* X("NAME") - the NCCL plugin's settings, which nccl/settings.c reads. */
+/* clang-format off */
+#define SETTINGS_PLUGIN(X)                                                                         \
+	X("FERRULE_DEVICES") X("FERRULE_GPU") X("FERRULE_LOG") X("FERRULE_QPS")                    \
+	X("FERRULE_REQUIRE") X("FERRULE_TIMEOUT_S") X("FERRULE_UNPACK")
+/* clang-format on */
+
 struct settings {
 #define SETTINGS_NUMBER_FIELD(member, name, value, min, max, help) uint64_t member;
 	SETTINGS_NUMBERS(SETTINGS_NUMBER_FIELD)
@@ -93,6 +100,16 @@ const char *settings_runtime_dir(void);
 /* Where the user keeps what can be made again: $XDG_CACHE_HOME/ferrule, or ~/.cache/ferrule; NULL:
  * neither is set. */
 const char *settings_cache_dir(void);
+
+/* The setting that a variable FRL_* or FERRULE_* of this length is probably meant to be; NULL: it
+ * is a setting, or like none. */
+const char *settings_nearest(const char *name, size_t len);
+
+/* Writes a sentence about all variables that are misspelt settings. False: there are none. */
+bool settings_misspelt(char *const *environment, char *text, size_t size);
+
+/* That sentence about the process's environment, or NULL. */
+const char *settings_misspelling(void);
 
 /* The first thing that was wrong in the environment, or NULL: opening a device fails with it. */
 const char *settings_error(void);

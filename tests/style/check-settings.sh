@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# docs/settings.md and the table in lib/base/settings.h name the same settings and defaults.
+# docs/settings.md and the table in lib/base/settings.h name the same settings and defaults; the
+# table has the names of the settings that the NCCL plugin reads.
 set -eu
 
 cd "${1:-$(dirname "$0")/../..}"
@@ -16,5 +17,13 @@ docs=$(tidy <docs/settings.md | sed -n 's/^| \(FRL_[A-Z_]*\) | \([^|]*\)|.*/\1 \
 if [ -z "$code" ] || [ "$code" != "$docs" ]; then
 	echo "docs/settings.md: differs from lib/base/settings.h:"
 	diff <(echo "$code") <(echo "$docs") || true
+	exit 1
+fi
+
+code=$(grep -o '"FERRULE_[A-Z_]*"' lib/base/settings.h | sort -u)
+read=$(grep -ho '"FERRULE_[A-Z_]*"' nccl/settings.c | sort -u)
+if [ -z "$code" ] || [ "$code" != "$read" ]; then
+	echo "lib/base/settings.h: SETTINGS_PLUGIN differs from nccl/settings.c:"
+	diff <(echo "$code") <(echo "$read") || true
 	exit 1
 fi

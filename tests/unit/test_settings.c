@@ -199,6 +199,64 @@ START_TEST(error_fits)
 }
 END_TEST
 
+static const struct {
+	const char *name, *nearest; /* NULL: it is a setting, or like none */
+} nearest_rows[] = {
+	{ "FRL_FARBIC", "FRL_FABRIC" },
+	{ "FRL_WINDWO", "FRL_WINDOW" },
+	{ "FRL_PATHMTU", "FRL_PATH_MTU" },
+	{ "FRL_RNAK", "FRL_RANK" },
+	{ "FRL_JOBHOST", "FRL_JOB_HOST" },
+	{ "FRL_COLL_TIMEOUT", "FRL_COLL_TIMEOUT_S" },
+	{ "FRL_MTU", "FRL_PATH_MTU" },
+	{ "FRL_COSTS", "FRL_TUNER_COSTS" },
+	{ "FERRULE_FABRIC", "FRL_FABRIC" },
+	{ "FERRULE_DEVICE", "FERRULE_DEVICES" },
+	{ "FRL_QPS", "FERRULE_QPS" },
+	{ "FRL_window", NULL },
+	{ "FRL_RANK", NULL },
+	{ "FRL_RANKS", NULL },
+	{ "FERRULE_GPU", NULL },
+	{ "FRL_", NULL },
+	{ "FRL_X", NULL },
+	{ "FRL_DATA", NULL },
+	{ "FRL_CORPUS", NULL },
+	{ "FRL_VECTORS", NULL },
+	{ "FERRULE_HOME", NULL },
+	{ "FARBIC", NULL },
+	{ "XFRL_FARBIC", NULL },
+	{ "FRL_A_NAME_WHICH_IS_LONGER_THAN_ANY_SETTING_AND_HAS_A_WINDOW", NULL },
+};
+
+START_LOOP_TEST(nearest, ROWS(nearest_rows))
+{
+	const char *name = nearest_rows[_i].name;
+	const char *found = settings_nearest(name, strlen(name));
+
+	ck_assert_pstr_eq(found, nearest_rows[_i].nearest);
+}
+END_TEST
+
+START_TEST(misspelt)
+{
+	char good[] = "FRL_WINDOW=1", one[] = "FRL_FARBIC=roce", other[] = "FRL_RNAK=1=2";
+	char home[] = "HOME=/FRL_RNAK", bare[] = "FRL_RNAK";
+	char *none[] = { good, home, NULL }, *two[] = { one, good, other, NULL };
+	char *odd[] = { bare, NULL };
+	char text[200], small[20];
+
+	ck_assert(!settings_misspelt(none, text, sizeof(text)));
+	ck_assert(!settings_misspelt(NULL, text, sizeof(text)));
+	ck_assert(settings_misspelt(two, text, sizeof(text)));
+	ck_assert_str_eq(text,
+		"not a setting, so ignored: FRL_FARBIC (nearest: FRL_FABRIC), FRL_RNAK (nearest: "
+		"FRL_RANK)");
+	ck_assert(settings_misspelt(odd, text, sizeof(text)));
+	ck_assert(settings_misspelt(two, small, sizeof(small)));
+	ck_assert_uint_eq(strlen(small), sizeof(small) - 1);
+}
+END_TEST
+
 /* What the process itself was started with, kept from the first call on. */
 START_TEST(from_environment)
 {
@@ -207,6 +265,7 @@ START_TEST(from_environment)
 	unsetenv("FRL_PROGRESS");
 	setenv("FRL_WINDOW", "77", 1);
 	setenv("FRL_SEGMENT_KB", "3", 1);
+	setenv("FRL_SEGMENT", "128", 1);
 	settings = settings_get();
 	setenv("FRL_WINDOW", "78", 1);
 	ck_assert_ptr_eq(settings_get(), settings);
@@ -214,6 +273,8 @@ START_TEST(from_environment)
 	ck_assert_uint_eq(settings->segment_kb, 128);
 	ck_assert_str_eq(settings->progress, "auto");
 	ck_assert_ptr_nonnull(strstr(settings_error(), "FRL_SEGMENT_KB"));
+	ck_assert_ptr_nonnull(
+		strstr(settings_misspelling(), "FRL_SEGMENT (nearest: FRL_SEGMENT_KB)"));
 }
 END_TEST
 
