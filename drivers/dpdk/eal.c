@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -24,6 +23,8 @@
 
 #include "lib/base/error.h"
 #include "lib/base/share.h"
+
+#define CPU_FOLDER "/sys/devices/system/cpu"
 
 enum {
 	MAX_ARGS = 64,
@@ -212,14 +213,18 @@ static void *start_thread(void *arg)
 		return NULL;
 	}
 	log_clear_error();
-	opterr = 0; /* getopt would write about bad eal_args to stderr */
+	start->err = capture_begin();
+	if (start->err) {
+		snprintf(start->detail, sizeof(start->detail), "no memory for its output");
+		return NULL;
+	}
 	if (rte_eal_init(args.n, args.argv) < 0) {
 		/* EALREADY: the host is a DPDK program; we are a guest in its EAL. */
 		start->err = rte_errno == EALREADY ? 0 : -(rte_errno ? rte_errno : EINVAL);
 		snprintf(start->detail, sizeof(start->detail), "%s (%s)", log_error(),
 			frl_strerror(rte_errno));
 	}
-	opterr = 1;
+	capture_end();
 	remove_runtime_folder();
 	if (!start->err)
 		start->err = pool_register_ops();
@@ -238,6 +243,11 @@ static void say_why(const struct dpdk_port_config *config, const char *detail)
 		pci_look("", address, &device);
 		pci_explain("", &device, cause, sizeof(cause));
 	}
+	/* EAL finds the processors there. */
+	if (!cause[0] && access(CPU_FOLDER, F_OK))
+		snprintf(cause, sizeof(cause),
+			CPU_FOLDER " is not there, where DPDK looks for processors: mount sysfs at "
+				   "/sys");
 	if (cause[0])
 		snprintf(eal.text, sizeof(eal.text), "%s (DPDK's EAL did not start: %.100s)", cause,
 			detail);

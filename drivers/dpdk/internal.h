@@ -62,6 +62,12 @@ int eal_start(const struct dpdk_port_config *config);
 int log_open(void);
 void log_clear_error(void);
 const char *log_error(void);
+/* Takes text that was to be printed. */
+void log_take(const char *text, size_t len, bool is_error);
+
+/* capture.c: sends what this thread prints to log_take(). -ENOMEM. */
+int capture_begin(void);
+void capture_end(void);
 
 /* pool.c */
 int pool_register_ops(void);

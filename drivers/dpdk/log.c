@@ -25,9 +25,8 @@ static enum frl_log_level level_of(int dpdk_level)
 }
 
 /* stdio flushes after each message, which may hold several lines or half a one. */
-static ssize_t log_write(void *cookie, const char *text, size_t len)
+static void take_lines(enum frl_log_level level, const char *text, size_t len)
 {
-	enum frl_log_level level = level_of(rte_log_cur_msg_loglevel());
 	size_t at = 0;
 
 	while (at < len) {
@@ -42,7 +41,28 @@ static ssize_t log_write(void *cookie, const char *text, size_t len)
 			frl_log(level, "dpdk: %s", line);
 		at += n + 1;
 	}
+}
+
+static ssize_t log_write(void *cookie, const char *text, size_t len)
+{
+	take_lines(level_of(rte_log_cur_msg_loglevel()), text, len);
 	return (ssize_t)len;
+}
+
+void log_take(const char *text, size_t len, bool is_error)
+{
+	static const char fatal[] = "EAL: FATAL: ", program[] = "ferrule: ";
+	size_t fatal_len = sizeof(fatal) - 1, program_len = sizeof(program) - 1;
+
+	/* EAL logs the same. */
+	if (len >= fatal_len && memcmp(text, fatal, fatal_len) == 0)
+		return;
+	/* getopt() names the program. */
+	if (len >= program_len && memcmp(text, program, program_len) == 0) {
+		text += program_len;
+		len -= program_len;
+	}
+	take_lines(is_error ? FRL_LOG_ERROR : FRL_LOG_DEBUG, text, len);
 }
 
 int log_open(void)

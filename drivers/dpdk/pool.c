@@ -17,6 +17,7 @@
 #include <rte_malloc.h>
 #include <rte_mempool.h>
 #include <rte_memzone.h>
+#include <rte_version.h>
 
 #include "lib/base/error.h"
 
@@ -224,14 +225,23 @@ static void destroy_rx_pool(struct rte_mempool *pool)
 		rte_memzone_free(zone);
 }
 
+/* DPDK makes each pool with its own free list, before it is given ours. */
+static int check_ring_ops(void)
+{
+	int abi = RTE_VER_YEAR + (RTE_VER_MONTH == 11);
+
+	for (uint32_t i = 0; i < rte_mempool_ops_table.num_ops; i++)
+		if (strcmp(rte_mempool_ops_table.ops[i].name, "ring_mp_mc") == 0)
+			return 0;
+	return frl_fail(-ENODEV,
+		"DPDK makes no packet buffers, since librte_mempool_ring.so is not in its folder "
+		"of "
+		"drivers: install it (Debian: librte-mempool-ring%d)",
+		abi);
+}
+
 static int create_failed(int err, uint32_t n_rx, uint32_t n_tx, uint32_t frame_room)
 {
-	/* DPDK names its own free list for each pool before it is given ours. */
-	if (err == EINVAL)
-		return frl_fail(-ENODEV,
-			"DPDK makes no packet buffers (%s): is librte_mempool_ring installed, in "
-			"DPDK's folder of drivers?",
-			log_error());
 	return frl_fail(-ENOMEM,
 		"no memory for %u receive buffers of %u bytes and %u send buffers (%s): %s", n_rx,
 		frame_room, n_tx, frl_strerror(err),
@@ -243,9 +253,10 @@ int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t f
 {
 	uint32_t number = next_number();
 	char name[RTE_MEMPOOL_NAMESIZE];
-	int err;
+	int err = check_ring_ops();
 
-	log_clear_error();
+	if (err)
+		return err;
 	snprintf(name, sizeof(name), "frl_rx%u", number);
 	if (port->wants_objects)
 		port->rx_pool = rte_pktmbuf_pool_create_by_ops(name, n_rx, 0, 0,

@@ -19,7 +19,9 @@ function forbid(text, pattern, reason) {
 		finding("unfinished work is an issue, not a comment")
 	text = code($0)
 	forbid(text, "(printf|vprintf|puts|putchar|perror)[ \t]*\\(", "a library never prints")
-	forbid(text, "(stdout|stderr)([^A-Za-z0-9_]|$)", "a library never prints")
+	# It keeps EAL from printing.
+	if (FILENAME != "drivers/dpdk/capture.c")
+		forbid(text, "(stdout|stderr)([^A-Za-z0-9_]|$)", "a library never prints")
 	forbid(text, "(exit|_exit|_Exit|quick_exit|abort|rte_exit|rte_panic)[ \t]*\\(",
 		"a library never ends its host")
 	forbid(text, "(strcpy|strcat|sprintf|vsprintf|gets)[ \t]*\\(", "no call without a bound")

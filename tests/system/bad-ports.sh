@@ -25,6 +25,24 @@ on_port() {
 on_port devargs 'net_no_such_driver' -- 'net_no_such_driver0,iface=lo'
 on_port no-interface 'frl-none' 'ip link' -- 'net_af_packet0,iface=frl-none'
 on_port no-iface-key 'iface' -- 'net_af_packet0'
+# What EAL would print is the message.
+FRL_EAL_ARGS='--no-such-option' on_port eal-option "unrecognized option '--no-such-option'" \
+	'check FRL_EAL_ARGS' -- net_null0
+FRL_EAL_ARGS='--in-memory --huge-dir' on_port eal-argument \
+	"option '--huge-dir' requires an argument" -- net_null0
+for name in eal-option eal-argument; do
+	[ "$(wc -l <"$temp/$name.out")" -eq 1 ] || {
+		fail "$name: more than one line"
+		show "$temp/$name.out"
+	}
+done
+if unshare -rm sh -c 'mount -t tmpfs none /sys' 2>/dev/null; then
+	refuses no-sys '/sys/devices/system/cpu is not there' 'mount sysfs' -- \
+		unshare -rm sh -c 'mount -t tmpfs none /sys && exec "$@"' - \
+		"$pingpong" --server --ip 10.1.1.1/24 --port net_null0
+else
+	echo "not tried: no /sys (namespaces are not allowed)"
+fi
 refuses no-address -- "$pingpong" --server --port 'net_af_packet0,iface=lo'
 refuses bad-address 'banana' -- "$pingpong" --server --port 'net_af_packet0,iface=lo' --ip banana
 refuses bad-ranks -- "$allreduce" -n 0
