@@ -87,7 +87,7 @@ repeat() {
 }
 
 new_tree
-for check in layers tokens headers format man shell; do
+for check in layers tokens headers format docs man shell; do
 	status=0
 	output=$("$here/check-$check.sh" "$tree" 2>&1) || status=$?
 	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] ||
@@ -155,6 +155,10 @@ new_tree
 mkdir "$tree/docs"
 printf '%s\n' '.TH A 1' '.NOSUCH macro' >"$tree/docs/a.1"
 rejects check-man docs/a.1:2
+new_tree
+mkdir "$tree/docs"
+printf '%s\n' 'Call frl_ok(1) first.' 'Then frl_okay().' >"$tree/docs/a.md"
+rejects check-docs docs/a.md:2
 new_tree
 printf '#!/usr/bin/env bash\n# SPDX-License-Identifier: BSD-3-Clause\ncd %s\n' "\$1" \
 	>"$tree/scripts/a.sh"

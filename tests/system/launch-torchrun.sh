@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ranks that torchrun itself starts: programs as they are, and a Python script that becomes one;
-# a rank that fails ends the job, and with --max-restarts the ranks of the second try meet each
+# a rank that fails ends the job, and with --max_restarts the ranks of the second try meet each
 # other and not those of the first.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -21,15 +21,15 @@ echo "torchrun of torch ${version:-unknown}"
 
 export OMP_NUM_THREADS=1 # or torchrun says that it sets it
 export TMPDIR=$temp        # it leaves a folder for logs
-alone=(torchrun --standalone --nproc-per-node)
+alone=(torchrun --standalone --nproc_per_node)
 
 # torchrun takes options that look like its own even behind the program's name, unless -- says that
 # there are no more of them.
 test_programs() {
-	passes files "${alone[@]}" 4 --no-python "$allreduce" \
+	passes files "${alone[@]}" 4 --no_python "$allreduce" \
 		--input "$data/rank%r.safetensors" --check "$data/sum.safetensors"
 	grep -q 'launched by torchrun' "$temp/files.out" || fail "another launcher was found"
-	passes bench "${alone[@]}" 2 --no-python -- "$bench" --max 64K --factor 32
+	passes bench "${alone[@]}" 2 --no_python -- "$bench" --max 64K --factor 32
 	grep -q 'every result was right' "$temp/bench.out" || fail "ferrule-bench has no verdict"
 }
 
@@ -38,8 +38,8 @@ test_script() {
 		import os, sys
 		os.execv(sys.argv[1], sys.argv[1:])
 	SCRIPT
-	passes script torchrun --nproc-per-node 3 --rdzv-backend c10d \
-		--rdzv-endpoint localhost:0 --rdzv-id "a b" -- \
+	passes script torchrun --nproc_per_node 3 --rdzv_backend c10d \
+		--rdzv_endpoint localhost:0 --rdzv_id "a b" -- \
 		"$temp/become.py" "$launch_peer" environment 2
 	[ "$(grep -c 'of 3 has met the others' "$temp/script.out")" -eq 6 ] ||
 		fail "the ranks of a script have not met"
@@ -53,11 +53,11 @@ test_restart() {
 		exec '$launch_peer' environment
 	SCRIPT
 	chmod +x "$temp/once.sh"
-	passes restart torchrun --standalone --max-restarts 1 --monitor-interval 0.2 \
-		--nproc-per-node 2 --no-python "$temp/once.sh"
+	passes restart torchrun --standalone --max_restarts 1 --monitor_interval 0.2 \
+		--nproc_per_node 2 --no_python "$temp/once.sh"
 	[ "$(grep -c 'of 2 has met the others' "$temp/restart.out")" -eq 2 ] ||
 		fail "the ranks of the second try have not met"
-	refuses fails -- "${alone[@]}" 2 --no-python sh -c "[ \$RANK = 0 ] || exit 3
+	refuses fails -- "${alone[@]}" 2 --no_python sh -c "[ \$RANK = 0 ] || exit 3
 		exec '$launch_peer' environment"
 }
 

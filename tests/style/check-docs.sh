@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Every function frl_*() that the docs name is in a public header. Decisions name what is gone.
+# shellcheck source=tests/style/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+mapfile -t files < <(source_files '*.md' '*.[1-8]' -- docs examples | grep -v '^docs/decisions/')
+[ ! -f README.md ] || files+=(README.md)
+[ ${#files[@]} -gt 0 ] || exit 0
+functions=$(find lib/include -name '*.h' -exec grep -ho 'frl_[a-z0-9_]*(' {} + | sort -u)
+status=0
+while IFS=: read -r file line name; do
+	if ! grep -qxF "$name" <<<"$functions"; then
+		echo "$file:$line: no public header has a function $name)"
+		status=1
+	fi
+done < <(grep -Hno '\bfrl_[a-z0-9_]*(' "${files[@]}")
+exit "$status"
