@@ -130,6 +130,8 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	if (bench_only_draws(&options))
 		return bench_compare(&options, NULL) ? EXIT_FAILURE : EXIT_SUCCESS;
+	if (bench_memory_check(&options))
+		return EXIT_FAILURE;
 	status = finish_output(options.job.rank < 0 ? run_local(&options) : run_joined(&options));
 	frl_launch_close(&options.job.launch);
 	return status;

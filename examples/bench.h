@@ -117,6 +117,12 @@ int bench_rank(const struct bench_options *options, int rank, const char *job);
 /* Goes through all cases. */
 int bench_sweep(struct bench *b);
 
+/* Before the sweep: refuses buffers that are larger than the memory of this machine. */
+int bench_memory_check(const struct bench_options *options);
+
+/* Computes the size of a slot, whose buffers are as long as the longest that are needed. */
+void bench_check_size(struct bench *b);
+
 /* Allocates the buffers of all slots, as long as the longest that are needed. */
 int bench_check_allocate(struct bench *b);
 void bench_check_release(struct bench *b);

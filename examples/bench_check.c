@@ -44,13 +44,19 @@ static int allocate_on_gpu(struct bench *b, struct bench_slot *slot)
 	return rc;
 }
 
-int bench_check_allocate(struct bench *b)
+void bench_check_size(struct bench *b)
 {
-	const struct bench_options *o = b->options;
-	size_t edge = PAGE + (size_t)o->offset + GUARD;
+	size_t edge = PAGE + (size_t)b->options->offset + GUARD;
 
 	b->recv_place = round_up(edge + b->longest_send);
 	b->slot_size = b->recv_place + round_up(edge + b->longest_recv);
+}
+
+int bench_check_allocate(struct bench *b)
+{
+	const struct bench_options *o = b->options;
+
+	bench_check_size(b);
 	for (uint64_t i = 0; i < o->in_flight; i++) {
 		struct bench_slot *slot = &b->slots[i];
 

@@ -9,6 +9,8 @@
 
 #include "examples/job.h"
 
+enum { DEFAULT_MAX = 64 << 20 };
+
 static const char help[] =
 	"Measures collectives, and checks every element of their results.\n"
 	"\n"
@@ -36,7 +38,7 @@ static const char help[] =
 	"  --root R|all        of broadcast, reduce, gather and scatter (default: 0)\n"
 	"  --in-place HOW      on, off or both (default)\n"
 	"  --min SIZE          first size (default: 8); K, M, G are powers of 1024\n"
-	"  --max SIZE          last size (default: 64M)\n"
+	"  --max SIZE          last size (default: 64M, or --min if that is more)\n"
 	"  --factor N          from one size to the next (default: 2)\n"
 	"  --count LIST        these counts of elements instead of sizes\n"
 	"\n"
@@ -402,8 +404,10 @@ static bool has_case(const struct bench_options *o)
 	return false;
 }
 
-static int check_options(const struct bench_options *o)
+static int check_options(struct bench_options *o)
 {
+	if (!o->max)
+		o->max = o->min > DEFAULT_MAX ? o->min : DEFAULT_MAX;
 	if (o->min > o->max)
 		return usage_error("--min is more than --max");
 	if (o->root >= o->job.ranks)
@@ -444,7 +448,6 @@ int bench_parse_options(int argc, char **argv, struct bench_options *o)
 		.algos = 1 << FRL_ALGO_AUTO,
 		.places = { true, true },
 		.min = 8,
-		.max = 64 << 20,
 		.factor = 2,
 		.auto_iters = true,
 		.warmup = 5,

@@ -174,10 +174,10 @@ static int check_path(const char *path)
 
 	if (!path || strcmp(path, "-") == 0)
 		return 0;
-	rc = make_folders(path);
-	if (!rc)
-		rc = outfile_check(path);
-	if (rc)
+	rc = outfile_check(path);
+	if (rc == -ENOENT)
+		say("cannot write %s: its folder does not exist; make it first", path);
+	else if (rc)
 		say("cannot write %s: %s", path, strerror(-rc));
 	return rc;
 }

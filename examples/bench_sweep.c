@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "examples/bench_number.h"
 #include "examples/train_random.h"
@@ -318,6 +319,30 @@ static int measure_row(struct bench *b, struct group *group)
 static int connect_with(const struct bench *b, enum frl_algo algo)
 {
 	return session_connect_with(b->session, b->options->sets_algo ? frl_algo_name(algo) : NULL);
+}
+
+int bench_memory_check(const struct bench_options *o)
+{
+	uint64_t there = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	int first = o->job.rank < 0 ? 0 : o->job.rank;
+	int end = o->job.rank < 0 ? o->job.ranks : first + 1;
+	char needed_text[16], there_text[16];
+	uint64_t needed = 0;
+
+	for (int rank = first; rank < end; rank++) {
+		struct session session = { .options = &o->job, .rank = rank };
+		struct bench b = { .options = o, .session = &session };
+
+		for_each_group(&b, FRL_ALGO_AUTO, find_longest);
+		bench_check_size(&b);
+		needed += b.slot_size * o->in_flight;
+	}
+	if (needed <= there)
+		return 0;
+	say("the buffers need %s and this machine has %s of memory: lower --min and --max, --count "
+	    "or --inflight",
+		format_bytes(needed, needed_text), format_bytes(there, there_text));
+	return -ENOMEM;
 }
 
 int bench_sweep(struct bench *b)

@@ -53,8 +53,8 @@ csv() {
 }
 
 test_numbers() {
-	passes json "$bench" "${small[@]}" --json "$temp/new/folder/numbers.json"
-	lines '"busbw_gbps": [0-9.e-]+$' 8 "$temp/new/folder/numbers.json"
+	passes json "$bench" "${small[@]}" --json "$temp/numbers.json"
+	lines '"busbw_gbps": [0-9.e-]+$' 8 "$temp/numbers.json"
 	passes json-stdout "$bench" "${small[@]}" --op all --json -
 	lines '^[{}]$' 2 "$temp/json-stdout.out"
 	lines '#' 0 "$temp/json-stdout.out"
@@ -114,7 +114,12 @@ test_parsers() {
 # What is no regular file is written to and stays. (Not the true /dev/null: the test may be root.)
 test_files() {
 	local name
-	refuses json-folder 'is a directory' -- "$bench" "${small[@]}" --json "$temp/new"
+	for name in json csv plot; do
+		refuses "$name-new" "new/folder/x: its folder does not exist" -- \
+			"$bench" "${small[@]}" "--$name" "$temp/new/folder/x"
+	done
+	[ ! -e "$temp/new" ] || fail "a folder was made"
+	refuses json-folder 'is a directory' -- "$bench" "${small[@]}" --json "$temp"
 	: >"$temp/file"
 	refuses json-nowhere "$temp/file/numbers" -- \
 		"$bench" "${small[@]}" --json "$temp/file/numbers"
@@ -221,7 +226,9 @@ test_options() {
 	refuses places 'needs a place for each message' -- "$pingpong" --local --verify --places 2
 	refuses places "--places '65'" -- "$pingpong" --local --places 65
 	refuses wait "--wait '0'" -- "$pingpong" --local --wait 0
-	refuses memory 'no memory for [0-9]+ bytes' -- "$bench" -n 1 --max 1024G --inflight 64
+	refuses memory 'buffers need 256.0 TiB and this machine has [0-9.]+ .iB' -- \
+		"$bench" -n 2 --min 1024G --inflight 64
+	lines '' 1 "$temp/memory.out"
 }
 
 # Nothing to measure is no success: an algorithm that cannot, one rank, a sample that has no case.
@@ -239,6 +246,14 @@ test_nothing() {
 	lines '^# [0-9]+ left out: their algorithm' 1 "$temp/unable-some.out"
 }
 
+# A misspelt setting is named once, by rank 0.
+test_misspelt() {
+	FRL_FARBIC=x passes misspelt "$bench" -n 4 --max 8 --iters 1
+	lines 'not a setting, so ignored: FRL_FARBIC .nearest: FRL_FABRIC.$' 1 "$temp/misspelt.out"
+	lines 'FRL_FARBIC' 1 "$temp/misspelt.out"
+	refuses misspelt-rank 'FRL_RNAK .nearest: FRL_RANK.' -- env FRL_RNAK=0 "$bench"
+}
+
 # Ranks that were started apart may have been started otherwise.
 test_terms() {
 	"$bench" -n 2 --rank 1 --job terms --redop max >"$temp/terms.1" 2>&1 &
@@ -251,7 +266,7 @@ test_terms() {
 
 passes pingpong "$pingpong" --local --op all --verify --sizes 1,64,4095,4096,4097,1000000
 passes places "$pingpong" --local --op all --places 1 --sizes 8,64K --iters 100
-for name in table numbers parsers files full plot options nothing terms; do
+for name in table numbers parsers files full plot options nothing misspelt terms; do
 	before=$failures
 	"test_$name"
 	[ "$failures" -eq "$before" ] || echo "in test_$name"
