@@ -22,8 +22,17 @@ extern char **environ;
 
 enum {
 	MAX_SERIES = 200,
-	MAX_KEYS = 32, /* lines that have a name next to the diagram */
 	N_COLORS = 10,
+	NAME_SIZE = 700,
+	/* Pixels: the diagrams, and beside them the names of the lines. */
+	DIAGRAM_WIDTH = 850,
+	KEY_LEFT = 870,
+	LETTER_WIDTH = 9, /* more than letters take on average */
+	SAMPLE_WIDTH = 60,
+	LINE_HEIGHT = 24,
+	TITLE_HEIGHT = 63,
+	MIN_WIDTH = 1200,
+	MIN_HEIGHT = 900,
 };
 
 bool bench_plot_is_possible(void)
@@ -141,38 +150,40 @@ static bool is_common(const struct picture *p, enum field field)
 	return true;
 }
 
-/* The fields that all lines have in common, or those that differ. */
-static void write_name(FILE *out, const struct picture *p, const struct series *s, bool common)
+/* The fields that all lines have in common, or those that differ. Returns the name's length. */
+static int name_series(
+	char name[static NAME_SIZE], const struct picture *p, const struct series *s, bool common)
 {
-	const char *separator = "";
+	int length = 0;
 
+	*name = '\0';
 	for (int field = 0; field < FIELDS; field++) {
 		char text[80];
 
 		name_field(s, (enum field)field, text);
 		if (!*text || is_common(p, (enum field)field) != common)
 			continue;
-		fprintf(out, "%s%s", separator, text);
-		separator = ", ";
+		length += snprintf(name + length, (size_t)(NAME_SIZE - length), "%s%s",
+			length ? ", " : "", text);
 	}
+	return length;
 }
 
 /* ---- gnuplot's script */
 
 static void write_plot(FILE *out, const struct picture *p, int column)
 {
+	char name[NAME_SIZE];
+
 	fprintf(out, "plot ");
 	for (size_t k = 0; k < p->n_series; k++) {
 		fprintf(out, "%s$series%zu using 1:%d with linespoints linetype %zu dashtype %u ",
-			k ? ", " : "", k, column, p->series[k].number % N_COLORS + 1,
-			p->series[k].dash);
-		if (k >= MAX_KEYS || p->n_series == 1) {
+			k ? ", " : "", k, column, p->series[k].number + 1, p->series[k].dash);
+		name_series(name, p, &p->series[k], false);
+		if (p->n_series == 1)
 			fprintf(out, "notitle");
-			continue;
-		}
-		fprintf(out, "title \"");
-		write_name(out, p, &p->series[k], false);
-		fprintf(out, "\"");
+		else
+			fprintf(out, "title \"%s\"", name);
 	}
 	fprintf(out, "\n");
 }
@@ -189,19 +200,21 @@ static void write_tics(FILE *out)
 	fprintf(out, ")\n");
 }
 
-/* Dark enough on white, and told apart also by those who see few colours; so are the points. */
+/* Dark enough on white, and told apart also by those who see few colours; so are the points. Lines
+ * that share a colour have other points. */
 static void write_style(FILE *out)
 {
 	static const char *const colors[N_COLORS] = { "0072b2", "d55e00", "009e73", "cc79a7",
 		"e69f00", "56b4e9", "000000", "8c564b", "7f3fbf", "708238" };
 	static const int points[N_COLORS] = { 7, 5, 9, 11, 13, 6, 4, 8, 10, 12 };
 
-	for (int i = 0; i < N_COLORS; i++)
+	for (int i = 0; i < MAX_SERIES; i++)
 		fprintf(out,
 			"set linetype %d linecolor rgb \"#%s\" pointtype %d pointsize 0.9 "
 			"linewidth 1.7\n",
-			i + 1, colors[i], points[i]);
+			i + 1, colors[i % N_COLORS], points[(i + i / N_COLORS) % N_COLORS]);
 	fprintf(out,
+		"set linetype cycle 0\n" /* by default the ninth is the first again */
 		"set logscale x 2\n"
 		"set logscale y 10\n"
 		"set format y \"%%g\"\n"
@@ -229,31 +242,50 @@ static void write_data(FILE *out, const struct picture *p)
 	}
 }
 
+/* The picture is as large as the names need. */
+static void write_size(FILE *out, const struct picture *p)
+{
+	int width = MIN_WIDTH, height = TITLE_HEIGHT + LINE_HEIGHT * (int)p->n_series;
+	char name[NAME_SIZE];
+
+	for (size_t k = 0; k < p->n_series; k++) {
+		int length = name_series(name, p, &p->series[k], false);
+		int needed = KEY_LEFT + SAMPLE_WIDTH + LETTER_WIDTH * length;
+
+		width = needed > width ? needed : width;
+	}
+	if (height < MIN_HEIGHT)
+		height = MIN_HEIGHT;
+	fprintf(out,
+		"set terminal pngcairo noenhanced size %d,%d font \"sans,11\" background "
+		"\"white\"\n"
+		"set lmargin at screen %g\n"
+		"set rmargin at screen %g\n"
+		"set key at screen %g, screen %g left top Left reverse samplen 3 spacing 1.2 "
+		"maxrows %zu\n",
+		width, height, 100.0 / width,
+		p->n_series > 1 ? (double)DIAGRAM_WIDTH / width : 0.97, (double)KEY_LEFT / width,
+		1 - (double)TITLE_HEIGHT / height, p->n_series);
+}
+
 /* To be freed. NULL: nothing to draw, or no memory. */
 static char *make_script(const struct picture *p, const char *where)
 {
-	char *script = NULL;
+	char *script = NULL, title[NAME_SIZE];
 	size_t size;
 	FILE *out = p->n_series > 0 ? open_memstream(&script, &size) : NULL;
 
 	if (!out)
 		return NULL;
 	write_data(out, p);
-	fprintf(out,
-		"set terminal pngcairo noenhanced size 1200,900 font \"sans,11\" background "
-		"\"white\"\n"
-		"set multiplot layout 2,1 title \"");
-	write_name(out, p, &p->series[0], true);
-	fprintf(out, "%s\" font \"sans,13\"\n", where);
+	write_size(out, p);
+	name_series(title, p, &p->series[0], true);
+	fprintf(out, "set multiplot layout 2,1 title \"%s%s\" font \"sans,13\"\n", title, where);
 	write_style(out);
 	/* The names once, for both diagrams. */
 	fprintf(out,
-		"set lmargin at screen 0.085\n"
-		"set rmargin at screen %g\n"
-		"set key at screen 0.725, screen 0.93 left top Left reverse samplen 3 spacing 1.2\n"
 		"set xlabel \"size\"\n"
-		"set ylabel \"bus bandwidth (GB/s)\"\n",
-		p->n_series > 1 ? 0.71 : 0.97);
+		"set ylabel \"bus bandwidth (GB/s)\"\n");
 	write_plot(out, p, 2);
 	fprintf(out,
 		"unset key\n"

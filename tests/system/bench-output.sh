@@ -172,6 +172,7 @@ is_picture() {
 }
 
 test_plot() {
+	local width
 	mkdir "$temp/empty"
 	refuses no-gnuplot 'needs gnuplot' 'gnuplot-nox' -- \
 		env PATH="$temp/empty" "$bench" "${small[@]}" --plot "$temp/a.png"
@@ -182,12 +183,34 @@ test_plot() {
 	passes plot "$bench" "${small[@]}" --op allreduce,allgather,barrier \
 		--plot "$temp/plot.png" --json "$temp/plot.json"
 	is_picture plot.png
+	cp "$temp/plot.json" "$temp/$(printf 'n%.0s' {1..70}).json"
 	passes beside "$bench" "${small[@]}" --compare "$temp/plot.json" --plot "$temp/beside.png"
 	is_picture beside.png
 	passes files "$bench" --compare "$temp/plot.json" --compare "$temp/plot.json" \
 		--plot "$temp/files.png"
 	is_picture files.png
 	[ ! -s "$temp/files.out" ] || fail "something is said where files are drawn"
+	# Of many lines each has a style of its own, and the names have room.
+	mkdir "$temp/script"
+	# shellcheck disable=SC2016
+	printf '#!/bin/sh\nexec tee "%s" | "%s"\n' "$temp/script/text" "$(command -v gnuplot)" \
+		>"$temp/script/gnuplot"
+	chmod +x "$temp/script/gnuplot"
+	passes many env PATH="$temp/script:$PATH" "$bench" -n 2 --min 8 --max 64 --iters 1 \
+		--op allreduce,reduce,reduce_scatter --redop sum,max,min,prod,avg \
+		--plot "$temp/many.png"
+	is_picture many.png
+	sed -n 's/^set linetype \([0-9]*\) \(.*\)/\1 \2/p' "$temp/script/text" | head -n 15 |
+		cut -d' ' -f2- | sort -u >"$temp/styles"
+	[ "$(wc -l <"$temp/styles")" -eq 15 ] || fail "lines of a plot share a style"
+	grep -q '^set linetype cycle 0$' "$temp/script/text" || fail "styles begin anew"
+	[ "$(grep -o 'linetype 15 dashtype' "$temp/script/text" | wc -l)" -eq 2 ] ||
+		fail "a line has no style of its own"
+	passes long env PATH="$temp/script:$PATH" "$bench" --plot "$temp/long.png" \
+		--compare "$temp/plot.json" --compare "$temp/$(printf 'n%.0s' {1..70}).json"
+	is_picture long.png
+	width=$(sed -n 's/^set terminal.* size \([0-9]*\),.*/\1/p' "$temp/script/text")
+	[ "$width" -ge $((870 + 60 + 70 * 9)) ] || fail "long names are cut: $width pixels"
 	refuses compare-alone '--compare needs --plot' -- "$bench" --compare "$temp/plot.json"
 	refuses compare-gone 'gone.json' -- \
 		"$bench" --compare "$temp/gone.json" --plot "$temp/none.png"
