@@ -125,6 +125,15 @@ static int check_config(const struct options *options)
 	return EXIT_SUCCESS;
 }
 
+/* Of the options that only print. */
+static int finish_output(int status)
+{
+	if (fflush(stdout) == 0)
+		return status;
+	fprintf(stderr, "ferruled: cannot write to standard output: %s\n", strerror(errno));
+	return EXIT_FAILURE;
+}
+
 static void on_alarm(int number)
 {
 }
@@ -145,9 +154,9 @@ int main(int argc, char **argv)
 	int status = options_parse(&options, argc, argv);
 
 	if (status >= 0)
-		return status;
+		return finish_output(status);
 	if (options.check_config)
-		return check_config(&options);
+		return finish_output(check_config(&options));
 	log_start(options.log_level);
 	/* The service that started a private daemon is not the daemon's to speak for. */
 	if (options.is_private)

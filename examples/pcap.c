@@ -187,6 +187,13 @@ static int usage_error(const char *what)
 	return EXIT_USAGE;
 }
 
+static int finish_output(int status)
+{
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return complain("standard output", strerror(errno));
+	return status;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -202,8 +209,10 @@ int main(int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "vh", options, NULL)) != -1) {
 		switch (option) {
 		case 'v': verbose = true; break;
-		case 'h': fputs(help, stdout); return EXIT_SUCCESS;
-		case OPT_VERSION: puts("ferrule-pcap " FERRULE_VERSION); return EXIT_SUCCESS;
+		case 'h': fputs(help, stdout); return finish_output(EXIT_SUCCESS);
+		case OPT_VERSION:
+			puts("ferrule-pcap " FERRULE_VERSION);
+			return finish_output(EXIT_SUCCESS);
 		default: return usage_error("bad option");
 		}
 	}
@@ -212,7 +221,5 @@ int main(int argc, char **argv)
 	for (; optind < argc; optind++)
 		if (count_file(argv[optind], verbose) != EXIT_SUCCESS)
 			status = EXIT_FAILURE;
-	if (fflush(stdout) != 0 || ferror(stdout))
-		return complain("standard output", strerror(errno));
-	return status;
+	return finish_output(status);
 }

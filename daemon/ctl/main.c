@@ -178,6 +178,18 @@ static int run(struct ctl_options *options, int count, char **words)
 	return command_show(options, show);
 }
 
+/* What is printed is the result: without it the command has failed. */
+static int finish_output(int status)
+{
+	int err = fflush(stdout) ? errno : 0;
+
+	if (!err && !ferror(stdout))
+		return status;
+	fprintf(stderr, "ferrulectl: cannot write to standard output%s%s\n", err ? ": " : "",
+		err ? strerror(err) : "");
+	return status ? status : EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
 	struct ctl_options options = { .interval_s = 1, .root = "" };
@@ -187,14 +199,11 @@ int main(int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "s:jwp:i:n:c:h", long_options, NULL)) != -1) {
 		status = take_option(&options, option, optarg);
 		if (status >= 0)
-			return status;
+			return finish_output(status);
 	}
 	if (optind == argc || strcmp(argv[optind], "help") == 0) {
 		fputs(usage, optind == argc ? stderr : stdout);
-		return optind == argc ? EXIT_USAGE : EXIT_OK;
+		return finish_output(optind == argc ? EXIT_USAGE : EXIT_OK);
 	}
-	status = run(&options, argc - optind, argv + optind);
-	if (fflush(stdout) || ferror(stdout))
-		return status ? status : EXIT_FAILED;
-	return status;
+	return finish_output(run(&options, argc - optind, argv + optind));
 }

@@ -156,7 +156,7 @@ static int wait_until_empty(const struct ctl_options *options)
 				left = 0; /* somebody has undone it */
 		}
 		answer_free(&answer);
-		if (!err && !left)
+		if (!err && (!left || ferror(stdout)))
 			break;
 		nanosleep(&pause, NULL);
 	}

@@ -116,7 +116,7 @@ int command_watch(const struct ctl_options *options, const struct show *show)
 	int err = link_open(&link, options->socket);
 
 	due_ns = clock_now_ns();
-	while (!err && (!options->count || round < options->count)) {
+	while (!err && !ferror(stdout) && (!options->count || round < options->count)) {
 		struct answer *now = &answers[round & 1];
 		uint64_t now_ns;
 

@@ -157,12 +157,20 @@ full() {
 export -f full
 
 test_full() {
+	local ctl=$bin/../daemon/ctl/ferrulectl name
 	[ -c /dev/full ] || return 0
 	refuses full-bench 'standard output' -- bash -c 'full "$@"' - "$bench" "${small[@]}"
 	refuses full-csv 'standard output' -- bash -c 'full "$@"' - "$bench" "${small[@]}" --csv -
 	refuses full-pingpong 'standard output' -- \
 		bash -c 'full "$@"' - "$pingpong" --local --sizes 8 --iters 10
 	refuses full-help 'standard output' -- bash -c 'full "$@"' - "$bench" --help
+	refuses full-ctl-help 'standard output' -- bash -c 'full "$@"' - "$ctl" help
+	refuses full-ferruled 'standard output' -- bash -c 'full "$@"' - "$ferruled" --help
+	for name in qps 'watch --interval 0.1' doctor; do
+		# shellcheck disable=SC2086
+		refuses "full-${name%% *}" 'standard output' -- \
+			bash -c 'full "$@"' - "$ctl" $name
+	done
 }
 
 is_picture() {
