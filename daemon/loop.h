@@ -41,6 +41,7 @@ struct loop {
 	struct listener_socket *local_listener, *tcp_listener;
 	char listens[PLACE_SIZE], metrics[PLACE_SIZE]; /* "10.1.2.3:7476", or empty */
 	struct tls *tls;
+	int64_t tls_expires; /* Unix time; 0: not known */
 	struct http *http;
 	uint64_t next_id;  /* of sessions */
 	uint64_t armed_ns; /* what the timer is set to, or CORE_NEVER */

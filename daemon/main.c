@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <systemd/sd-daemon.h>
@@ -16,6 +17,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/privileges.h"
+#include "daemon/tls_check.h"
 #include "lib/base/closer.h"
 
 enum {
@@ -111,18 +113,33 @@ failed:
 	return EXIT_FAILURE;
 }
 
+static void complain(void *arg, enum tls_level level, const char *text)
+{
+	bool *failed = arg;
+
+	fprintf(stderr, "%s%s\n", level == TLS_WARNING ? "warning: " : "", text);
+	*failed |= level != TLS_WARNING;
+}
+
 static int check_config(const struct options *options)
 {
 	char error[ERROR_SIZE] = "";
 	struct config *config = options_config(options, error, sizeof(error));
+	bool failed = false;
+	const struct tls_check check = {
+		.say = complain, .arg = &failed, .now = time(NULL), .as_user = true
+	};
 
 	if (!config) {
 		fprintf(stderr, "%s\n", error);
 		return EXIT_FAILURE;
 	}
-	printf("%s: fine\n", options->config ? options->config : "no file, the defaults");
+	if (config->tls_certificate)
+		tls_check(config, &check);
+	if (!failed)
+		printf("%s: fine\n", options->config ? options->config : "no file, the defaults");
 	config_free(config);
-	return EXIT_SUCCESS;
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 /* Of the options that only print. */

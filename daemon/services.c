@@ -1,18 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/process.h"
+#include "daemon/tls_check.h"
 #include "lib/base/clock.h"
+
+static void write_tls(const struct loop *loop, FILE *out)
+{
+	static const char name[] = "ferrule_tls_certificate_expiry_timestamp_seconds";
+
+	if (loop->tls && loop->tls_expires)
+		fprintf(out,
+			"# HELP %s When the first certificate of this host's chain expires, as "
+			"Unix "
+			"time.\n# TYPE %s gauge\n%s %" PRId64 "\n",
+			name, name, name, loop->tls_expires);
+}
+
+static void warn(void *arg, enum tls_level level, const char *text)
+{
+	log_line(CORE_LOG_WARNING, "%s", text);
+}
 
 static void write_metrics(void *arg, FILE *out)
 {
 	struct loop *loop = arg;
 
 	core_write_metrics(loop->core, out, clock_now_ns());
+	write_tls(loop, out);
 	process_write_metrics(out);
 }
 
@@ -71,6 +92,7 @@ bool services_open(struct loop *loop, char *error, size_t size)
 
 bool services_reload(struct loop *loop, const struct config *wanted, char *error, size_t size)
 {
+	const struct tls_check check = { .say = warn, .now = time(NULL) };
 	struct tls *tls = NULL;
 
 	if (config_lacks_tls(wanted)) {
@@ -84,6 +106,7 @@ bool services_reload(struct loop *loop, const struct config *wanted, char *error
 		tls = tls_create(wanted, error, size);
 		if (!tls)
 			return false;
+		loop->tls_expires = tls_check(wanted, &check);
 	}
 	tls_destroy(loop->tls);
 	loop->tls = tls;

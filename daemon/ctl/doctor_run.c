@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <ferrule/gpu.h>
@@ -10,6 +11,7 @@
 #include "daemon/config.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/doctor.h"
+#include "daemon/tls_check.h"
 
 #define CONFIG_PATH "/etc/ferrule/ferruled.conf"
 
@@ -31,6 +33,35 @@ static void add_config(struct doctor *doctor, const struct config *config)
 			port->path_mtu = fabric->path_mtu;
 		}
 	}
+}
+
+static void say_tls(void *arg, enum tls_level level, const char *text)
+{
+	struct doctor *doctor = arg;
+	enum doctor_status status = level == TLS_WARNING ? DOCTOR_WARN
+		: level == TLS_HIDDEN                    ? DOCTOR_SKIP
+							 : DOCTOR_FAIL;
+
+	doctor_say(doctor, status, "tls", level == TLS_HIDDEN ? "run the doctor as root" : NULL,
+		"%.600s", text);
+}
+
+static void check_tls(struct doctor *doctor, const struct config *config)
+{
+	const struct tls_check check = {
+		.say = say_tls, .arg = doctor, .now = time(NULL), .as_user = true
+	};
+	size_t before = doctor->n_findings;
+	int64_t expires;
+	char date[24];
+
+	if (!config->tls_certificate || doctor->root[0])
+		return;
+	expires = tls_check(config, &check);
+	tls_date(date, expires);
+	if (doctor->n_findings == before)
+		doctor_say(doctor, DOCTOR_OK, "tls", NULL, "%.300s is valid until %s",
+			config->tls_certificate, date);
 }
 
 /* The fabrics by the configuration, where this user may read it; true: they are known. */
@@ -55,6 +86,7 @@ static bool read_config(struct doctor *doctor, const char *path, bool wanted)
 	doctor_say(doctor, DOCTOR_OK, "configuration", NULL, "%.200s: %zu fabric%s besides local",
 		path, config->n_fabrics, config->n_fabrics == 1 ? "" : "s");
 	add_config(doctor, config);
+	check_tls(doctor, config);
 	config_free(config);
 	return true;
 }

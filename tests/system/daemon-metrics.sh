@@ -11,9 +11,21 @@ for program in curl jq; do
 	command -v "$program" >/dev/null || skip "$program is not installed"
 done
 
+# A certificate that is its own CA.
+if command -v openssl >/dev/null; then
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=ca \
+		-keyout "$temp/tls.key" -out "$temp/tls.crt" 2>/dev/null
+	cat >"$temp/metrics.conf" <<-CONF
+		tls_certificate = "$temp/tls.crt";
+		tls_key = "$temp/tls.key";
+		tls_ca = "$temp/tls.crt";
+	CONF
+else
+	: >"$temp/metrics.conf"
+fi
 port=$(free_port 1)
 url=http://127.0.0.1:$port
-run_daemon metrics --metrics "127.0.0.1:$port"
+run_daemon metrics --config "$temp/metrics.conf" --metrics "127.0.0.1:$port"
 says metrics "metrics on 127.0.0.1:$port"
 export FRL_CONTROL=$temp/metrics.sock
 
@@ -134,6 +146,24 @@ jq -r '.. | objects | .expr, .query | strings' "$dashboard" |
 [ "$(wc -l <"$temp/asked")" -ge 20 ] || fail "the dashboard asks for too little"
 unknown=$(comm -13 "$temp/names" "$temp/asked")
 [ -z "$unknown" ] || fail "the dashboard asks for what is not there: $unknown"
+
+# So are those of the alerts.
+rules=$system_root/daemon/prometheus/ferruled.rules.yml
+grep -oE '\b(ferrule|process)_[a-z_]+' "$rules" | sort -u >"$temp/asked"
+[ "$(wc -l <"$temp/asked")" -ge 10 ] || fail "the alerts ask for too little"
+if [ -s "$temp/metrics.conf" ]; then
+	expires=$(date -d "$(openssl x509 -enddate -noout -in "$temp/tls.crt" | cut -d= -f2)" +%s)
+	expect certificate -eq "$expires" short.metrics \
+		ferrule_tls_certificate_expiry_timestamp_seconds
+else
+	echo "not tried: the certificate's metric (there is no openssl)"
+	sed -i /tls_certificate/d "$temp/asked"
+fi
+unknown=$(comm -13 "$temp/names" "$temp/asked")
+[ -z "$unknown" ] || fail "the alerts ask for what is not there: $unknown"
+if command -v promtool >/dev/null; then
+	passes rules promtool check rules "$rules"
+fi
 
 # Nothing else is served, and nothing stays open.
 [ "$(curl -s -o "$temp/post" -w '%{http_code}' -X POST "$url/metrics")" = 405 ] ||

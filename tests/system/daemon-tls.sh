@@ -102,6 +102,62 @@ try other-name beta ours gamma refused 'certificate is for another host' '.'
 # A subject is no name.
 try only-cn only-cn ours only-cn refused 'certificate is for another host' '.'
 
+says late 'expired.crt has expired on 2021-01-01 00:00 UTC'
+
+# What --check-config and the doctor say of the files.
+ctl=$bin/../daemon/ctl/ferrulectl
+# checks NAME CERTIFICATE CA PATTERN...: they are refused with these words; without any: right.
+checks() {
+	local name=check-$1 pattern
+	make_config "$name" "$beta_port" beta "$2" "$3"
+	shift 3
+	"$ctl" doctor --config "$name.conf" >"$name.doctor" 2>&1 || true
+	if [ $# -eq 0 ]; then
+		passes "$name" "$ferruled" --check-config --config "$name.conf"
+		grep -q "^$name.conf: fine\$" "$name.out" || fail "$name: it is not fine"
+		grep -qE '^OK .*tls .*valid until 20' "$name.doctor" || fail "$name: the doctor"
+		return
+	fi
+	refuses "$name" "$@" -- "$ferruled" --check-config --config "$name.conf"
+	! grep -q ': fine' "$name.out" || fail "$name: it is fine"
+	for pattern in "$@"; do
+		grep -qE "^FAIL .*tls .*$pattern" "$name.doctor" || {
+			fail "$name: the doctor does not say '$pattern'"
+			show "$name.doctor"
+		}
+	done
+}
+make_certificate soon ours "DNS:beta" "$(date -u -d '+5 days' +%Y%m%d%H%M%SZ)"
+cp alpha.crt mixed.crt
+cp beta.key mixed.key
+cp alpha.key no-certificate.key
+cp alpha.crt no-key.crt
+cp alpha.crt bad-key.crt
+cp bad-key.crt bad-key.key
+checks right beta ours
+checks expired expired ours 'expired.crt has expired on 2021-01-01 00:00 UTC'
+checks foreign stranger ours 'no CA in .*ours.crt stands for .*stranger.crt'
+checks purpose only-server ours 'only-server.crt .*purpose'
+checks mixed mixed ours 'mixed.key is not the key of the certificate in .*mixed.crt'
+checks no-certificate no-certificate ours 'cannot read .*no-certificate.crt: No such file'
+checks no-key no-key ours 'cannot read .*no-key.key: No such file'
+checks no-ca beta nobody 'cannot read .*nobody.crt: No such file'
+checks bad-key bad-key ours 'cannot read the key in .*bad-key.key'
+make_config soon "$beta_port" beta soon ours
+passes soon "$ferruled" --check-config --config soon.conf
+grep -qE '^warning: .*soon.crt expires in 4 days' soon.out || fail "nothing is said of the end"
+"$ctl" doctor --config soon.conf >soon.doctor 2>&1 || true
+grep -qE '^WARN .*tls .*soon.crt expires in 4 days' soon.doctor || fail "the doctor does not warn"
+make_config renamed "$beta_port" gamma beta ours
+passes renamed "$ferruled" --check-config --config renamed.conf
+grep -q '^warning: .*beta.crt is not for the name gamma' renamed.out || fail "another name is fine"
+if [ "$(id -u)" -eq 0 ]; then
+	make_config other "$beta_port" beta beta ours
+	echo 'user = "nobody";' >>other.conf
+	refuses other 'user nobody, as whom the daemon runs, cannot read .*beta.key' -- \
+		"$ferruled" --check-config --config other.conf
+fi
+
 # A name with several addresses, of which the first may be another family's; and IPv6.
 make_config named "$beta_port" beta beta ours
 run_daemon named --config named.conf

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Looks at the files of TLS as other hosts' daemons will: for --check-config, ferrulectl doctor,
+ * the log and the metrics. Changes nothing. One thread.
+ */
+#ifndef FERRULE_DAEMON_TLS_CHECK_H
+#define FERRULE_DAEMON_TLS_CHECK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#include "daemon/config.h"
+
+enum { TLS_WARN_DAYS = 21 };
+
+enum tls_level {
+	TLS_WARNING, /* it works as yet */
+	TLS_FAILURE, /* no daemon will connect */
+	TLS_HIDDEN,  /* this process may not read the file */
+};
+
+struct tls_check {
+	void (*say)(void *arg, enum tls_level level, const char *text);
+	void *arg;
+	time_t now;
+	bool as_user; /* root asks: can the user read the files as whom the daemon runs? */
+};
+
+/* Calls `say` with a sentence for each thing that is wrong. Returns when the first certificate of
+ * the chain expires, as Unix time; 0: not known. The configuration has TLS. */
+int64_t tls_check(const struct config *config, const struct tls_check *check);
+
+/* "2026-11-28 21:40 UTC" */
+void tls_date(char text[24], int64_t seconds);
+
+#endif
