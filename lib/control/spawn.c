@@ -210,7 +210,26 @@ static bool own_folder(char folder[PATH_SIZE])
 	return true;
 }
 
-/* FRL_DAEMON; as built, next to the library; as installed. */
+/* The daemon of the prefix that holds this library or plugin, wherever that prefix was moved to. */
+static bool find_beside(const char *folder, char path[PATH_SIZE])
+{
+	static const char *const layouts[] = { "/" FERRULE_LIBDIR, "/" FERRULE_LIBDIR "/ferrule" };
+	size_t length = strlen(folder), i, rest;
+
+	for (i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+		if (length < strlen(layouts[i]))
+			continue;
+		rest = length - strlen(layouts[i]);
+		if (strcmp(folder + rest, layouts[i]) == 0 &&
+			snprintf(path, PATH_SIZE, "%.*s/%s/ferruled", (int)rest, folder,
+				FERRULE_BINDIR) < PATH_SIZE &&
+			access(path, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* FRL_DAEMON; as built, next to the library; in the library's prefix; as installed. */
 static bool find_executable(char path[PATH_SIZE], char *why, size_t size)
 {
 	const char *setting = settings_get()->daemon;
@@ -224,11 +243,14 @@ static bool find_executable(char path[PATH_SIZE], char *why, size_t size)
 			frl_strerror(errno));
 		return false;
 	}
-	if (own_folder(folder) &&
-		snprintf(path, PATH_SIZE, "%s/daemon/ferruled", folder) < PATH_SIZE &&
-		access(path, X_OK) == 0)
-		return true;
-	snprintf(path, PATH_SIZE, "%s/ferruled", FERRULE_BINDIR);
+	if (own_folder(folder)) {
+		if (snprintf(path, PATH_SIZE, "%s/daemon/ferruled", folder) < PATH_SIZE &&
+			access(path, X_OK) == 0)
+			return true;
+		if (find_beside(folder, path))
+			return true;
+	}
+	snprintf(path, PATH_SIZE, "%s/ferruled", FERRULE_PREFIX "/" FERRULE_BINDIR);
 	if (access(path, X_OK) == 0)
 		return true;
 	snprintf(why, size,

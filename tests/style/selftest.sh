@@ -88,6 +88,7 @@ repeat() {
 
 new_tree
 for check in layers tokens headers format docs man shell; do
+for check in layers tokens headers format man shell symbols; do
 	status=0
 	output=$("$here/check-$check.sh" "$tree" 2>&1) || status=$?
 	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] ||
@@ -163,6 +164,9 @@ new_tree
 printf '#!/usr/bin/env bash\n# SPDX-License-Identifier: BSD-3-Clause\ncd %s\n' "\$1" \
 	>"$tree/scripts/a.sh"
 rejects check-shell scripts/a.sh:3:1
+new_tree
+printf '%s\n' 'FRL_API int frl_a(' '	int b);' >"$tree/lib/include/ferrule/a.h"
+rejects check-symbols debian/libferrule0.symbols:1
 
 echo "$samples bad samples, $failures complaints"
 [ "$failures" -eq 0 ]

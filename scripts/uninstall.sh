@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Removes what `meson install` has installed from a build folder: `scripts/uninstall.sh
+# [BUILD-FOLDER]`, by the user who installed it. Stops the daemon's units first. More than `ninja
+# uninstall` it removes Ferrule's folders when several installations went there. /etc/ferrule and
+# the system user "ferrule" stay.
+set -eu
+
+build=${1:-$(dirname "$0")/../build}
+log=$build/meson-logs/install-log.txt
+if [ ! -f "$log" ]; then
+	echo "uninstall.sh: $log is not there: nothing was installed from $build" >&2
+	exit 1
+fi
+
+mapfile -t paths < <(grep -v '^#' "$log")
+units=()
+for path in "${paths[@]}"; do
+	case $path in
+	*/systemd/system/ferruled.*) units+=("${path##*/}") ;;
+	esac
+done
+# Without systemd nothing runs by these units.
+if [ -d /run/systemd/system ] && [ ${#units[@]} -gt 0 ]; then
+	systemctl disable --now "${units[@]}"
+fi
+
+left=()
+folders=()
+for path in "${paths[@]}"; do
+	if [ -d "$path" ] && [ ! -L "$path" ]; then
+		folders+=("$path")
+	elif ! rm -f "$path"; then
+		left+=("$path")
+	fi
+	# An installation over another one has not made these.
+	for folder in "${path%/*}" "${path%/*/*}"; do
+		[[ $folder/ != */ferrule/* ]] || folders+=("$folder")
+	done
+done
+# The innermost first.
+while read -r path; do
+	[ ! -d "$path" ] || rmdir --ignore-fail-on-non-empty "$path"
+done < <(printf '%s\n' "${folders[@]}" | sort -ru)
+[ ! -d /run/systemd/system ] || [ ${#units[@]} -eq 0 ] || systemctl daemon-reload
+
+if [ ${#left[@]} -gt 0 ]; then
+	echo "uninstall.sh: could not be removed: ${left[*]}" >&2
+	exit 1
+fi
+echo "Ferrule is uninstalled. /etc/ferrule and the user \"ferrule\" stay, where they are."

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# `meson install` puts everything where it belongs; a prefix that was moved works, and has its own
+# daemon; uninstalling leaves nothing, also after two installations.
+#
+# Meson logs an installation in the build folder. The test takes another one, with the same content,
+# so that the log of the user's own installation stays.
+# shellcheck source=tests/system/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+build=$(cd "$bin/.." && pwd)
+[ -f "$build/meson-private/install.dat" ] || skip "$build is no build folder of meson"
+command -v meson >/dev/null || skip "there is no meson"
+copy=$temp/build
+mkdir -p "$copy/meson-private" "$copy/meson-logs"
+ln -s "$build/meson-private"/* "$copy/meson-private/"
+for entry in "$build"/*; do
+	case ${entry##*/} in
+	meson-private | meson-logs) ;;
+	# Links would be installed as links.
+	*.so*) [ -d "$entry" ] || cp -P "$entry" "$copy/" ;;
+	*) ln -s "$entry" "$copy/" ;;
+	esac
+done
+stage=$temp/stage
+prefix=$stage$(meson introspect --buildoptions "$build" |
+	python3 -c 'import json, sys
+print({row["name"]: row["value"] for row in json.load(sys.stdin)}["prefix"])')
+
+install_it() {
+	passes "install-$1" meson install -C "$copy" --no-rebuild --destdir "$stage"
+	[ "$failures" -eq 0 ] || finish
+}
+
+# uninstall_it NAME COMMAND...: nothing is left of it.
+uninstall_it() {
+	passes "$@"
+	[ ! -e "$stage" ] || [ -z "$(find "$stage" ! -type d -o -path '*/ferrule*')" ] ||
+		fail "$1: left behind: $(find "$stage" ! -type d -o -path '*/ferrule*')"
+}
+
+install_it once
+moved=$temp/moved
+mv "$prefix" "$moved"
+libraries=$(dirname "$(find "$moved" -name libferrule.so)")
+plugin=$libraries/ferrule/libnccl-net-ferrule.so
+
+# ---- what is there
+
+for file in bin/ferrule-{allreduce,bench,info,pcap,pingpong} bin/ferruled bin/ferrulectl \
+	include/ferrule/ferrule.h lib/systemd/system/ferruled.{service,socket} \
+	lib/sysusers.d/ferruled.conf share/doc/ferrule/examples/ferruled.conf; do
+	[ -f "$moved/$file" ] || fail "$file is not installed"
+done
+# NCCL takes a libnccl-net.so that the loader finds, in every job of the host.
+found=$(find "$moved" -name 'libnccl-net*' ! -path '*/ferrule/*')
+[ -z "$found" ] || fail "the plugin is where the loader looks: $found"
+[ -f "$plugin" ] || fail "$plugin is not installed"
+exports=$(readelf --dyn-syms --wide "$libraries/libferrule.so" |
+	awk '$5 == "GLOBAL" && $7 != "UND" && $8 !~ /^(frl_[a-z0-9_]*@@)?FERRULE_0$/')
+[ -z "$exports" ] || fail "names that are exported without the version: $exports"
+
+# Each program has a manual page, and each of its options is there.
+for program in "$moved"/bin/*; do
+	name=${program##*/}
+	page=$(find "$moved/share/man" -name "$name.[18]*")
+	[ -n "$page" ] || {
+		fail "$name has no manual page"
+		continue
+	}
+	passes "help-$name" "$program" --help
+	while read -r option; do
+		sed 's/\\-/-/g' "$page" | grep -qE -- "$option([^a-z-]|\$)" ||
+			fail "${page##*/} does not mention $option"
+	done < <(grep -oE -- '--[a-z][a-z-]+' "$temp/help-$name.out" | sort -u)
+done
+
+# ---- in another place: its own library, daemon and plugin
+
+# daemons_of_prefix: the processes that run the daemon there.
+daemons_of_prefix() {
+	local exe
+	for exe in /proc/[0-9]*/exe; do
+		[ "$(readlink "$exe" 2>/dev/null)" != "$moved/bin/ferruled" ] ||
+			basename "$(dirname "$exe")"
+	done
+}
+
+# own_daemon NAME COMMAND...: the command passes, and has started the daemon of its prefix.
+own_daemon() {
+	local pids
+	mkdir -m 700 "$temp/run-$1"
+	passes "$1" env FRL_CONTROL=auto "XDG_RUNTIME_DIR=$temp/run-$1" "${@:2}"
+	pids=$(daemons_of_prefix)
+	[ -n "$pids" ] || {
+		fail "$1: it has not started the daemon of its own prefix"
+		show "$temp/$1.out"
+	}
+	for pid in $pids; do
+		kill "$pid"
+		wait_until ended "$pid" || fail "$1: its daemon does not end"
+	done
+}
+
+if [ -e /run/ferrule/ferruled.sock ]; then
+	echo "not tried in another place: this host has a system daemon"
+else
+	own_daemon tool "$moved/bin/ferrule-bench" -n 2 --max 1K --iters 2
+	own_daemon plugin env FERRULE_DEVICES=local \
+		"$build/tests/nccl/nccl-harness" --sides threads --seconds "$program_limit" \
+		--dead "$event_limit" "$plugin" zero
+fi
+
+# ---- uninstalling
+
+mv "$moved" "$prefix"
+cd "$copy"
+uninstall_it ninja-uninstall meson --internal uninstall
+[ ! -e "$stage" ] || fail "ninja uninstall: folders are left: $(find "$stage")"
+
+# Twice, and by the script, with systemd's units.
+install_it twice
+install_it again
+if [ "${FRL_TEST_MACHINE:-}" = own ]; then
+	mkdir -p /run/systemd/system "$temp/fake"
+	printf '#!/bin/sh\necho "$*" >>%s\n' "$temp/systemctl" >"$temp/fake/systemctl"
+	chmod +x "$temp/fake/systemctl"
+fi
+PATH=$temp/fake:$PATH uninstall_it script "$system_root/scripts/uninstall.sh" "$copy"
+if [ "${FRL_TEST_MACHINE:-}" = own ]; then
+	grep -q '^disable --now .*ferruled.socket' "$temp/systemctl" ||
+		fail "script: the units are not stopped"
+	grep -q '^daemon-reload' "$temp/systemctl" || fail "script: systemd is not told"
+fi
+refuses nothing 'nothing was installed' -- "$system_root/scripts/uninstall.sh" "$temp"
+finish
