@@ -89,6 +89,7 @@ repeat() {
 new_tree
 for check in layers tokens headers format docs man shell; do
 for check in layers tokens headers format man shell symbols; do
+for check in layers tokens headers format man shell symbols kubernetes; do
 	status=0
 	output=$("$here/check-$check.sh" "$tree" 2>&1) || status=$?
 	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] ||
@@ -167,6 +168,11 @@ rejects check-shell scripts/a.sh:3:1
 new_tree
 printf '%s\n' 'FRL_API int frl_a(' '	int b);' >"$tree/lib/include/ferrule/a.h"
 rejects check-symbols debian/libferrule0.symbols:1
+new_tree
+mkdir -p "$tree/packaging/kubernetes"
+printf '%s\n' 'apiVersion: v1' 'kind: Namespace' 'metaData:' '  name: a' \
+	>"$tree/packaging/kubernetes/a.yaml"
+rejects check-kubernetes packaging/kubernetes/a.yaml:1
 
 echo "$samples bad samples, $failures complaints"
 [ "$failures" -eq 0 ]
