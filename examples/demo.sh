@@ -4,32 +4,40 @@
 # Run this first. It installs what is missing, builds, and sums real gradients, over four processes
 # that share memory, and then over two DPDK ports that are joined by a memif, as over a network: by
 # RoCEv2 packets with ICRC. Then it says what a packet costs. No NIC, and no root but for the
-# installation.
+# installation. With --installed it builds nothing: programs are those that are installed, and
+# results go into the current folder.
 set -eu
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
-scripts/install-deps.sh build
-
-# Without Check (the tests install it) the tests are left out.
-[ -f build/build.ninja ] || meson setup build -Dtests=auto
-ninja -C build
+examples=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+if [ "${1:-}" = --installed ]; then
+	allreduce=ferrule-allreduce
+	# Debian's packages recommend it.
+	has_dpdk=$(/sbin/ldconfig -p | grep -o 'librte_eal\.so.*' || true)
+else
+	cd "$examples/.."
+	scripts/install-deps.sh build
+	# Without Check (the tests install it) the tests are left out.
+	[ -f build/build.ninja ] || meson setup build -Dtests=auto
+	ninja -C build
+	allreduce=build/examples/ferrule-allreduce
+	has_dpdk=$(find build -maxdepth 1 -name ferrule-dpdk.so)
+fi
 
 echo
-build/examples/ferrule-allreduce -n 4 \
-	--input 'examples/data/rank%r.safetensors' \
+"$allreduce" -n 4 \
+	--input "$examples/data/rank%r.safetensors" \
 	--output 'out/rank%r.safetensors' \
-	--check examples/data/sum.safetensors
+	--check "$examples/data/sum.safetensors"
 
 echo
-if [ ! -e build/ferrule-dpdk.so ]; then
-	echo "The sum over DPDK ports is left out: DPDK was not there when this was built."
+if [ ! "$has_dpdk" ]; then
+	echo "The sum over DPDK ports is left out: there is no DPDK."
 	exit
 fi
 
 # The first two ranks alone, once through shared memory, to compare with.
 mkdir -p out/memory out/dpdk
-build/examples/ferrule-allreduce -n 2 --input 'examples/data/rank%r.safetensors' \
+"$allreduce" -n 2 --input "$examples/data/rank%r.safetensors" \
 	--output 'out/memory/rank%r.safetensors' >out/memory/log
 
 # rank NUMBER ROLE: without shared memory, which is for ranks of one machine.
@@ -37,10 +45,10 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 socket=$folder/memif
 rank() {
-	FRL_SHM=0 build/examples/ferrule-allreduce -n 2 --rank "$1" --job "demo-$$" \
+	FRL_SHM=0 "$allreduce" -n 2 --rank "$1" --job "demo-$$" \
 		--port "net_memif0,role=$2,socket=$socket,socket-abstract=no" \
 		--ip "10.77.0.$(($1 + 1))/24" \
-		--input 'examples/data/rank%r.safetensors' --output 'out/dpdk/rank%r.safetensors'
+		--input "$examples/data/rank%r.safetensors" --output 'out/dpdk/rank%r.safetensors'
 }
 rank 0 server >out/dpdk/log0 2>out/dpdk/errors0 &
 server=$!

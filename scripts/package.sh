@@ -1,0 +1,299 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Builds the Debian packages in a clean Debian 12, and tries them in another one: installs, runs the
+# demonstration, upgrades, purges, looks for what stays. Then the steps of the container's recipe in
+# a third one. For root, or for users who may have user namespaces (package uidmap). Packages come
+# from where this machine's apt has them. Exit status 77: this machine cannot do it, and why.
+set -eu
+
+usage() {
+	cat <<-'END'
+	scripts/package.sh [--out DIR] [--cache DIR] [--build-only]
+	  --out DIR     the packages (default: build-package/packages); symbols in DIR/debug
+	  --cache DIR   clean roots for a week, packages, objects (default: build-package/cache)
+	  --build-only  tries nothing
+	END
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=$root/build-package/packages
+cache=$root/build-package/cache
+build_only=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--out | --cache)
+		[ $# -ge 2 ] || { usage >&2 && exit 2; }
+		mkdir -p "$2"
+		declare "${1#--}=$(cd "$2" && pwd)"
+		shift
+		;;
+	--build-only) build_only=1 ;;
+	-h | --help) usage && exit 0 ;;
+	*) usage >&2 && exit 2 ;;
+	esac
+	shift
+done
+suite=bookworm
+
+skip() {
+	echo "SKIP: $*"
+	exit 77
+}
+
+# The daemon's own temporary folder may be small, or forbid devices.
+make_work() {
+	mkdir -p "$out" "$cache/objects" "$cache/archives"
+	work=$(mktemp -d "$cache/work.XXXXXX")
+}
+
+# ---- before the namespaces: the roots, as archives
+
+# apt_sources: Debian's own archive, as this machine has it.
+apt_sources() {
+	local format
+	# shellcheck disable=SC2016 # apt's variables
+	format='$(ORIGIN) $(CODENAME) deb $(REPO_URI) $(RELEASE) $(COMPONENT)'
+	apt-get indextargets --format "$format" 'Created-By: Packages' 2>/dev/null |
+		sed -nE "s/^Debian ${suite}[a-z-]* (deb .*)/\1/p" | sort -u
+}
+
+# make_root NAME MMDEBSTRAP-OPTION...: $cache/NAME.tar, unless there is one of this week, with these
+# options, sources and build dependencies.
+make_root() {
+	local name=$1 key
+	shift
+	key=$({
+		echo "$* $sources"
+		sed -n '/^Build-Depends:/,/^$/p' "$root/debian/control"
+	} | sha256sum)
+	if [ -f "$cache/$name.tar" ] && [ "$(cat "$cache/$name.key")" = "$key" ] &&
+		[ -n "$(find "$cache/$name.tar" -mtime -7)" ]; then
+		return
+	fi
+	echo "== making the root \"$name\""
+	rm -f "$cache/$name.key"
+	mmdebstrap --quiet --variant=minbase --format=tar --aptopt="$work/apt.conf" "$@" \
+		"$suite" "$work/$name.tar" - <<<"$sources" || return 1
+	mv "$work/$name.tar" "$cache/"
+	echo "$key" >"$cache/$name.key"
+}
+
+make_roots() {
+	local https=()
+	apt-config dump | grep -E '^Acquire::(https?|Check-|Retries|ForceIPv)' \
+		>"$work/apt.conf" || true
+	[[ $sources != *https:* ]] || https=(--include=ca-certificates)
+	make_root clean "${https[@]}" --include=man-db ||
+		skip "Debian's archive gives no packages; what mmdebstrap says is above"
+	# shellcheck disable=SC2016 # mmdebstrap's variable
+	make_root build "${https[@]}" \
+		--include=dpkg-dev,fakeroot,ccache,lintian,autopkgtest,apt-utils \
+		--customize-hook='mkdir -p "$1/tmp/source"' \
+		--customize-hook="copy-in $root/debian /tmp/source" \
+		--customize-hook='chroot "$1" apt-get -yq build-dep /tmp/source' \
+		--customize-hook='rm -rf "$1/tmp/source"'
+}
+
+# enter_namespaces: this script again, as the root of mounts and processes of its own.
+enter_namespaces() {
+	local namespaces=(unshare --mount --pid --fork --kill-child --ipc --uts --mount-proc)
+	[ "$(id -u)" -eq 0 ] || namespaces+=(--user --map-root-user --map-auto)
+	"${namespaces[@]}" true 2>"$work/unshare" ||
+		skip "no namespaces for this user: $(tr '\n' ' ' <"$work/unshare")"
+	FRL_PACKAGE_WORK=$work setpriv --pdeathsig KILL "${namespaces[@]}" "$0" --out "$out" \
+		--cache "$cache" ${build_only:+--build-only}
+}
+
+# clear_work: files in it may be of users whom only the namespace knows.
+clear_work() {
+	if [ "$(id -u)" -eq 0 ]; then
+		rm -rf "$work"
+	else
+		unshare --user --map-root-user --map-auto rm -rf "$work"
+	fi
+}
+
+# ---- in the namespaces
+
+# unpack NAME FOLDER: a root there, with the kernel's file systems and this machine's names.
+unpack() {
+	local device
+	mkdir "$2"
+	tar -C "$2" --exclude='./dev/*' --numeric-owner -xf "$cache/$1.tar"
+	mount -t tmpfs -o mode=0755 tmpfs "$2/dev"
+	mkdir "$2/dev/shm" "$2/dev/pts"
+	mount -t tmpfs -o mode=1777 tmpfs "$2/dev/shm"
+	for device in null zero full random urandom tty; do
+		: >"$2/dev/$device"
+		mount --bind "/dev/$device" "$2/dev/$device"
+	done
+	ln -s /proc/self/fd "$2/dev/fd"
+	mount --rbind /proc "$2/proc"
+	mount --rbind /sys "$2/sys"
+	cp --remove-destination /etc/resolv.conf "$2/etc/resolv.conf"
+	cp /etc/hosts "$2/etc/hosts"
+	# Downloaded once.
+	mkdir -p "$2/var/cache/apt/archives"
+	mount --bind "$cache/archives" "$2/var/cache/apt/archives"
+	echo 'Binary::apt-get::APT::Keep-Downloaded-Packages "true"; APT::Sandbox::User "root";' \
+		>"$2/etc/apt/apt.conf.d/90ferrule"
+	rm -f "$2/etc/apt/apt.conf.d/docker-clean"
+}
+
+# inside FOLDER COMMAND...: with nothing of this environment but proxies.
+inside() {
+	local folder=$1 name proxies=()
+	shift
+	for name in http_proxy https_proxy no_proxy; do
+		[ -z "${!name:-}" ] || proxies+=("$name=${!name}")
+	done
+	env -i "${proxies[@]}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+		HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+		chroot "$folder" "$@" </dev/null
+}
+
+# source_tree FOLDER: what git has, or would take.
+source_tree() {
+	mkdir -p "$1"
+	git -c safe.directory='*' -C "$root" ls-files -z --cached --others --exclude-standard |
+		tar -C "$root" --null --ignore-failed-read -T - -cf - | tar -C "$1" -xf -
+}
+
+build_packages() {
+	local folder=$work/build version
+	echo "== building"
+	unpack build "$folder"
+	version=$(sed -nE '1s/.*\((.*)-[^-]*\).*/\1/p' "$root/debian/changelog")
+	source=/work/ferrule-$version
+	mkdir "$folder/objects"
+	mount --bind "$cache/objects" "$folder/objects"
+	source_tree "$folder$source"
+	tar -C "$folder/work" --exclude=./"ferrule-$version"/debian \
+		-czf "$folder/work/ferrule_$version.orig.tar.gz" ./"ferrule-$version"
+	inside "$folder" env PATH="/usr/lib/ccache:/usr/sbin:/usr/bin:/sbin:/bin" \
+		CCACHE_DIR=/objects DEB_BUILD_OPTIONS="nocheck parallel=$(nproc)" \
+		sh -c "cd '$source' && dpkg-buildpackage -us -uc" >"$out/build.log" 2>&1 || {
+		tail -n 40 "$out/build.log"
+		echo "the build has failed: $out/build.log"
+		return 1
+	}
+	rm -rf "$out"/*.deb "$out/debug"
+	mkdir "$out/debug"
+	cp "$folder"/work/*.deb "$out/"
+	mv "$out"/*-dbgsym_*.deb "$out/debug/"
+	ls -l "$out"/*.deb
+	echo "== lintian"
+	# The packages are not uploaded to Debian, where the first ones close a request for them.
+	inside "$folder" sh -c 'lintian --allow-root --tag-display-limit 0 --display-info \
+		--suppress-tags initial-upload-closes-no-bugs \
+		--fail-on error,warning /work/*.changes'
+}
+
+# newer FOLDER: the same packages as of a later version, with another configuration file.
+newer() {
+	local deb tree=$work/newer
+	mkdir "$1"
+	for deb in "$out"/*.deb; do
+		rm -rf "$tree"
+		dpkg-deb -R "$deb" "$tree"
+		sed -i -E 's/^(Version: .*)/\1+later/; s/(\(= [^)]*)\)/\1+later)/g' \
+			"$tree/DEBIAN/control"
+		[ ! -f "$tree/etc/ferrule/ferruled.conf" ] ||
+			echo '# of the later version' >>"$tree/etc/ferrule/ferruled.conf"
+		dpkg-deb --root-owner-group -b "$tree" "$1" >/dev/null
+	done
+}
+
+try_packages() {
+	local folder=$work/clean
+	echo "== installing, trying, upgrading, purging"
+	unpack clean "$folder"
+	mkdir "$folder/packages"
+	cp "$out"/*.deb "$folder/packages/"
+	newer "$folder/packages/later"
+	cp "$root/scripts/package-trial.sh" "$folder/packages/"
+	inside "$folder" /packages/package-trial.sh
+}
+
+# The tests of debian/tests, where compilers are.
+try_autopkgtest() {
+	local folder=$work/build status=0
+	echo "== autopkgtest"
+	mkdir "$folder/packages"
+	cp "$out"/*.deb "$folder/packages/"
+	inside "$folder" sh -c "autopkgtest --no-built-binaries /packages/*.deb '$source' -- null" \
+		>"$out/autopkgtest.log" 2>&1 || status=$?
+	sed -n '/@@@@@@@@@@@@@@@@@@@@ summary/,$p' "$out/autopkgtest.log"
+	[ "$status" -eq 0 ] || tail -n 60 "$out/autopkgtest.log"
+	return "$status"
+}
+
+# try_container: the instructions of the recipe, in a root. FROM is the clean one.
+try_container() {
+	local folder=$work/container instruction rest words
+	echo "== the container's recipe"
+	unpack clean "$folder"
+	# Its archive is the machine's own; it has no cache for layers.
+	while read -r instruction rest; do
+		case $instruction in
+		FROM | '' | '#'*) ;;
+		COPY)
+			read -r -a words <<<"$rest"
+			mkdir -p "$folder${words[1]}"
+			# shellcheck disable=SC2086 # a pattern
+			(cd "$out" && cp ${words[0]} "$folder${words[1]}")
+			;;
+		RUN) inside "$folder" sh -ec "$rest" >"$work/container.log" 2>&1 || {
+			tail -n 30 "$work/container.log"
+			echo "the recipe fails: RUN $rest"
+			return 1
+		} ;;
+		CMD) ;;
+		*)
+			echo "packaging/container/Dockerfile: package.sh does not know $instruction"
+			return 1
+			;;
+		esac
+	done < <(sed -e '/^#/d' -e ':a' -e '/\\$/{N;s/\\\n[[:space:]]*//;ta' -e '}' \
+		"$root/packaging/container/Dockerfile")
+	# A job of a user without rights, and the daemon's own command.
+	inside "$folder" setpriv --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all \
+		--no-new-privs ferrule-bench -n 2 --max 64K >"$work/container.log" 2>&1 || {
+		tail -n 30 "$work/container.log"
+		echo "no job in the container"
+		return 1
+	}
+	inside "$folder" ferruled --check-config --config /etc/ferrule/ferruled.conf
+	! inside "$folder" dpkg-query -W librte-eal23 >/dev/null 2>&1 || {
+		echo "the container has DPDK, which is only recommended"
+		return 1
+	}
+}
+
+if [ -n "${FRL_PACKAGE_WORK:-}" ]; then
+	work=$FRL_PACKAGE_WORK
+	unset FRL_PACKAGE_WORK
+	build_packages
+	[ "$build_only" ] && exit 0
+	try_packages
+	try_container
+	try_autopkgtest
+	echo "the packages are in $out"
+	exit 0
+fi
+
+for program in mmdebstrap apt-get unshare setpriv git; do
+	command -v "$program" >/dev/null ||
+		skip "there is no $program: scripts/install-deps.sh package installs what is needed"
+done
+git -c safe.directory='*' -C "$root" rev-parse >/dev/null 2>&1 ||
+	skip "$root is no work tree of git"
+sources=$(apt_sources)
+[ -n "$sources" ] ||
+	skip "apt knows no archive of Debian 12: another system, or apt-get update was not run"
+make_work
+trap clear_work EXIT
+trap 'exit 1' INT TERM HUP
+make_roots
+enter_namespaces
