@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# An operator's day on three hosts, second part: links that go down for 1, 2 and 3 seconds, or for
+# good, on the management network and on the data network. What is expected is the table "Networks"
+# of docs/guide/operations.md.
+# shellcheck source=tests/system/cluster_lib.sh
+. "$(dirname "$0")/cluster_lib.sh"
+# shellcheck source=tests/system/cluster_jobs.sh
+. "$(dirname "$0")/cluster_jobs.sh"
+
+read_table Networks
+daemon_settings=('keepalive_ms = 3000;' 'hello_ms = 60000;')
+set_up_cluster
+
+# pull NODE NETWORK, plug NODE NETWORK: the cable of its port there; 0: management, 1: data.
+pull() {
+	ip link set "$1-$2" down
+}
+plug() {
+	ip link set "$1-$2" up
+}
+
+# silence NODE NETWORK, listen NODE NETWORK: the switch forwards nothing there.
+silence() {
+	ip link set "$1-$2" nomaster
+}
+listen() {
+	ip link set "$1-$2" master "$([ "$2" -eq 0 ] && echo mgmt || echo data)"
+}
+
+# flap NODE NETWORK: three times. How long is what an operator would see, and decides nothing.
+flap() {
+	local seconds before
+	for seconds in 1 2 3; do
+		before=$(results)
+		pull "$1" "$2"
+		sleep "$seconds"
+		plug "$1" "$2"
+		wait_until has_results_or_ended $((before + 4)) ||
+			fail "no result after $seconds s without link"
+	done
+}
+
+# Of a host whose daemon keeps no job, and of the one whose does.
+test_management_flaps() {
+	job_settings=("$patient" "FRL_CONTROL_LOST_S=$event_limit")
+	survives member-flaps flap node-2 0
+	survives keeper-flaps flap node-1 0
+}
+
+test_management_gone() {
+	job_settings=("$patient" FRL_CONTROL_LOST_S=2)
+	start_job management by_settings "${endless[@]}"
+	pull node-2 0
+	end_job 1 0 1 2
+	expect 'The management network is away for longer' 'ranks there' "${said[1]}"
+	expect 'The management network is away for longer' 'other ranks' "${said[0]}" "${said[2]}"
+	plug node-2 0
+}
+
+test_data_flaps() {
+	job_settings=("$patient")
+	survives data-flaps flap node-2 1
+}
+
+test_data_gone() {
+	job_settings=()
+	start_job data by_settings "${endless[@]}"
+	silence node-2 1
+	end_job 1 0 1 2
+	expect 'The data network is away for longer' 'all ranks' "${said[@]}"
+	listen node-2 1
+}
+
+for name in management_flaps management_gone data_flaps data_gone; do
+	before=$failures
+	"test_$name"
+	[ "$failures" -eq "$before" ] || echo "in test_$name"
+done
+all_shown
+shut_down
+finish

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# An operator's day on three hosts, first part: jobs of users without privileges, started in each
+# way, and what ranks and control daemons that die are missed by. What is expected is the table
+# "Ranks and daemons" of docs/guide/operations.md.
+# shellcheck source=tests/system/cluster_lib.sh
+. "$(dirname "$0")/cluster_lib.sh"
+# shellcheck source=tests/system/cluster_jobs.sh
+. "$(dirname "$0")/cluster_jobs.sh"
+
+read_table 'Ranks and daemons'
+set_up_cluster
+
+test_launchers() {
+	local way
+	for way in by_settings by_torchrun; do
+		start_job "$way" "$way" --max 1M --iters 3
+		end_job 0 0 1 2
+		grep -q '# OK: every result was right' "${said[0]}" || fail "$way: not right"
+	done
+}
+
+# By mpirun on node-1, which starts the other ranks by rsh.
+test_mpirun() {
+	local node servers=()
+	if ! on node-1 alice mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+		echo "not tried: mpirun (package openmpi-bin)"
+		return
+	fi
+	for node in "${nodes[@]}"; do
+		on "$node" alice rsh --serve "10.9.0.${node#node-}" >"$temp/$node/rsh.log" 2>&1 &
+		servers+=("$!")
+	done
+	started+=("${servers[@]}")
+	for node in "${nodes[@]}"; do
+		wait_until on node-1 alice rsh "$node" true 2>/dev/null || fail "no rsh of $node"
+	done
+	on node-1 alice FRL_FABRIC=roce timeout "$program_limit" mpirun --mca plm_rsh_agent rsh \
+		--mca oob_tcp_if_include eth0 --host node-1,node-2,node-3 -n 3 -x FRL_FABRIC \
+		ferrule-bench --max 64K --iters 3 >"$temp/mpirun.out" 2>&1 ||
+		fail "mpirun: exit status $?"
+	grep -q '# OK: every result was right' "$temp/mpirun.out" || {
+		fail "mpirun: not right"
+		show "$temp/mpirun.out"
+	}
+	for node in "${nodes[@]}"; do
+		signal "$node" TERM python3
+	done
+	wait "${servers[@]}" || true
+}
+
+test_rank_killed() {
+	start_job killed by_settings "${endless[@]}"
+	signal node-3 KILL ferrule-bench
+	end_job 1 0 1
+	expect 'A rank is killed' 'other ranks' "${said[@]:0:2}"
+}
+
+test_daemon_back() {
+	local event='A control daemon is killed, and started again by systemd'
+	survives member-back restart node-2
+	survives keeper-back restart node-1
+	expect "$event" 'the daemon' "$temp"/node-[12]/ferruled.log
+}
+
+# restart NODE: as systemd does it after a crash.
+restart() {
+	end_ferruled "$1" KILL 137
+	start_ferruled "$1"
+}
+
+test_daemon_gone() {
+	job_settings=("$patient" FRL_CONTROL_LOST_S=2)
+	start_job member by_settings "${endless[@]}"
+	end_ferruled node-2 KILL 137
+	end_job 1 0 1 2
+	expect 'A control daemon is not back in time' 'ranks there' "${said[1]}"
+	expect 'A control daemon is not back in time' 'other ranks' "${said[0]}" "${said[2]}"
+	start_ferruled node-2
+	start_job keeper by_settings "${endless[@]}"
+	end_ferruled node-1 KILL 137
+	end_job 1 0 1 2
+	expect 'The daemon that keeps the job is not back in time' 'ranks there' "${said[0]}"
+	expect 'The daemon that keeps the job is not back in time' 'other ranks' "${said[@]:1}"
+	start_ferruled node-1
+	job_settings=("$patient")
+}
+
+for name in launchers mpirun rank_killed daemon_back daemon_gone; do
+	before=$failures
+	"test_$name"
+	[ "$failures" -eq "$before" ] || echo "in test_$name"
+done
+all_shown
+shut_down
+finish

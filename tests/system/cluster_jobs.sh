@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# Jobs on the hosts of cluster_lib.sh: rank R of alice's runs on node R+1, over fabric roce.
+
+# by_settings NAME RANK, by_torchrun NAME RANK: how a rank is told.
+by_settings() {
+	echo "FRL_JOB=$1" FRL_JOB_HOST=node-1 "FRL_RANK=$2" FRL_RANKS=3
+}
+by_torchrun() {
+	echo MASTER_ADDR=node-1 MASTER_PORT=29500 "RANK=$2" WORLD_SIZE=3 "TORCHELASTIC_RUN_ID=$1"
+}
+
+# Settings of a job's ranks besides: the data network is not what notices anything, unless a test is
+# about that; eight timeouts of 4.3 s.
+patient=FRL_ACK_TIMEOUT=20
+job_settings=("$patient")
+
+# start_rank NAME RANK WAY OPTION...: ferrule-bench; its process is $rank_pid.
+start_rank() {
+	local settings node=node-$(($2 + 1)) out=$temp/$1-$2.out
+	read -r -a settings <<<"$("$3" "$1" "$2")"
+	on "$node" alice FRL_FABRIC=roce "${settings[@]}" "${job_settings[@]}" \
+		ferrule-bench "${@:4}" >"$out" 2>&1 &
+	rank_pid=$!
+	started+=("$rank_pid")
+}
+
+# start_job NAME WAY OPTION...: until there are results. Ranks are $pids, their words $said.
+start_job() {
+	local rank
+	pids=()
+	said=()
+	for rank in 0 1 2; do
+		start_rank "$1" "$rank" "${@:2}"
+		pids+=("$rank_pid")
+		said+=("$temp/$1-$rank.out")
+	done
+	wait_until has_results_or_ended 3
+	[ "$(results)" -ge 3 ] && return
+	fail "job $1 does not run"
+	show_words "${said[@]}"
+	finish
+}
+
+# results: how many lines of results rank 0 has printed.
+results() {
+	grep -cE '^ +[0-9]+ ' "${said[0]}" || true
+}
+
+has_results_or_ended() {
+	[ "$(results)" -ge "$1" ] || ended "${pids[0]}"
+}
+
+# await_end RANK: as long as there are more and more results.
+await_end() {
+	local before
+	until ended "${pids[$1]}"; do
+		before=$(results)
+		wait_until has_more_or_ended "$before" "${pids[$1]}" && continue
+		fail "rank $1 hangs"
+		show_words "${said[@]}"
+		finish
+	done
+}
+
+has_more_or_ended() {
+	[ "$(results)" -gt "$1" ] || ended "$2"
+}
+
+# end_job STATUS RANK...: these ranks end by themselves, with this status.
+end_job() {
+	local rank status
+	for rank in "${@:2}"; do
+		await_end "$rank"
+		status=0
+		wait "${pids[$rank]}" || status=$?
+		[ "$status" -eq "$1" ] && continue
+		fail "exit status $status of rank $rank"
+		show_words "${said[$rank]}"
+	done
+}
+
+# Jobs that last until something ends them.
+endless=(--min 64K --max 64K --iters 0 --repeat 1000000)
+
+# survives NAME COMMAND...: a job gives only right results, before and after the command. Where it
+# is done before, it is tried again with more to do.
+survives() {
+	local repeat before
+	for repeat in 500 2000 8000 32000 128000; do
+		start_job "$1" by_settings --min 64K --max 64K --iters 0 --repeat "$repeat"
+		"${@:2}"
+		before=$(results)
+		wait_until has_results_or_ended $((before + 4)) || fail "$1: no result after it"
+		end_job 0 0 1 2
+		grep -q '# OK: every result was right' "${said[0]}" || fail "$1: not right"
+		[ "$((before + 4))" -gt "$repeat" ] || return 0
+		echo "$1: $repeat results were there before"
+	done
+	fail "$1: the job was always done before"
+}
