@@ -43,7 +43,7 @@ has_mtu pcap 4096
 # Whose frames nobody cuts there: it finds out.
 run uncut net_af_packet0,iface=e1 packet:e1 :
 has_mtu uncut 4096
-grep -q 'frames of several packets in a row were lost' "$temp/uncut-b.out" ||
+grep -q 'batched frames in a row were lost' "$temp/uncut-b.out" ||
 	fail "uncut: it does not say what it does instead"
 
 # A socket of its own instead of an interface.
