@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The first thing that ranks do together: each tells where it is and how it plans. The plans of two
- * ranks fit together only if both were made from the same numbers.
+ * The first exchange between the ranks of a new communicator: each rank publishes its location and
+ * the parameters of its plans. The plans of two ranks match only if both use the same parameters.
  */
 #include "collectives/communicator.h"
 
@@ -19,7 +19,7 @@ static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
 
 enum { RECORD_VERSION = 10 };
 
-/* What each rank tells the others; numbers are big-endian. */
+/* The record that each rank publishes. Numbers are big-endian. */
 struct record {
 	uint8_t magic[4];
 	uint8_t version;
@@ -29,25 +29,25 @@ struct record {
 	uint8_t bulk_receives[2];
 	uint8_t eager_data[2];
 	uint8_t numa[4];
-	uint8_t algos[8]; /* a hash of FRL_ALGO */
+	uint8_t algos[8]; /* hash of FRL_ALGO */
 	uint8_t host[HOST_ID_SIZE];
-	uint8_t id[COMM_ID_SIZE]; /* random; rank 0's is the communicator's */
-	/* What rank 0 knows of the costs is what all of them take. */
+	uint8_t id[COMM_ID_SIZE]; /* random; the communicator takes the one of rank 0 */
+	/* All ranks take the costs of rank 0. */
 	struct tuner_costs costs;
 	uint8_t costs_made[8]; /* seconds since 1970 */
 	uint8_t costs_source;
-	uint8_t costs_are_due;      /* to be checked */
-	uint8_t first_processor[2]; /* of those that the rank may use */
+	uint8_t costs_are_due;      /* the costs should be checked by a measurement */
+	uint8_t first_processor[2]; /* the first processor of the rank's affinity mask */
 	uint8_t processors[4];
-	uint8_t kinds[4];  /* a hash of what its devices are */
-	uint8_t is_staged; /* what it reduces goes through rings */
+	uint8_t kinds[4];  /* hash of the kinds of its devices */
+	uint8_t is_staged; /* the rank receives data to reduce into staging rings */
 	uint8_t zero[7];
 };
 
 _Static_assert((int)TOPOLOGY_HOST_ID == (int)HOST_ID_SIZE, "hosts have one kind of id");
 _Static_assert(sizeof(struct record) == 96, "the record has no holes");
 
-/* FNV-1a. */
+/* Returns the FNV-1a hash of a string. */
 static uint64_t hash_of(const char *text)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -57,8 +57,7 @@ static uint64_t hash_of(const char *text)
 	return hash;
 }
 
-/* True if all rails are of the local fabric: its costs are the constants of tuner.c (decision 59).
- */
+/* Returns true if all rails are on the local fabric, which has fixed costs (decision 59). */
 static bool is_local(const struct frl_comm *comm)
 {
 	for (unsigned i = 0; i < comm->n_rails; i++)
@@ -194,7 +193,7 @@ static int find_places(const struct record *records, struct topology_place *plac
 	return has_memory ? 0 : -ENOMEM;
 }
 
-/* Ranks for a processor. 0: no memory. */
+/* Returns the number of ranks per processor, or 0 if there is no memory. */
 static double find_crowd(
 	const struct record *records, const struct topology_place *places, uint32_t ranks)
 {
@@ -231,8 +230,8 @@ static int take_costs(struct tuner *tuner, const struct record *record)
 }
 
 /*
- * A rank that has to write what it reduces to a ring first holds up all. Where devices differ
- * nothing is kept: what rank 0's cost with their like says nothing of others.
+ * One rank that needs staging slows down all ranks, so the flag is set for all. If devices differ
+ * between ranks, no costs are kept: costs measured on the devices of rank 0 do not apply to others.
  */
 static void compare_devices(struct frl_comm *comm, const struct record *records)
 {

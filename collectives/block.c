@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of a communicator for runs on GPU memory: scratch and rings there, and copies in host
- * memory that the GPU reaches. Getting it from the driver takes long, and giving it back may wait
- * for all that runs on the GPU, the application's kernels, which may wait for this very rank: so
- * all of it is kept, registered as it is with the devices, for the next run that needs no more. It
- * goes back when there is no other memory, and at the end of the communicator.
+ * Blocks: memory that the communicator keeps for runs on GPU memory. A block is scratch or a ring
+ * in GPU memory, or a bounce buffer in host memory that the GPU can access.
+ *
+ * Allocating from the CUDA driver is slow. Freeing may wait until the GPU is idle, that is for
+ * kernels of the application, which may wait for this rank. Blocks are therefore kept, with their
+ * registrations, for later runs. They are freed when memory runs out and when the communicator is
+ * destroyed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 
 enum {
 	BLOCK_LEAST = 64 << 10,
-	ROUNDED_MOST = 256 << 20, /* bytes; of what is longer no more is got than is asked for */
+	ROUNDED_MOST = 256 << 20, /* bytes; longer blocks are not rounded up */
 };
 
 /* ---- one block */
@@ -53,7 +55,7 @@ static void give_memory_back(struct block *block)
 	frl_mem_free(block->base, block->bytes);
 }
 
-/* What a device still holds is left to it. */
+/* Returns false if a device still uses a registration. Its memory is then leaked on purpose. */
 static bool deregister(const struct block *block)
 {
 	const struct frl_comm *comm = block->compute->comm;
@@ -92,9 +94,9 @@ static int block_new(
 	return 0;
 }
 
-/* ---- those that are kept */
+/* ---- idle blocks */
 
-/* Powers of two, so that one is found again by another run of about that size. */
+/* Rounds up to a power of two, so that runs of similar size can share a block. */
 static size_t size_of(size_t bytes)
 {
 	size_t size = BLOCK_LEAST;
@@ -106,7 +108,7 @@ static size_t size_of(size_t bytes)
 	return size;
 }
 
-/* The shortest that is long enough, or NULL. */
+/* Returns the shortest idle block that is long enough, or NULL. */
 static struct block *find_idle(struct compute *compute, bool is_on_gpu, size_t bytes)
 {
 	struct block **best = NULL, *block;
@@ -124,7 +126,7 @@ static struct block *find_idle(struct compute *compute, bool is_on_gpu, size_t b
 	return block;
 }
 
-/* Returns whether there was any. */
+/* Returns whether a block was freed. */
 static bool free_idle(struct compute *compute)
 {
 	bool had_some = compute->idle_blocks;
@@ -138,8 +140,8 @@ static bool free_idle(struct compute *compute)
 	return had_some;
 }
 
-/* Memory that the application has freed stays where it is while a region that is kept for later
- * pins it: such regions go as well. */
+/* Frees all idle blocks, and trims the registration caches: a cached registration pins memory
+ * that the application has freed. */
 static bool free_all_idle(struct frl_comm *comm)
 {
 	bool had_some = false;
@@ -166,7 +168,7 @@ int block_get(struct compute *compute, bool is_on_gpu, size_t bytes, struct bloc
 	err = block_new(compute, is_on_gpu, size_of(bytes), ret_block);
 	if (err == -ENOMEM && free_all_idle(compute->comm))
 		err = block_new(compute, is_on_gpu, size_of(bytes), ret_block);
-	/* What is rounded up may be what is too much. */
+	/* The rounded size may be too large; the exact size may fit. */
 	if (err == -ENOMEM && size_of(bytes) > bytes)
 		err = block_new(compute, is_on_gpu, bytes, ret_block);
 	return err;

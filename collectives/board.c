@@ -16,14 +16,15 @@ static const uint8_t magic[4] = { 'F', 'R', 'L', 'M' };
 
 enum {
 	VERSION = 1,
-	/* For communicators that are not there yet: bytes of failures, and of all others. What is
-	 * not a failure is sent again. */
+	/* Limits for mail to communicators that do not exist yet, in bytes: one for failures,
+	 * one for all other types. Mail that is lost is sent again, except for failures. */
 	KEPT_FAILURES_MAX = 1024 * 1024,
 	KEPT_MAX = 1024 * 1024,
-	ENDED = 64, /* so many are remembered, for which mail may still come */
+	/* communicators that are remembered as ended, since mail for them may still arrive */
+	ENDED = 64,
 };
 
-/* In front of every mail. */
+/* Header of every mail. */
 struct mail_header {
 	uint8_t magic[4];
 	uint8_t version;
@@ -34,12 +35,13 @@ struct mail_header {
 
 struct board {
 	struct frl_bootstrap *bootstrap;
-	pthread_mutex_t mutex; /* for all that follows, and the posts */
+	pthread_mutex_t mutex; /* protects all that follows, and the posts */
 	unsigned users;
 	struct post *posts;
 	struct mail_list kept_failures, kept;
 	size_t kept_failures_size, kept_size;
-	uint8_t ended[ENDED][COMM_ID_SIZE]; /* communicators, by `n_ended` modulo ENDED */
+	/* IDs of ended communicators, by `n_ended` modulo ENDED */
+	uint8_t ended[ENDED][COMM_ID_SIZE];
 	uint32_t n_ended;
 };
 
@@ -81,8 +83,8 @@ static void append_mail(struct mail_list *list, struct mail *mail)
 	*bucket = mail;
 }
 
-/* Appends it, or lets it take the place of one that is alike. Returns false when it is not in the
- * list now, and freed. */
+/* Appends a mail, or replaces the contents of an earlier mail of the same sender and type.
+ * Returns false if the mail is not in the list; it has been freed. */
 static bool add_mail(struct mail_list *list, struct mail *mail)
 {
 	struct mail *old = *bucket_of(list, mail);
@@ -93,7 +95,7 @@ static bool add_mail(struct mail_list *list, struct mail *mail)
 		append_mail(list, mail);
 		return true;
 	}
-	/* All of a kind have one size; one that has not makes no sense. */
+	/* All mails of a type have one size; a mail with another size is malformed. */
 	if (mail->type != MAIL_FAILED && mail->size == old->size)
 		memcpy(old->bytes, mail->bytes, mail->size);
 	free(mail);
@@ -137,9 +139,10 @@ static bool has_ended(const struct board *board, const uint8_t id[COMM_ID_SIZE])
 	return false;
 }
 
-/* ---- what arrives */
+/* ---- receiving */
 
-/* Mail for communicators that never come makes room for that which may. */
+/* Keeps a mail for a communicator that may be created later. The oldest mails are dropped at the
+ * limit. */
 static void keep(struct mail_list *list, size_t *size, size_t most, struct mail *mail)
 {
 	size_t cost = cost_of(mail);
@@ -174,7 +177,7 @@ static uint64_t ms_since(uint64_t since_ns, uint64_t now_ns)
 	return since_ns && now_ns > since_ns ? (now_ns - since_ns) / 1000000 : 0;
 }
 
-/* The question's number, then what the note says: see stall.c. */
+/* Writes a report: the number of the question, then the state note (see stall.c). */
 static void write_report(
 	const struct post *post, const uint8_t question[REPORT_QUESTION_SIZE], uint8_t *report)
 {
@@ -212,7 +215,7 @@ static void send_mail(struct board *board, int member, enum mail_type type, cons
 	board->bootstrap->post(board->bootstrap->ctx, member, mail, sizeof(header) + size);
 }
 
-/* With the mutex held: nobody else sees the post's note go. */
+/* The caller holds the mutex, so the post cannot be removed meanwhile. */
 static void answer(
 	struct board *board, int member, const uint8_t *id, const uint8_t *bytes, size_t size)
 {
@@ -269,7 +272,7 @@ static void receive(void *arg, int member, const void *data, size_t size)
 	pthread_mutex_unlock(&board->mutex);
 }
 
-/* ---- boards and posts */
+/* ---- mailboxes and posts */
 
 int board_create(struct frl_bootstrap *bootstrap, struct board **ret_board)
 {
@@ -315,7 +318,7 @@ void board_put(struct board *board)
 	free(board);
 }
 
-/* What was kept for the post goes there. */
+/* Moves the kept mail of a communicator to its post. */
 static void hand_over(
 	struct board *board, struct post *post, struct mail_list *kept, size_t *kept_size)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The board: mail between ranks, through the bootstrap, for all communicators that share it.
+ * The mailbox: receives mail from other ranks through the bootstrap, for all communicators that
+ * share the bootstrap.
  *
- * Mail arrives in a thread of the bootstrap. It is put into the post of the communicator that it is
- * for, which looks there when it makes progress; or kept for a while if there is no such
- * communicator yet. Questions about what a rank is doing are answered by that thread at once, so
- * also for a rank that computes, or sits somewhere else.
+ * Mail arrives on a thread of the bootstrap, which puts it into the post of the communicator. The
+ * communicator reads its post when it makes progress. Mail for a communicator that does not exist
+ * yet is kept for a while. The bootstrap's thread answers questions about the state of a rank at
+ * once, so a rank that computes or blocks elsewhere is answered for, too.
  *
- * Any thread may call these functions; one mutex protects the board and all posts.
+ * Any thread may call these functions; one mutex protects the mailbox and all posts.
  */
 #ifndef FERRULE_COLLECTIVES_BOARD_H
 #define FERRULE_COLLECTIVES_BOARD_H
@@ -22,29 +23,29 @@
 enum {
 	COMM_ID_SIZE = 16,
 	REASON_MAX = 320,
-	MAIL_CHANNELS = 4, /* of a peer: RAILS_MAX */
+	MAIL_CHANNELS = 4, /* channels of a peer: RAILS_MAX */
 	MAIL_BUCKETS = 64,
 };
 
 enum mail_type {
-	MAIL_CONNECT = 1, /* its first byte is the channel; see channel.c */
-	MAIL_FAILED,      /* a rank's communicator failed, and why; see failure.c */
-	MAIL_QUESTION,    /* what are you doing? See stall.c */
+	MAIL_CONNECT = 1, /* the first byte is the channel, see channel.c */
+	MAIL_FAILED,      /* the sender's communicator failed, with the reason, see failure.c */
+	MAIL_QUESTION,    /* asks for a MAIL_REPORT, see stall.c */
 	MAIL_REPORT,
-	MAIL_MEASURED, /* all has arrived that was measured with; see measure.c */
+	MAIL_MEASURED, /* the sender has received all data of its measurement, see measure.c */
 };
 
 /*
- * Of a member there is at most one mail of a kind in a post, for connections one a channel: the
- * newest, as it says all that earlier ones said. Only of failures the first counts. So a post needs
- * no limit, and nothing pushes a failure out.
+ * A post has at most one mail of each type from each member (one per channel for MAIL_CONNECT). The
+ * newest mail replaces earlier ones, since it includes their information. Of failures the first one
+ * is kept. A post therefore needs no limit, and no mail displaces a failure.
  */
 struct mail {
 	struct mail *next;
-	struct mail *next_alike; /* in the bucket */
-	int member;              /* rank of the bootstrap */
+	struct mail *next_alike; /* next in the bucket */
+	int member;              /* rank in the bootstrap */
 	enum mail_type type;
-	uint8_t channel; /* 0 but for MAIL_CONNECT */
+	uint8_t channel; /* 0 except for MAIL_CONNECT */
 	uint8_t id[COMM_ID_SIZE];
 	size_t size;
 	uint8_t bytes[];
@@ -55,23 +56,24 @@ struct mail_list {
 	struct mail *buckets[MAIL_BUCKETS];
 };
 
-/* What a rank is doing: written now and then by the communicator's thread, read by the board's. */
+/* State of a rank. The communicator's thread writes it now and then; the bootstrap's thread
+ * reads it. */
 struct state_note {
 	_Atomic uint32_t number; /* collectives started */
 	_Atomic uint32_t coll;   /* of the oldest operation that is not complete; FRL_COLLS: none */
-	_Atomic uint32_t oldest; /* its number; SEND and RECV: the peer */
-	_Atomic uint64_t count;  /* its elements */
-	_Atomic int32_t awaited; /* a rank that it waits for; -1: none */
-	_Atomic uint64_t since_ns;   /* nothing has moved */
-	_Atomic uint64_t polled_ns;  /* somebody has looked after it */
+	_Atomic uint32_t oldest; /* number of that operation; for SEND and RECV the peer */
+	_Atomic uint64_t count;  /* elements of that operation */
+	_Atomic int32_t awaited; /* rank that the operation waits for; -1: none */
+	_Atomic uint64_t since_ns;   /* time of the last progress */
+	_Atomic uint64_t polled_ns;  /* time of the last poll by the application */
 	_Atomic uint32_t dead_rails; /* bit i: the port of rail i has no link */
 };
 
-/* Of a communicator: what other threads may touch. */
+/* Mail of one communicator, and state that other threads may access. */
 struct post {
-	struct post *next; /* on the board */
+	struct post *next; /* in the mailbox */
 	uint8_t id[COMM_ID_SIZE];
-	atomic_bool is_waiting; /* there is mail, or somebody aborts */
+	atomic_bool is_waiting; /* there is mail, or an abort */
 	struct mail_list mails;
 	bool is_aborted;
 	char reason[REASON_MAX];
@@ -82,28 +84,30 @@ struct post {
 
 struct board;
 
-/* For a bootstrap whose mail nobody else takes. -ENOMEM. */
+/* Creates the mailbox of a bootstrap and becomes its receiver of mail. Fails with -ENOMEM. */
 int board_create(struct frl_bootstrap *bootstrap, struct board **ret_board);
 struct board *board_get(struct board *board);
-/* The last user takes it down. NULL is fine. */
+/* Drops a reference and frees the mailbox with the last one. NULL is allowed. */
 void board_put(struct board *board);
 
-/* From here on mail for post->id goes there, and what was kept of it. */
+/* Delivers mail for post->id to the post from now on, starting with the mail that was kept for
+ * it. */
 void board_add(struct board *board, struct post *post);
-/* Calls `on_connect` in the bootstrap's thread, with the board's mutex held, after each mail about
- * a connection. */
+/* Calls `on_connect` in the bootstrap's thread after each MAIL_CONNECT. The mailbox's mutex is
+ * held during the call. */
 void board_watch(struct board *board, struct post *post, void (*on_connect)(void *arg), void *arg);
-/* No longer; what is in it is freed. */
+/* Removes a post and frees its mail. */
 void board_remove(struct board *board, struct post *post);
 
-/* All mail of a post, oldest first, to be freed one by one. */
+/* Returns all mail of a post, oldest first. The caller frees each mail. */
 struct mail *board_take(struct board *board, struct post *post);
 
-/* Best effort: who needs an answer asks again. */
+/* Sends a mail, best effort. A sender that needs an answer repeats the mail. */
 void board_send(struct board *board, int member, enum mail_type type, const struct post *post,
 	const void *bytes, size_t size);
 
-/* Somebody wants the communicator to end. False: somebody did before, and that reason counts. */
+/* Marks the communicator as aborted. Returns false if it was aborted before; the first reason is
+ * kept. */
 bool board_abort(struct board *board, struct post *post, const char *reason);
 bool board_is_aborted(struct board *board, struct post *post, char reason[REASON_MAX]);
 
@@ -128,7 +132,7 @@ static inline uint64_t get_number(const uint8_t *from, size_t size)
 	return value;
 }
 
-/* A report, as mail: see stall.c. */
+/* A report as a mail, see stall.c. */
 enum { REPORT_QUESTION_SIZE = 4, REPORT_SIZE = 45 };
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Large messages: by reference, straight into place, but for what the device would have to reduce
- * and does not. Nothing here waits, allocates or makes a system call, once there are enough rings
- * for the latter (staging.h).
+ * Large messages. They are sent by reference and received in place, except for reductions that the
+ * device cannot do. Nothing here waits, allocates or makes a system call, once there are enough
+ * staging rings (staging.h).
  *
- * Why payload may be sent by reference although a plan may overwrite it before the acknowledgement
- * came: it does so only with what the peer made out of it (see plan.h), thus after the peer has
- * received the message whole. If packets of that message are sent again later, with other bytes in
- * them, the peer has accepted their sequence numbers before and drops them as duplicates, unread.
+ * Payload may be sent by reference even if the plan overwrites it before the acknowledgement
+ * arrives: the plan overwrites it only with data that the peer computed from it (see plan.h), so
+ * the peer has received the whole message by then. If packets of the message are retransmitted
+ * later with other bytes, the peer drops them as duplicates without reading them.
  */
 #include "collectives/communicator.h"
 
@@ -17,12 +17,15 @@
 #include "collectives/compute.h"
 #include "lib/base/error.h"
 
-/* Half of what a software device keeps (lib/engine/offload/loan.h): what is received may be ahead
- * of what is sent, on one lane farther than on another. */
+/*
+ * Packets of a step that may be retained to be forwarded: half of the limit of a software device
+ * (lib/engine/offload/loan.h), since a lane may receive further ahead of its sends than another
+ * lane.
+ */
 enum { KEPT_PACKETS = 1024 };
 
-/* Which operation a message is of, and which message of the lane it is: its immediate data. Between
- * two collectives there may be several SENDs, which their index tells apart. */
+/* Returns the immediate data of a message: its operation and its number in the lane. Between two
+ * collectives there may be several SENDs; their index tells them apart. */
 static uint32_t tag_of(const struct signature *signature, uint32_t number)
 {
 	uint32_t operation = signature->number;
@@ -32,13 +35,14 @@ static uint32_t tag_of(const struct signature *signature, uint32_t number)
 	return (operation & 0xffff) << 16 | (uint32_t)signature->coll << 12 | (number & 0xfff);
 }
 
-/* Numbers begin again at 2^32, where their remainders would leave out a rail. */
+/* `turn` is separate from the message number, whose wrap at 2^32 would break the order of the
+ * rails. */
 static struct channel *next_channel(const struct peer *peer, const struct flight *flight)
 {
 	return peer->channels[flight->turn];
 }
 
-/* The next segment of the lane, in elements. */
+/* Returns the length of the lane's next segment, in elements. */
 static size_t next_count(const struct lane_work *work)
 {
 	const struct plan *plan = &work->run->schedule->plan;
@@ -64,7 +68,7 @@ static struct segment segment_of(const struct lane_work *work, size_t count)
 	};
 }
 
-/* Returns its number. */
+/* Returns the number of the added segment. */
 static uint32_t flight_add(
 	const struct peer *peer, struct flight *flight, const struct segment *segment)
 {
@@ -79,7 +83,7 @@ static size_t segment_bytes(const struct segment *segment)
 		segment->run->schedule, run_step(segment->run, segment->step), segment->count);
 }
 
-/* Segments may be done out of order on several rails; steps are complete from their beginning. */
+/* Several rails may complete segments out of order; a step completes elements in order. */
 static void flight_settle(struct flight *flight)
 {
 	while (flight->first != flight->next) {
@@ -92,7 +96,7 @@ static void flight_settle(struct flight *flight)
 	}
 }
 
-/* The path MTU of the connection over which a step goes. The peer may not be connected yet: 0. */
+/* Returns the path MTU of the connection of a step, or 0 if the peer is not connected yet. */
 static uint32_t path_mtu(const struct run *run, uint32_t step)
 {
 	const struct peer *peer = run->comm->peers[run_step(run, step)->peer];
@@ -101,9 +105,11 @@ static uint32_t path_mtu(const struct run *run, uint32_t step)
 	return channel ? channel->path_mtu : 0;
 }
 
-/* Packets leave as they came only over a connection with the same path MTU. And a device keeps so
- * much that one may ask for the beginning of each step only: of what is more the oldest would
- * always have gone when it is wanted. */
+/*
+ * Received packets can be forwarded only over a connection with the same path MTU. A device retains
+ * a limited number of packets and discards the oldest first, so only the first part of each step is
+ * retained if all of it would exceed the limit.
+ */
 static bool is_kept(const struct segment *segment)
 {
 	const struct run *run = segment->run;
@@ -119,10 +125,12 @@ static bool is_kept(const struct segment *segment)
 	return passing <= most || middle <= all * most / passing;
 }
 
-/* What a step receives on the GPU and another one sends on as it is has a number, the same for
- * both: perhaps it can leave as it has come. Not by another rail, which has another device, and
- * where that is chosen for each message; nor what is received into a ring, to be reduced out of
- * that. The one that begins in its middle, on a new connection, finds nothing. */
+/*
+ * Returns the token of a step that receives into GPU memory and whose data another step forwards
+ * unchanged; both steps have the same token. Returns 0 if packets cannot be forwarded: with several
+ * rails, since the other rail is another device and is chosen for each message; for data received
+ * into a staging ring; and for a message that resumes in the middle on a new connection.
+ */
 static uint64_t keep_of(const struct segment *segment, uint32_t skip)
 {
 	const struct run *run = segment->run;
@@ -138,8 +146,8 @@ static uint64_t keep_of(const struct segment *segment, uint32_t skip)
 
 /* ---- receiving */
 
-/* `skip` bytes of it are there already. On a connection that broke nothing is posted: the next one
- * does it. */
+/* Posts a receive for a segment of which `skip` bytes have arrived. Posts nothing on a
+ * connection that is broken: the next connection does. */
 static int post_receive(struct channel *channel, const struct segment *segment, uint32_t skip)
 {
 	const struct run *run = segment->run;
@@ -209,7 +217,7 @@ int lane_receive_bulk(struct lane *lane)
 	return 0;
 }
 
-/* What the tag of another operation tells of it. */
+/* Returns the peer's signature, as far as the tag of another operation identifies it. */
 static struct signature signature_of(uint32_t tag, const struct signature *mine)
 {
 	struct signature theirs = *mine;
@@ -224,7 +232,7 @@ static struct signature signature_of(uint32_t tag, const struct signature *mine)
 	return theirs;
 }
 
-/* The tag tells whose operation differs; where the tags agree, lengths do if the arguments do. */
+/* Checks that a message is of this rank's operation: by the tag, then by the length. */
 static int check_segment(struct channel *channel, const struct segment *segment, uint32_t number,
 	const struct frl_wc *wc)
 {
@@ -316,8 +324,8 @@ int bulk_resume_receives(struct channel *channel)
 /* ---- sending */
 
 /*
- * A completion is wanted for every so many sends, for those that steps wait for, and at the end of
- * the run's steps in the lane: there for the last ones on each rail.
+ * Requests a completion for every BULK_SIGNALS-th send, for sends that other steps wait for, and at
+ * the end of the run's steps in the lane: there for the last sends on each rail.
  */
 static bool is_signaled(const struct channel *channel, const struct lane_work *work, size_t count)
 {
@@ -331,7 +339,7 @@ static bool is_signaled(const struct channel *channel, const struct lane_work *w
 		(after > 0 || schedule->next_step[work->step] == PLAN_NOTHING);
 }
 
-/* `skip` bytes of it are at the peer already. As post_receive(). */
+/* Posts a send of a segment of which the peer has `skip` bytes. As post_receive(). */
 static int post_send(struct channel *channel, const struct segment *segment, uint32_t number,
 	bool is_signaled, uint32_t skip)
 {
@@ -364,7 +372,7 @@ static bool may_send(const struct channel *channel)
 		channel->sends_posted - channel->sends_done < BULK_SENDS;
 }
 
-/* Where this rank had not started the operation yet when the peer told of its own. */
+/* Compares the operations if this rank had not started its own when the peer's header arrived. */
 static int check_operation(const struct channel *channel, const struct lane_work *work)
 {
 	const struct signature *mine = &work->run->signature;
@@ -405,7 +413,7 @@ int lane_send_bulk(struct lane *lane)
 	return 0;
 }
 
-/* Returns whether it was signaled. */
+/* Returns whether the send was signaled. */
 static bool send_is_done(struct channel *channel)
 {
 	uint32_t at = channel->sends_done++ % BULK_SENDS;
@@ -418,7 +426,7 @@ int bulk_sent(struct channel *channel)
 {
 	struct peer *peer = channel->peer;
 
-	/* One completion stands for all sends before it as well. */
+	/* A completion also completes all sends before it. */
 	while (!send_is_done(channel))
 		;
 	flight_settle(&peer->sends);
@@ -432,7 +440,7 @@ int bulk_resume_sends(struct channel *channel)
 	struct flight *flight = &channel->peer->sends;
 	uint32_t pending = channel->sends_posted - theirs->received;
 
-	/* What its NIC has acknowledged, and died before it told of it. */
+	/* The peer's NIC acknowledged messages, then failed before it reported them to the peer. */
 	if ((int32_t)(theirs->received - channel->sends_done) < 0)
 		return comm_fail(channel->peer->comm, -ECONNRESET,
 			"rank %d has lost what it had received from rank %d, when the connection "
@@ -444,7 +452,7 @@ int bulk_resume_sends(struct channel *channel)
 		return channel_nonsense(channel);
 	while (channel->sends_done != theirs->received)
 		send_is_done(channel);
-	/* It may have told more already, if its end was up before this one. */
+	/* Headers on the new connection may have reported more credits already. */
 	if ((int32_t)(theirs->credits - channel->credits) > 0)
 		channel->credits = theirs->credits;
 	for (uint32_t i = channel->sends_done; i != channel->sends_posted; i++) {

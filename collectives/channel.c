@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How channels come to be. Whoever needs a peer, or hears that a peer needs this rank, makes its
- * queue pairs and tells their endpoints by mail; whoever has the other's endpoints connects, and
- * says so when its queue pairs can receive. Only then anything is sent: packets to a queue pair
- * that is not ready would be lost. Mail may be lost, so who waits asks again.
+ * How channels are set up. A rank that needs a peer, or receives mail from a rank that needs it,
+ * creates its queue pairs and mails their endpoints. A rank that has the peer's endpoints connects,
+ * and mails when its queue pairs can receive. Nothing is sent before that, since packets to a queue
+ * pair that is not ready would be lost. Mail may be lost, so a rank that waits repeats its mail.
  */
 #include "collectives/communicator.h"
 
@@ -16,15 +16,15 @@
 #include "lib/base/error.h"
 
 enum {
-	ASK_AGAIN_MS = 500, /* twice as long each time, but for: */
+	ASK_AGAIN_MS = 500, /* the interval doubles with each repetition, up to ASKS_SLOWER times */
 	ASKS_SLOWER = 4,
-	ASKS_QUIET = 5, /* after so many somebody should know */
+	ASKS_QUIET = 5, /* repetitions after which a warning is logged */
 };
 
-/* A mail about a channel. */
+/* Flags and contents of a MAIL_CONNECT. */
 enum channel_flags {
 	CHANNEL_IS_READY = 1 << 0, /* the sender's queue pairs can receive */
-	CHANNEL_ASKS = 1 << 1,     /* and it wants to hear the same of the other's */
+	CHANNEL_ASKS = 1 << 1,     /* the sender asks for the state of the receiver's queue pairs */
 };
 
 struct channel_mail {
@@ -42,7 +42,8 @@ _Static_assert((int)MAIL_CHANNELS == (int)RAILS_MAX, "the board knows all channe
 _Static_assert(sizeof(struct channel_mail) == 32 + CHANNEL_HOST + 2 * FRL_ENDPOINT_SIZE,
 	"the mail has no holes");
 
-/* What could not be posted because the device has failed is posted to the next connection. */
+/* A work request that could not be posted because the device failed is posted to the next
+ * connection. */
 int channel_post_failed(struct channel *channel, int err)
 {
 	struct frl_comm *comm = channel->peer->comm;
@@ -184,7 +185,7 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 		return err;
 	channel = peer->channels[mail.channel];
 	epoch = (uint32_t)get_number(mail.epoch, sizeof(mail.epoch));
-	/* The connection broke there, and this end did not see it. */
+	/* The peer has restarted the channel, and this end has not noticed yet. */
 	if ((int32_t)(epoch - channel->epoch) > 0)
 		err = comm->n_rails > 1 ? channel_follow(channel, epoch)
 					: channel_nonsense(channel);
@@ -200,7 +201,7 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 	return 0;
 }
 
-/* Those who do not come for long are not asked as often. */
+/* Returns the interval to the next repetition, which grows with the number of repetitions. */
 static uint64_t patience_ns(const struct channel *channel)
 {
 	unsigned slower = channel->asks < ASKS_SLOWER ? channel->asks : ASKS_SLOWER;
@@ -295,7 +296,7 @@ static int start_connecting(struct channel *channel)
 	return 0;
 }
 
-/* 0 when both are connected, -EAGAIN not yet. */
+/* Returns 0 when both queue pairs are connected, -EAGAIN before that. */
 static int test_connecting(struct channel *channel)
 {
 	int bulk = frl_qp_connect_test(channel->bulk), eager;
@@ -317,7 +318,7 @@ static void lanes_wake(struct peer *peer)
 		lane_wake(peer->comm, &peer->lanes[kind]);
 }
 
-/* ---- steps towards a connection that works */
+/* ---- states of a connection */
 
 static int become_ready(struct channel *channel)
 {
@@ -330,7 +331,7 @@ static int become_ready(struct channel *channel)
 	if (!err)
 		err = bulk_resume_receives(channel);
 	if (err || channel->state != CHANNEL_CONNECTING)
-		return err; /* or the rail has failed meanwhile */
+		return err; /* restarted meanwhile if the rail has failed */
 	channel->state = CHANNEL_READY;
 	channel_send_mail(channel, false);
 	return 0;
@@ -345,7 +346,7 @@ static int become_up(struct channel *channel)
 		err = eager_resume_sends(channel);
 	if (!err && channel->epoch > 0)
 		err = bulk_resume_sends(channel);
-	/* Does it work? Perhaps nothing else is sent for long. */
+	/* Test the new connection: there may be no other traffic for long. */
 	if (!err && channel->epoch > 0)
 		err = channel_ping(channel);
 	if (!err)
@@ -365,7 +366,8 @@ static bool is_flushed(const struct channel *channel)
 	return poller->is_over || (int32_t)(poller->emptied - channel->flushed_at) >= 0;
 }
 
-/* As far as it can go; 0, or the reason why it never will go on. */
+/* Advances the channel's state as far as possible. Returns 0, or the error that ends the
+ * attempt. */
 static int step(struct channel *channel)
 {
 	int err = 0;

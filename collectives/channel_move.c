@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Over which rail a channel goes on when its connection broke, and how often it may. Each
- * connection that a channel has is an epoch, and the rails follow each other with the epochs: so
- * both ends mean the same rail when they mean the same epoch, and who wants to leave one out counts
- * on.
+ * Which rail a channel uses after its connection broke, and how often it may move. Each connection
+ * of a channel has an epoch, and the epoch determines the rail. Both ends therefore use the same
+ * rail when they agree on the epoch. To skip a rail, a rank skips its epoch.
  *
- * Rails may come back, so there is no end to moving on as long as something comes of it. What ends
- * is moving to and fro: as many connections in a row that carried nothing as there are rails.
+ * Rails may recover, so the number of moves is not limited while channels carry messages. The limit
+ * is on moves without effect: as many connections in a row that carried nothing as there are rails.
  */
 #include "collectives/communicator.h"
 
@@ -15,7 +14,7 @@ unsigned channel_rail_in(const struct channel *channel, uint32_t epoch)
 	return (channel->number + epoch) % channel->peer->comm->n_rails;
 }
 
-/* Why not over this one? The less the better. */
+/* Reason against a rail. Lower values are better. */
 enum reservation {
 	RESERVE_NOTHING,
 	RESERVE_AVOIDED, /* a connection over it broke a while ago */
@@ -35,7 +34,7 @@ static enum reservation reservation(const struct channel *channel, unsigned numb
 	return family_avoids(comm, number, channel->peer->rank) ? RESERVE_AVOIDED : RESERVE_NOTHING;
 }
 
-/* Messages that have come and gone, all but perhaps the last ones. */
+/* Returns the number of messages sent and received, except perhaps for the last ones. */
 static uint32_t carried(const struct channel *channel)
 {
 	return channel->receives_done + channel->sends_done + channel->arrivals_come +
@@ -84,7 +83,7 @@ bool channel_is_better_elsewhere(const struct channel *channel)
 
 void channel_count_move(struct channel *channel)
 {
-	/* It counts when the peer was there to take part. */
+	/* Only connections that the peer took part in count. */
 	if (channel->carried != carried(channel))
 		channel->barren = 0;
 	else if (channel->has_theirs)
@@ -98,7 +97,8 @@ void channel_prove(struct channel *channel)
 	if (channel->state == CHANNEL_FLUSHING)
 		return;
 	channel->is_proven = true;
-	/* Else something small got through, and what waits may not. */
+	/* While sends are pending, a small message alone does not prove that large ones get
+	 * through. */
 	if (channel->sends_posted == channel->sends_done)
 		channel->barren = 0;
 	family_trust(channel->peer->comm, channel->rail, channel->peer->rank);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The queue pairs of channels, with the completion queues and the slots that they need. */
+/* Queue pairs of channels, with their completion queues and slots. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -9,9 +9,10 @@
 #include "lib/base/error.h"
 
 enum {
-	FIRST_COMPLETIONS = 4096, /* of the first completion queue; each later one has twice */
+	/* of the first completion queue; each later one is twice as deep */
+	FIRST_COMPLETIONS = 4096,
 	MOST_COMPLETIONS = 65536,
-	LEAST_INLINE = 64, /* that is asked for; with fewer it takes what there is */
+	LEAST_INLINE = 64, /* the lowest inline size that is asked for before none */
 };
 
 static int add_poller(struct frl_comm *comm, unsigned rail, struct poller **ret_poller)
@@ -65,7 +66,8 @@ void channel_destroy_queue_pairs(struct channel *channel)
 	channel->has_room = false;
 }
 
-/* With as many bytes inline as the device has: some NICs have few, or none. */
+/* Creates the queue pair with as many inline bytes as the device supports: some NICs support few
+ * or none. */
 static int create_eager(struct frl_pd *pd, struct frl_qp_config *config, struct channel *channel)
 {
 	struct frl_qp_attr attr;
@@ -142,7 +144,7 @@ struct channel *channel_new(struct peer *peer, unsigned number)
 	channel->peer = peer;
 	channel->number = channel->rail = number;
 	channel->state = CHANNEL_ASKING;
-	channel->their_operation.coll = FRL_SEND; /* is compared with nothing */
+	channel->their_operation.coll = FRL_SEND; /* matches no operation */
 	return channel;
 }
 
@@ -155,7 +157,6 @@ int channel_create_queue_pairs(struct channel *channel)
 	return rail_check(channel->peer->comm, channel->rail, err);
 }
 
-/* -EBUSY: a NIC still holds some of the slots. */
 int channel_deregister_slots(struct channel *channel)
 {
 	int err = rail_end_registration(channel->peer->comm, channel->rail, channel->mr);

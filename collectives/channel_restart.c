@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Channels whose connections break while both ranks live. A queue pair that went to the error state
- * takes nothing any more, and its completions say what it has taken, to the byte: both ends tell
- * each other, connect again over another rail, and go on from there.
+ * Channels whose connections break while both ranks are alive. A queue pair in the error state
+ * accepts nothing more, and its completions report exactly how many bytes it has placed. Both ends
+ * exchange these positions, connect over another rail, and resume there.
  */
 #include "collectives/communicator.h"
 
@@ -21,13 +21,13 @@ static void stop(struct frl_qp *qp)
 
 	if (!qp)
 		return; /* its rail had failed before */
-	/* One that was never connected has nothing to stop. */
+	/* A queue pair that was never connected needs no stop. */
 	frl_qp_query(qp, &now);
 	if (now.state != FRL_QPS_RESET)
 		frl_qp_modify(qp, &attr, FRL_QP_STATE);
 }
 
-/* `how`: in which way it broke. */
+/* `how`: description of the failure. */
 static int fail_at_end(const struct channel *channel, const char *how)
 {
 	struct frl_comm *comm = channel->peer->comm;
@@ -45,7 +45,7 @@ static int fail_at_end(const struct channel *channel, const char *how)
 			: ", and there is no other rail left to go on over");
 }
 
-/* `epoch` is that of its next connection; 0: there is none any more. */
+/* `epoch`: the next connection, or 0 if there is no other rail. */
 static int restart(struct channel *channel, uint32_t epoch)
 {
 	struct peer *peer = channel->peer;
@@ -56,8 +56,10 @@ static int restart(struct channel *channel, uint32_t epoch)
 		return fail_at_end(channel,
 			comm->rails[channel->rail].is_lost ? "the device has failed"
 							   : "so the other end says");
-	/* What is done until now is in the completion queue when these return; and it has been
-	 * polled when it was found empty, but not by the poll that may be running. */
+	/*
+	 * After stop(), all completions are in the completion queue. They have been polled when the
+	 * queue has been found empty twice: the first time may be a poll that is running now.
+	 */
 	if (channel->state != CHANNEL_FLUSHING) {
 		stop(channel->bulk);
 		stop(channel->eager);
@@ -90,7 +92,7 @@ int channel_follow(struct channel *channel, uint32_t epoch)
 	return restart(channel, channel_followed_epoch(channel, epoch));
 }
 
-/* The connection can be made again, over another rail. */
+/* Returns whether a connection over another rail may help. */
 static bool is_broken(enum frl_wc_status status)
 {
 	return comm_is_broken(status) || status == FRL_WC_FATAL_ERR ||
@@ -108,7 +110,8 @@ static bool is_down(struct rail *rail)
 	return rail->is_down;
 }
 
-/* Or is it known to be the rank at its other end? Of NICs it may be anything between the two. */
+/* Returns whether the rail may be the cause, rather than the rank at the other end. With NICs
+ * the cause may be anything between the two. */
 static bool may_be_rail(const struct channel *channel)
 {
 	struct rail *rail = &channel->peer->comm->rails[channel->rail];
@@ -116,7 +119,7 @@ static bool may_be_rail(const struct channel *channel)
 	return is_down(rail) || rail->attr.pins_memory || channel->peer->comm->n_rails > 1;
 }
 
-/* No rail is left to go on over. */
+/* Fails the communicator because no rail is left. */
 static int fail_without_rail(
 	const struct channel *channel, enum work_kind kind, enum frl_wc_status cause)
 {
@@ -126,7 +129,7 @@ static int fail_without_rail(
 	int err;
 
 	frl_qp_error(is_bulk ? channel->bulk : channel->eager, how, sizeof(how));
-	/* A device whose GPU has failed says so. */
+	/* A device reports the failure of its GPU in this text. */
 	if (cause == FRL_WC_LOC_PROT_ERR && comm->computes && how[0])
 		return comm_fail(comm, -EIO, "the connection to rank %d failed: %s",
 			channel->peer->rank, how);
@@ -152,7 +155,7 @@ int channel_failed(struct channel *channel, enum work_kind kind, const struct fr
 		if (!channel_next_epoch(channel) || !is_broken(cause))
 			return fail_without_rail(channel, kind, cause);
 		err = comm_find_reason(comm, channel->peer->rank, cause);
-		/* While it looked, the peer may have said that the connection broke. */
+		/* comm_find_reason() may have received mail that restarted the channel. */
 		if (!err && channel->state != CHANNEL_FLUSHING)
 			err = channel_restart(channel);
 	}
@@ -182,7 +185,7 @@ int channel_connecting_failed(struct channel *channel, int err)
 
 /* ---- rails */
 
-/* Another rail that has a link. */
+/* Returns whether another rail has a link. */
 static bool has_other(const struct frl_comm *comm, unsigned rail)
 {
 	for (unsigned i = 0; i < comm->n_rails; i++) {
@@ -192,7 +195,8 @@ static bool has_other(const struct frl_comm *comm, unsigned rail)
 	return false;
 }
 
-/* Those that cannot stay, for a link may come back; a device does not. */
+/* Channels without another rail stay if the rail may recover, that is unless its device has
+ * failed. */
 int channels_leave_rail(struct frl_comm *comm, unsigned rail)
 {
 	int err = 0;
@@ -210,7 +214,7 @@ int channels_leave_rail(struct frl_comm *comm, unsigned rail)
 	return err;
 }
 
-/* Whether its channels are broken, their retries tell; all at the same time. */
+/* Tests all channels of a rail at the same time: the retry timeouts of broken ones will expire. */
 static int ping_rail(struct frl_comm *comm, unsigned rail)
 {
 	int err = 0;
@@ -237,7 +241,7 @@ int channels_check_rails(struct frl_comm *comm)
 	for (unsigned i = 0; i < comm->n_rails; i++) {
 		struct rail *rail = &comm->rails[i];
 
-		/* The local fabric is always there; asking after it looks at every queue pair. */
+		/* The local fabric has no link state, and a query would visit every queue pair. */
 		if (rail->attr.local_fabric)
 			continue;
 		frl_device_query(rail->device, &attr);
@@ -253,15 +257,16 @@ int channels_check_rails(struct frl_comm *comm)
 		if (rail->is_down && has_other(comm, i))
 			err = channels_leave_rail(comm, i);
 		else if (suspicions != rail->suspicions && !comm->draining)
-			err = ping_rail(comm, i); /* who is leaving may be gone */
+			/* not while draining: peers that leave may be gone */
+			err = ping_rail(comm, i);
 		rail->suspicions = suspicions;
 	}
 	return err;
 }
 
-/* ---- going on */
+/* ---- resuming */
 
-/* What is done is certain: the peer is to go on behind it. */
+/* Records the position at which the peer is to resume. */
 static void settle_resume(struct channel *channel)
 {
 	uint32_t before = channel->receives_done == channel->short_at ? channel->short_by : 0;
@@ -280,7 +285,7 @@ static void settle_resume(struct channel *channel)
 	channel->is_telling = false;
 }
 
-/* Nothing can happen to it any more: what was done is certain. */
+/* All completions of the old connection have been collected. */
 int channel_reopen(struct channel *channel)
 {
 	struct frl_comm *comm = channel->peer->comm;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which algorithm, and why: what the communicator adds to tuner.h. */
+/* The choice of an algorithm, and its explanation: what the communicator adds to tuner.h. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -16,8 +16,9 @@ int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo
 }
 
 /*
- * What other ranks send is not known, and all must choose alike, so the choice is made for pieces
- * of one length; what this rank really sends is told behind it.
+ * A rank does not know what other ranks send, and all ranks must make the same choice. The choice
+ * is therefore made for pieces of equal length, and the actual lengths of this rank follow in the
+ * text.
  */
 static int explain_pieces(const struct plan_job *job, char *text, size_t size)
 {
@@ -36,11 +37,11 @@ static int explain_pieces(const struct plan_job *job, char *text, size_t size)
 		job->segment_bytes);
 }
 
-/* An explanation that is written piece by piece, by snprintf(). */
+/* A text that is written in parts by snprintf(). */
 struct explanation {
 	char *at;
 	size_t room;
-	int length; /* so far; negative: an error */
+	int length; /* so far, or a negative error */
 };
 
 static void advance(struct explanation *e, int length)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public calls that are short for frl_start_group(). */
+/* Shorthands for frl_start_group(). */
 #include "collectives/communicator.h"
 
 #include <errno.h>
