@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Making communicators and ending them. */
+/* Creating and destroying communicators. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "collectives/measure.h"
 #include "lib/base/error.h"
 
-/* ---- making */
+/* ---- creating */
 
 void frl_comm_config_init(struct frl_comm_config *config)
 {
@@ -76,7 +76,8 @@ int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct f
 	return 0;
 }
 
-/* Setting up failed with the thread's last error; says so to the others, and who is to blame. */
+/* Creation failed with the thread's last error: reports the error, and the rank that caused it,
+ * to the other ranks. Returns the error. */
 static int give_up(struct frl_bootstrap *bootstrap, int err)
 {
 	int gone = -1;
@@ -120,7 +121,7 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	err = check_config(config);
 	if (!err)
 		err = comm_new(config, bootstrap->rank, bootstrap->ranks, &comm);
-	/* The others are not to wait for this rank. */
+	/* The other ranks must not wait for this rank. */
 	if (err)
 		return give_up(bootstrap, err);
 	comm->bootstrap = bootstrap;
@@ -158,13 +159,14 @@ int frl_comm_create(
 	return frl_comm_create_with(bootstrap, &config, ret_comm);
 }
 
-/* ---- ending */
+/* ---- destroying */
 
 void comm_free(struct frl_comm *comm)
 {
 	char why[ERROR_TEXT_MAX];
 
-	/* The caller is to know the first failure, not those of taking the rest apart. */
+	/* Keep the error text of the first failure for the caller; cleaning up may produce
+	 * others. */
 	error_save(why);
 	error_restore((const char[ERROR_TEXT_MAX]){ "" });
 	if (comm->board)
@@ -204,7 +206,7 @@ void frl_comm_destroy(struct frl_comm *comm)
 	family_leave(comm);
 }
 
-/* ---- news from others */
+/* ---- mail */
 
 void frl_comm_abort(struct frl_comm *comm, const char *reason)
 {
@@ -214,11 +216,11 @@ void frl_comm_abort(struct frl_comm *comm, const char *reason)
 		return;
 	snprintf(text, sizeof(text), "rank %d aborted: %.*s", comm->rank, REASON_MAX - 64,
 		reason ? reason : "for no reason that was given");
-	/* The communicator's thread may be busy with something else for long. */
+	/* Send the failure here: the communicator's thread may be busy elsewhere for long. */
 	if (!board_abort(comm->board, &comm->post, text))
 		return;
 	comm_tell_failure(comm, -ECANCELED, text);
-	/* Before this returns: the process may end at once, and would be a rank that has died. */
+	/* Abort the job before the caller may end the process, which would look like a crash. */
 	comm_give_up_job(comm, text);
 }
 

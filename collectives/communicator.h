@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inside of a communicator.
+ * Internals of a communicator.
  *
- *	request.c    operations that the caller started, their arguments and their end
- *	schedule.c   plans, kept and made ready to run
- *	run.c        one plan at work: what is complete, what may go on
+ *	request.c    operations that the caller started, from arguments to completion
+ *	schedule.c   cache of plans that are ready to run
+ *	run.c        execution of one plan: completed elements, and steps that may proceed
  *	bulk.c, eager.c, local.c, self.c
- *	             the ways in which steps are done
- *	transfer.c   do both ends of a SEND and RECV mean the same?
- *	shm*.c       operations of ranks of one machine, in memory that they share
- *	staging.c    where chunks are that the device does not reduce
- *	where.c      which memory buffers are: the processor's or a GPU's
+ *	             execution of steps
+ *	transfer.c   checks that both ends of a SEND and RECV agree
+ *	shm*.c       operations in memory that ranks of one machine share
+ *	staging.c    receive rings for data that the device does not reduce
+ *	where.c      memory kind of buffers: host or GPU
  *	compute.c, shadow.c, gate.c, block.c
- *	             what is different for a GPU's
- *	rail.c       devices, what is registered with them, and those that fail
- *	channel*.c   connections between two ranks, made when they are first needed
- *	runner.c     makes progress: completions, then lanes, then news for the peers
- *	family.c     what communicators made out of one another do together
- *	board.c      mail between the ranks, and which communicator it is for
+ *	             operations on GPU memory
+ *	rail.c       devices, their registrations and failures
+ *	channel*.c   connections between two ranks, created on first use
+ *	runner.c     progress: completions, then lanes, then credits for the peers
+ *	family.c     sibling communicators: progress and destruction
+ *	board.c      mail between ranks, and its delivery to communicators
  *	failure.c, stall.c
- *	             how all of that ends before its time, and what is said then
+ *	             failures, hang detection, and error texts
  *
- * Threads: one at a time, which has entered (family.h). What other threads may touch at any time
- * is in struct post, and in comm->board.
+ * Threads: one thread at a time, which has entered the communicator (family.h). Other threads may
+ * access struct post and comm->board at any time.
  */
 #ifndef FERRULE_COLLECTIVES_COMMUNICATOR_H
 #define FERRULE_COLLECTIVES_COMMUNICATOR_H
@@ -48,9 +48,9 @@
 
 enum {
 	POLL_BATCH = 16,
-	BUSY_MS = 100, /* a NIC may need a registration so much longer; then it is left to it */
+	BUSY_MS = 100, /* most time that a NIC may keep a registration in use; then it is leaked */
 	ERROR_TEXT = 1024,
-	HISTORY = 64, /* collectives whose signatures are remembered */
+	HISTORY = 64, /* collectives whose signatures are kept */
 	NS_PER_MS = 1000000,
 };
 
@@ -61,36 +61,39 @@ struct request_list {
 
 struct frl_request {
 	struct frl_comm *comm;
-	struct request_list *list; /* the one that it is in */
+	struct request_list *list; /* the list that the request is in */
 	struct frl_request *previous, *next;
 	struct run *runs;
 	uint32_t left;  /* runs that are not complete */
-	uint32_t moves; /* counts what has moved, for stall.c */
+	uint32_t moves; /* number of advances, for stall.c */
 	uint32_t seen_moves;
-	uint64_t since_ns;   /* nothing has moved; 0: not looked at yet */
-	uint64_t busy_by_ns; /* its registrations end, or it does without that; 0: not tried yet */
+	uint64_t since_ns; /* time of the last advance; 0: not checked yet */
+	/* deadline for its deregistrations, after which it completes without; 0: not set yet */
+	uint64_t busy_by_ns;
 	bool done;
 };
 
-/* One device, and what the communicator has of it. */
+/* One device, and the communicator's resources on it. */
 struct rail {
 	struct frl_device *device;
 	struct frl_pd *pd;
 	struct frl_device_attr attr;
-	struct frl_mr_cache *cache; /* of callers' buffers; NULL: registering takes no time */
-	bool has_posted;            /* since the device was driven last */
-	bool is_down;               /* its port has no link */
-	bool is_lost;               /* the device has failed, for good: nothing goes over it */
-	uint32_t suspicions;        /* of the family: so many have been looked into */
+	/* registration cache for the caller's buffers; NULL: registering takes no time */
+	struct frl_mr_cache *cache;
+	bool has_posted; /* work was posted since the device's last progress */
+	bool is_down;    /* its port has no link */
+	bool is_lost;    /* the device has failed and will not recover */
+	/* number of suspicions of the sibling communicators that have been handled */
+	uint32_t suspicions;
 };
 
-/* A completion queue; there are several when one cannot be deep enough for all channels. */
+/* A completion queue. There are several if the queue depth is too small for all channels. */
 struct poller {
 	struct frl_cq *cq;
 	unsigned rail;
-	uint32_t room;    /* for so many completions more */
-	uint32_t emptied; /* how often it has been found empty */
-	bool is_over;     /* no completion comes any more: the device has failed */
+	uint32_t room;    /* for this many more completions */
+	uint32_t emptied; /* number of polls that found it empty */
+	bool is_over;     /* no completions will come: the device has failed */
 };
 
 struct frl_comm {
@@ -100,11 +103,12 @@ struct frl_comm {
 	struct tuner tuner;
 	int rank;
 	int ranks;
-	int *members;    /* by rank: that of the bootstrap; NULL: the same */
-	int *rank_order; /* the ranks, in the order of their members */
+	int *members;    /* by rank: the rank in the bootstrap; NULL: the same */
+	int *rank_order; /* the ranks, sorted by their rank in the bootstrap */
 	bool is_child;
-	int measured_by;      /* the rank that has measured with this one and has all answers */
-	struct member member; /* of its family */
+	/* the rank that measured with this one and has received all answers */
+	int measured_by;
+	struct member member; /* of its sibling communicators */
 	struct board *board;
 	struct post post;
 
@@ -113,9 +117,9 @@ struct frl_comm {
 	struct poller *pollers;
 	unsigned n_pollers;
 
-	struct peer **peers; /* by rank; NULL: not needed yet */
+	struct peer **peers; /* by rank; NULL: not used yet */
 	struct peer *first_peer;
-	struct channel *connecting; /* those that are not up */
+	struct channel *connecting; /* channels that are not up */
 	struct channel *news;
 	struct lane *ready;
 	struct lane **ready_end;
@@ -123,69 +127,72 @@ struct frl_comm {
 	struct shm *shm; /* NULL: the ranks share no memory */
 	struct staging staging;
 	struct schedule_cache schedules;
-	size_t idle_scratch;        /* bytes that idle runs keep */
-	struct compute *computes;   /* GPUs that have been used */
-	struct run *gated, *moving; /* that wait for a stream, or for room to copy */
-	uint64_t gate_eager_ns;     /* until then streams are asked in each round, */
-	uint64_t gate_look_ns;      /* and after that not before this */
-	uint64_t still_by_ns;       /* after a failure: so long GPUs may take; 0: not looked yet */
-	uint32_t started;           /* collectives */
+	size_t idle_scratch;      /* bytes that idle runs keep */
+	struct compute *computes; /* GPUs that have been used */
+	/* runs that wait for a stream; runs that wait for room in the copy queue */
+	struct run *gated, *moving;
+	uint64_t gate_eager_ns; /* until this time streams are polled in each round */
+	uint64_t gate_look_ns;  /* after that, streams are polled next at this time */
+	/* after a failure: deadline for GPUs to become idle; 0: not set yet */
+	uint64_t still_by_ns;
+	uint32_t started; /* collectives started */
 	struct signature history[HISTORY];
-	bool has_selves; /* one of those below is not blocked any more */
+	bool has_selves; /* a run in the two lists below has been unblocked */
 	struct self_list {
 		struct run *first, *last;
-		uint32_t started;    /* also those of no elements */
-	} self_sends, self_receives; /* to this rank itself, oldest first */
+		uint32_t started;    /* including empty ones */
+	} self_sends, self_receives; /* from this rank to itself, oldest first */
 
-	struct request_list active;    /* in the order of starting */
-	struct request_list finishing; /* all is done but the registrations */
-	struct request_list done;      /* waiting to be tested */
-	struct request_list stale;     /* gone for the caller, but a registration is still busy */
-	struct request_list idle;      /* to be used again */
+	struct request_list active;    /* in the order of their start */
+	struct request_list finishing; /* complete except for their deregistrations */
+	struct request_list done;      /* waiting for the caller's test */
+	struct request_list stale;     /* freed by the caller, but a registration is still in use */
+	struct request_list idle;      /* for reuse */
 
 	struct stall {
-		uint32_t polls, idle_polls; /* since the last look at the clock */
+		uint32_t polls, idle_polls; /* since the last clock check */
 		uint64_t checked_ns;
 		uint64_t probed_ns;
 		uint32_t probes;
-		uint64_t asked_ns; /* 0: nobody is being asked */
+		uint64_t asked_ns; /* 0: no questions are under way */
 		uint32_t question;
-		struct report *reports; /* by rank, while they are asked */
+		struct report *reports; /* by rank, while questions are under way */
 	} stall;
 
-	bool draining; /* frl_comm_destroy(): the others are not to be disturbed by failures */
-	int error;     /* 0: works */
+	bool draining; /* frl_comm_destroy() was called: failures are not sent to other ranks */
+	int error;     /* 0: none */
 	char error_text[ERROR_TEXT];
 };
 
-/* Frees all that was made, as far as it got. */
+/* Frees a communicator, also one that was created only in part. */
 void comm_free(struct frl_comm *comm);
 
-/* communicator.c: an empty one with the rails of `config`. */
+/* communicator.c: creates a communicator that has only the rails of `config`. */
 int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct frl_comm **ret_comm);
 
-/* rail.c: also where that has failed, rails are closed. */
+/* rail.c. rails_close() is required even if rails_open() fails. */
 int rails_open(struct frl_comm *comm, const struct frl_comm_config *config);
 void rails_close(struct frl_comm *comm);
 /*
- * A region for a buffer of a run. Of a rail that has failed there is none: 0, and *ret_mr stays as
- * it is. Errors as frl_reg_mr(), or the communicator's.
+ * Registers a buffer of a run. Returns 0 and leaves *ret_mr unchanged if the rail has failed. Fails
+ * as frl_reg_mr(), or with the communicator's error.
  */
 int rail_register(struct frl_comm *comm, unsigned rail, enum plan_buffer buffer, void *addr,
 	size_t bytes, struct frl_mr **ret_mr);
-/* It is not needed any more. As frl_dereg_mr(). */
+/* Deregisters a buffer that is not in use. Fails as frl_dereg_mr(). */
 int rail_deregister(
 	struct frl_comm *comm, unsigned rail, enum plan_buffer buffer, struct frl_mr *mr);
-/* Ends a registration that is not in use any more. -EBUSY: after BUSY_MS a NIC still needs it. */
+/* Ends a registration that is not in use. Fails with -EBUSY if a NIC still uses it after
+ * BUSY_MS. */
 int rail_end_registration(const struct frl_comm *comm, unsigned rail, struct frl_mr *mr);
 /*
- * What a call of the rail's device has returned, with the thread's last error. If it says that the
- * device has failed all goes on over other rails: 0, or the communicator's error if that cannot be.
- * Other errors are returned as they are.
+ * Checks the return value of a call on the rail's device, with the thread's last error. If the
+ * device has failed, channels move to other rails and the function returns 0, or the communicator's
+ * error if that is impossible. Returns other errors unchanged.
  */
 int rail_check(struct frl_comm *comm, unsigned rail, int err);
 
-/* agree.c: what the ranks must know of each other before anything else. */
+/* agree.c: exchanges what the ranks must know of each other first. */
 int comm_agree(struct frl_comm *comm);
 
 static inline int comm_member(const struct frl_comm *comm, int rank)
@@ -193,116 +200,123 @@ static inline int comm_member(const struct frl_comm *comm, int rank)
 	return comm->members ? comm->members[rank] : rank;
 }
 
-/* The rank that the bootstrap calls so; -1: it is none of this communicator. */
+/* Returns the rank of a member of the bootstrap, or -1 if it is not in this communicator. */
 int comm_rank_of_member(const struct frl_comm *comm, int member);
 
-/* runner.c: makes progress once. Returns how much happened, or the communicator's error. */
+/* runner.c: makes progress once. Returns the number of events, or the communicator's error. */
 int comm_progress(struct frl_comm *comm);
-/* Something was started: lets all lanes go on that can; 0 or the communicator's error. */
+/* Advances all lanes that are ready, after new work was started. Returns 0 or the communicator's
+ * error. */
 int comm_advance(struct frl_comm *comm);
-/* What was posted is on its way when this returns. */
+/* Hands all posted work to the devices. */
 void comm_flush(struct frl_comm *comm);
-/* What other ranks and other threads have to say. */
+/* Handles mail from other ranks and aborts by other threads. */
 int comm_take_post(struct frl_comm *comm);
-/* A lane may be able to go on. */
+/* Marks a lane as ready to advance. */
 void lane_wake(struct frl_comm *comm, struct lane *lane);
 
-/* request.c. The inside of frl_start_group(), without sending what was posted. */
+/* request.c: frl_start_group() without the flush. */
 int request_start(struct frl_comm *comm, const struct frl_collective collectives[], int n,
 	struct frl_request **ret_request);
-/* Done, failed or neither, without making progress; frees the request unless neither. */
+/* Tests a request without making progress. Frees it if it is complete or failed. */
 int request_conclude(struct frl_request *request, bool *ret_done);
-/* Requests that are complete are gone, and the caller's buffers with them. */
+/* Frees completed requests and ends the registrations of their buffers. */
 void requests_settle(struct frl_comm *comm);
 void request_unlink(struct frl_request *request);
 void request_append(struct request_list *list, struct frl_request *request);
 void request_run_done(struct frl_request *request);
-/* Lets requests complete whose work is done. */
+/* Completes requests whose runs are done. */
 void comm_finish_requests(struct frl_comm *comm);
 void requests_free(struct frl_comm *comm);
 
-/* operation.c: may this be asked for? Fills in what follows from it. */
+/* operation.c: a checked operation, with everything that is derived from its arguments. */
 struct operation {
 	struct schedule_key key;
 	struct plan_job job;
 	struct signature signature;
 	size_t bytes[PLAN_BUFFERS];
-	enum frl_op op; /* of the reductions */
+	enum frl_op op; /* of the reductions, without scaling */
 	bool to_self;
 	bool is_empty;
 };
-/* Inputs are scaled before they are summed, which needs a place. */
+/* Returns whether inputs are scaled before they are summed, which needs scratch. */
 bool operation_scales_first(enum frl_op op, enum frl_dtype dtype);
 int operation_init(struct operation *operation, const struct frl_comm *comm,
 	const struct frl_collective *collective);
 
-/* where.c: which memory the buffers of an operation are, and the stream that fills them. */
+/* where.c: the memory kind of the buffers of an operation, and the stream that fills them. */
 struct where {
-	struct compute *compute; /* of the GPU; NULL: all of it is host memory */
+	struct compute *compute; /* the GPU of the buffers; NULL: host memory only */
 	bool on_gpu[2];          /* by buffer */
-	struct gate *gate; /* for which the operation waits; or NULL. Who takes it sets NULL */
+	/* event that the operation waits for, or NULL. The user who takes it sets NULL */
+	struct gate *gate;
 };
-/* Whether cuda_is_loaded(), which several operations that start together are told. -EINVAL: of
- * several GPUs, or no memory; -ENOTSUP: managed memory, a captured stream, no kernels for this GPU;
- * and as gpu_memory_of(), gpu_hold(), gpu_queue_new(). */
+/*
+ * Finds the memory kind of the buffers. `has_cuda`: result of cuda_is_loaded(), which a group of
+ * operations checks once. Fails with -EINVAL for buffers of several GPUs or invalid memory, with
+ * -ENOTSUP for managed memory, a captured stream, or a GPU without kernels, and as gpu_memory_of(),
+ * gpu_hold(), gpu_queue_new().
+ */
 int where_find(struct where *ret_where, struct frl_comm *comm, const struct operation *operation,
 	const struct frl_collective *collective, bool has_cuda);
 
-/* choose.c: by which algorithm, and in which segments: job->segment_bytes. */
+/* choose.c: chooses the algorithm and job->segment_bytes. */
 int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo);
 
-/* self.c: what this rank sends to itself. */
+/* self.c: SEND and RECV from this rank to itself. */
 int self_get(struct frl_comm *comm, struct run **ret_run);
 int self_enqueue(struct run *run);
-/* Some were blocked until now. 0 or the communicator's error. */
+/* Continues runs that were unblocked. Returns 0 or the communicator's error. */
 int self_go_on(struct frl_comm *comm);
 
-/* failure.c: the first failure stops everything; later ones change nothing. Returns the error. */
+/* failure.c: fails the communicator. Only the first failure has an effect. Returns its error. */
 int comm_fail(struct frl_comm *comm, int err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same, of which the others hear, or know, without this rank. */
+/* As comm_fail(), without sending the failure to other ranks: they know it from elsewhere. */
 int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* frl_comm_abort() has told the others. */
+/* Fails after frl_comm_abort(), which has sent the failure. */
 int comm_fail_aborted(struct frl_comm *comm, const char *reason);
-/* Any thread: mails to all other ranks that this one's communicator fails. */
+/* Any thread: mails the failure to all other ranks. */
 void comm_tell_failure(const struct frl_comm *comm, int err, const char *text);
-/* Any thread: gives up the whole job, unless the communicator is part of another one. Mail may be
- * lost; this is not. */
+/* Any thread: aborts the whole job, unless the communicator was split from another one. Unlike mail,
+ * that cannot get lost. */
 void comm_give_up_job(const struct frl_comm *comm, const char *why);
-/* The error of a communicator that failed, with its text. */
+/* Returns the error of a failed communicator and sets the thread's last error. */
 int comm_error(const struct frl_comm *comm);
-/* A completion with an error, on the connection to rank `peer`. */
+/* Fails because of an error completion on the connection to rank `peer`. */
 int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status status);
-/* Does it say that the connection, or what is at its other end, is gone? */
+/* Returns whether the status means that the connection is broken or the peer is gone. */
 bool comm_is_broken(enum frl_wc_status status);
-/* A connection to `peer` broke: waits a moment for somebody to be known as gone, or to have said
- * why; that is the error of the communicator then. 0: nobody is. */
+/* A connection to `peer` broke: waits a moment for the bootstrap or for mail to report the
+ * cause. Returns the communicator's error if they do, else 0. */
 int comm_find_reason(struct frl_comm *comm, int peer, enum frl_wc_status status);
-/* Connecting to rank `peer` has failed with the thread's last error. */
+/* Fails because rank `peer` cannot be connected, with the thread's last error. */
 int comm_fail_connecting(struct frl_comm *comm, int peer, int err);
-/* What came from rank `peer` is of another operation than this rank's. */
+/* Fails because rank `peer` is in another operation than this rank. */
 int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *theirs,
 	const struct signature *mine);
-/* What rank `peer` says of a transfer is not what this rank sends to or receives from it. */
+/* Fails because both ends of a transfer have different lengths or types. */
 int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
 	const struct transfer *theirs, const struct transfer *mine);
-/* Rank `peer` says that it has memory which this one cannot read, with the thread's last error. */
+/* Fails because memory of rank `peer` cannot be read, with the thread's last error. */
 int comm_fail_reading(struct frl_comm *comm, int peer, int err);
-/* Rank `peer` has failed, and so what was just read of its memory may be anything. */
+/* Fails because rank `peer` failed while its memory was read, so the data is undefined. */
 int comm_fail_taken_back(struct frl_comm *comm, int peer);
-/* Asks the bootstrap who is gone; 0 or the communicator's error. */
+/* Asks the bootstrap which ranks are gone. Returns 0 or the communicator's error. */
 int comm_check_ranks(struct frl_comm *comm);
-/* Another rank says that it failed. */
+/* Handles a MAIL_FAILED. */
 int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
 
-/* stall.c: nothing happens; is somebody gone, in another operation, or too late? */
+/* stall.c: checks for ranks that are gone, that are in another operation, or that exceed the
+ * timeout. */
 int comm_look_at_clock(struct frl_comm *comm);
-/* Another rank says what it waits for. */
+/* Handles a MAIL_REPORT. */
 void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
-/* It says which operation it is in: 0, or the error when this rank was in another one. */
+/* Compares the operation that a peer reports with this rank's operation of the same number.
+ * Returns 0 or the communicator's error. */
 int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs);
-/* Writes down, for others to be told, which operation this rank is in. */
+/* Updates the state note, from which questions of other ranks are answered. */
 void comm_note_operation(struct frl_comm *comm);
 
 #endif

@@ -14,11 +14,11 @@
 #include "lib/base/error.h"
 
 enum {
-	STILL_MS = 20000, /* what is under way on a GPU takes no longer, or it hangs */
+	STILL_MS = 20000, /* work of a GPU takes less, else it hangs */
 	PATIENCE_IS_OVER = 1,
 };
 
-/* ---- making and ending */
+/* ---- creating and freeing */
 
 int compute_get(
 	struct frl_comm *comm, cu_context context, int ordinal, struct compute **ret_compute)
@@ -170,7 +170,7 @@ static void complete(const struct task *task)
 	}
 }
 
-/* After a failure tickets count as done without being so. */
+/* After a failure all tickets count as done, so check for an error first. */
 static int poll_one(struct compute *compute)
 {
 	uint64_t done = gpu_queue_done(compute->queue);
@@ -182,7 +182,7 @@ static int poll_one(struct compute *compute)
 		return comm_fail(compute->comm, err, "GPU %d of rank %d has failed: %s",
 			compute->gpu->ordinal, compute->comm->rank, why);
 	while (compute->first != compute->behind) {
-		/* What goes on may add others. */
+		/* A copy: completing a task may add tasks. */
 		struct task task = compute->tasks[compute->first % GPU_QUEUE_PIECES];
 
 		if (task.ticket > done)
@@ -224,7 +224,7 @@ static bool is_still(struct compute *compute)
 	return !compute->queue || gpu_queue_done(compute->queue) >= compute->last;
 }
 
-/* A device that moves payload for a GPU ends registrations only when it has done so. */
+/* A device that transfers payload for a GPU ends registrations only after the transfers. */
 static bool are_devices_still(struct frl_request *request)
 {
 	bool is_done = true;

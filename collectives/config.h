@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What can be set for collectives, read once when a communicator is made. Nothing else in this
- * folder knows where a value comes from.
+ * Settings of collectives. They are read once, when a communicator is created; only config.c knows
+ * their origin.
  */
 #ifndef FERRULE_COLLECTIVES_CONFIG_H
 #define FERRULE_COLLECTIVES_CONFIG_H
@@ -11,12 +11,12 @@
 
 struct collective_config {
 	uint32_t segment_bytes;   /* longest message; the same on all ranks */
-	bool uses_shm;            /* where all ranks can */
+	bool uses_shm;            /* if all ranks can */
 	const char *algos;        /* FRL_ALGO; the same on all ranks */
 	const char *tuner_costs;  /* FRL_TUNER_COSTS, or "" */
-	const char *tuner_folder; /* where measured costs are kept; "": nowhere */
+	const char *tuner_folder; /* where measured costs are stored; "": nowhere */
 	int timeout_ms;           /* of an operation that makes no progress; 0: none */
-	int connect_timeout_ms;   /* from when both ends of a connection are there */
+	int connect_timeout_ms;   /* from the time when both ends take part */
 	int drain_timeout_ms;     /* how long frl_comm_destroy() waits for the other ranks */
 };
 

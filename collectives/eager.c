@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small messages, and what goes with them: credits, slots that are free again. */
+/* Small messages, and the credits and free slots that their headers report. */
 #include "collectives/communicator.h"
 
 #include <endian.h>
@@ -9,19 +9,20 @@
 #include "lib/base/error.h"
 
 enum eager_type {
-	EAGER_PAYLOAD = 1, /* of a step */
-	EAGER_NEWS,        /* the header alone */
-	EAGER_PROBE,       /* the same, and the signature says which operation the sender is in */
-	EAGER_LENGTH, /* the same for a transfer whose length each end gives: `count` is what the
-			 sender means, in elements, and `op` which way, enum transfer_way */
+	EAGER_PAYLOAD = 1, /* payload of a step */
+	EAGER_NEWS,        /* a header without payload */
+	EAGER_PROBE,       /* the same, with the operation that the sender is in */
+	/* the same, for a transfer whose length each end gives: `count` is the sender's, in
+	 * elements, `op` the direction, enum transfer_way */
+	EAGER_LENGTH,
 };
 
-/* On the wire in front of the payload; numbers are big-endian. */
+/* Header of every message. Numbers are big-endian. */
 struct eager_header {
 	uint32_t type_bytes; /* type in the upper 8 bits, length of the payload in the others */
 	uint32_t credits;    /* bulk receives posted */
-	uint32_t returned;   /* slots of messages with payload that are free again */
-	uint32_t number;     /* of the operation: this and what follows is its signature */
+	uint32_t returned;   /* free slots of messages with payload */
+	uint32_t number;     /* of the operation; this field and those below are its signature */
 	uint8_t coll, dtype, op, wire;
 	uint32_t root;
 	uint64_t count;
@@ -86,7 +87,7 @@ static int post_pieces(
 	int err;
 
 	if (channel->state == CHANNEL_FLUSHING)
-		return 0; /* the next connection sends it again */
+		return 0; /* the next connection repeats it */
 	if (is_signaled || channel->eager_posted % EAGER_SIGNALS == EAGER_SIGNALS - 1 ||
 		channel->peer->comm->draining)
 		wr.flags |= FRL_SEND_SIGNALED;
@@ -102,7 +103,7 @@ static int post_pieces(
 	return 0;
 }
 
-/* Slots are used again when the peer has given one back for the message that was in it. */
+/* A slot is reused when the peer has freed one for the message in it. */
 static int post_slot(struct channel *channel, uint32_t number, size_t bytes)
 {
 	struct frl_sge sge = { .addr = send_slot(channel, number),
@@ -113,8 +114,9 @@ static int post_slot(struct channel *channel, uint32_t number, size_t bytes)
 }
 
 /*
- * What is short goes into the request itself, the rest into a slot; the caller's memory is his
- * again in any case. Where another rail may have to repeat it, all of it goes into slots.
+ * Short messages are sent inline, others from a slot; the caller's buffer is free again in both
+ * cases. With several rails all messages are sent from slots, since another rail may have to repeat
+ * them.
  */
 static int post_payload(struct channel *channel, const struct signature *signature,
 	const uint8_t *payload, size_t bytes)
@@ -165,7 +167,7 @@ int eager_sent(struct channel *channel, uint32_t slot)
 {
 	struct peer *peer = channel->peer;
 
-	/* One completion stands for all sends before it as well. */
+	/* A completion also completes all sends before it. */
 	channel->eager_acked += (slot + 1 - channel->eager_acked) % EAGER_SENDS;
 	if ((int32_t)(channel->eager_acked - channel->told_alone_at) >= 0)
 		channel->is_telling = false;
@@ -177,7 +179,7 @@ int eager_sent(struct channel *channel, uint32_t slot)
 static int post_alone(
 	struct channel *channel, enum eager_type type, const struct signature *signature)
 {
-	/* There is one at a time, so that one slot is enough where it cannot be inline. */
+	/* At most one such header is under way, so one slot is enough when it is not inline. */
 	uint8_t *slot = channel->slots + (size_t)(EAGER_RECEIVES + EAGER_DATA) * EAGER_SLOT;
 	struct eager_header header;
 	struct frl_sge sge = {
@@ -195,7 +197,7 @@ static int post_alone(
 	return 0;
 }
 
-/* With the length, where each end gives it itself. */
+/* Sends the operation of this rank, with the length if each end gives its own. */
 static int post_operation(struct channel *channel, const struct run *run, enum transfer_way way)
 {
 	struct signature signature = run->signature;
@@ -220,9 +222,9 @@ void channel_has_news(struct channel *channel)
 }
 
 /*
- * Not while the peer has plenty of credits and slots: messages are fewer then, and it cannot stall,
- * because this is looked at again after each that it sends. Nor while another header alone is on
- * its way: the peer has few receives for them, and this comes back when it is acknowledged.
+ * Sends a header without payload only if the peer is short of credits or slots. The peer cannot
+ * stall by that: each message from it leads to another check. At most one such header is under way,
+ * because the peer has few receives for them; the check is repeated when it is acknowledged.
  */
 int channel_tell(struct channel *channel)
 {
@@ -234,7 +236,8 @@ int channel_tell(struct channel *channel)
 	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel) ||
 		!(needs_credits || needs_slots))
 		return 0;
-	/* What the credits are for: who means to send something else sees it. */
+	/* Include the operation that the credits are for, so that the peer can detect a
+	 * mismatch. */
 	if (needs_credits && receives->first != receives->next)
 		return post_operation(channel,
 			receives->segments[(receives->next - 1) % receives->size].run,
@@ -258,7 +261,7 @@ int channel_ping(struct channel *channel)
 
 /* ---- receiving */
 
-/* Not on a connection that broke: the next one posts all slots that are free then. */
+/* Posts nothing on a broken connection: the next one posts all slots that are free then. */
 static int post_receive(struct channel *channel, uint32_t slot)
 {
 	struct frl_sge sge = {
@@ -277,8 +280,7 @@ static int post_receive(struct channel *channel, uint32_t slot)
 	return err < 0 ? channel_post_failed(channel, err) : 0;
 }
 
-/* Slots whose messages have not been taken yet are not free: there are some when the channel had
- * another connection before. */
+/* Posts all free slots. Slots of an earlier connection may hold messages that are not taken yet. */
 int eager_post_receives(struct channel *channel)
 {
 	bool is_taken[EAGER_RECEIVES] = { false };
@@ -307,14 +309,14 @@ int eager_resume_sends(struct channel *channel)
 	if (channel->data_sent - theirs->arrived > EAGER_DATA ||
 		theirs->arrived - theirs->returned > EAGER_DATA)
 		return channel_nonsense(channel);
-	/* It may have told more already, if its end was up before this one. */
+	/* Headers on the new connection may have reported more already. */
 	if ((int32_t)(theirs->returned - channel->data_returned) > 0)
 		channel->data_returned = theirs->returned;
 	for (uint32_t i = theirs->arrived; i != channel->data_sent; i++) {
 		struct eager_header *header = (struct eager_header *)(void *)send_slot(channel, i);
 		int err;
 
-		/* What it told has grown old. */
+		/* Refresh stale credits before resending. */
 		header->credits = htobe32(channel->receives_posted);
 		header->returned = htobe32(channel->arrivals_taken);
 		err = post_slot(channel, i, be32toh(header->type_bytes) & 0xffffff);
@@ -324,7 +326,7 @@ int eager_resume_sends(struct channel *channel)
 	return 0;
 }
 
-/* Of ALLTOALLV the header does not tell the count. */
+/* Returns the count of a message. The header of an ALLTOALLV has no count. */
 static uint64_t count_of(const struct signature *theirs, size_t bytes)
 {
 	size_t size = frl_dtype_size((enum frl_dtype)theirs->dtype);
@@ -335,7 +337,7 @@ static uint64_t count_of(const struct signature *theirs, size_t bytes)
 									      : TRANSFER_UNKNOWN;
 }
 
-/* What a small message says of the transfer that it is. */
+/* Compares a small message with this rank's transfer. */
 static int compare_arrival(struct peer *peer, const struct signature *theirs, size_t bytes)
 {
 	const struct transfer transfer = { .number = theirs->number,
@@ -362,7 +364,7 @@ static int check_arrival(const struct run *run, struct peer *peer,
 	err = compare_arrival(peer, &theirs, bytes);
 	if (err)
 		return err;
-	/* Best is to say what this rank had under their number, if that is not the same. */
+	/* Prefer an error text that names this rank's own operation of that number. */
 	err = comm_compare(run->comm, peer->rank, &theirs);
 	if (err)
 		return err;
@@ -425,7 +427,7 @@ int channel_nonsense(const struct channel *channel)
 		channel->peer->rank);
 }
 
-/* Credits and slots only grow, and never beyond what there is. */
+/* Takes credits and free slots. Both only grow, up to the number that exist. */
 static int take_news(struct channel *channel, const struct eager_header *header)
 {
 	uint32_t credits = be32toh(header->credits), returned = be32toh(header->returned);
@@ -445,7 +447,7 @@ static int take_news(struct channel *channel, const struct eager_header *header)
 	return 0;
 }
 
-/* The peer's own end of a transfer is the other way of this rank's. */
+/* Compares lengths. The direction is the opposite one at this end. */
 static int take_length(struct channel *channel, const struct signature *theirs)
 {
 	const struct transfer transfer = { .number = theirs->number,

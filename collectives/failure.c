@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a communicator fails: once, with one text, naming the rank that is the cause. */
+/* Failure of a communicator: once, with one text that names the rank that caused it. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -16,13 +16,15 @@
 #include "lib/base/time_budget.h"
 
 enum {
-	/* The reason of a failure may come so much later than its effect. On a busy machine a nap
-	 * takes longer than it should: at most a step of it counts, since whoever brings the reason
-	 * had no processor either. */
+	/*
+	 * The cause of a failure may arrive this much later than its effect. On a busy machine each
+	 * nap counts for at most one step, since the process that reports the cause may get no
+	 * processor time either.
+	 */
 	REASON_WAIT_MS = 50,
 	REASON_STEP_MS = 5,
 	REASON_NAP_MS = 1,
-	ERRNO_SIZE = 4, /* of a mail; the text follows */
+	ERRNO_SIZE = 4, /* in a mail, before the text */
 	ERRNO_MAX = 4095,
 };
 
@@ -31,7 +33,7 @@ int comm_error(const struct frl_comm *comm)
 	return frl_fail(comm->error, "%s", comm->error_text);
 }
 
-/* Any thread: it looks only at what does not change. */
+/* Any thread: reads only fields that do not change. */
 void comm_tell_failure(const struct frl_comm *comm, int err, const char *text)
 {
 	uint8_t mail[ERRNO_SIZE + ERROR_TEXT];
@@ -64,7 +66,7 @@ static int fail(struct frl_comm *comm, int err, bool tells, const char *format, 
 		comm_tell_failure(comm, comm->error, comm->error_text);
 		comm_give_up_job(comm, comm->error_text);
 	}
-	/* The buffers go back to the caller with the error: nothing may touch them from here on. */
+	/* Buffers return to the caller with the error, so nothing may access them from here on. */
 	computes_drop(comm);
 	channels_destroy_queue_pairs(comm);
 	if (comm->shm)
@@ -96,7 +98,8 @@ int comm_fail_aborted(struct frl_comm *comm, const char *reason)
 {
 	int err;
 
-	/* The thread that aborts tells the others, too, but this failure may reach them first. */
+	/* The aborting thread also sends the failure, but the failure of this rank may arrive
+	 * first. */
 	if (!comm->error)
 		comm_tell_failure(comm, -ECANCELED, reason);
 	err = comm_fail_quietly(comm, -ECANCELED, "%s", reason);
@@ -104,9 +107,9 @@ int comm_fail_aborted(struct frl_comm *comm, const char *reason)
 	return err;
 }
 
-/* ---- other ranks that fail */
+/* ---- failures of other ranks */
 
-/* Where nobody has aborted, the sender's own words speak of itself. */
+/* The text describes the sender itself, unless somebody aborted the job or it timed out. */
 int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size)
 {
 	uint64_t error = size >= ERRNO_SIZE ? get_number(bytes, ERRNO_SIZE) : 0;
@@ -123,7 +126,8 @@ int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 	return comm_fail_quietly(comm, -(int)error, "rank %d has failed: %s", rank, text);
 }
 
-/* The rank that the bootstrap holds to be gone, -1 for what connects the ranks; false: nobody. */
+/* Asks the bootstrap for a rank that is gone, or -1 if the bootstrap itself is broken. Returns
+ * false if there is none. */
 static bool find_gone(struct frl_comm *comm, int *ret_member)
 {
 	struct frl_bootstrap *bootstrap = comm->bootstrap;
@@ -154,7 +158,7 @@ int comm_rank_of_member(const struct frl_comm *comm, int member)
 	return -1;
 }
 
-/* Returns false, without a nap, when the wait is over. */
+/* Returns false, without a nap, when the time is over. */
 static bool nap(struct time_budget *waited)
 {
 	const struct timespec nap = { .tv_nsec = REASON_NAP_MS * NS_PER_MS };
@@ -172,7 +176,7 @@ static int take_waiting_mail(struct frl_comm *comm)
 	return post_is_waiting(&comm->post) ? comm_take_post(comm) : 0;
 }
 
-/* Waits for mail that makes the communicator fail: 0 if none comes in time. */
+/* Waits for mail that makes the communicator fail. Returns 0 if none arrives in time. */
 static int wait_for_mail(struct frl_comm *comm)
 {
 	struct time_budget waited = { 0 };
@@ -185,8 +189,8 @@ static int wait_for_mail(struct frl_comm *comm)
 }
 
 /*
- * With the thread's last error of the bootstrap, which says what has happened. Who gave up has
- * written why, and that may come a moment later.
+ * Fails because a member is gone, with the last error of the bootstrap. Waits a moment first: the
+ * member may have mailed its reason.
  */
 static int fail_gone(struct frl_comm *comm, int member, const char *how)
 {
@@ -210,7 +214,7 @@ static int fail_gone(struct frl_comm *comm, int member, const char *how)
 		tail ? tail + strlen("is gone: ") : why, how ? "; " : "", how ? how : "");
 }
 
-/* Who has left may have written why, or have given up, since this rank last looked. */
+/* Fails because a rank has left. Waits a moment first: the rank may have mailed its reason. */
 static int fail_left(struct frl_comm *comm, int rank)
 {
 	int member, err;
@@ -226,8 +230,8 @@ static int fail_left(struct frl_comm *comm, int rank)
 		"rank %d is gone: it has left, and rank %d waits for it", rank, comm->rank);
 }
 
-/* Something is still to come from the peer, or to go there; what waits for a stream may be there
- * already. */
+/* Returns whether an operation needs more from the peer. Operations that wait for a stream do
+ * not count yet. */
 static bool waits_for(const struct peer *peer)
 {
 	bool waits = peer->receives.first != peer->receives.next ||
@@ -239,8 +243,8 @@ static bool waits_for(const struct peer *peer)
 }
 
 /*
- * Ranks may leave at different times, so one that has left is no failure to those who have all that
- * it sends; whoever waits for more of it fails and thereby tells the others.
+ * Ranks may leave at different times. A rank that has left is a failure only for ranks that need
+ * more data from it; they fail and notify the others.
  */
 static int check_who_left(struct frl_comm *comm)
 {
@@ -271,9 +275,9 @@ int comm_check_ranks(struct frl_comm *comm)
 }
 
 /*
- * A link that breaks need not be the fault of the rank at its other end: that one may have given up
- * because of a third. The bootstrap knows who died, if only a moment later: a process that dies
- * closes its sockets one after the other. Returns the error if the communicator has failed by that,
+ * A broken connection is not always the fault of its other end, which may have failed because of a
+ * third rank. The bootstrap knows which process died, perhaps a moment later: a dying process
+ * closes its sockets one by one. Returns the error if the communicator has failed because of that,
  * else 0.
  */
 static int wait_for_reason(struct frl_comm *comm, const char *how)
@@ -339,7 +343,7 @@ int comm_fail_connecting(struct frl_comm *comm, int peer, int err)
 	return comm_fail(comm, err, "rank %d cannot connect to rank %d: %s", comm->rank, peer, why);
 }
 
-/* Its memory goes with it. */
+/* The memory may be gone because the peer is. */
 int comm_fail_reading(struct frl_comm *comm, int peer, int err)
 {
 	char why[ERROR_TEXT / 2];
@@ -354,7 +358,7 @@ int comm_fail_reading(struct frl_comm *comm, int peer, int err)
 		comm->rank, peer, why);
 }
 
-/* It has failed first, and tells why. */
+/* The peer failed first and mails the reason. */
 int comm_fail_taken_back(struct frl_comm *comm, int peer)
 {
 	int err = wait_for_reason(comm, "noticed in its memory");
@@ -365,7 +369,7 @@ int comm_fail_taken_back(struct frl_comm *comm, int peer)
 		"rank %d has failed while rank %d was reading its buffers", peer, comm->rank);
 }
 
-/* ---- ranks that do not do the same */
+/* ---- ranks in different operations */
 
 static const char *dtype_name(unsigned dtype)
 {
@@ -441,7 +445,7 @@ int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
 	struct transfer sent = sends ? *mine : *theirs, received = sends ? *theirs : *mine;
 	char out[64], in[64], where[96];
 
-	/* Bytes with bytes, where one of them does not know more. */
+	/* Compare in bytes if one end does not know the elements. */
 	if (theirs->count == TRANSFER_UNKNOWN)
 		sent.count = received.count = TRANSFER_UNKNOWN;
 	describe_length(out, sizeof(out), &sent);

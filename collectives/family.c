@@ -12,41 +12,42 @@
 #include "lib/base/error.h"
 
 enum {
-	/* Who waits for an answer that is on its way is not to be held up by siblings. */
-	HELP_AFTER = 64, /* quiet rounds */
+	/* Help siblings only after a pause, to keep the latency of awaited messages low. */
+	HELP_AFTER = 64, /* rounds without events */
 	HELP_EVERY_US = 100,
-	HELP_BUSY = 4096, /* rounds of one that is never quiet */
+	HELP_BUSY = 4096, /* rounds of a communicator that always has events */
 
-	LEAVING_MAX = 16, /* of a family, before the next one waits for them */
+	LEAVING_MAX = 16, /* communicators being destroyed before the next one waits for them */
 	LINGER_LOSSLESS_MS = 1,
 	LINGER_LOSSY_MS = 150, /* two local ACK timeouts of the default code, 14 */
-	DRAIN_PATIENCE = 4,    /* times as long with several rails */
+	DRAIN_PATIENCE = 4,    /* factor of the drain timeout with several rails */
 
-	ABSENT_MS = 100, /* a caller who was elsewhere for a moment takes the mail himself */
+	ABSENT_MS = 100, /* the caller handles the mail himself if he returns within this time */
 	RECOVER_EVERY_MS = 1,
-	RECOVER_MS = 10 * 1000, /* after the last mail: the other rank sends more while it waits */
+	/* after the last mail; the other rank repeats its mail while it waits */
+	RECOVER_MS = 10 * 1000,
 
-	AVOID_MS = 60 * 1000, /* a rail; then it may be there again, and nobody says so */
+	AVOID_MS = 60 * 1000, /* time to avoid a suspected rail; its recovery may not be reported */
 };
 
 struct family {
-	pthread_mutex_t mutex;  /* for all that follows, and the ring */
-	struct frl_comm *next;  /* whose turn it is */
-	_Atomic unsigned count; /* in the ring */
-	unsigned leaving;       /* of them */
-	unsigned users;         /* that have not been destroyed */
-	bool is_recovering;     /* there is a recovery thread */
-	bool has_mail;          /* since it has last looked */
-	bool is_ending;         /* nobody is left who could need the family */
+	pthread_mutex_t mutex;  /* protects all that follows, and the ring */
+	struct frl_comm *next;  /* the next communicator to help */
+	_Atomic unsigned count; /* communicators in the ring */
+	unsigned leaving;       /* of them, communicators being destroyed */
+	unsigned users;         /* communicators that have not been destroyed */
+	bool is_recovering;     /* the recovery thread is running */
+	bool has_mail;          /* mail has arrived since the recovery thread checked */
+	bool is_ending;         /* the last communicator is being destroyed */
 	_Atomic uint32_t suspicions[RAILS_MAX];
-	/* What follows is out of date some time after this. 0: it is. */
+	/* The suspicions below expire after AVOID_MS. 0: expired. */
 	_Atomic uint64_t suspected_ns[RAILS_MAX];
-	_Atomic uint32_t lost[RAILS_MAX]; /* ranks to which a connection over it broke */
+	_Atomic uint32_t lost[RAILS_MAX]; /* ranks to which a connection over the rail broke */
 	int members;
-	_Atomic uint8_t broken[]; /* the same by rank of the bootstrap: rails, as bits */
+	_Atomic uint8_t broken[]; /* the same by rank of the bootstrap: bit i for rail i */
 };
 
-/* ---- who uses it */
+/* ---- entering and leaving */
 
 static bool try_enter(struct frl_comm *comm)
 {
@@ -57,7 +58,7 @@ void comm_enter(struct frl_comm *comm)
 {
 	struct frl_backoff backoff = { 0 };
 
-	/* Somebody is helping, which takes a moment. */
+	/* A helping thread leaves soon. */
 	while (!try_enter(comm))
 		frl_backoff_idle(&backoff);
 }
@@ -72,13 +73,14 @@ void comm_leave(struct frl_comm *comm)
 static struct frl_comm *enter_next(struct family *family);
 static int step(struct frl_comm *comm);
 
-/* For an entry of the table. */
+/* Used by an entry of the table. */
 static bool has_to_connect(const struct frl_comm *comm)
 {
 	return !comm->error && (comm->connecting || post_is_waiting(&comm->post));
 }
 
-/* A round of all that nobody uses. Returns whether one of them has to connect. */
+/* Makes progress once on all communicators that are not in use. Returns whether one of them must
+ * connect. */
 static bool recover_once(struct family *family)
 {
 	unsigned count = atomic_load_explicit(&family->count, memory_order_relaxed);
@@ -106,7 +108,7 @@ static void nap(void)
 	nanosleep(&pause, NULL);
 }
 
-/* Sleeps for a moment. Returns false, at once, if the family ends, or at that time. */
+/* Sleeps for a moment. Returns false, at once, at `end_ns` or if the siblings end. */
 static bool pause_until(struct family *family, uint64_t end_ns)
 {
 	bool is_over;
@@ -119,7 +121,8 @@ static bool pause_until(struct family *family, uint64_t end_ns)
 	return !is_over;
 }
 
-/* Returns false if there is more to do. If not, the thread must not touch the family any more. */
+/* Returns false if there is more to do. After true, the thread must not access the family any
+ * more. */
 static bool may_end(struct family *family)
 {
 	bool is_over;
@@ -147,13 +150,14 @@ static void recover(void *arg)
 	} while (!may_end(family));
 }
 
-/* Mail about a connection has come. */
+/* Called after each MAIL_CONNECT. */
 static void on_connect(void *arg)
 {
 	struct frl_comm *comm = arg;
 	struct family *family = comm->member.family;
 
-	/* Its caller sees the mail; if he is about to leave, the next mail finds him gone. */
+	/* The thread that uses the communicator sees the mail. If that thread is just leaving,
+	 * the repeated mail starts recovery. */
 	if (atomic_load_explicit(&comm->member.is_used, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&family->mutex);
@@ -163,8 +167,8 @@ static void on_connect(void *arg)
 	pthread_mutex_unlock(&family->mutex);
 }
 
-/* With one rail there is nothing to go on over; and peers whose packets nobody acknowledges would
- * lose one rail after the other. */
+/* Recovery needs another rail, and devices that make progress without calls: otherwise rails of
+ * healthy peers would time out one by one. */
 static void watch_mail(struct frl_comm *comm)
 {
 	bool progresses = comm->n_rails > 1;
@@ -208,7 +212,7 @@ void family_join(struct frl_comm *comm, const struct frl_comm *parent)
 	watch_mail(comm);
 }
 
-/* Takes one out that the calling thread has entered, and frees it. */
+/* Removes and frees a communicator that the calling thread has entered. */
 static void remove_member(struct frl_comm *comm)
 {
 	struct family *family = comm->member.family;
@@ -225,7 +229,7 @@ static void remove_member(struct frl_comm *comm)
 	comm_free(comm);
 }
 
-/* One that nobody uses, entered; each in its turn. NULL: there is none. */
+/* Enters the next communicator that is not in use. Returns NULL if there is none. */
 static struct frl_comm *enter_next(struct family *family)
 {
 	unsigned count = atomic_load_explicit(&family->count, memory_order_relaxed);
@@ -241,7 +245,7 @@ static struct frl_comm *enter_next(struct family *family)
 	return comm;
 }
 
-/* ---- rails that are suspected; several threads at once may lose one suspicion, no more */
+/* ---- rail health; concurrent updates may lose at most one suspicion */
 
 static bool is_out_of_date(const struct family *family, unsigned rail)
 {
@@ -284,7 +288,7 @@ void family_forgive(struct frl_comm *comm, unsigned rail)
 	atomic_store_explicit(&comm->member.family->suspected_ns[rail], 0, memory_order_relaxed);
 }
 
-/* If two ranks were lost over it, it is this rank's end that is dead. */
+/* If connections to two ranks broke, this rank's end of the rail is broken. */
 bool family_avoids(const struct frl_comm *comm, unsigned rail, int rank)
 {
 	struct family *family = comm->member.family;
@@ -301,9 +305,9 @@ uint32_t family_suspicions(const struct frl_comm *comm, unsigned rail)
 	return atomic_load_explicit(&comm->member.family->suspicions[rail], memory_order_relaxed);
 }
 
-/* ---- leaving */
+/* ---- destroying */
 
-/* What was sent while draining is acknowledged: all of it was signaled. */
+/* Returns whether everything sent while draining is acknowledged; all of it was signaled. */
 static bool is_quiet(const struct frl_comm *comm)
 {
 	for (const struct peer *peer = comm->first_peer; peer; peer = peer->next) {
@@ -330,10 +334,11 @@ static uint64_t linger_ns(const struct frl_comm *comm)
 }
 
 /*
- * Leaves only when no other rank can need us any more. A rank drains when its requests are
- * complete, so after this barrier nobody waits for a message of ours but perhaps for the barrier's
- * own, which we see acknowledged, or for acknowledgements. For these we linger, answering what is
- * sent again; if they still get lost, the other's drain fails, which is no failure to its caller.
+ * Begins the destruction with a barrier, so that a rank leaves only when no other rank needs it. A
+ * rank drains when its requests are complete. After the barrier, other ranks can wait only for
+ * messages of the barrier itself, which this rank sees acknowledged, or for acknowledgements. This
+ * rank lingers to answer retransmissions. If its acknowledgements are still lost, the drain of the
+ * other rank fails, which its caller does not see.
  */
 static bool begin_leaving(struct frl_comm *comm)
 {
@@ -345,7 +350,7 @@ static bool begin_leaving(struct frl_comm *comm)
 	return request_start(comm, &barrier, 1, &comm->member.barrier) == 0;
 }
 
-/* A round of one that is leaving: is nothing left to do? */
+/* Makes progress on a communicator being destroyed. Returns whether it can be freed. */
 static bool has_left(struct frl_comm *comm, int *ret_events)
 {
 	struct member *member = &comm->member;
@@ -366,13 +371,13 @@ static bool has_left(struct frl_comm *comm, int *ret_events)
 	return now_ns >= member->end_ns && is_quiet(comm);
 }
 
-/* A round of one that was entered, which it is not any more afterwards. */
+/* Makes progress once on a communicator that was entered, and leaves it. */
 static int step(struct frl_comm *comm)
 {
 	int events;
 
 	if (comm->error && !comm->member.is_leaving) {
-		events = 0; /* its caller is told when he comes */
+		events = 0; /* the caller gets the error at his next call */
 	} else if (!comm->member.is_leaving) {
 		events = comm_progress(comm);
 		comm_flush(comm);
@@ -386,13 +391,13 @@ static int step(struct frl_comm *comm)
 
 static uint64_t drain_ns(const struct frl_comm *comm)
 {
-	/* What this rank sent may be lost with a rail: that takes seconds to be found out. */
+	/* A rail that fails may lose messages of this rank, and detecting that takes seconds. */
 	uint64_t patience = comm->n_rails > 1 ? DRAIN_PATIENCE : 1;
 
 	return patience * (uint64_t)comm->config.drain_timeout_ms * NS_PER_MS;
 }
 
-/* Looks after those that are leaving until no more than `most` are left, or `deadline_ns`. */
+/* Makes progress until at most `most` communicators are being destroyed, or until `deadline_ns`. */
 static void wait_leaving(struct family *family, unsigned most, uint64_t deadline_ns)
 {
 	struct frl_backoff backoff = { 0 };
@@ -427,7 +432,7 @@ static void end_recovery(struct family *family)
 	} while (is_recovering);
 }
 
-/* Nobody else uses any of the family. */
+/* Ends the siblings. No other thread uses any of them. */
 static void family_end(struct family *family, uint64_t deadline_ns)
 {
 	if (family->leaving > 0)
@@ -442,7 +447,8 @@ static void family_end(struct family *family, uint64_t deadline_ns)
 void family_leave(struct frl_comm *comm)
 {
 	struct family *family = comm->member.family;
-	/* Also when this one has failed: those that are leaving may be well. */
+	/* Needed even if this communicator has failed: others that are being destroyed may be
+	 * healthy. */
 	uint64_t deadline_ns = clock_now_ns() + drain_ns(comm);
 	unsigned leaving;
 	bool is_last;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Families: a communicator and all that were made out of it. They make progress together, so that
- * ranks may wait for them in different orders, and leave together, so that ranks may destroy them
- * in different orders.
+ * Sibling communicators: a communicator and all that were split from it. They make progress
+ * together, so that ranks may wait for them in different orders, and are freed together, so that
+ * ranks may destroy them in different orders.
  *
- * Whoever waits in one of them and finds nothing to do there looks after the others in turn. Each
- * is used by one thread at a time, its caller's or one that helps; a thread that helps passes over
- * those that are in use, and what it finds is kept for the caller.
+ * A thread that waits on one communicator and finds no events makes progress on its siblings in
+ * turn. Each communicator is used by one thread at a time: its caller's or a helping one. A helping
+ * thread skips communicators that are in use, and keeps what it completes for the caller.
  *
- * A rank whose callers are elsewhere may still be needed: it has completed an operation, and a rail
- * died with its acknowledgements, or with what it had sent last. The other rank then asks it by
- * mail to connect over another rail. A recovery thread makes these connections when no caller has
- * looked at the mail for a moment. It exists only while there is something to connect, and only
- * where devices make progress without calls.
+ * A rank may be needed while its application is elsewhere. Example: it has completed an operation,
+ * and a rail fails with its acknowledgements or its last messages. The other rank then mails a
+ * request to connect over another rail. A recovery thread makes such connections if no caller
+ * handles the mail within a moment. The thread exists only while there is something to connect, and
+ * only with devices that make progress without calls.
  *
- * One that is destroyed stays until the other ranks have destroyed it too, looked after by those
- * who wait in its siblings. The last one of the family to be destroyed waits for all of these.
+ * A destroyed communicator is kept until the other ranks have destroyed it as well. Threads that
+ * wait on its siblings make progress on it. Destroying the last sibling waits for all of them.
  */
 #ifndef FERRULE_COLLECTIVES_FAMILY_H
 #define FERRULE_COLLECTIVES_FAMILY_H
@@ -28,45 +28,45 @@ struct family;
 struct frl_comm;
 struct frl_request;
 
-/* Of a communicator: its place in the family. */
+/* A communicator's membership. */
 struct member {
 	struct family *family;
 	struct frl_comm *next; /* in a ring */
 	atomic_bool is_used;
 	uint32_t rounds;       /* of progress */
-	uint32_t quiet_rounds; /* in a row, in which nothing happened */
+	uint32_t quiet_rounds; /* consecutive rounds without events */
 	uint64_t helped_ns;
-	/* While it leaves: */
+	/* While it is being destroyed: */
 	bool is_leaving;
-	struct frl_request *barrier; /* NULL: it is over */
+	struct frl_request *barrier; /* NULL: complete */
 	uint64_t linger_ns, end_ns;
 };
 
-/* The first one of a family. -ENOMEM. */
+/* Creates the state of the siblings for their first communicator. Fails with -ENOMEM. */
 int family_create(struct frl_comm *comm);
-/* One more, made out of `parent`. */
+/* Adds a communicator that was split from `parent`. */
 void family_join(struct frl_comm *comm, const struct frl_comm *parent);
 
-/* Every call of the caller's that changes the communicator is between these two. */
+/* Each public call that changes the communicator is between these two. */
 void comm_enter(struct frl_comm *comm);
 void comm_leave(struct frl_comm *comm);
 
-/* Makes progress once, and helps a sibling if there is nothing to do; as comm_progress(). */
+/* Makes progress once, and helps a sibling if there are no events. Returns as comm_progress(). */
 int comm_round(struct frl_comm *comm);
 
-/* The connection to rank `rank` over the rail broke: all of the family look whether others of
- * theirs are broken, too, and new ones avoid it for a minute. */
+/* Notes that the connection to rank `rank` over the rail broke. All siblings check their
+ * connections over the rail, and new connections avoid it for a minute. */
 void family_suspect(struct frl_comm *comm, unsigned rail, int rank);
-/* A connection to the rank over the rail works. */
+/* Notes that a connection to the rank over the rail works. */
 void family_trust(struct frl_comm *comm, unsigned rail, int rank);
-/* The rail's port has its link again. */
+/* Clears all suspicions of a rail: its port has its link again. */
 void family_forgive(struct frl_comm *comm, unsigned rail);
-/* A new connection to the rank is better made over another rail. */
+/* Returns whether a new connection to the rank should use another rail. */
 bool family_avoids(const struct frl_comm *comm, unsigned rail, int rank);
-/* How often that has been said. */
+/* Returns how often the rail has been suspected. */
 uint32_t family_suspicions(const struct frl_comm *comm, unsigned rail);
 
-/* The caller, who has entered, is done with it; it is gone sooner or later. */
+/* Destroys a communicator that the caller has entered. It is freed now or later. */
 void family_leave(struct frl_comm *comm);
 
 #endif

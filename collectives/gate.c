@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Operations that begin when a stream of the application has come so far. They are in their lanes
- * meanwhile, blocked, so that what two ranks do with each other keeps its order; what they have no
- * rank in common with goes on. The event is asked by whoever makes progress: a stream that waited
- * for the processor would hold up all that synchronizes with it, Ferrule's own kernels as well.
+ * Operations that wait for a stream of the application. They are blocked in their lanes meanwhile,
+ * so that operations between two ranks keep their order, while operations between other ranks
+ * proceed. The thread that makes progress polls the event. A stream that waited for the processor
+ * would instead block everything that synchronizes with it, including Ferrule's own kernels.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
-/* Asking takes a microsecond or two. A stream that is nearly done is asked in each round; one that
- * takes long costs what else moves little, and the operation begins so much later. */
+/* A poll takes a microsecond or two. At first streams are polled in each round; after EAGER_NS
+ * only every LOOK_NS, which costs other work little and delays the operation by as much. */
 enum { EAGER_NS = 20000, LOOK_NS = 20000 };
 
 static int get_gate(struct compute *compute, struct gate **ret_gate)
@@ -51,8 +51,11 @@ void gate_put(struct gate *gate)
 	gate->compute->idle_gates = gate;
 }
 
-/* A default stream is that of the buffers' GPU, if there is one. Of others the driver says whose
- * they are in any context: that of an earlier operation, where the thread has none. */
+/*
+ * A default stream belongs to the GPU of the buffers, if there is one. The driver reports the
+ * context of other streams if any context is current; a thread without one uses that of an earlier
+ * operation.
+ */
 static int find_compute(struct frl_comm *comm, void *stream, struct compute **compute)
 {
 	struct gpu *gpu = *compute ? (*compute)->gpu : NULL;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is done to elements in this process: local steps, small messages out of their slots, and
- * chunks out of their rings. */
+/* Work on elements by the processor: local steps, small messages in their slots, and chunks in
+ * staging rings. */
 #include "collectives/communicator.h"
 
 #include <string.h>
 
 #include "collectives/compute.h"
 
-/* At a time; multiples of PLAN_WIRE_BLOCK. A GPU is given more, as beginning takes it long. */
+/* Elements per piece; multiples of PLAN_WIRE_BLOCK. GPUs get more, since launching is slow. */
 enum { LOCAL_ELEMENTS = 16384, GPU_ELEMENTS = 1 << 20 };
 
 void run_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count)
@@ -18,8 +18,10 @@ void run_scale(const struct run *run, uint8_t *target, const uint8_t *source, si
 		frl_scale_local(target, source, count, run->dtype, run->scalar);
 }
 
-/* What is done to elements from `first` on; `source` is where the first of them is. Elements that
- * travel in another format are float32: whatever holds them is aligned, or copied by the callee. */
+/*
+ * Performs the action of a step on `count` elements from `first` on; `source` points to the first
+ * of them. Encoded elements are float32 in memory: buffers are aligned, or the callee copies.
+ */
 static void act(const struct run *run, const struct plan_step *step, size_t first, size_t count,
 	const uint8_t *source)
 {
@@ -52,7 +54,7 @@ void run_place(struct run *run, uint32_t number, size_t first, size_t count, con
 	act(run, run_step(run, number), first, count, payload);
 }
 
-/* It is complete some time later, after those before it. */
+/* Adds work to the GPU's queue. It completes later, in order. */
 static void compute_segment(struct lane *lane, size_t first, size_t count)
 {
 	struct run *run = lane->first->run;
@@ -60,7 +62,7 @@ static void compute_segment(struct lane *lane, size_t first, size_t count)
 	const struct plan_step *step = run_step(run, number);
 	const struct task task = { .kind = TASK_STEP, .run = run, .step = number, .count = count };
 
-	/* Where there is no room it is tried again. */
+	/* If the queue is full, the lane tries again. */
 	if (compute_act(run, step, first, count, run_at(run, &step->source, first), &task))
 		lane_move(lane, count);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who measures, and what all ranks make of it: they must have the same numbers. */
+/* Which ranks measure, and how all ranks agree on the results: they must use the same costs. */
 #include "collectives/measure.h"
 
 #include <errno.h>
@@ -13,10 +13,10 @@
 enum {
 	REDUCES = 4,
 	REDUCE_BYTES = MEASURE_BUFFER / 2,
-	STEPS_CLEAR = 3, /* of a cost: so many less are clearly better */
+	STEPS_CLEAR = 3, /* a cost that is lower by this many steps is clearly better */
 };
 
-/* ---- what is wanted, and between whom */
+/* ---- costs and pairs */
 
 static uint8_t reduce_step(uint8_t *buffer)
 {
@@ -33,7 +33,7 @@ static uint8_t reduce_step(uint8_t *buffer)
 	return tuner_step(measure_least((double)least / REDUCE_BYTES));
 }
 
-/* The first two ranks, in the order of the topology, that share a host. */
+/* Finds the first two ranks, in topology order, on one host. */
 static bool find_near(const struct topology *topology, int *ret_lead, int *ret_other)
 {
 	for (uint32_t i = 1; i < topology->ranks; i++) {
@@ -48,7 +48,7 @@ static bool find_near(const struct topology *topology, int *ret_lead, int *ret_o
 	return false;
 }
 
-/* Rank 0, and the first one of another host. */
+/* Finds the first rank on another host than rank 0. */
 static bool find_far(const struct topology *topology, int *ret_other)
 {
 	for (uint32_t rank = 1; rank < topology->ranks; rank++) {
@@ -60,7 +60,7 @@ static bool find_far(const struct topology *topology, int *ret_other)
 	return false;
 }
 
-/* ---- all of them */
+/* ---- measuring */
 
 struct pairs {
 	bool has_near, has_far;
@@ -94,8 +94,11 @@ static int measure(struct frl_comm *comm, const struct pairs *pairs, struct meas
 	return err;
 }
 
-/* About a third of a latency, or of what a byte costs: what is kept was measured when something was
- * in the way. A factor of two may be luck: on which processors the ranks are, and their clocks. */
+/*
+ * Returns whether measured costs are about a third lower than the kept ones, for a latency or a
+ * byte: the kept ones were then measured under load. The cost of a reduction is ignored, since it
+ * may differ by two with processor clocks and placement.
+ */
 static bool is_clearly_better(const struct tuner_costs *costs, const struct tuner_costs *kept)
 {
 	static const enum tuner_cost telling[] = { TUNER_LATENCY, TUNER_BYTE, TUNER_FAR_LATENCY,
@@ -110,7 +113,7 @@ static bool is_clearly_better(const struct tuner_costs *costs, const struct tune
 	return false;
 }
 
-/* What one of them knows; where both do, the first one counts. */
+/* Returns all known costs; where both are known, those of `first`. */
 static struct tuner_costs merge(const struct tuner_costs *first, const struct tuner_costs *second)
 {
 	struct tuner_costs costs = *first;
@@ -123,9 +126,9 @@ static struct tuner_costs merge(const struct tuner_costs *first, const struct tu
 }
 
 /*
- * What all ranks take from those who have measured: the same on all of them. What was kept counts
- * more when it was only to be looked after, so that choices stay as they are; unless it is clearly
- * wrong. What a file knew and nobody has measured stays.
+ * Sets the tuner's costs from the measurements, identically on all ranks. When kept costs were only
+ * checked, they stay, so that choices do not change, unless they are clearly wrong. Kept costs that
+ * were not measured stay.
  */
 static int take(struct frl_comm *comm, const struct pairs *pairs, const struct measured all[],
 	bool *ret_is_calm)
@@ -158,14 +161,15 @@ static int take(struct frl_comm *comm, const struct pairs *pairs, const struct m
 	return 0;
 }
 
-/* Of a pair a latency was measured, but not what a byte costs. */
+/* Returns whether a pair has a latency but no cost of a byte. */
 static bool is_incomplete(const struct tuner_costs *costs)
 {
 	return (costs->step[TUNER_LATENCY] && !costs->step[TUNER_BYTE]) ||
 		(costs->step[TUNER_FAR_LATENCY] && !costs->step[TUNER_FAR_BYTE]);
 }
 
-/* What is clearly better than what was kept takes its place in any case. */
+/* Stores the costs. Clearly better costs replace the kept ones even if the measurement was
+ * disturbed. */
 static void keep(const struct frl_comm *comm, bool was_due, bool is_calm)
 {
 	struct measure_kept kept = { .costs = comm->tuner.known, .checked_s = time(NULL) };
