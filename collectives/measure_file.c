@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What was measured is kept in a file, so that the next job need not measure, and chooses the same.
- * One file for each key, in a folder of the user's own:
+ * Measured costs are kept in a file, so that the next job makes the same choices without measuring.
+ * There is one file per key, in a folder of the user:
  *
  *	ferrule costs 2
  *	key ring 4096 1 ...
@@ -32,7 +32,7 @@ enum {
 	PATH_MOST = 4096,
 	AGE_MOST_S = 7 * 24 * 3600,
 	CHECK_AFTER_S = 3600,
-	WRITING_MOST_S = 3600, /* nobody takes so long */
+	WRITING_MOST_S = 3600, /* temporary files older than this are abandoned */
 };
 
 static const char first_line[] = "ferrule costs 2", fresh_prefix[] = ".costs-";
@@ -44,7 +44,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* "verbs:mlx5" of "verbs:mlx5_0/2". */
+/* Returns the length of "verbs:mlx5" in "verbs:mlx5_0/2". */
 static size_t verbs_length(const char *port)
 {
 	size_t length = strcspn(port, "/");
@@ -54,7 +54,8 @@ static size_t verbs_length(const char *port)
 	return length > 0 && port[length - 1] == '_' ? length - 1 : length;
 }
 
-/* "net_tap" of "net_tap0,iface=...": which port of a kind it is changes from job to job. */
+/* Returns the length of "net_tap" in "net_tap0,iface=...": the number of a port may change from
+ * job to job. */
 static size_t kind_length(const char *port)
 {
 	size_t length = strcspn(port, ",:0123456789");
@@ -74,7 +75,7 @@ static void kind_of(const struct rail *rail, char *kind, size_t size)
 		snprintf(kind, size, "%.*s", (int)kind_length(port), port);
 }
 
-/* Rails of one kind are mostly all there are: it is named once. */
+/* Consecutive rails of one kind are named once. */
 void measure_kinds(const struct frl_comm *comm, char kinds[MEASURE_KINDS])
 {
 	char kind[sizeof(comm->rails[0].attr.port)], before[sizeof(kind)] = "";
@@ -109,7 +110,7 @@ void measure_key(const struct frl_comm *comm, char key[MEASURE_KEY])
 	}
 }
 
-/* FNV-1a. */
+/* Writes the name of the file: FNV-1a of the key. */
 static void name_of(const char *key, char name[NAME_MOST])
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -121,7 +122,7 @@ static void name_of(const char *key, char name[NAME_MOST])
 
 /* ---- the folder */
 
-/* Of this user, and nobody else may write into it. */
+/* Returns whether the file belongs to this user and nobody else may write to it. */
 static bool is_own(int fd, mode_t kind)
 {
 	struct stat info;
@@ -142,7 +143,7 @@ static int open_folder(const char *folder)
 	return -EPERM;
 }
 
-/* And the one that it is in, ~/.cache, which may not be there either. */
+/* Creates the folder, and its parent if that does not exist (~/.cache). */
 static int make_folder(const char *folder)
 {
 	char parent[PATH_MOST];
@@ -163,7 +164,8 @@ static int make_folder(const char *folder)
 
 /* ---- reading */
 
-/* What is behind `name` and a blank on the next line of *text; NULL: another line. */
+/* Returns what follows `name` and a blank on the next line of *text; NULL if the line has
+ * another name. */
 static char *line_of(char **text, const char *name)
 {
 	size_t length = strlen(name);
@@ -176,7 +178,8 @@ static char *line_of(char **text, const char *name)
 	return line + length + 1;
 }
 
-/* The same for a number of seconds since 1970, from `least` to `most`; -1: it is none. */
+/* The same for a number of seconds since 1970 from `least` to `most`; returns -1 if there is
+ * none. */
 static int64_t time_of(char **text, const char *name, int64_t least, int64_t most)
 {
 	const char *value = line_of(text, name);
@@ -263,8 +266,8 @@ static int write_text(int at, const char *name, const char *text)
 }
 
 /*
- * What processes left that were killed while they wrote. There are ways to write a file that leave
- * nothing (O_TMPFILE), but not on NFS, where home folders are.
+ * Removes temporary files of processes that were killed while writing. O_TMPFILE would leave none,
+ * but does not work on NFS, where home folders may be.
  */
 static void remove_left(int at, int64_t now_s)
 {

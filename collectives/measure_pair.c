@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Measuring between two ranks, with ordinary sends and receives of the communicator. One of them
- * leads: it sends an order, which the other one answers when it is ready for the burst that the
- * order announces; then the burst; and the answer when it has arrived. The lead's clock times both.
- * Of each number the least of several tries counts: what disturbs a try makes it longer.
+ * Measures between two ranks with ordinary sends and receives of the communicator. One of them
+ * leads: it sends an order, the other rank answers when it is ready for the burst that the order
+ * announces, the lead sends the burst, and the other rank answers when it has arrived. The lead's
+ * clock times both. The least of several tries counts, since disturbances only make a try longer.
  *
- * That takes a moment in which the processors are there for the two of them: while others want
- * them, even the least of all may be a thousand times too long. So it is tried for several moments,
- * until one was calm; if none was, the numbers serve only this once.
+ * The two ranks need processors for a moment: on a busy machine even the least time may be a
+ * thousand times too long. The measurement is therefore repeated until it was undisturbed. If it
+ * never was, the results are used, but not kept.
  */
 #include "collectives/measure.h"
 
@@ -19,46 +19,46 @@
 #include "lib/base/error.h"
 
 enum {
-	PATIENCE_NS = 60 * 1000 * 1000, /* until a moment is calm */
-	WINDOW_NS = 15 * 1000 * 1000,   /* a moment */
-	ROUNDS = 48,                    /* in it, at most */
+	PATIENCE_NS = 60 * 1000 * 1000, /* until a window is calm */
+	WINDOW_NS = 15 * 1000 * 1000,   /* of a window */
+	ROUNDS = 48,                    /* in a window, at most */
 	ROUNDS_LEAST = 3,
-	ALIKE_PART = 8,   /* of the least ping: so much longer are pings that count as alike */
-	WAITED_PART = 10, /* of the time: longer nobody may have waited for a processor */
-	PINGS = 4,        /* a round; the first round makes the connection and is not counted */
-	BURST = 8,        /* small messages at once */
+	ALIKE_PART = 8,   /* pings that exceed the least by up to this part count as equal */
+	WAITED_PART = 10, /* part of the time that a rank may have waited for a processor */
+	PINGS = 4,        /* in each round; the first round also connects, and is not counted */
+	BURST = 8,        /* small messages in a burst */
 	SMALL = 8,        /* bytes */
 	LARGE = 8 * 1024,
 	LARGEST = MEASURE_BUFFER,
-	LARGEST_NS = 1000 * 1000, /* that the longest message may about take */
-	LARGEST_LEAST = 4,        /* times LARGE, however slow */
-	LINGER_MS = 150,          /* as in destroying a communicator */
+	LARGEST_NS = 1000 * 1000, /* approximate limit for the longest message */
+	LARGEST_LEAST = 4,        /* times LARGE, on the slowest link */
+	LINGER_MS = 150,          /* as when a communicator is destroyed */
 };
 
-/* What the lead tells the other one; in host order, as all elements of collectives. */
+/* Sent by the lead to the other rank, in host byte order as all elements of collectives. */
 struct order {
-	uint32_t messages; /* that come in a burst; 0: none */
+	uint32_t messages; /* in the burst; 0: no burst */
 	uint32_t bytes;    /* of each */
 	uint32_t is_last;
 };
 
-/* Between this rank and `peer`. */
+/* A measurement between this rank and `peer`. */
 struct test {
 	struct frl_comm *comm;
 	int peer;
 	uint64_t deadline_ns;
-	uint8_t *buffer; /* LARGEST */
+	uint8_t *buffer; /* of LARGEST bytes */
 	struct order order;
-	uint64_t answer; /* nanoseconds that the other one has waited for a processor */
+	uint64_t answer; /* nanoseconds that the other rank has waited for a processor */
 };
 
-/* Nanoseconds of the shortest try; 0: none. */
+/* Nanoseconds of the shortest try; 0: none yet. */
 struct times {
 	uint64_t ping, burst, large, largest;
 	uint32_t largest_bytes;
 };
 
-/* ---- doing */
+/* ---- transfers */
 
 static int wait_for(const struct test *t, struct frl_request *request)
 {
@@ -100,7 +100,7 @@ static int run(const struct test *t, const struct frl_collective transfers[], in
 	return err ? err : wait_for(t, request);
 }
 
-/* The messages of a burst go into, or come from, the same place: nobody looks at them. */
+/* Fills in the messages of a burst. Their contents do not matter. */
 static int fill_burst(const struct test *t, enum frl_coll coll, struct frl_collective group[])
 {
 	uint32_t bytes = t->order.bytes, n = t->order.messages;
@@ -110,7 +110,7 @@ static int fill_burst(const struct test *t, enum frl_coll coll, struct frl_colle
 	return (int)n;
 }
 
-/* ---- the lead's side */
+/* ---- the lead */
 
 static void keep_least(uint64_t *least, uint64_t time_ns)
 {
@@ -152,7 +152,7 @@ static int try_burst(struct test *t, uint32_t messages, uint32_t bytes, uint64_t
 	return order(t, NULL, burst);
 }
 
-/* The answers to the pings, behind the bursts, also tell of what happened in these. */
+/* The answers to the pings also report waits of the other rank during the bursts. */
 static int try_all(struct test *t, struct times *times)
 {
 	int err = try_burst(t, BURST, SMALL, &times->burst);
@@ -168,7 +168,8 @@ static int try_all(struct test *t, struct times *times)
 	return err;
 }
 
-/* Where a message of LARGE takes `large_ns`: shorter ones for slower links. */
+/* Returns the size of the longest message, which is shorter on slow links; a message of LARGE
+ * takes `large_ns`. */
 static uint32_t largest_for(uint64_t large_ns)
 {
 	uint32_t bytes = LARGEST_LEAST * LARGE;
@@ -178,11 +179,12 @@ static uint32_t largest_for(uint64_t large_ns)
 	return bytes;
 }
 
-/* Rounds that follow each other for a moment. */
+/* Consecutive rounds. */
 struct window {
 	uint64_t pings[ROUNDS];
 	unsigned rounds;
-	uint64_t passed_ns, waited_ns; /* waited: by the end that did so longer, for a processor */
+	/* waited_ns: for a processor, by the rank that waited longer */
+	uint64_t passed_ns, waited_ns;
 };
 
 static int measure_window(struct test *t, struct window *window, struct times *times)
@@ -210,9 +212,9 @@ static int measure_window(struct test *t, struct window *window, struct times *t
 }
 
 /*
- * Nobody else wanted the processors, so that the least is what the messages take. And it was found
- * several times: caches were warm, and no other virtual machine had the processor, which cannot be
- * seen from here.
+ * Returns whether the least time is reliable: no rank waited for a processor for long, and several
+ * pings were equally short. The latter shows that caches were warm and that no other virtual
+ * machine had the processor, which cannot be seen directly.
  */
 static bool is_calm(const struct window *window, uint64_t least_ns)
 {
@@ -227,7 +229,7 @@ static int lead(struct test *t, struct times *times, bool *ret_is_calm)
 {
 	struct times warm = { .largest_bytes = LARGEST_LEAST * LARGE };
 	int err = try_all(t, &warm);
-	/* That one has also made the connection. */
+	/* The first round also connects. */
 	uint64_t start_ns = clock_now_ns();
 
 	*times = (struct times){ .largest_bytes = largest_for(warm.large) };
@@ -239,13 +241,13 @@ static int lead(struct test *t, struct times *times, bool *ret_is_calm)
 		*ret_is_calm = !err && is_calm(&window, times->ping);
 	}
 	t->order = (struct order){ .messages = 1, .bytes = LARGE, .is_last = 1 };
-	/* Acknowledged, as it is a large one: the other rank has all then. */
+	/* A large message is acknowledged, so the other rank has everything afterwards. */
 	if (!err)
 		err = order(t, NULL, &warm.large);
 	return err;
 }
 
-/* ---- the other side */
+/* ---- the other rank */
 
 static bool is_lossless(const struct frl_comm *comm)
 {
@@ -257,8 +259,8 @@ static bool is_lossless(const struct frl_comm *comm)
 }
 
 /*
- * Where messages get lost the lead may not know that its last one has come, and what it sends again
- * must be answered: it says by mail when it knows.
+ * On lossy links the other rank must answer retransmissions until the lead has received everything,
+ * which the lead reports by mail.
  */
 static int part(struct test *t, bool leads)
 {
@@ -300,26 +302,26 @@ static int follow(struct test *t)
 				"rank %d wants to measure with %u messages of %u bytes: use the "
 				"same Ferrule on all ranks",
 				t->peer, n, t->order.bytes);
-		/* The receives first: the answer says that they are posted. */
+		/* Post the receives first: the answer reports that they are posted. */
 		fill_burst(t, FRL_RECV, group);
 		group[n] = transfer(t, FRL_SEND, &t->answer, sizeof(t->answer));
 		err = run(t, group, (int)n + 1);
 		if (!err && n > 0)
 			err = run(t, &group[n], 1);
-		/* Not before pings, which a system call would make longer. */
+		/* Not before pings, which the system call would lengthen. */
 		if (n > 0)
 			t->answer = place_waited_ns();
 	}
 	return err;
 }
 
-/* ---- what comes of it */
+/* ---- results */
 
-/* To the answer of a burst it is one message more. */
+/* The answer to a burst counts as one more message. */
 static void evaluate(const struct times *times, int far, struct tuner_costs *costs)
 {
 	double latency = (double)times->ping / 2;
-	/* Not above 0: something else was in the way, and nothing is known. */
+	/* If it is not above 0, the measurement was disturbed, and the cost is unknown. */
 	double byte = ((double)times->largest - (double)times->large) /
 		(double)(times->largest_bytes - LARGE);
 	double large = (double)times->large - 2 * latency - LARGE * byte;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What callers may ask for, and what it means: sizes, places, which plan is needed. */
+/* Checks the arguments of operations, and derives sizes, buffers and the plan's key. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static int check_kind(const struct frl_comm *comm, const struct frl_collective *
 	return 0;
 }
 
-/* The end of the furthest piece, in elements. */
+/* Computes the end of the furthest piece, in elements. Returns false on overflow. */
 static bool extent(const size_t counts[], const size_t displs[], int ranks, size_t *ret_extent)
 {
 	*ret_extent = 0;
@@ -54,7 +54,7 @@ static bool extent(const size_t counts[], const size_t displs[], int ranks, size
 	return true;
 }
 
-/* What is received, and where. */
+/* A received piece, in elements. */
 struct piece {
 	size_t start, count;
 };
@@ -67,8 +67,8 @@ static int compare_pieces(const void *a, const void *b)
 }
 
 /*
- * Pieces that others send come in any order, so they must not overlap. Mostly they lie in the order
- * of the ranks, which needs no sorting. All ends fit the address space.
+ * Received pieces must not overlap, since they arrive in any order. Pieces in the order of the
+ * ranks need no sorting. All ends fit the address space.
  */
 static int check_apart(const size_t counts[], const size_t displs[], int ranks)
 {
@@ -125,7 +125,7 @@ static int count_pieces(
 	return check_apart(c->recv_counts, c->recv_displs, comm->ranks);
 }
 
-/* Elements of the two buffers that this rank has to give. */
+/* Counts the elements of the two buffers on this rank. */
 static int count_elements(
 	const struct frl_comm *comm, const struct frl_collective *c, size_t ret_elements[2])
 {
@@ -210,7 +210,7 @@ static void set_job(struct operation *o, const struct frl_comm *comm,
 	};
 }
 
-/* Its number is given when it starts. What ranks need not agree on is zero. */
+/* The number is assigned at the start. Arguments on which ranks need not agree are zero. */
 static void set_signature(struct operation *o)
 {
 	const struct schedule_key *key = &o->key;
@@ -236,7 +236,7 @@ int operation_init(struct operation *o, const struct frl_comm *comm, const struc
 		return err;
 	is_barrier = c->coll == FRL_BARRIER;
 	elem_size = is_barrier ? 1 : frl_dtype_size(c->dtype);
-	memset(o, 0, sizeof(*o)); /* the key has holes */
+	memset(o, 0, sizeof(*o)); /* clears padding in the key */
 	if (!is_barrier)
 		err = check_buffers(o, comm, c, elem_size);
 	if (err)

@@ -17,7 +17,7 @@ void place_host(uint8_t ret_id[HOST_ID_SIZE])
 	host_id(ret_id);
 }
 
-/* Does a list like "0-3,8" hold all of the set? */
+/* Returns whether a list such as "0-3,8" contains the whole set. */
 static bool holds(const char *list, const cpu_set_t *set)
 {
 	cpu_set_t rest = *set;
@@ -104,7 +104,7 @@ double place_crowd(struct place_share list[], uint32_t n)
 	return crowd;
 }
 
-/* The second number; 0 where the kernel does not count. */
+/* The time is the second number of schedstat; 0 if the kernel does not count it. */
 uint64_t place_waited_ns(void)
 {
 	char text[LINE];

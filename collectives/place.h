@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where this process is: which host, which NUMA node, how crowded. Any thread. */
+/* The location of this process: host, NUMA node, processors, oversubscription. Any thread may
+ * call these functions. */
 #ifndef FERRULE_COLLECTIVES_PLACE_H
 #define FERRULE_COLLECTIVES_PLACE_H
 
@@ -10,24 +11,25 @@
 /* As host_id(). */
 void place_host(uint8_t ret_id[HOST_ID_SIZE]);
 
-/* The node that holds all processors this process may run on; 0 where they are of several. */
+/* Returns the NUMA node of all processors in the affinity mask, or 0 if they are on several
+ * nodes. */
 uint32_t place_numa(void);
 
-/* How many processors this process may use, and the number of the first one. */
+/* Returns the number of processors in the affinity mask, and the first one. */
 uint32_t place_processors(uint32_t *ret_first);
 
-/* What a rank may use, and the number of its host. */
+/* The processors of a rank, and the number of its host. */
 struct place_share {
 	uint32_t host, first_processor, processors;
 };
 
 /*
- * Ranks for a processor, on the host where they are most; at least 1. Those with the same first
- * processor share theirs, all others have their own. Puts the list in another order.
+ * Returns the ranks per processor on the host where it is highest, at least 1. Ranks with the same
+ * first processor share their processors; all others have their own. Reorders the list.
  */
 double place_crowd(struct place_share list[], uint32_t n);
 
-/* How long this thread has waited for a processor in its life, as others were on it. */
+/* Returns the nanoseconds that this thread has waited for a processor since its start. */
 uint64_t place_waited_ns(void);
 
 #endif

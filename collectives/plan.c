@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Makes plans: asks the algorithm, and does what needs none. */
+/* Makes plans: calls the algorithm, and handles jobs that need none. */
 #include "collectives/plan.h"
 
 #include <assert.h>
@@ -29,7 +29,8 @@ static bool has_nothing_to_do(const struct plan_job *job)
 	return job->count == 0 && shape_is_counted(job->coll);
 }
 
-/* One rank: its input is the result, rounded where it is only copied. */
+/* Makes the plan of a single rank: the input is the result, rounded if the wire type rounds
+ * copies. */
 static void make_alone(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The algorithms behind plan_make(), one row each. Where a row is asked, the job has two ranks or
- * more and something to do.
+ * The algorithms behind plan_make(), one row each. They are called only for jobs with two or more
+ * ranks and something to do.
  */
 #ifndef FERRULE_COLLECTIVES_PLAN_ALGOS_H
 #define FERRULE_COLLECTIVES_PLAN_ALGOS_H
@@ -9,7 +9,8 @@
 #include "collectives/plan_build.h"
 
 struct plan_algo {
-	/* NULL, or why not: the end of a sentence that begins with the algorithm's name. */
+	/* Returns NULL, or the reason: the end of a sentence that begins with the algorithm's
+	 * name. */
 	const char *(*why_not)(const struct plan_job *job);
 	void (*make)(struct plan_builder *b);
 };

@@ -5,21 +5,22 @@
 struct binomial {
 	struct plan_builder *b;
 	uint32_t n;
-	uint32_t root;   /* its place */
-	uint32_t me;     /* number of this rank, counted from the root's place */
-	uint32_t blocks; /* of this rank and those below it */
+	uint32_t root;   /* its position */
+	uint32_t me;     /* number of this rank, counted from the root's position */
+	uint32_t blocks; /* of this rank and the ranks below it */
 	size_t spacing;  /* elements of a block in scratch */
-	/* Scratch for these blocks: of a rank that others are below; encoded of all ranks. */
+	/* Scratch for these blocks, on ranks that have others below them; for encoded blocks on
+	 * all ranks. */
 	struct plan_range held;
 };
 
-/* The rank with number `v`. */
+/* Returns the rank with number `v`. */
 static uint32_t rank_of(const struct binomial *t, uint32_t v)
 {
 	return plan_rank_at(t->b->job, (t->root + v) % t->n);
 }
 
-/* How many ranks are at and below number `v`. */
+/* Returns the number of ranks at and below number `v`. */
 static uint32_t blocks_of(const struct binomial *t, uint32_t v)
 {
 	uint32_t blocks = v == 0 ? t->n : v & -v;
@@ -32,8 +33,8 @@ static uint32_t parent_of(const struct binomial *t)
 	return t->me - (t->me & -t->me);
 }
 
-/* The ranks from number `v` on (before `end`) whose blocks follow each other at the root: both ends
- * of a message with the root cut it in this way. */
+/* Returns how many ranks from number `v` on (before `end`) have consecutive blocks at the root.
+ * Both ends of a message with the root split it in this way. */
 static uint32_t run_of(const struct binomial *t, uint32_t v, uint32_t end)
 {
 	uint32_t length = 1;
@@ -43,7 +44,7 @@ static uint32_t run_of(const struct binomial *t, uint32_t v, uint32_t end)
 	return length;
 }
 
-/* Where the block of number `v` is, which this rank holds. */
+/* Returns where this rank holds the block of number `v`. */
 static struct plan_range block_at(const struct binomial *t, enum plan_buffer at_root, uint32_t v)
 {
 	if (t->me == 0 && !t->held.encoded)
@@ -53,8 +54,8 @@ static struct plan_range block_at(const struct binomial *t, enum plan_buffer at_
 	return plan_plus(t->b, t->held, (v - t->me) * t->spacing);
 }
 
-/* Exchanges the blocks of the numbers [v, end) with the rank with number `peer`, which is above or
- * below. Returns the last step; the others are complete before it. */
+/* Exchanges the blocks of the numbers [v, end) with the rank with number `peer`, its parent or
+ * child. Returns the last step; the other steps complete before it. */
 static uint32_t exchange(const struct binomial *t, enum plan_buffer at_root, bool sends,
 	uint32_t peer, uint32_t v, uint32_t end, uint32_t after)
 {
@@ -76,12 +77,12 @@ static uint32_t exchange(const struct binomial *t, enum plan_buffer at_root, boo
 	return step;
 }
 
-/* Returns the step that completes what this rank holds. */
+/* Returns the step that completes the blocks of this rank. */
 static uint32_t gather(struct binomial *t, uint32_t own)
 {
 	uint32_t step = own;
 
-	/* Each waits for the one before it, so that the last stands for all. */
+	/* Each receive waits for the previous one, so the last one implies all. */
 	for (uint32_t bit = 1; bit < t->blocks; bit *= 2)
 		step = exchange(t, PLAN_RECV, false, t->me + bit, t->me + bit,
 			t->me + bit + blocks_of(t, t->me + bit), step);
@@ -90,7 +91,7 @@ static uint32_t gather(struct binomial *t, uint32_t own)
 	return step;
 }
 
-/* The root holds its blocks when `received` is complete. */
+/* The root has its blocks when `received` is complete. */
 static void scatter(struct binomial *t, uint32_t received)
 {
 	struct plan_builder *b = t->b;
@@ -107,14 +108,14 @@ static void scatter(struct binomial *t, uint32_t received)
 	}
 	while (2 * bit < t->blocks)
 		bit *= 2;
-	/* Those with most below them first. */
+	/* The largest subtrees come first. */
 	for (; bit > 0; bit /= 2)
 		if (t->me + bit < t->n && bit < t->blocks)
 			exchange(t, PLAN_SEND, true, t->me + bit, t->me + bit,
 				t->me + bit + blocks_of(t, t->me + bit), received);
 }
 
-/* Each block is encoded by whom it comes from, and decoded by whom it is for. */
+/* Each block is encoded by its source and decoded by its destination. */
 static void make_encoded(struct binomial *t)
 {
 	struct plan_builder *b = t->b;

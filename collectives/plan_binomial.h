@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Gather and scatter over a binomial tree: rank number v, counted from the root, passes on what the
- * ranks v ... v + 2^k - 1 have or get, 2^k being the lowest bit of v. log2 n rounds over log2 n
- * connections; what passes through a rank lies in scratch. Part of the tree algorithm.
+ * Gather and scatter over a binomial tree. Rank number v, counted from the root, forwards the
+ * blocks of the ranks v ... v + 2^k - 1, where 2^k is the lowest bit of v. log2 n rounds over log2
+ * n connections; forwarded blocks are in scratch. Part of the tree algorithm.
  */
 #ifndef FERRULE_COLLECTIVES_PLAN_BINOMIAL_H
 #define FERRULE_COLLECTIVES_PLAN_BINOMIAL_H

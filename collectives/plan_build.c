@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Appends steps to a plan and finds places in its buffers. */
+/* Appends steps to a plan, and computes ranges in its buffers. */
 #include "collectives/plan_build.h"
 
 #include <assert.h>
@@ -215,7 +215,7 @@ size_t plan_spacing(const struct plan_job *job, size_t count)
 	return count;
 }
 
-/* Where this rank's block for itself is in the longer one of the buffers. */
+/* Returns the positions of this rank's block for itself in the two buffers. */
 static void find_own_block(const struct plan_job *job, size_t *ret_from, size_t *ret_to)
 {
 	const struct shape *shape = shape_of(job->coll);
@@ -287,7 +287,7 @@ size_t plan_chunk(size_t count, uint32_t chunks, uint32_t chunk)
 size_t plan_segment(const struct plan_job *job, size_t elements)
 {
 	size_t size = job->elem_size > 0 ? job->elem_size : 1;
-	/* A multiple of 4 KiB: no packet of any MTU is left partly empty within a step. */
+	/* A multiple of 4 KiB fills packets of any MTU within a step. */
 	size_t bytes = (elements * size / SEGMENTS_OF_STEP + 4095) & ~(size_t)4095;
 	size_t segment;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the generators of plans share: appending steps, places in buffers, groups of ranks. Memory
- * that runs out is remembered and reported once, at the end; steps without elements are not made,
- * and nothing waits for them. One thread at a time uses a builder.
+ * Shared by the plan algorithms: appending steps, ranges in buffers, groups of ranks. A failed
+ * allocation is noted and reported once, at the end. Steps without elements are not added, and
+ * waiting for them has no effect. One thread at a time uses a builder.
  */
 #ifndef FERRULE_COLLECTIVES_PLAN_BUILD_H
 #define FERRULE_COLLECTIVES_PLAN_BUILD_H
@@ -20,19 +20,19 @@ struct plan_builder {
 	const struct plan_job *job;
 	uint32_t capacity; /* of plan->steps */
 	bool failed;       /* no memory */
-	/* What this rank brings in: where its first element is, and the step that makes it. */
+	/* This rank's input: the range of its first element, and the step that computes it. */
 	struct plan_range input;
 	uint32_t input_step;
 };
 
-/* Ranks that work together, in their order; `me` is the place of this rank. */
+/* Ranks that work together, in order; `me` is the index of this rank. */
 struct plan_group {
 	const uint32_t *ranks;
 	uint32_t n;
 	uint32_t me;
 };
 
-/* Appending steps. They return the number of the step, or PLAN_NOTHING for no elements. */
+/* Append a step. Return its number, or PLAN_NOTHING if there are no elements. */
 uint32_t plan_add_send(
 	struct plan_builder *b, uint32_t peer, struct plan_range source, size_t count);
 uint32_t plan_add_receive(
@@ -41,68 +41,71 @@ uint32_t plan_add_receive_reduce(struct plan_builder *b, uint32_t peer, struct p
 	struct plan_range operand, size_t count);
 uint32_t plan_add_local(struct plan_builder *b, enum plan_action action, struct plan_range target,
 	struct plan_range source, size_t count);
-/* REDUCE and DECODE_REDUCE; the operand is set with plan_set_operand(). */
+/* The operand of REDUCE and DECODE_REDUCE is set by plan_set_operand(). */
 void plan_set_operand(struct plan_builder *b, uint32_t step, struct plan_range operand);
 
-/* `step` may go on to its element j when `on` is complete up to element j + shift. */
+/* Lets `step` proceed to its element j only when `on` is complete up to element j + shift. */
 void plan_wait(struct plan_builder *b, uint32_t step, uint32_t on, int64_t shift);
 void plan_wait_whole(struct plan_builder *b, uint32_t step, uint32_t on);
 
-/* Places. */
+/* Ranges. */
 struct plan_range plan_at(const struct plan_builder *b, enum plan_buffer buffer, size_t element);
 struct plan_range plan_plus(const struct plan_builder *b, struct plan_range range, size_t elements);
-/* New scratch for so many elements, as they are or in the wire's format. */
+/* Allocate scratch for a number of elements, plain or encoded. */
 struct plan_range plan_scratch(struct plan_builder *b, size_t elements);
 struct plan_range plan_scratch_encoded(struct plan_builder *b, size_t elements);
 
 /*
- * This rank's contribution to a reduction of `count` elements: the caller's buffer, or, when it has
- * to be scaled before it is sent, what a first step makes of it. `into` is where that may go if it
- * is at least as long; PLAN_BUFFERS: nowhere, scratch is taken.
+ * Sets this rank's input to a reduction of `count` elements: the caller's buffer, or the scaled
+ * copy that a first step makes. `into` is the buffer for the copy if it is long enough;
+ * PLAN_BUFFERS: use scratch.
  */
 void plan_take_input(struct plan_builder *b, size_t count, enum plan_buffer into);
 struct plan_range plan_input(const struct plan_builder *b, size_t element);
-/* `step` reads the input from `element` on. */
+/* Lets `step`, which reads the input from `element` on, wait for the input. */
 void plan_wait_input(struct plan_builder *b, uint32_t step, size_t element);
 
-/* Divides the finished sum in place for FRL_AVG; otherwise there is nothing to do and `made`, the
- * step that completed the sum, is returned. */
+/* Divides the finished sum in place for FRL_AVG. Returns the step, or `made`, the step that
+ * completed the sum, if there is nothing to divide. */
 uint32_t plan_finish(struct plan_builder *b, struct plan_range range, size_t count, uint32_t made);
 
-/* Where ranks copy: what a rank has for itself, if it is not in its place already. Encoded it is
- * rounded as on the wire, in place too. Returns the step. */
+/* For collectives that copy: copies this rank's block to itself, unless it is in place. With a
+ * wire type the block is rounded as on the wire, also in place. Returns the step. */
 uint32_t plan_copy_own_block(struct plan_builder *b);
 
 /*
- * Blocks that travel encoded, where that is asked for. Local steps run in the order of the list, so
- * a rank encodes all that it sends before it decodes what depends on others.
+ * Blocks that are sent encoded, if the job asks for it. Local steps run in the order of the list,
+ * so a rank encodes everything it sends before it decodes what depends on others.
  */
 
-/* Where a block is sent from, once *ret_made is complete: from its place, or encoded scratch. */
+/* Returns the range to send a block from once *ret_made is complete: its own, or encoded
+ * scratch. */
 struct plan_range plan_outgoing(
 	struct plan_builder *b, struct plan_range source, size_t count, uint32_t *ret_made);
-/* Receives a block into its place, by way of scratch if it is encoded. */
+/* Receives a block to its destination, through scratch if it is encoded. */
 void plan_receive_block(
 	struct plan_builder *b, uint32_t peer, struct plan_range target, size_t count);
-/* Elements from one block to the next in scratch: encoded blocks begin at whole wire blocks. */
+/* Returns the distance of blocks in scratch, in elements: encoded blocks begin at whole wire
+ * blocks. */
 size_t plan_spacing(const struct plan_job *job, size_t count);
 
-/* What a rank sends to another one in these. ALLTOALLV: some number, the same on all ranks. */
+/* Returns the bytes that a rank sends to another one in such collectives. For ALLTOALLV a
+ * nominal number, the same on all ranks. */
 double plan_block_bytes(const struct plan_job *job);
 
-/* What the job asks for. */
+/* Returns whether the job has a wire type. */
 bool plan_is_encoded(const struct plan_job *job);
 bool plan_is_power_of_two(uint32_t n);
-/* Rounds of doubling until n ranks are reached. */
+/* Returns the number of doublings until n ranks are reached. */
 uint32_t plan_log2_up(uint32_t n);
 
-/* Chunk number `chunk` of `chunks` of `count` elements begins here; chunks: the end. */
+/* Returns the first element of chunk number `chunk` of `chunks`; `count` if chunk == chunks. */
 size_t plan_chunk(size_t count, uint32_t chunks, uint32_t chunk);
 
-/* Elements of a segment, when steps of `elements` are to be cut so that they overlap. */
+/* Returns the segment length in elements, so that steps of `elements` elements overlap. */
 size_t plan_segment(const struct plan_job *job, size_t elements);
 
-/* Place of the rank in the order of the topology. */
+/* Returns the position of the rank in topology order. */
 uint32_t plan_position(const struct plan_job *job, uint32_t rank);
 uint32_t plan_rank_at(const struct plan_job *job, uint32_t position);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bruck's algorithms: ceil(log2 n) rounds; in round k a rank sends to the place 2^k before it
- * and receives from the place 2^k behind it (all-to-all and barrier: the other way).
+ * Bruck's algorithms: ceil(log2 n) rounds. In round k a rank sends to the position 2^k before it
+ * and receives from the position 2^k after it (all-to-all and barrier: the other way).
  *
- *  - all-gather: sends the blocks that it has; blocks of the 2^k places from its own on.
- *  - all-to-all: block i, which has to go i places on, goes in the rounds of the bits of i. Those
- *    of a round are packed, sent as one message, and unpacked: half of all blocks each time.
- *  - barrier: a message says that 2^k ranks have entered.
- *  - int8 reductions: contributions, encoded once, go by all-to-all; their owners sum them up,
- *    encode the sums once, and these go by all-gather.
+ *  - all-gather: sends the blocks that it has, those of the 2^k positions from its own on.
+ *  - all-to-all: block i, which has to move i positions, moves in the rounds of the bits of i. The
+ *    blocks of a round are packed, sent as one message, and unpacked: half of all blocks each time.
+ *  - barrier: a message means that 2^k ranks have entered.
+ *  - int8 reductions: contributions are encoded once and exchanged by all-to-all; their owners sum
+ *    them up and encode the sums once; an all-gather distributes the sums.
  */
 #include "collectives/plan_algos.h"
 
@@ -32,7 +32,7 @@ static const char *why_not(const struct plan_job *job)
 	}
 }
 
-/* Places in the order of the topology, counted from this rank's own. */
+/* Positions in topology order, relative to this rank. */
 struct bruck {
 	struct plan_builder *b;
 	uint32_t n;
@@ -46,7 +46,7 @@ static struct bruck bruck_of(struct plan_builder *b)
 		.position = plan_position(b->job, (uint32_t)b->job->rank) };
 }
 
-/* The rank so many places after this one, and before it; at most n. */
+/* Return the rank a number of positions after or before this one; at most n. */
 static uint32_t rank_after(const struct bruck *k, uint32_t places)
 {
 	return plan_rank_at(k->b->job, (k->position + places) % k->n);
@@ -57,11 +57,11 @@ static uint32_t rank_before(const struct bruck *k, uint32_t places)
 	return plan_rank_at(k->b->job, (k->position + k->n - places) % k->n);
 }
 
-/* Blocks in one buffer, one for each rank, in the order of the ranks. */
+/* Blocks in one buffer, one for each rank, in rank order. */
 struct blocks {
 	struct plan_range start;
 	size_t count;   /* elements of a block */
-	size_t spacing; /* elements from one to the next */
+	size_t spacing; /* elements from one block to the next */
 };
 
 static struct plan_range block_of(
@@ -70,7 +70,7 @@ static struct plan_range block_of(
 	return plan_plus(b, blocks->start, rank * blocks->spacing);
 }
 
-/* How many blocks from the one `places` on lie side by side, at most `most`. */
+/* Returns how many blocks from position `places` on are contiguous, at most `most`. */
 static uint32_t run_of(
 	const struct bruck *k, const struct blocks *blocks, uint32_t places, uint32_t most)
 {
@@ -84,9 +84,9 @@ static uint32_t run_of(
 }
 
 /*
- * All-gather of blocks that are where they belong; `own` is where this rank's is sent from at
- * first, when `ready` is complete, and `placed` puts it among the others. Returns the last receive:
- * each waits for those before it.
+ * All-gather of blocks at their destinations. `own` is the source of this rank's block in the first
+ * round, valid when `ready` is complete; `placed` copies it to its destination. Returns the last
+ * receive; each receive waits for those before it.
  */
 static uint32_t gather(const struct bruck *k, const struct blocks *blocks, struct plan_range own,
 	uint32_t ready, uint32_t placed)
@@ -118,7 +118,7 @@ static uint32_t gather(const struct bruck *k, const struct blocks *blocks, struc
 	return received;
 }
 
-/* Copies between packed blocks and those whose index has the bit `distance`. */
+/* Copies between packed blocks and the blocks whose index has the bit `distance`. */
 static uint32_t pack(const struct bruck *k, struct plan_range blocks, struct plan_range packed,
 	size_t count, uint32_t distance, bool unpacks, uint32_t after)
 {
@@ -147,9 +147,9 @@ static uint32_t with_bit(uint32_t n, uint32_t distance)
 }
 
 /*
- * All-to-all of blocks in scratch, block i being for the rank i places on; afterwards block i is
- * from the rank i places before. `count` elements each, encoded or not, complete when the local
- * step `made` is. Returns the last step.
+ * All-to-all of blocks in scratch: block i is for the rank i positions after this one, and
+ * afterwards from the rank i positions before. Blocks have `count` elements, encoded or not, and
+ * are ready when the local step `made` is complete. Returns the last step.
  */
 static uint32_t exchange(
 	const struct bruck *k, struct plan_range blocks, size_t count, uint32_t made)
@@ -175,8 +175,8 @@ static uint32_t exchange(
 	return unpacked;
 }
 
-/* The blocks of the ranks from the one `i` places on are put into scratch: copied, or encoded.
- * Returns the last step. */
+/* Copies or encodes the blocks into scratch, starting with the rank `i` positions after this
+ * one. Returns the last step. */
 static uint32_t put_blocks(const struct bruck *k, struct plan_range blocks, size_t spacing)
 {
 	struct plan_builder *b = k->b;
@@ -231,8 +231,8 @@ static void barrier(struct plan_builder *b)
 	}
 }
 
-/* The blocks of the ranks in an int8 reduction. Allreduce and reduce cut the vector into chunks of
- * whole wire blocks; the last ones may be shorter, or empty. */
+/* The blocks of an int8 reduction. Allreduce and reduce cut the vector into chunks of whole wire
+ * blocks; the last chunks may be shorter or empty. */
 static size_t chunk_elements(const struct plan_job *job)
 {
 	size_t n = (size_t)job->ranks;
@@ -260,7 +260,7 @@ static size_t chunk_count(const struct plan_job *job, uint32_t rank)
 	return chunk_start(job, rank + 1) - chunk_start(job, rank);
 }
 
-/* Sums up what the all-to-all brought, in the order of the ranks. */
+/* Sums up the contributions in rank order. */
 static uint32_t add_up(const struct bruck *k, struct plan_range blocks, struct plan_range target,
 	struct plan_addend addends[])
 {
@@ -277,7 +277,7 @@ static uint32_t add_up(const struct bruck *k, struct plan_range blocks, struct p
 	return plan_add_up(b, addends, k->n, plan_scratch(b, count), target, count);
 }
 
-/* Gathers the encoded sums; who needs them decodes them, also its own. */
+/* Gathers the encoded sums. Ranks that need the result decode all sums, including their own. */
 static void share(const struct bruck *k, struct plan_range sum, uint32_t made)
 {
 	struct plan_builder *b = k->b;
@@ -343,7 +343,7 @@ static void reduce(struct plan_builder *b)
 	free(addends);
 }
 
-/* Each block is encoded by whom it comes from; all decode it, the same. */
+/* Each block is encoded once by its source. All ranks decode it, so results are identical. */
 static void allgather_encoded(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Direct exchange: everybody with everybody at once, one or two rounds. Ranks begin with the one
- * after them, so that not all send to the same one first. Reductions are in plan_direct.c.
+ * Direct exchange: each rank with each other rank at once, in one or two rounds. A rank begins with
+ * the next rank, so that not all ranks send to the same one first. Reductions are in plan_direct.c.
  */
 #include "collectives/plan_direct.h"
 
@@ -24,7 +24,7 @@ uint32_t plan_peer_before(const struct plan_job *job, uint32_t distance)
 	return ((uint32_t)job->rank + (uint32_t)job->ranks - distance) % (uint32_t)job->ranks;
 }
 
-/* In place, as they are: blocks are copied away before others come into their places. */
+/* In place, not encoded: blocks are copied to scratch before others overwrite them. */
 static void alltoall_in_place(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -41,7 +41,7 @@ static void alltoall_in_place(struct plan_builder *b)
 	}
 }
 
-/* Each rank's block for each other one. */
+/* Sends a block from each rank to each other rank. */
 static void alltoall(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -79,7 +79,7 @@ static void send_to(struct plan_builder *b, uint32_t peer, struct plan_range sou
 	plan_wait(b, plan_add_send(b, peer, source, b->job->count), made, 0);
 }
 
-/* All get what is encoded once, the root as well. */
+/* All ranks get the data that was encoded once; the root decodes it, too. */
 static void broadcast(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -97,7 +97,7 @@ static void broadcast(struct plan_builder *b)
 		plan_add_local(b, PLAN_COPY, recv, source, job->count);
 }
 
-/* A step for each other rank at the root, and one at each of them. */
+/* One step per other rank at the root, and one step at each other rank. */
 static void rooted(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -126,7 +126,7 @@ static void rooted(struct plan_builder *b)
 	}
 }
 
-/* An element, whatever it holds, from everybody to everybody. */
+/* Sends one element of undefined value from each rank to each other rank. */
 static void barrier(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Recursive halving and doubling. Halving: in each round a rank and its partner, which differ in
- * one bit of their place, exchange halves of what they hold and keep one half, reduced; after
- * log2 n rounds each holds one chunk. Doubling is the same backwards, copying. As many bytes as a
- * ring in fewer rounds, but over growing distances.
+ * Recursive halving and doubling. Halving: in each round a rank and its partner, whose positions
+ * differ in one bit, exchange halves of their data; each keeps and reduces one half. After log2 n
+ * rounds each rank has one chunk. Doubling reverses this, copying. It sends as many bytes as a ring
+ * in fewer rounds, but over growing distances.
  *
- * When n is no power of two, allreduce folds: with p the power below n, the ranks at places from p
- * on give their data to the place p below and get the result from it.
+ * If n is not a power of two, allreduce folds: with p the largest power of two below n, each rank
+ * at a position from p on gives its data to the position p below it, and gets the result from
+ * there.
  */
 #include "collectives/plan_algos.h"
 
-/* Places or ranks of the power of two, and which one this is; and what is cut into chunks. */
+/* Positions or ranks of the power of two, the own one, and the data that is cut into chunks. */
 struct halving {
 	struct plan_builder *b;
 	uint32_t n;
 	uint32_t me;
-	bool by_position;   /* partners are places in the order of the topology */
-	uint32_t low, high; /* chunks that this rank holds */
+	bool by_position;   /* partners are positions in topology order, not ranks */
+	uint32_t low, high; /* chunks that this rank has */
 	size_t count;       /* of all chunks */
-	/* Where the chunk `base_first` of what is held begins, and what made it, from there on. */
+	/* The range of the data from element `base_first` on, and the step that made it. */
 	struct plan_range base;
-	size_t base_first; /* element */
+	size_t base_first;
 	uint32_t made;
 	size_t made_first;
 };
@@ -71,8 +72,8 @@ static void wait_made(const struct halving *h, uint32_t step, size_t element)
 	plan_wait(h->b, step, h->made, (int64_t)element - (int64_t)h->made_first);
 }
 
-/* One round: sends the half that the partner keeps, and reduces the other one into `target`, which
- * begins at element `target_first`. */
+/* One round: sends the half that the partner keeps, and reduces the other half into `target`,
+ * which begins at element `target_first`. */
 static void halve(
 	struct halving *h, uint32_t distance, struct plan_range target, size_t target_first)
 {
@@ -104,9 +105,8 @@ static void halve(
 }
 
 /*
- * What has been gathered so far. Each receive waits for the one before it, so that the last one
- * stands for all: a send can then name what it waits for. Nothing is lost by that, because every
- * send needs all of them.
+ * Progress of the gathering. Each receive waits for the previous one, so the last one implies all,
+ * and a send can name what it waits for. This costs no time, because every send needs all of them.
  */
 struct gathered {
 	uint32_t all;    /* complete before `recent` begins */
@@ -129,8 +129,8 @@ static void wait_gathered(
 	plan_wait_whole(h->b, step, g->all);
 }
 
-/* Doubling: `own` is where this rank's chunk is sent from, which `own_made` makes; everything goes
- * into the receive buffer. */
+/* Doubling: `own` is the source of this rank's chunk, made by step `own_made`. Everything is
+ * gathered in the receive buffer. */
 static void double_all(
 	struct halving *h, struct gathered *g, struct plan_range own, uint32_t own_made)
 {
@@ -204,7 +204,7 @@ static void allreduce(struct plan_builder *b)
 	}
 }
 
-/* Partners are ranks: ranges of blocks are contiguous by rank, not by place. */
+/* Partners are ranks: ranges of blocks are contiguous by rank, not by position. */
 static void reduce_scatter(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -215,7 +215,7 @@ static void reduce_scatter(struct plan_builder *b)
 		.high = n,
 		.count = job->count * n,
 		.made = PLAN_NOTHING };
-	/* What is kept after the first round lies in scratch. */
+	/* The half that is kept in the first round is in scratch. */
 	size_t kept = (h.me & n / 2) ? h.count / 2 : 0;
 	struct plan_range scratch;
 
