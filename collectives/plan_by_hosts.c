@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The hierarchical algorithm: within the hosts first, then between them, so that of what a host's
- * ranks have in common only one copy goes over the network. Rings and chains within and between.
+ * The hierarchical algorithm: first within the hosts, then between them, so that data common to the
+ * ranks of a host crosses the network once. It uses rings and chains at both levels.
  *
- * Where all hosts have as many ranks, all take part between the hosts: the ranks with the same
- * place in their hosts form a ring, each for its part of the data. Otherwise one rank a host does,
- * the leader, which is the first one of its host (broadcast and reduce: the root, of its).
+ * If all hosts have equally many ranks, all ranks take part between hosts: ranks with the same
+ * index on their hosts form a ring for their part of the data. Otherwise one rank per host takes
+ * part, the leader: the first rank of its host, or for broadcast and reduce the root on its host.
  */
 #include "collectives/plan_algos.h"
 
@@ -20,7 +20,7 @@ static uint32_t host_at(const struct plan_job *job, uint32_t position)
 	return job->topology->places[plan_rank_at(job, position)].host;
 }
 
-/* Ranks of the host that begins at this place. */
+/* Returns the number of ranks of the host that begins at this position. */
 static uint32_t host_size(const struct plan_job *job, uint32_t position)
 {
 	uint32_t end = position + 1;
@@ -73,7 +73,7 @@ static const char *why_not(const struct plan_job *job)
 	return NULL;
 }
 
-/* A group out of `room`, which has space for `n` ranks. */
+/* Makes a group in `room`, which has space for `n` ranks. */
 static struct plan_group group_of(const struct plan_job *job, uint32_t *room, uint32_t start,
 	uint32_t stride, uint32_t n, uint32_t me)
 {
@@ -82,7 +82,7 @@ static struct plan_group group_of(const struct plan_job *job, uint32_t *room, ui
 	return (struct plan_group){ .ranks = room, .n = n, .me = me };
 }
 
-/* Puts `rank`, if it is one of them, in front; the others keep their order. */
+/* Moves `rank`, if it is in the group, to the front; the others keep their order. */
 static void put_first(uint32_t *ranks, uint32_t n, struct plan_group *group, uint32_t rank)
 {
 	for (uint32_t i = 1; i < n; i++) {
@@ -98,7 +98,8 @@ static void put_first(uint32_t *ranks, uint32_t n, struct plan_group *group, uin
 	}
 }
 
-/* Groups for collectives with leaders; `lead` is the rank that leads its host, or PLAN_NOTHING. */
+/* Finds the groups of a collective with leaders; `lead` is the rank that leads its host, or
+ * PLAN_NOTHING. */
 static void find_leaders(struct plan_hosts *h, const struct plan_job *job, uint32_t lead)
 {
 	uint32_t position = plan_position(job, (uint32_t)job->rank);
@@ -149,7 +150,7 @@ static int find_groups(struct plan_hosts *h, const struct plan_job *job)
 	return 0;
 }
 
-/* One element from everybody to its leader, between the leaders, and back. */
+/* Sends one element from each rank to its leader, between the leaders, and back. */
 static void barrier(struct plan_builder *b, const struct plan_hosts *h)
 {
 	struct plan_range out = plan_scratch(b, 1);

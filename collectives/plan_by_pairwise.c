@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pairwise exchange: in each round a rank exchanges with one partner and goes on when that is done,
- * so that few messages compete for a link. In round i the partner of rank r is r XOR i where n is a
- * power of two, otherwise (i - r) modulo n; in both cases it is mutual.
+ * Pairwise exchange: in each round a rank exchanges data with one partner and proceeds when that is
+ * complete, so that few messages compete for a link. In round i the partner of rank r is r XOR i if
+ * n is a power of two, otherwise (i - r) modulo n; both are mutual.
  */
 #include "collectives/plan_algos.h"
 
 enum {
-	AT_A_TIME = 2, /* rounds that overlap, so that links do not idle in between */
+	AT_A_TIME = 2, /* rounds that overlap, so that links are not idle between rounds */
 };
 
 static const char *why_not(const struct plan_job *job)
@@ -24,7 +24,7 @@ static const char *why_not(const struct plan_job *job)
 	return NULL;
 }
 
-/* This rank in the round where it has no partner. */
+/* Returns the partner, or this rank itself in the round without a partner. */
 static uint32_t partner_of(const struct plan_job *job, uint32_t round)
 {
 	uint32_t n = (uint32_t)job->ranks;
@@ -33,19 +33,19 @@ static uint32_t partner_of(const struct plan_job *job, uint32_t round)
 	return plan_is_power_of_two(n) ? rank ^ round : (round + n - rank) % n;
 }
 
-/* The rounds that are under way: what a round's steps wait for. */
+/* The rounds under way: the steps that the next rounds wait for. */
 struct rounds {
 	uint32_t sent[AT_A_TIME];
 	uint32_t received[AT_A_TIME];
-	uint32_t reduced; /* the last receive of a reduction */
+	uint32_t reduced; /* last receive of a reduction */
 };
 
-/* What a round sends and receives. */
+/* The data of a round. */
 struct exchange {
 	uint32_t partner;
 	struct plan_range source, target;
 	size_t send_count, receive_count;
-	uint32_t copied; /* the source, away from the target */
+	uint32_t copied; /* step that copies the source to scratch, or PLAN_NOTHING */
 };
 
 static void exchange(
@@ -59,7 +59,7 @@ static void exchange(
 	step = plan_add_send(b, e->partner, e->source, e->send_count);
 	plan_wait_whole(b, step, *received);
 	if (e->copied != PLAN_NOTHING)
-		plan_wait(b, step, e->copied, 0); /* which came after *sent */
+		plan_wait(b, step, e->copied, 0); /* the copy came after *sent */
 	else
 		plan_wait_whole(b, step, *sent);
 	if (reduces)
@@ -84,7 +84,7 @@ static void exchange(
 		*received = step;
 }
 
-/* All-to-all in place: blocks are copied away before others come into their places. */
+/* All-to-all in place: copies a block to scratch before it is overwritten. */
 static void move_away(struct plan_builder *b, const struct rounds *rounds, uint32_t round,
 	struct plan_range slot, struct exchange *e)
 {
@@ -141,7 +141,8 @@ static void make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 
-	/* Counts of others are not known, so nothing may depend on this rank's. */
+	/* The counts of other ranks are unknown, so segments must not depend on this rank's
+	 * counts. */
 	b->plan->segment = plan_segment(
 		job, shape_has_pieces(job->coll) ? job->segment_bytes : job->count);
 	if (job->coll == FRL_REDUCE_SCATTER)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ring algorithm: allreduce is reduce-scatter and all-gather around the ring of all ranks, in
- * the order of the topology; each link carries 2(n-1)/n of the data. Broadcast and reduce are a
- * chain. Large operations of more than two ranks go half one way and half the other.
+ * The ring algorithm: allreduce is reduce-scatter and all-gather around a ring of all ranks in
+ * topology order; each link carries 2(n-1)/n of the data. Broadcast and reduce use a chain. Large
+ * operations of more than two ranks use two rings of opposite directions.
  */
 #include "collectives/plan_algos.h"
 
@@ -36,7 +36,7 @@ uint32_t plan_ring_count(const struct plan_job *job)
 	return job->ranks > 2 && bytes >= RINGS_BOTH_WAYS * job->segment_bytes ? 2 : 1;
 }
 
-/* Elements of a part of the longest ring: what a step sends. */
+/* Returns the elements that a step of the longest ring sends. */
 static size_t part_elements(const struct plan_job *job)
 {
 	size_t count = job->count / plan_ring_count(job);
@@ -44,7 +44,8 @@ static size_t part_elements(const struct plan_job *job)
 	return job->coll == FRL_ALLREDUCE ? count / (size_t)job->ranks : count;
 }
 
-/* Says which elements the ring works on: `count` from `first` on, of the vector or each block. */
+/* Sets the elements that the ring works on: `count` from `first` on, of the vector or of each
+ * block. */
 static void set_parts(struct plan_ring *ring, size_t first, size_t count)
 {
 	struct plan_builder *b = ring->b;
@@ -95,8 +96,8 @@ static void run_rings(struct plan_builder *b, struct plan_ring rings[], uint32_t
 	plan_rings_gather(rings, n_rings);
 }
 
-/* Where ring number `i` begins, in the vector or in each block. Blocks that are encoded are divided
- * between wire blocks: they are encoded as if one ring took them all. */
+/* Returns where ring number `i` begins, in the vector or in each block. Encoded blocks are
+ * divided at wire blocks, so that the result does not depend on the number of rings. */
 static size_t start_of(const struct plan_job *job, uint32_t n_rings, uint32_t i)
 {
 	size_t start = plan_chunk(job->count, n_rings, i);
@@ -171,7 +172,7 @@ static void make(struct plan_builder *b)
 	const struct plan_job *job = b->job;
 	uint32_t n = (uint32_t)job->ranks;
 	bool is_chain = shape_root_one_block(job->coll);
-	/* A chain begins (or ends) with the root. */
+	/* A chain begins (or ends) at the root. */
 	uint32_t start = is_chain ? plan_position(job, (uint32_t)job->root) : 0;
 	uint32_t *ranks = calloc(n, sizeof(ranks[0]));
 	struct plan_group group = { .ranks = ranks, .n = n };

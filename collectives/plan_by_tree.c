@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two binary trees, each for one half of the data, so that all links are used: a rank that passes
- * data on in one of them is a leaf of the other. log2 n rounds, and every rank sends about as much
- * as it receives.
+ * Two binary trees, each for half of the data, so that all links are used: a rank that is an inner
+ * node of one tree is a leaf of the other. log2 n rounds; every rank sends about as much as it
+ * receives.
  *
- * The first tree numbers its nodes 1 ... m from left to right: the odd ones are the leaves, and
- * the level of a node is that of its lowest bit. In the second one the numbers are mirrored, or
- * shifted by one where m is odd, so that odd and even change places.
+ * The first tree numbers its nodes 1 ... m from left to right: odd nodes are leaves, and the level
+ * of a node is that of its lowest bit. The numbers in the second tree are mirrored, or shifted by
+ * one if m is odd, so that odd and even are swapped.
  *
  *      m = 6:        4                      3
  *                  /   \                  /   \
@@ -14,7 +14,8 @@
  *                / \   /                / \     \        in the first: 7 - i
  *               1   3 5                6   4     2
  *
- * Allreduce: all ranks are nodes. Broadcast and reduce: all but the root, which is above both.
+ * Allreduce: all ranks are nodes. Broadcast and reduce: all except the root, which is above both
+ * trees.
  */
 #include "collectives/plan_algos.h"
 
@@ -25,7 +26,7 @@ enum {
 	NOBODY = -1,
 };
 
-/* Neighbours of this rank in one tree, by rank. */
+/* The neighbours of this rank in one tree, by rank. */
 struct node {
 	int parent;
 	int child[2];
@@ -36,7 +37,7 @@ static uint32_t lowest_bit(uint32_t i)
 	return i & -i;
 }
 
-/* Of the tree of nodes 1 ... m; 0: there is none. */
+/* Return a neighbour in the tree of nodes 1 ... m; 0: none. */
 static uint32_t parent_of(uint32_t i, uint32_t m)
 {
 	if (plan_is_power_of_two(i) && i > m / 2)
@@ -62,7 +63,7 @@ static uint32_t right_of(uint32_t i, uint32_t m)
 	return i;
 }
 
-/* Between the number of a rank and its number in a tree. */
+/* Convert between the number of a rank and its number in a tree. */
 static uint32_t into_tree(uint32_t i, uint32_t m, int tree)
 {
 	if (tree == 0)
@@ -79,7 +80,8 @@ static uint32_t out_of_tree(uint32_t i, uint32_t m, int tree)
 	return i == 1 ? m : i - 1;
 }
 
-/* Numbers begin with 1 at place `start`; the root of broadcast and reduce has number 0. */
+/* Returns the rank with a number. Numbers begin with 1 at position `start`; the root of
+ * broadcast and reduce has number 0. */
 static int rank_of(const struct plan_job *job, uint32_t number, uint32_t start)
 {
 	return (int)plan_rank_at(job, (number + start) % (uint32_t)job->ranks);
@@ -87,7 +89,7 @@ static int rank_of(const struct plan_job *job, uint32_t number, uint32_t start)
 
 static struct node find_node(const struct plan_job *job, int tree)
 {
-	/* The root stands above both trees. */
+	/* The root is above both trees. */
 	bool has_root = shape_root_one_block(job->coll);
 	uint32_t n = (uint32_t)job->ranks;
 	uint32_t m = has_root ? n - 1 : n;
@@ -125,8 +127,8 @@ static const char *why_not(const struct plan_job *job)
 	return NULL;
 }
 
-/* Up a tree: what the children send is added to this rank's own, in their order. Elements `first`
- * to `first + count`; the sum goes to `target`, once `free` is complete. */
+/* Reduces up a tree: adds the children's data to this rank's, in order. Covers the elements
+ * `first` to `first + count`; the sum goes to `target` once `is_free` is complete. */
 static uint32_t reduce_up(struct plan_builder *b, const struct node *node, size_t first,
 	size_t count, struct plan_range target, uint32_t is_free)
 {
@@ -153,7 +155,7 @@ static uint32_t reduce_up(struct plan_builder *b, const struct node *node, size_
 	return step;
 }
 
-/* Down a tree; at its top `source` is sent when `made` is complete. */
+/* Copies down a tree; at the top `source` is sent when `made` is complete. */
 static void copy_down(struct plan_builder *b, const struct node *node, size_t first, size_t count,
 	struct plan_range source, uint32_t made)
 {
@@ -207,7 +209,7 @@ static void broadcast(struct plan_builder *b, const struct node nodes[])
 	}
 }
 
-/* Partial sums lie in scratch, which every second piece uses again once it was sent. */
+/* Partial sums are in scratch; every second piece reuses it after it was sent. */
 static void reduce(struct plan_builder *b, const struct node nodes[])
 {
 	const struct plan_job *job = b->job;

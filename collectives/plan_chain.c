@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chains: everything passes through one rank after the other, segment by segment. */
+/* Chains: data passes through all ranks in order, segment by segment. */
 #include "collectives/plan_ring.h"
 
-/* Scratch of which every second piece uses the same, and the steps that used it last. */
+/* Scratch for two pieces in turn, and the steps that used it last. */
 struct window {
 	struct plan_range range[2];
 	uint32_t used[2];
@@ -33,7 +33,7 @@ static size_t piece_elements(const struct plan_chain *chain)
 	return piece;
 }
 
-/* A reducing chain as it goes on. */
+/* The state of a chain that reduces. */
 struct reducing {
 	const struct plan_chain *chain;
 	struct window partial, in, out;
@@ -127,7 +127,7 @@ uint32_t plan_chain_reduce(const struct plan_chain *chain)
 	return step;
 }
 
-/* The first one's encoded pieces: it keeps what the others will decode. */
+/* Encodes a piece at the first rank, which also decodes it to get the same values as the others. */
 static uint32_t encode_own(const struct plan_chain *chain, size_t first, size_t count,
 	struct plan_range target, uint32_t used)
 {
@@ -142,7 +142,7 @@ static uint32_t encode_own(const struct plan_chain *chain, size_t first, size_t 
 	return encode;
 }
 
-/* Passes a piece on. Returns the step that puts it into the output. */
+/* Forwards a piece. Returns the step that puts it into the output. */
 static uint32_t pass_encoded(
 	const struct plan_chain *chain, struct window *w, size_t first, size_t count)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the plans cost, for the model that chooses: counted by formulas, since a plan of each
- * algorithm would take longer to make than many operations take. Numbers of rounds and bytes are
- * those that docs/collectives.md lists and test_plans_theory asserts on plans.
+ * Costs of plans, for the tuner's model. They are computed by formulas, since making a plan of each
+ * algorithm would take longer than many operations. docs/collectives.md lists the numbers of rounds
+ * and bytes, and test_plans_theory checks them on real plans.
  *
- * What plans of dependent rounds lose on links that idle while others catch up is no count; there
- * are factors for it, `overlap` and `stretch`, that were found with tests/sim/coll_choice.c.
+ * Links that are idle while other ranks catch up are modelled by factors, `overlap` and `stretch`,
+ * which were determined with tests/sim/coll_choice.c.
  */
 #include "collectives/plan_algos.h"
 #include "collectives/plan_direct.h"
@@ -14,20 +14,22 @@
 #include "collectives/schedule.h"
 
 enum {
-	SLOTS_ENOUGH = 4,   /* ranks of a ring whose partial sums always have a place */
-	LARGE_MESSAGES = 2, /* that a large one takes: itself, and the word that it may come */
+	SLOTS_ENOUGH = 4,   /* ranks of a ring whose partial sums need not wait for scratch */
+	LARGE_MESSAGES = 2, /* for one large message: the message and its credit */
 };
 
-static const double ring_overlap = 0.75;   /* of latency, when other segments are on their way */
-static const double halving_stretch = 1.4; /* halves that are sent while others wait for theirs */
-static const double bruck_stretch = 1.2;   /* blocks that wait for whole rounds */
-static const double tree_stretch = 0.06;   /* for each level */
+/* part of the latency that overlaps with other segments */
+static const double ring_overlap = 0.75;
+/* factor for halves that are sent while others wait for theirs */
+static const double halving_stretch = 1.4;
+static const double bruck_stretch = 1.2; /* factor for blocks that wait for whole rounds */
+static const double tree_stretch = 0.06; /* per level */
 
-/* Being counted. */
+/* A cost being computed. */
 struct count {
 	const struct plan_job *job;
 	struct plan_cost *cost;
-	double n, bytes; /* ranks; bytes of a vector or block, in the wire's format */
+	double n, bytes; /* ranks; bytes of a vector or block, as sent */
 };
 
 static bool has_hosts(const struct plan_job *job)
@@ -41,8 +43,8 @@ static bool is_large(double bytes)
 }
 
 /*
- * `times` messages of `bytes` that follow each other, each one to be answered by the next. Those
- * that are large wait for the receiver's word, unless that was given `ahead`.
+ * Adds `times` dependent messages of `bytes`. Large ones wait for a credit, except with `is_ahead`,
+ * where credits were granted early.
  */
 static void follow(struct count *c, bool is_far, double times, double bytes, bool is_ahead)
 {
@@ -55,14 +57,15 @@ static void follow(struct count *c, bool is_far, double times, double bytes, boo
 	path->waits += is_ahead ? 1 : times;
 }
 
-/* So many messages to the same rank, which takes large ones in turn: each when it has the one
- * before. Short ones wait there, in slots. */
+/* Adds a number of messages to one rank, which receives large ones in turn. Short ones wait
+ * there, in slots. */
 static void follow_in_turn(struct count *c, double times, double bytes)
 {
 	follow(c, has_hosts(c->job), is_large(bytes) ? times : 1, bytes, false);
 }
 
-/* What a rank sends on the longest path; and what ranks send on the mean, in so many messages. */
+/* Add the bytes that a rank sends on the longest path, and the average number and size of
+ * messages. */
 static void send(struct count *c, bool is_far, double bytes)
 {
 	c->cost->path[is_far].bytes += bytes;
@@ -74,7 +77,7 @@ static void send_mean(struct count *c, double messages, double bytes_each)
 	c->cost->volume += messages * bytes_each;
 }
 
-/* Rounds in each of which every rank sends one message. */
+/* Adds rounds in which each rank sends one message. */
 static void rounds(struct count *c, bool is_far, double times, double bytes, bool is_ahead)
 {
 	follow(c, is_far, times, bytes, is_ahead);
@@ -82,7 +85,7 @@ static void rounds(struct count *c, bool is_far, double times, double bytes, boo
 	send_mean(c, times, bytes);
 }
 
-/* Do ranks whose places differ in the bit of `distance` meet across hosts? */
+/* Returns whether ranks whose positions differ in the bit of `distance` are on different hosts. */
 static bool is_far_at(const struct plan_job *job, uint32_t distance)
 {
 	const struct topology *topology = job->topology;
@@ -104,7 +107,7 @@ static double segment_of(const struct count *c, size_t elements)
 
 /* ---- ring and chains */
 
-/* Around the ring `times` of its hops, of which one a host goes between hosts. */
+/* Adds `times` hops around the ring; one hop per host is between hosts. */
 static void around(struct count *c, double times, double bytes, bool is_ahead)
 {
 	double hosts = c->job->topology->hosts;
@@ -116,7 +119,7 @@ static void around(struct count *c, double times, double bytes, bool is_ahead)
 	send_mean(c, times, bytes);
 }
 
-/* `hops` ranks behind each other; the last segment is behind all others. */
+/* Adds a chain of `hops` ranks; the last segment comes after all others. */
 static void chain(struct count *c, bool is_far, double hops, double stages)
 {
 	double segment = segment_of(c, c->job->count);
@@ -138,7 +141,7 @@ static void count_ring(struct count *c)
 		break;
 	case FRL_REDUCE_SCATTER:
 		around(c, c->n - 1, bytes, true);
-		/* Partial sums have two places, and wait for them. */
+		/* Partial sums have two slots, and wait for them. */
 		if (is_large(bytes) && c->n > SLOTS_ENOUGH)
 			c->cost->path[has_hosts(c->job)].waits += c->n - SLOTS_ENOUGH;
 		c->cost->reduced = (c->n - 1) * c->bytes;
@@ -168,7 +171,7 @@ static uint32_t power_below(uint32_t n)
 	return power;
 }
 
-/* Rounds with partners at all distances, of so much of `all` as is exchanged there. */
+/* Adds rounds with partners at all distances, each with its part of `all` bytes. */
 static void exchange(struct count *c, uint32_t n, double all)
 {
 	for (uint32_t distance = 1; distance < n; distance *= 2) {
@@ -203,7 +206,7 @@ static void count_halving(struct count *c)
 
 /* ---- trees */
 
-/* The root has n - 1 blocks to move; half of them pass through the ranks below it. */
+/* The root moves n - 1 blocks; half of them are forwarded by the ranks below it. */
 static void count_binomial(struct count *c)
 {
 	double levels = plan_log2_up((uint32_t)c->job->ranks);
@@ -231,10 +234,10 @@ static void count_tree(struct count *c)
 		most *= 1 + tree_stretch * levels;
 	else
 		segment = half;
-	/* A node sends a half to two children; the last segment goes behind all others, to the
-	 * second one at each level. */
+	/* A node sends a half to two children; the last segment goes last, to the second child
+	 * at each level. */
 	follow(c, is_far, ways * levels, segment, false);
-	/* Partial sums have two places, and the second child waits for the first. */
+	/* Partial sums have two slots, and the second child waits for the first. */
 	if (c->job->coll == FRL_REDUCE && half > segment)
 		c->cost->path[is_far].waits += levels;
 	send(c, is_far, most + 2 * ways * (levels - 1) * segment);
@@ -243,9 +246,9 @@ static void count_tree(struct count *c)
 	c->cost->reduced = c->bytes;
 }
 
-/* ---- everybody with everybody */
+/* ---- direct and pairwise */
 
-/* One message to each other rank at once, or to all from one of them. */
+/* Adds one message to each other rank at once, or from one rank to all. */
 static void at_once(struct count *c, double bytes, bool has_root)
 {
 	follow(c, has_hosts(c->job), 1, bytes, false);
@@ -254,13 +257,14 @@ static void at_once(struct count *c, double bytes, bool has_root)
 	send_mean(c, (c->n - 1) / (has_root ? c->n : 1), bytes);
 }
 
-/* Little, or encoded, is received side by side and then added up. */
+/* Returns whether contributions are received in turn; small or encoded ones are received side by
+ * side and added later. */
 static bool is_in_turn(const struct plan_job *job)
 {
 	return !plan_direct_is_small(job) && !plan_is_encoded(job);
 }
 
-/* The same, where each rank (or the root alone) adds up what it receives. */
+/* The same, where each rank (or only the root) adds up what it receives. */
 static void at_once_to_reduce(struct count *c, double bytes, bool has_root)
 {
 	at_once(c, bytes, has_root);
@@ -329,7 +333,7 @@ static void count_bruck(struct count *c)
 			double sent = (2 * held < c->n ? held : c->n - held) * bytes;
 
 			rounds(c, is_far, 1, sent, false);
-			/* It waits for all of the round before. */
+			/* The round waits for the whole previous round. */
 			if (held > 1 && is_large(sent)) {
 				c->cost->path[is_far].waits++;
 				send(c, is_far, (bruck_stretch - 1) * sent);
@@ -346,7 +350,7 @@ static void count_bruck(struct count *c)
 		if (c->job->coll == FRL_REDUCE_SCATTER)
 			bytes *= c->n;
 		rounds(c, is_far, levels, bytes / 2, false);
-		if (c->job->coll != FRL_REDUCE_SCATTER) /* sums are shared */
+		if (c->job->coll != FRL_REDUCE_SCATTER) /* then the sums are shared */
 			rounds(c, is_far, levels, bytes / levels, false);
 		c->cost->reduced = (2 * levels + 2) * bytes;
 		break;
@@ -386,7 +390,7 @@ static void count_hosts(struct count *c)
 		rounds(c, true, plan_log2_up((uint32_t)hosts), bytes, false);
 		return;
 	default:
-		/* A leader sends everything twice: to the next leader and within its host. */
+		/* A leader sends all data twice: to the next leader and within its host. */
 		chain(c, true, hosts - 1, hosts - 1);
 		chain(c, false, local - 1, local - 1);
 		send_mean(c, (c->n - 1) / c->n, bytes);
@@ -395,9 +399,9 @@ static void count_hosts(struct count *c)
 	}
 }
 
-/* ---- all of them */
+/* ---- all algorithms */
 
-/* To how many others a rank of n is connected at distances of powers of two, both ways. */
+/* Returns the peers of a rank of n at distances of powers of two, in both directions. */
 static uint32_t bruck_peers(uint32_t n)
 {
 	uint32_t peers = 0;
@@ -407,7 +411,7 @@ static uint32_t bruck_peers(uint32_t n)
 	return peers;
 }
 
-/* At the rank that has most. */
+/* Returns the peers of the rank with the most. */
 static double peers_of(enum frl_algo algo, const struct plan_job *job)
 {
 	uint32_t n = (uint32_t)job->ranks;
@@ -435,7 +439,8 @@ static double peers_of(enum frl_algo algo, const struct plan_job *job)
 	return peers < n - 1 ? peers : n - 1;
 }
 
-/* Do large messages come to be reduced as they are? Others are reduced from slots or scratch. */
+/* Returns whether large messages are reduced on arrival; others are reduced from slots or
+ * scratch. */
 static bool arrives_to_be_reduced(
 	enum frl_algo algo, const struct plan_job *job, const struct plan_cost *cost)
 {
@@ -473,11 +478,11 @@ void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost 
 	ret_cost->peers = peers_of(algo, job);
 	if (arrives_to_be_reduced(algo, job, ret_cost))
 		ret_cost->staged = ret_cost->reduced;
-	/* The last one is done for its sender when it is acknowledged. */
+	/* The last message is complete at its sender only when it is acknowledged. */
 	for (int i = 0; i < 2; i++) {
 		if (ret_cost->path[i].large > 0)
 			ret_cost->path[i].waits++;
 	}
 	if (plan_is_encoded(job))
-		ret_cost->reduced *= 2 / shrunk; /* encoding, and decoding */
+		ret_cost->reduced *= 2 / shrunk; /* encoding and decoding */
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Direct exchange with reductions. Three ways:
+ * Direct exchange with reductions, in three ways:
  *
- *  - little data: contributions are received side by side into scratch and summed up in the order
- *    of the ranks. Allreduce: everybody does that with whole vectors, in one round.
- *  - much: block r belongs to rank r, which receives all contributions to it one after the other,
- *    each reduced as it arrives. Allreduce: everybody then sends its block to everybody.
- *  - encoded: each contribution is encoded once and received side by side; its owner sums up in
- *    float32, in the order of the ranks, its own contribution exact. Allreduce: the owner encodes
- *    the sum once and keeps what the others will decode.
+ *  - little data: contributions are received side by side in scratch and added in rank order.
+ *    Allreduce: each rank does this with whole vectors, in one round.
+ *  - much data: block r belongs to rank r, which receives all contributions to it in turn and
+ *    reduces each as it arrives. Allreduce: each rank then sends its block to all others.
+ *  - encoded: each contribution is encoded once and received side by side. The owner adds in
+ *    float32, in rank order, its own contribution unrounded. Allreduce: the owner encodes the sum
+ *    once and keeps the decoded value, as the others do.
  */
 #include "collectives/plan_direct.h"
 
@@ -47,7 +47,7 @@ uint32_t plan_add_up(struct plan_builder *b, const struct plan_addend addends[],
 	return plan_finish(b, target, count, made);
 }
 
-/* The blocks: block r is rank r's. */
+/* Return the position and length of block r, which belongs to rank r. */
 static size_t block_start(const struct plan_job *job, uint32_t rank)
 {
 	if (shape_reduces_to_all(job->coll))
@@ -62,7 +62,7 @@ static size_t block_count(const struct plan_job *job, uint32_t rank)
 	return job->count;
 }
 
-/* Where this rank's block ends up. */
+/* Returns where this rank's block goes. */
 static struct plan_range own_output(struct plan_builder *b)
 {
 	bool shared = b->job->coll == FRL_ALLREDUCE || b->job->coll == FRL_ALLGATHER;
@@ -70,7 +70,7 @@ static struct plan_range own_output(struct plan_builder *b)
 	return plan_at(b, PLAN_RECV, shared ? block_start(b->job, (uint32_t)b->job->rank) : 0);
 }
 
-/* Sends this rank's contribution to the block of `owner`, encoded where that is asked for. */
+/* Sends this rank's contribution to the block of `owner`, encoded if the job asks for it. */
 static void contribute(struct plan_builder *b, uint32_t owner)
 {
 	size_t first = block_start(b->job, owner);
@@ -92,8 +92,8 @@ static void contribute(struct plan_builder *b, uint32_t owner)
 		plan_wait_input(b, step, first);
 }
 
-/* Receives all contributions to this rank's block side by side and sums them up in order. `addends`
- * has room for all ranks. */
+/* Receives all contributions to this rank's block side by side and adds them in rank order.
+ * `addends` has room for all ranks. */
 static uint32_t collect_in_order(struct plan_builder *b, struct plan_addend addends[])
 {
 	const struct plan_job *job = b->job;
@@ -113,7 +113,7 @@ static uint32_t collect_in_order(struct plan_builder *b, struct plan_addend adde
 	return plan_add_up(b, addends, n, plan_scratch(b, count), own_output(b), count);
 }
 
-/* Receives them one after the other, each into the sum. */
+/* Receives all contributions in turn, each reduced into the sum. */
 static uint32_t collect_in_turn(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
@@ -135,7 +135,7 @@ static uint32_t collect_in_turn(struct plan_builder *b)
 	return plan_finish(b, output, count, made);
 }
 
-/* Everybody sends its block, of `source`, to everybody. */
+/* Sends this rank's block, from `source`, to all others, and receives theirs. */
 static void share(struct plan_builder *b, struct plan_range source, uint32_t made)
 {
 	const struct plan_job *job = b->job;
@@ -171,7 +171,7 @@ static void share(struct plan_builder *b, struct plan_range source, uint32_t mad
 	}
 }
 
-/* Whole vectors to everybody, who all sum up the same. */
+/* Sends whole vectors to all ranks; each adds them in the same order. */
 static void allreduce_small(struct plan_builder *b, struct plan_addend addends[])
 {
 	const struct plan_job *job = b->job;
@@ -180,7 +180,7 @@ static void allreduce_small(struct plan_builder *b, struct plan_addend addends[]
 
 	plan_take_input(b, job->count, PLAN_BUFFERS);
 	*own = (struct plan_addend){ .range = b->input, .ready = b->input_step };
-	/* In place the result would come over what is still being sent. */
+	/* In place, the result would overwrite data that is still being sent. */
 	if (job->in_place && b->input_step == PLAN_NOTHING) {
 		own->range = plan_scratch(b, job->count);
 		own->ready = plan_add_local(b, PLAN_COPY, own->range, b->input, job->count);

@@ -13,7 +13,8 @@
 #include "collectives/plan_ring.h"
 
 enum {
-	PIECES = 4, /* of a long vector: one is within the hosts while another is between them */
+	/* pieces of a long vector: one is within the hosts while another is between them */
+	PIECES = 4,
 };
 
 static struct plan_ring ring_over(
@@ -22,8 +23,8 @@ static struct plan_ring ring_over(
 	return (struct plan_ring){ .b = b, .group = group, .parts = parts, .also = PLAN_NOTHING };
 }
 
-/* Chunks of `count` elements of the receive buffer from `first` on; what is brought is in place, or
- * in the input, as the step `ready` makes it from its first element on. */
+/* Sets the parts of `count` elements of the receive buffer from `first` on. The input is in
+ * place and made by step `ready`, or it is this rank's input. */
 static void set_chunks(struct plan_builder *b, struct plan_part parts[], uint32_t n, size_t first,
 	size_t count, bool from_input, uint32_t ready)
 {
@@ -45,8 +46,8 @@ static void set_chunks(struct plan_builder *b, struct plan_part parts[], uint32_
 	}
 }
 
-/* Allreduce between the hosts of what is in the receive buffer, or the input. The ring says then
- * what completes it. */
+/* Adds an allreduce between the hosts, of the receive buffer or the input. Sets the ring's steps
+ * that complete it. */
 static void allreduce_between(struct plan_ring *ring)
 {
 	struct plan_part *own = &ring->parts[ring->group->me];
@@ -111,7 +112,7 @@ static void allreduce_leaders(
 		plan_chain_broadcast(&chain);
 }
 
-/* The block of the rank at `place` in host number `host`. */
+/* Returns the block of the rank at index `place` of host number `host`. */
 static size_t block_of(
 	const struct plan_builder *b, const struct plan_hosts *h, uint32_t host, uint32_t place)
 {

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Who works with whom in the hierarchical algorithm, and its rings. Pure, as plan.h.
- */
+/* Groups and rings of the hierarchical algorithm. Pure, as plan.h. */
 #ifndef FERRULE_COLLECTIVES_PLAN_HOSTS_H
 #define FERRULE_COLLECTIVES_PLAN_HOSTS_H
 
 #include "collectives/plan_build.h"
 
 struct plan_hosts {
-	uint32_t *room; /* of the groups */
-	uint32_t size;  /* ranks that every host has; 0: they differ */
-	bool is_even;   /* all ranks work between the hosts, otherwise the leaders */
+	uint32_t *room; /* memory of the groups */
+	uint32_t size;  /* ranks of each host; 0: they differ */
+	bool is_even;   /* all ranks take part between the hosts, otherwise only the leaders */
 	bool is_leader;
-	struct plan_group within;  /* the ranks of this host; the leader is the first */
-	struct plan_group between; /* the ranks at this place in all hosts, or the leaders */
+	struct plan_group within;  /* ranks of this host; the leader is the first */
+	struct plan_group between; /* ranks with this index on all hosts, or the leaders */
 };
 
-/* Allreduce, reduce_scatter, allgather. */
+/* Makes allreduce, reduce_scatter and allgather. */
 void plan_hosts_rings(struct plan_builder *b, const struct plan_hosts *h);
 
-/* The number of ranks that all hosts have; 0: they differ. And of the host that has most. */
+/* Returns the number of ranks of each host, or 0 if they differ. *ret_largest is the largest
+ * number. */
 uint32_t plan_hosts_common(const struct plan_job *job, uint32_t *ret_largest);
 
 #endif

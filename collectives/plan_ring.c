@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rings: reducing and gathering parts, as they are or encoded. */
+/* Rings: reduce and gather parts, plain or encoded. */
 #include "collectives/plan_ring.h"
 
-/* The place that is `steps` (at most n) behind this one, in the direction of the ring. */
+/* Returns the index `steps` (at most n) behind this rank, in the direction of the ring. */
 static uint32_t behind(const struct plan_ring *ring, uint32_t steps)
 {
 	uint32_t n = ring->group->n;
@@ -41,7 +41,7 @@ static struct plan_range piece_of(
 	return plan_plus(ring->b, range, piece * ring->piece);
 }
 
-/* Two rings differ by an element, and so perhaps by a piece, which is empty then. */
+/* Two rings may differ by an element and therefore by a piece, which is empty in one of them. */
 static uint32_t most_pieces(const struct plan_ring rings[], uint32_t n_rings)
 {
 	uint32_t pieces = 1;
@@ -93,7 +93,7 @@ void plan_ring_start(struct plan_ring *ring, size_t segment)
 		ring->own = plan_scratch_encoded(ring->b, longest);
 }
 
-/* Step number `t` of those that reduce: sends a piece of a part as far as it is reduced. */
+/* Step number `t` of a reduction: sends a piece of a partial sum. */
 static void send_partial(struct plan_ring *ring, uint32_t t, uint32_t piece,
 	struct plan_range source, uint32_t made, int64_t shift)
 {
@@ -117,7 +117,7 @@ static void send_partial(struct plan_ring *ring, uint32_t t, uint32_t piece,
 	remember(sent, step);
 }
 
-/* Adds what arrives at step `t` to this rank's contribution. Returns the step that does. */
+/* Adds this rank's contribution to the piece that arrives at step `t`. Returns the step. */
 static uint32_t receive_partial(
 	struct plan_ring *ring, uint32_t t, uint32_t piece, struct plan_range target)
 {
@@ -140,7 +140,7 @@ static uint32_t receive_partial(
 		remember(&ring->received, receive);
 	} else {
 		step = plan_add_receive_reduce(b, previous_rank(ring), target, operand, count);
-		/* The slot's last content was sent at the step before the last one. */
+		/* The slot's previous content was sent at the step before the last one. */
 		if (ring->has_slots && t > 1 && t + 2 < ring->group->n)
 			plan_wait(b, step, ring->sent[(t + 1) % 2][piece], 0);
 		remember(&ring->received, step);
@@ -189,7 +189,7 @@ void plan_rings_reduce(struct plan_ring rings[], uint32_t n_rings)
 				reduce_step(&rings[i], t, piece);
 }
 
-/* Waits for what reducing made, or else for what the caller said makes this rank's part. */
+/* Waits for the reduction of this rank's part, or else for the step that the caller gave for it. */
 static void wait_made(struct plan_ring *ring, uint32_t step, uint32_t piece)
 {
 	const struct plan_part *part = &ring->parts[ring->group->me];
@@ -220,7 +220,7 @@ static void gather_first(struct plan_ring *ring, uint32_t piece)
 	wait_made(ring, encode, piece);
 	send = plan_add_send(b, next_rank(ring), own, count);
 	plan_wait(b, send, encode, 0);
-	/* All take the same value, this rank as well. */
+	/* All ranks use the decoded value, including this one. */
 	decode = plan_add_local(b, PLAN_DECODE, piece_of(ring, part->output, piece), own, count);
 	plan_wait(b, decode, encode, 0);
 	ring->made[piece] = decode;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rails: the devices of a communicator, what is registered with them, and those that fail.
+ * Rails: the devices of a communicator, their registrations and failures.
  *
- * Where registering pins memory, which takes long, what callers give stays registered after the
- * operation, in a cache: whoever gives the same buffer again finds it there.
+ * If registering pins memory, which is slow, callers' buffers stay registered in a cache after an
+ * operation, for the next operation with the same buffer.
  */
 #include "collectives/communicator.h"
 
@@ -13,7 +13,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
-/* ---- making and ending */
+/* ---- opening and closing */
 
 static int open_rail(struct rail *rail)
 {
@@ -29,7 +29,7 @@ static bool says_failed(int err)
 	return err == -EIO || err == -ENODEV;
 }
 
-/* A device may have failed before: of a communicator that is split. */
+/* A device may have failed before, if the communicator is split from another one. */
 int rails_open(struct frl_comm *comm, const struct frl_comm_config *config)
 {
 	int lost = 0;
@@ -58,7 +58,8 @@ void rails_close(struct frl_comm *comm)
 {
 	char why[ERROR_TEXT_MAX];
 
-	/* Why something could not go, which then keeps its protection domain. */
+	/* The earlier error says why a resource could not be freed, which now keeps its
+	 * protection domain. */
 	error_save(why);
 	for (unsigned i = 0; i < comm->n_rails; i++) {
 		int err = frl_mr_cache_destroy(comm->rails[i].cache);
@@ -129,7 +130,7 @@ int rail_end_registration(const struct frl_comm *comm, unsigned number, struct f
 	return err;
 }
 
-/* ---- those that fail */
+/* ---- failures */
 
 static bool has_other(const struct frl_comm *comm, unsigned number)
 {
@@ -141,11 +142,10 @@ static bool has_other(const struct frl_comm *comm, unsigned number)
 }
 
 /*
- * Completions that are in the queue of a device that has failed are polled before its channels go
- * on (poll_one()). Those that it has not written are lost with it, so what it has received
- * meanwhile is received again. That must do no harm: nothing may have been reduced on receive. And
- * the sender must not have heard of it: a completion queue that overran has lost what was
- * acknowledged.
+ * Moves all channels away from a device that failed. Completions in its queue are polled before its
+ * channels resume (poll_one()). Completions that the device did not write are lost, so the data is
+ * received again. That is safe only if nothing is reduced on receive (staging), and if the sender
+ * has not seen the acknowledgement; an overrun completion queue has lost acknowledged messages.
  */
 static int lose(struct frl_comm *comm, unsigned number, int err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests: what callers start, test and wait for. */
+/* Requests: operations that callers start, test and wait for. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ void request_unlink(struct frl_request *request)
 	request->list = NULL;
 }
 
-/* ---- their life */
+/* ---- life cycle */
 
 static struct frl_request *request_get(struct frl_comm *comm)
 {
@@ -69,7 +69,7 @@ static bool deregister(struct frl_request *request)
 	return is_done;
 }
 
-/* Frees the request now, or puts it aside until its registrations can end. */
+/* Frees the request now, or when its registrations can end. */
 static void request_release(struct frl_request *request)
 {
 	struct frl_comm *comm = request->comm;
@@ -90,7 +90,7 @@ static void request_release(struct frl_request *request)
 	request_append(&comm->idle, request);
 }
 
-/* Tries again to get rid of the requests that a busy registration kept. */
+/* Tries again to free requests whose registrations were in use. */
 static void release_stale(struct frl_comm *comm)
 {
 	struct request_list stale = comm->stale;
@@ -119,7 +119,7 @@ void requests_settle(struct frl_comm *comm)
 	release_all(&comm->done);
 	if (!comm->stale.first)
 		return;
-	/* Registrations that a NIC's queue still holds end when it has sent what it has. */
+	/* A NIC's queue may use registrations until it has sent its packets. */
 	until_ns = clock_now_ns() + (uint64_t)BUSY_MS * NS_PER_MS;
 	frl_backoff_reset(&backoff);
 	while (comm->stale.first && clock_now_ns() < until_ns) {
@@ -156,7 +156,7 @@ void requests_free(struct frl_comm *comm)
 static int get_schedule(
 	struct frl_comm *comm, struct operation *operation, struct schedule **ret_schedule)
 {
-	/* Where the counts are many there is no telling whether a plan fits again. */
+	/* Plans for many counts are not kept, since the same counts are unlikely to return. */
 	bool is_kept = !shape_has_pieces(operation->key.coll);
 	enum frl_algo algo;
 	int err;
@@ -170,7 +170,7 @@ static int get_schedule(
 			     &operation->job, ret_schedule);
 }
 
-/* What the processor would have to touch is copied to where it can. */
+/* Returns whether data that the processor must access needs bounce buffers in host memory. */
 static bool needs_shadow(
 	const struct operation *o, const struct where *where, const struct schedule *schedule)
 {
@@ -212,7 +212,7 @@ static int register_run(struct run *run)
 	return err;
 }
 
-/* Appends a run, ready to be started. After a failure the request may have the run already. */
+/* Appends a run, ready to be started. After a failure the request may already contain the run. */
 static int append_run(struct frl_request *request, struct operation *operation,
 	const struct frl_collective *collective, struct where *where)
 {
@@ -248,7 +248,7 @@ static int append_run(struct frl_request *request, struct operation *operation,
 	return err ? err : register_run(run);
 }
 
-/* One more run of the request, ready to be started with the others. */
+/* Adds one more run to the request, to be started with the others. */
 static int add_run(
 	struct frl_request *request, const struct frl_collective *collective, bool has_cuda)
 {
@@ -266,8 +266,8 @@ static int add_run(
 }
 
 /*
- * Collectives are numbered, also those of no elements, which a rank may have started where others
- * have some; what two ranks do between two of them has the number of the next.
+ * Numbers the run. Collectives are numbered, including empty ones, which may not be empty on other
+ * ranks. A SEND or RECV has the number of the next collective.
  */
 static void give_number(struct frl_comm *comm, struct run *run)
 {
@@ -304,7 +304,7 @@ static int begin(struct frl_request *request)
 		err = comm_advance(comm);
 	if (!err)
 		comm_finish_requests(comm);
-	/* Whoever always comes last finds all done, and would never wait. */
+	/* A rank that always arrives last would otherwise never poll. */
 	if (!err && comm->shm && shm_is_due(comm->shm))
 		err = comm_round(comm);
 	return err < 0 ? err : 0;
@@ -339,7 +339,7 @@ int request_start(struct frl_comm *comm, const struct frl_collective collectives
 	return 0;
 }
 
-/* Who does something else now wants to see the messages under way. */
+/* Flushes, since the caller may do something else before it tests the request. */
 int frl_start_group(struct frl_comm *comm, const struct frl_collective collectives[], int n,
 	struct frl_request **ret_request)
 {
@@ -366,7 +366,7 @@ void request_run_done(struct frl_request *request)
 	request_append(&request->comm->finishing, request);
 }
 
-/* Whether its registrations have ended, or have been tried for long enough. */
+/* Returns whether the registrations have ended, or the deadline for that has passed. */
 static bool may_finish(struct frl_request *request)
 {
 	uint64_t now_ns;
@@ -380,8 +380,8 @@ static bool may_finish(struct frl_request *request)
 }
 
 /*
- * Complete means for the caller that the memory is his again, so registrations end before; but a
- * NIC that keeps a packet for long must not hold the job up.
+ * A complete request returns the memory to the caller, so registrations end first; but a NIC that
+ * delays a packet must not block the job.
  */
 void comm_finish_requests(struct frl_comm *comm)
 {
@@ -440,7 +440,7 @@ int frl_request_test(struct frl_request *request, bool *ret_done)
 	return 0;
 }
 
-/* Of a communicator that was entered. */
+/* The communicator has been entered. */
 static int wait(struct frl_request *request)
 {
 	struct frl_backoff backoff = { 0 };
