@@ -16,7 +16,7 @@ enum { SCRATCH_KEPT = 64 << 20 }; /* bytes, of all idle runs of a communicator *
 
 /* ---- memory */
 
-/* All ranks that the run has to do with are known from here on. */
+/* Creates the state of all peers of the schedule. Returns false if there is no memory. */
 static bool meet_peers(struct frl_comm *comm, const struct schedule *schedule)
 {
 	for (uint32_t i = 0; i < schedule->n_lanes; i++) {
@@ -28,7 +28,7 @@ static bool meet_peers(struct frl_comm *comm, const struct schedule *schedule)
 	return true;
 }
 
-/* What peers on this machine read is best where they can read it in place. */
+/* Peers on this machine read scratch in place if frl_mem_alloc() gave it. */
 static bool get_scratch(struct run *run)
 {
 	size_t bytes = run->bytes[PLAN_SCRATCH];
@@ -40,7 +40,7 @@ static bool get_scratch(struct run *run)
 	return run->base[PLAN_SCRATCH] != NULL;
 }
 
-/* Of a GPU, since what is reduced there lies there. */
+/* Scratch is in the memory of the GPU that reduces there. */
 static int get_gpu_scratch(struct run *run)
 {
 	int err;
@@ -77,8 +77,8 @@ static struct run *run_new(struct frl_comm *comm, struct schedule *schedule, boo
 	return NULL;
 }
 
-/* No two are the same in a process: an address may be another operation's, of another communicator,
- * the next time. */
+/* Tokens are unique in a process; addresses are not, since another operation or communicator may
+ * reuse one. */
 static uint64_t take_tokens(uint32_t n)
 {
 	static atomic_uint_least64_t next = UINT64_C(1) << 63;
@@ -125,7 +125,7 @@ void run_lend(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[
 		run->mr[rail][buffer] = mr[rail];
 }
 
-/* What is a block's has been lent, and goes back. */
+/* Returns everything that belongs to blocks. */
 static void return_blocks(struct run *run)
 {
 	for (int buffer = 0; buffer < PLAN_BUFFERS; buffer++) {
@@ -168,7 +168,7 @@ void run_put(struct run *run)
 		schedule_put(schedule);
 }
 
-/* What a NIC still holds is left to it. */
+/* Returns false if a NIC still uses a registration. */
 static bool deregister_scratch(struct run *run)
 {
 	bool is_done = true;
@@ -205,7 +205,7 @@ static int register_buffer(struct run *run, enum plan_buffer buffer)
 
 	for (unsigned rail = 0; rail < run->comm->n_rails && !err; rail++) {
 		if (run->mr[rail][buffer])
-			continue; /* lent, or scratch of an earlier operation */
+			continue; /* a block's, or scratch of an earlier operation */
 		err = rail_register(run->comm, rail, buffer, run->base[buffer], run->bytes[buffer],
 			&run->mr[rail][buffer]);
 	}
@@ -214,7 +214,8 @@ static int register_buffer(struct run *run, enum plan_buffer buffer)
 
 int run_register(struct run *run)
 {
-	/* What is written to may be sent as well: in place, the other way round it would not do. */
+	/* Register the receive buffer first, with write access: the send buffer may lie inside
+	 * it. */
 	static const enum plan_buffer order[] = { PLAN_RECV, PLAN_SEND, PLAN_SCRATCH };
 	int err = 0;
 
@@ -227,7 +228,7 @@ int run_register(struct run *run)
 
 bool run_deregister(struct run *run)
 {
-	/* Scratch stays registered for the next operation, if there can be one. */
+	/* Scratch stays registered for the next run, unless the schedule is not kept. */
 	bool is_last = run->schedule && !run->schedule->kept;
 	int end = is_last ? PLAN_BUFFERS : PLAN_SCRATCH;
 

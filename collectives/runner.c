@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Makes progress: takes completions, lets the lanes go on that these have set going, and tells the
- * peers what is new. Never waits, allocates or makes a system call while all goes well; what is
- * done depends on what happens, not on how many ranks there are.
+ * Makes progress: handles completions, advances the lanes that they woke, and reports credits to
+ * peers. In normal operation it never waits, allocates or makes a system call. Its cost depends on
+ * the number of events, not of ranks.
  */
 #include "collectives/communicator.h"
 
@@ -10,9 +10,9 @@
 #include "lib/base/error.h"
 
 enum {
-	LOCAL_SHARE = 8,      /* segments of local work in one call */
-	IDLE_POLLS = 32,      /* between two looks at the clock */
-	BUSY_POLLS = 1 << 14, /* the same while things happen */
+	LOCAL_SHARE = 8,      /* segments of local work per call */
+	IDLE_POLLS = 32,      /* between two clock checks */
+	BUSY_POLLS = 1 << 14, /* the same while there are events */
 };
 
 /* ---- lanes */
@@ -42,7 +42,7 @@ static int advance(struct lane *lane)
 {
 	int err = peer_want(lane->peer);
 
-	/* It is woken when the channels are there. */
+	/* The lane is woken when the channels are up. */
 	if (err || !lane->peer->is_up)
 		return err;
 	switch (lane->kind) {
@@ -70,7 +70,7 @@ static int tell_news(struct frl_comm *comm)
 	return 0;
 }
 
-/* `share`: so many segments of local work at most. */
+/* Advances all ready lanes. `share`: the most segments of local work. */
 static int advance_lanes(struct frl_comm *comm, int *share)
 {
 	while (comm->ready && *share > 0) {
@@ -105,8 +105,10 @@ int comm_advance(struct frl_comm *comm)
 	if (err >= 0)
 		err = advance_lanes(comm, &share);
 
-	/* After each chunk the peer is told of the room in the ring, and sends the next one while
-	 * this rank reduces. They have a share of their own: peers wait for them. */
+	/*
+	 * After each chunk the peer gets credits for the free room, and sends the next chunk while
+	 * this rank reduces. Chunks have a share of their own, because peers wait for them.
+	 */
 	while (!err && comm->staging.first && chunks-- > 0) {
 		comm_flush(comm);
 		if (!bulk_reduce(comm))
@@ -125,7 +127,7 @@ static struct channel *channel_of(const struct frl_wc *wc)
 	return (struct channel *)(uintptr_t)(wc->wr_id & ~(uint64_t)(CHANNEL_ALIGN - 1));
 }
 
-/* The first failure of a channel that tells the reason; flushed requests only follow from it. */
+/* Returns the first status that shows the cause; flushed requests are only its consequence. */
 static enum frl_wc_status cause_of(const struct frl_wc wc[], int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -136,7 +138,7 @@ static enum frl_wc_status cause_of(const struct frl_wc wc[], int n)
 	return wc[0].status;
 }
 
-/* Some devices still tell what was done on a queue pair when it has been destroyed. */
+/* Some devices report completions of queue pairs that have been destroyed. */
 static bool is_stale(const struct channel *channel, unsigned poller, enum work_kind kind,
 	const struct frl_wc *wc)
 {
@@ -146,7 +148,7 @@ static bool is_stale(const struct channel *channel, unsigned poller, enum work_k
 	return !qp || channel->poller != poller || frl_qp_num(qp) != wc->qp_num;
 }
 
-/* The first of the completions that are left. */
+/* Handles the first of the remaining completions. */
 static int handle(unsigned poller, const struct frl_wc wc[], int n)
 {
 	struct channel *channel = channel_of(wc);
@@ -168,7 +170,7 @@ static int handle(unsigned poller, const struct frl_wc wc[], int n)
 	return 0;
 }
 
-/* A completion queue tells all that it has before it fails. */
+/* A completion queue reports all its completions before it fails. */
 static int poll_failed(struct frl_comm *comm, struct poller *poller, int err)
 {
 	poller->is_over = true;
@@ -176,8 +178,8 @@ static int poll_failed(struct frl_comm *comm, struct poller *poller, int err)
 	return err ? comm_fail(comm, err, "polling the completion queue: %s", frl_last_error()) : 0;
 }
 
-/* Returns how many there were, or the communicator's error. The completions of a rail that is lost
- * still count: senders know that these messages have arrived. */
+/* Polls a completion queue. Returns the number of completions, or the communicator's error.
+ * Completions of a lost rail still count: senders know that these messages have arrived. */
 static int poll_one(struct frl_comm *comm, unsigned number)
 {
 	struct poller *poller = &comm->pollers[number];
@@ -196,7 +198,7 @@ static int poll_one(struct frl_comm *comm, unsigned number)
 		if (err)
 			return err;
 	}
-	/* There may be more pollers now, elsewhere. */
+	/* The array may have moved: handling may add pollers. */
 	if (n < POLL_BATCH)
 		comm->pollers[number].emptied++;
 	return n;
@@ -216,9 +218,9 @@ static int poll_all(struct frl_comm *comm)
 	return events;
 }
 
-/* ---- the round */
+/* ---- progress */
 
-/* A request that is complete may be the caller's last: what it has posted must be on its way. */
+/* A completed request may be the caller's last call, so posted work must be handed over. */
 void comm_flush(struct frl_comm *comm)
 {
 	for (unsigned i = 0; i < comm->n_rails; i++) {
@@ -228,7 +230,7 @@ void comm_flush(struct frl_comm *comm)
 	}
 }
 
-/* Nothing completed: were packets handled at least? */
+/* There were no completions. Returns the number of packets handled. */
 static int idle(struct frl_comm *comm)
 {
 	int packets = 0;
@@ -245,7 +247,7 @@ static int idle(struct frl_comm *comm)
 	return packets;
 }
 
-/* Short operations in shared memory go on without a look at anything else, most of the time. */
+/* Most of the time, short operations in shared memory proceed without a check of anything else. */
 static int shared_round(struct frl_comm *comm)
 {
 	int n = shm_go_on(comm->shm, true);

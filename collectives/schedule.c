@@ -9,7 +9,7 @@
 #include "collectives/communicator.h"
 #include "lib/base/error.h"
 
-enum { PASSED_SOON = 256 }; /* steps between a receive and the send that passes it on */
+enum { PASSED_SOON = 256 }; /* most steps between a receive and the send that forwards it */
 
 size_t schedule_bytes(const struct schedule *schedule, const struct plan_range *range, size_t count)
 {
@@ -28,7 +28,7 @@ static enum lane_kind kind_of(const struct schedule *schedule, const struct plan
 	return is_eager ? LANE_RECV_EAGER : LANE_RECV_BULK;
 }
 
-/* Which lane (peer, kind) is, plus one; 0: none yet. Only while a schedule is made. */
+/* Maps (peer, kind) to a lane number plus one; 0: none yet. Used only while a schedule is made. */
 struct lane_map {
 	uint32_t *lanes;
 	uint32_t ranks;
@@ -83,7 +83,7 @@ static int sort_into_lanes(struct schedule *schedule, uint32_t ranks)
 	return has_memory ? 0 : -ENOMEM;
 }
 
-/* Counts first where each step's watchers begin, then enters them. */
+/* Counts the watchers of each step, then enters them. */
 static int find_watchers(struct schedule *schedule)
 {
 	const struct plan *plan = &schedule->plan;
@@ -103,7 +103,7 @@ static int find_watchers(struct schedule *schedule)
 	}
 	for (uint32_t i = 0, begin = 0; i <= plan->n_steps; i++) {
 		begin += at[i];
-		at[i] = begin; /* its end; moves down to its begin below */
+		at[i] = begin; /* end of its watchers; decremented to their begin below */
 	}
 	schedule->watchers = calloc((size_t)total + 1, sizeof(*schedule->watchers));
 	if (!schedule->watchers)
@@ -132,7 +132,7 @@ static bool is_same(const struct plan_range *a, const struct plan_range *b)
 	return a->buffer == b->buffer && a->offset == b->offset && a->encoded == b->encoded;
 }
 
-/* Nothing of what the send sends is written by a step between the two. */
+/* Returns whether no step between the two writes to the data that is sent. */
 static bool is_untouched(const struct schedule *schedule, uint32_t receive, uint32_t send)
 {
 	const struct plan_step *steps = schedule->plan.steps, *sent = &steps[send];
@@ -147,7 +147,7 @@ static bool is_untouched(const struct schedule *schedule, uint32_t receive, uint
 	return true;
 }
 
-/* What the send sends is what the receive that it waits for brought, element by element. */
+/* Returns whether the send sends exactly what the receive it waits for has received. */
 static bool passes_on(
 	const struct schedule *schedule, const struct plan_after *after, uint32_t send)
 {
@@ -161,7 +161,7 @@ static bool passes_on(
 		is_untouched(schedule, after->step, send);
 }
 
-/* A receive is passed on once: the first send of several, to several ranks. */
+/* Pairs each receive with the first send that forwards it; there may be several. */
 static void find_passed(struct schedule *schedule)
 {
 	const struct plan *plan = &schedule->plan;
@@ -181,8 +181,8 @@ static void find_passed(struct schedule *schedule)
 	}
 }
 
-/* Of one step, which waits so long as what its send waits for behind others in its lane, less what
- * comes before it: if all lanes move on alike. Nothing where it leaves as it comes. */
+/* Returns the bytes of a received step that wait for their send: what is before the send in its
+ * lane, less what is before the receive in its own, if all lanes advance equally. */
 static size_t waiting_of(const struct schedule *schedule, const size_t *begin, uint32_t receive)
 {
 	uint32_t send = schedule->passes[receive];
@@ -193,12 +193,13 @@ static size_t waiting_of(const struct schedule *schedule, const size_t *begin, u
 	return begin[send] - begin[receive];
 }
 
-/* Of each lane the most, but never more than is passed on at all. */
+/* Sums up the most waiting bytes of each lane, limited to all its forwarded bytes. */
 static int find_passing(struct schedule *schedule)
 {
 	const struct plan *plan = &schedule->plan;
 	size_t n = plan->n_steps, n_lanes = schedule->n_lanes;
-	/* By step, where it begins; by lane its bytes, the most that wait and all that do. */
+	/* By step: its first byte in the lane. By lane: all bytes, the most waiting bytes, all
+	 * forwarded bytes. */
 	size_t *begin = calloc(n + 3 * n_lanes + 1, sizeof(*begin));
 	size_t *bytes = begin + n, *most = bytes + n_lanes, *all = most + n_lanes;
 
@@ -269,7 +270,7 @@ static void schedule_free(struct schedule *schedule)
 	free(schedule);
 }
 
-/* The one that was used the longest ago makes room. */
+/* Drops the least recently used schedule. */
 static void forget_oldest(struct schedule_cache *cache)
 {
 	struct schedule **last = &cache->first;

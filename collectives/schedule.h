@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Schedules: plans made ready to be run again and again. The steps are sorted into lanes, and each
- * knows whom it may set going when it advances. Schedules are kept, because training does the same
- * operations over and over. Used by the thread of the communicator.
+ * Schedules: plans that are prepared for repeated runs. Their steps are sorted into lanes, and each
+ * step knows the lanes that may proceed when it advances. Schedules are cached, since training
+ * repeats the same operations. Used by the thread of the communicator.
  */
 #ifndef FERRULE_COLLECTIVES_SCHEDULE_H
 #define FERRULE_COLLECTIVES_SCHEDULE_H
@@ -18,16 +18,16 @@ struct run;
 struct written;
 
 /*
- * Between two ranks there are four lanes: to and from, small messages and large ones. To which a
- * step belongs depends on its bytes alone, so both ends come to the same. The steps of a lane are
- * done in order; those of different lanes wait for each other only where the plan says so.
+ * There are four lanes between two ranks: to and from, for small and large messages. The lane of a
+ * step depends only on its bytes, so both ends choose the same. The steps of a lane run in order;
+ * steps of different lanes wait for each other only as the plan says.
  */
 enum lane_kind {
 	LANE_SEND_EAGER,
 	LANE_SEND_BULK,
 	LANE_RECV_EAGER,
 	LANE_RECV_BULK,
-	LANE_PEER_KINDS, /* those above are between two ranks */
+	LANE_PEER_KINDS, /* kinds of lanes between two ranks: those above */
 	LANE_LOCAL = LANE_PEER_KINDS,
 };
 
@@ -38,7 +38,7 @@ enum {
 	IDLE_RUNS = 16,
 };
 
-/* What a schedule is for. Compared as memory: unused fields and holes are zero. */
+/* The key of a schedule. Compared by memcmp(): unused fields and padding are zero. */
 struct schedule_key {
 	size_t count;
 	enum frl_coll coll;
@@ -51,35 +51,36 @@ struct schedule_key {
 
 struct schedule_lane {
 	enum lane_kind kind;
-	uint32_t peer;  /* rank; not of LANE_LOCAL */
+	uint32_t peer;  /* rank; not for LANE_LOCAL */
 	uint32_t first; /* step */
 };
 
 struct schedule {
 	struct schedule_key key;
-	struct schedule *next; /* of those that are kept, the last one used first */
+	struct schedule *next; /* in the cache, most recently used first */
 	bool kept;
-	uint32_t users;        /* runs at work */
-	struct run *idle_runs; /* of earlier operations, for the next ones; IDLE_RUNS at most */
+	uint32_t users;        /* runs in progress */
+	struct run *idle_runs; /* kept for reuse, at most IDLE_RUNS */
 	uint32_t n_idle;
 	struct plan plan;
 	size_t elem_size;
 	enum frl_wire wire;
 	uint32_t n_lanes;
 	struct schedule_lane *lanes;
-	/* By step: its lane, and the next one of the lane (PLAN_NOTHING: none); the lanes of the
-	 * steps that come after it are in `watchers`, from watchers_at[step] to [step + 1]. */
+	/* By step: its lane, and the next step in that lane (PLAN_NOTHING: none). The lanes of
+	 * the steps that wait for it are in `watchers`, from watchers_at[step] to [step + 1]. */
 	uint32_t *lane_of;
 	uint32_t *next_step;
 	uint32_t *watchers_at;
 	uint32_t *watchers;
-	/* By step, of large messages: the send that passes on what this step received, or made of
-	 * it, as it is; and of a send that receive. PLAN_NOTHING: none. */
+	/* By step, for large messages: of a receive, the send that forwards its data unchanged;
+	 * of that send, the receive. PLAN_NOTHING: none. */
 	uint32_t *passes;
-	size_t passing;             /* bytes of that that have come and not gone yet, at one time */
-	bool in_bulk[PLAN_BUFFERS]; /* buffers that large messages come from or go to */
-	bool has_eager;             /* there are small messages */
-	/* What it writes of the caller's buffers, NULL: nobody has asked. See shadow.c. */
+	/* most forwarded bytes that have arrived and not been sent, at one time */
+	size_t passing;
+	bool in_bulk[PLAN_BUFFERS]; /* buffers of large messages */
+	bool has_eager;             /* it has small messages */
+	/* Ranges of the caller's buffers that it writes, see shadow.c; NULL: not needed yet. */
 	struct written *written;
 	uint32_t n_written;
 };
@@ -90,22 +91,22 @@ struct schedule_cache {
 };
 
 /*
- * The schedule for `job`, which is kept under `key` (NULL: not kept). It has one user more.
- * `algo`: how. -ENOMEM, -ENOTSUP with the thread's last error.
+ * Makes a schedule for `job` by `algo`, and caches it under `key` (NULL: not cached). The caller
+ * becomes a user. Fails with -ENOMEM, or with -ENOTSUP and the thread's last error.
  */
 int schedule_make(struct schedule_cache *cache, const struct schedule_key *key, enum frl_algo algo,
 	const struct plan_job *job, struct schedule **ret_schedule);
 
-/* One that is kept, or NULL. It has one user more. */
+/* Returns a cached schedule, or NULL. The caller becomes a user. */
 struct schedule *schedule_find(struct schedule_cache *cache, const struct schedule_key *key);
 
-/* One user less; freed if nobody keeps it. */
+/* Drops a user. Frees the schedule with the last user unless it is cached. */
 void schedule_put(struct schedule *schedule);
 
-/* Frees those that are kept. There are no users. */
+/* Frees the cached schedules. They must have no users. */
 void schedule_cache_fini(struct schedule_cache *cache);
 
-/* Bytes that `count` elements take in a range. */
+/* Returns the bytes of `count` elements in a range. */
 size_t schedule_bytes(
 	const struct schedule *schedule, const struct plan_range *range, size_t count);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* SEND and RECV of a rank to and from itself: they meet in the order of starting. */
+/* SEND and RECV from a rank to itself, matched in the order of their start. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static void append(struct self_list *list, struct run *run)
 	list->last = run;
 }
 
-/* What comes from this rank is as exact as what comes from others. */
+/* Rounds elements as a wire type would, so that results do not depend on the rank of the sender. */
 static void round_as_sent(float *elements, size_t count, enum frl_wire wire)
 {
 	enum { AT_A_TIME = 8 * FRL_WIRE_BLOCK };
@@ -75,7 +75,7 @@ int self_go_on(struct frl_comm *comm)
 	return err;
 }
 
-/* The other end, if it is there: it may be behind some that are blocked. */
+/* Returns the matching operation if it has been started; it may be behind blocked ones. */
 static const struct run *find_partner(const struct run *run, const struct self_list *others)
 {
 	const struct run *other = others->first;
@@ -85,7 +85,8 @@ static const struct run *find_partner(const struct run *run, const struct self_l
 	return other;
 }
 
-/* One of no elements waits for nobody; but if the other end has some, that would wait for ever. */
+/* Completes an operation without elements at once. Fails if the matching one has elements, since
+ * it would wait forever. */
 static int pass_empty(struct run *run, const struct self_list *others)
 {
 	const struct run *other = find_partner(run, others);
@@ -106,7 +107,7 @@ int self_enqueue(struct run *run)
 	struct self_list *others = is_send ? &comm->self_receives : &comm->self_sends;
 	struct signature none;
 
-	/* As between two ranks: which one it is, that way. */
+	/* The root is the index, as between two ranks. */
 	run->signature.root = mine->started++;
 	if (run->signature.count == 0)
 		return pass_empty(run, others);
@@ -116,7 +117,7 @@ int self_enqueue(struct run *run)
 		gate_wait(run);
 	if (find_partner(run, others))
 		return self_go_on(comm);
-	/* Its partner was there, and had nothing to wait for. */
+	/* The matching operation has already completed: it was empty. */
 	if ((int32_t)(others->started - mine->started) >= 0) {
 		none = run->signature;
 		none.count = 0;

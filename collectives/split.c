@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators made out of another one: who is in it is found out by an operation of that one. */
+/* Splitting a communicator. The members of the new one are determined by an allgather of the
+ * parent. */
 #include "collectives/communicator.h"
 
 #include <errno.h>
@@ -10,11 +11,11 @@
 
 #include "lib/base/error.h"
 
-/* What each rank tells the others; in host order, as all elements of collectives. */
+/* Sent by each rank; in host byte order, as all elements of collectives. */
 struct choice {
 	int32_t color;
 	int32_t key;
-	uint8_t id[COMM_ID_SIZE]; /* random; the new rank 0's is the communicator's */
+	uint8_t id[COMM_ID_SIZE]; /* random; the new communicator takes the one of its rank 0 */
 };
 
 static int gather(struct frl_comm *comm, int color, int key, struct choice choices[])
@@ -40,7 +41,7 @@ static int compare_candidates(const void *left, const void *right)
 	return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-/* Ranks of the same color, by key, then by rank. Returns how many, or -ENOMEM. */
+/* Returns the number of ranks of the same color, sorted by key, then by rank; or -ENOMEM. */
 static int sort_members(const struct choice choices[], int ranks, int color, int members[])
 {
 	struct candidate *candidates = calloc((size_t)ranks, sizeof(*candidates));
@@ -59,7 +60,7 @@ static int sort_members(const struct choice choices[], int ranks, int color, int
 	return n;
 }
 
-/* Hosts are numbered anew, in the order of their lowest ranks. */
+/* Numbers the hosts again, in the order of their lowest ranks. */
 static int copy_places(struct frl_comm *child, const struct frl_comm *parent, const int members[])
 {
 	uint32_t ranks = (uint32_t)child->ranks;
@@ -85,7 +86,7 @@ static int copy_places(struct frl_comm *child, const struct frl_comm *parent, co
 	return err;
 }
 
-/* Who is meant by the bootstrap's names: see comm_rank_of_member(). */
+/* Sets the members' ranks in the bootstrap: see comm_rank_of_member(). */
 static int name_members(struct frl_comm *child, const struct frl_comm *parent, const int members[])
 {
 	size_t ranks = (size_t)child->ranks;
@@ -142,7 +143,7 @@ static int make_child(struct frl_comm *parent, const struct choice choices[], in
 	return 0;
 }
 
-/* Others may be waiting for this rank, and are not to wait for ever. */
+/* Fails the parent communicator: others may be waiting for this rank. */
 static int give_up(struct frl_comm *comm, int err)
 {
 	char why[256];
@@ -155,9 +156,9 @@ static int give_up(struct frl_comm *comm, int err)
 }
 
 /*
- * Either all ranks of a color have made their part of the new communicator, or none of them has
- * it: who asks the others for connections would ask for ever. `err` is this rank's. Returns its
- * error, or that of one that could not.
+ * All ranks of a color create the new communicator, or none does: a rank that has it would
+ * otherwise request connections forever. `err` is this rank's result. Returns its error, or that of
+ * a rank that failed.
  */
 static int agree(struct frl_comm *comm, const struct choice choices[], int32_t results[], int err)
 {
@@ -183,7 +184,7 @@ static int agree(struct frl_comm *comm, const struct choice choices[], int32_t r
 	return 0;
 }
 
-/* By an operation of the parent, in which all of its ranks take part. */
+/* An exchange by an operation of the parent, in which all its ranks take part. */
 struct parents_gather {
 	struct frl_comm *parent;
 	const int *members; /* of the new communicator */
@@ -204,7 +205,7 @@ static int gather_members(void *ctx, const void *mine, size_t bytes, void *ret_a
 	return err;
 }
 
-/* Also of those that have no part in it, or none that works: the others wait for their word. */
+/* Ranks without a new communicator take part as well: the others wait for them. */
 static int share_memory(struct frl_comm *comm, struct frl_comm *child, const int members[], int n)
 {
 	struct parents_gather ctx = { .parent = comm, .members = members, .n = n };
@@ -216,7 +217,7 @@ static int share_memory(struct frl_comm *comm, struct frl_comm *child, const int
 	return err ? give_up(comm, err) : 0;
 }
 
-/* What is needed to find out who is in it. */
+/* Memory to determine the members. */
 struct split {
 	struct choice *choices; /* by rank */
 	int32_t *results;       /* by rank */

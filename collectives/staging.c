@@ -11,8 +11,8 @@
 /* ---- rings */
 
 /*
- * What a peer sends while it does not know yet that there is room again must fit: at 100 Gb/s and
- * with 20 us from credits to payload that is 250 KB, and as much again waits to be reduced.
+ * Returns the size of a ring. It must hold what a peer sends before new credits reach it: at 100
+ * Gb/s and 20 us from credit to payload that is 250 KB, and as much again waits to be reduced.
  */
 static size_t ring_bytes(size_t chunk)
 {
@@ -32,11 +32,11 @@ void staging_init(struct frl_comm *comm)
 		if (!comm->rails[i].attr.reduces_on_receive)
 			staging->is_needed = true;
 	}
-	/* No segment of a plan is longer. */
+	/* The longest segment of a plan. */
 	staging->ring_bytes = ring_bytes(comm->config.segment_bytes);
 }
 
-/* What a NIC still holds is left to it. */
+/* Frees a ring, unless a NIC still uses a registration. */
 static void ring_free(const struct frl_comm *comm, struct staging_ring *ring)
 {
 	bool is_done = true;
@@ -54,7 +54,7 @@ static void ring_free(const struct frl_comm *comm, struct staging_ring *ring)
 	free(ring);
 }
 
-/* Registered on all rails. */
+/* Creates a ring and registers it on all rails. */
 static int ring_new(struct frl_comm *comm, struct staging_ring **ret_ring)
 {
 	struct staging *staging = &comm->staging;
@@ -126,7 +126,7 @@ void staging_fini(struct frl_comm *comm)
 	staging_give_idle(comm);
 }
 
-/* An empty one; the one that was used last is the most likely to be in a cache. */
+/* Gets an empty ring. The most recently used one is the most likely to be cached. */
 static int find_ring(
 	struct channel *channel, struct compute *compute, struct staging_ring **ret_ring)
 {
@@ -167,7 +167,8 @@ void staging_leave(struct channel *channel)
 
 /* ---- chunks */
 
-/* Chunks are in one piece, so what is left at the end of the ring is left out then. */
+/* Finds room for a chunk, which must be contiguous: the rest at the end of the ring may stay
+ * unused. */
 static bool find_place(const struct staging_ring *ring, size_t size, size_t bytes, size_t *ret_at)
 {
 	bool is_wrapped = ring->chunks > 0 && ring->head <= ring->tail;
@@ -197,7 +198,7 @@ int staging_get_for(
 	if (err)
 		return err;
 	*ret_chunk = NULL;
-	/* Who gives the last chunk of another GPU back wakes the lane. */
+	/* The lane is woken when the last chunk of the other GPU is freed. */
 	if (compute && (*ring)->block->compute != compute)
 		return 0;
 	if (!find_place(*ring, staging->ring_bytes, aligned(bytes), &at))

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where chunks arrive that the device does not reduce: in rings of registered memory. A chunk is
- * the payload of one large message that a step reduces. It is received into the ring as it is, and
- * reduced into its place from there, while the device receives the next ones.
+ * Staging rings: registered memory that receives data which the device cannot reduce. A chunk is
+ * the payload of one large message of a reducing step. It is received into the ring and reduced to
+ * its destination from there, while the device receives the next chunks.
  *
- * Whether a rank does so is its own matter: its peers send the same messages in either case, and
- * get credits as the ring has room. It does so on all of its rails or on none, so that a channel
- * can go on over any other rail, with chunks of which some bytes have come already.
+ * Each rank decides for itself whether it stages: its peers send the same messages in both cases,
+ * and get credits according to the room in the ring. A rank stages on all of its rails or on none,
+ * so that a channel can resume over any other rail in the middle of a chunk.
  *
- * A channel has a ring while it has chunks in it, and gives it back then: there are as many rings
- * as there were channels that needed one at the same time. One ring for each channel, because
- * chunks of one peer that are awaited must not keep those of another out, for which that peer
- * may wait.
+ * A channel has a ring only while the ring holds chunks, so there are as many rings as channels
+ * needed one at the same time. Channels do not share rings: awaited chunks of one peer must not
+ * block those of another, for which the first peer may wait.
  */
 #ifndef FERRULE_COLLECTIVES_STAGING_H
 #define FERRULE_COLLECTIVES_STAGING_H
@@ -31,7 +30,8 @@ struct frl_comm;
 struct segment;
 
 enum {
-	/* Of the longest, in a ring; fewer, but for the least, where that were more bytes. */
+	/* Longest chunks in a ring: STAGING_CHUNKS, or fewer, down to STAGING_LEAST, if the ring
+	 * would exceed STAGING_BYTES. */
 	STAGING_CHUNKS = 8,
 	STAGING_LEAST = 2,
 	STAGING_BYTES = 8 << 20,
@@ -39,40 +39,40 @@ enum {
 };
 
 struct staging_ring {
-	struct staging_ring *next; /* of those that nobody has */
+	struct staging_ring *next; /* in the list of idle rings */
 	struct block *block;       /* in GPU memory; NULL: in host memory */
 	uint8_t *base;
 	struct frl_mr *mr[RAILS_MAX];
-	uint32_t chunks;   /* in it */
-	size_t head, tail; /* behind the last one; where the first one is, or before it */
+	uint32_t chunks;   /* chunks in the ring */
+	size_t head, tail; /* end of the last chunk; begin of the first one, or before it */
 };
 
-/* Of a communicator. */
+/* The staging state of a communicator. */
 struct staging {
-	bool is_needed; /* a device does not reduce, or is not to */
+	bool is_needed; /* a device does not reduce, or must not */
 	size_t ring_bytes;
-	uint32_t n_rings; /* made so far */
+	uint32_t n_rings; /* created so far */
 	struct staging_ring *idle;
-	struct segment *first, *last; /* arrived, and to be reduced, the oldest first */
+	struct segment *first, *last; /* chunks that have arrived, oldest first */
 };
 
-/* The rails are known. */
+/* Requires the rails. */
 void staging_init(struct frl_comm *comm);
-/* Rings in GPU memory that nobody has give their memory back to where it is kept. */
+/* Returns the memory of idle rings in GPU memory to the idle blocks. */
 void staging_give_idle(struct frl_comm *comm);
-/* Nothing is received any more, and no channel is left. */
+/* Frees everything. Nothing may be received any more, and no channels may be left. */
 void staging_fini(struct frl_comm *comm);
 
 /*
- * A place for the channel's next chunk; NULL: there is none until staging_put_for() has given
- * another one back. `compute`: in memory of its GPU, which reduces it; NULL: in host memory. A
- * channel has a ring of one GPU at a time. 0 or the communicator's error.
+ * Gets room for the channel's next chunk. *ret_chunk is NULL if there is none until
+ * staging_put_for(). `compute`: in memory of the GPU that reduces it; NULL: in host memory. A
+ * channel has a ring of one GPU at a time. Returns 0 or the communicator's error.
  */
 int staging_get_for(
 	struct channel *channel, struct compute *compute, size_t bytes, uint8_t **ret_chunk);
-/* The channel's oldest chunk there, which ends at `end`, is not needed any more. */
+/* Frees the channel's oldest chunk, which ends at `end`. */
 void staging_put_for(struct channel *channel, struct compute *compute, const uint8_t *end);
-/* The channel's end: its rings are free, whatever is in them. */
+/* Frees the rings of a channel that is being freed. */
 void staging_leave(struct channel *channel);
 
 static inline int staging_get(struct channel *channel, size_t bytes, uint8_t **ret_chunk)
@@ -85,9 +85,9 @@ static inline void staging_put(struct channel *channel, const uint8_t *end)
 	staging_put_for(channel, NULL, end);
 }
 
-/* A chunk is there. */
+/* Appends a chunk that has arrived. */
 void staging_append(struct staging *staging, struct segment *segment);
-/* The oldest of those; there is one. */
+/* Removes and returns the oldest arrived chunk. There must be one. */
 struct segment *staging_take(struct staging *staging);
 
 #endif

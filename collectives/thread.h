@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Threads of communicators: there is one only while ranks connect again (family.h). */
+/* Threads of communicators. There is one only while ranks reconnect (family.h). */
 #ifndef FERRULE_COLLECTIVES_THREAD_H
 #define FERRULE_COLLECTIVES_THREAD_H
 
-/* Starts a thread that takes no signals and that nobody joins. A negative errno: there can be no
- * thread. Any thread. */
+/* Starts a detached thread that takes no signals. Fails with a negative errno. Any thread. */
 int comm_thread_start(void (*run)(void *arg), void *arg);
 
 #endif

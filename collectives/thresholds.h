@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Thresholds of collectives: lengths and numbers of ranks at which an operation is done another
- * way. Plans, the tuner, operations in shared memory and frl_comm_explain() share this table.
+ * Thresholds of collectives: lengths and numbers of ranks at which the method changes. Plans, the
+ * tuner, operations in shared memory and frl_comm_explain() share this table.
  *
  * Pure. Any thread.
  */
@@ -21,9 +21,11 @@
 	X(HOSTS_PIECES_FROM, 32, "pieces", " segments")       \
 	X(ALIKE_PERCENT, 5, "alike", "%")
 
-/* Measured: docs/performance.md, What was tried. With three ranks or more, reducing parts means
- * fewer bytes read by each, which counts once that takes longer than waiting. With two it means
- * less memory traffic, which counts once vectors exceed the caches. */
+/*
+ * Measured: docs/performance.md, What was tried. With three or more ranks, reducing parts means
+ * that each rank reads fewer bytes, which pays once reading takes longer than waiting. With two
+ * ranks it means less memory traffic, which pays once vectors exceed the caches.
+ */
 #define THRESHOLDS_OF_SHM(X)                                       \
 	X(SHM_RANKS_MAX, 16, "ranks", "")                          \
 	X(SHM_INLINE, (32 << 10) - 48, "short", " bytes")          \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts ranks that are near each other next to each other. */
+/* Orders ranks so that ranks near each other are neighbours. */
 #include "collectives/topology.h"
 
 #include <errno.h>
@@ -39,7 +39,8 @@ void topology_number_hosts(struct topology_host *hosts, uint32_t ranks, uint32_t
 {
 	uint32_t lowest = 0, n = 0;
 
-	/* Each rank gets the lowest rank of its host, in whose order the hosts are numbered. */
+	/* First each rank gets the lowest rank of its host, then the hosts are numbered in that
+	 * order. */
 	qsort(hosts, ranks, sizeof(*hosts), compare_hosts);
 	for (uint32_t i = 0; i < ranks; i++) {
 		if (i == 0 || memcmp(hosts[i].id, hosts[i - 1].id, sizeof(hosts[i].id)) != 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who is where: learned when a communicator is made, the same on all ranks. Only read afterwards.
+ * The locations of all ranks: exchanged when a communicator is created, identical on all ranks, and
+ * constant afterwards.
  */
 #ifndef FERRULE_COLLECTIVES_TOPOLOGY_H
 #define FERRULE_COLLECTIVES_TOPOLOGY_H
@@ -11,8 +12,8 @@
 enum { TOPOLOGY_HOST_ID = 16 };
 
 struct topology_place {
-	uint32_t host; /* 0, 1, ... in the order of the lowest ranks */
-	uint32_t numa; /* of the host; 0 where it has one or none is known */
+	uint32_t host; /* numbered from 0 in the order of their lowest ranks */
+	uint32_t numa; /* on the host; 0 if there is only one or it is unknown */
 	uint32_t rails;
 };
 
@@ -20,20 +21,21 @@ struct topology {
 	uint32_t ranks;
 	uint32_t hosts;
 	struct topology_place *places; /* by rank */
-	/* Ranks, host by host, within a host by NUMA node, then by number: ring order. */
+	/* Ranks in ring order: by host, then by NUMA node, then by number. */
 	uint32_t *order;
 };
 
-/* A rank, and what names its host. */
+/* A rank, and the ID of its host. */
 struct topology_host {
 	uint8_t id[TOPOLOGY_HOST_ID];
 	uint32_t rank;
 };
 
-/* Numbers the hosts of all ranks, in the order of their lowest ranks; by rank. Sorts `hosts`. */
+/* Numbers the hosts in the order of their lowest ranks, and returns the number for each rank.
+ * Sorts `hosts`. */
 void topology_number_hosts(struct topology_host hosts[], uint32_t ranks, uint32_t ret_numbers[]);
 
-/* From the places of all ranks; copies them. -ENOMEM. */
+/* Copies the locations of all ranks. Fails with -ENOMEM. */
 int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks);
 void topology_fini(struct topology *topology);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which memory the buffers of an operation are. A process that does not use CUDA is asked nothing
- * more than that; in one that does the driver is asked about every buffer, since an address may
- * have become a GPU's since the last time.
+ * The memory kind of an operation's buffers. A process without CUDA is asked nothing more. With
+ * CUDA, the driver is asked about every buffer, since an address may have become GPU memory.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -36,7 +35,7 @@ static int look_at(const struct frl_collective *c, enum plan_buffer buffer, cons
 	return 0;
 }
 
-/* Memory without a context of its own (pools, mappings) is used in that of the other buffer. */
+/* Memory without a context (pools, mappings) is used in the context of the other buffer. */
 static int find_compute(struct where *where, struct frl_comm *comm, const struct frl_collective *c,
 	const struct gpu_memory memory[2])
 {
@@ -68,7 +67,7 @@ static int find_compute(struct where *where, struct frl_comm *comm, const struct
 	return err ? err : compute_need_queue(where->compute);
 }
 
-/* Of what is mapped: a kernel that touches more than it may ends CUDA for all of the process. */
+/* Checks access rights: a kernel that violates them ends CUDA for the whole process. */
 static int check_rights(const struct where *where, const struct operation *operation,
 	const struct frl_collective *c, const struct gpu_memory memory[2])
 {
@@ -118,7 +117,8 @@ int where_find(struct where *ret_where, struct frl_comm *comm, const struct oper
 	if (err || !c->on_stream || operation->is_empty)
 		return err;
 	err = gate_make(comm, c->stream, ret_where->compute, &ret_where->gate);
-	/* A rank without elements in a collective of others that have some waits for nothing. */
+	/* A rank without elements waits for nothing, even if the collective has elements on
+	 * others. */
 	if (err == -EINVAL && shape_has_pieces(c->coll) && operation->bytes[PLAN_SEND] == 0 &&
 		operation->bytes[PLAN_RECV] == 0)
 		return 0;
