@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The shape of each collective: which ranks send, which receive, and how many elements. Checks of
- * arguments, plans, the model of their costs and operations in shared memory all use this table.
+ * The shape of each collective: which ranks send and receive, and how many elements. The table is
+ * used by argument checks, plans, the cost model and operations in shared memory.
  *
  * Pure. Any thread.
  */
@@ -14,7 +14,7 @@
 
 #include <ferrule/collective.h>
 
-/* Ranks whose buffer is used. */
+/* Ranks that use a buffer. */
 enum shape_ranks {
 	SHAPE_NO_RANK,
 	SHAPE_ROOT,
@@ -26,7 +26,7 @@ enum shape_size {
 	SHAPE_EMPTY,
 	SHAPE_ONE_BLOCK,  /* `count` */
 	SHAPE_ALL_BLOCKS, /* `count` for each rank, in the order of the ranks */
-	SHAPE_PIECES,     /* as the caller's counts and displacements say */
+	SHAPE_PIECES,     /* as given by the caller's counts and displacements */
 };
 
 struct shape_buffer {
@@ -34,7 +34,7 @@ struct shape_buffer {
 	enum shape_size size;
 };
 
-/* Lengths that shared memory has a way for. */
+/* Lengths that operations in shared memory support. */
 enum shape_shm {
 	SHAPE_SHM_NEVER,
 	SHAPE_SHM_SHORT,
@@ -44,15 +44,15 @@ enum shape_shm {
 struct shape {
 	const char *name;
 	struct shape_buffer send, recv;
-	bool reduces; /* each block received is the reduction of all ranks' blocks */
-	bool is_pair; /* between this rank and another one, `root` */
+	bool reduces; /* each received block is the reduction of all ranks' blocks */
+	bool is_pair; /* between this rank and a peer, `root` */
 	enum shape_shm shm;
 };
 
-/* By enum frl_coll. */
+/* Indexed by enum frl_coll. */
 extern const struct shape coll_shapes[FRL_COLLS];
 
-/* All functions here take a collective that exists. What a peer names is checked before. */
+/* These functions require a valid collective; values from a peer are checked before. */
 static inline const struct shape *shape_of(enum frl_coll coll)
 {
 	return &coll_shapes[coll];
@@ -74,32 +74,34 @@ static inline bool shape_is_rooted(enum frl_coll coll)
 		coll_shapes[coll].recv.ranks == SHAPE_ROOT;
 }
 
-/* The operation has a `root`, or a peer that is named so. */
+/* Returns whether the operation has a `root`; for SEND and RECV that is the peer. */
 static inline bool shape_has_root(enum frl_coll coll)
 {
 	return shape_is_pair(coll) || shape_is_rooted(coll);
 }
 
-/* One block goes from the root to all ranks, or from all ranks to the root: broadcast, reduce. */
+/* Returns whether one block goes from the root to all ranks, or from all to the root: broadcast,
+ * reduce. */
 static inline bool shape_root_one_block(enum frl_coll coll)
 {
 	return shape_is_rooted(coll) && coll_shapes[coll].send.size == coll_shapes[coll].recv.size;
 }
 
-/* The same with a block for each rank: scatter, gather. */
+/* The same with one block for each rank: scatter, gather. */
 static inline bool shape_root_all_blocks(enum frl_coll coll)
 {
 	return shape_is_rooted(coll) && coll_shapes[coll].send.size != coll_shapes[coll].recv.size;
 }
 
-/* All ranks get the sum of one block, of which each may make a chunk: allreduce. */
+/* Returns whether all ranks get the sum of one block, whose chunks may be computed by different
+ * ranks: allreduce. */
 static inline bool shape_reduces_to_all(enum frl_coll coll)
 {
 	return coll_shapes[coll].reduces && !shape_is_rooted(coll) &&
 		coll_shapes[coll].send.size == SHAPE_ONE_BLOCK;
 }
 
-/* Lengths differ by peer, and only the two ends know them: alltoallv. */
+/* Returns whether lengths differ by peer and are known only to the two ends: alltoallv. */
 static inline bool shape_has_pieces(enum frl_coll coll)
 {
 	return coll_shapes[coll].send.size == SHAPE_PIECES;
@@ -111,7 +113,7 @@ static inline bool shape_is_empty(enum frl_coll coll)
 		coll_shapes[coll].recv.size == SHAPE_EMPTY;
 }
 
-/* Lengths follow from `count`: an operation with count 0 sends nothing. */
+/* Returns whether lengths depend on `count`: such an operation with count 0 sends nothing. */
 static inline bool shape_is_counted(enum frl_coll coll)
 {
 	return !shape_has_pieces(coll) && !shape_is_empty(coll);
@@ -122,21 +124,21 @@ static inline bool shape_uses(const struct shape_buffer *buffer, bool is_root)
 	return buffer->ranks == SHAPE_ALL_RANKS || (buffer->ranks == SHAPE_ROOT && is_root);
 }
 
-/* Blocks of `count` elements in the buffer of a rank that uses it; not of SHAPE_PIECES. */
+/* Returns the number of blocks of `count` elements in a used buffer; not for SHAPE_PIECES. */
 static inline size_t shape_blocks(const struct shape_buffer *buffer, size_t ranks)
 {
 	return buffer->size == SHAPE_ALL_BLOCKS ? ranks : buffer->size == SHAPE_ONE_BLOCK;
 }
 
-/* The number of the block in the buffer that goes to, or comes from, `rank`. */
+/* Returns the index of the block in the buffer that goes to `rank` or comes from it. */
 static inline size_t shape_block_of(const struct shape_buffer *buffer, size_t rank)
 {
 	return buffer->size == SHAPE_ALL_BLOCKS ? rank : 0;
 }
 
 /*
- * The addresses of the two buffers of this rank make the operation one in place: the block that
- * `rank` has for itself lies where it belongs. A block has `bytes`.
+ * Returns whether the two buffers of this rank make the operation in place: the block of `rank` for
+ * itself is at its destination. A block has `bytes`.
  */
 static inline bool shape_is_in_place(
 	enum frl_coll coll, uintptr_t send, uintptr_t recv, size_t rank, size_t bytes)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How ranks of one machine find each other's memory, and what is done there. */
+/* Setup of shared memory between the ranks of one machine, and the choice of operations that use
+ * it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 
 #define SHM_MAGIC UINT64_C(0x354d48534c5246) /* "FRLSHM5" */
 
-/* What each rank tells the others; they are on one machine, so numbers are as they are there. */
+/* Exchanged between the ranks. They are on one machine, so numbers are in host order. */
 struct card {
 	int32_t pid;
 	uint32_t is_willing;
@@ -25,7 +26,7 @@ struct card {
 
 /* ---- setting up */
 
-/* NULL: it may. */
+/* Returns the reason why this rank does not use shared memory, or NULL. */
 static const char *why_not(const struct frl_comm *comm)
 {
 	if (!comm->config.uses_shm)
@@ -33,7 +34,7 @@ static const char *why_not(const struct frl_comm *comm)
 	return cuda_is_loaded() ? "it has CUDA, and so buffers may be on a GPU" : NULL;
 }
 
-/* Where one rank may not, or has no page, none does it. */
+/* Exports this rank's page. If a rank cannot or may not, no rank uses shared memory. */
 static void make_card(struct shm *shm, struct card *card)
 {
 	const char *why = why_not(shm->comm);
@@ -98,7 +99,7 @@ static bool map_pages(struct shm *shm, const struct card *cards)
 	return is_done;
 }
 
-/* Two rounds: where the pages are, and whether everybody has them. */
+/* Two exchanges: the locations of the pages, and whether all ranks have mapped them. */
 static int meet(struct shm *shm, const struct shm_gather *gather, struct card *cards,
 	uint8_t *are_done, bool *ret_is_done)
 {
@@ -118,7 +119,7 @@ static int meet(struct shm *shm, const struct shm_gather *gather, struct card *c
 	return err;
 }
 
-/* Others are told all the same, of nothing. */
+/* Takes part in the exchanges of other communicators without a page. */
 static int decline(const struct shm_gather *gather)
 {
 	const struct card none = { 0 };
@@ -179,7 +180,7 @@ void shm_destroy(struct shm *shm)
 	free(shm);
 }
 
-/* ---- what is done there */
+/* ---- operations */
 
 bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
 {
@@ -191,7 +192,8 @@ bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
 		bytes * shape_blocks(&shape->send, ranks) * (ranks - 1) > SHM_INLINE;
 }
 
-/* A long operation that scales its input first has no place for the scaled input. */
+/* Long operations that scale their input first are not supported: there is no room for the
+ * scaled input. */
 static bool can_long(const struct schedule_key *key)
 {
 	const struct shape *shape = shape_of(key->coll);

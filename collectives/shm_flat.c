@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * All-reduce in shared memory in which each rank reduces the whole vector for itself, out of what
- * all send: nobody waits for what another one makes, and nobody reads what another one has just
- * written. All ranks must be able to read what the others send where it lies, until the operation
- * is over.
+ * Allreduce in shared memory in which each rank reduces the whole vector from all inputs: no rank
+ * waits for another's result, and no rank reads what another one has just written. All inputs must
+ * be readable in place until the operation is complete.
  */
 #include "collectives/shm_internal.h"
 #include "lib/reduce/past_cache.h"
 
 enum {
-	PIECE = 4 << 10, /* bytes: a page */
+	PIECE = 4 << 10, /* bytes: one page */
 	LINE = 64,
-	LINES_AHEAD = 8, /* hardware fetches what follows, but does not begin with a page */
+	LINES_AHEAD = 8, /* hardware prefetches subsequent lines, but not the first of a page */
 };
 
-/* Two ranks write each line of a long result once, and read none of what they overwrite. */
+/* Two ranks write each line of a long result once, and do not read what they overwrite. */
 static bool may_pass_cache(size_t ranks, size_t bytes, enum frl_op op)
 {
 	return ranks == 2 && bytes > SHM_STREAM_BYTES && op != FRL_AVG;
@@ -27,8 +26,8 @@ static bool is_whole(size_t ranks, size_t bytes, bool passes_cache)
 	return ranks <= SHM_WHOLE_RANKS && (passes_cache || bytes <= most);
 }
 
-/* Whether a process has the function for that is its own matter (a debugger that hides
- * instructions, another build), so all have told: they come to the same. */
+/* Whether a process has the function may differ (a debugger that hides instructions, another
+ * build), so all ranks publish it and get the same result. */
 static bool passes_cache(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
@@ -65,7 +64,7 @@ void shm_flat_begin(struct shm_operation *operation)
 	operation->sources = 0;
 }
 
-/* Begins to fetch the piece behind this one. */
+/* Prefetches the begin of the next piece. */
 static void fetch_piece(const struct shm *shm, const uint8_t *const in[], const uint8_t *target)
 {
 	for (size_t at = PIECE; at < PIECE + LINES_AHEAD * LINE; at += LINE) {
@@ -75,7 +74,7 @@ static void fetch_piece(const struct shm *shm, const uint8_t *const in[], const 
 	}
 }
 
-/* In the order of the ranks on all of them: results are the same to the last bit. Advances `in`. */
+/* Reduces in rank order on all ranks, so results are bitwise identical. Advances `in`. */
 static void reduce_piece(const struct shm *shm, const struct shm_operation *operation,
 	const uint8_t *in[], uint8_t *target, size_t count)
 {
@@ -93,8 +92,8 @@ static void reduce_piece(const struct shm *shm, const struct shm_operation *oper
 }
 
 /*
- * Every other operation begins at the end: of a vector that is longer than the cache, what was
- * touched last is still there, be it by the operation before or by who made the elements.
+ * Every other operation begins at the end: if the vector exceeds the cache, the end was touched
+ * last, by the previous operation or by the producer of the elements, and is still cached.
  */
 static struct shm_span next_block(const struct shm_operation *operation)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Operations in shared memory: what a communicator has of them, and their two kinds.
+ * Operations in shared memory: state of a communicator, short and long operations.
  *
  * Private to shm*.c.
  */
@@ -14,38 +14,39 @@
 
 /* An operation under way. */
 struct shm_operation {
-	struct run *run; /* NULL: complete, or forgotten */
+	struct run *run; /* NULL: complete or abandoned */
 	uint64_t number;
 	uint32_t elem_size;
 	bool is_long;
-	bool is_read;       /* others read this rank's buffers: they are complete when it is */
-	uint32_t awaited;   /* ranks whose slots have to be seen yet: a bit each */
-	uint32_t sources;   /* whose elements this rank takes; also its own */
-	uint32_t elsewhere; /* whose memory it reads where they have it */
+	/* others read this rank's buffers: it is complete when they have finished */
+	bool is_read;
+	uint32_t awaited;   /* ranks whose slots have not been seen yet, as bits */
+	uint32_t sources;   /* ranks whose elements this rank takes, including its own */
+	uint32_t elsewhere; /* ranks whose memory it reads in place */
 	struct {
 		const uint8_t *send, *out; /* NULL: in its rings, or in its slot */
 		uint32_t taken;
 	} peer[SHM_RANKS_MAX];
-	/* Of a long one. */
-	bool reduces;             /* this rank's part is made of what others send */
-	bool takes_parts;         /* of what others send, instead of what they have made */
-	bool rings_in, rings_out; /* others read this rank's buffers out of its rings */
-	bool is_flat;             /* each rank reduces all of the vector: shm_flat.c */
-	uint32_t keeping; /* ranks of which all of what they send can be read until it is over */
-	uint32_t passing; /* ranks that can write results of the kind past their caches */
-	bool overwrites;  /* what it takes goes where others' parts lie until they are staged */
+	/* Only for long operations. */
+	bool reduces;             /* this rank's part is reduced from the inputs of all */
+	bool takes_parts;         /* takes parts of the others' inputs, instead of their results */
+	bool rings_in, rings_out; /* others read this rank's buffers through its rings */
+	bool is_flat;             /* each rank reduces the whole vector: shm_flat.c */
+	uint32_t keeping;         /* ranks whose whole input can be read until the end */
+	uint32_t passing;         /* ranks that support non-temporal stores for this operation */
+	bool overwrites;          /* results overwrite inputs for others until these are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
 };
 
-/* What has been found out about a buffer that short operations have sent from. */
+/* Knowledge about a buffer that short operations have sent from. */
 struct shm_seen {
 	const uint8_t *send; /* NULL: none */
 	size_t bytes;
-	uint64_t frees;     /* share_frees() then */
-	uint32_t uses;      /* since then, in which it was not known where it is */
-	bool is_shared;     /* it lies where `place` says */
-	unsigned export_at; /* as long as page->exports has that one there */
+	uint64_t frees;     /* share_frees() at that time */
+	uint32_t uses;      /* uses since then without a known location */
+	bool is_shared;     /* `place` is its location */
+	unsigned export_at; /* valid while page->exports has its ID at this index */
 	struct shm_place place;
 };
 
@@ -56,15 +57,15 @@ struct shm {
 	uint32_t me, ranks;
 	struct shm_page *page;
 	size_t page_size;
-	/* Numbers of operations: the next one to be told of, the first for which this rank still
-	 * reads others' memory, the first that is not complete. */
+	/* Numbers of operations: the next to publish, the first for which this rank still reads
+	 * others' memory, and the first that is not complete. */
 	uint64_t published, reading, complete;
-	struct run *waiting, **waiting_end; /* not told of yet */
+	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
 	uint32_t n_idle;
-	uint64_t history; /* of all operations, in a number */
-	uint32_t work;    /* since everything else was looked at */
-	uint32_t in_vain; /* moments waited for what did not come */
+	uint64_t history; /* hash of all operations */
+	uint32_t work;    /* done since other transports were polled */
+	uint32_t in_vain; /* consecutive waits in which nothing arrived */
 	struct shm_operation operations[SHM_SLOTS];
 	struct shm_seen seen[SHM_SEEN];
 	struct shm_peer peers[];
@@ -83,13 +84,13 @@ static inline uint32_t shm_bit(uint32_t rank)
 	return UINT32_C(1) << rank;
 }
 
-/* A bit for each rank. */
+/* Returns the bits of all ranks. */
 static inline uint32_t shm_all(const struct shm *shm)
 {
 	return (uint32_t)((UINT64_C(1) << shm->ranks) - 1);
 }
 
-/* Ranks that send in the operation. */
+/* Returns the ranks that send in the operation. */
 static inline uint32_t shm_senders(const struct shm *shm, const struct run *run)
 {
 	bool all = shape_of(run->coll)->send.ranks == SHAPE_ALL_RANKS;
@@ -97,25 +98,25 @@ static inline uint32_t shm_senders(const struct shm *shm, const struct run *run)
 	return all ? shm_all(shm) : shm_bit(run->signature.root);
 }
 
-/* All inputs are scaled before, or the result is after. */
+/* Returns whether inputs are scaled before the reduction, rather than the result after it. */
 static inline bool shm_scales_first(const struct run *run)
 {
 	return operation_scales_first(run->scaled, run->dtype);
 }
 
-/* shm_short.c. Fills in what this rank brings, and which ranks it awaits. */
+/* shm_short.c: fills in this rank's input and the ranks that it waits for. */
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
-/* Rank `rank` is there, and is awaited no longer, unless it has to copy what this rank cannot map.
- * 0 or the communicator's error. */
+/* Handles the slot of rank `rank`, which is then no longer awaited, unless this rank has
+ * requested a copy. Returns 0 or the communicator's error. */
 int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank);
-/* The oldest one, which others still read: copies what somebody cannot map. */
+/* Copies this rank's input of the oldest operation to the ring, if a rank has requested that. */
 void shm_short_help(struct shm *shm, const struct shm_operation *operation);
-/* They are all there. */
+/* Computes the result, when all awaited slots have been seen. */
 void shm_short_take(struct shm *shm, const struct shm_operation *operation);
 
-/* ---- long ones */
+/* ---- long operations */
 
-/* Elements of one part, or of a block of it. */
+/* Elements of a part, or of a block of it. */
 struct shm_span {
 	size_t first, count;
 };
@@ -170,7 +171,8 @@ static inline void shm_tell_made(struct shm *shm, struct shm_operation *operatio
 	shm_tell(&shm_progress_of(shm, operation)->made, operation, rounds);
 }
 
-/* How far another rank is, by the counter at that offset in its struct shm_progress. */
+/* Returns the progress of another rank, from the counter at an offset in its struct
+ * shm_progress. */
 static inline uint32_t shm_rounds_of(
 	const struct shm *shm, const struct shm_operation *operation, uint32_t rank, size_t counter)
 {
@@ -184,7 +186,7 @@ static inline uint32_t shm_rounds_of(
 #define SHM_ROUNDS_OF(shm, operation, rank, counter) \
 	shm_rounds_of(shm, operation, rank, offsetof(struct shm_progress, counter))
 
-/* Have all others come so far? */
+/* Returns whether all other ranks have reached a round. */
 static inline bool shm_have_come(const struct shm *shm, const struct shm_operation *operation,
 	size_t counter, uint32_t rounds)
 {
@@ -194,20 +196,21 @@ static inline bool shm_have_come(const struct shm *shm, const struct shm_operati
 	return true;
 }
 
-/* shm_flat.c. When all are there: whether each rank reduces all of it, not a part for all. */
+/* shm_flat.c: returns whether each rank reduces the whole vector, rather than one part. All
+ * slots must have been seen. */
 bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation);
-/* It does. */
+/* Switches the operation to that mode. */
 void shm_flat_begin(struct shm_operation *operation);
-/* Reduces a block, if there is one left. */
+/* Reduces a block. Returns false if none is left. */
 bool shm_flat_make(struct shm *shm, struct shm_operation *operation);
 
 /* shm_long.c */
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
-/* Rank `rank` is there. 0 or the communicator's error. */
+/* Handles the slot of rank `rank`. Returns 0 or the communicator's error. */
 int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank);
-/* Some rounds of it, when all are there. How many. */
+/* Does some rounds, when all slots have been seen. Returns their number. */
 int shm_long_step(struct shm *shm, struct shm_operation *operation);
-/* Nothing is read any more, and nothing written to the rings. */
+/* Returns whether this rank has finished reading, and writing to its rings. */
 bool shm_long_is_done(const struct shm_operation *operation);
 
 #endif

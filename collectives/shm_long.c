@@ -2,15 +2,15 @@
 /*
  * Long operations in shared memory, in rounds of one block of each part. In a round a rank
  *
- *	stages   a block of what it sends for each other rank in its rings, if these cannot read it
- *	         where it is;
- *	makes    a block of its part: reduces it out of what all send; or puts what others will take
- *	         into its ring, if they cannot read that where it is;
- *	takes    a block of what each of the others has made, or sends to this rank.
+ *	stages   a block of its input for each other rank in its rings, if they cannot read it in
+ *	         place;
+ *	makes    a block of its part: reduces it from all inputs, or copies it to its ring if others
+ *	         cannot read it in place;
+ *	takes    a block of the result or of the input of each other rank.
  *
- * Whatever can go on does; nobody waits for the end of a round. Of a ring that has come round a
- * block is written again when all have read what it held. All-reduce is done otherwise where
- * shm_flat.c suits.
+ * A rank proceeds as far as it can, without waiting for the end of a round. A block of a ring is
+ * reused when all readers have finished with its previous content. Allreduce works differently
+ * where shm_flat.c suits.
  */
 #include <string.h>
 
@@ -21,24 +21,24 @@
 
 enum {
 	ROUNDS_ONCE = 8,
-	PIECE = 8 << 10, /* bytes: stays in the first-level cache while several are added */
+	PIECE = 8 << 10, /* bytes: fits the first-level cache while several inputs are added */
 };
 
-/* ---- where things are */
+/* ---- buffers */
 
 static bool is_in_chunks(const struct run *run)
 {
 	return shape_reduces_to_all(run->coll);
 }
 
-/* The block of `rank` in a buffer. */
+/* Returns the block of `rank` in a buffer. */
 static struct shm_span block_of(
 	const struct run *run, const struct shape_buffer *buffer, uint32_t rank)
 {
 	return (struct shm_span){ shape_block_of(buffer, rank) * run->count, run->count };
 }
 
-/* Part `part` in a send buffer. */
+/* Returns part `part` of a send buffer. */
 static struct shm_span sent_part(const struct shm *shm, const struct run *run, uint32_t part)
 {
 	size_t count = run->count, first;
@@ -50,7 +50,7 @@ static struct shm_span sent_part(const struct shm *shm, const struct run *run, u
 	return block_of(run, &shape_of(run->coll)->send, part);
 }
 
-/* What rank `rank` has made, in the buffer that it has it in. */
+/* Returns the part that rank `rank` makes, in its output buffer. */
 static struct shm_span made_part(const struct shm *shm, const struct run *run, uint32_t rank)
 {
 	if (is_in_chunks(run))
@@ -58,7 +58,7 @@ static struct shm_span made_part(const struct shm *shm, const struct run *run, u
 	return (struct shm_span){ 0, run->count };
 }
 
-/* Where it goes in a receive buffer. */
+/* Returns where that part goes in a receive buffer. */
 static struct shm_span taken_part(const struct shm *shm, const struct run *run, uint32_t rank)
 {
 	if (is_in_chunks(run))
@@ -66,7 +66,7 @@ static struct shm_span taken_part(const struct shm *shm, const struct run *run, 
 	return block_of(run, &shape_of(run->coll)->recv, rank);
 }
 
-/* What others take of this rank lies there when it is made. */
+/* Returns the buffer from which others take this rank's part. */
 static enum plan_buffer out_buffer(const struct run *run)
 {
 	return is_in_chunks(run) ? PLAN_RECV : PLAN_SEND;
@@ -74,7 +74,7 @@ static enum plan_buffer out_buffer(const struct run *run)
 
 /* ---- beginning */
 
-/* Of the longest part. */
+/* Returns the rounds of the longest part. */
 static uint32_t count_rounds(const struct shm *shm, const struct shm_operation *operation)
 {
 	size_t most = SHM_BLOCK / operation->elem_size, longest = operation->run->count;
@@ -84,7 +84,7 @@ static uint32_t count_rounds(const struct shm *shm, const struct shm_operation *
 	return (uint32_t)((longest + most - 1) / most);
 }
 
-/* Nothing, unless what it brings can be read where it is. */
+/* Counters start at the end for inputs and outputs that are read in place. */
 static void begin_progress(struct shm *shm, struct shm_operation *operation)
 {
 	shm_tell_staged(shm, operation, operation->rings_in ? 0 : operation->rounds);
@@ -93,7 +93,7 @@ static void begin_progress(struct shm *shm, struct shm_operation *operation)
 		shm, operation, operation->reduces || operation->rings_out ? 0 : operation->rounds);
 }
 
-/* Something that all others take. */
+/* Returns whether all others take something from this rank. */
 static bool has_out(const struct shm *shm, const struct run *run)
 {
 	const struct shape *shape = shape_of(run->coll);
@@ -102,7 +102,7 @@ static bool has_out(const struct shm *shm, const struct run *run)
 		shape_uses(&shape->send, run->signature.root == shm->me);
 }
 
-/* What this rank would take of itself is there. */
+/* Returns whether this rank's block for itself is at its destination. */
 static bool is_where_it_goes(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
@@ -125,7 +125,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	operation->takes_parts = !shape->reduces && shape->send.size == SHAPE_ALL_BLOCKS;
 	operation->sources = shm_senders(shm, run);
 	operation->awaited = operation->sources & ~mine;
-	/* The sum that this rank makes is its result: no other rank's part is taken. */
+	/* The reduced part is this rank's result; it takes no parts of others. */
 	if (operation->reduces && !is_in_chunks(run))
 		operation->sources = 0;
 	if (operation->reduces || is_in_place)
@@ -173,15 +173,16 @@ int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t ran
 		operation->keeping |= shm_bit(rank);
 	if (slot->passes_cache)
 		operation->passing |= shm_bit(rank);
-	/* All ranks come to the same: they have seen the same slots. */
+	/* All ranks decide the same: they have seen the same slots. */
 	if (!operation->awaited && shm_flat_suits(shm, operation))
 		shm_flat_begin(operation);
 	return 0;
 }
 
-/* ---- how far the others are */
+/* ---- progress of the others */
 
-/* What was there before may be an earlier operation's, or an earlier round's. */
+/* Returns whether the ring has room: all readers have finished with the previous operation and
+ * with the block's previous round. */
 static bool has_room(
 	const struct shm *shm, const struct shm_operation *operation, bool is_out, uint32_t round)
 {
@@ -196,7 +197,7 @@ static bool has_room(
 			round - SHM_RING + 1);
 }
 
-/* ---- the three things to do */
+/* ---- stage, make, take */
 
 static bool stage(struct shm *shm, struct shm_operation *operation)
 {
@@ -226,7 +227,7 @@ static bool has_inputs(const struct shm *shm, const struct shm_operation *operat
 	return true;
 }
 
-/* Where a block of this rank's part is that `rank` sends. */
+/* Returns where `rank` provides a block of this rank's part. */
 static const uint8_t *sent_by(const struct shm *shm, const struct shm_operation *operation,
 	uint32_t rank, size_t first, uint32_t round)
 {
@@ -235,7 +236,7 @@ static const uint8_t *sent_by(const struct shm *shm, const struct shm_operation 
 	return send ? send + first * operation->elem_size : shm_ring_of(shm, rank, shm->me, round);
 }
 
-/* Begins with what is this rank's own, which may lie where the result goes. */
+/* Begins with this rank's own input, which may be overwritten by the result. */
 static void reduce_block(
 	struct shm *shm, struct shm_operation *operation, struct shm_span from, uint8_t *target)
 {
@@ -261,7 +262,8 @@ static void reduce_block(
 	}
 }
 
-/* A block of this rank's part; in its ring as well, if others cannot read it elsewhere. */
+/* Makes a block of this rank's part, and copies it to the ring if others cannot read it in
+ * place. */
 static bool make(struct shm *shm, struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
@@ -283,7 +285,7 @@ static bool make(struct shm *shm, struct shm_operation *operation)
 	return true;
 }
 
-/* Where the next block is that this rank takes from `rank`; NULL: not there yet. */
+/* Returns the next block to take from `rank`, or NULL if it is not ready. */
 static const uint8_t *offered_by(
 	const struct shm *shm, const struct shm_operation *operation, uint32_t rank, uint32_t round)
 {
@@ -329,7 +331,7 @@ static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t
 	return true;
 }
 
-/* Each begins with the one behind it, so that not all read the same one's. */
+/* Ranks start with the next rank, so that not all read from the same one. */
 static bool take(struct shm *shm, struct shm_operation *operation)
 {
 	uint32_t least = operation->rounds;
@@ -359,7 +361,7 @@ bool shm_long_is_done(const struct shm_operation *operation)
 	return true;
 }
 
-/* Does something of each kind. */
+/* Does at most one block of each kind. */
 static bool do_some(struct shm *shm, struct shm_operation *operation)
 {
 	bool has_moved;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of one rank in another one. It is opened by way of /proc, which the kernel allows those
- * who might trace the process: ranks of one user. The seals that share.c sets see to it that it can
- * be read only, and that it stays as long as it is mapped.
+ * Maps memory of other ranks. It is opened through /proc, which the kernel allows for processes
+ * that may trace the owner: ranks of one user. The seals set by share.c make it read-only and
+ * prevent truncation while it is mapped.
  */
 #include "collectives/shm_page.h"
 
@@ -20,9 +20,9 @@
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* ---- of others */
+/* ---- memory of others */
 
-/* Is it what was meant, and can nobody take it away? */
+/* Checks that a file is the expected memory, and that it cannot be truncated. */
 static int check(int fd, int32_t pid, const struct shm_export *export)
 {
 	struct stat status;
@@ -47,7 +47,7 @@ int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr)
 	int fd, err;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)export->fd);
-	/* It may be anything, if the process is not the one that was meant. */
+	/* O_NONBLOCK and O_NOCTTY: it may be any file if the process is not the expected one. */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return frl_fail(-errno, "opening memory of process %d (%s): %s", (int)pid, path,
@@ -81,7 +81,7 @@ static bool is_exported(const struct shm_page *page, uint64_t id)
 	return false;
 }
 
-/* The peer has freed some, perhaps of what is mapped here. */
+/* Unmaps memory that the peer has freed. */
 void shm_drop_freed(struct shm_peer *peer)
 {
 	uint64_t changed = atomic_load_explicit(&peer->page->exports_changed, memory_order_acquire);
@@ -97,7 +97,7 @@ void shm_drop_freed(struct shm_peer *peer)
 	}
 }
 
-/* The one that was used last the longest ago goes, if there is no room. */
+/* Maps memory, replacing the least recently used mapping if there is no room. */
 static int map_anew(
 	struct shm_peer *peer, const struct shm_export *export, struct shm_mapping **ret_mapping)
 {
@@ -167,14 +167,14 @@ void shm_unmap(struct shm_peer *peer)
 	peer->page = NULL;
 }
 
-/* ---- this rank's */
+/* ---- memory of this rank */
 
 static void set_export(struct shm_page *page, unsigned i, uint64_t id)
 {
 	atomic_store_explicit(&page->exports[i], id, memory_order_relaxed);
 }
 
-/* Something was freed: perhaps of these. Returns an entry that is not used, if there is one. */
+/* Removes freed memory from the exports. Returns an unused entry, or SHM_EXPORTS. */
 static unsigned forget_freed(struct shm_page *page, bool *ret_has_changed)
 {
 	unsigned unused = SHM_EXPORTS;
@@ -193,7 +193,7 @@ static unsigned forget_freed(struct shm_page *page, bool *ret_has_changed)
 	return unused;
 }
 
-/* Which one it is, or SHM_EXPORTS. */
+/* Returns the entry of `id`, or SHM_EXPORTS. */
 static unsigned find_export(const struct shm_page *page, uint64_t id)
 {
 	unsigned at = 0;
@@ -224,8 +224,8 @@ void shm_tell_freed(struct shm_page *page)
 		tell_change(page);
 }
 
-/* Tells which memory others may still map, as soon as that has changed. Returns which one this is;
- * SHM_EXPORTS: another one would have to go. */
+/* Publishes an export, and removes freed ones. Returns its entry, or SHM_EXPORTS if another
+ * export would have to go and `may_displace` is false. */
 static unsigned note_export(struct shm_page *page, uint64_t id, bool may_displace)
 {
 	uint64_t changed = atomic_load_explicit(&page->exports_changed, memory_order_relaxed);

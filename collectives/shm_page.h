@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ranks of one machine read of each other, and how it is mapped. A page is written by its rank
- * alone; whoever reads it trusts the numbers in it no more than those of a packet.
+ * The page that a rank shares with the other ranks of a machine, and its mapping. Only its owner
+ * writes it. Readers validate its numbers as they do those of packets.
  *
  * Private to shm*.c.
  */
@@ -17,50 +17,51 @@
 #include "collectives/thresholds.h"
 
 enum {
-	SHM_SLOTS = 8, /* operations that are under way at most */
+	SHM_SLOTS = 8, /* operations under way, at most */
 	SHM_HEADER = 48,
 	SHM_SLOT_BYTES = SHM_HEADER + SHM_INLINE,
 	SHM_RING = 4, /* blocks */
 	SHM_EXPORTS = 128,
 };
 
-/* Memory of the rank, by frl_mem_alloc(). */
+/* Memory of the rank from frl_mem_alloc(). */
 struct shm_export {
-	uint64_t id; /* never used again by this process; 0: none */
+	uint64_t id; /* never reused by this process; 0: none */
 	uint64_t inode;
 	uint64_t size;
 	int32_t fd;
 	uint32_t zero;
 };
 
-/* A buffer. */
+/* The location of a buffer. */
 struct shm_place {
-	struct shm_export export; /* id 0: what is needed of it comes through a ring */
+	struct shm_export export; /* id 0: the data comes through a ring */
 	uint64_t offset;
 };
 
-/* What a rank brings to a short operation. */
+/* Where a rank provides its input of a short operation. */
 enum shm_where {
 	SHM_IN_SLOT,
-	SHM_IN_PLACE, /* where `send` says, until all have read it */
-	SHM_IN_RING,  /* also in the ring for all: somebody could not map it */
+	SHM_IN_PLACE, /* in the memory described by `send`, until all have read it */
+	SHM_IN_RING,  /* also in the ring for all: a rank could not map it */
 };
 
 struct shm_slot {
-	/* The operation's number and 1: all else here is of it then. */
+	/* Number of the operation plus 1, which publishes all fields below. */
 	_Alignas(64) _Atomic uint64_t sequence;
 	struct signature signature;
-	uint64_t history; /* of all before it, in a number */
-	/* Of a short one: enum shm_where. */
+	uint64_t history; /* hash of all earlier operations */
+	/* Only for short operations: enum shm_where. */
 	_Atomic uint64_t where;
 	union {
 		uint8_t data[SHM_INLINE];
 		struct {
-			/* What others reduce, or take, of what this rank sends; and what they take
-			 * when it is made. */
+			/* The input, from which others reduce or take; and the result, which
+			 * they take when it is made. */
 			struct shm_place send, out;
-			uint32_t keeps_send;   /* all of that stays until it is over */
-			uint32_t passes_cache; /* the rank has a function for that */
+			uint32_t keeps_send; /* all of `send` stays unchanged until the end */
+			/* the rank supports non-temporal stores for this operation */
+			uint32_t passes_cache;
 		};
 	};
 };
@@ -69,35 +70,37 @@ _Static_assert(sizeof(struct shm_slot) == SHM_SLOT_BYTES, "the first line has so
 _Static_assert(SHM_SLOT_BYTES == 32 << 10, "slots are whole pages");
 _Static_assert(offsetof(struct shm_slot, data) == SHM_HEADER, "no holes");
 
-/* How far a long operation is, in rounds of one block of each part: SHM_AT(number, rounds). */
+/* Progress of a long operation, in rounds of one block of each part: SHM_AT(number, rounds). */
 struct shm_progress {
-	_Alignas(64) _Atomic uint64_t staged; /* in the rings, what this rank sends */
-	_Atomic uint64_t made;                /* its part */
-	_Atomic uint64_t taken;               /* from all others */
+	_Alignas(64) _Atomic uint64_t staged; /* this rank's input, in the rings */
+	_Atomic uint64_t made;                /* this rank's part */
+	_Atomic uint64_t taken;               /* results of all others */
 };
 
 struct shm_page {
 	uint64_t magic;
-	uint64_t secret;                        /* which page this is */
-	_Alignas(64) _Atomic uint64_t finished; /* operations that read from nobody any more */
-	/* The number, and 1, of a short one for which others have to copy what they left where it
-	 * is: this rank cannot map it. */
+	uint64_t secret; /* identifies the page */
+	/* operations for which the rank has finished reading */
+	_Alignas(64) _Atomic uint64_t finished;
+	/* Number plus 1 of a short operation for which others must copy their input to a ring:
+	 * this rank cannot map it. */
 	_Atomic uint64_t begged;
-	/* The rank has failed, and its memory may be anything: what others have read there since is
-	 * nothing. */
+	/* The rank has failed, and its memory may have changed: readers discard what they have
+	 * read. */
 	_Alignas(64) _Atomic uint64_t failed;
 	_Atomic uint64_t exports_changed;
-	_Atomic uint64_t exports[SHM_EXPORTS]; /* ids; what is not here others need not keep */
-	uint64_t frees;                        /* of the process, when these were looked at */
+	_Atomic uint64_t exports[SHM_EXPORTS]; /* IDs of memory that readers may keep mapped */
+	/* of the process, when the exports were last checked */
+	uint64_t frees;
 	struct shm_progress progress[SHM_SLOTS];
 	_Alignas(4096) struct shm_slot slots[SHM_SLOTS];
-	/* By the rank that it is for, and one that is for all: SHM_RING blocks each. */
+	/* One ring for each destination rank, and one for all: SHM_RING blocks each. */
 	uint8_t rings[];
 };
 
 #define SHM_AT(number, rounds) ((uint64_t)(number) << 32 | (uint32_t)(rounds))
 
-/* Rounds of that operation; 0: it has not begun there. */
+/* Returns the completed rounds of an operation; 0 if it has not begun. */
 static inline uint32_t shm_rounds(const _Atomic uint64_t *progress, uint64_t number)
 {
 	uint64_t at = atomic_load_explicit(progress, memory_order_acquire);
@@ -110,18 +113,18 @@ static inline size_t shm_page_size(uint32_t ranks)
 	return sizeof(struct shm_page) + (size_t)(ranks + 1) * SHM_RING * SHM_BLOCK;
 }
 
-/* Of the ring number `ring`. */
+/* Returns the offset of a block of ring number `ring`. */
 static inline size_t shm_ring_at(uint32_t ring, uint32_t round)
 {
 	return ((size_t)ring * SHM_RING + round % SHM_RING) * SHM_BLOCK;
 }
 
-/* ---- what is mapped of another process */
+/* ---- mappings of a peer */
 
 struct shm_mapping {
 	struct shm_export export;
 	uint8_t *addr;
-	uint64_t used; /* when, for the one that has to go */
+	uint64_t used; /* time of last use */
 };
 
 enum { SHM_MAPPINGS = SHM_EXPORTS };
@@ -130,31 +133,31 @@ struct shm_peer {
 	int32_t pid;
 	const struct shm_page *page;
 	size_t page_size;
-	uint64_t finished; /* as last seen */
+	uint64_t finished; /* last seen value */
 	uint64_t exports_changed;
 	uint64_t uses;
 	struct shm_mapping mappings[SHM_MAPPINGS];
 };
 
-/* Maps memory of another process to be read. -errno, with its sentence. */
+/* Maps memory of another process read-only. Fails with -errno and the thread's last error. */
 int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr);
-/* Lets go of what the peer has freed; not between two buffers of one operation. */
+/* Unmaps memory that the peer has freed. Not to be called between two buffers of one operation. */
 void shm_drop_freed(struct shm_peer *peer);
-/* Where a buffer of the peer is, in what is mapped; it has `bytes`. -EPROTO; -ENOENT, without a
- * sentence: it is not mapped. */
+/* Returns where a buffer of `bytes` bytes of the peer is mapped. Fails with -EPROTO, or with
+ * -ENOENT, without an error text, if it is not mapped. */
 int shm_find_mapped(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	const uint8_t **ret_addr);
-/* The same, mapped if need be. -EPROTO, and as shm_map(). */
+/* The same, and maps it if needed. Fails with -EPROTO, and as shm_map(). */
 int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	const uint8_t **ret_addr);
 void shm_unmap(struct shm_peer *peer);
 
-/* Lets others let go of what this process has freed. */
+/* Publishes that memory was freed, so that others unmap it. */
 void shm_tell_freed(struct shm_page *page);
-/* Fills in where [addr, addr + bytes) is, if others can read it there: true. */
+/* Exports the buffer [addr, addr + bytes). Returns false if others cannot read it. */
 bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place);
-/* The same, unless others would have to let go of something else for it. *ret_at: which one of
- * page->exports it is, as long as that has its id. */
+/* The same, but returns false if another export would have to go. *ret_at is the entry in
+ * page->exports, valid while it has the ID. */
 bool shm_export_if_room(struct shm_page *page, const void *addr, size_t bytes,
 	struct shm_place *ret_place, unsigned *ret_at);
 

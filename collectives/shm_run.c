@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations in shared memory, one after the other: see shm.h. */
+/* Runs operations in shared memory in order: see shm.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 #include "lib/base/error.h"
 
 enum {
-	VAIN_MOST = 8, /* times in a row */
-	WORK_DUE = 16, /* short operations that are done between two looks at everything else */
-	STEPS = 8,     /* in one call */
+	VAIN_MOST = 8, /* waits in a row in which nothing arrived */
+	WORK_DUE = 16, /* short operations between two polls of other transports */
+	STEPS = 8,     /* per call */
 };
 
-/* ---- telling the others */
+/* ---- publishing */
 
-/* Are all others done with this number? */
+/* Returns whether all other ranks have finished reading this operation. */
 static bool is_read_by_all(struct shm *shm, uint64_t number)
 {
 	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
@@ -33,7 +33,8 @@ static bool is_read_by_all(struct shm *shm, uint64_t number)
 	return true;
 }
 
-/* The slot of the next one: its last operation is over, on all ranks. */
+/* Returns whether the next operation's slot is free: its previous operation is complete on all
+ * ranks. */
 static bool has_slot(struct shm *shm)
 {
 	uint64_t last = shm->published - SHM_SLOTS;
@@ -41,7 +42,7 @@ static bool has_slot(struct shm *shm)
 	return shm->published < SHM_SLOTS || (shm->complete > last && is_read_by_all(shm, last));
 }
 
-/* FNV-1a, by words: different operations make different numbers. */
+/* FNV-1a over words. */
 static uint64_t add_to_history(uint64_t history, const struct signature *signature)
 {
 	uint64_t words[sizeof(*signature) / sizeof(uint64_t)];
@@ -93,9 +94,9 @@ static int publish_all(struct shm *shm)
 	return n;
 }
 
-/* ---- meeting them */
+/* ---- matching */
 
-/* Who leaves runs a barrier in which he waits for the others. */
+/* A rank that leaves runs a barrier, and other ranks may notice it as a different operation. */
 static int fail_different(struct shm *shm, uint32_t rank, const struct shm_operation *operation,
 	const struct signature *theirs)
 {
@@ -113,7 +114,7 @@ static int fail_different(struct shm *shm, uint32_t rank, const struct shm_opera
 		shm->me, rank, frl_coll_name((enum frl_coll)mine->coll), mine->number);
 }
 
-/* Is the rank in this operation? As below. */
+/* Checks whether the rank has published this operation. Returns as meet(). */
 static int meet_one(struct shm *shm, struct shm_operation *operation, uint32_t rank)
 {
 	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
@@ -133,7 +134,8 @@ static int meet_one(struct shm *shm, struct shm_operation *operation, uint32_t r
 	return shm_long_meet(shm, operation, rank);
 }
 
-/* 1: all who are awaited are in this operation; 0: not yet; negative: the communicator's error. */
+/* Returns 1 when all awaited ranks have published this operation, 0 before that, or the
+ * communicator's error. */
 static int meet(struct shm *shm, struct shm_operation *operation)
 {
 	for (uint32_t left = operation->awaited; left; left &= left - 1) {
@@ -163,11 +165,12 @@ static void done_reading(struct shm *shm)
 void shm_give_up(struct shm *shm)
 {
 	atomic_store_explicit(&shm->page->failed, true, memory_order_relaxed);
-	/* Before anything that the caller writes to them. */
+	/* The flag is visible before anything that the caller writes to the buffers. */
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* What was read where others have it was theirs all the time: 0, or the communicator's error. */
+/* Checks that no owner of memory that was read has failed meanwhile. Returns 0 or the
+ * communicator's error. */
 static int check_owners(struct shm *shm, const struct shm_operation *operation)
 {
 	atomic_thread_fence(memory_order_acquire);
@@ -180,7 +183,8 @@ static int check_owners(struct shm *shm, const struct shm_operation *operation)
 	return 0;
 }
 
-/* Something of the oldest one that still reads. How much, or the communicator's error. */
+/* Advances the oldest operation that still reads. Returns the number of steps, or the
+ * communicator's error. */
 static int step(struct shm *shm)
 {
 	struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
@@ -207,7 +211,8 @@ static int step(struct shm *shm)
 	return n;
 }
 
-/* Others may still read this rank's buffers when it has read theirs. */
+/* Completes operations in order. Others may still read this rank's buffers after it has finished
+ * reading. */
 static int complete_in_order(struct shm *shm)
 {
 	int n = 0;
@@ -225,7 +230,8 @@ static int complete_in_order(struct shm *shm)
 	return n;
 }
 
-/* Whether or not this rank has what it takes itself: it may wait for the same. */
+/* Copies requested input, also before this rank has its own result: both ranks may have
+ * requested a copy. */
 static void help(struct shm *shm)
 {
 	const struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
@@ -234,8 +240,8 @@ static void help(struct shm *shm)
 		shm_short_help(shm, operation);
 }
 
-/* What this rank waits for: another one that has not come yet, or still reads this one's buffers.
- * Also true of a rank that waits for nothing of the kind. */
+/* Returns whether an awaited rank has arrived, or has finished reading this rank's buffers.
+ * Returns true if nothing is awaited. */
 static bool has_come(void *arg)
 {
 	struct shm *shm = arg;
@@ -250,8 +256,8 @@ static bool has_come(void *arg)
 	return shm->complete == shm->reading || is_read_by_all(shm, shm->complete);
 }
 
-/* Something that comes within a microsecond is not worth a look at everything else. Unless there is
- * something else, or it did not come the last few times. */
+/* Waits for an event that is likely within a microsecond, before other transports are polled.
+ * Skipped if there are other operations or if nothing arrived in recent waits. */
 static void wait_a_moment(struct shm *shm)
 {
 	const struct frl_comm *comm = shm->comm;
@@ -292,7 +298,7 @@ bool shm_is_due(struct shm *shm)
 	return true;
 }
 
-/* ---- who is awaited */
+/* ---- awaited ranks */
 
 static bool has_finished(const struct shm *shm, uint32_t rank, uint64_t number)
 {
@@ -314,7 +320,7 @@ bool shm_waits_for(const struct shm *shm, int peer)
 		!has_finished(shm, rank, shm->published - SHM_SLOTS);
 }
 
-/* Those that have come less far hold the others up. */
+/* Returns the rank with the least progress. */
 static int slowest(const struct shm *shm, uint64_t number)
 {
 	uint64_t least = UINT64_MAX;

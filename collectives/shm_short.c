@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Short operations in shared memory: each rank puts what it brings into its slot, and takes what it
- * needs out of those of others. Input of more than SHM_IN_PLACE_FROM bytes stays where it is, if
- * others can read it there, until they have: a line goes from processor to processor once, not
- * twice. Each rank decides that for itself, for buffers that it uses again and again: finding one,
- * and mapping it where it is read, takes longer than copying it.
+ * Short operations in shared memory: each rank puts its input into its slot, and reads the slots of
+ * others. Input of more than SHM_IN_PLACE_FROM bytes stays in place, if others can read it there: a
+ * cache line then crosses between processors once, not twice. Each rank decides that for itself,
+ * for buffers that are used repeatedly: locating and mapping a buffer takes longer than copying it.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,8 +14,8 @@
 #include "lib/base/share.h"
 
 enum {
-	AGAIN = 256, /* uses of a buffer that was in plain memory, or had no room */
-	GRAIN = 64,  /* bytes: buffers are hardly ever closer to each other */
+	AGAIN = 256, /* uses after which a buffer without a known location is looked up again */
+	GRAIN = 64,  /* bytes: buffers are rarely closer to each other */
 };
 
 _Static_assert(SHM_INLINE <= SHM_BLOCK, "what was left fits into a block of the ring");
@@ -28,8 +27,8 @@ static struct shm_seen *entry_of(struct shm *shm, const uint8_t *send)
 	return &shm->seen[(hash >> 32) % SHM_SEEN];
 }
 
-/* Where others can read it, if it has been used before and nothing was freed since: what is there
- * now may be another allocation otherwise. NULL: not known, or it cannot be. */
+/* Returns the location of a buffer that was used before, if nothing was freed since: the address
+ * could belong to another allocation. Returns NULL if the location is unknown. */
 static const struct shm_place *place_of(struct shm *shm, const uint8_t *send, size_t bytes)
 {
 	struct shm_seen *seen = entry_of(shm, send);
@@ -42,7 +41,7 @@ static const struct shm_place *place_of(struct shm *shm, const uint8_t *send, si
 	if (!seen->is_shared && seen->uses++ % AGAIN == 0)
 		seen->is_shared = shm_export_if_room(
 			shm->page, send, seen->bytes, &seen->place, &seen->export_at);
-	/* Long operations may have displaced it. */
+	/* A long operation may have displaced the export. */
 	if (seen->is_shared &&
 		atomic_load_explicit(&shm->page->exports[seen->export_at], memory_order_relaxed) !=
 			seen->place.export.id)
@@ -50,8 +49,8 @@ static const struct shm_place *place_of(struct shm *shm, const uint8_t *send, si
 	return seen->is_shared ? &seen->place : NULL;
 }
 
-/* Whether it stays where it is until all have read it. Where ranks share processors, waiting for
- * that takes long. */
+/* Decides whether the input stays in place until all have read it. Not if ranks share
+ * processors: waiting for readers takes long then. */
 static bool leave_it(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
 {
 	const struct run *run = operation->run;
@@ -92,14 +91,14 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 	operation->awaited = operation->sources & ~shm_bit(shm->me);
 }
 
-/* The memory cannot be had, for want of descriptors or, by now, of the right to it; unless it is
- * not what the other one says. */
+/* Returns whether a failed mapping allows a copy request: if descriptors or rights are missing,
+ * but not if the memory is not as described. */
 static bool may_beg(int err)
 {
 	return err && err != -ESTALE && err != -EPROTO;
 }
 
-/* As shm_find(). Where it may beg there is no error yet. */
+/* As shm_find(). Keeps the earlier error text if a copy can be requested. */
 static int find_left(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
 	const uint8_t **ret_addr)
 {
@@ -115,7 +114,8 @@ static int find_left(struct shm_peer *peer, const struct shm_place *place, size_
 	return err;
 }
 
-/* Once it did, everything that was left is awaited in the ring. */
+/* Returns whether this rank has requested copies. All inputs in place are then awaited in the
+ * ring. */
 static bool has_begged(const struct shm *shm, const struct shm_operation *operation)
 {
 	return atomic_load_explicit(&shm->page->begged, memory_order_relaxed) ==
@@ -133,7 +133,7 @@ int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	if (shape_reduces_to_all(run->coll) && where == SHM_IN_RING) {
 		operation->peer[rank].send = shm_ring_of(shm, rank, shm->ranks, 0);
 	} else if (shape_reduces_to_all(run->coll) && where == SHM_IN_PLACE) {
-		/* Who has failed does not help either. */
+		/* A failed rank does not copy. */
 		if (atomic_load_explicit(&peer->page->failed, memory_order_relaxed))
 			return comm_fail_taken_back(shm->comm, (int)rank);
 		if (has_begged(shm, operation))
@@ -165,8 +165,8 @@ void shm_short_help(struct shm *shm, const struct shm_operation *operation)
 	if (!is_begged || !run ||
 		atomic_load_explicit(&slot->where, memory_order_relaxed) != SHM_IN_PLACE)
 		return;
-	/* Of all that used the ring before this operation nothing is read any more, and what comes
-	 * after it waits. */
+	/* The ring is free: all readers have finished with earlier operations, and later ones
+	 * wait. */
 	memcpy(shm->page->rings + shm_ring_at(shm->ranks, 0), run->base[PLAN_SEND],
 		run->bytes[PLAN_SEND]);
 	atomic_store_explicit(&slot->where, SHM_IN_RING, memory_order_release);
@@ -180,7 +180,7 @@ static const uint8_t *brought_by(
 	return elsewhere ? elsewhere : shm_slot_of(shm, rank, operation->number)->data;
 }
 
-/* In the order of the ranks on all of them: results are the same to the last bit. */
+/* Reduces in rank order on all ranks, so results are bitwise identical. */
 static void reduce(struct shm *shm, const struct shm_operation *operation, size_t from)
 {
 	const struct run *run = operation->run;
