@@ -37,8 +37,8 @@ enum mail_type {
 
 /*
  * A post has at most one mail of each type from each member (one per channel for MAIL_CONNECT). The
- * newest mail replaces earlier ones, since it includes their information. Of failures the first one
- * is kept. A post therefore needs no limit, and no mail displaces a failure.
+ * newest mail replaces earlier ones, since it includes their information. The first failure is
+ * kept. A post therefore needs no limit, and no mail displaces a failure.
  */
 struct mail {
 	struct mail *next;

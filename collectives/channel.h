@@ -121,7 +121,7 @@ struct transfers {
 	struct transfer ring[TRANSFERS]; /* by `noted` modulo its size */
 };
 
-/* What one end of a channel had received and granted when its connection broke. */
+/* The position of one end of a channel when its connection broke. */
 struct resume {
 	uint32_t received; /* large messages */
 	uint32_t partial;  /* bytes of the next large message */

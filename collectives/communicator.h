@@ -248,7 +248,7 @@ int operation_init(struct operation *operation, const struct frl_comm *comm,
 struct where {
 	struct compute *compute; /* the GPU of the buffers; NULL: host memory only */
 	bool on_gpu[2];          /* by buffer */
-	/* event that the operation waits for, or NULL. The user who takes it sets NULL */
+	/* event that the operation waits for, or NULL; the code that takes it sets NULL */
 	struct gate *gate;
 };
 /*

@@ -27,7 +27,7 @@ struct gpu_queue;
 struct segment;
 struct staging_ring;
 
-/* What to do when a piece of work, and all work before it, is done. */
+/* The action when a piece of work, and all work before it, is done. */
 enum task_kind {
 	TASK_NOTHING,
 	TASK_STEP,   /* `count` elements of a local step are complete */

@@ -109,7 +109,7 @@ int comm_fail_aborted(struct frl_comm *comm, const char *reason)
 
 /* ---- failures of other ranks */
 
-/* The text describes the sender itself, unless somebody aborted the job or it timed out. */
+/* The text describes the sender itself, unless the job was aborted or timed out. */
 int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size)
 {
 	uint64_t error = size >= ERRNO_SIZE ? get_number(bytes, ERRNO_SIZE) : 0;

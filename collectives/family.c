@@ -22,7 +22,7 @@ enum {
 	LINGER_LOSSY_MS = 150, /* two local ACK timeouts of the default code, 14 */
 	DRAIN_PATIENCE = 4,    /* factor of the drain timeout with several rails */
 
-	ABSENT_MS = 100, /* the caller handles the mail himself if he returns within this time */
+	ABSENT_MS = 100, /* a caller that returns within this time handles the mail */
 	RECOVER_EVERY_MS = 1,
 	/* after the last mail; the other rank repeats its mail while it waits */
 	RECOVER_MS = 10 * 1000,
@@ -377,7 +377,7 @@ static int step(struct frl_comm *comm)
 	int events;
 
 	if (comm->error && !comm->member.is_leaving) {
-		events = 0; /* the caller gets the error at his next call */
+		events = 0; /* the next call returns the error */
 	} else if (!comm->member.is_leaving) {
 		events = comm_progress(comm);
 		comm_flush(comm);

@@ -49,7 +49,7 @@ enum plan_kind {
 	PLAN_LOCAL,
 };
 
-/* What a receive or a local step does with its source: the payload, or `source`. */
+/* The action of a receive or local step on its source: the payload, or `source`. */
 enum plan_action {
 	PLAN_COPY,
 	PLAN_REDUCE, /* target = operand op source */

@@ -8,9 +8,9 @@
 #include "collectives/compute.h"
 #include "lib/base/error.h"
 
-enum { PIECE = 16 << 20 }; /* bytes, at most */
+enum { PIECE = 16 << 20 }; /* bytes per copy, at most */
 
-/* ---- what is written */
+/* ---- written ranges */
 
 static int compare(const void *a, const void *b)
 {
@@ -21,7 +21,7 @@ static int compare(const void *a, const void *b)
 	return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Those that touch or overlap become one. */
+/* Merges ranges that touch or overlap. */
 static uint32_t merge(struct written *all, uint32_t n)
 {
 	uint32_t merged = 0;
@@ -40,7 +40,7 @@ static uint32_t merge(struct written *all, uint32_t n)
 	return n > 0 ? merged + 1 : 0;
 }
 
-/* Found when it is first needed: what is between pieces that are received is left as it is. */
+/* Finds the written ranges at first use. Memory between received pieces must not be overwritten. */
 static int find_written(struct schedule *schedule)
 {
 	const struct plan *plan = &schedule->plan;
@@ -69,8 +69,8 @@ static int find_written(struct schedule *schedule)
 
 /* ---- copies */
 
-/* A copy for this many bytes. A kernel that touched what it does not see would end CUDA for all of
- * the process. */
+/* Gets a block for a number of bytes. block_look() is needed because a kernel that accesses
+ * unmapped memory would end CUDA for the whole process. */
 static int get_copy(struct compute *compute, size_t bytes, struct block **ret_block)
 {
 	struct block *block;
@@ -86,7 +86,7 @@ static int get_copy(struct compute *compute, size_t bytes, struct block **ret_bl
 	return err;
 }
 
-/* In place, one block has both as they lie. */
+/* In place, one block holds both buffers at their distance. */
 static int make_joint(struct run *run, struct shadow *shadow)
 {
 	uintptr_t send = (uintptr_t)run->base[PLAN_SEND], recv = (uintptr_t)run->base[PLAN_RECV];
@@ -119,7 +119,7 @@ static int make_single(struct run *run, struct shadow *shadow, enum plan_buffer 
 	return 0;
 }
 
-/* Devices take messages from the copies as well. */
+/* Registers a bounce buffer that large messages use. */
 static int lend(struct run *run, enum plan_buffer buffer, struct block *block)
 {
 	int err;
@@ -168,7 +168,7 @@ void shadow_free(struct run *run)
 	run->shadow = NULL;
 }
 
-/* ---- moving */
+/* ---- copying */
 
 static void finish(struct run *run)
 {
@@ -178,7 +178,7 @@ static void finish(struct run *run)
 		run_open(run);
 }
 
-/* Where the GPU sees what is in the copy of a buffer. */
+/* Returns the GPU's address of a position in a bounce buffer. */
 static uint64_t mapped_at(const struct shadow *shadow, enum plan_buffer buffer, const uint8_t *at)
 {
 	const struct block *block = shadow->blocks[buffer] ? shadow->blocks[buffer]
@@ -187,7 +187,7 @@ static uint64_t mapped_at(const struct shadow *shadow, enum plan_buffer buffer, 
 	return block->mapped + (uint64_t)(at - block->base);
 }
 
-/* The next piece; false: there is no room. */
+/* Adds a copy of the next piece. Returns false if the queue is full. */
 static bool move_piece(struct run *run)
 {
 	struct shadow *shadow = run->shadow;
@@ -221,7 +221,7 @@ static bool is_copied(const struct shadow *shadow)
 	return shadow->memory[shadow->all[shadow->next].buffer] != NULL;
 }
 
-/* False: not all of it is on its way, and it has to go on later. */
+/* Returns false if the queue is full; the copies are continued later. */
 static bool move(struct run *run)
 {
 	struct shadow *shadow = run->shadow;
@@ -233,8 +233,8 @@ static bool move(struct run *run)
 	return true;
 }
 
-/* Ranges of the caller's host memory, which need no copy, are at one of the two ends: they are
- * sorted by the buffer. */
+/* Ranges in the caller's host memory need no copies. Ranges are sorted by buffer, so these are
+ * at one of the two ends. */
 static void begin(struct run *run, bool is_unpacking, const struct written *all, uint32_t n)
 {
 	struct shadow *shadow = run->shadow;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Runs on copies of GPU memory. Small messages go through the processor's hands, as do operations
- * between a buffer in GPU memory and one in host memory, and what a rank sends to itself. Such a
- * run works on host memory that the GPU reaches: one launch copies what is sent into it before the
- * run begins, another one what was received out of it before the run is over.
+ * Bounce buffers: copies of GPU memory in host memory that the GPU can access. They are used where
+ * the processor must access data: for small messages, for operations between GPU and host memory,
+ * and for SENDs of a rank to itself. One launch copies the input before the run begins, and another
+ * one copies the result before the run completes.
  */
 #ifndef FERRULE_COLLECTIVES_SHADOW_H
 #define FERRULE_COLLECTIVES_SHADOW_H
@@ -18,7 +18,7 @@ struct block;
 struct compute;
 struct frl_comm;
 
-/* What a run writes of one of its buffers, in bytes. */
+/* A range of a buffer that a run writes, in bytes. */
 struct written {
 	enum plan_buffer buffer;
 	size_t offset, bytes;
@@ -27,25 +27,26 @@ struct written {
 struct shadow {
 	struct compute *compute;
 	struct block *blocks[2];   /* of the run's buffers; in place the first is for both */
-	const uint8_t *memory[2];  /* the caller's, on the GPU; NULL: it is the host's */
-	bool is_unpacking;         /* else packing */
-	const struct written *all; /* that are to be copied, */
-	uint32_t n, next;          /* the next of them, */
-	size_t begun;              /* of which so many bytes are on their way */
+	const uint8_t *memory[2];  /* the caller's GPU memory; NULL: host memory, not copied */
+	bool is_unpacking;         /* copying results out, else copying inputs in */
+	const struct written *all; /* ranges to copy */
+	uint32_t n, next;          /* number of ranges, and the next one */
+	size_t begun;              /* bytes of that range under way */
 	struct written self;
 	struct run *next_moving;
 };
 
-/* The buffers of the run that are a GPU's get copies, which take their places. As block_get(). */
+/* Replaces the run's buffers in GPU memory by bounce buffers. Fails as block_get(). */
 int shadow_make(struct run *run, struct compute *compute, const bool on_gpu[2], bool in_place);
-/* Nothing is copied any more. */
+/* Frees the bounce buffers. No copy may be under way. */
 void shadow_free(struct run *run);
 
-/* Copies in what the run sends; then it is open. */
+/* Copies the run's input in, then unblocks it. */
 void shadow_pack(struct run *run);
-/* All is done: copies out what the run has written; then it is over. */
+/* Copies the run's results out, then completes it. */
 void shadow_unpack(struct run *run);
-/* Goes on with those for which there was no room. Returns how many went on. */
+/* Continues copies that did not fit into the queue. Returns the number of runs whose copies are
+ * all under way. */
 int shadows_move(struct frl_comm *comm);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * When nothing happens: is a rank gone, is one in another operation, or does it take too long? In
- * the last case all ranks are asked what they wait for, and the answers are the failure's text.
+ * Hang detection: finds out whether a rank is gone, is in another operation, or exceeds the
+ * timeout. In the last case all ranks are asked what they wait for, and the answers become the
+ * error text.
  */
 #include "collectives/communicator.h"
 
@@ -18,16 +19,16 @@
 
 enum {
 	CHECK_EVERY_MS = 5,
-	AWAITED_MS = 20, /* so long nothing has moved before somebody counts as awaited */
+	AWAITED_MS = 20, /* time without progress after which a rank counts as awaited */
 	PROBE_AFTER_MS = 200,
 	PROBE_EVERY_MS = 1000,
-	/* How long reports are awaited: for the timeout again, within these limits. */
+	/* Reports are awaited for the timeout again, within these limits. */
 	ANSWERS_LEAST_MS = 1000,
 	ANSWERS_MOST_MS = 10000,
-	ABSENT_MS = 1000, /* since when nobody has called the library */
+	ABSENT_MS = 1000, /* time without library calls after which a rank counts as absent */
 };
 
-/* What a rank says it is doing; see struct state_note. */
+/* The state that a rank reports; see struct state_note. */
 struct report {
 	bool has_answered;
 	bool is_there; /* it has this communicator */
@@ -52,7 +53,7 @@ static uint32_t dead_rails(const struct frl_comm *comm)
 	return rails;
 }
 
-/* As the caller calls it. */
+/* Returns the collective as the caller named it. */
 static enum frl_coll coll_of(const struct run *run)
 {
 	return run->signature.coll == FRL_SEND ? run->coll : (enum frl_coll)run->signature.coll;
@@ -63,7 +64,7 @@ static bool is_pair(uint32_t coll)
 	return coll < FRL_COLLS && shape_is_pair(coll);
 }
 
-/* The peer of a SEND or RECV. */
+/* Returns the peer of a SEND or RECV. */
 static uint32_t partner_of(const struct run *run)
 {
 	return run->schedule ? (uint32_t)run->schedule->key.root : (uint32_t)run->comm->rank;
@@ -85,7 +86,7 @@ void comm_note_operation(struct frl_comm *comm)
 	atomic_store_explicit(&to->count, run->signature.count, memory_order_relaxed);
 }
 
-/* An operation in a few words: `number` is that of a collective, or a partner's. */
+/* Describes an operation; `number` is that of a collective, or the peer's rank. */
 static void name_operation(
 	char *text, size_t size, enum frl_coll coll, uint32_t number, uint64_t count)
 {
@@ -96,9 +97,9 @@ static void name_operation(
 		snprintf(text, size, "%s #%" PRIu32, frl_coll_name(coll), number);
 }
 
-/* ---- who is awaited */
+/* ---- awaited ranks */
 
-/* The peer of the first step that is not complete, preferably of one that receives; -1: none. */
+/* Returns the peer of the first incomplete step, preferring receives; -1: none. */
 static int awaited_by(const struct run *run)
 {
 	const struct plan *plan = run->schedule ? &run->schedule->plan : NULL;
@@ -117,7 +118,7 @@ static int awaited_by(const struct run *run)
 	return sends_to;
 }
 
-/* Of the oldest request, the first that is not over; NULL: there is none. */
+/* Returns the first incomplete run of the oldest request, or NULL. */
 static const struct run *oldest_run(const struct frl_comm *comm)
 {
 	const struct frl_request *request = comm->active.first;
@@ -129,7 +130,7 @@ static const struct run *oldest_run(const struct frl_comm *comm)
 	return NULL;
 }
 
-/* What a stream or a GPU is to do first is this rank's own matter. */
+/* Returns the rank that this rank waits for: itself if a stream or a GPU is first. */
 static int awaited(const struct frl_comm *comm)
 {
 	const struct run *run = oldest_run(comm);
@@ -157,7 +158,7 @@ static void name_awaited(char *text, size_t size, const struct frl_comm *comm)
 		snprintf(text, size, "it waits for rank %d", rank);
 }
 
-/* Since when the request has not moved. */
+/* Updates the time of the request's last progress. */
 static void note_moves(struct frl_request *request, uint64_t now_ns)
 {
 	if (request->seen_moves != request->moves || request->since_ns == 0) {
@@ -172,7 +173,7 @@ int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs
 {
 	const struct signature *mine = &comm->history[theirs->number % HISTORY];
 
-	/* Not started here yet, or forgotten, or not numbered. */
+	/* Not started here yet, dropped from the history, or not numbered. */
 	if (theirs->coll == FRL_SEND || comm->started - theirs->number - 1 >= HISTORY ||
 		theirs->number >= comm->started)
 		return 0;
@@ -192,7 +193,7 @@ static const struct run *run_in(const struct peer *peer, enum lane_kind kind)
 	return peer->lanes[kind].first ? peer->lanes[kind].first->run : NULL;
 }
 
-/* What the first lane that has something is in, another lane's turn each time. */
+/* Sends the operation of the first lane that has one, starting with another lane each time. */
 static int probe_peer(struct peer *peer, uint32_t turn)
 {
 	static const enum lane_kind kinds[LANE_PEER_KINDS] = { LANE_RECV_BULK, LANE_SEND_BULK,
@@ -212,7 +213,7 @@ static int probe_peer(struct peer *peer, uint32_t turn)
 	return err;
 }
 
-/* Tells those who are awaited what this rank is in: if they are in something else, they see it. */
+/* Sends this rank's operation to all peers, which detect if they are in another one. */
 static int probe(struct frl_comm *comm)
 {
 	uint32_t turn = comm->stall.probes++;
@@ -282,7 +283,7 @@ static bool have_all_answered(const struct frl_comm *comm)
 	return true;
 }
 
-/* One rank, in a few words. Those who are to blame come first: see severity(). */
+/* Describes one rank. The culprits come first: see severity(). */
 static void describe(char *text, size_t size, const struct frl_comm *comm, int rank,
 	const struct signature *mine)
 {
@@ -312,7 +313,7 @@ static void describe(char *text, size_t size, const struct frl_comm *comm, int r
 		snprintf(text, size, "rank %d is in %s", rank, name);
 }
 
-/* 0: to blame; 1: it may be; 2: waits as this rank does. */
+/* Returns 0 for a culprit, 1 for a suspect, 2 for a rank that waits as this one does. */
 static int severity(const struct report *r, const struct signature *mine)
 {
 	if (!r->has_answered || !r->is_there ||
@@ -339,7 +340,7 @@ static void add(struct text *text, const char *separator, const char *part)
 		text->at + text->length, text->size - text->length, "%s%s", separator, part);
 }
 
-/* Rails whose port has no link: that may be why. */
+/* Adds rails whose port has no link, a possible cause. */
 static void add_dead_rails(struct text *text, int rank, uint32_t rails)
 {
 	char line[80];
@@ -388,7 +389,7 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 	return comm_fail(comm, -ETIMEDOUT, "%s", all);
 }
 
-/* A living rank that gets no processor must not be reported as stopped. */
+/* The wait is long enough for a living rank on a busy machine to answer. */
 static bool has_awaited_answers(const struct frl_comm *comm, uint64_t now_ns)
 {
 	uint64_t ms = (uint64_t)comm->config.timeout_ms;
@@ -400,7 +401,7 @@ static bool has_awaited_answers(const struct frl_comm *comm, uint64_t now_ns)
 	return have_all_answered(comm) || now_ns - comm->stall.asked_ns >= ms * NS_PER_MS;
 }
 
-/* Asks first, and fails when the answers are there. */
+/* Asks all ranks first, and fails when the answers are there. */
 static int time_out(struct frl_comm *comm, const struct frl_request *request, uint64_t now_ns)
 {
 	const struct run *run = request->runs;
@@ -414,9 +415,9 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 	return fail_timed_out(comm, run);
 }
 
-/* ---- the look at the clock */
+/* ---- the clock check */
 
-/* Time in which this rank did not look, for it computed, nobody is to blame for. */
+/* Time in which this rank did not poll does not count against others. */
 static void forgive_absence(struct frl_comm *comm, uint64_t away_ns)
 {
 	const uint64_t least_ns = (uint64_t)ABSENT_MS * NS_PER_MS;
@@ -431,7 +432,7 @@ static void forgive_absence(struct frl_comm *comm, uint64_t away_ns)
 
 static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 {
-	/* Who leaves has a deadline of its own. */
+	/* A rank that leaves has another deadline. */
 	uint64_t timeout_ms = comm->draining ? 0 : (uint64_t)comm->config.timeout_ms;
 	uint64_t longest = 0, moved_ns = 0;
 	struct frl_request *late = NULL;
@@ -441,7 +442,7 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 		uint64_t ms;
 
 		note_moves(r, now_ns);
-		/* It may only wait for its turn behind an earlier one that goes on. */
+		/* A request may only wait for an earlier one that makes progress. */
 		if (r->since_ns > moved_ns)
 			moved_ns = r->since_ns;
 		ms = (now_ns - moved_ns) / NS_PER_MS;
@@ -453,7 +454,7 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 	atomic_store_explicit(
 		&to->awaited, longest >= AWAITED_MS ? awaited(comm) : -1, memory_order_relaxed);
 	atomic_store_explicit(&to->since_ns, now_ns - longest * NS_PER_MS, memory_order_relaxed);
-	/* Of a group something may have completed since it was started. */
+	/* Operations of a group may have completed since the note was written. */
 	if (longest >= AWAITED_MS)
 		comm_note_operation(comm);
 	if (late)

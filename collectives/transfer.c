@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lengths that each end of a transfer gives itself: of SEND and RECV, and of the pieces of
- * ALLTOALLV. If the two differ, the ends may wait in different lanes, one for small messages and
- * one for large ones, or one of them be done while the other waits for more. So the latest ones are
- * remembered, and what a peer says of its end, in a message or when nothing moves, is compared.
+ * Transfers whose length each end gives: SEND and RECV, and the pieces of ALLTOALLV. If the lengths
+ * differ, the ends may wait in different lanes, for small and large messages, or one end may
+ * complete while the other waits. Recent transfers are therefore recorded, and compared with the
+ * peer's when a message arrives or nothing makes progress.
  */
 #include "collectives/communicator.h"
 
 #include <string.h>
 
-/* ---- what this rank does */
+/* ---- transfers of this rank */
 
 static void note(struct peer *peer, enum transfer_way way, const struct transfer *transfer)
 {
@@ -18,7 +18,7 @@ static void note(struct peer *peer, enum transfer_way way, const struct transfer
 	transfers->ring[transfers->noted++ % TRANSFERS] = *transfer;
 }
 
-/* All that goes in one lane. */
+/* Returns the transfer of all steps in one lane. */
 static struct transfer transfer_of(const struct run *run, const struct schedule_lane *lane)
 {
 	const struct schedule *schedule = run->schedule;
@@ -36,7 +36,7 @@ static struct transfer transfer_of(const struct run *run, const struct schedule_
 	return transfer;
 }
 
-/* One of no elements has no lane, but counts: the other end may not agree. */
+/* Records an empty transfer, which has no lane: the other end may not be empty. */
 static void note_empty(struct run *run)
 {
 	struct peer *peer = comm_peer(run->comm, run->schedule->key.root);
@@ -46,7 +46,7 @@ static void note_empty(struct run *run)
 		.dtype = run->signature.dtype,
 		.wire = run->signature.wire };
 
-	/* Without memory for the peer this rank has had nothing to do with it. */
+	/* Without this memory, the rank has never communicated with the peer. */
 	if (!peer)
 		return;
 	run->signature.root = transfer.index = peer->transfers[way].pairs++;
@@ -104,10 +104,12 @@ const struct transfer *transfer_find(
 	return find(peer, way, signature->coll, signature->number, signature->root);
 }
 
-/* ---- what the peer says of it */
+/* ---- transfers of the peer */
 
-/* This rank has started the ALLTOALLV and has no piece in it that way. Operations are noted in
- * their order, so the oldest one that is left tells how far back nothing is forgotten. */
+/*
+ * Returns whether this rank has started the ALLTOALLV and has no piece in that direction.
+ * Operations are recorded in order, so the oldest entry shows how far back the record is complete.
+ */
 static bool has_none(const struct peer *peer, enum transfer_way way, uint32_t number)
 {
 	const struct frl_comm *comm = peer->comm;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chooses an algorithm by what it would cost. */
+/* Chooses the algorithm with the least estimated time. */
 #include "collectives/tuner.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 
 enum { NAME = 32 };
 
-/* Where ranks share a processor a message costs both ends' time, and that of changing between
- * them: so many latencies. */
+/* If ranks share a processor, a message costs time at both ends, and for switching between them:
+ * this many latencies. */
 static const double crowded_message = 2.5;
 
 /* Costs of the local fabric; also used for networks that were not measured. */
@@ -49,7 +49,8 @@ static bool find_algo(const char *name, enum frl_algo *ret_algo)
 	return false;
 }
 
-/* "ring" or "allreduce=ring". Names of collectives go before those for all, wherever they are. */
+/* Handles "ring" or "allreduce=ring". Entries with a collective take precedence, wherever they
+ * are. */
 static int force(struct tuner *tuner, const char *word)
 {
 	const char *equals = strchr(word, '=');
@@ -136,8 +137,8 @@ static double levels(int ranks)
 }
 
 /*
- * Chains and trees: short segments are quickly through all ranks, long ones cost less in messages.
- * With h hops and time b for all bytes the best number of segments is sqrt(h * b / cost of one).
+ * Chains and trees: short segments reach all ranks sooner, long ones need fewer messages. With h
+ * hops and time b for all bytes, the best number of segments is sqrt(h * b / cost of one).
  */
 static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const struct plan_job *job)
 {
@@ -152,7 +153,7 @@ static size_t segment_for(const struct tuner *tuner, enum frl_algo algo, const s
 		hops = levels(job->ranks);
 	else if (algo != FRL_ALGO_RING || !shape_root_one_block(job->coll))
 		return tuner->segment_bytes;
-	/* The power of two below the square root of bytes * segment_ns / (hops * byte_ns). */
+	/* The largest power of two below sqrt(bytes * segment_ns / (hops * byte_ns)). */
 	while (segment < tuner->segment_bytes &&
 		4 * (double)segment * (double)segment * hops * byte_ns <= bytes * segment_ns)
 		segment *= 2;
@@ -168,7 +169,7 @@ static struct plan_job with_segment(
 	return copy;
 }
 
-/* What goes through a ring is written there first: another pass. */
+/* Staged data is written to a ring first, which is another pass. */
 static double local_ns(const struct tuner *tuner, const struct plan_cost *cost)
 {
 	double bytes = cost->reduced + (tuner->is_staged ? cost->staged : 0);
@@ -176,7 +177,7 @@ static double local_ns(const struct tuner *tuner, const struct plan_cost *cost)
 	return bytes * cost_ns(tuner, TUNER_REDUCE);
 }
 
-/* The longest chain of messages, and what is done locally. */
+/* Returns the time of the longest chain of messages, with local work. */
 static double path_ns(const struct tuner *tuner, const struct plan_cost *cost)
 {
 	double waiting = 0, sending = 0, hidden;
@@ -194,7 +195,7 @@ static double path_ns(const struct tuner *tuner, const struct plan_cost *cost)
 	return waiting + sending - hidden + local_ns(tuner, cost);
 }
 
-/* What the ranks that share a processor have to do on it, one after the other. */
+/* Returns the processor time of all ranks that share a processor. */
 static double work_ns(const struct tuner *tuner, const struct plan_cost *cost)
 {
 	return tuner->crowd *
@@ -211,7 +212,7 @@ double tuner_time_ns(const struct tuner *tuner, enum frl_algo algo, const struct
 	return path_ns(tuner, &cost) + (tuner->crowd > 1 ? work_ns(tuner, &cost) : 0);
 }
 
-/* The least time of all that can; FRL_ALGO_AUTO: there is none. */
+/* Returns the algorithm with the least time, or FRL_ALGO_AUTO if none can do the job. */
 static enum frl_algo fastest(const struct tuner *tuner, const struct plan_job *job)
 {
 	enum frl_algo best = FRL_ALGO_AUTO;
@@ -231,8 +232,8 @@ static enum frl_algo fastest(const struct tuner *tuner, const struct plan_job *j
 	return best;
 }
 
-/* The model is not so exact that a few percent count: then the one with the fewest connections,
- * which have to be made and take memory. */
+/* The model is not exact to a few percent, so among similar times the one with the fewest
+ * connections is chosen: they take time and memory. */
 static enum frl_algo choose(const struct tuner *tuner, const struct plan_job *job)
 {
 	enum frl_algo best = fastest(tuner, job);
@@ -279,7 +280,7 @@ int tuner_choose(const struct tuner *tuner, const struct plan_job *job, enum frl
 	return 0;
 }
 
-/* Why the chosen one was. */
+/* Returns why the algorithm was chosen. */
 static const char *reason(const struct tuner *tuner, const struct plan_job *job, enum frl_algo algo)
 {
 	int others = 0;
@@ -314,7 +315,7 @@ static const char *source_text(const struct tuner *tuner, char *text, size_t siz
 	return text;
 }
 
-/* What the times come from. */
+/* Describes the origin of the times. */
 static int explain_costs(const struct tuner *tuner, char *text, size_t size)
 {
 	char costs[TUNER_TEXT], source[80];
@@ -325,7 +326,7 @@ static int explain_costs(const struct tuner *tuner, char *text, size_t size)
 		tuner->is_staged ? "; what is reduced goes through rings" : "");
 }
 
-/* One algorithm. */
+/* Describes one algorithm. */
 static int explain_one(const struct tuner *tuner, const struct plan_job *job, enum frl_algo algo,
 	const char *why, char *text, size_t size)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Costs as steps, and as text: with a decimal point, whatever the program's locale. */
+/* Costs as steps and as text, with a decimal point in any locale. */
 #include "collectives/tuner.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static const char *const names[TUNER_COSTS] = {
 static const double root_of_two = 1.41421356237309504880;
 static const double fourth_root_of_two = 1.18920711500272106672;
 
-/* Only products and powers of two: the same on all machines. */
+/* Uses only products and powers of two, so all machines get the same result. */
 double tuner_step_ns(uint8_t step)
 {
 	int halves = step - TUNER_STEP_ONE;
