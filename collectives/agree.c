@@ -142,27 +142,29 @@ static int check_record(const struct record *mine, const struct record *record, 
 		return frl_fail(-EPROTO, "rank %d sent no record of a Ferrule communicator", rank);
 	if (record->version != RECORD_VERSION)
 		return frl_fail(-EPROTO,
-			"rank %d speaks version %d of communicators, this one %d: "
+			"rank %d has version %d of the communicator protocol, this rank %d: "
 			"use the same Ferrule on all ranks",
 			rank, record->version, RECORD_VERSION);
 	if (segment != own)
 		return frl_fail(-EPROTO,
-			"rank %d has segments of %llu bytes, this one of %llu: "
-			"set FRL_SEGMENT_KB alike on all ranks",
+			"rank %d has segments of %llu bytes, this rank of %llu: "
+			"set the same FRL_SEGMENT_KB on all ranks",
 			rank, (unsigned long long)segment, (unsigned long long)own);
 	if (memcmp(record->algos, mine->algos, sizeof(mine->algos)) != 0)
 		return frl_fail(-EPROTO,
-			"rank %d has another FRL_ALGO than this one: set it alike on all ranks",
+			"rank %d has another FRL_ALGO than this rank: set the same on all ranks",
 			rank);
 	if (record->rails != mine->rails)
 		return frl_fail(-EPROTO,
-			"rank %d has %d rails, this one %d: give all ranks as many devices", rank,
-			record->rails, mine->rails);
+			"rank %d has %d rails, this rank %d: give all ranks the same number of "
+			"devices",
+			rank, record->rails, mine->rails);
 	if (memcmp(record->eager_slot, mine->eager_slot, 2) != 0 ||
 		memcmp(record->bulk_receives, mine->bulk_receives, 2) != 0 ||
 		memcmp(record->eager_data, mine->eager_data, 2) != 0)
 		return frl_fail(-EPROTO,
-			"rank %d plans differently: use the same Ferrule on all ranks", rank);
+			"rank %d has other message limits: use the same Ferrule on all ranks",
+			rank);
 	return 0;
 }
 
@@ -221,8 +223,8 @@ static double find_crowd(
 static int take_costs(struct tuner *tuner, const struct record *record)
 {
 	if (!tuner_costs_are_plausible(&record->costs) || record->costs_source >= TUNER_SOURCES)
-		return frl_fail(-EPROTO,
-			"rank 0 knows costs that cannot be: use the same Ferrule on all ranks");
+		return frl_fail(
+			-EPROTO, "rank 0 sent invalid costs: use the same Ferrule on all ranks");
 	tuner_set_costs(tuner, &record->costs, record->costs_source);
 	tuner->made_s = (int64_t)get_number(record->costs_made, sizeof(record->costs_made));
 	tuner->is_due = record->costs_source == TUNER_KEPT && record->costs_are_due;

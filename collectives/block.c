@@ -179,7 +179,7 @@ int block_look(struct block *block)
 	block->mapped = gpu_host_address(block->compute->gpu, block->base, block->bytes);
 	return block->mapped ? 0
 			     : frl_fail(-EIO,
-				       "GPU %d does not see host memory any more that was mapped "
+				       "GPU %d can no longer access host memory that was mapped "
 				       "for it: was its context reset?",
 				       block->compute->gpu->ordinal);
 }

@@ -443,7 +443,8 @@ int bulk_resume_sends(struct channel *channel)
 	/* The peer's NIC acknowledged messages, then failed before it reported them to the peer. */
 	if ((int32_t)(theirs->received - channel->sends_done) < 0)
 		return comm_fail(channel->peer->comm, -ECONNRESET,
-			"rank %d has lost what it had received from rank %d, when the connection "
+			"rank %d has lost messages that it had received from rank %d, when the "
+			"connection "
 			"between them broke",
 			channel->peer->rank, channel->peer->comm->rank);
 	if (theirs->received - channel->sends_done > channel->sends_posted - channel->sends_done ||

@@ -219,7 +219,7 @@ int channels_ask_again(struct frl_comm *comm, uint64_t now_ns)
 		if (++channel->asks == ASKS_QUIET)
 			frl_log(FRL_LOG_WARNING,
 				"communicator, rank %d: rank %d has not connected for %d s: it has "
-				"not come to the operation yet, or mail to it is lost",
+				"not started the operation yet, or mail to it is lost",
 				comm->rank, channel->peer->rank,
 				ASK_AGAIN_MS * ((1 << ASKS_QUIET) - 1) / 1000);
 	}

@@ -32,7 +32,7 @@ static int explain_pieces(const struct plan_job *job, char *text, size_t size)
 	}
 	return snprintf(text, size,
 		"rank %d sends %zu bytes to others and receives %zu; times are for pieces of %zu "
-		"bytes, whatever the counts are, as all ranks must choose alike\n",
+		"bytes, regardless of the counts, since all ranks must choose the same\n",
 		job->rank, elements[0] * job->elem_size, elements[1] * job->elem_size,
 		job->segment_bytes);
 }

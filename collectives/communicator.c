@@ -83,7 +83,7 @@ static int give_up(struct frl_bootstrap *bootstrap, int err)
 	int gone = -1;
 
 	err = frl_fail(
-		err, "rank %d cannot make a communicator: %s", bootstrap->rank, frl_last_error());
+		err, "rank %d cannot create a communicator: %s", bootstrap->rank, frl_last_error());
 	if (err == -ETIMEDOUT || err == -EHOSTUNREACH) {
 		char text[ERROR_TEXT];
 

@@ -39,7 +39,7 @@ int compute_get(
 	compute = calloc(1, sizeof(*compute));
 	if (!compute) {
 		gpu_release(gpu);
-		return frl_fail(-ENOMEM, "no memory for what a GPU is to do");
+		return frl_fail(-ENOMEM, "no memory for the work queue of a GPU");
 	}
 	compute->comm = comm;
 	compute->gpu = gpu;
@@ -58,11 +58,11 @@ int compute_need_queue(struct compute *compute)
 	if (!compute->tasks)
 		compute->tasks = calloc(GPU_QUEUE_PIECES, sizeof(*compute->tasks));
 	if (!compute->tasks)
-		return frl_fail(-ENOMEM, "no memory for what a GPU is to do");
+		return frl_fail(-ENOMEM, "no memory for the work queue of a GPU");
 	err = gpu_queue_new(compute->gpu, &compute->queue);
 	if (!err)
 		frl_log(FRL_LOG_INFO,
-			"communicator, rank %d: works with memory of GPU %d, by its kernels",
+			"communicator, rank %d: uses memory of GPU %d, and its kernels",
 			compute->comm->rank, compute->gpu->ordinal);
 	return err;
 }
@@ -257,8 +257,8 @@ bool computes_are_still(struct frl_request *request)
 		return false;
 	if (comm->still_by_ns != PATIENCE_IS_OVER)
 		frl_log(FRL_LOG_ERROR,
-			"communicator, rank %d: a GPU has not done in %d s what it was given "
-			"before the failure: it may still write to buffers that are given back now",
+			"communicator, rank %d: a GPU has not finished its work within %d s of "
+			"the failure: it may still write to buffers that are returned now",
 			comm->rank, STILL_MS / 1000);
 	comm->still_by_ns = PATIENCE_IS_OVER;
 	return true;

@@ -423,7 +423,8 @@ int lane_receive_eager(struct lane *lane)
 
 int channel_nonsense(const struct channel *channel)
 {
-	return comm_fail(channel->peer->comm, -EPROTO, "rank %d sent what makes no sense",
+	return comm_fail(channel->peer->comm, -EPROTO,
+		"rank %d sent a malformed message: use the same Ferrule on all ranks",
 		channel->peer->rank);
 }
 

@@ -205,7 +205,7 @@ static int fail_gone(struct frl_comm *comm, int member, const char *how)
 		return err;
 	if (member < 0)
 		return comm_fail_quietly(
-			comm, -ECONNRESET, "%s: no way to tell whether the ranks still live", why);
+			comm, -ECONNRESET, "%s: the state of the other ranks is unknown", why);
 	if (rank < 0)
 		return comm_fail_quietly(
 			comm, -ECONNRESET, "the job of this communicator is broken: %s", why);
@@ -354,8 +354,8 @@ int comm_fail_reading(struct frl_comm *comm, int peer, int err)
 	if (reason)
 		return reason;
 	return comm_fail(comm, err,
-		"rank %d cannot read the buffers of rank %d: %s; FRL_SHM=0 does without that",
-		comm->rank, peer, why);
+		"rank %d cannot read the buffers of rank %d: %s; FRL_SHM=0 avoids this", comm->rank,
+		peer, why);
 }
 
 /* The peer failed first and mails the reason. */

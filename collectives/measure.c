@@ -83,7 +83,7 @@ static int measure(struct frl_comm *comm, const struct pairs *pairs, struct meas
 	int err = 0;
 
 	if (!buffer)
-		return frl_fail(-ENOMEM, "no memory to measure with");
+		return frl_fail(-ENOMEM, "no memory for a measurement");
 	if (comm->rank == 0)
 		measured->costs.step[TUNER_REDUCE] = reduce_step(buffer);
 	if (pairs->has_near)
@@ -143,7 +143,7 @@ static int take(struct frl_comm *comm, const struct pairs *pairs, const struct m
 
 		if (!tuner_costs_are_plausible(&from->costs))
 			return frl_fail(-EPROTO,
-				"rank %d has measured what cannot be: use the same Ferrule on all "
+				"rank %d sent invalid measurements: use the same Ferrule on all "
 				"ranks",
 				i == 0 ? 0 : near);
 		sum.costs = merge(&sum.costs, &from->costs);
@@ -208,7 +208,7 @@ int comm_measure(struct frl_comm *comm)
 	if (!err)
 		keep(comm, was_due, is_calm);
 	else if (!comm->error)
-		comm_fail(comm, err, "measuring what messages cost: %s", frl_last_error());
+		comm_fail(comm, err, "measuring the costs of messages: %s", frl_last_error());
 	free(all);
 	return err;
 }

@@ -73,8 +73,8 @@ static int wait_for(const struct test *t, struct frl_request *request)
 			return err;
 		if (clock_now_ns() > t->deadline_ns)
 			return comm_fail(t->comm, -ETIMEDOUT,
-				"rank %d does not answer rank %d, which measures what messages "
-				"cost: is it stopped, or is there no way between them?",
+				"rank %d does not answer rank %d, which measures the costs of "
+				"messages: is it stopped, or unreachable?",
 				t->peer, t->comm->rank);
 		frl_backoff_idle(&backoff);
 	}
@@ -299,7 +299,7 @@ static int follow(struct test *t)
 		n = t->order.messages;
 		if (n > BURST || t->order.bytes > LARGEST / (n > 0 ? n : 1))
 			return comm_fail(t->comm, -EPROTO,
-				"rank %d wants to measure with %u messages of %u bytes: use the "
+				"rank %d asks to measure %u messages of %u bytes: use the "
 				"same Ferrule on all ranks",
 				t->peer, n, t->order.bytes);
 		/* Post the receives first: the answer reports that they are posted. */

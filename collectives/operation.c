@@ -14,26 +14,27 @@ static int check_kind(const struct frl_comm *comm, const struct frl_collective *
 	const struct shape *shape;
 
 	if ((unsigned)c->coll >= FRL_COLLS)
-		return frl_fail(-EINVAL, "%u is no collective", (unsigned)c->coll);
+		return frl_fail(-EINVAL, "%u is not a collective", (unsigned)c->coll);
 	shape = shape_of(c->coll);
 	if (c->coll == FRL_BARRIER)
 		return 0;
 	if ((unsigned)c->dtype >= FRL_DTYPES)
 		return frl_fail(
-			-EINVAL, "%s: %u is no element type", shape->name, (unsigned)c->dtype);
+			-EINVAL, "%s: %u is not an element type", shape->name, (unsigned)c->dtype);
 	if (shape_has_root(c->coll) && (c->root < 0 || c->root >= comm->ranks))
 		return frl_fail(-EINVAL, "%s: there is no rank %d, ranks are 0 to %d", shape->name,
 			c->root, comm->ranks - 1);
 	if ((unsigned)c->wire >= FRL_WIRES)
 		return frl_fail(
-			-EINVAL, "%s: %u is no wire format", shape->name, (unsigned)c->wire);
+			-EINVAL, "%s: %u is not a wire type", shape->name, (unsigned)c->wire);
 	if (c->wire != FRL_WIRE_SAME && c->dtype != FRL_FLOAT32)
-		return frl_fail(-EINVAL, "%s: wire formats are for float32, not for %s",
-			shape->name, frl_dtype_name(c->dtype));
+		return frl_fail(-EINVAL, "%s: wire types are for float32, not for %s", shape->name,
+			frl_dtype_name(c->dtype));
 	if (!shape->reduces)
 		return 0;
 	if ((unsigned)c->op >= FRL_OPS)
-		return frl_fail(-EINVAL, "%s: %u is no operation", shape->name, (unsigned)c->op);
+		return frl_fail(-EINVAL, "%s: %u is not a reduction operation", shape->name,
+			(unsigned)c->op);
 	if (c->op == FRL_PREMUL_SUM && !c->scalar)
 		return frl_fail(-EINVAL, "%s: %s needs a scalar", shape->name, frl_op_name(c->op));
 	return 0;
@@ -169,7 +170,8 @@ static int check_buffers(struct operation *o, const struct frl_comm *comm,
 	if (!o->key.in_place && send < recv + o->bytes[PLAN_RECV] &&
 		recv < send + o->bytes[PLAN_SEND] && elements[0] > 0 && elements[1] > 0)
 		return frl_fail(-EINVAL,
-			"%s: the buffers overlap, but not as an operation in place has them", name);
+			"%s: the buffers overlap, but not as required for an operation in place",
+			name);
 	o->is_empty = shape_is_counted(c->coll) && c->count == 0;
 	return 0;
 }

@@ -67,8 +67,9 @@ void rails_close(struct frl_comm *comm)
 		if (!err)
 			err = frl_pd_destroy(comm->rails[i].pd);
 		if (err)
-			frl_log(FRL_LOG_WARNING, "communicator, rank %d: left behind: %s",
-				comm->rank, *why ? why : frl_last_error());
+			frl_log(FRL_LOG_WARNING,
+				"communicator, rank %d: resources were not freed: %s", comm->rank,
+				*why ? why : frl_last_error());
 	}
 }
 

@@ -50,9 +50,8 @@ static void make_card(struct shm *shm, struct card *card)
 			why = memfd_strerror(errno);
 	}
 	if (why) {
-		frl_log(FRL_LOG_INFO,
-			"collectives go by packets, not by shared memory: rank %u: %s", shm->me,
-			why);
+		frl_log(FRL_LOG_INFO, "collectives use packets, not shared memory: rank %u: %s",
+			shm->me, why);
 		return;
 	}
 	shm->page->magic = SHM_MAGIC;
@@ -76,7 +75,7 @@ static int map_page(struct shm *shm, uint32_t rank, const struct card *card)
 	peer->page = (const struct shm_page *)(const void *)addr;
 	peer->page_size = card->page.size;
 	if (peer->page->magic != SHM_MAGIC || peer->page->secret != card->secret)
-		return frl_fail(-EPROTO, "its page is another one's");
+		return frl_fail(-EPROTO, "its page has another identifier");
 	return 0;
 }
 
@@ -92,8 +91,8 @@ static bool map_pages(struct shm *shm, const struct card *cards)
 		is_done = map_page(shm, rank, &cards[rank]) == 0;
 		if (!is_done)
 			frl_log(FRL_LOG_INFO,
-				"collectives go by packets, not by shared memory: "
-				"rank %u reads nothing of rank %u: %s",
+				"collectives use packets, not shared memory: "
+				"rank %u cannot read memory of rank %u: %s",
 				shm->me, rank, frl_last_error());
 	}
 	return is_done;

@@ -34,7 +34,7 @@ static int check(int fd, int32_t pid, const struct shm_export *export)
 	if (status.st_ino != export->inode || (uint64_t)status.st_size != export->size ||
 		export->size == 0 || seals < 0 || (seals & SEALS) != SEALS)
 		return frl_fail(-ESTALE,
-			"file %d of process %d is not the memory that was meant: does that process "
+			"file %d of process %d is not the expected memory: does that process "
 			"run in another container?",
 			(int)export->fd, (int)pid);
 	return 0;

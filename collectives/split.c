@@ -178,8 +178,8 @@ static int agree(struct frl_comm *comm, const struct choice choices[], int32_t r
 			continue;
 		if (results[rank] < 0)
 			return frl_fail(results[rank],
-				"rank %d could not make its part of the new communicator: %s", rank,
-				frl_strerror(results[rank]));
+				"rank %d could not create its part of the new communicator: %s",
+				rank, frl_strerror(results[rank]));
 	}
 	return 0;
 }

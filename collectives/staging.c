@@ -75,8 +75,8 @@ static int ring_new(struct frl_comm *comm, struct staging_ring **ret_ring)
 	}
 	if (staging->n_rings++ == 0)
 		frl_log(FRL_LOG_INFO,
-			"communicator, rank %d: what is reduced goes through rings of %zu KiB, as "
-			"its devices do not reduce on receive",
+			"communicator, rank %d: received data is staged in rings of %zu KiB, since "
+			"a device does not reduce on receive",
 			comm->rank, staging->ring_bytes / 1024);
 	*ret_ring = ring;
 	return 0;
@@ -141,9 +141,8 @@ static int find_ring(
 		err = compute ? gpu_ring_new(compute, &ring) : ring_new(comm, &ring);
 	if (err)
 		return comm_fail(comm, err,
-			"rank %d: no ring of %zu bytes for what rank %d sends to be reduced: %s",
-			comm->rank, comm->staging.ring_bytes, channel->peer->rank,
-			frl_last_error());
+			"rank %d: no staging ring of %zu bytes for data of rank %d: %s", comm->rank,
+			comm->staging.ring_bytes, channel->peer->rank, frl_last_error());
 	ring->chunks = 0;
 	ring->head = ring->tail = 0;
 	*ret_ring = ring;

@@ -151,7 +151,7 @@ static void name_awaited(char *text, size_t size, const struct frl_comm *comm)
 	int rank = awaited(comm);
 
 	if (run && run->gate)
-		snprintf(text, size, "it waits for what was launched into its stream before");
+		snprintf(text, size, "it waits for earlier work in its stream");
 	else if (rank == comm->rank && comm->computes && (!run || run->schedule || run->is_shm))
 		snprintf(text, size, "it waits for its GPU");
 	else

@@ -60,14 +60,15 @@ static int force(struct tuner *tuner, const char *word)
 
 	if (!find_algo(equals ? equals + 1 : word, &algo))
 		return frl_fail(-EINVAL,
-			"FRL_ALGO: '%s' is no algorithm; there are auto, ring, halving-doubling, "
+			"FRL_ALGO: '%s' is not an algorithm; there are auto, ring, "
+			"halving-doubling, "
 			"tree, direct, pairwise, bruck and hierarchical",
 			equals ? equals + 1 : word);
 	if (equals) {
 		snprintf(name, sizeof(name), "%.*s", (int)(equals - word), word);
 		if (!find_coll(name, &coll))
 			return frl_fail(-EINVAL,
-				"FRL_ALGO: '%s' is no collective; write, for example, "
+				"FRL_ALGO: '%s' is not a collective; write, for example, "
 				"allreduce=ring",
 				name);
 		tuner->forced[coll] = algo;
@@ -299,8 +300,8 @@ static const char *source_text(const struct tuner *tuner, char *text, size_t siz
 {
 	static const char *const texts[TUNER_SOURCES] = {
 		[TUNER_DEFAULTS] = "defaults",
-		[TUNER_LOCAL] = "those of the local fabric",
-		[TUNER_MEASURED] = "measured when the communicator was made",
+		[TUNER_LOCAL] = "constants of the local fabric",
+		[TUNER_MEASURED] = "measured when the communicator was created",
 		[TUNER_GIVEN] = "FRL_TUNER_COSTS",
 	};
 	time_t made = (time_t)tuner->made_s;
@@ -310,8 +311,7 @@ static const char *source_text(const struct tuner *tuner, char *text, size_t siz
 		return texts[tuner->source];
 	snprintf(text, size, "kept");
 	if (gmtime_r(&made, &utc))
-		strftime(
-			text, size, "kept since they were measured on %Y-%m-%d at %H:%M UTC", &utc);
+		strftime(text, size, "from a file, measured on %Y-%m-%d at %H:%M UTC", &utc);
 	return text;
 }
 
@@ -321,9 +321,9 @@ static int explain_costs(const struct tuner *tuner, char *text, size_t size)
 	char costs[TUNER_TEXT], source[80];
 
 	tuner_write_costs(&tuner->costs, costs);
-	return snprintf(text, size, "costs in ns: %s (%s); %.3g ranks for a processor%s\n", costs,
+	return snprintf(text, size, "costs in ns: %s (%s); %.3g ranks per processor%s\n", costs,
 		source_text(tuner, source, sizeof(source)), tuner->crowd,
-		tuner->is_staged ? "; what is reduced goes through rings" : "");
+		tuner->is_staged ? "; data to reduce is staged" : "");
 }
 
 /* Describes one algorithm. */

@@ -72,13 +72,13 @@ static int read_word(const char *word, struct tuner_costs *costs)
 		ns = word[length] == '=' ? strtod(word + length + 1, &end) : 0;
 		if (!(ns > 0) || !isfinite(ns) || *end != '\0')
 			return frl_fail(-EINVAL,
-				"FRL_TUNER_COSTS: '%s' gives no number of nanoseconds above 0",
+				"FRL_TUNER_COSTS: '%s' has no positive number of nanoseconds",
 				word);
 		costs->step[i] = tuner_step(ns);
 		return 0;
 	}
 	return frl_fail(-EINVAL,
-		"FRL_TUNER_COSTS: '%s' is no cost; there are latency, byte, large, far-latency, "
+		"FRL_TUNER_COSTS: '%s' is not a cost; there are latency, byte, large, far-latency, "
 		"far-byte, far-large, message and reduce: write, for example, latency=2896",
 		word);
 }

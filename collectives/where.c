@@ -30,7 +30,7 @@ static int look_at(const struct frl_collective *c, enum plan_buffer buffer, cons
 	if (ret_memory->kind == GPU_MEMORY_MANAGED)
 		return frl_fail(-ENOTSUP,
 			"%s: the %s buffer is managed memory, which CUDA moves between GPU and "
-			"host as it likes: use cudaMalloc(), or host memory",
+			"host at any time: use cudaMalloc(), or host memory",
 			frl_coll_name(c->coll), names[buffer]);
 	return 0;
 }

@@ -36,14 +36,14 @@ explains_network() {
 }
 
 is_kept() {
-	explains_network '(' && grep -qF -- '(kept since they were measured on 20' "$temp/out"
+	explains_network '(' && grep -qF -- '(from a file, measured on 20' "$temp/out"
 }
 
 unset FRL_TUNER_COSTS
 # Costs are those of packets.
 export FRL_SHM=0 FRL_TUNER_CACHE=$temp/home/cache
 mkdir "$temp/home"
-explains '(those of the local fabric)'
+explains '(constants of the local fabric)'
 costs=$(sed -n 's/.*costs in ns: \([^ ]*\) .*/\1/p' "$temp/out" | head -n 1)
 [ ! -e "$temp/home/cache" ] || fail 'costs of the local fabric were kept'
 
@@ -54,7 +54,7 @@ FRL_TUNER_COSTS=default explains '(FRL_TUNER_COSTS)'
 if FRL_TUNER_COSTS=speed=3 "$bench" -n 2 --iters 1 --max 8 >"$temp/out" 2>&1; then
 	fail 'took a cost that is none'
 fi
-grep -qF "'speed=3' is no cost" "$temp/out" || fail "$(cat "$temp/out")"
+grep -qF "'speed=3' is not a cost" "$temp/out" || fail "$(cat "$temp/out")"
 has_dpdk || finish
 
 # Where others want the processors all the time nothing is kept.
@@ -71,7 +71,7 @@ sed -i -e "s/^made .*/made $(($(date +%s) - 8000))/" \
 	-e "s/^checked .*/checked $(($(date +%s) - 8000))/" \
 	-e 's/^costs .*/costs latency=1e8,byte=1e4/' "$temp"/home/cache/costs-*
 explains_network '(measured when'
-explains_network '(kept since they were measured on 20'
+explains_network '(from a file, measured on 20'
 grep -q 'latency=1e+08' "$temp/out" && fail "what is wrong was kept: $(cat "$temp/out")"
 [ ! -e "$temp/home/cache/.costs-0-0" ] || fail 'what was left has not been removed'
 

@@ -100,15 +100,15 @@ static void misuse(struct rank *rank)
 	refused(rank, &c, -EINVAL, "scalar");
 	c = allreduce_of(rank, 10);
 	c.wire = FRL_WIRE_INT8;
-	refused(rank, &c, -EINVAL, "wire formats are for float32, not for int32");
+	refused(rank, &c, -EINVAL, "wire types are for float32, not for int32");
 	c.wire = FRL_WIRES;
-	refused(rank, &c, -EINVAL, "no wire format");
+	refused(rank, &c, -EINVAL, "not a wire type");
 	c = allreduce_of(rank, 10);
 	c.coll = FRL_BROADCAST;
 	c.root = rank->ranks;
 	refused(rank, &c, -EINVAL, "there is no rank 2");
 	c.coll = FRL_COLLS;
-	refused(rank, &c, -EINVAL, "no collective");
+	refused(rank, &c, -EINVAL, "not a collective");
 	c.coll = FRL_ALLTOALLV;
 	refused(rank, &c, -EINVAL, "alltoallv needs all counts");
 	c.send_counts = (size_t[2]){ 4, 4 };

@@ -503,7 +503,7 @@ static void run_too_late(struct rank *rank)
 	write_in_stream(part.memory, part.values, LONG * sizeof(int32_t), part.stream);
 	if (expect(rank, start_sum(rank, &part, true, part.stream, &request) == 0)) {
 		expect(rank, frl_request_wait(request) == -ETIMEDOUT);
-		expect(rank, strstr(frl_last_error(), "into its stream before") != NULL);
+		expect(rank, strstr(frl_last_error(), "earlier work in its stream") != NULL);
 	}
 	fake->hold_stream(part.stream, false);
 	part_end(&part);

@@ -220,7 +220,7 @@ static void run_without_memory(struct rank *rank)
 	if (!err)
 		err = frl_request_wait(request);
 	expect(rank, err == -ENOMEM);
-	expect(rank, strstr(frl_last_error(), "rank 0: no ring of") != NULL);
+	expect(rank, strstr(frl_last_error(), "rank 0: no staging ring of") != NULL);
 	free(values);
 }
 

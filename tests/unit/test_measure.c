@@ -236,7 +236,7 @@ static void explain(struct rank *rank)
 
 START_TEST(test_explained)
 {
-	static char measured[] = "(measured when", words[] = "(kept since they were measured on 20";
+	static char measured[] = "(measured when", words[] = "(from a file, measured on 20";
 	struct job job = { .ranks = 3, .main = explain, .arg = measured };
 	struct measure_kept kept;
 
@@ -264,7 +264,7 @@ static void take_local(struct rank *rank)
 
 START_TEST(test_local_fabric)
 {
-	static char words[] = "(those of the local fabric)";
+	static char words[] = "(constants of the local fabric)";
 	struct job job = { .ranks = 3, .main = take_local, .arg = words };
 
 	rank_1 = FAILS;
