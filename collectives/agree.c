@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "collectives/measure.h"
-#include "collectives/place.h"
+#include "collectives/location.h"
 #include "lib/base/error.h"
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };
@@ -108,10 +108,10 @@ static int make_record(const struct frl_comm *comm, struct record *record)
 		record->segment_bytes, sizeof(record->segment_bytes), comm->config.segment_bytes);
 	put_number(record->bulk_receives, sizeof(record->bulk_receives), BULK_RECEIVES);
 	put_number(record->eager_data, sizeof(record->eager_data), EAGER_DATA);
-	put_number(record->numa, sizeof(record->numa), place_numa());
+	put_number(record->numa, sizeof(record->numa), location_numa());
 	put_number(record->algos, sizeof(record->algos), hash_of(comm->config.algos));
-	place_host(record->host);
-	put_number(record->processors, sizeof(record->processors), place_processors(&first));
+	location_host(record->host);
+	put_number(record->processors, sizeof(record->processors), location_processors(&first));
 	put_number(record->first_processor, sizeof(record->first_processor), first);
 	measure_kinds(comm, kinds);
 	put_number(record->kinds, sizeof(record->kinds), hash_of(kinds) & UINT32_MAX);
@@ -169,7 +169,8 @@ static int check_record(const struct record *mine, const struct record *record, 
 }
 
 /* Hosts are numbered in the order of their lowest ranks. */
-static int find_places(const struct record *records, struct topology_place *places, uint32_t ranks)
+static int find_locations(
+	const struct record *records, struct topology_location *locations, uint32_t ranks)
 {
 	struct topology_host *hosts = calloc(ranks, sizeof(*hosts));
 	uint32_t *numbers = calloc(ranks, sizeof(*numbers));
@@ -184,7 +185,7 @@ static int find_places(const struct record *records, struct topology_place *plac
 	for (uint32_t rank = 0; rank < ranks && has_memory; rank++) {
 		const struct record *record = &records[rank];
 
-		places[rank] = (struct topology_place){
+		locations[rank] = (struct topology_location){
 			.host = numbers[rank],
 			.numa = (uint32_t)get_number(record->numa, sizeof(record->numa)),
 			.rails = record->rails,
@@ -196,28 +197,29 @@ static int find_places(const struct record *records, struct topology_place *plac
 }
 
 /* Returns the number of ranks per processor, or 0 if there is no memory. */
-static double find_crowd(
-	const struct record *records, const struct topology_place *places, uint32_t ranks)
+static double find_oversubscription(
+	const struct record *records, const struct topology_location *locations, uint32_t ranks)
 {
-	struct place_share *shares = calloc(ranks, sizeof(*shares));
-	double crowd;
+	struct location_share *shares = calloc(ranks, sizeof(*shares));
+	double oversubscription;
 
 	if (!shares)
 		return 0;
 	for (uint32_t rank = 0; rank < ranks; rank++) {
 		const struct record *record = &records[rank];
 
-		shares[rank] = (struct place_share){
-			.host = places[rank].host,
+		shares[rank] = (struct location_share){
+			.host = locations[rank].host,
 			.first_processor = (uint32_t)get_number(
 				record->first_processor, sizeof(record->first_processor)),
 			.processors = (uint32_t)get_number(
 				record->processors, sizeof(record->processors)),
 		};
 	}
-	crowd = place_crowd(shares, ranks);
+	oversubscription = location_oversubscription(shares, ranks);
 	free(shares);
-	return crowd < TUNER_CROWD_MOST ? crowd : TUNER_CROWD_MOST;
+	return oversubscription < TUNER_OVERSUBSCRIPTION_MOST ? oversubscription
+							      : TUNER_OVERSUBSCRIPTION_MOST;
 }
 
 static int take_costs(struct tuner *tuner, const struct record *record)
@@ -259,27 +261,27 @@ static void compare_devices(struct frl_comm *comm, const struct record *records)
 static int learn(struct frl_comm *comm, const struct record *mine, const struct record *records)
 {
 	uint32_t ranks = (uint32_t)comm->ranks;
-	struct topology_place *places = calloc(ranks, sizeof(*places));
-	int err = places ? 0 : frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
+	struct topology_location *locations = calloc(ranks, sizeof(*locations));
+	int err = locations ? 0 : frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 
 	for (int rank = 0; rank < comm->ranks && !err; rank++)
 		err = check_record(mine, &records[rank], rank);
 	for (int rank = 0; rank < comm->ranks && !err; rank++)
 		err = check_reach(comm, mine, &records[rank], rank);
 	if (!err &&
-		(find_places(records, places, ranks) < 0 ||
-			topology_init(&comm->topology, places, ranks) < 0))
+		(find_locations(records, locations, ranks) < 0 ||
+			topology_init(&comm->topology, locations, ranks) < 0))
 		err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 	if (!err)
 		err = take_costs(&comm->tuner, &records[0]);
 	if (!err) {
 		compare_devices(comm, records);
-		comm->tuner.crowd = find_crowd(records, places, ranks);
-		if (!(comm->tuner.crowd > 0))
+		comm->tuner.oversubscription = find_oversubscription(records, locations, ranks);
+		if (!(comm->tuner.oversubscription > 0))
 			err = frl_fail(-ENOMEM, "no memory for %d ranks", comm->ranks);
 	}
-	free(places);
-	memcpy(comm->post.id, records[0].id, COMM_ID_SIZE);
+	free(locations);
+	memcpy(comm->inbox.id, records[0].id, COMM_ID_SIZE);
 	return err;
 }
 

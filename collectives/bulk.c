@@ -114,15 +114,15 @@ static bool is_kept(const struct segment *segment)
 {
 	const struct run *run = segment->run;
 	uint32_t mtu = path_mtu(run, segment->step);
-	uint32_t other_mtu = path_mtu(run, run->schedule->passes[segment->step]);
-	double passing = (double)run->schedule->passing;
+	uint32_t other_mtu = path_mtu(run, run->schedule->forwards[segment->step]);
+	double forwarding = (double)run->schedule->forwarding;
 	double most = (double)KEPT_PACKETS * mtu;
 	double all = (double)run_step(run, segment->step)->count;
 	double middle = (double)segment->first + (double)segment->count / 2;
 
 	if (other_mtu && other_mtu != mtu)
 		return false;
-	return passing <= most || middle <= all * most / passing;
+	return forwarding <= most || middle <= all * most / forwarding;
 }
 
 /*
@@ -134,7 +134,7 @@ static bool is_kept(const struct segment *segment)
 static uint64_t keep_of(const struct segment *segment, uint32_t skip)
 {
 	const struct run *run = segment->run;
-	uint32_t other = run->schedule->passes[segment->step];
+	uint32_t other = run->schedule->forwards[segment->step];
 	uint32_t receive = other < segment->step ? other : segment->step;
 
 	if (!run->compute || skip || other == PLAN_NOTHING || run->comm->n_rails > 1)
@@ -211,7 +211,7 @@ int lane_receive_bulk(struct lane *lane)
 			return err;
 		channel->receive_numbers[channel->receives_posted++ % BULK_RECEIVES] = flight_add(
 			lane->peer, flight, &segment);
-		channel_has_news(channel);
+		channel_needs_report(channel);
 		lane_move(lane, count);
 	}
 	return 0;
@@ -242,7 +242,7 @@ static int check_segment(struct channel *channel, const struct segment *segment,
 	if (channel->receives_done == channel->short_at)
 		bytes -= channel->short_by;
 	if (!(wc->flags & FRL_WC_WITH_IMM))
-		return channel_nonsense(channel);
+		return channel_malformed(channel);
 	if (wc->imm_data != tag_of(&run->signature, number)) {
 		const struct signature theirs = signature_of(wc->imm_data, &run->signature);
 
@@ -273,7 +273,7 @@ int bulk_received(struct channel *channel, const struct frl_wc *wc)
 		segment->done = true;
 		flight_settle(&peer->receives);
 	}
-	channel_has_news(channel);
+	channel_needs_report(channel);
 	lane_wake(peer->comm, &peer->lanes[LANE_RECV_BULK]);
 	return 0;
 }
@@ -450,7 +450,7 @@ int bulk_resume_sends(struct channel *channel)
 	if (theirs->received - channel->sends_done > channel->sends_posted - channel->sends_done ||
 		theirs->credits - channel->sends_posted > BULK_RECEIVES ||
 		(pending == 0 && theirs->partial > 0))
-		return channel_nonsense(channel);
+		return channel_malformed(channel);
 	while (channel->sends_done != theirs->received)
 		send_is_done(channel);
 	/* Headers on the new connection may have reported more credits already. */
@@ -463,7 +463,7 @@ int bulk_resume_sends(struct channel *channel)
 		int err;
 
 		if (skip > 0 && skip >= segment_bytes(segment))
-			return channel_nonsense(channel);
+			return channel_malformed(channel);
 		err = post_send(
 			channel, segment, number, channel->send_signaled[i % BULK_SENDS], skip);
 		if (err)

@@ -38,7 +38,7 @@ struct channel_mail {
 	struct frl_endpoint endpoints[2];
 };
 
-_Static_assert((int)MAIL_CHANNELS == (int)RAILS_MAX, "the board knows all channels of a peer");
+_Static_assert((int)MAIL_CHANNELS == (int)RAILS_MAX, "the mailbox knows all channels of a peer");
 _Static_assert(sizeof(struct channel_mail) == 32 + CHANNEL_HOST + 2 * FRL_ENDPOINT_SIZE,
 	"the mail has no holes");
 
@@ -144,10 +144,10 @@ void channel_send_mail(struct channel *channel, bool asks)
 	if (asks)
 		mail.flags |= CHANNEL_ASKS;
 	memcpy(mail.endpoints, channel->mine, sizeof(mail.endpoints));
-	/* One that does not fit is cut, or stays empty. */
+	/* A name that is too long is cut, or stays empty. */
 	gethostname(mail.host, sizeof(mail.host) - 1);
-	board_send(comm->board, comm_member(comm, channel->peer->rank), MAIL_CONNECT, &comm->post,
-		&mail, sizeof(mail));
+	mailbox_send(comm->mailbox, comm_member(comm, channel->peer->rank), MAIL_CONNECT,
+		&comm->inbox, &mail, sizeof(mail));
 }
 
 static void take_theirs(struct channel *channel, const struct channel_mail *mail)
@@ -188,7 +188,7 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 	/* The peer has restarted the channel, and this end has not noticed yet. */
 	if ((int32_t)(epoch - channel->epoch) > 0)
 		err = comm->n_rails > 1 ? channel_follow(channel, epoch)
-					: channel_nonsense(channel);
+					: channel_malformed(channel);
 	if (err || epoch != channel->epoch)
 		return err;
 	if (!channel->has_theirs)
@@ -351,7 +351,7 @@ static int become_up(struct channel *channel)
 		err = channel_ping(channel);
 	if (!err)
 		lanes_wake(channel->peer);
-	channel_has_news(channel);
+	channel_needs_report(channel);
 	return err;
 }
 

@@ -132,12 +132,12 @@ struct resume {
 
 struct channel {
 	struct peer *peer;
-	unsigned number;  /* index in the peer's channels */
-	unsigned rail;    /* rail of the connection: at first `number` */
-	uint32_t epoch;   /* number of the connection; connections that were skipped count */
-	uint32_t barren;  /* connections in a row before this one that carried nothing */
-	uint32_t carried; /* messages before this connection */
-	bool is_proven;   /* the connection has delivered something, in either direction */
+	unsigned number;       /* index in the peer's channels */
+	unsigned rail;         /* rail of the connection: at first `number` */
+	uint32_t epoch;        /* number of the connection; connections that were skipped count */
+	uint32_t empty_epochs; /* connections in a row before this one that carried nothing */
+	uint32_t carried;      /* messages before this connection */
+	bool is_proven;        /* the connection has delivered something, in either direction */
 	enum channel_state state;
 	bool is_connecting; /* in the list of channels that are not up */
 	struct channel *next_connecting;
@@ -170,7 +170,7 @@ struct channel {
 	uint32_t receive_numbers[BULK_RECEIVES];
 	/* receive `short_at` is shorter by `short_by` bytes, which arrived before */
 	uint32_t short_at, short_by;
-	uint32_t told_credits;
+	uint32_t reported_credits;
 	/* Staging rings for runs on host memory and on GPU memory; NULL: not used. */
 	struct staging_ring *ring, *gpu_ring;
 
@@ -179,15 +179,15 @@ struct channel {
 	uint32_t eager_signaled; /* eager_posted after the last signaled send */
 	/* messages with payload sent; messages whose slots are free */
 	uint32_t data_sent, data_returned;
-	bool is_telling;        /* a header without payload is not acknowledged yet */
-	uint32_t told_alone_at; /* eager_posted after that header */
+	bool is_reporting;          /* a header without payload is not acknowledged yet */
+	uint32_t reported_alone_at; /* eager_posted after that header */
 	/* Eager, in. */
 	uint32_t arrivals_taken, arrivals_come;
 	struct arrival arrivals[EAGER_DATA];
-	uint32_t told_returned; /* value of arrivals_taken that the peer has been sent */
+	uint32_t reported_returned; /* value of arrivals_taken that the peer has been sent */
 
-	bool has_news; /* in the list of channels that may have something to report */
-	struct channel *next_news;
+	bool needs_report; /* in the list of channels that may have something to report */
+	struct channel *next_report;
 
 	/* EAGER_RECEIVES slots, then EAGER_DATA slots to send from, and one for a header without
 	 * payload. */
@@ -240,7 +240,7 @@ int channel_failed(struct channel *channel, enum work_kind kind, const struct fr
 int bulk_resume_receives(struct channel *channel);
 int bulk_resume_sends(struct channel *channel);
 int eager_resume_sends(struct channel *channel);
-int channel_nonsense(const struct channel *channel);
+int channel_malformed(const struct channel *channel);
 /* Handles a channel that cannot be connected, with the thread's last error: tries another rail
  * if that may help, else fails the communicator. */
 int channel_connecting_failed(struct channel *channel, int err);
@@ -312,8 +312,8 @@ int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t sl
 int eager_post_receives(struct channel *channel);
 /* Notes that credits or slots have changed, to be reported with the next message or by a header
  * alone. */
-void channel_has_news(struct channel *channel);
-int channel_tell(struct channel *channel);
+void channel_needs_report(struct channel *channel);
+int channel_report(struct channel *channel);
 /* Sends a header with the operation of this rank, so that the peer detects if it is in another
  * operation or expects another length. */
 int channel_probe(struct channel *channel, const struct run *run, enum transfer_way way);

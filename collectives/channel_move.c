@@ -31,7 +31,8 @@ static enum reservation reservation(const struct channel *channel, unsigned numb
 		return RESERVE_LOST;
 	if (rail->is_down)
 		return RESERVE_DOWN;
-	return family_avoids(comm, number, channel->peer->rank) ? RESERVE_AVOIDED : RESERVE_NOTHING;
+	return siblings_suspects(comm, number, channel->peer->rank) ? RESERVE_AVOIDED
+								    : RESERVE_NOTHING;
 }
 
 /* Returns the number of messages sent and received, except perhaps for the last ones. */
@@ -47,7 +48,7 @@ uint32_t channel_next_epoch(const struct channel *channel)
 	enum reservation least = RESERVE_LOST;
 	uint32_t best = 0;
 
-	if (channel->barren >= rails && channel->carried == carried(channel))
+	if (channel->empty_epochs >= rails && channel->carried == carried(channel))
 		return 0;
 	for (uint32_t i = 1; i < rails; i++) {
 		uint32_t epoch = channel->epoch + i;
@@ -85,9 +86,9 @@ void channel_count_move(struct channel *channel)
 {
 	/* Only connections that the peer took part in count. */
 	if (channel->carried != carried(channel))
-		channel->barren = 0;
+		channel->empty_epochs = 0;
 	else if (channel->has_theirs)
-		channel->barren++;
+		channel->empty_epochs++;
 	channel->carried = carried(channel);
 	channel->is_proven = false;
 }
@@ -100,6 +101,6 @@ void channel_prove(struct channel *channel)
 	/* While sends are pending, a small message alone does not prove that large ones get
 	 * through. */
 	if (channel->sends_posted == channel->sends_done)
-		channel->barren = 0;
-	family_trust(channel->peer->comm, channel->rail, channel->peer->rank);
+		channel->empty_epochs = 0;
+	siblings_clear_peer(channel->peer->comm, channel->rail, channel->peer->rank);
 }

@@ -39,7 +39,7 @@ static int fail_at_end(const struct channel *channel, const char *how)
 		channel->peer->rank, comm->rank, channel->rail, rail->attr.port, how,
 		rail->is_down ? ", its port has no link" : "",
 		comm->n_rails == 1 ? ""
-			: channel->barren
+			: channel->empty_epochs
 			? ", and there is no other rail left to go on over: none has "
 			  "carried anything since"
 			: ", and there is no other rail left to go on over");
@@ -65,7 +65,7 @@ static int restart(struct channel *channel, uint32_t epoch)
 		stop(channel->eager);
 	}
 	if (was_up)
-		family_suspect(comm, channel->rail, peer->rank);
+		siblings_suspect_rail(comm, channel->rail, peer->rank);
 	if (channel->bulk)
 		channel->flushed_at = comm->pollers[channel->poller].emptied + 2;
 	channel_count_move(channel);
@@ -179,7 +179,7 @@ int channel_connecting_failed(struct channel *channel, int err)
 		return comm_fail_connecting(comm, channel->peer->rank, err);
 	frl_log(FRL_LOG_WARNING, "communicator, rank %d: rail %u does not reach rank %d: %s",
 		comm->rank, channel->rail, channel->peer->rank, frl_last_error());
-	family_suspect(comm, channel->rail, channel->peer->rank);
+	siblings_suspect_rail(comm, channel->rail, channel->peer->rank);
 	return channel_restart(channel);
 }
 
@@ -248,11 +248,11 @@ int channels_check_rails(struct frl_comm *comm)
 		was_down = rail->is_down;
 		rail->is_down = rail->is_lost || attr.port_state != FRL_PORT_ACTIVE;
 		if (was_down && !rail->is_down)
-			family_forgive(comm, i);
+			siblings_clear_rail(comm, i);
 	}
 	for (unsigned i = 0; i < comm->n_rails && !err; i++) {
 		struct rail *rail = &comm->rails[i];
-		uint32_t suspicions = family_suspicions(comm, i);
+		uint32_t suspicions = siblings_suspicions(comm, i);
 
 		if (rail->is_down && has_other(comm, i))
 			err = channels_leave_rail(comm, i);
@@ -279,10 +279,10 @@ static void settle_resume(struct channel *channel)
 		.arrived = channel->arrivals_come,
 		.credits = channel->receives_posted,
 		.returned = channel->arrivals_taken };
-	channel->told_credits = channel->receives_posted;
-	channel->told_returned = channel->arrivals_taken;
+	channel->reported_credits = channel->receives_posted;
+	channel->reported_returned = channel->arrivals_taken;
 	channel->eager_acked = channel->eager_signaled = channel->eager_posted;
-	channel->is_telling = false;
+	channel->is_reporting = false;
 }
 
 /* All completions of the old connection have been collected. */

@@ -125,19 +125,19 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	if (err)
 		return give_up(bootstrap, err);
 	comm->bootstrap = bootstrap;
-	err = board_create(bootstrap, &comm->board);
+	err = mailbox_create(bootstrap, &comm->mailbox);
 	if (!err)
 		err = comm_agree(comm);
 	if (!err)
 		err = shm_create(comm, &gather);
 	if (!err)
-		err = family_create(comm);
+		err = siblings_create(comm);
 	if (err) {
 		err = give_up(bootstrap, err);
 		comm_free(comm);
 		return err;
 	}
-	board_add(comm->board, &comm->post);
+	mailbox_add(comm->mailbox, &comm->inbox);
 	err = comm_measure(comm);
 	if (err) {
 		err = give_up(bootstrap, err);
@@ -169,8 +169,8 @@ void comm_free(struct frl_comm *comm)
 	 * others. */
 	error_save(why);
 	error_restore((const char[ERROR_TEXT_MAX]){ "" });
-	if (comm->board)
-		board_remove(comm->board, &comm->post);
+	if (comm->mailbox)
+		mailbox_remove(comm->mailbox, &comm->inbox);
 	channels_destroy_queue_pairs(comm);
 	requests_free(comm);
 	shm_destroy(comm->shm);
@@ -181,13 +181,13 @@ void comm_free(struct frl_comm *comm)
 	for (unsigned i = 0; i < comm->n_pollers; i++)
 		frl_cq_destroy(comm->pollers[i].cq);
 	rails_close(comm);
-	free(comm->stall.reports);
+	free(comm->hang.reports);
 	free(comm->pollers);
 	free(comm->peers);
 	free(comm->members);
 	free(comm->rank_order);
 	topology_fini(&comm->topology);
-	board_put(comm->board);
+	mailbox_put(comm->mailbox);
 	free(comm);
 	error_restore(why);
 }
@@ -197,13 +197,13 @@ void frl_comm_destroy(struct frl_comm *comm)
 	if (!comm)
 		return;
 	comm_enter(comm);
-	if (!comm->error && post_is_waiting(&comm->post))
-		comm_take_post(comm);
+	if (!comm->error && inbox_is_waiting(&comm->inbox))
+		comm_take_mail(comm);
 	if (comm->active.first && !comm->error)
 		comm_fail(comm, -ECANCELED,
 			"rank %d destroyed its communicator with requests in flight", comm->rank);
 	requests_settle(comm);
-	family_leave(comm);
+	siblings_leave(comm);
 }
 
 /* ---- mail */
@@ -217,9 +217,9 @@ void frl_comm_abort(struct frl_comm *comm, const char *reason)
 	snprintf(text, sizeof(text), "rank %d aborted: %.*s", comm->rank, REASON_MAX - 64,
 		reason ? reason : "for no reason that was given");
 	/* Send the failure here: the communicator's thread may be busy elsewhere for long. */
-	if (!board_abort(comm->board, &comm->post, text))
+	if (!mailbox_abort(comm->mailbox, &comm->inbox, text))
 		return;
-	comm_tell_failure(comm, -ECANCELED, text);
+	comm_send_failure(comm, -ECANCELED, text);
 	/* Abort the job before the caller may end the process, which would look like a crash. */
 	comm_give_up_job(comm, text);
 }
@@ -240,13 +240,13 @@ static int take_mail(struct frl_comm *comm, const struct mail *mail)
 	return 0;
 }
 
-int comm_take_post(struct frl_comm *comm)
+int comm_take_mail(struct frl_comm *comm)
 {
-	struct mail *mail = board_take(comm->board, &comm->post);
+	struct mail *mail = mailbox_take(comm->mailbox, &comm->inbox);
 	char reason[REASON_MAX];
 	int err = 0;
 
-	if (board_is_aborted(comm->board, &comm->post, reason))
+	if (mailbox_is_aborted(comm->mailbox, &comm->inbox, reason))
 		err = comm_fail_aborted(comm, reason);
 	while (mail) {
 		struct mail *next = mail->next;

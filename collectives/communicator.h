@@ -10,19 +10,19 @@
  *	transfer.c   checks that both ends of a SEND and RECV agree
  *	shm*.c       operations in memory that ranks of one machine share
  *	staging.c    receive rings for data that the device does not reduce
- *	where.c      memory kind of buffers: host or GPU
- *	compute.c, shadow.c, gate.c, block.c
+ *	memory_kind.c      memory kind of buffers: host or GPU
+ *	compute.c, bounce.c, stream_wait.c, block.c
  *	             operations on GPU memory
  *	rail.c       devices, their registrations and failures
  *	channel*.c   connections between two ranks, created on first use
  *	runner.c     progress: completions, then lanes, then credits for the peers
- *	family.c     sibling communicators: progress and destruction
- *	board.c      mail between ranks, and its delivery to communicators
- *	failure.c, stall.c
+ *	siblings.c     sibling communicators: progress and destruction
+ *	mailbox.c      mail between ranks, and its delivery to communicators
+ *	failure.c, hang.c
  *	             failures, hang detection, and error texts
  *
- * Threads: one thread at a time, which has entered the communicator (family.h). Other threads may
- * access struct post and comm->board at any time.
+ * Threads: one thread at a time, which has entered the communicator (siblings.h). Other threads may
+ * access struct inbox and comm->mailbox at any time.
  */
 #ifndef FERRULE_COLLECTIVES_COMMUNICATOR_H
 #define FERRULE_COLLECTIVES_COMMUNICATOR_H
@@ -35,10 +35,10 @@
 #include <ferrule/collective.h>
 #include <ferrule/memory.h>
 
-#include "collectives/board.h"
+#include "collectives/mailbox.h"
 #include "collectives/channel.h"
 #include "collectives/config.h"
-#include "collectives/family.h"
+#include "collectives/siblings.h"
 #include "collectives/run.h"
 #include "collectives/schedule.h"
 #include "collectives/shm.h"
@@ -65,7 +65,7 @@ struct frl_request {
 	struct frl_request *previous, *next;
 	struct run *runs;
 	uint32_t left;  /* runs that are not complete */
-	uint32_t moves; /* number of advances, for stall.c */
+	uint32_t moves; /* number of advances, for hang.c */
 	uint32_t seen_moves;
 	uint64_t since_ns; /* time of the last advance; 0: not checked yet */
 	/* deadline for its deregistrations, after which it completes without; 0: not set yet */
@@ -108,9 +108,9 @@ struct frl_comm {
 	bool is_child;
 	/* the rank that measured with this one and has received all answers */
 	int measured_by;
-	struct member member; /* of its sibling communicators */
-	struct board *board;
-	struct post post;
+	struct sibling sibling; /* of its sibling communicators */
+	struct mailbox *mailbox;
+	struct inbox inbox;
 
 	struct rail rails[RAILS_MAX];
 	unsigned n_rails;
@@ -120,7 +120,7 @@ struct frl_comm {
 	struct peer **peers; /* by rank; NULL: not used yet */
 	struct peer *first_peer;
 	struct channel *connecting; /* channels that are not up */
-	struct channel *news;
+	struct channel *reports_due;
 	struct lane *ready;
 	struct lane **ready_end;
 
@@ -130,14 +130,14 @@ struct frl_comm {
 	size_t idle_scratch;      /* bytes that idle runs keep */
 	struct compute *computes; /* GPUs that have been used */
 	/* runs that wait for a stream; runs that wait for room in the copy queue */
-	struct run *gated, *moving;
-	uint64_t gate_eager_ns; /* until this time streams are polled in each round */
-	uint64_t gate_look_ns;  /* after that, streams are polled next at this time */
+	struct run *stream_waiting, *moving;
+	uint64_t stream_eager_ns; /* until this time streams are polled in each round */
+	uint64_t stream_poll_ns;  /* after that, streams are polled next at this time */
 	/* after a failure: deadline for GPUs to become idle; 0: not set yet */
 	uint64_t still_by_ns;
 	uint32_t started; /* collectives started */
 	struct signature history[HISTORY];
-	bool has_selves; /* a run in the two lists below has been unblocked */
+	bool has_self_runs; /* a run in the two lists below has been unblocked */
 	struct self_list {
 		struct run *first, *last;
 		uint32_t started;    /* including empty ones */
@@ -149,7 +149,7 @@ struct frl_comm {
 	struct request_list stale;     /* freed by the caller, but a registration is still in use */
 	struct request_list idle;      /* for reuse */
 
-	struct stall {
+	struct hang {
 		uint32_t polls, idle_polls; /* since the last clock check */
 		uint64_t checked_ns;
 		uint64_t probed_ns;
@@ -157,7 +157,7 @@ struct frl_comm {
 		uint64_t asked_ns; /* 0: no questions are under way */
 		uint32_t question;
 		struct report *reports; /* by rank, while questions are under way */
-	} stall;
+	} hang;
 
 	bool draining; /* frl_comm_destroy() was called: failures are not sent to other ranks */
 	int error;     /* 0: none */
@@ -211,7 +211,7 @@ int comm_advance(struct frl_comm *comm);
 /* Hands all posted work to the devices. */
 void comm_flush(struct frl_comm *comm);
 /* Handles mail from other ranks and aborts by other threads. */
-int comm_take_post(struct frl_comm *comm);
+int comm_take_mail(struct frl_comm *comm);
 /* Marks a lane as ready to advance. */
 void lane_wake(struct frl_comm *comm, struct lane *lane);
 
@@ -244,12 +244,12 @@ bool operation_scales_first(enum frl_op op, enum frl_dtype dtype);
 int operation_init(struct operation *operation, const struct frl_comm *comm,
 	const struct frl_collective *collective);
 
-/* where.c: the memory kind of the buffers of an operation, and the stream that fills them. */
-struct where {
+/* memory_kind.c: the memory kind of the buffers of an operation, and the stream that fills them. */
+struct memory_kinds {
 	struct compute *compute; /* the GPU of the buffers; NULL: host memory only */
 	bool on_gpu[2];          /* by buffer */
 	/* event that the operation waits for, or NULL; the code that takes it sets NULL */
-	struct gate *gate;
+	struct stream_wait *stream_wait;
 };
 /*
  * Finds the memory kind of the buffers. `has_cuda`: result of cuda_is_loaded(), which a group of
@@ -257,8 +257,8 @@ struct where {
  * -ENOTSUP for managed memory, a captured stream, or a GPU without kernels, and as gpu_memory_of(),
  * gpu_hold(), gpu_queue_new().
  */
-int where_find(struct where *ret_where, struct frl_comm *comm, const struct operation *operation,
-	const struct frl_collective *collective, bool has_cuda);
+int memory_kinds_find(struct memory_kinds *ret_kinds, struct frl_comm *comm,
+	const struct operation *operation, const struct frl_collective *collective, bool has_cuda);
 
 /* choose.c: chooses the algorithm and job->segment_bytes. */
 int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo);
@@ -267,7 +267,7 @@ int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo
 int self_get(struct frl_comm *comm, struct run **ret_run);
 int self_enqueue(struct run *run);
 /* Continues runs that were unblocked. Returns 0 or the communicator's error. */
-int self_go_on(struct frl_comm *comm);
+int self_advance(struct frl_comm *comm);
 
 /* failure.c: fails the communicator. Only the first failure has an effect. Returns its error. */
 int comm_fail(struct frl_comm *comm, int err, const char *format, ...)
@@ -278,7 +278,7 @@ int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
 /* Fails after frl_comm_abort(), which has sent the failure. */
 int comm_fail_aborted(struct frl_comm *comm, const char *reason);
 /* Any thread: mails the failure to all other ranks. */
-void comm_tell_failure(const struct frl_comm *comm, int err, const char *text);
+void comm_send_failure(const struct frl_comm *comm, int err, const char *text);
 /* Any thread: aborts the whole job, unless the communicator was split from another one. Unlike mail,
  * that cannot get lost. */
 void comm_give_up_job(const struct frl_comm *comm, const char *why);
@@ -308,9 +308,9 @@ int comm_check_ranks(struct frl_comm *comm);
 /* Handles a MAIL_FAILED. */
 int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
 
-/* stall.c: checks for ranks that are gone, that are in another operation, or that exceed the
+/* hang.c: checks for ranks that are gone, that are in another operation, or that exceed the
  * timeout. */
-int comm_look_at_clock(struct frl_comm *comm);
+int comm_check_clock(struct frl_comm *comm);
 /* Handles a MAIL_REPORT. */
 void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
 /* Compares the operation that a peer reports with this rank's operation of the same number.

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
-#include "collectives/shadow.h"
+#include "collectives/bounce.h"
 #include "gpudirect/gpu.h"
 #include "gpudirect/queue.h"
 #include "gpudirect/stream.h"
@@ -75,12 +75,12 @@ void computes_free(struct frl_comm *comm)
 		comm->computes = compute->next;
 		gpu_queue_free(compute->queue);
 		blocks_free(compute);
-		while (compute->idle_gates) {
-			struct gate *gate = compute->idle_gates;
+		while (compute->idle_stream_waits) {
+			struct stream_wait *stream_wait = compute->idle_stream_waits;
 
-			compute->idle_gates = gate->next;
-			gpu_event_free(gate->event);
-			free(gate);
+			compute->idle_stream_waits = stream_wait->next;
+			gpu_event_free(stream_wait->event);
+			free(stream_wait);
 		}
 		gpu_release(compute->gpu);
 		free(compute->tasks);
@@ -165,8 +165,8 @@ static void complete(const struct task *task)
 	case TASK_NOTHING: return;
 	case TASK_STEP: run_advance(task->run, task->step, task->count); return;
 	case TASK_CHUNK: bulk_reduced(task->segment); return;
-	case TASK_PACK: run_open(task->run); return;
-	case TASK_UNPACK: request_run_done(task->run->request); return;
+	case TASK_COPY_IN: run_open(task->run); return;
+	case TASK_COPY_OUT: request_run_done(task->run->request); return;
 	}
 }
 
@@ -196,7 +196,7 @@ static int poll_one(struct compute *compute)
 
 int computes_poll(struct frl_comm *comm)
 {
-	int events = gates_poll(comm);
+	int events = stream_waits_poll(comm);
 
 	for (struct compute *compute = comm->computes; compute && events >= 0;
 		compute = compute->next) {
@@ -205,7 +205,7 @@ int computes_poll(struct frl_comm *comm)
 		events = n < 0 ? n : events + n;
 	}
 	if (events >= 0)
-		events += shadows_move(comm);
+		events += bounce_continue_all(comm);
 	return events;
 }
 

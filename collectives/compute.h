@@ -30,10 +30,10 @@ struct staging_ring;
 /* The action when a piece of work, and all work before it, is done. */
 enum task_kind {
 	TASK_NOTHING,
-	TASK_STEP,   /* `count` elements of a local step are complete */
-	TASK_CHUNK,  /* a chunk in a staging ring is reduced */
-	TASK_PACK,   /* the inputs are in the bounce buffers, and the run can begin */
-	TASK_UNPACK, /* the results are in the caller's buffers: the run is complete */
+	TASK_STEP,     /* `count` elements of a local step are complete */
+	TASK_CHUNK,    /* a chunk in a staging ring is reduced */
+	TASK_COPY_IN,  /* the inputs are in the bounce buffers, and the run can begin */
+	TASK_COPY_OUT, /* the results are in the caller's buffers: the run is complete */
 };
 
 struct task {
@@ -46,8 +46,8 @@ struct task {
 };
 
 /* An event, kept for reuse. */
-struct gate {
-	struct gate *next;
+struct stream_wait {
+	struct stream_wait *next;
 	struct compute *compute;
 	struct gpu_event *event;
 };
@@ -60,7 +60,7 @@ struct compute {
 	struct task *tasks;      /* by number modulo GPU_QUEUE_PIECES */
 	uint32_t first, behind;  /* from `first` up to `behind`, in the order of their tickets */
 	uint64_t last;           /* last ticket added */
-	struct gate *idle_gates;
+	struct stream_wait *idle_stream_waits;
 	struct staging_ring *idle_rings;
 	/* Idle blocks, see block.c. */
 	struct block *idle_blocks;
@@ -105,22 +105,23 @@ void computes_settle(struct frl_request *request);
 /* Frees everything. No work may be under way, and no channels may be left. */
 void computes_free(struct frl_comm *comm);
 
-/* ---- gate.c: operations that wait for a stream */
+/* ---- stream_wait.c: operations that wait for a stream */
 
 /*
  * Makes an event that happens when all work launched into `stream` until now is done. It belongs to
  * the GPU of the stream; `compute` is that of the buffers, or NULL. Fails with -ENOTSUP if the
  * stream is being captured, with -EINVAL if it belongs to no GPU, and as cuda_fail().
  */
-int gate_make(struct frl_comm *comm, void *stream, struct compute *compute, struct gate **ret_gate);
+int stream_wait_make(struct frl_comm *comm, void *stream, struct compute *compute,
+	struct stream_wait **ret_stream_wait);
 /* Returns an event for reuse. NULL is allowed. */
-void gate_put(struct gate *gate);
+void stream_wait_put(struct stream_wait *stream_wait);
 
 /* Lets a run that is in its lanes wait for its stream and for its copies to bounce buffers. */
-void gate_wait(struct run *run);
+void stream_wait_start(struct run *run);
 /* Polls all streams that runs wait for. Returns the number of runs that continue, or the
  * communicator's error. */
-int gates_poll(struct frl_comm *comm);
+int stream_waits_poll(struct frl_comm *comm);
 
 /* ---- block.c: memory that is kept for reuse */
 

@@ -10,7 +10,7 @@
 
 enum eager_type {
 	EAGER_PAYLOAD = 1, /* payload of a step */
-	EAGER_NEWS,        /* a header without payload */
+	EAGER_REPORT,      /* a header without payload */
 	EAGER_PROBE,       /* the same, with the operation that the sender is in */
 	/* the same, for a transfer whose length each end gives: `count` is the sender's, in
 	 * elements, `op` the direction, enum transfer_way */
@@ -97,8 +97,8 @@ static int post_pieces(
 	channel->eager_posted++;
 	if (wr.flags & FRL_SEND_SIGNALED)
 		channel->eager_signaled = channel->eager_posted;
-	channel->told_credits = channel->receives_posted;
-	channel->told_returned = channel->arrivals_taken;
+	channel->reported_credits = channel->receives_posted;
+	channel->reported_returned = channel->arrivals_taken;
 	channel->peer->comm->rails[channel->rail].has_posted = true;
 	return 0;
 }
@@ -169,9 +169,9 @@ int eager_sent(struct channel *channel, uint32_t slot)
 
 	/* A completion also completes all sends before it. */
 	channel->eager_acked += (slot + 1 - channel->eager_acked) % EAGER_SENDS;
-	if ((int32_t)(channel->eager_acked - channel->told_alone_at) >= 0)
-		channel->is_telling = false;
-	channel_has_news(channel);
+	if ((int32_t)(channel->eager_acked - channel->reported_alone_at) >= 0)
+		channel->is_reporting = false;
+	channel_needs_report(channel);
 	lane_wake(peer->comm, &peer->lanes[LANE_SEND_EAGER]);
 	return 0;
 }
@@ -192,8 +192,8 @@ static int post_alone(
 	err = post_pieces(channel, &sge, 1, EAGER_HEADER <= channel->max_inline, true);
 	if (err)
 		return err;
-	channel->is_telling = true;
-	channel->told_alone_at = channel->eager_posted;
+	channel->is_reporting = true;
+	channel->reported_alone_at = channel->eager_posted;
 	return 0;
 }
 
@@ -210,15 +210,15 @@ static int post_operation(struct channel *channel, const struct run *run, enum t
 	return post_alone(channel, EAGER_LENGTH, &signature);
 }
 
-void channel_has_news(struct channel *channel)
+void channel_needs_report(struct channel *channel)
 {
 	struct frl_comm *comm = channel->peer->comm;
 
-	if (channel->has_news)
+	if (channel->needs_report)
 		return;
-	channel->has_news = true;
-	channel->next_news = comm->news;
-	comm->news = channel;
+	channel->needs_report = true;
+	channel->next_report = comm->reports_due;
+	comm->reports_due = channel;
 }
 
 /*
@@ -226,14 +226,14 @@ void channel_has_news(struct channel *channel)
  * stall by that: each message from it leads to another check. At most one such header is under way,
  * because the peer has few receives for them; the check is repeated when it is acknowledged.
  */
-int channel_tell(struct channel *channel)
+int channel_report(struct channel *channel)
 {
 	const struct flight *receives = &channel->peer->receives;
-	bool needs_credits = channel->receives_posted != channel->told_credits &&
-		channel->told_credits - channel->receives_done <= BULK_RECEIVES / 2;
-	bool needs_slots = channel->arrivals_taken - channel->told_returned >= EAGER_DATA / 2;
+	bool needs_credits = channel->receives_posted != channel->reported_credits &&
+		channel->reported_credits - channel->receives_done <= BULK_RECEIVES / 2;
+	bool needs_slots = channel->arrivals_taken - channel->reported_returned >= EAGER_DATA / 2;
 
-	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel) ||
+	if (channel->state != CHANNEL_UP || channel->is_reporting || !has_room(channel) ||
 		!(needs_credits || needs_slots))
 		return 0;
 	/* Include the operation that the credits are for, so that the peer can detect a
@@ -242,21 +242,21 @@ int channel_tell(struct channel *channel)
 		return post_operation(channel,
 			receives->segments[(receives->next - 1) % receives->size].run,
 			TRANSFER_RECEIVED);
-	return post_alone(channel, EAGER_NEWS, NULL);
+	return post_alone(channel, EAGER_REPORT, NULL);
 }
 
 int channel_probe(struct channel *channel, const struct run *run, enum transfer_way way)
 {
-	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel))
+	if (channel->state != CHANNEL_UP || channel->is_reporting || !has_room(channel))
 		return 0;
 	return post_operation(channel, run, way);
 }
 
 int channel_ping(struct channel *channel)
 {
-	if (channel->state != CHANNEL_UP || channel->is_telling || !has_room(channel))
+	if (channel->state != CHANNEL_UP || channel->is_reporting || !has_room(channel))
 		return 0;
-	return post_alone(channel, EAGER_NEWS, NULL);
+	return post_alone(channel, EAGER_REPORT, NULL);
 }
 
 /* ---- receiving */
@@ -308,7 +308,7 @@ int eager_resume_sends(struct channel *channel)
 
 	if (channel->data_sent - theirs->arrived > EAGER_DATA ||
 		theirs->arrived - theirs->returned > EAGER_DATA)
-		return channel_nonsense(channel);
+		return channel_malformed(channel);
 	/* Headers on the new connection may have reported more already. */
 	if ((int32_t)(theirs->returned - channel->data_returned) > 0)
 		channel->data_returned = theirs->returned;
@@ -414,14 +414,14 @@ int lane_receive_eager(struct lane *lane)
 		if (err)
 			return err;
 		channel->arrivals_taken++;
-		channel_has_news(channel);
+		channel_needs_report(channel);
 		lane_move(lane, step->count);
 		run_advance(run, number, step->count);
 	}
 	return 0;
 }
 
-int channel_nonsense(const struct channel *channel)
+int channel_malformed(const struct channel *channel)
 {
 	return comm_fail(channel->peer->comm, -EPROTO,
 		"rank %d sent a malformed message: use the same Ferrule on all ranks",
@@ -429,7 +429,7 @@ int channel_nonsense(const struct channel *channel)
 }
 
 /* Takes credits and free slots. Both only grow, up to the number that exist. */
-static int take_news(struct channel *channel, const struct eager_header *header)
+static int take_report(struct channel *channel, const struct eager_header *header)
 {
 	uint32_t credits = be32toh(header->credits), returned = be32toh(header->returned);
 	struct peer *peer = channel->peer;
@@ -438,7 +438,7 @@ static int take_news(struct channel *channel, const struct eager_header *header)
 		credits - channel->sends_posted > BULK_RECEIVES ||
 		(int32_t)(returned - channel->data_returned) < 0 ||
 		(int32_t)(channel->data_sent - returned) < 0)
-		return channel_nonsense(channel);
+		return channel_malformed(channel);
 	if (credits != channel->credits)
 		lane_wake(peer->comm, &peer->lanes[LANE_SEND_BULK]);
 	if (returned != channel->data_returned)
@@ -460,22 +460,23 @@ static int take_length(struct channel *channel, const struct signature *theirs)
 
 	if (theirs->op >= TRANSFER_WAYS || theirs->count == TRANSFER_UNKNOWN ||
 		!signature_has_two_lengths(theirs->coll))
-		return channel_nonsense(channel);
+		return channel_malformed(channel);
 	return transfer_compare(channel->peer,
 		theirs->op == TRANSFER_SENT ? TRANSFER_RECEIVED : TRANSFER_SENT, &transfer);
 }
 
-static int take_operation(struct channel *channel, const struct signature *told, bool has_length)
+static int take_operation(
+	struct channel *channel, const struct signature *reported, bool has_length)
 {
 	struct peer *peer = channel->peer;
-	struct signature theirs = *told;
+	struct signature theirs = *reported;
 	int err;
 
 	if (has_length)
 		theirs.op = theirs.count = 0;
 	channel->their_operation = theirs;
 	err = comm_compare(peer->comm, peer->rank, &theirs);
-	return err || !has_length ? err : take_length(channel, told);
+	return err || !has_length ? err : take_length(channel, reported);
 }
 
 int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t slot)
@@ -487,17 +488,17 @@ int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t sl
 	int err;
 
 	if (wc->byte_len < EAGER_HEADER)
-		return channel_nonsense(channel);
+		return channel_malformed(channel);
 	bytes = be32toh(header->type_bytes) & 0xffffff;
 	if (wc->byte_len != EAGER_HEADER + bytes)
-		return channel_nonsense(channel);
-	err = take_news(channel, header);
+		return channel_malformed(channel);
+	err = take_report(channel, header);
 	if (err)
 		return err;
 	switch (be32toh(header->type_bytes) >> 24) {
 	case EAGER_PAYLOAD:
 		if (bytes == 0 || channel->arrivals_come - channel->arrivals_taken == EAGER_DATA)
-			return channel_nonsense(channel);
+			return channel_malformed(channel);
 		channel->arrivals[channel->arrivals_come++ % EAGER_DATA] = (struct arrival){
 			.slot = (uint8_t)slot, .bytes = bytes
 		};
@@ -509,7 +510,7 @@ int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t sl
 		err = take_operation(
 			channel, &signature, be32toh(header->type_bytes) >> 24 == EAGER_LENGTH);
 		return err ? err : post_receive(channel, slot);
-	case EAGER_NEWS: return post_receive(channel, slot);
+	case EAGER_REPORT: return post_receive(channel, slot);
 	}
-	return channel_nonsense(channel);
+	return channel_malformed(channel);
 }

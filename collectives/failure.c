@@ -34,7 +34,7 @@ int comm_error(const struct frl_comm *comm)
 }
 
 /* Any thread: reads only fields that do not change. */
-void comm_tell_failure(const struct frl_comm *comm, int err, const char *text)
+void comm_send_failure(const struct frl_comm *comm, int err, const char *text)
 {
 	uint8_t mail[ERRNO_SIZE + ERROR_TEXT];
 	size_t length = strnlen(text, ERROR_TEXT);
@@ -43,8 +43,8 @@ void comm_tell_failure(const struct frl_comm *comm, int err, const char *text)
 	memcpy(mail + ERRNO_SIZE, text, length);
 	for (int rank = 0; rank < comm->ranks; rank++) {
 		if (rank != comm->rank)
-			board_send(comm->board, comm_member(comm, rank), MAIL_FAILED, &comm->post,
-				mail, ERRNO_SIZE + length);
+			mailbox_send(comm->mailbox, comm_member(comm, rank), MAIL_FAILED,
+				&comm->inbox, mail, ERRNO_SIZE + length);
 	}
 }
 
@@ -54,7 +54,7 @@ void comm_give_up_job(const struct frl_comm *comm, const char *why)
 		comm->bootstrap->abort(comm->bootstrap->ctx, why);
 }
 
-static int fail(struct frl_comm *comm, int err, bool tells, const char *format, va_list args)
+static int fail(struct frl_comm *comm, int err, bool sends, const char *format, va_list args)
 {
 	if (comm->error)
 		return comm_error(comm);
@@ -62,8 +62,8 @@ static int fail(struct frl_comm *comm, int err, bool tells, const char *format, 
 	comm->error = err < 0 ? err : -err;
 	if (!comm->draining)
 		frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, comm->error_text);
-	if (!comm->draining && tells && comm->ranks > 1) {
-		comm_tell_failure(comm, comm->error, comm->error_text);
+	if (!comm->draining && sends && comm->ranks > 1) {
+		comm_send_failure(comm, comm->error, comm->error_text);
 		comm_give_up_job(comm, comm->error_text);
 	}
 	/* Buffers return to the caller with the error, so nothing may access them from here on. */
@@ -101,7 +101,7 @@ int comm_fail_aborted(struct frl_comm *comm, const char *reason)
 	/* The aborting thread also sends the failure, but the failure of this rank may arrive
 	 * first. */
 	if (!comm->error)
-		comm_tell_failure(comm, -ECANCELED, reason);
+		comm_send_failure(comm, -ECANCELED, reason);
 	err = comm_fail_quietly(comm, -ECANCELED, "%s", reason);
 	comm_give_up_job(comm, reason);
 	return err;
@@ -173,7 +173,7 @@ static bool nap(struct time_budget *waited)
 /* Returns the communicator's error if mail has made it fail, else 0. */
 static int take_waiting_mail(struct frl_comm *comm)
 {
-	return post_is_waiting(&comm->post) ? comm_take_post(comm) : 0;
+	return inbox_is_waiting(&comm->inbox) ? comm_take_mail(comm) : 0;
 }
 
 /* Waits for mail that makes the communicator fail. Returns 0 if none arrives in time. */

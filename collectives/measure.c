@@ -39,7 +39,7 @@ static bool find_near(const struct topology *topology, int *ret_lead, int *ret_o
 	for (uint32_t i = 1; i < topology->ranks; i++) {
 		uint32_t lead = topology->order[i - 1], other = topology->order[i];
 
-		if (topology->places[lead].host != topology->places[other].host)
+		if (topology->locations[lead].host != topology->locations[other].host)
 			continue;
 		*ret_lead = (int)lead;
 		*ret_other = (int)other;
@@ -52,7 +52,7 @@ static bool find_near(const struct topology *topology, int *ret_lead, int *ret_o
 static bool find_far(const struct topology *topology, int *ret_other)
 {
 	for (uint32_t rank = 1; rank < topology->ranks; rank++) {
-		if (topology->places[rank].host == topology->places[0].host)
+		if (topology->locations[rank].host == topology->locations[0].host)
 			continue;
 		*ret_other = (int)rank;
 		return true;

@@ -14,7 +14,7 @@
 #include <errno.h>
 
 #include "collectives/communicator.h"
-#include "collectives/place.h"
+#include "collectives/location.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
@@ -189,7 +189,7 @@ struct window {
 
 static int measure_window(struct test *t, struct window *window, struct times *times)
 {
-	uint64_t start_ns = clock_now_ns(), mine_ns = place_waited_ns(), theirs_ns = t->answer;
+	uint64_t start_ns = clock_now_ns(), mine_ns = location_waited_ns(), theirs_ns = t->answer;
 	int err = 0;
 
 	*window = (struct window){ .rounds = 0 };
@@ -205,7 +205,7 @@ static int measure_window(struct test *t, struct window *window, struct times *t
 		keep_least(&times->largest, round.largest);
 		window->passed_ns = clock_now_ns() - start_ns;
 	}
-	mine_ns = place_waited_ns() - mine_ns;
+	mine_ns = location_waited_ns() - mine_ns;
 	theirs_ns = t->answer - theirs_ns;
 	window->waited_ns = mine_ns > theirs_ns ? mine_ns : theirs_ns;
 	return err;
@@ -272,8 +272,8 @@ static int part(struct test *t, bool leads)
 	if (is_lossless(comm))
 		return 0;
 	if (leads) {
-		board_send(
-			comm->board, comm_member(comm, t->peer), MAIL_MEASURED, &comm->post, "", 0);
+		mailbox_send(comm->mailbox, comm_member(comm, t->peer), MAIL_MEASURED, &comm->inbox,
+			"", 0);
 		return 0;
 	}
 	frl_backoff_reset(&backoff);
@@ -310,7 +310,7 @@ static int follow(struct test *t)
 			err = run(t, &group[n], 1);
 		/* Not before pings, which the system call would lengthen. */
 		if (n > 0)
-			t->answer = place_waited_ns();
+			t->answer = location_waited_ns();
 	}
 	return err;
 }

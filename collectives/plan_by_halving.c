@@ -168,28 +168,29 @@ static void allreduce(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 	uint32_t n = power_below((uint32_t)job->ranks);
-	uint32_t place = plan_position(job, (uint32_t)job->rank);
-	bool has_surplus = place + n < (uint32_t)job->ranks;
+	uint32_t position = plan_position(job, (uint32_t)job->rank);
+	bool has_surplus = position + n < (uint32_t)job->ranks;
 	struct plan_range recv = plan_at(b, PLAN_RECV, 0);
 	struct gathered g = { .recent = PLAN_NOTHING };
 	struct halving h = {
-		.b = b, .n = n, .me = place, .by_position = true, .high = n, .count = job->count
+		.b = b, .n = n, .me = position, .by_position = true, .high = n, .count = job->count
 	};
 	struct plan_range own;
 	uint32_t step;
 
 	plan_take_input(b, job->count, PLAN_RECV);
-	if (place >= n) {
-		step = plan_add_send(b, plan_rank_at(job, place - n), plan_input(b, 0), job->count);
+	if (position >= n) {
+		step = plan_add_send(
+			b, plan_rank_at(job, position - n), plan_input(b, 0), job->count);
 		plan_wait_input(b, step, 0);
-		plan_add_receive(b, plan_rank_at(job, place - n), recv, job->count);
+		plan_add_receive(b, plan_rank_at(job, position - n), recv, job->count);
 		return;
 	}
 	h.base = plan_input(b, 0);
 	h.made = b->input_step;
 	if (has_surplus) {
 		h.made = plan_add_receive_reduce(
-			b, plan_rank_at(job, place + n), recv, h.base, job->count);
+			b, plan_rank_at(job, position + n), recv, h.base, job->count);
 		plan_wait_input(b, h.made, 0);
 		h.base = recv;
 	}
@@ -199,7 +200,7 @@ static void allreduce(struct plan_builder *b)
 	g.all = plan_finish(b, own, start_of(&h, h.high) - start_of(&h, h.low), h.made);
 	double_all(&h, &g, own, g.all);
 	if (has_surplus) {
-		step = plan_add_send(b, plan_rank_at(job, place + n), recv, job->count);
+		step = plan_add_send(b, plan_rank_at(job, position + n), recv, job->count);
 		wait_gathered(&h, &g, step, 0);
 	}
 }

@@ -17,7 +17,7 @@
 
 static uint32_t host_at(const struct plan_job *job, uint32_t position)
 {
-	return job->topology->places[plan_rank_at(job, position)].host;
+	return job->topology->locations[plan_rank_at(job, position)].host;
 }
 
 /* Returns the number of ranks of the host that begins at this position. */

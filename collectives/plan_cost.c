@@ -94,8 +94,8 @@ static bool is_far_at(const struct plan_job *job, uint32_t distance)
 	if (topology->hosts == 1)
 		return false;
 	while (size < topology->ranks &&
-		topology->places[topology->order[size]].host ==
-			topology->places[topology->order[0]].host)
+		topology->locations[topology->order[size]].host ==
+			topology->locations[topology->order[0]].host)
 		size++;
 	return 2 * distance > size || topology->ranks != size * topology->hosts;
 }

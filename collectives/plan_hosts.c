@@ -114,9 +114,9 @@ static void allreduce_leaders(
 
 /* Returns the block of the rank at index `place` of host number `host`. */
 static size_t block_of(
-	const struct plan_builder *b, const struct plan_hosts *h, uint32_t host, uint32_t place)
+	const struct plan_builder *b, const struct plan_hosts *h, uint32_t host, uint32_t index)
 {
-	return plan_rank_at(b->job, host * h->size + place) * b->job->count;
+	return plan_rank_at(b->job, host * h->size + index) * b->job->count;
 }
 
 static void reduce_scatter(struct plan_builder *b, const struct plan_hosts *h,

@@ -25,9 +25,9 @@ static bool is_encoded(const struct plan_ring *ring)
 	return plan_is_encoded(ring->b->job);
 }
 
-static size_t piece_count(const struct plan_ring *ring, uint32_t place, uint32_t piece)
+static size_t piece_count(const struct plan_ring *ring, uint32_t index, uint32_t piece)
 {
-	size_t count = ring->parts[place].count;
+	size_t count = ring->parts[index].count;
 	size_t first = piece * ring->piece;
 
 	if (first >= count)
@@ -122,9 +122,9 @@ static uint32_t receive_partial(
 	struct plan_ring *ring, uint32_t t, uint32_t piece, struct plan_range target)
 {
 	struct plan_builder *b = ring->b;
-	uint32_t place = behind(ring, t + 2);
-	size_t count = piece_count(ring, place, piece);
-	const struct plan_part *part = &ring->parts[place];
+	uint32_t index = behind(ring, t + 2);
+	size_t count = piece_count(ring, index, piece);
+	const struct plan_part *part = &ring->parts[index];
 	struct plan_range operand = piece_of(ring, part->input, piece);
 	uint32_t step;
 
@@ -229,9 +229,9 @@ static void gather_first(struct plan_ring *ring, uint32_t piece)
 static void gather_step(struct plan_ring *ring, uint32_t t, uint32_t piece)
 {
 	struct plan_builder *b = ring->b;
-	uint32_t place = behind(ring, t + 1);
-	size_t count = piece_count(ring, place, piece);
-	struct plan_range output = piece_of(ring, ring->parts[place].output, piece);
+	uint32_t index = behind(ring, t + 1);
+	size_t count = piece_count(ring, index, piece);
+	struct plan_range output = piece_of(ring, ring->parts[index].output, piece);
 	struct plan_range target = output;
 	uint32_t receive, send = PLAN_NOTHING, decode;
 
@@ -241,7 +241,7 @@ static void gather_step(struct plan_ring *ring, uint32_t t, uint32_t piece)
 	if (ring->is_in_turn)
 		plan_wait_whole(b, receive, ring->received);
 	remember(&ring->received, receive);
-	ring->parts[place].made = receive;
+	ring->parts[index].made = receive;
 	if (is_encoded(ring)) {
 		plan_wait(b, receive, ring->decoded[t % 2][piece], 0);
 		plan_wait(b, receive, ring->sent[t % 2][piece], 0);

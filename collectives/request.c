@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "collectives/compute.h"
-#include "collectives/shadow.h"
+#include "collectives/bounce.h"
 #include "collectives/shapes.h"
 #include "gpudirect/cuda.h"
 #include "lib/base/backoff.h"
@@ -171,33 +171,33 @@ static int get_schedule(
 }
 
 /* Returns whether data that the processor must access needs bounce buffers in host memory. */
-static bool needs_shadow(
-	const struct operation *o, const struct where *where, const struct schedule *schedule)
+static bool needs_bounce(const struct operation *o, const struct memory_kinds *kinds,
+	const struct schedule *schedule)
 {
-	if (!where->on_gpu[PLAN_SEND] && !where->on_gpu[PLAN_RECV])
+	if (!kinds->on_gpu[PLAN_SEND] && !kinds->on_gpu[PLAN_RECV])
 		return false;
 	if (!schedule || schedule->has_eager)
 		return true;
-	return (!where->on_gpu[PLAN_SEND] && o->bytes[PLAN_SEND] > 0) ||
-		(!where->on_gpu[PLAN_RECV] && o->bytes[PLAN_RECV] > 0);
+	return (!kinds->on_gpu[PLAN_SEND] && o->bytes[PLAN_SEND] > 0) ||
+		(!kinds->on_gpu[PLAN_RECV] && o->bytes[PLAN_RECV] > 0);
 }
 
-static int get_run(struct frl_comm *comm, struct operation *operation, const struct where *where,
-	bool *ret_needs_shadow, struct run **ret_run)
+static int get_run(struct frl_comm *comm, struct operation *operation,
+	const struct memory_kinds *kinds, bool *ret_needs_bounce, struct run **ret_run)
 {
 	struct schedule *schedule = NULL;
-	bool on_gpu = where->on_gpu[PLAN_SEND] || where->on_gpu[PLAN_RECV];
+	bool on_gpu = kinds->on_gpu[PLAN_SEND] || kinds->on_gpu[PLAN_RECV];
 	bool is_shm = shm_can(comm, operation);
 	int err = operation->to_self || is_shm ? 0 : get_schedule(comm, operation, &schedule);
 
 	if (err)
 		return err;
-	*ret_needs_shadow = needs_shadow(operation, where, schedule);
+	*ret_needs_bounce = needs_bounce(operation, kinds, schedule);
 	if (!schedule)
 		return is_shm ? shm_get_run(comm, shm_is_long(comm, operation), ret_run)
 			      : self_get(comm, ret_run);
 	err = run_get(
-		comm, schedule, on_gpu && !*ret_needs_shadow ? where->compute : NULL, ret_run);
+		comm, schedule, on_gpu && !*ret_needs_bounce ? kinds->compute : NULL, ret_run);
 	if (err)
 		schedule_put(schedule);
 	return err;
@@ -214,19 +214,19 @@ static int register_run(struct run *run)
 
 /* Appends a run, ready to be started. After a failure the request may already contain the run. */
 static int append_run(struct frl_request *request, struct operation *operation,
-	const struct frl_collective *collective, struct where *where)
+	const struct frl_collective *collective, struct memory_kinds *kinds)
 {
 	struct run **last = &request->runs;
-	bool has_shadow;
+	bool has_bounce;
 	struct run *run;
-	int err = get_run(request->comm, operation, where, &has_shadow, &run);
+	int err = get_run(request->comm, operation, kinds, &has_bounce, &run);
 
 	if (err)
 		return err;
 	while (*last)
 		last = &(*last)->next;
-	run->gate = where->gate;
-	where->gate = NULL;
+	run->stream_wait = kinds->stream_wait;
+	kinds->stream_wait = NULL;
 	run->request = request;
 	run->signature = operation->signature;
 	run->coll = collective->coll;
@@ -243,8 +243,8 @@ static int append_run(struct frl_request *request, struct operation *operation,
 	run->next = NULL;
 	*last = run;
 	request->left++;
-	if (has_shadow)
-		err = shadow_make(run, where->compute, where->on_gpu, operation->key.in_place);
+	if (has_bounce)
+		err = bounce_make(run, kinds->compute, kinds->on_gpu, operation->key.in_place);
 	return err ? err : register_run(run);
 }
 
@@ -253,15 +253,15 @@ static int add_run(
 	struct frl_request *request, const struct frl_collective *collective, bool has_cuda)
 {
 	struct operation operation;
-	struct where where;
+	struct memory_kinds kinds;
 	int err = operation_init(&operation, request->comm, collective);
 
 	if (!err)
-		err = where_find(&where, request->comm, &operation, collective, has_cuda);
+		err = memory_kinds_find(&kinds, request->comm, &operation, collective, has_cuda);
 	if (err)
 		return err;
-	err = append_run(request, &operation, collective, &where);
-	gate_put(where.gate);
+	err = append_run(request, &operation, collective, &kinds);
+	stream_wait_put(kinds.stream_wait);
 	return err;
 }
 
@@ -317,8 +317,8 @@ int request_start(struct frl_comm *comm, const struct frl_collective collectives
 	bool has_cuda;
 	int err = 0;
 
-	if (!comm->error && post_is_waiting(&comm->post))
-		comm_take_post(comm);
+	if (!comm->error && inbox_is_waiting(&comm->inbox))
+		comm_take_mail(comm);
 	if (comm->error)
 		return comm_error(comm);
 	if (comm->stale.first)

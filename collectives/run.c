@@ -9,7 +9,7 @@
 #include "collectives/channel.h"
 #include "collectives/communicator.h"
 #include "collectives/compute.h"
-#include "collectives/shadow.h"
+#include "collectives/bounce.h"
 #include "lib/base/error.h"
 
 enum { SCRATCH_KEPT = 64 << 20 }; /* bytes, of all idle runs of a communicator */
@@ -17,7 +17,7 @@ enum { SCRATCH_KEPT = 64 << 20 }; /* bytes, of all idle runs of a communicator *
 /* ---- memory */
 
 /* Creates the state of all peers of the schedule. Returns false if there is no memory. */
-static bool meet_peers(struct frl_comm *comm, const struct schedule *schedule)
+static bool create_peers(struct frl_comm *comm, const struct schedule *schedule)
 {
 	for (uint32_t i = 0; i < schedule->n_lanes; i++) {
 		const struct schedule_lane *lane = &schedule->lanes[i];
@@ -55,7 +55,7 @@ static int get_gpu_scratch(struct run *run)
 		return 0;
 	err = block_register(run->scratch);
 	if (!err)
-		run_lend(run, PLAN_SCRATCH, run->scratch->mr);
+		run_borrow(run, PLAN_SCRATCH, run->scratch->mr);
 	return err;
 }
 
@@ -71,7 +71,7 @@ static struct run *run_new(struct frl_comm *comm, struct schedule *schedule, boo
 	run->local.kind = LANE_LOCAL;
 	run->done = calloc(steps + 1, sizeof(*run->done));
 	run->bytes[PLAN_SCRATCH] = schedule->plan.scratch_bytes;
-	if (run->done && (!has_scratch || get_scratch(run)) && meet_peers(comm, schedule))
+	if (run->done && (!has_scratch || get_scratch(run)) && create_peers(comm, schedule))
 		return run;
 	run_free(run);
 	return NULL;
@@ -118,9 +118,9 @@ int run_get(struct frl_comm *comm, struct schedule *schedule, struct compute *co
 	return 0;
 }
 
-void run_lend(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[])
+void run_borrow(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[])
 {
-	run->is_lent[buffer] = true;
+	run->is_borrowed[buffer] = true;
 	for (unsigned rail = 0; rail < run->comm->n_rails; rail++)
 		run->mr[rail][buffer] = mr[rail];
 }
@@ -129,17 +129,17 @@ void run_lend(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[
 static void return_blocks(struct run *run)
 {
 	for (int buffer = 0; buffer < PLAN_BUFFERS; buffer++) {
-		for (unsigned rail = 0; rail < RAILS_MAX && run->is_lent[buffer]; rail++)
+		for (unsigned rail = 0; rail < RAILS_MAX && run->is_borrowed[buffer]; rail++)
 			run->mr[rail][buffer] = NULL;
-		run->is_lent[buffer] = false;
+		run->is_borrowed[buffer] = false;
 	}
-	shadow_free(run);
+	bounce_free(run);
 	if (run->scratch) {
 		block_put(run->scratch);
 		run->base[PLAN_SCRATCH] = NULL;
 	}
-	gate_put(run->gate);
-	run->gate = NULL;
+	stream_wait_put(run->stream_wait);
+	run->stream_wait = NULL;
 	run->scratch = NULL;
 	run->is_blocked = false;
 }
@@ -236,7 +236,7 @@ bool run_deregister(struct run *run)
 		for (int buffer = 0; buffer < end; buffer++) {
 			struct frl_mr **mr = &run->mr[rail][buffer];
 
-			if (run->is_lent[buffer])
+			if (run->is_borrowed[buffer])
 				continue;
 			if (*mr &&
 				rail_deregister(run->comm, rail, (enum plan_buffer)buffer, *mr) < 0)
@@ -323,13 +323,13 @@ void run_advance(struct run *run, uint32_t step, size_t count)
 
 void run_begin(struct run *run)
 {
-	bool waits = run->gate || run->shadow;
+	bool waits = run->stream_wait || run->bounce;
 
 	run->is_blocked = waits;
 	if (run->left > 0)
 		run_enqueue(run);
 	if (waits)
-		gate_wait(run);
+		stream_wait_start(run);
 	else if (run->left == 0)
 		run_complete(run);
 }
@@ -339,7 +339,7 @@ void run_open(struct run *run)
 	run->is_blocked = false;
 	if (!run->schedule) {
 		if (!run->is_shm)
-			run->comm->has_selves = true;
+			run->comm->has_self_runs = true;
 		return;
 	}
 	if (run->left == 0) {
@@ -354,8 +354,8 @@ void run_open(struct run *run)
 
 void run_complete(struct run *run)
 {
-	if (run->shadow)
-		shadow_unpack(run);
+	if (run->bounce)
+		bounce_copy_out(run);
 	else
 		request_run_done(run->request);
 }

@@ -19,9 +19,9 @@
 struct block;
 struct compute;
 struct frl_comm;
-struct gate;
+struct stream_wait;
 struct peer;
-struct shadow;
+struct bounce;
 struct run;
 
 enum { RAILS_MAX = 4, SCALAR_MAX = 8 };
@@ -67,7 +67,7 @@ struct lane {
 struct run {
 	struct run *next; /* in the request, or in the list of idle runs */
 	struct run *next_self;
-	struct run *next_gated;
+	struct run *next_stream_waiting;
 	struct frl_request *request;
 	struct frl_comm *comm;
 	/* NULL: this rank sends to itself (self.c), or shared memory (shm.h) */
@@ -81,17 +81,17 @@ struct run {
 	uint8_t *base[PLAN_BUFFERS];
 	size_t bytes[PLAN_BUFFERS];
 	struct frl_mr *mr[RAILS_MAX][PLAN_BUFFERS];
-	bool is_lent[PLAN_BUFFERS]; /* the registrations belong to a block, see compute.h */
+	bool is_borrowed[PLAN_BUFFERS]; /* the registrations belong to a block, see compute.h */
 	/* Only for runs on GPU memory, else NULL and 0: */
 	struct compute *compute; /* does the local steps and owns the scratch */
 	uint64_t token;          /* first number for frl_recv_wr.keep; one number per step */
 	struct block *scratch;
-	struct shadow *shadow; /* its bounce buffers, or NULL */
-	struct gate *gate;     /* the event it waits for, or NULL */
-	bool is_shm, is_long;  /* see shm.h; such a run has no schedule */
-	size_t count;          /* elements, as given by the caller */
-	bool is_blocked;       /* it waits for its event or its copies */
-	uint32_t left;         /* steps that are not complete */
+	struct bounce *bounce;           /* its bounce buffers, or NULL */
+	struct stream_wait *stream_wait; /* the event it waits for, or NULL */
+	bool is_shm, is_long;            /* see shm.h; such a run has no schedule */
+	size_t count;                    /* elements, as given by the caller */
+	bool is_blocked;                 /* it waits for its event or its copies */
+	uint32_t left;                   /* steps that are not complete */
 	struct lane local;
 	size_t *done; /* by step: complete elements */
 	struct lane_work works[];
@@ -107,7 +107,7 @@ void run_put(struct run *run);
 void run_free(struct run *run);
 
 /* Uses registrations of the caller for a buffer; they outlive the run. */
-void run_lend(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[]);
+void run_borrow(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[]);
 
 /* Registers the buffers of large messages on all rails. */
 int run_register(struct run *run);

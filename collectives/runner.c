@@ -55,15 +55,15 @@ static int advance(struct lane *lane)
 	return 0;
 }
 
-static int tell_news(struct frl_comm *comm)
+static int send_reports(struct frl_comm *comm)
 {
-	while (comm->news) {
-		struct channel *channel = comm->news;
+	while (comm->reports_due) {
+		struct channel *channel = comm->reports_due;
 		int err;
 
-		comm->news = channel->next_news;
-		channel->has_news = false;
-		err = channel_tell(channel);
+		comm->reports_due = channel->next_report;
+		channel->needs_report = false;
+		err = channel_report(channel);
 		if (err)
 			return err;
 	}
@@ -88,19 +88,19 @@ static int advance_lanes(struct frl_comm *comm, int *share)
 		if (err)
 			return err;
 	}
-	if (comm->has_selves) {
-		int err = self_go_on(comm);
+	if (comm->has_self_runs) {
+		int err = self_advance(comm);
 
 		if (err)
 			return err;
 	}
-	return tell_news(comm);
+	return send_reports(comm);
 }
 
 int comm_advance(struct frl_comm *comm)
 {
 	int share = LOCAL_SHARE, chunks = LOCAL_SHARE;
-	int err = comm->shm ? shm_go_on(comm->shm, false) : 0;
+	int err = comm->shm ? shm_advance(comm->shm, false) : 0;
 
 	if (err >= 0)
 		err = advance_lanes(comm, &share);
@@ -235,11 +235,11 @@ static int idle(struct frl_comm *comm)
 {
 	int packets = 0;
 
-	comm->member.quiet_rounds++;
+	comm->sibling.quiet_rounds++;
 	for (unsigned i = 0; i < comm->n_rails; i++)
 		packets += frl_progress(comm->rails[i].device);
-	if (packets == 0 && ++comm->stall.idle_polls >= IDLE_POLLS) {
-		int err = comm_look_at_clock(comm);
+	if (packets == 0 && ++comm->hang.idle_polls >= IDLE_POLLS) {
+		int err = comm_check_clock(comm);
 
 		if (err)
 			return err;
@@ -250,12 +250,12 @@ static int idle(struct frl_comm *comm)
 /* Most of the time, short operations in shared memory proceed without a check of anything else. */
 static int shared_round(struct frl_comm *comm)
 {
-	int n = shm_go_on(comm->shm, true);
+	int n = shm_advance(comm->shm, true);
 
 	if (n <= 0 || shm_is_due(comm->shm))
 		return n < 0 ? n : 0;
 	comm_finish_requests(comm);
-	comm->member.quiet_rounds = 0;
+	comm->sibling.quiet_rounds = 0;
 	return n;
 }
 
@@ -265,7 +265,7 @@ int comm_progress(struct frl_comm *comm)
 
 	if (comm->error)
 		return comm_error(comm);
-	err = post_is_waiting(&comm->post) ? comm_take_post(comm) : 0;
+	err = inbox_is_waiting(&comm->inbox) ? comm_take_mail(comm) : 0;
 	if (!err && comm->shm)
 		err = shared_round(comm);
 	if (err != 0)
@@ -283,13 +283,13 @@ int comm_progress(struct frl_comm *comm)
 	if (events < 0)
 		return events;
 	err = comm_advance(comm);
-	if (!err && ++comm->stall.polls >= BUSY_POLLS)
-		err = comm_look_at_clock(comm);
+	if (!err && ++comm->hang.polls >= BUSY_POLLS)
+		err = comm_check_clock(comm);
 	if (err)
 		return err;
 	comm_finish_requests(comm);
 	if (events == 0 && !comm->ready && !comm->staging.first)
 		return idle(comm);
-	comm->member.quiet_rounds = 0;
+	comm->sibling.quiet_rounds = 0;
 	return events + 1;
 }

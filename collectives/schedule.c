@@ -9,7 +9,7 @@
 #include "collectives/communicator.h"
 #include "lib/base/error.h"
 
-enum { PASSED_SOON = 256 }; /* most steps between a receive and the send that forwards it */
+enum { FORWARDED_SOON = 256 }; /* most steps between a receive and the send that forwards it */
 
 size_t schedule_bytes(const struct schedule *schedule, const struct plan_range *range, size_t count)
 {
@@ -137,7 +137,7 @@ static bool is_untouched(const struct schedule *schedule, uint32_t receive, uint
 {
 	const struct plan_step *steps = schedule->plan.steps, *sent = &steps[send];
 
-	if (send - receive > PASSED_SOON)
+	if (send - receive > FORWARDED_SOON)
 		return false;
 	for (uint32_t i = receive + 1; i < send; i++)
 		if (steps[i].kind != PLAN_SENDS &&
@@ -148,7 +148,7 @@ static bool is_untouched(const struct schedule *schedule, uint32_t receive, uint
 }
 
 /* Returns whether the send sends exactly what the receive it waits for has received. */
-static bool passes_on(
+static bool forwards_unchanged(
 	const struct schedule *schedule, const struct plan_after *after, uint32_t send)
 {
 	const struct plan_step *steps = schedule->plan.steps, *sent = &steps[send];
@@ -157,26 +157,26 @@ static bool passes_on(
 	return schedule->lanes[schedule->lane_of[after->step]].kind == LANE_RECV_BULK &&
 		after->shift == 0 && step->count == sent->count &&
 		is_same(&step->target, &sent->source) &&
-		schedule->passes[after->step] == PLAN_NOTHING &&
+		schedule->forwards[after->step] == PLAN_NOTHING &&
 		is_untouched(schedule, after->step, send);
 }
 
 /* Pairs each receive with the first send that forwards it; there may be several. */
-static void find_passed(struct schedule *schedule)
+static void find_forwards(struct schedule *schedule)
 {
 	const struct plan *plan = &schedule->plan;
 
 	for (uint32_t i = 0; i < plan->n_steps; i++) {
-		schedule->passes[i] = PLAN_NOTHING;
+		schedule->forwards[i] = PLAN_NOTHING;
 		if (schedule->lanes[schedule->lane_of[i]].kind != LANE_SEND_BULK)
 			continue;
-		for (int k = 0; k < PLAN_AFTER && schedule->passes[i] == PLAN_NOTHING; k++) {
+		for (int k = 0; k < PLAN_AFTER && schedule->forwards[i] == PLAN_NOTHING; k++) {
 			const struct plan_after *after = &plan->steps[i].after[k];
 
-			if (after->step == PLAN_NOTHING || !passes_on(schedule, after, i))
+			if (after->step == PLAN_NOTHING || !forwards_unchanged(schedule, after, i))
 				continue;
-			schedule->passes[i] = after->step;
-			schedule->passes[after->step] = i;
+			schedule->forwards[i] = after->step;
+			schedule->forwards[after->step] = i;
 		}
 	}
 }
@@ -185,7 +185,7 @@ static void find_passed(struct schedule *schedule)
  * lane, less what is before the receive in its own, if all lanes advance equally. */
 static size_t waiting_of(const struct schedule *schedule, const size_t *begin, uint32_t receive)
 {
-	uint32_t send = schedule->passes[receive];
+	uint32_t send = schedule->forwards[receive];
 
 	if (send == PLAN_NOTHING || schedule->plan.steps[receive].kind == PLAN_SENDS ||
 		begin[send] <= begin[receive])
@@ -194,7 +194,7 @@ static size_t waiting_of(const struct schedule *schedule, const size_t *begin, u
 }
 
 /* Sums up the most waiting bytes of each lane, limited to all its forwarded bytes. */
-static int find_passing(struct schedule *schedule)
+static int find_forwarding(struct schedule *schedule)
 {
 	const struct plan *plan = &schedule->plan;
 	size_t n = plan->n_steps, n_lanes = schedule->n_lanes;
@@ -224,7 +224,7 @@ static int find_passing(struct schedule *schedule)
 				schedule, &plan->steps[i], plan->steps[i].count);
 	}
 	for (size_t i = 0; i < n_lanes; i++)
-		schedule->passing += most[i] < all[i] ? most[i] : all[i];
+		schedule->forwarding += most[i] < all[i] ? most[i] : all[i];
 	free(begin);
 	return 0;
 }
@@ -238,15 +238,15 @@ static int prepare(struct schedule *schedule, uint32_t ranks)
 	schedule->lane_of = calloc(n, sizeof(*schedule->lane_of));
 	schedule->next_step = calloc(n, sizeof(*schedule->next_step));
 	schedule->watchers_at = calloc(n, sizeof(*schedule->watchers_at));
-	schedule->passes = calloc(n, sizeof(*schedule->passes));
+	schedule->forwards = calloc(n, sizeof(*schedule->forwards));
 	if (!schedule->lanes || !schedule->lane_of || !schedule->next_step ||
-		!schedule->watchers_at || !schedule->passes)
+		!schedule->watchers_at || !schedule->forwards)
 		return -ENOMEM;
 	err = sort_into_lanes(schedule, ranks);
 	if (err)
 		return err;
-	find_passed(schedule);
-	err = find_passing(schedule);
+	find_forwards(schedule);
+	err = find_forwarding(schedule);
 	return err ? err : find_watchers(schedule);
 }
 
@@ -265,7 +265,7 @@ static void schedule_free(struct schedule *schedule)
 	free(schedule->next_step);
 	free(schedule->watchers_at);
 	free(schedule->watchers);
-	free(schedule->passes);
+	free(schedule->forwards);
 	free(schedule->written);
 	free(schedule);
 }

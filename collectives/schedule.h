@@ -75,12 +75,12 @@ struct schedule {
 	uint32_t *watchers;
 	/* By step, for large messages: of a receive, the send that forwards its data unchanged;
 	 * of that send, the receive. PLAN_NOTHING: none. */
-	uint32_t *passes;
+	uint32_t *forwards;
 	/* most forwarded bytes that have arrived and not been sent, at one time */
-	size_t passing;
+	size_t forwarding;
 	bool in_bulk[PLAN_BUFFERS]; /* buffers of large messages */
 	bool has_eager;             /* it has small messages */
-	/* Ranges of the caller's buffers that it writes, see shadow.c; NULL: not needed yet. */
+	/* Ranges of the caller's buffers that it writes, see bounce.c; NULL: not needed yet. */
 	struct written *written;
 	uint32_t n_written;
 };

@@ -45,7 +45,7 @@ static void round_as_sent(float *elements, size_t count, enum frl_wire wire)
 	}
 }
 
-static int meet(struct frl_comm *comm)
+static int match(struct frl_comm *comm)
 {
 	struct run *from = comm->self_sends.first, *to = comm->self_receives.first;
 
@@ -64,14 +64,14 @@ static int meet(struct frl_comm *comm)
 	return 0;
 }
 
-int self_go_on(struct frl_comm *comm)
+int self_advance(struct frl_comm *comm)
 {
 	int err = 0;
 
-	comm->has_selves = false;
+	comm->has_self_runs = false;
 	while (comm->self_sends.first && comm->self_receives.first && !err &&
 		!comm->self_sends.first->is_blocked && !comm->self_receives.first->is_blocked)
-		err = meet(comm);
+		err = match(comm);
 	return err;
 }
 
@@ -112,11 +112,11 @@ int self_enqueue(struct run *run)
 	if (run->signature.count == 0)
 		return pass_empty(run, others);
 	append(mine, run);
-	run->is_blocked = run->gate || run->shadow;
+	run->is_blocked = run->stream_wait || run->bounce;
 	if (run->is_blocked)
-		gate_wait(run);
+		stream_wait_start(run);
 	if (find_partner(run, others))
-		return self_go_on(comm);
+		return self_advance(comm);
 	/* The matching operation has already completed: it was empty. */
 	if ((int32_t)(others->started - mine->started) >= 0) {
 		none = run->signature;

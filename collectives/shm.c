@@ -17,7 +17,7 @@
 #define SHM_MAGIC UINT64_C(0x354d48534c5246) /* "FRLSHM5" */
 
 /* Exchanged between the ranks. They are on one machine, so numbers are in host order. */
-struct card {
+struct page_record {
 	int32_t pid;
 	uint32_t is_willing;
 	uint64_t secret;
@@ -35,18 +35,19 @@ static const char *why_not(const struct frl_comm *comm)
 }
 
 /* Exports this rank's page. If a rank cannot or may not, no rank uses shared memory. */
-static void make_card(struct shm *shm, struct card *card)
+static void make_record(struct shm *shm, struct page_record *record)
 {
 	const char *why = why_not(shm->comm);
-	struct shm_place place;
+	struct shm_location location;
 
-	*card = (struct card){ .pid = (int32_t)getpid() };
+	*record = (struct page_record){ .pid = (int32_t)getpid() };
 	shm->page_size = shm_page_size(shm->ranks);
 	if (!why) {
 		shm->page = share_alloc(shm->page_size);
 		if (!shm->page ||
-			getrandom(&card->secret, sizeof(card->secret), 0) != sizeof(card->secret) ||
-			!shm_export(shm->page, shm->page, shm->page_size, &place))
+			getrandom(&record->secret, sizeof(record->secret), 0) !=
+				sizeof(record->secret) ||
+			!shm_export(shm->page, shm->page, shm->page_size, &location))
 			why = memfd_strerror(errno);
 	}
 	if (why) {
@@ -55,40 +56,40 @@ static void make_card(struct shm *shm, struct card *card)
 		return;
 	}
 	shm->page->magic = SHM_MAGIC;
-	shm->page->secret = card->secret;
-	card->page = place.export;
-	card->is_willing = true;
+	shm->page->secret = record->secret;
+	record->page = location.export;
+	record->is_willing = true;
 }
 
-static int map_page(struct shm *shm, uint32_t rank, const struct card *card)
+static int map_page(struct shm *shm, uint32_t rank, const struct page_record *record)
 {
 	struct shm_peer *peer = &shm->peers[rank];
 	uint8_t *addr;
 	int err;
 
-	if (card->page.size < shm->page_size)
+	if (record->page.size < shm->page_size)
 		return frl_fail(-EPROTO, "its page is too short");
-	err = shm_map(card->pid, &card->page, &addr);
+	err = shm_map(record->pid, &record->page, &addr);
 	if (err)
 		return err;
-	peer->pid = card->pid;
+	peer->pid = record->pid;
 	peer->page = (const struct shm_page *)(const void *)addr;
-	peer->page_size = card->page.size;
-	if (peer->page->magic != SHM_MAGIC || peer->page->secret != card->secret)
+	peer->page_size = record->page.size;
+	if (peer->page->magic != SHM_MAGIC || peer->page->secret != record->secret)
 		return frl_fail(-EPROTO, "its page has another identifier");
 	return 0;
 }
 
-static bool map_pages(struct shm *shm, const struct card *cards)
+static bool map_pages(struct shm *shm, const struct page_record *records)
 {
 	bool is_done = true;
 
 	for (uint32_t rank = 0; rank < shm->ranks && is_done; rank++)
-		is_done = cards[rank].is_willing;
+		is_done = records[rank].is_willing;
 	for (uint32_t rank = 0; rank < shm->ranks && is_done; rank++) {
 		if (rank == shm->me)
 			continue;
-		is_done = map_page(shm, rank, &cards[rank]) == 0;
+		is_done = map_page(shm, rank, &records[rank]) == 0;
 		if (!is_done)
 			frl_log(FRL_LOG_INFO,
 				"collectives use packets, not shared memory: "
@@ -99,18 +100,18 @@ static bool map_pages(struct shm *shm, const struct card *cards)
 }
 
 /* Two exchanges: the locations of the pages, and whether all ranks have mapped them. */
-static int meet(struct shm *shm, const struct shm_gather *gather, struct card *cards,
+static int exchange(struct shm *shm, const struct shm_gather *gather, struct page_record *records,
 	uint8_t *are_done, bool *ret_is_done)
 {
-	struct card mine;
+	struct page_record mine;
 	uint8_t is_done;
 	int err;
 
-	make_card(shm, &mine);
-	err = gather->all(gather->ctx, &mine, sizeof(mine), cards);
+	make_record(shm, &mine);
+	err = gather->all(gather->ctx, &mine, sizeof(mine), records);
 	if (err)
 		return err;
-	is_done = map_pages(shm, cards);
+	is_done = map_pages(shm, records);
 	err = gather->all(gather->ctx, &is_done, sizeof(is_done), are_done);
 	for (uint32_t rank = 0; rank < shm->ranks; rank++)
 		is_done = is_done && are_done[rank];
@@ -121,7 +122,7 @@ static int meet(struct shm *shm, const struct shm_gather *gather, struct card *c
 /* Takes part in the exchanges of other communicators without a page. */
 static int decline(const struct shm_gather *gather)
 {
-	const struct card none = { 0 };
+	const struct page_record none = { 0 };
 	const uint8_t is_done = false;
 	int err = gather->all(gather->ctx, &none, sizeof(none), NULL);
 
@@ -131,7 +132,7 @@ static int decline(const struct shm_gather *gather)
 int shm_create(struct frl_comm *comm, const struct shm_gather *gather)
 {
 	uint32_t ranks = comm ? (uint32_t)comm->ranks : 0;
-	struct card *cards;
+	struct page_record *records;
 	uint8_t *are_done;
 	struct shm *shm;
 	bool is_done = false;
@@ -140,18 +141,18 @@ int shm_create(struct frl_comm *comm, const struct shm_gather *gather)
 	if (ranks < 2 || ranks > SHM_RANKS_MAX || comm->topology.hosts != 1)
 		return gather->is_for_others ? decline(gather) : 0;
 	shm = calloc(1, sizeof(*shm) + ranks * sizeof(shm->peers[0]));
-	cards = calloc(ranks, sizeof(*cards));
+	records = calloc(ranks, sizeof(*records));
 	are_done = calloc(ranks, sizeof(*are_done));
-	if (shm && cards && are_done) {
+	if (shm && records && are_done) {
 		shm->comm = comm;
 		shm->me = (uint32_t)comm->rank;
 		shm->ranks = ranks;
 		shm->waiting_end = &shm->waiting;
-		err = meet(shm, gather, cards, are_done, &is_done);
+		err = exchange(shm, gather, records, are_done, &is_done);
 	} else {
 		err = frl_fail(-ENOMEM, "no memory for %u ranks", ranks);
 	}
-	free(cards);
+	free(records);
 	free(are_done);
 	if (is_done && !err)
 		comm->shm = shm;

@@ -76,6 +76,6 @@ void shm_give_up(struct shm *shm);
 
 /* Does what can be done now. Returns the number of steps, or the communicator's error. `spins`:
  * waits a moment for something that is about to arrive. */
-int shm_go_on(struct shm *shm, bool spins);
+int shm_advance(struct shm *shm, bool spins);
 
 #endif

@@ -132,6 +132,6 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
 		reduce_piece(shm, operation, in, target, count);
 		target += count * operation->elem_size;
 	}
-	shm_tell_made(shm, operation, operation->made + 1);
+	shm_publish_made(shm, operation, operation->made + 1);
 	return true;
 }

@@ -47,7 +47,7 @@ struct shm_seen {
 	uint32_t uses;      /* uses since then without a known location */
 	bool is_shared;     /* `place` is its location */
 	unsigned export_at; /* valid while page->exports has its ID at this index */
-	struct shm_place place;
+	struct shm_location location;
 };
 
 enum { SHM_SEEN = 64 };
@@ -63,9 +63,9 @@ struct shm {
 	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
 	uint32_t n_idle;
-	uint64_t history; /* hash of all operations */
-	uint32_t work;    /* done since other transports were polled */
-	uint32_t in_vain; /* consecutive waits in which nothing arrived */
+	uint64_t history;      /* hash of all operations */
+	uint32_t work;         /* done since other transports were polled */
+	uint32_t missed_waits; /* consecutive waits in which nothing arrived */
 	struct shm_operation operations[SHM_SLOTS];
 	struct shm_seen seen[SHM_SEEN];
 	struct shm_peer peers[];
@@ -108,7 +108,7 @@ static inline bool shm_scales_first(const struct run *run)
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
 /* Handles the slot of rank `rank`, which is then no longer awaited, unless this rank has
  * requested a copy. Returns 0 or the communicator's error. */
-int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank);
+int shm_short_match(struct shm *shm, struct shm_operation *operation, uint32_t rank);
 /* Copies this rank's input of the oldest operation to the ring, if a rank has requested that. */
 void shm_short_help(struct shm *shm, const struct shm_operation *operation);
 /* Computes the result, when all awaited slots have been seen. */
@@ -152,23 +152,24 @@ static inline struct shm_progress *shm_progress_of(
 	return &shm->page->progress[operation->number % SHM_SLOTS];
 }
 
-static inline void shm_tell(
+static inline void shm_publish(
 	_Atomic uint64_t *counter, const struct shm_operation *operation, uint32_t rounds)
 {
 	atomic_store_explicit(counter, SHM_AT(operation->number, rounds), memory_order_release);
 }
 
-static inline void shm_tell_staged(
+static inline void shm_publish_staged(
 	struct shm *shm, struct shm_operation *operation, uint32_t rounds)
 {
 	operation->staged = rounds;
-	shm_tell(&shm_progress_of(shm, operation)->staged, operation, rounds);
+	shm_publish(&shm_progress_of(shm, operation)->staged, operation, rounds);
 }
 
-static inline void shm_tell_made(struct shm *shm, struct shm_operation *operation, uint32_t rounds)
+static inline void shm_publish_made(
+	struct shm *shm, struct shm_operation *operation, uint32_t rounds)
 {
 	operation->made = rounds;
-	shm_tell(&shm_progress_of(shm, operation)->made, operation, rounds);
+	shm_publish(&shm_progress_of(shm, operation)->made, operation, rounds);
 }
 
 /* Returns the progress of another rank, from the counter at an offset in its struct
@@ -187,7 +188,7 @@ static inline uint32_t shm_rounds_of(
 	shm_rounds_of(shm, operation, rank, offsetof(struct shm_progress, counter))
 
 /* Returns whether all other ranks have reached a round. */
-static inline bool shm_have_come(const struct shm *shm, const struct shm_operation *operation,
+static inline bool shm_have_reached(const struct shm *shm, const struct shm_operation *operation,
 	size_t counter, uint32_t rounds)
 {
 	for (uint32_t rank = 0; rank < shm->ranks; rank++)
@@ -207,7 +208,7 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation);
 /* shm_long.c */
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
 /* Handles the slot of rank `rank`. Returns 0 or the communicator's error. */
-int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank);
+int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t rank);
 /* Does some rounds, when all slots have been seen. Returns their number. */
 int shm_long_step(struct shm *shm, struct shm_operation *operation);
 /* Returns whether this rank has finished reading, and writing to its rings. */

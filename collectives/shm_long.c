@@ -87,9 +87,9 @@ static uint32_t count_rounds(const struct shm *shm, const struct shm_operation *
 /* Counters start at the end for inputs and outputs that are read in place. */
 static void begin_progress(struct shm *shm, struct shm_operation *operation)
 {
-	shm_tell_staged(shm, operation, operation->rings_in ? 0 : operation->rounds);
-	shm_tell(&shm_progress_of(shm, operation)->taken, operation, 0);
-	shm_tell_made(
+	shm_publish_staged(shm, operation, operation->rings_in ? 0 : operation->rounds);
+	shm_publish(&shm_progress_of(shm, operation)->taken, operation, 0);
+	shm_publish_made(
 		shm, operation, operation->reduces || operation->rings_out ? 0 : operation->rounds);
 }
 
@@ -152,7 +152,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	begin_progress(shm, operation);
 }
 
-int shm_long_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank)
+int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t rank)
 {
 	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
 	const struct run *run = operation->run;
@@ -191,7 +191,7 @@ static bool has_room(
 	if (shm->complete != operation->number)
 		return false;
 	return round < SHM_RING ||
-		shm_have_come(shm, operation,
+		shm_have_reached(shm, operation,
 			is_taken ? offsetof(struct shm_progress, taken)
 				 : offsetof(struct shm_progress, made),
 			round - SHM_RING + 1);
@@ -214,7 +214,7 @@ static bool stage(struct shm *shm, struct shm_operation *operation)
 				shm_at(operation, PLAN_SEND, block.first),
 				block.count * operation->elem_size);
 	}
-	shm_tell_staged(shm, operation, round + 1);
+	shm_publish_staged(shm, operation, round + 1);
 	return true;
 }
 
@@ -281,7 +281,7 @@ static bool make(struct shm *shm, struct shm_operation *operation)
 		memcpy(shm->page->rings + shm_ring_at(shm->ranks, round),
 			shm_at(operation, out_buffer(run), to.first),
 			to.count * operation->elem_size);
-	shm_tell_made(shm, operation, round + 1);
+	shm_publish_made(shm, operation, round + 1);
 	return true;
 }
 
@@ -347,7 +347,7 @@ static bool take(struct shm *shm, struct shm_operation *operation)
 			least = operation->peer[rank].taken;
 	}
 	if (has_moved)
-		shm_tell(&shm_progress_of(shm, operation)->taken, operation, least);
+		shm_publish(&shm_progress_of(shm, operation)->taken, operation, least);
 	return has_moved;
 }
 

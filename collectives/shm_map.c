@@ -130,31 +130,31 @@ static int find_in(struct shm_peer *peer, struct shm_mapping *mapping, uint64_t 
 	return 0;
 }
 
-int shm_find_mapped(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+int shm_find_mapped(struct shm_peer *peer, const struct shm_location *location, size_t bytes,
 	const uint8_t **ret_addr)
 {
-	uint64_t id = place->export.id;
+	uint64_t id = location->export.id;
 
 	for (unsigned i = 0; i < SHM_MAPPINGS; i++) {
 		struct shm_mapping *mapping = &peer->mappings[i];
 
 		if (mapping->addr && mapping->export.id == id)
-			return find_in(peer, mapping, place->offset, bytes, ret_addr);
+			return find_in(peer, mapping, location->offset, bytes, ret_addr);
 	}
 	return -ENOENT;
 }
 
-int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+int shm_find(struct shm_peer *peer, const struct shm_location *location, size_t bytes,
 	const uint8_t **ret_addr)
 {
-	const struct shm_export export = place->export;
+	const struct shm_export export = location->export;
 	struct shm_mapping *mapping;
-	int err = shm_find_mapped(peer, place, bytes, ret_addr);
+	int err = shm_find_mapped(peer, location, bytes, ret_addr);
 
 	if (err != -ENOENT)
 		return err;
 	err = map_anew(peer, &export, &mapping);
-	return err ? err : find_in(peer, mapping, place->offset, bytes, ret_addr);
+	return err ? err : find_in(peer, mapping, location->offset, bytes, ret_addr);
 }
 
 void shm_unmap(struct shm_peer *peer)
@@ -204,14 +204,14 @@ static unsigned find_export(const struct shm_page *page, uint64_t id)
 	return at;
 }
 
-static void tell_change(struct shm_page *page)
+static void publish_change(struct shm_page *page)
 {
 	uint64_t changed = atomic_load_explicit(&page->exports_changed, memory_order_relaxed);
 
 	atomic_store_explicit(&page->exports_changed, changed + 1, memory_order_release);
 }
 
-void shm_tell_freed(struct shm_page *page)
+void shm_publish_freed(struct shm_page *page)
 {
 	uint64_t frees = share_frees();
 	bool has_changed = false;
@@ -221,7 +221,7 @@ void shm_tell_freed(struct shm_page *page)
 	page->frees = frees;
 	forget_freed(page, &has_changed);
 	if (has_changed)
-		tell_change(page);
+		publish_change(page);
 }
 
 /* Publishes an export, and removes freed ones. Returns its entry, or SHM_EXPORTS if another
@@ -246,36 +246,37 @@ static unsigned note_export(struct shm_page *page, uint64_t id, bool may_displac
 	if (at < SHM_EXPORTS)
 		set_export(page, at, id);
 	if (has_changed)
-		tell_change(page);
+		publish_change(page);
 	return at;
 }
 
-static bool find_place(const void *addr, size_t bytes, struct shm_place *ret_place)
+static bool find_location(const void *addr, size_t bytes, struct shm_location *ret_location)
 {
 	struct share *share = share_find(addr, bytes);
 
-	*ret_place = (struct shm_place){ 0 };
+	*ret_location = (struct shm_location){ 0 };
 	if (!share)
 		return false;
-	ret_place->export = (struct shm_export){
+	ret_location->export = (struct shm_export){
 		.id = share->id, .inode = share->inode, .size = share->size, .fd = share->fd
 	};
-	ret_place->offset = (uint64_t)((const uint8_t *)addr - share->addr);
+	ret_location->offset = (uint64_t)((const uint8_t *)addr - share->addr);
 	share_put(share);
 	return true;
 }
 
-bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place)
+bool shm_export(
+	struct shm_page *page, const void *addr, size_t bytes, struct shm_location *ret_location)
 {
-	return find_place(addr, bytes, ret_place) &&
-		note_export(page, ret_place->export.id, true) < SHM_EXPORTS;
+	return find_location(addr, bytes, ret_location) &&
+		note_export(page, ret_location->export.id, true) < SHM_EXPORTS;
 }
 
 bool shm_export_if_room(struct shm_page *page, const void *addr, size_t bytes,
-	struct shm_place *ret_place, unsigned *ret_at)
+	struct shm_location *ret_location, unsigned *ret_at)
 {
-	if (!find_place(addr, bytes, ret_place))
+	if (!find_location(addr, bytes, ret_location))
 		return false;
-	*ret_at = note_export(page, ret_place->export.id, false);
+	*ret_at = note_export(page, ret_location->export.id, false);
 	return *ret_at < SHM_EXPORTS;
 }

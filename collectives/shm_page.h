@@ -34,13 +34,13 @@ struct shm_export {
 };
 
 /* The location of a buffer. */
-struct shm_place {
+struct shm_location {
 	struct shm_export export; /* id 0: the data comes through a ring */
 	uint64_t offset;
 };
 
 /* Where a rank provides its input of a short operation. */
-enum shm_where {
+enum shm_input_kind {
 	SHM_IN_SLOT,
 	SHM_IN_PLACE, /* in the memory described by `send`, until all have read it */
 	SHM_IN_RING,  /* also in the ring for all: a rank could not map it */
@@ -51,14 +51,14 @@ struct shm_slot {
 	_Alignas(64) _Atomic uint64_t sequence;
 	struct signature signature;
 	uint64_t history; /* hash of all earlier operations */
-	/* Only for short operations: enum shm_where. */
-	_Atomic uint64_t where;
+	/* Only for short operations: enum shm_input_kind. */
+	_Atomic uint64_t input_kind;
 	union {
 		uint8_t data[SHM_INLINE];
 		struct {
 			/* The input, from which others reduce or take; and the result, which
 			 * they take when it is made. */
-			struct shm_place send, out;
+			struct shm_location send, out;
 			uint32_t keeps_send; /* all of `send` stays unchanged until the end */
 			/* the rank supports non-temporal stores for this operation */
 			uint32_t passes_cache;
@@ -84,7 +84,7 @@ struct shm_page {
 	_Alignas(64) _Atomic uint64_t finished;
 	/* Number plus 1 of a short operation for which others must copy their input to a ring:
 	 * this rank cannot map it. */
-	_Atomic uint64_t begged;
+	_Atomic uint64_t copy_requested;
 	/* The rank has failed, and its memory may have changed: readers discard what they have
 	 * read. */
 	_Alignas(64) _Atomic uint64_t failed;
@@ -145,20 +145,21 @@ int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr);
 void shm_drop_freed(struct shm_peer *peer);
 /* Returns where a buffer of `bytes` bytes of the peer is mapped. Fails with -EPROTO, or with
  * -ENOENT, without an error text, if it is not mapped. */
-int shm_find_mapped(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+int shm_find_mapped(struct shm_peer *peer, const struct shm_location *location, size_t bytes,
 	const uint8_t **ret_addr);
 /* The same, and maps it if needed. Fails with -EPROTO, and as shm_map(). */
-int shm_find(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+int shm_find(struct shm_peer *peer, const struct shm_location *location, size_t bytes,
 	const uint8_t **ret_addr);
 void shm_unmap(struct shm_peer *peer);
 
 /* Publishes that memory was freed, so that others unmap it. */
-void shm_tell_freed(struct shm_page *page);
+void shm_publish_freed(struct shm_page *page);
 /* Exports the buffer [addr, addr + bytes). Returns false if others cannot read it. */
-bool shm_export(struct shm_page *page, const void *addr, size_t bytes, struct shm_place *ret_place);
+bool shm_export(
+	struct shm_page *page, const void *addr, size_t bytes, struct shm_location *ret_location);
 /* The same, but returns false if another export would have to go. *ret_at is the entry in
  * page->exports, valid while it has the ID. */
 bool shm_export_if_room(struct shm_page *page, const void *addr, size_t bytes,
-	struct shm_place *ret_place, unsigned *ret_at);
+	struct shm_location *ret_location, unsigned *ret_at);
 
 #endif

@@ -11,9 +11,9 @@
 #include "lib/base/error.h"
 
 enum {
-	VAIN_MOST = 8, /* waits in a row in which nothing arrived */
-	WORK_DUE = 16, /* short operations between two polls of other transports */
-	STEPS = 8,     /* per call */
+	MISSED_MOST = 8, /* waits in a row in which nothing arrived */
+	WORK_DUE = 16,   /* short operations between two polls of other transports */
+	STEPS = 8,       /* per call */
 };
 
 /* ---- publishing */
@@ -65,7 +65,7 @@ static void publish(struct shm *shm, struct run *run)
 		.elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype),
 		.is_long = run->is_long,
 	};
-	shm_tell_freed(shm->page);
+	shm_publish_freed(shm->page);
 	slot->signature = run->signature;
 	slot->history = shm->history;
 	shm->history = add_to_history(shm->history, &run->signature);
@@ -114,8 +114,8 @@ static int fail_different(struct shm *shm, uint32_t rank, const struct shm_opera
 		shm->me, rank, frl_coll_name((enum frl_coll)mine->coll), mine->number);
 }
 
-/* Checks whether the rank has published this operation. Returns as meet(). */
-static int meet_one(struct shm *shm, struct shm_operation *operation, uint32_t rank)
+/* Checks whether the rank has published this operation. Returns as match(). */
+static int match_one(struct shm *shm, struct shm_operation *operation, uint32_t rank)
 {
 	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
 	const struct shm_slot *own = shm_slot_of(shm, shm->me, operation->number);
@@ -129,17 +129,17 @@ static int meet_one(struct shm *shm, struct shm_operation *operation, uint32_t r
 		return fail_different(shm, rank, operation, &theirs);
 	shm_drop_freed(&shm->peers[rank]);
 	if (!operation->is_long)
-		return shm_short_meet(shm, operation, rank);
+		return shm_short_match(shm, operation, rank);
 	operation->awaited &= ~shm_bit(rank);
-	return shm_long_meet(shm, operation, rank);
+	return shm_long_match(shm, operation, rank);
 }
 
 /* Returns 1 when all awaited ranks have published this operation, 0 before that, or the
  * communicator's error. */
-static int meet(struct shm *shm, struct shm_operation *operation)
+static int match(struct shm *shm, struct shm_operation *operation)
 {
 	for (uint32_t left = operation->awaited; left; left &= left - 1) {
-		int err = meet_one(shm, operation, (uint32_t)__builtin_ctz(left));
+		int err = match_one(shm, operation, (uint32_t)__builtin_ctz(left));
 
 		if (err)
 			return err;
@@ -188,7 +188,7 @@ static int check_owners(struct shm *shm, const struct shm_operation *operation)
 static int step(struct shm *shm)
 {
 	struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
-	int n = meet(shm, operation), err;
+	int n = match(shm, operation), err;
 
 	if (n <= 0)
 		return n;
@@ -242,7 +242,7 @@ static void help(struct shm *shm)
 
 /* Returns whether an awaited rank has arrived, or has finished reading this rank's buffers.
  * Returns true if nothing is awaited. */
-static bool has_come(void *arg)
+static bool has_arrived(void *arg)
 {
 	struct shm *shm = arg;
 	const struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
@@ -262,14 +262,14 @@ static void wait_a_moment(struct shm *shm)
 {
 	const struct frl_comm *comm = shm->comm;
 
-	if (comm->tuner.crowd > 1 || comm->active.first != comm->active.last ||
-		shm->in_vain >= VAIN_MOST)
+	if (comm->tuner.oversubscription > 1 || comm->active.first != comm->active.last ||
+		shm->missed_waits >= MISSED_MOST)
 		return;
-	if (!backoff_spin(has_come, shm))
-		shm->in_vain++;
+	if (!backoff_spin(has_arrived, shm))
+		shm->missed_waits++;
 }
 
-int shm_go_on(struct shm *shm, bool spins)
+int shm_advance(struct shm *shm, bool spins)
 {
 	int n = publish_all(shm), moved = 1;
 	bool was_long = false;
@@ -286,7 +286,7 @@ int shm_go_on(struct shm *shm, bool spins)
 	n += complete_in_order(shm);
 	help(shm);
 	if (n > 0)
-		shm->in_vain = 0;
+		shm->missed_waits = 0;
 	return n;
 }
 
@@ -361,10 +361,10 @@ void shm_enqueue(struct run *run)
 {
 	struct shm *shm = run->comm->shm;
 
-	run->is_blocked = run->gate || run->shadow;
+	run->is_blocked = run->stream_wait || run->bounce;
 	run->next_self = NULL;
 	*shm->waiting_end = run;
 	shm->waiting_end = &run->next_self;
 	if (run->is_blocked)
-		gate_wait(run);
+		stream_wait_start(run);
 }

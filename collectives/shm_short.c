@@ -29,7 +29,7 @@ static struct shm_seen *entry_of(struct shm *shm, const uint8_t *send)
 
 /* Returns the location of a buffer that was used before, if nothing was freed since: the address
  * could belong to another allocation. Returns NULL if the location is unknown. */
-static const struct shm_place *place_of(struct shm *shm, const uint8_t *send, size_t bytes)
+static const struct shm_location *location_of(struct shm *shm, const uint8_t *send, size_t bytes)
 {
 	struct shm_seen *seen = entry_of(shm, send);
 	uint64_t frees = share_frees();
@@ -40,31 +40,32 @@ static const struct shm_place *place_of(struct shm *shm, const uint8_t *send, si
 	}
 	if (!seen->is_shared && seen->uses++ % AGAIN == 0)
 		seen->is_shared = shm_export_if_room(
-			shm->page, send, seen->bytes, &seen->place, &seen->export_at);
+			shm->page, send, seen->bytes, &seen->location, &seen->export_at);
 	/* A long operation may have displaced the export. */
 	if (seen->is_shared &&
 		atomic_load_explicit(&shm->page->exports[seen->export_at], memory_order_relaxed) !=
-			seen->place.export.id)
+			seen->location.export.id)
 		seen->is_shared = false;
-	return seen->is_shared ? &seen->place : NULL;
+	return seen->is_shared ? &seen->location : NULL;
 }
 
 /* Decides whether the input stays in place until all have read it. Not if ranks share
  * processors: waiting for readers takes long then. */
-static bool leave_it(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
+static bool keep_in_place(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
 {
 	const struct run *run = operation->run;
 	const uint8_t *send = run->base[PLAN_SEND];
 	size_t bytes = run->bytes[PLAN_SEND];
-	const struct shm_place *place;
+	const struct shm_location *location;
 
 	if (bytes <= SHM_IN_PLACE_FROM || !shape_reduces_to_all(run->coll) ||
-		send == run->base[PLAN_RECV] || shm_scales_first(run) || shm->comm->tuner.crowd > 1)
+		send == run->base[PLAN_RECV] || shm_scales_first(run) ||
+		shm->comm->tuner.oversubscription > 1)
 		return false;
-	place = place_of(shm, send, bytes);
-	if (!place)
+	location = location_of(shm, send, bytes);
+	if (!location)
 		return false;
-	slot->send = *place;
+	slot->send = *location;
 	operation->peer[shm->me].send = send;
 	operation->is_read = true;
 	return true;
@@ -76,11 +77,11 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 	const struct shape *shape = shape_of(run->coll);
 	uint32_t root = run->signature.root;
 	size_t bytes = run->bytes[PLAN_SEND];
-	bool is_left = leave_it(shm, operation, slot);
+	bool is_in_place = keep_in_place(shm, operation, slot);
 
 	atomic_store_explicit(
-		&slot->where, is_left ? SHM_IN_PLACE : SHM_IN_SLOT, memory_order_relaxed);
-	if (is_left)
+		&slot->input_kind, is_in_place ? SHM_IN_PLACE : SHM_IN_SLOT, memory_order_relaxed);
+	if (is_in_place)
 		bytes = 0;
 	if (bytes > 0 && shm_scales_first(run))
 		run_scale(run, slot->data, run->base[PLAN_SEND], bytes / operation->elem_size);
@@ -93,56 +94,56 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 
 /* Returns whether a failed mapping allows a copy request: if descriptors or rights are missing,
  * but not if the memory is not as described. */
-static bool may_beg(int err)
+static bool may_request_copy(int err)
 {
 	return err && err != -ESTALE && err != -EPROTO;
 }
 
 /* As shm_find(). Keeps the earlier error text if a copy can be requested. */
-static int find_left(struct shm_peer *peer, const struct shm_place *place, size_t bytes,
+static int find_in_place(struct shm_peer *peer, const struct shm_location *location, size_t bytes,
 	const uint8_t **ret_addr)
 {
 	char before[ERROR_TEXT_MAX];
-	int err = shm_find_mapped(peer, place, bytes, ret_addr);
+	int err = shm_find_mapped(peer, location, bytes, ret_addr);
 
 	if (err != -ENOENT)
 		return err;
 	error_save(before);
-	err = shm_find(peer, place, bytes, ret_addr);
-	if (may_beg(err))
+	err = shm_find(peer, location, bytes, ret_addr);
+	if (may_request_copy(err))
 		error_restore(before);
 	return err;
 }
 
 /* Returns whether this rank has requested copies. All inputs in place are then awaited in the
  * ring. */
-static bool has_begged(const struct shm *shm, const struct shm_operation *operation)
+static bool has_requested_copy(const struct shm *shm, const struct shm_operation *operation)
 {
-	return atomic_load_explicit(&shm->page->begged, memory_order_relaxed) ==
+	return atomic_load_explicit(&shm->page->copy_requested, memory_order_relaxed) ==
 		operation->number + 1;
 }
 
-int shm_short_meet(struct shm *shm, struct shm_operation *operation, uint32_t rank)
+int shm_short_match(struct shm *shm, struct shm_operation *operation, uint32_t rank)
 {
 	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
 	const struct run *run = operation->run;
-	uint64_t where = atomic_load_explicit(&slot->where, memory_order_acquire);
+	uint64_t input_kind = atomic_load_explicit(&slot->input_kind, memory_order_acquire);
 	struct shm_peer *peer = &shm->peers[rank];
 	int err = 0;
 
-	if (shape_reduces_to_all(run->coll) && where == SHM_IN_RING) {
+	if (shape_reduces_to_all(run->coll) && input_kind == SHM_IN_RING) {
 		operation->peer[rank].send = shm_ring_of(shm, rank, shm->ranks, 0);
-	} else if (shape_reduces_to_all(run->coll) && where == SHM_IN_PLACE) {
+	} else if (shape_reduces_to_all(run->coll) && input_kind == SHM_IN_PLACE) {
 		/* A failed rank does not copy. */
 		if (atomic_load_explicit(&peer->page->failed, memory_order_relaxed))
 			return comm_fail_taken_back(shm->comm, (int)rank);
-		if (has_begged(shm, operation))
+		if (has_requested_copy(shm, operation))
 			return 0;
-		err = find_left(
+		err = find_in_place(
 			peer, &slot->send, run->bytes[PLAN_SEND], &operation->peer[rank].send);
-		if (may_beg(err)) {
-			atomic_store_explicit(
-				&shm->page->begged, operation->number + 1, memory_order_release);
+		if (may_request_copy(err)) {
+			atomic_store_explicit(&shm->page->copy_requested, operation->number + 1,
+				memory_order_release);
 			return 0;
 		}
 		operation->elsewhere |= shm_bit(rank);
@@ -155,21 +156,21 @@ void shm_short_help(struct shm *shm, const struct shm_operation *operation)
 {
 	struct shm_slot *slot = &shm->page->slots[operation->number % SHM_SLOTS];
 	const struct run *run = operation->run;
-	bool is_begged = false;
+	bool is_requested = false;
 
 	for (uint32_t rank = 0; rank < shm->ranks; rank++)
-		is_begged = is_begged ||
+		is_requested = is_requested ||
 			(rank != shm->me &&
-				atomic_load_explicit(&shm->peers[rank].page->begged,
+				atomic_load_explicit(&shm->peers[rank].page->copy_requested,
 					memory_order_relaxed) == operation->number + 1);
-	if (!is_begged || !run ||
-		atomic_load_explicit(&slot->where, memory_order_relaxed) != SHM_IN_PLACE)
+	if (!is_requested || !run ||
+		atomic_load_explicit(&slot->input_kind, memory_order_relaxed) != SHM_IN_PLACE)
 		return;
 	/* The ring is free: all readers have finished with earlier operations, and later ones
 	 * wait. */
 	memcpy(shm->page->rings + shm_ring_at(shm->ranks, 0), run->base[PLAN_SEND],
 		run->bytes[PLAN_SEND]);
-	atomic_store_explicit(&slot->where, SHM_IN_RING, memory_order_release);
+	atomic_store_explicit(&slot->input_kind, SHM_IN_RING, memory_order_release);
 }
 
 static const uint8_t *brought_by(

@@ -61,26 +61,27 @@ static int sort_members(const struct choice choices[], int ranks, int color, int
 }
 
 /* Numbers the hosts again, in the order of their lowest ranks. */
-static int copy_places(struct frl_comm *child, const struct frl_comm *parent, const int members[])
+static int copy_locations(
+	struct frl_comm *child, const struct frl_comm *parent, const int members[])
 {
 	uint32_t ranks = (uint32_t)child->ranks;
-	struct topology_place *places = calloc(ranks, sizeof(*places));
+	struct topology_location *locations = calloc(ranks, sizeof(*locations));
 	struct topology_host *hosts = calloc(ranks, sizeof(*hosts));
 	uint32_t *numbers = calloc(ranks, sizeof(*numbers));
-	int err = places && hosts && numbers ? 0 : -ENOMEM;
+	int err = locations && hosts && numbers ? 0 : -ENOMEM;
 
 	for (uint32_t rank = 0; rank < ranks && !err; rank++) {
-		places[rank] = parent->topology.places[members[rank]];
+		locations[rank] = parent->topology.locations[members[rank]];
 		hosts[rank].rank = rank;
-		memcpy(hosts[rank].id, &places[rank].host, sizeof(places[rank].host));
+		memcpy(hosts[rank].id, &locations[rank].host, sizeof(locations[rank].host));
 	}
 	if (!err)
 		topology_number_hosts(hosts, ranks, numbers);
 	for (uint32_t rank = 0; rank < ranks && !err; rank++)
-		places[rank].host = numbers[rank];
+		locations[rank].host = numbers[rank];
 	if (!err)
-		err = topology_init(&child->topology, places, ranks);
-	free(places);
+		err = topology_init(&child->topology, locations, ranks);
+	free(locations);
 	free(hosts);
 	free(numbers);
 	return err;
@@ -132,13 +133,14 @@ static int make_child(struct frl_comm *parent, const struct choice choices[], in
 	child->is_child = true;
 	tuner_take_costs(&child->tuner, &parent->tuner);
 	child->bootstrap = parent->bootstrap;
-	child->board = board_get(parent->board);
-	if (name_members(child, parent, members) < 0 || copy_places(child, parent, members) < 0) {
+	child->mailbox = mailbox_get(parent->mailbox);
+	if (name_members(child, parent, members) < 0 ||
+		copy_locations(child, parent, members) < 0) {
 		comm_free(child);
 		return frl_fail(-ENOMEM, "no memory for a communicator of %d ranks", n);
 	}
-	memcpy(child->post.id, choices[members[0]].id, COMM_ID_SIZE);
-	board_add(child->board, &child->post);
+	memcpy(child->inbox.id, choices[members[0]].id, COMM_ID_SIZE);
+	mailbox_add(child->mailbox, &child->inbox);
 	*ret_comm = child;
 	return 0;
 }
@@ -265,7 +267,7 @@ int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **
 	if (err && child) {
 		comm_free(child);
 	} else if (!err && child) {
-		family_join(child, comm);
+		siblings_join(child, comm);
 		*ret_comm = child;
 	}
 out:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Threads of communicators. There is one only while ranks reconnect (family.h). */
+/* Threads of communicators. There is one only while ranks reconnect (siblings.h). */
 #ifndef FERRULE_COLLECTIVES_THREAD_H
 #define FERRULE_COLLECTIVES_THREAD_H
 

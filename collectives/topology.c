@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct placed {
-	struct topology_place place;
+	struct topology_location location;
 	uint32_t rank;
 };
 
@@ -20,10 +20,10 @@ static int compare_placed(const void *left, const void *right)
 {
 	const struct placed *a = left;
 	const struct placed *b = right;
-	int order = compare(a->place.host, b->place.host);
+	int order = compare(a->location.host, b->location.host);
 
 	if (order == 0)
-		order = compare(a->place.numa, b->place.numa);
+		order = compare(a->location.numa, b->location.numa);
 	return order != 0 ? order : compare(a->rank, b->rank);
 }
 
@@ -53,27 +53,28 @@ void topology_number_hosts(struct topology_host *hosts, uint32_t ranks, uint32_t
 	}
 }
 
-int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks)
+int topology_init(
+	struct topology *topology, const struct topology_location *locations, uint32_t ranks)
 {
 	struct placed *sorted = calloc(ranks, sizeof(sorted[0]));
 
 	*topology = (struct topology){
 		.ranks = ranks,
-		.places = calloc(ranks, sizeof(places[0])),
+		.locations = calloc(ranks, sizeof(locations[0])),
 		.order = calloc(ranks, sizeof(topology->order[0])),
 	};
-	if (!sorted || !topology->places || !topology->order) {
+	if (!sorted || !topology->locations || !topology->order) {
 		free(sorted);
 		topology_fini(topology);
 		return -ENOMEM;
 	}
-	memcpy(topology->places, places, ranks * sizeof(places[0]));
+	memcpy(topology->locations, locations, ranks * sizeof(locations[0]));
 	for (uint32_t rank = 0; rank < ranks; rank++)
-		sorted[rank] = (struct placed){ .place = places[rank], .rank = rank };
+		sorted[rank] = (struct placed){ .location = locations[rank], .rank = rank };
 	qsort(sorted, ranks, sizeof(sorted[0]), compare_placed);
 	for (uint32_t i = 0; i < ranks; i++) {
 		topology->order[i] = sorted[i].rank;
-		if (i == 0 || sorted[i].place.host != sorted[i - 1].place.host)
+		if (i == 0 || sorted[i].location.host != sorted[i - 1].location.host)
 			topology->hosts++;
 	}
 	free(sorted);
@@ -82,7 +83,7 @@ int topology_init(struct topology *topology, const struct topology_place *places
 
 void topology_fini(struct topology *topology)
 {
-	free(topology->places);
+	free(topology->locations);
 	free(topology->order);
 	*topology = (struct topology){ .ranks = 0 };
 }

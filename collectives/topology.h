@@ -11,7 +11,7 @@
 
 enum { TOPOLOGY_HOST_ID = 16 };
 
-struct topology_place {
+struct topology_location {
 	uint32_t host; /* numbered from 0 in the order of their lowest ranks */
 	uint32_t numa; /* on the host; 0 if there is only one or it is unknown */
 	uint32_t rails;
@@ -20,7 +20,7 @@ struct topology_place {
 struct topology {
 	uint32_t ranks;
 	uint32_t hosts;
-	struct topology_place *places; /* by rank */
+	struct topology_location *locations; /* by rank */
 	/* Ranks in ring order: by host, then by NUMA node, then by number. */
 	uint32_t *order;
 };
@@ -36,7 +36,8 @@ struct topology_host {
 void topology_number_hosts(struct topology_host hosts[], uint32_t ranks, uint32_t ret_numbers[]);
 
 /* Copies the locations of all ranks. Fails with -ENOMEM. */
-int topology_init(struct topology *topology, const struct topology_place *places, uint32_t ranks);
+int topology_init(
+	struct topology *topology, const struct topology_location *locations, uint32_t ranks);
 void topology_fini(struct topology *topology);
 
 #endif

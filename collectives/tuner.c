@@ -15,7 +15,7 @@ enum { NAME = 32 };
 
 /* If ranks share a processor, a message costs time at both ends, and for switching between them:
  * this many latencies. */
-static const double crowded_message = 2.5;
+static const double oversubscribed_message = 2.5;
 
 /* Costs of the local fabric; also used for networks that were not measured. */
 static const double defaults[TUNER_COSTS] = {
@@ -96,14 +96,14 @@ void tuner_take_costs(struct tuner *tuner, const struct tuner *from)
 	tuner->source = from->source;
 	tuner->made_s = from->made_s;
 	tuner->is_staged = from->is_staged;
-	tuner->crowd = from->crowd;
+	tuner->oversubscription = from->oversubscription;
 }
 
 int tuner_init(struct tuner *tuner, const char *algos, size_t segment_bytes)
 {
 	const struct tuner_costs none = { .step = { 0 } };
 
-	*tuner = (struct tuner){ .segment_bytes = segment_bytes, .crowd = 1 };
+	*tuner = (struct tuner){ .segment_bytes = segment_bytes, .oversubscription = 1 };
 	tuner_set_costs(tuner, &none, TUNER_DEFAULTS);
 	while (algos && *algos != '\0') {
 		size_t length = strcspn(algos, ",");
@@ -199,8 +199,8 @@ static double path_ns(const struct tuner *tuner, const struct plan_cost *cost)
 /* Returns the processor time of all ranks that share a processor. */
 static double work_ns(const struct tuner *tuner, const struct plan_cost *cost)
 {
-	return tuner->crowd *
-		(cost->messages * crowded_message * cost_ns(tuner, TUNER_LATENCY) +
+	return tuner->oversubscription *
+		(cost->messages * oversubscribed_message * cost_ns(tuner, TUNER_LATENCY) +
 			cost->volume * cost_ns(tuner, TUNER_BYTE) + local_ns(tuner, cost));
 }
 
@@ -210,7 +210,7 @@ double tuner_time_ns(const struct tuner *tuner, enum frl_algo algo, const struct
 	struct plan_cost cost;
 
 	plan_cost(algo, &copy, &cost);
-	return path_ns(tuner, &cost) + (tuner->crowd > 1 ? work_ns(tuner, &cost) : 0);
+	return path_ns(tuner, &cost) + (tuner->oversubscription > 1 ? work_ns(tuner, &cost) : 0);
 }
 
 /* Returns the algorithm with the least time, or FRL_ALGO_AUTO if none can do the job. */
@@ -322,7 +322,7 @@ static int explain_costs(const struct tuner *tuner, char *text, size_t size)
 
 	tuner_write_costs(&tuner->costs, costs);
 	return snprintf(text, size, "costs in ns: %s (%s); %.3g ranks per processor%s\n", costs,
-		source_text(tuner, source, sizeof(source)), tuner->crowd,
+		source_text(tuner, source, sizeof(source)), tuner->oversubscription,
 		tuner->is_staged ? "; data to reduce is staged" : "");
 }
 

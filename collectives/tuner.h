@@ -50,22 +50,22 @@ enum tuner_source {
 };
 
 enum {
-	TUNER_TEXT = 256,        /* size of costs as text */
-	TUNER_STEP_LEAST = 32,   /* 2^-12 ns */
-	TUNER_STEP_ONE = 56,     /* 1 ns */
-	TUNER_STEP_MOST = 136,   /* 2^40 ns */
-	TUNER_CROWD_MOST = 4096, /* ranks per processor */
+	TUNER_TEXT = 256,                   /* size of costs as text */
+	TUNER_STEP_LEAST = 32,              /* 2^-12 ns */
+	TUNER_STEP_ONE = 56,                /* 1 ns */
+	TUNER_STEP_MOST = 136,              /* 2^40 ns */
+	TUNER_OVERSUBSCRIPTION_MOST = 4096, /* ranks per processor */
 };
 
 struct tuner {
 	struct tuner_costs costs; /* including defaults for unknown costs */
 	struct tuner_costs known; /* without defaults */
 	enum tuner_source source;
-	int64_t made_s;       /* TUNER_KEPT: time of the measurement, seconds since 1970 */
-	bool is_due;          /* TUNER_KEPT: the costs should be checked */
-	bool is_staged;       /* a rank stages data to be reduced: staging.h */
-	double crowd;         /* ranks per processor on the host where it is highest; at least 1 */
-	size_t segment_bytes; /* the longest segment */
+	int64_t made_s;          /* TUNER_KEPT: time of the measurement, seconds since 1970 */
+	bool is_due;             /* TUNER_KEPT: the costs should be checked */
+	bool is_staged;          /* a rank stages data to be reduced: staging.h */
+	double oversubscription; /* ranks per processor on the host where it is highest; at least 1 */
+	size_t segment_bytes;    /* the longest segment */
 	/* From FRL_ALGO, by collective: the algorithm, and whether the collective was named. */
 	enum frl_algo forced[FRL_COLLS];
 	bool is_strict[FRL_COLLS];

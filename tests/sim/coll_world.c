@@ -3,7 +3,7 @@
 #include "tests/sim/coll_world.h"
 
 #include "collectives/measure.h"
-#include "collectives/place.h"
+#include "collectives/location.h"
 #include "lib/device/soft.h"
 #include "tests/sim/fail.h"
 
@@ -43,12 +43,12 @@ ssize_t __real_getrandom(void *bytes, size_t size, unsigned flags);
 ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags);
 int __real_nanosleep(const struct timespec *time, struct timespec *ret_left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left);
-void __real_place_host(uint8_t ret_id[HOST_ID_SIZE]);
-void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE]);
-uint32_t __real_place_processors(uint32_t *ret_first);
-uint32_t __wrap_place_processors(uint32_t *ret_first);
-uint64_t __real_place_waited_ns(void);
-uint64_t __wrap_place_waited_ns(void);
+void __real_location_host(uint8_t ret_id[HOST_ID_SIZE]);
+void __wrap_location_host(uint8_t ret_id[HOST_ID_SIZE]);
+uint32_t __real_location_processors(uint32_t *ret_first);
+uint32_t __wrap_location_processors(uint32_t *ret_first);
+uint64_t __real_location_waited_ns(void);
+uint64_t __wrap_location_waited_ns(void);
 int __real_comm_thread_start(void (*run)(void *arg), void *arg);
 int __wrap_comm_thread_start(void (*run)(void *arg), void *arg);
 int __real_comm_measure(struct frl_comm *comm);
@@ -90,12 +90,12 @@ ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags)
 	return (ssize_t)size;
 }
 
-void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE])
+void __wrap_location_host(uint8_t ret_id[HOST_ID_SIZE])
 {
 	uint32_t host;
 
 	if (!coll_world) {
-		__real_place_host(ret_id);
+		__real_location_host(ret_id);
 		return;
 	}
 	host = (uint32_t)(coll_world->current->number / coll_world->config.ranks_per_host);
@@ -104,18 +104,18 @@ void __wrap_place_host(uint8_t ret_id[HOST_ID_SIZE])
 }
 
 /* Processors take no time: there is one for each rank. */
-uint32_t __wrap_place_processors(uint32_t *ret_first)
+uint32_t __wrap_location_processors(uint32_t *ret_first)
 {
 	if (!coll_world)
-		return __real_place_processors(ret_first);
+		return __real_location_processors(ret_first);
 	*ret_first = (uint32_t)coll_world->current->number;
 	return 1;
 }
 
-uint64_t __wrap_place_waited_ns(void)
+uint64_t __wrap_location_waited_ns(void)
 {
 	if (!coll_world)
-		return __real_place_waited_ns();
+		return __real_location_waited_ns();
 	return coll_world->config.is_busy ? coll_now() / 2 : 0;
 }
 

@@ -4,7 +4,7 @@
  * the real one. Each rank is a coroutine of this one thread; where it would wait, in
  * frl_backoff_idle(), the others run, and when all of them wait, virtual time goes on to the next
  * event. What the library asks of the world outside is answered here: clock_gettime(), nanosleep(),
- * getrandom(), place_host(), place_processors(), place_waited_ns(), comm_measure(),
+ * getrandom(), location_host(), location_processors(), location_waited_ns(), comm_measure(),
  * comm_thread_start(), frl_poll_cq() and dpdk_port_open() are replaced by the linker (--wrap).
  * While no world runs, the real functions are called.
  *

@@ -230,7 +230,7 @@ static void abort_untold(struct rank *rank)
 	struct frl_collective c = allreduce_of(rank, 4);
 
 	if (rank->number == 0)
-		board_abort(rank->comm->board, &rank->comm->post, "rank 0 aborted: for a try");
+		mailbox_abort(rank->comm->mailbox, &rank->comm->inbox, "rank 0 aborted: for a try");
 	fails(rank, &c, -ECANCELED, (const char *const[]){ "rank 0 aborted: for a try", NULL });
 }
 

@@ -12,7 +12,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/compute.h"
-#include "collectives/family.h"
+#include "collectives/siblings.h"
 #include "gpudirect/queue.h"
 #include "tests/unit/comm_gpu_fixture.h"
 #include "tests/unit/comm_verbs_fixture.h"

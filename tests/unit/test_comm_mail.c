@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The board: which mail is kept for a communicator, however much comes, and what communicators do
+ * The mailbox: which mail is kept for a communicator, however much comes, and what communicators do
  * with it. And what must not take longer than the number of ranks or operations demands.
  */
 #include <check.h>
@@ -12,7 +12,7 @@
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 
-/* ---- a board alone */
+/* ---- a mailbox alone */
 
 static void (*receiver)(void *arg, int rank, const void *data, size_t size);
 static void *receiver_arg;
@@ -35,9 +35,9 @@ static struct frl_bootstrap bootstrap = {
 	.ranks = 1024, .post = post_nothing, .set_receiver = set_receiver
 };
 
-/* As another rank's board sends it. */
+/* As another rank's mailbox sends it. */
 static void arrive(
-	int member, enum mail_type type, const struct post *to, const void *bytes, size_t size)
+	int member, enum mail_type type, const struct inbox *to, const void *bytes, size_t size)
 {
 	uint8_t mail[FRL_MAIL_MAX] = { 'F', 'R', 'L', 'M', 1, (uint8_t)type };
 
@@ -47,14 +47,14 @@ static void arrive(
 }
 
 /* About a channel: the newest is the one that counts. */
-static void arrive_connect(int member, uint8_t channel, uint8_t number, const struct post *to)
+static void arrive_connect(int member, uint8_t channel, uint8_t number, const struct inbox *to)
 {
 	uint8_t bytes[200] = { channel, number };
 
 	arrive(member, MAIL_CONNECT, to, bytes, sizeof(bytes));
 }
 
-static void arrive_failure(int member, const char *text, const struct post *to)
+static void arrive_failure(int member, const char *text, const struct inbox *to)
 {
 	uint8_t bytes[256] = { 0, 0, 0, EPROTO };
 
@@ -69,9 +69,9 @@ struct found {
 };
 
 /* Takes all mail of the post; what there is of `member` in detail. */
-static struct found take(struct board *board, struct post *post, int member)
+static struct found take(struct mailbox *mailbox, struct inbox *inbox, int member)
 {
-	struct mail *mail = board_take(board, post);
+	struct mail *mail = mailbox_take(mailbox, inbox);
 	struct found found = { 0 };
 
 	while (mail) {
@@ -95,119 +95,119 @@ static struct found take(struct board *board, struct post *post, int member)
 /* A rank that does not look for long, while another one asks again and again, and fails at last. */
 START_TEST(a_failure_is_never_lost)
 {
-	struct post post = { .id = "a" };
-	struct board *board;
+	struct inbox inbox = { .id = "a" };
+	struct mailbox *mailbox;
 	struct found found;
 
-	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
-	board_add(board, &post);
+	ck_assert_int_eq(mailbox_create(&bootstrap, &mailbox), 0);
+	mailbox_add(mailbox, &inbox);
 	for (int i = 0; i < 20000; i++)
-		arrive_connect(i % 500, (uint8_t)(i / 500 % 4), (uint8_t)i, &post);
-	arrive_failure(3, "number 1", &post);
-	arrive_failure(3, "number 2", &post);
-	arrive_connect(3, 2, 77, &post);
-	found = take(board, &post, 3);
+		arrive_connect(i % 500, (uint8_t)(i / 500 % 4), (uint8_t)i, &inbox);
+	arrive_failure(3, "number 1", &inbox);
+	arrive_failure(3, "number 2", &inbox);
+	arrive_connect(3, 2, 77, &inbox);
+	found = take(mailbox, &inbox, 3);
 	ck_assert_uint_eq(found.failures, 1);
 	ck_assert_str_eq(found.failure, "number 1");
 	ck_assert_uint_eq(found.connects, 4);
 	ck_assert_uint_eq(found.others, 4 * 499);
-	found = take(board, &post, 3);
+	found = take(mailbox, &inbox, 3);
 	ck_assert_uint_eq(found.failures + found.connects + found.others, 0);
-	board_remove(board, &post);
-	board_put(board);
+	mailbox_remove(mailbox, &inbox);
+	mailbox_put(mailbox);
 }
 END_TEST
 
-/* All that a communicator has something to do with; questions the board answers itself. */
+/* All that a communicator has something to do with; questions the mailbox answers itself. */
 START_TEST(every_type_arrives)
 {
 	const enum mail_type types[] = { MAIL_FAILED, MAIL_REPORT, MAIL_MEASURED };
-	struct post post = { .id = "a" };
-	struct board *board;
+	struct inbox inbox = { .id = "a" };
+	struct mailbox *mailbox;
 
-	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
-	board_add(board, &post);
+	ck_assert_int_eq(mailbox_create(&bootstrap, &mailbox), 0);
+	mailbox_add(mailbox, &inbox);
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		struct mail *mail;
 
-		arrive(7, types[i], &post, "text", 4);
-		mail = board_take(board, &post);
+		arrive(7, types[i], &inbox, "text", 4);
+		mail = mailbox_take(mailbox, &inbox);
 		ck_assert_ptr_nonnull(mail);
 		ck_assert_int_eq(mail->type, types[i]);
 		ck_assert_ptr_null(mail->next);
 		free(mail);
 	}
-	board_remove(board, &post);
-	board_put(board);
+	mailbox_remove(mailbox, &inbox);
+	mailbox_put(mailbox);
 }
 END_TEST
 
 START_TEST(the_newest_replaces)
 {
-	struct post post = { .id = "a" };
-	struct board *board;
+	struct inbox inbox = { .id = "a" };
+	struct mailbox *mailbox;
 	struct found found;
 
-	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
-	board_add(board, &post);
+	ck_assert_int_eq(mailbox_create(&bootstrap, &mailbox), 0);
+	mailbox_add(mailbox, &inbox);
 	for (int i = 0; i < 100; i++)
-		arrive_connect(5, 1, (uint8_t)i, &post);
-	arrive_connect(5, MAIL_CHANNELS, 1, &post); /* there is none */
-	arrive(5, (enum mail_type)99, &post, "x", 1);
-	found = take(board, &post, 5);
+		arrive_connect(5, 1, (uint8_t)i, &inbox);
+	arrive_connect(5, MAIL_CHANNELS, 1, &inbox); /* there is none */
+	arrive(5, (enum mail_type)99, &inbox, "x", 1);
+	found = take(mailbox, &inbox, 5);
 	ck_assert_uint_eq(found.connects, 1);
 	ck_assert_uint_eq(found.last_number, 99);
-	board_remove(board, &post);
-	board_put(board);
+	mailbox_remove(mailbox, &inbox);
+	mailbox_put(mailbox);
 }
 END_TEST
 
 /* For a communicator that is not there yet, with much for others that never come. */
 START_TEST(kept_for_those_to_come)
 {
-	struct post post = { .id = "to come" }, other = { .id = "never" };
-	struct board *board;
+	struct inbox inbox = { .id = "to come" }, other = { .id = "never" };
+	struct mailbox *mailbox;
 	struct found found;
 
-	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
-	arrive_failure(7, "early", &post);
-	arrive_failure(7, "and again", &post);
+	ck_assert_int_eq(mailbox_create(&bootstrap, &mailbox), 0);
+	arrive_failure(7, "early", &inbox);
+	arrive_failure(7, "and again", &inbox);
 	for (int i = 0; i < 50000; i++) {
 		snprintf((char *)other.id, sizeof(other.id), "never %d", i);
 		arrive_connect(i % 1000, 0, 0, &other);
 	}
 	for (int i = 0; i < 100; i++)
-		arrive_connect(7, 0, (uint8_t)i, &post);
-	board_add(board, &post);
-	ck_assert(post_is_waiting(&post));
-	found = take(board, &post, 7);
+		arrive_connect(7, 0, (uint8_t)i, &inbox);
+	mailbox_add(mailbox, &inbox);
+	ck_assert(inbox_is_waiting(&inbox));
+	found = take(mailbox, &inbox, 7);
 	ck_assert_uint_eq(found.failures, 1);
 	ck_assert_str_eq(found.failure, "early");
 	ck_assert_uint_eq(found.connects, 1);
 	ck_assert_uint_eq(found.last_number, 99);
 	ck_assert_uint_eq(found.others, 0);
-	board_remove(board, &post);
-	board_put(board);
+	mailbox_remove(mailbox, &inbox);
+	mailbox_put(mailbox);
 }
 END_TEST
 
 /* What comes late for one that was there is not kept: ids do not come again. */
 START_TEST(nothing_is_kept_for_those_that_ended)
 {
-	struct post post = { .id = "a" };
-	struct board *board;
+	struct inbox inbox = { .id = "a" };
+	struct mailbox *mailbox;
 	struct found found;
 
-	ck_assert_int_eq(board_create(&bootstrap, &board), 0);
-	board_add(board, &post);
-	board_remove(board, &post);
-	arrive_failure(1, "late", &post);
-	arrive_connect(1, 0, 0, &post);
-	board_add(board, &post);
-	found = take(board, &post, 1);
+	ck_assert_int_eq(mailbox_create(&bootstrap, &mailbox), 0);
+	mailbox_add(mailbox, &inbox);
+	mailbox_remove(mailbox, &inbox);
+	arrive_failure(1, "late", &inbox);
+	arrive_connect(1, 0, 0, &inbox);
+	mailbox_add(mailbox, &inbox);
+	found = take(mailbox, &inbox, 1);
 	ck_assert_uint_eq(found.failures + found.connects + found.others, 0);
-	board_remove(board, &post);
-	board_put(board);
+	mailbox_remove(mailbox, &inbox);
+	mailbox_put(mailbox);
 }
 END_TEST
 

@@ -238,12 +238,12 @@ static void run_counting(struct rank *rank)
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 1);
 	comm->rails[1].is_down = true;
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 2);
-	family_suspect(comm, 2, !rank->number);
+	siblings_suspect_rail(comm, 2, !rank->number);
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 2);
 	expect(rank, !channel_is_better_elsewhere(channel));
 	comm->rails[1].is_down = false;
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 1);
-	family_suspect(comm, 0, !rank->number);
+	siblings_suspect_rail(comm, 0, !rank->number);
 	expect(rank, channel_is_better_elsewhere(channel));
 	expect(rank, frl_barrier(comm) == 0);
 }
@@ -257,31 +257,31 @@ static void run_suspecting(struct rank *rank)
 	uint32_t suspicions;
 
 	if (rank->number == 0) {
-		family_suspect(comm, 1, 1);
-		family_suspect(comm, 1, 1);
-		expect(rank, family_avoids(comm, 1, 1) && !family_avoids(comm, 1, 2));
-		expect(rank, !family_avoids(comm, 0, 1));
-		family_suspect(comm, 1, 2);
-		expect(rank, family_avoids(comm, 1, 3));
-		family_trust(comm, 1, 2);
-		family_trust(comm, 1, 2);
-		expect(rank, !family_avoids(comm, 1, 2) && family_avoids(comm, 1, 1));
-		family_forgive(comm, 1);
-		expect(rank, !family_avoids(comm, 1, 1));
-		family_suspect(comm, 1, 3);
-		expect(rank, family_avoids(comm, 1, 3) && !family_avoids(comm, 1, 1));
-		family_suspect(comm, 1, 1);
-		expect(rank, family_suspicions(comm, 1) == 5);
+		siblings_suspect_rail(comm, 1, 1);
+		siblings_suspect_rail(comm, 1, 1);
+		expect(rank, siblings_suspects(comm, 1, 1) && !siblings_suspects(comm, 1, 2));
+		expect(rank, !siblings_suspects(comm, 0, 1));
+		siblings_suspect_rail(comm, 1, 2);
+		expect(rank, siblings_suspects(comm, 1, 3));
+		siblings_clear_peer(comm, 1, 2);
+		siblings_clear_peer(comm, 1, 2);
+		expect(rank, !siblings_suspects(comm, 1, 2) && siblings_suspects(comm, 1, 1));
+		siblings_clear_rail(comm, 1);
+		expect(rank, !siblings_suspects(comm, 1, 1));
+		siblings_suspect_rail(comm, 1, 3);
+		expect(rank, siblings_suspects(comm, 1, 3) && !siblings_suspects(comm, 1, 1));
+		siblings_suspect_rail(comm, 1, 1);
+		expect(rank, siblings_suspicions(comm, 1) == 5);
 	}
 	/* A channel that goes elsewhere from the beginning says nothing about the rail. */
-	suspicions = family_suspicions(comm, 1);
+	suspicions = siblings_suspicions(comm, 1);
 	expect(rank, frl_comm_duplicate(comm, &child) == 0);
 	if (rank->failure[0])
 		return;
 	expect(rank, frl_barrier(child) == 0);
 	if (rank->number == 0 && child->peers[1])
 		expect(rank, child->peers[1]->channels[1]->epoch == 1);
-	expect(rank, family_suspicions(comm, 1) == suspicions);
+	expect(rank, siblings_suspicions(comm, 1) == suspicions);
 	expect(rank, frl_barrier(child) == 0);
 	frl_comm_destroy(child);
 }

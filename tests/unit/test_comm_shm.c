@@ -2,7 +2,7 @@
 /*
  * Collectives in memory that the ranks of a machine share: buffers that others can read and such
  * that they cannot, in all mixtures; more operations than slots; memory that comes and goes; ranks
- * that cannot, or say what is not so. test_comm and test_comm_family run this way as well.
+ * that cannot, or say what is not so. test_comm and test_comm_siblings run this way as well.
  */
 #include <check.h>
 #include <errno.h>
@@ -281,7 +281,7 @@ static void run_many(struct rank *rank)
 
 	if (!left)
 		abort();
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	for (int i = 0; i < MANY; i++) {
 		size_t count = count_of(i);
 		struct frl_collective c = { .coll = i % 3 == 2 ? FRL_BROADCAST : FRL_ALLREDUCE,
@@ -365,7 +365,7 @@ static void run_comings(struct rank *rank)
 	size_t bytes = LONG * sizeof(int32_t);
 	int32_t *kept[COMINGS], *other;
 
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	for (int i = 0; i < COMINGS; i++) {
 		int32_t *memory = frl_mem_alloc(bytes);
 
@@ -417,7 +417,7 @@ struct liar {
 };
 
 /* As shm.c has it. */
-struct card {
+struct page_record {
 	int32_t pid;
 	uint32_t is_willing;
 	uint64_t secret;
@@ -429,7 +429,7 @@ static int gather(void *ctx, const void *mine, size_t bytes, void *ret_all)
 	struct liar *liar = ctx;
 	struct frl_bootstrap *bootstrap = &liar->rank->bootstrap;
 	int err = bootstrap->allgather(bootstrap->ctx, mine, bytes, ret_all);
-	struct card *card = (struct card *)ret_all + 1;
+	struct page_record *card = (struct page_record *)ret_all + 1;
 
 	if (liar->round++ == 1 && liar->lie == LATE)
 		((uint8_t *)ret_all)[1] = 0;

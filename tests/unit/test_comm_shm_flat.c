@@ -134,7 +134,7 @@ static void run_bits(struct rank *rank)
 	size_t bytes = BLOCKS + 4096;
 	uint8_t *memory[2] = { alloc_shared(bytes), alloc_shared(bytes) };
 
-	rank->comm->tuner.crowd = 1; /* however many processors there are */
+	rank->comm->tuner.oversubscription = 1; /* however many processors there are */
 	for (int dtype = 0; dtype < FRL_DTYPES; dtype += (JOB_SHARE + 1) / 2) {
 		size_t size = frl_dtype_size((enum frl_dtype)dtype);
 		struct frl_collective c = { .dtype = (enum frl_dtype)dtype };
@@ -292,7 +292,7 @@ static void run_left(struct rank *rank)
 		int32_t *to = is_odd && how == 2 ? shared : recv;
 
 		/* Where ranks share processors, none does. */
-		rank->comm->tuner.crowd = is_odd && how == 3 ? 2 : 1;
+		rank->comm->tuner.oversubscription = is_odd && how == 3 ? 2 : 1;
 		for (int i = 0; i < (how == 2 ? 1 : SETTLED); i++)
 			sum_up(rank, send, to, SHORT);
 		expect(rank, was_left(rank) == (how == 0 || !is_odd));
@@ -332,19 +332,19 @@ static void run_false_place(struct rank *rank)
 	struct shm *shm = rank->comm->shm;
 	struct frl_request *request;
 
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	/* From the second on they are left; nobody has mapped them by then. */
 	if (!is_long)
 		expect(rank, frl_run(rank->comm, &c) == 0);
 	if (rank->number == 1) {
-		struct shm_place *place;
+		struct shm_location *location;
 
 		expect(rank, frl_start(rank->comm, &c, &request) == 0);
 		expect(rank, was_left(rank) == !is_long);
-		place = &shm->page->slots[(shm->published - 1) % SHM_SLOTS].send;
-		place->offset = what == 0 ? 4096 : what == 1 ? UINT64_MAX : place->offset;
-		place->export.size += what == 2 ? UINT64_C(1) << 30 : 0;
-		place->export.inode += what == 3;
+		location = &shm->page->slots[(shm->published - 1) % SHM_SLOTS].send;
+		location->offset = what == 0 ? 4096 : what == 1 ? UINT64_MAX : location->offset;
+		location->export.size += what == 2 ? UINT64_C(1) << 30 : 0;
+		location->export.inode += what == 3;
 		atomic_store(&is_told, true);
 		expect(rank, frl_request_wait(request) < 0);
 		return;
@@ -374,7 +374,7 @@ static void run_no_access(struct rank *rank)
 	struct frl_request *request;
 	struct shm_slot *slot;
 
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	memset(send, 3 + rank->number, SHORT);
 	expect(rank, frl_run(rank->comm, &c) == 0);
 	while (rank->number == 0 && !atomic_load(&is_told))
@@ -386,7 +386,7 @@ static void run_no_access(struct rank *rank)
 		slot->send.export.fd = INT32_MAX;
 	atomic_store(&is_told, true);
 	expect(rank, frl_request_wait(request) == 0);
-	expect(rank, rank->number == 0 || slot->where == SHM_IN_RING);
+	expect(rank, rank->number == 0 || slot->input_kind == SHM_IN_RING);
 	for (size_t i = 0; i < SHORT && !rank->failure[0]; i++)
 		expect(rank, recv[i] == 7);
 	frl_mem_free(send, SHORT);
@@ -408,7 +408,7 @@ static void run_in_turn(struct rank *rank)
 	int32_t *send[IN_TURN], *recv = alloc_shared(SHORT);
 	uint64_t before;
 
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	for (int i = 0; i < IN_TURN; i++)
 		send[i] = alloc_shared(SHORT);
 	before = atomic_load(changed);
@@ -455,7 +455,7 @@ static void run_out_of_files(struct rank *rank)
 	const struct shm *shm = rank->comm->shm;
 	struct rlimit limit = { 0 }, unused;
 
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	sum_up(rank, send, recv, SHORT);
 	limit_files(rank, 3, &limit);
 	for (int i = 0; i < 3 * SHM_SLOTS; i++) {
@@ -469,14 +469,14 @@ static void run_out_of_files(struct rank *rank)
 		expect(rank, was_left(rank) == !is_plain);
 		expect(rank,
 			is_plain ||
-				shm_slot_of(shm, shm->me, shm->published - 1)->where ==
+				shm_slot_of(shm, shm->me, shm->published - 1)->input_kind ==
 					SHM_IN_RING);
 	}
 	limit_files(rank, limit.rlim_cur, &unused);
 	for (int k = 0; k < 2; k++)
 		sum_up(rank, send, recv, SHORT);
 	expect(rank, was_left(rank));
-	expect(rank, shm_slot_of(shm, shm->me, shm->published - 1)->where == SHM_IN_PLACE);
+	expect(rank, shm_slot_of(shm, shm->me, shm->published - 1)->input_kind == SHM_IN_PLACE);
 	expect(rank, frl_barrier(rank->comm) == 0);
 	frl_mem_free(send, SHORT);
 	frl_mem_free(recv, SHORT);
@@ -505,7 +505,7 @@ static void run_unread(struct rank *rank)
 	struct frl_request *request;
 	bool is_done = true;
 
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	for (int i = 0; i < how->uses; i++)
 		expect(rank, frl_run(rank->comm, &c) == 0);
 	if (rank->number == 1)
@@ -549,7 +549,7 @@ static void run_overwritten(struct rank *rank)
 	size_t count = (size_t) * (const int *)rank->job->arg / sizeof(int32_t);
 	int32_t *send = alloc_shared(LONGEST), *recv = alloc_shared(LONGEST);
 
-	rank->comm->tuner.crowd = 1;
+	rank->comm->tuner.oversubscription = 1;
 	for (int32_t turn = 0; turn < 200 && !rank->failure[0]; turn++) {
 		for (size_t i = 0; i < count; i++)
 			send[i] = turn + rank->number;

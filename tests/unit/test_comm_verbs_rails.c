@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
-#include "collectives/family.h"
+#include "collectives/siblings.h"
 #include "tests/unit/comm_verbs_fixture.h"
 #include "tests/unit/program.h"
 
@@ -198,7 +198,7 @@ static void look(const struct rank *rank, uint32_t *ret_receives, uint32_t *ret_
 
 	comm_enter(rank->comm);
 	channel = rank->comm->peers[1 - rank->number]->channels[0];
-	*ret_receives = channel->told_credits - channel->receives_done;
+	*ret_receives = channel->reported_credits - channel->receives_done;
 	*ret_sends = channel->sends_done;
 	comm_leave(rank->comm);
 }

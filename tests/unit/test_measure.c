@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "collectives/communicator.h"
-#include "collectives/place.h"
+#include "collectives/location.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "tests/unit/comm_fixture.h"
@@ -77,7 +77,7 @@ static void compare(struct rank *rank)
 	expect(rank, tuner->source == source);
 	expect(rank, memcmp(&tuner->costs, &first->costs, sizeof(tuner->costs)) == 0);
 	expect(rank, memcmp(&tuner->known, &first->known, sizeof(tuner->known)) == 0);
-	expect(rank, tuner->crowd == first->crowd);
+	expect(rank, tuner->oversubscription == first->oversubscription);
 	expect(rank, tuner->known.step[TUNER_LATENCY]);
 	expect(rank, tuner->known.step[TUNER_BYTE] && tuner->known.step[TUNER_LARGE]);
 	expect(rank, tuner->known.step[TUNER_MESSAGE]);

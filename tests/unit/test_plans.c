@@ -55,15 +55,15 @@ static uint32_t host_of(enum layout layout, uint32_t ranks, uint32_t rank)
 
 static void make_topology(struct topology *topology, enum layout layout, uint32_t ranks)
 {
-	struct topology_place *places = calloc(ranks, sizeof(places[0]));
+	struct topology_location *locations = calloc(ranks, sizeof(locations[0]));
 
-	ck_assert_ptr_nonnull(places);
+	ck_assert_ptr_nonnull(locations);
 	for (uint32_t rank = 0; rank < ranks; rank++)
-		places[rank] = (struct topology_place){
+		locations[rank] = (struct topology_location){
 			.host = host_of(layout, ranks, rank), .numa = rank % 2, .rails = 1
 		};
-	ck_assert_int_eq(topology_init(topology, places, ranks), 0);
-	free(places);
+	ck_assert_int_eq(topology_init(topology, locations, ranks), 0);
+	free(locations);
 }
 
 static bool reduces(enum frl_coll coll)

@@ -14,13 +14,13 @@
 
 static void make_topology(struct topology *topology, uint32_t ranks, uint32_t on_host)
 {
-	struct topology_place *places = calloc(ranks, sizeof(places[0]));
+	struct topology_location *locations = calloc(ranks, sizeof(locations[0]));
 
-	ck_assert_ptr_nonnull(places);
+	ck_assert_ptr_nonnull(locations);
 	for (uint32_t rank = 0; rank < ranks; rank++)
-		places[rank].host = rank / on_host;
-	ck_assert_int_eq(topology_init(topology, places, ranks), 0);
-	free(places);
+		locations[rank].host = rank / on_host;
+	ck_assert_int_eq(topology_init(topology, locations, ranks), 0);
+	free(locations);
 }
 
 /* With n ranks on hosts of 4 and blocks or vectors of `count` bytes; -1: not looked at. */
@@ -215,11 +215,11 @@ START_LOOP_TEST(test_costs, 4)
 {
 	static const struct {
 		uint32_t ranks, on_host;
-	} places[] = { { 16, 16 }, { 13, 13 }, { 16, 4 }, { 17, 17 } };
-	uint32_t ranks = places[_i].ranks;
+	} locations[] = { { 16, 16 }, { 13, 13 }, { 16, 4 }, { 17, 17 } };
+	uint32_t ranks = locations[_i].ranks;
 	struct topology topology;
 
-	make_topology(&topology, ranks, places[_i].on_host);
+	make_topology(&topology, ranks, locations[_i].on_host);
 	for (enum frl_algo algo = 1; algo < FRL_ALGOS; algo++)
 		for (enum frl_coll coll = 0; coll < FRL_SEND; coll++)
 			for (enum frl_wire wire = 0; wire < FRL_WIRES; wire += FRL_WIRE_INT8) {
@@ -276,16 +276,16 @@ END_TEST
 START_TEST(test_order)
 {
 	/* Ranks on two hosts by turns; on each, every second pair is on the other node. */
-	struct topology_place places[8];
+	struct topology_location locations[8];
 	static const uint32_t order[] = { 0, 4, 2, 6, 1, 5, 3, 7 };
 	struct topology topology;
 
-	memset(places, 0, sizeof(places));
+	memset(locations, 0, sizeof(locations));
 	for (uint32_t rank = 0; rank < 8; rank++) {
-		places[rank].host = rank % 2;
-		places[rank].numa = rank / 2 % 2;
+		locations[rank].host = rank % 2;
+		locations[rank].numa = rank / 2 % 2;
 	}
-	ck_assert_int_eq(topology_init(&topology, places, 8), 0);
+	ck_assert_int_eq(topology_init(&topology, locations, 8), 0);
 	ck_assert_uint_eq(topology.hosts, 2);
 	ck_assert_mem_eq(topology.order, order, sizeof(order));
 	topology_fini(&topology);

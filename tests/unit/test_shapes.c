@@ -212,7 +212,7 @@ START_LOOP_TEST(plans_keep_to_shapes, PAIRS(FRL_COLLS, FRL_ALGOS))
 {
 	enum frl_coll coll = _i / FRL_ALGOS;
 	enum frl_algo algo = _i % FRL_ALGOS;
-	struct topology_place places[RANKS_MAX] = { { 0 } };
+	struct topology_location places[RANKS_MAX] = { { 0 } };
 
 	if (!shape_is_counted(coll) || shape_is_pair(coll))
 		return;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/place.h"
+#include "collectives/location.h"
 #include "tests/unit/program.h"
 
 enum { SEGMENT = 128 * 1024 };
@@ -16,14 +16,14 @@ static struct topology topology;
 
 static struct plan_job job_of(enum frl_coll coll, uint32_t ranks, uint32_t on_host, size_t count)
 {
-	struct topology_place *places = calloc(ranks, sizeof(places[0]));
+	struct topology_location *locations = calloc(ranks, sizeof(locations[0]));
 
-	ck_assert_ptr_nonnull(places);
+	ck_assert_ptr_nonnull(locations);
 	for (uint32_t rank = 0; rank < ranks; rank++)
-		places[rank].host = rank / on_host;
+		locations[rank].host = rank / on_host;
 	topology_fini(&topology);
-	ck_assert_int_eq(topology_init(&topology, places, ranks), 0);
-	free(places);
+	ck_assert_int_eq(topology_init(&topology, locations, ranks), 0);
+	free(locations);
 	return (struct plan_job){ .coll = coll,
 		.ranks = (int)ranks,
 		.count = count,
@@ -31,14 +31,15 @@ static struct plan_job job_of(enum frl_coll coll, uint32_t ranks, uint32_t on_ho
 		.topology = &topology };
 }
 
-static enum frl_algo choose_crowded(const char *algos, const struct plan_job *job, double crowd)
+static enum frl_algo choose_oversubscribed(
+	const char *algos, const struct plan_job *job, double oversubscription)
 {
 	struct tuner tuner;
 	enum frl_algo algo;
 	size_t segment;
 
 	ck_assert_int_eq(tuner_init(&tuner, algos, SEGMENT), 0);
-	tuner.crowd = crowd;
+	tuner.oversubscription = oversubscription;
 	ck_assert_int_eq(tuner_choose(&tuner, job, &algo, &segment), 0);
 	ck_assert_uint_gt(segment, 0);
 	ck_assert_uint_le(segment, SEGMENT);
@@ -47,7 +48,7 @@ static enum frl_algo choose_crowded(const char *algos, const struct plan_job *jo
 
 static enum frl_algo choose(const char *algos, const struct plan_job *job)
 {
-	return choose_crowded(algos, job, 1);
+	return choose_oversubscribed(algos, job, 1);
 }
 
 START_TEST(test_sizes)
@@ -62,7 +63,7 @@ START_TEST(test_sizes)
 	ck_assert(
 		choose("", &job) == FRL_ALGO_TREE || choose("", &job) == FRL_ALGO_HALVING_DOUBLING);
 	/* Many ranks on few processors: few messages. */
-	ck_assert_int_eq(choose_crowded("", &job, 32), FRL_ALGO_TREE);
+	ck_assert_int_eq(choose_oversubscribed("", &job, 32), FRL_ALGO_TREE);
 	job.count = 10000000;
 	ck_assert(
 		choose("", &job) == FRL_ALGO_HALVING_DOUBLING || choose("", &job) == FRL_ALGO_RING);
@@ -291,12 +292,12 @@ START_TEST(test_explain)
 END_TEST
 
 /* Whether ranks have processors of their own does not depend on the order that they are in. */
-START_TEST(test_crowd)
+START_TEST(test_oversubscription)
 {
 	static const struct {
-		double crowd;
+		double oversubscription;
 		uint32_t n;
-		struct place_share ranks[6];
+		struct location_share ranks[6];
 	} rows[] = {
 		{ 1, 1, { { 0, 0, 1 } } },
 		{ 1, 2, { { 0, 0, 8 }, { 0, 0, 8 } } },
@@ -314,10 +315,11 @@ START_TEST(test_crowd)
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct place_share ranks[6];
+		struct location_share ranks[6];
 
 		memcpy(ranks, rows[i].ranks, sizeof(ranks));
-		ck_assert_double_eq_tol(place_crowd(ranks, rows[i].n), rows[i].crowd, 1e-9);
+		ck_assert_double_eq_tol(location_oversubscription(ranks, rows[i].n),
+			rows[i].oversubscription, 1e-9);
 	}
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "collectives/family.h"
+#include "collectives/siblings.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ enum {
 	AVOID_MS = 60 * 1000, /* time to avoid a suspected rail; its recovery may not be reported */
 };
 
-struct family {
+struct siblings {
 	pthread_mutex_t mutex;  /* protects all that follows, and the ring */
 	struct frl_comm *next;  /* the next communicator to help */
 	_Atomic unsigned count; /* communicators in the ring */
@@ -51,7 +51,7 @@ struct family {
 
 static bool try_enter(struct frl_comm *comm)
 {
-	return !atomic_exchange_explicit(&comm->member.is_used, true, memory_order_acquire);
+	return !atomic_exchange_explicit(&comm->sibling.is_used, true, memory_order_acquire);
 }
 
 void comm_enter(struct frl_comm *comm)
@@ -65,29 +65,29 @@ void comm_enter(struct frl_comm *comm)
 
 void comm_leave(struct frl_comm *comm)
 {
-	atomic_store_explicit(&comm->member.is_used, false, memory_order_release);
+	atomic_store_explicit(&comm->sibling.is_used, false, memory_order_release);
 }
 
 /* ---- the recovery thread */
 
-static struct frl_comm *enter_next(struct family *family);
+static struct frl_comm *enter_next(struct siblings *siblings);
 static int step(struct frl_comm *comm);
 
 /* Used by an entry of the table. */
 static bool has_to_connect(const struct frl_comm *comm)
 {
-	return !comm->error && (comm->connecting || post_is_waiting(&comm->post));
+	return !comm->error && (comm->connecting || inbox_is_waiting(&comm->inbox));
 }
 
 /* Makes progress once on all communicators that are not in use. Returns whether one of them must
  * connect. */
-static bool recover_once(struct family *family)
+static bool recover_once(struct siblings *siblings)
 {
-	unsigned count = atomic_load_explicit(&family->count, memory_order_relaxed);
+	unsigned count = atomic_load_explicit(&siblings->count, memory_order_relaxed);
 	bool has_to = false;
 
 	for (unsigned i = 0; i < count; i++) {
-		struct frl_comm *comm = enter_next(family);
+		struct frl_comm *comm = enter_next(siblings);
 
 		if (!comm)
 			break;
@@ -109,62 +109,62 @@ static void nap(void)
 }
 
 /* Sleeps for a moment. Returns false, at once, at `end_ns` or if the siblings end. */
-static bool pause_until(struct family *family, uint64_t end_ns)
+static bool pause_until(struct siblings *siblings, uint64_t end_ns)
 {
 	bool is_over;
 
-	pthread_mutex_lock(&family->mutex);
-	is_over = family->is_ending || clock_now_ns() >= end_ns;
-	pthread_mutex_unlock(&family->mutex);
+	pthread_mutex_lock(&siblings->mutex);
+	is_over = siblings->is_ending || clock_now_ns() >= end_ns;
+	pthread_mutex_unlock(&siblings->mutex);
 	if (!is_over)
 		nap();
 	return !is_over;
 }
 
-/* Returns false if there is more to do. After true, the thread must not access the family any
+/* Returns false if there is more to do. After true, the thread must not access the siblings any
  * more. */
-static bool may_end(struct family *family)
+static bool may_end(struct siblings *siblings)
 {
 	bool is_over;
 
-	pthread_mutex_lock(&family->mutex);
-	is_over = family->is_ending || !family->has_mail;
-	family->has_mail = false;
-	family->is_recovering = !is_over;
-	pthread_mutex_unlock(&family->mutex);
+	pthread_mutex_lock(&siblings->mutex);
+	is_over = siblings->is_ending || !siblings->has_mail;
+	siblings->has_mail = false;
+	siblings->is_recovering = !is_over;
+	pthread_mutex_unlock(&siblings->mutex);
 	return is_over;
 }
 
 static void recover(void *arg)
 {
-	struct family *family = arg;
+	struct siblings *siblings = arg;
 
 	do {
 		uint64_t now_ns = clock_now_ns();
 
-		while (pause_until(family, now_ns + (uint64_t)ABSENT_MS * NS_PER_MS))
+		while (pause_until(siblings, now_ns + (uint64_t)ABSENT_MS * NS_PER_MS))
 			;
-		while (recover_once(family) &&
-			pause_until(family, now_ns + (uint64_t)RECOVER_MS * NS_PER_MS))
+		while (recover_once(siblings) &&
+			pause_until(siblings, now_ns + (uint64_t)RECOVER_MS * NS_PER_MS))
 			;
-	} while (!may_end(family));
+	} while (!may_end(siblings));
 }
 
 /* Called after each MAIL_CONNECT. */
 static void on_connect(void *arg)
 {
 	struct frl_comm *comm = arg;
-	struct family *family = comm->member.family;
+	struct siblings *siblings = comm->sibling.siblings;
 
 	/* The thread that uses the communicator sees the mail. If that thread is just leaving,
 	 * the repeated mail starts recovery. */
-	if (atomic_load_explicit(&comm->member.is_used, memory_order_relaxed))
+	if (atomic_load_explicit(&comm->sibling.is_used, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&family->mutex);
-	family->has_mail = family->is_recovering;
-	if (!family->is_recovering && !family->is_ending)
-		family->is_recovering = comm_thread_start(recover, family) == 0;
-	pthread_mutex_unlock(&family->mutex);
+	pthread_mutex_lock(&siblings->mutex);
+	siblings->has_mail = siblings->is_recovering;
+	if (!siblings->is_recovering && !siblings->is_ending)
+		siblings->is_recovering = comm_thread_start(recover, siblings) == 0;
+	pthread_mutex_unlock(&siblings->mutex);
 }
 
 /* Recovery needs another rail, and devices that make progress without calls: otherwise rails of
@@ -176,133 +176,135 @@ static void watch_mail(struct frl_comm *comm)
 	for (unsigned i = 0; i < comm->n_rails; i++)
 		progresses = progresses && comm->rails[i].attr.progresses;
 	if (progresses)
-		board_watch(comm->board, &comm->post, on_connect, comm);
+		mailbox_watch(comm->mailbox, &comm->inbox, on_connect, comm);
 }
 
 /* ---- the ring */
 
-int family_create(struct frl_comm *comm)
+int siblings_create(struct frl_comm *comm)
 {
-	struct family *family = calloc(1, sizeof(*family) + (size_t)comm->ranks);
+	struct siblings *siblings = calloc(1, sizeof(*siblings) + (size_t)comm->ranks);
 
-	if (!family)
+	if (!siblings)
 		return frl_fail(-ENOMEM, "no memory for a communicator");
-	pthread_mutex_init(&family->mutex, NULL);
-	family->next = comm;
-	family->users = 1;
-	family->members = comm->ranks;
-	atomic_init(&family->count, 1);
-	comm->member.family = family;
-	comm->member.next = comm;
+	pthread_mutex_init(&siblings->mutex, NULL);
+	siblings->next = comm;
+	siblings->users = 1;
+	siblings->members = comm->ranks;
+	atomic_init(&siblings->count, 1);
+	comm->sibling.siblings = siblings;
+	comm->sibling.next = comm;
 	watch_mail(comm);
 	return 0;
 }
 
-void family_join(struct frl_comm *comm, const struct frl_comm *parent)
+void siblings_join(struct frl_comm *comm, const struct frl_comm *parent)
 {
-	struct family *family = parent->member.family;
+	struct siblings *siblings = parent->sibling.siblings;
 
-	pthread_mutex_lock(&family->mutex);
-	comm->member.family = family;
-	comm->member.next = family->next->member.next;
-	family->next->member.next = comm;
-	family->users++;
-	atomic_fetch_add_explicit(&family->count, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&family->mutex);
+	pthread_mutex_lock(&siblings->mutex);
+	comm->sibling.siblings = siblings;
+	comm->sibling.next = siblings->next->sibling.next;
+	siblings->next->sibling.next = comm;
+	siblings->users++;
+	atomic_fetch_add_explicit(&siblings->count, 1, memory_order_relaxed);
+	pthread_mutex_unlock(&siblings->mutex);
 	watch_mail(comm);
 }
 
 /* Removes and frees a communicator that the calling thread has entered. */
-static void remove_member(struct frl_comm *comm)
+static void remove_sibling(struct frl_comm *comm)
 {
-	struct family *family = comm->member.family;
+	struct siblings *siblings = comm->sibling.siblings;
 	struct frl_comm *before = comm;
 
-	pthread_mutex_lock(&family->mutex);
-	while (before->member.next != comm)
-		before = before->member.next;
-	before->member.next = comm->member.next;
-	family->next = before == comm ? NULL : before;
-	family->leaving -= comm->member.is_leaving;
-	atomic_fetch_sub_explicit(&family->count, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&family->mutex);
+	pthread_mutex_lock(&siblings->mutex);
+	while (before->sibling.next != comm)
+		before = before->sibling.next;
+	before->sibling.next = comm->sibling.next;
+	siblings->next = before == comm ? NULL : before;
+	siblings->leaving -= comm->sibling.is_leaving;
+	atomic_fetch_sub_explicit(&siblings->count, 1, memory_order_relaxed);
+	pthread_mutex_unlock(&siblings->mutex);
 	comm_free(comm);
 }
 
 /* Enters the next communicator that is not in use. Returns NULL if there is none. */
-static struct frl_comm *enter_next(struct family *family)
+static struct frl_comm *enter_next(struct siblings *siblings)
 {
-	unsigned count = atomic_load_explicit(&family->count, memory_order_relaxed);
+	unsigned count = atomic_load_explicit(&siblings->count, memory_order_relaxed);
 	struct frl_comm *comm = NULL;
 
-	pthread_mutex_lock(&family->mutex);
-	for (unsigned i = 0; i < count && !comm && family->next; i++) {
-		if (try_enter(family->next))
-			comm = family->next;
-		family->next = family->next->member.next;
+	pthread_mutex_lock(&siblings->mutex);
+	for (unsigned i = 0; i < count && !comm && siblings->next; i++) {
+		if (try_enter(siblings->next))
+			comm = siblings->next;
+		siblings->next = siblings->next->sibling.next;
 	}
-	pthread_mutex_unlock(&family->mutex);
+	pthread_mutex_unlock(&siblings->mutex);
 	return comm;
 }
 
 /* ---- rail health; concurrent updates may lose at most one suspicion */
 
-static bool is_out_of_date(const struct family *family, unsigned rail)
+static bool is_out_of_date(const struct siblings *siblings, unsigned rail)
 {
-	uint64_t since_ns = atomic_load_explicit(&family->suspected_ns[rail], memory_order_relaxed);
+	uint64_t since_ns = atomic_load_explicit(
+		&siblings->suspected_ns[rail], memory_order_relaxed);
 
 	return since_ns == 0 || clock_now_ns() - since_ns > (uint64_t)AVOID_MS * NS_PER_MS;
 }
 
-static void trust(struct family *family, unsigned rail, int member)
+static void clear_peer(struct siblings *siblings, unsigned rail, int member)
 {
 	uint8_t bit = (uint8_t)(1 << rail);
 
 	if (atomic_fetch_and_explicit(
-		    &family->broken[member], (uint8_t)~bit, memory_order_relaxed) &
+		    &siblings->broken[member], (uint8_t)~bit, memory_order_relaxed) &
 		bit)
-		atomic_fetch_sub_explicit(&family->lost[rail], 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&siblings->lost[rail], 1, memory_order_relaxed);
 }
 
-void family_suspect(struct frl_comm *comm, unsigned rail, int rank)
+void siblings_suspect_rail(struct frl_comm *comm, unsigned rail, int rank)
 {
-	struct family *family = comm->member.family;
-	_Atomic uint8_t *broken = &family->broken[comm_member(comm, rank)];
+	struct siblings *siblings = comm->sibling.siblings;
+	_Atomic uint8_t *broken = &siblings->broken[comm_member(comm, rank)];
 	uint8_t bit = (uint8_t)(1 << rail);
 
-	for (int member = 0; is_out_of_date(family, rail) && member < family->members; member++)
-		trust(family, rail, member);
-	atomic_store_explicit(&family->suspected_ns[rail], clock_now_ns(), memory_order_relaxed);
+	for (int member = 0; is_out_of_date(siblings, rail) && member < siblings->members; member++)
+		clear_peer(siblings, rail, member);
+	atomic_store_explicit(&siblings->suspected_ns[rail], clock_now_ns(), memory_order_relaxed);
 	if (!(atomic_fetch_or_explicit(broken, bit, memory_order_relaxed) & bit))
-		atomic_fetch_add_explicit(&family->lost[rail], 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&family->suspicions[rail], 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&siblings->lost[rail], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&siblings->suspicions[rail], 1, memory_order_relaxed);
 }
 
-void family_trust(struct frl_comm *comm, unsigned rail, int rank)
+void siblings_clear_peer(struct frl_comm *comm, unsigned rail, int rank)
 {
-	trust(comm->member.family, rail, comm_member(comm, rank));
+	clear_peer(comm->sibling.siblings, rail, comm_member(comm, rank));
 }
 
-void family_forgive(struct frl_comm *comm, unsigned rail)
+void siblings_clear_rail(struct frl_comm *comm, unsigned rail)
 {
-	atomic_store_explicit(&comm->member.family->suspected_ns[rail], 0, memory_order_relaxed);
+	atomic_store_explicit(&comm->sibling.siblings->suspected_ns[rail], 0, memory_order_relaxed);
 }
 
 /* If connections to two ranks broke, this rank's end of the rail is broken. */
-bool family_avoids(const struct frl_comm *comm, unsigned rail, int rank)
+bool siblings_suspects(const struct frl_comm *comm, unsigned rail, int rank)
 {
-	struct family *family = comm->member.family;
+	struct siblings *siblings = comm->sibling.siblings;
 	int member = comm_member(comm, rank);
 
-	if (is_out_of_date(family, rail))
+	if (is_out_of_date(siblings, rail))
 		return false;
-	return atomic_load_explicit(&family->lost[rail], memory_order_relaxed) > 1 ||
-		(atomic_load_explicit(&family->broken[member], memory_order_relaxed) >> rail & 1);
+	return atomic_load_explicit(&siblings->lost[rail], memory_order_relaxed) > 1 ||
+		(atomic_load_explicit(&siblings->broken[member], memory_order_relaxed) >> rail & 1);
 }
 
-uint32_t family_suspicions(const struct frl_comm *comm, unsigned rail)
+uint32_t siblings_suspicions(const struct frl_comm *comm, unsigned rail)
 {
-	return atomic_load_explicit(&comm->member.family->suspicions[rail], memory_order_relaxed);
+	return atomic_load_explicit(
+		&comm->sibling.siblings->suspicions[rail], memory_order_relaxed);
 }
 
 /* ---- destroying */
@@ -347,13 +349,13 @@ static bool begin_leaving(struct frl_comm *comm)
 	if (comm->error || comm->ranks == 1)
 		return false;
 	comm->draining = true;
-	return request_start(comm, &barrier, 1, &comm->member.barrier) == 0;
+	return request_start(comm, &barrier, 1, &comm->sibling.barrier) == 0;
 }
 
 /* Makes progress on a communicator being destroyed. Returns whether it can be freed. */
 static bool has_left(struct frl_comm *comm, int *ret_events)
 {
-	struct member *member = &comm->member;
+	struct sibling *sibling = &comm->sibling;
 	uint64_t now_ns;
 	bool done = false;
 
@@ -361,14 +363,14 @@ static bool has_left(struct frl_comm *comm, int *ret_events)
 	if (*ret_events < 0)
 		return true;
 	now_ns = clock_now_ns();
-	if (member->barrier) {
-		request_conclude(member->barrier, &done);
+	if (sibling->barrier) {
+		request_conclude(sibling->barrier, &done);
 		if (!done)
 			return false;
-		member->barrier = NULL;
-		member->end_ns = now_ns + linger_ns(comm);
+		sibling->barrier = NULL;
+		sibling->end_ns = now_ns + linger_ns(comm);
 	}
-	return now_ns >= member->end_ns && is_quiet(comm);
+	return now_ns >= sibling->end_ns && is_quiet(comm);
 }
 
 /* Makes progress once on a communicator that was entered, and leaves it. */
@@ -376,13 +378,13 @@ static int step(struct frl_comm *comm)
 {
 	int events;
 
-	if (comm->error && !comm->member.is_leaving) {
+	if (comm->error && !comm->sibling.is_leaving) {
 		events = 0; /* the next call returns the error */
-	} else if (!comm->member.is_leaving) {
+	} else if (!comm->sibling.is_leaving) {
 		events = comm_progress(comm);
 		comm_flush(comm);
 	} else if (has_left(comm, &events)) {
-		remove_member(comm);
+		remove_sibling(comm);
 		return 1;
 	}
 	comm_leave(comm);
@@ -398,55 +400,55 @@ static uint64_t drain_ns(const struct frl_comm *comm)
 }
 
 /* Makes progress until at most `most` communicators are being destroyed, or until `deadline_ns`. */
-static void wait_leaving(struct family *family, unsigned most, uint64_t deadline_ns)
+static void wait_leaving(struct siblings *siblings, unsigned most, uint64_t deadline_ns)
 {
 	struct frl_backoff backoff = { 0 };
 	unsigned leaving;
 
 	frl_backoff_reset(&backoff);
 	do {
-		struct frl_comm *comm = enter_next(family);
+		struct frl_comm *comm = enter_next(siblings);
 		int events = comm ? step(comm) : 0;
 
 		if (events > 0)
 			frl_backoff_reset(&backoff);
 		else
 			frl_backoff_idle(&backoff);
-		pthread_mutex_lock(&family->mutex);
-		leaving = family->leaving;
-		pthread_mutex_unlock(&family->mutex);
+		pthread_mutex_lock(&siblings->mutex);
+		leaving = siblings->leaving;
+		pthread_mutex_unlock(&siblings->mutex);
 	} while (leaving > most && clock_now_ns() < deadline_ns);
 }
 
-static void end_recovery(struct family *family)
+static void end_recovery(struct siblings *siblings)
 {
 	bool is_recovering;
 
 	do {
-		pthread_mutex_lock(&family->mutex);
-		family->is_ending = true;
-		is_recovering = family->is_recovering;
-		pthread_mutex_unlock(&family->mutex);
+		pthread_mutex_lock(&siblings->mutex);
+		siblings->is_ending = true;
+		is_recovering = siblings->is_recovering;
+		pthread_mutex_unlock(&siblings->mutex);
 		if (is_recovering)
 			nap();
 	} while (is_recovering);
 }
 
 /* Ends the siblings. No other thread uses any of them. */
-static void family_end(struct family *family, uint64_t deadline_ns)
+static void siblings_end(struct siblings *siblings, uint64_t deadline_ns)
 {
-	if (family->leaving > 0)
-		wait_leaving(family, 0, deadline_ns);
-	end_recovery(family);
-	while (family->next)
-		remove_member(family->next);
-	pthread_mutex_destroy(&family->mutex);
-	free(family);
+	if (siblings->leaving > 0)
+		wait_leaving(siblings, 0, deadline_ns);
+	end_recovery(siblings);
+	while (siblings->next)
+		remove_sibling(siblings->next);
+	pthread_mutex_destroy(&siblings->mutex);
+	free(siblings);
 }
 
-void family_leave(struct frl_comm *comm)
+void siblings_leave(struct frl_comm *comm)
 {
-	struct family *family = comm->member.family;
+	struct siblings *siblings = comm->sibling.siblings;
 	/* Needed even if this communicator has failed: others that are being destroyed may be
 	 * healthy. */
 	uint64_t deadline_ns = clock_now_ns() + drain_ns(comm);
@@ -455,40 +457,40 @@ void family_leave(struct frl_comm *comm)
 
 	if (begin_leaving(comm)) {
 		comm_flush(comm);
-		pthread_mutex_lock(&family->mutex);
-		comm->member.is_leaving = true;
-		leaving = ++family->leaving;
-		pthread_mutex_unlock(&family->mutex);
+		pthread_mutex_lock(&siblings->mutex);
+		comm->sibling.is_leaving = true;
+		leaving = ++siblings->leaving;
+		pthread_mutex_unlock(&siblings->mutex);
 		comm_leave(comm);
 		if (leaving > LEAVING_MAX)
-			wait_leaving(family, LEAVING_MAX, deadline_ns);
+			wait_leaving(siblings, LEAVING_MAX, deadline_ns);
 	} else {
-		remove_member(comm);
+		remove_sibling(comm);
 	}
-	pthread_mutex_lock(&family->mutex);
-	is_last = --family->users == 0;
-	pthread_mutex_unlock(&family->mutex);
+	pthread_mutex_lock(&siblings->mutex);
+	is_last = --siblings->users == 0;
+	pthread_mutex_unlock(&siblings->mutex);
 	if (is_last)
-		family_end(family, deadline_ns);
+		siblings_end(siblings, deadline_ns);
 }
 
 /* ---- helping */
 
 static bool may_help(struct frl_comm *comm)
 {
-	struct member *member = &comm->member;
+	struct sibling *sibling = &comm->sibling;
 	uint64_t now_ns;
 
-	if (atomic_load_explicit(&member->family->count, memory_order_relaxed) == 1)
+	if (atomic_load_explicit(&sibling->siblings->count, memory_order_relaxed) == 1)
 		return false;
-	if (member->quiet_rounds == 0)
-		return ++member->rounds % HELP_BUSY == 0;
-	if (member->quiet_rounds >= HELP_AFTER)
+	if (sibling->quiet_rounds == 0)
+		return ++sibling->rounds % HELP_BUSY == 0;
+	if (sibling->quiet_rounds >= HELP_AFTER)
 		return true;
 	now_ns = clock_now_ns();
-	if (now_ns - member->helped_ns < (uint64_t)HELP_EVERY_US * 1000)
+	if (now_ns - sibling->helped_ns < (uint64_t)HELP_EVERY_US * 1000)
 		return false;
-	member->helped_ns = now_ns;
+	sibling->helped_ns = now_ns;
 	return true;
 }
 
@@ -499,6 +501,6 @@ int comm_round(struct frl_comm *comm)
 
 	if (events < 0 || !may_help(comm))
 		return events;
-	sibling = enter_next(comm->member.family);
+	sibling = enter_next(comm->sibling.siblings);
 	return sibling ? events + step(sibling) : events;
 }

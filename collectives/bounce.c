@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "collectives/shadow.h"
+#include "collectives/bounce.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -87,40 +87,40 @@ static int get_copy(struct compute *compute, size_t bytes, struct block **ret_bl
 }
 
 /* In place, one block holds both buffers at their distance. */
-static int make_joint(struct run *run, struct shadow *shadow)
+static int make_joint(struct run *run, struct bounce *bounce)
 {
 	uintptr_t send = (uintptr_t)run->base[PLAN_SEND], recv = (uintptr_t)run->base[PLAN_RECV];
 	uintptr_t begin = send < recv ? send : recv;
 	uintptr_t send_end = send + run->bytes[PLAN_SEND], recv_end = recv + run->bytes[PLAN_RECV];
 	uintptr_t end = send_end > recv_end ? send_end : recv_end;
 	struct block *block;
-	int err = get_copy(shadow->compute, end - begin, &block);
+	int err = get_copy(bounce->compute, end - begin, &block);
 
 	if (err)
 		return err;
-	shadow->blocks[0] = block;
-	shadow->memory[PLAN_SEND] = run->base[PLAN_SEND];
-	shadow->memory[PLAN_RECV] = run->base[PLAN_RECV];
+	bounce->blocks[0] = block;
+	bounce->memory[PLAN_SEND] = run->base[PLAN_SEND];
+	bounce->memory[PLAN_RECV] = run->base[PLAN_RECV];
 	run->base[PLAN_SEND] = block->base + (send - begin);
 	run->base[PLAN_RECV] = block->base + (recv - begin);
 	return 0;
 }
 
-static int make_single(struct run *run, struct shadow *shadow, enum plan_buffer buffer)
+static int make_single(struct run *run, struct bounce *bounce, enum plan_buffer buffer)
 {
 	struct block *block;
-	int err = get_copy(shadow->compute, run->bytes[buffer], &block);
+	int err = get_copy(bounce->compute, run->bytes[buffer], &block);
 
 	if (err)
 		return err;
-	shadow->blocks[buffer] = block;
-	shadow->memory[buffer] = run->base[buffer];
+	bounce->blocks[buffer] = block;
+	bounce->memory[buffer] = run->base[buffer];
 	run->base[buffer] = block->base;
 	return 0;
 }
 
 /* Registers a bounce buffer that large messages use. */
-static int lend(struct run *run, enum plan_buffer buffer, struct block *block)
+static int register_bounce(struct run *run, enum plan_buffer buffer, struct block *block)
 {
 	int err;
 
@@ -128,61 +128,62 @@ static int lend(struct run *run, enum plan_buffer buffer, struct block *block)
 		return 0;
 	err = block_register(block);
 	if (!err)
-		run_lend(run, buffer, block->mr);
+		run_borrow(run, buffer, block->mr);
 	return err;
 }
 
-int shadow_make(struct run *run, struct compute *compute, const bool on_gpu[2], bool in_place)
+int bounce_make(struct run *run, struct compute *compute, const bool on_gpu[2], bool in_place)
 {
-	struct shadow *shadow = calloc(1, sizeof(*shadow));
-	int err = shadow ? 0 : frl_fail(-ENOMEM, "no memory for an operation");
+	struct bounce *bounce = calloc(1, sizeof(*bounce));
+	int err = bounce ? 0 : frl_fail(-ENOMEM, "no memory for an operation");
 
 	if (err)
 		return err;
-	shadow->compute = compute;
-	run->shadow = shadow;
+	bounce->compute = compute;
+	run->bounce = bounce;
 	if (run->schedule)
 		err = find_written(run->schedule);
 	if (!err && in_place)
-		err = make_joint(run, shadow);
+		err = make_joint(run, bounce);
 	for (int i = PLAN_SEND; i <= PLAN_RECV && !err && !in_place; i++) {
 		if (on_gpu[i])
-			err = make_single(run, shadow, (enum plan_buffer)i);
+			err = make_single(run, bounce, (enum plan_buffer)i);
 	}
 	for (int i = PLAN_SEND; i <= PLAN_RECV && !err; i++) {
-		if (shadow->memory[i])
-			err = lend(run, (enum plan_buffer)i, shadow->blocks[in_place ? 0 : i]);
+		if (bounce->memory[i])
+			err = register_bounce(
+				run, (enum plan_buffer)i, bounce->blocks[in_place ? 0 : i]);
 	}
 	return err;
 }
 
-void shadow_free(struct run *run)
+void bounce_free(struct run *run)
 {
-	struct shadow *shadow = run->shadow;
+	struct bounce *bounce = run->bounce;
 
-	if (!shadow)
+	if (!bounce)
 		return;
-	block_put(shadow->blocks[0]);
-	block_put(shadow->blocks[1]);
-	free(shadow);
-	run->shadow = NULL;
+	block_put(bounce->blocks[0]);
+	block_put(bounce->blocks[1]);
+	free(bounce);
+	run->bounce = NULL;
 }
 
 /* ---- copying */
 
 static void finish(struct run *run)
 {
-	if (run->shadow->is_unpacking)
+	if (run->bounce->is_copying_out)
 		request_run_done(run->request);
 	else
 		run_open(run);
 }
 
 /* Returns the GPU's address of a position in a bounce buffer. */
-static uint64_t mapped_at(const struct shadow *shadow, enum plan_buffer buffer, const uint8_t *at)
+static uint64_t mapped_at(const struct bounce *bounce, enum plan_buffer buffer, const uint8_t *at)
 {
-	const struct block *block = shadow->blocks[buffer] ? shadow->blocks[buffer]
-							   : shadow->blocks[0];
+	const struct block *block = bounce->blocks[buffer] ? bounce->blocks[buffer]
+							   : bounce->blocks[0];
 
 	return block->mapped + (uint64_t)(at - block->base);
 }
@@ -190,43 +191,43 @@ static uint64_t mapped_at(const struct shadow *shadow, enum plan_buffer buffer, 
 /* Adds a copy of the next piece. Returns false if the queue is full. */
 static bool move_piece(struct run *run)
 {
-	struct shadow *shadow = run->shadow;
-	const struct written *range = &shadow->all[shadow->next];
-	size_t offset = range->offset + shadow->begun, left = range->bytes - shadow->begun;
+	struct bounce *bounce = run->bounce;
+	const struct written *range = &bounce->all[bounce->next];
+	size_t offset = range->offset + bounce->begun, left = range->bytes - bounce->begun;
 	size_t bytes = left < PIECE ? left : PIECE;
-	uint64_t device = (uint64_t)(uintptr_t)(shadow->memory[range->buffer] + offset);
-	uint64_t mapped = mapped_at(shadow, range->buffer, run->base[range->buffer] + offset);
+	uint64_t device = (uint64_t)(uintptr_t)(bounce->memory[range->buffer] + offset);
+	uint64_t mapped = mapped_at(bounce, range->buffer, run->base[range->buffer] + offset);
 	const struct gpu_work work = {
-		.dst = shadow->is_unpacking ? device : mapped,
-		.src = shadow->is_unpacking ? mapped : device,
+		.dst = bounce->is_copying_out ? device : mapped,
+		.src = bounce->is_copying_out ? mapped : device,
 		.count = bytes,
 		.action = GPU_COPY,
 	};
 	struct task task = { .kind = TASK_NOTHING, .run = run };
 
-	if (bytes == left && shadow->next + 1 == shadow->n)
-		task.kind = shadow->is_unpacking ? TASK_UNPACK : TASK_PACK;
-	if (!compute_add(shadow->compute, &work, &task))
+	if (bytes == left && bounce->next + 1 == bounce->n)
+		task.kind = bounce->is_copying_out ? TASK_COPY_OUT : TASK_COPY_IN;
+	if (!compute_add(bounce->compute, &work, &task))
 		return false;
-	shadow->begun += bytes;
+	bounce->begun += bytes;
 	if (bytes == left) {
-		shadow->next++;
-		shadow->begun = 0;
+		bounce->next++;
+		bounce->begun = 0;
 	}
 	return true;
 }
 
-static bool is_copied(const struct shadow *shadow)
+static bool is_copied(const struct bounce *bounce)
 {
-	return shadow->memory[shadow->all[shadow->next].buffer] != NULL;
+	return bounce->memory[bounce->all[bounce->next].buffer] != NULL;
 }
 
 /* Returns false if the queue is full; the copies are continued later. */
 static bool move(struct run *run)
 {
-	struct shadow *shadow = run->shadow;
+	struct bounce *bounce = run->bounce;
 
-	while (shadow->next < shadow->n) {
+	while (bounce->next < bounce->n) {
 		if (!move_piece(run))
 			return false;
 	}
@@ -235,58 +236,58 @@ static bool move(struct run *run)
 
 /* Ranges in the caller's host memory need no copies. Ranges are sorted by buffer, so these are
  * at one of the two ends. */
-static void begin(struct run *run, bool is_unpacking, const struct written *all, uint32_t n)
+static void begin(struct run *run, bool is_copying_out, const struct written *all, uint32_t n)
 {
-	struct shadow *shadow = run->shadow;
+	struct bounce *bounce = run->bounce;
 	struct frl_comm *comm = run->comm;
 	struct run **end = &comm->moving;
 
-	shadow->is_unpacking = is_unpacking;
-	shadow->all = all;
-	shadow->n = n;
-	shadow->next = 0;
-	shadow->begun = 0;
-	while (shadow->next < shadow->n && !is_copied(shadow))
-		shadow->next++;
-	while (shadow->n > shadow->next && !shadow->memory[all[shadow->n - 1].buffer])
-		shadow->n--;
-	if (shadow->next == shadow->n) {
+	bounce->is_copying_out = is_copying_out;
+	bounce->all = all;
+	bounce->n = n;
+	bounce->next = 0;
+	bounce->begun = 0;
+	while (bounce->next < bounce->n && !is_copied(bounce))
+		bounce->next++;
+	while (bounce->n > bounce->next && !bounce->memory[all[bounce->n - 1].buffer])
+		bounce->n--;
+	if (bounce->next == bounce->n) {
 		finish(run);
 		return;
 	}
 	if (!comm->moving && move(run))
 		return;
 	while (*end)
-		end = &(*end)->shadow->next_moving;
-	shadow->next_moving = NULL;
+		end = &(*end)->bounce->next_moving;
+	bounce->next_moving = NULL;
 	*end = run;
 }
 
-void shadow_pack(struct run *run)
+void bounce_copy_in(struct run *run)
 {
-	struct shadow *shadow = run->shadow;
+	struct bounce *bounce = run->bounce;
 
-	shadow->self = (struct written){ .buffer = PLAN_SEND, .bytes = run->bytes[PLAN_SEND] };
-	begin(run, false, &shadow->self, shadow->memory[PLAN_SEND] && shadow->self.bytes > 0);
+	bounce->self = (struct written){ .buffer = PLAN_SEND, .bytes = run->bytes[PLAN_SEND] };
+	begin(run, false, &bounce->self, bounce->memory[PLAN_SEND] && bounce->self.bytes > 0);
 }
 
-void shadow_unpack(struct run *run)
+void bounce_copy_out(struct run *run)
 {
-	struct shadow *shadow = run->shadow;
+	struct bounce *bounce = run->bounce;
 
-	shadow->self = (struct written){ .buffer = PLAN_RECV, .bytes = run->bytes[PLAN_RECV] };
+	bounce->self = (struct written){ .buffer = PLAN_RECV, .bytes = run->bytes[PLAN_RECV] };
 	if (run->schedule)
 		begin(run, true, run->schedule->written, run->schedule->n_written);
 	else
-		begin(run, true, &shadow->self, shadow->self.bytes > 0);
+		begin(run, true, &bounce->self, bounce->self.bytes > 0);
 }
 
-int shadows_move(struct frl_comm *comm)
+int bounce_continue_all(struct frl_comm *comm)
 {
 	int events = 0;
 
 	while (comm->moving && move(comm->moving)) {
-		comm->moving = comm->moving->shadow->next_moving;
+		comm->moving = comm->moving->bounce->next_moving;
 		events++;
 	}
 	return events;

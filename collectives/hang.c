@@ -74,7 +74,7 @@ void comm_note_operation(struct frl_comm *comm)
 {
 	const struct frl_request *request = comm->active.first;
 	const struct run *run = request ? request->runs : NULL;
-	struct state_note *to = &comm->post.note;
+	struct state_note *to = &comm->inbox.note;
 
 	while (run && run->left == 0 && run->next)
 		run = run->next;
@@ -150,7 +150,7 @@ static void name_awaited(char *text, size_t size, const struct frl_comm *comm)
 	const struct run *run = oldest_run(comm);
 	int rank = awaited(comm);
 
-	if (run && run->gate)
+	if (run && run->stream_wait)
 		snprintf(text, size, "it waits for earlier work in its stream");
 	else if (rank == comm->rank && comm->computes && (!run || run->schedule || run->is_shm))
 		snprintf(text, size, "it waits for its GPU");
@@ -216,7 +216,7 @@ static int probe_peer(struct peer *peer, uint32_t turn)
 /* Sends this rank's operation to all peers, which detect if they are in another one. */
 static int probe(struct frl_comm *comm)
 {
-	uint32_t turn = comm->stall.probes++;
+	uint32_t turn = comm->hang.probes++;
 
 	for (struct peer *peer = comm->first_peer; peer; peer = peer->next) {
 		int err = peer->is_up ? probe_peer(peer, turn) : 0;
@@ -231,10 +231,10 @@ static int probe(struct frl_comm *comm)
 
 void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size)
 {
-	if (size != REPORT_SIZE || !comm->stall.reports ||
-		get_number(bytes, REPORT_QUESTION_SIZE) != comm->stall.question)
+	if (size != REPORT_SIZE || !comm->hang.reports ||
+		get_number(bytes, REPORT_QUESTION_SIZE) != comm->hang.question)
 		return;
-	comm->stall.reports[rank] = (struct report){
+	comm->hang.reports[rank] = (struct report){
 		.has_answered = true,
 		.is_there = get_number(bytes + 4, 4) != 0,
 		.number = (uint32_t)get_number(bytes + 8, 4),
@@ -252,32 +252,32 @@ static int ask_all(struct frl_comm *comm, uint64_t now_ns)
 {
 	uint8_t question[REPORT_QUESTION_SIZE];
 
-	comm->stall.reports = calloc((size_t)comm->ranks, sizeof(*comm->stall.reports));
-	if (!comm->stall.reports)
+	comm->hang.reports = calloc((size_t)comm->ranks, sizeof(*comm->hang.reports));
+	if (!comm->hang.reports)
 		return comm_fail(comm, -ETIMEDOUT, "rank %d waited for %d ms", comm->rank,
 			comm->config.timeout_ms);
-	comm->stall.asked_ns = now_ns;
-	comm->stall.question++;
-	put_number(question, sizeof(question), comm->stall.question);
+	comm->hang.asked_ns = now_ns;
+	comm->hang.question++;
+	put_number(question, sizeof(question), comm->hang.question);
 	for (int rank = 0; rank < comm->ranks; rank++) {
 		if (rank != comm->rank)
-			board_send(comm->board, comm_member(comm, rank), MAIL_QUESTION, &comm->post,
-				question, sizeof(question));
+			mailbox_send(comm->mailbox, comm_member(comm, rank), MAIL_QUESTION,
+				&comm->inbox, question, sizeof(question));
 	}
 	return 0;
 }
 
 static void forget_question(struct frl_comm *comm)
 {
-	free(comm->stall.reports);
-	comm->stall.reports = NULL;
-	comm->stall.asked_ns = 0;
+	free(comm->hang.reports);
+	comm->hang.reports = NULL;
+	comm->hang.asked_ns = 0;
 }
 
 static bool have_all_answered(const struct frl_comm *comm)
 {
 	for (int rank = 0; rank < comm->ranks; rank++) {
-		if (rank != comm->rank && !comm->stall.reports[rank].has_answered)
+		if (rank != comm->rank && !comm->hang.reports[rank].has_answered)
 			return false;
 	}
 	return true;
@@ -287,7 +287,7 @@ static bool have_all_answered(const struct frl_comm *comm)
 static void describe(char *text, size_t size, const struct frl_comm *comm, int rank,
 	const struct signature *mine)
 {
-	const struct report *r = &comm->stall.reports[rank];
+	const struct report *r = &comm->hang.reports[rank];
 	bool has_name = frl_coll_name((enum frl_coll)r->coll) != NULL;
 	double seconds = (double)r->since_ms / 1000;
 	char name[80];
@@ -373,13 +373,12 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 	add_dead_rails(&text, comm->rank, dead_rails(comm));
 	for (int pass = 0; pass < 3; pass++) {
 		for (int rank = 0; rank < comm->ranks; rank++) {
-			if (rank == comm->rank ||
-				severity(&comm->stall.reports[rank], mine) != pass)
+			if (rank == comm->rank || severity(&comm->hang.reports[rank], mine) != pass)
 				continue;
 			describe(line, sizeof(line), comm, rank, mine);
 			frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, line);
 			add(&text, "; ", line);
-			add_dead_rails(&text, rank, comm->stall.reports[rank].dead_rails);
+			add_dead_rails(&text, rank, comm->hang.reports[rank].dead_rails);
 		}
 	}
 	if (text.left_out)
@@ -398,7 +397,7 @@ static bool has_awaited_answers(const struct frl_comm *comm, uint64_t now_ns)
 		ms = ANSWERS_LEAST_MS;
 	if (ms > ANSWERS_MOST_MS)
 		ms = ANSWERS_MOST_MS;
-	return have_all_answered(comm) || now_ns - comm->stall.asked_ns >= ms * NS_PER_MS;
+	return have_all_answered(comm) || now_ns - comm->hang.asked_ns >= ms * NS_PER_MS;
 }
 
 /* Asks all ranks first, and fails when the answers are there. */
@@ -406,7 +405,7 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 {
 	const struct run *run = request->runs;
 
-	if (comm->ranks > 1 && !comm->stall.asked_ns)
+	if (comm->ranks > 1 && !comm->hang.asked_ns)
 		return ask_all(comm, now_ns);
 	if (comm->ranks > 1 && !has_awaited_answers(comm, now_ns))
 		return 0;
@@ -418,7 +417,7 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 /* ---- the clock check */
 
 /* Time in which this rank did not poll does not count against others. */
-static void forgive_absence(struct frl_comm *comm, uint64_t away_ns)
+static void skip_absence(struct frl_comm *comm, uint64_t away_ns)
 {
 	const uint64_t least_ns = (uint64_t)ABSENT_MS * NS_PER_MS;
 
@@ -436,7 +435,7 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 	uint64_t timeout_ms = comm->draining ? 0 : (uint64_t)comm->config.timeout_ms;
 	uint64_t longest = 0, moved_ns = 0;
 	struct frl_request *late = NULL;
-	struct state_note *to = &comm->post.note;
+	struct state_note *to = &comm->inbox.note;
 
 	for (struct frl_request *r = comm->active.first; r; r = r->next) {
 		uint64_t ms;
@@ -459,27 +458,27 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 		comm_note_operation(comm);
 	if (late)
 		return time_out(comm, late, now_ns);
-	if (comm->stall.asked_ns)
+	if (comm->hang.asked_ns)
 		forget_question(comm);
 	if (longest < PROBE_AFTER_MS ||
-		now_ns - comm->stall.probed_ns < (uint64_t)PROBE_EVERY_MS * NS_PER_MS)
+		now_ns - comm->hang.probed_ns < (uint64_t)PROBE_EVERY_MS * NS_PER_MS)
 		return 0;
-	comm->stall.probed_ns = now_ns;
+	comm->hang.probed_ns = now_ns;
 	note(&to->dead_rails, dead_rails(comm));
 	return probe(comm);
 }
 
-int comm_look_at_clock(struct frl_comm *comm)
+int comm_check_clock(struct frl_comm *comm)
 {
 	uint64_t now_ns = clock_now_ns();
 	int err;
 
-	comm->stall.polls = comm->stall.idle_polls = 0;
-	if (now_ns - comm->stall.checked_ns < (uint64_t)CHECK_EVERY_MS * NS_PER_MS)
+	comm->hang.polls = comm->hang.idle_polls = 0;
+	if (now_ns - comm->hang.checked_ns < (uint64_t)CHECK_EVERY_MS * NS_PER_MS)
 		return 0;
-	forgive_absence(comm, now_ns - comm->stall.checked_ns);
-	comm->stall.checked_ns = now_ns;
-	atomic_store_explicit(&comm->post.note.polled_ns, now_ns, memory_order_relaxed);
+	skip_absence(comm, now_ns - comm->hang.checked_ns);
+	comm->hang.checked_ns = now_ns;
+	atomic_store_explicit(&comm->inbox.note.polled_ns, now_ns, memory_order_relaxed);
 	if (comm->ranks == 1)
 		return check_progress(comm, now_ns);
 	err = comm_check_ranks(comm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "collectives/place.h"
+#include "collectives/location.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 enum { NODES_MAX = 64, LINE = 4096 };
 
-void place_host(uint8_t ret_id[HOST_ID_SIZE])
+void location_host(uint8_t ret_id[HOST_ID_SIZE])
 {
 	host_id(ret_id);
 }
@@ -35,7 +35,7 @@ static bool holds(const char *list, const cpu_set_t *set)
 	return CPU_COUNT(&rest) == 0;
 }
 
-uint32_t place_numa(void)
+uint32_t location_numa(void)
 {
 	cpu_set_t set;
 
@@ -58,7 +58,7 @@ uint32_t place_numa(void)
 	return 0;
 }
 
-uint32_t place_processors(uint32_t *ret_first)
+uint32_t location_processors(uint32_t *ret_first)
 {
 	cpu_set_t set;
 	uint32_t first = 0;
@@ -74,7 +74,7 @@ uint32_t place_processors(uint32_t *ret_first)
 
 static int compare_shares(const void *left, const void *right)
 {
-	const struct place_share *a = left, *b = right;
+	const struct location_share *a = left, *b = right;
 
 	if (a->host != b->host)
 		return a->host < b->host ? -1 : 1;
@@ -83,9 +83,9 @@ static int compare_shares(const void *left, const void *right)
 	return (a->processors < b->processors) - (a->processors > b->processors);
 }
 
-double place_crowd(struct place_share list[], uint32_t n)
+double location_oversubscription(struct location_share list[], uint32_t n)
 {
-	double crowd = 1, ranks = 0, processors = 0;
+	double oversubscription = 1, ranks = 0, processors = 0;
 
 	qsort(list, n, sizeof(list[0]), compare_shares);
 	for (uint32_t i = 0; i < n; i++) {
@@ -98,14 +98,14 @@ double place_crowd(struct place_share list[], uint32_t n)
 		ranks++;
 		if (i + 1 < n && list[i + 1].host == list[i].host)
 			continue;
-		if (processors > 0 && ranks / processors > crowd)
-			crowd = ranks / processors;
+		if (processors > 0 && ranks / processors > oversubscription)
+			oversubscription = ranks / processors;
 	}
-	return crowd;
+	return oversubscription;
 }
 
 /* The time is the second number of schedstat; 0 if the kernel does not count it. */
-uint64_t place_waited_ns(void)
+uint64_t location_waited_ns(void)
 {
 	char text[LINE];
 	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);

@@ -5,8 +5,8 @@
  * and for SENDs of a rank to itself. One launch copies the input before the run begins, and another
  * one copies the result before the run completes.
  */
-#ifndef FERRULE_COLLECTIVES_SHADOW_H
-#define FERRULE_COLLECTIVES_SHADOW_H
+#ifndef FERRULE_COLLECTIVES_BOUNCE_H
+#define FERRULE_COLLECTIVES_BOUNCE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,11 +24,11 @@ struct written {
 	size_t offset, bytes;
 };
 
-struct shadow {
+struct bounce {
 	struct compute *compute;
 	struct block *blocks[2];   /* of the run's buffers; in place the first is for both */
 	const uint8_t *memory[2];  /* the caller's GPU memory; NULL: host memory, not copied */
-	bool is_unpacking;         /* copying results out, else copying inputs in */
+	bool is_copying_out;       /* copying results out, else copying inputs in */
 	const struct written *all; /* ranges to copy */
 	uint32_t n, next;          /* number of ranges, and the next one */
 	size_t begun;              /* bytes of that range under way */
@@ -37,16 +37,16 @@ struct shadow {
 };
 
 /* Replaces the run's buffers in GPU memory by bounce buffers. Fails as block_get(). */
-int shadow_make(struct run *run, struct compute *compute, const bool on_gpu[2], bool in_place);
+int bounce_make(struct run *run, struct compute *compute, const bool on_gpu[2], bool in_place);
 /* Frees the bounce buffers. No copy may be under way. */
-void shadow_free(struct run *run);
+void bounce_free(struct run *run);
 
 /* Copies the run's input in, then unblocks it. */
-void shadow_pack(struct run *run);
+void bounce_copy_in(struct run *run);
 /* Copies the run's results out, then completes it. */
-void shadow_unpack(struct run *run);
+void bounce_copy_out(struct run *run);
 /* Continues copies that did not fit into the queue. Returns the number of runs whose copies are
  * all under way. */
-int shadows_move(struct frl_comm *comm);
+int bounce_continue_all(struct frl_comm *comm);
 
 #endif

@@ -3,15 +3,15 @@
  * The mailbox: receives mail from other ranks through the bootstrap, for all communicators that
  * share the bootstrap.
  *
- * Mail arrives on a thread of the bootstrap, which puts it into the post of the communicator. The
- * communicator reads its post when it makes progress. Mail for a communicator that does not exist
+ * Mail arrives on a thread of the bootstrap, which puts it into the inbox of the communicator. The
+ * communicator reads its inbox when it makes progress. Mail for a communicator that does not exist
  * yet is kept for a while. The bootstrap's thread answers questions about the state of a rank at
  * once, so a rank that computes or blocks elsewhere is answered for, too.
  *
- * Any thread may call these functions; one mutex protects the mailbox and all posts.
+ * Any thread may call these functions; one mutex protects the mailbox and all inboxes.
  */
-#ifndef FERRULE_COLLECTIVES_BOARD_H
-#define FERRULE_COLLECTIVES_BOARD_H
+#ifndef FERRULE_COLLECTIVES_MAILBOX_H
+#define FERRULE_COLLECTIVES_MAILBOX_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,15 +30,15 @@ enum {
 enum mail_type {
 	MAIL_CONNECT = 1, /* the first byte is the channel, see channel.c */
 	MAIL_FAILED,      /* the sender's communicator failed, with the reason, see failure.c */
-	MAIL_QUESTION,    /* asks for a MAIL_REPORT, see stall.c */
+	MAIL_QUESTION,    /* asks for a MAIL_REPORT, see hang.c */
 	MAIL_REPORT,
 	MAIL_MEASURED, /* the sender has received all data of its measurement, see measure.c */
 };
 
 /*
- * A post has at most one mail of each type from each member (one per channel for MAIL_CONNECT). The
+ * An inbox has at most one mail of each type from each member (one per channel for MAIL_CONNECT). The
  * newest mail replaces earlier ones, since it includes their information. The first failure is
- * kept. A post therefore needs no limit, and no mail displaces a failure.
+ * kept. An inbox therefore needs no limit, and no mail displaces a failure.
  */
 struct mail {
 	struct mail *next;
@@ -70,50 +70,51 @@ struct state_note {
 };
 
 /* Mail of one communicator, and state that other threads may access. */
-struct post {
-	struct post *next; /* in the mailbox */
+struct inbox {
+	struct inbox *next; /* in the mailbox */
 	uint8_t id[COMM_ID_SIZE];
 	atomic_bool is_waiting; /* there is mail, or an abort */
 	struct mail_list mails;
 	bool is_aborted;
 	char reason[REASON_MAX];
 	struct state_note note;
-	void (*on_connect)(void *arg); /* see board_watch(); may be NULL */
+	void (*on_connect)(void *arg); /* see mailbox_watch(); may be NULL */
 	void *on_connect_arg;
 };
 
-struct board;
+struct mailbox;
 
 /* Creates the mailbox of a bootstrap and becomes its receiver of mail. Fails with -ENOMEM. */
-int board_create(struct frl_bootstrap *bootstrap, struct board **ret_board);
-struct board *board_get(struct board *board);
+int mailbox_create(struct frl_bootstrap *bootstrap, struct mailbox **ret_mailbox);
+struct mailbox *mailbox_get(struct mailbox *mailbox);
 /* Drops a reference and frees the mailbox with the last one. NULL is allowed. */
-void board_put(struct board *board);
+void mailbox_put(struct mailbox *mailbox);
 
-/* Delivers mail for post->id to the post from now on, starting with the mail that was kept for
+/* Delivers mail for inbox->id to the inbox from now on, starting with the mail that was kept for
  * it. */
-void board_add(struct board *board, struct post *post);
+void mailbox_add(struct mailbox *mailbox, struct inbox *inbox);
 /* Calls `on_connect` in the bootstrap's thread after each MAIL_CONNECT. The mailbox's mutex is
  * held during the call. */
-void board_watch(struct board *board, struct post *post, void (*on_connect)(void *arg), void *arg);
-/* Removes a post and frees its mail. */
-void board_remove(struct board *board, struct post *post);
+void mailbox_watch(
+	struct mailbox *mailbox, struct inbox *inbox, void (*on_connect)(void *arg), void *arg);
+/* Removes an inbox and frees its mail. */
+void mailbox_remove(struct mailbox *mailbox, struct inbox *inbox);
 
-/* Returns all mail of a post, oldest first. The caller frees each mail. */
-struct mail *board_take(struct board *board, struct post *post);
+/* Returns all mail of an inbox, oldest first. The caller frees each mail. */
+struct mail *mailbox_take(struct mailbox *mailbox, struct inbox *inbox);
 
 /* Sends a mail, best effort. A sender that needs an answer repeats the mail. */
-void board_send(struct board *board, int member, enum mail_type type, const struct post *post,
-	const void *bytes, size_t size);
+void mailbox_send(struct mailbox *mailbox, int member, enum mail_type type,
+	const struct inbox *inbox, const void *bytes, size_t size);
 
 /* Marks the communicator as aborted. Returns false if it was aborted before; the first reason is
  * kept. */
-bool board_abort(struct board *board, struct post *post, const char *reason);
-bool board_is_aborted(struct board *board, struct post *post, char reason[REASON_MAX]);
+bool mailbox_abort(struct mailbox *mailbox, struct inbox *inbox, const char *reason);
+bool mailbox_is_aborted(struct mailbox *mailbox, struct inbox *inbox, char reason[REASON_MAX]);
 
-static inline bool post_is_waiting(const struct post *post)
+static inline bool inbox_is_waiting(const struct inbox *inbox)
 {
-	return atomic_load_explicit(&post->is_waiting, memory_order_acquire);
+	return atomic_load_explicit(&inbox->is_waiting, memory_order_acquire);
 }
 
 /* Numbers in mail are big-endian. */
@@ -132,7 +133,7 @@ static inline uint64_t get_number(const uint8_t *from, size_t size)
 	return value;
 }
 
-/* A report as a mail, see stall.c. */
+/* A report as a mail, see hang.c. */
 enum { REPORT_QUESTION_SIZE = 4, REPORT_SIZE = 45 };
 
 #endif

@@ -17,20 +17,20 @@
  * A destroyed communicator is kept until the other ranks have destroyed it as well. Threads that
  * wait on its siblings make progress on it. Destroying the last sibling waits for all of them.
  */
-#ifndef FERRULE_COLLECTIVES_FAMILY_H
-#define FERRULE_COLLECTIVES_FAMILY_H
+#ifndef FERRULE_COLLECTIVES_SIBLINGS_H
+#define FERRULE_COLLECTIVES_SIBLINGS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-struct family;
+struct siblings;
 struct frl_comm;
 struct frl_request;
 
 /* A communicator's membership. */
-struct member {
-	struct family *family;
+struct sibling {
+	struct siblings *siblings;
 	struct frl_comm *next; /* in a ring */
 	atomic_bool is_used;
 	uint32_t rounds;       /* of progress */
@@ -43,9 +43,9 @@ struct member {
 };
 
 /* Creates the state of the siblings for their first communicator. Fails with -ENOMEM. */
-int family_create(struct frl_comm *comm);
+int siblings_create(struct frl_comm *comm);
 /* Adds a communicator that was split from `parent`. */
-void family_join(struct frl_comm *comm, const struct frl_comm *parent);
+void siblings_join(struct frl_comm *comm, const struct frl_comm *parent);
 
 /* Each public call that changes the communicator is between these two. */
 void comm_enter(struct frl_comm *comm);
@@ -56,17 +56,17 @@ int comm_round(struct frl_comm *comm);
 
 /* Notes that the connection to rank `rank` over the rail broke. All siblings check their
  * connections over the rail, and new connections avoid it for a minute. */
-void family_suspect(struct frl_comm *comm, unsigned rail, int rank);
+void siblings_suspect_rail(struct frl_comm *comm, unsigned rail, int rank);
 /* Notes that a connection to the rank over the rail works. */
-void family_trust(struct frl_comm *comm, unsigned rail, int rank);
+void siblings_clear_peer(struct frl_comm *comm, unsigned rail, int rank);
 /* Clears all suspicions of a rail: its port has its link again. */
-void family_forgive(struct frl_comm *comm, unsigned rail);
+void siblings_clear_rail(struct frl_comm *comm, unsigned rail);
 /* Returns whether a new connection to the rank should use another rail. */
-bool family_avoids(const struct frl_comm *comm, unsigned rail, int rank);
+bool siblings_suspects(const struct frl_comm *comm, unsigned rail, int rank);
 /* Returns how often the rail has been suspected. */
-uint32_t family_suspicions(const struct frl_comm *comm, unsigned rail);
+uint32_t siblings_suspicions(const struct frl_comm *comm, unsigned rail);
 
 /* Destroys a communicator that the caller has entered. It is freed now or later. */
-void family_leave(struct frl_comm *comm);
+void siblings_leave(struct frl_comm *comm);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "collectives/board.h"
+#include "collectives/mailbox.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -33,11 +33,11 @@ struct mail_header {
 	uint8_t id[COMM_ID_SIZE];
 };
 
-struct board {
+struct mailbox {
 	struct frl_bootstrap *bootstrap;
-	pthread_mutex_t mutex; /* protects all that follows, and the posts */
+	pthread_mutex_t mutex; /* protects all that follows, and the inboxes */
 	unsigned users;
-	struct post *posts;
+	struct inbox *inboxes;
 	struct mail_list kept_failures, kept;
 	size_t kept_failures_size, kept_size;
 	/* IDs of ended communicators, by `n_ended` modulo ENDED */
@@ -121,19 +121,19 @@ static void free_mails(struct mail_list *list)
 		free(take_first(list));
 }
 
-static struct post *find_post(const struct board *board, const uint8_t id[COMM_ID_SIZE])
+static struct inbox *find_inbox(const struct mailbox *mailbox, const uint8_t id[COMM_ID_SIZE])
 {
-	for (struct post *post = board->posts; post; post = post->next) {
-		if (memcmp(post->id, id, COMM_ID_SIZE) == 0)
-			return post;
+	for (struct inbox *inbox = mailbox->inboxes; inbox; inbox = inbox->next) {
+		if (memcmp(inbox->id, id, COMM_ID_SIZE) == 0)
+			return inbox;
 	}
 	return NULL;
 }
 
-static bool has_ended(const struct board *board, const uint8_t id[COMM_ID_SIZE])
+static bool has_ended(const struct mailbox *mailbox, const uint8_t id[COMM_ID_SIZE])
 {
-	for (uint32_t i = 0; i < ENDED && i < board->n_ended; i++) {
-		if (memcmp(board->ended[i], id, COMM_ID_SIZE) == 0)
+	for (uint32_t i = 0; i < ENDED && i < mailbox->n_ended; i++) {
+		if (memcmp(mailbox->ended[i], id, COMM_ID_SIZE) == 0)
 			return true;
 	}
 	return false;
@@ -158,17 +158,18 @@ static void keep(struct mail_list *list, size_t *size, size_t most, struct mail 
 	}
 }
 
-static void deliver(struct board *board, struct post *post, struct mail *mail)
+static void deliver(struct mailbox *mailbox, struct inbox *inbox, struct mail *mail)
 {
-	if (post) {
-		add_mail(&post->mails, mail);
-		atomic_store_explicit(&post->is_waiting, true, memory_order_release);
-	} else if (mail->type == MAIL_REPORT || has_ended(board, mail->id)) {
+	if (inbox) {
+		add_mail(&inbox->mails, mail);
+		atomic_store_explicit(&inbox->is_waiting, true, memory_order_release);
+	} else if (mail->type == MAIL_REPORT || has_ended(mailbox, mail->id)) {
 		free(mail);
 	} else if (mail->type == MAIL_FAILED) {
-		keep(&board->kept_failures, &board->kept_failures_size, KEPT_FAILURES_MAX, mail);
+		keep(&mailbox->kept_failures, &mailbox->kept_failures_size, KEPT_FAILURES_MAX,
+			mail);
 	} else {
-		keep(&board->kept, &board->kept_size, KEPT_MAX, mail);
+		keep(&mailbox->kept, &mailbox->kept_size, KEPT_MAX, mail);
 	}
 }
 
@@ -177,12 +178,12 @@ static uint64_t ms_since(uint64_t since_ns, uint64_t now_ns)
 	return since_ns && now_ns > since_ns ? (now_ns - since_ns) / 1000000 : 0;
 }
 
-/* Writes a report: the number of the question, then the state note (see stall.c). */
+/* Writes a report: the number of the question, then the state note (see hang.c). */
 static void write_report(
-	const struct post *post, const uint8_t question[REPORT_QUESTION_SIZE], uint8_t *report)
+	const struct inbox *inbox, const uint8_t question[REPORT_QUESTION_SIZE], uint8_t *report)
 {
 	uint64_t now_ns = clock_now_ns();
-	const struct state_note *note = post ? &post->note : NULL;
+	const struct state_note *note = inbox ? &inbox->note : NULL;
 
 	memset(report, 0, REPORT_SIZE);
 	memcpy(report, question, REPORT_QUESTION_SIZE);
@@ -202,7 +203,7 @@ static void write_report(
 	put_number(report + 37, 8, atomic_load_explicit(&note->count, memory_order_relaxed));
 }
 
-static void send_mail(struct board *board, int member, enum mail_type type, const uint8_t *id,
+static void send_mail(struct mailbox *mailbox, int member, enum mail_type type, const uint8_t *id,
 	const void *bytes, size_t size)
 {
 	uint8_t mail[FRL_MAIL_MAX];
@@ -212,29 +213,29 @@ static void send_mail(struct board *board, int member, enum mail_type type, cons
 	memcpy(header.id, id, COMM_ID_SIZE);
 	memcpy(mail, &header, sizeof(header));
 	memcpy(mail + sizeof(header), bytes, size);
-	board->bootstrap->post(board->bootstrap->ctx, member, mail, sizeof(header) + size);
+	mailbox->bootstrap->post(mailbox->bootstrap->ctx, member, mail, sizeof(header) + size);
 }
 
-/* The caller holds the mutex, so the post cannot be removed meanwhile. */
+/* The caller holds the mutex, so the inbox cannot be removed meanwhile. */
 static void answer(
-	struct board *board, int member, const uint8_t *id, const uint8_t *bytes, size_t size)
+	struct mailbox *mailbox, int member, const uint8_t *id, const uint8_t *bytes, size_t size)
 {
 	uint8_t report[REPORT_SIZE];
 
 	if (size != REPORT_QUESTION_SIZE)
 		return;
-	write_report(find_post(board, id), bytes, report);
-	send_mail(board, member, MAIL_REPORT, id, report, sizeof(report));
+	write_report(find_inbox(mailbox, id), bytes, report);
+	send_mail(mailbox, member, MAIL_REPORT, id, report, sizeof(report));
 }
 
-static void take_mail(struct board *board, int member, const struct mail_header *header,
+static void take_mail(struct mailbox *mailbox, int member, const struct mail_header *header,
 	const uint8_t *bytes, size_t size)
 {
 	struct mail *mail;
-	struct post *post;
+	struct inbox *inbox;
 
 	if (header->type == MAIL_QUESTION) {
-		answer(board, member, header->id, bytes, size);
+		answer(mailbox, member, header->id, bytes, size);
 		return;
 	}
 	if (header->type != MAIL_CONNECT && header->type != MAIL_FAILED &&
@@ -250,15 +251,15 @@ static void take_mail(struct board *board, int member, const struct mail_header 
 		mail->channel = bytes[0];
 	memcpy(mail->id, header->id, COMM_ID_SIZE);
 	memcpy(mail->bytes, bytes, size);
-	post = find_post(board, mail->id);
-	deliver(board, post, mail);
-	if (post && post->on_connect && header->type == MAIL_CONNECT)
-		post->on_connect(post->on_connect_arg);
+	inbox = find_inbox(mailbox, mail->id);
+	deliver(mailbox, inbox, mail);
+	if (inbox && inbox->on_connect && header->type == MAIL_CONNECT)
+		inbox->on_connect(inbox->on_connect_arg);
 }
 
 static void receive(void *arg, int member, const void *data, size_t size)
 {
-	struct board *board = arg;
+	struct mailbox *mailbox = arg;
 	struct mail_header header;
 
 	if (size < sizeof(header))
@@ -266,61 +267,61 @@ static void receive(void *arg, int member, const void *data, size_t size)
 	memcpy(&header, data, sizeof(header));
 	if (memcmp(header.magic, magic, sizeof(magic)) != 0 || header.version != VERSION)
 		return;
-	pthread_mutex_lock(&board->mutex);
-	take_mail(board, member, &header, (const uint8_t *)data + sizeof(header),
+	pthread_mutex_lock(&mailbox->mutex);
+	take_mail(mailbox, member, &header, (const uint8_t *)data + sizeof(header),
 		size - sizeof(header));
-	pthread_mutex_unlock(&board->mutex);
+	pthread_mutex_unlock(&mailbox->mutex);
 }
 
-/* ---- mailboxes and posts */
+/* ---- mailboxes and inboxes */
 
-int board_create(struct frl_bootstrap *bootstrap, struct board **ret_board)
+int mailbox_create(struct frl_bootstrap *bootstrap, struct mailbox **ret_mailbox)
 {
-	struct board *board = calloc(1, sizeof(*board));
+	struct mailbox *mailbox = calloc(1, sizeof(*mailbox));
 
-	if (!board)
+	if (!mailbox)
 		return frl_fail(-ENOMEM, "no memory for a communicator");
-	board->bootstrap = bootstrap;
-	board->users = 1;
-	pthread_mutex_init(&board->mutex, NULL);
-	list_init_mails(&board->kept_failures);
-	list_init_mails(&board->kept);
+	mailbox->bootstrap = bootstrap;
+	mailbox->users = 1;
+	pthread_mutex_init(&mailbox->mutex, NULL);
+	list_init_mails(&mailbox->kept_failures);
+	list_init_mails(&mailbox->kept);
 	if (bootstrap->set_receiver)
-		bootstrap->set_receiver(bootstrap->ctx, receive, board);
-	*ret_board = board;
+		bootstrap->set_receiver(bootstrap->ctx, receive, mailbox);
+	*ret_mailbox = mailbox;
 	return 0;
 }
 
-struct board *board_get(struct board *board)
+struct mailbox *mailbox_get(struct mailbox *mailbox)
 {
-	pthread_mutex_lock(&board->mutex);
-	board->users++;
-	pthread_mutex_unlock(&board->mutex);
-	return board;
+	pthread_mutex_lock(&mailbox->mutex);
+	mailbox->users++;
+	pthread_mutex_unlock(&mailbox->mutex);
+	return mailbox;
 }
 
-void board_put(struct board *board)
+void mailbox_put(struct mailbox *mailbox)
 {
 	bool is_last;
 
-	if (!board)
+	if (!mailbox)
 		return;
-	pthread_mutex_lock(&board->mutex);
-	is_last = --board->users == 0;
-	pthread_mutex_unlock(&board->mutex);
+	pthread_mutex_lock(&mailbox->mutex);
+	is_last = --mailbox->users == 0;
+	pthread_mutex_unlock(&mailbox->mutex);
 	if (!is_last)
 		return;
-	if (board->bootstrap->set_receiver)
-		board->bootstrap->set_receiver(board->bootstrap->ctx, NULL, NULL);
-	free_mails(&board->kept_failures);
-	free_mails(&board->kept);
-	pthread_mutex_destroy(&board->mutex);
-	free(board);
+	if (mailbox->bootstrap->set_receiver)
+		mailbox->bootstrap->set_receiver(mailbox->bootstrap->ctx, NULL, NULL);
+	free_mails(&mailbox->kept_failures);
+	free_mails(&mailbox->kept);
+	pthread_mutex_destroy(&mailbox->mutex);
+	free(mailbox);
 }
 
-/* Moves the kept mail of a communicator to its post. */
+/* Moves the kept mail of a communicator to its inbox. */
 static void hand_over(
-	struct board *board, struct post *post, struct mail_list *kept, size_t *kept_size)
+	struct mailbox *mailbox, struct inbox *inbox, struct mail_list *kept, size_t *kept_size)
 {
 	struct mail *mail = kept->first;
 
@@ -328,9 +329,9 @@ static void hand_over(
 	while (mail) {
 		struct mail *next = mail->next;
 
-		if (memcmp(mail->id, post->id, COMM_ID_SIZE) == 0) {
+		if (memcmp(mail->id, inbox->id, COMM_ID_SIZE) == 0) {
 			*kept_size -= cost_of(mail);
-			deliver(board, post, mail);
+			deliver(mailbox, inbox, mail);
 		} else {
 			append_mail(kept, mail);
 		}
@@ -338,81 +339,82 @@ static void hand_over(
 	}
 }
 
-void board_add(struct board *board, struct post *post)
+void mailbox_add(struct mailbox *mailbox, struct inbox *inbox)
 {
-	list_init_mails(&post->mails);
-	atomic_store(&post->note.coll, FRL_COLLS);
-	atomic_store(&post->note.awaited, -1);
-	pthread_mutex_lock(&board->mutex);
-	post->next = board->posts;
-	board->posts = post;
-	hand_over(board, post, &board->kept_failures, &board->kept_failures_size);
-	hand_over(board, post, &board->kept, &board->kept_size);
-	pthread_mutex_unlock(&board->mutex);
+	list_init_mails(&inbox->mails);
+	atomic_store(&inbox->note.coll, FRL_COLLS);
+	atomic_store(&inbox->note.awaited, -1);
+	pthread_mutex_lock(&mailbox->mutex);
+	inbox->next = mailbox->inboxes;
+	mailbox->inboxes = inbox;
+	hand_over(mailbox, inbox, &mailbox->kept_failures, &mailbox->kept_failures_size);
+	hand_over(mailbox, inbox, &mailbox->kept, &mailbox->kept_size);
+	pthread_mutex_unlock(&mailbox->mutex);
 }
 
-void board_watch(struct board *board, struct post *post, void (*on_connect)(void *arg), void *arg)
+void mailbox_watch(
+	struct mailbox *mailbox, struct inbox *inbox, void (*on_connect)(void *arg), void *arg)
 {
-	pthread_mutex_lock(&board->mutex);
-	post->on_connect = on_connect;
-	post->on_connect_arg = arg;
-	pthread_mutex_unlock(&board->mutex);
+	pthread_mutex_lock(&mailbox->mutex);
+	inbox->on_connect = on_connect;
+	inbox->on_connect_arg = arg;
+	pthread_mutex_unlock(&mailbox->mutex);
 }
 
-void board_remove(struct board *board, struct post *post)
+void mailbox_remove(struct mailbox *mailbox, struct inbox *inbox)
 {
-	struct post **at = &board->posts;
+	struct inbox **at = &mailbox->inboxes;
 
-	pthread_mutex_lock(&board->mutex);
-	while (*at && *at != post)
+	pthread_mutex_lock(&mailbox->mutex);
+	while (*at && *at != inbox)
 		at = &(*at)->next;
 	if (*at) {
-		*at = post->next;
-		memcpy(board->ended[board->n_ended++ % ENDED], post->id, COMM_ID_SIZE);
+		*at = inbox->next;
+		memcpy(mailbox->ended[mailbox->n_ended++ % ENDED], inbox->id, COMM_ID_SIZE);
 	}
-	free_mails(&post->mails);
-	pthread_mutex_unlock(&board->mutex);
+	free_mails(&inbox->mails);
+	pthread_mutex_unlock(&mailbox->mutex);
 }
 
-struct mail *board_take(struct board *board, struct post *post)
+struct mail *mailbox_take(struct mailbox *mailbox, struct inbox *inbox)
 {
 	struct mail *first;
 
-	pthread_mutex_lock(&board->mutex);
-	atomic_store_explicit(&post->is_waiting, false, memory_order_relaxed);
-	first = post->mails.first;
-	list_init_mails(&post->mails);
-	pthread_mutex_unlock(&board->mutex);
+	pthread_mutex_lock(&mailbox->mutex);
+	atomic_store_explicit(&inbox->is_waiting, false, memory_order_relaxed);
+	first = inbox->mails.first;
+	list_init_mails(&inbox->mails);
+	pthread_mutex_unlock(&mailbox->mutex);
 	return first;
 }
 
-void board_send(struct board *board, int member, enum mail_type type, const struct post *post,
-	const void *bytes, size_t size)
+void mailbox_send(struct mailbox *mailbox, int member, enum mail_type type,
+	const struct inbox *inbox, const void *bytes, size_t size)
 {
-	send_mail(board, member, type, post->id, bytes, size);
+	send_mail(mailbox, member, type, inbox->id, bytes, size);
 }
 
-bool board_abort(struct board *board, struct post *post, const char *reason)
+bool mailbox_abort(struct mailbox *mailbox, struct inbox *inbox, const char *reason)
 {
 	bool is_first;
 
-	pthread_mutex_lock(&board->mutex);
-	is_first = !post->is_aborted;
+	pthread_mutex_lock(&mailbox->mutex);
+	is_first = !inbox->is_aborted;
 	if (is_first)
-		snprintf(post->reason, sizeof(post->reason), "%s", reason);
-	post->is_aborted = true;
-	atomic_store_explicit(&post->is_waiting, true, memory_order_release);
-	pthread_mutex_unlock(&board->mutex);
+		snprintf(inbox->reason, sizeof(inbox->reason), "%s", reason);
+	inbox->is_aborted = true;
+	atomic_store_explicit(&inbox->is_waiting, true, memory_order_release);
+	pthread_mutex_unlock(&mailbox->mutex);
 	return is_first;
 }
 
-bool board_is_aborted(struct board *board, struct post *post, char reason[REASON_MAX])
+bool mailbox_is_aborted(struct mailbox *mailbox, struct inbox *inbox, char reason[REASON_MAX])
 {
 	bool is_aborted;
 
-	pthread_mutex_lock(&board->mutex);
-	is_aborted = post->is_aborted;
-	memcpy(reason, post->reason, REASON_MAX);
-	pthread_mutex_unlock(&board->mutex);
+	pthread_mutex_lock(&mailbox->mutex);
+	is_aborted = inbox->is_aborted;
+	memcpy(reason, inbox->reason, REASON_MAX);
+	pthread_mutex_unlock(&mailbox->mutex);
 	return is_aborted;
 }

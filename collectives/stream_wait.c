@@ -10,7 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/compute.h"
-#include "collectives/shadow.h"
+#include "collectives/bounce.h"
 #include "gpudirect/gpu.h"
 #include "gpudirect/stream.h"
 #include "lib/base/clock.h"
@@ -20,35 +20,35 @@
  * only every LOOK_NS, which costs other work little and delays the operation by as much. */
 enum { EAGER_NS = 20000, LOOK_NS = 20000 };
 
-static int get_gate(struct compute *compute, struct gate **ret_gate)
+static int get_stream_wait(struct compute *compute, struct stream_wait **ret_stream_wait)
 {
-	struct gate *gate = compute->idle_gates;
+	struct stream_wait *stream_wait = compute->idle_stream_waits;
 	int err;
 
-	if (gate) {
-		compute->idle_gates = gate->next;
-		*ret_gate = gate;
+	if (stream_wait) {
+		compute->idle_stream_waits = stream_wait->next;
+		*ret_stream_wait = stream_wait;
 		return 0;
 	}
-	gate = calloc(1, sizeof(*gate));
-	if (!gate)
+	stream_wait = calloc(1, sizeof(*stream_wait));
+	if (!stream_wait)
 		return frl_fail(-ENOMEM, "no memory for an event");
-	gate->compute = compute;
-	err = gpu_event_new(compute->gpu, &gate->event);
+	stream_wait->compute = compute;
+	err = gpu_event_new(compute->gpu, &stream_wait->event);
 	if (err) {
-		free(gate);
+		free(stream_wait);
 		return err;
 	}
-	*ret_gate = gate;
+	*ret_stream_wait = stream_wait;
 	return 0;
 }
 
-void gate_put(struct gate *gate)
+void stream_wait_put(struct stream_wait *stream_wait)
 {
-	if (!gate)
+	if (!stream_wait)
 		return;
-	gate->next = gate->compute->idle_gates;
-	gate->compute->idle_gates = gate;
+	stream_wait->next = stream_wait->compute->idle_stream_waits;
+	stream_wait->compute->idle_stream_waits = stream_wait;
 }
 
 /*
@@ -73,21 +73,22 @@ static int find_compute(struct frl_comm *comm, void *stream, struct compute **co
 	return err ? err : compute_get(comm, context, ordinal, compute);
 }
 
-int gate_make(struct frl_comm *comm, void *stream, struct compute *compute, struct gate **ret_gate)
+int stream_wait_make(struct frl_comm *comm, void *stream, struct compute *compute,
+	struct stream_wait **ret_stream_wait)
 {
-	struct gate *gate = NULL;
+	struct stream_wait *stream_wait = NULL;
 	int err = find_compute(comm, stream, &compute);
 
 	if (!err)
-		err = get_gate(compute, &gate);
+		err = get_stream_wait(compute, &stream_wait);
 	if (err)
 		return err;
-	err = gpu_event_record(gate->event, stream);
+	err = gpu_event_record(stream_wait->event, stream);
 	if (err) {
-		gate_put(gate);
+		stream_wait_put(stream_wait);
 		return err;
 	}
-	*ret_gate = gate;
+	*ret_stream_wait = stream_wait;
 	return 0;
 }
 
@@ -95,47 +96,47 @@ int gate_make(struct frl_comm *comm, void *stream, struct compute *compute, stru
 
 static void pass(struct run *run)
 {
-	gate_put(run->gate);
-	run->gate = NULL;
-	if (run->shadow)
-		shadow_pack(run);
+	stream_wait_put(run->stream_wait);
+	run->stream_wait = NULL;
+	if (run->bounce)
+		bounce_copy_in(run);
 	else
 		run_open(run);
 }
 
-void gate_wait(struct run *run)
+void stream_wait_start(struct run *run)
 {
 	struct frl_comm *comm = run->comm;
-	struct run **end = &comm->gated;
+	struct run **end = &comm->stream_waiting;
 
-	if (!run->gate) {
+	if (!run->stream_wait) {
 		pass(run);
 		return;
 	}
 	while (*end)
-		end = &(*end)->next_gated;
-	run->next_gated = NULL;
+		end = &(*end)->next_stream_waiting;
+	run->next_stream_waiting = NULL;
 	*end = run;
-	comm->gate_eager_ns = clock_now_ns() + EAGER_NS;
+	comm->stream_eager_ns = clock_now_ns() + EAGER_NS;
 }
 
-int gates_poll(struct frl_comm *comm)
+int stream_waits_poll(struct frl_comm *comm)
 {
-	struct run **at = &comm->gated;
+	struct run **at = &comm->stream_waiting;
 	int events = 0;
 	uint64_t now;
 
 	if (!*at)
 		return 0;
 	now = clock_now_ns();
-	if (now >= comm->gate_eager_ns) {
-		if (now < comm->gate_look_ns)
+	if (now >= comm->stream_eager_ns) {
+		if (now < comm->stream_poll_ns)
 			return 0;
-		comm->gate_look_ns = now + LOOK_NS;
+		comm->stream_poll_ns = now + LOOK_NS;
 	}
 	while (*at) {
 		struct run *run = *at;
-		int has_happened = gpu_event_has_happened(run->gate->event);
+		int has_happened = gpu_event_has_happened(run->stream_wait->event);
 
 		if (has_happened < 0)
 			return comm_fail(comm, has_happened,
@@ -143,10 +144,10 @@ int gates_poll(struct frl_comm *comm)
 				comm->rank, frl_coll_name(run->coll), run->signature.number,
 				frl_last_error());
 		if (!has_happened) {
-			at = &run->next_gated;
+			at = &run->next_stream_waiting;
 			continue;
 		}
-		*at = run->next_gated;
+		*at = run->next_stream_waiting;
 		run->request->moves++;
 		events++;
 		pass(run);

@@ -36,14 +36,14 @@ static int look_at(const struct frl_collective *c, enum plan_buffer buffer, cons
 }
 
 /* Memory without a context (pools, mappings) is used in the context of the other buffer. */
-static int find_compute(struct where *where, struct frl_comm *comm, const struct frl_collective *c,
-	const struct gpu_memory memory[2])
+static int find_compute(struct memory_kinds *kinds, struct frl_comm *comm,
+	const struct frl_collective *c, const struct gpu_memory memory[2])
 {
-	const struct gpu_memory *first = &memory[where->on_gpu[PLAN_SEND] ? PLAN_SEND : PLAN_RECV];
+	const struct gpu_memory *first = &memory[kinds->on_gpu[PLAN_SEND] ? PLAN_SEND : PLAN_RECV];
 	cu_context context = first->context;
 	int err;
 
-	if (where->on_gpu[PLAN_SEND] && where->on_gpu[PLAN_RECV]) {
+	if (kinds->on_gpu[PLAN_SEND] && kinds->on_gpu[PLAN_RECV]) {
 		const struct gpu_memory *other = &memory[PLAN_RECV];
 
 		if (first->ordinal != other->ordinal)
@@ -63,26 +63,26 @@ static int find_compute(struct where *where, struct frl_comm *comm, const struct
 		return frl_fail(-ENOTSUP,
 			"%s: a buffer is memory of GPU %d, which FRL_GPU_TIER=off refuses",
 			frl_coll_name(c->coll), first->ordinal);
-	err = compute_get(comm, context, first->ordinal, &where->compute);
-	return err ? err : compute_need_queue(where->compute);
+	err = compute_get(comm, context, first->ordinal, &kinds->compute);
+	return err ? err : compute_need_queue(kinds->compute);
 }
 
 /* Checks access rights: a kernel that violates them ends CUDA for the whole process. */
-static int check_rights(const struct where *where, const struct operation *operation,
+static int check_rights(const struct memory_kinds *kinds, const struct operation *operation,
 	const struct frl_collective *c, const struct gpu_memory memory[2])
 {
 	const void *const addrs[] = { [PLAN_SEND] = c->send, [PLAN_RECV] = c->recv };
 	int err = 0;
 
 	for (int i = PLAN_SEND; i <= PLAN_RECV && !err; i++) {
-		if (where->on_gpu[i])
-			err = gpu_memory_check_rights(where->compute->gpu, &memory[i], addrs[i],
+		if (kinds->on_gpu[i])
+			err = gpu_memory_check_rights(kinds->compute->gpu, &memory[i], addrs[i],
 				operation->bytes[i], i == PLAN_RECV);
 	}
 	return err;
 }
 
-static int find_buffers(struct where *where, struct frl_comm *comm,
+static int find_buffers(struct memory_kinds *kinds, struct frl_comm *comm,
 	const struct operation *operation, const struct frl_collective *c)
 {
 	const void *const addrs[] = { [PLAN_SEND] = c->send, [PLAN_RECV] = c->recv };
@@ -97,26 +97,26 @@ static int find_buffers(struct where *where, struct frl_comm *comm,
 		err = look_at(c, buffer, addrs[i], operation->bytes[i], &memory[i]);
 		if (err)
 			return err;
-		where->on_gpu[i] = memory[i].kind != GPU_MEMORY_HOST;
+		kinds->on_gpu[i] = memory[i].kind != GPU_MEMORY_HOST;
 	}
-	if (!where->on_gpu[PLAN_SEND] && !where->on_gpu[PLAN_RECV])
+	if (!kinds->on_gpu[PLAN_SEND] && !kinds->on_gpu[PLAN_RECV])
 		return 0;
-	err = find_compute(where, comm, c, memory);
-	return err ? err : check_rights(where, operation, c, memory);
+	err = find_compute(kinds, comm, c, memory);
+	return err ? err : check_rights(kinds, operation, c, memory);
 }
 
-int where_find(struct where *ret_where, struct frl_comm *comm, const struct operation *operation,
-	const struct frl_collective *c, bool has_cuda)
+int memory_kinds_find(struct memory_kinds *ret_kinds, struct frl_comm *comm,
+	const struct operation *operation, const struct frl_collective *c, bool has_cuda)
 {
 	int err;
 
-	*ret_where = (struct where){ 0 };
+	*ret_kinds = (struct memory_kinds){ 0 };
 	if (!c->on_stream && !has_cuda)
 		return 0;
-	err = find_buffers(ret_where, comm, operation, c);
+	err = find_buffers(ret_kinds, comm, operation, c);
 	if (err || !c->on_stream || operation->is_empty)
 		return err;
-	err = gate_make(comm, c->stream, ret_where->compute, &ret_where->gate);
+	err = stream_wait_make(comm, c->stream, ret_kinds->compute, &ret_kinds->stream_wait);
 	/* A rank without elements waits for nothing, even if the collective has elements on
 	 * others. */
 	if (err == -EINVAL && shape_has_pieces(c->coll) && operation->bytes[PLAN_SEND] == 0 &&

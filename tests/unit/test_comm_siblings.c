@@ -169,7 +169,7 @@ static void start_many(struct rank *rank)
 
 JOB_TEST(idle_runs_are_few, 1, job_simulate, .ranks = 2, .main = start_many);
 
-TEST_MAIN(comm_family)
+TEST_MAIN(comm_siblings)
 {
 	return run_suite_unforked(all_tests(NULL, NULL));
 }
