@@ -6,7 +6,7 @@
  */
 #include "tests/sim/coll_world.h"
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/sim/fail.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* One rank's part of a script: buffers, the operations, and a look at what they left. */
 #include "tests/sim/coll_script.h"
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/sim/coll_world.h"
 #include "tests/sim/fail.h"
 

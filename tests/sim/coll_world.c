@@ -2,8 +2,8 @@
 /* Coroutines and virtual time. */
 #include "tests/sim/coll_world.h"
 
-#include "collectives/measure.h"
-#include "collectives/location.h"
+#include "collectives/api/measure.h"
+#include "collectives/communicator/location.h"
 #include "lib/device/soft.h"
 #include "tests/sim/fail.h"
 

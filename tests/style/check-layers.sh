@@ -120,6 +120,9 @@ BEGIN {
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/memfd.h lib/base/file_limit.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/base/thread.h lib/base/host.h"
 	allowed["collectives/"] = allowed["collectives/"] " lib/reduce/past_cache.h"
+	# Plans and their choice know nothing of communicators.
+	allowed["collectives/plan/"] = "collectives/plan/"
+	allowed["collectives/tune/"] = "lib/base/error.h collectives/plan/ collectives/tune/"
 	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/host.h" \
 		" gpudirect/memory.h lib/base/devargs.h lib/base/ip.h lib/base/limit.h" \
 		" lib/base/link_speed.h lib/base/time_budget.h"

@@ -2,7 +2,7 @@
 /* What is passed on leaves as it has come, and not by way of the GPU. */
 #include "tests/unit/comm_gpu_passed.h"
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/unit/comm_gpu_fixture.h"
 
 static void run_passed(struct rank *rank)

@@ -20,7 +20,7 @@
 #ifndef FERRULE_TESTS_PLAN_CHECKER_H
 #define FERRULE_TESTS_PLAN_CHECKER_H
 
-#include "collectives/plan.h"
+#include "collectives/plan/plan.h"
 
 enum check_in_place {
 	CHECK_OUT_OF_PLACE,

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/communicator.h"
-#include "collectives/compute.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/gpu/compute.h"
 #include "gpudirect/queue.h"
 #include "tests/unit/comm_gpu_fixture.h"
 #include "tests/unit/comm_gpu_passed.h"

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/communicator.h"
-#include "collectives/compute.h"
-#include "collectives/siblings.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/gpu/compute.h"
+#include "collectives/api/siblings.h"
 #include "gpudirect/queue.h"
 #include "tests/unit/comm_gpu_fixture.h"
 #include "tests/unit/comm_verbs_fixture.h"

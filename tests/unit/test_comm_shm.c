@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/shm_internal.h"
+#include "collectives/shm/internal.h"
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "collectives/shm_internal.h"
+#include "collectives/shm/internal.h"
 #include "lib/base/error.h"
 #include "lib/reduce/past_cache.h"
 #include "tests/unit/comm_fixture.h"

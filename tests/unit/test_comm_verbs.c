@@ -15,7 +15,7 @@
 
 #include <sys/mman.h>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "lib/base/error.h"
 #include "lib/base/unmap_watch.h"
 #include "tests/unit/comm_verbs_fixture.h"

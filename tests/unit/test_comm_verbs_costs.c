@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/communicator.h"
-#include "collectives/measure.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/api/measure.h"
 #include "tests/unit/comm_verbs_fixture.h"
 #include "tests/unit/program.h"
 

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/communicator.h"
-#include "collectives/siblings.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/api/siblings.h"
 #include "tests/unit/comm_verbs_fixture.h"
 #include "tests/unit/program.h"
 

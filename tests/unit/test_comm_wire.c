@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 

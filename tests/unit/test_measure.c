@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Measuring when a communicator is made. */
-#include "collectives/measure.h"
+#include "collectives/api/measure.h"
 
 #include <check.h>
 #include <errno.h>
@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/communicator.h"
-#include "collectives/location.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/communicator/location.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "tests/unit/comm_fixture.h"

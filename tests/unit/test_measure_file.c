@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Costs as steps and as text, and the file that keeps them: nothing in it is believed blindly. */
-#include "collectives/measure.h"
+#include "collectives/api/measure.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "lib/base/error.h"
 #include "tests/unit/limited_child.h"
 #include "tests/unit/program.h"

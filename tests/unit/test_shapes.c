@@ -3,13 +3,13 @@
  * The table of shapes: it says what <ferrule/collective.h> says, its columns fit each other, and
  * the plans of all algorithms keep to it.
  */
-#include "collectives/shapes.h"
+#include "collectives/plan/shapes.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/plan.h"
+#include "collectives/plan/plan.h"
 #include "tests/unit/program.h"
 
 enum {

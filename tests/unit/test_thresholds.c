@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of thresholds: values fit each other, and its text names each of them. */
-#include "collectives/thresholds.h"
+#include "collectives/plan/thresholds.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The choice of algorithms: by cost, as FRL_ALGO says, the same on all ranks. */
-#include "collectives/tuner.h"
+#include "collectives/tune/tuner.h"
 
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/location.h"
+#include "collectives/communicator/location.h"
 #include "tests/unit/program.h"
 
 enum { SEGMENT = 128 * 1024 };

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Internals of a communicator.
+ *
+ *	api/request.c    operations that the caller started, from arguments to completion
+ *	schedule.c   cache of plans that are ready to run
+ *	run.c        execution of one plan: completed elements, and steps that may proceed
+ *	net/bulk.c, net/eager.c, net/local.c, net/self.c
+ *	             execution of steps
+ *	net/transfer.c   checks that both ends of a SEND and RECV agree
+ *	shm/         operations in memory that ranks of one machine share
+ *	net/staging.c    receive rings for data that the device does not reduce
+ *	gpu/memory_kind.c      memory kind of buffers: host or GPU
+ *	gpu/compute.c, gpu/bounce.c, gpu/stream_wait.c, gpu/block.c
+ *	             operations on GPU memory
+ *	rail.c       devices, their registrations and failures
+ *	channel*.c   connections between two ranks, created on first use
+ *	api/progress.c     progress: completions, then lanes, then credits for the peers
+ *	api/siblings.c     sibling communicators: progress and destruction
+ *	mailbox.c      mail between ranks, and its delivery to communicators
+ *	failure.c, api/hang.c
+ *	             failures, hang detection, and error texts
+ *
+ * Threads: one thread at a time, which has entered the communicator (api/siblings.h). Other threads may
+ * access struct inbox and comm->mailbox at any time.
+ */
+#ifndef FERRULE_COLLECTIVES_COMMUNICATOR_COMMUNICATOR_H
+#define FERRULE_COLLECTIVES_COMMUNICATOR_COMMUNICATOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ferrule/collective.h>
+#include <ferrule/memory.h>
+
+#include "collectives/api/siblings.h"
+#include "collectives/communicator/config.h"
+#include "collectives/communicator/mailbox.h"
+#include "collectives/communicator/run.h"
+#include "collectives/communicator/schedule.h"
+#include "collectives/net/channel.h"
+#include "collectives/net/staging.h"
+#include "collectives/plan/topology.h"
+#include "collectives/shm/shm.h"
+#include "collectives/tune/tuner.h"
+
+enum {
+	POLL_BATCH = 16,
+	BUSY_MS = 100, /* most time that a NIC may keep a registration in use; then it is leaked */
+	ERROR_TEXT = 1024,
+	HISTORY = 64, /* collectives whose signatures are kept */
+	NS_PER_MS = 1000000,
+};
+
+struct request_list {
+	struct frl_request *first;
+	struct frl_request *last;
+};
+
+struct frl_request {
+	struct frl_comm *comm;
+	struct request_list *list; /* the list that the request is in */
+	struct frl_request *previous, *next;
+	struct run *runs;
+	uint32_t left;  /* runs that are not complete */
+	uint32_t moves; /* number of advances, for api/hang.c */
+	uint32_t seen_moves;
+	uint64_t since_ns; /* time of the last advance; 0: not checked yet */
+	/* deadline for its deregistrations, after which it completes without; 0: not set yet */
+	uint64_t busy_by_ns;
+	bool done;
+};
+
+/* One device, and the communicator's resources on it. */
+struct rail {
+	struct frl_device *device;
+	struct frl_pd *pd;
+	struct frl_device_attr attr;
+	/* registration cache for the caller's buffers; NULL: registering takes no time */
+	struct frl_mr_cache *cache;
+	bool has_posted; /* work was posted since the device's last progress */
+	bool is_down;    /* its port has no link */
+	bool is_lost;    /* the device has failed and will not recover */
+	/* number of suspicions of the sibling communicators that have been handled */
+	uint32_t suspicions;
+};
+
+/* A completion queue. There are several if the queue depth is too small for all channels. */
+struct poller {
+	struct frl_cq *cq;
+	unsigned rail;
+	uint32_t room;    /* for this many more completions */
+	uint32_t emptied; /* number of polls that found it empty */
+	bool is_over;     /* no completions will come: the device has failed */
+};
+
+struct frl_comm {
+	struct frl_bootstrap *bootstrap;
+	struct collective_config config;
+	struct topology topology;
+	struct tuner tuner;
+	int rank;
+	int ranks;
+	int *members;    /* by rank: the rank in the bootstrap; NULL: the same */
+	int *rank_order; /* the ranks, sorted by their rank in the bootstrap */
+	bool is_child;
+	/* the rank that measured with this one and has received all answers */
+	int measured_by;
+	struct sibling sibling; /* of its sibling communicators */
+	struct mailbox *mailbox;
+	struct inbox inbox;
+
+	struct rail rails[RAILS_MAX];
+	unsigned n_rails;
+	struct poller *pollers;
+	unsigned n_pollers;
+
+	struct peer **peers; /* by rank; NULL: not used yet */
+	struct peer *first_peer;
+	struct channel *connecting; /* channels that are not up */
+	struct channel *reports_due;
+	struct lane *ready;
+	struct lane **ready_end;
+
+	struct shm *shm; /* NULL: the ranks share no memory */
+	struct staging staging;
+	struct schedule_cache schedules;
+	size_t idle_scratch;      /* bytes that idle runs keep */
+	struct compute *computes; /* GPUs that have been used */
+	/* runs that wait for a stream; runs that wait for room in the copy queue */
+	struct run *stream_waiting, *moving;
+	uint64_t stream_eager_ns; /* until this time streams are polled in each round */
+	uint64_t stream_poll_ns;  /* after that, streams are polled next at this time */
+	/* after a failure: deadline for GPUs to become idle; 0: not set yet */
+	uint64_t still_by_ns;
+	uint32_t started; /* collectives started */
+	struct signature history[HISTORY];
+	bool has_self_runs; /* a run in the two lists below has been unblocked */
+	struct self_list {
+		struct run *first, *last;
+		uint32_t started;    /* including empty ones */
+	} self_sends, self_receives; /* from this rank to itself, oldest first */
+
+	struct request_list active;    /* in the order of their start */
+	struct request_list finishing; /* complete except for their deregistrations */
+	struct request_list done;      /* waiting for the caller's test */
+	struct request_list stale;     /* freed by the caller, but a registration is still in use */
+	struct request_list idle;      /* for reuse */
+
+	struct hang {
+		uint32_t polls, idle_polls; /* since the last clock check */
+		uint64_t checked_ns;
+		uint64_t probed_ns;
+		uint32_t probes;
+		uint64_t asked_ns; /* 0: no questions are under way */
+		uint32_t question;
+		struct report *reports; /* by rank, while questions are under way */
+	} hang;
+
+	bool draining; /* frl_comm_destroy() was called: failures are not sent to other ranks */
+	int error;     /* 0: none */
+	char error_text[ERROR_TEXT];
+};
+
+/* Frees a communicator, also one that was created only in part. */
+void comm_free(struct frl_comm *comm);
+
+/* api/create.c: creates a communicator that has only the rails of `config`. */
+int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct frl_comm **ret_comm);
+
+/* rail.c. rails_close() is required even if rails_open() fails. */
+int rails_open(struct frl_comm *comm, const struct frl_comm_config *config);
+void rails_close(struct frl_comm *comm);
+/*
+ * Registers a buffer of a run. Returns 0 and leaves *ret_mr unchanged if the rail has failed. Fails
+ * as frl_reg_mr(), or with the communicator's error.
+ */
+int rail_register(struct frl_comm *comm, unsigned rail, enum plan_buffer buffer, void *addr,
+	size_t bytes, struct frl_mr **ret_mr);
+/* Deregisters a buffer that is not in use. Fails as frl_dereg_mr(). */
+int rail_deregister(
+	struct frl_comm *comm, unsigned rail, enum plan_buffer buffer, struct frl_mr *mr);
+/* Ends a registration that is not in use. Fails with -EBUSY if a NIC still uses it after
+ * BUSY_MS. */
+int rail_end_registration(const struct frl_comm *comm, unsigned rail, struct frl_mr *mr);
+/*
+ * Checks the return value of a call on the rail's device, with the thread's last error. If the
+ * device has failed, channels move to other rails and the function returns 0, or the communicator's
+ * error if that is impossible. Returns other errors unchanged.
+ */
+int rail_check(struct frl_comm *comm, unsigned rail, int err);
+
+/* api/agree.c: exchanges what the ranks must know of each other first. */
+int comm_agree(struct frl_comm *comm);
+
+static inline int comm_member(const struct frl_comm *comm, int rank)
+{
+	return comm->members ? comm->members[rank] : rank;
+}
+
+/* Returns the rank of a member of the bootstrap, or -1 if it is not in this communicator. */
+int comm_rank_of_member(const struct frl_comm *comm, int member);
+
+/* api/progress.c: makes progress once. Returns the number of events, or the communicator's error. */
+int comm_progress(struct frl_comm *comm);
+/* Advances all lanes that are ready, after new work was started. Returns 0 or the communicator's
+ * error. */
+int comm_advance(struct frl_comm *comm);
+/* Hands all posted work to the devices. */
+void comm_flush(struct frl_comm *comm);
+/* Handles mail from other ranks and aborts by other threads. */
+int comm_take_mail(struct frl_comm *comm);
+/* Marks a lane as ready to advance. */
+void lane_wake(struct frl_comm *comm, struct lane *lane);
+
+/* api/request.c: frl_start_group() without the flush. */
+int request_start(struct frl_comm *comm, const struct frl_collective collectives[], int n,
+	struct frl_request **ret_request);
+/* Tests a request without making progress. Frees it if it is complete or failed. */
+int request_conclude(struct frl_request *request, bool *ret_done);
+/* Frees completed requests and ends the registrations of their buffers. */
+void requests_settle(struct frl_comm *comm);
+void request_unlink(struct frl_request *request);
+void request_append(struct request_list *list, struct frl_request *request);
+void request_run_done(struct frl_request *request);
+/* Completes requests whose runs are done. */
+void comm_finish_requests(struct frl_comm *comm);
+void requests_free(struct frl_comm *comm);
+
+/* api/operation.c: a checked operation, with everything that is derived from its arguments. */
+struct operation {
+	struct schedule_key key;
+	struct plan_job job;
+	struct signature signature;
+	size_t bytes[PLAN_BUFFERS];
+	enum frl_op op; /* of the reductions, without scaling */
+	bool to_self;
+	bool is_empty;
+};
+/* Returns whether inputs are scaled before they are summed, which needs scratch. */
+bool operation_scales_first(enum frl_op op, enum frl_dtype dtype);
+int operation_init(struct operation *operation, const struct frl_comm *comm,
+	const struct frl_collective *collective);
+
+/* gpu/memory_kind.c: the memory kind of the buffers of an operation, and the stream that fills them. */
+struct memory_kinds {
+	struct compute *compute; /* the GPU of the buffers; NULL: host memory only */
+	bool on_gpu[2];          /* by buffer */
+	/* event that the operation waits for, or NULL; the code that takes it sets NULL */
+	struct stream_wait *stream_wait;
+};
+/*
+ * Finds the memory kind of the buffers. `has_cuda`: result of cuda_is_loaded(), which a group of
+ * operations checks once. Fails with -EINVAL for buffers of several GPUs or invalid memory, with
+ * -ENOTSUP for managed memory, a captured stream, or a GPU without kernels, and as gpu_memory_of(),
+ * gpu_hold(), gpu_queue_new().
+ */
+int memory_kinds_find(struct memory_kinds *ret_kinds, struct frl_comm *comm,
+	const struct operation *operation, const struct frl_collective *collective, bool has_cuda);
+
+/* api/explain.c: chooses the algorithm and job->segment_bytes. */
+int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo);
+
+/* net/self.c: SEND and RECV from this rank to itself. */
+int self_get(struct frl_comm *comm, struct run **ret_run);
+int self_enqueue(struct run *run);
+/* Continues runs that were unblocked. Returns 0 or the communicator's error. */
+int self_advance(struct frl_comm *comm);
+
+/* failure.c: fails the communicator. Only the first failure has an effect. Returns its error. */
+int comm_fail(struct frl_comm *comm, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* As comm_fail(), without sending the failure to other ranks: they know it from elsewhere. */
+int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Fails after frl_comm_abort(), which has sent the failure. */
+int comm_fail_aborted(struct frl_comm *comm, const char *reason);
+/* Any thread: mails the failure to all other ranks. */
+void comm_send_failure(const struct frl_comm *comm, int err, const char *text);
+/* Any thread: aborts the whole job, unless the communicator was split from another one. Unlike mail,
+ * that cannot get lost. */
+void comm_give_up_job(const struct frl_comm *comm, const char *why);
+/* Returns the error of a failed communicator and sets the thread's last error. */
+int comm_error(const struct frl_comm *comm);
+/* Fails because of an error completion on the connection to rank `peer`. */
+int comm_fail_completion(struct frl_comm *comm, int peer, enum frl_wc_status status);
+/* Returns whether the status means that the connection is broken or the peer is gone. */
+bool comm_is_broken(enum frl_wc_status status);
+/* A connection to `peer` broke: waits a moment for the bootstrap or for mail to report the
+ * cause. Returns the communicator's error if they do, else 0. */
+int comm_find_reason(struct frl_comm *comm, int peer, enum frl_wc_status status);
+/* Fails because rank `peer` cannot be connected, with the thread's last error. */
+int comm_fail_connecting(struct frl_comm *comm, int peer, int err);
+/* Fails because rank `peer` is in another operation than this rank. */
+int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *theirs,
+	const struct signature *mine);
+/* Fails because both ends of a transfer have different lengths or types. */
+int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
+	const struct transfer *theirs, const struct transfer *mine);
+/* Fails because memory of rank `peer` cannot be read, with the thread's last error. */
+int comm_fail_reading(struct frl_comm *comm, int peer, int err);
+/* Fails because rank `peer` failed while its memory was read, so the data is undefined. */
+int comm_fail_taken_back(struct frl_comm *comm, int peer);
+/* Asks the bootstrap which ranks are gone. Returns 0 or the communicator's error. */
+int comm_check_ranks(struct frl_comm *comm);
+/* Handles a MAIL_FAILED. */
+int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
+
+/* api/hang.c: checks for ranks that are gone, that are in another operation, or that exceed the
+ * timeout. */
+int comm_check_clock(struct frl_comm *comm);
+/* Handles a MAIL_REPORT. */
+void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
+/* Compares the operation that a peer reports with this rank's operation of the same number.
+ * Returns 0 or the communicator's error. */
+int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs);
+/* Updates the state note, from which questions of other ranks are answered. */
+void comm_note_operation(struct frl_comm *comm);
+
+#endif

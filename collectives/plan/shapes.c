@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/plan/shapes.h"
+
+const struct shape coll_shapes[FRL_COLLS] = {
+	[FRL_ALLREDUCE] = { .name = "allreduce",
+		.send = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.reduces = true,
+		.shm = SHAPE_SHM_ANY },
+	[FRL_REDUCE_SCATTER] = { .name = "reduce_scatter",
+		.send = { SHAPE_ALL_RANKS, SHAPE_ALL_BLOCKS },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.reduces = true,
+		.shm = SHAPE_SHM_ANY },
+	[FRL_ALLGATHER] = { .name = "allgather",
+		.send = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_ALL_BLOCKS },
+		.shm = SHAPE_SHM_ANY },
+	[FRL_BROADCAST] = { .name = "broadcast",
+		.send = { SHAPE_ROOT, SHAPE_ONE_BLOCK },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.shm = SHAPE_SHM_ANY },
+	[FRL_REDUCE] = { .name = "reduce",
+		.send = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.recv = { SHAPE_ROOT, SHAPE_ONE_BLOCK },
+		.reduces = true,
+		.shm = SHAPE_SHM_SHORT },
+	[FRL_ALLTOALL] = { .name = "alltoall",
+		.send = { SHAPE_ALL_RANKS, SHAPE_ALL_BLOCKS },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_ALL_BLOCKS },
+		.shm = SHAPE_SHM_ANY },
+	[FRL_ALLTOALLV] = { .name = "alltoallv",
+		.send = { SHAPE_ALL_RANKS, SHAPE_PIECES },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_PIECES } },
+	[FRL_GATHER] = { .name = "gather",
+		.send = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.recv = { SHAPE_ROOT, SHAPE_ALL_BLOCKS },
+		.shm = SHAPE_SHM_SHORT },
+	[FRL_SCATTER] = { .name = "scatter",
+		.send = { SHAPE_ROOT, SHAPE_ALL_BLOCKS },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.shm = SHAPE_SHM_SHORT },
+	[FRL_BARRIER] = { .name = "barrier",
+		.send = { SHAPE_ALL_RANKS, SHAPE_EMPTY },
+		.recv = { SHAPE_ALL_RANKS, SHAPE_EMPTY },
+		.shm = SHAPE_SHM_SHORT },
+	[FRL_SEND] = { .name = "send",
+		.send = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.is_pair = true },
+	[FRL_RECV] = { .name = "recv",
+		.recv = { SHAPE_ALL_RANKS, SHAPE_ONE_BLOCK },
+		.is_pair = true },
+};
+
+const char *frl_coll_name(enum frl_coll coll)
+{
+	return (unsigned)coll < FRL_COLLS ? coll_shapes[coll].name : NULL;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Allreduce in shared memory in which each rank reduces the whole vector from all inputs: no rank
+ * waits for another's result, and no rank reads what another one has just written. All inputs must
+ * be readable in place until the operation is complete.
+ */
+#include "collectives/shm/internal.h"
+#include "lib/reduce/past_cache.h"
+
+enum {
+	PIECE = 4 << 10, /* bytes: one page */
+	LINE = 64,
+	LINES_AHEAD = 8, /* hardware prefetches subsequent lines, but not the first of a page */
+};
+
+/* Two ranks write each line of a long result once, and do not read what they overwrite. */
+static bool may_pass_cache(size_t ranks, size_t bytes, enum frl_op op)
+{
+	return ranks == 2 && bytes > SHM_STREAM_BYTES && op != FRL_AVG;
+}
+
+static bool is_whole(size_t ranks, size_t bytes, bool passes_cache)
+{
+	size_t most = ranks == 2 ? SHM_WHOLE_BYTES_OF_TWO : SHM_WHOLE_BYTES;
+
+	return ranks <= SHM_WHOLE_RANKS && (passes_cache || bytes <= most);
+}
+
+/* Whether a process has the function may differ (a debugger that hides instructions, another
+ * build), so all ranks publish it and get the same result. */
+static bool passes_cache(const struct shm *shm, const struct shm_operation *operation)
+{
+	const struct run *run = operation->run;
+
+	return may_pass_cache(shm->ranks, run->bytes[PLAN_SEND], run->scaled) &&
+		operation->passing == shm_all(shm);
+}
+
+bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation)
+{
+	const struct run *run = operation->run;
+
+	return shape_reduces_to_all(run->coll) && operation->keeping == shm_all(shm) &&
+		is_whole(shm->ranks, run->bytes[PLAN_SEND], passes_cache(shm, operation));
+}
+
+bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operation)
+{
+	const struct schedule_key *key = &operation->key;
+	size_t ranks = (size_t)comm->ranks, bytes = operation->bytes[PLAN_SEND];
+	bool passes = may_pass_cache(ranks, bytes, key->op) &&
+		reduce_can_pass_cache(key->dtype, operation->op);
+
+	return shape_reduces_to_all(key->coll) && is_whole(ranks, bytes, passes);
+}
+
+void shm_flat_begin(struct shm_operation *operation)
+{
+	size_t most = SHM_BLOCK / operation->elem_size;
+
+	operation->is_flat = true;
+	operation->rounds = (uint32_t)((operation->run->count + most - 1) / most);
+	operation->staged = operation->rounds;
+	operation->sources = 0;
+}
+
+/* Prefetches the begin of the next piece. */
+static void fetch_piece(const struct shm *shm, const uint8_t *const in[], const uint8_t *target)
+{
+	for (size_t at = PIECE; at < PIECE + LINES_AHEAD * LINE; at += LINE) {
+		for (uint32_t rank = 0; rank < shm->ranks; rank++)
+			__builtin_prefetch(in[rank] + at);
+		__builtin_prefetch(target + at, 1);
+	}
+}
+
+/* Reduces in rank order on all ranks, so results are bitwise identical. Advances `in`. */
+static void reduce_piece(const struct shm *shm, const struct shm_operation *operation,
+	const uint8_t *in[], uint8_t *target, size_t count)
+{
+	const struct run *run = operation->run;
+	const uint8_t *sum = in[0];
+
+	for (uint32_t rank = 1; rank < shm->ranks; rank++) {
+		frl_reduce_local(target, sum, in[rank], count, run->dtype, run->op);
+		sum = target;
+	}
+	if (run->scaled == FRL_AVG)
+		run_scale(run, target, target, count);
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		in[rank] += count * operation->elem_size;
+}
+
+/*
+ * Every other operation begins at the end: if the vector exceeds the cache, the end was touched
+ * last, by the previous operation or by the producer of the elements, and is still cached.
+ */
+static struct shm_span next_block(const struct shm_operation *operation)
+{
+	uint32_t round = operation->number % 2 ? operation->rounds - 1 - operation->made
+					       : operation->made;
+
+	return shm_block_of(operation, (struct shm_span){ 0, operation->run->count }, round);
+}
+
+bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
+{
+	size_t piece = PIECE / operation->elem_size;
+	const uint8_t *in[SHM_RANKS_MAX];
+	struct shm_span block;
+	uint8_t *target;
+
+	if (operation->made == operation->rounds)
+		return false;
+	block = next_block(operation);
+	target = shm_at(operation, PLAN_RECV, block.first);
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		in[rank] = rank == shm->me
+			? shm_at(operation, PLAN_SEND, block.first)
+			: operation->peer[rank].send + block.first * operation->elem_size;
+	if (passes_cache(shm, operation)) {
+		reduce_past_cache(target, in[0], in[1], block.count, operation->run->dtype,
+			operation->run->op);
+		block.count = 0;
+	}
+	while (block.count > 0) {
+		size_t count = block.count < piece ? block.count : piece;
+
+		block.count -= count;
+		if (block.count > 0)
+			fetch_piece(shm, in, target);
+		reduce_piece(shm, operation, in, target, count);
+		target += count * operation->elem_size;
+	}
+	shm_publish_made(shm, operation, operation->made + 1);
+	return true;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Runs operations in shared memory in order: see shm.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "collectives/gpu/compute.h"
+#include "collectives/shm/internal.h"
+#include "lib/base/backoff.h"
+#include "lib/base/copy.h"
+#include "lib/base/error.h"
+
+enum {
+	MISSED_MOST = 8, /* waits in a row in which nothing arrived */
+	WORK_DUE = 16,   /* short operations between two polls of other transports */
+	STEPS = 8,       /* per call */
+};
+
+/* ---- publishing */
+
+/* Returns whether all other ranks have finished reading this operation. */
+static bool is_read_by_all(struct shm *shm, uint64_t number)
+{
+	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
+		struct shm_peer *peer = &shm->peers[rank];
+
+		if (rank == shm->me || peer->finished > number)
+			continue;
+		peer->finished = atomic_load_explicit(&peer->page->finished, memory_order_acquire);
+		if (peer->finished <= number)
+			return false;
+	}
+	return true;
+}
+
+/* Returns whether the next operation's slot is free: its previous operation is complete on all
+ * ranks. */
+static bool has_slot(struct shm *shm)
+{
+	uint64_t last = shm->published - SHM_SLOTS;
+
+	return shm->published < SHM_SLOTS || (shm->complete > last && is_read_by_all(shm, last));
+}
+
+/* FNV-1a over words. */
+static uint64_t add_to_history(uint64_t history, const struct signature *signature)
+{
+	uint64_t words[sizeof(*signature) / sizeof(uint64_t)];
+
+	memcpy(words, signature, sizeof(words));
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		history = (history ^ words[i]) * UINT64_C(0x100000001b3);
+	return history;
+}
+
+static void publish(struct shm *shm, struct run *run)
+{
+	uint64_t number = shm->published++;
+	struct shm_operation *operation = &shm->operations[number % SHM_SLOTS];
+	struct shm_slot *slot = &shm->page->slots[number % SHM_SLOTS];
+
+	*operation = (struct shm_operation){
+		.run = run,
+		.number = number,
+		.elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype),
+		.is_long = run->is_long,
+	};
+	shm_publish_freed(shm->page);
+	slot->signature = run->signature;
+	slot->history = shm->history;
+	shm->history = add_to_history(shm->history, &run->signature);
+	if (run->is_long)
+		shm_long_begin(shm, operation, slot);
+	else
+		shm_short_begin(shm, operation, slot);
+	if (operation->is_read)
+		copy_settle();
+	atomic_store_explicit(&slot->sequence, number + 1, memory_order_release);
+}
+
+static int publish_all(struct shm *shm)
+{
+	int n = 0;
+
+	while (shm->waiting && !shm->waiting->is_blocked && has_slot(shm)) {
+		struct run *run = shm->waiting;
+
+		shm->waiting = run->next_self;
+		if (!shm->waiting)
+			shm->waiting_end = &shm->waiting;
+		publish(shm, run);
+		n++;
+	}
+	return n;
+}
+
+/* ---- matching */
+
+/* A rank that leaves runs a barrier, and other ranks may notice it as a different operation. */
+static int fail_different(struct shm *shm, uint32_t rank, const struct shm_operation *operation,
+	const struct signature *theirs)
+{
+	const struct signature *mine = &operation->run->signature;
+	int err = comm_check_ranks(shm->comm);
+
+	if (err)
+		return err;
+	if (memcmp(theirs, mine, sizeof(*mine)) != 0)
+		return comm_fail_mismatch(shm->comm, (int)rank, theirs, mine);
+	return comm_fail(shm->comm, -EPROTO,
+		"ranks %u and %u have started different operations before %s #%" PRIu32
+		": all ranks must start the same operations in the same order with the same "
+		"arguments",
+		shm->me, rank, frl_coll_name((enum frl_coll)mine->coll), mine->number);
+}
+
+/* Checks whether the rank has published this operation. Returns as match(). */
+static int match_one(struct shm *shm, struct shm_operation *operation, uint32_t rank)
+{
+	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
+	const struct shm_slot *own = shm_slot_of(shm, shm->me, operation->number);
+	struct signature theirs;
+
+	if (atomic_load_explicit(&slot->sequence, memory_order_acquire) != operation->number + 1)
+		return 0;
+	theirs = slot->signature;
+	if (memcmp(&theirs, &operation->run->signature, sizeof(theirs)) != 0 ||
+		slot->history != own->history)
+		return fail_different(shm, rank, operation, &theirs);
+	shm_drop_freed(&shm->peers[rank]);
+	if (!operation->is_long)
+		return shm_short_match(shm, operation, rank);
+	operation->awaited &= ~shm_bit(rank);
+	return shm_long_match(shm, operation, rank);
+}
+
+/* Returns 1 when all awaited ranks have published this operation, 0 before that, or the
+ * communicator's error. */
+static int match(struct shm *shm, struct shm_operation *operation)
+{
+	for (uint32_t left = operation->awaited; left; left &= left - 1) {
+		int err = match_one(shm, operation, (uint32_t)__builtin_ctz(left));
+
+		if (err)
+			return err;
+	}
+	return !operation->awaited;
+}
+
+static void complete(struct shm_operation *operation)
+{
+	struct run *run = operation->run;
+
+	operation->run = NULL;
+	run->left = 0;
+	run->request->moves++;
+	run_complete(run);
+}
+
+static void done_reading(struct shm *shm)
+{
+	atomic_store_explicit(&shm->page->finished, ++shm->reading, memory_order_release);
+}
+
+void shm_give_up(struct shm *shm)
+{
+	atomic_store_explicit(&shm->page->failed, true, memory_order_relaxed);
+	/* The flag is visible before anything that the caller writes to the buffers. */
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Checks that no owner of memory that was read has failed meanwhile. Returns 0 or the
+ * communicator's error. */
+static int check_owners(struct shm *shm, const struct shm_operation *operation)
+{
+	atomic_thread_fence(memory_order_acquire);
+	for (uint32_t left = operation->elsewhere; left; left &= left - 1) {
+		uint32_t rank = (uint32_t)__builtin_ctz(left);
+
+		if (atomic_load_explicit(&shm->peers[rank].page->failed, memory_order_relaxed))
+			return comm_fail_taken_back(shm->comm, (int)rank);
+	}
+	return 0;
+}
+
+/* Advances the oldest operation that still reads. Returns the number of steps, or the
+ * communicator's error. */
+static int step(struct shm *shm)
+{
+	struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
+	int n = match(shm, operation), err;
+
+	if (n <= 0)
+		return n;
+	if (operation->is_long) {
+		n = shm_long_step(shm, operation);
+		shm->work += WORK_DUE;
+		if (!shm_long_is_done(operation))
+			return n;
+		n++;
+	} else {
+		shm_short_take(shm, operation);
+		shm->work++;
+	}
+	err = check_owners(shm, operation);
+	if (err)
+		return err;
+	done_reading(shm);
+	if (!operation->is_read)
+		complete(operation);
+	return n;
+}
+
+/* Completes operations in order. Others may still read this rank's buffers after it has finished
+ * reading. */
+static int complete_in_order(struct shm *shm)
+{
+	int n = 0;
+
+	while (shm->complete < shm->reading) {
+		struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
+
+		if (operation->is_read && !is_read_by_all(shm, shm->complete))
+			break;
+		if (operation->is_read)
+			complete(operation);
+		shm->complete++;
+		n++;
+	}
+	return n;
+}
+
+/* Copies requested input, also before this rank has its own result: both ranks may have
+ * requested a copy. */
+static void help(struct shm *shm)
+{
+	const struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
+
+	if (shm->complete < shm->published && operation->is_read && !operation->is_long)
+		shm_short_help(shm, operation);
+}
+
+/* Returns whether an awaited rank has arrived, or has finished reading this rank's buffers.
+ * Returns true if nothing is awaited. */
+static bool has_arrived(void *arg)
+{
+	struct shm *shm = arg;
+	const struct shm_operation *operation = &shm->operations[shm->reading % SHM_SLOTS];
+	const struct shm_slot *slot;
+
+	if (shm->reading < shm->published && operation->awaited) {
+		slot = shm_slot_of(shm, (uint32_t)__builtin_ctz(operation->awaited), shm->reading);
+		return atomic_load_explicit(&slot->sequence, memory_order_relaxed) ==
+			shm->reading + 1;
+	}
+	return shm->complete == shm->reading || is_read_by_all(shm, shm->complete);
+}
+
+/* Waits for an event that is likely within a microsecond, before other transports are polled.
+ * Skipped if there are other operations or if nothing arrived in recent waits. */
+static void wait_a_moment(struct shm *shm)
+{
+	const struct frl_comm *comm = shm->comm;
+
+	if (comm->tuner.oversubscription > 1 || comm->active.first != comm->active.last ||
+		shm->missed_waits >= MISSED_MOST)
+		return;
+	if (!backoff_spin(has_arrived, shm))
+		shm->missed_waits++;
+}
+
+int shm_advance(struct shm *shm, bool spins)
+{
+	int n = publish_all(shm), moved = 1;
+	bool was_long = false;
+
+	if (spins && n == 0)
+		wait_a_moment(shm);
+	for (int i = 0; i < STEPS && moved > 0 && !was_long && shm->reading < shm->published; i++) {
+		was_long = shm->operations[shm->reading % SHM_SLOTS].is_long;
+		moved = step(shm);
+		if (moved < 0)
+			return moved;
+		n += moved;
+	}
+	n += complete_in_order(shm);
+	help(shm);
+	if (n > 0)
+		shm->missed_waits = 0;
+	return n;
+}
+
+bool shm_is_due(struct shm *shm)
+{
+	if (shm->work < WORK_DUE)
+		return false;
+	shm->work = 0;
+	return true;
+}
+
+/* ---- awaited ranks */
+
+static bool has_finished(const struct shm *shm, uint32_t rank, uint64_t number)
+{
+	return atomic_load_explicit(&shm->peers[rank].page->finished, memory_order_relaxed) >
+		number;
+}
+
+bool shm_waits_for(const struct shm *shm, int peer)
+{
+	uint32_t rank = (uint32_t)peer;
+	const struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
+
+	if (rank == shm->me)
+		return false;
+	if (shm->complete < shm->published && operation->run)
+		return operation->awaited ? operation->awaited >> rank & 1
+					  : !has_finished(shm, rank, shm->complete);
+	return shm->waiting && !shm->waiting->is_blocked && shm->published >= SHM_SLOTS &&
+		!has_finished(shm, rank, shm->published - SHM_SLOTS);
+}
+
+/* Returns the rank with the least progress. */
+static int slowest(const struct shm *shm, uint64_t number)
+{
+	uint64_t least = UINT64_MAX;
+	int slowest = -1;
+
+	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
+		const struct shm_page *page = shm->peers[rank].page;
+		const struct shm_progress *progress;
+		uint64_t rounds;
+
+		if (rank == shm->me || has_finished(shm, rank, number))
+			continue;
+		progress = &page->progress[number % SHM_SLOTS];
+		rounds = (uint64_t)shm_rounds(&progress->made, number) +
+			shm_rounds(&progress->taken, number);
+		if (rounds < least) {
+			least = rounds;
+			slowest = (int)rank;
+		}
+	}
+	return slowest;
+}
+
+int shm_awaited(const struct shm *shm, const struct run *run)
+{
+	for (uint64_t number = shm->complete; number < shm->published; number++) {
+		const struct shm_operation *operation = &shm->operations[number % SHM_SLOTS];
+
+		if (operation->run != run)
+			continue;
+		return operation->awaited ? __builtin_ctz(operation->awaited)
+					  : slowest(shm, number);
+	}
+	return shm->published < SHM_SLOTS ? -1 : slowest(shm, shm->published - SHM_SLOTS);
+}
+
+void shm_enqueue(struct run *run)
+{
+	struct shm *shm = run->comm->shm;
+
+	run->is_blocked = run->stream_wait || run->bounce;
+	run->next_self = NULL;
+	*shm->waiting_end = run;
+	shm->waiting_end = &run->next_self;
+	if (run->is_blocked)
+		stream_wait_start(run);
+}
