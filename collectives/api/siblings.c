@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/rail_health.h"
 #include "collectives/communicator/thread.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -27,7 +28,6 @@ enum {
 	/* after the last mail; the other rank repeats its mail while it waits */
 	RECOVER_MS = 10 * 1000,
 
-	AVOID_MS = 60 * 1000, /* time to avoid a suspected rail; its recovery may not be reported */
 };
 
 struct siblings {
@@ -39,12 +39,7 @@ struct siblings {
 	bool is_recovering;     /* the recovery thread is running */
 	bool has_mail;          /* mail has arrived since the recovery thread checked */
 	bool is_ending;         /* the last communicator is being destroyed */
-	_Atomic uint32_t suspicions[RAILS_MAX];
-	/* The suspicions below expire after AVOID_MS. 0: expired. */
-	_Atomic uint64_t suspected_ns[RAILS_MAX];
-	_Atomic uint32_t lost[RAILS_MAX]; /* ranks to which a connection over the rail broke */
-	int members;
-	_Atomic uint8_t broken[]; /* the same by rank of the bootstrap: bit i for rail i */
+	struct rail_health *rail_health;
 };
 
 /* ---- entering and leaving */
@@ -183,15 +178,19 @@ static void watch_mail(struct frl_comm *comm)
 
 int siblings_create(struct frl_comm *comm)
 {
-	struct siblings *siblings = calloc(1, sizeof(*siblings) + (size_t)comm->ranks);
+	struct siblings *siblings = calloc(1, sizeof(*siblings));
 
-	if (!siblings)
+	if (siblings)
+		siblings->rail_health = rail_health_new(comm->ranks);
+	if (!siblings || !siblings->rail_health) {
+		free(siblings);
 		return frl_fail(-ENOMEM, "no memory for a communicator");
+	}
 	pthread_mutex_init(&siblings->mutex, NULL);
 	siblings->next = comm;
 	siblings->users = 1;
-	siblings->members = comm->ranks;
 	atomic_init(&siblings->count, 1);
+	comm->rail_health = siblings->rail_health;
 	comm->sibling.siblings = siblings;
 	comm->sibling.next = comm;
 	watch_mail(comm);
@@ -203,6 +202,7 @@ void siblings_join(struct frl_comm *comm, const struct frl_comm *parent)
 	struct siblings *siblings = parent->sibling.siblings;
 
 	pthread_mutex_lock(&siblings->mutex);
+	comm->rail_health = siblings->rail_health;
 	comm->sibling.siblings = siblings;
 	comm->sibling.next = siblings->next->sibling.next;
 	siblings->next->sibling.next = comm;
@@ -243,68 +243,6 @@ static struct frl_comm *enter_next(struct siblings *siblings)
 	}
 	pthread_mutex_unlock(&siblings->mutex);
 	return comm;
-}
-
-/* ---- rail health; concurrent updates may lose at most one suspicion */
-
-static bool is_out_of_date(const struct siblings *siblings, unsigned rail)
-{
-	uint64_t since_ns = atomic_load_explicit(
-		&siblings->suspected_ns[rail], memory_order_relaxed);
-
-	return since_ns == 0 || clock_now_ns() - since_ns > (uint64_t)AVOID_MS * NS_PER_MS;
-}
-
-static void clear_peer(struct siblings *siblings, unsigned rail, int member)
-{
-	uint8_t bit = (uint8_t)(1 << rail);
-
-	if (atomic_fetch_and_explicit(
-		    &siblings->broken[member], (uint8_t)~bit, memory_order_relaxed) &
-		bit)
-		atomic_fetch_sub_explicit(&siblings->lost[rail], 1, memory_order_relaxed);
-}
-
-void siblings_suspect_rail(struct frl_comm *comm, unsigned rail, int rank)
-{
-	struct siblings *siblings = comm->sibling.siblings;
-	_Atomic uint8_t *broken = &siblings->broken[comm_member(comm, rank)];
-	uint8_t bit = (uint8_t)(1 << rail);
-
-	for (int member = 0; is_out_of_date(siblings, rail) && member < siblings->members; member++)
-		clear_peer(siblings, rail, member);
-	atomic_store_explicit(&siblings->suspected_ns[rail], clock_now_ns(), memory_order_relaxed);
-	if (!(atomic_fetch_or_explicit(broken, bit, memory_order_relaxed) & bit))
-		atomic_fetch_add_explicit(&siblings->lost[rail], 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&siblings->suspicions[rail], 1, memory_order_relaxed);
-}
-
-void siblings_clear_peer(struct frl_comm *comm, unsigned rail, int rank)
-{
-	clear_peer(comm->sibling.siblings, rail, comm_member(comm, rank));
-}
-
-void siblings_clear_rail(struct frl_comm *comm, unsigned rail)
-{
-	atomic_store_explicit(&comm->sibling.siblings->suspected_ns[rail], 0, memory_order_relaxed);
-}
-
-/* If connections to two ranks broke, this rank's end of the rail is broken. */
-bool siblings_suspects(const struct frl_comm *comm, unsigned rail, int rank)
-{
-	struct siblings *siblings = comm->sibling.siblings;
-	int member = comm_member(comm, rank);
-
-	if (is_out_of_date(siblings, rail))
-		return false;
-	return atomic_load_explicit(&siblings->lost[rail], memory_order_relaxed) > 1 ||
-		(atomic_load_explicit(&siblings->broken[member], memory_order_relaxed) >> rail & 1);
-}
-
-uint32_t siblings_suspicions(const struct frl_comm *comm, unsigned rail)
-{
-	return atomic_load_explicit(
-		&comm->sibling.siblings->suspicions[rail], memory_order_relaxed);
 }
 
 /* ---- destroying */
@@ -443,6 +381,7 @@ static void siblings_end(struct siblings *siblings, uint64_t deadline_ns)
 	while (siblings->next)
 		remove_sibling(siblings->next);
 	pthread_mutex_destroy(&siblings->mutex);
+	rail_health_free(siblings->rail_health);
 	free(siblings);
 }
 

@@ -54,18 +54,6 @@ void comm_leave(struct frl_comm *comm);
 /* Makes progress once, and helps a sibling if there are no events. Returns as comm_progress(). */
 int comm_round(struct frl_comm *comm);
 
-/* Notes that the connection to rank `rank` over the rail broke. All siblings check their
- * connections over the rail, and new connections avoid it for a minute. */
-void siblings_suspect_rail(struct frl_comm *comm, unsigned rail, int rank);
-/* Notes that a connection to the rank over the rail works. */
-void siblings_clear_peer(struct frl_comm *comm, unsigned rail, int rank);
-/* Clears all suspicions of a rail: its port has its link again. */
-void siblings_clear_rail(struct frl_comm *comm, unsigned rail);
-/* Returns whether a new connection to the rank should use another rail. */
-bool siblings_suspects(const struct frl_comm *comm, unsigned rail, int rank);
-/* Returns how often the rail has been suspected. */
-uint32_t siblings_suspicions(const struct frl_comm *comm, unsigned rail);
-
 /* Destroys a communicator that the caller has entered. It is freed now or later. */
 void siblings_leave(struct frl_comm *comm);
 

@@ -112,6 +112,7 @@ struct frl_comm {
 	struct mailbox *mailbox;
 	struct inbox inbox;
 
+	struct rail_health *rail_health; /* shared with the siblings */
 	struct rail rails[RAILS_MAX];
 	unsigned n_rails;
 	struct poller *pollers;

@@ -8,6 +8,7 @@
  * is on moves without effect: as many connections in a row that carried nothing as there are rails.
  */
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/rail_health.h"
 
 unsigned channel_rail_in(const struct channel *channel, uint32_t epoch)
 {
@@ -31,7 +32,7 @@ static enum reservation reservation(const struct channel *channel, unsigned numb
 		return RESERVE_LOST;
 	if (rail->is_down)
 		return RESERVE_DOWN;
-	return siblings_suspects(comm, number, channel->peer->rank) ? RESERVE_AVOIDED
+	return rail_is_suspected(comm, number, channel->peer->rank) ? RESERVE_AVOIDED
 								    : RESERVE_NOTHING;
 }
 
@@ -102,5 +103,5 @@ void channel_prove(struct channel *channel)
 	 * through. */
 	if (channel->sends_posted == channel->sends_done)
 		channel->empty_epochs = 0;
-	siblings_clear_peer(channel->peer->comm, channel->rail, channel->peer->rank);
+	rail_clear_peer(channel->peer->comm, channel->rail, channel->peer->rank);
 }

@@ -5,6 +5,7 @@
  * exchange these positions, connect over another rail, and resume there.
  */
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/rail_health.h"
 
 #include <errno.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static int restart(struct channel *channel, uint32_t epoch)
 		stop(channel->eager);
 	}
 	if (was_up)
-		siblings_suspect_rail(comm, channel->rail, peer->rank);
+		rail_suspect(comm, channel->rail, peer->rank);
 	if (channel->bulk)
 		channel->flushed_at = comm->pollers[channel->poller].emptied + 2;
 	channel_count_move(channel);
@@ -179,7 +180,7 @@ int channel_connecting_failed(struct channel *channel, int err)
 		return comm_fail_connecting(comm, channel->peer->rank, err);
 	frl_log(FRL_LOG_WARNING, "communicator, rank %d: rail %u does not reach rank %d: %s",
 		comm->rank, channel->rail, channel->peer->rank, frl_last_error());
-	siblings_suspect_rail(comm, channel->rail, channel->peer->rank);
+	rail_suspect(comm, channel->rail, channel->peer->rank);
 	return channel_restart(channel);
 }
 
@@ -248,11 +249,11 @@ int channels_check_rails(struct frl_comm *comm)
 		was_down = rail->is_down;
 		rail->is_down = rail->is_lost || attr.port_state != FRL_PORT_ACTIVE;
 		if (was_down && !rail->is_down)
-			siblings_clear_rail(comm, i);
+			rail_clear(comm, i);
 	}
 	for (unsigned i = 0; i < comm->n_rails && !err; i++) {
 		struct rail *rail = &comm->rails[i];
-		uint32_t suspicions = siblings_suspicions(comm, i);
+		uint32_t suspicions = rail_suspicions(comm, i);
 
 		if (rail->is_down && has_other(comm, i))
 			err = channels_leave_rail(comm, i);

@@ -7,6 +7,8 @@
 #include "tests/sim/coll_world.h"
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/rail_health.h"
+#include "collectives/net/channel.h"
 #include "tests/sim/fail.h"
 
 #include <errno.h>
@@ -332,11 +334,11 @@ static void split_after(struct frl_comm *comm, int rank)
 	sum_until_cut(comm, rank);
 	coll_compute(100 * (uint64_t)NS_PER_MS);
 	EXPECT(frl_barrier(comm) == 0);
-	suspicions = siblings_suspicions(comm, 0) + siblings_suspicions(comm, 1);
+	suspicions = rail_suspicions(comm, 0) + rail_suspicions(comm, 1);
 	for (int ms = 0; ms < 70000; ms += 10000) {
 		EXPECT(frl_comm_duplicate(comm, &child) == 0);
 		finish(child, start(child, rank, 0, LONG), rank, 0, LONG);
-		SIM_CHECK(siblings_suspicions(comm, 0) + siblings_suspicions(comm, 1) == suspicions,
+		SIM_CHECK(rail_suspicions(comm, 0) + rail_suspicions(comm, 1) == suspicions,
 			"rank %d: new suspicions", rank);
 		for (int i = 0; ms >= 60000 && i < coll_world->config.rails; i++)
 			SIM_CHECK(child->first_peer->channels[i]->epoch == 0,

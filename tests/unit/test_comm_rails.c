@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/rail_health.h"
+#include "collectives/net/channel.h"
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 
@@ -238,12 +240,12 @@ static void run_counting(struct rank *rank)
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 1);
 	comm->rails[1].is_down = true;
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 2);
-	siblings_suspect_rail(comm, 2, !rank->number);
+	rail_suspect(comm, 2, !rank->number);
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 2);
 	expect(rank, !channel_is_better_elsewhere(channel));
 	comm->rails[1].is_down = false;
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 1);
-	siblings_suspect_rail(comm, 0, !rank->number);
+	rail_suspect(comm, 0, !rank->number);
 	expect(rank, channel_is_better_elsewhere(channel));
 	expect(rank, frl_barrier(comm) == 0);
 }
@@ -257,31 +259,31 @@ static void run_suspecting(struct rank *rank)
 	uint32_t suspicions;
 
 	if (rank->number == 0) {
-		siblings_suspect_rail(comm, 1, 1);
-		siblings_suspect_rail(comm, 1, 1);
-		expect(rank, siblings_suspects(comm, 1, 1) && !siblings_suspects(comm, 1, 2));
-		expect(rank, !siblings_suspects(comm, 0, 1));
-		siblings_suspect_rail(comm, 1, 2);
-		expect(rank, siblings_suspects(comm, 1, 3));
-		siblings_clear_peer(comm, 1, 2);
-		siblings_clear_peer(comm, 1, 2);
-		expect(rank, !siblings_suspects(comm, 1, 2) && siblings_suspects(comm, 1, 1));
-		siblings_clear_rail(comm, 1);
-		expect(rank, !siblings_suspects(comm, 1, 1));
-		siblings_suspect_rail(comm, 1, 3);
-		expect(rank, siblings_suspects(comm, 1, 3) && !siblings_suspects(comm, 1, 1));
-		siblings_suspect_rail(comm, 1, 1);
-		expect(rank, siblings_suspicions(comm, 1) == 5);
+		rail_suspect(comm, 1, 1);
+		rail_suspect(comm, 1, 1);
+		expect(rank, rail_is_suspected(comm, 1, 1) && !rail_is_suspected(comm, 1, 2));
+		expect(rank, !rail_is_suspected(comm, 0, 1));
+		rail_suspect(comm, 1, 2);
+		expect(rank, rail_is_suspected(comm, 1, 3));
+		rail_clear_peer(comm, 1, 2);
+		rail_clear_peer(comm, 1, 2);
+		expect(rank, !rail_is_suspected(comm, 1, 2) && rail_is_suspected(comm, 1, 1));
+		rail_clear(comm, 1);
+		expect(rank, !rail_is_suspected(comm, 1, 1));
+		rail_suspect(comm, 1, 3);
+		expect(rank, rail_is_suspected(comm, 1, 3) && !rail_is_suspected(comm, 1, 1));
+		rail_suspect(comm, 1, 1);
+		expect(rank, rail_suspicions(comm, 1) == 5);
 	}
 	/* A channel that goes elsewhere from the beginning says nothing about the rail. */
-	suspicions = siblings_suspicions(comm, 1);
+	suspicions = rail_suspicions(comm, 1);
 	expect(rank, frl_comm_duplicate(comm, &child) == 0);
 	if (rank->failure[0])
 		return;
 	expect(rank, frl_barrier(child) == 0);
 	if (rank->number == 0 && child->peers[1])
 		expect(rank, child->peers[1]->channels[1]->epoch == 1);
-	expect(rank, siblings_suspicions(comm, 1) == suspicions);
+	expect(rank, rail_suspicions(comm, 1) == suspicions);
 	expect(rank, frl_barrier(child) == 0);
 	frl_comm_destroy(child);
 }
