@@ -3,7 +3,8 @@
  * The first exchange between the ranks of a new communicator: each rank publishes its location and
  * the parameters of its plans. The plans of two ranks match only if both use the same parameters.
  */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
+#include "collectives/net/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -121,7 +122,8 @@ static int make_record(const struct frl_comm *comm, struct record *record)
 	return find_costs(comm, record);
 }
 
-/* Links of the local fabric do not leave a host. */
+/* Fails if the rank is on another host and this rank uses the local fabric, which does not leave a
+ * host. */
 static int check_reach(const struct frl_comm *comm, const struct record *mine,
 	const struct record *record, int rank)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shorthands for frl_start_group(). */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Creating and destroying communicators. */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,47 @@
 
 #include "collectives/api/measure.h"
 #include "collectives/gpu/compute.h"
+#include "collectives/net/channel.h"
+#include "collectives/net/staging.h"
+#include "collectives/shm/shm.h"
 #include "lib/base/error.h"
+
+/* ---- hooks */
+
+static void stop(struct frl_comm *comm)
+{
+	computes_drop(comm);
+	channels_destroy_queue_pairs(comm);
+	if (comm->shm)
+		shm_give_up(comm->shm);
+}
+
+static bool has_left(const struct frl_comm *comm, int rank)
+{
+	return comm->bootstrap->has_left(comm->bootstrap->ctx, comm_member(comm, rank));
+}
+
+static int find_left(const struct frl_comm *comm)
+{
+	for (const struct peer *peer = comm->first_peer; peer; peer = peer->next) {
+		if (peer_is_awaited(peer) && has_left(comm, peer->rank))
+			return peer->rank;
+	}
+	for (int rank = 0; rank < comm->ranks && comm->shm; rank++) {
+		if (shm_waits_for(comm->shm, rank) && has_left(comm, rank))
+			return rank;
+	}
+	return -1;
+}
+
+static const struct comm_hooks hooks = {
+	.take_mail = comm_take_mail,
+	.stop = stop,
+	.find_left = find_left,
+	.leave_rail = channels_leave_rail,
+	.give_idle = staging_give_idle,
+	.open_run = run_open,
+};
 
 /* ---- creating */
 
@@ -55,6 +95,7 @@ int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct f
 
 	if (!comm)
 		return frl_fail(-ENOMEM, "no memory for a communicator");
+	comm->hooks = &hooks;
 	comm->rank = rank;
 	comm->ranks = ranks;
 	comm->ready_end = &comm->ready;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The choice of an algorithm, and its explanation: what the communicator adds to tune/tuner.h. */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 
 #include <errno.h>
 #include <stdio.h>

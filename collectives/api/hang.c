@@ -4,7 +4,7 @@
  * timeout. In the last case all ranks are asked what they wait for, and the answers become the
  * error text.
  */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/net/channel.h"
 #include "collectives/plan/shapes.h"
+#include "collectives/shm/shm.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
@@ -168,19 +170,6 @@ static void note_moves(struct frl_request *request, uint64_t now_ns)
 }
 
 /* ---- ranks in other operations */
-
-int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs)
-{
-	const struct signature *mine = &comm->history[theirs->number % HISTORY];
-
-	/* Not started here yet, dropped from the history, or not numbered. */
-	if (theirs->coll == FRL_SEND || comm->started - theirs->number - 1 >= HISTORY ||
-		theirs->number >= comm->started)
-		return 0;
-	if (memcmp(theirs, mine, sizeof(*mine)) == 0)
-		return 0;
-	return comm_fail_mismatch(comm, peer, theirs, mine);
-}
 
 static const struct run *run_in(const struct peer *peer, enum lane_kind kind)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 

@@ -23,7 +23,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 #include "lib/base/file_limit.h"
 
 enum {

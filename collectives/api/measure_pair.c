@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 #include "collectives/communicator/location.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks the arguments of operations, and derives sizes, buffers and the plan's key. */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -176,17 +176,6 @@ static int check_buffers(struct operation *o, const struct frl_comm *comm,
 	return 0;
 }
 
-static bool is_float_narrow(enum frl_dtype dtype)
-{
-	return dtype == FRL_FLOAT16 || dtype == FRL_BFLOAT16 || dtype == FRL_FLOAT8_E4M3 ||
-		dtype == FRL_FLOAT8_E5M2;
-}
-
-bool operation_scales_first(enum frl_op op, enum frl_dtype dtype)
-{
-	return op == FRL_PREMUL_SUM || (op == FRL_AVG && is_float_narrow(dtype));
-}
-
 static void set_job(struct operation *o, const struct frl_comm *comm,
 	const struct frl_collective *c, size_t elem_size)
 {
@@ -201,7 +190,7 @@ static void set_job(struct operation *o, const struct frl_comm *comm,
 		.elem_size = elem_size,
 		.op = key->op,
 		.wire = key->wire,
-		.is_float_narrow = is_float_narrow(key->dtype),
+		.is_float_narrow = dtype_is_float_narrow(key->dtype),
 		.in_place = key->in_place,
 		.send_counts = c->send_counts,
 		.send_displs = c->send_displs,

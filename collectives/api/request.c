@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Requests: operations that callers start, test and wait for. */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,42 +8,14 @@
 
 #include "collectives/gpu/bounce.h"
 #include "collectives/gpu/compute.h"
+#include "collectives/gpu/memory_kind.h"
+#include "collectives/net/channel.h"
 #include "collectives/plan/shapes.h"
+#include "collectives/shm/shm.h"
 #include "gpudirect/cuda.h"
 #include "lib/base/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-
-/* ---- lists */
-
-void request_append(struct request_list *list, struct frl_request *request)
-{
-	request->list = list;
-	request->next = NULL;
-	request->previous = list->last;
-	if (list->last)
-		list->last->next = request;
-	else
-		list->first = request;
-	list->last = request;
-}
-
-void request_unlink(struct frl_request *request)
-{
-	struct request_list *list = request->list;
-
-	if (!list)
-		return;
-	if (request->previous)
-		request->previous->next = request->next;
-	else
-		list->first = request->next;
-	if (request->next)
-		request->next->previous = request->previous;
-	else
-		list->last = request->previous;
-	request->list = NULL;
-}
 
 /* ---- life cycle */
 
@@ -69,6 +41,18 @@ static bool deregister(struct frl_request *request)
 	return is_done;
 }
 
+static void release_run(struct run *run)
+{
+	run_return_borrowed(run);
+	if (run->bounce || run->scratch || run->stream_wait)
+		compute_release_run(run);
+	run->is_blocked = false;
+	if (run->is_shm)
+		shm_put_run(run);
+	else
+		run_put(run);
+}
+
 /* Frees the request now, or when its registrations can end. */
 static void request_release(struct frl_request *request)
 {
@@ -85,7 +69,7 @@ static void request_release(struct frl_request *request)
 		struct run *run = request->runs;
 
 		request->runs = run->next;
-		run_put(run);
+		release_run(run);
 	}
 	request_append(&comm->idle, request);
 }
@@ -153,7 +137,7 @@ void requests_free(struct frl_comm *comm)
 
 /* ---- starting */
 
-static int get_schedule(
+static int find_schedule(
 	struct frl_comm *comm, struct operation *operation, struct schedule **ret_schedule)
 {
 	/* Plans for many counts are not kept, since the same counts are unlikely to return. */
@@ -168,6 +152,21 @@ static int get_schedule(
 	return err ? err
 		   : schedule_make(&comm->schedules, is_kept ? &operation->key : NULL, algo,
 			     &operation->job, ret_schedule);
+}
+
+static int get_schedule(
+	struct frl_comm *comm, struct operation *operation, struct schedule **ret_schedule)
+{
+	int err = find_schedule(comm, operation, ret_schedule);
+
+	if (err || (*ret_schedule)->has_peers)
+		return err;
+	if (!peers_create(comm, *ret_schedule)) {
+		schedule_put(*ret_schedule);
+		return frl_fail(-ENOMEM, "no memory for %d peers", comm->ranks);
+	}
+	(*ret_schedule)->has_peers = true;
+	return 0;
 }
 
 /* Returns whether data that the processor must access needs bounce buffers in host memory. */
@@ -186,6 +185,7 @@ static int get_run(struct frl_comm *comm, struct operation *operation,
 	const struct memory_kinds *kinds, bool *ret_needs_bounce, struct run **ret_run)
 {
 	struct schedule *schedule = NULL;
+	struct compute *compute;
 	bool on_gpu = kinds->on_gpu[PLAN_SEND] || kinds->on_gpu[PLAN_RECV];
 	bool is_shm = shm_can(comm, operation);
 	int err = operation->to_self || is_shm ? 0 : get_schedule(comm, operation, &schedule);
@@ -196,8 +196,13 @@ static int get_run(struct frl_comm *comm, struct operation *operation,
 	if (!schedule)
 		return is_shm ? shm_get_run(comm, shm_is_long(comm, operation), ret_run)
 			      : self_get(comm, ret_run);
-	err = run_get(
-		comm, schedule, on_gpu && !*ret_needs_bounce ? kinds->compute : NULL, ret_run);
+	compute = on_gpu && !*ret_needs_bounce ? kinds->compute : NULL;
+	err = run_get(comm, schedule, compute, ret_run);
+	if (!err && compute) {
+		err = compute_get_scratch(*ret_run);
+		if (err)
+			run_free(*ret_run);
+	}
 	if (err)
 		schedule_put(schedule);
 	return err;
@@ -280,13 +285,18 @@ static void give_number(struct frl_comm *comm, struct run *run)
 
 static int enqueue(struct run *run)
 {
+	int err = 0;
+
+	run->is_blocked = run->stream_wait || run->bounce;
 	if (run->is_shm)
 		shm_enqueue(run);
-	else if (!run->schedule)
-		return self_enqueue(run);
-	else
+	else if (run->schedule)
 		run_begin(run);
-	return 0;
+	else
+		err = self_enqueue(run);
+	if (!err && run->is_blocked)
+		stream_wait_start(run);
+	return err;
 }
 
 static int begin(struct frl_request *request)
@@ -358,14 +368,6 @@ int frl_start_group(struct frl_comm *comm, const struct frl_collective collectiv
 
 /* ---- completing */
 
-void request_run_done(struct frl_request *request)
-{
-	if (--request->left > 0)
-		return;
-	request_unlink(request);
-	request_append(&request->comm->finishing, request);
-}
-
 /* Returns whether the registrations have ended, or the deadline for that has passed. */
 static bool may_finish(struct frl_request *request)
 {
@@ -433,7 +435,7 @@ int frl_request_test(struct frl_request *request, bool *ret_done)
 	comm_leave(comm);
 	if (err)
 		return err;
-	/* The rank that is awaited may need this processor. */
+	/* The awaited rank may need this processor. */
 	if (!done && events == 0)
 		backoff_test();
 	*ret_done = done;

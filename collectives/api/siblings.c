@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 #include "collectives/communicator/rail_health.h"
 #include "collectives/communicator/thread.h"
+#include "collectives/net/channel.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 

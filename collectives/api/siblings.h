@@ -28,20 +28,6 @@ struct siblings;
 struct frl_comm;
 struct frl_request;
 
-/* A communicator's membership. */
-struct sibling {
-	struct siblings *siblings;
-	struct frl_comm *next; /* in a ring */
-	atomic_bool is_used;
-	uint32_t rounds;       /* of progress */
-	uint32_t quiet_rounds; /* consecutive rounds without events */
-	uint64_t helped_ns;
-	/* While it is being destroyed: */
-	bool is_leaving;
-	struct frl_request *barrier; /* NULL: complete */
-	uint64_t linger_ns, end_ns;
-};
-
 /* Creates the state of the siblings for their first communicator. Fails with -ENOMEM. */
 int siblings_create(struct frl_comm *comm);
 /* Adds a communicator that was split from `parent`. */

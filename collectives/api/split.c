@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Splitting a communicator. The members of the new one are determined by an allgather of the
  * parent. */
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
+#include "collectives/shm/shm.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,28 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Internals of a communicator.
+ * The state of a communicator, and services for all its parts:
  *
- *	api/request.c    operations that the caller started, from arguments to completion
+ *	run.c        one operation under way: its buffers, registrations and end
  *	schedule.c   cache of plans that are ready to run
- *	run.c        execution of one plan: completed elements, and steps that may proceed
- *	net/bulk.c, net/eager.c, net/local.c, net/self.c
- *	             execution of steps
- *	net/transfer.c   checks that both ends of a SEND and RECV agree
- *	shm/         operations in memory that ranks of one machine share
- *	net/staging.c    receive rings for data that the device does not reduce
- *	gpu/memory_kind.c      memory kind of buffers: host or GPU
- *	gpu/compute.c, gpu/bounce.c, gpu/stream_wait.c, gpu/block.c
- *	             operations on GPU memory
- *	rail.c       devices, their registrations and failures
- *	channel*.c   connections between two ranks, created on first use
- *	api/progress.c     progress: completions, then lanes, then credits for the peers
- *	api/siblings.c     sibling communicators: progress and destruction
- *	mailbox.c      mail between ranks, and its delivery to communicators
- *	failure.c, api/hang.c
- *	             failures, hang detection, and error texts
+ *	rail.c, rail_health.c
+ *	             devices, their registrations and failures
+ *	mailbox.c    mail between ranks, and its delivery to communicators
+ *	failure.c    failures and their error texts
+ *	location.c   host, NUMA node and processors of this rank
  *
- * Threads: one thread at a time, which has entered the communicator (api/siblings.h). Other threads may
- * access struct inbox and comm->mailbox at any time.
+ * The parts are in other folders: net/ (connections and steps of plans), shm/ (operations in memory
+ * that ranks of one machine share), gpu/ (operations on GPU memory). They see this folder and not
+ * each other; api/ joins them.
+ *
+ * Threads: one thread at a time, which has entered the communicator (api/siblings.h). Other threads
+ * may access struct inbox and comm->mailbox at any time.
  */
 #ifndef FERRULE_COLLECTIVES_COMMUNICATOR_COMMUNICATOR_H
 #define FERRULE_COLLECTIVES_COMMUNICATOR_COMMUNICATOR_H
@@ -35,15 +28,11 @@
 #include <ferrule/collective.h>
 #include <ferrule/memory.h>
 
-#include "collectives/api/siblings.h"
 #include "collectives/communicator/config.h"
 #include "collectives/communicator/mailbox.h"
 #include "collectives/communicator/run.h"
 #include "collectives/communicator/schedule.h"
-#include "collectives/net/channel.h"
-#include "collectives/net/staging.h"
 #include "collectives/plan/topology.h"
-#include "collectives/shm/shm.h"
 #include "collectives/tune/tuner.h"
 
 enum {
@@ -96,7 +85,61 @@ struct poller {
 	bool is_over;     /* no completions will come: the device has failed */
 };
 
+struct channel;
+struct compute;
+struct gpu_ops;
+struct peer;
+struct rail_health;
+struct segment;
+struct shm;
+struct siblings;
+struct staging_ring;
+
+/* A communicator's membership among its siblings: api/siblings.h. */
+struct sibling {
+	struct siblings *siblings;
+	struct frl_comm *next; /* in a ring */
+	atomic_bool is_used;
+	uint32_t rounds;       /* of progress */
+	uint32_t quiet_rounds; /* consecutive rounds without events */
+	uint64_t helped_ns;
+	/* While it is being destroyed: */
+	bool is_leaving;
+	struct frl_request *barrier; /* NULL: complete */
+	uint64_t linger_ns, end_ns;
+};
+
+/* The staging state of a communicator: net/staging.h. */
+struct staging {
+	bool is_needed; /* a device does not reduce, or must not */
+	size_t ring_bytes;
+	uint32_t n_rings;                     /* created so far */
+	struct staging_ring *idle, *idle_gpu; /* in host memory, and in memory of GPUs */
+	struct segment *first, *last;         /* chunks that have arrived, oldest first */
+};
+
+/*
+ * Calls into the parts that move data, for services that all parts use: api/create.c. Only
+ * failures, and operations on GPU memory, lead to these calls.
+ */
+struct comm_hooks {
+	/* Handles waiting mail and aborts. Returns 0 or the communicator's error. */
+	int (*take_mail)(struct frl_comm *comm);
+	/* Stops all accesses to buffers, because the communicator has failed. */
+	void (*stop)(struct frl_comm *comm);
+	/* Returns a rank that this rank waits for and that has left, or -1. */
+	int (*find_left)(const struct frl_comm *comm);
+	/* Moves all channels of a rail that failed to other rails. Returns 0 or the communicator's
+	 * error. */
+	int (*leave_rail)(struct frl_comm *comm, unsigned rail);
+	/* Returns the memory of idle staging rings on GPUs to the idle blocks. */
+	void (*give_idle)(struct frl_comm *comm);
+	/* Unblocks a run whose stream and copies are done. */
+	void (*open_run)(struct run *run);
+};
+
 struct frl_comm {
+	const struct comm_hooks *hooks;
 	struct frl_bootstrap *bootstrap;
 	struct collective_config config;
 	struct topology topology;
@@ -128,8 +171,9 @@ struct frl_comm {
 	struct shm *shm; /* NULL: the ranks share no memory */
 	struct staging staging;
 	struct schedule_cache schedules;
-	size_t idle_scratch;      /* bytes that idle runs keep */
-	struct compute *computes; /* GPUs that have been used */
+	size_t idle_scratch;           /* bytes that idle runs keep */
+	struct compute *computes;      /* GPUs that have been used */
+	const struct gpu_ops *gpu_ops; /* NULL: no GPU has been used */
 	/* runs that wait for a stream; runs that wait for room in the copy queue */
 	struct run *stream_waiting, *moving;
 	uint64_t stream_eager_ns; /* until this time streams are polled in each round */
@@ -165,12 +209,6 @@ struct frl_comm {
 	char error_text[ERROR_TEXT];
 };
 
-/* Frees a communicator, also one that was created only in part. */
-void comm_free(struct frl_comm *comm);
-
-/* api/create.c: creates a communicator that has only the rails of `config`. */
-int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct frl_comm **ret_comm);
-
 /* rail.c. rails_close() is required even if rails_open() fails. */
 int rails_open(struct frl_comm *comm, const struct frl_comm_config *config);
 void rails_close(struct frl_comm *comm);
@@ -193,9 +231,6 @@ int rail_end_registration(const struct frl_comm *comm, unsigned rail, struct frl
  */
 int rail_check(struct frl_comm *comm, unsigned rail, int err);
 
-/* api/agree.c: exchanges what the ranks must know of each other first. */
-int comm_agree(struct frl_comm *comm);
-
 static inline int comm_member(const struct frl_comm *comm, int rank)
 {
 	return comm->members ? comm->members[rank] : rank;
@@ -204,71 +239,14 @@ static inline int comm_member(const struct frl_comm *comm, int rank)
 /* Returns the rank of a member of the bootstrap, or -1 if it is not in this communicator. */
 int comm_rank_of_member(const struct frl_comm *comm, int member);
 
-/* api/progress.c: makes progress once. Returns the number of events, or the communicator's error. */
-int comm_progress(struct frl_comm *comm);
-/* Advances all lanes that are ready, after new work was started. Returns 0 or the communicator's
- * error. */
-int comm_advance(struct frl_comm *comm);
 /* Hands all posted work to the devices. */
 void comm_flush(struct frl_comm *comm);
-/* Handles mail from other ranks and aborts by other threads. */
-int comm_take_mail(struct frl_comm *comm);
-/* Marks a lane as ready to advance. */
-void lane_wake(struct frl_comm *comm, struct lane *lane);
 
-/* api/request.c: frl_start_group() without the flush. */
-int request_start(struct frl_comm *comm, const struct frl_collective collectives[], int n,
-	struct frl_request **ret_request);
-/* Tests a request without making progress. Frees it if it is complete or failed. */
-int request_conclude(struct frl_request *request, bool *ret_done);
-/* Frees completed requests and ends the registrations of their buffers. */
-void requests_settle(struct frl_comm *comm);
+/* request.c: lists of requests. */
 void request_unlink(struct frl_request *request);
 void request_append(struct request_list *list, struct frl_request *request);
+/* A run of the request is done; with the last one, the request waits for its deregistrations. */
 void request_run_done(struct frl_request *request);
-/* Completes requests whose runs are done. */
-void comm_finish_requests(struct frl_comm *comm);
-void requests_free(struct frl_comm *comm);
-
-/* api/operation.c: a checked operation, with everything that is derived from its arguments. */
-struct operation {
-	struct schedule_key key;
-	struct plan_job job;
-	struct signature signature;
-	size_t bytes[PLAN_BUFFERS];
-	enum frl_op op; /* of the reductions, without scaling */
-	bool to_self;
-	bool is_empty;
-};
-/* Returns whether inputs are scaled before they are summed, which needs scratch. */
-bool operation_scales_first(enum frl_op op, enum frl_dtype dtype);
-int operation_init(struct operation *operation, const struct frl_comm *comm,
-	const struct frl_collective *collective);
-
-/* gpu/memory_kind.c: the memory kind of the buffers of an operation, and the stream that fills them. */
-struct memory_kinds {
-	struct compute *compute; /* the GPU of the buffers; NULL: host memory only */
-	bool on_gpu[2];          /* by buffer */
-	/* event that the operation waits for, or NULL; the code that takes it sets NULL */
-	struct stream_wait *stream_wait;
-};
-/*
- * Finds the memory kind of the buffers. `has_cuda`: result of cuda_is_loaded(), which a group of
- * operations checks once. Fails with -EINVAL for buffers of several GPUs or invalid memory, with
- * -ENOTSUP for managed memory, a captured stream, or a GPU without kernels, and as gpu_memory_of(),
- * gpu_hold(), gpu_queue_new().
- */
-int memory_kinds_find(struct memory_kinds *ret_kinds, struct frl_comm *comm,
-	const struct operation *operation, const struct frl_collective *collective, bool has_cuda);
-
-/* api/explain.c: chooses the algorithm and job->segment_bytes. */
-int comm_choose(const struct frl_comm *comm, struct plan_job *job, enum frl_algo *ret_algo);
-
-/* net/self.c: SEND and RECV from this rank to itself. */
-int self_get(struct frl_comm *comm, struct run **ret_run);
-int self_enqueue(struct run *run);
-/* Continues runs that were unblocked. Returns 0 or the communicator's error. */
-int self_advance(struct frl_comm *comm);
 
 /* failure.c: fails the communicator. Only the first failure has an effect. Returns its error. */
 int comm_fail(struct frl_comm *comm, int err, const char *format, ...)
@@ -280,8 +258,8 @@ int comm_fail_quietly(struct frl_comm *comm, int err, const char *format, ...)
 int comm_fail_aborted(struct frl_comm *comm, const char *reason);
 /* Any thread: mails the failure to all other ranks. */
 void comm_send_failure(const struct frl_comm *comm, int err, const char *text);
-/* Any thread: aborts the whole job, unless the communicator was split from another one. Unlike mail,
- * that cannot get lost. */
+/* Any thread: aborts the whole job, unless the communicator was split from another one. Unlike
+ * mail, that cannot get lost. */
 void comm_give_up_job(const struct frl_comm *comm, const char *why);
 /* Returns the error of a failed communicator and sets the thread's last error. */
 int comm_error(const struct frl_comm *comm);
@@ -309,15 +287,8 @@ int comm_check_ranks(struct frl_comm *comm);
 /* Handles a MAIL_FAILED. */
 int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
 
-/* api/hang.c: checks for ranks that are gone, that are in another operation, or that exceed the
- * timeout. */
-int comm_check_clock(struct frl_comm *comm);
-/* Handles a MAIL_REPORT. */
-void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
 /* Compares the operation that a peer reports with this rank's operation of the same number.
  * Returns 0 or the communicator's error. */
 int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs);
-/* Updates the state note, from which questions of other ranks are answered. */
-void comm_note_operation(struct frl_comm *comm);
 
 #endif

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "collectives/gpu/compute.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/text.h"
@@ -67,10 +66,7 @@ static int fail(struct frl_comm *comm, int err, bool sends, const char *format, 
 		comm_give_up_job(comm, comm->error_text);
 	}
 	/* Buffers return to the caller with the error, so nothing may access them from here on. */
-	computes_drop(comm);
-	channels_destroy_queue_pairs(comm);
-	if (comm->shm)
-		shm_give_up(comm->shm);
+	comm->hooks->stop(comm);
 	return comm_error(comm);
 }
 
@@ -173,7 +169,7 @@ static bool nap(struct time_budget *waited)
 /* Returns the communicator's error if mail has made it fail, else 0. */
 static int take_waiting_mail(struct frl_comm *comm)
 {
-	return inbox_is_waiting(&comm->inbox) ? comm_take_mail(comm) : 0;
+	return inbox_is_waiting(&comm->inbox) ? comm->hooks->take_mail(comm) : 0;
 }
 
 /* Waits for mail that makes the communicator fail. Returns 0 if none arrives in time. */
@@ -230,39 +226,15 @@ static int fail_left(struct frl_comm *comm, int rank)
 		"rank %d is gone: it has left, and rank %d waits for it", rank, comm->rank);
 }
 
-/* Returns whether an operation needs more from the peer. Operations that wait for a stream do
- * not count yet. */
-static bool waits_for(const struct peer *peer)
-{
-	bool waits = peer->receives.first != peer->receives.next ||
-		peer->sends.first != peer->sends.next;
-
-	for (int kind = 0; kind < LANE_PEER_KINDS && !waits; kind++)
-		waits = peer->lanes[kind].first && !peer->lanes[kind].first->run->is_blocked;
-	return waits;
-}
-
 /*
  * Ranks may leave at different times. A rank that has left is a failure only for ranks that need
  * more data from it; they fail and notify the others.
  */
 static int check_who_left(struct frl_comm *comm)
 {
-	struct frl_bootstrap *bootstrap = comm->bootstrap;
+	int rank = comm->draining || !comm->bootstrap->has_left ? -1 : comm->hooks->find_left(comm);
 
-	if (comm->draining || !bootstrap->has_left)
-		return 0;
-	for (struct peer *peer = comm->first_peer; peer; peer = peer->next) {
-		if (waits_for(peer) &&
-			bootstrap->has_left(bootstrap->ctx, comm_member(comm, peer->rank)))
-			return fail_left(comm, peer->rank);
-	}
-	for (int rank = 0; rank < comm->ranks && comm->shm; rank++) {
-		if (shm_waits_for(comm->shm, rank) &&
-			bootstrap->has_left(bootstrap->ctx, comm_member(comm, rank)))
-			return fail_left(comm, rank);
-	}
-	return 0;
+	return rank < 0 ? 0 : fail_left(comm, rank);
 }
 
 int comm_check_ranks(struct frl_comm *comm)
@@ -370,6 +342,19 @@ int comm_fail_taken_back(struct frl_comm *comm, int peer)
 }
 
 /* ---- ranks in different operations */
+
+int comm_compare(struct frl_comm *comm, int peer, const struct signature *theirs)
+{
+	const struct signature *mine = &comm->history[theirs->number % HISTORY];
+
+	/* Not started here yet, dropped from the history, or not numbered. */
+	if (theirs->coll == FRL_SEND || comm->started - theirs->number - 1 >= HISTORY ||
+		theirs->number >= comm->started)
+		return 0;
+	if (memcmp(theirs, mine, sizeof(*mine)) == 0)
+		return 0;
+	return comm_fail_mismatch(comm, peer, theirs, mine);
+}
 
 static const char *dtype_name(unsigned dtype)
 {

@@ -36,8 +36,8 @@ enum mail_type {
 };
 
 /*
- * An inbox has at most one mail of each type from each member (one per channel for MAIL_CONNECT). The
- * newest mail replaces earlier ones, since it includes their information. The first failure is
+ * An inbox has at most one mail of each type from each member (one per channel for MAIL_CONNECT).
+ * The newest mail replaces earlier ones, since it includes their information. The first failure is
  * kept. An inbox therefore needs no limit, and no mail displaces a failure.
  */
 struct mail {

@@ -164,7 +164,7 @@ static int lose(struct frl_comm *comm, unsigned number, int err)
 	frl_log(FRL_LOG_WARNING,
 		"communicator, rank %d: rail %u (%s) has failed: %s: going on without it",
 		comm->rank, number, rail->attr.port, why);
-	return channels_leave_rail(comm, number);
+	return comm->hooks->leave_rail(comm, number);
 }
 
 int rail_check(struct frl_comm *comm, unsigned number, int err)
@@ -174,4 +174,14 @@ int rail_check(struct frl_comm *comm, unsigned number, int err)
 	if (comm->error)
 		return comm_error(comm);
 	return comm->rails[number].is_lost ? 0 : lose(comm, number, err);
+}
+
+/* A completed request may be the caller's last call, so posted work must be handed over. */
+void comm_flush(struct frl_comm *comm)
+{
+	for (unsigned i = 0; i < comm->n_rails; i++) {
+		if (comm->rails[i].has_posted)
+			frl_progress(comm->rails[i].device);
+		comm->rails[i].has_posted = false;
+	}
 }

@@ -46,6 +46,25 @@ static inline bool signature_has_two_lengths(uint8_t coll)
 	return coll == FRL_SEND || (coll < FRL_COLLS && shape_has_pieces(coll));
 }
 
+/* Direction of a transfer, as seen from this rank. */
+enum transfer_way {
+	TRANSFER_SENT,
+	TRANSFER_RECEIVED,
+	TRANSFER_WAYS,
+};
+
+/* A transfer between two ranks for which each end gives the length: SEND and RECV, and the
+ * pieces of ALLTOALLV. See transfer.c. */
+struct transfer {
+	uint32_t number; /* of the operation */
+	uint32_t index;  /* index of the SEND and RECV between the two ranks in that direction */
+	uint8_t coll, dtype, wire;
+	uint64_t count; /* elements; TRANSFER_UNKNOWN: only the bytes are known */
+	uint64_t bytes; /* 0: only the elements are known */
+};
+
+#define TRANSFER_UNKNOWN UINT64_MAX
+
 /* The steps of one run in one lane, in order. */
 struct lane_work {
 	struct lane_work *next; /* of a later run in the same lane */
@@ -98,7 +117,7 @@ struct run {
 };
 
 /* Returns an idle run of the schedule, or a new one. Runs with `compute`, on GPU memory, are
- * always new. Fails with -ENOMEM, and as block_get(). */
+ * always new, and have no scratch yet. Fails with -ENOMEM. */
 int run_get(struct frl_comm *comm, struct schedule *schedule, struct compute *compute,
 	struct run **ret_run);
 /* Returns a run to its schedule. Only its scratch may still be registered. */
@@ -108,6 +127,8 @@ void run_free(struct run *run);
 
 /* Uses registrations of the caller for a buffer; they outlive the run. */
 void run_borrow(struct run *run, enum plan_buffer buffer, struct frl_mr *const mr[]);
+/* Stops using borrowed registrations. */
+void run_return_borrowed(struct run *run);
 
 /* Registers the buffers of large messages on all rails. */
 int run_register(struct run *run);
@@ -115,24 +136,9 @@ int run_register(struct run *run);
  * Returns false while one is in use. */
 bool run_deregister(struct run *run);
 
-/* Appends the run's steps to its lanes. */
-void run_enqueue(struct run *run);
-
-/* Starts a run: puts it into its lanes, blocked if it must wait for a stream or for copies. */
-void run_begin(struct run *run);
-
-/* Unblocks a run. */
-void run_open(struct run *run);
-
 /* Completes a run whose steps are done, by request_run_done(), after copies if it has bounce
  * buffers. */
 void run_complete(struct run *run);
-
-/* Returns up to which element the step may be complete now, by the plan. */
-size_t run_limit(const struct run *run, uint32_t step);
-
-/* Completes `count` more elements of a step, and wakes lanes that wait for them. */
-void run_advance(struct run *run, uint32_t step, size_t count);
 
 /* Returns the address of element `first` of a range. */
 static inline uint8_t *run_at(const struct run *run, const struct plan_range *range, size_t first)
@@ -146,14 +152,7 @@ static inline const struct plan_step *run_step(const struct run *run, uint32_t s
 	return &run->schedule->plan.steps[step];
 }
 
-/* Notes that `count` more elements of the lane's first step are under way. */
-void lane_move(struct lane *lane, size_t count);
-
-/* net/local.c: scales elements for an average or PREMUL_SUM; source and target may be equal. */
+/* Scales elements for an average or PREMUL_SUM; source and target may be equal. */
 void run_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count);
-/* Computes the next segment of the local steps. Returns false if they must wait. */
-bool lane_compute(struct lane *lane);
-/* Stores the payload of a message: `count` elements of a receive step, from `first` on. */
-void run_place(struct run *run, uint32_t step, size_t first, size_t count, const uint8_t *payload);
 
 #endif

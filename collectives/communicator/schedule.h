@@ -59,6 +59,7 @@ struct schedule {
 	struct schedule_key key;
 	struct schedule *next; /* in the cache, most recently used first */
 	bool kept;
+	bool has_peers;        /* the state of all its peers exists */
 	uint32_t users;        /* runs in progress */
 	struct run *idle_runs; /* kept for reuse, at most IDLE_RUNS */
 	uint32_t n_idle;

@@ -146,7 +146,7 @@ static bool free_all_idle(struct frl_comm *comm)
 {
 	bool had_some = false;
 
-	staging_give_idle(comm);
+	comm->hooks->give_idle(comm);
 	for (unsigned i = 0; i < comm->n_rails; i++) {
 		frl_mr_cache_trim(comm->rails[i].cache);
 		had_some = had_some || comm->rails[i].cache;

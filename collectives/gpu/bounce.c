@@ -176,7 +176,12 @@ static void finish(struct run *run)
 	if (run->bounce->is_copying_out)
 		request_run_done(run->request);
 	else
-		run_open(run);
+		run->comm->hooks->open_run(run);
+}
+
+static void copies_done(const struct gpu_task *task)
+{
+	finish(task->run);
 }
 
 /* Returns the GPU's address of a position in a bounce buffer. */
@@ -203,10 +208,10 @@ static bool move_piece(struct run *run)
 		.count = bytes,
 		.action = GPU_COPY,
 	};
-	struct task task = { .kind = TASK_NOTHING, .run = run };
+	struct gpu_task task = { .run = run };
 
 	if (bytes == left && bounce->next + 1 == bounce->n)
-		task.kind = bounce->is_copying_out ? TASK_COPY_OUT : TASK_COPY_IN;
+		task.done = copies_done;
 	if (!compute_add(bounce->compute, &work, &task))
 		return false;
 	bounce->begun += bytes;

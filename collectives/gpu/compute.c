@@ -20,6 +20,28 @@ enum {
 
 /* ---- creating and freeing */
 
+static int get_registered(struct compute *compute, size_t bytes, struct block **ret_block)
+{
+	struct block *block;
+	int err = block_get(compute, true, bytes, &block);
+
+	if (err)
+		return err;
+	err = block_register(block);
+	if (err)
+		block_put(block);
+	else
+		*ret_block = block;
+	return err;
+}
+
+static const struct gpu_ops ops = {
+	.act = compute_act,
+	.get_block = get_registered,
+	.put_block = block_put,
+	.copy_out = bounce_copy_out,
+};
+
 int compute_get(
 	struct frl_comm *comm, cu_context context, int ordinal, struct compute **ret_compute)
 {
@@ -45,6 +67,7 @@ int compute_get(
 	compute->gpu = gpu;
 	compute->next = comm->computes;
 	comm->computes = compute;
+	comm->gpu_ops = &ops;
 	*ret_compute = compute;
 	return 0;
 }
@@ -90,9 +113,9 @@ void computes_free(struct frl_comm *comm)
 
 /* ---- work */
 
-bool compute_add(struct compute *compute, const struct gpu_work *work, const struct task *task)
+bool compute_add(struct compute *compute, const struct gpu_work *work, const struct gpu_task *task)
 {
-	struct task *entry = &compute->tasks[compute->behind % GPU_QUEUE_PIECES];
+	struct gpu_task *entry = &compute->tasks[compute->behind % GPU_QUEUE_PIECES];
 	uint64_t ticket;
 
 	if (compute->behind - compute->first == GPU_QUEUE_PIECES)
@@ -123,7 +146,7 @@ static void set_scale(struct gpu_work *work, const struct run *run)
 }
 
 bool compute_act(struct run *run, const struct plan_step *step, size_t first, size_t count,
-	const uint8_t *source, const struct task *task)
+	const uint8_t *source, const struct gpu_task *task)
 {
 	struct gpu_work work = {
 		.dst = address(run_at(run, &step->target, first)),
@@ -151,22 +174,42 @@ bool compute_act(struct run *run, const struct plan_step *step, size_t first, si
 	return compute_add(run->compute, &work, task);
 }
 
+int compute_get_scratch(struct run *run)
+{
+	size_t bytes = run->bytes[PLAN_SCRATCH];
+	int err;
+
+	if (bytes == 0)
+		return 0;
+	if (!run->schedule->in_bulk[PLAN_SCRATCH])
+		err = block_get(run->compute, true, bytes, &run->scratch);
+	else
+		err = get_registered(run->compute, bytes, &run->scratch);
+	if (err)
+		return err;
+	run->base[PLAN_SCRATCH] = run->scratch->base;
+	if (run->schedule->in_bulk[PLAN_SCRATCH])
+		run_borrow(run, PLAN_SCRATCH, run->scratch->mr);
+	return 0;
+}
+
+void compute_release_run(struct run *run)
+{
+	bounce_free(run);
+	if (run->scratch) {
+		block_put(run->scratch);
+		run->base[PLAN_SCRATCH] = NULL;
+	}
+	stream_wait_put(run->stream_wait);
+	run->stream_wait = NULL;
+	run->scratch = NULL;
+}
+
 void computes_launch(struct frl_comm *comm)
 {
 	for (struct compute *compute = comm->computes; compute; compute = compute->next) {
 		if (compute->first != compute->behind)
 			gpu_queue_launch(compute->queue);
-	}
-}
-
-static void complete(const struct task *task)
-{
-	switch (task->kind) {
-	case TASK_NOTHING: return;
-	case TASK_STEP: run_advance(task->run, task->step, task->count); return;
-	case TASK_CHUNK: bulk_reduced(task->segment); return;
-	case TASK_COPY_IN: run_open(task->run); return;
-	case TASK_COPY_OUT: request_run_done(task->run->request); return;
 	}
 }
 
@@ -183,13 +226,14 @@ static int poll_one(struct compute *compute)
 			compute->gpu->ordinal, compute->comm->rank, why);
 	while (compute->first != compute->behind) {
 		/* A copy: completing a task may add tasks. */
-		struct task task = compute->tasks[compute->first % GPU_QUEUE_PIECES];
+		struct gpu_task task = compute->tasks[compute->first % GPU_QUEUE_PIECES];
 
 		if (task.ticket > done)
 			break;
 		compute->first++;
 		events++;
-		complete(&task);
+		if (task.done)
+			task.done(&task);
 	}
 	return events;
 }

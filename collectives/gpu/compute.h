@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Runs on GPU memory: a GPU does what the processor does in net/local.c for host memory. Work is added
- * to a queue of the GPU, and steps advance when their work is done. A communicator has one struct
- * compute for each GPU whose memory it has been given. Several communicators or ranks of a process
- * may use one GPU; each has its own.
+ * Runs on GPU memory: a GPU does what the processor does in net/local.c for host memory. Work is
+ * added to a queue of the GPU, and steps advance when their work is done. A communicator has one
+ * struct compute for each GPU whose memory it has been given. Several communicators or ranks of a
+ * process may use one GPU; each has its own.
  *
  * Only computes_settle() waits, and the first call of some driver functions.
  */
@@ -14,36 +14,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/communicator/run.h"
+#include "collectives/communicator/gpu_ops.h"
 #include "gpudirect/cuda_abi.h"
 #include "gpudirect/work.h"
 
-struct block;
 struct frl_comm;
 struct frl_request;
 struct gpu;
 struct gpu_event;
 struct gpu_queue;
-struct segment;
-struct staging_ring;
-
-/* The action when a piece of work, and all work before it, is done. */
-enum task_kind {
-	TASK_NOTHING,
-	TASK_STEP,     /* `count` elements of a local step are complete */
-	TASK_CHUNK,    /* a chunk in a staging ring is reduced */
-	TASK_COPY_IN,  /* the inputs are in the bounce buffers, and the run can begin */
-	TASK_COPY_OUT, /* the results are in the caller's buffers: the run is complete */
-};
-
-struct task {
-	uint64_t ticket;
-	enum task_kind kind;
-	uint32_t step;
-	size_t count;
-	struct run *run;
-	struct segment *segment;
-};
 
 /* An event, kept for reuse. */
 struct stream_wait {
@@ -57,11 +36,10 @@ struct compute {
 	struct frl_comm *comm;
 	struct gpu *gpu;
 	struct gpu_queue *queue; /* NULL: not needed yet */
-	struct task *tasks;      /* by number modulo GPU_QUEUE_PIECES */
+	struct gpu_task *tasks;  /* by number modulo GPU_QUEUE_PIECES */
 	uint32_t first, behind;  /* from `first` up to `behind`, in the order of their tickets */
 	uint64_t last;           /* last ticket added */
 	struct stream_wait *idle_stream_waits;
-	struct staging_ring *idle_rings;
 	/* Idle blocks, see block.c. */
 	struct block *idle_blocks;
 	struct block *anchor; /* or NULL */
@@ -78,12 +56,17 @@ int compute_need_queue(struct compute *compute);
 
 /* Adds a piece of work. Returns false if the queue is full or has failed; computes_poll()
  * reports a failure. The ticket of `task` is ignored. */
-bool compute_add(struct compute *compute, const struct gpu_work *work, const struct task *task);
+bool compute_add(struct compute *compute, const struct gpu_work *work, const struct gpu_task *task);
 
 /* As act() of net/local.c: adds work for `count` elements of a step, from `first` on, whose source
  * begins at `source`. */
 bool compute_act(struct run *run, const struct plan_step *step, size_t first, size_t count,
-	const uint8_t *source, const struct task *task);
+	const uint8_t *source, const struct gpu_task *task);
+
+/* Gets the scratch of a run, in memory of its GPU. Fails as block_get() or block_register(). */
+int compute_get_scratch(struct run *run);
+/* Frees the scratch, bounce buffers and event of a run. */
+void compute_release_run(struct run *run);
 
 /* Completes tasks whose work is done. Returns their number, or the communicator's error. */
 int computes_poll(struct frl_comm *comm);
@@ -124,16 +107,6 @@ void stream_wait_start(struct run *run);
 int stream_waits_poll(struct frl_comm *comm);
 
 /* ---- block.c: memory that is kept for reuse */
-
-struct block {
-	struct block *next;
-	struct compute *compute;
-	bool is_on_gpu; /* else host memory, mapped for the GPU */
-	uint8_t *base;
-	size_t bytes;    /* at least as many as requested */
-	uint64_t mapped; /* address of host memory for the GPU, set by block_look() */
-	struct frl_mr *mr[RAILS_MAX];
-};
 
 /* Returns an idle block that is long enough, or a new one. Frees all idle blocks if there is no
  * memory. Fails as gpu_alloc() or gpu_host_map(). */

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/gpu/memory_kind.h"
+
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/operation.h"
 #include "collectives/gpu/compute.h"
 #include "collectives/plan/shapes.h"
 #include "gpudirect/memory.h"

@@ -101,7 +101,7 @@ static void pass(struct run *run)
 	if (run->bounce)
 		bounce_copy_in(run);
 	else
-		run_open(run);
+		run->comm->hooks->open_run(run);
 }
 
 void stream_wait_start(struct run *run)

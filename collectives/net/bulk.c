@@ -5,8 +5,8 @@
  * staging rings (staging.h).
  *
  * Payload may be sent by reference even if the plan overwrites it before the acknowledgement
- * arrives: the plan overwrites it only with data that the peer computed from it (see plan/plan.h), so
- * the peer has received the whole message by then. If packets of the message are retransmitted
+ * arrives: the plan overwrites it only with data that the peer computed from it (see plan/plan.h),
+ * so the peer has received the whole message by then. If packets of the message are retransmitted
  * later with other bytes, the peer drops them as duplicates without reading them.
  */
 #include "collectives/communicator/communicator.h"
@@ -14,7 +14,9 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "collectives/gpu/compute.h"
+#include "collectives/communicator/gpu_ops.h"
+#include "collectives/net/channel.h"
+#include "collectives/net/staging.h"
 #include "lib/base/error.h"
 
 /*
@@ -278,7 +280,7 @@ int bulk_received(struct channel *channel, const struct frl_wc *wc)
 	return 0;
 }
 
-void bulk_reduced(struct segment *segment)
+static void bulk_reduced(struct segment *segment)
 {
 	struct peer *peer = segment->channel->peer;
 
@@ -289,16 +291,21 @@ void bulk_reduced(struct segment *segment)
 	lane_wake(peer->comm, &peer->lanes[LANE_RECV_BULK]);
 }
 
+static void chunk_done(const struct gpu_task *task)
+{
+	bulk_reduced(task->segment);
+}
+
 bool bulk_reduce(struct frl_comm *comm)
 {
 	struct segment *segment = comm->staging.first;
-	const struct task task = { .kind = TASK_CHUNK, .segment = segment };
+	const struct gpu_task task = { .done = chunk_done, .segment = segment };
 	struct run *run = segment->run;
 
 	if (!run->compute)
 		run_place(run, segment->step, segment->first, segment->count, segment->chunk);
-	else if (!compute_act(run, run_step(run, segment->step), segment->first, segment->count,
-			 segment->chunk, &task))
+	else if (!comm->gpu_ops->act(run, run_step(run, segment->step), segment->first,
+			 segment->count, segment->chunk, &task))
 		return false;
 	staging_take(&comm->staging);
 	if (!run->compute)

@@ -6,6 +6,7 @@
  * pair that is not ready would be lost. Mail may be lost, so a rank that waits repeats its mail.
  */
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -94,6 +95,27 @@ struct peer *comm_peer(struct frl_comm *comm, int rank)
 	comm->first_peer = peer;
 	comm->peers[rank] = peer;
 	return peer;
+}
+
+bool peers_create(struct frl_comm *comm, const struct schedule *schedule)
+{
+	for (uint32_t i = 0; i < schedule->n_lanes; i++) {
+		const struct schedule_lane *lane = &schedule->lanes[i];
+
+		if (lane->kind != LANE_LOCAL && !comm_peer(comm, (int)lane->peer))
+			return false;
+	}
+	return true;
+}
+
+bool peer_is_awaited(const struct peer *peer)
+{
+	bool waits = peer->receives.first != peer->receives.next ||
+		peer->sends.first != peer->sends.next;
+
+	for (int kind = 0; kind < LANE_PEER_KINDS && !waits; kind++)
+		waits = peer->lanes[kind].first && !peer->lanes[kind].first->run->is_blocked;
+	return waits;
 }
 
 void peers_free(struct frl_comm *comm)

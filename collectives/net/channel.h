@@ -12,9 +12,9 @@
  * only that. Such headers have receives of their own and are not answered; if there are too many,
  * RNR NAKs make the sender retransmit them.
  *
- * The lanes of a peer (communicator/run.h) share its channels: small messages use the first channel, large
- * messages use all channels in turn. If a connection breaks while the peer is alive, the channel
- * resumes over the next rail at the same position: see channel_restart().
+ * The lanes of a peer (communicator/run.h) share its channels: small messages use the first
+ * channel, large messages use all channels in turn. If a connection breaks while the peer is alive,
+ * the channel resumes over the next rail at the same position: see channel_restart().
  *
  * Counts are of messages since the channel was created, modulo 2^32.
  */
@@ -27,6 +27,7 @@
 #include <ferrule/connect.h>
 
 #include "collectives/communicator/run.h"
+#include "collectives/net/steps.h"
 
 enum {
 	BULK_RECEIVES = 64, /* posted at a time: the most credits that the peer can have */
@@ -94,25 +95,6 @@ struct arrival {
 	uint8_t slot;
 	uint32_t bytes;
 };
-
-/* Direction of a transfer, as seen from this rank. */
-enum transfer_way {
-	TRANSFER_SENT,
-	TRANSFER_RECEIVED,
-	TRANSFER_WAYS,
-};
-
-/* A transfer between two ranks for which each end gives the length: SEND and RECV, and the
- * pieces of ALLTOALLV. See transfer.c. */
-struct transfer {
-	uint32_t number; /* of the operation */
-	uint32_t index;  /* index of the SEND and RECV between the two ranks in that direction */
-	uint8_t coll, dtype, wire;
-	uint64_t count; /* elements; TRANSFER_UNKNOWN: only the bytes are known */
-	uint64_t bytes; /* 0: only the elements are known */
-};
-
-#define TRANSFER_UNKNOWN UINT64_MAX
 
 /* The last transfers of one direction. */
 struct transfers {
@@ -211,7 +193,16 @@ struct peer {
 /* Returns the state for peer `rank`, which is created at the first call; NULL if there is no
  * memory. */
 struct peer *comm_peer(struct frl_comm *comm, int rank);
+/* Creates the state of all peers of the schedule. Returns false if there is no memory. */
+bool peers_create(struct frl_comm *comm, const struct schedule *schedule);
 void peers_free(struct frl_comm *comm);
+/* Returns whether an operation needs more from the peer. Operations that wait for a stream do not
+ * count yet. */
+bool peer_is_awaited(const struct peer *peer);
+
+/* completions.c: polls all completion queues. Returns the number of completions, or the
+ * communicator's error. */
+int channels_poll(struct frl_comm *comm);
 
 /* channel.c: starts to create the channels to the peer, at the first call. */
 int peer_want(struct peer *peer);
@@ -301,8 +292,6 @@ int bulk_received(struct channel *channel, const struct frl_wc *wc);
 /* Reduces the oldest waiting chunk, or starts its reduction on a GPU. There must be one. Returns
  * false if the GPU cannot accept it now. */
 bool bulk_reduce(struct frl_comm *comm);
-/* Completes the reduction of a segment. */
-void bulk_reduced(struct segment *segment);
 
 /* eager.c */
 int lane_send_eager(struct lane *lane);

@@ -9,6 +9,7 @@
  */
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/rail_health.h"
+#include "collectives/net/channel.h"
 
 unsigned channel_rail_in(const struct channel *channel, uint32_t epoch)
 {

@@ -6,13 +6,14 @@
  */
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/rail_health.h"
+#include "collectives/net/channel.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "lib/base/error.h"
 
-/* As ferruled begins the reason that it gives to a queue pair which an operator ends. */
+/* The prefix of the reason that ferruled gives to a queue pair that an operator ends. */
 static const char killed[] = "killed by an operator";
 
 static void stop(struct frl_qp *qp)
@@ -134,7 +135,7 @@ static int fail_without_rail(
 	if (cause == FRL_WC_LOC_PROT_ERR && comm->computes && how[0])
 		return comm_fail(comm, -EIO, "the connection to rank %d failed: %s",
 			channel->peer->rank, how);
-	/* Both ranks live: nobody is waited for. */
+	/* Both ranks are alive, so there is no other reason to wait for. */
 	if (strncmp(how, killed, strlen(killed)) == 0)
 		return comm_fail(comm, -ECANCELED, "the connection of rank %d to rank %d was %s",
 			comm->rank, channel->peer->rank, how);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Small messages, and the credits and free slots that their headers report. */
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
 
 #include <endian.h>
 #include <errno.h>

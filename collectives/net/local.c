@@ -2,21 +2,15 @@
 /* Work on elements by the processor: local steps, small messages in their slots, and chunks in
  * staging rings. */
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
 
 #include <string.h>
 
-#include "collectives/gpu/compute.h"
+#include "collectives/communicator/gpu_ops.h"
+#include "collectives/net/steps.h"
 
 /* Elements per piece; multiples of PLAN_WIRE_BLOCK. GPUs get more, since launching is slow. */
 enum { LOCAL_ELEMENTS = 16384, GPU_ELEMENTS = 1 << 20 };
-
-void run_scale(const struct run *run, uint8_t *target, const uint8_t *source, size_t count)
-{
-	if (run->scaled == FRL_AVG)
-		frl_divide_local(target, source, count, run->dtype, (uint32_t)run->comm->ranks);
-	else
-		frl_scale_local(target, source, count, run->dtype, run->scalar);
-}
 
 /*
  * Performs the action of a step on `count` elements from `first` on; `source` points to the first
@@ -54,16 +48,24 @@ void run_place(struct run *run, uint32_t number, size_t first, size_t count, con
 	act(run, run_step(run, number), first, count, payload);
 }
 
+static void step_done(const struct gpu_task *task)
+{
+	run_advance(task->run, task->step, task->count);
+}
+
 /* Adds work to the GPU's queue. It completes later, in order. */
 static void compute_segment(struct lane *lane, size_t first, size_t count)
 {
 	struct run *run = lane->first->run;
 	uint32_t number = lane->first->step;
 	const struct plan_step *step = run_step(run, number);
-	const struct task task = { .kind = TASK_STEP, .run = run, .step = number, .count = count };
+	const struct gpu_task task = {
+		.done = step_done, .run = run, .step = number, .count = count
+	};
 
 	/* If the queue is full, the lane tries again. */
-	if (compute_act(run, step, first, count, run_at(run, &step->source, first), &task))
+	if (run->comm->gpu_ops->act(
+		    run, step, first, count, run_at(run, &step->source, first), &task))
 		lane_move(lane, count);
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SEND and RECV from a rank to itself, matched in the order of their start. */
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/gpu/compute.h"
+#include "collectives/net/steps.h"
 #include "lib/base/error.h"
 
 int self_get(struct frl_comm *comm, struct run **ret_run)
@@ -112,9 +113,6 @@ int self_enqueue(struct run *run)
 	if (run->signature.count == 0)
 		return pass_empty(run, others);
 	append(mine, run);
-	run->is_blocked = run->stream_wait || run->bounce;
-	if (run->is_blocked)
-		stream_wait_start(run);
 	if (find_partner(run, others))
 		return self_advance(comm);
 	/* The matching operation has already completed: it was empty. */

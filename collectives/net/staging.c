@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 #include "collectives/communicator/communicator.h"
-#include "collectives/gpu/compute.h"
+#include "collectives/communicator/gpu_ops.h"
+#include "collectives/net/channel.h"
 #include "lib/base/error.h"
 
 /* ---- rings */
@@ -42,7 +43,7 @@ static void ring_free(const struct frl_comm *comm, struct staging_ring *ring)
 	bool is_done = true;
 
 	if (ring->block) {
-		block_put(ring->block);
+		comm->gpu_ops->put_block(ring->block);
 		free(ring);
 		return;
 	}
@@ -82,19 +83,17 @@ static int ring_new(struct frl_comm *comm, struct staging_ring **ret_ring)
 	return 0;
 }
 
-static int gpu_ring_new(struct compute *compute, struct staging_ring **ret_ring)
+static int gpu_ring_new(
+	struct frl_comm *comm, struct compute *compute, struct staging_ring **ret_ring)
 {
-	struct frl_comm *comm = compute->comm;
 	struct staging_ring *ring = calloc(1, sizeof(*ring));
 	int err;
 
 	if (!ring)
 		return frl_fail(-ENOMEM, "no memory for a ring");
-	err = block_get(compute, true, comm->staging.ring_bytes, &ring->block);
-	if (!err)
-		err = block_register(ring->block);
+	err = comm->gpu_ops->get_block(compute, comm->staging.ring_bytes, &ring->block);
 	if (err) {
-		ring_free(comm, ring);
+		free(ring);
 		return err;
 	}
 	ring->base = ring->block->base;
@@ -116,8 +115,7 @@ static void free_idle(const struct frl_comm *comm, struct staging_ring **idle)
 
 void staging_give_idle(struct frl_comm *comm)
 {
-	for (struct compute *compute = comm->computes; compute; compute = compute->next)
-		free_idle(comm, &compute->idle_rings);
+	free_idle(comm, &comm->staging.idle_gpu);
 }
 
 void staging_fini(struct frl_comm *comm)
@@ -131,14 +129,17 @@ static int find_ring(
 	struct channel *channel, struct compute *compute, struct staging_ring **ret_ring)
 {
 	struct frl_comm *comm = channel->peer->comm;
-	struct staging_ring **idle = compute ? &compute->idle_rings : &comm->staging.idle;
-	struct staging_ring *ring = *idle;
+	struct staging_ring **idle = compute ? &comm->staging.idle_gpu : &comm->staging.idle;
+	struct staging_ring *ring;
 	int err = 0;
 
+	while (*idle && compute && (*idle)->block->compute != compute)
+		idle = &(*idle)->next;
+	ring = *idle;
 	if (ring)
 		*idle = ring->next;
 	else
-		err = compute ? gpu_ring_new(compute, &ring) : ring_new(comm, &ring);
+		err = compute ? gpu_ring_new(comm, compute, &ring) : ring_new(comm, &ring);
 	if (err)
 		return comm_fail(comm, err,
 			"rank %d: no staging ring of %zu bytes for data of rank %d: %s", comm->rank,
@@ -161,7 +162,7 @@ void staging_leave(struct channel *channel)
 	if (channel->ring)
 		leave(&channel->peer->comm->staging.idle, &channel->ring);
 	if (channel->gpu_ring)
-		leave(&channel->gpu_ring->block->compute->idle_rings, &channel->gpu_ring);
+		leave(&channel->peer->comm->staging.idle_gpu, &channel->gpu_ring);
 }
 
 /* ---- chunks */
@@ -210,11 +211,12 @@ int staging_get_for(
 
 void staging_put_for(struct channel *channel, struct compute *compute, const uint8_t *end)
 {
+	struct staging *staging = &channel->peer->comm->staging;
 	struct staging_ring **ring = compute ? &channel->gpu_ring : &channel->ring;
 
 	(*ring)->tail = aligned((size_t)(end - (*ring)->base));
 	if (--(*ring)->chunks == 0)
-		leave(compute ? &compute->idle_rings : &channel->peer->comm->staging.idle, ring);
+		leave(compute ? &staging->idle_gpu : &staging->idle, ring);
 }
 
 void staging_append(struct staging *staging, struct segment *segment)

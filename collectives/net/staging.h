@@ -28,6 +28,7 @@ struct channel;
 struct compute;
 struct frl_comm;
 struct segment;
+struct staging;
 
 enum {
 	/* Longest chunks in a ring: STAGING_CHUNKS, or fewer, down to STAGING_LEAST, if the ring
@@ -45,15 +46,6 @@ struct staging_ring {
 	struct frl_mr *mr[RAILS_MAX];
 	uint32_t chunks;   /* chunks in the ring */
 	size_t head, tail; /* end of the last chunk; begin of the first one, or before it */
-};
-
-/* The staging state of a communicator. */
-struct staging {
-	bool is_needed; /* a device does not reduce, or must not */
-	size_t ring_bytes;
-	uint32_t n_rings; /* created so far */
-	struct staging_ring *idle;
-	struct segment *first, *last; /* chunks that have arrived, oldest first */
 };
 
 /* Requires the rails. */

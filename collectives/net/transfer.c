@@ -6,6 +6,7 @@
  * peer's when a message arrives or nothing makes progress.
  */
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Direct exchange: each rank with each other rank at once, in one or two rounds. A rank begins with
- * the next rank, so that not all ranks send to the same one first. Reductions are in direct_reduce.c.
+ * the next rank, so that not all ranks send to the same one first. Reductions are in
+ * direct_reduce.c.
  */
 #include "collectives/plan/direct_reduce.h"
 

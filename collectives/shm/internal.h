@@ -8,6 +8,7 @@
 #define FERRULE_COLLECTIVES_SHM_INTERNAL_H
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/operation.h"
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/page.h"
 #include "collectives/shm/shm.h"

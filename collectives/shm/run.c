@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "collectives/gpu/compute.h"
 #include "collectives/shm/internal.h"
 #include "lib/base/backoff.h"
 #include "lib/base/copy.h"
@@ -361,10 +360,7 @@ void shm_enqueue(struct run *run)
 {
 	struct shm *shm = run->comm->shm;
 
-	run->is_blocked = run->stream_wait || run->bounce;
 	run->next_self = NULL;
 	*shm->waiting_end = run;
 	shm->waiting_end = &run->next_self;
-	if (run->is_blocked)
-		stream_wait_start(run);
 }

@@ -61,11 +61,12 @@ struct tuner {
 	struct tuner_costs costs; /* including defaults for unknown costs */
 	struct tuner_costs known; /* without defaults */
 	enum tuner_source source;
-	int64_t made_s;          /* TUNER_KEPT: time of the measurement, seconds since 1970 */
-	bool is_due;             /* TUNER_KEPT: the costs should be checked */
-	bool is_staged;          /* a rank stages data to be reduced: net/staging.h */
-	double oversubscription; /* ranks per processor on the host where it is highest; at least 1 */
-	size_t segment_bytes;    /* the longest segment */
+	int64_t made_s; /* TUNER_KEPT: time of the measurement, seconds since 1970 */
+	bool is_due;    /* TUNER_KEPT: the costs should be checked */
+	bool is_staged; /* a rank stages data to be reduced: net/staging.h */
+	/* ranks per processor on the host where it is highest; at least 1 */
+	double oversubscription;
+	size_t segment_bytes; /* the longest segment */
 	/* From FRL_ALGO, by collective: the algorithm, and whether the collective was named. */
 	enum frl_algo forced[FRL_COLLS];
 	bool is_strict[FRL_COLLS];

@@ -13,7 +13,7 @@
  */
 #include "tests/sim/coll_world.h"
 
-#include "collectives/communicator/communicator.h"
+#include "collectives/api/internal.h"
 #include "tests/sim/fail.h"
 
 #include <stdio.h>

@@ -45,6 +45,8 @@ function check_include(text,    path, list) {
 		}
 		return
 	}
+	if (path ~ /^ferrule\// && folder == "collectives/plan/" && path != "ferrule/collective.h")
+		finding("plans see ferrule/collective.h of the public headers, not " path)
 	# Ports know nothing of devices; what makes a device has its public meaning.
 	if (path ~ /^ferrule\// && path != "ferrule/error.h" && \
 			(folder ~ /^drivers\/(dpdk|local|packet|raw)\/$/ || \
@@ -112,17 +114,23 @@ BEGIN {
 	allowed["drivers/raw/"] = "lib/base/ drivers/ gpudirect/alloc.h gpudirect/gpu.h" \
 		" gpudirect/memory.h gpudirect/probe.h"
 	allowed["drivers/verbs/"] = "lib/base/ lib/control/page.h lib/device/device.h drivers/"
-	allowed["collectives/"] = "lib/base/clock.h lib/base/error.h lib/base/settings.h"
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/text.h gpudirect/ collectives/"
-	# Memory that ranks share, and waiting for what they write there.
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/backoff.h lib/base/copy.h"
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/share.h lib/base/time_budget.h"
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/memfd.h lib/base/file_limit.h"
-	allowed["collectives/"] = allowed["collectives/"] " lib/base/thread.h lib/base/host.h"
-	allowed["collectives/"] = allowed["collectives/"] " lib/reduce/past_cache.h"
-	# Plans and their choice know nothing of communicators.
+	# Plans, and the choice of one, know nothing of communicators. The parts of a communicator
+	# (net, shm, gpu) see what they share, and not each other; api joins them.
 	allowed["collectives/plan/"] = "collectives/plan/"
 	allowed["collectives/tune/"] = "lib/base/error.h collectives/plan/ collectives/tune/"
+	allowed["collectives/communicator/"] = "lib/base/clock.h lib/base/error.h" \
+		" lib/base/host.h lib/base/settings.h lib/base/text.h lib/base/thread.h" \
+		" lib/base/time_budget.h" \
+		" collectives/plan/ collectives/tune/tuner.h collectives/communicator/"
+	allowed["collectives/net/"] = "lib/base/clock.h lib/base/error.h" \
+		" collectives/plan/ collectives/communicator/ collectives/net/"
+	allowed["collectives/shm/"] = "lib/base/backoff.h lib/base/copy.h lib/base/error.h" \
+		" lib/base/memfd.h lib/base/share.h lib/reduce/past_cache.h gpudirect/cuda.h" \
+		" collectives/plan/ collectives/communicator/ collectives/shm/"
+	allowed["collectives/gpu/"] = "lib/base/clock.h lib/base/error.h lib/base/settings.h" \
+		" gpudirect/ collectives/plan/ collectives/communicator/ collectives/gpu/"
+	allowed["collectives/api/"] = "lib/base/backoff.h lib/base/clock.h lib/base/error.h" \
+		" lib/base/file_limit.h gpudirect/cuda.h collectives/"
 	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/host.h" \
 		" gpudirect/memory.h lib/base/devargs.h lib/base/ip.h lib/base/limit.h" \
 		" lib/base/link_speed.h lib/base/time_budget.h"

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
+#include "collectives/net/staging.h"
 #include "collectives/gpu/compute.h"
 #include "collectives/api/siblings.h"
 #include "gpudirect/queue.h"
@@ -116,11 +118,11 @@ static void expect_sums(struct rank *rank, const uint8_t *memory)
 	free(values);
 }
 
-static unsigned count_rings(const struct compute *compute)
+static unsigned count_rings(const struct frl_comm *comm)
 {
 	unsigned n = 0;
 
-	for (const struct staging_ring *ring = compute->idle_rings; ring; ring = ring->next)
+	for (const struct staging_ring *ring = comm->staging.idle_gpu; ring; ring = ring->next)
 		n += ring->block->is_on_gpu && ring->block->mr[0] != NULL;
 	return n;
 }
@@ -136,7 +138,7 @@ static void run_rings(struct rank *rank)
 	expect_sums(rank, memory);
 	if (expect(rank, rank->comm->computes != NULL)) {
 		gpu_queue_stats(rank->comm->computes->queue, &stats);
-		expect(rank, count_rings(rank->comm->computes) > 0);
+		expect(rank, count_rings(rank->comm) > 0);
 		expect(rank, stats.bytes >= BYTES / (unsigned)rank->ranks);
 	}
 	expect(rank, rank->comm->staging.n_rings == 0);
@@ -203,7 +205,7 @@ static void run_many(struct rank *rank)
 		test_gpu_free(memory[i]);
 		free(host[i]);
 	}
-	expect(rank, rank->comm->staging.n_rings > 0 && count_rings(rank->comm->computes) > 0);
+	expect(rank, rank->comm->staging.n_rings > 0 && count_rings(rank->comm) > 0);
 }
 
 JOB_TEST(many_at_once, 2, run_plain, .ranks = 2 + _i, .main = run_many);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
+#include "collectives/net/staging.h"
 #include "tests/unit/comm_fixture.h"
 #include "tests/unit/program.h"
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/net/channel.h"
 #include "collectives/api/siblings.h"
 #include "tests/unit/comm_verbs_fixture.h"
 #include "tests/unit/program.h"

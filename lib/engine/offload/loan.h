@@ -15,7 +15,7 @@
 
 enum {
 	LOANED_BUFFERS = 256,    /* upper limit of loans */
-	RETAINED_BUFFERS = 2048, /* upper limit of retained.c; collectives/net/bulk.c relies on it */
+	RETAINED_BUFFERS = 2048, /* of retained.c; collectives/net/bulk.c relies on it */
 };
 
 struct side_buffer {
