@@ -19,6 +19,8 @@
 /* The client's. */
 enum { NS_PER_MS = 1000000, END_MS = 500, GREET_MS = 4000 };
 
+enum { PIECES = 64, PIECE_BYTES = 256 * 1024 };
+
 /* It knows no threads that a child starts after fork(). */
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER true
@@ -353,6 +355,54 @@ START_TEST_IF(after_fork, !THREAD_SANITIZER)
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
 	close(to_child[1]);
+}
+END_TEST
+
+static void post_piece(void)
+{
+	static uint8_t bytes[PIECE_BYTES];
+	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
+	Ctl__Envelope envelope;
+
+	envelope_init(&envelope);
+	piece.member = (ProtobufCBinaryData){ UUID_SIZE, bytes };
+	piece.data = (ProtobufCBinaryData){ sizeof(bytes), bytes };
+	envelope.body_case = CTL__ENVELOPE__BODY_GROUP_PIECE;
+	envelope.group_piece = &piece;
+	if (control_post(&envelope, -1))
+		_exit(1);
+}
+
+/* A process that has posted more than the socket takes, and ends at once. */
+START_TEST_IF(ends_with_a_full_queue, !THREAD_SANITIZER)
+{
+	int posted[2], status;
+	char byte = 0;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(posted), 0);
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		if (control_register(&handler, CONTROL_START))
+			_exit(2);
+		await('U', 1);
+		for (int i = 0; i < PIECES; i++)
+			post_piece();
+		if (write(posted[1], &byte, 1) != 1)
+			_exit(3);
+		exit(0);
+	}
+	close(posted[1]);
+	fake_greet(&fake);
+	ck_assert_int_eq(read(posted[0], &byte, 1), 1);
+	for (int i = 0; i < PIECES; i++)
+		ctl__envelope__free_unpacked(
+			fake_expect(&fake, CTL__ENVELOPE__BODY_GROUP_PIECE), NULL);
+	fake_expect_end(&fake);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status));
+	close(posted[0]);
 }
 END_TEST
 
