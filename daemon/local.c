@@ -48,15 +48,16 @@ static bool folder_of(const char *path, char folder[PATH_SIZE])
 	return slash;
 }
 
-/* `user` must be able to remove the socket and the lock when the daemon ends. */
+/* The new folder of a system's daemon: all users reach the socket, whatever the umask, and `user`
+ * can remove it and the lock when the daemon ends. */
 static bool give_folder(const char *folder, const char *user, char *error, size_t size)
 {
 	const struct passwd *entry = user && geteuid() == 0 ? getpwnam(user) : NULL;
 
-	if (!entry || lchown(folder, entry->pw_uid, entry->pw_gid) == 0)
+	if (chmod(folder, 0755) == 0 &&
+		(!entry || lchown(folder, entry->pw_uid, entry->pw_gid) == 0))
 		return true;
-	snprintf(error, size, "cannot give the folder %s to user %s: %s", folder, user,
-		strerror(errno));
+	snprintf(error, size, "cannot make the folder %s accessible: %s", folder, strerror(errno));
 	return false;
 }
 
@@ -71,7 +72,7 @@ static bool make_folder(
 		return false;
 	}
 	if (mkdir(folder, is_private ? 0700 : 0755) == 0)
-		return give_folder(folder, user, error, size);
+		return is_private || give_folder(folder, user, error, size);
 	if (errno != EEXIST) {
 		snprintf(error, size, "cannot make the folder %s: %s", folder, strerror(errno));
 		return false;
