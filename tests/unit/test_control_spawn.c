@@ -19,11 +19,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ferrule/device.h>
+
 #include "lib/base/error.h"
 #include "lib/control/client.h"
 #include "lib/control/frame.h"
 #include "lib/control/spawn.h"
 #include "tests/unit/program.h"
+#include "tests/unit/run_copy.h"
 #include "tests/unit/wait_limits.h"
 
 enum {
@@ -465,6 +468,43 @@ START_TEST(of_another_user)
 }
 END_TEST
 
+/* ---- a program with more rights than its user */
+
+enum { SYSTEMS_ALONE = 1, SAYS_WHAT_IS_IGNORED = 2 };
+
+static void look_for_ignored(enum frl_log_level level, const char *line, void *said)
+{
+	*(bool *)said |= level == FRL_LOG_WARNING && strstr(line, "FRL_EAL_ARGS");
+}
+
+static int guarded(void)
+{
+	struct frl_device *device = NULL;
+	struct daemon_places places;
+	bool said = false;
+
+	__real_daemon_find_places(&places);
+	frl_set_log(look_for_ignored, FRL_LOG_WARNING, &said);
+	/* Only what it says is of interest. */
+	frl_device_open(NULL, &device);
+	return (places.n == 1 && !places.list[0].is_private && places.start == DAEMON_NO_START
+			       ? SYSTEMS_ALONE
+			       : 0) |
+		(said ? SAYS_WHAT_IS_IGNORED : 0);
+}
+
+/* The user's own daemon could lease it any device. */
+START_TEST(more_rights)
+{
+	int found;
+
+	setenv("FRL_EAL_ARGS", "-m 1", 1);
+	ck_assert_int_eq(run_copy("control_spawn", false), 0);
+	found = run_copy("control_spawn", true);
+	ck_assert(found == -1 || found == (SYSTEMS_ALONE | SAYS_WHAT_IS_IGNORED));
+}
+END_TEST
+
 static void setup(void)
 {
 	snprintf(folder, sizeof(folder), "%s/XXXXXX", test_folder());
@@ -479,5 +519,8 @@ TEST_MAIN(control_spawn)
 		return run_daemon(argv[3]);
 	if (n < 0)
 		return EXIT_FAILURE;
+	/* With more rights the leak checker cannot look. */
+	if (argc == 2 && strcmp(argv[1], "copy") == 0)
+		_exit(guarded());
 	return run_suite(all_tests(setup, NULL));
 }
