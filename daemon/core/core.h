@@ -62,8 +62,8 @@ struct core_ops {
 	 * try may be as far away as its first one is ago. */
 	bool (*is_stuck)(void *ctx, uint64_t session);
 	/* Opens a packet socket, whose descriptor goes with the next message to the session, and
-	 * names it in *ret_id. A negative errno with a sentence in `why`: -EADDRINUSE, if the lease
-	 * cannot be used; other processes open their sockets themselves. */
+	 * names it in *ret_id. A negative errno with a sentence in `why`: with -EPERM processes
+	 * open their sockets themselves, with others the lease is of no use. */
 	int (*open_socket)(void *ctx, uint64_t session, const struct core_socket *wanted,
 		uint64_t *ret_id, char *why, size_t size);
 	/* Does any process still have such a socket? */

@@ -469,7 +469,7 @@ bool lease_read_ip(const char *text, struct lease *lease);
 /* ---- lease_sockets.c */
 
 /* Opens the packet socket of a new lease, if its device has one; *ret_has: it goes with the next
- * message to the session. False, with errno, positive, and a sentence: nobody can use the lease. */
+ * message to the session. False, with errno, positive, and a sentence: the lease is of no use. */
 bool lease_open_socket(struct core *core, const struct session *session, struct lease *lease,
 	bool *ret_has, int *ret_error, char *why, size_t size);
 /* The lease has rested enough, but for its socket: true as long as that is there. */

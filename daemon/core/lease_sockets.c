@@ -36,20 +36,20 @@ bool lease_open_socket(struct core *core, const struct session *session, struct 
 	rc = core->ops.open_socket(
 		core->ops.ctx, session->id, &wanted, &lease->socket, reason, sizeof(reason));
 	*ret_has = rc == 0;
-	if (rc == 0) {
+	if (rc == 0)
 		leases_keep(core);
-	} else if (rc == -EADDRINUSE) {
-		*ret_error = EADDRINUSE;
-		snprintf(why, size, "%s", reason);
-	} else if (!core->said_no_socket) {
+	if (rc == -EPERM && !core->said_no_socket) {
 		core->said_no_socket = true;
 		core_say(core, CORE_LOG_WARNING,
 			"programs must open the packet sockets of fabric %s themselves "
-			"(CAP_NET_RAW): "
-			"%s: start ferruled with CAP_NET_RAW",
+			"(CAP_NET_RAW), since %s: restart it with that capability",
 			lease->fabric, reason);
 	}
-	return rc != -EADDRINUSE;
+	if (rc == 0 || rc == -EPERM)
+		return true;
+	*ret_error = -rc;
+	snprintf(why, size, "%s", reason);
+	return false;
 }
 
 bool lease_is_kept(struct core *core, struct lease *lease)

@@ -77,7 +77,12 @@ int packet_lease_socket(const struct packet_lease *lease, uint64_t *ret_id, char
 		rc = -errno;
 	if (rc) {
 		close(fd);
-		snprintf(why, size, "%s: %s", lease->port, frl_strerror(rc));
+		snprintf(why, size,
+			rc == -ENODEV
+				? "%s: ferruled sees no such interface (%s): see `ip link`, and "
+				  "the fabric's ports"
+				: "%s: %s",
+			lease->port, frl_strerror(rc));
 		return rc;
 	}
 	*ret_id = status.st_ino;

@@ -91,13 +91,16 @@ START_TEST(programs_open_it_themselves)
 }
 END_TEST
 
-START_TEST(the_kernels_address_is_no_lease)
+/* The interface is not there, or the kernel has the address. */
+START_LOOP_TEST(without_socket_no_lease, 2)
 {
+	static const int errors[] = { ENODEV, EADDRINUSE };
 	struct town town = packet_town();
 
-	world_fail_sockets(town.world, -EADDRINUSE);
-	check_failure(open_port(town.process, 1, "eth", NULL), EADDRINUSE, "packet:e0");
+	world_fail_sockets(town.world, -errors[_i]);
+	check_failure(open_port(town.process, 1, "eth", NULL), errors[_i], "packet:e0");
 	ck_assert(list_empty(&world_core(town.world, 0)->leases));
+	ck_assert_uint_eq(world_core(town.world, 0)->counters.leases_refused, 1);
 	town_free(&town);
 }
 END_TEST
