@@ -38,9 +38,8 @@ const char *frl_wc_status_str(enum frl_wc_status status)
 		       "region";
 	case FRL_WC_REM_OP_ERR: return "remote operational error: the peer could not do its part";
 	case FRL_WC_RETRY_EXC_ERR:
-		return "transport retries exhausted: the peer does not answer; check that it runs, "
-		       "and "
-		       "the network between";
+		return "transport retries exhausted: the peer does not answer; check that it runs "
+		       "(no debugger has stopped it) and the network, or raise FRL_ACK_TIMEOUT";
 	case FRL_WC_RNR_RETRY_EXC_ERR:
 		return "receiver-not-ready retries exhausted: the peer posts no receives";
 	case FRL_WC_REM_INV_RD_REQ_ERR:

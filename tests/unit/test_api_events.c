@@ -552,6 +552,8 @@ START_TEST(names)
 	ck_assert_str_eq(frl_qp_state_str(FRL_QPS_SQE), "SQE");
 	for (int status = 0; status <= 21; status++)
 		ck_assert(*frl_wc_status_str((enum frl_wc_status)status));
+	/* A peer that is stopped: the setting that makes others wait for it is named. */
+	ck_assert_ptr_nonnull(strstr(frl_wc_status_str(FRL_WC_RETRY_EXC_ERR), "FRL_ACK_TIMEOUT"));
 }
 END_TEST
 
