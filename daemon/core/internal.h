@@ -419,6 +419,9 @@ void session_send(struct core *core, const struct session *session, Ctl__Envelop
 /* Failure to the request `seq`; nothing when that is 0. */
 void session_fail(struct core *core, const struct session *session, uint64_t seq, int error,
 	const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The same; the request may succeed after so long. */
+void session_fail_for(struct core *core, const struct session *session, uint64_t seq, int error,
+	uint32_t retry_ms, const char *text);
 void session_done(struct core *core, const struct session *session, uint64_t seq);
 /* What it sent is no use: Failure, and the end. Its things are taken apart. */
 void session_throw_out(struct core *core, struct session *session, int error, const char *format,
@@ -445,12 +448,14 @@ void ports_destroy(struct core *core);
 /* ---- leases.c */
 
 /* A lease on a fabric of the configuration for a process of the session's user; `wanted`: the one
- * that it had, or NULL. NULL with errno, positive, and a sentence. */
+ * that it had, or NULL. NULL with errno, positive, and a sentence; EAGAIN: what is needed rests. */
 struct lease *lease_new(struct core *core, const struct session *session,
 	const struct config_fabric *fabric, const Ctl__Lease *wanted, uint64_t now_ns,
 	int *ret_error, char *why, size_t size);
 /* It has come to nothing. */
 void lease_drop(struct core *core, struct lease *lease);
+/* How long until the next lease of the fabric has rested enough; 0: none rests. */
+uint32_t lease_rest_ms(const struct core *core, const char *fabric, uint64_t now_ns);
 /* Nobody has it any more: it rests. */
 void lease_end(struct core *core, struct lease *lease, uint64_t now_ns);
 /* Forgets those that have rested enough; the next deadline. */

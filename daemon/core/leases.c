@@ -220,10 +220,11 @@ static const struct config_port *free_device(
 }
 
 static bool take_new(struct core *core, const struct config_fabric *fabric, struct lease *lease,
-	int *ret_error, char *why, size_t size)
+	uint64_t now_ns, int *ret_error, char *why, size_t size)
 {
 	const struct config_port *port = free_device(core, fabric);
 	struct pool *pool = pool_of(core, fabric->name);
+	uint32_t rest_ms;
 	const char *lack;
 
 	*ret_error = EBUSY;
@@ -247,11 +248,16 @@ static bool take_new(struct core *core, const struct config_fabric *fabric, stru
 		lack = take_qpns(core, fabric, pool, lease);
 	if (!lack)
 		return true;
-	*ret_error = EBUSY;
-	snprintf(why, size,
-		"all %s of fabric %s are in use, or rest for %u ms after that: wait, or give the "
-		"fabric more",
-		lack, fabric->name, core->config->hold_ms);
+	rest_ms = lease_rest_ms(core, fabric->name, now_ns);
+	*ret_error = rest_ms ? EAGAIN : EBUSY;
+	if (rest_ms)
+		snprintf(why, size,
+			"all %s of fabric %s are in use or rest after that (hold_ms): the next is "
+			"free in %.1f s",
+			lack, fabric->name, rest_ms / 1e3);
+	else
+		snprintf(why, size, "all %s of fabric %s are in use: give the fabric more", lack,
+			fabric->name);
 	return false;
 }
 
@@ -425,7 +431,7 @@ struct lease *lease_new(struct core *core, const struct session *session,
 	if (wanted)
 		taken = take_again(core, session, fabric, wanted, lease, ret_error, why, size);
 	else
-		taken = take_new(core, fabric, lease, ret_error, why, size);
+		taken = take_new(core, fabric, lease, now_ns, ret_error, why, size);
 	if (!taken) {
 		free(lease->devargs);
 		free(lease);
@@ -469,6 +475,19 @@ void lease_end(struct core *core, struct lease *lease, uint64_t now_ns)
 	free(lease->devargs);
 	lease->devargs = NULL;
 	lease->free_ns = now_ns + core->config->hold_ms * UINT64_C(1000000);
+}
+
+uint32_t lease_rest_ms(const struct core *core, const char *fabric, uint64_t now_ns)
+{
+	uint64_t free_ns = UINT64_MAX;
+
+	LIST_EACH(const struct lease, lease, &core->leases, node) {
+		if (!lease->port && strcmp(lease->fabric, fabric) == 0 && lease->free_ns < free_ns)
+			free_ns = lease->free_ns;
+	}
+	if (free_ns == UINT64_MAX)
+		return 0;
+	return free_ns > now_ns ? (uint32_t)((free_ns - now_ns) / 1000000) + 1 : 1;
 }
 
 uint64_t leases_tick(struct core *core, uint64_t now_ns)

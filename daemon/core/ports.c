@@ -140,6 +140,16 @@ static struct lease *new_lease(struct core *core, const struct session *session,
 	return NULL;
 }
 
+/* Addresses that rest are worth a wait, unlike ports that others have. */
+static void refuse_lease(struct core *core, const struct session *session, uint64_t seq,
+	const char *fabric, int error, const char *why, uint64_t now_ns)
+{
+	bool rests = error == EAGAIN;
+
+	session_fail_for(core, session, seq, rests ? EBUSY : error,
+		rests ? lease_rest_ms(core, fabric, now_ns) : 0, why);
+}
+
 static void open_port(struct core *core, struct session *session, uint64_t seq, uint32_t number,
 	const char *name, const Ctl__Lease *wanted, uint64_t now_ns)
 {
@@ -173,7 +183,7 @@ static void open_port(struct core *core, struct session *session, uint64_t seq, 
 			why, sizeof(why));
 		if (!port->lease) {
 			core->counters.leases_refused++;
-			session_fail(core, session, seq, error, "%s", why);
+			refuse_lease(core, session, seq, name, error, why, now_ns);
 			free(port);
 			return;
 		}

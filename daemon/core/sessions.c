@@ -38,11 +38,13 @@ void session_send(struct core *core, const struct session *session, Ctl__Envelop
 		send_to(core, session->id, envelope);
 }
 
-static void send_failure(struct core *core, uint64_t id, uint64_t seq, int error, char *text)
+static void send_failure(
+	struct core *core, uint64_t id, uint64_t seq, int error, uint32_t retry_ms, char *text)
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
 
 	frame_clean_text(text); /* it may end in the middle of a character */
+	failure.retry_ms = retry_ms;
 	failure.error = (uint32_t)error;
 	failure.text = text;
 	send_to(core, id, &ENVELOPE(seq, FAILURE, failure, &failure));
@@ -59,7 +61,18 @@ void session_fail(struct core *core, const struct session *session, uint64_t seq
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	send_failure(core, session->id, seq, error, text);
+	send_failure(core, session->id, seq, error, 0, text);
+}
+
+void session_fail_for(struct core *core, const struct session *session, uint64_t seq, int error,
+	uint32_t retry_ms, const char *text)
+{
+	char copy[1000];
+
+	if (!seq || session->lost)
+		return;
+	copy_text(copy, sizeof(copy), text);
+	send_failure(core, session->id, seq, error, retry_ms, copy);
 }
 
 void session_done(struct core *core, const struct session *session, uint64_t seq)
@@ -225,7 +238,7 @@ static void turn_away(
 
 	core->counters.sessions_refused++;
 	snprintf(text, sizeof(text), "%s", limit ? limit : "ferruled has no memory left");
-	send_failure(core, id, 0, limit ? EDQUOT : ENOMEM, text);
+	send_failure(core, id, 0, limit ? EDQUOT : ENOMEM, 0, text);
 	if (core->refused_ns && core->now_ns - core->refused_ns < SAY_AGAIN_MS * UINT64_C(1000000))
 		return;
 	core->refused_ns = core->now_ns;
@@ -381,7 +394,7 @@ void session_throw_out(
 	else
 		core_say(core, CORE_LOG_WARNING, "the daemon at %s is thrown out: %s",
 			session->address, text);
-	send_failure(core, session->id, 0, error, text);
+	send_failure(core, session->id, 0, error, 0, text);
 	core->ops.close(core->ops.ctx, session->id);
 	session_take_apart(core, session, CORE_END_BAD, text);
 }

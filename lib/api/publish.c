@@ -21,11 +21,14 @@
 
 enum {
 	LEASE_MS = 5000,
+	REST_MS = 60000, /* how long addresses that rest are waited for */
 	ADDRESSES_TOLD = 4,
 	ADDRESS_SIZE = 64,
 	REASON_SIZE = 256,
 	WHY_SIZE = 100,
 };
+
+#define NS_PER_MS UINT64_C(1000000)
 
 struct publication {
 	struct list node; /* publisher.ports */
@@ -381,7 +384,7 @@ static void add_publication(struct publication *p)
 	unlock();
 }
 
-static int lease(struct publication *p)
+static int ask_for_lease(struct publication *p, uint32_t *ret_retry_ms)
 {
 	Ctl__OpenPort message = open_port(p);
 	Ctl__Envelope request, *answer;
@@ -394,8 +397,8 @@ static int lease(struct publication *p)
 	lock();
 	losses = publisher.losses;
 	unlock();
-	rc = control_call_fd(
-		&request, limit_after_ms(clock_now_ns(), LEASE_MS), &answer, &p->socket);
+	rc = control_call_fd(&request, limit_after_ms(clock_now_ns(), LEASE_MS), &answer,
+		&p->socket, ret_retry_ms);
 	if (rc)
 		return rc;
 	if (answer->body_case != CTL__ENVELOPE__BODY_PORT_OPENED) {
@@ -411,6 +414,25 @@ static int lease(struct publication *p)
 		tell(p);
 	unlock();
 	return 0;
+}
+
+/* Addresses of a job that has ended rest for a while, and it may be started again at once. */
+static int lease(struct publication *p)
+{
+	uint64_t limit_ns = limit_after_ms(clock_now_ns(), REST_MS);
+	uint32_t retry_ms = 0;
+	bool is_said = false;
+	int rc;
+
+	while ((rc = ask_for_lease(p, &retry_ms)) != 0 && retry_ms &&
+		clock_now_ns() + retry_ms * NS_PER_MS <= limit_ns) {
+		if (!is_said)
+			frl_log(FRL_LOG_WARNING, "waiting for a port of fabric %s: %s", p->fabric,
+				frl_last_error());
+		is_said = true;
+		usleep((useconds_t)retry_ms * 1000);
+	}
+	return rc;
 }
 
 int publish_lease(const char *fabric, struct publication **ret_publication)

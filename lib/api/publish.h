@@ -19,9 +19,10 @@ struct frl_device;
 struct publication;
 
 /*
- * Leases a port of a fabric, for a device that is yet to be opened: waits for the daemon up to 5 s.
- * What came of it is in publication_lease(); the texts are the publication's.
- * -ENOENT, -EACCES, -EBUSY, -EDQUOT, -ENOTCONN, -ETIMEDOUT, -EPROTO, -ENOMEM.
+ * Leases a port of a fabric, for a device that is yet to be opened: waits for the daemon up to 5 s,
+ * and for addresses that rest after another lease up to 60 s. What came of it is in
+ * publication_lease(); the texts are the publication's. -ENOENT, -EACCES, -EBUSY, -EDQUOT,
+ * -ENOTCONN, -ETIMEDOUT, -EPROTO, -ENOMEM.
  */
 int publish_lease(const char *fabric, struct publication **ret_publication);
 const Ctl__Lease *publication_lease(const struct publication *publication);

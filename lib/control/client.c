@@ -379,8 +379,8 @@ static int send_call(struct client *c, Ctl__Envelope *request, struct call *call
 	return wait_answer(c, call, limit_ns);
 }
 
-int control_call_fd(
-	Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer, int *ret_fd)
+int control_call_fd(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer,
+	int *ret_fd, uint32_t *ret_retry_ms)
 {
 	struct call call = { .rc = 0, .fd = -1 };
 	struct client *c = lock_client();
@@ -389,7 +389,9 @@ int control_call_fd(
 	list_init(&call.node);
 	rc = send_call(c, request, &call, limit_ns);
 	unlock_client(c);
+	*ret_retry_ms = 0;
 	if (!rc && call.answer->body_case == CTL__ENVELOPE__BODY_FAILURE) {
+		*ret_retry_ms = call.answer->failure->retry_ms;
 		rc = frl_fail(-(int)call.answer->failure->error, "%s", call.answer->failure->text);
 		ctl__envelope__free_unpacked(call.answer, NULL);
 	} else if (!rc) {
@@ -401,7 +403,8 @@ int control_call_fd(
 
 int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer)
 {
-	int fd = -1, rc = control_call_fd(request, limit_ns, ret_answer, &fd);
+	uint32_t retry_ms;
+	int fd = -1, rc = control_call_fd(request, limit_ns, ret_answer, &fd, &retry_ms);
 
 	if (fd >= 0)
 		close(fd);

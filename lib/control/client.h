@@ -94,9 +94,10 @@ uint64_t control_next_seq(void);
  * handler; a handler must be registered.
  */
 int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer);
-/* The same; *ret_fd is the descriptor that came with the answer, the caller's, or -1. */
-int control_call_fd(
-	Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer, int *ret_fd);
+/* The same; *ret_fd is the descriptor that came with the answer, the caller's, or -1. After a
+ * Failure the request may succeed after *ret_retry_ms; 0: nobody can tell. */
+int control_call_fd(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer,
+	int *ret_fd, uint32_t *ret_retry_ms);
 
 /* Ticks are due. */
 void control_wake(void);

@@ -83,13 +83,17 @@ END_TEST
 START_TEST(ports_run_out)
 {
 	struct town town = town_new();
+	Ctl__Envelope *answer;
 
 	for (uint32_t i = 1; i <= PORTS; i++)
 		drop(must_open(town.process, i));
 	check_failure(open_port(town.process, PORTS + 1, "eth", NULL), EBUSY,
 		"all 3 ports of fabric eth are leased");
+	answer = open_port(town.process, PORTS + 1, "eth", NULL);
+	ck_assert_uint_eq(answer->failure->retry_ms, 0);
+	drop(answer);
 	ck_assert_uint_eq(world_core(town.world, 0)->counters.leases, PORTS);
-	ck_assert_uint_eq(world_core(town.world, 0)->counters.leases_refused, 1);
+	ck_assert_uint_eq(world_core(town.world, 0)->counters.leases_refused, 2);
 	town_free(&town);
 }
 END_TEST
@@ -99,6 +103,7 @@ START_TEST(addresses_rest)
 	static const char *const order[] = { "10.1.0.254", "10.1.0.255", "10.1.1.0", "10.1.1.1" };
 	struct town town = town_new();
 	Ctl__Envelope *answer;
+	uint32_t retry_ms;
 
 	for (unsigned i = 0; i < ADDRESSES; i++) {
 		answer = must_open(town.process, 1);
@@ -109,8 +114,15 @@ START_TEST(addresses_rest)
 		drop(answer);
 		close_port(town.process, 1);
 	}
-	check_failure(open_port(town.process, 1, "eth", NULL), EBUSY, "rest for 1000 ms");
-	world_run(town.world, 1001 * WORLD_MS);
+	/* When to come back is said. */
+	world_run(town.world, 400 * WORLD_MS);
+	answer = open_port(town.process, 1, "eth", NULL);
+	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_FAILURE);
+	retry_ms = answer->failure->retry_ms;
+	check_failure(answer, EBUSY, "the next is free in 0.6 s");
+	world_run(town.world, (retry_ms - 2) * WORLD_MS);
+	check_failure(open_port(town.process, 1, "eth", NULL), EBUSY, "the next is free in 0.0 s");
+	world_run(town.world, 2 * WORLD_MS);
 	answer = must_open(town.process, 1);
 	ck_assert_str_eq(answer->port_opened->lease->ip, "10.1.0.254/16@7,fd00::1/64@7");
 	drop(answer);

@@ -223,6 +223,54 @@ START_TEST(no_lease)
 }
 END_TEST
 
+static unsigned n_waits;
+
+static void count_waits(enum frl_log_level level, const char *line, void *arg)
+{
+	n_waits += level == FRL_LOG_WARNING &&
+		strstr(line, "waiting for a port of fabric eth-test: its addresses rest") != NULL;
+}
+
+/* Addresses rest: the device waits, says so once, and asks again; not for hours. */
+START_LOOP_TEST(addresses_rest, 2)
+{
+	Ctl__Failure failure = CTL__FAILURE__INIT;
+	Ctl__Lease lease = good_lease();
+	struct opener opener;
+	struct known port;
+	Ctl__Envelope envelope;
+
+	frl_set_log(count_waits, FRL_LOG_WARNING, NULL);
+	start_opening(&opener, &port);
+	failure.error = EBUSY;
+	failure.text = (char *)"its addresses rest";
+	for (int i = 0; i < 3; i++) {
+		failure.retry_ms = i == 2 && _i == 1 ? 3600000 : 1;
+		envelope_init(&envelope);
+		envelope.seq = port.open_seq;
+		envelope.body_case = CTL__ENVELOPE__BODY_FAILURE;
+		envelope.failure = &failure;
+		fake_write(&daemon_fake, &envelope);
+		if (i < 2)
+			read_open(&port);
+	}
+	if (_i == 0) {
+		read_open(&port);
+		answer_open(port.open_seq, &lease);
+		end_opening(&opener, 0);
+		read_description(&port);
+		ok(frl_device_close(opener.device));
+		read_close(&port);
+		forget(&port);
+	} else {
+		end_opening(&opener, -EBUSY);
+	}
+	frl_set_log(NULL, FRL_LOG_WARNING, NULL);
+	ck_assert_uint_eq(n_waits, 1);
+	fake_expect_end(&daemon_fake);
+}
+END_TEST
+
 /* The port cannot be opened: it is given back. */
 START_TEST(bad_port)
 {
