@@ -16,6 +16,7 @@
 enum {
 	FAREWELL_MS = 5000,
 	RETRY_MS = 20,
+	SAY_MS = 2000, /* when it is said that there is no server yet */
 	SIDE_DEPTH = 2,
 };
 
@@ -50,7 +51,7 @@ int link_ask(
 	struct link *link, struct frl_qp *qp, struct greeting *greeting, struct frl_conn **ret_conn)
 {
 	const struct timespec pause = { .tv_nsec = RETRY_MS * 1000000 };
-	uint64_t limit = in_ms(link->wait_ms);
+	uint64_t limit = in_ms(link->wait_ms), say_at = in_ms(SAY_MS);
 	struct frl_connect_config config;
 	struct greeting answer;
 	int rc;
@@ -66,6 +67,11 @@ int link_ask(
 		rc = frl_conn_wait(*ret_conn, -1);
 		if (!rc || !may_come(*ret_conn, rc) || now_ns() >= limit)
 			break;
+		if (now_ns() >= say_at) {
+			say("waiting for service %s on %s: %s", link->service,
+				*link->host ? link->host : "this host", frl_last_error());
+			say_at = UINT64_MAX;
+		}
 		frl_conn_close(*ret_conn);
 		*ret_conn = NULL;
 		nanosleep(&pause, NULL);

@@ -37,6 +37,20 @@ bool bootstrap_wait(struct bootstrap *bootstrap, uint64_t deadline_ns)
 	return pthread_cond_timedwait(&bootstrap->changed, &bootstrap->mutex, &until) == 0;
 }
 
+bool bootstrap_wait_and_say(struct bootstrap *bootstrap, uint64_t deadline_ns,
+	struct reminder *reminder, void (*say)(const struct bootstrap *bootstrap))
+{
+	uint64_t due_ns = reminder->due_ns;
+
+	if (bootstrap_wait(bootstrap, due_ns < deadline_ns ? due_ns : deadline_ns))
+		return true;
+	if (due_ns >= deadline_ns)
+		return false;
+	if (reminder_is_due(reminder, clock_now_ns()))
+		say(bootstrap);
+	return true;
+}
+
 uint64_t bootstrap_deadline(int timeout_ms)
 {
 	return timeout_ms < 0 ? UINT64_MAX
@@ -392,15 +406,25 @@ static int parse_job(struct bootstrap *bootstrap, const char *text)
 	return 0;
 }
 
+static void say_no_answer(const struct bootstrap *bootstrap)
+{
+	bool is_up = control_is_up();
+
+	frl_log(FRL_LOG_WARNING, "job %s: waiting for the control daemon of %s%s", bootstrap->job,
+		is_up && bootstrap->host[0] ? bootstrap->host : "this host",
+		is_up && bootstrap->host[0] ? ", which keeps the job" : "");
+}
+
 static int await_answer(struct bootstrap *bootstrap, int timeout_ms)
 {
+	struct reminder reminder = reminder_start(clock_now_ns());
 	uint64_t deadline_ns = bootstrap_deadline(timeout_ms);
 	bool in_time = true;
 	int err = 0;
 
 	pthread_mutex_lock(&bootstrap->mutex);
 	while (bootstrap->state == BOOTSTRAP_JOINING && in_time)
-		in_time = bootstrap_wait(bootstrap, deadline_ns);
+		in_time = bootstrap_wait_and_say(bootstrap, deadline_ns, &reminder, say_no_answer);
 	if (bootstrap->state == BOOTSTRAP_FAILED)
 		err = frl_fail(bootstrap->error, "%s", bootstrap->why);
 	else if (bootstrap->state == BOOTSTRAP_JOINING)

@@ -16,6 +16,7 @@
 #include <ferrule/cm.h>
 #include <ferrule/connect.h>
 
+#include "lib/base/reminder.h"
 #include "lib/control/client.h"
 #include "lib/control/frame.h"
 
@@ -97,6 +98,9 @@ void bootstrap_fail(struct bootstrap *bootstrap, int error, const char *why);
 
 /* With the mutex held: until something has changed. False: the time is over. */
 bool bootstrap_wait(struct bootstrap *bootstrap, uint64_t deadline_ns);
+/* The same; returns true as well when it is time to say what is awaited, which `say` does. */
+bool bootstrap_wait_and_say(struct bootstrap *bootstrap, uint64_t deadline_ns,
+	struct reminder *reminder, void (*say)(const struct bootstrap *bootstrap));
 /* Whether it has joined and others may not be there, or not know of it. */
 static inline bool bootstrap_is_away(const struct bootstrap *bootstrap)
 {

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 enum {
 	GATHER_MAX = 1024 * 1024,
 	NAMES_MAX = 16, /* missing ranks that an error names */
+	NAMES_SIZE = NAMES_MAX * 12 + 8,
 	/* Bytes of pieces that may be on their way to a rank at a time: daemons keep little for
 	 * those who do not read. */
 	AHEAD_BYTES = 1024 * 1024,
@@ -77,14 +79,13 @@ static int next_missing(const struct bootstrap *bootstrap, int rank, int end)
 	return rank;
 }
 
-static int report_missing(struct bootstrap *bootstrap)
+/* Writes the ranks whose pieces are missing, "1, 2, 5". */
+static void name_missing(const struct bootstrap *bootstrap, char names[NAMES_SIZE])
 {
-	char names[NAMES_MAX * 12 + 8] = "";
 	size_t length = 0;
 	int rank = next_missing(bootstrap, 0, bootstrap->ranks);
 
-	/* The pieces of this round may still come: nothing fits any more. */
-	bootstrap_fail(bootstrap, -ETIMEDOUT, "an earlier call waited in vain for other ranks");
+	names[0] = '\0';
 	for (int n = 0; rank < bootstrap->ranks;
 		rank = next_missing(bootstrap, rank + 1, bootstrap->ranks)) {
 		if (n++ == NAMES_MAX) {
@@ -92,14 +93,42 @@ static int report_missing(struct bootstrap *bootstrap)
 			break;
 		}
 		length += (size_t)snprintf(
-			names + length, sizeof(names) - length, "%s%d", n > 1 ? ", " : "", rank);
+			names + length, NAMES_SIZE - length, "%s%d", n > 1 ? ", " : "", rank);
 	}
+}
+
+/* In the first allgather ranks may not even run, or run elsewhere. */
+static void say_missing(const struct bootstrap *bootstrap)
+{
+	char names[NAMES_SIZE];
+
+	name_missing(bootstrap, names);
+	frl_log(FRL_LOG_WARNING, "job %s: waiting for rank %s of %d%s", bootstrap->job, names,
+		bootstrap->ranks,
+		bootstrap->round > 0 ? ", which has joined"
+				     : ": all need the same user, job name and job host");
+}
+
+static void say_away(const struct bootstrap *bootstrap)
+{
+	frl_log(FRL_LOG_WARNING, "job %s: waiting for control daemons, or for ranks to join again",
+		bootstrap->job);
+}
+
+static int report_missing(struct bootstrap *bootstrap)
+{
+	char names[NAMES_SIZE];
+
+	/* The pieces of this round may still come: nothing fits any more. */
+	bootstrap_fail(bootstrap, -ETIMEDOUT, "an earlier call waited in vain for other ranks");
+	name_missing(bootstrap, names);
 	return frl_fail(-ETIMEDOUT, "waited %d ms for rank %s", bootstrap->timeout_ms, names);
 }
 
 /* Waits until the pieces of the ranks from `first` on and before `end` are there. */
 static int collect(struct bootstrap *bootstrap, int first, int end, uint64_t deadline_ns)
 {
+	struct reminder reminder = reminder_start(clock_now_ns());
 	bool in_time = true;
 
 	for (;;) {
@@ -117,7 +146,7 @@ static int collect(struct bootstrap *bootstrap, int first, int end, uint64_t dea
 		}
 		if (!in_time)
 			return report_missing(bootstrap);
-		in_time = bootstrap_wait(bootstrap, deadline_ns);
+		in_time = bootstrap_wait_and_say(bootstrap, deadline_ns, &reminder, say_missing);
 	}
 }
 
@@ -167,6 +196,7 @@ static int await_turn(struct bootstrap *bootstrap, size_t size, uint64_t deadlin
 /* Until the others may be told something. */
 static int await_others(struct bootstrap *bootstrap, uint64_t deadline_ns)
 {
+	struct reminder reminder = reminder_start(clock_now_ns());
 	bool in_time = true;
 	int gone, err;
 
@@ -176,7 +206,7 @@ static int await_others(struct bootstrap *bootstrap, uint64_t deadline_ns)
 				"waited %d ms for control daemons, and for ranks that come back to "
 				"them",
 				bootstrap->timeout_ms);
-		in_time = bootstrap_wait(bootstrap, deadline_ns);
+		in_time = bootstrap_wait_and_say(bootstrap, deadline_ns, &reminder, say_away);
 	}
 	return err;
 }

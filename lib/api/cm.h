@@ -20,6 +20,7 @@
 #include <ferrule/cm.h>
 
 #include "lib/api/connecting.h"
+#include "lib/base/reminder.h"
 #include "lib/base/table.h"
 #include "lib/control/client.h"
 #include "lib/control/frame.h"
@@ -59,6 +60,7 @@ struct frl_conn {
 	bool peer_ready;          /* passive: ConnReady has come */
 	bool was_established;
 	uint64_t deadline_ns;
+	struct reminder reminder; /* what it waits for is said */
 	int timeout_ms;
 
 	uint32_t port; /* the process's number for it */
@@ -111,10 +113,12 @@ struct cm {
 	bool up;      /* the daemon has been told everything, or is being told */
 	int hopeless; /* an errno, positive: there will be no daemon */
 	char why[CM_REASON];
-	struct frl_conn *conns;    /* by key */
-	struct list making;        /* to be stepped */
-	struct list waiting;       /* for somebody else */
-	uint64_t next_deadline_ns; /* no deadline of `waiting` is earlier */
+	struct frl_conn *conns; /* by key */
+	struct list making;     /* to be stepped */
+	struct list waiting;    /* for somebody else */
+	uint64_t
+		next_deadline_ns; /* no deadline of `waiting`, and nothing to be said, is earlier */
+	uint64_t said_ns;         /* when it was last said what a connection waits for */
 	struct list listeners;
 	uint32_t next_listener;
 };

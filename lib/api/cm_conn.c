@@ -23,6 +23,7 @@ enum {
 	NS_PER_MS = 1000000,
 	/* The daemon watches the time, too, and knows better what was waited for. */
 	GRACE_MS = 50,
+	SAY_MS = 1000, /* at most one line about waits in this time */
 	MAX_TIMEOUT = 31,
 	MAX_RETRIES = 7,
 	MAX_RNR_TIMER = 31,
@@ -74,12 +75,19 @@ int conn_add(struct frl_conn *conn)
 	return hash_added(&conn->hh) ? 0 : frl_fail(-ENOMEM, "no memory for a connection");
 }
 
+static uint64_t next_ns(const struct frl_conn *conn)
+{
+	uint64_t due_ns = conn->reminder.due_ns;
+
+	return due_ns < conn->deadline_ns ? due_ns : conn->deadline_ns;
+}
+
 static void put_in(struct list *list, struct frl_conn *conn)
 {
 	list_remove(&conn->node);
 	list_add_tail(list, &conn->node);
-	if (list == &cm.waiting && conn->deadline_ns < cm.next_deadline_ns)
-		cm.next_deadline_ns = conn->deadline_ns;
+	if (list == &cm.waiting && next_ns(conn) < cm.next_deadline_ns)
+		cm.next_deadline_ns = next_ns(conn);
 	control_wake();
 }
 
@@ -87,6 +95,7 @@ void conn_wait(struct frl_conn *conn, int timeout_ms)
 {
 	conn->timeout_ms = timeout_ms;
 	conn->deadline_ns = limit_after_ms(clock_now_ns(), (unsigned)timeout_ms + GRACE_MS);
+	conn->reminder = reminder_start(clock_now_ns());
 	put_in(&cm.waiting, conn);
 }
 
@@ -376,6 +385,27 @@ static void time_out(struct frl_conn *conn)
 	conn_fail(conn, -rc, frl_last_error());
 }
 
+/* Of many that wait at a time the first one stands for all. */
+static void remind(struct frl_conn *conn, uint64_t now_ns)
+{
+	if (!reminder_is_due(&conn->reminder, now_ns) || conn->state == CONN_ASKED ||
+		(cm.said_ns && now_ns - cm.said_ns < SAY_MS * UINT64_C(1000000)))
+		return;
+	cm.said_ns = now_ns;
+	if (conn->state == CONN_MAKING)
+		frl_log(FRL_LOG_WARNING, "service '%s' on %s: waiting for the peer's queue pair",
+			conn->service, host_of(conn));
+	else if (conn->sent)
+		frl_log(FRL_LOG_WARNING,
+			"service '%s' on %s: waiting for an answer of its process, or of its "
+			"daemon",
+			conn->service, host_of(conn));
+	else
+		frl_log(FRL_LOG_WARNING,
+			"service '%s' on %s: waiting for the control daemon of this host",
+			conn->service, host_of(conn));
+}
+
 static void check_deadlines(struct list *list, uint64_t now_ns)
 {
 	for (struct list *node = list->next, *next; node != list; node = next) {
@@ -384,6 +414,8 @@ static void check_deadlines(struct list *list, uint64_t now_ns)
 		next = node->next;
 		if (now_ns >= conn->deadline_ns)
 			time_out(conn);
+		else
+			remind(conn, now_ns);
 	}
 }
 
@@ -400,7 +432,7 @@ static uint64_t first_deadline(const struct list *list)
 	uint64_t first_ns = UINT64_MAX;
 
 	for (const struct list *node = list->next; node != list; node = node->next) {
-		uint64_t ns = container_of(node, struct frl_conn, node)->deadline_ns;
+		uint64_t ns = next_ns(container_of(node, struct frl_conn, node));
 
 		first_ns = ns < first_ns ? ns : first_ns;
 	}

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -10,8 +11,13 @@
 
 #include <signal.h>
 #include <stdio.h>
+
+#include <ferrule/error.h>
+
+#include "lib/base/reminder.h"
 #include "tests/unit/bootstrap_fixture.h"
 #include "tests/unit/program.h"
+#include "tests/unit/wait_limits.h"
 
 enum { RANKS = 5, ROUNDS = 20 };
 
@@ -273,7 +279,7 @@ END_TEST
 static void *gather_soon(void *arg)
 {
 	struct frl_bootstrap *rank = arg;
-	uint8_t mine = 1, all[2];
+	uint8_t mine = 1, all[3];
 
 	return rank->allgather(rank->ctx, &mine, 1, all) == 0 ? rank : NULL;
 }
@@ -333,6 +339,42 @@ START_TEST(an_allgather_outlives_its_daemon)
 	}
 	for (int i = 0; i < 2; i++)
 		ranks[i].close(ranks[i].ctx);
+}
+END_TEST
+
+static atomic_uint n_said;
+
+static void count_said(enum frl_log_level level, const char *line, void *arg)
+{
+	if (level == FRL_LOG_WARNING && strstr(line, arg))
+		n_said++;
+}
+
+/* Who waits for a rank that does not come says so, and whom it waits for. */
+START_TEST(a_long_wait_is_said)
+{
+	static char missing[] = "job test: waiting for rank 1, 2 of 3: all need the same user";
+	struct frl_bootstrap first = join(0, 3);
+	uint64_t limit_ns = hang_limit_ns();
+	pthread_t thread;
+	void *result;
+	pid_t others[2];
+
+	limits_expire(REMIND_MS);
+	frl_set_log(count_said, FRL_LOG_WARNING, missing);
+	pthread_create(&thread, NULL, gather_soon, &first);
+	while (may_wait(limit_ns) && !n_said)
+		usleep(1000);
+	ck_assert_uint_eq(n_said, 1);
+	for (int i = 0; i < 2; i++) {
+		others[i] = join_elsewhere(i + 1, 3);
+		kill_process(others[i]);
+	}
+	pthread_join(thread, &result);
+	ck_assert_ptr_null(result);
+	ck_assert_uint_eq(n_said, 1);
+	limits_expire(0);
+	first.close(first.ctx);
 }
 END_TEST
 

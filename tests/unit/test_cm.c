@@ -318,6 +318,44 @@ START_LOOP_TEST(timed_out, 3)
 }
 END_TEST
 
+static atomic_uint n_said;
+
+static void count_said(enum frl_log_level level, const char *line, void *arg)
+{
+	if (level == FRL_LOG_WARNING &&
+		strstr(line, "service 'test' on this host: waiting for an answer"))
+		n_said++;
+}
+
+/* What is waited for is said after a while: once for all that wait. */
+START_TEST(a_long_wait_is_said)
+{
+	struct frl_connect_config config;
+	uint64_t limit_ns = hang_limit_ns();
+	struct frl_conn *conns[2];
+
+	frl_connect_config_init(a.device, &config);
+	config.timeout_ms = HANG_MS;
+	stub_hold(STUB_BIT(CONN_REQUEST));
+	frl_set_log(count_said, FRL_LOG_WARNING, NULL);
+	ok(frl_connect(a.qp, NULL, "test", NULL, 0, &config, &conns[0]));
+	ok(frl_connect(b.qp, NULL, "test", NULL, 0, &config, &conns[1]));
+	ck_assert(stub_wait(CTL__ENVELOPE__BODY_CONN_REQUEST, 2));
+	pthread_mutex_lock(&cm.mutex);
+	for (int i = 0; i < 2; i++)
+		conns[i]->reminder.due_ns = 0;
+	cm.next_deadline_ns = 0;
+	pthread_mutex_unlock(&cm.mutex);
+	control_wake();
+	while (may_wait(limit_ns) && !n_said)
+		usleep(1000);
+	frl_conn_close(conns[0]);
+	frl_conn_close(conns[1]);
+	ck_assert_uint_eq(n_said, 1);
+	frl_set_log(NULL, FRL_LOG_WARNING, NULL);
+}
+END_TEST
+
 /* A request that nobody answers is gone when its time is over. */
 START_TEST(unanswered)
 {
