@@ -12,7 +12,7 @@
 
 ctl=$bin/../daemon/ctl/ferrulectl
 [ -x "$ctl" ] || skip "$ctl is not built"
-keepalive_s=6
+keepalive_s=12
 two_hosts m0 e0 e1
 for i in 1 2; do
 	name=$a
@@ -71,7 +71,7 @@ says() {
 # Nothing uses the connection meanwhile.
 test_idle() {
 	meet client server 10.9.1.2
-	outage $((keepalive_s - 2))
+	outage $((keepalive_s - 3))
 	meet_again
 	talk client "$c" server "$s"
 	both_closed client "$c" server "$s"
@@ -90,7 +90,7 @@ test_job() {
 	done
 	started+=("${ranks[@]}")
 	wait_until grep -qE '^ +[0-9]+ ' "$temp/train0.out" || fail "the job does not run"
-	outage $((3 * keepalive_s))
+	outage $((2 * keepalive_s))
 	for name in "$a" "$b"; do
 		wait_until says "$name" 'but data flows' ||
 			fail "$name does not say why the job goes on"
