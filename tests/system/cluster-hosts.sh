@@ -4,8 +4,6 @@
 # An operator's day on three hosts, third part: a host that loses its power and comes back, one that
 # is drained, and one whose certificate has expired. What is expected is the table "Hosts" of
 # docs/guide/operations.md.
-# shellcheck source=tests/system/cluster_lib.sh
-. "$(dirname "$0")/cluster_lib.sh"
 # shellcheck source=tests/system/cluster_jobs.sh
 . "$(dirname "$0")/cluster_jobs.sh"
 

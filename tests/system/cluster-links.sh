@@ -4,8 +4,6 @@
 # An operator's day on three hosts, second part: links that go down for 1, 2 and 3 seconds, or for
 # good, on the management network and on the data network. What is expected is the table "Networks"
 # of docs/guide/operations.md.
-# shellcheck source=tests/system/cluster_lib.sh
-. "$(dirname "$0")/cluster_lib.sh"
 # shellcheck source=tests/system/cluster_jobs.sh
 . "$(dirname "$0")/cluster_jobs.sh"
 

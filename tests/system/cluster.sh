@@ -4,8 +4,6 @@
 # An operator's day on three hosts, first part: jobs of users without privileges, started in each
 # way, and what ranks and control daemons that die are missed by. What is expected is the table
 # "Ranks and daemons" of docs/guide/operations.md.
-# shellcheck source=tests/system/cluster_lib.sh
-. "$(dirname "$0")/cluster_lib.sh"
 # shellcheck source=tests/system/cluster_jobs.sh
 . "$(dirname "$0")/cluster_jobs.sh"
 

@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 #
 # Jobs on the hosts of cluster_lib.sh: rank R of alice's runs on node R+1, over fabric roce.
+# shellcheck source=tests/system/cluster_lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/cluster_lib.sh"
 
 # by_settings NAME RANK, by_torchrun NAME RANK: how a rank is told.
 by_settings() {
@@ -82,6 +84,7 @@ end_job() {
 }
 
 # Jobs that last until something ends them.
+# shellcheck disable=SC2034
 endless=(--min 64K --max 64K --iters 0 --repeat 1000000)
 
 # survives NAME COMMAND...: a job gives only right results, before and after the command. Where it

@@ -47,8 +47,8 @@ install_ferrule() {
 		"$temp/common" 2>"$temp/install.log" ||
 		skip "cannot mount an overlay: $(tr '\n' ' ' <"$temp/install.log")"
 	if [ -z "$cluster_root" ]; then
-		DESTDIR=$temp/common meson install -C "$build" --no-rebuild >>"$temp/install.log" 2>&1 ||
-			fail "meson install: exit status $?"
+		DESTDIR=$temp/common meson install -C "$build" --no-rebuild \
+			>>"$temp/install.log" 2>&1 || fail "meson install: exit status $?"
 		sysusers=$(cd "$temp/common" && find usr -path '*/sysusers.d/ferruled.conf')
 		in_layer ldconfig
 		in_layer systemd-sysusers "/$sysusers"
@@ -97,9 +97,9 @@ be_host() {
 boot() {
 	local node=$1 n=${1#node-} unshared
 	mkdir -p "$temp/$node"/{changes,work,root}
-	temp=$temp build=$build unshare --mount --net --uts --ipc --pid --fork --kill-child \
-		bash -euc "$(declare -f be_host); be_host $node $temp/layer:${cluster_root:-/}" \
-		>>"$temp/$node/console" 2>&1 &
+	unshare --mount --net --uts --ipc --pid --fork --kill-child bash -euc \
+		"$(declare -p temp build; declare -f be_host)
+		be_host $node $temp/layer:${cluster_root:-/}" >>"$temp/$node/console" 2>&1 &
 	unshared=$!
 	started+=("$unshared")
 	wait_until has_child "$unshared" || fail "$node does not start"
@@ -144,6 +144,7 @@ on() {
 
 # signal NODE SIGNAL NAME: all processes there that have this name.
 signal() {
+	# shellcheck disable=SC2016 # there
 	on "$1" root bash -c '
 		for process in /proc/[0-9]*; do
 			[ "$(cat "$process/comm")" != "$2" ] || kill -"$1" "${process#/proc/}"
@@ -253,6 +254,7 @@ field() {
 # remains NODE: what a job or a daemon could leave there: processes, files, names, addresses, and
 # what interfaces were told.
 remains() {
+	# shellcheck disable=SC2016 # there
 	on "$1" root bash -c '
 		for process in /proc/[0-9]*; do
 			read -r name <"$process/comm" && grep -q "^State:.[^Z]" "$process/status" &&
@@ -289,7 +291,8 @@ set_up_cluster() {
 shut_down() {
 	local node
 	for node in "${nodes[@]}"; do
-		wait_until has_no_ports "$node" || fail "$node: leased still: $(control "$node" ports)"
+		wait_until has_no_ports "$node" ||
+			fail "$node: leased still: $(control "$node" ports)"
 		wait_until has_learned "$node" || fail "$node: processes come back for ever"
 		end_ferruled "$node" TERM 0
 		remains "$node" >"$temp/$node/after"

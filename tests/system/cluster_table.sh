@@ -4,6 +4,7 @@
 # The tables of docs/guide/operations.md are what the tests of a cluster expect: each row is an
 # event, and each sentence of it, behind the word for who says it, must end a line of what that one
 # says. PID, QPN, ADDRESS and SECONDS stand for numbers.
+# shellcheck disable=SC2154 # of lib.sh
 operations=$system_root/docs/guide/operations.md
 shown=()
 
@@ -26,6 +27,7 @@ table() {
 
 # pattern SENTENCE: the regular expression that its line must match.
 pattern() {
+	# shellcheck disable=SC2016 # a pattern
 	sed -E 's/[][\.*^$()+?{}|/]/\\&/g; s/SECONDS/[0-9]+\\.[0-9]/g; s/(PID|QPN)/[0-9]+/g;
 		s/ADDRESS/10\\.1\\.0\\.[0-9]+/g; s/$/$/' <<<"$1"
 }
@@ -38,7 +40,7 @@ read_table() {
 
 # expect EVENT WHO FILE...: each of the files says what the table has for that, all of it.
 expect() {
-	local row found= file sentence
+	local row found='' file sentence
 	for row in "${rows[@]}"; do
 		[[ $row == "$1|$2|"* ]] || continue
 		found=1
