@@ -121,6 +121,13 @@ static bool may_be_rail(const struct channel *channel)
 	return is_down(rail) || rail->attr.pins_memory || channel->peer->comm->n_rails > 1;
 }
 
+/* True if the error of the queue pair says more than the status: the peer may be alive. */
+static bool is_explained(const char *how, enum frl_wc_status cause)
+{
+	return cause == FRL_WC_RETRY_EXC_ERR && how[0] &&
+		strcmp(how, frl_wc_status_str(cause)) != 0;
+}
+
 /* Fails the communicator because no rail is left. */
 static int fail_without_rail(
 	const struct channel *channel, enum work_kind kind, enum frl_wc_status cause)
@@ -139,7 +146,7 @@ static int fail_without_rail(
 	if (strncmp(how, killed, strlen(killed)) == 0)
 		return comm_fail(comm, -ECANCELED, "the connection of rank %d to rank %d was %s",
 			comm->rank, channel->peer->rank, how);
-	if (!is_broken(cause) || !may_be_rail(channel))
+	if (!is_broken(cause) || !(may_be_rail(channel) || is_explained(how, cause)))
 		return comm_fail_completion(comm, channel->peer->rank, cause);
 	err = comm_find_reason(comm, channel->peer->rank, cause);
 	if (err)

@@ -189,8 +189,8 @@ void soft_qp_fail(struct frl_qp *base, const char *reason)
 	/* Keeps the reason of a queue pair that failed with one. In ERR without a reason the
 	 * protocol has only seen the link end, and the caller knows more. */
 	if (!core->error || core->state != FRL_QPS_ERR) {
-		snprintf(qp->error, sizeof(qp->error), "%s", reason);
-		core->error = qp->error;
+		snprintf(qp->engine.error, sizeof(qp->engine.error), "%s", reason);
+		core->error = qp->engine.error;
 	}
 	if (core->state == FRL_QPS_ERR)
 		return;

@@ -27,7 +27,6 @@
 #include "lib/engine/fragments.h"
 
 enum {
-	QP_REASON = 256,
 	SOFT_WAITERS = 4, /* at a time; further ones poll periodically */
 };
 
@@ -129,7 +128,6 @@ struct soft_qp {
 	struct frl_qp base;
 	struct engine_qp engine;
 	void *storage;
-	char error[QP_REASON]; /* text of soft_qp_fail() */
 };
 
 /* The common struct is the first member of each of them. */

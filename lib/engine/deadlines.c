@@ -11,15 +11,23 @@ enum { PROBE_DELAY_NS = 250000 };
 static void fire_deadline(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	struct qp *core = &qp->core;
+	uint64_t timeouts;
 
 	if (e->offloads && e->offloads->holds_timer(qp))
 		qp_hold_timer(core, now_ns);
 	if (qp_next_deadline(core) > now_ns)
 		return;
+	timeouts = core->counts.timeouts;
 	qp_on_deadline(core, now_ns);
-	if (core->error_status == FRL_WC_RETRY_EXC_ERR && !core->error && !engine_has_link(e, qp))
+	if (core->error_status != FRL_WC_RETRY_EXC_ERR) {
+		if (core->counts.timeouts != timeouts)
+			path_probe_on_timeout(e, qp);
+	} else if (!core->error && !engine_has_link(e, qp)) {
 		core->error = "transport retries exhausted: the port at this end has no link; "
 			      "check its cable, and that its interface is up";
+	} else if (!core->error) {
+		path_probe_explain(e, qp);
+	}
 }
 
 void fire_deadlines(struct engine *e, uint64_t now_ns)

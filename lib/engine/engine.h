@@ -26,7 +26,8 @@
 enum {
 	ENGINE_QP_INDEX_BITS = 14,
 	ENGINE_MAX_QPS = 1 << ENGINE_QP_INDEX_BITS,
-	ENGINE_TX_QUEUE = 64,     /* packets that wait for one link; a power of two */
+	ENGINE_TX_QUEUE = 64, /* packets that wait for one link; a power of two */
+	ENGINE_QP_ERROR = 256,
 	ENGINE_EMIT_QUANTUM = 16, /* packets that a queue pair sends in a turn */
 	/* Not a link of the port: packets between queue pairs of this engine. */
 	ENGINE_LOOP_LINK = PORT_MAX_LINKS,
@@ -79,6 +80,17 @@ struct batch_trial {
 	uint32_t alone_left; /* packets to send singly before the next try */
 };
 
+/* Lengths of packets that a peer answers which does not acknowledge. See path_probe.c. */
+struct path_probe {
+	struct psn una;        /* the oldest unacknowledged packet */
+	uint32_t own_len;      /* its payload; 0: no probe yet */
+	uint8_t rounds;        /* timeouts since */
+	uint8_t own_sent;      /* requests of its length */
+	uint8_t small_answers; /* to small requests, up to 2 */
+	uint8_t best;          /* the largest path MTU that was answered, by 256 */
+	bool own_arrives;      /* a request of its length was answered */
+};
+
 /* A queue pair and the engine's state of it. */
 struct engine_qp {
 	struct qp core;
@@ -95,6 +107,8 @@ struct engine_qp {
 	uint16_t queued_link;
 	struct offload_qp *offloads;  /* state of the offloads; NULL if engine.offloads is NULL */
 	struct batch_trial trials[2]; /* requests and responses */
+	struct path_probe probe;
+	char error[ENGINE_QP_ERROR]; /* text that core.error may point to */
 };
 
 /* An address handle and the engine's state of it. */

@@ -74,7 +74,7 @@ static void handle_other(struct engine *e, const struct port_frame *frame,
 
 	if (!e->port->caps.on_demand) {
 		if (verdict == WIRE_ICMP)
-			taken = handle_echo(e, frame);
+			taken = handle_echo(e, frame) || path_probe_input(e, frame);
 		if (!taken && (verdict == WIRE_ARP || verdict == WIRE_ICMP)) {
 			handle_neighbor(e, frame, now_ns);
 			taken = true;

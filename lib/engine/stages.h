@@ -41,6 +41,15 @@ static inline bool engine_has_link(const struct engine *e, const struct engine_q
 /* deadlines.c: fires expired deadlines. */
 void fire_deadlines(struct engine *e, uint64_t now_ns);
 
+/*
+ * path_probe.c. on_timeout: the ACK timer of the connection has fired. input: takes a frame; false:
+ * not a reply to a probe. explain: the connection failed by retries; sets its error text if only
+ * large packets are lost.
+ */
+void path_probe_on_timeout(struct engine *e, struct engine_qp *qp);
+bool path_probe_input(struct engine *e, const struct port_frame *frame);
+void path_probe_explain(const struct engine *e, struct engine_qp *qp);
+
 /* tx.c: encodes packets into transmit queues, and hands them to the port. */
 uint32_t emit_packets(struct engine *e, uint64_t now_ns);
 void flush_tx(struct engine *e, uint64_t now_ns);

@@ -62,6 +62,21 @@ static uint64_t deadline_of(const struct recovery *r)
 	return ack_ns < r->rnr_deadline_ns ? ack_ns : r->rnr_deadline_ns;
 }
 
+uint32_t qp_awaited_length(const struct qp *qp)
+{
+	const struct requester *r = &qp->requester;
+	const struct send_wqe *wqe = send_wqe_at(r, r->head);
+	uint64_t offset;
+
+	if (qp->type != FRL_QPT_RC || r->head == r->tail || psn_diff(r->una, wqe->first_psn) < 0)
+		return 0;
+	offset = (uint64_t)psn_diff(r->una, wqe->first_psn) * qp->path_mtu;
+	if (offset >= wqe->length)
+		return 0;
+	return wqe->length - offset < qp->path_mtu ? (uint32_t)(wqe->length - offset)
+						   : qp->path_mtu;
+}
+
 void qp_describe(const struct qp *qp, struct qp_stats *ret)
 {
 	const struct requester *r = &qp->requester;

@@ -63,6 +63,10 @@ struct qp_stats {
 	enum frl_wc_status error_status;
 };
 
+/* The bytes of payload of the oldest packet that is not acknowledged, or of the response that it
+ * asks for; 0: there is none. */
+uint32_t qp_awaited_length(const struct qp *qp);
+
 void qp_describe(const struct qp *qp, struct qp_stats *ret);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ICMP echo over IPv4 (RFC 792) and IPv6 (RFC 4443, 4): requests decoded, replies encoded. No
- * state; any thread.
+ * ICMP echo over IPv4 (RFC 792) and IPv6 (RFC 4443, 4): requests and replies, decoded and encoded.
+ * No state; any thread.
  */
 #ifndef FERRULE_WIRE_ICMP_H
 #define FERRULE_WIRE_ICMP_H
@@ -39,5 +39,20 @@ bool icmp_echo_decode(struct icmp_echo *echo, const uint8_t *frame, size_t len);
  * `out` must not overlap the request.
  */
 size_t icmp_echo_reply(uint8_t *out, size_t room, const struct icmp_echo *echo);
+
+/* Identifies an echo request and its reply. */
+struct icmp_label {
+	uint16_t id, sequence;
+	uint32_t ip_len; /* of the packet, with its IP header */
+};
+
+/* Decodes a reply, as icmp_echo_decode() does a request. */
+bool icmp_reply_decode(
+	struct icmp_echo *reply, struct icmp_label *ret_label, const uint8_t *frame, size_t len);
+
+/* Encodes a request of zeros to the station that is the source in `peer`, which is never cut on the
+ * way. ip_len has room for the headers. Returns as icmp_echo_reply(). */
+size_t icmp_echo_request(
+	uint8_t *out, size_t room, const struct icmp_echo *peer, const struct icmp_label *label);
 
 #endif

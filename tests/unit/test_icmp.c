@@ -118,6 +118,41 @@ START_LOOP_TEST(golden_bytes, FAMILIES)
 }
 END_TEST
 
+/* A request of ours is one that this code answers, and the reply has its label. */
+START_LOOP_TEST(own_requests, FAMILIES)
+{
+	static const uint32_t lens[] = { 64, 1068, 4141, JUMBO };
+	uint8_t frame[128], request[MAX_FRAME], reply[MAX_FRAME];
+	struct icmp_label label = { .id = 0x1234, .sequence = 0x5678 }, got;
+	struct icmp_echo peer, echo;
+
+	from_hex(frame, sizeof(frame), families[_i].request);
+	ck_assert(icmp_echo_decode(&peer, frame, families[_i].end));
+	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		size_t len = families[_i].ip + lens[i];
+
+		label.ip_len = lens[i];
+		memset(request, 0xa5, sizeof(request));
+		ck_assert_uint_eq(icmp_echo_request(request, len - 1, &peer, &label), 0);
+		ck_assert_uint_eq(icmp_echo_request(request, len, &peer, &label), len);
+		ck_assert(!icmp_reply_decode(&echo, &got, request, len));
+		ck_assert(icmp_echo_decode(&echo, request, len));
+		ck_assert(ip_equal(&echo.dst_ip, &peer.src_ip));
+		ck_assert_mem_eq(request, peer.src_mac, 6);
+		if (_i == V4) /* never cut on the way */
+			ck_assert_uint_eq(get_be16(request + V4_IP + 6), 0x4000);
+		ck_assert_uint_eq(icmp_echo_reply(reply, sizeof(reply), &echo), len);
+		ck_assert(icmp_reply_decode(&echo, &got, reply, len));
+		ck_assert(ip_equal(&echo.src_ip, &peer.src_ip));
+		ck_assert_uint_eq(got.id, label.id);
+		ck_assert_uint_eq(got.sequence, label.sequence);
+		ck_assert_uint_eq(got.ip_len, lens[i]);
+		reply[len - 1] ^= 1;
+		ck_assert(!icmp_reply_decode(&echo, &got, reply, len));
+	}
+}
+END_TEST
+
 START_LOOP_TEST(cut_and_padded, FAMILIES)
 {
 	uint8_t frame[128] = { 0 };
