@@ -142,7 +142,7 @@ static int check_config(const struct options *options)
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* Of the options that only print. */
+/* For the options that only print. */
 static int finish_output(int status)
 {
 	if (fflush(stdout) == 0)

@@ -178,7 +178,7 @@ static int run(struct ctl_options *options, int count, char **words)
 	return command_show(options, show);
 }
 
-/* What is printed is the result: without it the command has failed. */
+/* The output is the result: a command that cannot write it has failed. */
 static int finish_output(int status)
 {
 	int err = fflush(stdout) ? errno : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What EAL and getopt() print while EAL starts: it goes to the log instead of the terminal. For
- * that time the C library's two streams are others, which pass on what other threads print.
+ * Text that EAL and getopt() print while EAL starts goes to the log instead of the terminal. For
+ * that time the C library's two streams are others; they pass on the text of other threads.
  */
 #include "drivers/dpdk/internal.h"
 

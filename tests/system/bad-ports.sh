@@ -25,7 +25,7 @@ on_port() {
 on_port devargs 'net_no_such_driver' -- 'net_no_such_driver0,iface=lo'
 on_port no-interface 'frl-none' 'ip link' -- 'net_af_packet0,iface=frl-none'
 on_port no-iface-key 'iface' -- 'net_af_packet0'
-# What EAL would print is the message.
+# The message has the text that EAL would print.
 FRL_EAL_ARGS='--no-such-option' on_port eal-option "unrecognized option '--no-such-option'" \
 	'check FRL_EAL_ARGS' -- net_null0
 FRL_EAL_ARGS='--in-memory --huge-dir' on_port eal-argument \

@@ -104,7 +104,7 @@ try only-cn only-cn ours only-cn refused 'certificate is for another host' '.'
 
 says late 'expired.crt has expired on 2021-01-01 00:00 UTC'
 
-# What --check-config and the doctor say of the files.
+# --check-config and the doctor look at the files.
 ctl=$bin/../daemon/ctl/ferrulectl
 # checks NAME CERTIFICATE CA PATTERN...: they are refused with these words; without any: right.
 checks() {
