@@ -151,7 +151,7 @@ struct soft_open {
 	const struct frl_device_config *config;
 	uint8_t mac[6]; /* zero: the port's own */
 	uint32_t qpn_first, qpn_count;
-	int socket; /* of a packet: port that is leased, or -1; it stays the caller's */
+	int socket; /* socket of a leased packet: port, owned by the caller; or -1 */
 };
 
 /* Errors as for frl_device_open(). */

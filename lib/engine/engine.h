@@ -80,14 +80,14 @@ struct batch_trial {
 	uint32_t alone_left; /* packets to send singly before the next try */
 };
 
-/* Lengths of packets that a peer answers which does not acknowledge. See path_probe.c. */
+/* Path MTU probes of a peer that does not acknowledge. See path_probe.c. */
 struct path_probe {
 	struct psn una;        /* the oldest unacknowledged packet */
 	uint32_t own_len;      /* its payload; 0: no probe yet */
 	uint8_t rounds;        /* timeouts since */
 	uint8_t own_sent;      /* requests of its length */
 	uint8_t small_answers; /* to small requests, up to 2 */
-	uint8_t best;          /* the largest path MTU that was answered, by 256 */
+	uint8_t best;          /* largest path MTU that was answered, in units of 256 */
 	bool own_arrives;      /* a request of its length was answered */
 };
 

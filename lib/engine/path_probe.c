@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds out whether a peer that does not acknowledge loses large packets only: a switch with a
- * smaller MTU drops them without a notice. At each timeout of a connection, two ICMP echo requests
- * go to the peer: a small one, and one as long as the unacknowledged packet, or in turn one of a
- * smaller path MTU. Any IP stack answers them. Only the error text depends on it (decision 68).
+ * Path MTU probes: find out whether only large packets to a silent peer are lost, as a switch with
+ * a smaller MTU drops them without notice. Each timeout of a connection sends two ICMP echo
+ * requests to the peer: a small one, and one of the length of the unacknowledged packet or,
+ * alternately, of a smaller path MTU. Any IP stack answers them. The result is used only for the
+ * error text (decision 68).
  */
 #include "lib/engine/stages.h"
 
@@ -15,14 +16,14 @@
 
 enum {
 	SMALL_LEN = 64,  /* of the IP packet */
-	LEAST_MTU = 256, /* every network carries that */
-	TRIALS = 2,      /* a single packet may be lost for other reasons */
-	ECHO_SMALL = 0,  /* in the label; other values: the path MTU by 256 */
-	ECHO_OWN = 0xff, /* the length of the unacknowledged packet */
+	LEAST_MTU = 256, /* the minimum that every network carries */
+	TRIALS = 2,      /* requests, as one may be lost for other reasons */
+	ECHO_SMALL = 0,  /* in the label; other values are the path MTU in units of MTU_UNIT */
+	ECHO_OWN = 0xff, /* in the label: has the length of the unacknowledged packet */
 	MTU_UNIT = 256,
 };
 
-/* Length of the IP packet in the middle of a message, which has the fewest headers. */
+/* Returns the length of the IP packet in the middle of a message, which has the fewest headers. */
 static uint32_t ip_len(const struct engine_qp *qp, uint32_t payload)
 {
 	uint32_t header = qp->path.wire.ipv4 ? IPV4_LEN : IPV6_LEN;
@@ -67,7 +68,7 @@ static bool ask(struct engine *e, const struct engine_qp *qp, uint8_t which, uin
 	return frame_len && engine_queue_frame(e, qp->path.link, e->scratch, frame_len);
 }
 
-/* Alternates between the packet's own length and ever smaller path MTUs. */
+/* Sends a large request: alternately of the packet's own length and of decreasing path MTUs. */
 static void ask_large(struct engine *e, struct engine_qp *qp, uint32_t payload)
 {
 	struct path_probe *probe = &qp->probe;
@@ -87,7 +88,7 @@ void path_probe_on_timeout(struct engine *e, struct engine_qp *qp)
 	if (e->port->caps.on_demand || qp->path.link == ENGINE_LOOP_LINK || payload <= LEAST_MTU ||
 		e->revoked)
 		return;
-	/* Another packet is awaited than at the last timeout. */
+	/* The unacknowledged packet has changed since the last timeout. */
 	if (!psn_equal(probe->una, qp->core.requester.una) || probe->own_len != payload)
 		*probe = (struct path_probe){ .una = qp->core.requester.una, .own_len = payload };
 	ask(e, qp, ECHO_SMALL, SMALL_LEN);

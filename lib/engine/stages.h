@@ -42,9 +42,11 @@ static inline bool engine_has_link(const struct engine *e, const struct engine_q
 void fire_deadlines(struct engine *e, uint64_t now_ns);
 
 /*
- * path_probe.c. on_timeout: the ACK timer of the connection has fired. input: takes a frame; false:
- * not a reply to a probe. explain: the connection failed by retries; sets its error text if only
- * large packets are lost.
+ * path_probe.c: path MTU probes.
+ * - path_probe_on_timeout() is called when the ACK timer of the connection has fired.
+ * - path_probe_input() handles a frame. Returns false if it is no reply to a probe.
+ * - path_probe_explain() is called when retries are exhausted. Sets the error text if only large
+ *   packets are lost.
  */
 void path_probe_on_timeout(struct engine *e, struct engine_qp *qp);
 bool path_probe_input(struct engine *e, const struct port_frame *frame);

@@ -63,8 +63,8 @@ struct qp_stats {
 	enum frl_wc_status error_status;
 };
 
-/* The bytes of payload of the oldest packet that is not acknowledged, or of the response that it
- * asks for; 0: there is none. */
+/* Returns the payload bytes of the oldest unacknowledged packet, or of the response that it
+ * requests; 0 if there is none. */
 uint32_t qp_awaited_length(const struct qp *qp);
 
 void qp_describe(const struct qp *qp, struct qp_stats *ret);

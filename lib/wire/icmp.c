@@ -143,8 +143,8 @@ static void encode_v6(uint8_t *ip, const struct icmp_echo *echo, size_t message_
 	memcpy(ip + 24, echo->src_ip.bytes, 16);
 }
 
-/* Headers of a frame to whom `echo` came from, and room for a message of this length behind them.
- * NULL: there is no room. */
+/* Writes the headers of a frame to the source of `echo`. Returns where the message starts, or NULL
+ * if a message of that length does not fit. */
 static uint8_t *encode(uint8_t *out, size_t room, const struct icmp_echo *echo, size_t message_len)
 {
 	bool v4 = ip_is_v4(&echo->src_ip);
@@ -163,7 +163,7 @@ static uint8_t *encode(uint8_t *out, size_t room, const struct icmp_echo *echo, 
 	return out + IPV6_LEN;
 }
 
-/* The message is complete but for its checksum. Returns the bytes of the frame. */
+/* Adds the checksum of a complete message. Returns the length of the frame. */
 static size_t finish(
 	const uint8_t *out, uint8_t *message, size_t message_len, const struct icmp_echo *echo)
 {

@@ -46,12 +46,12 @@ struct icmp_label {
 	uint32_t ip_len; /* of the packet, with its IP header */
 };
 
-/* Decodes a reply, as icmp_echo_decode() does a request. */
+/* Decodes a reply, as icmp_echo_decode() decodes a request. */
 bool icmp_reply_decode(
 	struct icmp_echo *reply, struct icmp_label *ret_label, const uint8_t *frame, size_t len);
 
-/* Encodes a request of zeros to the station that is the source in `peer`, which is never cut on the
- * way. ip_len has room for the headers. Returns as icmp_echo_reply(). */
+/* Encodes a request with a payload of zeros to the source of `peer`. The request must not be
+ * fragmented. ip_len must have room for the headers. Returns the same as icmp_echo_reply(). */
 size_t icmp_echo_request(
 	uint8_t *out, size_t room, const struct icmp_echo *peer, const struct icmp_label *label);
 
