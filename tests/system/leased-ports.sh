@@ -125,6 +125,20 @@ for fabric in roce tagged; do
 	meet "$fabric-siblings" "$a" "$a"
 done
 
+# A container has a network namespace of its own, without any interface: the daemon's is used.
+pod=frlp$$
+at_exit+=(remove_pod)
+remove_pod() {
+	ip netns del "$pod" 2>/dev/null || true
+}
+ip netns add "$pod"
+ln -s "$a.sock" "$temp/$pod.sock"
+fabric=roce
+meet pod "$a" "$pod"
+fabric=tagged
+meet pod-tagged "$pod" "$b"
+rm "$temp/$pod.sock"
+
 fabric=kernels refuses kernels 'the kernel itself has 10.9.1.1' -- bash -c "
 	$(declare -f as_user)
 	temp='$temp' user='$user' event_limit='$event_limit' fabric=kernels
