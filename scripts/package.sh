@@ -64,7 +64,7 @@ make_root() {
 	local name=$1 key
 	shift
 	key=$({
-		echo "$* $sources"
+		echo "${*//$root/} $sources"
 		sed -n '/^Build-Depends:/,/^$/p' "$root/debian/control"
 	} | sha256sum)
 	if [ -f "$cache/$name.tar" ] && [ "$(cat "$cache/$name.key")" = "$key" ] &&
@@ -74,7 +74,10 @@ make_root() {
 	echo "== making the root \"$name\""
 	rm -f "$cache/$name.key"
 	mmdebstrap --quiet --variant=minbase --format=tar --aptopt="$work/apt.conf" "$@" \
-		"$suite" "$work/$name.tar" - <<<"$sources" || return 1
+		"$suite" "$work/$name.tar" - <<<"$sources" >"$out/$name.log" 2>&1 || {
+		tail -n 20 "$out/$name.log"
+		return 1
+	}
 	mv "$work/$name.tar" "$cache/"
 	echo "$key" >"$cache/$name.key"
 }
@@ -265,7 +268,7 @@ try_container() {
 		return 1
 	}
 	inside "$folder" ferruled --check-config --config /etc/ferrule/ferruled.conf
-	! inside "$folder" dpkg-query -W librte-eal23 >/dev/null 2>&1 || {
+	! inside "$folder" dpkg -l 'librte-eal*' | grep '^ii' || {
 		echo "the container has DPDK, which is only recommended"
 		return 1
 	}
