@@ -131,6 +131,8 @@ unpack() {
 		: >"$2/dev/$device"
 		mount --bind "/dev/$device" "$2/dev/$device"
 	done
+	mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$2/dev/pts"
+	ln -s pts/ptmx "$2/dev/ptmx"
 	ln -s /proc/self/fd "$2/dev/fd"
 	mount --rbind /proc "$2/proc"
 	mount --rbind /sys "$2/sys"
@@ -225,7 +227,8 @@ try_autopkgtest() {
 	echo "== autopkgtest"
 	mkdir "$folder/packages"
 	cp "$out"/*.deb "$folder/packages/"
-	inside "$folder" sh -c "autopkgtest --no-built-binaries /packages/*.deb '$source' -- null" \
+	inside "$folder" sh -ec "apt-get -q update
+		autopkgtest --no-built-binaries /packages/*.deb '$source' -- null" \
 		>"$out/autopkgtest.log" 2>&1 || status=$?
 	sed -n '/@@@@@@@@@@@@@@@@@@@@ summary/,$p' "$out/autopkgtest.log"
 	[ "$status" -eq 0 ] || tail -n 60 "$out/autopkgtest.log"
