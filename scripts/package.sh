@@ -230,8 +230,11 @@ try_autopkgtest() {
 	inside "$folder" sh -ec "apt-get -q update
 		autopkgtest --no-built-binaries /packages/*.deb '$source' -- null" \
 		>"$out/autopkgtest.log" 2>&1 || status=$?
-	sed -n '/@@@@@@@@@@@@@@@@@@@@ summary/,$p' "$out/autopkgtest.log"
-	[ "$status" -eq 0 ] || tail -n 60 "$out/autopkgtest.log"
+	if [ "$status" -eq 0 ]; then
+		sed -n '/@@ summary/,$p' "$out/autopkgtest.log" | grep ' PASS'
+	else
+		tail -n 60 "$out/autopkgtest.log"
+	fi
 	return "$status"
 }
 
