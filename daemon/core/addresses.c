@@ -2,7 +2,7 @@
 /* The addresses and MACs in a fabric's ranges. */
 #include <string.h>
 
-#include "daemon/core/internal.h"
+#include "daemon/core/leases.h"
 #include "lib/base/bytes.h"
 
 struct frl_ip range_at(const struct config_range *range, uint64_t index)

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/internal.h"
+#include "daemon/core/leases.h"
 
 enum { MAC_TEXT = 13 };
 

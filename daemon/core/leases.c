@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/internal.h"
+#include "daemon/core/leases.h"
 #include "lib/base/ip.h"
 
 enum {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/core/leases.h"
 #include "daemon/core/totals.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/internal.h"
+#include "daemon/core/leases.h"
 #include "lib/base/bytes.h"
 #include "lib/base/ip.h"
 #include "lib/control/endpoint.h"

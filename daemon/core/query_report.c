@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/core/leases.h"
+
 static bool is_mine(const struct rows *rows, const struct session *session)
 {
 	return session && session->kind == CORE_LOCAL && !session->lost &&

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/leases.h"
 #include "daemon/core/query.h"
 
 static const char *const counter_names[TOTAL_COUNTERS] = {

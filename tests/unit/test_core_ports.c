@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/leases.h"
 #include "lib/base/bytes.h"
 #include "tests/unit/ports_fixture.h"
 #include "tests/unit/program.h"
