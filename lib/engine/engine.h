@@ -84,7 +84,6 @@ struct batch_trial {
 struct path_probe {
 	struct psn una;        /* the oldest unacknowledged packet */
 	uint32_t own_len;      /* its payload; 0: no probe yet */
-	uint8_t rounds;        /* timeouts since */
 	uint8_t own_sent;      /* requests of its length */
 	uint8_t small_answers; /* to small requests, up to 2 */
 	uint8_t best;          /* largest path MTU that was answered, in units of 256 */

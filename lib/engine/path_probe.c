@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Path MTU probes: find out whether only large packets to a silent peer are lost, as a switch with
- * a smaller MTU drops them without notice. Each timeout of a connection sends two ICMP echo
- * requests to the peer: a small one, and one of the length of the unacknowledged packet or,
- * alternately, of a smaller path MTU. Any IP stack answers them. The result is used only for the
- * error text (decision 68).
+ * a smaller MTU drops them without notice. Each timeout of a connection sends ICMP echo requests to
+ * the peer: a small one, one of the length of the unacknowledged packet, and one for each smaller
+ * path MTU. Any IP stack answers them. The result is used only for the error text (decision 68).
  */
 #include "lib/engine/stages.h"
 
@@ -47,6 +46,25 @@ static void describe_peer(const struct engine *e, const struct engine_qp *qp, st
 	memcpy(ret->dst_mac, e->port->caps.mac, 6);
 }
 
+/* Queues a request, which has only zeros after the packet's header. */
+static bool queue(struct engine *e, uint16_t link, const uint8_t *frame, size_t len)
+{
+	static const uint8_t zeros[WIRE_IBTA_MTU];
+	size_t header_len = len < PORT_HEADER_ROOM ? len : PORT_HEADER_ROOM;
+	struct tx_queue *q = e->tx[link];
+	struct port_packet *packet;
+
+	if (!len || !engine_queue_frame(e, link, frame, header_len))
+		return false;
+	packet = &q->packets[(uint16_t)(q->tail - 1) % ENGINE_TX_QUEUE];
+	if (len > header_len)
+		packet->pieces[packet->n_pieces++] = (struct port_piece){
+			.addr = zeros,
+			.len = (uint32_t)(len - header_len),
+		};
+	return true;
+}
+
 static bool ask(struct engine *e, const struct engine_qp *qp, uint8_t which, uint32_t len)
 {
 	const struct icmp_label label = {
@@ -54,30 +72,12 @@ static bool ask(struct engine *e, const struct engine_qp *qp, uint8_t which, uin
 		.sequence = (uint16_t)(qp->core.qpn >> 16 << 8 | which),
 		.ip_len = len,
 	};
-	uint8_t header[PORT_HEADER_ROOM];
+	uint8_t frame[WIRE_IBTA_MTU + WIRE_MAX_OVERHEAD];
 	struct icmp_echo peer;
-	size_t frame_len;
 
 	describe_peer(e, qp, &peer);
-	frame_len = icmp_echo_request(header, sizeof(header), &peer, &label);
-	if (frame_len)
-		return engine_queue_frame(e, qp->path.link, header, frame_len);
-	if (engine_scratch_queued(e))
-		return false;
-	frame_len = icmp_echo_request(e->scratch, e->scratch_size, &peer, &label);
-	return frame_len && engine_queue_frame(e, qp->path.link, e->scratch, frame_len);
-}
-
-/* Sends a large request: alternately of the packet's own length and of decreasing path MTUs. */
-static void ask_large(struct engine *e, struct engine_qp *qp, uint32_t payload)
-{
-	struct path_probe *probe = &qp->probe;
-	uint32_t mtu = qp->core.path_mtu >> ((probe->rounds + 1) / 2);
-
-	if (probe->rounds % 2 == 0)
-		probe->own_sent += ask(e, qp, ECHO_OWN, ip_len(qp, payload));
-	else if (mtu >= LEAST_MTU && mtu < payload)
-		ask(e, qp, (uint8_t)(mtu / MTU_UNIT), ip_len(qp, mtu));
+	return queue(
+		e, qp->path.link, frame, icmp_echo_request(frame, sizeof(frame), &peer, &label));
 }
 
 void path_probe_on_timeout(struct engine *e, struct engine_qp *qp)
@@ -92,9 +92,12 @@ void path_probe_on_timeout(struct engine *e, struct engine_qp *qp)
 	if (!psn_equal(probe->una, qp->core.requester.una) || probe->own_len != payload)
 		*probe = (struct path_probe){ .una = qp->core.requester.una, .own_len = payload };
 	ask(e, qp, ECHO_SMALL, SMALL_LEN);
-	ask_large(e, qp, payload);
-	if (probe->rounds < UINT8_MAX)
-		probe->rounds++;
+	if (ask(e, qp, ECHO_OWN, ip_len(qp, payload)) && probe->own_sent < TRIALS)
+		probe->own_sent++;
+	/* The longest first: a peer may answer only one long request at a time. */
+	for (uint32_t mtu = qp->core.path_mtu / 2; mtu >= LEAST_MTU; mtu /= 2)
+		if (mtu < payload)
+			ask(e, qp, (uint8_t)(mtu / MTU_UNIT), ip_len(qp, mtu));
 }
 
 bool path_probe_input(struct engine *e, const struct port_frame *frame)
