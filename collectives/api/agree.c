@@ -4,7 +4,6 @@
  * the parameters of its plans. The plans of two ranks match only if both use the same parameters.
  */
 #include "collectives/api/internal.h"
-#include "collectives/net/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "collectives/api/measure.h"
 #include "collectives/communicator/location.h"
+#include "collectives/net/channel.h"
 #include "lib/base/error.h"
 
 static const uint8_t record_magic[4] = { 'F', 'R', 'L', 'C' };

@@ -2,7 +2,6 @@
 /* Splitting a communicator. The members of the new one are determined by an allgather of the
  * parent. */
 #include "collectives/api/internal.h"
-#include "collectives/shm/shm.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "collectives/shm/shm.h"
 #include "lib/base/error.h"
 
 /* Sent by each rank; in host byte order, as all elements of collectives. */

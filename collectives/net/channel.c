@@ -5,7 +5,6 @@
  * and mails when its queue pairs can receive. Nothing is sent before that, since packets to a queue
  * pair that is not ready would be lost. Mail may be lost, so a rank that waits repeats its mail.
  */
-#include "collectives/communicator/communicator.h"
 #include "collectives/net/channel.h"
 
 #include <errno.h>
@@ -13,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/communicator/communicator.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 

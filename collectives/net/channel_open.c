@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Queue pairs of channels, with their completion queues and slots. */
 #include "collectives/communicator/communicator.h"
-#include "collectives/net/channel.h"
-#include "collectives/net/staging.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/net/channel.h"
+#include "collectives/net/staging.h"
 #include "lib/base/error.h"
 
 enum {

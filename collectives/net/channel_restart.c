@@ -5,12 +5,12 @@
  * exchange these positions, connect over another rail, and resume there.
  */
 #include "collectives/communicator/communicator.h"
-#include "collectives/communicator/rail_health.h"
-#include "collectives/net/channel.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "collectives/communicator/rail_health.h"
+#include "collectives/net/channel.h"
 #include "lib/base/error.h"
 
 /* The prefix of the reason that ferruled gives to a queue pair that an operator ends. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Small messages, and the credits and free slots that their headers report. */
 #include "collectives/communicator/communicator.h"
-#include "collectives/net/channel.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
 
+#include "collectives/net/channel.h"
 #include "lib/base/error.h"
 
 enum eager_type {

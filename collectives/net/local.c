@@ -2,11 +2,11 @@
 /* Work on elements by the processor: local steps, small messages in their slots, and chunks in
  * staging rings. */
 #include "collectives/communicator/communicator.h"
-#include "collectives/net/channel.h"
 
 #include <string.h>
 
 #include "collectives/communicator/gpu_ops.h"
+#include "collectives/net/channel.h"
 #include "collectives/net/steps.h"
 
 /* Elements per piece; multiples of PLAN_WIRE_BLOCK. GPUs get more, since launching is slow. */

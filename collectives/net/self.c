@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SEND and RECV from a rank to itself, matched in the order of their start. */
 #include "collectives/communicator/communicator.h"
-#include "collectives/net/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/net/channel.h"
 #include "collectives/net/steps.h"
 #include "lib/base/error.h"
 

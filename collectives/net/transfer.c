@@ -6,10 +6,10 @@
  * peer's when a message arrives or nothing makes progress.
  */
 #include "collectives/communicator/communicator.h"
-#include "collectives/net/channel.h"
 
 #include <string.h>
 
+#include "collectives/net/channel.h"
 /* ---- transfers of this rank */
 
 static void note(struct peer *peer, enum transfer_way way, const struct transfer *transfer)
