@@ -8,7 +8,7 @@
 . "$(dirname "$0")/cluster_jobs.sh"
 
 read_table Networks
-daemon_settings=('keepalive_ms = 3000;' 'hello_ms = 60000;')
+daemon_settings=('keepalive_ms = 20000;' 'hello_ms = 60000;')
 set_up_cluster
 
 # pull NODE NETWORK, plug NODE NETWORK: the cable of its port there; 0: management, 1: data.
@@ -17,6 +17,12 @@ pull() {
 }
 plug() {
 	ip link set "$1-$2" up
+	[ "$2" -ne 0 ] || wait_until reaches "$1" || fail "$1 reaches no other host"
+}
+
+# reaches NODE: the daemon of another host.
+reaches() {
+	on "$1" root bash -c ": </dev/tcp/10.9.0.3/7476" 2>/dev/null
 }
 
 # silence NODE NETWORK, listen NODE NETWORK: the switch forwards nothing there.
@@ -47,6 +53,22 @@ test_management_flaps() {
 	survives keeper-flaps flap node-1 0
 }
 
+# Until the daemon of node-1 has given the one there up.
+test_management_away() {
+	job_settings=("$patient" "FRL_CONTROL_LOST_S=$event_limit")
+	survives away stay_away node-2
+	expect 'The management network is away, and data flows' 'the daemon of node-1' \
+		"$temp/node-1/ferruled.log"
+}
+
+stay_away() {
+	mark=$(wc -l <"$temp/node-1/ferruled.log")
+	pull "$1" 0
+	wait_until says_since "$temp/node-1/ferruled.log" 'but data flows' ||
+		ended "${pids[0]}" || fail "the daemon of node-1 does not give up"
+	plug "$1" 0
+}
+
 test_management_gone() {
 	job_settings=("$patient" FRL_CONTROL_LOST_S=2)
 	start_job management by_settings "${endless[@]}"
@@ -71,7 +93,7 @@ test_data_gone() {
 	listen node-2 1
 }
 
-for name in management_flaps management_gone data_flaps data_gone; do
+for name in management_flaps management_away management_gone data_flaps data_gone; do
 	before=$failures
 	"test_$name"
 	[ "$failures" -eq "$before" ] || echo "in test_$name"

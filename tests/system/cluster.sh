@@ -10,13 +10,22 @@
 read_table 'Ranks and daemons'
 set_up_cluster
 
+# right WAY RANKS: a job gives right results.
+right() {
+	local -a all
+	ranks=$2
+	mapfile -t all < <(seq 0 $((ranks - 1)))
+	start_job "$1-$2" "$1" --max 256K --iters 3
+	end_job 0 "${all[@]}"
+	grep -q '# OK: every result was right' "${said[0]}" || fail "$1 of $2 ranks: not right"
+	ranks=3
+}
+
+# Two ranks of a host share its interface.
 test_launchers() {
-	local way
-	for way in by_settings by_torchrun; do
-		start_job "$way" "$way" --max 1M --iters 3
-		end_job 0 0 1 2
-		grep -q '# OK: every result was right' "${said[0]}" || fail "$way: not right"
-	done
+	right by_settings 3
+	right by_torchrun 3
+	right by_settings 6
 }
 
 # By mpirun on node-1, which starts the other ranks by rsh.
@@ -55,6 +64,35 @@ test_rank_killed() {
 	expect 'A rank is killed' 'other ranks' "${said[@]:0:2}"
 }
 
+test_killed_qp() {
+	local qp
+	start_job ended by_settings "${endless[@]}"
+	qp=$(control node-1 --json qps | field \
+		'[(qp["qpn"], qp["pid"]) for qp in report["qps"] if qp["state"] == "RTS"][0]')
+	read -r -a qp <<<"$(tr -d '(),' <<<"$qp")"
+	control node-1 --pid "${qp[1]}" kill-qp "${qp[0]}" --reason 'wrong cable' >/dev/null ||
+		fail "kill-qp: exit status $?"
+	end_job 1 0 1 2
+	expect 'An operator kills a queue pair' 'all ranks' "${said[@]}"
+}
+
+test_daemon_stopped() {
+	end_ferruled node-2 TERM 0
+	start_rank late 1 by_settings
+	pids[1]=$rank_pid
+	said[1]=$temp/late-1.out
+	end_job 1 1
+	expect 'A control daemon does not run' 'new ranks there' "$temp/late-1.out"
+	start_ferruled node-2
+	# What the library has started in its place.
+	wait_until has_no_private node-2 || fail "the private daemon does not end"
+	on node-2 alice sh -c 'rm -r /tmp/ferrule-*'
+}
+
+has_no_private() {
+	on "$1" alice sh -c '! ls /tmp/ferrule-*/ferruled.sock' >/dev/null 2>&1
+}
+
 test_daemon_back() {
 	local event='A control daemon is killed, and started again by systemd'
 	survives member-back restart node-2
@@ -85,7 +123,8 @@ test_daemon_gone() {
 	job_settings=("$patient")
 }
 
-for name in launchers mpirun rank_killed daemon_back daemon_gone; do
+for name in launchers mpirun rank_killed killed_qp daemon_stopped daemon_back \
+	daemon_gone; do
 	before=$failures
 	"test_$name"
 	[ "$failures" -eq "$before" ] || echo "in test_$name"

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Jobs on the hosts of cluster_lib.sh: rank R of alice's runs on node R+1, over fabric roce.
+# Jobs on the hosts of cluster_lib.sh: alice's $ranks ranks, rank R on node R+1, and rank 3 on node-1
+# again, over fabric roce.
 # shellcheck source=tests/system/cluster_lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/cluster_lib.sh"
 
+ranks=3
+
 # by_settings NAME RANK, by_torchrun NAME RANK: how a rank is told.
 by_settings() {
-	echo "FRL_JOB=$1" FRL_JOB_HOST=node-1 "FRL_RANK=$2" FRL_RANKS=3
+	echo "FRL_JOB=$1" FRL_JOB_HOST=node-1 "FRL_RANK=$2" "FRL_RANKS=$ranks"
 }
 by_torchrun() {
-	echo MASTER_ADDR=node-1 MASTER_PORT=29500 "RANK=$2" WORLD_SIZE=3 "TORCHELASTIC_RUN_ID=$1"
+	echo MASTER_ADDR=node-1 MASTER_PORT=29500 "RANK=$2" "WORLD_SIZE=$ranks" \
+		"TORCHELASTIC_RUN_ID=$1"
 }
 
 # Settings of a job's ranks besides: the data network is not what notices anything, unless a test is
@@ -20,10 +24,10 @@ job_settings=("$patient")
 
 # start_rank NAME RANK WAY OPTION...: ferrule-bench; its process is $rank_pid.
 start_rank() {
-	local settings node=node-$(($2 + 1)) out=$temp/$1-$2.out
+	local settings node=node-$(($2 % 3 + 1)) out=$temp/$1-$2.out
 	read -r -a settings <<<"$("$3" "$1" "$2")"
-	on "$node" alice FRL_FABRIC=roce "${settings[@]}" "${job_settings[@]}" \
-		ferrule-bench "${@:4}" >"$out" 2>&1 &
+	on "$node" alice FRL_FABRIC=roce FRL_TUNER_COSTS=default "${settings[@]}" \
+		"${job_settings[@]}" ferrule-bench "${@:4}" >"$out" 2>&1 &
 	rank_pid=$!
 	started+=("$rank_pid")
 }
@@ -33,7 +37,7 @@ start_job() {
 	local rank
 	pids=()
 	said=()
-	for rank in 0 1 2; do
+	for ((rank = 0; rank < ranks; rank++)); do
 		start_rank "$1" "$rank" "${@:2}"
 		pids+=("$rank_pid")
 		said+=("$temp/$1-$rank.out")

@@ -111,10 +111,12 @@ boot() {
 	}
 	connect "$node" 0 mgmt
 	connect "$node" 1 data
-	on "$node" root sh -ec "ip link set lo up; ip addr add 10.9.0.$n/24 dev eth0
-		ip link set eth0 up; ip link set eth1 up
-		install -d -o $(unit_value User) -g $(unit_value Group) \
-			/run/$(unit_value RuntimeDirectory)"
+	in_network "$node" ip link set lo up
+	in_network "$node" ip addr add "10.9.0.$n/24" dev eth0
+	in_network "$node" ip link set eth0 up
+	in_network "$node" ip link set eth1 up
+	on "$node" root install -d -o "$(unit_value User)" -g "$(unit_value Group)" \
+		"/run/$(unit_value RuntimeDirectory)"
 }
 
 # connect NODE N BRIDGE: by its interface ethN.
@@ -140,6 +142,11 @@ on() {
 		--bounding-set=-all --inh-caps=-all)
 	nsenter --target "${init_of[$node]}" --mount --net --uts --ipc --pid --root --wd \
 		"${become[@]}" env -i "PATH=$path" "HOME=/tmp" "USER=$user" "$@"
+}
+
+# in_network NODE COMMAND...: runs here, with its interfaces: a root of packages need not have `ip`.
+in_network() {
+	nsenter --target "${init_of[$1]}" --net "${@:2}"
 }
 
 # signal NODE SIGNAL NAME: all processes there that have this name.
@@ -262,9 +269,10 @@ remains() {
 		done 2>/dev/null | grep -vxE "process (bash|sleep|grep)"
 		find /tmp /run /dev/shm -mindepth 1 -printf "file %p\n"
 		awk "NR > 1 { print \"name\", \$8 }" /proc/net/unix
-		ip -o addr show | sed "s/^[0-9]*: /address /; s/ tentative//; s/ *valid_lft.*//"
-		ip -o -d link show | grep -oE "^[0-9]+: [^:@]*|promiscuity [0-9]+|allmulti [0-9]+"
 	' | sort
+	in_network "$1" ip -o addr show | sed 's/^[0-9]*: /address /; s/ tentative//; s/ *valid_lft.*//'
+	in_network "$1" ip -o -d link show |
+		grep -oE '^[0-9]+: [^:@]*|promiscuity [0-9]+|allmulti [0-9]+'
 	(cd "$temp/$1/changes" && find . -type f -printf 'file on disk %p\n' | sort)
 }
 
