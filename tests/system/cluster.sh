@@ -64,6 +64,17 @@ test_rank_killed() {
 	expect 'A rank is killed' 'other ranks' "${said[@]:0:2}"
 }
 
+test_rank_stopped() {
+	job_settings=()
+	start_job stopped by_settings "${endless[@]}"
+	signal node-3 STOP ferrule-bench
+	end_job 1 0 1
+	expect 'A rank is stopped (SIGSTOP, a debugger)' 'other ranks' "${said[@]:0:2}"
+	signal node-3 KILL ferrule-bench
+	wait "${pids[2]}" || true
+	job_settings=("$patient")
+}
+
 test_killed_qp() {
 	local qp
 	start_job ended by_settings "${endless[@]}"
@@ -123,8 +134,8 @@ test_daemon_gone() {
 	job_settings=("$patient")
 }
 
-for name in launchers mpirun rank_killed killed_qp daemon_stopped daemon_back \
-	daemon_gone; do
+for name in launchers mpirun rank_killed rank_stopped killed_qp daemon_stopped \
+	daemon_back daemon_gone; do
 	before=$failures
 	"test_$name"
 	[ "$failures" -eq "$before" ] || echo "in test_$name"

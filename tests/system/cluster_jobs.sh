@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Jobs on the hosts of cluster_lib.sh: alice's $ranks ranks, rank R on node R+1, and rank 3 on node-1
-# again, over fabric roce.
+# Jobs on the hosts of cluster_lib.sh: alice's $ranks ranks over fabric roce, rank R on node R+1,
+# and rank 3 on node-1 again.
 # shellcheck source=tests/system/cluster_lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/cluster_lib.sh"
 

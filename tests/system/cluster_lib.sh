@@ -270,7 +270,8 @@ remains() {
 		find /tmp /run /dev/shm -mindepth 1 -printf "file %p\n"
 		awk "NR > 1 { print \"name\", \$8 }" /proc/net/unix
 	' | sort
-	in_network "$1" ip -o addr show | sed 's/^[0-9]*: /address /; s/ tentative//; s/ *valid_lft.*//'
+	in_network "$1" ip -o addr show |
+		sed 's/^[0-9]*: /address /; s/ tentative//; s/ *valid_lft.*//'
 	in_network "$1" ip -o -d link show |
 		grep -oE '^[0-9]+: [^:@]*|promiscuity [0-9]+|allmulti [0-9]+'
 	(cd "$temp/$1/changes" && find . -type f -printf 'file on disk %p\n' | sort)
