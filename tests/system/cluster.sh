@@ -71,6 +71,8 @@ test_rank_stopped() {
 	end_job 1 0 1
 	expect 'A rank is stopped (SIGSTOP, a debugger)' 'other ranks' "${said[@]:0:2}"
 	signal node-3 KILL ferrule-bench
+	# nsenter stops with its child.
+	kill -CONT "$(children "${pids[2]}")"
 	wait "${pids[2]}" || true
 	job_settings=("$patient")
 }
