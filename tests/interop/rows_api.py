@@ -14,8 +14,8 @@ SKIPPED = {
     "api": ["bad_memory:0", "failure:3"] + [f"reduce_on_receive:{i}" for i in range(4)],
     "api_connect": [
         "bad_modify:1", "connect_abandoned:0", "connect_abandoned:1", "connect_fails:0",
-        "connect_in_steps_fails:0", "connect_while_connecting:0", "link_of_two_connections:0",
-        "link_of_two_connections:1", "link_that_goes_down:0", "name_of_link_in_use:0"],
+        "connect_in_steps_fails:0", "connect_while_connecting:0", "elsewhere:0",
+        "link_of_two_connections:0", "link_of_two_connections:1", "link_that_goes_down:0", "name_of_link_in_use:0"],
     "api_datagrams": ["handle_without_a_link:0", "management:0", "qkeys:1"],
     "api_events": ["established:0", "refusals:0", "refusals:1", "shared_queue:2", "sleeper:0"],
     "api_gone": [
