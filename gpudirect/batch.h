@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What one launch of `ferrule_work` or `ferrule_work_many` is given: pieces of work, by value, and
- * where it says that they are done. A kernel's parameters are copied by the launch, so that nothing
- * has to be kept for it. Plain C that is also CUDA.
+ * The parameter of one launch of `ferrule_work` or `ferrule_work_many`: pieces of work, by value,
+ * and the address of the completion word. The launch copies a kernel's parameters, so the caller
+ * need not keep the batch. Plain C that is also CUDA.
  *
- * Blocks of GPU_BLOCK_THREADS threads are dealt out to the pieces: piece i has those from
- * first_block[i] up to, not including, first_block[i + 1]. Blocks and threads may run in any order:
- * none waits for another, and no piece of a batch touches what another one writes.
+ * Blocks of GPU_BLOCK_THREADS threads are assigned to the pieces: piece i has the blocks from
+ * first_block[i] up to, but not including, first_block[i + 1]. Blocks and threads may run in any
+ * order. No block waits for another block, and no piece of a batch touches bytes that another piece
+ * writes.
  */
 #ifndef FERRULE_GPUDIRECT_BATCH_H
 #define FERRULE_GPUDIRECT_BATCH_H
@@ -24,25 +25,25 @@
 #endif
 
 enum {
-	GPU_BATCH_PIECES = 60,   /* parameters are 4096 bytes at most before CUDA 12.1, */
-	GPU_BATCH_MANY = 480,    /* and 32764 bytes since */
-	GPU_BLOCK_THREADS = 256, /* a vector of 16 bytes each: a packet of 4 KiB */
+	GPU_BATCH_PIECES = 60,   /* kernel parameters: at most 4096 bytes before CUDA 12.1, */
+	GPU_BATCH_MANY = 480,    /* and 32764 bytes since CUDA 12.1 */
+	GPU_BLOCK_THREADS = 256, /* a vector of 16 bytes a thread: a packet of 4 KiB */
 	GPU_WIRE_BLOCK_BYTES = 2 + FRL_WIRE_BLOCK,
 };
 
-/* The one parameter of `ferrule_work`. Addresses are the GPU's. */
+/* The only parameter of `ferrule_work`. All addresses are GPU addresses. */
 struct gpu_batch {
-	uint64_t done;     /* of a uint64_t in host memory that the GPU reaches: */
-	uint64_t sequence; /* the last block writes this there, when all the rest is visible */
-	uint64_t counter;  /* of a uint32_t in GPU memory that is 0, and is so again afterwards */
+	uint64_t done;     /* address of a uint64_t in host memory that the GPU can access: */
+	uint64_t sequence; /* written to `done` by the last block, after all results are visible */
+	uint64_t counter;  /* address of a uint32_t in GPU memory: 0 before and after each launch */
 	uint32_t n_pieces;
-	uint32_t n_blocks; /* of the launch's grid: first_block[n_pieces] */
+	uint32_t n_blocks; /* blocks in the launch's grid: first_block[n_pieces] */
 	uint16_t first_block[GPU_BATCH_PIECES + 1];
 	struct gpu_work pieces[GPU_BATCH_PIECES];
 };
 
-/* That of `ferrule_work_many`. A launch copies the whole of its parameter: few pieces go with the
- * smaller one. What is ahead of the pieces begins as it does there. */
+/* The parameter of `ferrule_work_many`. A launch copies its whole parameter, so small batches use
+ * the smaller struct. The fields before the pieces are the same in both structs. */
 struct gpu_batch_many {
 	uint64_t done;
 	uint64_t sequence;
@@ -53,7 +54,7 @@ struct gpu_batch_many {
 	struct gpu_work pieces[GPU_BATCH_MANY];
 };
 
-/* Bytes of an element; 0 for a value that is no type. */
+/* Returns the bytes of one element, or 0 if `dtype` is not a valid type. */
 GPU_BOTH uint32_t gpu_dtype_size(uint8_t dtype)
 {
 	switch (dtype) {
@@ -73,7 +74,7 @@ GPU_BOTH uint32_t gpu_dtype_size(uint8_t dtype)
 	}
 }
 
-/* As frl_wire_size(). */
+/* Same as frl_wire_size(). */
 GPU_BOTH uint64_t gpu_wire_bytes(uint8_t wire, uint64_t count)
 {
 	switch (wire) {
@@ -85,7 +86,7 @@ GPU_BOTH uint64_t gpu_wire_bytes(uint8_t wire, uint64_t count)
 	}
 }
 
-/* How many bytes a piece writes at `dst`, and at `also` where it has one. */
+/* Returns how many bytes a piece writes at `dst`, and also at `also` if that is set. */
 GPU_BOTH uint64_t gpu_work_dst_bytes(const struct gpu_work *work)
 {
 	switch (work->action) {
@@ -100,7 +101,7 @@ GPU_BOTH uint64_t gpu_work_dst_bytes(const struct gpu_work *work)
 	}
 }
 
-/* How many it reads at `src`. */
+/* Returns how many bytes a piece reads at `src`. */
 GPU_BOTH uint64_t gpu_work_src_bytes(const struct gpu_work *work)
 {
 	switch (work->action) {
@@ -111,7 +112,7 @@ GPU_BOTH uint64_t gpu_work_src_bytes(const struct gpu_work *work)
 	}
 }
 
-/* How many it reads at `operand`; 0: `operand` means nothing. */
+/* Returns how many bytes a piece reads at `operand`; 0 if the action does not use `operand`. */
 GPU_BOTH uint64_t gpu_work_operand_bytes(const struct gpu_work *work)
 {
 	if (work->action == GPU_REDUCE || work->action == GPU_DECODE_REDUCE)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * CUDA's driver API, found at run time: libcuda.so.1 by dlopen(), its functions by
- * cuGetProcAddress(). Nothing of CUDA is needed to build this, and a process that does not use CUDA
- * never loads or initializes it because of Ferrule. Any thread.
+ * cuGetProcAddress(). Building Ferrule does not need CUDA. Ferrule never loads or initializes CUDA
+ * in a process that does not use CUDA. Callable from any thread.
  *
  * Source: NVIDIA, CUDA Driver API reference, 11.7 to 13.0.
  */
@@ -15,70 +15,75 @@
 
 #include "gpudirect/cuda_abi.h"
 
-/* The functions that Ferrule calls, under their own names. What an older driver has not is NULL
- * where cuda_calls.inc says that it may be. */
+/* The driver functions that Ferrule calls, under their own names. A pointer is NULL if the driver
+ * is too old for the function and cuda_calls.inc marks the function as optional. */
 struct cuda_api {
 #define CUDA_CALL(name, version, args) cu_result(*name) args;
 #include "gpudirect/cuda_calls.inc"
 #undef CUDA_CALL
-	int version; /* as cuDriverGetVersion() says: 13000 is 13.0 */
+	int version; /* from cuDriverGetVersion(): 13000 is 13.0 */
 };
 
 /*
- * Whether somebody in this process has loaded libcuda.so.1 by now: until then no pointer can be
- * one of a GPU's. Cheap enough for each operation (it looks again only when the loader has loaded
- * something since).
+ * Returns whether libcuda.so.1 is loaded in this process. As long as it is not, no pointer can
+ * refer to GPU memory. Cheap enough to call for each operation: it looks again only after the
+ * dynamic loader has loaded another library.
  */
 bool cuda_is_loaded(void);
 
 /*
- * The driver, initialized. Loads it if nobody has: callers on the way of host memory ask
- * cuda_is_loaded() first, and cuda_look(). The first answer that is no passing failure is kept.
- * -ENOSYS: no libcuda.so.1 here, or it lacks a function (too old); -ENODEV: no device, or none for
- * a process that was forked from one that used CUDA: then no pointer can be a GPU's; else
- * cuInit() failed as cuda_fail() says. frl_last_error() says which, and what to do.
+ * Returns the initialized driver, and loads libcuda.so.1 if necessary. Code on the host memory path
+ * calls cuda_is_loaded() and cuda_look() first. The first result is kept, unless it is a temporary
+ * failure. -ENOSYS: libcuda.so.1 is missing or too old (it lacks a function). -ENODEV: no device is
+ * present, or the process was forked from one that used CUDA; no pointer can then refer to GPU
+ * memory. Other errors: cuInit() failed, as cuda_fail(). frl_last_error() describes the failure and
+ * the remedy.
  */
 int cuda_get(const struct cuda_api **ret_cuda);
 
 /*
- * The same without cuInit(): for questions about pointers, of which none is a GPU's while the
- * answer is CUDA_ERROR_NOT_INITIALIZED. So an application that has loaded CUDA, but uses it only
- * later, or only in the children that it forks, keeps that freedom. -ENOSYS as cuda_get().
+ * Same as cuda_get(), but without cuInit(): use it to query pointers. While a query returns
+ * CUDA_ERROR_NOT_INITIALIZED, no pointer refers to GPU memory. An application that has loaded CUDA
+ * can therefore still initialize CUDA later, or only in child processes. Fails with -ENOSYS, as
+ * cuda_get().
  */
 int cuda_look(const struct cuda_api **ret_cuda);
 
-/* What cuda_look() has found earlier, or NULL. Looks for nothing. */
+/* Returns the result of an earlier successful cuda_look(), or NULL. Does not load or search
+ * anything. */
 const struct cuda_api *cuda_if_looked(void);
 
 /*
- * Whether CUDA loads modules lazily in this process (CUDA_MODULE_LOADING). Loading a function then
- * waits for what runs in its context, with the context's lock: a launch by another thread waits as
- * long. Drivers before CUDA 11.7 load eagerly. A driver that does not answer counts as lazy.
+ * Returns whether CUDA loads modules lazily in this process (CUDA_MODULE_LOADING). With lazy
+ * loading, loading a function waits for running kernels while it holds the context's lock, so a
+ * launch by another thread waits too. Drivers before CUDA 11.7 load eagerly. If the driver does not
+ * report a mode, lazy loading is assumed.
  */
 bool cuda_loads_lazily(const struct cuda_api *cuda);
 
 /*
- * frl_fail() about a call: "registering 2 MiB of host memory with GPU 0: cuMemHostRegister:
- * CUDA_ERROR_OUT_OF_MEMORY (2): <what it means and what to do>". `what` says what was being done;
- * NULL: the call says it all. Returns -ENOMEM, -EINVAL, -ENODEV, -ENOSYS, -EPERM, -ENOTSUP, -EBUSY
- * or -EIO, whatever fits the result.
+ * Sets the last error for a failed call, for example "registering 2 MiB of host memory with GPU 0:
+ * cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY (2): <meaning and remedy>". `what` names the
+ * operation; it may be NULL if the call's name is enough. Returns the error that matches the
+ * result: -ENOMEM, -EINVAL, -ENODEV, -ENOSYS, -EPERM, -ENOTSUP, -EBUSY or -EIO.
  */
 int cuda_fail(cu_result result, const char *call, const char *what);
 
-/* "CUDA_ERROR_INVALID_VALUE"; "unknown error" of numbers that have no name here. */
+/* Returns the name of a result, for example "CUDA_ERROR_INVALID_VALUE", or "unknown error". */
 const char *cuda_result_name(cu_result result);
 
-/* After these the context, or the device, is of no use any more: nothing that was started in it
- * still runs, and nothing will (CUDA calls them sticky). */
+/* Returns whether the context or device is unusable after this result (CUDA calls such errors
+ * sticky). All work that was started in the context has stopped. */
 bool cuda_is_fatal(cu_result result);
 
-/* What goes away by itself: no memory just now, a stream that is being captured. */
+/* Returns whether a failure is temporary: memory is short at the moment, or a stream is being
+ * captured. */
 bool cuda_is_passing(cu_result result);
-/* The same of what gpu_enter() returns. */
+/* Same as cuda_is_passing(), for a return value of gpu_enter(). */
 bool cuda_is_passing_error(int rc);
 
-/* For tests: forgets what is loaded, so that the next cuda_get() looks again. Nobody may hold a
- * table. */
+/* For tests: discards the loaded driver, so that the next cuda_get() searches again. No caller may
+ * still use a struct cuda_api. */
 void cuda_forget(void);
 
 #endif

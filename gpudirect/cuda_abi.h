@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The types and numbers of CUDA's driver API that Ferrule uses, so that it builds without CUDA's
- * headers: types under names of our own, numbers under NVIDIA's names. What cuda.h declares as an
- * enum is an int here: a newer driver returns values that have no name yet. Not to be included
+ * The types and constants of CUDA's driver API that Ferrule uses. They allow a build without CUDA's
+ * headers. Types have Ferrule's names; constants have NVIDIA's names. Each enum of cuda.h is an int
+ * here, because a newer driver may return values that have no name yet. Do not include this file
  * together with cuda.h; tests/unit/test_cuda_abi.c compares the two.
  *
  * Source: NVIDIA, cuda.h 13.0.
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 typedef int cu_result;
-typedef int cu_device; /* a handle; cuDeviceGet() makes one of an ordinal */
+typedef int cu_device; /* a handle; cuDeviceGet() converts an ordinal to a handle */
 typedef struct CUctx_st *cu_context;
 typedef struct CUmod_st *cu_module;
 typedef struct CUfunc_st *cu_function;
@@ -25,7 +25,7 @@ typedef struct cu_uuid {
 	char bytes[16];
 } cu_uuid;
 
-/* Numbers of the lists below. */
+/* The constants are listed below. */
 typedef int cu_device_attribute;
 typedef int cu_pointer_attribute;
 typedef int cu_capture_mode;
@@ -68,14 +68,14 @@ enum {
 	CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED = 146,
 };
 
-/* What COMPUTE_MODE says. */
+/* Values of the attribute COMPUTE_MODE. */
 enum {
 	CU_COMPUTEMODE_DEFAULT = 0,
 	CU_COMPUTEMODE_PROHIBITED = 2,
 	CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3,
 };
 
-/* What GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS (a bit) and ..._WRITES_ORDERING say. */
+/* Values of GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS (bits) and of ..._WRITES_ORDERING. */
 enum {
 	CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST = 1,
 	CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE = 0,
@@ -83,7 +83,7 @@ enum {
 	CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES = 200,
 };
 
-/* cu_pointer_attribute, and what is written to `data`. */
+/* cu_pointer_attribute, with the type that the driver writes to `data`. */
 enum {
 	CU_POINTER_ATTRIBUTE_CONTEXT = 1,                     /* cu_context */
 	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,                 /* unsigned int: CU_MEMORYTYPE_... */
@@ -97,10 +97,10 @@ enum {
 	CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,           /* cu_deviceptr */
 	CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,                 /* size_t */
 	CU_POINTER_ATTRIBUTE_MAPPED = 13,                     /* unsigned int */
-	CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,       /* uint64_t, a bit each */
+	CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,       /* uint64_t, a bit for each type */
 	CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15, /* unsigned int */
 	CU_POINTER_ATTRIBUTE_ACCESS_FLAGS = 16,               /* CU_MEM_ACCESS_... */
-	CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,             /* a pointer, NULL: not of a pool */
+	CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,             /* a pointer; NULL: not from a pool */
 	CU_POINTER_ATTRIBUTE_MAPPING_SIZE = 18,               /* size_t */
 	CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,          /* cu_deviceptr */
 	CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,            /* unsigned long long */
@@ -163,7 +163,7 @@ enum {
 	CU_MODULE_LAZY_LOADING = 2,
 };
 
-/* The two streams that are no objects. */
+/* The two predefined stream handles. */
 #define CU_STREAM_LEGACY     ((cu_stream)0x1)
 #define CU_STREAM_PER_THREAD ((cu_stream)0x2)
 
@@ -176,7 +176,7 @@ enum {
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2,
 };
 
-/* How the functions are found; dlsym() finds these two themselves. */
+/* The signatures of cuGetProcAddress(). dlsym() finds both of its versions. */
 typedef cu_result (*cu_get_proc_address)(
 	const char *symbol, void **ret_function, int version, uint64_t flags); /* 11.3 */
 typedef cu_result (*cu_get_proc_address_v2)(const char *symbol, void **ret_function, int version,

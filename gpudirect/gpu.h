@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A GPU as Ferrule uses it: a CUDA context in which memory lies and kernels run. The application's
- * context where its memory has one, else the device's primary one, which is retained as long as
- * somebody holds the struct gpu.
+ * A GPU as Ferrule uses it: a CUDA context that owns memory and runs kernels. This is the
+ * application's context if the memory belongs to one. Otherwise it is the device's primary context,
+ * which stays retained while the struct gpu has holders.
  *
- * Every call into a context goes between gpu_enter() and gpu_leave(): they make it current, and
- * allow in this thread what a stream capture in another one would forbid
- * (cuThreadExchangeStreamCaptureMode(), relaxed), so that an application that captures a CUDA graph
- * neither breaks Ferrule nor has its capture broken.
+ * Every CUDA call in a context goes between gpu_enter() and gpu_leave(). They make the context
+ * current, and set this thread's capture mode to relaxed (cuThreadExchangeStreamCaptureMode()).
+ * Otherwise a stream capture in another thread would forbid some calls. An application's capture of
+ * a CUDA graph therefore does not break Ferrule, and Ferrule does not invalidate the capture.
  */
 #ifndef FERRULE_GPUDIRECT_GPU_H
 #define FERRULE_GPUDIRECT_GPU_H
@@ -20,7 +20,7 @@
 struct gpu_host;
 struct gpu_image;
 
-/* What a device can, as its attributes say. */
+/* The capabilities of a device, from its attributes. */
 struct gpu_caps {
 	int compute_major, compute_minor;
 	bool dma_buf;           /* DMA_BUF_SUPPORTED */
@@ -28,47 +28,50 @@ struct gpu_caps {
 	bool rdma_vmm;          /* GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
 	bool host_register;     /* HOST_REGISTER_SUPPORTED */
 	bool same_host_pointer; /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
-	bool flush_by_host;     /* cuFlushGPUDirectRDMAWrites() works here */
-	bool needs_flush;       /* writes of a NIC are not ordered for kernels that run already */
+	bool flush_by_host;     /* cuFlushGPUDirectRDMAWrites() works on this device */
+	bool needs_flush;       /* running kernels see NIC writes in order only after a flush */
 	bool integrated;
 	int multiprocessors;
 };
 
-/* Of a device, without a context. What the driver does not know is not there. */
+/* Reads a device's capabilities. Needs no context. An attribute that the driver does not know
+ * counts as unsupported. */
 void gpu_read_caps(const struct cuda_api *cuda, cu_device device, struct gpu_caps *ret_caps);
 
 struct gpu {
 	const struct cuda_api *cuda;
 	cu_context context;
-	uint64_t context_id; /* tells it from a later one at the same address; 0: not known */
+	uint64_t context_id; /* unlike the address, not reused by a later context; 0: not known */
 	cu_device device;
 	int ordinal;
-	bool is_primary; /* retained by this struct */
+	bool is_primary; /* a primary context that this struct retains */
 	struct gpu_caps caps;
-	unsigned holders;        /* gpu.c's, under its lock */
-	struct gpu *next;        /* likewise */
-	struct gpu_image *image; /* image.c's: the loaded kernels, or NULL */
-	struct gpu_host *host;   /* host.c's: host memory that the GPU can reach */
+	unsigned holders;        /* used by gpu.c, under its lock */
+	struct gpu *next;        /* used by gpu.c, under its lock */
+	struct gpu_image *image; /* used by image.c: the loaded kernels, or NULL */
+	struct gpu_host *host;   /* used by host.c: host memory that the GPU can access */
 };
 
-/* The GPU of a context (NULL: the primary one of the device of this ordinal), one more holder.
- * -ENODEV, -ENOMEM, and as cuda_get(). */
+/* Returns the GPU of a context and adds a holder. If `context` is NULL: the primary context of
+ * device `ordinal`. Fails with -ENODEV, -ENOMEM, or as cuda_get(). */
 int gpu_hold(cu_context context, int ordinal, struct gpu **ret_gpu);
-/* The same of the calling thread's current context. *ret_gpu is NULL where it has none. */
+/* Same as gpu_hold(), for the calling thread's current context. Sets *ret_gpu to NULL if the thread
+ * has no current context. */
 int gpu_hold_current(struct gpu **ret_gpu);
-/* One more. */
+/* Adds a holder. */
 void gpu_hold_again(struct gpu *gpu);
-/* The last holder has nothing under way in it. NULL is fine. */
+/* Removes a holder. The last holder must have no pending work on the GPU. NULL is allowed. */
 void gpu_release(struct gpu *gpu);
 
-/* What gpu_enter() found. */
+/* The state that gpu_enter() saves for gpu_leave(). */
 struct gpu_scope {
 	const struct gpu *gpu;
 	int capture_mode;
 	bool is_mode_changed;
 };
 
-/* -ENODEV: the context is gone (destroyed by the application); else as cuda_fail(). Nests. */
+/* Makes the GPU's context current. Calls may be nested. Fails with -ENODEV if the application has
+ * destroyed the context; else as cuda_fail(). */
 int gpu_enter(struct gpu *gpu, struct gpu_scope *ret_scope);
 void gpu_leave(struct gpu_scope *scope);
 

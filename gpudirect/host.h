@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Host memory that a GPU reads and writes: packet buffers, slots, rings. Registered whole, once,
- * and found by address. Any thread. */
+/* Host memory that a GPU reads and writes: packet buffers, slots, rings. Each range is registered
+ * once as a whole, and looked up by address. Callable from any thread. */
 #ifndef FERRULE_GPUDIRECT_HOST_H
 #define FERRULE_GPUDIRECT_HOST_H
 
@@ -11,24 +11,26 @@
 struct gpu;
 
 /*
- * Lets the GPU reach [addr, addr + length), rounded to pages; as often as wanted, also where the
- * application has registered it already, and where ranges overlap or touch. It is registered in the
- * primary context of the device, so that a context of the application's own may end. -ENOTSUP: the
- * device cannot; -ENOMEM: no more may be pinned (the sentence says how much was asked for); -EBUSY:
- * there is a registration of it that is of no use, of a context that was reset, or that the driver
- * did not let go of; the sentence says what to do.
+ * Maps [addr, addr + length), rounded to pages, for the GPU. Ranges may be mapped several times,
+ * may overlap or touch, and may already be registered by the application. The range is registered
+ * in the device's primary context, so that the application may destroy its own contexts. -ENOTSUP:
+ * the device does not support this. -ENOMEM: no more memory can be pinned; the error text gives the
+ * size. -EBUSY: a stale registration exists, because its context was reset or the driver refused to
+ * unregister it; the error text gives the remedy.
  */
 int gpu_host_map(struct gpu *gpu, const void *addr, size_t length);
 
-/* The reverse of one such call; nothing under way refers to it. When the driver refuses to let go,
- * the range stays known, and it is asked again at the next gpu_host_map() of any of it. */
+/* Undoes one gpu_host_map() call. No pending operation may refer to the memory. If the driver
+ * refuses to unregister the range, the range stays listed. The next gpu_host_map() call that
+ * overlaps the range tries again. */
 void gpu_host_unmap(struct gpu *gpu, const void *addr, size_t length);
 
-/* Where the GPU sees it; 0: some of it is not registered. Quick: for each packet. */
+/* Returns the GPU address of host memory, or 0 if any part of the range is not mapped. Fast enough
+ * to call for each packet. */
 uint64_t gpu_host_address(const struct gpu *gpu, const void *addr, size_t length);
 
-/* gpu.c's: makes gpu->host, -ENOMEM; and frees it, when nobody holds the GPU any more. What is
- * mapped holds it. */
+/* For gpu.c. gpu_host_prepare() allocates gpu->host, and fails with -ENOMEM. gpu_host_forget()
+ * frees it after the last holder has released the GPU. Each mapping holds the GPU. */
 int gpu_host_prepare(struct gpu *gpu);
 void gpu_host_forget(struct gpu *gpu);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where a GPU sees host memory: rows of addresses, sorted. They are looked up for each packet, by
- * any thread and without a lock, while one thread at a time changes them, seldom.
+ * A sorted table of the GPU addresses of host memory. Any thread looks up rows for each packet,
+ * without a lock. One thread at a time changes the table, rarely.
  */
 #ifndef FERRULE_GPUDIRECT_HOST_ROWS_H
 #define FERRULE_GPUDIRECT_HOST_ROWS_H
@@ -13,24 +13,25 @@
 
 struct rows;
 
-/* All zeros: empty. */
+/* Zero-initialized: empty. */
 struct gpu_rows {
 	_Atomic(struct rows *) rows;
-	_Atomic uint64_t version; /* odd while they are being changed */
-	struct rows *next;        /* between begin and end: what is being filled in */
+	_Atomic uint64_t version; /* odd during a change */
+	struct rows *next;        /* the new rows, between gpu_rows_begin() and gpu_rows_end() */
 };
 
-/* New rows take the place of those that there are: at most so many. False: no memory, they are as
- * they were; never if there have been as many before. Who looks meanwhile waits for the end. */
+/* Starts to replace all rows by at most `most` new ones. Returns false, and keeps the old rows, if
+ * memory is short. This cannot happen if the table has held as many rows before. Lookups spin until
+ * gpu_rows_end(). */
 bool gpu_rows_begin(struct gpu_rows *rows, uint32_t most);
-/* In ascending order. What is in a row on both sides becomes one. */
+/* Adds a row, in ascending order. Rows that are adjacent in host and GPU addresses are merged. */
 void gpu_rows_add(struct gpu_rows *rows, uintptr_t start, uintptr_t end, uint64_t device);
 void gpu_rows_end(struct gpu_rows *rows);
 
-/* 0: it is not all in one row. */
+/* Returns the GPU address, or 0 if no single row contains the whole range. */
 uint64_t gpu_rows_find(const struct gpu_rows *rows, uintptr_t start, size_t length);
 
-/* Nobody looks any more. */
+/* Frees the table. No lookup may be running. */
 void gpu_rows_free(struct gpu_rows *rows);
 
 #endif
