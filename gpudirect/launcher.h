@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How batches of a queue get to the GPU: one kernel for each batch, which is its parameter. So
- * nothing has to be kept for it, nothing waits on the GPU, and a launch that was refused has left
- * nothing behind. The queue keeps tickets, the open batch, retries and what is done; the launcher
- * has a stream, puts batches into it in the order of their numbers, and sees to it that `done` says
- * how far it is.
+ * Launches the batches of a queue on the GPU: one kernel for each batch, with the batch as its
+ * parameter. A launch therefore needs no memory that must be kept, nothing waits on the GPU, and a
+ * refused launch leaves nothing behind. The queue keeps the tickets, the open batch, the retries
+ * and the completed count. The launcher owns a stream, launches batches there in the order of their
+ * numbers, and makes the kernels report their progress in `done`.
  *
- * Private to gpudirect/queue.c. As the queue: one thread at a time.
+ * Private to gpudirect/queue.c. One thread at a time, as for the queue.
  */
 #ifndef FERRULE_GPUDIRECT_LAUNCHER_H
 #define FERRULE_GPUDIRECT_LAUNCHER_H
@@ -19,61 +19,65 @@
 #include "gpudirect/gpu.h"
 #include "gpudirect/launch.h"
 
-/* What became of an attempt. In all cases but the first frl_last_error() says why. */
+/* The result of a launch attempt. For every result except LAUNCH_TAKEN, frl_last_error() gives the
+ * reason. */
 enum launch_answer {
 	LAUNCH_TAKEN,
-	LAUNCH_PUT_OFF, /* not now: to be tried again, with the same batch */
-	LAUNCH_BROKEN,  /* never more; what was launched before may still run */
-	LAUNCH_GONE,    /* likewise, and nothing runs any more */
+	LAUNCH_PUT_OFF, /* temporary failure: retry with the same batch */
+	LAUNCH_BROKEN,  /* permanent failure; earlier launches may still run */
+	LAUNCH_GONE,    /* permanent failure; nothing runs any more */
 };
 
 /*
- * What the GPU and the processor share, in whole pages: the process's own, and registered with the
- * GPU. So it is there whatever the application does to contexts, and a child after fork() shares it
- * instead of getting a copy, which could be the one that the GPU does not see.
+ * Memory that the GPU and the processor share, in whole pages. The process allocates it and
+ * registers it with the GPU, so it survives when the application destroys a context. A child after
+ * fork() shares these pages. Copy-on-write could otherwise leave the parent with a copy that the
+ * GPU does not see.
  */
 struct launcher_shared {
-	_Atomic uint64_t done; /* the number of the last batch that is done */
-	uint32_t zero;         /* what the counter begins with */
+	_Atomic uint64_t done; /* the number of the last completed batch */
+	uint32_t zero;         /* the counter's initial value */
 };
 
 struct launcher {
 	struct gpu *gpu; /* held by the queue */
 	cu_stream stream;
 	struct launcher_shared *shared;
-	uint64_t shared_address;    /* the GPU's */
-	cu_function function, many; /* `many` is NULL where there is none */
+	uint64_t shared_address;    /* shared memory's GPU address */
+	cu_function function, many; /* `many` may be NULL */
 	cu_deviceptr counter;
-	uint32_t max_pieces; /* of a launch */
+	uint32_t max_pieces; /* of one launch */
 	uint32_t max_blocks;
-	pid_t owner;          /* the process that has made it */
-	bool is_unmade;       /* nothing of it is in the context any more */
+	pid_t owner;          /* the process that created the launcher */
+	bool is_unmade;       /* launcher_end() has freed its driver objects */
 	struct gpu_batch few; /* the parameter of `function`, while a launch copies it */
 };
 
-/* Outside of the context. The struct is zeroed; after a failure nothing is left. As
- * gpu_queue_new(). */
+/* Initializes a zeroed launcher, outside of the context. Leaves nothing behind after a failure.
+ * Fails as gpu_queue_new(). */
 int launcher_make(struct launcher *launcher, struct gpu *gpu);
 
-/* Outside of the context. The batch, which has at least one piece, with this number: they count up
- * by one from 1. It may be changed; when it was taken it is not referred to any more. A batch that
- * was put off comes again, with nothing taken away, and perhaps more pieces at its end. */
+/* Launches a batch, outside of the context. The batch must have at least one piece. Batch numbers
+ * start at 1 and increase by 1. The call may modify the batch. After LAUNCH_TAKEN the launcher does
+ * not refer to the batch any more. After LAUNCH_PUT_OFF the caller must submit the same batch
+ * again; it may append pieces, but not remove any. */
 enum launch_answer launcher_launch(
 	struct launcher *launcher, struct launch *open, uint64_t sequence);
 
-/* In the context: waits until `launched` is done, unless nothing runs any more (is_idle), and gives
- * back what is the driver's. Not called where the context is gone, or the GPU was given up. */
+/* In the context: waits until batch `launched` is done, unless nothing runs any more (is_idle),
+ * then frees the driver objects. Must not be called if the context is gone or the GPU was given
+ * up. */
 void launcher_end(struct launcher *launcher, uint64_t launched, bool is_idle);
 
-/* Outside of the context, at last: gives back the shared memory, unless the GPU may still use it,
- * which then stays for good: it was given up, or is another process's. */
+/* Outside of the context, as the last step: frees the shared memory. The memory is leaked if the
+ * GPU may still use it, because the GPU was given up or belongs to another process. */
 void launcher_forget(struct launcher *launcher);
 
-/* Whether this process has made it: the child of a fork() has no part in its work, and touches
- * nothing that is shared. With the last error if not. */
+/* Returns whether this process created the launcher. A child of fork() must not use its work or
+ * touch the shared memory. Sets the last error if it returns false. */
 bool launcher_is_own(const struct launcher *launcher);
 
-/* Handles that are not valid any more: they went with their context. */
+/* Returns whether a result means that handles are invalid because their context is gone. */
 bool launcher_is_gone(cu_result result);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPU memory for the engine: lib/engine/offload/offload.h over a queue of work. */
+/* GPU memory for the engine: implements lib/engine/offload/offload.h with a work queue. */
 #ifndef FERRULE_GPUDIRECT_OFFLOAD_H
 #define FERRULE_GPUDIRECT_OFFLOAD_H
 
 struct gpu;
 struct offload;
 
-/* Errors as gpu_queue_new(). Holds the GPU. */
+/* Creates an offload, which holds the GPU. Fails as gpu_queue_new(). */
 int gpu_offload_new(struct gpu *gpu, struct offload **ret_offload);
-/* As gpu_queue_free(). NULL is fine. */
+/* Same as gpu_queue_free(). NULL is allowed. */
 void gpu_offload_free(struct offload *offload);
 
 #endif

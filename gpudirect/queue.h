@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A queue of work for a GPU: pieces are added, launched together as one kernel, and done in the
- * order in which they were added, as far as anybody can tell: what touches bytes that an earlier
- * piece writes, or writes what an earlier one reads, comes after it. It has a stream of its own,
- * which waits for none of the application's.
+ * A work queue of a GPU. Pieces are added, and launched together as one kernel. They appear to
+ * complete in the order in which they were added: a piece runs after an earlier piece if either
+ * writes bytes that the other one touches. The queue has its own stream, which does not wait for
+ * the application's streams.
  *
- * Nothing here waits for work to be done but gpu_queue_free(), and nothing on the GPU waits for
- * more work. A call of the driver may wait for one of another thread, which may wait for the GPU.
+ * Only gpu_queue_free() waits for work to complete. No kernel waits for further work. However, a
+ * driver call may wait for a driver call of another thread, which may wait for the GPU.
  *
  * One thread at a time.
  */
@@ -22,42 +22,44 @@ struct gpu;
 struct gpu_queue;
 
 enum {
-	GPU_QUEUE_PIECES = 4096, /* added and not done, at most */
+	GPU_QUEUE_PIECES = 4096, /* the most pieces that are added and not done */
 };
 
-/* -ENOTSUP: this Ferrule was built without kernels, or they are not for this GPU or driver;
- * -ENOMEM, and as cuda_fail(). The queue holds the GPU. */
+/* Creates a queue, which holds the GPU. -ENOTSUP: this build has no kernels, or they do not support
+ * this GPU or driver. Other errors: -ENOMEM, and as cuda_fail(). */
 int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue);
 
-/* Waits until all that was launched is done, or cannot be any more. NULL is fine. */
+/* Waits until all launched work has completed or can no longer complete, then frees the queue. NULL
+ * is allowed. */
 void gpu_queue_free(struct gpu_queue *queue);
 
 /*
- * Adds a piece. Returns its ticket, which counts up from 1; 0: there is no room until some are
- * done, or the queue has failed. It may launch what is waiting, to make room.
+ * Adds a piece and returns its ticket; tickets start at 1. Returns 0 if the queue is full until
+ * pieces complete, or if it has failed. May launch waiting pieces to make room.
  */
 uint64_t gpu_queue_add(struct gpu_queue *queue, const struct gpu_work *work);
 
-/* Launches what was added. When the GPU cannot take it just now (a passing failure, or many
- * launches that are not done) it stays, and is tried again by this and by gpu_queue_done(). */
+/* Launches all added pieces. If the GPU cannot take them now (temporary failure, or too many
+ * pending launches), they stay in the queue. This function and gpu_queue_done() try again. */
 void gpu_queue_launch(struct gpu_queue *queue);
 
-/* The queue takes no more, and what it has not launched yet is forgotten: that counts as done when
- * all that was launched is done. gpu_queue_error() says so from here on. */
+/* Stops the queue: it takes no more pieces and discards those not launched. The discarded pieces
+ * count as done as soon as all launched pieces are done. gpu_queue_error() reports an error from
+ * now on. */
 void gpu_queue_drop(struct gpu_queue *queue);
 
-/* All pieces up to this ticket are done: their results are there for whoever looks, on the GPU, on
- * the processor and on a bus. After a failure it stays what it was, whatever is done of the rest,
- * until it is the last ticket that was given, when the GPU certainly touches none of the memory any
- * more, or has answered with nothing but unknown errors for two seconds, which is logged. Cheap. It
- * launches what waits, too. */
+/* Returns the last ticket up to which all pieces are done: their results are visible to the GPU,
+ * the processor and the bus. After a failure the value does not change until the GPU certainly no
+ * longer touches the memory; then it becomes the last ticket. The same happens, with a log message,
+ * after two seconds in which the GPU returned only unknown errors. Cheap to call. Also launches
+ * waiting pieces. */
 uint64_t gpu_queue_done(struct gpu_queue *queue);
 
-/* How many pieces one launch carries, at most. */
+/* Returns the most pieces of one launch. */
 uint32_t gpu_queue_max_pieces(const struct gpu_queue *queue);
 
-/* 0, or why nothing works any more: -EIO, with the sentence in *ret_why, which lives as long as
- * the queue. */
+/* Returns 0, or -EIO if the queue has failed. *ret_why is the reason, valid as long as the
+ * queue. */
 int gpu_queue_error(const struct gpu_queue *queue, const char **ret_why);
 
 struct gpu_queue_stats {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a GPU is asked to do with bytes: a list of pieces of work, and the code that does a share of
- * one. Plain C that is also CUDA: kernels.cu compiles these lines for GPUs, and the tests compile
- * them for the processor. Elements are as lib/reduce/element.h has them, so that results are
- * bitwise those of the processor.
+ * The byte operations that a GPU performs: a list of pieces of work, and the code for one thread's
+ * share of a piece. Plain C that is also CUDA: kernels.cu compiles this code for GPUs, and the
+ * tests compile it for the processor. Element formats are those of lib/reduce/element.h, so results
+ * are bitwise equal to the processor's.
  */
 #ifndef FERRULE_GPUDIRECT_WORK_H
 #define FERRULE_GPUDIRECT_WORK_H
@@ -11,19 +11,19 @@
 #include <stdint.h>
 
 enum gpu_action {
-	GPU_COPY,          /* dst = src; `count` are bytes, dtype means nothing */
+	GPU_COPY,          /* dst = src; `count` is in bytes, dtype is ignored */
 	GPU_REDUCE,        /* dst = op(operand, src) */
 	GPU_SCALE,         /* dst = src * scalar */
 	GPU_DIVIDE,        /* dst = src / divisor */
-	GPU_ENCODE,        /* dst = src (float32) in the wire's format */
-	GPU_DECODE,        /* the way back */
+	GPU_ENCODE,        /* dst = src (float32), encoded in the wire format */
+	GPU_DECODE,        /* dst = decoded src, float32 */
 	GPU_DECODE_REDUCE, /* dst = op(operand, decoded src), float32 */
 	GPU_ACTIONS
 };
 
-/* One piece. Addresses are the GPU's; any alignment; dst may be operand or, where no encoding is
- * involved, src, and overlaps nothing otherwise. `also`: the same bytes are written there, too (the
- * next hop's packet); 0: nowhere. */
+/* One piece. All addresses are GPU addresses, with any alignment. `dst` may equal `operand`, or
+ * `src` if no encoding is involved; other overlaps are not allowed. If `also` is not 0, the result
+ * is also written there (the next hop's packet). */
 struct gpu_work {
 	uint64_t dst;
 	uint64_t src;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a thread does of a piece of work. kernels.cu compiles these lines for GPUs; tests compile
- * them for the processor and run the threads one by one, in any order.
+ * One thread's share of a piece of work. kernels.cu compiles this code for GPUs; tests compile it
+ * for the processor, and run the threads one by one, in any order.
  *
- * A thread takes vectors of 16 bytes. They begin where `dst` is a multiple of 16, after a shorter
- * one, if elements lie so that this is possible; `src` and `operand` may lie otherwise: of these
- * the two aligned vectors around are read, and the bytes moved into place. That is the usual case,
- * not a rare one: payload in a packet follows headers of 42 bytes and more. Nothing outside of the
- * piece's own ranges is read, not even in the same 16 bytes.
+ * A thread handles vectors of 16 bytes. The first vector may be shorter, so that all later ones are
+ * aligned at `dst`, if the element size allows this. `src` and `operand` may be misaligned: the
+ * thread then reads the two aligned vectors around the data and shifts the bytes into place.
+ * Misalignment is the usual case, because payload in a packet follows at least 42 bytes of headers.
+ * No byte outside of the piece's own ranges is read, not even within the same 16 bytes.
  *
- * `also` is written as it lies, in as many stores as that takes: it wants to be as far from a
- * multiple of 16 as `dst` is.
+ * `also` may have any alignment; a misaligned vector takes several stores. It is fastest if `also`
+ * and `dst` have the same offset from a multiple of 16.
  *
- * Loads are ordinary ones: `ferrule_work` sees what was written before it was launched. Loads of
- * constant data (__ldg()) would not do: packet buffers are used again while others run.
+ * Loads are ordinary ones, because `ferrule_work` must see all writes before its launch. Loads of
+ * constant data (__ldg()) would be wrong: packet buffers are reused while other kernels run.
  */
 #ifndef FERRULE_GPUDIRECT_WORK_BODY_H
 #define FERRULE_GPUDIRECT_WORK_BODY_H
@@ -33,7 +33,7 @@
 #define GPU_ALIAS __attribute__((may_alias))
 #endif
 
-/* 16 bytes, as elements of whatever type. */
+/* 16 bytes, as elements of any type. */
 union gpu_vector {
 	uint32_t words[4];
 	uint64_t longs[2];
@@ -64,7 +64,7 @@ typedef uint8_t GPU_ALIAS gpu_u8;
 
 /* ---- memory */
 
-/* A range that is read: it tells what may be read around a vector. */
+/* The range that may be read: a load around a vector must not leave it. */
 struct gpu_range {
 	uint64_t begin, end;
 };
@@ -74,13 +74,13 @@ GPU_BODY struct gpu_aligned gpu_load_aligned(uint64_t address)
 	return *(const struct gpu_aligned *)address;
 }
 
-/* The lower half of two words, moved right by 0 to 31 bits. */
+/* Returns the low word of two words, shifted right by 0 to 31 bits. */
 GPU_BODY uint32_t gpu_funnel(uint32_t low, uint32_t high, uint32_t bits)
 {
 	return (uint32_t)(((uint64_t)high << 32 | low) >> bits);
 }
 
-/* 16 bytes that begin `skip` (1 to 15) bytes into 32. */
+/* Returns the 16 bytes at offset `skip` (1 to 15) of 32 bytes. */
 GPU_BODY union gpu_vector gpu_realign(
 	struct gpu_aligned low, struct gpu_aligned high, uint32_t skip)
 {
@@ -103,7 +103,7 @@ GPU_BODY union gpu_vector gpu_realign(
 	return v;
 }
 
-/* The first n (0 to 16) bytes at `address`, then zeros. */
+/* Returns the first n (0 to 16) bytes at `address`, padded with zeros. */
 GPU_BODY union gpu_vector gpu_load(uint64_t address, uint32_t n, struct gpu_range range)
 {
 	uint32_t skip = (uint32_t)(address & 15);
@@ -130,7 +130,7 @@ GPU_BODY union gpu_vector gpu_load(uint64_t address, uint32_t n, struct gpu_rang
 	return v;
 }
 
-/* A whole vector to where it is no multiple of 16. */
+/* Stores a whole vector at an address that is not a multiple of 16. */
 GPU_BODY void gpu_store_apart(uint64_t address, union gpu_vector v)
 {
 	if ((address & 7) == 0) {
@@ -152,7 +152,7 @@ GPU_BODY void gpu_store_apart(uint64_t address, union gpu_vector v)
 	}
 }
 
-/* The first n (0 to 16) bytes. */
+/* Stores the first n (0 to 16) bytes of a vector. */
 GPU_BODY void gpu_store(uint64_t address, union gpu_vector v, uint32_t n)
 {
 	if (n == 16 && (address & 15) == 0) {
@@ -172,7 +172,7 @@ GPU_BODY void gpu_store(uint64_t address, union gpu_vector v, uint32_t n)
 	}
 }
 
-/* To `dst`, and to `also`. */
+/* Stores at `dst`, and at `also` if that is set. */
 GPU_BODY void gpu_put(const struct gpu_work *w, uint64_t offset, union gpu_vector v, uint32_t n)
 {
 	gpu_store(w->dst + offset, v, n);
@@ -182,10 +182,10 @@ GPU_BODY void gpu_put(const struct gpu_work *w, uint64_t offset, union gpu_vecto
 
 /* ---- elements */
 
-/* What is done with a vector: an operation of two, as enum frl_op numbers them, or one of these. */
+/* The operation on a vector: an enum frl_op value, which has two operands, or one of these. */
 enum { GPU_DIVIDED = FRL_MIN + 1, GPU_COPIED };
 
-/* A vector's words move up by one place, and `last` comes in. */
+/* Moves the words of a vector down by one index, and puts `last` at the top. */
 GPU_BODY union gpu_vector gpu_turn(union gpu_vector v, uint32_t last)
 {
 	GPU_UNROLL
@@ -195,15 +195,16 @@ GPU_BODY union gpu_vector gpu_turn(union gpu_vector v, uint32_t last)
 	return v;
 }
 
-/* All elements at once. */
+/* Computes all elements of a vector, unrolled. */
 #define GPU_AT_ONCE(name, expression)                             \
 	GPU_UNROLL                                                \
 	for (unsigned int i = 0; i < 16 / sizeof(x.name[0]); i++) \
 		x.name[i] = element_##expression;                 \
 	break
 
-/* A word at a time, where an element takes many instructions: they are there once, not for each
- * word. Registers have no index, so that the vectors are turned. */
+/* Computes a vector word by word in a loop, for elements that take many instructions: the code
+ * exists once instead of once for each word. Registers cannot be indexed, so the loop rotates the
+ * vectors. */
 #define GPU_BY_WORD(name, expression)                                    \
 	GPU_ROLL                                                         \
 	for (int turn = 0; turn < 4; turn++) {                           \
@@ -244,7 +245,8 @@ GPU_TYPE(bf16, GPU_AT_ONCE, GPU_BY_WORD)
 GPU_TYPE(e4m3, GPU_BY_WORD, GPU_BY_WORD)
 GPU_TYPE(e5m2, GPU_BY_WORD, GPU_BY_WORD)
 
-/* All threads of a block take the same way here, which costs little beside the memory. */
+/* All threads of a block take the same branch here. Its cost is small compared to the memory
+ * accesses. */
 GPU_BODY union gpu_vector gpu_compute(
 	union gpu_vector x, union gpu_vector y, uint32_t dtype, uint32_t what, uint32_t n)
 {
@@ -267,7 +269,7 @@ GPU_BODY union gpu_vector gpu_compute(
 	}
 }
 
-/* One element in all places. */
+/* Returns a vector with the same element in all places. */
 GPU_BODY union gpu_vector gpu_splat(const uint8_t scalar[8], uint32_t size)
 {
 	union gpu_vector v;
@@ -281,16 +283,18 @@ GPU_BODY union gpu_vector gpu_splat(const uint8_t scalar[8], uint32_t size)
 	return v;
 }
 
-/* ---- groups of elements: each is one thread's, and `width` long but for the first and the last */
+/* ---- groups of elements: each belongs to one thread, and has `width` elements except for the
+ * first and the last */
 
 struct gpu_groups {
 	uint64_t count;
 	uint64_t n;
 	uint32_t width;
-	uint32_t missing; /* elements of the first group that there are not */
+	uint32_t missing; /* elements that the first group lacks */
 };
 
-/* Of elements of `size` bytes at dst, so that dst is a multiple of 16 from the second one on. */
+/* Divides elements of `size` bytes at `dst` into groups. The second and all later groups start at a
+ * multiple of 16. */
 GPU_BODY struct gpu_groups gpu_groups_at(
 	uint64_t dst, uint64_t count, uint32_t size, uint32_t width)
 {
@@ -304,7 +308,7 @@ GPU_BODY struct gpu_groups gpu_groups_at(
 	return groups;
 }
 
-/* Where group `i` begins, and how long it is. */
+/* Returns the length of group `i`, and its first element. */
 GPU_BODY uint32_t gpu_group(struct gpu_groups groups, uint64_t i, uint64_t *ret_first)
 {
 	uint64_t first = i * groups.width, n = groups.width;
@@ -328,7 +332,7 @@ GPU_BODY struct gpu_range gpu_range_of(uint64_t address, uint64_t bytes)
 
 /* ---- actions */
 
-/* COPY, REDUCE, SCALE, DIVIDE: elements that are as long afterwards as before. */
+/* COPY, REDUCE, SCALE, DIVIDE: the element size does not change. */
 GPU_BODY void gpu_work_same(const struct gpu_work *w, uint32_t dtype, uint32_t what, uint64_t count,
 	uint64_t index, uint64_t n_threads)
 {
@@ -362,7 +366,7 @@ GPU_BODY uint32_t gpu_shorter(float x, uint32_t wire)
 	return element_to_bf16(element_saturate(x, ELEMENT_LIMIT_BF16, ELEMENT_LARGEST_BF16));
 }
 
-/* Of n elements, the bytes in the first and in the second vector of float32. */
+/* Returns how many bytes of n elements are in the first or second vector of float32. */
 GPU_BODY uint32_t gpu_half_bytes(uint32_t n, uint32_t half)
 {
 	if (half)
@@ -396,7 +400,7 @@ GPU_BODY void gpu_encode_shorts(const struct gpu_work *w, uint64_t index, uint64
 	}
 }
 
-/* The bits of the largest magnitude of n elements from `first` on. */
+/* Returns the bits of the largest magnitude among n elements, starting at `first`. */
 GPU_BODY uint32_t gpu_largest(
 	const struct gpu_work *w, uint64_t first, uint32_t n, struct gpu_range src)
 {
@@ -417,7 +421,7 @@ GPU_BODY uint32_t gpu_largest(
 	return largest;
 }
 
-/* ENCODE of int8: a thread takes a whole block, so that none needs to know of another's numbers. */
+/* ENCODE of int8: a thread handles a whole block, so no thread needs another thread's numbers. */
 GPU_BODY void gpu_encode_blocks(const struct gpu_work *w, uint64_t index, uint64_t n_threads)
 {
 	struct gpu_range src = gpu_range_of(w->src, w->count * 4);
@@ -450,7 +454,7 @@ GPU_BODY void gpu_encode_blocks(const struct gpu_work *w, uint64_t index, uint64
 	}
 }
 
-/* Eight decoded elements; the first n are there. */
+/* Eight decoded elements; only the first n are valid. */
 struct gpu_decoded {
 	union gpu_vector halves[2];
 };
@@ -462,14 +466,15 @@ GPU_BODY struct gpu_decoded gpu_decode(
 	union gpu_vector v;
 
 	if (w->wire == FRL_WIRE_INT8) {
-		/* A group is never in two blocks. */
+		/* A group never spans two blocks. */
 		uint64_t block = w->src + first / FRL_WIRE_BLOCK * GPU_WIRE_BLOCK_BYTES;
 		uint32_t scale_bits = *(const gpu_u8 *)block |
 			(uint32_t) * (const gpu_u8 *)(block + 1) << 8;
 		float scale = element_from_bf16((uint16_t)scale_bits);
 		uint64_t at = block + 2 + first % FRL_WIRE_BLOCK;
 
-		/* What follows these eight is read with them, where it is the piece's. */
+		/* Load all 16 bytes if they belong to the piece, even if fewer elements are
+		 * needed. */
 		v = gpu_load(at, at + 16 <= src.end ? 16 : n, src);
 		GPU_UNROLL
 		for (int i = 0; i < 8; i++)
@@ -485,7 +490,8 @@ GPU_BODY struct gpu_decoded gpu_decode(
 	return d;
 }
 
-/* op(x, decoded y). Of blocks of int8 a NaN is what the block had, whatever the operation. */
+/* Returns op(x, decoded y). For int8 blocks, a NaN operand yields the NaN of FRL_SUM with every
+ * operation. */
 GPU_BODY union gpu_vector gpu_combine(
 	union gpu_vector x, union gpu_vector y, uint32_t op, uint32_t wire)
 {
@@ -500,7 +506,7 @@ GPU_BODY union gpu_vector gpu_combine(
 	return v;
 }
 
-/* DECODE and DECODE_REDUCE. Groups of blocks begin where the blocks do. */
+/* DECODE and DECODE_REDUCE. Groups start where blocks start. */
 GPU_BODY void gpu_work_decode(const struct gpu_work *w, uint64_t index, uint64_t n_threads)
 {
 	uint64_t dst = w->wire == FRL_WIRE_INT8 ? 0 : w->dst;
@@ -528,7 +534,8 @@ GPU_BODY void gpu_work_decode(const struct gpu_work *w, uint64_t index, uint64_t
 	}
 }
 
-/* The share of thread `index` of `n_threads` of a piece. Any number of threads; in any order. */
+/* Performs the share of thread `index` of `n_threads` of a piece. Works with any number of threads,
+ * in any order. */
 GPU_BODY void gpu_work_share(const struct gpu_work *w, uint64_t index, uint64_t n_threads)
 {
 	int is_wire = w->action >= GPU_ENCODE && w->wire != FRL_WIRE_SAME;
@@ -558,7 +565,7 @@ GPU_BODY void gpu_work_share(const struct gpu_work *w, uint64_t index, uint64_t 
 	}
 }
 
-/* The share of a thread of a block of a batch that has these pieces. */
+/* Performs one thread's share in one block of a batch. */
 GPU_BODY void gpu_pieces_share(const struct gpu_work *pieces, const uint16_t *first_block,
 	uint32_t n_pieces, uint32_t block, uint32_t thread)
 {
