@@ -30,7 +30,7 @@ void gpu_free(struct gpu *gpu, uint8_t *memory)
 	struct gpu_scope scope;
 	cu_result result;
 
-	/* With its context, the memory is gone as well. */
+	/* If the context is gone, the memory is gone too. */
 	if (!memory || gpu_enter(gpu, &scope) < 0)
 		return;
 	result = gpu->cuda->cuMemFree((cu_deviceptr)(uintptr_t)memory);

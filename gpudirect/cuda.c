@@ -12,8 +12,8 @@
 #include "lib/base/error.h"
 
 enum {
-	CUDA_VERSION_MIN = 11030, /* the first that has cuGetProcAddress() */
-	CUDA_VERSION_V2 = 12000,  /* the first in which that has five arguments */
+	CUDA_VERSION_MIN = 11030, /* the first version with cuGetProcAddress() */
+	CUDA_VERSION_V2 = 12000,  /* the first version in which that has five arguments */
 };
 
 #define CUDA_LIBRARY "libcuda.so.1"
@@ -21,17 +21,17 @@ enum {
 	"Ferrule needs the driver of CUDA 11.3 (465.19) or newer: update NVIDIA's driver"
 
 static struct {
-	pthread_mutex_t mutex; /* of all that is not atomic */
+	pthread_mutex_t mutex; /* protects all fields that are not atomic */
 	void *library;
 	struct cuda_api api;
-	_Atomic(const struct cuda_api *) looked; /* &api, once it is filled in for good */
-	_Atomic(const struct cuda_api *) ready;  /* and once cuInit() has succeeded */
-	int kept_error;                          /* a failure that no later call changes */
+	_Atomic(const struct cuda_api *) looked; /* &api, once all functions are known */
+	_Atomic(const struct cuda_api *) ready;  /* &api, once cuInit() has succeeded */
+	int kept_error;                          /* a permanent failure */
 	char kept_why[ERROR_TEXT_MAX];
 
-	_Atomic(void *) noticed; /* a handle of the library which somebody else has loaded */
+	_Atomic(void *) noticed; /* a handle of the library, which other code has loaded */
 	_Atomic(unsigned long long)
-		seen_loads; /* the loader's counter then, when it was not there */
+		seen_loads; /* the loader's load count when the library was last missing */
 } the_cuda = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- has somebody loaded it? */
@@ -39,7 +39,7 @@ static struct {
 static int read_loads(struct dl_phdr_info *info, size_t size, void *user_data)
 {
 	*(unsigned long long *)user_data = info->dlpi_adds;
-	return 1; /* it is the same in all entries: the first is enough */
+	return 1; /* the count is the same in all entries: the first is enough */
 }
 
 bool cuda_is_loaded(void)
@@ -51,7 +51,8 @@ bool cuda_is_loaded(void)
 	if (atomic_load_explicit(&the_cuda.noticed, memory_order_relaxed))
 		return true;
 	dl_iterate_phdr(read_loads, &loads);
-	/* The counter is read before the look: what is loaded in between is seen the next time. */
+	/* Read the counter before searching: the next call then sees a library that is loaded
+	 * meanwhile. */
 	if (loads == atomic_load_explicit(&the_cuda.seen_loads, memory_order_relaxed))
 		return false;
 	library = dlopen(CUDA_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
@@ -59,7 +60,7 @@ bool cuda_is_loaded(void)
 		atomic_store_explicit(&the_cuda.seen_loads, loads, memory_order_relaxed);
 		return false;
 	}
-	/* The handle is kept: so the library cannot be unloaded, and the answer stays true. */
+	/* Keep the handle: it prevents unloading of the library, so the result stays true. */
 	if (!atomic_compare_exchange_strong(&the_cuda.noticed, &none, library))
 		dlclose(library);
 	return true;
@@ -67,14 +68,14 @@ bool cuda_is_loaded(void)
 
 /* ---- loading */
 
-/* cuGetProcAddress(), by whichever of its two signatures the driver has. */
+/* cuGetProcAddress(), with either of its two signatures. */
 struct finder {
 	cu_get_proc_address_v2 find_v2;
 	cu_get_proc_address find;
 };
 
-/* NULL: the driver has no such function. Streams mean what they mean in code that was not compiled
- * for per-thread default streams, as Ferrule always names the one that it means. */
+/* Returns NULL if the driver lacks the function. Default streams have the legacy meaning (no
+ * per-thread default streams), because Ferrule always names its stream. */
 static void *find_function(const struct finder *finder, const char *name, int version)
 {
 	void *function = NULL;
@@ -89,7 +90,7 @@ static void *find_function(const struct finder *finder, const char *name, int ve
 	return result == CUDA_SUCCESS ? function : NULL;
 }
 
-/* All functions. Returns the name of one that is missing and must not be; NULL: none is. */
+/* Finds all functions. Returns the name of a required function that is missing, or NULL. */
 static const char *find_functions(const struct finder *finder, struct cuda_api *api)
 {
 	const char *missing = NULL;
@@ -151,8 +152,9 @@ static int keep_failure(int err)
 	return err;
 }
 
-/* With the mutex held. That there is no library may change (an application may load it from a
- * place of its own); what the library is does not. */
+/* Requires the mutex. A missing library may appear later (an application may load it from its
+ * own folder), so that failure is not kept. The properties of a library that was found do not
+ * change. */
 static int look_locked(const struct cuda_api **ret_cuda)
 {
 	void *library;
@@ -202,11 +204,11 @@ int cuda_look(const struct cuda_api **ret_cuda)
 
 /* ---- initializing */
 
-/* What no waiting changes in this process, as it is about the library and the kernel's part of the
- * driver. All others may pass: a fabric manager or an MPS server that is just starting, a device
- * that another process has to itself, a module that is not loaded yet, no more files or memory.
- * An application may also choose its devices (CUDA_VISIBLE_DEVICES) after Ferrule has looked for
- * some. */
+/* Returns whether a failure is permanent in this process, because it concerns the library or the
+ * kernel driver. All others may be temporary: a fabric manager or an MPS server that is starting, a
+ * device in exclusive use by another process, a kernel module that is not loaded yet, a lack of
+ * files or memory. An application may also select its devices (CUDA_VISIBLE_DEVICES) after
+ * Ferrule's first attempt. */
 static bool is_lasting(cu_result result)
 {
 	switch (result) {
@@ -219,7 +221,7 @@ static bool is_lasting(cu_result result)
 	}
 }
 
-/* With the mutex held. */
+/* Requires the mutex. */
 static int init_locked(const struct cuda_api **ret_cuda)
 {
 	cu_result result;

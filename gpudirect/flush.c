@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A NIC tells the processor that its bytes are in GPU memory when they are on their way there.
- * What is launched after that finds them; a kernel that runs already may not. NVIDIA, GPUDirect
- * RDMA, "Synchronization and Memory Ordering".
+ * A NIC reports completion to the processor while its bytes are still on their way to GPU memory.
+ * Kernels launched later see these bytes; a running kernel may not. Source: NVIDIA, GPUDirect RDMA,
+ * "Synchronization and Memory Ordering".
  */
 #include <errno.h>
 #include <stdint.h>
@@ -11,9 +11,9 @@
 #include "lib/base/error.h"
 
 /*
- * A copy that is launched now has to find what has arrived, so when it is done all of that is where
- * kernels look. In a stream of its own: it waits for no kernel, not even for one that waits for
- * these bytes.
+ * Copies from GPU memory. A copy that is launched now must see all bytes that have arrived, so when
+ * it completes they are visible to kernels. The copy uses its own stream, so it waits for no
+ * kernel; a kernel may itself be waiting for these bytes.
  */
 static int read_back(const struct cuda_api *cuda, const void *addr)
 {

@@ -11,7 +11,7 @@
 #include "gpudirect/stream.h"
 #include "lib/base/error.h"
 
-/* Those that somebody holds. */
+/* The GPUs that have holders. */
 static struct {
 	pthread_mutex_t mutex;
 	struct gpu *first;
@@ -23,7 +23,7 @@ static int attribute(const struct cuda_api *cuda, cu_device device, cu_device_at
 {
 	int value = 0;
 
-	/* A driver that does not know the attribute does not know the feature. */
+	/* If the driver does not know the attribute, it does not support the feature. */
 	return cuda->cuDeviceGetAttribute(&value, which, device) ? 0 : value;
 }
 
@@ -60,7 +60,7 @@ void gpu_read_caps(const struct cuda_api *cuda, cu_device device, struct gpu_cap
 
 /* ---- which context */
 
-/* 0: the driver does not say, or it is gone. */
+/* Returns 0 if the driver does not report an ID, or the context is gone. */
 static uint64_t id_of(const struct cuda_api *cuda, cu_context context)
 {
 	unsigned long long id = 0;
@@ -76,9 +76,9 @@ static bool is_no_context(cu_result result)
 		result == CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Whether the context has been destroyed; another one may lie at its address by now, also of the
- * primary kind, which cudaDeviceReset() ends for all that hold it. False also where the driver does
- * not say. */
+/* Returns whether the context was destroyed. Another context may have its address by now. This
+ * includes a primary context: cudaDeviceReset() destroys it for all its users. Returns false if the
+ * driver does not report IDs. */
 static bool is_known_gone(const struct gpu *gpu)
 {
 	unsigned long long id = 0;
@@ -90,7 +90,7 @@ static bool is_known_gone(const struct gpu *gpu)
 	return result ? is_no_context(result) : id != gpu->context_id;
 }
 
-/* What is done outside of a context may be forbidden by a capture all the same. */
+/* A stream capture may forbid even calls that need no context. */
 static void relax(const struct cuda_api *cuda, struct gpu_scope *scope)
 {
 	scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -115,8 +115,9 @@ static int retain(const struct cuda_api *cuda, int ordinal, cu_device device, cu
 	return cuda_fail(result, "cuDevicePrimaryCtxRetain", what);
 }
 
-/* The device's primary context goes away with its last user, so whoever uses one is to hold it. One
- * that nobody uses yet is not this one, and is not to be made just to see that. */
+/* Retains `context` if it is the device's primary context. A primary context is destroyed with its
+ * last user, so each user must retain it. An inactive primary context cannot be `context`, and must
+ * not be created only for this comparison. */
 static bool retain_if_primary(const struct cuda_api *cuda, cu_device device, cu_context context)
 {
 	cu_context primary = NULL;
@@ -132,7 +133,7 @@ static bool retain_if_primary(const struct cuda_api *cuda, cu_device device, cu_
 	return false;
 }
 
-/* One that somebody holds, with one holder more; or NULL. With the lock held. */
+/* Returns a GPU that has holders, and adds a holder; or NULL. Requires the lock. */
 static struct gpu *find(cu_context context, int ordinal)
 {
 	for (struct gpu *gpu = known.first; gpu; gpu = gpu->next) {
@@ -294,7 +295,7 @@ int gpu_enter(struct gpu *gpu, struct gpu_scope *ret_scope)
 	cu_result result;
 	char what[64];
 
-	/* Asked before it is used: a driver need not notice that a handle is of no use any more. */
+	/* Check first: the driver may not detect that a context handle is stale. */
 	if (is_known_gone(gpu))
 		return is_gone(gpu);
 	result = cuda->cuCtxPushCurrent(gpu->context);

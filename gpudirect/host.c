@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver registers a page once, for all contexts of the process, and refuses ranges of which it
- * has any page. So there is one list of what is registered, in pieces that do not overlap, whoever
- * asked for it; a piece that the application has registered is used like ours, but is not ours to
- * let go of. A GPU keeps which pieces it uses, how often, and where it sees them.
+ * The driver registers each page once, for all contexts of the process. It rejects a range if any
+ * page of the range is registered already. So one list holds all registrations, as pieces that do
+ * not overlap. A piece that the application has registered is used in the same way, but never
+ * unregistered here. Each GPU records which pieces it uses, how often, and at which GPU addresses.
  *
- * What is registered goes with the context in which that was done, for all others too. So it is
- * done in the primary context of a device, which is held for it, never in one that the application
- * made and may destroy when it is done with it.
+ * A registration ends with the context in which it was made, for all other contexts too. So pieces
+ * are registered in a device's primary context, which is retained for them. They are never
+ * registered in a context that the application created and may destroy.
  *
- * What is asked for each packet takes no lock: host_rows.h.
+ * The lookup for each packet takes no lock: host_rows.h.
  */
 #include "gpudirect/host.h"
 
@@ -28,21 +28,20 @@
 struct piece {
 	struct piece *next;
 	uintptr_t start, end;
-	struct gpu
-		*owner; /* registered in its context, and held; NULL: not ours, or not let go of */
+	struct gpu *owner; /* held; has the registration; NULL: not ours, or the driver keeps it */
 	bool is_ours;
-	unsigned uses; /* GPUs; 0 only of one that the driver would not let go of */
+	unsigned uses; /* GPUs that use it; 0 only if the driver refused to unregister it */
 };
 
-/* A piece that a GPU reaches; sorted like the pieces. */
+/* A piece that a GPU can access. The list is sorted as the pieces are. */
 struct use {
 	struct use *next;
 	struct piece *piece;
 	uint64_t device;
-	unsigned maps; /* of this GPU, that need it */
+	unsigned maps; /* mappings of this GPU that need the piece */
 };
 
-/* gpu_host_map() was called so often. It holds the GPU. */
+/* The number of gpu_host_map() calls for a range. Holds the GPU. */
 struct map {
 	struct map *next;
 	uintptr_t start, end;
@@ -52,12 +51,11 @@ struct map {
 struct gpu_host {
 	struct use *uses;
 	struct map *maps;
-	struct gpu
-		*home; /* what it needs is registered in its context; held while there are maps */
-	struct gpu_rows rows; /* what it sees, for who looks it up */
+	struct gpu *home;     /* its context holds the registrations; held while mappings exist */
+	struct gpu_rows rows; /* the lookup table for packets */
 };
 
-/* Sorted by start. The mutex protects all of the above, but for the rows. */
+/* Sorted by start. The mutex protects all of the above except the rows. */
 static struct {
 	pthread_mutex_t mutex;
 	struct piece *pieces;
@@ -65,7 +63,8 @@ static struct {
 
 /* ---- what is looked up */
 
-/* False: no memory; it is as it was. Never that where there is less than before. */
+/* Returns false, and keeps the old rows, if memory is short. Cannot fail if the number of rows
+ * shrinks. */
 static bool publish(struct gpu_host *own)
 {
 	uint32_t n = 0;
@@ -118,8 +117,8 @@ static bool is_unregistered(cu_result result)
 	return false;
 }
 
-/* True: the driver has it no longer. Without a context that it was registered in, it went with
- * that. */
+/* Returns whether the driver no longer has the registration. If the registration's context is gone,
+ * the registration is gone too. */
 static bool unregister(struct gpu *gpu, const struct piece *piece)
 {
 	char error[ERROR_TEXT_MAX];
@@ -141,7 +140,7 @@ static bool unregister(struct gpu *gpu, const struct piece *piece)
 	return is_done;
 }
 
-/* Nobody uses it any more. */
+/* Releases a piece that no GPU uses. */
 static void let_go(struct piece *piece)
 {
 	if (!piece->is_ours || unregister(piece->owner, piece)) {
@@ -152,8 +151,8 @@ static void let_go(struct piece *piece)
 	piece->owner = NULL;
 }
 
-/* The driver would not let go of some of it earlier. Other memory may be there by now, so what is
- * registered is of no use. */
+/* Unregisters pieces that the driver refused to unregister earlier. Other memory may be mapped
+ * there by now, so the old registration is useless. */
 static int try_again(struct gpu *home, uintptr_t start, uintptr_t end)
 {
 	struct piece *next;
@@ -172,7 +171,7 @@ static int try_again(struct gpu *home, uintptr_t start, uintptr_t end)
 	return 0;
 }
 
-/* `owner` is NULL: not ours. */
+/* `owner` is NULL if Ferrule did not register the range. */
 static int add_piece(uintptr_t start, uintptr_t end, struct gpu *owner)
 {
 	struct piece *piece = calloc(1, sizeof(*piece));
@@ -189,7 +188,7 @@ static int add_piece(uintptr_t start, uintptr_t end, struct gpu *owner)
 	return 0;
 }
 
-/* Where the driver has any of it: -EEXIST, and no sentence. */
+/* Returns -EEXIST, without an error text, if any page of the range is registered already. */
 static int register_range(struct gpu *home, uintptr_t start, uintptr_t end)
 {
 	const unsigned int flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
@@ -216,7 +215,8 @@ static int register_range(struct gpu *home, uintptr_t start, uintptr_t end)
 	return rc;
 }
 
-/* In the GPU's context from here on. Where the GPU sees this page; 0: it is not registered. */
+/* The next functions run in the GPU's context. Returns the page's GPU address, or 0 if the page is
+ * not registered. */
 static uint64_t page_address(struct gpu *gpu, uintptr_t page)
 {
 	cu_deviceptr device = 0;
@@ -224,8 +224,8 @@ static uint64_t page_address(struct gpu *gpu, uintptr_t page)
 	return gpu->cuda->cuMemHostGetDevicePointer(&device, (void *)page, 0) ? 0 : device;
 }
 
-/* The application has registered some pages of it: page by page, which ones, and the rest is
- * registered by us. */
+/* The application has registered some pages of the range. Finds these page by page, and registers
+ * the rest. */
 static int register_around(struct gpu *gpu, uintptr_t start, uintptr_t end)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -254,8 +254,9 @@ static int register_around(struct gpu *gpu, uintptr_t start, uintptr_t end)
 	return rc;
 }
 
-/* What was registered went with its context (cudaDeviceReset()), and regions of then still need
- * it, so that it is not known to whom it would have to be registered anew. */
+/* Fails if the piece's registration is gone with its context (cudaDeviceReset()) while regions
+ * still use the piece. The piece cannot be registered again, because its other users are not known
+ * here. */
 static int check_there(const struct piece *piece)
 {
 	struct gpu_scope scope;
@@ -272,7 +273,7 @@ static int check_there(const struct piece *piece)
 	return 0;
 }
 
-/* All of it is in pieces then. After a failure some may be, which nobody uses. */
+/* Covers the whole range with pieces. After a failure some unused pieces may remain. */
 static int cover(struct gpu *gpu, uintptr_t start, uintptr_t end)
 {
 	while (start < end) {
@@ -300,7 +301,7 @@ static int cover(struct gpu *gpu, uintptr_t start, uintptr_t end)
 	return 0;
 }
 
-/* Pieces that cover() made, and nobody uses. */
+/* Removes unused pieces that cover() made. */
 static void uncover(uintptr_t start, uintptr_t end)
 {
 	struct piece *next;
@@ -323,7 +324,7 @@ static struct use *find_use(const struct gpu_host *own, const struct piece *piec
 	return use;
 }
 
-/* Ends uses that no map needs. The rows are without them. */
+/* Removes uses that no mapping needs. They must not be in the rows any more. */
 static void end_uses(struct gpu_host *own)
 {
 	struct use **link = &own->uses;
@@ -373,7 +374,7 @@ static int add_use(struct gpu *gpu, struct piece *piece)
 	return 0;
 }
 
-/* By 1 or -1: how many maps need the pieces in [start, end). */
+/* Adds `change` (1 or -1) to the mapping count of the pieces in [start, end). */
 static void count_maps(struct gpu_host *own, uintptr_t start, uintptr_t end, int change)
 {
 	for (struct use *use = own->uses; use; use = use->next) {
@@ -449,7 +450,7 @@ static struct map **find_map(struct gpu_host *own, uintptr_t start, uintptr_t en
 	return link;
 }
 
-/* To pages. -EINVAL: there is no such range. */
+/* Rounds to pages. Returns -EINVAL if the range is not valid. */
 static int round_range(const void *addr, size_t length, uintptr_t *ret_start, uintptr_t *ret_end)
 {
 	const uintptr_t in_page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;

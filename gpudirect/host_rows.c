@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows that became too few are kept to the end, since somebody may still be reading them: together
- * they are no more than those that took their place. */
+/* A table that became too small is kept until the end, because a lookup may still read it. All old
+ * tables together are no larger than the current one. */
 #include "gpudirect/host_rows.h"
 
 #include <stdlib.h>
@@ -67,7 +67,7 @@ void gpu_rows_end(struct gpu_rows *rows)
 	atomic_fetch_add(&rows->version, 1);
 }
 
-/* Each load is one that later ones do not overtake: the version is looked at again after all. */
+/* All loads have acquire order, so that the version is read again after the rows. */
 static uint64_t look_up(const struct rows *rows, uintptr_t start, uintptr_t end)
 {
 	uint32_t low = 0, high = atomic_load_explicit(&rows->n, memory_order_acquire);

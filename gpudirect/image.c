@@ -9,27 +9,28 @@
 #include "gpudirect/gpu.h"
 #include "lib/base/error.h"
 
-/* Since this version of CUDA a kernel's parameter may be as long as that of ferrule_work_many. */
+/* The first CUDA version whose kernel parameters have room for that of ferrule_work_many. */
 enum { MANY_SINCE = 12010 };
 
 struct gpu_image {
-	cu_module module, many_module; /* the second one may be NULL, */
-	cu_function function, many;    /* and so its function */
+	cu_module module, many_module; /* many_module may be NULL, */
+	cu_function function, many;    /* and then `many` is NULL too */
 };
 
-/* A context's image is loaded once, whichever thread comes first. */
+/* Serializes loading: a context's image is loaded once, by the first thread that needs it. */
 static pthread_mutex_t load_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct image_data *used = &image_data, *used_many = &image_many;
 
-/* Tegra (Orin; Thor, which CUDA 13 calls 11.0): code for other GPUs of the same major version
- * does not run there. */
+/* Returns whether the GPU is a Tegra (Orin; Thor, which CUDA 13 calls 11.0). Code for other GPUs of
+ * the same major version does not run there. */
 static bool is_tegra(int major, int minor)
 {
 	return (major == 8 && (minor == 7 || minor == 8)) || (major == 10 && minor == 1);
 }
 
-/* Code runs on GPUs of the same major version that are not older. */
+/* Returns whether the image has binary code for the GPU. Code runs on GPUs of the same major
+ * version and the same or a later minor version. */
 static bool has_code(const struct image_data *image, int major, int minor)
 {
 	const size_t n = sizeof(image->codes) / sizeof(image->codes[0]);
@@ -141,8 +142,8 @@ static int load_module(struct gpu *gpu, const struct image_data *data, const cha
 
 	if (result)
 		return refused(gpu, result, "cuModuleLoadData");
-	/* Where modules are loaded lazily this loads the function: not its first launch, which
-	 * would then wait for whatever runs in the context. */
+	/* With lazy loading this call loads the function. Otherwise its first launch would load it,
+	 * and would wait for all kernels that run in the context. */
 	result = cuda->cuModuleGetFunction(&function, module, name);
 	if (!result) {
 		*ret_module = module;
@@ -153,14 +154,14 @@ static int load_module(struct gpu *gpu, const struct image_data *data, const cha
 	return refused(gpu, result, "cuModuleGetFunction");
 }
 
-/* Likewise. */
+/* In the GPU's context. */
 static int load(struct gpu *gpu, struct gpu_image *image)
 {
 	int rc = load_module(gpu, used, "ferrule_work", &image->module, &image->function);
 
 	if (rc || !used_many->bytes || gpu->cuda->version < MANY_SINCE)
 		return rc;
-	/* It only makes launches fewer. */
+	/* Not a failure: `ferrule_work_many` only reduces the number of launches. */
 	if (load_module(gpu, used_many, "ferrule_work_many", &image->many_module, &image->many))
 		frl_log(FRL_LOG_WARNING, "GPU %d gets more and smaller launches: %s", gpu->ordinal,
 			frl_last_error());

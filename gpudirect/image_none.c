@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* In place of the generated image where there is no nvcc. */
+/* Replaces the generated image in a build without nvcc. */
 #include "gpudirect/image.h"
 
 const struct image_data image_data = { .bytes = NULL };

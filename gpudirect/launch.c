@@ -2,14 +2,15 @@
 #include "gpudirect/launch.h"
 
 enum {
-	/* What a thread handles in one turn, times the threads of a block: less would leave some
-	 * idle. */
+	/* The bytes that a block's threads handle in one iteration. Smaller shares would leave
+	 * threads idle. */
 	BLOCK_BYTES = 16 * GPU_BLOCK_THREADS,
-	/* How many ranges a check goes through: as many as GPU_BATCH_PIECES pieces may have. A
-	 * piece that would take longer begins a new launch, which costs less than the checks of
-	 * all that would follow it. */
+	/* The most ranges that one check compares: GPU_BATCH_PIECES pieces have at most this many.
+	 * A piece that needs a longer check starts a new launch, which costs less than the checks
+	 * of all later pieces. */
 	RANGES_CHECKED = 2 * GPU_BATCH_PIECES,
-	/* How many of the last ranges may go on: the packets of so many messages, in turns. */
+	/* How many of the latest ranges can be extended, that is, how many messages may have
+	 * interleaved packets. */
 	RANGES_OPEN = 16,
 };
 
@@ -20,7 +21,7 @@ static void clear(struct launch_ranges *ranges)
 	ranges->high = 0;
 }
 
-/* True as well where it would take long to find out. */
+/* Returns true if a range overlaps [begin, end), or if the check would take long. */
 static bool touch(const struct launch_ranges *ranges, uint64_t begin, uint64_t end)
 {
 	bool found = false;
@@ -97,7 +98,7 @@ void launch_add(struct launch *launch, const struct gpu_work *work)
 	insert(&launch->writes, work->dst, work->dst + dst);
 	if (work->also)
 		insert(&launch->also, work->also, work->also + dst);
-	/* What is written as well counts as that. */
+	/* Bytes that are also written need no entry among the reads. */
 	if (work->src != work->dst || src != dst)
 		insert(&launch->reads, work->src, work->src + src);
 	if (operand && work->operand != work->dst)
@@ -109,7 +110,7 @@ static uint64_t wanted_blocks(const struct gpu_work *work)
 	uint64_t dst = gpu_work_dst_bytes(work), src = gpu_work_src_bytes(work);
 	uint64_t longer = dst > src ? dst : src;
 
-	/* There a thread takes a block of the wire's, of float32, in one turn. */
+	/* ENCODE of int8: a thread handles a whole block of the wire format in one iteration. */
 	if (work->action == GPU_ENCODE && work->wire == FRL_WIRE_INT8)
 		longer = src / (4 * FRL_WIRE_BLOCK) * 16;
 	return longer ? (longer - 1) / BLOCK_BYTES + 1 : 1;
@@ -126,7 +127,7 @@ void launch_deal(struct launch *launch, uint32_t max_blocks)
 	for (uint32_t i = 0; i < batch->n_pieces; i++) {
 		uint64_t n = wanted_blocks(&batch->pieces[i]);
 
-		/* Each gets its part of what is left beyond the one that all have. */
+		/* Every piece has one block. Distribute the remaining blocks in proportion. */
 		if (sum > max_blocks)
 			n = 1 +
 				(double)(n - 1) / (double)sum *

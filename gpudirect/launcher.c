@@ -15,8 +15,8 @@
 #include "lib/base/error.h"
 
 enum {
-	/* Two for each multiprocessor keep PCIe and most of a GPU's memory busy, and leave room for
-	 * the application's. */
+	/* Two blocks for each multiprocessor saturate PCIe and most of a GPU's memory bandwidth,
+	 * and leave room for the application's kernels. */
 	BLOCKS_PER_PROCESSOR = 2,
 	MAX_BLOCKS = 4096,
 };
@@ -62,9 +62,9 @@ static void unmap_shared(struct launcher *launcher)
 
 /* ---- beginning and end */
 
-/* In the context: the stream, which waits for no other one, and comes before others. The counter is
- * set in the stream itself, ahead of all that uses it: other ways would wait for the application's
- * streams, or not be waited for by this one. */
+/* In the context: creates a non-blocking stream of high priority. The counter is initialized in
+ * this stream, ahead of all launches that use it. Other copies would wait for the application's
+ * streams, or this stream would not wait for them. */
 static cu_result begin(struct launcher *launcher, const char **ret_call)
 {
 	const struct cuda_api *cuda = launcher->gpu->cuda;
@@ -126,14 +126,15 @@ int launcher_make(struct launcher *launcher, struct gpu *gpu)
 	return rc;
 }
 
-/* Failures mean that the context is gone already. */
+/* Ignores errors: they mean that the context is gone already. */
 void launcher_end(struct launcher *launcher, uint64_t launched, bool is_idle)
 {
 	const struct cuda_api *cuda = launcher->gpu->cuda;
 	const struct timespec pause = { .tv_nsec = 1000000 };
 
 	if (launcher->stream) {
-		/* Once in any case: what the counter begins with may still be on its way. */
+		/* Synchronize at least once: the copy of the counter's initial value may still be
+		 * pending. */
 		while (cuda_is_passing(cuda->cuStreamSynchronize(launcher->stream)) && !is_idle &&
 			atomic_load_explicit(&launcher->shared->done, memory_order_acquire) !=
 				launched)
@@ -145,7 +146,8 @@ void launcher_end(struct launcher *launcher, uint64_t launched, bool is_idle)
 	launcher->is_unmade = true;
 }
 
-/* Where it was not unmade the context is gone, or the GPU may still use it. */
+/* Without a preceding launcher_end(), either the context is gone, or the GPU may still use the
+ * memory. */
 void launcher_forget(struct launcher *launcher)
 {
 	struct gpu_scope scope;
@@ -179,7 +181,8 @@ bool launcher_is_gone(cu_result result)
 	return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* gpu_enter(), in the process that has made it; LAUNCH_TAKEN: to be ended by gpu_leave(). */
+/* Calls gpu_enter() in the process that created the launcher. After LAUNCH_TAKEN the caller must
+ * call gpu_leave(). */
 static enum launch_answer enter(const struct launcher *launcher, struct gpu_scope *ret_scope)
 {
 	int rc;
@@ -194,7 +197,7 @@ static enum launch_answer enter(const struct launcher *launcher, struct gpu_scop
 	return rc == -ENODEV ? LAUNCH_GONE : LAUNCH_BROKEN;
 }
 
-/* What cuLaunchKernel() has returned means for the attempt. */
+/* Maps a result of cuLaunchKernel() to the result of the attempt. */
 static enum launch_answer answer_of(const struct launcher *launcher, cu_result result)
 {
 	char what[64];
@@ -208,7 +211,7 @@ static enum launch_answer answer_of(const struct launcher *launcher, cu_result r
 	return cuda_is_fatal(result) || launcher_is_gone(result) ? LAUNCH_GONE : LAUNCH_BROKEN;
 }
 
-/* The kernel for a batch of so many pieces, and its parameter. */
+/* Selects the kernel for a batch of this size, and its parameter. */
 static cu_function choose(
 	struct launcher *launcher, struct gpu_batch_many *batch, void **ret_parameter)
 {
