@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The kernel: gpudirect/work_body.h for GPUs, and the word that tells the processor. `ferrule_work`
- * has its batch as a parameter.
+ * The kernel: gpudirect/work_body.h for GPUs, and the completion word for the processor.
+ * `ferrule_work` has its batch as a parameter.
  *
- * With FERRULE_MANY it is `ferrule_work_many` instead, which takes more pieces in a larger parameter.
- * That is an image of its own, as drivers before CUDA 12.1 may refuse one that has such a kernel.
+ * With FERRULE_MANY this file defines `ferrule_work_many` instead, which has a larger parameter
+ * with more pieces. It is a separate image, because drivers before CUDA 12.1 may reject an image
+ * that contains such a kernel.
  *
- * One kernel for every kind of work, so that pieces of any kind go together in one launch. What an element
- * needs is chosen for each vector, inside of the loop: then the code that loads and stores is there
- * once instead of once for each type and operation, all together takes seconds to compile, and the
- * registers are those of the largest case alone.
+ * One kernel handles all kinds of work, so that one launch can mix pieces of any kind. The code
+ * selects the operation for each vector, inside the loop. The load and store code therefore exists
+ * once instead of once for each type and operation, compilation takes seconds, and the kernel uses
+ * only the registers of its largest case.
  */
 #include "gpudirect/work_body.h"
 
 /*
- * A block's part of its batch. The last block that is through tells. A block's first thread orders
- * what all of its threads wrote before its own counting: the barrier and the fence together do that
- * for whoever looks at the count, and the last one's fence for whoever looks at the word, on the
- * processor or a bus.
+ * Runs a block's part of its batch. The last block to finish writes the completion word. The
+ * barrier and the fence order all writes of a block before its first thread increments the counter.
+ * The last block's own fence orders all writes before the completion word, for observers on the
+ * processor or the bus.
  */
 template <typename Batch> static __device__ __forceinline__ void run_batch(const Batch &batch)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which memory a pointer leads to. The driver is asked without being initialized: memory that it
- * knows was allocated by somebody who has done that.
+ * Finds the kind of memory behind a pointer. Queries do not initialize the driver: if the driver
+ * knows the memory, the code that allocated it has initialized the driver.
  *
- * A pointer that the driver does not know is host memory; whether the processor can read it is
- * asked where memory is registered, not for each operation: that takes the kernel. Where the driver
- * cannot say (the current context is broken, say) the processor is asked in any case: GPU memory it
- * cannot read, and that is never taken for memory that it can.
+ * A pointer that the driver does not know is host memory. Registration also checks that the
+ * processor can read the memory. Each operation omits this check, because it takes a system call.
+ * If the driver cannot answer (for example, because the current context is broken), the processor
+ * always checks. It cannot read GPU memory, so GPU memory is never taken for host memory.
  */
 #include "gpudirect/memory.h"
 
@@ -25,7 +25,7 @@ typedef cu_result (*pointer_attribute_fn)(
 
 /* ---- what the driver says of one address */
 
-/* Also of a driver that is too old for all else: this function is of CUDA 4.0. */
+/* Works even with a driver that is too old for all other functions: this one is from CUDA 4.0. */
 static pointer_attribute_fn find_query(const struct cuda_api **ret_cuda)
 {
 	pointer_attribute_fn query = NULL;
@@ -45,7 +45,8 @@ static pointer_attribute_fn find_query(const struct cuda_api **ret_cuda)
 	return query;
 }
 
-/* 0: it can; else an errno: EFAULT, or what keeps this from being found out. Without a fault. */
+/* Returns 0 if the processor can read the address, EFAULT if it cannot, or another errno if the
+ * check fails. Never causes a fault. */
 static int processor_reads(uint64_t address)
 {
 	char byte;
@@ -55,8 +56,8 @@ static int processor_reads(uint64_t address)
 	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 ? 0 : errno;
 }
 
-/* Whether the processor may read there, even if the kernel does not do it for others, as with a
- * device's registers. */
+/* Returns whether the processor may read the address, even if the kernel does not read it for other
+ * processes (as for device registers). */
 static bool is_mapped_readable(uint64_t address)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -76,8 +77,8 @@ static bool is_mapped_readable(uint64_t address)
 
 enum verdict { HOST, GPU, NOTHING, UNKNOWN };
 
-/* Addresses that the driver reserves for GPUs are nobody's memory, nor are those of memory that was
- * freed, or that a child has inherited. */
+/* Addresses that the driver reserves for GPUs hold no memory. The same holds for freed GPU memory,
+ * and for GPU memory that a child process inherits. */
 static enum verdict host_or_nothing(uint64_t address)
 {
 	return processor_reads(address) == EFAULT && !is_mapped_readable(address) ? NOTHING : HOST;
@@ -98,7 +99,7 @@ static enum verdict judge(
 	case CUDA_ERROR_DEINITIALIZED: return HOST;
 	default: return processor_reads(address) == 0 ? HOST : UNKNOWN;
 	}
-	/* Managed memory may say that it is the host's just now. */
+	/* Managed memory may report that it is in host memory at the moment. */
 	if (type == CU_MEMORYTYPE_HOST &&
 		(query(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) || !is_managed))
 		return HOST;
@@ -122,13 +123,13 @@ static bool ask(const struct cuda_api *cuda, cu_pointer_attribute attribute, uin
 	return cuda->cuPointerGetAttribute(ret_value, attribute, address) == CUDA_SUCCESS;
 }
 
-/* Of the allocation, or of the mapping that is there. */
+/* Finds the range of the allocation, or of the mapping at this address. */
 static void find_range(const struct cuda_api *cuda, uint64_t address, struct gpu_memory *memory)
 {
 	cu_deviceptr base = 0;
 	size_t size = 0;
 
-	/* A range that was only reserved is larger than what is mapped in it. */
+	/* A reserved range is larger than the memory mapped in it. */
 	if (memory->kind == GPU_MEMORY_VIRTUAL &&
 		ask(cuda, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, address, &base) &&
 		ask(cuda, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, address, &size) && size) {
@@ -156,7 +157,7 @@ static enum gpu_memory_kind kind_of(
 		return GPU_MEMORY_MANAGED;
 	if (ask(cuda, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address, &pool) && pool)
 		return GPU_MEMORY_POOL;
-	/* What was mapped is of no context, and of no use for the older kind of IPC. */
+	/* Mapped memory has no context, and does not support the legacy IPC. */
 	if (!memory->context ||
 		(ask(cuda, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address, &is_ipc) &&
 			!is_ipc))
@@ -164,7 +165,7 @@ static enum gpu_memory_kind kind_of(
 	return GPU_MEMORY_DEVICE;
 }
 
-/* One number for several. 0: not known, as soon as one is not. */
+/* Combines two numbers. Returns 0 (not known) if either is 0. */
 static uint64_t mix(uint64_t id, uint64_t next)
 {
 	uint64_t x = id * 0x9e3779b97f4a7c15u + next;
@@ -176,8 +177,9 @@ static uint64_t mix(uint64_t id, uint64_t next)
 	return x ? x : 1;
 }
 
-/* Of what is mapped nothing says whether its number is that of the mapping or of the range that was
- * reserved, where other memory may be mapped later: so the handle that is mapped counts, too. */
+/* For mapped memory, CUDA does not say whether the buffer ID is that of the mapping or of the
+ * reserved range, where other memory may be mapped later. So the ID also covers the mapped
+ * handle. */
 static uint64_t find_id(
 	const struct cuda_api *cuda, uint64_t address, const struct gpu_memory *memory)
 {
@@ -192,7 +194,7 @@ static uint64_t find_id(
 	return mix(mix(id, block), memory->size);
 }
 
-/* Of the allocation at one address. -EINVAL: there is none. */
+/* Describes the allocation at one address. Returns -EINVAL if there is none. */
 static int describe(const struct cuda_api *cuda, uint64_t address, struct gpu_memory *ret_memory)
 {
 	struct gpu_memory memory = { .ordinal = -1 };
@@ -209,7 +211,7 @@ static int describe(const struct cuda_api *cuda, uint64_t address, struct gpu_me
 	memory.kind = kind_of(cuda, address, &memory);
 	find_range(cuda, address, &memory);
 	memory.buffer_id = find_id(cuda, address, &memory);
-	/* A driver that does not say so gives NICs all that cuMemAlloc() returns. */
+	/* A driver without this attribute allows NICs to access all memory from cuMemAlloc(). */
 	memory.rdma_capable = ask(cuda, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, address,
 				      &is_capable)
 		? is_capable != 0
@@ -218,7 +220,7 @@ static int describe(const struct cuda_api *cuda, uint64_t address, struct gpu_me
 	return 0;
 }
 
-/* Goes on from mapping to mapping until all of [address, end) is covered. */
+/* Extends the range over consecutive mappings until it covers [address, end). */
 static int extend(const struct cuda_api *cuda, uint64_t end, struct gpu_memory *memory)
 {
 	while (memory->size && memory->base + memory->size < end) {
@@ -325,13 +327,14 @@ int gpu_memory_look(const void *addr, size_t length, struct gpu_memory *ret_memo
 	return find(addr, length, false, ret_memory);
 }
 
-/* In the GPU's context: the attribute is about its device. */
+/* In the GPU's context: the attribute refers to the current device. */
 static int check_rights_at(struct gpu *gpu, uint64_t address, bool is_written)
 {
-	/* An enumeration, of 4 bytes. */
+	/* The driver writes an enumeration of 4 bytes. */
 	unsigned long long rights = 0;
 
-	/* A driver that does not say so lets the GPU's own kernels find out. */
+	/* If the driver does not report access rights, do not check: the GPU's own kernels will
+	 * fault on a violation. */
 	if (!ask(gpu->cuda, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address, &rights))
 		return 0;
 	if (!rights)
@@ -375,8 +378,8 @@ static int export_pages(struct gpu *gpu, uint64_t start, uint64_t size, int *ret
 	cu_result result;
 	int fd = -1;
 
-	/* By PCIe where there are several ways to the memory, since that is where the NIC is; a
-	 * driver that does not know the flag has one way. */
+	/* Prefer the PCIe mapping if the memory has several, because the NIC is on PCIe. A driver
+	 * that does not know the flag has only one mapping. */
 	result = cuda->cuMemGetHandleForAddressRange(&fd, start, size,
 		CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
 	if (result)
@@ -387,7 +390,7 @@ static int export_pages(struct gpu *gpu, uint64_t start, uint64_t size, int *ret
 	return result;
 }
 
-/* What the GPU, its driver or the memory lack, or NULL. */
+/* Returns which property of the GPU, driver or memory prevents a dma-buf, or NULL. */
 static const char *why_no_dmabuf(const struct gpu *gpu, const struct gpu_memory *memory)
 {
 	if (!gpu->cuda->cuMemGetHandleForAddressRange)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What CUDA's results are called, what they mean to Ferrule, and what can be done about them. */
+/* The names of CUDA's results, their errno values, and the advice for error texts. */
 #include "gpudirect/cuda.h"
 
 #include <errno.h>
 
 #include "lib/base/error.h"
 
-/* Results that have a meaning of their own here; all others are -EIO. */
+/* Results with an errno of their own; all others are -EIO. */
 struct meaning {
 	cu_result result;
 	int error;
 	bool is_fatal;
-	const char *advice; /* NULL: the name says it */
+	const char *advice; /* NULL: the name is enough */
 };
 
 #define NEWER_DRIVER "update NVIDIA's driver"
@@ -171,8 +171,8 @@ bool cuda_is_passing_error(int rc)
 	return rc == -EBUSY || rc == -ENOMEM || rc == -EPERM;
 }
 
-/* What the driver itself says about a result, also about one that is newer than this table; NULL:
- * nothing. */
+/* Returns the driver's own description of a result, also for a result newer than this table; NULL
+ * if there is none. */
 static const char *driver_text(cu_result result)
 {
 	const struct cuda_api *cuda = cuda_if_looked();

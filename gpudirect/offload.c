@@ -16,7 +16,7 @@ struct gpu_offload {
 	struct offload base;
 	struct gpu *gpu; /* held by the queue */
 	struct gpu_queue *queue;
-	char why[ERROR_TEXT_MAX]; /* nothing is given to the queue any more; or empty */
+	char why[ERROR_TEXT_MAX]; /* why the queue takes no more work; or "" */
 };
 
 static struct gpu_offload *of(struct offload *offload)
@@ -24,9 +24,9 @@ static struct gpu_offload *of(struct offload *offload)
 	return (struct gpu_offload *)offload;
 }
 
-/* A piece of work that refers to host memory, which is mapped. What was mapped once and is not any
- * more, since its context went for example, will not be again: that has to be told, or it would be
- * tried for ever. */
+/* Adds a piece that refers to host memory; `is_mapped` says whether that memory is mapped. A lost
+ * mapping (for example, after its context was destroyed) never returns. Record the failure, because
+ * the caller would otherwise retry for ever. */
 static uint64_t give(struct gpu_offload *gpu, const struct gpu_work *work, bool is_mapped)
 {
 	if (gpu->why[0])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* frl_gpu_list(): which GPUs there are, what Ferrule can do with each, and why not more. */
+/* frl_gpu_list(): the GPUs, what Ferrule supports on each, and the reasons for missing features. */
 #include <ferrule/gpu.h>
 
 #include <ctype.h>
@@ -27,8 +27,9 @@ void probe_set_root(const char *root)
 
 bool probe_has_peermem(void)
 {
-	/* With the kernel's own RDMA the module does not load. With that of DOCA or MLNX_OFED it is
-	 * found by its name; its predecessor, by the folder in which it announces itself. */
+	/* nvidia-peermem does not load with the kernel's own RDMA subsystem. With that of DOCA or
+	 * MLNX_OFED, the module is found by its name. Its predecessor is found by the folder in
+	 * which it registers. */
 	static const char *const signs[] = { "/sys/module/nvidia_peermem",
 		"/sys/kernel/mm/memory_peers/nv_mem", "/sys/kernel/mm/memory_peers/nv_mem_nc" };
 	char path[512];
@@ -43,7 +44,7 @@ bool probe_has_peermem(void)
 
 /* ---- one GPU */
 
-/* One more sentence of what does not work. */
+/* Appends a sentence about a missing feature. */
 static void add_reason(struct frl_gpu_info *info, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 static void add_reason(struct frl_gpu_info *info, const char *format, ...)
@@ -71,12 +72,12 @@ static void read_identity(const struct cuda_api *cuda, cu_device device, struct 
 		info->pci[0] = '\0';
 	info->pci[sizeof(info->pci) - 1] = '\0';
 	for (char *c = info->pci; *c; c++)
-		*c = (char)tolower((unsigned char)*c); /* as sysfs and lspci have it */
+		*c = (char)tolower((unsigned char)*c); /* lower case, as in sysfs and lspci */
 	if (cuda->cuDeviceTotalMem(&bytes, device) == CUDA_SUCCESS)
 		info->memory_bytes = bytes;
 }
 
-/* Tier A. */
+/* Tier A: NICs access GPU memory directly. */
 static void judge_nics(
 	const struct cuda_api *cuda, const struct gpu_caps *caps, struct frl_gpu_info *info)
 {
@@ -95,7 +96,7 @@ static void judge_nics(
 			"nvidia-peermem");
 }
 
-/* Tier C. False: packets cannot be moved by kernels. */
+/* Tier C: kernels move packets. Returns false if they cannot. */
 static bool judge_kernels(const struct gpu_caps *caps, struct frl_gpu_info *info)
 {
 	const char *why = image_why_not(
@@ -114,7 +115,7 @@ static bool is_allowed(const char *tier, const char *setting)
 	return strcmp(setting, "auto") == 0 || strcmp(setting, tier) == 0;
 }
 
-/* Whether one of the ways that FRL_GPU_TIER allows is there. */
+/* Returns whether a tier that FRL_GPU_TIER allows is available. */
 static bool has_way(const struct frl_gpu_info *info, bool is_mapped)
 {
 	const char *setting = settings_get()->gpu_tier;
@@ -168,7 +169,7 @@ static void describe(const struct cuda_api *cuda, int ordinal, struct frl_gpu_in
 
 /* ---- all of them */
 
-/* The driver and how many GPUs it shows; else a failure with its sentence. */
+/* Returns the driver and its number of GPUs. Sets the last error on failure. */
 static int count_gpus(const struct cuda_api **ret_cuda, int *ret_n)
 {
 	cu_result result;
@@ -194,7 +195,7 @@ int frl_gpu_list(struct frl_gpu_info **ret_infos, size_t *ret_n)
 	struct frl_gpu_info *infos;
 	int rc, n = 0;
 
-	/* That there is no GPU is an answer, not a failed call. */
+	/* A machine without a GPU is a valid result, not a failed call. */
 	error_save(error);
 	rc = count_gpus(&cuda, &n);
 	infos = calloc(n > 0 ? (size_t)n : 1, sizeof(*infos));

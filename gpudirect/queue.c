@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One batch is open; the others are in the stream, numbered, and done in this order: the number
- * that the last one has written to `done` says how far it is. So nothing is asked of the driver but
- * to launch, and now and then, when nothing moves, whether the stream still lives.
+ * One batch is open. All others are in the stream; they are numbered and complete in order. Each
+ * kernel writes its batch's number to `done`. So the queue calls the driver only to launch, and
+ * occasionally, if nothing completes, to check the stream.
  *
- * A launch that the driver refuses just now leaves the batch open. It may not be put behind others
- * that touch the same bytes, so nothing overtakes it: pieces that do not fit in wait outside.
+ * If the driver temporarily refuses a launch, the batch stays open. Later pieces may touch the same
+ * bytes, so nothing overtakes the batch: pieces that do not fit into it are not accepted.
  */
 #include "gpudirect/queue.h"
 
@@ -20,17 +20,17 @@
 #include "lib/base/error.h"
 
 enum {
-	LAUNCHES_MAX = 128, /* launched and not done */
-	/* How long after a refused launch the next one is tried: from, and up to. */
+	LAUNCHES_MAX = 128, /* the most launches that are not done */
+	/* The delay before a refused launch is retried: the first delay, and the longest. */
 	RETRY_NS = 10000,
 	RETRY_MAX_NS = 1000000,
-	/* When nothing has moved for this long the stream is looked at. */
+	/* Check the stream if nothing has completed for this long. */
 	LOOK_NS = 1000000,
 };
 
-static const uint64_t STALL_NS = 1000000000; /* refused for this long: that is told */
-/* A GPU that has given no answer of any meaning for so long is given up: one that still does its
- * work would have answered, and have ended it. */
+static const uint64_t STALL_NS = 1000000000; /* refused for this long: warn */
+/* Give up a GPU that has returned only unknown errors for this long. A GPU that still works would
+ * have returned a known error that ends its work. */
 static const uint64_t SILENCE_NS = 2000000000;
 
 struct gpu_queue {
@@ -38,33 +38,33 @@ struct gpu_queue {
 	struct launcher launcher;
 
 	struct launch open;
-	uint64_t given; /* tickets: the last one that was given, */
-	uint64_t done;  /* and that is done */
+	uint64_t given; /* tickets: the last one that was issued, */
+	uint64_t done;  /* and the last one that is done */
 
-	/* Launched are the numbers up to `launched`; those after `finished` are under way. */
+	/* Batches up to `launched` were launched; those after `finished` are running. */
 	uint64_t launched, finished;
-	uint64_t last_ticket[LAUNCHES_MAX]; /* of launch i, at i % LAUNCHES_MAX */
-	uint64_t moved_ns;                  /* when something was launched, done or looked at */
+	uint64_t last_ticket[LAUNCHES_MAX]; /* the last ticket of launch i, at i % LAUNCHES_MAX */
+	uint64_t moved_ns;                  /* the time of the last launch, completion or check */
 
-	/* Since when launches are refused, when the next one is tried; 0: they are not. */
+	/* The time of the first refusal and of the next retry; 0: launches are not refused. */
 	uint64_t refused_ns, retry_ns;
 	uint32_t pause_ns;
 	bool stall_is_told;
-	/* Since when no answer says whether what was launched still runs: without one of any
-	 * meaning, and while asking is refused for now; 0: the last answer was another one. */
+	/* Since when the driver does not tell whether launches still run: silent_ns for unknown
+	 * errors, delayed_ns for temporary failures. 0: the last answer was another one. */
 	uint64_t silent_ns, delayed_ns;
 	bool delay_is_told;
 
-	bool has_failed;  /* or was dropped: nothing is launched any more */
-	bool has_stopped; /* after that: the GPU touches nothing any more, */
-	bool is_given_up; /* or that is not to be found out */
+	bool has_failed;  /* or was dropped: no more launches */
+	bool has_stopped; /* after has_failed: the GPU no longer touches the memory, */
+	bool is_given_up; /* or this cannot be determined */
 	char why[ERROR_TEXT_MAX];
 	struct gpu_queue_stats stats;
 };
 
 /* ---- failures */
 
-/* The last error is why. */
+/* Stops the queue, with the last error as the reason. */
 static void fail(struct gpu_queue *queue, bool has_stopped)
 {
 	if (!queue->has_failed) {
@@ -77,7 +77,7 @@ static void fail(struct gpu_queue *queue, bool has_stopped)
 
 /* ---- launching */
 
-/* A launch was refused, but not for good; the last error says why. */
+/* Handles a temporarily refused launch; the last error is the reason. */
 static void put_off(struct gpu_queue *queue, uint64_t now)
 {
 	queue->stats.retries++;
@@ -95,7 +95,7 @@ static void put_off(struct gpu_queue *queue, uint64_t now)
 		frl_last_error());
 }
 
-/* False: not now, or never more. */
+/* Returns false if the launch was refused, temporarily or for good. */
 static bool launch(struct gpu_queue *queue, uint64_t now)
 {
 	enum launch_answer answer = launcher_launch(
@@ -149,7 +149,8 @@ uint64_t gpu_queue_add(struct gpu_queue *queue, const struct gpu_work *work)
 
 /* ---- what is done */
 
-/* Numbers that were not launched by this process are of the one that it was forked from. */
+/* Ignores batch numbers that this process did not launch: they belong to its parent, before
+ * fork(). */
 static void collect(struct gpu_queue *queue, uint64_t now)
 {
 	uint64_t finished = atomic_load_explicit(
@@ -159,14 +160,14 @@ static void collect(struct gpu_queue *queue, uint64_t now)
 		finished - queue->finished > queue->launched - queue->finished)
 		return;
 	queue->finished = finished;
-	/* After a failure nothing more counts as done until all has stopped. */
+	/* After a failure, pieces count as done only when all work has stopped. */
 	if (!queue->has_failed)
 		queue->done = queue->last_ticket[finished % LAUNCHES_MAX];
 	queue->moved_ns = now;
 	queue->silent_ns = queue->delayed_ns = 0;
 }
 
-/* Asking how far the work is was refused, but not for good; the last error says why. */
+/* Handles a temporary failure of the progress check; the last error is the reason. */
 static void note_delay(struct gpu_queue *queue, uint64_t now)
 {
 	queue->silent_ns = 0;
@@ -182,9 +183,9 @@ static void note_delay(struct gpu_queue *queue, uint64_t now)
 		frl_last_error());
 }
 
-/* The answer, in the last error, does not say whether what was launched still runs, and there is
- * nothing else to ask. When that lasts it is taken as ended: whoever waits for it would do so for
- * ever, and a GPU that has fallen off its bus touches nothing. */
+/* Handles a result that does not tell whether launches still run. If this lasts, the work counts as
+ * ended: callers would otherwise wait for ever, and a GPU that has fallen off the bus touches no
+ * memory. */
 static void note_silence(struct gpu_queue *queue, uint64_t now)
 {
 	queue->delayed_ns = 0;
@@ -203,7 +204,7 @@ static void note_silence(struct gpu_queue *queue, uint64_t now)
 		frl_last_error());
 }
 
-/* A kernel that fails writes no number: only the stream knows of it. */
+/* A kernel that faults writes no number, so check the stream. */
 static void look(struct gpu_queue *queue, uint64_t now)
 {
 	struct gpu_scope scope;
@@ -260,7 +261,7 @@ uint64_t gpu_queue_done(struct gpu_queue *queue)
 	if (queue->has_failed)
 		queue->has_stopped |= queue->launched == queue->finished;
 	else
-		gpu_queue_launch(queue); /* what was refused, or found no room in the stream */
+		gpu_queue_launch(queue); /* a refused batch, or one for which the stream was full */
 	return queue->has_stopped ? queue->given : queue->done;
 }
 
@@ -315,7 +316,7 @@ int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue)
 	return 0;
 }
 
-/* In the context. What a kernel of a GPU that was given up may still write stays as it is. */
+/* In the context. Leaves memory that a given-up GPU's kernel may still write. */
 static void end(struct gpu_queue *queue)
 {
 	struct launcher *launcher = &queue->launcher;

@@ -8,8 +8,8 @@
 #include "gpudirect/gpu.h"
 #include "lib/base/error.h"
 
-/* Handles up to this one stand for streams of whichever context is current: NULL,
- * CU_STREAM_LEGACY, CU_STREAM_PER_THREAD. */
+/* Handles up to this value mean streams of the current context: NULL, CU_STREAM_LEGACY,
+ * CU_STREAM_PER_THREAD. */
 enum { LAST_DEFAULT_STREAM = 2 };
 
 struct gpu_event {
@@ -22,7 +22,7 @@ bool gpu_stream_is_default(const void *stream)
 	return (uintptr_t)stream <= LAST_DEFAULT_STREAM;
 }
 
-/* What the capture of a graph makes of calls that it does not allow. */
+/* Returns whether a stream capture caused the failure: the capture does not allow the call. */
 static bool is_of_capture(cu_result result)
 {
 	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
@@ -71,7 +71,7 @@ int gpu_stream_context(struct gpu *gpu, void *stream, cu_context *ret_context)
 	return err;
 }
 
-/* Handles of devices need not be their ordinals. */
+/* A device handle need not equal its ordinal. */
 static cu_result find_ordinal(const struct cuda_api *cuda, cu_device device, int *ret_ordinal)
 {
 	int n = 0;
@@ -142,7 +142,7 @@ void gpu_event_free(struct gpu_event *event)
 
 	if (!event)
 		return;
-	/* With its context, the event is gone as well. */
+	/* If the context is gone, the event is gone too. */
 	if (gpu_enter(event->gpu, &scope) == 0) {
 		event->gpu->cuda->cuEventDestroy(event->event);
 		gpu_leave(&scope);
@@ -162,8 +162,8 @@ int gpu_event_record(struct gpu_event *event, void *stream)
 
 	if (err)
 		return err;
-	/* Recording into a capture would make the event a node of the graph: it would never happen
-	 * before the graph is launched. */
+	/* Never record into a capture: the event would become a node of the graph, and would not
+	 * complete before the graph is launched. */
 	result = cuda->cuStreamIsCapturing(stream, &status);
 	if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE) {
 		call = "cuEventRecord";
