@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The binary interface of NCCL's net plugins, versions 6 to 12, in declarations of our own: neither
- * NCCL's nor CUDA's headers are needed. A release of NCCL looks for the tables that it knows, the
- * newest first: ncclNetPlugin_v12, ..., ncclNetPlugin_v6. docs/nccl.md says which has which.
+ * The binary interface of NCCL's net plugins, versions 6 to 12, in Ferrule's own declarations: the
+ * build needs neither NCCL's nor CUDA's headers. Each NCCL release looks for the tables that it
+ * knows, the newest first: ncclNetPlugin_v12, ..., ncclNetPlugin_v6. docs/nccl.md lists the
+ * releases and their versions.
  *
- * Types that did not change from one version to the next are declared once, under the version that
- * brought them. Sizes and offsets are those of the LP64 systems that NCCL runs on, and asserted.
+ * A type that did not change between versions is declared once, under the version that introduced
+ * it. Sizes and offsets are those of the LP64 systems that NCCL supports; assertions check them.
  */
 #ifndef FERRULE_NCCL_ABI_H
 #define FERRULE_NCCL_ABI_H
@@ -26,23 +27,23 @@ enum nccl_result {
 
 enum {
 	NCCL_HANDLE_SIZE = 128,
-	NCCL_MAX_REQUESTS = 32, /* of a connection, at least; times maxRecvs for who sends */
+	NCCL_MAX_REQUESTS = 32, /* at least, of a connection; times maxRecvs for the sender */
 	NCCL_PTR_HOST = 1,
 	NCCL_PTR_CUDA = 2,
 	NCCL_PTR_DMABUF = 4,
 	NCCL_DEVICE_HOST = 0,            /* netDeviceType: no part of the plugin runs on the GPU */
-	NCCL_DEVICE_INVALID_VERSION = 0, /* and there is no version of it */
-	NCCL_DEVICE_UNPACK = 1,          /* NCCL's kernels fetch what has come, see below */
+	NCCL_DEVICE_INVALID_VERSION = 0, /* no version, because there is no device part */
+	NCCL_DEVICE_UNPACK = 1,          /* NCCL's kernels unpack received data, see below */
 	NCCL_DEVICE_UNPACK_VERSION = 7,
 	NCCL_UNPACK_SLOTS = 16,
-	NCCL_UNPACK_PIECES = 2048, /* of a slot */
+	NCCL_UNPACK_PIECES = 2048, /* of one slot */
 	NCCL_TRAFFIC_CLASS_UNDEFINED = -1,
 	NCCL_ID_UNDEFINED = -1, /* railId, planeId */
-	NCCL_V9_DEVICES = 4,    /* that a virtual device is made of, up to v11 */
+	NCCL_V9_DEVICES = 4,    /* the most in a virtual device, up to v11 */
 	NCCL_V12_DEVICES = 8,
 };
 
-/* What irecv finds in *request from v9 on where NCCL need not be told of the end: LL, LL128. */
+/* Since v9, the value of *request at irecv if NCCL does not need the completion (LL, LL128). */
 #define NCCL_OPTIONAL_END ((void *)1)
 
 /* ncclDebugLogger_t */
@@ -69,7 +70,7 @@ enum nccl_event {
 typedef int (*nccl_profiler_fn)(
 	void **event, int type, void *parent, int64_t plugin, void *description);
 
-/* The events of queue pairs that NCCL's own transport gives, so that profilers know them. */
+/* The queue pair events of NCCL's own transport, so that existing profilers know them. */
 #define NCCL_EVENT_PLUGIN_IB ((INT64_C(1) << 16) | 1)
 enum { NCCL_EVENT_QP = 1 };
 
@@ -78,7 +79,7 @@ struct nccl_event_v1 {
 	struct {
 		int device;
 		uint64_t wr_id;
-		int opcode; /* of verbs */
+		int opcode; /* a verbs opcode */
 		int qp_num;
 		size_t length;
 	} qp;
@@ -219,39 +220,40 @@ static_assert(
 	offsetof(struct nccl_properties_v12, max_p2p_bytes) == 104, "ncclNetProperties_v12_t");
 static_assert(offsetof(struct nccl_properties_v12, rail_id) == 124, "ncclNetProperties_v12_t");
 
-/* ---- receives that NCCL's kernels unpack, from v7 on */
+/* ---- receives that NCCL's kernels unpack, since v7 */
 
-/* ncclNetDeviceHandle_v7_t: of a connection, copied by NCCL when its memory has been registered. */
+/* ncclNetDeviceHandle_v7_t of a connection. NCCL copies it after it has registered the connection's
+ * memory. */
 struct nccl_device_handle_v7 {
 	int type; /* NCCL_DEVICE_* */
 	int version;
-	void *handle; /* as the GPU sees it: of a struct nccl_unpack_handle */
+	void *handle; /* GPU address of a struct nccl_unpack_handle */
 	size_t size;
-	int needs_proxy_progress; /* NCCL's threads call isend, irecv and test as ever */
+	int needs_proxy_progress; /* NCCL's proxy threads still call isend, irecv and test */
 };
 
 static_assert(sizeof(struct nccl_device_handle_v7) == 32, "ncclNetDeviceHandle_v7_t");
 
-/* A piece of a message: it lies `src` bytes behind the bounce buffer's start, and belongs `dst`
- * bytes behind that of the receive's buffer. */
+/* A piece of a message: copied from offset `src` in the bounce buffer to offset `dst` in the
+ * receive's buffer. */
 struct nccl_unpack_piece {
 	uint32_t src;
 	uint32_t length;
 	uint64_t dst;
 };
 
-/* Receives take slots in turn. Kernels read the pieces of one when NCCL's thread has told them that
- * the receive is done. */
+/* Receives use the slots in turn. A kernel reads a slot's pieces after NCCL's thread has reported
+ * the receive as done. */
 struct nccl_unpack_meta {
 	struct nccl_unpack_piece pieces[NCCL_UNPACK_SLOTS][NCCL_UNPACK_PIECES];
 	uint64_t counts[NCCL_UNPACK_SLOTS];
 };
 
-/* Addresses are those of the GPU. */
+/* All addresses are GPU addresses. */
 struct nccl_unpack_handle {
 	uint64_t meta;
-	uint64_t bounce; /* one for all connections of a GPU in this process */
-	uint64_t head;   /* the last slot that a kernel was at, counted on; -1 before the first */
+	uint64_t bounce; /* the same for all connections of a GPU in this process */
+	uint64_t head;   /* the last slot of a kernel, counted up; -1 before the first */
 };
 
 static_assert(sizeof(struct nccl_unpack_piece) == 16, "loadMeta");
@@ -266,13 +268,13 @@ struct nccl_config_v10 {
 	int traffic_class;
 };
 
-/* What the network may expect of a communicator; -1: unknown. */
+/* Hints about a communicator's use of the network; -1: unknown. */
 struct nccl_attr_v11 {
 	struct {
 		int32_t max_concurrent_peers, min_concurrent_peers;
 		int32_t max_flows_per_peer, min_flows_per_peer;
 	} send, recv;
-	uint32_t op, algo, proto; /* bits */
+	uint32_t op, algo, proto; /* bit masks */
 };
 
 static_assert(sizeof(struct nccl_attr_v11) == 44, "ncclNetAttr_v11_t");
@@ -281,9 +283,9 @@ typedef int (*nccl_devices_fn)(int *n);
 typedef int (*nccl_listen_fn)(int dev, void *handle, void **listen_comm);
 typedef int (*nccl_listen_v11_fn)(void *ctx, int dev, void *handle, void **listen_comm);
 /*
- * `offload`: of who sends it is NULL afterwards. Who receives finds a handle of NCCL's there if
- * that asks for a part that runs on the GPU, and leaves it until the connection is there: then it
- * is replaced, or NULL.
+ * `offload`: a sender gets NULL. For a receiver, NCCL passes a handle of its own here if it
+ * requests device offload. Leave the handle until the connection is established, then replace it,
+ * or set it to NULL.
  */
 typedef int (*nccl_connect_v7_fn)(int dev, void *handle, void **send_comm, void **offload);
 typedef int (*nccl_accept_fn)(

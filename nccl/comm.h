@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A connection: one way, from who has called connect() to who has called accept(), over one or more
- * RC queue pairs, its paths.
+ * A one-way connection from the caller of connect() to the caller of accept(). It uses one or more
+ * paths; each path is an RC queue pair.
  *
  *	receiver                                   sender
- *	irecv: SEND over path 0, of a struct
- *	       announcement ---------------------> into a slot; matched with isends by tag
- *	       <--------------------------------- isend: RDMA WRITE with immediate, in pieces,
- *	       one receive is used up for each     one for each path
- *	       piece; the immediate says of which
- *	       message it is, and how many pieces
- *	       that has
- *	test:  all pieces have come               test: all pieces are acknowledged
+ *	irecv: SEND of a struct announcement
+ *	       over path 0 ----------------------> into a slot; matched with isends by tag
+ *	       <---------------------------------- isend: RDMA WRITE with immediate, one piece
+ *	       each piece consumes one posted      for each path
+ *	       receive; the immediate has the
+ *	       message's number and its count
+ *	       of pieces
+ *	test:  all pieces are received            test: all pieces are acknowledged
  *
- * Announcements are numbered, and a receiver has at most ANNOUNCEMENTS out whose data has not come.
- * They are sends into slots, and not writes to memory that the sender looks at: so all that a
- * thread learns comes from a completion queue, in order.
+ * Announcements are numbered. A receiver has at most ANNOUNCEMENTS whose data is outstanding.
+ * Announcements are sends into slots, not RDMA writes to memory that the sender polls. So a thread
+ * learns of all events from a completion queue, in order.
  *
- * A completion is the sign that all of a piece is in place. Until it has been written, a peer may
- * write the piece again with the same bytes; afterwards neither a hardware device nor Ferrule's own
- * places a packet twice: an RC responder takes a packet in PSN order, and once.
+ * A completion means that the whole piece is in place. Before the completion, a peer may write the
+ * same bytes of the piece again. After the completion, no device places a packet again: an RC
+ * responder executes packets in PSN order, and each of them once.
  */
 #ifndef FERRULE_NCCL_COMM_H
 #define FERRULE_NCCL_COMM_H
@@ -38,16 +38,16 @@
 enum {
 	ANNOUNCEMENTS = NCCL_MAX_REQUESTS,
 	SEND_REQUESTS = ANNOUNCEMENTS * NET_MAX_RECEIVES,
-	NUMBERS = 256, /* that an immediate tells apart */
+	NUMBERS = 256, /* that the immediate can distinguish */
 	NET_MAX_PATHS = 16,
 	PATH_SENDS = 256,    /* pieces of a path that are not acknowledged */
-	PATH_RECEIVES = 320, /* pieces that can come */
+	PATH_RECEIVES = 320, /* posted receives of a path */
 	TELLINGS = 64,       /* announcements that are not acknowledged */
 	TELLING_SIGNALS = 16,
 	SLOT_ALIGNMENT = 64,
-	RECEIVE_BATCH = 64, /* so many are posted again at a time */
-	ALIGNMENT = 128,    /* of pieces, so that no line is torn between two paths */
-	MIN_PIECE = 16384,  /* smaller messages take one path */
+	RECEIVE_BATCH = 64, /* receives that are posted together */
+	ALIGNMENT = 128,    /* of pieces, so that no line is split between two paths */
+	MIN_PIECE = 16384,  /* smaller messages use one path */
 	MAX_PIECE = 1 << 28,
 };
 
@@ -57,7 +57,7 @@ enum request_kind {
 	REQUEST_RECEIVE,
 };
 
-/* What the peer wants to have in one place. */
+/* A destination buffer of the peer. */
 struct target {
 	uint64_t addr;
 	uint64_t size;
@@ -67,27 +67,27 @@ struct target {
 
 /* One message of a grouped receive. */
 struct part {
-	uint64_t size;     /* room */
-	uint64_t got;      /* bytes */
-	uint32_t n_pieces; /* 0: none has come */
+	uint64_t size;     /* of the receive buffer */
+	uint64_t got;      /* received bytes */
+	uint32_t n_pieces; /* 0: none received yet */
 	uint32_t n_come;
 };
 
 struct request {
 	struct comm *comm;
-	struct request *next; /* free, waiting or being posted */
+	struct request *next; /* in the free, waiting or posting list */
 	enum request_kind kind;
 	bool is_done;
-	bool is_unpacked; /* unpack.c's: a slot's own, which is never among those that are free */
-	registration_user users[NET_MAX_RECEIVES]; /* of the buffers */
+	bool is_unpacked; /* unpack.c: belongs to a slot, never in the free list */
+	registration_user users[NET_MAX_RECEIVES]; /* registrations of the buffers */
 	union {
 		struct {
 			struct net_buffer buffer;
 			struct target target;
-			uint8_t number, part; /* of the announcement that it answers */
+			uint8_t number, part; /* of the announcement that it matches */
 			uint32_t n_pieces, n_posted, n_acknowledged;
 			uint32_t first_path;
-			uint64_t piece; /* bytes of each but the last */
+			uint64_t piece; /* bytes of each piece but the last */
 			void *events[NET_MAX_PATHS];
 		} send;
 		struct {
@@ -104,11 +104,11 @@ struct path {
 	int rail, their_rail;
 	bool is_up;
 	uint32_t max_inline; /* bytes */
-	uint32_t n_sends;    /* under way */
-	uint32_t n_used;     /* receives that are to be posted again */
+	uint32_t n_sends;    /* posted and not completed */
+	uint32_t n_used;     /* consumed receives that are to be posted again */
 };
 
-/* A group that the receiver has announced. */
+/* A group of receives that the receiver has announced. */
 struct group {
 	int n, n_matched;
 	bool matched[NET_MAX_RECEIVES];
@@ -121,51 +121,52 @@ struct request_queue {
 };
 
 struct sender {
-	struct group groups[ANNOUNCEMENTS]; /* by number */
-	uint32_t oldest, next;              /* numbers: not all matched; to be announced */
+	struct group groups[ANNOUNCEMENTS]; /* indexed by number */
+	uint32_t oldest, next;              /* numbers: oldest unmatched group; next to announce */
 	struct request_queue waiting;       /* for an announcement */
-	struct request_queue posting;       /* matched; some pieces are not posted */
-	uint32_t next_path;                 /* of small messages */
+	struct request_queue posting;       /* matched, with pieces that are not posted yet */
+	uint32_t next_path;                 /* for small messages */
 	struct request requests[SEND_REQUESTS];
 };
 
 struct receiver {
 	uint32_t next;         /* number */
-	uint32_t posted, told; /* announcements; those that have been acknowledged for certain */
+	uint32_t posted, told; /* announcements sent; announcements known to be acknowledged */
 	struct request *by_number[NUMBERS];
 	struct request requests[ANNOUNCEMENTS + NCCL_UNPACK_SLOTS];
 };
 
 struct comm {
 	bool is_sender;
-	bool is_told;    /* of the failure: NCCL's log */
-	bool is_suspect; /* a queue pair has failed and has not flushed */
+	bool is_told;    /* NCCL's log has the failure */
+	bool is_suspect; /* a queue pair failed without a flush */
 	uint32_t n_idle; /* tests since the last completion */
 	atomic_bool is_given_up;
-	int err; /* a negative errno: it has failed */
+	int err; /* a negative errno after a failure */
 	int failed_path;
-	enum frl_wc_status status; /* of what failed there */
+	enum frl_wc_status status; /* of the failed work request */
 	uint64_t failed_ns;
-	char why[200]; /* "": look at the path */
+	char why[200]; /* "": the path has the reason */
 	struct net_device *device;
 	int n_paths, n_their_rails;
 	struct path paths[NET_MAX_PATHS];
 	struct frl_cq *cqs[NET_MAX_RAILS];
-	struct frl_conn_peer peer; /* of the first path, once it is up */
+	struct frl_conn_peer peer; /* of the first path, once it is connected */
 	nccl_profiler_fn profiler;
 	int dev;
 	struct request *free_requests;
-	unsigned n_requests; /* that are not free */
-	/* Announcements: to receive them in, or to send them from; of the first path's port. */
+	unsigned n_requests; /* requests in use */
+	/* Slots to receive announcements in, or to send them from. They are registered with the
+	 * first path's port. */
 	uint8_t *slots;
 	size_t slot_size;
 	struct frl_mr *slots_mr;
 	struct comm *next_started;
-	bool has_comm_id; /* of NCCL's communicator: of receivers, from table v11 on */
+	bool has_comm_id; /* of NCCL's communicator: for receivers, since table v11 */
 	uint64_t comm_id;
-	struct unpack *unpack; /* NULL: NCCL's kernels unpack nothing that comes here */
-	uint32_t path_mtu;     /* the smallest; only with `unpack` */
-	struct chore closing;  /* the reaper's, with the time that is left */
+	struct unpack *unpack; /* NULL: NCCL's kernels do not unpack this connection's receives */
+	uint32_t path_mtu;     /* the smallest of all paths; only with `unpack` */
+	struct chore closing;  /* used by the reaper, with the remaining time */
 	struct time_budget lingering;
 	uint64_t linger_ns;
 	union {
@@ -174,12 +175,12 @@ struct comm {
 	};
 };
 
-/* What a completion is of: in its wr_id, with the path and the request or slot. */
+/* The kind of a completion, in its wr_id with the path and the request or slot. */
 enum work {
-	WORK_PIECE,        /* sender: sent */
-	WORK_ANNOUNCEMENT, /* sender: has come */
-	WORK_TELLING,      /* receiver: announced */
-	WORK_ARRIVAL,      /* receiver: a piece has come */
+	WORK_PIECE,        /* sender: a piece was sent */
+	WORK_ANNOUNCEMENT, /* sender: an announcement was received */
+	WORK_TELLING,      /* receiver: an announcement was sent */
+	WORK_ARRIVAL,      /* receiver: a piece was received */
 };
 
 #define WORK_ID(work, path, index, piece)                                            \
@@ -192,28 +193,29 @@ enum work {
 
 /* ---- comm.c */
 
-/* With its completion queues and slots, and no paths; a user of the device. What went wrong is in
- * the log. -ENOMEM, ... */
+/* Creates a connection with completion queues and slots, but without paths. It counts as a user of
+ * the device. Fails with a negative errno such as -ENOMEM; the log has the reason. */
 int net_comm_create(struct net_device *device, int dev, bool is_sender, int n_paths,
 	int n_their_rails, struct comm **ret_comm);
-/* Path `index` gets its queue pair. */
+/* Creates the queue pair of path `index`. */
 int net_comm_add_path(struct comm *comm, int index);
-/* All paths are up: posts what receives. */
+/* Posts the initial receives, after all paths are connected. */
 int net_comm_start(struct comm *comm);
-/* It is gone, or the reaper's if a NIC still holds some of its memory. */
+/* Destroys the connection. If a NIC still holds some of its memory, the reaper destroys it
+ * later. */
 void net_comm_destroy(struct comm *comm);
-/* Nothing of it is under way any more when this returns. Any thread. */
+/* Stops the connection: no work request is pending when this returns. Callable from any thread. */
 void net_comm_stop(struct comm *comm);
 
-/* Takes completions, and goes on with what waited for them. Returns comm->err. */
+/* Polls completions, and continues the work that waited for them. Returns comm->err. */
 int net_comm_poll(struct comm *comm);
-/* All that there are, used or not. */
+/* Returns all requests, including free ones. */
 struct request *net_comm_requests(struct comm *comm, int *ret_n);
 struct request *net_request_take(struct comm *comm, enum request_kind kind);
-/* One that is not in use is from now on. */
+/* Marks a request as in use. */
 void net_request_begin(struct request *request, enum request_kind kind);
 void net_request_free(struct request *request);
-/* It is over: its memory is NCCL's again. */
+/* Ends a request and releases its buffers to NCCL. */
 void net_request_end(struct request *request);
 
 /* ---- send.c */
@@ -221,7 +223,7 @@ void net_request_end(struct request *request);
 int net_send_start(struct comm *comm);
 int net_send_take_announcement(struct comm *comm, uint32_t slot, uint32_t bytes);
 void net_send_acknowledged(struct comm *comm, struct path *path, uint32_t index, uint32_t piece);
-/* Posts what there is room for again. */
+/* Posts as many waiting pieces as there is room for. */
 int net_send_go_on(struct comm *comm);
 
 /* ---- receive.c */

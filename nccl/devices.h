@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Devices as NCCL sees them: a port each, and those that it fuses from several. A port is opened
- * when something is first wanted of it, and then shared by all connections of the process: one
- * Ferrule device, one protection domain, one cache of registrations.
+ * The devices that NCCL sees: one for each port, and fused devices of several ports. A port is
+ * opened at its first use, and then shared by all connections of the process: one Ferrule device,
+ * one protection domain, one registration cache.
  *
- * A device of the local fabric costs next to nothing to have several times, and one thread at a
- * time is in a device. There are NET_SHARDS of it, of which NCCL sees one: each communicator has
- * one.
+ * Only one thread at a time can be in a Ferrule device, and additional devices of the local fabric
+ * are cheap. So a local port has up to NET_SHARDS Ferrule devices, of which NCCL sees one. Each
+ * communicator uses one shard.
  */
 #ifndef FERRULE_NCCL_DEVICES_H
 #define FERRULE_NCCL_DEVICES_H
@@ -27,59 +27,65 @@ enum {
 
 struct net_port {
 	struct port_info info;
-	pthread_mutex_t lock; /* protects opening and closing; what follows stays meanwhile */
+	pthread_mutex_t lock; /* held to open and close; the next fields then stay */
 	struct frl_device *device;
 	struct frl_pd *pd;
 	struct frl_mr_cache *cache;
-	struct net_hold *holds;      /* hold.c's */
-	atomic_bool is_hold_refused; /* hold.c's: net_hold_current_gpu() has failed */
+	struct net_hold *holds;      /* used by hold.c */
+	atomic_bool is_hold_refused; /* used by hold.c: net_hold_current_gpu() has failed */
 	struct frl_device_attr attr;
-	atomic_int speed_mbps;   /* 0: not known before it is open */
+	atomic_int speed_mbps;   /* 0: unknown until the port is open */
 	unsigned users;          /* connections and listeners */
-	atomic_uint held_frames; /* unpack.c's, of those that the device has */
+	atomic_uint held_frames; /* frames in use by unpack.c */
 };
 
 struct net_device {
 	char name[200];
 	int n_rails;
-	int rails[NET_MAX_RAILS]; /* ports */
+	int rails[NET_MAX_RAILS]; /* indices of ports */
 };
 
 /*
- * For the first init: NCCL may have unloaded the plugin since the last one, and does not know what
- * it has fused before; and what could not be used may be there by now. Nothing, if a device is in
- * use.
+ * For the first init: discards the devices. NCCL may have unloaded and reloaded the plugin, and
+ * then does not know earlier fused devices. Ports that were unusable may have become usable. Does
+ * nothing if a device is in use.
  */
 void net_devices_forget(void);
-/* Finds the ports. -ENODEV, -EINVAL; `why` is a sentence then. A second call does nothing. */
+/* Finds the ports. Fails with -ENODEV or -EINVAL, and a sentence in `why`. Further calls do
+ * nothing. */
 int net_devices_find(char *why, size_t size);
-/* Instead: NCCL is shown one device, which says `why` it cannot be used as soon as it is. */
+/* Shows NCCL a single device instead, whose use fails with the reason `why`. */
 void net_devices_refuse(const char *why);
 bool net_devices_are_refused(void);
 
-/* NULL: there is none of this number. Both stay as long as something uses a device. */
+/* Return NULL if the index is invalid. The result stays valid while any device is in use. */
 struct net_device *net_device_at(int dev);
 struct net_port *net_port_at(const struct net_device *device, int rail);
-/* The one of its shards that has the number, or itself where there are none. Stays as well. */
+/* Returns the device's shard of this number, or the device itself if it has no shards. The result
+ * stays valid while any device is in use. */
 struct net_device *net_device_shard(struct net_device *device, unsigned shard);
 
-/* No NIC writes what a port receives into memory of GPUs: the port is no NIC, or the settings say
- * so. (A NIC that cannot is not counted: other ranks' may.) */
+/* Returns whether no NIC writes received data into GPU memory, because no port is a NIC or the
+ * settings forbid it. A NIC that lacks the capability does not count, because NICs of other ranks
+ * may have it. */
 bool net_devices_receive_on_host(void);
-/* The most that a message takes longer over one of the ports than over a NIC that NCCL knows. */
+/* Returns the largest additional latency of a port, compared to a NIC that NCCL knows. */
 float net_devices_step_us(void);
 
-/* NCCL_PTR_CUDA and NCCL_PTR_DMABUF, as far as all its ports take them. */
+/* Returns the subset of NCCL_PTR_CUDA and NCCL_PTR_DMABUF that all of the device's ports
+ * support. */
 int net_device_pointers(const struct net_device *device);
-/* What has come may stay in the packets of all its ports. */
+/* Returns whether received data may stay in packet buffers on all of the device's ports. */
 bool net_device_unpacks(const struct net_device *device);
 
-/* Opens the device's ports if need be and counts a user of them. What went wrong is in the log. */
+/* Opens the device's ports if necessary, and adds a user to each. On failure the log has the
+ * reason. */
 int net_device_acquire(struct net_device *device);
-/* The same if that is done at once, as all ports are open; false: it is not. */
+/* Same, but only if all ports are open already, so that it does not block; otherwise returns
+ * false. */
 bool net_device_acquire_open(struct net_device *device);
 void net_device_release(struct net_device *device);
-/* Closes ports that have no user. */
+/* Closes the ports that have no users. */
 void net_devices_close(void);
 
 #endif

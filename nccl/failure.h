@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What becomes of a connection that fails: it stays failed, and NCCL hears why, once. */
+/* Connection failures: a failed connection stays failed, and reports the reason to NCCL once. */
 #ifndef FERRULE_NCCL_FAILURE_H
 #define FERRULE_NCCL_FAILURE_H
 
@@ -7,22 +7,23 @@
 
 #include "nccl/comm.h"
 
-/* Fails for good, unless it has already; returns comm->err. */
+/* Marks the connection as failed, unless it has failed already. Returns comm->err. */
 int net_comm_fail(struct comm *comm, int err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The peer has sent what no release of the plugin sends. */
+/* Fails the connection because the peer violated the plugin's protocol. */
 int net_comm_nonsense(struct comm *comm);
-/* A work request of the path ended like that. */
+/* Fails the connection because of a work completion's status. */
 int net_comm_fail_status(struct comm *comm, const struct path *path, enum frl_wc_status status);
 /*
- * Fails if a queue pair has, but nothing of it completes: there are NICs that flush nothing before
- * it is destroyed. To be called now and then while nothing completes; what had completed before
- * comes first, so it takes two calls.
+ * Fails the connection if a queue pair has failed without any completion: some NICs flush nothing
+ * until the queue pair is destroyed. Call it occasionally while nothing completes. The second call
+ * fails the connection, so that earlier completions are processed first.
  */
 void net_comm_look(struct comm *comm);
-/* NCCL hears of the failure now: the result for it; success is "not yet", to be called again. */
+/* Returns the failure's result for NCCL and logs the reason. Returns success if the reason is not
+ * known yet; call again. */
 int net_comm_tell(struct comm *comm);
-/* Without waiting for the control daemon's news: the connection goes now. */
+/* Same, without waiting for the control daemon's information: the connection is closed now. */
 int net_comm_tell_now(struct comm *comm);
 
 #endif

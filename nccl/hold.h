@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a software device has set up for a GPU: packet buffers that it reaches, a queue, kernels.
- * The library does so for the first region of the GPU's memory and takes it down with the last
- * one, by calls of the driver that may wait until the GPU is idle. While NCCL's kernels wait for
- * the network that may be never. So a region of the plugin's own keeps it from the communicator's
- * init on, before its kernels run, until the port is closed. Any thread.
+ * Keeps the resources that a software device has for a GPU: mapped packet buffers, a queue,
+ * kernels. The library creates them for the first region of the GPU's memory, and frees them with
+ * the last one. Freeing needs driver calls that may wait until the GPU is idle, and that may be
+ * never while NCCL's kernels wait for the network. So the plugin registers a region of its own. The
+ * region exists from the communicator's init, before NCCL's kernels run, until the port is closed.
+ * Callable from any thread.
  */
 #ifndef FERRULE_NCCL_HOLD_H
 #define FERRULE_NCCL_HOLD_H
@@ -15,18 +16,19 @@
 struct net_port;
 
 /*
- * Sets the open software ports that take memory of GPUs up for the GPU of the calling thread's
- * current context, which is the communicator's while NCCL calls init. If there is one device only,
- * its port is opened. Does nothing without a context, or without such a port. `tries_again`: also
- * for ports where that has failed before. The log says what went wrong; net_hold_gpu() tries again.
+ * Prepares all open software ports that accept GPU memory for the GPU of the calling thread's
+ * current context. During NCCL's init call this is the communicator's GPU. If there is only one
+ * device, its port is opened. Does nothing without a context or without such a port. `tries_again`:
+ * also retry ports for which this failed before. Failures are logged; net_hold_gpu() tries again.
  */
 void net_hold_current_gpu(bool tries_again);
 
-/* The memory was registered with the port: what the port has for its GPU stays. If that does not
- * succeed it goes with the last region, and the log says so. */
+/* Keeps the port's resources for the GPU that owns the memory, which is registered with the port.
+ * On failure the log has the reason, and the resources are freed with the last region. */
 void net_hold_gpu(struct net_port *port, const void *data, size_t size);
 
-/* Nobody uses the port any more. False: something refers to a region still, which stays. */
+/* Frees the held regions of a port without users. Returns false if a region is still in use; it is
+ * then kept. */
 bool net_let_gpus_go(struct net_port *port);
 
 #endif

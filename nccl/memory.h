@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Registrations: of NCCL's buffers with all ports of a device, out of the ports' caches. One may be
- * used by all connections of the device. Any thread; net_register() and net_deregister() are here.
+ * Memory registrations: NCCL's buffers are registered with all ports of a device, through the
+ * ports' caches. All connections of the device may use a registration. Callable from any thread.
+ * memory.c also defines net_register() and net_deregister().
  */
 #ifndef FERRULE_NCCL_MEMORY_H
 #define FERRULE_NCCL_MEMORY_H
@@ -15,28 +16,31 @@ struct comm;
 struct registration {
 	struct net_device *device;
 	int type;                          /* NCCL_PTR_* */
-	struct unpack *unpack;             /* whose packets stand for the memory, or NULL */
-	struct frl_mr *mrs[NET_MAX_RAILS]; /* NULL: there are no bytes to register */
+	struct unpack *unpack;             /* whose packets hold the received data, or NULL */
+	struct frl_mr *mrs[NET_MAX_RAILS]; /* NULL: no bytes to register */
 	uint32_t lkeys[NET_MAX_RAILS];
 	uint32_t rkeys[NET_MAX_RAILS];
 	struct frl_mr
-		*flushed;    /* one of them, which tells its GPU; NULL: nothing is to be flushed */
-	atomic_uint holders; /* requests; one more until it is deregistered */
+		*flushed;    /* one of `mrs`, which identifies the GPU; NULL: no flush is needed */
+	atomic_uint holders; /* requests that use it, plus one until it is deregistered */
 };
 
-/* What a request uses; NULL: nothing. Set by its thread, looked at by whoever deregisters. */
+/* The registration that a request uses, or NULL. The request's thread sets it; a thread that
+ * deregisters reads it. */
 typedef _Atomic(struct registration *) registration_user;
 
-/* A request begins and ends to use it; NULL is fine. Who deregisters meanwhile leaves the struct to
- * the request. */
+/* Start and end a request's use of a registration; NULL is allowed. If the registration is
+ * deregistered meanwhile, the request frees the struct. */
 void registration_use(registration_user *user, struct registration *registration);
 void registration_unuse(registration_user *user);
 
-/* Connections that may have requests: net_deregister() stops those that still use the memory. */
+/* Start and end the tracking of a connection. net_deregister() stops tracked connections that still
+ * use the memory. */
 void registration_comm_starts(struct comm *comm);
 void registration_comm_ends(struct comm *comm);
 
-/* As frl_dereg_mr(), tried again while the port or a GPU is busy with the memory, for so long. */
+/* Same as frl_dereg_mr(), but retries for up to `ns` while the port or a GPU is using the
+ * memory. */
 int net_dereg_within(struct net_port *port, struct frl_mr *mr, uint64_t ns);
 
 #endif
