@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The slow part of setting up: the first DPDK port starts DPDK, and to find a host asks
- * the control daemon, which may have to be started. NCCL must not wait for it, so where anything of
- * it is left to do a thread does it, and ends. Who started an opening ends it, by one thread.
+ * The slow part of setup. The first DPDK port starts DPDK, and a host lookup asks the control
+ * daemon, which may have to be started. NCCL must not block on this, so a thread does any of it
+ * that is not done yet, and then ends. Start and end an opening from one thread.
  */
 #ifndef FERRULE_NCCL_OPENING_H
 #define FERRULE_NCCL_OPENING_H
@@ -17,25 +17,27 @@
 
 struct opening {
 	struct net_device *device;
-	char place[FRL_PLACE_SIZE]; /* "": no host is looked for */
-	int (*then)(void *arg);     /* at the end, in the thread, or NULL; a negative errno */
+	char place[FRL_PLACE_SIZE]; /* "": no host lookup */
+	int (*then)(void *arg);     /* called last by the thread, or NULL; returns an errno */
 	void *arg;
 	/* Results: */
 	int err;
-	char host[FRL_HOST_MAX + 1]; /* of the place */
+	char host[FRL_HOST_MAX + 1]; /* the host of the place */
 	/* Internal: */
 	bool has_thread, holds_device;
 	pthread_t thread;
 	atomic_bool is_done;
 };
 
-/* The first four fields are filled in. What goes wrong is in the log, and in opening->err. */
+/* Starts an opening. The caller sets the first four fields. On failure the log has the reason, and
+ * opening->err the error. */
 void net_opening_start(struct opening *opening);
-/* -EAGAIN: not yet; else opening->err: with 0 the device's ports are open. */
+/* Returns -EAGAIN while the opening runs, then opening->err. After 0 the device's ports are
+ * open. */
 int net_opening_test(struct opening *opening);
-/* Its thread has ended when this returns. */
+/* Waits until the opening's thread has ended. */
 void net_opening_wait(struct opening *opening);
-/* Waits as well, and is no user of the device any more. */
+/* Waits as net_opening_wait(), and releases the device. */
 void net_opening_end(struct opening *opening);
 
 #endif

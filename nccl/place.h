@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * This host's place, where its services are found. The control daemon is asked for it once, by a
- * thread: it may have to be started, and may be slow to answer.
+ * This host's place: the address at which its services are found. A thread asks the control daemon
+ * for it once, because the daemon may have to be started, and may be slow to answer.
  */
 #ifndef FERRULE_NCCL_PLACE_H
 #define FERRULE_NCCL_PLACE_H
@@ -11,16 +11,17 @@
 
 #include <ferrule/cm.h>
 
-/* Begins to ask, if it is not known. Never blocks. */
+/* Starts to ask, if the place is unknown. Never blocks. */
 void net_place_ask(void);
 
 /*
- * The place, for which it waits: with patience, or five seconds. With a negative errno `why` is a
- * sentence. What went wrong is remembered a little, so that not everybody waits for it anew.
+ * Returns the place. Waits for it up to five seconds, or longer if is_patient. On failure returns a
+ * negative errno, with a sentence in `why`. A failure is cached briefly, so that not every caller
+ * waits again.
  */
 int net_place(bool is_patient, char place[FRL_PLACE_SIZE], char *why, size_t size);
 
-/* Nobody is asking any more when this returns. */
+/* Waits until the asking thread has ended. */
 void net_place_finish(void);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What both ends of a connection tell each other. All numbers are little-endian.
+ * The messages that both ends of a connection exchange at setup. All numbers are little-endian.
  *
- * The handle, which NCCL carries from listen() to connect(), says where the listener is: at which
- * control daemon, and under which service names, one for each rail. The sender connects a queue
- * pair for each path; along with each request goes a hello, and along with the answer a welcome.
+ * The handle, which NCCL passes from listen() to connect(), identifies the listener: its control
+ * daemon, and its service names, one for each rail. The sender connects one queue pair for each
+ * path. The connection request's private data is a hello, and the reply's private data is a
+ * welcome.
  */
 #ifndef FERRULE_NCCL_SETUP_H
 #define FERRULE_NCCL_SETUP_H
@@ -16,7 +17,7 @@
 enum {
 	SETUP_MAGIC = 0x4e4c5246, /* "FRLN" */
 	SETUP_VERSION = 1,
-	/* An announcement: how it begins, and each part of it but the keys of the rails. */
+	/* The size of an announcement's header, and of each part without the rails' keys. */
 	ANNOUNCEMENT_HEAD = 8,
 	ANNOUNCEMENT_PART = 20,
 };
@@ -24,9 +25,9 @@ enum {
 struct net_handle {
 	uint32_t magic;
 	uint8_t version, n_rails, n_qps, reserved;
-	uint64_t name; /* of the listener, random */
+	uint64_t name; /* the listener's random name */
 	char place[FRL_PLACE_SIZE];
-	/* The sender's, who has the handle to himself: what connect() is doing. */
+	/* Used only by the sender, which owns the handle: the state of connect(). */
 	uint64_t state, connection;
 };
 
@@ -35,7 +36,7 @@ static_assert(sizeof(struct net_handle) <= NCCL_HANDLE_SIZE, "NCCL carries so mu
 struct net_hello {
 	uint32_t magic;
 	uint8_t version, n_paths, path, n_rails;
-	uint64_t connection; /* random: to tell connections from each other */
+	uint64_t connection; /* random, identifies the connection */
 };
 
 struct net_welcome {
@@ -43,23 +44,26 @@ struct net_welcome {
 	uint8_t version, reserved[3];
 };
 
-/* The service of a listener's rail. */
+/* Returns the service name of a listener's rail. */
 void net_service_name(uint64_t listener, int rail, char name[FRL_SERVICE_MAX + 1]);
 
-/* How queue pairs on a port are connected; `timeout_ms` is for the setting up, and the peer may do
- * what `access_flags` say. */
+/* Returns how to connect queue pairs on a port. `timeout_ms` limits the setup; `access_flags` are
+ * the peer's access rights. */
 void net_connect_config(const struct net_port *port, int traffic_class, int timeout_ms,
 	uint32_t access_flags, struct frl_connect_config *ret_config);
 
-/* 0, or -EINVAL and the reason in the log: a packet has eight bits for it. */
+/* Returns 0, or -EINVAL if the class does not fit into the packet's eight bits; the log has the
+ * reason. */
 int net_check_class(int traffic_class);
 
-/* connect.c: as net_connect(); a negative errno, whose reason is in the log. */
+/* connect.c: same as net_connect(), but returns a negative errno on failure. The log has the
+ * reason. */
 int net_connect_step(struct net_context *context, struct net_device *device, int dev,
 	int traffic_class, nccl_profiler_fn profiler, void *handle, struct comm **ret_comm);
-/* Gives up those of the context, which ends; NULL: all that there are. */
+/* Aborts the pending setups of a context that ends; NULL: of all contexts. */
 void net_connects_end(const struct net_context *context);
-/* accept.c: as net_listen(), likewise. `comm_id`: the communicator's, or NULL. */
+/* accept.c: same as net_listen(), but returns a negative errno on failure. `comm_id`: the
+ * communicator's ID, or NULL. */
 int net_listener_open(struct net_device *device, int dev, int traffic_class,
 	const uint64_t *comm_id, void *handle, struct listener **ret_listener);
 

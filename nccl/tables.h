@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the tables of NCCL's interface share. Each version's own functions are in the file of the
- * oldest version that has them in this form.
+ * The shared parts of the tables of NCCL's interface. A function of a version is in the file of the
+ * oldest version that uses the same form.
  */
 #ifndef FERRULE_NCCL_TABLES_H
 #define FERRULE_NCCL_TABLES_H
@@ -23,16 +23,17 @@ extern TABLE const struct nccl_tuner_v4 ncclTunerPlugin_v4;
 extern TABLE const struct nccl_tuner_v5 ncclTunerPlugin_v5;
 
 /*
- * get_device_mr and irecv_consumed are for receives that NCCL's kernels unpack. NCCL calls the
- * second one after each receive of any plugin that has it, whatever the device: it has to be quick.
+ * get_device_mr and irecv_consumed are for receives that NCCL's kernels unpack. NCCL calls
+ * irecv_consumed after each receive if the plugin has the function, for every device. So it must be
+ * fast.
  */
 
-/* NCCL_NET chooses by it, and NCCL's log says "via NET/Ferrule". */
+/* NCCL_NET selects the plugin by this name. NCCL's log shows "via NET/Ferrule". */
 #define TABLE_NAME "Ferrule"
 
 enum { TABLE_MAX_REQUEST = 1 };
 
-/* The largest message: NCCL takes no more than this for an answer. */
+/* The largest message: NCCL rejects larger values. */
 #define TABLE_MAX_BYTES ((size_t)1 << 40)
 
 int table_init_v6(nccl_log_fn log);
@@ -48,14 +49,14 @@ int table_isend_v10(
 int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
 	void **parents, void **request);
 int table_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request);
-/* Says so in the log. */
+/* Logs the error. */
 int table_bad_count(int n);
 int table_test(void *request, int *done, int *sizes);
 int table_get_device_mr(void *comm, void *mhandle, void **device_mhandle);
 int table_irecv_consumed(void *comm, int n, void *request);
 int table_close(void *comm);
 int table_close_listen(void *listen_comm);
-/* As of v9, of which older versions have a part: `version` is theirs. */
+/* Same as in v9. Older versions have a subset; `version` is the caller's version. */
 int table_get_properties(int version, int dev, struct nccl_properties_v9 *properties);
 int table_get_properties_v9(int dev, struct nccl_properties_v9 *properties);
 int table_make_vdevice_v9(int *dev, struct nccl_vdevice_v9 *vdevice);

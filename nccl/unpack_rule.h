@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whether NCCL's kernels may be left to unpack what comes (unpack.h), by NCCL's settings.
- * Reentrant.
+ * Decides from NCCL's settings whether NCCL's kernels may unpack receives (unpack.h). Reentrant.
  *
- * Only protocol Simple unpacks (NCCL 2.19 to 2.30, src/device/prims_simple.h). NCCL allocates the
- * receive buffers of all three protocols in memory of the GPU where it uses GPUDirect RDMA
- * (src/transport/net.cc), so kernels of LL and LL128 would wait for data that stays in packets.
- * NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 moves LL's buffers to memory of the host, also those of
- * collectives.
+ * Only protocol Simple unpacks (NCCL 2.19 to 2.30, src/device/prims_simple.h). If NCCL uses
+ * GPUDirect RDMA, it allocates the receive buffers of all three protocols in GPU memory
+ * (src/transport/net.cc). Kernels of LL and LL128 would then wait for data that stays in packets.
+ * NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 moves LL's buffers to host memory, also those of collectives.
  */
 #ifndef FERRULE_NCCL_UNPACK_RULE_H
 #define FERRULE_NCCL_UNPACK_RULE_H
 
 #include "nccl/protocols.h"
 
-/* Settings of NCCL's. */
+/* NCCL's own settings. */
 struct net_unpack_settings {
 	struct net_protocols protocols; /* NCCL_PROTO */
 	bool shares_buffers;            /* NCCL_NET_SHARED_BUFFERS is not 0 */
@@ -26,16 +24,17 @@ struct net_unpack_settings {
 enum net_unpack_rule {
 	NET_UNPACK_NEVER,
 	NET_UNPACK_ALWAYS,
-	/* Where Ferrule's tuner keeps NCCL from the protocols of net_unpack_forbids(), and from
-	 * table v9 on, with which a receive of another protocol says what it is. */
+	/* Allowed if Ferrule's tuner excludes the protocols of net_unpack_forbids(), and since
+	 * table v9, in which a receive states whether its protocol is LL or LL128. */
 	NET_UNPACK_WITH_TUNER,
 };
 
-/* *ret_why: why never, a sentence without an end; else what it rests on. */
+/* Returns the rule. *ret_why is a clause without a final period: why UNPACK is not allowed, or its
+ * precondition. */
 enum net_unpack_rule net_unpack_rule(
 	const struct net_unpack_settings *settings, const char **ret_why);
 
-/* Kernels of this protocol must not be used with UNPACK. */
+/* Returns whether kernels of this protocol must not be used with UNPACK. */
 bool net_unpack_forbids(const struct net_unpack_settings *settings, enum nccl_protocol protocol);
 
 #endif
