@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The receiver's end of setting up: a listener offers a service for each rail, and puts the queue
- * pairs that ask for it together to connections.
+ * The receiver's end of setup: a listener offers one service for each rail, and groups the
+ * requested queue pairs into connections.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@
 
 enum {
 	NS_PER_MS = 1000000,
-	/* For both ends to get ready once a path is accepted, and for all paths to be asked for. */
+	/* How long both ends may take to get ready after a path is accepted, and to request all
+	 * paths. */
 	ACCEPT_MS = 60000,
 	STEP_MS = 1000,
 	MAX_INCOMING = 16,
@@ -27,7 +28,7 @@ enum {
 	WHY = 400,
 };
 
-/* Some of its paths are here. */
+/* A connection of which some paths exist. */
 struct incoming {
 	struct incoming *next;
 	struct comm *comm;
@@ -39,10 +40,10 @@ struct listener {
 	struct net_device *device;
 	int dev;
 	int traffic_class;
-	bool has_comm_id; /* of the communicator, from table v11 on */
+	bool has_comm_id; /* of the communicator, since table v11 */
 	uint64_t comm_id;
 	uint64_t name;
-	struct opening opening; /* its end offers the services */
+	struct opening opening; /* its last step offers the services */
 	struct frl_listener *rails[NET_MAX_RAILS];
 	struct incoming *incoming;
 	unsigned n_incoming;
@@ -66,13 +67,13 @@ static int offer(void *arg)
 	return err;
 }
 
-/* What listen() needs at once; why not is in the log. */
+/* Checks what listen() needs immediately. On failure the log has the reason. */
 static int prepare(struct net_device *device, int traffic_class, char place[FRL_PLACE_SIZE])
 {
 	char why[WHY];
 	int err = net_check_class(traffic_class);
 
-	/* Says why nothing can be used. */
+	/* net_device_acquire() logs why no device is usable. */
 	if (!err && net_devices_are_refused())
 		err = net_device_acquire(device);
 	if (err)
@@ -132,7 +133,7 @@ static void drop(struct listener *listener, struct incoming **link)
 	free(incoming);
 }
 
-/* With a welcome, so that whoever asked does not take it for a listener that is not there yet. */
+/* Rejects with a welcome, so that the peer does not assume that the listener does not exist yet. */
 static void reject(struct frl_conn *conn, const char *reason)
 {
 	static const struct net_welcome refusal = {
@@ -161,7 +162,7 @@ static void end(struct listener *listener)
 	free(listener);
 }
 
-/* The reaper's. */
+/* Called by the reaper. */
 static bool look_at_closed(struct chore *chore)
 {
 	struct listener *listener = (struct listener *)(void *)((char *)chore -
@@ -192,7 +193,7 @@ static void refuse(struct frl_conn *conn, const char *reason)
 	reject(conn, reason);
 }
 
-/* What it is a path of; or why not. */
+/* Finds the connection to which a requested path belongs. Returns the reason if there is none. */
 static const char *find(
 	struct listener *listener, const struct net_hello *hello, struct incoming **ret_incoming)
 {
@@ -258,7 +259,7 @@ static const char *check_hello(
 	return NULL;
 }
 
-/* True: the path is the incoming's, and the request has been answered. */
+/* Returns true if the path was added to the connection, and the request was answered. */
 static bool take_path(
 	struct listener *listener, int rail, struct comm *comm, int index, struct frl_conn *conn)
 {
@@ -280,7 +281,7 @@ static bool take_path(
 	net_connect_config(net_port_at(listener->device, rail), listener->traffic_class, ACCEPT_MS,
 		FRL_ACCESS_REMOTE_WRITE, &config);
 	if (frl_accept(conn, path->qp, &welcome, sizeof(welcome), &config)) {
-		/* Whoever asked has given up. */
+		/* The peer has given up. */
 		frl_conn_close(conn);
 		return false;
 	}
@@ -321,7 +322,7 @@ static int take_requests(struct listener *listener)
 	return 0;
 }
 
-/* 0: all paths are up. With another error than -EAGAIN the reason is in the log. */
+/* Returns 0 when all paths are connected. For every error except -EAGAIN the log has the reason. */
 static int step(struct incoming *incoming)
 {
 	struct comm *comm = incoming->comm;
@@ -329,7 +330,7 @@ static int step(struct incoming *incoming)
 
 	for (int i = 0; i < comm->n_paths; i++) {
 		struct path *path = &comm->paths[i];
-		/* One that is up may end while others are not. */
+		/* Test connected paths again: one may fail while others are still connecting. */
 		int err = path->conn ? frl_conn_test(path->conn) : -EAGAIN;
 
 		if (err && err != -EAGAIN) {
@@ -394,9 +395,10 @@ int net_accept(struct listener *listener, struct comm **ret_comm)
 		}
 	}
 	/*
-	 * NCCL listens for one peer, whom it has told the handle. So who fails was that peer, most
-	 * likely: NCCL must hear of it, as it would wait for ever for one that has died. But as
-	 * long as another one is on the way, it may be the stranger who has failed.
+	 * NCCL listens for one peer, which it has given the handle. So a failed connection was most
+	 * likely this peer's. Report the failure to NCCL, because it would otherwise wait for ever
+	 * for a dead peer. However, while another connection is pending, the failed one may have
+	 * been a stranger's.
 	 */
 	return net_result_of(listener->incoming ? 0 : failure);
 }

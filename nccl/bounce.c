@@ -23,7 +23,7 @@ enum {
 
 #define WINDOW (UINT64_C(1) << 32)
 
-/* A piece of a port's packet buffers that the GPU reaches. */
+/* A range of a port's packet buffers that is mapped for the GPU. */
 struct piece {
 	struct piece *next;
 	const struct net_port *port;
@@ -37,14 +37,14 @@ struct bounce {
 	struct gpu *gpu;
 	struct piece *pieces;
 	bool has_start;
-	uint64_t start; /* of the window, as the GPU sees it */
-	/* The one that has been free for the longest time first. */
+	uint64_t start; /* GPU address of the window's start */
+	/* The block that has been free for the longest time is first. */
 	struct bounce_block *free_blocks;
 	struct bounce_block *doubtful_blocks;
 };
 
 static struct {
-	pthread_mutex_t lock; /* protects the lists, and everything but `start` once it is set */
+	pthread_mutex_t lock; /* protects the lists, and all fields except `start` once it is set */
 	struct bounce *first;
 } bounces = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -87,7 +87,7 @@ static void end(struct bounce *bounce)
 	free(bounce);
 }
 
-/* The GPU's holder is passed on. */
+/* Takes over the caller's hold on the GPU. */
 static struct bounce *find_or_make(struct gpu *gpu)
 {
 	struct bounce *bounce = bounces.first;
@@ -136,7 +136,7 @@ static void unmap_port(struct bounce *bounce, const struct net_port *port)
 	}
 }
 
-/* The first one decides where the window is. */
+/* The first range determines the window. */
 static int check_window(struct bounce *bounce, const struct piece *piece, char *why, size_t size)
 {
 	uint64_t at = gpu_host_address(bounce->gpu, piece->addr, piece->length);
@@ -155,7 +155,7 @@ static int check_window(struct bounce *bounce, const struct piece *piece, char *
 	return -ERANGE;
 }
 
-/* What is mapped stays so, also where it lies too far away. */
+/* A mapped range stays mapped, even if it is outside of the window. */
 static int map_piece(struct bounce *bounce, const struct net_port *port, void *addr, size_t length,
 	char *why, size_t size)
 {
@@ -274,7 +274,7 @@ static void clear(const struct bounce *bounce, struct bounce_block *block)
 static struct bounce_block *make_block(struct bounce *bounce, char *why, size_t why_size)
 {
 	struct bounce_block *block = calloc(1, sizeof(*block));
-	/* Of a child, too: the GPU reads it here. */
+	/* MAP_SHARED, because the GPU must read the same pages after a fork(). */
 	uint8_t *memory = mmap(
 		NULL, BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -329,7 +329,7 @@ bool net_bounce_offset(
 {
 	uint64_t at = gpu_host_address(bounce->gpu, addr, length);
 
-	/* Of what is mapped all lies in the window. */
+	/* All mapped ranges are in the window. */
 	*ret_offset = (uint32_t)(at - bounce->start);
 	return at;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connections: made and destroyed, completions, requests. */
+/* Connections: creation and destruction, completions, requests. */
 #include "nccl/comm.h"
 
 #include <errno.h>
@@ -14,17 +14,17 @@
 #include "nccl/unpack.h"
 
 enum {
-	POLLED = 16,     /* completions at a time */
-	POLL_ROUNDS = 8, /* while there are so many */
+	POLLED = 16,     /* completions polled at once */
+	POLL_ROUNDS = 8, /* rounds while completions arrive */
 	PAGE = 4096,
-	IDLE_TESTS = 4096, /* without a completion, before it is looked for what has failed */
+	IDLE_TESTS = 4096, /* tests without a completion before a check for failures */
 	NS_PER_MS = 1000000,
-	/* So long a closed connection answers a peer whose acknowledgement got lost, unless that
-	 * has closed its end. */
+	/* How long a closed connection keeps answering a peer whose acknowledgement was lost,
+	 * unless the peer has closed its end. */
 	MIN_LINGER_MS = 1200,
-	MAX_LINGER_MS = 3000, /* so long a sender that waits does not hear of it */
-	LOOK_MS = 20,         /* at a closed connection */
-	LAST_ROUNDS = 64,     /* of the port, until nothing waits to be sent */
+	MAX_LINGER_MS = 3000, /* a waiting sender does not notice a close for this long */
+	LOOK_MS = 20,         /* period of checks of a closed connection */
+	LAST_ROUNDS = 64,     /* polls of a port, until nothing waits to be sent */
 };
 
 static size_t slot_size(const struct comm *comm)
@@ -154,7 +154,7 @@ int net_comm_add_path(struct comm *comm, int index)
 
 	if (err)
 		return err;
-	/* Some NICs have few bytes inline, or none. */
+	/* Some NICs support few inline bytes, or none. */
 	frl_qp_query(path->qp, &attr);
 	path->max_inline = attr.max_inline;
 	return 0;
@@ -179,7 +179,7 @@ static void forget_requests(struct comm *comm)
 			net_request_free(&requests[i]);
 }
 
-/* The queue pairs are gone, but a NIC may have packets that refer to the slots. */
+/* The queue pairs are gone, but a NIC may still hold packets that refer to the slots. */
 static bool free_slots(struct comm *comm)
 {
 	frl_progress(net_port_at(comm->device, comm->paths[0].rail)->device);
@@ -190,7 +190,7 @@ static bool free_slots(struct comm *comm)
 	return true;
 }
 
-/* False: to be tried again. */
+/* Returns false if the destruction must be tried again. */
 static bool destroy(struct comm *comm)
 {
 	registration_comm_ends(comm);
@@ -214,7 +214,8 @@ static bool destroy(struct comm *comm)
 	return true;
 }
 
-/* Nobody asks any more; or there is no connection any more to be asked over. */
+/* Returns whether no peer can ask for an acknowledgement any more: the peer has left, or a path has
+ * no connection. */
 static bool has_left(const struct comm *comm)
 {
 	for (int i = 0; i < comm->n_paths; i++)
@@ -223,8 +224,8 @@ static bool has_left(const struct comm *comm)
 	return false;
 }
 
-/* The reaper's. No more than a few periods count between two looks: who was stopped meanwhile has
- * answered nobody. */
+/* Called by the reaper. Counts at most a few periods between two calls: a process that was stopped
+ * in between has answered no peer. */
 static bool look_at_closed(struct chore *chore)
 {
 	struct comm *comm = (struct comm *)(void *)((char *)chore - offsetof(struct comm, closing));
@@ -270,8 +271,8 @@ static bool is_lossless(const struct comm *comm)
 }
 
 /*
- * Until the peer has asked four times: Ferrule's own devices wait one, two, four and eight times
- * the timeout of the path. NICs, whose timeout is longer, may have asked two or three times.
+ * Returns the time in which a peer asks four times: Ferrule's devices wait one, two, four and eight
+ * times the path's timeout. NICs, which have a longer timeout, may have asked two or three times.
  */
 static uint64_t linger_ns(const struct comm *comm)
 {
@@ -290,7 +291,7 @@ static uint64_t linger_ns(const struct comm *comm)
 							     : (uint64_t)MAX_LINGER_MS * NS_PER_MS;
 }
 
-/* What has come is acknowledged, and on the local fabric that is all that the peer waits for. */
+/* Sends pending acknowledgements. On the local fabric the peer waits for nothing else. */
 static void say_the_last(const struct comm *comm)
 {
 	for (int i = 0; i < comm->device->n_rails; i++)
@@ -303,16 +304,16 @@ int net_close(struct comm *comm)
 {
 	bool is_complete = !comm->is_sender && !comm->n_requests && !comm->err;
 
-	/* Its memory is NCCL's again. */
+	/* NCCL may reuse the requests' memory after this call. */
 	if (comm->n_requests)
 		net_comm_stop(comm);
-	/* Others need the packet buffers, and this one may linger. */
+	/* Release the packet buffers for other connections now, because this one may linger. */
 	net_unpack_end(comm);
 	registration_comm_ends(comm);
 	if (is_complete)
 		say_the_last(comm);
-	/* Of the sender all has been acknowledged. Whoever received may have acknowledged in vain:
-	 * the sender asks again, and would be answered by nobody. */
+	/* A sender has received all acknowledgements. A receiver's last acknowledgement may be
+	 * lost: the sender then asks again, and needs an answer. */
 	if (is_complete && !is_lossless(comm))
 		destroy_later(comm, linger_ns(comm));
 	else
@@ -393,7 +394,7 @@ int net_test(struct request *request, int *ret_done, int *sizes)
 		return net_comm_tell(comm);
 	if (sizes)
 		tell_sizes(request, sizes);
-	/* What is unpacked is a request until that is done. */
+	/* A receive that is unpacked stays a request until the kernel has read it. */
 	if (!request->is_unpacked)
 		net_request_free(request);
 	*ret_done = 1;

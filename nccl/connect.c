@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The sender's end of setting up. NCCL calls connect() with the same handle until there is a
- * connection; meanwhile the library's control thread does the work, and where things are is found
- * through the handle.
+ * The sender's end of setup. NCCL calls connect() with the same handle until the connection exists.
+ * Between the calls the library's control thread does the work. The handle leads to the setup's
+ * state.
  *
- * How long. The other end's accept() may come late, in a large job or if its rank is in a debugger,
- * and NCCL itself waits without limit. So does this: as long as NCCL calls, and the control daemons
- * say that the process which listens is there. What has been accepted must be ready within
- * ACCEPT_MS, which the receiver's end sees to.
+ * Time limits. The other end's accept() may come late, in a large job or if its rank is in a
+ * debugger, and NCCL itself waits without a limit. So connect() waits as long as NCCL keeps calling
+ * and the control daemons report that the listener's process exists. After a request is accepted,
+ * the receiver enforces ACCEPT_MS until both ends are ready.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,16 +25,17 @@
 
 enum {
 	NS_PER_MS = 1000000,
-	/* A request that nobody has answered for so long is made anew: no daemon keeps it longer
-	 * than an hour. */
+	/* Repeat a request that was not answered for this long: a daemon keeps a request for at
+	 * most an hour. */
 	ASK_MS = 600000,
-	/* The handle may be here before the listener is known to its daemon, as its port has to be
-	 * opened first; the daemon may be started again meanwhile. After a while it is said. */
+	/* The handle may arrive before the listener's daemon knows the listener, because the
+	 * listener's port must be opened first. The daemon may also restart meanwhile. After
+	 * WORRY_MS a warning is logged. */
 	UNKNOWN_MS = 60000,
 	WORRY_MS = 5000,
-	RETRY_MS = 5, /* doubled with each time */
+	RETRY_MS = 5, /* doubled with each retry */
 	MAX_RETRY_MS = 250,
-	/* Without a call of NCCL's nobody wants to have the connection any more. */
+	/* If NCCL does not call for this long, it no longer wants the connection. */
 	CALLS_MS = 60000,
 	LOOK_MS = 1000,
 	ABANDONED_MS = 10,
@@ -42,8 +43,8 @@ enum {
 };
 
 struct connecting {
-	struct connecting *next; /* of all */
-	bool is_busy, is_called; /* in connect() at the moment; since the reaper has looked */
+	struct connecting *next; /* list of all setups */
+	bool is_busy, is_called; /* in connect() now; called since the last check */
 	struct time_budget uncalled;
 	const struct net_context *context;
 	struct comm *comm;
@@ -52,8 +53,8 @@ struct connecting {
 	int dev, n_paths, n_their_rails;
 	nccl_profiler_fn profiler;
 	uint64_t listener, connection;
-	struct time_budget unknown; /* begins with the first request */
-	bool is_worried;            /* and has said so */
+	struct time_budget unknown; /* starts with the first request */
+	bool is_worried;            /* a warning was logged */
 	struct {
 		uint64_t asked_ns, retry_ns;
 		unsigned retry_ms;
@@ -63,7 +64,7 @@ struct connecting {
 
 static bool look_for_uncalled(struct chore *chore);
 
-/* NCCL may call no more, and has no way to say so. */
+/* The setups in progress. NCCL may stop calling without any notice. */
 static struct {
 	pthread_mutex_t lock;
 	struct connecting *first;
@@ -82,7 +83,7 @@ static int check_handle(const struct net_handle *handle)
 			"it, check NCCL_NET_PLUGIN and NCCL_NET on the other hosts");
 		return -EPROTO;
 	}
-	/* All else may lie elsewhere in another release's. */
+	/* Check the version first: other releases may place all other fields elsewhere. */
 	if (handle->version != SETUP_VERSION) {
 		net_log_warning("the peer's plugin speaks version %u of the protocol, this one %d: "
 				"install the same release on all hosts",
@@ -123,7 +124,7 @@ static void end(struct connecting *connecting)
 	free(connecting);
 }
 
-/* The reaper's. */
+/* Called by the reaper. */
 static bool look_at_abandoned(struct chore *chore)
 {
 	struct connecting *connecting = (struct connecting *)(void *)((char *)chore -
@@ -174,7 +175,7 @@ static void forget(struct connecting *connecting)
 	pthread_mutex_unlock(&all.lock);
 }
 
-/* The handle comes from the peer, but what is in the list is this end's. */
+/* The peer controls the handle's contents, so only a setup in this process's own list counts. */
 static struct connecting *find(const struct net_handle *handle)
 {
 	struct connecting *connecting;
@@ -214,7 +215,8 @@ static bool is_of_context(struct connecting *connecting, const void *context)
 	return !context || connecting->context == context;
 }
 
-/* With the lock held: takes out those that are not in connect() and that `is_due` says. */
+/* With the lock held: removes the setups that are not in connect() and for which `is_due` returns
+ * true. */
 static struct connecting *take_out(
 	bool (*is_due)(struct connecting *connecting, const void *arg), const void *arg)
 {
@@ -305,7 +307,7 @@ static int begin(struct net_context *context, struct net_device *device, int dev
 	return 0;
 }
 
-/* The local fabric ends with the host. */
+/* The local fabric connects only processes of one host. */
 static int check_reach(const struct connecting *connecting)
 {
 	const struct net_device *device = connecting->opening.device;
@@ -339,7 +341,8 @@ static int make_paths(struct connecting *connecting)
 	return err;
 }
 
-/* The device is open. -EAGAIN of a system that has no room would mean "not yet" here. */
+/* Requires an open device. Converts the system's -EAGAIN (no resources), which would mean "not yet"
+ * here. */
 static int create(struct connecting *connecting)
 {
 	int err = check_reach(connecting);
@@ -365,7 +368,7 @@ static int ask(struct connecting *connecting, int index)
 	char service[FRL_SERVICE_MAX + 1];
 
 	net_service_name(connecting->listener, path->their_rail, service);
-	/* Announcements are sent: nobody writes here. */
+	/* No remote access: announcements are sends, so the peer writes nothing here. */
 	net_connect_config(net_port_at(comm->device, path->rail), connecting->traffic_class, ASK_MS,
 		0, &config);
 	connecting->paths[index].asked_ns = net_now_ns();
@@ -373,8 +376,8 @@ static int ask(struct connecting *connecting, int index)
 		&config, &path->conn);
 }
 
-/* The listener may be on its way to its daemon, or that to come back. A listener refuses with a
- * welcome of its own. */
+/* Returns whether to retry: the listener may not be known to its daemon yet, or the daemon may be
+ * restarting. A listener that rejects a request does so with a welcome. */
 static bool may_be_early(
 	struct connecting *connecting, const struct path *path, int err, const char *why)
 {
@@ -397,7 +400,7 @@ static bool may_be_early(
 
 static bool is_unanswered(const struct connecting *connecting, int index, int err)
 {
-	/* Before that it is something else that took too long. */
+	/* An earlier timeout has another cause. */
 	return err == -ETIMEDOUT &&
 		net_now_ns() - connecting->paths[index].asked_ns >= (uint64_t)ASK_MS * NS_PER_MS;
 }
@@ -416,7 +419,7 @@ static int ask_again_later(struct connecting *connecting, int index)
 	return frl_qp_modify(path->qp, &reset, FRL_QP_STATE);
 }
 
-/* With an error `why` is a sentence. */
+/* On failure `why` is a sentence. */
 static int step_path(struct connecting *connecting, int index, char *why)
 {
 	struct path *path = &connecting->comm->paths[index];
@@ -429,7 +432,7 @@ static int step_path(struct connecting *connecting, int index, char *why)
 		err = ask(connecting, index);
 		err = err ? err : -EAGAIN;
 	} else {
-		/* One that is up may end while others are not. */
+		/* Test connected paths again: one may fail while others are still connecting. */
 		err = frl_conn_test(path->conn);
 	}
 	if (err && err != -EAGAIN)
@@ -457,7 +460,7 @@ static int step_path(struct connecting *connecting, int index, char *why)
 	return 0;
 }
 
-/* 0: all paths are up. */
+/* Returns 0 when all paths are connected. */
 static int step(struct connecting *connecting)
 {
 	int result = connecting->comm ? 0 : net_opening_test(&connecting->opening);

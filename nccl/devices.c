@@ -13,21 +13,21 @@
 #include "nccl/setup.h"
 
 enum {
-	MAX_QPS = 32768,     /* of a software device, less than it has */
-	BUSY_NS = 100000000, /* a NIC may have memory in its queue so much longer */
-	/* Packet buffers of a port for receives that are unpacked, unless FRL_HELD_FRAMES says:
-	 * for some forty connections with a path MTU of 4096. */
+	MAX_QPS = 32768,     /* of a software device, which supports more */
+	BUSY_NS = 100000000, /* how long a NIC may still hold memory in its queue */
+	/* The default for FRL_HELD_FRAMES, for ports with UNPACK: enough packet buffers for about
+	 * forty connections with a path MTU of 4096. */
 	UNPACK_FRAMES = 16384,
-	/* NCCL is told this where nobody knows: it assumes the same. */
+	/* The speed that NCCL is told if the speed is unknown. NCCL assumes the same. */
 	UNKNOWN_MBPS = 10000,
 };
 
 static struct {
-	pthread_mutex_t lock; /* protects the counts and the making of what they count */
+	pthread_mutex_t lock; /* protects the counts, and changes of what they count */
 	int n_ports, n_devices;
 	struct port_info found[NET_MAX_PORTS];
-	/* Shard s of port p is at s * NET_MAX_PORTS + p, and of the device that is port p alone
-	 * shards[s - 1][p]. */
+	/* Shard s of port p is at index s * NET_MAX_PORTS + p. For the device that consists of port
+	 * p alone, it is at shards[s - 1][p]. */
 	struct net_port ports[NET_SHARDS * NET_MAX_PORTS];
 	struct net_device devices[NET_MAX_DEVICES];
 	struct net_device shards[NET_SHARDS - 1][NET_MAX_PORTS];
@@ -55,7 +55,7 @@ static void add_port(const struct port_info *info)
 		fill(&all.shards[s - 1][number], s * NET_MAX_PORTS + number, info);
 }
 
-/* Index `i` of the ports and their shards, or NULL behind the last one. */
+/* Returns entry `i` of the ports and their shards, or NULL after the last one. */
 static struct net_port *any_port(int i)
 {
 	if (i >= NET_SHARDS * all.n_ports)
@@ -63,7 +63,8 @@ static struct net_port *any_port(int i)
 	return &all.ports[i / all.n_ports * NET_MAX_PORTS + i % all.n_ports];
 }
 
-/* With the lock held. Somebody who opens or closes a port has its lock: that is a user as well. */
+/* With the lock held. A thread that opens or closes a port holds the port's lock, and counts as a
+ * user. */
 static bool is_idle(void)
 {
 	struct net_port *port;
@@ -91,7 +92,7 @@ void net_devices_forget(void)
 	pthread_mutex_unlock(&all.lock);
 }
 
-/* CUDA is looked at once, and only if that matters. */
+/* Queries CUDA once, and only if a port may use GPUs. */
 static void find_gpus(struct port_info *ports, int n)
 {
 	struct net_gpus gpus;
@@ -162,7 +163,7 @@ struct net_port *net_port_at(const struct net_device *device, int rail)
 	return &all.ports[device->rails[rail]];
 }
 
-/* What GPUs have to do with stays in one device: its memory is not there twice. */
+/* Devices with GPU memory have no shards: GPU resources exist only once. */
 static bool has_shards(const struct net_device *device)
 {
 	const struct port_info *info = &net_port_at(device, 0)->info;
@@ -227,9 +228,10 @@ int net_devices(int *ret_n)
 }
 
 /*
- * The speed of a leased port, or one of DPDK's by its PCI address, is known once it is open, and
- * NCCL chooses the number of its channels by it. The only port there is will be used. Of several
- * NCCL uses some, and others are for other processes: one that is open is theirs no more.
+ * The speed of a leased port, or of a DPDK port with a PCI address, is known only when the port is
+ * open. NCCL chooses its number of channels by the speed. A single port will be used, so open it.
+ * Do not open one of several ports: NCCL uses only some of them, and an open port is not available
+ * to other processes.
  */
 static void find_speed(struct net_device *device)
 {
@@ -238,7 +240,7 @@ static void find_speed(struct net_device *device)
 	if (all.n_ports != 1 || atomic_load(&port->speed_mbps) || net_devices_are_refused())
 		return;
 	if (net_device_acquire(device))
-		atomic_store(&port->speed_mbps, UNKNOWN_MBPS); /* not again and again */
+		atomic_store(&port->speed_mbps, UNKNOWN_MBPS); /* do not try again */
 	else
 		net_device_release(device);
 }
@@ -269,7 +271,7 @@ int net_properties(int dev, struct net_properties *ret_properties)
 		const struct port_info *info = &port->info;
 		int speed_mbps = atomic_load(&port->speed_mbps);
 
-		/* The first devices are the ports, in their order. */
+		/* The first devices are the ports, in the same order. */
 		ret_properties->rails[i] = device->rails[i];
 		ret_properties->speed_mbps += speed_mbps ? speed_mbps : UNKNOWN_MBPS;
 		ret_properties->needs_flush |= info->needs_flush;
@@ -301,7 +303,7 @@ static int check_rails(const int *devices, int n)
 	return NCCL_SUCCESS;
 }
 
-/* The one that is already made of these; a port alone is one. */
+/* Returns an existing device that is made of these ports, which may be a single port. */
 static int find_fused(const int *devices, int n)
 {
 	if (n == 1)
@@ -354,7 +356,8 @@ static void close_port(struct net_port *port)
 	struct frl_backoff backoff;
 	const char *why = NULL;
 
-	/* -EBUSY: a NIC has memory of it in its queue, or NCCL has not deregistered all. */
+	/* -EBUSY: a NIC still has memory of the port in its queue, or NCCL has not deregistered all
+	 * memory. */
 	frl_backoff_reset(&backoff);
 	while (err == -EBUSY && port->device && net_now_ns() < until_ns) {
 		if (frl_progress(port->device) <= 0)
@@ -377,7 +380,8 @@ static void close_port(struct net_port *port)
 		port->device = NULL;
 }
 
-/* Without what only UNPACK is for, if that is too much and nobody has asked for so much of it. */
+/* Opens the device. If the default number of buffers for UNPACK is too large, opens it without
+ * them. */
 static int open_device(
 	const struct port_info *info, struct frl_device_config *config, struct frl_device **ret)
 {
@@ -476,7 +480,7 @@ static bool acquire_open_port(struct net_port *port)
 {
 	bool is_open;
 
-	/* Somebody who opens it has the lock. */
+	/* Another thread that opens the port holds the lock. */
 	if (pthread_mutex_trylock(&port->lock))
 		return false;
 	is_open = port->cache != NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A connection whose peer has closed it in good order fails as well, but that is of interest to
- * nobody if nothing was under way. So the sentence is made when NCCL asks for something that cannot
- * be had any more; by then the control daemon has mostly said what became of the peer.
+ * A connection also fails when the peer closes it in the normal way, but this does not matter if no
+ * request was pending. So the error text is generated only when NCCL asks for something that has
+ * become impossible. By then the control daemon usually knows what happened to the peer.
  */
 #include "nccl/failure.h"
 
@@ -17,7 +17,7 @@
 
 enum {
 	TEXT = 400,
-	/* So long it is waited for what the control daemon has to say of a peer. */
+	/* How long to wait for the control daemon's information about a peer. */
 	NEWS_NS = 500 * 1000 * 1000,
 };
 
@@ -39,7 +39,7 @@ int net_comm_fail(struct comm *comm, int err, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(comm->why, sizeof(comm->why), format, args);
 	va_end(args);
-	/* The peer has not seen it, and would wait. */
+	/* Close the paths: the peer has not noticed the failure, and would wait. */
 	if (*comm->why)
 		close_paths(comm);
 	return err;
@@ -65,7 +65,8 @@ static int error_of(enum frl_wc_status status)
 
 int net_comm_fail_status(struct comm *comm, const struct path *path, enum frl_wc_status status)
 {
-	/* What failed explains the requests that were flushed behind it. */
+	/* Record the first failed work request. Requests that were flushed after it give no
+	 * reason. */
 	if (!comm->err || comm->status == FRL_WC_WR_FLUSH_ERR) {
 		comm->failed_path = (int)(path - comm->paths);
 		comm->status = status;
@@ -91,14 +92,15 @@ void net_comm_look(struct comm *comm)
 	}
 }
 
-/* What a peer answers, also while it ends: memory of a process may go before its queue pairs. */
+/* Returns whether the peer's response may cause this status. This includes a peer that is exiting:
+ * its memory may be freed before its queue pairs. */
 static bool is_of_peer(enum frl_wc_status status)
 {
 	return status == FRL_WC_REM_ACCESS_ERR || status == FRL_WC_REM_OP_ERR ||
 		status == FRL_WC_REM_INV_REQ_ERR;
 }
 
-/* More may be known of it in a moment. */
+/* Returns whether the control daemon may soon know more about the failure. */
 static bool is_early(const struct comm *comm)
 {
 	const struct path *path = &comm->paths[comm->failed_path];
@@ -127,7 +129,8 @@ static void explain(struct comm *comm, struct path *path, char *text, size_t siz
 		snprintf(text, size, "%s", frl_wc_status_str(comm->status));
 }
 
-/* What the PSN means that the queue pair tells: hardware does not say what is acknowledged. */
+/* Returns the meaning of the queue pair's PSN. Hardware does not report which PSN is
+ * acknowledged. */
 static const char *psn_of(const struct comm *comm, const struct path *path)
 {
 	if (!comm->is_sender)
@@ -139,7 +142,7 @@ static const char *psn_of(const struct comm *comm, const struct path *path)
 static void describe(struct comm *comm, struct path *path)
 {
 	const struct frl_conn_peer *peer = &comm->peer;
-	/* The peer's end of the first path, if this one has none. */
+	/* If this path has no peer data, use those of the first path. */
 	struct frl_qp_attr attr = { .dest_qpn = peer->qpn, .ah.dgid = peer->ip };
 	char why[TEXT];
 
@@ -166,7 +169,8 @@ int net_comm_tell_now(struct comm *comm)
 {
 	if (!comm->is_told) {
 		describe(comm, &comm->paths[comm->failed_path]);
-		/* The peer may not have noticed: NCCL may close this end much later. */
+		/* The peer may not have noticed the failure, and NCCL may close this end much
+		 * later. */
 		close_paths(comm);
 	}
 	comm->is_told = true;

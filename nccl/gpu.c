@@ -74,7 +74,8 @@ void net_port_explain_setting(const struct port_info *port)
 			port->name, net_gpu_setting(), net_settings()->gpu_tier);
 }
 
-/* nvidia-peermem translates for drivers that ask it: of those in use that is mlx5. */
+/* nvidia-peermem serves drivers that use its interface. The only supported driver that does is
+ * mlx5. */
 static bool asks_peermem(const struct port_info *port)
 {
 	char link[sizeof(port->pci_path) + 16], driver[PATH_MAX];
@@ -99,7 +100,8 @@ static int pointers_of_nic(const struct port_info *port, const struct net_gpus *
 	return gpus->has_peermem && is_tier("peermem") && asks_peermem(port) ? NCCL_PTR_CUDA : 0;
 }
 
-/* What is said of a GPU may be of what a NIC does not need: kernels. */
+/* Returns why the port does not accept GPU memory. A GPU's reason may be about kernels, which a NIC
+ * does not need. */
 static const char *reason_of(const struct port_info *port, const struct net_gpus *gpus)
 {
 	if (!port->is_hardware && gpus->has_kernels)
@@ -111,7 +113,7 @@ static const char *reason_of(const struct port_info *port, const struct net_gpus
 	return "its driver takes no dma-buf here, and nvidia-peermem is not there for it";
 }
 
-/* Once in a process. net_flush() calls the driver. */
+/* Warns once in a process: net_flush() calls the driver. */
 static void warn_of_flushes(const struct port_info *port)
 {
 	static atomic_flag is_told = ATOMIC_FLAG_INIT;
@@ -143,9 +145,9 @@ void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus)
 			     "modules lazily: the job may hang",
 			port->name);
 	/*
-	 * NCCL polls flags inside the data with LL128, which kernels do not write in order. Where
-	 * the tuner is not asked (before 2.22) NCCL chooses LL128 if NIC and GPU are near each
-	 * other: software ports that take memory of GPUs are near to none.
+	 * With LL128 NCCL polls flags inside the data, but kernels do not write the data in order.
+	 * If NCCL does not use the tuner (before 2.22), it selects LL128 when NIC and GPU are close
+	 * to each other. So software ports that accept GPU memory have no PCI path.
 	 */
 	if (!port->is_hardware)
 		port->pci_path[0] = '\0';
@@ -165,7 +167,7 @@ static bool reaches_host(int ordinal)
 	return caps.host_register;
 }
 
-/* Any of them may be NCCL's, and none of Ferrule's kernels is needed. */
+/* NCCL may use any of the GPUs. None of Ferrule's kernels is needed. */
 static bool all_gpus_reach_host(char *why, size_t size)
 {
 	struct frl_gpu_info *infos = NULL;
@@ -221,7 +223,7 @@ void net_ports_choose_unpack(struct port_info *ports, int n)
 		net_settings()->unpack_why);
 	for (int i = 0; i < n; i++) {
 		ports[i].unpacks = true;
-		/* Near to no GPU, as where kernels of Ferrule's move what comes. */
+		/* Close to no GPU, as for ports whose payload Ferrule's kernels move. */
 		ports[i].pci_path[0] = '\0';
 	}
 }

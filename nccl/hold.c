@@ -33,7 +33,7 @@ static bool is_held(const struct net_port *port, const struct gpu *gpu)
 	return hold;
 }
 
-/* The GPU's holder is passed on to the hold. */
+/* Takes over the caller's hold on the GPU. */
 static int make_hold(struct net_port *port, struct gpu *gpu)
 {
 	struct net_hold *hold = calloc(1, sizeof(*hold));
@@ -95,8 +95,8 @@ static bool moves_by_gpu(const struct net_device *device)
 	return device->n_rails == 1 && !info->is_hardware && (info->pointers & NCCL_PTR_CUDA);
 }
 
-/* `is_only`: the only device is used, so it is opened if need be. Others may be for other
- * processes. */
+/* `is_only`: this is the only device, so it will be used: open its port if necessary. With several
+ * devices, the others may be for other processes. */
 static int hold_for_device(struct net_device *device, bool is_only, struct gpu *gpu)
 {
 	int err = 0;
@@ -105,7 +105,7 @@ static int hold_for_device(struct net_device *device, bool is_only, struct gpu *
 		return 0;
 	if (is_only)
 		err = net_device_acquire(device);
-	/* The log says why. */
+	/* The log has the reason. */
 	if (err)
 		return err;
 	err = hold(net_port_at(device, 0), gpu);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lines are made here, in one piece, and passed on with their place in the source. */
+/* Formats each line as a whole, and passes it on with its source location. */
 #include "nccl/log.h"
 
 #include <errno.h>
@@ -18,13 +18,13 @@ enum { LINE = 1024 };
 
 static _Atomic(nccl_log_fn) logger;
 
-/* What NCCL does not: without NCCL_DEBUG it says nothing, whatever happens. */
+/* Prints a line that NCCL does not show: without NCCL_DEBUG it prints nothing. */
 static void show(const char *text)
 {
 	char line[LINE + 32];
 	int length = snprintf(line, sizeof(line), "NET/Ferrule [%d] %s\n", (int)getpid(), text);
 
-	/* One write: lines of several processes do not mix. */
+	/* Use a single write(), so that lines of several processes do not mix. */
 	if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0)
 		return;
 }
@@ -40,7 +40,7 @@ void net_log_line(enum nccl_log_level level, const char *file, int line, const c
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	/* It keeps warnings for ncclGetLastError() all the same. */
+	/* NCCL keeps warnings for ncclGetLastError() even if it does not show them. */
 	if (level == NCCL_LOG_WARN || !net_settings()->shows_info)
 		log(level, NCCL_LOG_INIT | NCCL_LOG_NET, file, line, "NET/Ferrule : %s", text);
 	if (level == NCCL_LOG_WARN ? net_settings()->shows_warnings : net_settings()->shows_info)
@@ -60,7 +60,7 @@ void net_log_to(nccl_log_fn log)
 
 	pthread_mutex_lock(&lock);
 	atomic_store(&logger, log);
-	/* Before anybody who comes here is in the library. */
+	/* Set the library's logger before any thread can call the library. */
 	if (!is_set)
 		frl_set_log(take_line, net_settings()->library_level, NULL);
 	is_set = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A registration is valid for all connections of its device, so whoever deregisters it need not be
- * whose requests still use it: these are looked for among those of all connections.
+ * A registration is valid for all connections of its device. The connection that deregisters it may
+ * differ from the connections whose requests still use it, so all connections are searched.
  */
 #include "nccl/memory.h"
 
@@ -41,8 +41,8 @@ void registration_comm_ends(struct comm *comm)
 	pthread_mutex_unlock(&started.lock);
 }
 
-/* To register memory of a GPU costs a software device little, and what a cache keeps cannot be
- * waited for. */
+/* A software device registers GPU memory cheaply, and pending use of a cached registration could
+ * not be awaited. */
 static bool is_cached(const struct net_port *port, int type)
 {
 	return type == NCCL_PTR_HOST || port->info.is_hardware;
@@ -98,8 +98,8 @@ int net_dereg_within(struct net_port *port, struct frl_mr *mr, uint64_t ns)
 	return err;
 }
 
-/* Kernels may still move what was under way, and the memory is somebody else's as soon as this
- * returns: they are awaited, which takes them microseconds unless the GPU is busy. */
+/* Kernels may still move data of earlier requests, but the memory may be reused as soon as this
+ * returns. So wait for the kernels, which takes microseconds unless the GPU is busy. */
 static int deregister_now(struct net_port *port, struct frl_mr *mr)
 {
 	int err = net_dereg_within(port, mr, BUSY_NS);
@@ -110,7 +110,7 @@ static int deregister_now(struct net_port *port, struct frl_mr *mr)
 	return err;
 }
 
-/* Its requests, if there are any, keep the struct. */
+/* Pending requests keep the struct alive. */
 static int give_back(struct registration *registration)
 {
 	int err = 0, rc;
@@ -133,7 +133,8 @@ static int give_back(struct registration *registration)
 	return err;
 }
 
-/* NCCL was told of memory of GPUs, but what is sent, or has no packets left, is not unpacked. */
+/* Explains a failed registration: NCCL was told that the device supports GPU memory, but UNPACK
+ * serves neither sends nor receives for which no packet buffers are left. */
 static void explain_unpack(const struct comm *comm)
 {
 	net_log_warning("memory of a GPU cannot be registered for %s %s: FERRULE_UNPACK=1 is for "
@@ -240,7 +241,7 @@ int net_deregister(struct registration *registration)
 {
 	if (!registration)
 		return NCCL_SUCCESS;
-	/* The bytes will be somebody else's in a moment. */
+	/* The memory may be reused soon. */
 	if (atomic_load_explicit(&registration->holders, memory_order_acquire) > 1) {
 		pthread_mutex_lock(&started.lock);
 		for (struct comm *comm = started.first; comm; comm = comm->next_started)

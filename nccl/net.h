@@ -25,6 +25,7 @@
  *	failure.c       connection failures and their reasons
  *	send.c          isend: matching with announcements, RDMA writes
  *	receive.c       irecv: announcements, arrived pieces
+ *	profile.c       events for NCCL's profiler
  *	reaper.c        deferred cleanup, in a thread
  *	thread.c        threads
  *	net.c           start, end, and the entry points
