@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MAC and IP addresses. IPv4 addresses are kept as ::ffff:a.b.c.d, as in a GID. */
+/* MAC and IP addresses. IPv4 addresses are stored as ::ffff:a.b.c.d, as in a GID. */
 #ifndef FERRULE_BASE_ADDR_H
 #define FERRULE_BASE_ADDR_H
 
@@ -21,7 +21,7 @@ static inline bool ip_equal(const struct frl_ip *a, const struct frl_ip *b)
 	return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
-/* From the four bytes of an IPv4 address in network order. */
+/* Converts the four bytes of an IPv4 address in network byte order. */
 static inline struct frl_ip ip_from_v4(const uint8_t bytes[4])
 {
 	struct frl_ip ip = { { [10] = 0xff, [11] = 0xff } };

@@ -11,22 +11,21 @@ enum {
 	YIELD_ROUNDS = 2000, /* further rounds before sleeping */
 	SPIN_LOOKS = 50,
 	SLEEP_MIN_US = 10,
-	/* Each such sleep is longer by that share of itself, so it is this share of all before. */
+	/* Each long sleep lasts 1/64 of the time waited before it. */
 	LONG_SHARE = 64,
-	/* A yield that takes longer than this gave the processor to somebody. */
+	/* After a longer yield, another thread has run on this processor. */
 	CROWDED_YIELD_NS = 2000,
-	QUICK_YIELDS = 16, /* in a row: nobody else wants the processor any more */
+	QUICK_YIELDS = 16, /* this many fast yields in a row: no other thread is runnable */
 };
 
 /*
- * Spinning is right while the one that is waited for runs on another processor, and the worst one
- * can do when it waits for this one. How many processes there are nobody knows; but a yield tells
- * by the time it takes whether somebody was waiting.
+ * Spinning is right while the awaited thread runs on another processor, and wrong when that thread
+ * needs this processor. The duration of a yield shows whether another thread was runnable.
  */
 static _Thread_local struct {
 	bool crowded;
-	unsigned quick; /* yields in a row that came back at once */
-	unsigned tests; /* without a yield */
+	unsigned quick; /* consecutive yields that returned at once */
+	unsigned tests; /* tests since the last yield */
 } processor;
 
 static void yield(void)
@@ -49,7 +48,7 @@ void frl_backoff_reset(struct frl_backoff *backoff)
 	backoff->sleep_us = SLEEP_MIN_US;
 }
 
-/* Tells the processor that this is a spinning loop. */
+/* Marks a spin loop for the processor. */
 static void relax(void)
 {
 #if defined(__x86_64__)
@@ -63,7 +62,7 @@ static void nap(struct frl_backoff *backoff, uint32_t max_us)
 {
 	struct timespec pause = { 0 };
 
-	/* Zero when the caller cleared the struct instead of resetting it. */
+	/* The sleep time is zero when the caller cleared the struct instead of resetting it. */
 	if (backoff->sleep_us < SLEEP_MIN_US)
 		backoff->sleep_us = SLEEP_MIN_US;
 	if (backoff->sleep_us > max_us)

@@ -14,21 +14,21 @@
 #include <ferrule/device.h>
 
 enum {
-	BACKOFF_GPU_US = 20,   /* GPU work: nothing signals its end */
-	BACKOFF_US = 100,      /* of frl_backoff_idle() */
-	BACKOFF_IDLE_US = 250, /* threads that may be idle for hours */
+	BACKOFF_GPU_US = 20,   /* for GPU work, whose end raises no signal */
+	BACKOFF_US = 100,      /* used by frl_backoff_idle() */
+	BACKOFF_IDLE_US = 250, /* for threads that may be idle for hours */
 };
 
 /* Same as frl_backoff_idle() with a longest sleep of `max_us`. Sleeps beyond 100 us grow by 1/64
  * each. */
 void backoff_idle(struct frl_backoff *backoff, uint32_t max_us);
 
-/* So many looks and yields came to nothing that sleeping for long is right, where something ends
- * that early. */
+/* Returns true after enough tests and yields that a long sleep is right, provided that a wake-up
+ * can end the sleep. */
 bool backoff_is_long(const struct frl_backoff *backoff);
 
-/* A test that its caller repeats has found nothing. Yields if others want the processor, and now
- * and then to find out whether they do. Never sleeps. */
+/* Call after an unsuccessful test in a loop. Yields if other threads want the processor, and
+ * sometimes to find out whether they do. Never sleeps. */
 void backoff_test(void);
 
 /* Polls up to 50 times without yielding. Returns true once has_come() does. For events due within a

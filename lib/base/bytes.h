@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Integers in memory of a fixed byte order and any alignment. Any thread. */
+/* Integers in memory with a fixed byte order and any alignment. Any thread. */
 #ifndef FERRULE_BASE_BYTES_H
 #define FERRULE_BASE_BYTES_H
 

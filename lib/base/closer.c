@@ -15,9 +15,9 @@
 #endif
 
 enum {
-	MAX_THREADS = 16, /* one close that never ends takes one of them for good */
+	MAX_THREADS = 16, /* a close that never ends occupies one thread for good */
 	STACK = 1 << 17,
-	ROOM = 8192, /* more than all sessions and links can leave at once */
+	ROOM = 8192, /* exceeds what all sessions and links can leave at once */
 	INTERRUPT_NS = 1000000,
 };
 
@@ -39,7 +39,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&closer.mutex);
 }
 
-/* It has copies of what waits, which go with the next one. */
+/* The child has copies of the queued descriptors. Its next close also closes them. */
 static void after_fork_in_child(void)
 {
 	closer.threads = 0;
@@ -47,7 +47,7 @@ static void after_fork_in_child(void)
 	after_fork();
 }
 
-/* As the library is loaded, so before all others' who call with their locks held. */
+/* Registered when the library is loaded, before the handlers of callers that hold their locks. */
 __attribute__((constructor(201))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
@@ -60,7 +60,8 @@ static void interrupt_every(timer_t timer, long ns)
 	timer_settime(timer, 0, &times, NULL);
 }
 
-/* The timer's signals go to this thread. It repeats, as one may come before the sleep begins. */
+/* Directs the timer's signals to this thread. The timer repeats because its first signal may arrive
+ * before the sleep begins. */
 static void close_interrupted(int fd, int signal)
 {
 	struct sigevent event;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The destination is divided into aligned blocks of 16 bytes (8 where there are no vectors). The
- * bytes before the first block and behind the last one are stored as aligned words.
+ * The destination is divided into aligned blocks of 16 bytes (8 without vector instructions). Bytes
+ * before the first block and after the last one are stored as aligned words.
  *
- * x86 makes stores visible in program order, so it is enough that the compiler leaves them alone.
- * Other processors get a store with release order for the last word of each line and of the copy.
- * ThreadSanitizer gets the same code: it would report vector stores that another thread polls.
+ * x86 makes stores visible in program order, so only the compiler must be kept from reordering
+ * them. Other processors use a release store for the last word of each line and of the copy.
+ * ThreadSanitizer uses the same code, because it would report vector stores that another thread
+ * polls.
  */
 #include "lib/base/copy.h"
 
@@ -32,10 +33,10 @@
 
 enum { LINE = 128 };
 
-/* The compiler neither joins nor moves the stores around it. */
+/* Prevents the compiler from merging or moving stores across this point. */
 #define IN_ORDER() __asm__ volatile("" ::: "memory")
 
-/* A single store to an aligned address, visible after all stores before it. */
+/* A single store to an aligned address. It becomes visible after all earlier stores. */
 #define STORE_LAST(bits)                                                       \
 	static inline void store_last_##bits(uint8_t *to, const uint8_t *from) \
 	{                                                                      \
@@ -56,8 +57,8 @@ STORE_LAST(64)
 enum {
 	BLOCK = 16,
 	SHORT = 2 * LINE,
-	FETCH_LEAST = 1024, /* bytes of a packet that another one may follow */
-	FETCH_AHEAD = 4096, /* at most: farther on it would be gone again before it is needed */
+	FETCH_LEAST = 1024, /* shortest packet after which the next one is prefetched */
+	FETCH_AHEAD = 4096, /* maximum: farther lines would be evicted before use */
 };
 
 static inline void copy_block(uint8_t *dst, const uint8_t *src)
@@ -78,7 +79,7 @@ static inline void copy_block(uint8_t *dst, const uint8_t *src)
 
 #endif
 
-/* `dst` is aligned to a block, or at least to the largest power of two that is not above `n`. */
+/* `dst` is aligned to a block, or at least to the largest power of two that is at most `n`. */
 static inline void copy_rest(uint8_t *dst, const uint8_t *src, size_t n)
 {
 	for (; n >= BLOCK; n -= BLOCK, dst += BLOCK, src += BLOCK)
@@ -117,8 +118,8 @@ AVX2 static inline void store_32(uint8_t *dst, __m256i value)
 	IN_ORDER();
 }
 
-/* For the last 32 bytes of a line or a copy, with a flag in the second half: some processors split
- * stores of 32 bytes, in no documented order. */
+/* Stores the last 32 bytes of a line or a copy, whose second half holds a flag. Some processors
+ * split 32-byte stores, in an undocumented order. */
 AVX2 static inline void store_end(uint8_t *dst, __m256i value)
 {
 	_mm_store_si128((__m128i *)(void *)dst, _mm256_castsi256_si128(value));
@@ -128,9 +129,9 @@ AVX2 static inline void store_end(uint8_t *dst, __m256i value)
 }
 
 /*
- * `dst` is aligned to a block. Loads come ahead of the stores since they may miss the cache. So may
- * stores: the next packet of a long message goes where this one ends, so that is prefetched.
- * Hardware prefetchers do not cross pages.
+ * `dst` is aligned to a block. Loads run ahead of the stores because they may miss the cache.
+ * Stores may miss as well: the next packet of a long message starts where this one ends, so that
+ * memory is prefetched. Hardware prefetchers do not cross pages.
  */
 AVX2 static void copy_long_avx2(uint8_t *dst, const uint8_t *src, size_t n)
 {
@@ -194,7 +195,7 @@ static void copy_long(uint8_t *dst, const uint8_t *src, size_t n)
 
 #endif
 
-/* Copies up to the first block; less when `n` ends before it. Returns how much. */
+/* Copies up to the first block, or `n` bytes if fewer. Returns the number of bytes copied. */
 static inline size_t copy_head(uint8_t *dst, const uint8_t *src, size_t n)
 {
 	size_t at = 0;
@@ -248,7 +249,7 @@ void copy_in_order(void *dst, const void *src, size_t n)
 
 #if defined(__x86_64__)
 
-/* Lines that are written whole, and so need not be fetched first. */
+/* These lines are written completely, so they need not be fetched first. */
 void copy_past_cache(void *dst, const void *src, size_t n)
 {
 	const uint8_t *from = src;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* By what a vdev's name starts with: the arguments that name the interface. */
+/* Arguments that name the interface, by the prefix of a vdev's name. */
 static const struct {
 	const char *start;
 	const char *keys[2];
@@ -15,7 +15,7 @@ static const struct {
 	{ "net_af_xdp", { "iface" } },
 	{ "net_pcap", { "iface", "tx_iface" } },
 	{ "eth_pcap", { "iface", "tx_iface" } },
-	/* Its "iface" is what it calls the tap that it makes. */
+	/* net_tap's "iface" names the tap device that it creates. */
 	{ "net_tap", { "remote" } },
 };
 
@@ -23,7 +23,7 @@ enum { VDEVS = sizeof(vdevs) / sizeof(vdevs[0]) };
 
 static const char packet[] = "packet:";
 
-/* Returns the value of KEY, or NULL. A comma or a space ends it. */
+/* Returns the value of KEY, or NULL. A comma or a space ends the value. */
 static const char *value_of(const char *devargs, const char *key)
 {
 	size_t len = strlen(key);
