@@ -37,14 +37,14 @@ void frl_set_log(frl_log_fn fn, enum frl_log_level level, void *arg)
 
 int frl_fail(int err, const char *format, ...)
 {
-	/* Through a second buffer: an argument may be the previous error's text. */
+	/* Formats into a second buffer: an argument may be the previous error's text. */
 	char text[ERROR_TEXT_MAX];
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	/* It may quote what others wrote, and is shown on terminals. */
+	/* The text may quote untrusted input and is shown on terminals. */
 	text_clean(text);
 	memcpy(last_error, text, sizeof(text));
 	return err < 0 ? err : -err;

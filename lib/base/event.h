@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Events that wait to be told: no call goes out of the protocol, it only notes. Each object that
- * events are about has a source; what happened is a bit of it, and the source stands in a queue as
- * long as a bit is set. So events need no memory of their own, and the same event twice is one.
+ * Pending asynchronous events. The protocol calls no callbacks: it only records events. Each object
+ * that can have events contains a source. A bit of the source stands for an event type, and the
+ * source is queued while any bit is set. Events therefore need no memory of their own, and equal
+ * events are merged.
  */
 #ifndef FERRULE_BASE_EVENT_H
 #define FERRULE_BASE_EVENT_H
@@ -24,12 +25,12 @@ struct event_source {
 	struct list node; /* in event_queues.async while `pending` is not 0 */
 	uint32_t pending; /* bit n: enum frl_event_type n */
 	enum event_object object;
-	void *owner; /* the public handle, struct frl_cq and so on; may be set later */
+	void *owner; /* the public handle, such as struct frl_cq; may be set later */
 };
 
-/* One device's. The owner of the engine empties them before it gives up the guard. */
+/* The queues of one device. The owner of the engine drains them before it releases the guard. */
 struct event_queues {
-	struct list completions; /* struct cq.notify: channels to be told */
+	struct list completions; /* struct cq.notify: channels to notify */
 	struct list async;       /* struct event_source.node */
 };
 
@@ -62,7 +63,7 @@ static inline void event_raise(
 	event_note(&queues->async, source, type);
 }
 
-/* The same, and what `type` makes untrue is not told any more. */
+/* Adds the event and removes the pending events that `type` makes obsolete. */
 static inline void event_replace(struct event_queues *queues, struct event_source *source,
 	enum frl_event_type untrue, enum frl_event_type type)
 {
@@ -70,7 +71,7 @@ static inline void event_replace(struct event_queues *queues, struct event_sourc
 	event_raise(queues, source, type);
 }
 
-/* Takes the lowest pending event; it must have one. */
+/* Removes and returns the lowest pending event. The source must have one. */
 static inline enum frl_event_type event_take(struct event_source *source)
 {
 	unsigned type = (unsigned)__builtin_ctz(source->pending);

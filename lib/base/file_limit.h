@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * RLIMIT_FSIZE (`ulimit -f`), also for files in memory. The kernel sends SIGXFSZ, which ends the
- * process, before the call that makes a file larger fails: so it is asked first. Any thread.
+ * RLIMIT_FSIZE (`ulimit -f`), which also applies to files in memory. When a file grows beyond it,
+ * the kernel sends SIGXFSZ, which ends the process. Check the limit first. Any thread.
  */
 #ifndef FERRULE_BASE_FILE_LIMIT_H
 #define FERRULE_BASE_FILE_LIMIT_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <sys/resource.h>
 
-/* This process may make files of `size` bytes. */
+/* Returns true if this process may create files of `size` bytes. */
 static inline bool file_limit_allows(size_t size)
 {
 	struct rlimit limit;

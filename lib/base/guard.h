@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A mutex for something that is polled in a tight loop. A plain mutex starves everybody but the
- * poller, who takes it again before a woken waiter can. Here whoever must not starve says so and
- * pollers stand back until it has been in.
+ * A mutex for an object that is polled in a tight loop. With a plain mutex the polling thread
+ * starves all others, because it locks again before a woken waiter can. guard_enter_first()
+ * announces a waiter, and polling threads then stand back until that waiter has had the lock.
  */
 #ifndef FERRULE_BASE_GUARD_H
 #define FERRULE_BASE_GUARD_H
@@ -14,7 +14,7 @@
 
 struct guard {
 	pthread_mutex_t mutex;
-	atomic_uint wanted; /* how many wait in guard_enter_first() */
+	atomic_uint wanted; /* number of threads in guard_enter_first() */
 };
 
 static inline void guard_init(struct guard *guard)
@@ -35,7 +35,7 @@ static inline void guard_enter(struct guard *guard)
 	pthread_mutex_lock(&guard->mutex);
 }
 
-/* False instead of waiting. */
+/* Returns false instead of waiting. */
 static inline bool guard_try_enter(struct guard *guard)
 {
 	return !atomic_load_explicit(&guard->wanted, memory_order_relaxed) &&

@@ -8,7 +8,7 @@ static uint64_t hash_key[2];
 
 void hash_seed(uint64_t a, uint64_t b)
 {
-	/* What is in tables would be lost with another key. */
+	/* Entries of existing tables could not be found with another key. */
 	if (hash_key[0] || hash_key[1])
 		return;
 	hash_key[0] = a;

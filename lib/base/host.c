@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The kernel chooses a random UUID when it boots. */
+/* The kernel generates this random UUID at boot. */
 static unsigned read_boot_id(uint8_t ret_id[HOST_ID_SIZE])
 {
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -27,7 +27,8 @@ static unsigned read_boot_id(uint8_t ret_id[HOST_ID_SIZE])
 	return digits;
 }
 
-/* Processes in different network namespaces reach each other through ports only. */
+/* The network namespace is included: processes in different ones reach each other through ports
+ * only. */
 bool host_id(uint8_t ret_id[HOST_ID_SIZE])
 {
 	struct stat network;

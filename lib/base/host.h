@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which host this is, for what never leaves one: shared memory, the local fabric. Reads /proc. Any
- * thread. */
+/* Identifies this host, for shared memory and the local fabric. Reads /proc. Any thread. */
 #ifndef FERRULE_BASE_HOST_H
 #define FERRULE_BASE_HOST_H
 
@@ -10,8 +9,8 @@
 enum { HOST_ID_SIZE = 16 };
 
 /*
- * An id that is the same in all processes that share a kernel and its network namespace, and in no
- * others. Returns false where /proc lacks a part of it: then nothing follows from ids that differ.
+ * Writes an id that is equal in all processes that share a kernel and its network namespace, and in
+ * no others. Returns false if /proc lacks a part of it. Different ids then prove nothing.
  */
 bool host_id(uint8_t ret_id[HOST_ID_SIZE]);
 
