@@ -37,7 +37,7 @@ int parse_ip(const char *text, struct frl_ip *ret_ip, uint8_t *ret_prefix_len)
 	if (is_v4)
 		ip = ip_from_v4(v4);
 	else if (inet_pton(AF_INET6, address, ip.bytes) != 1 || ip_is_v4(&ip))
-		goto err_bad; /* IPv4 is written as IPv4: prefix lengths would be ambiguous */
+		goto err_bad; /* a mapped address would make prefix lengths ambiguous */
 	bits = is_v4 ? 32 : 128;
 	if (slash && !parse_digits(slash + 1, bits, &bits))
 		goto err_bad;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Limits of the library's own: how long it waits for a daemon, or for a peer, before it goes on
- * without. A function and no expression, so that a test can decide when one is over. What an
- * application or a setting says, and what comes again and again, goes by clock_now_ns() alone. Any
- * thread.
+ * Timeouts of the library itself: how long it waits for a daemon or a peer before it continues
+ * without. This is a function so that a test can decide when one expires. Timeouts set by an
+ * application or a setting, and periodic ones, use clock_now_ns() alone. Any thread.
  */
 #ifndef FERRULE_BASE_LIMIT_H
 #define FERRULE_BASE_LIMIT_H

@@ -14,7 +14,7 @@ uint32_t link_speed_mbps(const char *interface)
 	file = fopen(path, "re");
 	if (!file)
 		return 0;
-	/* -1: it has none, or no link. */
+	/* The kernel reports -1 for interfaces without a speed or a link. */
 	if (fscanf(file, "%d", &speed) != 1 || speed < 0)
 		speed = 0;
 	fclose(file);

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* The speed of the link of the kernel's network interface, in Mbit/s; 0: the kernel does not know.
- * Any thread. */
+/* Returns the link speed of the kernel's network interface in Mbit/s, or 0 if unknown. Any
+ * thread. */
 uint32_t link_speed_mbps(const char *interface);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A doubly linked ring of nodes that lie inside other structs; head and nodes are the same type,
- * and a node in no list points to itself. No locking: who owns the list owns its nodes.
+ * A circular doubly linked list of nodes embedded in other structs. Head and nodes have the same
+ * type, and a node in no list points to itself. No locking: the owner of the list owns its nodes.
  */
 #ifndef FERRULE_BASE_LIST_H
 #define FERRULE_BASE_LIST_H
@@ -16,9 +16,8 @@ struct list {
 /* The struct of `type` whose `member` is at `ptr`. */
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
-/* Each struct of `type` whose `member` is in the list. The body may take the entry off and free it,
- * but not the one after it. `ENTRY_next` is the entry that follows; the body may set it to go on
- * elsewhere. */
+/* Visits each struct of `type` whose `member` is in the list. The body may remove and free the
+ * current entry, but not the next one. `ENTRY_next` is the next entry; the body may change it. */
 #define LIST_EACH(type, entry, list, member)                                      \
 	for (type *entry = container_of((list)->next, type, member),              \
 		  *entry##_next = container_of(entry->member.next, type, member); \
@@ -53,7 +52,7 @@ static inline void list_add_tail(struct list *head, struct list *node)
 	head->prev = node;
 }
 
-/* Also right for a node that is in no list. */
+/* Also valid for a node that is in no list. */
 static inline void list_remove(struct list *node)
 {
 	node->prev->next = node->next;

@@ -12,8 +12,7 @@
 
 #include <sys/ioctl.h>
 
-/* PROCMAP_QUERY of Linux 6.11, which headers in use do not have yet: what maps(5) says of one
- * mapping, without all the others'. */
+/* PROCMAP_QUERY of Linux 6.11, not yet in common headers: asks maps(5) for a single mapping. */
 struct query {
 	uint64_t size, flags, addr;
 	uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
@@ -26,13 +25,13 @@ enum { IS_SHARED = 0x08 };
 
 #define QUERY _IOWR('f', 17, struct query)
 
-/* Huge pages come from a file, but one that nobody can open. */
+/* The name that the kernel shows for anonymous huge pages, whose file nobody can open. */
 static const char huge_name[] = "/anon_hugepage (deleted)";
 
 struct mapping {
 	uintptr_t start, end;
 	size_t page;
-	bool is_private; /* and anonymous */
+	bool is_private; /* private and anonymous */
 };
 
 static bool is_private(bool is_shared, uint64_t inode, const char *name)
@@ -40,7 +39,7 @@ static bool is_private(bool is_shared, uint64_t inode, const char *name)
 	return !is_shared && (inode == 0 || strcmp(name, huge_name) == 0);
 }
 
-/* The mapping at `at`. -ENOENT: there is none; -ENOTTY: the kernel is older. */
+/* Reads the mapping at `at`. Returns -ENOENT if there is none, -ENOTTY if the kernel is older. */
 static int ask(int fd, uintptr_t at, struct mapping *ret_mapping)
 {
 	char name[PATH_MAX] = "";
@@ -60,7 +59,7 @@ static int ask(int fd, uintptr_t at, struct mapping *ret_mapping)
 	return 0;
 }
 
-/* The next line of maps(5). They do not say how large huge pages are: taken for 2 MiB. */
+/* Reads the next line of maps(5). The size of huge pages is not in it, and assumed to be 2 MiB. */
 static bool read_mapping(FILE *file, struct mapping *ret_mapping)
 {
 	char line[PATH_MAX + 128], rights[5] = "";
@@ -78,7 +77,8 @@ static bool read_mapping(FILE *file, struct mapping *ret_mapping)
 	return true;
 }
 
-/* Takes the mapping at `*at` into account, and moves on to its end. False: it does not fit. */
+/* Accounts for the mapping at `*at` and moves `*at` to its end. Returns false if it does not
+ * fit. */
 static bool add(const struct mapping *mapping, uintptr_t *at, size_t *page)
 {
 	if (*at < mapping->start || !mapping->is_private || (*page && *page != mapping->page))
@@ -88,7 +88,7 @@ static bool add(const struct mapping *mapping, uintptr_t *at, size_t *page)
 	return true;
 }
 
-/* As mapping_private_page(). */
+/* Like mapping_private_page(), for kernels without PROCMAP_QUERY. */
 static size_t search_text(uintptr_t start, uintptr_t end)
 {
 	FILE *file = fopen("/proc/self/maps", "re");

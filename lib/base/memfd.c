@@ -11,13 +11,14 @@
 #include "lib/base/error.h"
 #include "lib/base/file_limit.h"
 
-/* Reserved at once: less than a millisecond's work, so that signals, which interrupt it, cannot do
- * so for ever. */
+/* Bytes reserved by one call. A step takes less than a millisecond, so that interrupting signals
+ * cannot delay the reservation for ever. */
 enum { STEP = 2 << 20 };
 
 const char *memfd_policy_file = "/proc/sys/vm/overcommit_memory";
 
-/* Memory of a memfd is accounted for page by page then, when it is too late to refuse. */
+/* In this mode, pages of a memfd are accounted for one by one when they are touched. It is then too
+ * late to refuse. */
 bool memfd_accounting_is_strict(void)
 {
 	int fd = open(memfd_policy_file, O_RDONLY | O_CLOEXEC);
