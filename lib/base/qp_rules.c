@@ -35,11 +35,10 @@ enum {
 	CAPABILITIES = FRL_QP_CAPABILITIES,
 };
 
-/* UD stands for GSI too, but for the Q_Key: see check_transition(). */
+/* UD includes GSI, except for the Q_Key: see check_transition(). */
 enum service { RC, UC, UD, SERVICES };
 
-/* To RESET and ERR a queue pair goes from anywhere, but not from RESET to ERR, with the state
- * alone. */
+/* Any state may change to RESET or ERR with the state attribute alone, except RESET to ERR. */
 static const struct transition {
 	uint8_t from;
 	uint8_t to;
@@ -66,7 +65,7 @@ static const struct transition {
 			PORT | AV | ACCESS | PKEY, PKEY | QKEY } },
 	{ FRL_QPS_SQD, FRL_QPS_RTS, { 0, 0, 0 },
 		{ CUR | ACCESS | RNR_TIMER, CUR | ACCESS, CUR | QKEY } },
-	/* RC has no SQE. */
+	/* RC has no SQE state. */
 	{ FRL_QPS_SQE, FRL_QPS_RTS, { 0, 0, 0 }, { 0, CUR | ACCESS, CUR | QKEY } },
 };
 
@@ -160,7 +159,7 @@ static const char *missing_attribute(uint32_t missing)
 	return NULL;
 }
 
-/* NULL: there is no such transition for this type. */
+/* Returns NULL if this QP type has no such transition. */
 static const struct transition *find_transition(
 	enum frl_qp_type type, enum frl_qp_state from, enum frl_qp_state to)
 {
@@ -189,7 +188,7 @@ static const char *check_transition(
 	if (!t)
 		return "no such transition";
 	required = t->required[service];
-	/* The Q_Key of QP1 is known, and its port is what it is. */
+	/* The Q_Key of QP1 is well-known, and its port is fixed. */
 	if (qp->type == FRL_QPT_GSI)
 		required &= ~(uint32_t)(QKEY | PORT);
 	why = missing_attribute(required & ~mask);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The states of a queue pair: which attributes a transition needs and takes, and what they may be.
- * One table for all devices, so that a refusal names the attribute also where hardware would only
- * say EINVAL. IBTA volume 1, 11.2.5.2 and table 94.
+ * The states of a queue pair: the attributes that each transition requires and allows, and their
+ * valid values. One table serves all devices, so that errors name the attribute even where hardware
+ * only returns EINVAL. IBTA volume 1, 11.2.5.2 and table 94.
  */
 #ifndef FERRULE_BASE_QP_RULES_H
 #define FERRULE_BASE_QP_RULES_H
@@ -12,14 +12,14 @@
 
 #include <ferrule/queue.h>
 
-/* What the rules look at. */
+/* The properties of a queue pair that the rules check. */
 struct qp_rules_subject {
 	enum frl_qp_type type;
 	enum frl_qp_state state;
-	bool drained; /* in SQD: no request is under way */
+	bool drained; /* in SQD: no request is outstanding */
 };
 
-/* As frl_qp_modify(): NULL, or why not. */
+/* Checks the arguments of frl_qp_modify(). Returns NULL, or the reason for a refusal. */
 const char *qp_rules_check(
 	const struct qp_rules_subject *qp, const struct frl_qp_attr *attr, uint32_t mask);
 

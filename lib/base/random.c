@@ -29,7 +29,7 @@ uint64_t random_below(struct random_state *state, uint64_t n)
 	uint64_t x;
 
 	assert(n > 0);
-	/* 2^64 mod n numbers at the bottom would make small results likelier. */
+	/* Reject the lowest 2^64 mod n numbers: they would make small results likelier. */
 	excess = -n % n;
 	do {
 		x = random_u64(state);
@@ -37,7 +37,8 @@ uint64_t random_below(struct random_state *state, uint64_t n)
 	return x % n;
 }
 
-/* Where getrandom() is forbidden: what the kernel gave the process, changed for each call. */
+/* Used if getrandom() is forbidden: the random bytes that the kernel gave the process, changed for
+ * each call. */
 static uint64_t entropy_without_getrandom(void)
 {
 	const void *from_kernel = (const void *)getauxval(AT_RANDOM);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pseudo-random numbers from a seed, by Vigna's splitmix64: the same seed gives the same numbers
+ * Pseudo-random numbers from a seed (splitmix64 by Vigna). The same seed gives the same numbers
  * everywhere. Not for secrets. A state belongs to one thread.
  */
 #ifndef FERRULE_BASE_RANDOM_H
@@ -15,10 +15,10 @@ struct random_state {
 void random_seed(struct random_state *state, uint64_t seed);
 uint64_t random_u64(struct random_state *state);
 
-/* Evenly from 0 to n - 1; `n` is at least 1. */
+/* Returns a uniformly distributed number from 0 to n - 1. `n` is at least 1. */
 uint64_t random_below(struct random_state *state, uint64_t n);
 
-/* A seed that nobody can guess, from the kernel. Any thread. */
+/* Returns an unpredictable seed from the kernel. Any thread. */
 uint64_t random_entropy(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * When to say what a long wait is for: after 2 s, and then every 30 s. Times are of the monotonic
- * clock. One thread.
+ * Decides when to log the reason of a long wait: after 2 s, then every 30 s. Times are of the
+ * monotonic clock. One thread.
  */
 #ifndef FERRULE_BASE_REMINDER_H
 #define FERRULE_BASE_REMINDER_H
@@ -17,13 +17,13 @@ struct reminder {
 	uint64_t due_ns;
 };
 
-/* The wait begins. */
+/* Starts the wait. */
 static inline struct reminder reminder_start(uint64_t now_ns)
 {
 	return (struct reminder){ .due_ns = limit_after_ms(now_ns, REMIND_MS) };
 }
 
-/* Returns true when it is time to say it; then the next time is set. */
+/* Returns true when the reason is due to be logged, and schedules the next time. */
 static inline bool reminder_is_due(struct reminder *reminder, uint64_t now_ns)
 {
 	if (now_ns < reminder->due_ns)

@@ -27,7 +27,8 @@ void rights_allow(int fd, int allow)
 	(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &allow, sizeof(allow));
 }
 
-/* The descriptor that was passed, or -1. The kernel makes one list of all of a message. */
+/* Returns the descriptor that was passed, or -1. The kernel puts all descriptors of a message into
+ * one list. */
 static int passed_in(struct msghdr *message)
 {
 	const struct cmsghdr *header = CMSG_FIRSTHDR(message);
@@ -40,14 +41,14 @@ static int passed_in(struct msghdr *message)
 	return fd;
 }
 
-/* Takes what was looked at, `size` bytes. *ret_brought: descriptors belonged to these bytes. */
+/* Consumes `size` bytes that were peeked at. *ret_brought: descriptors came with these bytes. */
 static bool take(int fd, void *to, size_t size, bool *ret_brought)
 {
 	struct iovec part = { to, size };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
 
-	/* SOCK_SEQPACKET says that once, before all that is left to read. */
+	/* SOCK_SEQPACKET reports this once, before the remaining data. */
 	if (got < 0 && errno == ECONNRESET)
 		got = recvmsg(fd, &message, MSG_DONTWAIT);
 	*ret_brought = message.msg_flags & MSG_CTRUNC;
@@ -67,7 +68,7 @@ ssize_t rights_receive(int fd, void *to, size_t size, int *ret_passed)
 	ssize_t got;
 
 	if (ret_passed) {
-		/* CMSG_SPACE() would be room for a second one, where it pads. */
+		/* CMSG_SPACE() pads, which would leave room for a second descriptor. */
 		message.msg_control = &control;
 		message.msg_controllen = CMSG_LEN(sizeof(int));
 		*ret_passed = -1;
@@ -77,15 +78,15 @@ ssize_t rights_receive(int fd, void *to, size_t size, int *ret_passed)
 		return -errno;
 	if (ret_passed)
 		passed = passed_in(&message);
-	/* This process holds `passed`: what is taken now is not the last one of its file. */
+	/* This process holds `passed`, so the copy dropped here is not the file's last one. */
 	if (message.msg_flags & MSG_CTRUNC)
 		got = -EBADMSG;
 	else if (message.msg_flags & MSG_TRUNC)
 		got = -EMSGSIZE;
 	else if (got > 0 && !take(fd, to, (size_t)got, &brought))
 		got = -EBADMSG;
-	/* A look that has filled its buffer goes on to the descriptors of a later message: those
-	 * come again with that. */
+	/* A peek that filled its buffer also reports the descriptors of a later message. These come
+	 * again with that message. */
 	if (got > 0 && brought && ret_passed)
 		*ret_passed = passed;
 	else if (passed >= 0)
@@ -101,7 +102,8 @@ static bool may_pass(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &allowed, &length) != 0 || allowed;
 }
 
-/* After shutdown(): nothing is queued any more. Messages may be empty, pieces of a stream not. */
+/* Call after shutdown(), when nothing more can be queued. Messages may be empty; pieces of a stream
+ * may not. */
 static bool is_empty(int fd)
 {
 	socklen_t length = sizeof(int);

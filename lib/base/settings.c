@@ -19,7 +19,7 @@ struct number_setting {
 	uint64_t value;
 	uint64_t min;
 	uint64_t max;
-	size_t offset; /* in struct settings */
+	size_t offset; /* offset in struct settings */
 };
 
 struct word_setting {
@@ -48,7 +48,7 @@ enum {
 	N_WORDS = sizeof(word_table) / sizeof(word_table[0]),
 };
 
-/* Where the first error goes. */
+/* Receives the text of the first error. */
 struct complaint {
 	char *text;
 	size_t size;
@@ -70,7 +70,7 @@ static void complain(struct complaint *complaint, int result, const char *format
 	va_end(args);
 }
 
-/* Digits only: strtoull() alone would take blanks and signs. */
+/* Accepts digits only: strtoull() alone would also accept blanks and signs. */
 static bool parse_number(const char *text, uint64_t *ret_value)
 {
 	unsigned long long value;
@@ -184,12 +184,13 @@ static char misspelt[400];
 static char *runtime_dir;
 static char *cache_dir;
 
-/* ---- programs with more rights than their user */
+/* ---- programs with elevated privileges */
 
 /*
- * A user gains nothing by these: a fabric is leased by the system's daemon, which knows the user;
- * the others are numbers, and choices of a list. Not among them: what names files, programs,
- * libraries, sockets or hosts; what takes memory; what changes when memory is written.
+ * Settings that give a user no additional privileges. A fabric is leased from the system's daemon,
+ * which identifies the user; the others are numbers, or choices of a list. Excluded are settings
+ * that name files, programs, libraries, sockets or hosts, that consume memory, or that change when
+ * memory is written.
  */
 static const char *const harmless[] = {
 	"FRL_ACK_TIMEOUT",
@@ -212,7 +213,7 @@ static const char *const harmless[] = {
 	"FRL_WINDOW",
 };
 
-static char ignored[256]; /* "FRL_DAEMON, FRL_EAL_ARGS" */
+static char ignored[256]; /* for example "FRL_DAEMON, FRL_EAL_ARGS" */
 
 static bool is_harmless(const char *name)
 {
@@ -238,7 +239,7 @@ static const char *from_environment(const char *name)
 	return NULL;
 }
 
-/* Relative paths are none, says the XDG Base Directory Specification. */
+/* The XDG Base Directory Specification requires that relative paths are ignored. */
 static void find_cache_dir(void)
 {
 	const char *base = secure_getenv("XDG_CACHE_HOME"), *below = "/ferrule";

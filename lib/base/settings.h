@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every setting in one table: name, default, range, help. The only place that reads the
- * environment. Any thread.
+ * All settings in one table: name, default, range, help. Only this file reads the environment. Any
+ * thread.
  */
 #ifndef FERRULE_BASE_SETTINGS_H
 #define FERRULE_BASE_SETTINGS_H
@@ -29,7 +29,8 @@
 	X(ack_timeout, "FRL_ACK_TIMEOUT", 0, 0, 31,                                                \
 		"of connections: 4.096 us times 2 to this power; 0: by device")
 
-/* X(member, "NAME", "default", "choices", "help") - words; choices are separated by |, none: any */
+/* X(member, "NAME", "default", "choices", "help") - words; choices separated by |, empty: any
+ * word */
 #define SETTINGS_WORDS(X)                                                                 \
 	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")           \
 	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory") \
@@ -67,51 +68,51 @@ struct settings {
 #undef SETTINGS_WORD_FIELD
 };
 
-/* What a word was set to, or NULL: getenv() but for tests. */
+/* Returns the value of a variable, or NULL. This is getenv() except in tests. */
 typedef const char *(*settings_lookup_fn)(const char *name);
 
 /*
- * Fills in *settings; words are copied or are the table's. A value that is no number, out of range
- * or no choice is replaced by the default. Returns 0, or -EINVAL or -ENOMEM with a sentence about
- * the first thing that was wrong in `error`. Call settings_free() in any case.
+ * Fills in *settings. Words are copied or point into the table. A value that is no number, out of
+ * range or no valid choice is replaced by the default. Returns 0, or -EINVAL or -ENOMEM with a text
+ * about the first error in `error`. Call settings_free() in any case.
  */
 int settings_read(struct settings *settings, settings_lookup_fn lookup, char *error, size_t size);
 void settings_free(struct settings *settings);
 
-/* The effective settings, read once from the environment and kept for good. A bad value is replaced
- * by the default; settings_error() then says so. Never NULL. */
+/* Returns the effective settings, which are read once from the environment. A bad value is replaced
+ * by the default, and settings_error() reports it. Never NULL. */
 const struct settings *settings_get(void);
 
-/* The program has more rights than its user (setuid, file capabilities): only settings by which the
- * user gains nothing are read from the environment. */
+/* Returns true if the program has more privileges than its user (setuid, file capabilities). Then
+ * only settings that give the user no privileges are read from the environment. */
 bool settings_are_guarded(void);
-/* The names of settings that are ignored for that reason, with commas between them; NULL: none. */
+/* Returns the names of the settings ignored for that reason, separated by commas, or NULL. */
 const char *settings_ignored(void);
 
-/* Of the environment as it is now: a variable of somebody else's, such as a launcher; or NULL. */
+/* Returns the current value of another program's variable, such as a launcher's, or NULL. */
 const char *settings_foreign(const char *name);
 
-/* Is there one whose name starts like that? */
+/* Returns true if a variable with this prefix exists. */
 bool settings_has_foreign(const char *prefix);
 
-/* $XDG_RUNTIME_DIR, or NULL: not a setting, but the environment all the same. */
+/* Returns $XDG_RUNTIME_DIR, or NULL. It is not a setting, but also part of the environment. */
 const char *settings_runtime_dir(void);
 
-/* Where the user keeps what can be made again: $XDG_CACHE_HOME/ferrule, or ~/.cache/ferrule; NULL:
- * neither is set. */
+/* Returns the folder for reproducible files of the user: $XDG_CACHE_HOME/ferrule, or
+ * ~/.cache/ferrule. Returns NULL if neither variable is set. */
 const char *settings_cache_dir(void);
 
-/* The setting that a variable FRL_* or FERRULE_* of this length is probably meant to be; NULL: it
- * is a setting, or like none. */
+/* Returns the setting that a misspelt variable FRL_* or FERRULE_* of this length resembles. Returns
+ * NULL if the variable is a setting, or resembles none. */
 const char *settings_nearest(const char *name, size_t len);
 
-/* Writes a sentence about all variables that are misspelt settings. False: there are none. */
+/* Writes a text about all misspelt settings. Returns false if there are none. */
 bool settings_misspelt(char *const *environment, char *text, size_t size);
 
-/* That sentence about the process's environment, or NULL. */
+/* Returns that text for the process's environment, or NULL. */
 const char *settings_misspelling(void);
 
-/* The first thing that was wrong in the environment, or NULL: opening a device fails with it. */
+/* Returns the first error in the environment, with which opening a device fails, or NULL. */
 const char *settings_error(void);
 
 #endif

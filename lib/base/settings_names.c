@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Variables of the environment that look like settings and are none. */
+/* Environment variables that look like settings but are not. */
 #include "lib/base/settings.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum {
 	NAME_MAX_LEN = 40,
-	/* A name is misspelt if so small a share of it is wrong. */
+	/* a name is misspelt with up to one error per three letters */
 	LETTERS_PER_ERROR = 3,
 	PART_MIN_LEN = 3,
 };
@@ -28,7 +28,7 @@ static const char *const names[] = {
 
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
-/* Returns what follows FRL_ or FERRULE_, or NULL. */
+/* Returns the part of the name after FRL_ or FERRULE_, or NULL. */
 static const char *behind_prefix(const char *name)
 {
 	static const char *const prefixes[] = { "FRL_", "FERRULE_" };
@@ -44,7 +44,7 @@ static unsigned least(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-/* Returns how many letters are to be added, removed, replaced or swapped with the next one. */
+/* Returns the edit distance: letters added, removed, replaced or swapped with the next one. */
 static unsigned distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
 	unsigned rows[3][NAME_MAX_LEN + 1];
@@ -66,7 +66,7 @@ static unsigned distance(const char *a, size_t a_len, const char *b, size_t b_le
 	return rows[a_len % 3][b_len];
 }
 
-/* Is it a part of the other one, between underscores? */
+/* Returns true if `part` is a section of `whole` between underscores. */
 static bool is_part(const char *part, size_t len, const char *whole)
 {
 	for (const char *at = whole; (at = strchr(at, part[0])); at++) {
