@@ -16,7 +16,7 @@ enum { HUGE_PAGE = 2 << 20 };
 static struct {
 	pthread_mutex_t mutex; /* protects the list and the counts */
 	struct share *first;
-	uint64_t n; /* that there have been */
+	uint64_t n; /* number of allocations so far */
 	_Atomic uint64_t n_freed;
 } shares = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
@@ -32,7 +32,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&shares.mutex);
 }
 
-/* As the library is loaded, so before all others' who call with their locks held. */
+/* Registered when the library is loaded, before the handlers of callers that hold their locks. */
 __attribute__((constructor(201))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork);
@@ -43,9 +43,9 @@ void share_prefer_huge(void)
 	atomic_store(&prefers_huge, true);
 }
 
-/* Maps a memfd of share->size bytes, or closes it; a negative `fd` is passed on. The seals come
- * after the mapping, which may stay writable: others get read-only ones, and nobody can take pages
- * away. */
+/* Maps a memfd of share->size bytes, or closes it on failure. Passes a negative `fd` on. The seals
+ * follow the mapping, which thus stays writable: other processes get read-only mappings, and nobody
+ * can remove pages. */
 static int map_memfd(struct share *share, int fd)
 {
 	size_t size = share->size;
@@ -62,7 +62,7 @@ static int map_memfd(struct share *share, int fd)
 		goto err_close;
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
 		goto err_unmap;
-	/* Fewer TLB misses where the kernel can; no matter where it cannot. */
+	/* Huge pages reduce TLB misses. Failure does not matter. */
 	if (size >= HUGE_PAGE)
 		madvise(addr, size, MADV_HUGEPAGE);
 	share->addr = addr;
@@ -125,7 +125,7 @@ void *share_alloc(size_t size)
 	return share->addr;
 }
 
-/* Mutex held. */
+/* Call with the mutex held. */
 static void put(struct share *share)
 {
 	if (--share->users > 0)
@@ -144,8 +144,8 @@ bool share_free(void *addr)
 			continue;
 		share = *p;
 		*p = share->next;
-		/* Before the address can be anybody else's: who remembers it asks without the
-		 * mutex whether something was freed. */
+		/* Set the flag before the address can be reused: users of the address check it
+		 * without the mutex. */
 		atomic_store(&share->freed, true);
 		atomic_fetch_add(&shares.n_freed, 1);
 		munmap(share->addr, share->size);

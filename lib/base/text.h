@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Text that others wrote, before it is shown: UTF-8 that is printable. Any thread. */
+/* Sanitizes text from other sources before it is shown: printable UTF-8. Any thread. */
 #ifndef FERRULE_BASE_TEXT_H
 #define FERRULE_BASE_TEXT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The bytes of the character at `at`, of a string that ends with NUL, with the character in
- * *ret_code; 0: none that is UTF-8. */
+/* Returns the length in bytes of the character at `at`, with its code point in *ret_code. Returns 0
+ * if it is not UTF-8. The string ends with NUL. */
 unsigned text_character(const uint8_t *at, uint32_t *ret_code);
 
-/* Would show itself and nothing else: no control characters of a terminal, line ends, or marks that
- * turn the direction of the text around. */
+/* Returns true if the character displays only itself. Terminal control characters, line ends and
+ * marks that change the text direction do not. */
 bool text_is_printable(uint32_t code);
 
-/* Puts '?' for every byte that is not of a printable character. */
+/* Replaces each byte that is not part of a printable character by '?'. */
 void text_clean(char *text);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Starts threads of the library's own. Any thread may call. */
+/* Starts the library's own threads. Any thread may call. */
 #ifndef FERRULE_BASE_THREAD_H
 #define FERRULE_BASE_THREAD_H
 
 #include <pthread.h>
 #include <stddef.h>
 
-/* Starts a thread in which all signals are blocked: they are for the threads of the application.
- * With `stack` 0 its stack has the usual size. With `ret_thread` NULL the thread is detached.
- * Returns 0 or a negative errno. */
+/* Starts a thread with all signals blocked: signals are for the application's threads. If `stack`
+ * is 0, the stack has the default size. If `ret_thread` is NULL, the thread is detached. Returns 0
+ * or a negative errno. */
 int thread_start(void *(*run)(void *arg), void *arg, size_t stack, pthread_t *ret_thread);
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Time that a wait may take, counted in bounded steps: of the time between two calls at most
- * `step_ns` counts. A process that was stopped, or got no processor, does not return to a wait that
- * is over. No I/O and no lock; one thread at a time.
+ * A time budget for a wait, counted in bounded steps: at most `step_ns` count between two calls. A
+ * process that was stopped, or got no processor, thus does not find its wait expired. No I/O and no
+ * lock. One thread at a time.
  */
 #ifndef FERRULE_BASE_TIME_BUDGET_H
 #define FERRULE_BASE_TIME_BUDGET_H
 
 #include <stdint.h>
 
-/* Zeroed: nothing is spent. The time begins with the first call. */
+/* Zeroed: nothing is spent. The time starts with the first call. */
 struct time_budget {
 	uint64_t last_ns, spent_ns;
 };
 
-/* Returns how much has been spent until now. */
+/* Returns how much time has been spent so far. */
 static inline uint64_t time_budget_spend(
 	struct time_budget *budget, uint64_t step_ns, uint64_t now_ns)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The kernel tells in two steps: it takes the memory away, lets others map something there, and
- * only then queues the message. In between it counts the change (`mmap_changing` in Linux'
- * fs/userfaultfd.c), until the message was read; meanwhile UFFDIO_WRITEPROTECT is refused with
- * EAGAIN. With madvise() it is the other way round: first the message, and once that was read the
- * pages go.
+ * The kernel reports unmapping in two steps. First it removes the memory, after which others can
+ * map something at that address. Then it queues the message. Between the first step and the reading
+ * of the message it counts the change (`mmap_changing` in Linux' fs/userfaultfd.c), and refuses
+ * UFFDIO_WRITEPROTECT with EAGAIN. With madvise() the order is reversed: the message comes first,
+ * and the pages go after it was read.
  */
 #include "lib/base/unmap_watch.h"
 
@@ -26,7 +26,7 @@
 #include "lib/base/mapping.h"
 #include "lib/base/share.h"
 
-/* Of Linux 5.11 and 6.1; Debian's headers have them, older ones do not. */
+/* From Linux 5.11 and 6.1. Debian's headers have them; older ones do not. */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -35,41 +35,41 @@
 #endif
 
 enum {
-	/* How long to wait for a thread that is just unmapping; it only needs a processor. Where
-	 * the kernel forgets to count down when mremap() fails it never ends. */
+	/* Time to wait for a thread that is unmapping and needs only a processor. The wait would
+	 * never end on kernels that forget to decrement the counter when mremap() fails. */
 	PATIENCE_NS = 1000000,
-	/* How long it may take from the message of madvise() until the pages are gone. */
+	/* Time that the pages may stay after the message of madvise(). */
 	ZAP_NS = 100000000,
 	ZAPS = 16,
 };
 
-/* Given back by madvise(). */
+/* Memory released by madvise(). */
 struct zap {
 	uintptr_t start, end;
-	uint64_t until_ns; /* maybe not gone before */
+	uint64_t until_ns; /* the pages may stay until then */
 };
 
 static struct {
-	pthread_mutex_t life; /* protects starting and ending; taken before `mutex` */
+	pthread_mutex_t life; /* serializes start and stop; taken before `mutex` */
 	sigset_t life_signals;
 	pthread_mutex_t mutex;
-	/* What was before the mutex was taken. */
+	/* State of the thread before it took the mutex. */
 	sigset_t signals;
 	int cancel_state;
 
 	struct list listeners;
-	int fd; /* -1: it does not run. Changed with both held */
+	int fd; /* -1: not running. Changed with both mutexes held */
 	bool is_behind;
-	uintptr_t gone_start, gone_end; /* not mapped as it was; while gone() is called */
+	uintptr_t gone_start, gone_end; /* no longer mapped as before; valid during gone() */
 	struct zap zaps[ZAPS];
 
 	int stop_fd;
 	struct pollfd polled[2];
 	pthread_t reader;
-	/* The reader must not free anything: it would wait for itself. */
+	/* The reader must not free memory: it would wait for itself. */
 	pthread_t cleaner;
 	pthread_cond_t dirty, idle;
-	struct unmap_listener *cleaned; /* its after() is being called */
+	struct unmap_listener *cleaned; /* the listener whose after() is running */
 	bool is_ending;
 } watch = {
 	.life = PTHREAD_MUTEX_INITIALIZER,
@@ -111,7 +111,7 @@ void unmap_watch_unlock(void)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Others have the lock meanwhile. */
+/* Releases the lock during the wait. */
 static void wait_for(pthread_cond_t *cond)
 {
 	const sigset_t before = watch.signals;
@@ -122,7 +122,7 @@ static void wait_for(pthread_cond_t *cond)
 	watch.cancel_state = state;
 }
 
-/* A signal handler may fork, which takes it. */
+/* A signal handler may fork, which takes this mutex. */
 static void enter_life(void)
 {
 	sigset_t all, before;
@@ -141,7 +141,7 @@ static void leave_life(void)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* ---- messages; all with the lock held */
+/* ---- messages; call all with the lock held */
 
 static void tell(uintptr_t start, uintptr_t end)
 {
@@ -158,7 +158,7 @@ static void tell(uintptr_t start, uintptr_t end)
 		pthread_cond_signal(&watch.dirty);
 }
 
-/* What is there now is not watched. */
+/* The memory that is now mapped there is not watched. */
 static void tell_unmapped(uintptr_t start, uintptr_t end)
 {
 	watch.gone_start = start;
@@ -167,7 +167,7 @@ static void tell_unmapped(uintptr_t start, uintptr_t end)
 	watch.gone_start = watch.gone_end = 0;
 }
 
-/* It is still watched, at the new place. */
+/* The memory is still watched, at its new address. */
 static void tell_moved(uintptr_t from, uintptr_t to, uintptr_t length)
 {
 	tell_unmapped(from, from + length);
@@ -184,7 +184,7 @@ static void tell_given_back(uintptr_t start, uintptr_t end)
 		if (watch.zaps[i].until_ns < zap->until_ns)
 			zap = &watch.zaps[i];
 	}
-	/* If there are that many, what is between them counts as well. */
+	/* If the table is full, merge ranges, with the gap between them. */
 	if (zap->until_ns <= now || start < zap->start)
 		zap->start = start;
 	if (zap->until_ns <= now || end > zap->end)
@@ -206,7 +206,7 @@ static bool is_zapped(uintptr_t start, uintptr_t end)
 	return false;
 }
 
-/* Reads and tells all that there is. */
+/* Reads and handles all pending messages. */
 static void take_messages(void)
 {
 	struct uffd_msg message;
@@ -230,7 +230,7 @@ static void take_messages(void)
 	}
 }
 
-/* Is a change under way whose message was not read, or only just? */
+/* Returns true if a change is in progress whose message was not read, or was read just now. */
 static bool is_changing(void)
 {
 	return watch.fd >= 0 && ioctl(watch.fd, UFFDIO_WRITEPROTECT, NULL) < 0 && errno == EAGAIN;
@@ -238,7 +238,7 @@ static bool is_changing(void)
 
 bool unmap_watch_catch_up(void)
 {
-	/* Who has waited in vain does not do so again. */
+	/* After one wait that timed out, do not wait again. */
 	uint64_t patience = watch.is_behind ? 0 : PATIENCE_NS, began = 0;
 
 	take_messages();
@@ -302,9 +302,9 @@ static void *cleaner_main(void *arg)
 	return NULL;
 }
 
-/* ---- starting and ending; all with `life` held */
+/* ---- starting and stopping; call all with `life` held */
 
-/* The descriptor, or -errno. */
+/* Returns the descriptor, or -errno. */
 static int open_descriptor(void)
 {
 	const int flags = O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY;
@@ -312,7 +312,7 @@ static int open_descriptor(void)
 
 	if (fd >= 0 || (err != EPERM && err != ENOSYS))
 		return fd >= 0 ? fd : -err;
-	/* Where a container's system calls are filtered its devices need not be. */
+	/* A container that filters system calls may still allow its devices. */
 	device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (device < 0)
 		return -err;
@@ -370,7 +370,8 @@ static void end_cleaner(void)
 	pthread_join(watch.cleaner, NULL);
 }
 
-/* Signals are for the application's threads: these have them blocked as whoever holds `life`. */
+/* Signals are for the application's threads. Callers that hold `life` have them blocked, and these
+ * threads inherit that. */
 static int start_threads(void)
 {
 	int err = pthread_create(&watch.cleaner, NULL, cleaner_main, NULL);
@@ -393,9 +394,9 @@ static void set_fd(int fd)
 	unmap_watch_unlock();
 }
 
-/* Nothing is opened or closed while a process is made: a child that had the descriptor without
- * knowing would keep it open. `mutex` is no business of this: who unmaps may hold malloc's locks,
- * which fork() takes next, while the reader waits for `mutex`. */
+/* No descriptor is opened or closed during fork(): a child would keep an unknown copy open. `mutex`
+ * is not taken here. A thread that unmaps may hold malloc's locks, which fork() takes next, while
+ * the reader waits for `mutex`. */
 static void before_fork(void)
 {
 	enter_life();
@@ -406,8 +407,8 @@ static void after_fork_in_parent(void)
 	leave_life();
 }
 
-/* A child has neither the threads nor a use for the descriptors, which are its parent's, nor for
- * the listeners. Of its own it may have them anew. */
+/* A child has no threads of this file, and needs neither the parent's descriptors nor its
+ * listeners. It may start its own. */
 static void after_fork_in_child(void)
 {
 	struct list *next;
@@ -454,7 +455,8 @@ static int start(void)
 	return frl_fail(-err, "cannot watch for memory that is unmapped: %s", frl_strerror(err));
 }
 
-/* Nothing is kept any more, so nothing is watched, except for what has grown since (mremap(2)). */
+/* No listener keeps anything, so nothing is watched, except memory that has grown since
+ * (mremap(2)). */
 static void stop(void)
 {
 	uint64_t one = 1;
@@ -462,12 +464,12 @@ static void stop(void)
 	/* It cannot fail: the count is 0. */
 	bool is_woken;
 
-	/* What the cleaner unmaps the reader reads. */
+	/* The reader must still read the messages of memory that the cleaner unmaps. */
 	end_cleaner();
 	set_fd(-1);
 	is_woken = write(watch.stop_fd, &one, sizeof(one)) == sizeof(one);
-	/* Whoever waits for its message to be read goes on; pthread_join() might be next, since it
-	 * may unmap the stacks of other threads. */
+	/* Closing releases threads that wait for their message to be read. pthread_join() may come
+	 * next, and may itself wait because it unmaps the stacks of other threads. */
 	close(fd);
 	if (is_woken)
 		pthread_join(watch.reader, NULL);
@@ -529,7 +531,8 @@ size_t unmap_watch_page(uintptr_t start, uintptr_t end)
 
 int unmap_watch_range(uintptr_t start, uintptr_t end, size_t page)
 {
-	/* Write protection that is never switched on: no page ever faults because of it. */
+	/* Write protection is registered but never enabled, so no page ever faults because of
+	 * it. */
 	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_WP };
 
 	if (is_zapped(start, end))
@@ -541,7 +544,8 @@ int unmap_watch_range(uintptr_t start, uintptr_t end, size_t page)
 	return ioctl(watch.fd, UFFDIO_REGISTER, &range) == 0 ? 0 : -ENOTSUP;
 }
 
-/* Or is it not watched any more? `*until` as for needs(). */
+/* Returns true if a listener needs the page, or it is no longer watched. `*until` as for
+ * needs(). */
 static bool is_needed(uintptr_t at, uintptr_t *until)
 {
 	if (watch.gone_start <= at && at < watch.gone_end) {
@@ -559,8 +563,8 @@ static bool is_needed(uintptr_t at, uintptr_t *until)
 	return false;
 }
 
-/* Those pages that are wholly within. It fails where there is other memory by now, which is not
- * watched then. */
+/* Unregisters the pages that lie entirely within the range. This fails if other memory is mapped
+ * there, which is then not watched. */
 static void unregister(uintptr_t start, uintptr_t end, size_t page)
 {
 	struct uffdio_range range;
