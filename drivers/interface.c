@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Facts about a kernel interface, asked before a driver fails on it without saying why. */
+/* Facts about a kernel interface, checked before a driver fails on it without a reason. */
 #include "drivers/interface.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ static bool can_change_interfaces(int fd)
 {
 	int bytes = 4096;
 
-	/* It wants CAP_NET_ADMIN, too, and changes nothing but this socket. */
+	/* It requires CAP_NET_ADMIN, too, and changes only this socket. */
 	return !setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
 }
 
@@ -92,8 +92,8 @@ int interface_check_af_packet(const char *name)
 		   : 0;
 }
 
-/* A connected UDP socket sends nothing. The kernel gives it the peer's address as its own if that
- * is local, and no other. */
+/* Connecting a UDP socket sends nothing. The kernel then assigns the peer's address as its source
+ * only if that address is local. */
 bool interface_is_kernels(const struct frl_ip *ip)
 {
 	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(9) };
@@ -116,8 +116,8 @@ bool interface_is_kernels(const struct frl_ip *ip)
 	return is_local && ip_equal(&own, ip);
 }
 
-/* The kernel counts such wishes, so they do not disturb those of others, and ends them with the
- * socket. Of protocol 0: nothing is received on it. */
+/* The kernel counts these memberships, so they are independent of other users', and ends them with
+ * the socket. Protocol 0 means that the socket receives nothing. */
 int interface_take_multicast(const char *name)
 {
 	struct packet_mreq wish = { .mr_type = PACKET_MR_ALLMULTI };

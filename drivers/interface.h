@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The kernel's network interface below a port: what has to be known of it. Any thread. */
+/* Properties of the kernel network interface below a port. Any thread. */
 #ifndef FERRULE_DRIVERS_INTERFACE_H
 #define FERRULE_DRIVERS_INTERFACE_H
 
@@ -17,20 +17,22 @@ enum {
 	ETH_MIN_FRAME = 60, /* without FCS */
 	VLAN_TAG = 4,
 	MIN_PAYLOAD = 256,
-	MAX_PAYLOAD = 4096, /* on a network */
+	MAX_PAYLOAD = 4096, /* limit on a network */
 };
 
-/* Bytes behind the Ethernet header. -ENODEV, with a sentence. */
+/* Returns the bytes after the Ethernet header. -ENODEV sets the last error. */
 int interface_mtu(const char *name, uint32_t *ret_mtu);
-/* Up, and with a carrier. */
+/* Returns true if the interface is up and has a carrier. */
 bool interface_is_running(const char *name);
-/* -EMSGSIZE, with what to do: `mtu` bytes do not carry packets of `max_payload` bytes. */
+/* Returns -EMSGSIZE, with the remedy, if an MTU of `mtu` cannot carry packets of `max_payload`
+ * bytes. */
 int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload);
-/* Whether DPDK's net_af_packet can be started on it. -EPERM, with what to do. */
+/* Checks that DPDK's net_af_packet can start on it. Returns -EPERM with the remedy. */
 int interface_check_af_packet(const char *name);
 /* Returns true if the kernel itself has this address, on any interface. */
 bool interface_is_kernels(const struct frl_ip *ip);
-/* A descriptor; the interface takes all multicast until it is closed. Or an errno, negative. */
+/* Makes the interface receive all multicast until the returned descriptor is closed. Returns a
+ * negative errno on failure. */
 int interface_take_multicast(const char *name);
 
 #endif

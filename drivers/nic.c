@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports over one network interface: their link, the length of their frames, the end of an open. */
+/* Ports over one network interface: the link, the frame length, and the end of an open. */
 #include "drivers/nic.h"
 
 #include <errno.h>
