@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The data path: frames in, packets out, in bursts. Guard held. No system call, but one to wake a
- * peer that sleeps, and a few, when this end has slept, to take what has woken it; no allocation,
- * no log.
+ * The data path: bursts of frames in and packets out. Guard held. No allocation and no log. The
+ * only system calls are one to wake a sleeping peer and, after this end has slept, a few to drain
+ * the wake-ups.
  */
 #include "drivers/local/internal.h"
 
@@ -46,7 +46,7 @@ void local_hide_ring(struct local_port *port, uint16_t link)
 	seen->draining = false;
 }
 
-/* The link thread takes the link down. */
+/* The link thread takes the link down afterwards. */
 static void break_ring(struct local_port *port, struct burst_link *link)
 {
 	link->broken = true;
@@ -71,7 +71,7 @@ static uint16_t rx_ring(
 
 	if (unlikely(link->broken))
 		return 0;
-	/* Dropped frames count: a peer may have filled the ring with them, all around. */
+	/* Dropped frames count too: a peer may have filled the whole ring with them. */
 	for (; looked < max && (len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0; looked++) {
 		struct packet_buffer *buffer = packet_pool_get(&port->pool);
 		struct port_frame *frame = &frames[n];
@@ -99,8 +99,8 @@ static uint16_t rx_ring(
 	return n;
 }
 
-/* From a link whose peer is gone. Once it is empty the link thread is told, and the link goes DOWN:
- * not before the owner has seen the last frames. */
+/* Receives from a link whose peer is gone. Once the ring is empty the link thread is notified and
+ * sets the link DOWN. The owner has then seen the last frames. */
 static uint16_t rx_last(
 	struct local_port *port, uint16_t number, struct port_frame frames[], uint16_t max)
 {
@@ -134,19 +134,19 @@ uint16_t local_rx_burst(struct port *base, struct port_frame frames[], uint16_t 
 			n += rx_last(port, number, frames + n, max - n);
 		at = at + 1u == port->n_active ? 0 : at + 1;
 	}
-	/* After the link that was served last, so that a busy one does not shut the others out. */
+	/* Continue after the link served last, so that a busy link does not starve others. */
 	port->next_rx = at;
 	return n;
 }
 
 void local_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
 {
-	/* Backwards: the stack then hands the buffers out in the order in which they came. */
+	/* Free in reverse: the stack then returns buffers in the order in which they came. */
 	for (uint16_t i = n; i > 0; i--)
 		packet_pool_put(&((struct local_port *)base)->pool, frames[i - 1].handle);
 }
 
-/* A frame of the link waits, or may. */
+/* Returns true if the link has frames, or may have. */
 static bool has_frames(const struct burst_link *link)
 {
 	if (link->broken || (link->draining && link->drained))
@@ -222,7 +222,7 @@ static void put_rest(const struct port_packet *packet, uint8_t *to)
 	memcpy(to, packet->trailer, packet->trailer_len);
 }
 
-/* Into the ring, from where the packet's parts lie. As ring_begin. */
+/* Writes the packet's parts into the ring. Returns as ring_begin() does. */
 static int put(struct local_port *port, struct burst_link *link, const struct port_packet *packet)
 {
 	struct ring_tx *tx = &link->ring->tx;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of peers that is mapped here, and what it may cost this process. A refused import costs
- * nothing but copies. These are bounded, for each link and for the process:
+ * Memory of peers that is mapped here, and the limits of its costs. Payload of a refused import is
+ * copied, which is the only effect. These costs are limited, per link and for the process:
  *
- *  - Addresses, and the page tables that reading fills: the sum of all mappings. A link has each
- *    memory once, so page tables take at most 1/512 of what the peer has allocated.
- *  - Memory: a page that nobody has touched yet (a hole) is allocated by the first reader, and
- *    charged to that process and its control group. With vm.overcommit_memory=2 it may fail to,
- *    which is a SIGBUS. So holes are summed up, too, and there are none then. Seals keep a peer
- *    from making more: no punching (F_SEAL_FUTURE_WRITE or F_SEAL_WRITE), no cutting off, which
- *    would be a SIGBUS here (F_SEAL_SHRINK), and no other size (F_SEAL_GROW).
+ * - Address space, and the page tables that reading fills: the sum of all mappings. A link maps
+ *   each memory once, so page tables take at most 1/512 of the memory that the peer has allocated.
+ * - Memory: an untouched page (a hole) is allocated by its first reader, and charged to that
+ *   process and its control group. With vm.overcommit_memory=2 the allocation may fail, which
+ *   raises SIGBUS. Holes are therefore summed up, and in that mode none are accepted. Seals prevent
+ *   a peer from adding holes: by punching (F_SEAL_FUTURE_WRITE or F_SEAL_WRITE), by truncation,
+ *   which would raise SIGBUS here (F_SEAL_SHRINK), or by growth (F_SEAL_GROW).
  *
- * Holes are counted by the blocks of the file, without its lock, which a peer could hold for long.
- * A peer that cheats has blocks there that are not to stay: behind the end of the file, or of an
- * fallocate() whose process it ends. It then has this process charged for as many bytes as it had
- * been charged for itself.
+ * Holes are computed from the block count of the file. That needs no lock of the file, which a peer
+ * could hold for long. A peer can cheat by blocks that do not stay: behind the end of the file, or
+ * of an fallocate() whose process it ends. It can then charge this process for at most as many
+ * bytes as it was charged for itself.
  */
 #include "drivers/local/in_place.h"
 
@@ -42,11 +42,11 @@ struct import_limits import_limits = {
 	.process = { .bytes = 8 * TIB, .holes = 1024 * MIB },
 };
 
-/* Sums over all links. Under the link thread's mutex, as the links' own. */
+/* Sums over all links. Protected by the link thread's mutex, like each link's sum. */
 static struct import_sum mapped;
 
-/* Reads of the mapping must not fail: it is memory (not huge pages, of which there may be none
- * left), and nobody can cut it off. */
+/* Reads of the mapping must not fail. The file must be memory that nobody can truncate, and not
+ * huge pages, which may be used up. */
 int in_place_check_memory(int fd, uint64_t size)
 {
 	struct statfs fs;
@@ -63,7 +63,7 @@ int in_place_check_memory(int fd, uint64_t size)
 	return fstat(fd, &st) || (uint64_t)st.st_size != size ? -EINVAL : 0;
 }
 
-/* Bytes of the file that have no page. A huge page may reach over the end. */
+/* Returns the bytes of the file without a page. A huge page may extend past the end. */
 static int count_holes(int fd, uint64_t size, struct stat *ret_st, uint64_t *ret_holes)
 {
 	uint64_t bytes;
@@ -118,12 +118,12 @@ static int check(const struct in_place *in_place, int fd, uint64_t size, struct 
 	const char **ret_why)
 {
 	struct stat st;
-	/* First the seals: what is looked at behind them stays so. */
+	/* Check the seals first: they keep the checked properties from changing. */
 	int err = is_sealed(fd) ? in_place_check_memory(fd, size) : -EINVAL;
 
 	if (!err)
 		err = count_holes(fd, size, &st, &import->holes);
-	/* Under two ids it would be mapped twice. */
+	/* With a second id it would be mapped twice. */
 	if (!err && is_mapped(in_place, &st))
 		err = -EINVAL;
 	if (err)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which memory both ends of a link can read, and how they agree on it.
+ * Selects memory that both ends of a link can read, and negotiates it with the peer.
  *
- * Packets of the owner ask for exports (`wanted`). The link thread talks with the peer, maps and
- * unmaps, without a guard. When it publishes, it has the guard: then it moves what was agreed into
- * the tables of bursts and out of them. So memory is mapped before a burst can see it, and unmapped
- * after a publish has hidden it. A frame's payload is looked at under the guard alone.
+ * Packets of the owner request exports (`wanted`). The link thread exchanges messages with the
+ * peer, and maps and unmaps memory without a guard. When it publishes, it holds the guard, and adds
+ * or removes the negotiated memory in the tables of bursts. Memory is therefore mapped before a
+ * burst can see it, and unmapped after a publish has hidden it. The payload of a frame is read only
+ * under the guard.
  */
 #include "drivers/local/in_place.h"
 
@@ -30,22 +31,22 @@ enum message_type {
 	MESSAGE_REFUSED,
 	MESSAGE_WITHDRAW,
 	MESSAGE_GONE,
-	MESSAGE_MAPPED, /* id: 1: the client can wake the server */
+	MESSAGE_MAPPED, /* id: 1 if the client can wake the server */
 };
 
 struct message {
 	uint32_t magic;
 	uint16_t type;
 	uint16_t id;
-	uint64_t size; /* EXPORT: of the memory */
+	uint64_t size; /* EXPORT: size of the memory */
 };
 
-/* Released in a publish and put without the guard: the last user of a large memory has pages to
- * free. The link thread's own. */
+/* References that a publish has released, dropped later without the guard: the last user of a large
+ * memory frees its pages. Used by the link thread only. */
 static LIST_HEAD(, port_share) dropped = LIST_HEAD_INITIALIZER(dropped);
 
-/* NULL: peers would not map it. They refuse huge pages (imports.c): reading one that the owner has
- * given back raises SIGBUS if no other is free. */
+/* Returns NULL if peers would not map the memory. They refuse huge pages (imports.c): if the owner
+ * has released one and none is free, reading it raises SIGBUS. */
 static struct share *find_share(const struct local_port *port, const void *addr, size_t len)
 {
 	struct share *share = port->base.caps.in_place ? share_find(addr, len) : NULL;
@@ -94,7 +95,7 @@ static void put_use(struct port_share *use)
 	free(use);
 }
 
-/* An export stays for the next registration of the same memory. */
+/* Keeps an export for the next registration of the same memory. */
 void in_place_unuse(struct local_port *port, struct port_share *use)
 {
 	use->users--;
@@ -132,8 +133,8 @@ void in_place_forget(struct local_port *port)
 	port->epochs_share = NULL;
 }
 
-/* What the application has freed has to be let go of, and what it no longer uses while other memory
- * finds no id. */
+/* Withdraws memory that the application has freed. Also withdraws unused memory while other memory
+ * needs an id. */
 void in_place_publish_begin(struct local_port *port)
 {
 	bool full = port->exports_used == UINT64_MAX;
@@ -173,7 +174,8 @@ void in_place_put_dropped(void)
 		put_use(LIST_FIRST(&dropped));
 }
 
-/* The peer would take it: see imports.c. A refusal would be for as long as the memory is there. */
+/* Returns true if a peer would accept the memory, see imports.c. A refusal would last as long as
+ * the memory. */
 static bool is_filled(const struct share *share)
 {
 	struct stat st;
@@ -199,7 +201,7 @@ static void publish_export(struct local_port *port, struct in_place *in_place, i
 			return;
 		}
 	} else if (*state == EXPORT_NONE && !is_filled(use->share)) {
-		port->exports_wait = true; /* still wanted: the next publish looks again */
+		port->exports_wait = true; /* still wanted: the next publish retries */
 		return;
 	} else if (*state == EXPORT_NONE) {
 		in_place->shares[id] = use->share;
@@ -255,7 +257,7 @@ void in_place_hide(struct local_port *port, uint16_t link)
 	ring_void(&seen->ring->tx);
 }
 
-/* The counters of revocations, once for all links of the port. */
+/* Creates the revocation counters, shared by all links of the port. */
 static void make_epochs(struct local_port *port)
 {
 	size_t size = PORT_FLOWS * sizeof(*port->epochs);
@@ -312,7 +314,7 @@ static int say(int peer_fd, enum message_type type, int id, const struct share *
 	return meet_send_fd(peer_fd, &message, sizeof(message), share ? share->fd : -1);
 }
 
-/* 0, -EAGAIN, or that the peer is gone. */
+/* Returns 0, -EAGAIN, or a negative errno if the peer is gone. */
 static int advance_export(struct in_place *in_place, int id, int peer_fd)
 {
 	enum export_state *state = &in_place->exports[id];
@@ -323,7 +325,7 @@ static int advance_export(struct in_place *in_place, int id, int peer_fd)
 		if (!err)
 			*state = EXPORT_SENT;
 		else if (err != -EAGAIN && err != -EPIPE)
-			*state = EXPORT_REFUSED; /* by the system: we go on copying */
+			*state = EXPORT_REFUSED; /* refused by the system: keep copying */
 	} else if (*state == EXPORT_TO_WITHDRAW) {
 		err = say(peer_fd, MESSAGE_WITHDRAW, id, NULL);
 		if (!err)
@@ -376,7 +378,7 @@ static void take_export(struct in_place *in_place, const struct message *message
 	}
 }
 
-/* Answers that nobody waits for are ignored. */
+/* Ignores unexpected answers. */
 static int take_message(struct in_place *in_place, const struct message *message, int *fd,
 	int peer_fd, struct fabric_pass *pass)
 {
@@ -418,8 +420,8 @@ static int take_message(struct in_place *in_place, const struct message *message
 	return 0;
 }
 
-/* If the client cannot wake the server, the server must not wake the client: neither may rely on
- * it. */
+/* If the client cannot wake the server, the server must not wake the client. Neither may rely on
+ * wake-ups. */
 static void hear_mapped(struct fabric_link *link, bool wakes, struct fabric_pass *pass)
 {
 	if (link->mapped || !link->ring)
@@ -431,7 +433,7 @@ static void hear_mapped(struct fabric_link *link, bool wakes, struct fabric_pass
 	pass->publish = true;
 }
 
-/* An end that is closing the link itself has no use for the rest. */
+/* An end that is closing the link does not need the rest. */
 static int take_any(
 	struct fabric_link *link, const struct message *message, int *fd, struct fabric_pass *pass)
 {
@@ -446,7 +448,8 @@ static int take_any(
 
 int in_place_listen(struct fabric_link *link, struct fabric_pass *pass)
 {
-	/* A peer that sends without end must not keep the link thread from its other work. */
+	/* Limit the messages per step: a peer that sends without end must not block the link
+	 * thread. */
 	for (int i = 0; i < MESSAGES_A_PASS; i++) {
 		struct message message;
 		int fd = -1;
@@ -475,7 +478,7 @@ int in_place_step(struct fabric_link *link, struct fabric_pass *pass)
 
 	if (err || !in_place)
 		return err;
-	/* The epochs first: without them nothing else is of use. */
+	/* Export the epochs first: no reference is valid without them. */
 	for (int id = IN_PLACE_IDS - 1; id >= 0 && !err; id--) {
 		err = advance_export(in_place, id, link->peer_fd);
 		if (!err)

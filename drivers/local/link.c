@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The life of one local link, a step at a time. */
+/* The life cycle of one local link, in steps. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,11 +19,12 @@ enum {
 	ASK_NS = 1000 * 1000 * 1000,
 	SHAKE_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,
-	RETRY_DOUBLINGS = 4, /* of a client whose server does not come: up to 16 ms */
+	RETRY_DOUBLINGS = 4, /* backoff of a client that waits for its server: up to 16 ms */
 	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
 	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
-	FEW_LINKS = 32,    /* of a device: these have large rings */
-	MOST_CLOSING = 32, /* sockets that are still being closed, before more are accepted */
+	FEW_LINKS = 32, /* links of a device that has large rings */
+	MOST_CLOSING =
+		32, /* limit of sockets still being closed before more connections are accepted */
 };
 
 static void meeting_place(const struct fabric_link *link, char place[static 96])
@@ -36,7 +37,7 @@ int fabric_listen(struct fabric_link *link)
 	char place[96];
 
 	meeting_place(link, place);
-	/* No descriptors before the secret: see answer_hello(). */
+	/* Accept no descriptors before the secret: see answer_hello(). */
 	link->meet_fd = meet_listen(place);
 	if (link->meet_fd < 0)
 		return link->meet_fd;
@@ -51,8 +52,8 @@ static void set_stage(struct fabric_link *link, enum fabric_stage stage, uint64_
 }
 
 /*
- * Proofs need no message of their own: the server's is there when the answer has come, and the
- * client's when it has said MAPPED. That says whether the server's was.
+ * Proofs need no message of their own. The server's proof is there when its answer has come, and
+ * the client's when it has sent MAPPED. MAPPED reports whether the server's proof was there.
  */
 static uint64_t await_proof(struct fabric_link *link, uint64_t told)
 {
@@ -76,7 +77,7 @@ void fabric_take_proof(struct fabric_link *link)
 	drop_proof(link);
 }
 
-/* An end that could not check this one's name would not wake it, nor expect to be woken. */
+/* An end that could not verify this end's name neither wakes it nor expects wake-ups from it. */
 static void prove(struct fabric_link *link, uint64_t wake, uint64_t proof)
 {
 	link->told_wake = proof ? wake : 0;
@@ -91,7 +92,7 @@ static void destroy_ring(struct fabric_link *link)
 	link->mapped = false;
 }
 
-/* Back to the start: the peer may come again. No burst has seen the link. */
+/* Restarts the handshake: the peer may come again. No burst has seen the link. */
 static void start_over(struct fabric_link *link, struct fabric_pass *pass, uint64_t pause_ns)
 {
 	destroy_ring(link);
@@ -124,7 +125,8 @@ static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 	meeting_place(link, place);
 	fd = meet_connect(place);
 	if (fd < 0) {
-		/* No server yet, and nothing tells when it comes; or no descriptors left. */
+		/* The server is not there yet, and no event reports its start; or no descriptors
+		 * are left. */
 		link->retry_ns = pass->now_ns + ((uint64_t)RETRY_NS << link->n_retries);
 		link->n_retries += link->n_retries < RETRY_DOUBLINGS;
 		return;
@@ -139,14 +141,14 @@ static void meet_as_client(struct fabric_link *link, struct fabric_pass *pass)
 		start_over(link, pass, RETRY_NS);
 }
 
-/* The ends have rings. The first step is the next one, which comes at once. */
+/* Both ends have rings. The next step follows at once. */
 static void shake(struct fabric_link *link, struct fabric_pass *pass)
 {
 	set_stage(link, FABRIC_SHAKE, pass->now_ns + SHAKE_NS);
 	pass->wake_ns = pass->now_ns;
 }
 
-/* Both ends do what both can. */
+/* Selects the features that both ends support. */
 static int agree(struct fabric_link *link, uint32_t peer_max_frame, bool peer_in_place)
 {
 	const struct port_caps *caps = &link->port->base.caps;
@@ -164,7 +166,7 @@ static int agree(struct fabric_link *link, uint32_t peer_max_frame, bool peer_in
 	return link->error;
 }
 
-/* Rings cannot be had, at this end: for now (-EAGAIN) or for good. */
+/* Reports that this end cannot have rings: temporarily (-EAGAIN) or permanently. */
 static void complain(struct fabric_link *link, int err)
 {
 	if (err != -EAGAIN) {
@@ -191,8 +193,8 @@ static int take_answer(struct fabric_link *link, const struct meet_answer *answe
 	prove(link, answer->wake, answer->proof);
 	fabric_take_proof(link);
 	err = ring_link_join(passed, &link->ring);
-	/* This process had no room for the descriptor, or the peer is not one of ours: the next
-	 * one may be better. */
+	/* This process had no room for the descriptor, or the peer is not a Ferrule process. The
+	 * next connection may succeed. */
 	if (err == -EINVAL)
 		err = -EAGAIN;
 	if (err)
@@ -231,7 +233,7 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 
 	if (err)
 		return err;
-	/* The client's memory, once it has the answer. */
+	/* Start with the client's memory once it has the answer. */
 	if (link->in_place)
 		rights_allow(link->peer_fd, true);
 	answer.proof = await_proof(link, hello->wake);
@@ -247,7 +249,7 @@ static int answer_hello(struct fabric_link *link, const struct meet_hello *hello
 	return err;
 }
 
-/* ---- the server, and all who connect to it: every process of the machine can */
+/* ---- the server and its clients: every process of the machine can connect */
 
 static void remove_stranger(struct fabric_link *link, uint32_t index)
 {
@@ -268,8 +270,8 @@ static void drop_strangers(struct fabric_link *link)
 		drop_stranger(link, link->n_strangers - 1);
 }
 
-/* A client sends its hello as it connects. All that are accepted are also heard in this pass: any
- * number of others that say nothing cannot keep it out. */
+/* A client sends its hello when it connects. Each accepted connection is read in the same pass, so
+ * any number of silent connections cannot keep the client out. */
 static void accept_strangers(struct fabric_link *link, struct fabric_pass *pass)
 {
 	for (int i = 0; i < FABRIC_STRANGERS; i++) {
@@ -287,7 +289,7 @@ static void accept_strangers(struct fabric_link *link, struct fabric_pass *pass)
 		link->strangers[link->n_strangers++] = (struct fabric_stranger){ .fd = fd,
 			.deadline_ns = pass->now_ns + ASK_NS };
 	}
-	pass->wake_ns = pass->now_ns; /* there may be more */
+	pass->wake_ns = pass->now_ns; /* more connections may be pending */
 }
 
 static bool knows_secret(struct fabric_link *link, const struct meet_hello *hello)
@@ -349,7 +351,7 @@ static void meet(struct fabric_link *link, struct fabric_pass *pass)
 	hear_strangers(link, pass);
 }
 
-/* The client says that it has mapped the rings. Negative when the peer is gone. */
+/* Reports that the client has mapped the rings. Returns a negative errno if the peer is gone. */
 static int say_mapped(struct fabric_link *link, struct fabric_pass *pass)
 {
 	int err;
@@ -375,8 +377,7 @@ static void handshake(struct fabric_link *link, struct fabric_pass *pass)
 		err = say_mapped(link, pass);
 	if (err >= 0 && pass->now_ns < link->deadline_ns && !meet_is_closed(link->peer_fd))
 		return;
-	/* A client may have said that it is up, have sent something and be gone again, all of it
-	 * since we listened. */
+	/* A client may have sent MAPPED and frames, and exited again, since the last read. */
 	if (!link->mapped)
 		in_place_listen(link, pass);
 	if (!link->mapped)
@@ -436,7 +437,7 @@ static void go_down(struct fabric_link *link)
 		link->in_place->detached = true;
 }
 
-/* Before it is up bursts have not seen it. */
+/* Returns true before the link is up, when bursts have not seen it. */
 static bool is_over(const struct fabric_link *link, const struct burst_link *seen)
 {
 	if (link->stage == FABRIC_UP)
@@ -458,8 +459,8 @@ static void come_up(struct fabric_link *link, struct burst_link *seen)
 	local_set_state(link->port, link->number, PORT_LINK_UP);
 }
 
-/* The peer is gone: bursts are to take what it has sent. One that writes on and on after it has
- * hung up gets no more than a ring of it through. */
+/* The peer is gone: bursts must receive the frames that it has sent. A peer that still writes after
+ * hanging up gets at most one ring of frames through. */
 static void drain(struct fabric_link *link, struct burst_link *seen)
 {
 	link->to_drain = false;
@@ -467,7 +468,7 @@ static void drain(struct fabric_link *link, struct burst_link *seen)
 	seen->left = link->ring->rx.bytes / RING_LINE;
 	seen->drained = seen->broken || ring_look(&link->ring->rx, RING_MAX_FRAME) == -EAGAIN;
 	set_stage(link, FABRIC_DRAIN, UINT64_MAX);
-	/* Its owner may be asleep. */
+	/* The owner may be asleep. */
 	local_rouse(link->port);
 }
 
@@ -477,7 +478,7 @@ bool fabric_publish(struct fabric_link *link)
 	enum fabric_stage before = link->stage;
 	bool has_changed = false;
 
-	/* Its owner has taken it out of the table: no burst sees its memory after this. */
+	/* The owner has removed the link from the table: bursts no longer see its memory. */
 	if (link->closing && link->in_place)
 		link->in_place->detached = true;
 	if (link->closing || link->stage == FABRIC_DOWN)
@@ -488,7 +489,7 @@ bool fabric_publish(struct fabric_link *link)
 		go_down(link);
 	if (link->stage == FABRIC_SHAKE && link->mapped)
 		come_up(link, seen);
-	/* Exports of one that drains are not looked at any more: their ids are free. */
+	/* Exports of a draining link are not used any more: their ids are free. */
 	if (link->ring && link->in_place &&
 		(link->stage == FABRIC_SHAKE || link->stage == FABRIC_UP))
 		has_changed = in_place_publish(link->port, link->in_place);

@@ -3,29 +3,29 @@
  * The thread that drives all links of this process. It exists while there are links, and sleeps
  * while nothing happens to them.
  *
- * A round: publish, for ports whose tables are to follow; advance each link to which something has
- * happened, or whose time has come; sleep until a socket of a link has something, a burst asks, or
- * the earliest time that a link wants.
+ * In each round it publishes the ports whose tables have changed, then advances each link that has
+ * an event or whose time has come. Then it sleeps until a link's socket has an event, a burst asks,
+ * or the earliest time requested by a link.
  *
- * Why bursts and this thread do not meet:
- *  - A port's table of links, and what it leads to, changes under the port's guard alone, which
- *    bursts run under. publish() takes the guards one at a time, and holds no other.
- *  - Rings and memory of peers are mapped and unmapped without a guard, but never while a table
- *    leads to them: what is mapped is put there by a later publish(), and what is to be unmapped is
- *    taken out by a publish(), or by link_close() under the guard, before. Memory of a link that
- *    was closed stays until a publish() has followed, that is until its owner has released the
- *    guard: the payload of the frames that it had in hand stays readable.
+ * Why bursts and this thread do not conflict:
+ * - A port's table of links, and everything it refers to, changes only under the port's guard,
+ *   which bursts hold. publish() takes one guard at a time, and holds no other.
+ * - Rings and memory of peers are mapped and unmapped without a guard, but never while a table
+ *   refers to them. A later publish() adds mapped memory to the table. Memory is removed from the
+ *   table by a publish(), or by link_close() under the guard, before it is unmapped. Memory of a
+ *   closed link stays until a publish() has followed, that is until its owner has released the
+ *   guard. The payload of frames in the owner's hands thus stays readable.
  *
  * Lock order: a guard, then the mutex. The owner holds its guard when it calls the ops, which take
- * the mutex; this thread takes a guard only while it does not hold the mutex. A port is closed by a
+ * the mutex. This thread takes a guard only while it does not hold the mutex. A port is closed by a
  * thread that does not hold its guard.
  *
- * Memory that the application has freed is let go of by peers after FREED_NS at most: nobody tells
- * this thread of that, so it looks while peers have any. It looks at a counter, not at the links.
+ * Peers release memory that the application has freed after FREED_NS at most. Nothing notifies this
+ * thread of such memory, so it polls while peers have exports. It polls a counter, not the links.
  *
- * In a child that was forked there is no such thread, and the links are the parent's: the child
- * closes its copies of their sockets, so that peers still see when the parent is gone, and begins
- * anew with ports of its own.
+ * A forked child has no such thread, and the links belong to the parent. The child closes its
+ * copies of their sockets, so that peers still detect when the parent is gone. It may then open
+ * ports of its own.
  */
 #include <errno.h>
 #include <limits.h>
@@ -49,18 +49,18 @@ enum {
 	FREED_NS = 20 * 1000 * 1000,
 	EVENTS = 64,
 	NS_PER_MS = 1000000,
-	UNWATCHED_NS = 1000 * 1000, /* between two looks at a link that has no events */
+	UNWATCHED_NS = 1000 * 1000, /* poll interval of a link without events */
 };
 
 static struct {
-	/* Protects the rest, and the links. The ops enter first: peers and strangers may keep the
-	 * thread busy without end. */
+	/* Protects everything below, and the links. The ops enter first: peers and unknown
+	 * processes could keep the thread busy without end. */
 	struct guard guard;
 	pthread_cond_t changed;        /* a link is gone, or a guard was released */
-	LIST_HEAD(, local_port) ports; /* that have links */
+	LIST_HEAD(, local_port) ports; /* ports that have links */
 	bool has_thread;
 	int epoll_fd, kick_fd; /* or -1 */
-	atomic_bool asked;     /* by a burst; no mutex */
+	atomic_bool asked;     /* set by a burst, without the mutex */
 } all = {
 	.guard = { .mutex = PTHREAD_MUTEX_INITIALIZER },
 	.changed = PTHREAD_COND_INITIALIZER,
@@ -69,7 +69,7 @@ static struct {
 	.kick_fd = -1,
 };
 
-/* The thread's: whoever else wants the mutex comes first. */
+/* For the link thread: all other users of the mutex take precedence. */
 static void lock(void)
 {
 	guard_enter(&all.guard);
@@ -112,7 +112,7 @@ static void close_copies(const struct fabric_link *link)
 		close(link->strangers[i].fd);
 }
 
-/* A device of the parent's: in the child it has no links any more. */
+/* In the child, a device of the parent has no links any more. */
 static void disown(struct local_port *port)
 {
 	struct fabric_link *link;
@@ -131,7 +131,7 @@ static void disown(struct local_port *port)
 	port->is_held = false;
 }
 
-/* Memory of the links stays: the parent's devices lead to it. */
+/* Memory of the links stays: the parent's devices refer to it. */
 static void after_fork_in_child(void)
 {
 	struct local_port *port;
@@ -150,9 +150,10 @@ static void after_fork_in_child(void)
 }
 
 /*
- * As the library is loaded: of fork handlers those that were registered first lock last. Others
- * hold their locks while they wait for a device's guard, whose owner may wait for this mutex. Only
- * the locks of lib/base that are taken with this one held come after it, and are registered before.
+ * Registered when the library is loaded: the fork handlers registered first lock last. Other
+ * handlers hold their locks while they wait for a device's guard, whose owner may wait for this
+ * mutex. Only the locks of lib/base that are taken with this one held come after it, and these are
+ * registered before.
  */
 __attribute__((constructor(202))) static void watch_forks(void)
 {
@@ -166,10 +167,11 @@ static void kick(void)
 	uint64_t one = 1;
 	ssize_t n = write(all.kick_fd, &one, sizeof(one));
 
-	(void)n; /* full: it is readable, which is all that counts */
+	(void)n; /* full: it is readable, which suffices */
 }
 
-/* An edge is told once: who advances a link takes all that there is, or says when to go on. */
+/* Events are edge-triggered: the code that advances a link must drain the socket, or set a time to
+ * continue. */
 void link_thread_watch(struct fabric_link *link, int fd)
 {
 	struct epoll_event event = {
@@ -187,8 +189,8 @@ void link_thread_unwatch(int fd)
 		(void)epoll_ctl(all.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* Sleeps until an event, or the time. Mutex held, but not while sleeping: links leave the list in
- * this thread alone, so events are of links that exist. */
+/* Sleeps until an event, or the given time. Mutex held, but released during the sleep. Only this
+ * thread removes links from the list, so links in events exist. */
 static void sleep_until(uint64_t until_ns)
 {
 	struct epoll_event events[EVENTS];
@@ -215,7 +217,7 @@ static void sleep_until(uint64_t until_ns)
 
 /* ---- publish */
 
-/* Mutex held, but not while waiting for the guard. Ports stay while they are held. */
+/* Mutex held, but released while waiting for the guard. Ports stay while they are held. */
 static void publish(struct local_port *port)
 {
 	const struct port_guard *guard = &port->guard;
@@ -238,7 +240,7 @@ static void publish(struct local_port *port)
 	pthread_cond_broadcast(&all.changed);
 }
 
-/* ---- rounds. Mutex held. */
+/* ---- rounds; mutex held */
 
 static void free_link(struct fabric_link *link)
 {
@@ -251,7 +253,7 @@ static void free_link(struct fabric_link *link)
 	pthread_cond_broadcast(&all.changed);
 }
 
-/* Returns when the link wants to be advanced again. */
+/* Returns when the link must be advanced again. */
 static uint64_t advance(struct fabric_link *link, uint64_t now_ns)
 {
 	struct fabric_pass pass = { .now_ns = now_ns, .wake_ns = UINT64_MAX };
@@ -292,13 +294,13 @@ static uint64_t advance_all(uint64_t now_ns)
 	return wake_ns;
 }
 
-/* Memory that the application has freed is to be let go of, and some may be exported by now. */
+/* Returns true if freed memory must be released, or an export may be possible by now. */
 static bool exports_have_changed(const struct local_port *port)
 {
 	return port->has_exports && (port->exports_wait || share_frees() != port->frees_seen);
 }
 
-/* Returns when to look next for such memory. */
+/* Returns when to check for such memory next. */
 static uint64_t publish_all(uint64_t now_ns, uint64_t freed_ns)
 {
 	struct local_port *port;
@@ -324,7 +326,7 @@ static void *run(void *arg)
 	while (!LIST_EMPTY(&all.ports)) {
 		uint64_t now_ns = clock_now_ns(), wake_ns;
 
-		/* Also when there is no end of work. */
+		/* Yield the mutex even if the work never ends. */
 		if (atomic_load(&all.guard.wanted)) {
 			unlock();
 			lock();
@@ -339,8 +341,8 @@ static void *run(void *arg)
 	return arg;
 }
 
-/* A burst that asks runs on a link: the thread is there. It is in its sleep, or about to take
- * `asked` back and to look at the ports. */
+/* A burst that asks uses a link, so the thread exists. It sleeps, or is about to reset `asked` and
+ * to check the ports. */
 void link_thread_ask(struct local_port *port)
 {
 	atomic_store(&port->asked, true);
@@ -373,7 +375,7 @@ static int make_descriptors(void)
 	return all.kick_fd < 0 ? make_kick() : 0;
 }
 
-/* Before the first link of a process, and of a child. */
+/* Called before the first link of a process, and of a child. */
 static int start_thread(void)
 {
 	int err = make_descriptors();
