@@ -15,7 +15,7 @@
 
 enum {
 	RX_BUFFERS = 128,
-	HELD = 48, /* of those: the others are for a burst */
+	HELD = 48, /* limit of held frames: the others are for a burst */
 };
 
 static bool rx_memory(struct port *base, unsigned index, void **ret_addr, size_t *ret_len)
@@ -53,8 +53,8 @@ static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **
 	return 0;
 }
 
-/* Packets are copied into rings, or refer to memory for as long as their queue pair's requests are
- * under way: revoke() ends that. */
+/* Packets are copied into rings, or refer to memory while their queue pair's requests are in
+ * progress. revoke() ends that. */
 static bool mem_idle(struct port *base, const struct port_mem *mem)
 {
 	return true;
@@ -146,7 +146,7 @@ int local_port_open(const struct local_port_config *config, struct port **ret_po
 	LIST_INIT(&port->mapped);
 	LIST_INIT(&port->shares);
 	describe(port, config);
-	/* Without a socket to be woken by, who waits looks now and then. */
+	/* Without a wake-up socket, a waiter polls at intervals. */
 	port->wake_fd = wake_open(&port->wake);
 	err = packet_pool_create(
 		&port->pool, RX_BUFFERS + config->max_kept, port->base.caps.max_frame + VLAN_TAG);

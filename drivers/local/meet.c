@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sockets on which the two ends of a local link meet: abstract Unix addresses, whole messages.
- * Every process of the machine can connect to them, and send descriptors: lib/base/rights.h.
+ * Sockets for the handshake of a local link: abstract Unix addresses, whole messages. Every process
+ * of the machine can connect to them and send descriptors: see lib/base/rights.h.
  */
 #include "drivers/local/link.h"
 
@@ -24,7 +24,7 @@ static socklen_t address_of(const char *name, struct sockaddr_un *ret_address)
 
 	memset(ret_address, 0, sizeof(*ret_address));
 	ret_address->sun_family = AF_UNIX;
-	/* The first byte stays zero: an abstract name, gone with the last socket. */
+	/* A leading zero byte makes the name abstract: it disappears with its last socket. */
 	n = snprintf(ret_address->sun_path + 1, sizeof(ret_address->sun_path) - 1, "%s", name);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
@@ -45,7 +45,7 @@ int meet_listen(const char *name)
 
 	if (fd < 0)
 		return fd;
-	/* Before anybody can connect: sockets that are accepted have it from the listener. */
+	/* Set before anybody can connect: accepted sockets inherit it from the listener. */
 	rights_allow(fd, false);
 	if (bind(fd, (struct sockaddr *)&address, len) || listen(fd, BACKLOG)) {
 		err = -errno;
@@ -84,8 +84,8 @@ int meet_send(int fd, const void *message, size_t len)
 	return send(fd, message, len, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -EPIPE;
 }
 
-/* The kernel says first, and once, that the peer has hung up without hearing all (ECONNRESET); what
- * it had said comes after that. Of the length that is expected, or an error. */
+/* If the peer has hung up with unread messages, the kernel first reports ECONNRESET once. The
+ * peer's own messages follow. Returns an error unless the message has the expected length. */
 static int receive(int fd, void *message, size_t len, int *ret_passed)
 {
 	ssize_t n = rights_receive(fd, message, len, ret_passed);
@@ -116,7 +116,7 @@ int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed)
 	return err;
 }
 
-/* Also while there are messages left to read. */
+/* Returns true even while unread messages remain. */
 bool meet_is_closed(int fd)
 {
 	struct pollfd state = { .fd = fd, .events = POLLRDHUP };
@@ -165,7 +165,7 @@ int meet_send_fd(int fd, const void *message, size_t len, int passed)
 	case EINTR:
 	case ENOBUFS:
 	case ENOMEM:
-	case ETOOMANYREFS: return -EAGAIN; /* the last one: descriptors on their way */
+	case ETOOMANYREFS: return -EAGAIN; /* too many descriptors in flight */
 	case ECONNRESET:
 	case ENOTCONN: return -EPIPE;
 	default: return -errno;

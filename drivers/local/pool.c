@@ -13,7 +13,8 @@
 enum {
 	LINE = 64,
 	HEADER_TO_PAYLOAD = 54, /* Ethernet, IPv4, UDP, BTH */
-	/* Added to an address at a cache line, puts the payload behind those headers at one. */
+	/* Aligns the payload after those headers to a cache line, if added to an aligned
+	 * address. */
 	SKEW = (LINE - HEADER_TO_PAYLOAD % LINE) % LINE,
 };
 
@@ -22,7 +23,7 @@ static size_t round_up(size_t size, size_t step)
 	return (size + step - 1) / step * step;
 }
 
-/* 0: anywhere. */
+/* `place` 0: any address. */
 static uint8_t *map_at(uintptr_t place, size_t size)
 {
 	int fixed = place ? MAP_FIXED_NOREPLACE : 0;
@@ -32,7 +33,7 @@ static uint8_t *map_at(uintptr_t place, size_t size)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Returns a place with room on both sides, or 0: anywhere. */
+/* Returns an address with room on both sides, or 0: any address. */
 static uintptr_t find_room(void)
 {
 	void *room = mmap(
@@ -44,8 +45,8 @@ static uintptr_t find_room(void)
 	return (uintptr_t)room + ROOM / 2;
 }
 
-/* Next to the pool that was made last, or where it was: who refers to packets of several devices by
- * 32 bits (nccl/unpack.c) needs them within 4 GiB. */
+/* Maps next to the pool made last, or where it was. Code that refers to packets of several devices
+ * by 32 bits (nccl/unpack.c) needs them within 4 GiB. */
 static uint8_t *map_near_others(size_t size)
 {
 	static atomic_uintptr_t last_begin, last_end;
@@ -82,7 +83,7 @@ int packet_pool_create(struct packet_pool *pool, uint32_t n, uint32_t max_frame)
 		packet_pool_destroy(pool);
 		return frl_fail(-ENOMEM, "no memory for %u packet buffers of %zu bytes", n, stride);
 	}
-	/* The first one is the first to be handed out. */
+	/* Push in reverse: the first buffer is handed out first. */
 	for (uint32_t i = n; i > 0; i--) {
 		pool->buffers[i - 1].bytes = pool->memory + (i - 1) * stride + SKEW;
 		packet_pool_put(pool, &pool->buffers[i - 1]);

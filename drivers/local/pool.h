@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packet buffers of one port. One thread at a time uses a pool, so its free list is a plain stack:
- * the buffer that came back last, still in the cache, is the next one handed out. Memory is taken
- * from the kernel page by page as buffers are used, so a large pool that is hardly used is small.
+ * Packet buffers of one port. One thread at a time uses a pool, so its free list is a plain stack.
+ * The buffer returned last, still in the cache, is the next one handed out. The kernel allocates
+ * memory page by page as buffers are used, so a large pool that is hardly used is small.
  */
 #ifndef FERRULE_DRIVERS_LOCAL_POOL_H
 #define FERRULE_DRIVERS_LOCAL_POOL_H
@@ -12,7 +12,7 @@
 
 struct packet_buffer {
 	uint8_t *bytes;
-	uint32_t len; /* of the frame, as it came */
+	uint32_t len; /* length of the received frame */
 };
 
 struct packet_pool {
@@ -25,14 +25,14 @@ struct packet_pool {
 
 /*
  * Makes `n` buffers for frames of up to `max_frame` bytes. The payload of a RoCEv2 packet over IPv4
- * begins at a cache line, and up to 64 bytes behind a frame may be written, too. -ENOMEM, with
- * frl_last_error().
+ * begins at a cache line. Up to 64 bytes after a frame may be overwritten, too. Returns -ENOMEM
+ * with frl_last_error().
  */
 int packet_pool_create(struct packet_pool *pool, uint32_t n, uint32_t max_frame);
-/* All buffers are back, or nobody looks at them any more. */
+/* Call when all buffers are back, or no longer in use. */
 void packet_pool_destroy(struct packet_pool *pool);
 
-/* NULL: there is none. */
+/* Returns NULL if the pool is empty. */
 static inline struct packet_buffer *packet_pool_get(struct packet_pool *pool)
 {
 	return pool->n_free ? pool->free[--pool->n_free] : NULL;

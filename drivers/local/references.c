@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * References in the data path. A reference frame is the header of the packet, with an ethertype of
- * its own, and a block that says where the payload is. It never leaves the machine: fields are in
- * its byte order.
+ * References in the data path. A reference frame consists of the packet's header, with an ethertype
+ * of its own, and a block with the location of the payload. It never leaves the machine, so fields
+ * are in host byte order.
  */
 #include "drivers/local/in_place.h"
 #include "drivers/local/ring.h"
@@ -12,7 +12,7 @@
 
 enum {
 	MAGIC = 0x46524c70, /* "FRLp" */
-	/* Less is copied faster than another process's cache lines are found. */
+	/* Shorter payload is copied faster than another process's cache lines are fetched. */
 	MIN_REFERRED = 1024,
 };
 
@@ -24,7 +24,7 @@ struct reference {
 	uint64_t offset;
 	uint64_t epoch;
 	uint16_t ethertype; /* the packet's own, as on the wire */
-	uint16_t slot;      /* of the flow: the epoch is that of epochs[slot] */
+	uint16_t slot;      /* slot of the flow: the epoch is that of epochs[slot] */
 	uint32_t magic;
 };
 
@@ -79,7 +79,7 @@ bool in_place_is_reference(const struct port_frame *frame)
 			sizeof(reference_ethertype)) == 0;
 }
 
-/* The block stays in the buffer behind the header, where in_place_intact finds it again. */
+/* The block stays in the buffer after the header, where in_place_intact() finds it again. */
 static void load_reference(const struct packet_buffer *buffer, struct reference *ret_reference)
 {
 	memcpy(ret_reference, buffer->bytes + buffer->len - sizeof(*ret_reference),
@@ -127,7 +127,7 @@ void in_place_revoke(struct port *base, uint16_t link, uint32_t flow)
 	if (!port->links[link].in_place || !port->epochs)
 		return;
 	atomic_fetch_add_explicit(&port->epochs[flow % PORT_FLOWS], 1, memory_order_relaxed);
-	/* What the application writes next is seen by nobody before the new epoch is. */
+	/* No peer can see later writes of the application before it sees the new epoch. */
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -142,7 +142,7 @@ bool in_place_intact(struct port *base, const struct port_frame *frame)
 	if (!in_place || !in_place->peer_epochs)
 		return false;
 	load_reference(frame->handle, &reference);
-	/* The reads of the payload come before that of the epoch. */
+	/* Order the reads of the payload before the read of the epoch. */
 	atomic_thread_fence(memory_order_acquire);
 	return is_current(port, frame->link, &reference, memory_order_relaxed);
 }

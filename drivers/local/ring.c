@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The order of things, for one who wants to check it. The producer writes [at, next) and zeroes the
- * word at `next`, and then shows the word at `at` (release). It does so only if none of that,
- * the line at `next` included, is what the consumer has not taken: [taken, at) around the end.
- * So it never goes all the way around: at == taken means an empty ring. The consumer reads the word
- * (acquire), copies, and tells how far it is (release) when a quarter of the ring was taken since
- * the last time. The producer (acquire) therefore finds at least three quarters free when
- * all was taken, which is room for the longest frame wherever it begins.
+ * Memory ordering, for verification. The producer writes [at, next), zeroes the word at `next`, and
+ * then publishes the word at `at` (release). It does so only if this range, including the line at
+ * `next`, does not overlap the data that the consumer has not taken: [taken, at), modulo the ring.
+ * The producer therefore never catches up with the consumer, and at == taken means an empty ring.
+ * The consumer reads the word (acquire), copies, and updates `taken` (release) when it has taken a
+ * quarter of the ring since the last update. When all was taken, the producer (acquire) thus finds
+ * at least three quarters free. That is room for the longest frame at any position.
  *
- * Sleeping: the consumer sets `asleep`, and then looks at the word; the producer shows the word,
- * and then looks at `asleep`; both with a full fence in between, so one of them sees what the other
- * has done. A producer that sees it set takes it back and wakes the consumer after that. It may
- * take back what the consumer, awake for another reason, has set anew: that one is woken, too.
- * On x86 the fence costs hardly anything: who shows a frame holds a mutex, and whoever lets go of
- * that waits for the same stores.
+ * Sleeping: the consumer sets `asleep` and then checks the word. The producer publishes the word
+ * and then checks `asleep`. Both use a full fence in between, so at least one sees the other's
+ * store. A producer that sees `asleep` set resets it, and then wakes the consumer. A consumer that
+ * is awake for another reason may have set it again: that consumer is woken, too. On x86 the fence
+ * costs hardly anything, because a producer holds a mutex, and unlocking it waits for the same
+ * stores.
  */
 #include "drivers/local/ring.h"
 
@@ -23,10 +23,10 @@
 
 enum {
 	WORD_SIZE = sizeof(uint32_t),
-	LENGTH = 0xffff,     /* of the frame: the low bits */
+	LENGTH = 0xffff,     /* the low bits: length of the frame */
 	THERE = 1 << 16,     /* set in every word of a record */
-	SHORTENED = 1 << 17, /* the beginning is that of an earlier frame */
-	KEPT = 1 << 18,      /* this one's beginning is to be kept */
+	SHORTENED = 1 << 17, /* the beginning equals that of an earlier frame */
+	KEPT = 1 << 18,      /* this frame's beginning is stored for later frames */
 };
 
 static_assert(RING_SMALL_BYTES * 3 / 4 >= 2 * (RING_MAX_FRAME + 1) + 2 * RING_LINE,
@@ -38,7 +38,7 @@ static _Atomic(uint32_t) *word_at(struct ring_way *way, uint32_t at)
 	return (_Atomic(uint32_t) *)(void *)(way->records + at);
 }
 
-/* Where the record behind one of that many bytes begins, before it is taken around the end. */
+/* Returns where the next record begins after one of `len` bytes, before wrapping around. */
 static uint32_t end_of(uint32_t at, uint32_t len)
 {
 	return at + ((WORD_SIZE + len + RING_LINE - 1) & ~(uint32_t)(RING_LINE - 1));
@@ -49,11 +49,11 @@ static struct ring_stem *stem_of(struct ring_stem *stems, uint32_t len)
 	return &stems[len / 4 % RING_STEMS];
 }
 
-/* Has the line in this processor's cache, to be written to. */
+/* Prefetches the line into this processor's cache for writing. */
 static void fetch_to_write(const uint8_t *line)
 {
 #if defined(__x86_64__)
-	/* What compilers make of the builtin for processors of the oldest kind fetches a copy. */
+	/* For generic processors, compilers translate the builtin to a prefetch for reading. */
 	__asm__ volatile("prefetchw %0" : : "m"(*line));
 #else
 	__builtin_prefetch(line, 1);
@@ -70,7 +70,7 @@ void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes)
 	*rx = (struct ring_rx){ .way = way, .bytes = bytes };
 }
 
-/* Room for a record up to `end`, and for the word behind it. */
+/* Checks for room for a record up to `end`, and for the word after it. */
 static bool has_room(const struct ring_tx *tx, uint32_t end)
 {
 	if (tx->at < tx->taken)
@@ -126,8 +126,8 @@ void ring_show(struct ring_tx *tx)
 
 	atomic_store_explicit(word_at(way, tx->next), 0, memory_order_relaxed);
 	atomic_store_explicit(word_at(way, tx->at), tx->word, memory_order_release);
-	/* The next frame is most often of two lines, and the word behind it. The first one is being
-	 * looked at by the consumer. */
+	/* The next frame usually needs two lines, and the word after it. The consumer polls the
+	 * first line. */
 	fetch_to_write(way->records + tx->next + RING_LINE);
 	fetch_to_write(way->records + tx->next + 2 * RING_LINE);
 	tx->at = tx->next;
@@ -180,8 +180,8 @@ int ring_look(struct ring_rx *rx, uint32_t max)
 	return (int)len;
 }
 
-/* What is behind a word. Most frames are short: then by whole lines, which takes fewer instructions
- * than memcpy(), but not a byte of the next record. */
+/* Copies the frame of a record. Short frames, which are most, are copied by whole lines. That takes
+ * fewer instructions than memcpy(), and does not reach the next record. */
 static void copy_record(uint8_t *to, const uint8_t *from, uint32_t len)
 {
 	enum { FIRST = RING_LINE - WORD_SIZE };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The memory of a link's rings. The server makes it and passes its descriptor on with the answer to
- * the hello; the client maps it. It outlives the peer.
+ * The memory of a link's rings. The server creates it and passes its descriptor with the answer to
+ * the hello. The client maps it. It outlives the peer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static size_t round_up(size_t size, size_t step)
 	return (size + step - 1) & ~(step - 1);
 }
 
-/* First comes the way to the server. */
+/* The ring to the server comes first. */
 static struct ring_way *to_client(void *memory, uint32_t bytes)
 {
 	return (void *)((uint8_t *)memory + round_up(way_size(bytes), alignof(struct ring_way)));
@@ -38,9 +38,10 @@ static size_t memory_size(uint32_t bytes)
 }
 
 /*
- * Pages that cannot be had are an error here, and a signal later. Both ends ask for them: one that
- * joins does not know what the other has done. Neither can keep the other from giving pages back
- * (with F_SEAL_WRITE it could not write either); new ones then come when they are touched.
+ * Missing pages cause an error here, or a signal later. Both ends reserve them, because the client
+ * does not know what the server has done. Neither can prevent the other from releasing pages: with
+ * F_SEAL_WRITE the other end could not write either. New pages are then allocated when they are
+ * touched.
  */
 static int map(int fd, size_t size, struct ring_link **ret_link)
 {
@@ -53,10 +54,10 @@ static int map(int fd, size_t size, struct ring_link **ret_link)
 	link = malloc(sizeof(*link));
 	if (!link)
 		return -ENOMEM;
-	/* All of it now: no burst shall wait for a page. */
+	/* Populate all pages now: no burst shall wait for a page. */
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (memory == MAP_FAILED) {
-		/* EAGAIN: too much is locked, and trying again does not help. */
+		/* EAGAIN: too much memory is locked, and a retry does not help. */
 		err = errno == EAGAIN ? -ENOMEM : errno == EPERM ? -EINVAL : -errno;
 		free(link);
 		return err;
@@ -89,7 +90,7 @@ int ring_link_make(uint32_t bytes, struct ring_link **ret_link, int *ret_fd)
 	return 0;
 }
 
-/* By the size of the memory. 0: it is not that of rings. */
+/* Returns the ring size for the size of the memory, or 0 if it is not that of rings. */
 static uint32_t ring_bytes(int fd)
 {
 	if (in_place_check_memory(fd, memory_size(RING_BYTES)) == 0)
@@ -103,7 +104,8 @@ int ring_link_join(int fd, struct ring_link **ret_link)
 	struct ring_link *link = NULL;
 	int err;
 
-	/* Else the peer could hold the file's lock, which fallocate() takes, while it allocates. */
+	/* Without this seal, the peer could hold the file's lock, which fallocate() takes, while it
+	 * allocates. */
 	if (!bytes || !(fcntl(fd, F_GET_SEALS) & F_SEAL_GROW))
 		return -EINVAL;
 	err = map(fd, memory_size(bytes), &link);

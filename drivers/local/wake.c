@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Wakes processes that sleep, by netlink sockets that users have to themselves. Unlike datagrams of
- * Unix sockets these take no descriptors along, which this process would have to close, however
- * long that takes; and what nobody reads is charged to its receiver, not to everybody who sends.
+ * Wakes sleeping processes through netlink sockets in the protocol for user space. Unlike datagrams
+ * of Unix sockets, these carry no descriptors that this process would have to close, which may take
+ * long. Unread datagrams are charged to their receiver, not to their senders.
  */
 #include "drivers/local/wake.h"
 
@@ -21,19 +21,18 @@
 
 enum {
 	NAMES_TRIED = 8,
-	/* As many as a socket with the smallest buffer holds, and more than that. Others have to
-	 * wait for the next time: who floods the socket must not hold up its owner. */
+	/* More datagrams than a socket with the smallest buffer holds. The rest waits for the next
+	 * call: a process that floods the socket must not block its owner. */
 	DRAIN_MOST = 4,
-	PROOFS_MOST = 64,         /* looked at; others are somebody's who floods the socket */
+	PROOFS_MOST = 64,         /* datagrams checked; more come only from a flood */
 	PROOF_MAGIC = 0x46524c77, /* "FRLw" */
-	/* Sockets whose owners do not choose get their process's id, and so somebody may know what
-	 * name a socket will have. */
+	/* Sockets whose owners choose no name get the process id, which others may predict. */
 	FIRST_NAME = 1 << 22,
 };
 
 struct proof {
 	uint32_t magic;
-	uint32_t server; /* 1: it has sent this */
+	uint32_t server; /* 1: sent by the server */
 	char link[64];
 };
 
@@ -42,7 +41,7 @@ static struct sockaddr_nl address_of(uint32_t name)
 	return (struct sockaddr_nl){ .nl_family = AF_NETLINK, .nl_pid = name };
 }
 
-/* Errors as bind(). */
+/* Returns errors as bind() does. */
 static int take_name(int fd, uint32_t *ret_name)
 {
 	int err = -EADDRINUSE;
@@ -82,7 +81,7 @@ int wake_open_proof(uint64_t told, uint32_t *ret_name)
 
 	if (fd < 0 || address.nl_pid == 0)
 		return fd;
-	/* From here on the kernel refuses datagrams of others. */
+	/* From here on the kernel rejects datagrams of other senders. */
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
 		while (recv(fd, &byte, 1, MSG_DONTWAIT) >= 0 || errno == ENOBUFS)
 			;
@@ -95,7 +94,7 @@ int wake_open(uint32_t *ret_name)
 
 	if (fd < 0)
 		return fd;
-	/* One datagram is as good as many. Without these two it works as well. */
+	/* One queued datagram suffices. Both options are optional. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
 	(void)setsockopt(fd, SOL_NETLINK, NETLINK_NO_ENOBUFS, &yes, sizeof(yes));
 	return fd;
@@ -154,7 +153,7 @@ uint32_t wake_proven(int proof_fd, uint64_t told, const char *link, bool server)
 	return 0;
 }
 
-/* A socket that takes no more is readable, which is all that counts. */
+/* If the socket is full it is readable, which suffices. */
 void wake_up(int fd, uint32_t name)
 {
 	send_to(fd, name, "", 1);
