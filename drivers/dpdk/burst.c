@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The data path: frames in, packets out, in bursts. Guard held. No system call of our own, no
- * allocation other than from the port's pools, no log.
+ * The data path: bursts of frames in and packets out. Guard held. No system calls of this file, no
+ * allocation outside the port's pools, no log.
  */
 #include "drivers/dpdk/internal.h"
 
@@ -13,9 +13,8 @@ enum { MAX_SEGMENTS = 2 + MAX_REFERENCES };
 static const uint8_t vlan_ethertype[2] = { 0x81, 0x00 };
 
 /*
- * The kernel hands frames to packet sockets with the outer tag taken off and told beside the frame;
- * DPDK cannot put it back into buffers like ours. Which of the two types of tag it was, it does not
- * say.
+ * For packet sockets, the kernel strips the outer tag and reports it beside the frame. DPDK cannot
+ * reinsert it into external buffers. The type of the tag is not reported.
  */
 static bool restore_tag(struct rte_mbuf *mbuf)
 {
@@ -31,8 +30,8 @@ static bool restore_tag(struct rte_mbuf *mbuf)
 	return true;
 }
 
-/* A device whose buffers are shorter than ours fills several with a frame: all of it goes into the
- * first one, which has room for the longest. */
+/* A device with shorter buffers scatters a frame over several. All of the frame is copied into the
+ * first one, which has room for the longest frame. */
 static bool join_segments(struct rte_mbuf *mbuf)
 {
 	while (mbuf->next) {
@@ -51,7 +50,7 @@ static bool join_segments(struct rte_mbuf *mbuf)
 	return true;
 }
 
-/* The first one is logged: not here, where time counts. */
+/* The first refused frame is logged elsewhere, off the data path. */
 static bool refuse(struct dpdk_port *port, uint32_t len)
 {
 	if (!port->refused_len)
@@ -59,7 +58,7 @@ static bool refuse(struct dpdk_port *port, uint32_t len)
 	return false;
 }
 
-/* What the driver makes of a frame before its owner sees it. False: drop it. */
+/* Prepares a received frame for the port's owner. Returns false to drop it. */
 static bool take_frame(struct dpdk_port *port, struct rte_mbuf *mbuf)
 {
 	uint32_t len = mbuf->pkt_len;
@@ -95,7 +94,7 @@ uint16_t burst_rx(struct port *base, struct port_frame frames[], uint16_t max)
 
 void burst_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
 {
-	/* Backwards: the stack then hands the buffers out in the order in which they came. */
+	/* Free in reverse: the stack then returns buffers in the order in which they came. */
 	for (uint16_t i = n; i > 0; i--)
 		rte_pktmbuf_free(frames[i - 1].handle);
 }
@@ -116,7 +115,7 @@ static void append(struct rte_mbuf *mbuf, const void *bytes, uint16_t len)
 	mbuf->pkt_len += len;
 }
 
-/* The whole packet in one buffer: they hold the longest frame. */
+/* Copies the whole packet into one buffer, which has room for the longest frame. */
 static struct rte_mbuf *build_copy(struct dpdk_port *port, const struct port_packet *packet)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
@@ -150,7 +149,7 @@ static void refer(struct rte_mbuf *mbuf, const struct port_piece *piece)
 	mbuf->pkt_len = piece->len;
 }
 
-/* Header, a reference to each piece, trailer. */
+/* Builds a chain: header, a reference to each piece, trailer. */
 static struct rte_mbuf *build_chain(struct dpdk_port *port, const struct port_packet *packet)
 {
 	uint8_t n_pieces = packet->n_pieces;
@@ -191,7 +190,7 @@ static struct rte_mbuf *build_one(struct dpdk_port *port, const struct port_pack
 	return build_chain(port, packet);
 }
 
-/* A tag does not count, as on any Ethernet. */
+/* A VLAN tag does not count, as usual in Ethernet. */
 static bool is_too_long(const struct dpdk_port *port, const struct port_packet *packet)
 {
 	uint32_t len = packet_len(packet), max_frame = port->base.caps.max_frame;
@@ -209,8 +208,8 @@ static void check_packet(const struct port_packet *packet)
 		packet->n_pieces <= PORT_MAX_PIECES);
 }
 
-/* Not all NICs lengthen a frame that is too short for Ethernet. ARP's, and those of a SEND without
- * payload, have no pieces. */
+/* Not all NICs pad frames that are too short for Ethernet. Short frames (ARP, a SEND without
+ * payload) have no pieces. */
 static struct rte_mbuf *build_padded(struct dpdk_port *port, const struct port_packet *packet)
 {
 	struct port_packet padded = { .header_len = ETH_MIN_FRAME };
@@ -226,7 +225,7 @@ static bool is_too_short(const struct dpdk_port *port, const struct port_packet 
 		packet->header_len + packet->trailer_len < ETH_MIN_FRAME;
 }
 
-/* Builds up to `n` packets; stops before one that is too long or finds no buffer. */
+/* Builds up to `n` packets. Stops before a packet that is too long or gets no buffer. */
 static uint16_t build(struct dpdk_port *port, const struct port_packet packets[], uint16_t n,
 	struct rte_mbuf *mbufs[])
 {
@@ -256,8 +255,9 @@ uint16_t burst_tx(
 	if (unlikely(number != 0))
 		return swallow(port, n);
 	while (taken < n) {
-		/* Building packets that the queue then refuses is wasted work, and DPDK cannot say
-		 * how much a queue takes: so offer what it took lately, growing while it does. */
+		/* Packets that the queue then refuses are wasted work, and DPDK cannot report how
+		 * much a queue takes. Build as many as it took lately, and more while it takes
+		 * all. */
 		uint16_t want = RTE_MIN(n - taken, port->batch);
 		uint16_t built = build(port, packets + taken, want, mbufs);
 		uint16_t sent = rte_eth_tx_burst(port->ethdev, 0, mbufs, built);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Text that EAL and getopt() print while EAL starts goes to the log instead of the terminal. For
- * that time the C library's two streams are others; they pass on the text of other threads.
+ * Redirects text that EAL and getopt() print while EAL starts from the terminal to the log.
+ * Meanwhile the C library's two streams are replaced. They pass on the text of other threads.
  */
 #include "drivers/dpdk/internal.h"
 
@@ -10,13 +10,13 @@
 #include <stdio.h>
 
 struct captured {
-	FILE **stream; /* of the C library */
+	FILE **stream; /* stream of the C library */
 	FILE *usual, *ours;
 	bool is_error;
 };
 
 static struct captured out, err = { .is_error = true };
-static _Thread_local bool captures; /* this thread's text */
+static _Thread_local bool captures; /* redirect this thread's text */
 
 static ssize_t take(void *cookie, const char *text, size_t len)
 {
@@ -35,14 +35,14 @@ static int capture(struct captured *captured, FILE **stream)
 	captured->stream = stream;
 	captured->usual = *stream;
 	captured->ours = fopencookie(captured, "w", functions);
-	/* Without a buffer each thread writes its own text. */
+	/* Unbuffered, so that each thread writes its own text. */
 	if (!captured->ours || setvbuf(captured->ours, NULL, _IONBF, 0))
 		return -ENOMEM;
 	*stream = captured->ours;
 	return 0;
 }
 
-/* Never closed: another thread may be in it. EAL is started once. */
+/* Never closed, because another thread may be using it. EAL is started once. */
 static void release(struct captured *captured)
 {
 	if (captured->ours && *captured->stream == captured->ours)

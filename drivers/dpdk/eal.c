@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Starts EAL as a guest in the host's process: in a temporary thread (EAL binds the thread that
- * starts it and makes it the main lcore), with all signals blocked (its control threads inherit
- * the mask, so the host's handlers never run there), and without files, telemetry or, unless a
- * device asks for them, huge pages.
+ * Starts EAL as a guest in the application's process:
+ * - in a temporary thread, because EAL binds the thread that starts it and makes it the main lcore;
+ * - with all signals blocked, because its control threads inherit the mask, and the application's
+ *   handlers must not run there;
+ * - without files and telemetry, and without huge pages unless a device needs them.
  */
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/pci.h"
@@ -30,18 +31,18 @@ enum {
 	MAX_ARGS = 64,
 	ARG_TEXT = 4096,
 	MEMORY_MB = 128,
-	KEPT_OVERHEAD = 1024, /* headers, and the mbuf */
+	KEPT_OVERHEAD = 1024, /* headers and the mbuf */
 };
 
 static struct {
-	pthread_mutex_t lock; /* protects the rest */
+	pthread_mutex_t lock; /* protects the members below */
 	bool tried;
 	int err;
-	char text[400]; /* why it failed */
+	char text[400]; /* reason of the failure */
 	pid_t pid;
 } eal = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* EAL keeps pointers into its arguments. */
+/* EAL keeps pointers to its arguments. */
 struct arguments {
 	int n;
 	size_t used;
@@ -75,7 +76,7 @@ static void add_word(struct arguments *args, const char *word)
 	add(args, word, strlen(word));
 }
 
-/* "0@(0-3,8)": one lcore that may run on every CPU the process may. */
+/* "0@(0-3,8)": one lcore that may run on every CPU allowed to the process. */
 static void add_lcores(struct arguments *args)
 {
 	char text[1024] = "0@(";
@@ -128,7 +129,7 @@ static void add_extra(struct arguments *args, const char *text)
 	}
 }
 
-/* Returns the default size and room for the frames that the first port keeps; not used if
+/* Returns the default size plus room for the frames that the first port keeps. Not used if
  * FRL_EAL_ARGS has -m. A buffer is at most twice as large as payload and headers: see set_up(). */
 static uint32_t memory_mb(const struct dpdk_port_config *config)
 {
@@ -157,15 +158,17 @@ static void build(struct arguments *args, const struct dpdk_port_config *config)
 	add_lcores(args);
 	add_word(args, "--no-shconf");
 	add_word(args, "--no-telemetry");
-	/* The memif driver warns at each port that --no-shconf leaves out other processes. */
+	/* With --no-shconf, the memif driver warns at each port that other processes are
+	 * excluded. */
 	add_word(args, "--log-level=pmd.net.memif:error");
-	/* The prefix names a folder that EAL makes even if it puts nothing there; one for all, so
-	 * that processes killed while they start leave no more than that. Huge pages are files. */
+	/* The prefix names a folder that EAL creates even if it stays empty. All processes use one
+	 * name, so that processes killed during the start leave no more than one folder. Huge pages
+	 * are files. */
 	snprintf(text, sizeof(text), "--file-prefix=ferrule%ld", (long)getpid());
 	add_word(args, hugepages ? text : "--file-prefix=ferrule");
 	if (!has_word(extra, "--iova-mode"))
 		add_word(args, device.by_physical ? "--iova-mode=pa" : "--iova-mode=va");
-	/* Physical addresses are those of huge pages: no others stay where they are. */
+	/* With physical addresses, only huge pages stay at theirs. */
 	if (device.by_physical && !hugepages && !has_word(extra, "--no-huge")) {
 		hugepages = true;
 		add_word(args, "--in-memory");
@@ -179,15 +182,16 @@ static void build(struct arguments *args, const struct dpdk_port_config *config)
 	if (!pci) {
 		add_word(args, "--no-pci");
 	} else if (!lists_devices) {
-		/* EAL would take every device that it has a driver for: allow none here, the port
-		 * asks for its own. */
+		/* EAL would probe every device that it has a driver for. Allow none: each port
+		 * requests its own. */
 		add_word(args, "-a");
 		add_word(args, "0000:00:00.0");
 	}
 	add_extra(args, extra);
 }
 
-/* EAL makes it, and its parent, also when it puts nothing there. Not empty: others are in it. */
+/* EAL creates the folder and its parent, even if they stay empty. A folder in use by others is not
+ * empty and stays. */
 static void remove_runtime_folder(void)
 {
 	char path[PATH_MAX];
@@ -219,7 +223,7 @@ static void *start_thread(void *arg)
 		return NULL;
 	}
 	if (rte_eal_init(args.n, args.argv) < 0) {
-		/* EALREADY: the host is a DPDK program; we are a guest in its EAL. */
+		/* EALREADY: the application is a DPDK program, and we use its EAL. */
 		start->err = rte_errno == EALREADY ? 0 : -(rte_errno ? rte_errno : EINVAL);
 		snprintf(start->detail, sizeof(start->detail), "%s (%s)", log_error(),
 			frl_strerror(rte_errno));
@@ -228,7 +232,7 @@ static void *start_thread(void *arg)
 	remove_runtime_folder();
 	if (!start->err)
 		start->err = pool_register_ops();
-	/* Devices are to reach what the application allocates for its payload. */
+	/* Devices must be able to reach payload that the application allocates. */
 	if (!start->err && rte_eal_iova_mode() == RTE_IOVA_PA)
 		share_prefer_huge();
 	return NULL;
@@ -243,7 +247,7 @@ static void say_why(const struct dpdk_port_config *config, const char *detail)
 		pci_look("", address, &device);
 		pci_explain("", &device, cause, sizeof(cause));
 	}
-	/* EAL finds the processors there. */
+	/* EAL detects the processors from this folder. */
 	if (!cause[0] && access(CPU_FOLDER, F_OK))
 		snprintf(cause, sizeof(cause),
 			CPU_FOLDER " is not there, where DPDK looks for processors: mount sysfs at "

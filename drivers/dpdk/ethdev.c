@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One ethdev: queues, MTU, link state, and errors that say what is wrong. */
+/* One ethdev: queues, MTU, link state, and errors that name the problem. */
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/known.h"
 #include "drivers/dpdk/pci.h"
@@ -24,9 +24,9 @@
 
 enum {
 	DESCRIPTORS = 1024,
-	RX_SLACK = 128, /* frames in the engine's hands, copies to send */
+	RX_SLACK = 128, /* frames held by the engine, and copies to send */
 	TX_SLACK = PORT_BURST * (2 + MAX_REFERENCES),
-	XDP_MTU = 3000, /* MTU that kernel drivers with XDP accept */
+	XDP_MTU = 3000, /* MTU that kernel drivers accept with XDP */
 	CARRIER_WAIT_MS = 5000,
 	CARRIER_PAUSE_NS = 10000000,
 };
@@ -45,7 +45,7 @@ static bool has_vlans(const struct dpdk_port *port)
 	return false;
 }
 
-/* NICs that filter VLANs, as virtio's always do, accept only the configured ones. */
+/* NICs that filter VLANs, as virtio always does, accept only the configured ones. */
 static void take_vlans(struct dpdk_port *port, uint16_t ethdev)
 {
 	if (!(rte_eth_dev_get_vlan_offload(ethdev) & RTE_ETH_VLAN_FILTER_OFFLOAD))
@@ -60,13 +60,13 @@ static void take_vlans(struct dpdk_port *port, uint16_t ethdev)
 	}
 }
 
-/* A NIC that stays with the kernel, whose interface has the MTU. */
+/* Returns true for a NIC that stays with the kernel, whose interface has the MTU. */
 static bool has_kernels_mtu(const struct dpdk_port *port)
 {
 	return port->needs_dma && port->interface[0];
 }
 
-/* Some drivers read the MTU of rte_eth_conf, others (ena, gve) know only that of this call. */
+/* Some drivers read the MTU from rte_eth_conf. Others (ena, gve) take it only from this call. */
 static int set_mtu(const struct dpdk_port *port, uint16_t ethdev, uint32_t mtu)
 {
 	bool is_ours = port->needs_dma && !port->interface[0];
@@ -88,7 +88,7 @@ static int set_up_queues(
 		return err;
 	if (!port->copies || port->page)
 		conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-	/* The kernel takes tags off anyway; bursts put them back. */
+	/* The kernel strips tags anyway; bursts restore them. */
 	if (is_af_packet(port->name))
 		conf.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
 	if (has_vlans(port))
@@ -118,7 +118,8 @@ static int set_up_queues(
 	return rte_eth_dev_start(ethdev);
 }
 
-/* The most that rte_eth_dev_configure() lets a device have, by its MTU and by its longest frame. */
+/* Returns the largest MTU that rte_eth_dev_configure() allows, by the device's MTU and longest
+ * frame. */
 static uint32_t most_mtu(const struct rte_eth_dev_info *info)
 {
 	uint32_t most = info->max_mtu, overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
@@ -132,8 +133,8 @@ static uint32_t most_mtu(const struct rte_eth_dev_info *info)
 	return most;
 }
 
-/* The MTU to ask a PMD for. The kernel's interface beneath it, if there is one, keeps its own: mlx5
- * would set it, which takes CAP_NET_ADMIN, if it were not what it is. */
+/* Chooses the MTU to request from a PMD. An underlying kernel interface keeps its own: mlx5 would
+ * set a different one, which requires CAP_NET_ADMIN. */
 static int choose_mtu(
 	struct dpdk_port *port, const struct rte_eth_dev_info *info, uint32_t *ret_mtu)
 {
@@ -148,7 +149,7 @@ static int choose_mtu(
 		port->min_payload, &port->max_payload);
 }
 
-/* IPv6 finds its neighbors by multicast, of groups that the port does not know. */
+/* IPv6 finds its neighbors by multicast, to groups that the port does not know. */
 static void take_multicast(struct dpdk_port *port, uint16_t ethdev)
 {
 	int err = rte_eth_allmulticast_enable(ethdev);
@@ -166,7 +167,7 @@ static void take_multicast(struct dpdk_port *port, uint16_t ethdev)
 			frl_strerror(err));
 }
 
-/* Segments that a packet to send may have. */
+/* Returns the most segments that a packet to send may have. */
 static uint16_t most_segments(const struct rte_eth_dev_info *info)
 {
 	uint16_t whole = info->tx_desc_lim.nb_seg_max, mtu = info->tx_desc_lim.nb_mtu_seg_max;
@@ -174,7 +175,7 @@ static uint16_t most_segments(const struct rte_eth_dev_info *info)
 
 	if (!(info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS))
 		return 1;
-	/* 0: the driver does not say. */
+	/* 0: the driver gives no limit. */
 	if (whole)
 		most = RTE_MIN(most, whole);
 	if (mtu)
@@ -189,7 +190,8 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
 	port->device = info->device;
 	port->needs_dma = strcmp(rte_bus_name(rte_dev_bus(info->device)), "vdev") != 0;
 	port->max_segments = most_segments(info);
-	/* A vdev that is not known to copy may share DPDK's memory with others, not ours. */
+	/* A vdev that is not known to copy may share DPDK's memory with other processes, but not
+	 * ours. */
 	port->copies = port->max_segments == 1 || driver->wants_one_buffer ||
 		(!port->needs_dma && !driver->reads_with_cpu);
 	if (port->needs_dma && driver->wants_pages)
@@ -202,14 +204,14 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
 		if_indextoname(info->if_index, port->interface);
 }
 
-/* How payload leaves, once the device has its queues. Without tx_done_cleanup() an idle driver
- * keeps references to the application's memory: copy. */
+/* Chooses how payload is sent, once the queues exist. Without tx_done_cleanup() an idle driver
+ * keeps references to the application's memory, so payload is copied. */
 static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethdev)
 {
 	const struct known_driver *known = known_driver(driver);
 	bool by_cpu = known->reads_with_cpu;
 
-	/* A driver may return packets with some of its ways of sending only. */
+	/* A driver may release packets only with some of its transmit functions. */
 	if (!port->copies && !by_cpu &&
 		(!known->returns_sent || rte_eth_tx_done_cleanup(ethdev, 0, 0) < 0))
 		port->copies = true;
@@ -248,7 +250,7 @@ static void log_way(const struct dpdk_port *port, const char *driver_name)
 		frl_log(FRL_LOG_INFO, "\"%s\": the NIC reads payload in place", port->name);
 }
 
-/* The one that is wanted (zero: any), or the device's own. */
+/* Sets the requested MAC, or takes the device's own if that is zero. */
 static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wanted[6])
 {
 	struct rte_ether_addr mac, own;
@@ -271,7 +273,7 @@ static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wante
 	return 0;
 }
 
-/* Some of the kernel's drivers let XDP have longer frames, most do not. */
+/* Some kernel drivers allow longer frames with XDP; most do not. */
 static int start_failed(const struct dpdk_port *port, const struct rte_eth_dev_info *info, int err)
 {
 	char advice[160] = "";
@@ -300,7 +302,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	err = af_packet ? 0 : choose_mtu(port, &info, &mtu);
 	if (err)
 		return err;
-	/* A NIC may hold copies in all of its transmit ring for as long as nothing more is sent. */
+	/* A NIC may hold copies in its whole transmit ring until more is sent. */
 	err = pool_create(port,
 		config->max_kept + (af_packet ? 2 * RX_SLACK : 2 * DESCRIPTORS + 4 * RX_SLACK),
 		af_packet ? TX_SLACK : DESCRIPTORS + TX_SLACK,
@@ -331,7 +333,7 @@ static int set_up(struct dpdk_port *port, const struct dpdk_port_config *config,
 	return 0;
 }
 
-/* A started NIC needs seconds for its link; ARP sent before that is lost. */
+/* A NIC needs seconds after its start for the link. ARP sent before that is lost. */
 static void wait_for_carrier(struct dpdk_port *port)
 {
 	const struct timespec pause = { .tv_nsec = CARRIER_PAUSE_NS };
@@ -382,7 +384,7 @@ static int open_held(struct dpdk_port *port, const struct dpdk_port_config *conf
 	if (af_packet && !interface_is_running(port->interface))
 		frl_log(FRL_LOG_WARNING, "%s is down: `ip link set %s up`", port->interface,
 			port->interface);
-	/* Longer frames than both we and the interface send need no room. */
+	/* Frames longer than ours and the interface's need no room. */
 	mtu = RTE_MIN(mtu, port->max_payload + MTU_OVERHEAD);
 	if (af_packet)
 		probe_complete(devargs, sizeof(devargs), config->devargs, mtu);
@@ -392,7 +394,7 @@ static int open_held(struct dpdk_port *port, const struct dpdk_port_config *conf
 	if (err)
 		return err;
 	port->ethdev = ethdev;
-	/* The caller's, for now. */
+	/* Owned by the caller; valid during the open. */
 	port->gids = config->gids;
 	err = set_up(port, config, ethdev, mtu, af_packet);
 	port->gids = NULL;
@@ -460,7 +462,7 @@ enum port_link_state ethdev_link_state(struct port *base, uint16_t link)
 
 	if (link != 0)
 		return PORT_LINK_CLOSED;
-	/* Here, since bursts do not log, and the engine asks for the state regularly. */
+	/* Logged here, because bursts do not log, and the engine polls the state regularly. */
 	report_refusal(port);
 	if (port->interface[0])
 		return interface_is_running(port->interface) ? PORT_LINK_UP : PORT_LINK_DOWN;

@@ -16,13 +16,14 @@ static const struct known_driver drivers[] = {
 	{ .name = "net_tap", .reads_with_cpu = true },
 	{ .name = "net_vhost", .reads_with_cpu = true },
 	/*
-	 * In packed rings with indirect descriptors the driver marks the header as if the device
-	 * were to write it (DPDK 22.11 to 26.07: vring_desc_init_indirect_packed()), and QEMU then
-	 * takes no more packets. Packets in one buffer need no indirect descriptor.
+	 * In packed rings with indirect descriptors the driver marks the header as writable by the
+	 * device (DPDK 22.11 to 26.07: vring_desc_init_indirect_packed()). QEMU then takes no more
+	 * packets. Packets in one buffer need no indirect descriptor.
 	 */
 	{ .name = "net_virtio", .wants_one_buffer = true, .wants_objects = true },
 	{ .name = "net_virtio_user", .wants_one_buffer = true, .wants_objects = true },
-	/* Mostly a hypervisor's. QEMU silently drops a frame with a segment that crosses a page. */
+	/* Usually an emulated NIC. QEMU silently drops a frame with a segment that crosses a
+	 * page. */
 	{ .name = "net_e1000_em", .wants_pages = true },
 	{ .name = "net_e1000_igb", .wants_pages = true, .returns_sent = true },
 	{ .name = "net_vmxnet3", .wants_pages = true },

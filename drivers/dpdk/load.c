@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The library's end: finds the module when the first DPDK port is opened. */
+/* The library's side: finds the module when the first DPDK port is opened. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 #define FILE_NAME "ferrule-dpdk.so"
 
 static struct {
-	pthread_mutex_t lock; /* protects the rest */
+	pthread_mutex_t lock; /* protects the members below */
 	const struct dpdk_module *module;
 } loaded = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -37,13 +37,13 @@ static const struct dpdk_host host = {
 	.prefer_huge = share_prefer_huge,
 };
 
-/* The folder of the file that this code is in. */
+/* Returns the folder of the file that contains this code. */
 static int own_folder(char path[PATH_MAX])
 {
 	Dl_info info;
 	char *slash;
 
-	/* A relative path may lead elsewhere by now. */
+	/* A relative path may refer to another folder by now. */
 	if (!dladdr(&loaded, &info) || !info.dli_fname || info.dli_fname[0] != '/')
 		return -1;
 	snprintf(path, PATH_MAX, "%s", info.dli_fname);
@@ -54,7 +54,8 @@ static int own_folder(char path[PATH_MAX])
 	return 0;
 }
 
-/* `why` is of the first file that is there, or of the last that is not. `is_there`: it was. */
+/* Loads `path`. `why` describes the first file that exists, or the last one that does not.
+ * `is_there`: a file existed. */
 static void *try(const char *path, char *why, size_t size, bool *is_there)
 {
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -63,13 +64,13 @@ static void *try(const char *path, char *why, size_t size, bool *is_there)
 	if (handle || *is_there)
 		return handle;
 	snprintf(why, size, "%s", said);
-	/* Else it names a library that this one needs, or says what is wrong with it. */
+	/* Other errors name a library that this one needs, or describe a defect. */
 	*is_there = strncmp(said, path, strlen(path)) != 0 || !strstr(said, "No such file");
 	return NULL;
 }
 
-/* Installed, it is in a folder beneath the library's; where it was built, beside it, or where the
- * program's run path says. */
+/* An installed module is in a folder below the library's. In a build tree it is beside the library,
+ * or in the program's run path. */
 static void *find(char *why, size_t size)
 {
 	char folder[PATH_MAX], path[PATH_MAX + 64];
@@ -86,7 +87,7 @@ static void *find(char *why, size_t size)
 	return handle ? handle : try(FILE_NAME, why, size, &is_there);
 }
 
-/* It is never unloaded: DPDK cannot be started again. */
+/* The module is never unloaded: DPDK cannot be started again. */
 static int load(void)
 {
 	const struct dpdk_module *module;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* EAL's log as lines of frl_log: nothing reaches the host's stderr. */
+/* Converts EAL's log to lines of frl_log: nothing is written to the application's stderr. */
 #include "drivers/dpdk/internal.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 enum { LINE_MAX_LEN = 256 };
 
-/* The first one says most: later ones tell who gave up because of it. */
+/* The first line is the most specific: later ones name the callers that failed because of it. */
 static _Thread_local char first_error[LINE_MAX_LEN];
 
 static enum frl_log_level level_of(int dpdk_level)
@@ -24,7 +24,7 @@ static enum frl_log_level level_of(int dpdk_level)
 	return dpdk_level == (int)RTE_LOG_NOTICE ? FRL_LOG_INFO : FRL_LOG_DEBUG;
 }
 
-/* stdio flushes after each message, which may hold several lines or half a one. */
+/* stdio flushes after each message, which may contain several lines or a part of one. */
 static void take_lines(enum frl_log_level level, const char *text, size_t len)
 {
 	size_t at = 0;
@@ -54,10 +54,10 @@ void log_take(const char *text, size_t len, bool is_error)
 	static const char fatal[] = "EAL: FATAL: ", program[] = "ferrule: ";
 	size_t fatal_len = sizeof(fatal) - 1, program_len = sizeof(program) - 1;
 
-	/* EAL logs the same. */
+	/* EAL also logs this message. */
 	if (len >= fatal_len && memcmp(text, fatal, fatal_len) == 0)
 		return;
-	/* getopt() names the program. */
+	/* getopt() prefixes the program's name. */
 	if (len >= program_len && memcmp(text, program, program_len) == 0) {
 		text += program_len;
 		len -= program_len;
@@ -72,7 +72,7 @@ int log_open(void)
 
 	if (!stream)
 		return -ENOMEM;
-	/* Never closed: EAL writes to it for as long as the process lives. */
+	/* Never closed: EAL writes to it for the lifetime of the process. */
 	return rte_openlog_stream(stream);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Payload by reference. A port whose PMD copies with the CPU takes any memory; a device that reads
- * it itself needs the pages mapped for its DMA, once however many registrations share them, or,
- * with physical addresses (IOVA as PA), pages that stay where they are.
+ * Payload by reference. A port whose PMD copies with the CPU takes any memory. A device that reads
+ * it needs the pages mapped for its DMA, once for all registrations that share them. With physical
+ * addresses (IOVA as PA) it needs pages that stay in place.
  */
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/physical.h"
@@ -18,9 +18,9 @@
 
 #include "lib/base/error.h"
 
-enum { ETHERTYPE_EXPERIMENT = 0x88b5 /* IEEE 802: for local experiments */ };
+enum { ETHERTYPE_EXPERIMENT = 0x88b5 /* IEEE 802: local experiments */ };
 
-/* The base reference is never dropped, so the last reference is never a packet's. */
+/* The base reference is never dropped, so a packet never drops the last reference. */
 static void never_freed(void *addr, void *opaque)
 {
 	assert(!"the base reference of mapped memory is never dropped");
@@ -63,7 +63,7 @@ static int map_for_device(struct dpdk_port *port, uint8_t *addr, size_t len)
 	return 0;
 }
 
-/* Has the device reach the memory, or decides that it does not. */
+/* Makes the memory reachable for the device, or decides to copy. */
 static int reach(struct dpdk_port *port, struct port_mem *mem)
 {
 	if (!port->needs_dma || port->cpu_reads_payload)
@@ -126,7 +126,7 @@ static bool is_referred_to(const struct port_mem *mem)
 	return rte_mbuf_ext_refcnt_read(&mem->shared) > 1;
 }
 
-/* NICs' drivers keep what is sent until they want its place in their ring. */
+/* NIC drivers keep sent packets until they need the slots in their ring. */
 bool mem_idle(struct port *base, const struct port_mem *mem)
 {
 	struct dpdk_port *port = (struct dpdk_port *)base;
@@ -136,7 +136,7 @@ bool mem_idle(struct port *base, const struct port_mem *mem)
 	return !is_referred_to(mem);
 }
 
-/* A frame from the port to itself, which no switch forwards. False: there is no room for it. */
+/* Sends a frame from the port to itself, which no switch forwards. Returns false without room. */
 static bool send_filler(struct dpdk_port *port)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
@@ -157,12 +157,13 @@ static bool send_filler(struct dpdk_port *port)
 }
 
 /*
- * Most drivers' rte_eth_tx_done_cleanup() leaves alone the place in the ring that is next, in which
- * there may be a packet of a round before: another packet takes it. The place behind that one is
- * free then, so one such frame is enough.
+ * Most drivers' rte_eth_tx_done_cleanup() does not free the next slot of the ring, which may hold a
+ * packet of the previous round. Another packet takes that slot and frees it. The slot after it is
+ * then free, so one filler frame suffices.
  *
- * Without a link nothing leaves. What waits is sent again anyway, so the device is restarted, which
- * also trains the link anew: only if packets have been queued since the last time.
+ * Without a link nothing is sent. Waiting packets are sent again anyway, so the device is
+ * restarted. A restart also trains the link anew, so it is done only if packets were queued since
+ * the last one.
  */
 bool mem_flush(struct port *base, const struct port_mem *mem)
 {
@@ -180,7 +181,7 @@ bool mem_flush(struct port *base, const struct port_mem *mem)
 	return mem_idle(base, mem);
 }
 
-/* Drops one use of a device map; the last one undoes it. */
+/* Drops one use of a device map. The last use removes it. */
 static void put(struct dpdk_port *port, struct port_mem *mem)
 {
 	if (--mem->users)
@@ -213,7 +214,7 @@ void mem_unmap(struct port *base, struct port_mem *mem)
 	unmap((struct dpdk_port *)base, mem);
 }
 
-/* First those that use the maps of others. */
+/* Free memory first that uses the maps of others. */
 void mem_forget(struct dpdk_port *port)
 {
 	while (!LIST_EMPTY(&port->covered))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The module's end: what the driver calls of the library goes through the library's table. */
+/* The module's side: the driver calls the library through the library's table. */
 #include "drivers/dpdk/module.h"
 
 #include <stdarg.h>

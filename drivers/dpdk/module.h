@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The contract between the library and the module with this driver. The module is a file beside
- * the library, ferrule-dpdk.so, which is linked with DPDK: processes without DPDK ports load
- * neither, and need not have DPDK.
+ * The interface between the library and the module with this driver. The module is the file
+ * ferrule-dpdk.so beside the library, and is linked with DPDK. Processes without DPDK ports load
+ * neither, and DPDK need not be installed.
  */
 #ifndef FERRULE_DRIVERS_DPDK_MODULE_H
 #define FERRULE_DRIVERS_DPDK_MODULE_H
@@ -10,8 +10,8 @@
 #include "drivers/dpdk/dpdk.h"
 #include "lib/base/error.h"
 
-/* The library's, by which the module's errors and lines become the library's. Sentences are ready:
- * they are no formats. */
+/* Functions of the library, through which the module reports errors and log lines. Texts are final,
+ * not formats. */
 struct dpdk_host {
 	int (*set_error)(int err, const char *text);
 	void (*log)(enum frl_log_level level, const char *text);
@@ -21,12 +21,12 @@ struct dpdk_host {
 	void (*prefer_huge)(void); /* lib/base/share.h */
 };
 
-/* The module's, under the name `ferrule_dpdk_module`. */
+/* The module's symbol `ferrule_dpdk_module`. */
 struct dpdk_module {
-	/* The library's must be the same: then all structures are. Never moves. */
+	/* Must equal the library's version: then all structs are the same. Never moves. */
 	const char *version;
-	/* Before anything else. False: another copy of the library in this process has done so. The
-	 * NCCL plugin has one inside, and finds the same module. */
+	/* Call first. Returns false if another copy of the library in this process has done so. The
+	 * NCCL plugin contains a copy, and finds the same module. */
 	bool (*set_host)(const struct dpdk_host *host);
 	int (*open)(const struct dpdk_port_config *config, struct port **ret_port);
 };
