@@ -44,7 +44,7 @@ static bool exists(const char *root, const char *path)
 	return access(whole, F_OK) == 0;
 }
 
-/* The last part of what a link leads to; "": there is no such link. */
+/* Writes the last component of a link's target, or "" if there is no such link. */
 static void link_name(
 	const char *root, const char *address, const char *link, char *name, size_t size)
 {
@@ -59,7 +59,7 @@ static void link_name(
 	snprintf(name, size, "%.*s", (int)size - 1, last ? last + 1 : target);
 }
 
-/* Reads a file of an IOMMU group; "": there is none. */
+/* Reads a file of an IOMMU group. Writes "" if there is none. */
 static void group_text(const char *root, const char *group, const char *name, char text[PCI_WORD])
 {
 	char path[PATH_MAX];
@@ -74,7 +74,7 @@ static void group_text(const char *root, const char *group, const char *name, ch
 		fclose(file);
 }
 
-/* Groups of VFIO's noiommu mode are called so. */
+/* Groups of VFIO's noiommu mode have this name. */
 static bool is_real_group(const char *root, const char *group)
 {
 	char name[PCI_WORD];
@@ -83,7 +83,7 @@ static bool is_real_group(const char *root, const char *group)
 	return group[0] && strncmp(name, "vfio-noiommu", strlen("vfio-noiommu")) != 0;
 }
 
-/* An IOMMU that passes addresses through is of the type "identity". */
+/* An IOMMU without translation has the type "identity". */
 static bool is_translated(const char *root, const char *group)
 {
 	char type[PCI_WORD];
@@ -92,7 +92,7 @@ static bool is_translated(const char *root, const char *group)
 	return is_real_group(root, group) && type[0] && strcmp(type, "identity") != 0;
 }
 
-/* False for drivers that hand the device to DPDK or share it. */
+/* Returns false for drivers that hand the device to DPDK or share it. */
 static bool is_kernels(const char *driver)
 {
 	static const char *const others[] = { "", "vfio-pci", "uio_pci_generic", "igb_uio",
@@ -104,7 +104,7 @@ static bool is_kernels(const char *driver)
 	return true;
 }
 
-/* False only when /proc says so. */
+/* Returns false only if /proc says so. */
 static bool may_see_physical(const char *root)
 {
 	char path[PATH_MAX], line[128];

@@ -8,11 +8,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Bits of an entry of /proc/self/pagemap. */
+/* Bits of an entry in /proc/self/pagemap. */
 #define PFN_MASK   ((UINT64_C(1) << 55) - 1)
-#define IS_FILE    (UINT64_C(1) << 61) /* or shared anonymous memory */
+#define IS_FILE    (UINT64_C(1) << 61) /* file or shared anonymous memory */
 #define IS_PRESENT (UINT64_C(1) << 63)
-/* A bit of an entry of /proc/kpageflags: the page is hugetlbfs'. */
+/* Bit of an entry in /proc/kpageflags: the page belongs to hugetlbfs. */
 #define IS_HUGE (UINT64_C(1) << 17)
 
 enum { BATCH = 512 };
@@ -22,7 +22,7 @@ static size_t page_size(void)
 	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Entries from `first` on; both files are arrays of them. */
+/* Reads entries from `first` on. Both files are arrays of entries. */
 static bool read_entries(int fd, uint64_t first, uint64_t entries[], size_t n)
 {
 	size_t size = n * sizeof(entries[0]);

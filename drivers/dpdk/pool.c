@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packet buffers. A port's pools are used by one thread at a time (the engine's owner, under the
- * guard), so their free lists are plain stacks: the buffer freed last, still in the cache, is the
- * next one handed out, and nothing is atomic.
+ * Packet buffers. One thread at a time uses a port's pools (the engine's owner, under the guard),
+ * so their free lists are plain stacks without atomics. The buffer freed last, still in the cache,
+ * is the next one handed out.
  */
 #include "drivers/dpdk/internal.h"
 
@@ -25,11 +25,10 @@
 
 enum {
 	HEADER_TO_PAYLOAD = 54, /* Ethernet, IPv4, UDP, BTH */
-	/* Added to a 64-byte aligned address, makes the payload behind those headers aligned too.
-	 */
+	/* Aligns the payload after those headers, if added to a 64-byte aligned address. */
 	RX_SKEW = (64 - (RTE_PKTMBUF_HEADROOM + HEADER_TO_PAYLOAD) % 64) % 64,
 	TX_ROOM = RTE_ALIGN_CEIL(PORT_HEADER_ROOM + PORT_TRAILER_ROOM, 64),
-	HUGE_PAGE = 2 << 20, /* at least */
+	HUGE_PAGE = 2 << 20, /* smallest size */
 };
 
 struct stack {
@@ -97,21 +96,21 @@ int pool_register_ops(void)
 	return index < 0 ? index : 0;
 }
 
-/* The memory that is left for buffers. */
+/* The memory available for buffers. */
 struct buffers {
 	uint8_t *next, *end;
 	uint32_t stride;
 	bool too_few;
 };
 
-/* Our payload buffers are pinned: the mbuf never lets go of its own. */
+/* Payload buffers are pinned: the mbuf never releases its own. */
 static void never_freed(void *addr, void *opaque)
 {
 	assert(!"the base reference of a pinned buffer is never dropped");
 }
 
-/* The address that the device has for `len` bytes in EAL's memory. RTE_BAD_IOVA: none, or they do
- * not lie together for it. */
+/* Returns the device's address of `len` bytes in EAL's memory, or RTE_BAD_IOVA if there is none or
+ * they are not contiguous. */
 static rte_iova_t bus_address(const uint8_t *addr, uint32_t len)
 {
 	rte_iova_t first = rte_mem_virt2iova(addr);
@@ -153,8 +152,8 @@ static uint32_t next_number(void)
 	return atomic_fetch_add(&number, 1);
 }
 
-/* Buffers lie together, but with physical addresses those that would cross from a page to one that
- * is elsewhere are left out: one in a page at most. */
+/* Buffers are contiguous. With physical addresses, buffers that would cross into a page elsewhere
+ * are left out: at most one per page. */
 static const struct rte_memzone *reserve_buffers(const char *name, uint32_t n, uint32_t stride)
 {
 	size_t len = (size_t)n * stride;
@@ -166,8 +165,8 @@ static const struct rte_memzone *reserve_buffers(const char *name, uint32_t n, u
 }
 
 /*
- * Like rte_pktmbuf_pool_create_extbuf, which does not let the caller choose the free list. The
- * buffers' memory is a memzone of the same name.
+ * Like rte_pktmbuf_pool_create_extbuf(), which does not let the caller choose the free list. The
+ * buffers' memory is a memzone with the same name.
  */
 static struct rte_mempool *create_rx_pool(const char *name, uint32_t n, uint32_t frame_room)
 {
@@ -225,7 +224,7 @@ static void destroy_rx_pool(struct rte_mempool *pool)
 		rte_memzone_free(zone);
 }
 
-/* DPDK makes each pool with its own free list, before it is given ours. */
+/* DPDK creates each pool with its own free list before ours is set. */
 static int check_ring_ops(void)
 {
 	int abi = RTE_VER_YEAR + (RTE_VER_MONTH == 11);
@@ -276,7 +275,7 @@ int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t f
 	return create_failed(err, n_rx, n_tx, frame_room);
 }
 
-/* The piece of a pool's memory that is sought. */
+/* The requested piece of a pool's memory. */
 struct piece {
 	unsigned index;
 	void *addr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Has DPDK make an ethdev of devargs, and explains a failure. */
+/* Makes DPDK create an ethdev from devargs, and explains a failure. */
 #include "drivers/dpdk/internal.h"
 #include "drivers/dpdk/pci.h"
 #include "drivers/dpdk/rx_buffers.h"
@@ -15,9 +15,9 @@
 enum { PACKET_RING_BYTES = 4 << 20 };
 
 /*
- * Ring sizes for net_af_packet, unless the devargs give them. Frames of others on the interface
- * may be longer than ours: the kernel cuts them, nobody misses them. The PMD wants frames to fill
- * blocks exactly. Its default, qdisc_bypass, would skip what tc does on egress.
+ * Adds ring sizes for net_af_packet, unless the devargs have them. Foreign frames on the interface
+ * may be longer than ours: the kernel truncates them without harm. The PMD requires that frames
+ * fill blocks exactly. Its default, qdisc_bypass, would skip egress rules of tc.
  */
 void probe_complete(char *text, size_t size, const char *devargs, uint32_t mtu)
 {
@@ -62,8 +62,8 @@ static int probe_failed(int err, const char *devargs)
 		devargs, log_error());
 }
 
-/* Some of DPDK's drivers would try a NIC that the kernel uses, as virtio's by its I/O ports. Behind
- * an IOMMU that translates, a NIC under UIO opens and then moves no packet. */
+/* Some DPDK drivers would probe a NIC that the kernel uses, as virtio's by its I/O ports. Behind a
+ * translating IOMMU, a NIC under UIO opens but moves no packet. */
 static int refuse_bound(const char *devargs)
 {
 	char address[PCI_ADDRESS], cause[256];

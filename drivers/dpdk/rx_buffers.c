@@ -18,7 +18,7 @@ uint32_t af_packet_frame(uint32_t mtu)
 	return value;
 }
 
-/* A buffer's room in objects that fill a page, but for what a pool puts between them. */
+/* Room for a buffer in objects that fill a page, minus what a pool puts between them. */
 static uint32_t page_room(void)
 {
 	const uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
@@ -47,7 +47,7 @@ int rx_buffers_check(const struct dpdk_port *port, uint16_t ethdev)
 	uint32_t fits = port->max_payload, frame = fits + overhead;
 	struct rte_eth_rxq_info queue;
 
-	/* 0: the driver does not say. */
+	/* 0: the driver reports no size. */
 	if (rte_eth_rx_queue_info_get(ethdev, 0, &queue) || queue.scattered_rx ||
 		!queue.rx_buf_size || queue.rx_buf_size >= frame)
 		return 0;

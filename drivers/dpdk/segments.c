@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Builds packets for devices with IOVA as PA, few segments, or segments within a page. Slower than
- * burst.c's chain of header, references and trailer, and only for these.
+ * burst.c's chain of header, references and trailer, and used only for these.
  */
 #include "drivers/dpdk/internal.h"
 
 #include <string.h>
 
-/* A packet that grows at its end. */
+/* A packet under construction. */
 struct chain {
 	struct dpdk_port *port;
-	struct rte_mempool *pool; /* of bytes that are copied */
+	struct rte_mempool *pool; /* pool for copied bytes */
 	struct rte_mbuf *head, *last;
-	uint32_t room; /* of the last segment */
+	uint32_t room; /* room in the last segment */
 };
 
-/* As much of `len` bytes as lies on one page. */
+/* Returns how many of `len` bytes lie on one page. */
 static uint32_t on_page(const struct dpdk_port *port, const void *addr, uint32_t len)
 {
 	uint32_t left;
@@ -85,7 +85,7 @@ static bool chain_copy(struct chain *chain, const uint8_t *bytes, uint32_t len)
 	return true;
 }
 
-/* References, each to as much as lies together for the device. */
+/* Adds references, each to bytes that are contiguous for the device. */
 static bool chain_refer(struct chain *chain, const struct port_piece *piece)
 {
 	struct rte_mbuf_ext_shared_info *shared = &piece->mem->shared;
@@ -137,7 +137,7 @@ struct rte_mbuf *segments_build(struct dpdk_port *port, const struct port_packet
 			return chain.head;
 		rte_pktmbuf_free(chain.head);
 	}
-	/* Also where there were too many segments. */
+	/* Also used if there were too many segments. */
 	chain = (struct chain){ .port = port, .pool = port->rx_pool };
 	if (build(&chain, packet, false))
 		return chain.head;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Keeps SIGPIPE from ending the process. net_virtio_user writes to a socket that its other end may
- * have closed, without MSG_NOSIGNAL. Any thread.
+ * Keeps SIGPIPE from ending the process. net_virtio_user writes, without MSG_NOSIGNAL, to a socket
+ * whose other end may be closed. Any thread.
  */
 #ifndef FERRULE_DRIVERS_DPDK_SIGPIPE_H
 #define FERRULE_DRIVERS_DPDK_SIGPIPE_H
@@ -16,7 +16,7 @@ struct held_sigpipe {
 
 /* Blocks SIGPIPE for this thread. */
 void sigpipe_hold(struct held_sigpipe *held);
-/* Discards a SIGPIPE that has come since, and restores the mask. */
+/* Discards a SIGPIPE received since, and restores the mask. */
 void sigpipe_release(const struct held_sigpipe *held);
 
 #endif
