@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The start and the end, and the calls that only pass something on. */
+/* Start and end of the plugin, and the entry points that only forward a call. */
 #include "nccl/net.h"
 
 #include <dlfcn.h>
@@ -23,10 +23,10 @@ struct net_context {
 	int traffic_class;
 	uint64_t comm_id;
 	nccl_profiler_fn profiler;
-	unsigned shard; /* of the devices that have shards */
+	unsigned shard; /* for devices with shards */
 };
 
-/* Making and ending one at a time: the last one ends what all have used. */
+/* Serializes the creation and end of contexts: the last one ends what all contexts share. */
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;
 static unsigned contexts;
 static unsigned contexts_of[NET_SHARDS];
@@ -68,7 +68,7 @@ static void warn_of_order(void)
 			"Leave it at auto, or set NCCL_PROTO=Simple");
 }
 
-/* What was chosen, once. */
+/* Logs the devices and settings, once. */
 static void introduce(void)
 {
 	static atomic_flag is_done = ATOMIC_FLAG_INIT;
@@ -112,13 +112,14 @@ static int find_devices(void)
 	net_log_warning("%s", why);
 	if (!net_settings()->is_required)
 		return err;
-	/* NCCL would take another transport, and the job would be slow for no visible reason. */
+	/* Otherwise NCCL would use another transport, and the job would be slow for no visible
+	 * reason. */
 	snprintf(text, sizeof(text), "FERRULE_REQUIRE is set and Ferrule cannot be used: %s", why);
 	net_devices_refuse(text);
 	return 0;
 }
 
-/* That which the fewest have. With `life` held. */
+/* Returns the shard that the fewest contexts use. Requires `life`. */
 static unsigned take_shard(void)
 {
 	unsigned least = 0;
@@ -130,13 +131,13 @@ static unsigned take_shard(void)
 	return least;
 }
 
-/* With `life` held. */
+/* Requires `life`. */
 static int start(void)
 {
 	int err;
 
 	if (!contexts) {
-		/* Before v11 nothing told of the end. */
+		/* Before v11, NCCL does not report the end of a communicator. */
 		net_reaper_finish();
 		net_devices_forget();
 	}

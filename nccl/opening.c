@@ -11,7 +11,7 @@
 
 enum { KNOWN = 64, WHY = 400 };
 
-/* Hosts that have been found: they stay where they are. */
+/* Hosts that were found, by place: a host's address does not change. */
 static struct {
 	pthread_mutex_t lock;
 	unsigned n;
@@ -71,7 +71,7 @@ static void *open_all(void *arg)
 		err = find_host(opening->place, opening->host);
 	if (!err && opening->then)
 		err = opening->then(opening->arg);
-	/* Of a system that has no threads left; here it would mean "not yet". */
+	/* The system's -EAGAIN (no thread) would mean "not yet" here. */
 	opening->err = err == -EAGAIN ? -ENOMEM : err;
 	atomic_store(&opening->is_done, true);
 	return NULL;
@@ -88,7 +88,7 @@ void net_opening_start(struct opening *opening)
 	is_slow = !opening->holds_device || (*opening->place && !look_up(opening->place, host));
 	if (is_slow && !net_devices_are_refused())
 		opening->has_thread = net_thread_start(open_all, opening, &opening->thread) == 0;
-	/* Nothing is slow any more, or there can be no thread. */
+	/* Run the opening in this thread: no slow step is left, or no thread can be created. */
 	if (!opening->has_thread)
 		open_all(opening);
 }

@@ -11,12 +11,13 @@
 #include "nccl/thread.h"
 
 enum {
-	/* A host may be so busy that its daemon is late; what fails for good does so at once. */
+	/* A busy host's daemon may answer late, so try several times. A permanent failure is
+	 * reported at once. */
 	TRIES = 3,
 	SLOW_MS = 1000,
 	PATIENCE_MS = 60000,
 	WAIT_MS = 5000,
-	FAILED_MS = 3000, /* what went wrong is remembered */
+	FAILED_MS = 3000, /* how long a failure is cached */
 	WHY = 400,
 };
 
@@ -25,9 +26,9 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool is_asking, is_late;
-	char own[FRL_PLACE_SIZE]; /* "": not known */
+	char own[FRL_PLACE_SIZE]; /* "": unknown */
 	int err;
-	uint64_t failed_ns; /* or was found to be late */
+	uint64_t failed_ns; /* the time of the last failure or late answer */
 	char why[WHY];
 } asked = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 

@@ -35,8 +35,8 @@ enum {
 };
 
 /*
- * What half a round trip of 8 bytes takes beyond the 2.7 us that NCCL reckons for a step of LL from
- * host to host (docs/performance.md, NCCL over Ferrule).
+ * Half a round trip of 8 bytes, minus the 2.7 us that NCCL assumes for a step of LL between hosts
+ * (docs/performance.md, NCCL over Ferrule).
  */
 static const float local_step_us = 2, software_step_us = 9;
 
@@ -56,7 +56,7 @@ static uint64_t hash(const char *text, size_t length)
 	return value;
 }
 
-/* The functions of a PCI device are one card: "...0000:3b:00.1". */
+/* The functions of a PCI device, such as "...0000:3b:00.1", are one card. */
 static uint64_t guid_of(const struct port_info *port)
 {
 	const char *dot = strrchr(port->pci_path, '.');
@@ -76,7 +76,7 @@ static void find_pci(const char *address, struct port_info *port)
 		memcpy(port->pci_path, path, strlen(path) + 1);
 }
 
-/* Of a port of DPDK what can be known before it is opened. */
+/* Fills in the properties of a DPDK port that are known before it is opened. */
 static void describe_software(struct port_info *port)
 {
 	char name[IF_NAMESIZE];
@@ -105,7 +105,7 @@ static struct port_info *new_port(struct finding *finding)
 	return &finding->ports[finding->n];
 }
 
-/* Names are unlike, and the list grows by the port. */
+/* Makes the port's name unique, and appends the port to the list. */
 static void take(struct finding *finding)
 {
 	struct port_info *port = &finding->ports[finding->n];
@@ -151,7 +151,8 @@ static int add_hardware(struct finding *finding, const struct frl_device_info *i
 	return 0;
 }
 
-/* Of a device with several ports the names have numbers; of others they may be asked for so. */
+/* The ports of a multi-port device have numbered names. For a single-port device, the suffix "/1"
+ * is also accepted. */
 static bool is_wanted(const char *name, const char *wanted)
 {
 	size_t length = strlen(wanted);
@@ -162,7 +163,7 @@ static bool is_wanted(const char *name, const char *wanted)
 	return strncmp(wanted, name, length) == 0 && strcmp(wanted + length, "/1") == 0;
 }
 
-/* `wanted`: "verbs" is all that are usable. */
+/* `wanted` is a device or port name, or "verbs" for all usable ports. */
 static int find_hardware(
 	struct finding *finding, const char *wanted, const struct port_info *options)
 {
@@ -188,7 +189,7 @@ static int find_hardware(
 			break;
 		}
 		if (!infos[i].usable) {
-			/* It has the name in it. */
+			/* The reason includes the name. */
 			snprintf(finding->why, finding->size, "%s", infos[i].reason);
 			net_log_info("%s", finding->why);
 			continue;
@@ -233,7 +234,7 @@ static int add_fabric(struct finding *finding, const char *name, int speed)
 	return 0;
 }
 
-/* One word behind the port: "ip=...". */
+/* Parses one option of a port: "ip=...". */
 static int take_option(struct port_info *options, const char *word)
 {
 	char *end;
@@ -272,7 +273,7 @@ static int add_dpdk(struct finding *finding, const char *devargs, const struct p
 	return 0;
 }
 
-/* From elsewhere: the kernel, or the control daemon. */
+/* Returns whether the kernel or the control daemon sets the port's addresses. */
 static bool has_addresses(const char *port)
 {
 	return strcmp(port, "local") == 0 || strncmp(port, "fabric:", 7) == 0 ||

@@ -13,7 +13,7 @@ void net_profile_start(const struct comm *comm, const struct path *path,
 	event.qp.opcode = (int)wr->opcode;
 	event.qp.qp_num = (int)frl_qp_num(path->qp);
 	event.qp.length = length;
-	/* A profiler that fails is no matter of the message's. */
+	/* A failing profiler must not fail the message. */
 	(void)comm->profiler(ret_event, NCCL_EVENT_START, parent, NCCL_EVENT_PLUGIN_IB, &event);
 }
 

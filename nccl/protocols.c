@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* NCCL's numbers of its list. */
+/* The values in NCCL's own list. */
 enum choice { OFF, ON, NCCLS_OWN };
 
 static const char *const names[NCCL_PROTOCOLS] = { "LL", "LL128", "Simple" };
@@ -37,7 +37,7 @@ static void read_elements(const char *text, size_t length, enum choice ret[NCCL_
 	}
 }
 
-/* "ELEMENTS" or "FUNCTION:ELEMENTS". */
+/* Parses "ELEMENTS" or "FUNCTION:ELEMENTS". */
 static void read_entry(
 	const char *text, size_t length, enum choice choices[FUNCTIONS][NCCL_PROTOCOLS])
 {

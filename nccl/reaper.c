@@ -11,16 +11,16 @@
 
 enum {
 	NS_PER_MS = 1000000,
-	FINISH_MS = 30000, /* a port may be starting */
+	FINISH_MS = 30000, /* a port may still be starting */
 };
 
 static struct {
 	pthread_once_t once;
-	pthread_mutex_t lock; /* protects what follows, and the chores' own fields */
+	pthread_mutex_t lock; /* protects the following fields, and those of the chores */
 	pthread_cond_t changed;
 	struct chore *first;
 	bool has_thread;
-	struct chore *in_hand; /* not in the list: it is being looked at */
+	struct chore *in_hand; /* not in the list, because look() is running */
 } reaper = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void before_fork(void)
@@ -33,7 +33,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&reaper.lock);
 }
 
-/* The thread is not in the child, and what it would end is the parent's. */
+/* The child process has no reaper thread, and the chores belong to the parent. */
 static void after_fork_in_child(void)
 {
 	reaper.first = reaper.in_hand = NULL;
@@ -65,7 +65,7 @@ static void put(struct chore *chore, uint64_t due_ns)
 	reaper.first = chore;
 }
 
-/* With the lock held, but not while it is looked at. */
+/* Requires the lock; releases it during look(). */
 static void look_at(struct chore **link)
 {
 	struct chore *chore = *link;
@@ -99,7 +99,7 @@ static void *reap(void *arg)
 	return arg;
 }
 
-/* Without a thread chores wait for the next one, or for the end. */
+/* If no thread can be created, chores wait for the next attempt, or for net_reaper_finish(). */
 static void need_thread(void)
 {
 	if (!reaper.has_thread)
@@ -116,7 +116,8 @@ void net_reaper_add(struct chore *chore)
 	pthread_mutex_unlock(&reaper.lock);
 }
 
-/* Patient ones that are due have not been looked at yet. */
+/* Returns whether a chore is pending. A patient chore counts only until its look() has been
+ * called. */
 static bool is_busy(void)
 {
 	if (reaper.in_hand)

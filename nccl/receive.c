@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The receiver: announces its buffers, and counts the pieces that have come for each. */
+/* The receiver: announces its buffers, and counts the received pieces of each. */
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -137,7 +137,8 @@ static bool has_room(const struct comm *comm)
 {
 	const struct receiver *receiver = &comm->receive;
 
-	/* Receives that are unpacked have requests of their own, but no more room at the sender. */
+	/* Unpacked receives have requests of their own, but share the sender's room for
+	 * announcements. */
 	return !receiver->by_number[receiver->next % NUMBERS] && comm->n_requests < ANNOUNCEMENTS &&
 		receiver->posted - receiver->told < TELLINGS;
 }
@@ -181,7 +182,7 @@ int net_receive(
 	}
 	receiver->by_number[receiver->next % NUMBERS] = request;
 	*ret_request = request;
-	/* A failure is told by net_test(). */
+	/* net_test() reports a failure. */
 	if (!announce(comm, receiver->next++, n, buffers))
 		net_comm_poll(comm);
 	return NCCL_SUCCESS;

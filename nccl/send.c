@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The sender. Sends match what the receiver has announced in the order in which both were posted;
- * in a group of announcements the tag says which one. Sends that come before their announcement
- * wait for it: NCCL need not call again.
+ * The sender. Sends match the receiver's announcements in posting order. In a group of
+ * announcements the tag selects one. A send without an announcement waits for it, so NCCL need not
+ * call again.
  *
- * Only the oldest group is matched. When it is full the next one is, and what waits is looked
- * through; between that, what waits matches nothing, so a new send is compared with one group.
+ * Only the oldest group is matched. When all its parts are matched, the next group becomes the
+ * oldest, and is compared with all waiting sends. Until then no waiting send can match, so each new
+ * send is compared with one group only.
  */
 #include <endian.h>
 #include <errno.h>
@@ -31,7 +32,7 @@ static void queue_put(struct request_queue *queue, struct request *request)
 	queue->end = &request->next;
 }
 
-/* What `link` points to. */
+/* Removes and returns the request that `link` points to. */
 static struct request *queue_take(struct request_queue *queue, struct request **link)
 {
 	struct request *request = *link;
@@ -73,7 +74,7 @@ static uint32_t immediate(const struct request *request)
 		request->send.n_pieces << 11);
 }
 
-/* Errors: -ENOMEM is a full queue, which was counted wrong. */
+/* -ENOMEM would mean a full queue, that is, an error in the counts. */
 static int post_piece(struct comm *comm, struct path *path, struct request *request)
 {
 	uint32_t index = (uint32_t)(request - comm->send.requests);
@@ -107,7 +108,7 @@ static int post_piece(struct comm *comm, struct path *path, struct request *requ
 	return 0;
 }
 
-/* As many pieces as there is room for. 1: all of them. */
+/* Posts as many pieces as there is room for. Returns 1 if all are posted. */
 static int post(struct comm *comm, struct request *request)
 {
 	while (request->send.n_posted < request->send.n_pieces) {
@@ -182,7 +183,7 @@ static int match(struct comm *comm, struct group *group, int part, struct reques
 	return 0;
 }
 
-/* Goes to the next group as long as one is full, and to what waits for it. */
+/* Matches waiting sends with the oldest group, and with the next one when a group is full. */
 static int match_waiting(struct comm *comm)
 {
 	struct sender *sender = &comm->send;
@@ -328,7 +329,7 @@ int net_send(struct comm *comm, const struct net_buffer *buffer, struct request 
 	memset(request->send.events, 0, sizeof(request->send.events));
 	registration_use(&request->users[0], buffer->registration);
 	*ret_request = request;
-	/* A failure is told by net_test(). */
+	/* net_test() reports a failure. */
 	if (!start_send(comm, request))
 		net_comm_poll(comm);
 	return NCCL_SUCCESS;

@@ -11,7 +11,8 @@
 enum {
 	DEFAULT_TIMEOUT_S = 10,
 	MAX_TIMEOUT_S = 600,
-	/* NCCL's own: what a connection has for protocol Simple, and in how many parts. */
+	/* NCCL's default buffer size of a connection for protocol Simple, and its number of
+	 * slices. */
 	NCCL_BUFFER = 4 << 20,
 	NCCL_SLICES = 4,
 };
@@ -29,7 +30,7 @@ static void complain(const char *name, const char *value, const char *allowed)
 			name, value, allowed);
 }
 
-/* What is empty is not set. */
+/* An empty variable counts as not set. */
 static const char *look_up(const char *name)
 {
 	const char *value = secure_getenv(name);
@@ -59,7 +60,7 @@ static bool is_one_of(const char *value, const char *a, const char *b)
 	return value && (strcasecmp(value, a) == 0 || strcasecmp(value, b) == 0);
 }
 
-/* Which lines does NCCL itself show? Without NCCL_DEBUG none, its own failures included. */
+/* Determines which lines NCCL shows: none without NCCL_DEBUG, not even its own failures. */
 static void read_log(struct net_settings *values)
 {
 	const char *value = look_up("FERRULE_LOG"), *nccl = look_up("NCCL_DEBUG");
@@ -78,7 +79,7 @@ static void read_log(struct net_settings *values)
 	values->shows_info = !has_info;
 }
 
-/* NCCL's own setting, as NCCL reads it; what makes no sense is NCCL's to say. */
+/* Reads one of NCCL's settings as NCCL does. NCCL itself reports invalid values. */
 static long long read_nccl(const char *name, long long fallback)
 {
 	const char *value = look_up(name);
@@ -101,7 +102,7 @@ static void read_unpack(struct net_settings *values)
 	values->nccl.shares_buffers = read_nccl("NCCL_NET_SHARED_BUFFERS", -2) != 0;
 	values->nccl.has_ll_on_host = read_nccl("NCCL_ALLOC_P2P_NET_LL_BUFFERS", 0) != 0;
 	values->nccl.tells_optional = read_nccl("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1) != 0;
-	/* 2: NCCL chooses, and not with devices that unpack. */
+	/* 2: NCCL chooses, and does not choose PAT for devices that unpack. */
 	values->nccl.forces_pat = pat && pat != 2;
 	values->unpack_rule = net_unpack_rule(&values->nccl, &values->unpack_why);
 	values->nccl_slice = (size_t)(buffer > 0 ? buffer : NCCL_BUFFER) / NCCL_SLICES;
@@ -121,7 +122,7 @@ static enum net_gpu read_which_gpus(bool *ret_is_forced)
 	return NET_GPU_NEVER;
 }
 
-/* The library says what is wrong with its own setting. */
+/* The library itself reports an invalid value of its setting. */
 static void read_gpu(struct net_settings *values)
 {
 	const char *tier = look_up("FRL_GPU_TIER");
@@ -145,7 +146,7 @@ static void read_all(void)
 	values->devices = devices ? devices : "";
 	values->qps = read_number("FERRULE_QPS", 1, NET_MAX_QPS, 1);
 	values->timeout_s = read_number("FERRULE_TIMEOUT_S", 1, MAX_TIMEOUT_S, DEFAULT_TIMEOUT_S);
-	/* What makes no sense there was meant to mean something. */
+	/* An invalid value counts as set, because the user meant to set something. */
 	values->is_required = read_number("FERRULE_REQUIRE", 0, 1, 1) && look_up("FERRULE_REQUIRE");
 	values->is_named = values->is_required || is_named();
 	values->keeps_plugin = read_nccl("NCCL_NET_PLUGIN_REF_COUNT", 0) != 0;

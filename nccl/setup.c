@@ -13,11 +13,11 @@
 #include "nccl/settings.h"
 
 enum {
-	/* Tries until a queue pair gives up, in units of its timeout: hardware waits as long each
-	 * time, Ferrule's own doubles it four times. */
+	/* The number of timeouts after which a queue pair fails: hardware retries at a constant
+	 * interval, Ferrule's devices double it four times. */
 	HARDWARE_TRIES = 8,
 	SOFTWARE_TRIES = 1 + 2 + 4 + 8 + 4 * 16,
-	MAX_TIMEOUT = 25, /* eight tries with it are more than FERRULE_TIMEOUT_S may be */
+	MAX_TIMEOUT = 25, /* eight retries take longer than the largest FERRULE_TIMEOUT_S */
 	UNIT_NS = 4096,
 };
 
@@ -38,7 +38,7 @@ int net_check_class(int traffic_class)
 	return -EINVAL;
 }
 
-/* The longest with which a queue pair gives up within the time of the setting. */
+/* Returns the largest timeout with which a queue pair fails within the configured time. */
 static uint8_t timeout_for(uint64_t wanted_ns, uint64_t tries)
 {
 	uint8_t timeout = 1;
@@ -75,7 +75,8 @@ uint64_t net_random(void)
 {
 	uint64_t value;
 
-	/* Never fails once the system is up; then still unlike that of other processes. */
+	/* getrandom() cannot fail after system start. If it does, the fallback still differs
+	 * between processes. */
 	if (getrandom(&value, sizeof(value), 0) != sizeof(value))
 		value = net_now_ns() << 20 ^ (uint64_t)getpid();
 	return value;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The functions of the tables that several versions have. */
+/* The functions that several versions of the tables share. */
 #include "nccl/tables.h"
 
 #include <stdatomic.h>
@@ -25,7 +25,8 @@ int table_connect_v7(int dev, void *handle, void **send_comm, void **offload)
 	return net_connect(NULL, NULL, dev, handle, (struct comm **)send_comm);
 }
 
-/* What NCCL offers stays while it calls again: it would make another one each time. */
+/* Keep NCCL's offer until the connection is accepted: NCCL would otherwise create a new one at each
+ * call. */
 int table_accept_v7(void *listen_comm, void **recv_comm, struct nccl_device_handle_v7 **offload)
 {
 	struct comm *comm = NULL;
@@ -43,8 +44,8 @@ int table_reg_mr_v8(void *comm, void *data, size_t size, int type, void **mhandl
 }
 
 /*
- * The descriptor is of the memory at `data`. The library makes one of its own: then it knows which
- * GPU the memory is of, so that it can flush, and keeps the registration for the next time.
+ * The descriptor refers to the memory at `data`. The library exports its own descriptor, so that it
+ * knows the GPU (for flushes) and can cache the registration.
  */
 int table_reg_mr_dmabuf(
 	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
@@ -93,12 +94,13 @@ int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, vo
 			.parent = parents ? parents[i] : NULL,
 			.is_optional = *request == NCCL_OPTIONAL_END,
 		};
-	/* Where the end need not be told it is, all the same (docs/decisions/0015). */
+	/* NCCL gets the completion even if it does not need it (docs/decisions/0015). */
 	return net_receive(comm, n, buffers, (struct request **)request);
 }
 
-/* What has come to the host's memory is there when it is said to have come, and so it is where a
- * GPU orders writes or kernels have moved them. There is nothing to be tested afterwards. */
+/* Received data in host memory is visible at completion. So is data in GPU memory if the GPU orders
+ * writes, or if kernels moved the data. The flush itself is synchronous, so there is no request to
+ * test. */
 int table_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
 {
 	*request = NULL;
@@ -116,7 +118,7 @@ int table_test(void *request, int *done, int *sizes)
 	return net_test(request, done, sizes);
 }
 
-/* Kernels of NCCL's that unpack look at no registration. */
+/* NCCL's unpacking kernels do not use the registration. */
 int table_get_device_mr(void *comm, void *mhandle, void **device_mhandle)
 {
 	*device_mhandle = NULL;
@@ -147,8 +149,8 @@ static void warn_of_unpack(const char *version)
 			"UNPACK is off, though FERRULE_UNPACK=1: this NCCL takes %s", version);
 }
 
-/* From v9 on a receive of LL or LL128 says so, which is needed where only a tuner keeps them
- * away. */
+/* Since v9 a receive states whether its protocol is LL or LL128. This is needed if only a tuner
+ * excludes these protocols. */
 static bool can_unpack(const struct net_properties *net, int version)
 {
 	bool needs_tuner = net_settings()->unpack_rule == NET_UNPACK_WITH_TUNER;
@@ -169,21 +171,21 @@ int table_get_properties(int version, int dev, struct nccl_properties_v9 *proper
 	if (rc)
 		return rc;
 	net.unpacks = can_unpack(&net, version);
-	/* Before v11 NCCL calls init once in a process. Each communicator asks for properties, with
-	 * its GPU current (ncclTopoPopulateNics() in topo.cc, NCCL 2.13 to 2.27). */
+	/* Before v11 NCCL calls init once in a process. Each communicator reads properties while
+	 * its GPU is current (ncclTopoPopulateNics() in topo.cc, NCCL 2.13 to 2.27). */
 	net_hold_current_gpu(false);
 	*properties = (struct nccl_properties_v9){
 		.name = net.name,
 		.pci_path = net.pci_path,
 		.guid = net.guid,
 		.ptr_support = net.unpacks ? NCCL_PTR_HOST | NCCL_PTR_CUDA : net.pointers,
-		/* What is registered to be received into packets is a connection's own. */
+		/* A registration for unpacked receives belongs to one connection. */
 		.reg_is_global = !net.unpacks,
 		.force_flush = net.needs_flush,
 		.speed = net.speed_mbps,
 		.port = net.port,
-		/* Not set: NCCL adds it to constants of its own (before 2.18: takes it instead of
-		 * them). What is more here the tuner adds. */
+		/* Not set: NCCL adds this value to its own constants (before 2.18 it replaces
+		 * them). The tuner adds any extra latency. */
 		.latency = 0,
 		.max_comms = net.max_comms,
 		.max_recvs = net.unpacks ? 1 : NET_MAX_RECEIVES,

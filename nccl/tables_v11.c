@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Versions 11 and 12: a context for each communicator. */
+/* Versions 11 and 12: one context for each communicator. */
 #include "nccl/tables.h"
 
 static int init_v11(void **ctx, uint64_t comm_id, struct nccl_config_v10 *config, nccl_log_fn log,
@@ -101,7 +101,7 @@ static int finalize(void *ctx)
 	return net_finalize(ctx);
 }
 
-/* 2.28 and 2.29. */
+/* For 2.28 and 2.29. */
 static int finalize_v11(void *ctx)
 {
 	int rc = net_finalize(ctx);
@@ -110,7 +110,7 @@ static int finalize_v11(void *ctx)
 	return rc;
 }
 
-/* What NCCL expects of the network changes nothing here. */
+/* NCCL's hints about the network's use are ignored. */
 static int set_net_attr(void *ctx, struct nccl_attr_v11 *attr)
 {
 	return NCCL_SUCCESS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Versions 6, 7 and 8: sizes of messages are int. */
+/* Versions 6, 7 and 8: message sizes are int. */
 #include "nccl/log.h"
 #include "nccl/tables.h"
 
@@ -50,7 +50,7 @@ static int get_properties_v7(int dev, struct nccl_properties_v7 *properties)
 	return NCCL_SUCCESS;
 }
 
-/* No part of a plugin runs on a GPU yet. */
+/* v6 has no device offload. */
 static int get_properties_v6(int dev, struct nccl_properties_v6 *properties)
 {
 	struct nccl_properties_v9 v9;
@@ -111,7 +111,7 @@ static int irecv_v6(
 			return bad_size(sizes[i]);
 		long_sizes[i] = (size_t)sizes[i];
 	}
-	/* There is no hint in *request before v9. */
+	/* Before v9, *request carries no hint. */
 	*request = NULL;
 	return table_irecv_v10(comm, n, data, long_sizes, tags, mhandles, NULL, request);
 }

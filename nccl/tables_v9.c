@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Versions 9 and 10: devices that are fused, and the profiler. */
+/* Versions 9 and 10: fused devices, and the profiler. */
 #include "nccl/tables.h"
 
 static int isend_v9(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)

@@ -14,7 +14,7 @@ struct net_tuner {
 	uint64_t comm_id;
 	size_t n_nodes;
 	bool excludes[NCCL_PROTOCOLS];
-	float step_us; /* a step from host to host takes so much longer */
+	float step_us; /* additional latency of a step between hosts */
 };
 
 static struct {
@@ -30,9 +30,9 @@ static bool excludes(enum nccl_protocol protocol, bool for_unpack)
 		net_unpack_forbids(&settings->nccl, protocol))
 		return true;
 	/*
-	 * LL128 needs lines of 128 bytes whose flag is never seen before the data. For memory of
-	 * the host, and for what kernels move into memory of a GPU, nobody guarantees that. Who
-	 * forces LL128 gets it, and a warning (net.c).
+	 * LL128 needs lines of 128 bytes whose flag never becomes visible before the data. This is
+	 * not guaranteed in host memory, or for data that kernels move into GPU memory. A user who
+	 * forces LL128 gets it, with a warning (net.c).
 	 */
 	return protocol == NCCL_PROTOCOL_LL128 && net_devices_receive_on_host() &&
 		!settings->nccl.protocols.forces_ll128;
@@ -60,9 +60,9 @@ struct net_tuner *net_tuner_open(const uint64_t *comm_id, bool for_unpack, size_
 	tuner->has_id = comm_id != NULL;
 	tuner->comm_id = comm_id ? *comm_id : 0;
 	tuner->n_nodes = n_nodes;
-	/* Otherwise there is no context of the network's. */
+	/* Otherwise no network context exists that could forget the tuner. */
 	tuner->is_forgotten = !comm_id || !n_devices;
-	/* Within a host, and where this plugin is not in use, nothing changes. */
+	/* Change nothing within a host, or if NCCL does not use this network plugin. */
 	if (n_nodes > 1 && n_devices) {
 		for (int p = 0; p < NCCL_PROTOCOLS; p++)
 			tuner->excludes[p] = excludes((enum nccl_protocol)p, for_unpack);
@@ -76,7 +76,7 @@ struct net_tuner *net_tuner_open(const uint64_t *comm_id, bool for_unpack, size_
 	return tuner;
 }
 
-/* Frees those that nobody needs any more; with the lock held. */
+/* Frees closed tuners whose network context is gone. Requires the lock. */
 static void free_unused(void)
 {
 	struct net_tuner **link = &all.first, *tuner;
@@ -133,7 +133,8 @@ static unsigned log2_of(size_t n)
 	return log;
 }
 
-/* From host to host, one after the other, as NCCL's model counts them (src/graph/tuning.cc). */
+/* Returns the number of sequential steps between hosts, as in NCCL's model
+ * (src/graph/tuning.cc). */
 static unsigned steps(
 	enum nccl_algorithm algorithm, enum nccl_collective collective, size_t n_nodes)
 {
@@ -168,7 +169,8 @@ void net_tuner_advise(const struct net_tuner *tuner, enum nccl_collective collec
 			if (costs[a * n_protocols + p] >= 0)
 				costs[a * n_protocols + p] += more_us;
 	}
-	/* NCCL would fail. The setting that leaves nothing else is the user's. */
+	/* Excluding everything would make NCCL fail. The user's settings leave no other
+	 * protocol. */
 	if (!has_other(costs, n_algorithms, n_protocols, tuner->excludes))
 		return;
 	for (int a = 0; a < n_algorithms; a++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tuner in the form of each version of NCCL's interface. */
+/* The tuner's table for each version of NCCL's interface. */
 #include "nccl/log.h"
 #include "nccl/tables.h"
 #include "nccl/tuner.h"
@@ -20,7 +20,7 @@ static int init_v3(size_t n_ranks, size_t n_nodes, nccl_log_fn log, void **ctx)
 	return open_tuner(NULL, false, n_nodes, log, ctx);
 }
 
-/* NCCL 2.24 is the first that takes v4, and table v9 of the network's. */
+/* NCCL 2.24 is the first release with v4, and with table v9 of the network. */
 static int init_v4(size_t n_ranks, size_t n_nodes, nccl_log_fn log, void **ctx)
 {
 	return open_tuner(NULL, true, n_nodes, log, ctx);
@@ -32,7 +32,7 @@ static int init_v5(void **ctx, uint64_t comm_id, size_t n_ranks, size_t n_nodes,
 	return open_tuner(&comm_id, true, n_nodes, log, ctx);
 }
 
-/* An error would end the collective in NCCL, whatever its header says: there is none. */
+/* Never fails: contrary to its header, NCCL ends the collective on an error. */
 static int get_info_v4(void *ctx, int collective, size_t bytes, int n_ops, float **costs,
 	int n_algorithms, int n_protocols, int is_registered, int *n_channels)
 {
