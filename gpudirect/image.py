@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiles kernels.cu by nvcc, looks at what the assembler says of it, and writes it as C.
+"""Compiles kernels.cu with nvcc, checks the assembler's output, and writes the image as C.
 
-The image is a fat binary. It has code for those of CODE that nvcc knows. Its PTX is that of the
-oldest of them: from that a driver makes code for later GPUs, and for Tegra's, on which the code of
-other GPUs does not run. A kernel that spills registers or has a stack fails the build: both are
-memory traffic that nobody has asked for.
+The image is a fat binary with code for all targets in CODE that nvcc supports. It also has PTX for
+the oldest of these targets. Drivers compile the PTX for later GPUs, and for Tegra GPUs, which do
+not run other GPUs' code. The build fails if a kernel spills registers or uses a stack, because
+both cause additional memory traffic.
 """
 import argparse
 import re
@@ -15,7 +15,7 @@ import sys
 
 CODE = ("75", "80", "90", "100", "120")
 KERNELS = ("ferrule_work",)
-# With --many, where nvcc takes parameters of kernels as long as that: since CUDA 12.1.
+# Built with --many. Its large parameter needs CUDA 12.1.
 MANY = ("ferrule_work_many",)
 MANY_SINCE = 12010
 
@@ -38,7 +38,7 @@ def run(command):
 
 
 def toolkit_version(nvcc):
-    """13000 for 13.0."""
+    """Returns the version of nvcc: 13000 for 13.0."""
     found = re.search(r"release (\d+)\.(\d+)", run([nvcc, "--version"]))
     if not found:
         fail("%s --version names no release" % nvcc)
@@ -46,7 +46,7 @@ def toolkit_version(nvcc):
 
 
 def known_code(nvcc):
-    """Those of CODE that this nvcc has, the oldest first."""
+    """Returns the targets in CODE that nvcc supports, the oldest first."""
     known = run([nvcc, "--list-gpu-code"]).split()
     found = [code for code in CODE if "sm_" + code in known]
     if not found:
@@ -55,7 +55,7 @@ def known_code(nvcc):
 
 
 def compile_image(nvcc, codes, source, includes, many, image):
-    """Returns what the assembler says. That nvcc will drop a target some day is no failure."""
+    """Compiles the image and returns the assembler's output. Ignores warnings of old targets."""
     command = [nvcc, "-fatbin", "-std=c++17", "-fmad=false", "-Werror", "all-warnings"]
     command += ["-Wno-deprecated-gpu-targets"]
     command += ["-Xptxas", "-v", "-Xfatbin", "-compress-all", "--threads", "2", "-o", image]
@@ -70,7 +70,7 @@ def compile_image(nvcc, codes, source, includes, many, image):
 
 
 def check_log(log, kernels, codes):
-    """Every target has the kernels, without a stack."""
+    """Fails unless every target has all kernels, without a stack or spills."""
     compiled = re.findall(r"Compiling entry function '(\w+)' for 'sm_(\d+)'", log)
     if sorted(compiled) != sorted((kernel, code) for kernel in kernels for code in codes):
         fail("expected %s for sm_%s, but the assembler says:\n%s" % (kernels, codes, log))
@@ -83,7 +83,7 @@ def check_log(log, kernels, codes):
 
 
 def write_none(options):
-    """Nothing was compiled."""
+    """Writes an empty image."""
     for path in (options.image, options.log):
         with open(path, "w", encoding="ascii"):
             pass

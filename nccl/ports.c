@@ -3,15 +3,16 @@
  * FERRULE_DEVICES is a list of ports, separated by ';':
  *
  *	local                        the local fabric
- *	verbs:mlx5_0                 hardware, all ports of it; "verbs": all that is usable
- *	verbs:mlx5_0/2 ip=10.1.0.1   one port of it; which address of the interface to use
+ *	verbs:mlx5_0                 all ports of a NIC; "verbs": all usable NICs
+ *	verbs:mlx5_0/2 ip=10.1.0.1   one port, with the interface's address to use
  *	fabric:roce                  a port that the control daemon leases
  *	net_af_packet0,iface=eth1 ip=10.1.0.1/24 [gateway=10.1.0.254]
- *	                             a port of DPDK: devargs or a PCI address
+ *	                             a DPDK port: devargs or a PCI address
  *
- * Behind a port may stand speed=MBIT, of the link. Without the setting: the fabric of FRL_FABRIC;
- * else hardware; else the local fabric, if the plugin is asked for by its name. That one is for
- * processes of one host only, so it is not offered to NCCL beside others.
+ * A port may be followed by speed=MBIT, the link's speed. If FERRULE_DEVICES is not set, the plugin
+ * uses the fabric of FRL_FABRIC; else hardware; else the local fabric, if the plugin was selected
+ * by name. The local fabric connects only processes of one host, so NCCL is not offered it
+ * together with other ports.
  */
 #include "nccl/ports.h"
 

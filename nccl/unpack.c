@@ -18,8 +18,8 @@
 #include "nccl/tuner.h"
 
 enum {
-	MOST_SLICES = 4, /* of NCCL's buffer, which are under way at once */
-	FAST = 16,       /* kernels load so many bytes at a time, if that is how they lie */
+	MOST_SLICES = 4, /* of NCCL's buffer, in use at the same time */
+	FAST = 16,       /* kernels load 16 bytes at a time if the data is aligned */
 	WHY = 512,
 };
 
@@ -35,25 +35,25 @@ struct slot {
 	const struct registration *registration;
 	struct frl_fragment *lists[NET_MAX_RAILS];
 	uint32_t tokens[NET_MAX_RAILS];
-	int n_armed; /* rails */
+	int n_armed; /* rails with an armed buffer */
 };
 
 struct unpack {
 	struct nccl_device_handle_v7 device;
-	atomic_uint holders; /* the connection, and what is registered */
+	atomic_uint holders; /* the connection, and each registration */
 	const struct net_device *ports;
 	struct frl_fragments *shares[NET_MAX_RAILS];
-	uint32_t least;  /* frames: for NCCL's largest receive, whichever rail it comes over */
-	uint32_t frames; /* of each share: `least`, twice that, or MOST_SLICES times */
+	uint32_t least;  /* frames for NCCL's largest receive, on any rail */
+	uint32_t frames; /* of each share: `least`, twice that, or MOST_SLICES times that */
 	bool is_refused;
-	char refused[WHY];     /* why the last receive was, or "" */
-	struct bounce *bounce; /* NULL: not decided, or refused */
+	char refused[WHY];     /* the reason of the last refused receive, or "" */
+	struct bounce *bounce; /* NULL: undecided or refused */
 	struct bounce_block *block;
-	bool is_in_doubt; /* a kernel that was aborted may still use the block */
+	bool is_in_doubt; /* an aborted kernel may still use the block */
 	struct frl_fragment *lists;
 	unsigned next;
-	pthread_mutex_t lock; /* protects what follows */
-	struct comm *comm;    /* NULL: it has ended */
+	pthread_mutex_t lock; /* protects the following fields */
+	struct comm *comm;    /* NULL: the connection has ended */
 	struct slot slots[NCCL_UNPACK_SLOTS];
 };
 
@@ -85,7 +85,7 @@ struct nccl_device_handle_v7 *net_unpack_offer(struct comm *comm)
 	unpack = calloc(1, sizeof(*unpack));
 	if (!unpack)
 		return NULL;
-	/* Until memory of a GPU is registered, it is as that of any plugin. */
+	/* Until GPU memory is registered, the connection has no device part. */
 	unpack->device = (struct nccl_device_handle_v7){
 		.type = NCCL_DEVICE_HOST,
 		.version = NCCL_DEVICE_UNPACK_VERSION,
@@ -101,7 +101,7 @@ struct nccl_device_handle_v7 *net_unpack_offer(struct comm *comm)
 	return &unpack->device;
 }
 
-/* ---- whether it can */
+/* ---- whether the connection can unpack */
 
 static void give_shares_back(struct unpack *unpack)
 {
@@ -136,7 +136,7 @@ static int take_shares(struct unpack *unpack, uint32_t frames)
 	return err;
 }
 
-/* Each path may end a message by a packet of its own. */
+/* Each path may end its piece of a message with a partial packet. */
 static uint64_t frames_for(const struct comm *comm, uint64_t size)
 {
 	uint64_t frames = (size + comm->path_mtu - 1) / comm->path_mtu;
@@ -144,7 +144,8 @@ static uint64_t frames_for(const struct comm *comm, uint64_t size)
 	return size ? frames + (uint64_t)comm->n_paths : 0;
 }
 
-/* With less than one slice has, a connection would fail at its first receive of one. */
+/* Returns an error if a slice needs more packets than kernels accept. The connection would
+ * otherwise fail at its first full slice. */
 static int choose_least(const struct comm *comm, char *why, size_t size)
 {
 	size_t slice = net_settings()->nccl_slice;
@@ -161,8 +162,8 @@ static int choose_least(const struct comm *comm, char *why, size_t size)
 	return 0;
 }
 
-/* The first connections of a port have what keeps all of NCCL's steps going, later ones less, so
- * that there is some for many. */
+/* The first connections of a port get enough frames for all of NCCL's steps. Later ones get fewer,
+ * so that many connections get some. */
 static uint32_t fair_share(const struct unpack *unpack)
 {
 	uint32_t frames = MOST_SLICES * unpack->least;
@@ -212,7 +213,7 @@ static int make_lists(struct unpack *unpack, char *why, size_t size)
 	return 0;
 }
 
-/* What net_unpack_for() has made. */
+/* Undoes net_unpack_for(). */
 static void unmake(struct unpack *unpack)
 {
 	if (unpack->lists)
@@ -226,8 +227,9 @@ static void unmake(struct unpack *unpack)
 	unpack->bounce = NULL;
 }
 
-/* Without its tuner NCCL would use protocols that unpack nothing. It is loaded after connections
- * that are made with the communicator, and before those that are made when first needed. */
+/* Without Ferrule's tuner NCCL would use protocols that do not unpack. NCCL loads the tuner
+ * after the connections that it makes with the communicator, but before those that it makes at
+ * first use. */
 static int check_tuner(const struct comm *comm, char *why, size_t size)
 {
 	if (net_settings()->unpack_rule != NET_UNPACK_WITH_TUNER ||
@@ -313,7 +315,7 @@ static _Atomic uint64_t *count_of(const struct unpack *unpack, const struct slot
 	return (_Atomic uint64_t *)&unpack->block->meta->counts[slot - unpack->slots];
 }
 
-/* Its packets are the port's again. */
+/* Releases the slot's packets to the port. */
 static void clear(struct unpack *unpack, struct slot *slot)
 {
 	atomic_store_explicit(count_of(unpack, slot), 0, memory_order_release);
@@ -323,7 +325,8 @@ static void clear(struct unpack *unpack, struct slot *slot)
 	slot->registration = NULL;
 }
 
-/* A message may come over any rail. -EAGAIN; else comm->err. */
+/* Arms the buffer on all rails, because a message may arrive on any of them. Returns -EAGAIN, or
+ * comm->err. */
 static int arm(
 	struct comm *comm, struct slot *slot, const struct net_buffer *buffer, uint32_t frames)
 {
@@ -351,7 +354,7 @@ static struct slot *slot_of(struct comm *comm, const struct request *request)
 	return &comm->unpack->slots[request - comm->receive.requests - ANNOUNCEMENTS];
 }
 
-/* NCCL 2.19 to 2.25 calls again and again, for ever: it is logged once. */
+/* NCCL 2.19 to 2.25 repeats the call for ever, so log the reason once. */
 static int refuse(const struct comm *comm, const char *reason)
 {
 	struct unpack *unpack = comm->unpack;
@@ -413,8 +416,9 @@ struct request *net_unpack_take(struct comm *comm, const struct net_buffer *buff
 	return request;
 }
 
-/* Kernels copy by 16 bytes where both ends lie so; else by fewer, or one. The last packet of a
- * message has more in front of its payload; the first one to come is none of these. */
+/* Kernels copy 16 bytes at a time if source and destination are aligned, else fewer, down to
+ * one. Check the message's first packet: its last one may have longer headers in front of its
+ * payload. */
 static void look_at_alignment(
 	const struct nccl_unpack_piece *pieces, uint64_t n, uint32_t full_length)
 {
@@ -483,7 +487,7 @@ static int publish(struct comm *comm, struct slot *slot, uint64_t got)
 			"sender is no plugin of this kind",
 			(unsigned long long)got, (unsigned long long)bytes, (unsigned long long)n);
 	look_at_alignment(pieces, n, comm->path_mtu);
-	/* A kernel that sees the count sees the pieces. */
+	/* Release order: a kernel that reads the count also sees the pieces. */
 	atomic_store_explicit(count_of(unpack, slot), n, memory_order_release);
 	slot->state = SLOT_PUBLISHED;
 	return 0;
@@ -509,7 +513,7 @@ int net_consumed(struct comm *comm, const void *given)
 
 	if (!unpack || comm->is_sender)
 		return NCCL_SUCCESS;
-	/* Requests of other protocols are over, and may be others by now. */
+	/* Requests of other protocols are freed already, and may be in use again. */
 	first = &comm->receive.requests[ANNOUNCEMENTS];
 	for (int i = 0; i < NCCL_UNPACK_SLOTS && !request; i++)
 		request = given == &first[i] ? &first[i] : NULL;

@@ -12,7 +12,7 @@ static const char *what_prevents(const struct net_unpack_settings *settings)
 	if (settings->protocols.forces_ll128)
 		return "NCCL_PROTO forces LL128, whose kernels unpack nothing: set "
 		       "NCCL_PROTO=Simple";
-	/* Neither NCCL_PROTO nor a tuner decides about sends and receives. */
+	/* NCCL_PROTO and tuners do not affect sends and receives. */
 	if (!settings->shares_buffers && !settings->has_ll_on_host)
 		return "with NCCL_NET_SHARED_BUFFERS=0 sends and receives use LL in memory of the "
 		       "GPU: set NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 as well";
@@ -40,7 +40,7 @@ enum net_unpack_rule net_unpack_rule(
 		*ret_why = "NCCL_PROTO leaves protocols that work with it";
 		return NET_UNPACK_ALWAYS;
 	}
-	/* Without that a receive of LL would wait for ever instead of failing. */
+	/* Without the completion, a receive of LL would wait for ever instead of failing. */
 	if (!settings->tells_optional) {
 		*ret_why =
 			"with NCCL_NET_OPTIONAL_RECV_COMPLETION=0 receives of LL and LL128, whose "
