@@ -34,7 +34,7 @@ static struct {
 		seen_loads; /* the loader's load count when the library was last missing */
 } the_cuda = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* ---- has somebody loaded it? */
+/* ---- is libcuda.so.1 loaded? */
 
 static int read_loads(struct dl_phdr_info *info, size_t size, void *user_data)
 {

@@ -17,7 +17,7 @@ static struct {
 	struct gpu *first;
 } known = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* ---- what a device can */
+/* ---- device capabilities */
 
 static int attribute(const struct cuda_api *cuda, cu_device device, cu_device_attribute which)
 {
@@ -58,7 +58,7 @@ void gpu_read_caps(const struct cuda_api *cuda, cu_device device, struct gpu_cap
 	};
 }
 
-/* ---- which context */
+/* ---- contexts and holders */
 
 /* Returns 0 if the driver does not report an ID, or the context is gone. */
 static uint64_t id_of(const struct cuda_api *cuda, cu_context context)
@@ -278,7 +278,7 @@ void gpu_release(struct gpu *gpu)
 	free(gpu);
 }
 
-/* ---- in and out */
+/* ---- entering and leaving a context */
 
 static int is_gone(const struct gpu *gpu)
 {

@@ -61,7 +61,7 @@ static struct {
 	struct piece *pieces;
 } host = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* ---- what is looked up */
+/* ---- lookup table */
 
 /* Returns false, and keeps the old rows, if memory is short. Cannot fail if the number of rows
  * shrinks. */
@@ -313,7 +313,7 @@ static void uncover(uintptr_t start, uintptr_t end)
 	}
 }
 
-/* ---- what a GPU uses; with the mutex held */
+/* ---- uses and mappings of a GPU; with the mutex held */
 
 static struct use *find_use(const struct gpu_host *own, const struct piece *piece)
 {

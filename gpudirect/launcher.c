@@ -25,7 +25,7 @@ static_assert(
 	offsetof(struct gpu_batch, first_block) == offsetof(struct gpu_batch_many, first_block),
 	"what is ahead of the pieces is the same in both");
 
-/* ---- memory that is shared with the GPU */
+/* ---- memory shared with the GPU */
 
 static int map_shared(struct launcher *launcher)
 {
@@ -60,7 +60,7 @@ static void unmap_shared(struct launcher *launcher)
 	launcher->shared = NULL;
 }
 
-/* ---- beginning and end */
+/* ---- creation and destruction */
 
 /* In the context: creates a non-blocking stream of high priority. The counter is initialized in
  * this stream, ahead of all launches that use it. Other copies would wait for the application's

@@ -23,7 +23,7 @@
 typedef cu_result (*pointer_attribute_fn)(
 	void *data, cu_pointer_attribute attribute, cu_deviceptr address);
 
-/* ---- what the driver says of one address */
+/* ---- pointer queries */
 
 /* Works even with a driver that is too old for all other functions: this one is from CUDA 4.0. */
 static pointer_attribute_fn find_query(const struct cuda_api **ret_cuda)
@@ -115,7 +115,7 @@ static int cannot_tell(cu_result result, uint64_t address)
 	return cuda_fail(result, "cuPointerGetAttribute", what);
 }
 
-/* ---- what a GPU's memory is */
+/* ---- allocations and mappings */
 
 static bool ask(const struct cuda_api *cuda, cu_pointer_attribute attribute, uint64_t address,
 	void *ret_value)
@@ -266,7 +266,7 @@ static int describe_range(
 	return 0;
 }
 
-/* ---- the public functions */
+/* ---- public functions */
 
 static int too_old(uint64_t address)
 {

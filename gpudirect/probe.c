@@ -167,7 +167,7 @@ static void describe(const struct cuda_api *cuda, int ordinal, struct frl_gpu_in
 			settings_get()->gpu_tier);
 }
 
-/* ---- all of them */
+/* ---- all GPUs */
 
 /* Returns the driver and its number of GPUs. Sets the last error on failure. */
 static int count_gpus(const struct cuda_api **ret_cuda, int *ret_n)

@@ -147,7 +147,7 @@ uint64_t gpu_queue_add(struct gpu_queue *queue, const struct gpu_work *work)
 	return queue->given;
 }
 
-/* ---- what is done */
+/* ---- completion */
 
 /* Ignores batch numbers that this process did not launch: they belong to its parent, before
  * fork(). */
@@ -294,7 +294,7 @@ void gpu_queue_drop(struct gpu_queue *queue)
 	queue->has_stopped = queue->finished == queue->launched;
 }
 
-/* ---- beginning and end */
+/* ---- creation and destruction */
 
 int gpu_queue_new(struct gpu *gpu, struct gpu_queue **ret_queue)
 {

@@ -185,7 +185,7 @@ int net_close_listen(struct listener *listener)
 	return NCCL_SUCCESS;
 }
 
-/* ---- requests */
+/* ---- connection requests */
 
 static void refuse(struct frl_conn *conn, const char *reason)
 {

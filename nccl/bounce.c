@@ -220,7 +220,7 @@ static int map_device(
 	return err;
 }
 
-/* ---- */
+/* ---- public functions */
 
 int net_bounce_get(const struct net_device *device, const void *data, size_t size,
 	struct bounce **ret_bounce, char *why, size_t why_size)

@@ -167,7 +167,7 @@ int net_comm_start(struct comm *comm)
 	return comm->is_sender ? net_send_start(comm) : net_receive_start(comm);
 }
 
-/* ---- the end */
+/* ---- closing */
 
 static void forget_requests(struct comm *comm)
 {

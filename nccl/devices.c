@@ -347,7 +347,7 @@ int net_make_vdevice(int *ret_dev, const int *devices, int n)
 	return rc;
 }
 
-/* ---- open and closed */
+/* ---- opening and closing */
 
 static void close_port(struct net_port *port)
 {

@@ -52,7 +52,7 @@ int net_receive_go_on(struct comm *comm)
 	return err;
 }
 
-/* ---- what arrives */
+/* ---- arrived pieces */
 
 int net_receive_arrived(struct comm *comm, uint32_t imm, uint32_t bytes)
 {
@@ -75,7 +75,7 @@ int net_receive_arrived(struct comm *comm, uint32_t imm, uint32_t bytes)
 	return 0;
 }
 
-/* ---- announcing */
+/* ---- announcements */
 
 static uint8_t *put_u32(uint8_t *at, uint32_t value)
 {

@@ -291,7 +291,7 @@ int net_send_take_announcement(struct comm *comm, uint32_t slot, uint32_t bytes)
 	return err ? err : match_waiting(comm);
 }
 
-/* ---- NCCL's end */
+/* ---- entry points */
 
 static int start_send(struct comm *comm, struct request *request)
 {

@@ -533,7 +533,7 @@ int net_consumed(struct comm *comm, const void *given)
 	return NCCL_SUCCESS;
 }
 
-/* ---- the end */
+/* ---- closing */
 
 void net_unpack_forget(struct unpack *unpack, const struct registration *registration)
 {
