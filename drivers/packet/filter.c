@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the socket lets in, as a program of classic BPF: ARP and ICMP for the port's addresses, IGMP
- * and their like of IPv6, and RoCE to the port's addresses and to groups. All else is the kernel's,
- * or of another process on this interface. The kernel has taken the outer VLAN tag off what was
- * received, and has left it in what other sockets send through the interface.
+ * The socket's filter, as a classic BPF program. It accepts ARP and ICMP for the port's addresses,
+ * IGMP and their IPv6 counterparts, and RoCE to the port's addresses and to groups. All other
+ * frames belong to the kernel, or to other processes on this interface. The kernel strips the outer
+ * VLAN tag from received frames. Frames sent by other sockets through the interface keep their
+ * tags.
  */
 #include "drivers/packet/internal.h"
 
@@ -21,7 +22,7 @@ enum {
 	TYPE_VLAN = 0x8100,
 	ETHERTYPE_AT = 12,
 	VLAN_ID = 0x0fff,
-	/* Of one block: each address is compared in ARP, in ICMP, and in RoCE. */
+	/* Size of one block: each address is compared in ARP, in ICMP, and in RoCE. */
 	BLOCK_MAX = 96 + 18 * (FRL_MAX_GIDS + 1),
 	MAX_PROGRAM = 2 * BLOCK_MAX + 16,
 	ALL = 0x40000,
@@ -29,7 +30,7 @@ enum {
 
 struct program {
 	const struct packet_scope *scope;
-	uint32_t l3; /* where the headers behind Ethernet's, and its tag, begin */
+	uint32_t l3; /* offset of the headers after Ethernet's, and its tag */
 	unsigned n;
 	struct sock_filter code[MAX_PROGRAM];
 };
@@ -44,7 +45,7 @@ static void load(struct program *p, uint16_t size, uint32_t at)
 	add(p, BPF_LD | size | BPF_ABS, at, 0, 0);
 }
 
-/* Goes on, or else skips so many. */
+/* Continues if the value matches, else skips `skip` instructions. */
 static void need(struct program *p, uint32_t value, unsigned skip)
 {
 	add(p, BPF_JMP | BPF_JEQ | BPF_K, value, 0, skip);
@@ -72,7 +73,7 @@ static void refuse_unless(struct program *p, uint32_t value)
 	refuse(p);
 }
 
-/* A jump over what is added until end_skip(). */
+/* Skips the instructions added until end_skip(), unless the value matches. */
 static unsigned skip_unless(struct program *p, uint32_t value)
 {
 	add(p, BPF_JMP | BPF_JEQ | BPF_K, value, 1, 0);
@@ -85,7 +86,7 @@ static void end_skip(struct program *p, unsigned jump)
 	p->code[jump].k = p->n - jump - 1;
 }
 
-/* ---- a block: what is behind the Ethernet header, from `l3` on */
+/* ---- a block: tests the headers after Ethernet's, from `l3` on */
 
 static void take_if_own_ipv4(struct program *p)
 {
@@ -96,7 +97,7 @@ static void take_if_own_ipv4(struct program *p)
 			take_if(p, get_be32(gids->gids[i].ip.bytes + 12));
 }
 
-/* Questions and answers for the port's addresses, and what a host tells all of its own. */
+/* Accepts requests and replies for the port's addresses, and announcements of other hosts. */
 static void take_arp(struct program *p)
 {
 	load(p, BPF_W, p->l3 + 14);
@@ -142,7 +143,8 @@ static void take_ipv6_address(struct program *p, const struct frl_ip *ip)
 	take(p);
 }
 
-/* Groups, and the port's addresses; the link-local one only where no other port has it. */
+/* Accepts groups and the port's addresses. The link-local address counts only if no other port has
+ * it. */
 static void take_if_own_ipv6(struct program *p)
 {
 	const struct gid_table *gids = p->scope->gids;
@@ -173,7 +175,7 @@ static void take_ipv6(struct program *p)
 	jump = skip_unless(p, 58); /* ICMPv6 */
 	take_if_own_ipv6(p);
 	end_skip(p, jump);
-	refuse_unless(p, 0); /* with hop-by-hop options: listener discovery */
+	refuse_unless(p, 0); /* hop-by-hop options: listener discovery */
 	load(p, BPF_B, p->l3 + 24);
 	take_if(p, 0xff);
 	refuse(p);
@@ -205,7 +207,7 @@ static void refuse_unless_vlan(struct program *p)
 	refuse_unless(p, p->scope->vlan);
 }
 
-/* A frame with a tag in it, as other sockets send it. */
+/* Accepts frames that contain a tag, as other sockets send them. */
 static void take_tagged(struct program *p)
 {
 	unsigned jump;
@@ -218,7 +220,7 @@ static void take_tagged(struct program *p)
 	end_skip(p, jump);
 }
 
-/* Only what is on the port's VLAN. */
+/* Accepts only frames on the port's VLAN. */
 static void check_vlan(struct program *p)
 {
 	unsigned jump, over;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets that become one frame of the kernel's UDP segmentation: all that is in front of their
- * UDP payload is the same, but for lengths, identification and checksums; all are as long as the
- * first, but for the last, which may be shorter.
+ * Joins packets into one frame for the kernel's UDP segmentation. All headers before the UDP
+ * payload must be equal, except lengths, identification and checksums. All packets are as long as
+ * the first; only the last may be shorter.
  *
- * The kernel numbers the packets that it makes of a frame in their IPv4 identification, which the
- * ICRC covers. The ICRC is linear: what another identification changes in it depends on how many
- * bytes are behind that field and on nothing else, so that the payload need not be read again.
+ * The kernel numbers the packets of a frame in their IPv4 identification, which the ICRC covers.
+ * The ICRC is linear: the effect of a new identification depends only on the number of bytes after
+ * that field. The payload therefore need not be read again.
  */
 #include "drivers/packet/internal.h"
 
@@ -69,12 +69,12 @@ static bool is_same(const uint8_t *a, const uint8_t *b, size_t from, size_t to)
 	return memcmp(a + from, b + from, to - from) == 0;
 }
 
-/* Whether it can follow a packet with these headers. */
+/* Returns true if the packet can follow one with these headers. */
 static bool is_alike(const struct packet_layout *layout, const uint8_t *a, const uint8_t *b)
 {
 	size_t l3 = layout->l3, udp = layout->udp;
 
-	/* IPv4: all but total length, identification, and checksum; IPv6: all but the length. */
+	/* Compare IPv4 except total length, identification and checksum; IPv6 except the length. */
 	if (layout->ipv4 ? !is_same(a, b, 0, l3 + 2) || !is_same(a, b, l3 + 6, l3 + 10) ||
 				!is_same(a, b, l3 + 12, udp)
 			 : !is_same(a, b, 0, l3 + 4) || !is_same(a, b, l3 + 6, udp))
@@ -82,7 +82,8 @@ static bool is_alike(const struct packet_layout *layout, const uint8_t *a, const
 	return is_same(a, b, udp, udp + 4) && is_same(a, b, udp + 6, udp + 8);
 }
 
-/* Without a checksum, as the kernel would have to make one of each anew. */
+/* A packet without a UDP checksum: otherwise the kernel would have to compute one for each
+ * packet. */
 static bool can_lead(const struct port_packet *packet, struct packet_train *train)
 {
 	const uint8_t *header = packet->header;
@@ -105,7 +106,7 @@ void packet_join(const struct port_packet packets[], uint16_t n, struct packet_t
 	if (packets[0].alone || !can_lead(&packets[0], train))
 		return;
 	train->body_sum = train->body;
-	/* IPv6 does not count its own header. */
+	/* The IPv6 length excludes its own header. */
 	most = IP_MAX - (uint32_t)(train->layout.body - train->layout.l3);
 	while (train->n < n && train->n < PACKET_JOIN_MAX) {
 		const struct port_packet *packet = &packets[train->n];
@@ -157,7 +158,7 @@ void packet_train_headers(const struct packet_train *train, const struct port_pa
 		put_be16(ip + 4, (uint16_t)udp_len);
 		sum = sum16(sum, ip + 8, 32);
 	}
-	/* The kernel finishes it for each packet. */
+	/* The kernel completes the checksum for each packet. */
 	put_be16(udp + 6, fold(sum));
 	*ret_vnet = (struct virtio_net_hdr){
 		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
@@ -169,7 +170,7 @@ void packet_train_headers(const struct packet_train *train, const struct port_pa
 	};
 }
 
-/* ---- the ICRC: polynomials over GF(2), modulo that of CRC-32, the first bit being the highest */
+/* ---- the ICRC: polynomials over GF(2), modulo that of CRC-32, most significant bit first */
 
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
@@ -182,7 +183,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* x to the power of 8 times `bytes`. */
+/* Returns x to the power of 8 * `bytes`. */
 static uint32_t shift_by(uint32_t bytes)
 {
 	uint32_t power = UINT32_C(1) << 31; /* x to the power of 0 */
@@ -198,8 +199,8 @@ static uint32_t shift_by(uint32_t bytes)
 
 uint32_t packet_icrc_change(struct packet_power *power, uint16_t id_change, uint32_t bytes_behind)
 {
-	/* The register takes the bytes of the field from its lower end, and moves on by them and
-	 * all that follow. Here they are at its upper end, which is 16 bits further. */
+	/* The register takes the bytes of the field at its lower end, and shifts by the field and
+	 * all following bytes. Here the field is at the upper end, which is 16 bits further. */
 	uint32_t field = (uint32_t)(id_change >> 8) << 16 | (uint32_t)(id_change & 0xff) << 24;
 	uint32_t bytes = bytes_behind + 4;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port over a packet socket: opened, described, closed. */
+/* Opens, describes and closes a port over a packet socket. */
 #include "drivers/packet/internal.h"
 
 #include <errno.h>
@@ -19,15 +19,15 @@
 #endif
 
 enum {
-	/* Frames that wait to be taken: the windows of several queue pairs. The kernel doubles it,
-	 * for what it needs itself. */
+	/* Room for received frames: the windows of several queue pairs. The kernel doubles it for
+	 * its own overhead. */
 	RECEIVE_BYTES = 8 << 20,
-	RECEIVE_LEAST = 2 << 20, /* about one window, of 256 packets of 4 KiB */
+	RECEIVE_LEAST = 2 << 20, /* about one window of 256 packets of 4 KiB */
 	SEND_BYTES = 1 << 20,
 };
 
 struct port_mem {
-	char nothing; /* the kernel takes any memory */
+	char nothing; /* the kernel reads any memory */
 };
 
 static int mem_map(struct port *port, void *addr, size_t len, struct port_mem **ret_mem)
@@ -36,7 +36,7 @@ static int mem_map(struct port *port, void *addr, size_t len, struct port_mem **
 	return *ret_mem ? 0 : frl_fail(-ENOMEM, "no memory for a memory registration");
 }
 
-/* When tx_burst has returned, the kernel has its copy. */
+/* The kernel has copied all payload when tx_burst returns. */
 static bool mem_idle(struct port *port, const struct port_mem *mem)
 {
 	return true;
@@ -54,7 +54,7 @@ static int ask(struct packet_port *port, unsigned long request, struct ifreq *re
 	return ioctl(port->fd, request, ret_answer) ? -errno : 0;
 }
 
-/* The kernel's index of the interface that the socket is bound to; -1: it went away. */
+/* Returns the index of the interface that the socket is bound to, or -1 if it is gone. */
 static int bound_to(const struct packet_port *port)
 {
 	struct sockaddr_ll address = { 0 };
@@ -72,7 +72,7 @@ static bool is_interfaces_mac(struct packet_port *port, const uint8_t mac[6])
 		memcmp(answer.ifr_hwaddr.sa_data, mac, 6) == 0;
 }
 
-/* The interface takes such frames until the socket is closed. */
+/* Makes the interface receive these frames until the socket is closed. */
 static int join(const struct packet_port *port, int ifindex, uint16_t type, const uint8_t *mac)
 {
 	struct packet_mreq wish = { .mr_ifindex = ifindex, .mr_type = type };
@@ -90,7 +90,7 @@ static int bind_to(struct packet_port *port, int ifindex)
 	const uint8_t *mac = port->base.caps.mac;
 	int rc = join(port, ifindex, PACKET_MR_ALLMULTI, NULL);
 
-	/* IPv6 finds its neighbors by groups that the kernel is not in. */
+	/* IPv6 finds its neighbors by groups that the kernel has not joined. */
 	if (rc)
 		frl_log(FRL_LOG_WARNING,
 			"%s does not take all multicast (%s): IPv6 may not find it", port->name,
@@ -105,9 +105,9 @@ static int bind_to(struct packet_port *port, int ifindex)
 }
 
 /*
- * An interface that was deleted, or moved out of this namespace, takes the socket's binding along.
- * When one of the name is back it is bound again, with all else that the socket was told; only the
- * MAC must be the one that the peers know.
+ * If an interface is deleted, or moved out of this namespace, the socket loses its binding. When an
+ * interface with that name is back, this binds to it again and restores the socket's options. Its
+ * MAC must be the one that peers know.
  */
 static bool is_attached(struct packet_port *port)
 {
@@ -149,7 +149,7 @@ static enum port_link_state link_state(struct port *base, uint16_t link)
 	return is_attached(port) && is_running(port) ? PORT_LINK_UP : PORT_LINK_DOWN;
 }
 
-/* What the kernel had no room for is told once. */
+/* PACKET_STATISTICS resets the kernel's counters, so drops are added up here. */
 static void stats(struct port *base, struct port_stats *ret_stats)
 {
 	struct packet_port *port = (struct packet_port *)base;
@@ -189,14 +189,14 @@ static const struct port_ops packet_ops = {
 	.close = close_port,
 };
 
-/* ---- opened */
+/* ---- open */
 
 static int fail(const struct packet_port *port, int err, const char *what)
 {
 	return frl_fail(err, "%s: %s: %s", port->name, what, frl_strerror(err));
 }
 
-/* The lease's, or the interface's. */
+/* Takes the lease's MAC, or the interface's. */
 static int take_mac(struct packet_port *port, const uint8_t wanted[6])
 {
 	static const uint8_t any[6];
@@ -215,8 +215,8 @@ static int take_mac(struct packet_port *port, const uint8_t wanted[6])
 	return 0;
 }
 
-/* Its index, MAC, and the longest payload that its MTU carries: as the socket's network namespace
- * has the interface. */
+/* Reads the interface's index, its MAC, and the longest payload for its MTU, from the socket's
+ * network namespace. */
 static int look_at(struct packet_port *port, const struct nic_config *config)
 {
 	struct port_caps *caps = &port->base.caps;
@@ -248,7 +248,7 @@ static int look_at(struct packet_port *port, const struct nic_config *config)
 	return 0;
 }
 
-/* Beyond what the system allows everybody, where this process may. */
+/* Exceeds the system's limit if this process has the privilege. */
 static void set_room(struct packet_port *port)
 {
 	int bytes = RECEIVE_BYTES, room = 0;
@@ -266,7 +266,7 @@ static void set_room(struct packet_port *port)
 		(void)setsockopt(port->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-/* `given`: it came with its filter. */
+/* `given`: the socket came with its filter. */
 static int set_up_socket(struct packet_port *port, const struct gid_table *gids, bool given)
 {
 	const struct packet_scope scope = { .gids = gids, .mac = port->base.caps.mac };
@@ -277,12 +277,14 @@ static int set_up_socket(struct packet_port *port, const struct gid_table *gids,
 	if (setsockopt(port->fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on)) ||
 		setsockopt(port->fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof(on)))
 		return fail(port, -errno, "the packet socket does not tell enough of its frames");
-	/* Of an older kernel those that are sent come back as well, and are not for this port.
-	 * Other leases of the interface are reached by them alone: no switch sends a frame back. */
+	/* Without this option (old kernels), the socket also receives sent frames, which are not
+	 * for this port. A given socket must see them: other leases of the same interface are
+	 * reachable only that way, since no switch sends a frame back. */
 	if (!given)
 		(void)setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on));
 	set_room(port);
-	/* Of no protocol until now, or given: nothing came before the filter was there. */
+	/* The socket had no protocol until now, or was given: no frame came in before the
+	 * filter. */
 	rc = bind_to(port, port->ifindex);
 	return rc ? fail(port, rc, "cannot use the interface") : 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames in. Guard held.
+ * Receives frames. Guard held.
  *
- * A frame of the kernel may stand for many packets. It is received into as many packet buffers, cut
- * as the last such frame was: so payload is copied once, by the kernel, and each packet has a
- * buffer of its own, with room in front for the headers that it lacks. A frame that is cut
- * otherwise is copied once more.
+ * A frame of the kernel may consist of many packets. It is received into as many packet buffers,
+ * with the layout of the last such frame. The kernel thus copies payload once, and each packet has
+ * its own buffer, with room for the headers that it lacks. A frame with another layout is copied
+ * once more.
  */
 #include "drivers/packet/internal.h"
 
@@ -18,20 +18,20 @@
 #include "lib/base/error.h"
 
 enum {
-	CUTS_MAX = 256,   /* packets of a frame */
-	EXPECT_BODY = 64, /* a shorter cut is not worth to be expected */
+	CUTS_MAX = 256,   /* most packets of a frame */
+	EXPECT_BODY = 64, /* packets with less data are not worth a prediction */
 	UDP_CHECKSUM_AT = 6,
 };
 
 /* ---- slots */
 
-/* Where a frame begins in a slot. */
+/* Returns where a frame begins in a slot. */
 static uint8_t *slot_at(const struct packet_port *port, uint32_t slot)
 {
 	return port->memory + (size_t)slot * port->slot_size + PACKET_SLOT_OFFSET;
 }
 
-/* Numbers from 1 on, so that no handle is NULL. */
+/* Handles count from 1, so that none is NULL. */
 static void *handle_of(uint32_t slot)
 {
 	return (void *)(uintptr_t)(slot + 1);
@@ -42,7 +42,7 @@ static void put_slot(struct packet_port *port, uint32_t slot)
 	port->free[port->n_free++] = slot;
 }
 
-/* Longest frame in a slot, without a tag. */
+/* Returns the longest frame that fits in a slot, without a tag. */
 static uint32_t slot_room(const struct packet_port *port)
 {
 	return port->base.caps.max_frame;
@@ -78,7 +78,7 @@ int packet_rx_open(struct packet_port *port)
 		return frl_fail(-ENOMEM, "%s: no memory for frames", port->name);
 	for (unsigned i = 0; i < PACKET_RX_FRAMES; i++)
 		port->rx[i].rest = port->rests + (size_t)i * PACKET_FRAME_MAX;
-	/* A guess, right for IPv4 without a tag. */
+	/* Initial prediction: IPv4 without a tag. */
 	port->expect_headers = ETH_HEADER + 28;
 	port->expect_body = 12 + port->max_payload + PACKET_ICRC_LEN;
 	return 0;
@@ -93,9 +93,9 @@ void packet_rx_close(struct packet_port *port)
 	free(port->linear);
 }
 
-/* ---- what is to be received */
+/* ---- preparing to receive */
 
-/* As many slots as a frame of 64 KiB needs; fewer do where there are no more. */
+/* Provides the slots for a frame of 64 KiB, or fewer if no more are free. */
 static void post(struct packet_port *port, unsigned index)
 {
 	struct packet_rx_frame *rx = &port->rx[index];
@@ -133,23 +133,23 @@ static void post(struct packet_port *port, unsigned index)
 	rx->is_posted = true;
 }
 
-/* Gives back the slots of a frame that was received, from number `from` on. */
+/* Returns the slots of a received frame, from index `from` on. */
 static void drop_slots(struct packet_port *port, struct packet_rx_frame *rx, uint32_t from)
 {
 	while (rx->n_slots > from)
 		put_slot(port, rx->slots[--rx->n_slots]);
 }
 
-/* The first slot went out with a packet: the others are for the next frame. */
+/* The first slot went out with a packet. The others stay for the next frame. */
 static void keep_slots(struct packet_rx_frame *rx, uint32_t used)
 {
 	memmove(rx->slots, rx->slots + used, (rx->n_slots - used) * sizeof(rx->slots[0]));
 	rx->n_slots -= (uint16_t)used;
 }
 
-/* ---- a frame that came */
+/* ---- received frames */
 
-/* The tag that the kernel has taken off: 4 bytes of type and identifier. */
+/* Finds the tag that the kernel has stripped: 4 bytes of type and identifier. */
 static bool find_tag(struct msghdr *message, uint8_t ret_tag[VLAN_TAG])
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
@@ -169,13 +169,13 @@ static bool find_tag(struct msghdr *message, uint8_t ret_tag[VLAN_TAG])
 	return false;
 }
 
-/* Hands out a packet that lies in a slot from its usual place on; `tag` may be NULL. */
+/* Hands out a packet that starts at the usual offset of a slot. `tag` may be NULL. */
 static void hand_out(struct packet_port *port, uint32_t slot, uint32_t len, const uint8_t *tag)
 {
 	uint8_t *data = slot_at(port, slot);
 
 	if (tag) {
-		/* Addresses, tag, the rest as it was. */
+		/* Insert the tag after the addresses. */
 		memmove(data - VLAN_TAG, data, 12);
 		data -= VLAN_TAG;
 		memcpy(data + 12, tag, VLAN_TAG);
@@ -191,7 +191,7 @@ static void drop_frame(struct packet_port *port)
 	port->dropped.rx_dropped++;
 }
 
-/* Bytes [from, from + len) of a frame that was received, wherever they lie. */
+/* Copies bytes [from, from + len) of a received frame, which may be scattered. */
 static void gather(const struct packet_rx_frame *rx, size_t from, size_t len, uint8_t *out)
 {
 	for (const struct iovec *piece = rx->pieces + 1; len; piece++) {
@@ -209,8 +209,8 @@ static void gather(const struct packet_rx_frame *rx, size_t from, size_t len, ui
 	}
 }
 
-/* A checksum that whoever makes packets of the frame would have finished, or that the kernel has
- * found right: there is none to be looked at. The ICRC covers all that it would. */
+/* Clears a checksum that segmentation would complete, or that the kernel has verified, so that it
+ * is not checked again. The ICRC covers the same bytes. */
 static void clear_checksum(const struct virtio_net_hdr *vnet, uint8_t *frame, uint32_t len)
 {
 	struct packet_layout layout;
@@ -220,7 +220,7 @@ static void clear_checksum(const struct virtio_net_hdr *vnet, uint8_t *frame, ui
 		put_be16(frame + layout.udp + UDP_CHECKSUM_AT, 0);
 }
 
-/* One packet. Beyond the first slot there is little of it. */
+/* Takes a single packet. Little of it lies beyond the first slot. */
 static void take_single(struct packet_port *port, struct packet_rx_frame *rx,
 	const struct virtio_net_hdr *vnet, uint32_t len, const uint8_t *tag)
 {
@@ -238,13 +238,14 @@ static void take_single(struct packet_port *port, struct packet_rx_frame *rx,
 	keep_slots(rx, 1);
 }
 
-/* Packet k of a frame that was cut as expected lies in slot k, behind room for its headers. */
+/* Packet k of a frame with the predicted layout lies in slot k, after room for its headers. */
 static void take_expected(struct packet_port *port, struct packet_rx_frame *rx,
 	const struct packet_cut *cut, const uint8_t *tag)
 {
 	const uint8_t *first = slot_at(port, rx->slots[0]);
 
-	/* The first last: the others are made of its headers, and a tag moves them. */
+	/* Process the first packet last: the others derive from its headers, and a tag moves
+	 * them. */
 	for (uint32_t k = 1; k < cut->n; k++)
 		packet_cut_headers(cut, first, k, slot_at(port, rx->slots[k]));
 	packet_cut_headers(cut, first, 0, slot_at(port, rx->slots[0]));
@@ -255,8 +256,8 @@ static void take_expected(struct packet_port *port, struct packet_rx_frame *rx,
 	port->other_body = 0;
 }
 
-/* The next frame will be cut as this one, where the one before was as well: two peers that take
- * turns must not have everything posted anew for each frame. */
+/* Predicts the layout of this frame if the frame before had it, too. Two alternating peers thus do
+ * not cause new preparation for each frame. */
 static void expect(struct packet_port *port, const struct packet_cut *cut)
 {
 	if (cut->n < 2 || cut->body < EXPECT_BODY ||
@@ -270,7 +271,8 @@ static void expect(struct packet_port *port, const struct packet_cut *cut)
 	port->other_body = cut->body;
 }
 
-/* Cut otherwise, or with more packets than there are slots; PACKET_FRAME_MAX bytes at most. */
+/* Copies a frame with another layout, or more packets than slots. PACKET_FRAME_MAX bytes at
+ * most. */
 static void take_copy(struct packet_port *port, struct packet_rx_frame *rx,
 	const struct packet_cut *cut, uint32_t len, const uint8_t *tag)
 {
@@ -312,7 +314,7 @@ static void take_frame(struct packet_port *port, unsigned index)
 	}
 	memcpy(&vnet, rx->vnet, PACKET_VNET_LEN);
 	len = message->msg_len - PACKET_VNET_LEN;
-	/* There is room for more in what is posted than any frame may need. */
+	/* The receive buffers exceed the longest frame. */
 	if (len > PACKET_FRAME_MAX) {
 		drop_frame(port);
 		return;
@@ -333,7 +335,7 @@ static void take_frame(struct packet_port *port, unsigned index)
 		take_copy(port, rx, &cut, len, tag);
 }
 
-/* What was posted under another expectation is posted anew. */
+/* Prepares receive frames again that have an old prediction. */
 static void repost(struct packet_port *port)
 {
 	for (unsigned i = 0; i < PACKET_RX_FRAMES; i++) {
@@ -352,8 +354,8 @@ static void repost(struct packet_port *port)
 /* ---- bursts */
 
 /*
- * The error that ended recvmmsg() behind a frame that it has received waits in the socket, and
- * would be taken for one of the next call, be it to send.
+ * An error that ended recvmmsg() after a received frame stays in the socket. The next call, even a
+ * send, would return it.
  */
 static int waiting_error(const struct packet_port *port)
 {
@@ -373,7 +375,7 @@ static void receive(struct packet_port *port)
 	err = n < 0 ? errno : 0;
 	if (n > 0 && n < PACKET_RX_FRAMES)
 		err = waiting_error(port);
-	/* A frame of a kind that the kernel cannot describe is lost. */
+	/* A frame that the kernel cannot describe is lost. */
 	if (err == EINVAL)
 		drop_frame(port);
 	for (int i = 0; i < n; i++)
@@ -397,7 +399,7 @@ uint16_t packet_rx_burst(struct port *base, struct port_frame frames[], uint16_t
 	return n;
 }
 
-/* Frames that wait in the socket are told of by that. */
+/* The descriptor also reports frames that wait in the socket. */
 int packet_rx_arm(struct port *base)
 {
 	const struct packet_port *port = (const struct packet_port *)base;
@@ -409,7 +411,7 @@ void packet_rx_free(struct port *base, const struct port_frame frames[], uint16_
 {
 	struct packet_port *port = (struct packet_port *)base;
 
-	/* Backwards: so they are used again in the order in which they came. */
+	/* Free in reverse: slots are then reused in the order in which they came. */
 	for (uint16_t i = n; i > 0; i--)
 		put_slot(port, (uint32_t)(uintptr_t)frames[i - 1].handle - 1);
 }

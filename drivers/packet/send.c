@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets out: as few frames as they can be joined to, all by one call of the kernel, which has
- * copied everything when it returns. Guard held.
+ * Sends packets in as few frames as possible, all by one system call. The kernel has copied
+ * everything when the call returns. Guard held.
  */
 #include "drivers/packet/internal.h"
 
@@ -18,7 +18,7 @@ enum {
 	SERVICE_RC = 0,
 };
 
-/* Frames that are being put together. */
+/* Frames under construction. */
 struct batch {
 	unsigned n_frames;
 	unsigned n_pieces;
@@ -39,8 +39,8 @@ static void add_payload(
 		add(port, batch, packet->pieces[i].addr, packet->pieces[i].len);
 }
 
-/* At most so many of tx_pieces a packet takes: its headers, pieces, and what is between it and the
- * next one. */
+/* Returns the most entries of tx_pieces that a packet needs: its headers, its pieces, and the bytes
+ * between it and the next one. */
 static unsigned pieces_of(const struct port_packet *packet)
 {
 	return packet->n_pieces + 3u;
@@ -51,8 +51,8 @@ static uint32_t total_len(const struct packet_layout *layout, uint32_t body)
 	return layout->body - layout->l3 + body;
 }
 
-/* The trailer of packet k, with the ICRC that it has under the identification which the kernel
- * gives the packet. */
+/* Writes the trailer of packet k, with the ICRC for the identification that the kernel will
+ * assign. */
 static void put_trailer(struct packet_port *port, const struct packet_train *train,
 	const struct port_packet packets[], unsigned k, uint8_t *out)
 {
@@ -64,7 +64,7 @@ static void put_trailer(struct packet_port *port, const struct packet_train *tra
 	uint32_t body = get_be16(packet->header + train->layout.udp + 4) - 8u;
 
 	memcpy(out, packet->trailer, packet->trailer_len);
-	/* Shorter: there is none. */
+	/* A shorter trailer has no ICRC. */
 	if (!train->layout.ipv4 || !change || packet->trailer_len < PACKET_ICRC_LEN)
 		return;
 	put_le32(icrc,
@@ -73,7 +73,7 @@ static void put_trailer(struct packet_port *port, const struct packet_train *tra
 				total_len(&train->layout, body) - 6 - PACKET_ICRC_LEN));
 }
 
-/* Of each packet what is behind UDP's header, the first one's headers in front. */
+/* Adds the data after the UDP header of each packet, with the first packet's headers in front. */
 static void add_train(struct packet_port *port, struct batch *batch,
 	const struct packet_train *train, const struct port_packet packets[],
 	struct packet_tx_frame *tx)
@@ -109,7 +109,7 @@ static void add_single(
 	add(port, batch, packet->trailer, packet->trailer_len);
 }
 
-/* The next frame: of the first of `n` packets, or of more. Returns how many. */
+/* Adds a frame with the first of `n` packets, or more. Returns the number of packets. */
 static uint16_t add_frame(struct packet_port *port, struct batch *batch,
 	const struct port_packet packets[], uint16_t n)
 {
@@ -135,7 +135,7 @@ static uint16_t add_frame(struct packet_port *port, struct batch *batch,
 	return train.n;
 }
 
-/* As many packets as there is room to describe. */
+/* Returns how many packets there is room to describe. */
 static uint16_t fitting(const struct port_packet packets[], uint16_t n)
 {
 	unsigned pieces = 0;
@@ -154,12 +154,12 @@ static uint16_t swallow(struct packet_port *port, uint16_t n)
 	return n;
 }
 
-/* ---- what the kernel did not take */
+/* ---- frames that the kernel refused */
 
 /*
- * Whether a frame that the kernel says it threw away may be offered again. Where it cuts it first,
- * part of it may have gone out: of a reliable connection that is seen, of others they would come
- * twice.
+ * Returns true if a frame reported as dropped may be sent again. If the kernel splits it first,
+ * some packets may have been sent. A reliable connection detects duplicates; other services would
+ * deliver them twice.
  */
 static bool is_repeatable(const struct packet_tx_frame *tx, const struct port_packet *head)
 {
@@ -181,13 +181,13 @@ static uint32_t psn_of(const struct port_packet *packet)
 	return get_be32(packet->header + layout.body + BTH_PSN_AT) & 0xffffff;
 }
 
-/* A queue was full, or a filter said no; the same again may say yes. */
+/* A queue was full, or a filter refused the frame. A retry may succeed. */
 static bool is_lost(struct packet_port *port, const struct port_packet *head)
 {
 	struct packet_refusals *refusals = &port->refusals;
 	uint32_t psn = psn_of(head);
 
-	/* Of one that was withdrawn since the count is of no use. */
+	/* The count of a withdrawn packet is obsolete. */
 	if (refusals->flow != head->flow || refusals->psn != psn)
 		*refusals = (struct packet_refusals){ .flow = head->flow, .psn = psn };
 	if (++refusals->n < PACKET_REFUSALS_MAX && is_repeatable(&port->tx[0], head))
@@ -196,7 +196,7 @@ static bool is_lost(struct packet_port *port, const struct port_packet *head)
 	return true;
 }
 
-/* The kernel did not take the first frame, of `n` packets: how many of them are done with. */
+/* Handles a refusal of the first frame, of `n` packets. Returns how many of them are done. */
 static uint16_t refused(
 	struct packet_port *port, int err, const struct port_packet *head, uint16_t n)
 {
@@ -204,7 +204,7 @@ static uint16_t refused(
 	case EAGAIN:
 	case EINTR:
 	case ENETDOWN:
-		/* No room; or the interface is down, and may come up again. */
+		/* No room, or the interface is down and may come up again. */
 		return 0;
 	case ENOBUFS:
 	case ENOMEM: return is_lost(port, head) ? swallow(port, n) : 0;
@@ -219,12 +219,12 @@ static uint16_t refused(
 			return 0;
 		}
 		return swallow(port, n);
-	default: return swallow(port, n); /* of ENXIO: the interface is gone */
+	default: return swallow(port, n); /* for example ENXIO: the interface is gone */
 	}
 }
 
-/* A batch: of so many of the first packets as go out by one call. How many of `n` are done with;
- * *ret_whole: all of the batch, so that there may be another. */
+/* Sends a batch: the first packets that fit in one system call. Returns how many of `n` are done.
+ * *ret_whole: all of the batch was sent, so another may follow. */
 static uint16_t send_batch(
 	struct packet_port *port, const struct port_packet packets[], uint16_t n, bool *ret_whole)
 {
@@ -236,8 +236,8 @@ static uint16_t send_batch(
 		struct batch before = batch;
 		uint16_t joined = add_frame(port, &batch, packets + at, n - at);
 
-		/* The kernel tells only why it did not take the first frame of a batch. Of one that
-		 * must not be offered again, that has to be known. */
+		/* The kernel reports an error only for the first frame of a batch. A frame that
+		 * must not be repeated must therefore be first. */
 		if (at > 0 && !is_repeatable(&port->tx[before.n_frames], &packets[at])) {
 			batch = before;
 			break;
@@ -245,7 +245,7 @@ static uint16_t send_batch(
 		at += joined;
 	}
 	sent = sendmmsg(port->fd, port->tx_messages, batch.n_frames, MSG_DONTWAIT);
-	/* It may be an error that a call to receive has left in the socket: then it is gone now. */
+	/* The error may stem from an earlier receive call. It is cleared now. */
 	if (sent < 0 && errno == EINVAL)
 		sent = sendmmsg(port->fd, port->tx_messages, batch.n_frames, MSG_DONTWAIT);
 	*ret_whole = sent == (int)batch.n_frames;

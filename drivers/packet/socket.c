@@ -48,7 +48,7 @@ static int set_up(int fd, const struct packet_lease *lease, int ifindex)
 		return rc;
 	if (setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &on, sizeof(on)))
 		return -errno;
-	/* Of no protocol until now: nothing came before the filter was there. */
+	/* The socket had no protocol until now: no frame came in before the filter. */
 	return packet_bind(fd, ifindex);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A packet socket for another process, which needs no capability to use it: bound to the interface,
- * and with a filter that lets in what is a lease's. The filter is locked: neither the process nor
- * anybody else can change it. The process can send any frame, and on any interface of the network
- * namespace. Any thread; no call waits for the network or for the kernel's lock of interfaces.
+ * A packet socket for another process, which needs no capability to use it. It is bound to the
+ * interface, and its filter accepts only the frames of a lease. The filter is locked: no process
+ * can change it. The process can send any frame, on any interface of the network namespace. Any
+ * thread. No call waits for the network or for the kernel's lock of interfaces.
  */
 #ifndef FERRULE_DRIVERS_PACKET_SOCKET_H
 #define FERRULE_DRIVERS_PACKET_SOCKET_H
@@ -15,15 +15,15 @@
 
 struct packet_lease {
 	const char *port; /* "packet:eth0" */
-	/* The lease's addresses from number 1 on, all on the same VLAN. */
+	/* The lease's addresses from index 1 on, all on the same VLAN. */
 	const struct gid_table *gids;
-	const uint8_t *mac; /* that no other lease has; NULL: the interface's */
+	const uint8_t *mac; /* a MAC that no other lease has; NULL: the interface's */
 };
 
 /*
- * Returns the descriptor; *ret_id is the socket's inode number, by which /proc/net/packet lists it
- * as long as any process holds it. Negative errno with a sentence in `why`: -EADDRINUSE (the kernel
- * has one of the addresses), -EPERM (CAP_NET_RAW), -ENODEV, -EINVAL.
+ * Returns the descriptor. *ret_id is the socket's inode number, under which /proc/net/packet lists
+ * it while any process holds it. Returns a negative errno on failure with a text in `why`:
+ * -EADDRINUSE (the kernel has one of the addresses), -EPERM (CAP_NET_RAW), -ENODEV, -EINVAL.
  */
 int packet_lease_socket(const struct packet_lease *lease, uint64_t *ret_id, char *why, size_t size);
 

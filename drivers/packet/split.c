@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A frame that stands for several packets, as the kernel hands it over where nothing had to cut it:
- * the packets are made as the kernel's UDP segmentation would have made them. */
+/* Splits a received frame into packets. The kernel delivers such a frame if nothing had to segment
+ * it. The packets are those that the kernel's UDP segmentation would have made. */
 #include "drivers/packet/internal.h"
 
 #include <string.h>
@@ -15,13 +15,13 @@ bool packet_cut(const struct virtio_net_hdr *vnet, const uint8_t *frame, size_t 
 	struct packet_cut *cut = ret_cut;
 	size_t body_sum;
 
-	/* Other kinds are of TCP, or of IP's fragments. */
+	/* Other types are for TCP, or for IP fragments. */
 	if ((vnet->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) != PACKET_GSO_UDP || vnet->gso_size == 0 ||
 		!packet_look(frame, near_len < len ? near_len : len, &cut->layout) ||
 		len <= cut->layout.body)
 		return false;
 	body_sum = len - cut->layout.body;
-	/* The headers count what is there, and nothing is behind it. */
+	/* The lengths in the headers must match the frame exactly. */
 	if (get_be16(frame + cut->layout.udp + 4) != UDP_HEADER + body_sum)
 		return false;
 	cut->body = vnet->gso_size;
