@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The data path: frames in, packets out, in bursts. Guard held. No system call beyond what the
- * provider does, no allocation, no log but the one that a port which has failed leaves behind.
+ * The data path: bursts of frames in and packets out. Guard held. No system calls except the
+ * provider's, no allocation, and no log except one line when the port fails.
  *
- * Requests to send are numbered; the last one of each burst and every so many before are signaled,
- * and a completion tells of all up to its number. So slots and the memory that packets refer to
- * come back soon after the burst, also if it was the last one for long.
+ * Send requests are numbered. The last one of each burst is signaled, and others at intervals
+ * before it. A completion covers all requests up to its number. Slots and referenced memory are
+ * therefore released soon after the burst, even if no other burst follows.
  */
 #include "drivers/raw/internal.h"
 
@@ -22,7 +22,7 @@ enum {
 
 /* ---- slots */
 
-/* Where a frame begins in a slot of the host. */
+/* Returns where a frame begins in a host slot. */
 static uint8_t *slot_at(const struct raw_port *port, uint32_t slot)
 {
 	size_t at = (size_t)slot * port->slot_size;
@@ -33,7 +33,7 @@ static uint8_t *slot_at(const struct raw_port *port, uint32_t slot)
 	return port->memory + at + RAW_OFFSET;
 }
 
-/* Numbers from 1 on, so that no handle is NULL. */
+/* Handles count from 1, so that none is NULL. */
 static void *handle_of(uint32_t slot)
 {
 	return (void *)(uintptr_t)(slot + 1);
@@ -71,9 +71,9 @@ int raw_post_slots(struct raw_port *port, const uint32_t slots[], uint32_t n)
 	return ibv_post_recv(port->qp, wrs, &bad);
 }
 
-/* ---- the end of it */
+/* ---- failure */
 
-/* What was under way is not any more: neither the device nor the queue pair does anything. */
+/* Nothing is in progress any more: neither the device nor the queue pair does anything. */
 static void forget_tx(struct raw_port *port)
 {
 	for (; port->tx_tail != port->tx_head; port->tx_tail++) {
@@ -109,7 +109,7 @@ static void break_by(struct raw_port *port, const struct ibv_wc *wc, const char 
 	raw_break(port, why);
 }
 
-/* ---- frames in */
+/* ---- receive */
 
 static void repost(struct raw_port *port, uint32_t slot)
 {
@@ -137,7 +137,7 @@ static void take_frame(
 	};
 }
 
-/* What others send to an address of ours may be as long as the interface lets in. */
+/* Frames of other hosts may be as long as the interface accepts. */
 static bool is_wanted(const struct raw_port *port, const struct ibv_wc *wc)
 {
 	return wc->status == IBV_WC_SUCCESS && wc->byte_len <= port->base.caps.max_frame + VLAN_TAG;
@@ -206,7 +206,7 @@ bool raw_rx_take(struct port *base, struct port_frame *ret_frame)
 	return true;
 }
 
-/* ---- packets out */
+/* ---- send */
 
 void raw_reap(struct raw_port *port)
 {
@@ -241,7 +241,7 @@ static uint32_t packet_len(const struct port_packet *packet)
 	return len;
 }
 
-/* All in the slot. */
+/* Copies the whole packet into the slot. */
 static int build_copy(uint8_t *bytes, const struct port_packet *packet, struct ibv_sge *sge)
 {
 	uint32_t len = packet->header_len;
@@ -261,8 +261,8 @@ static int build_copy(uint8_t *bytes, const struct port_packet *packet, struct i
 	return 1;
 }
 
-/* Headers and trailer in the slot, zeros that a short frame of `len` bytes needs behind them; the
- * rest where it lies, which the processor may not be able to read. */
+/* Puts headers, trailer, and the padding of a short frame of `len` bytes into the slot. References
+ * the payload, which the processor may be unable to read. */
 static int build_references(struct raw_tx_slot *slot, uint8_t *bytes,
 	const struct port_packet *packet, uint32_t len, uint32_t lkey, struct ibv_sge sges[])
 {
@@ -290,7 +290,7 @@ static int build_references(struct raw_tx_slot *slot, uint8_t *bytes,
 	return n;
 }
 
-/* The request for a packet in the slot of this number. */
+/* Builds the request for a packet in slot `number`. */
 static void build(struct raw_port *port, uint64_t number, const struct port_packet *packet,
 	uint32_t len, struct ibv_send_wr *wr, struct ibv_sge sges[])
 {
@@ -311,7 +311,7 @@ static void build(struct raw_port *port, uint64_t number, const struct port_pack
 		slot->mems[i]->users++;
 }
 
-/* Posts a chain of `n` requests, whose last one gets to be signaled. */
+/* Posts a chain of `n` requests. The last one becomes signaled. */
 static void post(struct raw_port *port, struct ibv_send_wr wrs[], unsigned n)
 {
 	struct ibv_send_wr *bad;
@@ -320,7 +320,7 @@ static void post(struct raw_port *port, struct ibv_send_wr wrs[], unsigned n)
 		wrs[i].next = &wrs[i + 1];
 	wrs[n - 1].send_flags = IBV_SEND_SIGNALED;
 	port->tx_head += n;
-	/* There was room for them: this is no full queue. */
+	/* There is room for the requests, so an error does not mean a full queue. */
 	if (ibv_post_send(port->qp, wrs, &bad) == 0)
 		return;
 	port->dropped.tx_dropped += n;

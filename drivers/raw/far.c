@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Slots of received payload in the memory of a GPU, which the NIC writes and nobody else. */
+/* Slots for received payload in the memory of a GPU. Only the NIC writes them. */
 #include "drivers/raw/internal.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "gpudirect/probe.h"
 #include "lib/base/error.h"
 
-/* What the driver exports comes in pages of this size; a smaller piece may lie beside others'. */
+/* The page size of the GPU driver's exports. A smaller allocation may share a page with others. */
 enum { GPU_PAGE = 2 << 20 };
 
 struct ibv_mr *raw_far_region(

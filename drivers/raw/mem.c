@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Payload by reference: regions that the NIC reads what it sends from. */
+/* Payload by reference: memory regions from which the NIC sends. */
 #include "drivers/raw/internal.h"
 
 #include <assert.h>
@@ -8,9 +8,9 @@
 #include "lib/base/error.h"
 
 /*
- * Memory that lies in what is mapped already shares its registration: each one is a call of the
- * kernel, and a key of which the NIC keeps few at hand. Not that of a region whose own memory was
- * unmapped: its pages are no longer those at its addresses, perhaps.
+ * Returns a region that contains the memory. Sharing it saves a system call, and a key, of which
+ * the NIC caches few. A region whose own memory was unmapped does not qualify: other pages may be
+ * at its addresses by now.
  */
 static struct raw_region *find_cover(const struct raw_port *port, const uint8_t *addr, size_t len)
 {
@@ -24,7 +24,7 @@ static struct raw_region *find_cover(const struct raw_port *port, const uint8_t 
 	return NULL;
 }
 
-/* Memory that shares a region; NULL: with one of its own, which knows nothing yet. */
+/* Creates memory that shares a region. NULL: with a new region of its own. */
 static struct port_mem *new_mem(struct raw_region *region)
 {
 	struct port_mem *mem = calloc(1, sizeof(*mem));
@@ -50,7 +50,7 @@ static void add(struct raw_port *port, struct port_mem *mem)
 	list_add_tail(&port->mems, &mem->node);
 }
 
-/* What registering `mem` came to. */
+/* Handles the result of registering `mem`. */
 static int end(struct raw_port *port, struct port_mem *mem, struct ibv_mr *mr, const char *what,
 	struct port_mem **ret_mem)
 {
@@ -84,7 +84,7 @@ int raw_mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret
 	mem->region->addr = addr;
 	mem->region->len = len;
 	errno = 0;
-	/* It only reads. */
+	/* The NIC only reads. */
 	return end(port, mem, (ibv_reg_mr)(port->pd, addr, len, 0),
 		"cannot register memory to send from", ret_mem);
 }
@@ -95,7 +95,7 @@ int raw_mem_map_far(struct port *base, void *addr, size_t len, int fd, uint64_t 
 	struct raw_port *port = (struct raw_port *)base;
 	struct port_mem *mem;
 
-	/* The processor cannot copy what does not fit into one request. */
+	/* The processor cannot copy pieces that do not fit into one request. */
 	if (port->max_sge < RAW_MAX_SGE)
 		return frl_fail(-ENOTSUP,
 			"%s sends from %u pieces of memory at most, but packets from a GPU's have "
@@ -112,7 +112,7 @@ int raw_mem_map_far(struct port *base, void *addr, size_t len, int fd, uint64_t 
 
 bool raw_mem_idle(struct port *base, const struct port_mem *mem)
 {
-	/* Perhaps nothing more is ever sent, which would tell. */
+	/* Poll here: maybe nothing more is sent, and no burst polls. */
 	if (mem->users)
 		raw_reap((struct raw_port *)base);
 	return mem->users == 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The network interface of an RDMA device's port. libibverbs tells it with the addresses of RoCE,
- * which a device that is used here has none of: so by sysfs, where both are below one PCI device.
+ * Finds the network interface of an RDMA device's port. libibverbs reports it only with RoCE
+ * addresses, which a device has none of when it is used here. Therefore use sysfs, where both are
+ * below one PCI device.
  */
 #include "drivers/raw/internal.h"
 
@@ -15,7 +16,7 @@
 
 enum { PATH_SIZE = IBV_SYSFS_PATH_MAX + 320, WORD_SIZE = 64 };
 
-/* The first line of a file of the interface; false: there is none. */
+/* Reads the first line of a file of the interface. Returns false if there is none. */
 static bool read_word(
 	const char *folder, const char *interface, const char *file, char ret_word[WORD_SIZE])
 {
@@ -33,7 +34,7 @@ static bool read_word(
 	return true;
 }
 
-/* Which port of the device an interface is, from 0 on. */
+/* Returns the port number of an interface on its device, from 0 on. */
 static unsigned long port_of(const char *folder, const char *interface)
 {
 	char word[WORD_SIZE];
@@ -44,8 +45,8 @@ static unsigned long port_of(const char *folder, const char *interface)
 	return number;
 }
 
-/* How many there are; of several, as a NIC has with those that stand for its functions, the names
- * of two. */
+/* Returns the number of interfaces, and the names of up to two. A NIC with representors of its
+ * functions has several. */
 static unsigned find(const char *folder, uint8_t num, char ret_names[2][IF_NAMESIZE])
 {
 	DIR *dir = opendir(folder);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port of raw packets: looked at, opened, described, closed. */
+/* Checks, opens, describes and closes a port of raw packets. */
 #include "drivers/raw/internal.h"
 
 #include <poll.h>
@@ -12,12 +12,12 @@
 #include "lib/base/error.h"
 #include "lib/base/link_speed.h"
 
-/* ---- one of each port */
+/* ---- one open per port */
 
 static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list open_ports = { &open_ports, &open_ports };
 
-/* Two of one port would have the same MAC, and take each other's frames. */
+/* Two opens of one port would have the same MAC and take each other's frames. */
 static int note_open(struct raw_port *port)
 {
 	int rc = 0;
@@ -43,7 +43,7 @@ static void note_close(struct raw_port *port)
 	pthread_mutex_unlock(&open_mutex);
 }
 
-/* ---- is it a port for this */
+/* ---- checks */
 
 static int check_port(struct raw_port *port, struct ibv_port_attr *ret_attr)
 {
@@ -77,7 +77,7 @@ static int roce_is_on(const struct raw_port *port)
 		port->name, pci, pci, port->wanted.device);
 }
 
-/* A device with addresses of RoCE v2 has RoCE on. */
+/* RoCE is on if the device has RoCE v2 addresses. */
 static int check_roce(struct raw_port *port, const struct ibv_port_attr *attr)
 {
 	for (int i = 0; i < attr->gid_tbl_len; i++) {
@@ -147,9 +147,9 @@ static int look_at(struct raw_port *port, const struct nic_config *config)
 	return 0;
 }
 
-/* ---- while it is open */
+/* ---- while open */
 
-/* The device has failed, or was taken out: told by events that nobody else fetches. */
+/* Detects that the device has failed or was removed. Nothing else reads these events. */
 static void check_device(struct raw_port *port)
 {
 	struct pollfd file = { .fd = port->context->async_fd, .events = POLLIN };
@@ -238,10 +238,10 @@ static const struct port_ops raw_far_ops = {
 	.close = close_port,
 };
 
-/* ---- opened */
+/* ---- open */
 
-/* The rules tell the NIC what comes to this process; what comes to this function of the NIC at all
- * is the interface's to say, and IPv6 finds its neighbors by groups that the kernel is not in. */
+/* Flow rules select the frames for this process. The interface selects the frames for this function
+ * of the NIC. IPv6 finds its neighbors by groups that the kernel has not joined. */
 static void take_multicast(struct raw_port *port)
 {
 	port->multicast_fd = interface_take_multicast(port->netdev.name);

@@ -23,7 +23,7 @@ static int refuse(const char *text, const char *why)
 		text, why, RAW_MIN_SLOTS, RAW_MAX_SLOTS);
 }
 
-/* The digits up to a comma or the end. */
+/* Parses the digits up to a comma or the end. */
 static bool parse_number(const char *text, size_t len, unsigned long max, unsigned long *ret_number)
 {
 	char digits[16];

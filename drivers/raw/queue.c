@@ -31,8 +31,9 @@ static uint32_t round_up(uint32_t size, uint32_t to)
 	return (size + to - 1) / to * to;
 }
 
-/* How large slots are. The NIC gives up a queue in which a frame does not fit, so there is room for
- * all that the interface lets in, also where Ferrule's own frames are shorter. */
+/* Computes the slot sizes. A frame that does not fit puts the NIC's queue into an error state.
+ * Slots therefore have room for the longest frame that the interface accepts, even if Ferrule's own
+ * frames are shorter. */
 static void size_slots(struct raw_port *port)
 {
 	uint32_t longest = port->netdev.mtu + ETH_HEADER + VLAN_TAG;
@@ -59,8 +60,8 @@ static int make_memory(struct raw_port *port)
 
 	port->rx_len = (rx_len + page - 1) / page * page;
 	port->memory_len = port->rx_len + (size_t)RAW_TX_SLOTS * port->tx_size;
-	/* Shared with a child, too: else the first one to write after fork() would have other pages
-	 * than the NIC. */
+	/* Shared also with a forked child: otherwise the first write after fork() would move the
+	 * process to other pages than the NIC's. */
 	port->memory = mmap(
 		NULL, port->memory_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (port->memory == MAP_FAILED) {
@@ -161,7 +162,7 @@ static int post_all(struct raw_port *port)
 	return 0;
 }
 
-/* Some of them are for frames that are kept, whatever the text of the port says. */
+/* Some of the slots are for frames that are kept, independent of the port's text. */
 static int too_many_slots(const struct raw_port *port)
 {
 	int rest = port->attr.max_qp_wr - (int)port->base.caps.max_kept;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Ports over a raw-packet queue pair of a NIC, by libibverbs: "raw:mlx5_0". The NIC's transport is
- * not used; it hands over the frames for Ferrule's own addresses, by flow rules, and sends what it
- * is given. With a GPU the payload of long frames goes on into that GPU's memory: PORT_SPLIT bytes
- * of each frame, in which all headers lie, come to host memory, the rest does not.
+ * not used. Flow rules deliver the frames for Ferrule's addresses, and the NIC sends frames
+ * unchanged. With a GPU, the first PORT_SPLIT bytes of each frame, which include all headers, go to
+ * host memory. The rest of a long frame goes to that GPU's memory.
  *
- * Not yet run on a NIC: what is known of NICs here is from documents and from the kernel's source.
+ * Not yet run on a NIC: the properties of NICs are taken from documents and the kernel's source.
  */
 #ifndef FERRULE_DRIVERS_RAW_RAW_H
 #define FERRULE_DRIVERS_RAW_RAW_H
@@ -14,17 +14,26 @@
 
 #include "drivers/nic.h"
 
-/* Whether the text of a port, which may be NULL, names one of these. */
+/* Returns true if the text of a port, which may be NULL, names a raw port. */
 bool raw_is_port(const char *port);
 
 /*
- * Opens a port, "raw:NAME[/PORT][,gpu=N][,slots=N]": a device of libibverbs, its port (1); the GPU,
- * as CUDA counts, into whose memory payload goes, and then no frames are kept; frames that can wait
- * to be taken. Errors are negative errno with frl_last_error() naming the cause and the remedy:
- * -EINVAL (text), -ENODEV (no such device, port, interface or GPU), -EPERM (CAP_NET_RAW), -EBUSY
- * (RoCE is on: the NIC would keep the packets), -EEXIST (open in this process), -EMSGSIZE (MTU),
- * -ENOMEM (locked memory), -ENOTSUP (another MAC, several interfaces, no raw packets or flow rules,
- * GPU memory that the NIC cannot be given). Any thread.
+ * Opens a port, "raw:NAME[/PORT][,gpu=N][,slots=N]". NAME is a libibverbs device and PORT its port
+ * (1). gpu is the CUDA ordinal of the GPU that receives payload; no frames are kept then. slots is
+ * the number of frames that can wait. Returns a negative errno on failure, and frl_last_error()
+ * names the cause and the remedy:
+ *
+ * - -EINVAL: text
+ * - -ENODEV: no such device, port, interface or GPU
+ * - -EPERM: CAP_NET_RAW
+ * - -EBUSY: RoCE is on, so the NIC would keep the packets
+ * - -EEXIST: open in this process
+ * - -EMSGSIZE: MTU
+ * - -ENOMEM: locked memory
+ * - -ENOTSUP: another MAC, several interfaces, no raw packets or flow rules, or GPU memory that the
+ *   NIC cannot access
+ *
+ * Any thread.
  */
 int raw_port_open(const struct nic_config *config, struct port **ret_port);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which frames the NIC hands over: rules by Ferrule's own addresses, which are not the kernel's, so
- * that the kernel loses nothing. What both want goes to both (DONT_TRAP): all that is sent to many,
- * ARP, and what IPv6 asks the link-local address, which follows from the MAC at both. No frame
- * matches two of the rules. Never promiscuous. Tagged frames match as untagged ones do.
+ * Flow rules for the frames that the NIC delivers. The rules match Ferrule's addresses, which the
+ * kernel does not use, so the kernel loses no frames. Frames that both need go to both (DONT_TRAP):
+ * multicast, broadcast, ARP, and IPv6 requests for the link-local address, which follows from the
+ * MAC for both. No frame matches two rules. Never promiscuous. Tagged frames match like untagged
+ * ones.
  */
 #include "drivers/raw/internal.h"
 
@@ -19,7 +20,7 @@ enum {
 	ROCE_PORT = 4791,
 };
 
-/* As the kernel reads them: the attributes, and the layers behind them. */
+/* The attributes and layers of a rule, as the kernel reads them. */
 struct rule {
 	struct ibv_flow_attr attr;
 	uint8_t layers[3 * sizeof(struct ibv_flow_spec)];
@@ -110,7 +111,7 @@ static int make(struct raw_port *port, struct rule *rule, const char *what)
 	return 0;
 }
 
-/* Broadcasts, ARP's questions among them, and all of multicast. */
+/* Accepts broadcasts, including ARP requests, and all multicast. */
 static int take_many(struct raw_port *port)
 {
 	struct ibv_flow_spec_eth eth = { .type = IBV_FLOW_SPEC_ETH, .size = sizeof(eth) };
@@ -131,7 +132,7 @@ static int take_arp(struct raw_port *port)
 	return make(port, &rule, "ARP");
 }
 
-/* The kernel has this address, too: RoCE alone is Ferrule's. */
+/* The kernel has this address, too: only RoCE goes to Ferrule. */
 static int take_link_local(struct raw_port *port)
 {
 	struct frl_ip ip = gid_link_local(port->netdev.mac);
@@ -151,7 +152,7 @@ static int take_link_local(struct raw_port *port)
 	return make(port, &rule, "ICMPv6 to the link-local address");
 }
 
-/* The same address on another VLAN has its rule already. */
+/* Returns true if the same address on another VLAN has a rule already. */
 static bool is_repeated(const struct gid_table *gids, unsigned index)
 {
 	for (unsigned i = 1; i < index; i++)
