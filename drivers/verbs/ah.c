@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Address handles. The kernel finds the MAC of the next hop, which may take its time. Requests that
- * were posted with one refer to it in the memory of some devices: it is not to go before they have.
+ * Address handles. The kernel resolves the MAC of the next hop, which may take long. With some
+ * devices, posted requests refer to their address handle in memory: it must not be destroyed before
+ * they complete.
  */
 #include "drivers/verbs/internal.h"
 
@@ -23,8 +24,8 @@ static int fill_path(
 	return frl_fail(-EINVAL, "address handle for %s: %s", format_ip(&attr->dgid), why);
 }
 
-/* Whether the port still has the address that the path starts from; the event of a change may be
- * on its way. */
+/* Checks that the port still has the source address of the path. The event of a change may not have
+ * come yet. */
 static int check_source(struct verbs_device *device, const struct frl_ah_attr *attr)
 {
 	struct ibv_ah_attr path;
@@ -63,7 +64,7 @@ int verbs_ah_create(struct frl_ah *base)
 	if (ah->ah)
 		return 0;
 	err = errno;
-	/* libibverbs says nothing, or EINVAL, when it does not find the MAC. */
+	/* libibverbs reports no errno, or EINVAL, if it cannot resolve the MAC. */
 	if (err && err != EINVAL && !verbs_is_silence(err))
 		return verbs_fail(err, "%s: address handle for %s", device->name, format_ip(dgid));
 	rc = check_source(device, &base->attr);

@@ -10,7 +10,7 @@
 #include "lib/base/error.h"
 
 enum {
-	/* What a completion is asked for. */
+	/* Fields requested for each completion. */
 	WC_FLAGS = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
 		IBV_WC_EX_WITH_SRC_QP,
 };
@@ -20,7 +20,7 @@ static struct verbs_channel *verbs_channel(struct frl_comp_channel *channel)
 	return container_of(channel, struct verbs_channel, base);
 }
 
-/* Whoever takes an event never waits for it: another thread may have been faster. */
+/* Readers of events never block: another thread may have taken the event. */
 static int never_wait(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -35,8 +35,8 @@ static int watch(int epoll, int fd)
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
 }
 
-/* Its descriptors: libibverbs' own, one for queues that have failed, one for both. 0, or an errno;
- * what was made is in *channel. */
+/* Creates its descriptors: libibverbs' own, one for queues that have failed, and one for both.
+ * Returns 0 or an errno; *channel then has what was created. */
 static int make_descriptors(struct verbs_channel *channel)
 {
 	int err = never_wait(channel->channel->fd);
@@ -91,7 +91,7 @@ void verbs_channel_destroy(struct frl_comp_channel *base)
 		verbs_device(base->device), NULL, rc, "cannot destroy a completion channel");
 }
 
-/* The first of a channel's queues that has failed, and was not told yet. With the guard held. */
+/* Returns the first failed queue of the channel that was not reported yet. Guard held. */
 static struct verbs_cq *find_failed(struct verbs_device *device, struct frl_comp_channel *channel)
 {
 	for (struct list *at = device->cqs.next; at != &device->cqs; at = at->next) {
@@ -141,12 +141,14 @@ struct frl_cq *verbs_channel_take(struct frl_comp_channel *base)
 	if (ibv_get_cq_event(verbs_channel(base)->channel, &from, &context))
 		return take_failed(base);
 	cq = context;
-	/* One at a time: who destroys the queue is not to wait for an event that was taken. */
+	/* Acknowledge events one at a time: destroying a queue must not wait for an event that was
+	 * taken. */
 	ibv_ack_cq_events(from, 1);
 	return &cq->base;
 }
 
-/* NULL: errno. What a provider does not know it refuses as a whole. */
+/* Returns NULL and sets errno on failure. A provider rejects all of a request that has an unknown
+ * flag. */
 static struct ibv_cq_ex *create_extended(
 	struct verbs_cq *cq, uint32_t depth, struct ibv_comp_channel *channel, bool has_vlan)
 {
@@ -168,7 +170,7 @@ static bool is_unknown(int err)
 	return err == EOPNOTSUPP || err == ENOSYS || err == EINVAL;
 }
 
-/* 0, or an errno. */
+/* Returns 0 or an errno. */
 static int create(struct verbs_cq *cq, uint32_t depth, struct ibv_comp_channel *channel)
 {
 	struct verbs_device *device = verbs_device(cq->base.device);
@@ -222,7 +224,7 @@ void verbs_cq_destroy(struct frl_cq *base)
 
 	verbs_destroyed(verbs_device(base->device), NULL, rc, "cannot destroy a completion queue");
 	device_enter(base->device);
-	/* It is still there, and may have an event, which is for nobody then. */
+	/* The queue still exists, and may have an event, which is then discarded. */
 	if (rc)
 		own->cq_context = NULL;
 	list_remove(&cq->source.node);
@@ -240,7 +242,7 @@ int verbs_req_notify(struct frl_cq *base, bool solicited_only)
 
 	if (rc)
 		return verbs_fail(verbs_errno(rc), "%s: cannot ask for an event", device->name);
-	/* Not every device refuses what cannot come any more. */
+	/* Not every device rejects arming for completions that can no longer come. */
 	if (atomic_load(&cq->has_overrun) || atomic_load(&device->is_fatal)) {
 		device_enter(&device->base);
 		verbs_cq_wake(cq);

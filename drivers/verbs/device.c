@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A hardware device: opened, described, closed. */
+/* Opens, describes and closes a hardware device. */
 #include "drivers/verbs/internal.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { ACK_TIMEOUT = 18 }; /* 1.07 s */
 
-/* All but the context. */
+/* Frees everything except the context. */
 static void free_device(struct verbs_device *device)
 {
 	free(device->slots);
@@ -94,7 +94,7 @@ static const struct device_ops verbs_ops = {
 	.post_recv = verbs_post_recv,
 };
 
-/* What the device says, which may be more than an int holds, and no more than Ferrule takes. */
+/* Returns the device's limit, which may exceed INT_MAX, capped at Ferrule's own. */
 static uint32_t limit(int device, uint32_t most)
 {
 	if (device < 0)
@@ -111,7 +111,8 @@ static void describe_limits(struct verbs_device *device, const struct verbs_port
 	attr->max_qp = limit(own->max_qp, UINT32_MAX);
 	attr->max_qp_wr = limit(own->max_qp_wr, MOST_WR);
 	attr->max_sge = limit(own->max_sge, FRL_MAX_SGE);
-	/* It is not told before a queue pair wants it, which is then refused. */
+	/* The device reports its limit only at the creation of a queue pair, which may then
+	 * fail. */
 	attr->max_inline = FRL_MAX_INLINE;
 	attr->max_cqe = limit(own->max_cqe, MOST_CQE);
 	attr->max_mr = limit(own->max_mr, UINT32_MAX);
@@ -130,7 +131,7 @@ static void describe_limits(struct verbs_device *device, const struct verbs_port
 	attr->has_atomics = own->atomic_cap != IBV_ATOMIC_NONE;
 	attr->pins_memory = true;
 	attr->n_gids = device->base.gids.n;
-	/* Of a RoCE port's one, 0xffff, the index is 0. */
+	/* A RoCE port has one P_Key, 0xffff, at index 0. */
 	attr->n_pkeys = 1;
 }
 
@@ -147,8 +148,8 @@ static void describe(struct verbs_device *device, const struct verbs_port *port,
 	describe_limits(device, port);
 }
 
-/* Memory that is registered must stay where it is in a process that forks. Kernels from 5.12 on see
- * to that; with older ones libibverbs does, if it is told before the first registration. */
+/* Registered memory must keep its pages when a process forks. Kernels from 5.12 on guarantee that.
+ * For older ones libibverbs does, if requested before the first registration. */
 void verbs_protect_from_fork(void)
 {
 	int rc;
@@ -173,7 +174,8 @@ static int check_mtu(const struct verbs_port *port, uint32_t path_mtu)
 		*port->info.interface ? port->info.interface : "INTERFACE", path_mtu + 100);
 }
 
-/* By its vendor ID, which is nobody's, or by the file that names its network interface. */
+/* Identified by its vendor ID, which belongs to no vendor, or by the file that names its network
+ * interface. */
 static bool looks_like_rxe(const struct verbs_port *port)
 {
 	char file[IBV_SYSFS_PATH_MAX + 16];
@@ -182,9 +184,9 @@ static bool looks_like_rxe(const struct verbs_port *port)
 	return port->attr.vendor_id == 0xffffff || (*port->path && access(file, F_OK) == 0);
 }
 
-/* By the number of the vendor, for names can be changed: mlx5 and hns. Others have these calls as
- * well, and some of them wrong: bnxt_re of rdma-core 56 writes the header of the last request of a
- * batch alone, and refuses all that comes after one that did not fit. */
+/* Identified by the vendor's number, since names can be changed: mlx5 and hns. Other providers also
+ * have these calls, but some are defective. In rdma-core 56, bnxt_re writes only the header of the
+ * last request of a batch, and rejects all requests after one that did not fit. */
 static bool has_good_wr(const struct verbs_port *port)
 {
 	enum { MELLANOX = 0x02c9, HUAWEI = 0x19e5 };
@@ -192,7 +194,7 @@ static bool has_good_wr(const struct verbs_port *port)
 	return port->attr.vendor_id == MELLANOX || port->attr.vendor_id == HUAWEI;
 }
 
-/* The port's context becomes the device's. */
+/* Moves the port's context to the device. */
 static struct verbs_device *make_device(const struct verbs_port *port, uint32_t path_mtu)
 {
 	struct verbs_device *device = calloc(1, sizeof(*device));
@@ -210,7 +212,7 @@ static struct verbs_device *make_device(const struct verbs_port *port, uint32_t 
 	device->port = port->num;
 	device->is_rxe = looks_like_rxe(port);
 	device->has_good_wr = !device->is_rxe && has_good_wr(port);
-	/* The network of a NIC loses little, but its link may take seconds to come back. */
+	/* The network of a NIC loses few packets, but its link may take seconds to recover. */
 	if (!device->is_rxe)
 		device->base.ack_timeout = ACK_TIMEOUT;
 	device->active_mtu = port->info.path_mtu;

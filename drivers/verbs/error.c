@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an errno of libibverbs means, in words that say what to do. */
+/* Explains an errno of libibverbs and names the remedy. */
 #include "drivers/verbs/internal.h"
 
 #include <stdarg.h>
@@ -26,7 +26,7 @@ int verbs_null_errno(void)
 	return errno ? errno : EINVAL;
 }
 
-/* The limit of locked memory is not for this thread. */
+/* Returns true if the limit of locked memory does not apply to this thread. */
 static bool may_lock_all(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -37,7 +37,7 @@ static bool may_lock_all(void)
 	return data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK);
 }
 
-/* KiB that devices have pinned of this process. */
+/* Returns the KiB of this process that devices have pinned. */
 static unsigned long long read_pinned(void)
 {
 	FILE *status = fopen("/proc/self/status", "re");
@@ -52,7 +52,7 @@ static unsigned long long read_pinned(void)
 	return kib;
 }
 
-/* Queues and regions are locked memory, of which a user may have so much. */
+/* Queues and regions are locked memory, which is limited per user. */
 static void explain_memory(char *text, size_t size)
 {
 	struct rlimit limit;

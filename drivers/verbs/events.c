@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Asynchronous events: a thread sleeps until there is one, notes it for frl_get_async_event(), and
- * says in the log what it means. It also keeps up to date what only the hardware knows: the state
- * of the port, and queue pairs that went to ERR on their own.
+ * Asynchronous events. A thread sleeps until there is one, queues it for frl_get_async_event(), and
+ * logs its meaning. It also updates state that only the hardware knows: the state of the port, and
+ * queue pairs that entered ERR on their own.
  *
- * An object of libibverbs is not destroyed before its events were acknowledged, which happens here
- * after they were noted; so the contexts of objects in events are good until then.
+ * libibverbs destroys an object only after its events are acknowledged. That happens here after
+ * they are queued, so the contexts of objects in events are valid until then.
  */
 #include "drivers/verbs/internal.h"
 
@@ -66,10 +66,10 @@ static void device_failed(struct verbs_device *device)
 	frl_log(FRL_LOG_ERROR, "%s: %s", device->name, fatal);
 }
 
-/* Nothing that is still under way on it would be told of. */
+/* No completion of its outstanding requests would be reported. */
 static void cq_failed(struct verbs_device *device, struct verbs_cq *cq)
 {
-	/* Some devices say so with each completion that is lost. */
+	/* Some devices report this for each lost completion. */
 	if (atomic_exchange(&cq->has_overrun, true))
 		return;
 	for (uint32_t i = 0; i < device->n_slots; i++) {
@@ -91,7 +91,7 @@ static void cq_failed(struct verbs_device *device, struct verbs_cq *cq)
 static void qp_failed(
 	struct verbs_device *device, struct verbs_qp *qp, enum frl_event_type type, const char *why)
 {
-	/* It may have been reset since, and be alive again. */
+	/* It may have been reset since, and be usable again. */
 	if (verbs_qp_ask_state(qp) == FRL_QPS_ERR)
 		verbs_qp_note_error(qp, why);
 	else if (qp->is_moving)
@@ -146,7 +146,7 @@ static void handle_qp(struct verbs_device *device, const struct ibv_async_event 
 	}
 }
 
-/* What may have changed with the port, asked for without the guard. */
+/* Queries the properties of the port that may have changed, without the guard. */
 static void look_at_port(struct verbs_device *device, const struct ibv_async_event *event)
 {
 	bool is_active = event->event_type == IBV_EVENT_PORT_ACTIVE;
@@ -162,7 +162,7 @@ static void look_at_port(struct verbs_device *device, const struct ibv_async_eve
 	device_enter_first(&device->base);
 	if (bytes_of_mtu(port.active_mtu))
 		device->active_mtu = bytes_of_mtu(port.active_mtu);
-	/* rxe whose network interface goes away says so of its addresses alone. */
+	/* If its network interface disappears, rxe reports only a change of addresses. */
 	if (!is_up && !is_active && device->port_state == FRL_PORT_ACTIVE)
 		port_changed(device, false);
 	device_leave(&device->base);
@@ -207,7 +207,7 @@ static void handle(struct verbs_device *device, const struct ibv_async_event *ev
 	}
 }
 
-/* False: there is none left, or never will be. */
+/* Returns false if no event is left, or none can follow. */
 static bool take_one(struct verbs_device *device)
 {
 	struct ibv_async_event event;
@@ -222,7 +222,7 @@ static bool take_one(struct verbs_device *device)
 	return true;
 }
 
-/* A device that is gone has nothing more to say, and need not have said that. */
+/* A device that is gone reports no further events, and may not have reported its end. */
 static void device_gone(struct verbs_device *device)
 {
 	device_enter_first(&device->base);
@@ -247,7 +247,7 @@ static void *wait_for_events(void *arg)
 		while (take_one(device))
 			;
 		if (fds[1].revents & (POLLERR | POLLHUP | POLLNVAL)) {
-			/* It would be readable for ever. */
+			/* It would stay readable for ever. */
 			fds[1].fd = -1;
 			device_gone(device);
 		}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The addresses of a port: of its GID table the RoCE v2 entries, which are the IP addresses of its
- * network interface and of the VLANs on it, as the kernel keeps them there. One of them is the main
- * one: what peers are told first.
+ * The addresses of a port: the RoCE v2 entries of its GID table. The kernel fills them from the IP
+ * addresses of the port's network interface and of the VLANs on it. One is the main address, which
+ * peers are given first.
  */
 #include "drivers/verbs/internal.h"
 
@@ -33,7 +33,7 @@ static void take_entry(const struct ibv_gid_entry *entry, struct port_gid *to)
 	to->gid.vlan = netif_vlan(entry->ndev_ifindex);
 }
 
-/* Entries are told of all ports at a time. */
+/* The query returns the entries of all ports. */
 static size_t room_for_gids(struct ibv_context *context, unsigned n_ports)
 {
 	size_t room = 0;
@@ -47,9 +47,9 @@ static size_t room_for_gids(struct ibv_context *context, unsigned n_ports)
 	return room;
 }
 
-/* A port's table as it is now. */
+/* A snapshot of a port's table. */
 struct table {
-	struct port_gid *gids; /* RoCE v2; to be freed */
+	struct port_gid *gids; /* RoCE v2; allocated */
 	unsigned n;
 	unsigned n_entries; /* of all types */
 };
@@ -61,14 +61,14 @@ static void take_entries(
 		if (entries[i].port_num != port)
 			continue;
 		table->n_entries++;
-		/* A path has eight bits for the index. */
+		/* The index in a path has eight bits. */
 		if (entries[i].gid_index <= UINT8_MAX &&
 			entries[i].gid_type == IBV_GID_TYPE_ROCE_V2)
 			take_entry(&entries[i], &table->gids[table->n++]);
 	}
 }
 
-/* 0, or an errno. */
+/* Returns 0 or an errno. */
 static int read_table(
 	struct ibv_context *context, uint8_t port, size_t room, struct table *ret_table)
 {
@@ -114,11 +114,11 @@ int verbs_read_gids(struct verbs_port *port)
 		port->info.name, table.n_entries);
 }
 
-/* What is looked for in a table. */
+/* Search criteria for a table. */
 struct wish {
-	const struct frl_ip *ip; /* this one, or NULL */
+	const struct frl_ip *ip; /* this address, or NULL */
 	unsigned ifindex;        /* of this interface; 0: any */
-	bool v4, v6, link_local; /* which kinds will do */
+	bool v4, v6, link_local; /* acceptable kinds */
 };
 
 static bool fulfils(const struct port_gid *gid, const struct wish *wish)
@@ -178,7 +178,7 @@ static int no_such_address(const struct verbs_port *port, const struct frl_ip *i
 		wanted, port->info.name, all);
 }
 
-/* There is at least one. */
+/* Requires at least one entry. */
 static int choose_first(struct verbs_port *port)
 {
 	const struct wish v4 = { .v4 = true }, v6 = { .v6 = true }, any = { .link_local = true };
@@ -220,7 +220,7 @@ int verbs_choose_family(struct verbs_port *port, const struct frl_ip *peer)
 	return choose_first(port);
 }
 
-/* The one that follows from the MAC is the first in Linux' tables. */
+/* The address derived from the MAC is the first in Linux' tables. */
 static int find_link_local(const struct verbs_port *port)
 {
 	for (unsigned i = 0; i < port->n_gids; i++)
@@ -240,7 +240,7 @@ static void add_gid(struct verbs_device *device, const struct port_gid *gid)
 	device->has_gid[at] = true;
 }
 
-/* Of a link-local address that is made of one: EUI-64, backwards. */
+/* Recovers the MAC from a link-local address in EUI-64 form. */
 static void mac_from_link_local(const struct frl_ip *ip, uint8_t mac[6])
 {
 	memcpy(mac, ip->bytes + 8, 3);
@@ -286,7 +286,7 @@ static const struct port_gid *find_same(const struct table *table, const struct 
 	return NULL;
 }
 
-/* What there is to say of a change is said later, without the guard. */
+/* Log lines about a change, written later without the guard. */
 struct change {
 	const struct frl_gid *gid;
 	uint32_t index;
@@ -339,7 +339,7 @@ void verbs_find_gids_again(struct verbs_device *device)
 	struct table now;
 	unsigned n;
 
-	/* Without an answer they are taken to be where they were. */
+	/* Without an answer, indexes are assumed to be unchanged. */
 	if (!room || read_table(device->context, device->port, room, &now))
 		return;
 	device_enter_first(&device->base);

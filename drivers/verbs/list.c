@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All ports of all RDMA devices: for a list, and to find the one that is wanted. */
+/* All ports of all RDMA devices: lists them, and finds the requested one. */
 #include "drivers/verbs/internal.h"
 
 #include <dirent.h>
@@ -33,7 +33,7 @@ static int no_devices(int err)
 	return verbs_fail(err, "cannot list the RDMA devices");
 }
 
-/* Free with ibv_free_device_list(). */
+/* Free the list with ibv_free_device_list(). */
 static int get_devices(struct ibv_device ***ret_list)
 {
 	struct ibv_device **list;
@@ -46,7 +46,7 @@ static int get_devices(struct ibv_device ***ret_list)
 	return 0;
 }
 
-/* ---- devices that the kernel has and libibverbs does not tell of */
+/* ---- devices that the kernel has but libibverbs does not list */
 
 static bool is_listed(struct ibv_device **list, const char *name)
 {
@@ -56,7 +56,7 @@ static bool is_listed(struct ibv_device **list, const char *name)
 	return false;
 }
 
-/* The next one in the folder; false: there is none. */
+/* Returns the next device in the folder. False: there is none. */
 static bool next_unlisted(DIR *dir, struct ibv_device **list, char ret_name[DEVICE_NAME])
 {
 	const struct dirent *entry;
@@ -70,7 +70,7 @@ static bool next_unlisted(DIR *dir, struct ibv_device **list, char ret_name[DEVI
 	return false;
 }
 
-/* Whether the file, as of "uverbs0", is that device's. */
+/* Returns true if the file, such as "uverbs0", belongs to the device. */
 static bool is_file_of(const char *file, const char *name)
 {
 	char path[sizeof(sysfs_files) + 280], found[DEVICE_NAME] = "";
@@ -87,7 +87,7 @@ static bool is_file_of(const char *file, const char *name)
 	return strcmp(found, name) == 0;
 }
 
-/* libibverbs leaves out what has no file that it could open, and what it has no provider for. */
+/* libibverbs omits devices whose file it cannot open, and devices without a provider. */
 static void explain_unlisted(const char *name, char *text, size_t size)
 {
 	char path[300] = "";
@@ -151,7 +151,7 @@ static int add_ports(struct infos *all, struct ibv_device *device)
 	return rc;
 }
 
-/* What the kernel has and libibverbs leaves out. */
+/* Adds devices that the kernel has but libibverbs omits. */
 static int add_unknown(struct infos *all, struct ibv_device **list)
 {
 	struct frl_device_info info = { .kind = "verbs", .port_state = FRL_PORT_DOWN };
@@ -169,7 +169,7 @@ static int add_unknown(struct infos *all, struct ibv_device **list)
 	return rc;
 }
 
-/* That there is nothing, and why. */
+/* Adds an entry that says that there is no device, and why. */
 static int add_nothing(struct infos *all, const char *why)
 {
 	struct frl_device_info info = { .kind = "verbs", .port_state = FRL_PORT_DOWN };
@@ -207,9 +207,9 @@ int verbs_list(struct frl_device_info **ret_infos, size_t *ret_n)
 	return 0;
 }
 
-/* ---- the one that is wanted */
+/* ---- the requested port */
 
-/* What was asked for, taken apart. */
+/* The parsed request. */
 struct wanted {
 	char device[DEVICE_NAME]; /* "": any */
 	uint8_t port;             /* 0: any */
@@ -239,20 +239,20 @@ static int parse_name(const char *text, struct wanted *ret)
 	return 0;
 }
 
-/* Chooses the address of a port that was looked at, with that result. */
+/* Chooses the address of a port that was examined with result `looked`. */
 static int choose(const struct wanted *wanted, struct verbs_port *port, int looked)
 {
 	int rc = looked;
 
 	if (!rc)
 		rc = verbs_choose_gid(port, wanted->ip, wanted->route);
-	/* Who names the device wants that one, whatever the kernel would do. */
+	/* A request that names the device takes precedence over the kernel's route. */
 	if (!looked && rc && *wanted->device && !wanted->ip && wanted->route)
 		rc = verbs_choose_family(port, &wanted->route->peer);
 	return rc;
 }
 
-/* Opens the first port of the device that will do, or says why the first one does not. */
+/* Opens the first suitable port of the device, or explains why the first one is unsuitable. */
 static int try_device(
 	struct ibv_device *device, const struct wanted *wanted, struct verbs_port *port)
 {
@@ -273,7 +273,7 @@ static int try_device(
 	return rc;
 }
 
-/* The kernel has the one that is wanted, or any if it is all the same. */
+/* Returns true if the kernel has the requested device, or any device if none is named. */
 static bool find_unlisted(struct ibv_device **list, const char *wanted, char ret_name[DEVICE_NAME])
 {
 	DIR *dir = opendir(sysfs);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Multicast groups: the device takes what is sent to them, and a socket joins them, so that the
- * kernel tells switches and routers by IGMP or MLD and opens the filter of the interface.
+ * Multicast groups. The device attaches to the group. A socket joins it, so that the kernel informs
+ * switches and routers by IGMP or MLD and opens the filter of the interface.
  */
 #include "drivers/verbs/internal.h"
 
@@ -21,7 +21,7 @@ struct membership {
 	int fd; /* of the socket, or -1 */
 };
 
-/* Of the first address of the group's family. */
+/* Returns the interface of the first address in the group's family. */
 static unsigned interface_for(struct verbs_device *device, const struct frl_ip *group)
 {
 	const struct gid_table *gids = &device->base.gids;
@@ -35,7 +35,7 @@ static unsigned interface_for(struct verbs_device *device, const struct frl_ip *
 	return ifindex;
 }
 
-/* A socket that is a member, or -1. */
+/* Returns a socket that is a member, or -1. */
 static int join(const struct frl_ip *group, unsigned ifindex)
 {
 	bool is_v4 = ip_is_v4(group);
@@ -67,8 +67,8 @@ static struct membership *find(struct verbs_qp *qp, const struct frl_ip *group)
 	return NULL;
 }
 
-/* The guard keeps the list whole; who joins and leaves one group at a time with one queue pair from
- * several threads gets one of the orders. */
+/* The guard keeps the list consistent. If threads concurrently join and leave the same group with
+ * the same queue pair, any order is possible. */
 static bool is_member(struct verbs_qp *qp, const struct frl_ip *group)
 {
 	struct frl_device *device = qp->base.pd->device;

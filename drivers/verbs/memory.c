@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Protection domains, regions and windows. Rights have the same numbers as libibverbs' own. */
+/* Protection domains, regions and windows. Access flags have the same values as in libibverbs. */
 #include "drivers/verbs/internal.h"
 
 #include <unistd.h>
@@ -37,13 +37,13 @@ int verbs_pd_destroy(struct frl_pd *base)
 {
 	int rc = ibv_dealloc_pd(verbs_pd(base)->pd), err;
 
-	/* A device that failed has forgotten it already; the event may not have come yet. */
+	/* A failed device has forgotten it already. The event may not have come yet. */
 	if (!rc || atomic_load(&device_of_pd(base)->is_fatal))
 		return 0;
 	err = verbs_errno(rc);
 	if (err == EIO || err == ENODEV)
 		return 0;
-	/* What could not be destroyed holds it until the device is closed. */
+	/* Objects that could not be destroyed hold it until the device is closed. */
 	if (err == EBUSY && atomic_load(&verbs_pd(base)->has_left))
 		return 0;
 	return verbs_fail(
@@ -51,15 +51,15 @@ int verbs_pd_destroy(struct frl_pd *base)
 }
 
 /*
- * Whether writes of the device may overtake each other. A completion still comes after all data
- * that it tells of (it is written in order), but a program that looks at the memory itself may see
- * the last byte before the first: memory that a peer writes is used like that.
+ * Returns true if the device may reorder its writes. A completion is still ordered after all of its
+ * data. But a program that polls the memory itself may see the last byte before the first, and
+ * memory that a peer writes is used that way.
  */
 static bool is_relaxed(uint32_t access)
 {
 	const char *setting = settings_get()->relaxed_ordering;
 	const uint32_t written = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_ATOMIC |
-		FRL_ACCESS_MW_BIND; /* a window may give the right to write */
+		FRL_ACCESS_MW_BIND; /* A window may grant write access. */
 
 	if (strcmp(setting, "auto") == 0)
 		return !(access & written);
@@ -104,7 +104,7 @@ static int cannot_register(const struct frl_mr *base, int err)
 		base->length, base->addr, base->access);
 }
 
-/* Writes out of order are a wish: a device that does not know them need not refuse the region. */
+/* Relaxed ordering is optional: a device that does not support it need not refuse the region. */
 static bool is_wish_refused(void)
 {
 	int err = verbs_null_errno();
@@ -195,10 +195,10 @@ int verbs_mr_dereg(struct frl_mr *base)
 	if (!rc || atomic_load(&device->is_fatal))
 		return 0;
 	err = verbs_errno(rc);
-	/* It has failed, too, but the event has not come yet: the region went with it. */
+	/* The device has failed, but the event has not come yet: the region is gone. */
 	if (err == EIO || err == ENODEV)
 		return 0;
-	/* rxe's word for it; nothing else can be wrong with a region that there is. */
+	/* rxe returns EINVAL for a bound window. A valid region has no other cause. */
 	if (err == EBUSY || err == EINVAL)
 		return frl_fail(-EBUSY,
 			"memory windows are bound to the memory region: invalidate them first");

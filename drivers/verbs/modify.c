@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Queue pairs from state to state. What the specification refuses is refused here, with the name of
- * the attribute; the kernel would only say EINVAL.
+ * Queue pair state transitions. Arguments that the specification forbids are refused here with the
+ * name of the attribute. The kernel would only return EINVAL.
  */
 #include "drivers/verbs/internal.h"
 
@@ -60,7 +60,7 @@ static int complain(const struct verbs_qp *qp, const struct frl_qp_attr *attr, u
 		mask & FRL_QP_STATE ? frl_qp_state_str(attr->state) : "the same state", why);
 }
 
-/* What this device cannot do, though others can. NULL: nothing. */
+/* Returns the reason if this device cannot do what others can, or NULL. */
 static const char *check_limits(const struct verbs_device *device, const struct frl_qp_attr *attr,
 	uint32_t mask, char *text, size_t size)
 {
@@ -81,13 +81,13 @@ static const char *check_limits(const struct verbs_device *device, const struct 
 	return text;
 }
 
-/* To rxe seven retries are as many as it takes, as they are of receivers that are not ready. */
+/* For rxe seven retries mean an unlimited number, as with RNR retries. */
 static uint8_t retry_cnt_to(const struct verbs_device *device, uint8_t retry_cnt)
 {
 	return device->is_rxe && retry_cnt == 7 ? 6 : retry_cnt;
 }
 
-/* Fields that the mask does not name are not looked at. */
+/* Fields that are not in the mask are ignored. */
 static struct ibv_qp_attr translate(
 	const struct verbs_device *device, const struct frl_qp_attr *attr)
 {
@@ -99,7 +99,7 @@ static struct ibv_qp_attr translate(
 		.rq_psn = attr->rq_psn,
 		.sq_psn = attr->sq_psn,
 		.dest_qp_num = attr->dest_qpn,
-		/* Whether windows may be bound is said by regions alone. */
+		/* Permission to bind windows is a right of regions only. */
 		.qp_access_flags = attr->access_flags & ~(uint32_t)FRL_ACCESS_MW_BIND,
 		.pkey_index = attr->pkey_index,
 		.en_sqd_async_notify = attr->en_sqd_async_notify,
@@ -151,7 +151,7 @@ static void done(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t m
 	if ((mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET)
 		forget(qp);
 	keep(&qp->attr, attr, mask);
-	/* Datagrams are as long as the port carries. */
+	/* The port's MTU limits datagrams. */
 	if (is_datagram(&qp->base))
 		qp->attr.path_mtu = qp->base.pd->device->attr.path_mtu;
 	atomic_store(&qp->qkey, qp->attr.qkey);
@@ -170,14 +170,14 @@ static int refused(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t
 	if (err == EINVAL) {
 		enum frl_qp_state before = qp_state_of(qp), now = before;
 
-		/* One that is in ERR stays there until it is reset. */
+		/* A queue pair in ERR stays there until it is reset. */
 		if (before != FRL_QPS_ERR)
 			now = verbs_qp_ask_state(qp);
 		snprintf(why, sizeof(why), "the device refuses it (EINVAL): %s %s, and see dmesg",
 			now == before ? "it is in" : "it has gone to", frl_qp_state_str(now));
 		return complain(qp, attr, mask, -EINVAL, why);
 	}
-	/* To who called this, these two mean that a neighbour is looked for. */
+	/* For callers, these two errnos mean that neighbour resolution is in progress. */
 	if (err == ETIMEDOUT)
 		return complain(qp, attr, mask, -EIO,
 			"the device's firmware does not answer: see dmesg; if it stays so, reset "
@@ -192,7 +192,7 @@ static int refused(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t
 	return complain(qp, attr, mask, err == ENOSYS ? -ENOTSUP : -err, why);
 }
 
-/* Until nobody else moves it. Releases the guard meanwhile. */
+/* Waits until no other thread modifies it. Releases the guard during the wait. */
 static void wait_for_turn(struct verbs_qp *qp)
 {
 	struct frl_device *device = qp->base.pd->device;
@@ -206,7 +206,7 @@ static void wait_for_turn(struct verbs_qp *qp)
 	}
 }
 
-/* What could not be asked while it was being moved. */
+/* Queries the state that could not be queried during the modify call. */
 static void settle(struct verbs_qp *qp)
 {
 	const char *why = qp->doubt;
@@ -217,8 +217,9 @@ static void settle(struct verbs_qp *qp)
 		verbs_qp_note_error(qp, why);
 }
 
-/* 0, or an errno. The kernel may look for a neighbour, and the firmware may be slow: the guard is
- * released meanwhile, which all others need, the thread for events among them. */
+/* Returns 0 or an errno. The kernel may resolve a neighbour, and the firmware may be slow. The
+ * guard is released during the call, because other threads need it, including the one for
+ * events. */
 static int move(struct verbs_qp *qp, struct ibv_qp_attr *attr, uint32_t mask)
 {
 	struct frl_device *device = qp->base.pd->device;
@@ -237,7 +238,8 @@ static int move(struct verbs_qp *qp, struct ibv_qp_attr *attr, uint32_t mask)
 	return rc;
 }
 
-/* Something was noted of it that ends what it was moved to; the device may not know. */
+/* A failure was recorded during the call, which overrides the new state. The device may not know
+ * it. */
 static bool has_failed_meanwhile(const struct verbs_qp *qp, enum frl_qp_state before,
 	const struct frl_qp_attr *attr, uint32_t mask)
 {
@@ -273,7 +275,7 @@ static int check_and_move(struct verbs_qp *qp, const struct frl_qp_attr *attr, u
 		verbs_fill_path(device, &attr->ah, &translated.ah_attr, &why);
 	if (why)
 		return complain(qp, attr, mask, -EINVAL, why);
-	/* Packets of hardware have an ICRC, whatever was agreed on. */
+	/* Hardware packets have an ICRC, independent of what was negotiated. */
 	mask &= ~(uint32_t)FRL_QP_CAPABILITIES;
 	err = move(qp, &translated, mask);
 	if (has_failed_meanwhile(qp, before, attr, mask))
@@ -302,7 +304,7 @@ void verbs_qp_to_error(struct verbs_qp *qp)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	int rc = qp->is_moving ? 0 : ibv_modify_qp(qp->qp, &attr, IBV_QP_STATE);
 
-	/* Of one whose device has failed nothing goes on, either. */
+	/* A queue pair of a failed device makes no progress either. */
 	if (rc && !atomic_load(&device_of_pd(qp->base.pd)->is_fatal))
 		verbs_warn(verbs_errno(rc), "cannot move a queue pair to ERR");
 	verbs_qp_set_state(qp, FRL_QPS_ERR);
