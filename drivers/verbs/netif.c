@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The network interfaces behind RDMA ports: facts that libibverbs does not tell. */
+/* The network interfaces of RDMA ports: properties that libibverbs does not report. */
 #include "drivers/verbs/internal.h"
 
 #include <ifaddrs.h>
@@ -75,7 +75,7 @@ static bool read_address(const struct sockaddr *from, struct frl_ip *ret_ip)
 	return false;
 }
 
-/* One bits from the front, of an IPv4 mask behind its prefix. */
+/* Counts leading one bits of an IPv4 mask, after the prefix of a mapped address. */
 static int count_ones(const struct frl_ip *mask, unsigned first)
 {
 	int n = 0;

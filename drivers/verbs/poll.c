@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completions, as libibverbs has them and as Ferrule has them: nearly the same. */
+/* Converts completions of libibverbs to those of Ferrule, which are nearly the same. */
 #include "drivers/verbs/internal.h"
 
 #include "lib/base/clock.h"
@@ -11,7 +11,7 @@ enum {
 	LATELY_MS = 1000,
 	SOON_MS = 50,
 	SOON_STEP_NS = 1000000,
-	RXE_WITH_INV = 1 << 2, /* IB_WC_WITH_INVALIDATE, of the kernel */
+	RXE_WITH_INV = 1 << 2, /* the kernel's IB_WC_WITH_INVALIDATE */
 };
 
 _Static_assert(FRL_WC_RECV == (int)IBV_WC_RECV &&
@@ -43,16 +43,17 @@ static enum frl_wc_status status_of(enum ibv_wc_status status)
 	case IBV_WC_RETRY_EXC_ERR: return FRL_WC_RETRY_EXC_ERR;
 	case IBV_WC_RNR_RETRY_EXC_ERR: return FRL_WC_RNR_RETRY_EXC_ERR;
 	case IBV_WC_REM_INV_RD_REQ_ERR: return FRL_WC_REM_INV_RD_REQ_ERR;
-	/* Ferrule's REM_ABORT_ERR says more than the specification's; hardware cannot mean it. */
+	/* Ferrule's REM_ABORT_ERR is more specific than the specification's, and hardware cannot
+	 * mean it. */
 	case IBV_WC_REM_ABORT_ERR: return FRL_WC_REM_OP_ERR;
 	case IBV_WC_FATAL_ERR: return FRL_WC_FATAL_ERR;
 	case IBV_WC_RESP_TIMEOUT_ERR: return FRL_WC_RESP_TIMEOUT_ERR;
-	/* Of reliable datagrams, contexts and tags, which there are none of. */
+	/* Statuses of reliable datagrams, EE contexts and tag matching, which are not supported. */
 	default: return FRL_WC_GENERAL_ERR;
 	}
 }
 
-/* Notes why the queue pair is in ERR. Not for the flow of good completions. */
+/* Records why the queue pair is in ERR. Not called for successful completions. */
 static void note_failure(
 	struct verbs_cq *cq, uint32_t num, enum frl_wc_status status, uint32_t vendor_error)
 {
@@ -74,8 +75,8 @@ static bool is_link_down(const struct verbs_device *device)
 		port.state != IBV_PORT_ACTIVE;
 }
 
-/* Now, or a moment ago; or in a moment: the kernel takes an interface's routes away before it tells
- * rxe that the interface is down. */
+/* Returns true if the link is down, or was a moment ago, or will be. The kernel removes an
+ * interface's routes before it reports to rxe that the interface is down. */
 static bool is_link_down_about_now(const struct verbs_device *device)
 {
 	const struct timespec step = { .tv_nsec = SOON_STEP_NS };
@@ -88,8 +89,8 @@ static bool is_link_down_about_now(const struct verbs_device *device)
 	return is_down;
 }
 
-/* rxe does not retry what it has no route for, because its interface is down, and says that its own
- * queue pair has failed: a NIC would retry, and then say that nobody answers. */
+/* Without a route, because its interface is down, rxe does not retry, and reports an error of the
+ * local queue pair. A NIC would retry, and then report that the peer does not answer. */
 static enum frl_wc_status status_on(const struct verbs_cq *cq, enum ibv_wc_status status)
 {
 	const struct verbs_device *device = verbs_device(cq->base.device);
@@ -113,7 +114,7 @@ static bool is_of_datagrams(struct verbs_cq *cq, uint32_t num)
 		return false;
 	if (!atomic_load_explicit(&cq->connected, memory_order_relaxed))
 		return true;
-	/* A queue for both kinds is rare. */
+	/* Queues for both kinds are rare. */
 	device_enter(&device->base);
 	qp = verbs_find(device, num);
 	is = qp && is_datagram(&qp->base);
@@ -129,8 +130,8 @@ static bool is_on_vlan(const struct gid_table *gids, uint16_t vlan)
 	return false;
 }
 
-/* Of a receive: some devices say of all what is true of datagrams alone, and tell a VLAN tag where
- * there was none. */
+/* Corrects a receive completion. Some devices set flags of datagrams for all services, and report a
+ * VLAN tag that did not exist. */
 static void tidy(struct verbs_cq *cq, struct frl_wc *wc)
 {
 	bool is_datagram;
@@ -166,12 +167,12 @@ static void convert(struct verbs_cq *cq, const struct ibv_wc *from, struct frl_w
 	if ((to->flags & RXE_WITH_INV) && verbs_device(cq->base.device)->is_rxe)
 		to->flags |= FRL_WC_WITH_INV;
 	if (to->flags & (FRL_WC_WITH_IMM | FRL_WC_WITH_INV))
-		to->imm_data = from->imm_data; /* or the key */
+		to->imm_data = from->imm_data; /* immediate data, or the invalidated key */
 	to->src_qp = from->src_qp;
 	tidy(cq, to);
 }
 
-/* A completion is lost with it, so this queue is of no use any more. */
+/* The error loses a completion, so this queue is not usable any more. */
 static void note_poll_error(struct verbs_cq *cq, int err)
 {
 	int none = 0;
@@ -201,8 +202,8 @@ static int poll_plain(struct verbs_cq *cq, int max, struct frl_wc wc[])
 	return done;
 }
 
-/* Between ibv_start_poll() and ibv_end_poll() the provider may hold a lock of the queue: the guard
- * is taken when that is over. A failed one keeps its vendor error in imm_data until then. */
+/* Between ibv_start_poll() and ibv_end_poll() the provider may hold a lock of the queue, so the
+ * guard is taken afterwards. Until then, a failed completion keeps its vendor error in imm_data. */
 static void convert_current(struct verbs_cq *cq, struct frl_wc *to)
 {
 	struct ibv_cq_ex *ex = cq->ex;
@@ -222,7 +223,7 @@ static void convert_current(struct verbs_cq *cq, struct frl_wc *to)
 	if (to->flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
 		to->imm_data = ibv_wc_read_imm_data(ex);
 	to->src_qp = ibv_wc_read_src_qp(ex);
-	/* What they call service level is none with RoCE: the priority is in the tag. */
+	/* With RoCE this field is not a service level: the priority is in the tag. */
 	if (cq->has_vlan) {
 		uint16_t tag = ibv_wc_read_cvlan(ex);
 
@@ -263,7 +264,7 @@ static bool is_fatal(const struct verbs_cq *cq)
 	return atomic_load_explicit(&verbs_device(cq->base.device)->is_fatal, memory_order_acquire);
 }
 
-/* What there is to say of a queue that is empty, or cannot be polled. */
+/* Explains why a queue is empty or cannot be polled. */
 static int explain(const struct verbs_cq *cq)
 {
 	const struct verbs_device *device = verbs_device(cq->base.device);
@@ -291,7 +292,7 @@ int verbs_poll_cq(struct frl_cq *base, int max, struct frl_wc wc[], bool *ret_mo
 	struct verbs_cq *cq = verbs_cq(base);
 	int n = take(cq, max, wc);
 
-	/* A completion may have come between that look and the failure of the device. */
+	/* A completion may have come between that poll and the failure of the device. */
 	if (n == 0 && is_fatal(cq))
 		n = take(cq, max, wc);
 	*ret_moved = n > 0;

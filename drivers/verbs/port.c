@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port of an RDMA device: opened, looked at, and why it cannot be used. */
+/* Opens and examines a port of an RDMA device, and explains why it cannot be used. */
 #include "drivers/verbs/internal.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 #include "lib/base/error.h"
 
-/* As told by the kernel: "../../../0000:3b:00.0". */
+/* The kernel's link has this form: "../../../0000:3b:00.0". */
 void verbs_read_pci(const char *path, char ret_pci[16])
 {
 	char file[IBV_SYSFS_PATH_MAX + 16], link[IBV_SYSFS_PATH_MAX];
@@ -76,8 +76,8 @@ static int cannot_open(const char *name, int err)
 	}
 }
 
-/* libibverbs goes on trying for seconds where it may not open the file, and then has another
- * reason. 0, EACCES or EPERM: everything else it says better. */
+/* If libibverbs may not open the file, it retries for seconds and then returns another errno.
+ * Returns 0, EACCES or EPERM: for other errors libibverbs reports the better reason. */
 static int try_file(const struct ibv_device *device)
 {
 	char path[sizeof(device->dev_name) + 32];
@@ -91,7 +91,7 @@ static int try_file(const struct ibv_device *device)
 	return 0;
 }
 
-/* 0, or an errno. */
+/* Returns 0 or an errno. */
 static int open_context(struct ibv_device *device, struct ibv_context **ret_context)
 {
 	int err = try_file(device);
@@ -111,7 +111,7 @@ int verbs_open_context(
 	return err ? cannot_open(name, err) : 0;
 }
 
-/* What is told of a port that answers. */
+/* Describes a port that answers queries. */
 static void describe(struct verbs_port *port)
 {
 	struct frl_device_info *info = &port->info;
@@ -183,7 +183,7 @@ static int query(struct verbs_port *port)
 	return check_kind(port);
 }
 
-/* The kernel looks whether the driver can before it looks at the descriptor, and this is none. */
+/* The kernel checks the driver's support before the descriptor, which is invalid here. */
 static bool takes_dmabuf(struct ibv_context *context)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -229,7 +229,7 @@ static void begin(struct verbs_port *port, uint8_t num)
 	verbs_read_pci(port->path, info->pci);
 }
 
-/* What came of looking at it. */
+/* Records the result of the examination. */
 static int end(struct verbs_port *port, int rc)
 {
 	port->info.usable = rc == 0;

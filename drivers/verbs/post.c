@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests, in batches: one doorbell each. What libibverbs would take and the hardware then fail,
- * or worse, is refused before; the elements' keys and bounds are the hardware's to check.
+ * Posts requests in batches with one doorbell each. Requests that libibverbs would accept, but the
+ * hardware would fail or misinterpret, are refused first. Keys and bounds of the elements are left
+ * to the hardware.
  */
 #include "drivers/verbs/internal.h"
 
@@ -41,8 +42,8 @@ static bool has_payload(enum frl_wr_opcode opcode)
 	return opcode != FRL_WR_LOCAL_INV && opcode != FRL_WR_BIND_MW;
 }
 
-/* By the table in work.h. A device without windows is not asked for what is there for them, and its
- * provider may have no function for it. */
+/* See the table in work.h. A device without windows is not queried for window operations, for which
+ * its provider may have no function. */
 static bool takes(const struct frl_qp *qp, enum frl_wr_opcode opcode)
 {
 	bool has_windows = qp->pd->device->attr.max_mw;
@@ -99,7 +100,7 @@ static const char *check_send(const struct verbs_qp *qp, const struct frl_send_w
 	return NULL;
 }
 
-/* An element of no bytes has no key that counts, and to some hardware it means 2 GiB. */
+/* The key of an empty element is irrelevant, and some hardware takes its length for 2 GiB. */
 static uint64_t copy_elements(const struct frl_sge *sge, int n_sge, struct ibv_sge *to, int *ret_n)
 {
 	uint64_t total = 0;
@@ -117,7 +118,7 @@ static uint64_t copy_elements(const struct frl_sge *sge, int n_sge, struct ibv_s
 	return total;
 }
 
-/* The library reads those of inline requests itself. */
+/* The library itself reads the elements of inline requests. */
 static const char *check_inline(const struct frl_send_wr *wr)
 {
 	for (int i = 0; i < wr->n_sge; i++)
@@ -200,7 +201,7 @@ static void fill(const struct verbs_qp *qp, const struct post_wr *from, struct i
 	}
 }
 
-/* 0, or an errno; *ret_posted are posted in any case. */
+/* Returns 0 or an errno. *ret_posted requests are posted in any case. */
 static int post_plain(struct verbs_qp *qp, const struct post_wr wrs[], int n, int *ret_posted)
 {
 	struct ibv_send_wr list[POST_BATCH], *bad = NULL;
@@ -215,7 +216,7 @@ static int post_plain(struct verbs_qp *qp, const struct post_wr wrs[], int n, in
 	return rc ? verbs_errno(rc) : 0;
 }
 
-/* The same. Of a batch that was refused the first ones may fit. */
+/* Like post_plain(). If a batch is refused, its first requests may still fit. */
 static int post_by_wr(struct verbs_qp *qp, const struct post_wr wrs[], int n, int *ret_posted)
 {
 	int done = 0, size = n, err = 0;
@@ -235,7 +236,7 @@ static int post_by_wr(struct verbs_qp *qp, const struct post_wr wrs[], int n, in
 	return err;
 }
 
-/* The next bind starts from this key: some devices look at it. */
+/* The next bind starts from this key, which some devices check. */
 static void note_window(const struct frl_mw_bind *bind)
 {
 	struct verbs_mw *mw = verbs_mw(bind->mw);
@@ -244,8 +245,8 @@ static void note_window(const struct frl_mw_bind *bind)
 	atomic_store_explicit(&mw->rkey, bind->rkey, memory_order_relaxed);
 }
 
-/* Posts up to a batch, at whose end may be a bind; counts in *done. 0, or a negative errno with the
- * reason. */
+/* Posts up to one batch, which may end with a bind, and adds to *done. Returns 0, or a negative
+ * errno with the reason. */
 static int post_some(struct verbs_qp *qp, const struct frl_send_wr wr[], int n, int *done,
 	const char **ret_why, int *ret_err)
 {
@@ -270,8 +271,8 @@ static int post_some(struct verbs_qp *qp, const struct frl_send_wr wr[], int n, 
 	return why ? -EINVAL : 0;
 }
 
-/* Why requests were refused: because of `err`, if there is one, else `why`. The queue of a device
- * that has failed fills up, and no completion ever empties it. */
+/* Explains why requests were refused: by `err` if set, else by `why`. The queue of a failed device
+ * fills up, and no completion empties it. */
 static int explain(const struct verbs_device *device, int rc, const char *why, int err,
 	const char *full, char text[REASON_SIZE])
 {
@@ -320,7 +321,7 @@ int verbs_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, i
 
 /* ---- receives */
 
-/* A queue of them: of a queue pair, or shared. */
+/* A receive queue: of a queue pair, or shared. */
 struct target {
 	struct ibv_qp *qp; /* or NULL */
 	struct ibv_srq *srq;
@@ -353,7 +354,7 @@ static int post_recvs(const struct target *target, struct ibv_recv_wr *list, int
 	return rc ? verbs_errno(rc) : 0;
 }
 
-/* As post_some(). */
+/* Like post_some(). */
 static int post_some_recvs(const struct target *target, const struct frl_recv_wr wr[], int n,
 	int *done, const char **ret_why, int *ret_err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Send requests by ibv_wr_*(): each is written straight into the queue of the hardware. */
+/* Posts send requests by ibv_wr_*(), which writes each directly into the hardware's queue. */
 #include "drivers/verbs/internal.h"
 
 static void bind(struct ibv_qp_ex *ex, const struct frl_mw_bind *bind)
@@ -63,7 +63,7 @@ int verbs_post_by_wr(struct verbs_qp *qp, const struct post_wr wrs[], int n)
 		const struct frl_send_wr *wr = wrs[i].wr;
 
 		ex->wr_id = wr->wr_id;
-		/* With the flag for inline: some providers go by it, not by the call. */
+		/* Set the flag for inline, too: some providers check it instead of the call. */
 		ex->wr_flags = wrs[i].flags;
 		begin(ex, wr);
 		if (is_datagram(&qp->base))

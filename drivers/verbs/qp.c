@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs: made, found, described, and why they failed. modify.c moves them. */
+/* Queue pairs: create, find and describe them, and explain failures. modify.c changes their
+ * state. */
 #include "drivers/verbs/internal.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/control/page.h"
 
-enum { STRIDE = 2048 }; /* slots that are looked at while the guard is held */
+enum { STRIDE = 2048 }; /* slots examined per hold of the guard */
 
 _Static_assert(FRL_QPT_RC == (int)IBV_QPT_RC && FRL_QPT_UC == (int)IBV_QPT_UC &&
 		FRL_QPT_UD == (int)IBV_QPT_UD,
@@ -90,14 +91,14 @@ static void count_on_cq(struct frl_cq *base, const struct verbs_qp *qp, int chan
 {
 	struct verbs_cq *cq = verbs_cq(base);
 
-	/* Unsigned: one less is the same as the most more. */
+	/* Unsigned: adding the maximum subtracts one. */
 	atomic_fetch_add(
 		is_datagram(&qp->base) ? &cq->datagrams : &cq->connected, (unsigned)change);
 }
 
-/* ---- making one */
+/* ---- creation */
 
-/* What it is to take by ibv_wr_*(). */
+/* Returns the operations that it must support by ibv_wr_*(). */
 static uint64_t send_ops(const struct frl_qp *qp)
 {
 	const struct frl_device_attr *device = &qp->pd->device->attr;
@@ -129,7 +130,7 @@ static struct ibv_qp_cap cap_of(const struct frl_qp_config *config)
 	};
 }
 
-/* Some providers take operations that they do not have. */
+/* Some providers accept operations that they do not implement. */
 static bool has_ops(const struct ibv_qp_ex *ex, uint64_t ops)
 {
 	const struct {
@@ -155,7 +156,8 @@ static bool has_ops(const struct ibv_qp_ex *ex, uint64_t ops)
 		ex->wr_set_inline_data_list;
 }
 
-/* One that posts by ibv_wr_*(). NULL: errno; EOPNOTSUPP if the provider does not know them. */
+/* Creates one that posts by ibv_wr_*(). Returns NULL and sets errno; EOPNOTSUPP if the provider
+ * lacks the operations. */
 static struct ibv_qp *create_extended(struct verbs_qp *qp, struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp *made;
@@ -176,7 +178,7 @@ static struct ibv_qp *create_extended(struct verbs_qp *qp, struct ibv_qp_init_at
 	return NULL;
 }
 
-/* 0, or an errno. A provider that does not know ibv_wr_*() refuses what asks for it. */
+/* Returns 0 or an errno. A provider without ibv_wr_*() rejects requests for it. */
 static int create(struct verbs_qp *qp, const struct frl_qp_config *config, uint32_t *ret_inline)
 {
 	struct frl_qp *base = &qp->base;
@@ -211,11 +213,11 @@ static int create(struct verbs_qp *qp, const struct frl_qp_config *config, uint3
 	errno = 0;
 	qp->qp = ibv_create_qp(extended.pd, &plain);
 	*ret_inline = plain.cap.max_inline_data;
-	/* Some providers give no errno where too much is asked of them. */
+	/* Some providers set no errno if a request exceeds their limits. */
 	return qp->qp ? 0 : errno ? errno : EINVAL;
 }
 
-/* At least what was asked for, or EINVAL. */
+/* Returns EINVAL if less was granted than requested. */
 static int take_inline(struct verbs_qp *qp, uint32_t wanted, uint32_t given)
 {
 	if (given >= wanted) {
@@ -291,7 +293,7 @@ void verbs_qp_destroy(struct frl_qp *base)
 	int rc;
 
 	verbs_leave_groups(qp);
-	/* First from the table: what is found there is used. */
+	/* Remove it from the table first: entries in the table are used. */
 	remove_from_table(device, qp);
 	rc = ibv_destroy_qp(own);
 	verbs_destroyed(device, verbs_pd(base->pd), rc, "cannot destroy a queue pair");
@@ -304,7 +306,7 @@ void verbs_qp_destroy(struct frl_qp *base)
 	count_on_cq(base->recv_cq, qp, -1);
 }
 
-/* ---- its state, and what went wrong */
+/* ---- state and failures */
 
 enum frl_qp_state verbs_qp_state(const struct frl_qp *qp)
 {
@@ -342,7 +344,7 @@ enum frl_qp_state verbs_qp_ask_state(struct verbs_qp *qp)
 	return qp_state_of(qp);
 }
 
-/* In ERR it stays until it is reset, whatever the device says meanwhile. */
+/* A queue pair in ERR stays there until it is reset, whatever the device reports. */
 static void believe_state(
 	struct verbs_qp *qp, const struct ibv_qp_attr *said, struct frl_qp_attr *attr)
 {
@@ -352,7 +354,7 @@ static void believe_state(
 	attr->sq_draining = said->qp_state == IBV_QPS_SQD && said->sq_draining;
 }
 
-/* How far it had come; before it was connected, what was asked for. */
+/* Stores the current PSNs. Before it is connected, the requested ones stay. */
 static void believe_psns(
 	const struct verbs_qp *qp, const struct ibv_qp_attr *said, struct frl_qp_attr *attr)
 {
@@ -383,7 +385,7 @@ void verbs_qp_query(struct frl_qp *base, struct frl_qp_attr *ret_attr)
 	if (is_asked && !ibv_query_qp(qp->qp, &said, wanted, &init)) {
 		device_enter(device);
 		believe_psns(qp, &said, ret_attr);
-		/* Much may have happened since. */
+		/* The state may have changed since the query. */
 		if (!qp->is_moving && qp->changes == changes)
 			believe_state(qp, &said, ret_attr);
 		ret_attr->state = qp_state_of(qp);
@@ -405,7 +407,7 @@ void verbs_qp_note_failure(struct verbs_qp *qp, enum frl_wc_status status, uint3
 {
 	enum frl_qp_state state = qp_state_of(qp);
 
-	/* What is left of an earlier life of it. */
+	/* Values from a previous connection. */
 	if (state < FRL_QPS_RTR)
 		return;
 	if (status != FRL_WC_WR_FLUSH_ERR && qp->error_status == FRL_WC_SUCCESS) {
@@ -415,7 +417,7 @@ void verbs_qp_note_failure(struct verbs_qp *qp, enum frl_wc_status status, uint3
 	}
 	if (state == FRL_QPS_ERR || state == FRL_QPS_SQE)
 		return;
-	/* Others may go on; and what was flushed may be so by its owner. */
+	/* Other services may continue, and requests may have been flushed by the owner. */
 	if (qp->base.type == FRL_QPT_RC && status != FRL_WC_WR_FLUSH_ERR)
 		verbs_qp_set_state(qp, FRL_QPS_ERR);
 	else
@@ -434,13 +436,13 @@ void verbs_qp_fail(struct frl_qp *base, const char *reason)
 		return;
 	}
 	verbs_qp_to_error(qp);
-	/* It is the reason now, whatever there was before. */
+	/* It replaces any earlier reason. */
 	qp->error[0] = '\0';
 	verbs_qp_note_error(qp, reason);
 	device_raise(base->pd->device, &qp->source, FRL_EVENT_QP_FATAL);
 }
 
-/* Cut to the size. */
+/* Truncates to the size. */
 static void copy_text(char *to, size_t size, const char *from)
 {
 	size_t len = strnlen(from, size ? size - 1 : 0);
@@ -473,7 +475,7 @@ static enum page_wait wait_of(enum frl_qp_state state)
 	case FRL_QPS_INIT: return PAGE_WAIT_NOT_CONNECTED;
 	case FRL_QPS_SQD: return PAGE_WAIT_DRAINING;
 	case FRL_QPS_ERR: return PAGE_WAIT_ERROR;
-	default: return PAGE_WAIT_NOTHING; /* what the hardware waits for it does not tell */
+	default: return PAGE_WAIT_NOTHING; /* not known for hardware */
 	}
 }
 

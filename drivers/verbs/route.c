@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How the kernel reaches a peer: asked by rtnetlink, as `ip route get` does. */
+/* Queries the kernel's route to a peer by rtnetlink, like `ip route get`. */
 #include "drivers/verbs/internal.h"
 
 #include <netdb.h>
@@ -16,14 +16,14 @@ enum { MAX_ANSWER = 8192 };
 
 enum { SEQUENCE = 1 };
 
-/* The attributes follow each other: the interface, if there is one, then the address. */
+/* The attributes are contiguous: the interface, if any, then the address. */
 struct question {
 	struct nlmsghdr header;
 	struct rtmsg route;
 	uint8_t attributes[RTA_SPACE(4) + RTA_SPACE(16)];
 };
 
-/* An address, and the interface that a link-local one belongs to, or 0. */
+/* An address, and the interface of a link-local one, or 0. */
 struct host {
 	struct frl_ip ip;
 	uint32_t scope;
@@ -75,7 +75,7 @@ static void take_attribute(
 	}
 }
 
-/* 0, or an errno. */
+/* Returns 0 or an errno. */
 static int read_answer(const uint8_t *answer, size_t size, struct verbs_route *route)
 {
 	size_t at = NLMSG_ALIGN(sizeof(struct nlmsghdr)) + NLMSG_ALIGN(sizeof(struct rtmsg));
@@ -106,7 +106,7 @@ static int read_answer(const uint8_t *answer, size_t size, struct verbs_route *r
 	return route->ifindex ? 0 : ENETUNREACH;
 }
 
-/* 0, or an errno. */
+/* Returns 0 or an errno. */
 static int ask_kernel(const struct host *peer, struct verbs_route *ret_route)
 {
 	struct verbs_route route = { .peer = peer->ip };

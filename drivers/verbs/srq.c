@@ -9,7 +9,7 @@ static const char *name_of(const struct frl_srq *base)
 	return device_of_pd(base->pd)->name;
 }
 
-/* 0, or an errno. */
+/* Returns 0 or an errno. */
 static int set_limit(struct verbs_srq *srq, uint32_t limit)
 {
 	struct ibv_srq_attr attr = { .srq_limit = limit };
@@ -37,7 +37,7 @@ int verbs_srq_create(struct frl_srq *base)
 			"with %u)",
 			name_of(base), base->config.max_wr, base->config.max_sge,
 			limits->max_srq_wr, limits->max_srq_sge);
-	/* Creating it does not arm it. */
+	/* Creation does not arm the limit. */
 	err = base->config.limit ? set_limit(srq, base->config.limit) : 0;
 	if (!err)
 		return 0;
@@ -54,7 +54,7 @@ void verbs_srq_destroy(struct frl_srq *base)
 	verbs_destroyed(device_of_pd(base->pd), verbs_pd(base->pd), rc,
 		"cannot destroy a shared receive queue");
 	device_enter(base->pd->device);
-	/* The thread for events looks at it with the guard held. */
+	/* The thread for events reads it with the guard held. */
 	if (rc)
 		own->srq_context = NULL;
 	list_remove(&srq->source.node);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Counters of a port, as the kernel tells them in sysfs: those of the device, which other programs
- * use as well, since this one opened it. Drivers have different ones; what there is none of is 0.
+ * Counters of a port from sysfs, since this device was opened. They count the traffic of all
+ * programs that use the hardware. Counters that a driver lacks are 0.
  */
 #include "drivers/verbs/internal.h"
 
@@ -9,7 +9,7 @@
 
 static const struct source {
 	const char *file; /* below ports/N/ */
-	size_t offset;    /* in struct frl_stats */
+	size_t offset;    /* offset in struct frl_stats */
 	uint32_t unit;
 } sources[] = {
 /* clang-format off */
@@ -92,7 +92,7 @@ void verbs_stats(struct frl_device *base, struct frl_stats *ret_stats)
 	for (size_t at = 0; at < sizeof(*ret_stats); at += sizeof(uint64_t)) {
 		uint64_t first = *counter_at(&device->first, at);
 
-		/* Somebody may have set it back. */
+		/* The counter may have been reset. */
 		*counter_at(ret_stats, at) -= first <= *counter_at(ret_stats, at) ? first : 0;
 	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The hardware driver: a port of a libibverbs device becomes a device of Ferrule. What lib/api sees
- * of it; the rest is behind device_ops. Any thread.
+ * The hardware driver: opens a port of a libibverbs device as a Ferrule device. This is its
+ * interface to lib/api; the rest is behind device_ops. Any thread.
  */
 #ifndef FERRULE_DRIVERS_VERBS_VERBS_H
 #define FERRULE_DRIVERS_VERBS_VERBS_H
@@ -21,17 +21,17 @@ struct verbs_open {
 	uint32_t path_mtu;
 };
 
-/* Whether a frl_device_config.port, which may be NULL, names hardware. */
+/* Returns true if a frl_device_config.port, which may be NULL, names hardware. */
 bool verbs_is_port(const char *port);
 
 /*
- * -EINVAL (name, address, peer), -ENODEV (no such device, or none that is usable), -EPERM, -ENOMEM,
- * -EMSGSIZE, -ENETDOWN (port down), -EHOSTUNREACH (no route to the peer), and what the kernel says;
- * frl_last_error() says what to do.
+ * Opens a device. Returns -EINVAL (name, address, peer), -ENODEV (no such device, or no usable
+ * one), -EPERM, -ENOMEM, -EMSGSIZE, -ENETDOWN (port down), -EHOSTUNREACH (no route to the peer), or
+ * an errno of the kernel. frl_last_error() names the remedy.
  */
 int verbs_device_open(const struct verbs_open *wanted, struct frl_device **ret_device);
 
-/* As frl_device_list(); the array is freed with free(). */
+/* Implements frl_device_list(). Release the array with free(). */
 int verbs_list(struct frl_device_info **ret_infos, size_t *ret_n);
 
 #endif
