@@ -53,7 +53,7 @@ static void break_ring(struct local_port *port, struct burst_link *link)
 	link_thread_ask(port);
 }
 
-/* ---- in */
+/* ---- receive */
 
 static void drop(struct local_port *port, struct packet_buffer *buffer)
 {
@@ -185,7 +185,7 @@ void local_disarm(struct port *base)
 	wake_drain(port->wake_fd);
 }
 
-/* ---- out */
+/* ---- send */
 
 static uint32_t packet_len(const struct port_packet *packet)
 {
@@ -196,7 +196,7 @@ static uint32_t packet_len(const struct port_packet *packet)
 	return len;
 }
 
-/* A tag does not count, as on any Ethernet. */
+/* A VLAN tag does not count, as usual in Ethernet. */
 static bool is_too_long(const struct burst_link *link, const struct port_packet *packet)
 {
 	uint32_t len = packet_len(packet);

@@ -115,7 +115,7 @@ void in_place_want(struct local_port *port, struct in_place *in_place, struct po
 void in_place_forget(struct local_port *port);
 
 /* For the link thread, with the port's guard and the mutex held: begin, each link of the port, end.
- * Return true if messages must be sent to the peer. */
+ * in_place_publish() returns true if messages must be sent to the peer. */
 void in_place_publish_begin(struct local_port *port);
 bool in_place_publish(struct local_port *port, struct in_place *in_place);
 void in_place_publish_end(struct local_port *port);

@@ -94,7 +94,7 @@ int wake_open(uint32_t *ret_name)
 
 	if (fd < 0)
 		return fd;
-	/* One queued datagram suffices. Both options are optional. */
+	/* One queued datagram suffices. Without these options waking still works. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
 	(void)setsockopt(fd, SOL_NETLINK, NETLINK_NO_ENOBUFS, &yes, sizeof(yes));
 	return fd;

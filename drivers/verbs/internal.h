@@ -121,7 +121,7 @@ struct verbs_pd {
 struct verbs_mr {
 	struct frl_mr base;
 	struct ibv_mr *mr;
-	bool is_broken; /* by a failed change */
+	bool is_broken; /* a change of it has failed */
 };
 
 struct verbs_mw {
@@ -173,7 +173,7 @@ struct verbs_qp {
 	/* The guard protects these. */
 	struct event_source source;
 	bool is_moving;    /* in a modify call, during which the guard is released */
-	bool is_in_doubt;  /* its state was queried during that call: */
+	bool is_in_doubt;  /* a query of its state was deferred: */
 	const char *doubt; /* reason of the query, and of the failure if it is in ERR; or NULL */
 	uint32_t changes;  /* counts changes of `state`: an older answer is discarded */
 	struct list node;  /* struct verbs_device.qps */

@@ -307,7 +307,7 @@ int verbs_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, i
 	const char *why = NULL;
 	int done = 0, rc = 0, err = 0;
 
-	/* In ERR and SQE they are flushed. */
+	/* In ERR and SQE, requests are accepted and flushed. */
 	if (state < FRL_QPS_RTS && n > 0) {
 		why = "send requests need the state RTS or SQD";
 		rc = -EINVAL;

@@ -407,7 +407,7 @@ void verbs_qp_note_failure(struct verbs_qp *qp, enum frl_wc_status status, uint3
 {
 	enum frl_qp_state state = qp_state_of(qp);
 
-	/* Values from a previous connection. */
+	/* The completion is from a previous connection. */
 	if (state < FRL_QPS_RTR)
 		return;
 	if (status != FRL_WC_WR_FLUSH_ERR && qp->error_status == FRL_WC_SUCCESS) {

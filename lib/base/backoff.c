@@ -11,7 +11,7 @@ enum {
 	YIELD_ROUNDS = 2000, /* further rounds before sleeping */
 	SPIN_LOOKS = 50,
 	SLEEP_MIN_US = 10,
-	/* Each long sleep lasts 1/64 of the time waited before it. */
+	/* Each long sleep lasts about 1/64 of the time waited before it. */
 	LONG_SHARE = 64,
 	/* After a longer yield, another thread has run on this processor. */
 	CROWDED_YIELD_NS = 2000,
