@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives: a communicator of n ranks and what they do together.
+ * Collectives: operations of the n ranks of a communicator.
  *
- * All ranks start the same operations in the same order, with the same arguments but for the
- * buffers. Buffers are registered for the operation and used in place: payload goes from the
- * sender's buffer into packets and out of the packet buffer, reduced, into the receiver's buffer.
+ * All ranks start the same operations in the same order, with the same arguments except for the
+ * buffers. The operation registers the buffers and uses them in place. Payload goes from the
+ * sender's buffer into packets, and from the packet buffer, reduced, into the receiver's buffer.
  *
  * The operations, with n ranks and `count` elements (as NCCL counts):
  *
- *	                send        recv        in place if
- *	ALLREDUCE       count       count       send == recv
- *	REDUCE_SCATTER  n * count   count       recv == send + rank * count
- *	ALLGATHER       count       n * count   send == recv + rank * count
- *	BROADCAST       count       count       send == recv; send is the root's only
- *	REDUCE          count       count       send == recv; recv is the root's only
- *	ALLTOALL        n * count   n * count   send == recv
- *	ALLTOALLV       by send_counts, ...     never
- *	GATHER          count       n * count   at the root: send == recv + root * count
- *	SCATTER         n * count   count       at the root: recv == send + root * count
- *	BARRIER         -           -
- *	SEND, RECV      count       count       `root` is the peer, which may be this rank
+ * 	                send        recv        in place if
+ * 	ALLREDUCE       count       count       send == recv
+ * 	REDUCE_SCATTER  n * count   count       recv == send + rank * count
+ * 	ALLGATHER       count       n * count   send == recv + rank * count
+ * 	BROADCAST       count       count       send == recv; send is the root's only
+ * 	REDUCE          count       count       send == recv; recv is the root's only
+ * 	ALLTOALL        n * count   n * count   send == recv
+ * 	ALLTOALLV       by send_counts, ...     never
+ * 	GATHER          count       n * count   at the root: send == recv + root * count
+ * 	SCATTER         n * count   count       at the root: recv == send + root * count
+ * 	BARRIER         -           -
+ * 	SEND, RECV      count       count       `root` is the peer, which may be this rank
  *
- * Buffers that overlap otherwise are refused. None needs any alignment. They may be GPU memory:
- * docs/gpudirect.md. What is launched there after the request has completed sees the results.
+ * Other overlaps of buffers return an error. Any alignment is allowed. Buffers may be GPU memory:
+ * docs/gpudirect.md. GPU work that is launched after the request has completed sees the results.
  *
- * Results are bitwise the same on all ranks that get them, and from run to run while the number of
- * ranks, their places and the choice of algorithm stay the same.
+ * Results are bitwise the same on all ranks that receive them. They are also the same from run to
+ * run while the number of ranks, their hosts and the choice of algorithm stay the same.
  *
  * Threads: one thread at a time uses a communicator, but any thread may call frl_comm_abort().
- * Different communicators may be used by different threads at once.
+ * Several threads may use different communicators at once.
  *
- * Progress is made by whoever tests or waits for a request, starts or destroys: in that
- * communicator, and while it has nothing to do also in those that were made out of it, or it out of
- * them. So ranks may wait for requests of several communicators in different orders. Nobody makes
- * it for a rank that does none of that: an operation may complete only when the other ranks have
- * called the library again after they started it, also one that needs nothing of them but that they
- * take what this rank brings.
+ * Progress: a rank makes progress when it starts, tests or waits for a request, or destroys a
+ * communicator. An idle communicator also makes progress for its related communicators: those split
+ * from it, and those that it was split from. Ranks may therefore wait for requests of several
+ * communicators in different orders. A rank that calls none of these functions makes no progress.
+ * An operation may then complete only after the other ranks have called the library again; this
+ * holds even for an operation that only needs them to receive data of this rank.
  *
  * Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", 2009 (ring); Thakur, Rabenseifner and Gropp, "Optimization of collective
@@ -76,92 +76,106 @@ enum frl_coll {
 	FRL_BARRIER,
 	FRL_SEND,
 	FRL_RECV,
-	FRL_COLLS /* how many there are */
+	FRL_COLLS /* number of operations */
 };
 
-/* "allreduce", "reduce_scatter", ...; NULL for a value that is none. */
+/* Returns "allreduce", "reduce_scatter", ...; NULL for an invalid value. */
 FRL_API const char *frl_coll_name(enum frl_coll coll);
 
 enum frl_algo {
-	FRL_ALGO_AUTO, /* by a model of what each would cost */
+	FRL_ALGO_AUTO, /* the algorithm with the lowest cost of a model */
 	FRL_ALGO_RING,
 	FRL_ALGO_HALVING_DOUBLING, /* recursive */
-	FRL_ALGO_TREE,             /* two binary trees, each for one half */
-	FRL_ALGO_DIRECT,           /* everybody with everybody at once */
-	FRL_ALGO_PAIRWISE,         /* everybody with everybody, one after the other */
+	FRL_ALGO_TREE,             /* two binary trees, each for one half of the data */
+	FRL_ALGO_DIRECT,           /* all pairs of ranks at once */
+	FRL_ALGO_PAIRWISE,         /* all pairs of ranks, one after the other */
 	FRL_ALGO_BRUCK,            /* in log n rounds over log n connections */
-	FRL_ALGO_HIERARCHICAL,     /* within the hosts, then between them, then within */
-	FRL_ALGOS                  /* how many there are */
+	FRL_ALGO_HIERARCHICAL,     /* within hosts, then between hosts, then within hosts */
+	FRL_ALGOS                  /* number of algorithms */
 };
 
-/* "auto", "ring", "halving-doubling", ...; NULL for a value that is none. */
+/* Returns "auto", "ring", "halving-doubling", ...; NULL for an invalid value. */
 FRL_API const char *frl_algo_name(enum frl_algo algo);
 
 /* ---- communicators */
 
 struct frl_comm_config {
-	/* Rails: ports of this process, all with connections to the same ports of the others; what
-	 * is long is striped over them, and when one dies the others go on. */
+	/*
+	 * Rails: ports of this process. Each one has connections to the same port of the other
+	 * ranks. Long messages are striped over the rails; if one rail fails, the others continue.
+	 */
 	struct frl_device *const *devices;
 	int n_devices;
-	/* An operation that makes no progress for so long fails, and says who is awaited; 0: never.
-	 * Default: FRL_COLL_TIMEOUT_S, or 0. */
+	/*
+	 * An operation without progress for this time fails, and the error names the ranks that it
+	 * waits for. 0: no limit. Default: FRL_COLL_TIMEOUT_S, or 0.
+	 */
 	int timeout_ms;
-	/* Which algorithms, as FRL_ALGO names them, alike on all ranks: "auto", "ring",
-	 * "allreduce=ring,reduce=tree". NULL, the default: as FRL_ALGO says. The text is lent until
-	 * the communicator, and all that were made out of it, are destroyed. */
+	/*
+	 * The algorithms in the syntax of FRL_ALGO, the same on all ranks: "auto", "ring",
+	 * "allreduce=ring,reduce=tree". NULL, the default: the value of FRL_ALGO. The text must
+	 * stay valid until the communicator, and all that were split from it, are destroyed.
+	 */
 	const char *algos;
 };
 
+/* Fills in the defaults, then applies the FRL_* settings. */
 FRL_API void frl_comm_config_init(struct frl_comm_config *config);
 
 /*
- * Makes a communicator out of the ranks that `bootstrap` joins; all of them call it. The bootstrap
- * is lent until the communicator, and all that were made out of it, are destroyed: nobody else uses
- * it. Blocks while the others are awaited, as long as the bootstrap lets its allgather take (60 s
- * with frl_bootstrap_join() unless set). Connections are made when they are first needed; but over
- * a network two or three ranks measure what messages cost, unless FRL_TUNER_COSTS or a file says
- * it: see "What messages cost" in docs/collectives.md.
- * -EINVAL; -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, another Ferrule), -ENOMEM;
- * frl_last_error() names the rank.
+ * Creates a communicator of the ranks of `bootstrap`; all of them must call this. The communicator
+ * uses the bootstrap alone, until it and all communicators that were split from it are destroyed.
+ * Destroy it with frl_comm_destroy().
+ *
+ * Blocks until the other ranks call this, at most as long as the bootstrap's allgather (60 s with
+ * frl_bootstrap_join() unless set). Connections are made when they are first needed. Over a network
+ * two or three ranks measure message costs here, unless FRL_TUNER_COSTS or a file gives them: see
+ * "What messages cost" in docs/collectives.md.
+ *
+ * Returns -EINVAL, -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, or another version of Ferrule)
+ * or -ENOMEM; frl_last_error() names the rank.
  */
 FRL_API int frl_comm_create_with(struct frl_bootstrap *bootstrap,
 	const struct frl_comm_config *config, struct frl_comm **ret_comm);
 
-/* The same with one device and defaults. */
+/* Calls frl_comm_create_with() with one device and the default configuration. */
 FRL_API int frl_comm_create(
 	struct frl_device *device, struct frl_bootstrap *bootstrap, struct frl_comm **ret_comm);
 
 /*
- * Splits a communicator: ranks that give the same `color` form one, numbered by `key`, and among
- * equal keys by their number in `comm`. A negative color: part of none, *ret_comm is NULL. All
- * ranks of `comm` call it, in the order of their operations; waits for them. The new one has
- * connections of its own, and is independent of the old one, which must be destroyed later.
- * If one rank cannot make it (-ENOMEM), no rank of its color gets it, and `comm` goes on. Other
- * errors are the communicator's. *ret_comm is NULL after any.
+ * Splits a communicator. Ranks with the same `color` form one communicator. Their order in it is
+ * that of `key`, then that of their rank in `comm`. A rank with a negative color gets none:
+ * *ret_comm is NULL.
+ *
+ * All ranks of `comm` call this, in the order of their operations, and the call waits for them. The
+ * new communicator has its own connections, and is independent of `comm`, except that `comm` must
+ * be destroyed later. If one rank cannot create it (-ENOMEM), all ranks of that color fail, and
+ * `comm` stays usable. Other errors are errors of `comm`. *ret_comm is NULL after every error.
  */
 FRL_API int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **ret_comm);
 
-/* One with the same ranks. */
+/* Creates a communicator with the same ranks, as frl_comm_split() does. */
 FRL_API int frl_comm_duplicate(struct frl_comm *comm, struct frl_comm **ret_comm);
 
 /*
- * Ends it; all ranks call this, for several communicators in any order. Requests that were not
- * tested to their end are gone. What belongs to it stays until the other ranks have destroyed it
- * too, so that nobody misses a last acknowledgement: the last one of those that were made out of
- * one another waits for them (5 s at most, with several rails 20 s, since one of them may have
- * died). NULL is fine.
+ * Destroys a communicator. All ranks call this; the order of several communicators may differ.
+ * Requests that have not completed are discarded. NULL is fine.
+ *
+ * Resources stay until the other ranks have destroyed the communicator too, so that no rank misses
+ * a last acknowledgement. Destroying the last one of a set of related communicators waits for the
+ * other ranks: at most 5 s, with several rails 20 s, because a rail may have failed.
  */
 FRL_API void frl_comm_destroy(struct frl_comm *comm);
 
 /*
- * Makes all operations fail, here at once and soon on all other ranks, with -ECANCELED and
- * `reason` (a sentence; may be NULL). Never blocks; any thread. The others hear it also if this
- * process ends at once. The communicator is of no more use
- * but for frl_comm_destroy(), which does not wait then.
+ * Fails all operations with -ECANCELED and `reason` (a sentence; may be NULL): at once on this
+ * rank, soon on all others. The other ranks are notified even if this process exits at once. Never
+ * blocks; any thread may call it. Afterwards the communicator can only be destroyed;
+ * frl_comm_destroy() does not wait then.
  */
 FRL_API void frl_comm_abort(struct frl_comm *comm, const char *reason);
 
+/* Return the rank of this process, and the number of ranks. */
 FRL_API int frl_comm_rank(const struct frl_comm *comm);
 FRL_API int frl_comm_size(const struct frl_comm *comm);
 
@@ -173,69 +187,83 @@ struct frl_collective {
 	void *recv;
 	size_t count;
 	enum frl_dtype dtype;
-	enum frl_op op;     /* of ALLREDUCE, REDUCE_SCATTER, REDUCE */
-	int root;           /* of BROADCAST, REDUCE, GATHER, SCATTER; the peer of SEND, RECV */
-	const void *scalar; /* FRL_PREMUL_SUM: an element by which this rank's input is multiplied;
-			     * read before frl_start() returns */
-	/* How float32 travels, in every operation but BARRIER; other than FRL_WIRE_SAME the results
-	 * are approximate. What is only copied is rounded once, as frl_wire_encode() of a block (of
-	 * BROADCAST: of all) does it; also what a rank has for itself, in place and with one rank:
-	 * no result depends on where it was. Reductions: see docs/collectives.md. */
+	enum frl_op op;     /* for ALLREDUCE, REDUCE_SCATTER, REDUCE */
+	int root;           /* for BROADCAST, REDUCE, GATHER, SCATTER; the peer of SEND, RECV */
+	const void *scalar; /* FRL_PREMUL_SUM: one element, multiplied with this rank's input; read
+			     * before frl_start() returns */
+	/*
+	 * Encoding of float32 in packets, for every operation but BARRIER. Results are approximate
+	 * with all values but FRL_WIRE_SAME. Data that is only copied is rounded once, as
+	 * frl_wire_encode() does for a block (BROADCAST: for all elements). A rank's own data is
+	 * rounded too, also in place and with one rank: results do not depend on the rank that had
+	 * the data. Reductions: see docs/collectives.md.
+	 */
 	enum frl_wire wire;
-	/* ALLTOALLV: n numbers each, elements and where they begin; read before frl_start()
-	 * returns. What a rank sends to another is what that one receives from it. Received pieces
-	 * must not overlap (-EINVAL); those that are sent may. Where not all ranks can be
-	 * connected, they tell each other these numbers first, and what is started later begins
-	 * when all ranks have started this one. */
+	/*
+	 * ALLTOALLV: arrays of n counts and offsets, in elements; read before frl_start() returns.
+	 * A rank must receive from each rank exactly what that rank sends to it. Received pieces
+	 * must not overlap (-EINVAL); sent pieces may. If not all ranks can be connected, the ranks
+	 * exchange these arrays first, and later operations begin when all ranks have started this
+	 * one.
+	 */
 	const size_t *send_counts, *send_displs, *recv_counts, *recv_displs;
-	/* Buffers in GPU memory, all of one GPU, may have been written by what was launched before
-	 * into this CUstream of it, NULL being the default one: the operation begins when all that
-	 * has finished. Without `on_stream` they are ready when the operation is started. Whether
-	 * buffers are a GPU's is each rank's own matter. With host memory, which the stream may
-	 * write as well, the calling thread must have the stream's context current. */
+	/*
+	 * Use `stream`, a CUstream (NULL: the default stream) of the one GPU that has the
+	 * buffers. The operation begins after all work launched before into that stream. Without
+	 * on_stream the buffers must be ready when the operation is started. Ranks may differ in
+	 * whether their buffers are GPU memory. With host memory, which the stream may write as
+	 * well, the stream's context must be current in the calling thread.
+	 */
 	bool on_stream;
 	void *stream;
 };
 
 /*
- * Starts an operation. The buffers belong to the request until it has completed. Several requests
- * may be in flight; all ranks start them in the same order, and none waits for an earlier one that
- * it has no rank in common with. Between two ranks the first SEND meets the first RECV, the second
- * the second, and so on; both are started between the same two collectives, with the same count,
- * type and wire type. Operations of no elements send nothing and complete at once, but count like
- * others: all ranks (both ends) start them. Ranks that do not keep to this fail with -EPROTO, and a
- * text that names both, as soon as they meet in the communicator again.
- * -EINVAL, -ENOMEM, -ENOTSUP (also: managed memory, a stream that is being captured into a CUDA
- * graph, a GPU or driver that Ferrule cannot work with), or the communicator's error once it has
- * failed.
+ * Starts an operation. The buffers belong to *ret_request until it has completed. Several requests
+ * may be in flight. All ranks start them in the same order. A request never waits for an earlier
+ * one that involves none of its ranks.
+ *
+ * The n-th SEND of a rank to another one matches the n-th RECV there. Both are started between the
+ * same two collectives, with the same count, type and wire type. Operations of no elements send
+ * nothing and complete at once, but all ranks (both ends) must start them too. Ranks that violate
+ * these rules fail with -EPROTO at their next common operation; the error names both operations.
+ *
+ * Returns -EINVAL, -ENOMEM, -ENOTSUP (also: managed memory, a stream that is being captured into a
+ * CUDA graph, an unsupported GPU or driver), or the error of a failed communicator.
  */
 FRL_API int frl_start(struct frl_comm *comm, const struct frl_collective *collective,
 	struct frl_request **ret_request);
 
-/* Starts several at once, typically SENDs and RECVs, as one request. They count as started in the
- * order of the array: it must fit that of the other ranks, as if each were started by itself. */
+/*
+ * Starts several operations, typically SENDs and RECVs, as one request. The order of the array
+ * counts as the order of starting and must match that of the other ranks.
+ */
 FRL_API int frl_start_group(struct frl_comm *comm, const struct frl_collective collectives[], int n,
 	struct frl_request **ret_request);
 
 /*
- * Makes progress and says in *ret_done whether the request has completed; a completed or failed
- * request is gone afterwards. Returns 0 or the failure, which frl_last_error() explains:
- * -ECONNRESET when a rank is gone, -ETIMEDOUT (with what each rank waits for), -EPROTO when ranks
- * started different operations, -ENOSPC when a connection needs one more link of the local fabric
- * than a device can have (4,096), -ECANCELED, -EIO. After a failure the contents of recv are
- * undefined and the communicator is of no more use but for frl_comm_destroy(). Without any event it
- * yields the processor to others that want it.
+ * Makes progress and sets *ret_done if the request has completed. A completed or failed request is
+ * freed. A call without any event yields the processor to other processes.
+ *
+ * Returns 0 or the failure, which frl_last_error() explains: -ECONNRESET (a rank has exited),
+ * -ETIMEDOUT (the text says what each rank waits for), -EPROTO (ranks started different
+ * operations), -ENOSPC (a connection needs more links of the local fabric than the 4,096 of a
+ * device), -ECANCELED, -EIO. After a failure the contents of recv are undefined, and the
+ * communicator can only be destroyed.
  */
 FRL_API int frl_request_test(struct frl_request *request, bool *ret_done);
 
-/* As frl_request_test() until it is done, waiting politely. After a failure it also waits, as may
- * frl_start(), until a GPU touches the buffers no more: for 20 seconds at most. */
+/*
+ * Calls frl_request_test() until the request is done. Waiting spins, then yields, then sleeps.
+ * After a failure this function, and frl_start(), may wait up to 20 s until no GPU accesses the
+ * buffers.
+ */
 FRL_API int frl_request_wait(struct frl_request *request);
 
-/* frl_start() and frl_request_wait() in one. */
+/* Calls frl_start() and frl_request_wait(). */
 FRL_API int frl_run(struct frl_comm *comm, const struct frl_collective *collective);
 
-/* The common ones. */
+/* Shorthands for common operations; errors as for frl_start() and frl_request_wait(). */
 FRL_API int frl_allreduce_start(struct frl_comm *comm, const void *send, void *recv, size_t count,
 	enum frl_dtype dtype, enum frl_op op, struct frl_request **ret_request);
 FRL_API int frl_allreduce(struct frl_comm *comm, const void *send, void *recv, size_t count,
@@ -250,16 +278,16 @@ FRL_API int frl_reduce(struct frl_comm *comm, const void *send, void *recv, size
 	enum frl_dtype dtype, enum frl_op op, int root);
 FRL_API int frl_alltoall(
 	struct frl_comm *comm, const void *send, void *recv, size_t count, enum frl_dtype dtype);
-/* Returns when all ranks have entered. */
+/* Waits until all ranks have entered. Returns as frl_request_wait() does. */
 FRL_API int frl_barrier(struct frl_comm *comm);
 
 /*
- * Writes into `text`, as snprintf() does, one line for each algorithm that can do the operation:
- * its name, the time that the model expects, and "<-" at the one that is chosen, and why. The
- * choice does not depend on the counts of ALLTOALLV, which other ranks do not know; a line more
- * says then what this rank sends and receives. Another line says what messages cost, in the form
- * of FRL_TUNER_COSTS, and where that is from; the last one has the thresholds at which operations
- * are done another way. For an operation in shared memory: a line that says how it is done, and the
+ * Writes into `text`, as snprintf() does, why an algorithm is chosen for an operation. There is one
+ * line for each possible algorithm: its name, the time that the model expects, and "<-" with the
+ * reason at the chosen one. The choice ignores the counts of ALLTOALLV, because other ranks do not
+ * know them; a further line then lists what this rank sends and receives. Another line has the
+ * message costs in the form of FRL_TUNER_COSTS, and their source. The last line has the thresholds
+ * for special methods. For an operation in shared memory a line describes the method and the
  * thresholds.
  */
 FRL_API int frl_comm_explain(

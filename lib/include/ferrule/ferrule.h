@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Everything: include this, or the parts that you need. */
+/* Includes all public headers. */
 #ifndef FERRULE_FERRULE_H
 #define FERRULE_FERRULE_H
 

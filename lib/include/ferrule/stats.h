@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Counters of a device. Names, struct and output come from one list, so they cannot differ.
+ *
+ * Threads: any thread may call these functions.
  */
 #ifndef FERRULE_STATS_H
 #define FERRULE_STATS_H
@@ -16,7 +18,7 @@ extern "C" {
 
 struct frl_device;
 
-/* X(name, what it counts) */
+/* X(name, explanation) */
 #define FRL_COUNTERS(X)                                                                        \
 	X(rx_packets, "frames received")                                                       \
 	X(rx_bytes, "bytes of those, from the Ethernet header")                                \
@@ -81,12 +83,12 @@ struct frl_stats {
 #undef FRL_COUNTER_FIELD
 };
 
-/* The counters since the device was opened. */
+/* Copies the counters since the device was opened. */
 FRL_API void frl_device_stats(struct frl_device *device, struct frl_stats *ret_stats);
 
 /*
- * Walks the counters: name, explanation and value of number `index`. -ENOENT past the last one.
- * Any of the ret_* may be NULL.
+ * Returns name, explanation and value of the counter number `index`, in the outputs that are not
+ * NULL. Returns -ENOENT past the last counter.
  */
 FRL_API int frl_stats_entry(const struct frl_stats *stats, size_t index, const char **ret_name,
 	const char **ret_what, uint64_t *ret_value);
