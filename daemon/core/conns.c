@@ -352,7 +352,7 @@ void conns_peer_gone(
 		/* Both ends are never with one peer: the next one stays where it is. */
 		if (!all && (conn->key.passive || conn->state != CONN_REQUESTED))
 			continue;
-		if (all && conn_receives(conn, peer_since_ns(peer, now_ns)))
+		if (all && conn_receives(core, conn, peer_since_ns(peer, now_ns)))
 			continue;
 		if (all)
 			core->counters.ends_host_gone++;

@@ -88,8 +88,9 @@ struct session {
 	/* Publish: asked and not answered yet, and by whom it is awaited. */
 	uint64_t publish_seq;
 	uint64_t publish_by_ns;
-	bool receives; /* data over a network, as its pages said in the call at: */
-	uint64_t received_at_ns;
+	/* traffic.c: when data last came over a network, as its pages said when they were last
+	 * read; and when they were last asked for. */
+	uint64_t received_ns, read_at_ns, refreshed_ns;
 	/* CORE_PEER, CORE_PEER_DIALLED */
 	struct peer *peer; /* after its Hello */
 	uint64_t piece;    /* of a group: the last one it has got, as core.pieces counts them */
@@ -164,6 +165,7 @@ struct conn {
 	struct who other;
 	uint32_t qpn, peer_qpn;
 	uint64_t since_ns;
+	uint64_t received_ns; /* traffic.c: when its queue pair last received a packet */
 	uint64_t deadline_ns; /* of setting up */
 	/* What the peer must get, and gets again when it was away: the request until it is
 	 * answered, the reply until the connection is established. Also a request that waits for
@@ -515,9 +517,10 @@ static inline bool may_see(const struct session *session, uid_t uid)
 
 /* ---- traffic.c */
 
-/* Has the connection's queue pair here received a packet since then? As of the last page. */
-bool conn_receives(const struct conn *conn, uint64_t since_ns);
-/* And the ranks here of the member's job, by any queue pair over a network? */
+/* Has the connection's queue pair here received a packet since then? As of the last page. False
+ * unless it is established with a peer that was reached. */
+bool conn_receives(const struct core *core, const struct conn *conn, uint64_t since_ns);
+/* The same of the ranks here of the member's job, and any queue pair over a network. */
 bool job_receives(const struct core *core, const struct member *member, uint64_t since_ns);
 /* Has the processes concerned publish their pages, where these are older than that. */
 void traffic_refresh(struct core *core, const struct peer *peer, uint64_t age_ns, uint64_t now_ns);

@@ -9,49 +9,57 @@
 
 #include "daemon/core/internal.h"
 
-#define MS UINT64_C(1000000)
-
 /* On the local fabric there are only peers of this host. */
 static bool is_network(const struct port *port)
 {
 	return port->page.close && strcmp(port->device, "ring") != 0;
 }
 
-/* Returns when a queue pair of the port has last received a packet; `qpn` 0: any of them. */
-static uint64_t port_received_ns(const struct port *port, uint32_t qpn)
+/* Notes for the process and for its connections when data last came, as the port's page says. A
+ * time in the future is forged: it would keep a connection for ever. */
+static void read_port(const struct core *core, struct session *session, const struct port *port)
 {
 	uint32_t slots = page_used_slots(&port->page);
-	uint64_t last_ns = 0;
 	struct page_qp qp;
 
 	for (uint32_t i = 0; i < slots; i++) {
-		if (page_read_qp(&port->page, i, &qp) && (!qpn || qp.qpn == qpn) &&
-			qp.last_rx_ns > last_ns)
-			last_ns = qp.last_rx_ns;
+		struct conn *conn;
+
+		if (!page_read_qp(&port->page, i, &qp) || qp.last_rx_ns > core->now_ns)
+			continue;
+		if (qp.last_rx_ns > session->received_ns)
+			session->received_ns = qp.last_rx_ns;
+		conn = conn_of_qp(session, port, qp.qpn);
+		if (conn && qp.last_rx_ns > conn->received_ns)
+			conn->received_ns = qp.last_rx_ns;
 	}
-	return last_ns;
 }
 
-bool conn_receives(const struct conn *conn, uint64_t since_ns)
+/* Reads the pages of a process once in each call of the core, however many connections and ranks
+ * it has: a page has thousands of slots, and other users wait meanwhile. */
+static void read_pages(const struct core *core, struct session *session)
 {
-	return conn->port && conn->port->page.close &&
-		port_received_ns(conn->port, conn->qp_key.qpn) > since_ns;
+	if (session->read_at_ns == core->now_ns)
+		return;
+	session->read_at_ns = core->now_ns;
+	LIST_EACH(const struct port, port, &session->ports, of_session) {
+		if (is_network(port))
+			read_port(core, session, port);
+	}
 }
 
-/* All members of a job ask for the same in one call of the core: the answer is kept for that. */
+bool conn_receives(const struct core *core, const struct conn *conn, uint64_t since_ns)
+{
+	if (!conn->session || conn->state != CONN_ESTABLISHED || !conn->peer->up_ns)
+		return false;
+	read_pages(core, conn->session);
+	return conn->received_ns > since_ns;
+}
+
 static bool session_receives(const struct core *core, struct session *session, uint64_t since_ns)
 {
-	if (session->received_at_ns == core->now_ns)
-		return session->receives;
-	session->received_at_ns = core->now_ns;
-	session->receives = false;
-	LIST_EACH(const struct port, port, &session->ports, of_session) {
-		if (is_network(port) && port_received_ns(port, 0) > since_ns) {
-			session->receives = true;
-			break;
-		}
-	}
-	return session->receives;
+	read_pages(core, session);
+	return session->received_ns > since_ns;
 }
 
 /* Are they ranks of one job? */
@@ -65,6 +73,8 @@ static bool is_mate(const struct member *member, const struct member *other)
 
 bool job_receives(const struct core *core, const struct member *member, uint64_t since_ns)
 {
+	if (!member->peer->up_ns)
+		return false;
 	for (const struct member *other = core->members; other; other = other->hh.next) {
 		if (other->session && is_mate(member, other) &&
 			session_receives(core, other->session, since_ns))
@@ -73,18 +83,26 @@ bool job_receives(const struct core *core, const struct member *member, uint64_t
 	return false;
 }
 
+static void refresh(struct core *core, struct session *session, uint64_t age_ns, uint64_t now_ns)
+{
+	if (session->refreshed_ns == now_ns)
+		return;
+	session->refreshed_ns = now_ns;
+	session_request_page(core, session, age_ns, now_ns);
+}
+
 void traffic_refresh(struct core *core, const struct peer *peer, uint64_t age_ns, uint64_t now_ns)
 {
 	LIST_EACH(const struct conn, conn, &peer->conns, of_peer) {
 		if (conn->session)
-			session_request_page(core, conn->session, age_ns, now_ns);
+			refresh(core, conn->session, age_ns, now_ns);
 	}
 	LIST_EACH(const struct member, member, &peer->members, of_peer) {
 		const struct member *other;
 
 		for (other = core->members; other; other = other->hh.next) {
 			if (other->session && is_mate(member, other))
-				session_request_page(core, other->session, age_ns, now_ns);
+				refresh(core, other->session, age_ns, now_ns);
 		}
 	}
 }

@@ -19,6 +19,18 @@ static struct model ranks[RANKS + 1]; /* and one of another job */
 static struct page *pages[RANKS + 1];
 static bool flows; /* data comes all the time */
 
+/* How often all slots of a page were read. */
+static unsigned n_reads;
+
+uint32_t __real_page_used_slots(const struct page_view *view);
+uint32_t __wrap_page_used_slots(const struct page_view *view);
+
+uint32_t __wrap_page_used_slots(const struct page_view *view)
+{
+	n_reads++;
+	return __real_page_used_slots(view);
+}
+
 static struct port *port_of(struct world *world, const struct process *process)
 {
 	return port_find(session_find(world_core(world, process->host), process->session), PORT);
@@ -253,6 +265,82 @@ START_TEST(connections)
 	expect_end(ends.active, 1, EHOSTDOWN, "host b is gone");
 	for (uint32_t i = 1; i <= 2; i++)
 		expect_end(ends.passive, i, EHOSTDOWN, "host a is gone");
+	ends_free(&ends);
+}
+END_TEST
+
+/* A page is read once for all connections of a process: their number delays no other user. */
+START_TEST(a_page_is_read_once)
+{
+	enum { CONNS = 20 };
+	struct ends ends = ends_new(TWO_HOSTS);
+	struct page *page;
+
+	for (uint32_t i = 1; i <= CONNS; i++)
+		establish(ends.active, ends.passive, i, "b", "echo");
+	page = give_page(ends.world, ends.active, qpn_of(CONNS));
+	world_partition(ends.world, 0, 1, true);
+	n_reads = 0;
+	world_run(ends.world, keepalive_ns());
+	publish(ends.active, page, true);
+	world_run(ends.world, keepalive_ns());
+	ck_assert_uint_eq(n_reads, 1);
+	ck_assert_uint_eq(conns_of(ends.world, 0), 1);
+	world_run(ends.world, 3 * keepalive_ns());
+	for (uint32_t i = 1; i <= CONNS; i++) {
+		expect_end(ends.passive, i, EHOSTDOWN, "host a is gone");
+		if (i == CONNS)
+			publish(ends.active, page, false);
+		expect_end(ends.active, i, EHOSTDOWN, "host b is gone");
+	}
+	ends_free(&ends);
+}
+END_TEST
+
+/* Data proves nothing about a host that was never reached, or a connection that is not made. */
+START_LOOP_TEST(requests_do_not_read_pages, 3)
+{
+	struct ends ends = ends_new(TWO_HOSTS);
+	bool was_up = _i == 2;
+	struct page *page;
+
+	if (was_up)
+		establish(ends.active, ends.passive, 1, "b", "echo");
+	world_partition(ends.world, 0, 1, true);
+	if (_i == 1)
+		resume(ends.active, 2, false, qpn_of(2), "b", true);
+	else
+		request(ends.active, 2, "b", "echo");
+	page = give_page(ends.world, ends.active, qpn_of(2));
+	n_reads = 0;
+	world_run(ends.world, keepalive_ns() * 4 / 5);
+	page->qp[1].last_rx_ns = world_now(ends.world);
+	world_run(ends.world, keepalive_ns() * 4 / 5);
+	ck_assert_uint_eq(n_reads, was_up); /* for the first connection */
+	if (was_up) {
+		expect_end(ends.passive, 1, EHOSTDOWN, "host a is gone");
+		publish(ends.active, page, false);
+		expect_end(ends.active, 1, EHOSTDOWN, "host b is gone");
+	}
+	expect_end(ends.active, 2, was_up ? EHOSTDOWN : EHOSTUNREACH, "host b");
+	ends_free(&ends);
+}
+END_TEST
+
+/* It would keep a connection for ever. */
+START_TEST(a_forged_time_does_not_count)
+{
+	struct ends ends = ends_new(TWO_HOSTS);
+	struct page *page;
+
+	establish(ends.active, ends.passive, 1, "b", "echo");
+	page = give_page(ends.world, ends.active, qpn_of(1));
+	page->qp[1].last_rx_ns = UINT64_MAX;
+	world_partition(ends.world, 0, 1, true);
+	world_run(ends.world, 2 * keepalive_ns());
+	expect_end(ends.passive, 1, EHOSTDOWN, "host a is gone");
+	publish(ends.active, page, false);
+	expect_end(ends.active, 1, EHOSTDOWN, "host b is gone");
 	ends_free(&ends);
 }
 END_TEST
