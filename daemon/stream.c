@@ -19,6 +19,7 @@
 
 #include "daemon/log.h"
 #include "daemon/stream_internal.h"
+#include "lib/base/closer.h"
 #include "lib/control/frame.h"
 
 enum {
@@ -242,13 +243,18 @@ static void on_closed(evutil_socket_t fd, short what, void *arg)
 
 /* ---- output */
 
+static bool takes_output(const struct stream *stream)
+{
+	return stream->state != STREAM_ENDED && stream->state != STREAM_LEAVING && !stream->deaf;
+}
+
 void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
 {
 	struct streams *set = stream->set;
 	size_t length = evbuffer_get_length(stream->out), size = frame_size(envelope);
 	struct evbuffer_iovec room;
 
-	if (stream->state == STREAM_ENDED || stream->state == STREAM_LEAVING || stream->deaf)
+	if (!takes_output(stream))
 		return;
 	if (length + size > (stream->local ? OUT_MAX : OUT_MAX_PEER) ||
 		(stream->local && set->out_total > OUT_MAX_ALL && length > OUT_FAIR)) {
@@ -276,7 +282,9 @@ void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
 
 void stream_give_fd(struct stream *stream, int fd)
 {
-	if (!wire_give_fd(&stream->wire, fd, evbuffer_get_length(stream->out)))
+	if (!takes_output(stream))
+		closer_close(fd);
+	else if (!wire_give_fd(&stream->wire, fd, evbuffer_get_length(stream->out)))
 		stream_end(stream, CORE_END_BAD, "no memory for what is sent to it");
 }
 

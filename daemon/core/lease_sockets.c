@@ -69,12 +69,27 @@ bool lease_is_kept(struct core *core, struct lease *lease)
 	return true;
 }
 
-uint32_t leases_kept(const struct core *core, uid_t uid)
+static bool is_claim(const struct lease *lease, const char *fabric, const Ctl__Lease *wanted)
+{
+	char ip[LEASE_TEXT];
+
+	if (!wanted || strcmp(lease->fabric, fabric) != 0)
+		return false;
+	lease_print_ip(lease, ip);
+	return strcmp(ip, wanted->ip) == 0;
+}
+
+/* From the end of the lease: a user who closes ports and keeps their sockets would otherwise have
+ * any number of them within hold_ms. */
+uint32_t leases_kept(
+	const struct core *core, uid_t uid, const char *fabric, const Ctl__Lease *wanted)
 {
 	uint32_t n = 0;
 
 	LIST_EACH(const struct lease, lease, &core->leases, node) {
-		n += lease->is_kept && !lease->port && lease->uid == uid;
+		n += !lease->port && lease->uid == uid && lease->socket &&
+			!is_claim(lease, fabric, wanted) &&
+			core->ops.has_socket(core->ops.ctx, lease->socket);
 	}
 	return n;
 }

@@ -69,8 +69,10 @@ bool lease_open_socket(struct core *core, const struct session *session, struct 
 bool lease_is_kept(struct core *core, struct lease *lease);
 /* A lease with a socket is new, or has gone. */
 void leases_keep(struct core *core);
-/* How many leases of a user rest for no other reason. */
-uint32_t leases_kept(const struct core *core, uid_t uid);
+/* How many leases of a user have ended while a process still has their sockets, without the one of
+ * the fabric that goes on as `wanted`, or NULL. */
+uint32_t leases_kept(
+	const struct core *core, uid_t uid, const char *fabric, const Ctl__Lease *wanted);
 
 /* ---- addresses.c */
 

@@ -216,6 +216,27 @@ static struct open_wait *find_wait(
 	return NULL;
 }
 
+/* Under max_ports_per_user. */
+static bool has_room(struct core *core, const struct session *session, uint64_t seq,
+	const char *fabric, const Ctl__Lease *wanted)
+{
+	uint32_t limit = core->config->max_ports_per_user;
+	uint32_t open = core_usage(core, session->uid).ports + count_waits(core, session->uid);
+	uint32_t kept = leases_kept(core, session->uid, fabric, wanted);
+
+	if (open + kept < limit)
+		return true;
+	if (kept)
+		session_fail(core, session, seq, EDQUOT,
+			"user %u has %u ports and keeps the sockets of %u that are closed, of %u "
+			"(max_ports_per_user): ferrulectl ports",
+			session->uid, open, kept, limit);
+	else
+		session_fail(core, session, seq, EDQUOT,
+			"user %u has %u ports already (max_ports_per_user)", session->uid, limit);
+	return false;
+}
+
 void ports_open(struct core *core, struct session *session, uint64_t seq,
 	const Ctl__OpenPort *message, uint64_t now_ns)
 {
@@ -230,15 +251,8 @@ void ports_open(struct core *core, struct session *session, uint64_t seq,
 			message->port);
 		return;
 	}
-	if (session->uid != 0 &&
-		core_usage(core, session->uid).ports + count_waits(core, session->uid) +
-				leases_kept(core, session->uid) >=
-			core->config->max_ports_per_user) {
-		session_fail(core, session, seq, EDQUOT,
-			"user %u has %u ports already (max_ports_per_user)", session->uid,
-			core->config->max_ports_per_user);
+	if (session->uid != 0 && !has_room(core, session, seq, message->fabric, wanted))
 		return;
-	}
 	if (wanted || !relearns || !fabric_find(core, message->fabric)) {
 		open_port(core, session, seq, message->port, message->fabric, wanted, now_ns);
 		return;

@@ -131,6 +131,46 @@ START_TEST(kept_sockets_keep_addresses)
 }
 END_TEST
 
+/* Also before hold_ms has passed: an open and a close for each socket would otherwise be enough to
+ * have any number of them. */
+START_TEST(kept_sockets_count_at_once)
+{
+	struct town town = packet_town();
+
+	town.config->max_ports_per_user = 2;
+	for (uint32_t i = 1; i <= 2; i++) {
+		drop(with_socket(town.process, i));
+		close_port(town.process, i);
+	}
+	check_failure(open_port(town.process, 3, "eth", NULL), EDQUOT, "keeps the sockets");
+	ck_assert_uint_eq(world_sockets(town.world), 2);
+	world_close_sockets(town.world);
+	drop(with_socket(town.process, 3));
+	town_free(&town);
+}
+END_TEST
+
+/* A user with as many ports as there may be gets all of them back. */
+START_TEST(claims_are_not_counted_twice)
+{
+	struct town town = packet_town();
+	Ctl__Envelope *before[2];
+
+	town.config->max_ports_per_user = 2;
+	for (uint32_t i = 0; i < 2; i++)
+		before[i] = with_socket(town.process, i + 1);
+	process_die(town.process);
+	world_settle(town.world);
+	process_come_back(town.process);
+	check_failure(open_port(town.process, 3, "eth", NULL), EDQUOT, "max_ports_per_user");
+	for (uint32_t i = 0; i < 2; i++) {
+		check_opened(open_port(town.process, i + 1, "eth", before[i]->port_opened->lease));
+		drop(before[i]);
+	}
+	town_free(&town);
+}
+END_TEST
+
 /* It goes on with the lease when its process comes back, and no other is opened. */
 START_TEST(sockets_go_on)
 {

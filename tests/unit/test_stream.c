@@ -594,6 +594,26 @@ START_TEST(descriptors_end_with_their_stream)
 }
 END_TEST
 
+/* A client that has shut down its reading side, and goes on with its requests, piles up nothing. */
+START_TEST(descriptors_for_a_deaf_client_are_closed)
+{
+	struct stream *stream = stream_find(streams, ASKER);
+	struct pollfd reader = { .events = POLLIN };
+	int pipe_fds[2];
+
+	ck_assert_int_eq(shutdown(ends[ASKER], SHUT_RD), 0);
+	give(stream, 1, false);
+	streams_settle(streams);
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	reader.fd = pipe_fds[0];
+	stream_give_fd(stream, pipe_fds[1]);
+	ck_assert_int_eq(poll(&reader, 1, HANG_MS), 1);
+	ck_assert(reader.revents & POLLHUP);
+	ck_assert_uint_eq(n_ended, 0);
+	close(pipe_fds[0]);
+}
+END_TEST
+
 TEST_MAIN(stream)
 {
 	/* Some take all descriptors, or leave threads that close. */
