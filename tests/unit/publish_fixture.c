@@ -9,7 +9,7 @@
 
 struct fake_daemon daemon_fake;
 
-void answer_open(uint64_t seq, const Ctl__Lease *lease)
+static void answer(uint64_t seq, const Ctl__Lease *lease, bool has_socket)
 {
 	Ctl__PortOpened opened = CTL__PORT_OPENED__INIT;
 	Ctl__Lease none = CTL__LEASE__INIT;
@@ -21,9 +21,20 @@ void answer_open(uint64_t seq, const Ctl__Lease *lease)
 	envelope.seq = seq;
 	opened.port = 1;
 	opened.lease = &none;
+	opened.has_socket = has_socket;
 	envelope.body_case = CTL__ENVELOPE__BODY_PORT_OPENED;
 	envelope.port_opened = &opened;
 	fake_write(&daemon_fake, &envelope);
+}
+
+void answer_open(uint64_t seq, const Ctl__Lease *lease)
+{
+	answer(seq, lease, false);
+}
+
+void answer_without_its_socket(uint64_t seq, const Ctl__Lease *lease)
+{
+	answer(seq, lease, true);
 }
 
 void read_open(struct known *known)

@@ -26,6 +26,8 @@ struct known {
 };
 
 void answer_open(uint64_t seq, const Ctl__Lease *lease);
+/* It says that a socket comes with it, and none does. */
+void answer_without_its_socket(uint64_t seq, const Ctl__Lease *lease);
 void read_open(struct known *known);
 void read_description(struct known *known);
 void forget(struct known *known);

@@ -289,6 +289,22 @@ START_TEST(bad_port)
 }
 END_TEST
 
+/* The device opens no second socket with the same addresses. */
+START_TEST(socket_does_not_arrive)
+{
+	Ctl__Lease lease = good_lease();
+	struct opener opener;
+	struct known port;
+
+	start_opening(&opener, &port);
+	answer_without_its_socket(port.open_seq, &lease);
+	end_opening(&opener, -EPROTO);
+	ck_assert_ptr_nonnull(strstr(opener.why, "packet socket"));
+	read_close(&port);
+	fake_expect_end(&daemon_fake);
+}
+END_TEST
+
 START_TEST(empty_lease)
 {
 	struct opener opener;
