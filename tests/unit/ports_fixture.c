@@ -68,6 +68,14 @@ void town_free(struct town *town)
 	config_free(town->config);
 }
 
+void town_limit_ports(struct town *town, uint32_t n)
+{
+	struct config_fabric *fabric = town->config->fabrics;
+
+	while (fabric->n_ports > n)
+		free(fabric->ports[--fabric->n_ports].devargs);
+}
+
 Ctl__Envelope *open_port(
 	struct process *process, uint32_t number, const char *fabric, Ctl__Lease *lease)
 {

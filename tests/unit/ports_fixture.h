@@ -17,6 +17,8 @@ struct town {
 /* Fabric "eth" of user UID: three devices, four addresses of each family, four MACs. */
 struct town town_new(void);
 void town_free(struct town *town);
+/* The fabric has only the first `n` of its ports. */
+void town_limit_ports(struct town *town, uint32_t n);
 
 /* Opens a port, with the lease that the process has had or NULL; the answer is the caller's. */
 Ctl__Envelope *open_port(

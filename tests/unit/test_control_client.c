@@ -67,8 +67,8 @@ static bool takes_long(struct control_handler *me, const Ctl__Envelope *envelope
  * process may end right after it. */
 START_TEST(posted_while_the_thread_is_busy)
 {
-	come_up(CONTROL_IF_THERE);
 	handler.message = takes_long;
+	come_up(CONTROL_IF_THERE);
 	pthread_mutex_lock(&busy);
 	fake_done(&fake, 77);
 	await('M', 1);

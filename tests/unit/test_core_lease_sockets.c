@@ -16,7 +16,7 @@ static struct town packet_town(void)
 
 	for (unsigned i = 0; i < PORTS; i++)
 		snprintf(fabric->ports[i].devargs, strlen("net_test0") + 1, "packet:e%u", i);
-	fabric->n_ports = 2;
+	town_limit_ports(&town, 2);
 	return town;
 }
 
@@ -53,7 +53,7 @@ START_TEST(a_mac_is_not_shared)
 	struct town town = packet_town();
 	struct config_fabric *fabric = town.config->fabrics;
 
-	fabric->n_ports = 1;
+	town_limit_ports(&town, 1);
 	fabric->ports[0].has_mac = true;
 	memcpy(fabric->ports[0].mac, (uint8_t[]){ 2, 0, 0, 9, 9, 9 }, 6);
 	drop(with_socket(town.process, 1));
