@@ -156,6 +156,11 @@ static void on_connected(evutil_socket_t fd, short what, void *arg)
 	int error = 0;
 
 	getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+	attempt = fd == dial->first.fd ? &dial->first : &dial->fresh;
+	if (error && error != ECONNREFUSED && attempt == &dial->fresh) {
+		drop_attempt(attempt);
+		return;
+	}
 	if (error) {
 		note_errno(dial, error);
 		drop_attempts(dial);
@@ -163,7 +168,6 @@ static void on_connected(evutil_socket_t fd, short what, void *arg)
 		return;
 	}
 	memcpy(host, dial->host, sizeof(host));
-	attempt = fd == dial->first.fd ? &dial->first : &dial->fresh;
 	event_del(&attempt->connected);
 	attempt->fd = -1; /* the handler's */
 	dial_free(dial);
@@ -210,7 +214,7 @@ static void set_timer(struct event *timer, unsigned ms)
 	event_add(timer, &after);
 }
 
-/* The first connection tells of errors; those that the fresh one meets may pass. */
+/* A fresh connection ends the dial if it is refused: the host lives. Its other errors may pass. */
 static void on_again(evutil_socket_t fd, short what, void *arg)
 {
 	struct dial *dial = arg;

@@ -6,6 +6,7 @@
 #include "daemon/dial.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -128,6 +129,41 @@ void __wrap_freeaddrinfo(struct addrinfo *found)
 		count_results(-1);
 		found = next;
 	}
+}
+
+/* ---- sockets */
+
+/* The first connection of the next dial waits for ever, the second one fails with this error, and
+ * the others succeed. 0: nothing of it. */
+static int second_fails;
+static unsigned n_connects;
+static int second_fd;
+static uint16_t open_port; /* where the others connect to */
+
+int __real_connect(int fd, const struct sockaddr *to, socklen_t length);
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *length);
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t length);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *length);
+
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t length)
+{
+	struct sockaddr_in other;
+
+	if (!second_fails || n_connects++ == 0)
+		return __real_connect(fd, to, length);
+	if (n_connects == 2)
+		second_fd = fd;
+	memcpy(&other, to, sizeof(other));
+	other.sin_port = htons(open_port);
+	return __real_connect(fd, (struct sockaddr *)&other, sizeof(other));
+}
+
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *length)
+{
+	if (!second_fails || n_connects != 2 || fd != second_fd || name != SO_ERROR)
+		return __real_getsockopt(fd, level, name, value, length);
+	memcpy(value, &second_fails, sizeof(second_fails));
+	return 0;
 }
 
 static void set_slow(bool slow)
@@ -279,33 +315,63 @@ static unsigned syns_to(uint16_t to)
 	return count;
 }
 
-/* The SYN is lost: the next one comes from a fresh connection, before TCP repeats the first one. */
-START_TEST(lost_syns)
+/* A listener at *ret_port whose queue is full: SYNs to it are dropped. */
+static void fill_queue(int ret_fds[2], uint16_t *ret_port)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	socklen_t length = sizeof(address);
-	uint64_t last_ns = hang_limit_ns();
-	int full = socket(AF_INET, SOCK_STREAM, 0), first, taken;
 
-	/* A queue of one connection, which is there: SYNs are dropped. */
+	for (int i = 0; i < 2; i++)
+		ret_fds[i] = socket(AF_INET, SOCK_STREAM, 0);
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	ck_assert_int_eq(bind(full, (struct sockaddr *)&address, sizeof(address)), 0);
-	ck_assert_int_eq(listen(full, 0), 0);
-	ck_assert_int_eq(getsockname(full, (struct sockaddr *)&address, &length), 0);
-	first = socket(AF_INET, SOCK_STREAM, 0);
-	ck_assert_int_eq(connect(first, (struct sockaddr *)&address, sizeof(address)), 0);
-	dial_start(dials, 1, "127.0.0.1", NULL, ntohs(address.sin_port), 0);
-	while (syns_to(ntohs(address.sin_port)) < 2) {
+	ck_assert_int_eq(bind(ret_fds[0], (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(ret_fds[0], 0), 0);
+	ck_assert_int_eq(getsockname(ret_fds[0], (struct sockaddr *)&address, &length), 0);
+	ck_assert_int_eq(connect(ret_fds[1], (struct sockaddr *)&address, sizeof(address)), 0);
+	*ret_port = ntohs(address.sin_port);
+}
+
+/* The SYN is lost: the next one comes from a fresh connection, before TCP repeats the first one. */
+START_TEST(lost_syns)
+{
+	uint64_t last_ns = hang_limit_ns();
+	uint16_t full_port;
+	int full[2], taken;
+
+	fill_queue(full, &full_port);
+	dial_start(dials, 1, "127.0.0.1", NULL, full_port, 0);
+	while (syns_to(full_port) < 2) {
 		ck_assert_msg(clock_now_ns() < last_ns, "no second SYN comes");
 		event_base_loop(base, EVLOOP_NONBLOCK);
 		usleep(100);
 	}
-	taken = accept(full, NULL, NULL);
+	taken = accept(full[0], NULL, NULL);
 	wait_for_answers(1);
 	ck_assert_uint_eq(n_connected, 1);
 	close(taken);
-	close(first);
-	close(full);
+	for (int i = 0; i < 2; i++)
+		close(full[i]);
+}
+END_TEST
+
+/* An error of a fresh connection may pass, and the dial goes on; a refusal ends it. */
+START_LOOP_TEST(a_fresh_connection_fails, 2)
+{
+	uint16_t full_port;
+	int full[2];
+
+	fill_queue(full, &full_port);
+	open_port = port;
+	n_connects = 0;
+	second_fails = _i ? ECONNREFUSED : EHOSTUNREACH;
+	dial_start(dials, 1, "127.0.0.1", NULL, full_port, 0);
+	wait_for_answers(1);
+	ck_assert_uint_eq(n_connects, _i ? 2 : 3);
+	ck_assert_uint_eq(n_connected, _i ? 0 : 1);
+	ck_assert(!_i || last_end == CORE_END_REFUSED);
+	second_fails = 0;
+	for (int i = 0; i < 2; i++)
+		close(full[i]);
 }
 END_TEST
 
