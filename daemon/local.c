@@ -54,11 +54,17 @@ static bool give_folder(const char *folder, const char *user, char *error, size_
 {
 	const struct passwd *entry = user && geteuid() == 0 ? getpwnam(user) : NULL;
 
-	if (chmod(folder, 0755) == 0 &&
-		(!entry || lchown(folder, entry->pw_uid, entry->pw_gid) == 0))
-		return true;
-	snprintf(error, size, "cannot make the folder %s accessible: %s", folder, strerror(errno));
-	return false;
+	/* By descriptor: another user may put a link in its place, if the folder above is his. */
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	bool done = fd >= 0 && fchmod(fd, 0755) == 0 &&
+		(!entry || fchown(fd, entry->pw_uid, entry->pw_gid) == 0);
+
+	if (!done)
+		snprintf(error, size, "cannot make the folder %s accessible: %s", folder,
+			strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	return done;
 }
 
 static bool make_folder(

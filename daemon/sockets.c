@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -134,20 +135,48 @@ bool sockets_has(struct sockets *sockets, uint64_t id)
 
 /* ---- what is kept */
 
+/* Whatever else has that name, a FIFO without a reader or writer for one, must not hold up the
+ * daemon. -1 with errno. */
+static int open_file(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+	struct stat status;
+
+	if (fd < 0 || (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)))
+		return fd;
+	close(fd);
+	errno = EINVAL;
+	return -1;
+}
+
+/* False with errno. */
 static bool write_file(const char *path, const char *text)
 {
 	size_t length = strlen(text);
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	bool done = fd >= 0 && write(fd, text, length) == (ssize_t)length;
+	int fd = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+	ssize_t written = fd >= 0 ? write(fd, text, length) : -1;
+	int error = written >= 0 && (size_t)written < length ? ENOSPC : errno;
 
-	return fd >= 0 && close(fd) == 0 && done;
+	if (fd >= 0 && close(fd) < 0 && (size_t)written == length) {
+		error = errno;
+		written = -1;
+	}
+	if (written == (ssize_t)length)
+		return true;
+	if (fd >= 0)
+		unlink(path);
+	errno = error;
+	return false;
+}
+
+static bool replace_file(const struct sockets *sockets, const char *text)
+{
+	return write_file(sockets->new_path, text) && rename(sockets->new_path, sockets->path) == 0;
 }
 
 void sockets_keep(struct sockets *sockets, const char *text)
 {
-	bool done = *text
-		? write_file(sockets->new_path, text) && !rename(sockets->new_path, sockets->path)
-		: !unlink(sockets->path) || errno == ENOENT;
+	bool done = *text ? replace_file(sockets, text) : !unlink(sockets->path) || errno == ENOENT;
 
 	/* Emptied, where this user can remove nothing. */
 	if (!done && !*text)
@@ -162,7 +191,7 @@ void sockets_keep(struct sockets *sockets, const char *text)
 
 char *sockets_kept(const struct sockets *sockets)
 {
-	int fd = open(sockets->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = open_file(sockets->path, O_RDONLY);
 	char *text = fd >= 0 ? calloc(1, KEPT_MAX) : NULL;
 	ssize_t got = text ? read(fd, text, KEPT_MAX - 1) : -1;
 

@@ -15,7 +15,10 @@
 
 #include "daemon/core/leases.h"
 
-enum { MAC_TEXT = 13 };
+enum {
+	MAC_TEXT = 13,
+	LINE_TEXT = 32 + CORE_NAME + LEASE_TEXT + MAC_TEXT, /* with both numbers and spaces */
+};
 
 bool lease_open_socket(struct core *core, const struct session *session, struct lease *lease,
 	bool *ret_has, int *ret_error, char *why, size_t size)
@@ -158,11 +161,15 @@ void core_restore(struct core *core, const char *text, uint64_t now_ns)
 {
 	while (*text) {
 		struct lease *lease = calloc(1, sizeof(*lease));
+		size_t length = strcspn(text, "\n");
+		char line[LINE_TEXT];
 
 		if (!lease)
 			return;
 		list_init(&lease->node);
-		if (read_line(text, lease)) {
+		/* sscanf() would go on in the next line. */
+		snprintf(line, sizeof(line), "%.*s", (int)length, text);
+		if (length < sizeof(line) && read_line(line, lease)) {
 			lease->id = core->next_lease++;
 			lease->since_ns = now_ns;
 			lease->free_ns = now_ns + core->config->hold_ms * UINT64_C(1000000);
@@ -170,7 +177,7 @@ void core_restore(struct core *core, const char *text, uint64_t now_ns)
 		} else {
 			free(lease);
 		}
-		text += strcspn(text, "\n");
+		text += length;
 		text += *text == '\n';
 	}
 }

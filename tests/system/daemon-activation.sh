@@ -61,6 +61,11 @@ echo precious >"$temp/file"
 refuses not-a-socket 'is no socket' -- "$ferruled" --socket "$temp/file"
 [ "$(cat "$temp/file")" = precious ] || fail "the daemon has removed a file"
 
+# A FIFO where the record of sockets is does not hold up the start.
+mkfifo "$temp/fifo.sock.sockets"
+run_daemon fifo
+stop_daemon "$daemon"
+
 # A dead one leaves its path, which is taken over.
 echo "listen_address = \"127.0.0.1\"; listen_port = $(free_port 1); insecure = true;" \
 	>"$temp/taken.conf"

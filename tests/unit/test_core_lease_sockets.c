@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/core/leases.h"
 #include "tests/unit/ports_fixture.h"
 #include "tests/unit/program.h"
 
@@ -243,6 +244,22 @@ START_TEST(claims_are_whole)
 	check_opened(open_port(town.process, 1, "eth", mixed));
 	drop(one);
 	drop(two);
+	town_free(&town);
+}
+END_TEST
+
+/* A line that is cut off, as of a full disk, takes nothing of the next one. */
+START_TEST(lines_are_restored_one_by_one)
+{
+	struct town town = packet_town();
+	struct core *core = world_core(town.world, 0);
+
+	core_restore(core, "1 1000 eth\n10.1.1.1/16 -\n", world_now(town.world));
+	ck_assert(list_empty(&core->leases));
+	core_restore(core, "1 1000 eth 10.1\n1 1000 eth 10.1.1.1/16 -", world_now(town.world));
+	ck_assert(!list_empty(&core->leases));
+	ck_assert(core->leases.next->next == &core->leases);
+	lease_drop(core, container_of(core->leases.next, struct lease, node));
 	town_free(&town);
 }
 END_TEST
