@@ -219,12 +219,40 @@ static const struct config_port *free_device(
 	return best;
 }
 
+/* What is needed is not there: *ret_error is EAGAIN if it is after a rest. */
+static void say_lack(const struct core *core, const char *fabric, const char *lack, uint64_t now_ns,
+	int *ret_error, char *why, size_t size)
+{
+	uint32_t rest_ms = lease_rest_ms(core, fabric, now_ns), n_kept = 0;
+	uid_t uid = 0;
+
+	LIST_EACH(const struct lease, lease, &core->leases, node) {
+		if (!lease->is_kept || lease->port || strcmp(lease->fabric, fabric) != 0)
+			continue;
+		uid = lease->uid;
+		n_kept++;
+	}
+	*ret_error = rest_ms ? EAGAIN : EBUSY;
+	if (rest_ms)
+		snprintf(why, size,
+			"all %s of fabric %s are in use or rest after that (hold_ms): the next is "
+			"free in %.1f s",
+			lack, fabric, rest_ms / 1e3);
+	else if (n_kept)
+		snprintf(why, size,
+			"all %s of fabric %s are in use; %u rest until processes, as of user %u, "
+			"close their sockets: ferrulectl ports",
+			lack, fabric, n_kept, uid);
+	else
+		snprintf(why, size, "all %s of fabric %s are in use: give the fabric more", lack,
+			fabric);
+}
+
 static bool take_new(struct core *core, const struct config_fabric *fabric, struct lease *lease,
 	uint64_t now_ns, int *ret_error, char *why, size_t size)
 {
 	const struct config_port *port = free_device(core, fabric);
 	struct pool *pool = pool_of(core, fabric->name);
-	uint32_t rest_ms;
 	const char *lack;
 
 	*ret_error = EBUSY;
@@ -248,16 +276,7 @@ static bool take_new(struct core *core, const struct config_fabric *fabric, stru
 		lack = take_qpns(core, fabric, pool, lease);
 	if (!lack)
 		return true;
-	rest_ms = lease_rest_ms(core, fabric->name, now_ns);
-	*ret_error = rest_ms ? EAGAIN : EBUSY;
-	if (rest_ms)
-		snprintf(why, size,
-			"all %s of fabric %s are in use or rest after that (hold_ms): the next is "
-			"free in %.1f s",
-			lack, fabric->name, rest_ms / 1e3);
-	else
-		snprintf(why, size, "all %s of fabric %s are in use: give the fabric more", lack,
-			fabric->name);
+	say_lack(core, fabric->name, lack, now_ns, ret_error, why, size);
 	return false;
 }
 
@@ -482,7 +501,8 @@ uint32_t lease_rest_ms(const struct core *core, const char *fabric, uint64_t now
 	uint64_t free_ns = UINT64_MAX;
 
 	LIST_EACH(const struct lease, lease, &core->leases, node) {
-		if (!lease->port && strcmp(lease->fabric, fabric) == 0 && lease->free_ns < free_ns)
+		if (!lease->port && !lease->is_kept && strcmp(lease->fabric, fabric) == 0 &&
+			lease->free_ns < free_ns)
 			free_ns = lease->free_ns;
 	}
 	if (free_ns == UINT64_MAX)

@@ -42,7 +42,8 @@ struct lease *lease_new(struct core *core, const struct session *session,
 	int *ret_error, char *why, size_t size);
 /* Takes back a lease that no process got. */
 void lease_drop(struct core *core, struct lease *lease);
-/* How long until the next lease of the fabric has rested enough; 0: none rests. */
+/* How long until the next lease of the fabric has rested enough; 0: none rests, except for those
+ * whose sockets are kept, for nobody knows how long. */
 uint32_t lease_rest_ms(const struct core *core, const char *fabric, uint64_t now_ns);
 /* Ends a lease: its addresses rest. */
 void lease_end(struct core *core, struct lease *lease, uint64_t now_ns);
