@@ -110,6 +110,7 @@ int frl_launch_detect(struct frl_launch *ret_launch)
 		.settings = settings_get(),
 		.lookup = settings_foreign,
 		.has_prefix = settings_has_foreign,
+		.is_guarded = settings_are_guarded(),
 	};
 	char why[ERROR_TEXT_MAX];
 	int err;

@@ -26,6 +26,7 @@ struct launch_env {
 	const struct settings *settings;
 	settings_lookup_fn lookup;
 	bool (*has_prefix)(const char *prefix);
+	bool is_guarded; /* settings_are_guarded(): nothing may load code for these variables */
 };
 
 /* Fills in what it knows, all else being zero and local ranks -1. -ENOENT: it is another one. */

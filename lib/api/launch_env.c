@@ -190,6 +190,12 @@ int launch_pmix(const struct launch_env *env, struct frl_launch *launch)
 
 	if (!env->lookup("PMIX_NAMESPACE") && !env->lookup("PMIX_RANK"))
 		return -ENOENT;
+	/* PMIx reads its variables by getenv(), also those that name modules to load. */
+	if (env->is_guarded)
+		return frl_fail(-EPERM,
+			"PMIx may load code that PMIX_* names, and this program has more rights "
+			"than its user: set FRL_RANK, FRL_RANKS and FRL_JOB, or another "
+			"FRL_LAUNCHER");
 	if (!variable(env, "PMIX_NAMESPACE"))
 		return frl_fail(-EINVAL, "PMIX_NAMESPACE is not set: %s", pmix_whose);
 	err = number(env, "PMIX_RANK", 0, LAUNCH_RANKS_MAX - 1, pmix_whose, &rank);

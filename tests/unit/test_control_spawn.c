@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <ferrule/device.h>
+#include <ferrule/launch.h>
 
 #include "lib/base/error.h"
 #include "lib/control/client.h"
@@ -470,7 +471,7 @@ END_TEST
 
 /* ---- a program with more rights than its user */
 
-enum { SYSTEMS_ALONE = 1, SAYS_WHAT_IS_IGNORED = 2 };
+enum { SYSTEMS_ALONE = 1, SAYS_WHAT_IS_IGNORED = 2, REFUSES_PMIX = 4 };
 
 static void look_for_ignored(enum frl_log_level level, const char *line, void *said)
 {
@@ -481,6 +482,7 @@ static int guarded(void)
 {
 	struct frl_device *device = NULL;
 	struct daemon_places places;
+	struct frl_launch launch;
 	bool said = false;
 
 	__real_daemon_find_places(&places);
@@ -490,18 +492,20 @@ static int guarded(void)
 	return (places.n == 1 && !places.list[0].is_private && places.start == DAEMON_NO_START
 			       ? SYSTEMS_ALONE
 			       : 0) |
-		(said ? SAYS_WHAT_IS_IGNORED : 0);
+		(said ? SAYS_WHAT_IS_IGNORED : 0) |
+		(frl_launch_detect(&launch) == -EPERM ? REFUSES_PMIX : 0);
 }
 
-/* The user's own daemon could lease it any device. */
+/* The user's own daemon could lease it any device, and PMIx load any module. */
 START_TEST(more_rights)
 {
 	int found;
 
 	setenv("FRL_EAL_ARGS", "-m 1", 1);
+	setenv("PMIX_NAMESPACE", "n", 1);
 	ck_assert_int_eq(run_copy("control_spawn", false), 0);
 	found = run_copy("control_spawn", true);
-	ck_assert(found == -1 || found == (SYSTEMS_ALONE | SAYS_WHAT_IS_IGNORED));
+	ck_assert(found == -1 || found == (SYSTEMS_ALONE | SAYS_WHAT_IS_IGNORED | REFUSES_PMIX));
 }
 END_TEST
 

@@ -35,10 +35,12 @@ static bool has_prefix(const char *prefix)
 	return false;
 }
 
+static bool is_guarded; /* the program has more rights than its user */
+
 static int detect(const char *const *variables, struct frl_launch *ret_launch)
 {
 	struct settings settings;
-	struct launch_env env = { &settings, lookup, has_prefix };
+	struct launch_env env = { &settings, lookup, has_prefix, is_guarded };
 	char error[200];
 	int err;
 
@@ -210,6 +212,39 @@ START_LOOP_TEST(refused, ROWS(bad))
 	while ((word = strsep(&rest, "|")))
 		ck_assert_msg(strstr(frl_last_error(), word) != NULL, "'%s' is not in: %s", word,
 			frl_last_error());
+}
+END_TEST
+
+#define PMIX "PMIX_NAMESPACE=n", "PMIX_RANK=1", "PMIX_SERVER_URI4=u"
+
+static const struct {
+	const char *variables[VARIABLES];
+	int error;
+	const char *launcher;
+} guarded_rows[] = {
+	/* No server: with PMIx it would be another error. */
+	{ { PMIX }, -EPERM, "" },
+	{ { PMIX, "FRL_LAUNCHER=pmix" }, -EPERM, "" },
+	{ { PMIX, SLURM }, -EPERM, "" },
+	{ { "PMIX_RANK=1" }, -EPERM, "" },
+	/* The advice of the error helps. */
+	{ { PMIX, "FRL_JOB=j", "FRL_RANK=0", "FRL_RANKS=2" }, 0, "settings" },
+	{ { PMIX, SLURM, "FRL_LAUNCHER=slurm" }, 0, "slurm" },
+	{ { PMIX, TORCHRUN, "FRL_LAUNCHER=torchrun" }, 0, "torchrun" },
+};
+
+/* PMIx would load what the user's variables name. */
+START_LOOP_TEST(more_rights, ROWS(guarded_rows))
+{
+	struct frl_launch launch = { .launcher = "" };
+
+	is_guarded = true;
+	ck_assert_int_eq(detect(guarded_rows[_i].variables, &launch), guarded_rows[_i].error);
+	is_guarded = false;
+	ck_assert_str_eq(launch.launcher, guarded_rows[_i].launcher);
+	if (guarded_rows[_i].error)
+		ck_assert_ptr_nonnull(strstr(frl_last_error(), "more rights than its user"));
+	frl_launch_close(&launch);
 }
 END_TEST
 
