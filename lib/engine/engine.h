@@ -86,7 +86,8 @@ struct path_probe {
 	uint32_t own_len;      /* its payload; 0: no probe yet */
 	uint8_t own_sent;      /* requests of its length */
 	uint8_t small_answers; /* to small requests, up to 2 */
-	uint8_t best;          /* largest path MTU that was answered, in units of 256 */
+	uint8_t asked;         /* path MTUs of requests, in units of 256: each is one bit */
+	uint8_t best;          /* largest path MTU of them that was answered, in units of 256 */
 	bool own_arrives;      /* a request of its length was answered */
 };
 

@@ -96,8 +96,14 @@ void path_probe_on_timeout(struct engine *e, struct engine_qp *qp)
 		probe->own_sent++;
 	/* The longest first: a peer may answer only one long request at a time. */
 	for (uint32_t mtu = qp->core.path_mtu / 2; mtu >= LEAST_MTU; mtu /= 2)
-		if (mtu < payload)
-			ask(e, qp, (uint8_t)(mtu / MTU_UNIT), ip_len(qp, mtu));
+		if (mtu < payload && ask(e, qp, (uint8_t)(mtu / MTU_UNIT), ip_len(qp, mtu)))
+			probe->asked |= (uint8_t)(mtu / MTU_UNIT);
+}
+
+/* Path MTUs are powers of two, so that each is one bit of `asked`. Other values were never asked. */
+static bool was_asked(const struct path_probe *probe, uint8_t which)
+{
+	return which && !(which & (which - 1)) && (probe->asked & which);
 }
 
 bool path_probe_input(struct engine *e, const struct port_frame *frame)
@@ -117,7 +123,8 @@ bool path_probe_input(struct engine *e, const struct port_frame *frame)
 		qp->probe.small_answers += qp->probe.small_answers < TRIALS;
 	else if (which == ECHO_OWN && label.ip_len == ip_len(qp, qp->probe.own_len))
 		qp->probe.own_arrives = true;
-	else if (label.ip_len == ip_len(qp, which * MTU_UNIT) && which > qp->probe.best)
+	else if (was_asked(&qp->probe, which) && which > qp->probe.best &&
+		label.ip_len == ip_len(qp, which * MTU_UNIT))
 		qp->probe.best = which;
 	return true;
 }

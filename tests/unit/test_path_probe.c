@@ -108,6 +108,61 @@ START_TEST(answers_of_others)
 }
 END_TEST
 
+/* A reply of the peer to a request of that path MTU, in units of 256, that was never sent. */
+static void forge(const struct icmp_echo *sent, uint8_t which)
+{
+	uint8_t message[FAKE_MAX_FRAME] = { 0 }, reply[FAKE_MAX_FRAME];
+	struct icmp_echo echo = *sent;
+	size_t len;
+
+	memcpy(message, sent->message, 8);
+	message[7] = which;
+	echo.message = message;
+	/* BTH and ICRC, as the UDP header is as long as that of ICMP. */
+	echo.message_len = UDP_LEN + BTH_LEN + which * 256u + ICRC_LEN;
+	len = icmp_echo_reply(reply, sizeof(reply), &echo);
+	ck_assert_uint_gt(len, 0);
+	fake_port_receive(&host->port, 0, reply, (uint32_t)len);
+}
+
+static const struct {
+	uint8_t which;
+	const char *text;
+} forged_rows[] = {
+	/* Was sent, and not answered by the network: the row shows that the reply is a good one. */
+	{ 4, V4_TEXT(2044, "1068 not: set FRL_PATH_MTU=1024") },
+	/* No path MTU. */
+	{ 3, V4_TEXT(2044, "556 not: set FRL_PATH_MTU=512") },
+	{ 6, V4_TEXT(2044, "556 not: set FRL_PATH_MTU=512") },
+	/* As long as the packet itself, or longer. */
+	{ 8, V4_TEXT(2044, "556 not: set FRL_PATH_MTU=512") },
+	{ 16, V4_TEXT(2044, "556 not: set FRL_PATH_MTU=512") },
+};
+
+/* Replies to what was never sent do not count. */
+START_LOOP_TEST(forged_answers, ROWS(forged_rows))
+{
+	const struct qp *core = &host->qps[0].qp.core;
+	uint8_t frame[FAKE_MAX_FRAME];
+	struct icmp_echo echo;
+
+	host_add(host, 0, &(struct host_qp_config){ .path_mtu = PATH_MTU });
+	post(FRL_WR_RDMA_WRITE, 2000);
+	host_poll(host);
+	host->port.n_sent = 0;
+	host->now_ns = engine_next_deadline(&host->engine);
+	host_poll(host);
+	for (uint32_t k = 0; k < host->port.n_sent; k++)
+		if (icmp_echo_decode(
+			    &echo, frame, fake_port_flatten(&host->port.sent[k].packet, frame)))
+			break;
+	forge(&echo, forged_rows[_i].which);
+	host_poll(host);
+	ck_assert_int_eq(core->state, FRL_QPS_RTS);
+	ck_assert_str_eq(give_up(600, false), forged_rows[_i].text);
+}
+END_TEST
+
 /* Replies from before an acknowledgement do not count: the peer may be gone since. */
 START_TEST(progress_between)
 {
