@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Removes what `meson install` has installed from a build folder: `scripts/uninstall.sh
-# [BUILD-FOLDER]`, by the user who installed it. Stops the daemon's units first. More than `ninja
-# uninstall` it removes Ferrule's folders when several installations went there. /etc/ferrule and
-# the system user "ferrule" stay.
+# [BUILD-FOLDER]`, by the user who installed it. Stops the daemon's units first, if systemd has them
+# from there. More than `ninja uninstall` it removes Ferrule's folders when several installations
+# went there. /etc/ferrule and the system user "ferrule" stay.
 set -eu
 
 build=${1:-$(dirname "$0")/../build}
@@ -15,16 +15,28 @@ if [ ! -f "$log" ]; then
 fi
 
 mapfile -t paths < <(grep -v '^#' "$log")
+
+# is_units_path PATH: systemd has the unit of this name from that file. It has not where DESTDIR or a
+# prefix leads elsewhere: a unit of the name belongs to another installation then.
+is_units_path() {
+	local used
+	used=$(systemctl show --property FragmentPath --value "${1##*/}" 2>/dev/null) &&
+		[ -n "$used" ] && [ "$used" -ef "$1" ]
+}
+
 units=()
 for path in "${paths[@]}"; do
 	case $path in
-	*/systemd/system/ferruled.*) units+=("${path##*/}") ;;
+	# Without systemd nothing runs by these units.
+	*/systemd/system/ferruled.*)
+		[ ! -d /run/systemd/system ] || ! is_units_path "$path" ||
+			units+=("${path##*/}")
+		;;
 	esac
 done
-# Without systemd nothing runs by these units.
-if [ -d /run/systemd/system ] && [ ${#units[@]} -gt 0 ]; then
-	systemctl disable --now "${units[@]}"
-fi
+# What is not stopped is removed all the same.
+[ ${#units[@]} -eq 0 ] || systemctl disable --now "${units[@]}" ||
+	echo "uninstall.sh: not stopped: ${units[*]}" >&2
 
 left=()
 folders=()
@@ -43,7 +55,7 @@ done
 while read -r path; do
 	[ ! -d "$path" ] || rmdir --ignore-fail-on-non-empty "$path"
 done < <(printf '%s\n' "${folders[@]}" | sort -ru)
-[ ! -d /run/systemd/system ] || [ ${#units[@]} -eq 0 ] || systemctl daemon-reload
+[ ${#units[@]} -eq 0 ] || systemctl daemon-reload || true
 
 if [ ${#left[@]} -gt 0 ]; then
 	echo "uninstall.sh: could not be removed: ${left[*]}" >&2

@@ -119,19 +119,43 @@ cd "$copy"
 uninstall_it ninja-uninstall meson --internal uninstall
 [ ! -e "$stage" ] || fail "ninja uninstall: folders are left: $(find "$stage")"
 
-# Twice, and by the script, with systemd's units.
-install_it twice
-install_it again
-if [ "${FRL_TEST_MACHINE:-}" = own ]; then
-	mkdir -p /run/systemd/system "$temp/fake"
-	printf '#!/bin/sh\necho "$*" >>%s\n' "$temp/systemctl" >"$temp/fake/systemctl"
-	chmod +x "$temp/fake/systemctl"
-fi
-PATH=$temp/fake:$PATH uninstall_it script "$system_root/scripts/uninstall.sh" "$copy"
-if [ "${FRL_TEST_MACHINE:-}" = own ]; then
+# By the script, with a systemctl of the test's own. It says that systemd has its units from the
+# folder in `units`, and may fail. Where the machine is not the test's own, systemd may not run.
+mkdir -p "$temp/fake"
+cat >"$temp/fake/systemctl" <<END
+#!/bin/sh
+echo "\$*" >>"$temp/systemctl"
+case \$1 in
+show) for name; do :; done; echo "\$(cat "$temp/units")/\$name" ;;
+*) exit "\$(cat "$temp/status")" ;;
+esac
+END
+chmod +x "$temp/fake/systemctl"
+PATH=$temp/fake:$PATH
+[ "${FRL_TEST_MACHINE:-}" != own ] || mkdir -p /run/systemd/system
+
+# uninstall_units NAME FOLDER STATUS: after two installations, with systemd's units in that folder.
+uninstall_units() {
+	install_it "$1-first"
+	install_it "$1-again"
+	echo "$2" >"$temp/units"
+	echo "$3" >"$temp/status"
+	: >"$temp/systemctl"
+	uninstall_it "$1" "$system_root/scripts/uninstall.sh" "$copy"
+}
+
+units=$prefix/lib/systemd/system
+uninstall_units script "$units" 0
+if [ -d /run/systemd/system ]; then
 	grep -q '^disable --now .*ferruled.socket' "$temp/systemctl" ||
 		fail "script: the units are not stopped"
 	grep -q '^daemon-reload' "$temp/systemctl" || fail "script: systemd is not told"
 fi
+uninstall_units script-unit-fails "$units" 1
+# The host's own daemon, or a package's, goes on.
+mkdir "$temp/hosts"
+touch "$temp"/hosts/ferruled.{service,socket}
+uninstall_units script-elsewhere "$temp/hosts" 0
+! grep -v '^show ' "$temp/systemctl" || fail "script-elsewhere: another one's units are stopped"
 refuses nothing 'nothing was installed' -- "$system_root/scripts/uninstall.sh" "$temp"
 finish
