@@ -42,10 +42,10 @@ test_drained() {
 drain() {
 	local running=("${pids[@]}") output=("${said[@]}")
 	control "$1" drain --reason 'new disks' >"$temp/drain.out"
-	start_rank late 1 by_settings
+	start_rank train 1 by_settings
 	pids[1]=$rank_pid
 	end_job 1 1
-	expect 'A host is drained' 'new ranks there' "$temp/late-1.out"
+	expect 'A host is drained' 'new ranks there' "$temp/train-1.out"
 	pids=("${running[@]}")
 	said=("${output[@]}")
 }
@@ -54,9 +54,9 @@ test_certificate() {
 	survives certificate expire node-3
 	end_ferruled node-3 TERM 0
 	start_ferruled node-3
-	start_rank late 2 by_settings
+	start_rank train 2 by_settings
 	wait "$rank_pid" && fail "a rank behind an expired certificate succeeds"
-	expect 'A certificate has expired' 'ranks there' "$temp/late-2.out"
+	expect 'A certificate has expired' 'ranks there' "$temp/train-2.out"
 	expect 'A certificate has expired' 'the daemon that it dials' "$temp/node-1/ferruled.log"
 	make_certificate node-3 -days 365
 	signal node-3 HUP ferruled

@@ -91,11 +91,11 @@ test_killed_qp() {
 
 test_daemon_stopped() {
 	end_ferruled node-2 TERM 0
-	start_rank late 1 by_settings
+	start_rank train 1 by_settings
 	pids[1]=$rank_pid
-	said[1]=$temp/late-1.out
+	said[1]=$temp/train-1.out
 	end_job 1 1
-	expect 'A control daemon does not run' 'new ranks there' "$temp/late-1.out"
+	expect 'A control daemon does not run' 'new ranks there' "$temp/train-1.out"
 	start_ferruled node-2
 	# What the library has started in its place.
 	wait_until has_no_private node-2 || fail "the private daemon does not end"

@@ -28,7 +28,7 @@ table() {
 # pattern SENTENCE: the regular expression that its line must match.
 pattern() {
 	# shellcheck disable=SC2016 # a pattern
-	sed -E 's/[][\.*^$()+?{}|/]/\\&/g; s/SECONDS/[0-9]+\\.[0-9]/g; s/(PID|QPN)/[0-9]+/g;
+	sed -E 's/[][\.*^$()+?{}|/]/\\&/g; s/SECONDS/[0-9]+(\\.[0-9])?/g; s/(PID|QPN)/[0-9]+/g;
 		s/ADDRESS/10\\.1\\.0\\.[0-9]+/g; s/$/$/' <<<"$1"
 }
 
