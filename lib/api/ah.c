@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Address handles, and whom a received datagram came from. */
+/* Address handles, and the sender's address of a received datagram. */
 #include "lib/api/objects.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "lib/wire/packet.h"
 
 enum {
-	GRH_IPV4_AT = FRL_GRH_SIZE - IPV4_LEN, /* of a receive over IPv4 the last bytes */
+	GRH_IPV4_AT = FRL_GRH_SIZE - IPV4_LEN, /* IPv4: the header is in the last bytes */
 	DSCP_MASK = 0xfc,
 	FLOW_LABEL_MASK = 0xfffff,
 };
@@ -63,7 +63,7 @@ static bool is_checksum_right(const uint8_t *ip)
 
 static bool read_ipv4(const uint8_t *ip, struct frl_ah_attr *attr, struct frl_ip *ret_dst)
 {
-	/* What Linux' rxe sends to its own device has none. */
+	/* Datagrams of Linux' rxe to its own device have no checksum. */
 	bool has_checksum = get_be16(ip + 10) != 0;
 
 	if (ip[0] != 0x45 || (has_checksum && !is_checksum_right(ip)))
@@ -87,8 +87,10 @@ static bool read_ipv6(const uint8_t *ip, struct frl_ah_attr *attr, struct frl_ip
 	return true;
 }
 
-/* What is in front of an IPv4 header nobody has written, with hardware, and may look like an IPv6
- * header: then a checksum decides, as in the kernel's ib_get_rdma_header_version(). */
+/*
+ * Hardware leaves the bytes before an IPv4 header uninitialised, and they may look like an IPv6
+ * header. The checksum then decides, as in the kernel's ib_get_rdma_header_version().
+ */
 static bool read_header(
 	const uint8_t grh[FRL_GRH_SIZE], struct frl_ah_attr *attr, struct frl_ip *ret_dst)
 {
@@ -99,7 +101,7 @@ static bool read_header(
 	return read_ipv6(grh, attr, ret_dst) || read_ipv4(ipv4, attr, ret_dst);
 }
 
-/* Hardware may not tell the VLAN, or a wrong one. */
+/* Hardware may report no VLAN, or a wrong one. */
 static int find_gid(const struct frl_device *device, const struct frl_ip *ip, uint16_t vlan)
 {
 	int index = gid_find(&device->gids, ip, vlan);

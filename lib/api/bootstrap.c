@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joining a job and leaving it, and what the daemon says in between. */
+/* Joining and leaving a job, and handling the daemon's messages. */
 #include "lib/api/bootstrap.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 
 enum {
 	GATHER_TIMEOUT_MS = 60 * 1000,
-	BYE_MS = 500,   /* how long close waits until the good-bye has arrived */
-	AWAY_MS = 2000, /* and before, for daemons that are away from a job that fails anyway */
+	BYE_MS = 500,   /* close() waits this long for the daemon to confirm the leave */
+	AWAY_MS = 2000, /* and before that for absent daemons, if the job fails anyway */
 	RANKS_MAX = 32768,
 	MS_PER_S = 1000,
 	NS_PER_MS = 1000000,
@@ -57,7 +57,7 @@ uint64_t bootstrap_deadline(int timeout_ms)
 			      : clock_now_ns() + (uint64_t)timeout_ms * (uint64_t)NS_PER_MS;
 }
 
-/* ---- what the daemon says: with the mutex held, by the thread of the connection */
+/* ---- messages of the daemon: with the mutex held, in the thread of the connection */
 
 static bool is_mine(const struct bootstrap *bootstrap, const ProtobufCBinaryData *id)
 {
@@ -84,7 +84,7 @@ static void take_piece(struct bootstrap *bootstrap, const Ctl__GroupPiece *from)
 		return;
 	}
 	piece = &bootstrap->pieces[from->round % 2][from->rank];
-	/* Given again because somebody else may lack it. */
+	/* A repeated piece: another rank may lack it. */
 	if (ahead < 0 || piece->bytes)
 		return;
 	piece->bytes = malloc(from->data.len ? from->data.len : 1);
@@ -105,7 +105,7 @@ static void take_loss(struct bootstrap_loss *loss, const Ctl__GroupEvent *event)
 	snprintf(loss->text, sizeof(loss->text), "%s", event->text);
 }
 
-/* The daemon of this host lives, but not its way to the one that keeps the job. */
+/* The daemon of this host runs, but has lost the daemon that keeps the job. */
 static void take_away(struct bootstrap *bootstrap, const char *what)
 {
 	if (bootstrap->state != BOOTSTRAP_JOINED && bootstrap->state != BOOTSTRAP_BACK)
@@ -156,7 +156,7 @@ static void take_event(struct bootstrap *bootstrap, const Ctl__GroupEvent *event
 	}
 }
 
-/* Ranks would wait for each other's mail for ever. */
+/* Without mail ranks would wait for each other without limit. */
 static void refuse_old_daemon(struct bootstrap *bootstrap)
 {
 	char why[BOOTSTRAP_TEXT];
@@ -211,7 +211,7 @@ static bool handle_message(struct control_handler *handler, const Ctl__Envelope 
 	return true;
 }
 
-/* A daemon that dies while this rank waits for its answer may be followed by another one. */
+/* If the daemon exits before its answer, another one may follow. */
 static void handle_up(struct control_handler *handler, bool again)
 {
 	struct bootstrap *bootstrap = container_of(handler, struct bootstrap, handler);
@@ -266,7 +266,7 @@ static void bootstrap_abort(void *ctx, const char *why)
 	leave.aborts = true;
 	leave.why = text;
 	pthread_mutex_lock(&bootstrap->mutex);
-	/* The first reason counts, also for a daemon that comes later. */
+	/* The first reason counts, also for a later daemon. */
 	if (!bootstrap->gave_up)
 		memcpy(bootstrap->gave_up_why, text, sizeof(text));
 	bootstrap->gave_up = true;
@@ -288,7 +288,7 @@ static void bootstrap_free(struct bootstrap *bootstrap)
 	free(bootstrap);
 }
 
-/* Nothing has gone wrong that would make the others fail as well. */
+/* Returns whether nothing has failed that would make other ranks fail too. */
 static bool is_sound(const struct bootstrap *bootstrap)
 {
 	return !bootstrap->gave_up && bootstrap->dead.rank == BOOTSTRAP_NOBODY &&
@@ -296,8 +296,8 @@ static bool is_sound(const struct bootstrap *bootstrap)
 }
 
 /*
- * Whoever ends while a daemon is away would be missed by the others, who may also lack what it has
- * given: until they are there. Where there was no allgather they need not come at all.
+ * Waits until the other ranks are back after a lost daemon. If this rank exited first, they would
+ * miss it, and may also lack its pieces. Without any allgather the others need not join at all.
  */
 static void await_others(struct bootstrap *bootstrap)
 {
@@ -315,7 +315,7 @@ static void await_others(struct bootstrap *bootstrap)
 	pthread_mutex_unlock(&bootstrap->mutex);
 }
 
-/* Until the daemon has it: the process may end right after this, and would be a dead rank. */
+/* Waits until the daemon has the leave: without it, a process that exits now counts as dead. */
 static void say_good_bye(struct bootstrap *bootstrap)
 {
 	Ctl__Envelope envelope, *answer = NULL;
@@ -386,7 +386,7 @@ static struct bootstrap *bootstrap_new(int rank, int ranks)
 	return NULL;
 }
 
-/* "JOB" or "JOB@HOST". */
+/* Parses "JOB" or "JOB@HOST". */
 static int parse_job(struct bootstrap *bootstrap, const char *text)
 {
 	static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -438,7 +438,7 @@ static int join(struct bootstrap *bootstrap, int timeout_ms)
 {
 	Ctl__GroupLeave leave;
 	Ctl__Envelope envelope;
-	/* The answer to up() is the join. */
+	/* up() posts the join. */
 	int err = control_register(&bootstrap->handler, CONTROL_START);
 
 	if (err)
@@ -447,10 +447,10 @@ static int join(struct bootstrap *bootstrap, int timeout_ms)
 	if (!err)
 		return 0;
 	if (err == -ETIMEDOUT || err == -EPROTO) {
-		/* The others are not to wait for a rank that has joined and cannot go on. */
+		/* Leave, so that the other ranks do not wait for a rank that cannot continue. */
 		if (err == -EPROTO)
 			bootstrap_abort(bootstrap, bootstrap->why);
-		/* The daemon may still be asking another one. */
+		/* Leave anyway: the daemon may still be waiting for another daemon. */
 		make_leave(bootstrap, &leave, &envelope);
 		control_post(&envelope, -1);
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A rank's end of a job: struct frl_bootstrap over the process's connection to the control daemon.
- * bootstrap.c joins, leaves and takes what arrives, bootstrap_back.c joins again, in the thread of
- * that connection; bootstrap_gather.c is what the rank does meanwhile, in its own. They meet under
- * the mutex. bootstrap_mail.c carries mail, both ways.
+ * bootstrap.c joins, leaves and handles messages. bootstrap_back.c joins again after a loss. Both
+ * run in the thread of that connection; bootstrap_gather.c runs in the rank's own thread. The mutex
+ * protects what they share. bootstrap_mail.c sends and receives mail.
  */
 #ifndef FERRULE_API_BOOTSTRAP_H
 #define FERRULE_API_BOOTSTRAP_H
@@ -23,35 +23,35 @@
 enum {
 	BOOTSTRAP_NOBODY = -1,
 	BOOTSTRAP_TEXT = 1024,
-	BOOTSTRAP_WHY = 320, /* of a rank that gives up, so that frl_last_error() holds it */
+	BOOTSTRAP_WHY = 320, /* of a rank that gives up; fits into frl_last_error() */
 };
 
 enum bootstrap_state {
 	BOOTSTRAP_JOINING,
 	BOOTSTRAP_JOINED,
-	BOOTSTRAP_AWAY, /* a daemon went away; it may come back until `lost_ns` */
-	BOOTSTRAP_BACK, /* joined again; until all ranks have it is not its turn to say anything */
-	BOOTSTRAP_FAILED, /* `error` and `why` */
+	BOOTSTRAP_AWAY,   /* lost a daemon; it may return until `lost_ns` */
+	BOOTSTRAP_BACK,   /* joined again; sends nothing until all ranks have joined */
+	BOOTSTRAP_FAILED, /* `error` and `why` are set */
 };
 
 struct bootstrap_piece {
-	uint8_t *bytes; /* NULL: not there */
+	uint8_t *bytes; /* NULL: not received */
 	size_t size;
 };
 
-/* The first rank to which something happened, and what the daemon says of it. */
+/* The first rank with an event of this kind, and the daemon's text about it. */
 struct bootstrap_loss {
 	int rank; /* or BOOTSTRAP_NOBODY */
 	char text[BOOTSTRAP_TEXT];
 };
 
-/* What arrives from other ranks, and whom it is given to. */
+/* Mail from other ranks, and its receiver. */
 struct bootstrap_mail {
-	pthread_mutex_t mutex; /* for all that follows; taken alone */
+	pthread_mutex_t mutex; /* protects all following fields; taken alone */
 	pthread_cond_t returned;
 	void (*receive)(void *arg, int rank, const void *data, size_t size);
 	void *arg;
-	bool calls; /* the receiver is running, called by: */
+	bool calls; /* the receiver is running, in thread: */
 	pthread_t caller;
 	uint64_t number;  /* of that call */
 	struct list kept; /* struct kept_mail.node */
@@ -60,28 +60,30 @@ struct bootstrap_mail {
 
 struct bootstrap {
 	struct control_handler handler;
-	uint8_t id[UUID_SIZE]; /* what daemons call this rank */
+	uint8_t id[UUID_SIZE]; /* this rank's name towards daemons */
 	char job[FRL_SERVICE_MAX + 1];
-	char host[FRL_HOST_MAX + 1]; /* whose daemon keeps the job; "": this one's */
+	char host[FRL_HOST_MAX + 1]; /* the host whose daemon keeps the job; "": this host */
 	int rank;
 	int ranks;
 	struct bootstrap_mail mail;
-	pthread_mutex_t mutex; /* for all that follows */
+	pthread_mutex_t mutex; /* protects all following fields */
 	pthread_cond_t changed;
 	enum bootstrap_state state;
 	uint64_t lost_ns;
-	char lost[BOOTSTRAP_TEXT]; /* what went away */
-	uint64_t group;            /* what the daemon calls the job */
+	char lost[BOOTSTRAP_TEXT]; /* which connection was lost */
+	uint64_t group;            /* the daemon's number of the job */
 	bool met;                  /* all ranks have joined */
 	bool gave_up;
 	char gave_up_why[BOOTSTRAP_WHY];
 	int error; /* negative errno */
 	char why[BOOTSTRAP_TEXT];
 	int timeout_ms; /* of an allgather; negative: none */
-	uint32_t round; /* the allgather that is next, or in progress */
-	uint32_t given; /* how many pieces it has given: as many, or one more */
-	/* By rank, of this round and of the next: others may be done with this one, and ahead. Its
-	 * own of this round and of the last one: others may lack that. */
+	uint32_t round; /* the next allgather, or the one in progress */
+	uint32_t given; /* the number of pieces sent: `round`, or one more */
+	/*
+	 * By rank, of this round and the next one, because other ranks may be one round ahead. This
+	 * rank's own pieces of this round and the last one, because other ranks may lack them.
+	 */
 	struct bootstrap_piece *pieces[2]; /* by round modulo 2 */
 	bool *left;                        /* by rank */
 	struct bootstrap_loss dead;
@@ -93,42 +95,52 @@ static inline void bootstrap_set_id(ProtobufCBinaryData *to, struct bootstrap *b
 	*to = (ProtobufCBinaryData){ .len = UUID_SIZE, .data = bootstrap->id };
 }
 
-/* With the mutex held. It is of no more use; the first reason stays. */
+/* Marks the bootstrap as failed. The first reason is kept. With the mutex held. */
 void bootstrap_fail(struct bootstrap *bootstrap, int error, const char *why);
 
-/* With the mutex held: until something has changed. False: the time is over. */
+/* Waits for a change, with the mutex held. Returns false after the deadline. */
 bool bootstrap_wait(struct bootstrap *bootstrap, uint64_t deadline_ns);
-/* The same; returns true as well when it is time to say what is awaited, which `say` does. */
+/*
+ * Waits as bootstrap_wait(), and also returns true when `say` is due, which logs what is awaited.
+ */
 bool bootstrap_wait_and_say(struct bootstrap *bootstrap, uint64_t deadline_ns,
 	struct reminder *reminder, void (*say)(const struct bootstrap *bootstrap));
-/* Whether it has joined and others may not be there, or not know of it. */
+/* Returns whether this rank has joined, but other ranks may be absent or not know of it. */
 static inline bool bootstrap_is_away(const struct bootstrap *bootstrap)
 {
 	return bootstrap->state == BOOTSTRAP_AWAY || bootstrap->state == BOOTSTRAP_BACK;
 }
-/* Negative: never. */
+/* Returns the deadline in ns; a negative timeout has none. */
 uint64_t bootstrap_deadline(int timeout_ms);
 
-/* bootstrap_mail.c. Mail has come, and mail that was kept may be given out: by the thread of the
- * connection, without a lock. */
+/*
+ * bootstrap_mail.c. Takes received mail, and delivers kept mail. Called by the thread of the
+ * connection, without a lock.
+ */
 void bootstrap_take_mail(struct bootstrap *bootstrap, const Ctl__GroupMail *from);
 void bootstrap_mail_deliver(struct bootstrap_mail *mail);
 void bootstrap_mail_init(struct bootstrap_mail *mail);
 void bootstrap_mail_fini(struct bootstrap_mail *mail);
 
-/* With the mutex held. `what` went away: "the daemon ... has ended". */
+/*
+ * Handles a lost connection; `what` is a sentence like "the daemon ... has ended". With the mutex
+ * held.
+ */
 void bootstrap_lost(struct bootstrap *bootstrap, const char *what);
-/* With the mutex held: the join, or the return, to the next daemon. */
+/* Posts the join, or the return, to the next daemon. With the mutex held. */
 void bootstrap_post_join(struct bootstrap *bootstrap);
-/* The handler's: whether it has been away for too long. */
+/* Tick of the handler: fails the bootstrap after too long an absence. */
 uint64_t bootstrap_tick(struct control_handler *handler, uint64_t now_ns);
 
 struct bootstrap_piece *bootstrap_own_piece(const struct bootstrap *bootstrap, uint32_t round);
-/* With the mutex held: its own piece, or that nobody needs it any more; as control_post(). */
+/*
+ * Posts this rank's piece of `round`, or a notice that it is no longer kept. Returns as
+ * control_post(). With the mutex held.
+ */
 int bootstrap_post_piece(struct bootstrap *bootstrap, uint32_t round);
 void bootstrap_give_again(struct bootstrap *bootstrap, uint32_t round, uint32_t rounds);
 
-/* Those of struct frl_bootstrap. */
+/* Callbacks of struct frl_bootstrap. */
 int bootstrap_allgather(void *ctx, const void *mine, size_t size, void *all);
 int bootstrap_check(void *ctx, int *ret_rank);
 bool bootstrap_has_left(void *ctx, int rank);

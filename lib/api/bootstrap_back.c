@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank whose control daemon, or the one that keeps the job, has gone away: it joins again and
- * says how far it has come. What it has given may have been lost on its way, so it keeps its piece
- * until all others show that they have it, and gives it once more when it is asked to.
+ * Joining again after the control daemon, or the one that keeps the job, was lost. The rank reports
+ * its progress to the new daemon. Its pieces may have been lost on the way: it keeps each piece
+ * until all other ranks are known to have it, and sends it again on request.
  */
 #include "lib/api/bootstrap.h"
 
@@ -42,7 +42,7 @@ uint64_t bootstrap_tick(struct control_handler *handler, uint64_t now_ns)
 	return next_ns;
 }
 
-/* With all that a group is made of. */
+/* Posts a join with the complete state of the group. */
 static int post_return(struct bootstrap *bootstrap, Ctl__GroupJoin *join, Ctl__Envelope *envelope)
 {
 	size_t size = ((size_t)bootstrap->ranks + 7) / 8;
@@ -86,7 +86,7 @@ void bootstrap_post_join(struct bootstrap *bootstrap)
 		err = post_return(bootstrap, &join, &envelope);
 	else
 		err = control_post(&envelope, -1);
-	/* Any other failure is that of the connection, and reported as such. */
+	/* The connection reports all other failures. */
 	if (err == -ENOMEM)
 		bootstrap_fail(bootstrap, err, "no memory to ask the control daemon");
 }
@@ -101,7 +101,7 @@ struct bootstrap_piece *bootstrap_own_piece(const struct bootstrap *bootstrap, u
 int bootstrap_post_piece(struct bootstrap *bootstrap, uint32_t round)
 {
 	const struct bootstrap_piece *mine = bootstrap_own_piece(bootstrap, round);
-	/* Of this round or the one before; of earlier ones nobody lacks any. */
+	/* Pieces of this round and the last one are kept; no rank lacks earlier ones. */
 	bool is_kept = mine->bytes && bootstrap->round - round <= 1;
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
 	Ctl__Envelope envelope;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank that looks at what has arrived from the others, or waits for it. */
+/* Calls of the rank: waiting for the other ranks' pieces, and looking at their state. */
 #include "lib/api/bootstrap.h"
 
 #include <errno.h>
@@ -14,17 +14,16 @@ enum {
 	GATHER_MAX = 1024 * 1024,
 	NAMES_MAX = 16, /* missing ranks that an error names */
 	NAMES_SIZE = NAMES_MAX * 12 + 8,
-	/* Bytes of pieces that may be on their way to a rank at a time: daemons keep little for
-	 * those who do not read. */
+	/* Limit of bytes in flight to one rank: daemons buffer little for slow readers. */
 	AHEAD_BYTES = 1024 * 1024,
 };
 
-/* Who is gone, in the caller's last error; 0 while nobody is. */
+/* Sets the caller's last error to the rank that is gone; returns 0 if none is. */
 static int report_gone(const struct bootstrap *bootstrap, int *ret_rank)
 {
 	const struct bootstrap_loss *dead = &bootstrap->dead, *aborted = &bootstrap->aborted;
 
-	/* The death of a rank is the cause when others gave up because of it. */
+	/* A dead rank is the cause if other ranks gave up because of it. */
 	if (dead->rank != BOOTSTRAP_NOBODY) {
 		*ret_rank = dead->rank;
 		return frl_fail(-ECONNRESET, "rank %d is gone: %s", dead->rank,
@@ -71,7 +70,7 @@ static struct bootstrap_piece *piece_of(const struct bootstrap *bootstrap, int r
 	return &bootstrap->pieces[bootstrap->round % 2][rank];
 }
 
-/* The first rank whose piece is missing, from `rank` on and before `end`; `end` when none is. */
+/* Returns the first rank in [rank, end) whose piece is missing, or `end`. */
 static int next_missing(const struct bootstrap *bootstrap, int rank, int end)
 {
 	while (rank < end && (rank == bootstrap->rank || piece_of(bootstrap, rank)->bytes))
@@ -79,7 +78,7 @@ static int next_missing(const struct bootstrap *bootstrap, int rank, int end)
 	return rank;
 }
 
-/* Writes the ranks whose pieces are missing, "1, 2, 5". */
+/* Writes the ranks whose pieces are missing: "1, 2, 5". */
 static void name_missing(const struct bootstrap *bootstrap, char names[NAMES_SIZE])
 {
 	size_t length = 0;
@@ -97,7 +96,7 @@ static void name_missing(const struct bootstrap *bootstrap, char names[NAMES_SIZ
 	}
 }
 
-/* In the first allgather ranks may not even run, or run elsewhere. */
+/* In the first allgather some ranks may not be running yet, or run elsewhere. */
 static void say_missing(const struct bootstrap *bootstrap)
 {
 	char names[NAMES_SIZE];
@@ -119,13 +118,13 @@ static int report_missing(struct bootstrap *bootstrap)
 {
 	char names[NAMES_SIZE];
 
-	/* The pieces of this round may still come: nothing fits any more. */
+	/* Late pieces of this round may still arrive, so later rounds would be wrong. */
 	bootstrap_fail(bootstrap, -ETIMEDOUT, "an earlier call waited in vain for other ranks");
 	name_missing(bootstrap, names);
 	return frl_fail(-ETIMEDOUT, "waited %d ms for rank %s", bootstrap->timeout_ms, names);
 }
 
-/* Waits until the pieces of the ranks from `first` on and before `end` are there. */
+/* Waits until the pieces of ranks [first, end) have arrived. */
 static int collect(struct bootstrap *bootstrap, int first, int end, uint64_t deadline_ns)
 {
 	struct reminder reminder = reminder_start(clock_now_ns());
@@ -156,7 +155,7 @@ static void drop_piece(struct bootstrap_piece *piece)
 	*piece = (struct bootstrap_piece){ 0 };
 }
 
-/* Hands the pieces out, and makes room for those of the next round. */
+/* Copies the pieces to the caller, and makes room for those of the next round. */
 static int deliver(struct bootstrap *bootstrap, const void *mine, size_t size, uint8_t *all)
 {
 	int err = 0;
@@ -178,13 +177,17 @@ static int deliver(struct bootstrap *bootstrap, const void *mine, size_t size, u
 			memcpy(all + (size_t)rank * size, piece->bytes, size);
 		drop_piece(piece);
 	}
-	/* All have given theirs of this round, so none lacks one of the last. */
+	/*
+	 * All ranks have sent their piece of this round, so they have all pieces of the last one.
+	 */
 	drop_piece(bootstrap_own_piece(bootstrap, bootstrap->round - 1));
 	bootstrap->round++;
 	return err;
 }
 
-/* Large pieces follow each other: a rank gives its own when one of some ranks before has come. */
+/*
+ * Limits the large pieces in flight: a rank sends its own after that of a rank some places before.
+ */
 static int await_turn(struct bootstrap *bootstrap, size_t size, uint64_t deadline_ns)
 {
 	size_t ahead = size > 0 ? AHEAD_BYTES / size : AHEAD_BYTES;
@@ -193,7 +196,7 @@ static int await_turn(struct bootstrap *bootstrap, size_t size, uint64_t deadlin
 	return before < 0 ? 0 : collect(bootstrap, before, before + 1, deadline_ns);
 }
 
-/* Until the others may be told something. */
+/* Waits until messages to the other ranks are allowed. */
 static int await_others(struct bootstrap *bootstrap, uint64_t deadline_ns)
 {
 	struct reminder reminder = reminder_start(clock_now_ns());
@@ -211,7 +214,7 @@ static int await_others(struct bootstrap *bootstrap, uint64_t deadline_ns)
 	return err;
 }
 
-/* The piece stays when this round is over: others may ask for it. */
+/* Keeps the piece after this round: other ranks may request it. */
 static int keep_piece(struct bootstrap *bootstrap, const void *mine, size_t size)
 {
 	struct bootstrap_piece *piece = bootstrap_own_piece(bootstrap, bootstrap->round);
@@ -231,7 +234,7 @@ static int gather(struct bootstrap *bootstrap, const void *mine, size_t size, vo
 	uint64_t deadline_ns = bootstrap_deadline(bootstrap->timeout_ms);
 	int err;
 
-	/* A daemon may go away while this rank waits for its turn, and is not to hear of it. */
+	/* The daemon may be lost while this rank waits for its turn; then do not post. */
 	do {
 		err = await_others(bootstrap, deadline_ns);
 		if (!err)
@@ -245,7 +248,7 @@ static int gather(struct bootstrap *bootstrap, const void *mine, size_t size, vo
 	err = bootstrap_post_piece(bootstrap, bootstrap->round);
 	if (err == -ENOMEM)
 		return frl_fail(err, "no memory for a message to the control daemon");
-	/* Any other failure is that of the connection, and reported as such. */
+	/* The connection reports all other failures. */
 	err = collect(bootstrap, 0, bootstrap->ranks, deadline_ns);
 	return err ? err : deliver(bootstrap, mine, size, all);
 }

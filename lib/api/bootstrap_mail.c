@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mail between ranks. The thread of the connection to the daemon takes it and calls the receiver,
- * with no lock held: a receiver may post, and set another one. While there is none, mail is kept in
- * its order, and handed out by that thread as soon as there is one.
+ * Mail between ranks. The thread of the daemon connection receives mail and calls the receiver
+ * without a lock, so a receiver may post, and set another receiver. Without a receiver mail is kept
+ * in order; that thread delivers it once a receiver is set.
  */
 #include "lib/api/bootstrap.h"
 
@@ -13,9 +13,11 @@
 #include "lib/base/error.h"
 
 enum {
-	KEPT_MAX = 1024 * 1024, /* with what keeping it costs */
-	/* That may wait for the daemon when mail is posted: a fraction of what control_post() takes
-	 * at most, so that everything else still finds room. */
+	KEPT_MAX = 1024 * 1024, /* including the overhead of keeping */
+	/*
+	 * Limit of mail that waits for the daemon: a fraction of the limit of control_post(), so
+	 * that other messages still have room.
+	 */
 	QUEUED_MAX = 16 << 20,
 };
 
@@ -50,9 +52,9 @@ void bootstrap_mail_fini(struct bootstrap_mail *mail)
 	pthread_mutex_destroy(&mail->mutex);
 }
 
-/* ---- by the thread of the connection */
+/* ---- in the thread of the connection */
 
-/* With the mutex held, which is let go meanwhile. */
+/* Calls the receiver. Called with the mutex held, which is released meanwhile. */
 static void hand_out(struct bootstrap_mail *mail, int rank, const void *data, size_t size)
 {
 	void (*receive)(void *, int, const void *, size_t) = mail->receive;
@@ -68,7 +70,10 @@ static void hand_out(struct bootstrap_mail *mail, int rank, const void *data, si
 	pthread_cond_broadcast(&mail->returned);
 }
 
-/* With the mutex held. What does not fit is lost, as is what there is no memory for. */
+/*
+ * Keeps mail until there is a receiver; drops it if there is no room or no memory. With the mutex
+ * held.
+ */
 static void keep(struct bootstrap_mail *mail, int rank, const ProtobufCBinaryData *data)
 {
 	struct kept_mail *kept = NULL;
@@ -118,7 +123,7 @@ void bootstrap_take_mail(struct bootstrap *bootstrap, const Ctl__GroupMail *from
 	pthread_mutex_unlock(&mail->mutex);
 }
 
-/* ---- those of struct frl_bootstrap */
+/* ---- callbacks of struct frl_bootstrap */
 
 void bootstrap_set_receiver(
 	void *ctx, void (*receive)(void *arg, int rank, const void *data, size_t size), void *arg)
@@ -132,7 +137,7 @@ void bootstrap_set_receiver(
 	mail->receive = receive;
 	mail->arg = arg;
 	number = mail->number;
-	/* A receiver that sets the next one does not wait for itself. */
+	/* Within the receiver, do not wait for the receiver itself. */
 	while (mail->calls && mail->number == number &&
 		!pthread_equal(mail->caller, pthread_self()))
 		pthread_cond_wait(&mail->returned, &mail->mutex);

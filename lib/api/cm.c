@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connections, as the application sees them: asked for, answered, waited for, closed. */
+/* Public calls about connections: connect, accept, wait and close. */
 #include "lib/api/cm.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ bool cm_sleep(pthread_cond_t *condition, uint64_t limit_ns)
 	return pthread_cond_timedwait(condition, &cm.mutex, &limit) != ETIMEDOUT;
 }
 
-/* ---- asking */
+/* ---- connecting */
 
 static int check_private(const void *data, size_t size)
 {
@@ -85,7 +85,7 @@ static int check_config(const struct frl_connect_config *config)
 	return 0;
 }
 
-/* The queue pair becomes the connection's: nobody else connects it. */
+/* Claims the queue pair, so that no other caller connects it. */
 static int take_qp(struct frl_conn *conn, struct frl_qp *qp,
 	const struct frl_connect_config *config, const void *private_data, size_t private_size)
 {
@@ -112,7 +112,7 @@ static int take_qp(struct frl_conn *conn, struct frl_qp *qp,
 		rc = connecting_claim(qp);
 	if (rc)
 		return rc;
-	/* A request has a deadline already, that the control thread watches. */
+	/* A request already has a deadline, which the control thread watches. */
 	pthread_mutex_lock(&cm.mutex);
 	connecting_terms(qp, config, &conn->terms);
 	conn->qpn = frl_qp_num(qp);
@@ -134,7 +134,7 @@ static void name_it(struct conn_key *key)
 	}
 }
 
-/* Sends the request, or leaves that to up(). `rc`: there is no way to a daemon. */
+/* Sends the request, or leaves that to up(). `rc` is an error if no daemon can be reached. */
 static void ask(struct frl_conn *conn, struct frl_qp *qp, int rc)
 {
 	pthread_mutex_lock(&cm.mutex);
@@ -175,7 +175,7 @@ int frl_connect(struct frl_qp *qp, const char *host, const char *service, const 
 	cm_copy_text(conn->host, sizeof(conn->host), host);
 	cm_copy_text(conn->service, sizeof(conn->service), service);
 	name_it(&conn->key);
-	/* Ports are told first: handlers speak in the order in which they were registered. */
+	/* Describe the port first: handlers are called in the order of registration. */
 	rc = publish_require(conn->device, &conn->port);
 	if (!rc) {
 		rc = cm_acquire();
@@ -198,7 +198,7 @@ static int check_answer(
 	return check_private(private_data, private_size);
 }
 
-/* Mutex held. Is there still somebody who waits for the answer? */
+/* Returns an error if nobody waits for the answer any more. Mutex held. */
 static int check_asked(const struct frl_conn *conn, const char *what)
 {
 	if (conn->state == CONN_ENDED)
@@ -275,7 +275,7 @@ size_t frl_conn_private_data(struct frl_conn *conn, void *data, size_t size)
 	return there;
 }
 
-/* Mutex held. As frl_conn_test(), but leaves the news as they are. */
+/* Returns the result of frl_conn_test(), but does not clear the news. Mutex held. */
 static int look(const struct frl_conn *conn)
 {
 	if (conn->state == CONN_ENDED)
@@ -396,7 +396,7 @@ void frl_conn_close(struct frl_conn *conn)
 		conn->qp->conn = NULL;
 	is_user = conn->is_user;
 	pthread_mutex_unlock(&cm.mutex);
-	/* As in frl_listener_close(). */
+	/* For the reason, see frl_listener_close(). */
 	if (is_user)
 		cm_release();
 	conn_free(conn);

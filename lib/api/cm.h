@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Connection management inside: what its files share.
+ * Connection management: internal declarations of its files.
  *
- *	cm.c          the public calls about connections
- *	cm_listen.c   listeners and their requests
- *	cm_conn.c     the life of a connection: made in steps, established, ended; deadlines
- *	cm_message.c  what is said to the daemon and what it says; its coming and going
+ * 	cm.c          the public calls about connections
+ * 	cm_listen.c   listeners and their requests
+ * 	cm_conn.c     the states of a connection, from setup to end, and deadlines
+ * 	cm_message.c  messages to and from the daemon; loss and return of the daemon
  *
- * One mutex protects all of it, cm.mutex: taken before a device's guard, never after. The thread of
- * the control client and the application's threads meet there; nobody sleeps while holding it, but
- * on a condition. A connection lives until the application closes it, or, while it waits in a
- * listener's queue, until it ends.
+ * One mutex, cm.mutex, protects everything. Take it before a device's guard, never after. The
+ * control client's thread and the application's threads use it; a holder sleeps only on a
+ * condition. A connection exists until the application closes it. A request in a listener's queue
+ * exists until it is fetched or ends.
  */
 #ifndef FERRULE_API_CM_H
 #define FERRULE_API_CM_H
@@ -28,9 +28,9 @@
 enum { CM_REASON = 256 };
 
 enum conn_state {
-	CONN_ASKED,  /* passive: the application has not answered */
+	CONN_ASKED,  /* passive: the application has not answered yet */
 	CONN_ASKING, /* active: no answer yet */
-	CONN_MAKING, /* the queue pair gets ready; passive: or ConnReady is missing */
+	CONN_MAKING, /* the queue pair is being connected; passive: or ConnReady has not arrived */
 	CONN_ESTABLISHED,
 	CONN_ENDED,
 };
@@ -43,42 +43,42 @@ struct conn_key {
 
 struct frl_conn {
 	struct conn_key key;
-	UT_hash_handle hh;             /* cm.conns, until it ends */
-	struct list node;              /* cm.making or cm.waiting: there is a deadline */
-	struct list of_listener;       /* its queue, or those that were fetched: while CONN_ASKED */
-	struct frl_listener *listener; /* while CONN_ASKED, unless that was closed */
-	bool fetched;                  /* the application has it */
-	bool any_user;                 /* active: the service may be another user's */
+	UT_hash_handle hh;             /* cm.conns, until the connection ends */
+	struct list node;              /* cm.making or cm.waiting: it has a deadline */
+	struct list of_listener;       /* the listener's `queue` or `fetched`: while CONN_ASKED */
+	struct frl_listener *listener; /* while CONN_ASKED; NULL if the listener was closed */
+	bool fetched;                  /* the application owns it */
+	bool any_user;                 /* active: a service of another user is allowed */
 	bool is_user;                  /* counted by cm_acquire() */
 	enum conn_state state;
-	struct frl_device *device; /* counts it among its objects */
-	struct frl_qp *qp;         /* NULL: none yet, or it was destroyed */
+	struct frl_device *device; /* the device counts it among its objects */
+	struct frl_qp *qp;         /* NULL: none yet, or destroyed */
 	struct connecting connecting;
-	struct frl_qp_attr terms; /* what this end wants, and then what both agreed on */
-	Ctl__ConnParams params;   /* what the peer wants; no pointers in it */
-	bool sent;                /* active: the request; passive: the reply */
-	bool peer_ready;          /* passive: ConnReady has come */
+	struct frl_qp_attr terms; /* what this end wants; later what both ends agreed on */
+	Ctl__ConnParams params;   /* what the peer wants; contains no pointers */
+	bool sent;                /* active: the request was sent; passive: the reply */
+	bool peer_ready;          /* passive: ConnReady has arrived */
 	bool was_established;
 	uint64_t deadline_ns;
-	struct reminder reminder; /* what it waits for is said */
+	struct reminder reminder; /* for log lines about a long wait */
 	int timeout_ms;
 
-	uint32_t port; /* the process's number for it */
+	uint32_t port; /* the process's number of its port */
 	uint32_t qpn;  /* of this end */
 	char host[FRL_HOST_MAX + 1];
 	char service[FRL_SERVICE_MAX + 1];
 	struct frl_endpoint mine, theirs;
-	uint8_t private_data[FRL_PRIVATE_DATA_MAX]; /* to be sent */
+	uint8_t private_data[FRL_PRIVATE_DATA_MAX]; /* of this end */
 	size_t private_size;
-	uint8_t peer_data[FRL_PRIVATE_DATA_MAX]; /* that came */
+	uint8_t peer_data[FRL_PRIVATE_DATA_MAX]; /* of the peer */
 	size_t peer_size;
 	struct frl_conn_peer peer;
-	char peer_address[FRL_HOST_MAX + 9]; /* of its daemon, as that is dialled from here */
-	uint64_t peer_instance;              /* of its daemon */
+	char peer_address[FRL_HOST_MAX + 9]; /* of the peer's daemon, as dialled from here */
+	uint64_t peer_instance;              /* of the peer's daemon */
 
-	int error; /* of CONN_ENDED: an errno, positive */
+	int error; /* in CONN_ENDED: an errno, positive */
 	char reason[CM_REASON];
-	bool news; /* not told by frl_conn_test() yet */
+	bool news; /* frl_conn_test() has not reported it yet */
 	struct event_fd event_fd;
 	pthread_cond_t changed;
 };
@@ -86,39 +86,42 @@ struct frl_conn {
 struct frl_listener {
 	struct list node; /* cm.listeners */
 	struct frl_device *device;
-	uint32_t number; /* the process's, from 1 */
+	uint32_t number; /* this process's number of it, from 1 */
 	uint64_t seq;    /* of the last Listen */
 	uint32_t port;
 	uint32_t backlog;
 	bool any_user;
 	bool listening; /* a daemon has confirmed it */
-	bool news;      /* that it has; frl_listener_test() has not said so */
+	bool news;      /* frl_listener_test() has not reported `listening` yet */
 	char service[FRL_SERVICE_MAX + 1];
-	struct list queue;   /* struct frl_conn.of_listener: to be fetched */
-	struct list fetched; /* to be answered */
-	uint32_t waiting;    /* in both */
-	int error;           /* an errno, positive: there is no daemon, or it refused it */
+	struct list queue;   /* struct frl_conn.of_listener: not fetched yet */
+	struct list fetched; /* fetched, not answered yet */
+	uint32_t waiting;    /* number of connections in both lists */
+	int error;           /* an errno, positive: there is no daemon, or the daemon refused */
 	char reason[CM_REASON];
 	struct event_fd event_fd;
 	pthread_cond_t changed;
 };
 
 struct cm {
-	/* Registering with the control client: taken first of all, never by its thread. */
+	/*
+	 * Protects registration with the control client. The first lock to take; the client's
+	 * thread never takes it.
+	 */
 	pthread_mutex_t life;
-	unsigned users; /* listeners and connections of the application's */
+	unsigned users; /* listeners and connections of the application */
 
-	pthread_mutex_t mutex; /* of all that follows */
+	pthread_mutex_t mutex; /* protects all following fields */
 	struct control_handler handler;
-	bool up;      /* the daemon has been told everything, or is being told */
-	int hopeless; /* an errno, positive: there will be no daemon */
+	bool up;      /* the daemon has received, or is receiving, the full state */
+	int hopeless; /* an errno, positive: no daemon can be reached */
 	char why[CM_REASON];
-	struct frl_conn *conns; /* by key */
-	struct list making;     /* to be stepped */
-	struct list waiting;    /* for somebody else */
-	uint64_t
-		next_deadline_ns; /* no deadline of `waiting`, and nothing to be said, is earlier */
-	uint64_t said_ns;         /* when it was last said what a connection waits for */
+	struct frl_conn *conns;    /* by key */
+	struct list making;        /* connections to step */
+	struct list waiting;       /* connections that wait for a message */
+	uint64_t next_deadline_ns; /* lower limit of all deadlines in `waiting` and of the next log
+				   * line */
+	uint64_t said_ns;          /* time of the last log line about a wait */
 	struct list listeners;
 	uint32_t next_listener;
 };
@@ -127,86 +130,91 @@ extern struct cm cm;
 
 /* cm.c */
 
-/* A condition to sleep on with cm_sleep(), and until when; negative: for ever. */
+/* Initialises a condition for cm_sleep(), and computes its limit; negative: no limit. */
 void cm_init_condition(pthread_cond_t *condition);
 uint64_t cm_limit(int timeout_ms);
-/* With the mutex held, which others get meanwhile. False: it is too late. */
+/* Sleeps with the mutex held, which is released meanwhile. Returns false after the limit. */
 bool cm_sleep(pthread_cond_t *condition, uint64_t limit_ns);
 
 /* cm_message.c */
 
-/* One more user: registers with the control client if it is the first. -ENOTCONN, -ENOMEM, ... */
+/* Adds a user; the first one registers with the control client. Returns -ENOTCONN, -ENOMEM, ... */
 int cm_acquire(void);
 void cm_release(void);
 
-/* Text from elsewhere, cut to fit, without control characters. */
+/* Copies text of another process: cuts it to `size` and replaces control characters. */
 void cm_copy_text(char *to, size_t size, const char *from);
 
-/* The errno, positive, that came in a message: from the peer's process, which may say anything but
- * to go on waiting. */
+/*
+ * Returns a valid positive errno for one in a message. The peer's process may send any value, but
+ * must not make this end continue to wait.
+ */
 int cm_error(uint32_t error);
 
-/* What follows: with the mutex held. */
+/* All following functions: with the mutex held. */
 
 /* -ENOTCONN, -ENOMEM. */
 int cm_post(const Ctl__Envelope *envelope);
 int cm_send_request(struct frl_conn *conn);
 int cm_send_reply(const struct frl_conn *conn);
 int cm_send_ready(const struct frl_conn *conn);
-/* To the other end than the one that has this key; `error` is positive. */
+/* Sends the end of a connection to the other end than that of this key; `error` is positive. */
 void cm_send_end(
 	const struct conn_key *from, int error, const char *reason, const void *data, size_t size);
-/* Asks the daemon for a listener of the table; the answer comes with its `seq`. */
+/* Posts a Listen for a listener in the table; the answer has its `seq`. */
 void cm_send_listen(struct frl_listener *listener);
 
 /* cm_listen.c */
 
-/* Empty is fine, too. */
+/* Returns whether the name is valid. An empty name is. */
 bool service_is_sane(const char *service);
 void cm_fill_listen(struct frl_listener *listener, Ctl__Listen *listen);
 
-/* With the mutex held. */
+/* With the mutex held: */
 
 void listener_request(const Ctl__ConnRequest *request);
-/* The daemon's answer to a Listen; false: it is none's number. */
+/* Handles the daemon's answer to a Listen. Returns false if no listener has that number. */
 bool listener_confirmed(uint64_t seq, const Ctl__Listening *listening);
 bool listener_refused(uint64_t seq, const Ctl__Failure *failure);
-/* Those that no daemon has confirmed: there will be none. */
+/* Fails all listeners without confirmation, because no daemon can be reached. */
 void listeners_give_up(int error, const char *why);
-/* The connection waits there no more. */
+/* Removes a connection from its listener. */
 void listener_forget(struct frl_conn *conn);
 
 /* cm_conn.c */
 
-/* NULL: no memory. The device counts it. */
+/* Creates a connection, which the device counts. Returns NULL without memory. */
 struct frl_conn *conn_new(struct frl_device *device);
 void conn_free(struct frl_conn *conn);
 
-/* With the mutex held. conn_end() and what calls it free a connection that nobody has fetched. */
+/* With the mutex held. conn_end() and its callers free a connection that was not fetched. */
 
 struct frl_conn *conn_find(const ProtobufCBinaryData *uuid, bool passive);
 /* -ENOMEM. */
 int conn_add(struct frl_conn *conn);
-/* Its deadline counts from now on. */
+/* Starts the deadline. */
 void conn_wait(struct frl_conn *conn, int timeout_ms);
-/* The peer's endpoint and wishes. -EPROTO. */
+/* Takes the peer's endpoint and parameters. Returns -EPROTO if they are invalid. */
 int conn_hear(
 	struct frl_conn *conn, const ProtobufCBinaryData *endpoint, const Ctl__ConnParams *params);
-/* Who it is, and what it sent along. */
+/* Takes the peer's identity and private data. */
 void conn_meet(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinaryData *data);
-/* Has an endpoint and a queue pair: to be made, as far as that goes at once. */
+/*
+ * Starts to connect the queue pair, as far as possible without waiting. The connection has an
+ * endpoint and a queue pair.
+ */
 void conn_make(struct frl_conn *conn);
 void conn_step(struct frl_conn *conn);
-/* The passive end hears that the other one is ready. */
+/* Handles ConnReady at the passive end. */
 void conn_ready(struct frl_conn *conn);
 /* `error` is positive. */
 void conn_end(struct frl_conn *conn, int error, const char *reason);
-/* And tells the other end. */
+/* As conn_end(), and notifies the other end. */
 void conn_fail(struct frl_conn *conn, int error, const char *reason);
-/* As it is this end's wish; the other one is told this. */
+/* Ends the connection as this end requested, and sends the other end the reason. */
 void conn_leave(struct frl_conn *conn, int error, const char *reason);
 void conn_news(struct frl_conn *conn);
-/* Steps what is being made and ends what took too long; returns when to come again. */
+/* Steps all setups and ends those that are overdue. Returns the time of the next call. */
 uint64_t cm_conns_tick(uint64_t now_ns);
 
 #endif

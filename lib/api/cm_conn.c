@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The life of a connection.
+ * The states of a connection.
  *
- *	active:  ASKING --ConnReply--> MAKING --made: ConnReady--> ESTABLISHED --> ENDED
- *	passive: ASKED --frl_accept()--> MAKING (RTS: ConnReply) --made, ConnReady--> ESTABLISHED
+ * 	active:  ASKING --ConnReply--> MAKING --made: ConnReady--> ESTABLISHED --> ENDED
+ * 	passive: ASKED --frl_accept()--> MAKING (RTS: ConnReply) --made, ConnReady--> ESTABLISHED
  *
- * What is being made is stepped every millisecond by the control client's thread; everything that
- * is not established has a deadline.
+ * The control client's thread steps setups every millisecond. All states before ESTABLISHED have a
+ * deadline.
  */
 #include "lib/api/cm.h"
 
@@ -21,13 +21,13 @@
 
 enum {
 	NS_PER_MS = 1000000,
-	/* The daemon watches the time, too, and knows better what was waited for. */
+	/* The daemon watches the time too, and its error is more precise: let it be first. */
 	GRACE_MS = 50,
-	SAY_MS = 1000, /* at most one line about waits in this time */
+	SAY_MS = 1000, /* at most one log line about waits in this time */
 	MAX_TIMEOUT = 31,
 	MAX_RETRIES = 7,
 	MAX_RNR_TIMER = 31,
-	LAST_ROUNDS = 256, /* of the device, for what the peer sent before it closed */
+	LAST_ROUNDS = 256, /* polls of the device for data sent before the peer closed */
 };
 
 struct frl_conn *conn_new(struct frl_device *device)
@@ -125,13 +125,13 @@ static uint8_t higher(uint32_t a, uint32_t b)
 	return (uint8_t)(a > b ? a : b);
 }
 
-/* Of both the longer one; the code 0 is the longest. */
+/* Returns the longer timeout; code 0 is the longest. */
 static uint8_t longer(uint32_t a, uint32_t b)
 {
 	return a && b ? higher(a, b) : 0;
 }
 
-/* The same at both ends: what the peer sends, this one takes, and the other way round. */
+/* Computes the same terms at both ends: one end's sends match the other end's receives. */
 static void agree(struct frl_qp_attr *terms, const Ctl__ConnParams *p)
 {
 	terms->path_mtu = lower(terms->path_mtu, p->path_mtu);
@@ -178,8 +178,8 @@ void conn_meet(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinary
 }
 
 /*
- * The peer has closed the connection, and what it sent before that may be here and not be looked at
- * yet: without its last acknowledgements requests would fail that it has taken.
+ * Polls the device after the peer has closed. Its last packets may have arrived but not been
+ * handled; without its last acknowledgements, requests would fail that the peer has completed.
  */
 static void hear_the_last(struct frl_device *device)
 {
@@ -187,7 +187,7 @@ static void hear_the_last(struct frl_device *device)
 		continue;
 }
 
-/* The queue pair is nobody's to connect any more, and of no use if there was a connection. */
+/* Releases the queue pair, and moves it to ERR if there was a connection. */
 static void let_go(struct frl_conn *conn, enum conn_state was, bool wanted)
 {
 	static const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
@@ -246,7 +246,7 @@ void conn_fail(struct frl_conn *conn, int error, const char *reason)
 
 	if (conn->state == CONN_ENDED)
 		return;
-	/* `reason` may be the last error, which sending changes. */
+	/* Copy: `reason` may be the last error, which sending overwrites. */
 	cm_copy_text(text, sizeof(text), reason);
 	tell_peer(conn, error, text);
 	end(conn, error, text, false);
@@ -311,7 +311,9 @@ void conn_step(struct frl_conn *conn)
 		conn_fail(conn, -rc, frl_last_error());
 		return;
 	}
-	/* The peer must make its end of the link, and may send as soon as it has. */
+	/*
+	 * The peer needs the reply to create its end of the link, and may send at once after that.
+	 */
 	if (conn->key.passive && !conn->sent && conn->connecting.stage >= CONNECTING_PEER) {
 		conn->sent = true;
 		if (cm_send_reply(conn)) {
@@ -351,7 +353,7 @@ static const char *host_of(const struct frl_conn *conn)
 	return *conn->host ? conn->host : "this host";
 }
 
-/* What it has been waiting for all the time. */
+/* Ends a connection after its deadline; the error names what it waited for. */
 static void time_out(struct frl_conn *conn)
 {
 	int ms = conn->timeout_ms, rc = -ETIMEDOUT;
@@ -385,7 +387,7 @@ static void time_out(struct frl_conn *conn)
 	conn_fail(conn, -rc, frl_last_error());
 }
 
-/* Of many that wait at a time the first one stands for all. */
+/* Logs one connection for all that wait. */
 static void remind(struct frl_conn *conn, uint64_t now_ns)
 {
 	if (!reminder_is_due(&conn->reminder, now_ns) || conn->state == CONN_ASKED ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Listeners: services that are offered, and the requests that wait at them. */
+/* Listeners: offered services and their waiting requests. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +101,7 @@ void listeners_give_up(int error, const char *why)
 	}
 }
 
-/* A request for a listener. On failure the reason is the last error. */
+/* Takes a request for a listener. On failure the last error has the reason. */
 static int take_request(
 	struct frl_listener *listener, const struct conn_key *key, const Ctl__ConnRequest *request)
 {
@@ -209,7 +209,7 @@ static void free_listener(struct frl_listener *listener)
 	free(listener);
 }
 
-/* In the table before the daemon hears of it: requests may follow its answer at once. */
+/* Adds the listener to the table before it is posted: requests may follow the answer at once. */
 static int announce(struct frl_listener *listener)
 {
 	int rc = 0;
@@ -240,7 +240,7 @@ static int check_listen(struct frl_device *device, const char *service,
 	return 0;
 }
 
-/* Why is not to be lost by closing it. */
+/* Closes a listener that failed and keeps the last error. */
 static int close_failed(struct frl_listener *listener, int rc)
 {
 	char why[CM_REASON];
@@ -282,7 +282,7 @@ int frl_listen_start(struct frl_device *device, const char *service,
 	return 0;
 }
 
-/* 0, -EAGAIN or why not. Mutex held. */
+/* Returns 0, -EAGAIN or the reason. Mutex held. */
 static int test(struct frl_listener *listener)
 {
 	if (listener->error)
@@ -364,13 +364,15 @@ void frl_listener_close(struct frl_listener *listener)
 		listener_forget(container_of(listener->fetched.next, struct frl_conn, of_listener));
 	send_unlisten(listener);
 	pthread_mutex_unlock(&cm.mutex);
-	/* Before the device may be closed: handlers speak in the order in which they registered,
-	 * and ports are to be told before what is connected to them. */
+	/*
+	 * Release before the device may be closed: handlers are called in the order of
+	 * registration, and ports must be described before their connections.
+	 */
 	cm_release();
 	free_listener(listener);
 }
 
-/* The next request, for the application to keep. Mutex held. */
+/* Fetches the next request for the application. Mutex held. */
 static int fetch(struct frl_listener *listener, struct frl_conn **ret_conn)
 {
 	struct frl_conn *conn;
@@ -395,7 +397,7 @@ int frl_wait_request(struct frl_listener *listener, int timeout_ms, struct frl_c
 
 	if (!listener || !ret_conn)
 		return frl_fail(-EINVAL, "frl_wait_request: listener and ret_conn are required");
-	/* The connection's, should there be one: not to be taken with the mutex held. */
+	/* Acquire for the connection, before the mutex: cm_acquire() takes `life` first. */
 	rc = cm_acquire();
 	if (rc)
 		return rc;

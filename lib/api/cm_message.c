@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What connection management says to the daemon, and what it hears. Nothing is posted while there
- * is no daemon: requests that were not sent yet go out when one comes, and one that comes again is
- * told of what it cannot know. What was being set up through a daemon that went away is lost.
+ * Messages between connection management and the daemon. Nothing is posted without a daemon: unsent
+ * requests are posted when one comes. A restarted daemon is sent the state that it cannot know.
+ * Setups through a lost daemon fail.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -79,7 +79,7 @@ int cm_post(const Ctl__Envelope *envelope)
 
 static ProtobufCBinaryData bytes_of(const void *data, size_t size)
 {
-	/* Packing only reads it. */
+	/* The cast is safe: packing only reads the data. */
 	return (ProtobufCBinaryData){ .len = size, .data = (uint8_t *)(uintptr_t)data };
 }
 
@@ -118,7 +118,7 @@ int cm_send_request(struct frl_conn *conn)
 	request.private_data = bytes_of(conn->private_data, conn->private_size);
 	request.params = &params;
 	request.any_user = conn->any_user;
-	/* 0 would be the default. */
+	/* 0 would mean the default. */
 	request.timeout_ms = conn->timeout_ms ? (uint32_t)conn->timeout_ms : 1;
 	envelope_init(&envelope);
 	envelope.body_case = CTL__ENVELOPE__BODY_CONN_REQUEST;
@@ -172,7 +172,7 @@ void cm_send_end(
 	envelope_init(&envelope);
 	envelope.body_case = CTL__ENVELOPE__BODY_CONN_END;
 	envelope.conn_end = &end;
-	/* Where it does not arrive, the other end's daemon finds out. */
+	/* If it does not arrive, the daemon of the other end detects the loss. */
 	(void)cm_post(&envelope);
 }
 
@@ -224,7 +224,7 @@ static void hear_reply(const Ctl__ConnReply *reply)
 	struct conn_key key = { .passive = 0 };
 
 	if (!conn) {
-		/* Given up meanwhile: the other end is not to wait for it. */
+		/* This end gave up meanwhile: notify the other end. */
 		if (reply->uuid.len != UUID_SIZE)
 			return;
 		memcpy(key.uuid, reply->uuid.data, UUID_SIZE);
@@ -255,7 +255,7 @@ static void hear_end(const Ctl__ConnEnd *end)
 
 	if (!conn)
 		return;
-	/* What an acceptance brought along stays. */
+	/* Keep the data of an acceptance. */
 	if (conn->state == CONN_ASKING)
 		conn_meet(conn, NULL, &end->private_data);
 	conn_end(conn, error, *end->reason ? end->reason : "the peer gave no reason");
