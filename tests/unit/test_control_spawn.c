@@ -335,7 +335,7 @@ static int lose_system(void)
 		poll(NULL, 0, 1);
 	if (start_and_wait() != 1)
 		return 1;
-	outcome = 0;
+	set_outcome(0, "");
 	kill(daemon, SIGKILL);
 	waitpid(daemon, NULL, 0);
 	if (start_and_wait() != -ENOTCONN)

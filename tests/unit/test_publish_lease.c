@@ -240,6 +240,7 @@ START_LOOP_TEST(addresses_rest, 2)
 	struct known port;
 	Ctl__Envelope envelope;
 
+	n_waits = 0;
 	frl_set_log(count_waits, FRL_LOG_WARNING, NULL);
 	start_opening(&opener, &port);
 	failure.error = EBUSY;
