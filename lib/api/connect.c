@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a queue pair tells its peer, and how it is connected to one: in steps, or by one call. */
+/* Endpoints of queue pairs, and connecting to a peer's endpoint: in steps, or in one call. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,7 +11,8 @@
 
 enum {
 	DEFAULT_TIMEOUT = 14,          /* 67 ms */
-	DEFAULT_TIMEOUT_LOSSLESS = 16, /* 268 ms: only for what came before the peer was ready */
+	DEFAULT_TIMEOUT_LOSSLESS = 16, /* 268 ms: covers only packets sent before the peer was ready
+				        */
 	DEFAULT_TIMEOUT_MS = 10000,
 	DEFAULT_RD_ATOMIC = 16,
 	NS_PER_MS = 1000000,
@@ -80,15 +81,15 @@ void frl_connect_config_init(struct frl_device *device, struct frl_connect_confi
 	};
 }
 
-/* What frl_qp_connect_start() has begun. */
+/* A setup that frl_qp_connect_start() has begun. */
 struct attempt {
 	struct connecting connecting;
 	int timeout_ms;
-	bool is_stepping;  /* somebody is in connecting_step(), where the guard may be released */
-	bool is_abandoned; /* meanwhile: who steps sees to the rest */
+	bool is_stepping;  /* a thread is in connecting_step(), which may release the guard */
+	bool is_abandoned; /* set meanwhile: the stepping thread cleans up */
 };
 
-/* It is over: the queue pair is nobody's to connect any more. With the guard held. */
+/* Frees a finished attempt, and releases the queue pair. With the guard held. */
 static void forget_attempt(struct frl_qp *qp)
 {
 	free(qp->attempt);
@@ -108,7 +109,7 @@ void connect_abandon(struct frl_qp *qp)
 	forget_attempt(qp);
 }
 
-/* -ECANCELED: it is over because somebody else has said so. */
+/* Returns -ECANCELED if another thread has abandoned the attempt. */
 static int take_step(struct frl_qp *qp)
 {
 	struct attempt *attempt = qp->attempt;
@@ -245,7 +246,7 @@ int frl_qp_connect(struct frl_qp *qp, const struct frl_endpoint *remote,
 	rc = device_wait(qp->pd->device, test_attempt, qp, &limit);
 	if (!rc)
 		return 0;
-	/* Who interrupted has said why; in all other cases it is over already. */
+	/* The interrupt has set the error; in other cases the attempt has ended already. */
 	device_enter(qp->pd->device);
 	connect_abandon(qp);
 	device_leave(qp->pd->device);

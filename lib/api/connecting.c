@@ -31,7 +31,7 @@ void connecting_terms(const struct frl_qp *qp, const struct frl_connect_config *
 	};
 }
 
-/* A queue pair that works is not to be touched, nor one that another thread connects. */
+/* Refuse a queue pair in use, and one that another thread connects. */
 int connecting_claim(struct frl_qp *qp)
 {
 	struct frl_device *device = qp->pd->device;
@@ -66,14 +66,14 @@ void connecting_unclaim(struct frl_qp *qp)
 	device_leave(qp->pd->device);
 }
 
-/* A port of hardware is that of many processes, which have its addresses in common. */
+/* Several processes may share a hardware port, and then share its addresses. */
 static bool is_same_hardware(const struct frl_device *device, const struct endpoint *remote)
 {
 	return device->ops->is_hardware &&
 		memcmp(remote->mac, device->attr.mac, sizeof(remote->mac)) == 0;
 }
 
-/* Links of the local fabric reach no further than this kernel and this network namespace. */
+/* Links of the local fabric exist only within one kernel and one network namespace. */
 static bool is_out_of_reach(const struct endpoint *own, const struct endpoint *remote)
 {
 	static const uint8_t unknown[ENDPOINT_HOST_SIZE];
@@ -83,7 +83,7 @@ static bool is_out_of_reach(const struct endpoint *own, const struct endpoint *r
 		memcmp(own->host, remote->host, sizeof(own->host)) != 0;
 }
 
-/* What the two ends must have in common, and which addresses they use. */
+/* Checks what both ends must have in common, and chooses their addresses. */
 static int check_pair(struct connecting *c)
 {
 	const struct frl_device *device = c->qp->pd->device;
@@ -150,7 +150,7 @@ int connecting_begin(struct connecting *c, struct frl_qp *qp, const struct frl_e
 	return check_pair(c);
 }
 
-/* Ethernet: the driver's, or the kernel's, matter. */
+/* Ethernet: the route of the driver, or of the kernel. */
 static int find_route(struct connecting *c)
 {
 	struct frl_device *device = c->qp->pd->device;
@@ -160,7 +160,7 @@ static int find_route(struct connecting *c)
 	return device->ops->find_route(device, &c->attr.ah, c->remote.mac);
 }
 
-/* A link that was closed a moment ago holds its name a little longer. */
+/* The name of a closed link stays in use for a moment: try again. */
 static int open_link(struct connecting *c)
 {
 	struct frl_device *device = c->qp->pd->device;
@@ -189,7 +189,7 @@ static int open_path(struct connecting *c)
 	return c->loop ? 0 : open_link(c);
 }
 
-/* The transitions to RTS: what each needs, of every type and of RC besides. */
+/* The transitions to RTS: required attributes of all types, and those of RC in addition. */
 static const struct {
 	enum frl_qp_state state;
 	uint32_t mask, rc_mask;
@@ -262,7 +262,7 @@ int connecting_step(struct connecting *c)
 			return rc;
 		c->stage++;
 	}
-	/* The link has its queue pair. */
+	/* The queue pair now holds the link. */
 	if (c->has_link)
 		device->ops->link_release(device, c->attr.ah.link, false);
 	c->has_link = false;
@@ -281,8 +281,10 @@ void connecting_abandon(struct connecting *c)
 		device->ops->qp_forget_path(c->qp);
 	if (!c->has_link)
 		return;
-	/* The queue pair is of no use, and perhaps the link neither. From RESET there is no way to
-	 * ERR, and none that is needed; a refusal would take the place of why it failed. */
+	/*
+	 * The queue pair is unusable, and maybe the link too. RESET has no transition to ERR, and
+	 * needs none: a failed attempt would replace the reason of the failure.
+	 */
 	if (qp_state(c->qp) != FRL_QPS_RESET)
 		(void)device->ops->qp_modify(c->qp, &attr, FRL_QP_STATE);
 	device->ops->link_release(device, c->attr.ah.link, true);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Devices: opened over a port, closed, described. */
+/* Opening, closing and describing devices. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ void frl_device_config_init(struct frl_device_config *config)
 		config->icrc = FRL_ICRC_ALWAYS;
 }
 
-/* A port of a fabric of the control daemon's is wanted. */
+/* Returns whether the configuration needs a port of a daemon's fabric. */
 static bool is_leased(const struct frl_device_config *config)
 {
 	return config->fabric && *config->fabric && strcmp(config->fabric, "local") != 0;
@@ -91,7 +91,7 @@ static int check_config(const struct frl_device_config *config)
 	return 0;
 }
 
-/* What the daemon gave becomes what is configured; the texts are the lease's. */
+/* Fills in the configuration from the lease, which keeps the texts. */
 static int take_lease(const struct publication *publication, struct frl_device_config *config,
 	struct soft_open *open)
 {
@@ -128,7 +128,7 @@ static int open_verbs(const struct frl_device_config *config, struct frl_device 
 	return verbs_device_open(&open, ret_device);
 }
 
-/* `publication`: of the lease, or NULL. */
+/* `publication` has the lease, or is NULL. */
 static int open_port(const struct frl_device_config *wanted, struct publication *publication,
 	struct frl_device **ret_device)
 {
@@ -140,7 +140,7 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 		rc = take_lease(publication, &config, &open);
 	if (rc)
 		return rc;
-	/* Devices of the local fabric and others may have one setting. */
+	/* One setting may apply to devices of the local fabric and to others. */
 	if (config.port && config.path_mtu > WIRE_IBTA_MTU)
 		config.path_mtu = 0;
 	rc = verbs_is_port(config.port) ? open_verbs(&config, ret_device)
@@ -170,7 +170,7 @@ static void close_device(struct frl_device *device)
 	publish_drop(publication);
 }
 
-/* Links of the local fabric are made by names of this network namespace. */
+/* Records this host: links of the local fabric have names in this network namespace. */
 static void note_host(struct frl_device *device)
 {
 	uint8_t id[HOST_ID_SIZE];
@@ -256,7 +256,7 @@ void frl_device_query(struct frl_device *device, struct frl_device_attr *ret_att
 
 int frl_query_gid(struct frl_device *device, unsigned index, struct frl_gid *ret_gid)
 {
-	/* The table is made when the device is opened. */
+	/* The table never changes after the device is opened. */
 	const struct gid_table *gids = device ? &device->gids : NULL;
 
 	if (!device || !ret_gid)
@@ -277,7 +277,7 @@ int frl_progress(struct frl_device *device)
 {
 	uint32_t moved;
 
-	/* Before the guard: a progress thread that holds it is to stand back. */
+	/* Before the guard: makes a progress thread release the guard. */
 	if (device->ops->note_poll)
 		device->ops->note_poll(device);
 	device_enter(device);

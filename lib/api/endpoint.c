@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Endpoints: what one queue pair tells its peer, and which of their addresses two of them use. */
+/* Endpoints: the data that a queue pair sends its peer, and the choice of addresses. */
 #include "lib/api/endpoint.h"
 
 #include <errno.h>
@@ -118,7 +118,7 @@ bool endpoint_choose(const struct endpoint *local, const struct endpoint *remote
 	unsigned best = UINT32_MAX;
 	bool first;
 
-	/* Two processes may have one port of hardware. */
+	/* Two processes may share a hardware port. */
 	if (!order)
 		order = memcmp(local->nonce, remote->nonce, sizeof(local->nonce));
 	first = order < 0;

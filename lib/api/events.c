@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Completion channels and asynchronous events. What waits to be fetched is in lists, and the
- * descriptor is readable exactly while its list is not empty: both change under the guard alone.
- * Whoever waits sleeps on the descriptor and then looks again, since somebody else may have been
- * faster.
+ * Completion channels and asynchronous events. Events wait in lists. A descriptor is readable
+ * exactly while its list is not empty: both change only under the guard. A waiter sleeps on the
+ * descriptor and then checks the list again, because another thread may have fetched the event.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,9 +19,9 @@ static uint64_t limit_of(int timeout_ms)
 }
 
 /*
- * Sleeps until the descriptor may be readable. False: it is `limit`. When the device has something
- * to do while everybody sleeps, this thread does it at once, instead of waiting for another one to
- * be woken and to wake this one; but only once, as *ret_vain notes, lest it be in vain again.
+ * Sleeps until the descriptor may be readable. Returns false after `limit`. If the device has work
+ * while all threads sleep, this thread does it at once, which saves waking another thread. It does
+ * so only once, as *ret_vain records, to avoid repeated polls in vain.
  */
 static bool sleep_on(struct frl_device *device, int fd, uint64_t limit, bool *ret_vain)
 {
@@ -52,7 +51,10 @@ static bool sleep_on(struct frl_device *device, int fd, uint64_t limit, bool *re
 	return true;
 }
 
-/* Somebody will sleep: then somebody else has to drive the device. With the guard held. */
+/*
+ * Starts a progress thread that drives the device while the application sleeps. With the guard
+ * held.
+ */
 static int start_thread(struct frl_device *device)
 {
 	return device->ops->start_thread ? device->ops->start_thread(device) : 0;
@@ -164,7 +166,7 @@ int frl_async_fd(struct frl_device *device)
 		rc = start_thread(device);
 	if (!rc)
 		rc = device->async.fd;
-	/* Raises it for what has happened already. */
+	/* Raises the event for conditions that exist already. */
 	device_leave(device);
 	return rc;
 }

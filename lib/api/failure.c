@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Why a queue pair failed, and failing it, or all of a device, for reasons that are not the
- * protocol's. */
+/*
+ * Failing a queue pair, or all of a device, for reasons outside of the protocol, and the reason of
+ * a failure.
+ */
 #include "lib/api/objects.h"
 
 #include <stdio.h>
@@ -34,7 +36,7 @@ void qp_fail_with(struct frl_qp *qp, int error, const char *reason)
 {
 	struct frl_device *device = qp->pd->device;
 
-	/* The control thread calls this: it must get in while others poll. */
+	/* The control thread calls this, and must get the guard while other threads poll. */
 	device_enter_first(device);
 	qp_fail_held(qp, error, reason);
 	device_leave(device);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receives whose payload stays in packet buffers: arguments are checked here, devices do it. */
+/* Receives whose payload stays in packet buffers: checks arguments and calls the device. */
 #include <ferrule/fragments.h>
 
 #include <stdlib.h>
@@ -84,7 +84,7 @@ static int reg_name(struct frl_mr *mr, void *arg)
 	return mr->device->ops->mr_reg(mr);
 }
 
-/* By 1 or -1. */
+/* Adds `change`, 1 or -1. */
 static void count_regions(struct frl_fragments *fragments, int change)
 {
 	device_enter(fragments->pd->device);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who has started this process, and joining as it says. */
+/* Detecting the launcher, and joining its job. */
 #include "lib/api/launch.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static const struct source {
 	const char *name;
 	launch_source_fn detect;
 } sources[] = {
-	/* In the order of search, which launch.h gives reasons for. */
+	/* In the order of search; launch.h has the reasons. */
 	{ "settings", launch_settings },
 	{ "torchrun", launch_torchrun },
 	{ "pmix", launch_pmix },
@@ -32,17 +32,19 @@ static bool is_pmix(const struct frl_launch *launch)
 	return strcmp(launch->launcher, "pmix") == 0;
 }
 
-/* The jobs that this process had bootstraps of, by launches: those that came about, since who has
- * failed tries again for the same one. It stays: ranks are counted as long as they live. */
+/*
+ * The jobs of this process's bootstraps, by launch. Only successful bootstraps count, because a
+ * rank repeats a failed one for the same job. Entries stay until the process exits.
+ */
 static struct count {
 	struct count *next;
 	unsigned made;
-	char job[FRL_SERVICE_MAX + 1]; /* "" with PMIx alone */
+	char job[FRL_SERVICE_MAX + 1]; /* "" only with PMIx */
 	char host[FRL_HOST_MAX + 1];
 } * counts;
 static pthread_mutex_t counts_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* What the user says goes first. */
+/* Settings of the user override the launcher. */
 static int override(const struct settings *settings, struct frl_launch *launch)
 {
 	if (strlen(settings->job) > FRL_SERVICE_MAX)
@@ -137,7 +139,7 @@ void frl_launch_close(struct frl_launch *launch)
 
 /* ---- joining */
 
-/* Nothing says the name of the job: that of a unique id, which rank 0 makes. */
+/* Without a name of the job: joins by a unique id, which rank 0 creates. */
 static int meet_by_pmix(const struct frl_launch *launch, unsigned number, int timeout_ms,
 	struct frl_bootstrap *ret_bootstrap)
 {
@@ -163,7 +165,7 @@ static int meet_by_pmix(const struct frl_launch *launch, unsigned number, int ti
 		&id, launch->rank, launch->ranks, timeout_ms, ret_bootstrap);
 }
 
-/* A name that has room for no number is made a shorter one. */
+/* Appends a number; shortens a name without room for it. */
 static void number_job(const char *job, unsigned number, char name[FRL_SERVICE_MAX + 1])
 {
 	char digits[12];
@@ -177,7 +179,7 @@ static void number_job(const char *job, unsigned number, char name[FRL_SERVICE_M
 	strncat(name, digits, FRL_SERVICE_MAX - strlen(name));
 }
 
-/* The n-th bootstrap of the job, from 0. */
+/* Joins the n-th bootstrap of the job, from 0. */
 static int meet(const struct frl_launch *launch, unsigned number, int timeout_ms,
 	struct frl_bootstrap *ret_bootstrap)
 {
@@ -208,7 +210,7 @@ static struct count *find_count(const struct frl_launch *launch)
 	return count;
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static struct count *count_of(const struct frl_launch *launch)
 {
 	struct count *count;
@@ -225,7 +227,7 @@ static struct count *count_of(const struct frl_launch *launch)
 	return count;
 }
 
-/* The bootstrap keeps the connection to the launcher: the good-bye to that comes after it. */
+/* The bootstrap keeps the launcher connection, which is finalized after the bootstrap. */
 static int bootstrap_of(
 	const struct frl_launch *launch, int timeout_ms, struct frl_bootstrap *ret_bootstrap)
 {

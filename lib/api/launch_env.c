@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What launchers say in the environment. */
+/* Launchers' environment variables. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static const char pmix_whose[] =
 static const char hydra_whose[] = "mpiexec of MPICH sets PMI_RANK and PMI_SIZE";
 static const char slurm_whose[] = "srun sets SLURM_PROCID, SLURM_STEP_NUM_TASKS and the like";
 
-/* Set, and not to nothing. */
+/* Returns a variable's value, or NULL if it is not set or empty. */
 static const char *variable(const struct launch_env *env, const char *name)
 {
 	const char *value = env->lookup(name);
@@ -64,14 +64,14 @@ static int number(const struct launch_env *env, const char *name, int min, int m
 	return number_in(name, env->lookup(name), min, max, whose, ret_value);
 }
 
-/* As number(), but it need not be set. */
+/* As number(), but the variable is optional. */
 static int number_if_set(const struct launch_env *env, const char *name, int min, int max,
 	const char *whose, int *ret_value)
 {
 	return variable(env, name) ? number(env, name, min, max, whose, ret_value) : 0;
 }
 
-/* The number of ranks first: it says which ranks there can be. */
+/* Reads the number of ranks first, because it limits the rank. */
 static int ranks_in(const struct launch_env *env, const char *rank, const char *ranks,
 	const char *whose, struct frl_launch *launch)
 {
@@ -80,7 +80,7 @@ static int ranks_in(const struct launch_env *env, const char *rank, const char *
 	return err ? err : number(env, rank, 0, launch->ranks - 1, whose, &launch->rank);
 }
 
-/* FNV-1a by Fowler, Noll and Vo: the same in every process. */
+/* FNV-1a by Fowler, Noll and Vo: the same in each process. */
 static uint64_t hash_of(const char *text)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -167,8 +167,10 @@ int launch_torchrun_by_hand(const struct launch_env *env, struct frl_launch *lau
 			torchrun_whose, &launch->local_rank);
 	if (err)
 		return err;
-	/* No two jobs of one host have the same port at a time; a job that torchrun starts again
-	 * may have it for another time, while ranks of before have not ended. */
+	/*
+	 * Two jobs of one host never have the same port at a time. A job that torchrun restarts may
+	 * have the same port while old ranks still run, so the name includes the restart count.
+	 */
 	if (asprintf(&text, "torchrun-%d-%d-%s", port, restarts, run ? run : "") < 0)
 		return frl_fail(-ENOMEM, "no memory for the name of the job");
 	launch_name_job(text, launch->job);
@@ -208,7 +210,7 @@ int launch_pmix(const struct launch_env *env, struct frl_launch *launch)
 
 /* ---- Hydra, mpiexec of MPICH */
 
-/* When a process was started, in ticks since the boot. 0: that is not to be known. */
+/* Returns when a process was started, in ticks since boot, or 0 if unknown. */
 static uint64_t started_at(pid_t pid)
 {
 	char path[40], line[1024];
@@ -222,7 +224,10 @@ static uint64_t started_at(pid_t pid)
 		return 0;
 	at = fgets(line, sizeof(line), file);
 	fclose(file);
-	/* The name may contain blanks and parentheses: behind it comes field 3, wanted is 22. */
+	/*
+	 * The name may contain blanks and parentheses: search for the last one. Field 3 follows,
+	 * and field 22 is the start time.
+	 */
 	at = at ? strrchr(line, ')') : NULL;
 	for (int field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
@@ -232,9 +237,9 @@ static uint64_t started_at(pid_t pid)
 }
 
 /*
- * Hydra's proxy starts the ranks of a host and keeps a socket to each, PMI_FD: whoever made that
- * socket is the proxy, even where a shell is in between. When all ranks are of one proxy, it gives
- * the job a name that no other one has.
+ * Hydra's proxy starts the ranks of a host and keeps a socket to each, PMI_FD. The creator of that
+ * socket is the proxy, even with a shell in between. If all ranks are of one proxy, the proxy's
+ * process gives the job a unique name.
  */
 static int name_after_proxy(const struct launch_env *env, struct frl_launch *launch)
 {
@@ -285,7 +290,7 @@ int launch_hydra(const struct launch_env *env, struct frl_launch *launch)
 
 /* ---- Slurm */
 
-/* The first of a list such as "node[07-12,20],login": "node07". */
+/* Copies the first host of a list: "node07" of "node[07-12,20],login". */
 static bool first_host(const char *list, char *host, size_t size)
 {
 	size_t length = 0;
@@ -308,7 +313,7 @@ static bool first_host(const char *list, char *host, size_t size)
 	return length > 0 && !in_list;
 }
 
-/* As many as there are numbers in "0,4,8". */
+/* Counts the numbers in "0,4,8". */
 static int count_tasks(const char *ids)
 {
 	int n = 0;
@@ -318,7 +323,9 @@ static int count_tasks(const char *ids)
 	return n > 0 ? n : -1;
 }
 
-/* A host of the step: the first. Where this process is on it, or it is the only one, "". */
+/*
+ * Finds the first host of the step. It is "" if this process runs there, or if it is the only host.
+ */
 static int slurm_host(const struct launch_env *env, struct frl_launch *launch)
 {
 	const char *list = variable(env, "SLURM_STEP_NODELIST");
@@ -345,7 +352,7 @@ int launch_slurm(const struct launch_env *env, struct frl_launch *launch)
 	char *text;
 	int err;
 
-	/* A batch script has a rank as well, but no step. */
+	/* A batch script has a rank too, but no step. */
 	if (!variable(env, "SLURM_PROCID") || !step)
 		return -ENOENT;
 	if (!job)

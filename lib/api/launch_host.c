@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whether a host is this one. The daemon of this host may not listen for others, and whoever dials
- * it at an own address finds nobody: for ranks on the host that keeps the job it must be "".
+ * Decides whether a host is this one. The daemon of this host may not listen for others, and then
+ * cannot be dialled at the host's own address. Ranks on the host that keeps the job must therefore
+ * use "".
  */
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -57,7 +58,7 @@ bool launch_is_this_host(const char *host)
 		return true;
 	if (gethostname(name, sizeof(name) - 1) == 0 && strcasecmp(host, name) == 0)
 		return true;
-	/* "HOST:PORT" is no name and found nowhere: the daemon knows whether that is itself. */
+	/* "HOST:PORT" cannot be resolved: the daemon decides whether that is itself. */
 	if (getaddrinfo(host, NULL, &hints, &found))
 		return false;
 	if (getifaddrs(&own) == 0) {
