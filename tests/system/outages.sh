@@ -40,12 +40,12 @@ on() {
 	peer_run=(env "FRL_CONTROL=$temp/$1.sock" ip netns exec "$1")
 }
 
-# outage SECONDS: of the control network. Packets go to a MAC address that nobody has, so that
-# neither kernel knows more than that there is no answer.
+# outage COMMAND...: of the control network, for as long as the command runs. Packets go to a MAC
+# address that nobody has, so that neither kernel knows more than that there is no answer.
 outage() {
 	ip -n "$a" neigh replace 10.9.1.2 lladdr 02:00:00:00:00:99 nud permanent dev m0
 	ip -n "$b" neigh replace 10.9.1.1 lladdr 02:00:00:00:00:99 nud permanent dev m0
-	sleep "$1"
+	"$@" || fail "the outage is not noticed"
 	ip -n "$a" neigh del 10.9.1.2 dev m0
 	ip -n "$b" neigh del 10.9.1.1 dev m0
 }
@@ -71,7 +71,7 @@ says() {
 # Nothing uses the connection meanwhile.
 test_idle() {
 	meet client server 10.9.1.2
-	outage $((keepalive_s - 3))
+	outage wait_until says "$a" 'connecting with it anew'
 	meet_again
 	talk client "$c" server "$s"
 	both_closed client "$c" server "$s"
@@ -90,7 +90,7 @@ test_job() {
 	done
 	started+=("${ranks[@]}")
 	wait_until grep -qE '^ +[0-9]+ ' "$temp/train0.out" || fail "the job does not run"
-	outage $((2 * keepalive_s))
+	outage sleep $((2 * keepalive_s))
 	for name in "$a" "$b"; do
 		wait_until says "$name" 'but data flows' ||
 			fail "$name does not say why the job goes on"
