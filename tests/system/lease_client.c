@@ -6,15 +6,21 @@
  * should not allow, and reads what comes. Prints "leased ADDRESSES", and a line for each command on
  * its standard input:
  *
- *	count  "own N foreign M": RoCE packets for the lease's address, and for others; groups apart
- *	close  ends the lease, and keeps the socket: "closed"
- *	drop   closes the socket: "dropped"
+ *	count    "own N foreign M": RoCE packets for the lease's address, and frames that the filter
+ *	         should have dropped
+ *	wait     the same, once there is one of its own
+ *	send IP  frames that the filter of the lease with that address drops, and one RoCE packet
+ *	         for it: "sent"
+ *	close    ends the lease, and keeps the socket: "closed"
+ *	drop     closes the socket: "dropped"
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -140,7 +146,63 @@ static void try_all(void)
 	if (getsockname(lease_fd, (struct sockaddr *)&bound, &length))
 		give_up("getsockname");
 	promiscuous.mr_ifindex = bound.sll_ifindex;
-	setsockopt(lease_fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof(promiscuous));
+	if (setsockopt(
+		    lease_fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof(promiscuous)))
+		give_up("PACKET_MR_PROMISC");
+}
+
+enum {
+	L3 = 14, /* behind the header of Ethernet */
+	L4 = L3 + 20,
+	ROCE_PORT = 4791,
+	FRAME_MIN = 60,
+};
+
+static bool is_group(const uint8_t *ipv4)
+{
+	return ipv4[0] >> 4 == 0xe;
+}
+
+static bool may_be_ipv4(const uint8_t *frame)
+{
+	uint32_t to = get_be32(frame + L3 + 16);
+
+	switch (frame[L3 + 9]) {
+	case IPPROTO_IGMP: return true;
+	case IPPROTO_ICMP: return to == own_ip;
+	case IPPROTO_UDP:
+		return get_be16(frame + L4 + 2) == ROCE_PORT &&
+			(to == own_ip || is_group(frame + L3 + 16));
+	default: return false;
+	}
+}
+
+/* The lease has no address of IPv6: to groups alone. */
+static bool may_be_ipv6(const uint8_t *frame)
+{
+	if (frame[L3 + 24] != 0xff)
+		return false;
+	switch (frame[L3 + 6]) {
+	case IPPROTO_UDP: return get_be16(frame + L3 + 40 + 2) == ROCE_PORT;
+	case IPPROTO_ICMPV6:
+	case IPPROTO_HOPOPTS: return true;
+	default: return false;
+	}
+}
+
+/* What decision 63 says that a lease's socket lets in. */
+static bool may_come(const uint8_t *frame, size_t size)
+{
+	if (size < L4 + 8)
+		return false;
+	switch (get_be16(frame + L3 - 2)) {
+	case ETH_P_ARP:
+		return get_be32(frame + L3 + 24) == own_ip ||
+			get_be32(frame + L3 + 24) == get_be32(frame + L3 + 14);
+	case ETH_P_IP: return may_be_ipv4(frame);
+	case ETH_P_IPV6: return may_be_ipv6(frame);
+	default: return false;
+	}
 }
 
 static void read_frames(void)
@@ -149,22 +211,74 @@ static void read_frames(void)
 	ssize_t n;
 
 	while ((n = recv(lease_fd, frame, sizeof(frame), MSG_DONTWAIT)) >= 0) {
-		uint32_t to;
-
-		if (n < 42 || get_be16(frame + 12) != 0x0800 || frame[23] != 17)
-			continue;
-		to = get_be32(frame + 30);
-		own += to == own_ip;
-		foreign += to != own_ip && to >> 28 != 0xe;
+		if (!may_come(frame, (size_t)n))
+			foreign++;
+		else if (get_be16(frame + L3 - 2) == ETH_P_IP && frame[L3 + 9] == IPPROTO_UDP)
+			own += get_be32(frame + L3 + 16) == own_ip;
 	}
 }
 
-static bool carry_out(const char *command)
+static void wait_for_own(void)
+{
+	while (!own) {
+		poll(&(struct pollfd){ lease_fd, POLLIN, 0 }, 1, -1);
+		read_frames();
+	}
+}
+
+/* To everybody on the link. */
+static void send_frame(uint16_t type, const uint8_t *body, size_t size)
+{
+	uint8_t frame[FRAME_MIN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0x99, 1 };
+
+	put_be16(frame + L3 - 2, type);
+	memcpy(frame + L3, body, size);
+	if (send(lease_fd, frame, sizeof(frame), 0) != sizeof(frame))
+		give_up("send");
+}
+
+static void send_ipv4(uint8_t protocol, uint32_t to, uint16_t port)
+{
+	uint8_t packet[40] = { 0x45, 0, 0, sizeof(packet), 0, 0, 0, 0, 64, protocol };
+
+	put_be32(packet + 12, own_ip);
+	put_be32(packet + 16, to);
+	put_be16(packet + 22, port);
+	send_frame(ETH_P_IP, packet, sizeof(packet));
+}
+
+static void send_all(uint32_t to)
+{
+	uint8_t arp[28] = { 0, 1, 8, 0, 6, 4, 0, 1 };
+	uint8_t ipv6[44] = { 0x60, 0, 0, 0, 0, 4, IPPROTO_TCP, 1, [24] = 0xff, 2, [39] = 1 };
+
+	put_be32(arp + 14, own_ip);
+	put_be32(arp + 24, to + 1);
+	send_frame(ETH_P_ARP, arp, sizeof(arp));
+	send_frame(ETH_P_IPV6, ipv6, sizeof(ipv6));
+	ipv6[6] = IPPROTO_ICMPV6;
+	ipv6[24] = 0xfd;
+	send_frame(ETH_P_IPV6, ipv6, sizeof(ipv6));
+	send_frame(ETH_P_LOOPBACK, arp, sizeof(arp));
+	send_ipv4(IPPROTO_TCP, to, ROCE_PORT);
+	send_ipv4(IPPROTO_UDP, to, ROCE_PORT + 1);
+	send_ipv4(IPPROTO_ICMP, to + 1, 0);
+	send_ipv4(IPPROTO_UDP, to + 1, ROCE_PORT);
+	send_ipv4(IPPROTO_UDP, to, ROCE_PORT);
+}
+
+static bool carry_out(char *command)
 {
 	Ctl__ClosePort close_port = CTL__CLOSE_PORT__INIT;
 
 	if (strcmp(command, "count\n") == 0) {
 		printf("own %lu foreign %lu\n", own, foreign);
+	} else if (strcmp(command, "wait\n") == 0) {
+		wait_for_own();
+		printf("own %lu foreign %lu\n", own, foreign);
+	} else if (strncmp(command, "send ", 5) == 0) {
+		send_all(ntohl(inet_addr(strtok(command + 5, "\n"))));
+		printf("sent\n");
 	} else if (strcmp(command, "close\n") == 0) {
 		close_port.port = 1;
 		say(0, CTL__ENVELOPE__BODY_CLOSE_PORT, &close_port);

@@ -179,8 +179,15 @@ meet beside "$a" "$b"
 meet beside-siblings "$a" "$a"
 order count '^own 0 foreign 0$'
 
-# The lease ends, the socket stays: its address is nobody's, also of the next daemon.
+# The socket receives: frames of other kinds and addresses go past it, and one of its own does not.
 ip=$(awk '$1 == "leased" { print $2 }' "$temp/hostile.out")
+printf 'send %s\nend\n' "${ip%/*}" |
+	(as_user "$b" "$temp/bin/lease-client" "$temp/$b.sock" roce) >"$temp/send.out" 2>&1 ||
+	fail "frames for the hostile process are not sent"
+grep -q '^sent$' "$temp/send.out" || show "$temp/send.out"
+order wait '^own 1 foreign 0$'
+
+# The lease ends, the socket stays: its address is nobody's, also of the next daemon.
 given() {
 	grep -c " leases packet:e0 .*, $ip\$" "$temp/$a.sock.log"
 }
@@ -200,7 +207,7 @@ for i in 1 2 3 4 5; do
 done
 [ "$(given)" -eq "$before" ] ||
 	fail "$ip was given out while another process had its socket"
-order count '^own 0 foreign 0$'
+order count '^own 1 foreign 0$'
 order drop '^dropped$'
 is_forgotten() {
 	! grep -q "$ip" "$temp/$a.sock.sockets" 2>/dev/null
