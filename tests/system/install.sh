@@ -53,6 +53,12 @@ for file in bin/ferrule-{allreduce,bench,info,pcap,pingpong} bin/ferruled bin/fe
 	lib/sysusers.d/ferruled.conf share/doc/ferrule/examples/ferruled.conf; do
 	[ -f "$moved/$file" ] || fail "$file is not installed"
 done
+# The daemon opens packet sockets (packet:) from within the unit's limits.
+for line in '^RestrictAddressFamilies=.*\<AF_PACKET\>' '^AmbientCapabilities=.*\<CAP_NET_RAW\>' \
+	'^CapabilityBoundingSet=.*\<CAP_NET_RAW\>'; do
+	grep -q "$line" "$moved/lib/systemd/system/ferruled.service" ||
+		fail "the unit allows no packet sockets: no $line"
+done
 # NCCL takes a libnccl-net.so that the loader finds, in every job of the host.
 found=$(find "$moved" -name 'libnccl-net*' ! -path '*/ferrule/*')
 [ -z "$found" ] || fail "the plugin is where the loader looks: $found"
