@@ -413,8 +413,8 @@ static int ask_for_lease(struct publication *p, uint32_t *ret_retry_ms)
 	if (!p->told)
 		tell(p);
 	unlock();
-	/* The caller gives the port back. The daemon has a socket with these addresses: one that the
-	 * program opens itself would be the second. */
+	/* The caller gives the port back. The daemon has opened a socket for these addresses: the
+	 * program's own would be the second. */
 	if (answer->port_opened->has_socket && p->socket < 0)
 		return frl_fail(-EPROTO,
 			"ferruled's packet socket for a port of fabric %s did not arrive: use the "
