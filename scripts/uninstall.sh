@@ -16,8 +16,8 @@ fi
 
 mapfile -t paths < <(grep -v '^#' "$log")
 
-# is_units_path PATH: systemd has the unit of this name from that file. It has not where DESTDIR or a
-# prefix leads elsewhere: a unit of the name belongs to another installation then.
+# is_units_path PATH: systemd has the unit of this name from that file. With DESTDIR or another
+# prefix it has not: a unit of the name belongs to another installation then.
 is_units_path() {
 	local used
 	used=$(systemctl show --property FragmentPath --value "${1##*/}" 2>/dev/null) &&

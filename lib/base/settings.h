@@ -89,8 +89,8 @@ bool settings_are_guarded(void);
 /* Returns the names of the settings ignored for that reason, separated by commas, or NULL. */
 const char *settings_ignored(void);
 
-/* Returns the current value of another program's variable, such as a launcher's, or NULL. It is also
- * read in guarded programs: ask settings_are_guarded() before it lets code be loaded. */
+/* Returns the current value of another program's variable, such as a launcher's, or NULL. Guarded
+ * programs read it, too: ask settings_are_guarded() before it lets code be loaded. */
 const char *settings_foreign(const char *name);
 
 /* Returns true if a variable with this prefix exists. */

@@ -100,7 +100,7 @@ void path_probe_on_timeout(struct engine *e, struct engine_qp *qp)
 			probe->asked |= (uint8_t)(mtu / MTU_UNIT);
 }
 
-/* Path MTUs are powers of two, so that each is one bit of `asked`. Other values were never asked. */
+/* Path MTUs are powers of two: each is one bit of `asked`. Other values were never asked. */
 static bool was_asked(const struct path_probe *probe, uint8_t which)
 {
 	return which && !(which & (which - 1)) && (probe->asked & which);
