@@ -29,7 +29,7 @@ enum local_result {
  * Takes the place at `path`, and makes its folder if there is none. `is_private`: the folder
  * must be this user's alone. `user`: whom the daemon will become, or NULL; a folder that is made is
  * that user's. `fd`: a socket that listens there already (socket activation), or -1: one is made.
- * What is not LOCAL_TAKEN has a sentence in `error`.
+ * Every result but LOCAL_TAKEN has a sentence in `error`.
  */
 enum local_result local_take(const char *path, bool is_private, const char *user, int fd,
 	struct local **ret_local, char *error, size_t size);

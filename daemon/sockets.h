@@ -23,7 +23,7 @@ int sockets_open(struct sockets *sockets, const struct core_socket *wanted, uint
 	char *why, size_t size);
 bool sockets_has(struct sockets *sockets, uint64_t id);
 void sockets_keep(struct sockets *sockets, const char *text);
-/* What was kept last, to be freed; NULL: nothing. */
+/* Returns the text of the last sockets_keep(), for the caller to free; NULL: there is none. */
 char *sockets_kept(const struct sockets *sockets);
 
 #endif

@@ -83,7 +83,7 @@ bool stream_is_stuck(const struct stream *stream);
 /* Puts a message in. What cannot be sent ends the stream. */
 void stream_send(struct stream *stream, const Ctl__Envelope *envelope);
 
-/* Of a local stream: the descriptor, which is taken over, goes with the next message. */
+/* Sends a descriptor with the next message of a local stream. The stream takes it over. */
 void stream_give_fd(struct stream *stream, int fd);
 
 /* Lets what was put in leave, for up to a second, and ends the stream; nobody is told. */

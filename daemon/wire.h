@@ -57,10 +57,10 @@ int wire_has_more(const struct wire *wire);
 /* Takes as much out of the buffer as leaves at once: how much, or as wire_read(). */
 ssize_t wire_write(struct wire *wire, struct evbuffer *out);
 
-/* Of a Unix socket: sends the descriptor, which the wire takes over, with the byte that follows the
- * `at` ones that wait to be written. False: no memory; it is closed. */
+/* Sends a descriptor over a Unix socket, with the byte that follows the `at` ones that wait to be
+ * written. The wire takes it over. False: no memory; the descriptor is closed. */
 bool wire_give_fd(struct wire *wire, int fd, size_t at);
-/* What waits to be written will not be. */
+/* Closes all descriptors that wait to be written: their bytes were thrown away. */
 void wire_drop_given(struct wire *wire);
 
 /* Says that nothing more will be sent. */

@@ -39,7 +39,7 @@ struct shm_location {
 	uint64_t offset;
 };
 
-/* Where a rank provides its input of a short operation. */
+/* The place in which a rank provides its input of a short operation. */
 enum shm_input_kind {
 	SHM_IN_SLOT,
 	SHM_IN_PLACE, /* in the memory described by `send`, until all have read it */

@@ -111,9 +111,9 @@ void core_destroy(struct core *core);
 /* The configuration has changed. What is leased stays leased. */
 void core_configure(struct core *core, const struct config *config, uint64_t now_ns);
 
-/* What the daemon before this one has kept: leases whose sockets there may still be. */
+/* Takes the text that the previous daemon kept: leases whose sockets may still be open. */
 void core_restore(struct core *core, const char *text, uint64_t now_ns);
-/* Keeps what is left of it: before core_destroy(). */
+/* Keeps such a text for the next daemon. Call it before core_destroy(). */
 void core_keep(struct core *core);
 
 /* A session is there. False: it is one too many, with a Failure sent that says so; close it. */

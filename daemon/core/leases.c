@@ -3,7 +3,7 @@
  * Leases: a device of a fabric, and an address of each of its ranges, a MAC and numbers of queue
  * pairs out of its pools. Any number of leases may have one interface, if they have packet sockets.
  * Each pool is gone through in a circle: nothing is given out again before all else had its turn.
- * What still rests is given out to nobody but the user who had it. Numbers of queue pairs begin
+ * An address that rests is given to nobody but the user who had it. Numbers of queue pairs begin
  * anywhere, and after a crash addresses too: nobody knows what the daemon before this one has given
  * out last.
  *
@@ -219,7 +219,7 @@ static const struct config_port *free_device(
 	return best;
 }
 
-/* What is needed is not there: *ret_error is EAGAIN if it is after a rest. */
+/* Reports what a lease lacks. *ret_error is EAGAIN if it will be free after a rest. */
 static void say_lack(const struct core *core, const char *fabric, const char *lack, uint64_t now_ns,
 	int *ret_error, char *why, size_t size)
 {
@@ -301,7 +301,7 @@ static bool overlap(const struct lease *a, const struct lease *b)
 		b->qpn_first < a->qpn_first + a->qpn_count;
 }
 
-/* What a packet socket lets in. */
+/* Returns true if packet sockets of both leases would receive the same. */
 static bool has_same_addresses(const struct lease *a, const struct lease *b)
 {
 	return a->n_addresses == b->n_addresses &&

@@ -147,7 +147,7 @@ void doctor_limits(struct doctor *doctor)
 
 /* ---- devices */
 
-/* Of a process, by its folder in /proc. False: it cannot be read. */
+/* Reads the capabilities of a process, by its folder in /proc. False: it cannot be read. */
 static bool capabilities_of(const struct doctor *doctor, const char *process, uint64_t *ret)
 {
 	char status[4096];

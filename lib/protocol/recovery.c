@@ -237,7 +237,7 @@ void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint
 	r->refused = true;
 }
 
-/* Where retries are unlimited, a port without room is like a slow peer: there is nothing to
+/* With unlimited retries, a port without room is like a slow peer: there is nothing to
  * retransmit. */
 void qp_not_taken(struct qp *qp, uint64_t now_ns)
 {

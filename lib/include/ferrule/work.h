@@ -37,7 +37,7 @@ struct frl_sge {
 };
 
 /*
- * What a receive does with the payload. COPY is the action of verbs. REDUCE computes dst[i] =
+ * Actions of a receive on its payload. COPY is the action of verbs. REDUCE computes dst[i] =
  * op(src[i], payload[i]) directly from the packet buffer, exactly once for each element even if
  * packets are retransmitted. `src` NULL means dst itself. REDUCE is for RC queue pairs of devices
  * that support it (frl_device_attr.reduces_on_receive).
