@@ -92,11 +92,13 @@ end_job() {
 endless=(--min 64K --max 64K --iters 0 --repeat 1000000)
 
 # survives NAME COMMAND...: a job gives only right results, before and after the command. Where it
-# is done before, it is tried again with more to do.
+# is done before, it is tried again with more to do, as another job: a rank whose daemon was out of
+# reach may still be known to the others' daemons.
 survives() {
 	local repeat before
 	for repeat in 500 2000 8000 32000 128000; do
-		start_job "$1" by_settings --min 64K --max 64K --iters 0 --repeat "$repeat"
+		start_job "$1-$repeat" by_settings --min 64K --max 64K --iters 0 \
+			--repeat "$repeat"
 		"${@:2}"
 		before=$(results)
 		wait_until has_results_or_ended $((before + 4)) || fail "$1: no result after it"
