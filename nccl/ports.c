@@ -30,14 +30,15 @@
 
 enum {
 	ITEM = 512,
-	/* The local fabric moves about 12 GB/s between two processes (docs/performance.md). */
+	/* The local fabric moves about 12 GB/s between two processes:
+	 * docs/reference/performance.md. */
 	LOCAL_MBPS = 100000,
 	MAX_MBPS = 10000000,
 };
 
 /*
  * Half a round trip of 8 bytes, minus the 2.7 us that NCCL assumes for a step of LL between hosts
- * (docs/performance.md, NCCL over Ferrule).
+ * (docs/reference/performance.md, NCCL over Ferrule).
  */
 static const float local_step_us = 2, software_step_us = 9;
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # tests/coverage.sh [SUITE...]: lines and branches of lib, collectives and daemon that these suites
-# run (default: all but interop and style). docs/testing.md has the result. Builds in build-cov/
-# under FRL_BUILD_DIR (default: the repository); the report is build-cov/coverage.info, for genhtml.
-# A process that a test kills writes no counts, so system tests add less than they run.
+# run (default: all but interop and style). docs/design/testing.md has the result. Builds in
+# build-cov/ under FRL_BUILD_DIR (default: the repository); the report is build-cov/coverage.info,
+# for genhtml. A process that a test kills writes no counts, so system tests add less than they run.
 set -eu
 
 cd "$(dirname "$0")/.."

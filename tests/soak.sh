@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Runs tests/run.sh again and again: what fails now and then fails here. docs/testing.md has the
-# results.
+# Runs tests/run.sh again and again: what fails now and then fails here. docs/design/testing.md has
+# the results.
 set -eu
 
 usage() {

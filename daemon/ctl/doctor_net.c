@@ -62,7 +62,7 @@ static void check_forwarding(struct doctor *doctor, const struct doctor_port *po
 			continue;
 		doctor_say(doctor, DOCTOR_WARN, "nic",
 			"have it drop them: a blackhole route, or nft's ingress hook "
-			"(docs/packet.md)",
+			"(docs/guide/packet.md)",
 			"%s: the kernel forwards %s, the packets for the fabric's addresses "
 			"included",
 			port->interface, families[i]);

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ferrule against what its users would otherwise run on this machine, in turns, and against the
-# targets of docs/performance.md: builds Ferrule, installs the peers (scripts/install-deps.sh
-# bench), measures, prints a table with pass or miss, writes JSON. tests/bench/run.sh --help.
+# targets of docs/reference/performance.md: builds Ferrule, installs the peers
+# (scripts/install-deps.sh bench), measures, prints a table with pass or miss, writes JSON.
+# tests/bench/run.sh --help.
 #
 # FRL_BUILD_DIR: where the folder `build` is, or is to be (the project's).
 set -eu

@@ -187,7 +187,7 @@ n_jobs=0
 few=(--most 1048576)
 ferrule_settings=(NCCL_NET=Ferrule "NCCL_NET_PLUGIN=$plugin")
 socket_settings=(NCCL_NET=Socket NCCL_NET_PLUGIN=none)
-# As docs/nccl.md has it.
+# As docs/guide/nccl.md has it.
 gpu_settings=(FERRULE_GPU=1 CUDA_MODULE_LOADING=EAGER NCCL_NET_GDR_LEVEL=SYS)
 unpack_settings=(FERRULE_UNPACK=1 NCCL_NET_GDR_LEVEL=SYS NCCL_NET_GDR_READ=0)
 

@@ -4,7 +4,7 @@
 # Validates Ferrule on real RDMA NICs, between two hosts: what the NIC, its link and this host are
 # set to, latency and bandwidth beside perftest's, collectives with checked results, the tests of
 # the API on the NIC, a link that goes down. Prints a report in markdown. An operator runs it on
-# both hosts; see docs/hardware.md. No command runs for longer than its limit.
+# both hosts; see docs/guide/hardware.md. No command runs for longer than its limit.
 #
 # Not yet run on hardware by anybody: on Linux rxe alone.
 set -eu

@@ -3,8 +3,8 @@
 #
 # plugin.sh HARNESS PLUGIN [HARNESS-OPTION|ROW]...: rows of the harness on libnccl-net-ferrule.so,
 # over the local fabric or FERRULE_DEVICES, with a control daemon of the test's own. A sender or
-# receiver that died is to be noticed, and the line in the log to say all that docs/nccl.md has of
-# it. NO_KERNELS instead of HARNESS: a build without kernels, which the rows need.
+# receiver that died is to be noticed, and the line in the log to say all that docs/guide/nccl.md
+# has of it. NO_KERNELS instead of HARNESS: a build without kernels, which the rows need.
 harness=$1
 plugin=$2
 shift 2

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# docs/settings.md and the table in lib/base/settings.h name the same settings and defaults; the
-# table has the names of the settings that the NCCL plugin reads.
+# docs/reference/settings.md and the table in lib/base/settings.h name the same settings and
+# defaults; the table has the names of the settings that the NCCL plugin reads.
 set -eu
 
 cd "${1:-$(dirname "$0")/../..}"
@@ -13,9 +13,10 @@ tidy() {
 }
 
 code=$(sed -n 's/.*X([a-z_]*, "\(FRL_[A-Z_]*\)", \([^,]*\),.*/\1 \2/p' lib/base/settings.h | tidy)
-docs=$(tidy <docs/settings.md | sed -n 's/^| \(FRL_[A-Z_]*\) | \([^|]*\)|.*/\1 \2/p' | tidy)
+docs=$(tidy <docs/reference/settings.md |
+	sed -n 's/^| \(FRL_[A-Z_]*\) | \([^|]*\)|.*/\1 \2/p' | tidy)
 if [ -z "$code" ] || [ "$code" != "$docs" ]; then
-	echo "docs/settings.md: differs from lib/base/settings.h:"
+	echo "docs/reference/settings.md: differs from lib/base/settings.h:"
 	diff <(echo "$code") <(echo "$docs") || true
 	exit 1
 fi

@@ -137,7 +137,7 @@ expect "a short life" -gt "$(($(value gone ferrule_port_tx_packets_total) + 1000
 	short.metrics ferrule_port_tx_packets_total
 
 # Every metric that the dashboard asks for is there, and nearly all that are there are in it.
-dashboard=$system_root/docs/grafana/ferrule.json
+dashboard=$system_root/daemon/prometheus/grafana.json
 jq -e . "$dashboard" >/dev/null || fail "the dashboard is no JSON"
 sed -n 's/^# TYPE \([a-z_]*\) histogram$/\1_bucket\n\1_sum\n\1_count/p
 	s/^# TYPE \([a-z_]*\) .*/\1/p' "$temp/short.metrics" | sort -u >"$temp/names"

@@ -59,10 +59,10 @@ struct frl_device_config {
 	/*
 	 * The port:
 	 * - NULL: the local fabric (all processes of this machine, no NIC, no root).
-	 * - "packet:eth0": an Ethernet interface of the kernel (docs/packet.md).
+	 * - "packet:eth0": an Ethernet interface of the kernel (docs/guide/packet.md).
 	 * - "net_af_packet0,iface=veth0" (devargs), or a PCI address: a DPDK port.
 	 * - "raw:mlx5_0", "raw:mlx5_0/2,gpu=0,slots=4096": a NIC's queue for raw packets
-	 *   (docs/raw.md).
+	 *   (docs/guide/raw.md).
 	 * - "verbs:mlx5_0", "verbs:mlx5_0/2" (port 2): hardware. "verbs": the first usable device.
 	 *   frl_device_list() returns the names.
 	 */

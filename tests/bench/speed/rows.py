@@ -171,7 +171,7 @@ def ethernet(b):
     return group
 
 
-FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/performance.md
+FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/reference/performance.md
 
 
 def instructions(b):
