@@ -87,7 +87,7 @@ repeat() {
 }
 
 new_tree
-for check in layers tokens headers format docs man shell symbols kubernetes; do
+for check in layers tokens headers format docs links man shell symbols kubernetes; do
 	status=0
 	output=$("$here/check-$check.sh" "$tree" 2>&1) || status=$?
 	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] ||
@@ -167,6 +167,14 @@ new_tree
 mkdir "$tree/docs"
 printf '%s\n' 'Call frl_ok(1) first.' 'Then frl_okay().' >"$tree/docs/a.md"
 rejects check-docs docs/a.md:2
+for link in b.md a.md#none '#a-title-1'; do
+	new_tree
+	mkdir "$tree/docs"
+	printf '%s\n' '# A title!' "[b]($link)" '[a](a.md#a-title) [c](../scripts/good.sh)' \
+		>"$tree/docs/a.md"
+	rejects check-links docs/a.md:2
+done
+c_sample check-links lib/base/a.c '/* docs/a.md */'
 new_tree
 printf '#!/usr/bin/env bash\n# SPDX-License-Identifier: BSD-3-Clause\ncd %s\n' "\$1" \
 	>"$tree/scripts/a.sh"
