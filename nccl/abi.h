@@ -2,7 +2,7 @@
 /*
  * The binary interface of NCCL's net plugins, versions 6 to 12, in Ferrule's own declarations: the
  * build needs neither NCCL's nor CUDA's headers. Each NCCL release looks for the tables that it
- * knows, the newest first: ncclNetPlugin_v12, ..., ncclNetPlugin_v6. docs/guide/nccl.md lists the
+ * knows, the newest first: ncclNetPlugin_v12, ..., ncclNetPlugin_v6. docs/design/nccl.md lists the
  * releases and their versions.
  *
  * A type that did not change between versions is declared once, under the version that introduced

@@ -38,7 +38,7 @@ enum {
 
 /*
  * Half a round trip of 8 bytes, minus the 2.7 us that NCCL assumes for a step of LL between hosts
- * (docs/reference/performance.md, NCCL over Ferrule).
+ * (docs/reference/performance-nccl.md).
  */
 static const float local_step_us = 2, software_step_us = 9;
 

@@ -2,7 +2,7 @@
 /*
  * Measures the costs of messages over a network, when the first communicator of a bootstrap is
  * created. FRL_TUNER_COSTS or a file with earlier costs replaces the measurement: see
- * docs/design/collectives.md.
+ * docs/design/algorithm-choice.md.
  */
 #ifndef FERRULE_COLLECTIVES_API_MEASURE_H
 #define FERRULE_COLLECTIVES_API_MEASURE_H

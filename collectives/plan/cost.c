@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Costs of plans, for the tuner's model. They are computed by formulas, since making a plan of each
- * algorithm would take longer than many operations. docs/design/collectives.md lists the numbers of
+ * algorithm would take longer than many operations. docs/design/algorithms.md lists the numbers of
  * rounds and bytes, and test_plans_theory checks them on real plans.
  *
  * Links that are idle while other ranks catch up are modelled by factors, `overlap` and `stretch`,

@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 /* X(constant, value, name, unit): `ferrule-bench --explain` prints names, values and units, and
- * docs/design/collectives.md explains them. */
+ * docs/design/algorithm-choice.md explains them. */
 #define THRESHOLDS_OF_PACKETS(X)                              \
 	X(EAGER_BYTES, 4064, "eager", " bytes")               \
 	X(SEGMENT_LEAST, 16 << 10, "segment", " bytes")       \
@@ -22,9 +22,9 @@
 	X(ALIKE_PERCENT, 5, "alike", "%")
 
 /*
- * Measured: docs/reference/performance.md, What was tried. With three or more ranks, reducing parts
- * means that each rank reads fewer bytes, which pays once reading takes longer than waiting. With
- * two ranks it means less memory traffic, which pays once vectors exceed the caches.
+ * Measured: docs/design/performance-trials.md, What was tried. With three or more ranks, reducing
+ * parts means that each rank reads fewer bytes, which pays once reading takes longer than waiting.
+ * With two ranks it means less memory traffic, which pays once vectors exceed the caches.
  */
 #define THRESHOLDS_OF_SHM(X)                                       \
 	X(SHM_RANKS_MAX, 16, "ranks", "")                          \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # bench-connect.sh [RUNS]: connections a second through a control daemon of its own, beside bare TCP
-# over loopback, several times (docs/reference/performance.md). FRL_BUILD: the build folder.
+# over loopback, several times (docs/reference/performance-parts.md). FRL_BUILD: the build folder.
 set -eu
 
 runs=${1:-3}

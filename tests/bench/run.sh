@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ferrule against what its users would otherwise run on this machine, in turns, and against the
-# targets of docs/reference/performance.md: builds Ferrule, installs the peers
+# targets of docs/reference/figures.md: builds Ferrule, installs the peers
 # (scripts/install-deps.sh bench), measures, prints a table with pass or miss, writes JSON.
 # tests/bench/run.sh --help.
 #

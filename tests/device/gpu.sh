@@ -5,8 +5,8 @@
 # unchanged on the real driver, collectives of several ranks that share the GPU, checked against
 # long double, NVIDIA's sanitizer, and how fast kernels move packets. The most telling rows come
 # first. Prints a report in markdown: a verdict line for each row, the totals, figures that fit into
-# docs/reference/performance.md, and the end of the logs of failed rows. Skipped (status 77), with
-# the reason, where there is no GPU or something is missing that the tests need.
+# docs/reference/performance-nccl.md, and the end of the logs of failed rows. Skipped (status 77),
+# with the reason, where there is no GPU or something is missing that the tests need.
 #
 # No row runs on the double of the driver (tests/fake_libcuda): the script looks which libcuda.so.1
 # the processes of a row had, and the row fails if that is not the system's.

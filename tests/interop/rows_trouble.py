@@ -12,7 +12,8 @@ IP = "10.9.0.1/24"
 BENCH = "--op allreduce --min 256K --max 256K --iters 0"
 REPEAT = 60
 # For jobs that lose their only rail: nothing else ends one whose requests rxe does not complete
-# (docs/design/testing.md). Its end is accepted in any way. A job that must succeed has no such limit.
+# (docs/design/testing-processes.md). Its end is accepted in any way. A job that must succeed has
+# no such limit.
 TIMEOUT = {"FRL_COLL_TIMEOUT_S": "60"}
 ADVICE = {
     "no permission": ("no permission to open", "/dev/infiniband/uverbs*", "group", "udev"),
@@ -85,8 +86,8 @@ def start(hosts, rails, repeat=REPEAT, **settings):
 
 def goes_on(hosts, before, after):
     """One of two rails has a fault; the job goes on over the other one. While an interface is down,
-    rxe may take 50 s to destroy a queue pair on it (docs/design/testing.md): rank 0 is in the
-    kernel for so long, and the job waits for it."""
+    rxe may take 50 s to destroy a queue pair on it (docs/design/testing-processes.md): rank 0 is in
+    the kernel for so long, and the job waits for it."""
     job = start(hosts, 2)
     try:
         there = job.wait_results(5)

@@ -113,7 +113,7 @@ static uint32_t encode(double value, int mantissa, int bias)
 	return (uint32_t)(exponent - 1 + bias) << mantissa | bits;
 }
 
-/* NaN as results have it, see docs/design/collectives.md, and infinity. */
+/* NaN as results have it, see docs/reference/reductions.md, and infinity. */
 static void put_special(void *element, enum frl_dtype dtype, bool is_nan)
 {
 	static const uint64_t nans[FRL_DTYPES] = { [FRL_FLOAT64] = UINT64_C(0x7ff8000000000000),

@@ -5,7 +5,7 @@
 # counts that no number of ranks divides, from buffers that nothing is aligned to: every element is
 # compared. Numbers whose result is exact must come out to the last bit; random ones and wire types
 # within the bound of each element; all ranks must have the same, and the same again. What ran is
-# read from the CSV: an algorithm that does nothing of what docs/design/collectives.md says is a
+# read from the CSV: an algorithm that does nothing of what docs/design/algorithms.md says is a
 # failure.
 #
 # With more ranks there are more cases than time: of those one in a few is tried, another one each

@@ -38,7 +38,7 @@ in_layer() {
 	finish
 }
 
-# A user for jobs, and what docs/design/control.md says of an installation.
+# A user for jobs, and what docs/guide/daemons.md says of an installation.
 install_ferrule() {
 	local sysusers
 	mkdir "$temp/layer" "$temp/layer.work" "$temp/common"
@@ -160,7 +160,7 @@ signal() {
 
 # ---- control daemons
 
-# make_certificates: of a CA, and for each host, as in docs/design/control.md.
+# make_certificates: of a CA, and for each host, as in docs/guide/daemons.md.
 make_certificates() {
 	local node
 	openssl req -x509 -newkey ed25519 -nodes -days 3650 -subj /CN=ferrule-ca \

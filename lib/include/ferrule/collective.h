@@ -131,7 +131,7 @@ FRL_API void frl_comm_config_init(struct frl_comm_config *config);
  * Blocks until the other ranks call this, at most as long as the bootstrap's allgather (60 s with
  * frl_bootstrap_join() unless set). Connections are made when they are first needed. Over a network
  * two or three ranks measure message costs here, unless FRL_TUNER_COSTS or a file gives them: see
- * "What messages cost" in docs/design/collectives.md.
+ * "What messages cost" in docs/design/algorithm-choice.md.
  *
  * Returns -EINVAL, -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, or another version of Ferrule)
  * or -ENOMEM; frl_last_error() names the rank.
@@ -197,7 +197,7 @@ struct frl_collective {
 	 * with all values but FRL_WIRE_SAME. Data that is only copied is rounded once, as
 	 * frl_wire_encode() does for a block (BROADCAST: for all elements). A rank's own data is
 	 * rounded too, also in place and with one rank: results do not depend on the rank that had
-	 * the data. Reductions: see docs/design/collectives.md.
+	 * the data. Reductions: see docs/reference/reductions.md.
 	 */
 	enum frl_wire wire;
 	/*

@@ -171,7 +171,7 @@ def ethernet(b):
     return group
 
 
-FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/reference/performance.md
+FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/reference/performance-parts.md
 
 
 def instructions(b):
