@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Dependencies point one way: every folder includes only what the table below allows. And the
+# Dependencies point one way: every folder includes only what the table layers.txt allows. And the
 # protocol core does no I/O: no allocation, clock, log, thread, environment or driver call.
+table=$(cd "$(dirname "$0")" && pwd)/layers.txt
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -80,70 +81,23 @@ function check_pure(text) {
 	forbid(text, "(rte|ibv)_", "no driver calls")
 	forbid(text, "cu[A-Z][A-Za-z0-9]*[ \t]*\\(", "no driver calls")
 }
-BEGIN {
-	allowed["lib/include/"] = ""
-	allowed["lib/base/"] = "lib/base/"
-	allowed["lib/control/"] = "lib/base/ lib/control/"
-	allowed["lib/reduce/"] = "lib/base/ lib/reduce/"
-	allowed["lib/wire/"] = "lib/base/ lib/wire/"
-	allowed["lib/protocol/"] = "lib/base/ lib/wire/ lib/protocol/"
-	allowed["lib/engine/"] = \
-		"lib/base/ lib/reduce/ lib/wire/ lib/protocol/ lib/engine/ drivers/port.h"
-	allowed["lib/engine/offload/"] = allowed["lib/engine/"]
-	allowed["lib/device/"] = "lib/base/ lib/wire/ lib/protocol/ lib/device/" \
-		" lib/engine/engine.h lib/engine/fragments.h" \
-		" lib/engine/offload/attach.h" \
-		" lib/control/page.h drivers/port.h drivers/dpdk/dpdk.h" \
-		" drivers/local/local.h drivers/raw/raw.h drivers/packet/packet.h"
-	# The interface of all devices knows none of them.
-	allowed["lib/device/device."] = "lib/base/ lib/device/device.h"
-	allowed["lib/api/"] = "lib/base/ lib/reduce/ lib/wire/ lib/api/ lib/control/" \
-		" lib/device/device.h lib/device/soft.h lib/engine/offload/offload.h" \
-		" drivers/verbs/verbs.h gpudirect/"
-	allowed["gpudirect/"] = "lib/base/ lib/reduce/ lib/engine/offload/offload.h gpudirect/"
-	# Of drivers: sockets that are opened for processes.
-	allowed["daemon/"] = "lib/base/ lib/control/ daemon/ drivers/packet/socket.h"
-	allowed["daemon/core/"] = "lib/base/list.h lib/base/bytes.h lib/base/random.h" \
-		" lib/base/table.h lib/base/ip.h lib/control/ daemon/core/ daemon/config.h"
-	allowed["daemon/ctl/"] = "lib/base/ lib/control/ daemon/ctl/ daemon/config.h" \
-		" daemon/tls_check.h"
-	allowed["drivers/"] = "lib/base/ drivers/"
-	allowed["drivers/dpdk/"] = "lib/base/ drivers/"
-	allowed["drivers/local/"] = "lib/base/ drivers/local/ drivers/port.h"
-	allowed["drivers/packet/"] = "lib/base/ drivers/"
-	allowed["drivers/raw/"] = "lib/base/ drivers/ gpudirect/alloc.h gpudirect/gpu.h" \
-		" gpudirect/memory.h gpudirect/probe.h"
-	allowed["drivers/verbs/"] = "lib/base/ lib/control/page.h lib/device/device.h drivers/"
-	# Plans, and the choice of one, know nothing of communicators. The parts of a communicator
-	# (net, shm, gpu) see what they share, and not each other; api joins them.
-	allowed["collectives/plan/"] = "collectives/plan/"
-	allowed["collectives/tune/"] = "lib/base/error.h collectives/plan/ collectives/tune/"
-	allowed["collectives/communicator/"] = "lib/base/clock.h lib/base/error.h" \
-		" lib/base/host.h lib/base/settings.h lib/base/text.h lib/base/thread.h" \
-		" lib/base/time_budget.h" \
-		" collectives/plan/ collectives/tune/tuner.h collectives/communicator/"
-	allowed["collectives/net/"] = "lib/base/clock.h lib/base/error.h" \
-		" collectives/plan/ collectives/communicator/ collectives/net/"
-	allowed["collectives/shm/"] = "lib/base/backoff.h lib/base/copy.h lib/base/error.h" \
-		" lib/base/memfd.h lib/base/share.h lib/reduce/past_cache.h gpudirect/cuda.h" \
-		" collectives/plan/ collectives/communicator/ collectives/shm/"
-	allowed["collectives/gpu/"] = "lib/base/clock.h lib/base/error.h lib/base/settings.h" \
-		" gpudirect/ collectives/plan/ collectives/communicator/ collectives/gpu/"
-	allowed["collectives/api/"] = "lib/base/backoff.h lib/base/clock.h lib/base/error.h" \
-		" lib/base/file_limit.h gpudirect/cuda.h collectives/"
-	allowed["nccl/"] = "nccl/ gpudirect/alloc.h gpudirect/gpu.h gpudirect/host.h" \
-		" gpudirect/memory.h lib/base/devargs.h lib/base/ip.h lib/base/limit.h" \
-		" lib/base/link_speed.h lib/base/time_budget.h"
-	allowed["examples/"] = ""
-	# ferrule-pcap decodes with the code of the library.
-	allowed["examples/pcap"] = "lib/base/bytes.h lib/wire/ examples/pcap_file.h" \
-		" examples/pcap_frame.h examples/pcap_ng.h examples/pcap_print.h"
+# The table: "folder: what it may include", continued on lines that begin with a tab.
+FNR == NR {
+	if (/^#/ || !NF)
+		next
+	if (/^[^ \t]+:/) {
+		row = substr($1, 1, length($1) - 1)
+		sub(/^[^ \t]+:/, "")
+		allowed[row] = ""
+	}
+	allowed[row] = allowed[row] " " $0
+	next
 }
 FNR == 1 {
 	folder = folder_of(FILENAME)
 	pure = folder == "lib/wire/" || folder == "lib/protocol/"
 	if (folder == "")
-		finding("this folder is not in the table of layers (tests/style/check-layers.sh)")
+		finding("this folder is not in the table of layers (tests/style/layers.txt)")
 }
 {
 	text = code($0)
@@ -152,4 +106,4 @@ FNR == 1 {
 	else if (pure)
 		check_pure(text)
 }
-' "${files[@]}"
+' "$table" "${files[@]}"
