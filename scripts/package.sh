@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Builds the Debian packages in a clean Debian 12, and tries them in another one: installs, runs the
-# demonstration, upgrades, purges, looks for what stays. Then the steps of the container's recipe in
-# a third one. For root, or for users who may have user namespaces (package uidmap). Packages come
-# from where this machine's apt has them. Exit status 77: this machine cannot do it, and why.
+# demonstration, upgrades, purges, looks for what stays. Then runs the steps of the container's
+# recipe in a third one, and the cluster test on three hosts that have a fourth one in common. Needs
+# root, or a user who may have user namespaces (package uidmap). Packages come from where this
+# machine's apt has them. Exit status 77: this machine cannot do it; the reason is printed.
 set -eu
 
 usage() {
@@ -89,6 +90,7 @@ make_roots() {
 	[[ $sources != *https:* ]] || https=(--include=ca-certificates)
 	make_root clean "${https[@]}" --include=man-db ||
 		skip "Debian's archive gives no packages; what mmdebstrap says is above"
+	make_root cluster "${https[@]}" --include=openmpi-bin,python3
 	# shellcheck disable=SC2016 # mmdebstrap's variable
 	make_root build "${https[@]}" \
 		--include=dpkg-dev,fakeroot,ccache,lintian,autopkgtest,apt-utils \
@@ -280,6 +282,25 @@ try_container() {
 	}
 }
 
+# try_cluster: an operator's day on three hosts with these packages, and an MPI to start jobs.
+try_cluster() {
+	local folder=$work/cluster status=0
+	echo "== three hosts"
+	unpack cluster "$folder"
+	mkdir "$folder/packages"
+	cp "$out"/*.deb "$folder/packages/"
+	inside "$folder" apt-get -qy --no-install-recommends install /packages/*.deb \
+		>"$work/cluster.log" 2>&1 || {
+		tail -n 30 "$work/cluster.log"
+		return 1
+	}
+	# What the hosts run comes from that root alone.
+	"$root/tests/system/cluster.sh" "$folder" || status=$?
+	[ "$status" -ne 77 ] || return 0
+	[ "$status" -ne 0 ] || echo "three hosts: as docs/guide/operations.md says"
+	return "$status"
+}
+
 if [ -n "${FRL_PACKAGE_WORK:-}" ]; then
 	work=$FRL_PACKAGE_WORK
 	unset FRL_PACKAGE_WORK
@@ -288,6 +309,7 @@ if [ -n "${FRL_PACKAGE_WORK:-}" ]; then
 	try_packages
 	try_container
 	try_autopkgtest
+	try_cluster
 	echo "the packages are in $out"
 	exit 0
 fi

@@ -12,6 +12,8 @@
 #
 # On the data network (fabric roce) node N leases 10.1.0.N1 to 10.1.0.N9.
 cluster_root=${1:-}
+# shellcheck disable=SC2034
+[ -z "$cluster_root" ] || own_programs=unwanted
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck source=tests/system/cluster_table.sh
@@ -25,7 +27,7 @@ done
 
 nodes=(node-1 node-2 node-3)
 path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-build=$(cd "$bin/.." && pwd)
+build=$(readlink -m "$bin/..")
 declare -A init_of daemon_of
 
 # ---- what is installed

@@ -7,7 +7,8 @@
 #
 # The test runs in namespaces of its own where the kernel allows it, so that names, addresses and
 # process ids are its own as well; elsewhere names carry the process id. A script that sets
-# own_machine=unwanted before it sources this file stays where it is.
+# own_machine=unwanted before it sources this file stays where it is. With own_programs=unwanted the
+# test uses installed programs alone, and gets no control daemon.
 set -eu
 
 system_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -84,9 +85,11 @@ finish() {
 	exit 0
 }
 
-for program in "$allreduce" "$bench" "$pingpong" "$ferruled"; do
-	[ -x "$program" ] || skip "$program is not built"
-done
+if [ "${own_programs:-}" != unwanted ]; then
+	for program in "$allreduce" "$bench" "$pingpong" "$ferruled"; do
+		[ -x "$program" ] || skip "$program is not built"
+	done
+fi
 
 # show FILE...: what a program said, for the test's log.
 show() {
@@ -322,6 +325,8 @@ left_behind() {
 	done
 }
 
-printf 'idle_exit_ms = 0;\nhello_ms = 60000;\n' >"$temp/ferruled.conf"
-export FRL_CONTROL=$temp/ferruled.sock
-start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
+if [ "${own_programs:-}" != unwanted ]; then
+	printf 'idle_exit_ms = 0;\nhello_ms = 60000;\n' >"$temp/ferruled.conf"
+	export FRL_CONTROL=$temp/ferruled.sock
+	start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"
+fi
