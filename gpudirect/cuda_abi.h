@@ -3,7 +3,7 @@
  * The types and constants of CUDA's driver API that Ferrule uses. They allow a build without CUDA's
  * headers. Types have Ferrule's names; constants have NVIDIA's names. Each enum of cuda.h is an int
  * here, because a newer driver may return values that have no name yet. Do not include this file
- * together with cuda.h; tests/unit/test_cuda_abi.c compares the two.
+ * together with cuda.h; tests/unit/gpudirect/test_cuda_abi.c compares the two.
  *
  * Source: NVIDIA, cuda.h 13.0.
  */

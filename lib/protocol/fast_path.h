@@ -2,8 +2,8 @@
 /*
  * Predicates of the fast paths. A caller still takes the general path if there is no room in the
  * queue, or if the region does not allow the access. The general path gives the same result for
- * all of these requests: same packets, placements and state. tests/unit/test_fast_send.c and
- * test_fast_receive.c check that. Private to lib/protocol.
+ * all of these requests: same packets, placements and state. test_fast_send.c and
+ * test_fast_receive.c in tests/unit/protocol check that. Private to lib/protocol.
  */
 #ifndef FERRULE_PROTOCOL_FAST_PATH_H
 #define FERRULE_PROTOCOL_FAST_PATH_H

@@ -27,7 +27,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"
-#include "tests/fake_libcuda/fake_libcuda.h"
+#include "tests/fakes/cuda/fake_libcuda.h"
 
 enum {
 	SKIPPED = 77,

@@ -27,7 +27,7 @@
 #include "lib/base/clock.h"
 #include "lib/protocol/qp.h"
 #include "lib/wire/icrc.h"
-#include "tests/unit/qp_steps.h"
+#include "tests/fixtures/qp_steps.h"
 
 enum {
 	BATCH = 64, /* packets */

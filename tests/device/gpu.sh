@@ -8,7 +8,7 @@
 # docs/reference/performance-nccl.md, and the end of the logs of failed rows. Skipped (status 77),
 # with the reason, where there is no GPU or something is missing that the tests need.
 #
-# No row runs on the double of the driver (tests/fake_libcuda): the script looks which libcuda.so.1
+# No row runs on the double of the driver (tests/fakes/cuda): the script looks which libcuda.so.1
 # the processes of a row had, and the row fails if that is not the system's.
 #
 # Not yet run on a GPU by anybody.

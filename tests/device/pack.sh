@@ -44,7 +44,7 @@ for file in libnccl-net-ferrule.so libferrule.so.0 "${programs[@]}"; do
 done
 # The rank, built: for a machine without a compiler. It wants the NCCL of its build.
 [ ! -x "$build/tests/nccl/nccl-check" ] || take tests/nccl/nccl-check
-# For gpu.sh, as far as it is built. Never tests/fake_libcuda: there is a driver.
+# For gpu.sh, as far as it is built. Never tests/fakes/cuda: there is a driver.
 for file in examples/ferrule-info examples/gpu_allreduce daemon/ctl/ferrulectl \
 	tests/bench/bench_gpu tests/nccl/nccl-harness \
 	tests/unit/test_gpu tests/unit/test_comm tests/unit/test_nccl; do

@@ -411,7 +411,7 @@ rehearse wrong-ll128 0 '^NOTE  host-ll128-2 .*ranks ended with 1 1.*no failure o
 rehearse stuck 1 '^FAIL  gpu-simple-2 .*no end within 60 s; ranks ended with 124 124' \
 	'^PASS  host-2 ' -- --only 'host-2|gpu-simple-2'
 
-double=$build/tests/fake_libcuda/libcuda.so.1
+double=$build/tests/fakes/cuda/libcuda.so.1
 if [ -r "$double" ] && [ -x "$build/tests/unit/test_gpu" ]; then
 	ln -s "$(readlink -f "$double")" "$fakes/libcuda.so.1"
 	says "gpu.sh, on the double" 0 '^\*\*REHEARSAL' '^PASS  cuda_rules ' \

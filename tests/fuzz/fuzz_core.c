@@ -5,7 +5,7 @@
  * bytes), closes them, answers dials and moves time. What must always hold: the core sends
  * only over sessions that are open, and nothing that a receiver would refuse; it gives back
  * every page; its metrics can be written; nothing is left when it is destroyed. The corpus is
- * replayed by tests/unit/test_fuzz_core_corpus.c. To build, with the protocol from a build
+ * replayed by tests/unit/fuzz/test_fuzz_corpus.c. To build, with the protocol from a build
  * folder:
  *   clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
  *       -fno-sanitize-recover=all -DFERRULE_RELEASE='"0"' -I. -Ilib/include -Ibuild \

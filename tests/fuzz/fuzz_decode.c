@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Any bytes as a frame: decoded in every way that the engine does, and what came out encoded again.
- * For libFuzzer, and for tests/unit/test_fuzz_corpus.c, which replays corpus/decode.
+ * For libFuzzer, and for tests/unit/fuzz/test_fuzz_corpus.c, which replays corpus/decode.
  */
 #include "tests/fuzz/fuzz_decode.h"
 

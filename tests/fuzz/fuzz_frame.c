@@ -2,7 +2,7 @@
 /*
  * libFuzzer entry for frames of the control protocol: any bytes as a stream of them. What is
  * taken is packed again and must be taken again, unchanged; any text, cleaned, must be taken.
- * The corpus is replayed by tests/unit/test_fuzz_frame_corpus.c. To build, with the protocol
+ * The corpus is replayed by tests/unit/fuzz/test_fuzz_corpus.c. To build, with the protocol
  * from a build folder:
  *   clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
  *       -fno-sanitize-recover=all -I. -Ilib/include -Ibuild tests/fuzz/fuzz_frame.c \

@@ -3,7 +3,7 @@
  * libFuzzer entry for the protocol core: a script of bytes sets a queue pair up, posts requests,
  * makes packets by their fields, moves time, changes states and takes memory away. After each step
  * everything that must always hold is looked at; a violation aborts. The corpus is replayed by
- * tests/unit/test_fuzz_input_corpus.c. To build:
+ * tests/unit/fuzz/test_fuzz_corpus.c. To build:
  *   clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
  *       -fno-sanitize-recover=all -I. -Ilib/include tests/fuzz/fuzz_input.c tests/fuzz/input_*.c \
  *       lib/protocol/[a-z]*.c lib/reduce/reduce.c lib/reduce/select_other.c \

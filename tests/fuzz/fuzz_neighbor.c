@@ -3,7 +3,7 @@
  * libFuzzer entry for what keeps a port reachable: ARP, neighbour discovery, echo and membership in
  * groups. A script of bytes brings frames to a neighbour table, wants neighbours and lets go of
  * them, and moves time; after each step everything that must always hold is looked at, and a
- * violation aborts. The corpus is replayed by tests/unit/test_fuzz_neighbor_corpus.c. To build:
+ * violation aborts. The corpus is replayed by tests/unit/fuzz/test_fuzz_corpus.c. To build:
  *   clang -std=gnu17 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. \
  *       -Ilib/include tests/fuzz/fuzz_neighbor.c lib/engine/neighbors.c lib/wire/neighbor.c \
  *       lib/wire/icmp.c lib/wire/group.c lib/wire/packet_encode.c lib/wire/opcode.c

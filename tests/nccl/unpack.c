@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/fake_libcuda/fake_libcuda.h"
+#include "tests/fakes/cuda/fake_libcuda.h"
 #include "tests/nccl/row.h"
 
 enum { MAX_LINKS = 256, LANE = 16 };

@@ -9,7 +9,7 @@
 
 #include "lib/base/random.h"
 #include "lib/engine/engine.h"
-#include "tests/unit/mock_offload.h"
+#include "tests/fakes/mock_offload.h"
 
 enum {
 	MEMORY_KEYS = 3, /* regions over the same memory */

@@ -31,7 +31,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/random.h"
 #include "lib/control/frame.h"
-#include "tests/unit/slow_file.h"
+#include "tests/fixtures/slow_file.h"
 
 enum {
 	MAX_CLIENTS = 1000,

@@ -296,7 +296,7 @@ test_doctor() {
 
 # What the driver says of GPUs: that driver is a double.
 test_doctor_gpus() {
-	local double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fake_libcuda}
+	local double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fakes/cuda}
 	local -x LD_LIBRARY_PATH=$double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} FAKE_CUDA_DEVICES=2
 	[ -r "$double/libcuda.so.1" ] || return 0
 	has 'OK +gpu +1: .* 0000:c1:00\.0, .*driver of CUDA 13\.0: usable: NICs by dma-buf' doctor

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/lib.sh"
 
 gpu_allreduce=$bin/gpu_allreduce
-double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fake_libcuda}
+double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fakes/cuda}
 [ -x "$gpu_allreduce" ] || skip "$gpu_allreduce is not built"
 [ -r "$double/libcuda.so.1" ] || skip "$double/libcuda.so.1 is not built"
 # Without the double: meson puts there what a test depends on.

@@ -44,7 +44,7 @@ else
 fi
 
 # GPUs of the double of CUDA's driver, and its failures.
-double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fake_libcuda}
+double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fakes/cuda}
 without=${LD_LIBRARY_PATH:-}
 # with_gpus N COMMAND...: a command for which there are so many.
 with_gpus() {

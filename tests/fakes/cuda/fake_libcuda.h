@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A double of NVIDIA's driver library, for tests on machines without a GPU: libcuda.so.1 in this
+ * folder of the build. It says nothing about GPUs; what it takes for granted about the driver is in
+ * tests/unit/gpudirect/test_cuda_rules*.c, which run on NVIDIA's unchanged.
+ *
+ * What it is like: cuda.h 13.0, and where that leaves room the stricter reading:
+ *  - Device memory has addresses that the processor must not touch (they are mapped without any
+ *    right). Kernels and copies find it at another place, and only what is allocated when they run:
+ *    anything else is CUDA_ERROR_ILLEGAL_ADDRESS (700), for good, for the whole context.
+ *  - Addresses are used again as soon as they are free, buffer IDs never. With contexts and their
+ *    IDs it is the same.
+ *  - Allocations below 1 MiB lie in blocks of 2 MiB, at multiples of 512.
+ *  - Memory of a context is not that of another one; that of pools and of cuMemMap() is no
+ *    context's (CU_POINTER_ATTRIBUTE_CONTEXT is NULL).
+ *  - Of host memory, no page is registered twice (712), not even for other bytes of it.
+ *  - cuMemFree(), cuMemHostUnregister() and the like wait for what runs just now, not for what is
+ *    queued: that fails when it is its turn, if it touches that memory.
+ *  - Work runs in a thread of the double, that of one stream in order, one piece at a time, streams
+ *    in random order; functions of the host run in a second one. The legacy stream waits for the
+ *    blocking ones of its context, and they for it.
+ *  - While a stream is captured in the global mode, in any thread, calls that allocate, free,
+ *    register, load, query or synchronize fail with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900),
+ *    and end the capture, unless their thread has exchanged its mode.
+ *  - A function whose module is loaded lazily is loaded when it is first asked for, which waits for
+ *    all that is queued in its context; calls of other threads begin only after that.
+ *  - A process that was forked after cuInit() gets CUDA_ERROR_NOT_INITIALIZED.
+ *  - The kernels ferrule_work and ferrule_work_many are gpudirect/work_body.h, all threads in
+ *    random order. Any image will do for a module, and has both.
+ *  - A kernel's parameters have 4096 bytes at most before CUDA 12.1, and 32764 since: others are
+ *    CUDA_ERROR_NOT_SUPPORTED when they are launched.
+ *
+ * Tests find it by fake_cuda_find(), which loads libcuda.so.1 and returns NULL where that is not
+ * the double. Every function of the table may be called from any thread. Tests call reset() first.
+ *
+ * For tests of programs, some things are in the environment, read at the first call and by reset():
+ *   FAKE_CUDA_DEVICES      how many devices (1); 0: cuInit() gives CUDA_ERROR_NO_DEVICE
+ *   FAKE_CUDA_VERSION      of the driver (13000)
+ *   FAKE_CUDA_LOADING      of modules: eager or lazy (else as CUDA_MODULE_LOADING says, as with
+ *                          NVIDIA's driver; else lazy from version 12020 on)
+ *   FAKE_CUDA_MEMORY       MiB of a device (1024)
+ *   FAKE_CUDA_ATTRIBUTES   "124=0,116=0": attributes of all devices
+ *   FAKE_CUDA_MISSING      "cuCtxGetId,...": functions that cuGetProcAddress() does not find
+ *   FAKE_CUDA_FAIL         "cuMemAlloc:3:2:1,...": function, which call, result, how many times
+ *   FAKE_CUDA_HOST_APART   1: device pointers of registered host memory differ from the host's
+ *   FAKE_CUDA_DELAY_US     each piece of work takes up to this long (0)
+ *   FAKE_CUDA_SEED         of all that is random (1)
+ *   FAKE_CUDA_LEAKS        1: what is left at exit is told, and the exit status is then 86
+ */
+#ifndef FERRULE_TESTS_FAKES_CUDA_FAKE_LIBCUDA_H
+#define FERRULE_TESTS_FAKES_CUDA_FAKE_LIBCUDA_H
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpudirect/cuda_abi.h"
+
+enum {
+	FAKE_CUDA_MAX_DEVICES = 8,
+	FAKE_CUDA_BLOCK = 2 << 20, /* device memory comes in these */
+};
+
+/* What is alive, for leak checks. */
+enum fake_cuda_kind {
+	FAKE_CUDA_ALLOCATION, /* of any kind of device memory, managed memory among them */
+	FAKE_CUDA_HOST,       /* cuMemAllocHost(), cuMemHostAlloc() */
+	FAKE_CUDA_REGISTRATION,
+	FAKE_CUDA_HANDLE,      /* cuMemCreate() */
+	FAKE_CUDA_RESERVATION, /* cuMemAddressReserve() */
+	FAKE_CUDA_CONTEXT,     /* cuCtxCreate() */
+	FAKE_CUDA_RETAIN,      /* cuDevicePrimaryCtxRetain() without its release */
+	FAKE_CUDA_STREAM,
+	FAKE_CUDA_EVENT,
+	FAKE_CUDA_MODULE,
+	FAKE_CUDA_FD,    /* of cuMemGetHandleForAddressRange(), not closed */
+	FAKE_CUDA_KINDS, /* all of them */
+};
+
+struct fake_cuda_stats {
+	uint64_t launches;        /* kernels, as they were launched */
+	uint64_t large_launches;  /* those of them whose parameter has more than 4096 bytes */
+	uint64_t kernels;         /* kernels that ran to their end */
+	uint64_t pieces;          /* in them */
+	uint64_t copies;          /* copies and sets that ran */
+	uint64_t functions;       /* of the host, that ran */
+	uint64_t exports;         /* dma-bufs */
+	uint64_t flushes;         /* cuFlushGPUDirectRDMAWrites() */
+	uint64_t captures_broken; /* captures that calls of others have ended */
+};
+
+struct fake_cuda {
+	/* Back to a library that was just loaded: nothing is alive, cuInit() has not been called,
+	 * settings are those of the environment. Nothing of it may be in use any more; work that is
+	 * queued is dropped. */
+	void (*reset)(void);
+
+	/* Before cuInit(): how many devices, of what version the driver is, how much memory each
+	 * device has. */
+	void (*set_devices)(int n);
+	void (*set_version)(int version);
+	void (*set_memory)(uint64_t bytes);
+	/* An attribute of a device; -1: of all. Any time. */
+	void (*set_attribute)(int ordinal, cu_device_attribute attribute, int value);
+	/* Device pointers of registered host memory differ from the host's. What is registered
+	 * already stays as it is. */
+	void (*set_host_apart)(bool is_apart);
+	/* No more host memory than this can be registered or allocated at a time. */
+	void (*set_host_limit)(uint64_t bytes);
+	/* Whether CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE works (it does not). */
+	void (*set_pcie)(bool is_supported);
+	/* Whether what is mapped has the buffer ID of the range that was reserved, whatever is
+	 * mapped there (it has one of its own). */
+	void (*set_one_id)(bool is_one);
+	/* cuGetProcAddress() does not find this function; NULL: it finds all. */
+	void (*set_missing)(const char *name);
+	/* Each piece of work takes a random time up to this. */
+	void (*set_delay)(unsigned microseconds);
+	void (*set_seed)(uint64_t seed);
+
+	/* The n-th call from now of a function (1: the next), and as many as `times` says from
+	 * there on (0: all), returns `result` and does nothing else. Several can wait at a time; n
+	 * = 0 takes back those of this function, name NULL and n = 0 all of them. NULL is any
+	 * function but those that are called in loops: cuStreamQuery(), cuEventQuery(), and those
+	 * that cannot sensibly fail: cuGetErrorName() and -String(), cuCtxPopCurrent(),
+	 * cuThreadExchangeStreamCaptureMode(). "work" is a piece of work when it is its turn to
+	 * run: after a fatal result the context is of no use any more. */
+	void (*fail_call)(const char *name, unsigned nth, cu_result result, unsigned times);
+	/* The function that failed last because of this, or NULL. */
+	const char *(*failed)(void);
+	/* Calls since the reset, failed ones among them; NULL: those that NULL means above. */
+	unsigned (*calls)(const char *name);
+
+	/* Work stands still, except that of the legacy stream (cuMemcpyDtoH() and the like): hold()
+	 * that of all streams, hold_stream() that of one. What runs just now is done when this
+	 * returns. cuCtxSynchronize() and the like wait, and end the process after half a
+	 * minute. */
+	void (*hold)(bool is_held);
+	void (*hold_stream)(cu_stream stream, bool is_held);
+	/* Runs up to this many pieces of work that hold() keeps, in random order of streams; how
+	 * many it were, when they are done. */
+	unsigned (*step)(unsigned n);
+	/* How many are queued, all streams together. */
+	unsigned (*queued)(void);
+	/* Until nothing can run any more: everything is done, or held. */
+	void (*settle)(void);
+
+	/* A stream is being captured in the global mode by another thread, or no more. */
+	void (*set_capture)(bool is_going_on);
+
+	/* The context fails as by a kernel that crashed: it is of no use any more. */
+	void (*kill)(cu_context context, cu_result result);
+	/* What happened when a piece of work touched memory that it must not, or "". */
+	const char *(*fault)(void);
+
+	/* Device memory, read and written at once, whatever is queued, by no rules but that all of
+	 * it is allocated: false if not. */
+	bool (*read)(void *dst, cu_deviceptr src, size_t size);
+	bool (*write)(cu_deviceptr dst, const void *src, size_t size);
+	/* Where the processor can look at it, as long as it is allocated; NULL: it is not. */
+	void *(*look)(cu_deviceptr address, size_t size);
+
+	/* Virtual memory of a device in the manner of PyTorch's expandable segments: a range of
+	 * `reserved` bytes, of which the first n blocks of 2 MiB are mapped, each by a handle of
+	 * its own. 0 or a result. free_virtual() gives all of it back. */
+	cu_result (*make_virtual)(int ordinal, size_t reserved, unsigned n, bool is_rdma_capable,
+		cu_deviceptr *ret_address);
+	cu_result (*free_virtual)(cu_deviceptr address);
+
+	/* A descriptor that cuMemGetHandleForAddressRange() has made: which range it is of. Its
+	 * file offset (lseek(fd, 0, SEEK_CUR)) is where the range begins in the file, which can be
+	 * mapped. False: it is not one of these. */
+	bool (*dma_buf)(int fd, cu_deviceptr *ret_address, size_t *ret_size);
+
+	unsigned (*live)(enum fake_cuda_kind kind);
+	/* "2 streams, 1 registration", or "" for nothing; overwritten by the next call. */
+	const char *(*leaks)(void);
+	void (*stats)(struct fake_cuda_stats *ret_stats);
+	/* The depth of the calling thread's stack of contexts. */
+	unsigned (*context_depth)(void);
+	/* The calling thread's mode: CU_STREAM_CAPTURE_MODE_.... */
+	int (*capture_mode)(void);
+};
+
+/* The symbol that only the double has. */
+__attribute__((visibility("default"))) const struct fake_cuda *fake_cuda_control(void);
+
+/* NULL: there is no libcuda.so.1, or it is NVIDIA's. */
+static inline const struct fake_cuda *fake_cuda_find(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	const struct fake_cuda *(*control)(void) = NULL;
+
+	if (library)
+		*(void **)(void *)&control = dlsym(library, "fake_cuda_control");
+	return control ? control() : NULL;
+}
+
+#endif

@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Collectives in memory that the ranks of a machine share: buffers that others can read and such
+ * that they cannot, in all mixtures; more operations than slots; memory that comes and goes; ranks
+ * that cannot, or say what is not so. test_comm and test_comm_siblings run this way as well.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/shm/internal.h"
+#include "tests/unit/collectives/comm_fixture.h"
+#include "tests/fixtures/program.h"
+
+enum {
+	SHORT = 100,
+	LEFT = 6000 / 4, /* short, and not copied where it lies in memory that others can read */
+	LONG = 90001 / JOB_SHARE, /* more rounds than rings have blocks, of two ranks' parts */
+	MANY = 3 * SHM_SLOTS,
+	COMINGS = SHM_EXPORTS + 10,
+};
+
+/* ---- buffers */
+
+/* Whether others can read the buffer: by rank, one bit a buffer. */
+enum { SEND_SHARED = 1, RECV_SHARED = 2 };
+
+static void *get(bool is_shared, size_t bytes)
+{
+	return is_shared ? frl_mem_alloc(bytes) : calloc(1, bytes);
+}
+
+static void put(bool is_shared, void *memory, size_t bytes)
+{
+	if (is_shared)
+		frl_mem_free(memory, bytes);
+	else
+		free(memory);
+}
+
+static int32_t input(int rank, size_t i)
+{
+	return (int32_t)((i * 31 + (size_t)rank * 7919) % 1000) - 500;
+}
+
+static int32_t sum_at(int ranks, size_t i)
+{
+	int32_t sum = 0;
+
+	for (int rank = 0; rank < ranks; rank++)
+		sum += input(rank, i);
+	return sum;
+}
+
+static int32_t expected(const struct rank *rank, enum frl_coll coll, size_t count, size_t i)
+{
+	size_t own = (size_t)rank->number * count;
+
+	switch (coll) {
+	case FRL_ALLREDUCE: return sum_at(rank->ranks, i);
+	case FRL_REDUCE_SCATTER: return sum_at(rank->ranks, own + i);
+	case FRL_ALLGATHER: return input((int)(i / count), i % count);
+	case FRL_BROADCAST: return input(1, i);
+	default: return input((int)(i / count), own + i % count);
+	}
+}
+
+/* How the buffers of the ranks lie: `kinds` has two bits a rank, in_place one. */
+struct lay {
+	unsigned kinds, in_place;
+};
+
+static void run_one(struct rank *rank, enum frl_coll coll, size_t count, struct lay lay)
+{
+	unsigned kind = lay.kinds >> 2 * rank->number & 3;
+	bool in_place = lay.in_place >> rank->number & 1, many_out, many_in;
+	size_t n = (size_t)rank->ranks, own = (size_t)rank->number * count, sent, received;
+	size_t bytes = n * count * sizeof(int32_t);
+	int32_t *send = get(kind & SEND_SHARED, bytes), *recv = get(kind & RECV_SHARED, bytes);
+	struct frl_collective c = { .coll = coll,
+		.send = send,
+		.recv = recv,
+		.count = count,
+		.dtype = FRL_INT32,
+		.root = 1 };
+
+	many_out = coll == FRL_REDUCE_SCATTER || coll == FRL_ALLTOALL;
+	many_in = coll == FRL_ALLGATHER || coll == FRL_ALLTOALL;
+	sent = many_out ? n * count : count;
+	received = many_in ? n * count : count;
+	for (size_t i = 0; i < sent; i++)
+		send[i] = input(rank->number, i);
+	if (in_place && many_in && !many_out) {
+		memcpy(recv + own, send, count * sizeof(*send));
+		c.send = recv + own;
+	} else if (in_place) {
+		c.recv = many_out && !many_in ? send + own : send;
+	}
+	if (expect(rank, frl_run(rank->comm, &c) == 0))
+		for (size_t i = 0; i < received && !rank->failure[0]; i++) {
+			int32_t is = ((const int32_t *)c.recv)[i];
+
+			if (is != expected(rank, coll, count, i))
+				complain(rank, "%s of %zu, kinds %x, in place %x: %zu is %d",
+					frl_coll_name(coll), count, lay.kinds, lay.in_place, i, is);
+		}
+	put(kind & SEND_SHARED, send, bytes);
+	put(kind & RECV_SHARED, recv, bytes);
+}
+
+static void run_mixtures(struct rank *rank)
+{
+	static const enum frl_coll colls[] = { FRL_ALLREDUCE, FRL_REDUCE_SCATTER, FRL_ALLGATHER,
+		FRL_BROADCAST, FRL_ALLTOALL };
+	static const struct lay lays[] = { { 0xff, 0 }, { 0, 0 }, { 0x1b, 0 }, { 0xe4, 0xa },
+		{ 0xff, 0xf }, { 0, 0xf }, { 0x36, 5 } };
+
+	expect(rank, rank->comm->shm != NULL);
+	for (size_t i = 0; i < sizeof(colls) / sizeof(colls[0]); i++) {
+		for (size_t k = 0; k < sizeof(lays) / sizeof(lays[0]); k++) {
+			run_one(rank, colls[i], SHORT, lays[k]);
+			run_one(rank, colls[i], LONG, lays[k]);
+			/* As long as what is long, but for one element, and parts without any. */
+			run_one(rank, colls[i], SHM_INLINE / sizeof(int32_t) + 1, lays[k]);
+		}
+	}
+}
+
+START_RANGE_TEST(mixtures, 2, JOB_SHARE > 1 ? 4 : 5)
+{
+	struct job job = { .ranks = _i, .main = run_mixtures };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- what frl_comm_explain() says of it */
+
+static const struct {
+	enum frl_coll coll;
+	int ranks;
+	size_t count; /* of int32 */
+	const char *text;
+} explained[] = {
+	{ FRL_ALLREDUCE, 2, 100, "in one exchange\n" },
+	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4, "each rank reduces the whole vector if" },
+	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4, "each rank reduces the whole vector if" },
+	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4 + 1, "each rank reduces one part\n" },
+	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4 + 1, "each rank reduces one part\n" },
+	{ FRL_REDUCE_SCATTER, 3, 100000, "each rank reduces its block\n" },
+	{ FRL_BROADCAST, 3, 100000, "block by block\n" },
+	{ FRL_ALLTOALL, 3, 100000, "block by block\n" },
+	{ FRL_GATHER, 3, 100, "in one exchange\n" },
+	/* Too long for one exchange: by packets. */
+	{ FRL_GATHER, 3, 100000, "thresholds: eager 4064 bytes" },
+};
+
+static void explain(struct rank *rank)
+{
+	const int row = *(const int *)rank->job->arg;
+	int32_t *memory = calloc(explained[row].count, 2 * 4 * sizeof(*memory));
+	struct frl_collective c = { .coll = explained[row].coll,
+		.send = memory,
+		.recv = memory + 4 * explained[row].count,
+		.count = explained[row].count,
+		.dtype = FRL_INT32 };
+	char text[2048];
+
+	expect(rank, frl_comm_explain(rank->comm, &c, text, sizeof(text)) > 0);
+	if (!strstr(text, explained[row].text))
+		complain(rank, "%s of %zu: %s", frl_coll_name(c.coll), c.count, text);
+	free(memory);
+}
+
+START_LOOP_TEST(ways_are_explained, ROWS(explained))
+{
+	struct job job = { .ranks = explained[_i].ranks, .main = explain, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- what is computed */
+
+/* Numbers that the type has, and their sums and products with scalars as well. */
+static float value(int rank, size_t i)
+{
+	return (float)((i * 7 + (size_t)rank * 3) % 16);
+}
+
+static void fill(const struct rank *rank, enum frl_dtype dtype, void *memory, size_t count)
+{
+	float *floats = malloc(count * sizeof(float));
+
+	for (size_t i = 0; i < count; i++)
+		floats[i] = value(rank->number, i);
+	if (dtype == FRL_FLOAT32)
+		memcpy(memory, floats, count * sizeof(float));
+	else
+		frl_wire_encode(memory, floats, count, FRL_WIRE_BFLOAT16);
+	free(floats);
+}
+
+static void check_scaled(struct rank *rank, enum frl_dtype dtype, enum frl_op op, size_t count)
+{
+	size_t bytes = count * sizeof(float);
+	void *memory = malloc(bytes);
+	float *results = malloc(bytes), scalar = (float)(rank->number + 1);
+	uint16_t narrow;
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = memory,
+		.recv = memory,
+		.count = count,
+		.dtype = dtype,
+		.op = op,
+		.scalar = dtype == FRL_FLOAT32 ? (void *)&scalar : (void *)&narrow };
+
+	frl_wire_encode(&narrow, &scalar, 1, FRL_WIRE_BFLOAT16);
+	fill(rank, dtype, memory, count);
+	expect(rank, frl_run(rank->comm, &c) == 0);
+	if (dtype == FRL_FLOAT32)
+		memcpy(results, memory, bytes);
+	else
+		frl_wire_decode(results, memory, count, FRL_WIRE_BFLOAT16);
+	for (size_t i = 0; i < count && !rank->failure[0]; i++) {
+		float sum = 0, most = 0;
+
+		for (int r = 0; r < rank->ranks; r++) {
+			sum += value(r, i) * (op == FRL_PREMUL_SUM ? (float)(r + 1) : 1);
+			most = value(r, i) > most ? value(r, i) : most;
+		}
+		sum = op == FRL_AVG ? sum / 4 : op == FRL_MAX ? most : sum;
+		if (results[i] != sum)
+			complain(rank, "%s of %zu %s: %zu is %g instead of %g", frl_op_name(op),
+				count, frl_dtype_name(dtype), i, (double)results[i], (double)sum);
+	}
+	free(memory);
+	free(results);
+}
+
+static void run_scaled(struct rank *rank)
+{
+	static const enum frl_op ops[] = { FRL_SUM, FRL_MAX, FRL_AVG, FRL_PREMUL_SUM };
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		check_scaled(rank, FRL_FLOAT32, ops[i], 3);
+		check_scaled(rank, FRL_FLOAT32, ops[i], LONG);
+		check_scaled(rank, FRL_BFLOAT16, ops[i], 3);
+		check_scaled(rank, FRL_BFLOAT16, ops[i], LONG);
+	}
+}
+
+START_TEST(scaled)
+{
+	struct job job = { .ranks = 4, .main = run_scaled };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- many at once, waited for in the opposite order */
+
+static size_t count_of(int i)
+{
+	return i % 2 ? LONG : i % 4 ? LEFT : SHORT;
+}
+
+/* Of what is in it. Those that are left share a buffer. */
+static size_t first_of(int i)
+{
+	return count_of(i) == LEFT ? 0 : (size_t)i;
+}
+
+static void run_many(struct rank *rank)
+{
+	struct frl_request *requests[MANY];
+	int32_t *in[MANY], *out[MANY], *left = frl_mem_alloc(LEFT * sizeof(int32_t));
+	const struct shm *shm = rank->comm->shm;
+
+	if (!left)
+		abort();
+	rank->comm->tuner.oversubscription = 1;
+	for (int i = 0; i < MANY; i++) {
+		size_t count = count_of(i);
+		struct frl_collective c = { .coll = i % 3 == 2 ? FRL_BROADCAST : FRL_ALLREDUCE,
+			.count = count,
+			.dtype = FRL_INT32,
+			.root = i % rank->ranks };
+
+		in[i] = count == LEFT ? left : malloc(count * sizeof(int32_t));
+		c.send = in[i];
+		c.recv = out[i] = malloc(count * sizeof(int32_t));
+		for (size_t k = 0; k < count; k++)
+			in[i][k] = input(rank->number, k + first_of(i));
+		if (!expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0))
+			return;
+	}
+	for (int i = MANY - 1; i >= 0; i--) {
+		expect(rank, frl_request_wait(requests[i]) == 0);
+		for (size_t k = 0; k < count_of(i) && !rank->failure[0]; k++)
+			expect(rank,
+				out[i][k] ==
+					(i % 3 == 2 ? input(i % rank->ranks, k + first_of(i))
+						    : sum_at(rank->ranks, k + first_of(i))));
+		if (in[i] != left)
+			free(in[i]);
+		free(out[i]);
+	}
+	expect(rank,
+		shm->operations[(shm->published - 2) % SHM_SLOTS].peer[rank->number].send ==
+			(const uint8_t *)left);
+	expect(rank, frl_barrier(rank->comm) == 0);
+	frl_mem_free(left, LEFT * sizeof(int32_t));
+}
+
+START_TEST(more_than_slots)
+{
+	struct job job = { .ranks = 3, .main = run_many };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- memory that comes and goes */
+
+static unsigned mappings_of(const struct rank *rank)
+{
+	unsigned n = 0;
+
+	for (int peer = 0; peer < rank->ranks; peer++)
+		for (int i = 0; i < SHM_MAPPINGS; i++)
+			n += rank->comm->shm->peers[peer].mappings[i].addr != NULL;
+	return n;
+}
+
+static void sum_in(struct rank *rank, int32_t *memory)
+{
+	for (size_t i = 0; i < LONG; i++)
+		memory[i] = input(rank->number, i);
+	expect(rank, frl_allreduce(rank->comm, memory, memory, LONG, FRL_INT32, FRL_SUM) == 0);
+	for (size_t i = 0; i < LONG && !rank->failure[0]; i += 97)
+		expect(rank, memory[i] == sum_at(rank->ranks, i));
+}
+
+/* The same of short ones that are left where they are from the second on. */
+static void sum_left_in(struct rank *rank, int32_t *memory)
+{
+	int32_t *recv = memory + LEFT;
+
+	for (int turn = 0; turn < 3; turn++) {
+		for (size_t i = 0; i < LEFT; i++)
+			memory[i] = input(rank->number, i + (size_t)turn);
+		expect(rank,
+			frl_allreduce(rank->comm, memory, recv, LEFT, FRL_INT32, FRL_SUM) == 0);
+		for (size_t i = 0; i < LEFT && !rank->failure[0]; i++)
+			expect(rank, recv[i] == sum_at(rank->ranks, i + (size_t)turn));
+	}
+}
+
+/* What was freed is not kept by others once this rank brings anything again. */
+static void run_comings(struct rank *rank)
+{
+	size_t bytes = LONG * sizeof(int32_t);
+	int32_t *kept[COMINGS], *other;
+
+	rank->comm->tuner.oversubscription = 1;
+	for (int i = 0; i < COMINGS; i++) {
+		int32_t *memory = frl_mem_alloc(bytes);
+
+		sum_left_in(rank, memory);
+		sum_in(rank, memory);
+		frl_mem_free(memory, bytes);
+	}
+	kept[0] = frl_mem_alloc(bytes);
+	other = frl_mem_alloc(bytes);
+	sum_in(rank, kept[0]);
+	sum_in(rank, other);
+	expect(rank, mappings_of(rank) == 2);
+	frl_mem_free(rank->number ? other : kept[0], bytes);
+	sum_in(rank, rank->number ? kept[0] : other);
+	expect(rank, frl_barrier(rank->comm) == 0);
+	sum_in(rank, rank->number ? kept[0] : other);
+	expect(rank, mappings_of(rank) == 1);
+	frl_mem_free(rank->number ? kept[0] : other, bytes);
+	/* Also when nothing else comes that others could map. */
+	for (int i = 0; i < 2; i++)
+		expect(rank, frl_barrier(rank->comm) == 0);
+	expect(rank, mappings_of(rank) == 0);
+	for (int i = 0; i < COMINGS; i++)
+		kept[i] = frl_mem_alloc(bytes);
+	for (int i = 0; i < 2 * COMINGS; i++)
+		sum_in(rank, kept[i % COMINGS]);
+	expect(rank, mappings_of(rank) > SHM_MAPPINGS / 2);
+	for (int i = 0; i < COMINGS; i++)
+		frl_mem_free(kept[i], bytes);
+}
+
+START_TEST(comes_and_goes)
+{
+	struct job job = { .ranks = 2, .main = run_comings };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- ranks that cannot, or say what is not so */
+
+/* What rank 0 is told of rank 1 when they tell each other of their pages. */
+enum lie { NO_LIE, UNWILLING, OTHER_FILE, OTHER_INODE, TOO_SHORT, OTHER_SECRET, LATE, LIES };
+
+struct liar {
+	struct rank *rank;
+	enum lie lie;
+	int round;
+};
+
+/* As shm.c has it. */
+struct page_record {
+	int32_t pid;
+	uint32_t is_willing;
+	uint64_t secret;
+	struct shm_export page;
+};
+
+static int gather(void *ctx, const void *mine, size_t bytes, void *ret_all)
+{
+	struct liar *liar = ctx;
+	struct frl_bootstrap *bootstrap = &liar->rank->bootstrap;
+	int err = bootstrap->allgather(bootstrap->ctx, mine, bytes, ret_all);
+	struct page_record *card = (struct page_record *)ret_all + 1;
+
+	if (liar->round++ == 1 && liar->lie == LATE)
+		((uint8_t *)ret_all)[1] = 0;
+	if (bytes != sizeof(*card) || (liar->rank->number != 0 && liar->lie != UNWILLING))
+		return err;
+	card->is_willing = liar->lie != UNWILLING;
+	card->page.fd += liar->lie == OTHER_FILE ? 1000000 : 0;
+	card->page.inode += liar->lie == OTHER_INODE;
+	card->page.size -= liar->lie == TOO_SHORT ? 4096 : 0;
+	card->secret += liar->lie == OTHER_SECRET;
+	return err;
+}
+
+static void run_liar(struct rank *rank)
+{
+	struct liar liar = { .rank = rank, .lie = *(const enum lie *)rank->job->arg };
+	const struct shm_gather how = { .all = gather, .ctx = &liar };
+	int32_t *memory = malloc(LONG * sizeof(int32_t));
+
+	expect(rank, frl_barrier(rank->comm) == 0);
+	shm_destroy(rank->comm->shm);
+	rank->comm->shm = NULL;
+	expect(rank, shm_create(rank->comm, &how) == 0);
+	expect(rank, (rank->comm->shm != NULL) == (liar.lie == NO_LIE));
+	sum_in(rank, memory);
+	free(memory);
+}
+
+START_RANGE_TEST(all_or_none, NO_LIE, LIES)
+{
+	enum lie lie = (enum lie)_i;
+	struct job job = { .ranks = 3, .main = run_liar, .arg = &lie };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Short against long, one operation against another. */
+static void run_mismatch(struct rank *rank)
+{
+	static int32_t in[LONG], out[JOB_RANKS][LONG];
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = in,
+		.recv = out[rank->number],
+		.count = rank->number ? LONG : SHORT,
+		.dtype = FRL_INT32 };
+
+	expect(rank, frl_run(rank->comm, &c) == -EPROTO);
+	expect(rank, strstr(frl_last_error(), "all ranks must start the same") != NULL);
+}
+
+START_TEST(mismatch)
+{
+	struct job job = { .ranks = 3, .main = run_mismatch };
+
+	job_run(&job);
+}
+END_TEST
+
+/* One that is root for itself meets nobody; the next operation tells. */
+static void run_other_roots(struct rank *rank)
+{
+	int32_t value = 1, result;
+
+	expect(rank, frl_broadcast(rank->comm, &value, &result, 1, FRL_INT32, rank->number) == 0);
+	expect(rank, frl_barrier(rank->comm) == -EPROTO);
+	expect(rank, strstr(frl_last_error(), "different operations before barrier #1") != NULL);
+}
+
+START_TEST(other_roots)
+{
+	struct job job = { .ranks = 2, .main = run_other_roots };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 0's SEND goes on though it always comes last, and so never waits. */
+static void run_last(struct rank *rank)
+{
+	size_t bytes = 8 * LONG * sizeof(int32_t);
+	int32_t *memory = calloc(1, bytes), flag = 0, is_done = 0;
+	struct frl_collective c = { .coll = rank->number ? FRL_RECV : FRL_SEND,
+		.send = memory,
+		.recv = memory,
+		.count = 8 * LONG,
+		.dtype = FRL_INT32,
+		.root = !rank->number };
+	struct frl_request *request;
+
+	expect(rank, frl_start(rank->comm, &c, &request) == 0);
+	for (int i = 0; i < 200000 && !is_done && !rank->failure[0]; i++) {
+		bool is_sent = flag;
+
+		if (rank->number == 0 && !is_sent)
+			expect(rank, frl_request_test(request, &is_sent) == 0);
+		flag = is_sent;
+		expect(rank,
+			frl_allreduce(rank->comm, &flag, &is_done, 1, FRL_INT32, FRL_MAX) == 0);
+	}
+	expect(rank, is_done);
+	if (rank->number == 1)
+		expect(rank, frl_request_wait(request) == 0);
+	free(memory);
+}
+
+START_TEST(sends_beside)
+{
+	struct job job = { .ranks = 2, .main = run_last };
+
+	job_run(&job);
+}
+END_TEST
+
+/* One that does not come until the others have given up is named. */
+static void run_late(struct rank *rank)
+{
+	enum { LATE_MS = 200 };
+	static int32_t in[LONG], out[JOB_RANKS][LONG];
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = in,
+		.recv = out[rank->number],
+		.count = *(const int *)rank->job->arg ? LONG : SHORT,
+		.dtype = FRL_INT32 };
+
+	struct frl_request *request;
+
+	expect(rank, frl_barrier(rank->comm) == 0);
+	if (rank->number != 2)
+		expect(rank, frl_start(rank->comm, &c, &request) == 0);
+	/* Only now may anybody give up: however late one comes here, the others do not mind. */
+	job_meet(rank->job);
+	if (rank->number == 2) {
+		job_meet(rank->job);
+		/* Until it hears of their failure it may complete what they have given it. */
+		expect(rank, frl_run(rank->comm, &c) < 0 || frl_run(rank->comm, &c) < 0);
+		return;
+	}
+	rank->comm->config.timeout_ms = LATE_MS;
+	expect(rank, frl_request_wait(request) < 0);
+	if (rank->number == 0)
+		expect(rank, strstr(frl_last_error(), "waits for rank 2") != NULL);
+	job_meet(rank->job);
+}
+
+START_LOOP_TEST(who_is_late, 2)
+{
+	struct job job = { .ranks = 3, .main = run_late, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
+/* ---- communicators made of others share memory as well, each its own */
+
+static void run_parts(struct rank *rank)
+{
+	struct frl_comm *part = NULL;
+	int color = rank->number == 4 ? -1 : rank->number % 2;
+	int32_t one = 1, sum = 0;
+
+	if (!expect(rank, frl_comm_split(rank->comm, color, 0, &part) == 0) || !part)
+		return;
+	expect(rank, part->shm && part->shm != rank->comm->shm);
+	expect(rank, frl_allreduce(part, &one, &sum, 1, FRL_INT32, FRL_SUM) == 0 && sum == 2);
+	frl_comm_destroy(part);
+}
+
+START_TEST(parts)
+{
+	struct job job = { .ranks = 5, .main = run_parts };
+
+	job_run(&job);
+}
+END_TEST
+
+TEST_MAIN(comm_shm)
+{
+	return run_suite_unforked(all_tests(NULL, NULL));
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What NVIDIA's cuda.h says, for a test that includes gpudirect/cuda_abi.h, which cannot stand
+ * beside it. */
+#ifndef FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_HEADER_H
+#define FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_HEADER_H
+
+#include <stddef.h>
+
+struct cuda_number {
+	const char *name;
+	long value;
+};
+
+/* NULL: this cuda.h is older than the one that cuda_abi.h was written from. */
+const struct cuda_number *cuda_header_numbers(size_t *ret_n);
+
+#endif
