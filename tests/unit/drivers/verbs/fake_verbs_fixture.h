@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two ends on devices of tests/fakes/verbs/fake_verbs.h, by plain verbs. A failure fails the test. */
+/* Two ends on devices of tests/fakes/verbs/fake_verbs.h, by plain verbs. A failure fails the test.
+ */
 #ifndef FERRULE_TESTS_UNIT_DRIVERS_VERBS_FAKE_VERBS_FIXTURE_H
 #define FERRULE_TESTS_UNIT_DRIVERS_VERBS_FAKE_VERBS_FIXTURE_H
 
