@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Gives the harness RDMA devices that do not exist: the libibverbs in memory
- * (tests/fakes/verbs/fake_verbs.h) is part of the program, and the plugin finds its functions before
- * the real ones. All devices are on a wire of this process, so both sides of a row are threads.
- * "nic0" and "nic1" have one port each, "nic2" has two. FAKE_DEVICES=old in the environment makes
- * them as old as devices and drivers can be.
+ * (tests/fakes/verbs/fake_verbs.h) is part of the program, and the plugin finds its functions
+ * before the real ones. All devices are on a wire of this process, so both sides of a row are
+ * threads. "nic0" and "nic1" have one port each, "nic2" has two. FAKE_DEVICES=old in the
+ * environment makes them as old as devices and drivers can be.
  */
 #include <stdlib.h>
 #include <string.h>
