@@ -104,7 +104,7 @@ static void pass_request_on(struct core *core, struct conn *conn, const char *ho
 	if (is_self && conn_offer(core, NULL, envelope->conn_request, now_ns, &refusal))
 		return;
 	if (!is_self)
-		ending_set(&refusal, error, "%s", why);
+		ending_set(&refusal, error, "host %s: %s", host, why);
 	core->counters.connects_refused++;
 	conn_tell(core, conn, &refusal);
 }

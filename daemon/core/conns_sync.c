@@ -89,7 +89,7 @@ static struct peer *peer_of_resumed(struct core *core, const Ctl__ConnResume *me
 		return peer;
 	peer = peer_get(core, host, ret_self, &error, &why, now_ns);
 	if (!peer && !*ret_self)
-		ending_set(ret_refusal, error, "%s", why);
+		ending_set(ret_refusal, error, "host %s: %s", host, why);
 	return peer;
 }
 

@@ -263,7 +263,8 @@ static void take_join(struct core *core, struct session *session, uint64_t seq,
 	else if (!join->host[0] || is_self || peer)
 		kept_join(core, &joiner, now_ns);
 	else
-		joiner_refuse(core, &joiner, error ? error : EHOSTUNREACH, "%s", why);
+		joiner_refuse(core, &joiner, error ? error : EHOSTUNREACH, "host %s: %s",
+			join->host, why);
 }
 
 /* A rank leaves, or gives up and stays; if it leaves it is not there any more afterwards. */

@@ -104,6 +104,7 @@ test_jobs_beside_each_other() {
 }
 
 test_refused() {
+	local host
 	refuses nothing 'FRL_RANK' 'torchrun' 'mpirun' 'srun' -- "$launch_peer" detect
 	refuses program '-n is missing' 'WORLD_SIZE' -- "$allreduce" --input a
 	refuses half 'MASTER_PORT is not set' -- \
@@ -116,10 +117,10 @@ test_refused() {
 		"$settings" 0 65 j "$allreduce" --input a
 	refuses pmix 'PMIx' -- env PMIX_NAMESPACE=gone PMIX_RANK=0 \
 		"PMIX_SERVER_URI4=gone.0;tcp4://127.0.0.1:1" "$launch_peer" detect
-	refuses address '192.0.2.1' -- env RANK=0 WORLD_SIZE=2 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 \
-		"$launch_peer" environment
-	refuses name 'cannot look up no-such-host.invalid' -- env RANK=0 WORLD_SIZE=2 \
-		MASTER_ADDR=no-such-host.invalid MASTER_PORT=1 "$launch_peer" environment
+	for host in 192.0.2.1 no-such-host.invalid; do
+		refuses "$host" "host $host: this user.s private daemon" -- env RANK=0 \
+			WORLD_SIZE=2 "MASTER_ADDR=$host" MASTER_PORT=1 "$launch_peer" environment
+	done
 	refuses missing 'waited 1000 ms for rank 1, 2' -- env LAUNCH_PEER_MS=1000 \
 		"$torch" 0 3 29500 "$launch_peer" environment
 }

@@ -181,7 +181,7 @@ test_plain() {
 		"$temp/plain-detect.out" || fail "plain: $(cat "$temp/plain-detect.out")"
 	passes plain env FRL_JOB_HOST=localhost "${run[@]}" "$launch_peer" environment
 	met plain 4 1
-	refuses plain-name 'cannot look up n0' -- env LAUNCH_PEER_MS=3000 \
+	refuses plain-name 'host n0: this user.s private daemon' -- env LAUNCH_PEER_MS=3000 \
 		"${run[@]}" "$launch_peer" environment
 }
 
