@@ -9,6 +9,9 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+# What is installed finds its own library, not the one of the build that meson's tests name here.
+unset LD_LIBRARY_PATH
+
 build=$(cd "$bin/.." && pwd)
 [ -f "$build/meson-private/install.dat" ] || skip "$build is no build folder of meson"
 command -v meson >/dev/null || skip "there is no meson"
