@@ -127,7 +127,7 @@ checks() {
 		}
 	done
 }
-make_certificate soon ours "DNS:beta" "$(date -u -d '+5 days' +%Y%m%d%H%M%SZ)"
+make_certificate soon ours "DNS:beta" "$(date -u -d '+5 days -1 hour' +%Y%m%d%H%M%SZ)"
 cp alpha.crt mixed.crt
 cp beta.key mixed.key
 cp alpha.key no-certificate.key
