@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Unique ids: "frl1:JOB:PLACE:HOST", where JOB is random, PLACE says at which daemon the id was
- * made and the job is kept, and HOST is where processes elsewhere find that one. An id that is for
- * one host alone has "-NAME" of the host instead, for the sake of a clear message; one that was
- * made with FRL_JOB_HOST has zeros as its PLACE. "PLACE:HOST" alone is what frl_place_create()
- * gives (cm.h).
+ * Unique ids: "frl1:JOB:PLACE:HOST". JOB is random. PLACE identifies the daemon that keeps the job.
+ * HOST is the address of that daemon for other hosts. An id that is valid only on one host has
+ * "-NAME" of the host instead, for a clear error text. An id made with FRL_JOB_HOST has zeros as
+ * its PLACE. frl_place_create() (cm.h) returns "PLACE:HOST" alone.
  */
 #include <assert.h>
 #include <errno.h>
@@ -28,7 +27,7 @@
 enum {
 	CREATE_MS = 10000,
 	JOB = 32,   /* hexadecimal digits */
-	PLACE = 16, /* as well */
+	PLACE = 16, /* hexadecimal digits */
 	HOST = 64,  /* characters */
 	NS_PER_MS = 1000000,
 };
@@ -40,12 +39,12 @@ static_assert(sizeof(prefix) - 1 + JOB + 1 + PLACE + 1 + 1 + HOST < FRL_UNIQUE_I
 	"an id and its end fit");
 static_assert(PLACE + 1 + 1 + HOST < FRL_PLACE_SIZE, "a place and its end fit");
 
-/* What an id says. */
+/* The decoded parts of an id. */
 struct parts {
 	char job[JOB + 1];
 	char place[PLACE + 1];
-	char host[HOST + 1]; /* "": none, it is for one host alone */
-	char name[HOST + 1]; /* of that */
+	char host[HOST + 1]; /* "": none, the id is valid only on one host */
+	char name[HOST + 1]; /* the name of that host */
 };
 
 /* ---- the daemon of this process */
@@ -54,7 +53,7 @@ struct daemon {
 	struct control_handler handler;
 	char place[PLACE + 1];
 	char listen[HOST + 1]; /* "10.0.0.1:7476", or "" */
-	char host[HOST + 1];   /* what it calls its host */
+	char host[HOST + 1];   /* the daemon's name of its host */
 };
 
 static bool handle_message(struct control_handler *handler, const Ctl__Envelope *envelope)
@@ -76,9 +75,9 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
 }
 
 /*
- * Two processes have the same daemon if its socket lies in the same folder of the same kernel. The
- * socket itself is another one each time that a daemon is started, paths and host names may be the
- * same in two containers.
+ * Identifies the daemon of this process. Two processes have the same daemon if its socket is in the
+ * same folder of the same kernel. The socket itself is replaced when a daemon is started; paths and
+ * host names may be the same in two containers.
  */
 static int find_place(char place[PLACE + 1])
 {
@@ -109,7 +108,7 @@ static int find_place(char place[PLACE + 1])
 
 static int ask_daemon(struct daemon *daemon, uint64_t limit_ns)
 {
-	/* The shortest report: all of them say what the daemon is. */
+	/* The shortest report: all reports describe the daemon. */
 	Ctl__Query query = CTL__QUERY__INIT;
 	Ctl__Envelope request, *answer = NULL;
 	int err;
@@ -124,7 +123,7 @@ static int ask_daemon(struct daemon *daemon, uint64_t limit_ns)
 	if (answer->body_case == CTL__ENVELOPE__BODY_REPORT && answer->report->daemon) {
 		const Ctl__DaemonInfo *info = answer->report->daemon;
 
-		/* What is cut off is too long for an id, and found to be no address. */
+		/* A truncated address is too long for an id, and is later found to be invalid. */
 		snprintf(daemon->listen, sizeof(daemon->listen), "%s", info->listen);
 		snprintf(daemon->host, sizeof(daemon->host), "%s", info->host);
 	} else {
@@ -154,9 +153,9 @@ static uint64_t create_limit_ns(void)
 	return limit_after_ms(clock_now_ns(), CREATE_MS);
 }
 
-/* ---- made */
+/* ---- creating */
 
-/* Where others find a daemon that listens there: "" if they cannot. */
+/* Writes the address of a listening daemon for other hosts, or "" if there is none. */
 static void name_host(const struct daemon *daemon, char host[HOST + 1])
 {
 	const char *listen = daemon->listen, *port = strrchr(listen, ':');
@@ -168,7 +167,7 @@ static void name_host(const struct daemon *daemon, char host[HOST + 1])
 	length = (size_t)(port - listen);
 	if ((length == 7 && !memcmp(listen, "0.0.0.0", 7)) ||
 		(length == 4 && !memcmp(listen, "[::]", 4))) {
-		/* Any of its addresses: by its name. */
+		/* The daemon listens on all addresses: use the host's name. */
 		if (strlen(daemon->host) + strlen(port) <= HOST) {
 			strncat(host, daemon->host, HOST);
 			strncat(host, port, HOST - strlen(host));
@@ -224,9 +223,9 @@ int frl_unique_id_create(struct frl_unique_id *ret_id)
 	return unique_id_create(create_limit_ns(), ret_id);
 }
 
-/* ---- joining by one */
+/* ---- joining */
 
-/* So many hexadecimal digits and a colon. */
+/* Takes `n` hexadecimal digits and a colon. */
 static const char *take_digits(const char *at, size_t n, char *ret_text)
 {
 	if (!at || strspn(at, "0123456789abcdef") != n || at[n] != ':')
@@ -236,7 +235,7 @@ static const char *take_digits(const char *at, size_t n, char *ret_text)
 	return at + n + 1;
 }
 
-/* As names and addresses of hosts are. */
+/* Returns whether all characters may be in a host's name or address. */
 static bool is_graphic(const char *text)
 {
 	while (*text > ' ' && *text < 0x7f)
@@ -244,7 +243,7 @@ static bool is_graphic(const char *text)
 	return *text == '\0';
 }
 
-/* "PLACE:HOST", and whether it is that. */
+/* Parses "PLACE:HOST". Returns false if the text is malformed. */
 static bool parse_place(const char *at, struct parts *parts)
 {
 	at = take_digits(at, PLACE, parts->place);
@@ -276,7 +275,7 @@ static int parse(const struct frl_unique_id *id, struct parts *parts)
 	return 0;
 }
 
-/* Whose daemon keeps the job, as seen from here. */
+/* Finds the host whose daemon keeps the job, as seen from this host. */
 static int find_keeper(const struct parts *parts, uint64_t limit_ns, char host[HOST + 1])
 {
 	struct daemon daemon;
@@ -325,7 +324,7 @@ int frl_bootstrap_from_unique_id(const struct frl_unique_id *id, int rank, int r
 	return frl_bootstrap_join(job, rank, ranks, timeout_ms, ret_bootstrap);
 }
 
-/* ---- places alone */
+/* ---- places without a job */
 
 int frl_place_create(char ret_place[FRL_PLACE_SIZE])
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * PMIx: mpirun of Open MPI, srun --mpi=pmix, prun. libpmix is loaded when a launcher has set its
- * variables, and stays: who is not started by one needs none.
+ * PMIx: mpirun of Open MPI, srun --mpi=pmix, prun. libpmix is loaded only if a launcher has set its
+ * variables, and is never unloaded.
  *
- * One connection a process, counted. PMIx counts as well, so that MPI in the same process may have
- * its own. When the last user of ours goes, PMIx_Finalize() tells the launcher that this process
- * ends in good order. What rank 0 tells must be there until all have asked, which they have once
- * they have met; so a bootstrap holds the connection until it is closed.
+ * A process has one connection, with a reference count. PMIx counts too, so that MPI in the same
+ * process may have its own connection. When the last user releases ours, PMIx_Finalize() reports to
+ * the launcher that this process ends in good order. Values that rank 0 publishes must exist until
+ * all ranks have fetched them, which is certain once they have joined. A bootstrap therefore holds
+ * the connection until it is closed.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,10 +27,10 @@ enum {
 	NS_PER_MS = 1000000,
 	NS_PER_S = 1000000000,
 	INIT_S = 15,
-	AGAIN_MS = 50, /* between two questions for what is not there yet */
+	AGAIN_MS = 50, /* between two queries for a missing value */
 };
 
-/* The functions in use, as they are declared in pmix.h. */
+/* The PMIx functions that are used, as declared in pmix.h. */
 #define PMIX_FUNCTIONS(X)          \
 	X(init, PMIx_Init)         \
 	X(finalize, PMIx_Finalize) \
@@ -40,16 +41,16 @@ enum {
 	X(describe, PMIx_Error_string)
 
 static struct {
-	pthread_mutex_t mutex; /* for all but what the functions do */
+	pthread_mutex_t mutex; /* protects all following fields but the functions' own work */
 	void *library;
 #define PMIX_MEMBER(member, name) __typeof__(name) *member;
 	PMIX_FUNCTIONS(PMIX_MEMBER)
 #undef PMIX_MEMBER
 	unsigned users;
 	pthread_cond_t changed; /* init_state */
-	unsigned waiters;       /* for that */
+	unsigned waiters;       /* number of threads that wait for `changed` */
 	enum { INIT_NONE, INIT_RUNS, INIT_OVER } init_state;
-	pmix_status_t status; /* what has come of it */
+	pmix_status_t status; /* result of PMIx_Init() */
 	pmix_proc_t me;
 } the_pmix = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -82,9 +83,10 @@ static int load(void)
 }
 
 /*
- * In a thread of its own, as PMIx_Init() waits for the server as long as that takes. PMIx starts
- * threads as well, which have this one's signals: none, they are for the host's. When nobody waits
- * any more it goes on alone; if the server answers after all, the connection is given back.
+ * Runs PMIx_Init() in a thread of its own, because it waits for the server without limit. The
+ * thread blocks all signals, and so do the threads that PMIx starts: signals are for the
+ * application's threads. If all waiters have timed out, this thread continues alone and finalizes a
+ * late connection.
  */
 static void *init_main(void *arg)
 {
@@ -95,7 +97,9 @@ static void *init_main(void *arg)
 	the_pmix.me = me;
 	the_pmix.status = status;
 	the_pmix.init_state = INIT_OVER;
-	/* For nobody: a process that only ends would have failed, to the launcher. */
+	/*
+	 * Nobody waits any more: finalize, or the launcher would count a normal exit as a failure.
+	 */
 	if (the_pmix.waiters == 0 && status == PMIX_SUCCESS) {
 		the_pmix.finalize(NULL, 0);
 		the_pmix.init_state = INIT_NONE;
@@ -123,12 +127,12 @@ static struct timespec time_at(uint64_t ns)
 	};
 }
 
-/* Mutex held, but not while waiting. -ETIMEDOUT: it is not over yet. */
+/* Returns -ETIMEDOUT if PMIx_Init() has not returned yet. Mutex held, but not while waiting. */
 static int await_init(void)
 {
 	const struct timespec until = time_at(clock_now_ns() + (uint64_t)INIT_S * NS_PER_S);
 
-	/* Whoever else has waited may have had the connection, and given it back. */
+	/* Another waiter may have taken the connection and released it. */
 	while (the_pmix.init_state != INIT_OVER) {
 		int err = the_pmix.init_state == INIT_NONE ? start_init() : 0;
 
@@ -163,7 +167,7 @@ static int connect_to_server(void)
 	err = await_init();
 	if (err)
 		return err;
-	/* Several may have waited. */
+	/* Several threads may have waited. */
 	status = the_pmix.status;
 	if (status != PMIX_SUCCESS)
 		the_pmix.init_state = INIT_NONE;
@@ -194,7 +198,7 @@ void pmix_put(void)
 	pthread_mutex_unlock(&the_pmix.mutex);
 }
 
-/* ---- what the launcher knows */
+/* ---- values of the launcher */
 
 static bool number_of(const pmix_value_t *value, int *ret_number)
 {
@@ -222,7 +226,10 @@ static void free_value(pmix_value_t *value)
 	free(value);
 }
 
-/* About a rank, or the job: PMIX_RANK_WILDCARD. False: it does not say. */
+/*
+ * Queries a number about a rank, or about the job (PMIX_RANK_WILDCARD). Returns false if the
+ * launcher does not provide it.
+ */
 static bool ask_number(pmix_rank_t rank, const char *key, int *ret_number)
 {
 	pmix_proc_t about = the_pmix.me;
@@ -266,7 +273,7 @@ int pmix_open(struct frl_launch *launch)
 	return describe_me(launch);
 }
 
-/* ---- what ranks tell each other */
+/* ---- values of the ranks */
 
 int pmix_tell(const char *key, const char *text)
 {
@@ -283,10 +290,12 @@ int pmix_tell(const char *key, const char *text)
 	return 0;
 }
 
-/* A question that has been asked. The server may answer when nobody waits any more: whoever of the
- * two comes last frees it. */
+/*
+ * A query in progress. The server may answer after the waiter has timed out: the last holder frees
+ * the query.
+ */
 struct question {
-	pthread_mutex_t mutex; /* for all that follows */
+	pthread_mutex_t mutex; /* protects all following fields */
 	pthread_cond_t changed;
 	unsigned holders;
 	bool answered;
@@ -310,7 +319,7 @@ static struct question *question_new(void)
 	return question;
 }
 
-/* Mutex held; not afterwards. */
+/* Releases the query. Mutex held; released on return. */
 static void question_put(struct question *question)
 {
 	bool is_last = --question->holders == 0;
@@ -323,7 +332,7 @@ static void question_put(struct question *question)
 	free(question);
 }
 
-/* In a thread of PMIx. */
+/* Called by a thread of PMIx. */
 static void take_answer(pmix_status_t status, pmix_value_t *value, void *arg)
 {
 	struct question *question = arg;
@@ -339,7 +348,7 @@ static void take_answer(pmix_status_t status, pmix_value_t *value, void *arg)
 	question_put(question);
 }
 
-/* Until it is answered, or the time is over. Mutex held. */
+/* Waits for the answer, or until the deadline. Mutex held. */
 static pmix_status_t await_answer(struct question *question, uint64_t until_ns)
 {
 	const struct timespec until = time_at(until_ns);
@@ -359,7 +368,7 @@ static pmix_status_t ask_once(const char *key, uint64_t until_ns, char *text, si
 	if (!question)
 		return PMIX_ERR_NOMEM;
 	first.rank = 0;
-	question->holders++; /* PMIx, as long as it owes an answer */
+	question->holders++; /* PMIx, until it has answered */
 	status = the_pmix.get_nb(&first, key, NULL, 0, take_answer, question);
 	pthread_mutex_lock(&question->mutex);
 	if (status != PMIX_SUCCESS)
@@ -383,8 +392,10 @@ int pmix_ask(const char *key, int timeout_ms, char *text, size_t size)
 	uint64_t until_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 	pmix_status_t status;
 
-	/* The server says "not found" at once where it knows rank 0 from an earlier time, and is
-	 * the first to lose patience: that of Open MPI 4 after 2 s. */
+	/*
+	 * Repeat: a server that knows rank 0 from an earlier connection returns "not found" at
+	 * once, and a server may time out before this rank does (Open MPI 4: after 2 s).
+	 */
 	for (;;) {
 		status = ask_once(key, until_ns, text, size);
 		if (!is_not_yet(status) || clock_now_ns() >= until_ns)

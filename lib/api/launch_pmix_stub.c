@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A build without PMIx: it is noticed, and said to be out of reach. */
+/* A build without PMIx: detects the launcher, and returns an error. */
 #include <errno.h>
 
 #include "lib/api/launch.h"

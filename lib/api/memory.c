@@ -60,7 +60,7 @@ int frl_pd_destroy(struct frl_pd *pd)
 	return 0;
 }
 
-/* What a region must be, wherever it comes from. */
+/* Checks the arguments of all registrations. */
 static int check_region(const struct frl_mr *region, const char *function)
 {
 	const uint32_t known = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE |
@@ -79,7 +79,7 @@ static int check_region(const struct frl_mr *region, const char *function)
 	if ((region->access & writing) && !(region->access & FRL_ACCESS_LOCAL_WRITE))
 		return frl_fail(-EINVAL, "%s: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too",
 			function);
-	/* What is aligned for the peer must be so in memory. */
+	/* Memory that is aligned for the peer must be aligned in this process. */
 	if ((region->access & (FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND)) &&
 		(addr - region->iova) % sizeof(uint64_t))
 		return frl_fail(-EINVAL,
@@ -201,7 +201,7 @@ static int check_change(const struct frl_mr *mr, uint32_t flags, const struct fr
 	return 0;
 }
 
-/* Only what the flags name is written: somebody else may change the rest at the same time. */
+/* Writes only the fields that the flags name: another thread may change the others. */
 static void change_region(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted)
 {
 	device_enter(mr->device);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ladder of GPU memory. Hardware is given a dma-buf, else the pointer itself, which the kernel
- * module nvidia_peermem understands. On a software device the GPU's own kernels move the payload:
- * each device has one struct offload for each GPU whose memory is registered with it, made for the
- * first region and gone with the last.
+ * Registration of GPU memory, by the best method that works. Hardware gets a dma-buf, or else the
+ * device pointer, which the kernel module nvidia_peermem supports. On a software device GPU kernels
+ * move the payload: each device has one struct offload for each GPU with registered memory. It
+ * exists from the first region to the last.
  *
- * No driver lets others refuse that an application frees its memory, so a region may outlive what
- * it was made for. Nothing here touches memory of a region that is gone; it is told in the log.
+ * No driver can prevent an application from freeing memory whose region is still registered. The
+ * code here does not access the memory of such a region, and logs a warning when the region is
+ * deregistered.
  *
- * Order at the end: the region leaves the device, then the offload its ports' memory, then the GPU
- * is released.
+ * Order of release: first the region leaves the device, then the offload and its mappings of ports'
+ * memory, then the GPU.
  */
 #include "lib/api/memory_gpu.h"
 
@@ -29,22 +30,22 @@
 #include "lib/engine/offload/offload.h"
 
 enum {
-	PEERMEM_ALIGNMENT = 64 << 10, /* the pages of the GPU, as nvidia_peermem maps them */
+	PEERMEM_ALIGNMENT = 64 << 10, /* the GPU's page size in nvidia_peermem */
 };
 
-/* A GPU whose memory a software device moves payload in and out of. */
+/* A GPU whose memory a software device accesses. */
 struct device_gpu {
 	struct device_gpu *next;
 	struct gpu *gpu;
-	struct offload *offload; /* holds the GPU */
-	unsigned regions;        /* 0: it goes, and is in the list until it has gone */
+	struct offload *offload; /* has a reference to the GPU */
+	unsigned regions;        /* 0: being released; stays in the list until that is done */
 };
 
-/* Protects the lists of all devices: they change seldom. Taken before any guard. */
+/* Protects the lists of all devices, which change seldom. Taken before any guard. */
 static pthread_mutex_t gpus_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gpu_has_left = PTHREAD_COND_INITIALIZER;
 
-/* ---- what is wanted */
+/* ---- checks */
 
 static bool is_tier_wanted(enum frl_mr_tier tier)
 {
@@ -86,7 +87,7 @@ static int check_memory(const struct frl_mr *mr, const struct gpu_memory *memory
 	return check_access(mr);
 }
 
-/* ---- hardware: the NIC reads and writes the memory */
+/* ---- hardware: the NIC accesses the memory */
 
 static int by_dmabuf(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
 {
@@ -102,7 +103,7 @@ static int by_dmabuf(struct frl_mr *mr, const struct gpu_memory *memory, struct 
 	rc = ops->mr_reg_dmabuf(mr, fd, offset);
 	if (mr_caches_make_room(rc))
 		rc = ops->mr_reg_dmabuf(mr, fd, offset);
-	/* What is registered holds the memory without it. */
+	/* The registration keeps the memory without the descriptor. */
 	close(fd);
 	if (rc)
 		return rc;
@@ -129,7 +130,7 @@ static int by_peermem(struct frl_mr *mr)
 	return 0;
 }
 
-/* Neither way works. The more telling result is that of a way that might have. */
+/* Returns the error if neither method works: that of the method that is closer to working. */
 static int no_way(const struct frl_mr *mr, int rc_dmabuf, const char *why_dmabuf, int rc_peermem)
 {
 	char why_peermem[ERROR_TEXT_MAX];
@@ -155,7 +156,7 @@ static int register_hardware(struct frl_mr *mr, const struct gpu_memory *memory,
 		rc = by_peermem(mr);
 		if (rc)
 			return no_way(mr, rc_dmabuf, why, rc);
-		/* It is there, and should have worked. */
+		/* The method exists, and should have worked. */
 		if (rc_dmabuf != -ENOTSUP)
 			frl_log(FRL_LOG_WARNING, "GPU memory is registered by peermem, since: %s",
 				why);
@@ -168,7 +169,7 @@ static int register_hardware(struct frl_mr *mr, const struct gpu_memory *memory,
 	return 0;
 }
 
-/* ---- software: the GPU moves payload between packets and the memory */
+/* ---- software: GPU kernels move payload between packets and the memory */
 
 static int make_device_gpu(struct frl_device *device, struct gpu *gpu, struct device_gpu **ret_made)
 {
@@ -194,7 +195,7 @@ static int make_device_gpu(struct frl_device *device, struct gpu *gpu, struct de
 	return 0;
 }
 
-/* A GPU on which nothing works any more is of no use for more regions. */
+/* Returns an error if the GPU has failed: it cannot have new regions. */
 static int check_works(struct frl_device *device, const struct device_gpu *at)
 {
 	const char *why;
@@ -204,7 +205,7 @@ static int check_works(struct frl_device *device, const struct device_gpu *at)
 	device_leave(device);
 	if (!why)
 		return 0;
-	/* The device itself uses the one that its port receives into. */
+	/* The device itself uses the GPU that its port receives into. */
 	return frl_fail(-EIO, "GPU %d cannot be used any more on this device, until %s: %s",
 		at->gpu->ordinal,
 		at->offload == device->far_offload ? "the device is closed and opened again"
@@ -212,7 +213,7 @@ static int check_works(struct frl_device *device, const struct device_gpu *at)
 		why);
 }
 
-/* NULL: the device does not work with it. With gpus_mutex held. */
+/* Returns NULL if the device does not use the GPU. With gpus_mutex held. */
 static struct device_gpu *find_gpu(const struct frl_device *device, const struct gpu *gpu)
 {
 	struct device_gpu *at = device->gpus;
@@ -222,14 +223,17 @@ static struct device_gpu *find_gpu(const struct frl_device *device, const struct
 	return at;
 }
 
-/* One region more. */
+/*
+ * Counts one more region of the GPU's memory, and attaches the GPU to the device if it is the first
+ * one.
+ */
 static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload **ret_offload)
 {
 	struct device_gpu *at;
 	int rc;
 
 	pthread_mutex_lock(&gpus_mutex);
-	/* One at a time of a GPU: what goes would unmap what comes has mapped. */
+	/* Wait for a release in progress: it would unmap what a new offload has mapped. */
 	while ((at = find_gpu(device, gpu)) && at->regions == 0)
 		pthread_cond_wait(&gpu_has_left, &gpus_mutex);
 	rc = at ? check_works(device, at) : make_device_gpu(device, gpu, &at);
@@ -254,8 +258,11 @@ static void leave_gpu(struct frl_device *device, const struct offload *offload)
 	pthread_mutex_unlock(&gpus_mutex);
 	if (!is_last)
 		return;
-	/* This waits for what the GPU has still to do for the device, and CUDA may wait for all
-	 * that the application has queued: others register meanwhile. */
+	/*
+	 * Without the mutex, so that other threads can register meanwhile: this waits for the GPU
+	 * to finish its work for the device, and CUDA may wait for all queued work of the
+	 * application.
+	 */
 	device->ops->offload_detach(device, at->offload);
 	gpu_offload_free(at->offload);
 	pthread_mutex_lock(&gpus_mutex);
@@ -278,7 +285,7 @@ int device_join_far(struct frl_device *device)
 	if (rc)
 		return rc;
 	rc = join_gpu(device, gpu, &device->far_offload);
-	/* The offload holds it. */
+	/* The offload has its own reference. */
 	gpu_release(gpu);
 	return rc;
 }
@@ -290,8 +297,10 @@ void device_leave_far(struct frl_device *device)
 	device->far_offload = NULL;
 }
 
-/* Whether the NIC sends from the region itself, and then it is all that tier B is. What is received
- * lies in the GPU's memory in any case, if it is that of the port. */
+/*
+ * Registers the region with the NIC, if the NIC can send from it: tier B. Received payload is in
+ * the GPU's memory in any case if the port receives into that GPU.
+ */
 static int by_queue(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
 {
 	struct frl_device *device = mr->device;
@@ -322,7 +331,7 @@ static int by_queue(struct frl_mr *mr, const struct gpu_memory *memory, struct g
 	return device->ops->mr_map_far(mr, -1, 0) ? frl_fail(rc, "%s", why) : 0;
 }
 
-/* What is mapped becomes better than that if it can. */
+/* Improves a mapped region to tier B if possible. */
 static int upgrade(struct frl_mr *mr, const struct gpu_memory *memory, struct gpu *gpu)
 {
 	char before[ERROR_TEXT_MAX], why[ERROR_TEXT_MAX];
@@ -385,7 +394,7 @@ static int register_software(struct frl_mr *mr, const struct gpu_memory *memory,
 	return rc;
 }
 
-/* ---- what memory.c calls */
+/* ---- called by memory.c */
 
 static void host_attr(struct frl_mr *mr)
 {
@@ -485,8 +494,10 @@ bool mr_gpu_buffer(const void *addr, size_t length, uint64_t *ret_buffer)
 	return true;
 }
 
-/* Not where the driver or the context has gone, with all memory: at the end of a process, in a
- * child, after cudaDeviceReset(). */
+/*
+ * Returns false if the driver or the context is gone with all memory: at process exit, in a child,
+ * after cudaDeviceReset().
+ */
 static bool was_freed(const struct frl_mr *mr)
 {
 	char error[ERROR_TEXT_MAX];
@@ -511,7 +522,7 @@ void mr_release_gpu(struct frl_mr *mr)
 		return;
 	if (mr->offload)
 		leave_gpu(mr->device, mr->offload);
-	/* Memory of a region in a cache may go: that is what a cache is for. */
+	/* The memory of a cached region may be freed: the cache allows that. */
 	if (!mr->cached && was_freed(mr))
 		frl_log(FRL_LOG_WARNING,
 			"memory of GPU %d at %p was freed while it was registered: until now, what "

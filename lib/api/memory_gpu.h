@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of GPUs behind frl_reg_mr(): which way a device reaches it. Where nobody uses CUDA this
- * asks the loader whether that is still so, and nothing else. Any thread, without the guard.
+ * GPU memory behind frl_reg_mr(): chooses how a device accesses it. In a process without CUDA these
+ * functions only check whether CUDA has been loaded since. Any thread, without the guard.
  */
 #ifndef FERRULE_API_MEMORY_GPU_H
 #define FERRULE_API_MEMORY_GPU_H
@@ -12,29 +12,32 @@
 #include "lib/device/device.h"
 
 /*
- * A device whose port has payload go on in memory of a GPU was opened: somebody is to move it there
- * from the first frame on. Nothing of other devices. As gpu_hold(), gpu_offload_new() and
- * offload_attach() of the device. It is undone before the device is closed.
+ * Prepares a device whose port receives into GPU memory, from the first frame on. Does nothing for
+ * other devices. Errors as gpu_hold(), gpu_offload_new() and the device's offload_attach(). Undo it
+ * before the device is closed.
  */
 int device_join_far(struct frl_device *device);
 void device_leave_far(struct frl_device *device);
 
 /*
- * Has the device register a region, whosever memory it is, and fills in what is about GPUs. Errors
- * as frl_reg_mr(); nothing is left then, and it may be called again.
+ * Registers a region of any memory with the device, and fills in the GPU fields. Errors as
+ * frl_reg_mr(); a failed call leaves nothing behind and may be repeated.
  */
 int mr_register(struct frl_mr *mr);
 
-/* Whether a region may become `wanted`: as far as GPUs are concerned. -ENOTSUP. */
+/* Returns -ENOTSUP if GPU memory prevents the change of a region to `wanted`. */
 int mr_check_gpu_change(const struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted);
 
-/* The device has deregistered the region: so nothing of it is under way. */
+/*
+ * Releases the GPU of a region that the device has deregistered. No request of the region is in
+ * flight.
+ */
 void mr_release_gpu(struct frl_mr *mr);
 
 /*
- * Whether it is memory of a GPU, as far as can be told; *ret_buffer then tells what is now at
- * [addr, addr + length) from all that was or will be there; 0: nobody can say, and nothing is to be
- * kept about it.
+ * Returns whether the range is GPU memory, as far as known. *ret_buffer is then the unique number
+ * of the allocation at [addr, addr + length), which is never reused; 0: unknown, do not cache the
+ * region.
  */
 bool mr_gpu_buffer(const void *addr, size_t length, uint64_t *ret_buffer);
 

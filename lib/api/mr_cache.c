@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The cache of registrations. Entries whose memory is as it was are in `index`, by address, and
- * their pages are watched. An entry whose memory went leaves the index at once, before anybody can
- * find it for other memory, and is deregistered when its last user has put it back. Those of GPU
- * memory are in an index of their own: mr_cache_gpu.c.
+ * The cache of registrations. `index` has the valid entries by address, and their pages are
+ * watched. An entry whose memory is gone leaves the index at once, before a lookup can find it for
+ * other memory. It is deregistered after its last user has put it back. Entries of GPU memory have
+ * their own index: mr_cache_gpu.c.
  *
- * The lock is that of lib/base/unmap_watch.h, and its rule is kept: nothing is allocated, freed,
- * registered or deregistered while it is held. What is to be freed waits in `dead`.
+ * The lock is that of lib/base/unmap_watch.h. While it is held, nothing may be allocated, freed,
+ * registered or deregistered. Entries to be freed wait in `dead`.
  */
 #include "lib/api/mr_cache_internal.h"
 
@@ -24,18 +24,20 @@
 
 enum {
 	DEFAULT_REGIONS = 1024,
-	/* Less does not help anybody: where that little may be locked, registering fails anyway,
-	 * and what is kept then gives way. */
+	/*
+	 * Less is of no use: with such a small limit registrations fail anyway, and then evict
+	 * cached regions.
+	 */
 	LEAST_BYTES = 4 << 20,
-	/* Of what may be locked, or of all memory. */
+	/* A quarter of the lockable memory, or of all memory. */
 	DEFAULT_SHARE = 4,
 };
 
-/* Those of the process, of all devices: they share what may be locked. */
+/* All caches of the process, of all devices, because they share the limit of locked memory. */
 static pthread_mutex_t all_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list all_caches = { &all_caches, &all_caches };
 
-/* A child has none of them, and somebody may have held the mutex. */
+/* A child has no caches, and a thread of the parent may have held the mutex. */
 static void forget_all(void)
 {
 	pthread_mutex_init(&all_mutex, NULL);
@@ -57,14 +59,14 @@ static struct frl_mr_cache *cache_of(struct unmap_listener *listener)
 	return container_of(listener, struct frl_mr_cache, listener);
 }
 
-/* ---- the life of an entry; all with the lock held */
+/* ---- states of an entry; all with the lock held */
 
 static struct mr_index *index_of(struct frl_mr_cache *cache, const struct mr_entry *entry)
 {
 	return entry->buffer ? &cache->gpu_index : &cache->index;
 }
 
-/* What it takes of what may be locked: of the processor's memory, that is. */
+/* Returns the entry's share of the locked memory: only host memory counts. */
 static uint64_t bytes_of(const struct mr_entry *entry)
 {
 	return entry->buffer ? 0 : entry->end - entry->start;
@@ -84,7 +86,7 @@ static void leave_idle(struct frl_mr_cache *cache, struct mr_entry *entry)
 	cache->idle_bytes -= bytes_of(entry);
 }
 
-/* An idle one goes. */
+/* Moves an idle entry to `dead`. */
 static void bury(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	leave_idle(cache, entry);
@@ -174,7 +176,7 @@ static bool needs_page(struct unmap_listener *listener, uintptr_t at, uintptr_t 
 
 /* ---- without the lock */
 
-/* The first of the dead, or NULL. `was_freed`: the one before it. */
+/* Takes the first dead entry, or returns NULL. `was_freed`: whether the one before it was freed. */
 static struct mr_entry *take_dead(struct frl_mr_cache *cache, bool was_freed)
 {
 	struct mr_entry *entry = NULL;
@@ -189,8 +191,10 @@ static struct mr_entry *take_dead(struct frl_mr_cache *cache, bool was_freed)
 	return entry;
 }
 
-/* Deregisters what is dead. How many regions cannot go yet. The text of frl_last_error() stays:
- * whoever calls this does not fail by it. */
+/*
+ * Deregisters the dead entries. Returns how many cannot be deregistered yet. Keeps
+ * frl_last_error(), because the caller's operation has not failed.
+ */
 static unsigned clean(struct frl_mr_cache *cache)
 {
 	char error[ERROR_TEXT_MAX];
@@ -229,7 +233,7 @@ static void after_memory_gone(struct unmap_listener *listener)
 	clean(cache_of(listener));
 }
 
-/* All that nobody uses goes. */
+/* Deregisters all unused entries. */
 static void trim(struct frl_mr_cache *cache)
 {
 	unmap_watch_lock();
@@ -241,7 +245,9 @@ static void trim(struct frl_mr_cache *cache)
 	clean(cache);
 }
 
-/* Room in the index for one more. With the lock held, which it lets go of to allocate. */
+/*
+ * Makes room in the index for one entry. Called with the lock held, which is released to allocate.
+ */
 static bool make_room(struct mr_index *index)
 {
 	while (index->room <= index->n) {
@@ -261,7 +267,7 @@ static bool make_room(struct mr_index *index)
 	return true;
 }
 
-/* Is to be made no more. With the lock held. */
+/* Removes an entry from the list of those being made. With the lock held. */
 static void leave_making(struct mr_entry *entry)
 {
 	list_remove(&entry->node);
@@ -269,7 +275,10 @@ static void leave_making(struct mr_entry *entry)
 		unmap_watch_release(entry->start, entry->end, entry->page);
 }
 
-/* It is registered: others may find it, unless its memory is not what it was. With the lock. */
+/*
+ * Adds a registered entry to the index, unless its memory has changed meanwhile. With the lock
+ * held.
+ */
 static void introduce(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	struct mr_index *index = index_of(cache, entry);
@@ -284,7 +293,7 @@ static void introduce(struct frl_mr_cache *cache, struct mr_entry *entry)
 	mr_index_add(index, entry);
 }
 
-/* Pages of a GPU are larger, and parts of them are other allocations. */
+/* GPU pages are larger, and one page may belong to several allocations: use the exact range. */
 static struct mr_entry *new_entry(
 	struct frl_mr_cache *cache, uintptr_t start, uintptr_t end, uint32_t access, bool is_gpu)
 {
@@ -302,7 +311,7 @@ static struct mr_entry *new_entry(
 	return entry;
 }
 
-/* `can_watch`: it is the processor's memory, and all is known of what was unmapped. */
+/* `can_watch`: it is host memory, and all unmappings are reported. */
 static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_watch)
 {
 	size_t page = 0;
@@ -333,7 +342,7 @@ static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_wat
 
 /* ---- limits */
 
-/* Then RLIMIT_MEMLOCK is none: capabilities(7). */
+/* Returns whether RLIMIT_MEMLOCK does not apply: capabilities(7). */
 static bool may_lock_all(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -364,7 +373,7 @@ static void set_limits(struct frl_mr_cache *cache, const struct frl_mr_cache_con
 		cache->limit.max_bytes = default_bytes();
 }
 
-/* Nothing is kept without it, which is slow, and a surprise: said once. */
+/* Logs once if memory cannot be watched: nothing is cached then, which is slow and unexpected. */
 static void start_to_watch(struct frl_mr_cache *cache)
 {
 	static atomic_flag was_said = ATOMIC_FLAG_INIT;
@@ -410,12 +419,15 @@ int frl_mr_cache_create(struct frl_pd *pd, const struct frl_mr_cache_config *con
 	return 0;
 }
 
-/* -EBUSY: some regions cannot be deregistered yet; the cache is as it was. */
+/*
+ * Deregisters all regions. Returns -EBUSY if some cannot be deregistered yet; the cache is
+ * unchanged then.
+ */
 static int clean_all(struct frl_mr_cache *cache)
 {
 	unsigned busy = clean(cache);
 
-	/* The thread that calls after_memory_gone() may have had some, and put them back. */
+	/* The thread in after_memory_gone() may have had entries, and put them back. */
 	if (!busy && cache->can_watch) {
 		unmap_watch_remove(&cache->listener);
 		busy = clean(cache);
@@ -472,7 +484,7 @@ bool mr_caches_make_room(int rc)
 	pthread_mutex_lock(&all_mutex);
 	for (struct list *node = all_caches.next; node != &all_caches; node = node->next)
 		trim(container_of(node, struct frl_mr_cache, node));
-	/* Nothing may be left to trim since another thread has just done so: there is room then. */
+	/* Another thread may have trimmed just now: nothing is left, but there is room. */
 	has_any = !list_empty(&all_caches);
 	pthread_mutex_unlock(&all_mutex);
 	return has_any;

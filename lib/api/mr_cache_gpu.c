@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * GPU memory in a cache of registrations. Nothing tells that it was freed, but the driver gives
- * each allocation a number that it never gives again, so it is asked for that of an entry's memory
- * before the entry serves anybody. Entries that nobody asks for any more would keep memory of the
- * GPU that the application has freed: a few are looked at whenever something is registered, and
- * every so often when nothing has to be.
+ * GPU memory in a cache of registrations. Frees of GPU memory are not reported, but the driver
+ * gives each allocation a number that it never reuses. A lookup queries the number of the entry's
+ * memory before it returns the entry. Entries without lookups would keep freed GPU memory
+ * allocated: a few entries are checked at each registration, and after a number of hits.
  *
- * The driver is never asked with the lock held: it may be unmapping memory that is watched.
+ * The driver is never called with the lock held: it may be unmapping memory that is watched.
  */
 #include "lib/api/mr_cache_internal.h"
 
 #include "lib/api/memory_gpu.h"
 
 enum {
-	CHECKS = 16, /* at a time; each costs about as much as a system call */
-	HITS = 64,   /* before some are looked at */
+	CHECKS = 16, /* entries per check; each costs about one system call */
+	HITS = 64,   /* hits until the next check */
 };
 
 struct seen {
@@ -30,7 +29,7 @@ static bool is_stale(const struct seen *seen)
 	return buffer != seen->buffer;
 }
 
-/* One that covers the range, whatever memory it was for, with one user more. */
+/* Returns an entry that covers the range, for any allocation, with one more user. */
 static struct mr_entry *take_candidate(
 	struct frl_mr_cache *cache, uintptr_t start, uintptr_t end, uint32_t access)
 {
@@ -44,7 +43,7 @@ static struct mr_entry *take_candidate(
 	return entry;
 }
 
-/* True: it is time to look at others. */
+/* Returns true if a check is due. */
 static bool count_hit(struct frl_mr_cache *cache)
 {
 	bool is_time;
@@ -65,7 +64,7 @@ static void put_back(struct frl_mr_cache *cache, struct mr_entry *entry)
 	unmap_watch_unlock();
 }
 
-/* Some that nobody uses, other ones each time. */
+/* Chooses unused entries, others each time. */
 static unsigned choose(struct frl_mr_cache *cache, struct seen seen[CHECKS])
 {
 	const struct mr_index *index = &cache->gpu_index;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What mr_cache.c and mr_cache_gpu.c share. */
+/* Shared declarations of mr_cache.c and mr_cache_gpu.c. */
 #ifndef FERRULE_API_MR_CACHE_INTERNAL_H
 #define FERRULE_API_MR_CACHE_INTERNAL_H
 
@@ -17,12 +17,12 @@ struct frl_mr_cache {
 	uintptr_t page;
 	bool can_watch;
 	struct frl_mr_cache_config limit;
-	struct mr_index index;     /* memory of the processor, which is watched */
-	struct mr_index gpu_index; /* of GPUs, which the driver is asked about */
-	uintptr_t checked;         /* of the latter, those up to here, for now */
+	struct mr_index index;     /* host memory, which is watched */
+	struct mr_index gpu_index; /* GPU memory, whose driver is queried */
+	uintptr_t checked;         /* address up to which gpu_index has been checked */
 	unsigned gpu_hits;
 	unsigned in_use, n_idle;
-	uint64_t idle_bytes; /* without those of GPUs */
+	uint64_t idle_bytes; /* host memory only */
 	struct list idle, dead, making;
 	struct frl_mr_cache_stats stats;
 	struct list node; /* all_caches */
@@ -30,18 +30,19 @@ struct frl_mr_cache {
 
 /* ---- mr_cache.c; with the lock held */
 
-/* One user more. */
+/* Adds a user. */
 void mr_cache_take(struct frl_mr_cache *cache, struct mr_entry *entry);
-/* One less. */
+/* Removes a user. */
 void mr_cache_let_go(struct frl_mr_cache *cache, struct mr_entry *entry);
-/* Its memory is not what it was: nobody finds it any more; if nobody has it, it is dead. */
+/* Removes an entry from the index, because its memory has changed. An unused entry is dead then. */
 void mr_cache_invalidate(struct frl_mr_cache *cache, struct mr_entry *entry);
 
 /* ---- mr_cache_gpu.c; without the lock */
 
 /*
- * A region of GPU memory for all of [start, end), of which the driver has just said what it is
- * (`buffer`); with one user more. NULL: there is none. Some may be dead after it.
+ * Finds an entry of GPU memory for all of [start, end), with one more user. `buffer` is the
+ * allocation's number, which the driver has just returned. Returns NULL if there is none. Some
+ * entries may be dead afterwards.
  */
 struct mr_entry *mr_cache_find_gpu(struct frl_mr_cache *cache, uintptr_t start, uintptr_t end,
 	uint32_t access, uint64_t buffer);

@@ -11,7 +11,7 @@ uint32_t mr_remote_rights(uint32_t access)
 		(FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC);
 }
 
-/* How many begin at `addr` or before. */
+/* Returns the number of entries that start at `addr` or before. */
 static uint32_t count_up_to(const struct mr_index *index, uintptr_t addr)
 {
 	uint32_t low = 0, high = index->n;
@@ -77,7 +77,7 @@ bool mr_index_has(const struct mr_index *index, uintptr_t at, uintptr_t page, ui
 
 struct mr_entry *mr_index_overlapping(const struct mr_index *index, uintptr_t start, uintptr_t end)
 {
-	/* All that begin before the end, and reach over the start. */
+	/* All entries that start before the end and reach past the start. */
 	for (uint32_t i = count_up_to(index, end - 1); i-- > 0 && index->slots[i].reach > start;) {
 		if (index->slots[i].entry->end > start)
 			return index->slots[i].entry;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Words for numbers. */
+/* Names of enum values. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Tells the control daemon of this process's devices. Between up() and down() of the handler what
- * changes is posted at once; up() tells what there is. Both under the mutex, so nothing is told
- * twice or forgotten.
+ * Publishes this process's devices to the control daemon. Between up() and down() of the handler
+ * changes are posted at once; up() posts the whole state. Both hold the mutex, so nothing is posted
+ * twice or lost.
  */
 #include "lib/api/publish.h"
 
@@ -21,7 +21,7 @@
 
 enum {
 	LEASE_MS = 5000,
-	REST_MS = 60000, /* how long addresses that rest are waited for */
+	REST_MS = 60000, /* limit of the wait for resting addresses */
 	ADDRESSES_TOLD = 4,
 	ADDRESS_SIZE = 64,
 	REASON_SIZE = 256,
@@ -33,14 +33,14 @@ enum {
 struct publication {
 	struct list node; /* publisher.ports */
 	uint32_t number;
-	bool counted;              /* one of publisher.users */
+	bool counted;              /* it counts in publisher.users */
 	struct frl_device *device; /* NULL: not open yet */
-	char fabric[64];           /* "": none was asked for */
+	char fabric[64];           /* "": none was requested */
 	Ctl__Envelope *opened;     /* PortOpened, with the lease; NULL: no lease */
-	int socket;                /* that came with it, until the device is open; or -1 */
-	bool told;                 /* that it is open, to the daemon that is there */
-	bool ended;                /* a restarted daemon gave its lease to nobody, or another */
-	uint64_t open_seq;         /* of the OpenPort that was posted last */
+	int socket;                /* the lease's socket, until the device is open; or -1 */
+	bool told;                 /* OpenPort was posted to the current daemon */
+	bool ended;                /* a restarted daemon did not renew the lease */
+	uint64_t open_seq;         /* of the last OpenPort posted */
 	struct page *page;         /* or NULL */
 	int page_fd;
 };
@@ -52,13 +52,13 @@ static void on_down(struct control_handler *handler, int error, const char *why)
 static struct {
 	/* Protects registration, `users`, `last_number`, and devices' publication. */
 	pthread_mutex_t life;
-	pthread_mutex_t mutex; /* protects the rest; taken after `life` */
+	pthread_mutex_t mutex; /* protects all other fields; taken after `life` */
 	struct control_handler handler;
 	unsigned users;
 	uint32_t last_number;
 	struct list ports;
 	bool up;
-	unsigned losses; /* of daemons */
+	unsigned losses; /* number of lost daemons */
 } publisher = {
 	.life = PTHREAD_MUTEX_INITIALIZER,
 	.mutex = PTHREAD_MUTEX_INITIALIZER,
@@ -88,7 +88,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&publisher.life);
 }
 
-/* The ports are the parent's, as the devices are. */
+/* The parent owns the ports, as it owns the devices. */
 static void after_fork_in_child(void)
 {
 	while (!list_empty(&publisher.ports)) {
@@ -103,8 +103,10 @@ static void after_fork_in_child(void)
 	after_fork();
 }
 
-/* Runs after init_client() (203): prepare handlers run in reverse order, so these locks are taken
- * before the client's. At load, because devices take them without a daemon, too. */
+/*
+ * Runs after init_client() (203). Prepare handlers run in reverse order, so these locks are taken
+ * before the client's. Runs at load, because devices take the locks without a daemon too.
+ */
 __attribute__((constructor(204))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
@@ -170,7 +172,7 @@ static void post_describe(struct publication *p)
 	char device[sizeof(attr->port)];
 	Ctl__Envelope envelope;
 
-	/* The first one is the link-local address. */
+	/* Skip the first one: the link-local address. */
 	for (unsigned i = 1; i < gids->n && message.n_addresses < ADDRESSES_TOLD; i++) {
 		char *to = text[message.n_addresses];
 
@@ -204,7 +206,7 @@ static void post_close(const struct publication *p)
 	control_post(&envelope, -1);
 }
 
-/* What there is to be told of it, if there is anybody to tell. */
+/* Posts the state of a publication, if there is a daemon. */
 static void tell(struct publication *p)
 {
 	if (!publisher.up || p->ended || !(p->device || p->opened))
@@ -235,7 +237,7 @@ static void on_down(struct control_handler *handler, int error, const char *why)
 	unlock();
 }
 
-/* ---- messages of the daemon's */
+/* ---- messages of the daemon */
 
 static struct publication *find_port(uint32_t number)
 {
@@ -294,7 +296,7 @@ static void fail_qp(const Ctl__FailQp *message)
 	device_leave(p->device);
 }
 
-/* Its address may be another's from now on. */
+/* Another process may have its address from now on. */
 static void end_lease(struct publication *p, const char *why)
 {
 	char reason[REASON_SIZE];
@@ -309,7 +311,7 @@ static void end_lease(struct publication *p, const char *why)
 		device_revoke(p->device, reason);
 }
 
-/* A lease goes on under a daemon that has been restarted, or does not. */
+/* Handles a lease that a restarted daemon has renewed or ended. */
 static bool take_port_opened(const Ctl__Envelope *envelope)
 {
 	struct publication *p = find_open(envelope->seq);
@@ -336,7 +338,7 @@ static bool take_failure(const Ctl__Envelope *envelope)
 
 	if (!p)
 		return false;
-	/* Told twice, because a daemon came while it was first told. */
+	/* Posted twice, because a daemon came during the first post. */
 	if (envelope->failure->error == EEXIST)
 		return true;
 	if (p->opened && !p->ended)
@@ -413,8 +415,10 @@ static int ask_for_lease(struct publication *p, uint32_t *ret_retry_ms)
 	if (!p->told)
 		tell(p);
 	unlock();
-	/* The caller gives the port back. The daemon has opened a socket for these addresses: the
-	 * program's own would be the second. */
+	/*
+	 * The caller drops the publication. Without the socket the program would open a second one
+	 * for addresses that the daemon has already opened one for.
+	 */
 	if (answer->port_opened->has_socket && p->socket < 0)
 		return frl_fail(-EPROTO,
 			"ferruled's packet socket for a port of fabric %s did not arrive: use the "
@@ -423,7 +427,10 @@ static int ask_for_lease(struct publication *p, uint32_t *ret_retry_ms)
 	return 0;
 }
 
-/* Addresses of a job that has ended rest for a while, and it may be started again at once. */
+/*
+ * Repeats while the addresses rest: those of a finished job rest for a while, and the job may be
+ * restarted at once.
+ */
 static int lease(struct publication *p)
 {
 	uint64_t limit_ns = limit_after_ms(clock_now_ns(), REST_MS);
@@ -454,7 +461,7 @@ int publish_lease(const char *fabric, struct publication **ret_publication)
 	if (!p)
 		return frl_fail(-ENOMEM, "no memory for a port");
 	pthread_mutex_lock(&publisher.life);
-	/* A private daemon would have no fabrics: none is started for that. */
+	/* A private daemon would have no fabrics: do not start one. */
 	rc = acquire(p, CONTROL_IF_THERE);
 	pthread_mutex_unlock(&publisher.life);
 	if (!rc) {
@@ -521,7 +528,7 @@ static int check_ended(struct publication *p)
 		     : 0;
 }
 
-/* `life` held. The device's publication, told or about to be. */
+/* Publishes a device, now or when a daemon comes. `life` held. */
 static int publish(struct frl_device *device, struct publication *p, enum control_want want)
 {
 	struct publication *fresh = NULL;
@@ -536,7 +543,7 @@ static int publish(struct frl_device *device, struct publication *p, enum contro
 		free(fresh);
 		return rc;
 	}
-	/* Without one there is less to be seen. */
+	/* Without a page the daemon only has fewer statistics. */
 	p->page = page_create(PAGE_SLOTS, &p->page_fd);
 	lock();
 	p->device = device;
@@ -578,7 +585,7 @@ void publish_close(struct frl_device *device)
 	struct publication *p = device->publication;
 
 	lock();
-	/* For the daemon's sums: what it counted since the daemon asked last would be lost. */
+	/* Update the page for the daemon's sums: counts since its last query would be lost. */
 	if (p && p->page)
 		publish_page(device, p->page);
 	if (p)

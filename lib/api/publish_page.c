@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A device's counters and queue pairs, copied to its page: see lib/control/page.h. */
+/* Copies a device's counters and queue pairs to its page: see lib/control/page.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "lib/api/publish.h"
 #include "lib/base/clock.h"
 
-enum { BATCH = 32 }; /* queue pairs that are described while the guard is held */
+enum { BATCH = 32 }; /* queue pairs per hold of the guard */
 
-/* What was found while the guard was held. */
+/* The state that was read with the guard held. */
 struct batch {
 	struct qp_batch found;
 	uint32_t slots[BATCH];
@@ -40,7 +40,7 @@ static void clear_slot(struct page_qp *slot)
 {
 	static const struct page_qp none;
 
-	/* A page that was never touched takes no memory. */
+	/* Do not write an unused slot: untouched pages take no memory. */
 	if (slot->qpn)
 		write_slot(slot, &none);
 }
@@ -82,7 +82,7 @@ void publish_page(struct frl_device *device, struct page *page)
 	write_counters(device, page);
 	do {
 		take_batch(device, batch.found.end, &batch);
-		/* It only grows, as the device's does. */
+		/* It only grows, like the device's number. */
 		if (batch.found.last > atomic_load(&page->used_slots))
 			atomic_store(&page->used_slots, batch.found.last);
 		write_batch(page, &batch);

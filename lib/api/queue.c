@@ -95,7 +95,7 @@ int frl_cq_wait(struct frl_cq *cq, int max, struct frl_wc wc[], int timeout_ms)
 	uint64_t limit = timeout_ms < 0 ? UINT64_MAX
 					: clock_now_ns() + (uint64_t)timeout_ms * UINT64_C(1000000);
 	int rc = check_poll("frl_cq_wait", cq, max, wc);
-	/* Who takes none may wait while there are some. */
+	/* With max 0 the call takes no completion, so it may wait while there are some. */
 	struct awaited awaited = { .cq = max > 0 ? cq : NULL, .until_ns = limit };
 	struct frl_backoff backoff;
 

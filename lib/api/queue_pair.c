@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs: arguments are checked here, the driver does the rest. */
+/* Queue pairs: checks arguments and calls the driver. */
 #include "lib/api/objects.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static int check_qp_config(const struct frl_pd *pd, const struct frl_qp_config *
 	return check_qp_limits(&pd->device->attr, config);
 }
 
-/* No field stands for a default. */
+/* Replaces all defaults by values. */
 static struct frl_qp_config complete_config(
 	const struct frl_device_attr *attr, const struct frl_qp_config *wanted)
 {
@@ -61,7 +61,9 @@ static struct frl_qp_config complete_config(
 	return config;
 }
 
-/* By 1 or -1: how many queue pairs the objects have that it needs. With the guard held. */
+/*
+ * Adds `change`, 1 or -1, to the reference counts of the queue pair's objects. With the guard held.
+ */
 static void count(struct frl_qp *qp, int change)
 {
 	qp->pd->objects += (unsigned)change;
@@ -71,7 +73,7 @@ static void count(struct frl_qp *qp, int change)
 		qp->srq->qps += (unsigned)change;
 }
 
-/* Inline bytes that nobody asked for are a wish: hardware may have fewer, or none. */
+/* `is_wish`: max_inline is a default; hardware may support fewer bytes, or none. */
 static int create(struct frl_qp *qp, struct frl_qp_config *config, bool is_wish)
 {
 	const struct device_ops *ops = qp->pd->device->ops;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory windows: here they get and lose their keys; requests bind them. */
+/* Memory windows: allocates and frees their keys; requests bind them. */
 #include "lib/api/objects.h"
 
 #include <stdlib.h>
