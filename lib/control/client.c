@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The client's functions: handlers come and go, messages are queued, answers awaited. */
+/* The client's public functions: register handlers, queue messages, wait for answers. */
 #include "lib/control/client.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 enum {
 	NS_PER_MS = 1000000,
-	END_MS = 500, /* for what is queued when the last handler goes */
+	END_MS = 500, /* to send the queue after the last handler has been unregistered */
 };
 
 static struct client the_client = {
@@ -47,14 +47,15 @@ static void after_fork(void)
 	pthread_mutex_unlock(&the_client.mutex);
 }
 
-/* The socket is the parent's: as long as the child held it the daemon would not see the parent's
- * end. What the thread was about to read stays where it is: it may have been in the middle of
- * it. */
+/*
+ * Closes the parent's socket: while the child held it, the daemon would not notice the parent's
+ * end. Does not free partly read input, because the parent's thread may have been changing it.
+ */
 static void after_fork_in_child(void)
 {
 	struct client *c = &the_client;
 
-	init_changed(c); /* others may have waited */
+	init_changed(c); /* threads of the parent may have been waiting */
 	while (!list_empty(&c->handlers)) {
 		struct control_handler *handler = container_of(
 			c->handlers.next, struct control_handler, node);
@@ -82,7 +83,7 @@ static void after_fork_in_child(void)
 	pthread_mutex_unlock(&c->mutex);
 }
 
-/* At load, before lib/api/publish.c registers its fork handlers (204). */
+/* Runs at load, before lib/api/publish.c registers its fork handlers (204). */
 __attribute__((constructor(203))) static void init_client(void)
 {
 	struct client *c = &the_client;
@@ -120,7 +121,10 @@ void client_wake(struct client *c)
 	(void)n;
 }
 
-/* A new life: of the process, of a child, or after all handlers had gone. */
+/*
+ * Starts the thread: for the first handler in a process or in a child, or after all handlers were
+ * unregistered.
+ */
 static int start_thread(struct client *c)
 {
 	int error;
@@ -156,7 +160,7 @@ static int begin(struct client *c, enum control_want want)
 		c->next_seq = 1;
 	if (want == CONTROL_IF_THERE) {
 		fd = client_search(&c->places, -1, &place, why, sizeof(why));
-		/* One that is busy is there: the thread tries again. */
+		/* A busy daemon exists: the thread tries again. */
 		if (fd < 0 && fd != -EAGAIN)
 			return frl_fail(-ENOTCONN, "%s", why);
 		if (fd >= 0)
@@ -223,7 +227,7 @@ int control_register(struct control_handler *handler, enum control_want want)
 	return rc;
 }
 
-/* The last handler has gone. */
+/* Called after the last handler was unregistered. */
 static void end_thread(struct client *c)
 {
 	c->ends = true;
@@ -247,7 +251,7 @@ void control_unregister(struct control_handler *handler)
 		list_remove(&handler->node);
 		while (c->calling == handler)
 			pthread_cond_wait(&c->changed, &c->mutex);
-		/* Calls may have waited for it to be told. */
+		/* Calls may be waiting for this handler's up(). */
 		pthread_cond_broadcast(&c->changed);
 		if (list_empty(&c->handlers) && c->has_thread && !c->ends)
 			end_thread(c);
@@ -255,7 +259,7 @@ void control_unregister(struct control_handler *handler)
 	unlock_client(c);
 }
 
-/* Mutex held. */
+/* With the mutex held. */
 static int post(struct client *c, const Ctl__Envelope *envelope, int fd)
 {
 	struct outgoing *out;
@@ -277,8 +281,10 @@ static int post(struct client *c, const Ctl__Envelope *envelope, int fd)
 	}
 	c->queued += out->size;
 	list_add_tail(c->telling ? &c->first : &c->queue, &out->node);
-	/* At once, since this process may end before the thread has its turn: what the socket has
-	 * taken, the daemon reads all the same. */
+	/*
+	 * Send at once, because the process may end before the thread runs. The daemon reads all
+	 * bytes that the socket has accepted, even after the process has ended.
+	 */
 	client_send(c);
 	if (c->queued)
 		client_wake(c);
@@ -312,7 +318,7 @@ uint64_t control_next_seq(void)
 	return seq;
 }
 
-/* False: it is too late. Mutex held. */
+/* Returns false after the deadline. With the mutex held. */
 static bool wait_change(struct client *c, uint64_t limit_ns)
 {
 	const struct timespec limit = {
@@ -324,7 +330,7 @@ static bool wait_change(struct client *c, uint64_t limit_ns)
 		clock_now_ns() < limit_ns;
 }
 
-/* At exit: what the socket did not take at once goes out, as long as the daemon reads. */
+/* At exit: sends the rest of the queue, as long as the daemon reads. */
 __attribute__((destructor)) static void hand_over(void)
 {
 	uint64_t limit_ns = limit_after_ms(clock_now_ns(), END_MS);
@@ -342,13 +348,19 @@ __attribute__((destructor)) static void hand_over(void)
 	unlock_client(c);
 }
 
-/* A request may be about what a handler has yet to tell. Mutex held. */
+/*
+ * Returns true if all handlers have posted their state: a request may depend on it. With the mutex
+ * held.
+ */
 static bool is_told(const struct client *c)
 {
 	return c->state == CLIENT_UP && !c->in_up && !client_first_due(c, DUE_UP);
 }
 
-/* A call that is lost between two daemons cannot be repeated here: who knows what was done. */
+/*
+ * A call that was in progress when the daemon was lost is not repeated: the daemon may have
+ * executed it already.
+ */
 static int wait_answer(struct client *c, struct call *call, uint64_t limit_ns)
 {
 	while (!call->done)
@@ -356,7 +368,7 @@ static int wait_answer(struct client *c, struct call *call, uint64_t limit_ns)
 			list_remove(&call->node);
 			return frl_fail(-ETIMEDOUT, "the control daemon does not answer");
 		}
-	/* The next one may be there already. */
+	/* The client may be connected to the next daemon already: then `why` is empty. */
 	if (call->rc)
 		return frl_fail(call->rc, "%s",
 			*c->why ? c->why : "the control daemon went away: try again");

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The library's connection to the control daemon: one socket and one thread a process, started when
- * first wanted. The thread finds the daemon (FRL_CONTROL, the system's, the user's own), starts a
- * private one if it is asked to and none runs, says Hello, and connects again when the daemon goes
- * away. Parts of the library register handlers, to be told what arrives.
+ * they are first needed. The thread finds the daemon (FRL_CONTROL, the system's daemon, or the
+ * user's own one). It starts a private daemon if a handler requires one and none runs. It exchanges
+ * Hello messages, and reconnects after the daemon was lost. Parts of the library register handlers,
+ * which receive the messages.
  *
- *	FRL_CONTROL=auto  /run/ferrule/ferruled.sock, else $XDG_RUNTIME_DIR/ferrule/ferruled.sock,
- *	                  else /tmp/ferrule-UID/ferruled.sock: the first of the latter two that can
- *	                  be is started on demand, but not in place of the system's that went away
- *	FRL_CONTROL=off   no daemon
- *	FRL_CONTROL=PATH  only that one, never started
+ * 	FRL_CONTROL=auto  /run/ferrule/ferruled.sock, else $XDG_RUNTIME_DIR/ferrule/ferruled.sock,
+ * 	                  else /tmp/ferrule-UID/ferruled.sock. On demand a daemon is started at the
+ * 	                  first of the last two that is possible, but never in place of a system's
+ * 	                  daemon that was lost.
+ * 	FRL_CONTROL=off   no daemon
+ * 	FRL_CONTROL=PATH  only the daemon at this socket; it is never started
  *
- * Handlers are called by the thread, one at a time, without any lock of the client's held. So a
- * handler may post while it holds a lock of its own, which makes "it is in my table" and "it is
- * posted" one step for up(). Any thread may call the functions. After fork() the child has a new
- * client, without handlers.
+ * The thread calls the handlers, one at a time, without any lock of the client. A handler may
+ * therefore post while it holds a lock of its own: then "it is in my table" and "it is posted" are
+ * one step for up(). Any thread may call the functions. After fork() the child has a new client,
+ * without handlers.
  */
 #ifndef FERRULE_CONTROL_CLIENT_H
 #define FERRULE_CONTROL_CLIENT_H
@@ -27,85 +29,98 @@
 #include "lib/control/control.pb-c.h"
 
 enum control_want {
-	CONTROL_IF_THERE, /* -ENOTCONN at once when no daemon is there */
-	CONTROL_START,    /* started if need be; the thread does that */
+	CONTROL_IF_THERE, /* -ENOTCONN at once if no daemon runs */
+	CONTROL_START,    /* the thread starts a daemon if none runs */
 };
 
 struct control_handler {
-	/* A message of the daemon's that answers no control_call(); `true`: it was for this one.
-	 * Failures, too, whose seq is one of control_next_seq(). */
+	/*
+	 * A message of the daemon that does not answer a control_call(). A Failure with a seq of
+	 * control_next_seq() arrives here too. Returns true if the message was for this handler.
+	 */
 	bool (*message)(struct control_handler *handler, const Ctl__Envelope *envelope);
 	/*
-	 * There is a daemon. `again`: after another one was lost, so tell it everything: what was
-	 * posted and had not left then, or has been posted since, is gone. Called for each handler
-	 * in the order of registering; what is posted until all have been called is sent before
-	 * all that was posted earlier, and control_call() waits until then. A handler that
-	 * registers while there is a daemon is called as well, without `again`: what it posts
-	 * comes after what others have posted.
+	 * A daemon is connected. `again`: an earlier daemon was lost, so post the full state.
+	 * Messages that were not sent before the loss, and those posted since, are lost. Called for
+	 * each handler in the order of registration. Messages posted until all handlers have been
+	 * called are sent before all earlier messages, and control_call() waits until then.
+	 *
+	 * A handler that registers while a daemon is connected is called too, with `again` false.
+	 * Its messages are sent after those that were posted earlier.
 	 */
 	void (*up)(struct control_handler *handler, bool again);
-	/* It is gone, or there will be none. The thread tries to connect again; `error` (negative),
-	 * `why` when that is hopeless at first sight: 0 while it goes on. May be NULL. */
+	/*
+	 * The daemon was lost, or none can be reached. `error` is 0 while the thread tries to
+	 * connect again; negative, with the reason in `why`, if that has little chance. May be
+	 * NULL.
+	 */
 	void (*down)(struct control_handler *handler, int error, const char *why);
-	/* Called when the time it gave last has come, and at first; returns when it wants the next
-	 * call, or UINT64_MAX. CLOCK_MONOTONIC, ns. May be NULL. control_wake() makes it be called
-	 * soon. */
+	/*
+	 * A timer. Called at once, and then at the time that the last call returned
+	 * (CLOCK_MONOTONIC, ns); UINT64_MAX: never. control_wake() makes it due. May be NULL.
+	 */
 	uint64_t (*tick)(struct control_handler *handler, uint64_t now_ns);
-	/* The client's. */
+	/* Private fields of the client. */
 	struct list node;
 	enum control_want want;
 	bool registered;
-	unsigned due; /* calls of up() and down() */
+	unsigned due; /* pending calls of up() and down() */
 	uint64_t tick_ns;
-	uint64_t offered; /* the last message that it was offered */
+	uint64_t offered; /* number of the last message that was offered to this handler */
 };
 
 /*
- * Registers a handler, and starts the thread if there is none. -ENOTCONN (none is there, or
- * FRL_CONTROL=off), -ENOMEM, -EAGAIN. With CONTROL_START does not wait: what is posted is kept
- * until there is a daemon, and down() says if there will be none. To register a handler again that
- * is registered says that it wants more: CONTROL_START. If no daemon could be had before, that is
- * tried again. -EINVAL: FRL_CONTROL is no path of a socket.
+ * Registers a handler, and starts the thread if there is none. With CONTROL_START it does not wait:
+ * posted messages are kept until a daemon is connected, and down() reports if none can be reached.
+ * For a handler that is registered already, CONTROL_START raises its request to that, and tries
+ * again if no daemon could be reached. Returns -ENOTCONN (no daemon, or FRL_CONTROL=off), -EINVAL
+ * (FRL_CONTROL is not the path of a socket), -ENOMEM or -EAGAIN.
  */
 int control_register(struct control_handler *handler, enum control_want want);
 
-/* None of the handler's functions runs, or will run, when this returns. Not from a handler, nor
- * with a lock held that it takes; nothing happens if it is not registered. When the last one has
- * gone the thread ends, having sent what was posted. */
+/*
+ * Unregisters a handler. After the return none of its functions runs or will run. Do not call this
+ * from a handler, or with a lock held that the handler takes. Does nothing for a handler that is
+ * not registered. After the last handler the thread sends the posted messages and ends.
+ */
 void control_unregister(struct control_handler *handler);
 
-/* Sends a message, or queues it if the socket is full; exit() waits for the queue as long as the
- * daemon reads. `fd` goes with it and is duplicated, or -1. 0 also when the daemon is lost at that
- * moment: see up(). -ENOTCONN: there is none, and will be none. -ENOMEM: no memory, or so much is
- * queued that the daemon does not seem to read. */
+/*
+ * Sends a message, or queues it if the socket is full; exit() waits for the queue as long as the
+ * daemon reads. `fd` is duplicated and sent with the message; -1: none. Returns 0 also if the
+ * daemon is lost at that moment: see up(). Returns -ENOTCONN if no daemon can be reached, and
+ * -ENOMEM without memory or if the queue is full because the daemon does not read.
+ */
 int control_post(const Ctl__Envelope *envelope, int fd);
 
-/* Bytes that were posted and have not left. */
+/* Returns the number of posted bytes that have not been sent. */
 size_t control_queued(void);
 
-/* A number for a request that is posted: the answer comes to message(). */
+/* Returns a seq for a request that is posted; its answer is passed to message(). */
 uint64_t control_next_seq(void);
 
 /*
- * Sends a request and waits for its answer, until `limit_ns` of the monotonic clock; also until
- * there is a daemon. Fills in seq. 0 with *ret_answer, to be freed by
- * ctl__envelope__free_unpacked(); a Failure becomes its errno, negative, and frl_last_error() its
- * text. -ETIMEDOUT, -ENOTCONN (with the reason why there is no daemon), -ENOMEM. Not from a
- * handler; a handler must be registered.
+ * Fills in seq, sends a request and waits for the answer until `limit_ns` of CLOCK_MONOTONIC; also
+ * waits until a daemon is connected. Free *ret_answer by ctl__envelope__free_unpacked(). If the
+ * answer is a Failure, returns its errno, negative, and sets frl_last_error() to its text. Returns
+ * -ETIMEDOUT, -ENOTCONN (with the reason why there is no daemon) or -ENOMEM. A handler must be
+ * registered. Do not call this from a handler.
  */
 int control_call(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer);
-/* The same; *ret_fd is the descriptor that came with the answer, the caller's, or -1. After a
- * Failure the request may succeed after *ret_retry_ms; 0: nobody can tell. */
+/*
+ * As control_call(). *ret_fd is the descriptor of the answer, or -1; the caller closes it. After a
+ * Failure the same request may succeed after *ret_retry_ms; 0: unknown.
+ */
 int control_call_fd(Ctl__Envelope *request, uint64_t limit_ns, Ctl__Envelope **ret_answer,
 	int *ret_fd, uint32_t *ret_retry_ms);
 
-/* Ticks are due. */
+/* Makes the timers of all handlers due. */
 void control_wake(void);
 
-/* Whether there is a daemon at this moment. */
+/* Returns whether a daemon is connected now. */
 bool control_is_up(void);
 
-/* The socket of the daemon to which this process is, or was last, connected. False: of none. */
+/* Copies the socket's path of the current or the last daemon. Returns false if there was none. */
 bool control_place(char *path, size_t size);
 
 #endif

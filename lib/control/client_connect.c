@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How the client's thread gets a daemon, and loses it:
+ * How the client's thread connects to a daemon, and handles its loss:
  *
- *	DOWN      --- a socket connects ---> GREETING --- the daemon's Hello ---> UP
- *	 ^  looks every 100 ms, 10 ms while   |                                   |
- *	 |  one is being started, 1 s when    |                                   |
- *	 |  that is of little use             |                                   |
- *	 +------------------------------------+------- the socket ends -----------+
+ * 	DOWN      --- a socket connects ---> GREETING --- the daemon's Hello ---> UP
+ * 	 ^  looks every 100 ms; 10 ms while  |                                   |
+ * 	 |  a daemon starts; 1 s if a daemon |                                   |
+ * 	 |  is unlikely                      |                                   |
+ * 	 +-----------------------------------+-------- the socket ends ----------+
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,10 +25,12 @@ enum {
 	RETRY_MS = 100,
 	STARTING_RETRY_MS = 10,
 	SLOW_RETRY_MS = 1000,
-	START_MS = 4000, /* within this a daemon that was started can be reached */
+	START_MS = 4000, /* time for a started daemon to become reachable */
 	GREET_MS = 4000,
-	/* A daemon that is not private and went away is likely to come back: nobody starts another
-	 * one in its place for so long. */
+	/*
+	 * A lost daemon that is not private will probably be restarted. Do not start another one in
+	 * its place for this time.
+	 */
 	PATIENCE_MS = 30000,
 	MAX_REFUSALS = 5,
 };
@@ -85,7 +87,7 @@ static void tell_down(struct client *c)
 	}
 }
 
-/* There is no daemon, and waiting for one is of little use; still one may come. */
+/* Reports that no daemon can be reached. The thread still looks for one from time to time. */
 static void give_up(struct client *c, int error, const char *why, uint64_t now_ns)
 {
 	bool is_new = !c->error;
@@ -110,9 +112,9 @@ void client_lose(struct client *c, const char *why, uint64_t now_ns)
 	c->telling = false;
 	c->retry_ns = in_ms(now_ns, was_up ? 0 : RETRY_MS);
 	if (!was_up) {
-		/* That was the Hello. What was posted waits on. */
+		/* This drops the Hello only. Posted messages stay queued. */
 		c->queued -= outgoing_drop(&c->sending);
-		/* A private one may have been about to end, for want of anything to do. */
+		/* A private daemon may have been about to exit, because it was idle. */
 		if (++c->refusals >= MAX_REFUSALS)
 			give_up(c, -ENOTCONN, why, now_ns);
 		return;
@@ -127,7 +129,7 @@ void client_lose(struct client *c, const char *why, uint64_t now_ns)
 	tell_down(c);
 }
 
-/* The daemon does not want this process. */
+/* Handles a daemon that refuses this process. */
 static void refuse(struct client *c, int error, const char *why, uint64_t now_ns)
 {
 	char text[WHY_SIZE];
@@ -158,7 +160,7 @@ static void queue_hello(struct client *c)
 	envelope.body_case = CTL__ENVELOPE__BODY_HELLO;
 	envelope.hello = &hello;
 	out = outgoing_new(&envelope, -1);
-	/* Without it the daemon ends the connection, and then another try is made. */
+	/* Without a Hello the daemon closes the connection, and the thread tries again. */
 	if (!out)
 		return;
 	c->queued += out->size;
@@ -197,7 +199,7 @@ int client_search(
 	for (int i = first; i <= last; i++) {
 		int fd = daemon_connect(&places->list[i], why, size);
 
-		/* One that is busy is the one, too. */
+		/* A busy daemon counts as found. */
 		if (fd >= 0 || fd == -EAGAIN) {
 			*ret_place = i;
 			return fd;
@@ -216,20 +218,22 @@ int client_search(
 	return rc;
 }
 
-/* It was there a moment ago. */
+/* Returns whether a daemon was lost a short time ago. */
 static bool lost_lately(const struct client *c, uint64_t now_ns)
 {
 	return c->lost_ns && now_ns < limit_after_ms(c->lost_ns, PATIENCE_MS);
 }
 
-/* And it is somebody's to start it again. */
+/* Returns whether to wait for a lost daemon that this process must not start. */
 static bool is_patient(const struct client *c, uint64_t now_ns)
 {
 	return lost_lately(c, now_ns) && !c->places.list[c->place].is_private;
 }
 
-/* Its daemon is, or was last, the system's: a private one would know nothing of its leases and of
- * other hosts. */
+/*
+ * Returns whether the current or the last daemon is the system's. A private daemon does not know
+ * its leases, nor other hosts.
+ */
 static bool is_of_system(const struct client *c)
 {
 	return c->places.start >= 0 && c->place >= 0 && !c->places.list[c->place].is_private;
@@ -240,7 +244,7 @@ static bool is_slow(const struct client *c, uint64_t now_ns)
 	return c->error || (c->lost_ns && !lost_lately(c, now_ns));
 }
 
-/* None is there. */
+/* Starts a private daemon, because none was found. */
 static void start(struct client *c, uint64_t now_ns)
 {
 	const struct daemon_place *place = &c->places.list[c->places.start];
@@ -302,7 +306,7 @@ static void look_for_daemon(struct client *c, uint64_t now_ns)
 	if (wants_start(c) && c->places.start >= 0 && !of_system)
 		start(c, now_ns);
 	else if (wants_start(c) && (!c->lost_ns || of_system))
-		give_up(c, -ENOTCONN, why, now_ns); /* that is nobody's to start */
+		give_up(c, -ENOTCONN, why, now_ns); /* this process must not start it */
 }
 
 void client_take_hello(struct client *c, const Ctl__Envelope *envelope, uint64_t now_ns)
@@ -330,7 +334,7 @@ void client_take_hello(struct client *c, const Ctl__Envelope *envelope, uint64_t
 	}
 }
 
-/* What the time has brought. */
+/* Handles expired deadlines. */
 void client_keep(struct client *c, uint64_t now_ns)
 {
 	if (c->state == CLIENT_DOWN && now_ns >= c->retry_ns && !c->ends)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The client's thread: moves frames and calls handlers. It holds the mutex except while it waits,
- * reads, looks for a daemon, and calls.
+ * The client's thread: sends and receives frames, and calls handlers. It holds the mutex except
+ * while it waits, reads, looks for a daemon, or calls a handler.
  */
 #include <errno.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 
 enum {
 	NS_PER_MS = 1000000,
-	BURST = 64, /* frames that are handled before the rest gets its turn */
+	BURST = 64, /* messages handled in a row, before other work is done */
 };
 
 static void lock(struct client *c)
@@ -40,7 +40,7 @@ struct control_handler *client_first_due(const struct client *c, unsigned bit)
 	return NULL;
 }
 
-/* Mutex held: around each call of a handler. */
+/* Called with the mutex held, before and after each call of a handler. */
 static void begin_call(struct client *c, const struct control_handler *handler)
 {
 	c->calling = handler;
@@ -84,7 +84,7 @@ static struct control_handler *next_to_offer(const struct client *c)
 	return NULL;
 }
 
-/* Nobody knows what to do with a request of the daemon's. */
+/* Answers a request of the daemon that no handler has accepted. */
 static void answer_unknown(struct client *c, const Ctl__Envelope *request)
 {
 	char text[] = "the process does not know this message";
@@ -108,7 +108,10 @@ static void answer_unknown(struct client *c, const Ctl__Envelope *request)
 	list_add_tail(&c->queue, &out->node);
 }
 
-/* Is a message an answer, by its kind? A request that nobody waits for any more has one. */
+/*
+ * Returns whether a message is an answer by its kind. An answer may arrive after its caller has
+ * timed out.
+ */
 static bool is_answer(const Ctl__Envelope *envelope)
 {
 	switch (envelope->body_case) {
@@ -155,7 +158,10 @@ static void take(struct client *c, Ctl__Envelope *envelope, uint64_t now_ns)
 		close(fd);
 }
 
-/* Mutex held in between. Up to BURST messages of what has been read; false: there are no more. */
+/*
+ * Handles up to BURST messages that have been read. Returns false if there are no more. The mutex
+ * is held, but released while handlers run.
+ */
 static bool take_messages(struct client *c, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < BURST && c->state != CLIENT_DOWN; i++) {
@@ -173,7 +179,7 @@ static bool take_messages(struct client *c, uint64_t now_ns)
 	return c->state != CLIENT_DOWN;
 }
 
-/* As take_messages(), having read once. */
+/* Reads once, and then does take_messages(). */
 static bool receive(struct client *c, uint64_t now_ns)
 {
 	int rc;
@@ -217,7 +223,7 @@ int client_send(struct client *c)
 	return rc;
 }
 
-/* True: the socket takes no more now. */
+/* Returns true if the socket is full. */
 static bool send_queued(struct client *c, uint64_t now_ns)
 {
 	int rc = client_send(c);
@@ -255,7 +261,10 @@ static void call_due(struct client *c)
 		end_call(c);
 		c->in_up = false;
 	}
-	/* Everybody has been told: who registers from now on has nothing to repeat. */
+	/*
+	 * All handlers have posted their state. A handler that registers later has nothing to
+	 * repeat.
+	 */
 	if (c->state == CLIENT_UP)
 		c->again = c->telling = false;
 }
@@ -282,7 +291,9 @@ static void call_ticks(struct client *c, uint64_t now_ns)
 		begin_call(c, handler);
 		next = handler->tick(handler, now_ns);
 		end_call(c);
-		/* It may have gone; or control_wake() was called meanwhile. */
+		/*
+		 * The handler may be unregistered by now, or control_wake() may have been called.
+		 */
 		for (struct list *node = c->handlers.next; node != &c->handlers; node = node->next)
 			if (node == &handler->node && handler->tick_ns == UINT64_MAX)
 				handler->tick_ns = next > now_ns ? next : now_ns + 1;
@@ -324,7 +335,7 @@ static bool has_ended(const struct client *c, uint64_t now_ns)
 				list_empty(&c->queue)));
 }
 
-/* Sleeps until there is something to do. True: the socket may be read. */
+/* Sleeps until there is work. Returns true if the socket is readable. */
 static bool sleep_until(struct client *c, uint64_t next_ns, bool blocked)
 {
 	struct pollfd fds[2] = {
@@ -342,7 +353,7 @@ static bool sleep_until(struct client *c, uint64_t next_ns, bool blocked)
 	ppoll(fds, 2, next_ns == UINT64_MAX ? NULL : &timeout, NULL);
 	lock(c);
 	c->woken = false;
-	n = read(c->wake_fd, &count, sizeof(count)); /* nothing there: also fine */
+	n = read(c->wake_fd, &count, sizeof(count)); /* an empty counter is fine too */
 	(void)n;
 	return fds[1].revents & (POLLIN | POLLHUP | POLLERR);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames. What a message must look like is told by tables over the names of fields, which mean the
- * same in every message, and applied by walking the descriptors that protoc-c made: a new message
- * is checked without a line here.
+ * Frames of the control protocol. Tables by field name describe valid messages; a field name means
+ * the same in each message. The checks walk the descriptors that protoc-c generates, so a new
+ * message needs no new code here.
  */
 #include "lib/control/frame.h"
 
@@ -19,10 +19,12 @@
 enum {
 	MAX_ERRNO = 4095,
 	MAX_TEXT = 1024,
-	MAX_DATA = 1 << 20,   /* of a GroupPiece */
-	MAX_LEFT = 32768 / 8, /* of a GroupJoin: a bit for each rank */
-	/* A message of two bytes may become a struct of hundreds. No message of ours grows as much
-	 * as this; one that does was made to fill memory. */
+	MAX_DATA = 1 << 20,   /* in a GroupPiece */
+	MAX_LEFT = 32768 / 8, /* in a GroupJoin: one bit for each rank */
+	/*
+	 * Limit for the unpacked size of a message: a message of two bytes may become a struct of
+	 * hundreds. Valid messages stay below this limit; a larger one was made to exhaust memory.
+	 */
 	MEMORY_FACTOR = 16,
 	MEMORY_BASE = 4096,
 	WHY_SIZE = 128,
@@ -53,13 +55,13 @@ static const struct size_row text_rows[] = {
 	{ "job", 0, 64, true },
 	{ "program", 0, 64, true },
 	{ "release", 0, 64, true },
-	{ "name", 0, 255, true }, /* of a host, in a Hello */
+	{ "name", 0, 255, true }, /* of a host, or in a Hello */
 	{ "host", 0, 255, true },
 	{ "peer_host", 0, 255, true },
 	{ NULL, 0, MAX_TEXT, true },
 };
 
-/* Messages within messages that nobody asks for twice. */
+/* Submessages that receivers use without a check for NULL. */
 static const struct {
 	const ProtobufCMessageDescriptor *message;
 	const char *field;
@@ -146,7 +148,7 @@ static bool check_size(const struct size_row *row, const char *field, size_t siz
 
 static bool check_message(ProtobufCMessage *message);
 
-/* One value, at `value`: of a list, too. */
+/* Checks one value, or one element of a list. */
 static bool check_value(const ProtobufCFieldDescriptor *field, const void *value)
 {
 	const ProtobufCBinaryData *bytes = value;
@@ -196,7 +198,7 @@ static bool check_field(const ProtobufCMessage *message, const ProtobufCFieldDes
 	case PROTOBUF_C_TYPE_STRING: element = sizeof(char *); break;
 	case PROTOBUF_C_TYPE_MESSAGE: element = sizeof(ProtobufCMessage *); break;
 	case PROTOBUF_C_TYPE_BYTES: element = sizeof(ProtobufCBinaryData); break;
-	default: return true; /* numbers in lists have no rules */
+	default: return true; /* numbers in lists are not checked */
 	}
 	memcpy(&count, base + field->quantifier_offset, sizeof(count));
 	memcpy(&list, value, sizeof(list));
@@ -206,7 +208,7 @@ static bool check_field(const ProtobufCMessage *message, const ProtobufCFieldDes
 	return true;
 }
 
-/* What this release does not know goes: who passes a message on passes on only what was checked. */
+/* Drops fields that this release does not know, so that daemons forward only checked fields. */
 static void drop_unknown(ProtobufCMessage *message)
 {
 	for (unsigned i = 0; i < message->n_unknown_fields; i++)
@@ -241,7 +243,7 @@ static bool check_message(ProtobufCMessage *message)
 
 static bool check_envelope(Ctl__Envelope *envelope)
 {
-	/* What a later release may say and this one does not know is a field of another number. */
+	/* A body of a later release is an unknown field here. */
 	if (envelope->body_case == CTL__ENVELOPE__BODY__NOT_SET && !envelope->base.n_unknown_fields)
 		return wrong("it has no body");
 	if (envelope->version != CONTROL_VERSION &&
@@ -282,7 +284,7 @@ Ctl__Envelope *frame_unpack(const uint8_t *frame, size_t size, const char **ret_
 	envelope = ctl__envelope__unpack(&allocator, payload, frame + FRAME_HEADER);
 	if (!envelope || check_envelope(envelope))
 		return envelope;
-	/* The budget's memory is malloc()'s. */
+	/* take_memory() allocates by malloc(), so the default allocator can free it. */
 	ctl__envelope__free_unpacked(envelope, NULL);
 	return NULL;
 }

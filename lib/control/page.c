@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pages: made and written by a process, read, without trust, by the daemon. */
+/* Pages: a process creates and writes them; the daemon reads them without trust. */
 #include "lib/control/page.h"
 
 #include <assert.h>
@@ -46,7 +46,9 @@ bool page_read_head(const struct page_view *view, struct page *ret)
 
 	if (!read_at(view, 0, ret, sizeof(*ret)))
 		return false;
-	/* A copy of many bytes may have half of a number that is being written. */
+	/*
+	 * The copy may contain a number that was half written: repeat until two copies are equal.
+	 */
 	for (int i = 0; i < TRIES; i++) {
 		if (!read_at(view, 0, &again, sizeof(again)))
 			return false;
@@ -89,7 +91,7 @@ bool page_read_qp(const struct page_view *view, uint32_t slot, struct page_qp *r
 			return false;
 		if (before.sequence & 1)
 			continue;
-		/* Most slots are empty: no more of them is read. */
+		/* Most slots are empty: read no more of them. */
 		if (before.qpn == 0)
 			return false;
 		atomic_thread_fence(memory_order_acquire);
@@ -119,7 +121,7 @@ struct page *page_create(uint32_t slots, int *ret_fd)
 	page = mmap(NULL, page_size(slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED)
 		goto err_close;
-	/* From now on nobody else can write, nor take pages away. */
+	/* From now on no other process can write to the memory or remove pages of it. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
 		goto err_unmap;
 	page->magic = PAGE_MAGIC;
@@ -139,7 +141,10 @@ err_close:
 	return NULL;
 }
 
-/* The descriptor is what it should be; *ret_size. */
+/*
+ * Returns NULL and the size if the descriptor is a sealed memfd of a valid size, or else the
+ * reason.
+ */
 static const char *check_fd(int fd, size_t *ret_size)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -161,7 +166,9 @@ static const char *check_fd(int fd, size_t *ret_size)
 	return NULL;
 }
 
-/* The last descriptor of a memfd frees as much memory as its owner has put in, also behind its end.
+/*
+ * The last close of a memfd frees its memory, which may be a lot: also memory behind its end.
+ * Another thread does that.
  */
 static void close_view(const struct page_view *view)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The page that a process publishes for each of its ports: counters of the port and the state of
- * its queue pairs, in shared memory that the daemon reads. The process writes it when it is asked
- * to (Publish), a few queue pairs at a time, so that the data path never waits for it.
+ * The page that a process publishes for each of its ports: the port's counters and the state of its
+ * queue pairs, in shared memory that the daemon reads. The process updates it on request (Publish),
+ * a few queue pairs at a time, so that the data path never waits for the update.
  *
- * The memory is a memfd, sealed against shrinking, growing and writing by others, of
- * page_size(slots) bytes. One writer; each slot has a sequence number that is odd while it is being
- * written. The reader copies a slot and looks at the number before and after, some times, and then
- * believes nothing of it but that it is a struct page_qp: every text may lack its end, every number
- * may be anything.
+ * The memory is a memfd of page_size(slots) bytes, sealed against shrinking, growing and writing by
+ * other processes. It has one writer. Each slot has a sequence number that is odd while the slot is
+ * being written. The reader copies a slot, and compares the number before and after; after some
+ * failed attempts it gives up. It trusts nothing in the copy: each text may lack its end, each
+ * number may have any value.
  *
- * The reader copies by pread(2) and maps nothing. The process could make mmap() and munmap() wait
- * for seconds, by calls that lock the mappings of the file, and the first touch of a page that is
- * not there raises SIGBUS where memory is accounted for strictly. pread() does neither.
+ * The reader uses pread(2) and maps nothing. The process could delay mmap() and munmap() by
+ * seconds, by calls that lock the mappings of the file. The first access to a missing page raises
+ * SIGBUS where memory is accounted for strictly. pread() has neither problem.
  */
 #ifndef FERRULE_CONTROL_PAGE_H
 #define FERRULE_CONTROL_PAGE_H
@@ -29,10 +29,10 @@ enum {
 	PAGE_COUNTER_NAME = 32,
 	PAGE_REASON = 120,
 	PAGE_HOST = 60,
-	PAGE_SLOTS = 16384, /* as many as queue pairs: sparse, touched as they are used */
+	PAGE_SLOTS = 16384, /* one for each queue pair: sparse, memory is used on first write */
 };
 
-/* What a queue pair waits for, the first of these that is true. */
+/* Reasons why a queue pair waits: the first row that applies. */
 #define PAGE_WAITS(X)                                                                              \
 	X(NOTHING, "nothing", "it has nothing to do")                                              \
 	X(ERROR, "nothing: it is in ERR", "reset it, or look at its last error")                   \
@@ -62,26 +62,26 @@ struct page_qp {
 	uint8_t wait;              /* enum page_wait */
 	uint8_t retries_left;
 	uint8_t rnr_retries_left;
-	uint8_t lossless; /* it never gives up on time alone */
+	uint8_t lossless; /* a lossless link: time alone never moves it to ERR */
 	uint8_t remote_ip[16];
 	uint32_t dest_qpn;
 	uint32_t path_mtu;
-	uint32_t send_psn;  /* the next new one */
-	uint32_t acked_psn; /* the oldest not acknowledged */
-	uint32_t recv_psn;  /* the next expected */
+	uint32_t send_psn;  /* the next new packet */
+	uint32_t acked_psn; /* the oldest unacknowledged packet */
+	uint32_t recv_psn;  /* the next expected packet */
 	uint32_t send_queue;
 	uint32_t recv_queue;
-	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes; /* bytes: of payload */
+	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes; /* bytes: payload only */
 	uint64_t retransmits, timeouts, rnr_received, rnr_sent;
 	uint64_t rtt_ns; /* smoothed; 0: not measured */
 	uint64_t waiting_since_ns;
 	uint64_t deadline_ns;
-	uint64_t give_up_ns; /* how long it tries in all; 0: for ever */
+	uint64_t give_up_ns; /* total time of all retries; 0: unlimited */
 	uint64_t last_rx_ns, last_tx_ns;
 	uint64_t error_ns;
-	char error[PAGE_REASON];   /* a sentence, or empty */
-	char peer_host[PAGE_HOST]; /* of a peer that is a rank; or empty */
-	uint32_t peer_rank;        /* of the same job, plus 1; 0: it is none */
+	char error[PAGE_REASON];   /* text of the last error, or empty */
+	char peer_host[PAGE_HOST]; /* the peer's host if the peer is a rank, or empty */
+	uint32_t peer_rank;        /* the peer's rank in the same job, plus 1; 0: it is no rank */
 };
 
 struct page_counter {
@@ -92,12 +92,13 @@ struct page_counter {
 struct page {
 	uint32_t magic;
 	uint32_t version;
-	uint32_t slots;                /* that follow */
-	_Atomic uint32_t used_slots;   /* none at this index or above has a queue pair */
-	_Atomic uint64_t published_ns; /* when all of it was last brought up to date */
-	uint32_t counters;             /* used ones */
+	uint32_t slots;                /* number of slots that follow */
+	_Atomic uint32_t used_slots;   /* slots at this index and above have no queue pair */
+	_Atomic uint64_t published_ns; /* time of the last complete update */
+	uint32_t counters;             /* number of used entries */
 	uint32_t reserved;
-	struct page_counter counter[PAGE_COUNTERS]; /* struct frl_stats; each is written at once */
+	struct page_counter counter[PAGE_COUNTERS]; /* struct frl_stats; each value is written
+						     * atomically */
 	struct page_qp qp[];
 };
 
@@ -106,36 +107,47 @@ static inline size_t page_size(uint32_t slots)
 	return sizeof(struct page) + slots * sizeof(struct page_qp);
 }
 
-/* The reader's. */
+/* The reader's view of a page. */
 struct page_view {
 	int fd;
-	uint32_t slots; /* that may be read: the header may change */
-	/* Gives the view back. NULL: there is none. */
+	uint32_t slots; /* readable slots; not reread, because the header may change */
+	/* Releases the view. NULL: nothing to release. */
 	void (*close)(const struct page_view *view);
 };
 
-/* Checks a descriptor that a process sent: seals, size, header. Returns NULL, and the view has the
- * descriptor; or a sentence that says what is wrong, and the caller keeps it. */
+/*
+ * Checks a descriptor that a process sent: seals, size, header. Returns NULL if it is valid, and
+ * the view then owns the descriptor. Otherwise returns the reason, and the caller keeps the
+ * descriptor.
+ */
 const char *page_open(int fd, struct page_view *ret_view);
 
-/* Copies the header. Each number in it was so at some moment. False: it cannot be read. */
+/*
+ * Copies the header. Each number in the copy was valid at some moment. Returns false if it cannot
+ * be read.
+ */
 bool page_read_head(const struct page_view *view, struct page *ret);
 
-/* When all of it was last brought up to date; 0: not yet, or it cannot be read. */
+/* Returns the time of the last complete update; 0: none yet, or it cannot be read. */
 uint64_t page_published_ns(const struct page_view *view);
 
-/* No slot at this index or above has a queue pair; at most view->slots. */
+/* Returns an index such that slots at it and above have no queue pair; at most view->slots. */
 uint32_t page_used_slots(const struct page_view *view);
 
-/* Copies a slot as it was at one moment; false: it could not be had, or has no queue pair. Texts
- * end in the copy. */
+/*
+ * Copies a slot, consistently. Returns false if it has no queue pair or no consistent copy was
+ * possible. All texts in the copy are terminated.
+ */
 bool page_read_qp(const struct page_view *view, uint32_t slot, struct page_qp *ret);
 
-/* For the writer: what is between them is seen as a whole or not at all. */
+/* For the writer: readers see the writes between the two calls all or not at all. */
 void page_write_begin(struct page_qp *qp);
 void page_write_end(struct page_qp *qp);
 
-/* A new page in shared memory, sealed; the descriptor is the caller's in *ret_fd. NULL: errno. */
+/*
+ * Creates a sealed page in shared memory; the caller owns *ret_fd. Returns NULL, with errno, on
+ * failure.
+ */
 struct page *page_create(uint32_t slots, int *ret_fd);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames in and out of a stream socket. */
+/* Frames of a stream socket. */
 #include "lib/control/socket.h"
 
 #include <errno.h>
@@ -81,7 +81,7 @@ void control_socket_close(struct control_socket *s)
 	control_socket_init(s);
 }
 
-/* The descriptor goes with the first byte. */
+/* The descriptor is sent with the first byte. */
 static ssize_t send_some(int fd, struct outgoing *out)
 {
 	struct iovec iov = { out->bytes + out->sent, out->size - out->sent };
@@ -122,7 +122,7 @@ int control_socket_send(struct control_socket *s, struct list *queue, size_t *re
 	return 0;
 }
 
-/* Room for more: what was taken out makes room first. */
+/* Makes room for more input: first by removing the messages that were returned. */
 static int make_room(struct control_socket *s)
 {
 	uint8_t *in;
@@ -146,7 +146,7 @@ static int make_room(struct control_socket *s)
 	return 0;
 }
 
-/* Keeps the descriptors of a message. False: not all of them could be received, or kept. */
+/* Stores the descriptors of a message. Returns false if some were truncated or do not fit. */
 static bool keep_passed(struct control_socket *s, struct msghdr *message)
 {
 	bool all = !(message->msg_flags & MSG_CTRUNC);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames over a non-blocking socket, as the client's thread reads and writes them: messages that
- * wait to be sent, packed, and what has arrived of the next one. No thread, no lock: the caller
- * sees to that.
+ * Frames over a non-blocking socket, for the client's thread: packed messages to be sent, and
+ * received bytes up to the next complete message. No thread, no lock: the caller serialises the
+ * calls.
  */
 #ifndef FERRULE_CONTROL_SOCKET_H
 #define FERRULE_CONTROL_SOCKET_H
@@ -14,50 +14,61 @@
 #include "lib/base/list.h"
 #include "lib/control/control.pb-c.h"
 
-/* A message on its way. */
+/* A packed message to be sent. */
 struct outgoing {
 	struct list node;
-	int fd; /* that goes with it, or -1; its own */
+	int fd; /* descriptor to be sent with it, or -1; a duplicate of the caller's */
 	size_t size;
 	size_t sent;
 	uint8_t bytes[];
 };
 
-/* Packs it and duplicates the descriptor. NULL: no memory, or no descriptor left. */
+/*
+ * Packs a message and duplicates the descriptor. Returns NULL without memory, or without a free
+ * descriptor.
+ */
 struct outgoing *outgoing_new(const Ctl__Envelope *envelope, int fd);
 void outgoing_free(struct outgoing *out);
-/* Frees all that are in a list; returns how many bytes they had. */
+/* Frees all messages of a list. Returns their number of bytes. */
 size_t outgoing_drop(struct list *queue);
 
 enum { CONTROL_PASSED = 16 };
 
 struct control_socket {
 	int fd; /* -1: none */
-	/* Descriptors that came and whose messages have not been taken out yet, oldest first. */
+	/* Received descriptors of messages that have not been returned yet, oldest first. */
 	int passed[CONTROL_PASSED];
 	unsigned n_passed;
 	uint8_t *in;
 	size_t in_used;
 	size_t in_room;
-	size_t in_done; /* of in_used: taken out already */
+	size_t in_done; /* bytes of in_used that have been returned */
 };
 
 void control_socket_init(struct control_socket *s);
 void control_socket_close(struct control_socket *s);
 
-/* Sends from the start of a queue and frees what has left, counting its bytes in *ret_bytes. 0: all
- * of it has; -EAGAIN: when the socket takes more; another negative errno: the end. */
+/*
+ * Sends from the start of a queue, frees the sent messages and adds their bytes to *ret_bytes.
+ * Returns 0 if the queue is empty, -EAGAIN if the socket is full; after any other negative errno
+ * the connection is unusable.
+ */
 int control_socket_send(struct control_socket *s, struct list *queue, size_t *ret_bytes);
 
-/* Reads once. -EAGAIN: nothing there; -ECONNRESET: the end, as other errnos; -ENOMEM; -EMFILE:
- * there is no room for a descriptor that came. */
+/*
+ * Reads once. Returns -EAGAIN if there is no input, -EMFILE if there is no room for a received
+ * descriptor, -ENOMEM, or -ECONNRESET if the peer has closed; after other errnos the connection is
+ * unusable too.
+ */
 int control_socket_receive(struct control_socket *s);
 
-/* The next message of what was read, the caller's; NULL: it is not all there, or *ret_why says what
- * is wrong with it. */
+/*
+ * Returns the next received message; the caller owns it. Returns NULL if it is not complete, or
+ * with a reason in *ret_why if it is invalid.
+ */
 Ctl__Envelope *control_socket_next(struct control_socket *s, const char **ret_why);
 
-/* The descriptor of a message that was taken out and says that it has one; the caller's, or -1. */
+/* Returns the descriptor of a returned message that has one, or -1. The caller owns it. */
 int control_socket_take_fd(struct control_socket *s);
 
 #endif

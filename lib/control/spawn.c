@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finding and starting the control daemon.
+ * Finds and starts the control daemon.
  *
- * Starting goes through posix_spawn(), which copies nothing of a large process and runs no fork
- * handlers, and through a shell that ends at once: the daemon is then no child of this process, so
- * that the host's wait() never sees it and no zombie is left when it ends.
+ * posix_spawn() copies nothing of a large process and runs no fork handlers. It runs a shell that
+ * ends at once, so the daemon is not a child of this process: wait() of the application never
+ * returns it, and it leaves no zombie.
  */
 #include "lib/control/spawn.h"
 
@@ -35,9 +35,9 @@
 
 enum {
 	PATH_SIZE = 4096,
-	LOG_MAX = 1 << 20, /* bytes; a log that is longer starts anew */
+	LOG_MAX = 1 << 20, /* bytes; a longer log is truncated */
 	FILES_MOST = 4096,
-	ALIVE_FD = 3, /* of the daemon, which knows nothing of it */
+	ALIVE_FD = 3, /* in the daemon, which does not use it */
 };
 
 extern char **environ;
@@ -47,7 +47,7 @@ static bool is_word(const char *text, const char *word)
 	return strcmp(text, word) == 0;
 }
 
-/* False: it is too long for a socket's address. */
+/* Returns false if the path is too long for a socket's address. */
 static bool add_place(struct daemon_places *places, bool is_private, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -81,11 +81,14 @@ void daemon_find_places(struct daemon_places *places)
 		return;
 	}
 	add_place(places, false, "%s/%s", SYSTEM_FOLDER, SOCKET_NAME);
-	/* The user's own daemon could lease it any device, and the user any fabric (FRL_FABRIC). */
+	/*
+	 * A process with more rights than its user must not use that user's daemon: it could lease
+	 * any device to it, and the user could choose any fabric (FRL_FABRIC).
+	 */
 	if (settings_are_guarded())
 		return;
 	places->start = (int)places->n;
-	/* The first of the user's own is the one that is started. */
+	/* The first place of the user is where a daemon is started. */
 	if (runtime && runtime[0] == '/')
 		add_place(places, true, "%s/ferrule/%s", runtime, SOCKET_NAME);
 	add_place(places, true, "/tmp/ferrule-%u/%s", (unsigned)geteuid(), SOCKET_NAME);
@@ -106,7 +109,7 @@ static void folder_of(const struct daemon_place *place, char folder[DAEMON_PATH]
 		*slash = '\0';
 }
 
-/* A folder that somebody else could change is no place for a socket that is trusted. */
+/* Do not trust a socket in a folder that another user can change. */
 static int check_folder(const struct daemon_place *place, char *why, size_t size)
 {
 	char folder[DAEMON_PATH];
@@ -147,9 +150,9 @@ static int check_peer(int fd, const struct daemon_place *place, char *why, size_
 }
 
 /*
- * When a process ends the kernel closes its descriptors one after the other, the highest first, and
- * an AF_PACKET port takes it 50 ms. The daemon is to know at once: its socket goes on top of what
- * most processes have.
+ * Moves the socket to a high descriptor, so that the daemon notices the end of this process at
+ * once. The kernel closes the descriptors of a process one after the other, the highest first, and
+ * needs 50 ms for an AF_PACKET port.
  */
 static int high_descriptor(int fd)
 {
@@ -193,7 +196,7 @@ int daemon_connect(const struct daemon_place *place, char *why, size_t size)
 	return rc;
 }
 
-/* The folder of whatever this code was linked into: libferrule.so, or a program. */
+/* Finds the folder of the file that this code is linked into: libferrule.so or a program. */
 static bool own_folder(char folder[PATH_SIZE])
 {
 	static const char here;
@@ -210,7 +213,7 @@ static bool own_folder(char folder[PATH_SIZE])
 	return true;
 }
 
-/* The daemon of the prefix that holds this library or plugin, wherever that prefix was moved to. */
+/* Finds the daemon in the prefix of this library or plugin, even if the prefix was moved. */
 static bool find_beside(const char *folder, char path[PATH_SIZE])
 {
 	static const char *const layouts[] = { "/" FERRULE_LIBDIR, "/" FERRULE_LIBDIR "/ferrule" };
@@ -229,7 +232,10 @@ static bool find_beside(const char *folder, char path[PATH_SIZE])
 	return false;
 }
 
-/* FRL_DAEMON; as built, next to the library; in the library's prefix; as installed. */
+/*
+ * Order: FRL_DAEMON; the build folder, next to the library; the library's prefix; the installed
+ * path.
+ */
 static bool find_executable(char path[PATH_SIZE], char *why, size_t size)
 {
 	const char *setting = settings_get()->daemon;
@@ -288,12 +294,14 @@ static int open_log(const struct daemon_place *place, char path[DAEMON_PATH + 16
 	snprintf(path, DAEMON_PATH + 16, "%s/ferruled.log", folder);
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > LOG_MAX && ftruncate(fd, 0))
-		st.st_size = 0; /* it goes on growing then */
+		st.st_size = 0; /* the log continues to grow */
 	return fd;
 }
 
-/* The end of a pipe for the daemon to hold as long as it lives, and ours in *ret_alive. Without one
- * there is less to be known. */
+/*
+ * Returns the end of a pipe for the daemon, which has it open as long as it lives; our end is in
+ * *ret_alive. Returns -1 on failure; an early end of the daemon is then not noticed.
+ */
 static int make_alive(int *ret_alive)
 {
 	int ends[2], fd;
@@ -301,7 +309,7 @@ static int make_alive(int *ret_alive)
 	*ret_alive = -1;
 	if (pipe2(ends, O_CLOEXEC))
 		return -1;
-	/* Out of the way of those that the daemon gets. */
+	/* Use a number above those that the daemon gets. */
 	fd = fcntl(ends[1], F_DUPFD_CLOEXEC, ALIVE_FD + 1);
 	close(ends[1]);
 	if (fd >= 0)
@@ -311,8 +319,10 @@ static int make_alive(int *ret_alive)
 	return fd;
 }
 
-/* Signals as a new program expects them, a session of its own, the log, what says that it lives,
- * and nothing else: no folder of the host's either. */
+/*
+ * Runs the shell with default signals, in its own session, with the log and the pipe and no other
+ * descriptors, in folder "/".
+ */
 static int run(const char *const argv[], int log_fd, int alive_fd)
 {
 	posix_spawn_file_actions_t actions;
@@ -343,7 +353,7 @@ static int run(const char *const argv[], int log_fd, int alive_fd)
 	error = posix_spawn(&pid, "/bin/sh", &actions, &attr, (char *const *)argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
 	posix_spawnattr_destroy(&attr);
-	/* The host may ignore SIGCHLD, or wait for any child: then there is nothing to wait for. */
+	/* If the application ignores SIGCHLD or waits for any child, this fails, which is fine. */
 	while (!error && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return -error;
@@ -398,7 +408,7 @@ int daemon_start(const struct daemon_place *place, int *ret_alive, char *why, si
 	fd = open_lock(place, why, size);
 	if (fd < 0)
 		return fd;
-	/* Whoever had the lock a moment ago may have started it. */
+	/* The previous holder of the lock may have started a daemon. */
 	other = daemon_connect(place, why, size);
 	if (other >= 0) {
 		close(other);
