@@ -163,8 +163,8 @@ struct frl_device_attr {
 				  * hardware */
 	bool reduces_on_receive; /* supports FRL_ACTION_REDUCE; hardware does not */
 	/*
-	 * CMP_AND_SWP and FETCH_AND_ADD. Those of hardware are usually atomic only among requests
-	 * of that device, not with the processor or with other devices.
+	 * CMP_AND_SWP and FETCH_AND_ADD. Hardware atomics are usually atomic only among requests of
+	 * that device, not with the processor or with other devices.
 	 */
 	bool has_atomics;
 	bool pins_memory;     /* registration is slow: see frl_mr_cache_create() */
