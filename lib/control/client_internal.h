@@ -42,7 +42,6 @@ struct client {
 	 * when all messages are sent.
 	 */
 	pthread_cond_t changed;
-	bool ready; /* mutex and conditions are initialised */
 	bool has_thread;
 	bool ends; /* the thread must end: no handlers are registered */
 	pthread_t thread;
