@@ -80,7 +80,8 @@ static void take_piece(struct bootstrap *bootstrap, const Ctl__GroupPiece *from)
 
 	if (from->rank >= (uint32_t)bootstrap->ranks || from->rank == (uint32_t)bootstrap->rank ||
 		ahead > 1) {
-		bootstrap_fail(bootstrap, -EPROTO, "the control daemon says what makes no sense");
+		bootstrap_fail(bootstrap, -EPROTO,
+			"invalid message from the control daemon: use the same release of both");
 		return;
 	}
 	piece = &bootstrap->pieces[from->round % 2][from->rank];
@@ -89,7 +90,7 @@ static void take_piece(struct bootstrap *bootstrap, const Ctl__GroupPiece *from)
 		return;
 	piece->bytes = malloc(from->data.len ? from->data.len : 1);
 	if (!piece->bytes) {
-		bootstrap_fail(bootstrap, -ENOMEM, "no memory for what the other ranks say");
+		bootstrap_fail(bootstrap, -ENOMEM, "no memory for the pieces of other ranks");
 		return;
 	}
 	if (from->data.len)
@@ -162,8 +163,8 @@ static void refuse_old_daemon(struct bootstrap *bootstrap)
 	char why[BOOTSTRAP_TEXT];
 
 	snprintf(why, sizeof(why),
-		"the control daemon of this host%s%s carries no mail between ranks, as it is older "
-		"than this library: update ferruled, and start it again",
+		"the control daemon of this host%s%s is older than this library and cannot carry "
+		"mail between ranks: update ferruled, and restart it",
 		bootstrap->host[0] ? " or of " : "", bootstrap->host);
 	bootstrap_fail(bootstrap, -EPROTO, why);
 }
@@ -231,8 +232,8 @@ static void handle_down(struct control_handler *handler, int error, const char *
 	pthread_mutex_lock(&bootstrap->mutex);
 	if (bootstrap->state == BOOTSTRAP_JOINED || bootstrap->state == BOOTSTRAP_BACK) {
 		bootstrap_lost(bootstrap,
-			"the control daemon of this host, through which the ranks hear of each "
-			"other, has ended");
+			"the control daemon of this host, which connects the ranks of the job, has "
+			"ended");
 	} else if (error && bootstrap->state != BOOTSTRAP_AWAY) {
 		bootstrap_fail(bootstrap, error < 0 ? error : -error,
 			why ? why : "there is no control daemon");
@@ -396,8 +397,8 @@ static int parse_job(struct bootstrap *bootstrap, const char *text)
 
 	if (length < 1 || length > FRL_SERVICE_MAX || (text[length] && text[length] != '@'))
 		return frl_fail(-EINVAL,
-			"'%s' is no job: its name is 1 to %d letters, digits, '.', '_' and '-', "
-			"and \"@HOST\" may follow",
+			"'%s' is not a job: its name has 1 to %d letters, digits, '.', '_' and "
+			"'-', and \"@HOST\" may follow",
 			text, FRL_SERVICE_MAX);
 	if (text[length] && (!host[0] || strlen(host) > FRL_HOST_MAX))
 		return frl_fail(-EINVAL, "'%s': a host has 1 to %d characters", text, FRL_HOST_MAX);

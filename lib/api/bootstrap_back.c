@@ -88,7 +88,7 @@ void bootstrap_post_join(struct bootstrap *bootstrap)
 		err = control_post(&envelope, -1);
 	/* The connection reports all other failures. */
 	if (err == -ENOMEM)
-		bootstrap_fail(bootstrap, err, "no memory to ask the control daemon");
+		bootstrap_fail(bootstrap, err, "no memory for a message to the control daemon");
 }
 
 /* ---- pieces */
@@ -122,5 +122,5 @@ void bootstrap_give_again(struct bootstrap *bootstrap, uint32_t round, uint32_t 
 {
 	for (uint32_t i = 0; i < rounds && i < 2; i++)
 		if (bootstrap_post_piece(bootstrap, round + i) == -ENOMEM)
-			bootstrap_fail(bootstrap, -ENOMEM, "no memory to repeat what was lost");
+			bootstrap_fail(bootstrap, -ENOMEM, "no memory to resend lost pieces");
 }

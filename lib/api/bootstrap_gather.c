@@ -27,7 +27,7 @@ static int report_gone(const struct bootstrap *bootstrap, int *ret_rank)
 	if (dead->rank != BOOTSTRAP_NOBODY) {
 		*ret_rank = dead->rank;
 		return frl_fail(-ECONNRESET, "rank %d is gone: %s", dead->rank,
-			dead->text[0] ? dead->text : "it ended without a good-bye");
+			dead->text[0] ? dead->text : "its process ended without leaving the job");
 	}
 	if (aborted->rank != BOOTSTRAP_NOBODY) {
 		*ret_rank = aborted->rank;
@@ -119,7 +119,7 @@ static int report_missing(struct bootstrap *bootstrap)
 	char names[NAMES_SIZE];
 
 	/* Late pieces of this round may still arrive, so later rounds would be wrong. */
-	bootstrap_fail(bootstrap, -ETIMEDOUT, "an earlier call waited in vain for other ranks");
+	bootstrap_fail(bootstrap, -ETIMEDOUT, "an earlier call timed out waiting for other ranks");
 	name_missing(bootstrap, names);
 	return frl_fail(-ETIMEDOUT, "waited %d ms for rank %s", bootstrap->timeout_ms, names);
 }
@@ -170,8 +170,8 @@ static int deliver(struct bootstrap *bootstrap, const void *mine, size_t size, u
 		}
 		if (piece->size != size && !err)
 			err = frl_fail(-EPROTO,
-				"rank %d gives %zu bytes, this one %zu: do all ranks make the same "
-				"calls?",
+				"rank %d sent %zu bytes, this rank %zu: all ranks must make the "
+				"same calls",
 				rank, piece->size, size);
 		else if (!err && size > 0)
 			memcpy(all + (size_t)rank * size, piece->bytes, size);
@@ -206,8 +206,7 @@ static int await_others(struct bootstrap *bootstrap, uint64_t deadline_ns)
 	while ((err = report_gone(bootstrap, &gone)) == 0 && bootstrap_is_away(bootstrap)) {
 		if (!in_time)
 			return frl_fail(-ETIMEDOUT,
-				"waited %d ms for control daemons, and for ranks that come back to "
-				"them",
+				"waited %d ms for control daemons, and for ranks to join again",
 				bootstrap->timeout_ms);
 		in_time = bootstrap_wait_and_say(bootstrap, deadline_ns, &reminder, say_away);
 	}

@@ -168,7 +168,7 @@ int bootstrap_post(void *ctx, int rank, const void *data, size_t size)
 
 	if (rank < 0 || rank >= bootstrap->ranks || rank == bootstrap->rank)
 		return frl_fail(
-			-EINVAL, "rank %d is not another one of %d", rank, bootstrap->ranks);
+			-EINVAL, "rank %d is not another rank of the %d", rank, bootstrap->ranks);
 	if (size > FRL_MAIL_MAX || (!data && size > 0))
 		return frl_fail(-EINVAL, "%zu bytes: mail has at most %d", size, FRL_MAIL_MAX);
 	envelope_init(&envelope);
@@ -181,7 +181,7 @@ int bootstrap_post(void *ctx, int rank, const void *data, size_t size)
 	err = check_recipient(bootstrap, rank);
 	if (!err && control_queued() > QUEUED_MAX)
 		err = frl_fail(-ENOMEM,
-			"too much mail waits for the control daemon: see whether it hangs");
+			"too much mail is queued for the control daemon: check whether it hangs");
 	if (!err)
 		err = control_post(&envelope, -1);
 	pthread_mutex_unlock(&bootstrap->mutex);

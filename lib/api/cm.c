@@ -46,9 +46,11 @@ bool cm_sleep(pthread_cond_t *condition, uint64_t limit_ns)
 
 static int check_private(const void *data, size_t size)
 {
-	if (size > FRL_PRIVATE_DATA_MAX || (size && !data))
-		return frl_fail(-EINVAL, "private data: %zu bytes, there may be %d at %s", size,
-			FRL_PRIVATE_DATA_MAX, data ? "most" : "an address");
+	if (size > FRL_PRIVATE_DATA_MAX)
+		return frl_fail(-EINVAL, "private data: %zu bytes, at most %d are allowed", size,
+			FRL_PRIVATE_DATA_MAX);
+	if (size && !data)
+		return frl_fail(-EINVAL, "private data: %zu bytes, but no address", size);
 	return 0;
 }
 
@@ -59,16 +61,16 @@ static int check_request(struct frl_qp *qp, const char *host, const char *servic
 		return frl_fail(-EINVAL, "frl_connect: qp, service and ret_conn are required");
 	if (!*service || !service_is_sane(service))
 		return frl_fail(-EINVAL,
-			"the service '%s' is none: 1 to %d letters, digits, dots, dashes and "
-			"underscores",
+			"'%s' is not a service: a name has 1 to %d letters, digits, dots, dashes "
+			"and underscores",
 			service, FRL_SERVICE_MAX);
 	if (strlen(host) > FRL_HOST_MAX)
 		return frl_fail(
 			-EINVAL, "the name of the host has more than %d characters", FRL_HOST_MAX);
 	for (const char *at = host; *at; at++)
 		if (*at <= ' ' || *at > '~')
-			return frl_fail(
-				-EINVAL, "the name of the host has a blank, or what is not ASCII");
+			return frl_fail(-EINVAL,
+				"the name of the host has a blank or a non-ASCII character");
 	return check_private(private_data, private_size);
 }
 
@@ -194,7 +196,7 @@ static int check_answer(
 	if (!conn)
 		return frl_fail(-EINVAL, "%s: conn is required", what);
 	if (!conn->key.passive)
-		return frl_fail(-EINVAL, "%s: the connection is none that came as a request", what);
+		return frl_fail(-EINVAL, "%s: the connection is not a received request", what);
 	return check_private(private_data, private_size);
 }
 
@@ -377,7 +379,7 @@ static void leave(struct frl_conn *conn, const char *established)
 		break;
 	case CONN_ASKING:
 	case CONN_MAKING:
-		conn_leave(conn, ECONNRESET, "the peer has given up setting the connection up");
+		conn_leave(conn, ECONNRESET, "the peer has cancelled the connection");
 		break;
 	case CONN_ESTABLISHED: conn_leave(conn, ECONNRESET, established); break;
 	case CONN_ENDED: break;

@@ -151,7 +151,7 @@ int conn_hear(
 	int rc;
 
 	if (endpoint->len != FRL_ENDPOINT_SIZE || !params || !params_are_sane(params))
-		return frl_fail(-EPROTO, "what the peer's end asks for is damaged");
+		return frl_fail(-EPROTO, "the peer's connection parameters are invalid");
 	memcpy(conn->theirs.bytes, endpoint->data, FRL_ENDPOINT_SIZE);
 	rc = endpoint_decode(&conn->theirs, &decoded);
 	if (rc)
@@ -367,7 +367,7 @@ static void time_out(struct frl_conn *conn)
 		if (conn->sent)
 			frl_fail(rc,
 				"the service '%s' on %s did not answer within %d ms: its process "
-				"is slow to accept, or its daemon is out of reach",
+				"is slow to accept, or its daemon is unreachable",
 				conn->service, host_of(conn), ms);
 		else
 			frl_fail(rc, "no control daemon could be reached within %d ms", ms);

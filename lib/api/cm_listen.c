@@ -232,8 +232,8 @@ static int check_listen(struct frl_device *device, const char *service,
 		return frl_fail(-EINVAL, "frl_listen: device and ret_listener are required");
 	if (!service_is_sane(service))
 		return frl_fail(-EINVAL,
-			"the service '%s' is none: 1 to %d letters, digits, dots, dashes and "
-			"underscores",
+			"'%s' is not a service: a name has 1 to %d letters, digits, dots, dashes "
+			"and underscores",
 			service, FRL_SERVICE_MAX);
 	if (!config->backlog)
 		return frl_fail(-EINVAL, "frl_listen: the backlog must be 1 or more");

@@ -228,7 +228,7 @@ static void hear_reply(const Ctl__ConnReply *reply)
 		if (reply->uuid.len != UUID_SIZE)
 			return;
 		memcpy(key.uuid, reply->uuid.data, UUID_SIZE);
-		cm_send_end(&key, ECONNRESET, "the peer has given up", NULL, 0);
+		cm_send_end(&key, ECONNRESET, "the peer has cancelled the connection", NULL, 0);
 		return;
 	}
 	if (conn->state != CONN_ASKING || !conn->sent)

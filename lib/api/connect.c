@@ -28,8 +28,8 @@ int frl_qp_endpoint(struct frl_qp *qp, struct frl_endpoint *ret_endpoint)
 		return frl_fail(-EINVAL, "frl_qp_endpoint: qp and ret_endpoint are required");
 	if (!qp_is_connected_type(qp))
 		return frl_fail(-EINVAL,
-			"queue pair 0x%x is not connected to another one: tell its number, Q_Key "
-			"and a GID of the device to whom it may concern",
+			"queue pair 0x%x is of a type that is not connected: send peers its "
+			"number, Q_Key and a GID of the device",
 			qp->num);
 	device = qp->pd->device;
 	device_enter(device);
@@ -122,7 +122,7 @@ static int take_step(struct frl_qp *qp)
 		return rc;
 	connecting_abandon(&attempt->connecting);
 	return frl_fail(-ECANCELED,
-		"queue pair 0x%x was reset, or given up, while it was being connected", qp->num);
+		"queue pair 0x%x was reset or abandoned while it was being connected", qp->num);
 }
 
 static int step_attempt(struct frl_qp *qp)

@@ -232,7 +232,7 @@ static int wait_for_peer(struct connecting *c)
 	if (rc == -ECONNRESET)
 		frl_fail(rc,
 			"the link to the peer %s went down while connecting: the peer has ended, "
-			"or this process has no memory for the link (the log says which)",
+			"or this process lacks memory (see the log)",
 			format_ip(&c->remote_ip));
 	return rc;
 }
@@ -297,14 +297,14 @@ int connecting_give_up(struct connecting *c, int timeout_ms)
 
 	if (c->stage == CONNECTING_LINK)
 		frl_fail(rc,
-			"an earlier link to the peer %s is still not gone after %d ms: wait for "
-			"longer (timeout_ms), and see that both ends have closed it",
+			"an earlier link to the peer %s still exists after %d ms: raise "
+			"timeout_ms, and check that both ends have closed it",
 			format_ip(&c->remote_ip), timeout_ms);
 	else if (c->stage == CONNECTING_READY)
 		rc = c->qp->pd->device->ops->qp_unanswered(c->qp, &c->attr, next_mask(c));
 	else
 		frl_fail(rc,
-			"the peer %s did not make its end of the link within %d ms: is it "
+			"the peer %s did not create its end of the link within %d ms: is it "
 			"connecting too?",
 			format_ip(&c->remote_ip), timeout_ms);
 	connecting_abandon(c);

@@ -76,10 +76,9 @@ static int check_config(const struct frl_device_config *config)
 			config->fabric);
 	if (config->peer && !verbs_is_port(config->port))
 		return frl_fail(-EINVAL,
-			"a peer chooses among the devices of libibverbs: give port \"verbs\", or "
-			"no peer");
+			"peer selects a device of libibverbs: give port \"verbs\", or no peer");
 	if (verbs_is_port(config->port) && config->gateway)
-		return frl_fail(-EINVAL, "port '%s' goes by the kernel's routes: give no gateway",
+		return frl_fail(-EINVAL, "port '%s' uses the kernel's routes: give no gateway",
 			config->port);
 	if (config->port && !config->ip && !verbs_is_port(config->port))
 		return frl_fail(-EINVAL,

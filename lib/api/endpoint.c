@@ -83,10 +83,10 @@ int endpoint_decode(const struct frl_endpoint *from, struct endpoint *ret)
 	uint32_t mtu = get_be16(in + ENDPOINT_AT_MTU);
 
 	if (get_be32(in + ENDPOINT_AT_MAGIC) != ENDPOINT_MAGIC)
-		return frl_fail(-EPROTO, "the peer's endpoint is none of Ferrule");
+		return frl_fail(-EPROTO, "the peer's endpoint is not one of Ferrule");
 	if (get_be16(in + ENDPOINT_AT_VERSION) != ENDPOINT_VERSION)
 		return frl_fail(-EPROTO,
-			"the peer's endpoint has version %u, this library speaks %d: use the same "
+			"the peer's endpoint has version %u, this library has %d: use the same "
 			"release on both ends",
 			get_be16(in + ENDPOINT_AT_VERSION), ENDPOINT_VERSION);
 	*ret = (struct endpoint){

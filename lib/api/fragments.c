@@ -11,8 +11,8 @@ static int check_supported(const struct frl_device *device)
 	if (device->ops->fragments_create)
 		return 0;
 	return frl_fail(-ENOTSUP,
-		"a %s device has no packet buffers that payload could stay in: the NIC writes to "
-		"memory itself; use frl_reg_mr()",
+		"a %s device cannot keep payload in packet buffers: its NIC writes to memory; use "
+		"frl_reg_mr()",
 		device->ops->kind);
 }
 
@@ -110,8 +110,7 @@ int frl_reg_fragments(struct frl_fragments *fragments, void *addr, size_t length
 	if (access != (FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE))
 		return frl_fail(-EINVAL,
 			"frl_reg_fragments: access 0x%x: it must be LOCAL_WRITE and REMOTE_WRITE, "
-			"since there is nothing to be read, nor anything but peers' writes that "
-			"goes there",
+			"because the region only receives peers' writes",
 			access);
 	count_regions(fragments, 1);
 	rc = mr_make(fragments->pd, &wanted, reg_name, NULL, ret_mr);
@@ -144,7 +143,7 @@ int frl_fragments_arm(struct frl_fragments *fragments, struct frl_mr *mr, void *
 			"ret_token are required");
 	if (mr->fragments != fragments)
 		return frl_fail(-EINVAL,
-			"frl_fragments_arm: the region is none of this share of packet buffers: "
+			"frl_fragments_arm: the region is not of this share of packet buffers: "
 			"register it by frl_reg_fragments()");
 	if (!is_inside(mr, addr, length))
 		return frl_fail(-EINVAL, "frl_fragments_arm: %p to %p is not inside the region",
@@ -154,9 +153,7 @@ int frl_fragments_arm(struct frl_fragments *fragments, struct frl_mr *mr, void *
 
 static int check_token(int rc, const char *function, uint32_t token)
 {
-	return rc ? frl_fail(rc,
-			    "%s: nothing is armed by token 0x%x: it was released, or never "
-			    "given",
+	return rc ? frl_fail(rc, "%s: token 0x%x is not armed: it was released, or never returned",
 			    function, token)
 		  : 0;
 }

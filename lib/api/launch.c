@@ -237,7 +237,7 @@ static int bootstrap_of(
 	if (!memchr(launch->job, '\0', sizeof(launch->job)) ||
 		!memchr(launch->host, '\0', sizeof(launch->host)) ||
 		!memchr(launch->launcher, '\0', sizeof(launch->launcher)))
-		return frl_fail(-EINVAL, "launcher, job or host of the launch has no end");
+		return frl_fail(-EINVAL, "launcher, job or host of the launch is not terminated");
 	if (timeout_ms < 0)
 		return frl_fail(-EINVAL, "%d ms: out of range", timeout_ms);
 	count = count_of(launch);

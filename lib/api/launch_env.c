@@ -252,19 +252,16 @@ static int name_after_proxy(const struct launch_env *env, struct frl_launch *lau
 		return err;
 	if (launch->local_ranks != launch->ranks)
 		return frl_fail(-EINVAL,
-			"mpiexec of MPICH says that this is rank %d of %d, on several hosts, but "
-			"no name of the job that all of them know: set FRL_JOB to one, and "
-			"FRL_JOB_HOST to a host of the job (mpiexec -genv FRL_JOB NAME -genv "
-			"FRL_JOB_HOST HOST)",
+			"mpiexec of MPICH started rank %d of %d on several hosts, without a common "
+			"name of the job: add -genv FRL_JOB NAME -genv FRL_JOB_HOST HOST",
 			launch->rank, launch->ranks);
 	started = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &proxy, &size) == 0 && proxy.pid > 0
 		? started_at(proxy.pid)
 		: 0;
 	if (!started)
 		return frl_fail(-EINVAL,
-			"mpiexec of MPICH has started this rank, but its proxy cannot be told from "
-			"PMI_FD (%d): set FRL_JOB to a name for the job (mpiexec -genv FRL_JOB "
-			"NAME)",
+			"mpiexec of MPICH started this rank, but its proxy cannot be found by "
+			"PMI_FD (%d): add -genv FRL_JOB NAME",
 			fd);
 	snprintf(launch->job, sizeof(launch->job), "hydra-%d-%" PRIu64, (int)proxy.pid, started);
 	return 0;
@@ -337,8 +334,8 @@ static int slurm_host(const struct launch_env *env, struct frl_launch *launch)
 		return err;
 	if (!list || !first_host(list, launch->host, sizeof(launch->host)))
 		return frl_fail(-EINVAL,
-			"SLURM_STEP_NODELIST is \"%.64s\", which names no first host: set "
-			"FRL_JOB_HOST to one of the job",
+			"SLURM_STEP_NODELIST is \"%.64s\", which has no first host: set "
+			"FRL_JOB_HOST to a host of the job",
 			list ? list : "");
 	if (mine && strcmp(mine, launch->host) == 0)
 		launch->host[0] = '\0';

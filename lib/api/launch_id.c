@@ -91,7 +91,7 @@ static int find_place(char place[PLACE + 1])
 	slash = strrchr(path, '/');
 	slash[slash == path] = '\0';
 	if (stat(path, &folder))
-		return frl_fail(errno, "cannot look at %s: %s", path, frl_strerror(errno));
+		return frl_fail(errno, "cannot read %s: %s", path, frl_strerror(errno));
 	file = fopen("/proc/sys/kernel/random/boot_id", "re");
 	if (file && !fgets(boot, sizeof(boot), file))
 		boot[0] = '\0';
@@ -127,7 +127,9 @@ static int ask_daemon(struct daemon *daemon, uint64_t limit_ns)
 		snprintf(daemon->listen, sizeof(daemon->listen), "%s", info->listen);
 		snprintf(daemon->host, sizeof(daemon->host), "%s", info->host);
 	} else {
-		err = frl_fail(-EPROTO, "the control daemon answers with something else");
+		err = frl_fail(-EPROTO,
+			"the control daemon's answer is not a report: use the same release of "
+			"both");
 	}
 	ctl__envelope__free_unpacked(answer, NULL);
 	return err ? err : find_place(daemon->place);
@@ -264,13 +266,12 @@ static int parse(const struct frl_unique_id *id, struct parts *parts)
 
 	*parts = (struct parts){ .job = "" };
 	if (!memchr(id->text, '\0', sizeof(id->text)))
-		return frl_fail(-EINVAL, "the unique id has no end: are all its bytes passed on?");
+		return frl_fail(-EINVAL, "the unique id is not terminated: pass on all its bytes");
 	at = strncmp(at, prefix, length) == 0 ? at + length : NULL;
 	at = take_digits(at, JOB, parts->job);
 	if (!parse_place(at, parts))
 		return frl_fail(-EINVAL,
-			"\"%.40s\" is no unique id of this release: it comes from "
-			"frl_unique_id_create()",
+			"\"%.40s\" is not a unique id of this release: use frl_unique_id_create()",
 			id->text);
 	return 0;
 }
@@ -294,10 +295,9 @@ static int find_keeper(const struct parts *parts, uint64_t limit_ns, char host[H
 		host[0] = '\0';
 	else if (!host[0])
 		return frl_fail(-EHOSTUNREACH,
-			"the unique id was made on %s, whose control daemon can be reached by its "
-			"own processes only; this process has the one of %s. Start a ferruled with "
-			"listen_address on every host of the job, or set FRL_JOB_HOST where the id "
-			"is made (on one host: the same FRL_CONTROL for all ranks)",
+			"the unique id is of the control daemon of %s, unreachable from that of "
+			"%s: set listen_address of each ferruled, or FRL_JOB_HOST (one host: one "
+			"FRL_CONTROL)",
 			parts->name, daemon.host);
 	return 0;
 }
@@ -351,7 +351,7 @@ int frl_host_of_place(const char *place, char ret_host[FRL_HOST_MAX + 1])
 
 	if (!parse_place(place, &parts))
 		return frl_fail(-EINVAL,
-			"\"%.40s\" is no place of this release: it comes from frl_place_create()",
+			"\"%.40s\" is not a place of this release: use frl_place_create()",
 			place ? place : "");
 	err = find_daemon(&daemon, create_limit_ns());
 	if (err)
@@ -362,9 +362,8 @@ int frl_host_of_place(const char *place, char ret_host[FRL_HOST_MAX + 1])
 		memcpy(ret_host, parts.host, strlen(parts.host) + 1);
 	else
 		return frl_fail(-EHOSTUNREACH,
-			"the control daemon of %s can be reached by its own processes only; this "
-			"process has the one of %s. Start a ferruled with listen_address on every "
-			"host (on one host: the same FRL_CONTROL for all processes)",
+			"the control daemon of %s is unreachable from that of %s: set "
+			"listen_address of each ferruled (one host: one FRL_CONTROL)",
 			parts.name, daemon.host);
 	return 0;
 }

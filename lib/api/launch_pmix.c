@@ -75,7 +75,7 @@ static int load(void)
 #define PMIX_IS_THERE(member, name) &&the_pmix.member
 	if (!(true PMIX_FUNCTIONS(PMIX_IS_THERE))) {
 		dlclose(library);
-		return frl_fail(-ENOTSUP, "libpmix.so.2 has not all functions of PMIx 2");
+		return frl_fail(-ENOTSUP, "libpmix.so.2 lacks functions of PMIx 2");
 	}
 #undef PMIX_IS_THERE
 	the_pmix.library = library;
@@ -145,9 +145,8 @@ static int await_init(void)
 		if (err)
 			return frl_fail(-ETIMEDOUT,
 				"the PMIx server of the launcher (PMIX_SERVER_URI*) has not "
-				"answered for %d s: is it stopped, or is something else there? "
-				"Unset PMIX_NAMESPACE and the like, or set FRL_LAUNCHER to another "
-				"launcher",
+				"answered for %d s: check it, unset PMIX_NAMESPACE and the like, "
+				"or set another FRL_LAUNCHER",
 				INIT_S);
 	}
 	return 0;
@@ -173,9 +172,8 @@ static int connect_to_server(void)
 		the_pmix.init_state = INIT_NONE;
 	if (status != PMIX_SUCCESS)
 		return frl_fail(-ENOTCONN,
-			"the PMIx server of the launcher cannot be reached (PMIx_Init: %s). Has it "
-			"ended? Then unset PMIX_NAMESPACE and the like; or set FRL_LAUNCHER to "
-			"another launcher",
+			"the PMIx server of the launcher cannot be reached (PMIx_Init: %s): if it "
+			"has ended, unset PMIX_NAMESPACE and the like, or set another FRL_LAUNCHER",
 			the_pmix.describe(status));
 	the_pmix.users++;
 	return 0;
@@ -248,12 +246,12 @@ static int describe_me(struct frl_launch *launch)
 {
 	if (!ask_number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &launch->ranks) || launch->ranks < 1)
 		return frl_fail(-EINVAL,
-			"the PMIx server of the launcher does not say how many ranks the job has "
+			"the PMIx server of the launcher does not report the number of ranks "
 			"(PMIX_JOB_SIZE, at most %d)",
 			LAUNCH_RANKS_MAX);
 	if (the_pmix.me.rank >= (uint32_t)launch->ranks)
-		return frl_fail(-EINVAL, "PMIx says that this is rank %u of %d",
-			(unsigned)the_pmix.me.rank, launch->ranks);
+		return frl_fail(-EINVAL, "PMIx reports rank %u of %d", (unsigned)the_pmix.me.rank,
+			launch->ranks);
 	launch->rank = (int)the_pmix.me.rank;
 	ask_number(the_pmix.me.rank, PMIX_LOCAL_RANK, &launch->local_rank);
 	ask_number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, &launch->local_ranks);
@@ -285,7 +283,8 @@ int pmix_tell(const char *key, const char *text)
 	if (status == PMIX_SUCCESS)
 		status = the_pmix.commit();
 	if (status != PMIX_SUCCESS)
-		return frl_fail(-EIO, "the launcher does not pass on the name of the job: PMIx: %s",
+		return frl_fail(-EIO,
+			"cannot publish the name of the job through the launcher: PMIx: %s",
 			the_pmix.describe(status));
 	return 0;
 }
@@ -404,11 +403,9 @@ int pmix_ask(const char *key, int timeout_ms, char *text, size_t size)
 	}
 	if (is_not_yet(status))
 		return frl_fail(-ETIMEDOUT,
-			"rank 0 has not come to join within %d ms: the launcher has no name of the "
-			"job from it",
-			timeout_ms);
+			"rank 0 has not published the name of the job within %d ms", timeout_ms);
 	if (status != PMIX_SUCCESS)
-		return frl_fail(-EIO, "the launcher does not tell the name of the job: PMIx: %s",
+		return frl_fail(-EIO, "cannot get the name of the job from the launcher: PMIx: %s",
 			the_pmix.describe(status));
 	return 0;
 }

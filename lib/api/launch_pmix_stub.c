@@ -9,8 +9,7 @@ static int fail(void)
 {
 	return frl_fail(-ENOTSUP,
 		"this process was started with PMIx (PMIX_NAMESPACE is set), but the library was "
-		"built without it: install libpmix-dev and build it again, or set FRL_RANK, "
-		"FRL_RANKS and FRL_JOB");
+		"built without it: build it with libpmix-dev, or set FRL_RANK, FRL_RANKS, FRL_JOB");
 }
 
 int pmix_open(struct frl_launch *launch)

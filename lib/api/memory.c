@@ -230,8 +230,8 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 		return frl_fail(-EINVAL, "frl_rereg_mr: mr is required");
 	if (mr->cached)
 		return frl_fail(-EINVAL,
-			"frl_rereg_mr: the region is one of a cache, where others "
-			"have it as well: register one of your own");
+			"frl_rereg_mr: the region belongs to a cache and may have other users: "
+			"register one of your own");
 	if (mr->fragments)
 		return frl_fail(-EINVAL,
 			"frl_rereg_mr: the region's payload stays in packet buffers: register "
@@ -277,8 +277,8 @@ int frl_dereg_mr(struct frl_mr *mr)
 		return 0;
 	if (mr->cached)
 		return frl_fail(-EINVAL,
-			"frl_dereg_mr: the region is one of a cache: give it back "
-			"by frl_mr_cache_put()");
+			"frl_dereg_mr: the region belongs to a cache: return it by "
+			"frl_mr_cache_put()");
 	rc = mr->device->ops->mr_dereg(mr);
 	if (!rc)
 		forget(mr);

@@ -68,8 +68,8 @@ static int check_access(const struct frl_mr *wanted)
 	if (!wanted->device->ops->offload_attach || !(wanted->access & refused))
 		return 0;
 	return frl_fail(-ENOTSUP,
-		"%s is not for GPU memory on a %s device: atomics have to be done by who has the "
-		"memory, and in order; register host memory for them, or leave the right out",
+		"GPU memory cannot have %s on a %s device, which cannot execute atomics there in "
+		"order: use host memory, or leave the right out",
 		wanted->access & FRL_ACCESS_REMOTE_ATOMIC ? "REMOTE_ATOMIC" : "MW_BIND",
 		wanted->device->ops->kind);
 }
@@ -77,12 +77,12 @@ static int check_access(const struct frl_mr *wanted)
 static int check_memory(const struct frl_mr *mr, const struct gpu_memory *memory)
 {
 	if (strcmp(settings_get()->gpu_tier, "off") == 0)
-		return refuse_by_setting(mr, "GPU memory is not to be used");
+		return refuse_by_setting(mr, "GPU memory is disabled");
 	if (memory->kind == GPU_MEMORY_MANAGED)
 		return frl_fail(-ENOTSUP,
 			"%p is managed memory (cuMemAllocManaged(), cudaMallocManaged()), which "
-			"moves between processor and GPU: neither a NIC nor Ferrule can follow; "
-			"use cuMemAlloc() or cudaMalloc()",
+			"moves between processor and GPU and cannot be registered: use "
+			"cuMemAlloc() or cudaMalloc()",
 			mr->addr);
 	return check_access(mr);
 }
@@ -137,8 +137,8 @@ static int no_way(const struct frl_mr *mr, int rc_dmabuf, const char *why_dmabuf
 
 	error_save(why_peermem);
 	return frl_fail(rc_dmabuf == -ENOTSUP ? rc_peermem : rc_dmabuf,
-		"the NIC cannot be given GPU memory at %p: %.180s; %.180s; without, copy through "
-		"host memory",
+		"the NIC cannot access GPU memory at %p: %.180s; %.180s; or copy through host "
+		"memory",
 		mr->addr, why_dmabuf, why_peermem);
 }
 
@@ -158,7 +158,7 @@ static int register_hardware(struct frl_mr *mr, const struct gpu_memory *memory,
 			return no_way(mr, rc_dmabuf, why, rc);
 		/* The method exists, and should have worked. */
 		if (rc_dmabuf != -ENOTSUP)
-			frl_log(FRL_LOG_WARNING, "GPU memory is registered by peermem, since: %s",
+			frl_log(FRL_LOG_WARNING, "GPU memory is registered by peermem, because: %s",
 				why);
 	}
 	error_restore(before);
@@ -177,7 +177,7 @@ static int make_device_gpu(struct frl_device *device, struct gpu *gpu, struct de
 	int rc;
 
 	if (!made)
-		return frl_fail(-ENOMEM, "no memory to note that a device works with a GPU");
+		return frl_fail(-ENOMEM, "no memory for a device's use of a GPU");
 	made->gpu = gpu;
 	rc = gpu_offload_new(gpu, &made->offload);
 	if (!rc) {
@@ -310,15 +310,13 @@ static int by_queue(struct frl_mr *mr, const struct gpu_memory *memory, struct g
 
 	if (!device->has_far)
 		return frl_fail(-ENOTSUP,
-			"a %s device has no NIC that reads and writes GPU memory, but by a port "
-			"with "
-			"gpu=N (raw:NAME,gpu=N): that takes such a port, or a device of libibverbs "
-			"(verbs:NAME)",
+			"a %s device has no NIC that accesses GPU memory: open a port with gpu=N "
+			"(raw:NAME,gpu=N), or a device of libibverbs (verbs:NAME)",
 			device->ops->kind);
 	if (mr->offload != device->far_offload)
 		return frl_fail(-ENOTSUP,
-			"the port's payload goes on in memory of GPU %d, and this is GPU %d's, or "
-			"of another CUDA context than its primary one",
+			"the port receives into GPU %d, but this is memory of GPU %d, or of "
+			"another CUDA context than its primary one",
 			device->far_gpu, gpu->ordinal);
 	rc = gpu_memory_export(gpu, memory, mr->addr, mr->length, &fd, &offset);
 	if (!rc) {
@@ -370,8 +368,7 @@ static int register_software(struct frl_mr *mr, const struct gpu_memory *memory,
 	int rc;
 
 	if (!device->ops->offload_attach)
-		return frl_fail(
-			-ENOTSUP, "a %s device cannot be given GPU memory", device->ops->kind);
+		return frl_fail(-ENOTSUP, "a %s device cannot use GPU memory", device->ops->kind);
 	if (!is_tier_wanted(FRL_MR_MAPPED) && !is_tier_wanted(FRL_MR_QUEUE))
 		return refuse_by_setting(
 			mr, "with a software device there are mapped and nic-queue");
@@ -471,8 +468,8 @@ int mr_check_gpu_change(const struct frl_mr *mr, uint32_t flags, const struct fr
 {
 	if ((flags & FRL_REREG_TRANSLATION) && (mr->gpu || !is_host(wanted)))
 		return frl_fail(-ENOTSUP,
-			"frl_rereg_mr: a region does not change from or to memory of a GPU: "
-			"deregister it, and register anew");
+			"frl_rereg_mr: a region cannot change from or to GPU memory: deregister it "
+			"and register a new one");
 	return mr->gpu ? check_new_access(mr, wanted) : 0;
 }
 
@@ -525,8 +522,8 @@ void mr_release_gpu(struct frl_mr *mr)
 	/* The memory of a cached region may be freed: the cache allows that. */
 	if (!mr->cached && was_freed(mr))
 		frl_log(FRL_LOG_WARNING,
-			"memory of GPU %d at %p was freed while it was registered: until now, what "
-			"arrived for it may have gone to whoever had that memory; deregister first",
+			"memory of GPU %d at %p was freed while it was registered: received data "
+			"may have overwritten later allocations there; deregister before freeing",
 			mr->attr.gpu, mr->addr);
 	gpu_release(mr->gpu);
 	mr->gpu = NULL;

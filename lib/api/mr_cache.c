@@ -437,7 +437,7 @@ static int clean_all(struct frl_mr_cache *cache)
 	if (!busy)
 		return 0;
 	return frl_fail(-EBUSY,
-		"%u registrations of the cache cannot be ended yet: packets refer to them, or "
+		"%u regions of the cache cannot be deregistered yet: packets refer to them, or "
 		"memory windows are bound to them",
 		busy);
 }
@@ -549,7 +549,7 @@ void frl_mr_cache_put(struct frl_mr_cache *cache, struct frl_mr *mr)
 	unmap_watch_unlock();
 	if (is_mistake) {
 		frl_fail(-EINVAL, "frl_mr_cache_put: the region is %s",
-			entry && entry->cache == cache ? "in no use: it was put back before"
+			entry && entry->cache == cache ? "not in use: it was put back before"
 						       : "not one of this cache");
 		frl_log(FRL_LOG_ERROR, "%s", frl_last_error());
 	}

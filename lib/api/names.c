@@ -26,7 +26,8 @@ const char *frl_wc_status_str(enum frl_wc_status status)
 	case FRL_WC_MW_BIND_ERR:
 		return "memory window bind error: the window is bound already, or the region does "
 		       "not allow it: check MW_BIND, bounds, rights and the new key";
-	case FRL_WC_BAD_RESP_ERR: return "bad response: the peer answered what was not asked";
+	case FRL_WC_BAD_RESP_ERR:
+		return "bad response: the response of the peer matches no request";
 	case FRL_WC_LOC_ACCESS_ERR: return "local access error";
 	case FRL_WC_REM_INV_REQ_ERR:
 		return "remote invalid request: the peer does not allow the operation, or its "
@@ -36,14 +37,15 @@ const char *frl_wc_status_str(enum frl_wc_status status)
 		return "remote access error: wrong rkey, or address range or rights outside the "
 		       "peer's "
 		       "region";
-	case FRL_WC_REM_OP_ERR: return "remote operational error: the peer could not do its part";
+	case FRL_WC_REM_OP_ERR:
+		return "remote operational error: the peer could not complete the request";
 	case FRL_WC_RETRY_EXC_ERR:
 		return "transport retries exhausted: the peer does not answer; check that it runs "
 		       "(no debugger has stopped it) and the network, or raise FRL_ACK_TIMEOUT";
 	case FRL_WC_RNR_RETRY_EXC_ERR:
 		return "receiver-not-ready retries exhausted: the peer posts no receives";
 	case FRL_WC_REM_INV_RD_REQ_ERR:
-		return "remote invalid READ request: the peer does not take it; check both ends' "
+		return "remote invalid READ request: the peer refuses it; check both ends' "
 		       "max_rd_atomic and max_dest_rd_atomic";
 	case FRL_WC_REM_ABORT_ERR: return "the link to the peer is gone: its process has ended";
 	case FRL_WC_FATAL_ERR: return "fatal error";

@@ -326,7 +326,7 @@ static bool take_port_opened(const Ctl__Envelope *envelope)
 	if (lease && strcmp(lease->ip, mine->ip) == 0)
 		return true;
 	post_close(p);
-	snprintf(why, sizeof(why), "the control daemon gives it %s now",
+	snprintf(why, sizeof(why), "the control daemon leased it %s instead",
 		lease && *lease->ip ? lease->ip : "no address");
 	end_lease(p, why);
 	return true;
@@ -344,7 +344,7 @@ static bool take_failure(const Ctl__Envelope *envelope)
 	if (p->opened && !p->ended)
 		end_lease(p, envelope->failure->text);
 	else
-		frl_log(FRL_LOG_WARNING, "the control daemon does not take port %u: %s", p->number,
+		frl_log(FRL_LOG_WARNING, "the control daemon refuses port %u: %s", p->number,
 			envelope->failure->text);
 	return true;
 }
@@ -406,8 +406,8 @@ static int ask_for_lease(struct publication *p, uint32_t *ret_retry_ms)
 	if (answer->body_case != CTL__ENVELOPE__BODY_PORT_OPENED) {
 		ctl__envelope__free_unpacked(answer, NULL);
 		return frl_fail(-EPROTO,
-			"the control daemon's answer is not one to OpenPort: use "
-			"the same release of both");
+			"the control daemon's answer to OpenPort is invalid: use the same release "
+			"of both");
 	}
 	lock();
 	p->opened = answer;

@@ -11,7 +11,7 @@ static int check_qp_limits(const struct frl_device_attr *attr, const struct frl_
 {
 	if (config->type != 0 &&
 		(config->type < FRL_QPT_GSI || (unsigned)config->type > FRL_QPT_UD))
-		return frl_fail(-EINVAL, "frl_qp_create: there is no type %d", (int)config->type);
+		return frl_fail(-EINVAL, "frl_qp_create: unknown type %d", (int)config->type);
 	if (config->max_send_wr < 1 || config->max_send_wr > attr->max_qp_wr ||
 		(!config->srq && config->max_recv_wr > attr->max_qp_wr))
 		return frl_fail(-EINVAL,

@@ -131,7 +131,7 @@ static int start_thread(struct client *c)
 
 	c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (c->wake_fd < 0)
-		return frl_fail(errno, "cannot make a descriptor: %s", frl_strerror(errno));
+		return frl_fail(errno, "cannot create an eventfd: %s", frl_strerror(errno));
 	c->woken = false;
 	error = thread_start(client_main, c, 0, &c->thread);
 	if (error) {
@@ -184,8 +184,7 @@ static int find_places(struct client *c)
 			"FRL_CONTROL must be auto, off, or a path of at most %d characters that "
 			"starts with /",
 			DAEMON_PATH - 1);
-	return frl_fail(
-		-ENOTCONN, "FRL_CONTROL is off: this process does without a control daemon");
+	return frl_fail(-ENOTCONN, "FRL_CONTROL is off: this process uses no control daemon");
 }
 
 static void add_handler(struct client *c, struct control_handler *handler, enum control_want want)
@@ -277,7 +276,7 @@ static int post(struct client *c, const Ctl__Envelope *envelope, int fd)
 	if (c->queued + out->size > QUEUE_MAX_BYTES) {
 		outgoing_free(out);
 		return frl_fail(
-			-ENOMEM, "the control daemon takes no messages: see whether it hangs");
+			-ENOMEM, "the control daemon reads no messages: check whether it hangs");
 	}
 	c->queued += out->size;
 	list_add_tail(c->telling ? &c->first : &c->queue, &out->node);

@@ -258,7 +258,7 @@ static void start(struct client *c, uint64_t now_ns)
 	ended = daemon_has_ended(c->alive);
 	if (ended || now_ns >= c->start_by_ns) {
 		snprintf(why, sizeof(why),
-			ended ? "the control daemon that was started for %s has ended at once: see "
+			ended ? "the control daemon started for %s has ended at once: see "
 				"ferruled.log there"
 			      : "a control daemon was started, but cannot be reached at %s: see "
 				"ferruled.log there",
@@ -319,14 +319,14 @@ void client_take_hello(struct client *c, const Ctl__Envelope *envelope, uint64_t
 		refuse(c, -(int)envelope->failure->error, why, now_ns);
 	} else if (envelope->version != CONTROL_VERSION) {
 		snprintf(why, sizeof(why),
-			"the control daemon at %s speaks version %u of the protocol, this library "
-			"version %d: use the same release of both",
+			"the control daemon at %s has protocol version %u, this library %d: use "
+			"the same release of both",
 			c->places.list[c->place].path, (unsigned)envelope->version,
 			(int)CONTROL_VERSION);
 		refuse(c, -ENOTCONN, why, now_ns);
 	} else if (envelope->body_case != CTL__ENVELOPE__BODY_HELLO ||
 		envelope->hello->role != CTL__ROLE__ROLE_DAEMON) {
-		snprintf(why, sizeof(why), "what listens at %s is no control daemon",
+		snprintf(why, sizeof(why), "the program that listens at %s is not a control daemon",
 			c->places.list[c->place].path);
 		refuse(c, -ENOTCONN, why, now_ns);
 	} else {

@@ -170,7 +170,7 @@ static bool check_value(const ProtobufCFieldDescriptor *field, const void *value
 		memcpy(&number, value, sizeof(number));
 		if (strcmp(field->name, "error") || (number > 0 && number <= MAX_ERRNO))
 			return true;
-		return wrong("its field error is no errno: %u", (unsigned)number);
+		return wrong("its field error is not an errno: %u", (unsigned)number);
 	case PROTOBUF_C_TYPE_MESSAGE: return check_message(*(ProtobufCMessage *const *)value);
 	default: return true;
 	}
@@ -260,7 +260,7 @@ static void *take_memory(void *left, size_t size)
 	size_t *budget = left;
 
 	if (size > *budget) {
-		wrong("it unpacks to more memory than any sensible message");
+		wrong("it unpacks to more memory than any valid message");
 		return NULL;
 	}
 	*budget -= size;
@@ -279,7 +279,7 @@ Ctl__Envelope *frame_unpack(const uint8_t *frame, size_t size, const char **ret_
 	ProtobufCAllocator allocator = { take_memory, give_memory, &budget };
 	Ctl__Envelope *envelope;
 
-	wrong("it is no message of the control protocol");
+	wrong("it is not a message of the control protocol");
 	*ret_why = why;
 	envelope = ctl__envelope__unpack(&allocator, payload, frame + FRAME_HEADER);
 	if (!envelope || check_envelope(envelope))

@@ -152,13 +152,12 @@ static const char *check_fd(int fd, size_t *ret_size)
 	struct stat st;
 
 	if (seals < 0)
-		return "the page's descriptor is no memfd";
+		return "the page's descriptor is not a memfd";
 	if (fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
 		return "the page is not in ordinary memory";
 	if (!(seals & F_SEAL_SHRINK) || !(seals & F_SEAL_GROW) ||
 		!(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))
-		return "others could change the page's size or content: it is not sealed against "
-		       "that";
+		return "the page is not sealed: other processes could change its size or content";
 	if (fstat(fd, &st) || st.st_size < (off_t)sizeof(struct page) ||
 		(uint64_t)st.st_size > page_size(PAGE_SLOTS))
 		return "the page is shorter than its header, or longer than any page";
@@ -190,7 +189,7 @@ const char *page_open(int fd, struct page_view *ret_view)
 		return "the page is not of this version: use the same release of library and "
 		       "daemon";
 	if (head.slots > PAGE_SLOTS || page_size(head.slots) > size)
-		return "the page is too short for what it says is in it";
+		return "the page is too short for its number of slots";
 	view.slots = head.slots;
 	*ret_view = view;
 	return NULL;

@@ -43,9 +43,9 @@ enum {
 	X(PORT, "its port", "the port takes no frames, or the link to the peer is being made")     \
 	X(RETRY, "acknowledgement of packets sent again", "packets are lost, or the peer is slow") \
 	X(FENCE, "READs and atomics before a fence, or room for one more", "max_rd_atomic")        \
-	X(READ, "READ or atomic response", "the peer's responder owes an answer")                  \
+	X(READ, "READ or atomic response", "the peer's responder has not answered")                \
 	X(ACK, "acknowledgement", "packets are on their way")                                      \
-	X(PROGRESS, "its owner to drive the device", "nobody polls: it has something to send")
+	X(PROGRESS, "its owner to drive the device", "no thread polls: it has packets to send")
 
 enum page_wait {
 #define PAGE_WAIT_ENUM(name, what, hint) PAGE_WAIT_##name,

@@ -210,7 +210,7 @@ Ctl__Envelope *control_socket_next(struct control_socket *s, const char **ret_wh
 		return NULL;
 	length = frame_length(frame, s->in_used - s->in_done, FRAME_MAX);
 	if (length < 0)
-		*ret_why = "a message is longer than any can be";
+		*ret_why = "a message is longer than the limit";
 	if (length <= 0)
 		return NULL;
 	s->in_done += (size_t)length;

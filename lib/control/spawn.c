@@ -143,7 +143,7 @@ static int check_peer(int fd, const struct daemon_place *place, char *why, size_
 	if (peer.uid == geteuid() || peer.uid == 0)
 		return 0;
 	snprintf(why, size,
-		"the daemon at %s is user %u's, not yours: end it, or name another one with "
+		"the daemon at %s belongs to user %u, not to you: end it, or name another one with "
 		"FRL_CONTROL",
 		place->path, (unsigned)peer.uid);
 	return -EPERM;
@@ -260,7 +260,7 @@ static bool find_executable(char path[PATH_SIZE], char *why, size_t size)
 	if (access(path, X_OK) == 0)
 		return true;
 	snprintf(why, size,
-		"no control daemon runs, and %s is not there to be started: start ferruled, or set "
+		"no control daemon runs, and %s cannot be executed: start ferruled, or set "
 		"FRL_DAEMON to the executable",
 		path);
 	return false;

@@ -74,8 +74,8 @@ test_cancel() {
 	ask server '^request' request "$ms"
 	s=$(number)
 	ask client '^closed' close "$c"
-	ask server "^ended $s ECONNRESET the peer has given up" end "$s" "$ms"
-	ask server '^error ECONNRESET .*given up' accept "$s"
+	ask server "^ended $s ECONNRESET the peer has cancelled" end "$s" "$ms"
+	ask server '^error ECONNRESET .*cancelled' accept "$s"
 	ask server '^closed' close "$s"
 }
 

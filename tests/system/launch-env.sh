@@ -167,7 +167,7 @@ test_unique_id() {
 	each localhost 2 "$by_id" "$temp/id" "$launch_peer"
 	refuses long 'at most 64 characters' -- \
 		env "FRL_JOB_HOST=$(printf 'h%.0s' {1..65})" "$launch_peer" id
-	refuses none 'no unique id' -- "$launch_peer" join 0 2 <"$temp/ferruled.conf"
+	refuses none 'not a unique id' -- "$launch_peer" join 0 2 <"$temp/ferruled.conf"
 }
 
 test_many() {

@@ -157,7 +157,7 @@ test_pmix() {
 	met pmix 4 4
 	passes pmix-files "${run[@]}" "$allreduce" --input "$data/rank%r.safetensors" \
 		--check "$data/sum.safetensors"
-	refuses pmix-missing 'rank 0 has not come to join within 3000 ms' -- \
+	refuses pmix-missing 'rank 0 has not published the name of the job within 3000 ms' -- \
 		env LAUNCH_PEER_MS=3000 "${run[@]}" sh -c \
 		"if [ \"\$PMIX_RANK\" -eq 0 ]; then
 			until [ \$(ls '$temp'/given-up? 2>/dev/null | wc -l) -eq 3 ]; do

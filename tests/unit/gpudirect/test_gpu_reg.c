@@ -369,11 +369,11 @@ START_TEST(changes)
 
 	verbs_ok(frl_reg_mr(ends[0].pd, at(a), 8192, REMOTE, &mr));
 	verbs_refused(frl_rereg_mr(mr, FRL_REREG_TRANSLATION, NULL, at(a + 8192), 8192, 0),
-		-ENOTSUP, "register anew");
+		-ENOTSUP, "register a new one");
 	verbs_refused(frl_rereg_mr(mr, FRL_REREG_TRANSLATION, NULL, memory, 8192, 0), -ENOTSUP,
-		"register anew");
+		"register a new one");
 	verbs_refused(frl_rereg_mr(ends[0].mr, FRL_REREG_TRANSLATION, NULL, at(a), 8192, 0),
-		-ENOTSUP, "register anew");
+		-ENOTSUP, "register a new one");
 	verbs_ok(frl_rereg_mr(ends[0].mr, FRL_REREG_TRANSLATION, NULL, memory, 8192, 0));
 	verbs_ok(frl_dereg_mr(mr));
 	release(own, a);
@@ -472,7 +472,7 @@ static const struct {
 	{ "peermem", true, FRL_MR_PEERMEM, "FRL_GPU_TIER is peermem" },
 	{ "peermem", false, FRL_MR_HOST, "nvidia_peermem" },
 	{ "mapped", true, FRL_MR_HOST, "FRL_GPU_TIER is mapped" },
-	{ "off", true, FRL_MR_HOST, "is off: GPU memory is not to be used" },
+	{ "off", true, FRL_MR_HOST, "is off: GPU memory is disabled" },
 };
 
 static int the_row = -1;

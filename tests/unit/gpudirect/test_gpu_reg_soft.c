@@ -202,9 +202,9 @@ START_LOOP_TEST(rights_that_it_does_not_have, ROWS(rights))
 		rights[_i].word);
 	ok(frl_rereg_mr(mr, FRL_REREG_ACCESS, NULL, NULL, 0, FRL_ACCESS_LOCAL_WRITE));
 	refused(frl_rereg_mr(mr, FRL_REREG_TRANSLATION, NULL, a.memory, 4096, 0), -ENOTSUP,
-		"register anew");
+		"register a new one");
 	refused(frl_rereg_mr(a.mr, FRL_REREG_TRANSLATION, NULL, at(address), 4096, 0), -ENOTSUP,
-		"register anew");
+		"register a new one");
 	ok(frl_dereg_mr(mr));
 	release(own, address);
 }
@@ -387,7 +387,7 @@ static const struct {
 	{ "dma-buf", "FRL_GPU_TIER is dma-buf" },
 	{ "peermem", "FRL_GPU_TIER is peermem" },
 	{ "nic-queue", "gpu=N" },
-	{ "off", "is off: GPU memory is not to be used" },
+	{ "off", "is off: GPU memory is disabled" },
 };
 
 static int the_row = -1;

@@ -236,8 +236,8 @@ START_LOOP_TEST(cancelled, 2)
 	if (_i) {
 		passive = next_request();
 		frl_conn_close(active);
-		wait_ended(passive, -ECONNRESET, "given up");
-		refused(frl_accept(passive, b.qp, NULL, 0, NULL), -ECONNRESET, "given up");
+		wait_ended(passive, -ECONNRESET, "cancelled");
+		refused(frl_accept(passive, b.qp, NULL, 0, NULL), -ECONNRESET, "cancelled");
 		frl_conn_close(passive);
 	} else {
 		ck_assert(becomes_readable(frl_listener_fd(listener)));
@@ -483,13 +483,13 @@ START_LOOP_TEST(destroyed, 2)
 		frl_qp_destroy(b.qp);
 		b.qp = add_qp(&b);
 		wait_ended(passive, -ECANCELED, "this end");
-		wait_ended(active, -ECONNRESET, "given up");
+		wait_ended(active, -ECONNRESET, "cancelled");
 		stub_hold(0);
 	} else {
 		frl_qp_destroy(a.qp);
 		a.qp = add_qp(&a);
 		wait_ended(active, -ECANCELED, "this end");
-		wait_ended(passive, -ECONNRESET, "given up");
+		wait_ended(passive, -ECONNRESET, "cancelled");
 	}
 	frl_conn_close(active);
 	frl_conn_close(passive);

@@ -386,7 +386,7 @@ START_LOOP_TEST(bad_id, ROWS(bad_ids))
 
 	memcpy(id.text, bad_ids[_i], strlen(bad_ids[_i]));
 	ck_assert_int_eq(frl_bootstrap_from_unique_id(&id, 0, 1, 0, &bootstrap), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "no unique id"));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "not a unique id"));
 	ck_assert_ptr_null(strchr(frl_last_error(), '\033'));
 }
 END_TEST
@@ -400,7 +400,7 @@ START_TEST(bad_place)
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		ck_assert_int_eq(frl_host_of_place(places[i], host), -EINVAL);
-		ck_assert_ptr_nonnull(strstr(frl_last_error(), "is no place"));
+		ck_assert_ptr_nonnull(strstr(frl_last_error(), "is not a place"));
 	}
 	/* Without a daemon a right one is of no use either. */
 	ck_assert_int_eq(frl_host_of_place(ID_PLACE ":host", host), -ENOTCONN);
