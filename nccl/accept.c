@@ -24,7 +24,7 @@ enum {
 	ACCEPT_MS = 60000,
 	STEP_MS = 1000,
 	MAX_INCOMING = 16,
-	CLOSED_MS = 10,
+	CLOSED_PERIOD_MS = 10,
 	WHY = 400,
 };
 
@@ -47,7 +47,7 @@ struct listener {
 	struct frl_listener *rails[NET_MAX_RAILS];
 	struct incoming *incoming;
 	unsigned n_incoming;
-	struct chore closed;
+	struct cleanup closed;
 };
 
 static int offer(void *arg)
@@ -162,10 +162,10 @@ static void end(struct listener *listener)
 	free(listener);
 }
 
-/* Called by the reaper. */
-static bool look_at_closed(struct chore *chore)
+/* A struct cleanup: called until it returns true. */
+static bool finish_closed(struct cleanup *cleanup)
 {
-	struct listener *listener = (struct listener *)(void *)((char *)chore -
+	struct listener *listener = (struct listener *)(void *)((char *)cleanup -
 		offsetof(struct listener, closed));
 
 	if (net_opening_test(&listener->opening) == -EAGAIN)
@@ -180,8 +180,9 @@ int net_close_listen(struct listener *listener)
 		end(listener);
 		return NCCL_SUCCESS;
 	}
-	listener->closed = (struct chore){ .look = look_at_closed, .period_ms = CLOSED_MS };
-	net_reaper_add(&listener->closed);
+	listener->closed = (struct cleanup){ .try_finish = finish_closed,
+		.period_ms = CLOSED_PERIOD_MS };
+	net_cleanup_add(&listener->closed);
 	return NCCL_SUCCESS;
 }
 

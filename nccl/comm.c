@@ -22,9 +22,9 @@ enum {
 	/* How long a closed connection keeps answering a peer whose acknowledgement was lost,
 	 * unless the peer has closed its end. */
 	MIN_LINGER_MS = 1200,
-	MAX_LINGER_MS = 3000, /* a waiting sender does not notice a close for this long */
-	LOOK_MS = 20,         /* period of checks of a closed connection */
-	LAST_ROUNDS = 64,     /* polls of a port, until nothing waits to be sent */
+	MAX_LINGER_MS = 3000,   /* a waiting sender does not notice a close for this long */
+	CLOSING_PERIOD_MS = 20, /* period of checks of a closed connection */
+	LAST_ROUNDS = 64,       /* polls of a port, until nothing waits to be sent */
 };
 
 static size_t slot_size(const struct comm *comm)
@@ -224,12 +224,13 @@ static bool has_left(const struct comm *comm)
 	return false;
 }
 
-/* Called by the reaper. Counts at most a few periods between two calls: a process that was stopped
- * in between has answered no peer. */
-static bool look_at_closed(struct chore *chore)
+/* A struct cleanup: called until it returns true. Counts at most a few periods between two calls: a
+ * process that was stopped in between has answered no peer. */
+static bool try_destroy(struct cleanup *cleanup)
 {
-	struct comm *comm = (struct comm *)(void *)((char *)chore - offsetof(struct comm, closing));
-	const uint64_t step_ns = UINT64_C(4) * LOOK_MS * NS_PER_MS;
+	struct comm *comm = (struct comm *)(void *)((char *)cleanup -
+		offsetof(struct comm, closing));
+	const uint64_t step_ns = UINT64_C(4) * CLOSING_PERIOD_MS * NS_PER_MS;
 
 	for (int i = 0; i < comm->device->n_rails; i++)
 		frl_progress(net_port_at(comm->device, i)->device);
@@ -242,8 +243,9 @@ static bool look_at_closed(struct chore *chore)
 static void destroy_later(struct comm *comm, uint64_t linger_ns)
 {
 	comm->linger_ns = linger_ns;
-	comm->closing = (struct chore){ .look = look_at_closed, .period_ms = LOOK_MS };
-	net_reaper_add(&comm->closing);
+	comm->closing = (struct cleanup){ .try_finish = try_destroy,
+		.period_ms = CLOSING_PERIOD_MS };
+	net_cleanup_add(&comm->closing);
 }
 
 void net_comm_destroy(struct comm *comm)

@@ -33,7 +33,7 @@
 #include "lib/base/time_budget.h"
 #include "nccl/memory.h"
 #include "nccl/net.h"
-#include "nccl/reaper.h"
+#include "nccl/cleanup.h"
 
 enum {
 	ANNOUNCEMENTS = NCCL_MAX_REQUESTS,
@@ -164,9 +164,9 @@ struct comm {
 	struct comm *next_started;
 	bool has_comm_id; /* of NCCL's communicator: for receivers, since table v11 */
 	uint64_t comm_id;
-	struct unpack *unpack; /* NULL: NCCL's kernels do not unpack this connection's receives */
-	uint32_t path_mtu;     /* the smallest of all paths; only with `unpack` */
-	struct chore closing;  /* used by the reaper, with the remaining time */
+	struct unpack *unpack;  /* NULL: NCCL's kernels do not unpack this connection's receives */
+	uint32_t path_mtu;      /* the smallest of all paths; only with `unpack` */
+	struct cleanup closing; /* for the cleanup thread, with the remaining time */
 	struct time_budget lingering;
 	uint64_t linger_ns;
 	union {
@@ -201,8 +201,8 @@ int net_comm_create(struct net_device *device, int dev, bool is_sender, int n_pa
 int net_comm_add_path(struct comm *comm, int index);
 /* Posts the initial receives, after all paths are connected. */
 int net_comm_start(struct comm *comm);
-/* Destroys the connection. If a NIC still holds some of its memory, the reaper destroys it
- * later. */
+/* Destroys the connection. If a NIC still holds some of its memory, the cleanup thread
+ * destroys it later. */
 void net_comm_destroy(struct comm *comm);
 /* Stops the connection: no work request is pending when this returns. Callable from any thread. */
 void net_comm_stop(struct comm *comm);

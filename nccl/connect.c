@@ -37,8 +37,8 @@ enum {
 	MAX_RETRY_MS = 250,
 	/* If NCCL does not call for this long, it no longer wants the connection. */
 	CALLS_MS = 60000,
-	LOOK_MS = 1000,
-	ABANDONED_MS = 10,
+	UNCALLED_PERIOD_MS = 1000,
+	ABANDONED_PERIOD_MS = 10,
 	WHY = 400,
 };
 
@@ -49,7 +49,7 @@ struct connecting {
 	const struct net_context *context;
 	struct comm *comm;
 	struct opening opening;
-	struct chore abandoned;
+	struct cleanup abandoned;
 	int dev, n_paths, n_their_rails;
 	nccl_profiler_fn profiler;
 	uint64_t listener, connection;
@@ -62,17 +62,19 @@ struct connecting {
 	int traffic_class;
 };
 
-static bool look_for_uncalled(struct chore *chore);
+static bool abandon_uncalled(struct cleanup *cleanup);
 
 /* The setups in progress. NCCL may stop calling without any notice. */
 static struct {
 	pthread_mutex_t lock;
 	struct connecting *first;
-	bool is_watched; /* by the reaper */
-	struct chore watch;
+	bool is_watched; /* by the cleanup thread */
+	struct cleanup watch;
 } all = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.watch = { .look = look_for_uncalled, .period_ms = LOOK_MS, .is_patient = true },
+	.watch = { .try_finish = abandon_uncalled,
+		.period_ms = UNCALLED_PERIOD_MS,
+		.is_background = true },
 };
 
 static int check_handle(const struct net_handle *handle)
@@ -124,10 +126,10 @@ static void end(struct connecting *connecting)
 	free(connecting);
 }
 
-/* Called by the reaper. */
-static bool look_at_abandoned(struct chore *chore)
+/* A struct cleanup: called until it returns true. */
+static bool finish_abandoned(struct cleanup *cleanup)
 {
-	struct connecting *connecting = (struct connecting *)(void *)((char *)chore -
+	struct connecting *connecting = (struct connecting *)(void *)((char *)cleanup -
 		offsetof(struct connecting, abandoned));
 
 	if (net_opening_test(&connecting->opening) == -EAGAIN)
@@ -143,11 +145,11 @@ static void give_up(struct connecting *connecting)
 		end(connecting);
 		return;
 	}
-	connecting->abandoned = (struct chore){
-		.look = look_at_abandoned,
-		.period_ms = ABANDONED_MS,
+	connecting->abandoned = (struct cleanup){
+		.try_finish = finish_abandoned,
+		.period_ms = ABANDONED_PERIOD_MS,
 	};
-	net_reaper_add(&connecting->abandoned);
+	net_cleanup_add(&connecting->abandoned);
 }
 
 static void remember(struct connecting *connecting)
@@ -161,7 +163,7 @@ static void remember(struct connecting *connecting)
 	all.is_watched = true;
 	pthread_mutex_unlock(&all.lock);
 	if (!is_watched)
-		net_reaper_add(&all.watch);
+		net_cleanup_add(&all.watch);
 }
 
 static void forget(struct connecting *connecting)
@@ -200,7 +202,7 @@ static void leave(struct connecting *connecting)
 
 static bool is_uncalled(struct connecting *connecting, const void *none)
 {
-	const uint64_t step_ns = UINT64_C(2) * LOOK_MS * NS_PER_MS;
+	const uint64_t step_ns = UINT64_C(2) * UNCALLED_PERIOD_MS * NS_PER_MS;
 
 	if (connecting->is_called)
 		connecting->uncalled.spent_ns = 0;
@@ -246,12 +248,12 @@ static void give_all_up(struct connecting *due)
 	}
 }
 
-static bool look_for_uncalled(struct chore *chore)
+static bool abandon_uncalled(struct cleanup *cleanup)
 {
 	struct connecting *due;
 	bool is_over;
 
-	(void)chore;
+	(void)cleanup;
 	pthread_mutex_lock(&all.lock);
 	due = take_out(is_uncalled, NULL);
 	is_over = !all.first;

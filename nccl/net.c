@@ -138,7 +138,7 @@ static int start(void)
 
 	if (!contexts) {
 		/* Before v11, NCCL does not report the end of a communicator. */
-		net_reaper_finish();
+		net_cleanup_wait();
 		net_devices_forget();
 	}
 	err = find_devices();
@@ -196,7 +196,7 @@ int net_finalize(struct net_context *context)
 	if (--contexts == 0) {
 		net_tuner_forget(NULL);
 		net_connects_end(NULL);
-		net_reaper_finish();
+		net_cleanup_wait();
 		net_place_finish();
 		net_devices_close();
 	}

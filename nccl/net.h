@@ -26,7 +26,7 @@
  *	send.c          isend: matching with announcements, RDMA writes
  *	receive.c       irecv: announcements, arrived pieces
  *	profile.c       events for NCCL's profiler
- *	reaper.c        deferred cleanup, in a thread
+ *	cleanup.c       deferred cleanup, in a thread
  *	thread.c        threads
  *	net.c           start, end, and the entry points
  *
@@ -92,8 +92,8 @@ struct net_buffer {
  */
 int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn profiler,
 	struct net_context **ret_context);
-/* Frees a context and aborts its pending connection setups. The last call waits until the reaper
- * has closed all connections, then closes the ports that no connection uses. */
+/* Frees a context and aborts its pending connection setups. The last call waits until all
+ * connections are closed, then closes the ports that no connection uses. */
 int net_finalize(struct net_context *context);
 
 /*

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "nccl/reaper.h"
+#include "nccl/cleanup.h"
 #include "nccl/settings.h"
 #include "nccl/setup.h"
 #include "tests/fixtures/bootstrap_fixture.h"
@@ -359,39 +359,39 @@ START_LOOP_TEST(timeouts, 3)
 }
 END_TEST
 
-/* ---- the reaper */
+/* ---- the cleanup thread */
 
 struct counted {
-	struct chore chore;
+	struct cleanup cleanup;
 	int left;
 };
 
-static bool count(struct chore *chore)
+static bool count(struct cleanup *cleanup)
 {
-	struct counted *counted = (struct counted *)chore;
+	struct counted *counted = (struct counted *)cleanup;
 
 	return --counted->left <= 0;
 }
 
-START_TEST(chores)
+START_TEST(cleanups)
 {
-	struct counted some = { .chore = { .look = count, .period_ms = 1 }, .left = 5 };
-	struct counted more = { .chore = { .look = count, .period_ms = 20 }, .left = 2 };
-	struct counted patient = {
-		.chore = { .look = count, .period_ms = 60000, .is_patient = true },
+	struct counted some = { .cleanup = { .try_finish = count, .period_ms = 1 }, .left = 5 };
+	struct counted more = { .cleanup = { .try_finish = count, .period_ms = 20 }, .left = 2 };
+	struct counted background = {
+		.cleanup = { .try_finish = count, .period_ms = 60000, .is_background = true },
 		.left = 2,
 	};
 
-	net_reaper_add(&patient.chore);
-	net_reaper_add(&some.chore);
-	net_reaper_add(&more.chore);
-	net_reaper_finish();
+	net_cleanup_add(&background.cleanup);
+	net_cleanup_add(&some.cleanup);
+	net_cleanup_add(&more.cleanup);
+	net_cleanup_wait();
 	ck_assert_int_eq(some.left, 0);
 	ck_assert_int_eq(more.left, 0);
 	/* It was looked at, and is not waited for. */
-	ck_assert_int_eq(patient.left, 1);
-	net_reaper_finish();
-	ck_assert_int_eq(patient.left, 0);
+	ck_assert_int_eq(background.left, 1);
+	net_cleanup_wait();
+	ck_assert_int_eq(background.left, 0);
 }
 END_TEST
 
@@ -459,28 +459,30 @@ END_TEST
 #define THREAD_SANITIZER false
 #endif
 
-/* A child has neither the thread nor its chores. */
+/* A child has neither the thread nor its cleanups. */
 START_TEST(child)
 {
-	static struct counted none = { .chore = { .look = count, .period_ms = 50 }, .left = 4 };
-	static struct counted own = { .chore = { .look = count, .period_ms = 1 }, .left = 3 };
+	static struct counted none = { .cleanup = { .try_finish = count, .period_ms = 50 },
+		.left = 4 };
+	static struct counted own = { .cleanup = { .try_finish = count, .period_ms = 1 },
+		.left = 3 };
 	int status;
 	pid_t pid;
 
 	if (THREAD_SANITIZER)
 		return;
-	net_reaper_add(&none.chore);
+	net_cleanup_add(&none.cleanup);
 	pid = fork();
 	ck_assert_int_ge(pid, 0);
 	if (!pid) {
-		net_reaper_finish();
-		net_reaper_add(&own.chore);
-		net_reaper_finish();
+		net_cleanup_wait();
+		net_cleanup_add(&own.cleanup);
+		net_cleanup_wait();
 		_exit(own.left != 0 || none.left == 0);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
-	net_reaper_finish();
+	net_cleanup_wait();
 	ck_assert_int_eq(none.left, 0);
 }
 END_TEST
