@@ -13,7 +13,7 @@
 #include "nccl/failure.h"
 #include "nccl/log.h"
 #include "nccl/opening.h"
-#include "nccl/place.h"
+#include "nccl/daemon_address.h"
 #include "nccl/settings.h"
 #include "nccl/setup.h"
 
@@ -68,7 +68,7 @@ static int offer(void *arg)
 }
 
 /* Checks what listen() needs immediately. On failure the log has the reason. */
-static int prepare(struct net_device *device, int traffic_class, char place[FRL_PLACE_SIZE])
+static int prepare(struct net_device *device, int traffic_class, char address[FRL_PLACE_SIZE])
 {
 	char why[WHY];
 	int err = net_check_class(traffic_class);
@@ -78,7 +78,7 @@ static int prepare(struct net_device *device, int traffic_class, char place[FRL_
 		err = net_device_acquire(device);
 	if (err)
 		return err;
-	err = net_place(false, place, why, sizeof(why));
+	err = net_daemon_address(false, address, why, sizeof(why));
 	if (err)
 		net_log_warning("cannot listen on %s: %s", device->name, why);
 	return err;
@@ -95,7 +95,7 @@ int net_listener_open(struct net_device *device, int dev, int traffic_class,
 		.name = net_random(),
 	};
 	struct listener *listener;
-	int err = prepare(device, traffic_class, handle.place);
+	int err = prepare(device, traffic_class, handle.daemon_address);
 
 	if (err)
 		return err;

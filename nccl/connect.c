@@ -94,7 +94,7 @@ static int check_handle(const struct net_handle *handle)
 	}
 	if (handle->n_rails < 1 || handle->n_rails > NET_MAX_RAILS || handle->n_qps < 1 ||
 		handle->n_qps > NET_MAX_QPS ||
-		!memchr(handle->place, '\0', sizeof(handle->place))) {
+		!memchr(handle->daemon_address, '\0', sizeof(handle->daemon_address))) {
 		net_log_warning("the handle that the peer sent is damaged: %u ports with %u queue "
 				"pairs each",
 			handle->n_rails, handle->n_qps);
@@ -303,7 +303,7 @@ static int begin(struct net_context *context, struct net_device *device, int dev
 	connecting->traffic_class = traffic_class;
 	connecting->profiler = profiler;
 	connecting->opening.device = device;
-	memcpy(connecting->opening.place, handle->place, sizeof(handle->place));
+	memcpy(connecting->opening.address, handle->daemon_address, sizeof(handle->daemon_address));
 	net_opening_start(&connecting->opening);
 	*ret_connecting = connecting;
 	return 0;

@@ -12,7 +12,7 @@
 #include "nccl/comm.h"
 #include "nccl/hold.h"
 #include "nccl/log.h"
-#include "nccl/place.h"
+#include "nccl/daemon_address.h"
 #include "nccl/settings.h"
 #include "nccl/setup.h"
 #include "nccl/tuner.h"
@@ -146,7 +146,7 @@ static int start(void)
 		return err;
 	introduce();
 	if (!net_devices_are_refused())
-		net_place_ask();
+		net_daemon_address_query();
 	return 0;
 }
 
@@ -197,7 +197,7 @@ int net_finalize(struct net_context *context)
 		net_tuner_forget(NULL);
 		net_connects_end(NULL);
 		net_cleanup_wait();
-		net_place_finish();
+		net_daemon_address_wait();
 		net_devices_close();
 	}
 	pthread_mutex_unlock(&life);

@@ -3,32 +3,32 @@
  * The plugin's core, shared by all versions of NCCL's interface. tables_*.c adapt it to each
  * version. Functions return an enum nccl_result; on failure NCCL's log has the reason.
  *
- *	settings.c      FERRULE_* environment variables
- *	log.c           NCCL's logger
- *	ports.c         finds ports, without opening them
- *	devices.c       NCCL's devices: one port, or several fused ports; opened at first use
- *	gpu.c           which ports accept GPU memory
- *	hold.c          resources that software ports keep for a GPU until they are closed
- *	unpack.c        receives that stay in packets, which NCCL's kernels unpack
- *	unpack_rule.c   whether NCCL's settings allow this
- *	protocols.c     parses NCCL_PROTO
- *	tuner.c         excluded protocols and costs of NCCL's collectives
- *	tuner_tables.c  the tuner's tables for NCCL
- *	bounce.c        packet buffers, mapped for those kernels
- *	memory.c        registrations
- *	opening.c       the slow part of setup, in a thread
- *	place.c         the address of this host's services, requested in a thread
- *	setup.c         setup messages, and the configuration of queue pairs
- *	connect.c       setup at the sender
- *	accept.c        setup at the receiver
- *	comm.c          connections: completions, requests, closing
- *	failure.c       connection failures and their reasons
- *	send.c          isend: matching with announcements, RDMA writes
- *	receive.c       irecv: announcements, arrived pieces
- *	profile.c       events for NCCL's profiler
- *	cleanup.c       deferred cleanup, in a thread
- *	thread.c        threads
- *	net.c           start, end, and the entry points
+ *	settings.c        FERRULE_* environment variables
+ *	log.c             NCCL's logger
+ *	ports.c           finds ports, without opening them
+ *	devices.c         NCCL's devices: one port, or several fused ports; opened at first use
+ *	gpu.c             which ports accept GPU memory
+ *	hold.c            resources that software ports keep for a GPU until they are closed
+ *	unpack.c          receives that stay in packets, which NCCL's kernels unpack
+ *	unpack_rule.c     whether NCCL's settings allow this
+ *	protocols.c       parses NCCL_PROTO
+ *	tuner.c           excluded protocols and costs of NCCL's collectives
+ *	tuner_tables.c    the tuner's tables for NCCL
+ *	bounce.c          packet buffers, mapped for those kernels
+ *	memory.c          registrations
+ *	opening.c         the slow part of setup, in a thread
+ *	daemon_address.c  the address of this host's control daemon, queried in a thread
+ *	setup.c           setup messages, and the configuration of queue pairs
+ *	connect.c         setup at the sender
+ *	accept.c          setup at the receiver
+ *	comm.c            connections: completions, requests, closing
+ *	failure.c         connection failures and their reasons
+ *	send.c            isend: matching with announcements, RDMA writes
+ *	receive.c         irecv: announcements, arrived pieces
+ *	profile.c         events for NCCL's profiler
+ *	cleanup.c         deferred cleanup, in a thread
+ *	thread.c          threads
+ *	net.c             start, end, and the entry points
  *
  * Threads. NCCL calls net_init() to net_make_vdevice() from any thread. One thread sets up and
  * closes a connection and registers its memory; another thread makes and tests the connection's

@@ -6,28 +6,28 @@
 #include <string.h>
 
 #include "nccl/log.h"
-#include "nccl/place.h"
+#include "nccl/daemon_address.h"
 #include "nccl/thread.h"
 
 enum { KNOWN = 64, WHY = 400 };
 
-/* Hosts that were found, by place: a host's address does not change. */
+/* Hosts that were found, by the address of their daemon, which does not change. */
 static struct {
 	pthread_mutex_t lock;
 	unsigned n;
 	struct {
-		char place[FRL_PLACE_SIZE];
+		char address[FRL_PLACE_SIZE];
 		char host[FRL_HOST_MAX + 1];
 	} list[KNOWN];
 } known = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static bool look_up(const char *place, char *host)
+static bool look_up(const char *address, char *host)
 {
 	bool is_known = false;
 
 	pthread_mutex_lock(&known.lock);
 	for (unsigned i = 0; i < known.n && i < KNOWN && !is_known; i++) {
-		is_known = strcmp(known.list[i].place, place) == 0;
+		is_known = strcmp(known.list[i].address, address) == 0;
 		if (is_known)
 			memcpy(host, known.list[i].host, sizeof(known.list[i].host));
 	}
@@ -35,14 +35,14 @@ static bool look_up(const char *place, char *host)
 	return is_known;
 }
 
-static int find_host(const char *place, char *host)
+static int find_host(const char *address, char *host)
 {
 	char own[FRL_PLACE_SIZE], why[WHY];
-	int err = net_place(true, own, why, sizeof(why));
+	int err = net_daemon_address(true, own, why, sizeof(why));
 
 	host[0] = '\0';
-	if (!err && strcmp(own, place) != 0) {
-		err = frl_host_of_place(place, host);
+	if (!err && strcmp(own, address) != 0) {
+		err = frl_host_of_place(address, host);
 		if (err)
 			snprintf(why, sizeof(why), "%s", frl_last_error());
 	}
@@ -51,7 +51,7 @@ static int find_host(const char *place, char *host)
 		return err;
 	}
 	pthread_mutex_lock(&known.lock);
-	memcpy(known.list[known.n % KNOWN].place, place, FRL_PLACE_SIZE);
+	memcpy(known.list[known.n % KNOWN].address, address, FRL_PLACE_SIZE);
 	memcpy(known.list[known.n % KNOWN].host, host, FRL_HOST_MAX + 1);
 	known.n++;
 	pthread_mutex_unlock(&known.lock);
@@ -67,8 +67,8 @@ static void *open_all(void *arg)
 		err = net_device_acquire(opening->device);
 		opening->holds_device = !err;
 	}
-	if (!err && *opening->place && !look_up(opening->place, opening->host))
-		err = find_host(opening->place, opening->host);
+	if (!err && *opening->address && !look_up(opening->address, opening->host))
+		err = find_host(opening->address, opening->host);
 	if (!err && opening->then)
 		err = opening->then(opening->arg);
 	/* The system's -EAGAIN (no thread) would mean "not yet" here. */
@@ -85,7 +85,7 @@ void net_opening_start(struct opening *opening)
 	opening->has_thread = false;
 	atomic_init(&opening->is_done, false);
 	opening->holds_device = net_device_acquire_open(opening->device);
-	is_slow = !opening->holds_device || (*opening->place && !look_up(opening->place, host));
+	is_slow = !opening->holds_device || (*opening->address && !look_up(opening->address, host));
 	if (is_slow && !net_devices_are_refused())
 		opening->has_thread = net_thread_start(open_all, opening, &opening->thread) == 0;
 	/* Run the opening in this thread: no slow step is left, or no thread can be created. */

@@ -17,12 +17,12 @@
 
 struct opening {
 	struct net_device *device;
-	char place[FRL_PLACE_SIZE]; /* "": no host lookup */
-	int (*then)(void *arg);     /* called last by the thread, or NULL; returns an errno */
+	char address[FRL_PLACE_SIZE]; /* of the peer's daemon; "": no host lookup */
+	int (*then)(void *arg);       /* called last by the thread, or NULL; returns an errno */
 	void *arg;
 	/* Results: */
 	int err;
-	char host[FRL_HOST_MAX + 1]; /* the host of the place */
+	char host[FRL_HOST_MAX + 1]; /* of that daemon; "": this host */
 	/* Internal: */
 	bool has_thread, holds_device;
 	pthread_t thread;

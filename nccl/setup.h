@@ -26,7 +26,7 @@ struct net_handle {
 	uint32_t magic;
 	uint8_t version, n_rails, n_qps, reserved;
 	uint64_t name; /* the listener's random name */
-	char place[FRL_PLACE_SIZE];
+	char daemon_address[FRL_PLACE_SIZE];
 	/* Used only by the sender, which owns the handle: the state of connect(). */
 	uint64_t state, connection;
 };

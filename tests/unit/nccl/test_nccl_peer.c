@@ -172,7 +172,7 @@ static const struct handle_row {
 	{ offsetof(struct net_handle, n_rails), NET_MAX_RAILS + 1, "is damaged" },
 	{ offsetof(struct net_handle, n_qps), 0, "is damaged" },
 	{ offsetof(struct net_handle, n_qps), 100, "is damaged" },
-	{ offsetof(struct net_handle, place) + FRL_PLACE_SIZE - 1, 'x', "is damaged" },
+	{ offsetof(struct net_handle, daemon_address) + FRL_PLACE_SIZE - 1, 'x', "is damaged" },
 };
 
 static void make_handle(uint64_t bytes[NCCL_HANDLE_SIZE / 8])
@@ -185,7 +185,7 @@ static void make_handle(uint64_t bytes[NCCL_HANDLE_SIZE / 8])
 		.name = 0x1234,
 	};
 
-	ok(frl_place_create(handle.place));
+	ok(frl_place_create(handle.daemon_address));
 	memset(bytes, 0, NCCL_HANDLE_SIZE);
 	memcpy(bytes, &handle, sizeof(handle));
 }
@@ -198,7 +198,8 @@ START_LOOP_TEST(handles, ROWS(handle_rows))
 	begin();
 	make_handle(handle);
 	if (row->value == 'x')
-		memset((uint8_t *)handle + offsetof(struct net_handle, place), 'x', FRL_PLACE_SIZE);
+		memset((uint8_t *)handle + offsetof(struct net_handle, daemon_address), 'x',
+			FRL_PLACE_SIZE);
 	((uint8_t *)handle)[row->at] = row->value;
 	ck_assert_int_ne(net_connect(context, NULL, DEVICE, handle, &comm), NCCL_SUCCESS);
 	ck_assert_ptr_null(comm);

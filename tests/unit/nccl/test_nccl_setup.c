@@ -23,7 +23,7 @@ enum {
 	DEV = 0,
 	HALF_MADE = 16,
 	SHORT_MS = 300,
-	WAIT_MS = 5000, /* place.c */
+	WAIT_MS = 5000, /* daemon_address.c */
 };
 
 static struct net_context *context;
@@ -49,7 +49,7 @@ static void end(void)
 /* ---- a control daemon that is slow to answer */
 
 /* NCCL's thread waits a little for it, once; as soon as it answers all is well. It comes before the
- * process knows its place. */
+ * process has the address of its daemon. */
 START_TEST(late_daemon)
 {
 	uint64_t handle[NCCL_HANDLE_SIZE / 8], until = now_ms() + HANG_MS;
@@ -314,7 +314,8 @@ START_TEST(other_host)
 	begin(NCCL_TRAFFIC_CLASS_UNDEFINED);
 	listener = listen_for(bytes);
 	memcpy(&handle, bytes, sizeof(handle));
-	snprintf(handle.place, sizeof(handle.place), "0123456789abcdef:192.0.2.1:7000");
+	snprintf(handle.daemon_address, sizeof(handle.daemon_address),
+		"0123456789abcdef:192.0.2.1:7000");
 	memcpy(bytes, &handle, sizeof(handle));
 	while (rc == NCCL_SUCCESS) {
 		ck_assert_msg(now_ms() < until, "it waits: %s", warnings);
