@@ -334,7 +334,7 @@ bool net_bounce_offset(
 	return at;
 }
 
-bool net_bounce_let_go(const struct net_port *port)
+bool net_bounce_release_port(const struct net_port *port)
 {
 	struct bounce *bounce, *next;
 	bool is_used = false;

@@ -50,6 +50,6 @@ bool net_bounce_offset(
 
 /* Releases the buffers of an unused port, before it is closed. Returns false if a connection still
  * uses them. */
-bool net_bounce_let_go(const struct net_port *port);
+bool net_bounce_release_port(const struct net_port *port);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "nccl/bounce.h"
 #include "nccl/gpu.h"
-#include "nccl/hold.h"
+#include "nccl/gpu_resources.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
 #include "nccl/setup.h"
@@ -80,7 +80,7 @@ static bool is_idle(void)
 	return idle;
 }
 
-void net_devices_forget(void)
+void net_devices_reset(void)
 {
 	pthread_mutex_lock(&all.lock);
 	if (is_idle())
@@ -99,14 +99,14 @@ static void find_gpus(struct port_info *ports, int n)
 	bool has_looked = false;
 
 	for (int i = 0; i < n; i++) {
-		if (!net_port_may_take_gpus(&ports[i])) {
+		if (!net_port_may_use_gpus(&ports[i])) {
 			net_port_explain_setting(&ports[i]);
 			continue;
 		}
 		if (!has_looked)
-			net_gpus_look(&gpus);
+			net_gpus_query(&gpus);
 		has_looked = true;
-		net_port_take_gpus(&ports[i], &gpus);
+		net_port_set_gpus(&ports[i], &gpus);
 	}
 	net_ports_choose_unpack(ports, n);
 }
@@ -367,9 +367,9 @@ static void close_port(struct net_port *port)
 	if (err)
 		return;
 	port->cache = NULL;
-	if (!net_bounce_let_go(port))
+	if (!net_bounce_release_port(port))
 		why = "a connection whose receives NCCL's kernels unpack still uses it";
-	else if (!net_let_gpus_go(port) || frl_pd_destroy(port->pd))
+	else if (!net_gpu_resources_free(port) || frl_pd_destroy(port->pd))
 		why = frl_last_error();
 	if (why) {
 		net_log_warning("%s stays open, and its memory in use: %s", port->info.name, why);

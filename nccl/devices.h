@@ -31,8 +31,9 @@ struct net_port {
 	struct frl_device *device;
 	struct frl_pd *pd;
 	struct frl_mr_cache *cache;
-	struct net_hold *holds;      /* used by hold.c */
-	atomic_bool is_hold_refused; /* used by hold.c: net_hold_current_gpu() has failed */
+	/* Used by gpu_resources.c. The flag: net_gpu_resources_add_current() has failed. */
+	struct net_gpu_resources *gpu_resources;
+	atomic_bool has_no_gpu_resources;
 	struct frl_device_attr attr;
 	atomic_int speed_mbps;   /* 0: unknown until the port is open */
 	unsigned users;          /* connections and listeners */
@@ -50,7 +51,7 @@ struct net_device {
  * then does not know earlier fused devices. Ports that were unusable may have become usable. Does
  * nothing if a device is in use.
  */
-void net_devices_forget(void);
+void net_devices_reset(void);
 /* Finds the ports. Fails with -ENODEV or -EINVAL, and a sentence in `why`. Further calls do
  * nothing. */
 int net_devices_find(char *why, size_t size);

@@ -20,7 +20,7 @@ static void note(struct net_gpus *gpus, const char *text)
 		snprintf(gpus->why_not, sizeof(gpus->why_not), "%s", text);
 }
 
-void net_gpus_look(struct net_gpus *ret_gpus)
+void net_gpus_query(struct net_gpus *ret_gpus)
 {
 	struct net_gpus gpus = { .exports_dmabuf = true, .has_peermem = true, .has_kernels = true };
 	struct frl_gpu_info *infos;
@@ -57,7 +57,7 @@ static bool is_tier(const char *name)
 	return strcmp(tier, "auto") == 0 || strcmp(tier, name) == 0;
 }
 
-bool net_port_may_take_gpus(const struct port_info *port)
+bool net_port_may_use_gpus(const struct port_info *port)
 {
 	if (net_settings()->gpu == NET_GPU_NEVER)
 		return false;
@@ -76,7 +76,7 @@ void net_port_explain_setting(const struct port_info *port)
 
 /* nvidia-peermem serves drivers that use its interface. The only supported driver that does is
  * mlx5. */
-static bool asks_peermem(const struct port_info *port)
+static bool driver_uses_peermem(const struct port_info *port)
 {
 	char link[sizeof(port->pci_path) + 16], driver[PATH_MAX];
 	const char *name;
@@ -97,7 +97,8 @@ static int pointers_of_nic(const struct port_info *port, const struct net_gpus *
 {
 	if (port->takes_dmabuf && gpus->exports_dmabuf && is_tier("dma-buf"))
 		return NCCL_PTR_CUDA | NCCL_PTR_DMABUF;
-	return gpus->has_peermem && is_tier("peermem") && asks_peermem(port) ? NCCL_PTR_CUDA : 0;
+	return gpus->has_peermem && is_tier("peermem") && driver_uses_peermem(port) ? NCCL_PTR_CUDA
+										    : 0;
 }
 
 /* Returns why the port does not accept GPU memory. A GPU's reason may be about kernels, which a NIC
@@ -116,16 +117,16 @@ static const char *reason_of(const struct port_info *port, const struct net_gpus
 /* Warns once in a process: net_flush() calls the driver. */
 static void warn_of_flushes(const struct port_info *port)
 {
-	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+	static atomic_flag has_warned = ATOMIC_FLAG_INIT;
 
-	if (!atomic_flag_test_and_set(&is_told))
+	if (!atomic_flag_test_and_set(&has_warned))
 		net_log_warning("%s: flushes of GPU memory call CUDA, which loads modules lazily "
 				"and may then wait for NCCL's kernels: set "
 				"CUDA_MODULE_LOADING=EAGER before the process starts",
 			port->name);
 }
 
-void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus)
+void net_port_set_gpus(struct port_info *port, const struct net_gpus *gpus)
 {
 	if (port->is_hardware)
 		port->pointers |= pointers_of_nic(port, gpus);

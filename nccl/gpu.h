@@ -26,11 +26,11 @@ struct net_gpus {
 
 /* Queries the GPUs through the library. NCCL has initialized CUDA before it queries plugins for
  * devices. */
-void net_gpus_look(struct net_gpus *ret_gpus);
+void net_gpus_query(struct net_gpus *ret_gpus);
 
 /* Returns whether the settings allow GPU memory for the port. If no port may use it, CUDA is not
  * queried. */
-bool net_port_may_take_gpus(const struct port_info *port);
+bool net_port_may_use_gpus(const struct port_info *port);
 
 /* Logs a line if GPU memory is refused because FERRULE_GPU=1 and FRL_GPU_TIER exclude each
  * other. */
@@ -38,7 +38,7 @@ void net_port_explain_setting(const struct port_info *port);
 
 /* Sets port->pointers (NCCL_PTR_*) and related fields. Logs the result if it differs from the usual
  * one. */
-void net_port_take_gpus(struct port_info *port, const struct net_gpus *gpus);
+void net_port_set_gpus(struct port_info *port, const struct net_gpus *gpus);
 
 /* Sets port->unpacks for all ports or for none, because NCCL applies one device's property to all
  * devices. With FERRULE_UNPACK=1 the log has the result and the reason. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "nccl/comm.h"
-#include "nccl/hold.h"
+#include "nccl/gpu_resources.h"
 #include "nccl/log.h"
 #include "nccl/setup.h"
 #include "nccl/unpack.h"
@@ -48,7 +48,7 @@ static bool is_cached(const struct net_port *port, int type)
 	return type == NCCL_PTR_HOST || port->info.is_hardware;
 }
 
-static void let_go(struct registration *registration)
+static void registration_put(struct registration *registration)
 {
 	if (atomic_fetch_sub_explicit(&registration->holders, 1, memory_order_acq_rel) == 1)
 		free(registration);
@@ -67,7 +67,7 @@ void registration_unuse(registration_user *user)
 
 	atomic_store_explicit(user, NULL, memory_order_release);
 	if (registration)
-		let_go(registration);
+		registration_put(registration);
 }
 
 static bool uses(struct comm *comm, const struct registration *registration)
@@ -111,7 +111,7 @@ static int deregister_now(struct net_port *port, struct frl_mr *mr)
 }
 
 /* Pending requests keep the struct alive. */
-static int give_back(struct registration *registration)
+static int registration_free(struct registration *registration)
 {
 	int err = 0, rc;
 
@@ -129,7 +129,7 @@ static int give_back(struct registration *registration)
 	}
 	if (registration->unpack)
 		net_unpack_release(registration->unpack);
-	let_go(registration);
+	registration_put(registration);
 	return err;
 }
 
@@ -177,7 +177,7 @@ static int register_with(struct net_port *port, const struct registration *regis
 		return frl_mr_cache_get(port->cache, data, size, access, ret_mr);
 	err = frl_reg_mr(port->pd, data, size, access, ret_mr);
 	if (!err)
-		net_hold_gpu(port, data, size);
+		net_gpu_resources_add(port, data, size);
 	return err;
 }
 
@@ -219,7 +219,7 @@ int net_register(struct comm *comm, void *data, size_t size, int type,
 	if (err) {
 		net_log_warning(
 			"cannot register %zu bytes at %p: %s", size, data, frl_last_error());
-		give_back(registration);
+		registration_free(registration);
 		return net_result_of(err);
 	}
 	*ret_registration = registration;
@@ -250,6 +250,6 @@ int net_deregister(struct registration *registration)
 		pthread_mutex_unlock(&started.lock);
 	}
 	if (registration->unpack)
-		net_unpack_forget(registration->unpack, registration);
-	return give_back(registration) ? NCCL_SYSTEM_ERROR : NCCL_SUCCESS;
+		net_unpack_revoke(registration->unpack, registration);
+	return registration_free(registration) ? NCCL_SYSTEM_ERROR : NCCL_SUCCESS;
 }

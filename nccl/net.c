@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "nccl/comm.h"
-#include "nccl/hold.h"
+#include "nccl/gpu_resources.h"
 #include "nccl/log.h"
 #include "nccl/daemon_address.h"
 #include "nccl/settings.h"
@@ -27,7 +27,7 @@ struct net_context {
 };
 
 /* Serializes the creation and end of contexts: the last one ends what all contexts share. */
-static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned contexts;
 static unsigned contexts_of[NET_SHARDS];
 static _Atomic(nccl_profiler_fn) profiler_of_all; /* before v11 */
@@ -69,7 +69,7 @@ static void warn_of_order(void)
 }
 
 /* Logs the devices and settings, once. */
-static void introduce(void)
+static void log_devices(void)
 {
 	static atomic_flag is_done = ATOMIC_FLAG_INIT;
 	const struct net_settings *settings = net_settings();
@@ -119,7 +119,7 @@ static int find_devices(void)
 	return 0;
 }
 
-/* Returns the shard that the fewest contexts use. Requires `life`. */
+/* Returns the shard that the fewest contexts use. Requires `contexts_lock`. */
 static unsigned take_shard(void)
 {
 	unsigned least = 0;
@@ -131,7 +131,7 @@ static unsigned take_shard(void)
 	return least;
 }
 
-/* Requires `life`. */
+/* Requires `contexts_lock`. */
 static int start(void)
 {
 	int err;
@@ -139,12 +139,12 @@ static int start(void)
 	if (!contexts) {
 		/* Before v11, NCCL does not report the end of a communicator. */
 		net_cleanup_wait();
-		net_devices_forget();
+		net_devices_reset();
 	}
 	err = find_devices();
 	if (err)
 		return err;
-	introduce();
+	log_devices();
 	if (!net_devices_are_refused())
 		net_daemon_address_query();
 	return 0;
@@ -161,18 +161,18 @@ int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn 
 		net_log_warning("there is no memory for a communicator");
 		return NCCL_SYSTEM_ERROR;
 	}
-	pthread_mutex_lock(&life);
+	pthread_mutex_lock(&contexts_lock);
 	err = start();
 	if (!err && context) {
 		contexts++;
 		context->shard = take_shard();
 	}
-	pthread_mutex_unlock(&life);
+	pthread_mutex_unlock(&contexts_lock);
 	if (err) {
 		free(context);
 		return net_result_of(err);
 	}
-	net_hold_current_gpu(true);
+	net_gpu_resources_add_current(true);
 	if (!context) {
 		atomic_store(&profiler_of_all, profiler);
 		return NCCL_SUCCESS;
@@ -188,31 +188,31 @@ int net_finalize(struct net_context *context)
 {
 	if (!context)
 		return NCCL_SUCCESS;
-	pthread_mutex_lock(&life);
+	pthread_mutex_lock(&contexts_lock);
 	net_connects_end(context);
-	net_tuner_forget(&context->comm_id);
+	net_tuner_context_ended(&context->comm_id);
 	contexts_of[context->shard]--;
 	free(context);
 	if (--contexts == 0) {
-		net_tuner_forget(NULL);
+		net_tuner_context_ended(NULL);
 		net_connects_end(NULL);
 		net_cleanup_wait();
 		net_daemon_address_wait();
 		net_devices_close();
 	}
-	pthread_mutex_unlock(&life);
+	pthread_mutex_unlock(&contexts_lock);
 	return NCCL_SUCCESS;
 }
 
 void net_warn_of_name(const struct nccl_net_v11 *table)
 {
-	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+	static atomic_flag has_warned = ATOMIC_FLAG_INIT;
 	void *library = dlopen("libnccl-net.so", RTLD_LAZY | RTLD_NOLOAD);
 	bool is_here = library && dlsym(library, "ncclNetPlugin_v11") == table;
 
 	if (library)
 		dlclose(library);
-	if (!is_here && !net_settings()->keeps_plugin && !atomic_flag_test_and_set(&is_told))
+	if (!is_here && !net_settings()->keeps_plugin && !atomic_flag_test_and_set(&has_warned))
 		net_log_warning("NCCL forgets NCCL_NET_PLUGIN with its last communicator, and %s: "
 				"set NCCL_NET_PLUGIN_REF_COUNT=1 if more communicators follow",
 			library ? "another libnccl-net.so is loaded" : "finds no libnccl-net.so");

@@ -8,7 +8,7 @@
  *	ports.c           finds ports, without opening them
  *	devices.c         NCCL's devices: one port, or several fused ports; opened at first use
  *	gpu.c             which ports accept GPU memory
- *	hold.c            resources that software ports keep for a GPU until they are closed
+ *	gpu_resources.c   resources that software ports keep for a GPU until they are closed
  *	unpack.c          receives that stay in packets, which NCCL's kernels unpack
  *	unpack_rule.c     whether NCCL's settings allow this
  *	protocols.c       parses NCCL_PROTO

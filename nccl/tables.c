@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "nccl/hold.h"
+#include "nccl/gpu_resources.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
 
@@ -173,7 +173,7 @@ int table_get_properties(int version, int dev, struct nccl_properties_v9 *proper
 	net.unpacks = can_unpack(&net, version);
 	/* Before v11 NCCL calls init once in a process. Each communicator reads properties while
 	 * its GPU is current (ncclTopoPopulateNics() in topo.cc, NCCL 2.13 to 2.27). */
-	net_hold_current_gpu(false);
+	net_gpu_resources_add_current(false);
 	*properties = (struct nccl_properties_v9){
 		.name = net.name,
 		.pci_path = net.pci_path,

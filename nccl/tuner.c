@@ -101,7 +101,7 @@ void net_tuner_close(struct net_tuner *tuner)
 	pthread_mutex_unlock(&all.lock);
 }
 
-void net_tuner_forget(const uint64_t *comm_id)
+void net_tuner_context_ended(const uint64_t *comm_id)
 {
 	pthread_mutex_lock(&all.lock);
 	for (struct net_tuner *tuner = all.first; tuner; tuner = tuner->next)

@@ -28,7 +28,7 @@ void net_tuner_close(struct net_tuner *tuner);
 /* Marks the network context of this communicator as gone; NULL: of all communicators. Until then a
  * closed tuner still counts as used, because a communicator split from this one keeps using its
  * parent's context. */
-void net_tuner_forget(const uint64_t *comm_id);
+void net_tuner_context_ended(const uint64_t *comm_id);
 
 /* Adjusts the costs of a collective. `costs` has n_algorithms rows of n_protocols. At least one
  * usable entry always remains. */

@@ -535,7 +535,7 @@ int net_consumed(struct comm *comm, const void *given)
 
 /* ---- closing */
 
-void net_unpack_forget(struct unpack *unpack, const struct registration *registration)
+void net_unpack_revoke(struct unpack *unpack, const struct registration *registration)
 {
 	bool is_used = false;
 

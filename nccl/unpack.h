@@ -36,7 +36,7 @@ void net_unpack_hold(struct unpack *unpack);
 void net_unpack_release(struct unpack *unpack);
 /* Prepares for reuse of the memory. Stops a connection that receives into it, or whose kernel has
  * not read all data, and releases its packets. */
-void net_unpack_forget(struct unpack *unpack, const struct registration *registration);
+void net_unpack_revoke(struct unpack *unpack, const struct registration *registration);
 
 /* Returns a request for a message whose payload stays in packets. Returns NULL if there is none
  * now, or after a failure (comm->err). */

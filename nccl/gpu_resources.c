@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/hold.h"
+#include "nccl/gpu_resources.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,65 +13,65 @@
 #include "nccl/log.h"
 #include "nccl/memory.h"
 
-enum { HOLD_BYTES = 4096, BUSY_NS = 100000000 };
+enum { REGION_BYTES = 4096, BUSY_NS = 100000000 };
 
-struct net_hold {
-	struct net_hold *next;
+struct net_gpu_resources {
+	struct net_gpu_resources *next;
 	struct gpu *gpu;
 	uint8_t *memory;
 	struct frl_mr *mr;
 };
 
-static pthread_mutex_t holds_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t resources_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool is_held(const struct net_port *port, const struct gpu *gpu)
+static bool has_resources(const struct net_port *port, const struct gpu *gpu)
 {
-	const struct net_hold *hold = port->holds;
+	const struct net_gpu_resources *resources = port->gpu_resources;
 
-	while (hold && hold->gpu != gpu)
-		hold = hold->next;
-	return hold;
+	while (resources && resources->gpu != gpu)
+		resources = resources->next;
+	return resources;
 }
 
 /* Takes over the caller's hold on the GPU. */
-static int make_hold(struct net_port *port, struct gpu *gpu)
+static int make_resources(struct net_port *port, struct gpu *gpu)
 {
-	struct net_hold *hold = calloc(1, sizeof(*hold));
+	struct net_gpu_resources *resources = calloc(1, sizeof(*resources));
 	int err;
 
-	if (!hold)
+	if (!resources)
 		return -ENOMEM;
-	hold->gpu = gpu;
-	err = gpu_alloc(gpu, HOLD_BYTES, &hold->memory);
+	resources->gpu = gpu;
+	err = gpu_alloc(gpu, REGION_BYTES, &resources->memory);
 	if (!err)
-		err = frl_reg_mr(
-			port->pd, hold->memory, HOLD_BYTES, FRL_ACCESS_LOCAL_WRITE, &hold->mr);
+		err = frl_reg_mr(port->pd, resources->memory, REGION_BYTES, FRL_ACCESS_LOCAL_WRITE,
+			&resources->mr);
 	if (err) {
-		gpu_free(gpu, hold->memory);
-		free(hold);
+		gpu_free(gpu, resources->memory);
+		free(resources);
 		return err;
 	}
-	hold->next = port->holds;
-	port->holds = hold;
+	resources->next = port->gpu_resources;
+	port->gpu_resources = resources;
 	return 0;
 }
 
-static int hold(struct net_port *port, struct gpu *gpu)
+static int prepare(struct net_port *port, struct gpu *gpu)
 {
 	int err = 0;
 
-	pthread_mutex_lock(&holds_lock);
-	if (!is_held(port, gpu)) {
+	pthread_mutex_lock(&resources_lock);
+	if (!has_resources(port, gpu)) {
 		gpu_hold_again(gpu);
-		err = make_hold(port, gpu);
+		err = make_resources(port, gpu);
 		if (err)
 			gpu_release(gpu);
 	}
-	pthread_mutex_unlock(&holds_lock);
+	pthread_mutex_unlock(&resources_lock);
 	return err;
 }
 
-void net_hold_gpu(struct net_port *port, const void *data, size_t size)
+void net_gpu_resources_add(struct net_port *port, const void *data, size_t size)
 {
 	struct gpu_memory memory;
 	struct gpu *gpu = NULL;
@@ -80,7 +80,7 @@ void net_hold_gpu(struct net_port *port, const void *data, size_t size)
 	if (!err)
 		err = gpu_hold(memory.context, memory.ordinal, &gpu);
 	if (!err)
-		err = hold(port, gpu);
+		err = prepare(port, gpu);
 	if (err)
 		net_log_warning("%s gives up a GPU with the last of its memory, which may wait for "
 				"NCCL's kernels: %s",
@@ -88,7 +88,7 @@ void net_hold_gpu(struct net_port *port, const void *data, size_t size)
 	gpu_release(gpu);
 }
 
-static bool moves_by_gpu(const struct net_device *device)
+static bool uses_gpu_kernels(const struct net_device *device)
 {
 	const struct port_info *info = &net_port_at(device, 0)->info;
 
@@ -97,7 +97,7 @@ static bool moves_by_gpu(const struct net_device *device)
 
 /* `is_only`: this is the only device, so it will be used: open its port if necessary. With several
  * devices, the others may be for other processes. */
-static int hold_for_device(struct net_device *device, bool is_only, struct gpu *gpu)
+static int prepare_device(struct net_device *device, bool is_only, struct gpu *gpu)
 {
 	int err = 0;
 
@@ -108,7 +108,7 @@ static int hold_for_device(struct net_device *device, bool is_only, struct gpu *
 	/* The log has the reason. */
 	if (err)
 		return err;
-	err = hold(net_port_at(device, 0), gpu);
+	err = prepare(net_port_at(device, 0), gpu);
 	if (err)
 		net_log_warning("%s is not set up for GPU %d yet, which is tried again when its "
 				"memory is registered: %s",
@@ -117,7 +117,7 @@ static int hold_for_device(struct net_device *device, bool is_only, struct gpu *
 	return err;
 }
 
-void net_hold_current_gpu(bool tries_again)
+void net_gpu_resources_add_current(bool retry)
 {
 	struct gpu *gpu = NULL;
 	int n;
@@ -127,34 +127,34 @@ void net_hold_current_gpu(bool tries_again)
 		struct net_device *device = net_device_at(i);
 		struct net_port *port = device ? net_port_at(device, 0) : NULL;
 
-		if (!device || !moves_by_gpu(device) ||
-			(!tries_again && atomic_load(&port->is_hold_refused)))
+		if (!device || !uses_gpu_kernels(device) ||
+			(!retry && atomic_load(&port->has_no_gpu_resources)))
 			continue;
 		if (!gpu && gpu_hold_current(&gpu))
 			net_log_warning("no GPU is set up yet: %s", frl_last_error());
 		if (!gpu)
 			return;
-		atomic_store(&port->is_hold_refused, hold_for_device(device, n == 1, gpu) != 0);
+		atomic_store(&port->has_no_gpu_resources, prepare_device(device, n == 1, gpu) != 0);
 	}
 	gpu_release(gpu);
 }
 
-bool net_let_gpus_go(struct net_port *port)
+bool net_gpu_resources_free(struct net_port *port)
 {
 	bool is_done = true;
 
-	pthread_mutex_lock(&holds_lock);
-	while (port->holds) {
-		struct net_hold *hold = port->holds;
+	pthread_mutex_lock(&resources_lock);
+	while (port->gpu_resources) {
+		struct net_gpu_resources *resources = port->gpu_resources;
 
-		is_done = net_dereg_within(port, hold->mr, BUSY_NS) == 0;
+		is_done = net_dereg_within(port, resources->mr, BUSY_NS) == 0;
 		if (!is_done)
 			break;
-		gpu_free(hold->gpu, hold->memory);
-		gpu_release(hold->gpu);
-		port->holds = hold->next;
-		free(hold);
+		gpu_free(resources->gpu, resources->memory);
+		gpu_release(resources->gpu);
+		port->gpu_resources = resources->next;
+		free(resources);
 	}
-	pthread_mutex_unlock(&holds_lock);
+	pthread_mutex_unlock(&resources_lock);
 	return is_done;
 }

@@ -7,8 +7,8 @@
  * region exists from the communicator's init, before NCCL's kernels run, until the port is closed.
  * Callable from any thread.
  */
-#ifndef FERRULE_NCCL_HOLD_H
-#define FERRULE_NCCL_HOLD_H
+#ifndef FERRULE_NCCL_GPU_RESOURCES_H
+#define FERRULE_NCCL_GPU_RESOURCES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,19 +16,20 @@
 struct net_port;
 
 /*
- * Prepares all open software ports that accept GPU memory for the GPU of the calling thread's
+ * Adds the resources of all open software ports that accept GPU memory for the GPU of the thread's
  * current context. During NCCL's init call this is the communicator's GPU. If there is only one
- * device, its port is opened. Does nothing without a context or without such a port. `tries_again`:
- * also retry ports for which this failed before. Failures are logged; net_hold_gpu() tries again.
+ * device, its port is opened. Does nothing without a context or without such a port. `retry`: also
+ * retry ports for which this failed before. Failures are logged; net_gpu_resources_add() tries
+ * again.
  */
-void net_hold_current_gpu(bool tries_again);
+void net_gpu_resources_add_current(bool retry);
 
-/* Keeps the port's resources for the GPU that owns the memory, which is registered with the port.
+/* Adds the port's resources for the GPU that owns the memory, which is registered with the port.
  * On failure the log has the reason, and the resources are freed with the last region. */
-void net_hold_gpu(struct net_port *port, const void *data, size_t size);
+void net_gpu_resources_add(struct net_port *port, const void *data, size_t size);
 
-/* Frees the held regions of a port without users. Returns false if a region is still in use; it is
+/* Frees the resources of a port without users. Returns false if a region is still in use; it is
  * then kept. */
-bool net_let_gpus_go(struct net_port *port);
+bool net_gpu_resources_free(struct net_port *port);
 
 #endif
